@@ -1,0 +1,120 @@
+"""Every key of a run with its default. Other configs change what they need.
+
+Start a config with `from configs import default`, then
+`config = default.get_config()`. On the command line every key can be set:
+`--config.model.d_model=256`.
+"""
+
+from ml_collections import ConfigDict
+
+
+def get_config():
+  """Returns the paper-size LOCOST on no data yet."""
+  config = ConfigDict()
+
+  config.model = ConfigDict(dict(
+      name='locost',  # which model: a name in locost_jax/models/__init__.py
+      vocab_size=0,  # rows of the embedding; 0: the vocabulary's size
+      d_model=768,  # D, width of the residual stream
+      d_state=256,  # N, complex state pairs per channel
+      d_ff=2048,  # F, width of the feed-forward
+      d_kv=64,  # K, width of one attention head
+      num_heads=12,  # H, attention heads of the decoder
+      num_layers=12,  # encoder layers
+      num_decoder_layers=12,  # decoder layers
+      feed_forward='gated-gelu',  # 'gated-gelu' or 'relu'
+      dropout_rate=0.0,  # everywhere T5 has dropout
+      tie_embeddings=True,  # the output layer is the embedding, scaled
+      relative_attention_num_buckets=32,  # of the decoder's position bias
+      relative_attention_max_distance=128,  # beyond it all distances are one
+      layer_norm_epsilon=1e-6,  # inside the root of the RMS norm
+      gating=True,  # multiply the mixer's output by a projection
+      bidirectional=True,  # a kernel for each direction
+      variant='release',  # 'release' or 'paper': where the two differ
+      convolution='exact',  # 'release': its defect for lengths not 2^k
+  ))
+
+  config.data = ConfigDict(dict(
+      task='',  # a task's name in locost_jax/data/tasks.py
+      train_files='',  # JSONL(.gz) globs, comma separated; replace task
+      validation_files='',  # likewise; '': 2% of the rows, by hash
+      test_files='',  # likewise; '': no test split
+      input_field='document',  # the field that is read
+      target_field='summary',  # the field that is to be written
+      vocabulary='train',  # a SentencePiece file, 'byte' or 'train'
+      vocabulary_size=8000,  # pieces of a trained vocabulary, extra ids included
+      max_input_length=4096,  # tokens kept of an input, eos included
+      max_target_length=512,  # tokens kept of a target, eos included
+      input_buckets=(),  # padded input lengths; (): 2^k and 1.5 * 2^k
+      target_buckets=(),  # padded target lengths, likewise
+      cache_dir='',  # where tokenised records lie; '': WORKDIR/cache
+      window_shards=8,  # shards shuffled together, of a corpus cached in parts
+      tfds_dir='',  # where TFDS keeps prepared data; '': its own default
+      seed=0,  # of the order of the examples
+  ))
+
+  # None: summarise (input_field -> target_field). Otherwise gap sentences from
+  # input_field: ConfigDict(dict(ratio=0.2, strategy='independent', mask='')).
+  config.gsg = None
+
+  config.optim = ConfigDict(dict(
+      name='adamw',  # 'adamw' or 'adafactor'
+      schedule='constant',  # 'constant' or 'inverse_sqrt' (T5's)
+      learning_rate=5e-4,  # the peak
+      warmup=0,  # inverse_sqrt: the flat part at the peak, in steps (T5's way)
+      ramp=0,  # steps of a linear rise from zero at the start
+      cooldown=0,  # steps of a linear fall to zero before train.steps
+      b1=0.9,  # AdamW: decay of the mean
+      b2=0.999,  # AdamW: decay of the square
+      eps=1e-8,  # AdamW: added to the root
+      weight_decay=0.0,  # decoupled, on matrices only
+      clip=1.0,  # largest global gradient norm; 0: no clipping
+      label_smoothing=0.0,  # mass spread over the vocabulary
+      z_loss=0.0,  # weight of log(Z)^2
+      groups=(),  # ((regex of paths, factor on the rate), ...); 0 freezes
+  ))
+
+  config.train = ConfigDict(dict(
+      steps=1000,  # optimiser updates
+      batch_size=128,  # documents in a step, over all devices
+      eval_every=1000,  # steps between evaluations; 0: only after the last
+      checkpoint_every=1000,  # steps between checkpoints; 0: only the last
+      log_every=10,  # steps between lines of metrics.jsonl
+      remat='none',  # 'none' or 'full': recompute a layer in the backward pass
+      dtype='float32',  # of matmuls and activations: 'float32' or 'bfloat16'
+      seed=0,  # of the parameters and of dropout
+      init_from='',  # a WORKDIR or checkpoint to take parameters from
+      max_nonfinite_steps=0,  # steps with a non-finite loss before giving up
+  ))
+
+  config.eval = ConfigDict(dict(
+      examples=500,  # first examples of the split; 0: all
+      batch_size=32,  # documents evaluated at once, over all devices
+      metrics=('loss', 'rouge'),  # what is measured
+      baselines=False,  # also lead, best constant, unigram, exchanged inputs
+  ))
+
+  config.decode = ConfigDict(dict(
+      method='greedy',  # the only one so far
+      max_length=512,  # most tokens written, eos included
+      min_length=0,  # fewest tokens written, eos included
+      no_repeat_ngram_size=0,  # n-grams written at most once; 0: no limit
+  ))
+
+  config.mesh = ConfigDict(dict(
+      data=-1,  # devices over which a batch is split; -1: all that are left
+      fsdp=1,  # devices over which batch and parameters are split
+      tensor=1,  # devices over which a layer is split
+      sequence=1,  # devices over which a document is split
+  ))
+
+  config.checkpoint = ConfigDict(dict(
+      keep_latest=2,  # most recent checkpoints kept
+      keep_best=1,  # best checkpoints kept
+      metric='rouge_mean',  # by which the best is chosen; larger is better
+  ))
+
+  # ((name, {'train.steps': 100, ...}), ...): run in order in WORKDIR/name, each
+  # from the best checkpoint of the one before.
+  config.phases = ()
+  return config
