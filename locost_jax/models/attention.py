@@ -1,0 +1,118 @@
+"""T5's attention: relative buckets, float32 softmax, an explicit cache.
+
+Scores are q . k without 1/sqrt(K); T5 folds it into the initialisation of the
+queries (Raffel et al. 2020, section 2.1). Position enters only through a bias
+per head and bucket of the distance between key and query.
+
+Axes: B batch, T queries, S keys, D width, H heads, K head width.
+"""
+
+import math
+
+from flax import linen as nn
+import jax
+import jax.numpy as jnp
+
+from locost_jax.models import layers
+
+
+def relative_buckets(distance, bidirectional, num_buckets, max_distance):
+  """The bucket of key position minus query position.
+
+  Half of the buckets hold one distance each, the other half grow with its
+  logarithm up to max_distance. Unidirectional: later keys fall in bucket 0.
+  Bidirectional: each sign has half of the buckets.
+
+  Args:
+    distance: integers, key position - query position.
+    bidirectional: whether later keys are told from earlier ones.
+    num_buckets: number of buckets.
+    max_distance: from here on all distances share the last bucket.
+
+  Returns:
+    Integers in [0, num_buckets), shaped as distance.
+  """
+  first = 0
+  if bidirectional:
+    num_buckets //= 2
+    first = jnp.where(distance > 0, num_buckets, 0)
+    distance = abs(distance)
+  else:
+    distance = jnp.maximum(-distance, 0)
+  exact = num_buckets // 2
+  # float32 as in the published models: the floor at bucket edges depends on it.
+  log = jnp.log(jnp.maximum(distance, 1).astype(jnp.float32) / exact)
+  log = log / math.log(max_distance / exact) * (num_buckets - exact)
+  far = jnp.minimum(exact + log.astype(jnp.int32), num_buckets - 1)
+  return first + jnp.where(distance < exact, distance, far)
+
+
+class RelativeBias(nn.Module):
+  """One learned bias per head and bucket, shared by all layers of a stack."""
+  num_heads: int
+  num_buckets: int
+  max_distance: int
+  bidirectional: bool
+  stddev: float
+
+  @nn.compact
+  def __call__(self, query_positions, key_positions):
+    """Positions [T] and [S] -> bias [H, T, S]."""
+    table = self.param('embedding', layers.normal(self.stddev),
+                       (self.num_buckets, self.num_heads))
+    distance = key_positions[None, :] - query_positions[:, None]
+    buckets = relative_buckets(
+        distance, self.bidirectional, self.num_buckets, self.max_distance)
+    return table[buckets].transpose(2, 0, 1)
+
+
+class Attention(nn.Module):
+  """Multi-head attention of T5, without biases."""
+  num_heads: int
+  d_kv: int
+  d_model: int
+  dropout_rate: float
+  dtype: jnp.dtype
+
+  def setup(self):
+    D, H, K = self.d_model, self.num_heads, self.d_kv
+    self.query = layers.dense(H * K, (D * K)**-0.5, self.dtype, 'query')
+    self.key = layers.dense(H * K, D**-0.5, self.dtype, 'key')
+    self.value = layers.dense(H * K, D**-0.5, self.dtype, 'value')
+    self.output = layers.dense(D, (H * K)**-0.5, self.dtype, 'output')
+    self.dropout = nn.Dropout(self.dropout_rate)
+
+  def split_heads(self, x):
+    return x.reshape(*x.shape[:-1], self.num_heads, self.d_kv)
+
+  def keys_values(self, x):
+    """x [B, S, D] -> keys and values [B, S, H, K]."""
+    return self.split_heads(self.key(x)), self.split_heads(self.value(x))
+
+  def __call__(self, x, keys, values, mask=None, bias=None,
+               deterministic=True):
+    """Attends from x to keys and values.
+
+    Args:
+      x: [B, T, D].
+      keys: [B, S, H, K].
+      values: [B, S, H, K].
+      mask: bool, broadcast to [B, H, T, S]; False is never attended to.
+      bias: broadcast to [B, H, T, S], added to the scores.
+      deterministic: no dropout.
+
+    Returns:
+      [B, T, D].
+    """
+    queries = self.split_heads(self.query(x))
+    precise = jnp.promote_types(self.dtype, jnp.float32)
+    scores = jnp.einsum('bthk,bshk->bhts', queries, keys,
+                        preferred_element_type=precise)
+    if bias is not None:
+      scores = scores + bias
+    if mask is not None:
+      scores = jnp.where(mask, scores, jnp.finfo(scores.dtype).min)
+    weights = jax.nn.softmax(scores).astype(self.dtype)
+    weights = self.dropout(weights, deterministic)
+    context = jnp.einsum('bhts,bshk->bthk', weights, values)
+    return self.output(context.reshape(*x.shape[:2], -1))

@@ -1,0 +1,300 @@
+"""The T5-style encoder-decoder shell around any token mixer.
+
+Encoder layer:  h += mixer(rms(h));  h += ff(rms(h)).
+Decoder layer:  h += self(rms(h));   h += cross(rms(h));   h += ff(rms(h)).
+RMS norm at the end of both stacks; dropout on every branch, on the embeddings
+and after the final norms; no absolute positions; a relative bias shared by the
+decoder's layers. Tied output layer: logits = (h D^-1/2) E^T.
+(Raffel et al. 2020, section 2.1; LOCOST, section 4.2.)
+
+Axis letters of the project: B batch, L input length, T target length, S
+key/value length, D d_model, F d_ff, H heads, K head dim, N complex state pairs,
+V vocabulary, P pages, C chunks, R = B * beams rows of a decoding step.
+"""
+
+import dataclasses
+from typing import Any, Callable
+
+from flax import linen as nn
+import jax.numpy as jnp
+
+from locost_jax.models import attention
+from locost_jax.models import layers
+
+PAD_ID = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class ShellConfig:
+  """What every T5-style model has; configs/default.py explains each key."""
+  vocab_size: int
+  d_model: int
+  d_ff: int
+  d_kv: int
+  num_heads: int
+  num_layers: int
+  num_decoder_layers: int
+  feed_forward: str
+  dropout_rate: float
+  tie_embeddings: bool
+  relative_attention_num_buckets: int
+  relative_attention_max_distance: int
+  layer_norm_epsilon: float
+
+
+def make_norm(config, dtype):
+  return layers.RMSNorm(config.layer_norm_epsilon, dtype)
+
+
+def make_feed_forward(config, dtype):
+  gated = config.feed_forward == 'gated-gelu'
+  return layers.FeedForward(config.d_ff, gated, config.dropout_rate, dtype)
+
+
+def make_attention(config, dtype):
+  return attention.Attention(config.num_heads, config.d_kv, config.d_model,
+                             config.dropout_rate, dtype)
+
+
+# How the parameters of a stack, and its randomness, run over its layers.
+STACKED = dict(variable_axes={'params': 0},
+               split_rngs={'params': True, 'dropout': True})
+
+
+class EncoderLayer(nn.Module):
+  """One layer of the encoder; a step of `nn.scan`."""
+  config: ShellConfig
+  make_mixer: Callable[..., nn.Module]
+  dtype: jnp.dtype
+
+  def setup(self):
+    self.mixer_norm = make_norm(self.config, self.dtype)
+    self.mixer = self.make_mixer(self.config, self.dtype)
+    self.feed_forward_norm = make_norm(self.config, self.dtype)
+    self.feed_forward = make_feed_forward(self.config, self.dtype)
+    self.dropout = nn.Dropout(self.config.dropout_rate)
+
+  def __call__(self, h, mask, deterministic):
+    """h [B, L, D], mask [B, L] -> h [B, L, D], None."""
+    x = self.mixer(self.mixer_norm(h), mask)
+    h = h + self.dropout(x, deterministic)
+    x = self.feed_forward(self.feed_forward_norm(h), deterministic)
+    return h + self.dropout(x, deterministic), None
+
+
+class Encoder(nn.Module):
+  """Embedded tokens h [B, L, D], mask [B, L] -> states [B, L, D]."""
+  config: ShellConfig
+  make_mixer: Callable[..., nn.Module]
+  dtype: jnp.dtype
+  remat: str
+
+  def setup(self):
+    layer = EncoderLayer
+    if self.remat == 'full':
+      layer = nn.remat(layer, prevent_cse=False, static_argnums=(3,))
+    self.layers = nn.scan(
+        layer, length=self.config.num_layers, in_axes=nn.broadcast, **STACKED,
+    )(self.config, self.make_mixer, self.dtype)
+    self.norm = make_norm(self.config, self.dtype)
+    self.dropout = nn.Dropout(self.config.dropout_rate)
+
+  def __call__(self, h, mask, deterministic):
+    h = self.dropout(h, deterministic)
+    h, _ = self.layers(h, mask, deterministic)
+    return self.dropout(self.norm(h), deterministic)
+
+
+class DecoderLayer(nn.Module):
+  """One layer of the decoder, all targets at once or one step with a cache."""
+  config: ShellConfig
+  dtype: jnp.dtype
+
+  def setup(self):
+    self.self_attention_norm = make_norm(self.config, self.dtype)
+    self.self_attention = make_attention(self.config, self.dtype)
+    self.cross_attention_norm = make_norm(self.config, self.dtype)
+    self.cross_attention = make_attention(self.config, self.dtype)
+    self.feed_forward_norm = make_norm(self.config, self.dtype)
+    self.feed_forward = make_feed_forward(self.config, self.dtype)
+    self.dropout = nn.Dropout(self.config.dropout_rate)
+
+  def __call__(self, h, states, cross_mask, causal_mask, bias, deterministic):
+    """All targets at once.
+
+    Args:
+      h: [B, T, D].
+      states: [B, L, D], the encoder's.
+      cross_mask: [B, 1, 1, L], true at input tokens.
+      causal_mask: [T, T], true up to the query's position.
+      bias: [H, T, T].
+      deterministic: no dropout.
+
+    Returns:
+      h [B, T, D], None.
+    """
+    x = self.self_attention_norm(h)
+    own = self.self_attention.keys_values(x)
+    x = self.self_attention(x, *own, causal_mask, bias, deterministic)
+    h = h + self.dropout(x, deterministic)
+    x = self.cross_attention_norm(h)
+    cross = self.cross_attention.keys_values(states)
+    x = self.cross_attention(x, *cross, cross_mask, None, deterministic)
+    h = h + self.dropout(x, deterministic)
+    x = self.feed_forward(self.feed_forward_norm(h), deterministic)
+    return h + self.dropout(x, deterministic), None
+
+  def cross_cache(self, states):
+    """states [B, L, D] -> states, keys and values [B, L, H, K]."""
+    return states, self.cross_attention.keys_values(states)
+
+  def step(self, h, cross, own, cross_mask, own_mask, bias, position):
+    """One token of each row.
+
+    Args:
+      h: [R, 1, D].
+      cross: keys and values [B, L, H, K]; row r reads document r // (R / B).
+      own: keys and values [R, S, H, K] of the tokens so far.
+      cross_mask: [B, 1, 1, L].
+      own_mask: [S], true up to the position.
+      bias: [H, 1, S].
+      position: scalar, where this token's keys and values go.
+
+    Returns:
+      h [R, 1, D] and the new own.
+    """
+    x = self.self_attention_norm(h)
+    new = self.self_attention.keys_values(x)
+    own = tuple(old.at[:, position].set(n[:, 0]) for old, n in zip(own, new))
+    h = h + self.self_attention(x, *own, own_mask, bias)
+    x = self.cross_attention_norm(h)
+    # The rows of one document are the queries of one attention.
+    x = x.reshape(cross[0].shape[0], -1, x.shape[-1])
+    h = h + self.cross_attention(x, *cross, cross_mask).reshape(h.shape)
+    return h + self.feed_forward(self.feed_forward_norm(h), True), own
+
+
+class Decoder(nn.Module):
+  """Embedded targets -> states [B, T, D], at once or step by step."""
+  config: ShellConfig
+  dtype: jnp.dtype
+  remat: str
+
+  def setup(self):
+    c = self.config
+    layer = DecoderLayer
+    if self.remat == 'full':
+      layer = nn.remat(layer, prevent_cse=False, static_argnums=(6,))
+    stacked = dict(STACKED, length=c.num_decoder_layers)
+    self.layers = nn.scan(layer, methods={
+        '__call__': dict(stacked, in_axes=nn.broadcast),
+        'cross_cache': stacked,
+        'step': dict(stacked, in_axes=(0, 1) + (nn.broadcast,) * 4, out_axes=1),
+    })(c, self.dtype)
+    self.relative_bias = attention.RelativeBias(
+        c.num_heads, c.relative_attention_num_buckets,
+        c.relative_attention_max_distance, False, c.d_model**-0.5)
+    self.norm = make_norm(c, self.dtype)
+    self.dropout = nn.Dropout(c.dropout_rate)
+
+  def __call__(self, h, memory, deterministic):
+    h = self.dropout(h, deterministic)
+    positions = jnp.arange(h.shape[1])
+    causal_mask = positions[None, :] <= positions[:, None]
+    bias = self.relative_bias(positions, positions)
+    h, _ = self.layers(h, memory['states'], memory['mask'][:, None, None, :],
+                       causal_mask, bias, deterministic)
+    return self.dropout(self.norm(h), deterministic)
+
+  def cross_cache(self, states):
+    """states [B, L, D] -> keys and values [layers, B, L, H, K]."""
+    return self.layers.cross_cache(states)[1]
+
+  def step(self, h, shared, per_row):
+    """h [R, 1, D] -> h [R, 1, D], per_row; the caches of `init_cache`."""
+    own, position = per_row['own'], per_row['position'][0]
+    slots = jnp.arange(own[0].shape[2])
+    h, own = self.layers.step(
+        h, shared['cross'], own, shared['mask'][:, None, None, :],
+        slots <= position, self.relative_bias(position[None], slots), position)
+    return self.norm(h), {'own': own, 'position': per_row['position'] + 1}
+
+
+class EncoderDecoder(nn.Module):
+  """The model every part of the house knows: encode, decode, cache, step.
+
+  Attributes:
+    config: a ShellConfig or one that extends it.
+    make_mixer: (config, dtype) -> a module (x [B, L, D], mask [B, L]) -> x.
+    dtype: of matmuls and activations.
+    remat: 'none', or 'full': layers recomputed in the backward pass.
+  """
+  config: Any
+  make_mixer: Callable[..., nn.Module]
+  dtype: jnp.dtype = jnp.float32
+  remat: str = 'none'
+
+  def setup(self):
+    c = self.config
+    self.token_embedding = nn.Embed(c.vocab_size, c.d_model, dtype=self.dtype,
+                                    embedding_init=layers.normal(1.0))
+    self.encoder = Encoder(c, self.make_mixer, self.dtype, self.remat)
+    self.decoder = Decoder(c, self.dtype, self.remat)
+    if not c.tie_embeddings:
+      self.logits = layers.dense(
+          c.vocab_size, c.d_model**-0.5, self.dtype, 'logits')
+
+  def __call__(self, inputs, targets_in, input_mask=None, deterministic=True):
+    """inputs [B, L], targets_in [B, T] -> float32 logits [B, T, V]."""
+    memory = self.encode(inputs, input_mask, deterministic)
+    return self.decode(memory, targets_in, deterministic)
+
+  def encode(self, inputs, input_mask=None, deterministic=True):
+    """Reads the documents.
+
+    Args:
+      inputs: [B, L] token ids.
+      input_mask: [B, L], true at tokens; None: where inputs are not pad.
+      deterministic: no dropout.
+
+    Returns:
+      {'states': [B, L, D], 'mask': bool [B, L]}.
+    """
+    mask = inputs != PAD_ID if input_mask is None else input_mask.astype(bool)
+    states = self.encoder(self.token_embedding(inputs), mask, deterministic)
+    return {'states': states, 'mask': mask}
+
+  def decode(self, memory, targets_in, deterministic=True):
+    """targets_in [B, T], starting with the start id -> logits [B, T, V]."""
+    h = self.token_embedding(targets_in)
+    return self.head(self.decoder(h, memory, deterministic))
+
+  def head(self, h):
+    """h [..., D] -> float32 logits [..., V]."""
+    if self.config.tie_embeddings:
+      logits = self.token_embedding.attend(h * self.config.d_model**-0.5)
+    else:
+      logits = self.logits(h)
+    return layers.at_least_float32(logits)
+
+  def init_cache(self, memory, max_length):
+    """The caches of a decoding of at most max_length tokens.
+
+    Returns:
+      (shared, per_row). shared belongs to the documents and is only read:
+      cross keys and values [layers, B, L, H, K] and the mask. per_row changes
+      with every step and has rows as the first axis of every leaf: own keys
+      and values [B, layers, max_length, H, K] and the position [B].
+    """
+    c, B = self.config, memory['states'].shape[0]
+    cross = self.decoder.cross_cache(memory['states'])
+    shape = B, c.num_decoder_layers, max_length, c.num_heads, c.d_kv
+    own = jnp.zeros(shape, self.dtype), jnp.zeros(shape, self.dtype)
+    return ({'cross': cross, 'mask': memory['mask']},
+            {'own': own, 'position': jnp.zeros(B, jnp.int32)})
+
+  def step(self, tokens, shared, per_row):
+    """One token of every row: tokens [R] -> (logits [R, V], per_row)."""
+    h = self.token_embedding(tokens)[:, None]
+    h, per_row = self.decoder.step(h, shared, per_row)
+    return self.head(h)[:, 0], per_row
