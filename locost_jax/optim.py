@@ -1,0 +1,232 @@
+"""Optimisers, learning-rate schedules, and groups of parameters by path.
+
+Rate at step s (the number of steps before this one), peak lr, warmup W:
+
+  constant      lr
+  inverse_sqrt  lr sqrt(W + 1) / sqrt(max(s + 1, W + 1))
+
+times min(1, (s + 1) / ramp) and min(1, (steps - s) / cooldown). T5 (Raffel et
+al. 2020, section 3.1.2) has no rise: `warmup` is its flat part. LOCOST's
+pretraining is lr 0.02, W 10000; its fine-tuning is 5e-4, constant.
+
+Adafactor (Shazeer and Stern 2018) with T5's settings: factored second moments
+with decay 1 - t^-0.8, no momentum, updates clipped to a root mean square of 1
+and multiplied by that of the parameter (at least 1e-3).
+"""
+
+import re
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from locost_jax.errors import InputError
+
+# Decay makes sense where a matrix multiplies; it would drag biases, norms,
+# position biases and the state spaces (log_dt, A, B, C) to arbitrary points.
+_DECAYED = re.compile(r'(.*/)?(kernel|token_embedding/embedding)')
+# nn.scan stacks the layers on the first axis of everything below `layers`.
+_STACKED = re.compile(r'(.*/)?layers/.*')
+
+
+def make_schedule(config, steps):
+  """Returns the learning rate as a function of the step.
+
+  Args:
+    config: config.optim.
+    steps: config.train.steps, where the cooldown ends.
+
+  Returns:
+    A function from a step (number or int array) to a float32 scalar.
+
+  Raises:
+    InputError: an unknown schedule or a number out of its range.
+  """
+  if config.schedule not in ('constant', 'inverse_sqrt'):
+    raise InputError(
+        f'optim.schedule={config.schedule!r}: expected '
+        "'constant' or 'inverse_sqrt'"
+    )
+  for key in ('learning_rate', 'warmup', 'ramp', 'cooldown'):
+    if config[key] < 0:
+      raise InputError(f'optim.{key}={config[key]}: expected 0 or more')
+  peak, warmup = float(config.learning_rate), config.warmup
+  ramp, cooldown = config.ramp, config.cooldown
+
+  def schedule(step):
+    step = jnp.asarray(step, jnp.float32)
+    rate = jnp.float32(peak)
+    if config.schedule == 'inverse_sqrt':
+      rate *= jnp.sqrt((warmup + 1.0) / jnp.maximum(step + 1, warmup + 1.0))
+    if ramp:
+      rate *= jnp.minimum(1.0, (step + 1) / ramp)
+    if cooldown:
+      rate *= jnp.clip((steps - step) / cooldown, 0.0, 1.0)
+    return rate
+
+  return schedule
+
+
+def make_optimizer(config, steps, params):
+  """Returns the whole optimiser: clip, direction, decay, groups, rate.
+
+  The rate depends on the step alone and not on a count of its own, so it
+  stays right when steps are skipped: `update` wants `step=`, an int scalar.
+
+  Args:
+    config: config.optim.
+    steps: config.train.steps.
+    params: the parameters or their shapes; only paths are read.
+
+  Returns:
+    An optax.GradientTransformationExtraArgs. Frozen parameters have no
+    optimiser state and do not count in the norm that is clipped.
+
+  Raises:
+    InputError: an unknown name, or a group's regex that matches no path.
+  """
+  schedule = make_schedule(config, steps)
+  factors = group_factors(config.groups, params)
+  parts = []
+  if config.clip:
+    parts.append(optax.clip_by_global_norm(config.clip))
+  if config.name == 'adamw':
+    parts.append(optax.scale_by_adam(config.b1, config.b2, config.eps))
+  elif config.name == 'adafactor':
+    parts += [
+        optax.scale_by_factored_rms(decay_rate=0.8),
+        _clip_by_layer_rms(1.0),
+        _scale_by_layer_rms(1e-3),
+    ]
+  else:
+    raise InputError(
+        f"optim.name={config.name!r}: expected 'adamw' or 'adafactor'"
+    )
+  if config.weight_decay:
+    decayed = _map_paths(_DECAYED.fullmatch, params)
+    parts.append(
+        optax.add_decayed_weights(
+            config.weight_decay, jax.tree.map(lambda match: bool(match), decayed)
+        )
+    )
+  if any(factor != 1 for factor in jax.tree.leaves(factors)):
+    parts.append(
+        optax.stateless(
+            lambda updates, _: jax.tree.map(jnp.multiply, updates, factors)
+        )
+    )
+  optimizer = optax.chain(*parts, _scale_by_rate(schedule))
+  frozen = jax.tree.map(lambda factor: factor == 0, factors)
+  if any(jax.tree.leaves(frozen)):
+    trained = jax.tree.map(lambda is_frozen: not is_frozen, frozen)
+    optimizer = optax.chain(
+        optax.masked(optimizer, trained),
+        optax.masked(optax.set_to_zero(), frozen),
+    )
+  return optimizer
+
+
+def group_factors(groups, params):
+  """Returns the factor on the rate of every parameter.
+
+  Args:
+    groups: ((regex, factor), ...); the first regex that matches the whole
+      path decides, 0 freezes. Paths read 'encoder/layers/mixer/ssm/log_dt'.
+    params: a tree of parameters or shapes.
+
+  Returns:
+    A tree like `params` of floats; 1.0 where no regex matches.
+
+  Raises:
+    InputError: a row that is not (regex, factor of 0 or more), or a regex
+      that matches no path.
+  """
+  rows = []
+  for row in groups:
+    try:
+      pattern, factor = row
+      rows.append((re.compile(pattern), float(factor)))
+    except (TypeError, ValueError, re.error):
+      raise InputError(
+          f'optim.groups: {row!r} is not (regex of paths, factor)'
+      ) from None
+    if not rows[-1][1] >= 0:
+      raise InputError(f'optim.groups: {row!r}: expected a factor of 0 or more')
+  paths = jax.tree.leaves(_map_paths(str, params))
+  for regex, _ in rows:
+    if not any(regex.fullmatch(path) for path in paths):
+      raise InputError(
+          f'optim.groups: {regex.pattern!r} matches no parameter; '
+          f'paths read like {paths[0]!r}'
+      )
+
+  def factor_of(path):
+    matching = (factor for regex, factor in rows if regex.fullmatch(path))
+    return next(matching, 1.0)
+
+  return _map_paths(factor_of, params)
+
+
+def _scale_by_rate(schedule):
+  """Multiplies by -schedule(step); `step` comes with every update."""
+
+  def update(updates, state, params=None, *, step, **_):
+    del params
+    rate = schedule(step)
+    return jax.tree.map(lambda u: -rate * u, updates), state
+
+  return optax.GradientTransformationExtraArgs(
+      lambda params: optax.EmptyState(), update
+  )
+
+
+def _clip_by_layer_rms(threshold):
+  """Divides each layer's update by max(1, rms / threshold)."""
+
+  def update(updates, params):
+    del params
+    return _map_with_paths(
+        lambda path, u: u / jnp.maximum(1.0, _layer_rms(path, u) / threshold),
+        updates,
+    )
+
+  return optax.stateless(update)
+
+
+def _scale_by_layer_rms(smallest):
+  """Multiplies each layer's update by max(rms of its parameter, smallest)."""
+
+  def update(updates, params):
+    return _map_with_paths(
+        lambda path, u, p: u * jnp.maximum(_layer_rms(path, p), smallest),
+        updates,
+        params,
+    )
+
+  return optax.stateless(update)
+
+
+def _layer_rms(path, x):
+  """Root mean square of each layer of a stacked array, else of all of it.
+
+  optax.adafactor would take one over all layers together: T5, whose layers
+  are separate arrays, does not.
+  """
+  axes = None
+  if _STACKED.fullmatch(path):
+    axes = tuple(range(1, x.ndim))
+  return jnp.sqrt(jnp.mean(jnp.square(x), axis=axes, keepdims=True))
+
+
+def _map_with_paths(function, tree, *rest):
+  return jax.tree_util.tree_map_with_path(
+      lambda path, *leaves: function(
+          jax.tree_util.keystr(path, simple=True, separator='/'), *leaves
+      ),
+      tree,
+      *rest,
+  )
+
+
+def _map_paths(function, tree):
+  return _map_with_paths(lambda path, _: function(path), tree)

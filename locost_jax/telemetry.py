@@ -1,0 +1,231 @@
+"""What a run tells: metrics.jsonl, TensorBoard events, a line of progress.
+
+metrics.jsonl has one object per line, `step` and the numbers measured after
+that many steps: {"step": 100, "train/loss": 3.21, ...}. A run that continues
+drops the lines after the step it continues from, so each step is told once.
+"""
+
+import collections
+import json
+import math
+import os
+from pathlib import Path
+import shutil
+import sys
+import time
+
+import jax
+import numpy as np
+from tensorboardX import SummaryWriter
+
+
+class Telemetry:
+  """Writes metrics and shows progress; on hosts other than the first, nothing.
+
+  On a terminal progress is one line that is drawn over; elsewhere a line is
+  printed every `seconds`.
+  """
+
+  def __init__(
+      self, workdir, steps, start_step=0, stream=None, seconds=30.0,
+      clock=time.monotonic,
+  ):
+    """Opens WORKDIR/metrics.jsonl and WORKDIR/tensorboard for appending.
+
+    Args:
+      workdir: of the run; made if it is not there.
+      steps: of the whole run.
+      start_step: the step it continues from; what was written after is cut.
+      stream: where progress goes; None: stderr.
+      seconds: between lines when the stream is no terminal.
+      clock: seconds since whenever.
+    """
+    self._quiet = jax.process_index() != 0
+    self._steps, self._step, self._first_step = steps, start_step, start_step
+    self._stream = stream or sys.stderr
+    self._live = self._stream.isatty() and os.environ.get('TERM') != 'dumb'
+    self._clock, self._seconds = clock, 0.1 if self._live else seconds
+    self._shown, self._drawn, self._state = clock(), False, ''
+    self._loss = math.nan
+    self._window = collections.deque([(clock(), start_step, 0)], maxlen=64)
+    self._tokens = 0
+    if self._quiet:
+      return
+    workdir = Path(workdir)
+    workdir.mkdir(parents=True, exist_ok=True)
+    path = workdir / 'metrics.jsonl'
+    cut_metrics(path, start_step)
+    self._file = open(path, 'a', encoding='utf-8')
+    # Everything at purge_step and later that an earlier process wrote is
+    # hidden by TensorBoard.
+    self._events = SummaryWriter(
+        str(workdir / 'tensorboard'), purge_step=start_step + 1
+    )
+
+  def log(self, step, metrics):
+    """Writes the numbers measured after `step` steps.
+
+    Args:
+      step: int.
+      metrics: name -> number (anything float() takes); a number that is not
+        finite becomes null in metrics.jsonl.
+    """
+    if self._quiet:
+      return
+    row = {'step': int(step)}
+    for name, value in metrics.items():
+      # Nine digits tell every float32 apart.
+      value = float(f'{float(value):.9g}')
+      row[name] = value if math.isfinite(value) else None
+      self._events.add_scalar(name, value, int(step))
+    self._file.write(json.dumps(row) + '\n')
+    self._file.flush()
+
+  def sync(self):
+    """Returns when all that was logged is on disk."""
+    if not self._quiet:
+      os.fsync(self._file.fileno())
+      self._events.flush()
+
+  def progress(self, step, loss, tokens):
+    """Tells that a step is done.
+
+    Args:
+      step: the number of steps done.
+      loss: of that step, nats per token.
+      tokens: input and target tokens in it, without padding.
+    """
+    self._step, self._loss, self._state = step, float(loss), ''
+    self._tokens += float(tokens)
+    self._window.append((self._clock(), step, self._tokens))
+    self._show()
+
+  def status(self, text):
+    """Tells what is going on when it is not a training step.
+
+    What this takes does not count in the rate of the steps.
+    """
+    self._state = text
+    self._show(now=True)
+
+  def resume_clock(self):
+    """Starts measuring the rate anew, after something that was no step."""
+    self._window.clear()
+    self._window.append((self._clock(), self._step, self._tokens))
+
+  def note(self, text):
+    """Prints a line that stays."""
+    if self._quiet:
+      return
+    self._wipe()
+    print(text, file=self._stream, flush=True)
+    self._draw()
+
+  def tokens_per_second(self):
+    """Returns the rate over the last steps, 0.0 before the first."""
+    (then, _, few), (now, _, many) = self._window[0], self._window[-1]
+    return (many - few) / (now - then) if now > then else 0.0
+
+  def close(self):
+    """Ends the line of progress and the files."""
+    if self._quiet:
+      return
+    self._state = ''
+    self._show(now=True)
+    if self._drawn:
+      print(file=self._stream, flush=True)
+      self._drawn = False
+    self.sync()
+    self._file.close()
+    self._events.close()
+
+  def _show(self, now=False):
+    if self._quiet:
+      return
+    last = self._step >= self._steps
+    if now or last or self._clock() - self._shown >= self._seconds:
+      self._shown = self._clock()
+      if self._live:
+        self._draw()
+      else:
+        print(self._line(100), file=self._stream, flush=True)
+
+  def _draw(self):
+    if self._live:
+      width = shutil.get_terminal_size().columns - 1
+      # \x1b[K: clear to the end of the line.
+      self._stream.write('\r' + self._line(width)[:width] + '\x1b[K')
+      self._stream.flush()
+      self._drawn = True
+
+  def _wipe(self):
+    if self._drawn:
+      self._stream.write('\r\x1b[K')
+      self._drawn = False
+
+  def _line(self, width):
+    """Returns 'step 120/1000 [####....] loss 3.210 1,234 tokens/s 1:02 left'."""
+    digits = len(str(self._steps))
+    parts = [f'step {self._step:>{digits}}/{self._steps}']
+    if math.isfinite(self._loss):
+      parts.append(f'loss {self._loss:.3f}')
+    if self.tokens_per_second():
+      parts.append(f'{self.tokens_per_second():,.0f} tokens/s')
+    if self._state:
+      parts.append(self._state)
+    elif self._time_left():
+      parts.append(self._time_left())
+    if self._live:
+      room = width - len('  '.join(parts)) - 2
+      if room >= 12:
+        parts.insert(1, _bar(self._step / max(self._steps, 1), min(room, 32)))
+    return '  '.join(parts)
+
+  def _time_left(self):
+    (then, few, _), (now, many, _) = self._window[0], self._window[-1]
+    if many <= few or self._step >= self._steps:
+      return ''
+    left = (self._steps - self._step) * (now - then) / (many - few)
+    return f'{_duration(left)} left'
+
+
+def cut_metrics(path, step):
+  """Drops the lines after a step, and a last line that was cut off.
+
+  The file is replaced in one move: there is no moment without it.
+
+  Args:
+    path: of metrics.jsonl; may not exist.
+    step: the last step whose lines stay.
+  """
+  path = Path(path)
+  if not path.exists():
+    return
+  kept = []
+  for line in path.read_bytes().split(b'\n')[:-1]:
+    try:
+      row = json.loads(line)
+    except ValueError:
+      continue
+    if row['step'] <= step:
+      kept.append(line + b'\n')
+  temporary = path.with_suffix('.tmp')
+  temporary.write_bytes(b''.join(kept))
+  temporary.replace(path)
+
+
+def _bar(fraction, width):
+  full = int(np.clip(fraction, 0, 1) * width)
+  return '━' * full + '╌' * (width - full)
+
+
+def _duration(seconds):
+  """Returns '42 s', '3:07' minutes or '2:03:07' hours."""
+  seconds = int(round(seconds))
+  if seconds < 60:
+    return f'{seconds} s'
+  minutes, seconds = divmod(seconds, 60)
+  if minutes < 60:
+    return f'{minutes}:{seconds:02d}'
+  hours, minutes = divmod(minutes, 60)
+  return f'{hours}:{minutes:02d}:{seconds:02d}'
