@@ -1,0 +1,204 @@
+"""Sentence splitting by rule: offline, linear in the length of the text.
+
+A text is first cut into paragraphs, then every paragraph into sentences.
+
+Paragraphs. A blank line always ends one. A single newline ends one too, unless
+the text is hard-wrapped there: no line of the block is longer than 120
+characters, the line does not end a sentence, the next line does not start an
+item (a list mark, a speaker `Grad C:`, a doctest, a field `name : type`), and
+either the next line starts in lower case or its first word would not have
+fitted. So one newline separates the paragraphs of web text, the turns of a
+transcript and the items of a list, and joins the lines of a docstring.
+
+Sentences. `.`, `!`, `?` or an ellipsis, with the closing quotes and brackets
+behind it, ends a sentence when white space follows and the next character is
+not a lower-case letter. After a full stop also: the word before is no
+abbreviation (`Fig.`, `e.g.`, a title, an initial) and no number that opens the
+paragraph (`1. Install`); after `etc.`, `Inc.`, `U.S.` and their like only a
+word that commonly opens a sentence counts.
+
+Every character that is not white space is in exactly one sentence, in order.
+"""
+
+import re
+
+_WRAP = 120  # no editor wraps prose wider: longer lines are paragraphs
+_NARROWEST = 40  # a block narrower than this is not wrapped because it is full
+
+_LINE = re.compile(r'[^\n]+|\n')
+_FIRST_WORD = re.compile(r'\S+')
+_ITEM = re.compile(
+    r'(?:[-*+\u2022\u2013\u2014]|\d{1,3}[.)]|\(?[a-zA-Z0-9]{1,2}\)|\.\.'
+    r'|#{1,6})[ \t]'  # list marks, a reST directive, a Markdown heading
+    r'|>>>|\.\.\.[ \t]|```|\||:[a-zA-Z]|@[a-zA-Z]'
+    r"|[A-Z][\w.'\u2019-]{0,20}(?:[ ][\w.'\u2019()-]{1,20}){0,3} ?:(?:\s|$)"
+    r'|\*{0,2}\w{1,40}(?:, ?\*{0,2}\w{1,40}){0,4} : ')
+_ENDS_LINE = re.compile(r'[.!?:;\u2026\u3002\uff01\uff1f]'
+                        r'["\'\u201d\u2019)\]\u00bb*_`]{0,4}\s*$')
+_RULE = re.compile(r'[^\w\s]{3,}\s*$')
+
+# The look-behind starts a match only where a run of marks starts, and the
+# possessive quantifiers never give back: the scan stays linear on '.....'.
+_END = re.compile(r'(?<![.!?\u2026])[.!?\u2026]++["\'\u201d\u2019)\]\u00bb*_`]*+'
+                  r'(?=\s|$)'
+                  r'|[\u3002\uff01\uff1f][\u300d\u300f\u201d\u2019\uff09]*+')
+_OPENERS = '"\'\u201c\u2018([{\u00ab*_`'
+_LONGEST = 24  # characters looked at before a full stop
+
+# Never at the end of a sentence, or so rarely that joining is the better guess.
+_ABBREVIATIONS = frozenset("""
+    mr mrs ms mx dr prof rev hon fr st messrs mme mlle gen col maj capt cpt lt
+    sgt cmdr adm gov sen rep pres supt fig figs eq eqs eqn eqns chap pp eds cf
+    e.g eg i.e ie viz vs v approx resp esp incl excl w.r.t wrt aka a.k.a mt
+    dept univ assn bros thm lem
+""".split())
+_NUMBERED = frozenset("""
+    no nos p art para sec sect tab ch vol vols pt ref refs ex app op def prop
+    cor c ca
+""".split())  # only before a number
+# Both inside and at the end of sentences: the next word decides.
+_AMBIGUOUS = frozenset("""
+    etc inc ltd co corp jr sr esq al a.m p.m am pm b.c a.d b.c.e c.e u.s u.k
+    u.n e.u u.s.a d.c ph.d m.d b.a m.a b.s m.s jan feb mar apr jun jul aug sep
+    sept oct nov dec mon tue wed thu fri sat sun ave blvd rd min max dim dims
+    arg args param params std avg lb lbs oz hr hrs sq ft ed trans
+""".split())
+_STARTERS = frozenset("""
+    the a an this that these those it its he she they we i you his her their
+    our my your there here in on at for from to of by with when where while
+    what who why how which if as but and or so then thus hence however
+    moreover furthermore also although though because since after before
+    during until once both each every all some many most no not only one two
+    see note use let now today yes well oh do does did is are was were can
+    could should would will may might must for returns return default
+""".split())
+
+
+def _paragraphs(text):
+  """Yields (start, end) of the paragraphs of `text`, blank ones left out."""
+  block = []  # lines of the current block: (start, end, stripped line)
+  for match in _LINE.finditer(text):
+    line = match.group()
+    if line == '\n':
+      # The newline that ends a line of text is followed by its next line; a
+      # newline at the start of a line is a blank line.
+      if match.start() == 0 or text[match.start() - 1] == '\n':
+        yield from _join_lines(block)
+        block = []
+      continue
+    stripped = line.strip()
+    if stripped:
+      start = match.start() + line.index(stripped)
+      block.append((start, start + len(stripped), stripped))
+    else:
+      yield from _join_lines(block)
+      block = []
+  yield from _join_lines(block)
+
+
+def _join_lines(block):
+  """Yields (start, end) of the paragraphs of a block without blank lines."""
+  if not block:
+    return
+  width = max(len(line) for _, _, line in block)
+  start, end, line = block[0]
+  for next_start, next_end, next_line in block[1:]:
+    if width > _WRAP or not _continues(line, next_line, width):
+      yield start, end
+      start = next_start
+    end, line = next_end, next_line
+  yield start, end
+
+
+def _continues(line, next_line, width):
+  """Whether a hard-wrapped paragraph runs on from `line` to `next_line`."""
+  if _RULE.match(next_line):  # an underline belongs to its heading
+    return True
+  if _RULE.match(line) or _ITEM.match(next_line):
+    return False
+  if _ENDS_LINE.search(line[-8:]):
+    # 'e.g.' at the end of a line ends nothing.
+    return line.endswith('.') and not _is_end(line, len(line) - 1, len(line),
+                                              next_line[0], next_line)
+  if next_line[0].islower():
+    return True
+  full = len(line) + 1 + len(_FIRST_WORD.match(next_line).group())
+  return width >= _NARROWEST and full > width - 4
+
+
+def _is_end(text, stop, end, follower, rest):
+  """Whether the marks text[stop:end] end a sentence.
+
+  Args:
+    text: a paragraph.
+    stop: where the marks start.
+    end: where they end, closing quotes and brackets included.
+    follower: the next character that is not white space.
+    rest: text from `follower` on (at least its first word).
+  """
+  if follower.islower():
+    return False
+  if text[stop] != '.' or text[stop:stop + 2] in ('..', '.?', '.!'):
+    return True
+  before = text[max(0, stop - _LONGEST):stop].rstrip()
+  cut = max(before.rfind(' '), before.rfind('\n'), before.rfind('\t')) + 1
+  word = before[cut:].lstrip(_OPENERS)
+  lower = word.lower()
+  if lower in _ABBREVIATIONS:
+    return False
+  if lower in _NUMBERED:
+    return not (follower.isdigit() or follower == '(')
+  if len(word) == 1 and word.isalpha() and word.isupper() and word != 'I':
+    return False
+  if word.isdigit() and len(word) <= 3 and stop <= len(word) + 1:
+    return False
+  if lower in _AMBIGUOUS or re.fullmatch(r'(?:[A-Za-z]\.)+[A-Za-z]', word):
+    opening = _FIRST_WORD.match(rest).group().lstrip(_OPENERS)
+    return opening.rstrip(',.;:!?\'"').lower() in _STARTERS
+  return True
+
+
+def sentence_spans(text):
+  """Finds the sentences of a text.
+
+  Args:
+    text: any string.
+
+  Returns:
+    A list of (start, end): the sentences are text[start:end], without white
+    space at their ends, in order, covering all that is not white space.
+  """
+  spans = []
+  for start, end in _paragraphs(text):
+    paragraph = text[start:end]
+    size = end - start
+    begin = 0
+    for match in _END.finditer(paragraph):
+      after = match.end()
+      while after < size and paragraph[after].isspace():
+        after += 1
+      if after == size:
+        break
+      if _is_end(paragraph, match.start(), match.end(), paragraph[after],
+                 paragraph[after:after + _LONGEST]):
+        spans.append((start + begin, start + match.end()))
+        begin = after
+    spans.append((start + begin, end))
+  return spans
+
+
+def squeeze(text):
+  """Returns `text` with every run of white space made one space."""
+  return ' '.join(text.split())
+
+
+def split_sentences(text):
+  """Splits a text into sentences.
+
+  Args:
+    text: any string.
+
+  Returns:
+    The sentences in order, white space squeezed; none is empty.
+  """
+  return [squeeze(text[start:end]) for start, end in sentence_spans(text)]
