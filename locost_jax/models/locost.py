@@ -17,6 +17,7 @@ variant: where the paper and its release differ
 """
 
 import dataclasses
+import functools
 
 from flax import linen as nn
 import jax.numpy as jnp
@@ -99,16 +100,25 @@ class LocostMixer(nn.Module):
   config: LocostConfig
   dtype: jnp.dtype
 
-  @nn.compact
-  def __call__(self, x, mask):
+  def setup(self):
     D = self.config.d_model
-    def project(name):
-      bound = nn.initializers.uniform(2 * D**-0.5)
-      init = lambda *args: bound(*args) - D**-0.5
-      return nn.Dense(D, dtype=self.dtype, name=name, kernel_init=init,
-                      bias_init=init)
-    u = project('key')(x) * mask[..., None]
-    y = BiSSM(self.config, name='ssm')(u).astype(self.dtype)
+    def init(*args):
+      return nn.initializers.uniform(2 * D**-0.5)(*args) - D**-0.5
+    project = functools.partial(nn.Dense, D, dtype=self.dtype,
+                                kernel_init=init, bias_init=init)
+    self.key = project()
+    self.ssm = BiSSM(self.config)
     if self.config.gating:
-      y = y * project('gate')(x)
-    return project('output')(y)
+      self.gate = project()
+    self.output = project()
+
+  def __call__(self, x, mask):
+    u = self.key(x) * mask[..., None]
+    y = self.ssm(u).astype(self.dtype)
+    if self.config.gating:
+      y = y * self.gate(x)
+    return self.output(y)
+
+  def kernels(self, length):
+    """The convolution kernels [C, D, length] of this layer."""
+    return self.ssm.kernels(length)

@@ -1,0 +1,18 @@
+"""Shared by all tests: CPU only, and a small LOCOST to build upon."""
+
+import os
+
+os.environ.setdefault('JAX_PLATFORMS', 'cpu')
+
+import pytest  # pylint: disable=g-import-not-at-top
+
+from configs import default
+
+
+@pytest.fixture
+def small_model_config():
+  """A `config.model` of about 60K parameters."""
+  config = default.get_config().model
+  config.update(dict(vocab_size=60, d_model=32, d_state=8, d_ff=64, d_kv=8,
+                     num_heads=4, num_layers=2, num_decoder_layers=2))
+  return config
