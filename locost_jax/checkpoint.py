@@ -69,7 +69,7 @@ class Checkpointer:
     Raises:
       Whatever the save before this one failed with.
     """
-    metrics = dict(metrics or {})
+    metrics = {key: float(value) for key, value in (metrics or {}).items()}
     best_by = score(metrics, self._metric)
     if best_by is not None:
       metrics[_SCORE] = best_by
@@ -194,7 +194,8 @@ def find(directory, step=None):
         'checkpoints/STEP/params in it'
     )
   if step is None:
-    step = best_step(directory) or max(steps)
+    best = best_step(directory)
+    step = steps[-1] if best is None else best
   elif step not in steps:
     raise InputError(f'{directory}: no step {step}; there are {steps}')
   return directory / str(step)

@@ -12,8 +12,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
 import numpy as np
 
 from locost_jax.errors import InputError
-
-AXES = DATA, FSDP, TENSOR, SEQUENCE = 'data', 'fsdp', 'tensor', 'sequence'
+from locost_jax.models.long_conv import AXES, DATA, FSDP, SEQUENCE, TENSOR
 
 # Path of a parameter -> the mesh axis of each of its dimensions. The first
 # regex that matches the whole path decides. Layers are stacked on dimension 0.

@@ -6,6 +6,7 @@ drops the lines after the step it continues from, so each step is told once.
 """
 
 import collections
+import contextlib
 import json
 import math
 import os
@@ -41,14 +42,14 @@ class Telemetry:
       clock: seconds since whenever.
     """
     self._quiet = jax.process_index() != 0
-    self._steps, self._step, self._first_step = steps, start_step, start_step
+    self._steps, self._step = steps, start_step
     self._stream = stream or sys.stderr
     self._live = self._stream.isatty() and os.environ.get('TERM') != 'dumb'
     self._clock, self._seconds = clock, 0.1 if self._live else seconds
-    self._shown, self._drawn, self._state = clock(), False, ''
-    self._loss = math.nan
+    self._shown, self._drawn, self._state = -math.inf, False, ''
+    self._loss, self._tokens, self._aside = math.nan, 0, 0.0
+    # (seconds spent on steps, step, tokens) of the last steps.
     self._window = collections.deque([(clock(), start_step, 0)], maxlen=64)
-    self._tokens = 0
     if self._quiet:
       return
     workdir = Path(workdir)
@@ -74,8 +75,9 @@ class Telemetry:
       return
     row = {'step': int(step)}
     for name, value in metrics.items():
-      # Nine digits tell every float32 apart.
-      value = float(f'{float(value):.9g}')
+      # The shortest digits that tell every float32 apart: 0.003, not
+      # 0.003000000026077032.
+      value = float(str(np.float32(value)))
       row[name] = value if math.isfinite(value) else None
       self._events.add_scalar(name, value, int(step))
     self._file.write(json.dumps(row) + '\n')
@@ -95,23 +97,25 @@ class Telemetry:
       loss: of that step, nats per token.
       tokens: input and target tokens in it, without padding.
     """
-    self._step, self._loss, self._state = step, float(loss), ''
+    self._step, self._loss = step, float(loss)
     self._tokens += float(tokens)
-    self._window.append((self._clock(), step, self._tokens))
-    self._show()
+    self._window.append((self._clock() - self._aside, step, self._tokens))
+    self._show(now=step >= self._steps)
 
-  def status(self, text):
-    """Tells what is going on when it is not a training step.
+  @contextlib.contextmanager
+  def aside(self, text):
+    """Tells what is going on that is no training step, while it lasts.
 
-    What this takes does not count in the rate of the steps.
+    What it takes does not count in the rate of the steps.
     """
     self._state = text
-    self._show(now=True)
-
-  def resume_clock(self):
-    """Starts measuring the rate anew, after something that was no step."""
-    self._window.clear()
-    self._window.append((self._clock(), self._step, self._tokens))
+    self._show(now=self._live)
+    start = self._clock()
+    try:
+      yield
+    finally:
+      self._aside += self._clock() - start
+      self._state = ''
 
   def note(self, text):
     """Prints a line that stays."""
@@ -130,9 +134,8 @@ class Telemetry:
     """Ends the line of progress and the files."""
     if self._quiet:
       return
-    self._state = ''
-    self._show(now=True)
     if self._drawn:
+      self._draw()
       print(file=self._stream, flush=True)
       self._drawn = False
     self.sync()
@@ -142,8 +145,7 @@ class Telemetry:
   def _show(self, now=False):
     if self._quiet:
       return
-    last = self._step >= self._steps
-    if now or last or self._clock() - self._shown >= self._seconds:
+    if now or self._clock() - self._shown >= self._seconds:
       self._shown = self._clock()
       if self._live:
         self._draw()
