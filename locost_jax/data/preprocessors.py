@@ -1,0 +1,183 @@
+"""The TensorFlow side of a task: source, vocabulary and steps as SeqIO wants.
+
+Documents run through these steps:
+
+  text -> gap_sentences -> inputs, targets -> tokenise -> trim -> append eos
+
+SeqIO's own steps do the last three; `append_eos_after_trim` keeps max - 1 ids
+and then eos, so the end mark is never cut. Sentence splitting, gap sentences
+and SentencePiece are plain Python (data/text.py, gsg.py, vocabulary.py) and run
+inside `tf.numpy_function`.
+
+Only this module imports TensorFlow and SeqIO at its top; others import it
+inside the function that needs it.
+"""
+
+import os
+
+os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '2')  # before TensorFlow loads
+
+import numpy as np
+import seqio
+import tensorflow as tf
+
+from locost_jax.data import gsg
+from locost_jax.errors import InputError
+
+try:
+  # TensorFlow would otherwise take the accelerators' memory from JAX.
+  tf.config.set_visible_devices([], 'GPU')
+  tf.config.set_visible_devices([], 'TPU')
+except RuntimeError:
+  pass  # the process has used TensorFlow before: its devices are settled
+
+
+class Vocabulary(seqio.Vocabulary):
+  """One of data/vocabulary.py's vocabularies as a seqio.Vocabulary."""
+
+  def __init__(self, vocabulary):
+    super().__init__(extra_ids=vocabulary.extra_ids)
+    self.vocabulary = vocabulary
+
+  @property
+  def bos_id(self):
+    return None
+
+  @property
+  def eos_id(self):
+    return self.vocabulary.eos_id
+
+  @property
+  def unk_id(self):
+    return self.vocabulary.unk_id
+
+  @property
+  def _base_vocab_size(self):
+    return self.vocabulary.size - self.extra_ids
+
+  def _encode(self, s):
+    return self.vocabulary.encode(s)
+
+  def _decode(self, ids):
+    return self.vocabulary.decode(ids)
+
+  def _encode_tf(self, s):
+    def encode(text):
+      return np.asarray(self.vocabulary.encode(_text(text)), np.int32)
+    ids = tf.numpy_function(encode, [s], tf.int32, stateful=False)
+    return tf.ensure_shape(ids, [None])
+
+  def _decode_tf(self, ids):
+    def decode(rows):
+      rows = np.asarray(rows)
+      texts = [self.vocabulary.decode(row)
+               for row in rows.reshape(-1, rows.shape[-1])]
+      return np.array([text.encode() for text in texts],
+                      object).reshape(rows.shape[:-1])
+    texts = tf.numpy_function(decode, [ids], tf.string, stateful=False)
+    return tf.ensure_shape(texts, ids.shape[:-1])
+
+  def __eq__(self, other):
+    return (isinstance(other, Vocabulary)
+            and self.vocabulary.fingerprint == other.vocabulary.fingerprint)
+
+
+class RowSource(seqio.DataSource):
+  """Rows that Python reads, shard by shard, as a seqio.DataSource.
+
+  TensorFlow wraps an exception of the reader into one of its own; the last
+  InputError is kept in `error` for whoever iterates.
+  """
+
+  def __init__(self, splits, fields, read, skip=None, on_skip=None):
+    """Makes the source.
+
+    Args:
+      splits: dict of split -> list of the shards' names.
+      fields: names of the rows' strings.
+      read: function (split, shard name) -> iterator of dicts of strings.
+      skip: function (split, row) -> whether to leave the row out.
+      on_skip: called with the id of every row left out.
+    """
+    super().__init__(splits=tuple(splits))
+    self._shards = {split: list(names) for split, names in splits.items()}
+    self._fields = tuple(fields)
+    self._read, self._skip, self._on_skip = read, skip, on_skip
+    self.error = None
+
+  @property
+  def supports_arbitrary_sharding(self):
+    return False
+
+  def list_shards(self, split):
+    return self._shards[split]
+
+  def get_dataset(self, split='train', shuffle=True, seed=None,
+                  shard_info=None, *, sequence_length=None, use_cached=False,
+                  num_epochs=1):
+    """The rows of a split, or of every num_shards-th of its shards."""
+    del sequence_length, use_cached, num_epochs
+    names = self._shards[split]
+    if shard_info:
+      names = names[shard_info.index::shard_info.num_shards]
+    if shuffle:
+      names = np.random.default_rng(seed).permutation(names).tolist()
+
+    def rows():
+      try:
+        for name in names:
+          for row in self._read(split, name):
+            if self._skip and self._skip(split, row):
+              if self._on_skip:
+                self._on_skip(row['id'])
+              continue
+            yield {field: row[field].encode('utf-8', 'replace')
+                   for field in self._fields}
+      except InputError as error:
+        self.error = error
+        raise
+
+    spec = {field: tf.TensorSpec([], tf.string) for field in self._fields}
+    return tf.data.Dataset.from_generator(rows, output_signature=spec)
+
+
+def gap_sentences(dataset, ratio=0.2, strategy='independent', mask='',
+                  on_skip=None):
+  """Documents -> gap-sentence pairs (equation 4; data/gsg.py).
+
+  Args:
+    dataset: tf.data.Dataset of dicts with the strings id and text.
+    ratio: share of the sentences that becomes the target.
+    strategy: how they are chosen.
+    mask: what stands in their place in the source; '' for nothing.
+    on_skip: called with the id of every document that is too short.
+
+  Returns:
+    A dataset of dicts with the strings id, inputs and targets.
+  """
+  def pair(name, text):
+    made = gsg.gap_sentences(_text(text), ratio, strategy, mask)
+    if made is None and on_skip:
+      on_skip(_text(name))
+    source, target = made or ('', '')
+    return source.encode(), target.encode()
+
+  def split(row):
+    inputs, targets = tf.numpy_function(
+        pair, [row['id'], row['text']], [tf.string, tf.string])
+    return dict(id=row['id'], inputs=tf.ensure_shape(inputs, []),
+                targets=tf.ensure_shape(targets, []))
+
+  dataset = dataset.map(split, num_parallel_calls=tf.data.AUTOTUNE)
+  return dataset.filter(lambda row: tf.strings.length(row['targets']) > 0)
+
+
+def select(dataset, fields):
+  """Keeps and renames strings: fields is a dict of new name -> old name."""
+  return dataset.map(
+      lambda row: {new: row[old] for new, old in fields.items()},
+      num_parallel_calls=tf.data.AUTOTUNE)
+
+
+def _text(data):
+  return data.decode('utf-8', 'replace')

@@ -1,0 +1,191 @@
+"""Tokenised records on disk: random access, written atomically.
+
+A cache is a directory:
+
+  records.array_record   one msgpack map per record: id (str), inputs and
+                         targets (bytes of little-endian integers, eos
+                         included), reference (str, the whole target text)
+  lengths.npy            int32 [n, 2]: tokens of inputs and of targets
+  key.json               everything that made the records
+  stats.json             records, skipped, tokens, the integer type, bytes
+
+It is written under a temporary name beside its own, flushed to the disk and
+renamed, so a directory with its final name is complete: a build that is killed
+leaves only `NAME.partial`, which the next build removes. Builders of the same
+cache (the hosts of a run share a file system) exclude each other by a lock on
+`NAME.lock`, which the operating system drops when its holder dies.
+
+Reading needs neither TensorFlow nor SeqIO.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import pathlib
+import shutil
+import threading
+
+import msgpack
+import numpy as np
+
+RECORDS, LENGTHS = 'records.array_record', 'lengths.npy'
+KEY, STATS = 'key.json', 'stats.json'
+
+
+class Cache:
+  """The records of one split (or of one shard of it).
+
+  `len(cache)` is their number, `cache[i]` a dict of id (str), inputs and
+  targets (int32 [length], eos included) and reference (str), `cache.lengths`
+  int32 [n, 2], `cache.stats` what was counted when the cache was made. Safe to
+  read from several threads.
+  """
+
+  def __init__(self, path):
+    """Opens the complete cache in the directory `path`."""
+    # Imported here: array_record belongs to the `train` extra.
+    from array_record.python import array_record_module
+    self.path = pathlib.Path(path)
+    self.stats = json.loads((self.path / STATS).read_text())
+    self.lengths = np.load(self.path / LENGTHS)
+    self._reader = array_record_module.ArrayRecordReader(
+        str(self.path / RECORDS))
+    self._lock = threading.Lock()
+
+  def __len__(self):
+    return len(self.lengths)
+
+  def __getitem__(self, index):
+    if not 0 <= index < len(self):
+      raise IndexError(f'record {index} of {len(self)} in {self.path}')
+    return self.read([index])[0]
+
+  def read(self, indices):
+    """The records with these indices, as a list of dicts in their order."""
+    with self._lock:
+      rows = self._reader.read([int(i) for i in indices])
+    return [self._unpack(row) for row in rows]
+
+  # What data/pipeline.py asks of a training set: here all is one window.
+  windows = 1
+
+  def total(self):
+    """Records in an epoch."""
+    return len(self)
+
+  def sizes(self, epoch, index):
+    """The records of each part of a window."""
+    del epoch, index
+    return [len(self)]
+
+  def window(self, epoch, index):
+    """The parts of a window, as caches."""
+    del epoch, index
+    return [self]
+
+  def _unpack(self, row):
+    record = msgpack.unpackb(row)
+    for name in 'inputs', 'targets':
+      ids = np.frombuffer(record[name], self.stats['dtype'])
+      record[name] = ids.astype(np.int32)
+    return record
+
+
+def is_complete(path, key):
+  """Whether `path` holds a whole cache that `key` made."""
+  path = pathlib.Path(path)
+  try:
+    stats = json.loads((path / STATS).read_text())
+    return (json.loads((path / KEY).read_text()) == key
+            and (path / RECORDS).stat().st_size == stats['bytes']
+            and len(np.load(path / LENGTHS, mmap_mode='r')) == stats['records'])
+  except (OSError, ValueError, KeyError):
+    return False
+
+
+@contextlib.contextmanager
+def locked(path, wait=True):
+  """Holds the lock of the cache `path` against other builders of it.
+
+  Args:
+    path: the cache's directory, which need not exist.
+    wait: whether to wait for another holder.
+
+  Yields:
+    True, or False when another process holds the lock and `wait` is False.
+  """
+  path = pathlib.Path(path)
+  path.parent.mkdir(parents=True, exist_ok=True)
+  with open(f'{path}.lock', 'w') as file:
+    try:
+      fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError:
+      yield False
+    else:
+      yield True
+
+
+def write(path, key, records, vocabulary_size, count_skipped=lambda: 0):
+  """Writes a cache; call it with the lock of `path` held.
+
+  Args:
+    path: directory of the cache; anything there is replaced.
+    key: JSON object, everything that makes the records.
+    records: iterable of dicts as `Cache` gives them.
+    vocabulary_size: ids are smaller; below 2^16 they take two bytes each.
+    count_skipped: called at the end: documents that gave no record.
+
+  Returns:
+    The stats: dict of records, skipped, input_tokens, target_tokens, dtype,
+    bytes.
+  """
+  from array_record.python import array_record_module
+  path = pathlib.Path(path)
+  partial = pathlib.Path(f'{path}.partial')
+  shutil.rmtree(partial, ignore_errors=True)
+  partial.mkdir(parents=True)
+  try:
+    dtype = '<u2' if vocabulary_size <= 2**16 else '<i4'
+    lengths = []
+    # One record per chunk: what random access asks for.
+    writer = array_record_module.ArrayRecordWriter(
+        str(partial / RECORDS), 'group_size:1,zstd:1')
+    try:
+      for record in records:
+        lengths.append((len(record['inputs']), len(record['targets'])))
+        writer.write(msgpack.packb(dict(
+            id=record['id'],
+            inputs=np.asarray(record['inputs'], dtype).tobytes(),
+            targets=np.asarray(record['targets'], dtype).tobytes(),
+            reference=record['reference'])))
+    finally:
+      writer.close()
+    lengths = np.asarray(lengths, np.int32).reshape(-1, 2)
+    tokens = lengths.sum(axis=0, dtype=np.int64)
+    stats = dict(
+        records=len(lengths), skipped=count_skipped(),
+        input_tokens=int(tokens[0]), target_tokens=int(tokens[1]),
+        dtype=dtype, bytes=(partial / RECORDS).stat().st_size)
+    np.save(partial / LENGTHS, lengths)
+    (partial / KEY).write_text(json.dumps(key, indent=2, sort_keys=True))
+    (partial / STATS).write_text(json.dumps(stats, indent=2))
+    for file in partial.iterdir():
+      _sync(file)
+    _sync(partial)
+    shutil.rmtree(path, ignore_errors=True)
+    os.rename(partial, path)
+    _sync(path.parent)
+  except BaseException:
+    shutil.rmtree(partial, ignore_errors=True)
+    raise
+  return stats
+
+
+def _sync(path):
+  """Makes the file or directory survive a power cut."""
+  descriptor = os.open(path, os.O_RDONLY)
+  try:
+    os.fsync(descriptor)
+  finally:
+    os.close(descriptor)
