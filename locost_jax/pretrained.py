@@ -53,7 +53,7 @@ def load(directory, dtype=jnp.float32, convolution='exact'):
   config['convolution'] = convolution
   dtype = jnp.dtype(dtype)
   model = models.build(config, dtype=dtype.name)
-  vocabulary = vocabularies.find_vocabulary(home)
+  vocabulary = find_vocabulary(home)
   if vocabulary is not None and vocabulary.size > config['vocab_size']:
     raise InputError(
         f'{home}: its vocabulary has {vocabulary.size} tokens, its model only '
@@ -102,6 +102,15 @@ def find_run(directory):
   return home, step_directory or checkpoint.find(home), config
 
 
+def find_vocabulary(home):
+  """The vocabulary of a run or a Hugging Face directory, or None."""
+  for directory in (os.path.join(home, 'vocabulary'), home):
+    for name in (vocabularies.MODEL_FILE, vocabularies.INFO_FILE):
+      if os.path.exists(os.path.join(directory, name)):
+        return vocabularies.load_vocabulary(directory)
+  return None
+
+
 def abstract_params(model):
   """The shapes of the model's parameters, without making them."""
   tokens = jax.ShapeDtypeStruct((1, 1), jnp.int32)
@@ -125,6 +134,12 @@ def unflatten(flat):
       node = node.setdefault(parent, {})
     node[last] = leaf
   return tree
+
+
+def bucket_length(length):
+  """What inputs of this length are padded to: 2^k or 1.5 * 2^k."""
+  buckets = pipeline.buckets(2 * length)
+  return int(buckets[np.searchsorted(buckets, length)])
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -214,7 +229,7 @@ class Summarizer:
     if input_mask is None:
       input_mask = inputs != 0
     if self.config.convolution == 'exact':  # else the length matters
-      padding = pipeline.bucket_length(inputs.shape[1]) - inputs.shape[1]
+      padding = bucket_length(inputs.shape[1]) - inputs.shape[1]
       inputs, input_mask = (
           np.pad(x, ((0, 0), (0, padding))) for x in (inputs, input_mask))
     tokens = np.asarray(generate(
@@ -253,7 +268,7 @@ class Summarizer:
     documents = [self.tokenize(text, max_input_length) for text in texts]
     buckets = {}
     for i, document in enumerate(documents):
-      buckets.setdefault(pipeline.bucket_length(len(document)), []).append(i)
+      buckets.setdefault(bucket_length(len(document)), []).append(i)
     summaries = [''] * len(texts)
     for length, members in sorted(buckets.items()):
       for start in range(0, len(members), batch_size):
