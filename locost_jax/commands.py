@@ -8,7 +8,6 @@ Each command has flags of its own (an `absl.flags.FlagValues`), so that several
 commands can live in one process.
 """
 
-import difflib
 import importlib.util
 import os
 import re
@@ -21,6 +20,7 @@ from ml_collections import ConfigDict
 from ml_collections import config_flags
 
 from locost_jax.errors import InputError
+from locost_jax.workdir import suggest
 
 HELP = ('--help', '-h', '-help', '--helpfull', '--helpshort')
 
@@ -91,20 +91,6 @@ def parse_flags(values, argv):
     message = re.sub(r'^flag (.*): could not convert string to float.*',
                      r'\1: expected a number', message)
     raise InputError(message) from None
-
-
-def suggest(name, known, prefix=''):
-  """Returns '; did you mean PREFIXname?' for the nearest known name, or ''.
-
-  Dotted names are also compared by their last part.
-  """
-  near = difflib.get_close_matches(name, known, 1, 0.75)
-  if not near:
-    last_parts = {key.rsplit('.', 1)[-1]: key for key in known}
-    parts = difflib.get_close_matches(
-        name.rsplit('.', 1)[-1], last_parts, 1, 0.75)
-    near = [last_parts[part] for part in parts]
-  return f'; did you mean {prefix}{near[0]}?' if near else ''
 
 
 def help_text(doc, values):

@@ -8,6 +8,7 @@ all of a run but the cache, so that a phase's directory is complete by itself.
 """
 
 import copy
+import difflib
 import json
 import os
 from pathlib import Path
@@ -16,7 +17,6 @@ from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
-from locost_jax.commands import suggest
 from locost_jax.errors import InputError
 
 CONFIG_FILE = 'config.json'
@@ -104,11 +104,6 @@ def is_finished(phase):
   return (last / 'params').is_dir()
 
 
-def has_begun(phase):
-  """Whether the phase has written anything."""
-  return (phase.directory / CONFIG_FILE).exists()
-
-
 def check_unchanged(phases, workdir):
   """Raises unless what lies in WORKDIR can go on under this config.
 
@@ -151,13 +146,14 @@ def check_unchanged(phases, workdir):
             f'{before.name}, or use another --workdir')
 
 
-def list_differences(old, new, free=_FREE):
+def list_differences(old, new, keys='.*', free=_FREE):
   """Returns {key: (old, new)} of the keys that differ and may not.
 
   model.vocab_size 0 stands for the vocabulary's size.
 
   Args:
     old, new: configs as nested dicts.
+    keys: regex of the dotted keys that are looked at.
     free: regex of the dotted keys that may differ.
   """
   old, new = _flatten(old), _flatten(new)
@@ -167,7 +163,8 @@ def list_differences(old, new, free=_FREE):
   return {
       key: (old.get(key), new.get(key))
       for key in old.keys() | new.keys()
-      if key != 'phases' and not free.fullmatch(key)
+      if key != 'phases' and re.fullmatch(keys, key)
+      and not free.fullmatch(key)
       and old.get(key, missing) != new.get(key, missing)
   }
 
@@ -205,6 +202,20 @@ def write(path, text):
     os.replace(temporary, path)
   finally:
     temporary.unlink(missing_ok=True)
+
+
+def suggest(name, known, prefix=''):
+  """Returns '; did you mean PREFIXname?' for the nearest known name, or ''.
+
+  Dotted names are also compared by their last part.
+  """
+  near = difflib.get_close_matches(name, known, 1, 0.75)
+  if not near:
+    last_parts = {key.rsplit('.', 1)[-1]: key for key in known}
+    parts = difflib.get_close_matches(
+        name.rsplit('.', 1)[-1], last_parts, 1, 0.75)
+    near = [last_parts[part] for part in parts]
+  return f'; did you mean {prefix}{near[0]}?' if near else ''
 
 
 def _flatten(tree, prefix=''):

@@ -23,8 +23,14 @@ import hashlib
 import json
 import os
 import pathlib
+import pickle
+import subprocess
 import sys
+import threading
 import time
+import weakref
+
+from ml_collections import ConfigDict
 
 from locost_jax.data import order
 from locost_jax.data import records
@@ -35,8 +41,9 @@ from locost_jax.errors import InputError
 # window has, is cached shard by shard: about an hour's work for two cores.
 STREAM_BYTES = 4 * 10**9
 FORMAT = 1  # of the records on disk
-_CODE = ('text.py', 'gsg.py', 'sources.py', 'documentation.py',
-         'preprocessors.py', 'tasks.py')
+# The modules whose text decides what a record is. A change elsewhere that does
+# so, too, raises FORMAT.
+_CODE = ('text.py', 'gsg.py', 'documentation.py', 'preprocessors.py')
 
 
 def open_cache(config, vocabulary, split, directory):
@@ -97,8 +104,7 @@ def _code():
   here = pathlib.Path(__file__).parent
   digest = hashlib.sha256()
   for name in _CODE:
-    if (here / name).exists():
-      digest.update((here / name).read_bytes())
+    digest.update((here / name).read_bytes())
   return digest.hexdigest()
 
 
@@ -110,7 +116,7 @@ def _name(key):
 
 def _build(config, vocabulary, found, split, key, path, shard=None, limit=0,
            quiet=False):
-  """Tokenises a split, or one shard of it, into `path`."""
+  """Tokenises a split, or its shard (number, of how many), into `path`."""
   skipped = []
   progress = _Progress(f'{found.name} {split}', quiet)
   rows = progress(_examples(config, vocabulary, split, shard, limit, skipped))
@@ -125,13 +131,12 @@ def _examples(config, vocabulary, split, shard, limit, skipped):
   """Yields the records of a split, in the corpus's order."""
   task = tasks.make_task(config, vocabulary, skipped.append)
   import seqio
-  shards = task.source.list_shards(split) if shard is not None else ()
   dataset = task.get_dataset(
       dict(inputs=config.data.max_input_length,
            targets=config.data.max_target_length),
       split=split, shuffle=False, try_in_mem_cache=False,
       trim_output_features=False,
-      shard_info=None if shard is None else seqio.ShardInfo(shard, len(shards)))
+      shard_info=shard and seqio.ShardInfo(*shard))
   if limit:
     dataset = dataset.take(limit)
   try:
@@ -184,3 +189,173 @@ class _Progress:
     end = end if sys.stderr.isatty() else '\n'
     print(f'tokenising {self._what}: {text}', end=end, file=sys.stderr,
           flush=True)
+
+
+class StreamedCache:
+  """A training split whose shards are tokenised while training runs.
+
+  data/pipeline.py reads it window by window. `window(0, 0)` gives the caches of
+  the first window, which stand for the corpus where a part of it suffices.
+  """
+
+  def __init__(self, config, vocabulary, shards, key, path):
+    """Starts the processes that tokenise the shards that are missing.
+
+    Args:
+      config: the run's config.
+      vocabulary: one of data/vocabulary.py.
+      shards: names of the shards.
+      key: JSON object, everything that makes the records.
+      path: directory for the shards' caches.
+    """
+    self._path, self._shards = path, len(shards)
+    self._size, self._seed = config.data.window_shards, config.data.seed
+    self.windows = -(-self._shards // self._size)
+    self._records = {}  # shard -> its number of records
+    self._opened = functools.lru_cache(maxsize=2)(self._open)
+    path.mkdir(parents=True, exist_ok=True)
+    (path / records.KEY).write_text(json.dumps(key, indent=2, sort_keys=True))
+    self._workers = []
+    if self.total() is None:
+      first = order.permutation(self._shards, self._seed, order.SHARDS, 0)
+      job = pickle.dumps(dict(
+          config=config.to_dict(), vocabulary=vocabulary, path=path,
+          split=key['split'], shards=first.tolist()))
+      for number in range(min(8, max(1, os.cpu_count() // 4))):
+        self._workers.append(_start_worker(job, path / f'worker-{number}.log'))
+    # Also when the interpreter ends.
+    self._finalizer = weakref.finalize(self, _stop_workers, self._workers)
+
+  def close(self):
+    """Ends the background processes."""
+    self._finalizer()
+
+  def total(self):
+    """Records in an epoch, or None while shards are missing."""
+    for shard in range(self._shards):
+      if not self._is_there(shard):
+        return None
+    return sum(self._records.values())
+
+  def sizes(self, epoch, index):
+    """The records of each shard of a window; waits until they exist."""
+    shards = order.window_shards(
+        self._shards, self._size, self._seed, epoch, index)
+    self._wait(shards)
+    return [self._records[shard] for shard in shards]
+
+  def window(self, epoch, index):
+    """The caches of a window's shards; waits until they exist."""
+    return self._opened(epoch, index)
+
+  def _open(self, epoch, index):
+    shards = order.window_shards(
+        self._shards, self._size, self._seed, epoch, index)
+    self._wait(shards)
+    return [records.Cache(_shard_path(self._path, s)) for s in shards]
+
+  def _is_there(self, shard):
+    if shard not in self._records:
+      path = _shard_path(self._path, shard)
+      if not records.is_complete(path, _shard_key(self._path, shard)):
+        return False
+      stats = json.loads((path / records.STATS).read_text())
+      self._records[shard] = stats['records']
+    return True
+
+  def _wait(self, shards):
+    shown = None
+    while True:
+      # Before looking for the shards: a worker may finish one in between.
+      ended = [worker.poll() for worker in self._workers]
+      there = sum(map(self._is_there, shards))
+      if there == len(shards):
+        return
+      for worker, status in zip(self._workers, ended):
+        if status:
+          raise _worker_error(worker)
+      if None not in ended:
+        raise RuntimeError(f'{self._path}: shards are missing, and no process '
+                           'tokenises them any more')
+      if there != shown:
+        print(f'waiting for the first {len(shards)} shards to be tokenised: '
+              f'{there} done', file=sys.stderr, flush=True)
+        shown = there
+      time.sleep(0.2)
+
+
+def _shard_path(path, shard):
+  return path / f'{shard:05d}'
+
+
+def _shard_key(path, shard):
+  # The directory's name has the hash of all the rest.
+  return dict(corpus=path.name, shard=shard)
+
+
+def _start_worker(job, log):
+  """Starts a process that does `job`; it lives until its stdin closes."""
+  environment = dict(
+      os.environ, JAX_PLATFORMS='cpu', CUDA_VISIBLE_DEVICES='',
+      TF_CPP_MIN_LOG_LEVEL='2',
+      PYTHONPATH=os.pathsep.join(os.path.abspath(p) for p in sys.path))
+  code = 'from locost_jax.data import cache; cache.tokenise_shards()'
+  with open(log, 'wb') as stderr:
+    worker = subprocess.Popen(
+        [sys.executable, '-c', code], env=environment, stderr=stderr,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+  worker.stdin.write(job)
+  worker.stdin.flush()
+  worker.log = log
+  return worker
+
+
+def _stop_workers(workers):
+  for worker in workers:
+    worker.kill()
+    worker.wait()
+    worker.stdin.close()
+    worker.stdout.close()
+
+
+def _worker_error(worker):
+  """What a failed worker said, as the exception to raise here."""
+  lines = worker.stdout.read().decode('utf-8', 'replace').splitlines()
+  if lines and lines[-1].startswith('InputError: '):
+    return InputError(lines[-1].removeprefix('InputError: '))
+  return RuntimeError(
+      f'a process that tokenises shards failed: see {worker.log}')
+
+
+def tokenise_shards():
+  """Main function of a background process: tokenises shard after shard.
+
+  Reads its job (pickled) from stdin, and ends when stdin closes: the system
+  closes it when the parent dies. Any number of such processes, of any number of
+  hosts, share the work: each takes the next shard that nobody has locked.
+  """
+  job = pickle.load(sys.stdin.buffer)
+  threading.Thread(target=_end_with_parent, daemon=True).start()
+  os.nice(10)  # the training loop comes first
+  config, path, split = ConfigDict(job['config']), job['path'], job['split']
+  try:
+    found = tasks.corpus(config)
+    # At first what nobody works at; then wait for what others have begun.
+    for wait in False, True:
+      for shard in job['shards']:
+        place, key = _shard_path(path, shard), _shard_key(path, shard)
+        if records.is_complete(place, key):
+          continue
+        with records.locked(place, wait) as held:
+          if held and not records.is_complete(place, key):
+            _build(config, job['vocabulary'], found, split, key, place,
+                   shard=(shard, len(job['shards'])), quiet=True)
+  except InputError as error:
+    print(f'InputError: {error}', flush=True)
+    sys.exit(1)
+
+
+def _end_with_parent():
+  while sys.stdin.buffer.read(1):
+    pass
+  os._exit(1)  # at once, whatever the main thread does

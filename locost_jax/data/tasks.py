@@ -15,10 +15,13 @@ else here needs neither TensorFlow nor SeqIO (but TFDS for a corpus of its).
 import functools
 import glob
 import hashlib
+import importlib.metadata
 import itertools
 import os
+import sys
 from typing import Callable, NamedTuple
 
+from locost_jax.data import documentation
 from locost_jax.data import gsg
 from locost_jax.data import sources
 from locost_jax.data import vocabulary as vocabulary_lib
@@ -87,6 +90,10 @@ def _tfds(config, name, dataset):
       made_of=lambda split: dict(tfds=dataset, files=_sizes(files[split])))
 
 
+def _tfds_dir(config):
+  return os.path.expanduser(config.data.tfds_dir) or None
+
+
 def _python_docs(config, name, summarise):
   if summarise and config.gsg is not None:
     raise InputError(f'config.gsg is set, but the task {name} summarises: '
@@ -94,16 +101,30 @@ def _python_docs(config, name, summarise):
 
   def read(split, shard):
     del shard
-    corpus = sources.builtin_corpus()
-    for row in corpus.pairs if summarise else corpus.documents:
-      if row.split == split:
-        yield row
+    found = sources.builtin_corpus()
+    if summarise:
+      for pair in found.pairs[split]:
+        yield dict(id=pair.id, inputs=pair.document, targets=pair.summary)
+    else:
+      for document in found.documents[split]:
+        yield dict(id=document.id, text=document.text)
 
   fields = ('id', 'inputs', 'targets') if summarise else ('id', 'text')
   return Corpus(
       name=name, splits=dict(train=['all'], validation=['all']), read=read,
       fields=fields, gsg=None if summarise else _gsg(config),
-      made_of=lambda split: dict(packages=sources.builtin_versions()))
+      made_of=lambda split: dict(installed=_installed()))
+
+
+def _installed():
+  """Versions of what the built-in corpus is read from."""
+  packages = importlib.metadata.packages_distributions()
+  versions = dict(python=sys.version)
+  for package in documentation.PACKAGES:
+    versions[package] = sorted(
+        f'{name} {importlib.metadata.version(name)}'
+        for name in set(packages.get(package, ())))
+  return versions
 
 
 NAMED = {
@@ -154,7 +175,7 @@ def _jsonl(config):
 
   def read(split, file):
     for row in rows(file):
-      if held_out:
+      if held_out and split != 'test':
         text = row[fields[1]]
         held = sources.is_held_out(text) or text == stand_in()
         if held != (split == 'validation'):
@@ -273,8 +294,7 @@ def training_texts(config):
   if found.read is None:
     import tensorflow_datasets as tfds
     rows = tfds.as_numpy(tfds.load(
-        found.tfds, split='train', data_dir=config.data.tfds_dir or None,
-        download=False))
+        found.tfds, split='train', data_dir=_tfds_dir(config), download=False))
     texts = ((row['text'].decode('utf-8', 'replace'),) for row in rows)
   else:
     rows = (row for shard in found.splits['train']
@@ -308,8 +328,8 @@ def make_task(config, vocabulary, on_skip=None):
   steps = []
   if found.read is None:
     source = seqio.TfdsDataSource(
-        found.tfds, tfds_data_dir=config.data.tfds_dir or None,
-        splits=tuple(found.splits))
+        found.tfds, tfds_data_dir=_tfds_dir(config),
+        splits=tuple(found.splits), read_only=True)
     # C4 has no ids; a URL occurs once.
     steps.append(functools.partial(
         preprocessors.select, fields=dict(id='url', text='text')))
