@@ -16,6 +16,7 @@ import importlib.util
 import os
 import re
 import sysconfig
+import warnings
 from typing import NamedTuple
 
 # What the extras of this package install and what is documented at length.
@@ -121,7 +122,9 @@ def _docstrings(source):
   collecting = gc.isenabled()
   gc.disable()
   try:
-    tree = ast.parse(source)
+    with warnings.catch_warnings():  # of other people's escape sequences
+      warnings.simplefilter('ignore')
+      tree = ast.parse(source)
     found = [('', ast.get_docstring(tree))]
     found += [(name, ast.get_docstring(node)) for name, node in _objects(tree)]
   except (SyntaxError, ValueError, RecursionError):

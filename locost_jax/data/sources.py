@@ -203,7 +203,7 @@ _FEWEST_INPUT_WORDS = 12
 # Of the words of four letters and more in a target, at least this share must
 # occur in the input: the others cannot be known from it.
 _SHARE_FOUND = 1 / 3
-_CODE = re.compile(r'->|::|\w\(|[={}|<>@\\^]|__|\bTODO\b|\bFIXME\b')
+_CODE = re.compile(r'->|::|\w\([^)]|[={}|<>@\\^]|__|\bTODO\b|\bFIXME\b')
 
 
 class Document(NamedTuple):
@@ -314,13 +314,18 @@ def _pair(docstring):
   long); too little is left; what is left repeats it, or has so little of its
   words that nobody could write it.
   """
-  spans = text_lib.sentence_spans(docstring.text)
-  summary = text_lib.squeeze(docstring.text[spans[0][0]:spans[0][1]])
-  document = docstring.text[spans[0][1]:].strip()
+  paragraph = docstring.text.partition('\n\n')[0]
+  start, end = text_lib.sentence_spans(paragraph)[0]
+  summary = text_lib.squeeze(paragraph[start:end])
+  document = docstring.text[end:].strip()
   fewest, most = _TARGET_WORDS
   target = _words(summary)
-  if (not fewest <= len(target) <= most or not summary[0].isalpha() or
-      not summary.endswith('.') or _CODE.search(summary)):
+  if (not fewest <= len(target) <= most or not summary[0].isalnum() or
+      _CODE.search(summary)):
+    return None
+  # Many headlines have no full stop; then they are a paragraph of their own.
+  if not summary.endswith('.') and (end < len(paragraph) or
+                                    not summary[-1].isalnum()):
     return None
   body = docstring.words[len(target):]
   if len(body) < _FEWEST_INPUT_WORDS or _HeldOut([target]).occurs_in(body):

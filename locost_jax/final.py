@@ -1,0 +1,149 @@
+"""The numbers at the end of a run: who is how good on which documents.
+
+For the task of the last phase: the model before training, after each phase
+(its best checkpoint), and what costs nothing beside it. With
+config.eval.baselines also a table of losses for each earlier task.
+"""
+
+import functools
+
+import jax
+
+from locost_jax import checkpoint
+from locost_jax import evaluate
+from locost_jax import parts
+from locost_jax import pretrained
+from locost_jax import sharding
+from locost_jax import train
+from locost_jax.report import Example, Row, Table
+
+EXAMPLES = 3  # documents shown with their summaries
+
+
+def measure_run(phases, workdir, vocabulary, split, caches):
+  """Measures the best checkpoints of a run.
+
+  Args:
+    phases: of `workdir.make_phases`; all have checkpoints.
+    workdir: WORKDIR.
+    vocabulary: the run's.
+    split: 'validation' or 'test'.
+    caches: a dict per phase, split -> cache or None.
+
+  Returns:
+    The arguments of report.format_text: tables, examples, workdir, step.
+  """
+  *_, last = phases
+  cache = caches[-1][split]
+  with_baselines = last.config.eval.baselines
+  step = int(checkpoint.find(last.directory).name)
+  tables, examples = [], []
+  if with_baselines:
+    seen = {parts.task_name(last)}
+    for phase, splits in zip(phases, caches):
+      task = parts.task_name(phase)
+      if task not in seen and splits.get(split) is not None:
+        seen.add(task)
+        shown = [p for p in phases if parts.task_name(p) == task]
+        tables.append(_measure_task(
+            phases[0], shown, splits, split, vocabulary, ('loss',))[0])
+  if cache is not None:
+    shown = phases if with_baselines else [last]
+    table, rows = _measure_task(
+        phases[0], shown, caches[-1], split, vocabulary,
+        last.config.eval.metrics)
+    tables.append(table)
+    examples = _choose_examples(rows, last.config, cache, vocabulary)
+  return dict(tables=tables, examples=examples, workdir=str(workdir), step=step)
+
+
+def _measure_task(first, phases, caches, split, vocabulary, metrics):
+  """Returns (Table, rows of predictions of the last of these phases).
+
+  Args:
+    first: the phase that begins with the untrained model.
+    phases: those whose best checkpoints are measured.
+    caches: split -> cache, of the task to measure on.
+    split: name of the split.
+    vocabulary: of the run.
+    metrics: as config.eval.metrics.
+  """
+  *_, last = phases
+  config, task = last.config, parts.task_name(last)
+  mesh = sharding.make_mesh(config.mesh)
+  model = parts.build(config)
+  cache = caches[split]
+  make_batches = functools.partial(parts.eval_batches, cache, config)
+  documents = min(config.eval.examples or len(cache), len(cache))
+  parts.tell(f'measuring on {task}, {split}, {documents} documents')
+  measure = functools.partial(
+      evaluate.measure, model, vocabulary=vocabulary, config=config, mesh=mesh)
+  table_rows, rows = [], []
+  if config.eval.baselines:
+    measured, _ = measure(
+        initial_params(first, mesh), make_batches(), metrics=metrics)
+    table_rows.append(Row('before training', measured))
+  for phase in phases:
+    step = int(checkpoint.find(phase.directory).name)
+    params = put(checkpoint.load_params(phase.directory), mesh)
+    measured, rows = measure(params, make_batches(), metrics=metrics)
+    after = f'after {phase.name}' if phase.name else 'after training'
+    table_rows.append(Row(f'{after}, step {step}', measured))
+  if config.eval.baselines:
+    exchanged, _ = measure(
+        params, evaluate.exchange_inputs(make_batches()), metrics=('loss',))
+    table_rows.append(
+        Row('  its inputs exchanged between texts', exchanged))
+    table_rows += _baseline_rows(evaluate.measure_baselines(
+        make_batches(), evaluate.first_records(caches['train']), vocabulary,
+        metrics))
+  if rows and parts.is_first_host():
+    evaluate.write_predictions(
+        phases[-1].directory / 'predictions' / f'{task}-{split}-{step}.jsonl',
+        rows)
+  return Table(task, split, documents, table_rows), rows
+
+
+def _baseline_rows(measured):
+  rows = [Row('unigram model of the targets', measured['unigram'], True)]
+  if 'lead' in measured:
+    n = measured['lead'].pop('sentences')
+    text = measured['constant'].pop('text')
+    lead = 'first sentence' if n == 1 else f'first {n} sentences'
+    rows.append(Row(f'lead: {lead} of the input', measured['lead'], True))
+    rows.append(Row(f'best constant: "{text}"', measured['constant'], True))
+  return rows
+
+
+def initial_params(phase, mesh):
+  """The parameters that a phase starts from, on the mesh.
+
+  Equal to those of step 0, as they follow from train.seed or train.init_from.
+  """
+  config = parts.with_init(phase)
+  model = parts.build(config)
+  if config.train.init_from:
+    return put(train.load_init(
+        config.train.init_from, pretrained.abstract_params(model)), mesh)
+  shardings = sharding.param_shardings(
+      mesh, pretrained.abstract_params(model))
+  with jax.set_mesh(mesh):
+    init = jax.jit(functools.partial(train.init_params, model=model),
+                   out_shardings=shardings)
+    return init(jax.random.key(config.train.seed))
+
+
+def put(params, mesh):
+  """Numpy parameters -> arrays on the mesh."""
+  return jax.device_put(params, sharding.param_shardings(mesh, params))
+
+
+def _choose_examples(rows, config, cache, vocabulary):
+  """Documents spread over the lengths: the rows come sorted by length."""
+  count = min(EXAMPLES, len(rows))
+  chosen = [rows[len(rows) * (2 * i + 1) // (2 * count)] for i in range(count)]
+  sources = evaluate.find_inputs(
+      parts.eval_batches(cache, config), vocabulary,
+      {row['id'] for row in chosen}) if chosen else {}
+  return [Example(row['id'], sources.get(row['id'], ''), row['reference'],
+                  row['prediction']) for row in chosen]

@@ -1,0 +1,221 @@
+"""Trains a model, or evaluates one: from a config to a table of numbers.
+
+  python -m locost_jax.main --config=configs/quickstart.py
+  python -m locost_jax.main --config=configs/finetune.py \\
+      --config.data.train_files='data/train-*.jsonl' --workdir=runs/mine
+  python -m locost_jax.main --config=configs/finetune.py --workdir=runs/mine \\
+      --config.data.train_files='data/train-*.jsonl' --evaluate
+
+Each key of the config (configs/default.py lists them all) can be set:
+--config.train.steps=100. A run that was stopped goes on when the same command
+is given again. The report goes to stdout, progress to stderr.
+"""
+
+import contextlib
+import functools
+import importlib.util
+import os
+from pathlib import Path
+import shutil
+
+from absl import flags
+import jax
+from ml_collections import config_flags
+
+from locost_jax import commands
+from locost_jax import evaluate
+from locost_jax import final
+from locost_jax import models
+from locost_jax import optim
+from locost_jax import parts
+from locost_jax import pretrained
+from locost_jax import report
+from locost_jax import sharding
+from locost_jax import train
+from locost_jax import workdir as runs
+from locost_jax.data import cache as cache_lib
+from locost_jax.data import tasks
+from locost_jax.data import vocabulary as vocabularies
+from locost_jax.errors import InputError
+
+# What training needs beyond the base dependencies; `setup.cfg` has the same.
+_TRAIN_EXTRA = ('tensorflow', 'tensorflow_datasets', 'seqio', 'array_record',
+                'msgpack')
+_EXAMPLES = 3  # shown at the end
+
+
+def define_flags(values, argv):
+  """Defines this command's flags; argv names the config whose keys count."""
+  commands.define_config(values, argv)
+  flags.DEFINE_string(
+      'workdir', None, 'DIR: where the run is kept, and continued from '
+      '[runs/NAME, for configs/NAME.py]', flag_values=values)
+  flags.DEFINE_bool(
+      'evaluate', False, 'do not train: measure the best checkpoint of the '
+      'workdir on the test split, or on validation when there is none',
+      flag_values=values)
+  flags.DEFINE_enum(
+      'format', 'text', ['text', 'json'], 'of the report on stdout',
+      flag_values=values)
+
+
+def main(values, arguments):
+  """Runs the command; returns its exit status.
+
+  Args:
+    values: the flags of `define_flags`.
+    arguments: what else was on the command line; there must be nothing.
+  """
+  # TensorFlow, which only reads data here, announces itself at length.
+  os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
+  if arguments:
+    raise InputError(f'{arguments[0]!r}: expected flags only; --help lists '
+                     'them')
+  config, overrides = commands.get_config(values)
+  workdir = Path(values.workdir or default_workdir(values['config']))
+  phases = runs.make_phases(config, overrides, workdir)
+  show = {'text': report.format_text, 'json': report.format_json}
+  if values.evaluate:
+    results = evaluate_run(phases, workdir)
+  else:
+    results = train_run(config, phases, workdir)
+  if results is not None:
+    print(show[values.format](**results))
+
+
+def default_workdir(config_flag):
+  """Returns 'runs/NAME' for --config=DIR/NAME.py."""
+  path = config_flags.get_config_filename(config_flag)
+  return Path('runs') / Path(path).stem
+
+
+# --- Training ----------------------------------------------------------------
+
+
+def train_run(config, phases, workdir):
+  """Runs or continues all phases; returns what the report shows.
+
+  Args:
+    config: the whole config.
+    phases: of `workdir.make_phases`.
+    workdir: WORKDIR.
+  """
+  check_keys(phases)
+  runs.check_unchanged(phases, workdir)
+  require_train_extra()
+  for phase in phases:
+    tasks.check(phase.config)
+  vocabulary = parts.find_vocabulary(phases, workdir)
+  # What follows may still find that the data cannot be used.
+  with nothing_half_written(workdir):
+    if vocabulary is None:
+      vocabulary = parts.train_vocabulary(phases[0].config)
+    for part in [config] + [phase.config for phase in phases]:
+      parts.fill_vocab_size(part, vocabulary)
+    model = models.build(phases[0].config.model)
+    parts.check_init(phases[0], model)
+    caches = [{split: cache_lib.open_cache(
+        phase.config, vocabulary, split, workdir / 'cache')
+               for split in ('train', 'validation')} for phase in phases]
+  if parts.is_first_host():
+    parts.save_start(workdir, config, vocabulary)
+  parts.tell(f'{parts.count_parameters(model) / 1e6:.1f}M parameters, {vocabulary.size} '
+       f'tokens in the vocabulary, {jax.device_count()} '
+       f'{jax.devices()[0].platform} device(s), workdir {workdir}')
+  for phase, splits in zip(phases, caches):
+    if parts.is_first_host():
+      parts.save_start(phase.directory, phase.config, vocabulary)
+    parts.wait_for_hosts(f'start {phase.name}')
+    settings = phase.config.train
+    begun = 'done' if runs.is_finished(phase) else f'{settings.steps} steps'
+    parts.tell(f'{phase.name or "training"} on {parts.task_name(phase)}: {begun}')
+    train.train(
+        parts.with_init(phase), phase.directory, parts.build(phase.config),
+        functools.partial(parts.train_batches, splits['train'], phase.config),
+        functools.partial(parts.evaluate_phase, phase, vocabulary,
+                          splits['validation'], 'validation'))
+  return final.measure_run(phases, workdir, vocabulary, 'validation', caches)
+
+
+def check_keys(phases):
+  """Raises an InputError for values that no run can have; makes nothing."""
+  mesh = sharding.make_mesh(phases[0].config.mesh)
+  for phase in phases:
+    config = phase.config
+    train.check(config)
+    evaluate.check(config)
+    optim.make_schedule(config.optim, config.train.steps)
+    sharding.check_batch_size(config.train.batch_size, mesh, 'train.batch_size')
+    sharding.check_batch_size(config.eval.batch_size, mesh, 'eval.batch_size')
+    model = dict(config.model, vocab_size=config.model.vocab_size or 1)
+    models.build(model, config.train.dtype, config.train.remat)
+    for key in phases[0].config.model:
+      if config.model[key] != phases[0].config.model[key] and (
+          key != 'dropout_rate'):
+        raise InputError(f'config.phases, {phase.name}: model.{key} cannot '
+                         'change from one phase to the next')
+
+
+def require_train_extra():
+  """Raises an InputError that names the pip line unless all is installed."""
+  missing = [name for name in _TRAIN_EXTRA
+             if importlib.util.find_spec(name) is None]
+  if missing:
+    raise InputError(f'training needs {", ".join(missing)}: '
+                     'pip install "locost_jax[train]"')
+
+
+@contextlib.contextmanager
+def nothing_half_written(workdir):
+  """Removes a workdir made in this context if an InputError ends it."""
+  existed = workdir.exists()
+  try:
+    yield
+  except InputError:
+    if not existed:
+      shutil.rmtree(workdir, ignore_errors=True)
+    raise
+
+
+# --- Evaluating --------------------------------------------------------------
+
+
+def evaluate_run(phases, workdir):
+  """Measures the best checkpoint of WORKDIR; returns what the report shows.
+
+  Data and decoding may be other than in training; the model may not.
+  """
+  check_keys(phases)
+  if not workdir.is_dir():
+    raise InputError(f'--workdir={workdir}: no such directory; train first')
+  run = pretrained.find_run(workdir)
+  if run is None:
+    raise InputError(f'--workdir={workdir}: no config.json of a run in it')
+  home, directory, stored = run
+  phases = [phase for phase in phases
+            if phase.directory.resolve() == Path(home).resolve()]
+  if not phases:
+    raise InputError(f'--workdir={workdir}: its last phase is {home}, which '
+                     'this config does not have')
+  differences = runs.list_differences(
+      stored, runs.to_dict(phases[0].config), keys=r'model\..*')
+  if differences:
+    key, (old, new) = sorted(differences.items())[0]
+    raise InputError(f'config.{key}={new!r}, but {home} was trained with '
+                     f'{old!r}: expected the same model')
+  require_train_extra()
+  tasks.check(phases[0].config)
+  vocabulary = vocabularies.load_vocabulary(os.path.join(home, 'vocabulary'))
+  parts.fill_vocab_size(phases[0].config, vocabulary)
+  caches = {split: cache_lib.open_cache(
+      phases[0].config, vocabulary, split, workdir / 'cache')
+            for split in ('test', 'validation')}
+  split = 'test' if caches['test'] is not None else 'validation'
+  if phases[0].config.eval.baselines:
+    caches['train'] = cache_lib.open_cache(
+        phases[0].config, vocabulary, 'train', workdir / 'cache')
+  return final.measure_run(phases, workdir, vocabulary, split, [caches])
+
+
+if __name__ == '__main__':
+  commands.run(main, define_flags, __doc__)

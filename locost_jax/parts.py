@@ -1,0 +1,173 @@
+"""What a run is put together from: vocabulary, model, batches, evaluation.
+
+The command lines use it; every function takes a `workdir.Phase` or its config.
+"""
+
+import copy
+import math
+import os
+import shutil
+import sys
+import tempfile
+
+import jax
+from jax.experimental import multihost_utils
+
+from locost_jax import evaluate
+from locost_jax import models
+from locost_jax import pretrained
+from locost_jax import sharding
+from locost_jax import train
+from locost_jax import workdir as runs
+from locost_jax.data import pipeline
+from locost_jax.data import tasks
+from locost_jax.data import vocabulary as vocabularies
+from locost_jax.errors import InputError
+
+
+def find_vocabulary(phases, workdir):
+  """Returns the vocabulary that is there, or None: it is to be trained.
+
+  It is that of WORKDIR when the run goes on; else config.data.vocabulary; with
+  'train', that of train.init_from.
+
+  Raises:
+    InputError: two of them differ.
+  """
+  names = sorted({phase.config.data.vocabulary for phase in phases})
+  if len(names) > 1:
+    raise InputError('config.data.vocabulary must be the same in all phases, '
+                     f'not {" and ".join(names)}')
+  found = {}
+  if runs.read_config(workdir) is not None:
+    found[str(workdir)] = vocabularies.load_vocabulary(workdir / 'vocabulary')
+  if names[0] != 'train':
+    found[f'config.data.vocabulary={names[0]}'] = (
+        vocabularies.load_vocabulary(names[0]))
+  init_from = phases[0].config.train.init_from
+  if init_from:
+    home = find_origin(init_from)[0]
+    found[f'config.train.init_from={init_from}'] = (
+        vocabularies.load_vocabulary(os.path.join(home, 'vocabulary')))
+  if not found:
+    return None
+  (first, vocabulary), *others = found.items()
+  for where, other in others:
+    if other.fingerprint != vocabulary.fingerprint:
+      raise InputError(
+          f'{where} has another vocabulary ({other.size} tokens) than {first} '
+          f'({vocabulary.size} tokens): expected the same')
+  return vocabulary
+
+
+def train_vocabulary(config):
+  """Returns a vocabulary trained on the training texts of a config."""
+  tell(f'training a vocabulary of {config.data.vocabulary_size} tokens')
+  with tempfile.TemporaryDirectory() as directory:
+    return vocabularies.train_sentencepiece(
+        tasks.training_texts(config), os.path.join(directory, 'spiece.model'),
+        config.data.vocabulary_size, config.data.seed)
+
+
+def fill_vocab_size(config, vocabulary):
+  """Sets config.model.vocab_size to the vocabulary's size where it is 0.
+
+  Raises:
+    InputError: it is smaller.
+  """
+  if not config.model.vocab_size:
+    config.model.vocab_size = vocabulary.size
+  if config.model.vocab_size < vocabulary.size:
+    raise InputError(
+        f'config.model.vocab_size={config.model.vocab_size}: expected 0 or at '
+        f'least {vocabulary.size}, the tokens of the vocabulary')
+
+
+def build(config):
+  return models.build(config.model, config.train.dtype, config.train.remat)
+
+
+def find_origin(init_from):
+  """Returns (home, checkpoint directory) of train.init_from.
+
+  Raises:
+    InputError: there is no checkpoint of a run.
+  """
+  if not os.path.isdir(init_from):
+    raise InputError(f'config.train.init_from={init_from}: no such directory')
+  run = pretrained.find_run(init_from)
+  if run is None:
+    raise InputError(f'config.train.init_from={init_from}: no config.json of a '
+                     'run in this directory; expected a WORKDIR')
+  return run[:2]
+
+
+def with_init(phase):
+  """The phase's config; train.init_from becomes the checkpoint it stands for."""
+  config = copy.deepcopy(phase.config)
+  if config.train.init_from and not runs.is_finished(phase):
+    config.train.init_from = str(find_origin(config.train.init_from)[1])
+  return config
+
+
+def check_init(phase, model):
+  """Raises an InputError if train.init_from holds another model."""
+  if phase.config.train.init_from and not phase.directory.exists():
+    train.load_init(with_init(phase).train.init_from,
+                    pretrained.abstract_params(model))
+
+
+def save_start(directory, config, vocabulary):
+  """Writes vocabulary/ and then config.json, each whole or not at all."""
+  if not (directory / 'vocabulary').exists() or (
+      runs.read_config(directory) is None):
+    directory.mkdir(parents=True, exist_ok=True)
+    temporary = directory / f'vocabulary.tmp{os.getpid()}'
+    vocabularies.save_vocabulary(vocabulary, temporary)
+    shutil.rmtree(directory / 'vocabulary', ignore_errors=True)
+    os.rename(temporary, directory / 'vocabulary')
+  runs.write_config(directory, config)
+
+
+def train_batches(cache, config, start_step):
+  return pipeline.train_batches(
+      cache, config, start_step, jax.process_index(), jax.process_count())
+
+
+def eval_batches(cache, config):
+  return pipeline.eval_batches(
+      cache, config, jax.process_index(), jax.process_count())
+
+
+def evaluate_phase(phase, vocabulary, cache, split, params, step):
+  """Measures a phase's model on a split and keeps the predictions."""
+  if cache is None:
+    return {}
+  config, task = phase.config, task_name(phase)
+  return evaluate.evaluate(
+      build(config), params, eval_batches(cache, config), vocabulary, config,
+      sharding.make_mesh(config.mesh), task, split,
+      phase.directory / 'predictions' / f'{task}-{split}-{step}.jsonl')
+
+
+def task_name(phase):
+  return tasks.corpus(phase.config).name
+
+
+def count_parameters(model):
+  leaves = jax.tree.leaves(pretrained.abstract_params(model))
+  return sum(math.prod(leaf.shape) for leaf in leaves)
+
+
+def is_first_host():
+  return jax.process_index() == 0
+
+
+def wait_for_hosts(name):
+  if jax.process_count() > 1:
+    multihost_utils.sync_global_devices(name)
+
+
+def tell(text):
+  if is_first_host():
+    print(text, file=sys.stderr, flush=True)
