@@ -1,0 +1,132 @@
+"""The FFT convolution against the O(L^2) sum, for every kind of length."""
+
+import os
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from locost_jax.models import long_conv
+
+# powers of two, odd, prime, tiny, and around them
+LENGTHS = (1, 2, 3, 4, 5, 7, 8, 13, 15, 16, 17, 31, 64, 97, 100, 101, 127, 128)
+
+
+def example(length, batch=2, channels=3):
+  rng = np.random.default_rng(length)
+  return (rng.normal(size=(batch, length, channels)),
+          rng.normal(size=(channels, length)),
+          rng.normal(size=(channels, length)))
+
+
+def direct_sum(u, K0, K1):
+  """y_t = sum_(s <= t) K0[t-s] u_s + sum_(s >= t) K1[s-t] u_s, in loops."""
+  y = np.zeros_like(u)
+  for t in range(u.shape[1]):
+    for s in range(u.shape[1]):
+      if s <= t:
+        y[:, t] += K0[:, t - s] * u[:, s]
+      if s >= t:
+        y[:, t] += K1[:, s - t] * u[:, s]
+  return y
+
+
+@pytest.mark.parametrize('length', LENGTHS)
+def test_two_sided_is_the_direct_sum(length):
+  u, K0, K1 = example(length)
+  want = direct_sum(u, K0, K1)
+  with jax.enable_x64(True):
+    args = map(jnp.asarray, (u, K0, K1))
+    np.testing.assert_allclose(
+        long_conv.two_sided_conv(*args), want, rtol=0, atol=1e-11)
+    np.testing.assert_allclose(
+        long_conv.direct_conv(*map(jnp.asarray, (u, K0, K1))), want, rtol=0,
+        atol=1e-11)
+  single = [jnp.asarray(x, jnp.float32) for x in (u, K0, K1)]
+  np.testing.assert_allclose(
+      long_conv.two_sided_conv(*single), want, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize('length', (1, 2, 7, 16, 97))
+def test_causal_is_the_direct_sum(length):
+  u, K0, _ = example(length)
+  want = direct_sum(u, K0, np.zeros_like(K0))
+  with jax.enable_x64(True):
+    got = long_conv.causal_conv(jnp.asarray(u), jnp.asarray(K0))
+  np.testing.assert_allclose(got, want, rtol=0, atol=1e-11)
+
+
+@pytest.mark.parametrize('length', (1, 5, 16, 23, 64, 100))
+def test_release_moves_the_future_unless_a_power_of_two(length):
+  """Lag -m of the reverse kernel acts at -(m + F - 2L), L made even first."""
+  u, _, _ = example(length)
+  even = length + length % 2
+  _, K0, K1 = example(even)
+  F = max(2 * 2 ** int(np.ceil(np.log2(even))), 16)
+  shift = F - 2 * even
+  moved = np.zeros((3, even + shift))
+  moved[:, 0] = K1[:, 0]
+  moved[:, 1 + shift:] = K1[:, 1:]
+  want = direct_sum(u, K0[:, :length], moved[:, :length])
+  assert long_conv.release_length(length) == even
+  with jax.enable_x64(True):
+    got = long_conv.release_conv(*map(jnp.asarray, (u, K0, K1)))
+  np.testing.assert_allclose(got, want, rtol=0, atol=1e-11)
+
+
+def test_fft_size_is_the_next_smooth_number():
+  smooth = sorted(2**a * 3**b * 5**c for a in range(15) for b in range(9)
+                  for c in range(7))
+  for n in range(1, 3000):
+    want = next(s for s in smooth if s >= n)
+    assert long_conv.fft_size(n, 'cpu') == want
+    assert long_conv.fft_size(n, 'tpu') == 1 << (n - 1).bit_length()
+
+
+def test_gradient_is_the_direct_sum_s():
+  u, K0, K1 = example(21)
+  with jax.enable_x64(True):
+    args = tuple(map(jnp.asarray, (u, K0, K1)))
+    loss = lambda conv: lambda *a: (conv(*a) ** 3).sum()
+    got = jax.grad(loss(long_conv.two_sided_conv), (0, 1, 2))(*args)
+    want = jax.grad(loss(long_conv.direct_conv), (0, 1, 2))(*args)
+  for g, w in zip(got, want):
+    np.testing.assert_allclose(g, w, rtol=1e-9, atol=1e-9)
+
+
+SHARDED = '''
+import jax, jax.numpy as jnp, numpy as np, sys
+from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
+from locost_jax.models import long_conv
+conv = {'sharded': long_conv.sharded_circular_conv,
+        'plain': long_conv.circular_conv}[sys.argv[1]]
+mesh = jax.make_mesh((4, 2, 1, 1), long_conv.AXES, (AxisType.Auto,) * 4)
+rng = np.random.default_rng(0)
+u = jnp.asarray(rng.normal(size=(8, 33, 4)), jnp.float32)
+k = jnp.asarray(rng.normal(size=(4, 66)), jnp.float32)
+loss = lambda u, k: (conv(u, k) ** 2).sum()
+want = jax.grad(loss, (0, 1))(u, k)
+with jax.set_mesh(mesh):
+  rows = NamedSharding(mesh, P(('data', 'fsdp')))
+  step = jax.jit(jax.grad(loss, (0, 1)),
+                 in_shardings=(rows, NamedSharding(mesh, P())))
+  compiled = step.lower(u, k).compile()
+  got = compiled(jax.device_put(u, rows), k)
+for g, w in zip(got, want):
+  np.testing.assert_allclose(g, w, rtol=1e-5, atol=1e-4)
+print('GATHERS', compiled.as_text().count('all-gather('))
+'''
+
+
+@pytest.mark.parametrize('conv,gathers', (('sharded', False), ('plain', True)))
+def test_a_sharded_batch_is_not_gathered(conv, gathers):
+  """8 devices equal 1, without a gather; plain jit is the negative control."""
+  env = dict(os.environ, JAX_PLATFORMS='cpu',
+             XLA_FLAGS='--xla_force_host_platform_device_count=8')
+  done = subprocess.run([sys.executable, '-c', SHARDED, conv], env=env,
+                        capture_output=True, text=True, check=False)
+  assert done.returncode == 0, done.stderr
+  assert (int(done.stdout.split('GATHERS')[1]) > 0) == gathers

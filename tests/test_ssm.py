@@ -1,0 +1,106 @@
+"""Kernels against exponentials written out and against the recurrence."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from locost_jax.models import ssm
+
+LENGTHS = (1, 2, 3, 7, 16, 97, 101, 255, 256, 257, 512, 1000)
+
+
+def parameters(seed, G=1, C=2, D=3, N=5):
+  """Random parameters far from their initial values, float64."""
+  rng = np.random.default_rng(seed)
+  log_dt = rng.uniform(np.log(1e-3), np.log(0.1), (G, D))
+  A_real = np.log(0.5) + 0.3 * rng.normal(size=(G, D, N))
+  A_imag = np.pi * np.arange(N) + rng.normal(size=(G, D, N))
+  B = rng.normal(size=(G, D, N, 2))
+  c = rng.normal(size=(C, D, N, 2))
+  return log_dt, A_real, A_imag, B, c
+
+
+def materialised(log_dt, A_real, A_imag, B, C, length):
+  """K[l] = 2 Re sum_n C (exp(dt lambda) - 1)/lambda B exp(dt lambda l)."""
+  lam = -np.exp(A_real) + 1j * A_imag
+  dtA = np.exp(log_dt)[..., None] * lam
+  B, C = B[..., 0] + 1j * B[..., 1], C[..., 0] + 1j * C[..., 1]
+  w = C * B * (np.exp(dtA) - 1) / lam
+  powers = np.exp(dtA[..., None] * np.arange(length))
+  return 2 * (w[..., None] * powers).sum(2).real
+
+
+def make_kernel(p, length):
+  log_dt, A_real, A_imag, B, C = map(jnp.asarray, p)
+  b = ssm.input_weights_zoh(log_dt, A_real, A_imag, B)
+  w = ssm.complex_multiply((C[..., 0], C[..., 1]), b)
+  log_z = ssm.discretise(log_dt, A_real, A_imag)
+  return ssm.kernel(log_z, w, length), log_z, w
+
+
+@pytest.mark.parametrize('G', (1, 2))
+@pytest.mark.parametrize('length', LENGTHS)
+def test_two_level_product_is_the_sum_of_exponentials(length, G):
+  p = parameters(length, G)
+  with jax.enable_x64(True):
+    got = jax.jit(lambda p: make_kernel(p, length)[0])(p)
+  assert got.shape == (2, 3, length)
+  np.testing.assert_allclose(got, materialised(*p, length), rtol=0, atol=1e-11)
+
+
+def test_float32_kernel_at_sixteen_thousand_lags():
+  """Errors of the doubling do not grow with the length."""
+  p = parameters(0)
+  want = materialised(*p, 16384)
+  got = make_kernel([x.astype(np.float32) for x in p], 16384)[0]
+  assert np.abs(got - want).max() < 1e-4 * np.abs(want).max()
+
+
+@pytest.mark.parametrize('length', (1, 2, 17, 256, 300))
+def test_convolution_with_the_kernel_is_the_recurrence(length):
+  with jax.enable_x64(True):
+    K, log_z, w = make_kernel(parameters(1), length)
+    u = np.random.default_rng(2).normal(size=(length, 3))
+    got = ssm.recurrence(tuple(x[0] for x in log_z), tuple(x[0] for x in w),
+                         jnp.asarray(u))
+  want = np.stack([np.convolve(u[:, d], K[0, d])[:length] for d in range(3)], 1)
+  np.testing.assert_allclose(got, want, rtol=0, atol=1e-11)
+
+
+def test_expm1_keeps_its_digits_near_zero():
+  z = np.array([-5e-4 + 0j, -5e-4 + 3.1e-3j, -1e-7 + 1e-7j, -0.05 + 80j])
+  with jax.enable_x64(True):
+    precise = ssm.expm1((jnp.asarray(z.real), jnp.asarray(z.imag)))
+    precise = np.asarray(precise[0]) + 1j * np.asarray(precise[1])
+  np.testing.assert_allclose(precise[3], np.exp(z[3]) - 1, rtol=1e-13)
+  # Where exp(z) - 1 cancels, the series: z + z^2/2 + z^3/6 + z^4/24.
+  series = z + z**2 / 2 + z**3 / 6 + z**4 / 24
+  np.testing.assert_allclose(precise[:3], series[:3], rtol=1e-12)
+  re, im = ssm.expm1((jnp.float32(z.real), jnp.float32(z.imag)))
+  single = np.asarray(re) + 1j * np.asarray(im)
+  np.testing.assert_allclose(single[:3], series[:3], rtol=3e-7)
+
+
+def test_powers_of_odd_counts():
+  log_z = np.array([[-0.1, -0.01]]), np.array([[0.3, 2.0]])
+  with jax.enable_x64(True):
+    re, im = ssm.powers(tuple(map(jnp.asarray, log_z)), 11)
+  z = np.exp(log_z[0] + 1j * log_z[1])
+  np.testing.assert_allclose(re + 1j * im, z[..., None] ** np.arange(11),
+                             rtol=1e-13)
+
+
+def test_initialisation():
+  key = jax.random.key(0)
+  shape = (1, 400, 64)
+  dt = np.exp(ssm.init_log_dt(key, shape[:2]))
+  assert 0.001 <= dt.min() < 0.0012 and 0.08 < dt.max() <= 0.1
+  dt = np.exp(ssm.init_log_dt_paper(key, shape[:2]))
+  assert 0 < dt.min() < 0.02 and 0.98 < dt.max() <= 1
+  assert abs(dt.mean() - 0.5) < 0.05
+  np.testing.assert_allclose(-np.exp(ssm.init_log_A_real(key, shape)), -0.5)
+  np.testing.assert_allclose(
+      ssm.init_A_imag(key, shape)[0, 7], np.pi * np.arange(64), rtol=1e-6)
+  c = ssm.init_complex_normal(key, (2, 400, 64, 2))
+  assert abs((c**2).sum(-1).mean() - 1) < 0.02
