@@ -9,7 +9,7 @@
   documents for gap sentences, and pairs (documentation without its first
   sentence -> that sentence).
 
-No TensorFlow is imported but in `find_tfds`.
+No TensorFlow is imported.
 """
 
 import functools
@@ -174,23 +174,26 @@ def find_tfds(name, tfds_dir=''):
   Raises:
     InputError: there is none; nothing is downloaded.
   """
-  base = os.path.expanduser(tfds_dir or os.environ.get('TFDS_DATA_DIR') or
-                            os.path.join('~', 'tensorflow_datasets'))
+  from etils import epath  # also reads gs:// and the like
+
+  base = epath.Path(tfds_dir or os.environ.get('TFDS_DATA_DIR') or
+                    '~/tensorflow_datasets').expanduser()
   dataset, _, version = name.partition(':')
-  root = os.path.join(base, *dataset.split('/'))
+  root = base / dataset
   prepared = [
-      v for v in (os.listdir(root) if os.path.isdir(root) else ())
-      if re.fullmatch(r'\d+\.\d+\.\d+', v) and (not version or v == version) and
-      os.path.exists(os.path.join(root, v, 'dataset_info.json'))
+      path.name for path in (root.iterdir() if root.is_dir() else ())
+      if re.fullmatch(r'\d+\.\d+\.\d+', path.name) and
+      (not version or path.name == version) and
+      (path / 'dataset_info.json').exists()
   ]
   if not prepared:
     raise InputError(
-        f'{name}: not prepared by TFDS in {root}; expected '
-        f'{version or "VERSION"}/dataset_info.json there. Prepare it with '
-        f'`tfds build {dataset}`, or point config.data.tfds_dir at the '
-        'directory that holds it')
+        f'{name}: not prepared by TFDS: expected '
+        f'{root / (version or "VERSION")}/dataset_info.json. Prepare it with '
+        f'`tfds build {dataset}`, or let config.data.tfds_dir name the directory '
+        'that TFDS keeps it in')
   newest = max(prepared, key=lambda v: tuple(map(int, v.split('.'))))
-  return os.path.join(root, newest)
+  return str(root / newest)
 
 
 # --- The built-in corpus -----------------------------------------------------

@@ -24,9 +24,9 @@ INFO_FILE = 'vocabulary.json'
 
 _BYTES = 256
 _SPECIAL = 3  # pad, eos, unk
-# A unigram vocabulary of a few thousand pieces is as good from 2 MB of text as
-# from 20 MB, and training time is linear in the text.
-_TRAINING_BYTES = 4_000_000
+# Training text per id. On 25 MB of documentation 4,000 ids trained on 2 MB
+# cut unseen text into 0.6% more pieces than on all of it, in a sixth of the time.
+_BYTES_PER_ID = 500
 _LONGEST_LINE = 1000  # characters; longer ones are cut between words
 # Every letter, digit and sign of plain English gets a piece, however rare.
 _REQUIRED = ''.join(map(chr, range(33, 127)))
@@ -140,9 +140,9 @@ class ByteVocabulary:
 def train_sentencepiece(texts, path, size, seed=0):
   """Trains a unigram SentencePiece model with T5's ids and writes it.
 
-  Lines are the unit. When the corpus has more than about 4 MB of them, a part
-  chosen by the hash of (seed, line) is used, so the result depends on the texts
-  and the seed only, not on the machine. Each line counts once.
+  Lines are the unit, and each counts once. Of a corpus of more than 500 bytes
+  for each id, a part chosen by the hash of (seed, line) is used; so the result
+  depends on the set of lines and the seed only.
 
   Args:
     texts: iterable of strings.
@@ -159,7 +159,7 @@ def train_sentencepiece(texts, path, size, seed=0):
   """
   import sentencepiece as spm
 
-  lines = _training_lines(texts, seed)
+  lines = _training_lines(texts, seed, _BYTES_PER_ID * size)
   if not lines:
     raise InputError('cannot train a vocabulary: the corpus has no text')
   model = io.BytesIO()
@@ -260,8 +260,8 @@ def _fingerprint(model, extra_ids):
   return hashlib.sha256(b'%d:' % extra_ids + model).hexdigest()
 
 
-def _training_lines(texts, seed):
-  """Distinct lines of the texts, at most about _TRAINING_BYTES of them.
+def _training_lines(texts, seed, most):
+  """Distinct lines of the texts, at most `most` bytes of them.
 
   Kept are the lines with the smallest hashes, in the order of the hashes.
   """
@@ -278,10 +278,10 @@ def _training_lines(texts, seed):
         continue
       kept[key] = data.decode()
       total += len(data)
-      if total > 2 * _TRAINING_BYTES:
-        limit, total = _keep_smallest(kept)
-  if total > _TRAINING_BYTES:
-    _keep_smallest(kept)
+      if total > 2 * most:
+        limit, total = _keep_smallest(kept, most)
+  if total > most:
+    _keep_smallest(kept, most)
   return [kept[key] for key in sorted(kept)]
 
 
@@ -298,14 +298,14 @@ def _short_lines(text):
       yield line
 
 
-def _keep_smallest(kept):
-  """Drops the largest hashes until the lines fit; returns (limit, bytes)."""
+def _keep_smallest(kept, most):
+  """Drops the largest hashes beyond `most` bytes; returns (limit, bytes)."""
   total = 0
   limit = None
   for key in sorted(kept):
     if limit is None:
       total += len(kept[key].encode('utf-8'))
-      if total <= _TRAINING_BYTES:
+      if total <= most:
         continue
       limit = key
       total -= len(kept[key].encode('utf-8'))
