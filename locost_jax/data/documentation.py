@@ -161,7 +161,7 @@ _INLINE = (  # (a sign that the mark is there at all, the mark, what stays)
     (']_', re.compile(r'\s?\[[\w#*]+\]_'), ''),  # references to footnotes
     ('`', re.compile(r'`{1,2}([^`\n]+)`{1,2}'), r'\1'),
     ('**', re.compile(r'\*\*(?=\w)([^*\n]+)\*\*'), r'\1'),
-    ('*', re.compile(r'(?<!\S)\*(?=\w)([^*\n]+)\*(?!\w)'), r'\1'),
+    ('*', re.compile(r'(?<!\S)\*(?=\w)([^*\n]*\w)\*(?![\w*])'), r'\1'),
 )
 
 

@@ -55,13 +55,15 @@ def _sequential(counts, k):
   terms of its own words only.
   """
   total = _total(counts)
-  postings = {w: ([], []) for w in total}
+  postings = {}
   for j, count in enumerate(counts):
     for w, n in count.items():
-      postings[w][0].append(j)
-      postings[w][1].append(n)
-  postings = {w: (np.array(js), np.array(ns)) for w, (js, ns) in postings.items()}
-  used = dict.fromkeys(total, 0)
+      postings.setdefault(w, []).append((j, n))
+  # Words of one sentence only overlap with nothing.
+  postings = {
+      w: np.array(found).T for w, found in postings.items() if len(found) > 1
+  }
+  used = dict.fromkeys(postings, 0)
   gains = np.zeros(len(counts), np.int64)
 
   def add(w, sign):
@@ -69,16 +71,17 @@ def _sequential(counts, k):
     u, rest = used[w], total[w] - used[w]
     gains[js] += sign * (np.minimum(u + ns, rest - ns) - min(u, rest))
 
-  for w in total:
+  for w in postings:
     add(w, 1)
   chosen = np.zeros(len(counts), bool)
   for _ in range(k):
     best = int(np.argmax(np.where(chosen, np.iinfo(np.int64).min, gains)))
     chosen[best] = True
     for w, n in counts[best].items():
-      add(w, -1)
-      used[w] += n
-      add(w, 1)
+      if w in postings:
+        add(w, -1)
+        used[w] += n
+        add(w, 1)
   return np.flatnonzero(chosen).tolist()
 
 

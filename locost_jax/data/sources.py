@@ -1,8 +1,8 @@
 """Where text comes from: files, prepared TFDS corpora, this machine's own docs.
 
-- JSONL: one object a line, UTF-8, split at the byte '\\n' only (some strings hold
-  U+0085 and other characters that `str.splitlines` would split at); `.gz` is
-  read through gzip. Plain text files: a document each.
+- JSONL: one object a line, UTF-8, split at the byte '\\n' only (some strings
+  hold U+0085 and others that `str.splitlines` would split at); `.gz` is read
+  through gzip. Plain text files: a document each.
 - TFDS: a corpus somebody prepared on this machine; never a download.
 - The built-in corpus: the documentation of Python and of the packages installed
   beside this one, for a first run on real text. Two tasks are made of it:
@@ -165,7 +165,8 @@ def find_tfds(name, tfds_dir=''):
 
   Args:
     name: 'dataset', 'dataset/config', either with ':version' behind.
-    tfds_dir: where TFDS keeps its data; '': $TFDS_DATA_DIR or ~/tensorflow_datasets.
+    tfds_dir: where TFDS keeps its data; '': $TFDS_DATA_DIR, or else
+      ~/tensorflow_datasets.
 
   Returns:
     The directory of the version (the newest one unless named), which
@@ -190,8 +191,8 @@ def find_tfds(name, tfds_dir=''):
     raise InputError(
         f'{name}: not prepared by TFDS: expected '
         f'{root / (version or "VERSION")}/dataset_info.json. Prepare it with '
-        f'`tfds build {dataset}`, or let config.data.tfds_dir name the directory '
-        'that TFDS keeps it in')
+        f'`tfds build {dataset}`, or let config.data.tfds_dir name the '
+        'directory that TFDS keeps it in')
   newest = max(prepared, key=lambda v: tuple(map(int, v.split('.'))))
   return str(root / newest)
 
@@ -245,8 +246,8 @@ def builtin_corpus(packages=documentation.PACKAGES):
     packages: see `documentation.read_docstrings`.
 
   Returns:
-    A Corpus; it differs between machines with the versions installed, and the
-    checksum tells.
+    A Corpus, kept for the next call: do not change it. It differs between
+    machines with the versions installed, and the checksum tells.
   """
   docstrings = [
       _Docstring(f'{d.module}:{d.name}' if d.name else d.module, d.module,

@@ -5,8 +5,8 @@ Two kinds with one face: `encode(text) -> ids` (no end mark added), `decode(ids)
 (sentinels included), `fingerprint`.
 
 - SentencePiece (Kudo & Richardson 2018) with T5's ids: a model file plus
-  `extra_ids` sentinels behind its pieces, `<extra_id_0>` being the LAST id. T5's
-  own 32,000 pieces make 32,100 ids.
+  `extra_ids` sentinels behind its pieces, `<extra_id_0>` being the LAST id.
+  T5's own 32,000 pieces make 32,100 ids.
 - Bytes: id = byte + 3, then the sentinels (ByT5).
 """
 
@@ -24,8 +24,10 @@ INFO_FILE = 'vocabulary.json'
 
 _BYTES = 256
 _SPECIAL = 3  # pad, eos, unk
-# Training text per id. On 25 MB of documentation 4,000 ids trained on 2 MB
-# cut unseen text into 0.6% more pieces than on all of it, in a sixth of the time.
+# Training text per id. On 25 MB of documentation, 4,000 ids trained on 2 MB cut
+# unseen text into 0.6% more pieces than trained on all of it, in a quarter of
+# the time (6 s of two cores). BPE takes 1 s and makes 0.4% more still; unigram
+# is what T5 uses.
 _BYTES_PER_ID = 500
 _LONGEST_LINE = 1000  # characters; longer ones are cut between words
 # Every letter, digit and sign of plain English gets a piece, however rare.
@@ -79,6 +81,8 @@ class SentencePieceVocabulary:
 
   def encode(self, text):
     """Returns the ids of a text as a list, without an end mark."""
+    # A lone surrogate (JSON allows them) has no UTF-8 form; '?' stands for it.
+    text = text.encode('utf-8', errors='replace').decode()
     if self._newline_id is None or '\n' not in text:
       return self._processor.encode(text)
     # Line by line, so that a word at the start of a line is the same piece as
@@ -123,7 +127,7 @@ class ByteVocabulary:
 
   def encode(self, text):
     """Returns the ids of a text as a list, without an end mark."""
-    # A lone surrogate has no UTF-8 form; '?' stands for it.
+    # As above, '?' for a lone surrogate.
     return [b + _SPECIAL for b in text.encode('utf-8', errors='replace')]
 
   def decode(self, ids):
@@ -175,10 +179,7 @@ def train_sentencepiece(texts, path, size, seed=0):
     reason = str(e).split(']')[-1].strip() or str(e)
     raise InputError(f'cannot train a vocabulary of {size} ids ({EXTRA_IDS} of '
                      f'them sentinels): {reason}') from None
-  temporary = f'{path}.tmp{os.getpid()}'
-  with open(temporary, 'wb') as f:
-    f.write(model.getvalue())
-  os.replace(temporary, path)
+  _write(path, model.getvalue())
   return SentencePieceVocabulary(path)
 
 
@@ -225,11 +226,17 @@ def save_vocabulary(vocabulary, directory):
   os.makedirs(directory, exist_ok=True)
   kind = 'byte' if isinstance(vocabulary, ByteVocabulary) else 'sentencepiece'
   if kind == 'sentencepiece':
-    with open(os.path.join(directory, MODEL_FILE), 'wb') as f:
-      f.write(vocabulary.model)
-  with open(os.path.join(directory, INFO_FILE), 'w', encoding='utf-8') as f:
-    json.dump({'kind': kind, 'extra_ids': vocabulary.extra_ids}, f)
-    f.write('\n')
+    _write(os.path.join(directory, MODEL_FILE), vocabulary.model)
+  info = json.dumps({'kind': kind, 'extra_ids': vocabulary.extra_ids})
+  _write(os.path.join(directory, INFO_FILE), info.encode() + b'\n')
+
+
+def _write(path, data):
+  """Writes a file whole or not at all."""
+  temporary = f'{path}.tmp{os.getpid()}'
+  with open(temporary, 'wb') as f:
+    f.write(data)
+  os.replace(temporary, path)
 
 
 def _load_processor(model, path):
@@ -251,7 +258,7 @@ def _sentinel_pieces(extra_ids):
   added = b''
   for i in reversed(range(extra_ids)):
     name = f'\u2581<extra_id_{i}>'.encode()
-    piece = (b'\x0a' + bytes([len(name)]) + name + b'\x15\0\0\0\0' + b'\x18\x04')
+    piece = b'\x0a' + bytes([len(name)]) + name + b'\x15\0\0\0\0\x18\x04'
     added += b'\x0a' + bytes([len(piece)]) + piece
   return added
 
