@@ -143,6 +143,7 @@ x : `array`
 .. note::
     A note stays.
 
+=====  ====
 Code follows::
 
     drop(this)

@@ -149,7 +149,7 @@ def _objects(tree, prefix=''):
 
 
 _FENCE = re.compile(r'\s*(?:```|~~~)')
-_RULE = re.compile(r'\s*([^\w\s])\1{2,}\s*$')
+_RULE = re.compile(r'[^\w\n]{3,}$')
 _DIRECTIVE = re.compile(r'\s*\.\. (?:(\[[^]]*\])|\|?([\w -]+)\|?.*?::|_)')
 # Directives whose block is prose; the block of any other is dropped.
 _PROSE = frozenset('note warning tip important caution hint seealso'.split())

@@ -35,7 +35,7 @@ _ITEM = re.compile(
     r'|\*{0,2}\w{1,40}(?:, ?\*{0,2}\w{1,40}){0,4} : ')
 _ENDS_LINE = re.compile(r'[.!?:;\u2026\u3002\uff01\uff1f]'
                         r'["\'\u201d\u2019)\]\u00bb*_`]{0,4}\s*$')
-_RULE = re.compile(r'[^\w\s]{3,}\s*$')
+_RULE = re.compile(r'[^\w\n]{3,}$')
 
 # The look-behind starts a match only where a run of marks starts, and the
 # possessive quantifiers never give back: the scan stays linear on '.....'.
