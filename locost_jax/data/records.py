@@ -100,7 +100,7 @@ def is_complete(path, key):
     return (json.loads((path / KEY).read_text()) == key
             and (path / RECORDS).stat().st_size == stats['bytes']
             and len(np.load(path / LENGTHS, mmap_mode='r')) == stats['records'])
-  except (OSError, ValueError, KeyError):
+  except (OSError, EOFError, ValueError, KeyError):
     return False
 
 
