@@ -3,6 +3,7 @@
 import gzip
 import json
 import pathlib
+import pickle
 import subprocess
 import sys
 import time
@@ -289,6 +290,13 @@ def test_wrapped_vocabulary_equals_the_plain_one(pieces):
   assert preprocessors.Vocabulary(BYTES) != preprocessors.Vocabulary(pieces)
 
 
+def test_vocabularies_reach_background_processes(pieces):
+  for plain in pieces, BYTES:
+    copy = pickle.loads(pickle.dumps(plain))
+    assert copy.fingerprint == plain.fingerprint
+    assert copy.encode(story(1)) == plain.encode(story(1))
+
+
 def test_accelerators_are_left_to_jax():
   from locost_jax.data import preprocessors
   assert preprocessors.tf.config.get_visible_devices('GPU') == []
@@ -350,7 +358,7 @@ def c4_rows(start, stop):
           **{name: [''] * (stop - start) for name in names}}
 
 
-def test_c4_mocked(tmp_path, monkeypatch):
+def test_c4_mocked(tmp_path):
   """As a test of a whole run mocks it: no file of C4 is there."""
   import tensorflow as tf
   import tensorflow_datasets as tfds
@@ -359,8 +367,11 @@ def test_c4_mocked(tmp_path, monkeypatch):
     del self, args, keywords
     return tf.data.Dataset.from_tensor_slices(c4_rows(0, 12))
 
-  monkeypatch.setattr(sources, 'find_tfds', lambda name, where: str(tmp_path))
-  config = make_config(task='c4_gsg')
+  # What `find_tfds` looks for; the mock itself never looks there.
+  info = tmp_path / 'c4' / 'en' / '3.1.0' / 'dataset_info.json'
+  info.parent.mkdir(parents=True)
+  info.write_text('{}')
+  config = make_config(task='c4_gsg', tfds_dir=str(tmp_path))
   with tfds.testing.mock_data(as_dataset_fn=as_dataset):
     tasks.check(config)
     assert len(list(tasks.training_texts(config))) == 12

@@ -261,7 +261,7 @@ class StreamedCache:
     return True
 
   def _wait(self, shards):
-    shown = None
+    shown = 0.
     while True:
       # Before looking for the shards: a worker may finish one in between.
       ended = [worker.poll() for worker in self._workers]
@@ -274,10 +274,12 @@ class StreamedCache:
       if None not in ended:
         raise RuntimeError(f'{self._path}: shards are missing, and no process '
                            'tokenises them any more')
-      if there != shown:
-        print(f'waiting for the first {len(shards)} shards to be tokenised: '
-              f'{there} done', file=sys.stderr, flush=True)
-        shown = there
+      if time.monotonic() - shown > 10:
+        shown = time.monotonic()
+        begun = sum(file.stat().st_size for file in self._path.glob(
+            f'*.partial/{records.RECORDS}'))
+        print(f'waiting for {len(shards)} shards: {there} tokenised, '
+              f'{begun / 1e6:.0f} MB of the next', file=sys.stderr, flush=True)
       time.sleep(0.2)
 
 
@@ -294,7 +296,7 @@ def _start_worker(job, log):
   """Starts a process that does `job`; it lives until its stdin closes."""
   environment = dict(
       os.environ, JAX_PLATFORMS='cpu', CUDA_VISIBLE_DEVICES='',
-      TF_CPP_MIN_LOG_LEVEL='2',
+      TF_CPP_MIN_LOG_LEVEL='3',
       PYTHONPATH=os.pathsep.join(os.path.abspath(p) for p in sys.path))
   code = 'from locost_jax.data import cache; cache.tokenise_shards()'
   with open(log, 'wb') as stderr:

@@ -10,17 +10,40 @@ and SentencePiece are plain Python (data/text.py, gsg.py, vocabulary.py) and run
 inside `tf.numpy_function`.
 
 Only this module imports TensorFlow and SeqIO at its top; others import it
-inside the function that needs it.
+inside the function that needs it, and before TensorFlow itself, which it keeps
+quiet and away from the accelerators.
 """
 
+import contextlib
 import itertools
 import os
-
-os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '2')  # before TensorFlow loads
+import sys
 
 import numpy as np
-import seqio
-import tensorflow as tf
+
+
+@contextlib.contextmanager
+def _quiet():
+  """Drops what TensorFlow's C++ prints on stderr while it loads.
+
+  "GPU will not be used" is true of TensorFlow, but not of JAX, and no setting
+  turns those lines off. Exceptions come through.
+  """
+  sys.stderr.flush()
+  kept = os.dup(2)
+  try:
+    with open(os.devnull, 'wb') as nothing:
+      os.dup2(nothing.fileno(), 2)
+    yield
+  finally:
+    os.dup2(kept, 2)
+    os.close(kept)
+
+
+os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')  # after it has loaded
+with _quiet():
+  import seqio
+  import tensorflow as tf
 
 from locost_jax.data import gsg
 from locost_jax.errors import InputError
