@@ -64,6 +64,9 @@ def examples(config, vocabulary, split='train', lengths=(64, 32), **keywords):
 
 
 def test_check_passes(tmp_path):
+  shown = write_jsonl(tmp_path / 's.jsonl', [dict(document='a', summary='b')])
+  hidden = write_jsonl(tmp_path / 'h.jsonl', [dict(document='a', summary='')])
+  tasks.check(make_config(shown, shown, test_files=hidden))
   rows = [dict(text=story(i)) for i in range(9)]
   tasks.check(make_config(write_jsonl(tmp_path / 'a.jsonl.gz', rows),
                           gaps=True, vocabulary='byte'))
@@ -89,8 +92,8 @@ def test_check_passes(tmp_path):
 ])
 def test_check_names_the_culprit(tmp_path, data, message):
   row = dict(document='A b.', summary='C.')
-  files = dict(ok=[row, dict(row, document='D e.')], empty=[], blank=[dict(document=' ', summary='')],
-               one=[row])
+  files = dict(ok=[row, dict(row, document='D e.')], empty=[], one=[row],
+               blank=[dict(document=' ', summary='')])
   paths = {name: write_jsonl(tmp_path / f'{name}.jsonl', rows)
            for name, rows in files.items()}
   paths['later'] = str(tmp_path / 'later.jsonl')
@@ -102,7 +105,7 @@ def test_check_names_the_culprit(tmp_path, data, message):
 
 
 @pytest.mark.parametrize('settings,message', [
-    (dict(ratio=0.2), 'all 3 documents .* too short for gap sentences: ratio=0'),
+    (dict(ratio=0.2), 'all 3 documents .* too short for gap sentences: rat'),
     (dict(ratio=2.0), 'ratio=2.0 must lie'),
     (dict(strategy='best'), "strategy='best' must be"),
     (dict(share=1), 'unknown keys share; expected ratio'),
@@ -184,7 +187,8 @@ def test_a_small_corpus_lends_one_row(tmp_path, gaps):
 
 
 def test_ids(tmp_path):
-  rows = [dict(document='a', summary='b', id=0), dict(document='c', summary='d')]
+  rows = [dict(document='a', summary='b', id=0),
+          dict(document='c', summary='d')]
   file = write_jsonl(tmp_path / 'a.jsonl', rows)
   config = make_config(file, file)
   assert [r['id'] for r in read_all(config, 'train')] == ['0', 'a.jsonl:1']
@@ -201,7 +205,8 @@ def pieces(tmp_path_factory):
 
 
 def test_gap_sentence_task_equals_plain_python(tmp_path, pieces):
-  texts = [story(i) for i in range(70)] + ['Too short.', 'Ünïcödé \u0085 one.']
+  texts = [story(i) for i in range(70)]
+  texts += ['Too short.', 'Ünïcödé \u0085 one.']
   file = write_jsonl(tmp_path / 'a.jsonl',
                      [dict(text=t, id=str(i)) for i, t in enumerate(texts)])
   config = make_config(file, file, gaps=True)

@@ -1,4 +1,4 @@
-"""A task tokenised once into random-access records, reused while it is the same.
+"""A task tokenised once into random-access records, reused while unchanged.
 
 `open_cache` builds what is missing, in a directory whose name holds a hash of
 everything that makes the records (files with size and time of change or package
