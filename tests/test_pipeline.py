@@ -217,7 +217,8 @@ def test_stream_equals_its_slow_definition(seed):
   def sizes(epoch, index):
     return [shards[s] for s in members(epoch, index)]
 
-  for start in {0, 1, total - 1, total, total + 1, int(rng.integers(2 * total))}:
+  starts = {0, 1, total - 1, total, total + 1, int(rng.integers(2 * total))}
+  for start in starts:
     for known in total, None:
       found = []
       for epoch, index, part, row in order.stream(

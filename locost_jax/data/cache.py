@@ -1,4 +1,4 @@
-"""A task tokenised once into random-access records, reused while it is the same.
+"""A task tokenised once into random-access records, reused while unchanged.
 
 `open_cache` builds what is missing, in a directory whose name holds a hash of
 everything that makes the records (files with size and time of change or package
@@ -43,7 +43,7 @@ STREAM_BYTES = 4 * 10**9
 FORMAT = 1  # of the records on disk
 # The modules whose text decides what a record is. A change elsewhere that does
 # so, too, raises FORMAT.
-_CODE = ('text.py', 'gsg.py', 'documentation.py', 'preprocessors.py')
+_CODE = ('text.py', 'gsg.py', 'preprocessors.py')
 
 
 def open_cache(config, vocabulary, split, directory):
@@ -95,17 +95,8 @@ def _key(config, found, vocabulary, split, limit):
       corpus=found.made_of(split), limit=limit,
       vocabulary=vocabulary.fingerprint,
       max_input_length=config.data.max_input_length,
-      max_target_length=config.data.max_target_length, code=_code())))
-
-
-@functools.cache
-def _code():
-  """Hash of the modules that turn documents into records."""
-  here = pathlib.Path(__file__).parent
-  digest = hashlib.sha256()
-  for name in _CODE:
-    digest.update((here / name).read_bytes())
-  return digest.hexdigest()
+      max_target_length=config.data.max_target_length,
+      code=tasks.code_hash(_CODE))))
 
 
 def _name(key):
@@ -118,12 +109,15 @@ def _build(config, vocabulary, found, split, key, path, shard=None, limit=0,
            quiet=False):
   """Tokenises a split, or its shard (number, of how many), into `path`."""
   skipped = []
+
+  def notes():
+    return dict(skipped=len(skipped), **found.describe())
+
   progress = _Progress(f'{found.name} {split}', quiet)
   rows = progress(_examples(config, vocabulary, split, shard, limit, skipped))
   if shard is None:
     rows = _not_empty(rows, config, found, split, skipped)
-  stats = records.write(
-      path, key, rows, vocabulary.size, lambda: len(skipped))
+  stats = records.write(path, key, rows, vocabulary.size, notes)
   progress.done(stats)
 
 
@@ -184,6 +178,9 @@ class _Progress:
           f'{stats["records"]} records, {stats["skipped"]} skipped, '
           f'{stats["input_tokens"]} + {stats["target_tokens"]} tokens in '
           f'{seconds:.0f} s')
+      if 'checksum' in stats:
+        counts = ', '.join(f'{name} {n}' for name, n in stats['counts'].items())
+        self._show(f'checksum {stats["checksum"]}, {counts}')
 
   def _show(self, text, end='\n'):
     end = end if sys.stderr.isatty() else '\n'
@@ -264,7 +261,7 @@ class StreamedCache:
     return True
 
   def _wait(self, shards):
-    shown = None
+    shown = 0.
     while True:
       # Before looking for the shards: a worker may finish one in between.
       ended = [worker.poll() for worker in self._workers]
@@ -277,10 +274,12 @@ class StreamedCache:
       if None not in ended:
         raise RuntimeError(f'{self._path}: shards are missing, and no process '
                            'tokenises them any more')
-      if there != shown:
-        print(f'waiting for the first {len(shards)} shards to be tokenised: '
-              f'{there} done', file=sys.stderr, flush=True)
-        shown = there
+      if time.monotonic() - shown > 10:
+        shown = time.monotonic()
+        begun = sum(file.stat().st_size for file in self._path.glob(
+            f'*.partial/{records.RECORDS}'))
+        print(f'waiting for {len(shards)} shards: {there} tokenised, '
+              f'{begun / 1e6:.0f} MB of the next', file=sys.stderr, flush=True)
       time.sleep(0.2)
 
 
@@ -297,7 +296,7 @@ def _start_worker(job, log):
   """Starts a process that does `job`; it lives until its stdin closes."""
   environment = dict(
       os.environ, JAX_PLATFORMS='cpu', CUDA_VISIBLE_DEVICES='',
-      TF_CPP_MIN_LOG_LEVEL='2',
+      TF_CPP_MIN_LOG_LEVEL='3',
       PYTHONPATH=os.pathsep.join(os.path.abspath(p) for p in sys.path))
   code = 'from locost_jax.data import cache; cache.tokenise_shards()'
   with open(log, 'wb') as stderr:

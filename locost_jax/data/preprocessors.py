@@ -10,16 +10,40 @@ and SentencePiece are plain Python (data/text.py, gsg.py, vocabulary.py) and run
 inside `tf.numpy_function`.
 
 Only this module imports TensorFlow and SeqIO at its top; others import it
-inside the function that needs it.
+inside the function that needs it, and before TensorFlow itself, which it keeps
+quiet and away from the accelerators.
 """
 
+import contextlib
+import itertools
 import os
-
-os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '2')  # before TensorFlow loads
+import sys
 
 import numpy as np
-import seqio
-import tensorflow as tf
+
+
+@contextlib.contextmanager
+def _quiet():
+  """Drops what TensorFlow's C++ prints on stderr while it loads.
+
+  "GPU will not be used" is true of TensorFlow, but not of JAX, and no setting
+  turns those lines off. Exceptions come through.
+  """
+  sys.stderr.flush()
+  kept = os.dup(2)
+  try:
+    with open(os.devnull, 'wb') as nothing:
+      os.dup2(nothing.fileno(), 2)
+    yield
+  finally:
+    os.dup2(kept, 2)
+    os.close(kept)
+
+
+os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')  # after it has loaded
+with _quiet():
+  import seqio
+  import tensorflow as tf
 
 from locost_jax.data import gsg
 from locost_jax.errors import InputError
@@ -127,18 +151,24 @@ class RowSource(seqio.DataSource):
       try:
         for name in names:
           for row in self._read(split, name):
-            if self._skip and self._skip(split, row):
-              if self._on_skip:
-                self._on_skip(row['id'])
-              continue
-            yield {field: row[field].encode('utf-8', 'replace')
-                   for field in self._fields}
+            if not (self._skip and self._skip(split, row)):
+              yield [row[field].encode('utf-8', 'replace')
+                     for field in self._fields]
+            elif self._on_skip:
+              self._on_skip(row['id'])
       except InputError as error:
         self.error = error
         raise
 
-    spec = {field: tf.TensorSpec([], tf.string) for field in self._fields}
-    return tf.data.Dataset.from_generator(rows, output_signature=spec)
+    def chunks():
+      # A call from TensorFlow into Python costs as much as encoding a row.
+      left = rows()
+      while chunk := list(itertools.islice(left, 32)):
+        yield dict(zip(self._fields, zip(*chunk)))
+
+    spec = {field: tf.TensorSpec([None], tf.string) for field in self._fields}
+    return tf.data.Dataset.from_generator(
+        chunks, output_signature=spec).unbatch()
 
 
 def gap_sentences(dataset, ratio=0.2, strategy='independent', mask='',
@@ -180,4 +210,6 @@ def select(dataset, fields):
 
 
 def _text(data):
+  # Eagerly, numpy_function gives an array without axes; in a graph, bytes.
+  data = data.item() if isinstance(data, np.ndarray) else data
   return data.decode('utf-8', 'replace')
