@@ -136,7 +136,7 @@ def train_step(state, batch, *, model, optimizer, schedule, config):
       'grad_norm': grad_norm,
       'learning_rate': schedule(state.step - 1),
       'weight': weight,
-      'tokens': weight + jnp.sum(inputs != 0),
+      'tokens': jnp.sum(weights > 0) + jnp.sum(inputs != 0),
       'nonfinite': nonfinite,
       'culprit': jnp.where(jnp.any(is_bad), jnp.argmax(is_bad), -1),
   }
