@@ -1,4 +1,4 @@
-"""Sums over target tokens: cross entropy and hits. All of it in float32.
+"""Sums over target tokens: cross entropy and hits. At least in float32.
 
 With p = softmax(logits), Z = sum_v exp(logits_v), target t, smoothing e and
 z-loss factor z, one token costs
@@ -19,17 +19,17 @@ def cross_entropy(logits, targets, weights, label_smoothing=0.0, z_loss=0.0):
   """Returns the weighted sum of token losses and the sum of the weights.
 
   Args:
-    logits: [B, T, V], any float type; computed in float32.
+    logits: [B, T, V], any float type; computed in float32 at least.
     targets: int [B, T], token ids.
     weights: [B, T], 1 where a target counts, 0 on padding.
     label_smoothing: mass in [0, 1) spread evenly over the V tokens.
     z_loss: factor of log(Z)^2.
 
   Returns:
-    (loss in nats summed over tokens, number of tokens), both float32 scalars.
+    (loss in nats summed over tokens, number of tokens), scalars.
   """
-  logits = logits.astype(jnp.float32)
-  weights = weights.astype(jnp.float32)
+  precise = jnp.promote_types(logits.dtype, jnp.float32)
+  logits, weights = logits.astype(precise), weights.astype(precise)
   log_z = jax.nn.logsumexp(logits, axis=-1)
   at_target = jnp.take_along_axis(logits, targets[..., None], axis=-1)[..., 0]
   # sum_v q_v (log_z - logits_v) with sum_v q_v = 1: no [B, T, V] of log p.

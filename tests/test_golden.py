@@ -105,7 +105,7 @@ def golden_layout(K):
 
 def loss_of(summarizer, params, io):
   labels = jnp.asarray(io['labels'])
-  weights = (labels != -100).astype(jnp.float32)
+  weights = labels != -100
   logits = summarizer.model.apply(
       {'params': params}, io['input_ids'], io['decoder_input_ids'],
       io['attention_mask'])
