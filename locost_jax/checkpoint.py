@@ -266,8 +266,11 @@ def _training(state):
 
 def _metadata(item):
   # The handler itself: a Checkpointer warns about a file only a step has.
-  with ocp.PyTreeCheckpointHandler() as handler:
+  handler = ocp.PyTreeCheckpointHandler()
+  try:
     return handler.metadata(item.absolute()).tree
+  finally:
+    handler.close()
 
 
 def _steps(directory):

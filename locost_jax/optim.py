@@ -103,18 +103,14 @@ def make_optimizer(config, steps, params):
         f"optim.name={config.name!r}: expected 'adamw' or 'adafactor'"
     )
   if config.weight_decay:
-    decayed = _map_paths(_DECAYED.fullmatch, params)
+    is_decayed = lambda path: _DECAYED.fullmatch(path) is not None
     parts.append(
         optax.add_decayed_weights(
-            config.weight_decay, jax.tree.map(lambda match: bool(match), decayed)
+            config.weight_decay, lambda params: _map_paths(is_decayed, params)
         )
     )
   if any(factor != 1 for factor in jax.tree.leaves(factors)):
-    parts.append(
-        optax.stateless(
-            lambda updates, _: jax.tree.map(jnp.multiply, updates, factors)
-        )
-    )
+    parts.append(_scale_groups(factors))
   optimizer = optax.chain(*parts, _scale_by_rate(schedule))
   frozen = jax.tree.map(lambda factor: factor == 0, factors)
   if any(jax.tree.leaves(frozen)):
@@ -165,6 +161,18 @@ def group_factors(groups, params):
     return next(matching, 1.0)
 
   return _map_paths(factor_of, params)
+
+
+def _scale_groups(factors):
+  """Multiplies by the factor at each path; frozen paths may be missing."""
+  by_path = {}
+  _map_with_paths(by_path.setdefault, factors)
+
+  def update(updates, params):
+    del params
+    return _map_with_paths(lambda path, u: by_path[path] * u, updates)
+
+  return optax.stateless(update)
 
 
 def _scale_by_rate(schedule):
