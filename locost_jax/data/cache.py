@@ -43,7 +43,7 @@ STREAM_BYTES = 4 * 10**9
 FORMAT = 1  # of the records on disk
 # The modules whose text decides what a record is. A change elsewhere that does
 # so, too, raises FORMAT.
-_CODE = ('text.py', 'gsg.py', 'documentation.py', 'preprocessors.py')
+_CODE = ('text.py', 'gsg.py', 'preprocessors.py')
 
 
 def open_cache(config, vocabulary, split, directory):
@@ -95,17 +95,8 @@ def _key(config, found, vocabulary, split, limit):
       corpus=found.made_of(split), limit=limit,
       vocabulary=vocabulary.fingerprint,
       max_input_length=config.data.max_input_length,
-      max_target_length=config.data.max_target_length, code=_code())))
-
-
-@functools.cache
-def _code():
-  """Hash of the modules that turn documents into records."""
-  here = pathlib.Path(__file__).parent
-  digest = hashlib.sha256()
-  for name in _CODE:
-    digest.update((here / name).read_bytes())
-  return digest.hexdigest()
+      max_target_length=config.data.max_target_length,
+      code=tasks.code_hash(_CODE))))
 
 
 def _name(key):
@@ -118,12 +109,15 @@ def _build(config, vocabulary, found, split, key, path, shard=None, limit=0,
            quiet=False):
   """Tokenises a split, or its shard (number, of how many), into `path`."""
   skipped = []
+
+  def notes():
+    return dict(skipped=len(skipped), **found.describe())
+
   progress = _Progress(f'{found.name} {split}', quiet)
   rows = progress(_examples(config, vocabulary, split, shard, limit, skipped))
   if shard is None:
     rows = _not_empty(rows, config, found, split, skipped)
-  stats = records.write(
-      path, key, rows, vocabulary.size, lambda: len(skipped))
+  stats = records.write(path, key, rows, vocabulary.size, notes)
   progress.done(stats)
 
 
@@ -184,6 +178,9 @@ class _Progress:
           f'{stats["records"]} records, {stats["skipped"]} skipped, '
           f'{stats["input_tokens"]} + {stats["target_tokens"]} tokens in '
           f'{seconds:.0f} s')
+      if 'checksum' in stats:
+        counts = ', '.join(f'{name} {n}' for name, n in stats['counts'].items())
+        self._show(f'checksum {stats["checksum"]}, {counts}')
 
   def _show(self, text, end='\n'):
     end = end if sys.stderr.isatty() else '\n'

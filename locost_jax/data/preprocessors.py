@@ -13,6 +13,7 @@ Only this module imports TensorFlow and SeqIO at its top; others import it
 inside the function that needs it.
 """
 
+import itertools
 import os
 
 os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '2')  # before TensorFlow loads
@@ -127,18 +128,24 @@ class RowSource(seqio.DataSource):
       try:
         for name in names:
           for row in self._read(split, name):
-            if self._skip and self._skip(split, row):
-              if self._on_skip:
-                self._on_skip(row['id'])
-              continue
-            yield {field: row[field].encode('utf-8', 'replace')
-                   for field in self._fields}
+            if not (self._skip and self._skip(split, row)):
+              yield [row[field].encode('utf-8', 'replace')
+                     for field in self._fields]
+            elif self._on_skip:
+              self._on_skip(row['id'])
       except InputError as error:
         self.error = error
         raise
 
-    spec = {field: tf.TensorSpec([], tf.string) for field in self._fields}
-    return tf.data.Dataset.from_generator(rows, output_signature=spec)
+    def chunks():
+      # A call from TensorFlow into Python costs as much as encoding a row.
+      left = rows()
+      while chunk := list(itertools.islice(left, 32)):
+        yield dict(zip(self._fields, zip(*chunk)))
+
+    spec = {field: tf.TensorSpec([None], tf.string) for field in self._fields}
+    return tf.data.Dataset.from_generator(
+        chunks, output_signature=spec).unbatch()
 
 
 def gap_sentences(dataset, ratio=0.2, strategy='independent', mask='',
@@ -180,4 +187,6 @@ def select(dataset, fields):
 
 
 def _text(data):
+  # Eagerly, numpy_function gives an array without axes; in a graph, bytes.
+  data = data.item() if isinstance(data, np.ndarray) else data
   return data.decode('utf-8', 'replace')

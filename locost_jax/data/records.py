@@ -7,7 +7,8 @@ A cache is a directory:
                          included), reference (str, the whole target text)
   lengths.npy            int32 [n, 2]: tokens of inputs and of targets
   key.json               everything that made the records
-  stats.json             records, skipped, tokens, the integer type, bytes
+  stats.json             records, tokens, the integer type, bytes, notes of
+                         the writer (documents skipped, the corpus's checksum)
 
 It is written under a temporary name beside its own, flushed to the disk and
 renamed, so a directory with its final name is complete: a build that is killed
@@ -100,7 +101,7 @@ def is_complete(path, key):
     return (json.loads((path / KEY).read_text()) == key
             and (path / RECORDS).stat().st_size == stats['bytes']
             and len(np.load(path / LENGTHS, mmap_mode='r')) == stats['records'])
-  except (OSError, ValueError, KeyError):
+  except (OSError, EOFError, ValueError, KeyError):
     return False
 
 
@@ -126,7 +127,7 @@ def locked(path, wait=True):
       yield True
 
 
-def write(path, key, records, vocabulary_size, count_skipped=lambda: 0):
+def write(path, key, records, vocabulary_size, notes=dict):
   """Writes a cache; call it with the lock of `path` held.
 
   Args:
@@ -134,11 +135,11 @@ def write(path, key, records, vocabulary_size, count_skipped=lambda: 0):
     key: JSON object, everything that makes the records.
     records: iterable of dicts as `Cache` gives them.
     vocabulary_size: ids are smaller; below 2^16 they take two bytes each.
-    count_skipped: called at the end: documents that gave no record.
+    notes: called at the end; gives a dict that is kept with the stats.
 
   Returns:
-    The stats: dict of records, skipped, input_tokens, target_tokens, dtype,
-    bytes.
+    The stats: dict of records, input_tokens, target_tokens, dtype, bytes, and
+    the notes.
   """
   from array_record.python import array_record_module
   path = pathlib.Path(path)
@@ -164,9 +165,9 @@ def write(path, key, records, vocabulary_size, count_skipped=lambda: 0):
     lengths = np.asarray(lengths, np.int32).reshape(-1, 2)
     tokens = lengths.sum(axis=0, dtype=np.int64)
     stats = dict(
-        records=len(lengths), skipped=count_skipped(),
-        input_tokens=int(tokens[0]), target_tokens=int(tokens[1]),
-        dtype=dtype, bytes=(partial / RECORDS).stat().st_size)
+        records=len(lengths), input_tokens=int(tokens[0]),
+        target_tokens=int(tokens[1]), dtype=dtype,
+        bytes=(partial / RECORDS).stat().st_size, **notes())
     np.save(partial / LENGTHS, lengths)
     (partial / KEY).write_text(json.dumps(key, indent=2, sort_keys=True))
     (partial / STATS).write_text(json.dumps(stats, indent=2))

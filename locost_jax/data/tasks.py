@@ -18,6 +18,7 @@ import hashlib
 import importlib.metadata
 import itertools
 import os
+import pathlib
 import sys
 from typing import Callable, NamedTuple
 
@@ -43,6 +44,7 @@ class Corpus(NamedTuple):
   gsg: dict | None  # keyword arguments of gap_sentences; None: summarising
   made_of: Callable  # split -> JSON object, another when rows may have changed
   held_out: bool = False  # validation is a part of the training files
+  describe: Callable = dict  # () -> JSON object kept with the records
   tfds: str = ''  # name and version of a TFDS corpus
 
 
@@ -109,13 +111,29 @@ def _python_docs(config, name, summarise):
       for document in found.documents[split]:
         yield dict(id=document.id, text=document.text)
 
+  def describe():
+    found = sources.builtin_corpus()
+    return dict(checksum=found.checksum, counts=found.statistics)
+
   fields = ('id', 'inputs', 'targets') if summarise else ('id', 'text')
   return Corpus(
       name=name, splits=dict(train=['all'], validation=['all']), read=read,
       fields=fields, gsg=None if summarise else _gsg(config),
-      made_of=lambda split: dict(installed=_installed()))
+      describe=describe, made_of=lambda split: dict(
+          installed=_installed(),
+          code=code_hash(('documentation.py', 'sources.py'))))
 
 
+@functools.cache
+def code_hash(modules):
+  """Hash (hexadecimal) of modules of locost_jax.data, by their file names."""
+  digest = hashlib.sha256()
+  for module in modules:
+    digest.update(pathlib.Path(__file__).with_name(module).read_bytes())
+  return digest.hexdigest()
+
+
+@functools.cache
 def _installed():
   """Versions of what the built-in corpus is read from."""
   packages = importlib.metadata.packages_distributions()
@@ -265,7 +283,9 @@ def empty_error(config, found, split, rows):
   """
   where = config.data[f'{split}_files'] if found.name == 'jsonl' else ''
   where = where or found.name
-  if split == 'validation' and found.held_out:
+  if found.held_out and not rows and (split == 'validation' or any(
+      next(found.read('validation', file), None)
+      for file in found.splits['validation'])):
     return InputError(
         f'{config.data.train_files}: too few rows to hold some back for '
         'validation; give config.data.validation_files')
@@ -317,7 +337,8 @@ def make_task(config, vocabulary, on_skip=None):
     on_skip: called with the id of every document that gives no example.
 
   Returns:
-    A seqio.Task. Not registered: `seqio.TaskRegistry.add_provider` does that.
+    A seqio.Task. Not registered: `seqio.TaskRegistry.add_provider(task.name,
+    task)` does that.
 
   Raises:
     InputError: as `corpus`.
