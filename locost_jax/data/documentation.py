@@ -149,7 +149,7 @@ def _objects(tree, prefix=''):
 
 
 _FENCE = re.compile(r'\s*(?:```|~~~)')
-_RULE = re.compile(r'\s*([^\w\s])\1{2,}\s*$')
+_RULE = re.compile(r'[^\w\n]{3,}$')
 _DIRECTIVE = re.compile(r'\s*\.\. (?:(\[[^]]*\])|\|?([\w -]+)\|?.*?::|_)')
 # Directives whose block is prose; the block of any other is dropped.
 _PROSE = frozenset('note warning tip important caution hint seealso'.split())
@@ -161,7 +161,7 @@ _INLINE = (  # (a sign that the mark is there at all, the mark, what stays)
     (']_', re.compile(r'\s?\[[\w#*]+\]_'), ''),  # references to footnotes
     ('`', re.compile(r'`{1,2}([^`\n]+)`{1,2}'), r'\1'),
     ('**', re.compile(r'\*\*(?=\w)([^*\n]+)\*\*'), r'\1'),
-    ('*', re.compile(r'(?<!\S)\*(?=\w)([^*\n]+)\*(?!\w)'), r'\1'),
+    ('*', re.compile(r'(?<!\S)\*(?=\w)([^*\n]*\w)\*(?![\w*])'), r'\1'),
 )
 
 

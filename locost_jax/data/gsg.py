@@ -16,6 +16,8 @@ without stemming: lower case, runs of a-z and 0-9.
 import re
 from collections import Counter
 
+import numpy as np
+
 from locost_jax.data import text as text_lib
 from locost_jax.errors import InputError
 
@@ -27,11 +29,16 @@ def _words(sentence):
   return _WORD.findall(sentence.lower())
 
 
-def _independent(counts, k):
-  """The k sentences of the largest overlap with the rest (equation 4)."""
+def _total(counts):
   total = Counter()
   for count in counts:
     total.update(count)
+  return total
+
+
+def _independent(counts, k):
+  """The k sentences of the largest overlap with the rest (equation 4)."""
+  total = _total(counts)
   overlaps = [
       sum([min(n, total[w] - n) for w, n in count.items()]) for count in counts
   ]
@@ -39,30 +46,43 @@ def _independent(counts, k):
 
 
 def _sequential(counts, k):
-  """Adds k times the sentence with which the chosen ones overlap the rest most.
+  """k times the sentence that, with those before it, overlaps the rest most.
 
-  PEGASUS's Seq-Orig: the score is that of the chosen sentences and the
-  candidate together against what then remains; again 2 overlap / |C|.
+  PEGASUS's sequential choice: the score is that of the chosen sentences and the
+  candidate together against what then remains, again 2 overlap / |C|. With u(w)
+  the count of w in the chosen ones, candidate j changes the overlap by
+  gain_j = sum_w min(u + c_j, C - u - c_j) - min(u, C - u); a choice changes the
+  terms of its own words only.
   """
-  total = Counter()
-  for count in counts:
-    total.update(count)
-  chosen, union = [], Counter()
-  left = list(range(len(counts)))
+  total = _total(counts)
+  postings = {}
+  for j, count in enumerate(counts):
+    for w, n in count.items():
+      postings.setdefault(w, []).append((j, n))
+  # Words of one sentence only overlap with nothing.
+  postings = {
+      w: np.array(found).T for w, found in postings.items() if len(found) > 1
+  }
+  used = dict.fromkeys(postings, 0)
+  gains = np.zeros(len(counts), np.int64)
+
+  def add(w, sign):
+    js, ns = postings[w]
+    u, rest = used[w], total[w] - used[w]
+    gains[js] += sign * (np.minimum(u + ns, rest - ns) - min(u, rest))
+
+  for w in postings:
+    add(w, 1)
+  chosen = np.zeros(len(counts), bool)
   for _ in range(k):
-    # Relative to the union's own overlap, only the candidate's words change.
-    best, best_gain = None, None
-    for j in left:
-      gain = 0
-      for w, n in counts[j].items():
-        have, all_ = union[w], total[w]
-        gain += min(have + n, all_ - have - n) - min(have, all_ - have)
-      if best is None or gain > best_gain:
-        best, best_gain = j, gain
-    chosen.append(best)
-    left.remove(best)
-    union.update(counts[best])
-  return chosen
+    best = int(np.argmax(np.where(chosen, np.iinfo(np.int64).min, gains)))
+    chosen[best] = True
+    for w, n in counts[best].items():
+      if w in postings:
+        add(w, -1)
+        used[w] += n
+        add(w, 1)
+  return np.flatnonzero(chosen).tolist()
 
 
 def select_sentences(sentences, ratio=0.2, strategy='independent'):

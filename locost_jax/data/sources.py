@@ -1,15 +1,15 @@
 """Where text comes from: files, prepared TFDS corpora, this machine's own docs.
 
-- JSONL: one object a line, UTF-8, split at the byte '\\n' only (some strings hold
-  U+0085 and other characters that `str.splitlines` would split at); `.gz` is
-  read through gzip. Plain text files: a document each.
+- JSONL: one object a line, UTF-8, split at the byte '\\n' only (some strings
+  hold U+0085 and others that `str.splitlines` would split at); `.gz` is read
+  through gzip. Plain text files: a document each.
 - TFDS: a corpus somebody prepared on this machine; never a download.
 - The built-in corpus: the documentation of Python and of the packages installed
   beside this one, for a first run on real text. Two tasks are made of it:
   documents for gap sentences, and pairs (documentation without its first
   sentence -> that sentence).
 
-No TensorFlow is imported but in `find_tfds`.
+No TensorFlow is imported.
 """
 
 import functools
@@ -165,7 +165,8 @@ def find_tfds(name, tfds_dir=''):
 
   Args:
     name: 'dataset', 'dataset/config', either with ':version' behind.
-    tfds_dir: where TFDS keeps its data; '': $TFDS_DATA_DIR or ~/tensorflow_datasets.
+    tfds_dir: where TFDS keeps its data; '': $TFDS_DATA_DIR, or else
+      ~/tensorflow_datasets.
 
   Returns:
     The directory of the version (the newest one unless named), which
@@ -174,23 +175,26 @@ def find_tfds(name, tfds_dir=''):
   Raises:
     InputError: there is none; nothing is downloaded.
   """
-  base = os.path.expanduser(tfds_dir or os.environ.get('TFDS_DATA_DIR') or
-                            os.path.join('~', 'tensorflow_datasets'))
+  from etils import epath  # also reads gs:// and the like
+
+  base = epath.Path(tfds_dir or os.environ.get('TFDS_DATA_DIR') or
+                    '~/tensorflow_datasets').expanduser()
   dataset, _, version = name.partition(':')
-  root = os.path.join(base, *dataset.split('/'))
+  root = base / dataset
   prepared = [
-      v for v in (os.listdir(root) if os.path.isdir(root) else ())
-      if re.fullmatch(r'\d+\.\d+\.\d+', v) and (not version or v == version) and
-      os.path.exists(os.path.join(root, v, 'dataset_info.json'))
+      path.name for path in (root.iterdir() if root.is_dir() else ())
+      if re.fullmatch(r'\d+\.\d+\.\d+', path.name) and
+      (not version or path.name == version) and
+      (path / 'dataset_info.json').exists()
   ]
   if not prepared:
     raise InputError(
-        f'{name}: not prepared by TFDS in {root}; expected '
-        f'{version or "VERSION"}/dataset_info.json there. Prepare it with '
-        f'`tfds build {dataset}`, or point config.data.tfds_dir at the '
-        'directory that holds it')
+        f'{name}: not prepared by TFDS: expected '
+        f'{root / (version or "VERSION")}/dataset_info.json. Prepare it with '
+        f'`tfds build {dataset}`, or let config.data.tfds_dir name the '
+        'directory that TFDS keeps it in')
   newest = max(prepared, key=lambda v: tuple(map(int, v.split('.'))))
-  return os.path.join(root, newest)
+  return str(root / newest)
 
 
 # --- The built-in corpus -----------------------------------------------------
@@ -242,8 +246,8 @@ def builtin_corpus(packages=documentation.PACKAGES):
     packages: see `documentation.read_docstrings`.
 
   Returns:
-    A Corpus; it differs between machines with the versions installed, and the
-    checksum tells.
+    A Corpus, kept for the next call: do not change it. It differs between
+    machines with the versions installed, and the checksum tells.
   """
   docstrings = [
       _Docstring(f'{d.module}:{d.name}' if d.name else d.module, d.module,

@@ -35,12 +35,12 @@ _ITEM = re.compile(
     r'|\*{0,2}\w{1,40}(?:, ?\*{0,2}\w{1,40}){0,4} : ')
 _ENDS_LINE = re.compile(r'[.!?:;\u2026\u3002\uff01\uff1f]'
                         r'["\'\u201d\u2019)\]\u00bb*_`]{0,4}\s*$')
-_RULE = re.compile(r'[^\w\s]{3,}\s*$')
+_RULE = re.compile(r'[^\w\n]{3,}$')
 
 # The look-behind starts a match only where a run of marks starts, and the
 # possessive quantifiers never give back: the scan stays linear on '.....'.
-_END = re.compile(r'(?<![.!?\u2026])[.!?\u2026]++["\'\u201d\u2019)\]\u00bb*_`]*+'
-                  r'(?=\s|$)'
+_END = re.compile(r'(?<![.!?\u2026])[.!?\u2026]++'
+                  r'["\'\u201d\u2019)\]\u00bb*_`]*+(?=\s|$)'
                   r'|[\u3002\uff01\uff1f][\u300d\u300f\u201d\u2019\uff09]*+')
 _OPENERS = '"\'\u201c\u2018([{\u00ab*_`'
 _LONGEST = 24  # characters looked at before a full stop

@@ -5,8 +5,8 @@ Two kinds with one face: `encode(text) -> ids` (no end mark added), `decode(ids)
 (sentinels included), `fingerprint`.
 
 - SentencePiece (Kudo & Richardson 2018) with T5's ids: a model file plus
-  `extra_ids` sentinels behind its pieces, `<extra_id_0>` being the LAST id. T5's
-  own 32,000 pieces make 32,100 ids.
+  `extra_ids` sentinels behind its pieces, `<extra_id_0>` being the LAST id.
+  T5's own 32,000 pieces make 32,100 ids.
 - Bytes: id = byte + 3, then the sentinels (ByT5).
 """
 
@@ -24,9 +24,11 @@ INFO_FILE = 'vocabulary.json'
 
 _BYTES = 256
 _SPECIAL = 3  # pad, eos, unk
-# A unigram vocabulary of a few thousand pieces is as good from 2 MB of text as
-# from 20 MB, and training time is linear in the text.
-_TRAINING_BYTES = 4_000_000
+# Training text per id. On 25 MB of documentation, 4,000 ids trained on 2 MB cut
+# unseen text into 0.6% more pieces than trained on all of it, in a quarter of
+# the time (6 s of two cores). BPE takes 1 s and makes 0.4% more still; unigram
+# is what T5 uses.
+_BYTES_PER_ID = 500
 _LONGEST_LINE = 1000  # characters; longer ones are cut between words
 # Every letter, digit and sign of plain English gets a piece, however rare.
 _REQUIRED = ''.join(map(chr, range(33, 127)))
@@ -79,6 +81,8 @@ class SentencePieceVocabulary:
 
   def encode(self, text):
     """Returns the ids of a text as a list, without an end mark."""
+    # A lone surrogate (JSON allows them) has no UTF-8 form; '?' stands for it.
+    text = text.encode('utf-8', errors='replace').decode()
     if self._newline_id is None or '\n' not in text:
       return self._processor.encode(text)
     # Line by line, so that a word at the start of a line is the same piece as
@@ -123,7 +127,7 @@ class ByteVocabulary:
 
   def encode(self, text):
     """Returns the ids of a text as a list, without an end mark."""
-    # A lone surrogate has no UTF-8 form; '?' stands for it.
+    # As above, '?' for a lone surrogate.
     return [b + _SPECIAL for b in text.encode('utf-8', errors='replace')]
 
   def decode(self, ids):
@@ -140,9 +144,9 @@ class ByteVocabulary:
 def train_sentencepiece(texts, path, size, seed=0):
   """Trains a unigram SentencePiece model with T5's ids and writes it.
 
-  Lines are the unit. When the corpus has more than about 4 MB of them, a part
-  chosen by the hash of (seed, line) is used, so the result depends on the texts
-  and the seed only, not on the machine. Each line counts once.
+  Lines are the unit, and each counts once. Of a corpus of more than 500 bytes
+  for each id, a part chosen by the hash of (seed, line) is used; so the result
+  depends on the set of lines and the seed only.
 
   Args:
     texts: iterable of strings.
@@ -159,7 +163,7 @@ def train_sentencepiece(texts, path, size, seed=0):
   """
   import sentencepiece as spm
 
-  lines = _training_lines(texts, seed)
+  lines = _training_lines(texts, seed, _BYTES_PER_ID * size)
   if not lines:
     raise InputError('cannot train a vocabulary: the corpus has no text')
   model = io.BytesIO()
@@ -175,10 +179,7 @@ def train_sentencepiece(texts, path, size, seed=0):
     reason = str(e).split(']')[-1].strip() or str(e)
     raise InputError(f'cannot train a vocabulary of {size} ids ({EXTRA_IDS} of '
                      f'them sentinels): {reason}') from None
-  temporary = f'{path}.tmp{os.getpid()}'
-  with open(temporary, 'wb') as f:
-    f.write(model.getvalue())
-  os.replace(temporary, path)
+  _write(path, model.getvalue())
   return SentencePieceVocabulary(path)
 
 
@@ -225,11 +226,17 @@ def save_vocabulary(vocabulary, directory):
   os.makedirs(directory, exist_ok=True)
   kind = 'byte' if isinstance(vocabulary, ByteVocabulary) else 'sentencepiece'
   if kind == 'sentencepiece':
-    with open(os.path.join(directory, MODEL_FILE), 'wb') as f:
-      f.write(vocabulary.model)
-  with open(os.path.join(directory, INFO_FILE), 'w', encoding='utf-8') as f:
-    json.dump({'kind': kind, 'extra_ids': vocabulary.extra_ids}, f)
-    f.write('\n')
+    _write(os.path.join(directory, MODEL_FILE), vocabulary.model)
+  info = json.dumps({'kind': kind, 'extra_ids': vocabulary.extra_ids})
+  _write(os.path.join(directory, INFO_FILE), info.encode() + b'\n')
+
+
+def _write(path, data):
+  """Writes a file whole or not at all."""
+  temporary = f'{path}.tmp{os.getpid()}'
+  with open(temporary, 'wb') as f:
+    f.write(data)
+  os.replace(temporary, path)
 
 
 def _load_processor(model, path):
@@ -251,7 +258,7 @@ def _sentinel_pieces(extra_ids):
   added = b''
   for i in reversed(range(extra_ids)):
     name = f'\u2581<extra_id_{i}>'.encode()
-    piece = (b'\x0a' + bytes([len(name)]) + name + b'\x15\0\0\0\0' + b'\x18\x04')
+    piece = b'\x0a' + bytes([len(name)]) + name + b'\x15\0\0\0\0\x18\x04'
     added += b'\x0a' + bytes([len(piece)]) + piece
   return added
 
@@ -260,8 +267,8 @@ def _fingerprint(model, extra_ids):
   return hashlib.sha256(b'%d:' % extra_ids + model).hexdigest()
 
 
-def _training_lines(texts, seed):
-  """Distinct lines of the texts, at most about _TRAINING_BYTES of them.
+def _training_lines(texts, seed, most):
+  """Distinct lines of the texts, at most `most` bytes of them.
 
   Kept are the lines with the smallest hashes, in the order of the hashes.
   """
@@ -278,10 +285,10 @@ def _training_lines(texts, seed):
         continue
       kept[key] = data.decode()
       total += len(data)
-      if total > 2 * _TRAINING_BYTES:
-        limit, total = _keep_smallest(kept)
-  if total > _TRAINING_BYTES:
-    _keep_smallest(kept)
+      if total > 2 * most:
+        limit, total = _keep_smallest(kept, most)
+  if total > most:
+    _keep_smallest(kept, most)
   return [kept[key] for key in sorted(kept)]
 
 
@@ -298,14 +305,14 @@ def _short_lines(text):
       yield line
 
 
-def _keep_smallest(kept):
-  """Drops the largest hashes until the lines fit; returns (limit, bytes)."""
+def _keep_smallest(kept, most):
+  """Drops the largest hashes beyond `most` bytes; returns (limit, bytes)."""
   total = 0
   limit = None
   for key in sorted(kept):
     if limit is None:
       total += len(kept[key].encode('utf-8'))
-      if total <= _TRAINING_BYTES:
+      if total <= most:
         continue
       limit = key
       total -= len(kept[key].encode('utf-8'))
