@@ -47,6 +47,7 @@ def run(main, define_flags, doc, argv=None):
       define_flags(values, argv)
       arguments = parse_flags(values, argv)
     flags.FLAGS.mark_as_parsed()  # app.run insists
+    flags.FLAGS.verbosity = -1  # warnings; JAX tells of every absent backend
     return values, arguments
 
   def run_main(parsed):

@@ -124,8 +124,9 @@ def measure(model, params, batches, vocabulary, config, mesh, metrics=None):
   measured = {}
   if sums:
     totals = {key: sum(float(s[key]) for s in sums) for key in sums[0]}
-    weight = max(totals.pop('weight'), 1.0)
-    measured.update({key: totals[key] / weight for key in totals})
+    weight = totals.pop('weight')
+    if weight:  # none: exchange_inputs of a single document
+      measured.update({key: totals[key] / weight for key in totals})
   if 'rouge' in metrics:
     rows = _from_all_hosts(rows)
     measured.update(rouge.rouge([row['prediction'] for row in rows],

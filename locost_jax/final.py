@@ -92,8 +92,7 @@ def _measure_task(first, phases, caches, split, vocabulary, metrics):
   if config.eval.baselines:
     exchanged, _ = measure(
         params, evaluate.exchange_inputs(make_batches()), metrics=('loss',))
-    table_rows.append(
-        Row('  its inputs exchanged between texts', exchanged))
+    table_rows.append(Row('  its inputs exchanged between texts', exchanged))
     table_rows += _baseline_rows(evaluate.measure_baselines(
         make_batches(), evaluate.first_records(caches['train']), vocabulary,
         metrics))
@@ -111,7 +110,7 @@ def _baseline_rows(measured):
     text = measured['constant'].pop('text')
     lead = 'first sentence' if n == 1 else f'first {n} sentences'
     rows.append(Row(f'lead: {lead} of the input', measured['lead'], True))
-    rows.append(Row(f'best constant: "{text}"', measured['constant'], True))
+    rows.append(Row(f'best constant: “{text}”', measured['constant'], True))
   return rows
 
 
