@@ -116,7 +116,7 @@ def define_config(values, argv):
   """
   path = _config_path(argv)
   if path is not None:
-    known = dict(_items(load_config(path)))
+    known = dict(config_items(load_config(path)))
     for arg in argv[1:]:
       match = re.match(r'--?(no)?config\.([^=]*)', arg)
       if match and match[2] not in known:
@@ -195,9 +195,9 @@ def _config_path(argv):
   return None
 
 
-def _items(config, prefix=''):
+def config_items(config, prefix=''):
   """Yields every key of a config in dotted form, sections too, and its value."""
   for key, value in config.items():
     yield prefix + key, value
     if isinstance(value, ConfigDict):
-      yield from _items(value, f'{prefix}{key}.')
+      yield from config_items(value, f'{prefix}{key}.')
