@@ -117,4 +117,5 @@ def get_config():
   # ((name, {'train.steps': 100, ...}), ...): run in order in WORKDIR/name, each
   # from the best checkpoint of the one before.
   config.phases = ()
-  return config
+  # Locked: a key that is not here is an error where a config sets it.
+  return config.lock()

@@ -88,7 +88,8 @@ def _measure_task(first, phases, caches, split, vocabulary, metrics):
     params = put(checkpoint.load_params(phase.directory), mesh)
     measured, rows = measure(params, make_batches(), metrics=metrics)
     after = f'after {phase.name}' if phase.name else 'after training'
-    table_rows.append(Row(f'{after}, step {step}', measured))
+    table_rows.append(
+        Row(f'{after}, step {step}', measured, is_result=True))
   if config.eval.baselines:
     exchanged, _ = measure(
         params, evaluate.exchange_inputs(make_batches()), metrics=('loss',))

@@ -20,6 +20,7 @@ class Row(NamedTuple):
   name: str
   metrics: dict
   is_baseline: bool = False
+  is_result: bool = False  # of a checkpoint
 
 
 class Table(NamedTuple):
@@ -102,16 +103,22 @@ def format_example(example):
 
 
 def format_json(tables, examples, workdir, step=None):
-  """Returns the same as one JSON object."""
-  return json.dumps({
-      'workdir': str(workdir),
-      'step': step,
-      'tables': [
-          dict(task=table.task, split=table.split, documents=table.documents,
-               rows=[dict(name=row.name, **row.metrics) for row in table.rows])
-          for table in tables],
-      'examples': [example._asdict() for example in examples],
-  }, ensure_ascii=False)
+  """Returns the same as one JSON object.
+
+  Its own numbers are those of the last checkpoint measured in the last table.
+  """
+  report = {'workdir': str(workdir), 'step': step}
+  if tables:
+    last = tables[-1]
+    report.update(task=last.task, split=last.split, documents=last.documents)
+    report.update([row for row in last.rows if row.is_result][-1].metrics)
+  report['tables'] = [
+      dict(task=table.task, split=table.split, documents=table.documents,
+           rows=[dict(name=row.name.strip(), **row.metrics)
+                 for row in table.rows])
+      for table in tables]
+  report['examples'] = [example._asdict() for example in examples]
+  return json.dumps(report, ensure_ascii=False)
 
 
 def _clip(text, width):

@@ -207,13 +207,15 @@ def write(path, text):
 def suggest(name, known, prefix=''):
   """Returns '; did you mean PREFIXname?' for the nearest known name, or ''.
 
-  Dotted names are also compared by their last part.
+  A dotted name whose last part is right is nearest, then one that is spelt
+  alike, then one whose last part is.
   """
-  near = difflib.get_close_matches(name, known, 1, 0.75)
+  last = name.rsplit('.', 1)[-1]
+  last_parts = {key.rsplit('.', 1)[-1]: key for key in known}
+  near = [last_parts[last]] if last in last_parts else (
+      difflib.get_close_matches(name, known, 1, 0.75))
   if not near:
-    last_parts = {key.rsplit('.', 1)[-1]: key for key in known}
-    parts = difflib.get_close_matches(
-        name.rsplit('.', 1)[-1], last_parts, 1, 0.75)
+    parts = difflib.get_close_matches(last, last_parts, 1, 0.75)
     near = [last_parts[part] for part in parts]
   return f'; did you mean {prefix}{near[0]}?' if near else ''
 
