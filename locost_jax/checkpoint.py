@@ -156,6 +156,17 @@ def score(metrics, name):
   return -mean if name.endswith('loss') else mean
 
 
+def latest_step(directory):
+  """Returns the most recent finished step, or None. Makes no directory.
+
+  Args:
+    directory: WORKDIR/checkpoints; may not exist.
+  """
+  directory = Path(directory)
+  steps = _steps(directory) if directory.is_dir() else []
+  return steps[-1] if steps else None
+
+
 def best_step(directory):
   """Returns the step with the largest score (a tie: the later), or None.
 

@@ -114,6 +114,15 @@ def state_shardings(mesh, abstract_state):
   return jax.tree_util.tree_map_with_path(sharding, abstract_state)
 
 
+def abstract(shapes, shardings):
+  """Returns the shapes with where they are to be: what a restore needs."""
+  return jax.tree.map(
+      lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s),
+      shapes,
+      shardings,
+  )
+
+
 def replicated(mesh):
   """Returns the sharding that copies an array to every device."""
   return NamedSharding(mesh, P())

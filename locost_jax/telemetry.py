@@ -46,6 +46,8 @@ class Telemetry:
     self._stream = stream or sys.stderr
     self._live = self._stream.isatty() and os.environ.get('TERM') != 'dumb'
     self._clock, self._seconds = clock, 0.1 if self._live else seconds
+    encoding = (getattr(self._stream, 'encoding', None) or 'utf-8').lower()
+    self._marks = '━╌' if encoding.startswith('utf') else '#.'
     self._shown, self._drawn, self._state = -math.inf, False, ''
     self._loss, self._tokens, self._aside = math.nan, 0, 0.0
     # (seconds spent on steps, step, tokens) of the last steps.
@@ -166,7 +168,7 @@ class Telemetry:
       self._drawn = False
 
   def _line(self, width):
-    """Returns 'step 120/1000 [####....] loss 3.210 1,234 tokens/s 1:02 left'."""
+    """Returns 'step 12/99  ━━╌╌╌╌╌  loss 3.210  1,234 tokens/s  1:02 left'."""
     digits = len(str(self._steps))
     parts = [f'step {self._step:>{digits}}/{self._steps}']
     if math.isfinite(self._loss):
@@ -180,7 +182,8 @@ class Telemetry:
     if self._live:
       room = width - len('  '.join(parts)) - 2
       if room >= 12:
-        parts.insert(1, _bar(self._step / max(self._steps, 1), min(room, 32)))
+        fraction = self._step / max(self._steps, 1)
+        parts.insert(1, _bar(fraction, min(room, 32), *self._marks))
     return '  '.join(parts)
 
   def _time_left(self):
@@ -216,9 +219,30 @@ def cut_metrics(path, step):
   temporary.replace(path)
 
 
-def _bar(fraction, width):
+def mean_of_finite(rows):
+  """Returns the mean of each number over the steps that were not skipped.
+
+  Args:
+    rows: list of dicts of scalars, as `train_step` returns them.
+
+  Returns:
+    dict of floats; `nonfinite` is a count, not a mean; the others are nan
+    when all steps were skipped.
+  """
+  kept = [row for row in rows if not row['nonfinite']]
+  means = {
+      key: float(np.mean([row[key] for row in kept], dtype=np.float64))
+      if kept
+      else float('nan')
+      for key in rows[0]
+  }
+  means['nonfinite'] = len(rows) - len(kept)
+  return means
+
+
+def _bar(fraction, width, done, left):
   full = int(np.clip(fraction, 0, 1) * width)
-  return '━' * full + '╌' * (width - full)
+  return done * full + left * (width - full)
 
 
 def _duration(seconds):

@@ -7,20 +7,20 @@ and the same parameters, bit for bit, as one that was not.
 """
 
 import collections
+import contextlib
 import functools
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from locost_jax import checkpoint
 from locost_jax import losses
 from locost_jax import optim
 from locost_jax import sharding
+from locost_jax import telemetry as telemetry_lib
 from locost_jax.errors import InputError
-from locost_jax.telemetry import Telemetry
 
 
 class TrainState(NamedTuple):
@@ -86,7 +86,8 @@ def train_step(state, batch, *, model, optimizer, schedule, config):
     jax.tree.leaves, is the first that is not finite (-1: none).
   """
   rng = jax.random.fold_in(jax.random.wrap_key_data(state.rng), state.step)
-  inputs, targets = batch['encoder_input_tokens'], batch['decoder_target_tokens']
+  inputs = batch['encoder_input_tokens']
+  targets = batch['decoder_target_tokens']
   weights = batch['decoder_loss_weights']
 
   def mean_loss(params):
@@ -154,7 +155,8 @@ def eval_step(params, batch, *, model):
     dict of float32 sums: loss (nats; plain cross entropy, whatever the
     training loss adds), accuracy (hits), weight (tokens).
   """
-  inputs, targets = batch['encoder_input_tokens'], batch['decoder_target_tokens']
+  inputs = batch['encoder_input_tokens']
+  targets = batch['decoder_target_tokens']
   logits = model.apply(
       {'params': params},
       inputs,
@@ -204,58 +206,56 @@ def train(config, workdir, model, train_batches, evaluate):
     )
     shardings = sharding.state_shardings(mesh, jax.eval_shape(init, rng))
 
-    checkpointer = checkpoint.Checkpointer(
-        workdir / 'checkpoints', config.checkpoint
-    )
-    start = checkpointer.latest_step()
-    if start is not None:
-      state = checkpointer.restore(
-          start, _with_shardings(jax.eval_shape(init, rng), shardings)
-      )
-    elif settings.init_from:
-      params = load_init(settings.init_from, shapes)
-      state = jax.jit(init, out_shardings=shardings)(rng)
-      state = state._replace(params=jax.device_put(params, shardings.params))
-    else:
-      state = jax.jit(init, out_shardings=shardings)(rng)
-    start = start or 0
+    given, directory = None, workdir / 'checkpoints'
+    if settings.init_from and checkpoint.latest_step(directory) is None:
+      given = load_init(settings.init_from, shapes)
 
-    step_function = jax.jit(
-        functools.partial(
-            train_step,
-            model=model,
-            optimizer=optimizer,
-            schedule=schedule,
-            config=config.optim,
-        ),
-        donate_argnums=0,
-        out_shardings=(shardings, sharding.replicated(mesh)),
-    )
+    # The state: this run's latest, or another's parameters, or new ones.
+    with contextlib.closing(
+        checkpoint.Checkpointer(directory, config.checkpoint)
+    ) as checkpointer:
+      start = checkpointer.latest_step() or 0
+      if checkpointer.latest_step() is not None:
+        abstract = sharding.abstract(jax.eval_shape(init, rng), shardings)
+        state = checkpointer.restore(start, abstract)
+      else:
+        state = jax.jit(init, out_shardings=shardings)(rng)
+        if given is not None:
+          params = jax.device_put(given, shardings.params)
+          state = state._replace(params=params)
 
-    telemetry = Telemetry(workdir, settings.steps, start)
-    try:
-      _loop(
-          config, state, start, step_function, mesh, train_batches, evaluate,
-          checkpointer, telemetry,
+      step_function = jax.jit(
+          functools.partial(
+              train_step,
+              model=model,
+              optimizer=optimizer,
+              schedule=schedule,
+              config=config.optim,
+          ),
+          donate_argnums=0,
+          out_shardings=(shardings, sharding.replicated(mesh)),
       )
-      best = checkpointer.best_step()
+      with contextlib.closing(
+          telemetry_lib.Telemetry(workdir, settings.steps, start)
+      ) as telemetry:
+        _loop(
+            settings, state, start, step_function, mesh, train_batches,
+            evaluate, checkpointer, telemetry,
+        )
+      last, best = checkpointer.latest_step(), checkpointer.best_step()
       return {
-          'step': checkpointer.latest_step(),
-          'final': checkpointer.metrics(checkpointer.latest_step()),
+          'step': last,
+          'final': checkpointer.metrics(last),
           'best_step': best,
           'best': {} if best is None else checkpointer.metrics(best),
       }
-    finally:
-      telemetry.close()
-      checkpointer.close()
 
 
 def _loop(
-    config, state, start, step_function, mesh, train_batches, evaluate,
+    settings, state, start, step_function, mesh, train_batches, evaluate,
     checkpointer, telemetry,
 ):
-  """The steps from `start` to config.train.steps, and what happens between."""
-  settings = config.train
+  """The steps from `start` to settings.steps, and what happens between."""
   is_last = lambda step: step == settings.steps
   is_eval = lambda step: is_last(step) or _is_due(step, settings.eval_every)
   is_save = lambda step: (
@@ -297,7 +297,7 @@ def _loop(
       window.append(metrics)
       telemetry.progress(done, metrics['loss'], metrics['tokens'])
       if is_line(done):
-        row = mean_of_finite(window)
+        row = telemetry_lib.mean_of_finite(window)
         row['tokens_per_second'] = telemetry.tokens_per_second()
         telemetry.log(done, {f'train/{key}': row[key] for key in row})
         window.clear()
@@ -345,27 +345,6 @@ def load_init(directory, shapes):
   return params
 
 
-def mean_of_finite(rows):
-  """Returns the mean of each number over the steps that were not skipped.
-
-  Args:
-    rows: list of dicts of scalars, as `train_step` returns them.
-
-  Returns:
-    dict of floats; `nonfinite` is a count, not a mean; the others are nan
-    when all steps were skipped.
-  """
-  kept = [row for row in rows if not row['nonfinite']]
-  means = {
-      key: float(np.mean([row[key] for row in kept], dtype=np.float64))
-      if kept
-      else float('nan')
-      for key in rows[0]
-  }
-  means['nonfinite'] = len(rows) - len(kept)
-  return means
-
-
 def _not_finite(step, metrics, culprit, params, settings, checkpointer):
   """Returns the error that ends a run, naming the first path not finite."""
   paths = [
@@ -393,18 +372,17 @@ def _not_finite(step, metrics, culprit, params, settings, checkpointer):
   )
 
 
-def _with_shardings(shapes, shardings):
-  return jax.tree.map(
-      lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s),
-      shapes,
-      shardings,
-  )
-
-
 def _is_due(step, every):
   return every > 0 and step % every == 0
 
 
 def _summary(step, measured):
-  numbers = (f'{name} {value:.4g}' for name, value in measured.items())
-  return f'step {step}: ' + ('  '.join(numbers) or 'nothing was evaluated')
+  """Returns 'step 9: eval/x: loss 2.1  rouge1 30.5', each prefix once."""
+  parts, before = [], ''
+  for name, value in measured.items():
+    prefix, _, last = name.rpartition('/')
+    if prefix != before:
+      parts.append(f'{prefix}:')
+    parts.append(f'{last} {value:.4g}')
+    before = prefix
+  return f'step {step}: ' + ('  '.join(parts) or 'nothing was measured')

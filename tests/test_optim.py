@@ -82,7 +82,8 @@ def test_adamw_is_the_textbooks():
   v = {path: 0.0 for path in x}
   matrices = {'token_embedding/embedding', 'encoder/layers/mixer/key/kernel'}
   for step in range(5):
-    g = {k: leaf.astype(np.float64) for k, leaf in _flat(_params(10 + step)).items()}
+    g = _flat(_params(10 + step))
+    g = {path: leaf.astype(np.float64) for path, leaf in g.items()}
     norm = sum((leaf**2).sum() for leaf in g.values()) ** 0.5
     rate = 1e-2 * min(1, (step + 1) / 3)
     for path in x:

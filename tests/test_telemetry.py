@@ -162,3 +162,26 @@ def test_what_is_no_step_does_not_slow_the_rate(tmp_path):
   assert out.tokens_per_second() == 50.0
   assert 'evaluating' in stream.getvalue()
   out.close()
+
+
+def test_an_old_terminal_gets_an_ascii_bar(tmp_path, monkeypatch):
+
+  class Old(Terminal):
+    encoding = 'latin-1'
+
+  monkeypatch.setenv('COLUMNS', '80')
+  monkeypatch.setenv('TERM', 'xterm')
+  clock, stream = Clock(), Old()
+  out = telemetry.Telemetry(tmp_path, 4, stream=stream, clock=clock)
+  clock.now += 1
+  out.progress(2, 3.0, tokens=5)
+  out.close()
+  assert '####....' in stream.getvalue().encode('latin-1').decode()
+
+
+def test_a_mean_leaves_out_what_was_skipped():
+  row = lambda loss, bad: {'loss': np.float32(loss), 'nonfinite': bad}
+  mean = telemetry.mean_of_finite([row(1, 0), row(np.nan, 1), row(3, 0)])
+  assert mean == {'loss': 2.0, 'nonfinite': 1}
+  mean = telemetry.mean_of_finite([row(np.inf, 1)])
+  assert np.isnan(mean['loss']) and mean['nonfinite'] == 1

@@ -188,8 +188,11 @@ def test_a_killed_run_continues_bit_for_bit(tmp_path, environment):
     step, delay = int(rng.integers(first, last)), rng.uniform(0, 0.05)
     process = _start(environment, 'train', killed, steps)
     _kill_at(process, killed, step, delay)
-    # Whatever was being written, the latest checkpoint can be read.
-    assert jax.tree.leaves(checkpoint.load_params(killed))
+    # Whatever was being written, what counts as a checkpoint can be read.
+    # (There may be none: a first save that was cut off.)
+    latest = checkpoint.latest_step(killed / 'checkpoints')
+    if latest is not None:
+      assert jax.tree.leaves(checkpoint.load_params(killed, latest))
   assert _finish(_start(environment, 'train', killed, steps)) == expected
 
   assert _rows(killed) == _rows(unbroken)
@@ -461,8 +464,9 @@ def test_values_that_cannot_be(changes, words, tmp_path):
   config = _bag_config(2)
   config.train.update(changes)
   with pytest.raises(InputError) as error:
-    train.train(config, tmp_path, Bag(), _batches, _evaluate)
+    train.train(config, tmp_path / 'run', Bag(), _batches, _evaluate)
   assert words in str(error.value)
+  assert not (tmp_path / 'run').exists()
 
 
 if __name__ == '__main__':
