@@ -5,7 +5,6 @@ Face directory, and returns a `Summarizer`.
 """
 
 import functools
-import json
 import os
 
 import jax
@@ -16,6 +15,7 @@ from locost_jax import checkpoint
 from locost_jax import decode
 from locost_jax import hugging_face
 from locost_jax import models
+from locost_jax import workdir
 from locost_jax.data import pipeline
 from locost_jax.data import vocabulary as vocabularies
 from locost_jax.errors import InputError
@@ -74,10 +74,15 @@ def load(directory, dtype=jnp.float32, convolution='exact'):
 
 
 def find_run(directory):
-  """Where a run's checkpoint lies: (home, checkpoint, config as a dict).
+  """Where a run's checkpoint lies.
 
-  None when the directory was not written by a run. home holds config.json and
-  vocabulary/; a run with phases stands for the last one that has checkpoints.
+  Args:
+    directory: a WORKDIR (with phases it stands for the last finished one; while
+      none is, for the last that has a checkpoint) or a checkpoint in one.
+
+  Returns:
+    (home, checkpoint, config as nested dicts), home being where config.json and
+    vocabulary/ are; None when no run wrote the directory.
   """
   directory = os.path.abspath(directory)
   parent, name = os.path.split(directory)
@@ -85,20 +90,18 @@ def find_run(directory):
     home, step_directory = os.path.dirname(parent), directory
   else:
     home, step_directory = directory, None
-  try:
-    with open(os.path.join(home, 'config.json'), encoding='utf-8') as f:
-      config = json.load(f)
-  except FileNotFoundError:
-    return None
-  except ValueError as e:
-    raise InputError(f'{home}/config.json is not JSON: {e}') from None
+  config = workdir.read_config(home)
   if not isinstance(config, dict) or 'train' not in config:
     return None
-  for phase, _ in reversed(config.get('phases') or ()):
-    if os.path.exists(os.path.join(home, phase, 'config.json')):
-      found = find_run(os.path.join(home, phase))
-      if found is not None:
-        return found
+  if config.get('phases'):
+    phases = [os.path.join(home, phase) for phase, _ in config['phases']]
+    steps = {phase: checkpoint.latest_step(os.path.join(phase, 'checkpoints'))
+             for phase in phases}
+    begun = [(phase, workdir.read_config(phase)) for phase in reversed(phases)
+             if steps[phase] is not None]
+    finished = [(phase, settings) for phase, settings in begun
+                if steps[phase] >= settings['train']['steps']]
+    home, config = (finished or begun or [(home, config)])[0]
   return home, step_directory or checkpoint.find(home), config
 
 
