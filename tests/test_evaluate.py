@@ -98,7 +98,8 @@ def test_names_and_predictions_file(setup, tmp_path):
       [metrics[f'eval/task-test/{n}'] for n in
        ('rouge1', 'rouge2', 'rougeLsum')]))
   rows = [json.loads(line) for line in path.read_text().splitlines()]
-  assert [sorted(row) for row in rows] == [['id', 'prediction', 'reference']] * 5
+  assert [sorted(row) for row in rows] == [
+      ['id', 'prediction', 'reference']] * 5
   assert [row['reference'] for row in rows] == TARGETS
   assert list(path.parent.iterdir()) == [path]
 

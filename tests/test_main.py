@@ -101,6 +101,8 @@ PRETRAIN = f'--config={ROOT}/configs/pretrain.py'
      "text.jsonl:1: no field 'document'"),
     ([CONFIG, '--config.data.train_files=late.jsonl'],
      "late.jsonl:40: no field 'summary'"),
+    ([CONFIG, '--config.data.train_files=late.jsonl',
+      '--config.data.vocabulary=byte'], "late.jsonl:40: no field 'summary'"),
     ([CONFIG, '--config.data.train_files=empty.jsonl'], 'empty.jsonl: '),
     ([PRETRAIN, '--config.data.train_files=short.jsonl'],
      'too short for gap sentences'),
@@ -265,7 +267,8 @@ def test_phases_from_start_to_end(call, corpus, tmp_path):
   # Again: nothing is trained, the same numbers, as text.
   before = (run / 'second' / 'metrics.jsonl').read_text()
   status, out, err = call(*command)
-  assert status == 0 and (run / 'second' / 'metrics.jsonl').read_text() == before
+  assert status == 0
+  assert (run / 'second' / 'metrics.jsonl').read_text() == before
   assert f"{rows['after second, step 3']['loss']:.3f}" in out
   assert f'python -m locost_jax.summarize --checkpoint={run} FILE' in out
   assert all(len(line) <= 80 for line in out.splitlines()
