@@ -18,6 +18,12 @@ import os
 from pathlib import Path
 import shutil
 
+# TensorFlow, which only reads data here, has much to say on stderr that is said
+# better elsewhere. Its libraries share their logging with JAX's: the first one
+# to be loaded decides.
+os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '2')
+
+# pylint: disable=g-import-not-at-top
 from absl import flags
 import jax
 from ml_collections import config_flags
@@ -65,8 +71,6 @@ def main(values, arguments):
     values: the flags of `define_flags`.
     arguments: what else was on the command line; there must be nothing.
   """
-  # TensorFlow, which only reads data here, announces itself at length.
-  os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
   if arguments:
     raise InputError(f'{arguments[0]!r}: expected flags only; --help lists '
                      'them')
