@@ -18,9 +18,8 @@ import os
 from pathlib import Path
 import shutil
 
-# TensorFlow, which only reads data here, has much to say on stderr that is said
-# better elsewhere. Its libraries share their logging with JAX's: the first one
-# to be loaded decides.
+# TensorFlow, which only reads data here, says at length on stderr what is said
+# better elsewhere. Importing JAX sets this to 1 where it is not set.
 os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '2')
 
 # pylint: disable=g-import-not-at-top

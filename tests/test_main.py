@@ -179,10 +179,11 @@ def test_the_real_command_line(tmp_path, arguments, expected):
   rows = [dict(document=story(i), summary='Sum.') for i in range(39)]
   path = tmp_path / 'late.jsonl'
   write_rows(path, rows + [dict(document='x')])
+  environment = dict(os.environ, PYTHONPATH=str(ROOT))
+  environment.pop('TF_CPP_MIN_LOG_LEVEL', None)  # JAX set it here
   done = subprocess.run(
       [sys.executable, '-m', 'locost_jax.main', CONFIG, *arguments],
-      cwd=tmp_path, env=dict(os.environ, PYTHONPATH=str(ROOT)),
-      capture_output=True, text=True)
+      cwd=tmp_path, env=environment, capture_output=True, text=True)
   assert (done.returncode, done.stdout, done.stderr) == (2, '', expected)
   assert list(tmp_path.iterdir()) == [path]
 
