@@ -3,6 +3,8 @@
 import os
 
 os.environ.setdefault('JAX_PLATFORMS', 'cpu')
+# Tests compile many programs and run each for a moment.
+os.environ.setdefault('XLA_FLAGS', '--xla_llvm_disable_expensive_passes=true')
 
 import pytest  # pylint: disable=g-import-not-at-top
 

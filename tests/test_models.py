@@ -21,7 +21,8 @@ def tokens(seed, *shape, vocab=60):
 def make(config, **keys):
   """A model, its parameters moved away from special values, and its apply."""
   model = models.build(config, **keys)
-  params = model.init(jax.random.key(0), tokens(0, 1, 4), tokens(1, 1, 4))
+  params = jax.jit(model.init)(
+      jax.random.key(0), tokens(0, 1, 4), tokens(1, 1, 4))
   leaves, tree = jax.tree.flatten(params)
   rng = np.random.default_rng(3)
   leaves = [x + 0.1 * rng.normal(size=x.shape).astype(x.dtype) for x in leaves]
@@ -155,16 +156,18 @@ def test_dropout_is_random_and_only_where_asked(small_model_config):
   inputs, targets = tokens(5, 2, 13), tokens(6, 2, 6)
   small_model_config.dropout_rate = 0.5
   model, params, apply = make(small_model_config)
+  @jax.jit
   def run(seed):
     return model.apply(params, inputs, targets, deterministic=False,
                        rngs={'dropout': jax.random.key(seed)})
   np.testing.assert_array_equal(run(0), run(0))
   assert np.abs(run(0) - run(1)).max() > 1e-2
   small_model_config.dropout_rate = 0.0
-  without = models.build(small_model_config).apply(
-      params, inputs, targets, deterministic=False)
+  without = models.build(small_model_config)
+  without = jax.jit(functools.partial(without.apply, deterministic=False))
   np.testing.assert_allclose(
-      apply(params, inputs, targets), without, rtol=0, atol=1e-5)
+      apply(params, inputs, targets), without(params, inputs, targets), rtol=0,
+      atol=1e-5)
 
 
 def test_bfloat16_keeps_float32_where_it_must(small_model_config):

@@ -184,7 +184,7 @@ def test_a_summary_does_not_depend_on_its_batch(small_model_config):
   small_model_config.vocab_size = vocabulary.size
   model = models.build(small_model_config)
   one = np.ones((1, 4), np.int32)
-  params = model.init(jax.random.key(0), one, one)['params']
+  params = jax.jit(model.init)(jax.random.key(0), one, one)['params']
   summarizer = Summarizer(model, params, vocabulary)
   texts = ['abc', 'A longer text. ' * 9, 'Second.', '', 'abc def ' * 5]
   together = summarizer.summarize(texts, max_length=12)
