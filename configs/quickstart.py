@@ -26,6 +26,8 @@ def get_config():
 
   config.data.vocabulary_size = 4000
   config.data.max_input_length = 512
+  # Few shapes: each costs some seconds of compilation.
+  config.data.input_buckets = (128, 256)
 
   config.optim.learning_rate = 2e-3
   config.optim.ramp = 50
@@ -46,6 +48,7 @@ def get_config():
       ('pretrain', {
           'data.task': 'python_docs_gsg',
           'data.max_target_length': 128,
+          'data.target_buckets': (128,),
           'train.steps': 250,
           'eval.metrics': ('loss',),
           'checkpoint.metric': 'loss',
@@ -53,6 +56,7 @@ def get_config():
       ('finetune', {
           'data.task': 'python_docs_summary',
           'data.max_target_length': 48,
+          'data.target_buckets': (24,),
           'train.steps': 500,
           'train.batch_size': 32,
       }),

@@ -196,7 +196,7 @@ def _config_path(argv):
 
 
 def config_items(config, prefix=''):
-  """Yields every key of a config in dotted form, sections too, and its value."""
+  """Yields (dotted key, value) of a config, sections too."""
   for key, value in config.items():
     yield prefix + key, value
     if isinstance(value, ConfigDict):

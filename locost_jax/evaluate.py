@@ -118,7 +118,8 @@ def measure(model, params, batches, vocabulary, config, mesh, metrics=None):
       if 'rouge' in metrics:
         tokens = _generate(model, params, batch, len(info['id']), config, mesh)
         rows += [
-            dict(id=name, prediction=vocabulary.decode(ids), reference=reference)
+            dict(id=name, prediction=vocabulary.decode(ids),
+                 reference=reference)
             for name, reference, ids in zip(
                 info['id'], info['reference'], tokens)]
   measured = {}
@@ -225,7 +226,8 @@ def measure_baselines(batches, train_records, vocabulary, metrics):
     for i in range(n):
       source = vocabulary.decode(batch['encoder_input_tokens'][i].tolist())
       rows.append(dict(
-          lead=baselines.lead(source, sentences), reference=info['reference'][i],
+          lead=baselines.lead(source, sentences),
+          reference=info['reference'][i],
           targets=batch['decoder_target_tokens'][i, :lengths[i]].tolist()))
   rows = _from_all_hosts(rows)
   measured = {'unigram': {'loss': float(baselines.unigram_loss(

@@ -6,6 +6,7 @@ config.eval.baselines also a table of losses for each earlier task.
 """
 
 import functools
+import os
 
 import jax
 
@@ -79,7 +80,8 @@ def _measure_task(first, phases, caches, split, vocabulary, metrics):
   measure = functools.partial(
       evaluate.measure, model, vocabulary=vocabulary, config=config, mesh=mesh)
   table_rows, rows = [], []
-  if config.eval.baselines:
+  origin = first.config.train.init_from
+  if config.eval.baselines and (not origin or os.path.isdir(origin)):
     measured, _ = measure(
         initial_params(first, mesh), make_batches(), metrics=metrics)
     table_rows.append(Row('before training', measured))
@@ -120,13 +122,13 @@ def initial_params(phase, mesh):
 
   Equal to those of step 0, as they follow from train.seed or train.init_from.
   """
-  config = parts.with_init(phase)
+  config = phase.config
   model = parts.build(config)
+  shapes = pretrained.abstract_params(model)
   if config.train.init_from:
-    return put(train.load_init(
-        config.train.init_from, pretrained.abstract_params(model)), mesh)
-  shardings = sharding.param_shardings(
-      mesh, pretrained.abstract_params(model))
+    origin = parts.find_origin(config.train.init_from)[1]
+    return put(train.load_init(origin, shapes), mesh)
+  shardings = sharding.param_shardings(mesh, shapes)
   with jax.set_mesh(mesh):
     init = jax.jit(functools.partial(train.init_params, model=model),
                    out_shardings=shardings)

@@ -18,6 +18,11 @@ import os
 from pathlib import Path
 import shutil
 
+# TensorFlow, which only reads data here, says at length on stderr what is said
+# better elsewhere. Importing JAX sets this to 1 where it is not set.
+os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '2')
+
+# pylint: disable=g-import-not-at-top
 from absl import flags
 import jax
 from ml_collections import config_flags
@@ -41,7 +46,6 @@ from locost_jax.errors import InputError
 # What training needs beyond the base dependencies; `setup.cfg` has the same.
 _TRAIN_EXTRA = ('tensorflow', 'tensorflow_datasets', 'seqio', 'array_record',
                 'msgpack')
-_EXAMPLES = 3  # shown at the end
 
 
 def define_flags(values, argv):
@@ -66,8 +70,6 @@ def main(values, arguments):
     values: the flags of `define_flags`.
     arguments: what else was on the command line; there must be nothing.
   """
-  # TensorFlow, which only reads data here, announces itself at length.
-  os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')
   if arguments:
     raise InputError(f'{arguments[0]!r}: expected flags only; --help lists '
                      'them')
@@ -79,7 +81,7 @@ def main(values, arguments):
     results = evaluate_run(phases, workdir)
   else:
     results = train_run(config, phases, workdir)
-  if results is not None:
+  if parts.is_first_host():
     print(show[values.format](**results))
 
 
@@ -119,16 +121,19 @@ def train_run(config, phases, workdir):
                for split in ('train', 'validation')} for phase in phases]
   if parts.is_first_host():
     parts.save_start(workdir, config, vocabulary)
-  parts.tell(f'{parts.count_parameters(model) / 1e6:.1f}M parameters, {vocabulary.size} '
-       f'tokens in the vocabulary, {jax.device_count()} '
-       f'{jax.devices()[0].platform} device(s), workdir {workdir}')
+  parts.tell(f'{parts.count_parameters(model) / 1e6:.1f}M parameters, '
+             f'{vocabulary.size} tokens in the vocabulary, '
+             f'{jax.device_count()} {jax.devices()[0].platform} device(s), '
+             f'workdir {workdir}')
   for phase, splits in zip(phases, caches):
     if parts.is_first_host():
       parts.save_start(phase.directory, phase.config, vocabulary)
     parts.wait_for_hosts(f'start {phase.name}')
-    settings = phase.config.train
-    begun = 'done' if runs.is_finished(phase) else f'{settings.steps} steps'
-    parts.tell(f'{phase.name or "training"} on {parts.task_name(phase)}: {begun}')
+    plan = f'{phase.config.train.steps} steps'
+    if runs.is_finished(phase):
+      plan += ', done before'
+    parts.tell(
+        f'{phase.name or "training"} on {parts.task_name(phase)}: {plan}')
     train.train(
         parts.with_init(phase), phase.directory, parts.build(phase.config),
         functools.partial(parts.train_batches, splits['train'], phase.config),
@@ -167,13 +172,13 @@ def require_train_extra():
 
 @contextlib.contextmanager
 def nothing_half_written(workdir):
-  """Removes a workdir made in this context if an InputError ends it."""
-  existed = workdir.exists()
+  """Removes the directories made in this context if an InputError ends it."""
+  missing = [path for path in (workdir, *workdir.parents) if not path.exists()]
   try:
     yield
   except InputError:
-    if not existed:
-      shutil.rmtree(workdir, ignore_errors=True)
+    if missing:
+      shutil.rmtree(missing[-1], ignore_errors=True)
     raise
 
 

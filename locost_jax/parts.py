@@ -39,13 +39,14 @@ def find_vocabulary(phases, workdir):
     raise InputError('config.data.vocabulary must be the same in all phases, '
                      f'not {" and ".join(names)}')
   found = {}
-  if runs.read_config(workdir) is not None:
+  begun = runs.read_config(workdir) is not None
+  if begun:
     found[str(workdir)] = vocabularies.load_vocabulary(workdir / 'vocabulary')
   if names[0] != 'train':
     found[f'config.data.vocabulary={names[0]}'] = (
         vocabularies.load_vocabulary(names[0]))
   init_from = phases[0].config.train.init_from
-  if init_from:
+  if init_from and not begun:
     home = find_origin(init_from)[0]
     found[f'config.train.init_from={init_from}'] = (
         vocabularies.load_vocabulary(os.path.join(home, 'vocabulary')))
@@ -103,16 +104,19 @@ def find_origin(init_from):
 
 
 def with_init(phase):
-  """The phase's config; train.init_from becomes the checkpoint it stands for."""
+  """The phase's config, train.init_from being a checkpoint's directory.
+
+  Once the phase has a checkpoint of its own, that of its origin is not read.
+  """
   config = copy.deepcopy(phase.config)
-  if config.train.init_from and not runs.is_finished(phase):
+  if config.train.init_from and not runs.has_checkpoint(phase):
     config.train.init_from = str(find_origin(config.train.init_from)[1])
   return config
 
 
 def check_init(phase, model):
   """Raises an InputError if train.init_from holds another model."""
-  if phase.config.train.init_from and not phase.directory.exists():
+  if phase.config.train.init_from and not runs.has_checkpoint(phase):
     train.load_init(with_init(phase).train.init_from,
                     pretrained.abstract_params(model))
 

@@ -98,6 +98,11 @@ def to_dict(config):
   return json.loads(config.to_json_best_effort())
 
 
+def has_checkpoint(phase):
+  """Whether the phase has saved any step."""
+  return any((phase.directory / 'checkpoints').glob('*/params'))
+
+
 def is_finished(phase):
   """Whether the phase's last step has been saved."""
   last = phase.directory / 'checkpoints' / str(phase.config.train.steps)
@@ -121,7 +126,7 @@ def check_unchanged(phases, workdir):
   if stored is not None:
     names = [name for name, _ in stored.get('phases') or ()]
     wanted = [phase.name for phase in phases if phase.name]
-    if names[:len(wanted)] != wanted[:len(names)] or (not names) != (not wanted):
+    if names != wanted:
       raise InputError(
           f'{workdir} was begun with the phases {names}, not {wanted}: use '
           'another --workdir')

@@ -1,6 +1,10 @@
 """Evaluation: sums over any batches, predictions, baselines."""
 
 import json
+import os
+from pathlib import Path
+import subprocess
+import sys
 
 import jax
 import numpy as np
@@ -25,15 +29,18 @@ TEXTS = ['The first of them. It has two sentences.', 'Second. No more.',
 TARGETS = ['one', 'two two', 'three, three', 'four', 'the fifth']
 
 
+def make_params(model):
+  """Random parameters, sharp enough for predictions to differ."""
+  init = jax.jit(lambda key: train.init_params(key, model))
+  return jax.tree.map(lambda x: x * 2, init(jax.random.key(1)))
+
+
 @pytest.fixture(scope='module')
 def setup():
-  """(config, model, params, mesh); all but the model's init is default."""
+  """(config, model, params, mesh)."""
   config = tiny_run.make_config()
   model = models.build(config.model)
-  init = jax.jit(lambda key: train.init_params(key, model))
-  params = init(jax.random.key(1))
-  # An output layer that is sharp enough for predictions to differ.
-  params = jax.tree.map(lambda x: x * 2, params)
+  params = make_params(model)
   return config, model, params, sharding.make_mesh(config.mesh)
 
 
@@ -98,7 +105,8 @@ def test_names_and_predictions_file(setup, tmp_path):
       [metrics[f'eval/task-test/{n}'] for n in
        ('rouge1', 'rouge2', 'rougeLsum')]))
   rows = [json.loads(line) for line in path.read_text().splitlines()]
-  assert [sorted(row) for row in rows] == [['id', 'prediction', 'reference']] * 5
+  assert [sorted(row) for row in rows] == [
+      ['id', 'prediction', 'reference']] * 5
   assert [row['reference'] for row in rows] == TARGETS
   assert list(path.parent.iterdir()) == [path]
 
@@ -198,3 +206,29 @@ def test_settings_that_cannot_be(key, value, expected):
   config[section][last] = value
   with pytest.raises(InputError, match=expected):
     evaluate.check(config)
+
+
+def test_eight_devices_give_the_same_numbers(setup):
+  """Rows split over a mesh of eight, in a process that has them."""
+  config, model, params, mesh = setup
+  program = (
+      'import json, jax, test_evaluate as t\n'
+      'assert jax.device_count() == 8\n'
+      'config = t.tiny_run.make_config()\n'
+      'model = t.models.build(config.model)\n'
+      'mesh = t.sharding.make_mesh(config.mesh)\n'
+      'params = jax.device_put(t.make_params(model), t.sharding.'
+      'replicated(mesh))\n'
+      'print(json.dumps(t.evaluate.measure(model, params, t.make_batches(8), '
+      't.VOCABULARY, config, mesh)))\n')
+  here = Path(__file__).parent
+  done = subprocess.run(
+      [sys.executable, '-c', program], capture_output=True, text=True, cwd=here,
+      env=dict(os.environ, PYTHONPATH=f'{here.parent}:{here}',
+               XLA_FLAGS='--xla_force_host_platform_device_count=8'))
+  assert done.returncode == 0, done.stderr
+  metrics, rows = json.loads(done.stdout)
+  expected, expected_rows = evaluate.measure(
+      model, params, make_batches(8), VOCABULARY, config, mesh)
+  assert rows == expected_rows
+  assert metrics == pytest.approx(expected, rel=1e-5)

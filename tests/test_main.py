@@ -166,17 +166,26 @@ def test_without_the_train_extra(call, tmp_path, monkeypatch):
       'error: training needs not_installed: pip install "locost_jax[train]"\n')
 
 
-def test_the_real_command_line(tmp_path):
-  """As a user types it: a process of its own; absl has no part in it."""
-  command = [sys.executable, '-m', 'locost_jax.main']
+@pytest.mark.parametrize('arguments, expected', [
+    (['--config.train.stepz=3'],
+     f'error: {ROOT}/configs/finetune.py has no key config.train.stepz; did '
+     'you mean config.train.steps?\n'),
+    # Found by the tokeniser, when WORKDIR is there already.
+    (['--config.data.train_files=late.jsonl', '--config.data.vocabulary=byte'],
+     "error: late.jsonl:40: no field 'summary'; the row has 'document'\n"),
+])
+def test_the_real_command_line(tmp_path, arguments, expected):
+  """As a user types it: a process of its own."""
+  rows = [dict(document=story(i), summary='Sum.') for i in range(39)]
+  path = tmp_path / 'late.jsonl'
+  write_rows(path, rows + [dict(document='x')])
   environment = dict(os.environ, PYTHONPATH=str(ROOT))
+  environment.pop('TF_CPP_MIN_LOG_LEVEL', None)  # JAX set it here
   done = subprocess.run(
-      command + [CONFIG, '--config.train.stepz=3'], cwd=ROOT,
-      env=environment, capture_output=True, text=True)
-  assert (done.returncode, done.stdout) == (2, '')
-  assert done.stderr == (
-      f'error: {ROOT}/configs/finetune.py has no key config.train.stepz; did '
-      'you mean config.train.steps?\n')
+      [sys.executable, '-m', 'locost_jax.main', CONFIG, *arguments],
+      cwd=tmp_path, env=environment, capture_output=True, text=True)
+  assert (done.returncode, done.stdout, done.stderr) == (2, '', expected)
+  assert list(tmp_path.iterdir()) == [path]
 
 
 def test_help(call):
@@ -265,7 +274,8 @@ def test_phases_from_start_to_end(call, corpus, tmp_path):
   # Again: nothing is trained, the same numbers, as text.
   before = (run / 'second' / 'metrics.jsonl').read_text()
   status, out, err = call(*command)
-  assert status == 0 and (run / 'second' / 'metrics.jsonl').read_text() == before
+  assert status == 0
+  assert (run / 'second' / 'metrics.jsonl').read_text() == before
   assert f"{rows['after second, step 3']['loss']:.3f}" in out
   assert f'python -m locost_jax.summarize --checkpoint={run} FILE' in out
   assert all(len(line) <= 80 for line in out.splitlines()
