@@ -29,10 +29,10 @@ TABLE = {
     'data': (DATA, {'L0', 'data'}),
     'L1': (('models.attention', 'models.layers'), {'L0', 'L1'}),
     'L2': (('models', 'models.*'), {'L0', 'L1', 'L2'}),
-    'L3': (('optim', 'sharding', 'checkpoint', 'telemetry', 'workdir'),
-           {'L0', 'L3'}),
+    'L3': (('optim', 'sharding', 'checkpoint', 'telemetry', 'workdir',
+            'hugging_face'), {'L0', 'L3'}),
     # Batches are made elsewhere; the bucket of a length is a pure function.
-    'L4': (('train', 'evaluate', 'pretrained', 'hugging_face'),
+    'L4': (('train', 'evaluate', 'pretrained'),
            {'L0', 'L1', 'L2', 'L3', 'L4'}),
     'L5': (('main', 'parts', 'final', 'report', 'commands', 'summarize',
             'score', 'convert', 'bench', 'plot'),
