@@ -141,7 +141,7 @@ def unflatten(flat):
 
 def bucket_length(length):
   """What inputs of this length are padded to: 2^k or 1.5 * 2^k."""
-  buckets = pipeline.buckets(2 * length)
+  buckets = pipeline.buckets(max(2 * length, pipeline.SMALLEST_BUCKET))
   return int(buckets[np.searchsorted(buckets, length)])
 
 

@@ -18,3 +18,11 @@ def small_model_config():
   config.update(dict(vocab_size=60, d_model=32, d_state=8, d_ff=64, d_kv=8,
                      num_heads=4, num_layers=2, num_decoder_layers=2))
   return config
+
+
+@pytest.fixture(scope='module', autouse=True)
+def forget_programs():
+  """Compiled programs of one file are of no use to the next."""
+  yield
+  import jax  # pylint: disable=g-import-not-at-top
+  jax.clear_caches()

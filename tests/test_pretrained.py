@@ -131,7 +131,7 @@ def test_other_models_and_broken_files_are_named(directory, tmp_path):
   with pytest.raises(InputError, match="model_type='bert'.*LOCOST"):
     locost_jax.load(directory)
   (directory / 'config.json').write_text('{')
-  with pytest.raises(InputError, match='config.json is not JSON'):
+  with pytest.raises(InputError, match='config.json: not JSON'):
     locost_jax.load(directory)
 
 
