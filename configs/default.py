@@ -42,7 +42,7 @@ def get_config():
       input_field='document',  # the field that is read
       target_field='summary',  # the field that is to be written
       vocabulary='train',  # a SentencePiece file, 'byte' or 'train'
-      vocabulary_size=8000,  # pieces of a trained vocabulary, extra ids included
+      vocabulary_size=8000,  # tokens of a trained one, extra ids included
       max_input_length=4096,  # tokens kept of an input, eos included
       max_target_length=512,  # tokens kept of a target, eos included
       input_buckets=(),  # padded input lengths; (): 2^k and 1.5 * 2^k

@@ -17,24 +17,22 @@ these files. Afterwards:
       --config.data.test_files='data/test.jsonl'
   python -m locost_jax.summarize --checkpoint=runs/finetune FILE
 
-Hardware: a laptop; on 2 CPU cores a step takes a few seconds.
-Expected: the validation loss falls from the first evaluation on. Dropout 0.1
-and the constant rate of 5e-4 are the paper's.
+Hardware: a laptop; on 2 CPU cores a step takes one to two seconds.
+Expected: a validation loss below that of a unigram model. Dropout 0.1 is the
+paper's; so is AdamW at a constant 5e-4, for models that are much larger.
 """
 
 from configs import pretrain
 
 
 def get_config():
-  """Returns the model of configs/pretrain.py with the paper's fine-tuning."""
+  """Returns the model of configs/pretrain.py fine-tuned."""
   config = pretrain.get_config()
   config.gsg = None
   config.model.dropout_rate = 0.1
 
   config.data.input_field = 'document'
-  config.data.max_target_length = 256
 
-  config.optim.schedule = 'constant'
-  config.optim.learning_rate = 5e-4
-  config.optim.warmup = 0
+  config.optim.learning_rate = 0.02
+  config.eval.baselines = True
   return config

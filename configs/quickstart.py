@@ -8,10 +8,10 @@ LOCOST is pretrained with gap sentences, then fine-tuned to write the first
 sentence of an object's documentation from the rest of it.
 
 Hardware: 2 CPU cores, about 6 minutes; 1.3M parameters.
-Expected: a validation loss far below that of a unigram model (3.6 against 6.0),
+Expected: a validation loss far below that of a unigram model (3.7 against 6.0),
 and clearly below the model's own loss when the inputs are exchanged between
-documents (4.4); a ROUGE-1 of about 20, above the lead and above the best
-constant output (both about 17).
+documents (4.3); a ROUGE-1 of about 19, above that of the best constant output
+and of the lead (both below 18).
 
 Adafactor's steps are relative to the size of each parameter. In a run this
 short that decides whether the model learns to read: after 600 steps of AdamW at
@@ -42,29 +42,30 @@ def get_config():
   config.eval.baselines = True
   config.decode.max_length = 32
   config.decode.min_length = 8  # at least five words
-  config.decode.no_repeat_ngram_size = 2
+  config.decode.no_repeat_ngram_size = 1  # all of them different
 
-  # One shape of batches in each phase: every shape costs seconds to compile.
+  # Few shapes of batches: each costs seconds to compile.
   config.phases = (
       ('pretrain', {
           'data.task': 'python_docs_gsg',
-          'data.max_input_length': 256,
-          'data.input_buckets': (256,),
+          'data.max_input_length': 512,
+          'data.input_buckets': (512,),
           'data.max_target_length': 64,
           'data.target_buckets': (64,),
           'optim.cooldown': 0,
-          'train.steps': 200,
+          'train.steps': 150,
+          'train.batch_size': 8,
           'eval.metrics': ('loss',),
           'checkpoint.metric': 'loss',
       }),
       ('finetune', {
           'data.task': 'python_docs_summary',
-          'data.max_input_length': 128,
-          'data.input_buckets': (128,),
+          'data.max_input_length': 256,
+          'data.input_buckets': (128, 256),
           'data.max_target_length': 32,
           'data.target_buckets': (32,),
-          'optim.cooldown': 400,
-          'train.steps': 1000,
+          'optim.cooldown': 500,
+          'train.steps': 850,
       }),
   )
   return config

@@ -295,8 +295,8 @@ class Summarizer:
     tokens = np.asarray(tokens)
     V = self.config.vocab_size
     if tokens.ndim != 2 or not np.issubdtype(tokens.dtype, np.integer):
-      raise InputError(f'{name} is {tokens.dtype}{list(tokens.shape)}: expected '
-                       'integers [batch, length]')
+      raise InputError(f'{name} is {tokens.dtype}{list(tokens.shape)}: '
+                       'expected integers [batch, length]')
     if 0 in tokens.shape:
       raise InputError(f'{name} is empty: shape {list(tokens.shape)}')
     if tokens.min() < 0 or tokens.max() >= V:

@@ -179,8 +179,9 @@ class _Progress:
           f'{stats["input_tokens"]} + {stats["target_tokens"]} tokens in '
           f'{seconds:.0f} s')
       if 'checksum' in stats:
-        counts = ', '.join(f'{name} {n}' for name, n in stats['counts'].items())
-        self._show(f'checksum {stats["checksum"]}, {counts}')
+        counts = ', '.join(f'{name.replace("_", " ")} {n:,}'
+                           for name, n in stats['counts'].items())
+        self._show(f'corpus {stats["checksum"][:12]}: {counts}')
 
   def _show(self, text, end='\n'):
     end = end if sys.stderr.isatty() else '\n'

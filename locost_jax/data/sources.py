@@ -202,7 +202,8 @@ def find_tfds(name, tfds_dir=''):
 _HELD_OUT = 0.04  # share of pairs and of modules kept for validation
 _PART_WORDS = 1000  # a module's documents are cut at docstrings beyond this
 _FEWEST_DOCUMENT_WORDS = 50
-_TARGET_WORDS = (4, 40)
+# Shorter ones ("The dtype of this.") say too little to be a summary.
+_TARGET_WORDS = (6, 40)
 _FEWEST_INPUT_WORDS = 12
 # Of the words of four letters and more in a target, at least this share must
 # occur in the input: the others cannot be known from it.

@@ -56,8 +56,8 @@ def build(config, dtype='float32', remat='none'):
     raise InputError(f"model.feed_forward={values['feed_forward']!r} must be "
                      "'gated-gelu' or 'relu'")
   if dtype == 'float16':
-    raise InputError("dtype='float16' overflows in the T5 family's activations: "
-                     "use 'bfloat16' or 'float32'")
+    raise InputError("dtype='float16': the T5 family's activations overflow in "
+                     "it: use 'bfloat16' or 'float32'")
   if dtype not in DTYPES:
     raise InputError(f'dtype={dtype!r} must be one of '
                      f'{", ".join(map(repr, DTYPES))}')
