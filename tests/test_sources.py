@@ -181,9 +181,10 @@ def _words(text):
 
 
 def test_corpus_is_not_small(corpus):
-  # A bare Python 3.11 has 300 documents and 1,700 pairs.
+  # A bare Python 3.11 has 300 documents; of its 1,700 pairs, 997 have a target
+  # of six words or more that their input supports.
   assert corpus.statistics['train_documents'] > 200
-  assert corpus.statistics['train_pairs'] > 1000
+  assert corpus.statistics['train_pairs'] > 900
   assert corpus.statistics['validation_pairs'] > 20
   assert corpus.statistics['validation_documents'] > 3
   for kind, rows in (('documents', corpus.documents), ('pairs', corpus.pairs)):

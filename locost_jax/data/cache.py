@@ -181,7 +181,7 @@ class _Progress:
       if 'checksum' in stats:
         counts = ', '.join(f'{name.replace("_", " ")} {n:,}'
                            for name, n in stats['counts'].items())
-        self._show(f'corpus {stats["checksum"][:12]}: {counts}')
+        self._show(f'corpus checksum {stats["checksum"][:12]}: {counts}')
 
   def _show(self, text, end='\n'):
     end = end if sys.stderr.isatty() else '\n'
