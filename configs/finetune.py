@@ -17,9 +17,10 @@ these files. Afterwards:
       --config.data.test_files='data/test.jsonl'
   python -m locost_jax.summarize --checkpoint=runs/finetune FILE
 
-Hardware: a laptop; on 2 CPU cores a step takes one to two seconds.
-Expected: a validation loss below that of a unigram model. Dropout 0.1 is the
-paper's; so is AdamW at a constant 5e-4, for models that are much larger.
+Hardware: a laptop, as configs/pretrain.py.
+Expected: not measured yet on a public corpus; the table at the end has the
+baselines beside it. Dropout 0.1 is the paper's; so is AdamW at a constant 5e-4,
+for models that are much larger.
 """
 
 from configs import pretrain

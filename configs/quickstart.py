@@ -8,14 +8,14 @@ LOCOST is pretrained with gap sentences, then fine-tuned to write the first
 sentence of an object's documentation from the rest of it.
 
 Hardware: 2 CPU cores, about 6 minutes; 1.3M parameters.
-Expected: a validation loss far below that of a unigram model (3.7 against 6.0),
+Expected: a validation loss far below that of a unigram model (3.8 against 6.0),
 and clearly below the model's own loss when the inputs are exchanged between
 documents (4.3); a ROUGE-1 of about 19, above that of the best constant output
 and of the lead (both below 18).
 
 Adafactor's steps are relative to the size of each parameter. In a run this
 short that decides whether the model learns to read: after 600 steps of AdamW at
-0.005 it still wrote the same for every input.
+0.005 it wrote two different sentences for 443 inputs.
 """
 
 from configs import default
