@@ -64,8 +64,8 @@ def get_config():
           'data.input_buckets': (128, 256),
           'data.max_target_length': 32,
           'data.target_buckets': (32,),
-          'optim.cooldown': 500,
-          'train.steps': 850,
+          'optim.cooldown': 430,
+          'train.steps': 720,
       }),
   )
   return config

@@ -18,6 +18,11 @@ import os
 from pathlib import Path
 import shutil
 
+from locost_jax import allocator
+
+if __name__ == '__main__':  # before JAX is imported
+  allocator.restart_with_huge_pages()
+
 # TensorFlow, which only reads data here, says at length on stderr what is said
 # better elsewhere. Importing JAX sets this to 1 where it is not set.
 os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '2')
