@@ -17,8 +17,8 @@ def get_config():
       num_decoder_layers=2))
   (_, pretrain), (_, finetune) = config.phases
   config.phases = (
-      ('pretrain', {**pretrain, 'train.steps': 600}),
-      ('finetune', {**finetune, 'train.steps': 3000, 'train.eval_every': 1000,
-                    'optim.cooldown': 1500}),
+      ('pretrain', {**pretrain, 'train.steps': 400}),
+      ('finetune', {**finetune, 'train.steps': 2000, 'train.eval_every': 1000,
+                    'optim.cooldown': 1000}),
   )
   return config

@@ -317,11 +317,6 @@ def _loop(
 def check(config):
   """Raises an InputError for values no run can have; needs no device."""
   settings = config.train
-  if settings.dtype == 'float16':
-    raise InputError(
-        "train.dtype='float16': the T5 family's activations overflow in it; "
-        "use 'bfloat16', which has the range of float32, or 'float32'"
-    )
   for key in ('steps', 'batch_size', 'log_every'):
     if settings[key] < 1:
       raise InputError(f'train.{key}={settings[key]}: expected 1 or more')

@@ -190,7 +190,7 @@ def test_corpus_is_not_small(corpus):
   for kind, rows in (('documents', corpus.documents), ('pairs', corpus.pairs)):
     for split in ('train', 'validation'):
       assert corpus.statistics[f'{split}_{kind}'] == len(rows[split])
-      assert corpus.statistics[f'{split}_{kind}_words'] == sum(
+      assert corpus.statistics[f'words_in_{split}_{kind}'] == sum(
           len(text.split()) for row in rows[split] for text in row[1:])
 
 

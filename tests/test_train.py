@@ -453,7 +453,6 @@ def test_parameters_from_another_run(tmp_path):
 @pytest.mark.parametrize(
     'changes, words',
     [
-        (dict(dtype='float16'), "train.dtype='float16'"),
         (dict(steps=0), 'train.steps=0'),
         (dict(log_every=0), 'train.log_every=0'),
         (dict(eval_every=-1), 'train.eval_every=-1'),

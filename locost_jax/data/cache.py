@@ -179,14 +179,19 @@ class _Progress:
           f'{stats["input_tokens"]} + {stats["target_tokens"]} tokens in '
           f'{seconds:.0f} s')
       if 'checksum' in stats:
-        counts = ', '.join(f'{name.replace("_", " ")} {n:,}'
-                           for name, n in stats['counts'].items())
-        self._show(f'corpus checksum {stats["checksum"][:12]}: {counts}')
+        _tell_corpus(stats['checksum'], tuple(stats['counts'].items()))
 
   def _show(self, text, end='\n'):
     end = end if sys.stderr.isatty() else '\n'
     print(f'tokenising {self._what}: {text}', end=end, file=sys.stderr,
           flush=True)
+
+
+@functools.lru_cache  # once, however many tasks read the corpus
+def _tell_corpus(checksum, counts):
+  counts = ', '.join(f'{n:,} {name.replace("_", " ")}' for name, n in counts)
+  print(f'corpus checksum {checksum[:12]}: {counts}', file=sys.stderr,
+        flush=True)
 
 
 class StreamedCache:

@@ -383,7 +383,7 @@ def _corpus(documents, pairs):
     for split, rows in splits.items():
       rows.sort(key=lambda row: (_hash(row.id), row))
       statistics[f'{split}_{kind}'] = len(rows)
-      statistics[f'{split}_{kind}_words'] = sum(
+      statistics[f'words_in_{split}_{kind}'] = sum(
           len(field.split()) for row in rows for field in row[1:])
       checksum.update(f'{split} {kind}\n'.encode())
       for row in rows:
