@@ -213,10 +213,10 @@ def test_the_loop_stops_when_all_documents_are_done(num_beams):
 def test_when_nothing_may_come_pad_does():
   """Four of six tokens once each (not the start's, not eos), then none."""
   settings = decode.Settings(
-      max_length=8, min_length=8, no_repeat_ngram_size=1)
-  tokens, scores = run(settings, random_table(0, 2, 8, 6))
+      max_length=7, min_length=7, no_repeat_ngram_size=1)
+  tokens, scores = run(settings, random_table(0, 2, 7, 6))
   assert [sorted(row) for row in tokens[:, :4].tolist()] == [[2, 3, 4, 5]] * 2
-  assert not tokens[:, 4:].any() and np.isneginf(scores).all()
+  assert not tokens[:, 4:6].any() and np.isneginf(scores).all()
 
 
 def numpy_restrict(scores, temperature, top_k, top_p):
