@@ -137,16 +137,15 @@ def test_scores_are_those_of_the_parallel_decoder(
 
 def test_rows_of_one_document_share_its_states(summarizer, documents):
   """R = 3 B rows with one copy of the caches equal three runs."""
-  apply = functools.partial(summarizer.model.apply,
-                            {'params': summarizer.params})
-  inputs, mask = (x[:2] for x in documents)
-  memory = apply(inputs, mask, method='encode')
-  shared, per_row = apply(memory, 6, method='init_cache')
-  step = functools.partial(apply, method='step')
+  model, params = summarizer.model, summarizer.params
+  settings = decode.Settings(max_length=6)
+  memory = generate.encode(model, params, *(x[:2] for x in documents))
+  shared, per_row = model.apply({'params': params}, memory, 6,
+                                method='init_cache')
   def write(per_row, rows):
-    settings = decode.Settings(max_length=6)
     state = decode.begin(settings, per_row, rows)
-    return decode.advance(settings, step, shared, state, 6)['written']
+    state = generate.advance(model, params, settings, shared, state, 6)
+    return state['written']
   tripled = jax.tree.map(lambda x: jnp.repeat(x, 3, 0), per_row)
   np.testing.assert_array_equal(
       write(tripled, 6), np.repeat(write(per_row, 2), 3, 0))

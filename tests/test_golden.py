@@ -218,14 +218,12 @@ def test_beams(folder, float32):
   """Beam search of transformers 4.30.2: tokens and scores."""
   io = arrays(folder)
   inputs, mask = io['input_ids'], io['attention_mask']
-  settings = dict(num_beams=4, length_penalty=0.8, no_repeat_ngram_size=3,
-                  max_length=16)
-  want = io['hf_generate_beam4_lp0.8_nrng3'][:, 1:]  # without the start token
-  got = float32.generate(inputs, mask, **settings)
-  np.testing.assert_array_equal(got, want)
+  settings = decode.Settings(num_beams=4, length_penalty=0.8,
+                             no_repeat_ngram_size=3, max_length=16)
   tokens, scores = generate.generate(
-      float32.model, float32.params, inputs, mask, decode.Settings(**settings))
-  np.testing.assert_array_equal(tokens, want)
+      float32.model, float32.params, inputs, mask, settings)
+  np.testing.assert_array_equal(  # theirs has the start token first
+      tokens, io['hf_generate_beam4_lp0.8_nrng3'][:, 1:])
   np.testing.assert_allclose(
       scores, io['hf_generate_beam4_scores'], rtol=0, atol=2e-5)
 
