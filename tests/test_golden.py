@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 import locost_jax
+from locost_jax import decode
+from locost_jax import generate
 from locost_jax import hugging_face
 from locost_jax import losses
 from locost_jax.models import ssm
@@ -210,6 +212,20 @@ def test_greedy_tokens(folder, float32):
   np.testing.assert_array_equal(got, want)
   generated = io['hf_generate_greedy'][:, 1:]  # without the start token
   np.testing.assert_array_equal(got[:, :generated.shape[1]], generated)
+
+
+def test_beams(folder, float32):
+  """Beam search of transformers 4.30.2: tokens and scores."""
+  io = arrays(folder)
+  inputs, mask = io['input_ids'], io['attention_mask']
+  settings = decode.Settings(num_beams=4, length_penalty=0.8,
+                             no_repeat_ngram_size=3, max_length=16)
+  tokens, scores = generate.generate(
+      float32.model, float32.params, inputs, mask, settings)
+  np.testing.assert_array_equal(  # theirs has the start token first
+      tokens, io['hf_generate_beam4_lp0.8_nrng3'][:, 1:])
+  np.testing.assert_allclose(
+      scores, io['hf_generate_beam4_scores'], rtol=0, atol=2e-5)
 
 
 def test_release_convolution(folder):

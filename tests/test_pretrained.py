@@ -5,6 +5,7 @@ from pathlib import Path
 import shutil
 import sys
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -12,6 +13,8 @@ from safetensors.numpy import load_file
 from safetensors.numpy import save_file
 
 import locost_jax
+from locost_jax import decode
+from locost_jax import models
 from locost_jax.data import vocabulary as vocabularies
 from locost_jax.errors import InputError
 from locost_jax.pretrained import Summarizer
@@ -174,12 +177,62 @@ def test_numpy_in_numpy_out_and_bad_tokens_named(directory):
     summarizer.encode(inputs, np.ones((1, 3)))
   with pytest.raises(InputError, match='min_length=9 must lie between 0 and'):
     summarizer.generate(inputs, max_length=4, min_length=9)
+  with pytest.raises(InputError, match='num_beams=0 must be an integer of'):
+    summarizer.generate(inputs, num_beams=0)
+  with pytest.raises(InputError, match='forced_first_token=128 must be below'):
+    summarizer.generate(inputs, forced_first_token=128)
+
+
+def test_a_release_s_generation_settings(directory):
+  """Only ids reach `generate`; transformers' own defaults are not settings."""
+  inputs = np.array([[3, 4, 5, 6, 7]])
+  plain = locost_jax.load(directory)
+  want = plain.generate(inputs, max_length=9)
+  assert plain.settings == decode.Settings()  # max_length=20, top_k=50 there
+  change_config(
+      directory, num_beams=4, length_penalty=2.0, early_stopping=True,
+      min_length=5, max_length=142, no_repeat_ngram_size=3,
+      forced_bos_token_id=0, forced_eos_token_id=2, eos_token_id=2,
+      pad_token_id=1, decoder_start_token_id=2)
+  summarizer = locost_jax.load(directory)
+  assert summarizer.settings == decode.Settings(
+      num_beams=4, length_penalty=2.0, early_stopping=True, min_length=5,
+      max_length=141, no_repeat_ngram_size=3, forced_first_token=0,
+      forced_last_token=2, eos_id=2, pad_id=1, start_id=2)
+  change_config(directory, eos_token_id=1, pad_token_id=0,
+                decoder_start_token_id=0)
+  np.testing.assert_array_equal(
+      locost_jax.load(directory).generate(inputs, max_length=9), want)
+  (directory / 'generation_config.json').write_text(json.dumps(dict(
+      do_sample=True, temperature=0.7, max_new_tokens=30, num_beams=None)))
+  assert locost_jax.load(directory).settings == decode.Settings(
+      method='sample', temperature=0.7, top_k=50, max_length=30)
+  (directory / 'generation_config.json').write_text('{')
+  with pytest.raises(InputError, match='generation_config.json: not a JSON'):
+    locost_jax.load(directory)
+
+
+def test_a_run_s_settings_are_those_of_its_summaries(small_model_config):
+  vocabulary = vocabularies.ByteVocabulary()
+  small_model_config.vocab_size = vocabulary.size
+  model = models.build(small_model_config)
+  one = np.ones((1, 4), np.int32)
+  params = jax.jit(model.init)(jax.random.key(0), one, one)['params']
+  settings = decode.Settings(max_length=7, num_beams=3, min_length=7)
+  trained = Summarizer(model, params, vocabulary, settings)
+  plain = Summarizer(model, params, vocabulary)
+  text = 'A text.'
+  assert trained.summarize(text) == plain.summarize(
+      text, max_length=7, num_beams=3, min_length=7)
+  assert trained.summarize(text, num_beams=1) == plain.summarize(
+      text, max_length=7, min_length=7)
+  sampled = [trained.summarize(text, temperature=1.5, seed=seed)[0]
+             for seed in (0, 0, 1)]
+  assert sampled[0] == sampled[1] != sampled[2]
 
 
 def test_a_summary_does_not_depend_on_its_batch(small_model_config):
   """Texts of many lengths together equal each alone, order kept."""
-  import jax  # pylint: disable=g-import-not-at-top
-  from locost_jax import models  # pylint: disable=g-import-not-at-top
   vocabulary = vocabularies.ByteVocabulary()
   small_model_config.vocab_size = vocabulary.size
   model = models.build(small_model_config)
