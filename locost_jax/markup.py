@@ -24,7 +24,7 @@ _BLOCKS = frozenset(
     'fieldset figcaption figure footer form h1 h2 h3 h4 h5 h6 header hgroup hr '
     'html main ol p pre section summary table tbody tfoot thead ul'.split())
 # A line of their own.
-_LINES = frozenset('br li option tr'.split())
+_LINES = frozenset('li option tr'.split())
 _CELLS = frozenset('td th'.split())
 _ENCODING = re.compile(
     rb'<meta[^>]{0,200}?charset\s*=\s*["\']?\s*([\w.:-]+)'
@@ -113,6 +113,8 @@ class _Page(parser.HTMLParser):
     if tag in _DROPPED:
       self._dropped.append(tag)
     self._break(tag)
+    if tag == 'br':  # two of them end a paragraph
+      self._parts.append('\2')
     self._verbatim += tag == 'pre'
 
   def handle_endtag(self, tag):
@@ -139,8 +141,9 @@ class _Page(parser.HTMLParser):
   def text(self):
     """Everything so far, its breaks made lines."""
     text = re.sub(' {2,}', ' ', ''.join(self._parts))
-    text = re.sub(' ?([\0\1]) ?', r'\1', text)
-    text = re.sub('\1*\0[\0\1]*', '\n\n', text).replace('\1', '\n')
+    text = re.sub(' ?([\0\1\2]) ?', r'\1', text)
+    text = re.sub('\1*\0[\0\1]*', '\n\n', text)
+    text = re.sub('\1+', '\n', text)
     text = text.replace('\2', '\n').replace('\3', ' ')
     return re.sub(r'\n{3,}', '\n\n', text).strip()
 

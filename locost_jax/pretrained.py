@@ -213,10 +213,8 @@ class Summarizer:
     return np.asarray(
         logits(self.model, self.params, inputs, targets_in, input_mask))
 
-  def generate(self, inputs, input_mask=None, max_length=512, num_beams=1,
-               min_length=0, no_repeat_ngram_size=0, length_penalty=1.0,
-               length_penalty_form='hugging_face', early_stopping=False,
-               temperature=1.0, top_k=0, top_p=1.0, seed=0, progress=None):
+  def generate(self, inputs, input_mask=None, max_length=512, min_length=0,
+               no_repeat_ngram_size=0):
     """Greedy decoding.
 
     Args:
@@ -240,8 +238,6 @@ class Summarizer:
     tokens = np.asarray(generate(
         self.model, self.params, inputs, input_mask, max_length, min_length,
         no_repeat_ngram_size))
-    if progress:
-      progress('decoding', max_length, max_length)
     longest = (tokens != 0).sum(1).max(initial=0)
     return tokens[:, :longest]
 

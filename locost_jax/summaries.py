@@ -26,7 +26,13 @@ _MOST_ROWS = 64
 # first summary does not wait for the last document.
 _PORTION = 2**24
 _COMPILING = 2**28  # bytes for compiling and the libraries' own needs
-
+# Shorter documents are padded to this: fewer programs to compile.
+_SMALLEST_LENGTH = 64
+# From this length on cross-attention keeps the input states only, below it keys
+# and values of every decoder layer.
+_ABSORBED = 2**14
+# Of the settings, what `Summarizer.generate` has no argument for.
+_NOT_ASKED = ('max_input_length', 'eos_id', 'pad_id', 'start_id')
 
 
 class Job(NamedTuple):
@@ -82,12 +88,14 @@ def needed_bytes(config, batch, length, settings, params, itemsize=4):
   rows = batch * settings['num_beams']
   heads = config.num_heads * config.d_kv
   states = batch * length * config.d_model * itemsize
+  cached = 0 if length >= _ABSORBED else (
+      2 * config.num_decoder_layers * batch * length * heads * itemsize)
   return {
       'parameters': sum(leaf.size * leaf.dtype.itemsize
                         for leaf in jax.tree.leaves(params)),
       'input states': states,
       'encoder': 4 * batch * length * config.d_model * 4,
-      'decoder': rows * (
+      'decoder': cached + rows * (
           2 * config.num_decoder_layers * settings['max_length'] * heads *
           itemsize + 4 * config.vocab_size * 4),
       'compiling': _COMPILING}
@@ -100,8 +108,8 @@ def summarize(summarizer, jobs, settings, progress, batch_size=None,
   Args:
     summarizer: of `locost_jax.load`, with a vocabulary.
     jobs: list of Job, not yet tokenised.
-    settings: dict: max_input_length, or None for all of a document, and
-      everything that Summarizer.generate takes.
+    settings: dict: max_input_length, or None for all of a document, seed, and
+      the fields of `decode.Settings`.
     progress: a `progress.Progress`.
     batch_size: most documents in a batch; None: see BATCH_TOKENS.
     available: bytes that may be taken, parameters included; None: no limit.
@@ -145,8 +153,9 @@ def summarize(summarizer, jobs, settings, progress, batch_size=None,
 def padded_length(config, length):
   """What a document is padded to; the release's convolution does not allow it.
   """
-  exact = getattr(config, 'convolution', 'exact') == 'exact'
-  return pretrained.bucket_length(length) if exact else length
+  if getattr(config, 'convolution', 'exact') != 'exact':
+    return length
+  return pretrained.bucket_length(max(length, _SMALLEST_LENGTH))
 
 
 def make_batches(jobs, length_of, rows):
@@ -198,7 +207,7 @@ def _generate(summarizer, batch, length, most, settings, progress):
   # Few different numbers of rows, few programs. What fills up is a copy: it
   # ends when the others do.
   rows = min(_power_of_two(2 * len(batch) - 1), most)
-  inputs = np.zeros((rows, length), np.int32)
+  inputs = np.full((rows, length), settings['pad_id'], np.int32)
   mask = np.zeros((rows, length), bool)
   for row in range(rows):
     ids = batch[row % len(batch)].ids
@@ -212,9 +221,9 @@ def _generate(summarizer, batch, length, most, settings, progress):
       encoded = time.monotonic()
     progress.show(stage, done, total)
 
-  watch('encoding', 0, summarizer.config.num_layers)
+  watch('encoding', 0, 1)
   arguments = {key: value for key, value in settings.items()
-               if key not in ('method', 'max_input_length')}
+               if key not in _NOT_ASKED}
   try:
     tokens = summarizer.generate(inputs, mask, progress=watch, **arguments)
   except jax.errors.JaxRuntimeError as error:

@@ -18,6 +18,7 @@ others are done, and the exit status is 2.
 """
 
 import contextlib
+import dataclasses
 import os
 import signal
 import sys
@@ -29,14 +30,11 @@ from locost_jax import commands
 from locost_jax import documents as documents_lib
 from locost_jax.errors import InputError
 
-# Those of `Summarizer.generate`, where neither flag nor checkpoint says more.
-_DEFAULTS = dict(
-    method='greedy', max_length=512, min_length=0, num_beams=1,
-    length_penalty=1.0, length_penalty_form='hugging_face',
-    no_repeat_ngram_size=0, early_stopping=False, temperature=1.0, top_k=0,
-    top_p=1.0)
-_OF_BEAMS = ('length_penalty', 'length_penalty_form', 'early_stopping')
-_OF_SAMPLING = ('temperature', 'top_k', 'top_p')
+# The flags that are fields of `decode.Settings`.
+_SETTINGS = (
+    'method', 'max_length', 'min_length', 'num_beams', 'length_penalty',
+    'length_penalty_form', 'no_repeat_ngram_size', 'early_stopping',
+    'temperature', 'top_k', 'top_p')
 
 
 def define_flags(values, argv):
@@ -130,7 +128,7 @@ def main(values, arguments):
   summarizer = locost_jax.load(values.checkpoint, dtype=values.dtype)
   if summarizer.vocabulary is None:
     raise InputError(f'{values.checkpoint}: has no vocabulary (spiece.model)')
-  settings = choose_settings(values, summarizer.decode_config)
+  settings = choose_settings(values, summarizer.settings)
   failures += write(summarizer, documents, settings, available, values)
   return 2 if failures else 0
 
@@ -140,61 +138,26 @@ def choose_settings(values, trained=None):
 
   Args:
     values: the flags; None stands for what was trained.
-    trained: generation settings of the checkpoint, some or all; None: not
-      known yet, and only the flags are looked at.
+    trained: a `decode.Settings`, the checkpoint's; None: not known yet, and
+      only what no checkpoint allows is refused.
 
   Returns:
-    A dict: method, everything else that `Summarizer.generate` takes,
-    max_input_length (None: all).
+    A dict: the fields of `decode.Settings`, seed, max_input_length (None: all).
 
   Raises:
     InputError: flags that contradict each other or what was trained.
   """
-  given = {key: values[key].value for key in _DEFAULTS
-           if values[key].value is not None}
-  known = trained is not None
-  trained = {key: value for key, value in (trained or {}).items()
-             if value is not None}
-  settings = {key: given.get(key, trained.get(key, default))
-              for key, default in _DEFAULTS.items()}
-  sampling = [key for key in _OF_SAMPLING if key in given]
-  if 'method' not in given:
-    if 'num_beams' in given or sampling:
-      settings['method'] = 'beam' if given.get('num_beams', 1) > 1 else (
-          'sample' if sampling else 'greedy')
-    elif settings['num_beams'] > 1:
-      settings['method'] = 'beam'
-  method, beams = settings['method'], settings['num_beams']
-  if method == 'beam':
-    if beams == 1 and (known or 'num_beams' in given):
-      raise InputError('--method=beam needs --num_beams of at least 2')
-  elif given.get('num_beams', 1) > 1:
-    raise InputError(f'--num_beams={beams} contradicts --method={method}')
-  else:
-    settings['num_beams'] = 1
-  if method != 'sample' and sampling:
-    raise InputError(f'--{sampling[0]} is of sampling and contradicts '
-                     + (f'--num_beams={beams}' if beams > 1 else
-                        f'--method={method}'))
-  if known and method != 'beam':
-    for key in _OF_BEAMS:
-      if key in given:
-        raise InputError(f'--{key} is of a beam search: give --num_beams')
-  if settings['temperature'] <= 0:
-    raise InputError(f'--temperature={settings["temperature"]:g} must be above '
-                     '0')
-  if not 0 < settings['top_p'] <= 1:
-    raise InputError(f'--top_p={settings["top_p"]:g} must be above 0 and at '
-                     'most 1')
-  fewest, most = settings['min_length'], settings['max_length']
-  if fewest > most and (known or len(
-      {'min_length', 'max_length'} & set(given)) == 2):
-    of = lambda key: '' if key in given else ', as trained,'
-    raise InputError(
-        f'--min_length={fewest}{of("min_length")} must not exceed '
-        f'--max_length={most}{of("max_length")}')
-  return {**settings, 'seed': values.seed,
-          'max_input_length': values.max_input_length}
+  from locost_jax import decode
+  given = {key: values[key].value for key in _SETTINGS}
+  if trained is None:
+    trained = decode.Settings(method='beam', num_beams=2, max_length=2**30)
+  settings = decode.change(trained, given)
+  try:
+    decode.check(settings)
+  except InputError as error:
+    raise InputError(f'--{error}') from None
+  return {**dataclasses.asdict(settings), 'method': decode.method_of(settings),
+          'seed': values.seed, 'max_input_length': values.max_input_length}
 
 
 def describe(summarizer, settings, values):
