@@ -22,8 +22,6 @@ PACKAGE = 'locost_jax'
 L0 = ('errors', 'losses', 'decode', 'decode_limits', 'baselines', 'markup',
       'metrics.*', 'models.ssm', 'models.long_conv', 'data.text', 'data.gsg',
       'data.vocabulary')
-      'models.ssm', 'models.long_conv', 'data.text', 'data.gsg',
-      'data.vocabulary')
 DATA = ('data.documentation', 'data.sources', 'data.preprocessors',
         'data.tasks', 'data.order', 'data.records', 'data.cache',
         'data.pipeline', 'data.inspect')
@@ -38,7 +36,8 @@ TABLE = {
     'L4': (('train', 'evaluate', 'generate', 'pretrained'),
            {'L0', 'L1', 'L2', 'L3', 'L4'}),
     'L5': (('main', 'parts', 'final', 'report', 'commands', 'summarize',
-            'documents', 'summaries', 'results', 'score', 'convert', 'bench', 'plot'),
+            'documents', 'summaries', 'results', 'score', 'convert', 'bench',
+            'plot'),
            {'L0', 'data', 'L1', 'L2', 'L3', 'L4', 'L5'}),
 }
 ALSO = {('pretrained', 'data.pipeline')}
