@@ -260,7 +260,8 @@ def ends_at_once(progress, output):
   Python's own handlers run between two of its instructions, and one layer of a
   book may take minutes. What is done is on disk already (`results`).
   """
-  wanted = (signal.SIGINT, signal.SIGTERM)
+  wanted = [number for number in (signal.SIGINT, signal.SIGTERM)
+            if signal.getsignal(number) != signal.SIG_IGN]  # as under nohup
   if threading.current_thread() is not threading.main_thread():
     yield
     return

@@ -64,7 +64,8 @@ def test_one_text_in_every_form(tmp_path):
   page = make_page(PARAGRAPHS, '<meta charset="utf-8"><title>T</title>')
   (tmp_path / 'a.txt').write_text(text)
   (tmp_path / 'b.md').write_bytes(text.replace('\n', '\r\n').encode())
-  (tmp_path / 'c.txt').write_bytes(codecs.BOM_UTF16_LE + text.encode('utf-16-le'))
+  (tmp_path / 'c.txt').write_bytes(
+      codecs.BOM_UTF16_LE + text.encode('utf-16-le'))
   (tmp_path / 'd.html').write_text(page)
   (tmp_path / 'e.htm').write_bytes(codecs.BOM_UTF8 + page.encode())
   (tmp_path / 'f.html.gz').write_bytes(gzip.compress(page.encode()))
@@ -86,7 +87,8 @@ def test_reading_order_of_a_page():
   page = '''<?xml version="1.0"?><html><head><title>T</title>
       <style>p { color: red }</style><script>if (a < b) x = "</p>"</script>
       <body><nav><ul><li>Home</ul></nav><h1>The  <i>great</i>
-      thing</h1><p>A&amp;B&nbsp;&eacute;<br/>next<p>Unclosed<ul><li>one</li><li>two
+      thing</h1><p>A&amp;B&nbsp;&eacute;<br/>next<p>Unclosed
+      <ul><li>one</li><li>two
       </ul><pre>a  b\n   c</pre><table><tr><td>1<td>2<tr><td>3</table>
       <![CDATA[raw]]>end<template>no</template><script src="x"/></body>'''
   assert markup.html_text(page.encode(), 'x') == (
@@ -135,7 +137,8 @@ def test_bad_rows_do_not_stop_the_others(tmp_path):
                    b'{"document": "two"}')
   found, failures, told = read(path)
   assert [d.id for d in found] == [f'{path}:1', f'{path}:8']
-  assert failures == 5 and [line.split(':')[2] for line in told] == list('24567')
+  assert failures == 5
+  assert [line.split(':')[2] for line in told] == list('24567')
   for line, expected in zip(told, (
       'not JSON', "no field 'document'", 'an empty document',
       'not UTF-8 (byte', 'expected a JSON object')):

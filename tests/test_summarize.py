@@ -310,8 +310,10 @@ def test_a_device_that_ends_its_memory_gets_less(run, call, tmp_path,
 # --- Interrupted and continued -----------------------------------------------
 
 PROGRAM = textwrap.dedent("""
-    import sys, time
+    import signal, sys, time
     from locost_jax import commands, pretrained, summarize
+    # Who runs the tests in the background has it ignored.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     generate = pretrained.Summarizer.generate
     def slow(self, inputs, *arguments, **named):
       tokens = generate(self, inputs, *arguments, **named)
