@@ -19,6 +19,9 @@ import jax
 import numpy as np
 from tensorboardX import SummaryWriter
 
+from locost_jax.progress import bar
+from locost_jax.progress import duration
+
 
 class Telemetry:
   """Writes metrics and shows progress; on hosts other than the first, nothing.
@@ -183,7 +186,7 @@ class Telemetry:
       room = width - len('  '.join(parts)) - 2
       if room >= 12:
         fraction = self._step / max(self._steps, 1)
-        parts.insert(1, _bar(fraction, min(room, 32), *self._marks))
+        parts.insert(1, bar(fraction, min(room, 32), *self._marks))
     return '  '.join(parts)
 
   def _time_left(self):
@@ -191,7 +194,7 @@ class Telemetry:
     if many <= few or self._step >= self._steps:
       return ''
     left = (self._steps - self._step) * (now - then) / (many - few)
-    return f'{_duration(left)} left'
+    return f'{duration(left)} left'
 
 
 def cut_metrics(path, step):
@@ -238,20 +241,3 @@ def mean_of_finite(rows):
   }
   means['nonfinite'] = len(rows) - len(kept)
   return means
-
-
-def _bar(fraction, width, done, left):
-  full = int(np.clip(fraction, 0, 1) * width)
-  return done * full + left * (width - full)
-
-
-def _duration(seconds):
-  """Returns '42 s', '3:07' minutes or '2:03:07' hours."""
-  seconds = int(round(seconds))
-  if seconds < 60:
-    return f'{seconds} s'
-  minutes, seconds = divmod(seconds, 60)
-  if minutes < 60:
-    return f'{minutes}:{seconds:02d}'
-  hours, minutes = divmod(minutes, 60)
-  return f'{hours}:{minutes:02d}:{seconds:02d}'

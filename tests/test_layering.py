@@ -20,8 +20,8 @@ PACKAGE = 'locost_jax'
 # group -> (its modules, the groups it may import; its own is one of them).
 # Modules of `data` may only import those named before them.
 L0 = ('allocator', 'errors', 'losses', 'decode_limits', 'decode', 'baselines',
-      'metrics.*', 'models.ssm', 'models.long_conv', 'data.text', 'data.gsg',
-      'data.vocabulary')
+      'markup', 'metrics.*', 'models.ssm', 'models.long_conv', 'data.text',
+      'data.gsg', 'data.vocabulary')
 DATA = ('data.documentation', 'data.sources', 'data.preprocessors',
         'data.tasks', 'data.order', 'data.records', 'data.cache',
         'data.pipeline', 'data.inspect')
@@ -31,12 +31,13 @@ TABLE = {
     'L1': (('models.attention', 'models.layers'), {'L0', 'L1'}),
     'L2': (('models', 'models.*'), {'L0', 'L1', 'L2'}),
     'L3': (('optim', 'sharding', 'checkpoint', 'telemetry', 'workdir',
-            'hugging_face'), {'L0', 'L3'}),
+            'hugging_face', 'memory', 'programs', 'progress'), {'L0', 'L3'}),
     # Batches are made elsewhere; the bucket of a length is a pure function.
     'L4': (('train', 'evaluate', 'generate', 'pretrained'),
            {'L0', 'L1', 'L2', 'L3', 'L4'}),
     'L5': (('main', 'parts', 'final', 'report', 'commands', 'summarize',
-            'score', 'convert', 'bench', 'plot'),
+            'documents', 'summaries', 'results', 'score', 'convert', 'bench',
+            'plot'),
            {'L0', 'data', 'L1', 'L2', 'L3', 'L4', 'L5'}),
 }
 ALSO = {('pretrained', 'data.pipeline')}

@@ -91,11 +91,11 @@ def read_jsonl(files, fields=()):
       or lacks a field (with file and line number).
   """
   for path in files:
-    for number, line in _lines(path):
-      yield _row(path, number, line, fields)
+    for number, line in read_lines(path):
+      yield parse_row(path, number, line, fields)
 
 
-def _lines(path):
+def read_lines(path):
   """Yields (line number from 1, bytes without the line end) of a file."""
   try:
     with (gzip.open(path) if path.endswith('.gz') else open(path, 'rb')) as f:
@@ -111,7 +111,8 @@ def _lines(path):
     raise InputError(f'{path}: cannot be read: {reason}') from None
 
 
-def _row(path, number, line, fields):
+def parse_row(path, number, line, fields):
+  """Returns the dict of a line; errors and fields as in `read_jsonl`."""
   where = f'{path}:{number}'
   try:
     row = json.loads(line.decode('utf-8'))

@@ -1,0 +1,288 @@
+"""Documents -> rows with their summaries, in batches that fit into memory.
+
+Documents of like length share a batch (see `pretrained.bucket_length`). A
+batch is made smaller until its estimated memory is there; a document that does
+not fit alone is refused before anything is computed for it.
+"""
+
+import hashlib
+import time
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from locost_jax import memory
+from locost_jax import pretrained
+from locost_jax.errors import InputError
+from locost_jax.progress import duration
+
+# By default as many documents share a batch as have this many tokens together,
+# padding included: enough rows for the matrix products of short documents, and
+# no more memory than one document of this length takes.
+BATCH_TOKENS = 2**15
+_MOST_ROWS = 64
+# Documents are tokenised in portions of this many characters, so that the
+# first summary does not wait for the last document.
+_PORTION = 2**24
+_COMPILING = 2**28  # bytes for compiling and the libraries' own needs
+# Shorter documents are padded to this: fewer programs to compile.
+_SMALLEST_LENGTH = 64
+# From this length on cross-attention keeps the input states only, below it keys
+# and values of every decoder layer.
+_ABSORBED = 2**14
+# Of the settings, what `Summarizer.generate` has no argument for.
+_NOT_ASKED = ('max_input_length', 'eos_id', 'pad_id', 'start_id')
+
+
+class Job(NamedTuple):
+  """A document that is to be summarised."""
+
+  number: int  # its place among all documents
+  document: Any
+  sha256: str  # of its text
+  ids: Any = None  # int32 [kept tokens]
+  read: int = 0  # tokens it has
+
+
+class Done(NamedTuple):
+  """What became of a document: a row, or an InputError and no row."""
+
+  job: Job
+  row: Any = None
+  error: Any = None
+  tokens: Any = None  # int32 [written], padding included
+
+
+def hash_text(text):
+  """SHA-256 of a text's UTF-8 form, in hexadecimal."""
+  return hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()
+
+
+def fingerprint(summarizer):
+  """Tells models apart: a hash of parameters, config and vocabulary."""
+  digest = hashlib.sha256(repr(summarizer.config).encode())
+  digest.update(summarizer.vocabulary.fingerprint.encode())
+  for path, leaf in jax.tree_util.tree_leaves_with_path(summarizer.params):
+    leaf = np.ascontiguousarray(leaf)
+    name = jax.tree_util.keystr(path, simple=True, separator='/')
+    digest.update(f'{name} {leaf.dtype.name}{leaf.shape}'.encode())
+    digest.update(leaf.reshape(-1).view(np.uint8))
+  return digest.hexdigest()[:16]
+
+
+def needed_bytes(config, batch, length, settings, params, itemsize=4):
+  """Estimates what summarising a batch takes at its peak.
+
+  Args:
+    config: the model's.
+    batch: documents.
+    length: tokens each is padded to.
+    settings: dict with num_beams and max_length.
+    params: the model's parameters, or their shapes.
+    itemsize: bytes of an activation.
+
+  Returns:
+    {part: bytes}; parts never exist all at once, so the sum is an upper bound.
+  """
+  rows = batch * settings['num_beams']
+  heads = config.num_heads * config.d_kv
+  states = batch * length * config.d_model * itemsize
+  cached = 0 if length >= _ABSORBED else (
+      2 * config.num_decoder_layers * batch * length * heads * itemsize)
+  return {
+      'parameters': sum(leaf.size * leaf.dtype.itemsize
+                        for leaf in jax.tree.leaves(params)),
+      'input states': states,
+      'encoder': 4 * batch * length * config.d_model * 4,
+      'decoder': cached + rows * (
+          2 * config.num_decoder_layers * settings['max_length'] * heads *
+          itemsize + 4 * config.vocab_size * 4),
+      'compiling': _COMPILING}
+
+
+def summarize(summarizer, jobs, settings, progress, batch_size=None,
+              available=None, itemsize=4):
+  """Yields a Done for each document, in the order they are finished.
+
+  Args:
+    summarizer: of `locost_jax.load`, with a vocabulary.
+    jobs: list of Job, not yet tokenised.
+    settings: dict: max_input_length, or None for all of a document, seed, and
+      the fields of `decode.Settings`.
+    progress: a `progress.Progress`.
+    batch_size: most documents in a batch; None: see BATCH_TOKENS.
+    available: bytes that may be taken, parameters included; None: no limit.
+    itemsize: bytes of an activation.
+  """
+  def needs(batch, length):
+    return needed_bytes(summarizer.config, batch, length, settings,
+                        summarizer.params, itemsize)
+
+  def rows(length):
+    """The documents of this length that fit into a batch."""
+    most = batch_size or _power_of_two(
+        max(1, min(_MOST_ROWS, BATCH_TOKENS // length)))
+    while most and available is not None and (
+        sum(needs(most, length).values()) > available):
+      most //= 2
+    return most
+
+  total = sum(len(job.document.text) for job in jobs)
+  finished, start = 0, time.monotonic()
+  for portion in _portions(jobs):
+    waiting = []
+    for job in portion:
+      progress.show('tokenising', len(waiting), len(portion))
+      waiting.append(_tokenize(summarizer, job, settings['max_input_length']))
+    for length, batch in make_batches(
+        waiting, lambda job: padded_length(summarizer.config, len(job.ids)),
+        rows):
+      if finished:
+        left = (time.monotonic() - start) * (total - finished) / finished
+      progress.head(_head(batch, len(jobs), left if finished else None))
+      if not rows(length):
+        job, = batch
+        yield Done(job, error=_too_large(job, length, needs, available))
+      else:
+        yield from _generate(summarizer, batch, length, rows(length), settings,
+                             progress)
+      finished += sum(len(job.document.text) for job in batch)
+
+
+def padded_length(config, length):
+  """What a document is padded to; the release's convolution does not allow it.
+  """
+  if getattr(config, 'convolution', 'exact') != 'exact':
+    return length
+  return pretrained.bucket_length(max(length, _SMALLEST_LENGTH))
+
+
+def make_batches(jobs, length_of, rows):
+  """Groups documents of one length, those that are wanted first in front.
+
+  Args:
+    jobs: list, in the order in which the summaries are wanted.
+    length_of: job -> the length it is padded to.
+    rows: length -> most jobs in a batch; 0 counts as 1.
+
+  Returns:
+    List of (length, list of jobs).
+  """
+  groups, batches = {}, []
+  for job in jobs:
+    length = length_of(job)
+    if length not in groups or len(groups[length]) == max(rows(length), 1):
+      groups[length] = []
+      batches.append((length, groups[length]))
+    groups[length].append(job)
+  return batches
+
+
+def _portions(jobs):
+  portion, characters = [], 0
+  for job in jobs:
+    portion.append(job)
+    characters += len(job.document.text)
+    if characters >= _PORTION:
+      yield portion
+      portion, characters = [], 0
+  if portion:
+    yield portion
+
+
+def _tokenize(summarizer, job, most):
+  ids = summarizer.tokenize(job.document.text)
+  read = len(ids)
+  if most is not None and read > most:
+    ids = summarizer.tokenize(job.document.text, most)
+  return job._replace(ids=np.asarray(ids, np.int32), read=read)
+
+
+def _generate(summarizer, batch, length, most, settings, progress):
+  """Yields a Done for each job of a batch.
+
+  A device that runs out of memory all the same is given half of the batch.
+  """
+  # Few different numbers of rows, few programs. What fills up is a copy: it
+  # ends when the others do.
+  rows = min(_power_of_two(2 * len(batch) - 1), most)
+  inputs = np.full((rows, length), settings['pad_id'], np.int32)
+  mask = np.zeros((rows, length), bool)
+  for row in range(rows):
+    ids = batch[row % len(batch)].ids
+    inputs[row, :len(ids)] = ids
+    mask[row, :len(ids)] = True
+  start = encoded = time.monotonic()
+
+  def watch(stage, done, total):
+    nonlocal encoded
+    if stage == 'encoding':
+      encoded = time.monotonic()
+    progress.show(stage, done, total)
+
+  watch('encoding', 0, 1)
+  arguments = {key: value for key, value in settings.items()
+               if key not in _NOT_ASKED}
+  try:
+    tokens = summarizer.generate(inputs, mask, progress=watch, **arguments)
+  except jax.errors.JaxRuntimeError as error:
+    if 'RESOURCE_EXHAUSTED' not in str(error):
+      raise
+    tokens = None
+  if tokens is None:
+    if len(batch) == 1:
+      yield Done(batch[0], error=InputError(
+          f'{batch[0].document.id}: the device has not the memory for its '
+          f'{len(batch[0].ids)} tokens: --max_input_length lowers the need'))
+      return
+    half = len(batch) // 2
+    for part in (batch[:half], batch[half:]):
+      yield from _generate(summarizer, part, length, len(part), settings,
+                           progress)
+    return
+  # A document's share: the seconds of all documents add up to the whole.
+  seconds = [(end - begin) / len(batch) for begin, end in (
+      (start, encoded), (encoded, time.monotonic()))]
+  for job, written in zip(batch, tokens):
+    row = dict(
+        id=job.document.id,
+        prediction=summarizer.vocabulary.decode(written.tolist()),
+        source=job.document.source, sha256=job.sha256, tokens_read=job.read,
+        tokens_kept=len(job.ids), seconds=round(sum(seconds), 3),
+        seconds_encoding=round(seconds[0], 3),
+        seconds_decoding=round(seconds[1], 3), documents_in_batch=len(batch),
+        peak_memory_bytes=memory.peak_bytes())
+    yield Done(job, row, tokens=written)
+
+
+def _power_of_two(number):
+  """The largest one that is not above `number`."""
+  return 2 ** (int(number).bit_length() - 1)
+
+
+def _head(batch, total, left):
+  """'3/12 alice.txt' or '3/12 and 4 more', with the time for all of them."""
+  text = batch[0].document.id
+  if total > 1:
+    text = f'{batch[0].number + 1}/{total}'
+    if len(batch) > 1:
+      text += f' and {len(batch) - 1} more'
+    if left is not None:
+      text += f', all in {duration(left)}'
+  return text
+
+
+def _too_large(job, length, needs, available):
+  """The InputError of a document for which there is no memory."""
+  parts = needs(1, length)
+  shown = ', '.join(f'{name} {memory.show(size)}'
+                    for name, size in parts.items())
+  fits = [other for k in range(6, 40) for other in (2**k, 3 * 2**(k - 1))
+          if other < length and sum(needs(1, other).values()) <= available]
+  way_out = f'--max_input_length={max(fits)} fits' if fits else (
+      'no length fits')
+  return InputError(
+      f'{job.document.id}: {len(job.ids)} tokens need about '
+      f'{memory.show(sum(parts.values()))} ({shown}), but '
+      f'{memory.show(available)} are available: {way_out}')
