@@ -18,12 +18,12 @@ function show(which) {
   cells.forEach((cell, i) => {
     cell.setAttribute('href', '#p' + row.passage[i]);
     cell.firstElementChild.setAttribute(
-        'fill-opacity', Math.sqrt(row.mass[i] / most).toFixed(3));
+        'fill-opacity', ((row.mass[i] / most) ** 0.7).toFixed(3));
   });
   chips.forEach((chip, i) => chip.classList.toggle('on', i === which));
   sentences.forEach(
       (sentence, i) => sentence.classList.toggle('on', i + 1 === which));
-  all('.document p.on').forEach((p) => p.classList.remove('on'));
+  all('.run p.on').forEach((p) => p.classList.remove('on'));
   for (const n of row.top) {
     document.getElementById('p' + n).classList.add('on');
   }
@@ -50,7 +50,7 @@ strip.addEventListener('pointermove', (event) => {
   const share = 100 * data.rows[shown].mass[i];
   const text = document.querySelector('#p' + n + ' > span').textContent;
   tip.firstElementChild.textContent = `\u00b6 ${n} \u00b7 ` +
-      `${share.toFixed(share < 10 ? 1 : 0)}\u2009% of the attention hereabouts`;
+      `${share.toFixed(share < 10 ? 1 : 0)}\u2009% of the attention here`;
   tip.lastElementChild.textContent =
       text.length > 180 ? text.slice(0, 180) + '\u2026' : text;
   tip.hidden = false;
@@ -68,7 +68,7 @@ function place() {
   if (here.hidden) return;
   const x = Math.min(innerWidth - 1, box.left + box.width / 3);
   const p = document.elementsFromPoint(x, y).find((e) => e.matches(
-      '.document p'));
+      '.run p'));
   if (p) here.style.left = 100 * data.starts[p.id.slice(1) - 1] + '%';
 }
 addEventListener('scroll', () => {

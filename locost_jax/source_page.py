@@ -38,21 +38,29 @@ def page_path(path, number, total):
   return f'{stem}-{number:0{len(str(total))}}{extension or ".html"}'
 
 
-def write(path, name, source, settings, number=1, total=1):
+def write(path, summarizer, name, text, tokens, settings, number=1, total=1,
+          max_input_length=None, memory=None):
   """Writes the page of one document.
 
   Args:
     path: of the report; with several documents it is that of the index, and
       the pages lie beside it (`page_path`).
+    summarizer: of `locost_jax.load`, with a vocabulary.
     name: what the document is called.
-    source: of `attribution.attribute`.
-    settings: {name: value}, shown at the foot.
+    text: the document.
+    tokens: ids of its summary as generated, without start. (Of a summary that
+      is only there as text: `summarizer.tokenize(summary)`.)
+    settings: {name: value}, shown at the foot; None is left out.
     number: which document this is, from 1.
     total: documents of the report.
+    max_input_length: as the document was read; None: all of it.
+    memory: what the model's `encode` gave for it; None: it is read again.
 
   Returns:
-    (file name, name, source's summary), for `write_index`.
+    (file name, name, summary), for `write_index`.
   """
+  source = attribution.attribute(
+      summarizer, text, tokens, max_input_length, memory)
   own = page_path(path, number, total)
   write_file(own, page(name, source, settings))
   return os.path.basename(own), name, source.summary
@@ -78,7 +86,16 @@ def write_index(path, entries):
 
 
 def page(name, source, settings):
-  """The page of one document as a string; arguments as of `write`."""
+  """The page of one document.
+
+  Args:
+    name: what the document is called.
+    source: of `attribution.attribute`.
+    settings: {name: value}, shown at the foot.
+
+  Returns:
+    HTML.
+  """
   text, P = source.text, len(source.passages)
   quotes = [text_lib.squeeze(text[start:end])
             for start, end in source.passages]
@@ -111,9 +128,10 @@ def page(name, source, settings):
   articles = ''.join(
       _article(i, sentence, sentences[i - 1], quotes, edges, rows[i], rare)
       for i, sentence in enumerate(source.sentences, start=1))
-  whole = source.mass / max(source.mass.max(initial=0), 1e-9)
+  heat = source.mass / np.maximum(source.tokens, 1)
+  heat /= heat.max(initial=0) or 1
   passages = [
-      _passage(i, quote, whole[i], source.tokens[i], readers[i], likes[i])
+      _passage(i, quote, heat[i], source.tokens[i], readers[i], likes[i])
       for i, quote in enumerate(quotes)]
   runs = ''.join(f'<div class="run">{"".join(passages[i:i + _RUN])}</div>\n'
                  for i in range(0, P, _RUN))
@@ -136,8 +154,8 @@ def page(name, source, settings):
 <p class="note">Left: what the decoder attended to while it wrote the sentence,
 in percent of its cross-attention, averaged over layers and heads, beside the
 passage’s part of the text. This is where the model looked, not why it wrote
-what it wrote. Right: the passage that shares most words with the sentence,
-found without the model.</p>
+what it wrote. Right: the passage that has most of the sentence’s words and
+pairs of words, rare ones counting more, found without the model.</p>
 {articles}</section>
 <section class="document"><h2>The document</h2>
 <p class="note">In the right margin: the sentences of the summary that
@@ -199,7 +217,7 @@ def _strip(row, quotes):
   cells = ''.join(
       f'<a href="#p{p}" tabindex="-1"><title>¶ {p}: {_escape(quotes[p - 1][:90])}'
       f'</title><rect x="{i}" width="1" height="1" '
-      f'fill-opacity="{(mass / most)**.5:.3f}"/></a>'
+      f'fill-opacity="{(mass / most)**.7:.3f}"/></a>'
       for i, (mass, p) in enumerate(zip(row['mass'], row['passage'])))
   return (f'<svg viewBox="0 0 {COLUMNS} 1" preserveAspectRatio="none" '
           f'role="img" aria-label="Attention over the document">{cells}</svg>')
@@ -237,7 +255,7 @@ def _article(i, sentence, text, quotes, edges, row, rare):
     also = (f', also place {places.index(n) + 1} at the left'
             if n in places else '')
     closest = item(sentence.closest, sentence.closest.score,
-                   f'overlap <b>{sentence.closest.score:.2f}</b>{also}')
+                   f'has <b>{_percent(sentence.closest.score)}</b>{also}')
   return f"""
 <article id="s{i}">
 <h3><a class="number" href="#summary">{i}</a><span>{_escape(text)}</span></h3>
@@ -250,10 +268,19 @@ def _article(i, sentence, text, quotes, edges, row, rare):
 </article>"""
 
 
-def _passage(i, quote, share, tokens, readers, likes):
-  """One passage of the document; i counts from 0, readers from 1."""
-  kind = 'unread' if not tokens else 'hot' if share > 0.02 else ''
-  style = f' style="--share:{100 * share**.5:.0f}"' if kind == 'hot' else ''
+def _passage(i, quote, heat, tokens, readers, likes):
+  """One passage of the document.
+
+  Args:
+    i: which, from 0.
+    quote: its text.
+    heat: attention per token, 1 where it is highest.
+    tokens: how many the model read of it.
+    readers: numbers of the sentences that attended to it most.
+    likes: numbers of the sentences to which it is closest in words.
+  """
+  kind = 'unread' if not tokens else 'hot' if heat > 0.02 else ''
+  style = f' style="--heat-part:{100 * heat**.7:.0f}"' if kind == 'hot' else ''
   links = ''.join(
       f'<a href="#s{s}" title="Sentence {s} attended to this">← {s}</a> '
       for s in readers)

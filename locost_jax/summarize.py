@@ -61,6 +61,10 @@ def define_flags(values, argv):
   flags.DEFINE_string(
       'output', None, 'FILE: where the summaries go instead of stdout; JSON '
       'lines when it ends in .jsonl', flag_values=values)
+  flags.DEFINE_string(
+      'report', None, 'FILE.html: a page that shows which passages each '
+      'sentence of the summary attended to; with several documents it lists '
+      'their pages, FILE-1.html, FILE-2.html, ...', flag_values=values)
 
 
 def main(values, arguments):
@@ -78,10 +82,10 @@ def main(values, arguments):
       values.min_length > values.max_length):
     raise InputError(f'--min_length={values.min_length} must not exceed '
                      f'--max_length={values.max_length}')
-  if values.output:
-    folder = os.path.dirname(os.path.abspath(values.output))
-    if not os.path.isdir(folder):
-      raise InputError(f'--output={values.output}: no directory {folder}')
+  for flag in ('output', 'report'):
+    folder = os.path.dirname(os.path.abspath(values[flag].value or ''))
+    if values[flag].value and not os.path.isdir(folder):
+      raise InputError(f'--{flag}={values[flag].value}: no directory {folder}')
   documents = [document for path in arguments
                for document in read_documents(path, values.input_field)]
   # Only now: it takes a second, and the documents may be wrong.
@@ -152,7 +156,9 @@ def summarize(summarizer, documents, values):
     dict(id, prediction, tokens_read, tokens_kept, seconds); tokens count the
     end mark.
   """
+  from locost_jax import source_page  # and JAX with it
   digits = len(str(len(documents)))
+  pages = []
   for number, document in enumerate(documents, start=1):
     start = time.monotonic()
     read = len(summarizer.tokenize(document.text))
@@ -160,11 +166,21 @@ def summarize(summarizer, documents, values):
     prediction, = summarizer.summarize(
         [document.text], max_length=values.max_length,
         min_length=values.min_length, max_input_length=values.max_input_length)
+    if values.report:
+      pages.append(source_page.write(
+          values.report, summarizer, document.id, document.text,
+          summarizer.tokenize(prediction), dict(
+              checkpoint=values.checkpoint, max_length=values.max_length,
+              min_length=values.min_length,
+              max_input_length=values.max_input_length),
+          number, len(documents), values.max_input_length))
     seconds = time.monotonic() - start
     print(f'{number:{digits}}/{len(documents)}  {document.id}: {read} tokens '
           f'read, {kept} kept, {seconds:.1f} s', file=sys.stderr, flush=True)
     yield dict(id=document.id, prediction=prediction, tokens_read=read,
                tokens_kept=kept, seconds=round(seconds, 3))
+  if len(pages) > 1:
+    source_page.write_index(values.report, pages)
 
 
 if __name__ == '__main__':
