@@ -6,8 +6,14 @@ layers, is spread over the passages (`models/attention_mass.py`). This says
 where the decoder looked while it wrote; it is no proof of why it wrote what it
 wrote (Jain and Wallace 2019).
 
-Much of the attention falls where it falls for every token: on the end mark, on
-headings, on whatever is easily attended to. RANKING
+Passages are ranked by the mean of their mass over the tokens of a sentence. On
+planted facts (tests/test_attribution.py, 40 and 100 paragraphs) that puts the
+true passage among the first three for all of 60 facts each; the mass less, or
+divided by, its mean over the whole summary does so for 85% and 82% to 85%, a
+single layer for 97% to 100%. Some attention falls on the same
+passages whatever is written; the mean over the whole summary, kept beside a
+sentence's mass, tells it apart.
+
 Beside the attention stands the passage that shares most words with the
 sentence, which knows nothing of the model.
 """
@@ -109,10 +115,9 @@ def decoded_ends(vocabulary, tokens):
 
 
 @functools.partial(jax.jit, static_argnums=(0, 5))
-def cross_mass(model, params, memory, targets_in, segments, num_segments,
-               layer_weights=None):
+def cross_mass(model, params, memory, targets_in, segments, num_segments):
   return model.apply({'params': params}, memory, targets_in, segments,
-                     num_segments, layer_weights, method='cross_mass')
+                     num_segments, method='cross_mass')
 
 
 def round_up(number, smallest):
@@ -121,7 +126,7 @@ def round_up(number, smallest):
 
 
 def token_mass(summarizer, inputs, segments, num_segments, tokens,
-               memory=None, layer_weights=None):
+               memory=None):
   """The attention of each token of one summary to each segment.
 
   Args:
@@ -132,7 +137,6 @@ def token_mass(summarizer, inputs, segments, num_segments, tokens,
     tokens: ids of the summary, without start, with or without eos.
     memory: what the model's `encode` gave for the document ([1, L, ...], L
       padded or not); None: the document is read again.
-    layer_weights: of the layers of the decoder, summing to 1; None: equal.
 
   Returns:
     float32 [len(tokens), P]; rows sum to 1.
@@ -151,7 +155,7 @@ def token_mass(summarizer, inputs, segments, num_segments, tokens,
   targets_in[0, 1:len(tokens)] = tokens[:-1]
   mass = cross_mass(
       summarizer.model, summarizer.params, memory, targets_in, padded_segments,
-      round_up(num_segments, 64), layer_weights)
+      round_up(num_segments, 64))
   return np.asarray(mass)[0, :len(tokens), :num_segments]
 
 
@@ -188,7 +192,7 @@ def attribute(summarizer, text, tokens, max_input_length=None, memory=None):
   mass = mass[:written]
   owners = token_passages(decoded_ends(vocabulary, tokens[:written]),
                           spans or [(0, 0)])
-  usual = mass.mean(0) if written else np.zeros(P)
+  overall = mass.mean(0) if written else np.zeros(P)
   closest = closest_passages(
       [summary[start:end] for start, end in spans],
       [text[start:end] for start, end in passages])
@@ -196,23 +200,13 @@ def attribute(summarizer, text, tokens, max_input_length=None, memory=None):
   for i, span in enumerate(spans):
     own = mass[owners == i]
     share = own.mean(0) if len(own) else np.zeros(P)
-    best = rank(own, usual)[:TOP]
+    best = np.argsort(-share, kind='stable')[:TOP]
     sentences.append(Sentence(
         span, share, [Match(int(p), float(share[p])) for p in best],
         closest[i]))
   counts = np.bincount(segments[:-1], minlength=P)
-  return Source(text, summary, passages, counts, sentences, usual, read,
+  return Source(text, summary, passages, counts, sentences, overall, read,
                 len(ids) + 1)
-
-
-def rank(mass, usual):
-  """Passages by how much a sentence attended to them, best first.
-
-  Args:
-    mass: [T, P], of the tokens of a sentence.
-    usual: [P], the mean over the tokens of the whole summary.
-  """
-  return np.argsort(-mass.mean(0), kind='stable')
 
 
 def word_spans(text):

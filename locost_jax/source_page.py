@@ -126,7 +126,8 @@ def page(name, source, settings):
       f'<a href="#s{i}">{_escape(s)}<sup>{i}</sup></a>'
       for i, s in enumerate(sentences, start=1))
   articles = ''.join(
-      _article(i, sentence, sentences[i - 1], quotes, edges, rows[i], rare)
+      _article(i, sentence, sentences[i - 1], quotes, edges, rows[i],
+               source.mass, rare)
       for i, sentence in enumerate(source.sentences, start=1))
   heat = source.mass / np.maximum(source.tokens, 1)
   heat /= heat.max(initial=0) or 1
@@ -152,9 +153,9 @@ def page(name, source, settings):
 <p>{summary or 'The model wrote nothing.'}</p></section>
 <section><h2>Sentence by sentence</h2>
 <p class="note">Left: what the decoder attended to while it wrote the sentence,
-in percent of its cross-attention, averaged over layers and heads, beside the
-passage’s part of the text. This is where the model looked, not why it wrote
-what it wrote. Right: the passage that has most of the sentence’s words and
+in percent of its cross-attention, averaged over layers and heads. This is where
+the model looked, not why it wrote what it wrote; a passage that it attended to
+as much for the whole summary says little about the sentence. Right: the passage that has most of the sentence’s words and
 pairs of words, rare ones counting more, found without the model.</p>
 {articles}</section>
 <section class="document"><h2>The document</h2>
@@ -223,7 +224,7 @@ def _strip(row, quotes):
           f'role="img" aria-label="Attention over the document">{cells}</svg>')
 
 
-def _article(i, sentence, text, quotes, edges, row, rare):
+def _article(i, sentence, text, quotes, edges, row, overall, rare):
   """One sentence with its passages; i counts from 1."""
   most = max(row['mass']) or 1
   bars = ''.join(f'M{x} 20V{20 - 20 * mass / most:.2f}h1V20z'
@@ -244,8 +245,9 @@ def _article(i, sentence, text, quotes, edges, row, rare):
 
   attended = ''.join('<li>' + item(
       m, m.score / highest,
-      f'<b>{_percent(m.score)}</b> of the attention, '
-      f'{_percent(edges[m.passage + 1] - edges[m.passage])} of the text')
+      f'<b>{_percent(m.score)}</b> of the attention '
+      f'(whole summary: {_percent(overall[m.passage])}; part of the text: '
+      f'{_percent(edges[m.passage + 1] - edges[m.passage])})')
       + '</li>' for m in sentence.attended)
   if sentence.closest is None:
     closest = '<p class="note">No passage shares a word with it.</p>'

@@ -4,8 +4,9 @@ import html.parser
 import json
 import re
 import shutil
+import struct
 import subprocess
-import sys
+import zlib
 
 import numpy as np
 import pytest
@@ -216,10 +217,64 @@ def test_the_browser_runs_the_page(tmp_path):
   assert console and 'data-ready="yes"' not in dom
 
 
+def read_png(path):
+  """An 8-bit RGB(A) picture, not interlaced -> uint8 [height, width, 3]."""
+  data, at, packed = path.read_bytes(), 8, b''
+  while at < len(data):
+    size, kind = struct.unpack('>I4s', data[at:at + 8])
+    body = data[at + 8:at + 8 + size]
+    if kind == b'IHDR':
+      width, height, depth, color = struct.unpack('>IIBB', body[:10])
+      assert depth == 8 and color in (2, 6)
+    packed += body if kind == b'IDAT' else b''
+    at += size + 12
+  n = 3 if color == 2 else 4
+  rows = np.frombuffer(zlib.decompress(packed), np.uint8)
+  rows = rows.reshape(height, 1 + width * n)
+  before = np.zeros((width, n), np.uint8)
+  picture = np.zeros((height, width, n), np.uint8)
+  for y, row in enumerate(rows):
+    line = row[1:].reshape(width, n)
+    if row[0] == 0:
+      before = line
+    elif row[0] == 1:
+      before = np.cumsum(line, 0, dtype=np.uint8)
+    elif row[0] == 2:
+      before = line + before
+    else:
+      own, left, corner = np.zeros((width, n), int), 0, 0
+      for x in range(width):
+        up = before[x].astype(int)
+        if row[0] == 3:
+          guess = (left + up) // 2
+        else:  # Paeth: whichever of the three is nearest to left + up - corner
+          a, b, c = abs(up - corner), abs(left - corner), abs(
+              left + up - 2 * corner)
+          guess = np.where((a <= b) & (a <= c), left,
+                           np.where(b <= c, up, corner))
+        left, corner = (line[x] + guess) & 255, up
+        own[x] = left
+      before = own.astype(np.uint8)
+    picture[y] = before
+  return picture[..., :3]
+
+
 @in_browser
 def test_the_browser_paints_the_strip(tmp_path):
-  """The screenshot has the strip's heat where the passages are."""
-  from PIL import Image
+  """The screenshot has the strip's colour where the passages are."""
   page, picture = tmp_path / 'page.html', tmp_path / 'page.png'
-  page.write_text(source_page.page('name', make_source(), {}))
-  chromium(tmp_path, f'--screenshot={picture}', page.as_uri())
+  source = make_source(peak=(0, 0))
+  html_text = source_page.page('name', source, {})
+  # Only the strip, so that its place is known.
+  html_text = html_text.replace('</style>', """
+      body > :not(.strip), .chips, .ends { display: none }
+      .strip, .strip > div { padding: 0; max-width: none; border: 0 }
+      </style>""")
+  page.write_text(html_text)
+  chromium(tmp_path, f'--screenshot={picture}',
+           '--blink-settings=preferredColorScheme=1', page.as_uri())
+  row = read_png(picture)[15].astype(int)
+  redness = row[:, 0] - row[:, 2]
+  edge = int(source.tokens[0] / source.tokens.sum() * len(row))
+  # The first passage has seven times the attention of the others.
+  assert redness[:edge - 10].min() > 100 > 60 > redness[edge + 10:].max()

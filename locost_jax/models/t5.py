@@ -144,13 +144,11 @@ class DecoderLayer(nn.Module):
     x = self.feed_forward(self.feed_forward_norm(h), deterministic)
     return h + self.dropout(x, deterministic), None
 
-  def traced(self, h, weight, states, mask, segments, causal_mask, bias,
-             num_segments):
+  def traced(self, h, states, mask, segments, causal_mask, bias, num_segments):
     """As `__call__`, and where the cross-attention falls.
 
     Args:
       h: (h [B, T, D], mass [B, T, P]).
-      weight: scalar, of this layer in the mass.
       states: [B, L, D], the encoder's.
       mask: bool [B, L].
       segments: int [B, L].
@@ -169,7 +167,7 @@ class DecoderLayer(nn.Module):
         self.cross_attention_norm(h), states, mask, segments, num_segments)
     h = h + x
     h = h + self.feed_forward(self.feed_forward_norm(h), True)
-    return (h, mass + weight * added), None
+    return (h, mass + added), None
 
   def cross_cache(self, states):
     """states [B, L, D] -> states, keys and values [B, L, H, K]."""
@@ -216,7 +214,7 @@ class Decoder(nn.Module):
     self.layers = nn.scan(layer, methods={
         '__call__': dict(stacked, in_axes=nn.broadcast),
         'cross_cache': stacked,
-        'traced': dict(stacked, in_axes=(0,) + (nn.broadcast,) * 6),
+        'traced': dict(stacked, in_axes=nn.broadcast),
         'step': dict(stacked, in_axes=(0, 1) + (nn.broadcast,) * 4, out_axes=1),
     })(c, self.dtype)
     self.relative_bias = attention.RelativeBias(
@@ -234,16 +232,16 @@ class Decoder(nn.Module):
                        causal_mask, bias, deterministic)
     return self.dropout(self.norm(h), deterministic)
 
-  def traced(self, h, memory, segments, num_segments, layer_weights):
+  def traced(self, h, memory, segments, num_segments):
     """Embedded targets h [B, T, D] -> mass [B, T, P] of `cross_mass`."""
     positions = jnp.arange(h.shape[1])
     causal_mask = positions[None, :] <= positions[:, None]
     mass = jnp.zeros((*h.shape[:2], num_segments),
                      jnp.promote_types(h.dtype, jnp.float32))
     (_, mass), _ = self.layers.traced(
-        (h, mass), layer_weights, memory['states'], memory['mask'], segments,
-        causal_mask, self.relative_bias(positions, positions), num_segments)
-    return mass
+        (h, mass), memory['states'], memory['mask'], segments, causal_mask,
+        self.relative_bias(positions, positions), num_segments)
+    return mass / self.config.num_decoder_layers
 
   def cross_cache(self, states):
     """states [B, L, D] -> keys and values [layers, B, L, H, K]."""
@@ -308,8 +306,7 @@ class EncoderDecoder(nn.Module):
     h = self.token_embedding(targets_in)
     return self.head(self.decoder(h, memory, deterministic))
 
-  def cross_mass(self, memory, targets_in, segments, num_segments,
-                 layer_weights=None):
+  def cross_mass(self, memory, targets_in, segments, num_segments):
     """Where the decoder looks while it writes.
 
     Args:
@@ -318,17 +315,13 @@ class EncoderDecoder(nn.Module):
       segments: int [B, L], the segment of each input token, in [0, P), not
         decreasing.
       num_segments: P.
-      layer_weights: [num_decoder_layers], summing to 1; None: all equal.
 
     Returns:
       float32 [B, T, P]: of the cross-attention of position t, averaged over
       heads and layers, the part that falls on segment p. Rows sum to 1.
     """
-    layers_ = self.config.num_decoder_layers
-    if layer_weights is None:
-      layer_weights = jnp.full(layers_, 1 / layers_)
-    return self.decoder.traced(self.token_embedding(targets_in), memory,
-                               segments, num_segments, layer_weights)
+    return self.decoder.traced(
+        self.token_embedding(targets_in), memory, segments, num_segments)
 
   def head(self, h):
     """h [..., D] -> float32 logits [..., V]."""
