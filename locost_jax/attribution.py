@@ -18,11 +18,11 @@ Beside the attention stands the passage that shares most words with the
 sentence, which knows nothing of the model.
 """
 
-import bisect
 import collections
 import functools
 import re
 from typing import Any, NamedTuple
+import unicodedata
 
 import jax
 import numpy as np
@@ -79,12 +79,11 @@ def cut_passages(text):
     if end - start <= LONGEST:
       passages.append((start, end))
       continue
-    parts = -(-(end - start) // LONGEST)
-    aim = (end - start) / parts
     begin, last = start, start
     for _, stop in text_lib.sentence_spans(text[start:end]):
       stop += start
-      if stop - begin > aim and last > begin:
+      parts = -(-(end - begin) // LONGEST)
+      if (stop - begin) * parts > end - begin and last > begin:
         passages.append((begin, last))
         begin = last + len(text[last:stop]) - len(text[last:stop].lstrip())
       last = stop
@@ -211,13 +210,21 @@ def attribute(summarizer, text, tokens, max_input_length=None, memory=None):
 
 def word_spans(text):
   """(start, end, word as it is compared) of the words of a text."""
-  return [(*match.span(), match.group().casefold())
+  return [(*match.span(), _fold(match.group()))
           for match in _WORD.finditer(text)]
 
 
 def words(text):
   """The words of a text, as they are compared."""
-  return [word.casefold() for word in _WORD.findall(text)]
+  return [_fold(word) for word in _WORD.findall(text)]
+
+
+def _fold(word):
+  """A word without case and accents: Kurágin and KURAGIN are one."""
+  if word.isascii():
+    return word.lower()
+  return ''.join(letter for letter in unicodedata.normalize('NFKD', word)
+                 if not unicodedata.combining(letter)).casefold()
 
 
 def closest_passages(sentences, passages):

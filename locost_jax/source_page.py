@@ -153,9 +153,10 @@ def page(name, source, settings):
 <p>{summary or 'The model wrote nothing.'}</p></section>
 <section><h2>Sentence by sentence</h2>
 <p class="note">Left: what the decoder attended to while it wrote the sentence,
-in percent of its cross-attention, averaged over layers and heads. This is where
-the model looked, not why it wrote what it wrote; a passage that it attended to
-as much for the whole summary says little about the sentence. Right: the passage that has most of the sentence’s words and
+in percent of its cross-attention, averaged over layers and heads; behind it the
+same for the whole summary, and the passage’s part of the text. This is where
+the model looked, not why it wrote what it wrote. What it attended to as much
+for the whole summary says little about one sentence. Right: the passage that has most of the sentence’s words and
 pairs of words, rare ones counting more, found without the model.</p>
 {articles}</section>
 <section class="document"><h2>The document</h2>
@@ -245,9 +246,9 @@ def _article(i, sentence, text, quotes, edges, row, overall, rare):
 
   attended = ''.join('<li>' + item(
       m, m.score / highest,
-      f'<b>{_percent(m.score)}</b> of the attention '
-      f'(whole summary: {_percent(overall[m.passage])}; part of the text: '
-      f'{_percent(edges[m.passage + 1] - edges[m.passage])})')
+      f'<b>{_percent(m.score)}</b> of the attention; '
+      f'summary {_percent(overall[m.passage])}, '
+      f'text {_percent(edges[m.passage + 1] - edges[m.passage])}')
       + '</li>' for m in sentence.attended)
   if sentence.closest is None:
     closest = '<p class="note">No passage shares a word with it.</p>'
