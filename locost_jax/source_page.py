@@ -156,8 +156,9 @@ def page(name, source, settings):
 in percent of its cross-attention, averaged over layers and heads; behind it the
 same for the whole summary, and the passage’s part of the text. This is where
 the model looked, not why it wrote what it wrote. What it attended to as much
-for the whole summary says little about one sentence. Right: the passage that has most of the sentence’s words and
-pairs of words, rare ones counting more, found without the model.</p>
+for the whole summary says little about one sentence. Right: the passage that
+has most of the sentence’s words and pairs of words, rare ones counting more,
+found without the model.</p>
 {articles}</section>
 <section class="document"><h2>The document</h2>
 <p class="note">In the right margin: the sentences of the summary that
@@ -217,9 +218,9 @@ def _strip(row, quotes):
   """The strip as a picture whose columns are links."""
   most = max(row['mass']) or 1
   cells = ''.join(
-      f'<a href="#p{p}" tabindex="-1"><title>¶ {p}: {_escape(quotes[p - 1][:90])}'
-      f'</title><rect x="{i}" width="1" height="1" '
-      f'fill-opacity="{(mass / most)**.7:.3f}"/></a>'
+      f'<a href="#p{p}" tabindex="-1"><title>¶ {p}: '
+      f'{_escape(quotes[p - 1][:90])}</title><rect x="{i}" width="1" '
+      f'height="1" fill-opacity="{(mass / most)**.7:.3f}"/></a>'
       for i, (mass, p) in enumerate(zip(row['mass'], row['passage'])))
   return (f'<svg viewBox="0 0 {COLUMNS} 1" preserveAspectRatio="none" '
           f'role="img" aria-label="Attention over the document">{cells}</svg>')
@@ -356,7 +357,8 @@ def _html(title, body, script=False):
   code = (folder / 'source_page.js').read_text('utf-8') if script else ''
   digest = base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()
   policy = (f"default-src 'none'; style-src 'unsafe-inline'; "
-            f"script-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'")
+            f"script-src 'sha256-{digest}'; base-uri 'none'; "
+            f"form-action 'none'")
   return f"""<!DOCTYPE html>
 <html lang="en">
 <head>
