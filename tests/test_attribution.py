@@ -190,10 +190,17 @@ def make_document(generator, paragraphs):
 def reader(tmp_path_factory):
   """A small model that has learned to report the facts of 10 paragraphs."""
   generator = np.random.default_rng(0)
-  corpus = [' '.join(make_document(generator, 10)[:2]) for _ in range(300)]
+  corpus = [make_document(generator, 10)[:2] for _ in range(2000)]
   vocabulary = vocabularies.train_sentencepiece(
-      corpus, tmp_path_factory.mktemp('vocabulary') / 'spiece.model', 900)
-  steps, rows, L, T = 600, 16, 128, 40
+      [text for pair in corpus[:300] for text in pair],
+      tmp_path_factory.mktemp('vocabulary') / 'spiece.model', 900)
+  steps, rows, L, T = 500, 16, 128, 40
+
+  def encode(texts, length):
+    rows = [vocabulary.encode(text) + [vocabulary.eos_id] for text in texts]
+    return np.array([row + [0] * (length - len(row)) for row in rows], np.int32)
+
+  inputs, targets = (encode(texts, n) for texts, n in zip(zip(*corpus), (L, T)))
   config = default.get_config()
   config.model.update(dict(
       vocab_size=vocabulary.size, d_model=64, d_state=8, d_ff=128, d_kv=16,
@@ -208,18 +215,12 @@ def reader(tmp_path_factory):
       schedule=optim.make_schedule(config.optim, steps)), donate_argnums=0)
   state = train.init_state(jax.random.key(0), model, optimizer)
   for _ in range(steps):
-    inputs = np.zeros((rows, L), np.int32)
-    targets = np.zeros((rows, T), np.int32)
-    for row in range(rows):
-      text, summary, _ = make_document(generator, 10)
-      ids = vocabulary.encode(text) + [vocabulary.eos_id]
-      inputs[row, :len(ids)] = ids
-      ids = vocabulary.encode(summary) + [vocabulary.eos_id]
-      targets[row, :len(ids)] = ids
+    own = generator.integers(len(corpus), size=rows)
+    y = targets[own]
     state, scalars = step(state, dict(
-        encoder_input_tokens=inputs, decoder_target_tokens=targets,
-        decoder_input_tokens=np.pad(targets, ((0, 0), (1, 0)))[:, :-1],
-        decoder_loss_weights=(targets != 0).astype(np.float32)))
+        encoder_input_tokens=inputs[own], decoder_target_tokens=y,
+        decoder_input_tokens=np.pad(y, ((0, 0), (1, 0)))[:, :-1],
+        decoder_loss_weights=(y != 0).astype(np.float32)))
   assert scalars['accuracy'] > 0.85
   return pretrained.Summarizer(model, state.params, vocabulary)
 

@@ -87,6 +87,8 @@ class Reader(html.parser.HTMLParser):
   def handle_endtag(self, tag):
     if tag == 'p':
       self.open = None
+    if tag == 'script':
+      self.tags.append('')
 
 
 def test_text_is_escaped_everywhere():
@@ -117,7 +119,9 @@ def test_links_lead_both_ways():
   assert {link[1:] for link in reader.links} <= set(reader.ids)
   assert {'s1', 's2', 'p1', 'p2', 'p3', 'p4', 'summary'} <= set(reader.ids)
   document = page[page.index('class="document"'):]
-  assert 'href="#s1"' in document.split('id="p3"')[1].split('</p>')[0]
+  third = document.split('id="p3"')[1].split('</p>')[0]
+  assert re.findall('href="#s(.)".*?>(.) ', third) == [
+      ('1', '←'), ('2', '←'), ('1', '≈')]
   assert 'class="unread"' in document.split('id="p4"')[1][:30]
   card = page.split('id="s1"')[1].split('</article>')[0]
   assert card.index('href="#p3"') < card.index('href="#p1"')
