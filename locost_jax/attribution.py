@@ -10,9 +10,9 @@ Passages are ranked by the mean of their mass over the tokens of a sentence. On
 planted facts (tests/test_attribution.py, 40 and 100 paragraphs) that puts the
 true passage among the first three for all of 60 facts each; with a like model
 the mass less, or divided by, its mean over the whole summary did so for 82% to
-95%, a single layer for 97% to 100%. Some attention falls on the same passages whatever
-is written; the mean over the whole summary, kept beside a sentence's mass,
-tells it apart.
+95%, a single layer for 97% to 100%. Some attention falls on the same passages
+whatever is written; the mean over the whole summary, kept beside a sentence's
+mass, tells it apart.
 
 Beside the attention stands the passage that shares most words with the
 sentence, which knows nothing of the model.

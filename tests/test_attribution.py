@@ -260,5 +260,5 @@ def test_planted_facts_are_found(reader, paragraphs):
 
 @pytest.mark.slow
 def test_other_paragraphs_are_not(reader):
-  """The negative control: the seventh paragraph behind the fact; measured 3%."""
+  """The negative control: the seventh paragraph behind it; measured 3%."""
   assert found(reader, np.random.default_rng(999), 40, 10, True) < 0.4
