@@ -80,6 +80,9 @@ def define_flags(values, argv):
   string('output', None, 'FILE: where the summaries go instead of stdout; JSON '
          'lines when it ends in .jsonl. Until all are done they are in '
          'FILE.partial')
+  string('report', None, 'FILE.html: a page that shows which passages each '
+         'sentence of the summary attended to; with several documents it lists '
+         'their pages, FILE-1.html, FILE-2.html, ...')
   flags.DEFINE_boolean('overwrite', False, 'replace what --output has, instead '
                        'of doing what it lacks', flag_values=values)
   integer('batch_size', 1, 'most documents computed at once, of like length '
@@ -107,13 +110,14 @@ def main(values, arguments):
   if not arguments:
     raise InputError('no FILE given; - reads standard input')
   choose_settings(values)  # what is wrong with any checkpoint
-  if values.output:
-    folder = os.path.dirname(os.path.abspath(values.output))
-    if not os.path.isdir(folder):
-      raise InputError(f'--output={values.output}: no directory {folder}')
-    if os.path.isdir(values.output):
-      raise InputError(f'--output={values.output}: is a directory; expected '
-                       'the name of a file')
+  for flag in ('output', 'report'):
+    path = values[flag].value
+    folder = os.path.dirname(os.path.abspath(path or ''))
+    if path and not os.path.isdir(folder):
+      raise InputError(f'--{flag}={path}: no directory {folder}')
+    if path and os.path.isdir(path):
+      raise InputError(f'--{flag}={path}: is a directory; expected the name of '
+                       'a file')
   tell = lambda line: print(line, file=sys.stderr, flush=True)
   documents, failures = documents_lib.read(arguments, values.input_field, tell)
   if not documents:
@@ -192,6 +196,7 @@ def write(summarizer, documents, settings, available, values):
     The number of documents that could not be summarised.
   """
   from locost_jax import results
+  from locost_jax import source_page
   from locost_jax import summaries
   from locost_jax.progress import Progress
   as_json = values.format == 'json' or (values.output or '').endswith('.jsonl')
@@ -201,6 +206,16 @@ def write(summarizer, documents, settings, available, values):
   jobs = [summaries.Job(number, document, summaries.hash_text(document.text))
           for number, document in enumerate(documents)]
   keys = [(job.document.id, job.sha256) for job in jobs]
+  pages = {}
+
+  def add_page(job, tokens):
+    if values.report:
+      progress.show('the page of', job.number + 1, len(jobs))
+      pages[job.number] = source_page.write(
+          values.report, summarizer, job.document.id, job.document.text, tokens,
+          dict(settings, checkpoint=values.checkpoint), job.number + 1,
+          len(jobs), settings['max_input_length'])
+
   with contextlib.ExitStack() as stack:
     output, todo = None, jobs
     if values.output:
@@ -210,6 +225,9 @@ def write(summarizer, documents, settings, available, values):
       if len(todo) < len(jobs):
         progress.note(f'{values.output}: {len(jobs) - len(todo)} of '
                       f'{len(jobs)} documents were done before')
+        for job, key in zip(jobs, keys):
+          if output.get(*key):
+            add_page(job, summarizer.tokenize(output.get(*key)['prediction']))
     stack.enter_context(ends_at_once(progress, values.output))
     failures, ready, printed = 0, {}, 0
     for done in summaries.summarize(
@@ -221,6 +239,7 @@ def write(summarizer, documents, settings, available, values):
       else:
         row = {**done.row, **made_with}
         progress.note(line_of(done, len(jobs)))
+        add_page(done.job, done.tokens)
       if output:
         if not done.error:
           output.add(row)
@@ -238,6 +257,9 @@ def write(summarizer, documents, settings, available, values):
       if others:
         progress.note(f'{values.output}: keeps {others} summaries of documents '
                       'that were not named now')
+  if len(jobs) > 1 and pages:
+    source_page.write_index(
+        values.report, [pages[number] for number in sorted(pages)])
   return failures
 
 

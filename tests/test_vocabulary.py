@@ -161,3 +161,34 @@ def test_bad_vocabularies(tmp_path):
       minloglevel=2)
   with pytest.raises(InputError, match='expected the ids pad 0, eos 1, unk 2'):
     vocabulary_lib.load_vocabulary(str(tmp_path / 'other.model'))
+
+
+@pytest.mark.parametrize('has_newline', [True, False])
+def test_token_ends(trained, monkeypatch, has_newline):
+  """What lies between two ends is what the token reads as; ids as always."""
+  vocabulary, _ = trained
+  if not has_newline:  # as in T5's model
+    monkeypatch.setattr(vocabulary, '_newline_id', None)
+  text = '\n  The file,  and\tthe\n\nother file. ' * 3
+  for noise in ('', 'h\u00e9 \u4e2d\u6587 \u00bd\n\U0001f600 e\u0301 \ud800 '):
+    ids, ends = vocabulary.encode_with_ends(noise + text)
+    assert ids == vocabulary.encode(noise + text)
+    assert len(ids) == len(ends) and ends == sorted(ends)
+    starts = [0] + ends[:-1]
+    checked = 0
+    for i, start, end in zip(ids, starts, ends):
+      if start >= len(noise):
+        assert vocabulary.decode([i]).split() == (
+            (noise + text)[start:end].split())
+        checked += 1
+    assert checked > 20
+  assert vocabulary.encode_with_ends('') == ([], [])
+
+
+def test_byte_ends():
+  vocabulary = vocabulary_lib.ByteVocabulary()
+  text = 'a\u00e9\u4e2d\n\U0001f600 \ud800'
+  ids, ends = vocabulary.encode_with_ends(text)
+  assert ids == vocabulary.encode(text)
+  sizes = [len(c.encode('utf-8', 'replace')) for c in text]
+  assert ends == np.repeat(np.arange(1, len(text) + 1), sizes).tolist()

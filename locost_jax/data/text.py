@@ -74,7 +74,7 @@ _STARTERS = frozenset("""
 """.split())
 
 
-def _paragraphs(text):
+def paragraph_spans(text):
   """Yields (start, end) of the paragraphs of `text`, blank ones left out."""
   block = []  # lines of the current block: (start, end, stripped line)
   for match in _LINE.finditer(text):
@@ -169,7 +169,7 @@ def sentence_spans(text):
     space at their ends, in order, covering all that is not white space.
   """
   spans = []
-  for start, end in _paragraphs(text):
+  for start, end in paragraph_spans(text):
     paragraph = text[start:end]
     size = end - start
     begin = 0

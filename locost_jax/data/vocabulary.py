@@ -1,8 +1,9 @@
 """Vocabularies: text <-> token ids.
 
-Two kinds with one face: `encode(text) -> ids` (no end mark added), `decode(ids)
--> text` (up to the first end mark), `pad_id` 0, `eos_id` 1, `unk_id` 2, `size`
-(sentinels included), `fingerprint`.
+Two kinds with one face: `encode(text) -> ids` (no end mark added),
+`encode_with_ends(text) -> (ids, ends)` (the characters each token ends behind),
+`decode(ids) -> text` (up to the first end mark), `pad_id` 0, `eos_id` 1,
+`unk_id` 2, `size` (sentinels included), `fingerprint`.
 
 - SentencePiece (Kudo & Richardson 2018) with T5's ids: a model file plus
   `extra_ids` sentinels behind its pieces, `<extra_id_0>` being the LAST id.
@@ -14,6 +15,8 @@ import hashlib
 import io
 import json
 import os
+
+import numpy as np
 
 from locost_jax.errors import InputError
 
@@ -95,6 +98,33 @@ class SentencePieceVocabulary:
       ids += line
     return ids
 
+  def encode_with_ends(self, text):
+    """Returns the ids of `encode(text)` and where each token ends.
+
+    Returns:
+      (ids, ends), lists of one length: token i ends behind the first ends[i]
+      characters of `text`. It begins where the token before it ends, so white
+      space belongs to the word behind it.
+    """
+    text = text.encode('utf-8', errors='replace').decode()
+    is_split = self._newline_id is not None
+    ids, ends, start = [], [], 0
+    for line in text.split('\n') if is_split else [text]:
+      if start:
+        ids.append(self._newline_id)
+        ends.append(start)
+      proto = self._processor.encode(line, out_type='serialized_proto')
+      line_ids, line_ends = _ids_and_ends(proto)
+      ids += line_ids
+      if not line.isascii():
+        data = np.frombuffer(line.encode(), np.uint8)
+        # characters that begin in the first n bytes
+        begun = np.cumsum(np.append(0, data & 0xc0 != 0x80))
+        line_ends = begun[line_ends].tolist()
+      ends += [start + end for end in line_ends]
+      start += len(line) + 1
+    return ids, ends
+
   def decode(self, ids):
     """Returns the text of ids (any iterable of ints), up to the first eos.
 
@@ -129,6 +159,17 @@ class ByteVocabulary:
     """Returns the ids of a text as a list, without an end mark."""
     # As above, '?' for a lone surrogate.
     return [b + _SPECIAL for b in text.encode('utf-8', errors='replace')]
+
+  def encode_with_ends(self, text):
+    """Returns the ids of `encode(text)` and where each token ends.
+
+    Returns:
+      (ids, ends), lists of one length: token i is part of, or the end of, the
+      first ends[i] characters of `text`.
+    """
+    ids = self.encode(text)
+    data = np.array(ids, int) - _SPECIAL
+    return ids, np.cumsum(data & 0xc0 != 0x80).tolist()
 
   def decode(self, ids):
     """Returns the text of ids (any iterable of ints), up to the first eos."""
@@ -245,6 +286,43 @@ def _load_processor(model, path):
     return spm.SentencePieceProcessor(model_proto=model)
   except RuntimeError:
     raise InputError(f'{path}: not a SentencePiece model') from None
+
+
+def _ids_and_ends(proto):
+  """The ids of an encoded line, and the bytes of it that each ends behind.
+
+  Args:
+    proto: a serialised SentencePieceText: field 2 repeats the pieces, each of
+      which has its id in field 2 and its end in field 5. (Read here because
+      the package's own readers differ between its releases.)
+  """
+  def varint(at):
+    value = shift = 0
+    while proto[at] & 0x80:
+      value |= (proto[at] & 0x7f) << shift
+      at, shift = at + 1, shift + 7
+    return value | proto[at] << shift, at + 1
+
+  ids, ends, at = [], [], 0
+  while at < len(proto):
+    tag, at = varint(at)
+    kind = tag & 7
+    if kind == 5:  # the score, a float
+      at += 4
+      continue
+    value, at = varint(at)
+    if kind == 2 and tag >> 3 != 2:  # the line itself
+      at += value
+    elif kind == 2:
+      stop, field = at + value, {}
+      while at < stop:
+        tag, at = varint(at)
+        field[tag >> 3], at = varint(at)
+        if tag & 7 == 2:  # the piece, or its part of the line
+          at += field[tag >> 3]
+      ids.append(field.get(2, 0))
+      ends.append(field.get(5, 0))
+  return ids, ends
 
 
 def _sentinel_pieces(extra_ids):

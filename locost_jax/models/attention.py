@@ -13,6 +13,7 @@ from flax import linen as nn
 import jax
 import jax.numpy as jnp
 
+from locost_jax.models import attention_mass
 from locost_jax.models import layers
 
 
@@ -116,3 +117,23 @@ class Attention(nn.Module):
     weights = self.dropout(weights, deterministic)
     context = jnp.einsum('bhts,bshk->bthk', weights, values)
     return self.output(context.reshape(*x.shape[:2], -1))
+
+  def traced(self, x, states, mask, segments, num_segments):
+    """Attends from x to states and tells where; see `attention_mass`.
+
+    Args:
+      x: [B, T, D].
+      states: [B, S, D].
+      mask: bool [B, S].
+      segments: int [B, S], not decreasing.
+      num_segments: P.
+
+    Returns:
+      [B, T, D], and mass [B, T, P], averaged over the heads.
+    """
+    kernels = (self.variables['params'][name]['kernel'].astype(self.dtype)
+               for name in ('key', 'value'))
+    context, mass = attention_mass.attend_and_sum(
+        self.split_heads(self.query(x)), states, *kernels, mask, segments,
+        num_segments)
+    return self.output(context.reshape(*x.shape[:2], -1)), mass

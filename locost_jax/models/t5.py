@@ -144,6 +144,31 @@ class DecoderLayer(nn.Module):
     x = self.feed_forward(self.feed_forward_norm(h), deterministic)
     return h + self.dropout(x, deterministic), None
 
+  def traced(self, h, states, mask, segments, causal_mask, bias, num_segments):
+    """As `__call__`, and where the cross-attention falls.
+
+    Args:
+      h: (h [B, T, D], mass [B, T, P]).
+      states: [B, L, D], the encoder's.
+      mask: bool [B, L].
+      segments: int [B, L].
+      causal_mask: [T, T].
+      bias: [H, T, T].
+      num_segments: P.
+
+    Returns:
+      (h, mass with this layer's added), None.
+    """
+    h, mass = h
+    x = self.self_attention_norm(h)
+    own = self.self_attention.keys_values(x)
+    h = h + self.self_attention(x, *own, causal_mask, bias)
+    x, added = self.cross_attention.traced(
+        self.cross_attention_norm(h), states, mask, segments, num_segments)
+    h = h + x
+    h = h + self.feed_forward(self.feed_forward_norm(h), True)
+    return (h, mass + added), None
+
   def cross_cache(self, states):
     """states [B, L, D] -> states, keys and values [B, L, H, K]."""
     return states, self.cross_attention.keys_values(states)
@@ -189,6 +214,7 @@ class Decoder(nn.Module):
     self.layers = nn.scan(layer, methods={
         '__call__': dict(stacked, in_axes=nn.broadcast),
         'cross_cache': stacked,
+        'traced': dict(stacked, in_axes=nn.broadcast),
         'step': dict(stacked, in_axes=(0, 1) + (nn.broadcast,) * 4, out_axes=1),
     })(c, self.dtype)
     self.relative_bias = attention.RelativeBias(
@@ -205,6 +231,17 @@ class Decoder(nn.Module):
     h, _ = self.layers(h, memory['states'], memory['mask'][:, None, None, :],
                        causal_mask, bias, deterministic)
     return self.dropout(self.norm(h), deterministic)
+
+  def traced(self, h, memory, segments, num_segments):
+    """Embedded targets h [B, T, D] -> mass [B, T, P] of `cross_mass`."""
+    positions = jnp.arange(h.shape[1])
+    causal_mask = positions[None, :] <= positions[:, None]
+    mass = jnp.zeros((*h.shape[:2], num_segments),
+                     jnp.promote_types(h.dtype, jnp.float32))
+    (_, mass), _ = self.layers.traced(
+        (h, mass), memory['states'], memory['mask'], segments, causal_mask,
+        self.relative_bias(positions, positions), num_segments)
+    return mass / self.config.num_decoder_layers
 
   def cross_cache(self, states):
     """states [B, L, D] -> keys and values [layers, B, L, H, K]."""
@@ -268,6 +305,23 @@ class EncoderDecoder(nn.Module):
     """targets_in [B, T], starting with the start id -> logits [B, T, V]."""
     h = self.token_embedding(targets_in)
     return self.head(self.decoder(h, memory, deterministic))
+
+  def cross_mass(self, memory, targets_in, segments, num_segments):
+    """Where the decoder looks while it writes.
+
+    Args:
+      memory: of `encode`.
+      targets_in: [B, T], starting with the start id.
+      segments: int [B, L], the segment of each input token, in [0, P), not
+        decreasing.
+      num_segments: P.
+
+    Returns:
+      float32 [B, T, P]: of the cross-attention of position t, averaged over
+      heads and layers, the part that falls on segment p. Rows sum to 1.
+    """
+    return self.decoder.traced(
+        self.token_embedding(targets_in), memory, segments, num_segments)
 
   def head(self, h):
     """h [..., D] -> float32 logits [..., V]."""
