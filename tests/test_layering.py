@@ -35,7 +35,8 @@ TABLE = {
     'L4': (('train', 'evaluate', 'pretrained'),
            {'L0', 'L1', 'L2', 'L3', 'L4'}),
     'L5': (('main', 'parts', 'final', 'report', 'commands', 'summarize',
-            'score', 'convert', 'bench', 'plot'),
+            'score', 'convert', 'bench', 'benchmarks', 'benchmarks.*',
+            'plot'),
            {'L0', 'data', 'L1', 'L2', 'L3', 'L4', 'L5'}),
 }
 ALSO = {('pretrained', 'data.pipeline')}

@@ -1,0 +1,138 @@
+"""What is measured: the library's own functions under the names used here.
+
+The only room of the benchmarks that knows how the models are called. Functions
+of (model, params, arrays) can be jitted.
+"""
+
+import dataclasses
+
+from flax import linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from locost_jax import decode
+from locost_jax import models
+from locost_jax.models import ssm
+from locost_jax.models import t5
+
+# How the input is kept for decoding -> what `init_cache` is asked for.
+CACHES = ('keys and values',)
+
+
+def make(spec):
+  """Returns (model, params): random weights of a config.
+
+  Args:
+    spec: dict with model (the whole of config.model), dtype and seed.
+  """
+  model = models.build(spec['model'], dtype=spec['dtype'])
+  tokens = jnp.ones((1, 8), jnp.int32)
+  init = jax.jit(lambda key: model.init(key, tokens, tokens)['params'])
+  return model, jax.block_until_ready(init(jax.random.key(spec['seed'])))
+
+
+def make_inputs(spec):
+  """Returns random token ids [B, L] and a mask of ones."""
+  shape = spec['batch_size'], spec['length']
+  generator = np.random.default_rng(spec['seed'])
+  first = min(3, spec['model']['vocab_size'] - 1)
+  ids = generator.integers(first, spec['model']['vocab_size'], shape, np.int32)
+  return jnp.asarray(ids), jnp.ones(shape, bool)
+
+
+def first_layer(model, params):
+  """Returns the model cut down to its first encoder layer, and its params."""
+  config = dataclasses.replace(model.config, num_layers=1)
+  encoder = dict(params['encoder'], layers=jax.tree.map(
+      lambda p: p[:1], params['encoder']['layers']))
+  return model.clone(config=config), dict(params, encoder=encoder)
+
+
+def kernels(model, params, length):
+  """Everything of all layers that depends on weights and length only."""
+  own = params['encoder']['layers']['mixer']['ssm']
+  mixer = model.make_mixer(model.config, model.dtype)
+  def of_layer(params):
+    return mixer.apply({'params': {'ssm': params}},
+                       lambda mixer: mixer.ssm.kernels(length),
+                       method=lambda self, call: call(self))
+  return jax.lax.map(of_layer, own)
+
+
+def layer(model, params, index, h, mask, kernels_of_layer=None):
+  """Encoder layer `index`: h [B, L, D], mask [B, L] -> [B, L, D]."""
+  own = jax.tree.map(lambda p: p[index], params['encoder']['layers'])
+  return _layer(model, own, h, mask, kernels_of_layer)
+
+
+def unblocked_layer(model, params, index, h, mask):
+  """The same with every intermediate result at full length."""
+  own = jax.tree.map(lambda p: p[index], params['encoder']['layers'])
+  return _layer(model, own, h, mask, None)
+
+
+def encode(model, params, inputs, mask, kernels_of_layers=None):
+  """The whole encoder: [B, L] -> memory of `EncoderDecoder.encode`."""
+  if kernels_of_layers is None:
+    return model.apply({'params': params}, inputs, mask, method='encode')
+  h = model.apply({'params': params}, inputs,
+                  method=lambda self, tokens: self.token_embedding(tokens))
+  def one(h, layer):
+    return _layer(model, layer[0], h, mask, layer[1]), None
+  h, _ = jax.lax.scan(one, h, (params['encoder']['layers'], kernels_of_layers))
+  norm = t5.make_norm(model.config, model.dtype)
+  states = norm.apply({'params': params['encoder']['norm']}, h)
+  return {'states': states, 'mask': mask}
+
+
+def _layer(model, own, h, mask, kernels_of_layer):
+  module = t5.EncoderLayer(model.config, model.make_mixer, model.dtype)
+  def given(call, args, kwargs, context):
+    if kernels_of_layer is not None and context.method_name == 'kernels':
+      return kernels_of_layer
+    return call(*args, **kwargs)
+  with nn.intercept_methods(given):
+    return module.apply({'params': own}, h, mask, True)[0]
+
+
+def kernel_arguments(model_config, seed):
+  """(log z, w) of one layer as the release initialises it, for `ssm.kernel`.
+
+  Args:
+    model_config: dict with d_model (D) and d_state (N).
+    seed: of log dt and C.
+
+  Returns:
+    Pairs (re, im) of [1, D, N] and of [2, D, N], two directions.
+  """
+  D, N = model_config['d_model'], model_config['d_state']
+  keys = jax.random.split(jax.random.key(seed))
+  log_dt = ssm.init_log_dt(keys[0], (1, D))
+  log_A_real = ssm.init_log_A_real(None, (1, D, N))
+  A_imag = ssm.init_A_imag(None, (1, D, N))
+  B = ssm.init_ones(None, (1, D, N, 2))
+  C = ssm.init_complex_normal(keys[1], (2, D, N, 2))
+  b = ssm.input_weights_zoh(log_dt, log_A_real, A_imag, B)
+  w = ssm.complex_multiply((C[..., 0], C[..., 1]), b)
+  return ssm.discretise(log_dt, log_A_real, A_imag), w
+
+
+def kernel(log_z, w, length):
+  """K [C, D, length] by the two-level product."""
+  return ssm.kernel(log_z, w, length)
+
+
+def init_cache(model, params, memory, max_length, form):
+  """(shared, per_row) of `EncoderDecoder.init_cache`; form: of CACHES."""
+  del form
+  return model.apply({'params': params}, memory, max_length,
+                     method='init_cache')
+
+
+def write(model, params, shared, per_row, batch_size, tokens):
+  """Greedy decoding of exactly `tokens` tokens, no eos: int32 [B, tokens]."""
+  def step(*args):
+    return model.apply({'params': params}, *args, method='step')
+  return decode.greedy(step, shared, per_row, batch_size, tokens,
+                       min_length=tokens + 1)
