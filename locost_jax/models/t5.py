@@ -77,9 +77,29 @@ class EncoderLayer(nn.Module):
   def __call__(self, h, mask, deterministic):
     """h [B, L, D], mask [B, L] -> h [B, L, D], None."""
     x = self.mixer(self.mixer_norm(h), mask)
+    return self.add(h, x, deterministic), None
+
+  def add(self, h, x, deterministic):
+    """h + the mixer's output x + the feed-forward, [B, L, D]."""
     h = h + self.dropout(x, deterministic)
     x = self.feed_forward(self.feed_forward_norm(h), deterministic)
-    return h + self.dropout(x, deterministic), None
+    return h + self.dropout(x, deterministic)
+
+  def inward(self, h, mask):
+    """The layer up to its mixer's `mix`: h [B, L, D], mask [B, L] -> u."""
+    return self.mixer.inward(self.mixer_norm(h), mask)
+
+  def mix(self, u, spectrum=None):
+    """The part that looks at other tokens: u -> y [B, L, D]."""
+    return self.mixer.mix(u, spectrum)
+
+  def outward(self, h, y):
+    """The layer from there on, without dropout: h, y [B, L, D] -> h."""
+    return self.add(h, self.mixer.outward(self.mixer_norm(h), y), True)
+
+  def kernels(self, length):
+    """The mixer's kernels for inputs of this length."""
+    return self.mixer.kernels(length)
 
 
 class Encoder(nn.Module):
@@ -260,9 +280,13 @@ class EncoderDecoder(nn.Module):
     Returns:
       {'states': [B, L, D], 'mask': bool [B, L]}.
     """
+    h, mask = self.embed(inputs, input_mask)
+    return {'states': self.encoder(h, mask, deterministic), 'mask': mask}
+
+  def embed(self, inputs, input_mask=None):
+    """Inputs and mask of `encode` -> h [B, L, D], bool mask [B, L]."""
     mask = inputs != PAD_ID if input_mask is None else input_mask.astype(bool)
-    states = self.encoder(self.token_embedding(inputs), mask, deterministic)
-    return {'states': states, 'mask': mask}
+    return self.token_embedding(inputs), mask
 
   def decode(self, memory, targets_in, deterministic=True):
     """targets_in [B, T], starting with the start id -> logits [B, T, V]."""
