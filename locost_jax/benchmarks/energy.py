@@ -24,8 +24,8 @@ class Meter:
     source: what was read, or why nothing was.
   """
 
-  def __init__(self, powercap=POWERCAP):
-    self._packages, cpu = _find_packages(Path(powercap))
+  def __init__(self, powercap=None):
+    self._packages, cpu = _find_packages(Path(powercap or POWERCAP))
     watts = _gpu_watts()
     self._has_gpu = watts is not None
     parts = [] if not self._packages else [cpu]

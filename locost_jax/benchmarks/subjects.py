@@ -6,17 +6,17 @@ of (model, params, arrays) can be jitted.
 
 import dataclasses
 
-from flax import linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from locost_jax import decode
 from locost_jax import models
+from locost_jax.models import in_pieces
 from locost_jax.models import ssm
 from locost_jax.models import t5
 
-# How the input is kept for decoding -> what `init_cache` is asked for.
+# How the input is kept for decoding, whatever `init_cache` chooses by length.
 CACHES = ('keys and values',)
 
 
@@ -51,49 +51,25 @@ def first_layer(model, params):
 
 def kernels(model, params, length):
   """Everything of all layers that depends on weights and length only."""
-  own = params['encoder']['layers']['mixer']['ssm']
-  mixer = model.make_mixer(model.config, model.dtype)
-  def of_layer(params):
-    return mixer.apply({'params': {'ssm': params}},
-                       lambda mixer: mixer.ssm.kernels(length),
-                       method=lambda self, call: call(self))
-  return jax.lax.map(of_layer, own)
+  return in_pieces.kernels(model, params, length)
 
 
 def layer(model, params, index, h, mask, kernels_of_layer=None):
   """Encoder layer `index`: h [B, L, D], mask [B, L] -> [B, L, D]."""
-  own = jax.tree.map(lambda p: p[index], params['encoder']['layers'])
-  return _layer(model, own, h, mask, kernels_of_layer)
+  return in_pieces.encoder_layer(
+      model, params, index, h, mask, kernels_of_layer)
 
 
 def unblocked_layer(model, params, index, h, mask):
   """The same with every intermediate result at full length."""
   own = jax.tree.map(lambda p: p[index], params['encoder']['layers'])
-  return _layer(model, own, h, mask, None)
+  module = t5.EncoderLayer(model.config, model.make_mixer, model.dtype)
+  return module.apply({'params': own}, h, mask, True)[0]
 
 
 def encode(model, params, inputs, mask, kernels_of_layers=None):
   """The whole encoder: [B, L] -> memory of `EncoderDecoder.encode`."""
-  if kernels_of_layers is None:
-    return model.apply({'params': params}, inputs, mask, method='encode')
-  h = model.apply({'params': params}, inputs,
-                  method=lambda self, tokens: self.token_embedding(tokens))
-  def one(h, layer):
-    return _layer(model, layer[0], h, mask, layer[1]), None
-  h, _ = jax.lax.scan(one, h, (params['encoder']['layers'], kernels_of_layers))
-  norm = t5.make_norm(model.config, model.dtype)
-  states = norm.apply({'params': params['encoder']['norm']}, h)
-  return {'states': states, 'mask': mask}
-
-
-def _layer(model, own, h, mask, kernels_of_layer):
-  module = t5.EncoderLayer(model.config, model.make_mixer, model.dtype)
-  def given(call, args, kwargs, context):
-    if kernels_of_layer is not None and context.method_name == 'kernels':
-      return kernels_of_layer
-    return call(*args, **kwargs)
-  with nn.intercept_methods(given):
-    return module.apply({'params': own}, h, mask, True)[0]
+  return in_pieces.encode(model, params, inputs, mask, kernels_of_layers)
 
 
 def kernel_arguments(model_config, seed):
@@ -124,10 +100,15 @@ def kernel(log_z, w, length):
 
 
 def init_cache(model, params, memory, max_length, form):
-  """(shared, per_row) of `EncoderDecoder.init_cache`; form: of CACHES."""
-  del form
-  return model.apply({'params': params}, memory, max_length,
-                     method='init_cache')
+  """(shared, per_row) of `EncoderDecoder.init_cache`, in a form of CACHES."""
+  def keys_and_values(model, states):
+    return model.decoder.cross_cache(states)
+  variables = {'params': params}
+  _, per_row = model.apply(variables, memory, max_length, method='init_cache')
+  if form == 'absorbed':
+    return memory, per_row
+  cross = model.apply(variables, memory['states'], method=keys_and_values)
+  return {'cross': cross, 'mask': memory['mask']}, per_row
 
 
 def write(model, params, shared, per_row, batch_size, tokens):
