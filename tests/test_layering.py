@@ -20,7 +20,8 @@ PACKAGE = 'locost_jax'
 # group -> (its modules, the groups it may import; its own is one of them).
 # Modules of `data` may only import those named before them.
 L0 = ('errors', 'losses', 'decode', 'baselines', 'metrics.*', 'models.ssm',
-      'models.long_conv', 'data.text', 'data.gsg', 'data.vocabulary')
+      'models.long_conv', 'models.long_attention', 'data.text', 'data.gsg',
+      'data.vocabulary')
 DATA = ('data.documentation', 'data.sources', 'data.preprocessors',
         'data.tasks', 'data.order', 'data.records', 'data.cache',
         'data.pipeline', 'data.inspect')

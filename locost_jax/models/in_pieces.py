@@ -21,6 +21,8 @@ import jax.numpy as jnp
 
 from locost_jax.errors import InputError
 from locost_jax.models import locost
+from locost_jax.models import long_conv
+from locost_jax.models import ssm
 from locost_jax.models import t5
 
 # Tokens, of all documents together, in one piece. CPU: the hidden units of a
@@ -72,6 +74,32 @@ def kernels(model, params, length):
   return jax.lax.map(
       lambda p: layer.apply({'params': p}, length, method='kernels'),
       params['encoder']['layers'])
+
+
+def encoder_bytes(config, batch, length, dtype=jnp.float32):
+  """Estimate of the most bytes `encode` has at once, parameters left out.
+
+  h and u, then the larger of the feed-forward of one piece (inputs, hidden
+  units and norms: 3 F + 4 D numbers per token) and the transforms of one group
+  (four arrays of its size, beside the tables of its kernels), and one layer's
+  parameters. On the CPU, base size, 4K to 256K tokens: 1.0 to 1.25 times what
+  XLA reports as temporary memory and result.
+
+  Args:
+    config: the model's config.
+    batch: B.
+    length: L.
+    dtype: of activations.
+  """
+  D, F = config.d_model, config.d_ff
+  kept = 2 * batch * length * D * jnp.dtype(dtype).itemsize
+  piece = 4 * batch * _piece_length(batch, length) * (3 * F + 4 * D)
+  n = locost.circular_size(config, length)
+  group = 16 * batch * n * long_conv.group_size(batch, D, n)
+  cpu = jax.default_backend() == 'cpu'
+  group += ssm.CPU_TABLE_BYTES if cpu else ssm.TABLE_BYTES
+  layer = 4 * D * (3 * F + 3 * D + 8 * config.d_state)
+  return kept + max(piece, group) + layer
 
 
 def encode(model, params, inputs, input_mask=None, kernels=None):
@@ -141,19 +169,18 @@ def _layer(model, params, index, h, mask, spectrum):
       params['encoder']['layers'])
   run = functools.partial(layer.apply, {'params': p})
 
-  def inward(u, start, take):
-    part = run(take(h), take(mask), method='inward')
-    return jax.lax.dynamic_update_slice_in_dim(u, part, start, 1)
-
-  u = _over_pieces(inward, jnp.zeros_like(h))
+  u = _over_pieces(
+      lambda _, take: run(take(h), take(mask), method='inward'),
+      jnp.zeros_like(h))
   y = run(u, spectrum or None, method='mix')
-  return _in_place(lambda part, take: run(part, take(y), method='outward'), h)
+  return _over_pieces(
+      lambda part, take: run(part, take(y), method='outward'), h)
 
 
 def _finish(model, params, h, mask):
   norm = t5.make_norm(model.config, model.dtype)
   variables = {'params': params['encoder']['norm']}
-  states = _in_place(lambda part, take: norm.apply(variables, part), h)
+  states = _over_pieces(lambda part, _: norm.apply(variables, part), h)
   return {'states': states, 'mask': mask}
 
 
@@ -164,28 +191,13 @@ def _stacked_spectrum(kernels, index, start, count):
   return part[0]
 
 
-def _over_pieces(body, carry):
-  """Runs body(carry, start, take) over pieces of the length of carry.
+def _over_pieces(update, h):
+  """h [B, L, D] with every piece replaced by update(piece, take).
 
-  take(x [B, L, ...]) is x's piece. The last piece may begin early.
+  take(x [B, L, ...]) is the same piece of another array.
   """
-  B, L = carry.shape[:2]
-  tokens = CPU_PIECE if jax.default_backend() == 'cpu' else PIECE
-  piece = min(L, max(1, tokens // B))
-
-  def run(i, carry):
-    start = jnp.minimum(i * piece, L - piece)
-    return body(carry, start, lambda x: jax.lax.dynamic_slice_in_dim(
-        x, start, piece, 1))
-
-  return jax.lax.fori_loop(0, -(-L // piece), run, carry)
-
-
-def _in_place(update, h):
-  """h [B, L, D] with every piece replaced by update(piece, take)."""
   B, L = h.shape[:2]
-  tokens = CPU_PIECE if jax.default_backend() == 'cpu' else PIECE
-  piece = min(L, max(1, tokens // B))
+  piece = _piece_length(B, L)
 
   def run(i, h):
     start = jnp.minimum(i * piece, L - piece)
@@ -198,3 +210,8 @@ def _in_place(update, h):
     return jax.lax.dynamic_update_slice_in_dim(h, new, start, 1)
 
   return jax.lax.fori_loop(0, -(-L // piece), run, h)
+
+
+def _piece_length(batch, length):
+  tokens = CPU_PIECE if jax.default_backend() == 'cpu' else PIECE
+  return min(length, max(1, tokens // batch))
