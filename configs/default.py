@@ -95,10 +95,20 @@ def get_config():
   ))
 
   config.decode = ConfigDict(dict(
-      method='greedy',  # the only one so far
+      method='',  # 'greedy', 'beam', 'sample'; '': what the others ask for
       max_length=512,  # most tokens written, eos included
       min_length=0,  # fewest tokens written, eos included
       no_repeat_ngram_size=0,  # n-grams written at most once; 0: no limit
+      num_beams=1,  # texts continued side by side; above 1: beam search
+      length_penalty=1.0,  # exponent of the length that beams are divided by
+      length_penalty_form='hugging_face',  # or 'gnmt': ((5 + length) / 6)^p
+      early_stopping=False,  # done with the first num_beams finished texts
+      temperature=1.0,  # sampling: below 1 sharper, above 1 flatter
+      top_k=0,  # sampling: from so many of the most probable; 0: all
+      top_p=1.0,  # sampling: from the most probable with so much together
+      seed=0,  # sampling: with the document it decides what is drawn
+      forced_first_token=-1,  # the token every text begins with; -1: none
+      forced_last_token=-1,  # the token at max_length; -1: none
   ))
 
   config.mesh = ConfigDict(dict(

@@ -16,7 +16,8 @@ decode   time to the first token, time per token, bytes kept of the input
 train    forward pass and whole step
 cost     seconds, joules where they can be read, money of one document
 
-The weights are random, of --config's model. Each length is measured in a
+The weights are random, of --config's model; with --config.decode.num_beams=4
+decode and cost write with beams. Each length is measured in a
 process of its own; what is compared takes turns. A table goes to stdout, with
 raw times, machine and versions as JSON, and a picture, to --output.
 """
@@ -196,7 +197,8 @@ def make_spec(command, values):
   return dict(
       model=config.model.to_dict(), optim=config.optim.to_dict(),
       dtype=values.dtype, seed=values.seed, batch_size=values.batch_size,
-      tokens=tokens, repeats=values.repeats, seconds=values.seconds,
+      tokens=tokens, num_beams=config.decode.num_beams,
+      repeats=values.repeats, seconds=values.seconds,
       limit=_limit(values.memory_limit),
       prices=dict(per_hour=values.price_per_hour,
                   per_kwh=values.price_per_kwh,

@@ -1,8 +1,8 @@
 """What a model is worth on a split: loss, ROUGE, and what costs nothing.
 
 Loss is the mean cross entropy in nats over all target tokens of the split;
-ROUGE is of greedy summaries (F1 x 100). Beside them, to tell what the numbers
-mean:
+ROUGE is of summaries written as config.decode says (F1 x 100). Beside them, to
+tell what the numbers mean:
 
 - the loss with the inputs exchanged between documents: a model that reads its
   input is worse then;
@@ -22,7 +22,8 @@ from jax.experimental import multihost_utils
 import numpy as np
 
 from locost_jax import baselines
-from locost_jax import pretrained
+from locost_jax import decode
+from locost_jax import generate
 from locost_jax import sharding
 from locost_jax import train
 from locost_jax.data import text as text_lib
@@ -62,10 +63,15 @@ def check(config):
         f'config.checkpoint.metric={metric!r} is not measured: '
         f'config.eval.metrics={tuple(config.eval.metrics)} gives '
         f'{", ".join(measured) or "nothing"}')
-  if config.decode.method != 'greedy':
-    raise InputError(f'config.decode.method={config.decode.method!r}: expected '
-                     "'greedy'")
-  pretrained.check_lengths(config.decode.max_length, config.decode.min_length)
+  decode_settings(config.decode)
+
+
+def decode_settings(decode_config):
+  """config.decode -> a checked `decode.Settings`."""
+  if decode_config.seed < 0:
+    raise InputError(f'config.decode.seed={decode_config.seed}: expected 0 or '
+                     'more')
+  return decode.from_config(decode_config)
 
 
 def evaluate(model, params, batches, vocabulary, config, mesh, task_name,
@@ -140,10 +146,14 @@ def _generate(model, params, batch, real, config, mesh):
   inputs = np.array(batch['encoder_input_tokens'])
   # Rows of padding would be decoded to the maximum: they repeat the first row.
   inputs[real:] = inputs[:1]
-  inputs = sharding.global_batch({'inputs': inputs}, mesh)['inputs']
-  tokens = pretrained.generate(
-      model, params, inputs, None, config.decode.max_length,
-      config.decode.min_length, config.decode.no_repeat_ngram_size)
+  settings = decode_settings(config.decode)
+  rows = {'inputs': inputs}
+  if decode.method_of(settings) == 'sample':
+    rows['seeds'] = generate.document_seeds(
+        inputs, inputs != settings.pad_id, config.decode.seed)
+  rows = sharding.global_batch(rows, mesh)
+  tokens, _ = generate.generate(
+      model, params, rows['inputs'], None, settings, rows.get('seeds'))
   if jax.process_count() == 1:
     return np.asarray(tokens).tolist()
   tokens = np.asarray(multihost_utils.process_allgather(tokens, tiled=True))

@@ -5,6 +5,7 @@ Face directory, and returns a `Summarizer`.
 """
 
 import functools
+import json
 import os
 
 import jax
@@ -13,6 +14,7 @@ import numpy as np
 
 from locost_jax import checkpoint
 from locost_jax import decode
+from locost_jax import generate
 from locost_jax import hugging_face
 from locost_jax import models
 from locost_jax import workdir
@@ -45,11 +47,12 @@ def load(directory, dtype=jnp.float32, convolution='exact'):
     raise InputError(f'{directory}: no such directory')
   run = find_run(directory)
   if run is None:
-    config, decode_config = hugging_face.model_config(directory), {}
-    home = directory
+    config, home = hugging_face.model_config(directory), directory
+    decoding = released_settings(directory)
   else:
     home, step_directory, settings = run
-    config, decode_config = dict(settings['model']), dict(settings['decode'])
+    config = dict(settings['model'])
+    decoding = decode.from_config(settings['decode'])
   config['convolution'] = convolution
   dtype = jnp.dtype(dtype)
   model = models.build(config, dtype=dtype.name)
@@ -70,7 +73,7 @@ def load(directory, dtype=jnp.float32, convolution='exact'):
     checkpoint.compare(params, abstract, step_directory)
   precision = jnp.promote_types(dtype, jnp.float32)
   params = jax.tree.map(lambda p: np.asarray(p, precision), params)
-  return Summarizer(model, params, vocabulary, decode_config)
+  return Summarizer(model, params, vocabulary, decoding)
 
 
 def find_run(directory):
@@ -103,6 +106,52 @@ def find_run(directory):
                 if steps[phase] >= settings['train']['steps']]
     home, config = (finished or begun or [(home, config)])[0]
   return home, step_directory or checkpoint.find(home), config
+
+
+def released_settings(directory):
+  """How a Hugging Face directory wants summaries to be written.
+
+  From generation_config.json, else config.json. Their max_length counts the
+  start token too; 20, the default of transformers, is taken as not given. The
+  prefix and numbers of task_specific_params are passed over.
+
+  Args:
+    directory: with a config.json.
+
+  Returns:
+    A `decode.Settings`; `decode.check` is left to whoever uses it.
+  """
+  def read(name):
+    path = os.path.join(directory, name)
+    if not os.path.exists(path):
+      return {}
+    try:
+      with open(path, encoding='utf-8') as f:
+        values = json.load(f)
+      return {key: x for key, x in values.items() if x is not None}
+    except (ValueError, AttributeError):
+      raise InputError(f'{path}: not a JSON object') from None
+
+  config = read('config.json')
+  theirs = read('generation_config.json') or config
+  ids = ('eos_token_id', 'pad_token_id', 'decoder_start_token_id')
+  theirs = {**{key: config[key] for key in ids if key in config}, **theirs}
+  values = {ours: theirs[name] for ours, name in (
+      *((key, key) for key in (
+          'min_length', 'num_beams', 'no_repeat_ngram_size', 'length_penalty',
+          'early_stopping')),
+      ('max_length', 'max_new_tokens'),
+      ('forced_first_token', 'forced_bos_token_id'),
+      ('forced_last_token', 'forced_eos_token_id'),
+      ('eos_id', 'eos_token_id'), ('pad_id', 'pad_token_id'),
+      ('start_id', 'decoder_start_token_id')) if name in theirs}
+  if 'max_length' not in values and theirs.get('max_length', 20) != 20:
+    values['max_length'] = theirs['max_length'] - 1
+  if theirs.get('do_sample'):
+    values.update(method='sample', top_k=theirs.get('top_k', 50))
+    values.update({key: theirs[key] for key in ('temperature', 'top_p')
+                   if key in theirs})
+  return decode.Settings(**values)
 
 
 def find_vocabulary(home):
@@ -145,40 +194,6 @@ def bucket_length(length):
   return int(buckets[np.searchsorted(buckets, length)])
 
 
-@functools.partial(jax.jit, static_argnums=0)
-def encode(model, params, inputs, input_mask):
-  return model.apply({'params': params}, inputs, input_mask, method='encode')
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def logits(model, params, inputs, targets_in, input_mask):
-  return model.apply({'params': params}, inputs, targets_in, input_mask)
-
-
-@functools.partial(jax.jit, static_argnums=(0, 4, 5, 6))
-def generate(model, params, inputs, input_mask, max_length, min_length=0,
-             no_repeat_ngram_size=0):
-  """Greedy decoding of a batch: inputs [B, L] -> int32 [B, max_length].
-
-  Args:
-    model: the Flax module; static, like the three numbers.
-    params: its parameters.
-    inputs: [B, L] token ids.
-    input_mask: [B, L], or None: where inputs are not pad.
-    max_length: most tokens written, eos included.
-    min_length: fewest tokens written, eos included.
-    no_repeat_ngram_size: as in `decode.greedy`.
-  """
-  variables = {'params': params}
-  memory = model.apply(variables, inputs, input_mask, method='encode')
-  shared, per_row = model.apply(
-      variables, memory, max_length, method='init_cache')
-  step = functools.partial(model.apply, variables, method='step')
-  return decode.greedy(step, shared, per_row, inputs.shape[0], max_length,
-                       min_length=min_length,
-                       no_repeat_ngram_size=no_repeat_ngram_size)
-
-
 class Summarizer:
   """A model with its parameters and vocabulary; numpy in, numpy out.
 
@@ -187,14 +202,15 @@ class Summarizer:
     params: nested dict of arrays.
     model: the Flax module.
     vocabulary: text <-> tokens, or None.
-    decode_config: generation settings of the run that trained it.
+    settings: a `decode.Settings`: how the run that trained it, or the release,
+      writes summaries.
   """
 
-  def __init__(self, model, params, vocabulary=None, decode_config=None):
+  def __init__(self, model, params, vocabulary=None, settings=None):
     self.model = model
     self.params = jax.device_put(params)
     self.vocabulary = vocabulary
-    self.decode_config = dict(decode_config or {})
+    self.settings = settings or decode.Settings()
 
   @property
   def config(self):
@@ -203,56 +219,89 @@ class Summarizer:
   def encode(self, inputs, input_mask=None):
     """inputs [B, L] -> the encoder's states [B, L, D]."""
     inputs, input_mask = self._check(inputs, input_mask)
-    memory = encode(self.model, self.params, inputs, input_mask)
+    memory = generate.encode(self.model, self.params, inputs, input_mask)
     return np.asarray(memory['states'])
 
   def logits(self, inputs, targets_in, input_mask=None):
     """inputs [B, L], targets_in [B, T] (start id first) -> [B, T, V]."""
     inputs, input_mask = self._check(inputs, input_mask)
     targets_in, _ = self._check(targets_in, None, 'targets_in')
-    return np.asarray(
-        logits(self.model, self.params, inputs, targets_in, input_mask))
+    return np.asarray(generate.logits(
+        self.model, self.params, inputs, targets_in, input_mask))
 
-  def generate(self, inputs, input_mask=None, max_length=512, min_length=0,
-               no_repeat_ngram_size=0):
-    """Greedy decoding.
+  def generate(self, inputs, input_mask=None, max_length=512, num_beams=1,
+               min_length=0, no_repeat_ngram_size=0, length_penalty=1.0,
+               length_penalty_form='hugging_face', early_stopping=False,
+               temperature=None, top_k=None, top_p=None, forced_first_token=-1,
+               forced_last_token=-1, method=None, seed=0, progress=None):
+    """Writes summaries: greedily, unless asked for more.
 
     Args:
       inputs: [B, L] token ids.
-      input_mask: [B, L], true at tokens; None: where inputs are not pad (0).
+      input_mask: [B, L], true at tokens; None: where inputs are not pad.
       max_length: most tokens written, eos included.
+      num_beams: above 1: beam search.
       min_length: fewest tokens written, eos included.
       no_repeat_ngram_size: n-grams written at most once; 0: no limit.
+      length_penalty, length_penalty_form, early_stopping, temperature, top_k,
+        top_p, forced_first_token, forced_last_token: as in `decode.Settings`.
+        Any of temperature, top_k and top_p asks for sampling.
+      method: 'greedy', 'beam' or 'sample' instead of what the others ask for.
+      seed: of sampling. What is drawn depends on it and on the document only.
+      progress: None, or called as in `generate.generate_with_progress`.
 
     Returns:
       int32 [B, n], n <= max_length: tokens up to and including eos, then pad.
     """
-    inputs, input_mask = self._check(inputs, input_mask)
-    check_lengths(max_length, min_length)
-    if input_mask is None:
-      input_mask = inputs != 0
-    if self.config.convolution == 'exact':  # else the length matters
-      padding = bucket_length(inputs.shape[1]) - inputs.shape[1]
-      inputs, input_mask = (
-          np.pad(x, ((0, 0), (0, padding))) for x in (inputs, input_mask))
-    tokens = np.asarray(generate(
-        self.model, self.params, inputs, input_mask, max_length, min_length,
-        no_repeat_ngram_size))
-    longest = (tokens != 0).sum(1).max(initial=0)
-    return tokens[:, :longest]
+    ids = {key: getattr(self.settings, key)
+           for key in ('eos_id', 'pad_id', 'start_id')}
+    settings = decode.change(decode.Settings(**ids), dict(
+        max_length=max_length, num_beams=num_beams, min_length=min_length,
+        no_repeat_ngram_size=no_repeat_ngram_size,
+        length_penalty=length_penalty, length_penalty_form=length_penalty_form,
+        early_stopping=early_stopping, temperature=temperature, top_k=top_k,
+        top_p=top_p, forced_first_token=forced_first_token,
+        forced_last_token=forced_last_token, method=method))
+    return self._generate(inputs, input_mask, settings, seed, progress)
 
-  def summarize(self, texts, max_length=None, min_length=None,
-                no_repeat_ngram_size=None, max_input_length=None,
-                batch_size=8):
+  def _generate(self, inputs, input_mask, settings, seed, progress):
+    inputs, input_mask = self._check(inputs, input_mask)
+    decode.check(settings, self.config.vocab_size)
+    pad_id = settings.pad_id
+    if input_mask is None:
+      input_mask = inputs != pad_id
+    seeds = None
+    if decode.method_of(settings) == 'sample':
+      seeds = generate.document_seeds(inputs, input_mask, seed)
+    if self.config.convolution == 'exact':  # else the length matters
+      padding = (0, 0), (0, bucket_length(inputs.shape[1]) - inputs.shape[1])
+      inputs = np.pad(inputs, padding, constant_values=pad_id)
+      input_mask = np.pad(input_mask, padding)
+    batch = self.model, self.params, inputs, input_mask, settings, seeds
+    if progress is None:
+      tokens, _ = generate.generate(*batch)
+    else:
+      tokens, _ = generate.generate_with_progress(*batch, progress)
+    tokens = np.asarray(tokens)
+    used = np.flatnonzero((tokens != pad_id).any(0))
+    return tokens[:, :used.max(initial=-1) + 1]
+
+  def summarize(self, texts, max_length=None, num_beams=None, min_length=None,
+                no_repeat_ngram_size=None, length_penalty=None,
+                length_penalty_form=None, early_stopping=None,
+                temperature=None, top_k=None, top_p=None, method=None, seed=0,
+                max_input_length=None, batch_size=8, progress=None):
     """Summarises documents of any length.
 
     Args:
       texts: a document or a list of documents.
-      max_length: most tokens of a summary; None: as it was trained, or 512.
-      min_length: fewest tokens of a summary; None: as it was trained, or 0.
-      no_repeat_ngram_size: None: as it was trained, or 0.
+      max_length, num_beams, min_length, no_repeat_ngram_size, length_penalty,
+        length_penalty_form, early_stopping, temperature, top_k, top_p, method:
+        as in `generate`; None: as in `settings`.
+      seed: as in `generate`.
       max_input_length: tokens read of a document; None: all of them.
       batch_size: most documents read at once; they share a length bucket.
+      progress: as in `generate`, for each batch.
 
     Returns:
       A list of str, one summary per document, in order.
@@ -261,13 +310,12 @@ class Summarizer:
       raise InputError('this model was loaded without a vocabulary: its '
                        'directory lacks spiece.model')
     texts = [texts] if isinstance(texts, str) else list(texts)
-    def setting(given, key, otherwise):
-      return self.decode_config.get(key, otherwise) if given is None else given
-    settings = dict(
-        max_length=setting(max_length, 'max_length', 512),
-        min_length=setting(min_length, 'min_length', 0),
-        no_repeat_ngram_size=setting(
-            no_repeat_ngram_size, 'no_repeat_ngram_size', 0))
+    settings = decode.change(self.settings, dict(
+        max_length=max_length, num_beams=num_beams, min_length=min_length,
+        no_repeat_ngram_size=no_repeat_ngram_size,
+        length_penalty=length_penalty, length_penalty_form=length_penalty_form,
+        early_stopping=early_stopping, temperature=temperature, top_k=top_k,
+        top_p=top_p, method=method))
     documents = [self.tokenize(text, max_input_length) for text in texts]
     buckets = {}
     for i, document in enumerate(documents):
@@ -276,10 +324,11 @@ class Summarizer:
     for length, members in sorted(buckets.items()):
       for start in range(0, len(members), batch_size):
         rows = members[start:start + batch_size]
-        inputs = np.zeros((len(rows), length), np.int32)
+        inputs = np.full((len(rows), length), settings.pad_id, np.int32)
         for row, i in enumerate(rows):
           inputs[row, :len(documents[i])] = documents[i]
-        for i, tokens in zip(rows, self.generate(inputs, **settings)):
+        outputs = self._generate(inputs, None, settings, seed, progress)
+        for i, tokens in zip(rows, outputs):
           summaries[i] = self.vocabulary.decode(tokens.tolist())
     return summaries
 
@@ -309,11 +358,3 @@ class Summarizer:
                          f'{list(tokens.shape)}: expected the same')
     return tokens.astype(np.int32), mask
 
-
-def check_lengths(max_length, min_length):
-  """Raises InputError unless 1 <= max_length and 0 <= min_length <= max."""
-  if max_length < 1:
-    raise InputError(f'max_length={max_length} must be at least 1')
-  if not 0 <= min_length <= max_length:
-    raise InputError(f'min_length={min_length} must lie between 0 and '
-                     f'max_length={max_length}')

@@ -138,18 +138,21 @@ def test_encode(call, here):
 
 
 def test_decode(call, here):
-  out, result = run(call, 'decode', '--tokens=5')
+  out, result = run(call, 'decode', '--tokens=5',
+                    '--config.decode.num_beams=2')
   for row in result['rows']:
-    # Keys and values of two layers: 2 x 2 x L x H x K float32.
-    assert row['cache_bytes']['keys and values'] == (
-        2 * 2 * row['length'] * 32 * 4)
+    # Keys and values of two layers against the states once.
+    assert row['cache_bytes'] == {
+        'keys and values': 2 * 2 * row['length'] * 32 * 4,
+        'absorbed': row['length'] * 32 * 4}
     for form in row['cache_bytes']:
       seconds = row['seconds']
       assert row['first_token'][form] == pytest.approx(
           seconds['encode'] + seconds[f'cache {form}']
           + seconds[f'step {form}'])
-    assert row['same_tokens'] is not False
+    assert row['same_tokens'] is True
   assert 'to first token' in out
+  assert '64 tokens: the caches give the same tokens' in out
 
 
 def test_train(call, here):

@@ -95,6 +95,23 @@ def test_numbers_do_not_depend_on_batches(setup):
   assert abs(wrong - total / tokens) > 1e-4
 
 
+@pytest.mark.parametrize('decoding', [
+    dict(num_beams=3, length_penalty=0.6, no_repeat_ngram_size=2),
+    dict(temperature=0.7, top_k=40, seed=5)])
+def test_summaries_are_written_as_the_config_says(setup, decoding):
+  config, model, params, mesh = setup
+  config = config.copy_and_resolve_references()
+  config.decode.update(decoding)
+  summarizer = Summarizer(model, params)
+  for batch_size in 2, 3:
+    _, rows = evaluate.measure(model, params, make_batches(batch_size),
+                               VOCABULARY, config, mesh, ('rouge',))
+    assert [row['prediction'] for row in rows] == [
+        VOCABULARY.decode(summarizer.generate(
+            batch['encoder_input_tokens'], max_length=config.decode.max_length,
+            **decoding)[0]) for batch, _ in make_batches(1)]
+
+
 def test_names_and_predictions_file(setup, tmp_path):
   config, model, params, mesh = setup
   path = tmp_path / 'predictions' / 'task-test-3.jsonl'
@@ -197,8 +214,10 @@ def test_baselines():
     ('eval.metrics', ('loss', 'rogue'), "'rogue' is none of"),
     ('eval.examples', -1, 'eval.examples=-1'),
     ('eval.metrics', ('loss',), "checkpoint.metric='rouge_mean'"),
-    ('decode.method', 'beam', "decode.method='beam'"),
+    ('decode.method', 'beam', 'num_beams=1 must be at least 2'),
+    ('decode.method', 'beem', "method='beem' must be one of 'greedy'"),
     ('decode.min_length', 7, 'min_length=7'),
+    ('decode.seed', -1, 'decode.seed=-1'),
 ])
 def test_settings_that_cannot_be(key, value, expected):
   config = tiny_run.make_config()

@@ -1,7 +1,7 @@
 """The process in which one thing is measured; see `processes`.
 
-What it prepares is a dict: `what` (a row of `rows`, 'encoder' or a peer),
-model, optim, dtype, seed, batch_size, length, tokens, repeats, seconds, limit.
+What it prepares is a dict: `what` (a row of `rows`, 'encoder' or 'peer'), the
+length, and what `bench.make_spec` makes of the flags.
 """
 
 from locost_jax.benchmarks import measure

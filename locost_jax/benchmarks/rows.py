@@ -191,8 +191,8 @@ def decode(spec, tell):
   """Writing after reading: the caches of the input side by side.
 
   times: 'encode'; for each form 'cache FORM' (all that is made of the encoder
-  states before the first step) and 'step FORM', the time per token of a greedy
-  decoding of spec['tokens'] tokens.
+  states before the first step) and 'step FORM', the time per token of
+  writing spec['tokens'] tokens, greedily or with spec['num_beams'] beams.
   """
   model, params = subjects.make(spec)
   B, tokens = spec['batch_size'], spec['tokens']
@@ -213,7 +213,7 @@ def decode(spec, tell):
       continue  # told as a form without times
     begin[form] = _compile(make, params, memory)
     write[form] = _compile(lambda params, caches: subjects.write(
-        model, params, *caches, B, tokens), params, shapes)
+        model, params, *caches, B, tokens, spec['num_beams']), params, shapes)
   def make_cache(form):
     caches.pop(form, None)  # the old one first: two may not fit
     def run():
@@ -291,9 +291,9 @@ def cost(spec, tell):
   memory = jax.eval_shape(
       functools.partial(subjects.encode, model), params, inputs, mask)
   def finish(params, memory):
-    caches = subjects.init_cache(
-        model, params, memory, tokens, subjects.CACHES[-1])
-    return subjects.write(model, params, *caches, B, tokens)
+    caches = subjects.init_cache(model, params, memory, tokens, None)
+    return subjects.write(
+        model, params, *caches, B, tokens, spec['num_beams'])
   finish = _compile(finish, params, memory)
   joules = []
   def whole():

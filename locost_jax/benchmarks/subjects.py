@@ -5,6 +5,7 @@ of (model, params, arrays) can be jitted.
 """
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +18,7 @@ from locost_jax.models import ssm
 from locost_jax.models import t5
 
 # How the input is kept for decoding, whatever `init_cache` chooses by length.
-CACHES = ('keys and values',)
+CACHES = ('keys and values', 'absorbed')
 
 
 def make(spec):
@@ -100,20 +101,33 @@ def kernel(log_z, w, length):
 
 
 def init_cache(model, params, memory, max_length, form):
-  """(shared, per_row) of `EncoderDecoder.init_cache`, in a form of CACHES."""
+  """(shared, per_row) of `EncoderDecoder.init_cache`.
+
+  Args:
+    model: the Flax module.
+    params: its parameters.
+    memory: of `encode`.
+    max_length: tokens to be written.
+    form: of CACHES, or None: what the model chooses for this length.
+  """
   def keys_and_values(model, states):
     return model.decoder.cross_cache(states)
   variables = {'params': params}
-  _, per_row = model.apply(variables, memory, max_length, method='init_cache')
+  shared, per_row = model.apply(
+      variables, memory, max_length, method='init_cache')
+  if form is None:
+    return shared, per_row
   if form == 'absorbed':
     return memory, per_row
   cross = model.apply(variables, memory['states'], method=keys_and_values)
   return {'cross': cross, 'mask': memory['mask']}, per_row
 
 
-def write(model, params, shared, per_row, batch_size, tokens):
-  """Greedy decoding of exactly `tokens` tokens, no eos: int32 [B, tokens]."""
-  def step(*args):
-    return model.apply({'params': params}, *args, method='step')
-  return decode.greedy(step, shared, per_row, batch_size, tokens,
-                       min_length=tokens + 1)
+def write(model, params, shared, per_row, batch_size, tokens, num_beams):
+  """Decodes exactly `tokens` tokens, eos at the end at most: int32 [B, T]."""
+  settings = decode.Settings(
+      max_length=tokens, min_length=tokens, num_beams=num_beams)
+  step = functools.partial(model.apply, {'params': params}, method='step')
+  state = decode.begin(settings, per_row, batch_size)
+  state = decode.advance(settings, step, shared, state, tokens)
+  return decode.finish(settings, state)[0]
