@@ -108,13 +108,18 @@ def help_text(doc, values):
   return '\n'.join(lines)
 
 
-def define_config(values, argv):
+def define_config(values, argv, default=None):
   """Defines --config=FILE and its overrides --config.KEY=VALUE.
+
+  Args:
+    values: where the flag goes.
+    argv: the command line.
+    default: the FILE when none is given; None: there is none.
 
   Raises:
     InputError: no such file, a config that fails, or an unknown key.
   """
-  path = _config_path(argv)
+  path = _config_path(argv) or default
   if path is not None:
     known = dict(config_items(load_config(path)))
     for arg in argv[1:]:
@@ -126,7 +131,7 @@ def define_config(values, argv):
         raise InputError(f'config.{match[2]} is None in {path}: it can only be '
                          'set in a config file')
   config_flags.DEFINE_config_file(
-      'config', None, 'FILE: the config, like configs/quickstart.py; each of '
+      'config', default, 'FILE: the config, like configs/quickstart.py; each of '
       'its keys can be set: --config.train.steps=100', flag_values=values,
       sys_argv=argv)
 

@@ -77,7 +77,7 @@ def decoder_hidden(summarizer, inputs, mask, targets_in):
           {'params': params['decoder']['relative_bias']}, positions, positions)
   layer = t5.DecoderLayer(c, summarizer.model.dtype)
   run = jax.jit(lambda p, h: layer.apply(
-      {'params': p}, h, states, mask[:, None, None, :].astype(bool),
+      {'params': p}, h, states, mask.astype(bool),
       positions <= positions[:, None], bias, True)[0])
   hidden = [params['token_embedding']['embedding'][targets_in]]
   for i in range(c.num_decoder_layers):

@@ -20,7 +20,8 @@ PACKAGE = 'locost_jax'
 # group -> (its modules, the groups it may import; its own is one of them).
 # Modules of `data` may only import those named before them.
 L0 = ('allocator', 'errors', 'losses', 'decode_limits', 'decode', 'baselines',
-      'markup', 'metrics.*', 'models.ssm', 'models.long_conv', 'data.text',
+      'markup', 'metrics.*', 'models.ssm', 'models.long_conv',
+      'models.long_attention', 'data.text',
       'data.gsg', 'data.vocabulary')
 DATA = ('data.documentation', 'data.sources', 'data.preprocessors',
         'data.tasks', 'data.order', 'data.records', 'data.cache',
@@ -38,7 +39,7 @@ TABLE = {
            {'L0', 'L1', 'L2', 'L3', 'L4'}),
     'L5': (('main', 'parts', 'final', 'report', 'commands', 'summarize',
             'documents', 'summaries', 'results', 'source_page', 'score',
-            'convert', 'bench', 'plot'),
+            'convert', 'bench', 'benchmarks', 'benchmarks.*', 'plot'),
            {'L0', 'data', 'L1', 'L2', 'L3', 'L4', 'L5'}),
 }
 ALSO = {('pretrained', 'data.pipeline')}

@@ -1,5 +1,6 @@
 """The FFT convolution against the O(L^2) sum, for every kind of length."""
 
+import functools
 import os
 import subprocess
 import sys
@@ -97,11 +98,75 @@ def test_gradient_is_the_direct_sum_s():
     np.testing.assert_allclose(g, w, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.parametrize('group', (1, 2, 3, 5, 7))
+@pytest.mark.parametrize('length', (1, 2, 13, 16))
+def test_groups_of_channels_are_all_channels(length, group):
+  """Value and gradients, also where groups do not divide the channels."""
+  u, K0, K1 = example(length, channels=5)
+  n = long_conv.fft_size(2 * length)
+  def grouped(u, K0, K1):
+    k = long_conv.two_sided_kernel(K0, K1, n)
+    def spectrum(start, count):
+      return jnp.fft.rfft(jax.lax.dynamic_slice_in_dim(k, start, count))
+    return long_conv.conv_in_groups(u, spectrum, n, group)
+  def run(conv, *args):
+    loss = lambda *args: (conv(*args) ** 3).sum()
+    return conv(*args), jax.grad(loss, (0, 1, 2))(*args)
+  with jax.enable_x64(True):
+    args = tuple(map(jnp.asarray, (u, K0, K1)))
+    got, want = jax.jit(functools.partial(run, grouped))(*args), run(
+        long_conv.direct_conv, *args)
+    jax.tree.map(functools.partial(
+        np.testing.assert_allclose, rtol=1e-9, atol=1e-9), got, want)
+
+
+def test_groups_of_bfloat16_are_transformed_in_float32():
+  u, K0, K1 = (jnp.asarray(x, jnp.float32) for x in example(64, channels=5))
+  u = u.astype(jnp.bfloat16)
+  n = long_conv.fft_size(128)
+  s = jnp.fft.rfft(long_conv.two_sided_kernel(K0, K1, n))
+  spectrum = functools.partial(jax.lax.dynamic_slice_in_dim, s)
+  got = long_conv.conv_in_groups(u, spectrum, n, 2)
+  want = long_conv.two_sided_conv(u.astype(jnp.float32), K0, K1)
+  assert got.dtype == jnp.bfloat16
+  # One rounding of the result, as far as the last bits of float32 allow.
+  np.testing.assert_allclose(np.float32(got), want, rtol=2**-8, atol=1e-5)
+
+
+def test_group_size():
+  """By hand: what fits, 16 on a CPU, 1 GiB of work area elsewhere."""
+  assert long_conv.group_size(4, 128, 1024, 'cpu') == 128
+  assert long_conv.group_size(1, 768, 32768, 'cpu') == 16
+  assert long_conv.group_size(1, 8, 1 << 20, 'cpu') == 8
+  assert long_conv.group_size(1, 768, 32768, 'gpu') == 768
+  assert long_conv.group_size(1, 768, 1200000, 'gpu') == 111
+  assert long_conv.group_size(4, 768, 1 << 28, 'gpu') == 1
+
+
+@pytest.mark.parametrize('grouped', (True, False))
+def test_memory_of_groups(grouped):
+  """16K tokens, 768 channels: about one array beside the result."""
+  L, D = 16384, 768
+  n = long_conv.fft_size(2 * L)
+  def conv(u, s):
+    spectrum = functools.partial(jax.lax.dynamic_slice_in_dim, s)
+    return long_conv.conv_in_groups(u, spectrum, n, None if grouped else D)
+  compiled = jax.jit(conv, donate_argnums=0).lower(
+      jax.ShapeDtypeStruct((1, L, D), jnp.float32),
+      jax.ShapeDtypeStruct((D, n // 2 + 1), jnp.complex64)).compile()
+  size = compiled.memory_analysis().temp_size_in_bytes / (L * D * 4)
+  assert (size < 0.25) == grouped, size
+
+
 SHARDED = '''
 import jax, jax.numpy as jnp, numpy as np, sys
 from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
 from locost_jax.models import long_conv
-conv = {'sharded': long_conv.sharded_circular_conv,
+def groups(u, k):
+  def spectrum(start, count):
+    return jnp.fft.rfft(jax.lax.dynamic_slice_in_dim(k, start, count))
+  return long_conv.conv_in_groups(u, spectrum, 66, 3)
+conv = {'sharded': long_conv.sharded_circular_conv, 'groups': groups,
         'plain': long_conv.circular_conv}[sys.argv[1]]
 mesh = jax.make_mesh((4, 2, 1, 1), long_conv.AXES, (AxisType.Auto,) * 4)
 rng = np.random.default_rng(0)
@@ -121,7 +186,8 @@ print('GATHERS', compiled.as_text().count('all-gather('))
 '''
 
 
-@pytest.mark.parametrize('conv,gathers', (('sharded', False), ('plain', True)))
+@pytest.mark.parametrize('conv,gathers', (
+    ('sharded', False), ('groups', False), ('plain', True)))
 def test_a_sharded_batch_is_not_gathered(conv, gathers):
   """8 devices equal 1, without a gather; plain jit is the negative control."""
   env = dict(os.environ, JAX_PLATFORMS='cpu',

@@ -1,5 +1,7 @@
 """Kernels against exponentials written out and against the recurrence."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -47,6 +49,38 @@ def test_two_level_product_is_the_sum_of_exponentials(length, G):
     got = jax.jit(lambda p: make_kernel(p, length)[0])(p)
   assert got.shape == (2, 3, length)
   np.testing.assert_allclose(got, materialised(*p, length), rtol=0, atol=1e-11)
+
+
+@pytest.mark.parametrize('G', (1, 2))
+@pytest.mark.parametrize('group', (1, 2, 3))
+def test_groups_of_channels_are_all_channels(group, G):
+  """Value and gradients, also where groups do not divide the channels."""
+  log_dt, A_real, A_imag, B, C = parameters(3, G)
+  def run(group, log_dt, w):
+    def kernel(log_dt, w):
+      log_z = ssm.discretise(log_dt, A_real, A_imag)
+      return ssm.kernel_in_groups(log_z, w, 50, 8, group)
+    loss = lambda *args: (kernel(*args) ** 3).sum()
+    return kernel(log_dt, w), jax.grad(loss, (0, 1))(log_dt, w)
+  with jax.enable_x64(True):
+    args = jnp.asarray(log_dt), tuple(jnp.moveaxis(jnp.asarray(C), -1, 0))
+    got = jax.jit(functools.partial(run, group))(*args)
+    want = jax.jit(functools.partial(run, 3))(*args)
+    jax.tree.map(functools.partial(
+        np.testing.assert_allclose, rtol=1e-9, atol=1e-9), got, want)
+
+
+@pytest.mark.parametrize('group', (None, 768))
+def test_memory_at_sixteen_thousand_lags(group):
+  """Base size, both directions: 32 MiB; all channels at once do not fit."""
+  def make(log_z, w):
+    if group is None:
+      return ssm.kernel(log_z, w, 16384)
+    return ssm.kernel_in_groups(log_z, w, 16384, 128, group)
+  pair = lambda C: (jax.ShapeDtypeStruct((C, 768, 256), jnp.float32),) * 2
+  compiled = jax.jit(make).lower(pair(1), pair(2)).compile()
+  size = compiled.memory_analysis().temp_size_in_bytes
+  assert (size <= 32 << 20) == (group is None), size
 
 
 def test_float32_kernel_at_sixteen_thousand_lags():

@@ -7,6 +7,7 @@ per head and bucket of the distance between key and query.
 Axes: B batch, T queries, S keys, D width, H heads, K head width.
 """
 
+import functools
 import math
 
 from flax import linen as nn
@@ -15,6 +16,7 @@ import jax.numpy as jnp
 
 from locost_jax.models import attention_mass
 from locost_jax.models import layers
+from locost_jax.models import long_attention
 
 
 def relative_buckets(distance, bidirectional, num_buckets, max_distance):
@@ -86,6 +88,10 @@ class Attention(nn.Module):
   def split_heads(self, x):
     return x.reshape(*x.shape[:-1], self.num_heads, self.d_kv)
 
+  def merge_heads(self, context):
+    """Each query's [H, K] -> [B, T, D] through the output projection."""
+    return self.output(context.reshape(*context.shape[:2], -1))
+
   def keys_values(self, x):
     """x [B, S, D] -> keys and values [B, S, H, K]."""
     return self.split_heads(self.key(x)), self.split_heads(self.value(x))
@@ -116,7 +122,54 @@ class Attention(nn.Module):
     weights = jax.nn.softmax(scores).astype(self.dtype)
     weights = self.dropout(weights, deterministic)
     context = jnp.einsum('bhts,bshk->bthk', weights, values)
-    return self.output(context.reshape(*x.shape[:2], -1))
+    return self.merge_heads(context)
+
+  def cross(self, x, keys, values, mask, deterministic=True):
+    """`__call__` for inputs of any length: x [B, T, D], mask bool [B, S].
+
+    From `long_attention.LONG` on in pieces; dropout is then drawn otherwise.
+    """
+    rate = 0.0 if deterministic else self.dropout_rate
+    T, S = x.shape[1], keys.shape[1]
+    form = long_attention.choose(
+        jax.default_backend(), self.dtype, T, S, rate, self.d_kv)
+    if form == 'plain':
+      mask = mask[:, None, None, :]
+      return self(x, keys, values, mask, None, deterministic)
+    queries = self.split_heads(self.query(x))
+    key = self.make_rng('dropout') if rate else None
+    attend = (long_attention.fused if form == 'cudnn'
+              else long_attention.in_pieces)
+    return self.merge_heads(attend(queries, keys, values, mask, rate, key))
+
+  def absorbed(self, x, states, mask):
+    """`__call__` with keys and values of states that are never made.
+
+    score = (q W_key) . state and context = (weights . states) W_value, which
+    T5 allows, as it has neither 1/sqrt(K) nor a position bias here.
+
+    Args:
+      x: [B, T, D].
+      states: [B, S, D].
+      mask: bool [B, S].
+
+    Returns:
+      [B, T, D].
+    """
+    (B, T, D), H, K = x.shape, self.num_heads, self.d_kv
+    precise = jnp.promote_types(self.dtype, jnp.float32)
+    product = functools.partial(jnp.einsum, preferred_element_type=precise)
+    W_key, W_value = (
+        part.variables['params']['kernel'].astype(self.dtype).reshape(D, H, K)
+        for part in (self.key, self.value))
+    queries = product('bthk,dhk->bthd', self.split_heads(self.query(x)), W_key)
+    queries = queries.astype(self.dtype).reshape(B, T * H, 1, D)
+    states = states[:, :, None]
+    mixed = long_attention.in_pieces(
+        queries, states, states, mask,
+        piece=min(states.shape[1], long_attention.STEP_PIECE))
+    context = product('bthd,dhk->bthk', mixed.reshape(B, T, H, D), W_value)
+    return self.merge_heads(context.astype(self.dtype))
 
   def traced(self, x, states, mask, segments, num_segments):
     """Attends from x to states and tells where; see `attention_mass`.
@@ -136,4 +189,4 @@ class Attention(nn.Module):
     context, mass = attention_mass.attend_and_sum(
         self.split_heads(self.query(x)), states, *kernels, mask, segments,
         num_segments)
-    return self.output(context.reshape(*x.shape[:2], -1)), mass
+    return self.merge_heads(context), mass

@@ -20,6 +20,7 @@ import dataclasses
 import functools
 
 from flax import linen as nn
+import jax
 import jax.numpy as jnp
 
 from locost_jax.errors import InputError
@@ -49,8 +50,54 @@ class LocostConfig(t5.ShellConfig):
                        "and does not exist with model.variant='paper'")
 
 
+def circular_size(config, length):
+  """The size n of the transforms for inputs of this length."""
+  if config.bidirectional and config.convolution == 'release':
+    return long_conv.release_size(length)
+  return long_conv.fft_size(2 * length)
+
+
+def circular_kernel(config, p, length):
+  """The circular kernel of all directions and the skip.
+
+  Args:
+    config: a LocostConfig.
+    p: the parameters of `BiSSM`, or of some of its channels.
+    length: L of the inputs.
+
+  Returns:
+    [channels, circular_size(config, length)].
+  """
+  n, lags = circular_size(config, length), length
+  release = config.bidirectional and config.convolution == 'release'
+  if release:
+    lags = long_conv.release_length(length)
+  rates = p['log_dt'], p['log_A_real'], p['A_imag']
+  if config.variant == 'paper':
+    b = p['B'][..., 0], p['B'][..., 1]
+  else:
+    b = ssm.input_weights_zoh(*rates, p['B'])
+  w = ssm.complex_multiply((p['C'][..., 0], p['C'][..., 1]), b)
+  K = ssm.kernel(ssm.discretise(*rates), w, lags)
+  if not config.bidirectional:
+    k = long_conv.one_sided_kernel(K[0], n)
+  elif release:
+    k = long_conv.release_kernel(*K)
+  else:
+    K0 = K[0].at[:, 0].set(0) if config.variant == 'paper' else K[0]
+    k = long_conv.two_sided_kernel(K0, K[1], n)
+  return k.at[:, 0].add(p['D'])
+
+
+def spectrum(config, p, length, start, count):
+  """`rfft` of the circular kernels of channels start .. start + count."""
+  part = {name: jax.lax.dynamic_slice_in_dim(x, start, count, x.ndim > 1)
+          for name, x in p.items()}
+  return jnp.fft.rfft(circular_kernel(config, part, length))
+
+
 class BiSSM(nn.Module):
-  """u [B, L, D] -> y [B, L, D]: all channels' two-sided convolutions."""
+  """The parameters of all channels' two-sided convolutions."""
   config: LocostConfig
 
   def setup(self):
@@ -68,31 +115,11 @@ class BiSSM(nn.Module):
     self.C = self.param('C', ssm.init_complex_normal, (C, D, N, 2))
     self.D = self.param('D', layers.normal(1.0), (D,))
 
-  def kernels(self, length):
-    """[C, D, length]: K[l] of each direction."""
-    log_z = ssm.discretise(self.log_dt, self.log_A_real, self.A_imag)
-    if self.config.variant == 'paper':
-      b = self.B[..., 0], self.B[..., 1]
-    else:
-      b = ssm.input_weights_zoh(
-          self.log_dt, self.log_A_real, self.A_imag, self.B)
-    w = ssm.complex_multiply((self.C[..., 0], self.C[..., 1]), b)
-    return ssm.kernel(log_z, w, length)
-
-  def __call__(self, u):
-    c, L = self.config, u.shape[1]
-    u = layers.at_least_float32(u)
-    if not c.bidirectional:
-      y = long_conv.causal_conv(u, self.kernels(L)[0])
-    elif c.convolution == 'release':
-      y = long_conv.release_conv(
-          u, *self.kernels(long_conv.release_length(L)))
-    else:
-      K0, K1 = self.kernels(L)
-      if c.variant == 'paper':
-        K0 = K0.at[:, 0].set(0)
-      y = long_conv.two_sided_conv(u, K0, K1)
-    return y + self.D * u
+  def spectrum(self, length):
+    """(start, count) -> the spectrum of these channels for inputs [B, L, D]."""
+    p = dict(log_dt=self.log_dt, log_A_real=self.log_A_real,
+             A_imag=self.A_imag, B=self.B, C=self.C, D=self.D)
+    return functools.partial(spectrum, self.config, p, length)
 
 
 class LocostMixer(nn.Module):
@@ -112,13 +139,47 @@ class LocostMixer(nn.Module):
       self.gate = project()
     self.output = project()
 
-  def __call__(self, x, mask):
-    u = self.key(x) * mask[..., None]
-    y = self.ssm(u).astype(self.dtype)
+  def inward(self, x, mask):
+    """x [B, L, D] and mask [B, L] -> u [B, L, D], token by token."""
+    return self.key(x) * mask[..., None]
+
+  def mix(self, u, spectrum=None):
+    """The convolution, the only part that looks at other tokens.
+
+    Args:
+      u: [B, L, D].
+      spectrum: (start, count) -> the kernels' spectrum of these channels, where
+        it has been made before; None: made here.
+
+    Returns:
+      y [B, L, D].
+    """
+    spectrum = spectrum or self.ssm.spectrum(u.shape[1])
+    n = circular_size(self.config, u.shape[1])
+    return long_conv.conv_in_groups(u, spectrum, n)
+
+  def outward(self, x, y):
+    """x, y [B, L, D] -> [B, L, D], token by token."""
     if self.config.gating:
       y = y * self.gate(x)
     return self.output(y)
 
   def kernels(self, length):
-    """The convolution kernels [C, D, length] of this layer."""
-    return self.ssm.kernels(length)
+    """What `mix` makes for inputs of this length: [D, circular_size/2 + 1]."""
+    n, D = circular_size(self.config, length), self.config.d_model
+    spectrum = self.ssm.spectrum(length)
+    group = long_conv.group_size(1, D, n)
+    if group >= D:
+      return spectrum(0, D)
+    shape = jax.eval_shape(lambda: spectrum(0, 1))
+
+    def write(i, kernels):
+      start = jnp.minimum(i * group, D - group)
+      return jax.lax.dynamic_update_slice_in_dim(
+          kernels, spectrum(start, group), start, 0)
+
+    kernels = jnp.zeros((D, shape.shape[1]), shape.dtype)
+    return jax.lax.fori_loop(0, -(-D // group), write, kernels)
+
+  def __call__(self, x, mask):
+    return self.outward(x, self.mix(self.inward(x, mask)))

@@ -27,6 +27,11 @@ AXES = (DATA, FSDP, TENSOR, SEQUENCE)
 # The release's CUDA extension takes no longer inputs.
 RELEASE_MAX_LENGTH = 8192
 
+# What `group_size` goes by.
+CPU_GROUP = 16
+CPU_ALL_BYTES = 16 << 20
+GROUP_BYTES = 1 << 30
+
 
 def fft_size(n, backend=None):
   """The size >= n at which an FFT is fast.
@@ -62,35 +67,104 @@ def one_sided_kernel(K0, n):
   return jnp.pad(K0, ((0, 0), (0, n - K0.shape[1])))
 
 
-def circular_conv(u, k):
-  """The first L outputs of the circular convolution of u with k.
+def spectral_conv(u, spectrum, n):
+  """The first L outputs of the circular convolution of size n.
 
   Args:
-    u: [B, L, D], real.
-    k: [D, n], n >= L.
+    u: [B, L, D], real, at least float32.
+    spectrum: [D, n // 2 + 1], the kernels' `rfft`.
+    n: size of the transform, >= L.
 
   Returns:
     [B, L, D].
   """
-  n, L = k.shape[1], u.shape[1]
   u_f = jnp.fft.rfft(u.swapaxes(1, 2), n)
-  y = jnp.fft.irfft(u_f * jnp.fft.rfft(k), n)[..., :L]
+  y = jnp.fft.irfft(u_f * spectrum, n)[..., :u.shape[1]]
   return y.swapaxes(1, 2)
 
 
-def sharded_circular_conv(u, k):
-  """`circular_conv`, each device convolving its own part of the batch.
+def circular_conv(u, k):
+  """`spectral_conv` with kernels k [D, n] in time."""
+  return spectral_conv(u, jnp.fft.rfft(k), k.shape[1])
 
-  Reads the mesh in context; without one, or when the batch does not divide
-  over it, this is `circular_conv`.
+
+def group_size(batch, channels, n, backend=None):
+  """Channels that are transformed at once.
+
+  CPU: all while they are few bytes, else 16, whose float32 numbers fill a
+  cache line of u [B, L, D]. Elsewhere: as many as keep a transform's complex
+  work area at GROUP_BYTES (above 4 GB cuFFT fails, jax#9591).
+
+  Args:
+    batch: B.
+    channels: D.
+    n: size of the transform.
+    backend: None: the default one.
+  """
+  if (backend or jax.default_backend()) == 'cpu':
+    small = 4 * batch * channels * n <= CPU_ALL_BYTES
+    return channels if small else min(channels, CPU_GROUP)
+  return min(channels, max(1, GROUP_BYTES // (8 * batch * n)))
+
+
+def conv_in_groups(u, spectrum, n, group=None):
+  """`spectral_conv` over groups of channels, each written over its input.
+
+  Beside u and the result (one array where u is not needed any more) only one
+  group's transforms and kernels exist at a time, also in the backward pass,
+  which makes them again. Each device convolves its own part of the batch when
+  a mesh is in context whose `data` and `fsdp` axes divide the batch.
+
+  Args:
+    u: [B, L, D], real; transformed in float32 at least.
+    spectrum: (start, count) -> complex [count, n // 2 + 1], the spectrum of
+      the kernels of these channels; start may be traced.
+    n: size of the transform, >= L.
+    group: channels at a time; None: `group_size`.
+
+  Returns:
+    [B, L, D] in u's dtype.
   """
   mesh = jax.sharding.get_abstract_mesh()
   shards = mesh.shape.get(DATA, 1) * mesh.shape.get(FSDP, 1)
+  convolve = functools.partial(_conv_in_groups, spectrum, n, group)
   if shards == 1 or u.shape[0] % shards:
-    return circular_conv(u, k)
+    return convolve(u)
   rows = P((DATA, FSDP))
   return jax.shard_map(
-      circular_conv, mesh=mesh, in_specs=(rows, P()), out_specs=rows)(u, k)
+      convolve, mesh=mesh, in_specs=rows, out_specs=rows)(u)
+
+
+def _conv_in_groups(spectrum, n, group, u):
+  """`conv_in_groups` on one device."""
+  B, _, D = u.shape
+  group = group or group_size(B, D, n)
+
+  def convolve(start, part):
+    wide = part.astype(jnp.promote_types(part.dtype, jnp.float32))
+    y = spectral_conv(wide, spectrum(start, min(group, D)), n)
+    return y.astype(part.dtype)
+
+  if group >= D:
+    return convolve(0, u)
+  convolve = jax.checkpoint(convolve)
+
+  def write(i, u):
+    # The last group may begin early, at channels that are already outputs.
+    start = jnp.minimum(i * group, D - group)
+    part = jax.lax.dynamic_slice_in_dim(u, start, group, 2)
+    fresh = start + jnp.arange(group) >= i * group
+    part = jnp.where(fresh, convolve(start, part), part)
+    return jax.lax.dynamic_update_slice_in_dim(u, part, start, 2)
+
+  return jax.lax.fori_loop(0, -(-D // group), write, u)
+
+
+def sharded_circular_conv(u, k):
+  """`circular_conv` by `conv_in_groups`."""
+  def spectrum(start, count):
+    return jnp.fft.rfft(jax.lax.dynamic_slice_in_dim(k, start, count))
+  return conv_in_groups(u, spectrum, k.shape[1])
 
 
 def two_sided_conv(u, K0, K1):
@@ -114,8 +188,16 @@ def causal_conv(u, K0):
   return sharded_circular_conv(u, one_sided_kernel(K0, n))
 
 
-def release_conv(u, K0, K1):
-  """The release's CUDA path with its defect, to compare released weights.
+def release_size(length):
+  """n of `release_kernel` for inputs of this length."""
+  even = release_length(length)
+  if even > RELEASE_MAX_LENGTH:
+    return fft_size(2 * even)
+  return max(2 << (even - 1).bit_length(), 16)
+
+
+def release_kernel(K0, K1):
+  """The circular kernel of the release's CUDA path with its defect.
 
   The kernel of size 2L is zero-padded on the right to the FFT's size
   F = max(2 * 2^ceil(log2 L), 16), after its negative lags, so that K1[m] acts
@@ -125,19 +207,23 @@ def release_conv(u, K0, K1):
   path: the exact one is taken.
 
   Args:
-    u: [B, L, D].
     K0: [D, release_length(L)].
     K1: [D, release_length(L)].
 
   Returns:
-    [B, L, D].
+    [D, release_size(L)].
   """
   even = K0.shape[1]
+  n = release_size(even)
   if even > RELEASE_MAX_LENGTH:
-    return two_sided_conv(u, K0, K1)
-  size = max(2 << (even - 1).bit_length(), 16)
+    return two_sided_kernel(K0, K1, n)
   k = two_sided_kernel(K0, K1, 2 * even)
-  return sharded_circular_conv(u, jnp.pad(k, ((0, 0), (0, size - 2 * even))))
+  return jnp.pad(k, ((0, 0), (0, n - 2 * even)))
+
+
+def release_conv(u, K0, K1):
+  """u [B, L, D] convolved with `release_kernel(K0, K1)` -> [B, L, D]."""
+  return sharded_circular_conv(u, release_kernel(K0, K1))
 
 
 def release_length(length):

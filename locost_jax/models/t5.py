@@ -20,6 +20,7 @@ import jax.numpy as jnp
 
 from locost_jax.models import attention
 from locost_jax.models import layers
+from locost_jax.models import long_attention
 
 PAD_ID = 0
 
@@ -77,9 +78,29 @@ class EncoderLayer(nn.Module):
   def __call__(self, h, mask, deterministic):
     """h [B, L, D], mask [B, L] -> h [B, L, D], None."""
     x = self.mixer(self.mixer_norm(h), mask)
+    return self.add(h, x, deterministic), None
+
+  def add(self, h, x, deterministic):
+    """h + the mixer's output x + the feed-forward, [B, L, D]."""
     h = h + self.dropout(x, deterministic)
     x = self.feed_forward(self.feed_forward_norm(h), deterministic)
-    return h + self.dropout(x, deterministic), None
+    return h + self.dropout(x, deterministic)
+
+  def inward(self, h, mask):
+    """The layer up to its mixer's `mix`: h [B, L, D], mask [B, L] -> u."""
+    return self.mixer.inward(self.mixer_norm(h), mask)
+
+  def mix(self, u, spectrum=None):
+    """The part that looks at other tokens: u -> y [B, L, D]."""
+    return self.mixer.mix(u, spectrum)
+
+  def outward(self, h, y):
+    """The layer from there on, without dropout: h, y [B, L, D] -> h."""
+    return self.add(h, self.mixer.outward(self.mixer_norm(h), y), True)
+
+  def kernels(self, length):
+    """The mixer's kernels for inputs of this length."""
+    return self.mixer.kernels(length)
 
 
 class Encoder(nn.Module):
@@ -125,7 +146,7 @@ class DecoderLayer(nn.Module):
     Args:
       h: [B, T, D].
       states: [B, L, D], the encoder's.
-      cross_mask: [B, 1, 1, L], true at input tokens.
+      cross_mask: [B, L], true at input tokens.
       causal_mask: [T, T], true up to the query's position.
       bias: [H, T, T].
       deterministic: no dropout.
@@ -139,7 +160,7 @@ class DecoderLayer(nn.Module):
     h = h + self.dropout(x, deterministic)
     x = self.cross_attention_norm(h)
     cross = self.cross_attention.keys_values(states)
-    x = self.cross_attention(x, *cross, cross_mask, None, deterministic)
+    x = self.cross_attention.cross(x, *cross, cross_mask, deterministic)
     h = h + self.dropout(x, deterministic)
     x = self.feed_forward(self.feed_forward_norm(h), deterministic)
     return h + self.dropout(x, deterministic), None
@@ -173,14 +194,16 @@ class DecoderLayer(nn.Module):
     """states [B, L, D] -> states, keys and values [B, L, H, K]."""
     return states, self.cross_attention.keys_values(states)
 
-  def step(self, h, cross, own, cross_mask, own_mask, bias, position):
+  def step(self, h, cross, own, states, cross_mask, own_mask, bias, position):
     """One token of each row.
 
     Args:
       h: [R, 1, D].
       cross: keys and values [B, L, H, K]; row r reads document r // (R / B).
+        None: the states are read in their place.
       own: keys and values [R, S, H, K] of the tokens so far.
-      cross_mask: [B, 1, 1, L].
+      states: [B, L, D], or None where there is cross.
+      cross_mask: [B, L].
       own_mask: [S], true up to the position.
       bias: [H, 1, S].
       position: scalar, where this token's keys and values go.
@@ -194,8 +217,12 @@ class DecoderLayer(nn.Module):
     h = h + self.self_attention(x, *own, own_mask, bias)
     x = self.cross_attention_norm(h)
     # The rows of one document are the queries of one attention.
-    x = x.reshape(cross[0].shape[0], -1, x.shape[-1])
-    h = h + self.cross_attention(x, *cross, cross_mask).reshape(h.shape)
+    x = x.reshape(cross_mask.shape[0], -1, x.shape[-1])
+    if cross is None:
+      x = self.cross_attention.absorbed(x, states, cross_mask)
+    else:
+      x = self.cross_attention(x, *cross, cross_mask[:, None, None, :])
+    h = h + x.reshape(h.shape)
     return h + self.feed_forward(self.feed_forward_norm(h), True), own
 
 
@@ -215,7 +242,7 @@ class Decoder(nn.Module):
         '__call__': dict(stacked, in_axes=nn.broadcast),
         'cross_cache': stacked,
         'traced': dict(stacked, in_axes=nn.broadcast),
-        'step': dict(stacked, in_axes=(0, 1) + (nn.broadcast,) * 4, out_axes=1),
+        'step': dict(stacked, in_axes=(0, 1) + (nn.broadcast,) * 5, out_axes=1),
     })(c, self.dtype)
     self.relative_bias = attention.RelativeBias(
         c.num_heads, c.relative_attention_num_buckets,
@@ -228,8 +255,8 @@ class Decoder(nn.Module):
     positions = jnp.arange(h.shape[1])
     causal_mask = positions[None, :] <= positions[:, None]
     bias = self.relative_bias(positions, positions)
-    h, _ = self.layers(h, memory['states'], memory['mask'][:, None, None, :],
-                       causal_mask, bias, deterministic)
+    h, _ = self.layers(h, memory['states'], memory['mask'], causal_mask, bias,
+                       deterministic)
     return self.dropout(self.norm(h), deterministic)
 
   def traced(self, h, memory, segments, num_segments):
@@ -252,7 +279,7 @@ class Decoder(nn.Module):
     own, position = per_row['own'], per_row['position'][0]
     slots = jnp.arange(own[0].shape[2])
     h, own = self.layers.step(
-        h, shared['cross'], own, shared['mask'][:, None, None, :],
+        h, shared.get('cross'), own, shared.get('states'), shared['mask'],
         slots <= position, self.relative_bias(position[None], slots), position)
     return self.norm(h), {'own': own, 'position': per_row['position'] + 1}
 
@@ -297,9 +324,13 @@ class EncoderDecoder(nn.Module):
     Returns:
       {'states': [B, L, D], 'mask': bool [B, L]}.
     """
+    h, mask = self.embed(inputs, input_mask)
+    return {'states': self.encoder(h, mask, deterministic), 'mask': mask}
+
+  def embed(self, inputs, input_mask=None):
+    """Inputs and mask of `encode` -> h [B, L, D], bool mask [B, L]."""
     mask = inputs != PAD_ID if input_mask is None else input_mask.astype(bool)
-    states = self.encoder(self.token_embedding(inputs), mask, deterministic)
-    return {'states': states, 'mask': mask}
+    return self.token_embedding(inputs), mask
 
   def decode(self, memory, targets_in, deterministic=True):
     """targets_in [B, T], starting with the start id -> logits [B, T, V]."""
@@ -336,16 +367,20 @@ class EncoderDecoder(nn.Module):
 
     Returns:
       (shared, per_row). shared belongs to the documents and is only read:
-      cross keys and values [layers, B, L, H, K] and the mask. per_row changes
+      the mask and either 'cross', keys and values [layers, B, L, H, K], or,
+      for L >= long_attention.ABSORBED, 'states' [B, L, D]. per_row changes
       with every step and has rows as the first axis of every leaf: own keys
       and values [B, layers, max_length, H, K] and the position [B].
     """
-    c, B = self.config, memory['states'].shape[0]
-    cross = self.decoder.cross_cache(memory['states'])
+    c, (B, L, _) = self.config, memory['states'].shape
+    if L >= long_attention.ABSORBED:
+      shared = {'states': memory['states'], 'mask': memory['mask']}
+    else:
+      shared = {'cross': self.decoder.cross_cache(memory['states']),
+                'mask': memory['mask']}
     shape = B, c.num_decoder_layers, max_length, c.num_heads, c.d_kv
     own = jnp.zeros(shape, self.dtype), jnp.zeros(shape, self.dtype)
-    return ({'cross': cross, 'mask': memory['mask']},
-            {'own': own, 'position': jnp.zeros(B, jnp.int32)})
+    return shared, {'own': own, 'position': jnp.zeros(B, jnp.int32)}
 
   def step(self, tokens, shared, per_row):
     """One token of every row: tokens [R] -> (logits [R, V], per_row)."""

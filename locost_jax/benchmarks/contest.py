@@ -1,0 +1,132 @@
+"""Encoders beside each other: ours and PyTorch's, each in its own process.
+
+All models of a round are loaded, and they take turns; of each the median time,
+the ratios and the peak of its process with the whole model loaded. What would
+hold more memory than it may is ended and told; longer inputs of it are skipped.
+"""
+
+import contextlib
+import statistics
+
+from locost_jax.benchmarks import measure
+from locost_jax.benchmarks import processes
+
+MADE, KEPT = 'locost, kernels made', 'locost, kernels kept'
+# Kernels larger than this are not kept between calls.
+KEPT_BYTES = 4 << 30
+
+
+def make_spec(spec, name, length):
+  """The spec of a subject by its name: MADE, KEPT or a peer."""
+  spec = dict(spec, length=length)
+  if name in (MADE, KEPT):
+    return dict(spec, what='encoder', kept=name == KEPT, kept_bytes=KEPT_BYTES)
+  return dict(spec, what='peer', peer=name)
+
+
+def compare(spec, names, length, ended, tell):
+  """Times all subjects at one length.
+
+  Args:
+    spec: as of `child`, without what.
+    names: MADE, KEPT and peers.
+    length: tokens.
+    ended: name -> the length at which its memory ended; filled.
+    tell: takes a line of progress.
+
+  Returns:
+    A list of dicts: subject, length, times, seconds, peak_bytes, ratio_made
+    and ratio_kept (its time in ours), peak_ratio (our peak, kernels made, in
+    its), or memory_ended.
+  """
+  rows = {name: dict(subject=name, length=length) for name in names
+          if name not in ended}
+  with contextlib.ExitStack() as stack:
+    running = {}
+
+    def end(name, error):
+      ended[name] = length
+      rows[name].update(memory_ended=True, peak_bytes=error.held)
+      if name in running:
+        running.pop(name).close()
+
+    for name in list(rows):
+      tell(f'{length} tokens: preparing {name}')
+      try:
+        process = processes.Process(
+            make_spec(spec, name, length), spec['limit'])
+      except processes.MemoryEnded as error:
+        end(name, error)
+        continue
+      stack.callback(process.close)
+      rows[name].update(process.prepared)
+      if rows[name].get('kernel_bytes', 0) > KEPT_BYTES:
+        process.close()
+        del rows[name]  # these kernels are not kept
+        continue
+      running[name] = process
+
+    def ask(name):
+      try:
+        answer = running[name].ask()
+      except processes.MemoryEnded as error:
+        end(name, error)
+        return None
+      rows[name].update(answer)
+      return answer['seconds']
+
+    times = measure.take_turns(
+        {name: (lambda name=name: ask(name)) for name in running},
+        spec['repeats'], spec['seconds'],
+        lambda text: tell(f'{length} tokens: {text}'))
+  for name, row in rows.items():
+    if not row.get('memory_ended'):
+      row.update(
+          times=times[name], seconds=statistics.median(times[name]),
+          tokens_per_second=spec['batch_size'] * length /
+          statistics.median(times[name]))
+  _add_ratios(rows)
+  return list(rows.values())
+
+
+def _add_ratios(rows):
+  for ours, key in ((MADE, 'ratio_made'), (KEPT, 'ratio_kept')):
+    for row in rows.values():
+      if 'seconds' in row and 'seconds' in rows.get(ours, ()):
+        row[key] = row['seconds'] / rows[ours]['seconds']
+  for row in rows.values():
+    if 'seconds' in rows.get(MADE, ()):
+      row['peak_ratio'] = rows[MADE]['peak_bytes'] / row['peak_bytes']
+
+
+def find_longest(spec, name, start, tell):
+  """The longest input whose whole process stays below spec['limit'].
+
+  Lengths are doubled from `start` until memory ends, then 1.5 times the last
+  one is tried. A pass longer than spec['seconds'] ends the search too.
+
+  Returns:
+    dict(subject, length, peak_bytes, ended_at): length is None if not even
+    `start` fits; ended_at is the shortest length that did not, None if time
+    ended the search.
+  """
+  found = dict(subject=name, length=None, peak_bytes=None, ended_at=None)
+
+  def fits(length):
+    tell(f'longest input of {name}: trying {length} tokens')
+    try:
+      with processes.Process(
+          make_spec(spec, name, length), spec['limit']) as process:
+        answer = process.ask()
+    except processes.MemoryEnded:
+      found['ended_at'] = length
+      return False
+    found.update(peak_bytes=answer['peak_bytes'], length=length)
+    return answer['seconds'] <= spec['seconds']
+
+  length = start
+  while fits(length):
+    length *= 2
+  if found['length'] and found['ended_at']:
+    fits(found['length'] * 3 // 2)
+  return found

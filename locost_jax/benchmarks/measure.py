@@ -1,0 +1,204 @@
+"""Time, memory and growth: what every benchmark measures with.
+
+Times are wall-clock seconds of whole calls. Things that are compared take turns
+in the same process, because a machine's speed drifts. Temporary memory is XLA's
+own number for a compiled program, results not counted; the peak of a process is
+the operating system's (VmHWM), that of a device the allocator's.
+"""
+
+import importlib.metadata
+import math
+import os
+from pathlib import Path
+import platform
+import statistics
+import sys
+import time
+
+PACKAGES = ('locost_jax', 'jax', 'jaxlib', 'flax', 'numpy', 'torch',
+            'transformers')
+# What changes a machine's speed from outside.
+VARIABLES = ('XLA_FLAGS', 'JAX_PLATFORMS', 'OMP_', 'MALLOC_', 'LD_PRELOAD',
+             'XLA_PYTHON_CLIENT')
+SECONDS_BETWEEN_LINES = 10.0
+
+
+def take_turns(calls, repeats, seconds, tell=lambda text: None):
+  """Times several things in turn: a, b, c, a, b, c, ...
+
+  The first round warms up and does not count, unless it alone took longer than
+  `seconds`: then it is all there is.
+
+  Args:
+    calls: name -> () -> seconds that it took. A call that returns None is not
+      asked again.
+    repeats: rounds that count.
+    seconds: no round begins after that many; one always counts.
+    tell: takes a line of progress.
+
+  Returns:
+    name -> seconds of each counted round, [] for what returned None at once.
+  """
+  calls, start = dict(calls), time.perf_counter()
+  times = {name: [] for name in calls}
+  for turn in range(repeats + 1):
+    for name, call in list(calls.items()):
+      tell(f'{name}, ' + (f'{turn} of {repeats}' if turn else 'warming up'))
+      took = call()
+      if took is None:
+        del calls[name]
+      else:
+        times[name].append(took)
+    late = time.perf_counter() - start > seconds
+    if late:
+      break
+    if turn == 0:
+      times = {name: [] for name in times}
+  return times
+
+
+def timed(run, *args):
+  """Returns the seconds of run(*args), which returns when its work is done."""
+  start = time.perf_counter()
+  run(*args)
+  return time.perf_counter() - start
+
+
+def medians(times):
+  """name -> list of seconds to name -> their median; empty lists fall out."""
+  return {name: statistics.median(row) for name, row in times.items() if row}
+
+
+def fit_exponent(lengths, seconds):
+  """The p of seconds = c length^p, by least squares of the logarithms.
+
+  Returns None with fewer than two different lengths.
+  """
+  points = [(math.log(x), math.log(y)) for x, y in zip(lengths, seconds)
+            if y > 0]
+  if len({x for x, _ in points}) < 2:
+    return None
+  mean_x = statistics.fmean(x for x, _ in points)
+  mean_y = statistics.fmean(y for _, y in points)
+  return (sum((x - mean_x) * (y - mean_y) for x, y in points)
+          / sum((x - mean_x) ** 2 for x, _ in points))
+
+
+def peak_bytes():
+  """The most memory this process has held so far (VmHWM)."""
+  status = _proc_status('self', 'VmHWM')
+  if status is not None:
+    return status
+  import resource  # not on every system
+  unit = 1 if sys.platform == 'darwin' else 1024
+  return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def held_bytes(pid):
+  """The memory a process holds now (VmRSS); None where it cannot be read."""
+  return _proc_status(pid, 'VmRSS')
+
+
+def _proc_status(pid, key):
+  try:
+    for line in Path(f'/proc/{pid}/status').read_text().splitlines():
+      if line.startswith(key + ':'):
+        return int(line.split()[1]) * 1024
+  except OSError:
+    pass
+  return None
+
+
+def available_bytes():
+  """Memory that can still be taken, limits of a container included; or None."""
+  found = []
+  try:
+    for line in Path('/proc/meminfo').read_text().splitlines():
+      if line.startswith('MemAvailable:'):
+        found.append(int(line.split()[1]) * 1024)
+  except OSError:
+    pass
+  for limit, used in (('memory.max', 'memory.current'),
+                      ('memory/memory.limit_in_bytes',
+                       'memory/memory.usage_in_bytes')):
+    try:
+      root = Path('/sys/fs/cgroup')
+      limit = (root / limit).read_text().strip()
+      if limit != 'max':
+        found.append(int(limit) - int((root / used).read_text()))
+    except (OSError, ValueError):
+      pass
+  return min(found, default=None)
+
+
+def device_peak_bytes(device):
+  """The most memory a device's allocator has given out; None on a CPU."""
+  return (device.memory_stats() or {}).get('peak_bytes_in_use')
+
+
+def temp_bytes(compiled):
+  """Temporary memory of a compiled program, its results not counted."""
+  return int(compiled.memory_analysis().temp_size_in_bytes)
+
+
+def cores():
+  """CPU cores this process may use."""
+  if hasattr(os, 'sched_getaffinity'):
+    return len(os.sched_getaffinity(0))
+  return os.cpu_count() or 1
+
+
+def describe_machine():
+  """CPU, cores, memory, system, and variables that change the speed."""
+  cpu, memory = platform.processor() or platform.machine(), None
+  try:
+    for line in Path('/proc/cpuinfo').read_text().splitlines():
+      if line.startswith('model name'):
+        cpu = line.split(':', 1)[1].strip()
+        break
+    memory = int(Path('/proc/meminfo').read_text().split()[1]) * 1024
+  except OSError:
+    pass
+  variables = {key: value for key, value in sorted(os.environ.items())
+               if key.startswith(VARIABLES)}
+  return dict(cpu=cpu, cores=cores(), memory_bytes=memory,
+              system=f'{platform.system()} {platform.release()}',
+              variables=variables)
+
+
+def versions():
+  """Python and the packages that are installed, by name."""
+  found = {'python': platform.python_version()}
+  for name in PACKAGES:
+    try:
+      found[name] = importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+      pass
+  return found
+
+
+class Progress:
+  """What is going on, on stderr: on a terminal one line that is drawn over.
+
+  Elsewhere a line now and then, at most one in `SECONDS_BETWEEN_LINES`.
+  """
+
+  def __init__(self, prefix='', stream=None):
+    self._prefix, self._stream = prefix, stream or sys.stderr
+    self._live = self._stream.isatty() and os.environ.get('TERM') != 'dumb'
+    self._shown = -math.inf
+
+  def __call__(self, text):
+    line, now = self._prefix + text, time.monotonic()
+    if self._live:
+      self._stream.write(f'\r\x1b[K{line[:79]}')
+    elif now - self._shown >= SECONDS_BETWEEN_LINES:
+      self._stream.write(line + '\n')
+      self._shown = now
+    self._stream.flush()
+
+  def clear(self):
+    """Takes the line away."""
+    if self._live:
+      self._stream.write('\r\x1b[K')
+      self._stream.flush()

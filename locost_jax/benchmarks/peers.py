@@ -1,0 +1,100 @@
+"""PyTorch models of the same size, as transformers has them: random weights.
+
+  t5       T5 v1.1, full attention
+  longt5   LongT5, transient-global attention
+  led      LED: half as many layers, d_ff 4 D, windows of 1024 (its base size)
+  bart     BART: half as many layers, d_ff 4 D (its base size)
+
+Width, heads, depth and vocabulary are those of our config, so that at the
+paper's size they are the base models. Positions of LED and BART reach as far as
+the input. The whole model is loaded; its encoder is timed, without gradients,
+with as many threads as we have cores. Nothing is downloaded.
+"""
+
+import importlib.util
+
+from locost_jax.benchmarks import measure
+from locost_jax.errors import InputError
+
+NAMES = ('t5', 'longt5', 'led', 'bart')
+INSTALL = "pip install 'locost_jax[peers]'"
+
+
+def check():
+  """Raises InputError unless PyTorch and transformers are installed."""
+  for name in ('torch', 'transformers'):
+    if importlib.util.find_spec(name) is None:
+      raise InputError(f'--against needs {name}, which is not installed: '
+                       f'{INSTALL}')
+
+
+def prepare(spec, tell):
+  """Returns (what is told of the model, run) for a `child`.
+
+  Args:
+    spec: peer (of NAMES), model (our config.model), dtype, seed, batch_size,
+      length.
+    tell: takes a line of progress.
+  """
+  check()
+  tell(f'loading {spec["peer"]}')
+  import torch
+  torch.set_num_threads(measure.cores())
+  torch.manual_seed(spec['seed'])
+  make = _make_bart_like if spec['peer'] in ('led', 'bart') else _make_t5_like
+  model = make(spec['peer'], spec['model'], spec['length'])
+  model = model.to(getattr(torch, spec['dtype'])).eval()
+  shape = spec['batch_size'], spec['length']
+  inputs = dict(input_ids=torch.randint(3, spec['model']['vocab_size'], shape),
+                attention_mask=torch.ones(shape, dtype=torch.long))
+  if spec['peer'] == 'led':
+    # Summarising, LED attends globally to its first token.
+    attends = torch.zeros(shape, dtype=torch.long)
+    attends[:, 0] = 1
+    inputs['global_attention_mask'] = attends
+  encoder = model.get_encoder()
+
+  def run():
+    with torch.inference_mode():
+      return dict(seconds=measure.timed(lambda: encoder(**inputs)))
+
+  parameters = sum(p.numel() for p in model.parameters())
+  return dict(platform='cpu', device='cpu', parameters=parameters,
+              threads=torch.get_num_threads()), run
+
+
+def _make_t5_like(name, config, length):
+  """T5 v1.1 or LongT5 with random weights."""
+  del length
+  import transformers
+  sizes = dict(
+      vocab_size=config['vocab_size'], d_model=config['d_model'],
+      d_kv=config['d_kv'], d_ff=config['d_ff'], num_heads=config['num_heads'],
+      num_layers=config['num_layers'],
+      num_decoder_layers=config['num_decoder_layers'],
+      feed_forward_proj='gated-gelu', decoder_start_token_id=0)
+  if name == 't5':
+    return transformers.T5ForConditionalGeneration(
+        transformers.T5Config(**sizes))
+  return transformers.LongT5ForConditionalGeneration(transformers.LongT5Config(
+      encoder_attention_type='transient-global', local_radius=127,
+      global_block_size=16, **sizes))
+
+
+def _make_bart_like(name, config, length):
+  """BART or LED with random weights."""
+  import transformers
+  D, heads = config['d_model'], config['num_heads']
+  encoder_layers = max(1, config['num_layers'] // 2)
+  decoder_layers = max(1, config['num_decoder_layers'] // 2)
+  sizes = dict(
+      vocab_size=config['vocab_size'], d_model=D,
+      encoder_layers=encoder_layers, decoder_layers=decoder_layers,
+      encoder_attention_heads=heads, decoder_attention_heads=heads,
+      encoder_ffn_dim=4 * D, decoder_ffn_dim=4 * D)
+  if name == 'bart':
+    return transformers.BartForConditionalGeneration(transformers.BartConfig(
+        max_position_embeddings=max(1024, length), **sizes))
+  return transformers.LEDForConditionalGeneration(transformers.LEDConfig(
+      attention_window=[1024] * encoder_layers,
+      max_encoder_position_embeddings=max(16384, length), **sizes))

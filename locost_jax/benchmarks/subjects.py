@@ -1,0 +1,133 @@
+"""What is measured: the library's own functions under the names used here.
+
+The only room of the benchmarks that knows how the models are called. Functions
+of (model, params, arrays) can be jitted.
+"""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from locost_jax import decode
+from locost_jax import models
+from locost_jax.models import in_pieces
+from locost_jax.models import ssm
+from locost_jax.models import t5
+
+# How the input is kept for decoding, whatever `init_cache` chooses by length.
+CACHES = ('keys and values', 'absorbed')
+
+
+def make(spec):
+  """Returns (model, params): random weights of a config.
+
+  Args:
+    spec: dict with model (the whole of config.model), dtype and seed.
+  """
+  model = models.build(spec['model'], dtype=spec['dtype'])
+  tokens = jnp.ones((1, 8), jnp.int32)
+  init = jax.jit(lambda key: model.init(key, tokens, tokens)['params'])
+  return model, jax.block_until_ready(init(jax.random.key(spec['seed'])))
+
+
+def make_inputs(spec):
+  """Returns random token ids [B, L] and a mask of ones."""
+  shape = spec['batch_size'], spec['length']
+  generator = np.random.default_rng(spec['seed'])
+  first = min(3, spec['model']['vocab_size'] - 1)
+  ids = generator.integers(first, spec['model']['vocab_size'], shape, np.int32)
+  return jnp.asarray(ids), jnp.ones(shape, bool)
+
+
+def first_layer(model, params):
+  """Returns the model cut down to its first encoder layer, and its params."""
+  config = dataclasses.replace(model.config, num_layers=1)
+  encoder = dict(params['encoder'], layers=jax.tree.map(
+      lambda p: p[:1], params['encoder']['layers']))
+  return model.clone(config=config), dict(params, encoder=encoder)
+
+
+def kernels(model, params, length):
+  """Everything of all layers that depends on weights and length only."""
+  return in_pieces.kernels(model, params, length)
+
+
+def layer(model, params, index, h, mask, kernels_of_layer=None):
+  """Encoder layer `index`: h [B, L, D], mask [B, L] -> [B, L, D]."""
+  return in_pieces.encoder_layer(
+      model, params, index, h, mask, kernels_of_layer)
+
+
+def unblocked_layer(model, params, index, h, mask):
+  """The same with every intermediate result at full length."""
+  own = jax.tree.map(lambda p: p[index], params['encoder']['layers'])
+  module = t5.EncoderLayer(model.config, model.make_mixer, model.dtype)
+  return module.apply({'params': own}, h, mask, True)[0]
+
+
+def encode(model, params, inputs, mask, kernels_of_layers=None):
+  """The whole encoder: [B, L] -> memory of `EncoderDecoder.encode`."""
+  return in_pieces.encode(model, params, inputs, mask, kernels_of_layers)
+
+
+def kernel_arguments(model_config, seed):
+  """(log z, w) of one layer as the release initialises it, for `ssm.kernel`.
+
+  Args:
+    model_config: dict with d_model (D) and d_state (N).
+    seed: of log dt and C.
+
+  Returns:
+    Pairs (re, im) of [1, D, N] and of [2, D, N], two directions.
+  """
+  D, N = model_config['d_model'], model_config['d_state']
+  keys = jax.random.split(jax.random.key(seed))
+  log_dt = ssm.init_log_dt(keys[0], (1, D))
+  log_A_real = ssm.init_log_A_real(None, (1, D, N))
+  A_imag = ssm.init_A_imag(None, (1, D, N))
+  B = ssm.init_ones(None, (1, D, N, 2))
+  C = ssm.init_complex_normal(keys[1], (2, D, N, 2))
+  b = ssm.input_weights_zoh(log_dt, log_A_real, A_imag, B)
+  w = ssm.complex_multiply((C[..., 0], C[..., 1]), b)
+  return ssm.discretise(log_dt, log_A_real, A_imag), w
+
+
+def kernel(log_z, w, length):
+  """K [C, D, length] by the two-level product."""
+  return ssm.kernel(log_z, w, length)
+
+
+def init_cache(model, params, memory, max_length, form):
+  """(shared, per_row) of `EncoderDecoder.init_cache`.
+
+  Args:
+    model: the Flax module.
+    params: its parameters.
+    memory: of `encode`.
+    max_length: tokens to be written.
+    form: of CACHES, or None: what the model chooses for this length.
+  """
+  def keys_and_values(model, states):
+    return model.decoder.cross_cache(states)
+  variables = {'params': params}
+  shared, per_row = model.apply(
+      variables, memory, max_length, method='init_cache')
+  if form is None:
+    return shared, per_row
+  if form == 'absorbed':
+    return memory, per_row
+  cross = model.apply(variables, memory['states'], method=keys_and_values)
+  return {'cross': cross, 'mask': memory['mask']}, per_row
+
+
+def write(model, params, shared, per_row, batch_size, tokens, num_beams):
+  """Decodes exactly `tokens` tokens, eos at the end at most: int32 [B, T]."""
+  settings = decode.Settings(
+      max_length=tokens, min_length=tokens, num_beams=num_beams)
+  step = functools.partial(model.apply, {'params': params}, method='step')
+  state = decode.begin(settings, per_row, batch_size)
+  state = decode.advance(settings, step, shared, state, tokens)
+  return decode.finish(settings, state)[0]

@@ -1,0 +1,217 @@
+"""The encoder of an inference in little memory.
+
+A layer keeps two arrays of the input's length, h and u [B, L, D]:
+
+  u = inward(h)              in pieces of the length
+  u <- mix(u)                in groups of channels, each over its input
+  h <- outward(h, u)         in pieces of the length, each over its input
+
+so that hidden units of the feed-forward exist for one piece and transforms for
+one group at a time. Same results as `model.apply(..., method='encode')`.
+
+For models whose mixer has these parts: inward(x, mask) -> u, outward(x, y),
+token by token; mix(u, spectrum) -> y; kernels(length) -> what `mix` would make
+from the parameters, channels first.
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+
+from locost_jax.errors import InputError
+from locost_jax.models import locost
+from locost_jax.models import long_conv
+from locost_jax.models import ssm
+from locost_jax.models import t5
+
+# Tokens, of all documents together, in one piece. CPU: the hidden units of a
+# piece stay near its cache. Elsewhere larger products are faster.
+CPU_PIECE = 2048
+PIECE = 16384
+
+
+def make_layer(model):
+  """The encoder layer of a model, unbound.
+
+  Raises:
+    InputError: its mixer does not come in parts.
+  """
+  if not hasattr(model.make_mixer, 'mix'):
+    raise InputError(f'{model.make_mixer.__name__} cannot be run in pieces: '
+                     'expected a mixer with inward, mix and outward')
+  return t5.EncoderLayer(model.config, model.make_mixer, model.dtype)
+
+
+def kernel_bytes(config, length, dtype=jnp.float32):
+  """Bytes of what `kernels` returns.
+
+  Args:
+    config: the model's config.
+    length: L of the inputs.
+    dtype: of the parameters.
+  """
+  bins = locost.circular_size(config, length) // 2 + 1
+  return (2 * jnp.dtype(dtype).itemsize * config.num_layers * config.d_model
+          * bins)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 2))
+def kernels(model, params, length):
+  """The spectra of all layers' kernels for inputs of this length.
+
+  Spectra, not kernels in time: as many bytes, and one transform fewer per call.
+
+  Args:
+    model: the Flax module.
+    params: its parameters.
+    length: L.
+
+  Returns:
+    complex [layers, D, circular_size / 2 + 1].
+  """
+  layer = make_layer(model)
+  return jax.lax.map(
+      lambda p: layer.apply({'params': p}, length, method='kernels'),
+      params['encoder']['layers'])
+
+
+def encoder_bytes(config, batch, length, dtype=jnp.float32):
+  """Estimate of the most bytes `encode` has at once, parameters left out.
+
+  h and u, then the larger of the feed-forward of one piece (inputs, hidden
+  units and norms: 3 F + 4 D numbers per token) and the transforms of one group
+  (four arrays of its size, beside the tables of its kernels), and one layer's
+  parameters. On the CPU, base size, 4K to 256K tokens: 1.0 to 1.25 times what
+  XLA reports as temporary memory and result.
+
+  Args:
+    config: the model's config.
+    batch: B.
+    length: L.
+    dtype: of activations.
+  """
+  D, F = config.d_model, config.d_ff
+  kept = 2 * batch * length * D * jnp.dtype(dtype).itemsize
+  piece = 4 * batch * _piece_length(batch, length) * (3 * F + 4 * D)
+  n = locost.circular_size(config, length)
+  group = 16 * batch * n * long_conv.group_size(batch, D, n)
+  cpu = jax.default_backend() == 'cpu'
+  group += ssm.CPU_TABLE_BYTES if cpu else ssm.TABLE_BYTES
+  layer = 4 * D * (3 * F + 3 * D + 8 * config.d_state)
+  return kept + max(piece, group) + layer
+
+
+def encode(model, params, inputs, input_mask=None, kernels=None):
+  """Reads the documents: `model.encode` without dropout, in little memory.
+
+  Args:
+    model: the Flax module.
+    params: its parameters.
+    inputs: [B, L] token ids.
+    input_mask: [B, L], true at tokens; None: where inputs are not pad.
+    kernels: of the function `kernels` for L; None: made layer by layer.
+
+  Returns:
+    {'states': [B, L, D], 'mask': bool [B, L]}.
+  """
+  h, mask = _embed(model, params, inputs, input_mask)
+
+  def run(index, h):
+    spectrum = kernels is not None and functools.partial(
+        _stacked_spectrum, kernels, index)
+    return _layer(model, params, index, h, mask, spectrum)
+
+  h = jax.lax.fori_loop(0, model.config.num_layers, run, h)
+  return _finish(model, params, h, mask)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def embed(model, params, inputs, input_mask=None):
+  """The first part of `encode`: -> h [B, L, D], mask [B, L]."""
+  return _embed(model, params, inputs, input_mask)
+
+
+@functools.partial(jax.jit, static_argnums=0, donate_argnums=3)
+def encoder_layer(model, params, index, h, mask, kernels_of_layer=None):
+  """One layer of `encode`; one program for all layers.
+
+  Args:
+    model: the Flax module.
+    params: its parameters.
+    index: which layer.
+    h: [B, L, D]; its memory is taken for the result.
+    mask: bool [B, L].
+    kernels_of_layer: kernels[index], or None.
+
+  Returns:
+    h [B, L, D].
+  """
+  spectrum = kernels_of_layer is not None and functools.partial(
+      jax.lax.dynamic_slice_in_dim, kernels_of_layer)
+  return _layer(model, params, index, h, mask, spectrum)
+
+
+@functools.partial(jax.jit, static_argnums=0, donate_argnums=2)
+def finish(model, params, h, mask):
+  """The last part of `encode`; h's memory is taken for the states."""
+  return _finish(model, params, h, mask)
+
+
+def _embed(model, params, inputs, input_mask):
+  return model.apply({'params': params}, inputs, input_mask, method='embed')
+
+
+def _layer(model, params, index, h, mask, spectrum):
+  layer = make_layer(model)
+  p = jax.tree.map(
+      lambda x: jax.lax.dynamic_index_in_dim(x, index, 0, keepdims=False),
+      params['encoder']['layers'])
+  run = functools.partial(layer.apply, {'params': p})
+
+  u = _over_pieces(
+      lambda _, take: run(take(h), take(mask), method='inward'),
+      jnp.zeros_like(h))
+  y = run(u, spectrum or None, method='mix')
+  return _over_pieces(
+      lambda part, take: run(part, take(y), method='outward'), h)
+
+
+def _finish(model, params, h, mask):
+  norm = t5.make_norm(model.config, model.dtype)
+  variables = {'params': params['encoder']['norm']}
+  states = _over_pieces(lambda part, _: norm.apply(variables, part), h)
+  return {'states': states, 'mask': mask}
+
+
+def _stacked_spectrum(kernels, index, start, count):
+  """kernels[index, start:start + count]."""
+  part = jax.lax.dynamic_slice(
+      kernels, (index, start, 0), (1, count, kernels.shape[2]))
+  return part[0]
+
+
+def _over_pieces(update, h):
+  """h [B, L, D] with every piece replaced by update(piece, take).
+
+  take(x [B, L, ...]) is the same piece of another array.
+  """
+  B, L = h.shape[:2]
+  piece = _piece_length(B, L)
+
+  def run(i, h):
+    start = jnp.minimum(i * piece, L - piece)
+    take = lambda x: jax.lax.dynamic_slice_in_dim(x, start, piece, 1)
+    part = take(h)
+    new = update(part, take)
+    if L % piece:  # the last piece begins early, at tokens already replaced
+      fresh = start + jnp.arange(piece) >= i * piece
+      new = jnp.where(fresh[:, None], new, part)
+    return jax.lax.dynamic_update_slice_in_dim(h, new, start, 1)
+
+  return jax.lax.fori_loop(0, -(-L // piece), run, h)
+
+
+def _piece_length(batch, length):
+  tokens = CPU_PIECE if jax.default_backend() == 'cpu' else PIECE
+  return min(length, max(1, tokens // batch))

@@ -1,0 +1,206 @@
+"""Attention over very long inputs, without scores of all of it at once.
+
+A running softmax goes over pieces of the keys. With the maximum m and the sum l
+of exp(score - m) so far, a further piece with maximum m' gives
+
+  m'' = max(m, m');  l'' = l e^(m - m'') + l' e^(m' - m'')
+
+and the weighted values likewise (Milakov and Gimelshein 2018; Dao et al. 2022
+for the backward pass, which makes the weights again from m and l).
+
+Scores are q . k without 1/sqrt(K), float32 at least. Masked keys have the
+lowest finite score, so that a document without any token has equal weights, as
+in the plain form.
+
+Axes: B batch, T queries, S keys, H heads, K head width, D width.
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+
+# Queries x keys from where on the plain form, which keeps scores and weights of
+# all of them for the backward pass, gives way: 100 MB per document and layer at
+# 12 heads.
+LONG = 1 << 20
+
+# Bytes of the scores of one piece, of all documents and heads.
+PIECE_BYTES = 32 << 20
+
+# Input length from where on a decoding step reads the encoder's states in place
+# of keys and values. Base size, 12 layers, one step on 2 CPU cores: equal in
+# time at 256K tokens and 1.8 times as long at 64K, in 1/24 of the memory, and
+# the first token comes without 24 projections of the whole input.
+ABSORBED = 16384
+
+# Keys in one piece of a decoding step: 3 MB of states at base size.
+STEP_PIECE = 1024
+
+
+def choose(backend, dtype, T, S, dropout_rate, head_width):
+  """'plain', 'pieces' or 'cudnn': how T queries attend to S keys.
+
+  cuDNN's fused attention takes half precision and knows no random numbers of
+  ours; a head must be a multiple of 8 wide and at most 128.
+  """
+  if T * S < LONG:
+    return 'plain'
+  half = jnp.dtype(dtype) in (jnp.bfloat16, jnp.float16)
+  fits = head_width % 8 == 0 and head_width <= 128
+  if backend == 'gpu' and half and fits and not dropout_rate:
+    return 'cudnn'
+  return 'pieces'
+
+
+def fused(queries, keys, values, mask, dropout_rate=0.0, key=None):
+  """cuDNN's kernel.
+
+  It is given the lengths of documents rather than a mask (jax#28974), hence
+  only documents that have tokens and all of them first. Others take
+  `in_pieces`, at run time.
+
+  Args and result as in `in_pieces`; dropout_rate must be 0.
+  """
+  assert not dropout_rate and key is None, 'see `choose`'
+  S = keys.shape[1]
+  lengths = mask.sum(-1, dtype=jnp.int32)
+  prefixes = (mask == (jnp.arange(S) < lengths[:, None])).all()
+
+  def kernel(queries, keys, values, mask):
+    del mask
+    return jax.nn.dot_product_attention(
+        queries, keys, values, scale=1.0, key_value_seq_lengths=lengths,
+        implementation='cudnn')
+
+  return jax.lax.cond(prefixes & (lengths > 0).all(), kernel, in_pieces,
+                      queries, keys, values, mask)
+
+
+def in_pieces(queries, keys, values, mask, dropout_rate=0.0, key=None,
+              piece=None):
+  """Attention, forward and backward, with weights of one piece at a time.
+
+  Kept for the backward pass: the arguments, the result, m and l.
+
+  Args:
+    queries: [B, T, H, K].
+    keys: [B, S, H, K].
+    values: [B, S, H, K].
+    mask: bool [B, S], true at keys that may be attended to.
+    dropout_rate: of the weights; the mask of piece i comes from fold_in(key, i)
+      and has the shape [B, H, T, piece].
+    key: a random key, where dropout_rate is not 0.
+    piece: keys at a time; None: what PIECE_BYTES allow.
+
+  Returns:
+    [B, T, H, K] in the dtype of queries.
+  """
+  B, T, H, _ = queries.shape
+  S = keys.shape[1]
+  if piece is None:
+    piece = min(S, max(128, PIECE_BYTES // (4 * B * H * T) // 128 * 128))
+  if not dropout_rate:
+    key = None
+  return _in_pieces(piece, float(dropout_rate), queries, keys, values, mask,
+                    key)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def _in_pieces(piece, dropout_rate, queries, keys, values, mask, key):
+  return _forward(piece, dropout_rate, queries, keys, values, mask, key)[0]
+
+
+def _scores(queries, keys, mask, fresh):
+  """[B, H, T, piece]; -inf at keys that belong to the piece before."""
+  precise = jnp.promote_types(queries.dtype, jnp.float32)
+  scores = jnp.einsum('bthk,bshk->bhts', queries, keys,
+                      preferred_element_type=precise)
+  low = jnp.finfo(precise).min
+  scores = jnp.where(mask[:, None, None, :], scores, low)
+  return jnp.where(fresh, scores, -jnp.inf)
+
+
+def _dropout(dropout_rate, key, i, like):
+  """The factors of the weights of piece i."""
+  if not dropout_rate:
+    return jnp.ones((), like.dtype)
+  kept = jax.random.bernoulli(
+      jax.random.fold_in(key, i), 1 - dropout_rate, like.shape)
+  return kept / jnp.asarray(1 - dropout_rate, like.dtype)
+
+
+def _piece(i, piece, S):
+  """(take, fresh) of piece i; the last one may begin early.
+
+  take(x [B, S, ...]) is x's piece; fresh [piece] is false at keys that the
+  piece before had.
+  """
+  start = jnp.minimum(i * piece, S - piece)
+  take = lambda x: jax.lax.dynamic_slice_in_dim(x, start, piece, 1)
+  return take, start + jnp.arange(piece) >= i * piece
+
+
+def _forward(piece, dropout_rate, queries, keys, values, mask, key):
+  """Returns the result and what the backward pass needs."""
+  (B, T, H, _), S = queries.shape, keys.shape[1]
+  precise = jnp.promote_types(queries.dtype, jnp.float32)
+
+  def add(i, carry):
+    m, l, total = carry
+    take, fresh = _piece(i, piece, S)
+    scores = _scores(queries, take(keys), take(mask), fresh)
+    new = jnp.maximum(m, scores.max(-1))
+    weights = jnp.exp(scores - new[..., None])
+    old = jnp.exp(m - new)
+    l = l * old + weights.sum(-1)
+    kept = weights * _dropout(dropout_rate, key, i, weights)
+    total = total * old[..., None] + jnp.einsum(
+        'bhts,bshk->bhtk', kept.astype(values.dtype), take(values),
+        preferred_element_type=precise)
+    return new, l, total
+
+  m = jnp.full((B, H, T), jnp.finfo(precise).min, precise)
+  total = jnp.zeros((B, H, T, values.shape[-1]), precise)
+  m, l, total = jax.lax.fori_loop(
+      0, -(-S // piece), add, (m, jnp.zeros_like(m), total))
+  out = (total / l[..., None]).swapaxes(1, 2).astype(queries.dtype)
+  return out, (queries, keys, values, mask, key, out, m, l)
+
+
+def _backward(piece, dropout_rate, kept, d_out):
+  """Gradients: d_scores = weights (d_weights - sum(d_out out))."""
+  queries, keys, values, mask, key, out, m, l = kept
+  S, dtype = keys.shape[1], queries.dtype
+  precise = m.dtype
+  product = functools.partial(jnp.einsum, preferred_element_type=precise)
+  d_out = d_out.astype(dtype)
+  mean = product('bthk,bthk->bht', d_out, out)[..., None]
+
+  def add(i, carry):
+    d_queries, d_keys, d_values = carry
+    take, fresh = _piece(i, piece, S)
+    scores = _scores(queries, take(keys), take(mask), fresh)
+    weights = jnp.exp(scores - m[..., None]) / l[..., None]
+    factor = _dropout(dropout_rate, key, i, weights)
+    d_weights = product('bthk,bshk->bhts', d_out, take(values)) * factor
+    d_scores = weights * (d_weights - mean)
+    # A masked score is a constant.
+    d_scores = jnp.where(take(mask)[:, None, None, :], d_scores, 0)
+    d_scores = d_scores.astype(dtype)
+    weights = (weights * factor).astype(dtype)
+    start = jnp.minimum(i * piece, S - piece)
+    def put(d, part):
+      part = take(d) + part.astype(d.dtype)
+      return jax.lax.dynamic_update_slice_in_dim(d, part, start, 1)
+    return (d_queries + product('bhts,bshk->bthk', d_scores, take(keys)),
+            put(d_keys, product('bhts,bthk->bshk', d_scores, queries)),
+            put(d_values, product('bhts,bthk->bshk', weights, d_out)))
+
+  carry = (jnp.zeros(queries.shape, precise), jnp.zeros_like(keys),
+           jnp.zeros_like(values))
+  d_queries, d_keys, d_values = jax.lax.fori_loop(0, -(-S // piece), add, carry)
+  return d_queries.astype(dtype), d_keys, d_values, None, None
+
+
+_in_pieces.defvjp(_forward, _backward)

@@ -1,0 +1,477 @@
+"""The bench command: every measurement at reduced size, and its numbers."""
+
+import importlib.util
+import io
+import json
+import os
+import types
+
+import numpy as np
+import pytest
+
+from locost_jax import bench
+from locost_jax import commands
+from locost_jax.benchmarks import child
+from locost_jax.benchmarks import contest
+from locost_jax.benchmarks import energy
+from locost_jax.benchmarks import measure
+from locost_jax.benchmarks import peers
+from locost_jax.benchmarks import processes
+from locost_jax.benchmarks import rows
+from locost_jax.benchmarks import tables
+from locost_jax.errors import InputError
+
+SIZES = dict(vocab_size=60, d_model=32, d_state=8, d_ff=64, d_kv=8, num_heads=4,
+             num_layers=2, num_decoder_layers=2)
+TINY = [f'--config.model.{key}={value}' for key, value in SIZES.items()]
+
+
+class Here:
+  """A `processes.Process` that is this process."""
+
+  def __init__(self, spec, limit=None):
+    del limit
+    self.prepared, self._run = child.prepare(spec)
+    self.prepared['peak_bytes'] = measure.peak_bytes()
+
+  def __enter__(self):
+    return self
+
+  def __exit__(self, *_):
+    pass
+
+  def close(self):
+    pass
+
+  def ask(self):
+    answer = dict(self._run(), peak_bytes=measure.peak_bytes())
+    return json.loads(json.dumps(answer))
+
+
+@pytest.fixture
+def here(monkeypatch):
+  """Measures in the test's own process, which is warm."""
+  monkeypatch.setattr(processes, 'Process', Here)
+
+
+@pytest.fixture
+def call(capfd, tmp_path):
+  """Runs the command; returns (status, stdout, stderr, its JSON file)."""
+  def call(*arguments):
+    with pytest.raises(SystemExit) as end:
+      commands.run(bench.main, bench.define_flags, bench.__doc__,
+                   ['bench', f'--output={tmp_path}', *arguments])
+    out, err = capfd.readouterr()
+    path = tmp_path / f'{arguments[0]}.json' if arguments else tmp_path
+    result = json.loads(path.read_text()) if path.is_file() else None
+    return end.value.code or 0, out, err, result
+  return call
+
+
+def run(call, command, *arguments, lengths=(64,)):
+  """Runs a command that must succeed; returns stdout and the result."""
+  given = ','.join(map(str, reversed(lengths)))
+  status, out, err, result = call(
+      command, f'--lengths={given}', '--repeats=2', *TINY, *arguments)
+  assert status == 0, err
+  for row, length in zip(result['rows'], lengths, strict=True):
+    assert row['length'] == length
+    assert row['peak_bytes'] > 1e7
+    for name, times in row['times'].items():
+      assert len(times) == 2 and min(times) > 0
+      assert row['seconds'][name] == np.median(times)
+  assert result['machine']['cores'] == measure.cores()
+  assert result['versions'].keys() >= {'jax', 'python', 'locost_jax'}
+  assert result['settings']['model']['d_model'] == 32
+  assert result['command_line'].startswith('python -m locost_jax.bench')
+  return out, result
+
+
+def test_kernel(call, here):
+  out, result = run(call, 'kernel', lengths=(64, 128))
+  for row in result['rows']:
+    L = row['length']
+    assert row['channels'] == 32
+    assert row['difference'] < 2e-5
+    assert row['materialised_bytes'] == 2 * 32 * 8 * L * 4
+    assert row['temp_bytes'] > 0
+    assert row['ratio'] == pytest.approx(
+        row['seconds']['materialised'] / row['seconds']['two-level'])
+  growth = result['growth']['Kernels of one layer, both directions']
+  assert growth['two-level']['base'] == 64
+  assert 'time ~ length^' in out and 'per token, 128 / 64' in out
+
+
+def test_a_slice_of_channels_is_scaled_to_all_of_them(here, monkeypatch):
+  monkeypatch.setattr(rows, 'SLICE_BYTES', 8 * 8 * 64 * 5)
+  row = bench.measure_row(make_spec(what='kernel', length=64))
+  seconds = row['seconds']
+  assert row['channels'] == 5
+  assert seconds['materialised'] == pytest.approx(
+      seconds['materialised slice'] * 32 / 5)
+
+
+def test_encode(call, here):
+  out, result = run(call, 'encode')
+  for row in result['rows']:
+    assert row['times'].keys() == {
+        'kernels made', 'kernels given', 'products alone'}
+    assert row['difference'] <= 2e-6
+    assert row['temp_LD4'] == row['temp_bytes'] / (row['length'] * 32 * 4)
+    seconds = row['seconds']
+    assert row['of_products'] == (
+        seconds['products alone'] / seconds['kernels given'])
+    assert row['us_per_token']['kernels made'] == pytest.approx(
+        1e6 * seconds['kernels made'] / row['length'])
+  encoders = result['encoders']
+  assert [(row['length'], row['subject']) for row in encoders] == [
+      (64, name) for name in (contest.MADE, contest.KEPT)]
+  for row in encoders:
+    assert len(row['times']) == 2
+    assert row['tokens_per_second'] == row['length'] / row['seconds']
+  assert encoders[0]['ratio_made'] == encoders[1]['ratio_kept'] == 1
+  assert encoders[1]['ratio_made'] * encoders[0]['ratio_kept'] == (
+      pytest.approx(1))
+  assert encoders[1]['kernel_bytes'] > 2 * 2 * 32 * 64 * 4
+  assert 'One encoder layer' in out
+  assert f'The whole encoder: {contest.KEPT}' in out
+
+
+def test_decode(call, here):
+  out, result = run(call, 'decode', '--tokens=5',
+                    '--config.decode.num_beams=2')
+  for row in result['rows']:
+    # Keys and values of two layers against the states once.
+    assert row['cache_bytes'] == {
+        'keys and values': 2 * 2 * row['length'] * 32 * 4,
+        'absorbed': row['length'] * 32 * 4}
+    for form in row['cache_bytes']:
+      seconds = row['seconds']
+      assert row['first_token'][form] == pytest.approx(
+          seconds['encode'] + seconds[f'cache {form}']
+          + seconds[f'step {form}'])
+    assert row['same_tokens'] is True
+  assert 'to first token' in out
+  assert '64 tokens: the caches give the same tokens' in out
+
+
+def test_train(call, here):
+  out, result = run(call, 'train', '--tokens=6', '--format=json')
+  assert json.loads(out) == result
+  for row in result['rows']:
+    assert row['target_tokens'] == 6
+    assert row['temp_bytes'] > 0
+    assert row['tokens_per_second'] == pytest.approx(
+        (row['length'] + 6) / row['seconds']['step'])
+
+
+def test_cost(call, here, monkeypatch):
+  """Ten joules a document; money is machine time and energy."""
+  class Ten:
+    joules, source = 10.0, 'a made-up meter'
+    def __enter__(self):
+      return self
+    def __exit__(self, *_):
+      pass
+  monkeypatch.setattr(energy, 'Meter', Ten)
+  out, result = run(call, 'cost', '--tokens=4', '--price_per_hour=7.2',
+                    '--price_per_kwh=0.36', '--carbon_intensity=58')
+  for row in result['rows']:
+    assert row['joules'] == 10
+    assert row['money'] == pytest.approx(
+        row['seconds_per_book'] * 0.002 + 1e-6)
+    assert row['grams_co2'] == pytest.approx(58 * 10 / 3.6e6)
+  assert 'energy: a made-up meter' in out
+
+
+def test_cost_without_energy_says_so(tmp_path, monkeypatch):
+  monkeypatch.setattr(energy, '_gpu_watts', lambda: None)
+  with energy.Meter(tmp_path) as meter:
+    pass
+  assert meter.joules is None
+  assert meter.source == ('not readable here: no RAPL counters below '
+                          f'{tmp_path}, no nvidia-smi')
+  prices = dict(per_hour=7.2, per_kwh=0.36, carbon_intensity=None)
+  assert rows._money(prices, 3600, None) == 7.2
+  assert rows._money(dict(prices, per_hour=None), 3600, None) is None
+  said = list(tables.notes(dict(
+      command='cost', device='cpu', machine=dict(cores=2),
+      settings=dict(prices=prices, dtype='float32', batch_size=1, repeats=5),
+      rows=[dict(joules=None, energy_source=meter.source, length=64)])))
+  assert said[:2] == [f'energy: {meter.source}', 'money: without energy']
+
+
+def test_products_alone_are_the_products():
+  config = types.SimpleNamespace(
+      d_model=6, d_ff=10, gating=True, feed_forward='gated-gelu')
+  weights = rows.product_weights(config, np.float32)
+  h = np.random.default_rng(0).normal(size=(2, rows.PIECE * 2 + 1, 6))
+  square, (gate, up), (down,) = weights
+  expected = h[:, :-1]
+  for matrix in square:
+    expected = expected @ matrix
+  expected = (expected @ gate + expected @ up) @ down
+  result = rows.products(h.astype(np.float32), weights).swapaxes(0, 1)
+  assert np.allclose(result.reshape(expected.shape), expected, atol=1e-4)
+
+
+def make_spec(**values):
+  """What a measuring process is told."""
+  flags = commands.flags.FlagValues()
+  argv = ['bench', *TINY, '--repeats=2']
+  bench.define_flags(flags, argv)
+  flags(argv)
+  return dict(bench.make_spec(values['what'], flags), **values)
+
+
+def test_a_process_of_its_own(monkeypatch):
+  """Answers as this process does, and tells its own peak."""
+  spec = make_spec(what='kernel', length=64)
+  with processes.Process(spec, spec['limit']) as process:
+    assert process.prepared['platform'] == 'cpu'
+    row = process.ask()
+    assert row['difference'] < 2e-5
+    assert row['peak_bytes'] >= process.prepared['peak_bytes'] > 1e7
+    assert process.ask().keys() == row.keys()
+
+
+def test_memory_ends(call):
+  """A process over its limit is ended; what comes after is still told."""
+  status, out, _, result = call(
+      'encode', '--lengths=64,128', *TINY, '--memory_limit=1MiB')
+  assert status == 0
+  row, = result['rows']
+  assert row['memory_ended'] and row['peak_bytes'] > 1 << 20
+  assert [(row['subject'], row['length']) for row in result['encoders']] == [
+      (contest.MADE, 64), (contest.KEPT, 64)]
+  assert all(row['memory_ended'] for row in result['encoders'])
+  assert '64 tokens: memory ended at' in out
+
+
+@pytest.mark.parametrize('body, expected', [
+    ("raise MemoryError('no more')", processes.MemoryEnded),
+    ("raise RuntimeError('RESOURCE_EXHAUSTED: 1 TB')", processes.MemoryEnded),
+    ("import os; os.kill(os.getpid(), 9)", processes.MemoryEnded),
+    ("raise errors.InputError('model.d_model is odd')", InputError),
+    ("raise RuntimeError('a bug')", RuntimeError),
+    ("print('noise'); return {}, None", None),
+])
+def test_how_a_process_can_end(tmp_path, monkeypatch, body, expected):
+  (tmp_path / 'ends.py').write_text(
+      'from locost_jax import errors\n'
+      'from locost_jax.benchmarks import processes\n'
+      f'def prepare(spec):\n  {body}\n'
+      'processes.serve(prepare)\n')
+  monkeypatch.setenv('PYTHONPATH', os.pathsep.join(
+      [str(tmp_path), os.getcwd(), os.environ.get('PYTHONPATH', '')]))
+  if expected is None:
+    with processes.Process({}, module='ends') as process:
+      assert process.prepared.keys() == {'peak_bytes'}
+    return
+  with pytest.raises(expected):
+    processes.Process({}, module='ends')
+
+
+def test_longest_input(monkeypatch):
+  """Doubles, then tries 1.5 times; sizes scripted."""
+  class Scripted(Here):
+    def __init__(self, spec, limit):
+      self.length = spec['length']
+      if self.length > limit:
+        raise processes.MemoryEnded(limit)
+    def ask(self):
+      return dict(seconds=1.0, peak_bytes=self.length * 10)
+  monkeypatch.setattr(processes, 'Process', Scripted)
+  find = lambda limit, seconds=5.0: contest.find_longest(
+      dict(limit=limit, seconds=seconds), 'longt5', 64, lambda text: None)
+  assert find(1000) == dict(
+      subject='longt5', length=768, peak_bytes=7680, ended_at=1024)
+  assert find(700) == dict(
+      subject='longt5', length=512, peak_bytes=5120, ended_at=768)
+  assert find(10)['length'] is None
+  assert find(1000, seconds=0.5) == dict(
+      subject='longt5', length=64, peak_bytes=640, ended_at=None)
+
+
+@pytest.mark.parametrize('power', [0.5, 1.0, 1.05, 2.0])
+def test_exponent_of_a_power(power):
+  lengths = np.array([1024, 4096, 16384, 600000])
+  assert measure.fit_exponent(lengths, 3e-7 * lengths**power) == (
+      pytest.approx(power, abs=1e-9))
+
+
+def test_exponent_is_least_squares():
+  generator = np.random.default_rng(0)
+  lengths = 2 ** np.arange(4, 12)
+  seconds = lengths**1.1 * np.exp(generator.normal(size=8))
+  expected = np.polyfit(np.log(lengths), np.log(seconds), 1)[0]
+  assert measure.fit_exponent(lengths, seconds) == pytest.approx(expected)
+  assert measure.fit_exponent([64, 64], [1.0, 2.0]) is None
+
+
+def test_growth_is_compared_with_16k():
+  rows_ = [dict(length=length, seconds={'a': length * per_token})
+           for length, per_token in ((1024, 3.0), (16384, 2.0), (65536, 2.5))]
+  found = tables.grow(rows_, 'seconds.a')
+  assert found['base'] == 16384 and found['per_token'] == pytest.approx(1.25)
+
+
+def test_things_take_turns():
+  order = []
+  def make(name, ends_after=99):
+    def call():
+      order.append(name)
+      return None if order.count(name) > ends_after else order.count(name)
+    return call
+  times = measure.take_turns({'a': make('a'), 'b': make('b', 2)}, 3, 60)
+  assert order == ['a', 'b', 'a', 'b', 'a', 'b', 'a']
+  assert times == {'a': [2, 3, 4], 'b': [2]}
+  # Too slow for a second round: the first counts.
+  assert measure.take_turns({'a': lambda: 1.0}, 3, 0) == {'a': [1.0]}
+
+
+def test_table():
+  columns = (('model', 'name', 't'), tables.LENGTH, ('time', 'seconds.a', 's'),
+             ('memory', 'bytes', 'B'))
+  text = tables.table('Heading', columns, [
+      dict(name='ours', length=1024, seconds={'a': 0.001}, bytes=3 << 20),
+      dict(name='their own', length=16384, seconds={'a': 0.032}, bytes=None)])
+  assert text.splitlines() == [
+      'Heading',
+      'model                        length     time  memory',
+      '─' * 52,
+      'ours                           1024  1.00 ms   3 MiB',
+      'their own                     16384  32.0 ms       -',
+      '┄' * 52,
+      '                     time ~ length^    1.250',
+      '           per token, 16384 / 16384   1.000x',
+  ]
+
+
+@pytest.mark.parametrize('value, unit, expected', [
+    (1500.0, 's', '1500 s'), (61.0, 's', '61 s'), (2.5, 's', '2.50 s'),
+    (0.0123, 's', '12.3 ms'), (0.1, 's', '100 ms'), (4e-5, 's', '40.0 us'),
+    (2e-7, 's', '200 ns'), (None, 's', '-'), (512, 'B', '512 B'),
+    (13 << 20, 'B', '13 MiB'), (int(1.5 * 2**30), 'B', '1.5 GiB'),
+    (1234.5, 'n', '1234'), (2.345, 'x', '2.35x'), (0.756, '%', '76%'),
+    (1.23e-6, 'e', '1.2e-06'), (0.0001234, 'm', '0.000123'),
+])
+def test_numbers_with_units(value, unit, expected):
+  assert tables.write(value, unit) == expected
+
+
+def test_picture(call, here, tmp_path):
+  pytest.importorskip('matplotlib', reason='the picture needs matplotlib')
+  run(call, 'kernel')
+  assert (tmp_path / 'kernel.png').read_bytes().startswith(b'\x89PNG')
+
+
+def test_without_matplotlib_one_line_says_so(call, here, monkeypatch):
+  monkeypatch.setitem(__import__('sys').modules, 'matplotlib.figure', None)
+  status, _, err, result = call('kernel', '--lengths=64', '--repeats=1', *TINY)
+  assert status == 0 and result['rows']
+  assert "pip install 'locost_jax[plot]'" in err
+
+
+@pytest.mark.parametrize('arguments, expected', [
+    ((), 'expected one of kernel, encode, decode, train, cost'),
+    (('encod',), 'did you mean encode?'),
+    (('kernel', 'encode'), 'expected one of'),
+    (('kernel', '--lengths=64,x'), '--lengths=64,x: expected positive'),
+    (('kernel', '--lengths=0'), '--lengths=0: expected positive'),
+    (('kernel', '--repeats=0'), 'repeats'),
+    (('kernel', '--against=t5'), '--against belongs to encode'),
+    (('encode', '--against=gpt'), '--against=gpt: expected some of t5,longt5'),
+    (('kernel', '--memory_limit=8'), '--memory_limit=8: expected a number'),
+    (('train', '--price_per_hour=1'), '--price_per_hour belongs to cost'),
+    (('kernel', '--dtype=float16'), 'float32|bfloat16'),
+    (('kernel', '--config=nowhere.py'), 'nowhere.py: no such file'),
+    (('kernel', '--config.model.d_modle=3'), 'config.model.d_modle'),
+    (('encode', '--config.model.d_ff=0'), 'model.d_ff=0 must be at least 1'),
+])
+def test_bad_flags_give_one_line(call, here, arguments, expected):
+  status, out, err, result = call(*arguments)
+  *_, line = err.strip().splitlines()
+  assert status == 2 and out == '' and result is None
+  assert line.startswith('error: ') and expected in line
+  assert 'Traceback' not in err
+
+
+def test_against_without_torch_says_what_to_install(call, monkeypatch):
+  found = importlib.util.find_spec
+  monkeypatch.setattr(
+      importlib.util, 'find_spec',
+      lambda name, *args: None if name == 'torch' else found(name, *args))
+  status, _, err, _ = call('encode', '--against=t5')
+  assert status == 2
+  assert err == ('error: --against needs torch, which is not installed: '
+                 "pip install 'locost_jax[peers]'\n")
+
+
+@pytest.mark.parametrize('name', peers.NAMES)
+def test_a_peer_has_our_size_and_gives_states(name):
+  """Of the width, and for T5 the number of parameters, that we have."""
+  pytest.importorskip('torch', reason='peers need the extra `peers`')
+  pytest.importorskip('transformers', reason='peers need the extra `peers`')
+  spec = make_spec(what='peer', peer=name, length=64)
+  told, call = peers.prepare(spec, lambda text: None)
+  answer = call()
+  assert answer['seconds'] > 0
+  assert told['threads'] == measure.cores()
+  D, F, V = 32, 64, 60
+  if name == 't5':
+    attention, feed_forward = 4 * D * D, 3 * D * F
+    # Two layers each; norms; relative biases; tied embeddings or a head.
+    expected = (2 * (attention + feed_forward + 2 * D)
+                + 2 * (2 * attention + feed_forward + 3 * D)
+                + 2 * D + 2 * 32 * 4)
+    assert told['parameters'] - expected in (V * D, 2 * V * D)
+
+
+def test_contest_with_peers():
+  pytest.importorskip('torch', reason='peers need the extra `peers`')
+  pytest.importorskip('transformers', reason='peers need the extra `peers`')
+  spec = make_spec(what='encode')
+  found = contest.compare(
+      spec, [contest.MADE, 'longt5'], 64, {}, lambda text: None)
+  ours, theirs = found
+  assert theirs['ratio_made'] == theirs['seconds'] / ours['seconds']
+  assert theirs['peak_ratio'] == ours['peak_bytes'] / theirs['peak_bytes']
+  assert len(ours['times']) == len(theirs['times']) == 2
+
+
+def test_joules_of_counters_that_wrap(tmp_path, monkeypatch):
+  """Packages only, not their parts; a counter that starts again from 0."""
+  monkeypatch.setattr(energy, '_gpu_watts', lambda: None)
+  counts = {'intel-rapl:0': 9_000_000, 'intel-rapl:1': 500, 'intel-rapl:0:0': 1}
+  def put(name, value):
+    (tmp_path / name).mkdir(exist_ok=True)
+    (tmp_path / name / 'energy_uj').write_text(f'{value}\n')
+    (tmp_path / name / 'max_energy_range_uj').write_text('10000000\n')
+  for name, value in counts.items():
+    put(name, value)
+  with energy.Meter(tmp_path) as meter:
+    put('intel-rapl:0', 2_000_000)  # 1 J to the end, 2 J from there
+    put('intel-rapl:1', 500_500)  # half a joule
+    put('intel-rapl:0:0', 5_000_000)
+  assert meter.joules == pytest.approx(3.5)
+  assert meter.source == 'RAPL'
+
+
+def test_joules_of_a_gpu_are_its_power_over_time(tmp_path, monkeypatch):
+  monkeypatch.setattr(energy, '_gpu_watts', lambda: 300.0)
+  now = iter([10.0, 12.0])
+  monkeypatch.setattr(energy.time, 'monotonic', lambda: next(now))
+  with energy.Meter(tmp_path) as meter:
+    pass
+  assert meter.joules == pytest.approx(600)
+  assert meter.source == 'nvidia-smi'
+
+
+def test_progress_is_sparing_where_it_is_no_terminal():
+  stream = io.StringIO()
+  progress = measure.Progress('a: ', stream)
+  progress('1')
+  progress('2')
+  progress.clear()
+  assert stream.getvalue() == 'a: 1\n'
