@@ -2,8 +2,8 @@
 
 Works on any model through its `step(tokens [R], shared, per_row) -> (logits
 [R, V], per_row)` and knows nothing else of it. All methods are three functions:
-`begin` makes a state, `advance` runs one `while_loop` over tokens without coming
-back to the host, `finish` reads the result off. The state may be advanced
+`begin` makes a state, `advance` runs one `while_loop` over tokens without
+coming back to the host, `finish` reads the result off. The state may be advanced
 piecewise; `until` is traced, so all pieces are one compiled program.
 
 Scores are sums of log p over the tokens written, divided by a length penalty:
