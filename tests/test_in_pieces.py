@@ -42,48 +42,49 @@ def documents(batch, length):
   return np.where(np.arange(length) < kept[:, None], inputs, 0)
 
 
-def check(model, params, inputs, mask=None, tolerance=2e-6):
-  """All three ways against `model.encode`."""
+def check(model, params, inputs, mask=None, tolerance=2e-6, by_layer=False):
+  """Kernels given and made, as a whole or by layer, against `model.encode`."""
   apply = jax.jit(functools.partial(model.apply, method='encode'))
   want = apply({'params': params}, inputs, mask)
-  encode = jax.jit(functools.partial(in_pieces.encode, model))
   kernels = in_pieces.kernels(model, params, inputs.shape[1])
-  layers = model.config.num_layers
-  def layer_by_layer(kernels):
+  assert in_pieces.kernel_bytes(
+      model.config, inputs.shape[1]) == kernels.nbytes
+  def layer_by_layer(params, inputs, mask, kernels=None):
     h, m = in_pieces.embed(model, params, inputs, mask)
-    for i in range(layers):
+    for i in range(model.config.num_layers):
       h = in_pieces.encoder_layer(
           model, params, i, h, m, None if kernels is None else kernels[i])
     return in_pieces.finish(model, params, h, m)
-  scale = np.abs(np.float32(want['states'])).max()
+  encode = layer_by_layer if by_layer else jax.jit(
+      functools.partial(in_pieces.encode, model))
+  states = np.float32(want['states'])
+  tolerance *= model.config.num_layers * np.abs(states).max()
   for got in (encode(params, inputs, mask),
-              encode(params, inputs, mask, kernels), layer_by_layer(kernels),
-              layer_by_layer(None)):
+              encode(params, inputs, mask, kernels)):
     np.testing.assert_array_equal(got['mask'], want['mask'])
     assert got['states'].dtype == want['states'].dtype
     np.testing.assert_allclose(
-        np.float32(got['states']), np.float32(want['states']), rtol=0,
-        atol=tolerance * layers * scale)
-  return kernels
+        np.float32(got['states']), states, rtol=0, atol=tolerance)
 
 
-@pytest.mark.parametrize('batch,length', (
-    (1, 1), (3, 2), (1, 13), (3, 13), (1, 16), (2, 24)))
+@pytest.mark.parametrize('batch,length', ((1, 1), (3, 13), (2, 24)))
 def test_every_length(small_model_config, tiny_pieces, batch, length):
   model, params = make(small_model_config)
-  kernels = check(model, params, documents(batch, length))
-  assert in_pieces.kernel_bytes(model.config, length) == kernels.nbytes
+  check(model, params, documents(batch, length))
+
+
+def test_layer_by_layer(small_model_config, tiny_pieces):
+  model, params = make(small_model_config)
+  check(model, params, documents(3, 13), by_layer=True)
 
 
 @pytest.mark.parametrize('change', (
-    {'variant': 'paper'}, {'bidirectional': False}, {'gating': False},
-    {'convolution': 'release'}, {'feed_forward': 'relu'},
-    {'variant': 'paper', 'bidirectional': False}))
+    {'variant': 'paper'}, {'convolution': 'release'},
+    {'bidirectional': False, 'gating': False, 'feed_forward': 'relu'}))
 def test_every_variant(small_model_config, tiny_pieces, change):
   small_model_config.update(change)
   model, params = make(small_model_config)
-  kernels = check(model, params, documents(3, 13))
-  assert in_pieces.kernel_bytes(model.config, 13) == kernels.nbytes
+  check(model, params, documents(3, 13))
 
 
 def test_bfloat16(small_model_config, tiny_pieces):
@@ -122,7 +123,7 @@ def base_size(length):
   return model, abstract_params(model), h
 
 
-@pytest.mark.parametrize('length', (16384, 65536))
+@pytest.mark.parametrize('length', (16384, 262144))
 def test_memory_of_a_layer(length):
   """With kernels given or not: 3.2 arrays of the input's size at most."""
   model, params, h = base_size(length)
@@ -160,4 +161,4 @@ def test_encoder_bytes(batch, length):
   found = compiled.memory_analysis()
   found = found.temp_size_in_bytes + found.output_size_in_bytes
   ratio = in_pieces.encoder_bytes(model.config, batch, length) / found
-  assert 1 <= ratio <= 1.25, ratio
+  assert 1 <= ratio <= 1.3, ratio

@@ -57,28 +57,35 @@ def circular_size(config, length):
   return long_conv.fft_size(2 * length)
 
 
-def circular_kernel(config, p, length):
-  """The circular kernel of all directions and the skip.
-
-  Args:
-    config: a LocostConfig.
-    p: the parameters of `BiSSM`, or of some of its channels.
-    length: L of the inputs.
-
-  Returns:
-    [channels, circular_size(config, length)].
-  """
-  n, lags = circular_size(config, length), length
-  release = config.bidirectional and config.convolution == 'release'
-  if release:
-    lags = long_conv.release_length(length)
+def discretise(config, p):
+  """The parameters of `BiSSM` as (log z, w, skip), channels on axis 1, 1, 0."""
   rates = p['log_dt'], p['log_A_real'], p['A_imag']
   if config.variant == 'paper':
     b = p['B'][..., 0], p['B'][..., 1]
   else:
     b = ssm.input_weights_zoh(*rates, p['B'])
   w = ssm.complex_multiply((p['C'][..., 0], p['C'][..., 1]), b)
-  K = ssm.kernel(ssm.discretise(*rates), w, lags)
+  return ssm.discretise(*rates), w, p['D']
+
+
+def circular_kernel(config, log_z, w, skip, length):
+  """The circular kernel of all directions and the skip.
+
+  Args:
+    config: a LocostConfig.
+    log_z: pair of [G, D, N]; like w and skip of `discretise`, or some channels.
+    w: pair of [C, D, N].
+    skip: [D].
+    length: L of the inputs.
+
+  Returns:
+    [D, circular_size(config, length)].
+  """
+  n, lags = circular_size(config, length), length
+  release = config.bidirectional and config.convolution == 'release'
+  if release:
+    lags = long_conv.release_length(length)
+  K = ssm.kernel(log_z, w, lags)
   if not config.bidirectional:
     k = long_conv.one_sided_kernel(K[0], n)
   elif release:
@@ -86,14 +93,16 @@ def circular_kernel(config, p, length):
   else:
     K0 = K[0].at[:, 0].set(0) if config.variant == 'paper' else K[0]
     k = long_conv.two_sided_kernel(K0, K[1], n)
-  return k.at[:, 0].add(p['D'])
+  return k.at[:, 0].add(skip)
 
 
-def spectrum(config, p, length, start, count):
+def spectrum(config, log_z, w, skip, length, start, count):
   """`rfft` of the circular kernels of channels start .. start + count."""
-  part = {name: jax.lax.dynamic_slice_in_dim(x, start, count, x.ndim > 1)
-          for name, x in p.items()}
-  return jnp.fft.rfft(circular_kernel(config, part, length))
+  def take(x, axis):
+    return jax.lax.dynamic_slice_in_dim(x, start, count, axis)
+  log_z, w = jax.tree.map(lambda x: take(x, 1), (log_z, w))
+  return jnp.fft.rfft(
+      circular_kernel(config, log_z, w, take(skip, 0), length))
 
 
 class BiSSM(nn.Module):
@@ -119,7 +128,11 @@ class BiSSM(nn.Module):
     """(start, count) -> the spectrum of these channels for inputs [B, L, D]."""
     p = dict(log_dt=self.log_dt, log_A_real=self.log_A_real,
              A_imag=self.A_imag, B=self.B, C=self.C, D=self.D)
-    return functools.partial(spectrum, self.config, p, length)
+    # Discretised before the loop over groups: inside, XLA fuses it into the
+    # tables of powers and takes its exponentials again for each of them.
+    log_z, w, skip = discretise(self.config, p)
+    return functools.partial(
+        spectrum, self.config, log_z, w, skip, length)
 
 
 class LocostMixer(nn.Module):
