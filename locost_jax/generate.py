@@ -15,16 +15,71 @@ import jax.numpy as jnp
 import numpy as np
 
 from locost_jax import decode
+from locost_jax.models import in_pieces
 
 # Tokens written between two looks at the state: few enough for a display, many
 # enough that the look costs nothing.
 CHUNK = 16
+# Of the encoder's kernels in memory: those of the paper's size for inputs of
+# 16K tokens take 1.1 GiB.
+KEPT_BYTES = 2 << 30
+
+
+class KeptKernels:
+  """The encoder's kernels, which depend on weights and length only.
+
+  They are kept from the second input of a length on: a book that is read once
+  leaves nothing behind. Together they have at most KEPT_BYTES; those not used
+  for longest are given up.
+  """
+
+  def __init__(self, model, params):
+    self._model, self._params = model, params
+    self._kept = {}  # length -> kernels or None, the last used at the end
+
+  def get(self, length):
+    """Returns the kernels for inputs of this length, or None."""
+    kept = self._kept
+    size = functools.partial(in_pieces.kernel_bytes, self._model.config)
+    if size(length) > KEPT_BYTES:
+      return None
+    is_first, kernels = length not in kept, kept.pop(length, None)
+    if kernels is None and not is_first:
+      kernels = in_pieces.kernels(self._model, self._params, length)
+    kept[length] = kernels
+    while sum(size(n) for n in kept if kept[n] is not None) > KEPT_BYTES:
+      kept.pop(next(iter(kept)))
+    return kernels
 
 
 @functools.partial(jax.jit, static_argnums=0)
 def encode(model, params, inputs, input_mask):
   """inputs [B, L], input_mask [B, L] or None -> the model's memory."""
-  return model.apply({'params': params}, inputs, input_mask, method='encode')
+  return in_pieces.encode(model, params, inputs, input_mask)
+
+
+def encode_in_steps(model, params, inputs, input_mask, kernels=None,
+                    progress=None):
+  """The same, layer by layer.
+
+  Args:
+    model, params, inputs, input_mask: as in `encode`.
+    kernels: of `in_pieces.kernels` for L; None: made for this call.
+    progress: None, or called as progress('encoding', layers done, layers).
+  """
+  layers = model.config.num_layers
+  h, mask = in_pieces.embed(model, params, inputs, input_mask)
+  for index in range(layers):
+    if progress:
+      jax.block_until_ready(h)
+      progress('encoding', index, layers)
+    own = None if kernels is None else kernels[index]
+    h = in_pieces.encoder_layer(model, params, index, h, mask, own)
+  memory = in_pieces.finish(model, params, h, mask)
+  if progress:
+    jax.block_until_ready(memory)
+    progress('encoding', layers, layers)
+  return memory
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -86,38 +141,32 @@ def generate(model, params, inputs, input_mask, settings, seeds=None):
   return finish(settings, state)
 
 
-def generate_with_progress(model, params, inputs, input_mask, settings, seeds,
-                           progress):
+def generate_in_steps(model, params, inputs, input_mask, settings, seeds=None,
+                      kernels=None, progress=None):
   """The same with a look at the state every CHUNK tokens.
 
   Args:
     model, params, inputs, input_mask, settings, seeds: as in `generate`.
-    progress: called as progress(stage, done, total): stage 'encoding', in parts
-      of the encoder; then 'decoding', in tokens written of max_length. Decoding
-      ends below it when every document is done.
+    kernels: as in `encode_in_steps`.
+    progress: None, or called as progress(stage, done, total): stage 'encoding',
+      in layers; then 'decoding', in tokens written of max_length. Decoding ends
+      below it when every document is done.
 
   Returns:
     As `generate`.
   """
-  memory = _encode_with_progress(model, params, inputs, input_mask, progress)
+  tell = progress or (lambda *_: None)
+  memory = encode_in_steps(model, params, inputs, input_mask, kernels, progress)
   shared, state = begin(model, params, memory, settings, seeds)
   del memory
   written, done = 0, False
-  progress('decoding', 0, settings.max_length)
+  tell('decoding', 0, settings.max_length)
   while written < settings.max_length and not done:
     state = advance(model, params, settings, shared, state,
                     jnp.int32(written + CHUNK))
     written, done = int(state['position']), bool(state['done'].all())
-    progress('decoding', written, settings.max_length)
+    tell('decoding', written, settings.max_length)
   return finish(settings, state)
-
-
-def _encode_with_progress(model, params, inputs, input_mask, progress):
-  progress('encoding', 0, 1)
-  memory = encode(model, params, inputs, input_mask)
-  jax.block_until_ready(memory)
-  progress('encoding', 1, 1)
-  return memory
 
 
 def document_seeds(inputs, input_mask, seed):

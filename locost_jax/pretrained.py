@@ -211,6 +211,7 @@ class Summarizer:
     self.params = jax.device_put(params)
     self.vocabulary = vocabulary
     self.settings = settings or decode.Settings()
+    self._kernels = generate.KeptKernels(self.model, self.params)
 
   @property
   def config(self):
@@ -219,7 +220,9 @@ class Summarizer:
   def encode(self, inputs, input_mask=None):
     """inputs [B, L] -> the encoder's states [B, L, D]."""
     inputs, input_mask = self._check(inputs, input_mask)
-    memory = generate.encode(self.model, self.params, inputs, input_mask)
+    memory = generate.encode_in_steps(
+        self.model, self.params, inputs, input_mask,
+        self._kernels.get(inputs.shape[1]))
     return np.asarray(memory['states'])
 
   def logits(self, inputs, targets_in, input_mask=None):
@@ -248,7 +251,7 @@ class Summarizer:
         Any of temperature, top_k and top_p asks for sampling.
       method: 'greedy', 'beam' or 'sample' instead of what the others ask for.
       seed: of sampling. What is drawn depends on it and on the document only.
-      progress: None, or called as in `generate.generate_with_progress`.
+      progress: None, or called as in `generate.generate_in_steps`.
 
     Returns:
       int32 [B, n], n <= max_length: tokens up to and including eos, then pad.
@@ -277,11 +280,9 @@ class Summarizer:
       padding = (0, 0), (0, bucket_length(inputs.shape[1]) - inputs.shape[1])
       inputs = np.pad(inputs, padding, constant_values=pad_id)
       input_mask = np.pad(input_mask, padding)
-    batch = self.model, self.params, inputs, input_mask, settings, seeds
-    if progress is None:
-      tokens, _ = generate.generate(*batch)
-    else:
-      tokens, _ = generate.generate_with_progress(*batch, progress)
+    tokens, _ = generate.generate_in_steps(
+        self.model, self.params, inputs, input_mask, settings, seeds,
+        self._kernels.get(inputs.shape[1]), progress)
     tokens = np.asarray(tokens)
     used = np.flatnonzero((tokens != pad_id).any(0))
     return tokens[:, :used.max(initial=-1) + 1]

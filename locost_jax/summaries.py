@@ -12,9 +12,12 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from locost_jax import generate
 from locost_jax import memory
 from locost_jax import pretrained
 from locost_jax.errors import InputError
+from locost_jax.models import in_pieces
+from locost_jax.models import long_attention
 from locost_jax.progress import duration
 
 # By default as many documents share a batch as have this many tokens together,
@@ -28,9 +31,6 @@ _PORTION = 2**24
 _COMPILING = 2**28  # bytes for compiling and the libraries' own needs
 # Shorter documents are padded to this: fewer programs to compile.
 _SMALLEST_LENGTH = 64
-# From this length on cross-attention keeps the input states only, below it keys
-# and values of every decoder layer.
-_ABSORBED = 2**14
 # Of the settings, what `Summarizer.generate` has no argument for.
 _NOT_ASKED = ('max_input_length', 'eos_id', 'pad_id', 'start_id')
 
@@ -71,38 +71,42 @@ def fingerprint(summarizer):
   return digest.hexdigest()[:16]
 
 
-def needed_bytes(config, batch, length, settings, params, itemsize=4):
-  """Estimates what summarising a batch takes at its peak.
+def needed_bytes(model, params, batch, length, settings):
+  """Estimates what summarising a batch takes.
 
   Args:
-    config: the model's.
+    model: the Flax module.
+    params: its parameters, or their shapes.
     batch: documents.
     length: tokens each is padded to.
     settings: dict with num_beams and max_length.
-    params: the model's parameters, or their shapes.
-    itemsize: bytes of an activation.
 
   Returns:
-    {part: bytes}; parts never exist all at once, so the sum is an upper bound.
+    {part: bytes}; `peak_of` adds them up.
   """
-  rows = batch * settings['num_beams']
-  heads = config.num_heads * config.d_kv
-  states = batch * length * config.d_model * itemsize
-  cached = 0 if length >= _ABSORBED else (
-      2 * config.num_decoder_layers * batch * length * heads * itemsize)
+  c, itemsize = model.config, model.dtype.itemsize
+  rows, width = batch * settings['num_beams'], c.num_heads * c.d_kv
+  own = 2 * c.num_decoder_layers * rows * settings['max_length'] * width
+  cross = 0 if length >= long_attention.ABSORBED else (
+      2 * c.num_decoder_layers * batch * length * width)
+  states = batch * length * c.d_model
+  kernels = in_pieces.kernel_bytes(c, length)
   return {
       'parameters': sum(leaf.size * leaf.dtype.itemsize
                         for leaf in jax.tree.leaves(params)),
-      'input states': states,
-      'encoder': 4 * batch * length * config.d_model * 4,
-      'decoder': cached + rows * (
-          2 * config.num_decoder_layers * settings['max_length'] * heads *
-          itemsize + 4 * config.vocab_size * 4),
+      'kernels': kernels if kernels <= generate.KEPT_BYTES else 0,
+      'encoding': in_pieces.encoder_bytes(c, batch, length, model.dtype),
+      'decoding': (states + cross + own) * itemsize + 16 * rows * c.vocab_size,
       'compiling': _COMPILING}
 
 
+def peak_of(parts):
+  """The peak of `needed_bytes`: decoding follows encoding."""
+  return sum(parts.values()) - min(parts['encoding'], parts['decoding'])
+
+
 def summarize(summarizer, jobs, settings, progress, batch_size=None,
-              available=None, itemsize=4):
+              available=None):
   """Yields a Done for each document, in the order they are finished.
 
   Args:
@@ -113,18 +117,17 @@ def summarize(summarizer, jobs, settings, progress, batch_size=None,
     progress: a `progress.Progress`.
     batch_size: most documents in a batch; None: see BATCH_TOKENS.
     available: bytes that may be taken, parameters included; None: no limit.
-    itemsize: bytes of an activation.
   """
   def needs(batch, length):
-    return needed_bytes(summarizer.config, batch, length, settings,
-                        summarizer.params, itemsize)
+    return needed_bytes(summarizer.model, summarizer.params, batch, length,
+                        settings)
 
   def rows(length):
     """The documents of this length that fit into a batch."""
     most = batch_size or _power_of_two(
         max(1, min(_MOST_ROWS, BATCH_TOKENS // length)))
     while most and available is not None and (
-        sum(needs(most, length).values()) > available):
+        peak_of(needs(most, length)) > available):
       most //= 2
     return most
 
@@ -279,10 +282,10 @@ def _too_large(job, length, needs, available):
   shown = ', '.join(f'{name} {memory.show(size)}'
                     for name, size in parts.items())
   fits = [other for k in range(6, 40) for other in (2**k, 3 * 2**(k - 1))
-          if other < length and sum(needs(1, other).values()) <= available]
+          if other < length and peak_of(needs(1, other)) <= available]
   way_out = f'--max_input_length={max(fits)} fits' if fits else (
       'no length fits')
   return InputError(
       f'{job.document.id}: {len(job.ids)} tokens need about '
-      f'{memory.show(sum(parts.values()))} ({shown}), but '
+      f'{memory.show(peak_of(parts))} ({shown}), but '
       f'{memory.show(available)} are available: {way_out}')

@@ -231,8 +231,7 @@ def write(summarizer, documents, settings, available, values):
     stack.enter_context(ends_at_once(progress, values.output))
     failures, ready, printed = 0, {}, 0
     for done in summaries.summarize(
-        summarizer, todo, settings, progress, values.batch_size, available,
-        2 if values.dtype == 'bfloat16' else 4):
+        summarizer, todo, settings, progress, values.batch_size, available):
       if done.error:
         failures += 1
         progress.note(f'error: {done.error}')

@@ -10,6 +10,7 @@ import pytest
 from locost_jax import decode
 from locost_jax import generate
 from locost_jax import models
+from locost_jax.models import in_pieces
 from locost_jax.pretrained import Summarizer
 
 METHODS = {
@@ -167,20 +168,42 @@ def test_beams_do_not_copy_the_document(summarizer):
 
 
 @pytest.mark.parametrize('method', METHODS)
-def test_progress_changes_nothing(summarizer, documents, method, monkeypatch):
-  """The same tokens, by one program for all pieces."""
+def test_in_steps_as_in_one_program(summarizer, documents, method, monkeypatch):
+  """The same tokens, by one program for all steps, kernels kept or not."""
   monkeypatch.setattr(generate, 'CHUNK', 4)
   inputs, mask = documents
-  write = functools.partial(
-      summarizer.generate, inputs, mask, max_length=10, **METHODS[method])
+  model, params = summarizer.model, summarizer.params
+  settings = decode.change(decode.Settings(max_length=10), METHODS[method])
+  seeds = generate.document_seeds(inputs, mask, 3)
+  want, _ = generate.generate(model, params, inputs, mask, settings, seeds)
   before = generate.advance._cache_size()  # pylint: disable=protected-access
   calls = []
-  got = write(progress=lambda *call: calls.append(call))
+  for kernels in (None, in_pieces.kernels(model, params, 11)):
+    got, _ = generate.generate_in_steps(
+        model, params, inputs, mask, settings, seeds, kernels,
+        lambda *call: calls.append(call))
+    np.testing.assert_array_equal(got, want)
   after = generate.advance._cache_size()  # pylint: disable=protected-access
   assert after == before + 1
-  np.testing.assert_array_equal(got, write())
-  assert calls == [('encoding', 0, 1), ('encoding', 1, 1), *(
-      ('decoding', done, 10) for done in (0, 4, 8, 10))]
+  assert calls == 2 * [
+      *(('encoding', done, 2) for done in (0, 1, 2)),
+      *(('decoding', done, 10) for done in (0, 4, 8, 10))]
+
+
+def test_kernels_are_kept_from_the_second_call_on(summarizer, monkeypatch):
+  size = in_pieces.kernel_bytes(summarizer.config, 64)
+  monkeypatch.setattr(generate, 'KEPT_BYTES', 2 * size)
+  kept = generate.KeptKernels(summarizer.model, summarizer.params)
+  assert kept.get(64) is None and kept.get(48) is None and kept.get(999) is None
+  first = kept.get(64)
+  np.testing.assert_array_equal(
+      first, in_pieces.kernels(summarizer.model, summarizer.params, 64))
+  assert kept.get(64) is first
+  assert kept.get(48) is not None
+  assert kept.get(64) is first
+  assert kept.get(32) is None and kept.get(32) is not None  # 48 goes
+  assert kept.get(64) is first
+  assert kept.get(48) is None
 
 
 def test_progress_ends_with_the_last_text(summarizer, documents, monkeypatch):
