@@ -129,6 +129,7 @@ def test_encode(call, here):
   for row in encoders:
     assert len(row['times']) == 2
     assert row['tokens_per_second'] == row['length'] / row['seconds']
+    assert row['peak_bytes'] >= row['loaded_peak_bytes'] > 1e7
   assert encoders[0]['ratio_made'] == encoders[1]['ratio_kept'] == 1
   assert encoders[1]['ratio_made'] * encoders[0]['ratio_kept'] == (
       pytest.approx(1))

@@ -35,9 +35,10 @@ def compare(spec, names, length, ended, tell):
     tell: takes a line of progress.
 
   Returns:
-    A list of dicts: subject, length, times, seconds, peak_bytes, ratio_made
-    and ratio_kept (its time in ours), peak_ratio (our peak, kernels made, in
-    its), or memory_ended.
+    A list of dicts: subject, length, times, seconds, loaded_peak_bytes (of the
+    process before its first run), peak_bytes (after all), ratio_made and
+    ratio_kept (its time in ours), peak_ratio (our peak, kernels made, in its);
+    or memory_ended.
   """
   rows = {name: dict(subject=name, length=length) for name in names
           if name not in ended}
@@ -60,6 +61,7 @@ def compare(spec, names, length, ended, tell):
         continue
       stack.callback(process.close)
       rows[name].update(process.prepared)
+      rows[name]['loaded_peak_bytes'] = rows[name].pop('peak_bytes')
       if rows[name].get('kernel_bytes', 0) > KEPT_BYTES:
         process.close()
         del rows[name]  # these kernels are not kept
