@@ -28,6 +28,12 @@ import os
 import shlex
 import sys
 
+from locost_jax import allocator
+
+if __name__ == '__main__':  # before JAX is imported; its children inherit it
+  allocator.restart_with_huge_pages()
+
+# pylint: disable=g-import-not-at-top
 from absl import flags
 
 from locost_jax import commands
