@@ -275,15 +275,15 @@ def test_too_large_for_the_memory(run, call, tmp_path, batches):
   (tmp_path / 'large.txt').write_text('y' * 30_000)
   files = [tmp_path / 'large.txt', tmp_path / 'small.jsonl']
   status, out, err = call('--checkpoint', run, *files, '--format=json',
-                          '--memory_limit=0.256')
+                          '--memory_limit=0.276')
   assert status == 2 and len(out.splitlines()) == 4
   assert batches == [(2, 6144), (2, 6144)]
   line, = [line for line in err.splitlines() if line.startswith('error: ')]
   assert 'large.txt: 30001 tokens need about 2' in line
-  assert 'input states 2 MiB' in line and '262 MiB are available' in line
+  assert 'encoding 36 MiB' in line and '283 MiB are available' in line
   fits = int(line.split('--max_input_length=')[1].split()[0])
   batches.clear()
-  assert call('--checkpoint', run, files[0], '--memory_limit=0.256',
+  assert call('--checkpoint', run, files[0], '--memory_limit=0.276',
               f'--max_input_length={fits}')[0] == 0
   assert batches == [(1, fits)]
 
