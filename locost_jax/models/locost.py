@@ -93,7 +93,7 @@ def circular_kernel(config, log_z, w, skip, length):
   else:
     K0 = K[0].at[:, 0].set(0) if config.variant == 'paper' else K[0]
     k = long_conv.two_sided_kernel(K0, K[1], n)
-  return k.at[:, 0].add(skip)
+  return k.at[:, 0].add(skip.astype(k.dtype))
 
 
 def spectrum(config, log_z, w, skip, length, start, count):
