@@ -159,8 +159,11 @@ def test_long_cross_attention_is_the_short_one(monkeypatch):
 
 @pytest.mark.parametrize('dtype,atol', ((jnp.float32, 2e-5),
                                         (jnp.bfloat16, 0.06)))
-def test_absorbed_is_the_ordinary_form(monkeypatch, dtype, atol):
+@pytest.mark.parametrize('budget', (0, 1 << 20))
+def test_absorbed_is_the_ordinary_form(monkeypatch, budget, dtype, atol):
+  """In pieces and as one."""
   monkeypatch.setattr(long_attention, 'STEP_PIECE', 10)
+  monkeypatch.setattr(long_attention, 'STEP_BYTES', budget)
   module, variables, x, states, mask = make_attention(dtype)
   def ordinary(self, x, states):
     return self.cross(x, *self.keys_values(states), mask)
@@ -200,7 +203,6 @@ def test_steps_without_keys_are_steps_with_them(
   shared, want = decode()
   assert set(shared) == {'cross', 'mask'}
   monkeypatch.setattr(long_attention, 'ABSORBED', 23)
-  monkeypatch.setattr(long_attention, 'STEP_PIECE', 8)
   shared, got = decode()
   assert set(shared) == {'states', 'mask'}
   assert shared['states'].shape == (3, 23, 32)

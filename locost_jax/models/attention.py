@@ -163,11 +163,8 @@ class Attention(nn.Module):
         part.variables['params']['kernel'].astype(self.dtype).reshape(D, H, K)
         for part in (self.key, self.value))
     queries = product('bthk,dhk->bthd', self.split_heads(self.query(x)), W_key)
-    queries = queries.astype(self.dtype).reshape(B, T * H, 1, D)
-    states = states[:, :, None]
-    mixed = long_attention.in_pieces(
-        queries, states, states, mask,
-        piece=min(states.shape[1], long_attention.STEP_PIECE))
+    queries = queries.astype(self.dtype).reshape(B, T * H, D)
+    mixed = long_attention.of_states(queries, states, mask)
     context = product('bthd,dhk->bthk', mixed.reshape(B, T, H, D), W_value)
     return self.merge_heads(context.astype(self.dtype))
 

@@ -10,7 +10,7 @@ so that hidden units of the feed-forward exist for one piece and transforms for
 one group at a time. Same results as `model.apply(..., method='encode')`.
 
 For models whose mixer has these parts: inward(x, mask) -> u, outward(x, y),
-token by token; mix(u, spectrum) -> y; kernels(length) -> what `mix` would make
+token by token; mix(u, spectrum) -> y; spectra(length) -> what `mix` would make
 from the parameters, channels first.
 """
 
@@ -72,7 +72,7 @@ def kernels(model, params, length):
   """
   layer = make_layer(model)
   return jax.lax.map(
-      lambda p: layer.apply({'params': p}, length, method='kernels'),
+      lambda p: layer.apply({'params': p}, length, method='spectra'),
       params['encoder']['layers'])
 
 

@@ -93,7 +93,7 @@ def circular_kernel(config, log_z, w, skip, length):
   else:
     K0 = K[0].at[:, 0].set(0) if config.variant == 'paper' else K[0]
     k = long_conv.two_sided_kernel(K0, K[1], n)
-  return k.at[:, 0].add(skip)
+  return k.at[:, 0].add(skip.astype(k.dtype))
 
 
 def spectrum(config, log_z, w, skip, length, start, count):
@@ -124,13 +124,16 @@ class BiSSM(nn.Module):
     self.C = self.param('C', ssm.init_complex_normal, (C, D, N, 2))
     self.D = self.param('D', layers.normal(1.0), (D,))
 
+  def parameters(self):
+    """All of them by name."""
+    return dict(log_dt=self.log_dt, log_A_real=self.log_A_real,
+                A_imag=self.A_imag, B=self.B, C=self.C, D=self.D)
+
   def spectrum(self, length):
     """(start, count) -> the spectrum of these channels for inputs [B, L, D]."""
-    p = dict(log_dt=self.log_dt, log_A_real=self.log_A_real,
-             A_imag=self.A_imag, B=self.B, C=self.C, D=self.D)
     # Discretised before the loop over groups: inside, XLA fuses it into the
     # tables of powers and takes its exponentials again for each of them.
-    log_z, w, skip = discretise(self.config, p)
+    log_z, w, skip = discretise(self.config, self.parameters())
     return functools.partial(
         spectrum, self.config, log_z, w, skip, length)
 
@@ -178,6 +181,11 @@ class LocostMixer(nn.Module):
     return self.output(y)
 
   def kernels(self, length):
+    """[C, D, length]: K[l] of each direction, in time."""
+    log_z, w, _ = discretise(self.config, self.ssm.parameters())
+    return ssm.kernel(log_z, w, length)
+
+  def spectra(self, length):
     """What `mix` makes for inputs of this length: [D, circular_size/2 + 1]."""
     n, D = circular_size(self.config, length), self.config.d_model
     spectrum = self.ssm.spectrum(length)
@@ -186,13 +194,13 @@ class LocostMixer(nn.Module):
       return spectrum(0, D)
     shape = jax.eval_shape(lambda: spectrum(0, 1))
 
-    def write(i, kernels):
+    def write(i, spectra):
       start = jnp.minimum(i * group, D - group)
       return jax.lax.dynamic_update_slice_in_dim(
-          kernels, spectrum(start, group), start, 0)
+          spectra, spectrum(start, group), start, 0)
 
-    kernels = jnp.zeros((D, shape.shape[1]), shape.dtype)
-    return jax.lax.fori_loop(0, -(-D // group), write, kernels)
+    spectra = jnp.zeros((D, shape.shape[1]), shape.dtype)
+    return jax.lax.fori_loop(0, -(-D // group), write, spectra)
 
   def __call__(self, x, mask):
     return self.outward(x, self.mix(self.inward(x, mask)))

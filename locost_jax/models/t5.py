@@ -98,9 +98,9 @@ class EncoderLayer(nn.Module):
     """The layer from there on, without dropout: h, y [B, L, D] -> h."""
     return self.add(h, self.mixer.outward(self.mixer_norm(h), y), True)
 
-  def kernels(self, length):
-    """The mixer's kernels for inputs of this length."""
-    return self.mixer.kernels(length)
+  def spectra(self, length):
+    """The mixer's kernels for inputs of this length, ready for `mix`."""
+    return self.mixer.spectra(length)
 
 
 class Encoder(nn.Module):
