@@ -46,8 +46,7 @@ def direct_mass(model, params, inputs, mask, targets_in, segments, P):
     variables = {'params': jax.tree.map(
         lambda p: p[i], params['decoder']['layers'])}
     total += layer.apply(variables, h, method=weights).mean(1) / depth
-    h, _ = layer.apply(variables, h, states, mask[:, None, None], causal, bias,
-                       True)
+    h, _ = layer.apply(variables, h, states, mask, causal, bias, True)
   return np.einsum('bts,bsp->btp', total, np.eye(P)[segments])
 
 
@@ -71,7 +70,6 @@ def test_mass_equals_the_direct_sum(
   assert expected.std() > 0.05
   np.testing.assert_allclose(mass, expected, atol=2e-6)
   np.testing.assert_allclose(np.sum(mass, -1), 1, atol=2e-6)
-
 
 
 def test_memory_does_not_grow_with_the_input():
