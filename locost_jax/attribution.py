@@ -141,9 +141,7 @@ def token_mass(summarizer, inputs, segments, num_segments, tokens,
     float32 [len(tokens), P]; rows sum to 1.
   """
   if memory is None:
-    length = len(inputs)
-    if getattr(summarizer.config, 'convolution', 'exact') == 'exact':
-      length = pretrained.bucket_length(length)
+    length = pretrained.padded_length(summarizer.config, len(inputs))
     padded = np.zeros((1, length), np.int32)
     padded[0, :len(inputs)] = inputs
     memory = {'states': summarizer.encode(padded), 'mask': padded != 0}

@@ -37,12 +37,14 @@ if __name__ == '__main__':  # before JAX is imported; its children inherit it
 from absl import flags
 
 from locost_jax import commands
+from locost_jax import memory
 from locost_jax.benchmarks import contest
 from locost_jax.benchmarks import measure
 from locost_jax.benchmarks import peers
 from locost_jax.benchmarks import processes
 from locost_jax.benchmarks import tables
 from locost_jax.errors import InputError
+from locost_jax.progress import Line
 from locost_jax.workdir import suggest
 from locost_jax.workdir import write
 
@@ -115,7 +117,8 @@ def main(values, arguments):
   command = _check(values, arguments)
   spec, lengths = make_spec(command, values), _lengths(values.lengths)
   os.makedirs(values.output, exist_ok=True)
-  tell = measure.Progress(f'bench {command}: ')
+  line = Line(seconds=10.0, at_once=True)
+  tell = lambda text: line.show([f'bench {command}: {text}'])
   result = dict(
       command=command, date=datetime.datetime.now(
           datetime.timezone.utc).isoformat(timespec='seconds'),
@@ -146,7 +149,7 @@ def main(values, arguments):
       heading: {title: tables.grow(rows, path) for title, path, unit in columns
                 if unit == 's'}
       for heading, columns, rows in tables.tables(result)}
-  tell.clear()
+  line.wipe()
   save(result, values.output)
   if values.format == 'json':
     print(json.dumps(result))
@@ -214,7 +217,7 @@ def make_spec(command, values):
 def _limit(given):
   """'8GiB' -> bytes; None: a share of what is available, if that is known."""
   if given is None:
-    available = measure.available_bytes()
+    available = memory.free_host_bytes()
     return None if available is None else int(SHARE_OF_MEMORY * available)
   try:
     return int(float(given[:-3]) * UNITS[given[-3:]])

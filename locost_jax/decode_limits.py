@@ -8,6 +8,10 @@ import jax.numpy as jnp
 
 NEVER = float('-inf')
 
+# Tokens that are sorted first for top_p: 2 ms for 50 rows of 4,000 tokens, of
+# which all take 43.
+NUCLEUS = 256
+
 
 def ban_repeated_ngrams(scores, written, length, size):
   """scores [R, V] without the tokens that would write an n-gram twice.
@@ -70,11 +74,26 @@ def restrict(settings, scores):
     least = jax.lax.top_k(scores, settings.top_k)[0][:, -1:]
     scores = jnp.where(scores >= least, scores, NEVER)
   if settings.top_p < 1:
-    descending = jnp.sort(scores, axis=1, descending=True)
-    p = jax.nn.softmax(descending)
+    log_p = jax.nn.log_softmax(scores)
+    least = _least_of_nucleus(log_p, settings.top_p)
+    scores = jnp.where(log_p >= least, scores, NEVER)
+  return scores
+
+
+def _least_of_nucleus(log_p, top_p):
+  """The least log p among the fewest tokens that have top_p together: [R, 1].
+
+  The first NUCLEUS tokens nearly always have it; only where they do not is the
+  whole vocabulary sorted.
+  """
+  def least(descending):
+    p = jnp.exp(descending)
     above = jnp.cumsum(p, axis=1) - p  # what the more probable ones have
     # The first stays whatever rounding makes of a small top_p.
-    inside = (above < settings.top_p).at[:, 0].set(True)
-    least = jnp.where(inside, descending, jnp.inf).min(1, keepdims=True)
-    scores = jnp.where(scores >= least, scores, NEVER)
-  return scores
+    inside = (above < top_p).at[:, 0].set(True)
+    return jnp.where(inside, descending, jnp.inf).min(1, keepdims=True)
+
+  first = jax.lax.top_k(log_p, min(NUCLEUS, log_p.shape[1]))[0]
+  return jax.lax.cond(
+      (jnp.exp(first).sum(1) > top_p).all(), lambda: least(first),
+      lambda: least(jnp.sort(log_p, axis=1, descending=True)))

@@ -39,6 +39,7 @@ def measure_run(phases, workdir, vocabulary, split, caches):
   with_baselines = last.config.eval.baselines
   step = int(checkpoint.find(last.directory).name)
   tables, examples = [], []
+  origin = initial_params(phases[0]) if with_baselines else None
   if with_baselines:
     seen = {parts.task_name(last)}
     for phase, splits in zip(phases, caches):
@@ -47,22 +48,21 @@ def measure_run(phases, workdir, vocabulary, split, caches):
         seen.add(task)
         shown = [p for p in phases if parts.task_name(p) == task]
         tables.append(_measure_task(
-            phases[0], shown, splits, split, vocabulary, ('loss',))[0])
+            origin, shown, splits, split, vocabulary, ('loss',))[0])
   if cache is not None:
     shown = phases if with_baselines else [last]
     table, rows = _measure_task(
-        phases[0], shown, caches[-1], split, vocabulary,
-        last.config.eval.metrics)
+        origin, shown, caches[-1], split, vocabulary, last.config.eval.metrics)
     tables.append(table)
     examples = _choose_examples(rows, last.config, cache, vocabulary)
   return dict(tables=tables, examples=examples, workdir=str(workdir), step=step)
 
 
-def _measure_task(first, phases, caches, split, vocabulary, metrics):
+def _measure_task(origin, phases, caches, split, vocabulary, metrics):
   """Returns (Table, rows of predictions of the last of these phases).
 
   Args:
-    first: the phase that begins with the untrained model.
+    origin: the untrained model's parameters, on the mesh; None: not measured.
     phases: those whose best checkpoints are measured.
     caches: split -> cache, of the task to measure on.
     split: name of the split.
@@ -80,10 +80,8 @@ def _measure_task(first, phases, caches, split, vocabulary, metrics):
   measure = functools.partial(
       evaluate.measure, model, vocabulary=vocabulary, config=config, mesh=mesh)
   table_rows, rows = [], []
-  origin = first.config.train.init_from
-  if config.eval.baselines and (not origin or os.path.isdir(origin)):
-    measured, _ = measure(
-        initial_params(first, mesh), make_batches(), metrics=metrics)
+  if origin is not None:
+    measured, _ = measure(origin, make_batches(), metrics=metrics)
     table_rows.append(Row('before training', measured))
   for phase in phases:
     step = int(checkpoint.find(phase.directory).name)
@@ -117,21 +115,22 @@ def _baseline_rows(measured):
   return rows
 
 
-def initial_params(phase, mesh):
-  """The parameters that a phase starts from, on the mesh.
+def initial_params(phase):
+  """The parameters that a phase starts from, on its mesh; None if not there.
 
   Equal to those of step 0, as they follow from train.seed or train.init_from.
   """
   config = phase.config
-  model = parts.build(config)
+  model, mesh = parts.build(config), sharding.make_mesh(config.mesh)
   shapes = pretrained.abstract_params(model)
   if config.train.init_from:
+    if not os.path.isdir(config.train.init_from):
+      return None
     origin = parts.find_origin(config.train.init_from)[1]
     return put(train.load_init(origin, shapes), mesh)
-  shardings = sharding.param_shardings(mesh, shapes)
   with jax.set_mesh(mesh):
     init = jax.jit(functools.partial(train.init_params, model=model),
-                   out_shardings=shardings)
+                   out_shardings=sharding.param_shardings(mesh, shapes))
     return init(jax.random.key(config.train.seed))
 
 

@@ -1,8 +1,8 @@
 """A model at work: documents read, summaries written, on the device.
 
-`generate` is one compiled program from tokens to tokens.
-`generate_with_progress` is a loop on the host over the same pieces, `encode`,
-`begin`, `advance`, `finish`, for those who want to see how far it is.
+`generate` is one compiled program from tokens to tokens. `generate_in_steps` is
+a loop on the host over the same parts, a layer of the encoder or CHUNK tokens
+at a time, for those who want to see how far it is.
 
 Axes: B documents, L input length, T max_length, V vocabulary.
 """

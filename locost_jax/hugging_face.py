@@ -13,6 +13,7 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors import safe_open
 
+from locost_jax import decode
 from locost_jax.errors import InputError
 
 # How a released tensor becomes ours; each of these is its own inverse or has
@@ -186,6 +187,52 @@ class Tensors:
 
   def __getitem__(self, name):
     return np.asarray(self._read[name]())
+
+
+def decode_settings(directory):
+  """How a Hugging Face directory wants summaries to be written.
+
+  From generation_config.json, else config.json. Their max_length counts the
+  start token too; 20, the default of transformers, is taken as not given. The
+  prefix and numbers of task_specific_params are passed over.
+
+  Args:
+    directory: with a config.json.
+
+  Returns:
+    A `decode.Settings`; `decode.check` is left to whoever uses it.
+  """
+  def read(name):
+    path = os.path.join(directory, name)
+    if not os.path.exists(path):
+      return {}
+    try:
+      with open(path, encoding='utf-8') as f:
+        values = json.load(f)
+      return {key: x for key, x in values.items() if x is not None}
+    except (ValueError, AttributeError):
+      raise InputError(f'{path}: not a JSON object') from None
+
+  config = read('config.json')
+  theirs = read('generation_config.json') or config
+  ids = ('eos_token_id', 'pad_token_id', 'decoder_start_token_id')
+  theirs = {**{key: config[key] for key in ids if key in config}, **theirs}
+  values = {ours: theirs[name] for ours, name in (
+      *((key, key) for key in (
+          'min_length', 'num_beams', 'no_repeat_ngram_size', 'length_penalty',
+          'early_stopping')),
+      ('max_length', 'max_new_tokens'),
+      ('forced_first_token', 'forced_bos_token_id'),
+      ('forced_last_token', 'forced_eos_token_id'),
+      ('eos_id', 'eos_token_id'), ('pad_id', 'pad_token_id'),
+      ('start_id', 'decoder_start_token_id')) if name in theirs}
+  if 'max_length' not in values and theirs.get('max_length', 20) != 20:
+    values['max_length'] = theirs['max_length'] - 1
+  if theirs.get('do_sample'):
+    values.update(method='sample', top_k=theirs.get('top_k', 50))
+    values.update({key: theirs[key] for key in ('temperature', 'top_p')
+                   if key in theirs})
+  return decode.Settings(**values)
 
 
 def load_params(directory, abstract_params, num_layers):

@@ -126,6 +126,9 @@ def train_run(config, phases, workdir):
                for split in ('train', 'validation')} for phase in phases]
   if parts.is_first_host():
     parts.save_start(workdir, config, vocabulary)
+  if __name__ == '__main__' and jax.default_backend() == 'cpu' and (
+      jax.process_count() == 1):
+    allocator.restart_after_reading()
   parts.tell(f'{parts.count_parameters(model) / 1e6:.1f}M parameters, '
              f'{vocabulary.size} tokens in the vocabulary, '
              f'{jax.device_count()} {jax.devices()[0].platform} device(s), '

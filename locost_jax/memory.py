@@ -7,35 +7,59 @@ batch systems set them).
 
 from pathlib import Path
 import re
-
-import jax
+import sys
 
 
 def available_bytes(root='/'):
-  """Returns the bytes this process may still take, or None if nobody tells.
+  """Returns the bytes that may still be taken, or None if nobody tells.
 
   Args:
     root: directory in which /proc and /sys are looked for.
   """
+  free = free_device_bytes()
+  return free_host_bytes(root) if free is None else free
+
+
+def peak_bytes():
+  """Returns the most bytes taken so far: the device's or the process's."""
+  peak = peak_device_bytes()
+  return peak_host_bytes() if peak is None else peak
+
+
+def free_device_bytes():
+  """What the first device has left; None where it does not tell (a CPU)."""
   stats = _device_stats()
-  if 'bytes_limit' in stats:
-    return stats['bytes_limit'] - stats.get('bytes_in_use', 0)
+  if 'bytes_limit' not in stats:
+    return None
+  return stats['bytes_limit'] - stats.get('bytes_in_use', 0)
+
+
+def peak_device_bytes():
+  """The most that was given out of the first device's memory, or None."""
+  return _device_stats().get('peak_bytes_in_use')
+
+
+def free_host_bytes(root='/'):
+  """As `available_bytes`, of the machine; JAX is not imported."""
   root = Path(root)
   free = [_kilobytes(root / 'proc/meminfo', 'MemAvailable')]
   free += _control_groups(root)
   return min((f for f in free if f is not None), default=None)
 
 
-def peak_bytes():
-  """Returns the most bytes taken so far: the device's or the process's."""
-  stats = _device_stats()
-  if 'peak_bytes_in_use' in stats:
-    return stats['peak_bytes_in_use']
+def peak_host_bytes():
+  """The most bytes this process has held (VmHWM); JAX is not imported."""
   peak = _kilobytes(Path('/proc/self/status'), 'VmHWM')
   if peak is None:
     import resource  # absent from some systems; so is /proc
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    unit = 1 if sys.platform == 'darwin' else 1024
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
   return peak
+
+
+def held_bytes(pid):
+  """The bytes a process holds now (VmRSS); None where it cannot be read."""
+  return _kilobytes(Path(f'/proc/{pid}/status'), 'VmRSS')
 
 
 def show(number):
@@ -47,6 +71,7 @@ def show(number):
 
 def _device_stats():
   """{} where the backend does not tell (a CPU)."""
+  import jax  # a process that measures others has no use for it
   return jax.local_devices()[0].memory_stats() or {}
 
 

@@ -5,7 +5,6 @@ Face directory, and returns a `Summarizer`.
 """
 
 import functools
-import json
 import os
 
 import jax
@@ -33,7 +32,7 @@ def load(directory, dtype=jnp.float32, convolution='exact'):
     dtype: of matmuls and activations: float32 or bfloat16. float64 (with
       jax_enable_x64) computes everything in it.
     convolution: 'exact', or 'release' to reproduce the CUDA path that released
-      weights were trained with (see `models.long_conv.release_conv`). Only
+      weights were trained with (see `models.long_conv.release_kernel`). Only
       'exact' gives results that do not depend on padding.
 
   Returns:
@@ -48,7 +47,7 @@ def load(directory, dtype=jnp.float32, convolution='exact'):
   run = find_run(directory)
   if run is None:
     config, home = hugging_face.model_config(directory), directory
-    decoding = released_settings(directory)
+    decoding = hugging_face.decode_settings(directory)
   else:
     home, step_directory, settings = run
     config = dict(settings['model'])
@@ -108,52 +107,6 @@ def find_run(directory):
   return home, step_directory or checkpoint.find(home), config
 
 
-def released_settings(directory):
-  """How a Hugging Face directory wants summaries to be written.
-
-  From generation_config.json, else config.json. Their max_length counts the
-  start token too; 20, the default of transformers, is taken as not given. The
-  prefix and numbers of task_specific_params are passed over.
-
-  Args:
-    directory: with a config.json.
-
-  Returns:
-    A `decode.Settings`; `decode.check` is left to whoever uses it.
-  """
-  def read(name):
-    path = os.path.join(directory, name)
-    if not os.path.exists(path):
-      return {}
-    try:
-      with open(path, encoding='utf-8') as f:
-        values = json.load(f)
-      return {key: x for key, x in values.items() if x is not None}
-    except (ValueError, AttributeError):
-      raise InputError(f'{path}: not a JSON object') from None
-
-  config = read('config.json')
-  theirs = read('generation_config.json') or config
-  ids = ('eos_token_id', 'pad_token_id', 'decoder_start_token_id')
-  theirs = {**{key: config[key] for key in ids if key in config}, **theirs}
-  values = {ours: theirs[name] for ours, name in (
-      *((key, key) for key in (
-          'min_length', 'num_beams', 'no_repeat_ngram_size', 'length_penalty',
-          'early_stopping')),
-      ('max_length', 'max_new_tokens'),
-      ('forced_first_token', 'forced_bos_token_id'),
-      ('forced_last_token', 'forced_eos_token_id'),
-      ('eos_id', 'eos_token_id'), ('pad_id', 'pad_token_id'),
-      ('start_id', 'decoder_start_token_id')) if name in theirs}
-  if 'max_length' not in values and theirs.get('max_length', 20) != 20:
-    values['max_length'] = theirs['max_length'] - 1
-  if theirs.get('do_sample'):
-    values.update(method='sample', top_k=theirs.get('top_k', 50))
-    values.update({key: theirs[key] for key in ('temperature', 'top_p')
-                   if key in theirs})
-  return decode.Settings(**values)
-
-
 def find_vocabulary(home):
   """The vocabulary of a run or a Hugging Face directory, or None."""
   for directory in (os.path.join(home, 'vocabulary'), home):
@@ -192,6 +145,49 @@ def bucket_length(length):
   """What inputs of this length are padded to: 2^k or 1.5 * 2^k."""
   buckets = pipeline.buckets(max(2 * length, pipeline.SMALLEST_BUCKET))
   return int(buckets[np.searchsorted(buckets, length)])
+
+
+def padded_length(config, length, least=1):
+  """What inputs of this length are padded to.
+
+  Args:
+    config: the model's. The release's convolution, whose results depend on the
+      length, takes no padding.
+    length: tokens.
+    least: shorter inputs are padded as if they had so many.
+  """
+  if getattr(config, 'convolution', 'exact') != 'exact':
+    return length
+  return bucket_length(max(length, least))
+
+
+def truncate(ids, most):
+  """At most so many of a document's ids, the end mark among them; None: all."""
+  if most is None or len(ids) <= most:
+    return ids
+  return ids[:most - 1] + ids[-1:]
+
+
+def make_batches(documents, length_of, rows):
+  """Groups documents of one length, those that are wanted first in front.
+
+  Args:
+    documents: anything that stands for them, in the order in which they are
+      wanted.
+    length_of: document -> the length it is padded to.
+    rows: length -> most documents in a batch; 0 counts as 1.
+
+  Returns:
+    List of (length, list of documents).
+  """
+  groups, batches = {}, []
+  for document in documents:
+    length = length_of(document)
+    if length not in groups or len(groups[length]) == max(rows(length), 1):
+      groups[length] = []
+      batches.append((length, groups[length]))
+    groups[length].append(document)
+  return batches
 
 
 class Summarizer:
@@ -276,10 +272,10 @@ class Summarizer:
     seeds = None
     if decode.method_of(settings) == 'sample':
       seeds = generate.document_seeds(inputs, input_mask, seed)
-    if self.config.convolution == 'exact':  # else the length matters
-      padding = (0, 0), (0, bucket_length(inputs.shape[1]) - inputs.shape[1])
-      inputs = np.pad(inputs, padding, constant_values=pad_id)
-      input_mask = np.pad(input_mask, padding)
+    length = inputs.shape[1]
+    padding = (0, 0), (0, padded_length(self.config, length) - length)
+    inputs = np.pad(inputs, padding, constant_values=pad_id)
+    input_mask = np.pad(input_mask, padding)
     tokens, _ = generate.generate_in_steps(
         self.model, self.params, inputs, input_mask, settings, seeds,
         self._kernels.get(inputs.shape[1]), progress)
@@ -318,27 +314,23 @@ class Summarizer:
         early_stopping=early_stopping, temperature=temperature, top_k=top_k,
         top_p=top_p, method=method))
     documents = [self.tokenize(text, max_input_length) for text in texts]
-    buckets = {}
-    for i, document in enumerate(documents):
-      buckets.setdefault(bucket_length(len(document)), []).append(i)
     summaries = [''] * len(texts)
-    for length, members in sorted(buckets.items()):
-      for start in range(0, len(members), batch_size):
-        rows = members[start:start + batch_size]
-        inputs = np.full((len(rows), length), settings.pad_id, np.int32)
-        for row, i in enumerate(rows):
-          inputs[row, :len(documents[i])] = documents[i]
-        outputs = self._generate(inputs, None, settings, seed, progress)
-        for i, tokens in zip(rows, outputs):
-          summaries[i] = self.vocabulary.decode(tokens.tolist())
+    for length, rows in make_batches(
+        range(len(texts)),
+        lambda i: padded_length(self.config, len(documents[i])),
+        lambda _: batch_size):
+      inputs = np.full((len(rows), length), settings.pad_id, np.int32)
+      for row, i in enumerate(rows):
+        inputs[row, :len(documents[i])] = documents[i]
+      outputs = self._generate(inputs, None, settings, seed, progress)
+      for i, tokens in zip(rows, outputs):
+        summaries[i] = self.vocabulary.decode(tokens.tolist())
     return summaries
 
   def tokenize(self, text, max_input_length=None):
     """The ids of a document as the model reads it, eos last."""
-    ids = self.vocabulary.encode(text)
-    if max_input_length is not None:
-      ids = ids[:max_input_length - 1]
-    return ids + [self.vocabulary.eos_id]
+    ids = self.vocabulary.encode(text) + [self.vocabulary.eos_id]
+    return truncate(ids, max_input_length)
 
   def _check(self, tokens, mask, name='inputs'):
     """Integer ids in range, [B, L], and a mask of the same shape or None."""

@@ -12,25 +12,79 @@ import sys
 import time
 
 
-class Progress:
-  """Shows how far the work is and how long the stage it is in still takes."""
+class Line:
+  """One line on a stream that is written anew as the work goes on."""
 
-  def __init__(self, stream=None, seconds=30.0, clock=time.monotonic):
+  def __init__(self, stream=None, seconds=30.0, clock=time.monotonic,
+               at_once=False):
     """Draws nothing yet.
 
     Args:
       stream: where to; None: stderr.
       seconds: between lines when the stream is no terminal.
       clock: seconds since whenever.
+      at_once: do not wait so long before the first line.
     """
     self._stream = stream or sys.stderr
-    self._live = self._stream.isatty() and os.environ.get('TERM') != 'dumb'
-    self._clock, self._seconds = clock, 0.1 if self._live else seconds
+    self.live = self._stream.isatty() and os.environ.get('TERM') != 'dumb'
+    self.drawn = False
+    self._clock, self._seconds = clock, 0.1 if self.live else seconds
     encoding = (getattr(self._stream, 'encoding', None) or 'utf-8').lower()
     self._marks = '━╌' if encoding.startswith('utf') else '#.'
-    self._shown = -math.inf if self._live else clock()
-    self._drawn, self._stage, self._head = False, '', ''
-    self._done = self._total = 0
+    self._shown = -math.inf if self.live or at_once else clock()
+
+  def show(self, parts, fraction=None, at=0, now=False):
+    """Writes the line, unless that was done a moment ago.
+
+    Args:
+      parts: list of texts, shown side by side.
+      fraction: how much is done; None: no bar.
+      at: the part in front of which the bar is drawn, on a terminal with room.
+      now: however long ago it was.
+    """
+    if not now and self._clock() - self._shown < self._seconds:
+      return
+    self._shown = self._clock()
+    if not self.live:
+      print('  '.join(parts), file=self._stream, flush=True)
+      return
+    width = shutil.get_terminal_size().columns - 1
+    room = width - len('  '.join(parts)) - 2
+    if fraction is not None and room >= 12:
+      parts = [*parts[:at], bar(fraction, min(room, 32), *self._marks),
+               *parts[at:]]
+    # \x1b[K: clear to the end of the line.
+    self._stream.write('\r' + '  '.join(parts)[:width] + '\x1b[K')
+    self._stream.flush()
+    self.drawn = True
+
+  def note(self, text):
+    """Prints a line that stays."""
+    self.wipe()
+    print(text, file=self._stream, flush=True)
+
+  def wipe(self):
+    """Clears the line, so that something else can be printed."""
+    if self.drawn:
+      self._stream.write('\r\x1b[K')
+      self._stream.flush()
+      self.drawn = False
+
+  def end(self):
+    """Leaves the line as it is; what follows begins a new one."""
+    if self.drawn:
+      print(file=self._stream, flush=True)
+      self.drawn = False
+
+
+class Progress:
+  """Shows how far the work is and how long the stage it is in still takes."""
+
+  def __init__(self, stream=None, seconds=30.0, clock=time.monotonic):
+    """Draws nothing yet; arguments as of `Line`."""
+    self._line, self._clock = Line(stream, seconds, clock), clock
+    self.note, self.wipe = self._line.note, self._line.wipe
+    self._stage, self._head, self._done = '', '', 0
     # (time, done) of the last calls: the first layer compiles, the others do
     # not.
     self._window = collections.deque(maxlen=8)
@@ -40,7 +94,7 @@ class Progress:
     self._head = text
 
   def show(self, stage, done, total):
-    """Tells how far a stage is.
+    """Shows 'a.txt  encoding  ━━╌╌╌╌╌  4/12  1:02 left'.
 
     Args:
       stage: such as 'encoding'; another one than before starts anew.
@@ -49,54 +103,15 @@ class Progress:
     """
     if stage != self._stage or done < self._done:
       self._window.clear()
-    self._stage, self._done, self._total = stage, done, total
+    self._stage, self._done = stage, done
     self._window.append((self._clock(), done))
-    if self._clock() - self._shown >= self._seconds:
-      self._shown = self._clock()
-      if self._live:
-        self._draw()
-      else:
-        print(self._line(100), file=self._stream, flush=True)
-
-  def note(self, text):
-    """Prints a line that stays."""
-    self.wipe()
-    print(text, file=self._stream, flush=True)
-
-  def wipe(self):
-    """Clears the line, so that something else can be printed."""
-    if self._drawn:
-      self._stream.write('\r\x1b[K')
-      self._stream.flush()
-      self._drawn = False
-
-  def _draw(self):
-    width = shutil.get_terminal_size().columns - 1
-    # \x1b[K: clear to the end of the line.
-    self._stream.write('\r' + self._line(width)[:width] + '\x1b[K')
-    self._stream.flush()
-    self._drawn = True
-
-  def _line(self, width):
-    """Returns 'a.txt  encoding  ━━╌╌╌╌╌  4/12  1:02 left'."""
-    parts = [self._head] if self._head else []
-    parts += [self._stage, f'{self._done}/{self._total}']
-    left = self._time_left()
-    if left is not None:
+    front = [self._head, stage] if self._head else [stage]
+    (then, few), (now, _) = self._window[0], self._window[-1]
+    parts = front + [f'{done}/{total}']
+    if few < done < total:
+      left = (total - done) * (now - then) / (done - few)
       parts.append(f'{duration(left)} left')
-    if self._live:
-      room = width - len('  '.join(parts)) - 2
-      if room >= 12:
-        fraction = self._done / max(self._total, 1)
-        parts.insert(-1 if left is None else -2,
-                     bar(fraction, min(room, 32), *self._marks))
-    return '  '.join(parts)
-
-  def _time_left(self):
-    (then, few), (now, many) = self._window[0], self._window[-1]
-    if many <= few or many >= self._total:
-      return None
-    return (self._total - many) * (now - then) / (many - few)
+    self._line.show(parts, done / max(total, 1), len(front))
 
 
 def bar(fraction, width, done, left):

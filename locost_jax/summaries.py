@@ -1,6 +1,6 @@
 """Documents -> rows with their summaries, in batches that fit into memory.
 
-Documents of like length share a batch (see `pretrained.bucket_length`). A
+Documents of like length share a batch (see `pretrained.padded_length`). A
 batch is made smaller until its estimated memory is there; a document that does
 not fit alone is refused before anything is computed for it.
 """
@@ -122,6 +122,10 @@ def summarize(summarizer, jobs, settings, progress, batch_size=None,
     return needed_bytes(summarizer.model, summarizer.params, batch, length,
                         settings)
 
+  def length_of(job):
+    return pretrained.padded_length(
+        summarizer.config, len(job.ids), _SMALLEST_LENGTH)
+
   def rows(length):
     """The documents of this length that fit into a batch."""
     most = batch_size or _power_of_two(
@@ -138,9 +142,7 @@ def summarize(summarizer, jobs, settings, progress, batch_size=None,
     for job in portion:
       progress.show('tokenising', len(waiting), len(portion))
       waiting.append(_tokenize(summarizer, job, settings['max_input_length']))
-    for length, batch in make_batches(
-        waiting, lambda job: padded_length(summarizer.config, len(job.ids)),
-        rows):
+    for length, batch in pretrained.make_batches(waiting, length_of, rows):
       if finished:
         left = (time.monotonic() - start) * (total - finished) / finished
       progress.head(_head(batch, len(jobs), left if finished else None))
@@ -151,35 +153,6 @@ def summarize(summarizer, jobs, settings, progress, batch_size=None,
         yield from _generate(summarizer, batch, length, rows(length), settings,
                              progress)
       finished += sum(len(job.document.text) for job in batch)
-
-
-def padded_length(config, length):
-  """What a document is padded to; the release's convolution does not allow it.
-  """
-  if getattr(config, 'convolution', 'exact') != 'exact':
-    return length
-  return pretrained.bucket_length(max(length, _SMALLEST_LENGTH))
-
-
-def make_batches(jobs, length_of, rows):
-  """Groups documents of one length, those that are wanted first in front.
-
-  Args:
-    jobs: list, in the order in which the summaries are wanted.
-    length_of: job -> the length it is padded to.
-    rows: length -> most jobs in a batch; 0 counts as 1.
-
-  Returns:
-    List of (length, list of jobs).
-  """
-  groups, batches = {}, []
-  for job in jobs:
-    length = length_of(job)
-    if length not in groups or len(groups[length]) == max(rows(length), 1):
-      groups[length] = []
-      batches.append((length, groups[length]))
-    groups[length].append(job)
-  return batches
 
 
 def _portions(jobs):
@@ -196,10 +169,8 @@ def _portions(jobs):
 
 def _tokenize(summarizer, job, most):
   ids = summarizer.tokenize(job.document.text)
-  read = len(ids)
-  if most is not None and read > most:
-    ids = summarizer.tokenize(job.document.text, most)
-  return job._replace(ids=np.asarray(ids, np.int32), read=read)
+  kept = pretrained.truncate(ids, most)
+  return job._replace(ids=np.asarray(kept, np.int32), read=len(ids))
 
 
 def _generate(summarizer, batch, length, most, settings, progress):

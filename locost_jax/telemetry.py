@@ -11,15 +11,13 @@ import json
 import math
 import os
 from pathlib import Path
-import shutil
-import sys
 import time
 
 import jax
 import numpy as np
 from tensorboardX import SummaryWriter
 
-from locost_jax.progress import bar
+from locost_jax.progress import Line
 from locost_jax.progress import duration
 
 
@@ -46,12 +44,8 @@ class Telemetry:
     """
     self._quiet = jax.process_index() != 0
     self._steps, self._step = steps, start_step
-    self._stream = stream or sys.stderr
-    self._live = self._stream.isatty() and os.environ.get('TERM') != 'dumb'
-    self._clock, self._seconds = clock, 0.1 if self._live else seconds
-    encoding = (getattr(self._stream, 'encoding', None) or 'utf-8').lower()
-    self._marks = '━╌' if encoding.startswith('utf') else '#.'
-    self._shown, self._drawn, self._state = -math.inf, False, ''
+    self._line = Line(stream, seconds, clock, at_once=True)
+    self._clock, self._state = clock, ''
     self._loss, self._tokens, self._aside = math.nan, 0, 0.0
     # (seconds spent on steps, step, tokens) of the last steps.
     self._window = collections.deque([(clock(), start_step, 0)], maxlen=64)
@@ -114,7 +108,7 @@ class Telemetry:
     What it takes does not count in the rate of the steps.
     """
     self._state = text
-    self._show(now=self._live)
+    self._show(now=self._line.live)
     start = self._clock()
     try:
       yield
@@ -126,9 +120,9 @@ class Telemetry:
     """Prints a line that stays."""
     if self._quiet:
       return
-    self._wipe()
-    print(text, file=self._stream, flush=True)
-    self._draw()
+    self._line.note(text)
+    if self._line.live:
+      self._show(now=True)
 
   def tokens_per_second(self):
     """Returns the rate over the last steps, 0.0 before the first."""
@@ -139,55 +133,26 @@ class Telemetry:
     """Ends the line of progress and the files."""
     if self._quiet:
       return
-    if self._drawn:
-      self._draw()
-      print(file=self._stream, flush=True)
-      self._drawn = False
+    if self._line.drawn:
+      self._show(now=True)
+    self._line.end()
     self.sync()
     self._file.close()
     self._events.close()
 
   def _show(self, now=False):
+    """Shows 'step 12/99  ━━╌╌╌╌╌  loss 3.210  1,234 tokens/s  1:02 left'."""
     if self._quiet:
       return
-    if now or self._clock() - self._shown >= self._seconds:
-      self._shown = self._clock()
-      if self._live:
-        self._draw()
-      else:
-        print(self._line(100), file=self._stream, flush=True)
-
-  def _draw(self):
-    if self._live:
-      width = shutil.get_terminal_size().columns - 1
-      # \x1b[K: clear to the end of the line.
-      self._stream.write('\r' + self._line(width)[:width] + '\x1b[K')
-      self._stream.flush()
-      self._drawn = True
-
-  def _wipe(self):
-    if self._drawn:
-      self._stream.write('\r\x1b[K')
-      self._drawn = False
-
-  def _line(self, width):
-    """Returns 'step 12/99  ━━╌╌╌╌╌  loss 3.210  1,234 tokens/s  1:02 left'."""
     digits = len(str(self._steps))
     parts = [f'step {self._step:>{digits}}/{self._steps}']
     if math.isfinite(self._loss):
       parts.append(f'loss {self._loss:.3f}')
     if self.tokens_per_second():
       parts.append(f'{self.tokens_per_second():,.0f} tokens/s')
-    if self._state:
-      parts.append(self._state)
-    elif self._time_left():
-      parts.append(self._time_left())
-    if self._live:
-      room = width - len('  '.join(parts)) - 2
-      if room >= 12:
-        fraction = self._step / max(self._steps, 1)
-        parts.insert(1, bar(fraction, min(room, 32), *self._marks))
-    return '  '.join(parts)
+    if self._state or self._time_left():
+      parts.append(self._state or self._time_left())
+    self._line.show(parts, self._step / max(self._steps, 1), 1, now)
 
   def _time_left(self):
     (then, few, _), (now, many, _) = self._window[0], self._window[-1]

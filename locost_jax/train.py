@@ -54,13 +54,12 @@ def init_state(rng, model, optimizer, rows=1):
     optimizer: of `optim.make_optimizer`.
     rows: as in `init_params`.
   """
-  params_rng, dropout_rng = jax.random.split(rng)
-  params = init_params(params_rng, model, rows)
+  params = init_params(rng, model, rows)
   return TrainState(
       step=jnp.int32(0),
       params=params,
       opt_state=optimizer.init(params),
-      rng=jax.random.key_data(dropout_rng),
+      rng=jax.random.key_data(jax.random.fold_in(rng, 1)),
       nonfinite=jnp.int32(0),
   )
 

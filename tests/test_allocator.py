@@ -10,15 +10,23 @@ SCRIPT = """
 import os, sys
 from locost_jax import allocator
 print(os.getpid(), *sys.argv[1:], sep='|')
-sys.stdout.flush()
 allocator.restart_with_huge_pages()
 print(os.environ['GLIBC_TUNABLES'])
 """
+READING = """
+import os, sys
+from locost_jax import allocator
+print(os.getpid(), *sys.argv[1:], sep='|')
+if sys.argv[1] == 'reads':
+  sys.modules['seqio'] = None  # as if it were imported
+allocator.restart_after_reading()
+print('trains')
+"""
 
 
-def run(tmp_path, *arguments, **environment):
+def run(tmp_path, *arguments, program=SCRIPT, **environment):
   script = tmp_path / 'script.py'
-  script.write_text(SCRIPT)
+  script.write_text(program)
   kept = {key: os.environ[key] for key in os.environ if 'GLIBC' not in key}
   kept['PYTHONPATH'] = os.getcwd()
   return subprocess.run(
@@ -33,6 +41,16 @@ def test_the_command_starts_again_once_as_itself(tmp_path):
   assert before == after
   assert before.endswith('|two words|--flag')
   assert 'glibc.malloc.hugetlb=1' in tunables
+
+
+def test_after_reading_it_starts_once_more(tmp_path):
+  before, after, trains = run(tmp_path, 'reads', 'a b', program=READING)
+  assert before == after and before.endswith('|reads|a b')
+  assert trains == 'trains'
+
+
+def test_a_command_that_read_nothing_goes_on(tmp_path):
+  assert run(tmp_path, 'nothing', program=READING)[1:] == ['trains']
 
 
 def test_a_users_own_setting_stays(tmp_path):

@@ -1,7 +1,6 @@
 """The bench command: every measurement at reduced size, and its numbers."""
 
 import importlib.util
-import io
 import json
 import os
 import types
@@ -11,6 +10,7 @@ import pytest
 
 from locost_jax import bench
 from locost_jax import commands
+from locost_jax import memory
 from locost_jax.benchmarks import child
 from locost_jax.benchmarks import contest
 from locost_jax.benchmarks import energy
@@ -32,7 +32,7 @@ class Here:
   def __init__(self, spec, limit=None):
     del limit
     self.prepared, self._run = child.prepare(spec)
-    self.prepared['peak_bytes'] = measure.peak_bytes()
+    self.prepared['peak_bytes'] = memory.peak_host_bytes()
 
   def __enter__(self):
     return self
@@ -44,7 +44,7 @@ class Here:
     pass
 
   def ask(self):
-    answer = dict(self._run(), peak_bytes=measure.peak_bytes())
+    answer = dict(self._run(), peak_bytes=memory.peak_host_bytes())
     return json.loads(json.dumps(answer))
 
 
@@ -294,73 +294,6 @@ def test_longest_input(monkeypatch):
       subject='longt5', length=64, peak_bytes=640, ended_at=None)
 
 
-@pytest.mark.parametrize('power', [0.5, 1.0, 1.05, 2.0])
-def test_exponent_of_a_power(power):
-  lengths = np.array([1024, 4096, 16384, 600000])
-  assert measure.fit_exponent(lengths, 3e-7 * lengths**power) == (
-      pytest.approx(power, abs=1e-9))
-
-
-def test_exponent_is_least_squares():
-  generator = np.random.default_rng(0)
-  lengths = 2 ** np.arange(4, 12)
-  seconds = lengths**1.1 * np.exp(generator.normal(size=8))
-  expected = np.polyfit(np.log(lengths), np.log(seconds), 1)[0]
-  assert measure.fit_exponent(lengths, seconds) == pytest.approx(expected)
-  assert measure.fit_exponent([64, 64], [1.0, 2.0]) is None
-
-
-def test_growth_is_compared_with_16k():
-  rows_ = [dict(length=length, seconds={'a': length * per_token})
-           for length, per_token in ((1024, 3.0), (16384, 2.0), (65536, 2.5))]
-  found = tables.grow(rows_, 'seconds.a')
-  assert found['base'] == 16384 and found['per_token'] == pytest.approx(1.25)
-
-
-def test_things_take_turns():
-  order = []
-  def make(name, ends_after=99):
-    def call():
-      order.append(name)
-      return None if order.count(name) > ends_after else order.count(name)
-    return call
-  times = measure.take_turns({'a': make('a'), 'b': make('b', 2)}, 3, 60)
-  assert order == ['a', 'b', 'a', 'b', 'a', 'b', 'a']
-  assert times == {'a': [2, 3, 4], 'b': [2]}
-  # Too slow for a second round: the first counts.
-  assert measure.take_turns({'a': lambda: 1.0}, 3, 0) == {'a': [1.0]}
-
-
-def test_table():
-  columns = (('model', 'name', 't'), tables.LENGTH, ('time', 'seconds.a', 's'),
-             ('memory', 'bytes', 'B'))
-  text = tables.table('Heading', columns, [
-      dict(name='ours', length=1024, seconds={'a': 0.001}, bytes=3 << 20),
-      dict(name='their own', length=16384, seconds={'a': 0.032}, bytes=None)])
-  assert text.splitlines() == [
-      'Heading',
-      'model                        length     time  memory',
-      '─' * 52,
-      'ours                           1024  1.00 ms   3 MiB',
-      'their own                     16384  32.0 ms       -',
-      '┄' * 52,
-      '                     time ~ length^    1.250',
-      '           per token, 16384 / 16384   1.000x',
-  ]
-
-
-@pytest.mark.parametrize('value, unit, expected', [
-    (1500.0, 's', '1500 s'), (61.0, 's', '61 s'), (2.5, 's', '2.50 s'),
-    (0.0123, 's', '12.3 ms'), (0.1, 's', '100 ms'), (4e-5, 's', '40.0 us'),
-    (2e-7, 's', '200 ns'), (None, 's', '-'), (512, 'B', '512 B'),
-    (13 << 20, 'B', '13 MiB'), (int(1.5 * 2**30), 'B', '1.5 GiB'),
-    (1234.5, 'n', '1234'), (2.345, 'x', '2.35x'), (0.756, '%', '76%'),
-    (1.23e-6, 'e', '1.2e-06'), (0.0001234, 'm', '0.000123'),
-])
-def test_numbers_with_units(value, unit, expected):
-  assert tables.write(value, unit) == expected
-
-
 def test_picture(call, here, tmp_path):
   pytest.importorskip('matplotlib', reason='the picture needs matplotlib')
   run(call, 'kernel')
@@ -439,40 +372,3 @@ def test_contest_with_peers():
   assert theirs['ratio_made'] == theirs['seconds'] / ours['seconds']
   assert theirs['peak_ratio'] == ours['peak_bytes'] / theirs['peak_bytes']
   assert len(ours['times']) == len(theirs['times']) == 2
-
-
-def test_joules_of_counters_that_wrap(tmp_path, monkeypatch):
-  """Packages only, not their parts; a counter that starts again from 0."""
-  monkeypatch.setattr(energy, '_gpu_watts', lambda: None)
-  counts = {'intel-rapl:0': 9_000_000, 'intel-rapl:1': 500, 'intel-rapl:0:0': 1}
-  def put(name, value):
-    (tmp_path / name).mkdir(exist_ok=True)
-    (tmp_path / name / 'energy_uj').write_text(f'{value}\n')
-    (tmp_path / name / 'max_energy_range_uj').write_text('10000000\n')
-  for name, value in counts.items():
-    put(name, value)
-  with energy.Meter(tmp_path) as meter:
-    put('intel-rapl:0', 2_000_000)  # 1 J to the end, 2 J from there
-    put('intel-rapl:1', 500_500)  # half a joule
-    put('intel-rapl:0:0', 5_000_000)
-  assert meter.joules == pytest.approx(3.5)
-  assert meter.source == 'RAPL'
-
-
-def test_joules_of_a_gpu_are_its_power_over_time(tmp_path, monkeypatch):
-  monkeypatch.setattr(energy, '_gpu_watts', lambda: 300.0)
-  now = iter([10.0, 12.0])
-  monkeypatch.setattr(energy.time, 'monotonic', lambda: next(now))
-  with energy.Meter(tmp_path) as meter:
-    pass
-  assert meter.joules == pytest.approx(600)
-  assert meter.source == 'nvidia-smi'
-
-
-def test_progress_is_sparing_where_it_is_no_terminal():
-  stream = io.StringIO()
-  progress = measure.Progress('a: ', stream)
-  progress('1')
-  progress('2')
-  progress.clear()
-  assert stream.getvalue() == 'a: 1\n'

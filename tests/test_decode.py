@@ -261,6 +261,21 @@ def test_sampling_is_from_the_right_distribution(temperature, top_k, top_p):
   np.testing.assert_allclose(scores, log_p[tokens[:, 0]] / length, rtol=1e-5)
 
 
+@pytest.mark.parametrize('spread', (0.1, 4.0))
+def test_a_nucleus_may_be_larger_than_what_is_sorted_first(spread):
+  """Where the probability is spread out, and where few tokens have it all."""
+  rows = np.random.default_rng(0).normal(size=(5, 3 * decode_limits.NUCLEUS))
+  rows *= spread
+  settings = decode.Settings(method='sample', top_p=0.8)
+  got = jax.nn.softmax(decode_limits.restrict(
+      settings, jnp.asarray(rows, jnp.float32)))
+  want = np.stack([numpy_restrict(row, 1.0, 0, 0.8) for row in rows])
+  sizes = (want > 0).sum(1)
+  assert (sizes > decode_limits.NUCLEUS).all() == (spread < 1)
+  assert (abs((got > 0).sum(1) - sizes) <= 1).all()  # a sum of 600 roundings
+  np.testing.assert_allclose(got, want, atol=2e-3)
+
+
 def test_a_sample_depends_on_its_own_key_only():
   settings = decode.Settings(method='sample', max_length=6)
   table = random_table(0, 6, 6, 9, -2.0)

@@ -23,6 +23,12 @@ def example(length, batch=2, channels=3):
           rng.normal(size=(channels, length)))
 
 
+def two_sided_conv(u, K0, K1, group=None):
+  n = long_conv.fft_size(2 * u.shape[1])
+  return long_conv.circular_conv(
+      u, long_conv.two_sided_kernel(K0, K1, n), group)
+
+
 def direct_sum(u, K0, K1):
   """y_t = sum_(s <= t) K0[t-s] u_s + sum_(s >= t) K1[s-t] u_s, in loops."""
   y = np.zeros_like(u)
@@ -42,13 +48,13 @@ def test_two_sided_is_the_direct_sum(length):
   with jax.enable_x64(True):
     args = map(jnp.asarray, (u, K0, K1))
     np.testing.assert_allclose(
-        long_conv.two_sided_conv(*args), want, rtol=0, atol=1e-11)
+        two_sided_conv(*args), want, rtol=0, atol=1e-11)
     np.testing.assert_allclose(
         long_conv.direct_conv(*map(jnp.asarray, (u, K0, K1))), want, rtol=0,
         atol=1e-11)
   single = [jnp.asarray(x, jnp.float32) for x in (u, K0, K1)]
   np.testing.assert_allclose(
-      long_conv.two_sided_conv(*single), want, rtol=0, atol=1e-4)
+      two_sided_conv(*single), want, rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize('length', (1, 2, 7, 16, 97))
@@ -56,7 +62,9 @@ def test_causal_is_the_direct_sum(length):
   u, K0, _ = example(length)
   want = direct_sum(u, K0, np.zeros_like(K0))
   with jax.enable_x64(True):
-    got = long_conv.causal_conv(jnp.asarray(u), jnp.asarray(K0))
+    k = long_conv.one_sided_kernel(
+        jnp.asarray(K0), long_conv.fft_size(2 * length))
+    got = long_conv.circular_conv(jnp.asarray(u), k)
   np.testing.assert_allclose(got, want, rtol=0, atol=1e-11)
 
 
@@ -74,7 +82,8 @@ def test_release_moves_the_future_unless_a_power_of_two(length):
   want = direct_sum(u, K0[:, :length], moved[:, :length])
   assert long_conv.release_length(length) == even
   with jax.enable_x64(True):
-    got = long_conv.release_conv(*map(jnp.asarray, (u, K0, K1)))
+    k = long_conv.release_kernel(jnp.asarray(K0), jnp.asarray(K1))
+    got = long_conv.circular_conv(jnp.asarray(u), k)
   np.testing.assert_allclose(got, want, rtol=0, atol=1e-11)
 
 
@@ -92,7 +101,7 @@ def test_gradient_is_the_direct_sum_s():
   with jax.enable_x64(True):
     args = tuple(map(jnp.asarray, (u, K0, K1)))
     loss = lambda conv: lambda *a: (conv(*a) ** 3).sum()
-    got = jax.grad(loss(long_conv.two_sided_conv), (0, 1, 2))(*args)
+    got = jax.grad(loss(two_sided_conv), (0, 1, 2))(*args)
     want = jax.grad(loss(long_conv.direct_conv), (0, 1, 2))(*args)
   for g, w in zip(got, want):
     np.testing.assert_allclose(g, w, rtol=1e-9, atol=1e-9)
@@ -103,12 +112,7 @@ def test_gradient_is_the_direct_sum_s():
 def test_groups_of_channels_are_all_channels(length, group):
   """Value and gradients, also where groups do not divide the channels."""
   u, K0, K1 = example(length, channels=5)
-  n = long_conv.fft_size(2 * length)
-  def grouped(u, K0, K1):
-    k = long_conv.two_sided_kernel(K0, K1, n)
-    def spectrum(start, count):
-      return jnp.fft.rfft(jax.lax.dynamic_slice_in_dim(k, start, count))
-    return long_conv.conv_in_groups(u, spectrum, n, group)
+  grouped = functools.partial(two_sided_conv, group=group)
   def run(conv, *args):
     loss = lambda *args: (conv(*args) ** 3).sum()
     return conv(*args), jax.grad(loss, (0, 1, 2))(*args)
@@ -162,12 +166,11 @@ SHARDED = '''
 import jax, jax.numpy as jnp, numpy as np, sys
 from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
 from locost_jax.models import long_conv
-def groups(u, k):
-  def spectrum(start, count):
-    return jnp.fft.rfft(jax.lax.dynamic_slice_in_dim(k, start, count))
-  return long_conv.conv_in_groups(u, spectrum, 66, 3)
-conv = {'sharded': long_conv.sharded_circular_conv, 'groups': groups,
-        'plain': long_conv.circular_conv}[sys.argv[1]]
+conv = {
+    'sharded': long_conv.circular_conv,
+    'groups': lambda u, k: long_conv.circular_conv(u, k, 3),
+    'plain': lambda u, k: long_conv.spectral_conv(u, jnp.fft.rfft(k), 66),
+}[sys.argv[1]]
 mesh = jax.make_mesh((4, 2, 1, 1), long_conv.AXES, (AxisType.Auto,) * 4)
 rng = np.random.default_rng(0)
 u = jnp.asarray(rng.normal(size=(8, 33, 4)), jnp.float32)

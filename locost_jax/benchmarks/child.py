@@ -4,13 +4,15 @@ What it prepares is a dict: `what` (a row of `rows`, 'encoder' or 'peer'), the
 length, and what `bench.make_spec` makes of the flags.
 """
 
-from locost_jax.benchmarks import measure
 from locost_jax.benchmarks import processes
+from locost_jax.progress import Line
 
 
 def prepare(spec):
   """Returns (what is told of the subject, run); see `processes.serve`."""
-  tell = measure.Progress(f'{spec["what"]}, {spec["length"]} tokens: ')
+  line = Line(seconds=10.0, at_once=True)
+  tell = lambda text: line.show(
+      [f'{spec["what"]}, {spec["length"]} tokens: {text}'])
   if spec['what'] == 'peer':
     from locost_jax.benchmarks import peers
     return peers.prepare(spec, tell)

@@ -12,15 +12,13 @@ from locost_jax.benchmarks import measure
 from locost_jax.benchmarks import processes
 
 MADE, KEPT = 'locost, kernels made', 'locost, kernels kept'
-# Kernels larger than this are not kept between calls.
-KEPT_BYTES = 4 << 30
 
 
 def make_spec(spec, name, length):
   """The spec of a subject by its name: MADE, KEPT or a peer."""
   spec = dict(spec, length=length)
   if name in (MADE, KEPT):
-    return dict(spec, what='encoder', kept=name == KEPT, kept_bytes=KEPT_BYTES)
+    return dict(spec, what='encoder', kept=name == KEPT)
   return dict(spec, what='peer', peer=name)
 
 
@@ -62,9 +60,9 @@ def compare(spec, names, length, ended, tell):
       stack.callback(process.close)
       rows[name].update(process.prepared)
       rows[name]['loaded_peak_bytes'] = rows[name].pop('peak_bytes')
-      if rows[name].get('kernel_bytes', 0) > KEPT_BYTES:
+      if rows[name].get('too_large_to_keep'):
         process.close()
-        del rows[name]  # these kernels are not kept
+        del rows[name]
         continue
       running[name] = process
 

@@ -12,7 +12,6 @@ import os
 from pathlib import Path
 import platform
 import statistics
-import sys
 import time
 
 PACKAGES = ('locost_jax', 'jax', 'jaxlib', 'flax', 'numpy', 'torch',
@@ -20,7 +19,6 @@ PACKAGES = ('locost_jax', 'jax', 'jaxlib', 'flax', 'numpy', 'torch',
 # What changes a machine's speed from outside.
 VARIABLES = ('XLA_FLAGS', 'JAX_PLATFORMS', 'OMP_', 'MALLOC_', 'LD_PRELOAD',
              'XLA_PYTHON_CLIENT')
-SECONDS_BETWEEN_LINES = 10.0
 
 
 def take_turns(calls, repeats, seconds, tell=lambda text: None):
@@ -84,58 +82,6 @@ def fit_exponent(lengths, seconds):
           / sum((x - mean_x) ** 2 for x, _ in points))
 
 
-def peak_bytes():
-  """The most memory this process has held so far (VmHWM)."""
-  status = _proc_status('self', 'VmHWM')
-  if status is not None:
-    return status
-  import resource  # not on every system
-  unit = 1 if sys.platform == 'darwin' else 1024
-  return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-
-
-def held_bytes(pid):
-  """The memory a process holds now (VmRSS); None where it cannot be read."""
-  return _proc_status(pid, 'VmRSS')
-
-
-def _proc_status(pid, key):
-  try:
-    for line in Path(f'/proc/{pid}/status').read_text().splitlines():
-      if line.startswith(key + ':'):
-        return int(line.split()[1]) * 1024
-  except OSError:
-    pass
-  return None
-
-
-def available_bytes():
-  """Memory that can still be taken, limits of a container included; or None."""
-  found = []
-  try:
-    for line in Path('/proc/meminfo').read_text().splitlines():
-      if line.startswith('MemAvailable:'):
-        found.append(int(line.split()[1]) * 1024)
-  except OSError:
-    pass
-  for limit, used in (('memory.max', 'memory.current'),
-                      ('memory/memory.limit_in_bytes',
-                       'memory/memory.usage_in_bytes')):
-    try:
-      root = Path('/sys/fs/cgroup')
-      limit = (root / limit).read_text().strip()
-      if limit != 'max':
-        found.append(int(limit) - int((root / used).read_text()))
-    except (OSError, ValueError):
-      pass
-  return min(found, default=None)
-
-
-def device_peak_bytes(device):
-  """The most memory a device's allocator has given out; None on a CPU."""
-  return (device.memory_stats() or {}).get('peak_bytes_in_use')
-
-
 def temp_bytes(compiled):
   """Temporary memory of a compiled program, its results not counted."""
   return int(compiled.memory_analysis().temp_size_in_bytes)
@@ -175,30 +121,3 @@ def versions():
     except importlib.metadata.PackageNotFoundError:
       pass
   return found
-
-
-class Progress:
-  """What is going on, on stderr: on a terminal one line that is drawn over.
-
-  Elsewhere a line now and then, at most one in `SECONDS_BETWEEN_LINES`.
-  """
-
-  def __init__(self, prefix='', stream=None):
-    self._prefix, self._stream = prefix, stream or sys.stderr
-    self._live = self._stream.isatty() and os.environ.get('TERM') != 'dumb'
-    self._shown = -math.inf
-
-  def __call__(self, text):
-    line, now = self._prefix + text, time.monotonic()
-    if self._live:
-      self._stream.write(f'\r\x1b[K{line[:79]}')
-    elif now - self._shown >= SECONDS_BETWEEN_LINES:
-      self._stream.write(line + '\n')
-      self._shown = now
-    self._stream.flush()
-
-  def clear(self):
-    """Takes the line away."""
-    if self._live:
-      self._stream.write('\r\x1b[K')
-      self._stream.flush()

@@ -14,7 +14,7 @@ import select
 import subprocess
 import sys
 
-from locost_jax.benchmarks import measure
+from locost_jax import memory
 from locost_jax.errors import InputError
 
 SECONDS_BETWEEN_LOOKS = 0.05
@@ -92,7 +92,7 @@ class Process:
     stdout = self._process.stdout.fileno()
     while b'\n' not in self._rest:
       ready, _, _ = select.select([stdout], [], [], SECONDS_BETWEEN_LOOKS)
-      held = measure.held_bytes(self._process.pid) or 0
+      held = memory.held_bytes(self._process.pid) or 0
       self._held = max(self._held, held)
       if self._limit is not None and held > self._limit:
         self._process.kill()
@@ -128,7 +128,7 @@ def serve(prepare):
   os.dup2(2, 1)  # libraries print
 
   def answer(values):
-    values = dict(values, peak_bytes=measure.peak_bytes())
+    values = dict(values, peak_bytes=memory.peak_host_bytes())
     out.write(json.dumps(values) + '\n')
     out.flush()
 

@@ -11,9 +11,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from locost_jax import generate
+from locost_jax import memory
 from locost_jax.benchmarks import energy
 from locost_jax.benchmarks import measure
 from locost_jax.benchmarks import subjects
+from locost_jax.models import in_pieces
+from locost_jax.models import ssm
 
 # Bytes of one array of the materialised kernel: a slice of channels.
 SLICE_BYTES = 1 << 28
@@ -31,7 +35,7 @@ def prepare(spec, tell):
 def _device():
   device = jax.local_devices()[0]
   return dict(platform=device.platform, device=device.device_kind,
-              device_peak_bytes=measure.device_peak_bytes(device))
+              device_peak_bytes=memory.peak_device_bytes())
 
 
 def _compile(function, *args):
@@ -57,10 +61,10 @@ def _bytes(tree):
 
 def _room(spec):
   """Bytes that may still be taken, as far as that is known."""
-  stats = jax.local_devices()[0].memory_stats() or {}
-  if 'bytes_limit' in stats:
-    return stats['bytes_limit'] - stats['bytes_in_use']
-  known = [room for room in (spec['limit'], measure.available_bytes()) if room]
+  on_device = memory.free_device_bytes()
+  if on_device is not None:
+    return on_device
+  known = [room for room in (spec['limit'], memory.free_host_bytes()) if room]
   return min(known, default=float('inf'))
 
 
@@ -78,7 +82,7 @@ def kernel(spec, tell):
   z = jax.lax.complex(*(part[0, :channels] for part in log_z))
   c = jax.lax.complex(*(part[:, :channels] for part in w))
   two_level = _compile(
-      functools.partial(subjects.kernel, length=L), log_z, w)
+      functools.partial(ssm.kernel, length=L), log_z, w)
   powers = _compile(lambda z: jnp.exp(z[..., None] * jnp.arange(L)), z)
   shape = jax.ShapeDtypeStruct((channels, N, L), jnp.complex64)
   # The slowest lags have cancelled digits: the full precision of each product.
@@ -109,9 +113,9 @@ def layer(spec, tell):
   h = jax.random.normal(jax.random.key(1), (B, L, D), model.dtype)
   mask = jnp.ones((B, L), bool)
   make_kernels = _compile(
-      lambda params: subjects.kernels(model, params, L), params)
+      lambda params: in_pieces.kernels(model, params, L), params)
   kept = jax.tree.map(lambda k: k[0], make_kernels(params))
-  apply = lambda params, h, mask, *kernels: subjects.layer(
+  apply = lambda params, h, mask, *kernels: in_pieces.encoder_layer(
       model, params, 0, h, mask, *kernels)
   made = _compile(apply, params, h, mask)
   given = _compile(apply, params, h, mask, kept)
@@ -176,12 +180,12 @@ def _prepare_encoder(spec, tell):
   inputs, mask = subjects.make_inputs(spec)
   told, args = _device(), (params, inputs, mask)
   if spec['kept']:
-    make = lambda params: subjects.kernels(model, params, spec['length'])
+    make = lambda params: in_pieces.kernels(model, params, spec['length'])
     told['kernel_bytes'] = _bytes(jax.eval_shape(make, params))
-    if told['kernel_bytes'] > spec['kept_bytes']:
-      return told, None
+    if told['kernel_bytes'] > generate.KEPT_BYTES:
+      return dict(told, too_large_to_keep=True), None
     args += (jax.block_until_ready(jax.jit(make)(params)),)
-  encode = _compile(functools.partial(subjects.encode, model), *args)
+  encode = _compile(functools.partial(in_pieces.encode, model), *args)
   call = _call(encode, *args)
   told['temp_bytes'] = measure.temp_bytes(encode)
   return told, lambda: dict(seconds=call(), **_device())
@@ -197,27 +201,27 @@ def decode(spec, tell):
   model, params = subjects.make(spec)
   B, tokens = spec['batch_size'], spec['tokens']
   inputs, mask = subjects.make_inputs(spec)
-  encode = _compile(functools.partial(subjects.encode, model),
+  encode = _compile(functools.partial(in_pieces.encode, model),
                     params, inputs, mask)
   times = measure.take_turns({'encode': _call(encode, params, inputs, mask)},
                              spec['repeats'], spec['seconds'], tell)
-  memory = jax.block_until_ready(encode(params, inputs, mask))
+  encoded = jax.block_until_ready(encode(params, inputs, mask))
   begin, write, cache_bytes, caches, written = {}, {}, {}, {}, {}
   for form in subjects.CACHES:
-    make = lambda params, memory, form=form: subjects.init_cache(
-        model, params, memory, tokens, form)
-    shapes = jax.eval_shape(make, params, memory)
+    make = lambda params, encoded, form=form: subjects.init_cache(
+        model, params, encoded, tokens, form)
+    shapes = jax.eval_shape(make, params, encoded)
     cache_bytes[form] = _bytes(shapes[0])
     if sum(cache_bytes[made] for made in begin) + cache_bytes[form] > (
         0.9 * _room(spec)):
       continue  # told as a form without times
-    begin[form] = _compile(make, params, memory)
+    begin[form] = _compile(make, params, encoded)
     write[form] = _compile(lambda params, caches: subjects.write(
         model, params, *caches, B, tokens, spec['num_beams']), params, shapes)
   def make_cache(form):
     caches.pop(form, None)  # the old one first: two may not fit
     def run():
-      caches[form] = jax.block_until_ready(begin[form](params, memory))
+      caches[form] = jax.block_until_ready(begin[form](params, encoded))
     return measure.timed(run)
   times.update(measure.take_turns(
       {f'cache {form}': functools.partial(make_cache, form) for form in begin},
@@ -286,15 +290,15 @@ def cost(spec, tell):
   model, params = subjects.make(spec)
   B, tokens = spec['batch_size'], spec['tokens']
   inputs, mask = subjects.make_inputs(spec)
-  encode = _compile(functools.partial(subjects.encode, model),
+  encode = _compile(functools.partial(in_pieces.encode, model),
                     params, inputs, mask)
-  memory = jax.eval_shape(
-      functools.partial(subjects.encode, model), params, inputs, mask)
-  def finish(params, memory):
-    caches = subjects.init_cache(model, params, memory, tokens, None)
+  encoded = jax.eval_shape(
+      functools.partial(in_pieces.encode, model), params, inputs, mask)
+  def finish(params, encoded):
+    caches = subjects.init_cache(model, params, encoded, tokens, None)
     return subjects.write(
         model, params, *caches, B, tokens, spec['num_beams'])
-  finish = _compile(finish, params, memory)
+  finish = _compile(finish, params, encoded)
   joules = []
   def whole():
     with energy.Meter() as meter:

@@ -1,8 +1,4 @@
-"""What is measured: the library's own functions under the names used here.
-
-The only room of the benchmarks that knows how the models are called. Functions
-of (model, params, arrays) can be jitted.
-"""
+"""Models, weights and inputs to measure with, and parts of a model alone."""
 
 import dataclasses
 import functools
@@ -13,7 +9,6 @@ import numpy as np
 
 from locost_jax import decode
 from locost_jax import models
-from locost_jax.models import in_pieces
 from locost_jax.models import ssm
 from locost_jax.models import t5
 
@@ -50,27 +45,11 @@ def first_layer(model, params):
   return model.clone(config=config), dict(params, encoder=encoder)
 
 
-def kernels(model, params, length):
-  """Everything of all layers that depends on weights and length only."""
-  return in_pieces.kernels(model, params, length)
-
-
-def layer(model, params, index, h, mask, kernels_of_layer=None):
-  """Encoder layer `index`: h [B, L, D], mask [B, L] -> [B, L, D]."""
-  return in_pieces.encoder_layer(
-      model, params, index, h, mask, kernels_of_layer)
-
-
 def unblocked_layer(model, params, index, h, mask):
-  """The same with every intermediate result at full length."""
+  """`in_pieces.encoder_layer` with every intermediate result at full length."""
   own = jax.tree.map(lambda p: p[index], params['encoder']['layers'])
   module = t5.EncoderLayer(model.config, model.make_mixer, model.dtype)
   return module.apply({'params': own}, h, mask, True)[0]
-
-
-def encode(model, params, inputs, mask, kernels_of_layers=None):
-  """The whole encoder: [B, L] -> memory of `EncoderDecoder.encode`."""
-  return in_pieces.encode(model, params, inputs, mask, kernels_of_layers)
 
 
 def kernel_arguments(model_config, seed):
@@ -93,11 +72,6 @@ def kernel_arguments(model_config, seed):
   b = ssm.input_weights_zoh(log_dt, log_A_real, A_imag, B)
   w = ssm.complex_multiply((C[..., 0], C[..., 1]), b)
   return ssm.discretise(log_dt, log_A_real, A_imag), w
-
-
-def kernel(log_z, w, length):
-  """K [C, D, length] by the two-level product."""
-  return ssm.kernel(log_z, w, length)
 
 
 def init_cache(model, params, memory, max_length, form):

@@ -36,6 +36,7 @@ from locost_jax.data import order
 from locost_jax.data import records
 from locost_jax.data import tasks
 from locost_jax.errors import InputError
+from locost_jax.progress import Line
 
 # A training split with more bytes than this on disk, in more shards than a
 # window has, is cached shard by shard: about an hour's work for two cores.
@@ -159,32 +160,24 @@ class _Progress:
   """Counts records on stderr while they are tokenised."""
 
   def __init__(self, what, quiet):
-    self._what, self._quiet = what, quiet
-    self._start = time.monotonic()
+    self._what, self._quiet = f'tokenising {what}:', quiet
+    self._line, self._start = Line(seconds=10.0), time.monotonic()
 
   def __call__(self, rows):
-    shown = self._start
-    interval = 1 if sys.stderr.isatty() else 10  # seconds
     for count, row in enumerate(rows):
-      if time.monotonic() - shown > interval and not self._quiet:
-        shown = time.monotonic()
-        self._show(f'{count} records', end='\r')
+      if not self._quiet:
+        self._line.show([f'{self._what} {count} records'])
       yield row
 
   def done(self, stats):
     if not self._quiet:
       seconds = time.monotonic() - self._start
-      self._show(
-          f'{stats["records"]} records, {stats["skipped"]} skipped, '
-          f'{stats["input_tokens"]} + {stats["target_tokens"]} tokens in '
-          f'{seconds:.0f} s')
+      self._line.note(
+          f'{self._what} {stats["records"]} records, {stats["skipped"]} '
+          f'skipped, {stats["input_tokens"]} + {stats["target_tokens"]} tokens '
+          f'in {seconds:.0f} s')
       if 'checksum' in stats:
         _tell_corpus(stats['checksum'], tuple(stats['counts'].items()))
-
-  def _show(self, text, end='\n'):
-    end = end if sys.stderr.isatty() else '\n'
-    print(f'tokenising {self._what}: {text}', end=end, file=sys.stderr,
-          flush=True)
 
 
 @functools.lru_cache  # once, however many tasks read the corpus

@@ -159,9 +159,7 @@ class Attention(nn.Module):
     (B, T, D), H, K = x.shape, self.num_heads, self.d_kv
     precise = jnp.promote_types(self.dtype, jnp.float32)
     product = functools.partial(jnp.einsum, preferred_element_type=precise)
-    W_key, W_value = (
-        part.variables['params']['kernel'].astype(self.dtype).reshape(D, H, K)
-        for part in (self.key, self.value))
+    W_key, W_value = (W.reshape(D, H, K) for W in self._key_value_kernels())
     queries = product('bthk,dhk->bthd', self.split_heads(self.query(x)), W_key)
     queries = queries.astype(self.dtype).reshape(B, T * H, D)
     mixed = long_attention.of_states(queries, states, mask)
@@ -181,9 +179,12 @@ class Attention(nn.Module):
     Returns:
       [B, T, D], and mass [B, T, P], averaged over the heads.
     """
-    kernels = (self.variables['params'][name]['kernel'].astype(self.dtype)
-               for name in ('key', 'value'))
     context, mass = attention_mass.attend_and_sum(
-        self.split_heads(self.query(x)), states, *kernels, mask, segments,
-        num_segments)
+        self.split_heads(self.query(x)), states, *self._key_value_kernels(),
+        mask, segments, num_segments)
     return self.merge_heads(context), mass
+
+  def _key_value_kernels(self):
+    """Two of [D, H K]."""
+    return tuple(part.variables['params']['kernel'].astype(self.dtype)
+                 for part in (self.key, self.value))

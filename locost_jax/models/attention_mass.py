@@ -13,6 +13,8 @@ import jax
 import jax.numpy as jnp
 
 from locost_jax.models import layers
+from locost_jax.models import long_attention
+from locost_jax.models import pieces
 
 # A piece has at most this many scores (64 MiB in float32) and this many keys.
 _SCORES = 2**24
@@ -49,47 +51,26 @@ def attend_and_sum(queries, states, key_kernel, value_kernel, mask, segments,
   L = states.shape[1]
   S = piece_length(B * H * T, L)
   precise = jnp.promote_types(queries.dtype, jnp.float32)
-  least = jnp.finfo(precise).min
 
-  def piece(i):
-    """Where piece i starts, its scores [B, H, T, S] and its states."""
-    # The last piece ends at L; what it shares with the one before is masked.
-    start = jnp.minimum(i * S, L - S)
-    part = jax.lax.dynamic_slice_in_dim(states, start, S, 1)
-    own = jax.lax.dynamic_slice_in_dim(mask, start, S, 1)
-    is_new = start + jnp.arange(S) >= i * S
-    keys = (part @ key_kernel).reshape(B, S, H, K)
-    scores = jnp.einsum('bthk,bshk->bhts', queries, keys,
-                        preferred_element_type=precise)
-    scores = jnp.where(own[:, None, None], scores, least)
-    return start, jnp.where(is_new, scores, -jnp.inf), part
+  def project(piece, kernel):
+    return (piece.take(states, 1) @ kernel).reshape(B, S, H, K)
 
-  def attend(i, carry):
-    highest, total, context = carry
-    _, scores, part = piece(i)
-    values = (part @ value_kernel).reshape(B, S, H, K)
-    new = jnp.maximum(highest, scores.max(-1))
-    scale = jnp.exp(highest - new)
-    weights = jnp.exp(scores - new[..., None])
-    context = context * scale[..., None] + jnp.einsum(
-        'bhts,bshk->bhtk', weights.astype(values.dtype), values,
-        preferred_element_type=precise)
-    return new, total * scale + weights.sum(-1), context
+  def scores(piece):
+    return long_attention.masked_scores(
+        queries, project(piece, key_kernel), piece.take(mask, 1), piece.fresh)
 
-  def add_up(i, mass):
-    start, scores, _ = piece(i)
-    weights = jnp.exp(scores - log_total[..., None]).mean(1)
-    own = jax.lax.dynamic_slice_in_dim(segments, start, S, 1)
-    return mass.at[jnp.arange(B)[:, None], own].add(
+  def attend(piece, softmax):
+    return softmax.add(scores(piece), project(piece, value_kernel))
+
+  def add_up(piece, mass):
+    weights = jnp.exp(scores(piece) - log_total[..., None]).mean(1)
+    return mass.at[jnp.arange(B)[:, None], piece.take(segments, 1)].add(
         layers.at_least_float32(weights.transpose(0, 2, 1)),
         indices_are_sorted=True)
 
-  pieces = -(-L // S)
-  highest, total, context = jax.lax.fori_loop(0, pieces, attend, (
-      jnp.full((B, H, T), least), jnp.zeros((B, H, T), precise),
-      jnp.zeros((B, H, T, K), precise)))
-  log_total = highest + jnp.log(total)
-  mass = jax.lax.fori_loop(
-      0, pieces, add_up, jnp.zeros((B, num_segments, T), precise))
-  context = (context / total[..., None]).astype(queries.dtype)
-  return context.transpose(0, 2, 1, 3), mass.transpose(0, 2, 1)
+  softmax = pieces.over(L, S, attend, long_attention.Softmax.of_nothing(
+      B, H, T, K, precise))
+  log_total = softmax.m + jnp.log(softmax.l)
+  mass = pieces.over(
+      L, S, add_up, jnp.zeros((B, num_segments, T), precise))
+  return softmax.context(queries.dtype), mass.transpose(0, 2, 1)

@@ -22,6 +22,7 @@ import jax.numpy as jnp
 from locost_jax.errors import InputError
 from locost_jax.models import locost
 from locost_jax.models import long_conv
+from locost_jax.models import pieces
 from locost_jax.models import ssm
 from locost_jax.models import t5
 
@@ -198,19 +199,17 @@ def _over_pieces(update, h):
   take(x [B, L, ...]) is the same piece of another array.
   """
   B, L = h.shape[:2]
-  piece = _piece_length(B, L)
+  size = _piece_length(B, L)
 
-  def run(i, h):
-    start = jnp.minimum(i * piece, L - piece)
-    take = lambda x: jax.lax.dynamic_slice_in_dim(x, start, piece, 1)
+  def run(piece, h):
+    take = functools.partial(piece.take, axis=1)
     part = take(h)
     new = update(part, take)
-    if L % piece:  # the last piece begins early, at tokens already replaced
-      fresh = start + jnp.arange(piece) >= i * piece
-      new = jnp.where(fresh[:, None], new, part)
-    return jax.lax.dynamic_update_slice_in_dim(h, new, start, 1)
+    if L % size:  # what is not fresh has been replaced already
+      new = jnp.where(piece.fresh[:, None], new, part)
+    return piece.put(h, new, 1)
 
-  return jax.lax.fori_loop(0, -(-L // piece), run, h)
+  return pieces.over(L, size, run, h)
 
 
 def _piece_length(batch, length):

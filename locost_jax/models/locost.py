@@ -26,6 +26,7 @@ import jax.numpy as jnp
 from locost_jax.errors import InputError
 from locost_jax.models import layers
 from locost_jax.models import long_conv
+from locost_jax.models import pieces
 from locost_jax.models import ssm
 from locost_jax.models import t5
 
@@ -194,13 +195,10 @@ class LocostMixer(nn.Module):
       return spectrum(0, D)
     shape = jax.eval_shape(lambda: spectrum(0, 1))
 
-    def write(i, spectra):
-      start = jnp.minimum(i * group, D - group)
-      return jax.lax.dynamic_update_slice_in_dim(
-          spectra, spectrum(start, group), start, 0)
-
-    spectra = jnp.zeros((D, shape.shape[1]), shape.dtype)
-    return jax.lax.fori_loop(0, -(-D // group), write, spectra)
+    return pieces.over(
+        D, group,
+        lambda piece, s: piece.put(s, spectrum(piece.start, group), 0),
+        jnp.zeros((D, shape.shape[1]), shape.dtype))
 
   def __call__(self, x, mask):
     return self.outward(x, self.mix(self.inward(x, mask)))

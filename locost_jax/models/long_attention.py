@@ -16,9 +16,12 @@ Axes: B batch, T queries, S keys, H heads, K head width, D width.
 """
 
 import functools
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+
+from locost_jax.models import pieces
 
 # Queries x keys from where on the plain form, which keeps scores and weights of
 # all of them for the backward pass, gives way: 100 MB per document and layer at
@@ -138,12 +141,54 @@ def of_states(queries, states, mask):
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def _in_pieces(piece, dropout_rate, queries, keys, values, mask, key):
-  return _forward(piece, dropout_rate, queries, keys, values, mask, key)[0]
+def _in_pieces(size, dropout_rate, queries, keys, values, mask, key):
+  return _forward(size, dropout_rate, queries, keys, values, mask, key)[0]
 
 
-def _scores(queries, keys, mask, fresh):
-  """[B, H, T, piece]; -inf at keys that belong to the piece before."""
+class Softmax(NamedTuple):
+  """A softmax over the keys so far and the values that it weighs.
+
+  m: [B, H, T], the highest score.
+  l: [B, H, T], sum of exp(score - m).
+  total: [B, H, T, K], sum of exp(score - m) value.
+  """
+  m: jax.Array
+  l: jax.Array
+  total: jax.Array
+
+  @classmethod
+  def of_nothing(cls, B, H, T, K, dtype):
+    zeros = jnp.zeros((B, H, T, K), dtype)
+    return cls(jnp.full((B, H, T), jnp.finfo(dtype).min, dtype), zeros[..., 0], zeros)
+
+  def add(self, scores, values, factor=1):
+    """scores [B, H, T, S] and values [B, S, H, K] of S further keys.
+
+    factor: of the weights of the values, [B, H, T, S] or a number.
+    """
+    m = jnp.maximum(self.m, scores.max(-1))
+    weights = jnp.exp(scores - m[..., None])
+    old = jnp.exp(self.m - m)
+    values = jnp.einsum(
+        'bhts,bshk->bhtk', (weights * factor).astype(values.dtype), values,
+        preferred_element_type=m.dtype)
+    return Softmax(m, self.l * old + weights.sum(-1),
+                   self.total * old[..., None] + values)
+
+  def context(self, dtype):
+    """The weighted mean of the values, [B, T, H, K]."""
+    return (self.total / self.l[..., None]).swapaxes(1, 2).astype(dtype)
+
+
+def masked_scores(queries, keys, mask, fresh):
+  """q . k, [B, H, T, S], as the softmax of a piece takes them.
+
+  Args:
+    queries: [B, T, H, K].
+    keys: [B, S, H, K].
+    mask: bool [B, S]; masked keys get the lowest finite score.
+    fresh: bool [S]; keys that the piece before had get -inf.
+  """
   precise = jnp.promote_types(queries.dtype, jnp.float32)
   scores = jnp.einsum('bthk,bshk->bhts', queries, keys,
                       preferred_element_type=precise)
@@ -161,45 +206,24 @@ def _dropout(dropout_rate, key, i, like):
   return kept / jnp.asarray(1 - dropout_rate, like.dtype)
 
 
-def _piece(i, piece, S):
-  """(take, fresh) of piece i; the last one may begin early.
-
-  take(x [B, S, ...]) is x's piece; fresh [piece] is false at keys that the
-  piece before had.
-  """
-  start = jnp.minimum(i * piece, S - piece)
-  take = lambda x: jax.lax.dynamic_slice_in_dim(x, start, piece, 1)
-  return take, start + jnp.arange(piece) >= i * piece
-
-
-def _forward(piece, dropout_rate, queries, keys, values, mask, key):
+def _forward(size, dropout_rate, queries, keys, values, mask, key):
   """Returns the result and what the backward pass needs."""
   (B, T, H, _), S = queries.shape, keys.shape[1]
   precise = jnp.promote_types(queries.dtype, jnp.float32)
 
-  def add(i, carry):
-    m, l, total = carry
-    take, fresh = _piece(i, piece, S)
-    scores = _scores(queries, take(keys), take(mask), fresh)
-    new = jnp.maximum(m, scores.max(-1))
-    weights = jnp.exp(scores - new[..., None])
-    old = jnp.exp(m - new)
-    l = l * old + weights.sum(-1)
-    kept = weights * _dropout(dropout_rate, key, i, weights)
-    total = total * old[..., None] + jnp.einsum(
-        'bhts,bshk->bhtk', kept.astype(values.dtype), take(values),
-        preferred_element_type=precise)
-    return new, l, total
+  def add(piece, softmax):
+    k, v, own = (piece.take(x, 1) for x in (keys, values, mask))
+    scores = masked_scores(queries, k, own, piece.fresh)
+    return softmax.add(
+        scores, v, _dropout(dropout_rate, key, piece.index, scores))
 
-  m = jnp.full((B, H, T), jnp.finfo(precise).min, precise)
-  total = jnp.zeros((B, H, T, values.shape[-1]), precise)
-  m, l, total = jax.lax.fori_loop(
-      0, -(-S // piece), add, (m, jnp.zeros_like(m), total))
-  out = (total / l[..., None]).swapaxes(1, 2).astype(queries.dtype)
-  return out, (queries, keys, values, mask, key, out, m, l)
+  softmax = pieces.over(
+      S, size, add, Softmax.of_nothing(B, H, T, values.shape[-1], precise))
+  out = softmax.context(queries.dtype)
+  return out, (queries, keys, values, mask, key, out, softmax.m, softmax.l)
 
 
-def _backward(piece, dropout_rate, kept, d_out):
+def _backward(size, dropout_rate, kept, d_out):
   """Gradients: d_scores = weights (d_weights - sum(d_out out))."""
   queries, keys, values, mask, key, out, m, l = kept
   S, dtype = keys.shape[1], queries.dtype
@@ -208,29 +232,26 @@ def _backward(piece, dropout_rate, kept, d_out):
   d_out = d_out.astype(dtype)
   mean = product('bthk,bthk->bht', d_out, out)[..., None]
 
-  def add(i, carry):
+  def add(piece, carry):
     d_queries, d_keys, d_values = carry
-    take, fresh = _piece(i, piece, S)
-    scores = _scores(queries, take(keys), take(mask), fresh)
+    k, v, own = (piece.take(x, 1) for x in (keys, values, mask))
+    scores = masked_scores(queries, k, own, piece.fresh)
     weights = jnp.exp(scores - m[..., None]) / l[..., None]
-    factor = _dropout(dropout_rate, key, i, weights)
-    d_weights = product('bthk,bshk->bhts', d_out, take(values)) * factor
+    factor = _dropout(dropout_rate, key, piece.index, weights)
+    d_weights = product('bthk,bshk->bhts', d_out, v) * factor
     d_scores = weights * (d_weights - mean)
     # A masked score is a constant.
-    d_scores = jnp.where(take(mask)[:, None, None, :], d_scores, 0)
-    d_scores = d_scores.astype(dtype)
+    d_scores = jnp.where(own[:, None, None, :], d_scores, 0).astype(dtype)
     weights = (weights * factor).astype(dtype)
-    start = jnp.minimum(i * piece, S - piece)
     def put(d, part):
-      part = take(d) + part.astype(d.dtype)
-      return jax.lax.dynamic_update_slice_in_dim(d, part, start, 1)
-    return (d_queries + product('bhts,bshk->bthk', d_scores, take(keys)),
+      return piece.put(d, piece.take(d, 1) + part.astype(d.dtype), 1)
+    return (d_queries + product('bhts,bshk->bthk', d_scores, k),
             put(d_keys, product('bhts,bthk->bshk', d_scores, queries)),
             put(d_values, product('bhts,bthk->bshk', weights, d_out)))
 
-  carry = (jnp.zeros(queries.shape, precise), jnp.zeros_like(keys),
-           jnp.zeros_like(values))
-  d_queries, d_keys, d_values = jax.lax.fori_loop(0, -(-S // piece), add, carry)
+  d_queries, d_keys, d_values = pieces.over(S, size, add, (
+      jnp.zeros(queries.shape, precise), jnp.zeros_like(keys),
+      jnp.zeros_like(values)))
   return d_queries.astype(dtype), d_keys, d_values, None, None
 
 

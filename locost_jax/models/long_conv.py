@@ -20,6 +20,8 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 
+from locost_jax.models import pieces
+
 # The mesh axes of the whole project.
 DATA, FSDP, TENSOR, SEQUENCE = 'data', 'fsdp', 'tensor', 'sequence'
 AXES = (DATA, FSDP, TENSOR, SEQUENCE)
@@ -83,11 +85,6 @@ def spectral_conv(u, spectrum, n):
   return y.swapaxes(1, 2)
 
 
-def circular_conv(u, k):
-  """`spectral_conv` with kernels k [D, n] in time."""
-  return spectral_conv(u, jnp.fft.rfft(k), k.shape[1])
-
-
 def group_size(batch, channels, n, backend=None):
   """Channels that are transformed at once.
 
@@ -149,43 +146,19 @@ def _conv_in_groups(spectrum, n, group, u):
     return convolve(0, u)
   convolve = jax.checkpoint(convolve)
 
-  def write(i, u):
-    # The last group may begin early, at channels that are already outputs.
-    start = jnp.minimum(i * group, D - group)
-    part = jax.lax.dynamic_slice_in_dim(u, start, group, 2)
-    fresh = start + jnp.arange(group) >= i * group
-    part = jnp.where(fresh, convolve(start, part), part)
-    return jax.lax.dynamic_update_slice_in_dim(u, part, start, 2)
+  def write(piece, u):
+    part = piece.take(u, 2)  # what is not fresh is an output already
+    y = jnp.where(piece.fresh, convolve(piece.start, part), part)
+    return piece.put(u, y, 2)
 
-  return jax.lax.fori_loop(0, -(-D // group), write, u)
+  return pieces.over(D, group, write, u)
 
 
-def sharded_circular_conv(u, k):
-  """`circular_conv` by `conv_in_groups`."""
+def circular_conv(u, k, group=None):
+  """`conv_in_groups` with kernels k [D, n] in time."""
   def spectrum(start, count):
     return jnp.fft.rfft(jax.lax.dynamic_slice_in_dim(k, start, count))
-  return conv_in_groups(u, spectrum, k.shape[1])
-
-
-def two_sided_conv(u, K0, K1):
-  """Equation 3, lag 0 in both kernels; exact for every length.
-
-  Args:
-    u: [B, L, D].
-    K0: [D, L], kernel of the tokens before.
-    K1: [D, L], kernel of the tokens after.
-
-  Returns:
-    [B, L, D].
-  """
-  n = fft_size(2 * u.shape[1])
-  return sharded_circular_conv(u, two_sided_kernel(K0, K1, n))
-
-
-def causal_conv(u, K0):
-  """y_t = sum_(s <= t) K0[t - s] u_s; u [B, L, D], K0 [D, L] -> [B, L, D]."""
-  n = fft_size(2 * u.shape[1])
-  return sharded_circular_conv(u, one_sided_kernel(K0, n))
+  return conv_in_groups(u, spectrum, k.shape[1], group)
 
 
 def release_size(length):
@@ -221,13 +194,8 @@ def release_kernel(K0, K1):
   return jnp.pad(k, ((0, 0), (0, n - 2 * even)))
 
 
-def release_conv(u, K0, K1):
-  """u [B, L, D] convolved with `release_kernel(K0, K1)` -> [B, L, D]."""
-  return sharded_circular_conv(u, release_kernel(K0, K1))
-
-
 def release_length(length):
-  """Lags of the kernels that `release_conv` wants for inputs of this length."""
+  """Lags of the kernels that `release_kernel` takes for inputs so long."""
   return length if length > RELEASE_MAX_LENGTH else length + length % 2
 
 
@@ -235,7 +203,15 @@ def release_length(length):
 def direct_conv(u, K0, K1):
   """Equation 3 as the O(L^2) sum, lag 0 in both kernels: the reference.
 
-  Args and result as in `two_sided_conv`; memory L^2 D.
+  Memory L^2 D.
+
+  Args:
+    u: [B, L, D].
+    K0: [D, L], kernel of the tokens before.
+    K1: [D, L], kernel of the tokens after.
+
+  Returns:
+    [B, L, D].
   """
   L = u.shape[0]
   lag = jnp.arange(L)[:, None] - jnp.arange(L)[None, :]  # t - s

@@ -23,6 +23,8 @@ import math
 import jax
 import jax.numpy as jnp
 
+from locost_jax.models import pieces
+
 HIGHEST = jax.lax.Precision.HIGHEST
 
 # The tables of one group of channels stay below this: in a CPU's cache, and far
@@ -185,16 +187,12 @@ def kernel_in_groups(log_z, w, length, T, group):
     return _tiles(log_z, w, length, T)
   tiles = jax.checkpoint(functools.partial(_tiles, length=length, T=T))
 
-  def write(i, K):
-    # The last group may begin early: it writes some channels twice.
-    start = jnp.minimum(i * group, D - group)
-    part = tiles(*jax.tree.map(
-        lambda x: jax.lax.dynamic_slice_in_dim(x, start, group, 1),
-        (log_z, w)))
-    return jax.lax.dynamic_update_slice_in_dim(K, part, start, 1)
+  def write(piece, K):
+    of_piece = jax.tree.map(lambda x: piece.take(x, 1), (log_z, w))
+    return piece.put(K, tiles(*of_piece), 1)
 
-  K = jnp.zeros((C, D, length), w[0].dtype)
-  return jax.lax.fori_loop(0, -(-D // group), write, K)
+  return pieces.over(
+      D, group, write, jnp.zeros((C, D, length), w[0].dtype))
 
 
 def _tiles(log_z, w, length, T):

@@ -1,0 +1,49 @@
+"""Fixtures of the tests of the summarize command."""
+
+import json
+
+import pytest
+
+from locost_jax import commands
+from locost_jax import pretrained
+from locost_jax import summarize
+import tiny_run
+
+
+@pytest.fixture(scope='module')
+def run(tmp_path_factory):
+  directory = tmp_path_factory.mktemp('summarize') / 'run'
+  tiny_run.make(directory)
+  return directory
+
+
+@pytest.fixture(autouse=True)
+def no_program_cache(monkeypatch):
+  monkeypatch.setenv('LOCOST_JAX_CACHE', 'off')
+
+
+@pytest.fixture
+def call(capfd):
+  """Runs the command; returns (status, stdout, stderr)."""
+  def call(*arguments):
+    with pytest.raises(SystemExit) as end:
+      commands.run(summarize.main, summarize.define_flags, summarize.__doc__,
+                   ['summarize', *map(str, arguments)])
+    out, err = capfd.readouterr()
+    return end.value.code or 0, out, err
+  return call
+
+
+@pytest.fixture
+def batches(monkeypatch):
+  """Shapes of the batches that were computed."""
+  shapes, generate = [], pretrained.Summarizer.generate
+  def spy(self, inputs, *arguments, **named):
+    shapes.append(inputs.shape)
+    return generate(self, inputs, *arguments, **named)
+  monkeypatch.setattr(pretrained.Summarizer, 'generate', spy)
+  return shapes
+
+
+def rows_of(path):
+  return [json.loads(line) for line in path.read_text().splitlines()]
