@@ -17,9 +17,9 @@ train    forward pass and whole step
 cost     seconds, joules where they can be read, money of one document
 
 The weights are random, of --config's model; with --config.decode.num_beams=4
-decode and cost write with beams. Each length is measured in a
-process of its own; what is compared takes turns. A table goes to stdout, with
-raw times, machine and versions as JSON, and a picture, to --output.
+decode and cost write with beams. Each length is measured in a process of its
+own; what is compared takes turns. A table goes to stdout, with raw times,
+machine and versions as JSON, and a picture, to --output.
 """
 
 import datetime

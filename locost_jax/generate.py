@@ -142,7 +142,7 @@ def generate(model, params, inputs, input_mask, settings, seeds=None):
 
 
 def generate_in_steps(model, params, inputs, input_mask, settings, seeds=None,
-                      kernels=None, progress=None):
+                      kernels=None, progress=None, on_encoded=None):
   """The same with a look at the state every CHUNK tokens.
 
   Args:
@@ -151,12 +151,15 @@ def generate_in_steps(model, params, inputs, input_mask, settings, seeds=None,
     progress: None, or called as progress(stage, done, total): stage 'encoding',
       in layers; then 'decoding', in tokens written of max_length. Decoding ends
       below it when every document is done.
+    on_encoded: None, or called with what `encode` gives.
 
   Returns:
     As `generate`.
   """
   tell = progress or (lambda *_: None)
   memory = encode_in_steps(model, params, inputs, input_mask, kernels, progress)
+  if on_encoded:
+    on_encoded(memory)
   shared, state = begin(model, params, memory, settings, seeds)
   del memory
   written, done = 0, False

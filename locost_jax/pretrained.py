@@ -232,7 +232,8 @@ class Summarizer:
                min_length=0, no_repeat_ngram_size=0, length_penalty=1.0,
                length_penalty_form='hugging_face', early_stopping=False,
                temperature=None, top_k=None, top_p=None, forced_first_token=-1,
-               forced_last_token=-1, method=None, seed=0, progress=None):
+               forced_last_token=-1, method=None, seed=0, progress=None,
+               on_encoded=None):
     """Writes summaries: greedily, unless asked for more.
 
     Args:
@@ -247,7 +248,7 @@ class Summarizer:
         Any of temperature, top_k and top_p asks for sampling.
       method: 'greedy', 'beam' or 'sample' instead of what the others ask for.
       seed: of sampling. What is drawn depends on it and on the document only.
-      progress: None, or called as in `generate.generate_in_steps`.
+      progress, on_encoded: None, or called as in `generate.generate_in_steps`.
 
     Returns:
       int32 [B, n], n <= max_length: tokens up to and including eos, then pad.
@@ -261,9 +262,11 @@ class Summarizer:
         early_stopping=early_stopping, temperature=temperature, top_k=top_k,
         top_p=top_p, forced_first_token=forced_first_token,
         forced_last_token=forced_last_token, method=method))
-    return self._generate(inputs, input_mask, settings, seed, progress)
+    return self._generate(
+        inputs, input_mask, settings, seed, progress, on_encoded)
 
-  def _generate(self, inputs, input_mask, settings, seed, progress):
+  def _generate(self, inputs, input_mask, settings, seed, progress,
+                on_encoded=None):
     inputs, input_mask = self._check(inputs, input_mask)
     decode.check(settings, self.config.vocab_size)
     pad_id = settings.pad_id
@@ -278,7 +281,7 @@ class Summarizer:
     input_mask = np.pad(input_mask, padding)
     tokens, _ = generate.generate_in_steps(
         self.model, self.params, inputs, input_mask, settings, seeds,
-        self._kernels.get(inputs.shape[1]), progress)
+        self._kernels.get(inputs.shape[1]), progress, on_encoded)
     tokens = np.asarray(tokens)
     used = np.flatnonzero((tokens != pad_id).any(0))
     return tokens[:, :used.max(initial=-1) + 1]

@@ -52,6 +52,7 @@ class Done(NamedTuple):
   row: Any = None
   error: Any = None
   tokens: Any = None  # int32 [written], padding included
+  memory: Any = None  # what the encoder gave for it, where that is asked for
 
 
 def hash_text(text):
@@ -106,7 +107,7 @@ def peak_of(parts):
 
 
 def summarize(summarizer, jobs, settings, progress, batch_size=None,
-              available=None):
+              available=None, keep_memory=False):
   """Yields a Done for each document, in the order they are finished.
 
   Args:
@@ -117,6 +118,7 @@ def summarize(summarizer, jobs, settings, progress, batch_size=None,
     progress: a `progress.Progress`.
     batch_size: most documents in a batch; None: see BATCH_TOKENS.
     available: bytes that may be taken, parameters included; None: no limit.
+    keep_memory: whether a Done has `memory`.
   """
   def needs(batch, length):
     return needed_bytes(summarizer.model, summarizer.params, batch, length,
@@ -151,7 +153,7 @@ def summarize(summarizer, jobs, settings, progress, batch_size=None,
         yield Done(job, error=_too_large(job, length, needs, available))
       else:
         yield from _generate(summarizer, batch, length, rows(length), settings,
-                             progress)
+                             progress, keep_memory)
       finished += sum(len(job.document.text) for job in batch)
 
 
@@ -173,7 +175,8 @@ def _tokenize(summarizer, job, most):
   return job._replace(ids=np.asarray(kept, np.int32), read=len(ids))
 
 
-def _generate(summarizer, batch, length, most, settings, progress):
+def _generate(summarizer, batch, length, most, settings, progress,
+              keep_memory):
   """Yields a Done for each job of a batch.
 
   A device that runs out of memory all the same is given half of the batch.
@@ -198,8 +201,11 @@ def _generate(summarizer, batch, length, most, settings, progress):
   watch('encoding', 0, 1)
   arguments = {key: value for key, value in settings.items()
                if key not in _NOT_ASKED}
+  kept = []
   try:
-    tokens = summarizer.generate(inputs, mask, progress=watch, **arguments)
+    tokens = summarizer.generate(
+        inputs, mask, progress=watch,
+        on_encoded=kept.append if keep_memory else None, **arguments)
   except jax.errors.JaxRuntimeError as error:
     if 'RESOURCE_EXHAUSTED' not in str(error):
       raise
@@ -213,12 +219,12 @@ def _generate(summarizer, batch, length, most, settings, progress):
     half = len(batch) // 2
     for part in (batch[:half], batch[half:]):
       yield from _generate(summarizer, part, length, len(part), settings,
-                           progress)
+                           progress, keep_memory)
     return
   # A document's share: the seconds of all documents add up to the whole.
   seconds = [(end - begin) / len(batch) for begin, end in (
       (start, encoded), (encoded, time.monotonic()))]
-  for job, written in zip(batch, tokens):
+  for i, (job, written) in enumerate(zip(batch, tokens)):
     row = dict(
         id=job.document.id,
         prediction=summarizer.vocabulary.decode(written.tolist()),
@@ -227,7 +233,8 @@ def _generate(summarizer, batch, length, most, settings, progress):
         seconds_encoding=round(seconds[0], 3),
         seconds_decoding=round(seconds[1], 3), documents_in_batch=len(batch),
         peak_memory_bytes=memory.peak_bytes())
-    yield Done(job, row, tokens=written)
+    own = {name: x[i:i + 1] for name, x in kept[0].items()} if kept else None
+    yield Done(job, row, tokens=written, memory=own)
 
 
 def _power_of_two(number):

@@ -208,13 +208,13 @@ def write(summarizer, documents, settings, available, values):
   keys = [(job.document.id, job.sha256) for job in jobs]
   pages = {}
 
-  def add_page(job, tokens):
+  def add_page(job, tokens, memory=None):
     if values.report:
       progress.show('the page of', job.number + 1, len(jobs))
       pages[job.number] = source_page.write(
           values.report, summarizer, job.document.id, job.document.text, tokens,
           dict(settings, checkpoint=values.checkpoint), job.number + 1,
-          len(jobs), settings['max_input_length'])
+          len(jobs), settings['max_input_length'], memory)
 
   with contextlib.ExitStack() as stack:
     output, todo = None, jobs
@@ -231,14 +231,15 @@ def write(summarizer, documents, settings, available, values):
     stack.enter_context(ends_at_once(progress, values.output))
     failures, ready, printed = 0, {}, 0
     for done in summaries.summarize(
-        summarizer, todo, settings, progress, values.batch_size, available):
+        summarizer, todo, settings, progress, values.batch_size, available,
+        keep_memory=bool(values.report)):
       if done.error:
         failures += 1
         progress.note(f'error: {done.error}')
       else:
         row = {**done.row, **made_with}
         progress.note(line_of(done, len(jobs)))
-        add_page(done.job, done.tokens)
+        add_page(done.job, done.tokens, done.memory)
       if output:
         if not done.error:
           output.add(row)

@@ -13,6 +13,7 @@ import pytest
 
 from locost_jax import attribution
 from locost_jax import commands
+from locost_jax import generate
 from locost_jax import source_page
 from locost_jax import summarize
 import tiny_run
@@ -158,8 +159,17 @@ def test_marks_shared_phrases_and_not_articles():
   assert result.count('…') == 2
 
 
-def test_the_command_writes_pages(tmp_path, capfd):
-  """One document: one page; several: a list of pages that exist."""
+def test_the_command_writes_pages(tmp_path, capfd, monkeypatch):
+  """One document: one page; several: a list of pages that exist.
+
+  Documents are read once: pages are made of the states that were decoded from,
+  also those of a batch, and equal those of a later reading.
+  """
+  read, encode = [], generate.encode_in_steps
+  def spy(*arguments):
+    read.append(arguments[2].shape)
+    return encode(*arguments)
+  monkeypatch.setattr(generate, 'encode_in_steps', spy)
   tiny_run.make(tmp_path / 'run')
   for name in ('a', 'b'):
     (tmp_path / f'{name}.txt').write_text(f'Document {name}.\n\nIt ends here.')
@@ -182,6 +192,13 @@ def test_the_command_writes_pages(tmp_path, capfd):
   assert links == ['out-1.html', 'out-2.html']
   for name, link in zip('ab', links):
     assert f'Document {name}.' in (tmp_path / link).read_text()
+  assert read == [(1, 64), (1, 64), (2, 64)]
+  pages = [(tmp_path / link).read_text() for link in links]
+  given = attribution.token_mass
+  monkeypatch.setattr(attribution, 'token_mass', lambda *a: given(*a[:5]))
+  call(tmp_path / 'a.txt', tmp_path / 'b.txt', f'--report={report}')
+  assert len(read) == 6  # the batch, then each of the two
+  assert [(tmp_path / link).read_text() for link in links] == pages
 
 
 def chromium(tmp_path, *arguments):

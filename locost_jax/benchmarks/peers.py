@@ -6,9 +6,10 @@
   bart     BART: half as many layers, d_ff 4 D (its base size)
 
 Width, heads, depth and vocabulary are those of our config, so that at the
-paper's size they are the base models; embeddings are tied, as ours are. Positions of LED and BART reach as far as
-the input. The whole model is loaded; its encoder is timed, without gradients,
-with as many threads as we have cores. Nothing is downloaded.
+paper's size they are the base models; embeddings are tied, as ours are.
+Positions of LED and BART reach as far as the input. The whole model is loaded;
+its encoder is timed, without gradients, with as many threads as we have cores.
+Nothing is downloaded.
 """
 
 import importlib.util

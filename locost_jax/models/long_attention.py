@@ -159,7 +159,8 @@ class Softmax(NamedTuple):
   @classmethod
   def of_nothing(cls, B, H, T, K, dtype):
     zeros = jnp.zeros((B, H, T, K), dtype)
-    return cls(jnp.full((B, H, T), jnp.finfo(dtype).min, dtype), zeros[..., 0], zeros)
+    lowest = jnp.full((B, H, T), jnp.finfo(dtype).min, dtype)
+    return cls(lowest, zeros[..., 0], zeros)
 
   def add(self, scores, values, factor=1):
     """scores [B, H, T, S] and values [B, S, H, K] of S further keys.
