@@ -6,8 +6,9 @@ quickstart, a fifth of its time. With transparent huge pages it is 500 faults of
 2 MiB. glibc (2.35 and later) asks for them if it is told so when a process
 starts, and only then: hence a new start.
 
-After TensorFlow has read and tokenised a corpus in the same process, a step
-takes 1.4 times as long again: hence another.
+After TensorFlow has read and tokenised a corpus in the same process, a step of
+the quickstart took 1.4 times as long again, for a reason that was not found:
+hence another.
 """
 
 import os

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 
 NEVER = float('-inf')
 
-# Tokens that are sorted first for top_p: 2 ms for 50 rows of 4,000 tokens, of
-# which all take 43.
+# Tokens that are sorted first for top_p: 5 ms for 50 rows of 4,000 tokens, all
+# of which take 43.
 NUCLEUS = 256
 
 

@@ -47,6 +47,11 @@ def free_host_bytes(root='/'):
   return min((f for f in free if f is not None), default=None)
 
 
+def host_bytes():
+  """The machine's memory, or None; JAX is not imported."""
+  return _kilobytes(Path('/proc/meminfo'), 'MemTotal')
+
+
 def peak_host_bytes():
   """The most bytes this process has held (VmHWM); JAX is not imported."""
   peak = _kilobytes(Path('/proc/self/status'), 'VmHWM')

@@ -240,6 +240,7 @@ def write(summarizer, documents, settings, available, values):
         row = {**done.row, **made_with}
         progress.note(line_of(done, len(jobs)))
         add_page(done.job, done.tokens, done.memory)
+        done = done._replace(memory=None)  # the next batch needs the room
       if output:
         if not done.error:
           output.add(row)

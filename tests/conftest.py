@@ -20,6 +20,23 @@ def small_model_config():
   return config
 
 
+@pytest.fixture
+def run_command(capfd):
+  """Runs a command in this process.
+
+  run_command(module, *arguments) -> (status, stdout, stderr).
+  """
+  from locost_jax import commands  # pylint: disable=g-import-not-at-top
+  def run_command(module, *arguments):
+    name = module.__name__.rpartition('.')[2]
+    with pytest.raises(SystemExit) as end:
+      commands.run(module.main, module.define_flags, module.__doc__,
+                   [name, *map(str, arguments)])
+    out, err = capfd.readouterr()
+    return end.value.code or 0, out, err
+  return run_command
+
+
 @pytest.fixture(scope='module', autouse=True)
 def forget_programs():
   """Compiled programs of one file are of no use to the next."""

@@ -1,10 +1,10 @@
 """Fixtures of the tests of the summarize command."""
 
+import functools
 import json
 
 import pytest
 
-from locost_jax import commands
 from locost_jax import pretrained
 from locost_jax import summarize
 import tiny_run
@@ -23,15 +23,8 @@ def no_program_cache(monkeypatch):
 
 
 @pytest.fixture
-def call(capfd):
-  """Runs the command; returns (status, stdout, stderr)."""
-  def call(*arguments):
-    with pytest.raises(SystemExit) as end:
-      commands.run(summarize.main, summarize.define_flags, summarize.__doc__,
-                   ['summarize', *map(str, arguments)])
-    out, err = capfd.readouterr()
-    return end.value.code or 0, out, err
-  return call
+def call(run_command):
+  return functools.partial(run_command, summarize)
 
 
 @pytest.fixture

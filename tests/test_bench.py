@@ -55,16 +55,13 @@ def here(monkeypatch):
 
 
 @pytest.fixture
-def call(capfd, tmp_path):
+def call(run_command, tmp_path):
   """Runs the command; returns (status, stdout, stderr, its JSON file)."""
   def call(*arguments):
-    with pytest.raises(SystemExit) as end:
-      commands.run(bench.main, bench.define_flags, bench.__doc__,
-                   ['bench', f'--output={tmp_path}', *arguments])
-    out, err = capfd.readouterr()
+    ended = run_command(bench, f'--output={tmp_path}', *arguments)
     path = tmp_path / f'{arguments[0]}.json' if arguments else tmp_path
     result = json.loads(path.read_text()) if path.is_file() else None
-    return end.value.code or 0, out, err, result
+    return *ended, result
   return call
 
 

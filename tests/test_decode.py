@@ -273,7 +273,8 @@ def test_a_nucleus_may_be_larger_than_what_is_sorted_first(spread):
   sizes = (want > 0).sum(1)
   assert (sizes > decode_limits.NUCLEUS).all() == (spread < 1)
   assert (abs((got > 0).sum(1) - sizes) <= 1).all()  # a sum of 600 roundings
-  np.testing.assert_allclose(got, want, atol=2e-3)
+  both = (got > 0) & (want > 0)
+  np.testing.assert_allclose(got[both], want[both], rtol=5e-3)
 
 
 def test_a_sample_depends_on_its_own_key_only():

@@ -1,5 +1,6 @@
 """The main command: bad input in one line, phases, continuing, C4 mocked."""
 
+import functools
 import json
 import os
 from pathlib import Path
@@ -9,7 +10,6 @@ import sys
 import pytest
 
 from locost_jax import checkpoint
-from locost_jax import commands
 from locost_jax import main
 from locost_jax import pretrained
 from locost_jax import workdir
@@ -44,15 +44,8 @@ def write_rows(path, rows):
 
 
 @pytest.fixture
-def call(capfd):
-  """Runs the command in this process; returns (status, stdout, stderr)."""
-  def call(*arguments):
-    with pytest.raises(SystemExit) as end:
-      commands.run(main.main, main.define_flags, main.__doc__,
-                   ['main', *map(str, arguments)])
-    out, err = capfd.readouterr()
-    return end.value.code or 0, out, err
-  return call
+def call(run_command):
+  return functools.partial(run_command, main)
 
 
 @pytest.fixture(scope='module')

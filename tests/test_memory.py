@@ -16,6 +16,11 @@ def machine(root, files):
 MEMINFO = 'MemTotal:  16777216 kB\nMemFree: 1 kB\nMemAvailable:  8388608 kB\n'
 
 
+def test_a_machine_has_more_than_it_has_left():
+  assert (memory.peak_host_bytes() < memory.host_bytes()
+          >= memory.free_host_bytes())
+
+
 def test_the_machine_alone(tmp_path):
   assert memory.available_bytes(tmp_path) is None
   machine(tmp_path, {'proc/meminfo': MEMINFO, 'proc/self/cgroup': '0::/\n'})

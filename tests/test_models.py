@@ -152,6 +152,19 @@ def test_remat_changes_no_gradient(small_model_config):
                *gradients)
 
 
+def test_remat_keeps_less(small_model_config):
+  """Two layers, whose backward pass keeps their inputs only."""
+  inputs, targets = tokens(5, 4, 512), tokens(6, 4, 32)
+  sizes = []
+  for remat in ('none', 'full'):
+    model, params, _ = make(small_model_config, remat=remat)
+    compiled = jax.jit(jax.grad(
+        lambda p, model=model: model.apply(p, inputs, targets).sum()
+    )).lower(params).compile()
+    sizes.append(compiled.memory_analysis().temp_size_in_bytes)
+  assert sizes[1] < 0.7 * sizes[0], sizes
+
+
 def test_dropout_is_random_and_only_where_asked(small_model_config):
   inputs, targets = tokens(5, 2, 13), tokens(6, 2, 6)
   small_model_config.dropout_rate = 0.5

@@ -36,6 +36,15 @@ def test_elsewhere_a_line_now_and_then(clock):
       'a.txt  encoding  9/12  30 s left', 'a.txt  encoding  12/12', 'A note.']
 
 
+def test_the_first_line_may_come_at_once(clock):
+  stream = io.StringIO()
+  line = progress.Line(stream, clock=clock, at_once=True)
+  line.show(['a: 1'])
+  line.show(['a: 2'])
+  line.wipe()
+  assert stream.getvalue() == 'a: 1\n'
+
+
 def test_a_terminal_has_one_line_drawn_over(clock, monkeypatch):
   monkeypatch.setenv('TERM', 'xterm')
   monkeypatch.setenv('COLUMNS', '60')

@@ -6,13 +6,13 @@ import re
 import shutil
 import struct
 import subprocess
+import weakref
 import zlib
 
 import numpy as np
 import pytest
 
 from locost_jax import attribution
-from locost_jax import commands
 from locost_jax import generate
 from locost_jax import source_page
 from locost_jax import summarize
@@ -159,27 +159,30 @@ def test_marks_shared_phrases_and_not_articles():
   assert result.count('…') == 2
 
 
-def test_the_command_writes_pages(tmp_path, capfd, monkeypatch):
+def test_the_command_writes_pages(tmp_path, run_command, monkeypatch):
   """One document: one page; several: a list of pages that exist.
 
   Documents are read once: pages are made of the states that were decoded from,
-  also those of a batch, and equal those of a later reading.
+  also those of a batch, and equal those of a later reading. The states of one
+  batch are gone before the next is read.
   """
-  read, encode = [], generate.encode_in_steps
+  read, states, one_at_a_time = [], [], True
+  encode = generate.encode_in_steps
   def spy(*arguments):
+    if one_at_a_time:
+      assert all(state() is None for state in states), 'still there'
     read.append(arguments[2].shape)
-    return encode(*arguments)
+    memory = encode(*arguments)
+    states.append(weakref.ref(memory['states']))
+    return memory
   monkeypatch.setattr(generate, 'encode_in_steps', spy)
   tiny_run.make(tmp_path / 'run')
   for name in ('a', 'b'):
     (tmp_path / f'{name}.txt').write_text(f'Document {name}.\n\nIt ends here.')
   def call(*arguments):
-    with pytest.raises(SystemExit) as end:
-      commands.run(summarize.main, summarize.define_flags, '', [
-          'summarize', f'--checkpoint={tmp_path / "run"}',
-          *map(str, arguments)])
-    out, err = capfd.readouterr()
-    assert not end.value.code, err
+    status, out, err = run_command(
+        summarize, f'--checkpoint={tmp_path / "run"}', *arguments)
+    assert not status, err
     return out
 
   plain = call(tmp_path / 'a.txt')
@@ -193,11 +196,14 @@ def test_the_command_writes_pages(tmp_path, capfd, monkeypatch):
   for name, link in zip('ab', links):
     assert f'Document {name}.' in (tmp_path / link).read_text()
   assert read == [(1, 64), (1, 64), (2, 64)]
+  call(tmp_path / 'a.txt', tmp_path / 'b.txt', f'--report={report}',
+       '--batch_size=1')
+  assert read[3:] == [(1, 64), (1, 64)]
   pages = [(tmp_path / link).read_text() for link in links]
-  given = attribution.token_mass
+  given, one_at_a_time = attribution.token_mass, False
   monkeypatch.setattr(attribution, 'token_mass', lambda *a: given(*a[:5]))
   call(tmp_path / 'a.txt', tmp_path / 'b.txt', f'--report={report}')
-  assert len(read) == 6  # the batch, then each of the two
+  assert len(read) == 8  # the batch, then each of the two
   assert [(tmp_path / link).read_text() for link in links] == pages
 
 

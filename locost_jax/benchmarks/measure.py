@@ -14,6 +14,8 @@ import platform
 import statistics
 import time
 
+from locost_jax import memory
+
 PACKAGES = ('locost_jax', 'jax', 'jaxlib', 'flax', 'numpy', 'torch',
             'transformers')
 # What changes a machine's speed from outside.
@@ -96,18 +98,17 @@ def cores():
 
 def describe_machine():
   """CPU, cores, memory, system, and variables that change the speed."""
-  cpu, memory = platform.processor() or platform.machine(), None
+  cpu = platform.processor() or platform.machine()
   try:
     for line in Path('/proc/cpuinfo').read_text().splitlines():
       if line.startswith('model name'):
         cpu = line.split(':', 1)[1].strip()
         break
-    memory = int(Path('/proc/meminfo').read_text().split()[1]) * 1024
   except OSError:
     pass
   variables = {key: value for key, value in sorted(os.environ.items())
                if key.startswith(VARIABLES)}
-  return dict(cpu=cpu, cores=cores(), memory_bytes=memory,
+  return dict(cpu=cpu, cores=cores(), memory_bytes=memory.host_bytes(),
               system=f'{platform.system()} {platform.release()}',
               variables=variables)
 

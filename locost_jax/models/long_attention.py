@@ -140,11 +140,6 @@ def of_states(queries, states, mask):
   return product('bqs,bsd->bqd', weights, states).astype(queries.dtype)
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def _in_pieces(size, dropout_rate, queries, keys, values, mask, key):
-  return _forward(size, dropout_rate, queries, keys, values, mask, key)[0]
-
-
 class Softmax(NamedTuple):
   """A softmax over the keys so far and the values that it weighs.
 
@@ -205,6 +200,11 @@ def _dropout(dropout_rate, key, i, like):
   kept = jax.random.bernoulli(
       jax.random.fold_in(key, i), 1 - dropout_rate, like.shape)
   return kept / jnp.asarray(1 - dropout_rate, like.dtype)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def _in_pieces(size, dropout_rate, queries, keys, values, mask, key):
+  return _forward(size, dropout_rate, queries, keys, values, mask, key)[0]
 
 
 def _forward(size, dropout_rate, queries, keys, values, mask, key):

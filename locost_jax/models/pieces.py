@@ -11,21 +11,19 @@ import jax.numpy as jnp
 
 
 class Piece(NamedTuple):
-  """Elements start .. start + size - 1 of an axis.
+  """`size` elements of an axis, from `start` on.
 
   index: which piece, int [].
   start: int [].
-  size: a number known when compiling.
   fresh: bool [size], false at elements that the piece before had.
   """
   index: jax.Array
   start: jax.Array
-  size: int
   fresh: jax.Array
 
   def take(self, x, axis):
     """The piece of x along this axis."""
-    return jax.lax.dynamic_slice_in_dim(x, self.start, self.size, axis)
+    return jax.lax.dynamic_slice_in_dim(x, self.start, self.fresh.size, axis)
 
   def put(self, x, part, axis):
     """x with the piece replaced by part."""
@@ -47,6 +45,6 @@ def over(length, size, update, carry):
   def run(index, carry):
     start = jnp.minimum(index * size, length - size)
     fresh = start + jnp.arange(size) >= index * size
-    return update(Piece(index, start, size, fresh), carry)
+    return update(Piece(index, start, fresh), carry)
 
   return jax.lax.fori_loop(0, -(-length // size), run, carry)

@@ -57,16 +57,18 @@ def make_attention(config, dtype):
                              config.dropout_rate, dtype)
 
 
-def stacked(num_layers):
+def stacked(num_layers, remat):
   """How parameters and randomness run over the layers of a stack.
 
   Two layers are written out one after the other. As a loop, whose values for
   the backward pass are copied into and out of arrays of all layers, a step of
-  the quickstart took 1.15 times as long on a CPU, and no less to compile.
+  the quickstart took 1.15 times as long on a CPU, and no less to compile. With
+  remat they stay a loop, which keeps XLA from merging what is computed twice.
   """
+  written_out = num_layers <= 2 and remat == 'none'
   return dict(variable_axes={'params': 0},
               split_rngs={'params': True, 'dropout': True}, length=num_layers,
-              unroll=num_layers if num_layers <= 2 else 1)
+              unroll=num_layers if written_out else 1)
 
 
 class EncoderLayer(nn.Module):
@@ -122,7 +124,8 @@ class Encoder(nn.Module):
     if self.remat == 'full':
       layer = nn.remat(layer, prevent_cse=False, static_argnums=(3,))
     self.layers = nn.scan(
-        layer, in_axes=nn.broadcast, **stacked(self.config.num_layers),
+        layer, in_axes=nn.broadcast,
+        **stacked(self.config.num_layers, self.remat),
     )(self.config, self.make_mixer, self.dtype)
     self.norm = make_norm(self.config, self.dtype)
     self.dropout = nn.Dropout(self.config.dropout_rate)
@@ -244,7 +247,7 @@ class Decoder(nn.Module):
     layer = DecoderLayer
     if self.remat == 'full':
       layer = nn.remat(layer, prevent_cse=False, static_argnums=(6,))
-    over = stacked(c.num_decoder_layers)
+    over = stacked(c.num_decoder_layers, self.remat)
     self.layers = nn.scan(layer, methods={
         '__call__': dict(over, in_axes=nn.broadcast),
         'cross_cache': over,
