@@ -39,13 +39,9 @@ PIECE_BYTES = 32 << 20
 # 196. Below, the projections of the queries cost more than they save.
 ABSORBED = 4096
 
-# A decoding step takes all states at once while its scores have at most this
-# size (2.8 million tokens with 12 heads and one row; the states of so many have
-# 8 GB in float32), else pieces of STEP_PIECE tokens, which have to be copied.
-# One layer at 64K tokens, processor time: 0.09 s at once, 0.20 s in pieces of
-# 512, 0.35 s of 4096.
+# Bytes of the scores of one piece of a decoding step, on an accelerator: those
+# of 2.8 million tokens with 12 heads and one row.
 STEP_BYTES = 128 << 20
-STEP_PIECE = 512
 
 
 def choose(backend, dtype, T, S, dropout_rate, head_width):
@@ -116,30 +112,6 @@ def in_pieces(queries, keys, values, mask, dropout_rate=0.0, key=None,
                     key)
 
 
-def of_states(queries, states, mask):
-  """Attention whose keys and values are the states; no gradient in mind.
-
-  Args:
-    queries: [B, Q, D].
-    states: [B, S, D].
-    mask: bool [B, S].
-
-  Returns:
-    [B, Q, D] in the dtype of queries.
-  """
-  (B, Q, _), S = queries.shape, states.shape[1]
-  if 4 * B * Q * S > STEP_BYTES:
-    states = states[:, :, None]
-    return in_pieces(queries[:, :, None], states, states, mask,
-                     piece=min(S, STEP_PIECE))[:, :, 0]
-  precise = jnp.promote_types(queries.dtype, jnp.float32)
-  product = functools.partial(jnp.einsum, preferred_element_type=precise)
-  scores = product('bqd,bsd->bqs', queries, states)
-  scores = jnp.where(mask[:, None], scores, jnp.finfo(precise).min)
-  weights = jax.nn.softmax(scores).astype(states.dtype)
-  return product('bqs,bsd->bqd', weights, states).astype(queries.dtype)
-
-
 class Softmax(NamedTuple):
   """A softmax over the keys so far and the values that it weighs.
 
@@ -174,6 +146,52 @@ class Softmax(NamedTuple):
   def context(self, dtype):
     """The weighted mean of the values, [B, T, H, K]."""
     return (self.total / self.l[..., None]).swapaxes(1, 2).astype(dtype)
+
+
+def of_states(queries, states, mask):
+  """Attention whose keys and values are the states; no gradient in mind.
+
+  Args:
+    queries: [B, Q, D].
+    states: [B, S, D].
+    mask: bool [B, S].
+
+  Returns:
+    [B, Q, D] in the dtype of queries.
+  """
+  (B, Q, D), S = queries.shape, states.shape[1]
+  precise = jnp.promote_types(queries.dtype, jnp.float32)
+
+  def add(piece, softmax):
+    part, own = piece.take(states, 1), piece.take(mask, 1)
+    # The states first: on a CPU twice as fast as [B, Q, S].
+    scores = jnp.einsum('bsd,bqd->bsq', part, queries,
+                        preferred_element_type=precise).swapaxes(1, 2)
+    scores = jnp.where(own[:, None], scores, jnp.finfo(precise).min)
+    scores = jnp.where(piece.fresh, scores, -jnp.inf)
+    return softmax.add(scores[:, None], part[:, :, None])
+
+  softmax = pieces.over(S, min(S, step_piece(jax.default_backend(), B, Q)), add,
+                        Softmax.of_nothing(B, 1, Q, D, precise))
+  return softmax.context(queries.dtype)[:, :, 0]
+
+
+def step_piece(backend, B, Q):
+  """Tokens whose states a decoding step takes at a time.
+
+  On a CPU they should stay in its caches. One layer at base size on 2 cores, in
+  pieces of 256, 512, 1024 and at once: one document of 256K tokens 133, 100, 94
+  and 152 ms; four of 64K 112, 102, 110 and 155; eight of 5,000 18, 19, 23 and
+  20. On an accelerator the fewer pieces the better.
+
+  Args:
+    backend: of JAX.
+    B: documents.
+    Q: queries of each, heads and rows.
+  """
+  if backend == 'cpu':
+    return 1024 if B <= 4 else 512
+  return max(1024, STEP_BYTES // (4 * B * Q))
 
 
 def masked_scores(queries, keys, mask, fresh):
