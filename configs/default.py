@@ -35,12 +35,13 @@ def get_config():
   ))
 
   config.data = ConfigDict(dict(
-      task='',  # a task's name in locost_jax/data/tasks.py
+      task='',  # a corpus (locost_jax/data/corpora.py, rows.py) or mixture
       train_files='',  # JSONL(.gz) globs, comma separated; replace task
       validation_files='',  # likewise; '': 2% of the rows, by hash
       test_files='',  # likewise; '': no test split
       input_field='document',  # the field that is read
       target_field='summary',  # the field that is to be written
+      query_field='',  # a field in front of what is read; '': none
       vocabulary='train',  # a SentencePiece file, 'byte' or 'train'
       vocabulary_size=8000,  # tokens of a trained one, extra ids included
       max_input_length=4096,  # tokens kept of an input, eos included
@@ -49,12 +50,22 @@ def get_config():
       target_buckets=(),  # padded target lengths, likewise
       cache_dir='',  # where tokenised records lie; '': WORKDIR/cache
       window_shards=8,  # shards shuffled together, of a corpus cached in parts
+      corpora_dir='corpora',  # where data/prepare.py puts named corpora
       tfds_dir='',  # where TFDS keeps prepared data; '': its own default
+      check_sizes=True,  # refuse a named corpus of other sizes than its paper's
+      mixture_cap=100_000,  # records that a task of a mixture counts as at most
+      packing=False,  # several short documents in a row, for models that can
+      pages='',  # 'spatial', 'discourse', 'document': pages of PageSum;
+                 # 'chunks', 'sentence_chunks': of SimCAS; '': one sequence
+      num_pages=7,  # pages of a document
+      page_length=1024,  # tokens kept of a page or chunk, marks included
+      empty_page='.',  # text of a page without any; '': nothing, masked
       seed=0,  # of the order of the examples
   ))
 
   # None: summarise (input_field -> target_field). Otherwise gap sentences from
-  # input_field: ConfigDict(dict(ratio=0.2, strategy='independent', mask='')).
+  # input_field: ConfigDict(dict(ratio=0.2, strategy='independent', mask='',
+  # seed=0)); data/gsg.py has the strategies.
   config.gsg = None
 
   config.optim = ConfigDict(dict(
@@ -77,6 +88,8 @@ def get_config():
   config.train = ConfigDict(dict(
       steps=1000,  # optimiser updates
       batch_size=128,  # documents in a step, over all devices
+      batch_tokens=0,  # instead: input tokens in a step, padding included;
+                       # batch_size then only sets how many are sorted together
       eval_every=1000,  # steps between evaluations; 0: only after the last
       checkpoint_every=1000,  # steps between checkpoints; 0: only the last
       log_every=10,  # steps between lines of metrics.jsonl

@@ -3,7 +3,9 @@
   python -m locost_jax.main --config=configs/pretrain_c4.py
 
 Data: C4 (TFDS c4/en:3.1.0) where TFDS keeps it, ~/tensorflow_datasets or
---config.data.tfds_dir=DIR, prepared beforehand: nothing is downloaded. T5's
+--config.data.tfds_dir=DIR, prepared beforehand: nothing is downloaded. Or the
+files of allenai/c4 (en/c4-*.json.gz) in corpora/c4_gsg, or any text as JSONL:
+--config.data.train_files='texts-*.jsonl.gz' with the field `text`. T5's
 SentencePiece model (32,000 pieces) as ./spiece.model or
 --config.data.vocabulary=FILE; it is part of every released T5. A smaller
 trial needs neither: configs/pretrain.py on text of your own.

@@ -7,6 +7,7 @@
   python -m locost_jax.bench decode --lengths=16384 --dtype=bfloat16
   python -m locost_jax.bench train --lengths=1024,4096
   python -m locost_jax.bench cost --lengths=600000 --price_per_hour=0.40
+  python -m locost_jax.bench gsg
 
 kernel   the kernels of one layer: two-level product, materialised array
 encode   one encoder layer: kernels made, kernels given, its matrix products
@@ -15,6 +16,8 @@ encode   one encoder layer: kernels made, kernels given, its matrix products
 decode   time to the first token, time per token, bytes kept of the input
 train    forward pass and whole step
 cost     seconds, joules where they can be read, money of one document
+gsg      gap sentences of documents of --lengths words, per core, beside
+         rouge_score
 
 The weights are random, of --config's model; with --config.decode.num_beams=4
 decode and cost write with beams. Each length is measured in a process of its
@@ -44,14 +47,16 @@ from locost_jax.benchmarks import peers
 from locost_jax.benchmarks import processes
 from locost_jax.benchmarks import tables
 from locost_jax.errors import InputError
+from locost_jax.errors import suggest
 from locost_jax.progress import Line
-from locost_jax.workdir import suggest
 from locost_jax.workdir import write
 
-COMMANDS = ('kernel', 'encode', 'decode', 'train', 'cost')
+COMMANDS = ('kernel', 'encode', 'decode', 'train', 'cost', 'gsg')
 DEFAULT_CONFIG = 'configs/default.py'
 DEFAULT_VOCABULARY = 32100  # the paper's
 DECODE_TOKENS = 32
+LENGTHS = ('1024', '4096', '16384')
+WORDS = ('400', '5000')  # of a page of C4, of a long document
 # Of the memory that is available, what a measured process may take.
 SHARE_OF_MEMORY = 0.9
 UNITS = {'KiB': 1 << 10, 'MiB': 1 << 20, 'GiB': 1 << 30}
@@ -61,8 +66,9 @@ def define_flags(values, argv):
   """Defines this command's flags."""
   commands.define_config(values, argv, DEFAULT_CONFIG)
   flags.DEFINE_list(
-      'lengths', ['1024', '4096', '16384'], 'input lengths in tokens, shortest '
-      'first', flag_values=values)
+      'lengths', None, 'input lengths in tokens, shortest first '
+      f'[{",".join(LENGTHS)}]; gsg: in words [{",".join(WORDS)}]',
+      flag_values=values)
   flags.DEFINE_list(
       'against', [], 'encode: PyTorch models measured beside ours: '
       f'{", ".join(peers.NAMES)}', flag_values=values)
@@ -115,7 +121,8 @@ def main(values, arguments):
     arguments: one of COMMANDS.
   """
   command = _check(values, arguments)
-  spec, lengths = make_spec(command, values), _lengths(values.lengths)
+  spec, lengths = make_spec(command, values), _lengths(
+      values.lengths or (WORDS if command == 'gsg' else LENGTHS))
   os.makedirs(values.output, exist_ok=True)
   line = Line(seconds=10.0, at_once=True)
   tell = lambda text: line.show([f'bench {command}: {text}'])

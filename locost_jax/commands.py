@@ -20,7 +20,7 @@ from ml_collections import ConfigDict
 from ml_collections import config_flags
 
 from locost_jax.errors import InputError
-from locost_jax.workdir import suggest
+from locost_jax.errors import suggest
 
 HELP = ('--help', '-h', '-help', '--helpfull', '--helpshort')
 

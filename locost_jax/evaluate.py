@@ -82,14 +82,16 @@ def evaluate(model, params, batches, vocabulary, config, mesh, task_name,
     model: of `models.build`.
     params: its parameters, on the mesh.
     batches: iterator of (batch, info), this host's rows; info has the lists id
-      and reference of the real rows, which come first.
+      and reference of the real rows, which come first. A reference may be a
+      list of strings that all count as right.
     vocabulary: text <-> ids.
     config: the whole config; read are eval.metrics and decode.
     mesh: of `sharding.make_mesh`.
     task_name: part of the metrics' names.
     split: likewise, unless it is 'validation'.
-    predictions_path: where {id, prediction, reference} rows go, one JSON object
-      a line, written whole or not at all; None: nowhere.
+    predictions_path: where {id, prediction, reference} rows go (references,
+      where there are several), one JSON object a line, written whole or not at
+      all; None: nowhere.
 
   Returns:
     {'eval/TASK/loss': nats per token, 'eval/TASK/accuracy': 0 to 1,
@@ -246,7 +248,8 @@ def measure_baselines(batches, train_records, vocabulary, metrics):
       vocabulary.size))}}
   if 'rouge' in metrics:
     references = [row['reference'] for row in rows]
-    constant = baselines.best_constant(train_references, references)
+    constant = baselines.best_constant(train_references, [
+        text if isinstance(text, str) else text[0] for text in references])
     measured['lead'] = dict(
         rouge.rouge([row['lead'] for row in rows], references),
         sentences=sentences)
@@ -261,12 +264,11 @@ def _mean_sentences(texts):
 
 
 def first_records(cache, most=_TRAIN_TARGETS):
-  """Yields the first records of a training cache, also of one in parts."""
-  left = most
-  for part in cache.window(0, 0):
-    for i in range(min(left, len(part))):
+  """Yields the first records of a training cache, of each part as many."""
+  parts = cache.window(0, 0)
+  for part in parts:
+    for i in range(min(most // len(parts), len(part))):
       yield part[i]
-    left -= min(left, len(part))
 
 
 def find_inputs(batches, vocabulary, ids):
@@ -282,5 +284,10 @@ def find_inputs(batches, vocabulary, ids):
 
 def write_predictions(path, rows):
   """Writes {id, prediction, reference} rows as JSONL, all or nothing."""
-  write(path, ''.join(
-      json.dumps(row, ensure_ascii=False) + '\n' for row in rows))
+  lines = []
+  for row in rows:
+    row = dict(row)
+    if not isinstance(row['reference'], str):
+      row['references'] = row.pop('reference')
+    lines.append(json.dumps(row, ensure_ascii=False) + '\n')
+  write(path, ''.join(lines))

@@ -16,6 +16,7 @@ from locost_jax import parts
 from locost_jax import pretrained
 from locost_jax import sharding
 from locost_jax import train
+from locost_jax.data import mixture
 from locost_jax.report import Example, Row, Table
 
 EXAMPLES = 3  # documents shown with their summaries
@@ -35,7 +36,6 @@ def measure_run(phases, workdir, vocabulary, split, caches):
     The arguments of report.format_text: tables, examples, workdir, step.
   """
   *_, last = phases
-  cache = caches[-1][split]
   with_baselines = last.config.eval.baselines
   step = int(checkpoint.find(last.directory).name)
   tables, examples = [], []
@@ -44,36 +44,48 @@ def measure_run(phases, workdir, vocabulary, split, caches):
     seen = {parts.task_name(last)}
     for phase, splits in zip(phases, caches):
       task = parts.task_name(phase)
-      if task not in seen and splits.get(split) is not None:
+      if task not in seen:
         seen.add(task)
         shown = [p for p in phases if parts.task_name(p) == task]
-        tables.append(_measure_task(
-            origin, shown, splits, split, vocabulary, ('loss',))[0])
-  if cache is not None:
-    shown = phases if with_baselines else [last]
+        for name, cache in parts.by_task(phase, splits.get(split)).items():
+          tables.append(_measure_task(
+              origin, shown, name, cache, train_cache(splits, name), split,
+              vocabulary, ('loss',))[0])
+  shown = phases if with_baselines else [last]
+  for name, cache in parts.by_task(last, caches[-1][split]).items():
     table, rows = _measure_task(
-        origin, shown, caches[-1], split, vocabulary, last.config.eval.metrics)
+        origin, shown, name, cache, train_cache(caches[-1], name), split,
+        vocabulary, last.config.eval.metrics)
     tables.append(table)
-    examples = _choose_examples(rows, last.config, cache, vocabulary)
+    examples = examples or _choose_examples(
+        rows, last.config, cache, vocabulary)
   return dict(tables=tables, examples=examples, workdir=str(workdir), step=step)
 
 
-def _measure_task(origin, phases, caches, split, vocabulary, metrics):
+def train_cache(splits, task):
+  """The training records of a task, also of one of a mixture; or None."""
+  found = splits.get('train')
+  return found.tasks[task] if isinstance(found, mixture.Mixture) else found
+
+
+def _measure_task(origin, phases, task, cache, train_cache, split, vocabulary,
+                  metrics):
   """Returns (Table, rows of predictions of the last of these phases).
 
   Args:
     origin: the untrained model's parameters, on the mesh; None: not measured.
     phases: those whose best checkpoints are measured.
-    caches: split -> cache, of the task to measure on.
+    task: name of the task to measure on.
+    cache: its records.
+    train_cache: what the baselines learn from.
     split: name of the split.
     vocabulary: of the run.
     metrics: as config.eval.metrics.
   """
   *_, last = phases
-  config, task = last.config, parts.task_name(last)
+  config = last.config
   mesh = sharding.make_mesh(config.mesh)
   model = parts.build(config)
-  cache = caches[split]
   make_batches = functools.partial(parts.eval_batches, cache, config)
   documents = min(config.eval.examples or len(cache), len(cache))
   parts.tell(f'measuring on {task}, {split}, {documents} documents')
@@ -95,7 +107,7 @@ def _measure_task(origin, phases, caches, split, vocabulary, metrics):
         params, evaluate.exchange_inputs(make_batches()), metrics=('loss',))
     table_rows.append(Row('  its inputs exchanged between texts', exchanged))
     table_rows += _baseline_rows(evaluate.measure_baselines(
-        make_batches(), evaluate.first_records(caches['train']), vocabulary,
+        make_batches(), evaluate.first_records(train_cache), vocabulary,
         metrics))
   if rows and parts.is_first_host():
     evaluate.write_predictions(
@@ -146,5 +158,7 @@ def _choose_examples(rows, config, cache, vocabulary):
   sources = evaluate.find_inputs(
       parts.eval_batches(cache, config), vocabulary,
       {row['id'] for row in chosen}) if chosen else {}
-  return [Example(row['id'], sources.get(row['id'], ''), row['reference'],
-                  row['prediction']) for row in chosen]
+  return [Example(
+      row['id'], sources.get(row['id'], ''),
+      row['reference'] if isinstance(row['reference'], str) else
+      row['reference'][0], row['prediction']) for row in chosen]

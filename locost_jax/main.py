@@ -44,6 +44,8 @@ from locost_jax import sharding
 from locost_jax import train
 from locost_jax import workdir as runs
 from locost_jax.data import cache as cache_lib
+from locost_jax.data import pipeline
+from locost_jax.data import records
 from locost_jax.data import tasks
 from locost_jax.data import vocabulary as vocabularies
 from locost_jax.errors import InputError
@@ -116,13 +118,14 @@ def train_run(config, phases, workdir):
   # What follows may still find that the data cannot be used.
   with nothing_half_written(workdir):
     if vocabulary is None:
-      vocabulary = parts.train_vocabulary(phases[0].config)
+      vocabulary = tasks.find_vocabulary(phases[0].config)
     for part in [config] + [phase.config for phase in phases]:
       parts.fill_vocab_size(part, vocabulary)
     model = models.build(phases[0].config.model)
     parts.check_init(phases[0], model)
     caches = [{split: cache_lib.open_cache(
-        phase.config, vocabulary, split, workdir / 'cache')
+        phase.config, vocabulary, split, workdir / 'cache',
+        beside_others=len(phases) > 1)
                for split in ('train', 'validation')} for phase in phases]
   if parts.is_first_host():
     parts.save_start(workdir, config, vocabulary)
@@ -160,6 +163,7 @@ def check_keys(phases):
     optim.make_schedule(config.optim, config.train.steps)
     sharding.check_batch_size(config.train.batch_size, mesh, 'train.batch_size')
     sharding.check_batch_size(config.eval.batch_size, mesh, 'eval.batch_size')
+    check_feeding(config, mesh)
     model = dict(config.model, vocab_size=config.model.vocab_size or 1)
     models.build(model, config.train.dtype, config.train.remat)
     for key in phases[0].config.model:
@@ -167,6 +171,18 @@ def check_keys(phases):
           key != 'dropout_rate'):
         raise InputError(f'config.phases, {phase.name}: model.{key} cannot '
                          'change from one phase to the next')
+
+
+def check_feeding(config, mesh):
+  """Raises an InputError for batches that cannot be, or not for this model."""
+  pipeline.check(config, sharding.batch_parts(mesh))
+  name, data = config.model.name, config.data
+  if data.pages:
+    raise InputError(f'config.data.pages={data.pages!r}: {name} reads a '
+                     "document as one sequence: expected ''")
+  if data.packing:
+    raise InputError(f'config.data.packing=True: {name} would mix the documents '
+                     'of a row: expected False')
 
 
 def require_train_extra():
@@ -180,12 +196,15 @@ def require_train_extra():
 
 @contextlib.contextmanager
 def nothing_half_written(workdir):
-  """Removes the directories made in this context if an InputError ends it."""
+  """Removes the directories made in this context if an InputError ends it.
+
+  Not what was tokenised, which may have taken hours.
+  """
   missing = [path for path in (workdir, *workdir.parents) if not path.exists()]
   try:
     yield
   except InputError:
-    if missing:
+    if missing and not any(workdir.glob(f'cache/**/{records.STATS}')):
       shutil.rmtree(missing[-1], ignore_errors=True)
     raise
 
@@ -223,6 +242,7 @@ def evaluate_run(phases, workdir):
   caches = {split: cache_lib.open_cache(
       phases[0].config, vocabulary, split, workdir / 'cache')
             for split in ('test', 'validation')}
+  caches['test'] = parts.without_hidden(caches['test'])
   split = 'test' if caches['test'] is not None else 'validation'
   if phases[0].config.eval.baselines:
     caches['train'] = cache_lib.open_cache(

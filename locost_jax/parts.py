@@ -8,7 +8,6 @@ import math
 import os
 import shutil
 import sys
-import tempfile
 
 import jax
 from jax.experimental import multihost_utils
@@ -59,15 +58,6 @@ def find_vocabulary(phases, workdir):
           f'{where} has another vocabulary ({other.size} tokens) than {first} '
           f'({vocabulary.size} tokens): expected the same')
   return vocabulary
-
-
-def train_vocabulary(config):
-  """Returns a vocabulary trained on the training texts of a config."""
-  tell(f'training a vocabulary of {config.data.vocabulary_size} tokens')
-  with tempfile.TemporaryDirectory() as directory:
-    return vocabularies.train_sentencepiece(
-        tasks.training_texts(config), os.path.join(directory, 'spiece.model'),
-        config.data.vocabulary_size, config.data.seed)
 
 
 def fill_vocab_size(config, vocabulary):
@@ -145,17 +135,44 @@ def eval_batches(cache, config):
 
 def evaluate_phase(phase, vocabulary, cache, split, params, step):
   """Measures a phase's model on a split and keeps the predictions."""
-  if cache is None:
-    return {}
-  config, task = phase.config, task_name(phase)
-  return evaluate.evaluate(
-      build(config), params, eval_batches(cache, config), vocabulary, config,
-      sharding.make_mesh(config.mesh), task, split,
-      phase.directory / 'predictions' / f'{task}-{split}-{step}.jsonl')
+  config, metrics = phase.config, {}
+  for task, task_cache in by_task(phase, cache).items():
+    metrics |= evaluate.evaluate(
+        build(config), params, eval_batches(task_cache, config), vocabulary,
+        config, sharding.make_mesh(config.mesh), task, split,
+        phase.directory / 'predictions' / f'{task}-{split}-{step}.jsonl')
+  return metrics
 
 
 def task_name(phase):
-  return tasks.corpus(phase.config).name
+  return tasks.name(phase.config)
+
+
+def by_task(phase, cache):
+  """{task: cache} of what `open_cache` gave for an evaluation split."""
+  if cache is None:
+    return {}
+  return cache if isinstance(cache, dict) else {task_name(phase): cache}
+
+
+def without_hidden(cache):
+  """A test split, tasks whose summaries are hidden left out; None: all are.
+
+  Args:
+    cache: of `open_cache`: a Cache, a dict of them, or None.
+  """
+  if cache is None:
+    return None
+  several = cache if isinstance(cache, dict) else {'': cache}
+  # An empty summary is an end mark.
+  shown = {task: found for task, found in several.items()
+           if (found.lengths[:, 1] > 1).any()}
+  for task in several.keys() - shown.keys():
+    tell(f'{task or "the task"}: the summaries of the test split are hidden')
+  if not shown:
+    tell('measuring on the validation split')
+    return None
+  return shown if isinstance(cache, dict) else cache
 
 
 def count_parameters(model):

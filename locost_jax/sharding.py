@@ -133,6 +133,11 @@ def batch_sharding(mesh):
   return NamedSharding(mesh, P((DATA, FSDP)))
 
 
+def batch_parts(mesh):
+  """The number of devices that a batch is split over."""
+  return mesh.shape[DATA] * mesh.shape[FSDP]
+
+
 def check_batch_size(batch_size, mesh, key):
   """Raises an InputError unless the mesh's devices divide the batch.
 
@@ -141,7 +146,7 @@ def check_batch_size(batch_size, mesh, key):
     mesh: of `make_mesh`.
     key: the config key it comes from, to name it: 'train.batch_size'.
   """
-  parts = mesh.shape[DATA] * mesh.shape[FSDP]
+  parts = batch_parts(mesh)
   if batch_size < 1 or batch_size % parts:
     raise InputError(
         f'{key}={batch_size}: expected a multiple of {parts}, the number of '

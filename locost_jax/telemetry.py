@@ -11,6 +11,7 @@ import json
 import math
 import os
 from pathlib import Path
+import threading
 import time
 
 import jax
@@ -19,6 +20,10 @@ from tensorboardX import SummaryWriter
 
 from locost_jax.progress import Line
 from locost_jax.progress import duration
+
+
+# From this share of the time on, waiting for data is shown.
+STARVED = 0.05
 
 
 class Telemetry:
@@ -47,8 +52,10 @@ class Telemetry:
     self._line = Line(stream, seconds, clock, at_once=True)
     self._clock, self._state = clock, ''
     self._loss, self._tokens, self._aside = math.nan, 0, 0.0
-    # (seconds spent on steps, step, tokens) of the last steps.
-    self._window = collections.deque([(clock(), start_step, 0)], maxlen=64)
+    self._waited = 0.0
+    # (seconds spent on steps, step, tokens, seconds waited for data) of the
+    # last steps.
+    self._window = collections.deque([(clock(), start_step, 0, 0.0)], maxlen=64)
     if self._quiet:
       return
     workdir = Path(workdir)
@@ -98,7 +105,8 @@ class Telemetry:
     """
     self._step, self._loss = step, float(loss)
     self._tokens += float(tokens)
-    self._window.append((self._clock() - self._aside, step, self._tokens))
+    self._window.append(
+        (self._clock() - self._aside, step, self._tokens, self._waited))
     self._show(now=step >= self._steps)
 
   @contextlib.contextmanager
@@ -116,6 +124,25 @@ class Telemetry:
       self._aside += self._clock() - start
       self._state = ''
 
+  @contextlib.contextmanager
+  def waiting(self, running=None):
+    """Counts the time in it in which the devices have nothing to do.
+
+    Args:
+      running: arrays of the last step; what they still work counts as no wait.
+        None: there is no such step.
+    """
+    start, idle = self._clock(), []
+    if running is not None:
+      def wait():
+        jax.block_until_ready(running)
+        idle.append(self._clock())
+      threading.Thread(target=wait, daemon=True).start()
+    yield
+    now = self._clock()
+    since = start if running is None else idle[0] if idle else now
+    self._waited += max(now - max(start, since), 0.0)
+
   def note(self, text):
     """Prints a line that stays."""
     if self._quiet:
@@ -126,8 +153,13 @@ class Telemetry:
 
   def tokens_per_second(self):
     """Returns the rate over the last steps, 0.0 before the first."""
-    (then, _, few), (now, _, many) = self._window[0], self._window[-1]
+    (then, _, few, _), (now, _, many, _) = self._window[0], self._window[-1]
     return (many - few) / (now - then) if now > then else 0.0
+
+  def data_wait(self):
+    """Returns the share of the last steps' time without data to work on."""
+    (then, *_, before), (now, *_, after) = self._window[0], self._window[-1]
+    return min((after - before) / (now - then), 1.0) if now > then else 0.0
 
   def close(self):
     """Ends the line of progress and the files."""
@@ -150,12 +182,14 @@ class Telemetry:
       parts.append(f'loss {self._loss:.3f}')
     if self.tokens_per_second():
       parts.append(f'{self.tokens_per_second():,.0f} tokens/s')
+    if self.data_wait() > STARVED:
+      parts.append(f'{self.data_wait():.0%} waiting for data')
     if self._state or self._time_left():
       parts.append(self._state or self._time_left())
     self._line.show(parts, self._step / max(self._steps, 1), 1, now)
 
   def _time_left(self):
-    (then, few, _), (now, many, _) = self._window[0], self._window[-1]
+    (then, few, *_), (now, many, *_) = self._window[0], self._window[-1]
     if many <= few or self._step >= self._steps:
       return ''
     left = (self._steps - self._step) * (now - then) / (many - few)

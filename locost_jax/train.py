@@ -9,6 +9,7 @@ and the same parameters, bit for bit, as one that was not.
 import collections
 import contextlib
 import functools
+import math
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -268,17 +269,21 @@ def _loop(
   skipped = int(state.nonfinite)
   running, window, seen = collections.deque(), [], set()
   for step in range(start + 1, settings.steps + 1):
-    batch = next(batches)
-    lengths = (
-        batch['encoder_input_tokens'].shape[1],
-        batch['decoder_target_tokens'].shape[1],
+    with telemetry.waiting(running[-1][1] if running else None):
+      batch = next(batches)
+    shapes = (
+        batch['encoder_input_tokens'].shape,
+        batch['decoder_target_tokens'].shape,
     )
     batch = sharding.global_batch(batch, mesh)
-    if lengths in seen:
+    if shapes in seen:
       state, metrics = step_function(state, batch)
     else:
-      seen.add(lengths)
-      with telemetry.aside('compiling for %d -> %d tokens' % lengths):
+      seen.add(shapes)
+      (rows, *read), (_, written) = shapes
+      with telemetry.aside(
+          f'compiling for {rows} x {math.prod(read)} -> {written} tokens'
+      ):
         state, metrics = step_function(state, batch)
     running.append((step, metrics))
 
@@ -298,6 +303,7 @@ def _loop(
       if is_line(done):
         row = telemetry_lib.mean_of_finite(window)
         row['tokens_per_second'] = telemetry.tokens_per_second()
+        row['data_wait'] = telemetry.data_wait()
         telemetry.log(done, {f'train/{key}': row[key] for key in row})
         window.clear()
 

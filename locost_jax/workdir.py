@@ -8,7 +8,6 @@ all of a run but the cache, so that a phase's directory is complete by itself.
 """
 
 import copy
-import difflib
 import json
 import os
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any, NamedTuple
 from ml_collections import ConfigDict
 
 from locost_jax.errors import InputError
+from locost_jax.errors import suggest
 
 CONFIG_FILE = 'config.json'
 # What a run may be continued with, changed: nothing here moves a loss but by
@@ -207,22 +207,6 @@ def write(path, text):
     os.replace(temporary, path)
   finally:
     temporary.unlink(missing_ok=True)
-
-
-def suggest(name, known, prefix=''):
-  """Returns '; did you mean PREFIXname?' for the nearest known name, or ''.
-
-  A dotted name whose last part is right is nearest, then one that is spelt
-  alike, then one whose last part is.
-  """
-  last = name.rsplit('.', 1)[-1]
-  last_parts = {key.rsplit('.', 1)[-1]: key for key in known}
-  near = [last_parts[last]] if last in last_parts else (
-      difflib.get_close_matches(name, known, 1, 0.75))
-  if not near:
-    parts = difflib.get_close_matches(last, last_parts, 1, 0.75)
-    near = [last_parts[part] for part in parts]
-  return f'; did you mean {prefix}{near[0]}?' if near else ''
 
 
 def _flatten(tree, prefix=''):

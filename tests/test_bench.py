@@ -14,6 +14,7 @@ from locost_jax import memory
 from locost_jax.benchmarks import child
 from locost_jax.benchmarks import contest
 from locost_jax.benchmarks import energy
+from locost_jax.benchmarks import gap_sentences
 from locost_jax.benchmarks import measure
 from locost_jax.benchmarks import peers
 from locost_jax.benchmarks import processes
@@ -180,6 +181,29 @@ def test_cost(call, here, monkeypatch):
         row['seconds_per_book'] * 0.002 + 1e-6)
     assert row['grams_co2'] == pytest.approx(58 * 10 / 3.6e6)
   assert 'energy: a made-up meter' in out
+
+
+def test_gap_sentences(call, here, monkeypatch):
+  """Chosen as by rouge_score; as many documents as make up the words."""
+  monkeypatch.setattr(gap_sentences, 'WORDS', 1500)
+  out, result = run(call, 'gsg', lengths=(60, 500))
+  for row, documents in zip(result['rows'], (25, 3), strict=True):
+    seconds = row['seconds']
+    assert row['same'] and row['documents'] == documents
+    assert row['cores'] == pytest.approx(256 * seconds['make and tokenise'])
+    assert row['documents_per_second'] == pytest.approx(
+        1 / seconds['make and tokenise'])
+    assert row['ratio'] > 0
+  assert 'per token' not in out and 'per word, 500 / 60' in out
+  assert out.endswith('one thread, medians of up to 2\n')
+
+
+def test_gap_sentences_that_differ_are_told(call, here, monkeypatch):
+  monkeypatch.setattr(gap_sentences, 'WORDS', 120)
+  monkeypatch.setattr(gap_sentences, 'loop', lambda sentences: [0])
+  out, result = run(call, 'gsg', lengths=(60,))
+  assert not result['rows'][0]['same']
+  assert '60 words: rouge_score chooses OTHER sentences' in out
 
 
 def test_cost_without_energy_says_so(tmp_path, monkeypatch):

@@ -20,6 +20,7 @@ from locost_jax.data import pipeline
 from locost_jax.data import records
 from locost_jax.data import tasks
 from locost_jax.data import vocabulary as vocabulary_lib
+from locost_jax.data import workers
 from locost_jax.errors import InputError
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -108,6 +109,11 @@ def test_every_change_makes_another_cache(config, tmp_path):
                      ('input_field', 'summary'), ('target_field', 'document')):
     other = config.copy_and_resolve_references()
     other.data[key] = value
+    changed(other)
+  for data in (dict(query_field='id'), dict(pages='chunks'),
+               dict(pages='chunks', page_length=9)):
+    other = config.copy_and_resolve_references()
+    other.data.update(data)
     changed(other)
   gap = config.copy_and_resolve_references()
   gap.gsg = dict(ratio=0.5)
@@ -327,7 +333,7 @@ def test_large_corpus_is_cached_shard_by_shard(large, tmp_path, monkeypatch):
   again.close()
 
   # All shards are there: no process is started, and nothing is tokenised.
-  monkeypatch.setattr(cache_lib, '_start_worker', None)
+  monkeypatch.setattr(workers, '_start', None)
   third = cache_lib.open_cache(large, VOCABULARY, 'train', directory)
   assert equal(take(pipeline.train_batches(third, large, 35), 25), batches[35:])
 
@@ -360,7 +366,7 @@ cache.STREAM_BYTES = 0
 config = ConfigDict(pickle.loads(bytes.fromhex(sys.argv[1])))
 found = cache.open_cache(
     config, vocabulary.ByteVocabulary(), 'train', sys.argv[2])
-print(found._workers[0].pid, flush=True)
+print(found._workers.pids()[0], flush=True)
 sys.stdin.read()
 '''
   job = pickle.dumps(large.to_dict()).hex()

@@ -14,6 +14,7 @@ from locost_jax import models
 from locost_jax import optim
 from locost_jax import pretrained
 from locost_jax import workdir
+from locost_jax.data import corpora
 
 ROOT = Path(__file__).parent.parent
 NAMES = sorted(path.stem for path in (ROOT / 'configs').glob('*.py')
@@ -90,6 +91,59 @@ def test_finetuning_starts_from_pretraining():
   assert pretrain.gsg is not None and finetune.gsg is None
   for config in pretrain, finetune:
     assert config.data.vocabulary == 'train' and not config.data.task
+
+
+# spec: lengths, documents and epochs of each corpus.
+RECIPES = {
+    'finetune_arxiv': ('arxiv', 4096, 512, 203_037, 60),
+    'finetune_pubmed': ('pubmed', 4096, 512, 119_924, 60),
+    'finetune_govreport': ('govreport', 16384, 1024, 17_457, 60),
+    'finetune_summscreenfd': ('summscreenfd', 16384, 512, 3_673, 60),
+    'finetune_booksum_chapter': ('booksum_chapter', 8192, 512, 9_600, 60),
+    'finetune_booksum_book': ('booksum_book', 32768, 1024, 314, 100),
+}
+
+
+@pytest.mark.parametrize('name', RECIPES)
+def test_finetuning_is_the_paper(name):
+  """Every key: those of the tables of the paper, the others as by default."""
+  task, inputs, targets, documents, epochs = RECIPES[name]
+  config, steps = load(name), -(-documents // 128)
+  expected = {
+      'data.task': task, 'data.max_input_length': inputs,
+      'data.max_target_length': targets, 'decode.max_length': targets,
+      'model.dropout_rate': 0.1, 'optim.name': 'adamw',
+      'optim.schedule': 'constant', 'optim.learning_rate': 5e-4,
+      'optim.b1': 0.9, 'optim.b2': 0.999, 'optim.weight_decay': 0.0,
+      'optim.clip': 1.0, 'optim.warmup': 0, 'optim.ramp': 0,
+      'optim.cooldown': 0, 'train.batch_size': 128, 'train.dtype': 'bfloat16',
+      'train.steps': epochs * steps, 'train.init_from': 'runs/pretrain_c4',
+      # Chosen on the first 500 validation documents, written greedily.
+      'eval.examples': 500, 'eval.metrics': ('loss', 'rouge'),
+      'checkpoint.metric': 'rouge_mean', 'decode.num_beams': 1,
+      'decode.method': '', 'decode.no_repeat_ngram_size': 0,
+      # Of this project: not in the paper.
+      'train.remat': 'full', 'train.log_every': 50, 'eval.batch_size': 64,
+      'train.eval_every': max(steps, 25),
+      'train.checkpoint_every': max(steps, 25)}
+  defaults = dict(commands.config_items(default.get_config()))
+  for key, value in commands.config_items(config):
+    if not hasattr(value, 'items'):
+      assert value == expected.get(key, defaults[key]), key
+  entry = corpora.TABLE[task]
+  assert entry.lengths == (inputs, targets)
+  assert entry.splits['train'] == documents
+  pretrain = load('pretrain_c4')
+  assert dict(config.model, dropout_rate=0.0) == dict(pretrain.model)
+
+
+def test_figure_5_is_the_book_recipe_at_other_lengths():
+  sweep = dict(commands.config_items(load('sweep_input_length')))
+  book = dict(commands.config_items(load('finetune_booksum_book')))
+  differing = {key for key in book if not hasattr(book[key], 'items')
+               and sweep[key] != book[key]}
+  assert differing == {'data.max_input_length'}
+  assert sweep['data.max_input_length'] == 1024
 
 
 def test_quickstart():

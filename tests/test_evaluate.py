@@ -128,6 +128,31 @@ def test_names_and_predictions_file(setup, tmp_path):
   assert list(path.parent.iterdir()) == [path]
 
 
+def test_several_references(setup, tmp_path):
+  """The best counts; the file calls them references; baselines know them."""
+  config, model, params, mesh = setup
+  batches = list(make_batches(2))
+  _, rows = evaluate.measure(
+      model, params, batches, VOCABULARY, config, mesh, ('rouge',))
+  first = batches[0][1]
+  first['reference'][0] = [first['reference'][0], rows[0]['prediction']]
+  path = tmp_path / 'p.jsonl'
+  measured = evaluate.evaluate(model, params, batches, VOCABULARY, config,
+                               mesh, 'task', 'validation', path)
+  single = rouge.rouge([row['prediction'] for row in rows], [
+      row['prediction'] if i == 0 else row['reference']
+      for i, row in enumerate(rows)])
+  assert measured['eval/task/rouge1'] == pytest.approx(single['rouge1'])
+  written = [json.loads(line) for line in path.read_text().splitlines()]
+  assert written[0]['references'] == first['reference'][0]
+  assert 'reference' not in written[0] and 'references' not in written[1]
+  records = [dict(targets=np.array(VOCABULARY.encode(t) + [1]), reference=t)
+             for t in TARGETS]
+  baselines = evaluate.measure_baselines(
+      batches, records, VOCABULARY, ('rouge',))
+  assert baselines['constant']['text'] in TARGETS
+
+
 @pytest.mark.parametrize('batch_size', [1, 2, 3, 5])
 def test_exchanged_inputs(batch_size):
   """Every document gets another's input; targets and shapes stay."""

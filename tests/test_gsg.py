@@ -4,7 +4,9 @@ import time
 
 import pytest
 from rouge_score import rouge_scorer
+from rouge_score import tokenizers
 
+from locost_jax.benchmarks import gap_sentences as bench
 from locost_jax.data import gsg
 from locost_jax.data import sources
 from locost_jax.data import text as text_lib
@@ -22,24 +24,31 @@ def _k(sentences, ratio):
   return int(ratio * len(sentences) + 1e-9)
 
 
-def loop_independent(sentences, ratio):
-  scores = [
-      _f1([s], sentences[:j] + sentences[j + 1:])
-      for j, s in enumerate(sentences)
-  ]
+def _f1_unique(part, rest):
+  """The same of texts in which every word is said once."""
+  tokenizer = tokenizers.DefaultTokenizer()
+  return _f1(*([' '.join(sorted(set(tokenizer.tokenize('\n'.join(side)))))]
+               for side in (part, rest)))
+
+
+def _others(sentences, part):
+  return [s for j, s in enumerate(sentences) if j not in part]
+
+
+def loop_independent(sentences, ratio, f1=_f1):
+  scores = [f1([s], _others(sentences, [j])) for j, s in enumerate(sentences)]
   best = sorted(range(len(sentences)), key=lambda j: (-scores[j], j))
   return sorted(best[:_k(sentences, ratio)])
 
 
-def loop_sequential(sentences, ratio):
+def loop_sequential(sentences, ratio, f1=_f1):
   chosen = []
   for _ in range(_k(sentences, ratio)):
     scores = {}
     for j in range(len(sentences)):
       if j not in chosen:
-        part = set(chosen + [j])
-        scores[j] = _f1([sentences[i] for i in sorted(part)],
-                        [s for i, s in enumerate(sentences) if i not in part])
+        part = sorted(chosen + [j])
+        scores[j] = f1([sentences[i] for i in part], _others(sentences, part))
     chosen.append(min(scores, key=lambda j: (-scores[j], j)))
   return sorted(chosen)
 
@@ -57,14 +66,33 @@ def test_independent_is_the_rouge_loop(documents, ratio):
         sentences, ratio)
 
 
-def test_sequential_is_the_rouge_loop(documents):
+@pytest.mark.parametrize('strategy,loop,f1', [
+    ('sequential', loop_sequential, _f1),
+    ('independent_unique', loop_independent, _f1_unique),
+    ('sequential_unique', loop_sequential, _f1_unique),
+])
+def test_other_strategies_are_their_rouge_loops(documents, strategy, loop, f1):
   short = [s for s in documents if 15 <= len(s) <= 40][:12]
-  for sentences in short:
-    assert gsg.select_sentences(
-        sentences, 0.3, 'sequential') == loop_sequential(sentences, 0.3)
-  assert any(
-      gsg.select_sentences(s, 0.3, 'sequential') !=
-      gsg.select_sentences(s, 0.3) for s in short)
+  chosen = [gsg.select_sentences(s, 0.3, strategy) for s in short]
+  assert chosen == [loop(sentences, 0.3, f1) for sentences in short]
+  for other in gsg.STRATEGIES:  # no two names for the same thing
+    if other != strategy:
+      assert chosen != [gsg.select_sentences(s, 0.3, other) for s in short]
+
+
+def test_random_depends_on_document_and_seed_only(documents):
+  choose = lambda seed: [
+      gsg.select_sentences(s, 0.3, 'random', seed) for s in documents[:40]]
+  assert choose(0) == choose(0) != choose(1)
+  # All places are equally likely: the mean of many is the middle.
+  places = [j / len(s) for s, chosen in zip(documents, choose(0))
+            for j in chosen]
+  assert abs(sum(places) / len(places) - 0.5) < 0.05
+
+
+def test_the_loop_of_the_bench_is_the_loop(documents):
+  for sentences in documents[:5]:
+    assert bench.loop(sentences) == loop_independent(sentences, 0.2)
 
 
 def test_ties_go_to_the_earlier_sentence():

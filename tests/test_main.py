@@ -343,3 +343,74 @@ def test_c4_on_mocked_data(call, tmp_path, monkeypatch):
           (tmp_path / 'run' / 'metrics.jsonl').read_text().splitlines()]
   assert rows[-1]['step'] == 2 and 'eval/c4_gsg/rouge_mean' in rows[-1]
   assert workdir.read_config(tmp_path / 'run')['train']['dtype'] == 'bfloat16'
+
+
+def test_a_named_corpus_from_its_size_to_its_hidden_summaries(call, tmp_path):
+  """Another size is refused before anything is made, unless it is meant."""
+  place = tmp_path / 'corpora' / 'qmsum'
+  place.mkdir(parents=True)
+  for split, count in (('train', 12), ('validation', 3), ('test', 3)):
+    write_rows(place / f'{split}.jsonl', [
+        dict(document=story(i), query='Who met whom?',
+             summary='' if split == 'test' else f'Day {i}.')
+        for i in range(count)])
+  command = [CONFIG, f'--workdir={tmp_path / "run"}', *SMALL,
+             '--config.data.task=qmsum', '--config.train.steps=2',
+             f'--config.data.corpora_dir={tmp_path / "corpora"}']
+  status, _, err = call(*command)
+  assert status == 2 and 'qmsum: the train split has 12 rows, expected 1,2' in (
+      err.splitlines()[-1])
+  assert not (tmp_path / 'run').exists()
+  command.append('--config.data.check_sizes=False')
+  status, out, err = call(*command)
+  assert status == 0, err
+  assert 'qmsum, validation, 3 documents' in out
+  status, out, err = call(*command, '--evaluate')
+  assert status == 0, err
+  assert 'the summaries of the test split are hidden' in err
+  assert 'qmsum, validation, 3 documents' in out
+  write_rows(place / 'test.jsonl', [dict(document=story(0), summary='Day 0.')])
+  status, out, err = call(*command, '--evaluate')
+  assert status == 0 and 'qmsum, test, 1 documents' in out
+
+
+def test_a_mixture_is_trained_on_and_told_task_by_task(
+    call, tmp_path, monkeypatch):
+  from locost_jax.data import corpora
+  monkeypatch.setitem(corpora.MIXTURES, 'both', ('arxiv', 'xsum'))
+  for task, count in (('arxiv', 12), ('xsum', 4)):
+    place = tmp_path / 'corpora' / task
+    place.mkdir(parents=True)
+    for split in 'train', 'validation':
+      write_rows(place / f'{split}.jsonl', [
+          dict(document=f'{task} {story(i)}', summary=f'{task} {i}.')
+          for i in range(count)])
+  status, out, err = call(
+      CONFIG, f'--workdir={tmp_path / "run"}', *SMALL,
+      '--config.data.task=both', '--config.train.steps=2',
+      f'--config.data.corpora_dir={tmp_path / "corpora"}',
+      '--config.data.check_sizes=False')
+  assert status == 0, err
+  assert 'arxiv, validation, 4 documents' in out
+  assert 'xsum, validation, 4 documents' in out
+  row = json.loads((tmp_path / 'run' / 'metrics.jsonl').read_text()
+                   .splitlines()[-1])
+  for task in 'arxiv', 'xsum':
+    assert f'eval/{task}/rouge_mean' in row
+    assert list((tmp_path / 'run' / 'predictions').glob(f'{task}-val*'))
+
+
+def test_what_was_tokenised_is_kept(call, tmp_path):
+  """The training split is there when the validation split cannot be read."""
+  train = write_rows(tmp_path / 't.jsonl', [
+      dict(document=story(i), summary='Sum.') for i in range(20)])
+  rows = [dict(document=story(0), summary='s'), dict(document=1, summary='s')]
+  held = write_rows(tmp_path / 'v.jsonl', rows)
+  command = [CONFIG, f'--workdir={tmp_path / "run"}', *SMALL,
+             f'--config.data.train_files={train}', '--config.train.steps=1',
+             f'--config.data.validation_files={held}']
+  status, _, err = call(*command)
+  assert status == 2 and 'v.jsonl:2' in err and '20 records' in err
+  write_rows(tmp_path / 'v.jsonl', rows[:1])
+  status, _, err = call(*command)
+  assert status == 0 and '20 records' not in err and '1 records' in err

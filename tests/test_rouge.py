@@ -53,6 +53,18 @@ def test_numbers_by_hand():
   assert rouge_lib.rouge(['a b', ''], ['a b', 'c'])['rouge1'] == 50
 
 
+def test_the_best_of_several_references_counts():
+  """For each kind of ROUGE by itself."""
+  several = ['the cat sat down there', 'sat the cat down']
+  found = rouge_lib.rouge(['the cat sat down', 'x'], [several, 'x'])
+  single = [rouge_lib.rouge(['the cat sat down'], [text]) for text in several]
+  for name in rouge_lib.TYPES:
+    assert found[name] == pytest.approx(
+        (max(score[name] for score in single) + 100 * (name != 'rouge2')) / 2)
+  assert single[0]['rouge1'] < single[1]['rouge1']
+  assert single[0]['rougeL'] > single[1]['rougeL']
+
+
 def test_stemmer_changes_the_score():
   assert (rouge_lib.rouge(PREDICTIONS, REFERENCES, True)['rouge1'] >
           rouge_lib.rouge(PREDICTIONS, REFERENCES)['rouge1'])

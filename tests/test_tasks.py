@@ -15,6 +15,7 @@ from configs import default
 from locost_jax.data import cache as cache_lib
 from locost_jax.data import gsg
 from locost_jax.data import pipeline
+from locost_jax.data import rows as rows_lib
 from locost_jax.data import sources
 from locost_jax.data import tasks
 from locost_jax.data import vocabulary as vocabulary_lib
@@ -48,7 +49,7 @@ def make_config(train='', validation='', gaps=False, **data):
 
 
 def read_all(config, split):
-  found = tasks.corpus(config)
+  found = rows_lib.corpus(config)
   return [row for shard in found.splits[split]
           for row in found.read(split, shard)]
 
@@ -74,8 +75,8 @@ def test_check_passes(tmp_path):
 
 
 @pytest.mark.parametrize('data,message', [
-    (dict(), 'nothing to train on.*c4_gsg, python_docs_gsg, python_docs_sum'),
-    (dict(task='c4'), "'c4' is none of the tasks c4_gsg, python_docs_gsg, "),
+    (dict(), 'nothing to train on.*python_docs_summary, c4_gsg, arxiv'),
+    (dict(task='c4'), "'c4' is none of the tasks python_docs_gsg, python_docs"),
     (dict(train_files='no/such-*.jsonl'), r'no/such-\*\.jsonl: no file'),
     (dict(train_files='ok', validation_files='nowhere'), 'nowhere: no such'),
     (dict(train_files='ok', target_field='title'),
@@ -183,7 +184,7 @@ def test_a_small_corpus_lends_one_row(tmp_path, gaps):
   train, validation = (read_all(config, s) for s in ('train', 'validation'))
   assert len(validation) == 1 and len(train) == len(rows) - 1
   assert validation[0] not in train
-  assert tasks.is_usable(validation[0], tasks.corpus(config).gsg)
+  assert rows_lib.is_usable(validation[0], rows_lib.corpus(config).gsg)
 
 
 def test_ids(tmp_path):

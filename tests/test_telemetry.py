@@ -3,9 +3,12 @@
 import io
 import json
 import struct
+import threading
+import time
 
 from locost_jax import telemetry
 import numpy as np
+import pytest
 from tensorboardX.proto import event_pb2
 
 
@@ -161,6 +164,57 @@ def test_what_is_no_step_does_not_slow_the_rate(tmp_path):
     out.progress(step, 3.0, tokens=100)
   assert out.tokens_per_second() == 50.0
   assert 'evaluating' in stream.getvalue()
+  out.close()
+
+
+def test_waiting_for_data_is_told(tmp_path):
+  """Its share of the steps' time; a line says so from 5% on."""
+  clock, stream = Clock(), io.StringIO()
+  out = telemetry.Telemetry(
+      tmp_path, 100, stream=stream, seconds=0.0, clock=clock
+  )
+  def step(number, wait):
+    with out.waiting():
+      clock.now += wait
+    clock.now += 4 - wait
+    out.progress(number, 3.0, tokens=100)
+  for number in range(1, 11):
+    step(number, 0.1)
+  assert out.data_wait() == pytest.approx(0.025)
+  assert 'waiting' not in stream.getvalue()
+  for number in range(11, 21):
+    with out.aside('evaluating'):
+      clock.now += 50
+    step(number, 1.9)
+  assert out.data_wait() == pytest.approx(0.25)
+  assert stream.getvalue().splitlines()[-1].startswith(
+      'step  20/100  loss 3.000  25 tokens/s  25% waiting for data')
+  out.close()
+
+
+def test_waiting_while_a_step_runs_is_no_waiting(tmp_path):
+  class Step:
+    def __init__(self):
+      self.done = threading.Event()
+    def block_until_ready(self):
+      self.done.wait()
+  clock = Clock()
+  out = telemetry.Telemetry(tmp_path, 100, stream=io.StringIO(), clock=clock)
+  step, threads = Step(), len(threading.enumerate())
+  with out.waiting(step):
+    clock.now += 3  # the step still runs
+    step.done.set()
+    while len(threading.enumerate()) > threads:
+      time.sleep(0.01)
+    clock.now += 1
+  out.progress(1, 3.0, tokens=100)
+  assert out.data_wait() == pytest.approx(0.25)
+  step = Step()
+  with out.waiting(step):
+    clock.now += 4
+  step.done.set()
+  out.progress(2, 3.0, tokens=100)
+  assert out.data_wait() == pytest.approx(0.125)
   out.close()
 
 

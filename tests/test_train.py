@@ -160,6 +160,7 @@ def _rows(workdir):
   rows = [json.loads(line) for line in lines]
   for row in rows:
     row.pop('train/tokens_per_second', None)
+    row.pop('train/data_wait', None)
   return rows
 
 

@@ -11,11 +11,15 @@ from locost_jax.progress import Line
 def prepare(spec):
   """Returns (what is told of the subject, run); see `processes.serve`."""
   line = Line(seconds=10.0, at_once=True)
+  unit = 'words' if spec['what'] == 'gsg' else 'tokens'
   tell = lambda text: line.show(
-      [f'{spec["what"]}, {spec["length"]} tokens: {text}'])
+      [f'{spec["what"]}, {spec["length"]} {unit}: {text}'])
   if spec['what'] == 'peer':
     from locost_jax.benchmarks import peers
     return peers.prepare(spec, tell)
+  if spec['what'] == 'gsg':
+    from locost_jax.benchmarks import gap_sentences
+    return gap_sentences.prepare(spec, tell)
   from locost_jax.benchmarks import rows
   return rows.prepare(spec, tell)
 

@@ -7,6 +7,7 @@ the columns of times stands how they grow.
 
 from locost_jax.benchmarks import measure
 
+LAYER = 'One encoder layer'
 LENGTH = ('length', 'length', 'n')
 # Time per token is compared with that at this length, or with the shortest.
 BASE_LENGTH = 16384
@@ -22,7 +23,7 @@ TABLES = {
         ('difference', 'difference', 'e'),
         ('temporary', 'temp_bytes', 'B'),
         ('H x N x L', 'materialised_bytes', 'B'))),),
-    'encode': (('One encoder layer', (
+    'encode': ((LAYER, (
         LENGTH,
         ('kernels made', 'seconds.kernels made', 's'),
         ('kernels given', 'seconds.kernels given', 's'),
@@ -58,6 +59,16 @@ TABLES = {
         ('money', 'money', 'm'),
         ('grams CO2', 'grams_co2', 'f'),
         ('peak', 'peak', 'B'))),),
+    'gsg': (('Gap sentences, per document', (
+        ('words', 'length', 'n'),
+        ('choose', 'seconds.choose', 's'),
+        ('sequential', 'seconds.choose, sequential', 's'),
+        ('rouge_score', 'seconds.loop', 's'),
+        ('ratio', 'ratio', 'x'),
+        ('make', 'seconds.make', 's'),
+        ('make and tokenise', 'seconds.make and tokenise', 's'),
+        ('documents/s', 'documents_per_second', 'n'),
+        ('cores for 256/s', 'cores', 'f'))),),
 }
 CONTEST = (
     ('model', 'subject', 't'), LENGTH, ('encoder', 'seconds', 's'),
@@ -118,6 +129,12 @@ def notes(result):
   if result['command'] == 'cost' and settings['prices']['per_kwh'] and any(
       row.get('joules') is None for row in result['rows']):
     yield 'money: without energy'
+  if result['command'] == 'gsg':
+    for row in result['rows']:
+      if not row.get('same', True):
+        yield f"{row['length']} words: rouge_score chooses OTHER sentences"
+    yield f"one thread, medians of up to {settings['repeats']}"
+    return
   yield (f"{result['device']}, {result['machine']['cores']} cores, "
          f"{settings['dtype']}, batch {settings['batch_size']}, medians of up "
          f"to {settings['repeats']}")
@@ -156,9 +173,10 @@ def _growth_lines(columns, rows):
     found = grown.get(path)
     first.append(f"{found['exponent']:.3f}" if found else '')
     second.append(f"{found['per_token']:.3f}x" if found else '')
-    if title == 'length':
+    if path == 'length':
       first[-1] = 'time ~ length^'
-      second[-1] = f'per token, {longest} / {base}'
+      what = 'word' if title == 'words' else 'token'
+      second[-1] = f'per {what}, {longest} / {base}'
   return [first, second]
 
 
@@ -213,6 +231,11 @@ def write(value, unit):
       unit].format(value)
 
 
+def write_length(value):
+  """16384 -> '16K', 2 -> '2'."""
+  return f'{value / 1024:g}K' if value >= 1024 else f'{value:g}'
+
+
 def draw(result, path):
   """Draws times and memory against length, logarithmic, into a PNG.
 
@@ -220,26 +243,35 @@ def draw(result, path):
     ImportError: matplotlib is not installed.
   """
   from matplotlib.figure import Figure  # no window system is asked for
-  figure = Figure(figsize=(11, 4.5), layout='constrained')
+  figure = Figure(figsize=(11, 6), layout='constrained')
   axes = dict(zip('sB', figure.subplots(1, 2)))
+  unit_of_length = 'words' if result['command'] == 'gsg' else 'tokens'
   for heading, columns, rows in tables(result):
     if heading.startswith('Longest'):
       continue
-    several = heading.partition(': ')[2]
+    several = heading.partition(': ')[2] or (
+        'one layer' if heading == LAYER else '')
     for title, place, unit in columns:
       points = [(row['length'], look_up(row, place)) for row in rows
                 if unit in axes and look_up(row, place)]
       if points:
         label = ', '.join(filter(None, (several, title)))
         axes[unit].plot(*zip(*points), marker='o', markersize=4, label=label)
+      for row in rows if unit == 'B' else ():
+        if row.get('memory_ended'):
+          axes[unit].plot(row['length'], row['peak_bytes'], 'kx', markersize=9)
   for unit, label, scale in (('s', 'seconds', 10), ('B', 'bytes', 2)):
     axis = axes[unit]
-    axis.set(xlabel='length (tokens)', ylabel=label)
+    axis.set(xlabel=f'length ({unit_of_length})', ylabel=label)
     axis.set_xscale('log', base=2)
     axis.set_yscale('log', base=scale)
+    axis.xaxis.set_major_formatter(lambda x, _: write_length(x))
+    if label == 'bytes':
+      axis.yaxis.set_major_formatter(lambda y, _: write(int(y), 'B'))
     axis.grid(True, which='major', alpha=0.3)
-    if axis.lines:
-      axis.legend(fontsize='small', frameon=False)
+    if axis.lines:  # below the lines, not over them
+      axis.legend(fontsize='small', frameon=False, ncols=2, loc='upper center',
+                  bbox_to_anchor=(0.5, -0.12))
   figure.suptitle(f"bench {result['command']}: {result['device']}, "
                   f"{result['settings']['dtype']}")
   figure.savefig(path, dpi=150)

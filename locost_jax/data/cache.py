@@ -1,10 +1,20 @@
 """A task tokenised once into random-access records, reused while unchanged.
 
+  python -m locost_jax.data.cache --task=arxiv --output=caches
+  python -m locost_jax.main --config=configs/finetune_arxiv.py \\
+      --config.data.cache_dir=caches
+
+A run makes the caches it needs by itself; this command makes them beforehand,
+with several processes, for every split (--split) of a task or of all tasks of a
+mixture, with the settings of --config. Stopped, it goes on where it was.
+
 `open_cache` builds what is missing, in a directory whose name holds a hash of
 everything that makes the records (files with size and time of change or package
 versions, fields, gap-sentence settings, the vocabulary's fingerprint, lengths,
-the code itself): other settings build another cache beside it, and nothing
-stale is ever read. data/records.py has the format and its guarantees.
+the code itself): nothing stale is ever read. Other settings build another cache
+beside it, but in config.data.cache_dir, where it was made on purpose, only when
+this command is told to. data/records.py has the format and its guarantees,
+data/blocks.py the work.
 
 A training split of many large shards (C4) is cached shard by shard instead:
 every shard is a cache of its own in `DIRECTORY/SHARD/`. Background processes
@@ -13,7 +23,8 @@ training starts when the first window of `config.data.window_shards` shards is
 there; later windows are waited for when the stream comes to them
 (data/order.py). Which shards exist changes only how long that takes, never the
 order. The processes end with their parent, whatever kills it, and a continued
-run tokenises the rest. A shard of C4 (1/1024) has 356K documents.
+run tokenises the rest. A shard of C4 (1/1024) has 356K documents. On a cluster
+data/beam.py makes the same shards.
 
 Opening a finished cache needs neither TensorFlow nor SeqIO.
 """
@@ -23,31 +34,36 @@ import hashlib
 import json
 import os
 import pathlib
-import pickle
-import subprocess
 import sys
-import threading
 import time
-import weakref
 
+from absl import flags
 from ml_collections import ConfigDict
 
+from locost_jax import commands
+from locost_jax.data import blocks
+from locost_jax.data import mixture
 from locost_jax.data import order
 from locost_jax.data import records
+from locost_jax.data import rows as rows_lib
 from locost_jax.data import tasks
+from locost_jax.data import vocabulary as vocabularies
+from locost_jax.data import workers
 from locost_jax.errors import InputError
 from locost_jax.progress import Line
+from locost_jax.progress import duration
 
 # A training split with more bytes than this on disk, in more shards than a
 # window has, is cached shard by shard: about an hour's work for two cores.
 STREAM_BYTES = 4 * 10**9
-FORMAT = 1  # of the records on disk
+FORMAT = 2  # of the records on disk
 # The modules whose text decides what a record is. A change elsewhere that does
 # so, too, raises FORMAT.
-_CODE = ('text.py', 'gsg.py', 'preprocessors.py')
+_CODE = ('text.py', 'gsg.py', 'pages.py', 'preprocessors.py')
 
 
-def open_cache(config, vocabulary, split, directory):
+def open_cache(config, vocabulary, split, directory, processes=None,
+               beside_others=False):
   """Opens the records of a split, tokenising them first when they are missing.
 
   Args:
@@ -55,34 +71,88 @@ def open_cache(config, vocabulary, split, directory):
     vocabulary: one of data/vocabulary.py.
     split: 'train', 'validation' or 'test'.
     directory: where caches lie; used when config.data.cache_dir is ''.
+    processes: how many tokenise; None: this one alone, or of a corpus that is
+      cached shard by shard a quarter of the cores, at most 8.
+    beside_others: whether to build in config.data.cache_dir where there is one
+      of the same text made otherwise.
 
   Returns:
     A records.Cache; a StreamedCache for the training split of a corpus too
     large to tokenise first; None when the task has no such split. Of such a
     corpus the other splits hold the first config.eval.examples records (0:
-    all).
+    all). Of a mixture a mixture.Mixture of the training splits, or a dict of
+    task -> records.Cache of the others, those without this split left out.
 
   Raises:
-    InputError: the corpus cannot be read, or gives no record at all.
+    InputError: the corpus cannot be read, or gives no record at all;
+      config.data.cache_dir has only caches of other settings; the training
+      split of a task of a mixture is too large to tokenise first.
   """
-  found = tasks.corpus(config)
+  members = tasks.members(config)
+  for task, member in members.items() if len(members) > 1 else ():
+    if split == 'train' and is_large(member, rows_lib.corpus(member)):
+      raise InputError(f'{task}: too large to be part of a mixture: expected a '
+                       'training split that is tokenised as a whole')
+  found = {
+      task: _open(member, vocabulary, split, directory, processes,
+                  beside_others)
+      for task, member in members.items()}
+  if len(found) == 1:
+    only, = found.values()
+    return only
+  found = {task: cache for task, cache in found.items() if cache is not None}
+  if split != 'train':
+    return found or None
+  return mixture.Mixture(found, config.data.mixture_cap, config.data.seed)
+
+
+def _open(config, vocabulary, split, directory, processes, beside_others):
+  found = rows_lib.corpus(config)
   if split not in found.splits:
     return None
-  streamed = _is_large(config, found)
-  limit = config.eval.examples if streamed and split != 'train' else 0
-  key = _key(config, found, vocabulary, split, limit)
-  path = pathlib.Path(config.data.cache_dir or directory) / _name(key)
-  if streamed and split == 'train':
-    return StreamedCache(config, vocabulary, found.splits[split], key, path)
+  path, key = place(config, found, vocabulary, split, directory)
+  begun = path.exists() or pathlib.Path(f'{path}.parts').exists()
+  if config.data.cache_dir and not beside_others and not begun:
+    _refuse_others(path, key)
+  if split == 'train' and is_large(config, found):
+    return StreamedCache(config, vocabulary, found.splits[split], key, path,
+                         processes)
   if not records.is_complete(path, key):
     with records.locked(path):
       if not records.is_complete(path, key):  # built while this one waited
-        _build(config, vocabulary, found, split, key, path, limit=limit)
+        _build(config, vocabulary, found, split, key, path, processes or 1)
   return records.Cache(path)
 
 
-def _is_large(config, found):
-  """Whether the training split is cached shard by shard."""
+def _refuse_others(path, key):
+  """Raises an InputError if there are caches of the same text made otherwise.
+
+  They took somebody hours; making another by accident takes hours again.
+  """
+  for other in sorted(path.parent.glob(f'{path.name.rpartition("-")[0]}-*')):
+    try:
+      made_by = json.loads((other / records.KEY).read_text())
+    except (OSError, ValueError):
+      continue
+    if other.suffix or made_by.get('corpus') != key['corpus']:
+      continue
+    names = [name for name in key if made_by.get(name) != key[name]]
+    told = [f'{name} {made_by.get(name)!r}, not {key[name]!r}'
+            if len(f'{made_by.get(name)}{key[name]}') < 60 else name
+            for name in names]
+    raise InputError(
+        f'{other} was made with other settings: {", ".join(told)}; for a cache '
+        'of these: `python -m locost_jax.data.cache` with the same --config '
+        f'and --output={path.parent}')
+
+
+def is_large(config, found):
+  """Whether the training split is cached shard by shard.
+
+  Not where its number of rows is known and asserted: C4 and files are.
+  """
+  if found.sizes:
+    return False
   shards = found.splits.get('train', ())
   if len(shards) <= config.data.window_shards:
     return False
@@ -90,94 +160,53 @@ def _is_large(config, found):
   return sum(size for _, size, _ in files) > STREAM_BYTES
 
 
-def _key(config, found, vocabulary, split, limit):
-  return json.loads(json.dumps(dict(
+def _limit(config, found, split):
+  """Records that are made at most; 0: all."""
+  return config.eval.examples if split != 'train' and is_large(
+      config, found) else 0
+
+
+def place(config, found, vocabulary, split, directory):
+  """Returns (directory of the cache, JSON object of all that makes it)."""
+  data = config.data
+  key = json.loads(json.dumps(dict(
       format=FORMAT, task=found.name, split=split, gsg=found.gsg,
-      corpus=found.made_of(split), limit=limit,
+      corpus=found.made_of(split), limit=_limit(config, found, split),
       vocabulary=vocabulary.fingerprint,
-      max_input_length=config.data.max_input_length,
-      max_target_length=config.data.max_target_length,
-      code=tasks.code_hash(_CODE))))
+      max_input_length=data.max_input_length,
+      max_target_length=data.max_target_length,
+      pages=data.pages and [data.pages, data.num_pages, data.page_length,
+                            data.empty_page],
+      code=rows_lib.code_hash(_CODE))))
+  digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
+  name = f'{found.name}-{split}-{digest[:16]}'
+  return pathlib.Path(data.cache_dir or directory) / name, key
 
 
-def _name(key):
-  text = json.dumps(key, sort_keys=True)
-  return (f'{key["task"]}-{key["split"]}-'
-          f'{hashlib.sha256(text.encode()).hexdigest()[:16]}')
+def _build(config, vocabulary, found, split, key, path, processes=1):
+  """Tokenises a whole split into `path`, with progress on stderr."""
+  tasks.check_size(config, found, split)
+  what, start = f'tokenising {found.name} {split}:', time.monotonic()
+  line, expected = Line(seconds=10.0), found.sizes.get(split)
+  known = []  # records that were there before
 
+  def show(count):
+    known[:] = known or [count]
+    parts, seconds = [f'{what} {count} records'], time.monotonic() - start
+    if expected and known[0] < count < expected:
+      left = seconds * (expected - count) / (count - known[0])
+      parts = [f'{what} {count}/{expected} records', f'{duration(left)} left']
+    line.show(parts, count / expected if expected else None, 1)
 
-def _build(config, vocabulary, found, split, key, path, shard=None, limit=0,
-           quiet=False):
-  """Tokenises a split, or its shard (number, of how many), into `path`."""
-  skipped = []
-
-  def notes():
-    return dict(skipped=len(skipped), **found.describe())
-
-  progress = _Progress(f'{found.name} {split}', quiet)
-  rows = progress(_examples(config, vocabulary, split, shard, limit, skipped))
-  if shard is None:
-    rows = _not_empty(rows, config, found, split, skipped)
-  stats = records.write(path, key, rows, vocabulary.size, notes)
-  progress.done(stats)
-
-
-def _examples(config, vocabulary, split, shard, limit, skipped):
-  """Yields the records of a split, in the corpus's order."""
-  task = tasks.make_task(config, vocabulary, skipped.append)
-  import seqio
-  dataset = task.get_dataset(
-      dict(inputs=config.data.max_input_length,
-           targets=config.data.max_target_length),
-      split=split, shuffle=False, try_in_mem_cache=False,
-      trim_output_features=False,
-      shard_info=shard and seqio.ShardInfo(*shard))
-  if limit:
-    dataset = dataset.take(limit)
-  try:
-    for row in dataset.as_numpy_iterator():
-      yield dict(id=row['id'].decode('utf-8', 'replace'),
-                 inputs=row['inputs'], targets=row['targets'],
-                 reference=row['targets_pretokenized'].decode(
-                     'utf-8', 'replace'))
-  except Exception:
-    # TensorFlow's own exceptions hide what the reader of the rows said.
-    if getattr(task.source, 'error', None):
-      raise task.source.error from None
-    raise
-
-
-def _not_empty(rows, config, found, split, skipped):
-  """The same rows; an InputError when there is none."""
-  first = next(rows, None)
-  if first is None:
-    raise tasks.empty_error(config, found, split, len(skipped))
-  yield first
-  yield from rows
-
-
-class _Progress:
-  """Counts records on stderr while they are tokenised."""
-
-  def __init__(self, what, quiet):
-    self._what, self._quiet = f'tokenising {what}:', quiet
-    self._line, self._start = Line(seconds=10.0), time.monotonic()
-
-  def __call__(self, rows):
-    for count, row in enumerate(rows):
-      if not self._quiet:
-        self._line.show([f'{self._what} {count} records'])
-      yield row
-
-  def done(self, stats):
-    if not self._quiet:
-      seconds = time.monotonic() - self._start
-      self._line.note(
-          f'{self._what} {stats["records"]} records, {stats["skipped"]} '
-          f'skipped, {stats["input_tokens"]} + {stats["target_tokens"]} tokens '
-          f'in {seconds:.0f} s')
-      if 'checksum' in stats:
-        _tell_corpus(stats['checksum'], tuple(stats['counts'].items()))
+  stats = blocks.build(
+      config, vocabulary, split, key, path, None, _limit(config, found, split),
+      processes, show)
+  line.note(
+      f'{what} {stats["records"]} records, {stats["skipped"]} skipped, '
+      f'{stats["input_tokens"]} + {stats["target_tokens"]} tokens in '
+      f'{time.monotonic() - start:.0f} s')
+  if 'checksum' in stats:
+    _tell_corpus(stats['checksum'], tuple(stats['counts'].items()))
 
 
 @functools.lru_cache  # once, however many tasks read the corpus
@@ -194,7 +223,7 @@ class StreamedCache:
   the first window, which stand for the corpus where a part of it suffices.
   """
 
-  def __init__(self, config, vocabulary, shards, key, path):
+  def __init__(self, config, vocabulary, shards, key, path, processes=None):
     """Starts the processes that tokenise the shards that are missing.
 
     Args:
@@ -203,6 +232,7 @@ class StreamedCache:
       shards: names of the shards.
       key: JSON object, everything that makes the records.
       path: directory for the shards' caches.
+      processes: how many; None: a quarter of the cores, at most 8.
     """
     self._path, self._shards = path, len(shards)
     self._size, self._seed = config.data.window_shards, config.data.seed
@@ -210,21 +240,19 @@ class StreamedCache:
     self._records = {}  # shard -> its number of records
     self._opened = functools.lru_cache(maxsize=2)(self._open)
     path.mkdir(parents=True, exist_ok=True)
-    (path / records.KEY).write_text(json.dumps(key, indent=2, sort_keys=True))
-    self._workers = []
-    if self.total() is None:
-      first = order.permutation(self._shards, self._seed, order.SHARDS, 0)
-      job = pickle.dumps(dict(
-          config=config.to_dict(), vocabulary=vocabulary, path=path,
-          split=key['split'], shards=first.tolist()))
-      for number in range(min(8, max(1, os.cpu_count() // 4))):
-        self._workers.append(_start_worker(job, path / f'worker-{number}.log'))
-    # Also when the interpreter ends.
-    self._finalizer = weakref.finalize(self, _stop_workers, self._workers)
+    (path / records.KEY).write_text(dump_key(key))
+    processes = processes or min(8, max(1, os.cpu_count() // 4))
+    processes = 0 if self.total() is not None else processes
+    first = order.permutation(self._shards, self._seed, order.SHARDS, 0)
+    job = dict(config=config.to_dict(), vocabulary=vocabulary, path=path,
+               split=key['split'], shards=first.tolist())
+    self._workers = workers.Workers(
+        'locost_jax.data.cache:tokenise_shards', [job] * processes,
+        [path / f'worker-{number}.log' for number in range(processes)])
 
   def close(self):
     """Ends the background processes."""
-    self._finalizer()
+    self._workers.close()
 
   def total(self):
     """Records in an epoch, or None while shards are missing."""
@@ -237,7 +265,7 @@ class StreamedCache:
     """The records of each shard of a window; waits until they exist."""
     shards = order.window_shards(
         self._shards, self._size, self._seed, epoch, index)
-    self._wait(shards)
+    self.wait(shards)
     return [self._records[shard] for shard in shards]
 
   def window(self, epoch, index):
@@ -247,113 +275,150 @@ class StreamedCache:
   def _open(self, epoch, index):
     shards = order.window_shards(
         self._shards, self._size, self._seed, epoch, index)
-    self._wait(shards)
-    return [records.Cache(_shard_path(self._path, s)) for s in shards]
+    self.wait(shards)
+    return [records.Cache(shard_path(self._path, s)) for s in shards]
 
   def _is_there(self, shard):
     if shard not in self._records:
-      path = _shard_path(self._path, shard)
-      if not records.is_complete(path, _shard_key(self._path, shard)):
+      path = shard_path(self._path, shard)
+      if not records.is_complete(path, shard_key(self._path, shard)):
         return False
       stats = json.loads((path / records.STATS).read_text())
       self._records[shard] = stats['records']
     return True
 
-  def _wait(self, shards):
-    shown = 0.
+  def wait(self, shards=None):
+    """Waits until shards exist (None: all), with progress on stderr."""
+    shards = range(self._shards) if shards is None else shards
+    line, looked, begun = Line(seconds=10.0, at_once=True), -1.0, 0
     while True:
       # Before looking for the shards: a worker may finish one in between.
-      ended = [worker.poll() for worker in self._workers]
+      statuses = self._workers.poll()
       there = sum(map(self._is_there, shards))
       if there == len(shards):
+        line.wipe()
         return
-      for worker, status in zip(self._workers, ended):
-        if status:
-          raise _worker_error(worker)
-      if None not in ended:
+      if not self._workers.running(statuses):
         raise RuntimeError(f'{self._path}: shards are missing, and no process '
                            'tokenises them any more')
-      if time.monotonic() - shown > 10:
-        shown = time.monotonic()
-        begun = sum(file.stat().st_size for file in self._path.glob(
-            f'*.partial/{records.RECORDS}'))
-        print(f'waiting for {len(shards)} shards: {there} tokenised, '
-              f'{begun / 1e6:.0f} MB of the next', file=sys.stderr, flush=True)
+      if time.monotonic() - looked > 5:
+        looked, begun = time.monotonic(), self._begun()
+      line.show([f'waiting for {len(shards)} shards: {there} tokenised, '
+                 f'{begun / 1e6:.0f} MB of the next'], there / len(shards), 1)
       time.sleep(0.2)
 
 
-def _shard_path(path, shard):
+  def _begun(self):
+    """Bytes of the shards that are being made."""
+    total = 0
+    try:
+      for file in self._path.glob(f'*.parts/*/{records.RECORDS}'):
+        total += file.stat().st_size
+    except FileNotFoundError:
+      pass  # one was finished meanwhile
+    return total
+
+
+def dump_key(key):
+  """What key.json holds."""
+  return json.dumps(key, indent=2, sort_keys=True)
+
+
+def shard_path(path, shard):
+  """Where a shard of a streamed cache lies."""
   return path / f'{shard:05d}'
 
 
-def _shard_key(path, shard):
-  # The directory's name has the hash of all the rest.
+def shard_key(path, shard):
+  """The key of a shard; the directory's name has the hash of all the rest."""
   return dict(corpus=path.name, shard=shard)
 
 
-def _start_worker(job, log):
-  """Starts a process that does `job`; it lives until its stdin closes."""
-  environment = dict(
-      os.environ, JAX_PLATFORMS='cpu', CUDA_VISIBLE_DEVICES='',
-      TF_CPP_MIN_LOG_LEVEL='3',
-      PYTHONPATH=os.pathsep.join(os.path.abspath(p) for p in sys.path))
-  code = 'from locost_jax.data import cache; cache.tokenise_shards()'
-  with open(log, 'wb') as stderr:
-    worker = subprocess.Popen(
-        [sys.executable, '-c', code], env=environment, stderr=stderr,
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-  worker.stdin.write(job)
-  worker.stdin.flush()
-  worker.log = log
-  return worker
+def tokenise_shards(job):
+  """Tokenises shard after shard, in a background process.
 
-
-def _stop_workers(workers):
-  for worker in workers:
-    worker.kill()
-    worker.wait()
-    worker.stdin.close()
-    worker.stdout.close()
-
-
-def _worker_error(worker):
-  """What a failed worker said, as the exception to raise here."""
-  lines = worker.stdout.read().decode('utf-8', 'replace').splitlines()
-  if lines and lines[-1].startswith('InputError: '):
-    return InputError(lines[-1].removeprefix('InputError: '))
-  return RuntimeError(
-      f'a process that tokenises shards failed: see {worker.log}')
-
-
-def tokenise_shards():
-  """Main function of a background process: tokenises shard after shard.
-
-  Reads its job (pickled) from stdin, and ends when stdin closes: the system
-  closes it when the parent dies. Any number of such processes, of any number of
-  hosts, share the work: each takes the next shard that nobody has locked.
+  Any number of such processes, of any number of hosts, share the work: each
+  takes the next shard that nobody has locked.
   """
-  job = pickle.load(sys.stdin.buffer)
-  threading.Thread(target=_end_with_parent, daemon=True).start()
-  os.nice(10)  # the training loop comes first
-  config, path, split = ConfigDict(job['config']), job['path'], job['split']
-  try:
-    found = tasks.corpus(config)
-    # At first what nobody works at; then wait for what others have begun.
-    for wait in False, True:
-      for shard in job['shards']:
-        place, key = _shard_path(path, shard), _shard_key(path, shard)
-        if records.is_complete(place, key):
-          continue
-        with records.locked(place, wait) as held:
-          if held and not records.is_complete(place, key):
-            _build(config, job['vocabulary'], found, split, key, place,
-                   shard=(shard, len(job['shards'])), quiet=True)
-  except InputError as error:
-    print(f'InputError: {error}', flush=True)
-    sys.exit(1)
+  config, path = ConfigDict(job['config']), job['path']
+  # At first what nobody works at; then wait for what others have begun.
+  for wait in False, True:
+    for shard in job['shards']:
+      place, key = shard_path(path, shard), shard_key(path, shard)
+      if records.is_complete(place, key):
+        continue
+      with records.locked(place, wait) as held:
+        if held and not records.is_complete(place, key):
+          blocks.build(config, job['vocabulary'], job['split'], key, place,
+                       [shard])
 
 
-def _end_with_parent():
-  while sys.stdin.buffer.read(1):
-    pass
-  os._exit(1)  # at once, whatever the main thread does
+# --- The command -------------------------------------------------------------
+
+
+def define_flags(values, argv):
+  """Defines this command's flags."""
+  commands.define_config(values, argv, 'configs/default.py')
+  flags.DEFINE_string(
+      'task', None, 'a task or mixture, instead of --config.data.task',
+      flag_values=values)
+  flags.DEFINE_string(
+      'output', None, 'DIR for the caches; a run finds them there with '
+      '--config.data.cache_dir=DIR', flag_values=values)
+  flags.DEFINE_list(
+      'split', ['train', 'validation', 'test'], 'which splits; those that the '
+      'task lacks are passed over', flag_values=values)
+  flags.DEFINE_integer(
+      'processes', os.cpu_count(), 'how many tokenise', lower_bound=1,
+      flag_values=values)
+
+
+def main(values, arguments):
+  """Runs the command.
+
+  Args:
+    values: the flags of `define_flags`.
+    arguments: what else was on the command line; there must be nothing.
+  """
+  if arguments:
+    raise InputError(f'{arguments[0]!r}: expected flags only; --help lists '
+                     'them')
+  if not values.output:
+    raise InputError('--output=DIR is missing: where to keep the caches?')
+  config, _ = commands.get_config(values)
+  config.data.task = values.task or config.data.task
+  config.data.cache_dir = values.output
+  if config.phases:
+    raise InputError('config.phases: the caches of such a run are made by the '
+                     'run itself; expected a config without phases')
+  for split in values.split:
+    if split not in ('train', 'validation', 'test'):
+      raise InputError(f'--split={split}: expected some of '
+                       'train,validation,test')
+  tasks.check(config)
+  vocabulary = _find_vocabulary(config)
+  for split in values.split:
+    found = open_cache(config, vocabulary, split, '', values.processes,
+                       beside_others=True)
+    if isinstance(found, StreamedCache):
+      found.wait()
+      found.close()
+    if found is None:
+      print(f'{tasks.name(config)} has no {split} split', file=sys.stderr)
+
+
+def _find_vocabulary(config):
+  """The vocabulary of a config; one to be trained is kept with the caches."""
+  vocabulary = tasks.find_vocabulary(config)
+  if config.data.vocabulary == 'train':
+    home = tasks.vocabulary_home(config, config.data.cache_dir)
+    if not home.exists():
+      partial = home.with_suffix('.partial')
+      vocabularies.save_vocabulary(vocabulary, partial)
+      os.rename(partial, home)
+    print(f'vocabulary: {home}', file=sys.stderr, flush=True)
+  return vocabulary
+
+
+if __name__ == '__main__':
+  commands.run(main, define_flags, __doc__)

@@ -11,8 +11,14 @@ because precision and recall have |c_j| and |C| - |c_j| below the line. |C| is
 the same for every j: the ranking is by the integer overlap_j, and ties are
 exact and go to the earlier sentence. Words are those of Google's rouge_score
 without stemming: lower case, runs of a-z and 0-9.
+
+PEGASUS's variants, by name: `sequential` scores a sentence together with those
+already chosen; `..._unique` takes the words of the two sides as sets S and R.
+Then F1 = 2 |S & R| / (|S| + |R|), and |S| + |R| = |S & R| + (words of the
+document): growing with |S & R|, it ranks as that integer does.
 """
 
+import hashlib
 import re
 from collections import Counter
 
@@ -21,12 +27,14 @@ import numpy as np
 from locost_jax.data import text as text_lib
 from locost_jax.errors import InputError
 
-STRATEGIES = ('independent', 'sequential', 'lead')
+STRATEGIES = ('independent', 'independent_unique', 'sequential',
+              'sequential_unique', 'lead', 'random')
 _WORD = re.compile(r'[a-z0-9]+')
 
 
-def _words(sentence):
-  return _WORD.findall(sentence.lower())
+def _count_words(sentence, unique):
+  words = _WORD.findall(sentence.lower())
+  return dict.fromkeys(words, 1) if unique else Counter(words)
 
 
 def _total(counts):
@@ -45,16 +53,18 @@ def _independent(counts, k):
   return sorted(range(len(counts)), key=lambda j: -overlaps[j])[:k]
 
 
-def _sequential(counts, k):
+def _sequential(counts, k, unique):
   """k times the sentence that, with those before it, overlaps the rest most.
 
   PEGASUS's sequential choice: the score is that of the chosen sentences and the
-  candidate together against what then remains, again 2 overlap / |C|. With u(w)
-  the count of w in the chosen ones, candidate j changes the overlap by
-  gain_j = sum_w min(u + c_j, C - u - c_j) - min(u, C - u); a choice changes the
-  terms of its own words only.
+  candidate together against what then remains, again ranked by the overlap.
+  With u(w) the count of w in the chosen ones, candidate j changes the overlap
+  by gain_j = sum_w o(u + c_j, C - u - c_j) - o(u, C - u), where o is the
+  minimum (unique: and at most 1); a choice changes the terms of its own words
+  only.
   """
   total = _total(counts)
+  most = 1 if unique else max(total.values(), default=0)
   postings = {}
   for j, count in enumerate(counts):
     for w, n in count.items():
@@ -69,7 +79,8 @@ def _sequential(counts, k):
   def add(w, sign):
     js, ns = postings[w]
     u, rest = used[w], total[w] - used[w]
-    gains[js] += sign * (np.minimum(u + ns, rest - ns) - min(u, rest))
+    gains[js] += sign * (np.minimum(np.minimum(u + ns, rest - ns), most)
+                         - min(u, rest, most))
 
   for w in postings:
     add(w, 1)
@@ -85,14 +96,25 @@ def _sequential(counts, k):
   return np.flatnonzero(chosen).tolist()
 
 
-def select_sentences(sentences, ratio=0.2, strategy='independent'):
+def _random(sentences, k, seed):
+  """k sentences by their hashes with the seed and the whole document."""
+  document = hashlib.blake2b('\n'.join(sentences).encode('utf-8', 'replace'),
+                             digest_size=16).digest()
+  def draw(j):
+    return hashlib.blake2b(b'%d %d' % (seed, j), key=document).digest()
+  return sorted(range(len(sentences)), key=draw)[:k]
+
+
+def select_sentences(sentences, ratio=0.2, strategy='independent', seed=0):
   """Chooses the sentences of a document that become the target.
 
   Args:
     sentences: list of M strings.
     ratio: K = floor(ratio M) are chosen; in [0, 1].
-    strategy: 'independent' (the paper's, equation 4), 'sequential' (each choice
-      knows those before it) or 'lead' (the first K).
+    strategy: 'independent' (the paper's, equation 4) or 'sequential' (each
+      choice knows those before it), either with '_unique' behind (a word counts
+      once on each side), 'lead' (the first K) or 'random'.
+    seed: of 'random'; equal documents are drawn from equally.
 
   Returns:
     K indices in increasing order; none when M ratio < 1.
@@ -111,12 +133,16 @@ def select_sentences(sentences, ratio=0.2, strategy='independent'):
     return []
   if strategy == 'lead':
     return list(range(k))
-  counts = [Counter(_words(sentence)) for sentence in sentences]
-  choose = _independent if strategy == 'independent' else _sequential
-  return sorted(choose(counts, k))
+  if strategy == 'random':
+    return sorted(_random(sentences, k, seed))
+  unique = strategy.endswith('_unique')
+  counts = [_count_words(sentence, unique) for sentence in sentences]
+  if strategy.startswith('independent'):
+    return sorted(_independent(counts, k))
+  return sorted(_sequential(counts, k, unique))
 
 
-def gap_sentences(text, ratio=0.2, strategy='independent', mask=''):
+def gap_sentences(text, ratio=0.2, strategy='independent', mask='', seed=0):
   """Makes a source and a target from a document.
 
   Args:
@@ -125,6 +151,7 @@ def gap_sentences(text, ratio=0.2, strategy='independent', mask=''):
     strategy: see `select_sentences`.
     mask: '': chosen sentences are removed from the source, as in the paper;
       otherwise each is replaced by this string (PEGASUS; '<extra_id_0>').
+    seed: see `select_sentences`.
 
   Returns:
     (source, target): the sentences of the target are joined by spaces; those of
@@ -133,7 +160,7 @@ def gap_sentences(text, ratio=0.2, strategy='independent', mask=''):
   """
   spans = text_lib.sentence_spans(text)
   sentences = [text_lib.squeeze(text[start:end]) for start, end in spans]
-  chosen = set(select_sentences(sentences, ratio, strategy))
+  chosen = set(select_sentences(sentences, ratio, strategy, seed))
   if not chosen or len(chosen) == len(sentences):
     return None
   source = []

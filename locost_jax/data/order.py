@@ -12,6 +12,10 @@ lengths they will be padded to, cut into batches, and the batches are permuted.
 Batch s is thus a function of (seed, s) alone: a run that stopped after step s
 continues with batch s, and the position in the data is the step.
 
+With a budget of tokens instead of a number of rows, or with several short
+records packed into a row, a group gives as many batches as it takes; batch s is
+found by counting those of the groups before, of which only lengths are read.
+
 Random bits come raw from Philox, whose stream NumPy keeps for ever (NEP 19; the
 methods of `Generator` may change from release to release), and are sorted.
 """
@@ -117,3 +121,61 @@ def group_batches(lengths, batch_size, seed, group):
   by_length = np.lexsort(np.asarray(lengths).T[::-1])
   batches = by_length.reshape(-1, batch_size)
   return batches[permutation(len(batches), seed, BATCHES, group)]
+
+
+def rows_in_budget(tokens, length):
+  """Rows of a batch whose longest has this length: a power of two, or 0."""
+  rows = tokens // length
+  return 1 << rows.bit_length() - 1 if rows else 0
+
+
+def budget_batches(padded, tokens):
+  """Cuts a group of records into batches of about as many input tokens.
+
+  From the longest record down: a batch has as many rows as the budget holds of
+  its longest one, rounded down to a power of two, which devices divide; so
+  there is one number of rows for each length.
+
+  Args:
+    padded: int [n, k], what each record is padded to; all but the last column
+      are of its input, which has their product of tokens.
+    tokens: of the inputs of a batch, padding included.
+
+  Returns:
+    A list of (rows int64 [at most size], size): records as indices into
+    `padded`, and the number of rows that the batch is filled up to.
+
+  Raises:
+    InputError: a record is longer than the budget.
+  """
+  sizes = padded[:, :-1].prod(axis=1)
+  left = np.lexsort([*padded.T[::-1], sizes])
+  batches = []
+  while len(left):
+    size = rows_in_budget(tokens, int(sizes[left[-1]]))
+    if not size:
+      raise InputError(f'config.train.batch_tokens={tokens} holds no document '
+                       f'of {sizes[left[-1]]} tokens, padding included')
+    batches.append((left[-size:], size))
+    left = left[:-size]
+  return batches
+
+
+def pack(lengths, most):
+  """Puts several short records into one row: each into the first that has room.
+
+  Args:
+    lengths: int [n, 2], tokens of input and target of each record.
+    most: (int, int), those of a row.
+
+  Returns:
+    A list of rows, lists of indices into `lengths`.
+  """
+  lengths = np.asarray(lengths, np.int64)
+  left = np.tile(np.asarray(most, np.int64), (len(lengths), 1))
+  rows = [[] for _ in lengths]
+  for i, needed in enumerate(lengths):
+    row = int((left >= needed).all(axis=1).argmax())
+    rows[row].append(i)
+    left[row] -= needed
+  return [row for row in rows if row]

@@ -16,15 +16,31 @@ buckets that hold the longest row of the GLOBAL batch, so that all hosts agree:
   decoder_input_tokens   int32 [B, T]    0, y_0, ..., y_{T-2}
   decoder_loss_weights   float32 [B, T]  1 where a target stands, else 0
 
+Where documents are cut into pages, encoder_input_tokens is int32 [B, P, L]: P
+pages, L tokens of a page.
+
+With config.train.batch_tokens the number of rows depends on the length; with
+config.data.packing several short documents share a row, for models that keep
+them apart by SeqIO's further keys, all int32:
+
+  encoder_segment_ids, decoder_segment_ids [B, L], [B, T]  1, 2, ...; 0: padding
+  encoder_positions, decoder_positions     likewise  0, 1, ... in each document
+
+and decoder_input_tokens begin anew with 0 in each. Rows that are empty, which
+fill a batch up, have zero weights.
+
 NumPy and the record reader only: no TensorFlow, no JAX.
 """
 
+import functools
 import queue
 import threading
+from typing import NamedTuple
 
 import numpy as np
 
 from locost_jax.data import order
+from locost_jax.data.pages import LOCALITIES
 from locost_jax.errors import InputError
 
 PREFETCH = 4  # batches made ahead
@@ -53,12 +69,42 @@ def buckets(maximum, given=()):
   return np.array(sorted({n for n in given if n < maximum} | {maximum}))
 
 
+class Batch(NamedTuple):
+  """Which records stand where."""
+  rows: list  # lists of records' numbers; more than one if they are packed
+  size: int  # rows, empty ones included
+  shape: tuple  # of the inputs of a row, and behind it length of its targets
+
+
+def check(config, devices):
+  """Raises an InputError for batches that cannot be.
+
+  Args:
+    config: the run's config: data (pages, lengths, packing), train
+      (batch_size, batch_tokens).
+    devices: that a batch is split over.
+  """
+  data, tokens = config.data, config.train.batch_tokens
+  longest = data.page_length * data.num_pages if (
+      data.pages in LOCALITIES) else data.max_input_length
+  if tokens and order.rows_in_budget(max(tokens, 0), longest) % devices or (
+      tokens and tokens < longest):
+    raise InputError(
+        f'config.train.batch_tokens={tokens} must be 0 or hold a document of '
+        f'{longest} tokens for each of {devices} devices, a power of two')
+  if data.packing and (tokens or data.pages):
+    raise InputError('config.data.packing: rows are as long as '
+                     'max_input_length; expected train.batch_tokens=0 and '
+                     "data.pages=''")
+
+
 def train_batches(cache, config, start_step=0, host=0, hosts=1):
   """Training batches from step `start_step` on, for ever.
 
   Args:
     cache: a Cache or a StreamedCache (data/cache.py).
-    config: the run's config: data (seed, lengths, buckets), train.batch_size.
+    config: the run's config: data (seed, lengths, buckets, packing), train
+      (batch_size, batch_tokens).
     start_step: steps already taken; batch s of a run from 0 comes first here
       with start_step = s.
     host: this host's number.
@@ -70,31 +116,57 @@ def train_batches(cache, config, start_step=0, host=0, hosts=1):
     exceptions are raised here.
 
   Raises:
-    InputError: hosts do not divide the batch size; from the iterator, when
-      the training corpus has no records.
+    InputError: hosts do not divide the batch size, or as `check` raises; from
+      the iterator, when the training corpus has no records.
   """
-  part = _host_part(config.train.batch_size, 'train.batch_size', host, hosts)
-  pads = _bucket_pair(config)
-  return _prefetch(_train(cache, config, pads, start_step, part))
+  _host_rows(config.train.batch_size, 'train.batch_size', hosts)
+  check(config, hosts)
+  return _prefetch(_train(cache, config, start_step, host, hosts))
 
 
-def _train(cache, config, pads, start_step, part):
+def _train(cache, config, start_step, host, hosts):
   batch_size, seed = config.train.batch_size, config.data.seed
+  plan = functools.partial(_plan, config, _buckets_of(config))
   size = order.GROUP * batch_size
-  group, skipped = divmod(start_step, order.GROUP)
-  for records, lengths in _groups(cache, seed, group * size, size):
-    padded = _padded(lengths, pads)
-    batches = order.group_batches(padded, batch_size, seed, group)
+  group, skipped = 0, start_step
+  if not (config.train.batch_tokens or config.data.packing):
+    group, skipped = divmod(start_step, order.GROUP)
+  for records, shapes in _groups(cache, seed, group * size, size):
+    batches = plan(shapes, group)
     for batch in batches[skipped:]:
-      inputs, targets = padded[batch].max(axis=0)
-      rows = _read([records[i] for i in batch[part]])
-      yield _make_batch(rows, len(rows), inputs, targets)
-    group, skipped = group + 1, 0
+      rows, count = _host_part(batch, host, hosts)
+      found = iter(_read([records[i] for row in rows for i in row]))
+      rows = [[next(found) for _ in row] for row in rows]
+      yield _make_batch(rows, count, batch.shape, config.data.packing)
+    group, skipped = group + 1, max(skipped - len(batches), 0)
+
+
+def _plan(config, pads, shapes, group):
+  """The batches of a group, as a list of Batch."""
+  padded, seed = _padded(shapes, pads), config.data.seed
+  if config.data.packing:
+    most = config.data.max_input_length, config.data.max_target_length
+    rows, size = order.pack(shapes, most), config.train.batch_size
+    batches = [Batch(rows[i:i + size], size, most)
+               for i in range(0, len(rows), size)]
+  else:
+    if config.train.batch_tokens:
+      cut = order.budget_batches(padded, config.train.batch_tokens)
+    else:
+      cut = [(batch, config.train.batch_size) for batch in order.group_batches(
+          padded, config.train.batch_size, seed, group)]
+    batches = [Batch([[i] for i in rows.tolist()], size,
+                     tuple(padded[rows].max(axis=0).tolist()))
+               for rows, size in cut]
+    if not config.train.batch_tokens:
+      return batches
+  return [batches[i] for i in order.permutation(
+      len(batches), seed, order.BATCHES, group)]
 
 
 def _groups(cache, seed, start, size):
-  """Yields ([(cache, row)] * size, lengths [size, 2]) along the stream."""
-  records, lengths = [], []
+  """Yields ([(cache, row)] * size, shapes [size, k]) along the stream."""
+  records, shapes = [], []
   stream = order.stream(cache.sizes, cache.windows, cache.total, seed, start)
   for epoch, index, part, row in stream:
     caches = cache.window(epoch, index)
@@ -102,11 +174,11 @@ def _groups(cache, seed, start, size):
       take = min(len(row), size - len(records))
       for p, r in zip(part[:take].tolist(), row[:take].tolist()):
         records.append((caches[p], r))
-        lengths.append(caches[p].lengths[r])
+        shapes.append(caches[p].shapes[r])
       part, row = part[take:], row[take:]
       if len(records) == size:
-        yield records, np.stack(lengths)
-        records, lengths = [], []
+        yield records, np.stack(shapes)
+        records, shapes = [], []
 
 
 def eval_batches(cache, config, host=0, hosts=1):
@@ -124,45 +196,64 @@ def eval_batches(cache, config, host=0, hosts=1):
   Returns:
     An iterator of (batch, info): a batch (see above) of eval.batch_size / hosts
     rows, and a dict of lists, id and reference, for its real rows, which come
-    first; the rows after them are padding with zero weights.
+    first; the rows after them are padding with zero weights. A reference is a
+    list where several texts count as right.
 
   Raises:
     InputError: hosts do not divide the batch size.
   """
-  part = _host_part(config.eval.batch_size, 'eval.batch_size', host, hosts)
-  return _prefetch(_evaluate(cache, config, _bucket_pair(config), part))
+  _host_rows(config.eval.batch_size, 'eval.batch_size', hosts)
+  return _prefetch(_evaluate(cache, config, host, hosts))
 
 
-def _evaluate(cache, config, pads, part):
+def _evaluate(cache, config, host, hosts):
   batch_size = config.eval.batch_size
-  padded = _padded(cache.lengths[:config.eval.examples or None], pads)
+  padded = _padded(cache.shapes[:config.eval.examples or None],
+                   _buckets_of(config))
   by_length = np.lexsort(padded.T[::-1])
   for start in range(0, len(padded), batch_size):
-    batch = by_length[start:start + batch_size]
-    inputs, targets = padded[batch].max(axis=0)
-    rows = _read([(cache, int(i)) for i in batch[part]])
-    info = {name: [row[name] for row in rows] for name in ('id', 'reference')}
-    yield _make_batch(rows, part.stop - part.start, inputs, targets), info
+    rows = by_length[start:start + batch_size]
+    batch = Batch([[i] for i in rows.tolist()], batch_size,
+                  tuple(padded[rows].max(axis=0).tolist()))
+    places, size = _host_part(batch, host, hosts)
+    found = _read([(cache, i) for i, in places])
+    info = dict(id=[row['id'] for row in found], reference=[
+        row.get('references') or row['reference'] for row in found])
+    yield _make_batch([[row] for row in found], size, batch.shape), info
 
 
-def _host_part(batch_size, name, host, hosts):
+def _host_rows(batch_size, name, hosts):
+  """Rows of a batch that each host has."""
   if batch_size < 1 or batch_size % hosts:
     raise InputError(
         f'{name}={batch_size} must be positive and divisible by the number of '
         f'hosts, {hosts}')
-  rows = batch_size // hosts
-  return slice(host * rows, (host + 1) * rows)
+  return batch_size // hosts
 
 
-def _bucket_pair(config):
+def _host_part(batch, host, hosts):
+  """(rows, how many with empty ones) of a batch that this host has."""
+  size = batch.size // hosts
+  return batch.rows[host * size:(host + 1) * size], size
+
+
+# Chunks of a document: at most half as many again as there are.
+_CHUNKS = np.array(sorted({n << k for n in (2, 3) for k in range(20)} | {1}))
+
+
+def _buckets_of(config):
+  """What each column of a cache's shapes is padded to."""
   data = config.data
-  return (buckets(data.max_input_length, data.input_buckets),
-          buckets(data.max_target_length, data.target_buckets))
+  targets = buckets(data.max_target_length, data.target_buckets)
+  if not data.pages:
+    return buckets(data.max_input_length, data.input_buckets), targets
+  several = np.array([data.num_pages]) if data.pages in LOCALITIES else _CHUNKS
+  return several, buckets(data.page_length, data.input_buckets), targets
 
 
-def _padded(lengths, pads):
-  """Lengths [n, 2] -> the buckets [n, 2] that hold them."""
-  return np.stack([pad[np.searchsorted(pad, lengths[:, i])]
+def _padded(shapes, pads):
+  """Shapes [n, k] -> the buckets [n, k] that hold them."""
+  return np.stack([pad[np.searchsorted(pad, shapes[:, i])]
                    for i, pad in enumerate(pads)], axis=1)
 
 
@@ -177,18 +268,59 @@ def _read(places):
   return rows
 
 
-def _make_batch(rows, batch_size, input_length, target_length):
-  inputs = np.zeros((batch_size, input_length), np.int32)
-  targets = np.zeros((batch_size, target_length), np.int32)
-  weights = np.zeros((batch_size, target_length), np.float32)
-  for i, row in enumerate(rows):
-    inputs[i, :len(row['inputs'])] = row['inputs']
-    targets[i, :len(row['targets'])] = row['targets']
-    weights[i, :len(row['targets'])] = 1
-  shifted = np.zeros_like(targets)
-  shifted[:, 1:] = targets[:, :-1]
-  return dict(encoder_input_tokens=inputs, decoder_input_tokens=shifted,
-              decoder_target_tokens=targets, decoder_loss_weights=weights)
+def _make_batch(rows, size, shape, packed=False):
+  """Pads rows of records into a batch.
+
+  Args:
+    rows: list of lists of records; one each unless they are packed.
+    size: rows of the batch.
+    shape: of the inputs of a row, and behind it length of its targets.
+    packed: whether to tell the documents of a row apart.
+
+  Returns:
+    A batch (see the top of this module).
+  """
+  *inputs_shape, target_length = shape
+  inputs = np.zeros((size, *inputs_shape), np.int32)
+  targets, shifted, segments, positions = np.zeros(
+      (4, size, target_length), np.int32)
+  input_segments, input_positions = np.zeros(
+      (2, size, inputs_shape[-1]), np.int32)
+  for i, records in enumerate(rows):
+    read = written = 0
+    for number, record in enumerate(records, start=1):
+      if 'pages' in record:
+        _fill_pages(inputs[i], record)
+        n = 0
+      else:
+        n = len(record['inputs'])
+        inputs[i, read:read + n] = record['inputs']
+        input_segments[i, read:read + n] = number
+        input_positions[i, read:read + n] = np.arange(n)
+      m = len(record['targets'])
+      targets[i, written:written + m] = record['targets']
+      shifted[i, written + 1:written + m] = record['targets'][:-1]
+      segments[i, written:written + m] = number
+      positions[i, written:written + m] = np.arange(m)
+      read, written = read + n, written + m
+    if not packed:  # the end mark too, where the row goes on
+      shifted[i, 1:] = targets[i, :-1]
+  batch = dict(encoder_input_tokens=inputs, decoder_input_tokens=shifted,
+               decoder_target_tokens=targets,
+               decoder_loss_weights=(segments > 0).astype(np.float32))
+  if packed:
+    batch.update(
+        encoder_segment_ids=input_segments, encoder_positions=input_positions,
+        decoder_segment_ids=segments, decoder_positions=positions)
+  return batch
+
+
+def _fill_pages(inputs, record):
+  """Puts the pages of a record into inputs [P, L]."""
+  start = 0
+  for page, length in enumerate(record['pages']):
+    inputs[page, :length] = record['inputs'][start:start + length]
+    start += length
 
 
 def _prefetch(iterator):

@@ -16,6 +16,7 @@ quiet and away from the accelerators.
 
 import contextlib
 import itertools
+import json
 import os
 import sys
 
@@ -46,6 +47,7 @@ with _quiet():
   import tensorflow as tf
 
 from locost_jax.data import gsg
+from locost_jax.data import pages
 from locost_jax.errors import InputError
 
 try:
@@ -171,7 +173,29 @@ class RowSource(seqio.DataSource):
         chunks, output_signature=spec).unbatch()
 
 
-def gap_sentences(dataset, ratio=0.2, strategy='independent', mask='',
+def read_tfds(name, split, tfds_dir='', shard=None):
+  """Reads the rows of a corpus that TFDS prepared; never a download.
+
+  Args:
+    name: 'dataset/config:version', with all three (`sources.find_tfds` looks
+      whether it is there, which takes TFDS minutes).
+    split: name of the split.
+    tfds_dir: where TFDS keeps its data; '': its own default.
+    shard: number of one of the split's files; None: all of them.
+
+  Yields:
+    dicts of strings; other features are left out.
+  """
+  import tensorflow_datasets as tfds
+  part = split if shard is None else f'{split}[{shard}shard:{shard + 1}shard]'
+  rows = tfds.load(name, split=part, download=False, shuffle_files=False,
+                   data_dir=os.path.expanduser(tfds_dir) or None)
+  for row in tfds.as_numpy(rows):
+    yield {key: _text(value) for key, value in row.items()
+           if isinstance(value, bytes)}
+
+
+def gap_sentences(dataset, ratio=0.2, strategy='independent', mask='', seed=0,
                   on_skip=None):
   """Documents -> gap-sentence pairs (equation 4; data/gsg.py).
 
@@ -180,13 +204,14 @@ def gap_sentences(dataset, ratio=0.2, strategy='independent', mask='',
     ratio: share of the sentences that becomes the target.
     strategy: how they are chosen.
     mask: what stands in their place in the source; '' for nothing.
+    seed: of the strategy 'random'.
     on_skip: called with the id of every document that is too short.
 
   Returns:
     A dataset of dicts with the strings id, inputs and targets.
   """
   def pair(name, text):
-    made = gsg.gap_sentences(_text(text), ratio, strategy, mask)
+    made = gsg.gap_sentences(_text(text), ratio, strategy, mask, seed)
     if made is None and on_skip:
       on_skip(_text(name))
     source, target = made or ('', '')
@@ -202,11 +227,42 @@ def gap_sentences(dataset, ratio=0.2, strategy='independent', mask='',
   return dataset.filter(lambda row: tf.strings.length(row['targets']) > 0)
 
 
-def select(dataset, fields):
-  """Keeps and renames strings: fields is a dict of new name -> old name."""
-  return dataset.map(
-      lambda row: {new: row[old] for new, old in fields.items()},
-      num_parallel_calls=tf.data.AUTOTUNE)
+def paginate(dataset, vocabulary, form, num_pages, page_length, max_length,
+             empty_page, on_error):
+  """Documents -> pages or chunks of tokens (data/pages.py).
+
+  Args:
+    dataset: of dicts whose inputs is JSON of query and what `pages.pieces`
+      reads.
+    vocabulary, form, page_length, max_length, empty_page: as of
+      `pages.tokenise`.
+    num_pages: as of `pages.pieces`.
+    on_error: called with the InputError of a row that cannot be cut, which
+      TensorFlow hides in one of its own.
+
+  Returns:
+    A dataset in which inputs (int32 [tokens]) are all pages one after the
+    other, and pages (int32 [P]) the length of each.
+  """
+  def cut(data):
+    row = json.loads(_text(data) or pages.NOTHING)
+    try:
+      made = pages.tokenise(
+          pages.pieces(row, form, num_pages), row['query'], form, page_length,
+          max_length, vocabulary, empty_page)
+    except InputError as error:
+      on_error(error)
+      raise
+    ids, lengths = pages.flatten(made)
+    return np.asarray(ids, np.int32), np.asarray(lengths, np.int32)
+
+  def split(row):
+    ids, lengths = tf.numpy_function(
+        cut, [row['inputs']], [tf.int32, tf.int32], stateful=False)
+    return dict(row, inputs=tf.ensure_shape(ids, [None]),
+                pages=tf.ensure_shape(lengths, [None]))
+
+  return dataset.map(split, num_parallel_calls=tf.data.AUTOTUNE)
 
 
 def _text(data):

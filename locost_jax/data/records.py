@@ -4,8 +4,13 @@ A cache is a directory:
 
   records.array_record   one msgpack map per record: id (str), inputs and
                          targets (bytes of little-endian integers, eos
-                         included), reference (str, the whole target text)
+                         included), reference (str, the whole target text);
+                         where there are, references (list of str, all that
+                         count as right) and pages (list of int: inputs are
+                         pages of so many tokens, one after the other)
   lengths.npy            int32 [n, 2]: tokens of inputs and of targets
+  shapes.npy             int32 [n, 3], where inputs are pages: pages, tokens of
+                         the longest page, tokens of targets
   key.json               everything that made the records
   stats.json             records, tokens, the integer type, bytes, notes of
                          the writer (documents skipped, the corpus's checksum)
@@ -21,6 +26,7 @@ Reading needs neither TensorFlow nor SeqIO.
 
 import contextlib
 import fcntl
+import itertools
 import json
 import os
 import pathlib
@@ -31,6 +37,7 @@ import msgpack
 import numpy as np
 
 RECORDS, LENGTHS = 'records.array_record', 'lengths.npy'
+SHAPES = 'shapes.npy'
 KEY, STATS = 'key.json', 'stats.json'
 
 
@@ -38,9 +45,11 @@ class Cache:
   """The records of one split (or of one shard of it).
 
   `len(cache)` is their number, `cache[i]` a dict of id (str), inputs and
-  targets (int32 [length], eos included) and reference (str), `cache.lengths`
-  int32 [n, 2], `cache.stats` what was counted when the cache was made. Safe to
-  read from several threads.
+  targets (int32 [length], eos included) and reference (str), perhaps references
+  and pages (see above), `cache.lengths` int32 [n, 2], `cache.shapes` what a
+  batch is padded to: the same, or int32 [n, 3] where inputs are pages.
+  `cache.stats` is what was counted when the cache was made. Safe to read from
+  several threads.
   """
 
   def __init__(self, path):
@@ -50,6 +59,8 @@ class Cache:
     self.path = pathlib.Path(path)
     self.stats = json.loads((self.path / STATS).read_text())
     self.lengths = np.load(self.path / LENGTHS)
+    shapes = self.path / SHAPES
+    self.shapes = np.load(shapes) if shapes.exists() else self.lengths
     self._reader = array_record_module.ArrayRecordReader(
         str(self.path / RECORDS))
     self._lock = threading.Lock()
@@ -64,9 +75,12 @@ class Cache:
 
   def read(self, indices):
     """The records with these indices, as a list of dicts in their order."""
+    return [self._unpack(row) for row in self.read_packed(indices)]
+
+  def read_packed(self, indices):
+    """The same as bytes, as they lie in the file."""
     with self._lock:
-      rows = self._reader.read([int(i) for i in indices])
-    return [self._unpack(row) for row in rows]
+      return self._reader.read([int(i) for i in indices])
 
   # What data/pipeline.py asks of a training set: here all is one window.
   windows = 1
@@ -100,6 +114,7 @@ def is_complete(path, key):
     stats = json.loads((path / STATS).read_text())
     return (json.loads((path / KEY).read_text()) == key
             and (path / RECORDS).stat().st_size == stats['bytes']
+            and (path / SHAPES).exists() == stats['paged']
             and len(np.load(path / LENGTHS, mmap_mode='r')) == stats['records'])
   except (OSError, EOFError, ValueError, KeyError):
     return False
@@ -138,28 +153,71 @@ def write(path, key, records, vocabulary_size, notes=dict):
     notes: called at the end; gives a dict that is kept with the stats.
 
   Returns:
-    The stats: dict of records, input_tokens, target_tokens, dtype, bytes, and
-    the notes.
+    The stats: dict of records, input_tokens, target_tokens, dtype, paged,
+    bytes, and the notes.
   """
+  dtype = '<u2' if vocabulary_size <= 2**16 else '<i4'
+
+  def pack():
+    for record in records:
+      packed = {name: record[name] for name in (
+          'id', 'reference', 'references', 'pages') if record.get(name)}
+      packed = {'id': '', 'reference': '', **packed}
+      for name in 'inputs', 'targets':
+        packed[name] = np.asarray(record[name], dtype).tobytes()
+      lengths = len(record['inputs']), len(record['targets'])
+      pages = record.get('pages')
+      yield (msgpack.packb(packed), lengths,
+             lengths if pages is None else (
+                 len(pages), max(pages), lengths[1]))
+
+  return _write(path, key, pack(), dtype, notes)
+
+
+def join(path, key, parts, limit=0, notes=dict):
+  """Writes a cache of the records of others, one cache after the other.
+
+  Args:
+    path: directory of the cache; anything there is replaced.
+    key: JSON object, everything that makes the records.
+    parts: directories of complete caches of one vocabulary, at least one.
+    limit: only the first so many records; 0: all.
+    notes: as of `write`.
+
+  Returns:
+    The stats, as of `write`.
+  """
+  def packed():
+    for part in parts:
+      cache = Cache(part)
+      for start in range(0, len(cache), 256):
+        indices = range(start, min(start + 256, len(cache)))
+        yield from zip(cache.read_packed(indices),
+                       cache.lengths[start:start + 256].tolist(),
+                       cache.shapes[start:start + 256].tolist())
+
+  dtype = json.loads((pathlib.Path(parts[0]) / STATS).read_text())['dtype']
+  return _write(path, key, itertools.islice(packed(), limit or None), dtype,
+                notes)
+
+
+def _write(path, key, packed, dtype, notes):
+  """`write` of (bytes, (input, target) lengths, shape) of each record."""
   from array_record.python import array_record_module
   path = pathlib.Path(path)
   partial = pathlib.Path(f'{path}.partial')
   shutil.rmtree(partial, ignore_errors=True)
   partial.mkdir(parents=True)
   try:
-    dtype = '<u2' if vocabulary_size <= 2**16 else '<i4'
-    lengths = []
+    lengths, shapes = [], []
     # One record per chunk: what random access asks for.
     writer = array_record_module.ArrayRecordWriter(
         str(partial / RECORDS), 'group_size:1,zstd:1')
     try:
-      for record in records:
-        lengths.append((len(record['inputs']), len(record['targets'])))
-        writer.write(msgpack.packb(dict(
-            id=record['id'],
-            inputs=np.asarray(record['inputs'], dtype).tobytes(),
-            targets=np.asarray(record['targets'], dtype).tobytes(),
-            reference=record['reference'])))
+      for data, length, shape in packed:
+        writer.write(data)
+        lengths.append(length)
+        shapes.append(shape)
     finally:
       writer.close()
     lengths = np.asarray(lengths, np.int32).reshape(-1, 2)
@@ -167,8 +225,11 @@ def write(path, key, records, vocabulary_size, notes=dict):
     stats = dict(
         records=len(lengths), input_tokens=int(tokens[0]),
         target_tokens=int(tokens[1]), dtype=dtype,
+        paged=bool(shapes) and len(shapes[0]) > 2,
         bytes=(partial / RECORDS).stat().st_size, **notes())
     np.save(partial / LENGTHS, lengths)
+    if stats['paged']:
+      np.save(partial / SHAPES, np.asarray(shapes, np.int32))
     (partial / KEY).write_text(json.dumps(key, indent=2, sort_keys=True))
     (partial / STATS).write_text(json.dumps(stats, indent=2))
     for file in partial.iterdir():

@@ -189,13 +189,20 @@ def find_tfds(name, tfds_dir=''):
       (path / 'dataset_info.json').exists()
   ]
   if not prepared:
+    where = f' --data_dir={tfds_dir}' if tfds_dir else ''
     raise InputError(
         f'{name}: not prepared by TFDS: expected '
         f'{root / (version or "VERSION")}/dataset_info.json. Prepare it with '
-        f'`tfds build {dataset}`, or let config.data.tfds_dir name the '
+        f'`tfds build {dataset}{where}`, or let config.data.tfds_dir name the '
         'directory that TFDS keeps it in')
   newest = max(prepared, key=lambda v: tuple(map(int, v.split('.'))))
   return str(root / newest)
+
+
+def tfds_shards(directory, split):
+  """The files of a split in a directory of `find_tfds`, sorted."""
+  from etils import epath
+  return sorted(map(str, epath.Path(directory).glob(f'*-{split}.*-of-*')))
 
 
 # --- The built-in corpus -----------------------------------------------------

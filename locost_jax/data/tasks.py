@@ -1,11 +1,7 @@
-"""What a run trains on: named tasks, or the user's own JSONL, as SeqIO tasks.
+"""What a run trains on, checked, and as SeqIO tasks.
 
-`NAMED` is the table of named tasks; a corpus of another kind is one row there
-and its reader. `config.data.train_files` (with validation_files, test_files)
-replaces `config.data.task`: the rows of those files, to be summarised
-(input_field -> target_field) or, with `config.gsg`, made into gap sentences
-(input_field). Files without validation files lend 2% of their rows to
-validation, by a hash of the input text, so that copies fall on one side.
+`config.data.task` names a corpus (data/rows.py) or a mixture (data/corpora.py);
+`config.data.train_files` and its like replace it.
 
 `make_task` gives a seqio.Task, which works in SeqIO's own pipelines and
 mixtures too; inside locost_jax it is read once, by data/cache.py. Everything
@@ -13,212 +9,46 @@ else here needs neither TensorFlow nor SeqIO (but TFDS for a corpus of its).
 """
 
 import functools
-import glob
 import hashlib
-import importlib.metadata
 import itertools
+import json
 import os
 import pathlib
 import sys
-from typing import Callable, NamedTuple
+import tempfile
 
-from locost_jax.data import documentation
-from locost_jax.data import gsg
-from locost_jax.data import sources
+from locost_jax.data import corpora
+from locost_jax.data import pages
+from locost_jax.data import rows as rows_lib
 from locost_jax.data import vocabulary as vocabulary_lib
 from locost_jax.errors import InputError
 
-GSG = dict(ratio=0.2, strategy='independent', mask='')  # the paper's
 # Documents that a vocabulary is trained on at most: a few thousand pieces need
 # a few megabytes of text, and C4 has 365M documents.
 VOCABULARY_DOCUMENTS = 100_000
 
 
-class Corpus(NamedTuple):
-  """Rows of text on disk. Rows are dicts of strings: id and text for gap
-  sentences, id, inputs and targets for summarising."""
-  name: str  # of the task
-  splits: dict  # split -> list of its shards' names
-  read: Callable  # (split, shard's name) -> iterator of rows; None: TFDS
-  fields: tuple  # of a row
-  gsg: dict | None  # keyword arguments of gap_sentences; None: summarising
-  made_of: Callable  # split -> JSON object, another when rows may have changed
-  held_out: bool = False  # validation is a part of the training files
-  describe: Callable = dict  # () -> JSON object kept with the records
-  tfds: str = ''  # name and version of a TFDS corpus
+def members(config):
+  """The tasks of a config, each with a config that names it alone.
 
-
-def corpus(config):
-  """The corpus of a run's config.
-
-  Raises:
-    InputError: no task and no files, an unknown task, a glob without a match,
-      gsg where the task summarises, TFDS data that is not there.
+  Returns:
+    dict of name -> config: one for each task of a mixture; otherwise the config
+    itself, under the name of its task, 'jsonl' for files.
   """
-  data = config.data
-  if data.train_files or data.validation_files or data.test_files:
-    return _jsonl(config)
-  if not data.task:
-    raise InputError(
-        'nothing to train on: set config.data.train_files (JSONL, see README) '
-        f'or config.data.task ({", ".join(NAMED)})')
-  if data.task not in NAMED:
-    raise InputError(f'config.data.task={data.task!r} is none of the tasks '
-                     f'{", ".join(NAMED)}')
-  return NAMED[data.task](config, data.task)
+  if rows_lib.has_files(config):
+    return {'jsonl': config}
+  if config.data.task not in corpora.MIXTURES:
+    return {config.data.task: config}
+  found = {}
+  for name in corpora.MIXTURES[config.data.task]:
+    found[name] = config.copy_and_resolve_references()
+    found[name].data.task = name
+  return found
 
 
-def _gsg(config):
-  """Keyword arguments of gap_sentences, checked."""
-  given = dict(config.gsg or {})
-  unknown = sorted(set(given) - set(GSG))
-  if unknown:
-    raise InputError(f'config.gsg has unknown keys {", ".join(unknown)}; '
-                     f'expected {", ".join(GSG)}')
-  settings = {**GSG, **given}
-  gsg.select_sentences(['a', 'b'], settings['ratio'], settings['strategy'])
-  return settings
-
-
-def _tfds(config, name, dataset):
-  directory = sources.find_tfds(dataset, config.data.tfds_dir)
-  files = {
-      split: sorted(glob.glob(os.path.join(
-          glob.escape(str(directory)), f'*-{split}.*-of-*')))
-      for split in ('train', 'validation')}
-  return Corpus(
-      name=name, splits={split: files[split] or ['all'] for split in files},
-      read=None, fields=('id', 'text'), gsg=_gsg(config), tfds=dataset,
-      made_of=lambda split: dict(tfds=dataset, files=_sizes(files[split])))
-
-
-def _tfds_dir(config):
-  return os.path.expanduser(config.data.tfds_dir) or None
-
-
-def _python_docs(config, name, summarise):
-  if summarise and config.gsg is not None:
-    raise InputError(f'config.gsg is set, but the task {name} summarises: '
-                     'expected config.gsg=None')
-
-  def read(split, shard):
-    del shard
-    found = sources.builtin_corpus()
-    if summarise:
-      for pair in found.pairs[split]:
-        yield dict(id=pair.id, inputs=pair.document, targets=pair.summary)
-    else:
-      for document in found.documents[split]:
-        yield dict(id=document.id, text=document.text)
-
-  def describe():
-    found = sources.builtin_corpus()
-    return dict(checksum=found.checksum, counts=found.statistics)
-
-  fields = ('id', 'inputs', 'targets') if summarise else ('id', 'text')
-  return Corpus(
-      name=name, splits=dict(train=['all'], validation=['all']), read=read,
-      fields=fields, gsg=None if summarise else _gsg(config),
-      describe=describe, made_of=lambda split: dict(
-          installed=_installed(),
-          code=code_hash(('documentation.py', 'sources.py'))))
-
-
-@functools.cache
-def code_hash(modules):
-  """Hash (hexadecimal) of modules of locost_jax.data, by their file names."""
-  digest = hashlib.sha256()
-  for module in modules:
-    digest.update(pathlib.Path(__file__).with_name(module).read_bytes())
-  return digest.hexdigest()
-
-
-@functools.cache
-def _installed():
-  """Versions of what the built-in corpus is read from."""
-  packages = importlib.metadata.packages_distributions()
-  versions = dict(python=sys.version)
-  for package in documentation.PACKAGES:
-    versions[package] = sorted(
-        f'{name} {importlib.metadata.version(name)}'
-        for name in set(packages.get(package, ())))
-  return versions
-
-
-NAMED = {
-    'c4_gsg': functools.partial(_tfds, dataset='c4/en:3.1.0'),
-    'python_docs_gsg': functools.partial(_python_docs, summarise=False),
-    'python_docs_summary': functools.partial(_python_docs, summarise=True),
-}
-
-
-def _jsonl(config):
-  data = config.data
-  given = dict(train=data.train_files, validation=data.validation_files,
-               test=data.test_files)
-  files = {split: sources.expand_globs(globs)
-           for split, globs in given.items() if globs}
-  settings = None if config.gsg is None else _gsg(config)
-  held_out = 'train' in files and 'validation' not in files
-  if held_out:
-    files['validation'] = files['train']
-  fields = ('id', 'text') if settings else ('id', 'inputs', 'targets')
-
-  def rows(file):
-    read = (data.input_field,) if settings else (
-        data.input_field, data.target_field)
-    for number, row in enumerate(sources.read_jsonl([file], read)):
-      # Not `or`: an id may be 0.
-      name = str(row['id']) if 'id' in row else (
-          f'{os.path.basename(file)}:{number}')
-      if settings:
-        yield dict(id=name, text=row[data.input_field])
-        continue
-      yield dict(id=name, inputs=row[data.input_field],
-                 targets=row[data.target_field])
-
-  @functools.cache
-  def stand_in():
-    """The one input held back where the hash holds none back, else None."""
-    smallest = None
-    for file in files['train']:
-      for row in rows(file):
-        if is_usable(row, settings):
-          text = row[fields[1]]
-          if sources.is_held_out(text):
-            return None
-          key = hashlib.sha256(text.encode()).digest()
-          smallest = min(smallest or (key, text), (key, text))
-    return smallest and smallest[1]
-
-  def read(split, file):
-    for row in rows(file):
-      if held_out and split != 'test':
-        text = row[fields[1]]
-        held = sources.is_held_out(text) or text == stand_in()
-        if held != (split == 'validation'):
-          continue
-      yield row
-
-  return Corpus(
-      name='jsonl', splits=files, read=read, fields=fields, gsg=settings,
-      held_out=held_out, made_of=lambda split: dict(
-          files=_sizes(files[split]), held_out=held_out,
-          input_field=data.input_field,
-          target_field='' if settings else data.target_field))
-
-
-def is_usable(row, settings):
-  """Whether a row gives a training example (gsg: is long enough)."""
-  if settings is None:
-    return bool(row['inputs'].strip() and row['targets'].strip())
-  return gsg.gap_sentences(row['text'], **settings) is not None
-
-
-def _sizes(files):
-  """[[absolute path, bytes, time of change in ns]] of files."""
-  stats = [(os.path.abspath(file), os.stat(file)) for file in files]
-  return [[path, stat.st_size, stat.st_mtime_ns] for path, stat in stats]
+def name(config):
+  """What a config trains on: 'jsonl', or the name of a task or mixture."""
+  return 'jsonl' if rows_lib.has_files(config) else config.data.task
 
 
 def check(config):
@@ -237,21 +67,27 @@ def check(config):
       that cannot be.
   """
   data = config.data
-  for name in 'max_input_length', 'max_target_length':
-    if data[name] < 2:
-      raise InputError(f'config.data.{name}={data[name]} must be at least 2: '
-                       'one token and the end mark')
-  if data.window_shards < 1:
-    raise InputError(f'config.data.window_shards={data.window_shards} must be '
-                     'at least 1')
-  found = corpus(config)
-  if found.name == 'jsonl':
-    for split, files in found.splits.items():
-      # Rows held back are in files that are looked at anyway.
-      for file in () if split == 'validation' and found.held_out else files:
-        next(found.read(split, file), None)
-    for split in found.splits:
-      _check_any(config, found, split)
+  for key, least, what in (
+      ('max_input_length', 2, ': one token and the end mark'),
+      ('max_target_length', 2, ': one token and the end mark'),
+      ('window_shards', 1, ''), ('num_pages', 1, ''), ('mixture_cap', 1, ''),
+      ('page_length', 3, ': a token and the marks at both ends')):
+    if data[key] < least:
+      raise InputError(
+          f'config.data.{key}={data[key]} must be at least {least}{what}')
+  if data.pages and data.pages not in pages.FORMS:
+    raise InputError(f"config.data.pages={data.pages!r} must be '' or one of "
+                     f'{", ".join(pages.FORMS)}')
+  for member in members(config).values():
+    found = rows_lib.corpus(member)
+    if data.pages and found.gsg is not None:
+      raise InputError(f'config.data.pages={data.pages!r}: gap sentences are '
+                       "not cut into pages: expected ''")
+    if found.has_files:
+      _check_first_rows(found)
+    if found.name == 'jsonl':
+      for split in found.splits:
+        _check_any(member, found, split)
   if data.vocabulary not in ('train', 'byte'):
     if not os.path.exists(data.vocabulary):
       raise InputError(
@@ -262,13 +98,21 @@ def check(config):
     vocabulary_lib.load_vocabulary(data.vocabulary)
 
 
+def _check_first_rows(found):
+  for split, files in found.splits.items():
+    # Rows held back are in files that are looked at anyway.
+    for file in () if split == 'validation' and found.held_out else files:
+      next(found.read(split, file), None)
+
+
 def _check_any(config, found, split):
   """Raises an InputError unless the split has a usable row."""
   rows = 0
   for file in found.splits[split]:
     for row in found.read(split, file):
       # Summaries of a test split may be hidden, that is, empty.
-      if (split != 'train' and found.gsg is None) or is_usable(row, found.gsg):
+      if (split != 'train' and found.gsg is None) or rows_lib.is_usable(
+          row, found.gsg):
         return
       rows += 1
   raise empty_error(config, found, split, rows)
@@ -302,6 +146,26 @@ def empty_error(config, found, split, rows):
       'least one sentence')
 
 
+def check_size(config, found, split):
+  """Raises an InputError where a named corpus has another number of rows.
+
+  Args:
+    config: the run's config; data.check_sizes=False lets any number pass.
+    found: its corpus.
+    split: name of the split.
+  """
+  expected = found.sizes.get(split)
+  if expected is None or not config.data.check_sizes:
+    return
+  rows = found.count(split)
+  if rows not in (None, expected):
+    entry = corpora.TABLE[found.name]
+    raise InputError(
+        f'{found.name}: the {split} split has {rows:,} rows, expected '
+        f'{expected:,} ({entry.counted_by}); if it is meant to, '
+        '--config.data.check_sizes=False')
+
+
 def training_texts(config):
   """The text that a vocabulary is trained on: the training split's.
 
@@ -310,67 +174,104 @@ def training_texts(config):
 
   Yields:
     Strings: documents, and for summarising also the summaries. At most
-    VOCABULARY_DOCUMENTS rows, of the first shards.
+    VOCABULARY_DOCUMENTS rows, of the first shards; of a mixture as many of
+    each task.
   """
-  found = corpus(config)
-  if found.read is None:
-    from locost_jax.data import preprocessors  # hides the accelerators
-    import tensorflow_datasets as tfds
-    del preprocessors
-    rows = tfds.as_numpy(tfds.load(
-        found.tfds, split='train', data_dir=_tfds_dir(config), download=False))
-    texts = ((row['text'].decode('utf-8', 'replace'),) for row in rows)
-  else:
+  configs = members(config).values()
+  for member in configs:
+    found = rows_lib.corpus(member)
     rows = (row for shard in found.splits['train']
             for row in found.read('train', shard))
-    texts = ([row[field] for field in found.fields[1:]] for row in rows)
-  for row in itertools.islice(texts, VOCABULARY_DOCUMENTS):
-    yield from row
+    for row in itertools.islice(rows, VOCABULARY_DOCUMENTS // len(configs)):
+      yield from rows_lib.texts(row, bool(member.data.pages))
 
 
-def make_task(config, vocabulary, on_skip=None):
+def vocabulary_home(config, directory):
+  """Where a vocabulary trained on a config's texts is kept, in a directory."""
+  data = config.data
+  made_of = [[rows_lib.corpus(member).made_of('train'), member.data.query_field]
+             for member in members(config).values()]
+  digest = hashlib.sha256(json.dumps(
+      [made_of, data.seed, bool(data.pages)], sort_keys=True).encode())
+  return pathlib.Path(directory) / (
+      f'vocabulary-{name(config)}-{data.vocabulary_size}-'
+      f'{digest.hexdigest()[:8]}')
+
+
+def find_vocabulary(config):
+  """The vocabulary of a config; one to be trained is trained, and it is told.
+
+  One that is in config.data.cache_dir is not trained again.
+  """
+  data = config.data
+  if data.vocabulary != 'train':
+    return vocabulary_lib.load_vocabulary(data.vocabulary)
+  if data.cache_dir:
+    home = vocabulary_home(config, data.cache_dir)
+    if home.exists():
+      return vocabulary_lib.load_vocabulary(home)
+  print(f'training a vocabulary of {data.vocabulary_size} tokens',
+        file=sys.stderr, flush=True)
+  return train_vocabulary(config)
+
+
+def train_vocabulary(config):
+  """A SentencePiece vocabulary of config.data.vocabulary_size tokens."""
+  with tempfile.TemporaryDirectory() as directory:
+    return vocabulary_lib.train_sentencepiece(
+        training_texts(config), os.path.join(directory, 'spiece.model'),
+        config.data.vocabulary_size, config.data.seed)
+
+
+def make_task(config, vocabulary, on_skip=None, block=None):
   """The run's task as a seqio.Task.
 
   Its examples have id, inputs and targets (int32, trimmed to the
-  sequence_length given to get_dataset, then eos), inputs_pretokenized and
-  targets_pretokenized.
+  sequence_length given to get_dataset, then eos), inputs_pretokenized,
+  targets_pretokenized and references. With config.data.pages inputs are all
+  pages one after the other, and pages (int32) has the length of each.
 
   Args:
-    config: the run's config.
+    config: the run's config, of one task.
     vocabulary: one of data/vocabulary.py.
     on_skip: called with the id of every document that gives no example.
+    block: rows that are read in the corpus's place; None: it is read itself.
 
   Returns:
     A seqio.Task. Not registered: `seqio.TaskRegistry.add_provider(task.name,
     task)` does that.
 
   Raises:
-    InputError: as `corpus`.
+    InputError: as `rows.corpus`.
   """
   from locost_jax.data import preprocessors
   import seqio
-  found = corpus(config)
+  found = rows_lib.corpus(config)
+  def skip(split, row):
+    # An empty summary teaches nothing; in the other splits every row counts.
+    return (found.gsg is None and split == 'train'
+            and not rows_lib.is_usable(row, None))
+  splits, read = found.splits, found.read
+  if block is not None:
+    splits = dict.fromkeys(splits, ['block'])
+    read = lambda split, shard: iter(block)
+  source = preprocessors.RowSource(splits, found.fields, read, skip, on_skip)
   steps = []
-  if found.read is None:
-    source = seqio.TfdsDataSource(
-        found.tfds, tfds_data_dir=_tfds_dir(config),
-        splits=tuple(found.splits), read_only=True)
-    # C4 has no ids; a URL occurs once.
-    steps.append(functools.partial(
-        preprocessors.select, fields=dict(id='url', text='text')))
-  else:
-    def skip(split, row):
-      # An empty summary teaches nothing; in the other splits every row counts.
-      return (found.gsg is None and split == 'train'
-              and not is_usable(row, None))
-    source = preprocessors.RowSource(
-        found.splits, found.fields, found.read, skip, on_skip)
   if found.gsg is not None:
     steps.append(functools.partial(
         preprocessors.gap_sentences, on_skip=on_skip, **found.gsg))
+  feature = seqio.Feature(preprocessors.Vocabulary(vocabulary), add_eos=True)
+  features = dict(inputs=feature, targets=feature)
+  if config.data.pages:
+    data = config.data
+    steps.append(functools.partial(
+        preprocessors.paginate, vocabulary=vocabulary, form=data.pages,
+        num_pages=data.num_pages, page_length=data.page_length,
+        max_length=data.max_input_length, empty_page=data.empty_page,
+        on_error=functools.partial(setattr, source, 'error')))
+    features['inputs'] = seqio.Feature(
+        seqio.PassThroughVocabulary(vocabulary.size), add_eos=False)
   steps += [seqio.preprocessors.tokenize,
             seqio.preprocessors.append_eos_after_trim]
-  feature = seqio.Feature(preprocessors.Vocabulary(vocabulary), add_eos=True)
-  return seqio.Task(
-      found.name, source=source, preprocessors=steps,
-      output_features=dict(inputs=feature, targets=feature))
+  return seqio.Task(found.name, source=source, preprocessors=steps,
+                    output_features=features)

@@ -20,7 +20,8 @@ def rouge(predictions, references, stemmer=False):
 
   Args:
     predictions: list of n strings.
-    references: list of n strings.
+    references: list of n strings; or of lists of strings, of which the best
+      counts, for each kind of ROUGE by itself.
     stemmer: whether words are stemmed first (Porter); the LOCOST release does
       not, many other papers do.
 
@@ -42,9 +43,9 @@ def rouge(predictions, references, stemmer=False):
   scorer = rouge_scorer.RougeScorer(TYPES, use_stemmer=stemmer)
   sums = dict.fromkeys(TYPES, 0.)
   for prediction, reference in zip(predictions, references):
-    scores = scorer.score(
-        target=sentences_on_lines(reference),
-        prediction=sentences_on_lines(prediction))
+    several = [reference] if isinstance(reference, str) else reference
+    scores = scorer.score_multi(
+        list(map(sentences_on_lines, several)), sentences_on_lines(prediction))
     for name, score in scores.items():
       sums[name] += score.fmeasure
   means = {name: 100 * sums[name] / len(predictions) for name in TYPES}

@@ -1,0 +1,74 @@
+"""LOCOST fine-tuned on arXiv as in the paper: 4,096 tokens to 512.
+
+  python -m locost_jax.main --config=configs/finetune_arxiv.py \
+      --config.train.init_from=runs/pretrain_c4
+
+Data: TFDS scientific_papers/arxiv, prepared beforehand, or what
+`python -m locost_jax.data.prepare --task=arxiv` makes of the authors' files;
+nothing is downloaded. The run to start from, made by configs/pretrain_c4.py or
+any with the same model, lends its vocabulary; instead of it a vocabulary and
+parameters of nothing: --config.train.init_from= . The other corpora of the
+paper have configs of their own, which change what follows as their docstrings
+say.
+
+Hardware: the paper does not say; pretraining took 16 GPUs. --config.mesh.data
+splits each batch of 128 over the devices there are (all, by default).
+
+Expected: the paper's Table 2 has ROUGE-1/2/L of 43.8/17.0/39.7 on the test
+split, by the best checkpoint on the first 500 validation documents, greedily.
+
+Optimiser: the fine-tuning column of Table 8. An epoch is a whole number of
+steps, as many as all documents need.
+"""
+
+from configs import default
+
+
+def get_config():
+  """Returns the fine-tuning column of the paper's Table 8."""
+  config = default.get_config()
+  config.model.dropout_rate = 0.1
+
+  config.optim.name = 'adamw'
+  config.optim.schedule = 'constant'
+  config.optim.learning_rate = 5e-4
+  config.optim.b1 = 0.9
+  config.optim.b2 = 0.999
+  config.optim.weight_decay = 0.0
+  config.optim.clip = 1.0
+
+  config.train.init_from = 'runs/pretrain_c4'
+  config.train.batch_size = 128
+  config.train.dtype = 'bfloat16'
+  config.train.remat = 'full'
+  config.train.log_every = 50
+  config.eval.examples = 500
+  config.eval.batch_size = 64
+  config.checkpoint.metric = 'rouge_mean'
+  return set_corpus(config, 'arxiv', 4096, 512, documents=203_037, epochs=60)
+
+
+def set_corpus(config, task, max_input_length, max_target_length, documents,
+               epochs):
+  """Sets what differs from corpus to corpus.
+
+  Args:
+    config: of `get_config`.
+    task: name of the corpus.
+    max_input_length: tokens kept of an input.
+    max_target_length: tokens kept of a target, and written.
+    documents: those of the training split.
+    epochs: passes over them.
+
+  Returns:
+    The config.
+  """
+  config.data.task = task
+  config.data.max_input_length = max_input_length
+  config.data.max_target_length = max_target_length
+  config.decode.max_length = max_target_length
+  steps = -(-documents // config.train.batch_size)  # of an epoch
+  config.train.steps = epochs * steps
+  config.train.eval_every = max(steps, 25)
+  config.train.checkpoint_every = max(steps, 25)
+  return config

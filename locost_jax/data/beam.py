@@ -1,0 +1,143 @@
+"""Tokenises a very large corpus on a cluster, with Apache Beam.
+
+  python -m locost_jax.data.beam --config=configs/pretrain_c4.py --output=caches
+  python -m locost_jax.data.beam --config=configs/pretrain_c4.py \\
+      --output=gs://BUCKET/caches -- --runner=DataflowRunner --region=REGION \\
+      --project=PROJECT --temp_location=gs://BUCKET/tmp
+
+What stands behind `--` goes to Beam: its runner (by default this machine) and
+the runner's options; workers need this package, by the runner's own means. The
+corpus must lie where all workers, and later the run, see it under one path: a
+shared disk, or gs:// for what TFDS prepared. Every shard of the training split
+becomes what data/cache.py would make of it in the background of a run, file for
+file; shards that are there are passed over, so a stopped job can be given
+again. A run finds them with --config.data.cache_dir=DIR, after they were copied to where it reads
+files if that is not where they were written.
+
+The corpus must be one that is cached shard by shard; others are done by
+`python -m locost_jax.data.cache` on one machine.
+"""
+
+import functools
+import pathlib
+import tempfile
+
+from absl import flags
+from ml_collections import ConfigDict
+
+from locost_jax import commands
+from locost_jax.data import blocks
+from locost_jax.data import cache
+from locost_jax.data import records
+from locost_jax.data import rows as rows_lib
+from locost_jax.data import tasks
+from locost_jax.data import vocabulary as vocabularies
+from locost_jax.errors import InputError
+
+
+def define_flags(values, argv):
+  """Defines this command's flags."""
+  commands.define_config(values, argv, 'configs/pretrain_c4.py')
+  flags.DEFINE_string(
+      'task', None, 'a task, instead of --config.data.task', flag_values=values)
+  flags.DEFINE_string(
+      'output', None, 'DIR for the caches, of any kind that Beam can write to',
+      flag_values=values)
+
+
+def main(values, arguments):
+  """Runs the command.
+
+  Args:
+    values: the flags of `define_flags`.
+    arguments: what is given to Beam.
+  """
+  if not values.output:
+    raise InputError('--output=DIR is missing: where to keep the caches?')
+  config, _ = commands.get_config(values)
+  config.data.task = values.task or config.data.task
+  tasks.check(config)
+  if config.data.vocabulary == 'train':
+    raise InputError("config.data.vocabulary='train': expected a SentencePiece "
+                     "file or 'byte', the same on every worker")
+  vocabulary = vocabularies.load_vocabulary(config.data.vocabulary)
+  path = run(config, vocabulary, values.output, arguments)
+  print(path)
+
+
+def run(config, vocabulary, output, options=()):
+  """Tokenises the training split of a config.
+
+  Args:
+    config: of one task.
+    vocabulary: one of data/vocabulary.py.
+    output: directory of all caches.
+    options: of Beam, like '--runner=DirectRunner'.
+
+  Returns:
+    The directory of the shards.
+
+  Raises:
+    InputError: apache-beam is not installed; the corpus is not cached shard by
+      shard.
+  """
+  try:
+    import apache_beam as beam
+    from apache_beam.options.pipeline_options import PipelineOptions
+  except ImportError:
+    raise InputError("apache-beam is not installed: pip install "
+                     "'locost_jax[train,beam]'") from None
+  from locost_jax.data import beam as own  # not __main__, for the workers
+  found = rows_lib.corpus(config)
+  if not cache.is_large(config, found):
+    raise InputError(
+        f'{found.name}: small enough for one machine: `python -m '
+        f'locost_jax.data.cache --task={found.name} --output={output}`')
+  path, key = cache.place(config, found, vocabulary, 'train', output)
+  job = dict(config=config.to_dict(), vocabulary=vocabulary, name=path.name,
+             output=str(output))
+  _write(f'{output}/{path.name}/{records.KEY}', cache.dump_key(key).encode())
+  with beam.Pipeline(options=PipelineOptions(list(options))) as pipeline:
+    _ = (pipeline
+         | 'shards' >> beam.Create(range(len(found.splits['train'])))
+         | 'spread' >> beam.Reshuffle()
+         | 'tokenise' >> beam.Map(functools.partial(
+             own.tokenise_shard, job)))
+  return f'{output}/{path.name}'
+
+
+def tokenise_shard(job, shard):
+  """Makes one shard's cache and copies it to its place; returns its records.
+
+  stats.json, without which a cache is not complete, is copied last.
+  """
+  from apache_beam.io.filesystems import FileSystems
+  name = pathlib.Path(job['name'])
+  place = f'{job["output"]}/{cache.shard_path(name, shard)}'
+  if FileSystems.exists(f'{place}/{records.STATS}'):
+    return 0
+  with tempfile.TemporaryDirectory() as directory:
+    made = pathlib.Path(directory) / 'shard'
+    stats = blocks.build(
+        ConfigDict(job['config']), job['vocabulary'], 'train',
+        cache.shard_key(name, shard), made, [shard])
+    files = sorted(made.iterdir(), key=lambda file: file.name == records.STATS)
+    for file in files:
+      _write(f'{place}/{file.name}', file.read_bytes())
+  return stats['records']
+
+
+def _write(path, data):
+  """Writes a file of any kind that Beam knows, its directory too."""
+  from apache_beam.io.filesystem import CompressionTypes
+  from apache_beam.io.filesystems import FileSystems
+  directory = path.rpartition('/')[0]
+  if '://' not in directory:  # object stores have none
+    pathlib.Path(directory).mkdir(parents=True, exist_ok=True)
+  with FileSystems.create(
+      path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
+    file.write(data)
+
+
+if __name__ == '__main__':
+  commands.run(main, define_flags, __doc__)
