@@ -41,7 +41,7 @@ def get_config():
       test_files='',  # likewise; '': no test split
       input_field='document',  # the field that is read
       target_field='summary',  # the field that is to be written
-      query_field='',  # a field in front of what is read; '': none
+      query_field='',  # the field in front of it; '': `query`, where there is
       vocabulary='train',  # a SentencePiece file, 'byte' or 'train'
       vocabulary_size=8000,  # tokens of a trained one, extra ids included
       max_input_length=4096,  # tokens kept of an input, eos included

@@ -6,10 +6,9 @@
 Data: TFDS scientific_papers/arxiv, prepared beforehand, or what
 `python -m locost_jax.data.prepare --task=arxiv` makes of the authors' files;
 nothing is downloaded. The run to start from, made by configs/pretrain_c4.py or
-any with the same model, lends its vocabulary; instead of it a vocabulary and
-parameters of nothing: --config.train.init_from= . The other corpora of the
-paper have configs of their own, which change what follows as their docstrings
-say.
+any with the same model, lends its vocabulary; with --config.train.init_from=
+the model starts from nothing. The paper's other corpora have configs of their
+own, which change what their docstrings say.
 
 Hardware: the paper does not say; pretraining took 16 GPUs. --config.mesh.data
 splits each batch of 128 over the devices there are (all, by default).

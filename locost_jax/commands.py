@@ -136,6 +136,20 @@ def define_config(values, argv, default=None):
       sys_argv=argv)
 
 
+def define_task(values):
+  """Defines --task, which `get_config` puts into the config."""
+  flags.DEFINE_string(
+      'task', None, 'a task or mixture, instead of --config.data.task',
+      flag_values=values)
+
+
+def expect_flags_only(arguments):
+  """Raises an InputError for arguments that are no flags."""
+  if arguments:
+    raise InputError(f'{arguments[0]!r}: expected flags only; --help lists '
+                     'them')
+
+
 def get_config(values):
   """Returns the config and what the command line set in it.
 
@@ -148,6 +162,8 @@ def get_config(values):
   if values.config is None:
     raise InputError('--config=FILE is missing: which config? For example '
                      '--config=configs/quickstart.py')
+  if 'task' in values and values.task:
+    values.config.data.task = values.task
   overrides = config_flags.get_override_values(values['config'])
   return values.config, dict(overrides)
 

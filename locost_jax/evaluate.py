@@ -248,8 +248,8 @@ def measure_baselines(batches, train_records, vocabulary, metrics):
       vocabulary.size))}}
   if 'rouge' in metrics:
     references = [row['reference'] for row in rows]
-    constant = baselines.best_constant(train_references, [
-        text if isinstance(text, str) else text[0] for text in references])
+    constant = baselines.best_constant(
+        train_references, list(map(first_reference, references)))
     measured['lead'] = dict(
         rouge.rouge([row['lead'] for row in rows], references),
         sentences=sentences)
@@ -261,6 +261,11 @@ def measure_baselines(batches, train_records, vocabulary, metrics):
 def _mean_sentences(texts):
   counts = [len(text_lib.split_sentences(text)) for text in texts[:1000]]
   return max(1, round(sum(counts) / max(len(counts), 1)))
+
+
+def first_reference(reference):
+  """The text, or the first of several that count as right."""
+  return reference if isinstance(reference, str) else reference[0]
 
 
 def first_records(cache, most=_TRAIN_TARGETS):

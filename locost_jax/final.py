@@ -158,7 +158,6 @@ def _choose_examples(rows, config, cache, vocabulary):
   sources = evaluate.find_inputs(
       parts.eval_batches(cache, config), vocabulary,
       {row['id'] for row in chosen}) if chosen else {}
-  return [Example(
-      row['id'], sources.get(row['id'], ''),
-      row['reference'] if isinstance(row['reference'], str) else
-      row['reference'][0], row['prediction']) for row in chosen]
+  return [Example(row['id'], sources.get(row['id'], ''),
+                  evaluate.first_reference(row['reference']),
+                  row['prediction']) for row in chosen]

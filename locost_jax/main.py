@@ -77,9 +77,7 @@ def main(values, arguments):
     values: the flags of `define_flags`.
     arguments: what else was on the command line; there must be nothing.
   """
-  if arguments:
-    raise InputError(f'{arguments[0]!r}: expected flags only; --help lists '
-                     'them')
+  commands.expect_flags_only(arguments)
   config, overrides = commands.get_config(values)
   workdir = Path(values.workdir or default_workdir(values['config']))
   phases = runs.make_phases(config, overrides, workdir)

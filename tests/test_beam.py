@@ -10,6 +10,7 @@ from locost_jax.data import beam
 from locost_jax.data import cache as cache_lib
 from locost_jax.data import pipeline
 from locost_jax.data import records
+from locost_jax.data import streamed
 from locost_jax.data import vocabulary as vocabulary_lib
 from locost_jax.data import workers
 from locost_jax.errors import InputError
@@ -60,7 +61,7 @@ def test_direct_runner(config, tmp_path, monkeypatch):
       np.testing.assert_array_equal(a[key], b[key])
   own.close()
   # Given again, only what is missing is made.
-  shard = cache_lib.shard_path(tmp_path / 'beam' / path.rpartition('/')[2], 1)
+  shard = streamed.shard_path(tmp_path / 'beam' / path.rpartition('/')[2], 1)
   (shard / records.STATS).unlink()
   made = []
   build = beam.blocks.build

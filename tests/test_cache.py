@@ -18,6 +18,7 @@ from locost_jax.data import cache as cache_lib
 from locost_jax.data import order
 from locost_jax.data import pipeline
 from locost_jax.data import records
+from locost_jax.data import streamed
 from locost_jax.data import tasks
 from locost_jax.data import vocabulary as vocabulary_lib
 from locost_jax.data import workers
@@ -299,19 +300,19 @@ def wait_for(condition, seconds=60):
 
 def test_large_corpus_is_cached_shard_by_shard(large, tmp_path, monkeypatch):
   directory = tmp_path / 'cache'
-  streamed = cache_lib.open_cache(large, VOCABULARY, 'train', directory)
-  assert isinstance(streamed, cache_lib.StreamedCache)
-  batches = take(pipeline.train_batches(streamed, large), 60)
-  wait_for(lambda: streamed.total() is not None)
-  streamed.close()
-  assert streamed.total() == sum(range(6, 6 + SHARDS))
+  growing = cache_lib.open_cache(large, VOCABULARY, 'train', directory)
+  assert isinstance(growing, streamed.StreamedCache)
+  batches = take(pipeline.train_batches(growing, large), 60)
+  wait_for(lambda: growing.total() is not None)
+  growing.close()
+  assert growing.total() == sum(range(6, 6 + SHARDS))
 
   # The records are those of the corpus tokenised as a whole.
   monkeypatch.setattr(cache_lib, 'STREAM_BYTES', 10**9)
   _, whole = open_all(large, tmp_path / 'whole')
   found = {}
-  for window in range(streamed.windows):
-    for part in streamed.window(0, window):
+  for window in range(growing.windows):
+    for part in growing.window(0, window):
       found.update({part[i]['id']: part[i] for i in range(len(part))})
   assert len(found) == len(whole)
   for row in whole:
@@ -349,12 +350,12 @@ def test_training_starts_before_all_is_tokenised(large, tmp_path, monkeypatch):
   last = order.window_shards(SHARDS, 2, 0, 0, 2)
   file = tmp_path / f's{last[0]}.jsonl'
   file.write_text('{"document": 1, "summary": "x"}\n')
-  streamed = cache_lib.open_cache(large, VOCABULARY, 'train', tmp_path / 'c')
-  assert streamed.sizes(0, 0) and streamed.sizes(0, 1)
-  batches = pipeline.train_batches(streamed, large)
+  growing = cache_lib.open_cache(large, VOCABULARY, 'train', tmp_path / 'c')
+  assert growing.sizes(0, 0) and growing.sizes(0, 1)
+  batches = pipeline.train_batches(growing, large)
   with pytest.raises(InputError, match=rf"s{last[0]}\.jsonl:1: field 'docum"):
     take(batches, 99)
-  streamed.close()
+  growing.close()
 
 
 def test_background_process_ends_with_its_parent(large, tmp_path):

@@ -14,6 +14,7 @@ from locost_jax.data import prepare
 from locost_jax.data import raw
 from locost_jax.data import rows as rows_lib
 from locost_jax.data import sources
+from locost_jax.data import streamed
 from locost_jax.data import tasks
 from locost_jax.data import vocabulary as vocabulary_lib
 from locost_jax.errors import InputError
@@ -314,7 +315,7 @@ def test_asserted_corpora_are_tokenised_as_a_whole(
     write_jsonl(tmp_path / 'corpora' / 'c4_gsg' / f'train-{i}.jsonl',
                 [dict(text='a')])
   cache = cache_lib.open_cache(config, BYTES, 'train', tmp_path / 'cache')
-  assert len(cache) == 3 and not isinstance(cache, cache_lib.StreamedCache)
+  assert len(cache) == 3 and not isinstance(cache, streamed.StreamedCache)
   config.data.task = 'c4_gsg'
   assert cache_lib.is_large(config, rows_lib.corpus(config))
 

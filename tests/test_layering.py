@@ -26,8 +26,8 @@ L0 = ('allocator', 'errors', 'commands', 'losses', 'decode_limits', 'decode',
 DATA = ('data.documentation', 'data.sources', 'data.corpora', 'data.raw',
         'data.prepare', 'data.preprocessors', 'data.rows', 'data.tasks',
         'data.order', 'data.records', 'data.workers', 'data.blocks',
-        'data.mixture', 'data.cache', 'data.beam', 'data.inspect',
-        'data.pipeline')
+        'data.streamed', 'data.mixture', 'data.cache', 'data.beam',
+        'data.inspect', 'data.pipeline')
 TABLE = {
     'L0': (L0, {'L0'}),
     'data': (DATA, {'L0', 'data'}),

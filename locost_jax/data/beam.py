@@ -9,10 +9,10 @@ What stands behind `--` goes to Beam: its runner (by default this machine) and
 the runner's options; workers need this package, by the runner's own means. The
 corpus must lie where all workers, and later the run, see it under one path: a
 shared disk, or gs:// for what TFDS prepared. Every shard of the training split
-becomes what data/cache.py would make of it in the background of a run, file for
-file; shards that are there are passed over, so a stopped job can be given
-again. A run finds them with --config.data.cache_dir=DIR, after they were copied to where it reads
-files if that is not where they were written.
+becomes what data/streamed.py would make of it in the background of a run, file
+for file; shards that are there are passed over, so a stopped job can be given
+again. A run finds them with --config.data.cache_dir=DIR, after they were copied
+to where it reads files if that is not where they were written.
 
 The corpus must be one that is cached shard by shard; others are done by
 `python -m locost_jax.data.cache` on one machine.
@@ -30,6 +30,7 @@ from locost_jax.data import blocks
 from locost_jax.data import cache
 from locost_jax.data import records
 from locost_jax.data import rows as rows_lib
+from locost_jax.data import streamed
 from locost_jax.data import tasks
 from locost_jax.data import vocabulary as vocabularies
 from locost_jax.errors import InputError
@@ -38,8 +39,7 @@ from locost_jax.errors import InputError
 def define_flags(values, argv):
   """Defines this command's flags."""
   commands.define_config(values, argv, 'configs/pretrain_c4.py')
-  flags.DEFINE_string(
-      'task', None, 'a task, instead of --config.data.task', flag_values=values)
+  commands.define_task(values)
   flags.DEFINE_string(
       'output', None, 'DIR for the caches, of any kind that Beam can write to',
       flag_values=values)
@@ -55,7 +55,6 @@ def main(values, arguments):
   if not values.output:
     raise InputError('--output=DIR is missing: where to keep the caches?')
   config, _ = commands.get_config(values)
-  config.data.task = values.task or config.data.task
   tasks.check(config)
   if config.data.vocabulary == 'train':
     raise InputError("config.data.vocabulary='train': expected a SentencePiece "
@@ -96,7 +95,7 @@ def run(config, vocabulary, output, options=()):
   path, key = cache.place(config, found, vocabulary, 'train', output)
   job = dict(config=config.to_dict(), vocabulary=vocabulary, name=path.name,
              output=str(output))
-  _write(f'{output}/{path.name}/{records.KEY}', cache.dump_key(key).encode())
+  _write(f'{output}/{path.name}/{records.KEY}', records.dump_key(key).encode())
   with beam.Pipeline(options=PipelineOptions(list(options))) as pipeline:
     _ = (pipeline
          | 'shards' >> beam.Create(range(len(found.splits['train'])))
@@ -113,14 +112,14 @@ def tokenise_shard(job, shard):
   """
   from apache_beam.io.filesystems import FileSystems
   name = pathlib.Path(job['name'])
-  place = f'{job["output"]}/{cache.shard_path(name, shard)}'
+  place = f'{job["output"]}/{streamed.shard_path(name, shard)}'
   if FileSystems.exists(f'{place}/{records.STATS}'):
     return 0
   with tempfile.TemporaryDirectory() as directory:
     made = pathlib.Path(directory) / 'shard'
     stats = blocks.build(
         ConfigDict(job['config']), job['vocabulary'], 'train',
-        cache.shard_key(name, shard), made, [shard])
+        streamed.shard_key(name, shard), made, [shard])
     files = sorted(made.iterdir(), key=lambda file: file.name == records.STATS)
     for file in files:
       _write(f'{place}/{file.name}', file.read_bytes())

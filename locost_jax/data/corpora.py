@@ -47,22 +47,23 @@ def _scientific(row):
               summary='\n'.join(filter(None, lines['abstract'])))
 
 
-def _scrolls(row):
-  return dict(id=row['id'], document=row['input'], summary=row['output'])
+def scrolls(row):
+  """A row of SCROLLS as one of ours; hidden outputs are '' or None there."""
+  return dict(id=row['id'], document=row['input'], summary=row['output'] or '')
 
 
-def _scrolls_with_query(row):
-  # The query, a blank line, the document.
+def scrolls_with_query(row):
+  """The same where inputs are a query, a blank line and the document."""
   query, _, document = row['input'].partition('\n\n')
-  return dict(id=row['id'], query=query, document=document,
-              summary=row['output'])
+  return dict(scrolls(row), query=query, document=document)
 
 
 def _summscreen(row):
   return dict(document=row['transcript'], summary=row['recap'])
 
 
-def _multi_news(row):
+def multi_news(row):
+  """A row of Multi-News, whose documents are one text, as one of ours."""
   documents = split_documents(row['document'])
   return dict(document=join_documents(documents), documents=documents,
               summary=row['summary'].strip())
@@ -140,7 +141,7 @@ TABLE = {
         traps=f'not the same as govreport_authors; {_SCROLLS_TRAPS}; '
               "TFDS's own gov_report is broken (no summaries)",
         raw='{train,validation,test}.jsonl of SCROLLS\' gov_report.zip',
-        tfds=('scrolls/gov_report:1.0.0',), download='302 MiB', row=_scrolls),
+        tfds=('scrolls/gov_report:1.0.0',), download='302 MiB', row=scrolls),
     'govreport_authors': Entry(
         what='reports of the US government -> summaries (Huang et al. 2021)',
         lengths=(20480, 1024), lengths_of='PageSum, 20 pages',
@@ -158,7 +159,7 @@ TABLE = {
         traps=_SCROLLS_TRAPS,
         raw='{train,validation,test}.jsonl of SCROLLS\' summ_screen_fd.zip',
         tfds=('scrolls/summ_screen_fd:1.0.0',), download='49 MiB',
-        row=_scrolls),
+        row=scrolls),
     'summscreen': Entry(
         what='TV episodes of ForeverDreaming and TVMegaSite -> recaps (Chen et '
              'al. 2022)',
@@ -196,7 +197,7 @@ TABLE = {
         licence='non-commercial research and education',
         traps='one test example (number 4736) has no article',
         raw='{train,val,test}.{src.cleaned,tgt}', tfds=('multi_news:2.1.0',),
-        download='722 MiB', row=_multi_news),
+        download='722 MiB', row=multi_news),
     'wcep': Entry(
         what='news, up to ten articles -> a sentence (Gholipour Ghalandari et '
              'al. 2020, the ten articles of PRIMERA)',
@@ -230,7 +231,7 @@ TABLE = {
               + _SCROLLS_TRAPS,
         raw='data/ALL/jsonl/{train,val,test}.jsonl of the authors',
         tfds=('scrolls/qmsum:1.0.0',), download='26 MiB',
-        row=_scrolls_with_query),
+        row=scrolls_with_query),
     'squality': Entry(
         what='stories and a question -> summaries (Wang et al. 2022)',
         lengths=(16384, 1024), lengths_of='SCROLLS',
@@ -250,7 +251,7 @@ TABLE = {
               f'{_SCROLLS_TRAPS}',
         raw='{train,validation,test}.jsonl of SCROLLS\' qasper.zip',
         tfds=('scrolls/qasper:1.0.0',), download='19 MiB',
-        row=_scrolls_with_query),
+        row=scrolls_with_query),
     'cnn_dailymail': Entry(
         what='news -> highlights (See et al. 2017)',
         lengths=(1024, 128), lengths_of='this project',

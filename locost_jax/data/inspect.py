@@ -28,7 +28,6 @@ from locost_jax.data import gsg
 from locost_jax.data import pages
 from locost_jax.data import rows as rows_lib
 from locost_jax.data import tasks
-from locost_jax.errors import InputError
 from locost_jax.progress import Line
 
 EXAMPLES, SHOWN = 3, 600  # examples; characters of each of their texts
@@ -37,9 +36,7 @@ EXAMPLES, SHOWN = 3, 600  # examples; characters of each of their texts
 def define_flags(values, argv):
   """Defines this command's flags."""
   commands.define_config(values, argv, 'configs/default.py')
-  flags.DEFINE_string(
-      'task', None, 'a task or mixture, instead of --config.data.task',
-      flag_values=values)
+  commands.define_task(values)
   flags.DEFINE_integer(
       'documents', 0, 'look only at the first so many of each split; 0: all',
       lower_bound=0, flag_values=values)
@@ -58,28 +55,24 @@ def main(values, arguments):
     values: the flags of `define_flags`.
     arguments: what else was on the command line; there must be nothing.
   """
-  if arguments:
-    raise InputError(f'{arguments[0]!r}: expected flags only; --help lists '
-                     'them')
+  commands.expect_flags_only(arguments)
   config, _ = commands.get_config(values)
-  config.data.task = values.task or config.data.task
   tasks.check(config)
   vocabulary = tasks.find_vocabulary(config)
   for task, member in tasks.members(config).items():
     result = inspect(task, member, vocabulary, values.documents)
     os.makedirs(values.output, exist_ok=True)
     path = os.path.join(values.output, task)
+    numbers = {k: v for k, v in result.items() if k != 'lengths'}
     with open(f'{path}.json', 'w', encoding='utf-8') as f:
-      json.dump({k: v for k, v in result.items() if k != 'lengths'}, f,
-                indent=1, ensure_ascii=False)
+      json.dump(numbers, f, indent=1, ensure_ascii=False)
     try:
       draw(result, f'{path}.png')
     except ImportError:
       print("no picture: matplotlib is not installed: pip install "
             "'locost_jax[plot]'", file=sys.stderr)
     if values.format == 'json':
-      print(json.dumps({k: v for k, v in result.items() if k != 'lengths'},
-                       ensure_ascii=False))
+      print(json.dumps(numbers, ensure_ascii=False))
     else:
       print(text(result), end='')
 

@@ -135,9 +135,13 @@ def _train(cache, config, start_step, host, hosts):
     batches = plan(shapes, group)
     for batch in batches[skipped:]:
       rows, count = _host_part(batch, host, hosts)
-      found = iter(_read([records[i] for row in rows for i in row]))
-      rows = [[next(found) for _ in row] for row in rows]
-      yield _make_batch(rows, count, batch.shape, config.data.packing)
+      found = _read([records[i] for row in rows for i in row])
+      if config.data.packing:
+        found = iter(found)
+        rows = [[next(found) for _ in row] for row in rows]
+        yield _make_packed_batch(rows, count, batch.shape)
+      else:
+        yield _make_batch(found, count, batch.shape)
     group, skipped = group + 1, max(skipped - len(batches), 0)
 
 
@@ -219,7 +223,7 @@ def _evaluate(cache, config, host, hosts):
     found = _read([(cache, i) for i, in places])
     info = dict(id=[row['id'] for row in found], reference=[
         row.get('references') or row['reference'] for row in found])
-    yield _make_batch([[row] for row in found], size, batch.shape), info
+    yield _make_batch(found, size, batch.shape), info
 
 
 def _host_rows(batch_size, name, hosts):
@@ -268,51 +272,56 @@ def _read(places):
   return rows
 
 
-def _make_batch(rows, size, shape, packed=False):
-  """Pads rows of records into a batch.
+def _make_batch(rows, size, shape):
+  """Pads records into a batch.
 
   Args:
-    rows: list of lists of records; one each unless they are packed.
+    rows: list of records.
     size: rows of the batch.
     shape: of the inputs of a row, and behind it length of its targets.
-    packed: whether to tell the documents of a row apart.
 
   Returns:
     A batch (see the top of this module).
   """
   *inputs_shape, target_length = shape
   inputs = np.zeros((size, *inputs_shape), np.int32)
-  targets, shifted, segments, positions = np.zeros(
-      (4, size, target_length), np.int32)
-  input_segments, input_positions = np.zeros(
-      (2, size, inputs_shape[-1]), np.int32)
+  targets = np.zeros((size, target_length), np.int32)
+  weights = np.zeros((size, target_length), np.float32)
+  for i, row in enumerate(rows):
+    if 'pages' in row:
+      _fill_pages(inputs[i], row)
+    else:
+      inputs[i, :len(row['inputs'])] = row['inputs']
+    targets[i, :len(row['targets'])] = row['targets']
+    weights[i, :len(row['targets'])] = 1
+  shifted = np.zeros_like(targets)
+  shifted[:, 1:] = targets[:, :-1]
+  return dict(encoder_input_tokens=inputs, decoder_input_tokens=shifted,
+              decoder_target_tokens=targets, decoder_loss_weights=weights)
+
+
+def _make_packed_batch(rows, size, shape):
+  """The same of lists of records, which share a row and can be told apart."""
+  read, written = (np.zeros((4, size, length), np.int32) for length in shape)
   for i, records in enumerate(rows):
-    read = written = 0
-    for number, record in enumerate(records, start=1):
-      if 'pages' in record:
-        _fill_pages(inputs[i], record)
-        n = 0
-      else:
-        n = len(record['inputs'])
-        inputs[i, read:read + n] = record['inputs']
-        input_segments[i, read:read + n] = number
-        input_positions[i, read:read + n] = np.arange(n)
-      m = len(record['targets'])
-      targets[i, written:written + m] = record['targets']
-      shifted[i, written + 1:written + m] = record['targets'][:-1]
-      segments[i, written:written + m] = number
-      positions[i, written:written + m] = np.arange(m)
-      read, written = read + n, written + m
-    if not packed:  # the end mark too, where the row goes on
-      shifted[i, 1:] = targets[i, :-1]
-  batch = dict(encoder_input_tokens=inputs, decoder_input_tokens=shifted,
-               decoder_target_tokens=targets,
-               decoder_loss_weights=(segments > 0).astype(np.float32))
-  if packed:
-    batch.update(
-        encoder_segment_ids=input_segments, encoder_positions=input_positions,
-        decoder_segment_ids=segments, decoder_positions=positions)
-  return batch
+    _pack_row(read[:, i], [record['inputs'] for record in records])
+    _pack_row(written[:, i], [record['targets'] for record in records])
+  return dict(
+      encoder_input_tokens=read[0], encoder_segment_ids=read[2],
+      encoder_positions=read[3], decoder_target_tokens=written[0],
+      decoder_input_tokens=written[1], decoder_segment_ids=written[2],
+      decoder_positions=written[3],
+      decoder_loss_weights=(written[2] > 0).astype(np.float32))
+
+
+def _pack_row(row, texts):
+  """Fills [4, L]: tokens, the ones before them, number of text, positions."""
+  start = 0
+  for number, tokens in enumerate(texts, start=1):
+    part = row[:, start:start + len(tokens)]
+    part[0], part[1, 1:], part[2] = tokens, tokens[:-1], number
+    part[3] = np.arange(len(tokens))
+    start += len(tokens)
 
 
 def _fill_pages(inputs, record):

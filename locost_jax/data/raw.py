@@ -118,15 +118,11 @@ def _scientific(directory, name):
 # --- SCROLLS -----------------------------------------------------------------
 
 
-def _scrolls(directory, name, has_query=False):
+def _scrolls(directory, name, convert=corpora.scrolls):
   for split, theirs in _VALIDATION.items():
     for _, row in _lines(directory, f'{name}/{theirs}.jsonl',
                          f'{theirs}.jsonl'):
-      query, document = '', row['input']
-      if has_query:
-        query, _, document = document.partition('\n\n')
-      made = dict(id=row['id'], document=document, summary=row['output'] or '')
-      yield split, dict(made, query=query) if has_query else made
+      yield split, convert(row)
 
 
 # --- Reports -----------------------------------------------------------------
@@ -316,11 +312,9 @@ def _multi_news(directory):
       raise InputError(f'{paths[0]} has {len(files[0])} lines, {paths[1]} '
                        f'{len(files[1])}: expected as many')
     for number, (source, summary) in enumerate(zip(*files)):
-      documents = corpora.split_documents(
-          source.replace('NEWLINE_CHAR', '\n'))
-      yield split, dict(
-          id=f'{split}/{number}', documents=documents,
-          document=corpora.join_documents(documents), summary=summary.strip())
+      row = dict(document=source.replace('NEWLINE_CHAR', '\n'),
+                 summary=summary)
+      yield split, dict(corpora.multi_news(row), id=f'{split}/{number}')
 
 
 def _wcep(directory):
@@ -382,6 +376,7 @@ READERS = {
     'narrativeqa': _narrative_qa,
     'qmsum': _qmsum,
     'squality': _squality,
-    'qasper': functools.partial(_scrolls, name='qasper', has_query=True),
+    'qasper': functools.partial(
+        _scrolls, name='qasper', convert=corpora.scrolls_with_query),
     'xsum': _xsum,
 }

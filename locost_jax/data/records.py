@@ -107,6 +107,11 @@ class Cache:
     return record
 
 
+def dump_key(key):
+  """What key.json holds."""
+  return json.dumps(key, indent=2, sort_keys=True)
+
+
 def is_complete(path, key):
   """Whether `path` holds a whole cache that `key` made."""
   path = pathlib.Path(path)
@@ -230,7 +235,7 @@ def _write(path, key, packed, dtype, notes):
     np.save(partial / LENGTHS, lengths)
     if stats['paged']:
       np.save(partial / SHAPES, np.asarray(shapes, np.int32))
-    (partial / KEY).write_text(json.dumps(key, indent=2, sort_keys=True))
+    (partial / KEY).write_text(dump_key(key))
     (partial / STATS).write_text(json.dumps(stats, indent=2))
     for file in partial.iterdir():
       _sync(file)

@@ -143,9 +143,9 @@ def _gsg_settings(config):
   return settings
 
 
-def _settings_of(config, task, is_gsg):
-  """`_gsg_settings` of a task that is or is not of gap sentences."""
-  if is_gsg:
+def _settings_of(config, task):
+  """`_gsg_settings` of a task of gap sentences, None of another."""
+  if is_gsg(task):
     return _gsg_settings(config)
   if config.gsg is not None:
     raise InputError(f'config.gsg is set, but the task {task} summarises: '
@@ -289,49 +289,60 @@ def _own_files(config):
 
 def _named(config, task):
   """A row of data/corpora.py: its local files, or else what TFDS prepared."""
-  entry = corpora.TABLE[task]
-  settings = _settings_of(config, task, entry.gsg)
   files = corpora.find_files(task, config.data.corpora_dir)
   if files and 'train' not in files:
     raise InputError(f'{config.data.corpora_dir}/{task}: no train*.jsonl or '
                      'train*.jsonl.gz')
   if files:
-    needed = ('text',) if entry.gsg else ('document', 'summary')
+    return _named_in_files(config, task, files)
+  return _named_in_tfds(config, task)
 
-    def read(split, file):
-      del split
-      for _, row in _finish_all(
-          config, settings, file, sources.read_jsonl([file], needed)):
-        yield row
 
-    def count(split):
-      return sum(1 for file in files[split] for _ in sources.read_lines(file))
+def _sizes_of(entry):
+  """The numbers of rows that are asserted: C4 has several right ones."""
+  return {} if entry.gsg else entry.splits
 
-    made_of = lambda split: dict(files=_sizes(files[split]))
-  else:
-    shards = corpora.find_tfds_shards(task, config.data)
-    files = {split: [shard.name for shard in found]
-             for split, found in shards.items()}
 
-    def read(split, name):
-      from locost_jax.data import preprocessors  # TensorFlow
-      shard, = (shard for shard in shards[split] if shard.name == name)
-      rows = preprocessors.read_tfds(
-          shard.tfds, split, config.data.tfds_dir, shard.number)
-      for _, row in _finish_all(
-          config, settings, f'{split} {name}', map(entry.row, rows)):
-        yield row
+def _named_in_files(config, task, files):
+  entry, settings = corpora.TABLE[task], _settings_of(config, task)
+  needed = ('text',) if settings else ('document', 'summary')
 
-    def count(split):
-      return corpora.count_tfds(shards[split], split)
+  def read(split, file):
+    del split
+    for _, row in _finish_all(
+        config, settings, file, sources.read_jsonl([file], needed)):
+      yield row
 
-    made_of = lambda split: dict(
-        tfds=entry.tfds, files=_sizes(
-            [shard.file for shard in shards[split] if shard.file]))
+  def count(split):
+    return sum(1 for file in files[split] for _ in sources.read_lines(file))
+
   return Corpus(
-      name=task, splits=files, read=read, gsg=settings, made_of=made_of,
-      sizes={} if entry.gsg else entry.splits, count=count,
-      has_files=bool(corpora.find_files(task, config.data.corpora_dir)))
+      name=task, splits=files, read=read, gsg=settings, has_files=True,
+      sizes=_sizes_of(entry), count=count,
+      made_of=lambda split: dict(files=_sizes(files[split])))
+
+
+def _named_in_tfds(config, task):
+  entry, settings = corpora.TABLE[task], _settings_of(config, task)
+  shards = corpora.find_tfds_shards(task, config.data)
+
+  def read(split, name):
+    from locost_jax.data import preprocessors  # TensorFlow
+    shard, = (shard for shard in shards[split] if shard.name == name)
+    rows = preprocessors.read_tfds(
+        shard.tfds, split, config.data.tfds_dir, shard.number)
+    for _, row in _finish_all(
+        config, settings, f'{split} {name}', map(entry.row, rows)):
+      yield row
+
+  return Corpus(
+      name=task, read=read, gsg=settings, sizes=_sizes_of(entry),
+      splits={split: [shard.name for shard in found]
+              for split, found in shards.items()},
+      count=lambda split: corpora.count_tfds(shards[split], split),
+      made_of=lambda split: dict(
+          tfds=entry.tfds, files=_sizes(
+              [shard.file for shard in shards[split] if shard.file])))
 
 
 # --- The documentation on this machine ---------------------------------------
@@ -341,7 +352,7 @@ BUILT_IN = {'python_docs_gsg': True, 'python_docs_summary': False}
 
 
 def _built_in(config, task):
-  settings = _settings_of(config, task, BUILT_IN[task])
+  settings = _settings_of(config, task)
 
   def read(split, shard):
     del shard

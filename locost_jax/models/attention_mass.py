@@ -9,7 +9,6 @@ the scores and for the context, then, with final weights, for the sums.
 Axes: B batch, T queries, L keys, D width, H heads, K head width, P segments.
 """
 
-import jax
 import jax.numpy as jnp
 
 from locost_jax.models import layers

@@ -167,9 +167,8 @@ def of_states(queries, states, mask):
     # The states first: on a CPU twice as fast as [B, Q, S].
     scores = jnp.einsum('bsd,bqd->bsq', part, queries,
                         preferred_element_type=precise).swapaxes(1, 2)
-    scores = jnp.where(own[:, None], scores, jnp.finfo(precise).min)
-    scores = jnp.where(piece.fresh, scores, -jnp.inf)
-    return softmax.add(scores[:, None], part[:, :, None])
+    return softmax.add(masked(scores[:, None], own, piece.fresh),
+                       part[:, :, None])
 
   softmax = pieces.over(S, min(S, step_piece(jax.default_backend(), B, Q)), add,
                         Softmax.of_nothing(B, 1, Q, D, precise))
@@ -200,13 +199,22 @@ def masked_scores(queries, keys, mask, fresh):
   Args:
     queries: [B, T, H, K].
     keys: [B, S, H, K].
+    mask, fresh: as of `masked`.
+  """
+  precise = jnp.promote_types(queries.dtype, jnp.float32)
+  return masked(jnp.einsum('bthk,bshk->bhts', queries, keys,
+                           preferred_element_type=precise), mask, fresh)
+
+
+def masked(scores, mask, fresh):
+  """Scores of a piece without those that do not count.
+
+  Args:
+    scores: [B, H, T, S].
     mask: bool [B, S]; masked keys get the lowest finite score.
     fresh: bool [S]; keys that the piece before had get -inf.
   """
-  precise = jnp.promote_types(queries.dtype, jnp.float32)
-  scores = jnp.einsum('bthk,bshk->bhts', queries, keys,
-                      preferred_element_type=precise)
-  low = jnp.finfo(precise).min
+  low = jnp.finfo(scores.dtype).min
   scores = jnp.where(mask[:, None, None, :], scores, low)
   return jnp.where(fresh, scores, -jnp.inf)
 
