@@ -4,7 +4,9 @@ import os
 
 os.environ.setdefault('JAX_PLATFORMS', 'cpu')
 # Tests compile many programs and run each for a moment.
-os.environ.setdefault('XLA_FLAGS', '--xla_llvm_disable_expensive_passes=true')
+os.environ.setdefault(
+    'XLA_FLAGS', '--xla_llvm_disable_expensive_passes=true '
+    '--xla_backend_optimization_level=0')
 
 import pytest  # pylint: disable=g-import-not-at-top
 

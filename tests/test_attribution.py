@@ -19,10 +19,15 @@ from locost_jax.models import attention_mass
 from locost_jax.models import t5
 
 
+@functools.partial(jax.jit, static_argnums=0)
+def encode(model, params, inputs, mask):
+  return model.apply({'params': params}, inputs, mask, method='encode')
+
+
+@functools.partial(jax.jit, static_argnums=(0, 6))
 def direct_mass(model, params, inputs, mask, targets_in, segments, P):
   """The same layer by layer, from weights that exist whole."""
-  states = model.apply({'params': params}, inputs, mask,
-                       method='encode')['states']
+  states = encode(model, params, inputs, mask)['states']
   h = params['token_embedding']['embedding'][targets_in]
   positions = np.arange(targets_in.shape[1])
   causal = positions[None] <= positions[:, None]
@@ -47,7 +52,11 @@ def direct_mass(model, params, inputs, mask, targets_in, segments, P):
         lambda p: p[i], params['decoder']['layers'])}
     total += layer.apply(variables, h, method=weights).mean(1) / depth
     h, _ = layer.apply(variables, h, states, mask, causal, bias, True)
-  return np.einsum('bts,bsp->btp', total, np.eye(P)[segments])
+  return jnp.einsum('bts,bsp->btp', total, jnp.eye(P)[segments])
+
+
+def make_params(model):
+  return jax.jit(train.init_params, static_argnums=1)(jax.random.key(0), model)
 
 
 @pytest.mark.parametrize('length, piece', [(37, 8), (64, 16), (50, 2048)])
@@ -60,9 +69,9 @@ def test_mass_equals_the_direct_sum(
   targets_in = generator.integers(0, 60, (2, 11))
   mask = np.arange(length) < np.array([[length], [length - 9]])
   segments = np.sort(generator.integers(0, 7, (2, length)), axis=1)
-  params = model.init(jax.random.key(0), inputs, targets_in)['params']
+  params = make_params(model)
   params = jax.tree.map(lambda p: 2 * p, params)  # uneven weights
-  memory = model.apply({'params': params}, inputs, mask, method='encode')
+  memory = encode(model, params, inputs, mask)
   mass = jax.jit(lambda *a: model.apply(
       {'params': params}, *a, 7, method='cross_mass'))(
           memory, targets_in, segments)
@@ -147,7 +156,7 @@ def test_attribution_is_the_mean_over_a_sentences_tokens(small_model_config):
   vocabulary = vocabularies.ByteVocabulary()
   small_model_config.vocab_size = vocabulary.size
   model = models.build(small_model_config)
-  params = train.init_params(jax.random.key(0), model)
+  params = make_params(model)
   summarizer = pretrained.Summarizer(model, params, vocabulary)
   text = 'One.\n\nTwo and three.\n\nFour is the last.'
   tokens = vocabulary.encode('First here. Then this.') + [1]
@@ -165,7 +174,7 @@ def test_attribution_is_the_mean_over_a_sentences_tokens(small_model_config):
   np.testing.assert_allclose(source.mass, mass[:22, :3].mean(0), atol=1e-6)
   assert [match.passage for match in first.attended] == (
       np.argsort(-first.mass).tolist())
-  memory = model.apply({'params': params}, inputs, method='encode')
+  memory = encode(model, params, inputs, inputs > 0)
   again = attribution.attribute(summarizer, text, tokens, memory=memory)
   np.testing.assert_allclose(again.mass, source.mass, atol=1e-6)
   cut = attribution.attribute(summarizer, text, tokens, max_input_length=9)
@@ -220,7 +229,7 @@ def reader(tmp_path_factory):
   config.optim.update(dict(name='adafactor', learning_rate=0.05, ramp=20,
                            cooldown=steps // 3))
   model = models.build(config.model)
-  params = train.init_params(jax.random.key(0), model)
+  params = make_params(model)
   optimizer = optim.make_optimizer(config.optim, steps, params)
   step = jax.jit(functools.partial(
       train.train_step, model=model, optimizer=optimizer, config=config.optim,

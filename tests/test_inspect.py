@@ -8,6 +8,7 @@ import pytest
 
 from locost_jax.data import gsg
 from locost_jax.data import inspect
+from locost_jax.data import tasks
 from locost_jax.data import vocabulary as vocabulary_lib
 
 BYTES = vocabulary_lib.ByteVocabulary()
@@ -92,8 +93,9 @@ def test_gap_sentences_as_the_model_sees_them(run_command, tmp_path):
   assert result['splits']['train']['unusable'] == 1
 
 
-def test_the_built_in_corpus(run_command, tmp_path):
+def test_the_built_in_corpus(run_command, tmp_path, monkeypatch):
   """With a vocabulary that is still to be trained; the first documents only."""
+  monkeypatch.setattr(tasks, 'VOCABULARY_DOCUMENTS', 300)
   status, out, err = run_command(
       inspect, '--task=python_docs_summary', '--documents=20',
       '--config.data.vocabulary_size=600', f'--output={tmp_path}')
