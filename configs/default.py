@@ -90,14 +90,20 @@ def get_config():
       batch_size=128,  # documents in a step, over all devices
       batch_tokens=0,  # instead: input tokens in a step, padding included;
                        # batch_size then only sets how many are sorted together
+      accumulate=1,  # pieces of a batch, one after the other, for one update
       eval_every=1000,  # steps between evaluations; 0: only after the last
       checkpoint_every=1000,  # steps between checkpoints; 0: only the last
       log_every=10,  # steps between lines of metrics.jsonl
-      remat='none',  # 'none' or 'full': recompute a layer in the backward pass
+      remat='auto',  # what a layer keeps for the backward pass. 'none': all;
+                     # 'pieces': 3 arrays of the input's size, the rest made
+                     # again piece by piece; 'full': 1, and the mixer made again
+                     # too; 'auto': 'none' while short, else 'pieces'; no
+                     # pieces where mesh.tensor cuts the layers
       dtype='float32',  # of matmuls and activations: 'float32' or 'bfloat16'
       seed=0,  # of the parameters and of dropout
       init_from='',  # a WORKDIR or checkpoint to take parameters from
       max_nonfinite_steps=0,  # steps with a non-finite loss before giving up
+      timeout=1800,  # seconds of waiting that end the run, status 75; 0: none
   ))
 
   config.eval = ConfigDict(dict(

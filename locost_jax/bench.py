@@ -14,7 +14,8 @@ encode   one encoder layer: kernels made, kernels given, its matrix products
          alone; then the whole encoder, each form in a process of its own, and
          with --against PyTorch's models beside it
 decode   time to the first token, time per token, bytes kept of the input
-train    forward pass and whole step
+train    forward pass and whole step, by what is kept for the backward pass;
+         an encoder layer, forward and backward, as a whole and in pieces
 cost     seconds, joules where they can be read, money of one document
 gsg      gap sentences of documents of --lengths words, per core, beside
          rouge_score

@@ -1,24 +1,36 @@
-"""Checkpoints: WORKDIR/checkpoints/STEP/{params,training,metrics}.
+"""Checkpoints: WORKDIR/checkpoints/STEP/{params,training,loop,metrics}.
 
 `params` is the tree of parameters and all that inference reads; `training` is
-everything else of the state, by path: step, optimiser, random key. A step is
-written under a temporary name by a thread and renamed when it is whole, and
-old steps go only after that, so a run killed at any moment leaves a latest
-checkpoint that restores.
+everything else of the state, by path: step, optimiser, random key; `loop` is
+what the training loop keeps on the host. A step is written under a temporary
+name by a thread, gets a manifest of its files' checksums, and is renamed when
+it is whole, and old steps go only after that, so a run killed at any moment
+leaves a latest checkpoint that restores.
+
+Disks fail otherwise, too. A run that continues checks every step it finds
+against its manifest and renames a damaged one to STEP.damaged, deleting
+nothing. Who only reads, renames nothing and gets no other checkpoint than the
+one meant: `load_params` checks the parameters and raises.
 """
 
 import json
 import math
 from pathlib import Path
+import sys
 
 import jax
+from jax.experimental import multihost_utils
 import numpy as np
 import orbax.checkpoint as ocp
 from orbax.checkpoint import checkpoint_managers
 
+from locost_jax import failed_save
+from locost_jax import manifest
+from locost_jax.errors import disk_error
 from locost_jax.errors import InputError
 
 _SCORE = 'score'
+_LOOP = 'loop/metadata'  # where Orbax puts JSON
 
 
 class Checkpointer:
@@ -44,6 +56,8 @@ class Checkpointer:
     # Without the policy, best_fn would delete the newest checkpoint when it
     # has no score; without best_fn, Orbax does not write the metrics.
     best = lambda metrics: metrics.get(_SCORE, -math.inf)
+    self._saving = None  # the step of the last save
+    failed_save.quieten()
     self._manager = ocp.CheckpointManager(
         self._directory,
         options=ocp.CheckpointManagerOptions(
@@ -55,44 +69,112 @@ class Checkpointer:
                 ),
             ]),
             cleanup_tmp_directories=True,
+            async_options=ocp.options.AsyncOptions(
+                post_finalization_callback=self._write_manifest
+            ),
         ),
     )
 
-  def save(self, step, state, metrics=None):
+  def save(self, step, state, metrics=None, loop=None):
     """Copies the state off the devices and writes it in the background.
 
     Args:
       step: the number of steps done.
       state: a NamedTuple of pytrees with a field `params`.
       metrics: what was measured at this step, name -> number, or None.
+      loop: what else is to be kept, as JSON holds it.
 
-    Raises:
-      Whatever the save before this one failed with.
+    Returns:
+      None, or in a few words which step had no room on the disk, the one before
+      or this one. What was written of it is removed; saving goes on.
     """
-    metrics = {key: float(value) for key, value in (metrics or {}).items()}
-    best_by = score(metrics, self._metric)
-    if best_by is not None:
-      metrics[_SCORE] = best_by
-    self._manager.save(
-        step,
-        args=ocp.args.Composite(
-            params=ocp.args.StandardSave(state.params),
-            training=ocp.args.StandardSave(_training(state)),
-        ),
-        metrics=metrics,
-    )
+    problem = self.wait()
+    metrics = self._scored(metrics or {})
+    self._saving = step
+    try:
+      self._manager.save(
+          step,
+          args=ocp.args.Composite(
+              params=ocp.args.StandardSave(state.params),
+              training=ocp.args.StandardSave(_training(state)),
+              loop=ocp.args.JsonSave(loop or {}),
+          ),
+          metrics=metrics,
+      )
+    except Exception as error:  # raised again if it is not the disk's
+      return self._give_up(error)
+    return problem
 
   def wait(self):
-    """Returns when everything saved is on disk; raises if it failed."""
-    self._manager.wait_until_finished()
+    """Returns when the last save is over; what it returns is as of `save`."""
+    try:
+      self._manager.wait_until_finished()
+    except Exception as error:
+      return self._give_up(error)
+
+  def check(self):
+    """Returns the same of the last save, without waiting, if it is over."""
+    return None if self._manager.is_saving_in_progress() else self.wait()
 
   def close(self):
     """Waits for the last save and ends its threads."""
-    self._manager.close()
+    self.wait()
+    try:
+      self._manager.close()
+    except Exception as error:  # Orbax may raise an error a second time
+      self._give_up(error)
 
   def latest_step(self):
     """Returns the most recent step there is, or None."""
-    return self._manager.latest_step()
+    self.wait()
+    return latest_step(self._directory)
+
+  def set_damaged_aside(self):
+    """Renames every step that is not what was written, and says so on stderr.
+
+    Returns:
+      The most recent step that is intact, or None where nothing was saved.
+
+    Raises:
+      InputError: only damaged ones are left.
+    """
+    if jax.process_index() == 0:
+      for step in _steps(self._directory):
+        problem = manifest.set_damaged_aside(self._directory / str(step))
+        if problem:
+          print(problem, file=sys.stderr, flush=True)
+    step = latest_step(self._directory)
+    if jax.process_count() > 1:  # also: the others wait until it is renamed
+      known = multihost_utils.broadcast_one_to_all(
+          np.int32(-1 if step is None else step))
+      step = None if known < 0 else int(known)
+    self._manager.reload()
+    if step is None and any(self._directory.glob('*.damaged*')):
+      raise InputError(
+          f'{self._directory}: all checkpoints are damaged; remove this '
+          'directory to start anew, or use another --workdir')
+    return step
+
+  def measure(self, step, metrics):
+    """Adds what was measured at a step that was saved without.
+
+    Args:
+      step: a step that was saved.
+      metrics: name -> number.
+    """
+    self.wait()
+    if jax.process_index() == 0:
+      directory = self._directory / str(step)
+      manifest.replace(
+          directory, 'metrics/metrics', json.dumps(self._scored(metrics)))
+      record = json.loads((directory / _LOOP).read_text())
+      manifest.replace(
+          directory, _LOOP, json.dumps(record | {'measured': True}))
+    self._manager.reload()
+
+  def loop(self, step):
+    """Returns the `loop` that was saved with a step."""
+    return json.loads((self._directory / str(step) / _LOOP).read_text())
 
   def best_step(self):
     """Returns the step with the largest score, or None if none has one."""
@@ -132,6 +214,27 @@ class Checkpointer:
     leaves = [restored.training[name] for name in _by_path(rest)]
     state = jax.tree.unflatten(jax.tree.structure(rest), leaves)
     return state._replace(params=restored.params)
+
+  def _scored(self, metrics):
+    metrics = {key: float(value) for key, value in metrics.items()}
+    best_by = score(metrics, self._metric)
+    return metrics if best_by is None else metrics | {_SCORE: best_by}
+
+  def _write_manifest(self):
+    # Called by the first host when all files are written, before the rename.
+    name = f'{self._saving}{failed_save.UNFINISHED}*'
+    for path in self._directory.glob(name):
+      manifest.write(path)
+
+  def _give_up(self, error):
+    """Makes room again after a save without; other errors are raised."""
+    reason = disk_error(error)
+    if reason is None:
+      raise error
+    if jax.process_index() == 0:
+      failed_save.remove_unfinished(self._directory)
+    self._manager.reload()  # it has forgotten what this save would have removed
+    return f'step {self._saving} could not be saved: {reason}'
 
 
 def score(metrics, name):
@@ -222,9 +325,17 @@ def load_params(directory, step=None):
     step: as in `find`.
 
   Raises:
-    InputError: as `find`, or the checkpoint is damaged.
+    InputError: as `find`, or the checkpoint is damaged: names the file, what is
+      wrong with it, and the other steps.
   """
-  path = find(directory, step) / 'params'
+  path = find(directory, step)
+  damage = manifest.find_damage(path, 'params/')
+  if damage:
+    others = [other for other in _steps(path.parent) if str(other) != path.name]
+    raise InputError(
+        f'{path}: {damage}: damaged; the other checkpoints are of steps '
+        f'{others}')
+  path = path / 'params'
   try:
     to_numpy = jax.tree.map(
         lambda _: ocp.RestoreArgs(restore_type=np.ndarray), _metadata(path)

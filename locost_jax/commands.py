@@ -19,7 +19,9 @@ from absl import flags
 from ml_collections import ConfigDict
 from ml_collections import config_flags
 
+from locost_jax.errors import FULL
 from locost_jax.errors import InputError
+from locost_jax.errors import Stopped
 from locost_jax.errors import suggest
 
 HELP = ('--help', '-h', '-help', '--helpfull', '--helpshort')
@@ -58,7 +60,10 @@ def run(main, define_flags, doc, argv=None):
 
 
 class one_line_errors:
-  """In this context an InputError ends the program with one line, status 2."""
+  """In this context an InputError ends the program with one line, status 2.
+
+  So does a disk that is full; `Stopped` brings its own status.
+  """
 
   def __enter__(self):
     pass
@@ -68,6 +73,13 @@ class one_line_errors:
       return
     if issubclass(kind, InputError):
       print('error:', ' '.join(str(error).split()), file=sys.stderr)
+      sys.exit(2)
+    if issubclass(kind, Stopped):
+      print(error, file=sys.stderr)
+      sys.exit(error.status)
+    if issubclass(kind, OSError) and error.errno in FULL:
+      where = f'{error.filename}: ' if error.filename else ''
+      print(f'error: {where}{error.strerror}', file=sys.stderr)
       sys.exit(2)
     if issubclass(kind, KeyboardInterrupt):
       print('\ninterrupted', file=sys.stderr)

@@ -1,6 +1,12 @@
-"""What the user gave cannot be used: the one exception that means it."""
+"""What the user gave cannot be used, or the user wants an end: exceptions."""
 
 import difflib
+import errno
+import os
+import re
+
+# No room: on the disk, in a quota, in a file.
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class InputError(ValueError):
@@ -9,6 +15,30 @@ class InputError(ValueError):
   The message names the culprit, what was expected and what came. Command lines
   print it without a traceback and exit with status 2.
   """
+
+
+class Stopped(Exception):
+  """The command was asked to stop and has; the message is one clear line.
+
+  Command lines print it and exit with `status`, as a shell tells of a process
+  that a signal ended: 128 and the signal's number.
+  """
+
+  def __init__(self, message, status):
+    super().__init__(message)
+    self.status = status
+
+
+def disk_error(error):
+  """Returns what the system said of a write that failed; None: it was not one.
+
+  Args:
+    error: an OSError, or the ValueError with which TensorStore quotes one.
+  """
+  if isinstance(error, OSError):
+    return error.strerror or str(error)
+  code = re.search(r"os_error_code='(\d+)'", str(error))
+  return os.strerror(int(code[1])) if code else None
 
 
 def suggest(name, known, prefix=''):

@@ -16,6 +16,7 @@ counts for what it holds.
 
 import functools
 import json
+import sys
 
 import jax
 from jax.experimental import multihost_utils
@@ -26,7 +27,9 @@ from locost_jax import decode
 from locost_jax import generate
 from locost_jax import sharding
 from locost_jax import train
+from locost_jax import watchdog
 from locost_jax.data import text as text_lib
+from locost_jax.errors import disk_error
 from locost_jax.errors import InputError
 from locost_jax.metrics import rouge
 from locost_jax.workdir import write
@@ -91,7 +94,7 @@ def evaluate(model, params, batches, vocabulary, config, mesh, task_name,
     split: likewise, unless it is 'validation'.
     predictions_path: where {id, prediction, reference} rows go (references,
       where there are several), one JSON object a line, written whole or not at
-      all; None: nowhere.
+      all (a line on stderr tells if there was no room); None: nowhere.
 
   Returns:
     {'eval/TASK/loss': nats per token, 'eval/TASK/accuracy': 0 to 1,
@@ -99,7 +102,7 @@ def evaluate(model, params, batches, vocabulary, config, mesh, task_name,
   """
   metrics, rows = measure(model, params, batches, vocabulary, config, mesh)
   if predictions_path is not None and rows and jax.process_index() == 0:
-    write_predictions(predictions_path, rows)
+    keep_predictions(predictions_path, rows)
   if split != 'validation':
     task_name = f'{task_name}-{split}'
   return {f'eval/{task_name}/{name}': metrics[name] for name in metrics}
@@ -120,6 +123,7 @@ def measure(model, params, batches, vocabulary, config, mesh, metrics=None):
   sums, rows = [], []
   with jax.set_mesh(mesh):
     for batch, info in batches:
+      watchdog.alive()
       if 'loss' in metrics:
         sums.append(_eval_step(
             params, sharding.global_batch(batch, mesh), model=model))
@@ -137,7 +141,7 @@ def measure(model, params, batches, vocabulary, config, mesh, metrics=None):
     if weight:  # none: exchange_inputs of a single document
       measured.update({key: totals[key] / weight for key in totals})
   if 'rouge' in metrics:
-    rows = _from_all_hosts(rows)
+    rows = _from_all_hosts(rows if sharding.host_part(mesh).leads else [])
     measured.update(rouge.rouge([row['prediction'] for row in rows],
                                 [row['reference'] for row in rows]))
   return measured, rows
@@ -149,18 +153,20 @@ def _generate(model, params, batch, real, config, mesh):
   # Rows of padding would be decoded to the maximum: they repeat the first row.
   inputs[real:] = inputs[:1]
   settings = decode_settings(config.decode)
-  rows = {'inputs': inputs}
+  rows = {'encoder_input_tokens': inputs}
   if decode.method_of(settings) == 'sample':
     rows['seeds'] = generate.document_seeds(
         inputs, inputs != settings.pad_id, config.decode.seed)
   rows = sharding.global_batch(rows, mesh)
   tokens, _ = generate.generate(
-      model, params, rows['inputs'], None, settings, rows.get('seeds'))
+      model, params, rows['encoder_input_tokens'], None, settings,
+      rows.get('seeds'))
   if jax.process_count() == 1:
     return np.asarray(tokens).tolist()
   tokens = np.asarray(multihost_utils.process_allgather(tokens, tiled=True))
-  rows = len(tokens) // jax.process_count()
-  start = rows * jax.process_index()
+  part = sharding.host_part(mesh)
+  rows = len(tokens) // part.count
+  start = rows * part.index
   return tokens[start:start + rows].tolist()
 
 
@@ -296,3 +302,12 @@ def write_predictions(path, rows):
       row['references'] = row.pop('reference')
     lines.append(json.dumps(row, ensure_ascii=False) + '\n')
   write(path, ''.join(lines))
+
+
+def keep_predictions(path, rows):
+  """The same; if they cannot be written, a line on stderr tells why."""
+  try:
+    write_predictions(path, rows)
+  except OSError as error:
+    print(f'{path} could not be written: {disk_error(error)}', file=sys.stderr,
+          flush=True)

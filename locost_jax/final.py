@@ -110,7 +110,7 @@ def _measure_task(origin, phases, task, cache, train_cache, split, vocabulary,
         make_batches(), evaluate.first_records(train_cache), vocabulary,
         metrics))
   if rows and parts.is_first_host():
-    evaluate.write_predictions(
+    evaluate.keep_predictions(
         phases[-1].directory / 'predictions' / f'{task}-{split}-{step}.jsonl',
         rows)
   return Table(task, split, documents, table_rows), rows

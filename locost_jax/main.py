@@ -6,9 +6,14 @@
   python -m locost_jax.main --config=configs/finetune.py --workdir=runs/mine \\
       --config.data.train_files='data/train-*.jsonl' --evaluate
 
+  python -m locost_jax.main --config=configs/finetune.py --dry_run \\
+      --config.data.train_files='data/train-*.jsonl'
+
 Each key of the config (configs/default.py lists them all) can be set:
 --config.train.steps=100. A run that was stopped goes on when the same command
 is given again. The report goes to stdout, progress to stderr.
+
+On several hosts the same command runs on each of them (locost_jax/hosts.py).
 """
 
 import contextlib
@@ -33,14 +38,18 @@ import jax
 from ml_collections import config_flags
 
 from locost_jax import commands
+from locost_jax import dry_run
 from locost_jax import evaluate
 from locost_jax import final
+from locost_jax import hosts
 from locost_jax import models
 from locost_jax import optim
 from locost_jax import parts
 from locost_jax import pretrained
+from locost_jax import profiling
 from locost_jax import report
 from locost_jax import sharding
+from locost_jax import telemetry
 from locost_jax import train
 from locost_jax import workdir as runs
 from locost_jax.data import cache as cache_lib
@@ -65,9 +74,37 @@ def define_flags(values, argv):
       'evaluate', False, 'do not train: measure the best checkpoint of the '
       'workdir on the test split, or on validation when there is none',
       flag_values=values)
+  flags.DEFINE_bool(
+      'dry_run', False, 'do not train: check everything, compile the train '
+      'step and tell its size, arithmetic and memory, and whether it fits',
+      flag_values=values)
+  hosts.define_flags(values)
   flags.DEFINE_enum(
       'format', 'text', ['text', 'json'], 'of the report on stdout',
       flag_values=values)
+  flags.DEFINE_string(
+      'wandb', '', 'PROJECT: send the numbers of metrics.jsonl to Weights & '
+      'Biases too', flag_values=values)
+  flags.DEFINE_float(
+      'carbon_intensity', None, 'grams of CO2 per kWh, to tell the emissions '
+      'of training where energy can be read', lower_bound=0, flag_values=values)
+  flags.DEFINE_float(
+      'peak_tflops', None, 'TFLOP/s of one device at most, to tell its '
+      'utilisation [of the device: locost_jax/peaks.py]', lower_bound=0,
+      flag_values=values)
+  flags.DEFINE_flag(flags.Flag(
+      _StepsParser(), None, 'profile', 0, '[=STEPS]: write a trace of so many '
+      f'steps [{profiling.STEPS}] into WORKDIR/profile', boolean=True),
+                    flag_values=values)
+
+
+class _StepsParser(flags.ArgumentParser):
+  """--profile, --noprofile or --profile=STEPS."""
+
+  def parse(self, argument):
+    if argument in ('true', 'false'):  # absl's words for a flag without value
+      return profiling.STEPS if argument == 'true' else 0
+    return int(argument)
 
 
 def main(values, arguments):
@@ -79,13 +116,21 @@ def main(values, arguments):
   """
   commands.expect_flags_only(arguments)
   config, overrides = commands.get_config(values)
+  hosts.connect(values)
   workdir = Path(values.workdir or default_workdir(values['config']))
   phases = runs.make_phases(config, overrides, workdir)
   show = {'text': report.format_text, 'json': report.format_json}
-  if values.evaluate:
+  if values.evaluate and values.dry_run:
+    raise InputError('--evaluate and --dry_run: expected one of them')
+  if values.dry_run:
+    results = rehearse(phases, workdir)
+    show = {'text': dry_run.format_text, 'json': dry_run.format_json}
+  elif values.evaluate:
     results = evaluate_run(phases, workdir)
   else:
-    results = train_run(config, phases, workdir)
+    results = train_run(config, phases, workdir, telemetry.Options(
+        values.wandb, values.carbon_intensity, values.peak_tflops,
+        values.profile))
   if parts.is_first_host():
     print(show[values.format](**results))
 
@@ -99,20 +144,17 @@ def default_workdir(config_flag):
 # --- Training ----------------------------------------------------------------
 
 
-def train_run(config, phases, workdir):
+def train_run(config, phases, workdir, options):
   """Runs or continues all phases; returns what the report shows.
 
   Args:
     config: the whole config.
     phases: of `workdir.make_phases`.
     workdir: WORKDIR.
+    options: telemetry.Options.
   """
-  check_keys(phases)
-  runs.check_unchanged(phases, workdir)
-  require_train_extra()
-  for phase in phases:
-    tasks.check(phase.config)
-  vocabulary = parts.find_vocabulary(phases, workdir)
+  telemetry.check(options)
+  vocabulary = check_all(phases, workdir)
   # What follows may still find that the data cannot be used.
   with nothing_half_written(workdir):
     if vocabulary is None:
@@ -147,8 +189,25 @@ def train_run(config, phases, workdir):
         parts.with_init(phase), phase.directory, parts.build(phase.config),
         functools.partial(parts.train_batches, splits['train'], phase.config),
         functools.partial(parts.evaluate_phase, phase, vocabulary,
-                          splits['validation'], 'validation'))
+                          splits['validation'], 'validation'), options)
   return final.measure_run(phases, workdir, vocabulary, 'validation', caches)
+
+
+def rehearse(phases, workdir):
+  """Checks what `train_run` checks, and compiles the step; makes no file."""
+  dry_run.fill_vocab_size(phases, check_all(phases, workdir))
+  parts.check_init(phases[0], models.build(phases[0].config.model))
+  return dry_run.measure(phases)
+
+
+def check_all(phases, workdir):
+  """Keys, files and fields; returns the vocabulary, or None: to be trained."""
+  check_keys(phases)
+  runs.check_unchanged(phases, workdir)
+  require_train_extra()
+  for phase in phases:
+    tasks.check(phase.config)
+  return parts.find_vocabulary(phases, workdir)
 
 
 def check_keys(phases):
@@ -159,8 +218,9 @@ def check_keys(phases):
     train.check(config)
     evaluate.check(config)
     optim.make_schedule(config.optim, config.train.steps)
-    sharding.check_batch_size(config.train.batch_size, mesh, 'train.batch_size')
+    train.check_batch(config.train, mesh)
     sharding.check_batch_size(config.eval.batch_size, mesh, 'eval.batch_size')
+    sharding.check_model(config.model, mesh)
     check_feeding(config, mesh)
     model = dict(config.model, vocab_size=config.model.vocab_size or 1)
     models.build(model, config.train.dtype, config.train.remat)
@@ -173,7 +233,7 @@ def check_keys(phases):
 
 def check_feeding(config, mesh):
   """Raises an InputError for batches that cannot be, or not for this model."""
-  pipeline.check(config, sharding.batch_parts(mesh))
+  pipeline.check(config, sharding.batch_parts(mesh) * config.train.accumulate)
   name, data = config.model.name, config.data
   if data.pages:
     raise InputError(f'config.data.pages={data.pages!r}: {name} reads a '

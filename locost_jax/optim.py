@@ -163,6 +163,28 @@ def group_factors(groups, params):
   return _map_paths(factor_of, params)
 
 
+def norms_by_group(tree, squares):
+  """Returns the norms of a handful of groups of parameters.
+
+  Args:
+    tree: like the parameters; only paths are read.
+    squares: [leaves of the tree], the sum of squares of each.
+
+  Returns:
+    {'encoder/layers/mixer': scalar, ...}: a part of a layer together with its
+    norm and over all layers, otherwise the module at the second place of the
+    path. Their squares add up to that of the global norm.
+  """
+  groups = {}
+  for i, path in enumerate(jax.tree.leaves(_map_paths(str, tree))):
+    modules = path.split('/')[:-1] or [path]
+    depth = 3 if 'layers' in modules[1:2] else 2
+    name = '/'.join(modules[:depth]).removesuffix('_norm')
+    groups.setdefault(name, []).append(i)
+  return {name: jnp.sqrt(jnp.sum(squares[jnp.array(rows)]))
+          for name, rows in groups.items()}
+
+
 def _scale_groups(factors):
   """Multiplies by the factor at each path; frozen paths may be missing."""
   by_path = {}

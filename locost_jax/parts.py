@@ -124,13 +124,14 @@ def save_start(directory, config, vocabulary):
 
 
 def train_batches(cache, config, start_step):
+  part = sharding.host_part(sharding.make_mesh(config.mesh))
   return pipeline.train_batches(
-      cache, config, start_step, jax.process_index(), jax.process_count())
+      cache, config, start_step, part.index, part.count)
 
 
 def eval_batches(cache, config):
-  return pipeline.eval_batches(
-      cache, config, jax.process_index(), jax.process_count())
+  part = sharding.host_part(sharding.make_mesh(config.mesh))
+  return pipeline.eval_batches(cache, config, part.index, part.count)
 
 
 def evaluate_phase(phase, vocabulary, cache, split, params, step):

@@ -1,11 +1,13 @@
 """Which device holds what: the mesh, one table by path, global batches.
 
 The axes: `data` and `fsdp` split the batch, `fsdp` also the parameters,
-`tensor` the inside of a layer, `sequence` a document. So far only `data` may
-have more than one device; the table says where the others will cut.
+`tensor` the inside of a layer (heads, hidden units, channels of the mixer, the
+vocabulary), `sequence` what is read of a document.
 """
 
+import math
 import re
+from typing import NamedTuple
 
 import jax
 from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
@@ -32,6 +34,8 @@ RULES = (
     (r'\w+/layers/feed_forward/wo/kernel', P(None, TENSOR, FSDP)),
     (r'\w+/(layers/)?(\w+/)?\w*norm/scale', P()),
 )
+# Dimensions of any size: not cut by an axis that does not divide them.
+VOCABULARY = {('token_embedding/embedding', 0), ('logits/kernel', 1)}
 
 
 def make_mesh(config):
@@ -42,25 +46,29 @@ def make_mesh(config):
       process, fewer devices than there are may be asked for.
 
   Raises:
-    InputError: an axis that is not there yet, or more devices than there are.
+    InputError: the axes do not take the devices that there are.
   """
-  for axis in (FSDP, TENSOR, SEQUENCE):
-    if config[axis] != 1:
-      raise InputError(f'mesh.{axis}={config[axis]}: only the data axis so far')
   devices = jax.devices()
-  data = len(devices) if config.data == -1 else config.data
+  for axis in (FSDP, TENSOR, SEQUENCE):
+    if config[axis] < 1:
+      raise InputError(f'mesh.{axis}={config[axis]}: expected 1 or more')
+  others = config[FSDP] * config[TENSOR] * config[SEQUENCE]
+  data = config[DATA]
+  if data == -1 and len(devices) % others == 0:
+    data = len(devices) // others
   fewest = 1 if jax.process_count() == 1 else len(devices)
-  if not fewest <= data <= len(devices):
-    raise InputError(
-        f'mesh.data={config.data}: expected -1 or a number from {fewest} to '
-        f'the {len(devices)} devices of this run'
-    )
+  if not fewest <= data * others <= len(devices):
+    axes = ' x '.join(f'mesh.{axis}={config[axis]}' for axis in AXES)
+    wanted = 'all of' if fewest > 1 else 'at most'
+    raise InputError(f'{axes}: expected {wanted} the {len(devices)} devices of '
+                     'this run; mesh.data=-1 takes what is left')
+  shape = data, config[FSDP], config[TENSOR], config[SEQUENCE]
   # Auto: with Explicit, JAX's default, nn.Embed refuses to trace.
   return jax.make_mesh(
-      (data, 1, 1, 1),
+      shape,
       AXES,
       axis_types=(AxisType.Auto,) * len(AXES),
-      devices=devices[:data],
+      devices=devices[:math.prod(shape)],
   )
 
 
@@ -82,10 +90,48 @@ def param_shardings(mesh, params):
   Args:
     mesh: of `make_mesh`.
     params: a tree of parameters or shapes.
+
+  Raises:
+    InputError: an axis does not divide a dimension that it is to cut.
   """
   return jax.tree_util.tree_map_with_path(
-      lambda path, _: NamedSharding(mesh, spec_of(_name(path))), params
+      lambda path, leaf: NamedSharding(
+          mesh, _spec_on(mesh, _name(path), leaf.shape)), params
   )
+
+
+def _spec_on(mesh, path, shape):
+  """`spec_of`, checked; a vocabulary of another size is not cut."""
+  spec = list(spec_of(path))
+  for i, axis in enumerate(spec):
+    if axis is None or shape[i] % mesh.shape[axis] == 0:
+      continue
+    if (path, i) not in VOCABULARY:
+      raise InputError(
+          f'mesh.{axis}={mesh.shape[axis]}: does not divide the {shape[i]} of '
+          f'{path} {list(shape)}')
+    spec[i] = None
+  return P(*spec)
+
+
+def check_model(config, mesh):
+  """Raises an InputError where a mesh cannot cut a model.
+
+  Args:
+    config: config.model.
+    mesh: of `make_mesh`.
+  """
+  parts = mesh.shape[TENSOR]
+  for key in 'num_heads', 'd_model', 'd_ff':
+    if config[key] % parts:
+      raise InputError(f'mesh.tensor={parts}: does not divide '
+                       f'model.{key}={config[key]}')
+  if config.d_model % mesh.shape[FSDP]:
+    raise InputError(f'mesh.fsdp={mesh.shape[FSDP]}: does not divide '
+                     f'model.d_model={config.d_model}')
+  if mesh.shape[SEQUENCE] > 1 and config.get('convolution') == 'release':
+    raise InputError("model.convolution='release' does not exist for documents "
+                     'split over devices: expected mesh.sequence=1')
 
 
 def state_shardings(mesh, abstract_state):
@@ -101,7 +147,8 @@ def state_shardings(mesh, abstract_state):
   """
   specs = {}
   for path, leaf in jax.tree_util.tree_leaves_with_path(abstract_state.params):
-    specs[_name(path)] = (leaf.shape, spec_of(_name(path)))
+    path = _name(path)
+    specs[path] = (leaf.shape, _spec_on(mesh, path, leaf.shape))
 
   def sharding(path, leaf):
     keys = _name(path).split('/')
@@ -128,14 +175,28 @@ def replicated(mesh):
   return NamedSharding(mesh, P())
 
 
-def batch_sharding(mesh):
-  """Returns the sharding of a batch: rows over `data` and `fsdp`."""
+def batch_sharding(mesh, key=''):
+  """Returns the sharding of an array of a batch: [B, ...] or [B, L, ...].
+
+  Args:
+    mesh: of `make_mesh`.
+    key: its name; rows lie over `data` and `fsdp`, and what an encoder reads
+      over `sequence` too.
+  """
+  if key.startswith('encoder_'):
+    return NamedSharding(mesh, P((DATA, FSDP), SEQUENCE))
   return NamedSharding(mesh, P((DATA, FSDP)))
 
 
 def batch_parts(mesh):
   """The number of devices that a batch is split over."""
   return mesh.shape[DATA] * mesh.shape[FSDP]
+
+
+def smallest_batch():
+  """(rows, length) that the mesh in context, if there is one, can cut."""
+  shape = jax.sharding.get_abstract_mesh().shape
+  return (shape.get(DATA, 1) * shape.get(FSDP, 1), 8 * shape.get(SEQUENCE, 1))
 
 
 def check_batch_size(batch_size, mesh, key):
@@ -158,18 +219,66 @@ def global_batch(batch, mesh):
   """Puts the rows this host has on its devices.
 
   Args:
-    batch: dict of numpy arrays [B / hosts, ...].
+    batch: dict of numpy arrays [B / parts, ...], the part of `host_part`.
     mesh: of `make_mesh`.
 
   Returns:
-    dict of jax arrays [B, ...], rows split over the mesh; each host's rows
-    are contiguous.
+    dict of jax arrays [B, ...], split over the mesh as `batch_sharding` says.
+    What is read is padded by zeros to a length that `sequence` divides.
   """
-  sharding = batch_sharding(mesh)
-  return {
-      key: jax.make_array_from_process_local_data(sharding, np.asarray(value))
-      for key, value in batch.items()
-  }
+  part = host_part(mesh)
+  placed = {}
+  for key, value in batch.items():
+    sharding, value = batch_sharding(mesh, key), np.asarray(value)
+    if len(sharding.spec) > 1:
+      missing = -value.shape[1] % mesh.shape[SEQUENCE]
+      value = np.pad(
+          value, [(0, missing if i == 1 else 0) for i in range(value.ndim)])
+    first = part.index * len(value)
+
+    def own(where, value=value, first=first):
+      rows = where[0].indices(len(value) * part.count)[:2]
+      return value[rows[0] - first:rows[1] - first, *where[1:]]
+
+    placed[key] = jax.make_array_from_callback(
+        (len(value) * part.count, *value.shape[1:]), sharding, own)
+  return placed
+
+
+class HostPart(NamedTuple):
+  """The part of each batch's rows that a host reads.
+
+  index, count: the index-th of count equal parts, in order.
+  leads: whether this is the first of the hosts that read this part; several do
+    where `tensor` and `sequence` go across hosts.
+  """
+  index: int
+  count: int
+  leads: bool
+
+
+def host_part(mesh):
+  """Returns the HostPart of this process.
+
+  Args:
+    mesh: of `make_mesh`.
+
+  Raises:
+    InputError: the mesh does not give each host rows that follow each other.
+  """
+  rows = mesh.devices.reshape(batch_parts(mesh), -1)
+  hosts = [{device.process_index for device in row} for row in rows]
+  me = jax.process_index()
+  mine = [i for i, found in enumerate(hosts) if me in found]
+  n = len(mine)
+  # Whole blocks of n rows, each of the same hosts.
+  if not n or len(hosts) % n or mine != list(range(mine[0], mine[0] + n)) or (
+      mine[0] % n) or any(hosts[i] != hosts[i // n * n] for i in range(
+          len(hosts))):
+    raise InputError(
+        f'mesh {dict(mesh.shape)}: does not cut a batch into whole parts for '
+        f'the {jax.process_count()} hosts of this run')
+  return HostPart(mine[0] // n, len(hosts) // n, me == min(hosts[mine[0]]))
 
 
 def _name(path):

@@ -3,13 +3,12 @@
 A step is a pure function of the state and a batch. The batch of step s and
 the randomness of step s are functions of (seed, s) alone, and the state is
 saved whole, so a run that was killed and started again gives the same losses
-and the same parameters, bit for bit, as one that was not.
+and the same parameters, bit for bit, as one that was not. `loop.py` takes the
+steps.
 """
 
-import collections
 import contextlib
 import functools
-import math
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,11 +16,16 @@ import jax
 import jax.numpy as jnp
 
 from locost_jax import checkpoint
+from locost_jax import loop
 from locost_jax import losses
 from locost_jax import optim
+from locost_jax import preemption
+from locost_jax import profiling
 from locost_jax import sharding
 from locost_jax import telemetry as telemetry_lib
+from locost_jax import watchdog
 from locost_jax.errors import InputError
+from locost_jax.models import flops
 
 
 class TrainState(NamedTuple):
@@ -34,28 +38,27 @@ class TrainState(NamedTuple):
   nonfinite: Any  # int32, steps skipped so far
 
 
-def init_params(rng, model, rows=1):
+def init_params(rng, model):
   """Returns new parameters.
 
   Args:
     rng: a typed key.
     model: of `models.build`.
-    rows: batch size of the trace; no parameter depends on it.
   """
-  tokens = jnp.ones((rows, 8), jnp.int32)
+  # No parameter depends on the shape, but the mesh in context must divide it.
+  tokens = jnp.ones(sharding.smallest_batch(), jnp.int32)
   return model.init(rng, tokens, tokens)['params']
 
 
-def init_state(rng, model, optimizer, rows=1):
+def init_state(rng, model, optimizer):
   """Returns the state before the first step.
 
   Args:
     rng: a typed key.
     model: of `models.build`.
     optimizer: of `optim.make_optimizer`.
-    rows: as in `init_params`.
   """
-  params = init_params(rng, model, rows)
+  params = init_params(rng, model)
   return TrainState(
       step=jnp.int32(0),
       params=params,
@@ -65,8 +68,14 @@ def init_state(rng, model, optimizer, rows=1):
   )
 
 
-def train_step(state, batch, *, model, optimizer, schedule, config):
+def train_step(
+    state, batch, *, model, optimizer, schedule, config, accumulate=1
+):
   """One update of the parameters. Pure; `train` compiles it.
+
+  Loss and gradient are means over the target tokens of the whole batch, also
+  where it is taken in pieces: only what is computed on the way exists for one
+  piece at a time. With dropout, piece i draws from fold_in(step's key, i).
 
   A loss or gradient norm that is not finite changes neither the parameters
   nor the optimiser: the step is counted in `nonfinite` and passes.
@@ -79,6 +88,8 @@ def train_step(state, batch, *, model, optimizer, schedule, config):
     optimizer: of `optim.make_optimizer`.
     schedule: of `optim.make_schedule`, to tell the rate.
     config: config.optim, for label_smoothing and z_loss.
+    accumulate: pieces of the batch, which divide B; row b is in piece
+      b % accumulate, so that each device keeps its rows.
 
   Returns:
     The next TrainState, and a dict of scalars. Each of them is logged as
@@ -87,28 +98,35 @@ def train_step(state, batch, *, model, optimizer, schedule, config):
   """
   rng = jax.random.fold_in(jax.random.wrap_key_data(state.rng), state.step)
   inputs = batch['encoder_input_tokens']
-  targets = batch['decoder_target_tokens']
   weights = batch['decoder_loss_weights']
+  weight = jnp.sum(weights)
+  weight_or_1 = jnp.maximum(weight, 1.0)
 
-  def mean_loss(params):
-    logits = model.apply(
-        {'params': params},
-        inputs,
-        batch['decoder_input_tokens'],
-        input_mask=inputs != 0,
-        deterministic=False,
-        rngs={'dropout': rng},
+  def part_of_mean(params, batch, rng):
+    loss, hits, _ = _sums(
+        params, batch, model, rng, config.label_smoothing, config.z_loss
     )
-    loss, weight = losses.cross_entropy(
-        logits, targets, weights, config.label_smoothing, config.z_loss
-    )
-    weight_or_1 = jnp.maximum(weight, 1.0)
-    hits = losses.hits(logits, targets, weights)
-    return loss / weight_or_1, (hits / weight_or_1, weight)
+    return loss / weight_or_1, hits / weight_or_1
 
-  (loss, (accuracy, weight)), gradients = jax.value_and_grad(
-      mean_loss, has_aux=True
-  )(state.params)
+  gradient_of = jax.value_and_grad(part_of_mean, has_aux=True)
+  if accumulate == 1:
+    (loss, accuracy), gradients = gradient_of(state.params, batch, rng)
+  else:
+    pieces = jax.tree.map(
+        lambda x: x.reshape(-1, accumulate, *x.shape[1:]).swapaxes(0, 1), batch
+    )
+
+    def add(total, piece):
+      index, piece = piece
+      part = gradient_of(state.params, piece, jax.random.fold_in(rng, index))
+      return jax.tree.map(jnp.add, total, part), None
+
+    zero = jnp.zeros_like(weight)
+    ((loss, accuracy), gradients), _ = jax.lax.scan(
+        add,
+        ((zero, zero), jax.tree.map(jnp.zeros_like, state.params)),
+        (jnp.arange(accumulate), pieces),
+    )
   squares = jnp.stack([jnp.sum(g**2) for g in jax.tree.leaves(gradients)])
   grad_norm = jnp.sqrt(jnp.sum(squares))
   is_finite = jnp.isfinite(loss) & jnp.isfinite(grad_norm)
@@ -131,13 +149,18 @@ def train_step(state, batch, *, model, optimizer, schedule, config):
       nonfinite=state.nonfinite + nonfinite,
   )
   is_bad = ~jnp.isfinite(squares)
+  norms = optim.norms_by_group(gradients, squares)
+  operations = flops.of_step(model, inputs.shape, weights.shape)
   return state, {
       'loss': loss,
       'accuracy': accuracy,
       'grad_norm': grad_norm,
+      **{f'grad_norm/{name}': norms[name] for name in norms},
       'learning_rate': schedule(state.step - 1),
       'weight': weight,
       'tokens': jnp.sum(weights > 0) + jnp.sum(inputs != 0),
+      'samples': jnp.sum(jnp.any(weights > 0, axis=1)),
+      **({} if operations is None else {'flops': jnp.float32(operations)}),
       'nonfinite': nonfinite,
       'culprit': jnp.where(jnp.any(is_bad), jnp.argmax(is_bad), -1),
   }
@@ -155,21 +178,42 @@ def eval_step(params, batch, *, model):
     dict of float32 sums: loss (nats; plain cross entropy, whatever the
     training loss adds), accuracy (hits), weight (tokens).
   """
+  loss, hits, weight = _sums(params, batch, model)
+  return {'loss': loss, 'accuracy': hits, 'weight': weight}
+
+
+def _sums(params, batch, model, rng=None, label_smoothing=0.0, z_loss=0.0):
+  """Returns loss, hits and weight summed over the target tokens of a batch.
+
+  Args:
+    params, batch, model: as in `eval_step`.
+    rng: of dropout; None: there is none.
+    label_smoothing, z_loss: as of `losses.cross_entropy`.
+  """
   inputs = batch['encoder_input_tokens']
-  targets = batch['decoder_target_tokens']
-  logits = model.apply(
+  states = model.apply(
       {'params': params},
       inputs,
       batch['decoder_input_tokens'],
       input_mask=inputs != 0,
+      deterministic=rng is None,
+      rngs=None if rng is None else {'dropout': rng},
+      method='states',
   )
-  weights = batch['decoder_loss_weights']
-  loss, weight = losses.cross_entropy(logits, targets, weights)
-  hits = losses.hits(logits, targets, weights)
-  return {'loss': loss, 'accuracy': hits, 'weight': weight}
+  return losses.of_states(
+      lambda states: model.apply({'params': params}, states, method='head'),
+      states,
+      batch['decoder_target_tokens'],
+      batch['decoder_loss_weights'],
+      label_smoothing,
+      z_loss,
+  )
 
 
-def train(config, workdir, model, train_batches, evaluate):
+def train(
+    config, workdir, model, train_batches, evaluate,
+    options=telemetry_lib.Options(),
+):
   """Runs or continues a training run to config.train.steps.
 
   Args:
@@ -181,30 +225,31 @@ def train(config, workdir, model, train_batches, evaluate):
     evaluate: (params, step) -> dict of name -> number. Called on every host,
       in the run's mesh, every train.eval_every steps and after the last; it
       must not keep `params`, whose memory the next step takes.
+    options: telemetry.Options.
 
   Returns:
     dict(step, final, best_step, best): the last step, what was measured
     there, and the same for the best checkpoint (None and {} without one).
 
   Raises:
-    InputError: a value that cannot be, a checkpoint that does not fit, or
-      more than train.max_nonfinite_steps steps that were not finite.
+    InputError: a value that cannot be, a checkpoint that does not fit, more
+      than train.max_nonfinite_steps steps that were not finite, or no room for
+      the last state.
+    errors.Stopped: SIGTERM or SIGINT came; the state is saved.
   """
   check(config)
   settings, workdir = config.train, Path(workdir)
   mesh = sharding.make_mesh(config.mesh)
-  sharding.check_batch_size(settings.batch_size, mesh, 'train.batch_size')
-  with jax.set_mesh(mesh):
+  check_batch(settings, mesh)
+  with (
+      preemption.Signals() as signals,
+      watchdog.Watchdog(settings.timeout) as watch,
+      jax.set_mesh(mesh),
+  ):
     # Shapes first: everything that can be wrong is, before memory is taken.
-    rows = mesh.shape[sharding.DATA] * mesh.shape[sharding.FSDP]
     rng = jax.random.key(settings.seed)
-    shapes = jax.eval_shape(lambda: init_params(rng, model, rows))
-    schedule = optim.make_schedule(config.optim, settings.steps)
-    optimizer = optim.make_optimizer(config.optim, settings.steps, shapes)
-    init = functools.partial(
-        init_state, model=model, optimizer=optimizer, rows=rows
-    )
-    shardings = sharding.state_shardings(mesh, jax.eval_shape(init, rng))
+    init, shardings, step_function = make_programs(config, model, mesh)
+    shapes = jax.eval_shape(init, rng).params
 
     given, directory = None, workdir / 'checkpoints'
     if settings.init_from and checkpoint.latest_step(directory) is None:
@@ -214,34 +259,32 @@ def train(config, workdir, model, train_batches, evaluate):
     with contextlib.closing(
         checkpoint.Checkpointer(directory, config.checkpoint)
     ) as checkpointer:
-      start = checkpointer.latest_step() or 0
-      if checkpointer.latest_step() is not None:
+      start, kept = checkpointer.set_damaged_aside(), {}
+      if start is not None:
         abstract = sharding.abstract(jax.eval_shape(init, rng), shardings)
-        state = checkpointer.restore(start, abstract)
+        with watch.waiting_for(f'the checkpoint of step {start}'):
+          state = checkpointer.restore(start, abstract)
+        kept = checkpointer.loop(start)
       else:
+        start = 0
         state = jax.jit(init, out_shardings=shardings)(rng)
         if given is not None:
           params = jax.device_put(given, shardings.params)
           state = state._replace(params=params)
 
-      step_function = jax.jit(
-          functools.partial(
-              train_step,
-              model=model,
-              optimizer=optimizer,
-              schedule=schedule,
-              config=config.optim,
-          ),
-          donate_argnums=0,
-          out_shardings=(shardings, sharding.replicated(mesh)),
-      )
       with contextlib.closing(
-          telemetry_lib.Telemetry(workdir, settings.steps, start)
-      ) as telemetry:
-        _loop(
-            settings, state, start, step_function, mesh, train_batches,
-            evaluate, checkpointer, telemetry,
-        )
+          telemetry_lib.Telemetry(
+              workdir, settings.steps, start,
+              measured=kept.get('measured', True), options=options,
+              devices=mesh.size,
+          )
+      ) as telemetry, profiling.traced(
+          step_function, workdir / 'profile', options.profile, telemetry
+      ) as step_function:
+        loop.Loop(
+            settings, mesh, step_function, train_batches, evaluate,
+            checkpointer, telemetry, signals, watch,
+        ).run(state, start, kept)
       last, best = checkpointer.latest_step(), checkpointer.best_step()
       return {
           'step': last,
@@ -251,83 +294,71 @@ def train(config, workdir, model, train_batches, evaluate):
       }
 
 
-def _loop(
-    settings, state, start, step_function, mesh, train_batches, evaluate,
-    checkpointer, telemetry,
-):
-  """The steps from `start` to settings.steps, and what happens between."""
-  is_last = lambda step: step == settings.steps
-  is_eval = lambda step: is_last(step) or _is_due(step, settings.eval_every)
-  is_save = lambda step: (
-      is_eval(step) or _is_due(step, settings.checkpoint_every)
+class Programs(NamedTuple):
+  """What a run computes, besides evaluating."""
+
+  init: Any  # key -> TrainState; not compiled
+  shardings: Any  # TrainState of where its arrays lie
+  step: Any  # (state, batch) -> (state, metrics); takes the state's memory
+
+
+def make_programs(config, model, mesh):
+  """Returns the Programs of a run; nothing is computed or compiled yet.
+
+  Args:
+    config: the whole config.
+    model: of `models.build`.
+    mesh: of `sharding.make_mesh`, which must be the context's.
+  """
+  settings = config.train
+  key = jax.eval_shape(lambda: jax.random.key(settings.seed))
+  shapes = jax.eval_shape(functools.partial(init_params, model=model), key)
+  optimizer = optim.make_optimizer(config.optim, settings.steps, shapes)
+  init = functools.partial(init_state, model=model, optimizer=optimizer)
+  shardings = sharding.state_shardings(mesh, jax.eval_shape(init, key))
+  step = functools.partial(
+      train_step,
+      model=model,
+      optimizer=optimizer,
+      schedule=optim.make_schedule(config.optim, settings.steps),
+      config=config.optim,
+      accumulate=settings.accumulate,
   )
-  # A line of metrics is the mean since the line before. There is one before
-  # every checkpoint too, so that a run that continues means the same steps.
-  is_line = lambda step: is_save(step) or _is_due(step, settings.log_every)
-
-  batches = train_batches(start) if start < settings.steps else None
-  skipped = int(state.nonfinite)
-  running, window, seen = collections.deque(), [], set()
-  for step in range(start + 1, settings.steps + 1):
-    with telemetry.waiting(running[-1][1] if running else None):
-      batch = next(batches)
-    shapes = (
-        batch['encoder_input_tokens'].shape,
-        batch['decoder_target_tokens'].shape,
-    )
-    batch = sharding.global_batch(batch, mesh)
-    if shapes in seen:
-      state, metrics = step_function(state, batch)
-    else:
-      seen.add(shapes)
-      (rows, *read), (_, written) = shapes
-      with telemetry.aside(
-          f'compiling for {rows} x {math.prod(read)} -> {written} tokens'
-      ):
-        state, metrics = step_function(state, batch)
-    running.append((step, metrics))
-
-    # The numbers of a step are fetched while the next one runs, so that the
-    # devices never wait for the host; a checkpoint wants them all.
-    while len(running) > (0 if is_save(step) else 1):
-      done, metrics = running.popleft()
-      metrics = jax.device_get(metrics)
-      culprit = int(metrics.pop('culprit'))
-      skipped += int(metrics['nonfinite'])
-      if skipped > settings.max_nonfinite_steps:
-        raise _not_finite(
-            done, metrics, culprit, state.params, settings, checkpointer
-        )
-      window.append(metrics)
-      telemetry.progress(done, metrics['loss'], metrics['tokens'])
-      if is_line(done):
-        row = telemetry_lib.mean_of_finite(window)
-        row['tokens_per_second'] = telemetry.tokens_per_second()
-        row['data_wait'] = telemetry.data_wait()
-        telemetry.log(done, {f'train/{key}': row[key] for key in row})
-        window.clear()
-
-    measured = None
-    if is_eval(step):
-      with telemetry.aside('evaluating'):
-        measured = dict(evaluate(state.params, step))
-      telemetry.log(step, measured)
-      telemetry.note(_summary(step, measured))
-    if is_save(step):
-      with telemetry.aside('saving'):
-        telemetry.sync()
-        checkpointer.save(step, state, measured)
+  return Programs(init, shardings, jax.jit(
+      step,
+      donate_argnums=0,
+      out_shardings=(shardings, sharding.replicated(mesh)),
+  ))
 
 
 def check(config):
   """Raises an InputError for values no run can have; needs no device."""
   settings = config.train
-  for key in ('steps', 'batch_size', 'log_every'):
+  for key in ('steps', 'batch_size', 'log_every', 'accumulate'):
     if settings[key] < 1:
       raise InputError(f'train.{key}={settings[key]}: expected 1 or more')
-  for key in ('eval_every', 'checkpoint_every', 'max_nonfinite_steps'):
+  for key in (
+      'eval_every', 'checkpoint_every', 'max_nonfinite_steps', 'timeout'
+  ):
     if settings[key] < 0:
       raise InputError(f'train.{key}={settings[key]}: expected 0 or more')
+
+
+def check_batch(settings, mesh):
+  """Raises an InputError unless a step's documents can be split as is asked.
+
+  Args:
+    settings: config.train.
+    mesh: of `sharding.make_mesh`.
+  """
+  sharding.check_batch_size(settings.batch_size, mesh, 'train.batch_size')
+  rows = settings.batch_size // sharding.batch_parts(mesh)
+  if rows % settings.accumulate:
+    raise InputError(
+        f'train.accumulate={settings.accumulate}: expected a divisor of {rows},'
+        ' the documents of a step on each device (train.batch_size='
+        f'{settings.batch_size})'
+    )
 
 
 def load_init(directory, shapes):
@@ -343,46 +374,3 @@ def load_init(directory, shapes):
   params = checkpoint.load_params(directory)
   checkpoint.compare(params, shapes, f'train.init_from={directory}')
   return params
-
-
-def _not_finite(step, metrics, culprit, params, settings, checkpointer):
-  """Returns the error that ends a run, naming the first path not finite."""
-  paths = [
-      jax.tree_util.keystr(path, simple=True, separator='/')
-      for path, _ in jax.tree_util.tree_leaves_with_path(params)
-  ]
-  sound = jax.jit(
-      lambda params: [jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(params)]
-  )(params)
-  broken = [path for path, is_sound in zip(paths, sound) if not is_sound]
-  if broken:
-    where = f'the parameter {broken[0]} is not finite'
-  elif culprit >= 0:
-    where = f'first in the gradient of {paths[culprit]}'
-  else:
-    where = 'the square of the gradient overflows float32'
-  last = checkpointer.latest_step()
-  kept = 'no checkpoint was written yet'
-  if last is not None:
-    kept = f'the checkpoint of step {last} is kept'
-  return InputError(
-      f"step {step}: loss {metrics['loss']:g}, gradient norm "
-      f"{metrics['grad_norm']:g}: {where} "
-      f'(train.max_nonfinite_steps={settings.max_nonfinite_steps}); {kept}'
-  )
-
-
-def _is_due(step, every):
-  return every > 0 and step % every == 0
-
-
-def _summary(step, measured):
-  """Returns 'step 9: eval/x: loss 2.1  rouge1 30.5', each prefix once."""
-  parts, before = [], ''
-  for name, value in measured.items():
-    prefix, _, last = name.rpartition('/')
-    if prefix != before:
-      parts.append(f'{prefix}:')
-    parts.append(f'{last} {value:.4g}')
-    before = prefix
-  return f'step {step}: ' + ('  '.join(parts) or 'nothing was measured')

@@ -1,7 +1,7 @@
 """A run's directory: its phases, what it was begun with, what may change.
 
   WORKDIR/config.json  vocabulary/  cache/  checkpoints/STEP/  metrics.jsonl
-  tensorboard/  predictions/TASK-SPLIT-STEP.jsonl
+  tensorboard/  predictions/TASK-SPLIT-STEP.jsonl  profile/  wandb.json
 
 With phases, WORKDIR holds config.json, vocabulary and cache, and WORKDIR/PHASE
 all of a run but the cache, so that a phase's directory is complete by itself.
@@ -21,10 +21,10 @@ from locost_jax.errors import suggest
 
 CONFIG_FILE = 'config.json'
 # What a run may be continued with, changed: nothing here moves a loss but by
-# rounding, and more steps only extend it.
+# rounding (and which units dropout takes), and more steps only extend it.
 _FREE = re.compile(
     r'(mesh|checkpoint|eval|decode)\..*'
-    r'|train\.(steps|remat|max_nonfinite_steps|\w+_every)')
+    r'|train\.(steps|remat|accumulate|max_nonfinite_steps|timeout|\w+_every)')
 
 
 class Phase(NamedTuple):
@@ -61,7 +61,7 @@ def make_phases(config, overrides, workdir):
     if not re.fullmatch(r'\w[\w-]*', name) or name in (
         {phase.name for phase in phases} | {
             'vocabulary', 'cache', 'checkpoints', 'tensorboard',
-            'predictions'}):
+            'predictions', 'profile', 'wandb'}):
       raise InputError(f'config.phases: {name!r} cannot name a phase: expected '
                        'a new word, which becomes a directory of WORKDIR')
     phase_config = copy.deepcopy(config)
@@ -100,7 +100,8 @@ def to_dict(config):
 
 def has_checkpoint(phase):
   """Whether the phase has saved any step."""
-  return any((phase.directory / 'checkpoints').glob('*/params'))
+  return any(path.parent.name.isdigit() for path in (
+      phase.directory / 'checkpoints').glob('*/params'))
 
 
 def is_finished(phase):

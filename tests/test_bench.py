@@ -10,10 +10,10 @@ import pytest
 
 from locost_jax import bench
 from locost_jax import commands
+from locost_jax import energy
 from locost_jax import memory
 from locost_jax.benchmarks import child
 from locost_jax.benchmarks import contest
-from locost_jax.benchmarks import energy
 from locost_jax.benchmarks import gap_sentences
 from locost_jax.benchmarks import measure
 from locost_jax.benchmarks import peers
@@ -21,6 +21,7 @@ from locost_jax.benchmarks import processes
 from locost_jax.benchmarks import rows
 from locost_jax.benchmarks import tables
 from locost_jax.errors import InputError
+from locost_jax.models import tokenwise
 
 SIZES = dict(vocab_size=60, d_model=32, d_state=8, d_ff=64, d_kv=8, num_heads=4,
              num_layers=2, num_decoder_layers=2)
@@ -154,14 +155,33 @@ def test_decode(call, here):
   assert '64 tokens: the caches give the same tokens' in out
 
 
-def test_train(call, here):
-  out, result = run(call, 'train', '--tokens=6', '--format=json')
-  assert json.loads(out) == result
-  for row in result['rows']:
-    assert row['target_tokens'] == 6
-    assert row['temp_bytes'] > 0
-    assert row['tokens_per_second'] == pytest.approx(
-        (row['length'] + 6) / row['seconds']['step'])
+def test_train(call, here, monkeypatch):
+  """A layer of 512 tokens in pieces of 64 needs less than as a whole."""
+  monkeypatch.setattr(tokenwise, 'CPU_PIECE', 64)
+  out, result = run(call, 'train', '--tokens=6', lengths=(512,))
+  row, = result['rows']
+  assert row['target_tokens'] == 6
+  assert row['times'].keys() == {
+      'forward', 'step none', 'step pieces', 'step full', 'layer',
+      'layer in pieces'}
+  seconds = row['seconds']
+  assert row['tokens_per_second'] == pytest.approx(
+      (512 + 6) / min(seconds[f'step {name}'] for name in rows.POLICIES))
+  assert row['temp_bytes']['pieces'] < row['temp_bytes']['none']
+  assert row['temp_LD4']['full'] == row['temp_bytes']['full'] / (512 * 32 * 4)
+  assert row['layer_ratio'] == pytest.approx(
+      seconds['layer in pieces'] / seconds['layer'])
+  assert row['layer_LD4']['layer in pieces'] < row['layer_LD4']['layer']
+  assert 'temporary, none' in out and 'forward and backward' in out
+
+
+def test_a_step_that_does_not_fit_is_not_timed(here, monkeypatch):
+  monkeypatch.setattr(rows, 'SHARE_OF_ROOM', 0)
+  row = bench.measure_row(make_spec(what='train', length=32, tokens=4))
+  assert row['times'].keys() == {'forward'}
+  assert row['tokens_per_second'] is None and row['layer_ratio'] is None
+  assert row['temp_bytes'].keys() == row['temp_LD4'].keys() == {
+      'none', 'pieces', 'full'}
 
 
 def test_cost(call, here, monkeypatch):

@@ -1,9 +1,11 @@
 """What the benchmarks calculate with: times, growth, tables, energy."""
 
+import time
+
 import numpy as np
 import pytest
 
-from locost_jax.benchmarks import energy
+from locost_jax import energy
 from locost_jax.benchmarks import measure
 from locost_jax.benchmarks import tables
 
@@ -91,6 +93,31 @@ def test_joules_of_counters_that_wrap(tmp_path, monkeypatch):
     put('intel-rapl:0:0', 5_000_000)
   assert meter.joules == pytest.approx(3.5)
   assert meter.source == 'RAPL'
+
+
+def test_a_counter_that_does_not_answer_once_is_made_up_for(
+    tmp_path, monkeypatch):
+  monkeypatch.setattr(energy, '_gpu_watts', lambda: None)
+  package = tmp_path / 'intel-rapl:0'
+  package.mkdir()
+  (package / 'max_energy_range_uj').write_text('10000000\n')
+  (package / 'energy_uj').write_text('1000000\n')
+  meter = energy.Meter(tmp_path, seconds=0.001)
+  meter.start()
+  (package / 'energy_uj').unlink()
+  time.sleep(0.05)
+  (package / 'energy_uj').write_text('3000000\n')
+  deadline = time.monotonic() + 10
+  while meter.joules < 2 and time.monotonic() < deadline:
+    time.sleep(0.01)
+  assert meter.joules == pytest.approx(2)
+  meter.stop()
+
+
+def test_the_emissions_of_the_papers_pretraining():
+  """16 GPUs, 190 W, 140 hours, 58 g per kWh: approximately 25 kg."""
+  joules = 16 * 190 * 140 * 3600
+  assert energy.grams_co2(joules, 58) == pytest.approx(24_684.8)
 
 
 def test_joules_of_a_gpu_are_its_power_over_time(tmp_path, monkeypatch):

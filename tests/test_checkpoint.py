@@ -1,11 +1,13 @@
 """Checkpoints: what is kept, what comes back, what is refused."""
 
+import os
 from typing import Any, NamedTuple
 
 from configs import default
 import jax
 import jax.numpy as jnp
 from locost_jax import checkpoint
+from locost_jax import manifest
 from locost_jax.errors import InputError
 import numpy as np
 import optax
@@ -191,15 +193,141 @@ def test_directories_without_a_checkpoint(run, tmp_path):
     assert words in str(error.value) and '\n' not in str(error.value)
 
 
-def test_a_damaged_checkpoint_is_one_line(tmp_path):
+def test_a_checkpoint_that_cannot_be_restored_is_one_line(tmp_path):
   checkpointer = _open(tmp_path)
   checkpointer.save(1, _state(1))
   checkpointer.close()
-  (tmp_path / 'checkpoints' / '1' / 'params' / 'manifest.ocdbt').unlink()
-  (tmp_path / 'checkpoints' / '1' / 'params' / '_METADATA').write_text('{')
+  step = tmp_path / 'checkpoints' / '1'
+  (step / 'params' / 'manifest.ocdbt').unlink()
+  (step / 'params' / '_METADATA').write_text('{')
+  manifest.write(step)
   with pytest.raises(InputError, match='cannot be restored') as error:
     checkpoint.load_params(tmp_path)
   assert '\n' not in str(error.value)
+
+
+def _flip(path):
+  data = bytearray(path.read_bytes())
+  data[len(data) // 2] ^= 1
+  path.write_bytes(data)
+
+
+def _truncate(path):
+  os.truncate(path, path.stat().st_size - 1)
+
+
+def _largest(directory):
+  files = [path for path in directory.rglob('*') if path.is_file()]
+  return max(files, key=lambda path: path.stat().st_size)
+
+
+def _save_scored(workdir):
+  """Saves steps 1 to 4; the best is 2, the latest 4."""
+  checkpointer = _open(workdir)
+  for step, rouge in enumerate([10.0, 30.0, 20.0, 15.0], start=1):
+    checkpointer.save(step, _state(step), {'eval/x/rouge_mean': rouge})
+  checkpointer.close()
+  return workdir / 'checkpoints'
+
+
+@pytest.mark.parametrize('spoil, words', [
+    (_flip, 'has other contents than were written'),
+    (_truncate, ' bytes, expected '),
+    (os.unlink, 'is missing'),
+])
+def test_a_damaged_step_is_set_aside(spoil, words, tmp_path, capfd):
+  directory = _save_scored(tmp_path)
+  spoiled = _largest(directory / '4' / 'training')
+  spoil(spoiled)
+  # Who only reads sees no damage in what it does not read, and moves nothing.
+  _equal(checkpoint.load_params(tmp_path, 4),
+         jax.tree.map(np.asarray, _state(4).params))
+  checkpointer = _open(tmp_path)
+  assert checkpointer.set_damaged_aside() == 3
+  line, = capfd.readouterr().err.splitlines()
+  name = spoiled.relative_to(directory / '4').as_posix()
+  assert f'checkpoints/4: {name} ' in line and words in line
+  assert line.endswith('damaged, set aside as 4.damaged')
+  _equal(checkpointer.restore(3, _abstract(_state())), _state(3))
+  # The step is done again, and damaged again.
+  checkpointer.save(4, _state(4))
+  checkpointer.close()
+  _flip(_largest(directory / '4' / 'params'))
+  checkpointer = _open(tmp_path)
+  assert checkpointer.set_damaged_aside() == 3
+  checkpointer.close()
+  names = sorted(path.name for path in directory.iterdir())
+  assert names == ['2', '3', '4.damaged', '4.damaged2']
+
+
+def test_a_damaged_best_is_not_the_best(tmp_path, capfd):
+  directory = _save_scored(tmp_path)
+  _flip(_largest(directory / '2' / 'params'))
+  with pytest.raises(InputError) as error:
+    checkpoint.load_params(tmp_path)
+  assert 'checkpoints/2: params/' in str(error.value)
+  assert str(error.value).endswith('the other checkpoints are of steps [3, 4]')
+  assert (directory / '2').is_dir()
+  checkpointer = _open(tmp_path)
+  assert checkpointer.set_damaged_aside() == 4
+  assert 'set aside as 2.damaged' in capfd.readouterr().err
+  assert checkpointer.best_step() == 3
+  # What is kept from now on goes by what is left: 3 stays as the best.
+  for step in (5, 6, 7):
+    checkpointer.save(step, _state(step), {'eval/x/rouge_mean': 1.0})
+  checkpointer.close()
+  assert checkpoint.find(tmp_path).name == '3'
+  names = sorted(path.name for path in directory.iterdir())
+  assert names == ['2.damaged', '3', '6', '7']
+
+
+def test_when_all_are_damaged_it_does_not_begin_anew(tmp_path):
+  directory = _save_scored(tmp_path)
+  for step in directory.iterdir():
+    (step / 'manifest.json').unlink()
+  for _ in range(2):  # the second time there is no step left to look at
+    checkpointer = _open(tmp_path)
+    with pytest.raises(InputError, match='all checkpoints are damaged'):
+      checkpointer.set_damaged_aside()
+    checkpointer.close()
+  assert len(list(directory.glob('*.damaged'))) == 3
+
+
+def test_an_evaluation_that_comes_later(tmp_path):
+  checkpointer = _open(tmp_path, keep_latest=1)
+  checkpointer.save(1, _state(1), {'eval/x/rouge_mean': 10.0})
+  checkpointer.save(2, _state(2), None, {'window': [1], 'measured': False})
+  checkpointer.wait()
+  assert checkpointer.best_step() == 1
+  checkpointer.measure(2, {'eval/x/rouge_mean': 20.0})
+  assert checkpointer.best_step() == 2
+  assert checkpointer.loop(2) == {'window': [1], 'measured': True}
+  for step in (3, 4):
+    checkpointer.save(step, _state(step))
+  checkpointer.close()
+  names = sorted(path.name for path in (tmp_path / 'checkpoints').iterdir())
+  assert names == ['2', '4']  # the best and the latest
+  assert not manifest.find_damage(tmp_path / 'checkpoints' / '2')
+
+
+def test_a_file_is_replaced_in_step_with_its_manifest(tmp_path, monkeypatch):
+  """A kill between any two renames leaves a directory that is intact."""
+  (tmp_path / 'metrics').mkdir()
+  (tmp_path / 'metrics' / 'metrics').write_text('old')
+  manifest.write(tmp_path)
+  rename, states = os.replace, []
+
+  def look_and_rename(source, target):
+    states.append(manifest.find_damage(tmp_path))
+    rename(source, target)
+    states.append(manifest.find_damage(tmp_path))
+
+  monkeypatch.setattr(os, 'replace', look_and_rename)
+  manifest.replace(tmp_path, 'metrics/metrics', 'new')
+  assert states == [''] * 6
+  (tmp_path / 'metrics' / 'metrics').write_text('old')
+  assert manifest.find_damage(tmp_path) == (
+      'metrics/metrics has other contents than were written')
 
 
 def test_score():

@@ -19,10 +19,12 @@ PACKAGE = 'locost_jax'
 
 # group -> (its modules, the groups it may import; its own is one of them).
 # Modules of `data` may only import those named before them.
-L0 = ('allocator', 'errors', 'commands', 'losses', 'decode_limits', 'decode',
-      'baselines', 'markup', 'progress', 'metrics.*', 'models.pieces',
-      'models.ssm', 'models.long_conv', 'models.long_attention', 'data.text',
-      'data.gsg', 'data.pages', 'data.vocabulary')
+L0 = ('allocator', 'errors', 'commands', 'hosts', 'watchdog', 'losses',
+      'counted_flops', 'decode_limits', 'decode', 'baselines', 'markup',
+      'progress', 'metrics.*', 'models.pieces', 'models.ssm',
+      'models.long_conv', 'models.split_conv', 'models.long_attention',
+      'models.causal_attention', 'models.tokenwise', 'data.text', 'data.gsg',
+      'data.pages', 'data.vocabulary')
 DATA = ('data.documentation', 'data.sources', 'data.corpora', 'data.raw',
         'data.prepare', 'data.preprocessors', 'data.rows', 'data.tasks',
         'data.order', 'data.records', 'data.workers', 'data.blocks',
@@ -34,12 +36,15 @@ TABLE = {
     'L1': (('models.attention', 'models.attention_mass', 'models.layers'),
            {'L0', 'L1'}),
     'L2': (('models', 'models.*'), {'L0', 'L1', 'L2'}),
-    'L3': (('optim', 'sharding', 'checkpoint', 'telemetry', 'workdir',
-            'hugging_face', 'memory', 'programs'), {'L0', 'L3'}),
+    'L3': (('optim', 'sharding', 'manifest', 'failed_save', 'checkpoint',
+            'appended', 'energy', 'peaks', 'pace', 'tracking', 'profiling',
+            'telemetry', 'preemption', 'workdir', 'hugging_face', 'memory',
+            'programs'), {'L0', 'L3'}),
     # Batches are made elsewhere; the bucket of a length is a pure function.
-    'L4': (('train', 'evaluate', 'generate', 'pretrained', 'attribution'),
+    'L4': (('train', 'loop', 'evaluate', 'generate', 'pretrained',
+            'attribution'),
            {'L0', 'L1', 'L2', 'L3', 'L4'}),
-    'L5': (('main', 'parts', 'final', 'report', 'summarize',
+    'L5': (('main', 'dry_run', 'parts', 'final', 'report', 'summarize',
             'documents', 'summaries', 'results', 'source_page', 'score',
             'convert', 'bench', 'benchmarks', 'benchmarks.*', 'plot'),
            {'L0', 'data', 'L1', 'L2', 'L3', 'L4', 'L5'}),

@@ -1,9 +1,6 @@
 """The FFT convolution against the O(L^2) sum, for every kind of length."""
 
 import functools
-import os
-import subprocess
-import sys
 
 import jax
 import jax.numpy as jnp
@@ -160,42 +157,3 @@ def test_memory_of_groups(grouped):
       jax.ShapeDtypeStruct((D, n // 2 + 1), jnp.complex64)).compile()
   size = compiled.memory_analysis().temp_size_in_bytes / (L * D * 4)
   assert (size < 0.25) == grouped, size
-
-
-SHARDED = '''
-import jax, jax.numpy as jnp, numpy as np, sys
-from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
-from locost_jax.models import long_conv
-conv = {
-    'sharded': long_conv.circular_conv,
-    'groups': lambda u, k: long_conv.circular_conv(u, k, 3),
-    'plain': lambda u, k: long_conv.spectral_conv(u, jnp.fft.rfft(k), 66),
-}[sys.argv[1]]
-mesh = jax.make_mesh((4, 2, 1, 1), long_conv.AXES, (AxisType.Auto,) * 4)
-rng = np.random.default_rng(0)
-u = jnp.asarray(rng.normal(size=(8, 33, 4)), jnp.float32)
-k = jnp.asarray(rng.normal(size=(4, 66)), jnp.float32)
-loss = lambda u, k: (conv(u, k) ** 2).sum()
-want = jax.grad(loss, (0, 1))(u, k)
-with jax.set_mesh(mesh):
-  rows = NamedSharding(mesh, P(('data', 'fsdp')))
-  step = jax.jit(jax.grad(loss, (0, 1)),
-                 in_shardings=(rows, NamedSharding(mesh, P())))
-  compiled = step.lower(u, k).compile()
-  got = compiled(jax.device_put(u, rows), k)
-for g, w in zip(got, want):
-  np.testing.assert_allclose(g, w, rtol=1e-5, atol=1e-4)
-print('GATHERS', compiled.as_text().count('all-gather('))
-'''
-
-
-@pytest.mark.parametrize('conv,gathers', (
-    ('sharded', False), ('groups', False), ('plain', True)))
-def test_a_sharded_batch_is_not_gathered(conv, gathers):
-  """8 devices equal 1, without a gather; plain jit is the negative control."""
-  env = dict(os.environ, JAX_PLATFORMS='cpu',
-             XLA_FLAGS='--xla_force_host_platform_device_count=8')
-  done = subprocess.run([sys.executable, '-c', SHARDED, conv], env=env,
-                        capture_output=True, text=True, check=False)
-  assert done.returncode == 0, done.stderr
-  assert (int(done.stdout.split('GATHERS')[1]) > 0) == gathers

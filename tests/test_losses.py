@@ -83,3 +83,54 @@ def test_hits_counts_weighted_targets():
   weights[0] = 1
   expected = ((logits.argmax(-1) == targets) * weights).sum()
   assert losses.hits(logits, targets, weights) == expected >= T
+
+
+@pytest.mark.parametrize('size', (1, 2, 3, 5, None))
+def test_pieces_of_the_targets_are_the_whole(size):
+  """Sums, and gradients of the states and of the head."""
+  rng = np.random.default_rng(4)
+  with jax.enable_x64(True):
+    table = jnp.asarray(rng.normal(size=(7, V)))
+    states = jnp.asarray(rng.normal(size=(B, T, 7)))
+    _, targets, weights = _example(4)
+
+    def in_pieces(table, states):
+      loss, hits, weight = losses.of_states(
+          lambda h: h @ table, states, targets, weights, 0.1, 1e-2, size)
+      return loss, (hits, weight)
+
+    def whole(table, states):
+      logits = states @ table
+      loss, weight = losses.cross_entropy(logits, targets, weights, 0.1, 1e-2)
+      return loss, (losses.hits(logits, targets, weights), weight)
+
+    got, want = (
+        jax.jit(jax.value_and_grad(f, (0, 1), has_aux=True))(table, states)
+        for f in (in_pieces, whole))
+  jax.tree.map(
+      lambda a, b: np.testing.assert_allclose(a, b, rtol=0, atol=1e-12),
+      got, want)
+  assert got[0][1][0] > 0
+
+
+@pytest.mark.parametrize('size, is_small', ((None, True), (2048, False)))
+def test_logits_of_long_targets_never_exist_at_once(size, is_small):
+  """2,048 targets of 32,100 tokens; all at once is the control."""
+  shape = jax.ShapeDtypeStruct
+  states, table = shape((1, 2048, 64), 'float32'), shape((64, 32100), 'float32')
+  targets, weights = shape((1, 2048), 'int32'), shape((1, 2048), 'float32')
+
+  def loss(states, table, targets, weights):
+    return losses.of_states(
+        lambda h: h @ table, states, targets, weights, size=size)[0]
+
+  compiled = jax.jit(jax.value_and_grad(loss, (0, 1))).lower(
+      states, table, targets, weights).compile()
+  used = compiled.memory_analysis().temp_size_in_bytes
+  assert (used < 4 * 2048 * 32100) == is_small, used
+
+
+def test_the_first_of_equal_logits_is_the_hit():
+  logits = jnp.zeros((1, 3, V)).at[0, 1, 4].set(jnp.nan)
+  assert losses.hits(logits, jnp.zeros((1, 3), int), jnp.ones((1, 3))) == 2
+  assert losses.hits(logits, jnp.ones((1, 3), int), jnp.ones((1, 3))) == 0

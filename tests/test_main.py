@@ -301,8 +301,8 @@ def test_continues_only_under_the_same_config(tmp_path):
   for key, value in {
       'train.steps': 99, 'train.remat': 'full', 'train.eval_every': 7,
       'train.log_every': 7, 'train.checkpoint_every': 7,
-      'train.max_nonfinite_steps': 7, 'mesh.data': 1, 'decode.max_length': 7,
-      'eval.examples': 7, 'checkpoint.keep_best': 7,
+      'train.max_nonfinite_steps': 7, 'train.timeout': 7, 'mesh.data': 1,
+      'decode.max_length': 7, 'eval.examples': 7, 'checkpoint.keep_best': 7,
       'model.vocab_size': 0}.items():
     section, last = key.split('.')
     config[section][last] = value

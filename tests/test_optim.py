@@ -193,6 +193,37 @@ def test_rate_follows_the_step_not_the_number_of_updates():
   )
 
 
+def test_norms_of_groups_make_up_the_whole():
+  shapes = {
+      'token_embedding/embedding': 2, 'encoder/layers/mixer/ssm/log_dt': 3,
+      'encoder/layers/mixer/key/kernel': 5,
+      'encoder/layers/mixer_norm/scale': 7,
+      'encoder/layers/feed_forward/wo/kernel': 11, 'encoder/norm/scale': 13,
+      'decoder/layers/cross_attention/key/kernel': 17,
+      'decoder/relative_bias/embedding': 19, 'temperature': 23,
+  }
+  tree = {}
+  for path, root in shapes.items():
+    *modules, leaf = path.split('/')
+    node = tree
+    for module in modules:
+      node = node.setdefault(module, {})
+    node[leaf] = jnp.full((2, 2), root)
+  squares = jnp.stack([jnp.sum(x**2.0) for x in jax.tree.leaves(tree)])
+  norms = optim.norms_by_group(tree, squares)
+  expected = {
+      'token_embedding': 2, 'encoder/layers/mixer': (9 + 25 + 49) ** 0.5,
+      'encoder/layers/feed_forward': 11, 'encoder/norm': 13,
+      'decoder/layers/cross_attention': 17, 'decoder/relative_bias': 19,
+      'temperature': 23,
+  }
+  assert norms.keys() == expected.keys()
+  for name, root in expected.items():
+    np.testing.assert_allclose(norms[name], 2 * root, rtol=1e-6)
+  np.testing.assert_allclose(
+      sum(norm**2 for norm in norms.values()), np.sum(squares), rtol=1e-6)
+
+
 @pytest.mark.parametrize(
     'changes, words',
     [

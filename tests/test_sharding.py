@@ -101,9 +101,10 @@ def test_a_global_batch_keeps_its_rows():
 
 def test_meshes_that_cannot_be():
   for changes, words in [
-      (dict(tensor=2), 'mesh.tensor=2: only the data axis so far'),
-      (dict(data=4096), 'mesh.data=4096: expected -1 or a number from 1'),
+      (dict(tensor=2), 'mesh.tensor=2 x mesh.sequence=1: expected at most'),
+      (dict(data=4096), 'mesh.data=4096 x mesh.fsdp=1'),
       (dict(data=0), 'mesh.data=0'),
+      (dict(fsdp=0), 'mesh.fsdp=0: expected 1 or more'),
   ]:
     config = default.get_config().mesh
     config.update(changes)

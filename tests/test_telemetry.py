@@ -76,6 +76,18 @@ def test_a_run_that_continues_tells_each_step_once(tmp_path):
   assert {'step': 3, 'eval/loss': 0.5} in rows
 
 
+def test_an_evaluation_that_is_done_again_is_told_once(tmp_path):
+  out = telemetry.Telemetry(tmp_path, 10, stream=io.StringIO())
+  for row in ({'train/loss': 1}, {'eval/loss': 2}):
+    out.log(5, row)
+  out.close()
+  telemetry.cut_metrics(tmp_path / 'metrics.jsonl', 5)
+  assert len(_rows(tmp_path)) == 2
+  telemetry.Telemetry(
+      tmp_path, 10, 5, stream=io.StringIO(), measured=False).close()
+  assert _rows(tmp_path) == [{'step': 5, 'train/loss': 1}]
+
+
 def _events(workdir):
   """Reads event files: length u64, crc u32, event, crc u32."""
   events = []
@@ -162,7 +174,7 @@ def test_what_is_no_step_does_not_slow_the_rate(tmp_path):
       clock.now += 50
     clock.now += 2
     out.progress(step, 3.0, tokens=100)
-  assert out.tokens_per_second() == 50.0
+  assert out.measured(0)['tokens_per_second'] == 50.0
   assert 'evaluating' in stream.getvalue()
   out.close()
 
@@ -180,42 +192,115 @@ def test_waiting_for_data_is_told(tmp_path):
     out.progress(number, 3.0, tokens=100)
   for number in range(1, 11):
     step(number, 0.1)
-  assert out.data_wait() == pytest.approx(0.025)
+  assert out.measured(0)['data_wait'] == pytest.approx(0.025)
   assert 'waiting' not in stream.getvalue()
   for number in range(11, 21):
     with out.aside('evaluating'):
       clock.now += 50
     step(number, 1.9)
-  assert out.data_wait() == pytest.approx(0.25)
+  assert out.measured(0)['data_wait'] == pytest.approx(0.25)
   assert stream.getvalue().splitlines()[-1].startswith(
       'step  20/100  loss 3.000  25 tokens/s  25% waiting for data')
   out.close()
 
 
+class Step:
+  """The arrays of a step that is done when told."""
+
+  def __init__(self):
+    self.done = threading.Event()
+
+  def block_until_ready(self):
+    assert self.done.wait(60)
+
+
+class Last:
+  """Arrays that are looked at after all that was asked about before."""
+
+  def __init__(self):
+    self.looked_at = threading.Event()
+
+  def block_until_ready(self):
+    self.looked_at.set()
+
+
+def _finish(step, out):
+  """Ends a step; returns when the telemetry knows."""
+  last = Last()
+  step.done.set()
+  with out.waiting(last):
+    assert last.looked_at.wait(60)
+
+
 def test_waiting_while_a_step_runs_is_no_waiting(tmp_path):
-  class Step:
-    def __init__(self):
-      self.done = threading.Event()
-    def block_until_ready(self):
-      self.done.wait()
   clock = Clock()
   out = telemetry.Telemetry(tmp_path, 100, stream=io.StringIO(), clock=clock)
-  step, threads = Step(), len(threading.enumerate())
+  step = Step()
   with out.waiting(step):
     clock.now += 3  # the step still runs
-    step.done.set()
-    while len(threading.enumerate()) > threads:
-      time.sleep(0.01)
+    _finish(step, out)
     clock.now += 1
   out.progress(1, 3.0, tokens=100)
-  assert out.data_wait() == pytest.approx(0.25)
+  assert out.measured(0)['data_wait'] == pytest.approx(0.25)
   step = Step()
   with out.waiting(step):
     clock.now += 4
-  step.done.set()
+  _finish(step, out)
   out.progress(2, 3.0, tokens=100)
-  assert out.data_wait() == pytest.approx(0.125)
+  assert out.measured(0)['data_wait'] == pytest.approx(0.125)
   out.close()
+
+
+def test_a_step_beside_a_compilation_takes_its_time(tmp_path):
+  """Steps of 2 seconds; while the first three run, the next is compiled."""
+  clock = Clock()
+  out = telemetry.Telemetry(tmp_path, 100, stream=io.StringIO(), clock=clock)
+  with out.aside('compiling'):
+    clock.now += 30
+  for number in range(1, 4):
+    step = Step()
+    with out.aside('compiling', step):
+      clock.now += 2
+      _finish(step, out)
+      with out.aside('inside'):  # counts once
+        clock.now += 28
+    out.progress(number, 3.0, tokens=100, samples=4, flops=3e12)
+    assert out.measured(0)['tokens_per_second'] == pytest.approx(50)
+  step = Step()
+  with out.aside('compiling', step):
+    clock.now += 1.5  # takes less than the step
+  clock.now += 0.5
+  _finish(step, out)
+  out.progress(4, 3.0, tokens=100, samples=4, flops=3e12)
+  row = out.measured(0)
+  assert row['tokens_per_second'] == pytest.approx(50)
+  assert row['samples_per_second'] == pytest.approx(2)
+  assert row['step_seconds'] == pytest.approx(2)
+  assert row['data_wait'] == 0
+  out.close()
+
+
+def test_one_thread_waits_for_all_steps(tmp_path):
+  before = threading.active_count()
+  out = telemetry.Telemetry(tmp_path, 100, stream=io.StringIO())
+  threads = threading.active_count()
+  for number in range(1, 51):
+    step = Step()
+    with out.waiting(step):
+      if number % 10:
+        _finish(step, out)
+    assert threading.active_count() <= threads + 1
+    step.done.set()
+  broken = Step()
+  broken.block_until_ready = lambda: 1 / 0  # does not end the thread
+  with out.waiting(broken):
+    pass
+  _finish(Step(), out)
+  out.close()
+  deadline = time.monotonic() + 60
+  while threading.active_count() > before and time.monotonic() < deadline:
+    time.sleep(0.01)
+  assert threading.active_count() == before
 
 
 def test_an_old_terminal_gets_an_ascii_bar(tmp_path, monkeypatch):

@@ -11,9 +11,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from locost_jax import energy
 from locost_jax import generate
 from locost_jax import memory
-from locost_jax.benchmarks import energy
 from locost_jax.benchmarks import measure
 from locost_jax.benchmarks import subjects
 from locost_jax.models import in_pieces
@@ -21,6 +21,10 @@ from locost_jax.models import ssm
 
 # Bytes of one array of the materialised kernel: a slice of channels.
 SLICE_BYTES = 1 << 28
+# Policies of memory that `train` compares.
+POLICIES = ('none', 'pieces', 'full')
+# Of the memory that is left, what a program that is timed may take.
+SHARE_OF_ROOM = 0.9
 # Matrix products alone run over pieces of this many tokens.
 PIECE = 2048
 
@@ -247,7 +251,11 @@ def decode(spec, tell):
 
 
 def train(spec, tell):
-  """A whole train step, and its forward pass alone."""
+  """A forward pass, whole train steps, and one encoder layer that learns.
+
+  A step for each policy of memory (`models.build`'s remat). What does not fit
+  is compiled and not timed.
+  """
   from locost_jax import optim  # with what training needs: seconds to import
   from locost_jax import train as training
   from ml_collections import ConfigDict
@@ -260,29 +268,66 @@ def train(spec, tell):
                decoder_target_tokens=targets,
                decoder_loss_weights=jnp.ones(targets.shape, jnp.float32))
   optimizer = optim.make_optimizer(config, 1000, params)
-  step = functools.partial(
-      training.train_step, model=model, optimizer=optimizer, config=config,
-      schedule=optim.make_schedule(config, 1000))
   state = training.TrainState(
       jnp.int32(0), params, optimizer.init(params),
       jax.random.key_data(jax.random.key(0)), jnp.int32(0))
   forward = _compile(functools.partial(training.eval_step, model=model),
                      params, batch)
-  step = jax.jit(step, donate_argnums=0).lower(state, batch).compile()
+  calls = {'forward': lambda: jax.block_until_ready(
+      forward(states[0].params, batch))}
+  temp_bytes = {}
+  for remat in POLICIES:
+    tell(f'compiling, remat {remat}')
+    step = jax.jit(functools.partial(
+        training.train_step, model=model.clone(remat=remat), config=config,
+        optimizer=optimizer, schedule=optim.make_schedule(config, 1000)),
+                   donate_argnums=0).lower(state, batch).compile()
+    temp_bytes[remat] = measure.temp_bytes(step)
+    def run_step(step=step):
+      states[0] = jax.block_until_ready(step(states[0], batch))[0]
+    if temp_bytes[remat] < SHARE_OF_ROOM * _room(spec):
+      calls[f'step {remat}'] = run_step
   states = [state]
   del state, params
-  def run_forward():
-    jax.block_until_ready(forward(states[0].params, batch))
-  def run_step():
-    states[0] = jax.block_until_ready(step(states[0], batch))[0]
-  result = _turns({
-      'forward': functools.partial(measure.timed, run_forward),
-      'step': functools.partial(measure.timed, run_step)}, spec, tell)
+  result = _turns({name: functools.partial(measure.timed, call)
+                   for name, call in calls.items()}, spec, tell)
+  states.clear()
   B, L = inputs.shape
+  unit = B * L * model.config.d_model * 4
+  steps = [result['seconds'][name] for name in calls if name != 'forward']
+  learning = learning_layer(spec, model, tell)
+  for key in ('times', 'seconds'):
+    result[key].update(learning.pop(key))
   return dict(
-      result, temp_bytes=measure.temp_bytes(step), target_tokens=spec['tokens'],
-      temp_LD4=measure.temp_bytes(step) / (B * L * model.config.d_model * 4),
-      tokens_per_second=B * (L + spec['tokens']) / result['seconds']['step'])
+      result, temp_bytes=temp_bytes, target_tokens=spec['tokens'],
+      temp_LD4={name: size / unit for name, size in temp_bytes.items()},
+      tokens_per_second=steps and B * (L + spec['tokens']) / min(steps) or None,
+      **learning)
+
+
+def learning_layer(spec, model, tell):
+  """One encoder layer, forward and backward: as a whole, and in pieces."""
+  B, L, D = spec['batch_size'], spec['length'], model.config.d_model
+  layer = in_pieces.make_layer(model)
+  h = jax.random.normal(jax.random.key(1), (B, L, D), model.dtype)
+  mask = jnp.ones((B, L), bool)
+  params = jax.jit(lambda key: layer.init(key, h[:, :8], mask[:, :8], True))(
+      jax.random.key(spec['seed']))
+  calls, used = {}, {}
+  for name, pieces in (('layer', False), ('layer in pieces', True)):
+    def run(params, h, mask, pieces=pieces):
+      out, pull = jax.vjp(lambda params, h: layer.apply(
+          params, h, mask, True, pieces)[0], params, h)
+      return out, pull(h)
+    tell(f'compiling, {name}')
+    compiled = _compile(run, params, h, mask)
+    used[name] = measure.temp_bytes(compiled) / (B * L * D * 4)
+    if measure.temp_bytes(compiled) < SHARE_OF_ROOM * _room(spec):
+      calls[name] = _call(compiled, params, h, mask)
+  result = _turns(calls, spec, tell)
+  seconds = result['seconds']
+  return dict(result, layer_LD4=used, layer_ratio=len(seconds) == 2 and (
+      seconds['layer in pieces'] / seconds['layer']) or None)
 
 
 def cost(spec, tell):
@@ -312,12 +357,13 @@ def cost(spec, tell):
   values = [value for value, _ in joules[-count:]]
   seconds = result['seconds']['whole'] / B
   used = None if None in values else float(np.median(values)) / B
-  prices, kwh = spec['prices'], None if used is None else used / 3.6e6
+  prices = spec['prices']
+  kwh = None if used is None else used / energy.JOULES_PER_KWH
   return dict(
       result, tokens=tokens, seconds_per_book=seconds, joules=used,
       energy_source=joules[-1][1], money=_money(prices, seconds, kwh),
-      grams_co2=None if None in (kwh, prices['carbon_intensity']) else
-      kwh * prices['carbon_intensity'])
+      grams_co2=None if None in (used, prices['carbon_intensity']) else
+      energy.grams_co2(used, prices['carbon_intensity']))
 
 
 def _money(prices, seconds, kwh):

@@ -76,22 +76,23 @@ class Batch(NamedTuple):
   shape: tuple  # of the inputs of a row, and behind it length of its targets
 
 
-def check(config, devices):
+def check(config, parts):
   """Raises an InputError for batches that cannot be.
 
   Args:
     config: the run's config: data (pages, lengths, packing), train
       (batch_size, batch_tokens).
-    devices: that a batch is split over.
+    parts: a batch is split into, over devices and one after the other.
   """
   data, tokens = config.data, config.train.batch_tokens
   longest = data.page_length * data.num_pages if (
       data.pages in LOCALITIES) else data.max_input_length
-  if tokens and order.rows_in_budget(max(tokens, 0), longest) % devices or (
+  if tokens and order.rows_in_budget(max(tokens, 0), longest) % parts or (
       tokens and tokens < longest):
     raise InputError(
         f'config.train.batch_tokens={tokens} must be 0 or hold a document of '
-        f'{longest} tokens for each of {devices} devices, a power of two')
+        f'{longest} tokens for each of its {parts} parts (devices x '
+        'train.accumulate), a power of two')
   if data.packing and (tokens or data.pages):
     raise InputError('config.data.packing: rows are as long as '
                      'max_input_length; expected train.batch_tokens=0 and '
@@ -367,4 +368,4 @@ def _prefetch(iterator):
       yield item
   finally:
     stopped.set()
-    thread.join()
+    thread.join(5)  # not for ever: it may hang in reading

@@ -17,6 +17,7 @@ import time
 
 from ml_collections import ConfigDict
 
+from locost_jax import watchdog
 from locost_jax.data import blocks
 from locost_jax.data import order
 from locost_jax.data import records
@@ -110,7 +111,9 @@ class StreamedCache:
         raise RuntimeError(f'{self._path}: shards are missing, and no process '
                            'tokenises them any more')
       if time.monotonic() - looked > 5:
-        looked, begun = time.monotonic(), self._begun()
+        before, (looked, begun) = begun, (time.monotonic(), self._begun())
+        if begun != before:
+          watchdog.alive()
       line.show([f'waiting for {len(shards)} shards: {there} tokenised, '
                  f'{begun / 1e6:.0f} MB of the next'], there / len(shards), 1)
       time.sleep(0.2)

@@ -14,10 +14,10 @@ MODELS = {
     'locost': (locost.LocostConfig, locost.LocostMixer),
 }
 DTYPES = ('float32', 'bfloat16', 'float64')
-REMAT = ('none', 'full')
+REMAT = ('auto', 'none', 'pieces', 'full')
 
 
-def build(config, dtype='float32', remat='none'):
+def build(config, dtype='float32', remat='auto'):
   """Makes the Flax module of a model config.
 
   Args:
@@ -25,7 +25,13 @@ def build(config, dtype='float32', remat='none'):
     dtype: of matmuls and activations: 'float32' or 'bfloat16' ('float64' for
       checks, with jax_enable_x64). The SSM, the FFT, softmax, norms and logits
       stay in float32 at least.
-    remat: 'none', or 'full' to recompute every layer in the backward pass.
+    remat: what the backward pass keeps of the L tokens of a layer. 'none': all
+      that was computed. 'pieces': the encoder's layers run over pieces of long
+      inputs and keep their input and the mixer's input and output; likewise the
+      decoder's feed-forward over long targets. 'full': so too, and of all
+      layers only the input is kept, the rest is computed again. 'auto': 'none'
+      while that is little memory (`shell.AUTO_BYTES`), else 'pieces'. With
+      dropout what is drawn depends on it.
 
   Returns:
     A module with the face of `models.t5.EncoderDecoder`.

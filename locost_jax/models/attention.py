@@ -15,8 +15,10 @@ import jax
 import jax.numpy as jnp
 
 from locost_jax.models import attention_mass
+from locost_jax.models import causal_attention
 from locost_jax.models import layers
 from locost_jax.models import long_attention
+from locost_jax.models import long_conv
 
 
 def relative_buckets(distance, bidirectional, num_buckets, max_distance):
@@ -58,15 +60,20 @@ class RelativeBias(nn.Module):
   bidirectional: bool
   stddev: float
 
-  @nn.compact
+  def setup(self):
+    self.embedding = self.param('embedding', layers.normal(self.stddev),
+                                (self.num_buckets, self.num_heads))
+
   def __call__(self, query_positions, key_positions):
     """Positions [T] and [S] -> bias [H, T, S]."""
-    table = self.param('embedding', layers.normal(self.stddev),
-                       (self.num_buckets, self.num_heads))
     distance = key_positions[None, :] - query_positions[:, None]
+    return self.of_distance(distance).transpose(2, 0, 1)
+
+  def of_distance(self, distance):
+    """Key position - query position, integers [...] -> bias [..., H]."""
     buckets = relative_buckets(
         distance, self.bidirectional, self.num_buckets, self.max_distance)
-    return table[buckets].transpose(2, 0, 1)
+    return self.embedding[buckets]
 
 
 class Attention(nn.Module):
@@ -124,6 +131,24 @@ class Attention(nn.Module):
     context = jnp.einsum('bhts,bshk->bthk', weights, values)
     return self.merge_heads(context)
 
+  def causal(self, x, keys, values, bias, deterministic=True):
+    """`__call__` of a long text on itself, each token on those up to it.
+
+    Args:
+      x: [B, T, D].
+      keys: [B, T, H, K].
+      values: [B, T, H, K].
+      bias: [H, T], of the key so many positions before the query.
+      deterministic: no dropout; it is drawn otherwise than in `__call__`.
+
+    Returns:
+      [B, T, D].
+    """
+    rate = 0.0 if deterministic else self.dropout_rate
+    return self.merge_heads(causal_attention.in_pieces(
+        self.split_heads(self.query(x)), keys, values, bias, rate,
+        self.make_rng('dropout') if rate else None))
+
   def cross(self, x, keys, values, mask, deterministic=True):
     """`__call__` for inputs of any length: x [B, T, D], mask bool [B, S].
 
@@ -132,7 +157,8 @@ class Attention(nn.Module):
     rate = 0.0 if deterministic else self.dropout_rate
     T, S = x.shape[1], keys.shape[1]
     form = long_attention.choose(
-        jax.default_backend(), self.dtype, T, S, rate, self.d_kv)
+        jax.default_backend(), self.dtype, T, S, rate, self.d_kv,
+        long_conv.axis_size(long_conv.SEQUENCE))
     if form == 'plain':
       mask = mask[:, None, None, :]
       return self(x, keys, values, mask, None, deterministic)

@@ -23,6 +23,7 @@ from locost_jax.errors import InputError
 from locost_jax.models import locost
 from locost_jax.models import long_conv
 from locost_jax.models import pieces
+from locost_jax.models import shell
 from locost_jax.models import ssm
 from locost_jax.models import t5
 
@@ -116,6 +117,8 @@ def encode(model, params, inputs, input_mask=None, kernels=None):
   Returns:
     {'states': [B, L, D], 'mask': bool [B, L]}.
   """
+  if long_conv.axis_size(long_conv.SEQUENCE) > 1:  # in pieces on its devices
+    return model.apply({'params': params}, inputs, input_mask, method='encode')
   h, mask = _embed(model, params, inputs, input_mask)
 
   def run(index, h):
@@ -180,7 +183,7 @@ def _layer(model, params, index, h, mask, spectrum):
 
 
 def _finish(model, params, h, mask):
-  norm = t5.make_norm(model.config, model.dtype)
+  norm = shell.make_norm(model.config, model.dtype)
   variables = {'params': params['encoder']['norm']}
   states = _over_pieces(lambda part, _: norm.apply(variables, part), h)
   return {'states': states, 'mask': mask}

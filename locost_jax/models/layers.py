@@ -8,6 +8,8 @@ from flax import linen as nn
 import jax
 import jax.numpy as jnp
 
+from locost_jax.models import long_conv
+
 
 def at_least_float32(x):
   """x in float32, or in its own precision where that is higher."""
@@ -23,6 +25,31 @@ def dense(features, stddev, dtype, name):
   """A bias-free projection to `features` with N(0, stddev^2) weights."""
   return nn.Dense(features, use_bias=False, dtype=dtype, name=name,
                   kernel_init=normal(stddev))
+
+
+class Embedding(nn.Module):
+  """Vectors of tokens, and the logits of a tied output layer; N(0, 1)."""
+  vocab_size: int
+  d_model: int
+  dtype: jnp.dtype
+
+  def setup(self):
+    self.embedding = self.param(
+        'embedding', normal(1.0), (self.vocab_size, self.d_model))
+
+  def table(self):
+    """[V, D], over `tensor` where that divides the vocabulary."""
+    cut = self.vocab_size % long_conv.axis_size(long_conv.TENSOR) == 0
+    return long_conv.lay_out(
+        self.embedding.astype(self.dtype), long_conv.TENSOR if cut else None)
+
+  def __call__(self, tokens):
+    """int [...] -> [..., D]."""
+    return jnp.take(self.table(), tokens, axis=0)
+
+  def attend(self, h):
+    """[..., D] -> the products with all vectors, [..., V]."""
+    return h @ self.table().T
 
 
 class RMSNorm(nn.Module):

@@ -22,17 +22,19 @@ import functools
 from flax import linen as nn
 import jax
 import jax.numpy as jnp
+from jax.sharding import PartitionSpec as P
 
 from locost_jax.errors import InputError
 from locost_jax.models import layers
 from locost_jax.models import long_conv
 from locost_jax.models import pieces
+from locost_jax.models import shell
+from locost_jax.models import split_conv
 from locost_jax.models import ssm
-from locost_jax.models import t5
 
 
 @dataclasses.dataclass(frozen=True)
-class LocostConfig(t5.ShellConfig):
+class LocostConfig(shell.ShellConfig):
   """The shell's keys and those of the state-space layers."""
   d_state: int
   gating: bool
@@ -106,6 +108,42 @@ def spectrum(config, log_z, w, skip, length, start, count):
       circular_kernel(config, log_z, w, take(skip, 0), length))
 
 
+def convolve(config, u, log_z, w, skip):
+  """The two-sided convolution of all channels, where each device has a part.
+
+  A device has its documents, its channels and, under a `sequence` axis, its
+  part of each document; it makes the kernels of its channels only.
+
+  Args:
+    config: a LocostConfig.
+    u: [B, L, D].
+    log_z, w, skip: of `discretise`.
+
+  Returns:
+    [B, L, D].
+  """
+  split = long_conv.axis_size(long_conv.SEQUENCE)
+  if split > 1 and config.convolution == 'release':
+    raise InputError("model.convolution='release' does not exist for documents "
+                     f"split over devices: expected 'exact' with mesh.sequence="
+                     f'{split}')
+
+  def of_part(u, log_z, w, skip):
+    L = u.shape[1]
+    y = long_conv.conv_in_groups(
+        u, functools.partial(spectrum, config, log_z, w, skip, L),
+        circular_size(config, L))
+    if split == 1:
+      return y
+    return split_conv.add_other_parts(y, u, log_z, w, long_conv.SEQUENCE)
+
+  rows = P(long_conv.ROWS, long_conv.SEQUENCE, long_conv.TENSOR)
+  channels = P(None, long_conv.TENSOR)
+  return long_conv.on_mesh(
+      of_part, (rows, channels, channels, P(long_conv.TENSOR)), rows,
+      u, log_z, w, skip)
+
+
 class BiSSM(nn.Module):
   """The parameters of all channels' two-sided convolutions."""
   config: LocostConfig
@@ -130,13 +168,13 @@ class BiSSM(nn.Module):
     return dict(log_dt=self.log_dt, log_A_real=self.log_A_real,
                 A_imag=self.A_imag, B=self.B, C=self.C, D=self.D)
 
-  def spectrum(self, length):
-    """(start, count) -> the spectrum of these channels for inputs [B, L, D]."""
-    # Discretised before the loop over groups: inside, XLA fuses it into the
-    # tables of powers and takes its exponentials again for each of them.
-    log_z, w, skip = discretise(self.config, self.parameters())
-    return functools.partial(
-        spectrum, self.config, log_z, w, skip, length)
+  def discretised(self):
+    """(log z, w, skip) of `discretise`.
+
+    Before any loop over groups of channels: inside, XLA fuses it into the
+    tables of powers and takes its exponentials again for each of them.
+    """
+    return discretise(self.config, self.parameters())
 
 
 class LocostMixer(nn.Module):
@@ -171,7 +209,8 @@ class LocostMixer(nn.Module):
     Returns:
       y [B, L, D].
     """
-    spectrum = spectrum or self.ssm.spectrum(u.shape[1])
+    if spectrum is None:
+      return convolve(self.config, u, *self.ssm.discretised())
     n = circular_size(self.config, u.shape[1])
     return long_conv.conv_in_groups(u, spectrum, n)
 
@@ -183,21 +222,22 @@ class LocostMixer(nn.Module):
 
   def kernels(self, length):
     """[C, D, length]: K[l] of each direction, in time."""
-    log_z, w, _ = discretise(self.config, self.ssm.parameters())
+    log_z, w, _ = self.ssm.discretised()
     return ssm.kernel(log_z, w, length)
 
   def spectra(self, length):
     """What `mix` makes for inputs of this length: [D, circular_size/2 + 1]."""
     n, D = circular_size(self.config, length), self.config.d_model
-    spectrum = self.ssm.spectrum(length)
+    of_channels = functools.partial(
+        spectrum, self.config, *self.ssm.discretised(), length)
     group = long_conv.group_size(1, D, n)
     if group >= D:
-      return spectrum(0, D)
-    shape = jax.eval_shape(lambda: spectrum(0, 1))
+      return of_channels(0, D)
+    shape = jax.eval_shape(lambda: of_channels(0, 1))
 
     return pieces.over(
         D, group,
-        lambda piece, s: piece.put(s, spectrum(piece.start, group), 0),
+        lambda piece, s: piece.put(s, of_channels(piece.start, group), 0),
         jnp.zeros((D, shape.shape[1]), shape.dtype))
 
   def __call__(self, x, mask):

@@ -12,6 +12,10 @@ Scores are q . k without 1/sqrt(K), float32 at least. Masked keys have the
 lowest finite score, so that a document without any token has equal weights, as
 in the plain form.
 
+Under a mesh each device has its part of the batch, of the heads (`tensor`) and,
+where documents are split (`sequence`), of the keys; the softmaxes of the parts
+of a document are put together by the same formula.
+
 Axes: B batch, T queries, S keys, H heads, K head width, D width.
 """
 
@@ -20,8 +24,12 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import PartitionSpec as P
 
+from locost_jax.models import long_conv
 from locost_jax.models import pieces
+
+ROWS = long_conv.ROWS
 
 # Queries x keys from where on the plain form, which keeps scores and weights of
 # all of them for the backward pass, gives way: 100 MB per document and layer at
@@ -44,14 +52,17 @@ ABSORBED = 4096
 STEP_BYTES = 128 << 20
 
 
-def choose(backend, dtype, T, S, dropout_rate, head_width):
+def choose(backend, dtype, T, S, dropout_rate, head_width, split=1):
   """'plain', 'pieces' or 'cudnn': how T queries attend to S keys.
 
   cuDNN's fused attention takes half precision and knows no random numbers of
-  ours; a head must be a multiple of 8 wide and at most 128.
+  ours; a head must be a multiple of 8 wide and at most 128. It gives no sums
+  that could be put together where the keys lie on `split` devices.
   """
   if T * S < LONG:
     return 'plain'
+  if split > 1:
+    return 'pieces'
   half = jnp.dtype(dtype) in (jnp.bfloat16, jnp.float16)
   fits = head_width % 8 == 0 and head_width <= 128
   if backend == 'gpu' and half and fits and not dropout_rate:
@@ -102,14 +113,18 @@ def in_pieces(queries, keys, values, mask, dropout_rate=0.0, key=None,
   Returns:
     [B, T, H, K] in the dtype of queries.
   """
-  B, T, H, _ = queries.shape
-  S = keys.shape[1]
-  if piece is None:
-    piece = min(S, max(128, PIECE_BYTES // (4 * B * H * T) // 128 * 128))
-  if not dropout_rate:
-    key = None
-  return _in_pieces(piece, float(dropout_rate), queries, keys, values, mask,
-                    key)
+  def of_part(queries, keys, values, mask, key):
+    B, T, H, _ = queries.shape
+    S = keys.shape[1]
+    size = piece or max(128, PIECE_BYTES // (4 * B * H * T) // 128 * 128)
+    return _in_pieces(min(S, size), float(dropout_rate), queries, keys, values,
+                      mask, long_conv.own_key(key, *long_conv.AXES))
+
+  written = P(ROWS, None, long_conv.TENSOR)
+  read = P(ROWS, long_conv.SEQUENCE, long_conv.TENSOR)
+  specs = written, read, read, P(ROWS, long_conv.SEQUENCE), P()
+  return long_conv.on_mesh(of_part, specs, written, queries, keys, values, mask,
+                           key if dropout_rate else None)
 
 
 class Softmax(NamedTuple):
@@ -143,6 +158,16 @@ class Softmax(NamedTuple):
     return Softmax(m, self.l * old + weights.sum(-1),
                    self.total * old[..., None] + values)
 
+  def joined(self):
+    """The softmax over the keys of all devices that share the documents."""
+    if not long_conv.is_on_mesh():
+      return self
+    m = jax.lax.pmax(self.m, long_conv.SEQUENCE)
+    own = jnp.exp(self.m - m)
+    return Softmax(m, jax.lax.psum(self.l * own, long_conv.SEQUENCE),
+                   jax.lax.psum(self.total * own[..., None],
+                                long_conv.SEQUENCE))
+
   def context(self, dtype):
     """The weighted mean of the values, [B, T, H, K]."""
     return (self.total / self.l[..., None]).swapaxes(1, 2).astype(dtype)
@@ -159,6 +184,14 @@ def of_states(queries, states, mask):
   Returns:
     [B, Q, D] in the dtype of queries.
   """
+  rows = P(ROWS)
+  parts = P(ROWS, long_conv.SEQUENCE)
+  return long_conv.on_mesh(_of_part_of_states, (rows, parts, parts), rows,
+                           queries, states, mask)
+
+
+def _of_part_of_states(queries, states, mask):
+  """`of_states` where each device has a part of the states."""
   (B, Q, D), S = queries.shape, states.shape[1]
   precise = jnp.promote_types(queries.dtype, jnp.float32)
 
@@ -172,7 +205,7 @@ def of_states(queries, states, mask):
 
   softmax = pieces.over(S, min(S, step_piece(jax.default_backend(), B, Q)), add,
                         Softmax.of_nothing(B, 1, Q, D, precise))
-  return softmax.context(queries.dtype)[:, :, 0]
+  return softmax.joined().context(queries.dtype)[:, :, 0]
 
 
 def step_piece(backend, B, Q):
@@ -219,8 +252,8 @@ def masked(scores, mask, fresh):
   return jnp.where(fresh, scores, -jnp.inf)
 
 
-def _dropout(dropout_rate, key, i, like):
-  """The factors of the weights of piece i."""
+def dropout(dropout_rate, key, i, like):
+  """The factors, shaped as `like`, of the weights of piece i."""
   if not dropout_rate:
     return jnp.ones((), like.dtype)
   kept = jax.random.bernoulli(
@@ -240,12 +273,14 @@ def _forward(size, dropout_rate, queries, keys, values, mask, key):
 
   def add(piece, softmax):
     k, v, own = (piece.take(x, 1) for x in (keys, values, mask))
-    scores = masked_scores(queries, k, own, piece.fresh)
+    own, fresh = pieces.tie((own, piece.fresh), softmax.m)
+    scores = masked_scores(queries, k, own, fresh)
     return softmax.add(
-        scores, v, _dropout(dropout_rate, key, piece.index, scores))
+        scores, v, dropout(dropout_rate, key, piece.index, scores))
 
   softmax = pieces.over(
       S, size, add, Softmax.of_nothing(B, H, T, values.shape[-1], precise))
+  softmax = softmax.joined()
   out = softmax.context(queries.dtype)
   return out, (queries, keys, values, mask, key, out, softmax.m, softmax.l)
 
@@ -264,7 +299,7 @@ def _backward(size, dropout_rate, kept, d_out):
     k, v, own = (piece.take(x, 1) for x in (keys, values, mask))
     scores = masked_scores(queries, k, own, piece.fresh)
     weights = jnp.exp(scores - m[..., None]) / l[..., None]
-    factor = _dropout(dropout_rate, key, piece.index, weights)
+    factor = dropout(dropout_rate, key, piece.index, weights)
     d_weights = product('bthk,bshk->bhts', d_out, v) * factor
     d_scores = weights * (d_weights - mean)
     # A masked score is a constant.

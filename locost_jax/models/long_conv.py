@@ -9,9 +9,9 @@ is a circular convolution of size n >= 2L with the kernel
 In the release lag 0 belongs to both kernels. In the paper's equation 3 it
 belongs to the second one only: the caller clears K0[0] then.
 
-Axes: B batch, L length, D channels. At least float32. A transform that is
-sharded over its batch must not be left to XLA's partitioner, which gathers the
-operands of every FFT (openxla/xla#24): under a mesh it runs in `shard_map`.
+Axes: B batch, L length, D channels. At least float32. A sharded transform must
+not be left to XLA's partitioner, which gathers the operands of every FFT
+(openxla/xla#24): under a mesh it runs in `shard_map` (`on_mesh`).
 """
 
 import functools
@@ -25,6 +25,7 @@ from locost_jax.models import pieces
 # The mesh axes of the whole project.
 DATA, FSDP, TENSOR, SEQUENCE = 'data', 'fsdp', 'tensor', 'sequence'
 AXES = (DATA, FSDP, TENSOR, SEQUENCE)
+ROWS = (DATA, FSDP)
 
 # The release's CUDA extension takes no longer inputs.
 RELEASE_MAX_LENGTH = 8192
@@ -33,6 +34,73 @@ RELEASE_MAX_LENGTH = 8192
 CPU_GROUP = 16
 CPU_ALL_BYTES = 16 << 20
 GROUP_BYTES = 1 << 30
+
+
+def axis_size(axis):
+  """Devices along an axis of the mesh in context; 1 without (None: 1)."""
+  return jax.sharding.get_abstract_mesh().shape.get(axis, 1)
+
+
+def on_mesh(function, in_specs, out_specs, *arguments):
+  """function(*arguments), each device having its own part of them.
+
+  Args:
+    function: of local arrays; may use collectives over the mesh's axes.
+    in_specs: a PartitionSpec, or a tree of them, for each argument.
+    out_specs: of the result.
+    *arguments: trees of arrays.
+
+  Returns:
+    What `function` gives. Without a mesh of several devices in context, or
+    inside of another `on_mesh`, it is called as it is.
+  """
+  mesh = jax.sharding.get_abstract_mesh()
+  if mesh.empty or mesh.size == 1 or mesh.manual_axes:
+    return function(*arguments)
+
+  axes = _named(in_specs) | _named(out_specs)
+
+  def local(*arguments):
+    # Gradients are summed over devices where the arguments come in, not at the
+    # (longer) spectra that are made of them.
+    return function(*pieces.varying(arguments, axes))
+
+  return jax.shard_map(local, mesh=mesh, in_specs=in_specs,
+                       out_specs=out_specs)(*arguments)
+
+
+def _named(specs):
+  """The mesh axes in a tree of PartitionSpecs."""
+  return {axis for spec in jax.tree.leaves(specs) for part in spec if part
+          for axis in ((part,) if isinstance(part, str) else part)}
+
+
+def lay_out(x, *axes):
+  """x with its dimensions cut over these mesh axes (None: not cut).
+
+  XLA finds where the rest lies. Without this, where parameters and rows are cut
+  over one axis, it gathers activations in place of parameters.
+  """
+  mesh = jax.sharding.get_abstract_mesh()
+  if mesh.empty or mesh.size == 1 or mesh.manual_axes:
+    return x
+  return jax.lax.with_sharding_constraint(x, P(*axes))
+
+
+def is_on_mesh():
+  """Whether this is inside of `on_mesh`, on one device of several."""
+  return bool(jax.sharding.get_abstract_mesh().manual_axes)
+
+
+def own_key(key, *axes):
+  """A random key of this device alone, of devices along these mesh axes.
+
+  Outside of `on_mesh`, and for None, the key itself.
+  """
+  if key is None or not is_on_mesh():
+    return key
+  return functools.reduce(
+      jax.random.fold_in, map(jax.lax.axis_index, axes), key)
 
 
 def fft_size(n, backend=None):
@@ -109,8 +177,7 @@ def conv_in_groups(u, spectrum, n, group=None):
 
   Beside u and the result (one array where u is not needed any more) only one
   group's transforms and kernels exist at a time, also in the backward pass,
-  which makes them again. Each device convolves its own part of the batch when
-  a mesh is in context whose `data` and `fsdp` axes divide the batch.
+  which makes them again.
 
   Args:
     u: [B, L, D], real; transformed in float32 at least.
@@ -122,18 +189,6 @@ def conv_in_groups(u, spectrum, n, group=None):
   Returns:
     [B, L, D] in u's dtype.
   """
-  mesh = jax.sharding.get_abstract_mesh()
-  shards = mesh.shape.get(DATA, 1) * mesh.shape.get(FSDP, 1)
-  convolve = functools.partial(_conv_in_groups, spectrum, n, group)
-  if shards == 1 or u.shape[0] % shards:
-    return convolve(u)
-  rows = P((DATA, FSDP))
-  return jax.shard_map(
-      convolve, mesh=mesh, in_specs=rows, out_specs=rows)(u)
-
-
-def _conv_in_groups(spectrum, n, group, u):
-  """`conv_in_groups` on one device."""
   B, _, D = u.shape
   group = group or group_size(B, D, n)
 

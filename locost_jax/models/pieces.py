@@ -4,6 +4,7 @@ Where the size does not divide the length the last piece begins early and has
 some of the one before: `fresh` tells which elements are new.
 """
 
+import functools
 from typing import NamedTuple
 
 import jax
@@ -47,4 +48,42 @@ def over(length, size, update, carry):
     fresh = start + jnp.arange(size) >= index * size
     return update(Piece(index, start, fresh), carry)
 
+  carry = settled(functools.partial(run, jnp.int32(0)), carry)
   return jax.lax.fori_loop(0, -(-length // size), run, carry)
+
+
+def tie(constants, to):
+  """`constants`, as if they depended on the array `to`.
+
+  What a loop inside the loop over layers makes from constants of the layers or
+  from its counter alone, like masks, JAX takes out of the gradient's layers and
+  keeps for all pieces at once: the memory that pieces were to save. What is
+  tied to the carry stays inside.
+  """
+  return jax.lax.optimization_barrier((constants, to))[0]
+
+
+def settled(step, carry):
+  """The carry of a loop over step(carry), of the type it has after a step.
+
+  Inside shard_map: what is the same on all devices may differ afterwards.
+  """
+  if not jax.sharding.get_abstract_mesh().manual_axes:
+    return carry
+  return jax.tree.map(lambda x, after: varying(x, _axes(after)), carry,
+                      jax.eval_shape(step, carry))
+
+
+def varying(tree, axes):
+  """Arrays in shard_map as such that may differ along these mesh axes."""
+  return jax.tree.map(
+      lambda x: jax.lax.pcast(
+          x, tuple(axis for axis in axes if axis not in _axes(jax.typeof(x))),
+          to='varying'), tree)
+
+
+def _axes(kind):
+  """The mesh axes along which a value differs, of its type in shard_map."""
+  if hasattr(kind, 'vma'):  # its name in other releases of JAX
+    return kind.vma
+  return kind.manual_axis_type.varying

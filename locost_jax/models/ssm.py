@@ -171,13 +171,17 @@ def kernel(log_z, w, length):
   Returns:
     [C, D, L], real.
   """
-  (G, D, N), C = log_z[0].shape, w[0].shape[0]
-  T = tile_size(length)
-  A = -(-length // T)
+  C, T = w[0].shape[0], tile_size(length)
+  return kernel_in_groups(
+      log_z, w, length, T, group_size(log_z, C, T, -(-length // T)))
+
+
+def group_size(log_z, C, T, A):
+  """Channels whose tables exist at once: T inner powers, C times A outer."""
+  G, _, N = log_z[0].shape
   channel_bytes = log_z[0].dtype.itemsize * 2 * N * (G * (T + A) + C * A)
   cpu = jax.default_backend() == 'cpu'
-  group = (CPU_TABLE_BYTES if cpu else TABLE_BYTES) // channel_bytes
-  return kernel_in_groups(log_z, w, length, T, max(group, 1))
+  return max((CPU_TABLE_BYTES if cpu else TABLE_BYTES) // channel_bytes, 1)
 
 
 def kernel_in_groups(log_z, w, length, T, group):
@@ -207,6 +211,48 @@ def _tiles(log_z, w, length, T):
   q = jnp.concatenate(inner, 2)  # [G, D, 2N, T]
   tiles = jnp.einsum('gcdna,gdnb->gcdab', x, q, precision=HIGHEST)
   return tiles.reshape(C, D, A * T)[..., :length]
+
+
+def weighted_sums(log_z, u):
+  """sum_t z_n^t u_t, what `kernel` is the transpose of, also in two levels.
+
+  Args:
+    log_z: pair of [G, D, N].
+    u: [C, L, D], C a multiple of G.
+
+  Returns:
+    Pair of [C, D, N].
+  """
+  C, L, D = u.shape
+  T = tile_size(L)
+  A = -(-L // T)
+  group = min(group_size(log_z, C, T, A), D)
+  u = jnp.pad(u, ((0, 0), (0, A * T - L), (0, 0)))
+  sums = functools.partial(_sums_of_tiles, T=T)
+  if group == D:
+    return sums(log_z, u)
+  sums = jax.checkpoint(sums)
+
+  def write(piece, totals):
+    own = jax.tree.map(lambda x: piece.take(x, 1), log_z)
+    found = sums(own, piece.take(u, 2))
+    return jax.tree.map(lambda x, part: piece.put(x, part, 1), totals, found)
+
+  zeros = jnp.zeros((C, D, log_z[0].shape[-1]), log_z[0].dtype)
+  return pieces.over(D, group, write, (zeros, zeros))
+
+
+def _sums_of_tiles(log_z, u, T):
+  """`weighted_sums` of all channels at once; T divides L."""
+  (G, D, N), (C, L, _) = log_z[0].shape, u.shape
+  u = u.reshape(G, C // G, L // T, T, D)
+  inner = powers(log_z, T)
+  outer = powers(tuple(T * part for part in log_z), L // T)
+  tiles = jnp.einsum('gcatd,gdnt->gcdna', u, jnp.concatenate(inner, 2),
+                     precision=HIGHEST)
+  sums = complex_multiply(jnp.split(tiles, 2, 3),
+                          tuple(part[:, None] for part in outer))
+  return tuple(part.sum(-1).reshape(C, D, N) for part in sums)
 
 
 def recurrence(log_z, w, u):

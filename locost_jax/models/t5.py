@@ -12,88 +12,60 @@ key/value length, D d_model, F d_ff, H heads, K head dim, N complex state pairs,
 V vocabulary, P pages, C chunks, R = B * beams rows of a decoding step.
 """
 
-import dataclasses
+import functools
 from typing import Any, Callable
 
 from flax import linen as nn
 import jax.numpy as jnp
 
 from locost_jax.models import attention
+from locost_jax.models import causal_attention
 from locost_jax.models import layers
 from locost_jax.models import long_attention
+from locost_jax.models import long_conv
+from locost_jax.models import shell
+from locost_jax.models import tokenwise
 
 PAD_ID = 0
 
 
-@dataclasses.dataclass(frozen=True)
-class ShellConfig:
-  """What every T5-style model has; configs/default.py explains each key."""
-  vocab_size: int
-  d_model: int
-  d_ff: int
-  d_kv: int
-  num_heads: int
-  num_layers: int
-  num_decoder_layers: int
-  feed_forward: str
-  dropout_rate: float
-  tie_embeddings: bool
-  relative_attention_num_buckets: int
-  relative_attention_max_distance: int
-  layer_norm_epsilon: float
-
-
-def make_norm(config, dtype):
-  return layers.RMSNorm(config.layer_norm_epsilon, dtype)
-
-
-def make_feed_forward(config, dtype):
-  gated = config.feed_forward == 'gated-gelu'
-  return layers.FeedForward(config.d_ff, gated, config.dropout_rate, dtype)
-
-
-def make_attention(config, dtype):
-  return attention.Attention(config.num_heads, config.d_kv, config.d_model,
-                             config.dropout_rate, dtype)
-
-
-def stacked(num_layers, remat):
-  """How parameters and randomness run over the layers of a stack.
-
-  Two layers are written out one after the other. As a loop, whose values for
-  the backward pass are copied into and out of arrays of all layers, a step of
-  the quickstart took 1.15 times as long on a CPU, and no less to compile. With
-  remat they stay a loop, which keeps XLA from merging what is computed twice.
-  """
-  written_out = num_layers <= 2 and remat == 'none'
-  return dict(variable_axes={'params': 0},
-              split_rngs={'params': True, 'dropout': True}, length=num_layers,
-              unroll=num_layers if written_out else 1)
-
-
 class EncoderLayer(nn.Module):
   """One layer of the encoder; a step of `nn.scan`."""
-  config: ShellConfig
+  config: shell.ShellConfig
   make_mixer: Callable[..., nn.Module]
   dtype: jnp.dtype
 
   def setup(self):
-    self.mixer_norm = make_norm(self.config, self.dtype)
+    self.mixer_norm = shell.make_norm(self.config, self.dtype)
     self.mixer = self.make_mixer(self.config, self.dtype)
-    self.feed_forward_norm = make_norm(self.config, self.dtype)
-    self.feed_forward = make_feed_forward(self.config, self.dtype)
+    self.feed_forward_norm = shell.make_norm(self.config, self.dtype)
+    self.feed_forward = shell.make_feed_forward(self.config, self.dtype)
     self.dropout = nn.Dropout(self.config.dropout_rate)
 
-  def __call__(self, h, mask, deterministic):
-    """h [B, L, D], mask [B, L] -> h [B, L, D], None."""
+  def __call__(self, h, mask, deterministic, in_pieces=False):
+    """h [B, L, D], mask [B, L] -> h [B, L, D], None.
+
+    in_pieces: all but the mixer's `mix` over pieces of the length, where only
+    h, the mixer's input and its output are kept for the backward pass; dropout
+    is then drawn otherwise. Not to make parameters with.
+    """
+    if in_pieces:
+      return self.in_pieces(h, mask, deterministic), None
     x = self.mixer(self.mixer_norm(h), mask)
     return self.add(h, x, deterministic), None
 
+  def in_pieces(self, h, mask, deterministic):
+    """`__call__` over pieces of the length."""
+    run = functools.partial(tokenwise.method, self, along=long_conv.SEQUENCE)
+    u = run('inward', h, mask)
+    draws = bool(self.config.dropout_rate) and not deterministic
+    return run('outward', h, self.mix(u), draws=draws)
+
   def add(self, h, x, deterministic):
     """h + the mixer's output x + the feed-forward, [B, L, D]."""
-    h = h + self.dropout(x, deterministic)
+    h = shell.lay_read(h + self.dropout(x, deterministic))
     x = self.feed_forward(self.feed_forward_norm(h), deterministic)
-    return h + self.dropout(x, deterministic)
+    return shell.lay_read(h + self.dropout(x, deterministic))
 
   def inward(self, h, mask):
     """The layer up to its mixer's `mix`: h [B, L, D], mask [B, L] -> u."""
@@ -103,9 +75,10 @@ class EncoderLayer(nn.Module):
     """The part that looks at other tokens: u -> y [B, L, D]."""
     return self.mixer.mix(u, spectrum)
 
-  def outward(self, h, y):
-    """The layer from there on, without dropout: h, y [B, L, D] -> h."""
-    return self.add(h, self.mixer.outward(self.mixer_norm(h), y), True)
+  def outward(self, h, y, deterministic=True):
+    """The layer from there on: h, y [B, L, D] -> h."""
+    x = self.mixer.outward(self.mixer_norm(h), y)
+    return self.add(h, x, deterministic)
 
   def spectra(self, length):
     """The mixer's kernels for inputs of this length, ready for `mix`."""
@@ -114,7 +87,7 @@ class EncoderLayer(nn.Module):
 
 class Encoder(nn.Module):
   """Embedded tokens h [B, L, D], mask [B, L] -> states [B, L, D]."""
-  config: ShellConfig
+  config: shell.ShellConfig
   make_mixer: Callable[..., nn.Module]
   dtype: jnp.dtype
   remat: str
@@ -122,58 +95,80 @@ class Encoder(nn.Module):
   def setup(self):
     layer = EncoderLayer
     if self.remat == 'full':
-      layer = nn.remat(layer, prevent_cse=False, static_argnums=(3,))
+      layer = nn.remat(layer, prevent_cse=False, static_argnums=(3, 4))
     self.layers = nn.scan(
         layer, in_axes=nn.broadcast,
-        **stacked(self.config.num_layers, self.remat),
+        **shell.stacked(self.config.num_layers, self.remat),
     )(self.config, self.make_mixer, self.dtype)
-    self.norm = make_norm(self.config, self.dtype)
+    self.norm = shell.make_norm(self.config, self.dtype)
     self.dropout = nn.Dropout(self.config.dropout_rate)
 
   def __call__(self, h, mask, deterministic):
     h = self.dropout(h, deterministic)
-    h, _ = self.layers(h, mask, deterministic)
+    in_pieces = not self.is_initializing() and self.is_in_pieces(*h.shape[:2])
+    h, _ = self.layers(h, mask, deterministic, in_pieces)
     return self.dropout(self.norm(h), deterministic)
+
+  def is_in_pieces(self, B, L):
+    """Whether layers run over pieces of inputs [B, L]."""
+    along = long_conv.SEQUENCE
+    if self.remat == 'none' or not hasattr(self.make_mixer, 'mix') or (
+        not tokenwise.is_long(B, L, along)):
+      return False
+    return self.remat != 'auto' or shell.kept_bytes(
+        self.config, *tokenwise.on_device(B, L, along)) > shell.AUTO_BYTES
 
 
 class DecoderLayer(nn.Module):
   """One layer of the decoder, all targets at once or one step with a cache."""
-  config: ShellConfig
+  config: shell.ShellConfig
   dtype: jnp.dtype
 
   def setup(self):
-    self.self_attention_norm = make_norm(self.config, self.dtype)
-    self.self_attention = make_attention(self.config, self.dtype)
-    self.cross_attention_norm = make_norm(self.config, self.dtype)
-    self.cross_attention = make_attention(self.config, self.dtype)
-    self.feed_forward_norm = make_norm(self.config, self.dtype)
-    self.feed_forward = make_feed_forward(self.config, self.dtype)
+    self.self_attention_norm = shell.make_norm(self.config, self.dtype)
+    self.self_attention = shell.make_attention(self.config, self.dtype)
+    self.cross_attention_norm = shell.make_norm(self.config, self.dtype)
+    self.cross_attention = shell.make_attention(self.config, self.dtype)
+    self.feed_forward_norm = shell.make_norm(self.config, self.dtype)
+    self.feed_forward = shell.make_feed_forward(self.config, self.dtype)
     self.dropout = nn.Dropout(self.config.dropout_rate)
 
-  def __call__(self, h, states, cross_mask, causal_mask, bias, deterministic):
+  def __call__(self, h, states, cross_mask, causal_mask, bias, deterministic,
+               in_pieces=False):
     """All targets at once.
 
     Args:
       h: [B, T, D].
       states: [B, L, D], the encoder's.
       cross_mask: [B, L], true at input tokens.
-      causal_mask: [T, T], true up to the query's position.
-      bias: [H, T, T].
+      causal_mask: [T, T], true up to the query's position; None: long targets.
+      bias: [H, T, T]; for long targets [H, T], by distance.
       deterministic: no dropout.
+      in_pieces: the feed-forward over pieces of T.
 
     Returns:
       h [B, T, D], None.
     """
     x = self.self_attention_norm(h)
     own = self.self_attention.keys_values(x)
-    x = self.self_attention(x, *own, causal_mask, bias, deterministic)
-    h = h + self.dropout(x, deterministic)
+    if causal_mask is None:
+      x = self.self_attention.causal(x, *own, bias, deterministic)
+    else:
+      x = self.self_attention(x, *own, causal_mask, bias, deterministic)
+    h = shell.lay_written(h + self.dropout(x, deterministic))
     x = self.cross_attention_norm(h)
     cross = self.cross_attention.keys_values(states)
     x = self.cross_attention.cross(x, *cross, cross_mask, deterministic)
-    h = h + self.dropout(x, deterministic)
+    h = shell.lay_written(h + self.dropout(x, deterministic))
+    if in_pieces:
+      draws = bool(self.config.dropout_rate) and not deterministic
+      return tokenwise.method(self, 'add', h, draws=draws), None
+    return self.add(h, deterministic), None
+
+  def add(self, h, deterministic=True):
+    """h + the feed-forward, [B, T, D]."""
     x = self.feed_forward(self.feed_forward_norm(h), deterministic)
-    return h + self.dropout(x, deterministic), None
+    return shell.lay_written(h + self.dropout(x, deterministic))
 
   def traced(self, h, states, mask, segments, causal_mask, bias, num_segments):
     """As `__call__`, and where the cross-attention falls.
@@ -238,7 +233,7 @@ class DecoderLayer(nn.Module):
 
 class Decoder(nn.Module):
   """Embedded targets -> states [B, T, D], at once or step by step."""
-  config: ShellConfig
+  config: shell.ShellConfig
   dtype: jnp.dtype
   remat: str
 
@@ -246,8 +241,8 @@ class Decoder(nn.Module):
     c = self.config
     layer = DecoderLayer
     if self.remat == 'full':
-      layer = nn.remat(layer, prevent_cse=False, static_argnums=(6,))
-    over = stacked(c.num_decoder_layers, self.remat)
+      layer = nn.remat(layer, prevent_cse=False, static_argnums=(6, 7))
+    over = shell.stacked(c.num_decoder_layers, self.remat)
     self.layers = nn.scan(layer, methods={
         '__call__': dict(over, in_axes=nn.broadcast),
         'cross_cache': over,
@@ -257,16 +252,22 @@ class Decoder(nn.Module):
     self.relative_bias = attention.RelativeBias(
         c.num_heads, c.relative_attention_num_buckets,
         c.relative_attention_max_distance, False, c.d_model**-0.5)
-    self.norm = make_norm(c, self.dtype)
+    self.norm = shell.make_norm(c, self.dtype)
     self.dropout = nn.Dropout(c.dropout_rate)
 
   def __call__(self, h, memory, deterministic):
     h = self.dropout(h, deterministic)
-    positions = jnp.arange(h.shape[1])
-    causal_mask = positions[None, :] <= positions[:, None]
-    bias = self.relative_bias(positions, positions)
+    B, T, _ = h.shape
+    positions = jnp.arange(T)
+    if causal_attention.is_long(T):
+      causal_mask, bias = None, self.relative_bias.of_distance(-positions).T
+    else:
+      causal_mask = positions[None, :] <= positions[:, None]
+      bias = self.relative_bias(positions, positions)
+    in_pieces = (causal_mask is None and self.remat != 'none'
+                 and not self.is_initializing() and tokenwise.is_long(B, T))
     h, _ = self.layers(h, memory['states'], memory['mask'], causal_mask, bias,
-                       deterministic)
+                       deterministic, in_pieces)
     return self.dropout(self.norm(h), deterministic)
 
   def traced(self, h, memory, segments, num_segments):
@@ -301,17 +302,17 @@ class EncoderDecoder(nn.Module):
     config: a ShellConfig or one that extends it.
     make_mixer: (config, dtype) -> a module (x [B, L, D], mask [B, L]) -> x.
     dtype: of matmuls and activations.
-    remat: 'none', or 'full': layers recomputed in the backward pass.
+    remat: what the backward pass keeps of a layer; see `models.build`.
   """
   config: Any
   make_mixer: Callable[..., nn.Module]
   dtype: jnp.dtype = jnp.float32
-  remat: str = 'none'
+  remat: str = 'auto'
 
   def setup(self):
     c = self.config
-    self.token_embedding = nn.Embed(c.vocab_size, c.d_model, dtype=self.dtype,
-                                    embedding_init=layers.normal(1.0))
+    self.token_embedding = layers.Embedding(
+        c.vocab_size, c.d_model, self.dtype)
     self.encoder = Encoder(c, self.make_mixer, self.dtype, self.remat)
     self.decoder = Decoder(c, self.dtype, self.remat)
     if not c.tie_embeddings:
@@ -340,11 +341,17 @@ class EncoderDecoder(nn.Module):
   def embed(self, inputs, input_mask=None):
     """Inputs and mask of `encode` -> h [B, L, D], bool mask [B, L]."""
     mask = inputs != PAD_ID if input_mask is None else input_mask.astype(bool)
-    return self.token_embedding(inputs), mask
+    return shell.lay_read(self.token_embedding(inputs)), mask
+
+  def states(self, inputs, targets_in, input_mask=None, deterministic=True):
+    """`__call__` up to the `head`: the decoder's states [B, T, D]."""
+    memory = self.encode(inputs, input_mask, deterministic)
+    h = shell.lay_written(self.token_embedding(targets_in))
+    return self.decoder(h, memory, deterministic)
 
   def decode(self, memory, targets_in, deterministic=True):
     """targets_in [B, T], starting with the start id -> logits [B, T, V]."""
-    h = self.token_embedding(targets_in)
+    h = shell.lay_written(self.token_embedding(targets_in))
     return self.head(self.decoder(h, memory, deterministic))
 
   def cross_mass(self, memory, targets_in, segments, num_segments):

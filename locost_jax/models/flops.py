@@ -1,0 +1,75 @@
+"""Floating-point operations of a training step of LOCOST, by formula.
+
+What the equations need, for the utilisation of a device: layers computed again
+(remat), pieces, casts, norms, softmax and other work per element do not count.
+Padding does: it is what the compiled step is given. A multiply-add is 2.
+
+A product of m parameters with a token takes 2m forwards and 4m backwards (the
+gradients of the token and of the parameters): 6 m per token (Kaplan et al.
+2020, section 2.1). With the letters of `models.t5`, E encoder and M decoder
+layers, HK = H x K:
+
+  dense       6 [ B L (E (g D^2 + f D F) + M 2 D HK)
+                + B T (M (6 D HK + f D F) + D V) ]
+              g 3 (key, gate, output; 2 without gating), f 3 (gated; 2 else);
+              the M 2 D HK of each input token are cross-attention's keys and
+              values, the 6 of a target token all else of both attentions
+  attention   12 M B T (T + L) HK: scores and weighted values are 2 HK each
+              per query and key, 3 times (the causal half is computed too)
+  kernels     12 E C D N L: K = 2 Re sum w z^l as real products over 2N
+              numbers per lag, 3 times, for C directions, once for the batch.
+              Their tables grow with sqrt(L) and are left out
+  transforms  E D [2 (2 B + 1) 2.5 n log2 n + 9 B n]: a real FFT of size n is
+              2.5 n log2 n. Forwards a channel has one of the input and one of
+              the output per document and one of its kernels, backwards as
+              many; the product of n / 2 complex numbers is 3 n per document, 3
+              times
+"""
+
+import math
+
+from locost_jax.models import locost
+
+
+def train_step(config, batch, length, targets):
+  """Returns the operations of one step, all devices together, by part.
+
+  Args:
+    config: a LocostConfig.
+    batch: B, documents.
+    length: L, input tokens of a document, padding included.
+    targets: T, target tokens of a document, padding included.
+
+  Returns:
+    dict of floats: dense, attention, kernels, transforms.
+  """
+  c, B, L, T = config, batch, length, targets
+  D, HK = c.d_model, c.num_heads * c.d_kv
+  E, M = c.num_layers, c.num_decoder_layers
+  feed_forward = (3 if c.feed_forward == 'gated-gelu' else 2) * D * c.d_ff
+  encoder_layer = (3 if c.gating else 2) * D**2 + feed_forward
+  per_input = E * encoder_layer + M * 2 * D * HK
+  per_target = M * (6 * D * HK + feed_forward) + D * c.vocab_size
+  n = locost.circular_size(c, L)
+  directions = 2 if c.bidirectional else 1
+  return {
+      'dense': 6.0 * B * (L * per_input + T * per_target),
+      'attention': 12.0 * M * B * T * (T + L) * HK,
+      'kernels': 12.0 * E * directions * D * c.d_state * L,
+      'transforms': E * D * (
+          5.0 * (2 * B + 1) * n * math.log2(n) + 9.0 * B * n),
+  }
+
+
+def of_step(model, inputs, targets):
+  """The sum of `train_step`, or None for a model that has no formula here.
+
+  Args:
+    model: of `models.build`.
+    inputs: shape of encoder_input_tokens, (B, L).
+    targets: shape of decoder_target_tokens, (B, T).
+  """
+  config = getattr(model, 'config', None)
+  if not isinstance(config, locost.LocostConfig):
+    return None
+  return sum(train_step(config, *inputs, targets[1]).values())

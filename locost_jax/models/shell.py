@@ -1,0 +1,78 @@
+"""What all stacks of T5-style layers share: sizes, parts, how layers run."""
+
+import dataclasses
+
+from locost_jax.models import attention
+from locost_jax.models import layers
+from locost_jax.models import long_conv
+
+# remat='auto': what the backward pass may keep of an encoder whose layers are
+# not in pieces.
+AUTO_BYTES = 1 << 30
+
+
+@dataclasses.dataclass(frozen=True)
+class ShellConfig:
+  """What every T5-style model has; configs/default.py explains each key."""
+  vocab_size: int
+  d_model: int
+  d_ff: int
+  d_kv: int
+  num_heads: int
+  num_layers: int
+  num_decoder_layers: int
+  feed_forward: str
+  dropout_rate: float
+  tie_embeddings: bool
+  relative_attention_num_buckets: int
+  relative_attention_max_distance: int
+  layer_norm_epsilon: float
+
+
+def lay_read(h):
+  """h [B, L, D] of the encoder, where it belongs on a mesh."""
+  return long_conv.lay_out(h, long_conv.ROWS, long_conv.SEQUENCE)
+
+
+def lay_written(h):
+  """h [B, T, D] of the decoder, where it belongs on a mesh."""
+  return long_conv.lay_out(h, long_conv.ROWS)
+
+
+def make_norm(config, dtype):
+  return layers.RMSNorm(config.layer_norm_epsilon, dtype)
+
+
+def make_feed_forward(config, dtype):
+  gated = config.feed_forward == 'gated-gelu'
+  return layers.FeedForward(config.d_ff, gated, config.dropout_rate, dtype)
+
+
+def make_attention(config, dtype):
+  return attention.Attention(config.num_heads, config.d_kv, config.d_model,
+                             config.dropout_rate, dtype)
+
+
+def kept_bytes(config, B, L):
+  """What the backward pass of an encoder keeps where remat is 'none'.
+
+  32 arrays [B, L, D] of float32 per layer: XLA's temporary memory grew by 34 to
+  35 of them with each layer, gradients of the layer included (CPU, D 768 and
+  256, F 2.7 D and 2 D).
+  """
+  return 32 * 4 * config.num_layers * B * L * config.d_model
+
+
+def stacked(num_layers, remat):
+  """How parameters and randomness run over the layers of a stack.
+
+  Two layers are written out one after the other. As a loop, whose values for
+  the backward pass are copied into and out of arrays of all layers, a step of
+  the quickstart took 1.15 times as long on a CPU, and no less to compile. With
+  whole layers recomputed they stay a loop, which keeps XLA from merging what is
+  computed twice.
+  """
+  written_out = num_layers <= 2 and remat != 'full'
+  return dict(variable_axes={'params': 0},
+              split_rngs={'params': True, 'dropout': True}, length=num_layers,
+              unroll=num_layers if written_out else 1)

@@ -1,0 +1,160 @@
+"""How fast the steps of a run go, and how long they wait for data.
+
+The devices work on one step while the host prepares the next, so the host's
+clock alone does not tell what a step took. What is no training (compiling,
+evaluating, saving) is left out, but for the part of it during which a step
+still ran; waiting for data counts only while none did.
+"""
+
+import collections
+import contextlib
+import queue
+import threading
+from typing import NamedTuple
+
+import jax
+
+
+class _Mark(NamedTuple):
+  """Sums at the end of a step."""
+  seconds: float  # spent on steps
+  step: int
+  tokens: int = 0
+  samples: int = 0
+  flops: float = 0.0
+  waited: float = 0.0  # seconds
+
+
+class Pace:
+  """Rates over the last steps, 64 at most."""
+
+  def __init__(self, clock, start_step):
+    """Begins to count.
+
+    Args:
+      clock: seconds since whenever.
+      start_step: the step that the run continues from.
+    """
+    self._clock, self._watch = clock, _Watch(clock)
+    self._aside = self._waited = 0.0
+    self._marks = collections.deque([_Mark(clock(), start_step)], maxlen=64)
+
+  def add(self, step, tokens, samples, flops):
+    """Counts a step that is done.
+
+    Args:
+      step: the number of steps done.
+      tokens: in it.
+      samples: documents in it.
+      flops: operations in it.
+    """
+    last = self._marks[-1]
+    self._marks.append(_Mark(
+        self._clock() - self._aside, step, last.tokens + int(tokens),
+        last.samples + int(samples), last.flops + float(flops), self._waited))
+
+  @contextlib.contextmanager
+  def aside(self, running):
+    """What is in it is no training, beside a step whose arrays are `running`.
+
+    Those of a step that may still run, or None.
+    """
+    start, done = self._clock(), self._watch.when(running)
+    try:
+      yield
+    finally:
+      self._aside += self._idle(start, done)
+
+  @contextlib.contextmanager
+  def waiting(self, running):
+    """What is in it waits for data, beside a step as in `aside`."""
+    start, done = self._clock(), self._watch.when(running)
+    yield
+    self._waited += self._idle(start, done)
+
+  def _idle(self, start, done):
+    """Seconds since `start` without a step; `done` as of `_Watch.when`."""
+    now = self._clock()
+    since = start if done is None else done[0] if done else now
+    return max(now - max(start, since), 0.0)
+
+  def _span(self):
+    """Returns the marks before and after the last steps, and the seconds."""
+    first, last = self._marks[0], self._marks[-1]
+    return first, last, max(last.seconds - first.seconds, 0.0)
+
+  def tokens_per_second(self):
+    """Returns the rate, 0.0 before the first step."""
+    first, last, seconds = self._span()
+    return (last.tokens - first.tokens) / seconds if seconds else 0.0
+
+  def data_wait(self):
+    """Returns the share of the time without data to work on."""
+    first, last, seconds = self._span()
+    return min((last.waited - first.waited) / seconds, 1.0) if seconds else 0.0
+
+  def step_seconds(self):
+    """Returns what a step took, 0.0 before the first."""
+    first, last, seconds = self._span()
+    return seconds / max(last.step - first.step, 1)
+
+  def rates(self, peak):
+    """Returns name -> number, what can be told.
+
+    Args:
+      peak: FLOP/s of all devices together, or None.
+    """
+    first, last, seconds = self._span()
+    if not seconds:
+      return {}
+    row = dict(
+        tokens_per_second=self.tokens_per_second(),
+        samples_per_second=(last.samples - first.samples) / seconds,
+        step_seconds=self.step_seconds(), data_wait=self.data_wait())
+    if peak and last.flops > first.flops:
+      row['mfu'] = (last.flops - first.flops) / seconds / peak
+    return row
+
+  def end(self):
+    """Lets its thread end."""
+    self._watch.end()
+
+
+class _Watch:
+  """One thread, made when it is first needed, that tells when a step is done.
+
+  The host cannot look for itself: it waits for data or compiles.
+  """
+
+  def __init__(self, clock):
+    self._clock, self._queue = clock, None
+
+  def when(self, arrays):
+    """Returns a list that gets the time at which the arrays are there.
+
+    None for arrays that are None.
+    """
+    if arrays is None:
+      return None
+    if self._queue is None:
+      self._queue = queue.SimpleQueue()
+      threading.Thread(target=self._run, daemon=True).start()
+    done = []
+    self._queue.put((arrays, done))
+    return done
+
+  def end(self):
+    """Lets the thread end."""
+    if self._queue is not None:
+      self._queue.put((None, None))
+
+  def _run(self):
+    while True:
+      arrays, done = self._queue.get()
+      if done is None:
+        return
+      try:
+        jax.block_until_ready(arrays)
+      except Exception:  # pylint: disable=broad-exception-caught
+        pass  # whoever reads the arrays gets it too
+      done.append(self._clock())

@@ -1,0 +1,114 @@
+"""A small training run in a process of its own, for tests that harm it.
+
+python tests/faulty_run.py WORKDIR '{"steps": 30, ...}' ends as a command does:
+with a line and a status for what is expected, with JSON on stdout for a run
+that came to its end.
+"""
+
+import json
+from pathlib import Path
+import sys
+import time
+
+# Training must not need TensorFlow: here it cannot be imported.
+for blocked in ('tensorflow', 'tensorflow_datasets', 'seqio'):
+  sys.modules[blocked] = None
+
+# pylint: disable=g-import-not-at-top
+import jax
+
+from locost_jax import commands
+from locost_jax import evaluate as evaluate_lib
+from locost_jax import loop
+from locost_jax import models
+from locost_jax import train
+import small_training
+
+DEFAULTS = dict(
+    model='bag', size=8,  # floats of the bag, so that saving takes its time
+    steps=24, log_every=7, checkpoint_every=4, eval_every=10, timeout=0,
+    rows=4, devices=1,
+    step_seconds=0.0, eval_seconds=0.0,
+    hang_at=0,  # the step whose batch never comes
+    deaf=False,  # an evaluation that no exception ends
+    attempts=30,
+    process=-1, port=0,  # which of two processes; -1: there is one
+)
+
+
+class Bag(small_training.Bag):
+  """A bag of words with `size` parameters more."""
+
+  def __init__(self, size):
+    self.size = size
+
+  def init(self, rng, inputs, targets_in):
+    variables = super().init(rng, inputs, targets_in)
+    scale = jax.random.normal(rng, (self.size,))
+    variables['params']['encoder'] = {'norm': {'scale': scale}}
+    return variables
+
+  def apply(self, variables, *arguments, **keywords):
+    scale = variables['params']['encoder']['norm']['scale']
+    return super().apply(variables, *arguments, **keywords) * (
+        1 + jax.numpy.mean(scale))
+
+
+def tell(text):
+  print(text, file=sys.stderr, flush=True)
+
+
+def main(workdir, given):
+  """Trains; prints what `train` returns."""
+  given = DEFAULTS | given
+  process = given['process']
+  if process >= 0:
+    jax.distributed.initialize(f'localhost:{given["port"]}', 2, process)
+  config = small_training.make_config(given['steps'])
+  config.optim.cooldown = 0
+  config.train.update({key: given[key] for key in (
+      'log_every', 'checkpoint_every', 'eval_every', 'timeout')})
+  config.train.batch_size = given['rows']
+  config.mesh.data = given['devices']
+  loop.ATTEMPTS, loop.PAUSE = given['attempts'], 1.0
+  if given['model'] == 'bag':
+    model = Bag(given['size'])
+  else:
+    model = models.build(config.model, dtype=config.train.dtype)
+
+  def batches(start):
+    for step, batch in enumerate(
+        small_training.batches(start, given['rows']), start + 1):
+      time.sleep(given['step_seconds'])
+      if step == given['hang_at']:
+        tell('hanging')
+        while True:
+          time.sleep(0.1)
+      if process >= 0:
+        half = given['rows'] // 2
+        batch = {key: batch[key][process * half:(process + 1) * half]
+                 for key in batch}
+      yield batch
+
+  def evaluate(params, step):
+    tell(f'evaluating {step}')
+    end = time.monotonic() + given['eval_seconds']
+    while time.monotonic() < end:
+      try:
+        time.sleep(0.1)
+      except BaseException:
+        if not given['deaf']:
+          raise
+    evaluate_lib.keep_predictions(
+        Path(workdir) / 'predictions' / f'{step}.jsonl',
+        [dict(id='0', prediction='text' * 3000, reference='')])
+    return small_training.evaluate(params, step)
+
+  with commands.one_line_errors():
+    result = train.train(config, workdir, model, batches, evaluate)
+    if process <= 0:
+      print(json.dumps(result))
+
+
+if __name__ == '__main__':
+  main(sys.argv[1], json.loads(sys.argv[2]))

@@ -1,0 +1,103 @@
+"""A run of moments: batches, configs, and a model that compiles fast."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from configs import default
+
+V = 32
+
+
+def batches(start, rows=4):
+  """Batches, each a function of its step: copy every fourth token."""
+  step = start
+  while True:
+    rng = np.random.default_rng([7, step])
+    length = 16
+    inputs = rng.integers(3, V, (rows, length))
+    ends = rng.integers(length // 2, length, rows)
+    inputs[np.arange(rows), ends] = 1
+    inputs[np.arange(length) > ends[:, None]] = 0
+    targets = inputs[:, 3::4].copy()
+    yield dict(
+        encoder_input_tokens=inputs.astype(np.int32),
+        decoder_input_tokens=np.pad(targets, ((0, 0), (1, 0)))[:, :-1].astype(
+            np.int32
+        ),
+        decoder_target_tokens=targets.astype(np.int32),
+        decoder_loss_weights=(targets > 0).astype(np.float32),
+    )
+    step += 1
+
+
+def make_config(steps):
+  config = default.get_config()
+  config.model.update(
+      vocab_size=V, d_model=16, d_state=4, d_ff=16, d_kv=4, num_heads=4,
+      num_layers=1, num_decoder_layers=1, dropout_rate=0.1,
+  )
+  config.optim.learning_rate = 1e-2
+  config.optim.cooldown = 10
+  config.train.update(
+      steps=steps, batch_size=4, log_every=1, checkpoint_every=3, eval_every=20
+  )
+  return config
+
+
+def evaluate(params, step):
+  """Measures something that every parameter has a part in."""
+  total = sum(float(jnp.sum(jnp.abs(x))) for x in jax.tree.leaves(params))
+  return {'eval/copy/rouge_mean': -total, 'eval/copy/step': step}
+
+
+class Bag:
+  """The face of a model over the mean of the inputs' embeddings; compiles fast.
+
+  logits = (mean of E[inputs] + E[targets_in]) W.
+  """
+
+  def init(self, rng, inputs, targets_in):
+    del inputs, targets_in
+    one, two = jax.random.split(rng)
+    return {'params': {
+        'token_embedding': {'embedding': jax.random.normal(one, (V, 8))},
+        'logits': {'kernel': jax.random.normal(two, (8, V))},
+    }}
+
+  def apply(self, variables, *args, method=None, **keys):
+    return getattr(self, method)(variables['params'], *args, **keys)
+
+  def states(
+      self, params, inputs, targets_in, input_mask, deterministic=True,
+      rngs=None,
+  ):
+    del deterministic, rngs
+    table = params['token_embedding']['embedding']
+    mask = input_mask[..., None]
+    mean = jnp.sum(table[inputs] * mask, 1) / jnp.sum(mask, 1)
+    return mean[:, None] + table[targets_in]
+
+  def head(self, params, states):
+    return states @ params['logits']['kernel']
+
+
+def bag_config(steps, **changes):
+  config = make_config(steps)
+  config.train.eval_every = 0
+  config.train.checkpoint_every = 0
+  config.optim.cooldown = 0
+  config.train.update(changes)
+  return config
+
+
+def poisoned(bad_steps, rows=4):
+  """Batches in which some steps, counted from 1, have an infinite weight."""
+
+  def poisoned_batches(start):
+    for step, batch in enumerate(batches(start, rows), start + 1):
+      if step in bad_steps:
+        batch['decoder_loss_weights'][0, 0] = np.inf
+      yield batch
+
+  return poisoned_batches
