@@ -33,6 +33,11 @@ def test_a_budget_of_tokens(tmp_path):
   assert {row for b in batches for row in row_contents(b) if row[1]} <= known
 
 
+def test_a_document_that_no_budget_holds():
+  with pytest.raises(InputError, match='=99 holds no document of 100 tokens'):
+    order.budget_batches(np.array([[50, 8], [100, 8]]), 99)
+
+
 def test_batches_of_a_budget_are_those_of_the_stream(tmp_path):
   """Groups of the stream, longest rows first, in permuted order."""
   cache, rows = long_cache(tmp_path)
