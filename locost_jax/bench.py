@@ -5,7 +5,7 @@
   python -m locost_jax.bench encode --lengths=4096 --batch_size=4 \\
       --against=longt5,led
   python -m locost_jax.bench decode --lengths=16384 --dtype=bfloat16
-  python -m locost_jax.bench train --lengths=1024,4096
+  python -m locost_jax.bench train --lengths=1024,4096 --against=longt5
   python -m locost_jax.bench cost --lengths=600000 --price_per_hour=0.40
   python -m locost_jax.bench gsg
 
@@ -15,7 +15,8 @@ encode   one encoder layer: kernels made, kernels given, its matrix products
          with --against PyTorch's models beside it
 decode   time to the first token, time per token, bytes kept of the input
 train    forward pass and whole step, by what is kept for the backward pass;
-         an encoder layer, forward and backward, as a whole and in pieces
+         an encoder layer, forward and backward, as a whole and in pieces; with
+         --against a step as `main` takes it, and PyTorch's models beside it
 cost     seconds, joules where they can be read, money of one document
 gsg      gap sentences of documents of --lengths words, per core, beside
          rouge_score
@@ -71,11 +72,11 @@ def define_flags(values, argv):
       f'[{",".join(LENGTHS)}]; gsg: in words [{",".join(WORDS)}]',
       flag_values=values)
   flags.DEFINE_list(
-      'against', [], 'encode: PyTorch models measured beside ours: '
+      'against', [], 'encode, train: PyTorch models measured beside ours: '
       f'{", ".join(peers.NAMES)}', flag_values=values)
   flags.DEFINE_bool(
-      'longest', False, 'encode: also look for the longest input of every '
-      'model within --memory_limit', flag_values=values)
+      'longest', False, 'encode, train: also look for the longest input of '
+      'every model within --memory_limit', flag_values=values)
   flags.DEFINE_string(
       'memory_limit', None, 'most memory of a measured process, like 8GiB; one '
       f'that needs more is ended [{SHARE_OF_MEMORY:.0%} of what is available]',
@@ -144,15 +145,16 @@ def main(values, arguments):
     if values.against and row['platform'] != 'cpu':
       raise InputError(f'--against compares on the CPU, and JAX is on '
                        f'{row["device"]}: set JAX_PLATFORMS=cpu')
-  if command == 'encode':
-    names, ended = [contest.MADE, contest.KEPT, *values.against], {}
-    result['encoders'] = [
+  if command == 'encode' or values.against:
+    names, ended = contest.subjects(spec, values.against), {}
+    result['contest'] = [
         row for length in lengths
         for row in contest.compare(spec, names, length, ended, tell)]
-    if values.longest:
-      result['longest'] = [
-          contest.find_longest(spec, name, lengths[0], tell)
-          for name in [contest.MADE, *values.against]]
+  if values.longest:
+    result['longest'] = [
+        contest.find_longest(spec, name, lengths[0], tell)
+        for name in contest.subjects(spec, values.against)
+        if name != contest.KEPT]
   result['growth'] = {
       heading: {title: tables.grow(rows, path) for title, path, unit in columns
                 if unit == 's'}
@@ -177,10 +179,11 @@ def _check(values, arguments):
     if name not in peers.NAMES:
       raise InputError(f'--against={name}: expected some of '
                        f'{",".join(peers.NAMES)}')
-  if command != 'encode':
+  if command not in ('encode', 'train'):
     for flag in ('against', 'longest'):
       if values[flag].value:
-        raise InputError(f'--{flag} belongs to encode, not to {command}')
+        raise InputError(
+            f'--{flag} belongs to encode and train, not to {command}')
   if values.against:
     peers.check()
   if command != 'cost':
@@ -212,7 +215,8 @@ def make_spec(command, values):
       'decode': DECODE_TOKENS, 'cost': config.decode.max_length,
   }.get(command, config.data.max_target_length)
   return dict(
-      model=config.model.to_dict(), optim=config.optim.to_dict(),
+      learns=command == 'train', model=config.model.to_dict(),
+      optim=config.optim.to_dict(),
       dtype=values.dtype, seed=values.seed, batch_size=values.batch_size,
       tokens=tokens, num_beams=config.decode.num_beams,
       repeats=values.repeats, seconds=values.seconds,

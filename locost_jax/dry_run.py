@@ -1,9 +1,11 @@
 """What a run will need, told before it begins: `main --dry_run`.
 
-The train step is compiled for the largest batch that the config allows, on the
-run's mesh, from shapes alone: nothing is computed, no parameter is made. Memory
-is XLA's own account of the program, per device; what JAX, the data pipeline and
-the allocator take besides is not in it.
+The train step and the program that evaluations write with are compiled for the
+largest batches that the config allows, on the run's mesh, from shapes alone:
+nothing is computed, no parameter is made. Memory is XLA's own account of the
+programs, per device; what JAX, the data pipeline and the allocator take besides
+is not in it. Of devices that are not here (`topology`) the compiler itself says
+what they cannot hold.
 """
 
 import copy
@@ -14,6 +16,9 @@ import jax
 import jax.numpy as jnp
 
 from locost_jax import counted_flops
+from locost_jax import decode
+from locost_jax import evaluate
+from locost_jax import generate
 from locost_jax import memory
 from locost_jax import parts
 from locost_jax import sharding
@@ -21,86 +26,141 @@ from locost_jax import train
 from locost_jax.data import order
 
 
-def measure(phases):
+def measure(phases, devices=None):
   """Returns what the report shows.
 
   Args:
     phases: of `workdir.make_phases`, all checked, vocab_size filled in.
+    devices: of `topology.devices`; None: those of this run.
 
   Returns:
     {'phases': [...]}, each of them `measure_phase`'s.
   """
-  return {'phases': [measure_phase(phase) for phase in phases]}
+  return {'phases': [measure_phase(phase, devices) for phase in phases]}
 
 
-def measure_phase(phase):
-  """Compiles a phase's step; where it does not fit, also ways to make it fit.
+def measure_phase(phase, devices=None):
+  """Compiles a phase's programs; where they do not fit, also ways out.
 
   Returns:
-    dict: name, task, steps, parameters; what `compile_step` tells; available
-    (bytes a device has left, None if nobody tells), fits, and changes: a list
-    of dicts (config, memory, fits), the last of which fits if any was found.
+    dict: name, task, steps, parameters; what `compile_programs` tells;
+    available (bytes a device has left, None if nobody tells), fits, and
+    changes: a list of dicts (config, total, fits), the last of which fits if
+    any was found.
   """
   config = phase.config
   parts.tell(f'{phase.name or "the step"}: compiling')
-  model = parts.build(config)
   found = dict(
       name=phase.name, task=parts.task_name(phase), steps=config.train.steps,
-      parameters=parts.count_parameters(model), **compile_step(config))
-  available = available_bytes()
-  fits = lambda memory: available is None or memory['total'] <= available
-  found.update(available=available, fits=fits(found['memory']), changes=[])
-  for change in ways_out(config) if not found['fits'] else ():
+      parameters=parts.count_parameters(parts.build(config)),
+      **compile_programs(config, devices))
+  available = None if devices is not None else available_bytes()
+  def fits(told):
+    return not told['refused'] and (
+        available is None or most(told) <= available)
+  found.update(available=available, fits=fits(found), changes=[])
+  step = found['memory'] and (available is None
+                              or found['memory']['total'] <= available)
+  for change in ways_out(config, devices, step) if not found['fits'] else ():
     said = ' '.join(f'config.{key}={value}' for key, value in change.items())
     parts.tell(f'it does not fit; compiling with {said}')
-    told = compile_step(changed(config, change))['memory']
+    told = compile_programs(changed(config, change), devices)
     found['changes'].append(
-        dict(config=change, memory=told, fits=fits(told)))
+        dict(config=change, total=most(told), fits=fits(told)))
     if fits(told):
       break
   return found
 
 
-def compile_step(config):
-  """Compiles the train step for the largest batch, without running it.
+def most(told):
+  """Bytes of a device that the larger program takes; None if it is refused."""
+  if told['refused']:
+    return None
+  evaluating = told['evaluating'] or {}
+  return max(told['memory']['total'], evaluating.get('total', 0))
+
+
+def compile_programs(config, devices=None):
+  """Compiles the train step, and what evaluations write with.
 
   Args:
     config: the whole config of a phase.
+    devices: as in `measure`.
 
   Returns:
     dict: batch (documents, input_tokens, target_tokens), mesh (axis -> size),
-    platform, flops (of all devices together) and memory, bytes per device:
-    state (parameters and optimiser), arguments, temporary, output, reused (of
-    the output, in place of arguments) and total.
+    device (its kind), flops (of a step, all devices together) and, bytes per
+    device, memory of a step: state (parameters and optimiser), arguments,
+    temporary, output, reused (of the output, in place of arguments) and total;
+    evaluating: documents, input_tokens, tokens, temporary, total (the state
+    with it); None where evaluations write nothing. What the compiler refuses
+    for want of memory is None, and `refused` says in its words why.
   """
-  mesh = sharding.make_mesh(config.mesh)
+  mesh = sharding.make_mesh(config.mesh, devices)
+  documents, L, T = largest_batch(config)
+  L += -L % mesh.shape[sharding.SEQUENCE]
+
+  def array(rows, length, key, dtype=jnp.int32):
+    return {key: jax.ShapeDtypeStruct(
+        (rows, length), dtype, sharding=sharding.batch_sharding(mesh, key))}
+
   with jax.set_mesh(mesh):
-    programs = train.make_programs(config, parts.build(config), mesh)
+    model = parts.build(config)
+    programs = train.make_programs(config, model, mesh)
     state = sharding.abstract(
-        jax.eval_shape(programs.init, jax.random.key(0)), programs.shardings)
-    documents, L, T = largest_batch(config)
-    L += -L % mesh.shape[sharding.SEQUENCE]
-    def array(length, key, dtype=jnp.int32):
-      return {key: jax.ShapeDtypeStruct(
-          (documents, length), dtype,
-          sharding=sharding.batch_sharding(mesh, key))}
-    traced = programs.step.trace(
-        state, array(L, 'encoder_input_tokens')
-        | array(T, 'decoder_input_tokens') | array(T, 'decoder_target_tokens')
-        | array(T, 'decoder_loss_weights', jnp.float32))
-    sizes = traced.lower().compile().memory_analysis()
+        jax.eval_shape(lambda: programs.init(jax.random.key(0))),
+        programs.shardings)
+    step = programs.step.trace(
+        state, array(documents, L, 'encoder_input_tokens')
+        | array(documents, T, 'decoder_input_tokens')
+        | array(documents, T, 'decoder_target_tokens')
+        | array(documents, T, 'decoder_loss_weights', jnp.float32))
+    told = dict(
+        batch=dict(documents=documents, input_tokens=L, target_tokens=T),
+        mesh=dict(mesh.shape), device=mesh.devices.flat[0].device_kind,
+        flops=counted_flops.count(step.jaxpr), memory=None, evaluating=None,
+        refused=None)
+    try:
+      told['memory'] = account(step.lower().compile(), bytes_of(state))
+      if 'rouge' in config.eval.metrics:
+        settings = evaluate.decode_settings(config.decode)
+        rows = config.eval.batch_size
+        inputs, = array(rows, L, 'encoder_input_tokens').values()
+        seeds = None
+        if decode.method_of(settings) == 'sample':
+          seeds = jax.ShapeDtypeStruct(
+              (rows,), jnp.uint32, sharding=sharding.batch_sharding(mesh))
+        write = generate.generate.trace(
+            model, state.params, inputs, None, settings, seeds)
+        taken = account(write.lower().compile(), bytes_of(state))
+        told['evaluating'] = dict(
+            documents=rows, input_tokens=L, tokens=settings.max_length,
+            temporary=taken['temporary'],
+            total=taken['total'] + taken['state'] - bytes_of(state.params))
+    except jax.errors.JaxRuntimeError as error:
+      if 'RESOURCE_EXHAUSTED' not in str(error):
+        raise
+      told['refused'] = str(error).partition('RESOURCE_EXHAUSTED: ')[2].split(
+          '\n')[0]
+  return told
+
+
+def account(compiled, state):
+  """XLA's account of a program's memory; see `compile_programs`."""
+  sizes = compiled.memory_analysis()
   taken = dict(
-      state=sum(math.prod(x.sharding.shard_shape(x.shape)) * x.dtype.itemsize
-                for x in jax.tree.leaves(state)),
-      arguments=sizes.argument_size_in_bytes,
+      state=state, arguments=sizes.argument_size_in_bytes,
       temporary=sizes.temp_size_in_bytes, output=sizes.output_size_in_bytes,
       reused=sizes.alias_size_in_bytes)
   taken['total'] = (taken['arguments'] + taken['temporary'] + taken['output']
                     - taken['reused'])
-  return dict(
-      batch=dict(documents=documents, input_tokens=L, target_tokens=T),
-      mesh=dict(mesh.shape), platform=mesh.devices.flat[0].platform,
-      flops=counted_flops.count(traced.jaxpr), memory=taken)
+  return taken
+
+
+def bytes_of(tree):
+  """Bytes of a device's part of some arrays, given as shapes on a mesh."""
+  return sum(math.prod(x.sharding.shard_shape(x.shape)) * x.dtype.itemsize
+             for x in jax.tree.leaves(tree))
 
 
 def largest_batch(config):
@@ -113,19 +173,26 @@ def largest_batch(config):
   return documents, data.max_input_length, data.max_target_length
 
 
-def ways_out(config):
+def ways_out(config, devices=None, step_fits=False):
   """Changes of the config that take less memory, least harm first.
 
-  The first two leave the results as they are; the last reads less.
+  All but the last, which reads less, leave the results as they are. Where the
+  step fits it is evaluations that do not.
   """
-  lean = {} if config.train.remat == 'full' else {'train.remat': 'full'}
-  if lean:
-    yield lean
-  mesh = sharding.make_mesh(config.mesh)
-  rows = largest_batch(config)[0] // sharding.batch_parts(mesh)
-  if rows > config.train.accumulate:
-    lean = {**lean, 'train.accumulate': rows}
-    yield lean
+  documents = sharding.batch_parts(sharding.make_mesh(config.mesh, devices))
+  rows = largest_batch(config)[0] // documents
+  lean = {}
+  if step_fits:
+    if config.eval.batch_size > documents:
+      lean = {'eval.batch_size': documents}
+      yield lean
+  else:
+    if config.train.remat != 'full':
+      lean = {'train.remat': 'full'}
+      yield lean
+    if rows > config.train.accumulate:
+      lean = {**lean, 'train.accumulate': rows}
+      yield lean
   if config.data.max_input_length > 1:
     yield {**lean, 'data.max_input_length': config.data.max_input_length // 2}
 
@@ -174,8 +241,8 @@ def format_text(phases):
 
 
 def _lines(
-    name, task, steps, parameters, batch, mesh, platform, flops, memory,
-    available, fits, changes,
+    name, task, steps, parameters, batch, mesh, device, flops, memory,
+    evaluating, refused, available, fits, changes,
 ):
   """The lines of a phase; the arguments are what `measure_phase` returns."""
   devices = math.prod(mesh.values())
@@ -183,38 +250,51 @@ def _lines(
   yield f'{name or "training"} on {task}, {steps} steps; nothing was run'
   yield _line('largest batch', f"{batch['documents']} documents, "
               f"{batch['input_tokens']} -> {batch['target_tokens']} tokens")
-  yield _line('devices', f'{devices} {platform}, {axes}')
+  yield _line('devices', f'{devices} x {device}, {axes}')
   yield _line('parameters', f'{parameters / 1e6:.1f}M')
   each = f', {flops / devices:.3g} on each device' if devices > 1 else ''
   yield _line('a step', f'{flops:.3g} FLOPs in matrix products and '
               f'transforms{each}')
   yield '  memory of a device'
-  for key, text in (
-      ('arguments', f"{_show(memory['state'])} parameters and optimiser, and "
-       'the batch'),
-      ('temporary', 'gradients and what they are made from'),
-      ('output', f"{_show(memory['reused'])} of it in place of arguments"),
-      ('total', '')):
-    yield _line(f'  {key}', f'{_show(memory[key]):>9}  {text}'.rstrip())
+  if memory:
+    for key, text in (
+        ('arguments', f"{_show(memory['state'])} parameters and optimiser, and "
+         'the batch'),
+        ('temporary', 'gradients and what they are made from'),
+        ('output', f"{_show(memory['reused'])} of it in place of arguments"),
+        ('total', '')):
+      yield _line(f'  {key}', f'{_show(memory[key]):>9}  {text}'.rstrip())
+  if evaluating:
+    yield _line('  evaluating', f"{_show(evaluating['total']):>9}  "
+                f"{_show(evaluating['temporary'])} of it to write "
+                f"{evaluating['documents']} documents, "
+                f"{evaluating['input_tokens']} -> {evaluating['tokens']} "
+                'tokens')
   if available is not None:
     yield _line('  available', f'{_show(available):>9}')
-  if available is None:
-    yield '  this device does not tell how much memory it has'
-  elif fits:
-    yield f"  it fits: {memory['total'] / available:.0%} of what is available"
-  else:
-    yield '  IT DOES NOT FIT; with'
-    for change in changes:
-      flags = ' '.join(f'--config.{key}={value}'
-                       for key, value in change['config'].items())
-      verdict = 'fits' if change['fits'] else 'does not fit'
-      yield (f"    {_show(change['memory']['total']):>9}  {verdict:12}  "
-             f'{flags}')
-    if memory['state'] > available:
-      yield ('    the parameters and the optimiser alone do not fit: a smaller '
-             'model, optim.name=adafactor, or more devices')
-    elif not changes[-1:] or not changes[-1]['fits']:
-      yield '    still too large: a smaller train.batch_size or more devices'
+  if fits:
+    if available is not None:
+      share = most(dict(memory=memory, evaluating=evaluating,
+                        refused=refused)) / available
+      yield f'  it fits: {share:.0%} of what is available'
+    else:
+      yield '  the compiler takes it; how much memory is free, nobody tells'
+    return
+  if refused:
+    yield f'  the compiler refuses {"to evaluate" if memory else "the step"}:'
+    yield f'    {refused}'
+  yield '  IT DOES NOT FIT; with'
+  for change in changes:
+    flags = ' '.join(f'--config.{key}={value}'
+                     for key, value in change['config'].items())
+    verdict = 'fits' if change['fits'] else 'does not fit'
+    total = '' if change['total'] is None else _show(change['total'])
+    yield f'    {total:>9}  {verdict:12}  {flags}'
+  if memory and available is not None and memory['state'] > available:
+    yield ('    the parameters and the optimiser alone do not fit: a smaller '
+           'model, optim.name=adafactor, or more devices')
+  elif not changes[-1:] or not changes[-1]['fits']:
+    yield '    still too large: smaller batches or model, or more devices'
 
 
 def _line(title, text):

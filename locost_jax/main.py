@@ -50,6 +50,7 @@ from locost_jax import profiling
 from locost_jax import report
 from locost_jax import sharding
 from locost_jax import telemetry
+from locost_jax import topology
 from locost_jax import train
 from locost_jax import workdir as runs
 from locost_jax.data import cache as cache_lib
@@ -78,6 +79,9 @@ def define_flags(values, argv):
       'dry_run', False, 'do not train: check everything, compile the train '
       'step and tell its size, arithmetic and memory, and whether it fits',
       flag_values=values)
+  flags.DEFINE_string(
+      'topology', '', 'with --dry_run: TPUs to compile for, which need not be '
+      'here, like v5e:4x4 (extra tpu-aot)', flag_values=values)
   hosts.define_flags(values)
   flags.DEFINE_enum(
       'format', 'text', ['text', 'json'], 'of the report on stdout',
@@ -122,8 +126,11 @@ def main(values, arguments):
   show = {'text': report.format_text, 'json': report.format_json}
   if values.evaluate and values.dry_run:
     raise InputError('--evaluate and --dry_run: expected one of them')
+  if values.topology and not values.dry_run:
+    raise InputError(f'--topology={values.topology} belongs to --dry_run')
   if values.dry_run:
-    results = rehearse(phases, workdir)
+    devices = topology.devices(values.topology) if values.topology else None
+    results = rehearse(phases, workdir, devices)
     show = {'text': dry_run.format_text, 'json': dry_run.format_json}
   elif values.evaluate:
     results = evaluate_run(phases, workdir)
@@ -193,16 +200,21 @@ def train_run(config, phases, workdir, options):
   return final.measure_run(phases, workdir, vocabulary, 'validation', caches)
 
 
-def rehearse(phases, workdir):
-  """Checks what `train_run` checks, and compiles the step; makes no file."""
-  dry_run.fill_vocab_size(phases, check_all(phases, workdir))
+def rehearse(phases, workdir, devices):
+  """Checks what `train_run` checks, and compiles its programs; makes no file.
+
+  Args:
+    phases, workdir: as in `train_run`.
+    devices: to compile for; None: those of this run.
+  """
+  dry_run.fill_vocab_size(phases, check_all(phases, workdir, devices))
   parts.check_init(phases[0], models.build(phases[0].config.model))
-  return dry_run.measure(phases)
+  return dry_run.measure(phases, devices)
 
 
-def check_all(phases, workdir):
+def check_all(phases, workdir, devices=None):
   """Keys, files and fields; returns the vocabulary, or None: to be trained."""
-  check_keys(phases)
+  check_keys(phases, devices)
   runs.check_unchanged(phases, workdir)
   require_train_extra()
   for phase in phases:
@@ -210,9 +222,9 @@ def check_all(phases, workdir):
   return parts.find_vocabulary(phases, workdir)
 
 
-def check_keys(phases):
+def check_keys(phases, devices=None):
   """Raises an InputError for values that no run can have; makes nothing."""
-  mesh = sharding.make_mesh(phases[0].config.mesh)
+  mesh = sharding.make_mesh(phases[0].config.mesh, devices)
   for phase in phases:
     config = phase.config
     train.check(config)
@@ -239,8 +251,8 @@ def check_feeding(config, mesh):
     raise InputError(f'config.data.pages={data.pages!r}: {name} reads a '
                      "document as one sequence: expected ''")
   if data.packing:
-    raise InputError(f'config.data.packing=True: {name} would mix the documents '
-                     'of a row: expected False')
+    raise InputError(f'config.data.packing=True: {name} would mix the '
+                     'documents of a row: expected False')
 
 
 def require_train_extra():

@@ -14,7 +14,8 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
 import numpy as np
 
 from locost_jax.errors import InputError
-from locost_jax.models.long_conv import AXES, DATA, FSDP, SEQUENCE, TENSOR
+from locost_jax.models.mesh import (
+    AXES, DATA, FSDP, ROWS, SEQUENCE, TENSOR)
 
 # Path of a parameter -> the mesh axis of each of its dimensions. The first
 # regex that matches the whole path decides. Layers are stacked on dimension 0.
@@ -38,17 +39,18 @@ RULES = (
 VOCABULARY = {('token_embedding/embedding', 0), ('logits/kernel', 1)}
 
 
-def make_mesh(config):
+def make_mesh(config, devices=None):
   """Returns the mesh of axes data, fsdp, tensor, sequence.
 
   Args:
     config: config.mesh; data=-1 takes all devices that are left. With one
       process, fewer devices than there are may be asked for.
+    devices: to make it of; None: those of this run.
 
   Raises:
     InputError: the axes do not take the devices that there are.
   """
-  devices = jax.devices()
+  devices = jax.devices() if devices is None else devices
   for axis in (FSDP, TENSOR, SEQUENCE):
     if config[axis] < 1:
       raise InputError(f'mesh.{axis}={config[axis]}: expected 1 or more')
@@ -184,8 +186,8 @@ def batch_sharding(mesh, key=''):
       over `sequence` too.
   """
   if key.startswith('encoder_'):
-    return NamedSharding(mesh, P((DATA, FSDP), SEQUENCE))
-  return NamedSharding(mesh, P((DATA, FSDP)))
+    return NamedSharding(mesh, P(ROWS, SEQUENCE))
+  return NamedSharding(mesh, P(ROWS))
 
 
 def batch_parts(mesh):

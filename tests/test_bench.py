@@ -122,7 +122,7 @@ def test_encode(call, here):
         seconds['products alone'] / seconds['kernels given'])
     assert row['us_per_token']['kernels made'] == pytest.approx(
         1e6 * seconds['kernels made'] / row['length'])
-  encoders = result['encoders']
+  encoders = result['contest']
   assert [(row['length'], row['subject']) for row in encoders] == [
       (64, name) for name in (contest.MADE, contest.KEPT)]
   for row in encoders:
@@ -284,9 +284,9 @@ def test_memory_ends(call):
   assert status == 0
   row, = result['rows']
   assert row['memory_ended'] and row['peak_bytes'] > 1 << 20
-  assert [(row['subject'], row['length']) for row in result['encoders']] == [
+  assert [(row['subject'], row['length']) for row in result['contest']] == [
       (contest.MADE, 64), (contest.KEPT, 64)]
-  assert all(row['memory_ended'] for row in result['encoders'])
+  assert all(row['memory_ended'] for row in result['contest'])
   assert '64 tokens: memory ended at' in out
 
 
@@ -355,7 +355,7 @@ def test_without_matplotlib_one_line_says_so(call, here, monkeypatch):
     (('kernel', '--lengths=64,x'), '--lengths=64,x: expected positive'),
     (('kernel', '--lengths=0'), '--lengths=0: expected positive'),
     (('kernel', '--repeats=0'), 'repeats'),
-    (('kernel', '--against=t5'), '--against belongs to encode'),
+    (('kernel', '--against=t5'), '--against belongs to encode and train'),
     (('encode', '--against=gpt'), '--against=gpt: expected some of t5,longt5'),
     (('kernel', '--memory_limit=8'), '--memory_limit=8: expected a number'),
     (('train', '--price_per_hour=1'), '--price_per_hour belongs to cost'),
@@ -413,3 +413,25 @@ def test_contest_with_peers():
   assert theirs['ratio_made'] == theirs['seconds'] / ours['seconds']
   assert theirs['peak_ratio'] == ours['peak_bytes'] / theirs['peak_bytes']
   assert len(ours['times']) == len(theirs['times']) == 2
+
+
+def test_contest_of_train_steps():
+  """Each learns: its loss falls, and it takes the memory of a step."""
+  pytest.importorskip('torch', reason='peers need the extra `peers`')
+  pytest.importorskip('transformers', reason='peers need the extra `peers`')
+  spec = make_spec(what='train', tokens=8)
+  names = contest.subjects(spec, ['t5'])
+  assert names == ['locost', 't5', 't5, recomputing']
+  ours, *theirs = contest.compare(spec, names, 64, {}, lambda text: None)
+  assert ours['ratio'] == 1 and ours['samples_per_second'] == (
+      1 / ours['seconds'])
+  for row in theirs:
+    assert row['ratio'] == row['seconds'] / ours['seconds']
+    assert row['peak_ratio'] == ours['peak_bytes'] / row['peak_bytes']
+    assert len(row['times']) == 2
+
+
+def test_our_part_of_a_contest_of_train_steps(here):
+  spec = make_spec(what='train', tokens=8)
+  ours, = contest.compare(spec, ['locost'], 64, {}, lambda text: None)
+  assert ours['temp_bytes'] > 64 * 32 * 4 and min(ours['times']) > 0

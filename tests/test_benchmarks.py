@@ -71,7 +71,7 @@ def test_table():
     (2e-7, 's', '200 ns'), (None, 's', '-'), (512, 'B', '512 B'),
     (13 << 20, 'B', '13 MiB'), (int(1.5 * 2**30), 'B', '1.5 GiB'),
     (1234.5, 'n', '1234'), (2.345, 'x', '2.35x'), (0.756, '%', '76%'),
-    (1.23e-6, 'e', '1.2e-06'), (0.0001234, 'm', '0.000123'),
+    (1.23e-6, 'e', '1.2e-06'), (0.0001234, 'g', '0.000123'),
 ])
 def test_numbers_with_units(value, unit, expected):
   assert tables.write(value, unit) == expected

@@ -57,7 +57,7 @@ def make_config():
 def test_a_step_as_it_will_be():
   """Its batch, and memory that adds up; a piece of the batch takes less."""
   config = make_config()
-  told = dry_run.compile_step(config)
+  told = dry_run.compile_programs(config)
   assert told['batch'] == dict(documents=4, input_tokens=64, target_tokens=16)
   taken = told['memory']
   assert taken['total'] == (taken['arguments'] + taken['temporary']
@@ -68,7 +68,7 @@ def test_a_step_as_it_will_be():
   batch = 4 * 4 * (64 + 3 * 16)
   assert taken['arguments'] == taken['state'] + batch
   assert taken['reused'] == taken['state']
-  half = dry_run.compile_step(
+  half = dry_run.compile_programs(
       dry_run.changed(config, {'train.accumulate': 2}))
   assert half['memory']['temporary'] < taken['temporary']
   assert half['flops'] == pytest.approx(told['flops'], rel=0.2)
@@ -90,22 +90,27 @@ def test_ways_out_come_in_order():
       {'train.remat': 'full', 'train.accumulate': 8},
       {'train.remat': 'full', 'train.accumulate': 8,
        'data.max_input_length': 2048}]
+  config.eval.batch_size = 4
+  assert list(dry_run.ways_out(config, step_fits=True)) == [
+      {'eval.batch_size': 1},
+      {'eval.batch_size': 1, 'data.max_input_length': 2048}]
   config.train.update(remat='full', accumulate=8)
   assert list(dry_run.ways_out(config)) == [{'data.max_input_length': 2048}]
 
 
-def scripted(monkeypatch, available, totals):
+def scripted(monkeypatch, available, totals, evaluating=None, refused=None):
   """Reports with so many bytes available; XLA's numbers are made up."""
   totals = iter(totals)
-  def compile_step(config):
+  def compile_programs(config, devices):
     total = next(totals)
     return dict(
         batch=dict(documents=4, input_tokens=64, target_tokens=16),
-        mesh=dict(data=2, fsdp=1, tensor=1, sequence=1), platform='cpu',
-        flops=2e15, memory=dict(state=3 << 30, arguments=3 << 30,
-                                temporary=total - (3 << 30), output=3 << 30,
-                                reused=3 << 30, total=total))
-  monkeypatch.setattr(dry_run, 'compile_step', compile_step)
+        mesh=dict(data=2, fsdp=1, tensor=1, sequence=1), device='cpu',
+        flops=2e15, memory=None if refused else dict(
+            state=3 << 30, arguments=3 << 30, temporary=total - (3 << 30),
+            output=3 << 30, reused=3 << 30, total=total),
+        evaluating=evaluating, refused=refused)
+  monkeypatch.setattr(dry_run, 'compile_programs', compile_programs)
   monkeypatch.setattr(dry_run, 'available_bytes', lambda: available)
 
 
@@ -157,6 +162,43 @@ def test_a_state_that_does_not_fit_is_told(run_command, tmp_path, monkeypatch):
   _, out, _ = run_command(main, *arguments(tmp_path))
   assert 'the parameters and the optimiser alone do not fit' in out
   assert out.count('does not fit') == 3
+
+
+def test_evaluations_that_do_not_fit_are_told(
+    run_command, tmp_path, monkeypatch):
+  taken = dict(documents=8, input_tokens=64, tokens=16, temporary=6 << 30,
+               total=9 << 30)
+  scripted(monkeypatch, 8 << 30, [4 << 30] * 3, taken)
+  _, out, _ = run_command(main, *arguments(tmp_path))
+  assert ('    evaluating     9.0 GiB  6.0 GiB of it to write 8 documents, '
+          '64 -> 16 tokens') in out.splitlines()
+  assert 'train.remat' not in out
+  assert '    9.0 GiB  does not fit  --config.eval.batch_size=1' in out
+
+
+def test_what_evaluations_take():
+  config = make_config()
+  config.eval.update(metrics=('loss', 'rouge'), batch_size=2)
+  config.decode.update(max_length=7, temperature=0.5)
+  told = dry_run.compile_programs(config)['evaluating']
+  assert (told['documents'], told['input_tokens'], told['tokens']) == (2, 64, 7)
+  params = 4 * parts.count_parameters(parts.build(config))
+  assert told['total'] - told['temporary'] == pytest.approx(
+      3 * params, rel=0.01)
+  config.eval.metrics = ('loss',)
+  assert dry_run.compile_programs(config)['evaluating'] is None
+
+
+def test_a_compiler_that_refuses_is_quoted(run_command, tmp_path, monkeypatch):
+  """Devices that are not here: their compiler knows what they hold."""
+  scripted(monkeypatch, None, [20 << 30] * 4, refused='No room on HBM.')
+  _, out, _ = run_command(main, *arguments(tmp_path))
+  lines = out.splitlines()
+  i = lines.index('  the compiler refuses the step:')
+  assert lines[i + 1:i + 3] == [
+      '    No room on HBM.', '  IT DOES NOT FIT; with']
+  assert '               does not fit  --config.train.remat=full' in lines
+  assert lines[-1].startswith('    still too large')
 
 
 def test_bad_data_is_refused_all_the_same(run_command, tmp_path):

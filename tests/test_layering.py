@@ -21,7 +21,7 @@ PACKAGE = 'locost_jax'
 # Modules of `data` may only import those named before them.
 L0 = ('allocator', 'errors', 'commands', 'hosts', 'watchdog', 'losses',
       'counted_flops', 'decode_limits', 'decode', 'baselines', 'markup',
-      'progress', 'metrics.*', 'models.pieces', 'models.ssm',
+      'progress', 'metrics.*', 'models.pieces', 'models.mesh', 'models.ssm',
       'models.long_conv', 'models.split_conv', 'models.long_attention',
       'models.causal_attention', 'models.tokenwise', 'data.text', 'data.gsg',
       'data.pages', 'data.vocabulary')
@@ -39,7 +39,7 @@ TABLE = {
     'L3': (('optim', 'sharding', 'manifest', 'failed_save', 'checkpoint',
             'appended', 'energy', 'peaks', 'pace', 'tracking', 'profiling',
             'telemetry', 'preemption', 'workdir', 'hugging_face', 'memory',
-            'programs'), {'L0', 'L3'}),
+            'programs', 'topology'), {'L0', 'L3'}),
     # Batches are made elsewhere; the bucket of a length is a pure function.
     'L4': (('train', 'loop', 'evaluate', 'generate', 'pretrained',
             'attribution'),

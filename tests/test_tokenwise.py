@@ -22,9 +22,11 @@ from locost_jax.models import causal_attention
 from locost_jax.models import in_pieces
 from locost_jax.models import long_attention
 from locost_jax.models import long_conv
+from locost_jax.models import mesh as mesh_lib
 from locost_jax.models import shell
 from locost_jax.models import t5
 from locost_jax.models import tokenwise
+from locost_jax.models.mesh import AXES
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -198,6 +200,38 @@ def test_memory_of_a_layer_that_learns(is_small):
   assert (used <= 10) == is_small, used
 
 
+@pytest.mark.parametrize('remat, least, most', [
+    ('pieces', 3, 4), ('none', 25, 35)])
+def test_what_an_accelerator_keeps_of_each_layer(
+    monkeypatch, remat, least, most):
+  """In arrays of the input's size; all channels are one group there.
+
+  In pieces three: what enters a layer, its mixer, and what leaves that; of the
+  group's transforms nothing. Tables of powers, here 17, are never kept.
+  """
+  monkeypatch.setattr(mesh_lib, 'platform', lambda: 'gpu')
+  L, D = 8192, 64
+  shape = jax.ShapeDtypeStruct
+  h, mask = shape((1, L, D), jnp.float32), shape((1, L), bool)
+
+  def used(layers):
+    config = default.get_config().model
+    config.update(vocab_size=100, d_model=D, d_ff=128, d_kv=16, num_heads=4,
+                  d_state=128, num_layers=layers, num_decoder_layers=1,
+                  dropout_rate=0.0)
+    model = models.build(config, remat=remat)
+    encoder = t5.Encoder(
+        model.config, model.make_mixer, model.dtype, model.remat)
+    params = jax.eval_shape(lambda: encoder.init(
+        jax.random.key(0), jnp.ones((1, 4, D)), jnp.ones((1, 4), bool), True))
+    loss = lambda params, h, mask: encoder.apply(params, h, mask, True).sum()
+    compiled = jax.jit(jax.grad(loss)).lower(params, h, mask).compile()
+    return compiled.memory_analysis().temp_size_in_bytes / (L * D * 4)
+
+  grown = (used(6) - used(3)) / 3
+  assert least <= grown <= most
+
+
 class Projection(nn.Module):
   """A layer of its own, for 8 devices."""
 
@@ -215,7 +249,7 @@ def _run_on_devices():
   grads, texts, draws = [], [], []
   for devices in (1, 8):
     mesh = jax.make_mesh(
-        (devices, 1, 1, 1), long_conv.AXES,
+        (devices, 1, 1, 1), AXES,
         axis_types=(jax.sharding.AxisType.Auto,) * 4,
         devices=jax.devices()[:devices])
     rows = jax.sharding.NamedSharding(

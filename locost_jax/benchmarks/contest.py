@@ -1,8 +1,9 @@
-"""Encoders beside each other: ours and PyTorch's, each in its own process.
+"""Models beside each other: ours and PyTorch's, each in its own process.
 
-All models of a round are loaded, and they take turns; of each the median time,
-the ratios and the peak of its process with the whole model loaded. What would
-hold more memory than it may is ended and told; longer inputs of it are skipped.
+Their encoders, or their train steps. All models of a round are loaded, and they
+take turns; of each the median time, the ratios and the peak of its process with
+the whole model loaded. What would hold more memory than it may is ended and
+told; longer inputs of it are skipped.
 """
 
 import contextlib
@@ -12,14 +13,27 @@ from locost_jax.benchmarks import measure
 from locost_jax.benchmarks import processes
 
 MADE, KEPT = 'locost, kernels made', 'locost, kernels kept'
+LEARNS = 'locost'
+# Of a peer's name: it computes activations again, as ours does in pieces.
+RECOMPUTES = ', recomputing'
+
+
+def subjects(spec, peers):
+  """The names of all that is compared: ours, then each peer in each form."""
+  if not spec['learns']:
+    return [MADE, KEPT, *peers]
+  return [LEARNS, *(peer + form for peer in peers for form in ('', RECOMPUTES))]
 
 
 def make_spec(spec, name, length):
-  """The spec of a subject by its name: MADE, KEPT or a peer."""
+  """The spec of a subject by its name, one of `subjects`."""
   spec = dict(spec, length=length)
+  if name == LEARNS:
+    return dict(spec, what='learner')
   if name in (MADE, KEPT):
     return dict(spec, what='encoder', kept=name == KEPT)
-  return dict(spec, what='peer', peer=name)
+  return dict(spec, what='peer', peer=name.removesuffix(RECOMPUTES),
+              recomputes=name.endswith(RECOMPUTES))
 
 
 def compare(spec, names, length, ended, tell):
@@ -27,7 +41,7 @@ def compare(spec, names, length, ended, tell):
 
   Args:
     spec: as of `child`, without what.
-    names: MADE, KEPT and peers.
+    names: of `subjects`.
     length: tokens.
     ended: name -> the length at which its memory ended; filled.
     tell: takes a line of progress.
@@ -35,8 +49,8 @@ def compare(spec, names, length, ended, tell):
   Returns:
     A list of dicts: subject, length, times, seconds, loaded_peak_bytes (of the
     process before its first run), peak_bytes (after all), ratio_made and
-    ratio_kept (its time in ours), peak_ratio (our peak, kernels made, in its);
-    or memory_ended.
+    ratio_kept or, of steps, ratio (its time in ours), peak_ratio (our peak,
+    kernels made, in its); or memory_ended.
   """
   rows = {name: dict(subject=name, length=length) for name in names
           if name not in ended}
@@ -84,19 +98,23 @@ def compare(spec, names, length, ended, tell):
       row.update(
           times=times[name], seconds=statistics.median(times[name]),
           tokens_per_second=spec['batch_size'] * length /
+          statistics.median(times[name]),
+          samples_per_second=spec['batch_size'] /
           statistics.median(times[name]))
   _add_ratios(rows)
   return list(rows.values())
 
 
 def _add_ratios(rows):
-  for ours, key in ((MADE, 'ratio_made'), (KEPT, 'ratio_kept')):
+  for ours, key in (
+      (MADE, 'ratio_made'), (KEPT, 'ratio_kept'), (LEARNS, 'ratio')):
     for row in rows.values():
       if 'seconds' in row and 'seconds' in rows.get(ours, ()):
         row[key] = row['seconds'] / rows[ours]['seconds']
+  ours = rows.get(MADE) or rows.get(LEARNS) or {}
   for row in rows.values():
-    if 'seconds' in rows.get(MADE, ()):
-      row['peak_ratio'] = rows[MADE]['peak_bytes'] / row['peak_bytes']
+    if 'seconds' in ours:
+      row['peak_ratio'] = ours['peak_bytes'] / row['peak_bytes']
 
 
 def find_longest(spec, name, start, tell):

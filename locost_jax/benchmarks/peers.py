@@ -8,8 +8,8 @@
 Width, heads, depth and vocabulary are those of our config, so that at the
 paper's size they are the base models; embeddings are tied, as ours are.
 Positions of LED and BART reach as far as the input. The whole model is loaded;
-its encoder is timed, without gradients, with as many threads as we have cores.
-Nothing is downloaded.
+timed is its encoder, without gradients, or a step of AdamW, with as many
+threads as we have cores. Nothing is downloaded.
 """
 
 import importlib.util
@@ -34,7 +34,8 @@ def prepare(spec, tell):
 
   Args:
     spec: peer (of NAMES), model (our config.model), dtype, seed, batch_size,
-      length.
+      length; learns: whether a train step is timed, then with tokens (of a
+      target) and recomputes (activations, layer by layer).
     tell: takes a line of progress.
   """
   check()
@@ -53,15 +54,39 @@ def prepare(spec, tell):
     attends = torch.zeros(shape, dtype=torch.long)
     attends[:, 0] = 1
     inputs['global_attention_mask'] = attends
-  encoder = model.get_encoder()
+  if spec['learns']:
+    call = _make_step(spec, model, inputs)
+  else:
+    encoder = model.get_encoder()
+    def call():
+      with torch.inference_mode():
+        encoder(**inputs)
 
   def run():
-    with torch.inference_mode():
-      return dict(seconds=measure.timed(lambda: encoder(**inputs)))
+    return dict(seconds=measure.timed(call))
 
   parameters = sum(p.numel() for p in model.parameters())
   return dict(platform='cpu', device='cpu', parameters=parameters,
               threads=torch.get_num_threads()), run
+
+
+def _make_step(spec, model, inputs):
+  """Returns a train step: loss, gradients, their norm clipped, AdamW."""
+  import torch
+  model.train()
+  model.config.use_cache = False
+  if spec['recomputes']:
+    model.gradient_checkpointing_enable()
+  labels = torch.randint(3, spec['model']['vocab_size'],
+                         (spec['batch_size'], spec['tokens']))
+  optimizer = torch.optim.AdamW(model.parameters(), lr=1e-6)
+
+  def step():
+    model(**inputs, labels=labels).loss.backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+  return step
 
 
 def _make_t5_like(name, config, length):
@@ -73,7 +98,8 @@ def _make_t5_like(name, config, length):
       d_kv=config['d_kv'], d_ff=config['d_ff'], num_heads=config['num_heads'],
       num_layers=config['num_layers'],
       num_decoder_layers=config['num_decoder_layers'],
-      feed_forward_proj='gated-gelu', decoder_start_token_id=0)
+      dropout_rate=config['dropout_rate'], feed_forward_proj='gated-gelu',
+      decoder_start_token_id=0)
   if name == 't5':
     return transformers.T5ForConditionalGeneration(
         transformers.T5Config(**sizes))
@@ -90,6 +116,7 @@ def _make_bart_like(name, config, length):
   decoder_layers = max(1, config['num_decoder_layers'] // 2)
   sizes = dict(
       vocab_size=config['vocab_size'], d_model=D,
+      dropout=config['dropout_rate'],
       encoder_layers=encoder_layers, decoder_layers=decoder_layers,
       encoder_attention_heads=heads, decoder_attention_heads=heads,
       encoder_ffn_dim=4 * D, decoder_ffn_dim=4 * D)

@@ -33,6 +33,8 @@ def prepare(spec, tell):
   """Returns (what is told of the device, run) for a `child`."""
   if spec['what'] == 'encoder':
     return _prepare_encoder(spec, tell)
+  if spec['what'] == 'learner':
+    return _prepare_learner(spec, tell)
   return _device(), lambda: dict(ROWS[spec['what']](spec, tell), **_device())
 
 
@@ -195,6 +197,19 @@ def _prepare_encoder(spec, tell):
   return told, lambda: dict(seconds=call(), **_device())
 
 
+def _prepare_learner(spec, tell):
+  """A train step as `main` takes it, by default."""
+  tell('compiling')
+  _, state, batch, compile_step = subjects.make_learner(spec)
+  step, states = compile_step('auto'), [state]
+  del state
+
+  def run():
+    states[0] = jax.block_until_ready(step(states[0], batch))[0]
+  return dict(_device(), temp_bytes=measure.temp_bytes(step)), (
+      lambda: dict(seconds=measure.timed(run), **_device()))
+
+
 def decode(spec, tell):
   """Writing after reading: the caches of the input side by side.
 
@@ -256,43 +271,27 @@ def train(spec, tell):
   A step for each policy of memory (`models.build`'s remat). What does not fit
   is compiled and not timed.
   """
-  from locost_jax import optim  # with what training needs: seconds to import
-  from locost_jax import train as training
-  from ml_collections import ConfigDict
-  config = ConfigDict(spec['optim'])
-  config.groups = tuple(map(tuple, spec['optim']['groups']))
-  model, params = subjects.make(spec)
-  inputs, _ = subjects.make_inputs(spec)
-  targets, _ = subjects.make_inputs(dict(spec, length=spec['tokens']))
-  batch = dict(encoder_input_tokens=inputs, decoder_input_tokens=targets,
-               decoder_target_tokens=targets,
-               decoder_loss_weights=jnp.ones(targets.shape, jnp.float32))
-  optimizer = optim.make_optimizer(config, 1000, params)
-  state = training.TrainState(
-      jnp.int32(0), params, optimizer.init(params),
-      jax.random.key_data(jax.random.key(0)), jnp.int32(0))
+  from locost_jax import train as training  # seconds to import
+  model, state, batch, compile_step = subjects.make_learner(spec)
   forward = _compile(functools.partial(training.eval_step, model=model),
-                     params, batch)
+                     state.params, batch)
   calls = {'forward': lambda: jax.block_until_ready(
       forward(states[0].params, batch))}
   temp_bytes = {}
   for remat in POLICIES:
     tell(f'compiling, remat {remat}')
-    step = jax.jit(functools.partial(
-        training.train_step, model=model.clone(remat=remat), config=config,
-        optimizer=optimizer, schedule=optim.make_schedule(config, 1000)),
-                   donate_argnums=0).lower(state, batch).compile()
+    step = compile_step(remat)
     temp_bytes[remat] = measure.temp_bytes(step)
     def run_step(step=step):
       states[0] = jax.block_until_ready(step(states[0], batch))[0]
     if temp_bytes[remat] < SHARE_OF_ROOM * _room(spec):
       calls[f'step {remat}'] = run_step
   states = [state]
-  del state, params
+  del state
   result = _turns({name: functools.partial(measure.timed, call)
                    for name, call in calls.items()}, spec, tell)
   states.clear()
-  B, L = inputs.shape
+  B, L = spec['batch_size'], spec['length']
   unit = B * L * model.config.d_model * 4
   steps = [result['seconds'][name] for name in calls if name != 'forward']
   learning = learning_layer(spec, model, tell)

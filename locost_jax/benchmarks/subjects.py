@@ -37,6 +37,42 @@ def make_inputs(spec):
   return jnp.asarray(ids), jnp.ones(shape, bool)
 
 
+def make_learner(spec):
+  """What a train step of a config needs, with random weights and tokens.
+
+  Args:
+    spec: as in `make` and `make_inputs`, with optim (the whole of config.optim)
+      and tokens (of a target).
+
+  Returns:
+    (model, state, batch, compile_step): compile_step(remat) gives the compiled
+    step, which takes the state's memory.
+  """
+  from locost_jax import optim  # with what training needs: seconds to import
+  from locost_jax import train
+  from ml_collections import ConfigDict
+  config = ConfigDict(spec['optim'])
+  config.groups = tuple(map(tuple, spec['optim']['groups']))
+  model, params = make(spec)
+  inputs, _ = make_inputs(spec)
+  targets, _ = make_inputs(dict(spec, length=spec['tokens']))
+  batch = dict(encoder_input_tokens=inputs, decoder_input_tokens=targets,
+               decoder_target_tokens=targets,
+               decoder_loss_weights=jnp.ones(targets.shape, jnp.float32))
+  optimizer = optim.make_optimizer(config, 1000, params)
+  state = train.TrainState(
+      jnp.int32(0), params, optimizer.init(params),
+      jax.random.key_data(jax.random.key(0)), jnp.int32(0))
+
+  def compile_step(remat):
+    step = functools.partial(
+        train.train_step, model=model.clone(remat=remat), config=config,
+        optimizer=optimizer, schedule=optim.make_schedule(config, 1000))
+    return jax.jit(step, donate_argnums=0).lower(state, batch).compile()
+
+  return model, state, batch, compile_step
+
+
 def first_layer(model, params):
   """Returns the model cut down to its first encoder layer, and its params."""
   config = dataclasses.replace(model.config, num_layers=1)

@@ -66,7 +66,7 @@ TABLES = {
         ('written', 'tokens', 'n'),
         ('per document', 'seconds_per_book', 's'),
         ('joules', 'joules', 'n'),
-        ('money', 'money', 'm'),
+        ('money', 'money', 'g'),
         ('grams CO2', 'grams_co2', 'f'),
         ('peak', 'peak', 'B'))),),
     'gsg': (('Gap sentences, per document', (
@@ -80,12 +80,21 @@ TABLES = {
         ('documents/s', 'documents_per_second', 'n'),
         ('cores for 256/s', 'cores', 'f'))),),
 }
-CONTEST = (
-    ('model', 'subject', 't'), LENGTH, ('encoder', 'seconds', 's'),
-    ('tokens/s', 'tokens_per_second', 'n'),
-    ('time / ours, made', 'ratio_made', 'x'),
-    ('time / ours, kept', 'ratio_kept', 'x'),
-    ('peak of process', 'peak', 'B'), ('our peak / its', 'peak_ratio', 'x'))
+# command -> (heading, columns): models beside each other.
+CONTESTS = {
+    'encode': ('The whole encoder', (
+        LENGTH, ('encoder', 'seconds', 's'),
+        ('tokens/s', 'tokens_per_second', 'n'),
+        ('time / ours, made', 'ratio_made', 'x'),
+        ('time / ours, kept', 'ratio_kept', 'x'),
+        ('peak of process', 'peak', 'B'),
+        ('our peak / its', 'peak_ratio', 'x'))),
+    'train': ('A train step', (
+        LENGTH, ('step', 'seconds', 's'),
+        ('samples/s', 'samples_per_second', 'g'),
+        ('time / ours', 'ratio', 'x'), ('peak of process', 'peak', 'B'),
+        ('our peak / its', 'peak_ratio', 'x'))),
+}
 LONGEST = (
     ('model', 'subject', 't'), ('longest input', 'length', 'n'),
     ('peak of process', 'peak_bytes', 'B'), ('did not fit', 'ended_at', 'n'))
@@ -98,10 +107,11 @@ def tables(result):
       yield from _decode_tables(heading, columns, result['rows'])
     else:
       yield heading, columns, result['rows']
-  if result.get('encoders'):
-    for name in dict.fromkeys(row['subject'] for row in result['encoders']):
-      yield f'The whole encoder: {name}', CONTEST[1:], [
-          row for row in result['encoders'] if row['subject'] == name]
+  if result.get('contest'):
+    heading, columns = CONTESTS[result['command']]
+    for name in dict.fromkeys(row['subject'] for row in result['contest']):
+      yield f'{heading}: {name}', columns, [
+          row for row in result['contest'] if row['subject'] == name]
   if result.get('longest'):
     yield 'Longest input within the memory limit', LONGEST, result['longest']
 
@@ -235,7 +245,7 @@ def write(value, unit):
     return f'{value} B'
   if unit == 'n':
     return f'{value:.0f}'
-  if unit == 'm':
+  if unit == 'g':
     return f'{value:.3g}'
   return {'x': '{:.2f}x', '%': '{:.0%}', 'f': '{:.2f}', 'e': '{:.1e}'}[
       unit].format(value)

@@ -18,7 +18,7 @@ from locost_jax.models import attention_mass
 from locost_jax.models import causal_attention
 from locost_jax.models import layers
 from locost_jax.models import long_attention
-from locost_jax.models import long_conv
+from locost_jax.models import mesh
 
 
 def relative_buckets(distance, bidirectional, num_buckets, max_distance):
@@ -157,8 +157,8 @@ class Attention(nn.Module):
     rate = 0.0 if deterministic else self.dropout_rate
     T, S = x.shape[1], keys.shape[1]
     form = long_attention.choose(
-        jax.default_backend(), self.dtype, T, S, rate, self.d_kv,
-        long_conv.axis_size(long_conv.SEQUENCE))
+        mesh.platform(), self.dtype, T, S, rate, self.d_kv,
+        mesh.axis_size(mesh.SEQUENCE))
     if form == 'plain':
       mask = mask[:, None, None, :]
       return self(x, keys, values, mask, None, deterministic)

@@ -22,7 +22,7 @@ from jax.sharding import PartitionSpec as P
 import numpy as np
 
 from locost_jax.models import long_attention
-from locost_jax.models import long_conv
+from locost_jax.models import mesh
 from locost_jax.models import pieces
 
 
@@ -68,14 +68,14 @@ def in_pieces(queries, keys, values, bias, dropout_rate=0.0, key=None,
         for x in (queries, keys, values))
     # In front: distances of keys that come later, in pieces on the diagonal.
     bias = jnp.pad(bias, ((0, 0), (length - 1, more)))
-    own = long_conv.own_key(key, *long_conv.ROWS, long_conv.TENSOR)
+    own = mesh.own_key(key, *mesh.ROWS, mesh.TENSOR)
     out = _in_pieces(
         length, float(dropout_rate), queries, keys, values, bias, own)
     return out[:, :T]
 
-  heads = P(long_conv.ROWS, None, long_conv.TENSOR)
-  return long_conv.on_mesh(
-      of_part, (heads, heads, heads, P(long_conv.TENSOR), P()), heads,
+  heads = P(mesh.ROWS, None, mesh.TENSOR)
+  return mesh.on_mesh(
+      of_part, (heads, heads, heads, P(mesh.TENSOR), P()), heads,
       queries, keys, values, bias, key if dropout_rate else None)
 
 

@@ -22,6 +22,7 @@ import jax.numpy as jnp
 from locost_jax.errors import InputError
 from locost_jax.models import locost
 from locost_jax.models import long_conv
+from locost_jax.models import mesh
 from locost_jax.models import pieces
 from locost_jax.models import shell
 from locost_jax.models import ssm
@@ -98,7 +99,7 @@ def encoder_bytes(config, batch, length, dtype=jnp.float32):
   piece = 4 * batch * _piece_length(batch, length) * (3 * F + 4 * D)
   n = locost.circular_size(config, length)
   group = 16 * batch * n * long_conv.group_size(batch, D, n)
-  cpu = jax.default_backend() == 'cpu'
+  cpu = mesh.platform() == 'cpu'
   group += ssm.CPU_TABLE_BYTES if cpu else ssm.TABLE_BYTES
   layer = 4 * D * (3 * F + 3 * D + 8 * config.d_state)
   return kept + max(piece, group) + layer
@@ -117,7 +118,7 @@ def encode(model, params, inputs, input_mask=None, kernels=None):
   Returns:
     {'states': [B, L, D], 'mask': bool [B, L]}.
   """
-  if long_conv.axis_size(long_conv.SEQUENCE) > 1:  # in pieces on its devices
+  if mesh.axis_size(mesh.SEQUENCE) > 1:  # in pieces on its devices
     return model.apply({'params': params}, inputs, input_mask, method='encode')
   h, mask = _embed(model, params, inputs, input_mask)
 
@@ -216,5 +217,5 @@ def _over_pieces(update, h):
 
 
 def _piece_length(batch, length):
-  tokens = CPU_PIECE if jax.default_backend() == 'cpu' else PIECE
+  tokens = CPU_PIECE if mesh.platform() == 'cpu' else PIECE
   return min(length, max(1, tokens // batch))

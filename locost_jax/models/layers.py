@@ -8,7 +8,7 @@ from flax import linen as nn
 import jax
 import jax.numpy as jnp
 
-from locost_jax.models import long_conv
+from locost_jax.models import mesh
 
 
 def at_least_float32(x):
@@ -39,9 +39,9 @@ class Embedding(nn.Module):
 
   def table(self):
     """[V, D], over `tensor` where that divides the vocabulary."""
-    cut = self.vocab_size % long_conv.axis_size(long_conv.TENSOR) == 0
-    return long_conv.lay_out(
-        self.embedding.astype(self.dtype), long_conv.TENSOR if cut else None)
+    cut = self.vocab_size % mesh.axis_size(mesh.TENSOR) == 0
+    return mesh.lay_out(
+        self.embedding.astype(self.dtype), mesh.TENSOR if cut else None)
 
   def __call__(self, tokens):
     """int [...] -> [..., D]."""

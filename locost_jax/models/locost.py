@@ -27,6 +27,7 @@ from jax.sharding import PartitionSpec as P
 from locost_jax.errors import InputError
 from locost_jax.models import layers
 from locost_jax.models import long_conv
+from locost_jax.models import mesh
 from locost_jax.models import pieces
 from locost_jax.models import shell
 from locost_jax.models import split_conv
@@ -108,7 +109,7 @@ def spectrum(config, log_z, w, skip, length, start, count):
       circular_kernel(config, log_z, w, take(skip, 0), length))
 
 
-def convolve(config, u, log_z, w, skip):
+def convolve(config, u, log_z, w, skip, lean=False):
   """The two-sided convolution of all channels, where each device has a part.
 
   A device has its documents, its channels and, under a `sequence` axis, its
@@ -118,11 +119,12 @@ def convolve(config, u, log_z, w, skip):
     config: a LocostConfig.
     u: [B, L, D].
     log_z, w, skip: of `discretise`.
+    lean: as of `long_conv.conv_in_groups`.
 
   Returns:
     [B, L, D].
   """
-  split = long_conv.axis_size(long_conv.SEQUENCE)
+  split = mesh.axis_size(mesh.SEQUENCE)
   if split > 1 and config.convolution == 'release':
     raise InputError("model.convolution='release' does not exist for documents "
                      f"split over devices: expected 'exact' with mesh.sequence="
@@ -132,15 +134,15 @@ def convolve(config, u, log_z, w, skip):
     L = u.shape[1]
     y = long_conv.conv_in_groups(
         u, functools.partial(spectrum, config, log_z, w, skip, L),
-        circular_size(config, L))
+        circular_size(config, L), lean=lean)
     if split == 1:
       return y
-    return split_conv.add_other_parts(y, u, log_z, w, long_conv.SEQUENCE)
+    return split_conv.add_other_parts(y, u, log_z, w, mesh.SEQUENCE)
 
-  rows = P(long_conv.ROWS, long_conv.SEQUENCE, long_conv.TENSOR)
-  channels = P(None, long_conv.TENSOR)
-  return long_conv.on_mesh(
-      of_part, (rows, channels, channels, P(long_conv.TENSOR)), rows,
+  rows = P(mesh.ROWS, mesh.SEQUENCE, mesh.TENSOR)
+  channels = P(None, mesh.TENSOR)
+  return mesh.on_mesh(
+      of_part, (rows, channels, channels, P(mesh.TENSOR)), rows,
       u, log_z, w, skip)
 
 
@@ -198,19 +200,20 @@ class LocostMixer(nn.Module):
     """x [B, L, D] and mask [B, L] -> u [B, L, D], token by token."""
     return self.key(x) * mask[..., None]
 
-  def mix(self, u, spectrum=None):
+  def mix(self, u, spectrum=None, lean=False):
     """The convolution, the only part that looks at other tokens.
 
     Args:
       u: [B, L, D].
       spectrum: (start, count) -> the kernels' spectrum of these channels, where
         it has been made before; None: made here.
+      lean: whether the backward pass keeps nothing but u.
 
     Returns:
       y [B, L, D].
     """
     if spectrum is None:
-      return convolve(self.config, u, *self.ssm.discretised())
+      return convolve(self.config, u, *self.ssm.discretised(), lean)
     n = circular_size(self.config, u.shape[1])
     return long_conv.conv_in_groups(u, spectrum, n)
 

@@ -26,10 +26,8 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 
-from locost_jax.models import long_conv
+from locost_jax.models import mesh
 from locost_jax.models import pieces
-
-ROWS = long_conv.ROWS
 
 # Queries x keys from where on the plain form, which keeps scores and weights of
 # all of them for the backward pass, gives way: 100 MB per document and layer at
@@ -118,13 +116,14 @@ def in_pieces(queries, keys, values, mask, dropout_rate=0.0, key=None,
     S = keys.shape[1]
     size = piece or max(128, PIECE_BYTES // (4 * B * H * T) // 128 * 128)
     return _in_pieces(min(S, size), float(dropout_rate), queries, keys, values,
-                      mask, long_conv.own_key(key, *long_conv.AXES))
+                      mask, mesh.own_key(key, *mesh.AXES))
 
-  written = P(ROWS, None, long_conv.TENSOR)
-  read = P(ROWS, long_conv.SEQUENCE, long_conv.TENSOR)
-  specs = written, read, read, P(ROWS, long_conv.SEQUENCE), P()
-  return long_conv.on_mesh(of_part, specs, written, queries, keys, values, mask,
-                           key if dropout_rate else None)
+  written = P(mesh.ROWS, None, mesh.TENSOR)
+  read = P(mesh.ROWS, mesh.SEQUENCE, mesh.TENSOR)
+  tokens = P(mesh.ROWS, mesh.SEQUENCE)
+  return mesh.on_mesh(
+      of_part, (written, read, read, tokens, P()), written, queries, keys,
+      values, mask, key if dropout_rate else None)
 
 
 class Softmax(NamedTuple):
@@ -160,13 +159,13 @@ class Softmax(NamedTuple):
 
   def joined(self):
     """The softmax over the keys of all devices that share the documents."""
-    if not long_conv.is_on_mesh():
+    if not mesh.is_on_mesh():
       return self
-    m = jax.lax.pmax(self.m, long_conv.SEQUENCE)
+    m = jax.lax.pmax(self.m, mesh.SEQUENCE)
     own = jnp.exp(self.m - m)
-    return Softmax(m, jax.lax.psum(self.l * own, long_conv.SEQUENCE),
+    return Softmax(m, jax.lax.psum(self.l * own, mesh.SEQUENCE),
                    jax.lax.psum(self.total * own[..., None],
-                                long_conv.SEQUENCE))
+                                mesh.SEQUENCE))
 
   def context(self, dtype):
     """The weighted mean of the values, [B, T, H, K]."""
@@ -184,9 +183,9 @@ def of_states(queries, states, mask):
   Returns:
     [B, Q, D] in the dtype of queries.
   """
-  rows = P(ROWS)
-  parts = P(ROWS, long_conv.SEQUENCE)
-  return long_conv.on_mesh(_of_part_of_states, (rows, parts, parts), rows,
+  rows = P(mesh.ROWS)
+  parts = P(mesh.ROWS, mesh.SEQUENCE)
+  return mesh.on_mesh(_of_part_of_states, (rows, parts, parts), rows,
                            queries, states, mask)
 
 
@@ -203,7 +202,7 @@ def _of_part_of_states(queries, states, mask):
     return softmax.add(masked(scores[:, None], own, piece.fresh),
                        part[:, :, None])
 
-  softmax = pieces.over(S, min(S, step_piece(jax.default_backend(), B, Q)), add,
+  softmax = pieces.over(S, min(S, step_piece(mesh.platform(), B, Q)), add,
                         Softmax.of_nothing(B, 1, Q, D, precise))
   return softmax.joined().context(queries.dtype)[:, :, 0]
 

@@ -11,21 +11,16 @@ belongs to the second one only: the caller clears K0[0] then.
 
 Axes: B batch, L length, D channels. At least float32. A sharded transform must
 not be left to XLA's partitioner, which gathers the operands of every FFT
-(openxla/xla#24): under a mesh it runs in `shard_map` (`on_mesh`).
+(openxla/xla#24): under a mesh it runs in `shard_map` (`mesh.on_mesh`).
 """
 
 import functools
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import PartitionSpec as P
 
+from locost_jax.models import mesh
 from locost_jax.models import pieces
-
-# The mesh axes of the whole project.
-DATA, FSDP, TENSOR, SEQUENCE = 'data', 'fsdp', 'tensor', 'sequence'
-AXES = (DATA, FSDP, TENSOR, SEQUENCE)
-ROWS = (DATA, FSDP)
 
 # The release's CUDA extension takes no longer inputs.
 RELEASE_MAX_LENGTH = 8192
@@ -36,73 +31,6 @@ CPU_ALL_BYTES = 16 << 20
 GROUP_BYTES = 1 << 30
 
 
-def axis_size(axis):
-  """Devices along an axis of the mesh in context; 1 without (None: 1)."""
-  return jax.sharding.get_abstract_mesh().shape.get(axis, 1)
-
-
-def on_mesh(function, in_specs, out_specs, *arguments):
-  """function(*arguments), each device having its own part of them.
-
-  Args:
-    function: of local arrays; may use collectives over the mesh's axes.
-    in_specs: a PartitionSpec, or a tree of them, for each argument.
-    out_specs: of the result.
-    *arguments: trees of arrays.
-
-  Returns:
-    What `function` gives. Without a mesh of several devices in context, or
-    inside of another `on_mesh`, it is called as it is.
-  """
-  mesh = jax.sharding.get_abstract_mesh()
-  if mesh.empty or mesh.size == 1 or mesh.manual_axes:
-    return function(*arguments)
-
-  axes = _named(in_specs) | _named(out_specs)
-
-  def local(*arguments):
-    # Gradients are summed over devices where the arguments come in, not at the
-    # (longer) spectra that are made of them.
-    return function(*pieces.varying(arguments, axes))
-
-  return jax.shard_map(local, mesh=mesh, in_specs=in_specs,
-                       out_specs=out_specs)(*arguments)
-
-
-def _named(specs):
-  """The mesh axes in a tree of PartitionSpecs."""
-  return {axis for spec in jax.tree.leaves(specs) for part in spec if part
-          for axis in ((part,) if isinstance(part, str) else part)}
-
-
-def lay_out(x, *axes):
-  """x with its dimensions cut over these mesh axes (None: not cut).
-
-  XLA finds where the rest lies. Without this, where parameters and rows are cut
-  over one axis, it gathers activations in place of parameters.
-  """
-  mesh = jax.sharding.get_abstract_mesh()
-  if mesh.empty or mesh.size == 1 or mesh.manual_axes:
-    return x
-  return jax.lax.with_sharding_constraint(x, P(*axes))
-
-
-def is_on_mesh():
-  """Whether this is inside of `on_mesh`, on one device of several."""
-  return bool(jax.sharding.get_abstract_mesh().manual_axes)
-
-
-def own_key(key, *axes):
-  """A random key of this device alone, of devices along these mesh axes.
-
-  Outside of `on_mesh`, and for None, the key itself.
-  """
-  if key is None or not is_on_mesh():
-    return key
-  return functools.reduce(
-      jax.random.fold_in, map(jax.lax.axis_index, axes), key)
-
-
 def fft_size(n, backend=None):
   """The size >= n at which an FFT is fast.
 
@@ -110,7 +38,7 @@ def fft_size(n, backend=None):
   other sizes cost up to 15 times more.
   """
   power = 1 << max(n - 1, 0).bit_length()
-  if (backend or jax.default_backend()) == 'tpu':
+  if (backend or mesh.platform()) == 'tpu':
     return power
   best = power
   five = 1
@@ -166,18 +94,19 @@ def group_size(batch, channels, n, backend=None):
     n: size of the transform.
     backend: None: the default one.
   """
-  if (backend or jax.default_backend()) == 'cpu':
+  if (backend or mesh.platform()) == 'cpu':
     small = 4 * batch * channels * n <= CPU_ALL_BYTES
     return channels if small else min(channels, CPU_GROUP)
   return min(channels, max(1, GROUP_BYTES // (8 * batch * n)))
 
 
-def conv_in_groups(u, spectrum, n, group=None):
+def conv_in_groups(u, spectrum, n, group=None, lean=False):
   """`spectral_conv` over groups of channels, each written over its input.
 
   Beside u and the result (one array where u is not needed any more) only one
   group's transforms and kernels exist at a time, also in the backward pass,
-  which makes them again.
+  which makes them again. Where all channels are one group it keeps them, unless
+  it is to be lean.
 
   Args:
     u: [B, L, D], real; transformed in float32 at least.
@@ -185,6 +114,7 @@ def conv_in_groups(u, spectrum, n, group=None):
       the kernels of these channels; start may be traced.
     n: size of the transform, >= L.
     group: channels at a time; None: `group_size`.
+    lean: whether the backward pass makes again also what one group has.
 
   Returns:
     [B, L, D] in u's dtype.
@@ -197,9 +127,10 @@ def conv_in_groups(u, spectrum, n, group=None):
     y = spectral_conv(wide, spectrum(start, min(group, D)), n)
     return y.astype(part.dtype)
 
+  if group < D or lean:
+    convolve = jax.checkpoint(convolve)
   if group >= D:
     return convolve(0, u)
-  convolve = jax.checkpoint(convolve)
 
   def write(piece, u):
     part = piece.take(u, 2)  # what is not fresh is an output already

@@ -4,7 +4,7 @@ import dataclasses
 
 from locost_jax.models import attention
 from locost_jax.models import layers
-from locost_jax.models import long_conv
+from locost_jax.models import mesh
 
 # remat='auto': what the backward pass may keep of an encoder whose layers are
 # not in pieces.
@@ -31,12 +31,12 @@ class ShellConfig:
 
 def lay_read(h):
   """h [B, L, D] of the encoder, where it belongs on a mesh."""
-  return long_conv.lay_out(h, long_conv.ROWS, long_conv.SEQUENCE)
+  return mesh.lay_out(h, mesh.ROWS, mesh.SEQUENCE)
 
 
 def lay_written(h):
   """h [B, T, D] of the decoder, where it belongs on a mesh."""
-  return long_conv.lay_out(h, long_conv.ROWS)
+  return mesh.lay_out(h, mesh.ROWS)
 
 
 def make_norm(config, dtype):

@@ -9,8 +9,8 @@ direction at each of its ends (K[m] = 2 Re sum_n w_n z_n^m, t from its start):
 
 With a device's own sums E = sum_t z^(l - t) u_t and E' = sum_t z^t u_t these
 are exclusive scans over the devices, S_(i+1) = z^l S_i + E_i to the right and
-S'_(i-1) = z^l S'_i + E'_i to the left, in log2 P exchanges. What is exchanged
-does not depend on the length: 8 bytes B D N per direction and exchange.
+S'_(i-1) = z^l S'_i + E'_i to the left, in log2 P + 1 exchanges. What is
+exchanged does not depend on the length: 8 bytes B D N per direction each time.
 
 Axes: B batch, l a device's part of the length, D channels, N state pairs, C
 directions, G parameter sets.
@@ -43,8 +43,8 @@ def add_other_parts(y, u, log_z, w, axis):
   own = ssm.weighted_sums(log_z, ways.reshape(C * B, l, D))
   own = tuple(part.reshape(C, B, D, N) for part in own)
   z = tuple(part[:, None] for part in ssm.exp(log_z))
-  # E, S and the kernels of S are z^1 z^t forward, backward all but S' are z^t:
-  # one z for the pair of them, in either direction.
+  # Counted from 0, E lacks a factor z, and so does what S' adds: one of the two
+  # in either direction.
   own = ssm.complex_multiply(own, z)
   states = _scan(own, log_z, l, axis)
   x = ssm.complex_multiply(tuple(part[:, None] for part in w), states)

@@ -23,6 +23,7 @@ import math
 import jax
 import jax.numpy as jnp
 
+from locost_jax.models import mesh
 from locost_jax.models import pieces
 
 HIGHEST = jax.lax.Precision.HIGHEST
@@ -178,18 +179,31 @@ def kernel(log_z, w, length):
 
 def group_size(log_z, C, T, A):
   """Channels whose tables exist at once: T inner powers, C times A outer."""
+  cpu = mesh.platform() == 'cpu'
+  limit = CPU_TABLE_BYTES if cpu else TABLE_BYTES
+  return max(limit // _channel_bytes(log_z, C, T, A), 1)
+
+
+def keeps_tables(log_z, C, T, A):
+  """Whether the backward pass keeps the tables of all channels: if small."""
+  D = log_z[0].shape[1]
+  return D * _channel_bytes(log_z, C, T, A) <= CPU_TABLE_BYTES
+
+
+def _channel_bytes(log_z, C, T, A):
+  """Bytes of a channel's tables, as of `group_size`."""
   G, _, N = log_z[0].shape
-  channel_bytes = log_z[0].dtype.itemsize * 2 * N * (G * (T + A) + C * A)
-  cpu = jax.default_backend() == 'cpu'
-  return max((CPU_TABLE_BYTES if cpu else TABLE_BYTES) // channel_bytes, 1)
+  return log_z[0].dtype.itemsize * 2 * N * (G * (T + A) + C * A)
 
 
 def kernel_in_groups(log_z, w, length, T, group):
   """`kernel` with tiles of T lags and groups of so many channels."""
   C, D, _ = w[0].shape
+  tiles = functools.partial(_tiles, length=length, T=T)
+  if group < D or not keeps_tables(log_z, C, T, -(-length // T)):
+    tiles = jax.checkpoint(tiles)
   if group >= D:
-    return _tiles(log_z, w, length, T)
-  tiles = jax.checkpoint(functools.partial(_tiles, length=length, T=T))
+    return tiles(log_z, w)
 
   def write(piece, K):
     of_piece = jax.tree.map(lambda x: piece.take(x, 1), (log_z, w))
@@ -229,9 +243,10 @@ def weighted_sums(log_z, u):
   group = min(group_size(log_z, C, T, A), D)
   u = jnp.pad(u, ((0, 0), (0, A * T - L), (0, 0)))
   sums = functools.partial(_sums_of_tiles, T=T)
+  if group < D or not keeps_tables(log_z, C, T, A):
+    sums = jax.checkpoint(sums)
   if group == D:
     return sums(log_z, u)
-  sums = jax.checkpoint(sums)
 
   def write(piece, totals):
     own = jax.tree.map(lambda x: piece.take(x, 1), log_z)

@@ -22,7 +22,7 @@ from locost_jax.models import attention
 from locost_jax.models import causal_attention
 from locost_jax.models import layers
 from locost_jax.models import long_attention
-from locost_jax.models import long_conv
+from locost_jax.models import mesh
 from locost_jax.models import shell
 from locost_jax.models import tokenwise
 
@@ -56,10 +56,10 @@ class EncoderLayer(nn.Module):
 
   def in_pieces(self, h, mask, deterministic):
     """`__call__` over pieces of the length."""
-    run = functools.partial(tokenwise.method, self, along=long_conv.SEQUENCE)
+    run = functools.partial(tokenwise.method, self, along=mesh.SEQUENCE)
     u = run('inward', h, mask)
     draws = bool(self.config.dropout_rate) and not deterministic
-    return run('outward', h, self.mix(u), draws=draws)
+    return run('outward', h, self.mix(u, lean=True), draws=draws)
 
   def add(self, h, x, deterministic):
     """h + the mixer's output x + the feed-forward, [B, L, D]."""
@@ -71,9 +71,9 @@ class EncoderLayer(nn.Module):
     """The layer up to its mixer's `mix`: h [B, L, D], mask [B, L] -> u."""
     return self.mixer.inward(self.mixer_norm(h), mask)
 
-  def mix(self, u, spectrum=None):
+  def mix(self, u, spectrum=None, lean=False):
     """The part that looks at other tokens: u -> y [B, L, D]."""
-    return self.mixer.mix(u, spectrum)
+    return self.mixer.mix(u, spectrum, lean)
 
   def outward(self, h, y, deterministic=True):
     """The layer from there on: h, y [B, L, D] -> h."""
@@ -111,7 +111,7 @@ class Encoder(nn.Module):
 
   def is_in_pieces(self, B, L):
     """Whether layers run over pieces of inputs [B, L]."""
-    along = long_conv.SEQUENCE
+    along = mesh.SEQUENCE
     if self.remat == 'none' or not hasattr(self.make_mixer, 'mix') or (
         not tokenwise.is_long(B, L, along)):
       return False

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 
-from locost_jax.models import long_conv
+from locost_jax.models import mesh
 from locost_jax.models import pieces
 
 # Tokens, of all documents of a device together, in one piece. CPU: hidden units
@@ -21,10 +21,9 @@ CPU_PIECE = 2048
 PIECE = 4096
 
 
-
 def piece_length(batch, length):
-  """Tokens of each document in a piece of what a device has, [batch, length]."""
-  tokens = CPU_PIECE if jax.default_backend() == 'cpu' else PIECE
+  """Tokens of a document in a piece of what a device has, [batch, length]."""
+  tokens = CPU_PIECE if mesh.platform() == 'cpu' else PIECE
   return min(length, max(1, tokens // batch))
 
 
@@ -35,15 +34,15 @@ def is_long(batch, length, along=None):
   XLA's partitioner, outside of `apply`.
   """
   batch, length = on_device(batch, length, along)
-  return long_conv.axis_size(long_conv.TENSOR) == 1 and (
+  return mesh.axis_size(mesh.TENSOR) == 1 and (
       piece_length(batch, length) < length)
 
 
 def on_device(batch, length, along=None):
   """(rows, length) of a device's part of [batch, length]; as of `apply`."""
-  return (batch // (long_conv.axis_size(long_conv.DATA)
-                    * long_conv.axis_size(long_conv.FSDP)),
-          length // long_conv.axis_size(along))
+  return (batch // (mesh.axis_size(mesh.DATA)
+                    * mesh.axis_size(mesh.FSDP)),
+          length // mesh.axis_size(along))
 
 
 def method(module, name, *xs, along=None, draws=False):
@@ -90,12 +89,12 @@ def apply(function, shared, xs, key=None, along=None, size=None):
   """
   def of_part(shared, xs, key):
     B, L = xs[0].shape[:2]
-    own = long_conv.own_key(
-        key, *long_conv.ROWS, *filter(None, [along]))
+    own = mesh.own_key(
+        key, *mesh.ROWS, *filter(None, [along]))
     return _over_pieces(function, size or piece_length(B, L), shared, xs, own)
 
-  rows = P(long_conv.ROWS, along)
-  return long_conv.on_mesh(of_part, (P(), rows, P()), rows, shared, xs, key)
+  rows = P(mesh.ROWS, along)
+  return mesh.on_mesh(of_part, (P(), rows, P()), rows, shared, xs, key)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))

@@ -1,0 +1,234 @@
+"""What the tests of meshes run in processes with eight host devices.
+
+Each function of `run` returns JSON. What the devices send each other is read
+off the compiled program.
+"""
+
+import collections
+import functools
+import json
+import os
+from pathlib import Path
+import re
+import subprocess
+import sys
+
+import jax
+from jax.sharding import NamedSharding, PartitionSpec as P
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from configs import default
+from locost_jax import checkpoint
+from locost_jax import generate
+from locost_jax import models
+from locost_jax import optim
+from locost_jax import sharding
+from locost_jax import train
+from locost_jax.decode import Settings
+from locost_jax.models import locost
+from locost_jax.models import long_attention
+from locost_jax.models import long_conv
+from locost_jax.models import tokenwise
+from locost_jax.models.mesh import ROWS, SEQUENCE, TENSOR
+
+ROOT = Path(__file__).parent.parent
+COLLECTIVES = ('all-gather', 'all-reduce', 'collective-permute', 'all-to-all',
+               'reduce-scatter')
+B, L, T = 8, 112, 24  # of no parameter
+
+
+def run(function, *arguments):
+  """Calls a function of this file in a process with eight devices."""
+  path = os.pathsep.join([str(ROOT), str(ROOT / 'tests')])
+  done = subprocess.run(
+      [sys.executable, '-c', 'import json, sys, mesh_program; print(json.dumps('
+       'getattr(mesh_program, sys.argv[1])(*json.loads(sys.argv[2]))))',
+       function, json.dumps(arguments)], capture_output=True, text=True,
+      check=False, env=dict(
+          os.environ, PYTHONPATH=path, JAX_PLATFORMS='cpu', XLA_FLAGS=(
+              os.environ['XLA_FLAGS'] +
+              ' --xla_force_host_platform_device_count=8')))
+  assert done.returncode == 0, done.stderr
+  return json.loads(done.stdout)
+
+
+def make_config(**model):
+  config = default.get_config()
+  config.model.update(
+      vocab_size=96, d_model=32, d_state=8, d_ff=64, d_kv=8, num_heads=8,
+      num_layers=2, num_decoder_layers=2, dropout_rate=0.0)
+  config.model.update(model)
+  return config
+
+
+def make_mesh(sizes):
+  config = default.get_config().mesh
+  config.data, config.fsdp, config.tensor, config.sequence = sizes
+  return sharding.make_mesh(config)
+
+
+def sent(compiled):
+  """{collective: {shape: how many}} of a compiled program, per device.
+
+  Several arrays in one message: '8,32+8,32'.
+  """
+  found = {name: collections.Counter() for name in COLLECTIVES}
+  for result, name in re.findall(
+      r' = (.*?) (%s)(?:-start)?\(' % '|'.join(COLLECTIVES),
+      compiled.as_text()):
+    found[name]['+'.join(re.findall(r'\[([\d,]*)\]', result))] += 1
+  return found
+
+
+def difference(a, b):
+  """The largest difference relative to the largest number."""
+  return float(np.abs(a - b).max() / np.abs(a).max())
+
+
+def mixer(cases):
+  """How far the convolution on each mesh is from that on a device.
+
+  Args:
+    cases: list of (sizes of the mesh, length, whether XLA's partitioner is left
+      alone with the FFT, keys of the model).
+  """
+  return [_mixer(*case) for case in cases]
+
+
+def _mixer(sizes, length, plain, model):
+  config = models.build(make_config(**model).model).config
+  random = np.random.default_rng(0)
+  p = locost.BiSSM(config).init(
+      jax.random.key(0), method='parameters')['params']
+  u = jnp.asarray(random.normal(size=(B, length, config.d_model)), jnp.float32)
+
+  def convolve(u, p):
+    return locost.convolve(config, u, *locost.discretise(config, p))
+
+  def partitioned(u, p):
+    spectrum = locost.spectrum(
+        config, *locost.discretise(config, p), length, 0, config.d_model)
+    return long_conv.spectral_conv(
+        u, spectrum, locost.circular_size(config, length))
+
+  def with_gradients(convolve):
+    loss = lambda u, p: (convolve(u, p)**2).mean()
+    return jax.jit(lambda u, p: (convolve(u, p), jax.grad(loss, (0, 1))(u, p)))
+
+  y, gradients = with_gradients(convolve)(u, p)
+  mesh = make_mesh(sizes)
+  with jax.set_mesh(mesh):
+    u = jax.device_put(u, NamedSharding(mesh, P(
+        ROWS, SEQUENCE, TENSOR)))
+    compiled = with_gradients(partitioned if plain else convolve).lower(
+        u, p).compile()
+    found, found_gradients = compiled(u, p)
+  return dict(
+      outputs=difference(y, found),
+      gradients=max(map(difference, *map(jax.tree.leaves, (
+          gradients, found_gradients)))),
+      sent=sent(compiled))
+
+
+def make_batch():
+  random = np.random.default_rng(0)
+  inputs = random.integers(2, 96, (B, L))
+  for i in range(B):
+    inputs[i, L - 13 * i:] = 0
+  weights = np.arange(T) < random.integers(4, T, (B, 1))
+  targets = np.where(weights, random.integers(2, 96, (B, T)), 0)
+  return dict(
+      encoder_input_tokens=inputs.astype(np.int32),
+      decoder_input_tokens=np.pad(
+          targets, ((0, 0), (1, 0)))[:, :-1].astype(np.int32),
+      decoder_target_tokens=targets.astype(np.int32),
+      decoder_loss_weights=weights.astype(np.float32))
+
+
+def step(meshes, in_pieces):
+  """How far a step on each mesh is from that on one device."""
+  if in_pieces:
+    long_attention.LONG = 0
+    tokenwise.CPU_PIECE = 24
+  config = make_config()
+  model = models.build(
+      config.model, remat='pieces' if in_pieces else 'none')
+  # An optimiser that does nothing and keeps the gradient.
+  optimizer = optax.with_extra_args_support(optax.trace(0.0))
+  results = []
+  for sizes in [(1, 1, 1, 1), *meshes]:
+    mesh = make_mesh(sizes)
+    with jax.set_mesh(mesh):
+      init = functools.partial(
+          train.init_state, model=model, optimizer=optimizer)
+      key = jax.random.key(0)
+      placed = sharding.state_shardings(mesh, jax.eval_shape(init, key))
+      state = jax.jit(init, out_shardings=placed)(key)
+      function = jax.jit(
+          functools.partial(
+              train.train_step, model=model, optimizer=optimizer,
+              schedule=optim.make_schedule(config.optim, 1),
+              config=config.optim),
+          out_shardings=(placed, sharding.replicated(mesh)))
+      batch = sharding.global_batch(make_batch(), mesh)
+      compiled = function.lower(state, batch).compile()
+      after, metrics = jax.device_get(compiled(state, batch))
+      results.append((after.opt_state.trace, metrics, sent(compiled)))
+  (one, expected, _), *others = results
+  return [dict(
+      loss=abs(float(metrics['loss'] / expected['loss']) - 1),
+      gradients=max(map(difference, jax.tree.leaves(one),
+                        jax.tree.leaves(found))),
+      sent=messages) for found, metrics, messages in others]
+
+
+def write(meshes):
+  """Tokens written on each mesh."""
+  model = models.build(make_config().model)
+  texts = []
+  for sizes in meshes:
+    mesh = make_mesh(sizes)
+    long_attention.ABSORBED = 64  # states are read in place of keys and values
+    with jax.set_mesh(mesh):
+      params = jax.jit(functools.partial(train.init_params, model=model))(
+          jax.random.key(0))
+      params = jax.device_put(params, sharding.param_shardings(mesh, params))
+      inputs = sharding.global_batch(make_batch(), mesh)
+      tokens, _ = generate.generate(
+          model, params, inputs['encoder_input_tokens'], None,
+          Settings(max_length=9, num_beams=2))
+      texts.append(np.asarray(tokens).tolist())
+  return texts
+
+
+def restore(directory, meshes):
+  """Saves a state on the first mesh and restores it on each: all equal?"""
+  config = make_config()
+  model = models.build(config.model)
+  shapes = jax.eval_shape(
+      lambda: train.init_params(jax.random.key(0), model))
+  optimizer = optim.make_optimizer(config.optim, 9, shapes)
+  init = functools.partial(
+      train.init_state, model=model, optimizer=optimizer)
+  checkpointer, first = checkpoint.Checkpointer(
+      directory, config.checkpoint), None
+  equal, parts = [], []
+  for sizes in meshes:
+    mesh = make_mesh(sizes)
+    with jax.set_mesh(mesh):
+      abstract = jax.eval_shape(init, jax.random.key(0))
+      placed = sharding.state_shardings(mesh, abstract)
+      if first is None:
+        state = jax.jit(init, out_shardings=placed)(jax.random.key(0))
+        checkpointer.save(5, state, {}, {})
+        checkpointer.wait()
+        first = jax.device_get(state)
+      state = checkpointer.restore(5, sharding.abstract(abstract, placed))
+    kernel = state.params['encoder']['layers']['mixer']['key']['kernel']
+    parts.append(len({str(part.index) for part in kernel.addressable_shards}))
+    equal.append(all(map(np.array_equal, jax.tree.leaves(first),
+                         jax.tree.leaves(jax.device_get(state)))))
+  checkpointer.close()
+  return equal, parts
