@@ -21,6 +21,9 @@ from locost_jax.data import pipeline
 from locost_jax.data import vocabulary as vocabularies
 from locost_jax.errors import InputError
 
+# Tokens from where on `bucket_length` goes in smaller steps.
+LONG = 1 << 17
+
 
 def load(directory, dtype=jnp.float32, convolution='exact'):
   """Loads a model.
@@ -142,7 +145,13 @@ def unflatten(flat):
 
 
 def bucket_length(length):
-  """What inputs of this length are padded to: 2^k or 1.5 * 2^k."""
+  """What inputs of this length are padded to: 2^k or 1.5 * 2^k.
+
+  From LONG on to eighths of 2^k: reading takes longer than compiling by far.
+  """
+  if length > LONG:
+    eighth = 1 << (length - 1).bit_length() - 4
+    return -(-length // eighth) * eighth
   buckets = pipeline.buckets(max(2 * length, pipeline.SMALLEST_BUCKET))
   return int(buckets[np.searchsorted(buckets, length)])
 

@@ -58,7 +58,7 @@ def make_config(**model):
   config = default.get_config()
   config.model.update(
       vocab_size=96, d_model=32, d_state=8, d_ff=64, d_kv=8, num_heads=8,
-      num_layers=2, num_decoder_layers=2, dropout_rate=0.0)
+      num_layers=1, num_decoder_layers=1, dropout_rate=0.0)
   config.model.update(model)
   return config
 
@@ -147,12 +147,12 @@ def make_batch():
       decoder_loss_weights=weights.astype(np.float32))
 
 
-def step(meshes, in_pieces):
+def step(meshes, in_pieces, layers=1):
   """How far a step on each mesh is from that on one device."""
   if in_pieces:
     long_attention.LONG = 0
     tokenwise.CPU_PIECE = 24
-  config = make_config()
+  config = make_config(num_layers=layers, num_decoder_layers=layers)
   model = models.build(
       config.model, remat='pieces' if in_pieces else 'none')
   # An optimiser that does nothing and keeps the gradient.

@@ -30,7 +30,7 @@ def test_a_step_gathers_no_activation(meshes, in_pieces):
 def test_tensor_parallel_blocks():
   """Two sums per layer's block, forward and backward, and no more."""
   meshes = [(1, 1, 8, 1), (1, 2, 2, 2)]
-  for sizes, result in zip(meshes, mesh_program.run('step', meshes, False)):
+  for sizes, result in zip(meshes, mesh_program.run('step', meshes, False, 2)):
     assert result['loss'] < 1e-6 and result['gradients'] < 1e-5, sizes
     rows, length = B // sizes[1], L // sizes[3]
     # 2 layers of the encoder, a mixer and a feed-forward each; the lookup of

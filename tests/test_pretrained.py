@@ -250,3 +250,7 @@ def test_a_summary_does_not_depend_on_its_batch(small_model_config):
 def test_bucket_length():
   assert [bucket_length(n) for n in (1, 16, 17, 24, 25, 33, 4096, 4097)] == [
       16, 16, 24, 24, 32, 48, 4096, 6144]
+  # Books: by an eighth at most.
+  assert [bucket_length(n) for n in (1 << 17, (1 << 17) + 1, 785_163, 1 << 20,
+                                     1_055_000)] == [
+      1 << 17, 9 << 14, 12 << 16, 1 << 20, 9 << 17]
