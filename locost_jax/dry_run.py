@@ -99,22 +99,18 @@ def compile_programs(config, devices=None):
   mesh = sharding.make_mesh(config.mesh, devices)
   documents, L, T = largest_batch(config)
   L += -L % mesh.shape[sharding.SEQUENCE]
-
-  def array(rows, length, key, dtype=jnp.int32):
-    return {key: jax.ShapeDtypeStruct(
-        (rows, length), dtype, sharding=sharding.batch_sharding(mesh, key))}
-
   with jax.set_mesh(mesh):
-    model = parts.build(config)
-    programs = train.make_programs(config, model, mesh)
+    programs = train.make_programs(config, parts.build(config), mesh)
     state = sharding.abstract(
         jax.eval_shape(lambda: programs.init(jax.random.key(0))),
         programs.shardings)
-    step = programs.step.trace(
-        state, array(documents, L, 'encoder_input_tokens')
-        | array(documents, T, 'decoder_input_tokens')
-        | array(documents, T, 'decoder_target_tokens')
-        | array(documents, T, 'decoder_loss_weights', jnp.float32))
+    step = programs.step.trace(state, {
+        key: _array(mesh, (documents, length), key, dtype)
+        for key, length, dtype in (
+            ('encoder_input_tokens', L, jnp.int32),
+            ('decoder_input_tokens', T, jnp.int32),
+            ('decoder_target_tokens', T, jnp.int32),
+            ('decoder_loss_weights', T, jnp.float32))})
     told = dict(
         batch=dict(documents=documents, input_tokens=L, target_tokens=T),
         mesh=dict(mesh.shape), device=mesh.devices.flat[0].device_kind,
@@ -123,26 +119,35 @@ def compile_programs(config, devices=None):
     try:
       told['memory'] = account(step.lower().compile(), bytes_of(state))
       if 'rouge' in config.eval.metrics:
-        settings = evaluate.decode_settings(config.decode)
-        rows = config.eval.batch_size
-        inputs, = array(rows, L, 'encoder_input_tokens').values()
-        seeds = None
-        if decode.method_of(settings) == 'sample':
-          seeds = jax.ShapeDtypeStruct(
-              (rows,), jnp.uint32, sharding=sharding.batch_sharding(mesh))
-        write = generate.generate.trace(
-            model, state.params, inputs, None, settings, seeds)
-        taken = account(write.lower().compile(), bytes_of(state))
-        told['evaluating'] = dict(
-            documents=rows, input_tokens=L, tokens=settings.max_length,
-            temporary=taken['temporary'],
-            total=taken['total'] + taken['state'] - bytes_of(state.params))
+        told['evaluating'] = _compile_writing(config, mesh, L, state)
     except jax.errors.JaxRuntimeError as error:
       if 'RESOURCE_EXHAUSTED' not in str(error):
         raise
       told['refused'] = str(error).partition('RESOURCE_EXHAUSTED: ')[2].split(
           '\n')[0]
   return told
+
+
+def _compile_writing(config, mesh, L, state):
+  """`evaluating` of `compile_programs`, beside a state."""
+  settings = evaluate.decode_settings(config.decode)
+  rows, seeds = config.eval.batch_size, None
+  if decode.method_of(settings) == 'sample':
+    seeds = _array(mesh, (rows,), dtype=jnp.uint32)
+  write = generate.generate.trace(
+      parts.build(config), state.params,
+      _array(mesh, (rows, L), 'encoder_input_tokens'), None, settings, seeds)
+  taken = account(write.lower().compile(), bytes_of(state))
+  return dict(
+      documents=rows, input_tokens=L, tokens=settings.max_length,
+      temporary=taken['temporary'],
+      total=taken['total'] + taken['state'] - bytes_of(state.params))
+
+
+def _array(mesh, shape, key='', dtype=jnp.int32):
+  """The shape of an array of a batch, where it lies on the mesh."""
+  return jax.ShapeDtypeStruct(
+      shape, dtype, sharding=sharding.batch_sharding(mesh, key))
 
 
 def account(compiled, state):
