@@ -186,7 +186,8 @@ def step(meshes, in_pieces, layers=1):
 
 def write(meshes):
   """Tokens written on each mesh."""
-  model = models.build(make_config().model)
+  config = make_config(num_layers=2, num_decoder_layers=2)
+  model = models.build(config.model)
   texts = []
   for sizes in meshes:
     mesh = make_mesh(sizes)
