@@ -7,6 +7,7 @@ that came to its end.
 
 import json
 from pathlib import Path
+import signal
 import sys
 import time
 
@@ -111,4 +112,6 @@ def main(workdir, given):
 
 
 if __name__ == '__main__':
+  # Who runs the tests in the background has it ignored.
+  signal.signal(signal.SIGINT, signal.default_int_handler)
   main(sys.argv[1], json.loads(sys.argv[2]))
