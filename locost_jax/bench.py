@@ -145,16 +145,15 @@ def main(values, arguments):
     if values.against and row['platform'] != 'cpu':
       raise InputError(f'--against compares on the CPU, and JAX is on '
                        f'{row["device"]}: set JAX_PLATFORMS=cpu')
+  names, ended = contest.subjects(spec, values.against), {}
   if command == 'encode' or values.against:
-    names, ended = contest.subjects(spec, values.against), {}
     result['contest'] = [
         row for length in lengths
         for row in contest.compare(spec, names, length, ended, tell)]
   if values.longest:
     result['longest'] = [
         contest.find_longest(spec, name, lengths[0], tell)
-        for name in contest.subjects(spec, values.against)
-        if name != contest.KEPT]
+        for name in names if name != contest.KEPT]
   result['growth'] = {
       heading: {title: tables.grow(rows, path) for title, path, unit in columns
                 if unit == 's'}

@@ -55,19 +55,18 @@ def measure_phase(phase, devices=None):
       parameters=parts.count_parameters(parts.build(config)),
       **compile_programs(config, devices))
   available = None if devices is not None else available_bytes()
-  def fits(told):
-    return not told['refused'] and (
-        available is None or most(told) <= available)
-  found.update(available=available, fits=fits(found), changes=[])
-  step = found['memory'] and (available is None
-                              or found['memory']['total'] <= available)
-  for change in ways_out(config, devices, step) if not found['fits'] else ():
+  def fits(total):
+    return total is not None and (available is None or total <= available)
+  found.update(available=available, fits=fits(most(found)), changes=[])
+  step_fits = fits(found['memory'] and found['memory']['total'])
+  ways = () if found['fits'] else ways_out(config, devices, step_fits)
+  for change in ways:
     said = ' '.join(f'config.{key}={value}' for key, value in change.items())
     parts.tell(f'it does not fit; compiling with {said}')
-    told = compile_programs(changed(config, change), devices)
+    total = most(compile_programs(changed(config, change), devices))
     found['changes'].append(
-        dict(config=change, total=most(told), fits=fits(told)))
-    if fits(told):
+        dict(config=change, total=total, fits=fits(total)))
+    if fits(total):
       break
   return found
 

@@ -77,8 +77,8 @@ def define_flags(values, argv):
       flag_values=values)
   flags.DEFINE_bool(
       'dry_run', False, 'do not train: check everything, compile the train '
-      'step and tell its size, arithmetic and memory, and whether it fits',
-      flag_values=values)
+      'step and what evaluations write with, and tell sizes, arithmetic and '
+      'memory, and whether it fits', flag_values=values)
   flags.DEFINE_string(
       'topology', '', 'with --dry_run: TPUs to compile for, which need not be '
       'here, like v5e:4x4 (extra tpu-aot)', flag_values=values)

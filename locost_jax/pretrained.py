@@ -150,7 +150,7 @@ def bucket_length(length):
   From LONG on to eighths of 2^k: reading takes longer than compiling by far.
   """
   if length > LONG:
-    eighth = 1 << (length - 1).bit_length() - 4
+    eighth = 1 << ((length - 1).bit_length() - 4)
     return -(-length // eighth) * eighth
   buckets = pipeline.buckets(max(2 * length, pipeline.SMALLEST_BUCKET))
   return int(buckets[np.searchsorted(buckets, length)])

@@ -14,8 +14,8 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
 import numpy as np
 
 from locost_jax.errors import InputError
-from locost_jax.models.mesh import (
-    AXES, DATA, FSDP, ROWS, SEQUENCE, TENSOR)
+from locost_jax.models import split_conv
+from locost_jax.models.mesh import AXES, DATA, FSDP, ROWS, SEQUENCE, TENSOR
 
 # Path of a parameter -> the mesh axis of each of its dimensions. The first
 # regex that matches the whole path decides. Layers are stacked on dimension 0.
@@ -131,9 +131,7 @@ def check_model(config, mesh):
   if config.d_model % mesh.shape[FSDP]:
     raise InputError(f'mesh.fsdp={mesh.shape[FSDP]}: does not divide '
                      f'model.d_model={config.d_model}')
-  if mesh.shape[SEQUENCE] > 1 and config.get('convolution') == 'release':
-    raise InputError("model.convolution='release' does not exist for documents "
-                     'split over devices: expected mesh.sequence=1')
+  split_conv.check(config.get('convolution'), mesh.shape[SEQUENCE])
 
 
 def state_shardings(mesh, abstract_state):

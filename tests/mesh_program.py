@@ -39,17 +39,18 @@ COLLECTIVES = ('all-gather', 'all-reduce', 'collective-permute', 'all-to-all',
 B, L, T = 8, 112, 24  # of no parameter
 
 
-def run(function, *arguments):
-  """Calls a function of this file in a process with eight devices."""
-  path = os.pathsep.join([str(ROOT), str(ROOT / 'tests')])
+def run(function, *arguments, module='mesh_program', devices=8):
+  """Calls a function of a file of tests in a process with so many devices."""
+  path = os.pathsep.join([str(ROOT), str(ROOT / 'tests'),
+                          os.environ.get('PYTHONPATH', '')])
   done = subprocess.run(
-      [sys.executable, '-c', 'import json, sys, mesh_program; print(json.dumps('
-       'getattr(mesh_program, sys.argv[1])(*json.loads(sys.argv[2]))))',
+      [sys.executable, '-c', f'import json, sys, {module}; print(json.dumps('
+       f'getattr({module}, sys.argv[1])(*json.loads(sys.argv[2]))))',
        function, json.dumps(arguments)], capture_output=True, text=True,
       check=False, env=dict(
           os.environ, PYTHONPATH=path, JAX_PLATFORMS='cpu', XLA_FLAGS=(
               os.environ['XLA_FLAGS'] +
-              ' --xla_force_host_platform_device_count=8')))
+              f' --xla_force_host_platform_device_count={devices}')))
   assert done.returncode == 0, done.stderr
   return json.loads(done.stdout)
 
@@ -63,10 +64,14 @@ def make_config(**model):
   return config
 
 
-def make_mesh(sizes):
+def mesh_config(sizes):
   config = default.get_config().mesh
   config.data, config.fsdp, config.tensor, config.sequence = sizes
-  return sharding.make_mesh(config)
+  return config
+
+
+def make_mesh(sizes, devices=None):
+  return sharding.make_mesh(mesh_config(sizes), devices)
 
 
 def sent(compiled):

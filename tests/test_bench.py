@@ -9,10 +9,8 @@ import numpy as np
 import pytest
 
 from locost_jax import bench
-from locost_jax import commands
 from locost_jax import energy
 from locost_jax import memory
-from locost_jax.benchmarks import child
 from locost_jax.benchmarks import contest
 from locost_jax.benchmarks import gap_sentences
 from locost_jax.benchmarks import measure
@@ -22,38 +20,8 @@ from locost_jax.benchmarks import rows
 from locost_jax.benchmarks import tables
 from locost_jax.errors import InputError
 from locost_jax.models import tokenwise
-
-SIZES = dict(vocab_size=60, d_model=32, d_state=8, d_ff=64, d_kv=8, num_heads=4,
-             num_layers=2, num_decoder_layers=2)
-TINY = [f'--config.model.{key}={value}' for key, value in SIZES.items()]
-
-
-class Here:
-  """A `processes.Process` that is this process."""
-
-  def __init__(self, spec, limit=None):
-    del limit
-    self.prepared, self._run = child.prepare(spec)
-    self.prepared['peak_bytes'] = memory.peak_host_bytes()
-
-  def __enter__(self):
-    return self
-
-  def __exit__(self, *_):
-    pass
-
-  def close(self):
-    pass
-
-  def ask(self):
-    answer = dict(self._run(), peak_bytes=memory.peak_host_bytes())
-    return json.loads(json.dumps(answer))
-
-
-@pytest.fixture
-def here(monkeypatch):
-  """Measures in the test's own process, which is warm."""
-  monkeypatch.setattr(processes, 'Process', Here)
+# pylint: disable-next=unused-import
+from measuring import TINY, here, make_spec
 
 
 @pytest.fixture
@@ -257,15 +225,6 @@ def test_products_alone_are_the_products():
   assert np.allclose(result.reshape(expected.shape), expected, atol=1e-4)
 
 
-def make_spec(**values):
-  """What a measuring process is told."""
-  flags = commands.flags.FlagValues()
-  argv = ['bench', *TINY, '--repeats=2']
-  bench.define_flags(flags, argv)
-  flags(argv)
-  return dict(bench.make_spec(values['what'], flags), **values)
-
-
 def test_a_process_of_its_own(monkeypatch):
   """Answers as this process does, and tells its own peak."""
   spec = make_spec(what='kernel', length=64)
@@ -314,27 +273,6 @@ def test_how_a_process_can_end(tmp_path, monkeypatch, body, expected):
     processes.Process({}, module='ends')
 
 
-def test_longest_input(monkeypatch):
-  """Doubles, then tries 1.5 times; sizes scripted."""
-  class Scripted(Here):
-    def __init__(self, spec, limit):
-      self.length = spec['length']
-      if self.length > limit:
-        raise processes.MemoryEnded(limit)
-    def ask(self):
-      return dict(seconds=1.0, peak_bytes=self.length * 10)
-  monkeypatch.setattr(processes, 'Process', Scripted)
-  find = lambda limit, seconds=5.0: contest.find_longest(
-      dict(limit=limit, seconds=seconds), 'longt5', 64, lambda text: None)
-  assert find(1000) == dict(
-      subject='longt5', length=768, peak_bytes=7680, ended_at=1024)
-  assert find(700) == dict(
-      subject='longt5', length=512, peak_bytes=5120, ended_at=768)
-  assert find(10)['length'] is None
-  assert find(1000, seconds=0.5) == dict(
-      subject='longt5', length=64, peak_bytes=640, ended_at=None)
-
-
 def test_picture(call, here, tmp_path):
   pytest.importorskip('matplotlib', reason='the picture needs matplotlib')
   run(call, 'kernel')
@@ -381,57 +319,3 @@ def test_against_without_torch_says_what_to_install(call, monkeypatch):
   assert status == 2
   assert err == ('error: --against needs torch, which is not installed: '
                  "pip install 'locost_jax[peers]'\n")
-
-
-@pytest.mark.parametrize('name', peers.NAMES)
-def test_a_peer_has_our_size_and_gives_states(name):
-  """Of the width, and for T5 the number of parameters, that we have."""
-  pytest.importorskip('torch', reason='peers need the extra `peers`')
-  pytest.importorskip('transformers', reason='peers need the extra `peers`')
-  spec = make_spec(what='peer', peer=name, length=64)
-  told, call = peers.prepare(spec, lambda text: None)
-  answer = call()
-  assert answer['seconds'] > 0
-  assert told['threads'] == measure.cores()
-  D, F, V = 32, 64, 60
-  if name == 't5':
-    attention, feed_forward = 4 * D * D, 3 * D * F
-    # Two layers each; norms; relative biases; tied embeddings or a head.
-    expected = (2 * (attention + feed_forward + 2 * D)
-                + 2 * (2 * attention + feed_forward + 3 * D)
-                + 2 * D + 2 * 32 * 4)
-    assert told['parameters'] - expected in (V * D, 2 * V * D)
-
-
-def test_contest_with_peers():
-  pytest.importorskip('torch', reason='peers need the extra `peers`')
-  pytest.importorskip('transformers', reason='peers need the extra `peers`')
-  spec = make_spec(what='encode')
-  found = contest.compare(
-      spec, [contest.MADE, 'longt5'], 64, {}, lambda text: None)
-  ours, theirs = found
-  assert theirs['ratio_made'] == theirs['seconds'] / ours['seconds']
-  assert theirs['peak_ratio'] == ours['peak_bytes'] / theirs['peak_bytes']
-  assert len(ours['times']) == len(theirs['times']) == 2
-
-
-def test_contest_of_train_steps():
-  """Each learns: its loss falls, and it takes the memory of a step."""
-  pytest.importorskip('torch', reason='peers need the extra `peers`')
-  pytest.importorskip('transformers', reason='peers need the extra `peers`')
-  spec = make_spec(what='train', tokens=8)
-  names = contest.subjects(spec, ['t5'])
-  assert names == ['locost', 't5', 't5, recomputing']
-  ours, *theirs = contest.compare(spec, names, 64, {}, lambda text: None)
-  assert ours['ratio'] == 1 and ours['samples_per_second'] == (
-      1 / ours['seconds'])
-  for row in theirs:
-    assert row['ratio'] == row['seconds'] / ours['seconds']
-    assert row['peak_ratio'] == ours['peak_bytes'] / row['peak_bytes']
-    assert len(row['times']) == 2
-
-
-def test_our_part_of_a_contest_of_train_steps(here):
-  spec = make_spec(what='train', tokens=8)
-  ours, = contest.compare(spec, ['locost'], 64, {}, lambda text: None)
-  assert ours['temp_bytes'] > 64 * 32 * 4 and min(ours['times']) > 0

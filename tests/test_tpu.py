@@ -5,10 +5,6 @@ what memory they need; without it programs can at least be exported for TPUs.
 """
 
 import importlib.util
-import json
-import os
-import subprocess
-import sys
 
 import jax
 from jax import export
@@ -34,26 +30,13 @@ T = 24
 
 
 def run(function, *arguments):
-  """Calls a function of this file in a process of its own.
-
-  libtpu lives in it, and dies with it.
-  """
-  path = os.pathsep.join([str(mesh_program.ROOT),
-                          str(mesh_program.ROOT / 'tests'),
-                          os.environ.get('PYTHONPATH', '')])
-  done = subprocess.run(
-      [sys.executable, '-c', 'import json, sys, test_tpu; print(json.dumps('
-       'getattr(test_tpu, sys.argv[1])(*json.loads(sys.argv[2]))))', function,
-       json.dumps(arguments)], capture_output=True, text=True, check=False,
-      env=dict(os.environ, PYTHONPATH=path, JAX_PLATFORMS='cpu'))
-  assert done.returncode == 0, done.stderr
-  return json.loads(done.stdout.splitlines()[-1])
+  """Calls a function of this file where libtpu may live, and die."""
+  return mesh_program.run(function, *arguments, module='test_tpu', devices=1)
 
 
 def programs_of(mesh, L):
   """{name: (jitted function, arguments)} of a small model, in bfloat16."""
   config = mesh_program.make_config(vocab_size=512, num_heads=4)
-  config.train.update(dtype='bfloat16', remat='pieces')
   rows = sharding.batch_parts(mesh)
   model = models.build(config.model, 'bfloat16', 'pieces')
   programs = train.make_programs(config, model, mesh)
@@ -81,9 +64,7 @@ def programs_of(mesh, L):
 
 def compiled_for_tpus(sizes, L):
   """{program: {collective: shapes}} on a slice of 16 chips."""
-  config = default.get_config().mesh
-  config.data, config.fsdp, config.tensor, config.sequence = sizes
-  mesh = sharding.make_mesh(config, topology.devices('v5e:4x4'))
+  mesh = mesh_program.make_mesh(sizes, topology.devices('v5e:4x4'))
   with jax.set_mesh(mesh):
     assert mesh_lib.platform() == 'tpu'
     compiled = {name: function.lower(*arguments).compile()
@@ -109,8 +90,7 @@ def memory_of_a_chip(sizes, L):
   """What `main --dry_run` tells of the paper's model, a document per row."""
   config = default.get_config()
   config.model.vocab_size = 32100
-  config.mesh.data, config.mesh.fsdp, config.mesh.tensor, (
-      config.mesh.sequence) = sizes
+  config.mesh = mesh_program.mesh_config(sizes)
   config.data.update(max_input_length=L, max_target_length=512)
   config.decode.max_length = 512
   config.train.update(dtype='bfloat16', batch_size=sizes[0] * sizes[1])
@@ -132,7 +112,7 @@ def test_the_papers_model_fits(sizes):
 def test_programs_are_exported_for_tpus(monkeypatch):
   """Lowered to StableHLO, with nothing of TPUs installed."""
   monkeypatch.setattr(mesh_lib, 'platform', lambda: 'tpu')
-  mesh = sharding.make_mesh(default.get_config().mesh)
+  mesh = mesh_program.make_mesh((1, 1, 1, 1))
   with jax.set_mesh(mesh):
     for name, (function, arguments) in programs_of(mesh, 352).items():
       exported = export.export(function, platforms=['tpu'])(*arguments)

@@ -1,8 +1,7 @@
 """The process in which one thing is measured; see `processes`.
 
 What it prepares is a dict: `what` (a row of `rows`, 'encoder', 'learner' or
-'peer'), the
-length, and what `bench.make_spec` makes of the flags.
+'peer'), the length, and what `bench.make_spec` makes of the flags.
 """
 
 from locost_jax.benchmarks import processes

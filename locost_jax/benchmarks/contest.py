@@ -95,12 +95,11 @@ def compare(spec, names, length, ended, tell):
         lambda text: tell(f'{length} tokens: {text}'))
   for name, row in rows.items():
     if not row.get('memory_ended'):
+      seconds = statistics.median(times[name])
       row.update(
-          times=times[name], seconds=statistics.median(times[name]),
-          tokens_per_second=spec['batch_size'] * length /
-          statistics.median(times[name]),
-          samples_per_second=spec['batch_size'] /
-          statistics.median(times[name]))
+          times=times[name], seconds=seconds,
+          tokens_per_second=spec['batch_size'] * length / seconds,
+          samples_per_second=spec['batch_size'] / seconds)
   _add_ratios(rows)
   return list(rows.values())
 

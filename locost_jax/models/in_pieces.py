@@ -99,8 +99,7 @@ def encoder_bytes(config, batch, length, dtype=jnp.float32):
   piece = 4 * batch * _piece_length(batch, length) * (3 * F + 4 * D)
   n = locost.circular_size(config, length)
   group = 16 * batch * n * long_conv.group_size(batch, D, n)
-  cpu = mesh.platform() == 'cpu'
-  group += ssm.CPU_TABLE_BYTES if cpu else ssm.TABLE_BYTES
+  group += ssm.table_bytes()
   layer = 4 * D * (3 * F + 3 * D + 8 * config.d_state)
   return kept + max(piece, group) + layer
 
@@ -217,5 +216,5 @@ def _over_pieces(update, h):
 
 
 def _piece_length(batch, length):
-  tokens = CPU_PIECE if mesh.platform() == 'cpu' else PIECE
-  return min(length, max(1, tokens // batch))
+  return pieces.of_tokens(
+      CPU_PIECE if mesh.platform() == 'cpu' else PIECE, batch, length)

@@ -125,10 +125,7 @@ def convolve(config, u, log_z, w, skip, lean=False):
     [B, L, D].
   """
   split = mesh.axis_size(mesh.SEQUENCE)
-  if split > 1 and config.convolution == 'release':
-    raise InputError("model.convolution='release' does not exist for documents "
-                     f"split over devices: expected 'exact' with mesh.sequence="
-                     f'{split}')
+  split_conv.check(config.convolution, split)
 
   def of_part(u, log_z, w, skip):
     L = u.shape[1]

@@ -164,8 +164,7 @@ class Softmax(NamedTuple):
     m = jax.lax.pmax(self.m, mesh.SEQUENCE)
     own = jnp.exp(self.m - m)
     return Softmax(m, jax.lax.psum(self.l * own, mesh.SEQUENCE),
-                   jax.lax.psum(self.total * own[..., None],
-                                mesh.SEQUENCE))
+                   jax.lax.psum(self.total * own[..., None], mesh.SEQUENCE))
 
   def context(self, dtype):
     """The weighted mean of the values, [B, T, H, K]."""
@@ -185,8 +184,8 @@ def of_states(queries, states, mask):
   """
   rows = P(mesh.ROWS)
   parts = P(mesh.ROWS, mesh.SEQUENCE)
-  return mesh.on_mesh(_of_part_of_states, (rows, parts, parts), rows,
-                           queries, states, mask)
+  return mesh.on_mesh(_of_part_of_states, (rows, parts, parts), rows, queries,
+                      states, mask)
 
 
 def _of_part_of_states(queries, states, mask):

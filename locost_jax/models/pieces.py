@@ -31,6 +31,11 @@ class Piece(NamedTuple):
     return jax.lax.dynamic_update_slice_in_dim(x, part, self.start, axis)
 
 
+def of_tokens(tokens, batch, length):
+  """The size of pieces of [batch, length] that have so many tokens together."""
+  return min(length, max(1, tokens // batch))
+
+
 def over(length, size, update, carry):
   """carry <- update(piece, carry) for the pieces of an axis, in order.
 

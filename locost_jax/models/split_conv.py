@@ -19,8 +19,22 @@ directions, G parameter sets.
 import jax
 import jax.numpy as jnp
 
+from locost_jax.errors import InputError
 from locost_jax.models import pieces
 from locost_jax.models import ssm
+
+
+def check(convolution, devices):
+  """Raises an InputError where documents cannot lie on so many devices.
+
+  Args:
+    convolution: config.model.convolution; None for a model that has none.
+    devices: along the mesh's `sequence` axis.
+  """
+  if devices > 1 and convolution == 'release':
+    raise InputError("model.convolution='release' does not exist for documents "
+                     "split over devices: expected 'exact' with mesh.sequence="
+                     f'{devices}')
 
 
 def add_other_parts(y, u, log_z, w, axis):

@@ -28,8 +28,8 @@ from locost_jax.models import pieces
 
 HIGHEST = jax.lax.Precision.HIGHEST
 
-# The tables of one group of channels stay below this: in a CPU's cache, and far
-# below a GPU's memory, where few large products are faster.
+# `table_bytes`: in a CPU's cache, and far below a GPU's memory, where few large
+# products are faster.
 CPU_TABLE_BYTES = 16 << 20
 TABLE_BYTES = 512 << 20
 
@@ -179,13 +179,19 @@ def kernel(log_z, w, length):
 
 def group_size(log_z, C, T, A):
   """Channels whose tables exist at once: T inner powers, C times A outer."""
-  cpu = mesh.platform() == 'cpu'
-  limit = CPU_TABLE_BYTES if cpu else TABLE_BYTES
-  return max(limit // _channel_bytes(log_z, C, T, A), 1)
+  return max(table_bytes() // _channel_bytes(log_z, C, T, A), 1)
+
+
+def table_bytes():
+  """What the tables of one group of channels take at most."""
+  return CPU_TABLE_BYTES if mesh.platform() == 'cpu' else TABLE_BYTES
 
 
 def keeps_tables(log_z, C, T, A):
-  """Whether the backward pass keeps the tables of all channels: if small."""
+  """Whether the backward pass keeps the tables of all channels.
+
+  Where they would fit a CPU's cache, wherever it runs: every layer has its own.
+  """
   D = log_z[0].shape[1]
   return D * _channel_bytes(log_z, C, T, A) <= CPU_TABLE_BYTES
 

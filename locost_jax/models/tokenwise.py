@@ -23,8 +23,8 @@ PIECE = 4096
 
 def piece_length(batch, length):
   """Tokens of a document in a piece of what a device has, [batch, length]."""
-  tokens = CPU_PIECE if mesh.platform() == 'cpu' else PIECE
-  return min(length, max(1, tokens // batch))
+  return pieces.of_tokens(
+      CPU_PIECE if mesh.platform() == 'cpu' else PIECE, batch, length)
 
 
 def is_long(batch, length, along=None):

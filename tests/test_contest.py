@@ -1,0 +1,85 @@
+"""Models beside each other: ours and, where they are installed, PyTorch's."""
+
+import pytest
+
+from locost_jax.benchmarks import contest
+from locost_jax.benchmarks import measure
+from locost_jax.benchmarks import peers
+from locost_jax.benchmarks import processes
+# pylint: disable-next=unused-import
+from measuring import Here, here, make_spec
+
+
+def test_longest_input(monkeypatch):
+  """Doubles, then tries 1.5 times; sizes scripted."""
+  class Scripted(Here):
+    def __init__(self, spec, limit):
+      self.length = spec['length']
+      if self.length > limit:
+        raise processes.MemoryEnded(limit)
+    def ask(self):
+      return dict(seconds=1.0, peak_bytes=self.length * 10)
+  monkeypatch.setattr(processes, 'Process', Scripted)
+  find = lambda limit, seconds=5.0: contest.find_longest(
+      dict(limit=limit, seconds=seconds), 'longt5', 64, lambda text: None)
+  assert find(1000) == dict(
+      subject='longt5', length=768, peak_bytes=7680, ended_at=1024)
+  assert find(700) == dict(
+      subject='longt5', length=512, peak_bytes=5120, ended_at=768)
+  assert find(10)['length'] is None
+  assert find(1000, seconds=0.5) == dict(
+      subject='longt5', length=64, peak_bytes=640, ended_at=None)
+
+
+@pytest.mark.parametrize('name', peers.NAMES)
+def test_a_peer_has_our_size_and_gives_states(name):
+  """Of the width, and for T5 the number of parameters, that we have."""
+  pytest.importorskip('torch', reason='peers need the extra `peers`')
+  pytest.importorskip('transformers', reason='peers need the extra `peers`')
+  spec = make_spec(what='peer', peer=name, length=64)
+  told, call = peers.prepare(spec, lambda text: None)
+  answer = call()
+  assert answer['seconds'] > 0
+  assert told['threads'] == measure.cores()
+  D, F, V = 32, 64, 60
+  if name == 't5':
+    attention, feed_forward = 4 * D * D, 3 * D * F
+    # Two layers each; norms; relative biases; tied embeddings or a head.
+    expected = (2 * (attention + feed_forward + 2 * D)
+                + 2 * (2 * attention + feed_forward + 3 * D)
+                + 2 * D + 2 * 32 * 4)
+    assert told['parameters'] - expected in (V * D, 2 * V * D)
+
+
+def test_contest_with_peers():
+  pytest.importorskip('torch', reason='peers need the extra `peers`')
+  pytest.importorskip('transformers', reason='peers need the extra `peers`')
+  spec = make_spec(what='encode')
+  found = contest.compare(
+      spec, [contest.MADE, 'longt5'], 64, {}, lambda text: None)
+  ours, theirs = found
+  assert theirs['ratio_made'] == theirs['seconds'] / ours['seconds']
+  assert theirs['peak_ratio'] == ours['peak_bytes'] / theirs['peak_bytes']
+  assert len(ours['times']) == len(theirs['times']) == 2
+
+
+def test_contest_of_train_steps():
+  """Each learns: its loss falls, and it takes the memory of a step."""
+  pytest.importorskip('torch', reason='peers need the extra `peers`')
+  pytest.importorskip('transformers', reason='peers need the extra `peers`')
+  spec = make_spec(what='train', tokens=8)
+  names = contest.subjects(spec, ['t5'])
+  assert names == ['locost', 't5', 't5, recomputing']
+  ours, *theirs = contest.compare(spec, names, 64, {}, lambda text: None)
+  assert ours['ratio'] == 1 and ours['samples_per_second'] == (
+      1 / ours['seconds'])
+  for row in theirs:
+    assert row['ratio'] == row['seconds'] / ours['seconds']
+    assert row['peak_ratio'] == ours['peak_bytes'] / row['peak_bytes']
+    assert len(row['times']) == 2
+
+
+def test_our_part_of_a_contest_of_train_steps(here):
+  spec = make_spec(what='train', tokens=8)
+  ours, = contest.compare(spec, ['locost'], 64, {}, lambda text: None)
+  assert ours['temp_bytes'] > 64 * 32 * 4 and min(ours['times']) > 0
