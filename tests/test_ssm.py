@@ -138,3 +138,29 @@ def test_initialisation():
       ssm.init_A_imag(key, shape)[0, 7], np.pi * np.arange(64), rtol=1e-6)
   c = ssm.init_complex_normal(key, (2, 400, 64, 2))
   assert abs((c**2).sum(-1).mean() - 1) < 0.02
+
+
+@pytest.mark.parametrize('G', (1, 2))
+@pytest.mark.parametrize('length', (1, 7, 128, 300, 1000))
+def test_gradients_are_those_of_the_sum_of_exponentials(length, G):
+  p = parameters(length, G)
+  weights = np.random.default_rng(1).normal(size=(2, 3, length))
+
+  def direct(log_dt, A_real, A_imag, c):
+    lam = -jnp.exp(A_real) + 1j * A_imag
+    z = jnp.exp(jnp.exp(log_dt)[..., None, None] * lam[..., None]
+                * jnp.arange(length))
+    c = c[..., 0] + 1j * c[..., 1]
+    return (2 * weights * (c[..., None] * z).sum(2).real).sum()
+
+  def in_tiles(log_dt, A_real, A_imag, c):
+    log_z = ssm.discretise(log_dt, A_real, A_imag)
+    return (weights * ssm.kernel(log_z, (c[..., 0], c[..., 1]), length)).sum()
+
+  with jax.enable_x64(True):
+    arguments = [jnp.asarray(p[i]) for i in (0, 1, 2, 4)]
+    want = jax.grad(direct, (0, 1, 2, 3))(*arguments)
+    got = jax.jit(jax.grad(in_tiles, (0, 1, 2, 3)))(*arguments)
+  for one, other in zip(got, want):
+    np.testing.assert_allclose(
+        one, other, rtol=0, atol=1e-11 * max(np.abs(other).max(), 1))

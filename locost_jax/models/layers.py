@@ -4,6 +4,8 @@ RMS norm: w x rsqrt(mean(x^2) + eps), variance in float32, no mean, no bias.
 Feed-forward: wo(gelu(wi_0 x) * wi_1 x), or wo(relu(wi x)) (Shazeer 2020).
 """
 
+import functools
+
 from flax import linen as nn
 import jax
 import jax.numpy as jnp
@@ -21,10 +23,37 @@ def normal(stddev):
   return nn.initializers.normal(stddev)
 
 
+@jax.custom_vjp
+def product(x, kernel):
+  """x [..., D] and kernel [D, F] -> [..., F].
+
+  With a gradient of the kernel that is made as it lies, x^T g. JAX's own is the
+  transpose of g^T x: on a CPU that copied g [..., F], and a gated feed-forward
+  took twice as long, forward and backward.
+  """
+  return x @ kernel
+
+
+def _product_backward(kept, g):
+  x, kernel = kept
+  rows = tuple(range(x.ndim - 1))
+  d_kernel = jax.lax.dot_general(x, g, ((rows, rows), ((), ())))
+  return g @ kernel.T, d_kernel
+
+
+product.defvjp(lambda x, kernel: (x @ kernel, (x, kernel)), _product_backward)
+
+
+def dot_general(x, kernel, dimension_numbers, precision=None):
+  """`product` as nn.Dense calls it."""
+  del dimension_numbers, precision
+  return product(x, kernel)
+
+
 def dense(features, stddev, dtype, name):
   """A bias-free projection to `features` with N(0, stddev^2) weights."""
   return nn.Dense(features, use_bias=False, dtype=dtype, name=name,
-                  kernel_init=normal(stddev))
+                  kernel_init=normal(stddev), dot_general=dot_general)
 
 
 class Embedding(nn.Module):

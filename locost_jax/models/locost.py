@@ -185,8 +185,9 @@ class LocostMixer(nn.Module):
     D = self.config.d_model
     def init(*args):
       return nn.initializers.uniform(2 * D**-0.5)(*args) - D**-0.5
-    project = functools.partial(nn.Dense, D, dtype=self.dtype,
-                                kernel_init=init, bias_init=init)
+    project = functools.partial(
+        nn.Dense, D, dtype=self.dtype, kernel_init=init, bias_init=init,
+        dot_general=layers.dot_general)
     self.key = project()
     self.ssm = BiSSM(self.config)
     if self.config.gating:
