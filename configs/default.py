@@ -12,27 +12,7 @@ def get_config():
   """Returns the paper-size LOCOST on no data yet."""
   config = ConfigDict()
 
-  config.model = ConfigDict(dict(
-      name='locost',  # which model: a name in locost_jax/models/__init__.py
-      vocab_size=0,  # rows of the embedding; 0: the vocabulary's size
-      d_model=768,  # D, width of the residual stream
-      d_state=256,  # N, complex state pairs per channel
-      d_ff=2048,  # F, width of the feed-forward
-      d_kv=64,  # K, width of one attention head
-      num_heads=12,  # H, attention heads of the decoder
-      num_layers=12,  # encoder layers
-      num_decoder_layers=12,  # decoder layers
-      feed_forward='gated-gelu',  # 'gated-gelu' or 'relu'
-      dropout_rate=0.0,  # everywhere T5 has dropout
-      tie_embeddings=True,  # the output layer is the embedding, scaled
-      relative_attention_num_buckets=32,  # of the decoder's position bias
-      relative_attention_max_distance=128,  # beyond it all distances are one
-      layer_norm_epsilon=1e-6,  # inside the root of the RMS norm
-      gating=True,  # multiply the mixer's output by a projection
-      bidirectional=True,  # a kernel for each direction
-      variant='release',  # 'release' or 'paper': where the two differ
-      convolution='exact',  # 'release': its defect for lengths not 2^k
-  ))
+  config.model = locost()
 
   config.data = ConfigDict(dict(
       task='',  # a corpus (locost_jax/data/corpora.py, rows.py) or mixture
@@ -42,7 +22,7 @@ def get_config():
       input_field='document',  # the field that is read
       target_field='summary',  # the field that is to be written
       query_field='',  # the field in front of it; '': `query`, where there is
-      vocabulary='train',  # a SentencePiece file, 'byte' or 'train'
+      vocabulary='train',  # T5's or BART's files, 'byte' or 'train'
       vocabulary_size=8000,  # tokens of a trained one, extra ids included
       max_input_length=4096,  # tokens kept of an input, eos included
       max_target_length=512,  # tokens kept of a target, eos included
@@ -101,9 +81,20 @@ def get_config():
                      # pieces where mesh.tensor cuts the layers
       dtype='float32',  # of matmuls and activations: 'float32' or 'bfloat16'
       seed=0,  # of the parameters and of dropout
-      init_from='',  # a WORKDIR or checkpoint to take parameters from
+      init_from='',  # a WORKDIR, checkpoint or Hugging Face directory, also of
+                     # another model: parameters to begin with, what fits
+      init_map=(),  # ((regex of our paths, path there; '': fresh), ...); ():
+                    # the same path, if it means the same (warm_start.py)
       max_nonfinite_steps=0,  # steps with a non-finite loss before giving up
       timeout=1800,  # seconds of waiting that end the run, status 75; 0: none
+  ))
+
+  # Low-rank adapters, trained in place of all parameters but those that a row
+  # of optim.groups gives a factor above 0 (locost_jax/lora.py).
+  config.train.lora = ConfigDict(dict(
+      rank=0,  # r of the adapters A [in, r] and B [r, out]; 0: there are none
+      alpha=16.0,  # kernels become W + alpha / r A B
+      paths=r'.*(attention|mixer)/(query|value)/kernel',  # regex: of which W
   ))
 
   config.eval = ConfigDict(dict(
@@ -148,3 +139,73 @@ def get_config():
   config.phases = ()
   # Locked: a key that is not here is an error where a config sets it.
   return config.lock()
+
+
+def locost():
+  """config.model of LOCOST, of the paper's size."""
+  return ConfigDict(dict(
+      name='locost',  # which model: a name in locost_jax/models/__init__.py
+      **_t5_style(),
+      d_state=256,  # N, complex state pairs per channel
+      gating=True,  # multiply the mixer's output by a projection
+      bidirectional=True,  # a kernel for each direction
+      variant='release',  # 'release' or 'paper': where the two differ
+      convolution='exact',  # 'release': its defect for lengths not 2^k
+  ))
+
+
+def t5():
+  """config.model of T5 v1.1 base; v1.0 has 'relu', d_ff 3072, tied output."""
+  return ConfigDict(dict(_t5_style(), name='t5', tie_embeddings=False))
+
+
+def longt5():
+  """config.model of LongT5 base with transient-global attention."""
+  return ConfigDict(dict(
+      _t5_style(),
+      name='longt5',  # as above
+      tie_embeddings=False,  # as T5 v1.1
+      attention='transient-global',  # or 'local'
+      local_radius=127,  # tokens to each side that a token attends to
+      global_block_size=16,  # tokens of a block that has a token of its own
+  ))
+
+
+def bart():
+  """config.model of BART base."""
+  return ConfigDict(dict(
+      name='bart',  # as above
+      vocab_size=0,  # as above
+      d_model=768,  # D, width of the residual stream
+      d_ff=3072,  # F, width of the encoder's feed-forward
+      decoder_d_ff=3072,  # width of the decoder's
+      num_heads=12,  # H, attention heads, D / H wide
+      num_layers=6,  # encoder layers
+      num_decoder_layers=6,  # decoder layers
+      feed_forward='gelu',  # the only one
+      dropout_rate=0.1,  # on every branch and on the embeddings
+      attention_dropout_rate=0.0,  # on attention's weights
+      activation_dropout_rate=0.0,  # inside the feed-forward
+      max_positions=1024,  # longest input and longest text written, in tokens
+      scale_embedding=False,  # multiply embeddings by sqrt(D)
+      pad_id=1,  # the vocabulary's
+  ))
+
+
+def _t5_style():
+  """What LOCOST, T5 and LongT5 share, of base size."""
+  return dict(
+      vocab_size=0,  # rows of the embedding; 0: the vocabulary's size
+      d_model=768,  # D, width of the residual stream
+      d_ff=2048,  # F, width of the feed-forward
+      d_kv=64,  # K, width of one attention head
+      num_heads=12,  # H, attention heads
+      num_layers=12,  # encoder layers
+      num_decoder_layers=12,  # decoder layers
+      feed_forward='gated-gelu',  # 'gated-gelu' or 'relu'
+      dropout_rate=0.0,  # everywhere T5 has dropout
+      tie_embeddings=True,  # the output layer is the embedding, scaled
+      relative_attention_num_buckets=32,  # of a position bias
+      relative_attention_max_distance=128,  # beyond it all distances are one
+      layer_norm_epsilon=1e-6,  # inside the root of the RMS norm
+  )

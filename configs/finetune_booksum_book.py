@@ -20,8 +20,8 @@ test split, read whole, up to 667,817 tokens:
 from configs import finetune_arxiv
 
 
-def get_config():
-  """Returns finetune_arxiv's config for BookSum-Book."""
-  config = finetune_arxiv.get_config()
+def get_config(model='locost'):
+  """Returns finetune_arxiv\'s config, of any of its models, for BookSum-Book."""
+  config = finetune_arxiv.get_config(model)
   return finetune_arxiv.set_corpus(
       config, 'booksum_book', 32768, 1024, documents=314, epochs=100)

@@ -17,8 +17,8 @@ split.
 from configs import finetune_arxiv
 
 
-def get_config():
-  """Returns finetune_arxiv's config for BookSum-Chapter."""
-  config = finetune_arxiv.get_config()
+def get_config(model='locost'):
+  """Returns finetune_arxiv\'s config, of any of its models, for BookSum-Chapter."""
+  config = finetune_arxiv.get_config(model)
   return finetune_arxiv.set_corpus(
       config, 'booksum_chapter', 8192, 512, documents=9_600, epochs=60)

@@ -16,8 +16,8 @@ Expected: the paper's Table 3 has ROUGE-1/2/L of 56.5/26.8/28.9.
 from configs import finetune_arxiv
 
 
-def get_config():
-  """Returns finetune_arxiv's config for GovReport."""
-  config = finetune_arxiv.get_config()
+def get_config(model='locost'):
+  """Returns finetune_arxiv\'s config, of any of its models, for GovReport."""
+  config = finetune_arxiv.get_config(model)
   return finetune_arxiv.set_corpus(
       config, 'govreport', 16384, 1024, documents=17_457, epochs=60)

@@ -16,8 +16,8 @@ Expected: the paper's Table 3 has ROUGE-1/2/L of 33.4/8.1/19.7.
 from configs import finetune_arxiv
 
 
-def get_config():
-  """Returns finetune_arxiv's config for SummScreenFD."""
-  config = finetune_arxiv.get_config()
+def get_config(model='locost'):
+  """Returns finetune_arxiv\'s config, of any of its models, for SummScreenFD."""
+  config = finetune_arxiv.get_config(model)
   return finetune_arxiv.set_corpus(
       config, 'summscreenfd', 16384, 512, documents=3_673, epochs=60)

@@ -29,6 +29,7 @@ import numpy as np
 
 from locost_jax import pretrained
 from locost_jax.data import text as text_lib
+from locost_jax.data.vocabulary import surround
 
 LONGEST = 1200  # characters of a passage; longer paragraphs are cut
 TOP = 3  # passages named for a sentence
@@ -61,7 +62,7 @@ class Source(NamedTuple):
   tokens: Any  # int [P], tokens of each passage
   sentences: list  # Sentence, in order
   mass: Any  # [P], the part of the whole summary's attention
-  tokens_read: int  # of the document, end mark included
+  tokens_read: int  # of the document, marks included
   tokens_kept: int
 
 
@@ -130,7 +131,7 @@ def token_mass(summarizer, inputs, segments, num_segments, tokens,
 
   Args:
     summarizer: of `locost_jax.load`.
-    inputs: the document's ids, end mark included.
+    inputs: the document's ids, marks included.
     segments: int, one for each of them, not decreasing.
     num_segments: P.
     tokens: ids of the summary, without start, with or without eos.
@@ -142,13 +143,14 @@ def token_mass(summarizer, inputs, segments, num_segments, tokens,
   """
   if memory is None:
     length = pretrained.padded_length(summarizer.config, len(inputs))
-    padded = np.zeros((1, length), np.int32)
+    padded = np.full((1, length), summarizer.settings.pad_id, np.int32)
     padded[0, :len(inputs)] = inputs
-    memory = {'states': summarizer.encode(padded), 'mask': padded != 0}
+    mask = np.arange(length)[None] < len(inputs)
+    memory = {'states': summarizer.encode(padded, mask), 'mask': mask}
   L, T = memory['mask'].shape[1], round_up(len(tokens), 16)
   padded_segments = np.full((1, L), segments[-1], np.int32)
   padded_segments[0, :len(segments)] = segments
-  targets_in = np.zeros((1, T), np.int32)
+  targets_in = np.full((1, T), summarizer.settings.start_id, np.int32)
   targets_in[0, 1:len(tokens)] = tokens[:-1]
   mass = cross_mass(
       summarizer.model, summarizer.params, memory, targets_in, padded_segments,
@@ -174,22 +176,26 @@ def attribute(summarizer, text, tokens, max_input_length=None, memory=None):
   tokens = [int(token) for token in tokens if token != vocabulary.pad_id]
   passages = cut_passages(text) or [(0, len(text))]
   ids, ends = vocabulary.encode_with_ends(text)
-  read = len(ids) + 1
+  marks = len(surround(vocabulary, []))
+  read, front = len(ids) + marks, marks - 1
   if max_input_length is not None:
-    ids, ends = ids[:max_input_length - 1], ends[:max_input_length - 1]
+    ids, ends = (x[:max_input_length - marks] for x in (ids, ends))
   P = len(passages)
-  # The end mark has a segment of its own: it is no part of the document.
-  segments = np.append(token_passages(ends, passages), P).astype(np.int32)
-  mass = token_mass(summarizer, ids + [vocabulary.eos_id], segments, P + 1,
-                    tokens, memory)[:, :P]
+  # Marks have segments of their own: they are no part of the document.
+  segments = np.concatenate([
+      np.arange(front), front + token_passages(ends, passages), [front + P]
+  ]).astype(np.int32)
+  mass = token_mass(summarizer, surround(vocabulary, ids), segments, P + marks,
+                    tokens, memory)[:, front:front + P]
 
   summary = vocabulary.decode(tokens)
   spans = text_lib.sentence_spans(summary)
-  written = len(tokens) - tokens.count(vocabulary.eos_id)
-  mass = mass[:written]
-  owners = token_passages(decoded_ends(vocabulary, tokens[:written]),
+  written = ~np.isin(tokens, [
+      i for i in (vocabulary.bos_id, vocabulary.eos_id) if i is not None])
+  mass = mass[written]
+  owners = token_passages(decoded_ends(vocabulary, tokens)[written],
                           spans or [(0, 0)])
-  overall = mass.mean(0) if written else np.zeros(P)
+  overall = mass.mean(0) if len(mass) else np.zeros(P)
   closest = closest_passages(
       [summary[start:end] for start, end in spans],
       [text[start:end] for start, end in passages])
@@ -201,9 +207,9 @@ def attribute(summarizer, text, tokens, max_input_length=None, memory=None):
     sentences.append(Sentence(
         span, share, [Match(int(p), float(share[p])) for p in best],
         closest[i]))
-  counts = np.bincount(segments[:-1], minlength=P)
+  counts = np.bincount(segments[front:-1] - front, minlength=P)
   return Source(text, summary, passages, counts, sentences, overall, read,
-                len(ids) + 1)
+                len(ids) + marks)
 
 
 def word_spans(text):

@@ -347,6 +347,19 @@ def load_params(directory, step=None):
     raise InputError(f'{path}: cannot be restored: {reason}') from error
 
 
+def save_params(directory, params):
+  """Writes a checkpoint that has nothing but parameters.
+
+  Args:
+    directory: WORKDIR/checkpoints/STEP; does not exist.
+    params: the tree of parameters.
+  """
+  directory = Path(directory).absolute()
+  with ocp.Checkpointer(ocp.StandardCheckpointHandler()) as checkpointer:
+    checkpointer.save(directory / 'params', params)
+  manifest.write(directory)
+
+
 def compare(found, expected, source):
   """Raises unless two trees have the same paths, shapes and dtypes.
 

@@ -183,9 +183,13 @@ def get_config(values):
 def load_config(path):
   """Runs a config file's get_config().
 
+  Args:
+    path: FILE, or FILE:WORD for get_config(WORD).
+
   Raises:
     InputError: no such file, or it fails; names the line.
   """
+  path, _, word = path.partition(':')
   if not os.path.isfile(path):
     folder = os.path.dirname(path) or '.'
     names = os.listdir(folder) if os.path.isdir(folder) else []
@@ -196,7 +200,7 @@ def load_config(path):
     spec = importlib.util.spec_from_file_location('_config', path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    config = module.get_config()
+    config = module.get_config(*filter(None, [word]))
   except Exception as error:  # whatever a user's Python file may raise
     raise InputError(f'--config={path}: {_where(error, path)}'
                      f'{type(error).__name__}: {error}') from None

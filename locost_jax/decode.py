@@ -127,6 +127,13 @@ def change(settings, changes):
   return dataclasses.replace(settings, **{**changes, 'method': method})
 
 
+def with_ids(settings, vocabulary):
+  """Settings with the eos_id, pad_id and start_id of a vocabulary."""
+  return dataclasses.replace(
+      settings, eos_id=vocabulary.eos_id, pad_id=vocabulary.pad_id,
+      start_id=vocabulary.start_id)
+
+
 def from_config(values):
   """config.decode, or what an older run kept of it -> checked Settings.
 

@@ -19,7 +19,9 @@ from locost_jax import counted_flops
 from locost_jax import decode
 from locost_jax import evaluate
 from locost_jax import generate
+from locost_jax import lora
 from locost_jax import memory
+from locost_jax import optim
 from locost_jax import parts
 from locost_jax import sharding
 from locost_jax import train
@@ -133,14 +135,18 @@ def _compile_writing(config, mesh, L, state):
   rows, seeds = config.eval.batch_size, None
   if decode.method_of(settings) == 'sample':
     seeds = _array(mesh, (rows,), dtype=jnp.uint32)
+  params, kernels = lora.without(state.params), ()
+  if config.train.lora.rank:  # merged ones are beside those of the state
+    kernels = ((config.train.lora.paths, 0.0),)
+  shared, _ = optim.split(params, kernels)
   write = generate.generate.trace(
-      parts.build(config), state.params,
+      parts.build(config), params,
       _array(mesh, (rows, L), 'encoder_input_tokens'), None, settings, seeds)
   taken = account(write.lower().compile(), bytes_of(state))
   return dict(
       documents=rows, input_tokens=L, tokens=settings.max_length,
       temporary=taken['temporary'],
-      total=taken['total'] + taken['state'] - bytes_of(state.params))
+        total=taken['total'] + taken['state'] - bytes_of(shared))
 
 
 def _array(mesh, shape, key='', dtype=jnp.int32):

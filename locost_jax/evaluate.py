@@ -126,9 +126,11 @@ def measure(model, params, batches, vocabulary, config, mesh, metrics=None):
       watchdog.alive()
       if 'loss' in metrics:
         sums.append(_eval_step(
-            params, sharding.global_batch(batch, mesh), model=model))
+            params, sharding.global_batch(batch, mesh, vocabulary.pad_id),
+            model=model))
       if 'rouge' in metrics:
-        tokens = _generate(model, params, batch, len(info['id']), config, mesh)
+        tokens = _generate(model, params, batch, len(info['id']), vocabulary,
+                           config, mesh)
         rows += [
             dict(id=name, prediction=vocabulary.decode(ids),
                  reference=reference)
@@ -147,17 +149,17 @@ def measure(model, params, batches, vocabulary, config, mesh, metrics=None):
   return measured, rows
 
 
-def _generate(model, params, batch, real, config, mesh):
+def _generate(model, params, batch, real, vocabulary, config, mesh):
   """Returns this host's rows of tokens as lists, padding rows included."""
   inputs = np.array(batch['encoder_input_tokens'])
   # Rows of padding would be decoded to the maximum: they repeat the first row.
   inputs[real:] = inputs[:1]
-  settings = decode_settings(config.decode)
+  settings = decode.with_ids(decode_settings(config.decode), vocabulary)
   rows = {'encoder_input_tokens': inputs}
   if decode.method_of(settings) == 'sample':
     rows['seeds'] = generate.document_seeds(
         inputs, inputs != settings.pad_id, config.decode.seed)
-  rows = sharding.global_batch(rows, mesh)
+  rows = sharding.global_batch(rows, mesh, settings.pad_id)
   tokens, _ = generate.generate(
       model, params, rows['encoder_input_tokens'], None, settings,
       rows.get('seeds'))
@@ -183,7 +185,7 @@ def _from_all_hosts(rows):
           for row in json.loads(data[:int(size)].tobytes())]
 
 
-def exchange_inputs(batches):
+def exchange_inputs(batches, vocabulary):
   """The same batches with the inputs exchanged between documents.
 
   Within a batch, whose documents are of about the same length, document i gets
@@ -192,7 +194,7 @@ def exchange_inputs(batches):
   is left out.
 
   Args:
-    batches: as in `evaluate`.
+    batches, vocabulary: as in `evaluate`.
 
   Yields:
     (batch, info), shapes unchanged.
@@ -207,7 +209,7 @@ def exchange_inputs(batches):
       inputs[:n] = np.roll(inputs[:n], -(n // 2), axis=0)
     elif n == 1 and spare is not None:
       width = min(len(spare), inputs.shape[1])
-      inputs[0] = 0
+      inputs[0] = vocabulary.pad_id
       inputs[0, :width] = spare[:width]
     elif n == 1:
       batch['decoder_loss_weights'] = np.zeros_like(

@@ -12,6 +12,8 @@ import jax
 
 from locost_jax import checkpoint
 from locost_jax import evaluate
+from locost_jax import lora
+from locost_jax import origin as origins
 from locost_jax import parts
 from locost_jax import pretrained
 from locost_jax import sharding
@@ -86,7 +88,8 @@ def _measure_task(origin, phases, task, cache, train_cache, split, vocabulary,
   config = last.config
   mesh = sharding.make_mesh(config.mesh)
   model = parts.build(config)
-  make_batches = functools.partial(parts.eval_batches, cache, config)
+  make_batches = functools.partial(
+      parts.eval_batches, cache, vocabulary, config)
   documents = min(config.eval.examples or len(cache), len(cache))
   parts.tell(f'measuring on {task}, {split}, {documents} documents')
   measure = functools.partial(
@@ -97,14 +100,17 @@ def _measure_task(origin, phases, task, cache, train_cache, split, vocabulary,
     table_rows.append(Row('before training', measured))
   for phase in phases:
     step = int(checkpoint.find(phase.directory).name)
-    params = put(checkpoint.load_params(phase.directory), mesh)
+    params = put(lora.merge(
+        checkpoint.load_params(phase.directory),
+        phase.config.train.lora.alpha), mesh)
     measured, rows = measure(params, make_batches(), metrics=metrics)
     after = f'after {phase.name}' if phase.name else 'after training'
     table_rows.append(
         Row(f'{after}, step {step}', measured, is_result=True))
   if config.eval.baselines:
     exchanged, _ = measure(
-        params, evaluate.exchange_inputs(make_batches()), metrics=('loss',))
+        params, evaluate.exchange_inputs(make_batches(), vocabulary),
+        metrics=('loss',))
     table_rows.append(Row('  its inputs exchanged between texts', exchanged))
     table_rows += _baseline_rows(evaluate.measure_baselines(
         make_batches(), evaluate.first_records(train_cache), vocabulary,
@@ -134,16 +140,15 @@ def initial_params(phase):
   """
   config = phase.config
   model, mesh = parts.build(config), sharding.make_mesh(config.mesh)
-  shapes = pretrained.abstract_params(model)
+  shapes, given = pretrained.abstract_params(model), {}
   if config.train.init_from:
     if not os.path.isdir(config.train.init_from):
       return None
-    origin = parts.find_origin(config.train.init_from)[1]
-    return put(train.load_init(origin, shapes), mesh)
+    given, _ = origins.load(config, shapes)
   with jax.set_mesh(mesh):
     init = jax.jit(functools.partial(train.init_params, model=model),
                    out_shardings=sharding.param_shardings(mesh, shapes))
-    return init(jax.random.key(config.train.seed))
+    return origins.put(init(jax.random.key(config.train.seed)), given)
 
 
 def put(params, mesh):
@@ -156,7 +161,7 @@ def _choose_examples(rows, config, cache, vocabulary):
   count = min(EXAMPLES, len(rows))
   chosen = [rows[len(rows) * (2 * i + 1) // (2 * count)] for i in range(count)]
   sources = evaluate.find_inputs(
-      parts.eval_batches(cache, config), vocabulary,
+      parts.eval_batches(cache, vocabulary, config), vocabulary,
       {row['id'] for row in chosen}) if chosen else {}
   return [Example(row['id'], sources.get(row['id'], ''),
                   evaluate.first_reference(row['reference']),

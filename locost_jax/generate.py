@@ -40,8 +40,8 @@ class KeptKernels:
   def get(self, length):
     """Returns the kernels for inputs of this length, or None."""
     kept = self._kept
-    size = functools.partial(in_pieces.kernel_bytes, self._model.config)
-    if size(length) > KEPT_BYTES:
+    size = functools.partial(in_pieces.kernel_bytes, self._model)
+    if not 0 < size(length) <= KEPT_BYTES:
       return None
     is_first, kernels = length not in kept, kept.pop(length, None)
     if kernels is None and not is_first:
@@ -60,7 +60,7 @@ def encode(model, params, inputs, input_mask):
 
 def encode_in_steps(model, params, inputs, input_mask, kernels=None,
                     progress=None):
-  """The same, layer by layer.
+  """The same, layer by layer, for models that come in parts.
 
   Args:
     model, params, inputs, input_mask: as in `encode`.
@@ -68,6 +68,14 @@ def encode_in_steps(model, params, inputs, input_mask, kernels=None,
     progress: None, or called as progress('encoding', layers done, layers).
   """
   layers = model.config.num_layers
+  if not in_pieces.comes_in_parts(model):
+    if progress:
+      progress('encoding', 0, layers)
+    memory = encode(model, params, inputs, input_mask)
+    if progress:
+      jax.block_until_ready(memory)
+      progress('encoding', layers, layers)
+    return memory
   h, mask = in_pieces.embed(model, params, inputs, input_mask)
   for index in range(layers):
     if progress:

@@ -37,7 +37,7 @@ class Loop:
   """One process's loop over the steps of a run."""
 
   def __init__(
-      self, settings, mesh, step_function, train_batches, evaluate,
+      self, settings, mesh, pad_id, step_function, train_batches, evaluate,
       checkpointer, telemetry, signals, watch,
   ):
     """Does nothing yet.
@@ -45,6 +45,7 @@ class Loop:
     Args:
       settings: config.train.
       mesh: of `sharding.make_mesh`, the context's.
+      pad_id: the token of padding.
       step_function: `train.train_step`, compiled.
       train_batches, evaluate: as of `train.train`.
       checkpointer: a `checkpoint.Checkpointer`.
@@ -52,8 +53,8 @@ class Loop:
       signals: a `preemption.Signals`.
       watch: a `watchdog.Watchdog`.
     """
-    self._settings, self._mesh, self._step_function = (
-        settings, mesh, step_function)
+    self._settings, self._mesh, self._pad_id = settings, mesh, pad_id
+    self._step_function = step_function
     self._train_batches, self._evaluate = train_batches, evaluate
     self._checkpointer, self._telemetry = checkpointer, telemetry
     self._signals, self._watch = signals, watch
@@ -101,7 +102,7 @@ class Loop:
           batch['encoder_input_tokens'].shape,
           batch['decoder_target_tokens'].shape,
       )
-      batch = sharding.global_batch(batch, self._mesh)
+      batch = sharding.global_batch(batch, self._mesh, self._pad_id)
       if shapes in seen:
         self._state, metrics = self._step_function(self._state, batch)
       else:

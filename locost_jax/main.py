@@ -145,7 +145,8 @@ def main(values, arguments):
 def default_workdir(config_flag):
   """Returns 'runs/NAME' for --config=DIR/NAME.py."""
   path = config_flags.get_config_filename(config_flag)
-  return Path('runs') / Path(path).stem
+  file, _, word = path.partition(':')
+  return Path('runs') / '_'.join(filter(None, [Path(file).stem, word]))
 
 
 # --- Training ----------------------------------------------------------------
@@ -193,8 +194,9 @@ def train_run(config, phases, workdir, options):
     parts.tell(
         f'{phase.name or "training"} on {parts.task_name(phase)}: {plan}')
     train.train(
-        parts.with_init(phase), phase.directory, parts.build(phase.config),
-        functools.partial(parts.train_batches, splits['train'], phase.config),
+        phase.config, phase.directory, parts.build(phase.config),
+        functools.partial(parts.train_batches, splits['train'], vocabulary,
+                          phase.config),
         functools.partial(parts.evaluate_phase, phase, vocabulary,
                           splits['validation'], 'validation'), options)
   return final.measure_run(phases, workdir, vocabulary, 'validation', caches)
@@ -208,7 +210,9 @@ def rehearse(phases, workdir, devices):
     devices: to compile for; None: those of this run.
   """
   dry_run.fill_vocab_size(phases, check_all(phases, workdir, devices))
-  parts.check_init(phases[0], models.build(phases[0].config.model))
+  model = models.build(phases[0].config.model)
+  if begun_from := parts.check_init(phases[0], model):
+    parts.tell(begun_from)
   return dry_run.measure(phases, devices)
 
 
@@ -219,7 +223,12 @@ def check_all(phases, workdir, devices=None):
   require_train_extra()
   for phase in phases:
     tasks.check(phase.config)
-  return parts.find_vocabulary(phases, workdir)
+  vocabulary = parts.find_vocabulary(phases, workdir)
+  to_be_trained = vocabularies.SentencePieceVocabulary
+  models.check_padding(
+      phases[0].config.model, (vocabulary or to_be_trained).pad_id,
+      f'config.data.vocabulary={phases[0].config.data.vocabulary}')
+  return vocabulary
 
 
 def check_keys(phases, devices=None):
@@ -234,13 +243,29 @@ def check_keys(phases, devices=None):
     sharding.check_batch_size(config.eval.batch_size, mesh, 'eval.batch_size')
     sharding.check_model(config.model, mesh)
     check_feeding(config, mesh)
-    model = dict(config.model, vocab_size=config.model.vocab_size or 1)
-    models.build(model, config.train.dtype, config.train.remat)
+    model = dict(config.model, vocab_size=config.model.vocab_size or 2)
+    model = models.build(model, config.train.dtype, config.train.remat)
+    if config.optim.groups or config.train.lora.rank:
+      train.make_optimizer(config, pretrained.abstract_params(model))
+    check_positions(config)
     for key in phases[0].config.model:
       if config.model[key] != phases[0].config.model[key] and (
           key != 'dropout_rate'):
         raise InputError(f'config.phases, {phase.name}: model.{key} cannot '
                          'change from one phase to the next')
+
+
+def check_positions(config):
+  """Raises an InputError for lengths that the model has no positions for."""
+  most, data = models.max_positions(config.model), config.data
+  read = 'page_length' if data.pages else 'max_input_length'
+  for key, length in ((f'data.{read}', data[read]),
+                      ('data.max_target_length', data.max_target_length),
+                      ('decode.max_length', config.decode.max_length)):
+    if most is not None and length > most:
+      raise InputError(f'config.{key}={length}: expected at most '
+                       f'model.max_positions={most}, which is all that '
+                       f'{config.model.name} reads or writes')
 
 
 def check_feeding(config, mesh):
@@ -312,7 +337,7 @@ def evaluate_run(phases, workdir):
   caches = {split: cache_lib.open_cache(
       phases[0].config, vocabulary, split, workdir / 'cache')
             for split in ('test', 'validation')}
-  caches['test'] = parts.without_hidden(caches['test'])
+  caches['test'] = parts.without_hidden(caches['test'], vocabulary)
   split = 'test' if caches['test'] is not None else 'validation'
   if phases[0].config.eval.baselines:
     caches['train'] = cache_lib.open_cache(

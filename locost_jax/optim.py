@@ -24,7 +24,7 @@ from locost_jax.errors import InputError
 
 # Decay makes sense where a matrix multiplies; it would drag biases, norms,
 # position biases and the state spaces (log_dt, A, B, C) to arbitrary points.
-_DECAYED = re.compile(r'(.*/)?(kernel|token_embedding/embedding)')
+_DECAYED = re.compile(r'(.*/)?(kernel|lora_[ab]|token_embedding/embedding)')
 # nn.scan stacks the layers on the first axis of everything below `layers`.
 _STACKED = re.compile(r'(.*/)?layers/.*')
 
@@ -79,14 +79,18 @@ def make_optimizer(config, steps, params):
     params: the parameters or their shapes; only paths are read.
 
   Returns:
-    An optax.GradientTransformationExtraArgs. Frozen parameters have no
-    optimiser state and do not count in the norm that is clipped.
+    An optax.GradientTransformationExtraArgs for the trained part of `split`:
+    frozen parameters have no optimiser state and do not count in the norm that
+    is clipped.
 
   Raises:
-    InputError: an unknown name, or a group's regex that matches no path.
+    InputError: an unknown name, a group's regex that matches no path, or
+      nothing that is trained.
   """
   schedule = make_schedule(config, steps)
   factors = group_factors(config.groups, params)
+  if not any(jax.tree.leaves(factors)):
+    raise InputError(f'optim.groups={config.groups}: every parameter is frozen')
   parts = []
   if config.clip:
     parts.append(optax.clip_by_global_norm(config.clip))
@@ -111,15 +115,43 @@ def make_optimizer(config, steps, params):
     )
   if any(factor != 1 for factor in jax.tree.leaves(factors)):
     parts.append(_scale_groups(factors))
-  optimizer = optax.chain(*parts, _scale_by_rate(schedule))
-  frozen = jax.tree.map(lambda factor: factor == 0, factors)
-  if any(jax.tree.leaves(frozen)):
-    trained = jax.tree.map(lambda is_frozen: not is_frozen, frozen)
-    optimizer = optax.chain(
-        optax.masked(optimizer, trained),
-        optax.masked(optax.set_to_zero(), frozen),
-    )
-  return optimizer
+  return optax.chain(*parts, _scale_by_rate(schedule))
+
+
+def split(params, groups):
+  """Returns what is trained and what is frozen, as two nested dicts.
+
+  Gradients are to be taken of the first alone: what is not asked for is not
+  computed.
+
+  Args:
+    params: nested dict of parameters or shapes.
+    groups: as of `group_factors`; a factor of 0 freezes.
+  """
+  factors = group_factors(groups, params)
+  return (_pick(params, factors, lambda factor: factor != 0),
+          _pick(params, factors, lambda factor: factor == 0))
+
+
+def combine(one, other):
+  """Returns one nested dict of two without a common path: undoes `split`."""
+  both = dict(one)
+  for key, node in other.items():
+    both[key] = combine(one[key], node) if key in one else node
+  return both
+
+
+def _pick(params, factors, is_picked):
+  """The part of a nested dict whose factors are picked; no empty dicts."""
+  picked = {}
+  for key, node in params.items():
+    if isinstance(node, dict):
+      node = _pick(node, factors[key], is_picked)
+      if node:
+        picked[key] = node
+    elif is_picked(factors[key]):
+      picked[key] = node
+  return picked
 
 
 def group_factors(groups, params):
@@ -186,7 +218,7 @@ def norms_by_group(tree, squares):
 
 
 def _scale_groups(factors):
-  """Multiplies by the factor at each path; frozen paths may be missing."""
+  """Multiplies by the factor at each path; frozen paths are missing."""
   by_path = {}
   _map_with_paths(by_path.setdefault, factors)
 

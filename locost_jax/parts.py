@@ -3,7 +3,6 @@
 The command lines use it; every function takes a `workdir.Phase` or its config.
 """
 
-import copy
 import math
 import os
 import shutil
@@ -14,14 +13,20 @@ from jax.experimental import multihost_utils
 
 from locost_jax import evaluate
 from locost_jax import models
+from locost_jax import origin
 from locost_jax import pretrained
 from locost_jax import sharding
-from locost_jax import train
+from locost_jax import warm_start
 from locost_jax import workdir as runs
 from locost_jax.data import pipeline
 from locost_jax.data import tasks
 from locost_jax.data import vocabulary as vocabularies
 from locost_jax.errors import InputError
+from locost_jax.hugging_face import hub
+
+_WITHOUT_ROWS = (
+    "config.train.init_map=(('(token_embedding|logits)/.*', ''),) to begin "
+    'with new rows')
 
 
 def find_vocabulary(phases, workdir):
@@ -44,11 +49,17 @@ def find_vocabulary(phases, workdir):
   if names[0] != 'train':
     found[f'config.data.vocabulary={names[0]}'] = (
         vocabularies.load_vocabulary(names[0]))
-  init_from = phases[0].config.train.init_from
-  if init_from and not begun:
-    home = find_origin(init_from)[0]
-    found[f'config.train.init_from={init_from}'] = (
-        vocabularies.load_vocabulary(os.path.join(home, 'vocabulary')))
+  config = phases[0].config
+  if config.train.init_from and not begun and not (
+      found and _leaves_vocabulary(config)):
+    home = find_origin(config.train.init_from)
+    where = f'config.train.init_from={config.train.init_from}'
+    found[where] = pretrained.find_vocabulary(home)
+    if found[where] is None:
+      raise InputError(
+          f'{where}: has no vocabulary, so nobody knows which token a row of '
+          'its embedding is; put its tokenizer files there, or give another '
+          f'config.data.vocabulary and {_WITHOUT_ROWS}')
   if not found:
     return None
   (first, vocabulary), *others = found.items()
@@ -56,8 +67,18 @@ def find_vocabulary(phases, workdir):
     if other.fingerprint != vocabulary.fingerprint:
       raise InputError(
           f'{where} has another vocabulary ({other.size} tokens) than {first} '
-          f'({vocabulary.size} tokens): expected the same')
+          f'({vocabulary.size} tokens): expected the same'
+          + ('' if begun else f', or {_WITHOUT_ROWS}'))
   return vocabulary
+
+
+def _leaves_vocabulary(config):
+  """Whether train.init_map takes no embedding from train.init_from."""
+  model = models.build(
+      dict(config.model, vocab_size=config.model.vocab_size or 2))
+  return not warm_start.takes_vocabulary(
+      config.train.init_map,
+      pretrained.flatten(pretrained.abstract_params(model)))
 
 
 def fill_vocab_size(config, vocabulary):
@@ -79,36 +100,35 @@ def build(config):
 
 
 def find_origin(init_from):
-  """Returns (home, checkpoint directory) of train.init_from.
+  """Returns where the vocabulary of train.init_from is to be found.
+
+  A name on the Hugging Face Hub is downloaded, unless it is here already.
 
   Raises:
-    InputError: there is no checkpoint of a run.
+    InputError: there is no model.
   """
-  if not os.path.isdir(init_from):
+  if not os.path.isdir(init_from) and not hub.is_name(init_from):
     raise InputError(f'config.train.init_from={init_from}: no such directory')
+  init_from = hub.find_directory(init_from)
   run = pretrained.find_run(init_from)
-  if run is None:
-    raise InputError(f'config.train.init_from={init_from}: no config.json of a '
-                     'run in this directory; expected a WORKDIR')
-  return run[:2]
-
-
-def with_init(phase):
-  """The phase's config, train.init_from being a checkpoint's directory.
-
-  Once the phase has a checkpoint of its own, that of its origin is not read.
-  """
-  config = copy.deepcopy(phase.config)
-  if config.train.init_from and not runs.has_checkpoint(phase):
-    config.train.init_from = str(find_origin(config.train.init_from)[1])
-  return config
+  if run is not None:
+    return run[0]
+  if not os.path.exists(os.path.join(init_from, runs.CONFIG_FILE)):
+    raise InputError(
+        f'config.train.init_from={init_from}: no config.json in this '
+        'directory; expected a WORKDIR or a Hugging Face directory')
+  return init_from
 
 
 def check_init(phase, model):
-  """Raises an InputError if train.init_from holds another model."""
-  if phase.config.train.init_from and not runs.has_checkpoint(phase):
-    train.load_init(with_init(phase).train.init_from,
-                    pretrained.abstract_params(model))
+  """Returns what will be taken from train.init_from, in a line, or None.
+
+  Raises:
+    InputError: it does not fit.
+  """
+  if not phase.config.train.init_from or runs.has_checkpoint(phase):
+    return None
+  return origin.load(phase.config, pretrained.abstract_params(model))[1]
 
 
 def save_start(directory, config, vocabulary):
@@ -123,15 +143,16 @@ def save_start(directory, config, vocabulary):
   runs.write_config(directory, config)
 
 
-def train_batches(cache, config, start_step):
+def train_batches(cache, vocabulary, config, start_step):
   part = sharding.host_part(sharding.make_mesh(config.mesh))
   return pipeline.train_batches(
-      cache, config, start_step, part.index, part.count)
+      cache, vocabulary, config, start_step, part.index, part.count)
 
 
-def eval_batches(cache, config):
+def eval_batches(cache, vocabulary, config):
   part = sharding.host_part(sharding.make_mesh(config.mesh))
-  return pipeline.eval_batches(cache, config, part.index, part.count)
+  return pipeline.eval_batches(
+      cache, vocabulary, config, part.index, part.count)
 
 
 def evaluate_phase(phase, vocabulary, cache, split, params, step):
@@ -139,8 +160,8 @@ def evaluate_phase(phase, vocabulary, cache, split, params, step):
   config, metrics = phase.config, {}
   for task, task_cache in by_task(phase, cache).items():
     metrics |= evaluate.evaluate(
-        build(config), params, eval_batches(task_cache, config), vocabulary,
-        config, sharding.make_mesh(config.mesh), task, split,
+        build(config), params, eval_batches(task_cache, vocabulary, config),
+        vocabulary, config, sharding.make_mesh(config.mesh), task, split,
         phase.directory / 'predictions' / f'{task}-{split}-{step}.jsonl')
   return metrics
 
@@ -156,18 +177,19 @@ def by_task(phase, cache):
   return cache if isinstance(cache, dict) else {task_name(phase): cache}
 
 
-def without_hidden(cache):
+def without_hidden(cache, vocabulary):
   """A test split, tasks whose summaries are hidden left out; None: all are.
 
   Args:
     cache: of `open_cache`: a Cache, a dict of them, or None.
+    vocabulary: whose tokens its records hold.
   """
   if cache is None:
     return None
   several = cache if isinstance(cache, dict) else {'': cache}
-  # An empty summary is an end mark.
+  empty = len(vocabularies.surround(vocabulary, []))
   shown = {task: found for task, found in several.items()
-           if (found.lengths[:, 1] > 1).any()}
+           if (found.lengths[:, 1] > empty).any()}
   for task in several.keys() - shown.keys():
     tell(f'{task or "the task"}: the summaries of the test split are hidden')
   if not shown:

@@ -14,12 +14,15 @@ import numpy as np
 from locost_jax import checkpoint
 from locost_jax import decode
 from locost_jax import generate
-from locost_jax import hugging_face
+from locost_jax import lora
 from locost_jax import models
 from locost_jax import workdir
 from locost_jax.data import pipeline
 from locost_jax.data import vocabulary as vocabularies
 from locost_jax.errors import InputError
+from locost_jax.hugging_face import configs
+from locost_jax.hugging_face import hub
+from locost_jax.hugging_face import weights
 
 # Tokens from where on `bucket_length` goes in smaller steps.
 LONG = 1 << 17
@@ -30,8 +33,8 @@ def load(directory, dtype=jnp.float32, convolution='exact'):
 
   Args:
     directory: a WORKDIR (it stands for its last finished phase and there for
-      its best checkpoint, or its latest), a checkpoint in it, or a Hugging Face
-      directory of LOCOST weights.
+      its best checkpoint, or its latest), a checkpoint in it, a Hugging Face
+      directory, or a name on its Hub: org/name or org/name@revision.
     dtype: of matmuls and activations: float32 or bfloat16. float64 (with
       jax_enable_x64) computes everything in it.
     convolution: 'exact', or 'release' to reproduce the CUDA path that released
@@ -45,36 +48,37 @@ def load(directory, dtype=jnp.float32, convolution='exact'):
   Raises:
     InputError: nothing there, or something missing, unused or mismatched.
   """
-  if not os.path.isdir(directory):
-    raise InputError(f'{directory}: no such directory')
+  directory = hub.find_directory(directory)
   run = find_run(directory)
   if run is None:
-    config, home = hugging_face.model_config(directory), directory
-    decoding = hugging_face.decode_settings(directory)
+    config, home = configs.model_config(directory), directory
+    decoding = configs.decode_settings(directory)
   else:
     home, step_directory, settings = run
     config = dict(settings['model'])
     decoding = decode.from_config(settings['decode'])
-  config['convolution'] = convolution
+  if config['name'] == 'locost':
+    config['convolution'] = convolution
   dtype = jnp.dtype(dtype)
   model = models.build(config, dtype=dtype.name)
   vocabulary = find_vocabulary(home)
-  if vocabulary is not None and vocabulary.size > config['vocab_size']:
-    raise InputError(
-        f'{home}: its vocabulary has {vocabulary.size} tokens, its model only '
-        f'{config["vocab_size"]}: they do not belong together')
+  check_vocabulary(home, vocabulary, config)
+  if vocabulary is not None:
+    models.check_padding(
+        model.config, vocabulary.pad_id, f'{home}: its vocabulary')
   abstract = abstract_params(model)
-  if run is None:
-    flat = hugging_face.load_params(
-        directory, flatten(abstract),
-        {'encoder': config['num_layers'],
-         'decoder': config['num_decoder_layers']})
-    params = unflatten(flat)
-  else:
-    params = checkpoint.load_params(step_directory)
-    checkpoint.compare(params, abstract, step_directory)
   precision = jnp.promote_types(dtype, jnp.float32)
-  params = jax.tree.map(lambda p: np.asarray(p, precision), params)
+  # One by one: what was read of a parameter is freed when it is in its place.
+  place = lambda array: jax.device_put(
+      array.astype(precision, copy=False)).block_until_ready()
+  if run is None:
+    params = unflatten(weights.load_params(
+        directory, config, flatten(abstract), place))
+  else:
+    params = load_run_params(step_directory, settings)
+    checkpoint.compare(params, abstract, step_directory)
+    params = flatten(params)
+    params = unflatten({path: place(params.pop(path)) for path in list(params)})
   return Summarizer(model, params, vocabulary, decoding)
 
 
@@ -110,13 +114,41 @@ def find_run(directory):
   return home, step_directory or checkpoint.find(home), config
 
 
+def load_run_params(directory, config):
+  """The model's parameters in a checkpoint, adapters merged, as numpy.
+
+  Args:
+    directory: of the checkpoint.
+    config: the run's, as nested dicts.
+  """
+  # Runs begun before there were adapters say nothing of them, and have none.
+  settings = config['train'].get('lora', {'alpha': 1.0})
+  params = lora.merge(checkpoint.load_params(directory), settings['alpha'])
+  return jax.tree.map(np.asarray, params)
+
+
 def find_vocabulary(home):
   """The vocabulary of a run or a Hugging Face directory, or None."""
   for directory in (os.path.join(home, 'vocabulary'), home):
-    for name in (vocabularies.MODEL_FILE, vocabularies.INFO_FILE):
-      if os.path.exists(os.path.join(directory, name)):
-        return vocabularies.load_vocabulary(directory)
+    if vocabularies.is_in(directory):
+      return vocabularies.load_vocabulary(directory)
   return None
+
+
+def check_vocabulary(home, vocabulary, config):
+  """Raises an InputError if the embedding has fewer rows than tokens.
+
+  More it may have: releases round it up.
+
+  Args:
+    home: where both are, to name it.
+    vocabulary: or None.
+    config: `config.model` as a mapping.
+  """
+  if vocabulary is not None and vocabulary.size > config['vocab_size']:
+    raise InputError(
+        f'{home}: its vocabulary has {vocabulary.size} tokens, its model only '
+        f'{config["vocab_size"]}: they do not belong together')
 
 
 def abstract_params(model):
@@ -162,12 +194,14 @@ def padded_length(config, length, least=1):
   Args:
     config: the model's. The release's convolution, whose results depend on the
       length, takes no padding.
-    length: tokens.
+    length: tokens, not more than the model has positions.
     least: shorter inputs are padded as if they had so many.
   """
   if getattr(config, 'convolution', 'exact') != 'exact':
     return length
-  return bucket_length(max(length, least))
+  most = models.max_positions(config)
+  padded = bucket_length(max(length, least))
+  return padded if most is None else min(padded, most)
 
 
 def truncate(ids, most):
@@ -208,14 +242,16 @@ class Summarizer:
     model: the Flax module.
     vocabulary: text <-> tokens, or None.
     settings: a `decode.Settings`: how the run that trained it, or the release,
-      writes summaries.
+      writes summaries, with the vocabulary's ids.
   """
 
   def __init__(self, model, params, vocabulary=None, settings=None):
     self.model = model
     self.params = jax.device_put(params)
     self.vocabulary = vocabulary
-    self.settings = settings or decode.Settings()
+    settings = settings or decode.Settings()
+    self.settings = settings if vocabulary is None else (
+        decode.with_ids(settings, vocabulary))
     self._kernels = generate.KeptKernels(self.model, self.params)
 
   @property
@@ -278,6 +314,7 @@ class Summarizer:
                 on_encoded=None):
     inputs, input_mask = self._check(inputs, input_mask)
     decode.check(settings, self.config.vocab_size)
+    models.check_length(self.config, settings.max_length, 'max_length')
     pad_id = settings.pad_id
     if input_mask is None:
       input_mask = inputs != pad_id
@@ -317,7 +354,7 @@ class Summarizer:
     """
     if self.vocabulary is None:
       raise InputError('this model was loaded without a vocabulary: its '
-                       'directory lacks spiece.model')
+                       'directory lacks spiece.model or tokenizer.json')
     texts = [texts] if isinstance(texts, str) else list(texts)
     settings = decode.change(self.settings, dict(
         max_length=max_length, num_beams=num_beams, min_length=min_length,
@@ -326,6 +363,9 @@ class Summarizer:
         early_stopping=early_stopping, temperature=temperature, top_k=top_k,
         top_p=top_p, method=method))
     documents = [self.tokenize(text, max_input_length) for text in texts]
+    for number, ids in enumerate(documents):
+      models.check_length(self.config, len(ids), f'document {number}',
+                          '; a max_input_length reads its beginning')
     summaries = [''] * len(texts)
     for length, rows in make_batches(
         range(len(texts)),
@@ -341,8 +381,8 @@ class Summarizer:
 
   def tokenize(self, text, max_input_length=None):
     """The ids of a document as the model reads it, eos last."""
-    ids = self.vocabulary.encode(text) + [self.vocabulary.eos_id]
-    return truncate(ids, max_input_length)
+    return truncate(vocabularies.surround(
+        self.vocabulary, self.vocabulary.encode(text)), max_input_length)
 
   def _check(self, tokens, mask, name='inputs'):
     """Integer ids in range, [B, L], and a mask of the same shape or None."""
@@ -353,6 +393,7 @@ class Summarizer:
                        'expected integers [batch, length]')
     if 0 in tokens.shape:
       raise InputError(f'{name} is empty: shape {list(tokens.shape)}')
+    models.check_length(self.config, tokens.shape[1], name)
     if tokens.min() < 0 or tokens.max() >= V:
       raise InputError(f'{name} has ids from {tokens.min()} to {tokens.max()}: '
                        f'expected 0 to {V - 1}')

@@ -13,6 +13,7 @@ import jax
 from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
 import numpy as np
 
+from locost_jax import lora
 from locost_jax.errors import InputError
 from locost_jax.models import split_conv
 from locost_jax.models.mesh import AXES, DATA, FSDP, ROWS, SEQUENCE, TENSOR
@@ -23,17 +24,20 @@ from locost_jax.models.mesh import AXES, DATA, FSDP, ROWS, SEQUENCE, TENSOR
 RULES = (
     (r'token_embedding/embedding', P(TENSOR, FSDP)),  # V, D
     (r'logits/kernel', P(FSDP, TENSOR)),  # D, V
-    (r'decoder/relative_bias/embedding', P()),  # buckets, H
+    (r'logits_bias', P()),
+    (r'\w+/position_embedding/embedding', P(None, FSDP)),  # positions, D
+    (r'\w+/(global_)?relative_bias/embedding', P()),  # buckets, H
     (r'encoder/layers/mixer/ssm/\w+', P()),  # small next to the kernels
     (r'encoder/layers/mixer/(key|gate)/kernel', P(None, FSDP, TENSOR)),
     (r'encoder/layers/mixer/output/kernel', P(None, TENSOR, FSDP)),
     (r'encoder/layers/mixer/(key|gate|output)/bias', P()),
-    (r'\w+/layers/\w+_attention/(query|key|value)/kernel',
+    (r'\w+/layers/(mixer|\w+_attention)/(query|key|value)/kernel',
      P(None, FSDP, TENSOR)),
     (r'\w+/layers/\w+_attention/output/kernel', P(None, TENSOR, FSDP)),
     (r'\w+/layers/feed_forward/wi(_0|_1)?/kernel', P(None, FSDP, TENSOR)),
     (r'\w+/layers/feed_forward/wo/kernel', P(None, TENSOR, FSDP)),
-    (r'\w+/(layers/)?(\w+/)?\w*norm/scale', P()),
+    (r'\w+/layers/(\w+_attention|feed_forward)/\w+/bias', P()),
+    (r'\w+/(layers/)?(\w+/)?\w*norm/(scale|bias)', P()),
 )
 # Dimensions of any size: not cut by an axis that does not divide them.
 VOCABULARY = {('token_embedding/embedding', 0), ('logits/kernel', 1)}
@@ -77,9 +81,16 @@ def make_mesh(config, devices=None):
 def spec_of(path):
   """Returns the PartitionSpec of a parameter by its path.
 
+  The adapters of a kernel are cut where it is, and never over their rank.
+
   Raises:
     ValueError: no row of RULES matches; add one for the new parameter.
   """
+  *modules, name = path.split('/')
+  if name in (lora.A, lora.B):
+    *layers, rows, columns = spec_of('/'.join([*modules, lora.KERNEL]))
+    return P(*layers, rows, None) if name == lora.A else (
+        P(*layers, None, columns))
   for pattern, spec in RULES:
     if re.fullmatch(pattern, path):
       return spec
@@ -131,6 +142,9 @@ def check_model(config, mesh):
   if config.d_model % mesh.shape[FSDP]:
     raise InputError(f'mesh.fsdp={mesh.shape[FSDP]}: does not divide '
                      f'model.d_model={config.d_model}')
+  if config.name != 'locost' and mesh.shape[SEQUENCE] > 1:
+    raise InputError(f'mesh.sequence={mesh.shape[SEQUENCE]}: only LOCOST reads '
+                     f'a document on several devices, not {config.name}')
   split_conv.check(config.get('convolution'), mesh.shape[SEQUENCE])
 
 
@@ -215,16 +229,17 @@ def check_batch_size(batch_size, mesh, key):
     )
 
 
-def global_batch(batch, mesh):
+def global_batch(batch, mesh, pad_id):
   """Puts the rows this host has on its devices.
 
   Args:
     batch: dict of numpy arrays [B / parts, ...], the part of `host_part`.
     mesh: of `make_mesh`.
+    pad_id: the token of padding.
 
   Returns:
     dict of jax arrays [B, ...], split over the mesh as `batch_sharding` says.
-    What is read is padded by zeros to a length that `sequence` divides.
+    What is read is padded to a length that `sequence` divides.
   """
   part = host_part(mesh)
   placed = {}
@@ -233,7 +248,8 @@ def global_batch(batch, mesh):
     if len(sharding.spec) > 1:
       missing = -value.shape[1] % mesh.shape[SEQUENCE]
       value = np.pad(
-          value, [(0, missing if i == 1 else 0) for i in range(value.ndim)])
+          value, [(0, missing if i == 1 else 0) for i in range(value.ndim)],
+          constant_values=pad_id if key == 'encoder_input_tokens' else 0)
     first = part.index * len(value)
 
     def own(where, value=value, first=first):

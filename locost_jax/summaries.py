@@ -14,6 +14,7 @@ import numpy as np
 
 from locost_jax import generate
 from locost_jax import memory
+from locost_jax import models
 from locost_jax import pretrained
 from locost_jax.errors import InputError
 from locost_jax.models import in_pieces
@@ -91,12 +92,12 @@ def needed_bytes(model, params, batch, length, settings):
   cross = 0 if length >= long_attention.ABSORBED else (
       2 * c.num_decoder_layers * batch * length * width)
   states = batch * length * c.d_model
-  kernels = in_pieces.kernel_bytes(c, length)
+  kernels = in_pieces.kernel_bytes(model, length)
   return {
       'parameters': sum(leaf.size * leaf.dtype.itemsize
                         for leaf in jax.tree.leaves(params)),
       'kernels': kernels if kernels <= generate.KEPT_BYTES else 0,
-      'encoding': in_pieces.encoder_bytes(c, batch, length, model.dtype),
+      'encoding': in_pieces.encoder_bytes(model, batch, length),
       'decoding': (states + cross + own) * itemsize + 16 * rows * c.vocab_size,
       'compiling': _COMPILING}
 
@@ -143,7 +144,15 @@ def summarize(summarizer, jobs, settings, progress, batch_size=None,
     waiting = []
     for job in portion:
       progress.show('tokenising', len(waiting), len(portion))
-      waiting.append(_tokenize(summarizer, job, settings['max_input_length']))
+      job = _tokenize(summarizer, job, settings['max_input_length'])
+      try:
+        models.check_length(
+            summarizer.config, len(job.ids), job.document.id,
+            '; a --max_input_length reads its beginning')
+        waiting.append(job)
+      except InputError as error:
+        yield Done(job, error=error)
+        finished += len(job.document.text)
     for length, batch in pretrained.make_batches(waiting, length_of, rows):
       if finished:
         left = (time.monotonic() - start) * (total - finished) / finished

@@ -125,14 +125,20 @@ def main(values, arguments):
   # Only now: it takes a second, and the documents may be wrong.
   import locost_jax
   from locost_jax import memory
+  from locost_jax import models
   from locost_jax import programs
+  from locost_jax.hugging_face import hub
   programs.keep(values.program_cache)
   available = memory.available_bytes() if values.memory_limit is None else (
       int(values.memory_limit * 2**30))
+  values.checkpoint = hub.find_directory(values.checkpoint)
   summarizer = locost_jax.load(values.checkpoint, dtype=values.dtype)
   if summarizer.vocabulary is None:
-    raise InputError(f'{values.checkpoint}: has no vocabulary (spiece.model)')
+    raise InputError(f'{values.checkpoint}: has no vocabulary (spiece.model '
+                     'or tokenizer.json)')
   settings = choose_settings(values, summarizer.settings)
+  for key in ('max_length', 'max_input_length'):
+    models.check_length(summarizer.config, settings[key] or 0, f'--{key}')
   failures += write(summarizer, documents, settings, available, values)
   return 2 if failures else 0
 

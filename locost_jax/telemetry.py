@@ -11,7 +11,7 @@ steps since the line before, those that were not finite left out:
 
   train/loss                nats per target token, with smoothing and z-loss
   train/accuracy            share of the target tokens that were the likeliest
-  train/grad_norm           of all gradients, before clipping
+  train/grad_norm           of the gradients of what is trained, before clipping
   train/grad_norm/GROUP     of a group of parameters: token_embedding,
                             encoder/layers/mixer, ... (optim.norms_by_group)
   train/learning_rate

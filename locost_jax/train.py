@@ -14,25 +14,30 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from locost_jax import checkpoint
 from locost_jax import loop
+from locost_jax import lora
 from locost_jax import losses
+from locost_jax import models
 from locost_jax import optim
+from locost_jax import origin
 from locost_jax import preemption
 from locost_jax import profiling
 from locost_jax import sharding
 from locost_jax import telemetry as telemetry_lib
+from locost_jax import warm_start
 from locost_jax import watchdog
 from locost_jax.errors import InputError
 from locost_jax.models import flops
 
 
 class TrainState(NamedTuple):
-  """All that a run needs to continue. `params` is the tree of parameters."""
+  """All that a run needs to continue."""
 
   step: Any  # int32, steps done; also the position in the data
-  params: Any
+  params: Any  # the tree of parameters, with adapters where there are any
   opt_state: Any
   rng: Any  # uint32 key data; step s draws from fold_in(rng, s)
   nonfinite: Any  # int32, steps skipped so far
@@ -50,28 +55,37 @@ def init_params(rng, model):
   return model.init(rng, tokens, tokens)['params']
 
 
-def init_state(rng, model, optimizer):
+def init_state(rng, model, optimizer, groups=(), adapters=None):
   """Returns the state before the first step.
 
   Args:
     rng: a typed key.
     model: of `models.build`.
     optimizer: of `optim.make_optimizer`.
+    groups: as of `optim.split`.
+    adapters: config.train.lora; None: there are none.
   """
   params = init_params(rng, model)
+  if adapters is not None:
+    params = lora.add(params, adapters, jax.random.fold_in(rng, 2))
+  trained, _ = optim.split(params, groups)
   return TrainState(
       step=jnp.int32(0),
       params=params,
-      opt_state=optimizer.init(params),
+      opt_state=optimizer.init(trained),
       rng=jax.random.key_data(jax.random.fold_in(rng, 1)),
       nonfinite=jnp.int32(0),
   )
 
 
 def train_step(
-    state, batch, *, model, optimizer, schedule, config, accumulate=1
+    state, batch, *, model, optimizer, schedule, config, accumulate=1,
+    merge=lambda params: params,
 ):
   """One update of the parameters. Pure; `train` compiles it.
+
+  Gradients are of what `optim.split` says is trained, and so are their norms;
+  for frozen parameters nothing is computed or kept.
 
   Loss and gradient are means over the target tokens of the whole batch, also
   where it is taken in pieces: only what is computed on the way exists for one
@@ -87,14 +101,15 @@ def train_step(
     model: of `models.build`.
     optimizer: of `optim.make_optimizer`.
     schedule: of `optim.make_schedule`, to tell the rate.
-    config: config.optim, for label_smoothing and z_loss.
+    config: config.optim, for groups, label_smoothing and z_loss.
     accumulate: pieces of the batch, which divide B; row b is in piece
       b % accumulate, so that each device keeps its rows.
+    merge: state.params -> what the model takes: `lora.merge`.
 
   Returns:
     The next TrainState, and a dict of scalars. Each of them is logged as
-    train/NAME, but for `culprit`: which gradient, counted in the order of
-    jax.tree.leaves, is the first that is not finite (-1: none).
+    train/NAME, but for `culprit`: the first parameter, counted in the order
+    of jax.tree.leaves, whose gradient is not finite (-1: none).
   """
   rng = jax.random.fold_in(jax.random.wrap_key_data(state.rng), state.step)
   inputs = batch['encoder_input_tokens']
@@ -102,7 +117,10 @@ def train_step(
   weight = jnp.sum(weights)
   weight_or_1 = jnp.maximum(weight, 1.0)
 
-  def part_of_mean(params, batch, rng):
+  trained, frozen = optim.split(state.params, config.groups)
+
+  def part_of_mean(trained, batch, rng):
+    params = merge(optim.combine(trained, frozen))
     loss, hits, _ = _sums(
         params, batch, model, rng, config.label_smoothing, config.z_loss
     )
@@ -110,7 +128,7 @@ def train_step(
 
   gradient_of = jax.value_and_grad(part_of_mean, has_aux=True)
   if accumulate == 1:
-    (loss, accuracy), gradients = gradient_of(state.params, batch, rng)
+    (loss, accuracy), gradients = gradient_of(trained, batch, rng)
   else:
     pieces = jax.tree.map(
         lambda x: x.reshape(-1, accumulate, *x.shape[1:]).swapaxes(0, 1), batch
@@ -118,13 +136,13 @@ def train_step(
 
     def add(total, piece):
       index, piece = piece
-      part = gradient_of(state.params, piece, jax.random.fold_in(rng, index))
+      part = gradient_of(trained, piece, jax.random.fold_in(rng, index))
       return jax.tree.map(jnp.add, total, part), None
 
     zero = jnp.zeros_like(weight)
     ((loss, accuracy), gradients), _ = jax.lax.scan(
         add,
-        ((zero, zero), jax.tree.map(jnp.zeros_like, state.params)),
+        ((zero, zero), jax.tree.map(jnp.zeros_like, trained)),
         (jnp.arange(accumulate), pieces),
     )
   squares = jnp.stack([jnp.sum(g**2) for g in jax.tree.leaves(gradients)])
@@ -132,23 +150,25 @@ def train_step(
   is_finite = jnp.isfinite(loss) & jnp.isfinite(grad_norm)
 
   updates, opt_state = optimizer.update(
-      gradients, state.opt_state, state.params, step=state.step
+      gradients, state.opt_state, trained, step=state.step
   )
-  params = jax.tree.map(jnp.add, state.params, updates)
-  params, opt_state = jax.tree.map(
+  changed = jax.tree.map(jnp.add, trained, updates)
+  changed, opt_state = jax.tree.map(
       functools.partial(jnp.where, is_finite),
-      (params, opt_state),
-      (state.params, state.opt_state),
+      (changed, opt_state),
+      (trained, state.opt_state),
   )
   nonfinite = 1 - is_finite.astype(jnp.int32)
   state = TrainState(
       step=state.step + 1,
-      params=params,
+      params=optim.combine(changed, frozen),
       opt_state=opt_state,
       rng=state.rng,
       nonfinite=state.nonfinite + nonfinite,
   )
   is_bad = ~jnp.isfinite(squares)
+  factors = optim.group_factors(config.groups, state.params)
+  places = np.flatnonzero(jax.tree.leaves(factors))  # of what is trained
   norms = optim.norms_by_group(gradients, squares)
   operations = flops.of_step(model, inputs.shape, weights.shape)
   return state, {
@@ -158,11 +178,13 @@ def train_step(
       **{f'grad_norm/{name}': norms[name] for name in norms},
       'learning_rate': schedule(state.step - 1),
       'weight': weight,
-      'tokens': jnp.sum(weights > 0) + jnp.sum(inputs != 0),
+      'tokens': jnp.sum(weights > 0) + jnp.sum(
+          inputs != models.pad_id(model.config)),
       'samples': jnp.sum(jnp.any(weights > 0, axis=1)),
       **({} if operations is None else {'flops': jnp.float32(operations)}),
       'nonfinite': nonfinite,
-      'culprit': jnp.where(jnp.any(is_bad), jnp.argmax(is_bad), -1),
+      'culprit': jnp.where(
+          jnp.any(is_bad), jnp.asarray(places)[jnp.argmax(is_bad)], -1),
   }
 
 
@@ -195,7 +217,7 @@ def _sums(params, batch, model, rng=None, label_smoothing=0.0, z_loss=0.0):
       {'params': params},
       inputs,
       batch['decoder_input_tokens'],
-      input_mask=inputs != 0,
+      input_mask=inputs != models.pad_id(model.config),
       deterministic=rng is None,
       rngs=None if rng is None else {'dropout': rng},
       method='states',
@@ -248,12 +270,12 @@ def train(
   ):
     # Shapes first: everything that can be wrong is, before memory is taken.
     rng = jax.random.key(settings.seed)
-    init, shardings, step_function = make_programs(config, model, mesh)
-    shapes = jax.eval_shape(init, rng).params
+    init, merge, shardings, step_function = make_programs(config, model, mesh)
 
-    given, directory = None, workdir / 'checkpoints'
+    given, begun_from, directory = {}, None, workdir / 'checkpoints'
     if settings.init_from and checkpoint.latest_step(directory) is None:
-      given = load_init(settings.init_from, shapes)
+      shapes = lora.without(jax.eval_shape(init, rng).params)
+      given, begun_from = origin.load(config, shapes)
 
     # The state: this run's latest, or another's parameters, or new ones.
     with contextlib.closing(
@@ -268,9 +290,7 @@ def train(
       else:
         start = 0
         state = jax.jit(init, out_shardings=shardings)(rng)
-        if given is not None:
-          params = jax.device_put(given, shardings.params)
-          state = state._replace(params=params)
+        state = state._replace(params=origin.put(state.params, given))
 
       with contextlib.closing(
           telemetry_lib.Telemetry(
@@ -281,8 +301,11 @@ def train(
       ) as telemetry, profiling.traced(
           step_function, workdir / 'profile', options.profile, telemetry
       ) as step_function:
+        if begun_from:
+          telemetry.note(begun_from)
         loop.Loop(
-            settings, mesh, step_function, train_batches, evaluate,
+            settings, mesh, models.pad_id(model.config), step_function,
+            train_batches, lambda params, step: evaluate(merge(params), step),
             checkpointer, telemetry, signals, watch,
         ).run(state, start, kept)
       last, best = checkpointer.latest_step(), checkpointer.best_step()
@@ -298,6 +321,7 @@ class Programs(NamedTuple):
   """What a run computes, besides evaluating."""
 
   init: Any  # key -> TrainState; not compiled
+  merge: Any  # TrainState.params -> the model's parameters; not compiled
   shardings: Any  # TrainState of where its arrays lie
   step: Any  # (state, batch) -> (state, metrics); takes the state's memory
 
@@ -310,30 +334,53 @@ def make_programs(config, model, mesh):
     model: of `models.build`.
     mesh: of `sharding.make_mesh`, which must be the context's.
   """
-  settings = config.train
+  settings, rules = config.train, lora.optim_config(config)
   key = jax.eval_shape(lambda: jax.random.key(settings.seed))
   shapes = jax.eval_shape(functools.partial(init_params, model=model), key)
-  optimizer = optim.make_optimizer(config.optim, settings.steps, shapes)
-  init = functools.partial(init_state, model=model, optimizer=optimizer)
+  optimizer = make_optimizer(config, shapes)
+  init = functools.partial(
+      init_state, model=model, optimizer=optimizer, groups=rules.groups,
+      adapters=settings.lora)
   shardings = sharding.state_shardings(mesh, jax.eval_shape(init, key))
+  merge = functools.partial(lora.merge, alpha=settings.lora.alpha)
   step = functools.partial(
       train_step,
       model=model,
       optimizer=optimizer,
-      schedule=optim.make_schedule(config.optim, settings.steps),
-      config=config.optim,
+      schedule=optim.make_schedule(rules, settings.steps),
+      config=rules,
       accumulate=settings.accumulate,
+      merge=merge,
   )
-  return Programs(init, shardings, jax.jit(
+  return Programs(init, merge, shardings, jax.jit(
       step,
       donate_argnums=0,
       out_shardings=(shardings, sharding.replicated(mesh)),
   ))
 
 
+def make_optimizer(config, shapes):
+  """Returns the optimiser of a run, adapters and frozen parameters seen to.
+
+  Args:
+    config: the whole config.
+    shapes: the model's parameters as shapes.
+
+  Raises:
+    InputError: optim or train.lora cannot be, or do not fit the parameters.
+  """
+  adapted = jax.eval_shape(
+      lambda params: lora.add(params, config.train.lora, jax.random.key(0)),
+      shapes)
+  return optim.make_optimizer(
+      lora.optim_config(config), config.train.steps, adapted)
+
+
 def check(config):
   """Raises an InputError for values no run can have; needs no device."""
   settings = config.train
+  lora.check(settings.lora)
+  warm_start.check(settings.init_map)
   for key in ('steps', 'batch_size', 'log_every', 'accumulate'):
     if settings[key] < 1:
       raise InputError(f'train.{key}={settings[key]}: expected 1 or more')
@@ -359,18 +406,3 @@ def check_batch(settings, mesh):
         ' the documents of a step on each device (train.batch_size='
         f'{settings.batch_size})'
     )
-
-
-def load_init(directory, shapes):
-  """Returns the parameters of another run's best checkpoint, as numpy.
-
-  Args:
-    directory: what `checkpoint.find` takes.
-    shapes: the parameters this run needs, as shapes.
-
-  Raises:
-    InputError: no checkpoint there, or its parameters differ from `shapes`.
-  """
-  params = checkpoint.load_params(directory)
-  checkpoint.compare(params, shapes, f'train.init_from={directory}')
-  return params

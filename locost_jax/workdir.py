@@ -66,12 +66,15 @@ def make_phases(config, overrides, workdir):
                        'a new word, which becomes a directory of WORKDIR')
     phase_config = copy.deepcopy(config)
     phase_config.phases = ()
+    own = ()  # of the command line, what is the first phase's alone
     if phases:
       phase_config.train.init_from = str(phases[-1].directory)
+      phase_config.train.init_map = ()
+      own = 'train.init_from', 'train.init_map'
     for key, value in values.items():
       _set(phase_config, key, value, f'config.phases, {name}: ')
     for key, value in overrides.items():
-      if key != 'phases':
+      if key != 'phases' and key not in own:
         _set(phase_config, key, value, '')
     phases.append(Phase(name, workdir / name, phase_config))
   return phases
@@ -135,6 +138,11 @@ def check_unchanged(phases, workdir):
     stored = read_config(phase.directory)
     if stored is None:
       continue
+    if 'optim' not in stored:
+      raise InputError(
+          f'{phase.directory} holds weights from elsewhere, no training to go '
+          'on with: use another --workdir, with '
+          f'--config.train.init_from={phase.directory}')
     differences = list_differences(stored, to_dict(phase.config))
     if i:  # where WORKDIR lies may change
       differences.pop('train.init_from', None)

@@ -1,13 +1,18 @@
 """What the tests of batches share: caches, batches, and a slow definition."""
 
 import itertools
+import types
 
 import numpy as np
 
 from configs import default
 from locost_jax.data import order
 from locost_jax.data import records
+from locost_jax.data import vocabulary as vocabulary_lib
 
+BYTES = vocabulary_lib.ByteVocabulary()
+# BART's ids: all that batches take from a vocabulary.
+BART = types.SimpleNamespace(pad_id=1, start_id=2)
 KEYS = {'encoder_input_tokens', 'decoder_input_tokens',
         'decoder_target_tokens', 'decoder_loss_weights'}
 

@@ -33,6 +33,7 @@ DEFAULTS = dict(
     hang_at=0,  # the step whose batch never comes
     deaf=False,  # an evaluation that no exception ends
     attempts=30,
+    rank=0,  # of adapters in all kernels, with which alone it then learns
     process=-1, port=0,  # which of two processes; -1: there is one
 )
 
@@ -71,6 +72,7 @@ def main(workdir, given):
       'log_every', 'checkpoint_every', 'eval_every', 'timeout')})
   config.train.batch_size = given['rows']
   config.mesh.data = given['devices']
+  config.train.lora.update(rank=given['rank'], paths='.*kernel')
   loop.ATTEMPTS, loop.PAUSE = given['attempts'], 1.0
   if given['model'] == 'bag':
     model = Bag(given['size'])

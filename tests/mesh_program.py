@@ -177,7 +177,7 @@ def step(meshes, in_pieces, layers=1):
               schedule=optim.make_schedule(config.optim, 1),
               config=config.optim),
           out_shardings=(placed, sharding.replicated(mesh)))
-      batch = sharding.global_batch(make_batch(), mesh)
+      batch = sharding.global_batch(make_batch(), mesh, 0)
       compiled = function.lower(state, batch).compile()
       after, metrics = jax.device_get(compiled(state, batch))
       results.append((after.opt_state.trace, metrics, sent(compiled)))
@@ -201,12 +201,20 @@ def write(meshes):
       params = jax.jit(functools.partial(train.init_params, model=model))(
           jax.random.key(0))
       params = jax.device_put(params, sharding.param_shardings(mesh, params))
-      inputs = sharding.global_batch(make_batch(), mesh)
+      inputs = sharding.global_batch(make_batch(), mesh, 0)
       tokens, _ = generate.generate(
           model, params, inputs['encoder_input_tokens'], None,
           Settings(max_length=9, num_beams=2))
       texts.append(np.asarray(tokens).tolist())
   return texts
+
+
+def place(length):
+  """A batch of so many tokens on eight parts of a document, as lists."""
+  batch = {key: np.full((2, length), 5)
+           for key in ('encoder_input_tokens', 'encoder_positions')}
+  placed = sharding.global_batch(batch, make_mesh((1, 1, 1, 8)), 1)
+  return {key: np.asarray(placed[key]).tolist() for key in placed}
 
 
 def restore(directory, meshes):

@@ -1,5 +1,7 @@
 """A run of moments: batches, configs, and a model that compiles fast."""
 
+import types
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -56,6 +58,8 @@ class Bag:
 
   logits = (mean of E[inputs] + E[targets_in]) W.
   """
+
+  config = types.SimpleNamespace(pad_id=0)
 
   def init(self, rng, inputs, targets_in):
     del inputs, targets_in

@@ -16,7 +16,7 @@ from locost_jax import train
 from locost_jax.data import vocabulary as vocabularies
 from locost_jax.models import attention
 from locost_jax.models import attention_mass
-from locost_jax.models import t5
+from locost_jax.models import decoder
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -47,7 +47,7 @@ def direct_mass(model, params, inputs, mask, targets_in, segments, P):
 
   total, depth = 0, model.config.num_decoder_layers
   for i in range(depth):
-    layer = t5.DecoderLayer(model.config, jnp.float32)
+    layer = decoder.DecoderLayer(model.config, jnp.float32)
     variables = {'params': jax.tree.map(
         lambda p: p[i], params['decoder']['layers'])}
     total += layer.apply(variables, h, method=weights).mean(1) / depth

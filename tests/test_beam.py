@@ -37,7 +37,7 @@ def config(tmp_path, monkeypatch):
 
 
 def first_batches(cache, config, n=20):
-  batches = pipeline.train_batches(cache, config)
+  batches = pipeline.train_batches(cache, BYTES, config)
   found = [next(batches) for _ in range(n)]
   batches.close()
   return found

@@ -246,9 +246,9 @@ for key, value in eval(sys.argv[1]).items():
   config.data[key] = value
 config.train.batch_size = 2
 tasks.check(config)
-found = cache.open_cache(
-    config, vocabulary.ByteVocabulary(), 'train', sys.argv[2])
-batch = next(pipeline.train_batches(found, config))
+tokens = vocabulary.ByteVocabulary()
+found = cache.open_cache(config, tokens, 'train', sys.argv[2])
+batch = next(pipeline.train_batches(found, tokens, config))
 assert batch['encoder_input_tokens'].shape[0] == 2
 print(sorted(set(sys.modules) & {'tensorflow', 'seqio', 'jax', 'flax'}))
 '''
@@ -302,7 +302,7 @@ def test_large_corpus_is_cached_shard_by_shard(large, tmp_path, monkeypatch):
   directory = tmp_path / 'cache'
   growing = cache_lib.open_cache(large, VOCABULARY, 'train', directory)
   assert isinstance(growing, streamed.StreamedCache)
-  batches = take(pipeline.train_batches(growing, large), 60)
+  batches = take(pipeline.train_batches(growing, VOCABULARY, large), 60)
   wait_for(lambda: growing.total() is not None)
   growing.close()
   assert growing.total() == sum(range(6, 6 + SHARDS))
@@ -328,7 +328,7 @@ def test_large_corpus_is_cached_shard_by_shard(large, tmp_path, monkeypatch):
     shard.rmdir()
   again = cache_lib.open_cache(large, VOCABULARY, 'train', directory)
   assert again.total() is None
-  rest = take(pipeline.train_batches(again, large, 7), 53)
+  rest = take(pipeline.train_batches(again, VOCABULARY, large, 7), 53)
   assert equal(rest, batches[7:])
   wait_for(lambda: again.total() is not None)
   again.close()
@@ -336,7 +336,8 @@ def test_large_corpus_is_cached_shard_by_shard(large, tmp_path, monkeypatch):
   # All shards are there: no process is started, and nothing is tokenised.
   monkeypatch.setattr(workers, '_start', None)
   third = cache_lib.open_cache(large, VOCABULARY, 'train', directory)
-  assert equal(take(pipeline.train_batches(third, large, 35), 25), batches[35:])
+  assert equal(take(pipeline.train_batches(third, VOCABULARY, large, 35), 25),
+               batches[35:])
 
 
 def test_validation_of_a_large_corpus_is_its_beginning(large, tmp_path):
@@ -352,7 +353,7 @@ def test_training_starts_before_all_is_tokenised(large, tmp_path, monkeypatch):
   file.write_text('{"document": 1, "summary": "x"}\n')
   growing = cache_lib.open_cache(large, VOCABULARY, 'train', tmp_path / 'c')
   assert growing.sizes(0, 0) and growing.sizes(0, 1)
-  batches = pipeline.train_batches(growing, large)
+  batches = pipeline.train_batches(growing, VOCABULARY, large)
   with pytest.raises(InputError, match=rf"s{last[0]}\.jsonl:1: field 'docum"):
     take(batches, 99)
   growing.close()

@@ -14,6 +14,7 @@ from locost_jax import models
 from locost_jax import optim
 from locost_jax import pretrained
 from locost_jax import workdir
+from locost_jax.errors import InputError
 from locost_jax.data import corpora
 
 ROOT = Path(__file__).parent.parent
@@ -156,3 +157,48 @@ def test_quickstart():
     assert second.config.model.d_model <= 256
     assert second.config.eval.baselines
     assert second.config.decode.min_length >= 6  # five words and the end mark
+
+
+@pytest.mark.parametrize('name, count', [
+    ('tiny', 14_782_080), ('small', 68_906_176), ('base', 234_724_224),
+    ('large', 775_510_528), ('xl', 2_784_146_432)])
+def test_sizes_have_as_many_parameters_as_they_say(name, count):
+  config = load(f'locost_{name}')
+  model = models.build(dict(config.model, vocab_size=32100))
+  leaves = jax.tree.leaves(pretrained.abstract_params(model))
+  assert sum(math.prod(leaf.shape) for leaf in leaves) == count
+  text = (ROOT / 'configs' / f'locost_{name}.py').read_text()
+  assert f'Expected: {count:,} parameters' in text
+  if name == 'base':
+    assert config == load('pretrain_c4')
+
+
+@pytest.mark.parametrize('name', RECIPES)
+def test_baselines_are_a_word_away(name):
+  """The same corpora and lengths; BART ends at its positions."""
+  task, inputs, targets, documents, epochs = RECIPES[name]
+  for model, most in ('longt5', math.inf), ('bart', 1024):
+    config = commands.load_config(str(ROOT / 'configs' / f'{name}.py:{model}'))
+    main.check_keys(workdir.make_phases(config, {}, 'somewhere'))
+    assert config.model.name == model
+    data = config.data
+    assert (data.task, data.max_input_length, data.max_target_length) == (
+        task, min(inputs, most), min(targets, most))
+    assert config.train.steps == epochs * -(-documents // 128)
+    assert '/' in config.train.init_from
+
+
+def test_a_word_that_no_config_knows():
+  with pytest.raises(InputError, match="'led': expected 'locost', 'longt5'"):
+    commands.load_config(str(ROOT / 'configs' / 'finetune_arxiv.py:led'))
+
+
+def test_backbones_have_the_sizes_of_their_releases():
+  """T5 v1.1 base, LongT5 base and BART base of the Hugging Face Hub."""
+  for config, vocabulary, count in (
+      (default.t5(), 32128, 247_577_856),
+      (default.longt5(), 32128, 247_587_456),
+      (default.bart(), 50265, 139_420_416 + 50265)):  # and logits_bias
+    model = models.build(dict(config, vocab_size=vocabulary))
+    leaves = jax.tree.leaves(pretrained.abstract_params(model))
+    assert sum(math.prod(leaf.shape) for leaf in leaves) == count

@@ -75,6 +75,24 @@ def test_a_step_as_it_will_be():
   assert config.train.accumulate == 1
 
 
+def test_adapters_take_little_of_the_optimiser_and_are_merged_to_write():
+  config = make_config()
+  config.train.lora.rank = 2
+  config.decode.max_length = 4
+  told = dry_run.compile_programs(config)
+  params = 4 * parts.count_parameters(parts.build(config))
+  # Queries and values of two attentions, 16 x 16 each.
+  adapters, kernels = 4 * 4 * (2 * 16 + 16 * 2), 4 * 4 * 16 * 16
+  state = told['memory']['state']
+  assert 0 <= state - params - 3 * adapters < 100
+  evaluating = told['evaluating']
+  inputs = 4 * evaluating['documents'] * evaluating['input_tokens']
+  assert evaluating['total'] > state + kernels + inputs + (
+      evaluating['temporary'])
+  assert evaluating['total'] < state + kernels + inputs + (
+      evaluating['temporary']) + 4096  # what is written
+
+
 def test_a_budget_of_tokens_decides_the_rows():
   config = make_config()
   config.train.batch_tokens = 64 * 11

@@ -156,9 +156,8 @@ def test_several_references(setup, tmp_path):
 @pytest.mark.parametrize('batch_size', [1, 2, 3, 5])
 def test_exchanged_inputs(batch_size):
   """Every document gets another's input; targets and shapes stay."""
-  before, after = (
-      [pair for pair in make(make_batches(batch_size))]
-      for make in (iter, evaluate.exchange_inputs))
+  before = list(make_batches(batch_size))
+  after = list(evaluate.exchange_inputs(make_batches(batch_size), VOCABULARY))
   for (old, info), (new, new_info) in zip(before, after):
     assert info == new_info
     n = len(info['id'])
@@ -211,7 +210,7 @@ def test_a_model_that_reads_suffers_from_the_exchange(setup):
   straight, exchanged = (
       evaluate.measure(model, params, batches, VOCABULARY, config, mesh,
                        ('loss',))[0]['loss']
-      for batches in (pairs(), evaluate.exchange_inputs(pairs())))
+      for batches in (pairs(), evaluate.exchange_inputs(pairs(), VOCABULARY)))
   assert straight < 2.0 < exchanged
 
 

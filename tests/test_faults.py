@@ -223,13 +223,15 @@ def _is_stopped_while_saving(run):
   return False
 
 
-@pytest.mark.parametrize('kills', [
-    3, pytest.param(20, marks=pytest.mark.slow)])
-def test_a_killed_run_is_as_one_that_was_not(kills, tmp_path, environment):
+@pytest.mark.parametrize('kills, rank', [
+    (3, 0), (2, 2), pytest.param(20, 0, marks=pytest.mark.slow)])
+def test_a_killed_run_is_as_one_that_was_not(
+    kills, rank, tmp_path, environment):
   seed = int.from_bytes(os.urandom(4), 'big')
   print(f'seed of the kills: {seed}')
   rng = np.random.default_rng(seed)
-  given = dict(model='locost', step_seconds=0.03, log_every=1, steps=36)
+  given = dict(
+      model='locost', step_seconds=0.03, log_every=1, steps=36, rank=rank)
   other, killed = tmp_path / 'unbroken', tmp_path / 'killed'
   unbroken = other, Run(other, environment, **given).end()
   for kill in range(kills):

@@ -192,7 +192,7 @@ def test_in_steps_as_in_one_program(summarizer, documents, method, monkeypatch):
 
 
 def test_kernels_are_kept_from_the_second_call_on(summarizer, monkeypatch):
-  size = in_pieces.kernel_bytes(summarizer.config, 64)
+  size = in_pieces.kernel_bytes(summarizer.model, 64)
   monkeypatch.setattr(generate, 'KEPT_BYTES', 2 * size)
   kept = generate.KeptKernels(summarizer.model, summarizer.params)
   assert kept.get(64) is None and kept.get(48) is None and kept.get(999) is None

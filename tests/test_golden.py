@@ -11,10 +11,12 @@ import pytest
 import locost_jax
 from locost_jax import decode
 from locost_jax import generate
-from locost_jax import hugging_face
 from locost_jax import losses
+from locost_jax.hugging_face import names
 from locost_jax.models import ssm
-from locost_jax.models import t5
+from locost_jax.models import attention
+from locost_jax.models import decoder
+from locost_jax.models import encoder
 from locost_jax.pretrained import flatten
 
 GOLDEN = Path(__file__).parent / 'golden'
@@ -56,7 +58,7 @@ def golden(folder, name):
 def encoder_hidden(summarizer, inputs, mask):
   """The input of every encoder layer and, last, the output of the stack."""
   h = summarizer.params['token_embedding']['embedding'][inputs]
-  layer = t5.EncoderLayer(summarizer.config, summarizer.model.make_mixer,
+  layer = encoder.EncoderLayer(summarizer.config, summarizer.model.make_mixer,
                           summarizer.model.dtype)
   run = jax.jit(lambda p, h: layer.apply({'params': p}, h, mask, True)[0])
   stack = summarizer.params['encoder']['layers']
@@ -71,11 +73,11 @@ def decoder_hidden(summarizer, inputs, mask, targets_in):
   c, params = summarizer.config, summarizer.params
   states = summarizer.encode(inputs, mask)
   positions = jnp.arange(targets_in.shape[1])
-  bias = t5.attention.RelativeBias(
+  bias = attention.RelativeBias(
       c.num_heads, c.relative_attention_num_buckets,
       c.relative_attention_max_distance, False, 1.0).apply(
           {'params': params['decoder']['relative_bias']}, positions, positions)
-  layer = t5.DecoderLayer(c, summarizer.model.dtype)
+  layer = decoder.DecoderLayer(c, summarizer.model.dtype)
   run = jax.jit(lambda p, h: layer.apply(
       {'params': p}, h, states, mask.astype(bool),
       positions <= positions[:, None], bias, True)[0])
@@ -177,12 +179,11 @@ def released_gradients(summarizer, gradients):
   """Gradients under the release's names and layouts."""
   named = {}
   flat = flatten(gradients)
-  for path, name, form in hugging_face.LOCOST_NAMES:
-    if path in flat and '{}' in name:
-      for i, layer in enumerate(flat[path]):
-        named[name.format(i)] = form[1](layer)
-    elif path in flat:
-      named[name] = form[1](flat[path])
+  table = names.table(dict(name='locost', **vars(summarizer.config)))
+  for path, source in names.sources(table, flat).items():
+    layers = flat[path] if source.is_stacked else [flat[path]]
+    for name, layer in zip(source.names, layers, strict=True):
+      named[name] = source.form[1](layer)
   return named
 
 

@@ -12,7 +12,6 @@ from locost_jax import models
 from locost_jax.errors import InputError
 from locost_jax.models import in_pieces
 from locost_jax.models import long_conv
-from locost_jax.models import t5
 from locost_jax.pretrained import abstract_params
 
 
@@ -48,7 +47,7 @@ def check(model, params, inputs, mask=None, tolerance=2e-6, by_layer=False):
   want = apply({'params': params}, inputs, mask)
   kernels = in_pieces.kernels(model, params, inputs.shape[1])
   assert in_pieces.kernel_bytes(
-      model.config, inputs.shape[1]) == kernels.nbytes
+      model, inputs.shape[1]) == kernels.nbytes
   def layer_by_layer(params, inputs, mask, kernels=None):
     h, m = in_pieces.embed(model, params, inputs, mask)
     for i in range(model.config.num_layers):
@@ -105,15 +104,6 @@ def test_the_sizes_of_every_day(small_model_config):
   check(model, params, documents(2, 16))
 
 
-def test_other_mixers_are_refused(small_model_config):
-  class Local:
-    pass
-  model = models.build(small_model_config)
-  other = t5.EncoderDecoder(model.config, Local, model.dtype)
-  with pytest.raises(InputError, match='Local cannot be run in pieces'):
-    in_pieces.encode(other, {}, np.zeros((1, 4), int))
-
-
 def base_size(length):
   """A base-size model of two layers, and shapes of its arguments."""
   config = default.get_config().model
@@ -160,5 +150,5 @@ def test_encoder_bytes(batch, length):
       params, inputs).compile()
   found = compiled.memory_analysis()
   found = found.temp_size_in_bytes + found.output_size_in_bytes
-  ratio = in_pieces.encoder_bytes(model.config, batch, length) / found
+  ratio = in_pieces.encoder_bytes(model, batch, length) / found
   assert 1 <= ratio <= 1.3, ratio

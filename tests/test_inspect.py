@@ -63,7 +63,7 @@ def test_text(run_command, files):
   status, out, _ = run_command(inspect, *files)
   assert status == 0
   lines = out.splitlines()
-  assert lines[0] == 'jsonl: tokens, end mark included'
+  assert lines[0] == 'jsonl: tokens, marks included'
   assert lines[3].split() == ['train', '6', 'inputs', '14', '10', '26', '31',
                               '11', '33.3%', '34.9%']
   assert 'train: 1 documents are without input or target (left out)' in lines

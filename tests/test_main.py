@@ -213,7 +213,8 @@ def get_config():
       ('first', {'data.input_field': 'text', 'train.steps': 2,
                  'gsg': ConfigDict(dict(ratio=0.3, strategy='independent',
                                         mask=''))}),
-      ('second', {'train.steps': 3, 'model.dropout_rate': 0.1}))
+      ('second', {'train.steps': 3, 'model.dropout_rate': 0.1,
+                  'train.lora.rank': 2}))
   return config
 """
 

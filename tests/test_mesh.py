@@ -40,6 +40,14 @@ def test_traffic_of_split_documents_does_not_grow():
              for n in re.findall(r'\d+', shape))
 
 
+def test_what_is_read_is_padded_to_equal_parts():
+  for length, missing in ((16, 0), (21, 3)):
+    placed = mesh_program.run('place', length)
+    row = [5] * length
+    assert placed['encoder_input_tokens'] == 2 * [row + [1] * missing]
+    assert placed['encoder_positions'] == 2 * [row + [0] * missing]
+
+
 def test_the_same_is_written_on_every_mesh():
   one, *others = mesh_program.run('write', [
       (1, 1, 1, 1), (1, 1, 1, 8), (1, 2, 2, 2), (8, 1, 1, 1)])

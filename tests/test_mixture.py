@@ -39,7 +39,7 @@ def make_config(batch_size):
 
 def read(mixed, batch_size, steps, start=0):
   """(task, record) of every row of some batches."""
-  batches = pipeline.train_batches(mixed, make_config(batch_size), start)
+  batches = pipeline.train_batches(mixed, BYTES, make_config(batch_size), start)
   found = list(itertools.islice(batches, steps))
   batches.close()
   return [[(int(row[0]) - 2, int(row[1]) - 2)
@@ -113,7 +113,7 @@ def test_a_mixture_by_its_name(config, tmp_path):
   assert len(list(tasks.training_texts(config))) == 2 * 24
   train = cache_lib.open_cache(config, BYTES, 'train', tmp_path / 'cache')
   assert train.total() == 8 + 4
-  batch = next(pipeline.train_batches(train, config))
+  batch = next(pipeline.train_batches(train, BYTES, config))
   assert batch['encoder_input_tokens'].shape[0] == 4
   found = cache_lib.open_cache(config, BYTES, 'validation', tmp_path / 'cache')
   assert {task: len(cache) for task, cache in found.items()} == {

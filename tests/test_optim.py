@@ -44,14 +44,16 @@ def _flat(tree):
   }
 
 
-def _run(optimizer, params, steps, scale=1.0):
+def _run(optimizer, params, steps, scale=1.0, groups=()):
+  params, frozen = optim.split(params, groups)
   state = optimizer.init(params)
   update = jax.jit(optimizer.update)
   for step in range(steps):
     gradients = jax.tree.map(lambda x: scale * x, _params(seed=10 + step))
+    gradients, _ = optim.split(gradients, groups)
     updates, state = update(gradients, state, params, step=step)
     params = optax.apply_updates(params, updates)
-  return params
+  return optim.combine(params, frozen)
 
 
 def test_inverse_sqrt_is_the_releases_pretraining_rate():
@@ -155,7 +157,8 @@ def test_groups_scale_and_freeze():
   plain = optim.make_optimizer(_config(), STEPS, params)
   grouped = optim.make_optimizer(_config(groups=groups), STEPS, params)
   before = _flat(params)
-  one, other = _flat(_run(plain, params, 1)), _flat(_run(grouped, params, 1))
+  one = _flat(_run(plain, params, 1))
+  other = _flat(_run(grouped, params, 1, groups=groups))
   for path in before:
     factor = 0.1 if '/ssm/' in path else 0.0 if 'token' in path else 1.0
     np.testing.assert_allclose(
@@ -166,18 +169,19 @@ def test_groups_scale_and_freeze():
     )
 
 
-def test_frozen_parameters_have_no_state_and_no_say():
+def test_what_is_frozen_is_split_off_and_comes_back():
   params = _params()
-  config = _config(groups=(('token_embedding/.*', 0.0),), clip=1.0)
-  optimizer = optim.make_optimizer(config, STEPS, params)
-  state = optimizer.init(params)
-  assert not any('token_embedding' in path for path in _flat(state))
-  gradients = _params(1)
-  expected, _ = optimizer.update(gradients, state, params, step=0)
-  gradients['token_embedding']['embedding'] *= jnp.nan
-  updates, _ = optimizer.update(gradients, state, params, step=0)
-  jax.tree.map(np.testing.assert_array_equal, updates, expected)
-  assert not np.any(updates['token_embedding']['embedding'])
+  trained, frozen = optim.split(params, (('.*/(key|ssm)/.*', 0.0),))
+  assert _flat(trained).keys() == {
+      'token_embedding/embedding', 'encoder/layers/mixer_norm/scale',
+      'decoder/relative_bias/embedding'}
+  assert 'mixer' not in trained['encoder']['layers']
+  assert _flat(trained).keys().isdisjoint(_flat(frozen).keys())
+  back = optim.combine(trained, frozen)
+  assert jax.tree.structure(back) == jax.tree.structure(params)
+  jax.tree.map(np.testing.assert_array_equal, back, params)
+  whole, nothing = optim.split(params, ())
+  assert nothing == {} and _flat(whole).keys() == _flat(params).keys()
 
 
 def test_rate_follows_the_step_not_the_number_of_updates():
@@ -234,6 +238,7 @@ def test_norms_of_groups_make_up_the_whole():
         (dict(groups=(('(', 0.1),)), ["'('"]),
         (dict(groups=('decoder/.*',)), ['decoder/.*']),
         (dict(groups=(('decoder/.*', -1.0),)), ['0 or more']),
+        (dict(groups=(('.*', 0.0),)), ['every parameter is frozen']),
     ],
 )
 def test_bad_values_are_named(changes, words):

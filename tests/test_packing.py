@@ -6,6 +6,8 @@ import pytest
 from locost_jax.data import order
 from locost_jax.data import pipeline
 from locost_jax.errors import InputError
+from batches import BART
+from batches import BYTES
 from batches import KEYS
 from batches import make_cache
 from batches import make_config
@@ -22,7 +24,7 @@ def test_a_budget_of_tokens(tmp_path):
   cache, rows = long_cache(tmp_path)
   config = make_config(8)
   config.train.batch_tokens = 900
-  batches = take(pipeline.train_batches(cache, config), 60)
+  batches = take(pipeline.train_batches(cache, BYTES, config), 60)
   shapes = {b['encoder_input_tokens'].shape for b in batches}
   for size, length in shapes:
     # A power of two; twice as many rows would not fit.
@@ -43,7 +45,7 @@ def test_batches_of_a_budget_are_those_of_the_stream(tmp_path):
   cache, rows = long_cache(tmp_path)
   config = make_config(4)
   config.train.batch_tokens = 300
-  found = take(pipeline.train_batches(cache, config), 60)
+  found = take(pipeline.train_batches(cache, BYTES, config), 60)
   stream = slow_stream([len(rows)], 1, 0, 3)
   pads, size, expected = pipeline.buckets(100), 4 * order.GROUP, []
   bucket = lambda row: int(min(pads[pads >= len(row['inputs'])]))
@@ -76,13 +78,13 @@ def test_variable_groups_continue_exactly(tmp_path, change, start):
   config = make_config(4)
   for key, value in change.items():
     (config.train if key == 'batch_tokens' else config.data)[key] = value
-  unbroken = take(pipeline.train_batches(cache, config), 50)
-  again = take(pipeline.train_batches(cache, config, start), 50 - start)
+  unbroken = take(pipeline.train_batches(cache, BYTES, config), 50)
+  again = take(pipeline.train_batches(cache, BYTES, config, start), 50 - start)
   for a, b in zip(again, unbroken[start:], strict=True):
     for key in b:
       np.testing.assert_array_equal(a[key], b[key])
   # Neither hosts nor devices change a batch.
-  parts = [take(pipeline.train_batches(cache, config, start, host, 2),
+  parts = [take(pipeline.train_batches(cache, BYTES, config, start, host, 2),
                 50 - start) for host in range(2)]
   for step, whole in zip(zip(*parts), unbroken[start:], strict=True):
     for key in whole:
@@ -96,11 +98,12 @@ def test_first_fit():
   assert order.pack([], (8, 10)) == []
 
 
-def test_packed_rows_can_be_told_apart(tmp_path):
+@pytest.mark.parametrize('vocabulary', [BYTES, BART])
+def test_packed_rows_can_be_told_apart(tmp_path, vocabulary):
   """What SeqIO packs is read back from our keys, record by record."""
   cache, rows = make_cache(tmp_path / 'c', 100, longest=(30, 12))
   config = make_config(4, packing=True)
-  batches = take(pipeline.train_batches(cache, config), 12)
+  batches = take(pipeline.train_batches(cache, vocabulary, config), 12)
   seen, several = [], 0
   for batch in batches:
     assert batch.keys() == KEYS | {
@@ -123,12 +126,11 @@ def test_packed_rows_can_be_told_apart(tmp_path):
         assert row['decoder_positions'][written].tolist() == list(
             range(len(targets)))
         assert row['decoder_input_tokens'][written].tolist() == [
-            0, *targets[:-1]]
+            vocabulary.start_id, *targets[:-1]]
         seen.append((tuple(inputs), tuple(targets)))
-      assert not row['encoder_input_tokens'][
-          row['encoder_segment_ids'] == 0].any()
-      assert not row['decoder_input_tokens'][
-          row['decoder_segment_ids'] == 0].any()
+      for side in ('encoder', 'decoder'):
+        assert (row[f'{side}_input_tokens'][row[f'{side}_segment_ids'] == 0]
+                == vocabulary.pad_id).all()
   known = {(tuple(r['inputs']), tuple(r['targets'])) for r in rows}
   assert set(seen) <= known and len(seen) > 100 and several > 30
 
@@ -151,7 +153,8 @@ def test_packing_equals_seqio():
   packed = [[rows[i] for i in row]
             for row in order.pack([(len(r['inputs']), len(r['targets']))
                                    for r in rows], (100, 50))]
-  ours = pipeline._make_packed_batch(packed, len(packed), (100, 50))
+  ours = pipeline._make_packed_batch(
+      packed, len(packed), (100, 50), BYTES)
   assert len(packed) == len(expected) == 10
   for i, row in enumerate(expected):
     assert row.keys() == ours.keys()
@@ -175,4 +178,4 @@ def test_packing_has_its_own_lengths(tmp_path):
   config = make_config(4, packing=True)
   config.train.batch_tokens = 400
   with pytest.raises(InputError, match='packing: rows are as long as max_inp'):
-    pipeline.train_batches(cache, config)
+    pipeline.train_batches(cache, BYTES, config)

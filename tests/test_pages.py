@@ -175,7 +175,7 @@ def test_batches_hold_the_pages(config, form, tmp_path):
       for made, record in zip(expected.values(),
                               (cache[i] for i in range(6)))])
   seen = []
-  for batch, info in pipeline.eval_batches(cache, config):
+  for batch, info in pipeline.eval_batches(cache, BYTES, config):
     inputs = batch['encoder_input_tokens']
     assert inputs.ndim == 3 and inputs.shape[0] == 4
     if form in pages.LOCALITIES:
@@ -189,7 +189,7 @@ def test_batches_hold_the_pages(config, form, tmp_path):
     seen += info['id']
   assert sorted(seen) == sorted(expected)
   batches = pipeline.train_batches(cache_lib.open_cache(
-      config, BYTES, 'train', tmp_path / 'cache'), config)
+      config, BYTES, 'train', tmp_path / 'cache'), BYTES, config)
   batch = next(batches)
   batches.close()
   assert batch['encoder_input_tokens'].shape[0] == 2

@@ -12,6 +12,8 @@ import pytest
 from locost_jax.data import order
 from locost_jax.data import pipeline
 from locost_jax.errors import InputError
+from batches import BART
+from batches import BYTES
 from batches import KEYS
 from batches import make_cache
 from batches import make_config
@@ -48,12 +50,13 @@ def test_permutation_is_stable_and_complete():
   order.permutation(3, -1)  # seeds may be negative
 
 
-def test_contents_of_batches(tmp_path):
+@pytest.mark.parametrize('vocabulary', [BYTES, BART])
+def test_contents_of_batches(tmp_path, vocabulary):
   cache, rows = make_cache(tmp_path / 'c', 30)
   config = make_config()
   config.eval.examples = 0
   by_id = {row['id']: row for row in rows}
-  for batch, info in pipeline.eval_batches(cache, config):
+  for batch, info in pipeline.eval_batches(cache, vocabulary, config):
     pads = [pipeline.buckets(100), pipeline.buckets(50)]
     for i, name in enumerate(info['id']):
       row = by_id[name]
@@ -62,17 +65,17 @@ def test_contents_of_batches(tmp_path):
       shifted = batch['decoder_input_tokens'][i]
       n = len(row['targets'])
       np.testing.assert_array_equal(inputs[:len(row['inputs'])], row['inputs'])
-      assert not inputs[len(row['inputs']):].any()
+      assert (inputs[len(row['inputs']):] == vocabulary.pad_id).all()
       np.testing.assert_array_equal(targets[:n], row['targets'])
-      assert not targets[n:].any()
-      assert shifted[0] == 0
+      assert (targets[n:] == vocabulary.pad_id).all()
+      assert shifted[0] == vocabulary.start_id
       np.testing.assert_array_equal(shifted[1:], targets[:-1])
       np.testing.assert_array_equal(
           batch['decoder_loss_weights'][i], np.arange(len(targets)) < n)
       assert info['reference'][i] == row['reference']
     for key, pad in zip(('encoder_input_tokens', 'decoder_target_tokens'),
                         pads):
-      longest = (batch[key] != 0).sum(axis=1).max()
+      longest = (batch[key] != vocabulary.pad_id).sum(axis=1).max()
       assert batch[key].shape[1] == pad[pad >= longest][0]
 
 
@@ -80,15 +83,15 @@ def test_contents_of_batches(tmp_path):
 def test_batches_from_a_step_continue_the_run(tmp_path, start):
   cache, _ = make_cache(tmp_path / 'c', 37)
   config = make_config()
-  unbroken = take(pipeline.train_batches(cache, config), 44)
-  assert_same(take(pipeline.train_batches(cache, config, start), 44 - start),
-              unbroken[start:])
+  unbroken = take(pipeline.train_batches(cache, BYTES, config), 44)
+  again = pipeline.train_batches(cache, BYTES, config, start)
+  assert_same(take(again, 44 - start), unbroken[start:])
 
 
 def test_seed_changes_the_order(tmp_path):
   cache, _ = make_cache(tmp_path / 'c', 37)
   first, other = (
-      take(pipeline.train_batches(cache, make_config(seed=s)), 4)
+      take(pipeline.train_batches(cache, BYTES, make_config(seed=s)), 4)
       for s in (0, 1))
   with pytest.raises(AssertionError):
     assert_same(first, other)
@@ -100,7 +103,7 @@ def test_every_epoch_has_every_record_once(tmp_path):
   cache, rows = make_cache(tmp_path / 'c', n)
   expected = sorted((tuple(r['inputs']), tuple(r['targets'])) for r in rows)
   batches = take(
-      pipeline.train_batches(cache, make_config(batch_size)), 3 * n // 4)
+      pipeline.train_batches(cache, BYTES, make_config(batch_size)), 3 * n // 4)
   epochs = [sum(map(row_contents, batches[i:i + n // 4]), [])
             for i in range(0, len(batches), n // 4)]
   for epoch in epochs:
@@ -110,7 +113,7 @@ def test_every_epoch_has_every_record_once(tmp_path):
 
 def test_fewer_records_than_a_batch(tmp_path):
   cache, rows = make_cache(tmp_path / 'c', 3)
-  batches = take(pipeline.train_batches(cache, make_config(8)), 48)
+  batches = take(pipeline.train_batches(cache, BYTES, make_config(8)), 48)
   seen = sum(map(row_contents, batches), [])
   assert len(seen) == 8 * 48
   assert len(set(seen)) == 3
@@ -122,13 +125,13 @@ def test_fewer_records_than_a_batch(tmp_path):
 def test_hosts_tile_the_global_batch(tmp_path):
   cache, _ = make_cache(tmp_path / 'c', 37)
   config = make_config(8)
-  whole = take(pipeline.train_batches(cache, config, 3), 20)
-  parts = [take(pipeline.train_batches(cache, config, 3, h, 4), 20)
+  whole = take(pipeline.train_batches(cache, BYTES, config, 3), 20)
+  parts = [take(pipeline.train_batches(cache, BYTES, config, 3, h, 4), 20)
            for h in range(4)]
   assert_same([{key: np.concatenate([p[key] for p in step]) for key in KEYS}
                for step in zip(*parts)], whole)
   with pytest.raises(InputError, match='train.batch_size=8'):
-    pipeline.train_batches(cache, config, hosts=3)
+    pipeline.train_batches(cache, BYTES, config, hosts=3)
 
 
 @pytest.mark.parametrize('examples,hosts', [(0, 1), (0, 4), (9, 2), (8, 2),
@@ -137,7 +140,7 @@ def test_evaluation_counts_every_record_once(tmp_path, examples, hosts):
   cache, rows = make_cache(tmp_path / 'c', 21)
   config = make_config(4)
   config.eval.examples = examples
-  parts = [list(pipeline.eval_batches(cache, config, h, hosts))
+  parts = [list(pipeline.eval_batches(cache, BYTES, config, h, hosts))
            for h in range(hosts)]
   wanted = rows[:examples or None]
   assert {len(part) for part in parts} == {-(-len(wanted) // 4)}
@@ -193,7 +196,8 @@ def test_batches_equal_their_slow_definition(tmp_path):
   cache.sizes = lambda e, i: [len(parts[s]) for s in members(e, i)]
   cache.window = lambda e, i: [parts[s] for s in members(e, i)]
   batch_size, steps = 6, 40
-  found = take(pipeline.train_batches(cache, make_config(6, seed=7)), steps)
+  found = take(
+      pipeline.train_batches(cache, BYTES, make_config(6, seed=7)), steps)
   stream = slow_stream([30, 50, 25], 2, 7, 6)
   pads = pipeline.buckets(100), pipeline.buckets(50)
   expected = []
@@ -213,7 +217,7 @@ def test_batches_equal_their_slow_definition(tmp_path):
 
 def test_sorting_saves_padding(tmp_path):
   cache, _ = make_cache(tmp_path / 'c', 400)
-  batches = take(pipeline.train_batches(cache, make_config(8)), 48)
+  batches = take(pipeline.train_batches(cache, BYTES, make_config(8)), 48)
   padded = sum(b['encoder_input_tokens'].size for b in batches)
   real = sum((b['encoder_input_tokens'] != 0).sum() for b in batches)
   # By buckets alone a row of n tokens is padded to 1.2 n on average.
@@ -244,21 +248,21 @@ def prefetching():
 def test_exceptions_come_through(tmp_path):
   cache, _ = make_cache(tmp_path / 'c', 5)
   with pytest.raises(OSError, match='the disk is gone'):
-    next(pipeline.train_batches(Failing(cache), make_config()))
+    next(pipeline.train_batches(Failing(cache), BYTES, make_config()))
   empty, _ = make_cache(tmp_path / 'empty', 0)
   with pytest.raises(InputError, match='no record'):
-    next(pipeline.train_batches(empty, make_config()))
+    next(pipeline.train_batches(empty, BYTES, make_config()))
   assert not prefetching()
 
 
 def test_thread_ends_with_the_iterator(tmp_path):
   cache, _ = make_cache(tmp_path / 'c', 5)
-  closed = pipeline.train_batches(cache, make_config())
+  closed = pipeline.train_batches(cache, BYTES, make_config())
   next(closed)
   assert len(prefetching()) == 1
   closed.close()
   assert not prefetching()
-  forgotten = pipeline.train_batches(cache, make_config())
+  forgotten = pipeline.train_batches(cache, BYTES, make_config())
   next(forgotten)
   del forgotten
   gc.collect()

@@ -66,6 +66,19 @@ def test_an_unknown_path_raises():
     sharding.spec_of('encoder/layers/mixer/ssn/log_dt')
 
 
+def test_adapters_are_cut_where_their_kernel_is():
+  for kernel, a, b in [
+      ('decoder/layers/self_attention/query', P(None, 'fsdp', None),
+       P(None, None, 'tensor')),
+      ('decoder/layers/feed_forward/wo', P(None, 'tensor', None),
+       P(None, None, 'fsdp')),
+      ('logits', P('fsdp', None), P(None, 'tensor'))]:
+    assert sharding.spec_of(f'{kernel}/lora_a') == a
+    assert sharding.spec_of(f'{kernel}/lora_b') == b
+  with pytest.raises(ValueError, match='encoder/layers/mixer/kay/kernel'):
+    sharding.spec_of('encoder/layers/mixer/kay/lora_a')
+
+
 @pytest.mark.parametrize('name', ['adamw', 'adafactor'])
 def test_optimiser_state_lies_as_its_parameter(name):
   mesh = sharding.make_mesh(default.get_config().mesh)
@@ -77,7 +90,7 @@ def test_optimiser_state_lies_as_its_parameter(name):
   state = State(
       jax.ShapeDtypeStruct((), jnp.int32),
       shapes,
-      jax.eval_shape(optimizer.init, shapes),
+      jax.eval_shape(optimizer.init, optim.split(shapes, config.groups)[0]),
   )
   placed = sharding.state_shardings(mesh, state)
   assert placed.step.spec == P()
@@ -94,7 +107,7 @@ def test_optimiser_state_lies_as_its_parameter(name):
 def test_a_global_batch_keeps_its_rows():
   mesh = sharding.make_mesh(default.get_config().mesh)
   batch = {'inputs': np.arange(24).reshape(8, 3)}
-  placed = sharding.global_batch(batch, mesh)
+  placed = sharding.global_batch(batch, mesh, 0)
   np.testing.assert_array_equal(placed['inputs'], batch['inputs'])
   assert placed['inputs'].sharding == sharding.batch_sharding(mesh)
 

@@ -242,7 +242,7 @@ def test_batches_equal_those_of_seqio(tmp_path, pieces):
   cache = cache_lib.open_cache(config, pieces, 'validation', tmp_path / 'cache')
   config.data.input_buckets, config.data.target_buckets = (48,), (16,)
   found = {info['id'][0]: batch
-           for batch, info in pipeline.eval_batches(cache, config)}
+           for batch, info in pipeline.eval_batches(cache, BYTES, config)}
   assert len(found) == len(expected) == 5
   for i, row in enumerate(expected):
     batch = found[f'a.jsonl:{i}']

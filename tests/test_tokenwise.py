@@ -24,7 +24,7 @@ from locost_jax.models import long_attention
 from locost_jax.models import long_conv
 from locost_jax.models import mesh as mesh_lib
 from locost_jax.models import shell
-from locost_jax.models import t5
+from locost_jax.models import encoder as encoders
 from locost_jax.models import tokenwise
 from locost_jax.models.mesh import AXES
 
@@ -159,7 +159,7 @@ def test_auto_goes_by_the_size_of_the_input():
     config = default.get_config().model
     config.update(vocab_size=100, **sizes)
     model = models.build(config, remat=remat)
-    encoder = t5.Encoder(
+    encoder = encoders.Encoder(
         model.config, model.make_mixer, model.dtype, model.remat)
     return encoder.is_in_pieces(B, L)
 
@@ -220,7 +220,7 @@ def test_what_an_accelerator_keeps_of_each_layer(
                   d_state=128, num_layers=layers, num_decoder_layers=1,
                   dropout_rate=0.0)
     model = models.build(config, remat=remat)
-    encoder = t5.Encoder(
+    encoder = encoders.Encoder(
         model.config, model.make_mixer, model.dtype, model.remat)
     params = jax.eval_shape(lambda: encoder.init(
         jax.random.key(0), jnp.ones((1, 4, D)), jnp.ones((1, 4), bool), True))

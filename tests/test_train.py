@@ -4,13 +4,16 @@ import functools
 import json
 from pathlib import Path
 import signal
+import types
 
 import jax
 import jax.numpy as jnp
 from locost_jax import checkpoint
+from locost_jax import counted_flops
 from locost_jax import losses
 from locost_jax import models
 from locost_jax import optim
+from locost_jax import sharding
 from locost_jax import telemetry
 from locost_jax import train
 from locost_jax.errors import InputError
@@ -63,6 +66,25 @@ def _equal(one, other):
   jax.tree.map(np.testing.assert_array_equal, one, other)
 
 
+def test_padding_may_be_another_token():
+  """Tokens 0 and 1 exchanged everywhere: the same loss, the same counts."""
+  batch, state = next(_batches(3)), _bag_state()
+  exchanged = np.array([1, 0, *range(2, V)])
+  other = {key: exchanged[value] if key.endswith('tokens') else value
+           for key, value in batch.items()}
+  params = dict(
+      token_embedding={'embedding': state.params['token_embedding'][
+          'embedding'][exchanged]},
+      logits={'kernel': state.params['logits']['kernel'][:, exchanged]})
+  model = Bag()
+  model.config = types.SimpleNamespace(pad_id=1)
+  expected = train.eval_step(state.params, batch, model=Bag())
+  found = train.eval_step(params, other, model=model)
+  wrong = train.eval_step(params, other, model=Bag())
+  np.testing.assert_allclose(found['loss'], expected['loss'], rtol=1e-6)
+  assert abs(wrong['loss'] / expected['loss'] - 1) > 1e-3
+
+
 def test_a_step_that_is_not_finite_changes_nothing_but_the_count():
   batch = next(_batches(0))
   state, metrics = _bag_step(_bag_state(), batch)
@@ -111,6 +133,46 @@ def test_pieces_of_a_batch_are_the_batch():
         functools.partial(np.testing.assert_allclose, rtol=1e-9, atol=1e-12),
         results[pieces], results[1],
     )
+
+
+def test_frozen_parameters_cost_nothing():
+  """No optimiser's numbers, no gradient, and no backward pass to get one."""
+  config = _config(10)
+  mesh = sharding.make_mesh(config.mesh)
+  model, batch = models.build(config.model), next(_batches(0))
+  frozen = ((r'token_embedding/.*|encoder/.*', 0.0),)
+
+  def measure(groups):
+    config.optim.groups = groups
+    with jax.set_mesh(mesh):
+      programs = train.make_programs(config, model, mesh)
+      state = jax.eval_shape(programs.init, jax.random.key(0))
+      step = programs.step.trace(state, batch)
+    return state, counted_flops.count(step.jaxpr)
+
+  whole, operations = measure(())
+  state, fewer = measure(frozen)
+  size = lambda tree: sum(x.size * x.dtype.itemsize
+                          for x in jax.tree.leaves(tree))
+  trained, _ = optim.split(state.params, frozen)
+  assert 0 < size(trained) < size(state.params)
+  assert size(state.opt_state) == 2 * size(trained) + 4
+  assert size(whole.opt_state) == 2 * size(state.params) + 4
+  encode = jax.jit(functools.partial(model.apply, method='encode')).trace(
+      {'params': state.params}, batch['encoder_input_tokens'])
+  saved = operations - fewer
+  # The backward pass of a product takes two of its size; of the kernels the
+  # one that makes them is not asked for, either.
+  assert saved > 1.5 * counted_flops.count(encode.jaxpr)
+
+
+def test_a_gradient_that_is_not_finite_is_named_beside_frozen_ones(tmp_path):
+  config = _bag_config(3)
+  config.optim.groups = (('logits/.*', 0.0),)
+  with pytest.raises(InputError) as error:
+    train.train(config, tmp_path, Bag(), _poisoned({2}), _evaluate)
+  assert 'first in the gradient of token_embedding/embedding' in str(
+      error.value)
 
 
 def test_the_numbers_of_a_step():
@@ -277,15 +339,13 @@ def test_parameters_from_another_run(tmp_path):
 
     def init(self, rng, inputs, targets_in):
       variables = super().init(rng, inputs, targets_in)
-      variables['params']['logits']['kernel'] = jnp.ones((8, V + 1))
+      variables['params']['logits']['kernel'] = jnp.ones((9, V))
       return variables
 
   with pytest.raises(InputError) as error:
     train.train(config, tmp_path / 'third', Wider(), _batches, _evaluate)
-  assert 'logits/kernel is float32[8, 32]; expected float32[8, 33]' in str(
-      error.value
-  )
-  with pytest.raises(InputError, match='expected float32.8, 33.'):
+  assert 'logits/kernel is [8, 32]; expected [9, 32]' in str(error.value)
+  with pytest.raises(InputError, match='expected float32.9, 32.'):
     train.train(config, second, Wider(), _batches, _evaluate)
 
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from locost_jax import decode
 from locost_jax import models
+from locost_jax.models import in_pieces
 from locost_jax.models import ssm
-from locost_jax.models import t5
 
 # How the input is kept for decoding, whatever `init_cache` chooses by length.
 CACHES = ('keys and values', 'absorbed')
@@ -84,8 +84,7 @@ def first_layer(model, params):
 def unblocked_layer(model, params, index, h, mask):
   """`in_pieces.encoder_layer` with every intermediate result at full length."""
   own = jax.tree.map(lambda p: p[index], params['encoder']['layers'])
-  module = t5.EncoderLayer(model.config, model.make_mixer, model.dtype)
-  return module.apply({'params': own}, h, mask, True)[0]
+  return in_pieces.make_layer(model).apply({'params': own}, h, mask, True)[0]
 
 
 def kernel_arguments(model_config, seed):

@@ -28,6 +28,7 @@ from locost_jax.data import gsg
 from locost_jax.data import pages
 from locost_jax.data import rows as rows_lib
 from locost_jax.data import tasks
+from locost_jax.data.vocabulary import surround
 from locost_jax.progress import Line
 
 EXAMPLES, SHOWN = 3, 600  # examples; characters of each of their texts
@@ -112,8 +113,8 @@ def inspect(task, config, vocabulary, most=0):
         unusable += 1
         continue
       shown, length, lost = read(made[0], vocabulary, config.data)
-      targets = vocabulary.encode(made[1])
-      count = len(targets) + 1  # the end mark
+      targets = surround(vocabulary, vocabulary.encode(made[1]))
+      count = len(targets)
       lengths.append((length, count, lost, max(count - kept[1], 0)))
       hashes[hashlib.sha256(made[0].encode('utf-8', 'replace')).digest()] += 1
       if len(result['examples']) < EXAMPLES and split == 'train':
@@ -155,13 +156,13 @@ def read(text, vocabulary, data):
     data: config.data.
 
   Returns:
-    (the text that is left, pages a line each; tokens, end mark included; tokens
-    of them that are cut off).
+    (the text that is left, pages a line each; tokens, marks included; tokens of
+    them that are cut off).
   """
   if not data.pages:
-    ids = vocabulary.encode(text)
-    return (vocabulary.decode(ids[:data.max_input_length - 1]), len(ids) + 1,
-            max(len(ids) + 1 - data.max_input_length, 0))
+    ids = surround(vocabulary, vocabulary.encode(text))
+    return (vocabulary.decode(ids[:data.max_input_length - 1]), len(ids),
+            max(len(ids) - data.max_input_length, 0))
   row = json.loads(text)
   parts = pages.pieces(row, data.pages, data.num_pages)
   made = pages.tokenise(parts, row['query'], data.pages, data.page_length,
@@ -169,7 +170,7 @@ def read(text, vocabulary, data):
   lengths = [len(vocabulary.encode(part)) for part in parts]
   front = len(pages.front_of(row['query'], vocabulary))
   return ('\n'.join(vocabulary.decode(page) for page in made),
-          sum(lengths) + 1, pages.count_cut(
+          sum(lengths) + len(surround(vocabulary, [])), pages.count_cut(
               lengths, front, data.pages, data.page_length,
               data.max_input_length))
 
@@ -196,7 +197,7 @@ def _summary(lengths, lost):
 
 def text(result):
   """What is printed."""
-  lines = [f'{result["task"]}: tokens, end mark included']
+  lines = [f'{result["task"]}: tokens, marks included']
   titles = ('split', 'documents', '', 'mean', 'median', '90%', 'longest',
             'kept', 'documents cut', 'tokens cut')
   table = [titles]

@@ -118,8 +118,7 @@ def tokenise(parts, query, form, page_length, max_length, vocabulary,
     page_length: most tokens of a page, marks included.
     max_length: most tokens of a document, marks and queries not counted, kept
       from its front; chunks only, as pages are cut one by one.
-    vocabulary: encode(text) -> ids, pad_id, eos_id, and bos_id where it has
-      one.
+    vocabulary: encode(text) -> ids, pad_id, eos_id, and bos_id or None.
     empty_page: text of a page without any; '': no token at all, so that a
       model's mask shows that nothing is there.
 
@@ -151,7 +150,7 @@ def tokenise(parts, query, form, page_length, max_length, vocabulary,
 
 def front_of(query, vocabulary):
   """The ids at the front of every page: a mark and the query, if there are."""
-  bos = getattr(vocabulary, 'bos_id', None)
+  bos = vocabulary.bos_id
   return ([] if bos is None else [bos]) + (
       vocabulary.encode(f'{query}\n\n') if query else [])
 

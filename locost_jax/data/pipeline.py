@@ -11,10 +11,12 @@ dropped or counted twice, and every host sees the same number of batches.
 A batch is a dict of arrays under SeqIO's names, B rows, L and T the smallest
 buckets that hold the longest row of the GLOBAL batch, so that all hosts agree:
 
-  encoder_input_tokens   int32 [B, L]    inputs, padded with 0
-  decoder_target_tokens  int32 [B, T]    targets y, padded with 0
-  decoder_input_tokens   int32 [B, T]    0, y_0, ..., y_{T-2}
+  encoder_input_tokens   int32 [B, L]    inputs, padded with pad
+  decoder_target_tokens  int32 [B, T]    targets y, padded with pad
+  decoder_input_tokens   int32 [B, T]    start, y_0, ..., y_{T-2}
   decoder_loss_weights   float32 [B, T]  1 where a target stands, else 0
+
+pad and start are the vocabulary's pad_id and start_id.
 
 Where documents are cut into pages, encoder_input_tokens is int32 [B, P, L]: P
 pages, L tokens of a page.
@@ -26,8 +28,8 @@ them apart by SeqIO's further keys, all int32:
   encoder_segment_ids, decoder_segment_ids [B, L], [B, T]  1, 2, ...; 0: padding
   encoder_positions, decoder_positions     likewise  0, 1, ... in each document
 
-and decoder_input_tokens begin anew with 0 in each. Rows that are empty, which
-fill a batch up, have zero weights.
+and decoder_input_tokens begin anew with start in each. Rows that are empty,
+which fill a batch up, have zero weights.
 
 NumPy and the record reader only: no TensorFlow, no JAX.
 """
@@ -99,11 +101,12 @@ def check(config, parts):
                      "data.pages=''")
 
 
-def train_batches(cache, config, start_step=0, host=0, hosts=1):
+def train_batches(cache, vocabulary, config, start_step=0, host=0, hosts=1):
   """Training batches from step `start_step` on, for ever.
 
   Args:
     cache: a Cache or a StreamedCache (data/cache.py).
+    vocabulary: whose tokens its records hold.
     config: the run's config: data (seed, lengths, buckets, packing), train
       (batch_size, batch_tokens).
     start_step: steps already taken; batch s of a run from 0 comes first here
@@ -122,10 +125,11 @@ def train_batches(cache, config, start_step=0, host=0, hosts=1):
   """
   _host_rows(config.train.batch_size, 'train.batch_size', hosts)
   check(config, hosts)
-  return _prefetch(_train(cache, config, start_step, host, hosts))
+  return _prefetch(
+      _train(cache, vocabulary, config, start_step, host, hosts))
 
 
-def _train(cache, config, start_step, host, hosts):
+def _train(cache, vocabulary, config, start_step, host, hosts):
   batch_size, seed = config.train.batch_size, config.data.seed
   plan = functools.partial(_plan, config, _buckets_of(config))
   size = order.GROUP * batch_size
@@ -140,9 +144,9 @@ def _train(cache, config, start_step, host, hosts):
       if config.data.packing:
         found = iter(found)
         rows = [[next(found) for _ in row] for row in rows]
-        yield _make_packed_batch(rows, count, batch.shape)
+        yield _make_packed_batch(rows, count, batch.shape, vocabulary)
       else:
-        yield _make_batch(found, count, batch.shape)
+        yield _make_batch(found, count, batch.shape, vocabulary)
     group, skipped = group + 1, max(skipped - len(batches), 0)
 
 
@@ -186,13 +190,14 @@ def _groups(cache, seed, start, size):
         records, shapes = [], []
 
 
-def eval_batches(cache, config, host=0, hosts=1):
+def eval_batches(cache, vocabulary, config, host=0, hosts=1):
   """One pass over the first `config.eval.examples` records (0: all).
 
   Records come sorted by length, which wastes the least padding.
 
   Args:
     cache: a Cache.
+    vocabulary: whose tokens its records hold.
     config: the run's config: data (lengths, buckets), eval (examples,
       batch_size).
     host: this host's number.
@@ -208,10 +213,10 @@ def eval_batches(cache, config, host=0, hosts=1):
     InputError: hosts do not divide the batch size.
   """
   _host_rows(config.eval.batch_size, 'eval.batch_size', hosts)
-  return _prefetch(_evaluate(cache, config, host, hosts))
+  return _prefetch(_evaluate(cache, vocabulary, config, host, hosts))
 
 
-def _evaluate(cache, config, host, hosts):
+def _evaluate(cache, vocabulary, config, host, hosts):
   batch_size = config.eval.batch_size
   padded = _padded(cache.shapes[:config.eval.examples or None],
                    _buckets_of(config))
@@ -224,7 +229,7 @@ def _evaluate(cache, config, host, hosts):
     found = _read([(cache, i) for i, in places])
     info = dict(id=[row['id'] for row in found], reference=[
         row.get('references') or row['reference'] for row in found])
-    yield _make_batch(found, size, batch.shape), info
+    yield _make_batch(found, size, batch.shape, vocabulary), info
 
 
 def _host_rows(batch_size, name, hosts):
@@ -273,20 +278,21 @@ def _read(places):
   return rows
 
 
-def _make_batch(rows, size, shape):
+def _make_batch(rows, size, shape, vocabulary):
   """Pads records into a batch.
 
   Args:
     rows: list of records.
     size: rows of the batch.
     shape: of the inputs of a row, and behind it length of its targets.
+    vocabulary: whose tokens they are.
 
   Returns:
     A batch (see the top of this module).
   """
   *inputs_shape, target_length = shape
-  inputs = np.zeros((size, *inputs_shape), np.int32)
-  targets = np.zeros((size, target_length), np.int32)
+  inputs = np.full((size, *inputs_shape), vocabulary.pad_id, np.int32)
+  targets = np.full((size, target_length), vocabulary.pad_id, np.int32)
   weights = np.zeros((size, target_length), np.float32)
   for i, row in enumerate(rows):
     if 'pages' in row:
@@ -295,18 +301,20 @@ def _make_batch(rows, size, shape):
       inputs[i, :len(row['inputs'])] = row['inputs']
     targets[i, :len(row['targets'])] = row['targets']
     weights[i, :len(row['targets'])] = 1
-  shifted = np.zeros_like(targets)
+  shifted = np.full_like(targets, vocabulary.start_id)
   shifted[:, 1:] = targets[:, :-1]
   return dict(encoder_input_tokens=inputs, decoder_input_tokens=shifted,
               decoder_target_tokens=targets, decoder_loss_weights=weights)
 
 
-def _make_packed_batch(rows, size, shape):
+def _make_packed_batch(rows, size, shape, vocabulary):
   """The same of lists of records, which share a row and can be told apart."""
   read, written = (np.zeros((4, size, length), np.int32) for length in shape)
+  for tokens in read[0], *written[:2]:
+    tokens[:] = vocabulary.pad_id
   for i, records in enumerate(rows):
-    _pack_row(read[:, i], [record['inputs'] for record in records])
-    _pack_row(written[:, i], [record['targets'] for record in records])
+    for row, name in (read[:, i], 'inputs'), (written[:, i], 'targets'):
+      _pack_row(row, [record[name] for record in records], vocabulary.start_id)
   return dict(
       encoder_input_tokens=read[0], encoder_segment_ids=read[2],
       encoder_positions=read[3], decoder_target_tokens=written[0],
@@ -315,12 +323,13 @@ def _make_packed_batch(rows, size, shape):
       decoder_loss_weights=(written[2] > 0).astype(np.float32))
 
 
-def _pack_row(row, texts):
+def _pack_row(row, texts, start_id):
   """Fills [4, L]: tokens, the ones before them, number of text, positions."""
   start = 0
   for number, tokens in enumerate(texts, start=1):
     part = row[:, start:start + len(tokens)]
-    part[0], part[1, 1:], part[2] = tokens, tokens[:-1], number
+    part[0], part[1, 0], part[1, 1:] = tokens, start_id, tokens[:-1]
+    part[2] = number
     part[3] = np.arange(len(tokens))
     start += len(tokens)
 

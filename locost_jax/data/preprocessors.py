@@ -2,12 +2,13 @@
 
 Documents run through these steps:
 
-  text -> gap_sentences -> inputs, targets -> tokenise -> trim -> append eos
+  text -> gap_sentences -> inputs, targets -> tokenise -> prepend bos, where
+  there is one -> trim -> append eos
 
-SeqIO's own steps do the last three; `append_eos_after_trim` keeps max - 1 ids
-and then eos, so the end mark is never cut. Sentence splitting, gap sentences
-and SentencePiece are plain Python (data/text.py, gsg.py, vocabulary.py) and run
-inside `tf.numpy_function`.
+SeqIO's own steps tokenise and do the last two; `append_eos_after_trim` keeps
+max - 1 ids and then eos, so the end mark is never cut. Sentence splitting, gap
+sentences and vocabularies are plain Python (data/text.py, gsg.py,
+vocabulary.py) and run inside `tf.numpy_function`.
 
 Only this module imports TensorFlow and SeqIO at its top; others import it
 inside the function that needs it, and before TensorFlow itself, which it keeps
@@ -67,7 +68,7 @@ class Vocabulary(seqio.Vocabulary):
 
   @property
   def bos_id(self):
-    return None
+    return self.vocabulary.bos_id
 
   @property
   def eos_id(self):
@@ -225,6 +226,13 @@ def gap_sentences(dataset, ratio=0.2, strategy='independent', mask='', seed=0,
 
   dataset = dataset.map(split, num_parallel_calls=tf.data.AUTOTUNE)
   return dataset.filter(lambda row: tf.strings.length(row['targets']) > 0)
+
+
+def prepend(dataset, bos_id, keys):
+  """Puts a token in front of the ids (int32 [tokens]) of some keys."""
+  def put(row):
+    return {**row, **{key: tf.concat([[bos_id], row[key]], 0) for key in keys}}
+  return dataset.map(put, num_parallel_calls=tf.data.AUTOTUNE)
 
 
 def paginate(dataset, vocabulary, form, num_pages, page_length, max_length,

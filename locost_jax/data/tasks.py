@@ -78,8 +78,10 @@ def check(config):
   if data.pages and data.pages not in pages.FORMS:
     raise InputError(f"config.data.pages={data.pages!r} must be '' or one of "
                      f'{", ".join(pages.FORMS)}')
+  masks = set()
   for member in members(config).values():
     found = rows_lib.corpus(member)
+    masks |= {found.gsg['mask']} if found.gsg else set()
     if data.pages and found.gsg is not None:
       raise InputError(f'config.data.pages={data.pages!r}: gap sentences are '
                        "not cut into pages: expected ''")
@@ -93,9 +95,29 @@ def check(config):
       raise InputError(
           f'config.data.vocabulary={data.vocabulary!r}: no such file; give a '
           "SentencePiece model (T5's is the spiece.model or tokenizer "
-          "directory of any T5 release), 'byte', or 'train' to make one from "
-          'the training text')
-    vocabulary_lib.load_vocabulary(data.vocabulary)
+          "directory of any T5 release), BART's tokenizer directory, 'byte', "
+          "or 'train' to make one from the training text")
+    _check_tokens(data, masks, vocabulary_lib.load_vocabulary(data.vocabulary))
+
+
+def _check_tokens(data, masks, vocabulary):
+  """Raises an InputError for lengths and masks that a vocabulary cannot have.
+
+  Args:
+    data: config.data.
+    masks: what stands for gap sentences, '' for nothing.
+    vocabulary: one of data/vocabulary.py.
+  """
+  marks = len(vocabulary_lib.surround(vocabulary, []))
+  for key in ('max_input_length', 'max_target_length'):
+    if data[key] <= marks:
+      raise InputError(f'config.data.{key}={data[key]} must be at least '
+                       f'{marks + 1}: one token and {marks} marks')
+  for mask in masks - {''}:
+    if not vocabulary.extra_ids and len(vocabulary.encode(mask)) != 1:
+      raise InputError(
+          f'config.gsg.mask={mask!r}: is no token of {data.vocabulary}, which '
+          "has no sentinels; expected a token of it, like BART's '<mask>'")
 
 
 def _check_first_rows(found):
@@ -226,10 +248,11 @@ def train_vocabulary(config):
 def make_task(config, vocabulary, on_skip=None, block=None):
   """The run's task as a seqio.Task.
 
-  Its examples have id, inputs and targets (int32, trimmed to the
-  sequence_length given to get_dataset, then eos), inputs_pretokenized,
-  targets_pretokenized and references. With config.data.pages inputs are all
-  pages one after the other, and pages (int32) has the length of each.
+  Its examples have id, inputs and targets (int32, with the vocabulary's marks
+  at their ends, trimmed to the sequence_length given to get_dataset),
+  inputs_pretokenized, targets_pretokenized and references. With
+  config.data.pages inputs are all pages one after the other, and pages (int32)
+  has the length of each.
 
   Args:
     config: the run's config, of one task.
@@ -271,7 +294,11 @@ def make_task(config, vocabulary, on_skip=None, block=None):
         on_error=functools.partial(setattr, source, 'error')))
     features['inputs'] = seqio.Feature(
         seqio.PassThroughVocabulary(vocabulary.size), add_eos=False)
-  steps += [seqio.preprocessors.tokenize,
-            seqio.preprocessors.append_eos_after_trim]
+  steps.append(seqio.preprocessors.tokenize)
+  if vocabulary.bos_id is not None:  # pages have it already
+    steps.append(functools.partial(
+        preprocessors.prepend, bos_id=vocabulary.bos_id,
+        keys=('targets',) if config.data.pages else ('inputs', 'targets')))
+  steps.append(seqio.preprocessors.append_eos_after_trim)
   return seqio.Task(found.name, source=source, preprocessors=steps,
                     output_features=features)

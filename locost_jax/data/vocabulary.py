@@ -1,14 +1,18 @@
 """Vocabularies: text <-> token ids.
 
-Two kinds with one face: `encode(text) -> ids` (no end mark added),
+One face: `encode(text) -> ids` (no marks added; `surround` adds them),
 `encode_with_ends(text) -> (ids, ends)` (the characters each token ends behind),
-`decode(ids) -> text` (up to the first end mark), `pad_id` 0, `eos_id` 1,
-`unk_id` 2, `size` (sentinels included), `fingerprint`.
+`decode(ids) -> text` (up to the first end mark), `bos_id` (in front of every
+text; None: nothing is), `pad_id`, `eos_id`, `unk_id`, `start_id` (what a
+decoder reads first), `extra_ids` (number of sentinels), `size` (sentinels
+included), `fingerprint`. The rest of the house knows these ids from here alone.
 
 - SentencePiece (Kudo & Richardson 2018) with T5's ids: a model file plus
   `extra_ids` sentinels behind its pieces, `<extra_id_0>` being the LAST id.
-  T5's own 32,000 pieces make 32,100 ids.
+  T5's own 32,000 pieces make 32,100 ids. pad and start 0, eos 1, unk 2.
 - Bytes: id = byte + 3, then the sentinels (ByT5).
+- The files of the `tokenizers` library: BART's byte-level BPE, and T5's pieces
+  where there is no spiece.model (data/bpe.py).
 """
 
 import hashlib
@@ -18,6 +22,8 @@ import os
 
 import numpy as np
 
+from locost_jax.data import bpe
+from locost_jax.data import spiece
 from locost_jax.errors import InputError
 
 PAD_ID, EOS_ID, UNK_ID = 0, 1, 2
@@ -49,6 +55,7 @@ class SentencePieceVocabulary:
   """
 
   pad_id, eos_id, unk_id = PAD_ID, EOS_ID, UNK_ID
+  bos_id, start_id = None, PAD_ID
 
   def __init__(self, path, extra_ids=EXTRA_IDS):
     """Loads a model.
@@ -76,7 +83,7 @@ class SentencePieceVocabulary:
                        f'got pad {ids[0]}, eos {ids[1]}, unk {ids[2]}')
     if extra_ids:
       self._processor = _load_processor(
-          self.model + _sentinel_pieces(extra_ids), path)
+          self.model + spiece.sentinel_pieces(extra_ids), path)
     self.size = self._processor.get_piece_size()
     self.fingerprint = _fingerprint(self.model, extra_ids)
     newline = self._processor.piece_to_id('\n')
@@ -114,7 +121,7 @@ class SentencePieceVocabulary:
         ids.append(self._newline_id)
         ends.append(start)
       proto = self._processor.encode(line, out_type='serialized_proto')
-      line_ids, line_ends = _ids_and_ends(proto)
+      line_ids, line_ends = spiece.ids_and_ends(proto)
       ids += line_ids
       if not line.isascii():
         data = np.frombuffer(line.encode(), np.uint8)
@@ -149,6 +156,7 @@ class ByteVocabulary:
   """
 
   pad_id, eos_id, unk_id = PAD_ID, EOS_ID, UNK_ID
+  bos_id, start_id = None, PAD_ID
 
   def __init__(self, extra_ids=EXTRA_IDS):
     self.extra_ids = extra_ids
@@ -224,15 +232,29 @@ def train_sentencepiece(texts, path, size, seed=0):
   return SentencePieceVocabulary(path)
 
 
+def surround(vocabulary, ids):
+  """The ids of a text as a model reads or writes it, marks at its ends."""
+  front = [] if vocabulary.bos_id is None else [vocabulary.bos_id]
+  return front + ids + [vocabulary.eos_id]
+
+
+def is_in(directory):
+  """Whether `load_vocabulary` finds files of a vocabulary in a directory."""
+  return bpe.is_in(directory) or any(
+      os.path.exists(os.path.join(directory, name))
+      for name in (MODEL_FILE, INFO_FILE))
+
+
 def load_vocabulary(path):
   """Loads a vocabulary.
 
   Args:
-    path: 'byte', a SentencePiece model file, or a directory with spiece.model
+    path: 'byte'; a SentencePiece model file; tokenizer.json, or vocab.json
+      beside merges.txt; or a directory with one of these (SentencePiece first)
       or with what `save_vocabulary` wrote.
 
   Returns:
-    A SentencePieceVocabulary or a ByteVocabulary.
+    A SentencePieceVocabulary, ByteVocabulary or bpe.TokenizerVocabulary.
 
   Raises:
     InputError: there is nothing of the kind.
@@ -242,22 +264,29 @@ def load_vocabulary(path):
   path = os.fspath(path)
   if not os.path.exists(path):
     raise InputError(f'{path}: no such vocabulary; expected a SentencePiece '
-                     'file, a directory that holds one, or "byte"')
+                     f'file, {bpe.TOKENIZER}, a directory that holds one, or '
+                     '"byte"')
   if not os.path.isdir(path):
-    return SentencePieceVocabulary(path)
-  info = {'kind': 'sentencepiece', 'extra_ids': EXTRA_IDS}
+    is_ours = path.endswith(('.json', '.txt'))
+    return bpe.load(path) if is_ours else SentencePieceVocabulary(path)
+  if not is_in(path):
+    raise InputError(
+        f'{path}: no vocabulary in this directory; expected {MODEL_FILE}, '
+        f'{bpe.TOKENIZER}, {bpe.VOCAB} and {bpe.MERGES}, or {INFO_FILE}')
+  has_model = os.path.exists(os.path.join(path, MODEL_FILE))
+  info = {'kind': 'sentencepiece' if has_model else 'tokenizer',
+          'extra_ids': EXTRA_IDS, 'ids': None}
   info_path = os.path.join(path, INFO_FILE)
   if os.path.exists(info_path):
     try:
       with open(info_path, encoding='utf-8') as f:
         info.update(json.load(f))
-    except ValueError:
-      raise InputError(f'{info_path}: not JSON') from None
-  elif not os.path.exists(os.path.join(path, MODEL_FILE)):
-    raise InputError(f'{path}: no vocabulary in this directory; expected '
-                     f'{MODEL_FILE} or {INFO_FILE}')
+    except (TypeError, ValueError):
+      raise InputError(f'{info_path}: not a JSON object') from None
   if info['kind'] == 'byte':
     return ByteVocabulary(info['extra_ids'])
+  if info['kind'] == 'tokenizer':
+    return bpe.load(path, info['ids'])
   return SentencePieceVocabulary(
       os.path.join(path, MODEL_FILE), info['extra_ids'])
 
@@ -265,11 +294,16 @@ def load_vocabulary(path):
 def save_vocabulary(vocabulary, directory):
   """Writes a vocabulary so that `load_vocabulary(directory)` finds it."""
   os.makedirs(directory, exist_ok=True)
-  kind = 'byte' if isinstance(vocabulary, ByteVocabulary) else 'sentencepiece'
-  if kind == 'sentencepiece':
-    _write(os.path.join(directory, MODEL_FILE), vocabulary.model)
-  info = json.dumps({'kind': kind, 'extra_ids': vocabulary.extra_ids})
-  _write(os.path.join(directory, INFO_FILE), info.encode() + b'\n')
+  if isinstance(vocabulary, ByteVocabulary):
+    files, info = {}, dict(kind='byte', extra_ids=vocabulary.extra_ids)
+  elif isinstance(vocabulary, SentencePieceVocabulary):
+    files = {MODEL_FILE: vocabulary.model}
+    info = dict(kind='sentencepiece', extra_ids=vocabulary.extra_ids)
+  else:
+    files, info = vocabulary.files, dict(kind='tokenizer', ids=vocabulary.ids)
+  for name, data in files.items():
+    _write(os.path.join(directory, name), data)
+  _write(os.path.join(directory, INFO_FILE), json.dumps(info).encode() + b'\n')
 
 
 def _write(path, data):
@@ -286,59 +320,6 @@ def _load_processor(model, path):
     return spm.SentencePieceProcessor(model_proto=model)
   except RuntimeError:
     raise InputError(f'{path}: not a SentencePiece model') from None
-
-
-def _ids_and_ends(proto):
-  """The ids of an encoded line, and the bytes of it that each ends behind.
-
-  Args:
-    proto: a serialised SentencePieceText: field 2 repeats the pieces, each of
-      which has its id in field 2 and its end in field 5. (Read here because
-      the package's own readers differ between its releases.)
-  """
-  def varint(at):
-    value = shift = 0
-    while proto[at] & 0x80:
-      value |= (proto[at] & 0x7f) << shift
-      at, shift = at + 1, shift + 7
-    return value | proto[at] << shift, at + 1
-
-  ids, ends, at = [], [], 0
-  while at < len(proto):
-    tag, at = varint(at)
-    kind = tag & 7
-    if kind == 5:  # the score, a float
-      at += 4
-      continue
-    value, at = varint(at)
-    if kind == 2 and tag >> 3 != 2:  # the line itself
-      at += value
-    elif kind == 2:
-      stop, field = at + value, {}
-      while at < stop:
-        tag, at = varint(at)
-        field[tag >> 3], at = varint(at)
-        if tag & 7 == 2:  # the piece, or its part of the line
-          at += field[tag >> 3]
-      ids.append(field.get(2, 0))
-      ends.append(field.get(5, 0))
-  return ids, ends
-
-
-def _sentinel_pieces(extra_ids):
-  """The bytes that, appended to a model, add the sentinels behind its pieces.
-
-  A model is a protocol buffer whose field 1 repeats the pieces (1: piece, 2:
-  score as a 32-bit float, 3: type, 4 = user defined); appending to a serialised
-  message appends to its repeated fields. As in SeqIO, a sentinel includes the
-  space before it.
-  """
-  added = b''
-  for i in reversed(range(extra_ids)):
-    name = f'\u2581<extra_id_{i}>'.encode()
-    piece = b'\x0a' + bytes([len(name)]) + name + b'\x15\0\0\0\0\x18\x04'
-    added += b'\x0a' + bytes([len(piece)]) + piece
-  return added
 
 
 def _fingerprint(model, extra_ids):

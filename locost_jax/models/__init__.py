@@ -6,15 +6,72 @@ import difflib
 import jax.numpy as jnp
 
 from locost_jax.errors import InputError
+from locost_jax.models import bart
+from locost_jax.models import bart_layers
+from locost_jax.models import encoder_decoder
 from locost_jax.models import locost
+from locost_jax.models import longt5
+from locost_jax.models import self_attention
 from locost_jax.models import t5
 
-# name -> (config dataclass, token mixer)
+
+def _around(mixer):
+  """(config, dtype, remat) -> the T5-style model around this token mixer."""
+  return lambda config, dtype, remat: encoder_decoder.EncoderDecoder(
+      config, mixer, dtype, remat)
+
+
+# name -> (config dataclass, (config, dtype, remat) -> Flax module)
 MODELS = {
-    'locost': (locost.LocostConfig, locost.LocostMixer),
+    'locost': (locost.LocostConfig, _around(locost.LocostMixer)),
+    't5': (t5.T5Config, _around(self_attention.SelfAttention)),
+    'longt5': (longt5.LongT5Config, _around(longt5.LongT5Attention)),
+    'bart': (bart_layers.BartConfig, bart.Bart),
 }
 DTYPES = ('float32', 'bfloat16', 'float64')
 REMAT = ('auto', 'none', 'pieces', 'full')
+
+
+def pad_id(config):
+  """The token that a model takes for padding, and never reads.
+
+  Args:
+    config: a model's config: its dataclass or config.model.
+  """
+  return getattr(config, 'pad_id', encoder_decoder.PAD_ID)
+
+
+def max_positions(config):
+  """Most tokens that a model reads or writes in one sequence; None: any."""
+  return getattr(config, 'max_positions', None)
+
+
+def check_padding(config, token, where):
+  """Raises an InputError if a model takes another token for padding.
+
+  Args:
+    config: as of `pad_id`.
+    token: the vocabulary's.
+    where: what to call the vocabulary.
+  """
+  if token != pad_id(config):
+    raise InputError(f"{where}: its padding is {token}, the model's "
+                     f'{pad_id(config)}: they do not belong together')
+
+
+def check_length(config, length, what, way_out=''):
+  """Raises an InputError for more tokens than a model has positions.
+
+  Args:
+    config: the model's.
+    length: tokens.
+    what: has them.
+    way_out: the end of the line.
+  """
+  most = max_positions(config)
+  if most is not None and length > most:
+    raise InputError(f'{what}: {length} tokens, but the model reads and writes '
+                     f'at most {most}{way_out}')
 
 
 def build(config, dtype='float32', remat='auto'):
@@ -34,7 +91,7 @@ def build(config, dtype='float32', remat='auto'):
       dropout what is drawn depends on it.
 
   Returns:
-    A module with the face of `models.t5.EncoderDecoder`.
+    A module with the face of `models.encoder_decoder.EncoderDecoder`.
 
   Raises:
     InputError: an unknown name, key or value, or a missing key.
@@ -44,7 +101,7 @@ def build(config, dtype='float32', remat='auto'):
   if name not in MODELS:
     raise InputError(
         f'model.name={name!r} must be one of {", ".join(map(repr, MODELS))}')
-  Config, mixer = MODELS[name]
+  Config, make = MODELS[name]
   keys = {field.name: field.type for field in dataclasses.fields(Config)}
   for key in values:
     if key not in keys:
@@ -55,12 +112,13 @@ def build(config, dtype='float32', remat='auto'):
   if missing:
     raise InputError(f'model.{missing[0]} is missing: {name} needs it')
   for key, kind in keys.items():
-    least = 0 if kind is float else 1
+    least = 0 if kind is float or key == 'pad_id' else 1
     if kind in (int, float) and not values[key] >= least:
       raise InputError(f'model.{key}={values[key]!r} must be at least {least}')
-  if values['feed_forward'] not in ('gated-gelu', 'relu'):
-    raise InputError(f"model.feed_forward={values['feed_forward']!r} must be "
-                     "'gated-gelu' or 'relu'")
+  if values['feed_forward'] not in Config.FEED_FORWARDS:
+    raise InputError(
+        f"model.feed_forward={values['feed_forward']!r} must be "
+        f'{" or ".join(map(repr, Config.FEED_FORWARDS))} in {name}')
   if dtype == 'float16':
     raise InputError("dtype='float16': the T5 family's activations overflow in "
                      "it: use 'bfloat16' or 'float32'")
@@ -70,4 +128,4 @@ def build(config, dtype='float32', remat='auto'):
   if remat not in REMAT:
     raise InputError(f'remat={remat!r} must be one of '
                      f'{", ".join(map(repr, REMAT))}')
-  return t5.EncoderDecoder(Config(**values), mixer, jnp.dtype(dtype), remat)
+  return make(Config(**values), jnp.dtype(dtype), remat)

@@ -1,8 +1,9 @@
-"""T5's attention: relative buckets, float32 softmax, an explicit cache.
+"""Attention of T5 and BART: float32 softmax, an explicit cache.
 
-Scores are q . k without 1/sqrt(K); T5 folds it into the initialisation of the
-queries (Raffel et al. 2020, section 2.1). Position enters only through a bias
-per head and bucket of the distance between key and query.
+T5: scores are q . k without 1/sqrt(K), which is folded into the initialisation
+of the queries (Raffel et al. 2020, section 2.1). Position enters only through a
+bias per head and bucket of the distance between key and query. BART: the
+projections have biases, queries the factor K^-1/2.
 
 Axes: B batch, T queries, S keys, D width, H heads, K head width.
 """
@@ -77,27 +78,50 @@ class RelativeBias(nn.Module):
 
 
 class Attention(nn.Module):
-  """Multi-head attention of T5, without biases."""
+  """Multi-head attention.
+
+  Attributes:
+    num_heads: H.
+    d_kv: K.
+    d_model: D.
+    dropout_rate: of the weights.
+    dtype: of matmuls and activations.
+    use_bias: whether the four projections have biases.
+    scale: factor of the queries, after their bias. They begin with 1 / scale of
+      it, so that scores begin alike.
+  """
   num_heads: int
   d_kv: int
   d_model: int
   dropout_rate: float
   dtype: jnp.dtype
+  use_bias: bool = False
+  scale: float = 1.0
 
   def setup(self):
     D, H, K = self.d_model, self.num_heads, self.d_kv
-    self.query = layers.dense(H * K, (D * K)**-0.5, self.dtype, 'query')
-    self.key = layers.dense(H * K, D**-0.5, self.dtype, 'key')
-    self.value = layers.dense(H * K, D**-0.5, self.dtype, 'value')
-    self.output = layers.dense(D, (H * K)**-0.5, self.dtype, 'output')
+    dense = functools.partial(
+        layers.dense, dtype=self.dtype, use_bias=self.use_bias)
+    self.query = dense(H * K, (D * K)**-0.5 / self.scale, name='query')
+    self.key = dense(H * K, D**-0.5, name='key')
+    self.value = dense(H * K, D**-0.5, name='value')
+    self.output = dense(D, (H * K)**-0.5, name='output')
     self.dropout = nn.Dropout(self.dropout_rate)
 
   def split_heads(self, x):
     return x.reshape(*x.shape[:-1], self.num_heads, self.d_kv)
 
+  def queries(self, x):
+    """x [B, T, D] -> [B, T, H, K]."""
+    return self.split_heads(self.query(x))
+
   def merge_heads(self, context):
     """Each query's [H, K] -> [B, T, D] through the output projection."""
     return self.output(context.reshape(*context.shape[:2], -1))
+
+  def queries(self, x):
+    """x [B, T, D] -> [B, T, H, K]."""
+    return self.split_heads(self.query(x)) * self.scale
 
   def keys_values(self, x):
     """x [B, S, D] -> keys and values [B, S, H, K]."""
@@ -118,7 +142,7 @@ class Attention(nn.Module):
     Returns:
       [B, T, D].
     """
-    queries = self.split_heads(self.query(x))
+    queries = self.queries(x)
     precise = jnp.promote_types(self.dtype, jnp.float32)
     scores = jnp.einsum('bthk,bshk->bhts', queries, keys,
                         preferred_element_type=precise)
@@ -146,7 +170,7 @@ class Attention(nn.Module):
     """
     rate = 0.0 if deterministic else self.dropout_rate
     return self.merge_heads(causal_attention.in_pieces(
-        self.split_heads(self.query(x)), keys, values, bias, rate,
+        self.queries(x), keys, values, bias, rate,
         self.make_rng('dropout') if rate else None))
 
   def cross(self, x, keys, values, mask, deterministic=True):
@@ -162,7 +186,7 @@ class Attention(nn.Module):
     if form == 'plain':
       mask = mask[:, None, None, :]
       return self(x, keys, values, mask, None, deterministic)
-    queries = self.split_heads(self.query(x))
+    queries = self.queries(x)
     key = self.make_rng('dropout') if rate else None
     attend = (long_attention.fused if form == 'cudnn'
               else long_attention.in_pieces)
@@ -171,8 +195,9 @@ class Attention(nn.Module):
   def absorbed(self, x, states, mask):
     """`__call__` with keys and values of states that are never made.
 
-    score = (q W_key) . state and context = (weights . states) W_value, which
-    T5 allows, as it has neither 1/sqrt(K) nor a position bias here.
+    score = (q W_key) . state and context = (weights . states) W_value + b_value
+    as there is no position bias here. q . b_key, the same for all keys of a
+    query, changes no weight.
 
     Args:
       x: [B, T, D].
@@ -186,10 +211,11 @@ class Attention(nn.Module):
     precise = jnp.promote_types(self.dtype, jnp.float32)
     product = functools.partial(jnp.einsum, preferred_element_type=precise)
     W_key, W_value = (W.reshape(D, H, K) for W in self._key_value_kernels())
-    queries = product('bthk,dhk->bthd', self.split_heads(self.query(x)), W_key)
+    queries = product('bthk,dhk->bthd', self.queries(x), W_key)
     queries = queries.astype(self.dtype).reshape(B, T * H, D)
     mixed = long_attention.of_states(queries, states, mask)
     context = product('bthd,dhk->bthk', mixed.reshape(B, T, H, D), W_value)
+    context = self._add_value_bias(context)
     return self.merge_heads(context.astype(self.dtype))
 
   def traced(self, x, states, mask, segments, num_segments):
@@ -206,11 +232,18 @@ class Attention(nn.Module):
       [B, T, D], and mass [B, T, P], averaged over the heads.
     """
     context, mass = attention_mass.attend_and_sum(
-        self.split_heads(self.query(x)), states, *self._key_value_kernels(),
-        mask, segments, num_segments)
-    return self.merge_heads(context), mass
+        self.queries(x), states, *self._key_value_kernels(), mask, segments,
+        num_segments)
+    return self.merge_heads(self._add_value_bias(context)), mass
 
   def _key_value_kernels(self):
     """Two of [D, H K]."""
     return tuple(part.variables['params']['kernel'].astype(self.dtype)
                  for part in (self.key, self.value))
+
+  def _add_value_bias(self, context):
+    """To [B, T, H, K] of values without it: weights sum to 1."""
+    if not self.use_bias:
+      return context
+    bias = self.value.variables['params']['bias'].astype(self.dtype)
+    return context + self.split_heads(bias)

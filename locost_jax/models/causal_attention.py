@@ -6,8 +6,8 @@ the backward pass makes the weights again from its maximum and sum.
 
 The bias depends on the distance alone. A pair of pieces needs 2 * size - 1 of
 its values, which are laid out as a matrix of equal diagonals, M[q, k] =
-line[q - k + size - 1], by reading copies of the line with a row length that is
-one too large. The gradient of that sums the diagonals.
+line[q - k + columns - 1], by reading copies of the line with a row length that
+is one too large. The gradient of that sums the diagonals.
 
 Scores are q . k without 1/sqrt(K), float32 at least.
 
@@ -79,12 +79,12 @@ def in_pieces(queries, keys, values, bias, dropout_rate=0.0, key=None,
       queries, keys, values, bias, key if dropout_rate else None)
 
 
-def diagonals(line, size):
-  """line [H, 2 size - 1] -> M [H, size, size] of equal diagonals."""
+def diagonals(line, rows):
+  """line [H, rows + columns - 1] -> M [H, rows, columns] of equal diagonals."""
   H, W = line.shape
-  copies = jnp.broadcast_to(line[:, None], (H, size + 1, W)).reshape(H, -1)
-  rows = copies[:, :size * (W + 1)].reshape(H, size, W + 1)
-  return rows[:, :, size - 1::-1]
+  copies = jnp.broadcast_to(line[:, None], (H, rows + 1, W)).reshape(H, -1)
+  shifted = copies[:, :rows * (W + 1)].reshape(H, rows, W + 1)
+  return shifted[:, :, W - rows::-1]
 
 
 def _pair(size, row, column, bias):

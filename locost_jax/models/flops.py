@@ -1,4 +1,4 @@
-"""Floating-point operations of a training step of LOCOST, by formula.
+"""Floating-point operations of a training step, by formula.
 
 What the equations need, for the utilisation of a device: layers computed again
 (remat), pieces, casts, norms, softmax and other work per element do not count.
@@ -6,16 +6,19 @@ Padding does: it is what the compiled step is given. A multiply-add is 2.
 
 A product of m parameters with a token takes 2m forwards and 4m backwards (the
 gradients of the token and of the parameters): 6 m per token (Kaplan et al.
-2020, section 2.1). With the letters of `models.t5`, E encoder and M decoder
-layers, HK = H x K:
+2020, section 2.1). With the letters of `models.encoder_decoder`, E encoder and
+M decoder layers, HK = H x K, LOCOST, T5 and LongT5:
 
-  dense       6 [ B L (E (g D^2 + f D F) + M 2 D HK)
+  dense       6 [ B L (E (m + f D F) + M 2 D HK)
                 + B T (M (6 D HK + f D F) + D V) ]
-              g 3 (key, gate, output; 2 without gating), f 3 (gated; 2 else);
-              the M 2 D HK of each input token are cross-attention's keys and
-              values, the 6 of a target token all else of both attentions
+              m of the token mixer: LOCOST 3 D^2 (key, gate, output; 2 without
+              gating), attention 4 D HK; f 3 (gated; 2 else); the M 2 D HK of
+              each input token are cross-attention's keys and values, the 6 of a
+              target token all else of both attentions
   attention   12 M B T (T + L) HK: scores and weighted values are 2 HK each
-              per query and key, 3 times (the causal half is computed too)
+              per query and key, 3 times (the causal half is computed too); an
+              encoder with attention has 12 E B L S HK more, where a query is
+              multiplied with S keys
   kernels     12 E C D N L: K = 2 Re sum w z^l as real products over 2N
               numbers per lag, 3 times, for C directions, once for the batch.
               Their tables grow with sqrt(L) and are left out
@@ -24,45 +27,72 @@ layers, HK = H x K:
               the output per document and one of its kernels, backwards as
               many; the product of n / 2 complex numbers is 3 n per document, 3
               times
+
+BART, with F and G hidden units in the encoder and the decoder:
+
+  dense       6 [ B L (E (4 D^2 + 2 D F) + M 2 D^2)
+                + B T (M (6 D^2 + 2 D G) + D V) ]
+  attention   12 B D [ E L^2 + M T (T + L) ]
 """
 
 import math
 
+from locost_jax.models import bart_layers
 from locost_jax.models import locost
+from locost_jax.models import shell
 
 
 def train_step(config, batch, length, targets):
-  """Returns the operations of one step, all devices together, by part.
+  """Returns the operations of one step of LOCOST, all devices, by part.
 
   Args:
-    config: a LocostConfig.
+    config: a ShellConfig.
     batch: B, documents.
     length: L, input tokens of a document, padding included.
     targets: T, target tokens of a document, padding included.
 
   Returns:
-    dict of floats: dense, attention, kernels, transforms.
+    dict of floats: dense, attention and, of LOCOST, kernels, transforms.
   """
   c, B, L, T = config, batch, length, targets
   D, HK = c.d_model, c.num_heads * c.d_kv
   E, M = c.num_layers, c.num_decoder_layers
+  is_locost = isinstance(c, locost.LocostConfig)
   feed_forward = (3 if c.feed_forward == 'gated-gelu' else 2) * D * c.d_ff
-  encoder_layer = (3 if c.gating else 2) * D**2 + feed_forward
-  per_input = E * encoder_layer + M * 2 * D * HK
+  mixer = (3 if c.gating else 2) * D**2 if is_locost else 4 * D * HK
+  per_input = E * (mixer + feed_forward) + M * 2 * D * HK
   per_target = M * (6 * D * HK + feed_forward) + D * c.vocab_size
+  parts = {
+      'dense': 6.0 * B * (L * per_input + T * per_target),
+      'attention': 12.0 * M * B * T * (T + L) * HK,
+  }
+  if not is_locost:
+    parts['attention'] += 12.0 * E * B * L * c.keys_seen(L) * HK
+    return parts
   n = locost.circular_size(c, L)
   directions = 2 if c.bidirectional else 1
   return {
-      'dense': 6.0 * B * (L * per_input + T * per_target),
-      'attention': 12.0 * M * B * T * (T + L) * HK,
+      **parts,
       'kernels': 12.0 * E * directions * D * c.d_state * L,
       'transforms': E * D * (
           5.0 * (2 * B + 1) * n * math.log2(n) + 9.0 * B * n),
   }
 
 
+def bart_train_step(config, batch, length, targets):
+  """`train_step` of a BartConfig: dense, attention."""
+  c, B, L, T = config, batch, length, targets
+  D, E, M = c.d_model, c.num_layers, c.num_decoder_layers
+  per_input = E * (4 * D**2 + 2 * D * c.d_ff) + M * 2 * D**2
+  per_target = M * (6 * D**2 + 2 * D * c.decoder_d_ff) + D * c.vocab_size
+  return {
+      'dense': 6.0 * B * (L * per_input + T * per_target),
+      'attention': 12.0 * B * D * (E * L**2 + M * T * (T + L)),
+  }
+
+
 def of_step(model, inputs, targets):
-  """The sum of `train_step`, or None for a model that has no formula here.
+  """All operations of a step, or None for a model that has no formula here.
 
   Args:
     model: of `models.build`.
@@ -70,6 +100,10 @@ def of_step(model, inputs, targets):
     targets: shape of decoder_target_tokens, (B, T).
   """
   config = getattr(model, 'config', None)
-  if not isinstance(config, locost.LocostConfig):
+  if isinstance(config, shell.ShellConfig):
+    parts = train_step(config, *inputs, targets[1])
+  elif isinstance(config, bart_layers.BartConfig):
+    parts = bart_train_step(config, *inputs, targets[1])
+  else:
     return None
-  return sum(train_step(config, *inputs, targets[1]).values())
+  return sum(parts.values())

@@ -11,7 +11,8 @@ one group at a time. Same results as `model.apply(..., method='encode')`.
 
 For models whose mixer has these parts: inward(x, mask) -> u, outward(x, y),
 token by token; mix(u, spectrum) -> y; spectra(length) -> what `mix` would make
-from the parameters, channels first.
+from the parameters, channels first. Others are read as a whole, with scores of
+their attention in pieces.
 """
 
 import functools
@@ -19,14 +20,14 @@ import functools
 import jax
 import jax.numpy as jnp
 
-from locost_jax.errors import InputError
+from locost_jax.models import encoder as encoders
 from locost_jax.models import locost
+from locost_jax.models import long_attention
 from locost_jax.models import long_conv
 from locost_jax.models import mesh
 from locost_jax.models import pieces
 from locost_jax.models import shell
 from locost_jax.models import ssm
-from locost_jax.models import t5
 
 # Tokens, of all documents together, in one piece. CPU: the hidden units of a
 # piece stay near its cache. Elsewhere larger products are faster.
@@ -34,26 +35,27 @@ CPU_PIECE = 2048
 PIECE = 16384
 
 
+def comes_in_parts(model):
+  """Whether the model's encoder has a mixer with inward, mix and outward."""
+  return hasattr(getattr(model, 'make_mixer', None), 'mix')
+
+
 def make_layer(model):
-  """The encoder layer of a model, unbound.
-
-  Raises:
-    InputError: its mixer does not come in parts.
-  """
-  if not hasattr(model.make_mixer, 'mix'):
-    raise InputError(f'{model.make_mixer.__name__} cannot be run in pieces: '
-                     'expected a mixer with inward, mix and outward')
-  return t5.EncoderLayer(model.config, model.make_mixer, model.dtype)
+  """The encoder layer of a model that comes in parts, unbound."""
+  return encoders.EncoderLayer(model.config, model.make_mixer, model.dtype)
 
 
-def kernel_bytes(config, length, dtype=jnp.float32):
-  """Bytes of what `kernels` returns.
+def kernel_bytes(model, length, dtype=jnp.float32):
+  """Bytes of what `kernels` returns; 0 for a model that has none.
 
   Args:
-    config: the model's config.
+    model: the Flax module.
     length: L of the inputs.
     dtype: of the parameters.
   """
+  if not comes_in_parts(model):
+    return 0
+  config = model.config
   bins = locost.circular_size(config, length) // 2 + 1
   return (2 * jnp.dtype(dtype).itemsize * config.num_layers * config.d_model
           * bins)
@@ -79,23 +81,29 @@ def kernels(model, params, length):
       params['encoder']['layers'])
 
 
-def encoder_bytes(config, batch, length, dtype=jnp.float32):
+def encoder_bytes(model, batch, length):
   """Estimate of the most bytes `encode` has at once, parameters left out.
 
   h and u, then the larger of the feed-forward of one piece (inputs, hidden
   units and norms: 3 F + 4 D numbers per token) and the transforms of one group
   (four arrays of its size, beside the tables of its kernels), and one layer's
   parameters. On the CPU, base size, 4K to 256K tokens: 1.03 to 1.26 times what
-  XLA reports as temporary memory and result.
+  XLA reports as temporary memory and result. Of models with attention the
+  states, queries, keys and values are whole, and scores take two pieces.
 
   Args:
-    config: the model's config.
+    model: the Flax module.
     batch: B.
     length: L.
-    dtype: of activations.
   """
+  config = model.config
   D, F = config.d_model, config.d_ff
-  kept = 2 * batch * length * D * jnp.dtype(dtype).itemsize
+  wide = batch * length * D * model.dtype.itemsize
+  if not comes_in_parts(model):
+    scores = 4 * batch * config.num_heads * length * config.keys_seen(length)
+    hidden = 4 * batch * length * (3 * F + 4 * D)
+    return 8 * wide + hidden + 3 * min(scores, long_attention.PIECE_BYTES)
+  kept = 2 * wide
   piece = 4 * batch * _piece_length(batch, length) * (3 * F + 4 * D)
   n = locost.circular_size(config, length)
   group = 16 * batch * n * long_conv.group_size(batch, D, n)
@@ -117,7 +125,8 @@ def encode(model, params, inputs, input_mask=None, kernels=None):
   Returns:
     {'states': [B, L, D], 'mask': bool [B, L]}.
   """
-  if mesh.axis_size(mesh.SEQUENCE) > 1:  # in pieces on its devices
+  # Documents that lie on several devices are in pieces there.
+  if mesh.axis_size(mesh.SEQUENCE) > 1 or not comes_in_parts(model):
     return model.apply({'params': params}, inputs, input_mask, method='encode')
   h, mask = _embed(model, params, inputs, input_mask)
 
@@ -163,7 +172,6 @@ def finish(model, params, h, mask):
 
 
 def _embed(model, params, inputs, input_mask):
-  make_layer(model)  # refuses other mixers
   return model.apply({'params': params}, inputs, input_mask, method='embed')
 
 

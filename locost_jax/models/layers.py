@@ -50,21 +50,22 @@ def dot_general(x, kernel, dimension_numbers, precision=None):
   return product(x, kernel)
 
 
-def dense(features, stddev, dtype, name):
-  """A bias-free projection to `features` with N(0, stddev^2) weights."""
-  return nn.Dense(features, use_bias=False, dtype=dtype, name=name,
+def dense(features, stddev, dtype, name, use_bias=False):
+  """A projection to `features` with N(0, stddev^2) weights."""
+  return nn.Dense(features, use_bias=use_bias, dtype=dtype, name=name,
                   kernel_init=normal(stddev), dot_general=dot_general)
 
 
 class Embedding(nn.Module):
-  """Vectors of tokens, and the logits of a tied output layer; N(0, 1)."""
+  """Vectors of tokens, and the logits of a tied output layer."""
   vocab_size: int
   d_model: int
   dtype: jnp.dtype
+  stddev: float = 1.0
 
   def setup(self):
     self.embedding = self.param(
-        'embedding', normal(1.0), (self.vocab_size, self.d_model))
+        'embedding', normal(self.stddev), (self.vocab_size, self.d_model))
 
   def table(self):
     """[V, D], over `tensor` where that divides the vocabulary."""

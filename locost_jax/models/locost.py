@@ -241,5 +241,6 @@ class LocostMixer(nn.Module):
         lambda piece, s: piece.put(s, of_channels(piece.start, group), 0),
         jnp.zeros((D, shape.shape[1]), shape.dtype))
 
-  def __call__(self, x, mask):
+  def __call__(self, x, mask, common=None, deterministic=True):
+    del common, deterministic
     return self.outward(x, self.mix(self.inward(x, mask)))

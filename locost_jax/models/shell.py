@@ -28,6 +28,8 @@ class ShellConfig:
   relative_attention_max_distance: int
   layer_norm_epsilon: float
 
+  FEED_FORWARDS = ('gated-gelu', 'relu')
+
 
 def lay_read(h):
   """h [B, L, D] of the encoder, where it belongs on a mesh."""

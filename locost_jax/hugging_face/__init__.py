@@ -1,0 +1,1 @@
+"""Hugging Face directories: names, configs and tensors, read and written."""

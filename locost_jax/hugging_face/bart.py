@@ -1,0 +1,65 @@
+"""BART's config.json: Hugging Face's keys and ours."""
+
+from locost_jax.errors import InputError
+
+# Our key, their key, what it is where they leave it out (None: they may not).
+KEYS = (
+    ('vocab_size', 'vocab_size', None),
+    ('d_model', 'd_model', None),
+    ('d_ff', 'encoder_ffn_dim', None),
+    ('decoder_d_ff', 'decoder_ffn_dim', None),
+    ('num_heads', 'encoder_attention_heads', None),
+    ('num_layers', 'encoder_layers', None),
+    ('num_decoder_layers', 'decoder_layers', None),
+    ('feed_forward', 'activation_function', 'gelu'),
+    ('dropout_rate', 'dropout', 0.1),
+    ('attention_dropout_rate', 'attention_dropout', 0.0),
+    ('activation_dropout_rate', 'activation_dropout', 0.0),
+    ('max_positions', 'max_position_embeddings', 1024),
+    ('scale_embedding', 'scale_embedding', False),
+    ('pad_id', 'pad_token_id', 1),
+)
+
+# What this BART is, in keys of configs of all times; another value is another
+# model.
+FIXED = {'activation_function': 'gelu', 'tie_word_embeddings': True,
+         'normalize_before': False, 'normalize_embedding': True,
+         'add_final_layer_norm': False, 'static_position_embeddings': False}
+
+
+def model_config(theirs):
+  """The `config.model` of a config.json, as a dict.
+
+  Args:
+    theirs: what config.json holds.
+
+  Raises:
+    InputError: a missing key, or a kind of BART that is not here.
+  """
+  for key, value in FIXED.items():
+    if theirs.get(key, value) != value:
+      raise InputError(f'{key}={theirs[key]!r} in config.json: expected '
+                       f'{value!r} of a BART')
+  config = {'name': 'bart'}
+  for ours, key, default in KEYS:
+    if theirs.get(key, default) is None:
+      raise InputError(f'config.json lacks the key {key!r}')
+    config[ours] = theirs.get(key, default)
+  heads = theirs.get('decoder_attention_heads', config['num_heads'])
+  if heads != config['num_heads']:
+    raise InputError(
+        f'decoder_attention_heads={heads} in config.json: expected '
+        f'encoder_attention_heads={config["num_heads"]}')
+  for key in config:
+    if key.endswith('_rate'):
+      config[key] = float(config[key])
+  return config
+
+
+def released_config(config):
+  """The config.json of a `config.model`: `model_config` the other way."""
+  theirs = {key: config[ours] for ours, key, _ in KEYS}
+  return dict(
+      theirs, model_type='bart', architectures=['BartForConditionalGeneration'],
+      decoder_attention_heads=config['num_heads'], is_encoder_decoder=True,
+      num_hidden_layers=config['num_layers'], tie_word_embeddings=True)

@@ -1,0 +1,195 @@
+"""config.json and generation_config.json: Hugging Face's keys and ours."""
+
+import json
+import os
+
+from locost_jax import decode
+from locost_jax.errors import InputError
+from locost_jax.hugging_face import bart
+
+# Ours, theirs and what they take where it is missing; None: it must be there.
+_SHELL_KEYS = (
+    ('vocab_size', 'vocab_size', None),
+    ('d_model', 'd_model', None),
+    ('d_ff', 'd_ff', None),
+    ('d_kv', 'd_kv', None),
+    ('num_heads', 'num_heads', None),
+    ('num_layers', 'num_layers', None),
+    ('dropout_rate', 'dropout_rate', 0.1),
+    ('tie_embeddings', 'tie_word_embeddings', True),
+    ('relative_attention_num_buckets', 'relative_attention_num_buckets', 32),
+    ('relative_attention_max_distance', 'relative_attention_max_distance', 128),
+    ('layer_norm_epsilon', 'layer_norm_epsilon', 1e-6),
+)
+KEYS = {
+    'locost': _SHELL_KEYS + (
+        ('feed_forward', 'feed_forward_proj', 'gated-gelu'),
+        ('gating', 'gating', True),
+        ('bidirectional', 'bidirectional', True),
+    ),
+    't5': _SHELL_KEYS + (('feed_forward', 'feed_forward_proj', 'relu'),),
+    'longt5': _SHELL_KEYS + (
+        ('feed_forward', 'feed_forward_proj', 'relu'),
+        ('attention', 'encoder_attention_type', 'local'),
+        ('local_radius', 'local_radius', 127),
+        ('global_block_size', 'global_block_size', 16),
+    ),
+}
+_CLASSES = {'t5': 'T5ForConditionalGeneration',
+            'longt5': 'LongT5ForConditionalGeneration'}
+_SAME_SETTINGS = ('min_length', 'num_beams', 'no_repeat_ngram_size',
+                  'length_penalty', 'early_stopping')
+_FORCED = (('forced_first_token', 'forced_bos_token_id'),
+           ('forced_last_token', 'forced_eos_token_id'))
+_IDS = (('eos_id', 'eos_token_id'), ('pad_id', 'pad_token_id'),
+        ('start_id', 'decoder_start_token_id'))
+
+
+def read_json(path):
+  """A file's object as a dict.
+
+  Raises:
+    FileNotFoundError: there is none.
+    InputError: it is not a JSON object.
+  """
+  try:
+    with open(path, encoding='utf-8') as f:
+      values = json.load(f)
+  except ValueError as e:
+    raise InputError(f'{path}: not a JSON object: {e}') from None
+  if not isinstance(values, dict):
+    raise InputError(f'{path}: not a JSON object')
+  return values
+
+
+def model_config(directory):
+  """The `config.model` of a Hugging Face directory, as a dict.
+
+  Raises:
+    InputError: no config.json, broken, or of a model that is not here.
+  """
+  path = os.path.join(directory, 'config.json')
+  try:
+    theirs = read_json(path)
+  except FileNotFoundError:
+    raise InputError(f'{directory} holds no config.json') from None
+  # A release's config also carries LongT5's keys: d_state and gating decide.
+  name = theirs.get('model_type')
+  if {'d_state', 'gating'} <= set(theirs):
+    name = 'locost'
+  if name == 'bart':
+    return bart.model_config(theirs)
+  if name not in KEYS:
+    raise InputError(
+        f'{path} describes model_type={name!r}: expected a LOCOST config (with '
+        'd_state and gating) or one of '
+        f'{", ".join(map(repr, [*KEYS, "bart"]))}')
+  ours = {key: _take(path, theirs, key_, default)
+          for key, key_, default in KEYS[name]}
+  if name == 'locost':
+    # They count re and im.
+    ours.update(d_state=_take(path, theirs, 'd_state', None) // 2,
+                variant='release', convolution='exact')
+  # transformers 5 calls every T5 tied; one whose output layer is its own has
+  # unscaled outputs.
+  ours['tie_embeddings'] &= _take(path, theirs, 'scale_decoder_outputs', True)
+  ours['num_decoder_layers'] = _take(
+      path, theirs, 'num_decoder_layers', ours['num_layers'])
+  return dict(name=name, **ours)
+
+
+def _take(path, theirs, key, default):
+  """A key of a config.json, of its default's type; None: an integer."""
+  value = theirs.get(key)
+  if value is None:
+    value = default
+  if value is None:
+    raise InputError(f'{path} lacks the key {key!r}')
+  kind = int if default is None else type(default)
+  if not isinstance(value, (int, float) if kind is float else kind):
+    raise InputError(f'{path}: {key}={value!r}: expected {kind.__name__}')
+  return kind(value)
+
+
+def decode_settings(directory):
+  """How a Hugging Face directory wants summaries to be written.
+
+  From generation_config.json, else config.json. Their max_length counts the
+  start token too; 20, the default of transformers, is taken as not given. The
+  prefix and numbers of task_specific_params are passed over.
+
+  Args:
+    directory: with a config.json.
+
+  Returns:
+    A `decode.Settings`; `decode.check` is left to whoever uses it.
+  """
+  def read(name):
+    try:
+      values = read_json(os.path.join(directory, name))
+    except FileNotFoundError:
+      return {}
+    return {key: x for key, x in values.items() if x is not None}
+
+  config = read('config.json')
+  theirs = read('generation_config.json') or config
+  theirs = {**{key: config[key] for _, key in _IDS if key in config}, **theirs}
+  values = {ours: theirs[name] for ours, name in (
+      *((key, key) for key in _SAME_SETTINGS), *_FORCED, *_IDS,
+      ('max_length', 'max_new_tokens')) if name in theirs}
+  if 'max_length' not in values and theirs.get('max_length', 20) != 20:
+    values['max_length'] = theirs['max_length'] - 1
+  if theirs.get('do_sample'):
+    values.update(method='sample', top_k=theirs.get('top_k', 50))
+    values.update({key: theirs[key] for key in ('temperature', 'top_p')
+                   if key in theirs})
+  return decode.Settings(**values)
+
+
+def release(config, settings, dtype):
+  """The config.json of a model: `model_config` the other way.
+
+  Args:
+    config: `config.model` as a mapping.
+    settings: a `decode.Settings`, for the ids of the marks.
+    dtype: of the tensors, 'float32' or 'bfloat16'.
+  """
+  name = config['name']
+  if name == 'bart':
+    return dict(bart.released_config(config), torch_dtype=dtype,
+                **_ids(settings))
+  theirs = {key: config[ours] for ours, key, _ in KEYS[name]}
+  theirs['num_decoder_layers'] = config['num_decoder_layers']
+  if name == 'locost':
+    # The release's own config has no model_type either.
+    theirs.update(d_state=2 * config['d_state'], model_type='')
+  else:
+    theirs.update(model_type=name, architectures=[_CLASSES[name]])
+  return dict(theirs, is_encoder_decoder=True, torch_dtype=dtype,
+              **_ids(settings))
+
+
+def release_generation(settings):
+  """The generation_config.json of settings: `decode_settings` the other way.
+
+  Args:
+    settings: a `decode.Settings`. length_penalty_form is not told: transformers
+      knows one.
+  """
+  s = settings
+  theirs = dict(
+      {key: getattr(s, key) for key in _SAME_SETTINGS},
+      max_new_tokens=s.max_length, **_ids(s))
+  for ours, name in _FORCED:
+    if getattr(s, ours) >= 0:
+      theirs[name] = getattr(s, ours)
+  if decode.method_of(s) != 'beam':
+    theirs['num_beams'] = 1
+  if decode.method_of(s) == 'sample':
+    theirs.update(do_sample=True, temperature=s.temperature, top_k=s.top_k,
+                  top_p=s.top_p)
+  return theirs
+
+
+def _ids(settings):
+  return {theirs: getattr(settings, ours) for ours, theirs in _IDS}

@@ -1,0 +1,117 @@
+"""Parameters -> released weights: safetensors files, written tensor by tensor.
+
+Files are laid out before anything is written, so that beside the parameters
+only one tensor is in memory.
+"""
+
+import itertools
+import json
+import math
+
+import numpy as np
+
+from locost_jax.errors import InputError
+from locost_jax.hugging_face import names as names_lib
+from locost_jax.hugging_face.tensors import DTYPES
+from locost_jax.hugging_face.tensors import INDEX
+from locost_jax.hugging_face.tensors import SAFETENSORS
+
+
+class Exported:
+  """A model's parameters under the names of a released state dict.
+
+  Attributes:
+    tensors: {name: (path, layer, the way back)}, layer () or (i,).
+    shapes: {name: tuple}.
+  """
+
+  def __init__(self, config, abstract, dtype):
+    """Lays the tensors out.
+
+    Args:
+      config: `config.model` as a mapping.
+      abstract: {path: leaf with a shape}, paths joined by '/'.
+      dtype: 'float32' or 'bfloat16'.
+
+    Raises:
+      InputError: no released state dict can express the model.
+    """
+    if config.get('variant', 'release') != 'release':
+      raise InputError(
+          f"config.model.variant={config['variant']!r} cannot be exported: the "
+          "names of the release mean its own kernel, with one log_dt, A and B "
+          "for both directions; expected 'release'")
+    self._kind, self._dtype = next(
+        (kind, known) for kind, known in DTYPES.items() if known.name == dtype)
+    self.tensors, self.shapes = {}, {}
+    for path, source in names_lib.sources(
+        names_lib.table(config), abstract).items():
+      shape = abstract[path].shape[source.is_stacked:]
+      shape = source.form[1](np.broadcast_to(np.zeros((), bool), shape)).shape
+      for i, name in enumerate(source.names):
+        layer = (i,) if source.is_stacked else ()
+        self.tensors[name] = path, layer, source.form[1]
+        self.shapes[name] = shape
+
+  def write(self, directory, params, max_shard_size,
+            tell=lambda done: None):
+    """Writes model.safetensors, or shards of it and their index.
+
+    Args:
+      directory: a Path that exists.
+      params: {path: array}.
+      max_shard_size: bytes of tensors in a file, at most; a tensor that is
+        larger has a file of its own.
+      tell: called with how many tensors are written, again and again.
+
+    Returns:
+      The names of the files.
+    """
+    sizes = {name: math.prod(shape) * self._dtype.itemsize
+             for name, shape in self.shapes.items()}
+    shards = split(sizes, max_shard_size)
+    stem, dot, suffix = SAFETENSORS.rpartition('.')
+    files = [SAFETENSORS] if len(shards) == 1 else [
+        f'{stem}-{i:05}-of-{len(shards):05}{dot}{suffix}'
+        for i in range(1, len(shards) + 1)]
+    count = itertools.count(1)
+    for file, names in zip(files, shards, strict=True):
+      self._write_file(directory / file, params, names, sizes,
+                       lambda: tell(next(count)))
+    if len(shards) == 1:
+      return files
+    index = dict(
+        metadata=dict(total_size=sum(sizes.values())),
+        weight_map={name: file for file, names in zip(files, shards)
+                    for name in names})
+    (directory / INDEX).write_text(json.dumps(index, indent=2) + '\n')
+    return [*files, INDEX]
+
+  def _write_file(self, path, params, names, sizes, tell_one):
+    header, end = {'__metadata__': {'format': 'pt'}}, 0
+    for name in names:
+      start, end = end, end + sizes[name]
+      header[name] = dict(dtype=self._kind, shape=self.shapes[name],
+                          data_offsets=[start, end])
+    header = json.dumps(header, separators=(',', ':')).encode()
+    header += b' ' * (-len(header) % 8)  # so that the data is aligned
+    with open(path, 'wb') as f:
+      f.write(len(header).to_bytes(8, 'little') + header)
+      for name in names:
+        parameter, layer, back = self.tensors[name]
+        tensor = np.ascontiguousarray(
+            back(np.asarray(params[parameter])[layer]), self._dtype)
+        f.write(tensor.reshape(-1).view(np.uint8))
+        tell_one()
+
+
+def split(sizes, most):
+  """{name: bytes} -> lists of names, each of at most so many bytes."""
+  shards, room = [], -1
+  for name, size in sizes.items():
+    if size > room:
+      shards.append([])
+      room = most
+    shards[-1].append(name)
+    room -= size
+  return shards

@@ -1,0 +1,152 @@
+"""Tensors in files: safetensors, whole or in shards, and PyTorch's pickles.
+
+A safetensors file is 8 bytes (the header's length), a JSON header {name:
+{dtype, shape, data_offsets}}, and the data. Tensors are read from the file one
+by one: mapping it, as the safetensors package does, counts every page that was
+read as this process's memory.
+"""
+
+import json
+import os
+import warnings
+
+import ml_dtypes
+import numpy as np
+from safetensors import SafetensorError
+from safetensors import safe_open
+
+from locost_jax.errors import InputError
+
+SAFETENSORS = 'model.safetensors'
+INDEX = SAFETENSORS + '.index.json'
+PICKLE = 'pytorch_model.bin'
+# What a parameter may be stored as, by safetensors' names.
+DTYPES = {'F32': np.dtype(np.float32), 'F16': np.dtype(np.float16),
+          'BF16': np.dtype(ml_dtypes.bfloat16)}
+
+
+class Tensors:
+  """The tensors of a directory by name, read one at a time.
+
+  Attributes:
+    files: the paths they lie in.
+    shapes: {name: tuple}.
+    dtypes: {name: numpy's dtype}.
+  """
+
+  def __init__(self, directory):
+    """Finds safetensors files, sharded or not, else pytorch_model.bin.
+
+    Raises:
+      InputError: there is none, one is missing or broken, or a tensor is
+        neither float32 nor bfloat16 nor float16.
+    """
+    self.files, self.shapes, self.dtypes = [], {}, {}
+    self._read = {}  # name -> function that reads it
+    for stem, add in ((SAFETENSORS, self._add_safetensors),
+                      ('state_dict.safetensors', self._add_safetensors),
+                      (PICKLE, self._add_pickle)):
+      self.files, index = _find_files(directory, stem)
+      for file in self.files:
+        add(file)
+      if self.files:
+        missing = sorted(index - self.names())
+        if missing:
+          raise InputError(f'{directory}: {stem}.index.json lists tensors that '
+                           f'are in no shard: {list_few(missing)}')
+        return
+    raise InputError(
+        f'{directory} holds no weights: expected {SAFETENSORS}, {INDEX}, '
+        f'state_dict.safetensors or {PICKLE}')
+
+  def names(self):
+    return set(self._read)
+
+  def __getitem__(self, name):
+    """The tensor as a new array of its own dtype."""
+    return self._read[name]()
+
+  def _add(self, path, name, shape, dtype, read):
+    if dtype not in DTYPES:
+      raise InputError(f'{path}: {name} has the type {dtype}: expected '
+                       f'{", ".join(DTYPES)}')
+    if name in self._read:
+      raise InputError(f'{path}: {name} is in another shard, too')
+    self.shapes[name] = tuple(shape)
+    self.dtypes[name] = DTYPES[dtype]
+    self._read[name] = read
+
+  def _add_safetensors(self, path):
+    try:  # all of the header and the file's size
+      with safe_open(path, framework='numpy'):
+        pass
+      with open(path, 'rb') as f:
+        size = int.from_bytes(f.read(8), 'little')
+        header = json.loads(f.read(size))
+    except (SafetensorError, OSError, ValueError) as e:
+      raise InputError(f'{path} is not a whole safetensors file: {e}') from None
+    header.pop('__metadata__', None)
+    for name, entry in header.items():
+      def read(name=name, start=8 + size + entry['data_offsets'][0]):
+        array = np.empty(self.shapes[name], self.dtypes[name])
+        with open(path, 'rb') as f:
+          f.seek(start)
+          if f.readinto(array.reshape(-1).view(np.uint8)) != array.nbytes:
+            raise InputError(f'{path}: ends within {name}')
+        return array
+      self._add(path, name, entry['shape'], entry['dtype'], read)
+
+  def _add_pickle(self, path):
+    try:
+      import torch  # pylint: disable=g-import-not-at-top
+    except ImportError:
+      raise InputError(f'{path} needs PyTorch to be read: install torch, or '
+                       f'provide {SAFETENSORS}') from None
+    types = {torch.float32: 'F32', torch.float16: 'F16',
+             torch.bfloat16: 'BF16'}
+    try:  # weights_only: no code of the file is ever run
+      with warnings.catch_warnings(action='ignore'):
+        tensors = torch.load(path, map_location='cpu', weights_only=True)
+      listed = [(name, tuple(tensor.shape), tensor.dtype)
+                for name, tensor in tensors.items()]
+    except Exception as e:  # pylint: disable=broad-except
+      reason = str(e).strip().split('\n')[0]
+      raise InputError(f'{path} is not a plain state dict: {reason}') from None
+    for name, shape, dtype in listed:
+      def read(name=name):
+        return tensors[name].float().numpy().astype(self.dtypes[name])
+      self._add(path, name, shape, types.get(dtype, dtype), read)
+
+
+def list_few(names, most=5):
+  """'a, b, c, d, e and 7 more'."""
+  names = list(names)
+  rest = f' and {len(names) - most} more' if len(names) > most else ''
+  return ', '.join(names[:most]) + rest
+
+
+def _find_files(directory, stem):
+  """The files of one kind of weights: whole, or listed in an index.
+
+  Returns:
+    (paths, the names of all tensors as far as an index lists them).
+  """
+  path = os.path.join(directory, stem)
+  if os.path.exists(path):
+    return [path], set()
+  index = path + '.index.json'
+  if not os.path.exists(index):
+    return [], set()
+  try:
+    with open(index, encoding='utf-8') as f:
+      shards = json.load(f)['weight_map']
+    # A name, so that no index reads elsewhere.
+    names = sorted({os.path.basename(name) for name in shards.values()})
+  except (ValueError, KeyError, TypeError, AttributeError):
+    raise InputError(f'{index} is not an index of shards') from None
+  files = [os.path.join(directory, name) for name in names]
+  for file in files:
+    if not os.path.exists(file):
+      raise InputError(f'{index} lists {os.path.basename(file)}, which is '
+                       'missing')
+  return files, set(shards)

@@ -1,0 +1,123 @@
+"""Released weights -> parameters: every tensor used, every parameter found.
+
+Names, shapes and types are compared before anything is read; then parameters
+are made one after the other, so that little more than they are is in memory.
+"""
+
+import math
+
+import numpy as np
+
+from locost_jax.errors import InputError
+from locost_jax.hugging_face import names as names_lib
+from locost_jax.hugging_face.tensors import list_few
+from locost_jax.hugging_face.tensors import Tensors
+
+
+def load_params(directory, config, abstract, place=lambda array: array):
+  """Fills a model's parameters from a released state dict.
+
+  Args:
+    directory: a Hugging Face directory.
+    config: `config.model` as a mapping.
+    abstract: {path: ShapeDtypeStruct}, paths joined by '/'.
+    place: float32 array -> where it is kept; called for each parameter before
+      the next is read.
+
+  Returns:
+    {path: what `place` returned}.
+
+  Raises:
+    InputError: a tensor that is missing, of another shape or not used.
+  """
+  released = Released(directory, config, abstract)
+  # The largest first: while `place` copies, a parameter is there twice.
+  paths = sorted(abstract, key=lambda path: -math.prod(abstract[path].shape))
+  return {path: place(released.read(path)) for path in paths}
+
+
+class Released:
+  """The state dict of a directory as a model's parameters.
+
+  Attributes:
+    sources: {path: `names.Source`}.
+    tensors: a `Tensors`.
+    stored: {a tensor's name in our table: its name in the files}, None where
+      the files have none and it is zero.
+    copies: {name in the table: names in the files of its other copies}.
+    unread: names in the files that no model reads.
+  """
+
+  def __init__(self, directory, config, abstract):
+    """Compares names and shapes; arguments and errors as in `load_params`."""
+    self._directory, self._abstract = directory, abstract
+    table = names_lib.table(config)
+    self.sources = names_lib.sources(table, abstract)
+    self.tensors = Tensors(directory)
+    needed = [name for source in self.sources.values()
+              for name in source.names]
+    known = set(needed).union(*table.copies.values())
+    found = {}
+    for name in sorted(self.tensors.names()):
+      full = table.prefix + name
+      found[full if full in known and full not in found else name] = name
+    self.unread = sorted(set(table.unread) & found.keys())
+    self.stored, self.copies = {}, {}
+    for name in needed:
+      copies = [copy for copy in (name, *table.copies.get(name, ()))
+                if copy in found]
+      if copies:
+        self.stored[name] = found[copies[0]]
+        self.copies[name] = [found[copy] for copy in copies[1:]]
+      elif name in table.zeros:
+        self.stored[name] = None
+    missing = [name for name in needed if name not in self.stored]
+    used = {*self.stored.values(), *self.unread}.union(*self.copies.values())
+    unused = sorted(self.tensors.names() - used)
+    wrong = []
+    if missing:
+      wrong.append(f'lacks the tensor {list_few(missing)}')
+    if unused:
+      wrong.append('holds tensors that the model does not use: '
+                   + list_few(unused))
+    if wrong:
+      raise InputError(f'{directory} {"; it ".join(wrong)}')
+    for path, source in self.sources.items():
+      self._check_shapes(path, source)
+
+  def _check_shapes(self, path, source):
+    shape = self._abstract[path].shape[source.is_stacked:]
+    nothing = np.broadcast_to(np.zeros((), bool), shape)
+    expected = source.form[1](nothing).shape
+    for name in source.names:
+      for stored in (self.stored[name], *self.copies.get(name, ())):
+        if stored and self.tensors.shapes[stored] != expected:
+          raise InputError(
+              f'{self._directory}: {stored} has shape '
+              f'{self.tensors.shapes[stored]}, the config says {expected}')
+
+  def read(self, path):
+    """Returns a parameter: a new float32 array.
+
+    Raises:
+      InputError: the copies of a tensor differ.
+    """
+    source, shape = self.sources[path], self._abstract[path].shape
+    if source.is_stacked:
+      array = np.empty(shape, np.float32)
+      for i, name in enumerate(source.names):
+        array[i] = source.form[0](self._read(name, shape[1:]))
+      return array
+    array = source.form[0](self._read(source.names[0], shape))
+    return np.ascontiguousarray(array, np.float32)
+
+  def _read(self, name, shape):
+    stored = self.stored[name]
+    if stored is None:
+      return np.zeros(shape, np.float32)
+    tensor = self.tensors[stored]
+    for copy in self.copies[name]:
+      if not np.array_equal(self.tensors[copy], tensor):
+        raise InputError(f'{self._directory}: {copy} differs from {stored}, '
+                         'but this model has one tensor for both')
+    return tensor

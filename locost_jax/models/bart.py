@@ -1,0 +1,230 @@
+"""BART (Lewis et al. 2020): an encoder-decoder with norms after its branches.
+
+Embedding of both stacks: h = norm(s E[token] + P[position + 2]), s = sqrt(D) or
+1, the positions P each stack's own. They begin at 0 with every row, whatever is
+padding. Logits: h E^T + bias. `models.bart_layers` has what is in between.
+
+The face is that of `encoder_decoder.EncoderDecoder`, the axis letters too.
+"""
+
+from flax import linen as nn
+import jax.numpy as jnp
+
+from locost_jax.models import bart_layers
+from locost_jax.models import causal_attention
+from locost_jax.models import layers
+from locost_jax.models import long_attention
+from locost_jax.models import mesh
+from locost_jax.models import shell
+from locost_jax.models import tokenwise
+
+
+class Encoder(nn.Module):
+  """Vectors of tokens [B, L, D], mask [B, L] -> states [B, L, D]."""
+  config: bart_layers.BartConfig
+  dtype: jnp.dtype
+  remat: str
+
+  def setup(self):
+    layer = bart_layers.EncoderLayer
+    if self.remat == 'full':
+      layer = nn.remat(layer, prevent_cse=False, static_argnums=(3, 4))
+    self.layers = nn.scan(
+        layer, in_axes=nn.broadcast,
+        **shell.stacked(self.config.num_layers, self.remat),
+    )(self.config, self.dtype)
+    self.position_embedding = bart_layers.PositionEmbedding(
+        self.config, self.dtype)
+    self.embedding_norm = bart_layers.make_norm(self.dtype)
+    self.dropout = nn.Dropout(self.config.dropout_rate)
+
+  def embed(self, h):
+    """Vectors of tokens [B, L, D] -> with positions, normed, [B, L, D]."""
+    bart_layers.check_length('inputs', h.shape[1], self.config)
+    positions = self.position_embedding(jnp.arange(h.shape[1]))
+    return shell.lay_read(self.embedding_norm(h + positions))
+
+  def __call__(self, h, mask, deterministic):
+    """h of `embed` -> states."""
+    h = self.dropout(h, deterministic)
+    in_pieces = not self.is_initializing() and self.is_in_pieces(*h.shape[:2])
+    return self.layers(h, mask, deterministic, in_pieces)[0]
+
+  def is_in_pieces(self, B, L):
+    """Whether feed-forwards run over pieces of inputs [B, L].
+
+    XLA's temporary memory grew by 29 arrays [B, L, D] with each layer, in
+    pieces by 10 (CPU, D 256, F 4 D, L 1024): `shell.kept_bytes` has 32.
+    """
+    along = mesh.SEQUENCE
+    if self.remat == 'none' or not tokenwise.is_long(B, L, along):
+      return False
+    return self.remat != 'auto' or shell.kept_bytes(
+        self.config, *tokenwise.on_device(B, L, along)) > shell.AUTO_BYTES
+
+
+class Decoder(nn.Module):
+  """Vectors of targets -> states [B, T, D], at once or step by step."""
+  config: bart_layers.BartConfig
+  dtype: jnp.dtype
+  remat: str
+
+  def setup(self):
+    c = self.config
+    layer = bart_layers.DecoderLayer
+    if self.remat == 'full':
+      layer = nn.remat(layer, prevent_cse=False, static_argnums=(5, 6))
+    over = shell.stacked(c.num_decoder_layers, self.remat)
+    self.layers = nn.scan(layer, methods={
+        '__call__': dict(over, in_axes=nn.broadcast),
+        'cross_cache': over,
+        'traced': dict(over, in_axes=nn.broadcast),
+        'step': dict(over, in_axes=(0, 1) + (nn.broadcast,) * 4, out_axes=1),
+    })(c, self.dtype)
+    self.position_embedding = bart_layers.PositionEmbedding(c, self.dtype)
+    self.embedding_norm = bart_layers.make_norm(self.dtype)
+    self.dropout = nn.Dropout(c.dropout_rate)
+
+  def embed(self, h, positions):
+    """Vectors of tokens [B, T, D], positions [T] -> h [B, T, D]."""
+    h = h + self.position_embedding(positions)
+    return shell.lay_written(self.embedding_norm(h))
+
+  def __call__(self, h, memory, deterministic):
+    B, T, _ = h.shape
+    bart_layers.check_length('targets', T, self.config)
+    positions = jnp.arange(T)
+    h = self.dropout(self.embed(h, positions), deterministic)
+    is_long = causal_attention.is_long(T)
+    causal_mask = None if is_long else positions <= positions[:, None]
+    in_pieces = (is_long and self.remat != 'none'
+                 and not self.is_initializing() and tokenwise.is_long(B, T))
+    return self.layers(h, memory['states'], memory['mask'], causal_mask,
+                       deterministic, in_pieces)[0]
+
+  def traced(self, h, memory, segments, num_segments):
+    """Vectors of targets [B, T, D] -> mass [B, T, P] of `cross_mass`."""
+    B, T, _ = h.shape
+    bart_layers.check_length('targets', T, self.config)
+    positions = jnp.arange(T)
+    h = self.embed(h, positions)
+    mass = jnp.zeros(
+        (B, T, num_segments), jnp.promote_types(h.dtype, jnp.float32))
+    (_, mass), _ = self.layers.traced(
+        (h, mass), memory['states'], memory['mask'], segments,
+        positions <= positions[:, None], num_segments)
+    return mass / self.config.num_decoder_layers
+
+  def cross_cache(self, states):
+    """states [B, L, D] -> keys and values [layers, B, L, H, K]."""
+    return self.layers.cross_cache(states)[1]
+
+  def step(self, h, shared, per_row):
+    """Vectors [R, 1, D] -> h [R, 1, D], per_row; caches of `init_cache`."""
+    own, position = per_row['own'], per_row['position'][0]
+    h = self.embed(h, position[None])
+    h, own = self.layers.step(
+        h, shared.get('cross'), own, shared.get('states'), shared['mask'],
+        jnp.arange(own[0].shape[2]) <= position, position)
+    return h, {'own': own, 'position': per_row['position'] + 1}
+
+
+class Bart(nn.Module):
+  """The model: encode, decode, cache, step.
+
+  Attributes:
+    config: a bart_layers.BartConfig.
+    dtype: of matmuls and activations.
+    remat: what the backward pass keeps of a layer; see `models.build`.
+  """
+  config: bart_layers.BartConfig
+  dtype: jnp.dtype = jnp.float32
+  remat: str = 'auto'
+
+  def setup(self):
+    c = self.config
+    self.token_embedding = layers.Embedding(
+        c.vocab_size, c.d_model, self.dtype, c.d_model**-0.5)
+    self.encoder = Encoder(c, self.dtype, self.remat)
+    self.decoder = Decoder(c, self.dtype, self.remat)
+    self.logits_bias = self.param(
+        'logits_bias', nn.initializers.zeros, (c.vocab_size,))
+
+  def __call__(self, inputs, targets_in, input_mask=None, deterministic=True):
+    """inputs [B, L], targets_in [B, T] -> float32 logits [B, T, V]."""
+    return self.head(
+        self.states(inputs, targets_in, input_mask, deterministic))
+
+  def encode(self, inputs, input_mask=None, deterministic=True):
+    """Reads the documents.
+
+    Args:
+      inputs: [B, L] token ids.
+      input_mask: [B, L], true at tokens; None: where inputs are not pad_id.
+      deterministic: no dropout.
+
+    Returns:
+      {'states': [B, L, D], 'mask': bool [B, L]}.
+
+    Raises:
+      InputError: more tokens than positions; likewise of targets below.
+    """
+    h, mask = self.embed(inputs, input_mask)
+    return {'states': self.encoder(h, mask, deterministic), 'mask': mask}
+
+  def embed(self, inputs, input_mask=None):
+    """Inputs and mask of `encode` -> h [B, L, D], bool mask [B, L]."""
+    mask = (inputs != self.config.pad_id if input_mask is None
+            else input_mask.astype(bool))
+    return self.encoder.embed(self.vectors(inputs)), mask
+
+  def vectors(self, tokens):
+    """int [...] -> [..., D], without positions."""
+    h = self.token_embedding(tokens)
+    return h * self.config.d_model**0.5 if self.config.scale_embedding else h
+
+  def states(self, inputs, targets_in, input_mask=None, deterministic=True):
+    """`__call__` up to the `head`: the decoder's states [B, T, D]."""
+    memory = self.encode(inputs, input_mask, deterministic)
+    return self.decoder(self.vectors(targets_in), memory, deterministic)
+
+  def decode(self, memory, targets_in, deterministic=True):
+    """targets_in [B, T], starting with the start id -> logits [B, T, V]."""
+    return self.head(
+        self.decoder(self.vectors(targets_in), memory, deterministic))
+
+  def cross_mass(self, memory, targets_in, segments, num_segments):
+    """Where the decoder looks while it writes: [B, T, P].
+
+    Arguments and result as of `encoder_decoder.EncoderDecoder.cross_mass`.
+    """
+    return self.decoder.traced(
+        self.vectors(targets_in), memory, segments, num_segments)
+
+  def head(self, h):
+    """h [..., D] -> float32 logits [..., V]."""
+    return layers.at_least_float32(
+        self.token_embedding.attend(h)) + self.logits_bias
+
+  def init_cache(self, memory, max_length):
+    """The caches of a decoding of at most max_length tokens.
+
+    Returns:
+      (shared, per_row), of the leaves of `EncoderDecoder.init_cache`.
+    """
+    bart_layers.check_length('targets', max_length, self.config)
+    c, (B, L, _) = self.config, memory['states'].shape
+    if L >= long_attention.ABSORBED:
+      shared = {'states': memory['states'], 'mask': memory['mask']}
+    else:
+      shared = {'cross': self.decoder.cross_cache(memory['states']),
+                'mask': memory['mask']}
+    shape = B, c.num_decoder_layers, max_length, c.num_heads, c.d_kv
+    own = jnp.zeros(shape, self.dtype), jnp.zeros(shape, self.dtype)
+    return shared, {'own': own, 'position': jnp.zeros(B, jnp.int32)}
+
+  def step(self, tokens, shared, per_row):
+    """One token of every row: tokens [R] -> (logits [R, V], per_row)."""
+    h, per_row = self.decoder.step(
+        self.vectors(tokens)[:, None], shared, per_row)
+    return self.head(h)[:, 0], per_row

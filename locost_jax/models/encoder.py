@@ -1,0 +1,122 @@
+"""The encoder of the T5 family around any token mixer.
+
+Layer:  h += mixer(rms(h));  h += ff(rms(h)).
+RMS norm at the end; dropout on every branch, on the embeddings and after the
+final norm; no absolute positions (Raffel et al. 2020, section 2.1).
+
+A mixer is a module of (config, dtype) that takes x [B, L, D], mask [B, L], what
+its layers share and `deterministic`, and gives [B, L, D]. What they share comes
+from its `Common`, a module of (config), where it has one: mask -> a tree of
+arrays, made once. A mixer that comes in parts, inward, mix and outward (see
+`locost`), runs over pieces of long inputs, else the feed-forward alone does.
+
+Axes: B batch, L input length, D d_model.
+"""
+
+import functools
+from typing import Callable
+
+from flax import linen as nn
+import jax.numpy as jnp
+
+from locost_jax.models import mesh
+from locost_jax.models import shell
+from locost_jax.models import tokenwise
+
+
+class EncoderLayer(nn.Module):
+  """One layer of the encoder; a step of `nn.scan`."""
+  config: shell.ShellConfig
+  make_mixer: Callable[..., nn.Module]
+  dtype: jnp.dtype
+
+  def setup(self):
+    self.mixer_norm = shell.make_norm(self.config, self.dtype)
+    self.mixer = self.make_mixer(self.config, self.dtype)
+    self.feed_forward_norm = shell.make_norm(self.config, self.dtype)
+    self.feed_forward = shell.make_feed_forward(self.config, self.dtype)
+    self.dropout = nn.Dropout(self.config.dropout_rate)
+
+  def __call__(self, h, mask, deterministic, in_pieces=False, common=None):
+    """h [B, L, D], mask [B, L] -> h [B, L, D], None.
+
+    in_pieces: all but the mixer's `mix` over pieces of the length, where only
+    h, the mixer's input and its output are kept for the backward pass; dropout
+    is then drawn otherwise. Not to make parameters with.
+    common: what the layers share, or None.
+    """
+    if in_pieces:
+      return self.in_pieces(h, mask, deterministic, common), None
+    x = self.mixer(self.mixer_norm(h), mask, common, deterministic)
+    return self.add(h, x, deterministic), None
+
+  def in_pieces(self, h, mask, deterministic, common):
+    """`__call__` over pieces of the length."""
+    run = functools.partial(tokenwise.method, self, along=mesh.SEQUENCE)
+    draws = bool(self.config.dropout_rate) and not deterministic
+    if not hasattr(self.mixer, 'mix'):
+      x = self.mixer(self.mixer_norm(h), mask, common, deterministic)
+      return run('add', h, x, draws=draws)
+    u = run('inward', h, mask)
+    return run('outward', h, self.mix(u, lean=True), draws=draws)
+
+  def add(self, h, x, deterministic=True):
+    """h + the mixer's output x + the feed-forward, [B, L, D]."""
+    h = shell.lay_read(h + self.dropout(x, deterministic))
+    x = self.feed_forward(self.feed_forward_norm(h), deterministic)
+    return shell.lay_read(h + self.dropout(x, deterministic))
+
+  def inward(self, h, mask):
+    """The layer up to its mixer's `mix`: h [B, L, D], mask [B, L] -> u."""
+    return self.mixer.inward(self.mixer_norm(h), mask)
+
+  def mix(self, u, spectrum=None, lean=False):
+    """The part that looks at other tokens: u -> y [B, L, D]."""
+    return self.mixer.mix(u, spectrum, lean)
+
+  def outward(self, h, y, deterministic=True):
+    """The layer from there on: h, y [B, L, D] -> h."""
+    x = self.mixer.outward(self.mixer_norm(h), y)
+    return self.add(h, x, deterministic)
+
+  def spectra(self, length):
+    """The mixer's kernels for inputs of this length, ready for `mix`."""
+    return self.mixer.spectra(length)
+
+
+class Encoder(nn.Module):
+  """Embedded tokens h [B, L, D], mask [B, L] -> states [B, L, D]."""
+  config: shell.ShellConfig
+  make_mixer: Callable[..., nn.Module]
+  dtype: jnp.dtype
+  remat: str
+
+  def setup(self):
+    layer = EncoderLayer
+    if self.remat == 'full':
+      layer = nn.remat(layer, prevent_cse=False, static_argnums=(3, 4))
+    self.layers = nn.scan(
+        layer, in_axes=nn.broadcast,
+        **shell.stacked(self.config.num_layers, self.remat),
+    )(self.config, self.make_mixer, self.dtype)
+    self.common = None
+    if hasattr(self.make_mixer, 'Common'):
+      self.common = self.make_mixer.Common(self.config)
+      nn.share_scope(self, self.common)  # encoder/relative_bias/embedding
+    self.norm = shell.make_norm(self.config, self.dtype)
+    self.dropout = nn.Dropout(self.config.dropout_rate)
+
+  def __call__(self, h, mask, deterministic):
+    h = self.dropout(h, deterministic)
+    common = self.common and self.common(mask)
+    in_pieces = not self.is_initializing() and self.is_in_pieces(*h.shape[:2])
+    h, _ = self.layers(h, mask, deterministic, in_pieces, common)
+    return self.dropout(self.norm(h), deterministic)
+
+  def is_in_pieces(self, B, L):
+    """Whether layers run over pieces of inputs [B, L]."""
+    along = mesh.SEQUENCE
+    if self.remat == 'none' or not tokenwise.is_long(B, L, along):
+      return False
+    return self.remat != 'auto' or shell.kept_bytes(
+        self.config, *tokenwise.on_device(B, L, along)) > shell.AUTO_BYTES

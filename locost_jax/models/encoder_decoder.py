@@ -1,0 +1,134 @@
+"""The T5-style encoder-decoder around any token mixer.
+
+No absolute positions. Tied output layer: logits = (h D^-1/2) E^T; untied ones
+are not scaled (Raffel et al. 2020, section 2.1; Shazeer 2020; LOCOST, section
+4.2).
+
+Axis letters of the project: B batch, L input length, T target length, S
+key/value length, D d_model, F d_ff, H heads, K head dim, N complex state pairs,
+V vocabulary, P pages, C chunks, R = B * beams rows of a decoding step.
+"""
+
+from typing import Any, Callable
+
+from flax import linen as nn
+import jax.numpy as jnp
+
+from locost_jax.models import decoder
+from locost_jax.models import encoder
+from locost_jax.models import layers
+from locost_jax.models import long_attention
+from locost_jax.models import shell
+
+PAD_ID = 0
+
+
+class EncoderDecoder(nn.Module):
+  """The model every part of the house knows: encode, decode, cache, step.
+
+  Attributes:
+    config: a ShellConfig or one that extends it.
+    make_mixer: (config, dtype) -> the mixer of a layer; see `encoder`.
+    dtype: of matmuls and activations.
+    remat: what the backward pass keeps of a layer; see `models.build`.
+  """
+  config: Any
+  make_mixer: Callable[..., nn.Module]
+  dtype: jnp.dtype = jnp.float32
+  remat: str = 'auto'
+
+  def setup(self):
+    c = self.config
+    self.token_embedding = layers.Embedding(
+        c.vocab_size, c.d_model, self.dtype)
+    self.encoder = encoder.Encoder(c, self.make_mixer, self.dtype, self.remat)
+    self.decoder = decoder.Decoder(c, self.dtype, self.remat)
+    if not c.tie_embeddings:
+      self.logits = layers.dense(
+          c.vocab_size, c.d_model**-0.5, self.dtype, 'logits')
+
+  def __call__(self, inputs, targets_in, input_mask=None, deterministic=True):
+    """inputs [B, L], targets_in [B, T] -> float32 logits [B, T, V]."""
+    memory = self.encode(inputs, input_mask, deterministic)
+    return self.decode(memory, targets_in, deterministic)
+
+  def encode(self, inputs, input_mask=None, deterministic=True):
+    """Reads the documents.
+
+    Args:
+      inputs: [B, L] token ids.
+      input_mask: [B, L], true at tokens; None: where inputs are not pad.
+      deterministic: no dropout.
+
+    Returns:
+      {'states': [B, L, D], 'mask': bool [B, L]}.
+    """
+    h, mask = self.embed(inputs, input_mask)
+    return {'states': self.encoder(h, mask, deterministic), 'mask': mask}
+
+  def embed(self, inputs, input_mask=None):
+    """Inputs and mask of `encode` -> h [B, L, D], bool mask [B, L]."""
+    mask = inputs != PAD_ID if input_mask is None else input_mask.astype(bool)
+    return shell.lay_read(self.token_embedding(inputs)), mask
+
+  def states(self, inputs, targets_in, input_mask=None, deterministic=True):
+    """`__call__` up to the `head`: the decoder's states [B, T, D]."""
+    memory = self.encode(inputs, input_mask, deterministic)
+    h = shell.lay_written(self.token_embedding(targets_in))
+    return self.decoder(h, memory, deterministic)
+
+  def decode(self, memory, targets_in, deterministic=True):
+    """targets_in [B, T], starting with the start id -> logits [B, T, V]."""
+    h = shell.lay_written(self.token_embedding(targets_in))
+    return self.head(self.decoder(h, memory, deterministic))
+
+  def cross_mass(self, memory, targets_in, segments, num_segments):
+    """Where the decoder looks while it writes.
+
+    Args:
+      memory: of `encode`.
+      targets_in: [B, T], starting with the start id.
+      segments: int [B, L], the segment of each input token, in [0, P), not
+        decreasing.
+      num_segments: P.
+
+    Returns:
+      float32 [B, T, P]: of the cross-attention of position t, averaged over
+      heads and layers, the part that falls on segment p. Rows sum to 1.
+    """
+    return self.decoder.traced(
+        self.token_embedding(targets_in), memory, segments, num_segments)
+
+  def head(self, h):
+    """h [..., D] -> float32 logits [..., V]."""
+    if self.config.tie_embeddings:
+      logits = self.token_embedding.attend(h * self.config.d_model**-0.5)
+    else:
+      logits = self.logits(h)
+    return layers.at_least_float32(logits)
+
+  def init_cache(self, memory, max_length):
+    """The caches of a decoding of at most max_length tokens.
+
+    Returns:
+      (shared, per_row). shared belongs to the documents and is only read:
+      the mask and either 'cross', keys and values [layers, B, L, H, K], or,
+      for L >= long_attention.ABSORBED, 'states' [B, L, D]. per_row changes
+      with every step and has rows as the first axis of every leaf: own keys
+      and values [B, layers, max_length, H, K] and the position [B].
+    """
+    c, (B, L, _) = self.config, memory['states'].shape
+    if L >= long_attention.ABSORBED:
+      shared = {'states': memory['states'], 'mask': memory['mask']}
+    else:
+      shared = {'cross': self.decoder.cross_cache(memory['states']),
+                'mask': memory['mask']}
+    shape = B, c.num_decoder_layers, max_length, c.num_heads, c.d_kv
+    own = jnp.zeros(shape, self.dtype), jnp.zeros(shape, self.dtype)
+    return shared, {'own': own, 'position': jnp.zeros(B, jnp.int32)}
+
+  def step(self, tokens, shared, per_row):
+    """One token of every row: tokens [R] -> (logits [R, V], per_row)."""
+    h = self.token_embedding(tokens)[:, None]
+    h, per_row = self.decoder.step(h, shared, per_row)
+    return self.head(h)[:, 0], per_row

@@ -1,0 +1,144 @@
+"""The T5 token mixer: every token attends to every other.
+
+  score(t, s) = q_t . k_s + b(s - t),   b from bidirectional buckets
+
+(Raffel et al. 2020, section 2.1.) The bias is that of all layers: it is looked
+up once per distance, and laid out as a matrix where it is added. Queries go in
+pieces, of which the backward pass makes the scores again.
+
+Axes: B batch, L length, D width, H heads, K head width.
+"""
+
+import functools
+
+from flax import linen as nn
+import jax
+import jax.numpy as jnp
+
+from locost_jax.models import attention
+from locost_jax.models import causal_attention
+from locost_jax.models import long_attention
+from locost_jax.models import pieces
+from locost_jax.models import shell
+
+
+def relative_bias(config, stddev=None):
+  """The bidirectional bias of an encoder's attention, a module."""
+  c = config
+  return attention.RelativeBias(
+      c.num_heads, c.relative_attention_num_buckets,
+      c.relative_attention_max_distance, True, stddev or c.d_model**-0.5)
+
+
+def by_distance(bias, queries, keys):
+  """The bias of a query so many positions behind a key, as one line.
+
+  Args:
+    bias: a bound RelativeBias.
+    queries, keys: how many positions there are of each.
+
+  Returns:
+    [H, queries + keys - 1], of distances 1 - keys to queries - 1.
+  """
+  return bias.of_distance(keys - 1 - jnp.arange(queries + keys - 1)).T
+
+
+def attend(queries, keys, values, mask, bias, rate=0.0, key=None):
+  """softmax(q . k + bias) v, float32 at least inside.
+
+  Args:
+    queries: [B, Q, H, K].
+    keys: [B, S, H, K].
+    values: [B, S, H, K].
+    mask: bool, broadcast to [B, H, Q, S].
+    bias: broadcast to [B, H, Q, S].
+    rate: of dropout of the weights.
+    key: a random key, where rate is not 0.
+
+  Returns:
+    [B, Q, H, K].
+  """
+  precise = jnp.promote_types(queries.dtype, jnp.float32)
+  scores = jnp.einsum('bqhk,bshk->bhqs', queries, keys,
+                      preferred_element_type=precise) + bias
+  scores = jnp.where(mask, scores, jnp.finfo(scores.dtype).min)
+  weights = jax.nn.softmax(scores)
+  weights = weights * long_attention.dropout(rate, key, 0, weights)
+  return jnp.einsum('bhqs,bshk->bqhk', weights.astype(values.dtype), values)
+
+
+def over_queries(function, queries, size, key=None):
+  """Context of all queries, of which the function sees some at a time.
+
+  Args:
+    function: (queries [B, size, H, K], start, key) -> context, likewise. It is
+      computed again in the backward pass, where there are several pieces. At
+      the end it is given zeros.
+    queries: [B, L, H, K].
+    size: of a piece.
+    key: a random key, or None; a piece is given its own.
+
+  Returns:
+    [B, L, H, K].
+  """
+  B, L, H, K = queries.shape
+  if size >= L:
+    padded = jnp.pad(queries, ((0, 0), (0, size - L), (0, 0), (0, 0)))
+    return function(padded, 0, key)[:, :L]
+  count = -(-L // size)
+  queries = jnp.pad(queries, ((0, 0), (0, count * size - L), (0, 0), (0, 0)))
+  queries = queries.reshape(B, count, size, H, K).swapaxes(0, 1)
+
+  @functools.partial(jax.checkpoint, prevent_cse=False)
+  def run(piece):
+    index, part = piece
+    own = None if key is None else jax.random.fold_in(key, index)
+    return function(part, index * size, own)
+
+  context = jax.lax.map(run, (jnp.arange(count), queries))
+  return context.swapaxes(0, 1).reshape(B, -1, H, K)[:, :L]
+
+
+def piece_length(B, H, S):
+  """Queries of a piece whose scores of S keys fit `PIECE_BYTES`."""
+  return max(16, long_attention.PIECE_BYTES // (4 * B * H * S))
+
+
+class SharedBias(nn.Module):
+  """mask [B, L] -> the line of `by_distance` with room for the last piece."""
+  config: shell.ShellConfig
+
+  def setup(self):
+    self.relative_bias = relative_bias(self.config)
+
+  def __call__(self, mask):
+    B, L = mask.shape
+    size = min(L, piece_length(B, self.config.num_heads, L))
+    return by_distance(self.relative_bias, -(-L // size) * size, L)
+
+
+class SelfAttention(nn.Module):
+  """x [B, L, D], mask [B, L], line of `SharedBias` -> [B, L, D]."""
+  config: shell.ShellConfig
+  dtype: jnp.dtype
+
+  Common = SharedBias
+
+  def setup(self):
+    self.attention = shell.make_attention(self.config, self.dtype)
+    nn.share_scope(self, self.attention)  # mixer/query, not mixer/attention/...
+
+  def __call__(self, x, mask, line, deterministic):
+    queries = self.attention.queries(x)
+    keys, values = self.attention.keys_values(x)
+    B, L, H, _ = queries.shape
+    size = min(L, piece_length(B, H, L))
+    rate = 0.0 if deterministic else self.config.dropout_rate
+
+    def of_piece(queries, start, key):
+      of_keys = jax.lax.dynamic_slice_in_dim(line, start, size + L - 1, 1)
+      bias = causal_attention.diagonals(of_keys, size)
+      return attend(queries, keys, values, mask[:, None, None], bias, rate, key)
+
+    return self.attention.merge_heads(over_queries(
+        of_piece, queries, size, self.make_rng('dropout') if rate else None))
