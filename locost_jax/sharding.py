@@ -40,7 +40,8 @@ RULES = (
     (r'\w+/(layers/)?(\w+/)?\w*norm/(scale|bias)', P()),
 )
 # Dimensions of any size: not cut by an axis that does not divide them.
-VOCABULARY = {('token_embedding/embedding', 0), ('logits/kernel', 1)}
+VOCABULARY = {('token_embedding/embedding', 0), ('logits/kernel', 1),
+              ('logits_bias', 0)}
 
 
 def make_mesh(config, devices=None):
