@@ -292,7 +292,7 @@ def steps_on(meshes):
       made = train.make_programs(config, model, mesh)
       state = jax.jit(made.init, out_shardings=made.shardings)(
           jax.random.key(0))
-      batch = sharding.global_batch(mesh_program.make_batch(), mesh)
+      batch = sharding.global_batch(mesh_program.make_batch(), mesh, 0)
       for _ in range(2):
         state, metrics = made.step(state, batch)
       merged = jax.device_get(made.merge(state.params))
