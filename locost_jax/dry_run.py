@@ -146,7 +146,7 @@ def _compile_writing(config, mesh, L, state):
   return dict(
       documents=rows, input_tokens=L, tokens=settings.max_length,
       temporary=taken['temporary'],
-        total=taken['total'] + taken['state'] - bytes_of(shared))
+      total=taken['total'] + taken['state'] - bytes_of(shared))
 
 
 def _array(mesh, shape, key='', dtype=jnp.int32):

@@ -243,8 +243,8 @@ def check_keys(phases, devices=None):
     sharding.check_batch_size(config.eval.batch_size, mesh, 'eval.batch_size')
     sharding.check_model(config.model, mesh)
     check_feeding(config, mesh)
-    model = dict(config.model, vocab_size=config.model.vocab_size or 2)
-    model = models.build(model, config.train.dtype, config.train.remat)
+    model = models.build(parts.with_vocabulary(config.model),
+                         config.train.dtype, config.train.remat)
     if config.optim.groups or config.train.lora.rank:
       train.make_optimizer(config, pretrained.abstract_params(model))
     check_positions(config)

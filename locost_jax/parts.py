@@ -74,11 +74,19 @@ def find_vocabulary(phases, workdir):
 
 def _leaves_vocabulary(config):
   """Whether train.init_map takes no embedding from train.init_from."""
-  model = models.build(
-      dict(config.model, vocab_size=config.model.vocab_size or 2))
+  model = models.build(with_vocabulary(config.model))
   return not warm_start.takes_vocabulary(
       config.train.init_map,
       pretrained.flatten(pretrained.abstract_params(model)))
+
+
+def with_vocabulary(model_config):
+  """config.model as a dict, the size of its vocabulary filled in.
+
+  Where it is not known yet it is the smallest that has the token of padding.
+  """
+  size = model_config.vocab_size or models.pad_id(model_config) + 1
+  return dict(model_config, vocab_size=size)
 
 
 def fill_vocab_size(config, vocabulary):

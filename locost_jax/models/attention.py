@@ -111,10 +111,6 @@ class Attention(nn.Module):
   def split_heads(self, x):
     return x.reshape(*x.shape[:-1], self.num_heads, self.d_kv)
 
-  def queries(self, x):
-    """x [B, T, D] -> [B, T, H, K]."""
-    return self.split_heads(self.query(x))
-
   def merge_heads(self, context):
     """Each query's [H, K] -> [B, T, D] through the output projection."""
     return self.output(context.reshape(*context.shape[:2], -1))

@@ -13,8 +13,6 @@ import jax.numpy as jnp
 from locost_jax.models import bart_layers
 from locost_jax.models import causal_attention
 from locost_jax.models import layers
-from locost_jax.models import long_attention
-from locost_jax.models import mesh
 from locost_jax.models import shell
 from locost_jax.models import tokenwise
 
@@ -47,20 +45,9 @@ class Encoder(nn.Module):
   def __call__(self, h, mask, deterministic):
     """h of `embed` -> states."""
     h = self.dropout(h, deterministic)
-    in_pieces = not self.is_initializing() and self.is_in_pieces(*h.shape[:2])
+    in_pieces = not self.is_initializing() and shell.reads_in_pieces(
+        self.config, self.remat, *h.shape[:2])
     return self.layers(h, mask, deterministic, in_pieces)[0]
-
-  def is_in_pieces(self, B, L):
-    """Whether feed-forwards run over pieces of inputs [B, L].
-
-    XLA's temporary memory grew by 29 arrays [B, L, D] with each layer, in
-    pieces by 10 (CPU, D 256, F 4 D, L 1024): `shell.kept_bytes` has 32.
-    """
-    along = mesh.SEQUENCE
-    if self.remat == 'none' or not tokenwise.is_long(B, L, along):
-      return False
-    return self.remat != 'auto' or shell.kept_bytes(
-        self.config, *tokenwise.on_device(B, L, along)) > shell.AUTO_BYTES
 
 
 class Decoder(nn.Module):
@@ -207,21 +194,10 @@ class Bart(nn.Module):
         self.token_embedding.attend(h)) + self.logits_bias
 
   def init_cache(self, memory, max_length):
-    """The caches of a decoding of at most max_length tokens.
-
-    Returns:
-      (shared, per_row), of the leaves of `EncoderDecoder.init_cache`.
-    """
+    """(shared, per_row) of `shell.init_cache`."""
     bart_layers.check_length('targets', max_length, self.config)
-    c, (B, L, _) = self.config, memory['states'].shape
-    if L >= long_attention.ABSORBED:
-      shared = {'states': memory['states'], 'mask': memory['mask']}
-    else:
-      shared = {'cross': self.decoder.cross_cache(memory['states']),
-                'mask': memory['mask']}
-    shape = B, c.num_decoder_layers, max_length, c.num_heads, c.d_kv
-    own = jnp.zeros(shape, self.dtype), jnp.zeros(shape, self.dtype)
-    return shared, {'own': own, 'position': jnp.zeros(B, jnp.int32)}
+    return shell.init_cache(self.config, self.dtype, memory,
+                            self.decoder.cross_cache, max_length)
 
   def step(self, tokens, shared, per_row):
     """One token of every row: tokens [R] -> (logits [R, V], per_row)."""

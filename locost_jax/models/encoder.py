@@ -115,8 +115,4 @@ class Encoder(nn.Module):
 
   def is_in_pieces(self, B, L):
     """Whether layers run over pieces of inputs [B, L]."""
-    along = mesh.SEQUENCE
-    if self.remat == 'none' or not tokenwise.is_long(B, L, along):
-      return False
-    return self.remat != 'auto' or shell.kept_bytes(
-        self.config, *tokenwise.on_device(B, L, along)) > shell.AUTO_BYTES
+    return shell.reads_in_pieces(self.config, self.remat, B, L)

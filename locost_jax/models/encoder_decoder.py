@@ -17,7 +17,6 @@ import jax.numpy as jnp
 from locost_jax.models import decoder
 from locost_jax.models import encoder
 from locost_jax.models import layers
-from locost_jax.models import long_attention
 from locost_jax.models import shell
 
 PAD_ID = 0
@@ -108,24 +107,9 @@ class EncoderDecoder(nn.Module):
     return layers.at_least_float32(logits)
 
   def init_cache(self, memory, max_length):
-    """The caches of a decoding of at most max_length tokens.
-
-    Returns:
-      (shared, per_row). shared belongs to the documents and is only read:
-      the mask and either 'cross', keys and values [layers, B, L, H, K], or,
-      for L >= long_attention.ABSORBED, 'states' [B, L, D]. per_row changes
-      with every step and has rows as the first axis of every leaf: own keys
-      and values [B, layers, max_length, H, K] and the position [B].
-    """
-    c, (B, L, _) = self.config, memory['states'].shape
-    if L >= long_attention.ABSORBED:
-      shared = {'states': memory['states'], 'mask': memory['mask']}
-    else:
-      shared = {'cross': self.decoder.cross_cache(memory['states']),
-                'mask': memory['mask']}
-    shape = B, c.num_decoder_layers, max_length, c.num_heads, c.d_kv
-    own = jnp.zeros(shape, self.dtype), jnp.zeros(shape, self.dtype)
-    return shared, {'own': own, 'position': jnp.zeros(B, jnp.int32)}
+    """(shared, per_row) of `shell.init_cache`."""
+    return shell.init_cache(self.config, self.dtype, memory,
+                            self.decoder.cross_cache, max_length)
 
   def step(self, tokens, shared, per_row):
     """One token of every row: tokens [R] -> (logits [R, V], per_row)."""

@@ -7,10 +7,10 @@ Padding does: it is what the compiled step is given. A multiply-add is 2.
 A product of m parameters with a token takes 2m forwards and 4m backwards (the
 gradients of the token and of the parameters): 6 m per token (Kaplan et al.
 2020, section 2.1). With the letters of `models.encoder_decoder`, E encoder and
-M decoder layers, HK = H x K, LOCOST, T5 and LongT5:
+M decoder layers, HK = H x K, G hidden units in the decoder (BART; else F):
 
   dense       6 [ B L (E (m + f D F) + M 2 D HK)
-                + B T (M (6 D HK + f D F) + D V) ]
+                + B T (M (6 D HK + f D G) + D V) ]
               m of the token mixer: LOCOST 3 D^2 (key, gate, output; 2 without
               gating), attention 4 D HK; f 3 (gated; 2 else); the M 2 D HK of
               each input token are cross-attention's keys and values, the 6 of a
@@ -27,12 +27,6 @@ M decoder layers, HK = H x K, LOCOST, T5 and LongT5:
               the output per document and one of its kernels, backwards as
               many; the product of n / 2 complex numbers is 3 n per document, 3
               times
-
-BART, with F and G hidden units in the encoder and the decoder:
-
-  dense       6 [ B L (E (4 D^2 + 2 D F) + M 2 D^2)
-                + B T (M (6 D^2 + 2 D G) + D V) ]
-  attention   12 B D [ E L^2 + M T (T + L) ]
 """
 
 import math
@@ -43,10 +37,10 @@ from locost_jax.models import shell
 
 
 def train_step(config, batch, length, targets):
-  """Returns the operations of one step of LOCOST, all devices, by part.
+  """Returns the operations of one step, all devices together, by part.
 
   Args:
-    config: a ShellConfig.
+    config: a ShellConfig or a BartConfig.
     batch: B, documents.
     length: L, input tokens of a document, padding included.
     targets: T, target tokens of a document, padding included.
@@ -58,10 +52,12 @@ def train_step(config, batch, length, targets):
   D, HK = c.d_model, c.num_heads * c.d_kv
   E, M = c.num_layers, c.num_decoder_layers
   is_locost = isinstance(c, locost.LocostConfig)
-  feed_forward = (3 if c.feed_forward == 'gated-gelu' else 2) * D * c.d_ff
+  products = 3 if c.feed_forward == 'gated-gelu' else 2
+  feed_forward = products * D * c.d_ff
+  written = products * D * getattr(c, 'decoder_d_ff', c.d_ff)
   mixer = (3 if c.gating else 2) * D**2 if is_locost else 4 * D * HK
   per_input = E * (mixer + feed_forward) + M * 2 * D * HK
-  per_target = M * (6 * D * HK + feed_forward) + D * c.vocab_size
+  per_target = M * (6 * D * HK + written) + D * c.vocab_size
   parts = {
       'dense': 6.0 * B * (L * per_input + T * per_target),
       'attention': 12.0 * M * B * T * (T + L) * HK,
@@ -79,18 +75,6 @@ def train_step(config, batch, length, targets):
   }
 
 
-def bart_train_step(config, batch, length, targets):
-  """`train_step` of a BartConfig: dense, attention."""
-  c, B, L, T = config, batch, length, targets
-  D, E, M = c.d_model, c.num_layers, c.num_decoder_layers
-  per_input = E * (4 * D**2 + 2 * D * c.d_ff) + M * 2 * D**2
-  per_target = M * (6 * D**2 + 2 * D * c.decoder_d_ff) + D * c.vocab_size
-  return {
-      'dense': 6.0 * B * (L * per_input + T * per_target),
-      'attention': 12.0 * B * D * (E * L**2 + M * T * (T + L)),
-  }
-
-
 def of_step(model, inputs, targets):
   """All operations of a step, or None for a model that has no formula here.
 
@@ -100,10 +84,6 @@ def of_step(model, inputs, targets):
     targets: shape of decoder_target_tokens, (B, T).
   """
   config = getattr(model, 'config', None)
-  if isinstance(config, shell.ShellConfig):
-    parts = train_step(config, *inputs, targets[1])
-  elif isinstance(config, bart_layers.BartConfig):
-    parts = bart_train_step(config, *inputs, targets[1])
-  else:
+  if not isinstance(config, (shell.ShellConfig, bart_layers.BartConfig)):
     return None
-  return sum(parts.values())
+  return sum(train_step(config, *inputs, targets[1]).values())

@@ -1,10 +1,14 @@
-"""What all stacks of T5-style layers share: sizes, parts, how layers run."""
+"""What stacks of layers share: sizes, parts, how layers run, caches."""
 
 import dataclasses
 
+import jax.numpy as jnp
+
 from locost_jax.models import attention
 from locost_jax.models import layers
+from locost_jax.models import long_attention
 from locost_jax.models import mesh
+from locost_jax.models import tokenwise
 
 # remat='auto': what the backward pass may keep of an encoder whose layers are
 # not in pieces.
@@ -60,9 +64,52 @@ def kept_bytes(config, B, L):
 
   32 arrays [B, L, D] of float32 per layer: XLA's temporary memory grew by 34 to
   35 of them with each layer, gradients of the layer included (CPU, D 768 and
-  256, F 2.7 D and 2 D).
+  256, F 2.7 D and 2 D). BART's: by 29, in pieces by 10 (D 256, F 4 D, L 1024).
   """
   return 32 * 4 * config.num_layers * B * L * config.d_model
+
+
+def reads_in_pieces(config, remat, B, L):
+  """Whether an encoder's layers run over pieces of inputs [B, L].
+
+  Args:
+    config: the model's.
+    remat: as of `models.build`.
+    B: documents.
+    L: tokens of each.
+  """
+  along = mesh.SEQUENCE
+  if remat == 'none' or not tokenwise.is_long(B, L, along):
+    return False
+  return remat != 'auto' or kept_bytes(
+      config, *tokenwise.on_device(B, L, along)) > AUTO_BYTES
+
+
+def init_cache(config, dtype, memory, cross_cache, max_length):
+  """The caches of a decoding of at most max_length tokens.
+
+  Args:
+    config: the model's.
+    dtype: of keys and values.
+    memory: of the model's `encode`.
+    cross_cache: states [B, L, D] -> keys and values [layers, B, L, H, K].
+    max_length: tokens.
+
+  Returns:
+    (shared, per_row). shared belongs to the documents and is only read: the
+    mask and either 'cross', what `cross_cache` gives, or, for L >=
+    long_attention.ABSORBED, 'states' [B, L, D]. per_row changes with every step
+    and has rows as the first axis of every leaf: own keys and values [B,
+    layers, max_length, H, K] and the position [B].
+  """
+  c, (B, L, _) = config, memory['states'].shape
+  if L >= long_attention.ABSORBED:
+    shared = {'states': memory['states'], 'mask': memory['mask']}
+  else:
+    shared = {'cross': cross_cache(memory['states']), 'mask': memory['mask']}
+  shape = B, c.num_decoder_layers, max_length, c.num_heads, c.d_kv
+  own = jnp.zeros(shape, dtype), jnp.zeros(shape, dtype)
+  return shared, {'own': own, 'position': jnp.zeros(B, jnp.int32)}
 
 
 def stacked(num_layers, remat):
