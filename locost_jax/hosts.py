@@ -6,18 +6,25 @@ The same command runs on every host. On Cloud TPUs and in steps of SLURM
   python -m locost_jax.main --config=FILE --coordinator=HOST:PORT \\
       --hosts=2 --host=0        # and on the other machine --host=1
 
-Every host reads its own rows of each batch; WORKDIR must be one directory that
-all of them see.
+A roll call comes first (roll_call.py): where a host does not come, all others
+end with a line that says which. Every host reads its own rows of each batch;
+WORKDIR must be one directory that all of them see.
 """
 
+import contextlib
 import glob
 import importlib.util
 import os
+import threading
 
 from absl import flags
 import jax
 
+from locost_jax import roll_call
+from locost_jax import watchdog
 from locost_jax.errors import InputError
+
+PATIENCE = 300.0  # seconds that hosts wait for each other
 
 
 def define_flags(values):
@@ -33,36 +40,76 @@ def define_flags(values):
       flag_values=values)
 
 
-def connect(values):
-  """Waits for the other hosts, if there are any.
+def connect(values, seconds=PATIENCE):
+  """Waits for the other hosts, if there are any, and lets JAX connect them.
 
   Args:
     values: the flags of `define_flags`.
+    seconds: to wait for them.
+
+  Returns:
+    A roll_call.Roll.
 
   Raises:
-    InputError: a flag is missing or wrong, or a host does not come.
+    InputError: a flag is missing or wrong, or the hosts do not fit together.
+    Stopped: a host does not come.
+  """
+  seat = find_seat(values, os.environ, seconds)
+  roll = roll_call.call(seat, seconds)
+  if seat.hosts == 1:
+    return roll
+  with ending_after(seconds, 'the hosts to connect, which all were there'):
+    try:
+      jax.distributed.initialize(
+          seat.address, seat.hosts, seat.host, seat.local_devices,
+          cluster_detection_method='deactivate')
+    except (RuntimeError, ValueError) as error:
+      reason = str(error).strip().split('\n')[0]
+      raise InputError(f'the hosts do not find each other: {reason}') from error
+  return roll
+
+
+def find_seat(values, environment, seconds=PATIENCE):
+  """Returns the roll_call.Seat of this process; one of one host if alone.
+
+  Args:
+    values: the flags of `define_flags`.
+    environment: like os.environ.
+    seconds: to wait for a cluster to tell.
   """
   given = {name: values[name].value
            for name in ('coordinator', 'hosts', 'host')}
   missing = [f'--{name}' for name, value in given.items() if value is None]
   if len(missing) == len(given):
-    if not is_cluster(os.environ):
-      return
-    arguments = {}
-  elif missing:
+    if is_cluster(environment):
+      return _ask_cluster(environment, seconds)
+    return roll_call.Seat('', 1, 0)
+  if missing:
     raise InputError('--coordinator, --hosts and --host belong together: '
                      f'{" and ".join(missing)} missing')
-  else:
-    if given['host'] >= given['hosts']:
-      raise InputError(f'--host={given["host"]}: expected less than '
-                       f'--hosts={given["hosts"]}')
-    arguments = dict(coordinator_address=given['coordinator'],
-                     num_processes=given['hosts'], process_id=given['host'])
-  try:
-    jax.distributed.initialize(**arguments)
-  except (RuntimeError, ValueError) as error:
-    reason = str(error).strip().split('\n')[0]
-    raise InputError(f'the hosts do not find each other: {reason}') from error
+  if given['host'] >= given['hosts']:
+    raise InputError(f'--host={given["host"]}: expected less than '
+                     f'--hosts={given["hosts"]}')
+  name, _, port = given['coordinator'].rpartition(':')
+  if not (name and port.isdecimal() and 0 < int(port) < 65536):
+    raise InputError(f'--coordinator={given["coordinator"]}: expected '
+                     'HOST:PORT, like gpu1:8476')
+  return roll_call.Seat(given['coordinator'], given['hosts'], given['host'])
+
+
+def check_srun(environment):
+  """Raises an InputError where a run would silently be of one host of several.
+
+  Args:
+    environment: like os.environ.
+  """
+  if 'SLURM_STEP_NUM_TASKS' in environment:
+    return
+  wanted = int(environment.get('SLURM_NTASKS', 1))
+  if wanted > 1:
+    raise InputError(
+        f'you ran on one host of {wanted}: SLURM gave this job {wanted} tasks, '
+        'but srun did not start this one: expected `srun python -m ...`')
 
 
 def is_cluster(environment):
@@ -77,3 +124,48 @@ def is_cluster(environment):
     return False
   return importlib.util.find_spec('libtpu') is not None and bool(
       glob.glob('/dev/accel*') or glob.glob('/dev/vfio/*'))
+
+
+def _ask_cluster(environment, seconds):
+  """The Seat that SLURM or the cloud tells JAX of.
+
+  JAX has no public function that tells without connecting. By itself it gives
+  a SLURM task one device even where the task has the whole machine.
+  """
+  from jax._src import clusters
+  try:
+    address, hosts, host, devices = (
+        clusters.ClusterEnv.auto_detect_unset_distributed_params(
+            None, None, None, None, None, int(seconds)))
+  except (RuntimeError, OSError, ValueError) as error:
+    raise InputError(f'the cluster does not tell its hosts: {error}') from error
+  if None in (address, hosts, host):  # a TPU without a pod: Colab's
+    return roll_call.Seat('', 1, 0)
+  tasks = int(environment.get('SLURM_STEP_NUM_TASKS', 1))
+  if tasks == int(environment.get('SLURM_STEP_NUM_NODES', 0)):
+    devices = None
+  return roll_call.Seat(address, hosts, host, devices and tuple(devices))
+
+
+@contextlib.contextmanager
+def ending_after(seconds, what):
+  """Ends the process with a line if this context takes longer.
+
+  For waits inside JAX, which nothing else ends.
+
+  Args:
+    seconds: that it may take.
+    what: it waits for, to say so.
+  """
+  def end():
+    os.write(2, (f'error: waited {seconds:g} s for {what}; ended with status '
+                 f'{watchdog.STATUS}\n').encode())
+    os._exit(watchdog.STATUS)
+
+  timer = threading.Timer(seconds, end)
+  timer.daemon = True
+  timer.start()
+  try:
+    yield
+  finally:
+    timer.cancel()

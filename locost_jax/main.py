@@ -8,6 +8,8 @@
 
   python -m locost_jax.main --config=configs/finetune.py --dry_run \\
       --config.data.train_files='data/train-*.jsonl'
+  python -m locost_jax.main --config=configs/finetune.py --preflight \\
+      --config.data.train_files='data/train-*.jsonl'
 
 Each key of the config (configs/default.py lists them all) can be set:
 --config.train.steps=100. A run that was stopped goes on when the same command
@@ -22,6 +24,7 @@ import importlib.util
 import os
 from pathlib import Path
 import shutil
+import sys
 
 from locost_jax import allocator
 
@@ -45,6 +48,7 @@ from locost_jax import hosts
 from locost_jax import models
 from locost_jax import optim
 from locost_jax import parts
+from locost_jax import preflight
 from locost_jax import pretrained
 from locost_jax import profiling
 from locost_jax import report
@@ -82,6 +86,11 @@ def define_flags(values, argv):
   flags.DEFINE_string(
       'topology', '', 'with --dry_run: TPUs to compile for, which need not be '
       'here, like v5e:4x4 (extra tpu-aot)', flag_values=values)
+  _define_optional_number(
+      values, 'preflight', preflight.SECONDS, 'do not train: tell hosts, '
+      'versions, devices and mesh, check everything, add up over all devices '
+      'and write into the workdir; what does not answer within so many '
+      'seconds is named')
   hosts.define_flags(values)
   flags.DEFINE_enum(
       'format', 'text', ['text', 'json'], 'of the report on stdout',
@@ -96,18 +105,28 @@ def define_flags(values, argv):
       'peak_tflops', None, 'TFLOP/s of one device at most, to tell its '
       'utilisation [of the device: locost_jax/peaks.py]', lower_bound=0,
       flag_values=values)
+  _define_optional_number(
+      values, 'profile', profiling.STEPS, 'write a trace of so many steps into '
+      'WORKDIR/profile')
+
+
+def _define_optional_number(values, name, default, text):
+  """Defines --NAME and --NAME=NUMBER; without the flag it is 0."""
   flags.DEFINE_flag(flags.Flag(
-      _StepsParser(), None, 'profile', 0, '[=STEPS]: write a trace of so many '
-      f'steps [{profiling.STEPS}] into WORKDIR/profile', boolean=True),
-                    flag_values=values)
+      _NumberParser(default), None, name, 0, f'[=NUMBER]: {text} [{default}]',
+      boolean=True), flag_values=values)
 
 
-class _StepsParser(flags.ArgumentParser):
-  """--profile, --noprofile or --profile=STEPS."""
+class _NumberParser(flags.ArgumentParser):
+  """--name, --noname or --name=NUMBER."""
+
+  def __init__(self, default):
+    super().__init__()
+    self._default = default
 
   def parse(self, argument):
     if argument in ('true', 'false'):  # absl's words for a flag without value
-      return profiling.STEPS if argument == 'true' else 0
+      return self._default if argument == 'true' else 0
     return int(argument)
 
 
@@ -120,18 +139,28 @@ def main(values, arguments):
   """
   commands.expect_flags_only(arguments)
   config, overrides = commands.get_config(values)
-  hosts.connect(values)
+  instead = [f'--{name}' for name in ('evaluate', 'dry_run', 'preflight')
+             if values[name].value]
+  if len(instead) > 1:
+    raise InputError(f'{" and ".join(instead)}: expected one of them')
+  if values.preflight < 0:
+    raise InputError(f'--preflight={values.preflight}: expected seconds')
+  roll = hosts.connect(values, values.preflight or hosts.PATIENCE)
   workdir = Path(values.workdir or default_workdir(values['config']))
   phases = runs.make_phases(config, overrides, workdir)
   show = {'text': report.format_text, 'json': report.format_json}
-  if values.evaluate and values.dry_run:
-    raise InputError('--evaluate and --dry_run: expected one of them')
   if values.topology and not values.dry_run:
     raise InputError(f'--topology={values.topology} belongs to --dry_run')
   if values.dry_run:
     devices = topology.devices(values.topology) if values.topology else None
     results = rehearse(phases, workdir, devices)
     show = {'text': dry_run.format_text, 'json': dry_run.format_json}
+  elif values.preflight:
+    results = preflight.run(
+        phases, workdir, roll, values.preflight,
+        functools.partial(check_all, phases, workdir),
+        sys.stdout if values.format == 'text' else sys.stderr)
+    show = {'text': preflight.format_text, 'json': preflight.format_json}
   elif values.evaluate:
     results = evaluate_run(phases, workdir)
   else:

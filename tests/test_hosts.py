@@ -3,7 +3,6 @@
 import json
 import os
 from pathlib import Path
-import socket
 import subprocess
 import sys
 
@@ -16,6 +15,7 @@ from locost_jax import checkpoint
 from locost_jax import hosts
 from locost_jax import sharding
 from locost_jax.errors import InputError
+from ports import free_port
 
 ROOT = Path(__file__).parent.parent
 
@@ -103,9 +103,7 @@ def test_two_processes_train_as_one(tmp_path):
   data.write_text(''.join(json.dumps(dict(
       document=f'The {n} houses of the town. ' * (1 + n % 3),
       summary=f'{n} houses.')) + '\n' for n in range(12)))
-  with socket.socket() as free:
-    free.bind(('localhost', 0))
-    port = free.getsockname()[1]
+  port = free_port()
   runs = [start(tmp_path / 'one', data, 4, *mesh)]
   runs += [start(tmp_path / 'two', data, 2, *mesh, '--hosts=2', f'--host={i}',
                  f'--coordinator=localhost:{port}') for i in range(2)]
