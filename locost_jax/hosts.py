@@ -15,6 +15,7 @@ import contextlib
 import glob
 import importlib.util
 import os
+import sys
 import threading
 
 from absl import flags
@@ -58,6 +59,7 @@ def connect(values, seconds=PATIENCE):
   roll = roll_call.call(seat, seconds)
   if seat.hosts == 1:
     return roll
+  keep_stdout()
   with ending_after(seconds, 'the hosts to connect, which all were there'):
     try:
       jax.distributed.initialize(
@@ -145,6 +147,17 @@ def _ask_cluster(environment, seconds):
   if tasks == int(environment.get('SLURM_STEP_NUM_NODES', 0)):
     devices = None
   return roll_call.Seat(address, hosts, host, devices and tuple(devices))
+
+
+def keep_stdout():
+  """Leaves stdout to Python: what libraries write there goes to stderr.
+
+  Gloo, through which hosts without accelerators talk, says there that it does.
+  """
+  sys.stdout.flush()
+  sys.stdout = open(os.dup(1), 'w', encoding=sys.stdout.encoding,
+                    errors=sys.stdout.errors)
+  os.dup2(2, 1)
 
 
 @contextlib.contextmanager
