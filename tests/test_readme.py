@@ -1,0 +1,223 @@
+"""Every command of the README: its flags exist, and (slow) it runs.
+
+A command must have a row in RUNS, which says how it is made small: README
+cannot gain one that is not run. Files that a user has are stood in for by
+small ones; what needs a network or an extra must end with a line that says so.
+"""
+
+import gzip
+import importlib
+import json
+import os
+from pathlib import Path
+import re
+import shlex
+import subprocess
+import sys
+from typing import NamedTuple
+
+from absl import flags
+import numpy as np
+import pytest
+
+from locost_jax import commands
+from test_documents import make_book, make_page
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / 'README.md').read_text()
+
+MODEL = ('model.d_model=16', 'model.d_state=4', 'model.d_ff=16',
+         'model.d_kv=4', 'model.num_heads=4', 'model.num_layers=1',
+         'model.num_decoder_layers=1')
+DATA = ('data.vocabulary=byte', 'data.check_sizes=False',
+        'data.max_input_length=64', 'data.max_target_length=16')
+TRAIN = ('data.input_buckets=64', 'data.target_buckets=16', 'train.steps=2',
+         'train.batch_size=8', 'eval.batch_size=8', 'eval.examples=8',
+         'decode.max_length=12')
+
+
+def small(*keys):
+  return ' '.join(f'--config.{key}' for key in keys)
+
+
+class Run(NamedTuple):
+  """How a command of the README is run small.
+
+  pattern: regex of the command.
+  more: flags behind it.
+  less: regex of what is taken out of it.
+  says: what the one line on stderr says, where status 2 is expected.
+  """
+  pattern: str
+  more: str = ''
+  less: str = '$^'
+  says: str = ''
+
+
+FRESH = 'train.init_from='
+BENCH = small(*MODEL) + ' --repeats=1 --seconds=1 '
+PEERS = r' --(against|longest|memory_limit|repeats|seconds|lengths)\S*'
+RUNS = (
+    Run(r'.*bench gsg', '--lengths=40 --repeats=1'),
+    Run(r'.*bench decode.*', BENCH + '--lengths=64 --tokens=2', PEERS),
+    Run(r'.*bench train.*', BENCH + '--lengths=64 --tokens=8', PEERS),
+    Run(r'.*bench cost.*', BENCH + '--lengths=64 --tokens=2', PEERS),
+    Run(r'.*bench (kernel|encode).*', BENCH + '--lengths=64,128', PEERS),
+    Run(r'.*data\.prepare( --task=qmsum --raw=QMSum)?'),
+    Run(r'.*data\.inspect --task=qmsum', small('data.vocabulary=byte',
+                                               'data.check_sizes=False')),
+    Run(r'.*data\.inspect .*', small('data.vocabulary=byte')),
+    Run(r'.*data\.cache .*', small(*DATA)),
+    Run(r'.*data\.beam .*', small(*DATA), says='beam'),
+    Run(r'.*summarize .*', '--max_length=4'),
+    Run(r'.*convert --source=google/.*', says='huggingface_hub'),
+    Run(r'.*convert .*'),
+    Run(r'.*main .*--topology=.*', small(*MODEL, *DATA, *TRAIN),
+        says='tpu-aot'),
+    Run(r'.*main .*configs/quickstart\.py.*', small(*MODEL, *DATA, *TRAIN),
+        r'^python3 .*&& '),
+    Run(r'.*main .*configs/(pretrain_c4|finetune_arxiv|finetune_booksum_book)'
+        r'\.py.*', small(*MODEL, *DATA, *TRAIN, FRESH)),
+    Run(r'.*main .*configs/(pretrain|finetune)\.py.*',
+        small(*MODEL, *DATA, *TRAIN)),
+)
+
+
+def sections():
+  """{heading: its shell commands}, in order."""
+  found = {}
+  for part in re.split(r'^##+ ', README, flags=re.M)[1:]:
+    blocks = re.findall(r'^```(?:bash|sh|shell|console)\n(.*?)^```', part,
+                        re.M | re.DOTALL)
+    lines = [re.sub(r'\s+#\s.*', '', line) for block in blocks
+             for line in block.splitlines()]
+    if lines := [line for line in lines if line and not line.startswith(' ')]:
+      found[part.splitlines()[0]] = lines
+  return found
+
+
+SECTIONS = sections()
+TESTS = next(line for line in SECTIONS['The two commands'] if 'pytest' in line)
+INSIDE = [command for command in re.findall(
+    r'`(python -m locost_jax[^`]+)`', README) if command.endswith(('.py', "'"))
+          or ' --' in command]
+
+
+def run_of(command):
+  """The first row of RUNS for a command."""
+  for run in RUNS:
+    if re.fullmatch(run.pattern, command):
+      return run
+  raise AssertionError(f'README has {command!r}: how is it run here?')
+
+
+def test_there_is_something_to_run():
+  assert len(SECTIONS) >= 7 and len(INSIDE) > 8
+  assert sum(map(len, SECTIONS.values())) > 30
+  for commands_ in SECTIONS.values():
+    for command in commands_:
+      assert 'python' in command, command  # not half of a longer line
+
+
+def test_each_row_has_a_command():
+  every = [command for found in SECTIONS.values() for command in found]
+  rows = [run_of(command) for command in every if command != TESTS]
+  assert set(rows) == set(RUNS)
+
+
+@pytest.mark.parametrize('command', sorted(
+    {*INSIDE, *sum(SECTIONS.values(), [])} - {TESTS}))
+def test_flags_exist(monkeypatch, command):
+  """Of commands in the text and in tables, too."""
+  monkeypatch.chdir(ROOT)
+  run = run_of(command)
+  words = shlex.split(f'{command} {run.more}')
+  assert words[-1:]  # quotes are closed
+  words = words[len(words) - words[::-1].index('-m'):]
+  module = importlib.import_module(words[0])
+  values = flags.FlagValues()
+  values.set_gnu_getopt(True)
+  module.define_flags(values, words)
+  commands.parse_flags(values, words)
+
+
+def test_ci_runs_the_tests_command():
+  """.ci/run takes the README's line; that it takes one is seen here."""
+  script = (ROOT / '.ci/run').read_text()
+  pattern = re.search(r"grep -E '(.*)' README\.md", script)[1]
+  assert re.findall(pattern + '.*', README, re.M) == [TESTS]
+
+
+# --- Really ------------------------------------------------------------------
+
+
+@pytest.fixture(scope='module')
+def house(tmp_path_factory):
+  """A directory with the files that the README's user has."""
+  home = tmp_path_factory.mktemp('house')
+  (home / 'configs').symlink_to(ROOT / 'configs')
+  texts = [' '.join(f'House {n} of street {i} is {n + i} years old.'
+                    for n in range(12)) for i in range(24)]
+  pairs = [dict(document=text, summary=f'Street {i}.')
+           for i, text in enumerate(texts)]
+  for name in ('train.jsonl', 'test.jsonl', 'part-1.jsonl',
+               'corpora/arxiv/train.jsonl', 'corpora/arxiv/validation.jsonl',
+               'corpora/booksum_book/train.jsonl',
+               'corpora/booksum_book/validation.jsonl'):
+    write_rows(home / name, pairs)
+  for name in ('texts-1.jsonl.gz',
+               'corpora/c4_gsg/c4-train.00000-of-00001.json.gz',
+               'corpora/c4_gsg/c4-validation.00000-of-00001.json.gz'):
+    write_rows(home / name, [dict(text=text) for text in texts])
+  for split in 'train', 'val', 'test':
+    write_rows(home / f'QMSum/data/ALL/jsonl/{split}.jsonl', [dict(
+        meeting_transcripts=[dict(speaker='PM', content=text)],
+        general_query_list=[dict(query='Summarize.', answer='Houses.')],
+        specific_query_list=[]) for text in texts])
+  (home / 'report.txt').write_text(texts[0])
+  (home / 'books').mkdir()
+  (home / 'books' / 'one.txt').write_text(texts[1])
+  make_book(home / 'book.epub', {'a.xhtml': make_page(texts[:2])},
+            ['a.xhtml'])
+  return home
+
+
+def write_rows(path, rows):
+  path.parent.mkdir(parents=True, exist_ok=True)
+  text = ''.join(json.dumps(row) + '\n' for row in rows).encode()
+  path.write_bytes(gzip.compress(text) if path.suffix == '.gz' else text)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('heading', SECTIONS)
+def test_section_runs(house, heading):
+  """In the order of the README: later sections read what earlier ones wrote."""
+  for command in SECTIONS[heading]:
+    if command == TESTS:
+      continue
+    run = run_of(command)
+    line = f'{re.sub(run.less, "", command)} {run.more}'
+    devices = 8 if heading == 'Many devices' else 1
+    done = subprocess.run(
+        ['bash', '-euo', 'pipefail', '-c', line], cwd=house, text=True,
+        capture_output=True, check=False, stdin=subprocess.DEVNULL,
+        env=dict(os.environ, PYTHONPATH=str(ROOT), HF_HUB_OFFLINE='1',
+                 HOME=str(house), JAX_PLATFORMS='cpu',
+                 PATH=f'{Path(sys.executable).parent}:{os.environ["PATH"]}',
+                 XLA_FLAGS=os.environ['XLA_FLAGS'] + ' --xla_force_host_'
+                 f'platform_device_count={devices}'))
+    if run.says and done.returncode:
+      assert done.returncode == 2, f'{line}\n{done.stderr}'
+      assert re.fullmatch(rf'error: .*{run.says}.*\n', done.stderr), done.stderr
+    else:
+      assert done.returncode == 0, f'{line}\n{done.stderr}'
+      assert done.stdout
+
+
+@pytest.mark.slow
+def test_python_runs(house, monkeypatch):
+  (block,) = re.findall(r'^```python\n(.*?)^```', README, re.M | re.DOTALL)
+  monkeypatch.chdir(house)
+  names = {'tokens': np.full((1, 64), 7)}
+  exec(block, names)  # pylint: disable=exec-used
+  assert names['s'].encode(names['tokens']).shape == (1, 64, 16)
