@@ -57,7 +57,7 @@ send() {
 }
 
 start_on_all() {
-  local number status statuses=() received='' deadline='' left
+  local number status statuses=() received='' failed='' deadline='' left
   COMMAND+=("--coordinator=${HOST[0]}:$PORT" "--hosts=${#HOST[@]}")
   if [ -n "$DRY_RUN" ]; then
     for number in "${!HOST[@]}"; do start_on "$number"; done
@@ -83,17 +83,19 @@ start_on_all() {
       elif [ ! -e "$ended/$number.told" ]; then
         touch "$ended/$number.told"
         status=$(cat "$ended/$number")
-        statuses+=("$status")
-        if [ "$status" != 0 ]; then
+        case $status:$deadline in
+          0:*) statuses+=(0) ;;
+          143:?* | 137:?*) ;;  # this script's doing
+          *) statuses+=("$status") failed=yes ;;
+        esac
+        [ "$status" = 0 ] ||
           tell "${HOST[number]}: ended with status $status"
-          if [ -z "$deadline" ]; then
-            deadline=$((SECONDS + GRACE))
-            received=TERM
-          fi
-        fi
       fi
     done
-    if [ -n "$deadline" ] && [ "$SECONDS" -ge "$deadline" ]; then
+    if [ -n "$failed" ] && [ -z "$deadline" ]; then
+      send TERM
+      deadline=$((SECONDS + GRACE))
+    elif [ -n "$deadline" ] && [ "$SECONDS" -ge "$deadline" ]; then
       send KILL
       deadline=$((SECONDS + GRACE + 1))
     fi

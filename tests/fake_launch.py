@@ -1,44 +1,46 @@
 """Stands in for gcloud, ssh, srun, ... and for the trainer, in test_launch.py.
 
 One program under many names, in a directory that comes first on PATH. Each call
-adds a line to $FAKES/calls.jsonl, {"name", "argv", and for the trainer "cwd"}.
-$FAKES/answers.json says what is answered: rules [words, [answer, ...]], tried
-in order; words is found in the name and arguments, and each call takes one
-answer off its rule, {"out": ..., "status": ...}, `None` standing for the last
-one being kept for ever. What no rule is for is done: gcloud and ssh run the
-command on this machine, every worker or host in a home directory of its own.
+adds a line of JSON to $FAKES/calls: name, argv, and of the trainer the working
+directory and the variable ADDED. $FAKES/answers says what is answered, a list
+of (words, [answer, ...]): a call takes an answer, {'out': ..., 'status': ...},
+off the first whose words are in its name and arguments. What none is for is
+done: gcloud and ssh run the command on this machine, each worker or host in a
+home directory of its own. $FAKES/runs says in the same way what the trainer
+does.
+
+There are hundreds of calls: nothing is imported that not all of them need, and
+json takes as long as all the rest.
 """
 
+from _json import encode_basestring_ascii as encode
 import fcntl
-import json
 import os
-from pathlib import Path
-import shutil
-import signal
-import subprocess
 import sys
-import time
 
-FAKES = Path(os.environ['FAKES'])
-
-
-def note(**call):
-  with open(FAKES / 'calls.jsonl', 'a', encoding='utf-8') as file:
-    file.write(json.dumps(call) + '\n')
+FAKES = os.environ['FAKES']
 
 
-def take(file, key):
-  """Takes the first item off the list that {key: list} has, or returns None."""
-  with open(FAKES / 'lock', 'w', encoding='utf-8') as lock:
-    fcntl.flock(lock, fcntl.LOCK_EX)
-    rules = json.loads((FAKES / file).read_text())
-    for words, answers in rules:
+def note(name, argv, *more):
+  words = [f'[{", ".join(map(encode, argv))}]', *map(encode, more)]
+  with open(f'{FAKES}/calls', 'a', encoding='utf-8') as file:
+    file.write(f'[{encode(name)}, {", ".join(words)}]\n')
+
+
+def take(name, key):
+  """Takes an item off the first (words, items) whose words are in key."""
+  with open(f'{FAKES}/{name}', 'r+', encoding='utf-8') as file:
+    fcntl.flock(file, fcntl.LOCK_EX)
+    rules = eval(file.read())
+    for words, items in rules:
       if words in key:
-        if not answers:
-          sys.exit(f'no answer is left for {words}')
-        answer = answers.pop(0)
-        (FAKES / file).write_text(json.dumps(rules))
-        return answer
+        if not items:
+          sys.exit(f'nothing is left for {words}')
+        item = items.pop(0)
+        file.seek(0)
+        file.truncate()
+        file.write(repr(rules))
+        return item
   return None
 
 
@@ -47,16 +49,18 @@ def homes(argv):
   workers = int(os.environ['FAKE_WORKERS'])
   worker, = [arg for arg in argv if arg.startswith('--worker=')]
   numbers = range(workers) if worker == '--worker=all' else [int(worker[9:])]
-  return [FAKES / f'worker{number}' for number in numbers]
+  return [f'{FAKES}/worker{number}' for number in numbers]
 
 
 def run_at(home, command):
   """Starts a command as a connection does: from home, SIGINT not ignored."""
+  import signal  # pylint: disable=g-import-not-at-top
+  import subprocess  # pylint: disable=g-import-not-at-top
   signal.signal(signal.SIGINT, signal.SIG_DFL)
-  home.mkdir(exist_ok=True)
+  os.makedirs(home, exist_ok=True)
   return subprocess.Popen(
       ['bash', '-c', command], cwd=home, stdin=subprocess.DEVNULL,
-      env=dict(os.environ, HOME=str(home)), start_new_session=True)
+      env=dict(os.environ, HOME=home), start_new_session=True)
 
 
 def gcloud(argv):
@@ -67,22 +71,31 @@ def gcloud(argv):
   if 'scp' in argv:
     source, target = argv[argv.index('scp') + 1:][:2]
     for home in homes(argv):
-      shutil.copy(source, home / target.partition(':')[2])
+      copy(source, f'{home}/{target.partition(":")[2]}')
   return 0
 
 
 def ssh(argv):
   *_, host, command = argv
-  status = run_at(FAKES / host, command).wait()
+  status = run_at(f'{FAKES}/{host}', command).wait()
   return 128 - status if status < 0 else status
 
 
 def uv(argv):
   """Makes an environment whose Python is the trainer below."""
-  target = Path(argv[-1]) / 'bin'
-  target.mkdir(parents=True)
-  shutil.copy(FAKES / 'bin' / 'trainer', target / 'python')
+  os.makedirs(f'{argv[-1]}/bin')
+  copy(f'{FAKES}/bin/trainer', f'{argv[-1]}/bin/python')
   return 0
+
+
+def copy(source, target):
+  with open(source, 'rb') as old, open(target, 'wb') as new:
+    new.write(old.read())
+  os.chmod(target, os.stat(source).st_mode)
+
+
+def git(argv):
+  os.execv(os.environ['REAL_GIT'], ['git', *argv])
 
 
 def srun(argv):
@@ -92,7 +105,7 @@ def srun(argv):
 
 
 def train(argv):
-  """What $FAKES/runs.json says: a status, or to wait for a signal, or hang."""
+  """A status, or 'wait' for a signal, or 'hang'."""
   if argv[:2] != ['-m', 'locost_jax.main']:
     return 0
   hosts = [int(arg[8:]) for arg in argv if arg.startswith('--hosts=')]
@@ -100,29 +113,32 @@ def train(argv):
   assert len(hosts) == len(host) <= 1 and all(
       0 <= a < b for a, b in zip(host, hosts)), argv
   assert len([a for a in argv if a.startswith('--coordinator=')]) == len(host)
-  action = take('runs.json', f'host={host} {Path.home().name}')
+  home = os.path.basename(os.environ['HOME'])
+  action = take('runs', f'host={host} {home}')
   if isinstance(action, int):
     return action
+  import signal  # pylint: disable=g-import-not-at-top
+  import time  # pylint: disable=g-import-not-at-top
   def end(number, _):
-    note(name='signal', argv=[signal.Signals(number).name])
+    note('signal', [signal.Signals(number).name])
     if action == 'wait':
       os._exit(128 + number)
   signal.signal(signal.SIGTERM, end)
   signal.signal(signal.SIGINT, end)
-  (FAKES / f'waiting{os.getpid()}').touch()
+  open(f'{FAKES}/waiting{os.getpid()}', 'x').close()
   time.sleep(20)
   return 99
 
 
 def main():
-  name, argv = Path(sys.argv[0]).name, sys.argv[1:]
-  does = dict(gcloud=gcloud, ssh=ssh, uv=uv, srun=srun, python=train,
-              trainer=train).get(name, lambda argv: 0)
+  name, argv = os.path.basename(sys.argv[0]), sys.argv[1:]
+  does = dict(gcloud=gcloud, ssh=ssh, git=git, uv=uv, srun=srun,
+              python=train, trainer=train).get(name, lambda argv: 0)
   if does is train:
-    note(name='trainer', argv=argv, cwd=os.getcwd(), added=os.getenv('ADDED'))
+    note('trainer', argv, os.getcwd(), os.getenv('ADDED', ''))
   else:
-    note(name=name, argv=argv)
-  answer = take('answers.json', ' '.join([name, *argv]))
+    note(name, argv)
+  answer = take('answers', ' '.join([name, *argv]))
   if answer is not None:
     print(answer.get('out', ''))
     return answer.get('status', 0)
