@@ -66,7 +66,7 @@ start_on_all() {
   ended=$(mktemp -d)
   trap 'rm -rf "$ended"' EXIT
   trap 'received=INT' INT
-  trap 'received=TERM' TERM
+  trap 'received=TERM' TERM HUP
   for number in "${!HOST[@]}"; do
     start_on "$number" &
   done
