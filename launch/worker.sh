@@ -10,6 +10,7 @@ cd "$(dirname "$0")"
 install() {
   local jax=$1 extras=$2 repository=$3 revision=$4 line
   shift 4
+  expect_no_run
   rm -rf ready code
   for line in "$@"; do
     bash -c "$line"
@@ -35,7 +36,7 @@ is_alive() {
   for file in attendant pid; do
     # A number alone could be another process by now.
     case $([ ! -e $file ] || ps -o args= -p "$(cat $file)") in
-      *locost_jax.main*) return ;;
+      *locost_jax.main*) return 0 ;;
     esac
   done
   return 1
@@ -77,19 +78,23 @@ stop() {
 
 # call COMMAND...: at once, while this connection stands.
 call() {
-  if is_alive; then
-    echo 'error: a run is under way on this worker; stop it first' >&2
-    exit 2
-  fi
+  expect_no_run
   cd code
   exec "$@"
 }
 
+expect_no_run() {
+  if is_alive; then
+    echo 'error: a run is under way on this worker; stop it first' >&2
+    exit 2
+  fi
+}
+
 status() {
-  if [ ! -e ready ]; then
-    say bare
-  elif is_alive; then
+  if is_alive; then
     say running
+  elif [ ! -e ready ]; then
+    say bare
   elif [ -e status ] && [ "$(cat status)" = 0 ]; then
     say ended 0
   elif [ -e stopped ]; then

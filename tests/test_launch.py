@@ -82,7 +82,10 @@ class Fakes:
         ['bash', str(LAUNCH / script), f'--env={self.path / "my.env"}',
          *arguments], cwd=cwd, env=self.environment | environment, text=True,
         encoding='utf-8', stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        start_new_session=True)
+        start_new_session=True,
+        # Ignored where the tests run in the background, and a shell cannot
+        # trap what was ignored when it began.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
 
   def run(self, script, *arguments, **environment):
     """Runs a script to its end: (status, stdout, stderr)."""
@@ -169,6 +172,7 @@ def test_no_bash_newer_than_that_of_macos():
      'line 8: ZONE us-west4-a: expected NAME=value'),
     (('ZONE=us-west4-a', 'ZONE="us-west4-a"'),
      'line 8: ZONE: values are taken as they stand: expected no quotes'),
+    (('ZONE=us-west4-a', "ZONE='us-west4-a'"), 'line 8: ZONE: values are'),
     (('FLAG=--odd=\n', "FLAG=--odd='*'\n"), 'FLAG: values are taken as they'),
     (('FLAG=--odd=\n', 'FLAG=odd\n'), 'FLAG=odd: expected FLAG=--flag=value'),
     (('ADDED=two words', 'two words'), 'expected ENVIRONMENT=NAME=value'),
@@ -512,6 +516,8 @@ def test_a_run_is_stopped_and_not_started_again(fakes):
   assert report(fakes) == ['running', 'running']
   fakes.answer()
   status, _, err = fakes.run('tpu_vm.sh', 'preflight')
+  assert status == 2 and 'a run is under way on this worker' in err
+  status, _, err = fakes.run('tpu_vm.sh', 'setup')
   assert status == 2 and 'a run is under way on this worker' in err
   assert len(trainers(fakes)) == 2
   assert fakes.run('tpu_vm.sh', 'stop')[0] == 0
