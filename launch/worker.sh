@@ -33,6 +33,7 @@ install() {
 
 is_alive() {
   local file
+  [ ! -e status ] || return 1
   for file in attendant pid; do
     # A number alone could be another process by now.
     case $([ ! -e $file ] || ps -o args= -p "$(cat $file)") in
