@@ -405,8 +405,10 @@ def test_what_is_tried_again(fakes, ended, starts, status):
 
 def test_connections_that_drop_and_an_installation_that_fails(fakes):
   status, err, calls = continue_with(
-      fakes, [GONE, 'ACTIVE', GONE, 'ACTIVE', 'ACTIVE', 'ACTIVE', 'ACTIVE'],
-      [GONE, says('bare'), says('bare'), says('new'), says('ended 0')],
+      fakes, [GONE, 'ACTIVE', GONE, *['ACTIVE'] * 5],
+      # What some workers say is not what all say.
+      [GONE, dict(says('ended 0'), status=255), says('bare'), says('bare'),
+       says('new'), says('ended 0')],
       rules=[['worker.sh install', [GONE, {}]]])
   assert status == 0, err
   assert calls == [*SEEN, *SEEN, START]
@@ -527,11 +529,16 @@ def test_a_run_is_stopped_and_not_started_again(fakes):
   fakes.answer([' list ', [dict(out='ACTIVE')] * 9])
   status, _, err = fakes.run('tpu_vm.sh', 'continue')
   assert status == 143 and 'the run was stopped' in err
-  # Asked for, it goes on.
-  fakes.runs(['worker', [0, 0]])
+  # Asked for, it goes on, and what was known of the one before is forgotten.
+  fakes.answer()
+  fakes.runs(['worker', ['wait', 'wait']])
   assert fakes.run('tpu_vm.sh', 'run')[0] == 0
+  fakes.wait_for('waiting*', 4)
+  assert report(fakes) == ['running', 'running']
+  for pid in fakes.path.glob('worker?/locost/pid'):
+    os.kill(int(pid.read_text()), signal.SIGKILL)
   fakes.wait_for('worker?/locost/status', 2)
-  assert report(fakes) == ['ended 0', 'ended 0']
+  assert report(fakes) == ['ended 137', 'ended 137']
 
 
 def test_a_worker_that_went_down_with_its_run(fakes):
