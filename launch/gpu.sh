@@ -1,0 +1,164 @@
+#!/usr/bin/env bash
+# A run on machines with GPUs: on this one, or on several over ssh.
+#
+#   launch/gpu.sh [--env=FILE] [--dry_run] [--preflight | --setup] [--host=N]
+#
+#   --preflight   checks all of the run but its steps
+#   --setup       installs locost_jax and JAX on every host
+#   --host=N      starts on this machine alone, as number N of HOSTS: for
+#                 clusters without ssh, where it is given on every host by hand
+#
+# FILE [launch/my.env] is a copy of launch/example.env; without HOSTS in it the
+# run is on this machine alone, with all its GPUs in one process. --dry_run
+# prints the commands and runs none.
+#
+# SIGTERM and ctrl-C go on to all hosts: the run saves and ends. When it has
+# ended badly on one host it is ended on the others: SIGTERM, and SIGKILL
+# LAUNCH_GRACE seconds later [60]. The exit status tells how: 2, wrong input, if
+# any host says so, else 143 (SIGTERM) or 75 (a hang), else the first other one.
+set -euo pipefail
+ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+# shellcheck source=launch/common.sh
+. "$ROOT/launch/common.sh"
+
+POLL=${LAUNCH_POLL:-1}
+GRACE=${LAUNCH_GRACE:-60}
+HOST=()  # the words of HOSTS
+
+# --- Hosts over ssh ----------------------------------------------------------
+
+# over_ssh NUMBER LINE
+over_ssh() {
+  run ssh -n -o BatchMode=yes -o ServerAliveInterval=30 "${HOST[$1]}" "$2"
+}
+
+# Where host NUMBER notes its process; two runs differ in their port. Hosts may
+# share a home directory.
+pid_file() {
+  echo ".locost_jax-$PORT-$1.pid"
+}
+
+# start_on NUMBER: till the run ends there; notes its status in $ended.
+start_on() {
+  local status=0
+  over_ssh "$1" "echo \$\$ > $(pid_file "$1") && cd $(quote "$DIRECTORY") &&\
+ exec $(quote "${COMMAND[@]}" "--host=$1")" || status=$?
+  [ -n "$DRY_RUN" ] || echo "$status" > "$ended/$1"
+}
+
+# send SIGNAL: to every host where the run has not ended. The connection is not
+# what carries it: a process outlives its connection.
+send() {
+  local number
+  for number in "${!HOST[@]}"; do
+    [ -e "$ended/$number" ] ||
+      over_ssh "$number" "kill -$1 \$(cat $(pid_file "$number"))" || true &
+  done
+}
+
+start_on_all() {
+  local number status statuses=() received='' failed='' deadline='' left
+  COMMAND+=("--coordinator=${HOST[0]}:$PORT" "--hosts=${#HOST[@]}")
+  if [ -n "$DRY_RUN" ]; then
+    for number in "${!HOST[@]}"; do start_on "$number"; done
+    return
+  fi
+  ended=$(mktemp -d)
+  trap 'rm -rf "$ended"' EXIT
+  trap 'received=INT' INT
+  trap 'received=TERM' TERM HUP
+  for number in "${!HOST[@]}"; do
+    start_on "$number" &
+  done
+  left=("${!HOST[@]}")
+  while [ "${#left[@]}" != 0 ]; do
+    if [ -n "$received" ]; then
+      send "$received"
+      received=''
+    fi
+    left=()
+    for number in "${!HOST[@]}"; do
+      if [ ! -s "$ended/$number" ]; then
+        left+=("$number")
+      elif [ ! -e "$ended/$number.told" ]; then
+        touch "$ended/$number.told"
+        status=$(cat "$ended/$number")
+        case $status:$deadline in
+          0:*) statuses+=(0) ;;
+          143:?* | 137:?*) ;;  # this script's doing
+          *) statuses+=("$status") failed=yes ;;
+        esac
+        [ "$status" = 0 ] ||
+          tell "${HOST[number]}: ended with status $status"
+      fi
+    done
+    if [ -n "$failed" ] && [ -z "$deadline" ]; then
+      send TERM
+      deadline=$((SECONDS + GRACE))
+    elif [ -n "$deadline" ] && [ "$SECONDS" -ge "$deadline" ]; then
+      send KILL
+      deadline=$((SECONDS + GRACE + 1))
+    fi
+    sleep "$POLL" &
+    wait $! || true  # so that a trap need not wait for it
+  done
+  judge "${statuses[@]}"
+  exit "$verdict"
+}
+
+# --- Set-up ------------------------------------------------------------------
+
+install_on_all() {
+  local number
+  COMMAND=("$PYTHON" -m pip install -e ".[$EXTRAS]" "$JAX")
+  if [ "${#HOST[@]}" = 0 ]; then
+    run "${COMMAND[@]}"
+    return
+  fi
+  for number in "${!HOST[@]}"; do
+    over_ssh "$number" "cd $(quote "$DIRECTORY") && $(quote "${COMMAND[@]}")"
+  done
+}
+
+# --- The command line --------------------------------------------------------
+
+main() {
+  local word setup='' number=''
+  for word in "$@"; do
+    take_option "$word" && continue
+    case $word in
+      --help) show_help "${BASH_SOURCE[0]}"; exit ;;
+      --preflight) PREFLIGHT=yes ;;
+      --setup) setup=yes ;;
+      --host=*) number=${word#--host=} ;;
+      *) fail "$word is not an option; --help lists them" ;;
+    esac
+  done
+  read_env PYTHON PORT
+  DIRECTORY=${DIRECTORY:-$ROOT}
+  IFS=' ' read -r -a HOST <<EOF
+$HOSTS
+EOF
+  run cd "$ROOT"
+  if [ -n "$setup" ]; then
+    [ -n "$JAX" ] || fail "$ENV_FILE: JAX is missing: expected JAX=jax[cuda13]"
+    install_on_all
+    return
+  fi
+  make_command "$PYTHON"
+  if [ -n "$number" ]; then
+    case $number in
+      *[!0-9]*) fail "--host=$number: expected a number" ;;
+    esac
+    [ "$number" -lt "${#HOST[@]}" ] ||
+      fail "--host=$number: expected less than the ${#HOST[@]} of HOSTS=$HOSTS"
+    run_last "${COMMAND[@]}" "--coordinator=${HOST[0]}:$PORT" \
+      "--hosts=${#HOST[@]}" "--host=$number"
+  elif [ "${#HOST[@]}" = 0 ]; then
+    run_last "${COMMAND[@]}"
+  else
+    start_on_all
+  fi
+}
+
+main "$@"

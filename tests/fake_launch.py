@@ -1,0 +1,149 @@
+"""Stands in for gcloud, ssh, srun, ... and for the trainer, in test_launch.py.
+
+One program under many names, in a directory that comes first on PATH. Each call
+adds a line of JSON to $FAKES/calls: name, argv, and of the trainer the working
+directory and the variable ADDED. $FAKES/answers says what is answered, a list
+of (words, [answer, ...]): a call takes an answer, {'out': ..., 'status': ...},
+off the first whose words are in its name and arguments. What none is for is
+done: gcloud and ssh run the command on this machine, each worker or host in a
+home directory of its own. $FAKES/runs says in the same way what the trainer
+does.
+
+There are hundreds of calls: nothing is imported that not all of them need, and
+json takes as long as all the rest.
+"""
+
+from _json import encode_basestring_ascii as encode
+import fcntl
+import os
+import sys
+
+FAKES = os.environ['FAKES']
+
+
+def note(name, argv, *more):
+  words = [f'[{", ".join(map(encode, argv))}]', *map(encode, more)]
+  with open(f'{FAKES}/calls', 'a', encoding='utf-8') as file:
+    file.write(f'[{encode(name)}, {", ".join(words)}]\n')
+
+
+def take(name, key):
+  """Takes an item off the first (words, items) whose words are in key."""
+  with open(f'{FAKES}/{name}', 'r+', encoding='utf-8') as file:
+    fcntl.flock(file, fcntl.LOCK_EX)
+    rules = eval(file.read())
+    for words, items in rules:
+      if words in key:
+        if not items:
+          sys.exit(f'nothing is left for {words}')
+        item = items.pop(0)
+        file.seek(0)
+        file.truncate()
+        file.write(repr(rules))
+        return item
+  return None
+
+
+def homes(argv):
+  """The home directories of the workers that gcloud's flags name."""
+  workers = int(os.environ['FAKE_WORKERS'])
+  worker, = [arg for arg in argv if arg.startswith('--worker=')]
+  numbers = range(workers) if worker == '--worker=all' else [int(worker[9:])]
+  return [f'{FAKES}/worker{number}' for number in numbers]
+
+
+def run_at(home, command):
+  """Starts a command as a connection does: from home, SIGINT not ignored."""
+  import signal  # pylint: disable=g-import-not-at-top
+  import subprocess  # pylint: disable=g-import-not-at-top
+  signal.signal(signal.SIGINT, signal.SIG_DFL)
+  os.makedirs(home, exist_ok=True)
+  return subprocess.Popen(
+      ['bash', '-c', command], cwd=home, stdin=subprocess.DEVNULL,
+      env=dict(os.environ, HOME=home), start_new_session=True)
+
+
+def gcloud(argv):
+  command = [arg[10:] for arg in argv if arg.startswith('--command=')]
+  if 'ssh' in argv:
+    runs = [run_at(home, *command) for home in homes(argv)]
+    return max(run.wait() for run in runs)
+  if 'scp' in argv:
+    source, target = argv[argv.index('scp') + 1:][:2]
+    for home in homes(argv):
+      copy(source, f'{home}/{target.partition(":")[2]}')
+  return 0
+
+
+def ssh(argv):
+  *_, host, command = argv
+  status = run_at(f'{FAKES}/{host}', command).wait()
+  return 128 - status if status < 0 else status
+
+
+def uv(argv):
+  """Makes an environment whose Python is the trainer below."""
+  os.makedirs(f'{argv[-1]}/bin')
+  copy(f'{FAKES}/bin/trainer', f'{argv[-1]}/bin/python')
+  return 0
+
+
+def copy(source, target):
+  with open(source, 'rb') as old, open(target, 'wb') as new:
+    new.write(old.read())
+  os.chmod(target, os.stat(source).st_mode)
+
+
+def git(argv):
+  os.execv(os.environ['REAL_GIT'], ['git', *argv])
+
+
+def srun(argv):
+  while argv[0].startswith('--'):
+    argv = argv[1:]
+  os.execvp(argv[0], argv)
+
+
+def train(argv):
+  """A status, or 'wait' for a signal, or 'hang'."""
+  if argv[:2] != ['-m', 'locost_jax.main']:
+    return 0
+  hosts = [int(arg[8:]) for arg in argv if arg.startswith('--hosts=')]
+  host = [int(arg[7:]) for arg in argv if arg.startswith('--host=')]
+  assert len(hosts) == len(host) <= 1 and all(
+      0 <= a < b for a, b in zip(host, hosts)), argv
+  assert len([a for a in argv if a.startswith('--coordinator=')]) == len(host)
+  home = os.path.basename(os.environ['HOME'])
+  action = take('runs', f'host={host} {home}')
+  if isinstance(action, int):
+    return action
+  import signal  # pylint: disable=g-import-not-at-top
+  import time  # pylint: disable=g-import-not-at-top
+  def end(number, _):
+    note('signal', [signal.Signals(number).name])
+    if action == 'wait':
+      os._exit(128 + number)
+  signal.signal(signal.SIGTERM, end)
+  signal.signal(signal.SIGINT, end)
+  open(f'{FAKES}/waiting{os.getpid()}', 'x').close()
+  time.sleep(20)
+  return 99
+
+
+def main():
+  name, argv = os.path.basename(sys.argv[0]), sys.argv[1:]
+  does = dict(gcloud=gcloud, ssh=ssh, git=git, uv=uv, srun=srun,
+              python=train, trainer=train).get(name, lambda argv: 0)
+  if does is train:
+    note('trainer', argv, os.getcwd(), os.getenv('ADDED', ''))
+  else:
+    note(name, argv)
+  answer = take('answers', ' '.join([name, *argv]))
+  if answer is not None:
+    print(answer.get('out', ''))
+    return answer.get('status', 0)
+  return does(argv)
+
+
+if __name__ == '__main__':
+  sys.exit(main())
