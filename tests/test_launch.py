@@ -703,17 +703,10 @@ def test_dry_runs_under_slurm(fakes):
   _, out, _ = fakes.run('slurm.sbatch', '--dry_run', '--preflight')
   assert split(out) == [
       ['sbatch', *sbatch, '--preflight'],
-      [*SRUN, 'JAX_LOCAL_DEVICE_IDS=0,1,2,3', '.venv/bin/python', *FLAGS,
-       '--preflight']]
+      [*SRUN, '.venv/bin/python', *FLAGS, '--preflight']]
   assert not fakes.calls()
   assert fakes.run('slurm.sbatch')[0] == 0
   assert fakes.calls() == [['sbatch', *sbatch]]
-
-
-def test_gpus_per_node_is_a_number(fakes):
-  fakes.write(ENV + 'GPUS_PER_NODE=many\n')
-  status, _, err = fakes.run('slurm.sbatch')
-  assert status == 2 and 'GPUS_PER_NODE=many: expected a number' in err
 
 
 def test_what_slurm_is_told_in_the_file():
