@@ -20,8 +20,8 @@ PACKAGE = 'locost_jax'
 # group -> (its modules, the groups it may import; its own is one of them).
 # Modules of `data` may only import those named before them.
 L0 = ('allocator', 'errors', 'commands', 'watchdog', 'roll_call', 'hosts',
-      'losses', 'counted_flops', 'decode_limits', 'decode', 'baselines', 'markup',
-      'progress', 'metrics.*', 'models.pieces', 'models.mesh', 'models.ssm',
+      'losses', 'counted_flops', 'decode_limits', 'decode', 'baselines',
+      'markup', 'progress', 'metrics.*', 'models.pieces', 'models.mesh', 'models.ssm',
       'models.long_conv', 'models.split_conv', 'models.long_attention',
       'models.causal_attention', 'models.tokenwise', 'data.text', 'data.gsg',
       'data.pages', 'data.bpe', 'data.spiece', 'data.vocabulary')
@@ -46,8 +46,8 @@ TABLE = {
             'attribution'),
            {'L0', 'L1', 'L2', 'L3', 'L4'}),
     'L5': (('main', 'dry_run', 'preflight', 'parts', 'final', 'report',
-            'summarize', 'documents', 'summaries', 'results', 'source_page', 'score',
-            'convert', 'bench', 'benchmarks', 'benchmarks.*', 'plot'),
+            'summarize', 'documents', 'summaries', 'results', 'source_page',
+            'score', 'convert', 'bench', 'benchmarks', 'benchmarks.*', 'plot'),
            {'L0', 'data', 'L1', 'L2', 'L3', 'L4', 'L5'}),
 }
 ALSO = {('pretrained', 'data.pipeline')}

@@ -128,8 +128,8 @@ def test_what_one_host_finds_ends_both(data, tmp_path):
                                  devices=1):
     assert status == 2
     assert re.search(
-        r'^error: host 0 \(\S+\): --workdir=\S+/a: what host 1 \(\S+\) wrote is '
-        'not there: expected one directory that all hosts see\n$', err,
+        r'^error: host 0 \(\S+\): --workdir=\S+/a: what host 1 \(\S+\) wrote '
+        'is not there: expected one directory that all hosts see\n$', err,
         re.M), err
     assert not any('ready' in line for line in lines)
   assert not list(tmp_path.glob('[ab]'))

@@ -46,11 +46,13 @@ class Run(NamedTuple):
   pattern: regex of the command.
   more: flags behind it.
   less: regex of what is taken out of it.
-  says: what the one line on stderr says, where status 2 is expected.
+  makes: what is there afterwards, a pattern of paths; '': words on stdout.
+  says: regex of the one line on stderr where an extra or a network is missing.
   """
   pattern: str
   more: str = ''
   less: str = '$^'
+  makes: str = ''
   says: str = ''
 
 
@@ -59,27 +61,43 @@ BENCH = small(*MODEL) + ' --repeats=1 --seconds=1 '
 PEERS = r' --(against|longest|memory_limit|repeats|seconds|lengths)\S*'
 RUNS = (
     Run(r'.*bench gsg', '--lengths=40 --repeats=1'),
-    Run(r'.*bench decode.*', BENCH + '--lengths=64 --tokens=2', PEERS),
-    Run(r'.*bench train.*', BENCH + '--lengths=64 --tokens=8', PEERS),
-    Run(r'.*bench cost.*', BENCH + '--lengths=64 --tokens=2', PEERS),
+    Run(r'.*bench (decode|train|cost).*', BENCH + '--lengths=64 --tokens=2',
+        PEERS),
     Run(r'.*bench (kernel|encode).*', BENCH + '--lengths=64,128', PEERS),
-    Run(r'.*data\.prepare( --task=qmsum --raw=QMSum)?'),
+    Run(r'.*data\.prepare'),
+    Run(r'.*data\.prepare .*', makes='corpora/qmsum/train.jsonl'),
     Run(r'.*data\.inspect --task=qmsum', small('data.vocabulary=byte',
                                                'data.check_sizes=False')),
     Run(r'.*data\.inspect .*', small('data.vocabulary=byte')),
-    Run(r'.*data\.cache .*', small(*DATA)),
-    Run(r'.*data\.beam .*', small(*DATA), says='beam'),
+    Run(r'.*data\.cache .*', small(*DATA), makes='caches/*/train*'),
+    Run(r'.*data\.beam .*', small(*DATA), makes='caches/*/train*',
+        says='beam'),
+    Run(r'.*summarize .*--output=.*', '--max_length=4',
+        makes='summaries.jsonl'),
+    Run(r'.*summarize .*--report=.*', '--max_length=4', makes='where.html'),
     Run(r'.*summarize .*', '--max_length=4'),
-    Run(r'.*convert --source=google/.*', says='huggingface_hub'),
-    Run(r'.*convert .*'),
+    Run(r'.*convert --source=google/.*', makes='runs/longt5/config.json',
+        says='huggingface'),
+    Run(r'.*convert --source=runs.*', makes='exported/model.safetensors'),
+    Run(r'.*convert .*', makes='runs/imported/checkpoints/0'),
     Run(r'.*main .*--topology=.*', small(*MODEL, *DATA, *TRAIN),
         says='tpu-aot'),
-    Run(r'.*main .*configs/quickstart\.py.*', small(*MODEL, *DATA, *TRAIN),
-        r'^python3 .*&& '),
+    Run(r'.*main .*configs/quickstart\.py --.*', small(*MODEL, *DATA, *TRAIN)),
+    Run(r'.*main .*configs/quickstart\.py', small(*MODEL, *DATA, *TRAIN),
+        r'^python3 .*&& ', 'runs/quickstart/finetune/checkpoints/2'),
     Run(r'.*main .*configs/(pretrain_c4|finetune_arxiv|finetune_booksum_book)'
-        r'\.py.*', small(*MODEL, *DATA, *TRAIN, FRESH)),
-    Run(r'.*main .*configs/(pretrain|finetune)\.py.*',
-        small(*MODEL, *DATA, *TRAIN)),
+        r'\.py.*', small(*MODEL, *DATA, *TRAIN, FRESH),
+        makes='runs/*_*/checkpoints/2'),
+    Run(r'.*main .*--evaluate', small(*MODEL, *DATA, *TRAIN),
+        makes='runs/finetune/predictions/*-test-2.jsonl'),
+    Run(r'.*main .*--workdir=runs/qmsum', small(*MODEL, *DATA, *TRAIN),
+        makes='runs/qmsum/checkpoints/2'),
+    Run(r'.*main .*--workdir=runs/fsdp', small(*MODEL, *DATA, *TRAIN),
+        makes='runs/fsdp/checkpoints/2'),
+    Run(r'.*main .*configs/pretrain\.py.*', small(*MODEL, *DATA, *TRAIN),
+        makes='runs/pretrain/checkpoints/2'),
+    Run(r'.*main .*configs/finetune\.py.*', small(*MODEL, *DATA, *TRAIN),
+        makes='runs/finetune/checkpoints/2'),
 )
 
 
@@ -211,7 +229,7 @@ def test_section_runs(house, heading):
       assert re.fullmatch(rf'error: .*{run.says}.*\n', done.stderr), done.stderr
     else:
       assert done.returncode == 0, f'{line}\n{done.stderr}'
-      assert done.stdout
+      assert list(house.glob(run.makes)) if run.makes else done.stdout, line
 
 
 @pytest.mark.slow
