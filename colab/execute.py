@@ -31,7 +31,7 @@ _PATH = re.compile(
 _DATA = re.compile(r'data:text/html;base64,([\w+/=]+)')
 
 
-def execute(path, folder, timeout=600, **parameters):
+def execute(path, folder, timeout=1800, **parameters):
   """Runs a notebook in a folder that looks like this checkout.
 
   Args:

@@ -55,15 +55,10 @@ def count_pictures(notebook):
              for cell in notebook.cells for output in cell.get('outputs', ()))
 
 
-def summaries_of(notebook):
-  """What the API wrote at the quickstart's end."""
-  return re.findall(r'^  -> (.*)$', shown(notebook, 'python'), re.M)
-
-
 def check_scores(text):
   """A table of losses and ROUGE scores that are possible."""
-  rows = re.findall(r'^(after training.*?|before training|lead.*?)((?: +\d+\.\d+)+)'
-                    r'$', text, re.M)
+  rows = re.findall(r'^(after training.*?|before training|lead.*?)'
+                    r'((?: +\d+\.\d+)+)$', text, re.M)
   assert [name.split(',')[0].split(':')[0].rstrip() for name, _ in rows] == [
       'before training', 'after training', 'lead']
   for name, numbers in rows:
@@ -107,8 +102,8 @@ def test_quickstart(tmp_path):
       cell.source for cell in notebook.cells if cell.id == 'python'))
   texts = ast.literal_eval(tree.body[0].value)
   expected = pretrained.load(str(model)).summarize(texts)
-  assert summaries_of(notebook) == [' '.join(s.split()) for s in expected] or (
-      '\n'.join(expected) in shown(notebook, 'python').replace('  -> ', ''))
+  for expected in pretrained.load(str(model)).summarize(texts):
+    assert f'  -> {expected}\n' in shown(notebook, 'python')
 
 
 def test_finetune_your_data(tmp_path):
@@ -127,24 +122,24 @@ def test_finetune_your_data(tmp_path):
                  MAX_TARGET_LENGTH=16)
   home = tmp_path / 'room' / 'runs' / 'finetune_notebook'
   assert 'test' in shown(notebook, 'inspect')
-  steps = [json.loads(line)['step'] for line in open(home / 'model' / 'metrics.jsonl')]
+  steps = [json.loads(line)['step']
+           for line in open(home / 'model' / 'metrics.jsonl')]
   assert max(steps) == 6 and count_pictures(notebook) == 1
   assert 'test, 20 documents' in shown(notebook, 'scores')
   check_scores(shown(notebook, 'scores'))
   assert len(re.findall('^reference ', shown(notebook, 'scores'), re.M)) == 3
-  written, = shown(notebook, 'text').strip().splitlines()[-1:]
   assert 'writes the same.' in shown(notebook, 'python')
   text = (home / 'my_text.txt').read_text()
   there, = pretrained.load(str(home / 'exported')).summarize([text])
   assert there in shown(notebook, 'python')
-  assert ' '.join(there.split()) == written or not there.strip()
+  assert ' '.join(there.split()) in shown(notebook, 'text').splitlines()
 
 
 @pytest.mark.parametrize('model', (
-    dict(num_layers=2), dict(variant='paper', num_layers=3),
-    dict(bidirectional=False)), ids=('release', 'paper', 'one_sided'))
+    dict(num_layers=2), dict(variant='paper'), dict(bidirectional=False)),
+    ids=('release', 'paper', 'one_sided'))
 def test_state_space_kernels(tmp_path, model):
-  directory, lags = tmp_path / 'model', 3000
+  directory, lags = tmp_path / 'model', 300
   tiny_run.make(directory, **model)
   notebook = run('state_space_kernels', tmp_path / 'room', LAGS=lags,
                  CHECKPOINT=str(directory), LENGTHS=(16, 50))
@@ -202,7 +197,7 @@ def test_outputs_are_committed_and_clean(name):
 @pytest.mark.parametrize('change, expected', [
     (lambda cell: cell.outputs[0].update(text='in /home/me/x'), '/home/me/x'),
     (lambda cell: cell.outputs[0].update(text='x' * 500_000), 'bytes'),
-    (lambda cell: cell.outputs[0].update(text='a\rb'), "'\\r'"),
+    (lambda cell: cell.outputs[0].update(text='a\rb'), repr('\r')),
     (lambda cell: cell.outputs.append(
         nbformat.v4.new_output('error', ename='E', evalue='')), 'failed'),
     (lambda cell: cell.update(source='1'), 'of other code'),
@@ -217,7 +212,7 @@ def test_what_is_not_clean_is_seen(change, expected):
 def test_the_quickstart_shows_a_page():
   notebook = read('quickstart')
   check_page(shown(notebook, 'page'))
-  assert len(summaries_of(notebook)) == 2
+  assert shown(notebook, 'python').count('\n  -> ') == 2
 
 
 def test_what_is_committed_is_of_the_defaults():
