@@ -31,14 +31,14 @@ _PATH = re.compile(
 _DATA = re.compile(r'data:text/html;base64,([\w+/=]+)')
 
 
-def execute(path, folder, timeout=1800, **parameters):
+def execute(path, folder, parameters=(), timeout=1800):
   """Runs a notebook in a folder that looks like this checkout.
 
   Args:
     path: of the notebook, which is not changed.
     folder: an empty directory; what the notebook writes is in it afterwards.
+    parameters: other values of the names in the cell tagged `parameters`.
     timeout: seconds for a cell.
-    **parameters: other values of the names in the cell tagged `parameters`.
 
   Returns:
     The notebook with its outputs. A cell that fails raises.
@@ -48,7 +48,7 @@ def execute(path, folder, timeout=1800, **parameters):
     (folder / name).symlink_to(ROOT / name)
   (folder / 'colab').mkdir()
   notebook = nbformat.read(path, 4)
-  set_parameters(notebook, parameters)
+  set_parameters(notebook, dict(parameters))
   nbclient.NotebookClient(
       notebook, timeout=timeout, record_timing=False,
       coalesce_streams=True, resources=dict(metadata=dict(

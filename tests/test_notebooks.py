@@ -6,6 +6,7 @@ colab/execute.py does for what is committed, under -m slow.
 
 import ast
 import configparser
+from importlib import metadata
 import json
 from pathlib import Path
 import re
@@ -38,10 +39,10 @@ def read(name):
   return nbformat.read(ROOT / 'colab' / f'{name}.ipynb', 4)
 
 
-def run(name, folder, **parameters):
+def run(name, folder, parameters=()):
   folder.mkdir()
   return execute.execute(
-      ROOT / 'colab' / f'{name}.ipynb', folder, **parameters)
+      ROOT / 'colab' / f'{name}.ipynb', folder, parameters)
 
 
 def shown(notebook, id_):
@@ -86,8 +87,8 @@ def test_quickstart(tmp_path):
   text = '\n\n'.join(f'Chapter {i}. It has words. {"More of them. " * 20}'
                      for i in range(40))
   book.write_text(text)
-  notebook = run('quickstart', tmp_path / 'room', BOOK=str(book),
-                 CHECKPOINT=str(model))
+  notebook = run('quickstart', tmp_path / 'room', dict(
+      BOOK=str(book), CHECKPOINT=str(model)))
   home = tmp_path / 'room' / 'runs' / 'quickstart_notebook'
   rows = [json.loads(line) for line in open(home / 'summaries.jsonl')]
   assert [row['tokens_kept'] for row in rows] == [
@@ -117,9 +118,9 @@ def test_finetune_your_data(tmp_path):
     return path
 
   train, test = write('train.jsonl', 0, 300), write('test.jsonl', 300, 20)
-  notebook = run('finetune_your_data', tmp_path / 'room', TRAIN=str(train),
-                 TEST=str(test), STEPS=6, BATCH_SIZE=4, MAX_INPUT_LENGTH=32,
-                 MAX_TARGET_LENGTH=16)
+  notebook = run('finetune_your_data', tmp_path / 'room', dict(
+      TRAIN=str(train), TEST=str(test), STEPS=6, BATCH_SIZE=4,
+      MAX_INPUT_LENGTH=32, MAX_TARGET_LENGTH=16))
   home = tmp_path / 'room' / 'runs' / 'finetune_notebook'
   assert 'test' in shown(notebook, 'inspect')
   steps = [json.loads(line)['step']
@@ -140,9 +141,9 @@ def test_finetune_your_data(tmp_path):
     ids=('release', 'paper', 'one_sided'))
 def test_state_space_kernels(tmp_path, model):
   directory, lags = tmp_path / 'model', 300
-  tiny_run.make(directory, **model)
-  notebook = run('state_space_kernels', tmp_path / 'room', LAGS=lags,
-                 CHECKPOINT=str(directory), LENGTHS=(16, 50))
+  tiny_run.make(directory, model=model)
+  notebook = run('state_space_kernels', tmp_path / 'room', dict(
+      LAGS=lags, CHECKPOINT=str(directory), LENGTHS=(16, 50)))
   assert count_pictures(notebook) == PICTURES['state_space_kernels']
   differences = re.findall(r' (\d\.\de-\d\d)$', shown(notebook, 'recurrence'),
                            re.M)
@@ -173,7 +174,8 @@ def test_a_failing_command_fails_the_notebook(tmp_path):
   book.write_text('A book.')
   with pytest.raises(nbclient.exceptions.CellExecutionError,
                      match='the command ended with 2'):
-    run('quickstart', tmp_path / 'room', BOOK=str(book), CHECKPOINT='nowhere')
+    run('quickstart', tmp_path / 'room', dict(
+        BOOK=str(book), CHECKPOINT='nowhere'))
 
 
 def test_a_parameter_that_is_not_there():
@@ -283,7 +285,6 @@ def test_colab_installs_for_its_hardware(
     def __exit__(self, *_):
       pass
 
-  from importlib import metadata
   monkeypatch.chdir(tmp_path)
   monkeypatch.setattr(sys, 'path', list(sys.path))
   monkeypatch.setitem(sys.modules, 'google.colab', types.ModuleType('colab'))
@@ -296,7 +297,7 @@ def test_colab_installs_for_its_hardware(
   for key in ('PATH', 'XLA_PYTHON_CLIENT_PREALLOCATE'):
     monkeypatch.setenv(key, 'x')
   monkeypatch.delenv('TPU_ACCELERATOR_TYPE', raising=False)
-  exec(compile(installing(), 'install', 'exec'), {})  # pylint: disable=exec-used
+  exec(installing(), {})  # pylint: disable=exec-used
   assert commands == [
       'git clone --depth=1 https://github.com/locost-jax/locost_jax', expected]
   assert Path.cwd() == tmp_path / 'locost_jax'
