@@ -137,7 +137,8 @@ def test_finetune_your_data(tmp_path):
 
 
 @pytest.mark.parametrize('model', (
-    dict(num_layers=2), dict(variant='paper'), dict(bidirectional=False)),
+    dict(num_layers=2), dict(variant='paper'),
+    pytest.param(dict(bidirectional=False), marks=pytest.mark.slow)),
     ids=('release', 'paper', 'one_sided'))
 def test_state_space_kernels(tmp_path, model):
   directory, lags = tmp_path / 'model', 300
