@@ -164,3 +164,24 @@ def test_gradients_are_those_of_the_sum_of_exponentials(length, G):
   for one, other in zip(got, want):
     np.testing.assert_allclose(
         one, other, rtol=0, atol=1e-11 * max(np.abs(other).max(), 1))
+
+
+@pytest.mark.parametrize('share', (0.01, 0.5, 0.95))
+def test_context_range_is_counted_out(share):
+  kernel = np.random.default_rng(4).normal(size=(2, 3, 500))
+  kernel *= np.exp(-np.arange(500) / np.array([3, 30, 300])[:, None])
+  with jax.enable_x64(True):
+    got = np.asarray(ssm.context_range(jnp.asarray(kernel), share))
+  for place in np.ndindex(2, 3):
+    mass, r = abs(kernel[place]), got[place]
+    assert mass[:r].sum() >= share * mass.sum() * (1 - 1e-12)
+    assert r == 1 or mass[:r - 1].sum() < share * mass.sum()
+
+
+def test_context_range_of_one_state():
+  """|K[l]| = a^l holds 1 - a^r of its mass in r lags."""
+  a = np.array([0.5, 0.9, 0.999])
+  kernel = jnp.asarray((-a[:, None]) ** np.arange(20_000), jnp.float32)
+  np.testing.assert_array_equal(
+      ssm.context_range(kernel, 0.94), np.ceil(np.log(0.06) / np.log(a)))
+  assert ssm.context_range(jnp.zeros(7)) == 1

@@ -11,13 +11,13 @@ from locost_jax import workdir
 from locost_jax.data import vocabulary as vocabularies
 
 
-def make_config(steps=2):
+def make_config(steps=2, model=()):
   """A config of a model small enough for a test, with bytes as tokens."""
   config = default.get_config()
   vocabulary = vocabularies.ByteVocabulary()
   config.model.update(dict(
       vocab_size=vocabulary.size, d_model=16, d_state=4, d_ff=16, d_kv=8,
-      num_heads=2, num_layers=1, num_decoder_layers=1))
+      num_heads=2, num_layers=1, num_decoder_layers=1) | dict(model))
   config.data.vocabulary = 'byte'
   config.train.update(dict(steps=steps, batch_size=2))
   config.decode.max_length = 6
@@ -36,10 +36,13 @@ def make_batch(config, rows=2, length=16):
       decoder_loss_weights=np.ones((rows, length), np.float32))
 
 
-def make(directory, steps=2):
-  """Trains for a few steps into `directory`, a WORKDIR."""
+def make(directory, steps=2, model=()):
+  """Trains for a few steps into `directory`, a WORKDIR.
+
+  model: keys of config.model that are to be others, with their values.
+  """
   directory = Path(directory)
-  config = make_config(steps)
+  config = make_config(steps, model)
   vocabularies.save_vocabulary(
       vocabularies.ByteVocabulary(), directory / 'vocabulary')
   workdir.write_config(directory, config)

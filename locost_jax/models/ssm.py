@@ -313,6 +313,23 @@ def _sums_of_tiles(log_z, u, T):
   return tuple(part.sum(-1).reshape(C, D, N) for part in sums)
 
 
+def context_range(kernel, share=0.95):
+  """How many lags from the first on hold this share of sum_l |K[l]|.
+
+  |K[l]| is how much an output moves with the input l tokens away (section 4.1),
+  so this is how far a channel looks. It counts the token itself.
+
+  Args:
+    kernel: [..., L]; what it would be beyond L lags does not count.
+    share: above 0, below 1 (there rounding would decide).
+
+  Returns:
+    int [...], the least r >= 1 with sum_(l < r) |K[l]| >= share sum_l |K[l]|.
+  """
+  within = jnp.cumsum(jnp.abs(kernel), -1)
+  return 1 + (within < share * within[..., -1:]).sum(-1)
+
+
 def recurrence(log_z, w, u):
   """The same map token by token, equation 1: the reference of the kernel.
 
