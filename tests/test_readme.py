@@ -65,7 +65,7 @@ RUNS = (
         PEERS),
     Run(r'.*bench (kernel|encode).*', BENCH + '--lengths=64,128', PEERS),
     Run(r'.*data\.prepare'),
-    Run(r'.*data\.prepare .*', makes='corpora/qmsum/train.jsonl'),
+    Run(r'.*data\.prepare .*', makes='corpora/qmsum/train.jsonl*'),
     Run(r'.*data\.inspect --task=qmsum', small('data.vocabulary=byte',
                                                'data.check_sizes=False')),
     Run(r'.*data\.inspect .*', small('data.vocabulary=byte')),
