@@ -90,6 +90,8 @@ RUNS = (
         makes='runs/*_*/checkpoints/2'),
     Run(r'.*main .*--evaluate', small(*MODEL, *DATA, *TRAIN),
         makes='runs/finetune/predictions/*-test-2.jsonl'),
+    Run(r'.*main .*--workdir=runs/cached', small(*MODEL, *DATA, *TRAIN),
+        makes='runs/cached/checkpoints/2'),
     Run(r'.*main .*--workdir=runs/qmsum', small(*MODEL, *DATA, *TRAIN),
         makes='runs/qmsum/checkpoints/2'),
     Run(r'.*main .*--workdir=runs/fsdp', small(*MODEL, *DATA, *TRAIN),
