@@ -137,6 +137,7 @@ def test_beams(folder):
       scores, io['hf_generate_beam4_scores'], rtol=0, atol=2e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('folder', ('t5v11', 'longt5_tglobal'))
 def test_less_memory_gives_the_same(folder, float64, monkeypatch):
   """Queries in pieces, feed-forwards in pieces, whole layers recomputed."""

@@ -168,6 +168,7 @@ def test_auto_runs_in_pieces_where_much_would_be_kept(monkeypatch):
     assert bool(calls) == expected
 
 
+@pytest.mark.slow
 def test_remat_changes_no_gradient(monkeypatch):
   """With dropout, of which pieces draw their own."""
   def run(remat):

@@ -143,6 +143,7 @@ def test_train(call, here, monkeypatch):
   assert 'temporary, none' in out and 'forward and backward' in out
 
 
+@pytest.mark.slow
 def test_a_step_that_does_not_fit_is_not_timed(here, monkeypatch):
   monkeypatch.setattr(rows, 'SHARE_OF_ROOM', 0)
   row = bench.measure_row(make_spec(what='train', length=32, tokens=4))
@@ -171,6 +172,7 @@ def test_cost(call, here, monkeypatch):
   assert 'energy: a made-up meter' in out
 
 
+@pytest.mark.slow
 def test_gap_sentences(call, here, monkeypatch):
   """Chosen as by rouge_score; as many documents as make up the words."""
   monkeypatch.setattr(gap_sentences, 'WORDS', 1500)

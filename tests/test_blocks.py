@@ -83,6 +83,7 @@ def test_blocks_change_nothing(config, tmp_path, whole, size, monkeypatch):
       'c', 'd', 'whole']
 
 
+@pytest.mark.slow
 def test_processes_change_nothing(config, tmp_path, whole):
   """More than shards, and fewer; progress rises to the end."""
   shown = []
@@ -143,6 +144,7 @@ blocks.build(config, vocabulary.ByteVocabulary(), 'train', dict(a='key'),
   assert again == ['row 16', 'row 20', 'row 23', 'row 27', 'row 31']
 
 
+@pytest.mark.slow
 def test_several_processes_that_are_killed_go_on(config, tmp_path):
   for i in range(2, 8):
     write_jsonl(tmp_path / f'a{i}.jsonl', make_rows(5, 40 * i))
@@ -222,6 +224,7 @@ sys.stdin.read()
 # --- The command -------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_command_and_then_a_run(config, tmp_path, run_command):
   """A run with cache_dir finds what the command made, and makes nothing."""
   flags = [f'--config.data.{key}={config.data[key]}' for key in (

@@ -298,6 +298,7 @@ def wait_for(condition, seconds=60):
     time.sleep(0.05)
 
 
+@pytest.mark.slow
 def test_large_corpus_is_cached_shard_by_shard(large, tmp_path, monkeypatch):
   directory = tmp_path / 'cache'
   growing = cache_lib.open_cache(large, VOCABULARY, 'train', directory)
@@ -346,6 +347,7 @@ def test_validation_of_a_large_corpus_is_its_beginning(large, tmp_path):
   assert [row['id'] for row in rows] == ['row 100', 'row 101']
 
 
+@pytest.mark.slow
 def test_training_starts_before_all_is_tokenised(large, tmp_path, monkeypatch):
   """A row that cannot be read, in the last shard, stops only what needs it."""
   last = order.window_shards(SHARDS, 2, 0, 0, 2)

@@ -317,6 +317,7 @@ def test_continues_only_under_the_same_config(tmp_path):
     assert part in str(error.value)
 
 
+@pytest.mark.slow
 def test_c4_on_mocked_data(call, tmp_path, monkeypatch):
   """configs/pretrain_c4.py itself, for a few steps."""
   import tensorflow as tf
@@ -346,6 +347,7 @@ def test_c4_on_mocked_data(call, tmp_path, monkeypatch):
   assert workdir.read_config(tmp_path / 'run')['train']['dtype'] == 'bfloat16'
 
 
+@pytest.mark.slow
 def test_a_named_corpus_from_its_size_to_its_hidden_summaries(call, tmp_path):
   """Another size is refused before anything is made, unless it is meant."""
   place = tmp_path / 'corpora' / 'qmsum'
@@ -375,6 +377,7 @@ def test_a_named_corpus_from_its_size_to_its_hidden_summaries(call, tmp_path):
   assert status == 0 and 'qmsum, test, 1 documents' in out
 
 
+@pytest.mark.slow
 def test_a_mixture_is_trained_on_and_told_task_by_task(
     call, tmp_path, monkeypatch):
   from locost_jax.data import corpora

@@ -107,6 +107,7 @@ def test_quickstart(tmp_path):
     assert f'  -> {expected}\n' in shown(notebook, 'python')
 
 
+@pytest.mark.slow
 def test_finetune_your_data(tmp_path):
   def write(name, first, count):
     path = tmp_path / name

@@ -404,6 +404,7 @@ def c4(tmp_path_factory):
   return str(where)
 
 
+@pytest.mark.slow
 def test_prepared_c4_shard_by_shard(c4, tmp_path, monkeypatch):
   config = make_config(task='c4_gsg', tfds_dir=c4, window_shards=2)
   config.eval.examples = 4

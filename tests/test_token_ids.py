@@ -139,6 +139,7 @@ def test_pages_have_their_marks_once(tmp_path, files):
     assert (targets[:, :2] == [0, tokens.encode('the')[0]]).all()
 
 
+@pytest.mark.slow
 def test_a_run(train, run_command, tmp_path):
   """Trained, evaluated, loaded and used: the ids are the vocabulary's."""
   home = train('--config.eval.baselines=True')
