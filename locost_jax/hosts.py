@@ -11,12 +11,10 @@ end with a line that says which. Every host reads its own rows of each batch;
 WORKDIR must be one directory that all of them see.
 """
 
-import contextlib
 import glob
 import importlib.util
 import os
 import sys
-import threading
 
 from absl import flags
 import jax
@@ -60,7 +58,8 @@ def connect(values, seconds=PATIENCE):
   if seat.hosts == 1:
     return roll
   keep_stdout()
-  with ending_after(seconds, 'the hosts to connect, which all were there'):
+  with watchdog.ending_after(
+      seconds, 'the hosts to connect, which all were there'):
     try:
       jax.distributed.initialize(
           seat.address, seat.hosts, seat.host, seat.local_devices,
@@ -158,27 +157,3 @@ def keep_stdout():
   sys.stdout = open(os.dup(1), 'w', encoding=sys.stdout.encoding,
                     errors=sys.stdout.errors)
   os.dup2(2, 1)
-
-
-@contextlib.contextmanager
-def ending_after(seconds, what):
-  """Ends the process with a line if this context takes longer.
-
-  For waits inside JAX, which nothing else ends.
-
-  Args:
-    seconds: that it may take.
-    what: it waits for, to say so.
-  """
-  def end():
-    os.write(2, (f'error: waited {seconds:g} s for {what}; ended with status '
-                 f'{watchdog.STATUS}\n').encode())
-    os._exit(watchdog.STATUS)
-
-  timer = threading.Timer(seconds, end)
-  timer.daemon = True
-  timer.start()
-  try:
-    yield
-  finally:
-    timer.cancel()

@@ -23,6 +23,7 @@ import numpy as np
 from locost_jax import hosts
 from locost_jax import memory
 from locost_jax import sharding
+from locost_jax import watchdog
 from locost_jax.errors import InputError
 
 SECONDS = 60  # for each answer
@@ -56,10 +57,10 @@ def run(phases, workdir, roll, seconds, check, file):
       f'{name} {version}' for name, version in there[0]['versions'].items())
       + f", Python {found['python']}")
   hosts.check_srun(os.environ)
-  with hosts.ending_after(seconds, 'the devices of all hosts'):
+  with watchdog.ending_after(seconds, 'the devices of all hosts'):
     found['devices'] = look_at_devices()
   say('devices', describe_devices(**found['devices']))
-  with hosts.ending_after(seconds, 'a sum over all devices'):
+  with watchdog.ending_after(seconds, 'a sum over all devices'):
     found['sum'] = add_up()
   say('sum', 'over all devices: right, '
       f"{1e3 * found['sum']['seconds']:.1f} ms after "
@@ -153,20 +154,21 @@ def write_and_read(workdir, roll, seconds):
   Raises:
     InputError: one cannot write, or does not see what another has written.
   """
-  with hosts.ending_after(seconds, 'the hosts to begin with WORKDIR'):
-    word = _of_first_host(secrets.randbelow(2**31))
-  files = [workdir / f'.preflight-{word}-{row["host"]}' for row in roll.hosts]
+  # Before any host makes them: the last to leave removes them.
   made = [folder for folder in (workdir, *workdir.parents)
           if not folder.exists()]
+  with watchdog.ending_after(seconds, 'the hosts to begin with WORKDIR'):
+    word = _of_first_host(secrets.randbelow(2**31))
+  files = [workdir / f'.preflight-{word}-{row["host"]}' for row in roll.hosts]
   try:
-    with _telling(roll, seconds), hosts.ending_after(
+    with _telling(roll, seconds), watchdog.ending_after(
         seconds, f'{workdir} to be written to'), _disk_errors(workdir):
       workdir.mkdir(parents=True, exist_ok=True)
       with open(files[roll.me], 'x') as file:
         file.write(str(word))
         file.flush()
         os.fsync(file.fileno())
-    with _telling(roll, seconds), hosts.ending_after(
+    with _telling(roll, seconds), watchdog.ending_after(
         seconds, f'{workdir} to be read'), _disk_errors(workdir):
       for row, path in zip(roll.hosts, files, strict=True):
         if not _appears(path):
@@ -175,7 +177,8 @@ def write_and_read(workdir, roll, seconds):
               'wrote is not there: expected one directory that all hosts see')
     return shutil.disk_usage(workdir).free
   finally:
-    files[roll.me].unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # it was never written
+      files[roll.me].unlink()
     for folder in made:
       with contextlib.suppress(OSError):  # another host's file is still in it
         folder.rmdir()
@@ -208,7 +211,7 @@ def _telling(roll, seconds):
     yield
   except InputError as error:
     problem = str(error)
-  with hosts.ending_after(seconds, 'what the other hosts found'):
+  with watchdog.ending_after(seconds, 'what the other hosts found'):
     problems = _of_all_hosts(problem)
   if len(set(problems)) == 1 and problem:
     raise InputError(problem)

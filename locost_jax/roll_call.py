@@ -7,7 +7,6 @@ and all get the same list; a host that is missing, is there twice or has other
 versions is a line on every one of them.
 """
 
-import importlib.metadata
 import json
 import os
 import socket
@@ -15,6 +14,7 @@ import time
 from typing import NamedTuple
 
 import locost_jax
+from locost_jax import versions as versions_lib
 from locost_jax import watchdog
 from locost_jax.errors import InputError
 from locost_jax.errors import Stopped
@@ -79,8 +79,8 @@ def call(seat, seconds):
 
 def versions():
   """{package: version} of this one and of PACKAGES."""
-  return dict(locost_jax=locost_jax.__version__, **{
-      name: importlib.metadata.version(name) for name in PACKAGES})
+  return dict(locost_jax=locost_jax.__version__,
+              **versions_lib.installed(PACKAGES))
 
 
 def _gather(seat, me, deadline):
@@ -138,6 +138,8 @@ def _report(seat, me, deadline, seconds):
           return there
     except OSError as error:
       reason = error.strerror or str(error)
+    except ValueError:
+      reason = 'it answered something else'
     else:
       reason = 'it hung up'
     if time.monotonic() > deadline:

@@ -101,3 +101,27 @@ class Watchdog:
     faulthandler.dump_traceback(file=2, all_threads=True)
     os.write(2, f'ended with status {STATUS}; the same command continues from '
              'the last checkpoint\n'.encode())
+
+
+@contextlib.contextmanager
+def ending_after(seconds, what):
+  """Ends the process with a line if this context takes longer.
+
+  For waits inside JAX before there is a run, whose stacks tell nothing.
+
+  Args:
+    seconds: that it may take.
+    what: it waits for, to say so.
+  """
+  def end():
+    os.write(2, (f'error: waited {seconds:g} s for {what}; ended with status '
+                 f'{STATUS}\n').encode())
+    os._exit(STATUS)
+
+  timer = threading.Timer(seconds, end)
+  timer.daemon = True
+  timer.start()
+  try:
+    yield
+  finally:
+    timer.cancel()

@@ -1,4 +1,4 @@
-"""Stands in for gcloud, ssh, srun, ... and for the trainer, in test_launch.py.
+"""Stands in for gcloud, ssh, srun, ... and for the trainer, in launching.py.
 
 One program under many names, in a directory that comes first on PATH. Each call
 adds a line of JSON to $FAKES/calls: name, argv, and of the trainer the working

@@ -91,8 +91,7 @@ def test_one_process(data, tmp_path):
 
 
 def test_two_processes(data, tmp_path):
-  workdir = tmp_path / 'run'
-  workdir.mkdir()
+  workdir = tmp_path / 'runs' / 'new'
   (status, lines, err), other = pair(data, workdir, workdir)
   assert status == 0, err
   assert lines[0].startswith('  hosts     2 of 2: 0 ') and '1 ' in lines[0]
@@ -101,7 +100,7 @@ def test_two_processes(data, tmp_path):
   assert "written to, and read each other's files" in lines[5]
   assert lines[6] == 'ready: 4 devices on 2 hosts'
   assert other[:2] == (0, []), other  # the first one speaks
-  assert not list(workdir.iterdir())
+  assert list(tmp_path.iterdir()) == [data]
 
 
 def test_one_of_two_is_missing(data, tmp_path):

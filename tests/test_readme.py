@@ -46,7 +46,8 @@ class Run(NamedTuple):
   pattern: regex of the command.
   more: flags behind it.
   less: regex of what is taken out of it.
-  makes: what is there afterwards, a pattern of paths; '': words on stdout.
+  makes: what is there afterwards, a pattern of paths, \\1 the group of
+    `pattern`; '': words on stdout.
   says: regex of the one line on stderr where an extra or a network is missing.
   """
   pattern: str
@@ -56,6 +57,7 @@ class Run(NamedTuple):
   says: str = ''
 
 
+TINY = small(*MODEL, *DATA, *TRAIN)
 FRESH = 'train.init_from='
 BENCH = small(*MODEL) + ' --repeats=1 --seconds=1 '
 PEERS = r' --(against|longest|memory_limit|repeats|seconds|lengths)\S*'
@@ -80,26 +82,17 @@ RUNS = (
         says='huggingface'),
     Run(r'.*convert --source=runs.*', makes='exported/model.safetensors'),
     Run(r'.*convert .*', makes='runs/imported/checkpoints/0'),
-    Run(r'.*main .*--topology=.*', small(*MODEL, *DATA, *TRAIN),
-        says='tpu-aot'),
-    Run(r'.*main .*configs/quickstart\.py --.*', small(*MODEL, *DATA, *TRAIN)),
-    Run(r'.*main .*configs/quickstart\.py', small(*MODEL, *DATA, *TRAIN),
-        r'^python3 .*&& ', 'runs/quickstart/finetune/checkpoints/2'),
+    Run(r'.*main .*--topology=.*', TINY, says='tpu-aot'),
+    Run(r'.*main .*configs/quickstart\.py --.*', TINY),
+    Run(r'.*main .*configs/quickstart\.py', TINY, r'^python3 .*&& ',
+        'runs/quickstart/finetune/checkpoints/2'),
     Run(r'.*main .*configs/(pretrain_c4|finetune_arxiv|finetune_booksum_book)'
-        r'\.py.*', small(*MODEL, *DATA, *TRAIN, FRESH),
-        makes='runs/*_*/checkpoints/2'),
-    Run(r'.*main .*--evaluate', small(*MODEL, *DATA, *TRAIN),
+        r'\.py.*', f'{TINY} {small(FRESH)}', makes=r'runs/\1/checkpoints/2'),
+    Run(r'.*main .*--evaluate', TINY,
         makes='runs/finetune/predictions/*-test-2.jsonl'),
-    Run(r'.*main .*--workdir=runs/cached', small(*MODEL, *DATA, *TRAIN),
-        makes='runs/cached/checkpoints/2'),
-    Run(r'.*main .*--workdir=runs/qmsum', small(*MODEL, *DATA, *TRAIN),
-        makes='runs/qmsum/checkpoints/2'),
-    Run(r'.*main .*--workdir=runs/fsdp', small(*MODEL, *DATA, *TRAIN),
-        makes='runs/fsdp/checkpoints/2'),
-    Run(r'.*main .*configs/pretrain\.py.*', small(*MODEL, *DATA, *TRAIN),
-        makes='runs/pretrain/checkpoints/2'),
-    Run(r'.*main .*configs/finetune\.py.*', small(*MODEL, *DATA, *TRAIN),
-        makes='runs/finetune/checkpoints/2'),
+    Run(r'.*main .*--workdir=(\S+)', TINY, makes=r'\1/checkpoints/2'),
+    Run(r'.*main .*configs/(pretrain|finetune)\.py.*', TINY,
+        makes=r'runs/\1/checkpoints/2'),
 )
 
 
@@ -231,7 +224,8 @@ def test_section_runs(house, heading):
       assert re.fullmatch(rf'error: .*{run.says}.*\n', done.stderr), done.stderr
     else:
       assert done.returncode == 0, f'{line}\n{done.stderr}'
-      assert list(house.glob(run.makes)) if run.makes else done.stdout, line
+      made = re.fullmatch(run.pattern, command).expand(run.makes)
+      assert list(house.glob(made)) if made else done.stdout, line
 
 
 @pytest.mark.slow

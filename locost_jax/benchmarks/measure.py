@@ -6,7 +6,6 @@ own number for a compiled program, results not counted; the peak of a process is
 the operating system's (VmHWM), that of a device the allocator's.
 """
 
-import importlib.metadata
 import math
 import os
 from pathlib import Path
@@ -15,6 +14,7 @@ import statistics
 import time
 
 from locost_jax import memory
+from locost_jax import versions as versions_lib
 
 PACKAGES = ('locost_jax', 'jax', 'jaxlib', 'flax', 'numpy', 'torch',
             'transformers')
@@ -115,10 +115,5 @@ def describe_machine():
 
 def versions():
   """Python and the packages that are installed, by name."""
-  found = {'python': platform.python_version()}
-  for name in PACKAGES:
-    try:
-      found[name] = importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-      pass
-  return found
+  return {'python': platform.python_version(),
+          **versions_lib.installed(PACKAGES)}
