@@ -9,6 +9,7 @@ from locost_jax import models
 from locost_jax import peaks
 from locost_jax.models import flops
 from locost_jax.models import long_conv
+from locost_jax.models import mesh
 from locost_jax.models import ssm
 import pytest
 
@@ -19,8 +20,9 @@ WIDE = 1 << 40
 
 def _step(monkeypatch, **changes):
   """Returns (model, value_and_grad of a loss, abstract parameters)."""
-  monkeypatch.setattr(ssm, 'CPU_TABLE_BYTES', WIDE)
-  monkeypatch.setattr(long_conv, 'CPU_ALL_BYTES', WIDE)
+  monkeypatch.setattr(mesh, 'platform', lambda: 'gpu')
+  monkeypatch.setattr(ssm, 'TABLE_BYTES', WIDE)
+  monkeypatch.setattr(long_conv, 'GROUP_BYTES', WIDE)
   config = default.get_config().model
   config.update(dict(vocab_size=1000, num_layers=2, num_decoder_layers=2))
   config.update(changes)

@@ -2,6 +2,8 @@
 
 import re
 
+import pytest
+
 import mesh_program
 from mesh_program import B, COLLECTIVES
 
@@ -31,10 +33,10 @@ def test_traffic_of_split_documents_does_not_grow():
   short, long = mesh_program.run('mixer', [
       ((1, 1, 1, 8), n, False, {}) for n in (208, 416)])
   assert short['sent'] == long['sent']
-  # Four exchanges of 2 numbers, in 2 directions, forward and backward; the
-  # forward pass stands twice in this program.
+  # Four exchanges of 2 numbers, in 2 directions, forward and backward; what the
+  # backward pass needs of the forward pass stands twice in this program.
   moved = short['sent']['collective-permute']
-  assert set(moved) == {f'{B},32,8'} and sum(moved.values()) in (32, 48)
+  assert set(moved) == {f'{B},32,8'} and 32 <= sum(moved.values()) <= 48
   # What is reduced: gradients of parameters.
   assert all(int(n) <= 32 for shape in short['sent']['all-reduce']
              for n in re.findall(r'\d+', shape))
@@ -48,6 +50,7 @@ def test_what_is_read_is_padded_to_equal_parts():
     assert placed['encoder_positions'] == 2 * [row + [0] * missing]
 
 
+@pytest.mark.slow
 def test_the_same_is_written_on_every_mesh():
   one, *others = mesh_program.run('write', [
       (1, 1, 1, 1), (1, 1, 1, 8), (1, 2, 2, 2), (8, 1, 1, 1)])

@@ -59,7 +59,7 @@ def test_groups_of_channels_are_all_channels(group, G):
   def run(group, log_dt, w):
     def kernel(log_dt, w):
       log_z = ssm.discretise(log_dt, A_real, A_imag)
-      return ssm.kernel_in_groups(log_z, w, 50, 8, group)
+      return ssm.kernel_in_tiles(log_z, w, 50, 8, 7, group)
     loss = lambda *args: (kernel(*args) ** 3).sum()
     return kernel(log_dt, w), jax.grad(loss, (0, 1))(log_dt, w)
   with jax.enable_x64(True):
@@ -76,7 +76,7 @@ def test_memory_at_sixteen_thousand_lags(group):
   def make(log_z, w):
     if group is None:
       return ssm.kernel(log_z, w, 16384)
-    return ssm.kernel_in_groups(log_z, w, 16384, 128, group)
+    return ssm.kernel_in_tiles(log_z, w, 16384, 128, 128, group)
   pair = lambda C: (jax.ShapeDtypeStruct((C, 768, 256), jnp.float32),) * 2
   compiled = jax.jit(make).lower(pair(1), pair(2)).compile()
   size = compiled.memory_analysis().temp_size_in_bytes
@@ -119,10 +119,10 @@ def test_expm1_keeps_its_digits_near_zero():
 def test_powers_of_odd_counts():
   log_z = np.array([[-0.1, -0.01]]), np.array([[0.3, 2.0]])
   with jax.enable_x64(True):
-    re, im = ssm.powers(tuple(map(jnp.asarray, log_z)), 11)
+    re, im = ssm.powers(ssm.squares(tuple(map(jnp.asarray, log_z)), 11), 11)
   z = np.exp(log_z[0] + 1j * log_z[1])
   np.testing.assert_allclose(np.asarray(re) + 1j * np.asarray(im),
-                             z[..., None] ** np.arange(11), rtol=1e-12)
+                             z[:, None] ** np.arange(11)[:, None], rtol=1e-12)
 
 
 def test_initialisation():
@@ -140,11 +140,50 @@ def test_initialisation():
   assert abs((c**2).sum(-1).mean() - 1) < 0.02
 
 
+def faded(p, by):
+  """Parameters whose states fade so many times as fast."""
+  log_dt, A_real, *rest = p
+  return log_dt, A_real + np.log(by), *rest
+
+
+@pytest.mark.parametrize('length, by', ((5000, 20.0), (20000, 5.0)))
+def test_lags_where_every_state_has_faded_are_zero(length, by):
+  """And all before are there: nothing that counts is left out."""
+  p = faded(parameters(length, D=6), by)
+  want = materialised(*p, length)
+  with jax.enable_x64(True):
+    got = np.asarray(jax.jit(lambda p: make_kernel(p, length)[0])(p))
+  np.testing.assert_allclose(got, want, rtol=0, atol=1e-11)
+  last = [np.flatnonzero(K)[-1] for K in got[0]]
+  assert min(last) < length - 1 == max(last)  # some channels do not fade
+
+
+def test_what_is_not_a_number_does_not_fade():
+  p = faded(parameters(0), 20.0)
+  p[1][0, 1, 2] = np.nan
+  got = make_kernel([x.astype(np.float32) for x in p], 16384)[0]
+  assert np.isnan(got[:, 1]).all() and not np.isnan(got[:, 0]).any()
+
+
+@pytest.mark.parametrize('T, A, by', ((8, 2, 1.0), (8, 4, 1e3), (4, 8, 1e4)))
+@pytest.mark.parametrize('G', (1, 2))
+def test_gradients_of_blocks_of_tiles(G, T, A, by):
+  """Of blocks that are there and such that have faded, 150 lags."""
+  check_gradients(faded(parameters(A, G), by), lambda log_z, w:
+                  ssm.kernel_in_tiles(log_z, w, 150, T, A, 2), 150)
+
+
 @pytest.mark.parametrize('G', (1, 2))
 @pytest.mark.parametrize('length', (1, 7, 128, 300, 1000))
 def test_gradients_are_those_of_the_sum_of_exponentials(length, G):
-  p = parameters(length, G)
-  weights = np.random.default_rng(1).normal(size=(2, 3, length))
+  check_gradients(parameters(length, G),
+                  functools.partial(ssm.kernel, length=length), length)
+
+
+def check_gradients(p, kernel, length):
+  """Those of kernel(log_z, w) against those of the sum written out."""
+  C = p[-1].shape[0]
+  weights = np.random.default_rng(1).normal(size=(C, 3, length))
 
   def direct(log_dt, A_real, A_imag, c):
     lam = -jnp.exp(A_real) + 1j * A_imag
@@ -155,7 +194,7 @@ def test_gradients_are_those_of_the_sum_of_exponentials(length, G):
 
   def in_tiles(log_dt, A_real, A_imag, c):
     log_z = ssm.discretise(log_dt, A_real, A_imag)
-    return (weights * ssm.kernel(log_z, (c[..., 0], c[..., 1]), length)).sum()
+    return (weights * kernel(log_z, (c[..., 0], c[..., 1]))).sum()
 
   with jax.enable_x64(True):
     arguments = [jnp.asarray(p[i]) for i in (0, 1, 2, 4)]

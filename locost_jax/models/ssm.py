@@ -22,6 +22,7 @@ import math
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from locost_jax.models import mesh
 from locost_jax.models import pieces
@@ -31,6 +32,7 @@ HIGHEST = jax.lax.Precision.HIGHEST
 # `table_bytes`: in a CPU's cache, and far below a GPU's memory, where few large
 # products are faster.
 CPU_TABLE_BYTES = 16 << 20
+CPU_TILES = 16  # in a block
 TABLE_BYTES = 512 << 20
 
 
@@ -122,28 +124,49 @@ def input_weights_zoh(log_dt, log_A_real, A_imag, B):
                           complex_multiply(held, reciprocal))
 
 
-def powers(log_z, length):
-  """z^0 .. z^(length-1) along a new last axis, by doubling.
+def squares(log_z, length):
+  """z, z^2, z^4, ... up to the first z^s with s >= length, for `powers`.
 
-  table <- [table, table z^s] with z^s = exp(s log z) taken afresh, so that
-  there is one exponential per doubling and errors do not accumulate.
+  Made before any loop over groups of channels: inside, XLA fuses their
+  exponentials into the tables and takes them again for every entry.
 
   Args:
     log_z: pair of [..., N].
+    length: from 1 on.
+
+  Returns:
+    Pair of [S, ..., N].
+  """
+  steps = 2.0 ** np.arange(_index(length) + 1)
+  steps = jnp.asarray(steps, log_z[0].dtype).reshape(-1, *[1] * log_z[0].ndim)
+  return exp((steps * log_z[0], steps * log_z[1]))
+
+
+def powers(squares, length):
+  """z^0 .. z^(length-1) along a new axis.
+
+  z^(2^h a + b) = z^(2^h a) z^b, and so on for either factor: one product for
+  every entry, and errors that do not grow with the power.
+
+  Args:
+    squares: pair of [S, ..., N], of `squares` for this length at least.
     length: number of powers.
 
   Returns:
-    Pair of [..., N, length].
+    Pair of [..., length, N].
   """
-  re, im = log_z
-  table = jnp.ones_like(re)[..., None], jnp.zeros_like(im)[..., None]
-  size = 1
-  while size < length:
-    step = exp((size * re[..., None], size * im[..., None]))
-    shifted = complex_multiply(table, step)
-    table = tuple(jnp.concatenate(p, -1) for p in zip(table, shifted))
-    size *= 2
-  return tuple(part[..., :length] for part in table)
+  bits = _index(length)
+  _, *shape, N = squares[0].shape
+  if bits < 2:
+    re, im = (part[0] for part in squares)
+    return (jnp.stack([jnp.ones_like(re), re], -2)[..., :length, :],
+            jnp.stack([jnp.zeros_like(im), im], -2)[..., :length, :])
+  h = bits // 2
+  high = powers(tuple(z[h:] for z in squares), 1 << (bits - h))
+  table = complex_multiply(
+      tuple(part[..., :, None, :] for part in high),
+      tuple(part[..., None, :, :] for part in powers(squares, 1 << h)))
+  return tuple(part.reshape(*shape, -1, N)[..., :length, :] for part in table)
 
 
 def tile_size(length):
@@ -159,10 +182,11 @@ def tile_size(length):
 def kernel(log_z, w, length):
   """K[l] = 2 Re sum_n w_n z_n^l as a two-level product (equation 2).
 
-  With l = a T + b: K[a, b] = 2 Re sum_n (w_n z_n^(aT)) z_n^b, one real matrix
-  product per channel with 2N = (re, im) contracted, instead of N L
-  exponentials. Groups of channels follow each other, so that the tables of few
-  exist at once; the backward pass makes them again.
+  With l = a T + b: K[a, b] = 2 Re sum_n (w_n z_n^(aT)) z_n^b, a real matrix
+  product of each channel's (re, im) parts instead of N L exponentials. From the
+  lag on at which the slowest state of a channel has decayed to eps^1.5 it is
+  zero, block of tiles by block. Groups of channels follow each other, so that
+  the tables of few exist at once; the backward pass makes them again.
 
   Args:
     log_z: pair of [G, D, N].
@@ -173,8 +197,14 @@ def kernel(log_z, w, length):
     [C, D, L], real.
   """
   C, T = w[0].shape[0], tile_size(length)
-  return kernel_in_groups(
-      log_z, w, length, T, group_size(log_z, C, T, -(-length // T)))
+  A = -(-length // T)
+  if mesh.platform() == 'cpu':
+    # Tables of one channel stay in its cache; two blocks at least, since XLA
+    # would make the tables again for every product of a single one.
+    few = min(CPU_TILES, 1 << max(A.bit_length() - 2, 0))
+    return kernel_in_tiles(log_z, w, length, T, few, 1)
+  return kernel_in_tiles(
+      log_z, w, length, T, A, group_size(log_z, C, T, A))
 
 
 def group_size(log_z, C, T, A):
@@ -202,72 +232,148 @@ def _channel_bytes(log_z, C, T, A):
   return log_z[0].dtype.itemsize * 2 * N * (G * (T + A) + C * A)
 
 
-def kernel_in_groups(log_z, w, length, T, group):
-  """`kernel` with tiles of T lags and groups of so many channels."""
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2, 3, 4, 5))
+def kernel_in_tiles(log_z, w, length, T, A, group):
+  """`kernel` with tiles of T lags, A of them in a block, in groups of channels.
+
+  T and A are powers of two where they do not cover all lags.
+  """
   C, D, _ = w[0].shape
-  if group >= D:
-    return _tiles(log_z, w, length, T)
+  blocks = -(-length // (A * T))
+  z, w = squares(log_z, blocks * A * T), _by_set(log_z, w)
 
-  def write(piece, K):
-    of_piece = jax.tree.map(lambda x: piece.take(x, 1), (log_z, w))
-    return piece.put(K, _tiles(*of_piece, length, T), 1)
+  def of_group(piece, K):
+    rates = _take(piece, log_z, 1)
+    inner, outer, first = _tables(_take(piece, z, 2), T, A, blocks)
+    own = _take(piece, w, 1)
 
-  return pieces.over(
-      D, group, write, jnp.zeros((C, D, length), w[0].dtype))
+    def of_block(k, K):
+      start = k * A * T
 
+      def make():
+        x = complex_multiply(own, _row(first, k))  # [G, D, C/G, N]
+        x = complex_multiply(tuple(part[..., None, :] for part in x),
+                             tuple(part[:, :, None] for part in outer))
+        re, im = (jnp.einsum('gdcan,gdbn->gdcab', *both, precision=HIGHEST)
+                  for both in zip(x, inner))
+        return 2 * (re - im).swapaxes(1, 2).reshape(C, -1, A * T)
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(2, 3))
-def _tiles(log_z, w, length, T):
-  """`kernel` of all channels at once."""
-  (G, D, N), C = log_z[0].shape, w[0].shape[0]
-  inner, outer = _tables(log_z, length, T)
-  w = tuple(part.reshape(G, C // G, D, N, 1) for part in w)
-  x_re, x_im = complex_multiply(w, tuple(part[:, None] for part in outer))
-  x = 2 * jnp.concatenate([x_re, -x_im], 3)  # [G, C/G, D, 2N, A]
-  tiles = jnp.einsum('gcdna,gdnb->gcdab', x, inner, precision=HIGHEST)
-  return tiles.reshape(C, D, -1)[..., :length]
+      lags = _unless_faded(rates, start, make)
+      return jax.lax.dynamic_update_slice(K, lags, (0, piece.start, start))
 
+    return _over_blocks(blocks, of_block, K)
 
-def _tables(log_z, length, T):
-  """z^b, re and im as [G, D, 2N, T], and z^(aT), a pair of [G, D, N, A]."""
-  outer = powers(tuple(T * part for part in log_z), -(-length // T))
-  return jnp.concatenate(powers(log_z, T), 2), outer
-
-
-def _tiles_forward(log_z, w, length, T):
-  return _tiles(log_z, w, length, T), (log_z, w)
+  K = jnp.zeros((C, D, blocks * A * T), w[0].dtype)
+  return pieces.over(D, min(group, D), of_group, K)[..., :length]
 
 
-def _tiles_backward(length, T, kept, d_K):
-  """The gradients of `_tiles` as sums over the lags, in tiles as well.
+def _kernel_forward(log_z, w, *tiling):
+  return kernel_in_tiles(log_z, w, *tiling), (log_z, w)
+
+
+def _kernel_backward(length, T, A, group, kept, d_K):
+  """The gradients of `kernel` as sums over the lags, in tiles as well.
 
     S_n = sum_l dK[l] z_n^l            dw = 2 conj(S)
     M_n = sum_l l dK[l] z_n^l          d log z = 2 conj(w M)
 
   where a complex x stands for the pair (Re x, Im x). Over b they are products
   with the table of z^b, of dK and of b dK; JAX's own way through the products
-  and the doubling of the tables took 3.3 times as long on a CPU.
+  and the tables took 3.3 times as long on a CPU.
   """
   log_z, w = kept
   (G, D, N), C = log_z[0].shape, w[0].shape[0]
-  inner, outer = _tables(log_z, length, T)
-  A = outer[0].shape[-1]
-  d_K = jnp.pad(d_K, ((0, 0), (0, 0), (0, A * T - length)))
-  d_K = d_K.reshape(G, C // G, D, A, T)
-  d_K = jnp.concatenate([d_K, d_K * jnp.arange(T, dtype=d_K.dtype)], 3)
-  tiles = jnp.einsum('gcdab,gdnb->gcdan', d_K, inner, precision=HIGHEST)
-  plain, by_lag = jnp.split(tiles, 2, 3)  # [G, C/G, D, A, 2N]
-  by_lag = by_lag + plain * (T * jnp.arange(A, dtype=d_K.dtype))[:, None]
-  outer = tuple(part.swapaxes(2, 3)[:, None] for part in outer)
-  S, M = (tuple(part.sum(3) for part in complex_multiply(
-      jnp.split(tiles, 2, 4), outer)) for tiles in (plain, by_lag))
-  d_w = tuple(2 * part.reshape(C, D, N) for part in (S[0], -S[1]))
-  re, im = complex_multiply(
-      tuple(part.reshape(G, C // G, D, N) for part in w), M)
-  return (2 * re.sum(1), -2 * im.sum(1)), d_w
+  blocks = -(-length // (A * T))
+  z = squares(log_z, blocks * A * T)
+  d_K = jnp.pad(d_K, ((0, 0), (0, 0), (0, blocks * A * T - length)))
+  b, a = jnp.arange(T, dtype=d_K.dtype), jnp.arange(A, dtype=d_K.dtype)
+
+  def of_group(piece, sums):
+    rates = _take(piece, log_z, 1)
+    inner, outer, first = _tables(_take(piece, z, 2), T, A, blocks)
+    d_own = piece.take(d_K, 1)
+
+    def of_block(k, sums):
+      def make():
+        d_tiles = jax.lax.dynamic_slice_in_dim(d_own, k * A * T, A * T, 2)
+        d_tiles = d_tiles.reshape(G, C // G, -1, A, T).swapaxes(1, 2)
+        d_tiles = jnp.concatenate([d_tiles, b * d_tiles], 3)
+        tiles = tuple(
+            jnp.einsum('gdcab,gdbn->gdcan', d_tiles, part, precision=HIGHEST)
+            for part in inner)
+        lags = (T * (k * A + a))[:, None]
+        plain = tuple(part[..., :A, :] for part in tiles)
+        by_lag = tuple(part[..., A:, :] + lags * part[..., :A, :]
+                       for part in tiles)
+        at = tuple(part[:, :, None] for part in outer)
+        return tuple(
+            complex_multiply(_row(first, k), tuple(
+                part.sum(3) for part in complex_multiply(x, at)))
+            for x in (plain, by_lag))
+
+      more = _unless_faded(rates, k * A * T, make)
+      return jax.tree.map(jnp.add, sums, more)
+
+    zero = jnp.zeros((G, piece.fresh.size, C // G, N), d_K.dtype)
+    own = _over_blocks(blocks, of_block, ((zero, zero), (zero, zero)))
+    return jax.tree.map(lambda x, part: piece.put(x, part, 1), sums, own)
+
+  zeros = jnp.zeros((G, D, C // G, N), d_K.dtype)
+  S, M = pieces.over(D, min(group, D), of_group,
+                     ((zeros, zeros), (zeros, zeros)))
+  re, im = complex_multiply(_by_set(log_z, w), M)
+  d_w = tuple(2 * x.swapaxes(1, 2).reshape(C, D, N) for x in (S[0], -S[1]))
+  return (2 * re.sum(2), -2 * im.sum(2)), d_w
 
 
-_tiles.defvjp(_tiles_forward, _tiles_backward)
+kernel_in_tiles.defvjp(_kernel_forward, _kernel_backward)
+
+
+def _by_set(log_z, w):
+  """w [C, D, N] with the directions next to what they share: [G, D, C/G, N]."""
+  G, D, N = log_z[0].shape
+  return tuple(part.reshape(G, -1, D, N).swapaxes(1, 2) for part in w)
+
+
+def _take(piece, pair, axis):
+  return tuple(piece.take(part, axis) for part in pair)
+
+
+def _tables(z, T, A, blocks):
+  """Of `squares`: z^b [G, D, T, N], z^(aT) [G, D, A, N] and z^(kAT), pairs."""
+  of_tiles, of_blocks = (tuple(part[_index(lags):] for part in z)
+                         for lags in (T, A * T))
+  return powers(z, T), powers(of_tiles, A), powers(of_blocks, blocks)
+
+
+def _row(table, k):
+  """[G, D, 1, N], entry k."""
+  return tuple(jax.lax.dynamic_slice_in_dim(part, k, 1, 2) for part in table)
+
+
+def _index(lags):
+  """Of z^lags in `squares`."""
+  return (lags - 1).bit_length()
+
+
+def _over_blocks(blocks, run, carry):
+  """carry <- run(k, carry) for k = 0 .. blocks - 1."""
+  if blocks == 1:
+    return run(0, carry)
+  carry = pieces.settled(functools.partial(run, jnp.int32(0)), carry)
+  return jax.lax.fori_loop(0, blocks, run, carry)
+
+
+def _unless_faded(log_z, lag, make):
+  """make(), or zeros where no |z^lag| is more than eps^1.5."""
+  if isinstance(lag, int):  # the first of one
+    return make()
+  fading = -log_z[0].max() * lag  # of NaN nothing is faded
+  zeros = jax.tree.map(
+      lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(make))
+  return jax.lax.cond(
+      fading > -1.5 * math.log(jnp.finfo(fading.dtype).eps),
+      lambda: pieces.settled(lambda _: make(), zeros), make)
 
 
 def weighted_sums(log_z, u):
@@ -304,13 +410,13 @@ def _sums_of_tiles(log_z, u, T):
   """`weighted_sums` of all channels at once; T divides L."""
   (G, D, N), (C, L, _) = log_z[0].shape, u.shape
   u = u.reshape(G, C // G, L // T, T, D)
-  inner = powers(log_z, T)
-  outer = powers(tuple(T * part for part in log_z), L // T)
-  tiles = jnp.einsum('gcatd,gdnt->gcdna', u, jnp.concatenate(inner, 2),
+  z = squares(log_z, L)
+  outer = powers(tuple(part[_index(T):] for part in z), L // T)
+  tiles = jnp.einsum('gcatd,gdtn->gcdan', u, jnp.concatenate(powers(z, T), -1),
                      precision=HIGHEST)
-  sums = complex_multiply(jnp.split(tiles, 2, 3),
+  sums = complex_multiply(jnp.split(tiles, 2, -1),
                           tuple(part[:, None] for part in outer))
-  return tuple(part.sum(-1).reshape(C, D, N) for part in sums)
+  return tuple(part.sum(3).reshape(C, D, N) for part in sums)
 
 
 def context_range(kernel, share=0.95):
