@@ -6,11 +6,24 @@ os.environ.setdefault('JAX_PLATFORMS', 'cpu')
 # Tests compile many programs and run each for a moment.
 os.environ.setdefault(
     'XLA_FLAGS', '--xla_llvm_disable_expensive_passes=true '
-    '--xla_backend_optimization_level=0')
+    '--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false '
+    '--xla_cpu_parallel_codegen_split_count=1')
 
 import pytest  # pylint: disable=g-import-not-at-top
 
 from configs import default
+
+# Files of minutes, which must not be the last that a process takes up.
+LONGEST = ('test_readme', 'test_notebooks', 'test_mesh_step', 'test_faults',
+           'test_models', 'test_golden', 'test_bench', 'test_mesh')
+
+
+def pytest_collection_modifyitems(items):
+  """Files that take longest first; the others as they are."""
+  def rank(item):
+    name = item.path.stem
+    return LONGEST.index(name) if name in LONGEST else len(LONGEST)
+  items.sort(key=rank)
 
 
 @pytest.fixture

@@ -94,14 +94,17 @@ def main(workdir, given):
       yield batch
 
   def evaluate(params, step):
-    tell(f'evaluating {step}')
     end = time.monotonic() + given['eval_seconds']
-    while time.monotonic() < end:
-      try:
+    def wait():
+      while time.monotonic() < end:
         time.sleep(0.1)
-      except BaseException:
-        if not given['deaf']:
-          raise
+    try:
+      tell(f'evaluating {step}')
+      wait()
+    except BaseException:  # a signal raises once, wherever the process is
+      if not given['deaf']:
+        raise
+      wait()
     evaluate_lib.keep_predictions(
         Path(workdir) / 'predictions' / f'{step}.jsonl',
         [dict(id='0', prediction='text' * 3000, reference='')])

@@ -123,6 +123,7 @@ def test_decode(call, here):
   assert '64 tokens: the caches give the same tokens' in out
 
 
+@pytest.mark.slow
 def test_train(call, here, monkeypatch):
   """A layer of 512 tokens in pieces of 64 needs less than as a whole."""
   monkeypatch.setattr(tokenwise, 'CPU_PIECE', 64)
@@ -188,6 +189,7 @@ def test_gap_sentences(call, here, monkeypatch):
   assert out.endswith('one thread, medians of up to 2\n')
 
 
+@pytest.mark.slow
 def test_gap_sentences_that_differ_are_told(call, here, monkeypatch):
   monkeypatch.setattr(gap_sentences, 'WORDS', 120)
   monkeypatch.setattr(gap_sentences, 'loop', lambda sentences: [0])

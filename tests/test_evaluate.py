@@ -251,6 +251,7 @@ def test_settings_that_cannot_be(key, value, expected):
     evaluate.check(config)
 
 
+@pytest.mark.slow
 def test_eight_devices_give_the_same_numbers(setup):
   """Rows split over a mesh of eight, in a process that has them."""
   config, model, params, mesh = setup

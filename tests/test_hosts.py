@@ -96,6 +96,7 @@ def start(workdir, data, devices, *arguments):
       stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
+@pytest.mark.slow
 def test_two_processes_train_as_one(tmp_path):
   """Four devices in two processes, and in one; documents are split, too."""
   mesh = ['--config.mesh.fsdp=2', '--config.mesh.sequence=2']

@@ -93,6 +93,7 @@ def test_gap_sentences_as_the_model_sees_them(run_command, tmp_path):
   assert result['splits']['train']['unusable'] == 1
 
 
+@pytest.mark.slow
 def test_the_built_in_corpus(run_command, tmp_path, monkeypatch):
   """With a vocabulary that is still to be trained; the first documents only."""
   monkeypatch.setattr(tasks, 'VOCABULARY_DOCUMENTS', 300)

@@ -304,6 +304,7 @@ def steps_on(meshes):
   return found
 
 
+@pytest.mark.slow
 def test_adapters_on_a_mesh():
   one, *others = mesh_program.run(
       'steps_on', [(1, 1, 1, 1), (1, 2, 2, 2)], module='test_lora')

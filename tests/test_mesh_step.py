@@ -16,7 +16,7 @@ def is_activation(shape):
 
 @pytest.mark.parametrize('meshes, in_pieces', [
     ([(8, 1, 1, 1), (1, 8, 1, 1), (1, 1, 1, 8)], False),
-    ([(1, 1, 1, 8), (2, 2, 1, 2)], True)])
+    pytest.param([(1, 1, 1, 8), (2, 2, 1, 2)], True, marks=pytest.mark.slow)])
 def test_a_step_gathers_no_activation(meshes, in_pieces):
   for sizes, result in zip(meshes, mesh_program.run('step', meshes, in_pieces)):
     assert result['loss'] < 1e-6 and result['gradients'] < 1e-5, sizes

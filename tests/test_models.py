@@ -82,8 +82,9 @@ def test_mixer_is_the_written_out_sum(small_model_config, change):
   np.testing.assert_allclose(got, want, rtol=0, atol=2e-5 * abs(want).max())
 
 
-@pytest.mark.parametrize('change', ({}, {'bidirectional': False},
-                                    {'variant': 'paper'}))
+@pytest.mark.parametrize('change', (
+    {}, pytest.param({'bidirectional': False}, marks=pytest.mark.slow),
+    pytest.param({'variant': 'paper'}, marks=pytest.mark.slow)))
 def test_padding_and_buckets_change_nothing(small_model_config, change):
   small_model_config.update(change)
   _, params, apply = make(small_model_config)

@@ -138,7 +138,8 @@ def test_finetune_your_data(tmp_path):
 
 
 @pytest.mark.parametrize('model', (
-    dict(num_layers=2), dict(variant='paper'),
+    dict(num_layers=2),
+    pytest.param(dict(variant='paper'), marks=pytest.mark.slow),
     pytest.param(dict(bidirectional=False), marks=pytest.mark.slow)),
     ids=('release', 'paper', 'one_sided'))
 def test_state_space_kernels(tmp_path, model):

@@ -23,7 +23,7 @@ def get_config():
 
 
 @pytest.mark.parametrize('name, flags', [
-    ('t5', []),
+    pytest.param('t5', [], marks=pytest.mark.slow),
     ('longt5', ['--config.model.local_radius=7',
                 '--config.model.global_block_size=4'])])
 def test_trained_evaluated_loaded(name, flags, run_command, tmp_path):

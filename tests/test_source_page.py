@@ -159,6 +159,7 @@ def test_marks_shared_phrases_and_not_articles():
   assert result.count('…') == 2
 
 
+@pytest.mark.slow
 def test_the_command_writes_pages(tmp_path, run_command, monkeypatch):
   """One document: one page; several: a list of pages that exist.
 
