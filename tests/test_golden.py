@@ -13,10 +13,11 @@ from locost_jax import decode
 from locost_jax import generate
 from locost_jax import losses
 from locost_jax.hugging_face import names
-from locost_jax.models import ssm
 from locost_jax.models import attention
 from locost_jax.models import decoder
 from locost_jax.models import encoder
+from locost_jax.models import pairs
+from locost_jax.models import ssm
 from locost_jax.pretrained import flatten
 
 GOLDEN = Path(__file__).parent / 'golden'
@@ -256,7 +257,7 @@ def test_kernel_of_paper_size(weights, precision):
         for name in ('log_dt', 'inv_A_real', 'A_imag', 'B'))
     C = jnp.asarray(io[f'{weights}/C'], precision)
     b = ssm.input_weights_zoh(log_dt, A_real, A_imag, B)
-    w = ssm.complex_multiply((C[..., 0], C[..., 1]), b)
+    w = pairs.multiply((C[..., 0], C[..., 1]), b)
     K = ssm.kernel(ssm.discretise(log_dt, A_real, A_imag), w, 1100)
     want = io[f'{weights}/f64/kernel']
     atol = 2e-5 if precision == 'float32' else 1e-9

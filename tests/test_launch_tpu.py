@@ -224,6 +224,13 @@ def report(fakes):
   return sorted(line.removeprefix('locost_jax: ') for line in rest)
 
 
+def run_and_wait(fakes, waiting):
+  """Starts a run on both workers, until so many in all have begun to wait."""
+  fakes.runs(['worker', ['wait', 'wait']])
+  assert fakes.run('tpu_vm.sh', 'run')[0] == 0
+  fakes.wait_for('waiting*', waiting)
+
+
 def test_from_nothing_to_the_end(fakes):
   """Both workers are set up and run three times; words arrive as they are."""
   fakes.answer([' list ', [dict(out=s) for s in ['', *['ACTIVE'] * 99]]],
@@ -274,9 +281,7 @@ def test_setup_from_a_git_address(fakes):
 
 def test_a_run_is_stopped_and_not_started_again(fakes):
   assert fakes.run('tpu_vm.sh', 'setup')[0] == 0
-  fakes.runs(['worker', ['wait', 'wait']])
-  assert fakes.run('tpu_vm.sh', 'run')[0] == 0
-  fakes.wait_for('waiting*', 2)
+  run_and_wait(fakes, 2)
   # Started again it is still the one run, and nothing else is let in.
   assert fakes.run('tpu_vm.sh', 'run')[0] == 0
   assert report(fakes) == ['running', 'running']
@@ -295,9 +300,7 @@ def test_a_run_is_stopped_and_not_started_again(fakes):
   assert status == 143 and 'the run was stopped' in err
   # Asked for, it goes on, and what was known of the one before is forgotten.
   fakes.answer()
-  fakes.runs(['worker', ['wait', 'wait']])
-  assert fakes.run('tpu_vm.sh', 'run')[0] == 0
-  fakes.wait_for('waiting*', 4)
+  run_and_wait(fakes, 4)
   assert report(fakes) == ['running', 'running']
   for pid in fakes.path.glob('worker?/locost/pid'):
     os.kill(int(pid.read_text()), signal.SIGKILL)
@@ -308,9 +311,7 @@ def test_a_run_is_stopped_and_not_started_again(fakes):
 def test_a_worker_that_went_down_with_its_run(fakes):
   """A process that nobody can report about, its number another's by now."""
   assert fakes.run('tpu_vm.sh', 'setup')[0] == 0
-  fakes.runs(['worker', ['wait', 'wait']])
-  assert fakes.run('tpu_vm.sh', 'run')[0] == 0
-  fakes.wait_for('waiting*', 2)
+  run_and_wait(fakes, 2)
   for number in range(2):
     for name in ('attendant', 'pid'):
       file = fakes.path / f'worker{number}/locost/{name}'

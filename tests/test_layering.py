@@ -22,10 +22,10 @@ PACKAGE = 'locost_jax'
 L0 = ('allocator', 'errors', 'commands', 'versions', 'watchdog', 'roll_call',
       'hosts', 'losses', 'counted_flops', 'decode_limits', 'decode',
       'baselines', 'markup', 'progress', 'metrics.*', 'models.pieces',
-      'models.mesh', 'models.ssm', 'models.long_conv', 'models.split_conv',
-      'models.long_attention', 'models.causal_attention', 'models.tokenwise',
-      'data.text', 'data.gsg', 'data.pages', 'data.bpe', 'data.spiece',
-      'data.vocabulary')
+      'models.mesh', 'models.pairs', 'models.ssm', 'models.long_conv',
+      'models.split_conv', 'models.long_attention', 'models.causal_attention',
+      'models.tokenwise', 'data.text', 'data.gsg', 'data.pages', 'data.bpe',
+      'data.spiece', 'data.vocabulary')
 DATA = ('data.documentation', 'data.sources', 'data.corpora', 'data.raw',
         'data.prepare', 'data.preprocessors', 'data.rows', 'data.tasks',
         'data.order', 'data.records', 'data.workers', 'data.blocks',

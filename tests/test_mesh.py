@@ -33,10 +33,10 @@ def test_traffic_of_split_documents_does_not_grow():
   short, long = mesh_program.run('mixer', [
       ((1, 1, 1, 8), n, False, {}) for n in (208, 416)])
   assert short['sent'] == long['sent']
-  # Four exchanges of 2 numbers, in 2 directions, forward and backward; what the
-  # backward pass needs of the forward pass stands twice in this program.
+  # Four exchanges of 2 numbers, in 2 directions, forward and backward; of the
+  # forward pass none, half or all stands twice in this program.
   moved = short['sent']['collective-permute']
-  assert set(moved) == {f'{B},32,8'} and 32 <= sum(moved.values()) <= 48
+  assert set(moved) == {f'{B},32,8'} and sum(moved.values()) in (32, 40, 48)
   # What is reduced: gradients of parameters.
   assert all(int(n) <= 32 for shape in short['sent']['all-reduce']
              for n in re.findall(r'\d+', shape))

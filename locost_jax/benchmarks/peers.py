@@ -9,7 +9,9 @@ Width, heads, depth and vocabulary are those of our config, so that at the
 paper's size they are the base models; embeddings are tied, as ours are.
 Positions of LED and BART reach as far as the input. The whole model is loaded;
 timed is its encoder, without gradients, or a step of AdamW, with as many
-threads as we have cores. Nothing is downloaded.
+threads as we have cores. In bfloat16 an encoder has its parameters in it too,
+and what learns is under autocast and keeps them in float32, as we do. Nothing
+is downloaded.
 """
 
 import importlib.util
@@ -45,7 +47,9 @@ def prepare(spec, tell):
   torch.manual_seed(spec['seed'])
   make = _make_bart_like if spec['peer'] in ('led', 'bart') else _make_t5_like
   model = make(spec['peer'], spec['model'], spec['length'])
-  model = model.to(getattr(torch, spec['dtype'])).eval()
+  if not spec['learns']:
+    model = model.to(getattr(torch, spec['dtype']))
+  model.eval()
   shape = spec['batch_size'], spec['length']
   inputs = dict(input_ids=torch.randint(3, spec['model']['vocab_size'], shape),
                 attention_mask=torch.ones(shape, dtype=torch.long))
@@ -82,7 +86,9 @@ def _make_step(spec, model, inputs):
   optimizer = torch.optim.AdamW(model.parameters(), lr=1e-6)
 
   def step():
-    model(**inputs, labels=labels).loss.backward()
+    with torch.autocast('cpu', torch.bfloat16, spec['dtype'] == 'bfloat16'):
+      loss = model(**inputs, labels=labels).loss
+    loss.backward()
     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)

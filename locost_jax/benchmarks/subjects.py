@@ -10,6 +10,7 @@ import numpy as np
 from locost_jax import decode
 from locost_jax import models
 from locost_jax.models import in_pieces
+from locost_jax.models import pairs
 from locost_jax.models import ssm
 
 # How the input is kept for decoding, whatever `init_cache` chooses by length.
@@ -105,7 +106,7 @@ def kernel_arguments(model_config, seed):
   B = ssm.init_ones(None, (1, D, N, 2))
   C = ssm.init_complex_normal(keys[1], (2, D, N, 2))
   b = ssm.input_weights_zoh(log_dt, log_A_real, A_imag, B)
-  w = ssm.complex_multiply((C[..., 0], C[..., 1]), b)
+  w = pairs.multiply((C[..., 0], C[..., 1]), b)
   return ssm.discretise(log_dt, log_A_real, A_imag), w
 
 

@@ -28,6 +28,7 @@ from locost_jax.errors import InputError
 from locost_jax.models import layers
 from locost_jax.models import long_conv
 from locost_jax.models import mesh
+from locost_jax.models import pairs
 from locost_jax.models import pieces
 from locost_jax.models import shell
 from locost_jax.models import split_conv
@@ -68,7 +69,7 @@ def discretise(config, p):
     b = p['B'][..., 0], p['B'][..., 1]
   else:
     b = ssm.input_weights_zoh(*rates, p['B'])
-  w = ssm.complex_multiply((p['C'][..., 0], p['C'][..., 1]), b)
+  w = pairs.multiply((p['C'][..., 0], p['C'][..., 1]), b)
   return ssm.discretise(*rates), w, p['D']
 
 

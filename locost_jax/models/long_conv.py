@@ -121,23 +121,29 @@ def conv_in_groups(u, spectrum, n, group=None, lean=False):
   """
   B, _, D = u.shape
   group = group or group_size(B, D, n)
+  dtype = u.dtype
+  if mesh.platform() == 'cpu':  # only float32 is written in place there
+    u = _wide(u)
 
   def convolve(start, part):
-    wide = part.astype(jnp.promote_types(part.dtype, jnp.float32))
-    y = spectral_conv(wide, spectrum(start, min(group, D)), n)
+    y = spectral_conv(_wide(part), spectrum(start, min(group, D)), n)
     return y.astype(part.dtype)
 
   if group < D or lean:
     convolve = jax.checkpoint(convolve)
   if group >= D:
-    return convolve(0, u)
+    return convolve(0, u).astype(dtype)
 
   def write(piece, u):
     part = piece.take(u, 2)  # what is not fresh is an output already
     y = jnp.where(piece.fresh, convolve(piece.start, part), part)
     return piece.put(u, y, 2)
 
-  return pieces.over(D, group, write, u)
+  return pieces.over(D, group, write, u).astype(dtype)
+
+
+def _wide(x):
+  return x.astype(jnp.promote_types(x.dtype, jnp.float32))
 
 
 def circular_conv(u, k, group=None):

@@ -20,6 +20,7 @@ import jax
 import jax.numpy as jnp
 
 from locost_jax.errors import InputError
+from locost_jax.models import pairs
 from locost_jax.models import pieces
 from locost_jax.models import ssm
 
@@ -56,12 +57,12 @@ def add_other_parts(y, u, log_z, w, axis):
   ways = jnp.stack([jnp.flip(wide, 1), wide][:C])
   own = ssm.weighted_sums(log_z, ways.reshape(C * B, l, D))
   own = tuple(part.reshape(C, B, D, N) for part in own)
-  z = tuple(part[:, None] for part in ssm.exp(log_z))
+  z = tuple(part[:, None] for part in pairs.exp(log_z))
   # Counted from 0, E lacks a factor z, and so does what S' adds: one of the two
   # in either direction.
-  own = ssm.complex_multiply(own, z)
+  own = pairs.multiply(own, z)
   states = _scan(own, log_z, l, axis)
-  x = ssm.complex_multiply(tuple(part[:, None] for part in w), states)
+  x = pairs.multiply(tuple(part[:, None] for part in w), states)
   x = tuple(part.reshape(C * B, D, N) for part in x)
 
   def add(y, log_z, x):
@@ -95,8 +96,8 @@ def _scan(own, log_z, l, axis):
   states = tuple(come(part, 1) for part in own)
   distance = 1
   while distance < devices:
-    far = ssm.exp(tuple(distance * l * part[:, None] for part in log_z))
-    more = ssm.complex_multiply(
+    far = pairs.exp(tuple(distance * l * part[:, None] for part in log_z))
+    more = pairs.multiply(
         far, tuple(come(part, distance) for part in states))
     states = tuple(a + b for a, b in zip(states, more))
     distance *= 2

@@ -2,7 +2,7 @@
 
 One channel is driven by u and keeps N complex states (LOCOST, equation 1):
 
-  x_t = z * x_(t-1) + b_bar u_t        z = exp(dt lambda)          [N]
+  x_t = z * x_(t-1) + b_bar u_t        z = exp(dt lambda)        [N]
   y_t = 2 Re (c . x_t)
 
 The factor 2 Re stands for the N conjugate states that are not stored. Unrolled
@@ -11,7 +11,7 @@ it is a convolution with the kernel (equation 2)
   K[l] = 2 Re sum_n w_n z_n^l,         w = c * b_bar               [L]
 
 lambda = -exp(log_A_real) + i A_imag is kept stable by its form (appendix E).
-All arithmetic is real: a complex array is a pair (re, im) of real ones.
+All arithmetic is real: a complex array is a pair of real ones (`pairs`).
 
 Axes: C directions, G parameter sets (1: shared by the directions, or C), D
 channels, N complex state pairs, L lags. Everything is at least float32.
@@ -22,9 +22,9 @@ import math
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from locost_jax.models import mesh
+from locost_jax.models import pairs
 from locost_jax.models import pieces
 
 HIGHEST = jax.lax.Precision.HIGHEST
@@ -70,28 +70,6 @@ def init_complex_normal(key, shape, dtype=jnp.float32):
   return jax.random.normal(key, shape, dtype) * math.sqrt(0.5)
 
 
-def complex_multiply(x, y):
-  """(a + ib)(c + id) of two (re, im) pairs."""
-  (a, b), (c, d) = x, y
-  return a * c - b * d, a * d + b * c
-
-
-def exp(log_z):
-  """exp of a (re, im) pair."""
-  re, im = log_z
-  return jnp.exp(re) * jnp.cos(im), jnp.exp(re) * jnp.sin(im)
-
-
-def expm1(log_z):
-  """exp(x + iy) - 1 without cancellation near zero.
-
-  = expm1(x) cos(y) - 2 sin(y/2)^2 + i exp(x) sin(y)
-  """
-  x, y = log_z
-  re = jnp.expm1(x) * jnp.cos(y) - 2 * jnp.sin(y / 2) ** 2
-  return re, jnp.exp(x) * jnp.sin(y)
-
-
 def discretise(log_dt, log_A_real, A_imag):
   """Returns log z = dt lambda, a pair of [G, D, N].
 
@@ -119,54 +97,9 @@ def input_weights_zoh(log_dt, log_A_real, A_imag, B):
   re, im = -jnp.exp(log_A_real), A_imag
   square = re**2 + im**2
   reciprocal = re / square, -im / square
-  held = expm1(discretise(log_dt, log_A_real, A_imag))
-  return complex_multiply((B[..., 0], B[..., 1]),
-                          complex_multiply(held, reciprocal))
-
-
-def squares(log_z, length):
-  """z, z^2, z^4, ... up to the first z^s with s >= length, for `powers`.
-
-  Made before any loop over groups of channels: inside, XLA fuses their
-  exponentials into the tables and takes them again for every entry.
-
-  Args:
-    log_z: pair of [..., N].
-    length: from 1 on.
-
-  Returns:
-    Pair of [S, ..., N].
-  """
-  steps = 2.0 ** np.arange(_index(length) + 1)
-  steps = jnp.asarray(steps, log_z[0].dtype).reshape(-1, *[1] * log_z[0].ndim)
-  return exp((steps * log_z[0], steps * log_z[1]))
-
-
-def powers(squares, length):
-  """z^0 .. z^(length-1) along a new axis.
-
-  z^(2^h a + b) = z^(2^h a) z^b, and so on for either factor: one product for
-  every entry, and errors that do not grow with the power.
-
-  Args:
-    squares: pair of [S, ..., N], of `squares` for this length at least.
-    length: number of powers.
-
-  Returns:
-    Pair of [..., length, N].
-  """
-  bits = _index(length)
-  _, *shape, N = squares[0].shape
-  if bits < 2:
-    re, im = (part[0] for part in squares)
-    return (jnp.stack([jnp.ones_like(re), re], -2)[..., :length, :],
-            jnp.stack([jnp.zeros_like(im), im], -2)[..., :length, :])
-  h = bits // 2
-  high = powers(tuple(z[h:] for z in squares), 1 << (bits - h))
-  table = complex_multiply(
-      tuple(part[..., :, None, :] for part in high),
-      tuple(part[..., None, :, :] for part in powers(squares, 1 << h)))
-  return tuple(part.reshape(*shape, -1, N)[..., :length, :] for part in table)
+  held = pairs.expm1(discretise(log_dt, log_A_real, A_imag))
+  return pairs.multiply((B[..., 0], B[..., 1]),
+                        pairs.multiply(held, reciprocal))
 
 
 def tile_size(length):
@@ -240,7 +173,7 @@ def kernel_in_tiles(log_z, w, length, T, A, group):
   """
   C, D, _ = w[0].shape
   blocks = -(-length // (A * T))
-  z, w = squares(log_z, blocks * A * T), _by_set(log_z, w)
+  z, w = pairs.squares(log_z, blocks * A * T), _by_set(log_z, w)
 
   def of_group(piece, K):
     rates = _take(piece, log_z, 1)
@@ -251,9 +184,9 @@ def kernel_in_tiles(log_z, w, length, T, A, group):
       start = k * A * T
 
       def make():
-        x = complex_multiply(own, _row(first, k))  # [G, D, C/G, N]
-        x = complex_multiply(tuple(part[..., None, :] for part in x),
-                             tuple(part[:, :, None] for part in outer))
+        x = pairs.multiply(own, _row(first, k))  # [G, D, C/G, N]
+        x = pairs.multiply(tuple(part[..., None, :] for part in x),
+                           tuple(part[:, :, None] for part in outer))
         re, im = (jnp.einsum('gdcan,gdbn->gdcab', *both, precision=HIGHEST)
                   for both in zip(x, inner))
         return 2 * (re - im).swapaxes(1, 2).reshape(C, -1, A * T)
@@ -284,7 +217,7 @@ def _kernel_backward(length, T, A, group, kept, d_K):
   log_z, w = kept
   (G, D, N), C = log_z[0].shape, w[0].shape[0]
   blocks = -(-length // (A * T))
-  z = squares(log_z, blocks * A * T)
+  z = pairs.squares(log_z, blocks * A * T)
   d_K = jnp.pad(d_K, ((0, 0), (0, 0), (0, blocks * A * T - length)))
   b, a = jnp.arange(T, dtype=d_K.dtype), jnp.arange(A, dtype=d_K.dtype)
 
@@ -307,8 +240,8 @@ def _kernel_backward(length, T, A, group, kept, d_K):
                        for part in tiles)
         at = tuple(part[:, :, None] for part in outer)
         return tuple(
-            complex_multiply(_row(first, k), tuple(
-                part.sum(3) for part in complex_multiply(x, at)))
+            pairs.multiply(_row(first, k), tuple(
+                part.sum(3) for part in pairs.multiply(x, at)))
             for x in (plain, by_lag))
 
       more = _unless_faded(rates, k * A * T, make)
@@ -321,7 +254,7 @@ def _kernel_backward(length, T, A, group, kept, d_K):
   zeros = jnp.zeros((G, D, C // G, N), d_K.dtype)
   S, M = pieces.over(D, min(group, D), of_group,
                      ((zeros, zeros), (zeros, zeros)))
-  re, im = complex_multiply(_by_set(log_z, w), M)
+  re, im = pairs.multiply(_by_set(log_z, w), M)
   d_w = tuple(2 * x.swapaxes(1, 2).reshape(C, D, N) for x in (S[0], -S[1]))
   return (2 * re.sum(2), -2 * im.sum(2)), d_w
 
@@ -340,20 +273,16 @@ def _take(piece, pair, axis):
 
 
 def _tables(z, T, A, blocks):
-  """Of `squares`: z^b [G, D, T, N], z^(aT) [G, D, A, N] and z^(kAT), pairs."""
-  of_tiles, of_blocks = (tuple(part[_index(lags):] for part in z)
+  """z^b [G, D, T, N], z^(aT) [G, D, A, N] and z^(kAT), of `pairs.squares`."""
+  of_tiles, of_blocks = (tuple(part[pairs.index(lags):] for part in z)
                          for lags in (T, A * T))
-  return powers(z, T), powers(of_tiles, A), powers(of_blocks, blocks)
+  return (pairs.powers(z, T), pairs.powers(of_tiles, A),
+          pairs.powers(of_blocks, blocks))
 
 
 def _row(table, k):
   """[G, D, 1, N], entry k."""
   return tuple(jax.lax.dynamic_slice_in_dim(part, k, 1, 2) for part in table)
-
-
-def _index(lags):
-  """Of z^lags in `squares`."""
-  return (lags - 1).bit_length()
 
 
 def _over_blocks(blocks, run, carry):
@@ -410,12 +339,12 @@ def _sums_of_tiles(log_z, u, T):
   """`weighted_sums` of all channels at once; T divides L."""
   (G, D, N), (C, L, _) = log_z[0].shape, u.shape
   u = u.reshape(G, C // G, L // T, T, D)
-  z = squares(log_z, L)
-  outer = powers(tuple(part[_index(T):] for part in z), L // T)
-  tiles = jnp.einsum('gcatd,gdtn->gcdan', u, jnp.concatenate(powers(z, T), -1),
-                     precision=HIGHEST)
-  sums = complex_multiply(jnp.split(tiles, 2, -1),
-                          tuple(part[:, None] for part in outer))
+  z = pairs.squares(log_z, L)
+  outer = pairs.powers(tuple(part[pairs.index(T):] for part in z), L // T)
+  inner = jnp.concatenate(pairs.powers(z, T), -1)
+  tiles = jnp.einsum('gcatd,gdtn->gcdan', u, inner, precision=HIGHEST)
+  sums = pairs.multiply(jnp.split(tiles, 2, -1),
+                        tuple(part[:, None] for part in outer))
   return tuple(part.sum(3).reshape(C, D, N) for part in sums)
 
 
@@ -447,12 +376,12 @@ def recurrence(log_z, w, u):
   Returns:
     y [L, D], y_t = sum_(s <= t) K[t - s] u_s.
   """
-  z = exp(log_z)
+  z = pairs.exp(log_z)
 
   def step(x, u_t):
-    x_re, x_im = complex_multiply(z, x)
+    x_re, x_im = pairs.multiply(z, x)
     x = x_re + u_t[:, None], x_im
-    return x, 2 * complex_multiply(w, x)[0].sum(-1)
+    return x, 2 * pairs.multiply(w, x)[0].sum(-1)
 
   zeros = jnp.zeros_like(z[0])
   return jax.lax.scan(step, (zeros, zeros), u)[1]
