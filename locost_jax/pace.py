@@ -116,7 +116,7 @@ class Pace:
     return row
 
   def end(self):
-    """Lets its thread end."""
+    """Ends its thread."""
     self._watch.end()
 
 
@@ -127,7 +127,7 @@ class _Watch:
   """
 
   def __init__(self, clock):
-    self._clock, self._queue = clock, None
+    self._clock, self._queue, self._thread = clock, None, None
 
   def when(self, arrays):
     """Returns a list that gets the time at which the arrays are there.
@@ -138,15 +138,20 @@ class _Watch:
       return None
     if self._queue is None:
       self._queue = queue.SimpleQueue()
-      threading.Thread(target=self._run, daemon=True).start()
+      self._thread = threading.Thread(target=self._run, daemon=True)
+      self._thread.start()
     done = []
     self._queue.put((arrays, done))
     return done
 
   def end(self):
-    """Lets the thread end."""
+    """Ends the thread.
+
+    Python at its own end aborts a process in which a thread drops arrays.
+    """
     if self._queue is not None:
       self._queue.put((None, None))
+      self._thread.join(5)  # not for ever: the devices may hang
 
   def _run(self):
     while True:

@@ -83,3 +83,21 @@ def test_our_part_of_a_contest_of_train_steps(here):
   spec = make_spec(what='train', tokens=8)
   ours, = contest.compare(spec, ['locost'], 64, {}, lambda text: None)
   assert ours['temp_bytes'] > 64 * 32 * 4 and min(ours['times']) > 0
+
+
+def test_a_peer_learns_in_bfloat16_under_autocast(monkeypatch):
+  """Products are in bfloat16, parameters stay in float32."""
+  torch = pytest.importorskip(
+      'torch', reason='peers need the extra `peers`')
+  pytest.importorskip('transformers', reason='peers need the extra `peers`')
+  made, make, products = [], peers._make_t5_like, set()
+  monkeypatch.setattr(
+      peers, '_make_t5_like', lambda *args: made.append(make(*args)) or made[0])
+  spec = make_spec(what='peer', peer='t5', length=64, dtype='bfloat16',
+                   learns=True, recomputes=False, tokens=8)
+  _, call = peers.prepare(spec, lambda text: None)
+  made[0].encoder.block[0].layer[0].SelfAttention.q.register_forward_hook(
+      lambda module, inputs, output: products.add(output.dtype))
+  assert call()['seconds'] > 0
+  assert products == {torch.bfloat16}
+  assert {p.dtype for p in made[0].parameters()} == {torch.float32}

@@ -121,12 +121,12 @@ def conv_in_groups(u, spectrum, n, group=None, lean=False):
   """
   B, _, D = u.shape
   group = group or group_size(B, D, n)
-  dtype = u.dtype
-  if mesh.platform() == 'cpu':  # only float32 is written in place there
-    u = _wide(u)
+  dtype, precise = u.dtype, jnp.promote_types(u.dtype, jnp.float32)
+  if mesh.platform() == 'cpu':  # no bfloat16 is written in place there
+    u = u.astype(precise)
 
   def convolve(start, part):
-    y = spectral_conv(_wide(part), spectrum(start, min(group, D)), n)
+    y = spectral_conv(part.astype(precise), spectrum(start, min(group, D)), n)
     return y.astype(part.dtype)
 
   if group < D or lean:
@@ -140,10 +140,6 @@ def conv_in_groups(u, spectrum, n, group=None, lean=False):
     return piece.put(u, y, 2)
 
   return pieces.over(D, group, write, u).astype(dtype)
-
-
-def _wide(x):
-  return x.astype(jnp.promote_types(x.dtype, jnp.float32))
 
 
 def circular_conv(u, k, group=None):
