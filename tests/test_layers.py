@@ -1,5 +1,7 @@
 """Norms and products against their formulas, forward and backward."""
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -49,3 +51,30 @@ def test_product_against_numpy(dtype):
       # Half a step of rounding the result, and of sums what float32 leaves.
       limit = 0.5 * eps * abs(want) + (1e-4 if dtype != 'float64' else 1e-11)
       assert (error <= limit).all(), error.max()
+
+
+def test_no_gradient_copies_its_input_transposed():
+  """A sum over [B, L] is one over rows: on a CPU else x becomes [D, B L]."""
+  B, L, D, F = 2, 256, 128, 64
+  x, g, kernel = (jax.ShapeDtypeStruct(shape, 'float32')
+                  for shape in ((B, L, D), (B, L, F), (D, F)))
+  norm = layers.RMSNorm(1e-6, jnp.float32)
+
+  def transposed(function, *shapes):
+    program = jax.jit(function).lower(*shapes).compile().as_text()
+    return re.findall(rf'f32\[{D},{B * L}\]', program)
+
+  def of_kernel(x, kernel, g):
+    return vjp(layers.product, g, 2 * x, kernel)
+
+  def of_scale(x, scale, g):
+    return vjp(lambda scale, x: norm.apply({'params': {'scale': scale}}, x), g,
+               scale, 2 * x)
+
+  def over_two_axes(x, kernel, g):
+    del kernel
+    return jnp.tensordot(2 * x, g, ((0, 1), (0, 1)))
+
+  assert transposed(over_two_axes, x, kernel, g)
+  assert not transposed(of_kernel, x, kernel, g)
+  assert not transposed(of_scale, x, jax.ShapeDtypeStruct((D,), 'float32'), x)

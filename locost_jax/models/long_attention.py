@@ -305,14 +305,15 @@ def _backward(size, dropout_rate, kept, d_out):
     weights = (weights * factor).astype(dtype)
     def put(d, part):
       return piece.put(d, piece.take(d, 1) + part.astype(d.dtype), 1)
-    return (d_queries + product('bhts,bshk->bthk', d_scores, k),
+    return (d_queries + product('bhts,bshk->bhtk', d_scores, k),
             put(d_keys, product('bhts,bthk->bshk', d_scores, queries)),
             put(d_values, product('bhts,bthk->bshk', weights, d_out)))
 
+  # d_queries as the scores lie, [B, H, T, K]: in another order they are copied.
   d_queries, d_keys, d_values = pieces.over(S, size, add, (
-      jnp.zeros(queries.shape, precise), jnp.zeros_like(keys),
+      jnp.zeros_like(queries, precise).swapaxes(1, 2), jnp.zeros_like(keys),
       jnp.zeros_like(values)))
-  return d_queries.astype(dtype), d_keys, d_values, None, None
+  return d_queries.swapaxes(1, 2).astype(dtype), d_keys, d_values, None, None
 
 
 _in_pieces.defvjp(_forward, _backward)
