@@ -73,7 +73,7 @@ class Fakes:
     (self.path / 'answers').write_text(repr(rules))
 
   def runs(self, *rules):
-    """What the trainer does: (words, [status or 'wait' or 'hang', ...])."""
+    """What the trainer does: (words, [what `train` knows, ...])."""
     (self.path / 'runs').write_text(repr(rules))
 
   def start(self, script, *arguments, cwd=ROOT, **environment):

@@ -84,7 +84,7 @@ def test_one_machine(fakes, number):
     (0, 1, 1)])
 def test_two_hosts(fakes, first, second, status):
   code = use_hosts(fakes)
-  fakes.runs(['host=[0] gpu1', [first]], ['host=[1] gpu2', [second]])
+  fakes.runs(['host=[0] gpu1', [(first, 2)]], ['host=[1] gpu2', [(second, 2)]])
   got, _, err = fakes.run('gpu.sh')
   assert got == status, err
   assert sorted(trainers(fakes)) == [
@@ -96,7 +96,7 @@ def test_two_hosts(fakes, first, second, status):
 
 def test_one_host_ends_badly_and_the_other_is_asked_to(fakes):
   use_hosts(fakes)
-  fakes.runs(['gpu1', ['wait']], ['gpu2', [1]])
+  fakes.runs(['gpu1', ['wait']], ['gpu2', [(1, 2)]])
   status, _, err = fakes.run('gpu.sh')
   assert status == 1, err  # what began it, not what this script did
   assert 'gpu2: ended with status 1' in err and 'gpu1: ended with' in err
@@ -104,7 +104,7 @@ def test_one_host_ends_badly_and_the_other_is_asked_to(fakes):
 
 def test_one_host_ends_badly_and_the_other_hangs(fakes):
   use_hosts(fakes)
-  fakes.runs(['gpu1', [75]], ['gpu2', ['hang']])
+  fakes.runs(['gpu1', [(75, 2)]], ['gpu2', ['hang']])
   start = time.monotonic()
   status, _, err = fakes.run('gpu.sh', LAUNCH_GRACE='1')
   assert (status, 'gpu2: ended with status 137' in err) == (75, True), err

@@ -125,8 +125,8 @@ def _rms_norm_backward(epsilon, kept, g):
   x, r, scale = kept
   n, d_n, last = x * r, g * scale, x.ndim - 1
   mean = _sum(n * d_n, (last,))[..., None] / x.shape[last]
-  d_scale = _rows(g * n)
-  return r * (d_n - n * mean), _sum(d_scale, tuple(range(d_scale.ndim - 1)))
+  terms = _rows(g * n)
+  return r * (d_n - n * mean), _sum(terms, tuple(range(terms.ndim - 1)))
 
 
 rms_norm.defvjp(_rms_norm_forward, _rms_norm_backward)
