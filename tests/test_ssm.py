@@ -157,6 +157,11 @@ def test_lags_where_every_state_has_faded_are_zero(length, by):
   np.testing.assert_allclose(got, want, rtol=0, atol=1e-11)
   last = [np.flatnonzero(K)[-1] for K in got[0]]
   assert min(last) < length - 1 == max(last)  # some channels do not fade
+  # No block of lags is made that begins after the slowest state has faded.
+  log_dt, A_real, *_ = p
+  slowest = np.exp(log_dt + A_real.min(-1))[0]
+  begins = np.array(last) + 1 - ssm.tile_size(length) * ssm.CPU_TILES
+  assert (slowest * begins <= -1.5 * np.log(np.finfo(float).eps)).all()
 
 
 def test_what_is_not_a_number_does_not_fade():
@@ -204,6 +209,26 @@ def check_gradients(p, kernel, length):
   for one, other in zip(got, want):
     np.testing.assert_allclose(
         one, other, rtol=0, atol=1e-11 * max(np.abs(other).max(), 1))
+
+
+@pytest.mark.parametrize('table_bytes', (ssm.CPU_TABLE_BYTES, 1))
+@pytest.mark.parametrize('length', (1, 7, 128, 300, 1000))
+@pytest.mark.parametrize('G', (1, 2))
+def test_weighted_sums_are_those_written_out(
+    length, G, table_bytes, monkeypatch):
+  """Of all channels at once and of one after the other."""
+  monkeypatch.setattr(ssm, 'CPU_TABLE_BYTES', table_bytes)
+  log_dt, A_real, A_imag, *_ = parameters(length, G)
+  u = np.random.default_rng(length).normal(size=(4, length, 3))
+  rates = np.exp(log_dt)[..., None] * (-np.exp(A_real) + 1j * A_imag)
+  powers = np.exp(rates[..., None] * np.arange(length))
+  want = np.einsum('gdnt,gctd->gcdn', powers, u.reshape(G, -1, length, 3))
+  with jax.enable_x64(True):
+    log_z = ssm.discretise(*map(jnp.asarray, (log_dt, A_real, A_imag)))
+    run = jax.jit(lambda *given: ssm.weighted_sums(*given))  # traced anew
+    re, im = map(np.asarray, run(log_z, jnp.asarray(u)))
+  np.testing.assert_allclose(
+      re + 1j * im, want.reshape(4, 3, -1), rtol=0, atol=1e-11)
 
 
 @pytest.mark.parametrize('share', (0.01, 0.5, 0.95))
