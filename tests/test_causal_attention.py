@@ -1,6 +1,7 @@
 """Self-attention over long targets against the plain form."""
 
 import functools
+import re
 
 import jax
 import jax.numpy as jnp
@@ -126,3 +127,23 @@ def test_layers_keep_nothing_of_all_pieces(monkeypatch, attend, tied):
   # 6 pairs of 4 x 4; 3 pieces of 12 x 4.
   kept = {'causal': '[6,1,2,4,4]', 'cross': '[3,1,2,12,4]'}[attend]
   assert (kept not in jaxpr) == tied
+
+
+@pytest.mark.parametrize('attend', ('causal', 'cross'))
+def test_no_gradient_copies_the_scores_of_a_piece(attend):
+  """As a result in another order than theirs makes XLA do on a CPU."""
+  x = jax.ShapeDtypeStruct((1, 512, 2, 64), jnp.float32)
+  if attend == 'causal':
+    bias = jax.ShapeDtypeStruct((2, 512), jnp.float32)
+    run = functools.partial(causal_attention.in_pieces, size=128)
+    given, size = (x, x, x, bias), '128,128'
+  else:
+    queries = jax.ShapeDtypeStruct((1, 96, 2, 64), jnp.float32)
+    run = functools.partial(
+        long_attention.in_pieces, mask=jnp.ones((1, 512), bool), piece=128)
+    given, size = (queries, x, x), '(?:96,128|128,96)'
+  grad = jax.grad(lambda *args: (run(*args) ** 2).sum(), range(len(given)))
+  program = jax.jit(grad).lower(*given).compile().as_text()
+  makers = re.findall(rf'(\S+) = f32\[(?:1,)?2,{size}\]', program)
+  assert makers
+  assert not [name for name in makers if re.search('copy|transpose', name)]

@@ -15,13 +15,13 @@ LENGTHS = (1, 2, 3, 4, 5, 7, 8, 13, 15, 16, 17, 31, 64, 97, 100, 101, 127, 128)
 
 def example(length, batch=2, channels=3):
   rng = np.random.default_rng(length)
-  return (rng.normal(size=(batch, length, channels)),
+  return (rng.normal(size=(channels, batch, length)),
           rng.normal(size=(channels, length)),
           rng.normal(size=(channels, length)))
 
 
 def two_sided_conv(u, K0, K1, group=None):
-  n = long_conv.fft_size(2 * u.shape[1])
+  n = long_conv.fft_size(2 * u.shape[2])
   return long_conv.circular_conv(
       u, long_conv.two_sided_kernel(K0, K1, n), group)
 
@@ -29,12 +29,12 @@ def two_sided_conv(u, K0, K1, group=None):
 def direct_sum(u, K0, K1):
   """y_t = sum_(s <= t) K0[t-s] u_s + sum_(s >= t) K1[s-t] u_s, in loops."""
   y = np.zeros_like(u)
-  for t in range(u.shape[1]):
-    for s in range(u.shape[1]):
+  for t in range(u.shape[2]):
+    for s in range(u.shape[2]):
       if s <= t:
-        y[:, t] += K0[:, t - s] * u[:, s]
+        y[..., t] += K0[:, None, t - s] * u[..., s]
       if s >= t:
-        y[:, t] += K1[:, s - t] * u[:, s]
+        y[..., t] += K1[:, None, s - t] * u[..., s]
   return y
 
 
@@ -121,6 +121,27 @@ def test_groups_of_channels_are_all_channels(length, group):
         np.testing.assert_allclose, rtol=1e-9, atol=1e-9), got, want)
 
 
+@pytest.mark.parametrize('lean', (True, False))
+def test_one_group_with_its_transforms_kept_and_made_again(lean):
+  """The gradients are the sum's; only lean keeps nothing of n / 2 + 1."""
+  u, K0, K1 = example(13)
+  n = long_conv.fft_size(26)
+  def spectrum(k, start, count):
+    return jnp.fft.rfft(jax.lax.dynamic_slice_in_dim(k, start, count))
+  def conv(u, K0, K1):
+    return long_conv.learned_conv(
+        u, long_conv.two_sided_kernel(K0, K1, n), spectrum, n, lean=lean)
+  with jax.enable_x64(True):
+    args = tuple(map(jnp.asarray, (u, K0, K1)))
+    loss = lambda conv: lambda *args: (conv(*args) ** 3).sum()
+    got, want = (jax.grad(loss(f), (0, 1, 2))(*args)
+                 for f in (conv, long_conv.direct_conv))
+    kept = jax.tree.leaves(jax.vjp(conv, *args)[1])
+  for g, w in zip(got, want):
+    np.testing.assert_allclose(g, w, rtol=1e-9, atol=1e-9)
+  assert all(n // 2 + 1 not in x.shape for x in kept) == lean
+
+
 def test_groups_of_bfloat16_are_transformed_in_float32():
   u, K0, K1 = (jnp.asarray(x, jnp.float32) for x in example(64, channels=5))
   u = u.astype(jnp.bfloat16)
@@ -153,7 +174,7 @@ def test_memory_of_groups(grouped):
     spectrum = functools.partial(jax.lax.dynamic_slice_in_dim, s)
     return long_conv.conv_in_groups(u, spectrum, n, None if grouped else D)
   compiled = jax.jit(conv, donate_argnums=0).lower(
-      jax.ShapeDtypeStruct((1, L, D), jnp.float32),
+      jax.ShapeDtypeStruct((D, 1, L), jnp.float32),
       jax.ShapeDtypeStruct((D, n // 2 + 1), jnp.complex64)).compile()
   size = compiled.memory_analysis().temp_size_in_bytes / (L * D * 4)
   assert (size < 0.25) == grouped, size

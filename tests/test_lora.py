@@ -18,6 +18,7 @@ from locost_jax import sharding
 from locost_jax import train
 from locost_jax import workdir
 from locost_jax.errors import InputError
+from locost_jax.models import layers as model_layers
 import mesh_program
 import small_training
 import tiny_run
@@ -100,15 +101,18 @@ def test_merged_is_the_sum_of_both_paths():
 
   def beside(call, arguments, keywords, context):
     y = call(*arguments, **keywords)
-    if context.method_name != '__call__' or not isinstance(
-        context.module, nn.Dense):
+    form = dict(
+        __call__='...d,dr,rf->...f', to_channels='bld,dr,rf->fbl',
+        of_channels='dbl,dr,rf->blf').get(context.method_name)
+    if form is None or not isinstance(
+        context.module, (nn.Dense, model_layers.Projection)):
       return y
     path = '/'.join(context.module.path)
     if f'{path}/lora_a' not in adapters:
       return y
     found.append(path)
     a, b = (adapters[f'{path}/lora_{name}'][0] for name in 'ab')
-    return y + 6.0 / 2 * ((arguments[0] @ a) @ b)
+    return y + 6.0 / 2 * jnp.einsum(form, arguments[0], a, b)
 
   with nn.intercept_methods(beside):
     expected = logits(config, lora.without(params))

@@ -219,10 +219,10 @@ def test_weighted_sums_are_those_written_out(
   """Of all channels at once and of one after the other."""
   monkeypatch.setattr(ssm, 'CPU_TABLE_BYTES', table_bytes)
   log_dt, A_real, A_imag, *_ = parameters(length, G)
-  u = np.random.default_rng(length).normal(size=(4, length, 3))
+  u = np.random.default_rng(length).normal(size=(4, 3, length))
   rates = np.exp(log_dt)[..., None] * (-np.exp(A_real) + 1j * A_imag)
   powers = np.exp(rates[..., None] * np.arange(length))
-  want = np.einsum('gdnt,gctd->gcdn', powers, u.reshape(G, -1, length, 3))
+  want = np.einsum('gdnt,gcdt->gcdn', powers, u.reshape(G, -1, 3, length))
   with jax.enable_x64(True):
     log_z = ssm.discretise(*map(jnp.asarray, (log_dt, A_real, A_imag)))
     run = jax.jit(lambda *given: ssm.weighted_sums(*given))  # traced anew

@@ -164,19 +164,23 @@ def _backward(size, dropout_rate, kept, d_out):
     d_line, = sum_diagonals(d_scores.sum(0).astype(line.dtype))
     d_scores = d_scores.astype(dtype)
     weights = (weights * factor).astype(dtype)
-    def add(piece, x, part):
-      return piece.put(x, piece.take(x, 1) + part.astype(x.dtype), 1)
+    def add(piece, x, part, axis=1):
+      return piece.put(x, piece.take(x, axis) + part.astype(x.dtype), axis)
     start = (row - column) * size
     old = jax.lax.dynamic_slice_in_dim(d_bias, start, d_line.shape[1], 1)
     d_bias = jax.lax.dynamic_update_slice_in_dim(d_bias, old + d_line, start, 1)
-    return (add(to, d_queries, product('bhts,bshk->bthk', d_scores, k)),
+    return (add(to, d_queries, product('bhts,bshk->bhtk', d_scores, k), 2),
             add(of, d_keys, product('bhts,bthk->bshk', d_scores, q)),
             add(of, d_values, product('bhts,bthk->bshk', weights, d)), d_bias)
 
-  *d_arrays, d_bias = _over_pairs(queries.shape[1], size, update, (
-      *(jnp.zeros(x.shape, precise) for x in (queries, keys, values)),
-      jnp.zeros_like(bias)))
-  return (*(d.astype(dtype) for d in d_arrays), d_bias, None)
+  # d_queries as the scores lie, [B, H, T, K]: in another order they are copied.
+  d_queries, d_keys, d_values, d_bias = _over_pairs(
+      queries.shape[1], size, update, (
+          jnp.zeros_like(queries, precise).swapaxes(1, 2),
+          jnp.zeros_like(keys, precise), jnp.zeros_like(values, precise),
+          jnp.zeros_like(bias)))
+  return (d_queries.swapaxes(1, 2).astype(dtype), d_keys.astype(dtype),
+          d_values.astype(dtype), d_bias, None)
 
 
 _in_pieces.defvjp(_forward, _backward)

@@ -57,8 +57,9 @@ class EncoderLayer(nn.Module):
     if not hasattr(self.mixer, 'mix'):
       x = self.mixer(self.mixer_norm(h), mask, common, deterministic)
       return run('add', h, x, draws=draws)
-    u = run('inward', h, mask)
-    return run('outward', h, self.mix(u, lean=True), draws=draws)
+    u = run('inward', h, mask, axes=(1, 1, 2))
+    y = self.mix(u, lean=True)
+    return run('outward', h, y, axes=(1, 2, 1), draws=draws)
 
   def add(self, h, x, deterministic=True):
     """h + the mixer's output x + the feed-forward, [B, L, D]."""
@@ -67,15 +68,15 @@ class EncoderLayer(nn.Module):
     return shell.lay_read(h + self.dropout(x, deterministic))
 
   def inward(self, h, mask):
-    """The layer up to its mixer's `mix`: h [B, L, D], mask [B, L] -> u."""
+    """The layer up to its mixer's `mix`: h, mask [B, L] -> u [D, B, L]."""
     return self.mixer.inward(self.mixer_norm(h), mask)
 
   def mix(self, u, spectrum=None, lean=False):
-    """The part that looks at other tokens: u -> y [B, L, D]."""
+    """The part that looks at other tokens: u -> y [D, B, L]."""
     return self.mixer.mix(u, spectrum, lean)
 
   def outward(self, h, y, deterministic=True):
-    """The layer from there on: h, y [B, L, D] -> h."""
+    """The layer from there on: h [B, L, D], y [D, B, L] -> h."""
     x = self.mixer.outward(self.mixer_norm(h), y)
     return self.add(h, x, deterministic)
 

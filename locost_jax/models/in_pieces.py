@@ -1,6 +1,6 @@
 """The encoder of an inference in little memory.
 
-A layer keeps two arrays of the input's length, h and u [B, L, D]:
+A layer keeps two arrays of the input's length, h [B, L, D] and u [D, B, L]:
 
   u = inward(h)              in pieces of the length
   u <- mix(u)                in groups of channels, each over its input
@@ -183,11 +183,11 @@ def _layer(model, params, index, h, mask, spectrum):
   run = functools.partial(layer.apply, {'params': p})
 
   u = _over_pieces(
-      lambda _, take: run(take(h), take(mask), method='inward'),
-      jnp.zeros_like(h))
+      lambda _, take: run(take(h, 1), take(mask, 1), method='inward'),
+      jnp.zeros_like(h, shape=(h.shape[2], *h.shape[:2])), 2)
   y = run(u, spectrum or None, method='mix')
   return _over_pieces(
-      lambda part, take: run(part, take(y), method='outward'), h)
+      lambda part, take: run(part, take(y, 2), method='outward'), h)
 
 
 def _finish(model, params, h, mask):
@@ -204,21 +204,22 @@ def _stacked_spectrum(kernels, index, start, count):
   return part[0]
 
 
-def _over_pieces(update, h):
+def _over_pieces(update, h, axis=1):
   """h [B, L, D] with every piece replaced by update(piece, take).
 
-  take(x [B, L, ...]) is the same piece of another array.
+  take(x, axis) is the same piece of another array, along its axis of length.
+  axis: that of h; 2 for [D, B, L].
   """
-  B, L = h.shape[:2]
+  B, L = h.shape[axis - 1:axis + 1]
   size = _piece_length(B, L)
 
   def run(piece, h):
-    take = functools.partial(piece.take, axis=1)
-    part = take(h)
-    new = update(part, take)
+    part = piece.take(h, axis)
+    new = update(part, piece.take)
     if L % size:  # what is not fresh has been replaced already
-      new = jnp.where(piece.fresh[:, None], new, part)
-    return piece.put(h, new, 1)
+      fresh = piece.fresh.reshape(-1, *[1] * (h.ndim - axis - 1))
+      new = jnp.where(fresh, new, part)
+    return piece.put(h, new, axis)
 
   return pieces.over(L, size, run, h)
 

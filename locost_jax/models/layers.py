@@ -5,6 +5,7 @@ Feed-forward: wo(gelu(wi_0 x) * wi_1 x), or wo(relu(wi x)) (Shazeer 2020).
 """
 
 import functools
+from typing import Callable
 
 from flax import linen as nn
 import jax
@@ -23,30 +24,52 @@ def normal(stddev):
   return nn.initializers.normal(stddev)
 
 
-@jax.custom_vjp
-def product(x, kernel):
-  """x [..., D] and kernel [D, F] -> [..., F].
+def product(x, kernel, axis=0):
+  """x [..., D] and kernel [D, F], or [F, D] with axis 1, -> [..., F]."""
+  if _is_cut():
+    return _contract(x, kernel, x.ndim - 1, axis)
+  out = matmul(_rows(x), kernel, 1, axis)
+  return out.reshape(*x.shape[:-1], out.shape[1])
 
-  With a gradient of the kernel that is made as it lies, x^T g. JAX's own is the
-  transpose of g^T x: on a CPU that copied g [..., F], and a gated feed-forward
+
+def to_channels(x, kernel):
+  """`product` of x [B, L, D] with its channels first: -> [F, B, L]."""
+  if _is_cut():
+    return jnp.moveaxis(product(x, kernel), 2, 0)
+  return matmul(kernel, _rows(x), 0, 1).reshape(-1, *x.shape[:2])
+
+
+def of_channels(x, kernel):
+  """`product` of x whose channels come first: [D, B, L] -> [B, L, F]."""
+  if _is_cut():
+    return product(jnp.moveaxis(x, 0, 2), kernel)
+  out = matmul(x.reshape(x.shape[0], -1), kernel, 0, 0)
+  return out.reshape(*x.shape[1:], out.shape[1])
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2, 3))
+def matmul(a, b, i, j):
+  """The sum over axis i of one matrix and axis j of the other: [m, n].
+
+  With gradients that are made as they lie. JAX's own of b [k, n] is the
+  transpose of g^T a: on a CPU that copied g [m, n], and a gated feed-forward
   took twice as long, forward and backward.
   """
-  return _contract(x, kernel, x.ndim - 1, 0)
+  return _contract(a, b, i, j)
 
 
-def _product_backward(kept, g):
-  x, kernel = kept
-  d_x = _contract(g, kernel, x.ndim - 1, 1)
-  x, g = _rows(x), _rows(g)
-  rows = tuple(range(x.ndim - 1))
-  return d_x, _contract(x, g, rows, rows)
+def _matmul_backward(i, j, kept, g):
+  a, b = kept
+  d_a = (b, g, 1 - j, 1) if i == 0 else (g, b, 1, 1 - j)
+  d_b = (a, g, 1 - i, 0) if j == 0 else (g, a, 0, 1 - i)
+  return _contract(*d_a), _contract(*d_b)
 
 
-product.defvjp(lambda x, kernel: (product(x, kernel), (x, kernel)),
-               _product_backward)
+matmul.defvjp(lambda a, b, i, j: (_contract(a, b, i, j), (a, b)),
+              _matmul_backward)
 
 
-def _contract(x, y, x_axes, y_axes):
+def _contract(x, y, x_axis, y_axis):
   """The sum over these axes, in the dtype that both have.
 
   A CPU's units for bfloat16 (AMX) are used where the result is float32 only:
@@ -54,7 +77,7 @@ def _contract(x, y, x_axes, y_axes):
   """
   precise = jnp.promote_types(x.dtype, jnp.float32)
   return jnp.tensordot(
-      x, y, (x_axes, y_axes),
+      x, y, ((x_axis,), (y_axis,)),
       preferred_element_type=precise if mesh.platform() == 'cpu' else None,
   ).astype(x.dtype)
 
@@ -65,8 +88,12 @@ def _rows(x):
   A CPU would transpose x for a sum over several axes, a row at a time: with a
   power of two for D that took as long as the product itself.
   """
-  cut = mesh.axis_size(mesh.SEQUENCE) > 1
-  return x if cut else x.reshape(-1, x.shape[-1])
+  return x if _is_cut() else x.reshape(-1, x.shape[-1])
+
+
+def _is_cut():
+  """Whether rows lie on several devices, each with a part of every length."""
+  return mesh.axis_size(mesh.SEQUENCE) > 1 and not mesh.is_on_mesh()
 
 
 def dot_general(x, kernel, dimension_numbers, precision=None):
@@ -79,6 +106,30 @@ def dense(features, stddev, dtype, name, use_bias=False):
   """A projection to `features` with N(0, stddev^2) weights."""
   return nn.Dense(features, use_bias=use_bias, dtype=dtype, name=name,
                   kernel_init=normal(stddev), dot_general=dot_general)
+
+
+class Projection(nn.Module):
+  """x W + b with W [D, F], where channels come first before it or after it."""
+  shape: tuple[int, int]
+  dtype: jnp.dtype
+  initializer: Callable[..., jax.Array]
+
+  def setup(self):
+    self.kernel = self.param('kernel', self.initializer, self.shape)
+    self.bias = self.param('bias', self.initializer, self.shape[1:])
+
+  def to_channels(self, x):
+    """[B, L, D] -> [F, B, L]."""
+    x, kernel, bias = self._cast(x)
+    return to_channels(x, kernel) + bias[:, None, None]
+
+  def of_channels(self, x):
+    """[D, B, L] -> [B, L, F]."""
+    x, kernel, bias = self._cast(x)
+    return of_channels(x, kernel) + bias
+
+  def _cast(self, x):
+    return tuple(a.astype(self.dtype) for a in (x, self.kernel, self.bias))
 
 
 class Embedding(nn.Module):
@@ -104,7 +155,7 @@ class Embedding(nn.Module):
 
   def attend(self, h):
     """[..., D] -> the products with all vectors, [..., V]."""
-    return h @ self.table().T
+    return product(h, self.table(), 1)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2,))

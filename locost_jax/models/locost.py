@@ -118,29 +118,32 @@ def convolve(config, u, log_z, w, skip, lean=False):
 
   Args:
     config: a LocostConfig.
-    u: [B, L, D].
+    u: [D, B, L].
     log_z, w, skip: of `discretise`.
-    lean: as of `long_conv.conv_in_groups`.
+    lean: as of `long_conv.learned_conv`.
 
   Returns:
-    [B, L, D].
+    [D, B, L].
   """
   split = mesh.axis_size(mesh.SEQUENCE)
   split_conv.check(config.convolution, split)
 
   def of_part(u, log_z, w, skip):
-    L = u.shape[1]
-    y = long_conv.conv_in_groups(
-        u, functools.partial(spectrum, config, log_z, w, skip, L),
-        circular_size(config, L), lean=lean)
+    L = u.shape[2]
+
+    def spectrum_of(parameters, start, count):
+      return spectrum(config, *parameters, L, start, count)
+
+    y = long_conv.learned_conv(
+        u, (log_z, w, skip), spectrum_of, circular_size(config, L), lean=lean)
     if split == 1:
       return y
     return split_conv.add_other_parts(y, u, log_z, w, mesh.SEQUENCE)
 
-  rows = P(mesh.ROWS, mesh.SEQUENCE, mesh.TENSOR)
+  inputs = P(mesh.TENSOR, mesh.ROWS, mesh.SEQUENCE)
   channels = P(None, mesh.TENSOR)
   return mesh.on_mesh(
-      of_part, (rows, channels, channels, P(mesh.TENSOR)), rows,
+      of_part, (inputs, channels, channels, P(mesh.TENSOR)), inputs,
       u, log_z, w, skip)
 
 
@@ -187,8 +190,7 @@ class LocostMixer(nn.Module):
     def init(*args):
       return nn.initializers.uniform(2 * D**-0.5)(*args) - D**-0.5
     project = functools.partial(
-        nn.Dense, D, dtype=self.dtype, kernel_init=init, bias_init=init,
-        dot_general=layers.dot_general)
+        layers.Projection, (D, D), self.dtype, init)
     self.key = project()
     self.ssm = BiSSM(self.config)
     if self.config.gating:
@@ -196,31 +198,31 @@ class LocostMixer(nn.Module):
     self.output = project()
 
   def inward(self, x, mask):
-    """x [B, L, D] and mask [B, L] -> u [B, L, D], token by token."""
-    return self.key(x) * mask[..., None]
+    """x [B, L, D] and mask [B, L] -> u [D, B, L], token by token."""
+    return self.key.to_channels(x) * mask
 
   def mix(self, u, spectrum=None, lean=False):
     """The convolution, the only part that looks at other tokens.
 
     Args:
-      u: [B, L, D].
+      u: [D, B, L].
       spectrum: (start, count) -> the kernels' spectrum of these channels, where
         it has been made before; None: made here.
       lean: whether the backward pass keeps nothing but u.
 
     Returns:
-      y [B, L, D].
+      y [D, B, L].
     """
     if spectrum is None:
       return convolve(self.config, u, *self.ssm.discretised(), lean)
-    n = circular_size(self.config, u.shape[1])
+    n = circular_size(self.config, u.shape[2])
     return long_conv.conv_in_groups(u, spectrum, n)
 
   def outward(self, x, y):
-    """x, y [B, L, D] -> [B, L, D], token by token."""
+    """x [B, L, D] and y [D, B, L] -> [B, L, D], token by token."""
     if self.config.gating:
-      y = y * self.gate(x)
-    return self.output(y)
+      y = y * self.gate.to_channels(x)
+    return self.output.of_channels(y)
 
   def kernels(self, length):
     """[C, D, length]: K[l] of each direction, in time."""

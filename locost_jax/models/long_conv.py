@@ -9,8 +9,9 @@ is a circular convolution of size n >= 2L with the kernel
 In the release lag 0 belongs to both kernels. In the paper's equation 3 it
 belongs to the second one only: the caller clears K0[0] then.
 
-Axes: B batch, L length, D channels. At least float32. A sharded transform must
-not be left to XLA's partitioner, which gathers the operands of every FFT
+Axes: D channels, B batch, L length: the transforms are along the last, and a
+group of channels is one block of memory. At least float32. A sharded transform
+must not be left to XLA's partitioner, which gathers the operands of every FFT
 (openxla/xla#24): under a mesh it runs in `shard_map` (`mesh.on_mesh`).
 """
 
@@ -69,24 +70,23 @@ def spectral_conv(u, spectrum, n):
   """The first L outputs of the circular convolution of size n.
 
   Args:
-    u: [B, L, D], real, at least float32.
+    u: [D, B, L], real, at least float32.
     spectrum: [D, n // 2 + 1], the kernels' `rfft`.
     n: size of the transform, >= L.
 
   Returns:
-    [B, L, D].
+    [D, B, L].
   """
-  u_f = jnp.fft.rfft(u.swapaxes(1, 2), n)
-  y = jnp.fft.irfft(u_f * spectrum, n)[..., :u.shape[1]]
-  return y.swapaxes(1, 2)
+  return jnp.fft.irfft(
+      jnp.fft.rfft(u, n) * spectrum[:, None], n)[..., :u.shape[2]]
 
 
 def group_size(batch, channels, n, backend=None):
   """Channels that are transformed at once.
 
-  CPU: all while they are few bytes, else 16, whose float32 numbers fill a
-  cache line of u [B, L, D]. Elsewhere: as many as keep a transform's complex
-  work area at GROUP_BYTES (above 4 GB cuFFT fails, jax#9591).
+  CPU: all while they are few bytes, else 16: at 16K tokens as fast as 64 and
+  128. Elsewhere: as many as keep a transform's complex work area at GROUP_BYTES
+  (above 4 GB cuFFT fails, jax#9591).
 
   Args:
     batch: B.
@@ -100,53 +100,119 @@ def group_size(batch, channels, n, backend=None):
   return min(channels, max(1, GROUP_BYTES // (8 * batch * n)))
 
 
-def conv_in_groups(u, spectrum, n, group=None, lean=False):
+def conv_in_groups(u, spectrum, n, group=None):
   """`spectral_conv` over groups of channels, each written over its input.
 
   Beside u and the result (one array where u is not needed any more) only one
-  group's transforms and kernels exist at a time, also in the backward pass,
-  which makes them again. Where all channels are one group it keeps them, unless
-  it is to be lean.
+  group's transforms and kernels exist at a time. For gradients: `learned_conv`.
 
   Args:
-    u: [B, L, D], real; transformed in float32 at least.
+    u: [D, B, L], real; transformed in float32 at least.
     spectrum: (start, count) -> complex [count, n // 2 + 1], the spectrum of
       the kernels of these channels; start may be traced.
+    n: size of the transform, >= L.
+    group: channels at a time; None: `group_size`.
+
+  Returns:
+    [D, B, L] in u's dtype.
+  """
+  D, B, _ = u.shape
+  group = min(group or group_size(B, D, n), D)
+
+  def convolve(start, part):
+    y = spectral_conv(part.astype(_precise(u)), spectrum(start, group), n)
+    return y.astype(part.dtype)
+
+  def write(piece, y):
+    part = piece.take(y, 0)  # what is not fresh is an output already
+    new = _where_fresh(piece, convolve(piece.start, part), part)
+    return piece.put(y, new, 0)
+
+  if group == D:
+    return convolve(0, u)
+  return pieces.over(D, group, write, _writable(u)).astype(u.dtype)
+
+
+def learned_conv(u, parameters, spectrum, n, group=None, lean=False):
+  """`conv_in_groups`, whose backward pass makes each group's kernels again.
+
+  It keeps u and the parameters and writes d_u over d_y. Where all channels are
+  one group it keeps their transforms, unless it is to be lean.
+
+  Args:
+    u: [D, B, L], real.
+    parameters: tree of float arrays, of all channels.
+    spectrum: (parameters, start, count) -> as of `conv_in_groups`; holds no
+      arrays.
     n: size of the transform, >= L.
     group: channels at a time; None: `group_size`.
     lean: whether the backward pass makes again also what one group has.
 
   Returns:
-    [B, L, D] in u's dtype.
+    [D, B, L] in u's dtype.
   """
-  B, _, D = u.shape
-  group = group or group_size(B, D, n)
-  dtype, precise = u.dtype, jnp.promote_types(u.dtype, jnp.float32)
-  if mesh.platform() == 'cpu':  # no bfloat16 is written in place there
-    u = u.astype(precise)
+  D, B, _ = u.shape
+  group = min(group or group_size(B, D, n), D)
+  if group == D and not lean:
+    return conv_in_groups(
+        u, functools.partial(spectrum, parameters), n, group)
+  return _forgetful_conv(spectrum, n, group, u, parameters)
 
-  def convolve(start, part):
-    y = spectral_conv(part.astype(precise), spectrum(start, min(group, D)), n)
-    return y.astype(part.dtype)
 
-  if group < D or lean:
-    convolve = jax.checkpoint(convolve)
-  if group >= D:
-    return convolve(0, u).astype(dtype)
+# What `learned_conv` is where it keeps no transforms.
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
+def _forgetful_conv(spectrum, n, group, u, parameters):
+  return conv_in_groups(
+      u, functools.partial(spectrum, parameters), n, group)
 
-  def write(piece, u):
-    part = piece.take(u, 2)  # what is not fresh is an output already
-    y = jnp.where(piece.fresh, convolve(piece.start, part), part)
-    return piece.put(u, y, 2)
 
-  return pieces.over(D, group, write, u).astype(dtype)
+def _forgetful_forward(spectrum, n, group, u, parameters):
+  return _forgetful_conv(spectrum, n, group, u, parameters), (u, parameters)
+
+
+def _forgetful_backward(spectrum, n, group, kept, d_y):
+  u, parameters = kept
+
+  def add(piece, carry):
+    d, d_parameters = carry
+    part = piece.take(d, 0)  # of d_y; what is not fresh is d_u already
+
+    def convolve(u, parameters):
+      return spectral_conv(u, spectrum(parameters, piece.start, group), n)
+
+    _, pull = jax.vjp(
+        convolve, piece.take(u, 0).astype(_precise(u)), parameters)
+    new, more = pull(_where_fresh(piece, part, 0).astype(_precise(u)))
+    new = _where_fresh(piece, new.astype(d.dtype), part)
+    return piece.put(d, new, 0), jax.tree.map(jnp.add, d_parameters, more)
+
+  d_u, d_parameters = pieces.over(
+      u.shape[0], group, add,
+      (_writable(d_y), jax.tree.map(jnp.zeros_like, parameters)))
+  return d_u.astype(u.dtype), d_parameters
+
+
+_forgetful_conv.defvjp(_forgetful_forward, _forgetful_backward)
+
+
+def _precise(x):
+  return jnp.promote_types(x.dtype, jnp.float32)
+
+
+def _writable(x):
+  """x for a loop to write into: a CPU writes no bfloat16 in place."""
+  return x.astype(_precise(x)) if mesh.platform() == 'cpu' else x
+
+
+def _where_fresh(piece, new, old):
+  return jnp.where(piece.fresh[:, None, None], new, old)
 
 
 def circular_conv(u, k, group=None):
-  """`conv_in_groups` with kernels k [D, n] in time."""
-  def spectrum(start, count):
+  """`learned_conv` with kernels k [D, n] in time."""
+  def spectrum(k, start, count):
     return jnp.fft.rfft(jax.lax.dynamic_slice_in_dim(k, start, count))
-  return conv_in_groups(u, spectrum, k.shape[1], group)
+  return learned_conv(u, k, spectrum, k.shape[1], group)
 
 
 def release_size(length):
@@ -187,23 +253,22 @@ def release_length(length):
   return length if length > RELEASE_MAX_LENGTH else length + length % 2
 
 
-@functools.partial(jax.vmap, in_axes=(0, None, None))
 def direct_conv(u, K0, K1):
   """Equation 3 as the O(L^2) sum, lag 0 in both kernels: the reference.
 
   Memory L^2 D.
 
   Args:
-    u: [B, L, D].
+    u: [D, B, L].
     K0: [D, L], kernel of the tokens before.
     K1: [D, L], kernel of the tokens after.
 
   Returns:
-    [B, L, D].
+    [D, B, L].
   """
-  L = u.shape[0]
+  L = u.shape[2]
   lag = jnp.arange(L)[:, None] - jnp.arange(L)[None, :]  # t - s
   past = jnp.where(lag >= 0, K0[:, abs(lag)], 0)
   future = jnp.where(lag <= 0, K1[:, abs(lag)], 0)
-  return jnp.einsum('dts,sd->td', past + future, u,
+  return jnp.einsum('dts,dbs->dbt', past + future, u,
                     precision=jax.lax.Precision.HIGHEST)

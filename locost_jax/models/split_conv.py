@@ -42,20 +42,20 @@ def add_other_parts(y, u, log_z, w, axis):
   """Adds what the other devices' tokens contribute; inside shard_map.
 
   Args:
-    y: [B, l, D], the convolution of this device's part alone.
-    u: [B, l, D], its input.
+    y: [D, B, l], the convolution of this device's part alone.
+    u: [D, B, l], its input.
     log_z: pair of [G, D, N].
     w: pair of [C, D, N]; direction 0 reads the tokens before, 1 those after.
     axis: name of the mesh axis that the document is split over.
 
   Returns:
-    [B, l, D] in y's dtype.
+    [D, B, l] in y's dtype.
   """
-  (B, l, D), (C, _, N) = u.shape, w[0].shape
+  (D, B, l), (C, _, N) = u.shape, w[0].shape
   wide = u.astype(log_z[0].dtype)
   # Each direction as sums of z^t over its own way through the part.
-  ways = jnp.stack([jnp.flip(wide, 1), wide][:C])
-  own = ssm.weighted_sums(log_z, ways.reshape(C * B, l, D))
+  ways = jnp.stack([jnp.flip(wide, 2), wide][:C]).swapaxes(1, 2)
+  own = ssm.weighted_sums(log_z, ways.reshape(C * B, D, l))
   own = tuple(part.reshape(C, B, D, N) for part in own)
   z = tuple(part[:, None] for part in pairs.exp(log_z))
   # Counted from 0, E lacks a factor z, and so does what S' adds: one of the two
@@ -68,14 +68,15 @@ def add_other_parts(y, u, log_z, w, axis):
   def add(y, log_z, x):
     K = ssm.kernel(log_z, x, l).reshape(C, B, -1, l)
     if C == 1:
-      return y + K[0].swapaxes(1, 2)
-    return y + (K[0] + jnp.flip(K[1], -1)).swapaxes(1, 2)
+      return y + K[0].swapaxes(0, 1)
+    return y + (K[0] + jnp.flip(K[1], -1)).swapaxes(0, 1)
 
   def write(piece, y):
     own = jax.tree.map(lambda a: piece.take(a, 1), (log_z, x))
-    part = piece.take(y, 2)
-    new = jnp.where(piece.fresh, jax.checkpoint(add)(part, *own), part)
-    return piece.put(y, new.astype(y.dtype), 2)
+    part = piece.take(y, 0)
+    new = jax.checkpoint(add)(part, *own).astype(y.dtype)
+    new = jnp.where(piece.fresh[:, None, None], new, part)
+    return piece.put(y, new, 0)
 
   T = ssm.tile_size(l)
   group = ssm.group_size(log_z, C * B, T, -(-l // T))

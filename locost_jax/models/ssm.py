@@ -310,16 +310,16 @@ def weighted_sums(log_z, u):
 
   Args:
     log_z: pair of [G, D, N].
-    u: [C, L, D], C a multiple of G.
+    u: [C, D, L], C a multiple of G.
 
   Returns:
     Pair of [C, D, N].
   """
-  C, L, D = u.shape
+  C, D, L = u.shape
   T = tile_size(L)
   A = -(-L // T)
   group = min(group_size(log_z, C, T, A), D)
-  u = jnp.pad(u, ((0, 0), (0, A * T - L), (0, 0)))
+  u = jnp.pad(u, ((0, 0), (0, 0), (0, A * T - L)))
   sums = functools.partial(_sums_of_tiles, T=T)
   if group < D or not keeps_tables(log_z, C, T, A):
     sums = jax.checkpoint(sums)
@@ -328,7 +328,7 @@ def weighted_sums(log_z, u):
 
   def write(piece, totals):
     own = jax.tree.map(lambda x: piece.take(x, 1), log_z)
-    found = sums(own, piece.take(u, 2))
+    found = sums(own, piece.take(u, 1))
     return jax.tree.map(lambda x, part: piece.put(x, part, 1), totals, found)
 
   zeros = jnp.zeros((C, D, log_z[0].shape[-1]), log_z[0].dtype)
@@ -337,12 +337,12 @@ def weighted_sums(log_z, u):
 
 def _sums_of_tiles(log_z, u, T):
   """`weighted_sums` of all channels at once; T divides L."""
-  (G, D, N), (C, L, _) = log_z[0].shape, u.shape
-  u = u.reshape(G, C // G, L // T, T, D)
+  (G, D, N), (C, _, L) = log_z[0].shape, u.shape
+  u = u.reshape(G, C // G, D, L // T, T)
   z = pairs.squares(log_z, L)
   outer = pairs.powers(tuple(part[pairs.index(T):] for part in z), L // T)
   inner = jnp.concatenate(pairs.powers(z, T), -1)
-  tiles = jnp.einsum('gcatd,gdtn->gcdan', u, inner, precision=HIGHEST)
+  tiles = jnp.einsum('gcdat,gdtn->gcdan', u, inner, precision=HIGHEST)
   sums = pairs.multiply(jnp.split(tiles, 2, -1),
                         tuple(part[:, None] for part in outer))
   return tuple(part.sum(3).reshape(C, D, N) for part in sums)

@@ -45,7 +45,7 @@ def on_device(batch, length, along=None):
           length // mesh.axis_size(along))
 
 
-def method(module, name, *xs, along=None, draws=False):
+def method(module, name, *xs, axes=None, along=None, draws=False):
   """module.name(*xs), token by token, over pieces of the length.
 
   Args:
@@ -53,11 +53,12 @@ def method(module, name, *xs, along=None, draws=False):
     name: of a method (*xs, deterministic=True) that only works on tokens one
       by one.
     *xs: as in `apply`.
+    axes: likewise.
     along: likewise.
     draws: whether it is called with deterministic=False.
 
   Returns:
-    What it returns, [B, L, D].
+    What it returns, of the whole length.
   """
   unbound = module.clone(parent=None)
 
@@ -68,66 +69,73 @@ def method(module, name, *xs, along=None, draws=False):
                          rngs={'dropout': key})
 
   key = module.make_rng('dropout') if draws else None
-  return apply(function, module.variables['params'], xs, key, along)
+  return apply(function, module.variables['params'], xs, key, axes, along)
 
 
-def apply(function, shared, xs, key=None, along=None, size=None):
+def apply(function, shared, xs, key=None, axes=None, along=None, size=None):
   """function over pieces of the length, forward and backward.
 
   Args:
-    function: (shared, key, *pieces of xs) -> [B, size, D]; token by token. It
-      must not hold arrays: they belong into `shared`.
+    function: (shared, key, *pieces of xs) -> a piece of the result; token by
+      token. It must not hold arrays: they belong into `shared`.
     shared: tree of float arrays that all tokens share, the parameters.
-    xs: tuple of arrays [B, L, ...]. Those that are not float have no gradient.
+    xs: tuple of arrays [..., B, L, ...]. Those that are not float have no
+      gradient.
     key: a random key, or None; piece i is given fold_in(key, i). Each device
       draws its own numbers.
+    axes: which axis L is, of each of xs and of the result; None: the second.
     along: the mesh axis that the length is cut over, or None.
     size: tokens of a piece; None: `piece_length`.
 
   Returns:
-    [B, L, D].
+    [..., B, L, ...].
   """
+  axes = axes or (1,) * (len(xs) + 1)
+
   def of_part(shared, xs, key):
-    B, L = xs[0].shape[:2]
+    B, L = _sizes(xs, axes)
     own = mesh.own_key(
         key, *mesh.ROWS, *filter(None, [along]))
-    return _over_pieces(function, size or piece_length(B, L), shared, xs, own)
+    return _over_pieces(
+        function, size or piece_length(B, L), axes, shared, xs, own)
 
-  rows = P(mesh.ROWS, along)
-  return mesh.on_mesh(of_part, (P(), rows, P()), rows, shared, xs, key)
+  *rows, row = [P(*(None,) * (axis - 1), mesh.ROWS, along) for axis in axes]
+  return mesh.on_mesh(of_part, (P(), tuple(rows), P()), row, shared, xs, key)
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def _over_pieces(function, size, shared, xs, key):
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
+def _over_pieces(function, size, axes, shared, xs, key):
   """`apply` on one device."""
   def run(piece):
-    return function(shared, _fold(key, piece), *_take(piece, xs))
+    return function(shared, _fold(key, piece), *_take(piece, xs, axes))
 
   def put(piece, out):
-    new = run(piece)
-    if L % size:  # with dropout it matters which piece an element is of
-      new = jnp.where(_fresh(piece, new), new, piece.take(out, 1))
-    return piece.put(out, new, 1)
+    # With dropout it matters which piece an element is of.
+    new = _if_fresh(piece, L, run(piece), piece.take(out, axis), axis)
+    return piece.put(out, new, axis)
 
-  B, L = xs[0].shape[:2]
+  L, axis = _sizes(xs, axes)[1], axes[-1]
   first = pieces.Piece(jnp.int32(0), jnp.int32(0), jnp.ones(size, bool))
   like = jax.eval_shape(run, first)
   return pieces.over(
       L, size, put, jnp.zeros_like(
-          xs[0], like.dtype, (B, L, *like.shape[2:])))
+          xs[0], like.dtype,
+          (*like.shape[:axis], L, *like.shape[axis + 1:])))
 
 
-def _forward(function, size, shared, xs, key):
-  return _over_pieces(function, size, shared, xs, key), (shared, xs, key)
+def _forward(function, size, axes, shared, xs, key):
+  out = _over_pieces(function, size, axes, shared, xs, key)
+  return out, (shared, xs, key)
 
 
-def _backward(function, size, kept, d_out):
+def _backward(function, size, axes, kept, d_out):
   shared, xs, key = kept
   smooth = [jnp.issubdtype(x.dtype, jnp.inexact) for x in xs]
+  L = _sizes(xs, axes)[1]
 
   def add(piece, carry):
     d_shared, d_xs = carry
-    parts = _take(piece, xs)
+    parts = _take(piece, xs, axes)
 
     def of_smooth(shared, changed):
       changed = iter(changed)
@@ -137,13 +145,13 @@ def _backward(function, size, kept, d_out):
 
     _, pull = jax.vjp(of_smooth, shared, _select(parts, smooth))
     # What the piece before had is computed again and counts once.
-    part = piece.take(d_out, 1)
-    more, d_parts = pull(jnp.where(_fresh(piece, part), part, 0))
+    part = piece.take(d_out, axes[-1])
+    more, d_parts = pull(_if_fresh(piece, L, part, 0, axes[-1]))
     return (jax.tree.map(jnp.add, d_shared, more),
-            [piece.put(d, piece.take(d, 1) + d_part, 1)
-             for d, d_part in zip(d_xs, d_parts)])
+            [piece.put(d, piece.take(d, axis) + d_part, axis)
+             for d, d_part, axis in zip(d_xs, d_parts, _select(axes, smooth))])
 
-  d_shared, d_xs = pieces.over(xs[0].shape[1], size, add, jax.tree.map(
+  d_shared, d_xs = pieces.over(L, size, add, jax.tree.map(
       jnp.zeros_like, (shared, _select(xs, smooth))))
   d_xs = iter(d_xs)
   return d_shared, tuple(next(d_xs) if s else None for s in smooth), None
@@ -152,13 +160,21 @@ def _backward(function, size, kept, d_out):
 _over_pieces.defvjp(_forward, _backward)
 
 
-def _take(piece, xs):
-  return tuple(piece.take(x, 1) for x in xs)
+def _sizes(xs, axes):
+  """B, L."""
+  return xs[0].shape[axes[0] - 1:axes[0] + 1]
 
 
-def _fresh(piece, part):
-  """[size, 1, ...], to go with part [B, size, ...]."""
-  return piece.fresh.reshape(-1, *[1] * (part.ndim - 2))
+def _take(piece, xs, axes):
+  return tuple(piece.take(x, axis) for x, axis in zip(xs, axes))
+
+
+def _if_fresh(piece, length, new, old, axis):
+  """new, but old where the piece before had it; axis: that of the length."""
+  if length % piece.fresh.size == 0:
+    return new
+  fresh = piece.fresh.reshape(-1, *[1] * (new.ndim - axis - 1))
+  return jnp.where(fresh, new, old)
 
 
 def _select(xs, wanted):
