@@ -80,6 +80,24 @@ def test_pieces_are_the_whole(L, size, draws):
                 value_and_gradients(whole, *args), rtol=0, atol=1e-12)
 
 
+def test_channels_first_among_others():
+  """x and the result are [D, B, L], the mask and y [B, L, ...]."""
+  def moved(shared, key, x, mask, y):
+    out = part(shared, key, jnp.moveaxis(x, 0, 2), mask, y)
+    return jnp.moveaxis(out, 2, 0)
+  def over_pieces(shared, x, mask, y):
+    x = jnp.moveaxis(x, 2, 0)
+    out = tokenwise.apply(
+        moved, shared, (x, mask, y), axes=(2, 1, 1, 2), size=5)
+    return jnp.moveaxis(out, 0, 2)
+  def whole(shared, x, mask, y):
+    return part(shared, None, x, mask, y)
+  with jax.enable_x64(True):
+    args = example(13)
+    assert_same(value_and_gradients(over_pieces, *args),
+                value_and_gradients(whole, *args), rtol=0, atol=1e-12)
+
+
 @pytest.fixture
 def tiny_pieces(monkeypatch):
   """Pieces of few tokens and channels, whatever the size of the input."""

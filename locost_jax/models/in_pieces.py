@@ -215,10 +215,8 @@ def _over_pieces(update, h, axis=1):
 
   def run(piece, h):
     part = piece.take(h, axis)
-    new = update(part, piece.take)
-    if L % size:  # what is not fresh has been replaced already
-      fresh = piece.fresh.reshape(-1, *[1] * (h.ndim - axis - 1))
-      new = jnp.where(fresh, new, part)
+    # What is not fresh has been replaced already.
+    new = piece.choose(update(part, piece.take), part, axis)
     return piece.put(h, new, axis)
 
   return pieces.over(L, size, run, h)

@@ -125,7 +125,7 @@ def conv_in_groups(u, spectrum, n, group=None):
 
   def write(piece, y):
     part = piece.take(y, 0)  # what is not fresh is an output already
-    new = _where_fresh(piece, convolve(piece.start, part), part)
+    new = piece.choose(convolve(piece.start, part), part, 0)
     return piece.put(y, new, 0)
 
   if group == D:
@@ -182,8 +182,8 @@ def _forgetful_backward(spectrum, n, group, kept, d_y):
 
     _, pull = jax.vjp(
         convolve, piece.take(u, 0).astype(_precise(u)), parameters)
-    new, more = pull(_where_fresh(piece, part, 0).astype(_precise(u)))
-    new = _where_fresh(piece, new.astype(d.dtype), part)
+    new, more = pull(piece.choose(part, 0, 0).astype(_precise(u)))
+    new = piece.choose(new.astype(d.dtype), part, 0)
     return piece.put(d, new, 0), jax.tree.map(jnp.add, d_parameters, more)
 
   d_u, d_parameters = pieces.over(
@@ -202,10 +202,6 @@ def _precise(x):
 def _writable(x):
   """x for a loop to write into: a CPU writes no bfloat16 in place."""
   return x.astype(_precise(x)) if mesh.platform() == 'cpu' else x
-
-
-def _where_fresh(piece, new, old):
-  return jnp.where(piece.fresh[:, None, None], new, old)
 
 
 def circular_conv(u, k, group=None):

@@ -1,26 +1,32 @@
 """Loops over the pieces of an axis, all of one size.
 
 Where the size does not divide the length the last piece begins early and has
-some of the one before: `fresh` tells which elements are new.
+some of the one before: `Piece.fresh` tells which elements are new.
 """
 
+import dataclasses
 import functools
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 
-class Piece(NamedTuple):
+@functools.partial(
+    jax.tree_util.register_dataclass,
+    data_fields=['index', 'start', 'fresh'], meta_fields=['overlaps'])
+@dataclasses.dataclass(frozen=True)
+class Piece:
   """`size` elements of an axis, from `start` on.
 
   index: which piece, int [].
   start: int [].
   fresh: bool [size], false at elements that the piece before had.
+  overlaps: whether any piece of the axis has some of the one before.
   """
   index: jax.Array
   start: jax.Array
   fresh: jax.Array
+  overlaps: bool = False
 
   def take(self, x, axis):
     """The piece of x along this axis."""
@@ -29,6 +35,13 @@ class Piece(NamedTuple):
   def put(self, x, part, axis):
     """x with the piece replaced by part."""
     return jax.lax.dynamic_update_slice_in_dim(x, part, self.start, axis)
+
+  def choose(self, new, old, axis):
+    """`new` where the elements along this axis are fresh, `old` elsewhere."""
+    if not self.overlaps:
+      return new
+    fresh = self.fresh.reshape(-1, *[1] * (new.ndim - axis - 1))
+    return jnp.where(fresh, new, old)
 
 
 def of_tokens(tokens, batch, length):
@@ -51,7 +64,7 @@ def over(length, size, update, carry):
   def run(index, carry):
     start = jnp.minimum(index * size, length - size)
     fresh = start + jnp.arange(size) >= index * size
-    return update(Piece(index, start, fresh), carry)
+    return update(Piece(index, start, fresh, bool(length % size)), carry)
 
   carry = settled(functools.partial(run, jnp.int32(0)), carry)
   return jax.lax.fori_loop(0, -(-length // size), run, carry)

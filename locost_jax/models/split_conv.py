@@ -75,8 +75,7 @@ def add_other_parts(y, u, log_z, w, axis):
     own = jax.tree.map(lambda a: piece.take(a, 1), (log_z, x))
     part = piece.take(y, 0)
     new = jax.checkpoint(add)(part, *own).astype(y.dtype)
-    new = jnp.where(piece.fresh[:, None, None], new, part)
-    return piece.put(y, new, 0)
+    return piece.put(y, piece.choose(new, part, 0), 0)
 
   T = ssm.tile_size(l)
   group = ssm.group_size(log_z, C * B, T, -(-l // T))

@@ -111,7 +111,7 @@ def _over_pieces(function, size, axes, shared, xs, key):
 
   def put(piece, out):
     # With dropout it matters which piece an element is of.
-    new = _if_fresh(piece, L, run(piece), piece.take(out, axis), axis)
+    new = piece.choose(run(piece), piece.take(out, axis), axis)
     return piece.put(out, new, axis)
 
   L, axis = _sizes(xs, axes)[1], axes[-1]
@@ -146,7 +146,7 @@ def _backward(function, size, axes, kept, d_out):
     _, pull = jax.vjp(of_smooth, shared, _select(parts, smooth))
     # What the piece before had is computed again and counts once.
     part = piece.take(d_out, axes[-1])
-    more, d_parts = pull(_if_fresh(piece, L, part, 0, axes[-1]))
+    more, d_parts = pull(piece.choose(part, 0, axes[-1]))
     return (jax.tree.map(jnp.add, d_shared, more),
             [piece.put(d, piece.take(d, axis) + d_part, axis)
              for d, d_part, axis in zip(d_xs, d_parts, _select(axes, smooth))])
@@ -167,14 +167,6 @@ def _sizes(xs, axes):
 
 def _take(piece, xs, axes):
   return tuple(piece.take(x, axis) for x, axis in zip(xs, axes))
-
-
-def _if_fresh(piece, length, new, old, axis):
-  """new, but old where the piece before had it; axis: that of the length."""
-  if length % piece.fresh.size == 0:
-    return new
-  fresh = piece.fresh.reshape(-1, *[1] * (new.ndim - axis - 1))
-  return jnp.where(fresh, new, old)
 
 
 def _select(xs, wanted):
