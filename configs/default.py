@@ -75,8 +75,9 @@ def get_config():
       checkpoint_every=1000,  # steps between checkpoints; 0: only the last
       log_every=10,  # steps between lines of metrics.jsonl
       remat='auto',  # what a layer keeps for the backward pass. 'none': all;
-                     # 'pieces': 3 arrays of the input's size, the rest made
-                     # again piece by piece; 'full': 1, and the mixer made again
+                     # 'pieces': 3 arrays of the input's size (LOCOST: and its
+                     # kernels, up to 128 MiB), the rest made again piece by
+                     # piece; 'full': 1, and the mixer made again
                      # too; 'auto': 'none' while short, else 'pieces'; no
                      # pieces where mesh.tensor cuts the layers
       dtype='float32',  # of matmuls and activations: 'float32' or 'bfloat16'

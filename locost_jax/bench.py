@@ -6,6 +6,7 @@
       --against=longt5,led
   python -m locost_jax.bench decode --lengths=16384 --dtype=bfloat16
   python -m locost_jax.bench train --lengths=1024,4096 --against=longt5
+  python -m locost_jax.bench run --lengths=16384 --dtype=bfloat16
   python -m locost_jax.bench cost --lengths=600000 --price_per_hour=0.40
   python -m locost_jax.bench gsg
 
@@ -17,6 +18,8 @@ decode   time to the first token, time per token, bytes kept of the input
 train    forward pass and whole step, by what is kept for the backward pass;
          an encoder layer, forward and backward, as a whole and in pieces; with
          --against a step as `main` takes it, and PyTorch's models beside it
+run      a whole run: the step that saves beside an ordinary one, waiting for
+         data, and from the start of a process to going on after a checkpoint
 cost     seconds, joules where they can be read, money of one document
 gsg      gap sentences of documents of --lengths words, per core, beside
          rouge_score
@@ -48,12 +51,13 @@ from locost_jax.benchmarks import measure
 from locost_jax.benchmarks import peers
 from locost_jax.benchmarks import processes
 from locost_jax.benchmarks import tables
+from locost_jax.benchmarks import whole_run
 from locost_jax.errors import InputError
 from locost_jax.errors import suggest
 from locost_jax.progress import Line
 from locost_jax.workdir import write
 
-COMMANDS = ('kernel', 'encode', 'decode', 'train', 'cost', 'gsg')
+COMMANDS = ('kernel', 'encode', 'decode', 'train', 'run', 'cost', 'gsg')
 DEFAULT_CONFIG = 'configs/default.py'
 DEFAULT_VOCABULARY = 32100  # the paper's
 DECODE_TOKENS = 32
@@ -149,7 +153,7 @@ def main(values, arguments):
   if command == 'encode' or values.against:
     result['contest'] = [
         row for length in lengths
-        for row in contest.compare(spec, names, length, ended, tell)]
+        for row in contest.compare_all(spec, names, length, ended, tell)]
   if values.longest:
     result['longest'] = [
         contest.find_longest(spec, name, lengths[0], tell)
@@ -222,7 +226,9 @@ def make_spec(command, values):
       limit=_limit(values.memory_limit),
       prices=dict(per_hour=values.price_per_hour,
                   per_kwh=values.price_per_kwh,
-                  carbon_intensity=values.carbon_intensity))
+                  carbon_intensity=values.carbon_intensity),
+      **(dict(config=config.to_dict(), directory=values.output)
+         if command == 'run' else {}))
 
 
 def _limit(given):
@@ -238,8 +244,10 @@ def _limit(given):
 
 
 def measure_row(spec):
-  """Measures one row in a process of its own."""
+  """Measures one row in a process of its own, a run in two."""
   try:
+    if spec['what'] == 'run':
+      return dict(whole_run.measure(spec), length=spec['length'])
     with processes.Process(spec, spec['limit']) as process:
       row = process.ask()
   except processes.MemoryEnded as error:

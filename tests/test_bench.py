@@ -1,27 +1,35 @@
 """The bench command: every measurement at reduced size, and its numbers."""
 
+import functools
 import importlib.util
 import json
 import os
 import types
 
+from configs import default
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from locost_jax import bench
 from locost_jax import energy
 from locost_jax import memory
+from locost_jax import models
 from locost_jax.benchmarks import contest
 from locost_jax.benchmarks import gap_sentences
 from locost_jax.benchmarks import measure
 from locost_jax.benchmarks import peers
 from locost_jax.benchmarks import processes
 from locost_jax.benchmarks import rows
+from locost_jax.benchmarks import subjects
 from locost_jax.benchmarks import tables
+from locost_jax.benchmarks import whole_run
 from locost_jax.errors import InputError
+from locost_jax.models import in_pieces
 from locost_jax.models import tokenwise
 # pylint: disable-next=unused-import
-from measuring import TINY, here, make_spec
+from measuring import SIZES, TINY, here, make_spec
 
 
 @pytest.fixture
@@ -131,16 +139,17 @@ def test_train(call, here, monkeypatch):
   row, = result['rows']
   assert row['target_tokens'] == 6
   assert row['times'].keys() == {
-      'forward', 'step none', 'step pieces', 'step full', 'layer',
-      'layer in pieces'}
+      'forward', 'step none', 'step pieces', 'step full', 'plain layer',
+      'layer', 'layer in pieces'}
   seconds = row['seconds']
   assert row['tokens_per_second'] == pytest.approx(
       (512 + 6) / min(seconds[f'step {name}'] for name in rows.POLICIES))
   assert row['temp_bytes']['pieces'] < row['temp_bytes']['none']
   assert row['temp_LD4']['full'] == row['temp_bytes']['full'] / (512 * 32 * 4)
   assert row['layer_ratio'] == pytest.approx(
-      seconds['layer in pieces'] / seconds['layer'])
+      seconds['layer in pieces'] / seconds['plain layer'])
   assert row['layer_LD4']['layer in pieces'] < row['layer_LD4']['layer']
+  assert row['layer_LD4']['layer'] < row['layer_LD4']['plain layer']
   assert 'temporary, none' in out and 'forward and backward' in out
 
 
@@ -152,6 +161,43 @@ def test_a_step_that_does_not_fit_is_not_timed(here, monkeypatch):
   assert row['tokens_per_second'] is None and row['layer_ratio'] is None
   assert row['temp_bytes'].keys() == row['temp_LD4'].keys() == {
       'none', 'pieces', 'full'}
+
+
+def test_run(call, here, tmp_path):
+  """Two saves, a step after the first of them, and a process that goes on."""
+  status, out, err, result = call(
+      'run', '--lengths=64', '--tokens=6', '--repeats=1', *TINY,
+      '--config.optim.groups=((".*embedding.*", 0.5),)')
+  assert status == 0, err
+  row, = result['rows']
+  times, seconds = row['times'], row['seconds']
+  assert row['done'].keys() == {
+      str(step) for step in range(1, 2 * whole_run.BETWEEN + 1)}
+  assert row['saved'].keys() == {
+      str(whole_run.BETWEEN), str(2 * whole_run.BETWEEN)}
+  assert len(times['step'] + times['saving'] + times['beside']) == (
+      2 * whole_run.BETWEEN - 1)
+  assert len(times['saving']) == 1 and len(times['writing']) == 2
+  assert row['saving_ratio'] == seconds['saving'] / seconds['step']
+  # Compiling alone takes longer than a step of so small a model.
+  assert seconds['ready'] > 5 * seconds['step'] > 0
+  assert 0 <= row['data_wait'] < 1
+  assert row['state_bytes'] > 3 * 4 * 60 * 32  # of the embedding alone
+  assert 'step that saves' in out and 'ready again after' in out
+  assert not list(tmp_path.glob('run-*'))
+
+
+def test_the_steps_of_a_run():
+  """A save after step 2, on disk while step 4 runs, and one after step 6."""
+  done = dict(zip(range(1, 8), (10, 11, 13.5, 14.75, 15.75, 16.75, 19)))
+  assert whole_run.step_times(done, {2: 14, 6: 20}) == dict(
+      step=[1, 1, 1], saving=[2.5, 2.25], beside=[1.25], writing=[3, 3.25])
+
+
+def test_run_without_record_files_says_what_to_install(monkeypatch):
+  monkeypatch.setitem(__import__('sys').modules, 'array_record', None)
+  with pytest.raises(InputError, match='bench run needs array_record'):
+    whole_run.make_batches({}, None, None)
 
 
 def test_cost(call, here, monkeypatch):
@@ -213,6 +259,34 @@ def test_cost_without_energy_says_so(tmp_path, monkeypatch):
       settings=dict(prices=prices, dtype='float32', batch_size=1, repeats=5),
       rows=[dict(joules=None, energy_source=meter.source, length=64)])))
   assert said[:2] == [f'energy: {meter.source}', 'money: without energy']
+
+
+@pytest.mark.parametrize('change', [
+    {}, dict(gating=False, bidirectional=False, feed_forward='relu'),
+    dict(variant='paper')])
+def test_the_plain_layer_is_the_layer(change):
+  """Output and gradients, also with padding, as a whole and in pieces."""
+  config = default.get_config().model
+  config.update(SIZES, dropout_rate=0.0, **change)
+  random = np.random.default_rng(0)
+  with jax.enable_x64(True):
+    model = models.build(config, dtype='float64')
+    layer = in_pieces.make_layer(model)
+    h, d_out = (jnp.asarray(random.normal(size=(2, 50, 32))) for _ in range(2))
+    mask = jnp.arange(50) < jnp.array([[50], [37]])
+    params = jax.tree.map(
+        lambda x: jnp.asarray(0.3 * random.normal(size=x.shape)),
+        jax.eval_shape(lambda: layer.init(jax.random.key(0), h, mask, True)))
+    def run(form):
+      out, pull = jax.vjp(form, params, h)
+      return out, pull(d_out)
+    want = run(lambda params, h: subjects.plain_layer(
+        model.config, params['params'], h, mask))
+    for pieces in False, True:
+      got = run(lambda params, h, pieces=pieces: layer.apply(
+          params, h, mask, True, pieces)[0])
+      jax.tree.map(functools.partial(
+          np.testing.assert_allclose, rtol=1e-8, atol=1e-8), got, want)
 
 
 def test_products_alone_are_the_products():
@@ -291,7 +365,7 @@ def test_without_matplotlib_one_line_says_so(call, here, monkeypatch):
 
 
 @pytest.mark.parametrize('arguments, expected', [
-    ((), 'expected one of kernel, encode, decode, train, cost'),
+    ((), 'expected one of kernel, encode, decode, train, run, cost'),
     (('encod',), 'did you mean encode?'),
     (('kernel', 'encode'), 'expected one of'),
     (('kernel', '--lengths=64,x'), '--lengths=64,x: expected positive'),

@@ -79,6 +79,34 @@ def test_contest_of_train_steps():
     assert len(row['times']) == 2
 
 
+def test_train_steps_are_compared_two_by_two(monkeypatch):
+  """With what has ended there is nothing to compare; processes scripted."""
+  loaded, most = set(), []
+  class Scripted(Here):
+    def __init__(self, spec, limit):
+      self.seconds = 1.0 if spec['what'] == 'learner' else 2.0
+      self.prepared = dict(peak_bytes=1)
+      loaded.add(self)
+      most.append(len(loaded))
+    def close(self):
+      loaded.discard(self)
+    def ask(self):
+      return dict(seconds=self.seconds, peak_bytes=10)
+  monkeypatch.setattr(processes, 'Process', Scripted)
+  spec = dict(learns=True, limit=None, repeats=2, seconds=60, batch_size=1)
+  names = contest.subjects(spec, ['t5'])
+  compare = lambda ended: [
+      (row['subject'], row['ratio']) for row in contest.compare_all(
+          spec, names, 64, ended, lambda text: None)]
+  assert compare({}) == [
+      ('locost, beside t5', 1), ('t5', 2),
+      ('locost, beside t5, recomputing', 1), ('t5, recomputing', 2)]
+  assert max(most) == 2
+  assert compare({'t5': 64}) == [
+      ('locost, beside t5, recomputing', 1), ('t5, recomputing', 2)]
+  assert compare({'t5': 64, 't5, recomputing': 64}) == [('locost', 1)]
+
+
 def test_our_part_of_a_contest_of_train_steps(here):
   spec = make_spec(what='train', tokens=8)
   ours, = contest.compare(spec, ['locost'], 64, {}, lambda text: None)

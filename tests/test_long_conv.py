@@ -121,16 +121,17 @@ def test_groups_of_channels_are_all_channels(length, group):
         np.testing.assert_allclose, rtol=1e-9, atol=1e-9), got, want)
 
 
-@pytest.mark.parametrize('lean', (True, False))
-def test_one_group_with_its_transforms_kept_and_made_again(lean):
-  """The gradients are the sum's; only lean keeps nothing of n / 2 + 1."""
+@pytest.mark.parametrize('group', (2, 3))
+@pytest.mark.parametrize('keep', ('nothing', 'spectra', 'all'))
+def test_what_is_kept_and_what_is_made_again(keep, group):
+  """The gradients are the sum's; only one group keeps more than spectra."""
   u, K0, K1 = example(13)
   n = long_conv.fft_size(26)
   def spectrum(k, start, count):
     return jnp.fft.rfft(jax.lax.dynamic_slice_in_dim(k, start, count))
   def conv(u, K0, K1):
     return long_conv.learned_conv(
-        u, long_conv.two_sided_kernel(K0, K1, n), spectrum, n, lean=lean)
+        u, long_conv.two_sided_kernel(K0, K1, n), spectrum, n, group, keep)
   with jax.enable_x64(True):
     args = tuple(map(jnp.asarray, (u, K0, K1)))
     loss = lambda conv: lambda *args: (conv(*args) ** 3).sum()
@@ -139,7 +140,11 @@ def test_one_group_with_its_transforms_kept_and_made_again(lean):
     kept = jax.tree.leaves(jax.vjp(conv, *args)[1])
   for g, w in zip(got, want):
     np.testing.assert_allclose(g, w, rtol=1e-9, atol=1e-9)
-  assert all(n // 2 + 1 not in x.shape for x in kept) == lean
+  found = [x.shape for x in kept if n // 2 + 1 in x.shape]
+  if (group, keep) == (3, 'all'):
+    assert len(found) > 1
+  else:
+    assert found == ([] if keep == 'nothing' else [(3, n // 2 + 1)])
 
 
 def test_groups_of_bfloat16_are_transformed_in_float32():

@@ -63,7 +63,7 @@ BENCH = small(*MODEL) + ' --repeats=1 --seconds=1 '
 PEERS = r' --(against|longest|memory_limit|repeats|seconds|lengths)\S*'
 RUNS = (
     Run(r'.*bench gsg', '--lengths=40 --repeats=1'),
-    Run(r'.*bench (decode|train|cost).*', BENCH + '--lengths=64 --tokens=2',
+    Run(r'.*bench (decode|train|run|cost).*', BENCH + '--lengths=64 --tokens=2',
         PEERS),
     Run(r'.*bench (kernel|encode).*', BENCH + '--lengths=64,128', PEERS),
     Run(r'.*data\.prepare'),

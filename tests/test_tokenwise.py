@@ -20,6 +20,7 @@ import pytest
 from locost_jax import models
 from locost_jax.models import causal_attention
 from locost_jax.models import in_pieces
+from locost_jax.models import locost
 from locost_jax.models import long_attention
 from locost_jax.models import long_conv
 from locost_jax.models import mesh as mesh_lib
@@ -218,15 +219,18 @@ def test_memory_of_a_layer_that_learns(is_small):
   assert (used <= 10) == is_small, used
 
 
-@pytest.mark.parametrize('remat, least, most', [
-    ('pieces', 3, 4), ('none', 25, 35)])
+@pytest.mark.parametrize('remat, spectra, least, most', [
+    ('pieces', 0, 3, 4), ('pieces', locost.KEPT_BYTES, 5, 6),
+    ('none', 0, 25, 35)])
 def test_what_an_accelerator_keeps_of_each_layer(
-    monkeypatch, remat, least, most):
+    monkeypatch, remat, spectra, least, most):
   """In arrays of the input's size; all channels are one group there.
 
   In pieces three: what enters a layer, its mixer, and what leaves that; of the
-  group's transforms nothing. Tables of powers, here 17, are never kept.
+  group's transforms at most the kernels', which are two. Tables of powers, here
+  17, are never kept.
   """
+  monkeypatch.setattr(locost, 'KEPT_BYTES', spectra)
   monkeypatch.setattr(mesh_lib, 'platform', lambda: 'gpu')
   L, D = 8192, 64
   shape = jax.ShapeDtypeStruct

@@ -20,6 +20,9 @@ def prepare(spec):
   if spec['what'] == 'gsg':
     from locost_jax.benchmarks import gap_sentences
     return gap_sentences.prepare(spec, tell)
+  if spec['what'] == 'run':
+    from locost_jax.benchmarks import whole_run
+    return whole_run.prepare(spec, tell)
   from locost_jax.benchmarks import rows
   return rows.prepare(spec, tell)
 

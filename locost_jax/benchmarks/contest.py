@@ -2,8 +2,9 @@
 
 Their encoders, or their train steps. All models of a round are loaded, and they
 take turns; of each the median time, the ratios and the peak of its process with
-the whole model loaded. What would hold more memory than it may is ended and
-told; longer inputs of it are skipped.
+the whole model loaded. Of train steps, which hold much memory, a round has ours
+and one other. What would hold more memory than it may is ended and told; longer
+inputs of it are skipped.
 """
 
 import contextlib
@@ -34,6 +35,23 @@ def make_spec(spec, name, length):
     return dict(spec, what='encoder', kept=name == KEPT)
   return dict(spec, what='peer', peer=name.removesuffix(RECOMPUTES),
               recomputes=name.endswith(RECOMPUTES))
+
+
+def compare_all(spec, names, length, ended, tell):
+  """`compare` of encoders; of train steps, of ours beside each of the others.
+
+  Ours is then several subjects: 'locost, beside longt5' and so on.
+  """
+  others = [name for name in names if name != LEARNS and name not in ended]
+  if not (spec['learns'] and others):
+    return compare(spec, names, length, ended, tell)
+  rows = []
+  for other in others:
+    rows += compare(spec, [LEARNS, other], length, ended, tell)
+    for row in rows:
+      if row['subject'] == LEARNS:
+        row['subject'] = f'{LEARNS}, beside {other}'
+  return rows
 
 
 def compare(spec, names, length, ended, tell):

@@ -35,12 +35,13 @@ def prepare(spec, tell):
     return _prepare_encoder(spec, tell)
   if spec['what'] == 'learner':
     return _prepare_learner(spec, tell)
-  return _device(), lambda: dict(ROWS[spec['what']](spec, tell), **_device())
+  return device(), lambda: dict(ROWS[spec['what']](spec, tell), **device())
 
 
-def _device():
-  device = jax.local_devices()[0]
-  return dict(platform=device.platform, device=device.device_kind,
+def device():
+  """What a row tells of the first device."""
+  first = jax.local_devices()[0]
+  return dict(platform=first.platform, device=first.device_kind,
               device_peak_bytes=memory.peak_device_bytes())
 
 
@@ -184,7 +185,7 @@ def _prepare_encoder(spec, tell):
   tell('compiling')
   model, params = subjects.make(spec)
   inputs, mask = subjects.make_inputs(spec)
-  told, args = _device(), (params, inputs, mask)
+  told, args = device(), (params, inputs, mask)
   if spec['kept']:
     make = lambda params: in_pieces.kernels(model, params, spec['length'])
     told['kernel_bytes'] = _bytes(jax.eval_shape(make, params))
@@ -194,7 +195,7 @@ def _prepare_encoder(spec, tell):
   encode = _compile(functools.partial(in_pieces.encode, model), *args)
   call = _call(encode, *args)
   told['temp_bytes'] = measure.temp_bytes(encode)
-  return told, lambda: dict(seconds=call(), **_device())
+  return told, lambda: dict(seconds=call(), **device())
 
 
 def _prepare_learner(spec, tell):
@@ -206,8 +207,8 @@ def _prepare_learner(spec, tell):
 
   def run():
     states[0] = jax.block_until_ready(step(states[0], batch))[0]
-  return dict(_device(), temp_bytes=measure.temp_bytes(step)), (
-      lambda: dict(seconds=measure.timed(run), **_device()))
+  return dict(device(), temp_bytes=measure.temp_bytes(step)), (
+      lambda: dict(seconds=measure.timed(run), **device()))
 
 
 def decode(spec, tell):
@@ -305,7 +306,10 @@ def train(spec, tell):
 
 
 def learning_layer(spec, model, tell):
-  """One encoder layer, forward and backward: as a whole, and in pieces."""
+  """One encoder layer, forward and backward.
+
+  As its equations read, as the model has it, and as that in pieces.
+  """
   B, L, D = spec['batch_size'], spec['length'], model.config.d_model
   layer = in_pieces.make_layer(model)
   h = jax.random.normal(jax.random.key(1), (B, L, D), model.dtype)
@@ -313,10 +317,15 @@ def learning_layer(spec, model, tell):
   params = jax.jit(lambda key: layer.init(key, h[:, :8], mask[:, :8], True))(
       jax.random.key(spec['seed']))
   calls, used = {}, {}
-  for name, pieces in (('layer', False), ('layer in pieces', True)):
-    def run(params, h, mask, pieces=pieces):
-      out, pull = jax.vjp(lambda params, h: layer.apply(
-          params, h, mask, True, pieces)[0], params, h)
+  forms = {
+      'plain layer': lambda params, h, mask: subjects.plain_layer(
+          model.config, params['params'], h, mask),
+      'layer': lambda params, h, mask: layer.apply(params, h, mask, True)[0],
+      'layer in pieces': lambda params, h, mask: layer.apply(
+          params, h, mask, True, True)[0]}
+  for name, form in forms.items():
+    def run(params, h, mask, form=form):
+      out, pull = jax.vjp(lambda params, h: form(params, h, mask), params, h)
       return out, pull(h)
     tell(f'compiling, {name}')
     compiled = _compile(run, params, h, mask)
@@ -325,8 +334,8 @@ def learning_layer(spec, model, tell):
       calls[name] = _call(compiled, params, h, mask)
   result = _turns(calls, spec, tell)
   seconds = result['seconds']
-  return dict(result, layer_LD4=used, layer_ratio=len(seconds) == 2 and (
-      seconds['layer in pieces'] / seconds['layer']) or None)
+  return dict(result, layer_LD4=used, layer_ratio=len(seconds) == 3 and (
+      seconds['layer in pieces'] / seconds['plain layer']) or None)
 
 
 def cost(spec, tell):

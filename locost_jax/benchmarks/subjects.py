@@ -10,6 +10,8 @@ import numpy as np
 from locost_jax import decode
 from locost_jax import models
 from locost_jax.models import in_pieces
+from locost_jax.models import layers
+from locost_jax.models import locost
 from locost_jax.models import pairs
 from locost_jax.models import ssm
 
@@ -86,6 +88,50 @@ def unblocked_layer(model, params, index, h, mask):
   """`in_pieces.encoder_layer` with every intermediate result at full length."""
   own = jax.tree.map(lambda p: p[index], params['encoder']['layers'])
   return in_pieces.make_layer(model).apply({'params': own}, h, mask, True)[0]
+
+
+def plain_layer(config, params, h, mask):
+  """An encoder layer as its equations read, every array whole.
+
+  In jnp with JAX's own gradients; only the kernels are made by `ssm`.
+
+  Args:
+    config: a `locost.LocostConfig`; of the exact convolution.
+    params: of `in_pieces.make_layer`.
+    h: [B, L, D].
+    mask: bool [B, L].
+
+  Returns:
+    [B, L, D].
+  """
+  mixer, ff, L = params['mixer'], params['feed_forward'], h.shape[1]
+
+  def norm(x, name):
+    x = layers.at_least_float32(x)
+    mean = jnp.mean(x**2, -1, keepdims=True) + config.layer_norm_epsilon
+    return (x / jnp.sqrt(mean) * params[name]['scale']).astype(h.dtype)
+
+  def project(x, p):
+    return x @ p['kernel'].astype(h.dtype) + p.get(
+        'bias', jnp.zeros(())).astype(h.dtype)
+
+  x = norm(h, 'mixer_norm')
+  u = layers.at_least_float32(project(x, mixer['key'])) * mask[..., None]
+  k = locost.circular_kernel(
+      config, *locost.discretise(config, mixer['ssm']), L)
+  n = k.shape[1]
+  y = jnp.fft.irfft(
+      jnp.fft.rfft(u, n, axis=1) * jnp.fft.rfft(k).T, n, axis=1)[:, :L]
+  y = y.astype(h.dtype)
+  if config.gating:
+    y = y * project(x, mixer['gate'])
+  h = h + project(y, mixer['output'])
+  x = norm(h, 'feed_forward_norm')
+  if config.feed_forward == 'gated-gelu':
+    hidden = jax.nn.gelu(project(x, ff['wi_0'])) * project(x, ff['wi_1'])
+  else:
+    hidden = jax.nn.relu(project(x, ff['wi']))
+  return h + project(hidden, ff['wo'])
 
 
 def kernel_arguments(model_config, seed):

@@ -56,11 +56,25 @@ TABLES = {
         ('peak', 'peak', 'B'))),
               ('One encoder layer, forward and backward', (
         LENGTH,
+        ('plain', 'seconds.plain layer', 's'),
         ('layer', 'seconds.layer', 's'),
-        ('layer in pieces', 'seconds.layer in pieces', 's'),
-        ('ratio', 'layer_ratio', 'x'),
-        ('temporary / L D 4', 'layer_LD4.layer', 'f'),
-        ('in pieces / L D 4', 'layer_LD4.layer in pieces', 'f')))),
+        ('in pieces', 'seconds.layer in pieces', 's'),
+        ('in pieces / plain', 'layer_ratio', 'x'),
+        ('temporary / L D 4, plain', 'layer_LD4.plain layer', 'f'),
+        ('layer', 'layer_LD4.layer', 'f'),
+        ('in pieces', 'layer_LD4.layer in pieces', 'f')))),
+    'run': (('A run that saves every few steps, and goes on', (
+        LENGTH,
+        ('target', 'target_tokens', 'n'),
+        ('step', 'seconds.step', 's'),
+        ('step that saves', 'seconds.saving', 's'),
+        ('ratio', 'saving_ratio', 'x'),
+        ('beside writing', 'seconds.beside', 's'),
+        ('on disk after', 'seconds.writing', 's'),
+        ('on disk', 'state_bytes', 'B'),
+        ('waits for data', 'data_wait', '%'),
+        ('ready again after', 'seconds.ready', 's'),
+        ('peak', 'peak', 'B'))),),
     'cost': (('A document, read and summarised', (
         LENGTH,
         ('written', 'tokens', 'n'),
@@ -247,8 +261,9 @@ def write(value, unit):
     return f'{value:.0f}'
   if unit == 'g':
     return f'{value:.3g}'
-  return {'x': '{:.2f}x', '%': '{:.0%}', 'f': '{:.2f}', 'e': '{:.1e}'}[
-      unit].format(value)
+  if unit == '%':
+    return f'{100 * value:.3g}%'
+  return {'x': '{:.2f}x', 'f': '{:.2f}', 'e': '{:.1e}'}[unit].format(value)
 
 
 def write_length(value):

@@ -84,11 +84,12 @@ def build(config, dtype='float32', remat='auto'):
       stay in float32 at least.
     remat: what the backward pass keeps of the L tokens of a layer. 'none': all
       that was computed. 'pieces': the encoder's layers run over pieces of long
-      inputs and keep their input and the mixer's input and output; likewise the
-      decoder's feed-forward over long targets. 'full': so too, and of all
-      layers only the input is kept, the rest is computed again. 'auto': 'none'
-      while that is little memory (`shell.AUTO_BYTES`), else 'pieces'. With
-      dropout what is drawn depends on it.
+      inputs and keep their input, the mixer's input and output and its kernels
+      while those are few bytes (`locost.KEPT_BYTES`); likewise the decoder's
+      feed-forward over long targets. 'full': so too, and of all layers only the
+      input is kept, the rest is computed again. 'auto': 'none' while that is
+      little memory (`shell.AUTO_BYTES`), else 'pieces'. With dropout what is
+      drawn depends on it.
 
   Returns:
     A module with the face of `models.encoder_decoder.EncoderDecoder`.

@@ -41,8 +41,9 @@ class EncoderLayer(nn.Module):
     """h [B, L, D], mask [B, L] -> h [B, L, D], None.
 
     in_pieces: all but the mixer's `mix` over pieces of the length, where only
-    h, the mixer's input and its output are kept for the backward pass; dropout
-    is then drawn otherwise. Not to make parameters with.
+    h, the mixer's input and its output are kept for the backward pass, and what
+    `mix` keeps when it is lean; dropout is then drawn otherwise. Not to make
+    parameters with.
     common: what the layers share, or None.
     """
     if in_pieces:

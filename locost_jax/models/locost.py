@@ -29,10 +29,14 @@ from locost_jax.models import layers
 from locost_jax.models import long_conv
 from locost_jax.models import mesh
 from locost_jax.models import pairs
-from locost_jax.models import pieces
 from locost_jax.models import shell
 from locost_jax.models import split_conv
 from locost_jax.models import ssm
+
+
+# Of a layer's spectra, on a device: what the backward pass may keep where layers
+# are in pieces. As much as a layer of base size takes with all of AdamW's.
+KEPT_BYTES = 128 << 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,7 +124,7 @@ def convolve(config, u, log_z, w, skip, lean=False):
     config: a LocostConfig.
     u: [D, B, L].
     log_z, w, skip: of `discretise`.
-    lean: as of `long_conv.learned_conv`.
+    lean: whether the backward pass keeps no more than u and KEPT_BYTES.
 
   Returns:
     [D, B, L].
@@ -129,13 +133,16 @@ def convolve(config, u, log_z, w, skip, lean=False):
   split_conv.check(config.convolution, split)
 
   def of_part(u, log_z, w, skip):
-    L = u.shape[2]
+    D, _, L = u.shape
+    n = circular_size(config, L)
+    size = D * (n + 2) * log_z[0].dtype.itemsize
+    little = 'spectra' if size <= KEPT_BYTES else 'nothing'
 
     def spectrum_of(parameters, start, count):
       return spectrum(config, *parameters, L, start, count)
 
     y = long_conv.learned_conv(
-        u, (log_z, w, skip), spectrum_of, circular_size(config, L), lean=lean)
+        u, (log_z, w, skip), spectrum_of, n, keep=little if lean else 'all')
     if split == 1:
       return y
     return split_conv.add_other_parts(y, u, log_z, w, mesh.SEQUENCE)
@@ -208,7 +215,7 @@ class LocostMixer(nn.Module):
       u: [D, B, L].
       spectrum: (start, count) -> the kernels' spectrum of these channels, where
         it has been made before; None: made here.
-      lean: whether the backward pass keeps nothing but u.
+      lean: as of `convolve`.
 
     Returns:
       y [D, B, L].
@@ -234,15 +241,8 @@ class LocostMixer(nn.Module):
     n, D = circular_size(self.config, length), self.config.d_model
     of_channels = functools.partial(
         spectrum, self.config, *self.ssm.discretised(), length)
-    group = long_conv.group_size(1, D, n)
-    if group >= D:
-      return of_channels(0, D)
-    shape = jax.eval_shape(lambda: of_channels(0, 1))
-
-    return pieces.over(
-        D, group,
-        lambda piece, s: piece.put(s, of_channels(piece.start, group), 0),
-        jnp.zeros((D, shape.shape[1]), shape.dtype))
+    return long_conv.spectra_in_groups(
+        of_channels, D, long_conv.group_size(1, D, n))
 
   def __call__(self, x, mask, common=None, deterministic=True):
     del common, deterministic

@@ -133,11 +133,30 @@ def conv_in_groups(u, spectrum, n, group=None):
   return pieces.over(D, group, write, _writable(u)).astype(u.dtype)
 
 
-def learned_conv(u, parameters, spectrum, n, group=None, lean=False):
-  """`conv_in_groups`, whose backward pass makes each group's kernels again.
+def spectra_in_groups(spectrum, channels, group):
+  """The spectra of all channels' kernels, made group by group.
 
-  It keeps u and the parameters and writes d_u over d_y. Where all channels are
-  one group it keeps their transforms, unless it is to be lean.
+  Args:
+    spectrum: as of `conv_in_groups`.
+    channels: D.
+    group: channels at a time.
+
+  Returns:
+    Complex [D, n // 2 + 1].
+  """
+  if group >= channels:
+    return spectrum(0, channels)
+  one = jax.eval_shape(lambda: spectrum(0, 1))
+  return pieces.over(
+      channels, group,
+      lambda piece, s: piece.put(s, spectrum(piece.start, group), 0),
+      jnp.zeros((channels, one.shape[1]), one.dtype))
+
+
+def learned_conv(u, parameters, spectrum, n, group=None, keep='all'):
+  """`conv_in_groups`, whose backward pass goes over the groups as well.
+
+  It writes d_u over d_y.
 
   Args:
     u: [D, B, L], real.
@@ -146,44 +165,52 @@ def learned_conv(u, parameters, spectrum, n, group=None, lean=False):
       arrays.
     n: size of the transform, >= L.
     group: channels at a time; None: `group_size`.
-    lean: whether the backward pass makes again also what one group has.
+    keep: what the backward pass has beside u and the parameters. 'spectra':
+      those of the kernels, as many bytes as two arrays u of one document;
+      'all': also the transforms, where all channels are one group; 'nothing':
+      all is made again.
 
   Returns:
     [D, B, L] in u's dtype.
   """
   D, B, _ = u.shape
   group = min(group or group_size(B, D, n), D)
-  if group == D and not lean:
+  if group == D and keep == 'all':
     return conv_in_groups(
         u, functools.partial(spectrum, parameters), n, group)
-  return _forgetful_conv(spectrum, n, group, u, parameters)
+  return _conv(spectrum, n, group, keep != 'nothing', u, parameters)
 
 
 # What `learned_conv` is where it keeps no transforms.
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
-def _forgetful_conv(spectrum, n, group, u, parameters):
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2, 3))
+def _conv(spectrum, n, group, keeps_spectra, u, parameters):
+  del keeps_spectra
   return conv_in_groups(
       u, functools.partial(spectrum, parameters), n, group)
 
 
-def _forgetful_forward(spectrum, n, group, u, parameters):
-  return _forgetful_conv(spectrum, n, group, u, parameters), (u, parameters)
+def _conv_forward(spectrum, n, group, keeps_spectra, u, parameters):
+  of_channels, spectra = functools.partial(spectrum, parameters), None
+  if keeps_spectra:
+    spectra = spectra_in_groups(of_channels, u.shape[0], group)
+    of_channels = functools.partial(jax.lax.dynamic_slice_in_dim, spectra)
+  return conv_in_groups(u, of_channels, n, group), (u, parameters, spectra)
 
 
-def _forgetful_backward(spectrum, n, group, kept, d_y):
-  u, parameters = kept
+def _conv_backward(spectrum, n, group, keeps_spectra, kept, d_y):
+  u, parameters, spectra = kept
 
   def add(piece, carry):
     d, d_parameters = carry
     part = piece.take(d, 0)  # of d_y; what is not fresh is d_u already
-
-    def convolve(u, parameters):
-      return spectral_conv(u, spectrum(parameters, piece.start, group), n)
-
-    _, pull = jax.vjp(
-        convolve, piece.take(u, 0).astype(_precise(u)), parameters)
-    new, more = pull(piece.choose(part, 0, 0).astype(_precise(u)))
-    new = piece.choose(new.astype(d.dtype), part, 0)
+    s, pull_s = jax.vjp(
+        lambda parameters: spectrum(parameters, piece.start, group), parameters)
+    if keeps_spectra:  # nothing needs the one that was just made
+      s = piece.take(spectra, 0)
+    _, pull = jax.vjp(lambda u, s: spectral_conv(u, s, n),
+                      piece.take(u, 0).astype(_precise(u)), s)
+    new, d_s = pull(piece.choose(part, 0, 0).astype(_precise(u)))
+    new, (more,) = piece.choose(new.astype(d.dtype), part, 0), pull_s(d_s)
     return piece.put(d, new, 0), jax.tree.map(jnp.add, d_parameters, more)
 
   d_u, d_parameters = pieces.over(
@@ -192,7 +219,7 @@ def _forgetful_backward(spectrum, n, group, kept, d_y):
   return d_u.astype(u.dtype), d_parameters
 
 
-_forgetful_conv.defvjp(_forgetful_forward, _forgetful_backward)
+_conv.defvjp(_conv_forward, _conv_backward)
 
 
 def _precise(x):

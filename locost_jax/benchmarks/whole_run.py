@@ -1,0 +1,209 @@
+"""A run as `main` takes it: batches from a disk, steps, saves, and going on.
+
+Two processes, one after the other: the first trains and saves, the second goes
+on from what it saved. When a step was done is read off metrics.jsonl, when a
+state was on disk off the directories of checkpoints, as anybody would see it.
+"""
+
+import json
+from pathlib import Path
+import statistics
+import tempfile
+import threading
+import time
+
+from ml_collections import ConfigDict
+import numpy as np
+
+from locost_jax.benchmarks import processes
+from locost_jax.errors import InputError
+
+# Steps from one save to the next. The first of them is the one that saves.
+BETWEEN = 6
+# Documents on disk; what is read is never what was just read.
+RECORDS = 64
+SECONDS_BETWEEN_LOOKS = 0.01
+
+
+def measure(spec):
+  """Measures at one length: a row of the table.
+
+  Args:
+    spec: as of `child`, with config (the whole config, as a dict) and directory
+      (where all is kept that is written, and removed in the end).
+
+  Returns:
+    A dict; times and seconds have 'saving' (a save and the step after it),
+    'beside' (other steps while a state was being written), 'step' (all others
+    but the first), 'writing' (from the end of a step until its state is on
+    disk) and 'ready' (from the start of the second process until it begins its
+    first step, compiled).
+
+  Raises:
+    processes.MemoryEnded, InputError: as of `processes.Process`.
+  """
+  spec = dict(spec, what='run')
+  last = BETWEEN * (spec['repeats'] + 1)
+  with tempfile.TemporaryDirectory(
+      prefix='run-', dir=spec['directory']) as directory:
+    spec = dict(spec, directory=directory)
+    with processes.Process(dict(spec, steps=last), spec['limit']) as process:
+      seen = process.ask()
+    began = time.time()
+    with processes.Process(
+        dict(spec, steps=last + 1), spec['limit']) as process:
+      again = process.ask()
+  times = step_times(
+      {int(step): when for step, when in seen['done'].items()},
+      {int(step): when for step, when in seen['saved'].items()})
+  seconds = {name: statistics.median(row) for name, row in times.items() if row}
+  first = again['done'][str(last + 1)] - began
+  times['ready'] = [first - seconds['step']]
+  seconds['ready'] = times['ready'][0]
+  return dict(
+      seen, times=times, seconds=seconds, target_tokens=spec['tokens'],
+      saving_ratio=seconds['saving'] / seconds['step'],
+      peak_bytes=max(seen['peak_bytes'], again['peak_bytes']))
+
+
+def step_times(done, saved):
+  """What steps took, and saves, in seconds.
+
+  Args:
+    done: step -> when it was done, of all steps of a run.
+    saved: step -> when its state was on disk.
+
+  Returns:
+    name -> list: step, saving, beside, writing, as of `measure`.
+  """
+  times = {name: [] for name in ('step', 'saving', 'beside', 'writing')}
+  for step in sorted(done)[1:]:  # the first is compiled
+    begin = done[step - 1]
+    if step - 1 in saved:
+      kind = 'saving'
+    elif any(done[save] <= begin < saved[save] for save in saved):
+      kind = 'beside'
+    else:
+      kind = 'step'
+    times[kind].append(done[step] - begin)
+  times['writing'] = [saved[step] - done[step] for step in sorted(saved)]
+  return times
+
+
+def prepare(spec, tell):
+  """Returns (what is told of the device, run) for a `child`."""
+  from locost_jax import models
+  from locost_jax import telemetry
+  from locost_jax import train
+  from locost_jax.benchmarks import rows
+  config, directory = make_config(spec), Path(spec['directory'])
+  model = models.build(
+      config.model, dtype=config.train.dtype, remat=config.train.remat)
+  batches, workdir = make_batches(spec, config, directory), directory / 'run'
+  workdir.mkdir(exist_ok=True)
+
+  def run():
+    tell('training')
+    with Follower(workdir) as follower:
+      train.train(config, workdir, model, batches, lambda params, step: {},
+                  telemetry.Options())
+    state = sum(file.stat().st_size for file in (
+        workdir / 'checkpoints' / str(spec['steps'])).rglob('*')
+                if file.is_file())
+    return dict(follower.seen(), state_bytes=state, **rows.device())
+
+  return rows.device(), run
+
+
+def make_config(spec):
+  """The config of a run of spec['steps'] steps, and of the spec's sizes."""
+  config = ConfigDict(_with_tuples(spec['config']))
+  config.update(model=spec['model'])
+  config.data.update(
+      max_input_length=spec['length'], max_target_length=spec['tokens'])
+  config.train.update(
+      steps=spec['steps'], batch_size=spec['batch_size'], dtype=spec['dtype'],
+      seed=spec['seed'], log_every=1, checkpoint_every=BETWEEN, eval_every=0,
+      init_from='')
+  return config
+
+
+def _with_tuples(value):
+  """What was a config before JSON made its tuples lists."""
+  if isinstance(value, dict):
+    return {key: _with_tuples(value[key]) for key in value}
+  return tuple(map(_with_tuples, value)) if isinstance(value, list) else value
+
+
+def make_batches(spec, config, directory):
+  """`train.train`'s train_batches: of random tokens, from records on disk."""
+  try:
+    from locost_jax.data import pipeline
+    from locost_jax.data import records
+    from locost_jax.data.vocabulary import ByteVocabulary
+    import array_record  # pylint: disable=unused-import
+  except ModuleNotFoundError as error:
+    raise InputError(f'bench run needs {error.name}, which is not installed: '
+                     'pip install "locost_jax[train]"') from None
+  path, size = directory / 'records', config.model.vocab_size
+  if not path.exists():
+    random = np.random.default_rng(spec['seed'])
+    tokens = lambda length: random.integers(min(3, size - 1), size, length)
+    records.write(path, {}, (
+        dict(inputs=tokens(spec['length']), targets=tokens(spec['tokens']))
+        for _ in range(RECORDS)), size)
+  cache = records.Cache(path)
+  return lambda start: pipeline.train_batches(
+      cache, ByteVocabulary(), config, start)
+
+
+class Follower:
+  """A thread that looks at a run from outside; use it in `with`."""
+
+  def __init__(self, workdir):
+    """Begins behind what is there already.
+
+    Args:
+      workdir: of the run.
+    """
+    self._lines, self._checkpoints = (
+        workdir / 'metrics.jsonl', workdir / 'checkpoints')
+    self._rest, self._done, self._saved = b'', {}, {}
+    self._last, self._ends = {}, threading.Event()
+    self._place = self._lines.stat().st_size if self._lines.exists() else 0
+    self._thread = threading.Thread(target=self._run, daemon=True)
+
+  def __enter__(self):
+    self._thread.start()
+    return self
+
+  def __exit__(self, *_):
+    self._ends.set()
+    self._thread.join()
+    self._look()
+
+  def seen(self):
+    """done, saved: step -> time.time(); data_wait: the run's last share."""
+    return dict(done=self._done, saved=self._saved,
+                data_wait=self._last.get('train/data_wait'))
+
+  def _run(self):
+    while not self._ends.wait(SECONDS_BETWEEN_LOOKS):
+      self._look()
+
+  def _look(self):
+    now = time.time()
+    if self._lines.exists():
+      with open(self._lines, 'rb') as file:
+        file.seek(self._place)
+        part = file.read()
+      self._place += len(part)
+      *lines, self._rest = (self._rest + part).split(b'\n')
+      for line in map(json.loads, lines):
+        if 'train/loss' in line:
+          self._last = line
+          self._done.setdefault(line['step'], now)
+    for step in self._done:
+      if step % BETWEEN == 0 and step not in self._saved and (
+          self._checkpoints / str(step)).exists():
+        self._saved[step] = now
