@@ -58,6 +58,7 @@ send() {
 
 start_on_all() {
   local number status statuses=() received='' failed='' deadline='' left
+  local sent_on=''  # the status of a run that the signal sent on has ended
   COMMAND+=("--coordinator=${HOST[0]}:$PORT" "--hosts=${#HOST[@]}")
   if [ -n "$DRY_RUN" ]; then
     for number in "${!HOST[@]}"; do start_on "$number"; done
@@ -74,6 +75,7 @@ start_on_all() {
   while [ "${#left[@]}" != 0 ]; do
     if [ -n "$received" ]; then
       send "$received"
+      [ "$received" = INT ] && sent_on=130 || sent_on=143
       received=''
     fi
     left=()
@@ -86,6 +88,10 @@ start_on_all() {
         case $status:$deadline in
           0:*) statuses+=(0) ;;
           143:?* | 137:?*) ;;  # this script's doing
+          "$sent_on":*)  # on its way to the others, too
+            statuses+=("$status")
+            deadline=${deadline:-$((SECONDS + GRACE))}
+            ;;
           *) statuses+=("$status") failed=yes ;;
         esac
         [ "$status" = 0 ] ||

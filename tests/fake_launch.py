@@ -77,6 +77,9 @@ def gcloud(argv):
 
 def ssh(argv):
   *_, host, command = argv
+  if f'{host} {command}'.startswith(os.environ.get('FAKE_SLOW', '\n')):
+    import time  # pylint: disable=g-import-not-at-top
+    time.sleep(1)
   status = run_at(f'{FAKES}/{host}', command).wait()
   return 128 - status if status < 0 else status
 

@@ -113,9 +113,10 @@ def test_one_host_ends_badly_and_the_other_hangs(fakes):
 
 @pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_reaches_both_hosts(fakes, number):
+  """The same one, though it has ended the first before the second has it."""
   use_hosts(fakes)
   fakes.runs(['host', ['wait', 'wait']])
-  run = fakes.start('gpu.sh')
+  run = fakes.start('gpu.sh', FAKE_SLOW=f'gpu2 kill -{number.name[3:]}')
   fakes.wait_for('waiting*', 2)
   run.send_signal(number)
   _, err = run.communicate(timeout=10)
