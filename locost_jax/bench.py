@@ -16,8 +16,9 @@ encode   one encoder layer: kernels made, kernels given, its matrix products
          with --against PyTorch's models beside it
 decode   time to the first token, time per token, bytes kept of the input
 train    forward pass and whole step, by what is kept for the backward pass;
-         an encoder layer, forward and backward, as a whole and in pieces; with
-         --against a step as `main` takes it, and PyTorch's models beside it
+         an encoder layer, forward and backward: as its equations read, as
+         the model has it as a whole, and in pieces; with --against a step as
+         `main` takes it, and PyTorch's models beside it
 run      a whole run: the step that saves beside an ordinary one, waiting for
          data, and from the start of a process to going on after a checkpoint
 cost     seconds, joules where they can be read, money of one document
@@ -247,7 +248,7 @@ def measure_row(spec):
   """Measures one row in a process of its own, a run in two."""
   try:
     if spec['what'] == 'run':
-      return dict(whole_run.measure(spec), length=spec['length'])
+      return dict(whole_run.measure_run(spec), length=spec['length'])
     with processes.Process(spec, spec['limit']) as process:
       row = process.ask()
   except processes.MemoryEnded as error:

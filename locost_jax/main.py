@@ -375,4 +375,5 @@ def evaluate_run(phases, workdir):
 
 
 if __name__ == '__main__':
+  allocator.trim_after_compiling()
   commands.run(main, define_flags, __doc__)

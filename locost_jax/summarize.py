@@ -26,6 +26,7 @@ import threading
 
 from absl import flags
 
+from locost_jax import allocator
 from locost_jax import commands
 from locost_jax import documents as documents_lib
 from locost_jax.errors import InputError
@@ -129,6 +130,7 @@ def main(values, arguments):
   from locost_jax import programs
   from locost_jax.hugging_face import hub
   programs.keep(values.program_cache)
+  allocator.trim_after_compiling()
   available = memory.available_bytes() if values.memory_limit is None else (
       int(values.memory_limit * 2**30))
   values.checkpoint = hub.find_directory(values.checkpoint)

@@ -22,6 +22,18 @@ if sys.argv[1] == 'reads':
 allocator.restart_after_reading()
 print('trains')
 """
+COMPILING = """
+import gc, os, sys
+import jax
+from locost_jax import allocator, memory
+if sys.argv[1] == 'trims':
+  allocator.trim_after_compiling(shortest=0.0)
+blocks = [bytes(2000) for _ in range(100_000)]
+blocks = blocks[-1:]  # at the end of the heap, which cannot shrink below it
+before = memory.held_bytes(os.getpid())
+jax.jit(lambda x: x + 1)(1.0)
+print(before - memory.held_bytes(os.getpid()))
+"""
 
 
 def run(tmp_path, *arguments, program=SCRIPT, **environment):
@@ -57,3 +69,11 @@ def test_a_users_own_setting_stays(tmp_path):
   start, tunables = run(tmp_path, GLIBC_TUNABLES='glibc.malloc.check=0')
   assert start
   assert tunables == 'glibc.malloc.check=0'
+
+
+@pytest.mark.skipif(sys.platform != 'linux', reason='glibc only')
+def test_after_compiling_the_system_gets_back_what_is_free(tmp_path):
+  given_back, = run(tmp_path, 'trims', program=COMPILING)
+  assert int(given_back) > 100e6
+  given_back, = run(tmp_path, 'keeps', program=COMPILING)
+  assert int(given_back) < 50e6

@@ -167,7 +167,8 @@ def test_run(call, here, tmp_path):
   """Two saves, a step after the first of them, and a process that goes on."""
   status, out, err, result = call(
       'run', '--lengths=64', '--tokens=6', '--repeats=1', *TINY,
-      '--config.optim.groups=((".*embedding.*", 0.5),)')
+      '--config.optim.groups=((".*embedding.*", 0.5),)',
+      '--config.train.batch_tokens=1')
   assert status == 0, err
   row, = result['rows']
   times, seconds = row['times'], row['seconds']

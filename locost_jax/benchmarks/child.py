@@ -4,6 +4,7 @@ What it prepares is a dict: `what` (a row of `rows`, 'encoder', 'learner' or
 'peer'), the length, and what `bench.make_spec` makes of the flags.
 """
 
+from locost_jax import allocator
 from locost_jax.benchmarks import processes
 from locost_jax.progress import Line
 
@@ -20,6 +21,7 @@ def prepare(spec):
   if spec['what'] == 'gsg':
     from locost_jax.benchmarks import gap_sentences
     return gap_sentences.prepare(spec, tell)
+  allocator.trim_after_compiling()
   if spec['what'] == 'run':
     from locost_jax.benchmarks import whole_run
     return whole_run.prepare(spec, tell)

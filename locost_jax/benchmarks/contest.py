@@ -47,10 +47,11 @@ def compare_all(spec, names, length, ended, tell):
     return compare(spec, names, length, ended, tell)
   rows = []
   for other in others:
-    rows += compare(spec, [LEARNS, other], length, ended, tell)
-    for row in rows:
+    pair = compare(spec, [LEARNS, other], length, ended, tell)
+    for row in pair:
       if row['subject'] == LEARNS:
         row['subject'] = f'{LEARNS}, beside {other}'
+    rows += pair
   return rows
 
 

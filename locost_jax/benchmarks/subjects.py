@@ -55,7 +55,6 @@ def make_learner(spec):
   from locost_jax import train
   from ml_collections import ConfigDict
   config = ConfigDict(spec['optim'])
-  config.groups = tuple(map(tuple, spec['optim']['groups']))
   model, params = make(spec)
   inputs, _ = make_inputs(spec)
   targets, _ = make_inputs(dict(spec, length=spec['tokens']))

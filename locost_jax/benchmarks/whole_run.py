@@ -7,7 +7,6 @@ state was on disk off the directories of checkpoints, as anybody would see it.
 
 import json
 from pathlib import Path
-import statistics
 import tempfile
 import threading
 import time
@@ -15,6 +14,7 @@ import time
 from ml_collections import ConfigDict
 import numpy as np
 
+from locost_jax.benchmarks import measure
 from locost_jax.benchmarks import processes
 from locost_jax.errors import InputError
 
@@ -25,7 +25,7 @@ RECORDS = 64
 SECONDS_BETWEEN_LOOKS = 0.01
 
 
-def measure(spec):
+def measure_run(spec):
   """Measures at one length: a row of the table.
 
   Args:
@@ -42,7 +42,6 @@ def measure(spec):
   Raises:
     processes.MemoryEnded, InputError: as of `processes.Process`.
   """
-  spec = dict(spec, what='run')
   last = BETWEEN * (spec['repeats'] + 1)
   with tempfile.TemporaryDirectory(
       prefix='run-', dir=spec['directory']) as directory:
@@ -56,7 +55,7 @@ def measure(spec):
   times = step_times(
       {int(step): when for step, when in seen['done'].items()},
       {int(step): when for step, when in seen['saved'].items()})
-  seconds = {name: statistics.median(row) for name, row in times.items() if row}
+  seconds = measure.medians(times)
   first = again['done'][str(last + 1)] - began
   times['ready'] = [first - seconds['step']]
   seconds['ready'] = times['ready'][0]
@@ -74,7 +73,7 @@ def step_times(done, saved):
     saved: step -> when its state was on disk.
 
   Returns:
-    name -> list: step, saving, beside, writing, as of `measure`.
+    name -> list: step, saving, beside, writing, as of `measure_run`.
   """
   times = {name: [] for name in ('step', 'saving', 'beside', 'writing')}
   for step in sorted(done)[1:]:  # the first is compiled
@@ -117,22 +116,14 @@ def prepare(spec, tell):
 
 def make_config(spec):
   """The config of a run of spec['steps'] steps, and of the spec's sizes."""
-  config = ConfigDict(_with_tuples(spec['config']))
-  config.update(model=spec['model'])
+  config = ConfigDict(spec['config'])
   config.data.update(
       max_input_length=spec['length'], max_target_length=spec['tokens'])
   config.train.update(
-      steps=spec['steps'], batch_size=spec['batch_size'], dtype=spec['dtype'],
-      seed=spec['seed'], log_every=1, checkpoint_every=BETWEEN, eval_every=0,
-      init_from='')
+      steps=spec['steps'], batch_size=spec['batch_size'], batch_tokens=0,
+      dtype=spec['dtype'], seed=spec['seed'], log_every=1,
+      checkpoint_every=BETWEEN, eval_every=0, init_from='')
   return config
-
-
-def _with_tuples(value):
-  """What was a config before JSON made its tuples lists."""
-  if isinstance(value, dict):
-    return {key: _with_tuples(value[key]) for key in value}
-  return tuple(map(_with_tuples, value)) if isinstance(value, list) else value
 
 
 def make_batches(spec, config, directory):

@@ -56,9 +56,8 @@ def kernel_bytes(model, length, dtype=jnp.float32):
   if not comes_in_parts(model):
     return 0
   config = model.config
-  bins = locost.circular_size(config, length) // 2 + 1
-  return (2 * jnp.dtype(dtype).itemsize * config.num_layers * config.d_model
-          * bins)
+  return config.num_layers * locost.spectra_bytes(
+      config, config.d_model, length, dtype)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 2))

@@ -34,8 +34,9 @@ from locost_jax.models import split_conv
 from locost_jax.models import ssm
 
 
-# Of a layer's spectra, on a device: what the backward pass may keep where layers
-# are in pieces. As much as a layer of base size takes with all of AdamW's.
+# The most bytes of a layer's spectra, on a device, that the backward pass keeps
+# where layers are in pieces: about what a layer of base size takes itself, its
+# parameters with their gradients and AdamW's numbers.
 KEPT_BYTES = 128 << 20
 
 
@@ -64,6 +65,12 @@ def circular_size(config, length):
   if config.bidirectional and config.convolution == 'release':
     return long_conv.release_size(length)
   return long_conv.fft_size(2 * length)
+
+
+def spectra_bytes(config, channels, length, dtype):
+  """Bytes of `spectrum` of so many channels, made in this dtype."""
+  bins = circular_size(config, length) // 2 + 1
+  return channels * bins * 2 * jnp.dtype(dtype).itemsize
 
 
 def discretise(config, p):
@@ -134,15 +141,15 @@ def convolve(config, u, log_z, w, skip, lean=False):
 
   def of_part(u, log_z, w, skip):
     D, _, L = u.shape
-    n = circular_size(config, L)
-    size = D * (n + 2) * log_z[0].dtype.itemsize
+    size = spectra_bytes(config, D, L, log_z[0].dtype)
     little = 'spectra' if size <= KEPT_BYTES else 'nothing'
 
     def spectrum_of(parameters, start, count):
       return spectrum(config, *parameters, L, start, count)
 
     y = long_conv.learned_conv(
-        u, (log_z, w, skip), spectrum_of, n, keep=little if lean else 'all')
+        u, (log_z, w, skip), spectrum_of, circular_size(config, L),
+        keep=little if lean else 'all')
     if split == 1:
       return y
     return split_conv.add_other_parts(y, u, log_z, w, mesh.SEQUENCE)
