@@ -67,6 +67,8 @@ def test_table():
 
 @pytest.mark.parametrize('value, unit, expected', [
     (1500.0, 's', '1500 s'), (61.0, 's', '61 s'), (2.5, 's', '2.50 s'),
+    (0.99991, 's', '1.00 s'), (0.99949, 's', '999 ms'),
+    (9.9999e-4, 's', '1.00 ms'),
     (0.0123, 's', '12.3 ms'), (0.1, 's', '100 ms'), (4e-5, 's', '40.0 us'),
     (2e-7, 's', '200 ns'), (None, 's', '-'), (512, 'B', '512 B'),
     (13 << 20, 'B', '13 MiB'), (int(1.5 * 2**30), 'B', '1.5 GiB'),
@@ -128,3 +130,26 @@ def test_joules_of_a_gpu_are_its_power_over_time(tmp_path, monkeypatch):
     pass
   assert meter.joules == pytest.approx(600)
   assert meter.source == 'nvidia-smi'
+
+
+def test_a_subject_has_one_colour_in_the_picture(monkeypatch, tmp_path):
+  figures = pytest.importorskip(
+      'matplotlib.figure', reason='the picture needs matplotlib')
+  drawn = []
+  monkeypatch.setattr(
+      figures.Figure, 'savefig', lambda figure, *_, **__: drawn.append(figure))
+  tables.draw(dict(
+      command='encode', device='cpu', settings=dict(dtype='float32'),
+      rows=[dict(length=64, seconds={'kernels made': 1.0, 'kernels given': 0.5},
+                 temp_bytes=5)],
+      contest=[dict(subject=name, length=64, seconds=2.0, peak_bytes=9)
+               for name in ('locost, kernels made', 'led')]),
+              tmp_path / 'encode.png')
+  seconds, kept = ({line.get_label(): line.get_color() for line in axis.lines}
+                   for axis in drawn[0].axes)
+  assert len(set(seconds.values())) == 4
+  assert kept == {
+      'one layer, temporary': seconds['one layer, kernels made'],
+      'locost, kernels made, peak of process': (
+          seconds['locost, kernels made, encoder']),
+      'led, peak of process': seconds['led, encoder']}

@@ -247,7 +247,7 @@ def write(value, unit):
     return value
   if unit == 's':
     for size, name in ((60.0, 's'), (1.0, 's'), (1e-3, 'ms'), (1e-6, 'us')):
-      if value >= size:
+      if value >= 0.9995 * size:  # what three digits round up to it
         return (f'{value:.0f} s' if size == 60 else
                 f'{value / size:#.3g} {name}'.replace('. ', ' '))
     return f'{value * 1e9:.0f} ns'
@@ -274,6 +274,8 @@ def write_length(value):
 def draw(result, path):
   """Draws times and memory against length, logarithmic, into a PNG.
 
+  What a subject has on the left and on the right has the same colour.
+
   Raises:
     ImportError: matplotlib is not installed.
   """
@@ -281,17 +283,22 @@ def draw(result, path):
   figure = Figure(figsize=(11, 6), layout='constrained')
   axes = dict(zip('sB', figure.subplots(1, 2)))
   unit_of_length = 'words' if result['command'] == 'gsg' else 'tokens'
+  colors = {}
   for heading, columns, rows in tables(result):
     if heading.startswith('Longest'):
       continue
     several = heading.partition(': ')[2] or (
         'one layer' if heading == LAYER else '')
+    drawn = dict.fromkeys(axes, 0)
     for title, place, unit in columns:
       points = [(row['length'], look_up(row, place)) for row in rows
                 if unit in axes and look_up(row, place)]
       if points:
         label = ', '.join(filter(None, (several, title)))
-        axes[unit].plot(*zip(*points), marker='o', markersize=4, label=label)
+        color = colors.setdefault((heading, drawn[unit]), f'C{len(colors)}')
+        drawn[unit] += 1
+        axes[unit].plot(*zip(*points), marker='o', markersize=4, label=label,
+                        color=color)
       for row in rows if unit == 'B' else ():
         if row.get('memory_ended'):
           axes[unit].plot(row['length'], row['peak_bytes'], 'kx', markersize=9)
