@@ -16,6 +16,7 @@ one meant: `load_params` checks the parameters and raises.
 import json
 import math
 from pathlib import Path
+import shutil
 import sys
 
 import jax
@@ -52,7 +53,7 @@ class Checkpointer:
           f'checkpoint.keep_latest={config.keep_latest}: expected 1 or more'
       )
     self._directory = Path(directory).absolute()
-    self._metric = config.metric
+    self._config = config
     # Without the policy, best_fn would delete the newest checkpoint when it
     # has no score; without best_fn, Orbax does not write the metrics.
     best = lambda metrics: metrics.get(_SCORE, -math.inf)
@@ -161,16 +162,23 @@ class Checkpointer:
     Args:
       step: a step that was saved.
       metrics: name -> number.
+
+    Returns:
+      None, or in a few words that there was no room for it on the disk.
     """
     self.wait()
+    problem = None
     if jax.process_index() == 0:
-      directory = self._directory / str(step)
-      manifest.replace(
-          directory, 'metrics/metrics', json.dumps(self._scored(metrics)))
-      record = json.loads((directory / _LOOP).read_text())
-      manifest.replace(
-          directory, _LOOP, json.dumps(record | {'measured': True}))
+      try:
+        self._add_metrics(self._directory / str(step), metrics)
+      except OSError as error:
+        problem = (f'what was measured at step {step} could not be saved: '
+                   f'{disk_error(error)}')
+      self._prune()
+    if jax.process_count() > 1:  # the others read what is there now
+      multihost_utils.sync_global_devices(f'{self._directory} {step} measured')
     self._manager.reload()
+    return problem
 
   def loop(self, step):
     """Returns the `loop` that was saved with a step."""
@@ -215,9 +223,26 @@ class Checkpointer:
     state = jax.tree.unflatten(jax.tree.structure(rest), leaves)
     return state._replace(params=restored.params)
 
+  def _add_metrics(self, directory, metrics):
+    manifest.replace(
+        directory, 'metrics/metrics', json.dumps(self._scored(metrics)))
+    record = json.loads((directory / _LOOP).read_text())
+    manifest.replace(directory, _LOOP, json.dumps(record | {'measured': True}))
+
+  def _prune(self):
+    """Removes what is the best no longer. Orbax looks only when it saves."""
+    steps = _steps(self._directory)
+    kept = steps[-self._config.keep_latest:] + _best_first(
+        self._directory)[:self._config.keep_best]
+    for step in set(steps).difference(kept):
+      # Under a name that is cleared later, should this be killed.
+      path = (self._directory / str(step)).rename(
+          self._directory / f'{step}{failed_save.UNFINISHED}-removed')
+      shutil.rmtree(path, ignore_errors=True)
+
   def _scored(self, metrics):
     metrics = {key: float(value) for key, value in metrics.items()}
-    best_by = score(metrics, self._metric)
+    best_by = score(metrics, self._config.metric)
     return metrics if best_by is None else metrics | {_SCORE: best_by}
 
   def _write_manifest(self):
@@ -271,17 +296,12 @@ def latest_step(directory):
 
 
 def best_step(directory):
-  """Returns the step with the largest score (a tie: the later), or None.
+  """Returns the step with the largest score, or None; see `_best_first`.
 
   Args:
     directory: WORKDIR/checkpoints.
   """
-  scored = []
-  for step in _steps(directory):
-    metrics = _read_metrics(Path(directory) / str(step))
-    if _SCORE in metrics:
-      scored.append((metrics[_SCORE], step))
-  return max(scored)[1] if scored else None
+  return next(iter(_best_first(directory)), None)
 
 
 def find(directory, step=None):
@@ -415,6 +435,14 @@ def _steps(directory):
       for path in Path(directory).iterdir()
       if path.name.isdigit() and (path / 'params').is_dir()
   )
+
+
+def _best_first(directory):
+  """Returns the steps that have a score, of a tie the later one first."""
+  scores = {step: _read_metrics(Path(directory) / str(step)).get(_SCORE)
+            for step in _steps(directory)}
+  scored = [step for step in scores if scores[step] is not None]
+  return sorted(scored, key=lambda step: (scores[step], step), reverse=True)
 
 
 def _read_metrics(step_directory):

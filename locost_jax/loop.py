@@ -6,6 +6,8 @@ that was stopped anywhere writes the same lines as one that was not.
 
 What goes wrong from outside costs no step that was taken:
 
+- The state is saved before it is evaluated: whatever ends an evaluation, the
+  run continues with it.
 - SIGTERM, SIGINT: the step that runs is finished; waiting for data or an
   evaluation is broken off, and the evaluation done when the run continues;
   then the state is saved. With several processes an evaluation is finished.
@@ -79,7 +81,7 @@ class Loop:
         collections.deque())
     try:
       if not kept.get('measured', True):
-        self._checkpointer.measure(start, self._measure())
+        self._measure()
       self._take_steps(start)
       if self._done > start:
         self._save_last()
@@ -119,12 +121,12 @@ class Loop:
       # The numbers of a step are fetched while the next one runs, so that the
       # devices never wait for the host; a checkpoint wants them all.
       self._take_note(0 if self._is_save(step) else 1)
-      if self._is_eval(step):
-        self._measured = self._measure()
       if self._is_save(step):
         self._save()
       elif problem := self._checkpointer.check():
         self._telemetry.note(f'{problem}; {_AGAIN}')
+      if self._is_eval(step):
+        self._measure()
 
   # A line of metrics is the mean since the line before.
   def _is_line(self, step):
@@ -167,7 +169,7 @@ class Loop:
       self._signals.check(asked)
 
   def _measure(self):
-    """Evaluates the state there is."""
+    """Evaluates the state there is, which has been saved without."""
     with (
         self._telemetry.aside('evaluating'),
         self._watch.waiting_for('the evaluation'),
@@ -176,7 +178,11 @@ class Loop:
       measured = dict(self._evaluate(self._state.params, self._done))
     self._telemetry.log(self._done, measured)
     self._telemetry.note(_summary(self._done, measured))
-    return measured
+    self._measured = measured
+    if self._is_saved(_AGAIN):
+      self._telemetry.sync()
+      if problem := self._checkpointer.measure(self._done, measured):
+        self._telemetry.note(problem)
 
   def _save(self, otherwise=_AGAIN):
     """Begins to save; a line tells if this or the save before had no room."""
@@ -191,13 +197,13 @@ class Loop:
     if problem:
       self._telemetry.note(f'{problem}; {otherwise}')
 
-  def _is_saved(self):
+  def _is_saved(self, otherwise=''):
     """Waits for the last save; whether the state there is, is on disk."""
     with self._telemetry.aside('saving'), self._watch.waiting_for('the disk'):
       problem = self._checkpointer.wait()
       saved = self._checkpointer.latest_step() == self._done
     if problem:
-      self._telemetry.note(problem)
+      self._telemetry.note('; '.join(filter(None, [problem, otherwise])))
     return saved
 
   def _save_last(self):

@@ -98,10 +98,13 @@ def replace(directory, name, text):
   directory = Path(directory)
   files = json.loads((directory / FILE).read_bytes())
   temporary = directory / 'replacement.tmp'
-  temporary.write_text(text, encoding='utf-8')
-  new = _describe(temporary)
-  _write(directory, files | {name: [new, *files[name]]})
-  os.replace(temporary, directory / name)
+  try:
+    temporary.write_text(text, encoding='utf-8')
+    new = _describe(temporary)
+    _write(directory, files | {name: [new, *files[name]]})
+    os.replace(temporary, directory / name)
+  finally:
+    temporary.unlink(missing_ok=True)
   _write(directory, files | {name: [new]})
 
 
@@ -124,8 +127,11 @@ def _describe(path):
 
 def _write(directory, files):
   temporary = directory / (FILE + '.tmp')
-  with open(temporary, 'w', encoding='utf-8') as file:
-    json.dump(files, file, indent=0)
-    file.flush()
-    os.fsync(file.fileno())
-  os.replace(temporary, directory / FILE)
+  try:
+    with open(temporary, 'w', encoding='utf-8') as file:
+      json.dump(files, file, indent=0)
+      file.flush()
+      os.fsync(file.fileno())
+    os.replace(temporary, directory / FILE)
+  finally:
+    temporary.unlink(missing_ok=True)

@@ -302,6 +302,8 @@ def test_an_evaluation_that_comes_later(tmp_path):
   checkpointer.measure(2, {'eval/x/rouge_mean': 20.0})
   assert checkpointer.best_step() == 2
   assert checkpointer.loop(2) == {'window': [1], 'measured': True}
+  names = [path.name for path in (tmp_path / 'checkpoints').iterdir()]
+  assert names == ['2']  # 1 is neither the best nor the latest
   for step in (3, 4):
     checkpointer.save(step, _state(step))
   checkpointer.close()

@@ -166,6 +166,7 @@ def test_a_run_stopped_by_signals_is_as_one_that_was_not(
   run.send(signal.SIGINT)
   run.end(130)
   assert 'SIGINT: stopped after step 10, which is saved' in run.stderr
+  assert run.steps() == ['10', '9']
   # And killed before that is done.
   run = Run(tmp_path, environment, eval_seconds=100)
   run.wait_for_line('evaluating 10')
@@ -185,6 +186,7 @@ def test_a_second_sigint_ends_at_once_and_a_second_sigterm_does_not(
     tmp_path, environment):
   run = Run(tmp_path, environment, eval_seconds=100, deaf=True)
   run.wait_for_line('evaluating 10')
+  run.wait_for(lambda run: '10' in run.steps())  # saved before
   for _ in range(2):
     run.send(signal.SIGTERM)
     time.sleep(0.3)
@@ -193,7 +195,7 @@ def test_a_second_sigint_ends_at_once_and_a_second_sigterm_does_not(
   run.end(130)
   assert run.stderr.splitlines()[-1] == 'SIGINT: ended at once'
   assert run.stderr.count('SIGTERM: ') == 1
-  assert run.steps() == ['4', '8']
+  assert run.steps() == ['10', '8']
 
 
 def _kill(run, rng, while_saving):
@@ -283,15 +285,17 @@ def test_a_full_disk_costs_nothing_when_there_is_room_again(
 
 def test_without_room_for_the_last_state_the_one_before_is_kept(
     tmp_path, environment, unbroken):
-  run = Run(tmp_path, environment, step_seconds=0.2, attempts=2)
-  run.wait_for(lambda run: '20' in run.steps())
+  run = Run(tmp_path, environment, step_seconds=0.2, eval_seconds=1, attempts=2)
+  run.wait_for(lambda run: '20' in run.steps())  # it is being evaluated
   _limit_files(run, 100)
+  run.wait_for_line('what was measured at step 20 could not be saved: File too')
   run.wait_for_line('saving step 24 again in 1 seconds, 1 times at most')
   run.end(2)
   assert run.stderr.splitlines()[-1] == (
       'error: step 24, the last, could not be saved; the checkpoint of step 20 '
       'is kept: make room and give the same command again')
-  assert run.steps() == ['16', '20']
+  assert run.steps() == ['10', '16', '20']  # 10: the best that was measured
+  assert not list(tmp_path.glob('checkpoints/20/*.tmp'))
   _assert_same(tmp_path, Run(tmp_path, environment).end(), unbroken)
 
 

@@ -318,6 +318,31 @@ def test_when_it_evaluates_and_saves(tmp_path):
   assert asked == [4, 8, 10]
 
 
+def test_what_ends_an_evaluation_costs_no_step(tmp_path):
+  """It is saved before, is evaluated again, and nothing else is told twice."""
+  def evaluate(params, step):
+    if step == 8:
+      raise MemoryError('of the evaluation')
+    return _evaluate(params, step)
+
+  config = _bag_config(10, eval_every=4, checkpoint_every=0)
+  broken, whole = tmp_path / 'broken', tmp_path / 'whole'
+  with pytest.raises(MemoryError):
+    train.train(config, broken, Bag(), _batches, evaluate)
+  assert checkpoint.latest_step(broken / 'checkpoints') == 8
+  starts = []
+  def batches(start):
+    starts.append(start)
+    return _batches(start)
+  result = train.train(config, broken, Bag(), batches, _evaluate)
+  assert starts == [8]
+  assert train.train(config, whole, Bag(), _batches, _evaluate) == result
+  assert _rows(broken) == _rows(whole)
+  names = [sorted(path.name for path in (run / 'checkpoints').glob('[0-9]*'))
+           for run in (broken, whole)]
+  assert names[0] == names[1]
+
+
 def test_a_longer_run_continues_a_shorter_one(tmp_path):
   short, long = tmp_path / 'short', tmp_path / 'long'
   train.train(_bag_config(6), short, Bag(), _batches, _evaluate)
