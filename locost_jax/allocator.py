@@ -11,7 +11,7 @@ the quickstart took 1.4 times as long again, for a reason that was not found:
 hence another.
 
 What XLA's compiler frees glibc keeps, so that it counts beside the first step:
-0.4 GiB of 3.7 with 2 + 2 layers of base width and 16,384 tokens in float32, 0.6
+0.4 GiB of 3.7 with 2 + 2 layers of base width and 16,384 tokens in float32, 0.5
 of 3.8 in bfloat16. Hence what is trimmed.
 """
 

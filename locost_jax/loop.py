@@ -16,6 +16,7 @@ What goes wrong from outside costs no step that was taken:
 """
 
 import collections
+import contextlib
 import math
 import time
 
@@ -179,14 +180,24 @@ class Loop:
     self._telemetry.log(self._done, measured)
     self._telemetry.note(_summary(self._done, measured))
     self._measured = measured
-    if self._is_saved(_AGAIN):
+    if not self._is_saved(
+        _AGAIN if self._done < self._settings.steps else ''):
+      return
+    with self._at_the_disk():
       self._telemetry.sync()
-      if problem := self._checkpointer.measure(self._done, measured):
-        self._telemetry.note(problem)
+      problem = self._checkpointer.measure(self._done, measured)
+    if problem:
+      self._telemetry.note(problem)
+
+  @contextlib.contextmanager
+  def _at_the_disk(self):
+    """Around what waits for it; not a part of the step's time."""
+    with self._telemetry.aside('saving'), self._watch.waiting_for('the disk'):
+      yield
 
   def _save(self, otherwise=_AGAIN):
     """Begins to save; a line tells if this or the save before had no room."""
-    with self._telemetry.aside('saving'), self._watch.waiting_for('the disk'):
+    with self._at_the_disk():
       self._telemetry.sync()
       problem = self._checkpointer.save(
           self._done, self._state, self._measured, {
@@ -199,7 +210,7 @@ class Loop:
 
   def _is_saved(self, otherwise=''):
     """Waits for the last save; whether the state there is, is on disk."""
-    with self._telemetry.aside('saving'), self._watch.waiting_for('the disk'):
+    with self._at_the_disk():
       problem = self._checkpointer.wait()
       saved = self._checkpointer.latest_step() == self._done
     if problem:

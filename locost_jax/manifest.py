@@ -16,6 +16,8 @@ import json
 import os
 from pathlib import Path
 
+from locost_jax import workdir
+
 FILE = 'manifest.json'
 _BLOCK = 1 << 22  # bytes read at once
 
@@ -126,12 +128,4 @@ def _describe(path):
 
 
 def _write(directory, files):
-  temporary = directory / (FILE + '.tmp')
-  try:
-    with open(temporary, 'w', encoding='utf-8') as file:
-      json.dump(files, file, indent=0)
-      file.flush()
-      os.fsync(file.fileno())
-    os.replace(temporary, directory / FILE)
-  finally:
-    temporary.unlink(missing_ok=True)
+  workdir.write(directory / FILE, json.dumps(files, indent=0))

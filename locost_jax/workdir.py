@@ -212,7 +212,10 @@ def write(path, text):
   path.parent.mkdir(parents=True, exist_ok=True)
   temporary = path.with_name(f'{path.name}.tmp{os.getpid()}')
   try:
-    temporary.write_text(text, encoding='utf-8', newline='\n')
+    with open(temporary, 'w', encoding='utf-8', newline='\n') as file:
+      file.write(text)
+      file.flush()
+      os.fsync(file.fileno())
     os.replace(temporary, path)
   finally:
     temporary.unlink(missing_ok=True)

@@ -23,7 +23,7 @@ allocator.restart_after_reading()
 print('trains')
 """
 COMPILING = """
-import gc, os, sys
+import os, sys
 import jax
 from locost_jax import allocator, memory
 if sys.argv[1] == 'trims':

@@ -294,6 +294,7 @@ def test_without_room_for_the_last_state_the_one_before_is_kept(
   assert run.stderr.splitlines()[-1] == (
       'error: step 24, the last, could not be saved; the checkpoint of step 20 '
       'is kept: make room and give the same command again')
+  assert 'step 24 could not be saved: File too large\n' in run.stderr
   assert run.steps() == ['10', '16', '20']  # 10: the best that was measured
   assert not list(tmp_path.glob('checkpoints/20/*.tmp'))
   _assert_same(tmp_path, Run(tmp_path, environment).end(), unbroken)
