@@ -27,7 +27,8 @@ ROOT = Path(__file__).resolve().parent.parent
 NOTEBOOKS = sorted((ROOT / 'colab').glob('*.ipynb'))
 LARGEST = 400_000  # bytes of a notebook
 _PATH = re.compile(
-    r'(?<![\w.:/<])/(?:work|tmp|home|root|content|mnt|usr|opt|var|Users)/\S*')
+    r'(?<![\w.:/<])/(?:work|tmp|home|root|content|mnt|usr|opt|var|Users)/\S*'
+)
 _DATA = re.compile(r'data:text/html;base64,([\w+/=]+)')
 
 
@@ -50,9 +51,12 @@ def execute(path, folder, parameters=(), timeout=1800):
   notebook = nbformat.read(path, 4)
   set_parameters(notebook, dict(parameters))
   nbclient.NotebookClient(
-      notebook, timeout=timeout, record_timing=False,
-      coalesce_streams=True, resources=dict(metadata=dict(
-          path=str(folder / 'colab')))).execute()
+      notebook,
+      timeout=timeout,
+      record_timing=False,
+      coalesce_streams=True,
+      resources=dict(metadata=dict(path=str(folder / 'colab'))),
+  ).execute()
   notebook.metadata.language_info = {'name': 'python'}
   notebook.metadata.executed = digest(notebook)
   shrink(notebook)
@@ -61,14 +65,18 @@ def execute(path, folder, parameters=(), timeout=1800):
 
 def set_parameters(notebook, values):
   """Changes the values of names in the cell tagged `parameters`."""
-  cell, = [cell for cell in notebook.cells
-           if 'parameters' in cell.metadata.get('tags', ())]
+  (cell,) = [
+      cell
+      for cell in notebook.cells
+      if 'parameters' in cell.metadata.get('tags', ())
+  ]
   known = [node.targets[0].id for node in ast.parse(cell.source).body]
   unknown = sorted(set(values) - set(known))
   if unknown:
     raise ValueError(f'{unknown} are not among the parameters {known}')
   cell.source += ''.join(
-      f'\n{name} = {value!r}' for name, value in values.items())
+      f'\n{name} = {value!r}' for name, value in values.items()
+  )
 
 
 def shrink(notebook):
@@ -79,15 +87,16 @@ def shrink(notebook):
       if picture:
         small = io.BytesIO()
         Image.open(io.BytesIO(base64.b64decode(picture))).convert(
-            'RGB').quantize(256, dither=Image.Dither.NONE).save(
-                small, 'png', optimize=True)
+            'RGB'
+        ).quantize(256, dither=Image.Dither.NONE).save(
+            small, 'png', optimize=True
+        )
         output.data['image/png'] = base64.b64encode(small.getvalue()).decode()
 
 
 def digest(notebook):
   """Tells the code of one notebook from another's."""
-  sources = [cell.source for cell in notebook.cells
-             if cell.cell_type == 'code']
+  sources = [cell.source for cell in notebook.cells if cell.cell_type == 'code']
   return hashlib.sha256('\n'.join(sources).encode()).hexdigest()
 
 
@@ -96,8 +105,11 @@ def text_of(cell):
   texts = []
   for output in cell.get('outputs', ()):
     texts.append(output.get('text', ''))
-    texts += [value for kind, value in output.get('data', {}).items()
-              if kind.startswith('text/')]
+    texts += [
+        value
+        for kind, value in output.get('data', {}).items()
+        if kind.startswith('text/')
+    ]
   text = '\n'.join(texts)
   pages = [base64.b64decode(page).decode() for page in _DATA.findall(text)]
   return '\n'.join([_DATA.sub('', text), *pages])
@@ -111,14 +123,17 @@ def problems(notebook):
     found.append(f'{size} bytes: expected at most {LARGEST}')
   code = [cell for cell in notebook.cells if cell.cell_type == 'code']
   if [cell.execution_count for cell in code] != [
-      i + 1 for i in range(len(code))]:
+      i + 1 for i in range(len(code))
+  ]:
     found.append('not run from top to bottom in a clean kernel')
   if notebook.metadata.get('executed') != digest(notebook):
     found.append('its outputs are of other code: run colab/execute.py')
   for cell in notebook.cells:
     for place in cell.source, text_of(cell):
-      found += [f'{cell.id}: a path of a machine: {path}'
-                for path in _PATH.findall(place)]
+      found += [
+          f'{cell.id}: a path of a machine: {path}'
+          for path in _PATH.findall(place)
+      ]
   for cell in code:
     kinds = [output.output_type for output in cell.outputs]
     if 'error' in kinds:

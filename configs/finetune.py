@@ -1,8 +1,12 @@
-"""A small LOCOST fine-tuned to summarise documents of yours.
+"""A small model fine-tuned to summarise documents of yours.
 
   python -m locost_jax.main --config=configs/finetune.py \
       --config.data.train_files='data/train-*.jsonl' \
       --config.train.init_from=runs/pretrain
+
+The model is a LOCOST; configs/finetune.py:longt5, :t5, :bart and :pagesum are
+the others, kept in runs/finetune-longt5 and so on. A PageSum reads 4 pages of
+1,024 tokens and can start from a run of configs/pretrain.py:bart.
 
 The files hold one JSON object per line with `document` and `summary`
 (--config.data.input_field=NAME, --config.data.target_field=NAME for other
@@ -26,10 +30,25 @@ models that are much larger; dropout 0.1 is its own.
 
 from configs import pretrain
 
+MODELS = pretrain.MODELS + ('pagesum',)
 
-def get_config():
-  """Returns the model of configs/pretrain.py fine-tuned."""
-  config = pretrain.get_config()
+
+def get_config(model='locost'):
+  """Returns the model of configs/pretrain.py fine-tuned.
+
+  Args:
+    model: one of MODELS.
+  """
+  if model not in MODELS:
+    raise ValueError(f'{model!r}: expected one of {", ".join(MODELS)}')
+  if model == 'pagesum':
+    config = pretrain.get_config('bart')
+    config.model = pretrain.small_model('pagesum')
+    config.data.pages = 'spatial'
+    config.data.num_pages = 4
+    config.data.page_length = config.model.max_positions
+  else:
+    config = pretrain.get_config(model)
   config.gsg = None
   config.model.dropout_rate = 0.1
 

@@ -52,9 +52,16 @@ def get_config(model='locost'):
     config.train.init_from = 'google/long-t5-tglobal-base'
   elif model == 'bart':
     config.model = default.bart()
-    config.model.update(dict(
-        d_model=1024, d_ff=4096, decoder_d_ff=4096, num_heads=16,
-        num_layers=12, num_decoder_layers=12))
+    config.model.update(
+        dict(
+            d_model=1024,
+            d_ff=4096,
+            decoder_d_ff=4096,
+            num_heads=16,
+            num_layers=12,
+            num_decoder_layers=12,
+        )
+    )
     config.optim.learning_rate = 3e-5
     config.optim.label_smoothing = 0.1
     config.optim.weight_decay = 0.01
@@ -88,8 +95,9 @@ def make_locost():
   return config
 
 
-def set_corpus(config, task, max_input_length, max_target_length, documents,
-               epochs):
+def set_corpus(
+    config, task, max_input_length, max_target_length, documents, epochs
+):
   """Sets what differs from corpus to corpus.
 
   Args:
@@ -114,8 +122,10 @@ def set_corpus(config, task, max_input_length, max_target_length, documents,
     config.data.max_input_length = min(max_input_length, most)
     config.data.max_target_length = min(max_target_length, most)
     config.decode.max_length = min(max_target_length, most)
-    config.optim.ramp = min(500, config.train.steps // 10)
-    config.optim.cooldown = config.train.steps - config.optim.ramp
+    # 500 steps of warm-up, then a linear fall to the end, as shares.
+    warmup = min(500, config.train.steps // 10) / config.train.steps
+    config.optim.warmup_steps = warmup
+    config.optim.cooldown_steps = 1 - warmup
   config.train.eval_every = max(steps, 25)
   config.train.checkpoint_every = max(steps, 25)
   return config

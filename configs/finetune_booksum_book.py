@@ -21,7 +21,8 @@ from configs import finetune_arxiv
 
 
 def get_config(model='locost'):
-  """Returns finetune_arxiv\'s config, of any of its models, for BookSum-Book."""
+  """Returns configs/finetune_arxiv.py for BookSum-Book."""
   config = finetune_arxiv.get_config(model)
   return finetune_arxiv.set_corpus(
-      config, 'booksum_book', 32768, 1024, documents=314, epochs=100)
+      config, 'booksum_book', 32768, 1024, documents=314, epochs=100
+  )

@@ -18,7 +18,8 @@ from configs import finetune_arxiv
 
 
 def get_config(model='locost'):
-  """Returns finetune_arxiv\'s config, of any of its models, for BookSum-Chapter."""
+  """Returns configs/finetune_arxiv.py for BookSum-Chapter."""
   config = finetune_arxiv.get_config(model)
   return finetune_arxiv.set_corpus(
-      config, 'booksum_chapter', 8192, 512, documents=9_600, epochs=60)
+      config, 'booksum_chapter', 8192, 512, documents=9_600, epochs=60
+  )

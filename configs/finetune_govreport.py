@@ -17,7 +17,8 @@ from configs import finetune_arxiv
 
 
 def get_config(model='locost'):
-  """Returns finetune_arxiv\'s config, of any of its models, for GovReport."""
+  """Returns configs/finetune_arxiv.py for GovReport."""
   config = finetune_arxiv.get_config(model)
   return finetune_arxiv.set_corpus(
-      config, 'govreport', 16384, 1024, documents=17_457, epochs=60)
+      config, 'govreport', 16384, 1024, documents=17_457, epochs=60
+  )

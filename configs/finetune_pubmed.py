@@ -17,7 +17,8 @@ from configs import finetune_arxiv
 
 
 def get_config(model='locost'):
-  """Returns finetune_arxiv\'s config, of any of its models, for PubMed."""
+  """Returns configs/finetune_arxiv.py for PubMed."""
   config = finetune_arxiv.get_config(model)
   return finetune_arxiv.set_corpus(
-      config, 'pubmed', 4096, 512, documents=119_924, epochs=60)
+      config, 'pubmed', 4096, 512, documents=119_924, epochs=60
+  )

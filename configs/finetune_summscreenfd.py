@@ -17,7 +17,8 @@ from configs import finetune_arxiv
 
 
 def get_config(model='locost'):
-  """Returns finetune_arxiv\'s config, of any of its models, for SummScreenFD."""
+  """Returns configs/finetune_arxiv.py for SummScreenFD."""
   config = finetune_arxiv.get_config(model)
   return finetune_arxiv.set_corpus(
-      config, 'summscreenfd', 16384, 512, documents=3_673, epochs=60)
+      config, 'summscreenfd', 16384, 512, documents=3_673, epochs=60
+  )

@@ -21,7 +21,15 @@ from configs import pretrain_c4
 def get_config():
   """Returns pretrain_c4's config for another size of the model."""
   config = pretrain_c4.get_config()
-  config.model.update(dict(
-      d_model=768, d_state=256, d_ff=2048, d_kv=64, num_heads=12,
-      num_layers=12, num_decoder_layers=12))
+  config.model.update(
+      dict(
+          d_model=768,
+          d_state=256,
+          d_ff=2048,
+          d_kv=64,
+          num_heads=12,
+          num_layers=12,
+          num_decoder_layers=12,
+      )
+  )
   return config

@@ -20,7 +20,15 @@ from configs import pretrain_c4
 def get_config():
   """Returns pretrain_c4's config for another size of the model."""
   config = pretrain_c4.get_config()
-  config.model.update(dict(
-      d_model=512, d_state=256, d_ff=1024, d_kv=64, num_heads=6,
-      num_layers=8, num_decoder_layers=8))
+  config.model.update(
+      dict(
+          d_model=512,
+          d_state=256,
+          d_ff=1024,
+          d_kv=64,
+          num_heads=6,
+          num_layers=8,
+          num_decoder_layers=8,
+      )
+  )
   return config

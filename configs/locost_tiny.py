@@ -20,7 +20,15 @@ from configs import pretrain_c4
 def get_config():
   """Returns pretrain_c4's config for another size of the model."""
   config = pretrain_c4.get_config()
-  config.model.update(dict(
-      d_model=256, d_state=64, d_ff=512, d_kv=64, num_heads=4,
-      num_layers=4, num_decoder_layers=4))
+  config.model.update(
+      dict(
+          d_model=256,
+          d_state=64,
+          d_ff=512,
+          d_kv=64,
+          num_heads=4,
+          num_layers=4,
+          num_decoder_layers=4,
+      )
+  )
   return config

@@ -13,9 +13,9 @@ trial needs neither: configs/pretrain.py on text of your own.
 Hardware: the paper took 16 GPUs for 140 hours. --config.mesh.data splits each
 batch over the devices there are (all, by default).
 
-Expected: 234,724,224 parameters. Fine-tuned afterwards (configs/finetune.py
-says how), the paper's Table 2 has ROUGE-1/2/L of 43.8/17.0/39.7 on arXiv and
-45.7/20.1/42.0 on PubMed, at 4096 tokens.
+Expected: 234,724,224 parameters. Fine-tuned afterwards, as
+configs/finetune_arxiv.py does, the paper's Table 2 has ROUGE-1/2/L of
+43.8/17.0/39.7 on arXiv and 45.7/20.1/42.0 on PubMed, at 4096 tokens.
 
 Three peak learning rates are in circulation, all followed by 1 / sqrt(step):
 - the paper's text says "identical to T5", which is Adafactor's 0.01, constant
@@ -23,7 +23,7 @@ Three peak learning rates are in circulation, all followed by 1 / sqrt(step):
 - its Table 8 prints 2e4 / sqrt(max(step, 10^4)), that is 200: a misprint;
 - the released code has 0.02 sqrt(10001) / sqrt(max(step + 1, 10001)) for AdamW:
   0.02 for 10,000 steps, then 2 / sqrt(step). That is here. AdamW at 0.02
-  without a warm-up is unusual; --config.optim.ramp=10000 adds one.
+  without a warm-up is unusual; --config.optim.warmup_steps=10000 adds one.
 """
 
 from configs import default
@@ -42,7 +42,7 @@ def get_config():
   config.optim.name = 'adamw'
   config.optim.schedule = 'inverse_sqrt'
   config.optim.learning_rate = 0.02
-  config.optim.warmup = 10_000
+  config.optim.flat_steps = 10_000
   config.optim.b1 = 0.9
   config.optim.b2 = 0.999
   config.optim.weight_decay = 0.0

@@ -13,13 +13,32 @@ from configs import quickstart
 def get_config():
   """Returns a wider and deeper model and its two phases, trained longer."""
   config = quickstart.get_config()
-  config.model.update(dict(
-      d_model=192, d_state=32, d_ff=512, d_kv=32, num_heads=6, num_layers=2,
-      num_decoder_layers=2))
+  config.model.update(
+      dict(
+          d_model=192,
+          d_state=32,
+          d_ff=512,
+          d_kv=32,
+          num_heads=6,
+          num_layers=2,
+          num_decoder_layers=2,
+      )
+  )
   (_, pretrain), (_, finetune) = config.phases
   config.phases = (
-      ('pretrain', {**pretrain, 'train.steps': 400}),
-      ('finetune', {**finetune, 'train.steps': 2000, 'train.eval_every': 1000,
-                    'optim.cooldown': 1000}),
+      (
+          'pretrain',
+          {**pretrain, 'train.steps': 400, 'optim.warmup_steps': 0.05},
+      ),
+      (
+          'finetune',
+          {
+              **finetune,
+              'train.steps': 2000,
+              'train.eval_every': 1000,
+              'optim.warmup_steps': 0.01,
+              'optim.cooldown_steps': 0.5,
+          },
+      ),
   )
   return config

@@ -10,6 +10,7 @@ __version__ = '0.1.0'
 def __getattr__(name):
   """Imports the public names on first use, so that importing stays instant."""
   if name in ('load', 'Summarizer'):
-    from locost_jax import pretrained
+    from locost_jax.summarizing import pretrained
+
     return getattr(pretrained, name)
   raise AttributeError(f'module {__name__!r} has no attribute {name!r}')

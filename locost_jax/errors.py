@@ -49,8 +49,11 @@ def suggest(name, known, prefix=''):
   """
   last = name.rsplit('.', 1)[-1]
   last_parts = {key.rsplit('.', 1)[-1]: key for key in known}
-  near = [last_parts[last]] if last in last_parts else (
-      difflib.get_close_matches(name, known, 1, 0.75))
+  near = (
+      [last_parts[last]]
+      if last in last_parts
+      else (difflib.get_close_matches(name, known, 1, 0.75))
+  )
   if not near:
     parts = difflib.get_close_matches(last, last_parts, 1, 0.75)
     near = [last_parts[part] for part in parts]

@@ -7,8 +7,10 @@ def byte_letters():
   """Byte -> letter: itself if it is printed, else the next from U+0100 on."""
   printed = [*range(33, 127), *range(161, 173), *range(174, 256)]
   others = [b for b in range(256) if b not in printed]
-  return {**{b: chr(b) for b in printed},
-          **{b: chr(256 + i) for i, b in enumerate(others)}}
+  return {
+      **{b: chr(b) for b in printed},
+      **{b: chr(256 + i) for i, b in enumerate(others)},
+  }
 
 
 def write(directory):
@@ -20,11 +22,20 @@ def write(directory):
   letters = byte_letters()
   space = letters[ord(' ')]
   merges = [('t', 'h'), ('th', 'e'), (space, 'the')]
-  tokens = ['<s>', '<pad>', '</s>', '<unk>', *(letters[b] for b in range(256)),
-            *map(''.join, merges), '<mask>']
+  tokens = [
+      '<s>',
+      '<pad>',
+      '</s>',
+      '<unk>',
+      *(letters[b] for b in range(256)),
+      *map(''.join, merges),
+      '<mask>',
+  ]
   directory.mkdir(parents=True, exist_ok=True)
   (directory / 'vocab.json').write_text(
-      json.dumps({token: i for i, token in enumerate(tokens)}), 'utf-8')
+      json.dumps({token: i for i, token in enumerate(tokens)}), 'utf-8'
+  )
   (directory / 'merges.txt').write_text(
-      '\n'.join(['#version: 0.2', *map(' '.join, merges), '']), 'utf-8')
+      '\n'.join(['#version: 0.2', *map(' '.join, merges), '']), 'utf-8'
+  )
   return str(directory)

@@ -8,13 +8,17 @@ import numpy as np
 from configs import default
 from locost_jax.data import order
 from locost_jax.data import records
-from locost_jax.data import vocabulary as vocabulary_lib
+from locost_jax.vocabularies import byte_vocabulary
 
-BYTES = vocabulary_lib.ByteVocabulary()
+BYTES = byte_vocabulary.ByteVocabulary()
 # BART's ids: all that batches take from a vocabulary.
 BART = types.SimpleNamespace(pad_id=1, start_id=2)
-KEYS = {'encoder_input_tokens', 'decoder_input_tokens',
-        'decoder_target_tokens', 'decoder_loss_weights'}
+KEYS = {
+    'encoder_input_tokens',
+    'decoder_input_tokens',
+    'decoder_target_tokens',
+    'decoder_loss_weights',
+}
 
 
 def make_cache(path, n, seed=0, longest=(90, 40)):
@@ -23,8 +27,15 @@ def make_cache(path, n, seed=0, longest=(90, 40)):
   def ids(most):
     return np.append(rng.integers(2, 300, rng.integers(0, most)), 1)
 
-  rows = [dict(id=str(i), inputs=ids(longest[0]), targets=ids(longest[1]),
-               reference=f'text {i}') for i in range(n)]
+  rows = [
+      dict(
+          id=str(i),
+          inputs=ids(longest[0]),
+          targets=ids(longest[1]),
+          reference=f'text {i}',
+      )
+      for i in range(n)
+  ]
   records.write(path, {}, rows, 300)
   return records.Cache(path), rows
 
@@ -45,9 +56,12 @@ def take(iterator, n):
 
 def row_contents(batch):
   """The unpadded (inputs, targets) of the real rows, as tuples."""
-  return [(tuple(inputs[inputs != 0]), tuple(targets[targets != 0]))
-          for inputs, targets in zip(batch['encoder_input_tokens'],
-                                     batch['decoder_target_tokens'])]
+  return [
+      (tuple(inputs[inputs != 0]), tuple(targets[targets != 0]))
+      for inputs, targets in zip(
+          batch['encoder_input_tokens'], batch['decoder_target_tokens']
+      )
+  ]
 
 
 def slow_stream(shards, window, seed, epochs):
@@ -56,8 +70,11 @@ def slow_stream(shards, window, seed, epochs):
   for epoch in range(epochs):
     names = order.permutation(len(shards), seed, order.SHARDS, epoch)
     for index, start in enumerate(range(0, len(names), window)):
-      pool = [(int(s), r) for s in names[start:start + window]
-              for r in range(shards[s])]
+      pool = [
+          (int(s), r)
+          for s in names[start : start + window]
+          for r in range(shards[s])
+      ]
       places = order.permutation(len(pool), seed, order.RECORDS, epoch, index)
       found += [pool[i] for i in places]
   return found

@@ -5,24 +5,36 @@ import os
 os.environ.setdefault('JAX_PLATFORMS', 'cpu')
 # Tests compile many programs and run each for a moment.
 os.environ.setdefault(
-    'XLA_FLAGS', '--xla_llvm_disable_expensive_passes=true '
+    'XLA_FLAGS',
+    '--xla_llvm_disable_expensive_passes=true '
     '--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false '
-    '--xla_cpu_parallel_codegen_split_count=1')
+    '--xla_cpu_parallel_codegen_split_count=1',
+)
 
 import pytest  # pylint: disable=g-import-not-at-top
 
 from configs import default
 
 # Files of minutes, which must not be the last that a process takes up.
-LONGEST = ('test_readme', 'test_notebooks', 'test_mesh_step', 'test_faults',
-           'test_models', 'test_golden', 'test_bench', 'test_mesh')
+LONGEST = (
+    'test_readme',
+    'test_notebooks',
+    'test_mesh_step',
+    'test_faults',
+    'test_models',
+    'test_golden',
+    'test_bench',
+    'test_mesh',
+)
 
 
 def pytest_collection_modifyitems(items):
   """Files that take longest first; the others as they are."""
+
   def rank(item):
     name = item.path.stem
     return LONGEST.index(name) if name in LONGEST else len(LONGEST)
+
   items.sort(key=rank)
 
 
@@ -30,8 +42,18 @@ def pytest_collection_modifyitems(items):
 def small_model_config():
   """A `config.model` of about 60K parameters."""
   config = default.get_config().model
-  config.update(dict(vocab_size=60, d_model=32, d_state=8, d_ff=64, d_kv=8,
-                     num_heads=4, num_layers=2, num_decoder_layers=2))
+  config.update(
+      dict(
+          vocab_size=60,
+          d_model=32,
+          d_state=8,
+          d_ff=64,
+          d_kv=8,
+          num_heads=4,
+          num_layers=2,
+          num_decoder_layers=2,
+      )
+  )
   return config
 
 
@@ -41,14 +63,20 @@ def run_command(capfd):
 
   run_command(module, *arguments) -> (status, stdout, stderr).
   """
-  from locost_jax import commands  # pylint: disable=g-import-not-at-top
+  from locost_jax.command_line import commands  # pylint: disable=g-import-not-at-top
+
   def run_command(module, *arguments):
     name = module.__name__.rpartition('.')[2]
     with pytest.raises(SystemExit) as end:
-      commands.run(module.main, module.define_flags, module.__doc__,
-                   [name, *map(str, arguments)])
+      commands.run(
+          module.main,
+          module.define_flags,
+          module.__doc__,
+          [name, *map(str, arguments)],
+      )
     out, err = capfd.readouterr()
     return end.value.code or 0, out, err
+
   return run_command
 
 
@@ -57,4 +85,5 @@ def forget_programs():
   """Compiled programs of one file are of no use to the next."""
   yield
   import jax  # pylint: disable=g-import-not-at-top
+
   jax.clear_caches()

@@ -47,7 +47,7 @@ def take(name, key):
 def homes(argv):
   """The home directories of the workers that gcloud's flags name."""
   workers = int(os.environ['FAKE_WORKERS'])
-  worker, = [arg for arg in argv if arg.startswith('--worker=')]
+  (worker,) = [arg for arg in argv if arg.startswith('--worker=')]
   numbers = range(workers) if worker == '--worker=all' else [int(worker[9:])]
   return [f'{FAKES}/worker{number}' for number in numbers]
 
@@ -56,11 +56,16 @@ def run_at(home, command):
   """Starts a command as a connection does: from home, SIGINT not ignored."""
   import signal  # pylint: disable=g-import-not-at-top
   import subprocess  # pylint: disable=g-import-not-at-top
+
   signal.signal(signal.SIGINT, signal.SIG_DFL)
   os.makedirs(home, exist_ok=True)
   return subprocess.Popen(
-      ['bash', '-c', command], cwd=home, stdin=subprocess.DEVNULL,
-      env=dict(os.environ, HOME=home), start_new_session=True)
+      ['bash', '-c', command],
+      cwd=home,
+      stdin=subprocess.DEVNULL,
+      env=dict(os.environ, HOME=home),
+      start_new_session=True,
+  )
 
 
 def gcloud(argv):
@@ -69,7 +74,7 @@ def gcloud(argv):
     runs = [run_at(home, *command) for home in homes(argv)]
     return max(run.wait() for run in runs)
   if 'scp' in argv:
-    source, target = argv[argv.index('scp') + 1:][:2]
+    source, target = argv[argv.index('scp') + 1 :][:2]
     for home in homes(argv):
       copy(source, f'{home}/{target.partition(":")[2]}')
   return 0
@@ -79,6 +84,7 @@ def ssh(argv):
   *_, host, command = argv
   if f'{host} {command}'.startswith(os.environ.get('FAKE_SLOW', '\n')):
     import time  # pylint: disable=g-import-not-at-top
+
     time.sleep(1)
   status = run_at(f'{FAKES}/{host}', command).wait()
   return 128 - status if status < 0 else status
@@ -118,7 +124,8 @@ def train(argv):
   hosts = [int(arg[8:]) for arg in argv if arg.startswith('--hosts=')]
   host = [int(arg[7:]) for arg in argv if arg.startswith('--host=')]
   assert len(hosts) == len(host) <= 1 and all(
-      0 <= a < b for a, b in zip(host, hosts)), argv
+      0 <= a < b for a, b in zip(host, hosts)
+  ), argv
   assert len([a for a in argv if a.startswith('--coordinator=')]) == len(host)
   home = os.path.basename(os.environ['HOME'])
   action = take('runs', f'host={host} {home}')
@@ -126,10 +133,12 @@ def train(argv):
     return action
   import signal  # pylint: disable=g-import-not-at-top
   import time  # pylint: disable=g-import-not-at-top
+
   def end(number, _):
     note('signal', [signal.Signals(number).name])
     if action == 'wait':
       os._exit(128 + number)
+
   signal.signal(signal.SIGTERM, end)
   signal.signal(signal.SIGINT, end)
   open(f'{FAKES}/waiting{os.getpid()}', 'x').close()
@@ -143,8 +152,15 @@ def train(argv):
 
 def main():
   name, argv = os.path.basename(sys.argv[0]), sys.argv[1:]
-  does = dict(gcloud=gcloud, ssh=ssh, git=git, uv=uv, srun=srun,
-              python=train, trainer=train).get(name, lambda argv: 0)
+  does = dict(
+      gcloud=gcloud,
+      ssh=ssh,
+      git=git,
+      uv=uv,
+      srun=srun,
+      python=train,
+      trainer=train,
+  ).get(name, lambda argv: 0)
   if does is train:
     note('trainer', argv, os.getcwd(), os.getenv('ADDED', ''))
   else:

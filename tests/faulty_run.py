@@ -18,23 +18,30 @@ for blocked in ('tensorflow', 'tensorflow_datasets', 'seqio'):
 # pylint: disable=g-import-not-at-top
 import jax
 
-from locost_jax import commands
-from locost_jax import evaluate as evaluate_lib
-from locost_jax import loop
 from locost_jax import models
-from locost_jax import train
-import small_training
+from locost_jax.command_line import commands
+from locost_jax.evaluation import evaluate as evaluate_lib
+from locost_jax.training import loop
+from tests import small_training
 
 DEFAULTS = dict(
-    model='bag', size=8,  # floats of the bag, so that saving takes its time
-    steps=24, log_every=7, checkpoint_every=4, eval_every=10, timeout=0,
-    rows=4, devices=1,
-    step_seconds=0.0, eval_seconds=0.0,
+    model='bag',
+    size=8,  # floats of the bag, so that saving takes its time
+    steps=24,
+    log_every=7,
+    checkpoint_every=4,
+    eval_every=10,
+    timeout=0,
+    rows=4,
+    devices=1,
+    step_seconds=0.0,
+    eval_seconds=0.0,
     hang_at=0,  # the step whose batch never comes
     deaf=False,  # an evaluation that no exception ends
     attempts=30,
     rank=0,  # of adapters in all kernels, with which alone it then learns
-    process=-1, port=0,  # which of two processes; -1: there is one
+    process=-1,
+    port=0,  # which of two processes; -1: there is one
 )
 
 
@@ -53,7 +60,8 @@ class Bag(small_training.Bag):
   def apply(self, variables, *arguments, **keywords):
     scale = variables['params']['encoder']['norm']['scale']
     return super().apply(variables, *arguments, **keywords) * (
-        1 + jax.numpy.mean(scale))
+        1 + jax.numpy.mean(scale)
+    )
 
 
 def tell(text):
@@ -67,9 +75,13 @@ def main(workdir, given):
   if process >= 0:
     jax.distributed.initialize(f'localhost:{given["port"]}', 2, process)
   config = small_training.make_config(given['steps'])
-  config.optim.cooldown = 0
-  config.train.update({key: given[key] for key in (
-      'log_every', 'checkpoint_every', 'eval_every', 'timeout')})
+  config.optim.cooldown_steps = 0
+  config.train.update(
+      {
+          key: given[key]
+          for key in ('log_every', 'checkpoint_every', 'eval_every', 'timeout')
+      }
+  )
   config.train.batch_size = given['rows']
   config.mesh.data = given['devices']
   config.train.lora.update(rank=given['rank'], paths='.*kernel')
@@ -81,7 +93,8 @@ def main(workdir, given):
 
   def batches(start):
     for step, batch in enumerate(
-        small_training.batches(start, given['rows']), start + 1):
+        small_training.batches(start, given['rows']), start + 1
+    ):
       time.sleep(given['step_seconds'])
       if step == given['hang_at']:
         tell('hanging')
@@ -89,15 +102,19 @@ def main(workdir, given):
           time.sleep(0.1)
       if process >= 0:
         half = given['rows'] // 2
-        batch = {key: batch[key][process * half:(process + 1) * half]
-                 for key in batch}
+        batch = {
+            key: batch[key][process * half : (process + 1) * half]
+            for key in batch
+        }
       yield batch
 
   def evaluate(params, step):
     end = time.monotonic() + given['eval_seconds']
+
     def wait():
       while time.monotonic() < end:
         time.sleep(0.1)
+
     try:
       tell(f'evaluating {step}')
       wait()
@@ -107,11 +124,12 @@ def main(workdir, given):
       wait()
     evaluate_lib.keep_predictions(
         Path(workdir) / 'predictions' / f'{step}.jsonl',
-        [dict(id='0', prediction='text' * 3000, reference='')])
+        [dict(id='0', prediction='text' * 3000, reference='')],
+    )
     return small_training.evaluate(params, step)
 
   with commands.one_line_errors():
-    result = train.train(config, workdir, model, batches, evaluate)
+    result = small_training.train(config, workdir, model, batches, evaluate)
     if process <= 0:
       print(json.dumps(result))
 

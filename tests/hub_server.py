@@ -31,6 +31,7 @@ class Hub:
 
     class Handler(http.server.BaseHTTPRequestHandler):
       """Answers as far as the client of the Hub needs it."""
+
       protocol_version = 'HTTP/1.1'
 
       def do_GET(self):
@@ -60,8 +61,10 @@ class Hub:
       found = self._directory / file
       if revision in self._revisions and found.is_file():
         status, body = 200, found.read_bytes()
-        headers = {'ETag': f'"{hashlib.sha256(body).hexdigest()}"',
-                   'X-Repo-Commit': self._revisions[revision]}
+        headers = {
+            'ETag': f'"{hashlib.sha256(body).hexdigest()}"',
+            'X-Repo-Commit': self._revisions[revision],
+        }
     elif path == api or path.startswith(api + '/'):
       headers = {'Content-Type': 'application/json'}
       kind, _, revision = path.removeprefix(api).strip('/').partition('/')
@@ -70,15 +73,37 @@ class Hub:
       if commit is None:
         headers = {'X-Error-Code': 'RevisionNotFound'}
       elif kind == 'tree':
-        status, body = 200, json.dumps([
-            dict(type='file', path=file.name, size=file.stat().st_size,
-                 oid=hashlib.sha1(file.read_bytes()).hexdigest())
-            for file in listed]).encode()
+        status, body = (
+            200,
+            json.dumps(
+                [
+                    dict(
+                        type='file',
+                        path=file.name,
+                        size=file.stat().st_size,
+                        oid=hashlib.sha1(file.read_bytes()).hexdigest(),
+                    )
+                    for file in listed
+                ]
+            ).encode(),
+        )
       else:
-        status, body = 200, json.dumps(dict(
-            _id='0', id=self._name, modelId=self._name, sha=commit,
-            private=False, tags=[], downloads=0, likes=0,
-            siblings=[dict(rfilename=file.name) for file in listed])).encode()
+        status, body = (
+            200,
+            json.dumps(
+                dict(
+                    _id='0',
+                    id=self._name,
+                    modelId=self._name,
+                    sha=commit,
+                    private=False,
+                    tags=[],
+                    downloads=0,
+                    likes=0,
+                    siblings=[dict(rfilename=file.name) for file in listed],
+                )
+            ).encode(),
+        )
     request.send_response(status)
     for key, value in headers.items():
       request.send_header(key, value)

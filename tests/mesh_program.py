@@ -14,42 +14,65 @@ import subprocess
 import sys
 
 import jax
-from jax.sharding import NamedSharding, PartitionSpec as P
 import jax.numpy as jnp
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
 import numpy as np
 import optax
 
 from configs import default
-from locost_jax import checkpoint
-from locost_jax import generate
 from locost_jax import models
-from locost_jax import optim
-from locost_jax import sharding
-from locost_jax import train
-from locost_jax.decode import Settings
+from locost_jax.devices import sharding
+from locost_jax.generation import generate
+from locost_jax.generation.decode_settings import Settings
 from locost_jax.models import locost
-from locost_jax.models import long_attention
-from locost_jax.models import tokenwise
-from locost_jax.models.mesh import ROWS, SEQUENCE, TENSOR
+from locost_jax.ops import long_attention
+from locost_jax.ops import tokenwise
+from locost_jax.ops.mesh import ROWS
+from locost_jax.ops.mesh import SEQUENCE
+from locost_jax.ops.mesh import TENSOR
+from locost_jax.training import optim
+from locost_jax.training import step as step_lib
+from locost_jax.workdir import checkpointer as checkpointer_lib
 
 ROOT = Path(__file__).parent.parent
-COLLECTIVES = ('all-gather', 'all-reduce', 'collective-permute', 'all-to-all',
-               'reduce-scatter')
+COLLECTIVES = (
+    'all-gather',
+    'all-reduce',
+    'collective-permute',
+    'all-to-all',
+    'reduce-scatter',
+)
 B, L, T = 8, 112, 24  # of no parameter
 
 
-def run(function, *arguments, module='mesh_program', devices=8):
-  """Calls a function of a file of tests in a process with so many devices."""
-  path = os.pathsep.join([str(ROOT), str(ROOT / 'tests'),
-                          os.environ.get('PYTHONPATH', '')])
+def run(function, *arguments, module='tests.mesh_program', devices=8):
+  """Calls a function of a module in a process with N devices."""
+  path = os.pathsep.join([str(ROOT), os.environ.get('PYTHONPATH', '')])
   done = subprocess.run(
-      [sys.executable, '-c', f'import json, sys, {module}; print(json.dumps('
-       f'getattr({module}, sys.argv[1])(*json.loads(sys.argv[2]))))',
-       function, json.dumps(arguments)], capture_output=True, text=True,
-      check=False, env=dict(
-          os.environ, PYTHONPATH=path, JAX_PLATFORMS='cpu', XLA_FLAGS=(
-              os.environ['XLA_FLAGS'] +
-              f' --xla_force_host_platform_device_count={devices}')))
+      [
+          sys.executable,
+          '-c',
+          f'import importlib, json, sys\n'
+          f'module = importlib.import_module({module!r})\n'
+          'print(json.dumps(getattr(module, sys.argv[1])(\n'
+          '    *json.loads(sys.argv[2]))))',
+          function,
+          json.dumps(arguments),
+      ],
+      capture_output=True,
+      text=True,
+      check=False,
+      env=dict(
+          os.environ,
+          PYTHONPATH=path,
+          JAX_PLATFORMS='cpu',
+          XLA_FLAGS=(
+              os.environ['XLA_FLAGS']
+              + f' --xla_force_host_platform_device_count={devices}'
+          ),
+      ),
+  )
   assert done.returncode == 0, done.stderr
   return json.loads(done.stdout)
 
@@ -57,8 +80,16 @@ def run(function, *arguments, module='mesh_program', devices=8):
 def make_config(**model):
   config = default.get_config()
   config.model.update(
-      vocab_size=96, d_model=32, d_state=8, d_ff=64, d_kv=8, num_heads=8,
-      num_layers=1, num_decoder_layers=1, dropout_rate=0.0)
+      vocab_size=96,
+      d_model=32,
+      d_state=8,
+      d_ff=64,
+      d_kv=8,
+      num_heads=8,
+      num_layers=1,
+      num_decoder_layers=1,
+      dropout_rate=0.0,
+  )
   config.model.update(model)
   return config
 
@@ -80,8 +111,8 @@ def sent(compiled):
   """
   found = {name: collections.Counter() for name in COLLECTIVES}
   for result, name in re.findall(
-      r' = (.*?) (%s)(?:-start)?\(' % '|'.join(COLLECTIVES),
-      compiled.as_text()):
+      r' = (.*?) (%s)(?:-start)?\(' % '|'.join(COLLECTIVES), compiled.as_text()
+  ):
     found[name]['+'.join(re.findall(r'\[([\d,]*)\]', result))] += 1
   return found
 
@@ -104,8 +135,9 @@ def mixer(cases):
 def _mixer(sizes, length, plain, model):
   config = models.build(make_config(**model).model).config
   random = np.random.default_rng(0)
-  p = locost.BiSSM(config).init(
-      jax.random.key(0), method='parameters')['params']
+  p = locost.BiSSM(config).init(jax.random.key(0), method='parameters')[
+      'params'
+  ]
   u = jnp.asarray(random.normal(size=(config.d_model, B, length)), jnp.float32)
 
   def convolve(u, p):
@@ -113,7 +145,8 @@ def _mixer(sizes, length, plain, model):
 
   def partitioned(u, p):
     spectrum = locost.spectrum(
-        config, *locost.discretise(config, p), length, 0, config.d_model)
+        config, *locost.discretise(config, p), length, 0, config.d_model
+    )
     n = locost.circular_size(config, length)
     # Transforms of [B, D, L]: of the layout that XLA's partitioner chooses for
     # [D, B, L] its CPU runs none.
@@ -121,37 +154,41 @@ def _mixer(sizes, length, plain, model):
     return y[..., :length].swapaxes(0, 1)
 
   def with_gradients(convolve):
-    loss = lambda u, p: (convolve(u, p)**2).mean()
+    loss = lambda u, p: (convolve(u, p) ** 2).mean()
     return jax.jit(lambda u, p: (convolve(u, p), jax.grad(loss, (0, 1))(u, p)))
 
   y, gradients = with_gradients(convolve)(u, p)
   mesh = make_mesh(sizes)
   with jax.set_mesh(mesh):
-    u = jax.device_put(u, NamedSharding(mesh, P(
-        TENSOR, ROWS, SEQUENCE)))
-    compiled = with_gradients(partitioned if plain else convolve).lower(
-        u, p).compile()
+    u = jax.device_put(u, NamedSharding(mesh, P(TENSOR, ROWS, SEQUENCE)))
+    compiled = (
+        with_gradients(partitioned if plain else convolve).lower(u, p).compile()
+    )
     found, found_gradients = compiled(u, p)
   return dict(
       outputs=difference(y, found),
-      gradients=max(map(difference, *map(jax.tree.leaves, (
-          gradients, found_gradients)))),
-      sent=sent(compiled))
+      gradients=max(
+          map(difference, *map(jax.tree.leaves, (gradients, found_gradients)))
+      ),
+      sent=sent(compiled),
+  )
 
 
 def make_batch():
   random = np.random.default_rng(0)
   inputs = random.integers(2, 96, (B, L))
   for i in range(B):
-    inputs[i, L - 13 * i:] = 0
+    inputs[i, L - 13 * i :] = 0
   weights = np.arange(T) < random.integers(4, T, (B, 1))
   targets = np.where(weights, random.integers(2, 96, (B, T)), 0)
   return dict(
       encoder_input_tokens=inputs.astype(np.int32),
-      decoder_input_tokens=np.pad(
-          targets, ((0, 0), (1, 0)))[:, :-1].astype(np.int32),
+      decoder_input_tokens=np.pad(targets, ((0, 0), (1, 0)))[:, :-1].astype(
+          np.int32
+      ),
       decoder_target_tokens=targets.astype(np.int32),
-      decoder_loss_weights=weights.astype(np.float32))
+      decoder_loss_weights=weights.astype(np.float32),
+  )
 
 
 def step(meshes, in_pieces, layers=1):
@@ -160,8 +197,7 @@ def step(meshes, in_pieces, layers=1):
     long_attention.LONG = 0
     tokenwise.CPU_PIECE = 24
   config = make_config(num_layers=layers, num_decoder_layers=layers)
-  model = models.build(
-      config.model, remat='pieces' if in_pieces else 'none')
+  model = models.build(config.model, remat='pieces' if in_pieces else 'none')
   # An optimiser that does nothing and keeps the gradient.
   optimizer = optax.with_extra_args_support(optax.trace(0.0))
   results = []
@@ -169,26 +205,36 @@ def step(meshes, in_pieces, layers=1):
     mesh = make_mesh(sizes)
     with jax.set_mesh(mesh):
       init = functools.partial(
-          train.init_state, model=model, optimizer=optimizer)
+          step_lib.init_state, model=model, optimizer=optimizer
+      )
       key = jax.random.key(0)
       placed = sharding.state_shardings(mesh, jax.eval_shape(init, key))
       state = jax.jit(init, out_shardings=placed)(key)
       function = jax.jit(
           functools.partial(
-              train.train_step, model=model, optimizer=optimizer,
+              step_lib.train_step,
+              model=model,
+              optimizer=optimizer,
               schedule=optim.make_schedule(config.optim, 1),
-              config=config.optim),
-          out_shardings=(placed, sharding.replicated(mesh)))
+              config=config.optim,
+          ),
+          out_shardings=(placed, sharding.replicated(mesh)),
+      )
       batch = sharding.global_batch(make_batch(), mesh, 0)
       compiled = function.lower(state, batch).compile()
       after, metrics = jax.device_get(compiled(state, batch))
       results.append((after.opt_state.trace, metrics, sent(compiled)))
   (one, expected, _), *others = results
-  return [dict(
-      loss=abs(float(metrics['loss'] / expected['loss']) - 1),
-      gradients=max(map(difference, jax.tree.leaves(one),
-                        jax.tree.leaves(found))),
-      sent=messages) for found, metrics, messages in others]
+  return [
+      dict(
+          loss=abs(float(metrics['loss'] / expected['loss']) - 1),
+          gradients=max(
+              map(difference, jax.tree.leaves(one), jax.tree.leaves(found))
+          ),
+          sent=messages,
+      )
+      for found, metrics, messages in others
+  ]
 
 
 def write(meshes):
@@ -200,21 +246,28 @@ def write(meshes):
     mesh = make_mesh(sizes)
     long_attention.ABSORBED = 64  # states are read in place of keys and values
     with jax.set_mesh(mesh):
-      params = jax.jit(functools.partial(train.init_params, model=model))(
-          jax.random.key(0))
+      params = jax.jit(functools.partial(step_lib.init_params, model=model))(
+          jax.random.key(0)
+      )
       params = jax.device_put(params, sharding.param_shardings(mesh, params))
       inputs = sharding.global_batch(make_batch(), mesh, 0)
       tokens, _ = generate.generate(
-          model, params, inputs['encoder_input_tokens'], None,
-          Settings(max_length=9, num_beams=2))
+          model,
+          params,
+          inputs['encoder_input_tokens'],
+          None,
+          Settings(max_length=9, num_beams=2),
+      )
       texts.append(np.asarray(tokens).tolist())
   return texts
 
 
 def place(length):
   """A batch of so many tokens on eight parts of a document, as lists."""
-  batch = {key: np.full((2, length), 5)
-           for key in ('encoder_input_tokens', 'encoder_positions')}
+  batch = {
+      key: np.full((2, length), 5)
+      for key in ('encoder_input_tokens', 'encoder_positions')
+  }
   placed = sharding.global_batch(batch, make_mesh((1, 1, 1, 8)), 1)
   return {key: np.asarray(placed[key]).tolist() for key in placed}
 
@@ -224,12 +277,16 @@ def restore(directory, meshes):
   config = make_config()
   model = models.build(config.model)
   shapes = jax.eval_shape(
-      lambda: train.init_params(jax.random.key(0), model))
+      lambda: step_lib.init_params(jax.random.key(0), model)
+  )
   optimizer = optim.make_optimizer(config.optim, 9, shapes)
   init = functools.partial(
-      train.init_state, model=model, optimizer=optimizer)
-  checkpointer, first = checkpoint.Checkpointer(
-      directory, config.checkpoint), None
+      step_lib.init_state, model=model, optimizer=optimizer
+  )
+  checkpointer, first = (
+      checkpointer_lib.Checkpointer(directory, config.checkpoint),
+      None,
+  )
   equal, parts = [], []
   for sizes in meshes:
     mesh = make_mesh(sizes)
@@ -244,7 +301,14 @@ def restore(directory, meshes):
       state = checkpointer.restore(5, sharding.abstract(abstract, placed))
     kernel = state.params['encoder']['layers']['mixer']['key']['kernel']
     parts.append(len({str(part.index) for part in kernel.addressable_shards}))
-    equal.append(all(map(np.array_equal, jax.tree.leaves(first),
-                         jax.tree.leaves(jax.device_get(state)))))
+    equal.append(
+        all(
+            map(
+                np.array_equal,
+                jax.tree.leaves(first),
+                jax.tree.leaves(jax.device_get(state)),
+            )
+        )
+    )
   checkpointer.close()
   return equal, parts

@@ -7,6 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from configs import default
+from locost_jax.devices import sharding
+from locost_jax.training import train as train_lib
 
 V = 32
 
@@ -36,11 +38,18 @@ def batches(start, rows=4):
 def make_config(steps):
   config = default.get_config()
   config.model.update(
-      vocab_size=V, d_model=16, d_state=4, d_ff=16, d_kv=4, num_heads=4,
-      num_layers=1, num_decoder_layers=1, dropout_rate=0.1,
+      vocab_size=V,
+      d_model=16,
+      d_state=4,
+      d_ff=16,
+      d_kv=4,
+      num_heads=4,
+      num_layers=1,
+      num_decoder_layers=1,
+      dropout_rate=0.1,
   )
   config.optim.learning_rate = 1e-2
-  config.optim.cooldown = 10
+  config.optim.cooldown_steps = min(10, steps)
   config.train.update(
       steps=steps, batch_size=4, log_every=1, checkpoint_every=3, eval_every=20
   )
@@ -64,16 +73,23 @@ class Bag:
   def init(self, rng, inputs, targets_in):
     del inputs, targets_in
     one, two = jax.random.split(rng)
-    return {'params': {
-        'token_embedding': {'embedding': jax.random.normal(one, (V, 8))},
-        'logits': {'kernel': jax.random.normal(two, (8, V))},
-    }}
+    return {
+        'params': {
+            'token_embedding': {'embedding': jax.random.normal(one, (V, 8))},
+            'logits': {'kernel': jax.random.normal(two, (8, V))},
+        }
+    }
 
   def apply(self, variables, *args, method=None, **keys):
     return getattr(self, method)(variables['params'], *args, **keys)
 
   def states(
-      self, params, inputs, targets_in, input_mask, deterministic=True,
+      self,
+      params,
+      inputs,
+      targets_in,
+      input_mask,
+      deterministic=True,
       rngs=None,
   ):
     del deterministic, rngs
@@ -90,7 +106,7 @@ def bag_config(steps, **changes):
   config = make_config(steps)
   config.train.eval_every = 0
   config.train.checkpoint_every = 0
-  config.optim.cooldown = 0
+  config.optim.cooldown_steps = 0
   config.train.update(changes)
   return config
 
@@ -105,3 +121,9 @@ def poisoned(bad_steps, rows=4):
       yield batch
 
   return poisoned_batches
+
+
+def train(config, workdir, model, train_batches, evaluate):
+  """`train.train` on the mesh of the config."""
+  mesh = sharding.make_mesh(config.mesh)
+  return train_lib.train(config, workdir, model, mesh, train_batches, evaluate)

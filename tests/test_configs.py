@@ -8,18 +8,33 @@ import jax
 import pytest
 
 from configs import default
-from locost_jax import commands
-from locost_jax import main
+from configs import pretrain
 from locost_jax import models
-from locost_jax import optim
-from locost_jax import pretrained
-from locost_jax import workdir
-from locost_jax.errors import InputError
+from locost_jax.command_line import commands
 from locost_jax.data import corpora
+from locost_jax.errors import InputError
+from locost_jax.generation import decode_settings
+from locost_jax.models import parameters
+from locost_jax.runs import assemble
+from locost_jax.runs import checks
+from locost_jax.training import optim
+from locost_jax.workdir import phases as phases_lib
 
 ROOT = Path(__file__).parent.parent
-NAMES = sorted(path.stem for path in (ROOT / 'configs').glob('*.py')
-               if path.stem not in ('__init__', 'default'))
+NAMES = sorted(
+    path.stem
+    for path in (ROOT / 'configs').glob('*.py')
+    if path.stem not in ('__init__', 'default')
+)
+
+
+def check_keys(config):
+  setups = [
+      assemble.Setup(phase)
+      for phase in phases_lib.make_phases(config, {}, 'somewhere')
+  ]
+  for setup in setups:
+    checks.check_keys(setup, setups[0])
 
 
 def load(name):
@@ -29,7 +44,7 @@ def load(name):
 @pytest.mark.parametrize('name', NAMES)
 def test_config_can_run(name):
   config = load(name)
-  main.check_keys(workdir.make_phases(config, {}, 'somewhere'))
+  check_keys(config)
   known = set(dict(commands.config_items(default.get_config())))
   # The keys of gsg are the one section that default.py has as None.
   for key, _ in commands.config_items(config):
@@ -43,15 +58,17 @@ def test_default_explains_every_key():
   lines = (ROOT / 'configs' / 'default.py').read_text().split('\n')
   found = {}
   for i, line in enumerate(lines):
-    match = re.match(r'      (\w+)=', line)
+    match = re.match(r' +(\w+)=', line)
     if match:
       found.setdefault(match[1], []).append(line)
     match = re.match(r'  config\.(gsg|phases) = ', line)
     if match:
       found.setdefault(match[1], []).append(line + lines[i - 1])
   for key, value in commands.config_items(default.get_config()):
-    last = key.rsplit('.', 1)[-1]
-    if not hasattr(value, 'items'):
+    section, _, last = key.rpartition('.')
+    if section == 'decode' and last in decode_settings.OPTIONS:
+      assert decode_settings.OPTIONS[last].metadata['text']
+    elif not hasattr(value, 'items'):
       assert all('#' in line for line in found[last]), key
 
 
@@ -60,15 +77,25 @@ def test_pretrain_c4_is_the_paper():
   config = load('pretrain_c4')
   data, train = config.data, config.train
   assert (data.task, data.max_input_length, data.max_target_length) == (
-      'c4_gsg', 4096, 910)
+      'c4_gsg',
+      4096,
+      910,
+  )
   assert (train.steps, train.batch_size, train.dtype) == (
-      1_000_000, 256, 'bfloat16')
-  assert (config.optim.name, config.optim.b1, config.optim.b2,
-          config.optim.weight_decay, config.optim.clip) == (
-              'adamw', 0.9, 0.999, 0.0, 1.0)
+      1_000_000,
+      256,
+      'bfloat16',
+  )
+  assert (
+      config.optim.name,
+      config.optim.b1,
+      config.optim.b2,
+      config.optim.weight_decay,
+      config.optim.clip,
+  ) == ('adamw', 0.9, 0.999, 0.0, 1.0)
   assert config.model.dropout_rate == 0.0 and config.gsg is None
   model = models.build(dict(config.model, vocab_size=32100))
-  leaves = jax.tree.leaves(pretrained.abstract_params(model))
+  leaves = jax.tree.leaves(parameters.abstract_params(model))
   assert sum(math.prod(leaf.shape) for leaf in leaves) == 234_724_224
 
 
@@ -111,22 +138,39 @@ def test_finetuning_is_the_paper(name):
   task, inputs, targets, documents, epochs = RECIPES[name]
   config, steps = load(name), -(-documents // 128)
   expected = {
-      'data.task': task, 'data.max_input_length': inputs,
-      'data.max_target_length': targets, 'decode.max_length': targets,
-      'model.dropout_rate': 0.1, 'optim.name': 'adamw',
-      'optim.schedule': 'constant', 'optim.learning_rate': 5e-4,
-      'optim.b1': 0.9, 'optim.b2': 0.999, 'optim.weight_decay': 0.0,
-      'optim.clip': 1.0, 'optim.warmup': 0, 'optim.ramp': 0,
-      'optim.cooldown': 0, 'train.batch_size': 128, 'train.dtype': 'bfloat16',
-      'train.steps': epochs * steps, 'train.init_from': 'runs/pretrain_c4',
+      'data.task': task,
+      'data.max_input_length': inputs,
+      'data.max_target_length': targets,
+      'decode.max_length': targets,
+      'model.dropout_rate': 0.1,
+      'optim.name': 'adamw',
+      'optim.schedule': 'constant',
+      'optim.learning_rate': 5e-4,
+      'optim.b1': 0.9,
+      'optim.b2': 0.999,
+      'optim.weight_decay': 0.0,
+      'optim.clip': 1.0,
+      'optim.flat_steps': 0,
+      'optim.warmup_steps': 0,
+      'optim.cooldown_steps': 0,
+      'train.batch_size': 128,
+      'train.dtype': 'bfloat16',
+      'train.steps': epochs * steps,
+      'train.init_from': 'runs/pretrain_c4',
       # Chosen on the first 500 validation documents, written greedily.
-      'eval.examples': 500, 'eval.metrics': ('loss', 'rouge'),
-      'checkpoint.metric': 'rouge_mean', 'decode.num_beams': 1,
-      'decode.method': '', 'decode.no_repeat_ngram_size': 0,
+      'eval.examples': 500,
+      'eval.metrics': ('loss', 'rouge'),
+      'checkpoint.metric': 'rouge_mean',
+      'decode.num_beams': 1,
+      'decode.method': '',
+      'decode.no_repeat_ngram_size': 0,
       # Of this project: not in the paper.
-      'train.remat': 'full', 'train.log_every': 50, 'eval.batch_size': 64,
+      'train.remat': 'full',
+      'train.log_every': 50,
+      'eval.batch_size': 64,
       'train.eval_every': max(steps, 25),
-      'train.checkpoint_every': max(steps, 25)}
+      'train.checkpoint_every': max(steps, 25),
+  }
   defaults = dict(commands.config_items(default.get_config()))
   for key, value in commands.config_items(config):
     if not hasattr(value, 'items'):
@@ -141,8 +185,11 @@ def test_finetuning_is_the_paper(name):
 def test_figure_5_is_the_book_recipe_at_other_lengths():
   sweep = dict(commands.config_items(load('sweep_input_length')))
   book = dict(commands.config_items(load('finetune_booksum_book')))
-  differing = {key for key in book if not hasattr(book[key], 'items')
-               and sweep[key] != book[key]}
+  differing = {
+      key
+      for key in book
+      if not hasattr(book[key], 'items') and sweep[key] != book[key]
+  }
   assert differing == {'data.max_input_length'}
   assert sweep['data.max_input_length'] == 1024
 
@@ -150,7 +197,7 @@ def test_figure_5_is_the_book_recipe_at_other_lengths():
 def test_quickstart():
   for name in 'quickstart', 'quickstart_long':
     config = load(name)
-    first, second = workdir.make_phases(config, {}, 'w')
+    first, second = phases_lib.make_phases(config, {}, 'w')
     assert (first.name, second.name) == ('pretrain', 'finetune')
     assert first.config.data.task == 'python_docs_gsg'
     assert second.config.data.task == 'python_docs_summary'
@@ -159,13 +206,20 @@ def test_quickstart():
     assert second.config.decode.min_length >= 6  # five words and the end mark
 
 
-@pytest.mark.parametrize('name, count', [
-    ('tiny', 14_782_080), ('small', 68_906_176), ('base', 234_724_224),
-    ('large', 775_510_528), ('xl', 2_784_146_432)])
+@pytest.mark.parametrize(
+    'name, count',
+    [
+        ('tiny', 14_782_080),
+        ('small', 68_906_176),
+        ('base', 234_724_224),
+        ('large', 775_510_528),
+        ('xl', 2_784_146_432),
+    ],
+)
 def test_sizes_have_as_many_parameters_as_they_say(name, count):
   config = load(f'locost_{name}')
   model = models.build(dict(config.model, vocab_size=32100))
-  leaves = jax.tree.leaves(pretrained.abstract_params(model))
+  leaves = jax.tree.leaves(parameters.abstract_params(model))
   assert sum(math.prod(leaf.shape) for leaf in leaves) == count
   text = (ROOT / 'configs' / f'locost_{name}.py').read_text()
   assert f'Expected: {count:,} parameters' in text
@@ -179,18 +233,39 @@ def test_baselines_are_a_word_away(name):
   task, inputs, targets, documents, epochs = RECIPES[name]
   for model, most in ('longt5', math.inf), ('bart', 1024):
     config = commands.load_config(str(ROOT / 'configs' / f'{name}.py:{model}'))
-    main.check_keys(workdir.make_phases(config, {}, 'somewhere'))
+    check_keys(config)
     assert config.model.name == model
     data = config.data
     assert (data.task, data.max_input_length, data.max_target_length) == (
-        task, min(inputs, most), min(targets, most))
+        task,
+        min(inputs, most),
+        min(targets, most),
+    )
     assert config.train.steps == epochs * -(-documents // 128)
     assert '/' in config.train.init_from
 
 
-def test_a_word_that_no_config_knows():
-  with pytest.raises(InputError, match="'led': expected 'locost', 'longt5'"):
-    commands.load_config(str(ROOT / 'configs' / 'finetune_arxiv.py:led'))
+@pytest.mark.parametrize('name', ['pretrain', 'finetune'])
+@pytest.mark.parametrize('model', pretrain.MODELS)
+def test_small_models_are_a_word_away(name, model):
+  path = str(ROOT / 'configs' / f'{name}.py')
+  config = commands.load_config(f'{path}:{model}')
+  check_keys(config)
+  assert config.model.name == model
+  if model == 'locost':
+    assert config == commands.load_config(path)
+
+
+@pytest.mark.parametrize(
+    'name, expected',
+    [
+        ('finetune_arxiv', "'led': expected 'locost', 'longt5'"),
+        ('finetune', "'led': expected one of locost, longt5, t5, bart"),
+    ],
+)
+def test_a_word_that_no_config_knows(name, expected):
+  with pytest.raises(InputError, match=expected):
+    commands.load_config(str(ROOT / 'configs' / f'{name}.py:led'))
 
 
 def test_backbones_have_the_sizes_of_their_releases():
@@ -198,7 +273,8 @@ def test_backbones_have_the_sizes_of_their_releases():
   for config, vocabulary, count in (
       (default.t5(), 32128, 247_577_856),
       (default.longt5(), 32128, 247_587_456),
-      (default.bart(), 50265, 139_420_416 + 50265)):  # and logits_bias
+      (default.bart(), 50265, 139_420_416 + 50265),
+  ):  # and logits_bias
     model = models.build(dict(config, vocab_size=vocabulary))
-    leaves = jax.tree.leaves(pretrained.abstract_params(model))
+    leaves = jax.tree.leaves(parameters.abstract_params(model))
     assert sum(math.prod(leaf.shape) for leaf in leaves) == count

@@ -5,8 +5,8 @@ it on purpose, in a copy of the package.
 """
 
 import ast
-import fnmatch
 from pathlib import Path
+import re
 import shutil
 import subprocess
 import sys
@@ -17,49 +17,128 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGE = 'locost_jax'
 
-# group -> (its modules, the groups it may import; its own is one of them).
-# Modules of `data` may only import those named before them.
-L0 = ('allocator', 'errors', 'commands', 'versions', 'watchdog', 'roll_call',
-      'hosts', 'losses', 'counted_flops', 'decode_limits', 'decode',
-      'baselines', 'markup', 'progress', 'metrics.*', 'models.pieces',
-      'models.mesh', 'models.pairs', 'models.ssm', 'models.long_conv',
-      'models.split_conv', 'models.long_attention', 'models.causal_attention',
-      'models.tokenwise', 'data.text', 'data.gsg', 'data.pages', 'data.bpe',
-      'data.spiece', 'data.vocabulary')
-DATA = ('data.documentation', 'data.sources', 'data.corpora', 'data.raw',
-        'data.prepare', 'data.preprocessors', 'data.rows', 'data.tasks',
-        'data.order', 'data.records', 'data.workers', 'data.blocks',
-        'data.streamed', 'data.mixture', 'data.cache', 'data.beam',
-        'data.inspect', 'data.pipeline')
-TABLE = {
-    'L0': (L0, {'L0'}),
-    'data': (DATA, {'L0', 'data'}),
-    'L1': (('models.attention', 'models.attention_mass', 'models.layers'),
-           {'L0', 'L1'}),
-    'L2': (('models', 'models.*'), {'L0', 'L1', 'L2'}),
-    'L3': (('optim', 'lora', 'sharding', 'warm_start', 'manifest',
-            'failed_save', 'checkpoint', 'appended', 'energy', 'peaks', 'pace',
-            'tracking', 'profiling', 'telemetry', 'preemption', 'workdir',
-            'hugging_face.*', 'memory', 'programs', 'topology'),
-           {'L0', 'L3'}),
-    # Batches are made elsewhere; the bucket of a length is a pure function.
-    'L4': (('train', 'loop', 'evaluate', 'generate', 'pretrained', 'origin',
-            'attribution'),
-           {'L0', 'L1', 'L2', 'L3', 'L4'}),
-    'L5': (('main', 'dry_run', 'preflight', 'parts', 'final', 'report',
-            'summarize', 'documents', 'summaries', 'results', 'source_page',
-            'score', 'convert', 'bench', 'benchmarks', 'benchmarks.*', 'plot'),
-           {'L0', 'data', 'L1', 'L2', 'L3', 'L4', 'L5'}),
+# Any module may import these.
+LEAVES = {'errors', 'files', 'command_line.progress', 'command_line.versions'}
+# Arrays and text only: these import each other and LEAVES, and no Flax.
+PURE = {
+    'ops',
+    'vocabularies',
+    'generation.decode',
+    'generation.decode_limits',
+    'generation.decode_settings',
+    'training.losses',
+    'data.text',
+    'data.gsg',
+    'data.markup',
+    'evaluation.metrics',
 }
-ALSO = {('pretrained', 'data.pipeline')}
-TENSORFLOW = ('tensorflow', 'tensorflow_datasets', 'tensorflow_text', 'seqio',
-              'clu')
+# package -> what its modules may import beside each other and LEAVES: whole
+# packages, or single modules of them.
+TABLE = {
+    'errors': set(),
+    'files': set(),
+    'command_line': set(),
+    'ops': set(),
+    'vocabularies': set(),
+    'hosts': set(),
+    'data': {'vocabularies', 'hosts.watchdog'},
+    'models': {'ops'},
+    'generation': {'models'},
+    'hugging_face': {'generation.decode_settings'},
+    'devices': {'ops', 'models.lora', 'models.parameters'},
+    'workdir': {
+        'devices',
+        'vocabularies',
+        'models.lora',
+        'models.parameters',
+    },
+    'telemetry': {'workdir', 'devices'},
+    'training': {
+        'ops',
+        'models',
+        'devices',
+        'workdir',
+        'hosts',
+        'telemetry',
+        'hugging_face',
+    },
+    'evaluation': {
+        'generation',
+        'models',
+        'devices',
+        'hosts',
+        'training.step',
+        'data.text',
+    },
+    'summarizing': {
+        'ops',
+        'models',
+        'generation',
+        'devices',
+        'vocabularies',
+        'hugging_face',
+        'workdir',
+        'data.text',
+        'data.markup',
+        'data.buckets',
+        'data.sources',
+    },
+    'benchmarks': {
+        'command_line',
+        'data',
+        'devices',
+        'generation',
+        'models',
+        'ops',
+        'telemetry',
+        'training',
+        'vocabularies',
+    },
+    'runs': {
+        'data',
+        'devices',
+        'evaluation',
+        'generation',
+        'hosts',
+        'hugging_face',
+        'models',
+        'summarizing',
+        'telemetry',
+        'training',
+        'vocabularies',
+        'workdir',
+    },
+}
+# Single modules at the top: flags in, one call, output. __main__ lists them.
+COMMANDS = {'__main__', 'main', 'summarize', 'convert', 'bench'}
+# Commands beside their package, which import command_line as well.
+DATA_COMMANDS = {'data.beam', 'data.cache', 'data.inspect', 'data.prepare'}
+TENSORFLOW = (
+    'tensorflow',
+    'tensorflow_datasets',
+    'tensorflow_text',
+    'seqio',
+    'clu',
+)
 # Anywhere in these, and inside functions of `data.sources`.
-TENSORFLOW_ROOMS = ('data.preprocessors', 'data.tasks')
+TENSORFLOW_ROOMS = ('data.preprocessors', 'data.seqio_tasks')
 # Importable after `pip install locost_jax` without extras.
-BASE = {'jax', 'flax', 'optax', 'orbax', 'ml_collections', 'sentencepiece',
-        'rouge_score', 'safetensors', 'absl', 'tensorboardX', 'numpy', 'scipy',
-        'msgpack', 'ml_dtypes'}
+BASE = {
+    'jax',
+    'flax',
+    'optax',
+    'orbax',
+    'ml_collections',
+    'sentencepiece',
+    'rouge_score',
+    'safetensors',
+    'absl',
+    'tensorboardX',
+    'numpy',
+    'scipy',
+    'msgpack',
+    'ml_dtypes',
+}
 
 
 def read_imports(root):
@@ -70,10 +149,14 @@ def read_imports(root):
     name = '.'.join(part for part in parts if part != '__init__')
     found = []
     tree = ast.parse(path.read_text(), str(path))
-    inside = {id(node) for function in ast.walk(tree)
-              if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef,
-                                       ast.Lambda))
-              for node in ast.walk(function)}
+    inside = {
+        id(node)
+        for function in ast.walk(tree)
+        if isinstance(
+            function, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+        )
+        for node in ast.walk(function)
+    }
     for node in ast.walk(tree):
       if isinstance(node, ast.Import):
         names = [alias.name for alias in node.names]
@@ -99,11 +182,29 @@ def inner(imported, modules):
   raise AssertionError(f'{imported} is not a module of the package')
 
 
-def group_of(module):
-  for group, (patterns, _) in TABLE.items():
-    if any(fnmatch.fnmatchcase(module, pattern) for pattern in patterns):
-      return group
-  return None
+def package_of(module):
+  return module.split('.')[0]
+
+
+def is_in(module, names):
+  """Whether a module, or the package it lies in, is among names."""
+  parts = module.split('.')
+  return any('.'.join(parts[:end]) in names for end in range(1, len(parts) + 1))
+
+
+def may_import(module, target):
+  """Whether the table lets a module import another of this package."""
+  if is_in(target, LEAVES):
+    return True
+  if is_in(module, PURE):
+    return is_in(target, PURE)
+  package = package_of(module)
+  if package in COMMANDS:
+    return package_of(target) not in COMMANDS
+  allowed = TABLE[package] | {package}
+  if module in DATA_COMMANDS:
+    allowed = allowed | {'command_line'}
+  return is_in(target, allowed)
 
 
 def violations(root):
@@ -111,38 +212,61 @@ def violations(root):
   imports = read_imports(root)
   broken, graph = [], {module: set() for module in imports}
   for module, found in imports.items():
-    # The package itself imports its public names on first use.
-    if module in ('', 'data', 'metrics', 'hugging_face'):
-      if any(at_top for _, at_top in found):
+    if module in TABLE or module == '':  # a package's __init__.py
+      # The package itself imports its public names on first use.
+      if (
+          module != 'models'
+          and module not in LEAVES
+          and any(at_top for _, at_top in found)
+      ):
         broken.append(f'{module or PACKAGE}/__init__ imports something')
-      continue
-    group = group_of(module)
-    if group is None:
-      broken.append(f'{module} is in no group')
+      if module == '':
+        continue
+    if package_of(module) not in TABLE.keys() | COMMANDS:
+      broken.append(f'{module} is in no package of the table')
       continue
     for imported, at_top in found:
       top = imported.split('.')[0]
-      if top in TENSORFLOW and module not in TENSORFLOW_ROOMS and (
-          module != 'data.sources' or at_top):
+      if (
+          top in TENSORFLOW
+          and module not in TENSORFLOW_ROOMS
+          and (module != 'data.sources' or at_top)
+      ):
         broken.append(f'{module} imports {top}')
+      if top == 'flax' and is_in(module, PURE):
+        broken.append(f'{module} imports flax')
       if top != PACKAGE:
-        if at_top and module != 'data.preprocessors' and (
-            top not in BASE | set(sys.stdlib_module_names)):
+        if (
+            at_top
+            and module != 'data.preprocessors'
+            and (top not in BASE | set(sys.stdlib_module_names))
+        ):
           broken.append(f'{module} imports {top}, which may be missing')
         continue
       target = inner(imported, imports)
       if target in ('', module):
         continue
       graph[module].add(target)
-      theirs = group_of(target)
-      allowed = theirs in TABLE[group][1] or (module, target) in ALSO
-      if group == theirs == 'data':
-        allowed = DATA.index(target) < DATA.index(module)
-      if not allowed:
-        broken.append(f'{module} ({group}) imports {target} ({theirs})')
+      if not may_import(module, target):
+        broken.append(f'{module} imports {target}')
       if at_top and target == 'data.preprocessors':
         broken.append(f'{module} imports {target}, and TensorFlow with it')
-  return broken + find_cycles(graph)
+  return broken + find_cycles(graph) + find_mutual_packages(graph)
+
+
+def find_mutual_packages(graph):
+  """Two packages of which each imports the other; leaves do not count."""
+  needs = {
+      (package_of(module), package_of(target))
+      for module, targets in graph.items()
+      for target in targets
+      if not is_in(target, LEAVES)
+  }
+  return [
+      f'{one} and {other} import each other'
+      for one, other in sorted(needs)
+      if one < other and (other, one) in needs
+  ]
 
 
 def find_cycles(graph):
@@ -167,19 +291,68 @@ def test_the_house_keeps_its_rules():
   assert violations(ROOT) == []
 
 
-@pytest.mark.parametrize('module, line, expected', [
-    ('optim', 'from locost_jax.models import t5', 'optim (L3) imports models'),
-    ('losses', 'import tensorflow as tf', 'losses imports tensorflow'),
-    ('data/sources', 'import tensorflow_datasets', 'data.sources imports'),
-    ('data/sources', 'from locost_jax.data import tasks', 'imports data.tasks'),
-    ('data/pipeline', 'from locost_jax import models', 'data.pipeline (data)'),
-    ('data/gsg', 'import nltk', 'nltk, which may be missing'),
-    ('data/text', 'from locost_jax.data import gsg', 'cycle: '),
-    ('train', 'def f():\n  from locost_jax.data import tasks', 'train (L4)'),
-    ('data/tasks', 'from locost_jax.data import preprocessors',
-     'and TensorFlow with it'),
-    ('newroom', 'import os', 'newroom is in no group'),
-])
+def test_the_page_of_the_architecture_has_every_package():
+  page = (ROOT / 'docs' / 'architecture.md').read_text()
+  rows = re.findall(r'^\| `(\w+)` \|', page, re.M)
+  assert sorted(rows) == sorted(TABLE.keys() - {'errors', 'files'})
+
+
+@pytest.mark.parametrize(
+    'module, line, expected',
+    [
+        (
+            'training/optim',
+            'from locost_jax.data import order',
+            'training.optim imports data.order',
+        ),
+        (
+            'training/losses',
+            'from locost_jax.models import t5',
+            'training.losses imports models.t5',
+        ),
+        (
+            'training/losses',
+            'import tensorflow as tf',
+            'losses imports tensorflow',
+        ),
+        ('ops/ssm', 'from flax import linen', 'ops.ssm imports flax'),
+        ('data/sources', 'import tensorflow_datasets', 'data.sources imports'),
+        (
+            'data/pipeline',
+            'from locost_jax import models',
+            'data.pipeline imports models',
+        ),
+        (
+            'data/pipeline',
+            'from locost_jax.command_line import commands',
+            'data.pipeline imports command_line.commands',
+        ),
+        ('data/gsg', 'import nltk', 'nltk, which may be missing'),
+        ('data/text', 'from locost_jax.data import gsg', 'cycle: '),
+        (
+            'models/lora',
+            'from locost_jax.devices import sharding',
+            'devices and models import each other',
+        ),
+        (
+            'training/loop',
+            'def f():\n  from locost_jax.data import tasks',
+            'training.loop imports data.tasks',
+        ),
+        (
+            'data/tasks',
+            'from locost_jax.data import preprocessors',
+            'and TensorFlow with it',
+        ),
+        ('hosts/__init__', 'import os', 'hosts/__init__ imports something'),
+        ('newroom', 'import os', 'newroom is in no package'),
+        (
+            'runs/newroom',
+            'from locost_jax import main',
+            'runs.newroom imports main',
+        ),
+    ],
+)
 def test_a_broken_rule_is_seen(tmp_path, module, line, expected):
   shutil.copytree(ROOT / PACKAGE, tmp_path / PACKAGE)
   with open(tmp_path / PACKAGE / f'{module}.py', 'a') as f:
@@ -208,11 +381,12 @@ def test_works_without_tensorflow(tmp_path):
       sys.meta_path[:] = map(Absent, sys.meta_path)
       import locost_jax
       assert 'jax' not in sys.modules, 'importing the package is not instant'
-      import tiny_run
+      from tests import tiny_run
       tiny_run.make(sys.argv[1])
       summary, = locost_jax.load(sys.argv[1]).summarize(['A text to read.'])
       assert isinstance(summary, str)
-      from locost_jax import evaluate, main, summarize
+      from locost_jax.evaluation import evaluate
+      from locost_jax import main, summarize
       try:
         import tensorflow
       except ImportError:
@@ -220,8 +394,14 @@ def test_works_without_tensorflow(tmp_path):
   ''')
   done = subprocess.run(
       [sys.executable, '-c', program, str(tmp_path / 'run')],
-      capture_output=True, text=True, cwd=ROOT,
-      env={'PYTHONPATH': f'{ROOT}:{ROOT / "tests"}', 'JAX_PLATFORMS': 'cpu',
-           'PATH': '/usr/bin:/bin'})
+      capture_output=True,
+      text=True,
+      cwd=ROOT,
+      env={
+          'PYTHONPATH': str(ROOT),
+          'JAX_PLATFORMS': 'cpu',
+          'PATH': '/usr/bin:/bin',
+      },
+  )
   assert done.returncode == 0, done.stderr
   assert done.stdout.endswith('fine\n')

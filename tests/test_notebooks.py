@@ -20,10 +20,9 @@ import numpy as np
 import pytest
 
 from colab import execute
-from locost_jax import pretrained
 from locost_jax.models import locost
-from locost_jax.models import ssm
-import tiny_run
+from locost_jax.summarizing import pretrained
+from tests import tiny_run
 
 ROOT = execute.ROOT
 NAMES = [path.stem for path in execute.NOTEBOOKS]
@@ -41,33 +40,42 @@ def read(name):
 
 def run(name, folder, parameters=()):
   folder.mkdir()
-  return execute.execute(
-      ROOT / 'colab' / f'{name}.ipynb', folder, parameters)
+  return execute.execute(ROOT / 'colab' / f'{name}.ipynb', folder, parameters)
 
 
 def shown(notebook, id_):
   """What a cell's outputs say."""
-  cell, = [cell for cell in notebook.cells if cell.id == id_]
+  (cell,) = [cell for cell in notebook.cells if cell.id == id_]
   return execute.text_of(cell)
 
 
 def count_pictures(notebook):
-  return sum('image/png' in output.get('data', {})
-             for cell in notebook.cells for output in cell.get('outputs', ()))
+  return sum(
+      'image/png' in output.get('data', {})
+      for cell in notebook.cells
+      for output in cell.get('outputs', ())
+  )
 
 
 def check_scores(text):
   """A table of losses and ROUGE scores that are possible."""
-  rows = re.findall(r'^(after training.*?|before training|lead.*?)'
-                    r'((?: +\d+\.\d+)+)$', text, re.M)
+  rows = re.findall(
+      r'^(after training.*?|before training|lead.*?)((?: +\d+\.\d+)+)$',
+      text,
+      re.M,
+  )
   assert [name.split(',')[0].split(':')[0].rstrip() for name, _ in rows] == [
-      'before training', 'after training', 'lead']
+      'before training',
+      'after training',
+      'lead',
+  ]
   for name, numbers in rows:
     *loss, r1, r2, rl, mean = map(float, numbers.split())
     assert 0 <= r2 <= rl <= r1 <= 100, name
     assert mean == pytest.approx((r1 + r2 + rl) / 3, abs=0.011)
     assert len(loss) == (not name.startswith('lead')) and all(
-        0 < x < 12 for x in loss)
+        0 < x < 12 for x in loss
+    )
 
 
 def check_page(text):
@@ -84,23 +92,31 @@ def check_page(text):
 def test_quickstart(tmp_path):
   model, book = tmp_path / 'model', tmp_path / 'book.txt'
   tiny_run.make(model)
-  text = '\n\n'.join(f'Chapter {i}. It has words. {"More of them. " * 20}'
-                     for i in range(40))
+  text = '\n\n'.join(
+      f'Chapter {i}. It has words. {"More of them. " * 20}' for i in range(40)
+  )
   book.write_text(text)
-  notebook = run('quickstart', tmp_path / 'room', dict(
-      BOOK=str(book), CHECKPOINT=str(model)))
+  notebook = run(
+      'quickstart',
+      tmp_path / 'room',
+      dict(BOOK=str(book), CHECKPOINT=str(model)),
+  )
   home = tmp_path / 'room' / 'runs' / 'quickstart_notebook'
   rows = [json.loads(line) for line in open(home / 'summaries.jsonl')]
   assert [row['tokens_kept'] for row in rows] == [
-      len(text) + 1, len((home / 'first_pages.txt').read_text()) + 1]
+      len(text) + 1,
+      len((home / 'first_pages.txt').read_text()) + 1,
+  ]
   assert rows[0]['prediction'] and rows[0]['prediction'] in shown(
-      notebook, 'summary').replace('\n    ', ' ')
+      notebook, 'summary'
+  ).replace('\n    ', ' ')
   assert f'read {len(text) + 1:,} tokens' in shown(notebook, 'summary')
   page = (home / 'where-2.html').read_text()
   assert page in shown(notebook, 'page')
   check_page(page)
-  tree = ast.parse(next(
-      cell.source for cell in notebook.cells if cell.id == 'python'))
+  tree = ast.parse(
+      next(cell.source for cell in notebook.cells if cell.id == 'python')
+  )
   texts = ast.literal_eval(tree.body[0].value)
   expected = pretrained.load(str(model)).summarize(texts)
   for expected in pretrained.load(str(model)).summarize(texts):
@@ -111,63 +127,103 @@ def test_quickstart(tmp_path):
 def test_finetune_your_data(tmp_path):
   def write(name, first, count):
     path = tmp_path / name
-    path.write_text(''.join(json.dumps(dict(
-        document=f'Thing {i} is kept in box {i % 7}. ' * 3
-        + f'Nobody opens box {i % 5}.',
-        summary=f'Thing {i} lies in box {i % 7}.')) + '\n'
-                            for i in range(first, first + count)))
+    path.write_text(
+        ''.join(
+            json.dumps(
+                dict(
+                    document=f'Thing {i} is kept in box {i % 7}. ' * 3
+                    + f'Nobody opens box {i % 5}.',
+                    summary=f'Thing {i} lies in box {i % 7}.',
+                )
+            )
+            + '\n'
+            for i in range(first, first + count)
+        )
+    )
     return path
 
   train, test = write('train.jsonl', 0, 300), write('test.jsonl', 300, 20)
-  notebook = run('finetune_your_data', tmp_path / 'room', dict(
-      TRAIN=str(train), TEST=str(test), STEPS=6, BATCH_SIZE=4,
-      MAX_INPUT_LENGTH=32, MAX_TARGET_LENGTH=16))
+  notebook = run(
+      'finetune_your_data',
+      tmp_path / 'room',
+      dict(
+          TRAIN=str(train),
+          TEST=str(test),
+          STEPS=6,
+          BATCH_SIZE=4,
+          MAX_INPUT_LENGTH=32,
+          MAX_TARGET_LENGTH=16,
+      ),
+  )
   home = tmp_path / 'room' / 'runs' / 'finetune_notebook'
   assert 'test' in shown(notebook, 'inspect')
-  steps = [json.loads(line)['step']
-           for line in open(home / 'model' / 'metrics.jsonl')]
+  steps = [
+      json.loads(line)['step']
+      for line in open(home / 'model' / 'metrics.jsonl')
+  ]
   assert max(steps) == 6 and count_pictures(notebook) == 1
   assert 'test, 20 documents' in shown(notebook, 'scores')
   check_scores(shown(notebook, 'scores'))
   assert len(re.findall('^reference ', shown(notebook, 'scores'), re.M)) == 3
   assert 'writes the same.' in shown(notebook, 'python')
   text = (home / 'my_text.txt').read_text()
-  there, = pretrained.load(str(home / 'exported')).summarize([text])
+  (there,) = pretrained.load(str(home / 'exported')).summarize([text])
   assert there in shown(notebook, 'python')
   assert ' '.join(there.split()) in shown(notebook, 'text').splitlines()
 
 
-@pytest.mark.parametrize('model', (
-    dict(num_layers=2),
-    pytest.param(dict(variant='paper'), marks=pytest.mark.slow),
-    pytest.param(dict(bidirectional=False), marks=pytest.mark.slow)),
-    ids=('release', 'paper', 'one_sided'))
+@pytest.mark.parametrize(
+    'model',
+    (
+        dict(num_layers=2),
+        pytest.param(dict(variant='paper'), marks=pytest.mark.slow),
+        pytest.param(dict(bidirectional=False), marks=pytest.mark.slow),
+    ),
+    ids=('release', 'paper', 'one_sided'),
+)
 def test_state_space_kernels(tmp_path, model):
   directory, lags = tmp_path / 'model', 300
   tiny_run.make(directory, model=model)
-  notebook = run('state_space_kernels', tmp_path / 'room', dict(
-      LAGS=lags, CHECKPOINT=str(directory), LENGTHS=(16, 50)))
+  notebook = run(
+      'state_space_kernels',
+      tmp_path / 'room',
+      dict(LAGS=lags, CHECKPOINT=str(directory), LENGTHS=(16, 50)),
+  )
   assert count_pictures(notebook) == PICTURES['state_space_kernels']
-  differences = re.findall(r' (\d\.\de-\d\d)$', shown(notebook, 'recurrence'),
-                           re.M)
+  differences = re.findall(
+      r' (\d\.\de-\d\d)$', shown(notebook, 'recurrence'), re.M
+  )
   assert len(differences) == 2 and max(map(float, differences)) < 1e-5
   # The medians, from kernels written out.
   run_ = pretrained.load(str(directory))
   stacked = run_.params['encoder']['layers']['mixer']['ssm']
-  found = re.findall(r'^layer +(\d+), tokens (\w+) .*-> +([\d,]+) tokens; '
-                     r'farthest +([\d,]+)', shown(notebook, 'ranges'), re.M)
+  found = re.findall(
+      r'^layer +(\d+), tokens (\w+) .*-> +([\d,]+) tokens; '
+      r'farthest +([\d,]+)',
+      shown(notebook, 'ranges'),
+      re.M,
+  )
   assert len(found) == run_.config.num_layers * (1 + run_.config.bidirectional)
   for layer, direction, median, farthest in found:
-    p = {key: np.asarray(value[int(layer) - 1], np.float64)
-         for key, value in stacked.items()}
+    p = {
+        key: np.asarray(value[int(layer) - 1], np.float64)
+        for key, value in stacked.items()
+    }
     log_z, w, _ = locost.discretise(run_.config, p)
     i = ('before', 'after').index(direction)
     z = np.array(log_z[0]) + 1j * np.array(log_z[1])
     w = np.array(w[0][i]) + 1j * np.array(w[1][i])
-    K = 2 * (w[..., None] * np.exp(z[min(i, len(z) - 1)][..., None]
-                                   * np.arange(lags))).sum(1).real
+    K = (
+        2
+        * (
+            w[..., None]
+            * np.exp(z[min(i, len(z) - 1)][..., None] * np.arange(lags))
+        )
+        .sum(1)
+        .real
+    )
     mass = abs(K).cumsum(-1)
-    ranges = 1 + (mass < .95 * mass[:, -1:]).sum(-1)
+    ranges = 1 + (mass < 0.95 * mass[:, -1:]).sum(-1)
     assert abs(float(median.replace(',', '')) - np.median(ranges)) <= 2
     assert abs(float(farthest.replace(',', '')) - ranges.max()) <= 2
 
@@ -175,10 +231,14 @@ def test_state_space_kernels(tmp_path, model):
 def test_a_failing_command_fails_the_notebook(tmp_path):
   book = tmp_path / 'book.txt'
   book.write_text('A book.')
-  with pytest.raises(nbclient.exceptions.CellExecutionError,
-                     match='the command ended with 2'):
-    run('quickstart', tmp_path / 'room', dict(
-        BOOK=str(book), CHECKPOINT='nowhere'))
+  with pytest.raises(
+      nbclient.exceptions.CellExecutionError, match='the command ended with 2'
+  ):
+    run(
+        'quickstart',
+        tmp_path / 'room',
+        dict(BOOK=str(book), CHECKPOINT='nowhere'),
+    )
 
 
 def test_a_parameter_that_is_not_there():
@@ -199,15 +259,25 @@ def test_outputs_are_committed_and_clean(name):
       assert cell.outputs or cell.id in ('settings', 'style')
 
 
-@pytest.mark.parametrize('change, expected', [
-    (lambda cell: cell.outputs[0].update(text='in /home/me/x'), '/home/me/x'),
-    (lambda cell: cell.outputs[0].update(text='x' * 500_000), 'bytes'),
-    (lambda cell: cell.outputs[0].update(text='a\rb'), repr('\r')),
-    (lambda cell: cell.outputs.append(
-        nbformat.v4.new_output('error', ename='E', evalue='')), 'failed'),
-    (lambda cell: cell.update(source='1'), 'of other code'),
-    (lambda cell: cell.update(execution_count=1), 'clean kernel'),
-])
+@pytest.mark.parametrize(
+    'change, expected',
+    [
+        (
+            lambda cell: cell.outputs[0].update(text='in /home/me/x'),
+            '/home/me/x',
+        ),
+        (lambda cell: cell.outputs[0].update(text='x' * 500_000), 'bytes'),
+        (lambda cell: cell.outputs[0].update(text='a\rb'), repr('\r')),
+        (
+            lambda cell: cell.outputs.append(
+                nbformat.v4.new_output('error', ename='E', evalue='')
+            ),
+            'failed',
+        ),
+        (lambda cell: cell.update(source='1'), 'of other code'),
+        (lambda cell: cell.update(execution_count=1), 'clean kernel'),
+    ],
+)
 def test_what_is_not_clean_is_seen(change, expected):
   notebook = read('quickstart')
   change(next(cell for cell in notebook.cells if cell.id == 'hardware'))
@@ -223,14 +293,17 @@ def test_the_quickstart_shows_a_page():
 def test_what_is_committed_is_of_the_defaults():
   """Nobody's own files; the commands shown are those of the defaults."""
   for name in NAMES:
-    cell, = [cell for cell in read(name).cells if cell.id == 'settings']
-    values = {node.targets[0].id: ast.literal_eval(node.value)
-              for node in ast.parse(cell.source).body}
+    (cell,) = [cell for cell in read(name).cells if cell.id == 'settings']
+    values = {
+        node.targets[0].id: ast.literal_eval(node.value)
+        for node in ast.parse(cell.source).body
+    }
     for key in ('BOOK', 'CHECKPOINT', 'TRAIN', 'TEST', 'START_FROM'):
       assert values.get(key, '') == '', f'{name}: {key}'
     trained = 'train' if name == 'finetune_your_data' else 'model'
     assert f'--config.train.steps={values["STEPS"]} ' in shown(
-        read(name), trained)
+        read(name), trained
+    )
 
 
 # --- Addresses and the installation ------------------------------------------
@@ -245,7 +318,8 @@ def test_addresses_are_those_of_setup_cfg():
   for name in NAMES:
     texts = [cell.source for cell in read(name).cells]
     assert [badge for text in texts for badge in re.findall(colab, text)] == [
-        (project, f'colab/{name}.ipynb')]
+        (project, f'colab/{name}.ipynb')
+    ]
     assert any(f"REPOSITORY = '{url}'" in text for text in texts)
     for text in texts:
       assert set(re.findall(r'https://github\.com/[\w/-]+', text)) <= {url}
@@ -256,35 +330,48 @@ def test_addresses_are_those_of_setup_cfg():
 
 
 def installing():
-  sources = {next(cell.source for cell in read(name).cells
-                  if cell.id == 'install') for name in NAMES}
+  sources = {
+      next(cell.source for cell in read(name).cells if cell.id == 'install')
+      for name in NAMES
+  }
   assert len(sources) == 1, 'the notebooks install in different ways'
   return sources.pop()
 
 
-@pytest.mark.parametrize('jax, hardware, expected', [
-    ('0.10.2', 'gpu', "pip install -q -e '.[train,plot]'"),
-    ('0.7.2', 'gpu',
-     "pip install -q -e '.[train,plot]' 'jax[cuda12]>=0.10'"),
-    ('0.7.2', 'tpu', "pip install -q -e '.[train,plot]' 'jax[tpu]>=0.10'"),
-    ('0.7.2', 'cpu', "pip install -q -e '.[train,plot]' 'jax>=0.10'"),
-    ('1.0', 'cpu', "pip install -q -e '.[train,plot]'"),
-])
+@pytest.mark.parametrize(
+    'jax, hardware, expected',
+    [
+        ('0.10.2', 'gpu', "pip install -q -e '.[train,plot]'"),
+        (
+            '0.7.2',
+            'gpu',
+            "pip install -q -e '.[train,plot]' 'jax[cuda12]>=0.10'",
+        ),
+        ('0.7.2', 'tpu', "pip install -q -e '.[train,plot]' 'jax[tpu]>=0.10'"),
+        ('0.7.2', 'cpu', "pip install -q -e '.[train,plot]' 'jax>=0.10'"),
+        ('1.0', 'cpu', "pip install -q -e '.[train,plot]'"),
+    ],
+)
 def test_colab_installs_for_its_hardware(
-    tmp_path, monkeypatch, jax, hardware, expected):
+    tmp_path, monkeypatch, jax, hardware, expected
+):
   """A jax that is new enough stays; another is replaced by one of its kind."""
   commands = []
 
   class Popen:
     """A command that does nothing but what git clone does."""
+
     returncode, stdout = 0, ()
+
     def __init__(self, command, **_):
       commands.append(command)
       if command.startswith('git clone'):
         (Path.cwd() / 'locost_jax' / 'configs').mkdir(parents=True)
         (Path.cwd() / 'locost_jax' / 'configs' / 'default.py').touch()
+
     def __enter__(self):
       return self
+
     def __exit__(self, *_):
       pass
 
@@ -293,16 +380,22 @@ def test_colab_installs_for_its_hardware(
   monkeypatch.setitem(sys.modules, 'google.colab', types.ModuleType('colab'))
   monkeypatch.setattr(subprocess, 'Popen', Popen)
   monkeypatch.setattr(metadata, 'version', lambda name: jax)
-  monkeypatch.setattr('shutil.which', lambda name: (
-      '/bin/nvidia-smi' if hardware == 'gpu' else None))
-  monkeypatch.setattr('glob.glob', lambda pattern: (
-      ['/dev/accel0'] if hardware == 'tpu' else []))
+  monkeypatch.setattr(
+      'shutil.which',
+      lambda name: ('/bin/nvidia-smi' if hardware == 'gpu' else None),
+  )
+  monkeypatch.setattr(
+      'glob.glob',
+      lambda pattern: (['/dev/accel0'] if hardware == 'tpu' else []),
+  )
   for key in ('PATH', 'XLA_PYTHON_CLIENT_PREALLOCATE'):
     monkeypatch.setenv(key, 'x')
   monkeypatch.delenv('TPU_ACCELERATOR_TYPE', raising=False)
   exec(installing(), {})  # pylint: disable=exec-used
   assert commands == [
-      'git clone --depth=1 https://github.com/locost-jax/locost_jax', expected]
+      'git clone --depth=1 https://github.com/locost-jax/locost_jax',
+      expected,
+  ]
   assert Path.cwd() == tmp_path / 'locost_jax'
 
 
@@ -318,13 +411,16 @@ def test_defaults(name, tmp_path, monkeypatch):
   assert execute.problems(notebook) == []
   assert count_pictures(notebook) == PICTURES[name]
   if name == 'quickstart':
-    read_, = re.findall(r'read ([\d,]+) tokens', shown(notebook, 'summary'))[:1]
+    (read_,) = re.findall(r'read ([\d,]+) tokens', shown(notebook, 'summary'))[
+        :1
+    ]
     assert int(read_.replace(',', '')) > 100_000
     check_page(shown(notebook, 'page'))
   elif name == 'finetune_your_data':
     check_scores(shown(notebook, 'scores'))
     assert 'writes the same.' in shown(notebook, 'python')
   else:
-    differences = re.findall(r' (\d\.\de-\d\d)$', shown(notebook, 'recurrence'),
-                             re.M)
+    differences = re.findall(
+        r' (\d\.\de-\d\d)$', shown(notebook, 'recurrence'), re.M
+    )
     assert len(differences) == 4 and max(map(float, differences)) < 2e-5

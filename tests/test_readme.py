@@ -1,12 +1,13 @@
-"""Every command of the README: its flags exist, and (slow) it runs.
+"""Every command of README and docs: its flags exist, and (slow) it runs.
 
-A command must have a row in RUNS, which says how it is made small: README
+A command must have a row in RUNS, which says how it is made small: a page
 cannot gain one that is not run. Files that a user has are stood in for by
 small ones; what needs a network or an extra must end with a line that says so.
 """
 
 import gzip
 import importlib
+import itertools
 import json
 import os
 from pathlib import Path
@@ -20,20 +21,53 @@ from absl import flags
 import numpy as np
 import pytest
 
-from locost_jax import commands
-from test_documents import make_book, make_page
+from locost_jax.command_line import commands
+from tests.summarizing.test_documents import make_book
+from tests.summarizing.test_documents import make_page
 
 ROOT = Path(__file__).parent.parent
-README = (ROOT / 'README.md').read_text()
+# In this order: later pages read what the commands of earlier ones wrote.
+PAGES = {
+    name: (ROOT / name).read_text()
+    for name in (
+        'README.md',
+        'docs/training.md',
+        'docs/data.md',
+        'docs/summarizing.md',
+        'docs/weights.md',
+        'docs/many_devices.md',
+        'docs/reliability.md',
+        'docs/speed.md',
+        'docs/architecture.md',
+        'docs/CONTRIBUTING.md',
+    )
+}
+README = PAGES['README.md']
 
-MODEL = ('model.d_model=16', 'model.d_state=4', 'model.d_ff=16',
-         'model.d_kv=4', 'model.num_heads=4', 'model.num_layers=1',
-         'model.num_decoder_layers=1')
-DATA = ('data.vocabulary=byte', 'data.check_sizes=False',
-        'data.max_input_length=64', 'data.max_target_length=16')
-TRAIN = ('data.input_buckets=64', 'data.target_buckets=16', 'train.steps=2',
-         'train.batch_size=8', 'eval.batch_size=8', 'eval.examples=8',
-         'decode.max_length=12')
+MODEL = (
+    'model.d_model=16',
+    'model.d_state=4',
+    'model.d_ff=16',
+    'model.d_kv=4',
+    'model.num_heads=4',
+    'model.num_layers=1',
+    'model.num_decoder_layers=1',
+)
+DATA = (
+    'data.vocabulary=byte',
+    'data.check_sizes=False',
+    'data.max_input_length=64',
+    'data.max_target_length=16',
+)
+TRAIN = (
+    'data.input_buckets=64',
+    'data.target_buckets=16',
+    'train.steps=2',
+    'train.batch_size=8',
+    'eval.batch_size=8',
+    'eval.examples=8',
+    'decode.max_length=12',
+)
 
 
 def small(*keys):
@@ -41,7 +75,7 @@ def small(*keys):
 
 
 class Run(NamedTuple):
-  """How a command of the README is run small.
+  """How a command is run small.
 
   pattern: regex of the command.
   more: flags behind it.
@@ -50,6 +84,7 @@ class Run(NamedTuple):
     `pattern`; '': words on stdout.
   says: regex of the one line on stderr where an extra or a network is missing.
   """
+
   pattern: str
   more: str = ''
   less: str = '$^'
@@ -63,57 +98,113 @@ BENCH = small(*MODEL) + ' --repeats=1 --seconds=1 '
 PEERS = r' --(against|longest|memory_limit|repeats|seconds|lengths)\S*'
 RUNS = (
     Run(r'.*bench gsg', '--lengths=40 --repeats=1'),
-    Run(r'.*bench (decode|train|run|cost).*', BENCH + '--lengths=64 --tokens=2',
-        PEERS),
+    Run(
+        r'.*bench (decode|train|run|cost).*',
+        BENCH + '--lengths=64 --tokens=2',
+        PEERS,
+    ),
     Run(r'.*bench (kernel|encode).*', BENCH + '--lengths=64,128', PEERS),
     Run(r'.*data\.prepare'),
     Run(r'.*data\.prepare .*', makes='corpora/qmsum/train.jsonl*'),
-    Run(r'.*data\.inspect --task=qmsum', small('data.vocabulary=byte',
-                                               'data.check_sizes=False')),
+    Run(
+        r'.*data\.inspect --task=qmsum',
+        small('data.vocabulary=byte', 'data.check_sizes=False'),
+    ),
     Run(r'.*data\.inspect .*', small('data.vocabulary=byte')),
     Run(r'.*data\.cache .*', small(*DATA), makes='caches/*-train-*/stats.json'),
-    Run(r'.*data\.beam .*', small(*DATA), makes='caches/*-train-*/stats.json',
-        says='beam'),
-    Run(r'.*summarize .*--output=.*', '--max_length=4',
-        makes='summaries.jsonl'),
+    Run(
+        r'.*data\.beam .*',
+        small(*DATA),
+        makes='caches/*-train-*/stats.json',
+        says='beam',
+    ),
+    Run(
+        r'.*summarize .*--output=.*', '--max_length=4', makes='summaries.jsonl'
+    ),
     Run(r'.*summarize .*--report=.*', '--max_length=4', makes='where.html'),
     Run(r'.*summarize .*', '--max_length=4'),
-    Run(r'.*convert --source=google/.*', makes='runs/longt5/config.json',
-        says='huggingface'),
+    Run(
+        r'.*convert --source=google/.*',
+        makes='runs/longt5/config.json',
+        says='huggingface',
+    ),
     Run(r'.*convert --source=runs.*', makes='exported/model.safetensors'),
     Run(r'.*convert .*', makes='runs/imported/checkpoints/0'),
     Run(r'.*main .*--topology=.*', TINY, says='tpu-aot'),
     Run(r'.*main .*configs/quickstart\.py --.*', TINY),
-    Run(r'.*main .*configs/quickstart\.py', TINY, r'^python3 .*&& ',
-        'runs/quickstart/finetune/checkpoints/2'),
-    Run(r'.*main .*configs/(pretrain_c4|finetune_arxiv|finetune_booksum_book)'
-        r'\.py.*', f'{TINY} {small(FRESH)}', makes=r'runs/\1/checkpoints/2'),
-    Run(r'.*main .*--evaluate', TINY,
-        makes='runs/finetune/predictions/*-test-2.jsonl'),
+    Run(
+        r'.*main .*configs/quickstart\.py',
+        TINY,
+        r'^python3 .*&& ',
+        'runs/quickstart/finetune/checkpoints/2',
+    ),
+    Run(
+        r'.*main .*configs/(pretrain_c4|finetune_arxiv|finetune_booksum_book)'
+        r'\.py.*',
+        f'{TINY} {small(FRESH)}',
+        makes=r'runs/\1/checkpoints/2',
+    ),
+    Run(
+        r'.*main .*--evaluate',
+        TINY,
+        makes='runs/finetune/predictions/*-test-2.jsonl',
+    ),
     Run(r'.*main .*--workdir=(\S+)', TINY, makes=r'\1/checkpoints/2'),
-    Run(r'.*main .*configs/(pretrain|finetune)\.py.*', TINY,
-        makes=r'runs/\1/checkpoints/2'),
+    Run(
+        r'.*main .*configs/(pretrain|finetune)\.py.*',
+        TINY,
+        makes=r'runs/\1/checkpoints/2',
+    ),
 )
 
 
 def sections():
-  """{heading: its shell commands}, in order."""
+  """{(page, heading): its shell commands}, in order."""
   found = {}
-  for part in re.split(r'^##+ ', README, flags=re.M)[1:]:
-    blocks = re.findall(r'^```(?:bash|sh|shell|console)\n(.*?)^```', part,
-                        re.M | re.DOTALL)
-    lines = [re.sub(r'\s+#\s.*', '', line) for block in blocks
-             for line in block.splitlines()]
-    if lines := [line for line in lines if line and not line.startswith(' ')]:
-      found[part.splitlines()[0]] = lines
+  for page, text in PAGES.items():
+    for part in re.split(r'^#+ ', without_blocks(text), flags=re.M)[1:]:
+      lines = [
+          re.sub(r'\s+#\s.*', '', line)
+          for number in re.findall(r'^block (\d+)$', part, re.M)
+          for line in blocks(text)[int(number)]
+      ]
+      if lines := [line for line in lines if line]:
+        found[page, part.splitlines()[0]] = lines
   return found
 
 
+_BLOCK = re.compile(
+    r'^```(?:bash|sh|shell|console)\n(.*?)^```', re.M | re.DOTALL
+)
+
+
+def blocks(text):
+  """The lines of each shell block of a page."""
+  return [block.splitlines() for block in _BLOCK.findall(text)]
+
+
+def without_blocks(text):
+  """A page with 'block N' for its shell blocks: # is a comment in these."""
+  numbers = itertools.count()
+  return _BLOCK.sub(lambda _: f'block {next(numbers)}', text)
+
+
 SECTIONS = sections()
-TESTS = next(line for line in SECTIONS['The two commands'] if 'pytest' in line)
-INSIDE = [command for command in re.findall(
-    r'`(python -m locost_jax[^`]+)`', README) if command.endswith(('.py', "'"))
-          or ' --' in command]
+TESTS = next(
+    line
+    for line in SECTIONS['README.md', 'The two commands']
+    if 'pytest' in line
+)
+EVERY = sorted({*sum(SECTIONS.values(), [])} - {TESTS})
+OURS = [command for command in EVERY if 'locost_jax.' in command]
+# Of contributors: the tests themselves.
+PYTEST = [command for command in EVERY if command not in OURS]
+INSIDE = [
+    command
+    for text in PAGES.values()
+    for command in re.findall(r'`(python -m locost_jax[^`]+)`', text)
+    if command.endswith(('.py', "'")) or ' --' in command
+]
 
 
 def run_of(command):
@@ -121,32 +212,67 @@ def run_of(command):
   for run in RUNS:
     if re.fullmatch(run.pattern, command):
       return run
-  raise AssertionError(f'README has {command!r}: how is it run here?')
+  raise AssertionError(f'a page has {command!r}: how is it run here?')
 
 
 def test_there_is_something_to_run():
-  assert len(SECTIONS) >= 7 and len(INSIDE) > 8
-  assert sum(map(len, SECTIONS.values())) > 30
-  for commands_ in SECTIONS.values():
-    for command in commands_:
-      assert 'python' in command, command  # not half of a longer line
+  assert len(SECTIONS) >= 20 and len(INSIDE) > 8 and len(PYTEST) == 3
+  assert sum(map(len, SECTIONS.values())) > 40
+  for command in EVERY:
+    assert 'python' in command, command  # not half of a longer line
+
+
+def test_all_pages_are_read():
+  docs = {f'docs/{path.name}' for path in (ROOT / 'docs').glob('*.md')}
+  assert set(PAGES) == {'README.md', *docs}
+
+
+def test_readme_is_short():
+  assert README.count('\n') <= 200
 
 
 def test_each_row_has_a_command():
-  every = [command for found in SECTIONS.values() for command in found]
-  rows = [run_of(command) for command in every if command != TESTS]
-  assert set(rows) == set(RUNS)
+  assert {run_of(command) for command in OURS} == set(RUNS)
 
 
-@pytest.mark.parametrize('command', sorted(
-    {*INSIDE, *sum(SECTIONS.values(), [])} - {TESTS}))
+@pytest.mark.parametrize('page', PAGES)
+def test_files_and_links_exist(page):
+  """Paths that are not called new, relative links, headings they name."""
+  text, folder = PAGES[page], (ROOT / page).parent
+  for path in re.findall(
+      r'(?<!A new file, )`((?:locost_jax|configs|tests|launch|colab|docs)/'
+      r'[\w./]+)[`:]',
+      text,
+  ):
+    assert (ROOT / path).exists(), path
+  for link in re.findall(r'\]\((?!https?:)([^)]+)\)', text):
+    file, _, anchor = link.partition('#')
+    target = folder / file if file else ROOT / page
+    assert target.exists(), link
+    if anchor:
+      headings = re.findall(r'^#+ (.*)', target.read_text(), re.M)
+      slugs = [
+          re.sub(r'[^\w -]', '', h).lower().replace(' ', '-') for h in headings
+      ]
+      assert anchor in slugs, link
+
+
+@pytest.mark.parametrize('command', PYTEST)
+def test_files_of_pytest_commands_exist(command):
+  words = shlex.split(command)
+  assert words[:3] == ['python', '-m', 'pytest']
+  assert all((ROOT / word).exists() for word in words if word.endswith('.py'))
+  assert '-k' not in words or words[-1] in (ROOT / words[-3]).read_text()
+
+
+@pytest.mark.parametrize('command', sorted({*INSIDE, *OURS}))
 def test_flags_exist(monkeypatch, command):
   """Of commands in the text and in tables, too."""
   monkeypatch.chdir(ROOT)
   run = run_of(command)
   words = shlex.split(f'{command} {run.more}')
   assert words[-1:]  # quotes are closed
-  words = words[len(words) - words[::-1].index('-m'):]
+  words = words[len(words) - words[::-1].index('-m') :]
   module = importlib.import_module(words[0])
   values = flags.FlagValues()
   values.set_gnu_getopt(True)
@@ -166,33 +292,58 @@ def test_ci_runs_the_tests_command():
 
 @pytest.fixture(scope='module')
 def house(tmp_path_factory):
-  """A directory with the files that the README's user has."""
+  """A directory with the files that a reader of the pages has."""
   home = tmp_path_factory.mktemp('house')
   (home / 'configs').symlink_to(ROOT / 'configs')
-  texts = [' '.join(f'House {n} of street {i} is {n + i} years old.'
-                    for n in range(12)) for i in range(24)]
-  pairs = [dict(document=text, summary=f'Street {i}.')
-           for i, text in enumerate(texts)]
-  for name in ('train.jsonl', 'test.jsonl', 'part-1.jsonl',
-               'corpora/arxiv/train.jsonl', 'corpora/arxiv/validation.jsonl',
-               'corpora/booksum_book/train.jsonl',
-               'corpora/booksum_book/validation.jsonl'):
+  texts = [
+      ' '.join(
+          f'House {n} of street {i} is {n + i} years old.' for n in range(12)
+      )
+      for i in range(24)
+  ]
+  pairs = [
+      dict(document=text, summary=f'Street {i}.')
+      for i, text in enumerate(texts)
+  ]
+  for name in (
+      'train.jsonl',
+      'test.jsonl',
+      'part-1.jsonl',
+      'corpora/arxiv/train.jsonl',
+      'corpora/arxiv/validation.jsonl',
+      'corpora/booksum_book/train.jsonl',
+      'corpora/booksum_book/validation.jsonl',
+  ):
     write_rows(home / name, pairs)
-  for name in ('texts-1.jsonl.gz',
-               'corpora/c4_gsg/c4-train.00000-of-00001.json.gz',
-               'corpora/c4_gsg/c4-validation.00000-of-00001.json.gz'):
+  for name in (
+      'texts-1.jsonl.gz',
+      'corpora/c4_gsg/c4-train.00000-of-00001.json.gz',
+      'corpora/c4_gsg/c4-validation.00000-of-00001.json.gz',
+  ):
     write_rows(home / name, [dict(text=text) for text in texts])
   for split in 'train', 'val', 'test':
-    write_rows(home / f'QMSum/data/ALL/jsonl/{split}.jsonl', [dict(
-        meeting_transcripts=[dict(speaker='PM', content=text)],
-        general_query_list=[dict(query='Summarize.', answer='Houses.')],
-        specific_query_list=[]) for text in texts])
+    write_rows(
+        home / f'QMSum/data/ALL/jsonl/{split}.jsonl',
+        [
+            dict(
+                meeting_transcripts=[dict(speaker='PM', content=text)],
+                general_query_list=[dict(query='Summarize.', answer='Houses.')],
+                specific_query_list=[],
+            )
+            for text in texts
+        ],
+    )
   (home / 'report.txt').write_text(texts[0])
   (home / 'books').mkdir()
   (home / 'books' / 'one.txt').write_text(texts[1])
-  make_book(home / 'book.epub', {'a.xhtml': make_page(texts[:2])},
-            ['a.xhtml'])
+  make_book(home / 'book.epub', {'a.xhtml': make_page(texts[:2])}, ['a.xhtml'])
   return home
+
+
+@pytest.fixture(scope='module')
+def ran():
+  """The commands that were run."""
+  return set()
 
 
 def write_rows(path, rows):
@@ -202,23 +353,37 @@ def write_rows(path, rows):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('heading', SECTIONS)
-def test_section_runs(house, heading):
-  """In the order of the README: later sections read what earlier ones wrote."""
-  for command in SECTIONS[heading]:
-    if command == TESTS:
+@pytest.mark.parametrize('page, heading', SECTIONS)
+def test_section_runs(house, ran, page, heading):
+  """In the order of PAGES: later sections read what earlier ones wrote.
+
+  A command that several sections have runs once.
+  """
+  for command in SECTIONS[page, heading]:
+    if command not in OURS or command in ran:
       continue
+    ran.add(command)
     run = run_of(command)
     line = f'{re.sub(run.less, "", command)} {run.more}'
-    devices = 8 if heading == 'Many devices' else 1
+    devices = 8 if page == 'docs/many_devices.md' else 1
     done = subprocess.run(
-        ['bash', '-euo', 'pipefail', '-c', line], cwd=house, text=True,
-        capture_output=True, check=False, stdin=subprocess.DEVNULL,
-        env=dict(os.environ, PYTHONPATH=str(ROOT), HF_HUB_OFFLINE='1',
-                 HOME=str(house), JAX_PLATFORMS='cpu',
-                 PATH=f'{Path(sys.executable).parent}:{os.environ["PATH"]}',
-                 XLA_FLAGS=os.environ['XLA_FLAGS'] + ' --xla_force_host_'
-                 f'platform_device_count={devices}'))
+        ['bash', '-euo', 'pipefail', '-c', line],
+        cwd=house,
+        text=True,
+        capture_output=True,
+        check=False,
+        stdin=subprocess.DEVNULL,
+        env=dict(
+            os.environ,
+            PYTHONPATH=str(ROOT),
+            HF_HUB_OFFLINE='1',
+            HOME=str(house),
+            JAX_PLATFORMS='cpu',
+            PATH=f'{Path(sys.executable).parent}:{os.environ["PATH"]}',
+            XLA_FLAGS=os.environ['XLA_FLAGS'] + ' --xla_force_host_'
+            f'platform_device_count={devices}',
+        ),
+    )
     if run.says and done.returncode:
       assert done.returncode == 2, f'{line}\n{done.stderr}'
       assert re.fullmatch(rf'error: .*{run.says}.*\n', done.stderr), done.stderr
@@ -229,9 +394,18 @@ def test_section_runs(house, heading):
 
 
 @pytest.mark.slow
-def test_python_runs(house, monkeypatch):
-  (block,) = re.findall(r'^```python\n(.*?)^```', README, re.M | re.DOTALL)
+@pytest.mark.parametrize(
+    'page', ['README.md', 'docs/summarizing.md', 'docs/weights.md']
+)
+def test_python_runs(house, monkeypatch, capsys, page):
+  (block,) = re.findall(r'^```python\n(.*?)^```', PAGES[page], re.M | re.DOTALL)
   monkeypatch.chdir(house)
   names = {'tokens': np.full((1, 64), 7)}
   exec(block, names)  # pylint: disable=exec-used
-  assert names['s'].encode(names['tokens']).shape == (1, 64, 16)
+  if page == 'README.md':
+    assert names['s'].encode(names['tokens']).shape == (1, 64, 16)
+  elif page == 'docs/summarizing.md':
+    assert names['states'].shape[-1] == 16 and names['logits'].ndim == 3
+    assert [type(text) for text in names['summaries']] == [str]
+  else:
+    assert 'd_model=16' in capsys.readouterr().out

@@ -6,18 +6,29 @@ import numpy as np
 
 from configs import default
 from locost_jax import models
-from locost_jax import train
-from locost_jax import workdir
-from locost_jax.data import vocabulary as vocabularies
+from locost_jax.vocabularies import byte_vocabulary
+from locost_jax.vocabularies import vocabulary as vocabulary_lib
+from locost_jax.workdir import phases as phases_lib
+from tests import small_training
 
 
 def make_config(steps=2, model=()):
   """A config of a model small enough for a test, with bytes as tokens."""
   config = default.get_config()
-  vocabulary = vocabularies.ByteVocabulary()
-  config.model.update(dict(
-      vocab_size=vocabulary.size, d_model=16, d_state=4, d_ff=16, d_kv=8,
-      num_heads=2, num_layers=1, num_decoder_layers=1) | dict(model))
+  vocabulary = byte_vocabulary.ByteVocabulary()
+  config.model.update(
+      dict(
+          vocab_size=vocabulary.size,
+          d_model=16,
+          d_state=4,
+          d_ff=16,
+          d_kv=8,
+          num_heads=2,
+          num_layers=1,
+          num_decoder_layers=1,
+      )
+      | dict(model)
+  )
   config.data.vocabulary = 'byte'
   config.train.update(dict(steps=steps, batch_size=2))
   config.decode.max_length = 6
@@ -31,9 +42,11 @@ def make_batch(config, rows=2, length=16):
   targets = tokens()
   shifted = np.pad(targets, ((0, 0), (1, 0)))[:, :-1]
   return dict(
-      encoder_input_tokens=tokens(), decoder_input_tokens=shifted,
+      encoder_input_tokens=tokens(),
+      decoder_input_tokens=shifted,
       decoder_target_tokens=targets,
-      decoder_loss_weights=np.ones((rows, length), np.float32))
+      decoder_loss_weights=np.ones((rows, length), np.float32),
+  )
 
 
 def make(directory, steps=2, model=()):
@@ -43,14 +56,20 @@ def make(directory, steps=2, model=()):
   """
   directory = Path(directory)
   config = make_config(steps, model)
-  vocabularies.save_vocabulary(
-      vocabularies.ByteVocabulary(), directory / 'vocabulary')
-  workdir.write_config(directory, config)
+  vocabulary_lib.save_vocabulary(
+      byte_vocabulary.ByteVocabulary(), directory / 'vocabulary'
+  )
+  phases_lib.write_config(directory, config)
 
   def batches(start):
     del start
     while True:
       yield make_batch(config)
 
-  return train.train(config, directory, models.build(config.model), batches,
-                     lambda params, step: {'eval/tiny/rouge_mean': 1.0})
+  return small_training.train(
+      config,
+      directory,
+      models.build(config.model),
+      batches,
+      lambda params, step: {'eval/tiny/rouge_mean': 1.0},
+  )

@@ -1,1 +1,1 @@
-"""The parts of `python -m locost_jax.bench`."""
+"""The measurements of `python -m locost_jax.bench`."""

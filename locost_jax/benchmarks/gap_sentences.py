@@ -10,19 +10,19 @@ import time
 
 from rouge_score import rouge_scorer
 
-from locost_jax.benchmarks import measure
+from locost_jax.benchmarks import timing
+from locost_jax.data import builtin_corpus
 from locost_jax.data import gsg
-from locost_jax.data import sources
 from locost_jax.data import text as text_lib
-from locost_jax.data import vocabulary as vocabularies
+from locost_jax.vocabularies import sentencepiece_training
 
 BATCH = 256  # the paper's documents per step
 WORDS = 50_000  # of all documents of one length together
 VOCABULARY = 4000
 
 
-def prepare(spec, tell):
-  """Returns (what is told, run) for a `child`; run() gives a row.
+def prepare(spec, report):
+  """Returns (what is known, run), see `processes.serve`; run() gives a row.
 
   The row's times are seconds per document: 'choose' the sentences, and by
   'sequential' choice; 'loop', the same choice by rouge_score; 'make' source and
@@ -30,36 +30,53 @@ def prepare(spec, tell):
   documents_per_second and cores (for BATCH documents a second) are those of
   'make and tokenise'.
   """
+
   def run():
-    tell('making documents')
+    report('making documents')
     documents = make_documents(spec['length'])
     texts = [' '.join(sentences) for sentences in documents]
     encode = _make_vocabulary(texts).encode
     first = documents[0]
+
     def choose(strategy):
       return lambda: _per_document(
-          lambda d: gsg.select_sentences(d, strategy=strategy), documents)
+          lambda d: gsg.select_sentences(d, strategy=strategy), documents
+      )
+
     def tokenise(text):
       for part in gsg.gap_sentences(text) or ():
         encode(part)
+
     calls = {
         'choose': choose('independent'),
         'choose, sequential': choose('sequential'),
         'loop': lambda: _per_document(loop, [first]),
         'make': lambda: _per_document(gsg.gap_sentences, texts),
-        'make and tokenise': lambda: _per_document(tokenise, texts)}
-    times = measure.take_turns(
-        calls, spec['repeats'], spec['seconds'], tell)
-    seconds = measure.medians(times)
-    own = measure.medians({'first': [
-        _per_document(gsg.select_sentences, [first]) for _ in range(5)]})
+        'make and tokenise': lambda: _per_document(tokenise, texts),
+    }
+    times = timing.time_interleaved(
+        calls, spec['repeats'], spec['seconds'], report
+    )
+    seconds = timing.medians(times)
+    own = timing.medians(
+        {
+            'first': [
+                _per_document(gsg.select_sentences, [first]) for _ in range(5)
+            ]
+        }
+    )
     return dict(
-        times=times, seconds=seconds, documents=len(documents),
+        times=times,
+        seconds=seconds,
+        documents=len(documents),
         ratio=seconds['loop'] / own['first'],
         same=loop(first) == gsg.select_sentences(first),
         documents_per_second=1 / seconds['make and tokenise'],
         cores=BATCH * seconds['make and tokenise'],
-        platform='cpu', device='one thread')
+        platform='cpu',
+        device='one thread',
+    )
+
   return dict(platform='cpu', device='one thread'), run
 
 
@@ -75,18 +92,18 @@ def loop(sentences, ratio=0.2):
   scorer = rouge_scorer.RougeScorer(['rouge1'], use_stemmer=False)
   scores = []
   for j, sentence in enumerate(sentences):
-    rest = '\n'.join(sentences[:j] + sentences[j + 1:])
+    rest = '\n'.join(sentences[:j] + sentences[j + 1 :])
     score = scorer.score(target=rest, prediction=sentence)['rouge1'].fmeasure
     scores.append(round(score, 12))
   best = sorted(range(len(scores)), key=lambda j: (-scores[j], j))
-  return sorted(best[:int(ratio * len(sentences) + 1e-9)])
+  return sorted(best[: int(ratio * len(sentences) + 1e-9)])
 
 
 def make_documents(length):
   """Lists of sentences with `length` words or a sentence more, WORDS in all."""
   documents, sentences, words = [], [], 0
   most = max(1, WORDS // length)
-  for document in sources.builtin_corpus().documents['train']:
+  for document in builtin_corpus.make_corpus().documents['train']:
     for sentence in text_lib.split_sentences(document.text):
       sentences.append(sentence)
       words += len(sentence.split())
@@ -100,5 +117,6 @@ def make_documents(length):
 
 def _make_vocabulary(texts):
   with tempfile.TemporaryDirectory() as directory:
-    return vocabularies.train_sentencepiece(
-        texts, os.path.join(directory, 'model'), VOCABULARY)
+    return sentencepiece_training.train(
+        texts, os.path.join(directory, 'model'), VOCABULARY
+    )

@@ -16,7 +16,8 @@ is downloaded.
 
 import importlib.util
 
-from locost_jax.benchmarks import measure
+from locost_jax.benchmarks import machine
+from locost_jax.benchmarks import timing
 from locost_jax.errors import InputError
 
 NAMES = ('t5', 'longt5', 'led', 'bart')
@@ -27,23 +28,28 @@ def check():
   """Raises InputError unless PyTorch and transformers are installed."""
   for name in ('torch', 'transformers'):
     if importlib.util.find_spec(name) is None:
-      raise InputError(f'--against needs {name}, which is not installed: '
-                       f'{INSTALL}')
+      raise InputError(
+          f'--against needs {name}, which is not installed: {INSTALL}'
+      )
 
 
-def prepare(spec, tell):
-  """Returns (what is told of the model, run) for a `child`.
+def prepare(spec, report):
+  """Loads a peer.
 
   Args:
     spec: peer (of NAMES), model (our config.model), dtype, seed, batch_size,
       length; learns: whether a train step is timed, then with tokens (of a
       target) and recomputes (activations, layer by layer).
-    tell: takes a line of progress.
+    report: takes a line of progress.
+
+  Returns:
+    (what is known of it, run), see `processes.serve`.
   """
   check()
-  tell(f'loading {spec["peer"]}')
+  report(f'loading {spec["peer"]}')
   import torch
-  torch.set_num_threads(measure.cores())
+
+  torch.set_num_threads(machine.cores())
   torch.manual_seed(spec['seed'])
   make = _make_bart_like if spec['peer'] in ('led', 'bart') else _make_t5_like
   model = make(spec['peer'], spec['model'], spec['length'])
@@ -51,8 +57,10 @@ def prepare(spec, tell):
     model = model.to(getattr(torch, spec['dtype']))
   model.eval()
   shape = spec['batch_size'], spec['length']
-  inputs = dict(input_ids=torch.randint(3, spec['model']['vocab_size'], shape),
-                attention_mask=torch.ones(shape, dtype=torch.long))
+  inputs = dict(
+      input_ids=torch.randint(3, spec['model']['vocab_size'], shape),
+      attention_mask=torch.ones(shape, dtype=torch.long),
+  )
   if spec['peer'] == 'led':
     # Summarising, LED attends globally to its first token.
     attends = torch.zeros(shape, dtype=torch.long)
@@ -62,27 +70,37 @@ def prepare(spec, tell):
     call = _make_step(spec, model, inputs)
   else:
     encoder = model.get_encoder()
+
     def call():
       with torch.inference_mode():
         encoder(**inputs)
 
   def run():
-    return dict(seconds=measure.timed(call))
+    return dict(seconds=timing.timed(call))
 
   parameters = sum(p.numel() for p in model.parameters())
-  return dict(platform='cpu', device='cpu', parameters=parameters,
-              threads=torch.get_num_threads()), run
+  return (
+      dict(
+          platform='cpu',
+          device='cpu',
+          parameters=parameters,
+          threads=torch.get_num_threads(),
+      ),
+      run,
+  )
 
 
 def _make_step(spec, model, inputs):
   """Returns a train step: loss, gradients, their norm clipped, AdamW."""
   import torch
+
   model.train()
   model.config.use_cache = False
   if spec['recomputes']:
     model.gradient_checkpointing_enable()
-  labels = torch.randint(3, spec['model']['vocab_size'],
-                         (spec['batch_size'], spec['tokens']))
+  labels = torch.randint(
+      3, spec['model']['vocab_size'], (spec['batch_size'], spec['tokens'])
+  )
   optimizer = torch.optim.AdamW(model.parameters(), lr=1e-6)
 
   def step():
@@ -92,6 +110,7 @@ def _make_step(spec, model, inputs):
     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
+
   return step
 
 
@@ -99,36 +118,61 @@ def _make_t5_like(name, config, length):
   """T5 v1.1 or LongT5 with random weights."""
   del length
   import transformers
+
   sizes = dict(
-      vocab_size=config['vocab_size'], d_model=config['d_model'],
-      d_kv=config['d_kv'], d_ff=config['d_ff'], num_heads=config['num_heads'],
+      vocab_size=config['vocab_size'],
+      d_model=config['d_model'],
+      d_kv=config['d_kv'],
+      d_ff=config['d_ff'],
+      num_heads=config['num_heads'],
       num_layers=config['num_layers'],
       num_decoder_layers=config['num_decoder_layers'],
-      dropout_rate=config['dropout_rate'], feed_forward_proj='gated-gelu',
-      decoder_start_token_id=0)
+      dropout_rate=config['dropout_rate'],
+      feed_forward_proj='gated-gelu',
+      decoder_start_token_id=0,
+  )
   if name == 't5':
     return transformers.T5ForConditionalGeneration(
-        transformers.T5Config(**sizes))
-  return transformers.LongT5ForConditionalGeneration(transformers.LongT5Config(
-      encoder_attention_type='transient-global', local_radius=127,
-      global_block_size=16, **sizes))
+        transformers.T5Config(**sizes)
+    )
+  return transformers.LongT5ForConditionalGeneration(
+      transformers.LongT5Config(
+          encoder_attention_type='transient-global',
+          local_radius=127,
+          global_block_size=16,
+          **sizes,
+      )
+  )
 
 
 def _make_bart_like(name, config, length):
   """BART or LED with random weights."""
   import transformers
+
   D, heads = config['d_model'], config['num_heads']
   encoder_layers = max(1, config['num_layers'] // 2)
   decoder_layers = max(1, config['num_decoder_layers'] // 2)
   sizes = dict(
-      vocab_size=config['vocab_size'], d_model=D,
+      vocab_size=config['vocab_size'],
+      d_model=D,
       dropout=config['dropout_rate'],
-      encoder_layers=encoder_layers, decoder_layers=decoder_layers,
-      encoder_attention_heads=heads, decoder_attention_heads=heads,
-      encoder_ffn_dim=4 * D, decoder_ffn_dim=4 * D)
+      encoder_layers=encoder_layers,
+      decoder_layers=decoder_layers,
+      encoder_attention_heads=heads,
+      decoder_attention_heads=heads,
+      encoder_ffn_dim=4 * D,
+      decoder_ffn_dim=4 * D,
+  )
   if name == 'bart':
-    return transformers.BartForConditionalGeneration(transformers.BartConfig(
-        max_position_embeddings=max(1024, length), **sizes))
-  return transformers.LEDForConditionalGeneration(transformers.LEDConfig(
-      attention_window=[1024] * encoder_layers,
-      max_encoder_position_embeddings=max(16384, length), **sizes))
+    return transformers.BartForConditionalGeneration(
+        transformers.BartConfig(
+            max_position_embeddings=max(1024, length), **sizes
+        )
+    )
+  return transformers.LEDForConditionalGeneration(
+      transformers.LEDConfig(
+          attention_window=[1024] * encoder_layers,
+          max_encoder_position_embeddings=max(16384, length),
+          **sizes,
+      )
+  )

@@ -1,11 +1,12 @@
-"""Every measurement in a process of its own, watched by the one that asks.
+"""Worker processes: every measurement runs in its own, watched from here.
 
 So lengths and models do not hide each other's peak, a process that would need
-more than it may is ended without harm, and two libraries can take turns.
+more than it may is ended without harm, and the runs of two libraries can be
+interleaved.
 
-A process reads one JSON object per line on stdin and answers each with one on
-stdout: first what to prepare, then {} for every run of it. Everything else
-that is printed goes to stderr.
+A worker reads one JSON object per line on stdin and answers each with one on
+stdout: first the spec, then {} for every run of it. Everything else that is
+printed goes to stderr.
 """
 
 import json
@@ -14,16 +15,22 @@ import select
 import subprocess
 import sys
 
-from locost_jax import memory
+from locost_jax.devices import memory
 from locost_jax.errors import InputError
 
 SECONDS_BETWEEN_LOOKS = 0.05
 # What XLA, PyTorch and Python say when an allocation fails.
-OUT_OF_MEMORY = ('RESOURCE_EXHAUSTED', 'Out of memory', 'out of memory',
-                 "can't allocate memory", 'bad_alloc', 'MemoryError')
+OUT_OF_MEMORY = (
+    'RESOURCE_EXHAUSTED',
+    'Out of memory',
+    'out of memory',
+    "can't allocate memory",
+    'bad_alloc',
+    'MemoryError',
+)
 
 
-class MemoryEnded(Exception):
+class OutOfMemory(Exception):
   """A process held more than it may, or was refused or killed for memory."""
 
   def __init__(self, held):
@@ -31,26 +38,33 @@ class MemoryEnded(Exception):
     self.held = held  # bytes, the most that was seen
 
 
-class Process:
-  """A subject in its own process: `ask()` runs it once; use it in `with`."""
+class WorkerProcess:
+  """A measurement prepared in its own process; use it in `with`.
 
-  def __init__(self, spec, limit=None, module='locost_jax.benchmarks.child'):
-    """Starts the process and waits until its subject is prepared.
+  Attributes:
+    prepared: what is known of the measurement before its first run, a dict with
+      `peak_bytes`.
+  """
+
+  def __init__(self, spec, limit=None, module='locost_jax.benchmarks.worker'):
+    """Starts the process and waits until the measurement is prepared.
 
     Args:
-      spec: what to prepare, JSON; `child.prepare` reads it.
+      spec: what to prepare, JSON; `worker.prepare` reads it.
       limit: most bytes it may hold; None: no limit.
       module: what runs there.
 
     Raises:
-      MemoryEnded, InputError: as `ask`.
+      OutOfMemory, InputError: see `measure`.
     """
     self._limit, self._held, self._rest = limit, 0, b''
     self._process = subprocess.Popen(
-        [sys.executable, '-m', module], stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE)
+        [sys.executable, '-m', module],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
     try:
-      self.prepared = self.ask(spec)
+      self.prepared = self._request(spec)
     except BaseException:
       self.close()
       raise
@@ -69,21 +83,25 @@ class Process:
     self._process.stdin.close()
     self._process.stdout.close()
 
-  def ask(self, message=None):
-    """Sends a message and returns the answer, a dict with `peak_bytes`.
+  def measure(self):
+    """Runs the measurement once and returns its dict, with `peak_bytes`.
 
     Raises:
-      MemoryEnded: the process was ended for its memory.
-      InputError: what the process refused.
+      OutOfMemory: the process was ended for its memory.
+      InputError: the process refused.
     """
+    return self._request({})
+
+  def _request(self, message):
+    """Sends a dict and returns the answer, a dict."""
     try:
-      self._process.stdin.write(json.dumps(message or {}).encode() + b'\n')
+      self._process.stdin.write(json.dumps(message).encode() + b'\n')
       self._process.stdin.flush()
     except BrokenPipeError:
-      pass  # its end is seen below
+      pass  # `_read_line` sees that the process has ended
     answer = json.loads(self._read_line())
     if 'memory_ended' in answer:
-      raise MemoryEnded(max(self._held, answer['peak_bytes']))
+      raise OutOfMemory(max(self._held, answer['peak_bytes']))
     if 'refused' in answer:
       raise InputError(answer['refused'])
     return answer
@@ -96,29 +114,31 @@ class Process:
       self._held = max(self._held, held)
       if self._limit is not None and held > self._limit:
         self._process.kill()
-        raise MemoryEnded(self._held)
+        raise OutOfMemory(self._held)
       if not ready:
         continue
       part = os.read(stdout, 1 << 16)
       if not part:
         status = self._process.wait()
-        if status == -9:  # what the kernel does when memory ends
-          raise MemoryEnded(self._held)
-        raise RuntimeError(f'a measuring process ended with status {status}; '
-                           'it says why above')
+        if status == -9:  # the kernel's signal when it runs out of memory
+          raise OutOfMemory(self._held)
+        raise RuntimeError(
+            f'a measuring process ended with status {status}; '
+            'it says why above'
+        )
       self._rest += part
     line, self._rest = self._rest.split(b'\n', 1)
     return line
 
 
 def serve(prepare):
-  """The other side: answers until stdin ends.
+  """Runs a worker: answers until stdin ends.
 
   Args:
-    prepare: spec -> (what is told of it, run); run() -> what it measured.
-      Both are dicts. An InputError in them is told and ends the process.
+    prepare: spec -> (what is known of it, run); run() -> what it measured. Both
+      are dicts. An InputError in them is answered and ends the process.
   """
-  # Should the machine's memory end, this process goes first.
+  # Should the machine run out of memory, this process goes first.
   try:
     with open('/proc/self/oom_score_adj', 'w', encoding='ascii') as f:
       f.write('1000')
@@ -136,8 +156,8 @@ def serve(prepare):
   for line in sys.stdin:
     try:
       if run is None:
-        told, run = prepare(json.loads(line))
-        answer(told)
+        known, run = prepare(json.loads(line))
+        answer(known)
       else:
         answer(run())
     except InputError as error:

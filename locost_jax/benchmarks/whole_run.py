@@ -1,8 +1,8 @@
 """A run as `main` takes it: batches from a disk, steps, saves, and going on.
 
 Two processes, one after the other: the first trains and saves, the second goes
-on from what it saved. When a step was done is read off metrics.jsonl, when a
-state was on disk off the directories of checkpoints, as anybody would see it.
+on from what it saved. metrics.jsonl shows when a step was done, the directories
+of checkpoints when a state was on disk, as anybody would see it.
 """
 
 import json
@@ -14,8 +14,8 @@ import time
 from ml_collections import ConfigDict
 import numpy as np
 
-from locost_jax.benchmarks import measure
 from locost_jax.benchmarks import processes
+from locost_jax.benchmarks import timing
 from locost_jax.errors import InputError
 
 # Steps from one save to the next. The first of them is the one that saves.
@@ -29,8 +29,8 @@ def measure_run(spec):
   """Measures at one length: a row of the table.
 
   Args:
-    spec: as of `child`, with config (the whole config, as a dict) and directory
-      (where all is kept that is written, and removed in the end).
+    spec: see `spec.make_spec`, with config (the whole config, as a dict) and
+      directory (all that is written lies in it and is removed in the end).
 
   Returns:
     A dict; times and seconds have 'saving' (a save and the step after it),
@@ -40,40 +40,49 @@ def measure_run(spec):
     first step, compiled).
 
   Raises:
-    processes.MemoryEnded, InputError: as of `processes.Process`.
+    processes.OutOfMemory, InputError: see `processes.WorkerProcess`.
   """
   last = BETWEEN * (spec['repeats'] + 1)
   with tempfile.TemporaryDirectory(
-      prefix='run-', dir=spec['directory']) as directory:
+      prefix='run-', dir=spec['directory']
+  ) as directory:
     spec = dict(spec, directory=directory)
-    with processes.Process(dict(spec, steps=last), spec['limit']) as process:
-      seen = process.ask()
+    with processes.WorkerProcess(
+        dict(spec, steps=last), spec['limit']
+    ) as worker:
+      seen = worker.measure()
     began = time.time()
-    with processes.Process(
-        dict(spec, steps=last + 1), spec['limit']) as process:
-      again = process.ask()
+    with processes.WorkerProcess(
+        dict(spec, steps=last + 1), spec['limit']
+    ) as worker:
+      again = worker.measure()
   times = step_times(
       {int(step): when for step, when in seen['done'].items()},
-      {int(step): when for step, when in seen['saved'].items()})
-  seconds = measure.medians(times)
+      {int(step): when for step, when in seen['saved'].items()},
+  )
+  seconds = timing.medians(times)
   first = again['done'][str(last + 1)] - began
   times['ready'] = [first - seconds['step']]
   seconds['ready'] = times['ready'][0]
   return dict(
-      seen, times=times, seconds=seconds, target_tokens=spec['tokens'],
+      seen,
+      times=times,
+      seconds=seconds,
+      target_tokens=spec['tokens'],
       saving_ratio=seconds['saving'] / seconds['step'],
-      peak_bytes=max(seen['peak_bytes'], again['peak_bytes']))
+      peak_bytes=max(seen['peak_bytes'], again['peak_bytes']),
+  )
 
 
 def step_times(done, saved):
-  """What steps took, and saves, in seconds.
+  """Returns how long steps and saves took, in seconds.
 
   Args:
     done: step -> when it was done, of all steps of a run.
     saved: step -> when its state was on disk.
 
   Returns:
-    name -> list: step, saving, beside, writing, as of `measure_run`.
+    name -> list: step, saving, beside, writing, see `measure_run`.
   """
   times = {name: [] for name in ('step', 'saving', 'beside', 'writing')}
   for step in sorted(done)[1:]:  # the first is compiled
@@ -89,76 +98,110 @@ def step_times(done, saved):
   return times
 
 
-def prepare(spec, tell):
-  """Returns (what is told of the device, run) for a `child`."""
+def prepare(spec, report):
+  """Returns (what is known of the device, run), see `processes.serve`."""
   from locost_jax import models
-  from locost_jax import telemetry
-  from locost_jax import train
-  from locost_jax.benchmarks import rows
+  from locost_jax.benchmarks import jax_programs
+  from locost_jax.devices import sharding
+  from locost_jax.telemetry import telemetry as telemetry_lib
+  from locost_jax.training import train
+
   config, directory = make_config(spec), Path(spec['directory'])
   model = models.build(
-      config.model, dtype=config.train.dtype, remat=config.train.remat)
+      config.model, dtype=config.train.dtype, remat=config.train.remat
+  )
   batches, workdir = make_batches(spec, config, directory), directory / 'run'
   workdir.mkdir(exist_ok=True)
 
   def run():
-    tell('training')
-    with Follower(workdir) as follower:
-      train.train(config, workdir, model, batches, lambda params, step: {},
-                  telemetry.Options())
-    state = sum(file.stat().st_size for file in (
-        workdir / 'checkpoints' / str(spec['steps'])).rglob('*')
-                if file.is_file())
-    return dict(follower.seen(), state_bytes=state, **rows.device())
+    report('training')
+    with RunWatcher(workdir) as watcher:
+      train.train(
+          config,
+          workdir,
+          model,
+          sharding.make_mesh(config.mesh),
+          batches,
+          lambda params, step: {},
+          telemetry_lib.Options(),
+      )
+    state = sum(
+        file.stat().st_size
+        for file in (workdir / 'checkpoints' / str(spec['steps'])).rglob('*')
+        if file.is_file()
+    )
+    return dict(
+        watcher.seen(), state_bytes=state, **jax_programs.describe_device()
+    )
 
-  return rows.device(), run
+  return jax_programs.describe_device(), run
 
 
 def make_config(spec):
-  """The config of a run of spec['steps'] steps, and of the spec's sizes."""
+  """Makes the config of a run of spec['steps'] steps and the spec's sizes."""
   config = ConfigDict(spec['config'])
   config.data.update(
-      max_input_length=spec['length'], max_target_length=spec['tokens'])
+      max_input_length=spec['length'], max_target_length=spec['tokens']
+  )
   config.train.update(
-      steps=spec['steps'], batch_size=spec['batch_size'], batch_tokens=0,
-      dtype=spec['dtype'], seed=spec['seed'], log_every=1,
-      checkpoint_every=BETWEEN, eval_every=0, init_from='')
+      steps=spec['steps'],
+      batch_size=spec['batch_size'],
+      batch_tokens=0,
+      dtype=spec['dtype'],
+      seed=spec['seed'],
+      log_every=1,
+      checkpoint_every=BETWEEN,
+      eval_every=0,
+      init_from='',
+  )
   return config
 
 
 def make_batches(spec, config, directory):
-  """`train.train`'s train_batches: of random tokens, from records on disk."""
+  """Makes the train_batches of `train.train`: random tokens, from the disk."""
   try:
+    import array_record  # noqa: F401
+
     from locost_jax.data import pipeline
     from locost_jax.data import records
-    from locost_jax.data.vocabulary import ByteVocabulary
-    import array_record  # pylint: disable=unused-import
+    from locost_jax.vocabularies.byte_vocabulary import ByteVocabulary
   except ModuleNotFoundError as error:
-    raise InputError(f'bench run needs {error.name}, which is not installed: '
-                     'pip install "locost_jax[train]"') from None
+    raise InputError(
+        f'bench run needs {error.name}, which is not installed: '
+        'pip install "locost_jax[train]"'
+    ) from None
   path, size = directory / 'records', config.model.vocab_size
   if not path.exists():
     random = np.random.default_rng(spec['seed'])
     tokens = lambda length: random.integers(min(3, size - 1), size, length)
-    records.write(path, {}, (
-        dict(inputs=tokens(spec['length']), targets=tokens(spec['tokens']))
-        for _ in range(RECORDS)), size)
+    records.write(
+        path,
+        {},
+        (
+            dict(inputs=tokens(spec['length']), targets=tokens(spec['tokens']))
+            for _ in range(RECORDS)
+        ),
+        size,
+    )
   cache = records.Cache(path)
   return lambda start: pipeline.train_batches(
-      cache, ByteVocabulary(), config, start)
+      cache, ByteVocabulary(), config, start
+  )
 
 
-class Follower:
-  """A thread that looks at a run from outside; use it in `with`."""
+class RunWatcher:
+  """Watches a run from outside, in a thread; use it in `with`."""
 
   def __init__(self, workdir):
-    """Begins behind what is there already.
+    """Begins after the lines that metrics.jsonl already has.
 
     Args:
       workdir: of the run.
     """
     self._lines, self._checkpoints = (
-        workdir / 'metrics.jsonl', workdir / 'checkpoints')
+        workdir / 'metrics.jsonl',
+        workdir / 'checkpoints',
+    )
     self._rest, self._done, self._saved = b'', {}, {}
     self._last, self._ends = {}, threading.Event()
     self._place = self._lines.stat().st_size if self._lines.exists() else 0
@@ -174,9 +217,12 @@ class Follower:
     self._look()
 
   def seen(self):
-    """done, saved: step -> time.time(); data_wait: the run's last share."""
-    return dict(done=self._done, saved=self._saved,
-                data_wait=self._last.get('train/data_wait'))
+    """Returns done, saved: step -> time.time(); data_wait: the last share."""
+    return dict(
+        done=self._done,
+        saved=self._saved,
+        data_wait=self._last.get('train/data_wait'),
+    )
 
   def _run(self):
     while not self._ends.wait(SECONDS_BETWEEN_LOOKS):
@@ -195,6 +241,9 @@ class Follower:
           self._last = line
           self._done.setdefault(line['step'], now)
     for step in self._done:
-      if step % BETWEEN == 0 and step not in self._saved and (
-          self._checkpoints / str(step)).exists():
+      if (
+          step % BETWEEN == 0
+          and step not in self._saved
+          and (self._checkpoints / str(step)).exists()
+      ):
         self._saved[step] = now

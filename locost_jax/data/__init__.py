@@ -1,0 +1,1 @@
+"""Text to batches: corpora, tokenised records, their order."""

@@ -25,15 +25,15 @@ import tempfile
 from absl import flags
 from ml_collections import ConfigDict
 
-from locost_jax import commands
+from locost_jax.command_line import commands
 from locost_jax.data import blocks
-from locost_jax.data import cache
+from locost_jax.data import cache as cache_lib
+from locost_jax.data import corpus as corpus_lib
 from locost_jax.data import records
-from locost_jax.data import rows as rows_lib
 from locost_jax.data import streamed
 from locost_jax.data import tasks
-from locost_jax.data import vocabulary as vocabularies
 from locost_jax.errors import InputError
+from locost_jax.vocabularies import vocabulary as vocabulary_lib
 
 
 def define_flags(values, argv):
@@ -41,8 +41,11 @@ def define_flags(values, argv):
   commands.define_config(values, argv, 'configs/pretrain_c4.py')
   commands.define_task(values)
   flags.DEFINE_string(
-      'output', None, 'DIR for the caches, of any kind that Beam can write to',
-      flag_values=values)
+      'output',
+      None,
+      'DIR for the caches, of any kind that Beam can write to',
+      flag_values=values,
+  )
 
 
 def main(values, arguments):
@@ -57,9 +60,11 @@ def main(values, arguments):
   config, _ = commands.get_config(values)
   tasks.check(config)
   if config.data.vocabulary == 'train':
-    raise InputError("config.data.vocabulary='train': expected a SentencePiece "
-                     "file or 'byte', the same on every worker")
-  vocabulary = vocabularies.load_vocabulary(config.data.vocabulary)
+    raise InputError(
+        "config.data.vocabulary='train': expected a SentencePiece "
+        "file or 'byte', the same on every worker"
+    )
+  vocabulary = vocabulary_lib.load_vocabulary(config.data.vocabulary)
   path = run(config, vocabulary, values.output, arguments)
   print(path)
 
@@ -69,7 +74,7 @@ def run(config, vocabulary, output, options=()):
 
   Args:
     config: of one task.
-    vocabulary: one of data/vocabulary.py.
+    vocabulary: one of vocabularies/vocabulary.py.
     output: directory of all caches.
     options: of Beam, like '--runner=DirectRunner'.
 
@@ -84,24 +89,32 @@ def run(config, vocabulary, output, options=()):
     import apache_beam as beam
     from apache_beam.options.pipeline_options import PipelineOptions
   except ImportError:
-    raise InputError("apache-beam is not installed: pip install "
-                     "'locost_jax[train,beam]'") from None
+    raise InputError(
+        'apache-beam is not installed: pip install ' "'locost_jax[train,beam]'"
+    ) from None
   from locost_jax.data import beam as own  # not __main__, for the workers
-  found = rows_lib.corpus(config)
-  if not cache.is_large(config, found):
+
+  found = corpus_lib.corpus(config)
+  if not cache_lib.is_large(config, found):
     raise InputError(
         f'{found.name}: small enough for one machine: `python -m '
-        f'locost_jax.data.cache --task={found.name} --output={output}`')
-  path, key = cache.place(config, found, vocabulary, 'train', output)
-  job = dict(config=config.to_dict(), vocabulary=vocabulary, name=path.name,
-             output=str(output))
+        f'locost_jax.data.cache --task={found.name} --output={output}`'
+    )
+  path, key = cache_lib.place(config, found, vocabulary, 'train', output)
+  job = dict(
+      config=config.to_dict(),
+      vocabulary=vocabulary,
+      name=path.name,
+      output=str(output),
+  )
   _write(f'{output}/{path.name}/{records.KEY}', records.dump_key(key).encode())
   with beam.Pipeline(options=PipelineOptions(list(options))) as pipeline:
-    _ = (pipeline
-         | 'shards' >> beam.Create(range(len(found.splits['train'])))
-         | 'spread' >> beam.Reshuffle()
-         | 'tokenise' >> beam.Map(functools.partial(
-             own.tokenise_shard, job)))
+    _ = (
+        pipeline
+        | 'shards' >> beam.Create(range(len(found.splits['train'])))
+        | 'spread' >> beam.Reshuffle()
+        | 'tokenise' >> beam.Map(functools.partial(own.tokenise_shard, job))
+    )
   return f'{output}/{path.name}'
 
 
@@ -111,6 +124,7 @@ def tokenise_shard(job, shard):
   stats.json, without which a cache is not complete, is copied last.
   """
   from apache_beam.io.filesystems import FileSystems
+
   name = pathlib.Path(job['name'])
   place = f'{job["output"]}/{streamed.shard_path(name, shard)}'
   if FileSystems.exists(f'{place}/{records.STATS}'):
@@ -118,8 +132,13 @@ def tokenise_shard(job, shard):
   with tempfile.TemporaryDirectory() as directory:
     made = pathlib.Path(directory) / 'shard'
     stats = blocks.build(
-        ConfigDict(job['config']), job['vocabulary'], 'train',
-        streamed.shard_key(name, shard), made, [shard])
+        ConfigDict(job['config']),
+        job['vocabulary'],
+        'train',
+        streamed.shard_key(name, shard),
+        made,
+        [shard],
+    )
     files = sorted(made.iterdir(), key=lambda file: file.name == records.STATS)
     for file in files:
       _write(f'{place}/{file.name}', file.read_bytes())
@@ -130,11 +149,13 @@ def _write(path, data):
   """Writes a file of any kind that Beam knows, its directory too."""
   from apache_beam.io.filesystem import CompressionTypes
   from apache_beam.io.filesystems import FileSystems
+
   directory = path.rpartition('/')[0]
   if '://' not in directory:  # object stores have none
     pathlib.Path(directory).mkdir(parents=True, exist_ok=True)
   with FileSystems.create(
-      path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
+      path, compression_type=CompressionTypes.UNCOMPRESSED
+  ) as file:
     file.write(data)
 
 

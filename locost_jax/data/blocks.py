@@ -17,8 +17,9 @@ import time
 
 from ml_collections import ConfigDict
 
+from locost_jax.data import corpus as corpus_lib
 from locost_jax.data import records
-from locost_jax.data import rows as rows_lib
+from locost_jax.data import seqio_tasks
 from locost_jax.data import tasks
 from locost_jax.data import workers
 from locost_jax.errors import InputError
@@ -27,13 +28,22 @@ ROWS, CHARACTERS = 5000, 16_000_000
 DONE = 'done-{}.json'  # of worker number {}: {shard: its number of blocks}
 
 
-def build(config, vocabulary, split, key, path, shards=None, limit=0,
-          processes=1, show=lambda records: None):
+def build(
+    config,
+    vocabulary,
+    split,
+    key,
+    path,
+    shards=None,
+    limit=0,
+    processes=1,
+    show=lambda records: None,
+):
   """Tokenises a split into `path`; call it with the lock of `path` held.
 
   Args:
     config: the run's config, of one task.
-    vocabulary: one of data/vocabulary.py.
+    vocabulary: one of vocabularies/vocabulary.py.
     split: its name.
     key: JSON object, everything that makes the records.
     path: of the cache.
@@ -49,37 +59,52 @@ def build(config, vocabulary, split, key, path, shards=None, limit=0,
     InputError: a row cannot be read (finished blocks stay, for the next time);
       all shards together give no record at all (nothing stays).
   """
-  found = rows_lib.corpus(config)
+  found = corpus_lib.corpus(config)
   if shards is None:
     shards = list(range(len(found.splits[split])))
   parts = pathlib.Path(f'{path}.parts')
   parts.mkdir(parents=True, exist_ok=True)
-  processes = 1 if limit else processes
-  job = dict(config=config.to_dict(), vocabulary=vocabulary, split=split,
-             shards=shards, parts=str(parts), limit=limit, processes=processes)
+  job = dict(
+      config=config.to_dict(),
+      vocabulary=vocabulary,
+      split=split,
+      shards=shards,
+      parts=str(parts),
+      limit=limit,
+      processes=1 if limit else processes,
+  )
   try:
-    if processes == 1:
-      counts = tokenise({**job, 'number': 0}, show)
-    else:
-      counts = _in_processes(job, parts, show)
-    blocks = [_place(parts, shard, block) for shard in shards
-              for block in range(counts.get(shard, 0))]
-    stats = [json.loads((block / records.STATS).read_text())
-             for block in blocks]
-    skipped = sum(block['skipped'] for block in stats)
-    rows = skipped + sum(block['records'] for block in stats)
-    if rows == skipped and shards == list(range(len(found.splits[split]))):
+    blocks = _make_blocks(job, parts, show)
+    count, skipped = _count(blocks)
+    if not count and shards == list(range(len(found.splits[split]))):
       shutil.rmtree(parts)
-      raise tasks.empty_error(config, found, split, rows)
+      raise tasks.empty_error(config, found, split, skipped)
     made = records.join(
-        path, key, blocks, limit,
-        lambda: dict(skipped=skipped, **found.describe()))
+        path,
+        key,
+        blocks,
+        limit,
+        lambda: dict(skipped=skipped, **found.describe()),
+    )
   except InputError:
     if not any(parts.glob(f'*/{records.STATS}')):
       shutil.rmtree(parts, ignore_errors=True)
     raise
   shutil.rmtree(parts)
   return made
+
+
+def _make_blocks(job, parts, show):
+  """Tokenises what is missing; returns the paths of all blocks, in order."""
+  if job['processes'] == 1:
+    counts = tokenise({**job, 'number': 0}, show)
+  else:
+    counts = _in_processes(job, parts, show)
+  return [
+      _place(parts, shard, block)
+      for shard in job['shards']
+      for block in range(counts.get(shard, 0))
+  ]
 
 
 def tokenise(job, show=lambda records: None):
@@ -99,7 +124,7 @@ def tokenise(job, show=lambda records: None):
   config, parts = ConfigDict(job['config']), pathlib.Path(job['parts'])
   vocabulary, split = job['vocabulary'], job['split']
   number, of = job['number'], job['processes']
-  found = rows_lib.corpus(config)
+  found = corpus_lib.corpus(config)
   by_shard = len(job['shards']) >= of
   counts, done = {}, 0
   for place, shard in enumerate(job['shards']):
@@ -116,9 +141,12 @@ def tokenise(job, show=lambda records: None):
         skipped = []
         examples = _examples(config, vocabulary, split, rows, skipped)
         records.write(
-            path, _key(shard, block),
+            path,
+            _key(shard, block),
             (show(done + i) or row for i, row in enumerate(examples)),
-            vocabulary.size, lambda: dict(skipped=len(skipped)))
+            vocabulary.size,
+            lambda: dict(skipped=len(skipped)),
+        )
       done += json.loads((path / records.STATS).read_text())['records']
       show(done)
       if job['limit'] and done >= job['limit']:
@@ -131,13 +159,15 @@ def tokenise(job, show=lambda records: None):
 
 
 def _in_processes(job, parts, show):
-  """`tokenise` by several processes; returns all counts."""
+  """Runs `tokenise` in several processes; returns all counts."""
   numbers = range(job['processes'])
   for number in numbers:  # of an earlier build
     (parts / DONE.format(number)).unlink(missing_ok=True)
   team = workers.Workers(
-      f'{__name__}:tokenise', [{**job, 'number': n} for n in numbers],
-      [parts / f'worker-{n}.log' for n in numbers])
+      f'{__name__}:tokenise',
+      [{**job, 'number': n} for n in numbers],
+      [parts / f'worker-{n}.log' for n in numbers],
+  )
   try:
     finished = {}  # block's stats file -> its number of records
     while team.running():
@@ -157,6 +187,15 @@ def _in_processes(job, parts, show):
 
 def _place(parts, shard, block):
   return parts / f'{shard:05d}-{block:05d}'
+
+
+def _count(blocks):
+  """Returns the numbers of records and of skipped rows in finished blocks."""
+  stats = [json.loads((block / records.STATS).read_text()) for block in blocks]
+  return (
+      sum(block['records'] for block in stats),
+      sum(block['skipped'] for block in stats),
+  )
 
 
 def _key(shard, block):
@@ -181,12 +220,17 @@ def _examples(config, vocabulary, split, rows, skipped):
   """Yields the records of a block, in the order of its rows."""
   if not rows:
     return
-  task = tasks.make_task(config, vocabulary, skipped.append, rows)
+  task = seqio_tasks.make_task(config, vocabulary, skipped.append, rows)
   dataset = task.get_dataset(
-      dict(inputs=config.data.max_input_length,
-           targets=config.data.max_target_length),
-      split=split, shuffle=False, try_in_mem_cache=False,
-      trim_output_features=False)
+      dict(
+          inputs=config.data.max_input_length,
+          targets=config.data.max_target_length,
+      ),
+      split=split,
+      shuffle=False,
+      try_in_mem_cache=False,
+      trim_output_features=False,
+  )
   try:
     for row in dataset.as_numpy_iterator():
       yield _record(row)
@@ -201,8 +245,10 @@ def _record(row):
   """An example of SeqIO's -> a record."""
   references = row.get('references', b'').decode()
   return dict(
-      id=row['id'].decode('utf-8', 'replace'), inputs=row['inputs'],
+      id=row['id'].decode('utf-8', 'replace'),
+      inputs=row['inputs'],
       targets=row['targets'],
       reference=row['targets_pretokenized'].decode('utf-8', 'replace'),
       references=json.loads(references) if references else None,
-      pages=row['pages'].tolist() if 'pages' in row else None)
+      pages=row['pages'].tolist() if 'pages' in row else None,
+  )

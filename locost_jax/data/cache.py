@@ -1,4 +1,4 @@
-"""A task tokenised once into random-access records, reused while unchanged.
+"""Tokenises a task once into random-access records, which later runs reuse.
 
   python -m locost_jax.data.cache --task=arxiv --output=caches
   python -m locost_jax.main --config=configs/finetune_arxiv.py \\
@@ -11,10 +11,10 @@ mixture, with the settings of --config. Stopped, it goes on where it was.
 `open_cache` builds what is missing, in a directory whose name holds a hash of
 everything that makes the records (files with size and time of change or package
 versions, fields, gap-sentence settings, the vocabulary's fingerprint, lengths,
-the code itself): nothing stale is ever read. Other settings build another cache
-beside it, but in config.data.cache_dir, where it was made on purpose, only when
-this command is told to. data/records.py has the format and its guarantees,
-data/blocks.py the work.
+the versions in data/record_versions.py): nothing stale is ever read. Other
+settings build another cache beside it; in config.data.cache_dir, where a cache
+was made on purpose, only when this command is told to. data/records.py has the
+format and its guarantees, data/blocks.py the work.
 
 A training split of many large shards (C4) is cached shard by shard instead,
 while training runs: data/streamed.py.
@@ -32,34 +32,33 @@ import time
 
 from absl import flags
 
-from locost_jax import commands
+from locost_jax.command_line import commands
+from locost_jax.command_line.progress import duration
+from locost_jax.command_line.progress import Line
 from locost_jax.data import blocks
+from locost_jax.data import corpus as corpus_lib
 from locost_jax.data import mixture
+from locost_jax.data import record_versions
 from locost_jax.data import records
-from locost_jax.data import rows as rows_lib
 from locost_jax.data import streamed
 from locost_jax.data import tasks
-from locost_jax.data import vocabulary as vocabularies
 from locost_jax.errors import InputError
-from locost_jax.progress import Line
-from locost_jax.progress import duration
+from locost_jax.vocabularies import vocabulary as vocabulary_lib
 
 # A training split with more bytes than this on disk, in more shards than a
 # window has, is cached shard by shard: about an hour's work for two cores.
 STREAM_BYTES = 4 * 10**9
 FORMAT = 2  # of the records on disk
-# The modules whose text decides what a record is. A change elsewhere that does
-# so, too, raises FORMAT.
-_CODE = ('text.py', 'gsg.py', 'pages.py', 'preprocessors.py')
 
 
-def open_cache(config, vocabulary, split, directory, processes=None,
-               beside_others=False):
+def open_cache(
+    config, vocabulary, split, directory, processes=None, beside_others=False
+):
   """Opens the records of a split, tokenising them first when they are missing.
 
   Args:
     config: the run's config.
-    vocabulary: one of data/vocabulary.py.
+    vocabulary: one of vocabularies/vocabulary.py.
     split: 'train', 'validation' or 'test'.
     directory: where caches lie; used when config.data.cache_dir is ''.
     processes: how many tokenise; None: this one alone, or of a corpus that is
@@ -81,15 +80,19 @@ def open_cache(config, vocabulary, split, directory, processes=None,
   """
   members = tasks.members(config)
   for task, member in members.items() if len(members) > 1 else ():
-    if split == 'train' and is_large(member, rows_lib.corpus(member)):
-      raise InputError(f'{task}: too large to be part of a mixture: expected a '
-                       'training split that is tokenised as a whole')
+    if split == 'train' and is_large(member, corpus_lib.corpus(member)):
+      raise InputError(
+          f'{task}: too large to be part of a mixture: expected a '
+          'training split that is tokenised as a whole'
+      )
   found = {
-      task: _open(member, vocabulary, split, directory, processes,
-                  beside_others)
-      for task, member in members.items()}
+      task: _open(
+          member, vocabulary, split, directory, processes, beside_others
+      )
+      for task, member in members.items()
+  }
   if len(found) == 1:
-    only, = found.values()
+    (only,) = found.values()
     return only
   found = {task: cache for task, cache in found.items() if cache is not None}
   if split != 'train':
@@ -98,7 +101,7 @@ def open_cache(config, vocabulary, split, directory, processes=None,
 
 
 def _open(config, vocabulary, split, directory, processes, beside_others):
-  found = rows_lib.corpus(config)
+  found = corpus_lib.corpus(config)
   if split not in found.splits:
     return None
   path, key = place(config, found, vocabulary, split, directory)
@@ -107,7 +110,8 @@ def _open(config, vocabulary, split, directory, processes, beside_others):
     _refuse_others(path, key)
   if split == 'train' and is_large(config, found):
     return streamed.StreamedCache(
-        config, vocabulary, found.splits[split], key, path, processes)
+        config, vocabulary, found.splits[split], key, path, processes
+    )
   if not records.is_complete(path, key):
     with records.locked(path):
       if not records.is_complete(path, key):  # built while this one waited
@@ -128,13 +132,17 @@ def _refuse_others(path, key):
     if other.suffix or made_by.get('corpus') != key['corpus']:
       continue
     names = [name for name in key if made_by.get(name) != key[name]]
-    told = [f'{name} {made_by.get(name)!r}, not {key[name]!r}'
-            if len(f'{made_by.get(name)}{key[name]}') < 60 else name
-            for name in names]
+    told = [
+        f'{name} {made_by.get(name)!r}, not {key[name]!r}'
+        if len(f'{made_by.get(name)}{key[name]}') < 60
+        else name
+        for name in names
+    ]
     raise InputError(
         f'{other} was made with other settings: {", ".join(told)}; for a cache '
         'of these: `python -m locost_jax.data.cache` with the same --config '
-        f'and --output={path.parent}')
+        f'and --output={path.parent}'
+    )
 
 
 def is_large(config, found):
@@ -153,22 +161,39 @@ def is_large(config, found):
 
 def _limit(config, found, split):
   """Records that are made at most; 0: all."""
-  return config.eval.examples if split != 'train' and is_large(
-      config, found) else 0
+  return (
+      config.eval.examples
+      if split != 'train' and is_large(config, found)
+      else 0
+  )
 
 
 def place(config, found, vocabulary, split, directory):
   """Returns (directory of the cache, JSON object of all that makes it)."""
   data = config.data
-  key = json.loads(json.dumps(dict(
-      format=FORMAT, task=found.name, split=split, gsg=found.gsg,
-      corpus=found.made_of(split), limit=_limit(config, found, split),
-      vocabulary=vocabulary.fingerprint,
-      max_input_length=data.max_input_length,
-      max_target_length=data.max_target_length,
-      pages=data.pages and [data.pages, data.num_pages, data.page_length,
-                            data.empty_page],
-      code=rows_lib.code_hash(_CODE))))
+  key = json.loads(
+      json.dumps(
+          dict(
+              format=FORMAT,
+              task=found.name,
+              split=split,
+              gsg=found.gsg,
+              corpus=found.made_of(split),
+              limit=_limit(config, found, split),
+              vocabulary=vocabulary.fingerprint,
+              max_input_length=data.max_input_length,
+              max_target_length=data.max_target_length,
+              pages=data.pages
+              and [
+                  data.pages,
+                  data.num_pages,
+                  data.page_length,
+                  data.empty_page,
+              ],
+              code=record_versions.key(record_versions.RECORDS),
+          )
+      )
+  )
   digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
   name = f'{found.name}-{split}-{digest[:16]}'
   return pathlib.Path(data.cache_dir or directory) / name, key
@@ -190,12 +215,21 @@ def _build(config, vocabulary, found, split, key, path, processes=1):
     line.show(parts, count / expected if expected else None, 1)
 
   stats = blocks.build(
-      config, vocabulary, split, key, path, None, _limit(config, found, split),
-      processes, show)
+      config,
+      vocabulary,
+      split,
+      key,
+      path,
+      None,
+      _limit(config, found, split),
+      processes,
+      show,
+  )
   line.note(
       f'{what} {stats["records"]} records, {stats["skipped"]} skipped, '
       f'{stats["input_tokens"]} + {stats["target_tokens"]} tokens in '
-      f'{time.monotonic() - start:.0f} s')
+      f'{time.monotonic() - start:.0f} s'
+  )
   if 'checksum' in stats:
     _tell_corpus(stats['checksum'], tuple(stats['counts'].items()))
 
@@ -203,8 +237,9 @@ def _build(config, vocabulary, found, split, key, path, processes=1):
 @functools.lru_cache  # once, however many tasks read the corpus
 def _tell_corpus(checksum, counts):
   counts = ', '.join(f'{n:,} {name.replace("_", " ")}' for name, n in counts)
-  print(f'corpus checksum {checksum[:12]}: {counts}', file=sys.stderr,
-        flush=True)
+  print(
+      f'corpus checksum {checksum[:12]}: {counts}', file=sys.stderr, flush=True
+  )
 
 
 # --- The command -------------------------------------------------------------
@@ -215,14 +250,25 @@ def define_flags(values, argv):
   commands.define_config(values, argv, 'configs/default.py')
   commands.define_task(values)
   flags.DEFINE_string(
-      'output', None, 'DIR for the caches; a run finds them there with '
-      '--config.data.cache_dir=DIR', flag_values=values)
+      'output',
+      None,
+      'DIR for the caches; a run finds them there with '
+      '--config.data.cache_dir=DIR',
+      flag_values=values,
+  )
   flags.DEFINE_list(
-      'split', ['train', 'validation', 'test'], 'which splits; those that the '
-      'task lacks are passed over', flag_values=values)
+      'split',
+      ['train', 'validation', 'test'],
+      'which splits; those that the task lacks are passed over',
+      flag_values=values,
+  )
   flags.DEFINE_integer(
-      'processes', os.cpu_count(), 'how many tokenise', lower_bound=1,
-      flag_values=values)
+      'processes',
+      os.cpu_count(),
+      'how many tokenise',
+      lower_bound=1,
+      flag_values=values,
+  )
 
 
 def main(values, arguments):
@@ -238,17 +284,21 @@ def main(values, arguments):
   config, _ = commands.get_config(values)
   config.data.cache_dir = values.output
   if config.phases:
-    raise InputError('config.phases: the caches of such a run are made by the '
-                     'run itself; expected a config without phases')
+    raise InputError(
+        'config.phases: the caches of such a run are made by the '
+        'run itself; expected a config without phases'
+    )
   for split in values.split:
     if split not in ('train', 'validation', 'test'):
-      raise InputError(f'--split={split}: expected some of '
-                       'train,validation,test')
+      raise InputError(
+          f'--split={split}: expected some of train,validation,test'
+      )
   tasks.check(config)
   vocabulary = _find_vocabulary(config)
   for split in values.split:
-    found = open_cache(config, vocabulary, split, '', values.processes,
-                       beside_others=True)
+    found = open_cache(
+        config, vocabulary, split, '', values.processes, beside_others=True
+    )
     if isinstance(found, streamed.StreamedCache):
       found.wait()
       found.close()
@@ -263,7 +313,7 @@ def _find_vocabulary(config):
     home = tasks.vocabulary_home(config, config.data.cache_dir)
     if not home.exists():
       partial = home.with_suffix('.partial')
-      vocabularies.save_vocabulary(vocabulary, partial)
+      vocabulary_lib.save_vocabulary(vocabulary, partial)
       os.rename(partial, home)
     print(f'vocabulary: {home}', file=sys.stderr, flush=True)
   return vocabulary

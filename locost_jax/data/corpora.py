@@ -1,30 +1,20 @@
-"""The corpora of the papers: what they are, where they lie, how rows read.
+"""The table of corpora: sizes, lengths, licences, traps, and where to get them.
 
-TABLE has a row for each, MIXTURES lists of them. A corpus is found in one of
-two places, and nothing is ever downloaded:
+To add a corpus, add a row to TABLE; MIXTURES lists corpora that are trained on
+together. data/prepared_corpora.py says where their files lie.
 
-- local files, CORPORA/TASK/SPLIT*.jsonl or .jsonl.gz (config.data.corpora_dir),
-  one object per line with `document` and `summary` (C4: `text`), and where the
-  corpus has them `id`, `query`, `sections` (a list of {heading, text}),
-  `documents` (a list of texts) and `references` (a list of all that count as
-  right); data/prepare.py makes them of what the authors published;
-- TFDS, where it has the corpus in a sound form, prepared with `tfds build`.
-
-Sizes are asserted: a corpus that has other numbers of rows than the paper's is
-another corpus (config.data.check_sizes=False says that it is meant).
+Sizes are asserted: a corpus with other numbers of rows than the paper's is
+another corpus (config.data.check_sizes=False accepts it).
 """
 
-import glob
-import json
-import os
 from typing import Callable, NamedTuple
 
-from locost_jax.data import sources
-from locost_jax.errors import InputError
+from locost_jax.data import tfds_rows
 
 
 class Entry(NamedTuple):
   """One corpus."""
+
   what: str
   lengths: tuple  # tokens of input and target that are kept
   lengths_of: str  # by whom
@@ -39,235 +29,249 @@ class Entry(NamedTuple):
   gsg: bool = False  # gap sentences of `text`
 
 
-def _scientific(row):
-  # A sentence per line; the abstract's have stray spaces, and empty lines.
-  lines = {field: [line.strip() for line in row[field].split('\n')]
-           for field in ('article', 'abstract')}
-  return dict(document='\n'.join(filter(None, lines['article'])),
-              summary='\n'.join(filter(None, lines['abstract'])))
-
-
-def scrolls(row):
-  """A row of SCROLLS as one of ours; hidden outputs are '' or None there."""
-  return dict(id=row['id'], document=row['input'], summary=row['output'] or '')
-
-
-def scrolls_with_query(row):
-  """The same where inputs are a query, a blank line and the document."""
-  query, _, document = row['input'].partition('\n\n')
-  return dict(scrolls(row), query=query, document=document)
-
-
-def _summscreen(row):
-  return dict(document=row['transcript'], summary=row['recap'])
-
-
-def multi_news(row):
-  """A row of Multi-News, whose documents are one text, as one of ours."""
-  documents = split_documents(row['document'])
-  return dict(document=join_documents(documents), documents=documents,
-              summary=row['summary'].strip())
-
-
-def _cnn_dailymail(row):
-  return dict(id=row['id'], document=row['article'], summary=row['highlights'])
-
-
-SEPARATOR = '|||||'
-
-
-def split_documents(text):
-  """'a ||||| b' -> ['a', 'b']; empty ones are left out."""
-  parts = (part.strip() for part in text.split(SEPARATOR))
-  return [part for part in parts if part]
-
-
-def join_documents(documents):
-  """Several documents as one text, in Multi-News's way."""
-  return f'\n\n{SEPARATOR}\n\n'.join(documents)
-
-
 _ARXIV_TRAPS = (
     'lower-cased and tokenised, formulas are @xmath0 and references @xcite; '
-    "TFDS gives no section boundaries, which discourse pages need: prepare the "
+    'TFDS gives no section boundaries, which discourse pages need: prepare the '
     "authors' files for them; a few documents are empty, and the longest are "
-    "badly extracted papers; TFDS keeps the rows in another order: its first "
-    "500 of validation are not the authors'")
+    'badly extracted papers; TFDS keeps the rows in another order: its first '
+    "500 of validation are not the authors'"
+)
 _SCROLLS_TRAPS = (
     'the summaries of the test split were hidden when TFDS was made (newer '
-    'archives have them): evaluate on validation')
+    'archives have them): evaluate on validation'
+)
 _BOOKSUM_TRAPS = (
     "texts and summaries must be collected with the authors' scripts, and some "
     'are gone: count them; not read through TFDS, which puts a blank after '
-    'every character of summaries made by the scripts since July 2021')
+    'every character of summaries made by the scripts since July 2021'
+)
 
 TABLE = {
     'c4_gsg': Entry(
         what='C4, English web pages, for gap sentences',
-        lengths=(4096, 910), lengths_of='LOCOST, table 8',
+        lengths=(4096, 910),
+        lengths_of='LOCOST, table 8',
         splits=dict(train=364_868_892, validation=364_608),
         counted_by='the copy of allenai, not asserted',
-        licence='ODC-BY (the copy of allenai); Common Crawl\'s terms of use',
+        licence="ODC-BY (the copy of allenai); Common Crawl's terms of use",
         traps='TFDS 3.1.0, 3.0.1 and the copy of allenai differ by some '
-              'documents; building it with TFDS reads 7 TB',
-        raw='', tfds=('c4/en:3.1.0',),
+        'documents; building it with TFDS reads 7 TB',
+        raw='',
+        tfds=('c4/en:3.1.0',),
         download="7 TB of Common Crawl, for 807 GiB; allenai/c4's en/"
-                 'c4-*.json.gz, 305 GB, are read as they are from that '
-                 'directory',
-        row=lambda row: dict(id=row['url'], text=row['text']), gsg=True),
+        'c4-*.json.gz, 305 GB, are read as they are from that '
+        'directory',
+        row=lambda row: dict(id=row['url'], text=row['text']),
+        gsg=True,
+    ),
     'arxiv': Entry(
         what='papers of arXiv -> abstracts (Cohan et al. 2018)',
-        lengths=(4096, 512), lengths_of='LOCOST, section 5',
+        lengths=(4096, 512),
+        lengths_of='LOCOST, section 5',
         splits=dict(train=203_037, validation=6_436, test=6_440),
-        counted_by='LOCOST, table 9', licence='not stated',
+        counted_by='LOCOST, table 9',
+        licence='not stated',
         traps=_ARXIV_TRAPS,
         raw='arxiv-dataset/{train,val,test}.txt of the authors',
-        tfds=('scientific_papers/arxiv:1.1.1',), download='4.2 GiB',
-        row=_scientific),
+        tfds=('scientific_papers/arxiv:1.1.1',),
+        download='4.2 GiB',
+        row=tfds_rows.scientific,
+    ),
     'pubmed': Entry(
         what='papers of PubMed -> abstracts (Cohan et al. 2018)',
-        lengths=(4096, 512), lengths_of='LOCOST, section 5',
+        lengths=(4096, 512),
+        lengths_of='LOCOST, section 5',
         splits=dict(train=119_924, validation=6_633, test=6_658),
-        counted_by='LOCOST, table 9', licence='not stated',
+        counted_by='LOCOST, table 9',
+        licence='not stated',
         traps=_ARXIV_TRAPS,
         raw='pubmed-dataset/{train,val,test}.txt of the authors',
-        tfds=('scientific_papers/pubmed:1.1.1',), download='4.2 GiB',
-        row=_scientific),
+        tfds=('scientific_papers/pubmed:1.1.1',),
+        download='4.2 GiB',
+        row=tfds_rows.scientific,
+    ),
     'govreport': Entry(
         what='reports of the US government -> summaries, as SCROLLS has them',
-        lengths=(16384, 1024), lengths_of='LOCOST, section 5',
+        lengths=(16384, 1024),
+        lengths_of='LOCOST, section 5',
         splits=dict(train=17_457, validation=972, test=973),
-        counted_by='LOCOST, table 9', licence='CC BY 4.0 (its source)',
+        counted_by='LOCOST, table 9',
+        licence='CC BY 4.0 (its source)',
         traps=f'not the same as govreport_authors; {_SCROLLS_TRAPS}; '
-              "TFDS's own gov_report is broken (no summaries)",
-        raw='{train,validation,test}.jsonl of SCROLLS\' gov_report.zip',
-        tfds=('scrolls/gov_report:1.0.0',), download='302 MiB', row=scrolls),
+        "TFDS's own gov_report is broken (no summaries)",
+        raw="{train,validation,test}.jsonl of SCROLLS' gov_report.zip",
+        tfds=('scrolls/gov_report:1.0.0',),
+        download='302 MiB',
+        row=tfds_rows.scrolls,
+    ),
     'govreport_authors': Entry(
         what='reports of the US government -> summaries (Huang et al. 2021)',
-        lengths=(20480, 1024), lengths_of='PageSum, 20 pages',
+        lengths=(20480, 1024),
+        lengths_of='PageSum, 20 pages',
         splits=dict(train=17_519, validation=974, test=973),
-        counted_by='the authors\' dataset card; PageSum, table 1, in thousands',
+        counted_by="the authors' dataset card; PageSum, table 1, in thousands",
         licence='CC BY 4.0',
         traps='the paragraphs of sections called Letter, and of the highlights '
-              'What GAO Recommends, are left out, as in the paper',
-        raw='gov-report/{crs,gao}/*.json and gov-report/split_ids'),
+        'What GAO Recommends, are left out, as in the paper',
+        raw='gov-report/{crs,gao}/*.json and gov-report/split_ids',
+    ),
     'summscreenfd': Entry(
         what='TV episodes of ForeverDreaming -> recaps, as SCROLLS has them',
-        lengths=(16384, 512), lengths_of='LOCOST, section 5',
+        lengths=(16384, 512),
+        lengths_of='LOCOST, section 5',
         splits=dict(train=3_673, validation=338, test=337),
-        counted_by='LOCOST, table 9', licence='not stated',
+        counted_by='LOCOST, table 9',
+        licence='not stated',
         traps=_SCROLLS_TRAPS,
-        raw='{train,validation,test}.jsonl of SCROLLS\' summ_screen_fd.zip',
-        tfds=('scrolls/summ_screen_fd:1.0.0',), download='49 MiB',
-        row=scrolls),
+        raw="{train,validation,test}.jsonl of SCROLLS' summ_screen_fd.zip",
+        tfds=('scrolls/summ_screen_fd:1.0.0',),
+        download='49 MiB',
+        row=tfds_rows.scrolls,
+    ),
     'summscreen': Entry(
         what='TV episodes of ForeverDreaming and TVMegaSite -> recaps (Chen et '
-             'al. 2022)',
-        lengths=(16384, 1024), lengths_of='SimCAS, section 4',
+        'al. 2022)',
+        lengths=(16384, 1024),
+        lengths_of='SimCAS, section 4',
         splits=dict(train=22_588, validation=2_133, test=2_130),
         counted_by='the authors; SimCAS, table 6, in thousands',
         licence='not stated',
         traps='LOCOST means ForeverDreaming alone (summscreenfd)',
         raw='SummScreen_raw/{fd,tms} and SummScreen, for the splits',
         tfds=('summscreen/fd:1.0.0', 'summscreen/tms:1.0.0'),
-        download='841 MiB', row=_summscreen),
+        download='841 MiB',
+        row=tfds_rows.summscreen,
+    ),
     'booksum_chapter': Entry(
         what='chapters of novels -> summaries (Kryscinski et al. 2021)',
-        lengths=(8192, 512), lengths_of='LOCOST, section 5',
+        lengths=(8192, 512),
+        lengths_of='LOCOST, section 5',
         splits=dict(train=9_600, validation=1_484, test=1_431),
-        counted_by='LOCOST, table 9', licence='research only',
+        counted_by='LOCOST, table 9',
+        licence='research only',
         traps=_BOOKSUM_TRAPS + '; one book of the validation split is in '
-              'booksum_book\'s training split, and one of this training split '
-              'in its test split',
+        "booksum_book's training split, and one of this training split "
+        'in its test split',
         raw='the booksum repository after its scripts, with '
-            'all_chapterized_books beside'),
+        'all_chapterized_books beside',
+    ),
     'booksum_book': Entry(
         what='novels -> summaries (Kryscinski et al. 2021)',
-        lengths=(32768, 1024), lengths_of='LOCOST, section 5',
+        lengths=(32768, 1024),
+        lengths_of='LOCOST, section 5',
         splits=dict(train=314, validation=45, test=46),
-        counted_by='LOCOST, table 9', licence='research only',
+        counted_by='LOCOST, table 9',
+        licence='research only',
         traps=_BOOKSUM_TRAPS,
         raw='the booksum repository after its scripts, with '
-            'all_chapterized_books beside'),
+        'all_chapterized_books beside',
+    ),
     'multinews': Entry(
         what='news, two to ten articles -> summaries (Fabbri et al. 2019)',
-        lengths=(7168, 400), lengths_of='PageSum, 7 pages',
+        lengths=(7168, 400),
+        lengths_of='PageSum, 7 pages',
         splits=dict(train=44_972, validation=5_622, test=5_622),
         counted_by='the authors; PageSum, table 1, in thousands',
         licence='non-commercial research and education',
         traps='one test example (number 4736) has no article',
-        raw='{train,val,test}.{src.cleaned,tgt}', tfds=('multi_news:2.1.0',),
-        download='722 MiB', row=multi_news),
+        raw='{train,val,test}.{src.cleaned,tgt}',
+        tfds=('multi_news:2.1.0',),
+        download='722 MiB',
+        row=tfds_rows.multi_news,
+    ),
     'wcep': Entry(
         what='news, up to ten articles -> a sentence (Gholipour Ghalandari et '
-             'al. 2020, the ten articles of PRIMERA)',
-        lengths=(16384, 1024), lengths_of='SimCAS, section 4',
+        'al. 2020, the ten articles of PRIMERA)',
+        lengths=(16384, 1024),
+        lengths_of='SimCAS, section 4',
         splits=dict(train=8_158, validation=1_020, test=1_022),
         counted_by='the copy of PRIMERA; SimCAS, table 6, in thousands',
-        licence='MIT (the authors\' repository); articles not stated',
-        traps='the ten cannot be had exactly from the authors\' own files; '
-              'SimCAS shuffles the articles anew each time they are read, here '
-              'they stay in order',
+        licence="MIT (the authors' repository); articles not stated",
+        traps="the ten cannot be had exactly from the authors' own files; "
+        'SimCAS shuffles the articles anew each time they are read, here '
+        'they stay in order',
         raw='{train,val,test}.pt of PRIMERA (with torch), or *.jsonl or *.txt '
-            'of JSON lines with document and summary'),
+        'of JSON lines with document and summary',
+    ),
     'narrativeqa': Entry(
         what='books and film scripts -> answers (Kocisky et al. 2018)',
-        lengths=(16384, 1024), lengths_of='SimCAS, section 4',
+        lengths=(16384, 1024),
+        lengths_of='SimCAS, section 4',
         splits=dict(train=32_747, validation=3_461, test=10_557),
         counted_by='the authors; SimCAS, table 6, in thousands',
         licence='Apache-2.0, stories by their sources',
         traps='two answers each: scores are the better of the two; here '
-              "Gutenberg's header and licence are cut off, which the authors' "
-              "marks do not do; SimCAS also reads Wikipedia's summary of the "
-              "story; SCROLLS' narrative_qa has other rows",
+        "Gutenberg's header and licence are cut off, which the authors' "
+        "marks do not do; SimCAS also reads Wikipedia's summary of the "
+        "story; SCROLLS' narrative_qa has other rows",
         raw='the repository after download_stories.sh: documents.csv, qaps.csv '
-            'and tmp/*.content'),
+        'and tmp/*.content',
+    ),
     'qmsum': Entry(
         what='meetings and a query -> summaries (Zhong et al. 2021)',
-        lengths=(16384, 1024), lengths_of='SCROLLS',
+        lengths=(16384, 1024),
+        lengths_of='SCROLLS',
         splits=dict(train=1_257, validation=272, test=281),
-        counted_by="the authors' files and TFDS's catalogue", licence='MIT',
+        counted_by="the authors' files and TFDS's catalogue",
+        licence='MIT',
         traps='not the lower-cased, tokenised text that the authors score; '
-              + _SCROLLS_TRAPS,
+        + _SCROLLS_TRAPS,
         raw='data/ALL/jsonl/{train,val,test}.jsonl of the authors',
-        tfds=('scrolls/qmsum:1.0.0',), download='26 MiB',
-        row=scrolls_with_query),
+        tfds=('scrolls/qmsum:1.0.0',),
+        download='26 MiB',
+        row=tfds_rows.scrolls_with_query,
+    ),
     'squality': Entry(
         what='stories and a question -> summaries (Wang et al. 2022)',
-        lengths=(16384, 1024), lengths_of='SCROLLS',
+        lengths=(16384, 1024),
+        lengths_of='SCROLLS',
         splits=dict(train=1_000, validation=125, test=260),
         counted_by='the authors (training: every response by itself)',
         licence='CC BY 4.0, stories by Project Gutenberg',
         traps='four references each, for training four rows; version 1.3',
-        raw='data/v1-3/txt/{train,dev,test}.jsonl of the authors'),
+        raw='data/v1-3/txt/{train,dev,test}.jsonl of the authors',
+    ),
     'qasper': Entry(
         what='papers and a question -> answers (Dasigi et al. 2021), as '
-             'SCROLLS has them',
-        lengths=(16384, 1024), lengths_of='SCROLLS',
+        'SCROLLS has them',
+        lengths=(16384, 1024),
+        lengths_of='SCROLLS',
         splits=dict(train=2_567, validation=1_726, test=1_399),
-        counted_by="TFDS's catalogue", licence='CC BY 4.0',
+        counted_by="TFDS's catalogue",
+        licence='CC BY 4.0',
         traps=f'a row per answer, each scored by itself, though those of a '
-              f'question (they share their id) all count as right; '
-              f'{_SCROLLS_TRAPS}',
-        raw='{train,validation,test}.jsonl of SCROLLS\' qasper.zip',
-        tfds=('scrolls/qasper:1.0.0',), download='19 MiB',
-        row=scrolls_with_query),
+        f'question (they share their id) all count as right; '
+        f'{_SCROLLS_TRAPS}',
+        raw="{train,validation,test}.jsonl of SCROLLS' qasper.zip",
+        tfds=('scrolls/qasper:1.0.0',),
+        download='19 MiB',
+        row=tfds_rows.scrolls_with_query,
+    ),
     'cnn_dailymail': Entry(
         what='news -> highlights (See et al. 2017)',
-        lengths=(1024, 128), lengths_of='this project',
+        lengths=(1024, 128),
+        lengths_of='this project',
         splits=dict(train=287_113, validation=13_368, test=11_490),
-        counted_by='TFDS\'s catalogue', licence='Apache-2.0 (a dataset card)',
-        traps='cased, unlike the files of See et al.', raw='',
-        tfds=('cnn_dailymail:3.4.0',), download='558 MiB', row=_cnn_dailymail),
+        counted_by="TFDS's catalogue",
+        licence='Apache-2.0 (a dataset card)',
+        traps='cased, unlike the files of See et al.',
+        raw='',
+        tfds=('cnn_dailymail:3.4.0',),
+        download='558 MiB',
+        row=tfds_rows.cnn_dailymail,
+    ),
     'xsum': Entry(
         what='news -> a sentence (Narayan et al. 2018)',
-        lengths=(1024, 64), lengths_of='this project',
+        lengths=(1024, 64),
+        lengths_of='this project',
         splits=dict(train=204_045, validation=11_332, test=11_334),
-        counted_by='the authors', licence='MIT (the authors\' repository)',
+        counted_by='the authors',
+        licence="MIT (the authors' repository)",
         traps="TFDS reads only a crawl of one's own, which has other rows; "
-              'some documents are empty or one line',
+        'some documents are empty or one line',
         raw='bbc-summary-data/*.summary and '
-            'XSum-TRAINING-DEV-TEST-SPLIT-90-5-5.json'),
+        'XSum-TRAINING-DEV-TEST-SPLIT-90-5-5.json',
+    ),
 }
 
 
@@ -276,97 +280,28 @@ MIXTURES = {
     # What LOCOST's paper fine-tunes on, corpus by corpus.
     # One book of booksum_chapter's training split is in booksum_book's test
     # split, and one of booksum_book's in booksum_chapter's validation split.
-    'locost_finetune': ('arxiv', 'pubmed', 'govreport', 'summscreenfd',
-                        'booksum_chapter', 'booksum_book'),
+    'locost_finetune': (
+        'arxiv',
+        'pubmed',
+        'govreport',
+        'summscreenfd',
+        'booksum_chapter',
+        'booksum_book',
+    ),
     'scrolls_summarization': ('govreport', 'summscreenfd', 'qmsum'),
     # Each text once; questions and answers are left out.
     'all_summarization': (
-        'arxiv', 'pubmed', 'govreport', 'summscreen', 'booksum_chapter',
-        'booksum_book', 'multinews', 'wcep', 'qmsum', 'squality',
-        'cnn_dailymail', 'xsum'),
+        'arxiv',
+        'pubmed',
+        'govreport',
+        'summscreen',
+        'booksum_chapter',
+        'booksum_book',
+        'multinews',
+        'wcep',
+        'qmsum',
+        'squality',
+        'cnn_dailymail',
+        'xsum',
+    ),
 }
-
-
-# --- Where they lie ----------------------------------------------------------
-
-# In the directory of a task, for each split. The last is allenai's copy of C4.
-PATTERNS = ('{}*.jsonl', '{}*.jsonl.gz', 'c4-{}.*.json.gz')
-
-
-def find_files(task, directory):
-  """The local files of a task: split -> sorted paths, {} if there are none."""
-  files = {}
-  for split in TABLE[task].splits:
-    found = [path for pattern in PATTERNS for path in glob.glob(os.path.join(
-        glob.escape(directory), task, pattern.format(split)))]
-    if found:
-      files[split] = sorted(found)
-  return files
-
-
-class Shard(NamedTuple):
-  """A file of a split as TFDS keeps it."""
-  name: str
-  tfds: str  # 'name/config:version'
-  number: int | None  # None: all of the split
-  file: str | None  # None: TFDS is mocked, there are no files
-
-
-def count_tfds(shards, split):
-  """Rows of a split by TFDS's own count; None where it is mocked.
-
-  Args:
-    shards: of `find_tfds_shards`.
-    split: its name.
-  """
-  total = 0
-  for directory in {os.path.dirname(shard.file or '') for shard in shards}:
-    if not directory:
-      return None
-    info = json.loads(_read(f'{directory}/dataset_info.json'))
-    for found in info['splits']:
-      if found['name'] == split:
-        total += sum(map(int, found['shardLengths']))
-  return total
-
-
-def _read(path):
-  """The text of a file of any kind, gs:// too."""
-  from etils import epath
-  return epath.Path(path).read_text()
-
-
-def find_tfds_shards(task, data):
-  """What TFDS has prepared of a task.
-
-  Args:
-    task: a name in TABLE.
-    data: config.data: corpora_dir, tfds_dir.
-
-  Returns:
-    split -> list of Shard.
-
-  Raises:
-    InputError: nothing is there; says what to do, in one line.
-  """
-  entry = TABLE[task]
-  try:
-    found = {tfds: sources.find_tfds(tfds, data.tfds_dir)
-             for tfds in entry.tfds}
-  except InputError as error:
-    found = {}
-    ways = [f'{str(error).rstrip(".")} (it downloads {entry.download})']
-  else:
-    ways = []
-  if found:
-    return {split: [
-        Shard(f'{tfds}#{i}' if file else tfds, tfds, i if file else None, file)
-        for tfds, where in found.items()
-        for i, file in enumerate(sources.tfds_shards(where, split) or [None])]
-            for split in entry.splits}
-  place = os.path.join(data.corpora_dir, task, 'train*.jsonl')
-  if entry.raw:
-    ways.insert(0, f'make it of {entry.raw}: `python -m '
-                   f'locost_jax.data.prepare --task={task} --raw=DIR '
-                   f'--output={data.corpora_dir}`')
-  raise InputError(f'{task}: no {place}[.gz]; ' + '; or '.join(ways))

@@ -7,7 +7,7 @@ nothing is imported, so reading has no side effects and needs no accelerator.
 
 Docstrings are cleaned of what is not prose: code (doctests, fenced, literal and
 directive blocks), underlines of headings, the marks of reStructuredText and
-Markdown inside a line. sources.py makes documents and pairs of them.
+Markdown inside a line. builtin_corpus.py makes documents and pairs of them.
 """
 
 import ast
@@ -16,18 +16,26 @@ import importlib.util
 import os
 import re
 import sysconfig
-import warnings
 from typing import NamedTuple
+import warnings
 
 # What the extras of this package install and what is documented at length.
-PACKAGES = ('numpy', 'scipy', 'jax', 'flax', 'optax', 'orbax', 'tensorflow',
-            'keras')
+PACKAGES = (
+    'numpy',
+    'scipy',
+    'jax',
+    'flax',
+    'optax',
+    'orbax',
+    'tensorflow',
+    'keras',
+)
 
 # Tests, copies of other packages and generated re-exports.
-_SKIPPED = frozenset('''
+_SKIPPED = frozenset("""
     test tests testing idle_test kernel_tests __pycache__ site-packages
     dist-packages _vendor vendored third_party _api include
-'''.split())
+""".split())
 
 
 # Files of which a smaller part is triple-quoted are passed over: parsing them
@@ -38,6 +46,7 @@ _TRIPLE_QUOTED = re.compile(rb'"""(.*?)"""|\'\'\'(.*?)\'\'\'', re.DOTALL)
 
 class Docstring(NamedTuple):
   """One object's documentation; `module` is the module or topic it lies in."""
+
   module: str
   name: str  # qualified in the module; '' for the module itself
   text: str  # cleaned
@@ -89,7 +98,7 @@ def _topics():
 def _package(name, directory):
   """Yields (module, name, text) of the .py files under a directory."""
   for path in _python_files(directory):
-    parts = os.path.relpath(path, directory)[:-len('.py')].split(os.sep)
+    parts = os.path.relpath(path, directory)[: -len('.py')].split(os.sep)
     if parts[-1] == '__init__':
       parts.pop()
     module = '.'.join(([name] if name else []) + parts)
@@ -110,8 +119,11 @@ def _python_files(directory):
   for root, directories, files in os.walk(directory):
     directories[:] = sorted(d for d in directories if d not in _SKIPPED)
     for file in sorted(files):
-      if (file.endswith('.py') and not file.startswith('test_') and
-          not file.endswith(('_test.py', '_tests.py'))):
+      if (
+          file.endswith('.py')
+          and not file.startswith('test_')
+          and not file.endswith(('_test.py', '_tests.py'))
+      ):
         yield os.path.join(root, file)
 
 
@@ -155,8 +167,11 @@ _DIRECTIVE = re.compile(r'\s*\.\. (?:(\[[^]]*\])|\|?([\w -]+)\|?.*?::|_)')
 _PROSE = frozenset('note warning tip important caution hint seealso'.split())
 _INLINE = (  # (a sign that the mark is there at all, the mark, what stays)
     ('](', re.compile(r'!?\[([^]\n]+)\]\([^)\s]*\)'), r'\1'),  # [text](url)
-    ('>`', re.compile(r'(?::[a-z:]+:)?`([^`<>\n]+?)\s*<[^>`\n]*>`_{0,2}'),
-     r'\1'),  # `text <url>`_, :role:`text <target>`
+    (
+        '>`',
+        re.compile(r'(?::[a-z:]+:)?`([^`<>\n]+?)\s*<[^>`\n]*>`_{0,2}'),
+        r'\1',
+    ),  # `text <url>`_, :role:`text <target>`
     (':`', re.compile(r':[a-z]+(?::[a-z]+)?:`[~!]?([^`\n]*)`'), r'\1'),
     (']_', re.compile(r'\s?\[[\w#*]+\]_'), ''),  # references to footnotes
     ('`', re.compile(r'`{1,2}([^`\n]+)`{1,2}'), r'\1'),

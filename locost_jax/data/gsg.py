@@ -18,17 +18,23 @@ Then F1 = 2 |S & R| / (|S| + |R|), and |S| + |R| = |S & R| + (words of the
 document): growing with |S & R|, it ranks as that integer does.
 """
 
+from collections import Counter
 import hashlib
 import re
-from collections import Counter
 
 import numpy as np
 
 from locost_jax.data import text as text_lib
 from locost_jax.errors import InputError
 
-STRATEGIES = ('independent', 'independent_unique', 'sequential',
-              'sequential_unique', 'lead', 'random')
+STRATEGIES = (
+    'independent',
+    'independent_unique',
+    'sequential',
+    'sequential_unique',
+    'lead',
+    'random',
+)
 _WORD = re.compile(r'[a-z0-9]+')
 
 
@@ -79,8 +85,9 @@ def _sequential(counts, k, unique):
   def add(w, sign):
     js, ns = postings[w]
     u, rest = used[w], total[w] - used[w]
-    gains[js] += sign * (np.minimum(np.minimum(u + ns, rest - ns), most)
-                         - min(u, rest, most))
+    gains[js] += sign * (
+        np.minimum(np.minimum(u + ns, rest - ns), most) - min(u, rest, most)
+    )
 
   for w in postings:
     add(w, 1)
@@ -98,10 +105,13 @@ def _sequential(counts, k, unique):
 
 def _random(sentences, k, seed):
   """k sentences by their hashes with the seed and the whole document."""
-  document = hashlib.blake2b('\n'.join(sentences).encode('utf-8', 'replace'),
-                             digest_size=16).digest()
+  document = hashlib.blake2b(
+      '\n'.join(sentences).encode('utf-8', 'replace'), digest_size=16
+  ).digest()
+
   def draw(j):
     return hashlib.blake2b(b'%d %d' % (seed, j), key=document).digest()
+
   return sorted(range(len(sentences)), key=draw)[:k]
 
 
@@ -126,7 +136,8 @@ def select_sentences(sentences, ratio=0.2, strategy='independent', seed=0):
     raise InputError(f'gsg.ratio={ratio} must lie between 0 and 1')
   if strategy not in STRATEGIES:
     raise InputError(
-        f'gsg.strategy={strategy!r} must be one of {", ".join(STRATEGIES)}')
+        f'gsg.strategy={strategy!r} must be one of {", ".join(STRATEGIES)}'
+    )
   # 0.29 * 100 is 28.999999999999996 in floating point.
   k = int(ratio * len(sentences) + 1e-9)
   if k == 0:

@@ -1,4 +1,4 @@
-"""A look at a corpus before anything is trained on it.
+"""Shows what a corpus holds before anything is trained on it.
 
   python -m locost_jax.data.inspect --task=python_docs_summary
   python -m locost_jax.data.inspect --config=configs/finetune.py \\
@@ -14,22 +14,22 @@ With config.data.pages, tokens cut off are those that no page or chunk has. The
 vocabulary is the config's; one that is still to be trained is trained.
 """
 
-import collections
 import hashlib
 import json
 import os
 import sys
+from typing import NamedTuple
 
 from absl import flags
 import numpy as np
 
-from locost_jax import commands
+from locost_jax.command_line import commands
+from locost_jax.command_line.progress import Line
+from locost_jax.data import corpus as corpus_lib
 from locost_jax.data import gsg
 from locost_jax.data import pages
-from locost_jax.data import rows as rows_lib
 from locost_jax.data import tasks
-from locost_jax.data.vocabulary import surround
-from locost_jax.progress import Line
+from locost_jax.vocabularies.vocabulary import surround
 
 EXAMPLES, SHOWN = 3, 600  # examples; characters of each of their texts
 
@@ -39,14 +39,25 @@ def define_flags(values, argv):
   commands.define_config(values, argv, 'configs/default.py')
   commands.define_task(values)
   flags.DEFINE_integer(
-      'documents', 0, 'look only at the first so many of each split; 0: all',
-      lower_bound=0, flag_values=values)
+      'documents',
+      0,
+      'look only at the first so many of each split; 0: all',
+      lower_bound=0,
+      flag_values=values,
+  )
   flags.DEFINE_string(
-      'output', 'runs/inspect', 'DIR for TASK.json and TASK.png',
-      flag_values=values)
+      'output',
+      'runs/inspect',
+      'DIR for TASK.json and TASK.png',
+      flag_values=values,
+  )
   flags.DEFINE_enum(
-      'format', 'text', ['text', 'json'], 'what goes to stdout',
-      flag_values=values)
+      'format',
+      'text',
+      ['text', 'json'],
+      'what goes to stdout',
+      flag_values=values,
+  )
 
 
 def main(values, arguments):
@@ -70,8 +81,11 @@ def main(values, arguments):
     try:
       draw(result, f'{path}.png')
     except ImportError:
-      print("no picture: matplotlib is not installed: pip install "
-            "'locost_jax[plot]'", file=sys.stderr)
+      print(
+          'no picture: matplotlib is not installed: pip install '
+          "'locost_jax[plot]'",
+          file=sys.stderr,
+      )
     if values.format == 'json':
       print(json.dumps(numbers, ensure_ascii=False))
     else:
@@ -84,7 +98,7 @@ def inspect(task, config, vocabulary, most=0):
   Args:
     task: its name.
     config: a config of this one task.
-    vocabulary: one of data/vocabulary.py.
+    vocabulary: one of vocabularies/vocabulary.py.
     most: look only at the first so many documents of a split; 0: all.
 
   Returns:
@@ -94,46 +108,77 @@ def inspect(task, config, vocabulary, most=0):
     (pairs of splits -> inputs that stand in both), examples, and lengths (split
     -> int [n, 2]).
   """
-  found = rows_lib.corpus(config)
+  found = corpus_lib.corpus(config)
   data = config.data
   kept = data.max_input_length, data.max_target_length
   if data.pages in pages.LOCALITIES:
     kept = data.num_pages * data.page_length, data.max_target_length
-  result = dict(task=task, kept=kept, splits={}, shared={}, examples=[],
-                lengths={}, gsg=found.gsg)
+  result = dict(
+      task=task,
+      kept=kept,
+      splits={},
+      shared={},
+      examples=[],
+      lengths={},
+      gsg=found.gsg,
+  )
   seen, line = {}, Line(seconds=10.0)
   for split in found.splits:
-    lengths, unusable, hashes = [], 0, collections.Counter()
-    for number, row in enumerate(_rows(found, split)):
-      if number == most > 0:
-        break
-      line.show([f'{task} {split}: {number} documents'])
-      made = example(row, found.gsg)
-      if made is None:
-        unusable += 1
-        continue
-      shown, length, lost = read(made[0], vocabulary, config.data)
-      targets = surround(vocabulary, vocabulary.encode(made[1]))
-      count = len(targets)
-      lengths.append((length, count, lost, max(count - kept[1], 0)))
-      hashes[hashlib.sha256(made[0].encode('utf-8', 'replace')).digest()] += 1
-      if len(result['examples']) < EXAMPLES and split == 'train':
-        result['examples'].append(dict(
-            id=row['id'], inputs=_shorten(shown), targets=_shorten(
-                vocabulary.decode(targets[:kept[1] - 1]))))
-    lengths = np.array(lengths, np.int64).reshape(-1, 4)
+    rows = _measure(task, found, split, vocabulary, data, most, line)
+    lengths = rows.lengths
+    if split == 'train':
+      result['examples'] = rows.examples
     result['lengths'][split] = lengths[:, :2]
     result['splits'][split] = dict(
-        documents=len(lengths), unusable=unusable,
-        copies=len(lengths) - len(hashes),
+        documents=len(lengths),
+        unusable=rows.unusable,
+        copies=len(lengths) - len(rows.hashes),
         expected=None if most else found.sizes.get(split),
         inputs=_summary(lengths[:, 0], lengths[:, 2]),
-        targets=_summary(lengths[:, 1], lengths[:, 3]))
+        targets=_summary(lengths[:, 1], lengths[:, 3]),
+    )
     for other, theirs in seen.items():
-      result['shared'][f'{other}, {split}'] = len(theirs & hashes.keys())
-    seen[split] = set(hashes)
+      result['shared'][f'{other}, {split}'] = len(theirs & rows.hashes)
+    seen[split] = rows.hashes
   line.wipe()
   return result
+
+
+class _Measured(NamedTuple):
+  """The rows of a split, measured."""
+
+  lengths: np.ndarray  # [n, 4]: tokens of input, target; cut off of each
+  unusable: int  # rows that give no example
+  hashes: set  # of the inputs
+  examples: list  # the first EXAMPLES, as the model will see them
+
+
+def _measure(task, found, split, vocabulary, data, most, line):
+  """Reads and measures the rows of a split; see `inspect`."""
+  lengths, unusable, hashes, examples = [], 0, set(), []
+  for number, row in enumerate(_rows(found, split)):
+    if number == most > 0:
+      break
+    line.show([f'{task} {split}: {number} documents'])
+    made = example(row, found.gsg)
+    if made is None:
+      unusable += 1
+      continue
+    shown, length, lost = read(made[0], vocabulary, data)
+    targets = surround(vocabulary, vocabulary.encode(made[1]))
+    kept, count = data.max_target_length, len(targets)
+    lengths.append((length, count, lost, max(count - kept, 0)))
+    hashes.add(hashlib.sha256(made[0].encode('utf-8', 'replace')).digest())
+    if len(examples) < EXAMPLES:
+      examples.append(
+          dict(
+              id=row['id'],
+              inputs=_shorten(shown),
+              targets=_shorten(vocabulary.decode(targets[: kept - 1])),
+          )
+      )
+  lengths = np.array(lengths, np.int64).reshape(-1, 4)
+  return _Measured(lengths, unusable, hashes, examples)
 
 
 def example(row, settings):
@@ -148,11 +193,11 @@ def example(row, settings):
 
 
 def read(text, vocabulary, data):
-  """What a model sees of an input.
+  """Returns an input as a model sees it.
 
   Args:
     text: of `example`.
-    vocabulary: one of data/vocabulary.py.
+    vocabulary: one of vocabularies/vocabulary.py.
     data: config.data.
 
   Returns:
@@ -161,18 +206,31 @@ def read(text, vocabulary, data):
   """
   if not data.pages:
     ids = surround(vocabulary, vocabulary.encode(text))
-    return (vocabulary.decode(ids[:data.max_input_length - 1]), len(ids),
-            max(len(ids) - data.max_input_length, 0))
+    return (
+        vocabulary.decode(ids[: data.max_input_length - 1]),
+        len(ids),
+        max(len(ids) - data.max_input_length, 0),
+    )
   row = json.loads(text)
   parts = pages.pieces(row, data.pages, data.num_pages)
-  made = pages.tokenise(parts, row['query'], data.pages, data.page_length,
-                        data.max_input_length, vocabulary, data.empty_page)
+  made = pages.tokenise(
+      parts,
+      row['query'],
+      data.pages,
+      data.page_length,
+      data.max_input_length,
+      vocabulary,
+      data.empty_page,
+  )
   lengths = [len(vocabulary.encode(part)) for part in parts]
   front = len(pages.front_of(row['query'], vocabulary))
-  return ('\n'.join(vocabulary.decode(page) for page in made),
-          sum(lengths) + len(surround(vocabulary, [])), pages.count_cut(
-              lengths, front, data.pages, data.page_length,
-              data.max_input_length))
+  return (
+      '\n'.join(vocabulary.decode(page) for page in made),
+      sum(lengths) + len(surround(vocabulary, [])),
+      pages.count_cut(
+          lengths, front, data.pages, data.page_length, data.max_input_length
+      ),
+  )
 
 
 def _rows(found, split):
@@ -185,48 +243,88 @@ def _shorten(text):
 
 
 def _summary(lengths, lost):
-  """What there is to know about lengths, `lost` of each being cut off."""
+  """Summarises lengths in tokens, `lost` of each being cut off."""
   if not len(lengths):
     return None
   return dict(
-      mean=float(lengths.mean()), median=float(np.median(lengths)),
-      p90=float(np.percentile(lengths, 90)), longest=int(lengths.max()),
+      mean=float(lengths.mean()),
+      median=float(np.median(lengths)),
+      p90=float(np.percentile(lengths, 90)),
+      longest=int(lengths.max()),
       documents_cut=float((lost > 0).mean()),
-      tokens_cut=float(lost.sum() / lengths.sum()))
+      tokens_cut=float(lost.sum() / lengths.sum()),
+  )
 
 
 def text(result):
-  """What is printed."""
-  lines = [f'{result["task"]}: tokens, marks included']
-  titles = ('split', 'documents', '', 'mean', 'median', '90%', 'longest',
-            'kept', 'documents cut', 'tokens cut')
-  table = [titles]
-  for split, found in result['splits'].items():
-    for name, kept in zip(('inputs', 'targets'), result['kept']):
-      row = found[name]
-      numbers = ['-'] * 7 if row is None else [
-          *(f'{row[key]:.0f}' for key in ('mean', 'median', 'p90', 'longest')),
-          str(kept), f'{row["documents_cut"]:.1%}', f'{row["tokens_cut"]:.1%}']
-      first = (split, f'{found["documents"]:,}') if name == 'inputs' else (
-          '', '')
-      table.append((*first, name, *numbers))
-  widths = [max(map(len, column)) for column in zip(*table)]
-  for row in table:
-    lines.append('  '.join(
-        cell.ljust(width) if i in (0, 2) else cell.rjust(width)
-        for i, (cell, width) in enumerate(zip(row, widths))).rstrip())
-  lines.insert(2, '─' * (sum(widths) + 2 * len(widths) - 2))
+  """Returns what is printed of an `inspect`."""
+  lines = [f'{result["task"]}: tokens, marks included', *_table(result)]
   lines += notes(result)
   for shown in result['examples']:
-    lines += ['', f'{shown["id"]}', f'  reads:  {_one_line(shown["inputs"])}',
-              f'  writes: {_one_line(shown["targets"])}']
+    lines += [
+        '',
+        f'{shown["id"]}',
+        f'  reads:  {_one_line(shown["inputs"])}',
+        f'  writes: {_one_line(shown["targets"])}',
+    ]
   return '\n'.join(lines) + '\n'
 
 
+def _table(result):
+  """Returns the lines of a table of lengths, two for each split."""
+  table = [
+      (
+          'split',
+          'documents',
+          '',
+          'mean',
+          'median',
+          '90%',
+          'longest',
+          'kept',
+          'documents cut',
+          'tokens cut',
+      )
+  ]
+  for split, found in result['splits'].items():
+    documents = f'{found["documents"]:,}'
+    inputs, targets = (
+        _cells(found[name], kept)
+        for name, kept in zip(('inputs', 'targets'), result['kept'])
+    )
+    table.append((split, documents, 'inputs', *inputs))
+    table.append(('', '', 'targets', *targets))
+  widths = [max(map(len, column)) for column in zip(*table)]
+  lines = [
+      '  '.join(
+          cell.ljust(width) if i in (0, 2) else cell.rjust(width)
+          for i, (cell, width) in enumerate(zip(row, widths))
+      ).rstrip()
+      for row in table
+  ]
+  lines.insert(1, '─' * (sum(widths) + 2 * len(widths) - 2))
+  return lines
+
+
+def _cells(row, kept):
+  """Returns the cells of a `_summary`, dashes if there are no documents."""
+  if row is None:
+    return ['-'] * 7
+  return [
+      *(f'{row[key]:.0f}' for key in ('mean', 'median', 'p90', 'longest')),
+      str(kept),
+      f'{row["documents_cut"]:.1%}',
+      f'{row["tokens_cut"]:.1%}',
+  ]
+
+
 def notes(result):
-  """What is wrong or to be minded, in lines."""
-  why = 'too short for gap sentences' if result['gsg'] else (
-      'without input or target')
+  """Yields a line for everything that is wrong or to be minded."""
+  why = (
+      'too short for gap sentences'
+      if result['gsg']
+      else ('without input or target')
+  )
   for split, found in result['splits'].items():
     if found['unusable']:
       done = ' (left out)' if split == 'train' or result['gsg'] else ''
@@ -252,18 +350,26 @@ def draw(result, path):
     ImportError: matplotlib is not installed.
   """
   from matplotlib.figure import Figure
+
   figure = Figure(figsize=(11, 4), layout='constrained')
-  for axis, i, name in zip(figure.subplots(1, 2), (0, 1),
-                           ('inputs', 'targets')):
+  for axis, i, name in zip(
+      figure.subplots(1, 2), (0, 1), ('inputs', 'targets')
+  ):
     found = np.concatenate([*result['lengths'].values(), [result['kept']]])
     bins = np.geomspace(found[:, i].min(), found[:, i].max() + 1, 60)
     for split, found in result['lengths'].items():
       if len(found):
-        axis.hist(found[:, i], bins, histtype='step', label=split,
-                  weights=np.full(len(found), 1 / len(found)))
+        axis.hist(
+            found[:, i],
+            bins,
+            histtype='step',
+            label=split,
+            weights=np.full(len(found), 1 / len(found)),
+        )
     axis.axvline(result['kept'][i], color='gray', linestyle=':', label='kept')
-    axis.set(xscale='log', xlabel=f'tokens of {name}',
-             ylabel='share of documents')
+    axis.set(
+        xscale='log', xlabel=f'tokens of {name}', ylabel='share of documents'
+    )
     axis.legend(fontsize='small', frameon=False)
   figure.suptitle(result['task'])
   figure.savefig(path, dpi=120)

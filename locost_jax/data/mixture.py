@@ -48,7 +48,8 @@ class Mixture:
     if self._opened[0] != epoch:
       self._opened = epoch, [
           Part(cache, self._rows(i, epoch))
-          for i, cache in enumerate(self._caches)]
+          for i, cache in enumerate(self._caches)
+      ]
     return self._opened[1]
 
   def _rows(self, task, epoch):
@@ -57,10 +58,12 @@ class Mixture:
     start, stop = epoch * k, (epoch + 1) * k
     if not k:
       return np.zeros(0, np.int64)
-    passes = [order.permutation(n, self._seed, _TASKS, task, number)
-              for number in range(start // n, -(-stop // n))]
+    passes = [
+        order.permutation(n, self._seed, _TASKS, task, number)
+        for number in range(start // n, -(-stop // n))
+    ]
     first = start - start // n * n
-    return np.concatenate(passes)[first:first + k]
+    return np.concatenate(passes)[first : first + k]
 
 
 class Part:

@@ -63,7 +63,7 @@ def window_shards(shards, size, seed, epoch, window):
     A list of shard numbers; empty past the last window of the epoch.
   """
   order = permutation(shards, seed, SHARDS, epoch)
-  return order[window * size:(window + 1) * size].tolist()
+  return order[window * size : (window + 1) * size].tolist()
 
 
 def stream(sizes, windows, total, seed, start=0):
@@ -95,7 +95,7 @@ def stream(sizes, windows, total, seed, start=0):
       count = int(parts.sum())
       if position + count > start:
         order = permutation(count, seed, RECORDS, epoch, index)
-        order = order[max(start - position, 0):]
+        order = order[max(start - position, 0) :]
         ends = np.cumsum(parts)
         part = np.searchsorted(ends, order, side='right')
         yield epoch, index, part, order - (ends - parts)[part]
@@ -154,8 +154,10 @@ def budget_batches(padded, tokens):
   while len(left):
     size = rows_in_budget(tokens, int(sizes[left[-1]]))
     if not size:
-      raise InputError(f'config.train.batch_tokens={tokens} holds no document '
-                       f'of {sizes[left[-1]]} tokens, padding included')
+      raise InputError(
+          f'config.train.batch_tokens={tokens} holds no document '
+          f'of {sizes[left[-1]]} tokens, padding included'
+      )
     batches.append((left[-size:], size))
     left = left[:-size]
   return batches

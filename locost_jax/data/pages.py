@@ -66,8 +66,13 @@ def discourse(sections, num_pages):
   Returns:
     P texts, '' behind the last section.
   """
-  return document([f'{section["heading"]}\n{section["text"]}'.strip()
-                   for section in sections], num_pages)
+  return document(
+      [
+          f'{section["heading"]}\n{section["text"]}'.strip()
+          for section in sections
+      ],
+      num_pages,
+  )
 
 
 def document(documents, num_pages):
@@ -101,14 +106,21 @@ def pieces(row, form, num_pages):
 
 def texts(row):
   """All strings of a row with document, sections or documents."""
-  return [row.get('query', ''), row.get('document', ''),
-          *row.get('documents', ()),
-          *(section[part] for section in row.get('sections', ())
-            for part in ('heading', 'text'))]
+  return [
+      row.get('query', ''),
+      row.get('document', ''),
+      *row.get('documents', ()),
+      *(
+          section[part]
+          for section in row.get('sections', ())
+          for part in ('heading', 'text')
+      ),
+  ]
 
 
-def tokenise(parts, query, form, page_length, max_length, vocabulary,
-             empty_page='.'):
+def tokenise(
+    parts, query, form, page_length, max_length, vocabulary, empty_page='.'
+):
   """Pages or chunks of token ids.
 
   Args:
@@ -131,33 +143,40 @@ def tokenise(parts, query, form, page_length, max_length, vocabulary,
   front = front_of(query, vocabulary)
   room = page_length - len(front) - 1
   if room < 1:
-    raise InputError(f'a query of {len(front)} tokens leaves no room in a page '
-                     f'of {page_length}')
+    raise InputError(
+        f'a query of {len(front)} tokens leaves no room in a page '
+        f'of {page_length}'
+    )
   last = [vocabulary.eos_id]
   if form in LOCALITIES:
     ids = [vocabulary.encode(part or empty_page)[:room] for part in parts]
     return [front + page + last if page else [] for page in ids]
   if form == 'chunks':
-    chunks = cut([i for part in parts for i in vocabulary.encode(part)]
-                 [:max_length], room)
+    chunks = cut(
+        [i for part in parts for i in vocabulary.encode(part)][:max_length],
+        room,
+    )
   else:
     chunks = pack(map(vocabulary.encode, parts), room, max_length)
   if len(chunks) < 2:
     return [front + chunk + last for chunk in chunks or [[]]]
-  return [front + chunk + [vocabulary.pad_id] * (room - len(chunk)) + last
-          for chunk in chunks]
+  return [
+      front + chunk + [vocabulary.pad_id] * (room - len(chunk)) + last
+      for chunk in chunks
+  ]
 
 
 def front_of(query, vocabulary):
   """The ids at the front of every page: a mark and the query, if there are."""
   bos = vocabulary.bos_id
   return ([] if bos is None else [bos]) + (
-      vocabulary.encode(f'{query}\n\n') if query else [])
+      vocabulary.encode(f'{query}\n\n') if query else []
+  )
 
 
 def cut(ids, size):
   """Cuts a list into lists of `size`, the last one shorter."""
-  return [ids[start:start + size] for start in range(0, len(ids), size)]
+  return [ids[start : start + size] for start in range(0, len(ids), size)]
 
 
 def pack(sentences, size, most):

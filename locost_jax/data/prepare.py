@@ -1,4 +1,4 @@
-"""Makes a corpus of what its authors published, for config.data.task.
+"""Makes a corpus for config.data.task from the files its authors published.
 
   python -m locost_jax.data.prepare --task=squality --raw=SQuALITY
   python -m locost_jax.data.prepare            # which corpora, and of what
@@ -19,24 +19,27 @@ import sys
 
 from absl import flags
 
-from locost_jax import commands
+from locost_jax.command_line import commands
+from locost_jax.command_line.progress import Line
 from locost_jax.data import corpora
-from locost_jax.data import raw
+from locost_jax.data import published_formats
 from locost_jax.errors import InputError
 from locost_jax.errors import suggest
-from locost_jax.progress import Line
 
 
 def define_flags(values, argv):
   """Defines this command's flags."""
   del argv
+  flags.DEFINE_string('task', None, 'which corpus', flag_values=values)
   flags.DEFINE_string(
-      'task', None, 'which corpus', flag_values=values)
+      'raw', None, "DIR with the authors' files", flag_values=values
+  )
   flags.DEFINE_string(
-      'raw', None, "DIR with the authors' files", flag_values=values)
-  flags.DEFINE_string(
-      'output', 'corpora', 'DIR for all corpora: config.data.corpora_dir',
-      flag_values=values)
+      'output',
+      'corpora',
+      'DIR for all corpora: config.data.corpora_dir',
+      flag_values=values,
+  )
 
 
 def main(values, arguments):
@@ -50,16 +53,23 @@ def main(values, arguments):
   if values.task is None:
     print(describe())
     return
-  if values.task not in raw.READERS:
-    reason = 'is read through TFDS or as it is, nothing is to be made' if (
-        values.task in corpora.TABLE) else (
-            f'is none of {", ".join(raw.READERS)}'
-            f'{suggest(values.task, raw.READERS)}')
+  if values.task not in published_formats.READERS:
+    reason = (
+        'is read through TFDS or as it is, nothing is to be made'
+        if (values.task in corpora.TABLE)
+        else (
+            f'is none of {", ".join(published_formats.READERS)}'
+            f'{suggest(values.task, published_formats.READERS)}'
+        )
+    )
     raise InputError(f'--task={values.task}: {reason}')
   entry = corpora.TABLE[values.task]
   if not values.raw or not os.path.isdir(values.raw):
-    what = '--raw=DIR is missing' if not values.raw else (
-        f'--raw={values.raw}: no such directory')
+    what = (
+        '--raw=DIR is missing'
+        if not values.raw
+        else (f'--raw={values.raw}: no such directory')
+    )
     raise InputError(f'{what}: expected {entry.raw}')
   counts = prepare(values.task, values.raw, values.output)
   tell(values.task, counts, os.path.join(values.output, values.task))
@@ -69,7 +79,7 @@ def prepare(task, directory, output):
   """Writes OUTPUT/TASK/SPLIT.jsonl.gz.
 
   Args:
-    task: of raw.READERS.
+    task: of published_formats.READERS.
     directory: the authors' files.
     output: directory of all corpora.
 
@@ -86,10 +96,11 @@ def prepare(task, directory, output):
   os.makedirs(partial)
   counts, files, line = {}, {}, Line(seconds=10.0)
   try:
-    for split, row in raw.READERS[task](directory):
+    for split, row in published_formats.READERS[task](directory):
       if split not in files:
         files[split] = gzip.open(
-            os.path.join(partial, f'{split}.jsonl.gz'), 'wt', encoding='utf-8')
+            os.path.join(partial, f'{split}.jsonl.gz'), 'wt', encoding='utf-8'
+        )
         counts[split] = collections.Counter()
       if not row:
         counts[split]['missing'] += 1
@@ -101,14 +112,22 @@ def prepare(task, directory, output):
         counts[split][field] += bool(row.get(field))
       files[split].write(json.dumps(row, ensure_ascii=False) + '\n')
       line.show([f'{task} {split}: {counts[split]["rows"]} rows'])
-  except (KeyError, TypeError, IndexError, ValueError, AttributeError,
-          ImportError, csv.Error) as error:
+  except (
+      KeyError,
+      TypeError,
+      IndexError,
+      ValueError,
+      AttributeError,
+      ImportError,
+      csv.Error,
+  ) as error:
     _discard(files, partial)
     if isinstance(error, InputError):
       raise
     raise InputError(
         f'{directory}: not the files of {task} as they were published: '
-        f'{type(error).__name__}: {error}') from error
+        f'{type(error).__name__}: {error}'
+    ) from error
   except BaseException:
     _discard(files, partial)
     raise
@@ -131,17 +150,27 @@ def tell(task, counts, place, stream=None):
   stream, entry = stream or sys.stdout, corpora.TABLE[task]
   for split, count in counts.items():
     parts = [f'{count["rows"]:,} rows']
-    parts += [f'{count[name]:,} {name}' for name in (
-        'missing', 'empty inputs', 'empty summaries') if count[name]]
-    parts += [f'with {name}' for name in (
-        'query', 'sections', 'documents', 'references') if count[name]]
+    parts += [
+        f'{count[name]:,} {name}'
+        for name in ('missing', 'empty inputs', 'empty summaries')
+        if count[name]
+    ]
+    parts += [
+        f'with {name}'
+        for name in ('query', 'sections', 'documents', 'references')
+        if count[name]
+    ]
     expected = entry.splits[split]
     if count['rows'] != expected:
-      parts.append(f'expected {expected:,} ({entry.counted_by}): a run refuses '
-                   'it without --config.data.check_sizes=False')
+      parts.append(
+          f'expected {expected:,} ({entry.counted_by}): a run refuses '
+          'it without --config.data.check_sizes=False'
+      )
     print(f'{split}: {", ".join(parts)}', file=stream)
-  print(f'{place}; try: python -m locost_jax.data.inspect --task={task}',
-        file=stream)
+  print(
+      f'{place}; try: python -m locost_jax.data.inspect --task={task}',
+      file=stream,
+  )
 
 
 def describe():
@@ -149,10 +178,12 @@ def describe():
   lines = []
   for task, entry in corpora.TABLE.items():
     sizes = ' / '.join(f'{n:,}' for n in entry.splits.values())
-    lines += [f'{task}: {entry.what}',
-              f'    {sizes} ({entry.counted_by}); {entry.lengths[0]} -> '
-              f'{entry.lengths[1]} tokens ({entry.lengths_of})',
-              f'    licence: {entry.licence}']
+    lines += [
+        f'{task}: {entry.what}',
+        f'    {sizes} ({entry.counted_by}); {entry.lengths[0]} -> '
+        f'{entry.lengths[1]} tokens ({entry.lengths_of})',
+        f'    licence: {entry.licence}',
+    ]
     if entry.raw:
       lines.append(f'    made of: {entry.raw}')
     if entry.tfds:

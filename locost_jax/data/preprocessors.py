@@ -60,7 +60,7 @@ except RuntimeError:
 
 
 class Vocabulary(seqio.Vocabulary):
-  """One of data/vocabulary.py's vocabularies as a seqio.Vocabulary."""
+  """One of vocabularies/vocabulary.py's vocabularies as a seqio.Vocabulary."""
 
   def __init__(self, vocabulary):
     super().__init__(extra_ids=vocabulary.extra_ids)
@@ -91,22 +91,29 @@ class Vocabulary(seqio.Vocabulary):
   def _encode_tf(self, s):
     def encode(text):
       return np.asarray(self.vocabulary.encode(_text(text)), np.int32)
+
     ids = tf.numpy_function(encode, [s], tf.int32, stateful=False)
     return tf.ensure_shape(ids, [None])
 
   def _decode_tf(self, ids):
     def decode(rows):
       rows = np.asarray(rows)
-      texts = [self.vocabulary.decode(row)
-               for row in rows.reshape(-1, rows.shape[-1])]
-      return np.array([text.encode() for text in texts],
-                      object).reshape(rows.shape[:-1])
+      texts = [
+          self.vocabulary.decode(row)
+          for row in rows.reshape(-1, rows.shape[-1])
+      ]
+      return np.array([text.encode() for text in texts], object).reshape(
+          rows.shape[:-1]
+      )
+
     texts = tf.numpy_function(decode, [ids], tf.string, stateful=False)
     return tf.ensure_shape(texts, ids.shape[:-1])
 
   def __eq__(self, other):
-    return (isinstance(other, Vocabulary)
-            and self.vocabulary.fingerprint == other.vocabulary.fingerprint)
+    return (
+        isinstance(other, Vocabulary)
+        and self.vocabulary.fingerprint == other.vocabulary.fingerprint
+    )
 
 
 class RowSource(seqio.DataSource):
@@ -139,14 +146,22 @@ class RowSource(seqio.DataSource):
   def list_shards(self, split):
     return self._shards[split]
 
-  def get_dataset(self, split='train', shuffle=True, seed=None,
-                  shard_info=None, *, sequence_length=None, use_cached=False,
-                  num_epochs=1):
+  def get_dataset(
+      self,
+      split='train',
+      shuffle=True,
+      seed=None,
+      shard_info=None,
+      *,
+      sequence_length=None,
+      use_cached=False,
+      num_epochs=1,
+  ):
     """The rows of a split, or of every num_shards-th of its shards."""
     del sequence_length, use_cached, num_epochs
     names = self._shards[split]
     if shard_info:
-      names = names[shard_info.index::shard_info.num_shards]
+      names = names[shard_info.index :: shard_info.num_shards]
     if shuffle:
       names = np.random.default_rng(seed).permutation(names).tolist()
 
@@ -155,8 +170,10 @@ class RowSource(seqio.DataSource):
         for name in names:
           for row in self._read(split, name):
             if not (self._skip and self._skip(split, row)):
-              yield [row[field].encode('utf-8', 'replace')
-                     for field in self._fields]
+              yield [
+                  row[field].encode('utf-8', 'replace')
+                  for field in self._fields
+              ]
             elif self._on_skip:
               self._on_skip(row['id'])
       except InputError as error:
@@ -171,7 +188,8 @@ class RowSource(seqio.DataSource):
 
     spec = {field: tf.TensorSpec([None], tf.string) for field in self._fields}
     return tf.data.Dataset.from_generator(
-        chunks, output_signature=spec).unbatch()
+        chunks, output_signature=spec
+    ).unbatch()
 
 
 def read_tfds(name, split, tfds_dir='', shard=None):
@@ -188,16 +206,26 @@ def read_tfds(name, split, tfds_dir='', shard=None):
     dicts of strings; other features are left out.
   """
   import tensorflow_datasets as tfds
+
   part = split if shard is None else f'{split}[{shard}shard:{shard + 1}shard]'
-  rows = tfds.load(name, split=part, download=False, shuffle_files=False,
-                   data_dir=os.path.expanduser(tfds_dir) or None)
+  rows = tfds.load(
+      name,
+      split=part,
+      download=False,
+      shuffle_files=False,
+      data_dir=os.path.expanduser(tfds_dir) or None,
+  )
   for row in tfds.as_numpy(rows):
-    yield {key: _text(value) for key, value in row.items()
-           if isinstance(value, bytes)}
+    yield {
+        key: _text(value)
+        for key, value in row.items()
+        if isinstance(value, bytes)
+    }
 
 
-def gap_sentences(dataset, ratio=0.2, strategy='independent', mask='', seed=0,
-                  on_skip=None):
+def gap_sentences(
+    dataset, ratio=0.2, strategy='independent', mask='', seed=0, on_skip=None
+):
   """Documents -> gap-sentence pairs (equation 4; data/gsg.py).
 
   Args:
@@ -211,6 +239,7 @@ def gap_sentences(dataset, ratio=0.2, strategy='independent', mask='', seed=0,
   Returns:
     A dataset of dicts with the strings id, inputs and targets.
   """
+
   def pair(name, text):
     made = gsg.gap_sentences(_text(text), ratio, strategy, mask, seed)
     if made is None and on_skip:
@@ -220,9 +249,13 @@ def gap_sentences(dataset, ratio=0.2, strategy='independent', mask='', seed=0,
 
   def split(row):
     inputs, targets = tf.numpy_function(
-        pair, [row['id'], row['text']], [tf.string, tf.string])
-    return dict(id=row['id'], inputs=tf.ensure_shape(inputs, []),
-                targets=tf.ensure_shape(targets, []))
+        pair, [row['id'], row['text']], [tf.string, tf.string]
+    )
+    return dict(
+        id=row['id'],
+        inputs=tf.ensure_shape(inputs, []),
+        targets=tf.ensure_shape(targets, []),
+    )
 
   dataset = dataset.map(split, num_parallel_calls=tf.data.AUTOTUNE)
   return dataset.filter(lambda row: tf.strings.length(row['targets']) > 0)
@@ -230,13 +263,23 @@ def gap_sentences(dataset, ratio=0.2, strategy='independent', mask='', seed=0,
 
 def prepend(dataset, bos_id, keys):
   """Puts a token in front of the ids (int32 [tokens]) of some keys."""
+
   def put(row):
     return {**row, **{key: tf.concat([[bos_id], row[key]], 0) for key in keys}}
+
   return dataset.map(put, num_parallel_calls=tf.data.AUTOTUNE)
 
 
-def paginate(dataset, vocabulary, form, num_pages, page_length, max_length,
-             empty_page, on_error):
+def paginate(
+    dataset,
+    vocabulary,
+    form,
+    num_pages,
+    page_length,
+    max_length,
+    empty_page,
+    on_error,
+):
   """Documents -> pages or chunks of tokens (data/pages.py).
 
   Args:
@@ -252,12 +295,19 @@ def paginate(dataset, vocabulary, form, num_pages, page_length, max_length,
     A dataset in which inputs (int32 [tokens]) are all pages one after the
     other, and pages (int32 [P]) the length of each.
   """
+
   def cut(data):
     row = json.loads(_text(data) or pages.NOTHING)
     try:
       made = pages.tokenise(
-          pages.pieces(row, form, num_pages), row['query'], form, page_length,
-          max_length, vocabulary, empty_page)
+          pages.pieces(row, form, num_pages),
+          row['query'],
+          form,
+          page_length,
+          max_length,
+          vocabulary,
+          empty_page,
+      )
     except InputError as error:
       on_error(error)
       raise
@@ -266,9 +316,13 @@ def paginate(dataset, vocabulary, form, num_pages, page_length, max_length,
 
   def split(row):
     ids, lengths = tf.numpy_function(
-        cut, [row['inputs']], [tf.int32, tf.int32], stateful=False)
-    return dict(row, inputs=tf.ensure_shape(ids, [None]),
-                pages=tf.ensure_shape(lengths, [None]))
+        cut, [row['inputs']], [tf.int32, tf.int32], stateful=False
+    )
+    return dict(
+        row,
+        inputs=tf.ensure_shape(ids, [None]),
+        pages=tf.ensure_shape(lengths, [None]),
+    )
 
   return dataset.map(split, num_parallel_calls=tf.data.AUTOTUNE)
 

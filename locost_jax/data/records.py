@@ -56,13 +56,15 @@ class Cache:
     """Opens the complete cache in the directory `path`."""
     # Imported here: array_record belongs to the `train` extra.
     from array_record.python import array_record_module
+
     self.path = pathlib.Path(path)
     self.stats = json.loads((self.path / STATS).read_text())
     self.lengths = np.load(self.path / LENGTHS)
     shapes = self.path / SHAPES
     self.shapes = np.load(shapes) if shapes.exists() else self.lengths
     self._reader = array_record_module.ArrayRecordReader(
-        str(self.path / RECORDS))
+        str(self.path / RECORDS)
+    )
     self._lock = threading.Lock()
 
   def __len__(self):
@@ -117,10 +119,12 @@ def is_complete(path, key):
   path = pathlib.Path(path)
   try:
     stats = json.loads((path / STATS).read_text())
-    return (json.loads((path / KEY).read_text()) == key
-            and (path / RECORDS).stat().st_size == stats['bytes']
-            and (path / SHAPES).exists() == stats['paged']
-            and len(np.load(path / LENGTHS, mmap_mode='r')) == stats['records'])
+    return (
+        json.loads((path / KEY).read_text()) == key
+        and (path / RECORDS).stat().st_size == stats['bytes']
+        and (path / SHAPES).exists() == stats['paged']
+        and len(np.load(path / LENGTHS, mmap_mode='r')) == stats['records']
+    )
   except (OSError, EOFError, ValueError, KeyError):
     return False
 
@@ -165,16 +169,21 @@ def write(path, key, records, vocabulary_size, notes=dict):
 
   def pack():
     for record in records:
-      packed = {name: record[name] for name in (
-          'id', 'reference', 'references', 'pages') if record.get(name)}
+      packed = {
+          name: record[name]
+          for name in ('id', 'reference', 'references', 'pages')
+          if record.get(name)
+      }
       packed = {'id': '', 'reference': '', **packed}
       for name in 'inputs', 'targets':
         packed[name] = np.asarray(record[name], dtype).tobytes()
       lengths = len(record['inputs']), len(record['targets'])
       pages = record.get('pages')
-      yield (msgpack.packb(packed), lengths,
-             lengths if pages is None else (
-                 len(pages), max(pages), lengths[1]))
+      yield (
+          msgpack.packb(packed),
+          lengths,
+          lengths if pages is None else (len(pages), max(pages), lengths[1]),
+      )
 
   return _write(path, key, pack(), dtype, notes)
 
@@ -192,23 +201,28 @@ def join(path, key, parts, limit=0, notes=dict):
   Returns:
     The stats, as of `write`.
   """
+
   def packed():
     for part in parts:
       cache = Cache(part)
       for start in range(0, len(cache), 256):
         indices = range(start, min(start + 256, len(cache)))
-        yield from zip(cache.read_packed(indices),
-                       cache.lengths[start:start + 256].tolist(),
-                       cache.shapes[start:start + 256].tolist())
+        yield from zip(
+            cache.read_packed(indices),
+            cache.lengths[start : start + 256].tolist(),
+            cache.shapes[start : start + 256].tolist(),
+        )
 
   dtype = json.loads((pathlib.Path(parts[0]) / STATS).read_text())['dtype']
-  return _write(path, key, itertools.islice(packed(), limit or None), dtype,
-                notes)
+  return _write(
+      path, key, itertools.islice(packed(), limit or None), dtype, notes
+  )
 
 
 def _write(path, key, packed, dtype, notes):
   """`write` of (bytes, (input, target) lengths, shape) of each record."""
   from array_record.python import array_record_module
+
   path = pathlib.Path(path)
   partial = pathlib.Path(f'{path}.partial')
   shutil.rmtree(partial, ignore_errors=True)
@@ -217,7 +231,8 @@ def _write(path, key, packed, dtype, notes):
     lengths, shapes = [], []
     # One record per chunk: what random access asks for.
     writer = array_record_module.ArrayRecordWriter(
-        str(partial / RECORDS), 'group_size:1,zstd:1')
+        str(partial / RECORDS), 'group_size:1,zstd:1'
+    )
     try:
       for data, length, shape in packed:
         writer.write(data)
@@ -228,10 +243,14 @@ def _write(path, key, packed, dtype, notes):
     lengths = np.asarray(lengths, np.int32).reshape(-1, 2)
     tokens = lengths.sum(axis=0, dtype=np.int64)
     stats = dict(
-        records=len(lengths), input_tokens=int(tokens[0]),
-        target_tokens=int(tokens[1]), dtype=dtype,
+        records=len(lengths),
+        input_tokens=int(tokens[0]),
+        target_tokens=int(tokens[1]),
+        dtype=dtype,
         paged=bool(shapes) and len(shapes[0]) > 2,
-        bytes=(partial / RECORDS).stat().st_size, **notes())
+        bytes=(partial / RECORDS).stat().st_size,
+        **notes(),
+    )
     np.save(partial / LENGTHS, lengths)
     if stats['paged']:
       np.save(partial / SHAPES, np.asarray(shapes, np.int32))

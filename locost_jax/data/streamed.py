@@ -17,12 +17,12 @@ import time
 
 from ml_collections import ConfigDict
 
-from locost_jax import watchdog
+from locost_jax.command_line.progress import Line
 from locost_jax.data import blocks
 from locost_jax.data import order
 from locost_jax.data import records
 from locost_jax.data import workers
-from locost_jax.progress import Line
+from locost_jax.hosts import watchdog
 
 
 class StreamedCache:
@@ -37,7 +37,7 @@ class StreamedCache:
 
     Args:
       config: the run's config.
-      vocabulary: one of data/vocabulary.py.
+      vocabulary: one of vocabularies/vocabulary.py.
       shards: names of the shards.
       key: JSON object, everything that makes the records.
       path: directory for the shards' caches.
@@ -53,11 +53,18 @@ class StreamedCache:
     processes = processes or min(8, max(1, os.cpu_count() // 4))
     processes = 0 if self.total() is not None else processes
     first = order.permutation(self._shards, self._seed, order.SHARDS, 0)
-    job = dict(config=config.to_dict(), vocabulary=vocabulary, path=path,
-               split=key['split'], shards=first.tolist())
+    job = dict(
+        config=config.to_dict(),
+        vocabulary=vocabulary,
+        path=path,
+        split=key['split'],
+        shards=first.tolist(),
+    )
     self._workers = workers.Workers(
-        'locost_jax.data.streamed:tokenise_shards', [job] * processes,
-        [path / f'worker-{number}.log' for number in range(processes)])
+        'locost_jax.data.streamed:tokenise_shards',
+        [job] * processes,
+        [path / f'worker-{number}.log' for number in range(processes)],
+    )
 
   def close(self):
     """Ends the background processes."""
@@ -73,7 +80,8 @@ class StreamedCache:
   def sizes(self, epoch, index):
     """The records of each shard of a window; waits until they exist."""
     shards = order.window_shards(
-        self._shards, self._size, self._seed, epoch, index)
+        self._shards, self._size, self._seed, epoch, index
+    )
     self.wait(shards)
     return [self._records[shard] for shard in shards]
 
@@ -83,7 +91,8 @@ class StreamedCache:
 
   def _open(self, epoch, index):
     shards = order.window_shards(
-        self._shards, self._size, self._seed, epoch, index)
+        self._shards, self._size, self._seed, epoch, index
+    )
     self.wait(shards)
     return [records.Cache(shard_path(self._path, s)) for s in shards]
 
@@ -108,14 +117,22 @@ class StreamedCache:
         line.wipe()
         return
       if not self._workers.running(statuses):
-        raise RuntimeError(f'{self._path}: shards are missing, and no process '
-                           'tokenises them any more')
+        raise RuntimeError(
+            f'{self._path}: shards are missing, and no process '
+            'tokenises them any more'
+        )
       if time.monotonic() - looked > 5:
         before, (looked, begun) = begun, (time.monotonic(), self._begun())
         if begun != before:
           watchdog.alive()
-      line.show([f'waiting for {len(shards)} shards: {there} tokenised, '
-                 f'{begun / 1e6:.0f} MB of the next'], there / len(shards), 1)
+      line.show(
+          [
+              f'waiting for {len(shards)} shards: {there} tokenised, '
+              f'{begun / 1e6:.0f} MB of the next'
+          ],
+          there / len(shards),
+          1,
+      )
       time.sleep(0.2)
 
   def _begun(self):
@@ -154,5 +171,6 @@ def tokenise_shards(job):
         continue
       with records.locked(place, wait) as held:
         if held and not records.is_complete(place, key):
-          blocks.build(config, job['vocabulary'], job['split'], key, place,
-                       [shard])
+          blocks.build(
+              config, job['vocabulary'], job['split'], key, place, [shard]
+          )

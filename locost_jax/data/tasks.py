@@ -1,14 +1,11 @@
-"""What a run trains on, checked, and as SeqIO tasks.
+"""The tasks of a run: checks their data, finds or trains their vocabulary.
 
-`config.data.task` names a corpus (data/rows.py) or a mixture (data/corpora.py);
-`config.data.train_files` and its like replace it.
+`config.data.task` names a corpus (data/corpus.py) or a mixture
+(data/corpora.py); `config.data.train_files` and its like replace it.
 
-`make_task` gives a seqio.Task, which works in SeqIO's own pipelines and
-mixtures too; inside locost_jax it is read once, by data/cache.py. Everything
-else here needs neither TensorFlow nor SeqIO (but TFDS for a corpus of its).
+Neither TensorFlow nor SeqIO is needed (but TFDS for a corpus of its).
 """
 
-import functools
 import hashlib
 import itertools
 import json
@@ -18,10 +15,12 @@ import sys
 import tempfile
 
 from locost_jax.data import corpora
+from locost_jax.data import corpus as corpus_lib
+from locost_jax.data import corpus_rows
 from locost_jax.data import pages
-from locost_jax.data import rows as rows_lib
-from locost_jax.data import vocabulary as vocabulary_lib
 from locost_jax.errors import InputError
+from locost_jax.vocabularies import sentencepiece_training
+from locost_jax.vocabularies import vocabulary as vocabulary_lib
 
 # Documents that a vocabulary is trained on at most: a few thousand pieces need
 # a few megabytes of text, and C4 has 365M documents.
@@ -35,7 +34,7 @@ def members(config):
     dict of name -> config: one for each task of a mixture; otherwise the config
     itself, under the name of its task, 'jsonl' for files.
   """
-  if rows_lib.has_files(config):
+  if corpus_lib.has_files(config):
     return {'jsonl': config}
   if config.data.task not in corpora.MIXTURES:
     return {config.data.task: config}
@@ -48,7 +47,7 @@ def members(config):
 
 def name(config):
   """What a config trains on: 'jsonl', or the name of a task or mixture."""
-  return 'jsonl' if rows_lib.has_files(config) else config.data.task
+  return 'jsonl' if corpus_lib.has_files(config) else config.data.task
 
 
 def check(config):
@@ -70,21 +69,29 @@ def check(config):
   for key, least, what in (
       ('max_input_length', 2, ': one token and the end mark'),
       ('max_target_length', 2, ': one token and the end mark'),
-      ('window_shards', 1, ''), ('num_pages', 1, ''), ('mixture_cap', 1, ''),
-      ('page_length', 3, ': a token and the marks at both ends')):
+      ('window_shards', 1, ''),
+      ('num_pages', 1, ''),
+      ('mixture_cap', 1, ''),
+      ('page_length', 3, ': a token and the marks at both ends'),
+  ):
     if data[key] < least:
       raise InputError(
-          f'config.data.{key}={data[key]} must be at least {least}{what}')
+          f'config.data.{key}={data[key]} must be at least {least}{what}'
+      )
   if data.pages and data.pages not in pages.FORMS:
-    raise InputError(f"config.data.pages={data.pages!r} must be '' or one of "
-                     f'{", ".join(pages.FORMS)}')
+    raise InputError(
+        f"config.data.pages={data.pages!r} must be '' or one of "
+        f'{", ".join(pages.FORMS)}'
+    )
   masks = set()
   for member in members(config).values():
-    found = rows_lib.corpus(member)
+    found = corpus_lib.corpus(member)
     masks |= {found.gsg['mask']} if found.gsg else set()
     if data.pages and found.gsg is not None:
-      raise InputError(f'config.data.pages={data.pages!r}: gap sentences are '
-                       "not cut into pages: expected ''")
+      raise InputError(
+          f'config.data.pages={data.pages!r}: gap sentences are '
+          "not cut into pages: expected ''"
+      )
     if found.has_files:
       _check_first_rows(found)
     if found.name == 'jsonl':
@@ -96,7 +103,8 @@ def check(config):
           f'config.data.vocabulary={data.vocabulary!r}: no such file; give a '
           "SentencePiece model (T5's is the spiece.model or tokenizer "
           "directory of any T5 release), BART's tokenizer directory, 'byte', "
-          "or 'train' to make one from the training text")
+          "or 'train' to make one from the training text"
+      )
     _check_tokens(data, masks, vocabulary_lib.load_vocabulary(data.vocabulary))
 
 
@@ -106,18 +114,21 @@ def _check_tokens(data, masks, vocabulary):
   Args:
     data: config.data.
     masks: what stands for gap sentences, '' for nothing.
-    vocabulary: one of data/vocabulary.py.
+    vocabulary: one of vocabularies/vocabulary.py.
   """
   marks = len(vocabulary_lib.surround(vocabulary, []))
   for key in ('max_input_length', 'max_target_length'):
     if data[key] <= marks:
-      raise InputError(f'config.data.{key}={data[key]} must be at least '
-                       f'{marks + 1}: one token and {marks} marks')
+      raise InputError(
+          f'config.data.{key}={data[key]} must be at least '
+          f'{marks + 1}: one token and {marks} marks'
+      )
   for mask in masks - {''}:
     if not vocabulary.extra_ids and len(vocabulary.encode(mask)) != 1:
       raise InputError(
           f'config.gsg.mask={mask!r}: is no token of {data.vocabulary}, which '
-          "has no sentinels; expected a token of it, like BART's '<mask>'")
+          "has no sentinels; expected a token of it, like BART's '<mask>'"
+      )
 
 
 def _check_first_rows(found):
@@ -133,8 +144,9 @@ def _check_any(config, found, split):
   for file in found.splits[split]:
     for row in found.read(split, file):
       # Summaries of a test split may be hidden, that is, empty.
-      if (split != 'train' and found.gsg is None) or rows_lib.is_usable(
-          row, found.gsg):
+      if (split != 'train' and found.gsg is None) or corpus_rows.is_usable(
+          row, found.gsg
+      ):
         return
       rows += 1
   raise empty_error(config, found, split, rows)
@@ -151,21 +163,33 @@ def empty_error(config, found, split, rows):
   """
   where = config.data[f'{split}_files'] if found.name == 'jsonl' else ''
   where = where or found.name
-  if found.held_out and not rows and (split == 'validation' or any(
-      next(found.read('validation', file), None)
-      for file in found.splits['validation'])):
+  if (
+      found.held_out
+      and not rows
+      and (
+          split == 'validation'
+          or any(
+              next(found.read('validation', file), None)
+              for file in found.splits['validation']
+          )
+      )
+  ):
     return InputError(
         f'{config.data.train_files}: too few rows to hold some back for '
-        'validation; give config.data.validation_files')
+        'validation; give config.data.validation_files'
+    )
   if not rows:
     return InputError(f'{where}: the {split} split is empty: no documents')
   if found.gsg is None:
-    return InputError(f'{where}: all {rows} rows of the {split} split have an '
-                      'empty input or target')
+    return InputError(
+        f'{where}: all {rows} rows of the {split} split have an '
+        'empty input or target'
+    )
   return InputError(
       f'{where}: all {rows} documents of the {split} split are too short for '
       f'gap sentences: ratio={found.gsg["ratio"]} of the sentences must be at '
-      'least one sentence')
+      'least one sentence'
+  )
 
 
 def check_size(config, found, split):
@@ -185,7 +209,8 @@ def check_size(config, found, split):
     raise InputError(
         f'{found.name}: the {split} split has {rows:,} rows, expected '
         f'{expected:,} ({entry.counted_by}); if it is meant to, '
-        '--config.data.check_sizes=False')
+        '--config.data.check_sizes=False'
+    )
 
 
 def training_texts(config):
@@ -201,23 +226,32 @@ def training_texts(config):
   """
   configs = members(config).values()
   for member in configs:
-    found = rows_lib.corpus(member)
-    rows = (row for shard in found.splits['train']
-            for row in found.read('train', shard))
+    found = corpus_lib.corpus(member)
+    rows = (
+        row
+        for shard in found.splits['train']
+        for row in found.read('train', shard)
+    )
     for row in itertools.islice(rows, VOCABULARY_DOCUMENTS // len(configs)):
-      yield from rows_lib.texts(row, bool(member.data.pages))
+      yield from corpus_rows.texts(row, bool(member.data.pages))
 
 
 def vocabulary_home(config, directory):
   """Where a vocabulary trained on a config's texts is kept, in a directory."""
   data = config.data
-  made_of = [[rows_lib.corpus(member).made_of('train'), member.data.query_field]
-             for member in members(config).values()]
-  digest = hashlib.sha256(json.dumps(
-      [made_of, data.seed, bool(data.pages)], sort_keys=True).encode())
+  made_of = [
+      [corpus_lib.corpus(member).made_of('train'), member.data.query_field]
+      for member in members(config).values()
+  ]
+  digest = hashlib.sha256(
+      json.dumps(
+          [made_of, data.seed, bool(data.pages)], sort_keys=True
+      ).encode()
+  )
   return pathlib.Path(directory) / (
       f'vocabulary-{name(config)}-{data.vocabulary_size}-'
-      f'{digest.hexdigest()[:8]}')
+      f'{digest.hexdigest()[:8]}'
+  )
 
 
 def find_vocabulary(config):
@@ -232,73 +266,20 @@ def find_vocabulary(config):
     home = vocabulary_home(config, data.cache_dir)
     if home.exists():
       return vocabulary_lib.load_vocabulary(home)
-  print(f'training a vocabulary of {data.vocabulary_size} tokens',
-        file=sys.stderr, flush=True)
+  print(
+      f'training a vocabulary of {data.vocabulary_size} tokens',
+      file=sys.stderr,
+      flush=True,
+  )
   return train_vocabulary(config)
 
 
 def train_vocabulary(config):
   """A SentencePiece vocabulary of config.data.vocabulary_size tokens."""
   with tempfile.TemporaryDirectory() as directory:
-    return vocabulary_lib.train_sentencepiece(
-        training_texts(config), os.path.join(directory, 'spiece.model'),
-        config.data.vocabulary_size, config.data.seed)
-
-
-def make_task(config, vocabulary, on_skip=None, block=None):
-  """The run's task as a seqio.Task.
-
-  Its examples have id, inputs and targets (int32, with the vocabulary's marks
-  at their ends, trimmed to the sequence_length given to get_dataset),
-  inputs_pretokenized, targets_pretokenized and references. With
-  config.data.pages inputs are all pages one after the other, and pages (int32)
-  has the length of each.
-
-  Args:
-    config: the run's config, of one task.
-    vocabulary: one of data/vocabulary.py.
-    on_skip: called with the id of every document that gives no example.
-    block: rows that are read in the corpus's place; None: it is read itself.
-
-  Returns:
-    A seqio.Task. Not registered: `seqio.TaskRegistry.add_provider(task.name,
-    task)` does that.
-
-  Raises:
-    InputError: as `rows.corpus`.
-  """
-  from locost_jax.data import preprocessors
-  import seqio
-  found = rows_lib.corpus(config)
-  def skip(split, row):
-    # An empty summary teaches nothing; in the other splits every row counts.
-    return (found.gsg is None and split == 'train'
-            and not rows_lib.is_usable(row, None))
-  splits, read = found.splits, found.read
-  if block is not None:
-    splits = dict.fromkeys(splits, ['block'])
-    read = lambda split, shard: iter(block)
-  source = preprocessors.RowSource(splits, found.fields, read, skip, on_skip)
-  steps = []
-  if found.gsg is not None:
-    steps.append(functools.partial(
-        preprocessors.gap_sentences, on_skip=on_skip, **found.gsg))
-  feature = seqio.Feature(preprocessors.Vocabulary(vocabulary), add_eos=True)
-  features = dict(inputs=feature, targets=feature)
-  if config.data.pages:
-    data = config.data
-    steps.append(functools.partial(
-        preprocessors.paginate, vocabulary=vocabulary, form=data.pages,
-        num_pages=data.num_pages, page_length=data.page_length,
-        max_length=data.max_input_length, empty_page=data.empty_page,
-        on_error=functools.partial(setattr, source, 'error')))
-    features['inputs'] = seqio.Feature(
-        seqio.PassThroughVocabulary(vocabulary.size), add_eos=False)
-  steps.append(seqio.preprocessors.tokenize)
-  if vocabulary.bos_id is not None:  # pages have it already
-    steps.append(functools.partial(
-        preprocessors.prepend, bos_id=vocabulary.bos_id,
-        keys=('targets',) if config.data.pages else ('inputs', 'targets')))
-  steps.append(seqio.preprocessors.append_eos_after_trim)
-  return seqio.Task(found.name, source=source, preprocessors=steps,
-                    output_features=features)
+    return sentencepiece_training.train(
+        training_texts(config),
+        os.path.join(directory, 'spiece.model'),
+        config.data.vocabulary_size,
+        config.data.seed,
+    )

@@ -32,16 +32,20 @@ _ITEM = re.compile(
     r'|#{1,6})[ \t]'  # list marks, a reST directive, a Markdown heading
     r'|>>>|\.\.\.[ \t]|```|\||:[a-zA-Z]|@[a-zA-Z]'
     r"|[A-Z][\w.'\u2019-]{0,20}(?:[ ][\w.'\u2019()-]{1,20}){0,3} ?:(?:\s|$)"
-    r'|\*{0,2}\w{1,40}(?:, ?\*{0,2}\w{1,40}){0,4} : ')
-_ENDS_LINE = re.compile(r'[.!?:;\u2026\u3002\uff01\uff1f]'
-                        r'["\'\u201d\u2019)\]\u00bb*_`]{0,4}\s*$')
+    r'|\*{0,2}\w{1,40}(?:, ?\*{0,2}\w{1,40}){0,4} : '
+)
+_ENDS_LINE = re.compile(
+    r'[.!?:;\u2026\u3002\uff01\uff1f]["\'\u201d\u2019)\]\u00bb*_`]{0,4}\s*$'
+)
 _RULE = re.compile(r'[^\w\n]{3,}$')
 
 # The look-behind starts a match only where a run of marks starts, and the
 # possessive quantifiers never give back: the scan stays linear on '.....'.
-_END = re.compile(r'(?<![.!?\u2026])[.!?\u2026]++'
-                  r'["\'\u201d\u2019)\]\u00bb*_`]*+(?=\s|$)'
-                  r'|[\u3002\uff01\uff1f][\u300d\u300f\u201d\u2019\uff09]*+')
+_END = re.compile(
+    r'(?<![.!?\u2026])[.!?\u2026]++'
+    r'["\'\u201d\u2019)\]\u00bb*_`]*+(?=\s|$)'
+    r'|[\u3002\uff01\uff1f][\u300d\u300f\u201d\u2019\uff09]*+'
+)
 _OPENERS = '"\'\u201c\u2018([{\u00ab*_`'
 _LONGEST = 24  # characters looked at before a full stop
 
@@ -118,8 +122,9 @@ def _continues(line, next_line, width):
     return False
   if _ENDS_LINE.search(line[-8:]):
     # 'e.g.' at the end of a line ends nothing.
-    return line.endswith('.') and not _is_end(line, len(line) - 1, len(line),
-                                              next_line[0], next_line)
+    return line.endswith('.') and not _is_end(
+        line, len(line) - 1, len(line), next_line[0], next_line
+    )
   if next_line[0].islower():
     return True
   full = len(line) + 1 + len(_FIRST_WORD.match(next_line).group())
@@ -138,9 +143,9 @@ def _is_end(text, stop, end, follower, rest):
   """
   if follower.islower():
     return False
-  if text[stop] != '.' or text[stop:stop + 2] in ('..', '.?', '.!'):
+  if text[stop] != '.' or text[stop : stop + 2] in ('..', '.?', '.!'):
     return True
-  before = text[max(0, stop - _LONGEST):stop].rstrip()
+  before = text[max(0, stop - _LONGEST) : stop].rstrip()
   cut = max(before.rfind(' '), before.rfind('\n'), before.rfind('\t')) + 1
   word = before[cut:].lstrip(_OPENERS)
   lower = word.lower()
@@ -179,8 +184,13 @@ def sentence_spans(text):
         after += 1
       if after == size:
         break
-      if _is_end(paragraph, match.start(), match.end(), paragraph[after],
-                 paragraph[after:after + _LONGEST]):
+      if _is_end(
+          paragraph,
+          match.start(),
+          match.end(),
+          paragraph[after],
+          paragraph[after : after + _LONGEST],
+      ):
         spans.append((start + begin, start + match.end()))
         begin = after
     spans.append((start + begin, end))

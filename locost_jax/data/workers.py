@@ -80,14 +80,20 @@ def _end_with_parent():
 
 def _start(function, job, log):
   environment = dict(
-      os.environ, JAX_PLATFORMS='cpu', CUDA_VISIBLE_DEVICES='',
+      os.environ,
+      JAX_PLATFORMS='cpu',
+      CUDA_VISIBLE_DEVICES='',
       TF_CPP_MIN_LOG_LEVEL='3',
-      PYTHONPATH=os.pathsep.join(os.path.abspath(p) for p in sys.path))
+      PYTHONPATH=os.pathsep.join(os.path.abspath(p) for p in sys.path),
+  )
   with open(log, 'wb') as stderr:
     process = subprocess.Popen(
         [sys.executable, '-c', f'from {__name__} import run; run()'],
-        env=environment, stderr=stderr, stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE)
+        env=environment,
+        stderr=stderr,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
   process.log = log
   try:
     process.stdin.write(pickle.dumps((function, job)))
@@ -113,5 +119,4 @@ def _error(process):
   lines = process.stdout.read().decode('utf-8', 'replace').splitlines()
   if lines and lines[-1].startswith('InputError: '):
     return InputError(lines[-1].removeprefix('InputError: '))
-  return RuntimeError(
-      f'a process that tokenises failed: see {process.log}')
+  return RuntimeError(f'a process that tokenises failed: see {process.log}')

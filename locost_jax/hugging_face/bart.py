@@ -22,9 +22,14 @@ KEYS = (
 
 # What this BART is, in keys of configs of all times; another value is another
 # model.
-FIXED = {'activation_function': 'gelu', 'tie_word_embeddings': True,
-         'normalize_before': False, 'normalize_embedding': True,
-         'add_final_layer_norm': False, 'static_position_embeddings': False}
+FIXED = {
+    'activation_function': 'gelu',
+    'tie_word_embeddings': True,
+    'normalize_before': False,
+    'normalize_embedding': True,
+    'add_final_layer_norm': False,
+    'static_position_embeddings': False,
+}
 
 
 def model_config(theirs):
@@ -38,8 +43,10 @@ def model_config(theirs):
   """
   for key, value in FIXED.items():
     if theirs.get(key, value) != value:
-      raise InputError(f'{key}={theirs[key]!r} in config.json: expected '
-                       f'{value!r} of a BART')
+      raise InputError(
+          f'{key}={theirs[key]!r} in config.json: expected '
+          f'{value!r} of a BART'
+      )
   config = {'name': 'bart'}
   for ours, key, default in KEYS:
     if theirs.get(key, default) is None:
@@ -47,9 +54,7 @@ def model_config(theirs):
     config[ours] = theirs.get(key, default)
   heads = theirs.get('decoder_attention_heads', config['num_heads'])
   if heads != config['num_heads']:
-    raise InputError(
-        f'decoder_attention_heads={heads} in config.json: expected '
-        f'encoder_attention_heads={config["num_heads"]}')
+    config['num_decoder_heads'] = heads
   for key in config:
     if key.endswith('_rate'):
       config[key] = float(config[key])
@@ -60,6 +65,12 @@ def released_config(config):
   """The config.json of a `config.model`: `model_config` the other way."""
   theirs = {key: config[ours] for ours, key, _ in KEYS}
   return dict(
-      theirs, model_type='bart', architectures=['BartForConditionalGeneration'],
-      decoder_attention_heads=config['num_heads'], is_encoder_decoder=True,
-      num_hidden_layers=config['num_layers'], tie_word_embeddings=True)
+      theirs,
+      model_type='bart',
+      architectures=['BartForConditionalGeneration'],
+      decoder_attention_heads=config.get('num_decoder_heads')
+      or config['num_heads'],
+      is_encoder_decoder=True,
+      num_hidden_layers=config['num_layers'],
+      tie_word_embeddings=True,
+  )

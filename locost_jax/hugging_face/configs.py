@@ -3,8 +3,8 @@
 import json
 import os
 
-from locost_jax import decode
 from locost_jax.errors import InputError
+from locost_jax.generation import decode_settings
 from locost_jax.hugging_face import bart
 
 # Ours, theirs and what they take where it is missing; None: it must be there.
@@ -22,27 +22,41 @@ _SHELL_KEYS = (
     ('layer_norm_epsilon', 'layer_norm_epsilon', 1e-6),
 )
 KEYS = {
-    'locost': _SHELL_KEYS + (
+    'locost': _SHELL_KEYS
+    + (
         ('feed_forward', 'feed_forward_proj', 'gated-gelu'),
         ('gating', 'gating', True),
         ('bidirectional', 'bidirectional', True),
     ),
     't5': _SHELL_KEYS + (('feed_forward', 'feed_forward_proj', 'relu'),),
-    'longt5': _SHELL_KEYS + (
+    'longt5': _SHELL_KEYS
+    + (
         ('feed_forward', 'feed_forward_proj', 'relu'),
         ('attention', 'encoder_attention_type', 'local'),
         ('local_radius', 'local_radius', 127),
         ('global_block_size', 'global_block_size', 16),
     ),
 }
-_CLASSES = {'t5': 'T5ForConditionalGeneration',
-            'longt5': 'LongT5ForConditionalGeneration'}
-_SAME_SETTINGS = ('min_length', 'num_beams', 'no_repeat_ngram_size',
-                  'length_penalty', 'early_stopping')
-_FORCED = (('forced_first_token', 'forced_bos_token_id'),
-           ('forced_last_token', 'forced_eos_token_id'))
-_IDS = (('eos_id', 'eos_token_id'), ('pad_id', 'pad_token_id'),
-        ('start_id', 'decoder_start_token_id'))
+_CLASSES = {
+    't5': 'T5ForConditionalGeneration',
+    'longt5': 'LongT5ForConditionalGeneration',
+}
+_SAME_SETTINGS = (
+    'min_length',
+    'num_beams',
+    'no_repeat_ngram_size',
+    'length_penalty',
+    'early_stopping',
+)
+_FORCED = (
+    ('forced_first_token', 'forced_bos_token_id'),
+    ('forced_last_token', 'forced_eos_token_id'),
+)
+_IDS = (
+    ('eos_id', 'eos_token_id'),
+    ('pad_id', 'pad_token_id'),
+    ('start_id', 'decoder_start_token_id'),
+)
 
 
 def read_json(path):
@@ -83,18 +97,25 @@ def model_config(directory):
     raise InputError(
         f'{path} describes model_type={name!r}: expected a LOCOST config (with '
         'd_state and gating) or one of '
-        f'{", ".join(map(repr, [*KEYS, "bart"]))}')
-  ours = {key: _take(path, theirs, key_, default)
-          for key, key_, default in KEYS[name]}
+        f'{", ".join(map(repr, [*KEYS, "bart"]))}'
+    )
+  ours = {
+      key: _take(path, theirs, key_, default)
+      for key, key_, default in KEYS[name]
+  }
   if name == 'locost':
     # They count re and im.
-    ours.update(d_state=_take(path, theirs, 'd_state', None) // 2,
-                variant='release', convolution='exact')
+    ours.update(
+        d_state=_take(path, theirs, 'd_state', None) // 2,
+        variant='release',
+        convolution='exact',
+    )
   # transformers 5 calls every T5 tied; one whose output layer is its own has
   # unscaled outputs.
   ours['tie_embeddings'] &= _take(path, theirs, 'scale_decoder_outputs', True)
   ours['num_decoder_layers'] = _take(
-      path, theirs, 'num_decoder_layers', ours['num_layers'])
+      path, theirs, 'num_decoder_layers', ours['num_layers']
+  )
   return dict(name=name, **ours)
 
 
@@ -111,7 +132,7 @@ def _take(path, theirs, key, default):
   return kind(value)
 
 
-def decode_settings(directory):
+def generation_settings(directory):
   """How a Hugging Face directory wants summaries to be written.
 
   From generation_config.json, else config.json. Their max_length counts the
@@ -122,8 +143,9 @@ def decode_settings(directory):
     directory: with a config.json.
 
   Returns:
-    A `decode.Settings`; `decode.check` is left to whoever uses it.
+    A `decode_settings.Settings`; checking it is left to whoever uses it.
   """
+
   def read(name):
     try:
       values = read_json(os.path.join(directory, name))
@@ -134,16 +156,24 @@ def decode_settings(directory):
   config = read('config.json')
   theirs = read('generation_config.json') or config
   theirs = {**{key: config[key] for _, key in _IDS if key in config}, **theirs}
-  values = {ours: theirs[name] for ours, name in (
-      *((key, key) for key in _SAME_SETTINGS), *_FORCED, *_IDS,
-      ('max_length', 'max_new_tokens')) if name in theirs}
+  values = {
+      ours: theirs[name]
+      for ours, name in (
+          *((key, key) for key in _SAME_SETTINGS),
+          *_FORCED,
+          *_IDS,
+          ('max_length', 'max_new_tokens'),
+      )
+      if name in theirs
+  }
   if 'max_length' not in values and theirs.get('max_length', 20) != 20:
     values['max_length'] = theirs['max_length'] - 1
   if theirs.get('do_sample'):
     values.update(method='sample', top_k=theirs.get('top_k', 50))
-    values.update({key: theirs[key] for key in ('temperature', 'top_p')
-                   if key in theirs})
-  return decode.Settings(**values)
+    values.update(
+        {key: theirs[key] for key in ('temperature', 'top_p') if key in theirs}
+    )
+  return decode_settings.Settings(**values)
 
 
 def release(config, settings, dtype):
@@ -151,13 +181,14 @@ def release(config, settings, dtype):
 
   Args:
     config: `config.model` as a mapping.
-    settings: a `decode.Settings`, for the ids of the marks.
+    settings: a `decode_settings.Settings`, for the ids of the marks.
     dtype: of the tensors, 'float32' or 'bfloat16'.
   """
   name = config['name']
   if name == 'bart':
-    return dict(bart.released_config(config), torch_dtype=dtype,
-                **_ids(settings))
+    return dict(
+        bart.released_config(config), torch_dtype=dtype, **_ids(settings)
+    )
   theirs = {key: config[ours] for ours, key, _ in KEYS[name]}
   theirs['num_decoder_layers'] = config['num_decoder_layers']
   if name == 'locost':
@@ -165,29 +196,33 @@ def release(config, settings, dtype):
     theirs.update(d_state=2 * config['d_state'], model_type='')
   else:
     theirs.update(model_type=name, architectures=[_CLASSES[name]])
-  return dict(theirs, is_encoder_decoder=True, torch_dtype=dtype,
-              **_ids(settings))
+  return dict(
+      theirs, is_encoder_decoder=True, torch_dtype=dtype, **_ids(settings)
+  )
 
 
 def release_generation(settings):
-  """The generation_config.json of settings: `decode_settings` the other way.
+  """The generation_config.json of settings: undoes `generation_settings`.
 
   Args:
-    settings: a `decode.Settings`. length_penalty_form is not told: transformers
-      knows one.
+    settings: a `decode_settings.Settings`; its length_penalty_form is left
+      out, since transformers knows only one.
   """
   s = settings
   theirs = dict(
       {key: getattr(s, key) for key in _SAME_SETTINGS},
-      max_new_tokens=s.max_length, **_ids(s))
+      max_new_tokens=s.max_length,
+      **_ids(s),
+  )
   for ours, name in _FORCED:
     if getattr(s, ours) >= 0:
       theirs[name] = getattr(s, ours)
-  if decode.method_of(s) != 'beam':
+  if decode_settings.method_of(s) != 'beam':
     theirs['num_beams'] = 1
-  if decode.method_of(s) == 'sample':
-    theirs.update(do_sample=True, temperature=s.temperature, top_k=s.top_k,
-                  top_p=s.top_p)
+  if decode_settings.method_of(s) == 'sample':
+    theirs.update(
+        do_sample=True, temperature=s.temperature, top_k=s.top_k, top_p=s.top_p
+    )
   return theirs
 
 

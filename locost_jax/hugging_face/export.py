@@ -39,22 +39,24 @@ class Exported:
     if config.get('variant', 'release') != 'release':
       raise InputError(
           f"config.model.variant={config['variant']!r} cannot be exported: the "
-          "names of the release mean its own kernel, with one log_dt, A and B "
-          "for both directions; expected 'release'")
+          'names of the release mean its own kernel, with one log_dt, A and B '
+          "for both directions; expected 'release'"
+      )
     self._kind, self._dtype = next(
-        (kind, known) for kind, known in DTYPES.items() if known.name == dtype)
+        (kind, known) for kind, known in DTYPES.items() if known.name == dtype
+    )
     self.tensors, self.shapes = {}, {}
     for path, source in names_lib.sources(
-        names_lib.table(config), abstract).items():
-      shape = abstract[path].shape[source.is_stacked:]
+        names_lib.table(config), abstract
+    ).items():
+      shape = abstract[path].shape[source.is_stacked :]
       shape = source.form[1](np.broadcast_to(np.zeros((), bool), shape)).shape
       for i, name in enumerate(source.names):
         layer = (i,) if source.is_stacked else ()
         self.tensors[name] = path, layer, source.form[1]
         self.shapes[name] = shape
 
-  def write(self, directory, params, max_shard_size,
-            tell=lambda done: None):
+  def write(self, directory, params, max_shard_size, tell=lambda done: None):
     """Writes model.safetensors, or shards of it and their index.
 
     Args:
@@ -67,23 +69,33 @@ class Exported:
     Returns:
       The names of the files.
     """
-    sizes = {name: math.prod(shape) * self._dtype.itemsize
-             for name, shape in self.shapes.items()}
+    sizes = {
+        name: math.prod(shape) * self._dtype.itemsize
+        for name, shape in self.shapes.items()
+    }
     shards = split(sizes, max_shard_size)
     stem, dot, suffix = SAFETENSORS.rpartition('.')
-    files = [SAFETENSORS] if len(shards) == 1 else [
-        f'{stem}-{i:05}-of-{len(shards):05}{dot}{suffix}'
-        for i in range(1, len(shards) + 1)]
+    files = (
+        [SAFETENSORS]
+        if len(shards) == 1
+        else [
+            f'{stem}-{i:05}-of-{len(shards):05}{dot}{suffix}'
+            for i in range(1, len(shards) + 1)
+        ]
+    )
     count = itertools.count(1)
     for file, names in zip(files, shards, strict=True):
-      self._write_file(directory / file, params, names, sizes,
-                       lambda: tell(next(count)))
+      self._write_file(
+          directory / file, params, names, sizes, lambda: tell(next(count))
+      )
     if len(shards) == 1:
       return files
     index = dict(
         metadata=dict(total_size=sum(sizes.values())),
-        weight_map={name: file for file, names in zip(files, shards)
-                    for name in names})
+        weight_map={
+            name: file for file, names in zip(files, shards) for name in names
+        },
+    )
     (directory / INDEX).write_text(json.dumps(index, indent=2) + '\n')
     return [*files, INDEX]
 
@@ -91,8 +103,9 @@ class Exported:
     header, end = {'__metadata__': {'format': 'pt'}}, 0
     for name in names:
       start, end = end, end + sizes[name]
-      header[name] = dict(dtype=self._kind, shape=self.shapes[name],
-                          data_offsets=[start, end])
+      header[name] = dict(
+          dtype=self._kind, shape=self.shapes[name], data_offsets=[start, end]
+      )
     header = json.dumps(header, separators=(',', ':')).encode()
     header += b' ' * (-len(header) % 8)  # so that the data is aligned
     with open(path, 'wb') as f:
@@ -100,7 +113,8 @@ class Exported:
       for name in names:
         parameter, layer, back = self.tensors[name]
         tensor = np.ascontiguousarray(
-            back(np.asarray(params[parameter])[layer]), self._dtype)
+            back(np.asarray(params[parameter])[layer]), self._dtype
+        )
         f.write(tensor.reshape(-1).view(np.uint8))
         tell_one()
 

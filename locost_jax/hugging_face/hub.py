@@ -15,9 +15,15 @@ from locost_jax.hugging_face import tensors
 
 # What a tokenizer may consist of.
 TOKENIZER_FILES = (
-    'spiece.model', 'vocabulary.json', 'vocab.json', 'merges.txt',
-    'tokenizer.json', 'tokenizer_config.json', 'special_tokens_map.json',
-    'added_tokens.json')
+    'spiece.model',
+    'vocabulary.json',
+    'vocab.json',
+    'merges.txt',
+    'tokenizer.json',
+    'tokenizer_config.json',
+    'special_tokens_map.json',
+    'added_tokens.json',
+)
 
 
 def find_directory(name):
@@ -46,7 +52,8 @@ def is_name(text):
   """
   match = re.fullmatch(r'(\w[\w.-]*)/\w[\w.-]*(@[\w./-]+)?', text)
   return bool(match) and bool(
-      match[2] or match[1] != 'runs' and not os.path.exists(match[1]))
+      match[2] or match[1] != 'runs' and not os.path.exists(match[1])
+  )
 
 
 def download(text):
@@ -63,37 +70,49 @@ def download(text):
     InputError: there is no network and nothing was kept, or no such model.
   """
   repository, _, revision = text.partition('@')
-  by_hand = (f'download https://huggingface.co/{repository} by hand into DIR '
-             'and pass DIR')
+  by_hand = (
+      f'download https://huggingface.co/{repository} by hand into DIR '
+      'and pass DIR'
+  )
   try:
     import huggingface_hub
     from huggingface_hub import errors
   except ImportError:
-    raise InputError(f'{text}: no such directory; from the Hub: pip install '
-                     f'"locost_jax[hub]", or {by_hand}') from None
+    raise InputError(
+        f'{text}: no such directory; from the Hub: pip install '
+        f'"locost_jax[hub]", or {by_hand}'
+    ) from None
   try:
     info = huggingface_hub.HfApi().model_info(
-        repository, revision=revision or None)
+        repository, revision=revision or None
+    )
     files = choose_files([file.rfilename for file in info.siblings], text)
     directory = huggingface_hub.snapshot_download(
-        repository, revision=info.sha, allow_patterns=files)
+        repository, revision=info.sha, allow_patterns=files
+    )
     _keep_reference(directory, revision or 'main', info.sha)
   except InputError:
     raise
   except (errors.RepositoryNotFoundError, errors.RevisionNotFoundError):
-    raise InputError(f'{text}: no such directory, and the Hub has no such model'
-                     ' or revision, or wants a login') from None
+    raise InputError(
+        f'{text}: no such directory, and the Hub has no such model'
+        ' or revision, or wants a login'
+    ) from None
   except Exception as error:  # of which of its layers, it does not promise
     if isinstance(error, OSError) and error.errno in FULL:
       raise
     try:
       directory = huggingface_hub.snapshot_download(
-          repository, revision=revision or None, local_files_only=True,
-          allow_patterns=['config.json'])
+          repository,
+          revision=revision or None,
+          local_files_only=True,
+          allow_patterns=['config.json'],
+      )
     except (errors.LocalEntryNotFoundError, ValueError):
       reason = (str(error).strip() or type(error).__name__).split('\n')[0]
-      raise InputError(f'{text}: no such directory, and no network: {by_hand} '
-                       f'({reason})') from None
+      raise InputError(
+          f'{text}: no such directory, and no network: {by_hand} ({reason})'
+      ) from None
   commit = os.path.basename(directory)
   print(f'{repository}@{commit}', file=sys.stderr, flush=True)
   return directory
@@ -109,8 +128,11 @@ def choose_files(names, text):
   Raises:
     InputError: there is no config.json, or no weights.
   """
-  chosen = [name for name in names if name in (
-      'config.json', 'generation_config.json', *TOKENIZER_FILES)]
+  chosen = [
+      name
+      for name in names
+      if name in ('config.json', 'generation_config.json', *TOKENIZER_FILES)
+  ]
   if 'config.json' not in chosen:
     raise InputError(f'{text}: holds no config.json')
   for stem in (tensors.SAFETENSORS, tensors.PICKLE):
@@ -119,10 +141,15 @@ def choose_files(names, text):
     if stem + '.index.json' in names:
       first, last = stem.split('.')
       shard = re.compile(rf'{first}-\d+-of-\d+\.{last}')
-      return [*chosen, stem + '.index.json',
-              *(name for name in names if shard.fullmatch(name))]
-  raise InputError(f'{text}: holds no weights; expected {tensors.SAFETENSORS} '
-                   f'or {tensors.PICKLE}, whole or in shards')
+      return [
+          *chosen,
+          stem + '.index.json',
+          *(name for name in names if shard.fullmatch(name)),
+      ]
+  raise InputError(
+      f'{text}: holds no weights; expected {tensors.SAFETENSORS} '
+      f'or {tensors.PICKLE}, whole or in shards'
+  )
 
 
 def _keep_reference(directory, revision, commit):

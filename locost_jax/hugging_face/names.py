@@ -44,37 +44,77 @@ _SHELL = (
     ('token_embedding/embedding', 'shared.weight', SAME),
     ('logits/kernel', 'lm_head.weight', TRANSPOSED),
     ('encoder/norm/scale', 'encoder.final_layer_norm.weight', SAME),
-    ('encoder/layers/feed_forward_norm/scale',
-     'encoder.block.{}.layer.1.layer_norm.weight', SAME),
-    *((f'encoder/layers/feed_forward/{w}/kernel',
-       'encoder.block.{}.layer.1.' + _FF + f'{w}.weight', TRANSPOSED)
-      for w in _WEIGHTS),
+    (
+        'encoder/layers/feed_forward_norm/scale',
+        'encoder.block.{}.layer.1.layer_norm.weight',
+        SAME,
+    ),
+    *(
+        (
+            f'encoder/layers/feed_forward/{w}/kernel',
+            'encoder.block.{}.layer.1.' + _FF + f'{w}.weight',
+            TRANSPOSED,
+        )
+        for w in _WEIGHTS
+    ),
     ('decoder/norm/scale', 'decoder.final_layer_norm.weight', SAME),
-    ('decoder/relative_bias/embedding', 'decoder.block.0.layer.0.SelfAttention.'
-     'relative_attention_bias.weight', SAME),
-    *((f'decoder/layers/{ours}/{long}/kernel',
-       _DECODER + f'{layer}.{theirs}.{short}.weight', TRANSPOSED)
-      for layer, ours, theirs in ((0, 'self_attention', 'SelfAttention'),
-                                  (1, 'cross_attention', 'EncDecAttention'))
-      for long, short in _PROJECTIONS),
-    *((f'decoder/layers/{ours}_norm/scale',
-       _DECODER + f'{layer}.layer_norm.weight', SAME)
-      for layer, ours in enumerate(
-          ('self_attention', 'cross_attention', 'feed_forward'))),
-    *((f'decoder/layers/feed_forward/{w}/kernel',
-       _DECODER + '2.' + _FF + f'{w}.weight', TRANSPOSED)
-      for w in _WEIGHTS),
+    (
+        'decoder/relative_bias/embedding',
+        'decoder.block.0.layer.0.SelfAttention.'
+        'relative_attention_bias.weight',
+        SAME,
+    ),
+    *(
+        (
+            f'decoder/layers/{ours}/{long}/kernel',
+            _DECODER + f'{layer}.{theirs}.{short}.weight',
+            TRANSPOSED,
+        )
+        for layer, ours, theirs in (
+            (0, 'self_attention', 'SelfAttention'),
+            (1, 'cross_attention', 'EncDecAttention'),
+        )
+        for long, short in _PROJECTIONS
+    ),
+    *(
+        (
+            f'decoder/layers/{ours}_norm/scale',
+            _DECODER + f'{layer}.layer_norm.weight',
+            SAME,
+        )
+        for layer, ours in enumerate(
+            ('self_attention', 'cross_attention', 'feed_forward')
+        )
+    ),
+    *(
+        (
+            f'decoder/layers/feed_forward/{w}/kernel',
+            _DECODER + '2.' + _FF + f'{w}.weight',
+            TRANSPOSED,
+        )
+        for w in _WEIGHTS
+    ),
 )
 
 _SSM = 'encoder.block.{}.layer.0.ssm_layer.'
 _LOCOST_MIXER = (
-    ('encoder/layers/mixer_norm/scale',
-     'encoder.block.{}.layer.0.layer_prenorm.weight', SAME),
-    *((f'encoder/layers/mixer/{ours}/{part}', _SSM + f'{theirs}.{name}', form)
-      for ours, theirs in (('key', 'k_proj'), ('gate', 'q_proj'),
-                           ('output', 'output_linear'))
-      for part, name, form in (('kernel', 'weight', TRANSPOSED),
-                               ('bias', 'bias', SAME))),
+    (
+        'encoder/layers/mixer_norm/scale',
+        'encoder.block.{}.layer.0.layer_prenorm.weight',
+        SAME,
+    ),
+    *(
+        (f'encoder/layers/mixer/{ours}/{part}', _SSM + f'{theirs}.{name}', form)
+        for ours, theirs in (
+            ('key', 'k_proj'),
+            ('gate', 'q_proj'),
+            ('output', 'output_linear'),
+        )
+        for part, name, form in (
+            ('kernel', 'weight', TRANSPOSED),
+            ('bias', 'bias', SAME),
+        )
+    ),
     ('encoder/layers/mixer/ssm/log_dt', _SSM + 'kernel.log_dt', SHARED),
     ('encoder/layers/mixer/ssm/log_A_real', _SSM + 'kernel.inv_A_real', SHARED),
     ('encoder/layers/mixer/ssm/A_imag', _SSM + 'kernel.A_imag', SHARED),
@@ -90,15 +130,29 @@ def _attention_mixer(name):
   first = f'encoder.block.0.layer.0.{name}.'
   return (
       ('encoder/layers/mixer_norm/scale', layer + 'layer_norm.weight', SAME),
-      ('encoder/relative_bias/embedding',
-       first + 'relative_attention_bias.weight', SAME),
-      *((f'encoder/layers/mixer/{long}/kernel',
-         layer + f'{name}.{short}.weight', TRANSPOSED)
-        for long, short in _PROJECTIONS),
-      ('encoder/global_relative_bias/embedding',
-       first + 'global_relative_attention_bias.weight', SAME),
-      ('encoder/layers/mixer/global_norm/scale',
-       layer + f'{name}.global_input_layer_norm.weight', SAME),
+      (
+          'encoder/relative_bias/embedding',
+          first + 'relative_attention_bias.weight',
+          SAME,
+      ),
+      *(
+          (
+              f'encoder/layers/mixer/{long}/kernel',
+              layer + f'{name}.{short}.weight',
+              TRANSPOSED,
+          )
+          for long, short in _PROJECTIONS
+      ),
+      (
+          'encoder/global_relative_bias/embedding',
+          first + 'global_relative_attention_bias.weight',
+          SAME,
+      ),
+      (
+          'encoder/layers/mixer/global_norm/scale',
+          layer + f'{name}.global_input_layer_norm.weight',
+          SAME,
+      ),
   )
 
 
@@ -111,42 +165,84 @@ _MIXERS = {
 _BART = (
     ('token_embedding/embedding', 'model.shared.weight', SAME),
     ('logits_bias', 'final_logits_bias', ROW),
-    *((f'{stack}/position_embedding/embedding',
-       f'model.{stack}.embed_positions.weight', SAME)
-      for stack in ('encoder', 'decoder')),
-    *((f'{stack}/embedding_norm/{ours}',
-       f'model.{stack}.layernorm_embedding.{theirs}', SAME)
-      for stack in ('encoder', 'decoder')
-      for ours, theirs in (('scale', 'weight'), ('bias', 'bias'))),
-    *((f'{stack}/layers/{ours}_attention/{long}/{part}',
-       f'model.{stack}.layers.{{}}.{theirs}_attn.{short}_proj.{name}', form)
-      for stack, ours, theirs in (('encoder', 'self', 'self'),
-                                  ('decoder', 'self', 'self'),
-                                  ('decoder', 'cross', 'encoder'))
-      for long, short in (('query', 'q'), ('key', 'k'), ('value', 'v'),
-                          ('output', 'out'))
-      for part, name, form in (('kernel', 'weight', TRANSPOSED),
-                               ('bias', 'bias', SAME))),
-    *((f'{stack}/layers/feed_forward/{ours}/{part}',
-       f'model.{stack}.layers.{{}}.{theirs}.{name}', form)
-      for stack in ('encoder', 'decoder')
-      for ours, theirs in (('wi', 'fc1'), ('wo', 'fc2'))
-      for part, name, form in (('kernel', 'weight', TRANSPOSED),
-                               ('bias', 'bias', SAME))),
-    *((f'{stack}/layers/{ours}_norm/{part}',
-       f'model.{stack}.layers.{{}}.{theirs}_layer_norm.{name}', SAME)
-      for stack, ours, theirs in (
-          ('encoder', 'self_attention', 'self_attn'),
-          ('encoder', 'feed_forward', 'final'),
-          ('decoder', 'self_attention', 'self_attn'),
-          ('decoder', 'cross_attention', 'encoder_attn'),
-          ('decoder', 'feed_forward', 'final'))
-      for part, name in (('scale', 'weight'), ('bias', 'bias'))),
+    *(
+        (
+            f'{stack}/position_embedding/embedding',
+            f'model.{stack}.embed_positions.weight',
+            SAME,
+        )
+        for stack in ('encoder', 'decoder')
+    ),
+    *(
+        (
+            f'{stack}/embedding_norm/{ours}',
+            f'model.{stack}.layernorm_embedding.{theirs}',
+            SAME,
+        )
+        for stack in ('encoder', 'decoder')
+        for ours, theirs in (('scale', 'weight'), ('bias', 'bias'))
+    ),
+    *(
+        (
+            f'{stack}/layers/{ours}_attention/{long}/{part}',
+            f'model.{stack}.layers.{{}}.{theirs}_attn.{short}_proj.{name}',
+            form,
+        )
+        for stack, ours, theirs in (
+            ('encoder', 'self', 'self'),
+            ('decoder', 'self', 'self'),
+            ('decoder', 'cross', 'encoder'),
+        )
+        for long, short in (
+            ('query', 'q'),
+            ('key', 'k'),
+            ('value', 'v'),
+            ('output', 'out'),
+        )
+        for part, name, form in (
+            ('kernel', 'weight', TRANSPOSED),
+            ('bias', 'bias', SAME),
+        )
+    ),
+    *(
+        (
+            f'{stack}/layers/feed_forward/{ours}/{part}',
+            f'model.{stack}.layers.{{}}.{theirs}.{name}',
+            form,
+        )
+        for stack in ('encoder', 'decoder')
+        for ours, theirs in (('wi', 'fc1'), ('wo', 'fc2'))
+        for part, name, form in (
+            ('kernel', 'weight', TRANSPOSED),
+            ('bias', 'bias', SAME),
+        )
+    ),
+    *(
+        (
+            f'{stack}/layers/{ours}_norm/{part}',
+            f'model.{stack}.layers.{{}}.{theirs}_layer_norm.{name}',
+            SAME,
+        )
+        for stack, ours, theirs in (
+            ('encoder', 'self_attention', 'self_attn'),
+            ('encoder', 'feed_forward', 'final'),
+            ('decoder', 'self_attention', 'self_attn'),
+            ('decoder', 'cross_attention', 'encoder_attn'),
+            ('decoder', 'feed_forward', 'final'),
+        )
+        for part, name in (('scale', 'weight'), ('bias', 'bias'))
+    ),
+)
+
+_CONFIDENCE = (
+    ('confidence/kernel', 'lin.weight', TRANSPOSED),
+    ('confidence/bias', 'lin.bias', SAME),
 )
 
 # Only T5's first releases have it, and no T5 has ever read it.
-_UNREAD = ('decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.'
-           'weight',)
+_UNREAD = (
+    'decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight',
+)
 
 
 def table(config):
@@ -159,11 +255,18 @@ def table(config):
     A Table.
   """
   name = config['name']
-  if name == 'bart':
-    copies = ('model.encoder.embed_tokens.weight',
-              'model.decoder.embed_tokens.weight', 'lm_head.weight')
-    return Table(_BART, {'model.shared.weight': copies}, prefix='model.',
-                 zeros=('final_logits_bias',))
+  if name in ('bart', 'pagesum'):
+    copies = (
+        'model.encoder.embed_tokens.weight',
+        'model.decoder.embed_tokens.weight',
+        'lm_head.weight',
+    )
+    return Table(
+        _BART + (_CONFIDENCE if name == 'pagesum' else ()),
+        {'model.shared.weight': copies},
+        prefix='model.',
+        zeros=('final_logits_bias',),
+    )
   mixer = _MIXERS[config['attention'] if name == 'longt5' else name]
   tied = ('lm_head.weight',) if config['tie_embeddings'] else ()
   copies = ('encoder.embed_tokens.weight', 'decoder.embed_tokens.weight')
@@ -201,5 +304,6 @@ def sources(names, abstract):
     is_stacked = '{}' in name
     layers = range(leaf.shape[0] if is_stacked else 1)
     found[path] = Source(
-        tuple(name.format(i) for i in layers), is_stacked, form)
+        tuple(name.format(i) for i in layers), is_stacked, form
+    )
   return found

@@ -12,8 +12,8 @@ import warnings
 
 import ml_dtypes
 import numpy as np
-from safetensors import SafetensorError
 from safetensors import safe_open
+from safetensors import SafetensorError
 
 from locost_jax.errors import InputError
 
@@ -21,8 +21,11 @@ SAFETENSORS = 'model.safetensors'
 INDEX = SAFETENSORS + '.index.json'
 PICKLE = 'pytorch_model.bin'
 # What a parameter may be stored as, by safetensors' names.
-DTYPES = {'F32': np.dtype(np.float32), 'F16': np.dtype(np.float16),
-          'BF16': np.dtype(ml_dtypes.bfloat16)}
+DTYPES = {
+    'F32': np.dtype(np.float32),
+    'F16': np.dtype(np.float16),
+    'BF16': np.dtype(ml_dtypes.bfloat16),
+}
 
 
 class Tensors:
@@ -43,21 +46,26 @@ class Tensors:
     """
     self.files, self.shapes, self.dtypes = [], {}, {}
     self._read = {}  # name -> function that reads it
-    for stem, add in ((SAFETENSORS, self._add_safetensors),
-                      ('state_dict.safetensors', self._add_safetensors),
-                      (PICKLE, self._add_pickle)):
+    for stem, add in (
+        (SAFETENSORS, self._add_safetensors),
+        ('state_dict.safetensors', self._add_safetensors),
+        (PICKLE, self._add_pickle),
+    ):
       self.files, index = _find_files(directory, stem)
       for file in self.files:
         add(file)
       if self.files:
         missing = sorted(index - self.names())
         if missing:
-          raise InputError(f'{directory}: {stem}.index.json lists tensors that '
-                           f'are in no shard: {list_few(missing)}')
+          raise InputError(
+              f'{directory}: {stem}.index.json lists tensors that '
+              f'are in no shard: {list_few(missing)}'
+          )
         return
     raise InputError(
         f'{directory} holds no weights: expected {SAFETENSORS}, {INDEX}, '
-        f'state_dict.safetensors or {PICKLE}')
+        f'state_dict.safetensors or {PICKLE}'
+    )
 
   def names(self):
     return set(self._read)
@@ -68,8 +76,10 @@ class Tensors:
 
   def _add(self, path, name, shape, dtype, read):
     if dtype not in DTYPES:
-      raise InputError(f'{path}: {name} has the type {dtype}: expected '
-                       f'{", ".join(DTYPES)}')
+      raise InputError(
+          f'{path}: {name} has the type {dtype}: expected '
+          f'{", ".join(DTYPES)}'
+      )
     if name in self._read:
       raise InputError(f'{path}: {name} is in another shard, too')
     self.shapes[name] = tuple(shape)
@@ -87,6 +97,7 @@ class Tensors:
       raise InputError(f'{path} is not a whole safetensors file: {e}') from None
     header.pop('__metadata__', None)
     for name, entry in header.items():
+
       def read(name=name, start=8 + size + entry['data_offsets'][0]):
         array = np.empty(self.shapes[name], self.dtypes[name])
         with open(path, 'rb') as f:
@@ -94,27 +105,33 @@ class Tensors:
           if f.readinto(array.reshape(-1).view(np.uint8)) != array.nbytes:
             raise InputError(f'{path}: ends within {name}')
         return array
+
       self._add(path, name, entry['shape'], entry['dtype'], read)
 
   def _add_pickle(self, path):
     try:
       import torch  # pylint: disable=g-import-not-at-top
     except ImportError:
-      raise InputError(f'{path} needs PyTorch to be read: install torch, or '
-                       f'provide {SAFETENSORS}') from None
-    types = {torch.float32: 'F32', torch.float16: 'F16',
-             torch.bfloat16: 'BF16'}
+      raise InputError(
+          f'{path} needs PyTorch to be read: install torch, or '
+          f'provide {SAFETENSORS}'
+      ) from None
+    types = {torch.float32: 'F32', torch.float16: 'F16', torch.bfloat16: 'BF16'}
     try:  # weights_only: no code of the file is ever run
       with warnings.catch_warnings(action='ignore'):
         tensors = torch.load(path, map_location='cpu', weights_only=True)
-      listed = [(name, tuple(tensor.shape), tensor.dtype)
-                for name, tensor in tensors.items()]
+      listed = [
+          (name, tuple(tensor.shape), tensor.dtype)
+          for name, tensor in tensors.items()
+      ]
     except Exception as e:  # pylint: disable=broad-except
       reason = str(e).strip().split('\n')[0]
       raise InputError(f'{path} is not a plain state dict: {reason}') from None
     for name, shape, dtype in listed:
+
       def read(name=name):
         return tensors[name].float().numpy().astype(self.dtypes[name])
+
       self._add(path, name, shape, types.get(dtype, dtype), read)
 
 
@@ -147,6 +164,7 @@ def _find_files(directory, stem):
   files = [os.path.join(directory, name) for name in names]
   for file in files:
     if not os.path.exists(file):
-      raise InputError(f'{index} lists {os.path.basename(file)}, which is '
-                       'missing')
+      raise InputError(
+          f'{index} lists {os.path.basename(file)}, which is missing'
+      )
   return files, set(shards)

@@ -54,8 +54,7 @@ class Released:
     table = names_lib.table(config)
     self.sources = names_lib.sources(table, abstract)
     self.tensors = Tensors(directory)
-    needed = [name for source in self.sources.values()
-              for name in source.names]
+    needed = [name for source in self.sources.values() for name in source.names]
     known = set(needed).union(*table.copies.values())
     found = {}
     for name in sorted(self.tensors.names()):
@@ -64,8 +63,9 @@ class Released:
     self.unread = sorted(set(table.unread) & found.keys())
     self.stored, self.copies = {}, {}
     for name in needed:
-      copies = [copy for copy in (name, *table.copies.get(name, ()))
-                if copy in found]
+      copies = [
+          copy for copy in (name, *table.copies.get(name, ())) if copy in found
+      ]
       if copies:
         self.stored[name] = found[copies[0]]
         self.copies[name] = [found[copy] for copy in copies[1:]]
@@ -78,15 +78,16 @@ class Released:
     if missing:
       wrong.append(f'lacks the tensor {list_few(missing)}')
     if unused:
-      wrong.append('holds tensors that the model does not use: '
-                   + list_few(unused))
+      wrong.append(
+          'holds tensors that the model does not use: ' + list_few(unused)
+      )
     if wrong:
       raise InputError(f'{directory} {"; it ".join(wrong)}')
     for path, source in self.sources.items():
       self._check_shapes(path, source)
 
   def _check_shapes(self, path, source):
-    shape = self._abstract[path].shape[source.is_stacked:]
+    shape = self._abstract[path].shape[source.is_stacked :]
     nothing = np.broadcast_to(np.zeros((), bool), shape)
     expected = source.form[1](nothing).shape
     for name in source.names:
@@ -94,7 +95,8 @@ class Released:
         if stored and self.tensors.shapes[stored] != expected:
           raise InputError(
               f'{self._directory}: {stored} has shape '
-              f'{self.tensors.shapes[stored]}, the config says {expected}')
+              f'{self.tensors.shapes[stored]}, the config says {expected}'
+          )
 
   def read(self, path):
     """Returns a parameter: a new float32 array.
@@ -118,6 +120,8 @@ class Released:
     tensor = self.tensors[stored]
     for copy in self.copies[name]:
       if not np.array_equal(self.tensors[copy], tensor):
-        raise InputError(f'{self._directory}: {copy} differs from {stored}, '
-                         'but this model has one tensor for both')
+        raise InputError(
+            f'{self._directory}: {copy} differs from {stored}, '
+            'but this model has one tensor for both'
+        )
     return tensor

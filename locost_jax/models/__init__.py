@@ -11,6 +11,7 @@ from locost_jax.models import bart_layers
 from locost_jax.models import encoder_decoder
 from locost_jax.models import locost
 from locost_jax.models import longt5
+from locost_jax.models import pagesum
 from locost_jax.models import self_attention
 from locost_jax.models import t5
 
@@ -18,7 +19,8 @@ from locost_jax.models import t5
 def _around(mixer):
   """(config, dtype, remat) -> the T5-style model around this token mixer."""
   return lambda config, dtype, remat: encoder_decoder.EncoderDecoder(
-      config, mixer, dtype, remat)
+      config, mixer, dtype, remat
+  )
 
 
 # name -> (config dataclass, (config, dtype, remat) -> Flax module)
@@ -27,6 +29,7 @@ MODELS = {
     't5': (t5.T5Config, _around(self_attention.SelfAttention)),
     'longt5': (longt5.LongT5Config, _around(longt5.LongT5Attention)),
     'bart': (bart_layers.BartConfig, bart.Bart),
+    'pagesum': (pagesum.PageSumConfig, pagesum.PageSum),
 }
 DTYPES = ('float32', 'bfloat16', 'float64')
 REMAT = ('auto', 'none', 'pieces', 'full')
@@ -46,6 +49,17 @@ def max_positions(config):
   return getattr(config, 'max_positions', None)
 
 
+def page_forms(config):
+  """The values of data.pages whose inputs [B, P, L] a model reads, () of [B, L].
+
+  Args:
+    config: a model's config: its dataclass or config.model.
+  """
+  name = getattr(config, 'name', None)
+  Config = type(config) if name is None else MODELS[name][0]
+  return getattr(Config, 'PAGE_FORMS', ())
+
+
 def check_padding(config, token, where):
   """Raises an InputError if a model takes another token for padding.
 
@@ -55,8 +69,10 @@ def check_padding(config, token, where):
     where: what to call the vocabulary.
   """
   if token != pad_id(config):
-    raise InputError(f"{where}: its padding is {token}, the model's "
-                     f'{pad_id(config)}: they do not belong together')
+    raise InputError(
+        f"{where}: its padding is {token}, the model's "
+        f'{pad_id(config)}: they do not belong together'
+    )
 
 
 def check_length(config, length, what, way_out=''):
@@ -70,15 +86,81 @@ def check_length(config, length, what, way_out=''):
   """
   most = max_positions(config)
   if most is not None and length > most:
-    raise InputError(f'{what}: {length} tokens, but the model reads and writes '
-                     f'at most {most}{way_out}')
+    raise InputError(
+        f'{what}: {length} tokens, but the model reads and writes '
+        f'at most {most}{way_out}'
+    )
+
+
+def make_config(config):
+  """Returns the checked config of a model, a frozen dataclass.
+
+  Args:
+    config: mapping with `name` and the keys of that model's dataclass; a key
+      that is absent has the dataclass's default, if it has one.
+
+  Raises:
+    InputError: an unknown name, key or value, or a missing key.
+  """
+  values = dict(config)
+  name = values.pop('name', None)
+  if name not in MODELS:
+    raise InputError(
+        f'model.name={name!r} must be one of {", ".join(map(repr, MODELS))}'
+    )
+  Config, _ = MODELS[name]
+  fields = {field.name: field for field in dataclasses.fields(Config)}
+  for key in values:
+    if key not in fields:
+      near = difflib.get_close_matches(key, fields, 1)
+      hint = f'; did you mean model.{near[0]}?' if near else ''
+      raise InputError(f'model.{key} is not a key of {name}{hint}')
+  for key, field in fields.items():
+    if key not in values and field.default is dataclasses.MISSING:
+      raise InputError(f'model.{key} is missing: {name} needs it')
+    may_be_0 = field.type is float or key == 'pad_id' or field.default == 0
+    least = 0 if may_be_0 else 1
+    if field.type in (int, float) and not values.get(key, least) >= least:
+      raise InputError(f'model.{key}={values[key]!r} must be at least {least}')
+  if values['feed_forward'] not in Config.FEED_FORWARDS:
+    raise InputError(
+        f"model.feed_forward={values['feed_forward']!r} must be "
+        f'{" or ".join(map(repr, Config.FEED_FORWARDS))} in {name}'
+    )
+  return Config(**values)
+
+
+def default_keys(name):
+  """Returns {key: default} of the keys of a model that have a default."""
+  return {
+      field.name: field.default
+      for field in dataclasses.fields(MODELS[name][0])
+      if field.default is not dataclasses.MISSING
+  }
+
+
+def check_numerics(dtype, remat):
+  """Raises an InputError for a dtype or remat that `build` does not take."""
+  if dtype == 'float16':
+    raise InputError(
+        "dtype='float16': the T5 family's activations overflow in "
+        "it: use 'bfloat16' or 'float32'"
+    )
+  if dtype not in DTYPES:
+    raise InputError(
+        f'dtype={dtype!r} must be one of {", ".join(map(repr, DTYPES))}'
+    )
+  if remat not in REMAT:
+    raise InputError(
+        f'remat={remat!r} must be one of {", ".join(map(repr, REMAT))}'
+    )
 
 
 def build(config, dtype='float32', remat='auto'):
   """Makes the Flax module of a model config.
 
   Args:
-    config: mapping with `name` and every key of that model's dataclass.
+    config: see `make_config`.
     dtype: of matmuls and activations: 'float32' or 'bfloat16' ('float64' for
       checks, with jax_enable_x64). The SSM, the FFT, softmax, norms and logits
       stay in float32 at least.
@@ -88,7 +170,7 @@ def build(config, dtype='float32', remat='auto'):
       while those are few bytes (`locost.KEPT_BYTES`); likewise the decoder's
       feed-forward over long targets. 'full': so too, and of all layers only the
       input is kept, the rest is computed again. 'auto': 'none' while that is
-      little memory (`shell.AUTO_BYTES`), else 'pieces'. With dropout what is
+      little memory (`stack.AUTO_BYTES`), else 'pieces'. With dropout what is
       drawn depends on it.
 
   Returns:
@@ -97,36 +179,7 @@ def build(config, dtype='float32', remat='auto'):
   Raises:
     InputError: an unknown name, key or value, or a missing key.
   """
-  values = dict(config)
-  name = values.pop('name', None)
-  if name not in MODELS:
-    raise InputError(
-        f'model.name={name!r} must be one of {", ".join(map(repr, MODELS))}')
-  Config, make = MODELS[name]
-  keys = {field.name: field.type for field in dataclasses.fields(Config)}
-  for key in values:
-    if key not in keys:
-      near = difflib.get_close_matches(key, keys, 1)
-      hint = f'; did you mean model.{near[0]}?' if near else ''
-      raise InputError(f'model.{key} is not a key of {name}{hint}')
-  missing = [key for key in keys if key not in values]
-  if missing:
-    raise InputError(f'model.{missing[0]} is missing: {name} needs it')
-  for key, kind in keys.items():
-    least = 0 if kind is float or key == 'pad_id' else 1
-    if kind in (int, float) and not values[key] >= least:
-      raise InputError(f'model.{key}={values[key]!r} must be at least {least}')
-  if values['feed_forward'] not in Config.FEED_FORWARDS:
-    raise InputError(
-        f"model.feed_forward={values['feed_forward']!r} must be "
-        f'{" or ".join(map(repr, Config.FEED_FORWARDS))} in {name}')
-  if dtype == 'float16':
-    raise InputError("dtype='float16': the T5 family's activations overflow in "
-                     "it: use 'bfloat16' or 'float32'")
-  if dtype not in DTYPES:
-    raise InputError(f'dtype={dtype!r} must be one of '
-                     f'{", ".join(map(repr, DTYPES))}')
-  if remat not in REMAT:
-    raise InputError(f'remat={remat!r} must be one of '
-                     f'{", ".join(map(repr, REMAT))}')
-  return make(Config(**values), jnp.dtype(dtype), remat)
+  checked = make_config(config)
+  check_numerics(dtype, remat)
+  _, make = MODELS[config['name']]
+  return make(checked, jnp.dtype(dtype), remat)

@@ -16,10 +16,10 @@ import jax
 import jax.numpy as jnp
 
 from locost_jax.models import attention_mass
-from locost_jax.models import causal_attention
 from locost_jax.models import layers
-from locost_jax.models import long_attention
-from locost_jax.models import mesh
+from locost_jax.ops import causal_attention
+from locost_jax.ops import long_attention
+from locost_jax.ops import mesh as mesh_lib
 
 
 def relative_buckets(distance, bidirectional, num_buckets, max_distance):
@@ -55,6 +55,7 @@ def relative_buckets(distance, bidirectional, num_buckets, max_distance):
 
 class RelativeBias(nn.Module):
   """One learned bias per head and bucket, shared by all layers of a stack."""
+
   num_heads: int
   num_buckets: int
   max_distance: int
@@ -62,8 +63,11 @@ class RelativeBias(nn.Module):
   stddev: float
 
   def setup(self):
-    self.embedding = self.param('embedding', layers.normal(self.stddev),
-                                (self.num_buckets, self.num_heads))
+    self.embedding = self.param(
+        'embedding',
+        layers.normal(self.stddev),
+        (self.num_buckets, self.num_heads),
+    )
 
   def __call__(self, query_positions, key_positions):
     """Positions [T] and [S] -> bias [H, T, S]."""
@@ -73,7 +77,8 @@ class RelativeBias(nn.Module):
   def of_distance(self, distance):
     """Key position - query position, integers [...] -> bias [..., H]."""
     buckets = relative_buckets(
-        distance, self.bidirectional, self.num_buckets, self.max_distance)
+        distance, self.bidirectional, self.num_buckets, self.max_distance
+    )
     return self.embedding[buckets]
 
 
@@ -90,6 +95,7 @@ class Attention(nn.Module):
     scale: factor of the queries, after their bias. They begin with 1 / scale of
       it, so that scores begin alike.
   """
+
   num_heads: int
   d_kv: int
   d_model: int
@@ -101,11 +107,12 @@ class Attention(nn.Module):
   def setup(self):
     D, H, K = self.d_model, self.num_heads, self.d_kv
     dense = functools.partial(
-        layers.dense, dtype=self.dtype, use_bias=self.use_bias)
-    self.query = dense(H * K, (D * K)**-0.5 / self.scale, name='query')
+        layers.dense, dtype=self.dtype, use_bias=self.use_bias
+    )
+    self.query = dense(H * K, (D * K) ** -0.5 / self.scale, name='query')
     self.key = dense(H * K, D**-0.5, name='key')
     self.value = dense(H * K, D**-0.5, name='value')
-    self.output = dense(D, (H * K)**-0.5, name='output')
+    self.output = dense(D, (H * K) ** -0.5, name='output')
     self.dropout = nn.Dropout(self.dropout_rate)
 
   def split_heads(self, x):
@@ -123,8 +130,7 @@ class Attention(nn.Module):
     """x [B, S, D] -> keys and values [B, S, H, K]."""
     return self.split_heads(self.key(x)), self.split_heads(self.value(x))
 
-  def __call__(self, x, keys, values, mask=None, bias=None,
-               deterministic=True):
+  def __call__(self, x, keys, values, mask=None, bias=None, deterministic=True):
     """Attends from x to keys and values.
 
     Args:
@@ -140,8 +146,9 @@ class Attention(nn.Module):
     """
     queries = self.queries(x)
     precise = jnp.promote_types(self.dtype, jnp.float32)
-    scores = jnp.einsum('bthk,bshk->bhts', queries, keys,
-                        preferred_element_type=precise)
+    scores = jnp.einsum(
+        'bthk,bshk->bhts', queries, keys, preferred_element_type=precise
+    )
     if bias is not None:
       scores = scores + bias
     if mask is not None:
@@ -165,9 +172,16 @@ class Attention(nn.Module):
       [B, T, D].
     """
     rate = 0.0 if deterministic else self.dropout_rate
-    return self.merge_heads(causal_attention.in_pieces(
-        self.queries(x), keys, values, bias, rate,
-        self.make_rng('dropout') if rate else None))
+    return self.merge_heads(
+        causal_attention.in_pieces(
+            self.queries(x),
+            keys,
+            values,
+            bias,
+            rate,
+            self.make_rng('dropout') if rate else None,
+        )
+    )
 
   def cross(self, x, keys, values, mask, deterministic=True):
     """`__call__` for inputs of any length: x [B, T, D], mask bool [B, S].
@@ -177,15 +191,22 @@ class Attention(nn.Module):
     rate = 0.0 if deterministic else self.dropout_rate
     T, S = x.shape[1], keys.shape[1]
     form = long_attention.choose(
-        mesh.platform(), self.dtype, T, S, rate, self.d_kv,
-        mesh.axis_size(mesh.SEQUENCE))
+        mesh_lib.platform(),
+        self.dtype,
+        T,
+        S,
+        rate,
+        self.d_kv,
+        mesh_lib.axis_size(mesh_lib.SEQUENCE),
+    )
     if form == 'plain':
       mask = mask[:, None, None, :]
       return self(x, keys, values, mask, None, deterministic)
     queries = self.queries(x)
     key = self.make_rng('dropout') if rate else None
-    attend = (long_attention.fused if form == 'cudnn'
-              else long_attention.in_pieces)
+    attend = (
+        long_attention.fused if form == 'cudnn' else long_attention.in_pieces
+    )
     return self.merge_heads(attend(queries, keys, values, mask, rate, key))
 
   def absorbed(self, x, states, mask):
@@ -228,14 +249,21 @@ class Attention(nn.Module):
       [B, T, D], and mass [B, T, P], averaged over the heads.
     """
     context, mass = attention_mass.attend_and_sum(
-        self.queries(x), states, *self._key_value_kernels(), mask, segments,
-        num_segments)
+        self.queries(x),
+        states,
+        *self._key_value_kernels(),
+        mask,
+        segments,
+        num_segments
+    )
     return self.merge_heads(self._add_value_bias(context)), mass
 
   def _key_value_kernels(self):
     """Two of [D, H K]."""
-    return tuple(part.variables['params']['kernel'].astype(self.dtype)
-                 for part in (self.key, self.value))
+    return tuple(
+        part.variables['params']['kernel'].astype(self.dtype)
+        for part in (self.key, self.value)
+    )
 
   def _add_value_bias(self, context):
     """To [B, T, H, K] of values without it: weights sum to 1."""

@@ -12,8 +12,8 @@ Axes: B batch, T queries, L keys, D width, H heads, K head width, P segments.
 import jax.numpy as jnp
 
 from locost_jax.models import layers
-from locost_jax.models import long_attention
-from locost_jax.models import pieces
+from locost_jax.ops import long_attention
+from locost_jax.ops import pieces
 
 # A piece has at most this many scores (64 MiB in float32) and this many keys.
 _SCORES = 2**24
@@ -30,8 +30,9 @@ def piece_length(rows, length):
   return min(length, _KEYS, max(128, _SCORES // rows))
 
 
-def attend_and_sum(queries, states, key_kernel, value_kernel, mask, segments,
-                   num_segments):
+def attend_and_sum(
+    queries, states, key_kernel, value_kernel, mask, segments, num_segments
+):
   """Attention without 1/sqrt(K), and where it falls.
 
   Args:
@@ -56,7 +57,8 @@ def attend_and_sum(queries, states, key_kernel, value_kernel, mask, segments,
 
   def scores(piece):
     return long_attention.masked_scores(
-        queries, project(piece, key_kernel), piece.take(mask, 1), piece.fresh)
+        queries, project(piece, key_kernel), piece.take(mask, 1), piece.fresh
+    )
 
   def attend(piece, softmax):
     return softmax.add(scores(piece), project(piece, value_kernel))
@@ -65,11 +67,12 @@ def attend_and_sum(queries, states, key_kernel, value_kernel, mask, segments,
     weights = jnp.exp(scores(piece) - log_total[..., None]).mean(1)
     return mass.at[jnp.arange(B)[:, None], piece.take(segments, 1)].add(
         layers.at_least_float32(weights.transpose(0, 2, 1)),
-        indices_are_sorted=True)
+        indices_are_sorted=True,
+    )
 
-  softmax = pieces.over(L, S, attend, long_attention.Softmax.of_nothing(
-      B, H, T, K, precise))
+  softmax = pieces.over(
+      L, S, attend, long_attention.Softmax.of_nothing(B, H, T, K, precise)
+  )
   log_total = softmax.m + jnp.log(softmax.l)
-  mass = pieces.over(
-      L, S, add_up, jnp.zeros((B, num_segments, T), precise))
+  mass = pieces.over(L, S, add_up, jnp.zeros((B, num_segments, T), precise))
   return softmax.context(queries.dtype), mass.transpose(0, 2, 1)

@@ -11,14 +11,15 @@ from flax import linen as nn
 import jax.numpy as jnp
 
 from locost_jax.models import bart_layers
-from locost_jax.models import causal_attention
+from locost_jax.models import decoder_layers
 from locost_jax.models import layers
-from locost_jax.models import shell
-from locost_jax.models import tokenwise
+from locost_jax.models import stack
+from locost_jax.ops import causal_attention
 
 
 class Encoder(nn.Module):
   """Vectors of tokens [B, L, D], mask [B, L] -> states [B, L, D]."""
+
   config: bart_layers.BartConfig
   dtype: jnp.dtype
   remat: str
@@ -28,11 +29,13 @@ class Encoder(nn.Module):
     if self.remat == 'full':
       layer = nn.remat(layer, prevent_cse=False, static_argnums=(3, 4))
     self.layers = nn.scan(
-        layer, in_axes=nn.broadcast,
-        **shell.stacked(self.config.num_layers, self.remat),
+        layer,
+        in_axes=nn.broadcast,
+        **stack.stacked(self.config.num_layers, self.remat),
     )(self.config, self.dtype)
     self.position_embedding = bart_layers.PositionEmbedding(
-        self.config, self.dtype)
+        self.config, self.dtype
+    )
     self.embedding_norm = bart_layers.make_norm(self.dtype)
     self.dropout = nn.Dropout(self.config.dropout_rate)
 
@@ -40,34 +43,30 @@ class Encoder(nn.Module):
     """Vectors of tokens [B, L, D] -> with positions, normed, [B, L, D]."""
     bart_layers.check_length('inputs', h.shape[1], self.config)
     positions = self.position_embedding(jnp.arange(h.shape[1]))
-    return shell.lay_read(self.embedding_norm(h + positions))
+    return stack.lay_read(self.embedding_norm(h + positions))
 
   def __call__(self, h, mask, deterministic):
     """h of `embed` -> states."""
     h = self.dropout(h, deterministic)
-    in_pieces = not self.is_initializing() and shell.reads_in_pieces(
-        self.config, self.remat, *h.shape[:2])
+    in_pieces = not self.is_initializing() and stack.reads_in_pieces(
+        self.config, self.remat, *h.shape[:2]
+    )
     return self.layers(h, mask, deterministic, in_pieces)[0]
 
 
 class Decoder(nn.Module):
   """Vectors of targets -> states [B, T, D], at once or step by step."""
+
   config: bart_layers.BartConfig
   dtype: jnp.dtype
   remat: str
 
   def setup(self):
     c = self.config
-    layer = bart_layers.DecoderLayer
-    if self.remat == 'full':
-      layer = nn.remat(layer, prevent_cse=False, static_argnums=(5, 6))
-    over = shell.stacked(c.num_decoder_layers, self.remat)
-    self.layers = nn.scan(layer, methods={
-        '__call__': dict(over, in_axes=nn.broadcast),
-        'cross_cache': over,
-        'traced': dict(over, in_axes=nn.broadcast),
-        'step': dict(over, in_axes=(0, 1) + (nn.broadcast,) * 4, out_axes=1),
-    })(c, self.dtype)
+    self.stack = decoder_layers.DecoderLayers(
+        c, self.dtype, self.remat, bart_layers.PARTS
+    )
+    nn.share_scope(self, self.stack)  # decoder/layers, not decoder/stack/layers
     self.position_embedding = bart_layers.PositionEmbedding(c, self.dtype)
     self.embedding_norm = bart_layers.make_norm(self.dtype)
     self.dropout = nn.Dropout(c.dropout_rate)
@@ -75,45 +74,32 @@ class Decoder(nn.Module):
   def embed(self, h, positions):
     """Vectors of tokens [B, T, D], positions [T] -> h [B, T, D]."""
     h = h + self.position_embedding(positions)
-    return shell.lay_written(self.embedding_norm(h))
+    return stack.lay_written(self.embedding_norm(h))
 
   def __call__(self, h, memory, deterministic):
-    B, T, _ = h.shape
+    T = h.shape[1]
     bart_layers.check_length('targets', T, self.config)
-    positions = jnp.arange(T)
-    h = self.dropout(self.embed(h, positions), deterministic)
-    is_long = causal_attention.is_long(T)
-    causal_mask = None if is_long else positions <= positions[:, None]
-    in_pieces = (is_long and self.remat != 'none'
-                 and not self.is_initializing() and tokenwise.is_long(B, T))
-    return self.layers(h, memory['states'], memory['mask'], causal_mask,
-                       deterministic, in_pieces)[0]
+    h = self.dropout(self.embed(h, jnp.arange(T)), deterministic)
+    unbiased = None
+    if causal_attention.is_long(T):
+      unbiased = jnp.zeros((self.config.decoder_heads, T))
+    return self.stack(h, memory, unbiased, deterministic)
 
   def traced(self, h, memory, segments, num_segments):
     """Vectors of targets [B, T, D] -> mass [B, T, P] of `cross_mass`."""
-    B, T, _ = h.shape
+    T = h.shape[1]
     bart_layers.check_length('targets', T, self.config)
-    positions = jnp.arange(T)
-    h = self.embed(h, positions)
-    mass = jnp.zeros(
-        (B, T, num_segments), jnp.promote_types(h.dtype, jnp.float32))
-    (_, mass), _ = self.layers.traced(
-        (h, mass), memory['states'], memory['mask'], segments,
-        positions <= positions[:, None], num_segments)
-    return mass / self.config.num_decoder_layers
+    h = self.embed(h, jnp.arange(T))
+    return self.stack.traced(h, memory, segments, num_segments, None)
 
   def cross_cache(self, states):
     """states [B, L, D] -> keys and values [layers, B, L, H, K]."""
-    return self.layers.cross_cache(states)[1]
+    return self.stack.cross_cache(states)
 
   def step(self, h, shared, per_row):
     """Vectors [R, 1, D] -> h [R, 1, D], per_row; caches of `init_cache`."""
-    own, position = per_row['own'], per_row['position'][0]
-    h = self.embed(h, position[None])
-    h, own = self.layers.step(
-        h, shared.get('cross'), own, shared.get('states'), shared['mask'],
-        jnp.arange(own[0].shape[2]) <= position, position)
-    return h, {'own': own, 'position': per_row['position'] + 1}
+    h = self.embed(h, per_row['position'][:1])
+    return self.stack.step(h, shared, per_row, None)
 
 
 class Bart(nn.Module):
@@ -124,6 +110,7 @@ class Bart(nn.Module):
     dtype: of matmuls and activations.
     remat: what the backward pass keeps of a layer; see `models.build`.
   """
+
   config: bart_layers.BartConfig
   dtype: jnp.dtype = jnp.float32
   remat: str = 'auto'
@@ -131,16 +118,17 @@ class Bart(nn.Module):
   def setup(self):
     c = self.config
     self.token_embedding = layers.Embedding(
-        c.vocab_size, c.d_model, self.dtype, c.d_model**-0.5)
+        c.vocab_size, c.d_model, self.dtype, c.d_model**-0.5
+    )
     self.encoder = Encoder(c, self.dtype, self.remat)
     self.decoder = Decoder(c, self.dtype, self.remat)
     self.logits_bias = self.param(
-        'logits_bias', nn.initializers.zeros, (c.vocab_size,))
+        'logits_bias', nn.initializers.zeros, (c.vocab_size,)
+    )
 
   def __call__(self, inputs, targets_in, input_mask=None, deterministic=True):
     """inputs [B, L], targets_in [B, T] -> float32 logits [B, T, V]."""
-    return self.head(
-        self.states(inputs, targets_in, input_mask, deterministic))
+    return self.head(self.states(inputs, targets_in, input_mask, deterministic))
 
   def encode(self, inputs, input_mask=None, deterministic=True):
     """Reads the documents.
@@ -161,8 +149,11 @@ class Bart(nn.Module):
 
   def embed(self, inputs, input_mask=None):
     """Inputs and mask of `encode` -> h [B, L, D], bool mask [B, L]."""
-    mask = (inputs != self.config.pad_id if input_mask is None
-            else input_mask.astype(bool))
+    mask = (
+        inputs != self.config.pad_id
+        if input_mask is None
+        else input_mask.astype(bool)
+    )
     return self.encoder.embed(self.vectors(inputs)), mask
 
   def vectors(self, tokens):
@@ -178,7 +169,8 @@ class Bart(nn.Module):
   def decode(self, memory, targets_in, deterministic=True):
     """targets_in [B, T], starting with the start id -> logits [B, T, V]."""
     return self.head(
-        self.decoder(self.vectors(targets_in), memory, deterministic))
+        self.decoder(self.vectors(targets_in), memory, deterministic)
+    )
 
   def cross_mass(self, memory, targets_in, segments, num_segments):
     """Where the decoder looks while it writes: [B, T, P].
@@ -186,21 +178,26 @@ class Bart(nn.Module):
     Arguments and result as of `encoder_decoder.EncoderDecoder.cross_mass`.
     """
     return self.decoder.traced(
-        self.vectors(targets_in), memory, segments, num_segments)
+        self.vectors(targets_in), memory, segments, num_segments
+    )
 
   def head(self, h):
     """h [..., D] -> float32 logits [..., V]."""
-    return layers.at_least_float32(
-        self.token_embedding.attend(h)) + self.logits_bias
+    return (
+        layers.at_least_float32(self.token_embedding.attend(h))
+        + self.logits_bias
+    )
 
   def init_cache(self, memory, max_length):
-    """(shared, per_row) of `shell.init_cache`."""
+    """(shared, per_row) of `stack.init_cache`."""
     bart_layers.check_length('targets', max_length, self.config)
-    return shell.init_cache(self.config, self.dtype, memory,
-                            self.decoder.cross_cache, max_length)
+    return stack.init_cache(
+        self.config, self.dtype, memory, self.decoder.cross_cache, max_length
+    )
 
   def step(self, tokens, shared, per_row):
     """One token of every row: tokens [R] -> (logits [R, V], per_row)."""
     h, per_row = self.decoder.step(
-        self.vectors(tokens)[:, None], shared, per_row)
+        self.vectors(tokens)[:, None], shared, per_row
+    )
     return self.head(h)[:, 0], per_row

@@ -1,8 +1,7 @@
 """The layers of BART, and what they are made of, for `models.bart`.
 
-Encoder layer: h = norm(h + self(h));  h = norm(h + ff(h)).
-Decoder layer: h = norm(h + self(h));  h = norm(h + cross(h));
-               h = norm(h + ff(h)).
+Encoder layer: h = norm(h + self(h));  h = norm(h + ff(h)). `decoder_layers` has
+the decoder's, of the `PARTS` below.
 
 Layer norms with mean and bias, 1e-5 in the root; biases everywhere; queries
 scaled by K^-1/2 after theirs; ff(x) = wo(gelu(wi x)) with the exact, erf, GELU.
@@ -17,10 +16,11 @@ import jax.numpy as jnp
 
 from locost_jax.errors import InputError
 from locost_jax.models import attention
+from locost_jax.models import decoder_layers
 from locost_jax.models import layers
-from locost_jax.models import mesh
-from locost_jax.models import shell
-from locost_jax.models import tokenwise
+from locost_jax.models import stack
+from locost_jax.ops import mesh as mesh_lib
+from locost_jax.ops import tokenwise
 
 # Rows of the position tables in front of that of position 0. The published
 # models have them and never read them.
@@ -36,7 +36,9 @@ class BartConfig:
     max_positions: most tokens of an input, and of a target.
     scale_embedding: whether vectors of tokens are multiplied by sqrt(D).
     pad_id: where inputs have it there is no token.
+    num_decoder_heads: attention heads of the decoder; 0: num_heads.
   """
+
   vocab_size: int
   d_model: int
   d_ff: int
@@ -51,32 +53,51 @@ class BartConfig:
   max_positions: int
   scale_embedding: bool
   pad_id: int
+  num_decoder_heads: int = 0
 
   FEED_FORWARDS = ('gelu',)
+  # What a mixer brings, see `stack.T5StyleConfig`.
+  mixer_flops = stack.attention_flops
+  mixer_bytes = stack.attention_bytes
 
   def __post_init__(self):
-    if self.d_model % self.num_heads:
-      raise InputError(f'model.d_model={self.d_model} must be divisible by '
-                       f'model.num_heads={self.num_heads}')
+    for key in 'num_heads', 'num_decoder_heads':
+      heads = getattr(self, key)
+      if heads and self.d_model % heads:
+        raise InputError(
+            f'model.d_model={self.d_model} must be divisible by '
+            f'model.{key}={heads}'
+        )
     if self.pad_id >= self.vocab_size:
-      raise InputError(f'model.pad_id={self.pad_id} must be below '
-                       f'model.vocab_size={self.vocab_size}')
+      raise InputError(
+          f'model.pad_id={self.pad_id} must be below '
+          f'model.vocab_size={self.vocab_size}'
+      )
 
   @property
   def d_kv(self):
-    """K, width of one attention head."""
+    """K, width of one attention head of the encoder."""
     return self.d_model // self.num_heads
 
+  @property
+  def decoder_heads(self):
+    """H of the decoder."""
+    return self.num_decoder_heads or self.num_heads
+
   def keys_seen(self, length):
-    """Keys that a query of the encoder is multiplied with."""
     return length
+
+  def decoder_rows(self, pages, length):
+    return pages, length
 
 
 def check_length(what, length, config):
   """Raises an InputError where there are fewer positions than tokens."""
   if length > config.max_positions:
-    raise InputError(f"{what} have {length} tokens, this model's positions end "
-                     f'at max_positions={config.max_positions}')
+    raise InputError(
+        f"{what} have {length} tokens, this model's positions end "
+        f'at max_positions={config.max_positions}'
+    )
 
 
 def make_norm(dtype):
@@ -84,22 +105,32 @@ def make_norm(dtype):
   return nn.LayerNorm(1e-5, dtype=dtype, use_fast_variance=False)
 
 
-def make_attention(config, dtype):
-  c = config
+def make_attention(config, dtype, heads):
+  c, K = config, config.d_model // heads
   return attention.Attention(
-      c.num_heads, c.d_kv, c.d_model, c.attention_dropout_rate, dtype,
-      use_bias=True, scale=c.d_kv**-0.5)
+      heads,
+      K,
+      c.d_model,
+      c.attention_dropout_rate,
+      dtype,
+      use_bias=True,
+      scale=K**-0.5,
+  )
 
 
 class PositionEmbedding(nn.Module):
   """Learned vectors of positions, N(0, 1 / D)."""
+
   config: BartConfig
   dtype: jnp.dtype
 
   def setup(self):
     D = self.config.d_model
-    self.embedding = self.param('embedding', layers.normal(D**-0.5),
-                                (self.config.max_positions + OFFSET, D))
+    self.embedding = self.param(
+        'embedding',
+        layers.normal(D**-0.5),
+        (self.config.max_positions + OFFSET, D),
+    )
 
   def __call__(self, positions):
     """int [T] -> [T, D]."""
@@ -108,6 +139,7 @@ class PositionEmbedding(nn.Module):
 
 class FeedForward(nn.Module):
   """[..., D] -> [..., D] through d_ff hidden units."""
+
   d_ff: int
   dropout_rate: float
   dtype: jnp.dtype
@@ -123,15 +155,17 @@ class FeedForward(nn.Module):
 
 class EncoderLayer(nn.Module):
   """One layer of the encoder; a step of `nn.scan`."""
+
   config: BartConfig
   dtype: jnp.dtype
 
   def setup(self):
     c = self.config
-    self.self_attention = make_attention(c, self.dtype)
+    self.self_attention = make_attention(c, self.dtype, c.num_heads)
     self.self_attention_norm = make_norm(self.dtype)
     self.feed_forward = FeedForward(
-        c.d_ff, c.activation_dropout_rate, self.dtype)
+        c.d_ff, c.activation_dropout_rate, self.dtype
+    )
     self.feed_forward_norm = make_norm(self.dtype)
     self.dropout = nn.Dropout(c.dropout_rate)
 
@@ -144,127 +178,33 @@ class EncoderLayer(nn.Module):
     own = self.self_attention.keys_values(h)
     x = self.self_attention.cross(h, *own, mask, deterministic)
     x = self.dropout(x, deterministic)
-    h = shell.lay_read(self.self_attention_norm(h + x))
+    h = stack.lay_read(self.self_attention_norm(h + x))
     if in_pieces:
-      return tokenwise.method(
-          self, 'add', h, along=mesh.SEQUENCE,
-          draws=draws(self.config, deterministic)), None
+      draws = not deterministic and has_dropout(self.config)
+      h = tokenwise.method(self, 'add', h, along=mesh_lib.SEQUENCE, draws=draws)
+      return h, None
     return self.add(h, deterministic), None
 
   def add(self, h, deterministic=True):
     """The feed-forward and its norm, [B, L, D]."""
     x = self.dropout(self.feed_forward(h, deterministic), deterministic)
-    return shell.lay_read(self.feed_forward_norm(h + x))
+    return stack.lay_read(self.feed_forward_norm(h + x))
 
 
-def draws(config, deterministic):
-  """Whether `add` of a layer needs random numbers."""
-  return not deterministic and bool(
-      config.dropout_rate or config.activation_dropout_rate)
+def has_dropout(config):
+  """Whether a layer draws random numbers in training."""
+  return bool(config.dropout_rate or config.activation_dropout_rate)
 
 
-class DecoderLayer(nn.Module):
-  """One layer of the decoder, all targets at once or one step with a cache."""
-  config: BartConfig
-  dtype: jnp.dtype
-
-  def setup(self):
-    c = self.config
-    self.self_attention = make_attention(c, self.dtype)
-    self.self_attention_norm = make_norm(self.dtype)
-    self.cross_attention = make_attention(c, self.dtype)
-    self.cross_attention_norm = make_norm(self.dtype)
-    self.feed_forward = FeedForward(
-        c.decoder_d_ff, c.activation_dropout_rate, self.dtype)
-    self.feed_forward_norm = make_norm(self.dtype)
-    self.dropout = nn.Dropout(c.dropout_rate)
-
-  def __call__(self, h, states, cross_mask, causal_mask, deterministic,
-               in_pieces=False):
-    """All targets at once.
-
-    Args:
-      h: [B, T, D].
-      states: [B, L, D], the encoder's.
-      cross_mask: [B, L], true at input tokens.
-      causal_mask: [T, T], true up to the query's position; None: long targets.
-      deterministic: no dropout.
-      in_pieces: the feed-forward over pieces of T.
-
-    Returns:
-      h [B, T, D], None.
-    """
-    own = self.self_attention.keys_values(h)
-    if causal_mask is None:
-      unbiased = jnp.zeros((self.config.num_heads, h.shape[1]))
-      x = self.self_attention.causal(h, *own, unbiased, deterministic)
-    else:
-      x = self.self_attention(h, *own, causal_mask, None, deterministic)
-    x = self.dropout(x, deterministic)
-    h = shell.lay_written(self.self_attention_norm(h + x))
-    cross = self.cross_attention.keys_values(states)
-    x = self.cross_attention.cross(h, *cross, cross_mask, deterministic)
-    x = self.dropout(x, deterministic)
-    h = shell.lay_written(self.cross_attention_norm(h + x))
-    if in_pieces:
-      return tokenwise.method(
-          self, 'add', h, draws=draws(self.config, deterministic)), None
-    return self.add(h, deterministic), None
-
-  def add(self, h, deterministic=True):
-    """The feed-forward and its norm, [B, T, D]."""
-    x = self.dropout(self.feed_forward(h, deterministic), deterministic)
-    return shell.lay_written(self.feed_forward_norm(h + x))
-
-  def traced(self, h, states, mask, segments, causal_mask, num_segments):
-    """As `__call__`, and where the cross-attention falls.
-
-    Args:
-      h: (h [B, T, D], mass [B, T, P]).
-      states: [B, L, D], the encoder's.
-      mask: bool [B, L].
-      segments: int [B, L].
-      causal_mask: [T, T].
-      num_segments: P.
-
-    Returns:
-      (h, mass with this layer's added), None.
-    """
-    h, mass = h
-    own = self.self_attention.keys_values(h)
-    h = self.self_attention_norm(
-        h + self.self_attention(h, *own, causal_mask))
-    x, added = self.cross_attention.traced(
-        h, states, mask, segments, num_segments)
-    return (self.add(self.cross_attention_norm(h + x)), mass + added), None
-
-  def cross_cache(self, states):
-    """states [B, L, D] -> states, keys and values [B, L, H, K]."""
-    return states, self.cross_attention.keys_values(states)
-
-  def step(self, h, cross, own, states, cross_mask, own_mask, position):
-    """One token of each row.
-
-    Args:
-      h: [R, 1, D].
-      cross: keys and values [B, L, H, K]; row r reads document r // (R / B).
-        None: the states are read in their place.
-      own: keys and values [R, S, H, K] of the tokens so far.
-      states: [B, L, D], or None where there is cross.
-      cross_mask: [B, L].
-      own_mask: [S], true up to the position.
-      position: scalar, where this token's keys and values go.
-
-    Returns:
-      h [R, 1, D] and the new own.
-    """
-    new = self.self_attention.keys_values(h)
-    own = tuple(old.at[:, position].set(n[:, 0]) for old, n in zip(own, new))
-    h = self.self_attention_norm(h + self.self_attention(h, *own, own_mask))
-    # The rows of one document are the queries of one attention.
-    x = h.reshape(cross_mask.shape[0], -1, h.shape[-1])
-    if cross is None:
-      x = self.cross_attention.absorbed(x, states, cross_mask)
-    else:
-      x = self.cross_attention(x, *cross, cross_mask[:, None, None, :])
-    return self.add(self.cross_attention_norm(h + x.reshape(h.shape))), own
+# Of the decoder, see `decoder_layers`.
+PARTS = decoder_layers.Parts(
+    make_norm=lambda config, dtype: make_norm(dtype),
+    make_attention=lambda config, dtype: make_attention(
+        config, dtype, config.decoder_heads
+    ),
+    make_feed_forward=lambda config, dtype: FeedForward(
+        config.decoder_d_ff, config.activation_dropout_rate, dtype
+    ),
+    norms_first=False,
+    has_dropout=has_dropout,
+)

@@ -4,11 +4,18 @@ Layer:  h += mixer(rms(h));  h += ff(rms(h)).
 RMS norm at the end; dropout on every branch, on the embeddings and after the
 final norm; no absolute positions (Raffel et al. 2020, section 2.1).
 
-A mixer is a module of (config, dtype) that takes x [B, L, D], mask [B, L], what
-its layers share and `deterministic`, and gives [B, L, D]. What they share comes
-from its `Common`, a module of (config), where it has one: mask -> a tree of
-arrays, made once. A mixer that comes in parts, inward, mix and outward (see
-`locost`), runs over pieces of long inputs, else the feed-forward alone does.
+The mixer's contract:
+
+- A module of (config, dtype): x [B, L, D], mask [B, L], what its layers share,
+  `deterministic` -> [B, L, D].
+- What its layers share, if anything, comes from its `Common`, a module of
+  (config): mask -> a tree of arrays, made once.
+- Its config extends `stack.T5StyleConfig` and defines keys_seen, mixer_flops
+  and mixer_bytes, which utilisation, dry runs and `summarize` read.
+- One entry in `models.MODELS`.
+- A mixer in parts, inward, mix, outward and spectra (see `locost`), runs over
+  pieces of long inputs, and its config has kernel_bytes; of any other only the
+  feed-forward runs over pieces.
 
 Axes: B batch, L input length, D d_model.
 """
@@ -19,22 +26,23 @@ from typing import Callable
 from flax import linen as nn
 import jax.numpy as jnp
 
-from locost_jax.models import mesh
-from locost_jax.models import shell
-from locost_jax.models import tokenwise
+from locost_jax.models import stack
+from locost_jax.ops import mesh as mesh_lib
+from locost_jax.ops import tokenwise
 
 
 class EncoderLayer(nn.Module):
   """One layer of the encoder; a step of `nn.scan`."""
-  config: shell.ShellConfig
+
+  config: stack.T5StyleConfig
   make_mixer: Callable[..., nn.Module]
   dtype: jnp.dtype
 
   def setup(self):
-    self.mixer_norm = shell.make_norm(self.config, self.dtype)
+    self.mixer_norm = stack.make_norm(self.config, self.dtype)
     self.mixer = self.make_mixer(self.config, self.dtype)
-    self.feed_forward_norm = shell.make_norm(self.config, self.dtype)
-    self.feed_forward = shell.make_feed_forward(self.config, self.dtype)
+    self.feed_forward_norm = stack.make_norm(self.config, self.dtype)
+    self.feed_forward = stack.make_feed_forward(self.config, self.dtype)
     self.dropout = nn.Dropout(self.config.dropout_rate)
 
   def __call__(self, h, mask, deterministic, in_pieces=False, common=None):
@@ -53,7 +61,7 @@ class EncoderLayer(nn.Module):
 
   def in_pieces(self, h, mask, deterministic, common):
     """`__call__` over pieces of the length."""
-    run = functools.partial(tokenwise.method, self, along=mesh.SEQUENCE)
+    run = functools.partial(tokenwise.method, self, along=mesh_lib.SEQUENCE)
     draws = bool(self.config.dropout_rate) and not deterministic
     if not hasattr(self.mixer, 'mix'):
       x = self.mixer(self.mixer_norm(h), mask, common, deterministic)
@@ -64,9 +72,9 @@ class EncoderLayer(nn.Module):
 
   def add(self, h, x, deterministic=True):
     """h + the mixer's output x + the feed-forward, [B, L, D]."""
-    h = shell.lay_read(h + self.dropout(x, deterministic))
+    h = stack.lay_read(h + self.dropout(x, deterministic))
     x = self.feed_forward(self.feed_forward_norm(h), deterministic)
-    return shell.lay_read(h + self.dropout(x, deterministic))
+    return stack.lay_read(h + self.dropout(x, deterministic))
 
   def inward(self, h, mask):
     """The layer up to its mixer's `mix`: h, mask [B, L] -> u [D, B, L]."""
@@ -88,7 +96,8 @@ class EncoderLayer(nn.Module):
 
 class Encoder(nn.Module):
   """Embedded tokens h [B, L, D], mask [B, L] -> states [B, L, D]."""
-  config: shell.ShellConfig
+
+  config: stack.T5StyleConfig
   make_mixer: Callable[..., nn.Module]
   dtype: jnp.dtype
   remat: str
@@ -98,14 +107,15 @@ class Encoder(nn.Module):
     if self.remat == 'full':
       layer = nn.remat(layer, prevent_cse=False, static_argnums=(3, 4))
     self.layers = nn.scan(
-        layer, in_axes=nn.broadcast,
-        **shell.stacked(self.config.num_layers, self.remat),
+        layer,
+        in_axes=nn.broadcast,
+        **stack.stacked(self.config.num_layers, self.remat),
     )(self.config, self.make_mixer, self.dtype)
     self.common = None
     if hasattr(self.make_mixer, 'Common'):
       self.common = self.make_mixer.Common(self.config)
       nn.share_scope(self, self.common)  # encoder/relative_bias/embedding
-    self.norm = shell.make_norm(self.config, self.dtype)
+    self.norm = stack.make_norm(self.config, self.dtype)
     self.dropout = nn.Dropout(self.config.dropout_rate)
 
   def __call__(self, h, mask, deterministic):
@@ -117,4 +127,4 @@ class Encoder(nn.Module):
 
   def is_in_pieces(self, B, L):
     """Whether layers run over pieces of inputs [B, L]."""
-    return shell.reads_in_pieces(self.config, self.remat, B, L)
+    return stack.reads_in_pieces(self.config, self.remat, B, L)

@@ -15,9 +15,9 @@ from flax import linen as nn
 import jax.numpy as jnp
 
 from locost_jax.models import decoder
-from locost_jax.models import encoder
+from locost_jax.models import encoder as encoder_lib
 from locost_jax.models import layers
-from locost_jax.models import shell
+from locost_jax.models import stack
 
 PAD_ID = 0
 
@@ -26,11 +26,12 @@ class EncoderDecoder(nn.Module):
   """The model every part of the house knows: encode, decode, cache, step.
 
   Attributes:
-    config: a ShellConfig or one that extends it.
+    config: a T5StyleConfig or one that extends it.
     make_mixer: (config, dtype) -> the mixer of a layer; see `encoder`.
     dtype: of matmuls and activations.
     remat: what the backward pass keeps of a layer; see `models.build`.
   """
+
   config: Any
   make_mixer: Callable[..., nn.Module]
   dtype: jnp.dtype = jnp.float32
@@ -38,13 +39,15 @@ class EncoderDecoder(nn.Module):
 
   def setup(self):
     c = self.config
-    self.token_embedding = layers.Embedding(
-        c.vocab_size, c.d_model, self.dtype)
-    self.encoder = encoder.Encoder(c, self.make_mixer, self.dtype, self.remat)
+    self.token_embedding = layers.Embedding(c.vocab_size, c.d_model, self.dtype)
+    self.encoder = encoder_lib.Encoder(
+        c, self.make_mixer, self.dtype, self.remat
+    )
     self.decoder = decoder.Decoder(c, self.dtype, self.remat)
     if not c.tie_embeddings:
       self.logits = layers.dense(
-          c.vocab_size, c.d_model**-0.5, self.dtype, 'logits')
+          c.vocab_size, c.d_model**-0.5, self.dtype, 'logits'
+      )
 
   def __call__(self, inputs, targets_in, input_mask=None, deterministic=True):
     """inputs [B, L], targets_in [B, T] -> float32 logits [B, T, V]."""
@@ -68,17 +71,17 @@ class EncoderDecoder(nn.Module):
   def embed(self, inputs, input_mask=None):
     """Inputs and mask of `encode` -> h [B, L, D], bool mask [B, L]."""
     mask = inputs != PAD_ID if input_mask is None else input_mask.astype(bool)
-    return shell.lay_read(self.token_embedding(inputs)), mask
+    return stack.lay_read(self.token_embedding(inputs)), mask
 
   def states(self, inputs, targets_in, input_mask=None, deterministic=True):
     """`__call__` up to the `head`: the decoder's states [B, T, D]."""
     memory = self.encode(inputs, input_mask, deterministic)
-    h = shell.lay_written(self.token_embedding(targets_in))
+    h = stack.lay_written(self.token_embedding(targets_in))
     return self.decoder(h, memory, deterministic)
 
   def decode(self, memory, targets_in, deterministic=True):
     """targets_in [B, T], starting with the start id -> logits [B, T, V]."""
-    h = shell.lay_written(self.token_embedding(targets_in))
+    h = stack.lay_written(self.token_embedding(targets_in))
     return self.head(self.decoder(h, memory, deterministic))
 
   def cross_mass(self, memory, targets_in, segments, num_segments):
@@ -96,7 +99,8 @@ class EncoderDecoder(nn.Module):
       heads and layers, the part that falls on segment p. Rows sum to 1.
     """
     return self.decoder.traced(
-        self.token_embedding(targets_in), memory, segments, num_segments)
+        self.token_embedding(targets_in), memory, segments, num_segments
+    )
 
   def head(self, h):
     """h [..., D] -> float32 logits [..., V]."""
@@ -107,9 +111,10 @@ class EncoderDecoder(nn.Module):
     return layers.at_least_float32(logits)
 
   def init_cache(self, memory, max_length):
-    """(shared, per_row) of `shell.init_cache`."""
-    return shell.init_cache(self.config, self.dtype, memory,
-                            self.decoder.cross_cache, max_length)
+    """(shared, per_row) of `stack.init_cache`."""
+    return stack.init_cache(
+        self.config, self.dtype, memory, self.decoder.cross_cache, max_length
+    )
 
   def step(self, tokens, shared, per_row):
     """One token of every row: tokens [R] -> (logits [R, V], per_row)."""

@@ -29,50 +29,37 @@ M decoder layers, HK = H x K, G hidden units in the decoder (BART; else F):
               times
 """
 
-import math
 
-from locost_jax.models import bart_layers
-from locost_jax.models import locost
-from locost_jax.models import shell
-
-
-def train_step(config, batch, length, targets):
+def train_step(config, batch, length, targets, pages=1):
   """Returns the operations of one step, all devices together, by part.
 
   Args:
-    config: a ShellConfig or a BartConfig.
+    config: of a model; its mixer brings `mixer_flops`.
     batch: B, documents.
     length: L, input tokens of a document, padding included.
     targets: T, target tokens of a document, padding included.
+    pages: P; B P pages of L tokens are read, and decoded as the model does.
 
   Returns:
-    dict of floats: dense, attention and, of LOCOST, kernels, transforms.
+    dict of floats: dense, attention, and what else the mixer has, of LOCOST
+    kernels and transforms.
   """
   c, B, L, T = config, batch, length, targets
   D, HK = c.d_model, c.num_heads * c.d_kv
   E, M = c.num_layers, c.num_decoder_layers
-  is_locost = isinstance(c, locost.LocostConfig)
   products = 3 if c.feed_forward == 'gated-gelu' else 2
-  feed_forward = products * D * c.d_ff
   written = products * D * getattr(c, 'decoder_d_ff', c.d_ff)
-  mixer = (3 if c.gating else 2) * D**2 if is_locost else 4 * D * HK
-  per_input = E * (mixer + feed_forward) + M * 2 * D * HK
-  per_target = M * (6 * D * HK + written) + D * c.vocab_size
+  per_input = E * products * D * c.d_ff + M * 2 * D * HK
+  per_target = M * (6 * D * HK + written)
+  rows, read = c.decoder_rows(pages, L)
+  dense = pages * L * per_input + T * (rows * per_target + D * c.vocab_size)
   parts = {
-      'dense': 6.0 * B * (L * per_input + T * per_target),
-      'attention': 12.0 * M * B * T * (T + L) * HK,
+      'dense': 6.0 * B * dense,
+      'attention': 12.0 * M * B * rows * T * (T + read) * HK,
   }
-  if not is_locost:
-    parts['attention'] += 12.0 * E * B * L * c.keys_seen(L) * HK
-    return parts
-  n = locost.circular_size(c, L)
-  directions = 2 if c.bidirectional else 1
-  return {
-      **parts,
-      'kernels': 12.0 * E * directions * D * c.d_state * L,
-      'transforms': E * D * (
-          5.0 * (2 * B + 1) * n * math.log2(n) + 9.0 * B * n),
-  }
+  for part, operations in c.mixer_flops(B * pages, L).items():
+    parts[part] = parts.get(part, 0.0) + E * operations
+  return parts
 
 
 def of_step(model, inputs, targets):
@@ -80,10 +67,11 @@ def of_step(model, inputs, targets):
 
   Args:
     model: of `models.build`.
-    inputs: shape of encoder_input_tokens, (B, L).
+    inputs: shape of encoder_input_tokens, (B, L) or (B, P, L).
     targets: shape of decoder_target_tokens, (B, T).
   """
   config = getattr(model, 'config', None)
-  if not isinstance(config, (shell.ShellConfig, bart_layers.BartConfig)):
+  if not hasattr(config, 'mixer_flops'):
     return None
-  return sum(train_step(config, *inputs, targets[1]).values())
+  batch, *pages, length = inputs
+  return sum(train_step(config, batch, length, targets[1], *pages).values())

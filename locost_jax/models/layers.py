@@ -11,7 +11,7 @@ from flax import linen as nn
 import jax
 import jax.numpy as jnp
 
-from locost_jax.models import mesh
+from locost_jax.ops import mesh as mesh_lib
 
 
 def at_least_float32(x):
@@ -65,8 +65,9 @@ def _matmul_backward(i, j, kept, g):
   return _contract(*d_a), _contract(*d_b)
 
 
-matmul.defvjp(lambda a, b, i, j: (_contract(a, b, i, j), (a, b)),
-              _matmul_backward)
+matmul.defvjp(
+    lambda a, b, i, j: (_contract(a, b, i, j), (a, b)), _matmul_backward
+)
 
 
 def _contract(x, y, x_axis, y_axis):
@@ -77,8 +78,10 @@ def _contract(x, y, x_axis, y_axis):
   """
   precise = jnp.promote_types(x.dtype, jnp.float32)
   return jnp.tensordot(
-      x, y, ((x_axis,), (y_axis,)),
-      preferred_element_type=precise if mesh.platform() == 'cpu' else None,
+      x,
+      y,
+      ((x_axis,), (y_axis,)),
+      preferred_element_type=precise if mesh_lib.platform() == 'cpu' else None,
   ).astype(x.dtype)
 
 
@@ -93,7 +96,7 @@ def _rows(x):
 
 def _is_cut():
   """Whether rows lie on several devices, each with a part of every length."""
-  return mesh.axis_size(mesh.SEQUENCE) > 1 and not mesh.is_on_mesh()
+  return mesh_lib.axis_size(mesh_lib.SEQUENCE) > 1 and not mesh_lib.is_on_mesh()
 
 
 def dot_general(x, kernel, dimension_numbers, precision=None):
@@ -104,12 +107,19 @@ def dot_general(x, kernel, dimension_numbers, precision=None):
 
 def dense(features, stddev, dtype, name, use_bias=False):
   """A projection to `features` with N(0, stddev^2) weights."""
-  return nn.Dense(features, use_bias=use_bias, dtype=dtype, name=name,
-                  kernel_init=normal(stddev), dot_general=dot_general)
+  return nn.Dense(
+      features,
+      use_bias=use_bias,
+      dtype=dtype,
+      name=name,
+      kernel_init=normal(stddev),
+      dot_general=dot_general,
+  )
 
 
 class Projection(nn.Module):
   """x W + b with W [D, F], where channels come first before it or after it."""
+
   shape: tuple[int, int]
   dtype: jnp.dtype
   initializer: Callable[..., jax.Array]
@@ -134,6 +144,7 @@ class Projection(nn.Module):
 
 class Embedding(nn.Module):
   """Vectors of tokens, and the logits of a tied output layer."""
+
   vocab_size: int
   d_model: int
   dtype: jnp.dtype
@@ -141,13 +152,15 @@ class Embedding(nn.Module):
 
   def setup(self):
     self.embedding = self.param(
-        'embedding', normal(self.stddev), (self.vocab_size, self.d_model))
+        'embedding', normal(self.stddev), (self.vocab_size, self.d_model)
+    )
 
   def table(self):
     """[V, D], over `tensor` where that divides the vocabulary."""
-    cut = self.vocab_size % mesh.axis_size(mesh.TENSOR) == 0
-    return mesh.lay_out(
-        self.embedding.astype(self.dtype), mesh.TENSOR if cut else None)
+    cut = self.vocab_size % mesh_lib.axis_size(mesh_lib.TENSOR) == 0
+    return mesh_lib.lay_out(
+        self.embedding.astype(self.dtype), mesh_lib.TENSOR if cut else None
+    )
 
   def __call__(self, tokens):
     """int [...] -> [..., D]."""
@@ -189,7 +202,7 @@ def _sum(x, axes):
   On CPUs as a product with ones: XLA takes 10 to 40 times as long for what it
   sees as one sum of products, which was a sixth of a layer that learns.
   """
-  if mesh.platform() != 'cpu':
+  if mesh_lib.platform() != 'cpu':
     return x.sum(axes)
   ones = jnp.ones([x.shape[axis] for axis in axes], x.dtype)
   return jnp.tensordot(x, ones, (axes, tuple(range(len(axes)))))
@@ -197,6 +210,7 @@ def _sum(x, axes):
 
 class RMSNorm(nn.Module):
   """T5's layer norm: [..., D] -> [..., D] in dtype."""
+
   epsilon: float
   dtype: jnp.dtype
 
@@ -209,6 +223,7 @@ class RMSNorm(nn.Module):
 
 class FeedForward(nn.Module):
   """[..., D] -> [..., D] through d_ff hidden units."""
+
   d_ff: int
   gated: bool
   dropout_rate: float

@@ -18,6 +18,7 @@ variant: where the paper and its release differ
 
 import dataclasses
 import functools
+import math
 
 from flax import linen as nn
 import jax
@@ -26,13 +27,13 @@ from jax.sharding import PartitionSpec as P
 
 from locost_jax.errors import InputError
 from locost_jax.models import layers
-from locost_jax.models import long_conv
-from locost_jax.models import mesh
-from locost_jax.models import pairs
-from locost_jax.models import shell
-from locost_jax.models import split_conv
-from locost_jax.models import ssm
-
+from locost_jax.models import stack
+from locost_jax.ops import complex_pairs
+from locost_jax.ops import long_conv
+from locost_jax.ops import mesh as mesh_lib
+from locost_jax.ops import split_conv
+from locost_jax.ops import ssm
+from locost_jax.ops import ssm_kernel
 
 # The most bytes of a layer's spectra, on a device, that the backward pass keeps
 # where layers are in pieces: about what a layer of base size takes itself, its
@@ -41,23 +42,56 @@ KEPT_BYTES = 128 << 20
 
 
 @dataclasses.dataclass(frozen=True)
-class LocostConfig(shell.ShellConfig):
-  """The shell's keys and those of the state-space layers."""
+class LocostConfig(stack.T5StyleConfig):
+  """The T5-style keys and those of the state-space layers."""
+
   d_state: int
   gating: bool
   bidirectional: bool
   variant: str
   convolution: str
+  initialisation: str = 's4d-lin'
 
   def __post_init__(self):
-    for key, choices in (('variant', ('release', 'paper')),
-                         ('convolution', ('exact', 'release'))):
+    for key, choices in (
+        ('variant', ('release', 'paper')),
+        ('convolution', ('exact', 'release')),
+        ('initialisation', tuple(ssm.INITIALISATIONS)),
+    ):
       if getattr(self, key) not in choices:
-        raise InputError(f'model.{key}={getattr(self, key)!r} must be one of '
-                         f'{", ".join(map(repr, choices))}')
+        raise InputError(
+            f'model.{key}={getattr(self, key)!r} must be one of '
+            f'{", ".join(map(repr, choices))}'
+        )
     if self.convolution == 'release' and self.variant == 'paper':
-      raise InputError("model.convolution='release' is a defect of the release "
-                       "and does not exist with model.variant='paper'")
+      raise InputError(
+          "model.convolution='release' is a defect of the release "
+          "and does not exist with model.variant='paper'"
+      )
+
+  def keys_seen(self, length):
+    del length
+    return 0
+
+  def mixer_flops(self, batch, length):
+    """Projections, kernels and transforms of a layer; see `flops`."""
+    B, L, D, n = batch, length, self.d_model, circular_size(self, length)
+    directions = 2 if self.bidirectional else 1
+    return {
+        'dense': 6.0 * B * L * (3 if self.gating else 2) * D**2,
+        'kernels': 12.0 * directions * D * self.d_state * L,
+        'transforms': D * (5.0 * (2 * B + 1) * n * math.log2(n) + 9.0 * B * n),
+    }
+
+  def mixer_bytes(self, batch, length):
+    """Four arrays of one group's transforms, and its kernels' tables."""
+    n = circular_size(self, length)
+    group = long_conv.group_size(batch, self.d_model, n)
+    return 16 * batch * n * group + ssm_kernel.table_bytes()
+
+  def kernel_bytes(self, length, dtype):
+    """Bytes of `LocostMixer.spectra` for inputs of this length."""
+    return spectra_bytes(self, self.d_model, length, dtype)
 
 
 def circular_size(config, length):
@@ -80,7 +114,7 @@ def discretise(config, p):
     b = p['B'][..., 0], p['B'][..., 1]
   else:
     b = ssm.input_weights_zoh(*rates, p['B'])
-  w = pairs.multiply((p['C'][..., 0], p['C'][..., 1]), b)
+  w = complex_pairs.multiply((p['C'][..., 0], p['C'][..., 1]), b)
   return ssm.discretise(*rates), w, p['D']
 
 
@@ -101,7 +135,7 @@ def circular_kernel(config, log_z, w, skip, length):
   release = config.bidirectional and config.convolution == 'release'
   if release:
     lags = long_conv.release_length(length)
-  K = ssm.kernel(log_z, w, lags)
+  K = ssm_kernel.kernel(log_z, w, lags)
   if not config.bidirectional:
     k = long_conv.one_sided_kernel(K[0], n)
   elif release:
@@ -114,11 +148,12 @@ def circular_kernel(config, log_z, w, skip, length):
 
 def spectrum(config, log_z, w, skip, length, start, count):
   """`rfft` of the circular kernels of channels start .. start + count."""
+
   def take(x, axis):
     return jax.lax.dynamic_slice_in_dim(x, start, count, axis)
+
   log_z, w = jax.tree.map(lambda x: take(x, 1), (log_z, w))
-  return jnp.fft.rfft(
-      circular_kernel(config, log_z, w, take(skip, 0), length))
+  return jnp.fft.rfft(circular_kernel(config, log_z, w, take(skip, 0), length))
 
 
 def convolve(config, u, log_z, w, skip, lean=False):
@@ -136,7 +171,7 @@ def convolve(config, u, log_z, w, skip, lean=False):
   Returns:
     [D, B, L].
   """
-  split = mesh.axis_size(mesh.SEQUENCE)
+  split = mesh_lib.axis_size(mesh_lib.SEQUENCE)
   split_conv.check(config.convolution, split)
 
   def of_part(u, log_z, w, skip):
@@ -148,21 +183,32 @@ def convolve(config, u, log_z, w, skip, lean=False):
       return spectrum(config, *parameters, L, start, count)
 
     y = long_conv.learned_conv(
-        u, (log_z, w, skip), spectrum_of, circular_size(config, L),
-        keep=little if lean else 'all')
+        u,
+        (log_z, w, skip),
+        spectrum_of,
+        circular_size(config, L),
+        keep=little if lean else 'all',
+    )
     if split == 1:
       return y
-    return split_conv.add_other_parts(y, u, log_z, w, mesh.SEQUENCE)
+    return split_conv.add_other_parts(y, u, log_z, w, mesh_lib.SEQUENCE)
 
-  inputs = P(mesh.TENSOR, mesh.ROWS, mesh.SEQUENCE)
-  channels = P(None, mesh.TENSOR)
-  return mesh.on_mesh(
-      of_part, (inputs, channels, channels, P(mesh.TENSOR)), inputs,
-      u, log_z, w, skip)
+  inputs = P(mesh_lib.TENSOR, mesh_lib.ROWS, mesh_lib.SEQUENCE)
+  channels = P(None, mesh_lib.TENSOR)
+  return mesh_lib.on_mesh(
+      of_part,
+      (inputs, channels, channels, P(mesh_lib.TENSOR)),
+      inputs,
+      u,
+      log_z,
+      w,
+      skip,
+  )
 
 
 class BiSSM(nn.Module):
   """The parameters of all channels' two-sided convolutions."""
+
   config: LocostConfig
 
   def setup(self):
@@ -172,18 +218,27 @@ class BiSSM(nn.Module):
     C = 2 if c.bidirectional else 1
     G = C if paper else 1
     self.log_dt = self.param(
-        'log_dt', ssm.init_log_dt_paper if paper else ssm.init_log_dt, (G, D))
-    self.log_A_real = self.param('log_A_real', ssm.init_log_A_real, (G, D, N))
-    self.A_imag = self.param('A_imag', ssm.init_A_imag, (G, D, N))
+        'log_dt', ssm.init_log_dt_paper if paper else ssm.init_log_dt, (G, D)
+    )
+    log_A_real, A_imag = (ssm.init_A(c.initialisation, i) for i in (0, 1))
+    self.log_A_real = self.param('log_A_real', log_A_real, (G, D, N))
+    self.A_imag = self.param('A_imag', A_imag, (G, D, N))
     self.B = self.param(
-        'B', ssm.init_complex_normal if paper else ssm.init_ones, (G, D, N, 2))
+        'B', ssm.init_complex_normal if paper else ssm.init_ones, (G, D, N, 2)
+    )
     self.C = self.param('C', ssm.init_complex_normal, (C, D, N, 2))
     self.D = self.param('D', layers.normal(1.0), (D,))
 
   def parameters(self):
     """All of them by name."""
-    return dict(log_dt=self.log_dt, log_A_real=self.log_A_real,
-                A_imag=self.A_imag, B=self.B, C=self.C, D=self.D)
+    return dict(
+        log_dt=self.log_dt,
+        log_A_real=self.log_A_real,
+        A_imag=self.A_imag,
+        B=self.B,
+        C=self.C,
+        D=self.D,
+    )
 
   def discretised(self):
     """(log z, w, skip) of `discretise`.
@@ -196,15 +251,17 @@ class BiSSM(nn.Module):
 
 class LocostMixer(nn.Module):
   """x [B, L, D], mask [B, L] -> [B, L, D]; 1/sqrt(D) uniform projections."""
+
   config: LocostConfig
   dtype: jnp.dtype
 
   def setup(self):
     D = self.config.d_model
+
     def init(*args):
       return nn.initializers.uniform(2 * D**-0.5)(*args) - D**-0.5
-    project = functools.partial(
-        layers.Projection, (D, D), self.dtype, init)
+
+    project = functools.partial(layers.Projection, (D, D), self.dtype, init)
     self.key = project()
     self.ssm = BiSSM(self.config)
     if self.config.gating:
@@ -241,15 +298,17 @@ class LocostMixer(nn.Module):
   def kernels(self, length):
     """[C, D, length]: K[l] of each direction, in time."""
     log_z, w, _ = self.ssm.discretised()
-    return ssm.kernel(log_z, w, length)
+    return ssm_kernel.kernel(log_z, w, length)
 
   def spectra(self, length):
     """What `mix` makes for inputs of this length: [D, circular_size/2 + 1]."""
     n, D = circular_size(self.config, length), self.config.d_model
     of_channels = functools.partial(
-        spectrum, self.config, *self.ssm.discretised(), length)
+        spectrum, self.config, *self.ssm.discretised(), length
+    )
     return long_conv.spectra_in_groups(
-        of_channels, D, long_conv.group_size(1, D, n))
+        of_channels, D, long_conv.group_size(1, D, n)
+    )
 
   def __call__(self, x, mask, common=None, deterministic=True):
     del common, deterministic

@@ -15,34 +15,40 @@ side tokens.
 """
 
 import dataclasses
+from typing import Any, NamedTuple
 
 from flax import linen as nn
 import jax
 import jax.numpy as jnp
 
 from locost_jax.errors import InputError
-from locost_jax.models import causal_attention
-from locost_jax.models import long_attention
 from locost_jax.models import self_attention
-from locost_jax.models import shell
+from locost_jax.models import stack
+from locost_jax.ops import causal_attention
+from locost_jax.ops import long_attention
 
 LOCAL, GLOBAL = 'local', 'transient-global'
 
 
 @dataclasses.dataclass(frozen=True)
-class LongT5Config(shell.ShellConfig):
-  """The shell's keys and those of the encoder's attention."""
+class LongT5Config(stack.T5StyleConfig):
+  """The T5-style keys and those of the encoder's attention."""
+
+  mixer_flops = stack.attention_flops
+  mixer_bytes = stack.attention_bytes
+
   attention: str
   local_radius: int
   global_block_size: int
 
   def __post_init__(self):
     if self.attention not in (LOCAL, GLOBAL):
-      raise InputError(f'model.attention={self.attention!r} must be one of '
-                       f'{LOCAL!r}, {GLOBAL!r}')
+      raise InputError(
+          f'model.attention={self.attention!r} must be one of '
+          f'{LOCAL!r}, {GLOBAL!r}'
+      )
 
   def keys_seen(self, length):
-    """Keys that a query of the encoder is multiplied with."""
     near = 3 * (self.local_radius + 1)
     if self.attention == LOCAL:
       return near
@@ -81,6 +87,7 @@ class SharedBiases(nn.Module):
   near: [H, W, 3 W], of a block's queries and the keys of three blocks.
   side: [H, 2 L / global_block_size + 2], a line by distance in blocks, or None.
   """
+
   config: LongT5Config
 
   def setup(self):
@@ -92,7 +99,8 @@ class SharedBiases(nn.Module):
     W = self.config.local_radius + 1
     places = jnp.arange(3 * W)
     near = self.relative_bias.of_distance(
-        places[None, :] - W - places[:W, None]).transpose(2, 0, 1)
+        places[None, :] - W - places[:W, None]
+    ).transpose(2, 0, 1)
     if self.config.attention == LOCAL:
       return near, None
     G = mask.shape[1] // self.config.global_block_size
@@ -103,6 +111,7 @@ class SharedBiases(nn.Module):
 
 class LongT5Attention(nn.Module):
   """x [B, L, D], mask [B, L], `SharedBiases` -> [B, L, D]."""
+
   config: LongT5Config
   dtype: jnp.dtype
 
@@ -110,10 +119,10 @@ class LongT5Attention(nn.Module):
 
   def setup(self):
     c = self.config
-    self.attention = shell.make_attention(c, self.dtype)
+    self.attention = stack.make_attention(c, self.dtype)
     nn.share_scope(self, self.attention)
     if c.attention == GLOBAL:
-      self.global_norm = shell.make_norm(c, self.dtype)
+      self.global_norm = stack.make_norm(c, self.dtype)
 
   def side_tokens(self, x, mask):
     """x [B, L, D], mask [B, L] -> keys, values [B, G, H, K], counts [B]."""
@@ -124,58 +133,114 @@ class LongT5Attention(nn.Module):
     c, (near, line) = self.config, biases
     queries = self.attention.queries(x)
     B, L, H, _ = queries.shape
-    W, block = c.local_radius + 1, c.global_block_size
-    side = c.attention == GLOBAL and L >= block
-    if c.attention == GLOBAL:
-      side_keys, side_values, full = self.side_tokens(x, mask)
+    side = None
+    if c.attention == GLOBAL:  # short inputs have none, but need parameters
+      side = SideTokens(*self.side_tokens(x, mask), line)
+      side = side if L >= c.global_block_size else None
     rate = 0.0 if deterministic else c.dropout_rate
-
-    blocks = -(-L // W)
-    per_block = 4 * B * H * W * c.keys_seen(L)
-    n = min(blocks, max(1, long_attention.PIECE_BYTES // per_block))
-    # A block before the first and what the last piece has too much.
-    more = -(-blocks // n) * n * W + W - L
-    def around(x):
-      return jnp.pad(x, ((0, 0), (W, more), *[(0, 0)] * (x.ndim - 2)))
-    keys, values = map(around, self.attention.keys_values(x))
-    counts = around(mask)
+    W, n = c.local_radius + 1, blocks_of_piece(c, B, L)
+    keys, values = (
+        pad_blocks(part, L, W, n) for part in self.attention.keys_values(x)
+    )
+    valid = pad_blocks(mask, L, W, n)
     distance = jnp.arange(3 * W)[None, :] - W - jnp.arange(W)[:, None]
     is_near = abs(distance) <= c.local_radius
 
-    def neighbours(x, start):
-      """[B, ...] -> [B n, 3 W, ...]: for each block itself and both others."""
-      part = jax.lax.dynamic_slice_in_dim(x, start, (n + 2) * W, 1)
-      part = part.reshape(B, n + 2, W, *x.shape[2:])
-      three = [part[:, i:i + n] for i in range(3)]
-      return jnp.concatenate(three, 2).reshape(B * n, 3 * W, *x.shape[2:])
-
-    def repeated(x):
-      return jnp.repeat(x, n, 0)
-
     def of_piece(queries, start, key):
-      own_keys, own_values, own = (
-          neighbours(x, start) for x in (keys, values, counts))
-      allowed = own[:, None, None] & is_near
-      bias = jnp.broadcast_to(near, (B * n, *near.shape))
-      if side:
-        G = side_keys.shape[1]
-        allowed = jnp.concatenate([allowed, jnp.broadcast_to(
-            repeated(jnp.arange(G) < full[:, None])[:, None, None],
-            (B * n, 1, W, G))], -1)
-        own_keys, own_values = (
-            jnp.concatenate([near_ones, repeated(side_ones)], 1)
-            for near_ones, side_ones in (
-                (own_keys, side_keys), (own_values, side_values)))
-        bias = jnp.concatenate(
-            [bias, side_bias(line, start, n * W, block, full).reshape(
-                B * n, W, H, G).swapaxes(1, 2)], -1)
+      own = [neighbours(part, start, W, n) for part in (keys, values, valid)]
+      read = Read(
+          own[0],
+          own[1],
+          own[2][:, None, None] & is_near,
+          jnp.broadcast_to(near, (B * n, *near.shape)),
+      )
+      if side is not None:
+        read = with_side_tokens(read, side, start, n, c.global_block_size)
       queries = queries.reshape(B * n, W, *queries.shape[2:])
-      context = self_attention.attend(
-          queries, own_keys, own_values, allowed, bias, rate, key)
+      context = self_attention.attend(queries, *read, rate, key)
       return context.reshape(B, n * W, *context.shape[2:])
 
-    return self.attention.merge_heads(self_attention.over_queries(
-        of_piece, queries, n * W, self.make_rng('dropout') if rate else None))
+    return self.attention.merge_heads(
+        self_attention.over_queries(
+            of_piece, queries, n * W, self.make_rng('dropout') if rate else None
+        )
+    )
+
+
+class SideTokens(NamedTuple):
+  """The side tokens of a batch."""
+
+  keys: Any  # [B, G, H, K]
+  values: Any  # [B, G, H, K]
+  full: Any  # int [B], how many there are
+  line: Any  # [H, 2 G + 1], their bias, of `SharedBiases`
+
+
+class Read(NamedTuple):
+  """What the queries of n blocks of each document attend to, S keys."""
+
+  keys: Any  # [B n, S, H, K]
+  values: Any  # [B n, S, H, K]
+  mask: Any  # bool, broadcast to [B n, H, W, S]
+  bias: Any  # [B n, H, W, S]
+
+
+def blocks_of_piece(config, B, L):
+  """Blocks whose scores are computed at once: those that fit PIECE_BYTES."""
+  W = config.local_radius + 1
+  scores = 4 * B * config.num_heads * W * config.keys_seen(L)
+  return min(-(-L // W), max(1, long_attention.PIECE_BYTES // scores))
+
+
+def pad_blocks(x, L, W, n):
+  """Pads [B, L, ...] with a block in front, and to whole pieces and a block."""
+  piece = n * W
+  behind = -(-L // piece) * piece + W - L
+  return jnp.pad(x, ((0, 0), (W, behind), *[(0, 0)] * (x.ndim - 2)))
+
+
+def neighbours(x, start, W, n):
+  """Each of n blocks with the blocks on both sides.
+
+  Args:
+    x: of `pad_blocks`.
+    start: position of the first block, traced.
+    W: tokens of a block.
+    n: blocks.
+
+  Returns:
+    [B n, 3 W, ...].
+  """
+  B = x.shape[0]
+  part = jax.lax.dynamic_slice_in_dim(x, start, (n + 2) * W, 1)
+  part = part.reshape(B, n + 2, W, *x.shape[2:])
+  three = [part[:, i : i + n] for i in range(3)]
+  return jnp.concatenate(three, 2).reshape(B * n, 3 * W, *x.shape[2:])
+
+
+def with_side_tokens(read, side, start, n, block):
+  """A Read of n blocks, and the side tokens of their documents.
+
+  Args:
+    read: a Read.
+    side: SideTokens.
+    start: position of the first block, traced.
+    n: blocks.
+    block: tokens that a side token stands for.
+  """
+  (B, G, H, _), W = side.keys.shape, read.bias.shape[2]
+  repeated = lambda x: jnp.repeat(x, n, 0)
+  exists = repeated(jnp.arange(G) < side.full[:, None])[:, None, None]
+  bias = side_bias(side.line, start, n * W, block, side.full)
+  bias = bias.reshape(B * n, W, H, G).swapaxes(1, 2)
+  return Read(
+      jnp.concatenate([read.keys, repeated(side.keys)], 1),
+      jnp.concatenate([read.values, repeated(side.values)], 1),
+      jnp.concatenate(
+          [read.mask, jnp.broadcast_to(exists, (B * n, 1, W, G))], -1
+      ),
+      jnp.concatenate([read.bias, bias], -1),
+  )
 
 
 def side_bias(line, start, size, block, full):

@@ -16,18 +16,21 @@ import jax
 import jax.numpy as jnp
 
 from locost_jax.models import attention
-from locost_jax.models import causal_attention
-from locost_jax.models import long_attention
-from locost_jax.models import pieces
-from locost_jax.models import shell
+from locost_jax.models import stack
+from locost_jax.ops import causal_attention
+from locost_jax.ops import long_attention
 
 
 def relative_bias(config, stddev=None):
   """The bidirectional bias of an encoder's attention, a module."""
   c = config
   return attention.RelativeBias(
-      c.num_heads, c.relative_attention_num_buckets,
-      c.relative_attention_max_distance, True, stddev or c.d_model**-0.5)
+      c.num_heads,
+      c.relative_attention_num_buckets,
+      c.relative_attention_max_distance,
+      True,
+      stddev or c.d_model**-0.5,
+  )
 
 
 def by_distance(bias, queries, keys):
@@ -59,8 +62,12 @@ def attend(queries, keys, values, mask, bias, rate=0.0, key=None):
     [B, Q, H, K].
   """
   precise = jnp.promote_types(queries.dtype, jnp.float32)
-  scores = jnp.einsum('bqhk,bshk->bhqs', queries, keys,
-                      preferred_element_type=precise) + bias
+  scores = (
+      jnp.einsum(
+          'bqhk,bshk->bhqs', queries, keys, preferred_element_type=precise
+      )
+      + bias
+  )
   scores = jnp.where(mask, scores, jnp.finfo(scores.dtype).min)
   weights = jax.nn.softmax(scores)
   weights = weights * long_attention.dropout(rate, key, 0, weights)
@@ -106,7 +113,8 @@ def piece_length(B, H, S):
 
 class SharedBias(nn.Module):
   """mask [B, L] -> the line of `by_distance` with room for the last piece."""
-  config: shell.ShellConfig
+
+  config: stack.T5StyleConfig
 
   def setup(self):
     self.relative_bias = relative_bias(self.config)
@@ -119,13 +127,14 @@ class SharedBias(nn.Module):
 
 class SelfAttention(nn.Module):
   """x [B, L, D], mask [B, L], line of `SharedBias` -> [B, L, D]."""
-  config: shell.ShellConfig
+
+  config: stack.T5StyleConfig
   dtype: jnp.dtype
 
   Common = SharedBias
 
   def setup(self):
-    self.attention = shell.make_attention(self.config, self.dtype)
+    self.attention = stack.make_attention(self.config, self.dtype)
     nn.share_scope(self, self.attention)  # mixer/query, not mixer/attention/...
 
   def __call__(self, x, mask, line, deterministic):
@@ -140,5 +149,8 @@ class SelfAttention(nn.Module):
       bias = causal_attention.diagonals(of_keys, size)
       return attend(queries, keys, values, mask[:, None, None], bias, rate, key)
 
-    return self.attention.merge_heads(over_queries(
-        of_piece, queries, size, self.make_rng('dropout') if rate else None))
+    return self.attention.merge_heads(
+        over_queries(
+            of_piece, queries, size, self.make_rng('dropout') if rate else None
+        )
+    )

@@ -1,6 +1,6 @@
 """T5, v1.0 and v1.1 (Raffel et al. 2020; Shazeer 2020).
 
-The shell with attention of every token to every other in the encoder.
+The T5-style stack with attention of every token to every other in the encoder.
 
   v1.0  feed_forward 'relu', tie_embeddings
   v1.1  feed_forward 'gated-gelu', an output layer of its own
@@ -8,13 +8,15 @@ The shell with attention of every token to every other in the encoder.
 
 import dataclasses
 
-from locost_jax.models import shell
+from locost_jax.models import stack
 
 
 @dataclasses.dataclass(frozen=True)
-class T5Config(shell.ShellConfig):
-  """The shell's keys and no others."""
+class T5Config(stack.T5StyleConfig):
+  """No keys but those of every T5-style model."""
+
+  mixer_flops = stack.attention_flops
+  mixer_bytes = stack.attention_bytes
 
   def keys_seen(self, length):
-    """Keys that a query of the encoder is multiplied with."""
     return length

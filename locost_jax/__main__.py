@@ -1,0 +1,56 @@
+"""Lists the commands of locost_jax.
+
+  python -m locost_jax
+
+Each line is the first of the command's docstring.
+"""
+
+import ast
+from pathlib import Path
+import sys
+
+COMMANDS = (
+    'main',
+    'summarize',
+    'convert',
+    'bench',
+    'data.inspect',
+    'data.prepare',
+    'data.cache',
+    'data.beam',
+)
+
+
+def main(arguments):
+  """Prints each command with the first line of its docstring.
+
+  Args:
+    arguments: the words after `python -m locost_jax`; there must be none.
+
+  Returns:
+    The exit status.
+  """
+  if arguments:
+    print(
+        f'error: {arguments[0]!r}: expected no arguments. '
+        'python -m locost_jax lists the commands; '
+        'python -m locost_jax.COMMAND runs one',
+        file=sys.stderr,
+    )
+    return 2
+  width = max(map(len, COMMANDS))
+  for command in COMMANDS:
+    print(f'python -m locost_jax.{command:<{width}}  {_purpose(command)}')
+  print('\nEach explains its flags: python -m locost_jax.COMMAND --help')
+  return 0
+
+
+def _purpose(command):
+  """The first line of a command's docstring; nothing is imported."""
+  path = Path(__file__).parent / f'{command.replace(".", "/")}.py'
+  docstring = ast.get_docstring(ast.parse(path.read_text(encoding='utf-8')))
+  return docstring.splitlines()[0]
+
+
+if __name__ == '__main__':
+  sys.exit(main(sys.argv[1:]))

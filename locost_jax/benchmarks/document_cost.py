@@ -1,0 +1,86 @@
+"""The cost of one document, read and summarised: seconds, joules, money."""
+
+import functools
+
+import jax
+import numpy as np
+
+from locost_jax.benchmarks import jax_programs
+from locost_jax.benchmarks import test_cases
+from locost_jax.benchmarks import timing
+from locost_jax.models import low_memory_encoder
+from locost_jax.telemetry import energy
+
+
+def measure_cost(spec, report):
+  """Measures what it costs to summarise spec['length'] tokens."""
+  call, joules = _make_call(spec)
+  result = jax_programs.time_programs({'whole': call}, spec, report)
+  # Of the rounds that count, per document.
+  count = len(result['times']['whole'])
+  values = [value for value, _ in joules[-count:]]
+  B = spec['batch_size']
+  seconds = result['seconds']['whole'] / B
+  used = None if None in values else float(np.median(values)) / B
+  prices = spec['prices']
+  kwh = None if used is None else used / energy.JOULES_PER_KWH
+  return dict(
+      result,
+      tokens=spec['tokens'],
+      seconds_per_book=seconds,
+      joules=used,
+      energy_source=joules[-1][1],
+      money=money(prices, seconds, kwh),
+      grams_co2=None
+      if None in (used, prices['carbon_intensity'])
+      else energy.grams_co2(used, prices['carbon_intensity']),
+  )
+
+
+def _make_call(spec):
+  """Compiles reading and writing.
+
+  Returns:
+    (call, joules): call() summarises once, returns the seconds, and appends
+    (joules or None, where they were read) to the list `joules`.
+  """
+  model, params = test_cases.make(spec)
+  inputs, mask = test_cases.make_inputs(spec)
+  read = functools.partial(low_memory_encoder.encode, model)
+  encode = jax_programs.compile_program(read, params, inputs, mask)
+  encoded = jax.eval_shape(read, params, inputs, mask)
+  tokens = spec['tokens']
+
+  def write(params, encoded):
+    caches = test_cases.init_cache(model, params, encoded, tokens, None)
+    return test_cases.write(
+        model, params, *caches, spec['batch_size'], tokens, spec['num_beams']
+    )
+
+  write = jax_programs.compile_program(write, params, encoded)
+  joules = []
+
+  def call():
+    with energy.Meter() as meter:
+      took = timing.timed(
+          lambda: np.asarray(write(params, encode(params, inputs, mask)))
+      )
+    joules.append((meter.joules, meter.source))
+    return took
+
+  return call, joules
+
+
+def money(prices, seconds, kwh):
+  """Returns the price of machine time and energy; None if neither is known.
+
+  Args:
+    prices: dict(per_hour, per_kwh); None for a price that is not given.
+    seconds: of machine time.
+    kwh: of energy, or None.
+  """
+  if prices['per_hour'] is None and None in (prices['per_kwh'], kwh):
+    return None
+  return (prices['per_hour'] or 0) * seconds / 3600 + (
+      prices['per_kwh'] or 0
+  ) * (kwh or 0)

@@ -1,0 +1,36 @@
+"""All measurements that JAX is needed for, by name.
+
+A row is everything that is measured at one length: a function of a spec (see
+`spec.make_spec`) and `report`, which takes a line of progress, to a dict with
+times {name: seconds of each round}, seconds {name: median}, and what else
+belongs to its command.
+"""
+
+from locost_jax.benchmarks import decoding
+from locost_jax.benchmarks import document_cost
+from locost_jax.benchmarks import jax_programs
+from locost_jax.benchmarks import one_layer
+from locost_jax.benchmarks import train_steps
+from locost_jax.benchmarks import whole_encoder
+
+# spec['what'] -> (spec, report) -> row.
+ROWS = dict(
+    kernel=one_layer.measure_kernels,
+    layer=one_layer.measure_layer,
+    decode=decoding.measure_decoding,
+    train=train_steps.measure_training,
+    cost=document_cost.measure_cost,
+)
+# spec['what'] -> (spec, report) -> (what is known of it, run): of the models
+# that are compared, which run many times.
+COMPARED = dict(encoder=whole_encoder.prepare, learner=train_steps.prepare)
+
+
+def prepare(spec, report):
+  """Returns (what is known of a measurement, run), see `processes.serve`."""
+  if spec['what'] in COMPARED:
+    return COMPARED[spec['what']](spec, report)
+  measure = ROWS[spec['what']]
+  return jax_programs.describe_device(), (
+      lambda: dict(measure(spec, report), **jax_programs.describe_device())
+  )

@@ -1,0 +1,114 @@
+"""Runs one command of bench: every length in turn, each in its own process."""
+
+import datetime
+import json
+import os
+import shlex
+import sys
+
+from locost_jax.benchmarks import comparison
+from locost_jax.benchmarks import machine
+from locost_jax.benchmarks import picture
+from locost_jax.benchmarks import processes
+from locost_jax.benchmarks import tables
+from locost_jax.benchmarks import whole_run
+from locost_jax.errors import InputError
+from locost_jax.files import write
+
+
+def run(command, spec, lengths, peers, with_longest, report):
+  """Runs a command.
+
+  Args:
+    command: one of `spec.COMMANDS`.
+    spec: of `spec.make_spec`.
+    lengths: in tokens (gsg: in words), shortest first.
+    peers: of `peers.NAMES`, the models that ours is compared with.
+    with_longest: whether the longest input of every model is looked for.
+    report: takes a line of progress.
+
+  Returns:
+    The result as JSON holds it: command, date, machine, settings and so on;
+    rows, one of each length; contest, the rows of the models compared; longest;
+    growth.
+
+  Raises:
+    InputError: a worker refused, or peers are compared on an accelerator.
+  """
+  result = dict(
+      command=command,
+      date=datetime.datetime.now(datetime.timezone.utc).isoformat(
+          timespec='seconds'
+      ),
+      command_line=shlex.join(
+          ['python', '-m', 'locost_jax.bench', *sys.argv[1:]]
+      ),
+      machine=machine.describe_machine(),
+      versions=machine.versions(),
+      settings=dict(spec, lengths=lengths),
+      device='',
+      rows=[],
+  )
+  _measure_rows(result, spec, lengths, peers)
+  names, out_of_memory = comparison.names_of(spec, peers), {}
+  if command == 'encode' or peers:
+    result['contest'] = [
+        row
+        for length in lengths
+        for row in comparison.compare_all(
+            spec, names, length, out_of_memory, report
+        )
+    ]
+  if with_longest:
+    result['longest'] = [
+        comparison.find_longest(spec, name, lengths[0], report)
+        for name in names
+        if name != comparison.KERNELS_KEPT
+    ]
+  result['growth'] = tables.all_growth(result)
+  return result
+
+
+def _measure_rows(result, spec, lengths, peers):
+  """Adds the rows and the device; ends at a length that is out of memory."""
+  command = result['command']
+  what = 'layer' if command == 'encode' else command
+  for length in lengths:
+    row = measure_row(dict(spec, what=what, length=length))
+    result['rows'].append(row)
+    if row.get('memory_ended'):
+      break
+    result['device'] = row['device']
+    if peers and row['platform'] != 'cpu':
+      raise InputError(
+          f'--against compares on the CPU, and JAX is on '
+          f'{row["device"]}: set JAX_PLATFORMS=cpu'
+      )
+
+
+def measure_row(spec):
+  """Measures one row in a process of its own, a run in two."""
+  try:
+    if spec['what'] == 'run':
+      return dict(whole_run.measure_run(spec), length=spec['length'])
+    with processes.WorkerProcess(spec, spec['limit']) as worker:
+      row = worker.measure()
+  except processes.OutOfMemory as error:
+    row = dict(memory_ended=True, peak_bytes=error.held)
+  return dict(row, length=spec['length'])
+
+
+def save(result, directory):
+  """Writes COMMAND.json and, if matplotlib is installed, COMMAND.png."""
+  path = os.path.join(directory, result['command'])
+  write(f'{path}.json', json.dumps(result, indent=1) + '\n')
+  try:
+    picture.draw(result, f'{path}.png')
+  except ImportError:
+    print(
+        'no picture: matplotlib is not installed: pip install '
+        "'locost_jax[plot]'",
+        file=sys.stderr,
+    )
+    return
+  print(f'{path}.json, {path}.png', file=sys.stderr)

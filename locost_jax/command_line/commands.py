@@ -1,0 +1,275 @@
+"""What the command lines share: flags, errors in one line, exit statuses.
+
+absl by itself answers an unknown config key with a traceback and status 1, and
+lets a missing config file pass until its first value is used. Here whatever the
+user got wrong is one line on stderr and exit status 2.
+
+Each command has flags of its own (an `absl.flags.FlagValues`), so that several
+commands can live in one process.
+"""
+
+import importlib.util
+import os
+import re
+import sys
+import textwrap
+
+from absl import app
+from absl import flags
+from ml_collections import config_flags
+from ml_collections import ConfigDict
+
+from locost_jax.errors import FULL
+from locost_jax.errors import InputError
+from locost_jax.errors import Stopped
+from locost_jax.errors import suggest
+
+HELP = ('--help', '-h', '-help', '--helpfull', '--helpshort')
+
+
+def run(main, define_flags, doc, argv=None):
+  """Runs a command and exits.
+
+  Args:
+    main: (values, arguments) -> exit status or None. values: the parsed flags;
+      arguments: what is left of the command line. An InputError of it becomes
+      a line on stderr and status 2.
+    define_flags: (values, argv) -> None, defines the flags in `values`.
+    doc: the command's docstring, for --help.
+    argv: the command line, program name first; None: sys.argv.
+  """
+
+  def parse(argv):
+    values = flags.FlagValues()
+    values.set_gnu_getopt(True)  # flags may follow file names
+    if any(arg in HELP for arg in argv[1:]):
+      define_flags(values, argv[:1])
+      print(help_text(doc, values))
+      sys.exit(0)
+    with one_line_errors():
+      define_flags(values, argv)
+      arguments = parse_flags(values, argv)
+    flags.FLAGS.mark_as_parsed()  # app.run insists
+    flags.FLAGS.verbosity = -1  # warnings; JAX tells of every absent backend
+    return values, arguments
+
+  def run_main(parsed):
+    with one_line_errors():
+      return main(*parsed)
+
+  app.run(run_main, argv=argv, flags_parser=parse)
+
+
+class one_line_errors:
+  """In this context an InputError ends the program with one line, status 2.
+
+  So does a disk that is full; `Stopped` brings its own status.
+  """
+
+  def __enter__(self):
+    pass
+
+  def __exit__(self, kind, error, traceback):
+    if kind is None:
+      return
+    if issubclass(kind, InputError):
+      print('error:', ' '.join(str(error).split()), file=sys.stderr)
+      sys.exit(2)
+    if issubclass(kind, Stopped):
+      print(error, file=sys.stderr)
+      sys.exit(error.status)
+    if issubclass(kind, OSError) and error.errno in FULL:
+      where = f'{error.filename}: ' if error.filename else ''
+      print(f'error: {where}{error.strerror}', file=sys.stderr)
+      sys.exit(2)
+    if issubclass(kind, KeyboardInterrupt):
+      print('\ninterrupted', file=sys.stderr)
+      sys.exit(130)
+
+
+def parse_flags(values, argv):
+  """Parses argv into `values` and returns the other arguments.
+
+  Raises:
+    InputError: an unknown flag, or a value of the wrong type.
+  """
+  try:
+    return values(argv)[1:]
+  except flags.UnrecognizedFlagError as error:
+    hint = suggest(error.flagname, list(values), '--')
+    raise InputError(
+        f'--{error.flagname} is not a flag{hint}; --help lists them'
+    ) from None
+  except flags.Error as error:
+    message = re.sub(
+        r'^flag (.*): invalid literal for int.*',
+        r'\1: expected an integer',
+        str(error),
+    )
+    message = re.sub(
+        r'^flag (.*): could not convert string to float.*',
+        r'\1: expected a number',
+        message,
+    )
+    raise InputError(message) from None
+
+
+def help_text(doc, values):
+  """The docstring and one entry per flag."""
+  lines = [doc.strip(), '', 'Flags:']
+  for name in sorted(values):
+    flag = values[name]
+    default = (
+        '' if flag.default in (None, '', False) else (f' [{flag.default}]')
+    )
+    lines.append(f'  --{name}')
+    lines += textwrap.wrap(
+        flag.help + default,
+        74,
+        initial_indent='      ',
+        subsequent_indent='      ',
+    )
+  return '\n'.join(lines)
+
+
+def define_config(values, argv, default=None, renamed=()):
+  """Defines --config=FILE and its overrides --config.KEY=VALUE.
+
+  Args:
+    values: where the flag goes.
+    argv: the command line.
+    default: the FILE when none is given; None: there is none.
+    renamed: {old key: new key}, which the error names.
+
+  Raises:
+    InputError: no such file, a config that fails, or an unknown key.
+  """
+  path = _config_path(argv) or default
+  if path is not None:
+    known = dict(config_items(load_config(path)))
+    for arg in argv[1:]:
+      match = re.match(r'--?(no)?config\.([^=]*)', arg)
+      if match and match[2] not in known:
+        hint = (
+            f': it is now config.{renamed[match[2]]}'
+            if match[2] in renamed
+            else suggest(match[2], known, 'config.')
+        )
+        raise InputError(f'{path} has no key config.{match[2]}{hint}')
+      if match and known[match[2]] is None:
+        raise InputError(
+            f'config.{match[2]} is None in {path}: it can only be '
+            'set in a config file'
+        )
+  config_flags.DEFINE_config_file(
+      'config',
+      default,
+      'FILE: the config, like configs/quickstart.py; each of '
+      'its keys can be set: --config.train.steps=100',
+      flag_values=values,
+      sys_argv=argv,
+  )
+
+
+def define_task(values):
+  """Defines --task, which `get_config` puts into the config."""
+  flags.DEFINE_string(
+      'task',
+      None,
+      'a task or mixture, instead of --config.data.task',
+      flag_values=values,
+  )
+
+
+def expect_flags_only(arguments):
+  """Raises an InputError for arguments that are no flags."""
+  if arguments:
+    raise InputError(
+        f'{arguments[0]!r}: expected flags only; --help lists them'
+    )
+
+
+def get_config(values):
+  """Returns the config and what the command line set in it.
+
+  Returns:
+    (ConfigDict, {'train.steps': 100, ...}).
+
+  Raises:
+    InputError: there was no --config.
+  """
+  if values.config is None:
+    raise InputError(
+        '--config=FILE is missing: which config? For example '
+        '--config=configs/quickstart.py'
+    )
+  if 'task' in values and values.task:
+    values.config.data.task = values.task
+  overrides = config_flags.get_override_values(values['config'])
+  return values.config, dict(overrides)
+
+
+def load_config(path):
+  """Runs a config file's get_config().
+
+  Args:
+    path: FILE, or FILE:WORD for get_config(WORD).
+
+  Raises:
+    InputError: no such file, or it fails; names the line.
+  """
+  path, _, word = path.partition(':')
+  if not os.path.isfile(path):
+    folder = os.path.dirname(path) or '.'
+    names = os.listdir(folder) if os.path.isdir(folder) else []
+    hint = suggest(
+        os.path.basename(path), [name for name in names if name.endswith('.py')]
+    )
+    raise InputError(f'--config={path}: no such file{hint}')
+  try:
+    spec = importlib.util.spec_from_file_location('_config', path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    config = module.get_config(*filter(None, [word]))
+  except Exception as error:  # whatever a user's Python file may raise
+    raise InputError(
+        f'--config={path}: {_where(error, path)}'
+        f'{type(error).__name__}: {error}'
+    ) from None
+  if not isinstance(config, ConfigDict):
+    raise InputError(
+        f'--config={path}: get_config() returned '
+        f'{type(config).__name__}, expected a ConfigDict'
+    )
+  return config
+
+
+def _where(error, path):
+  """'line 12: ', the last line of `path` on the way to the error."""
+  line = getattr(error, 'lineno', None)
+  traceback = error.__traceback__
+  while traceback is not None:
+    if os.path.abspath(traceback.tb_frame.f_code.co_filename) == (
+        os.path.abspath(path)
+    ):
+      line = traceback.tb_lineno
+    traceback = traceback.tb_next
+  return f'line {line}: ' if line else ''
+
+
+def _config_path(argv):
+  for i, arg in enumerate(argv):
+    match = re.fullmatch(r'--?config=(.*)', arg, re.DOTALL)
+    if match:
+      return match[1]
+    if arg in ('--config', '-config') and i + 1 < len(argv):
+      return argv[i + 1]
+  return None
+
+
+def config_items(config, prefix=''):
+  """Yields (dotted key, value) of a config, sections too."""
+  for key, value in config.items():
+    yield prefix + key, value
+    if isinstance(value, ConfigDict):
+      yield from config_items(value, f'{prefix}{key}.')

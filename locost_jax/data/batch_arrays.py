@@ -1,0 +1,109 @@
+"""Pads records into the arrays of a batch.
+
+A batch is a dict of arrays under SeqIO's names, B rows, L and T the smallest
+buckets that hold the longest row of the GLOBAL batch, so that all hosts agree:
+
+  encoder_input_tokens   int32 [B, L]    inputs, padded with pad
+  decoder_target_tokens  int32 [B, T]    targets y, padded with pad
+  decoder_input_tokens   int32 [B, T]    start, y_0, ..., y_{T-2}
+  decoder_loss_weights   float32 [B, T]  1 where a target stands, else 0
+
+pad and start are the vocabulary's pad_id and start_id.
+
+Where documents are cut into pages, encoder_input_tokens is int32 [B, P, L]: P
+pages, L tokens of a page.
+
+With config.train.batch_tokens the number of rows depends on the length; with
+config.data.packing several short documents share a row, for models that keep
+them apart by SeqIO's further keys, all int32:
+
+  encoder_segment_ids, decoder_segment_ids [B, L], [B, T]  1, 2, ...; 0: padding
+  encoder_positions, decoder_positions     likewise  0, 1, ... in each document
+
+and decoder_input_tokens begin anew with start in each. Rows that are empty,
+which fill a batch up, have zero weights.
+"""
+
+import numpy as np
+
+
+def make_batch(rows, size, shape, vocabulary):
+  """Pads records into a batch.
+
+  Args:
+    rows: list of records.
+    size: rows of the batch.
+    shape: of the inputs of a row, then the length of its targets.
+    vocabulary: whose tokens they are.
+
+  Returns:
+    A batch (see the top of this module).
+  """
+  *inputs_shape, target_length = shape
+  inputs = np.full((size, *inputs_shape), vocabulary.pad_id, np.int32)
+  targets = np.full((size, target_length), vocabulary.pad_id, np.int32)
+  weights = np.zeros((size, target_length), np.float32)
+  for i, row in enumerate(rows):
+    if 'pages' in row:
+      _fill_pages(inputs[i], row)
+    else:
+      inputs[i, : len(row['inputs'])] = row['inputs']
+    targets[i, : len(row['targets'])] = row['targets']
+    weights[i, : len(row['targets'])] = 1
+  shifted = np.full_like(targets, vocabulary.start_id)
+  shifted[:, 1:] = targets[:, :-1]
+  return dict(
+      encoder_input_tokens=inputs,
+      decoder_input_tokens=shifted,
+      decoder_target_tokens=targets,
+      decoder_loss_weights=weights,
+  )
+
+
+def make_packed_batch(rows, size, shape, vocabulary):
+  """Puts several records into each row of a batch, told apart by their numbers.
+
+  Args:
+    rows: list of lists of records, each of which fits into a row.
+    size: rows of the batch.
+    shape: lengths of a row of inputs and of targets.
+    vocabulary: whose tokens they are.
+
+  Returns:
+    A batch (see the top of this module).
+  """
+  read, written = (np.zeros((4, size, length), np.int32) for length in shape)
+  for tokens in read[0], *written[:2]:
+    tokens[:] = vocabulary.pad_id
+  for i, records in enumerate(rows):
+    for row, name in (read[:, i], 'inputs'), (written[:, i], 'targets'):
+      _pack_row(row, [record[name] for record in records], vocabulary.start_id)
+  return dict(
+      encoder_input_tokens=read[0],
+      encoder_segment_ids=read[2],
+      encoder_positions=read[3],
+      decoder_target_tokens=written[0],
+      decoder_input_tokens=written[1],
+      decoder_segment_ids=written[2],
+      decoder_positions=written[3],
+      decoder_loss_weights=(written[2] > 0).astype(np.float32),
+  )
+
+
+def _pack_row(row, texts, start_id):
+  """Fills [4, L]: tokens, the ones before them, number of text, positions."""
+  start = 0
+  for number, tokens in enumerate(texts, start=1):
+    part = row[:, start : start + len(tokens)]
+    part[0], part[1, 0], part[1, 1:] = tokens, start_id, tokens[:-1]
+    part[2] = number
+    part[3] = np.arange(len(tokens))
+    start += len(tokens)
+
+
+def _fill_pages(inputs, record):
+  """Puts the pages of a record into inputs [P, L]."""
+  start = 0
+  for page, length in enumerate(record['pages']):
+    inputs[page, :length] = record['inputs'][start : start + length]
+    start += length

@@ -1,0 +1,65 @@
+"""Length buckets: rows are padded to few lengths, so that few shapes compile.
+
+The lengths are 2^k and 1.5 * 2^k, or those that the config gives.
+"""
+
+import numpy as np
+
+from locost_jax.data.pages import LOCALITIES
+from locost_jax.errors import InputError
+
+SMALLEST = 16  # tokens
+# A number of chunks is rounded up to one of these, by at most a half.
+_CHUNKS = np.array(sorted({n << k for n in (2, 3) for k in range(20)} | {1}))
+
+
+def bucket_lengths(maximum, given=()):
+  """Returns the lengths that rows are padded to, ascending, up to `maximum`.
+
+  Args:
+    maximum: tokens of the longest row.
+    given: own lengths; (): powers of two and 1.5 times them, from 16.
+
+  Returns:
+    int64 [n].
+
+  Raises:
+    InputError: a given length is not positive.
+  """
+  given = tuple(given)
+  if any(length < 1 for length in given):
+    raise InputError(f'buckets={given}: lengths must be positive')
+  if not given:
+    powers = 2 ** np.arange(4, 63)
+    given = np.stack([powers, powers // 2 * 3], axis=1).ravel().tolist()
+  return np.array(sorted({n for n in given if n < maximum} | {maximum}))
+
+
+def column_buckets(config):
+  """Returns the lengths that each column of a cache's shapes is padded to.
+
+  Args:
+    config: the run's config: data (pages, lengths, buckets).
+  """
+  data = config.data
+  targets = bucket_lengths(data.max_target_length, data.target_buckets)
+  if not data.pages:
+    return bucket_lengths(data.max_input_length, data.input_buckets), targets
+  several = np.array([data.num_pages]) if data.pages in LOCALITIES else _CHUNKS
+  return several, bucket_lengths(data.page_length, data.input_buckets), targets
+
+
+def pad_shapes(shapes, pads):
+  """Rounds shapes up to buckets.
+
+  Args:
+    shapes: int [n, k].
+    pads: k ascending arrays, as `column_buckets` gives them.
+
+  Returns:
+    int [n, k], the smallest buckets that hold the shapes.
+  """
+  return np.stack(
+      [pad[np.searchsorted(pad, shapes[:, i])] for i, pad in enumerate(pads)],
+      axis=1,
+  )

@@ -1,0 +1,304 @@
+"""Finds the rows of text that a run's config names.
+
+A `Corpus` is rows on disk, split by split and shard by shard: files of the
+user's own (config.data.train_files, ...), a named corpus of data/corpora.py, or
+the documentation on this machine (`BUILT_IN`).
+
+No TensorFlow is imported, but to read what TFDS prepared.
+"""
+
+import functools
+import importlib.metadata
+import os
+import sys
+from typing import Callable, NamedTuple
+
+from locost_jax.data import builtin_corpus
+from locost_jax.data import corpora
+from locost_jax.data import corpus_rows
+from locost_jax.data import documentation
+from locost_jax.data import gsg
+from locost_jax.data import own_files
+from locost_jax.data import prepared_corpora
+from locost_jax.data import record_versions
+from locost_jax.data import sources
+from locost_jax.errors import InputError
+from locost_jax.errors import suggest
+
+GSG = dict(ratio=0.2, strategy='independent', mask='', seed=0)  # the paper's
+# Task of the built-in corpus -> whether it is of gap sentences.
+BUILT_IN = {'python_docs_gsg': True, 'python_docs_summary': False}
+
+
+class Corpus(NamedTuple):
+  """Rows of text on disk, dicts of strings.
+
+  For gap sentences a row has id and text. For summarising it has id, inputs,
+  targets and references: inputs is JSON of query and document (or sections,
+  documents) if that is cut into pages; references is a JSON list if several
+  texts count as right, else ''.
+  """
+
+  name: str  # of the task
+  splits: dict  # split -> list of its shards' names
+  read: Callable  # (split, shard's name) -> iterator of rows
+  gsg: dict | None  # keyword arguments of gap_sentences; None: summarising
+  made_of: Callable  # split -> JSON object, another when rows may have changed
+  held_out: bool = False  # validation is a part of the training files
+  describe: Callable = dict  # () -> JSON object kept with the records
+  sizes: dict = {}  # split -> rows that there should be
+  count: Callable = lambda split: None  # rows that there are; None: unknown
+  has_files: bool = False  # the shards are JSONL files
+
+  @property
+  def fields(self):
+    """The names of a row's strings."""
+    return (
+        ('id', 'text')
+        if self.gsg
+        else ('id', 'inputs', 'targets', 'references')
+    )
+
+
+def has_files(config):
+  """Whether a config names files, which replace its task."""
+  data = config.data
+  return bool(data.train_files or data.validation_files or data.test_files)
+
+
+def is_gsg(task):
+  """Whether a task is of gap sentences."""
+  return BUILT_IN.get(task, False) or (
+      task in corpora.TABLE and corpora.TABLE[task].gsg
+  )
+
+
+def names():
+  """Returns the names of all corpora and mixtures."""
+  return (*BUILT_IN, *corpora.TABLE, *corpora.MIXTURES)
+
+
+def corpus(config):
+  """Finds the corpus of a config.
+
+  Args:
+    config: a run's config; its task is no mixture.
+
+  Returns:
+    A Corpus.
+
+  Raises:
+    InputError: no task and no files, an unknown task, a glob without a match,
+      gsg where the task summarises, data that is not there.
+  """
+  task = config.data.task
+  if has_files(config):
+    return _own_files(config)
+  if not task:
+    raise InputError(
+        'nothing to train on: set config.data.train_files (JSONL, see docs/data.md) '
+        f'or config.data.task ({", ".join(names())})'
+    )
+  if task in BUILT_IN:
+    return _built_in(config, task)
+  if task in corpora.TABLE:
+    return _named(config, task)
+  raise InputError(
+      f'config.data.task={task!r} is none of the tasks '
+      f'{", ".join(names())}{suggest(task, names())}'
+  )
+
+
+# --- Settings of gap sentences -----------------------------------------------
+
+
+def _gsg_settings(config):
+  """Returns the keyword arguments of gap_sentences, checked."""
+  given = dict(config.gsg or {})
+  unknown = sorted(set(given) - set(GSG))
+  if unknown:
+    raise InputError(
+        f'config.gsg has unknown keys {", ".join(unknown)}; '
+        f'expected {", ".join(GSG)}'
+    )
+  settings = {**GSG, **given}
+  gsg.select_sentences(['a', 'b'], settings['ratio'], settings['strategy'])
+  return settings
+
+
+def _settings_of(config, task):
+  """Returns `_gsg_settings` for a task of gap sentences, else None."""
+  if is_gsg(task):
+    return _gsg_settings(config)
+  if config.gsg is not None:
+    raise InputError(
+        f'config.gsg is set, but the task {task} summarises: '
+        'expected config.gsg=None'
+    )
+  return None
+
+
+# --- The user's own files ----------------------------------------------------
+
+
+def _own_files(config):
+  """Makes a corpus of the files that a config names."""
+  files = own_files.find(config.data)
+  is_summarising = config.gsg is None and not is_gsg(config.data.task)
+  settings = None if is_summarising else _gsg_settings(config)
+  found = own_files.OwnFiles(config, files, settings)
+  return Corpus(
+      name='jsonl',
+      splits=found.files,
+      read=found.read,
+      gsg=settings,
+      held_out=found.held_out,
+      has_files=True,
+      made_of=lambda split: dict(
+          files=_stat_files(found.files[split]),
+          held_out=found.held_out,
+          fields=found.fields,
+      ),
+  )
+
+
+# --- Named corpora -----------------------------------------------------------
+
+
+def _named(config, task):
+  """Finds a named corpus in local files, or else in what TFDS prepared."""
+  files = prepared_corpora.find_files(task, config.data.corpora_dir)
+  if files and 'train' not in files:
+    raise InputError(
+        f'{config.data.corpora_dir}/{task}: no train*.jsonl or '
+        'train*.jsonl.gz'
+    )
+  if files:
+    return _named_in_files(config, task, files)
+  return _named_in_tfds(config, task)
+
+
+def _asserted_sizes(entry):
+  """Returns the numbers of rows to assert; C4 has several right ones."""
+  return {} if entry.gsg else entry.splits
+
+
+def _named_in_files(config, task, files):
+  entry, settings = corpora.TABLE[task], _settings_of(config, task)
+  needed = ('text',) if settings else ('document', 'summary')
+
+  def read(split, file):
+    del split
+    for _, row in corpus_rows.make_rows(
+        config, settings, file, sources.read_jsonl([file], needed)
+    ):
+      yield row
+
+  def count(split):
+    return sum(1 for file in files[split] for _ in sources.read_lines(file))
+
+  return Corpus(
+      name=task,
+      splits=files,
+      read=read,
+      gsg=settings,
+      has_files=True,
+      sizes=_asserted_sizes(entry),
+      count=count,
+      made_of=lambda split: dict(files=_stat_files(files[split])),
+  )
+
+
+def _named_in_tfds(config, task):
+  entry, settings = corpora.TABLE[task], _settings_of(config, task)
+  shards = prepared_corpora.find_tfds_shards(task, config.data)
+
+  def read(split, name):
+    from locost_jax.data import preprocessors  # TensorFlow
+
+    (shard,) = (shard for shard in shards[split] if shard.name == name)
+    rows = preprocessors.read_tfds(
+        shard.tfds, split, config.data.tfds_dir, shard.number
+    )
+    for _, row in corpus_rows.make_rows(
+        config, settings, f'{split} {name}', map(entry.row, rows)
+    ):
+      yield row
+
+  return Corpus(
+      name=task,
+      read=read,
+      gsg=settings,
+      sizes=_asserted_sizes(entry),
+      splits={
+          split: [shard.name for shard in found]
+          for split, found in shards.items()
+      },
+      count=lambda split: prepared_corpora.count_tfds(shards[split], split),
+      made_of=lambda split: dict(
+          tfds=entry.tfds,
+          files=_stat_files(
+              [shard.file for shard in shards[split] if shard.file]
+          ),
+      ),
+  )
+
+
+# --- The documentation on this machine ---------------------------------------
+
+
+def _built_in(config, task):
+  settings = _settings_of(config, task)
+
+  def read(split, shard):
+    del shard
+    found = builtin_corpus.make_corpus()
+    for row in (found.documents if settings else found.pairs)[split]:
+      yield corpus_rows.make_row(config, settings, row.id, row._asdict())
+
+  def describe():
+    found = builtin_corpus.make_corpus()
+    return dict(checksum=found.checksum, counts=found.statistics)
+
+  return Corpus(
+      name=task,
+      splits=dict(train=['all'], validation=['all']),
+      read=read,
+      gsg=settings,
+      describe=describe,
+      made_of=lambda split: dict(
+          installed=_installed(),
+          code=record_versions.key(record_versions.BUILT_IN),
+      ),
+  )
+
+
+# --- What a cache depends on --------------------------------------------------
+
+
+def _stat_files(files):
+  """Returns [[absolute path, bytes, time of change]] of files."""
+  sizes = []
+  for file in files:
+    if '://' in file:
+      from etils import epath
+
+      stat = epath.Path(file).stat()
+      sizes.append([file, stat.length, stat.mtime])
+    else:
+      stat = os.stat(file)
+      sizes.append([os.path.abspath(file), stat.st_size, stat.st_mtime_ns])
+  return sizes
+
+
+@functools.cache
+def _installed():
+  """Returns the versions of what the built-in corpus is read from."""
+  packages = importlib.metadata.packages_distributions()
+  versions = dict(python=sys.version)
+  for package in documentation.PACKAGES:
+    versions[package] = sorted(
+        f'{name} {importlib.metadata.version(name)}'
+        for name in set(packages.get(package, ()))
+    )
+  return versions

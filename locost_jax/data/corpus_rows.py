@@ -1,0 +1,121 @@
+"""Makes the rows of a corpus from rows of files, and reads their strings.
+
+A row to be summarised may have a query (its field `query`, or
+config.data.query_field), which then stands in front of the document and a blank
+line, as in SCROLLS. With `config.data.pages` documents are cut into pages or
+chunks (data/pages.py).
+"""
+
+import json
+import os
+
+from locost_jax.data import gsg
+from locost_jax.data import pages
+from locost_jax.errors import InputError
+
+
+def make_rows(config, settings, file, rows):
+  """Yields (row as it was, `make_row` of it) for the rows of a file.
+
+  Args:
+    config: the run's config.
+    settings: of gap sentences, or None.
+    file: its path, which names the rows in errors and those without an id.
+    rows: iterator of dicts; see `make_row`.
+  """
+  name = os.path.basename(file)
+  for number, row in enumerate(rows):
+    where = f'{name}: row {number + 1}'
+    row = {'id': f'{name}:{number}', **row}
+    yield row, make_row(config, settings, where, row)
+
+
+def make_row(config, settings, where, row):
+  """Makes the row of a Corpus from a row with document, summary, ...
+
+  Args:
+    config: the run's config.
+    settings: of gap sentences, or None.
+    where: what to call the row in an error.
+    row: dict with id and text; or id, document, summary, perhaps query,
+      sections, documents, references.
+
+  Returns:
+    dict of strings; see `Corpus`.
+
+  Raises:
+    InputError: a field is missing or has another form.
+  """
+  name = str(row['id'])
+  if settings is not None:
+    return dict(id=name, text=row['text'])
+  _check_parts(where, row)
+  query, form = row.get('query') or '', config.data.pages
+  if form:
+    field = pages.FIELDS.get(form, 'document')
+    if row.get(field) is None:
+      raise InputError(
+          f'{where}: no field {field!r}, which config.data.pages='
+          f'{form!r} needs'
+      )
+    # Cut into pages where it is tokenised, by several processes.
+    inputs = json.dumps({'query': query, field: row[field]})
+  else:
+    field = 'document'
+    inputs = '\n\n'.join(filter(None, (query, row['document'])))
+  found = row[field]
+  if not (found.strip() if isinstance(found, str) else found):
+    inputs = ''  # whatever the query
+  references = row.get('references') or []
+  return dict(
+      id=name,
+      inputs=inputs,
+      targets=row['summary'],
+      references=json.dumps(references) if len(references) > 1 else '',
+  )
+
+
+def _check_parts(where, row):
+  """Raises an InputError where an optional field has another form."""
+  is_text = lambda value: isinstance(value, str)
+  for field, what, is_part in (
+      (
+          'sections',
+          'objects with the strings heading and text',
+          lambda part: isinstance(part, dict)
+          and is_text(part.get('heading'))
+          and is_text(part.get('text')),
+      ),
+      ('documents', 'strings', is_text),
+      ('references', 'strings', is_text),
+  ):
+    value = row.get(field) or []
+    if not isinstance(value, list) or not all(map(is_part, value)):
+      raise InputError(f'{where}: field {field!r} must be a list of {what}')
+  if not is_text(row.get('query') or ''):
+    raise InputError(
+        f"{where}: field 'query' must be a string, got "
+        f'{type(row["query"]).__name__}'
+    )
+
+
+def is_usable(row, settings):
+  """Whether a row gives a training example (gsg: is long enough)."""
+  if settings is None:
+    return bool(row['inputs'].strip() and row['targets'].strip())
+  return gsg.gap_sentences(row['text'], **settings) is not None
+
+
+def texts(row, paged):
+  """Lists the strings of a row that a model reads or writes.
+
+  Args:
+    row: of a Corpus.
+    paged: whether documents are cut into pages.
+  """
+  if 'text' in row:
+    return [row['text']]
+  inputs = row['inputs']
+  if paged and inputs:
+    inputs = '\n'.join(pages.texts(json.loads(inputs)))
+  return [inputs, row['targets']]

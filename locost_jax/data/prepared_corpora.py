@@ -1,0 +1,131 @@
+"""Finds the prepared files of the corpora in data/corpora.py.
+
+A corpus is found in one of two places, and nothing is ever downloaded:
+
+- local files, CORPORA/TASK/SPLIT*.jsonl or .jsonl.gz (config.data.corpora_dir),
+  one object per line with `document` and `summary` (C4: `text`), and where the
+  corpus has them `id`, `query`, `sections` (a list of {heading, text}),
+  `documents` (a list of texts) and `references` (a list of all that count as
+  right); data/prepare.py makes them of what the authors published;
+- TFDS, where it has the corpus in a sound form, prepared with `tfds build`.
+"""
+
+import glob
+import json
+import os
+from typing import NamedTuple
+
+from locost_jax.data import corpora
+from locost_jax.data import sources
+from locost_jax.errors import InputError
+
+# In the directory of a task, for each split. The last is allenai's copy of C4.
+PATTERNS = ('{}*.jsonl', '{}*.jsonl.gz', 'c4-{}.*.json.gz')
+
+
+class Shard(NamedTuple):
+  """A file of a split as TFDS keeps it."""
+
+  name: str
+  tfds: str  # 'name/config:version'
+  number: int | None  # None: all of the split
+  file: str | None  # None: TFDS is mocked, there are no files
+
+
+def find_files(task, directory):
+  """Finds the local files of a task.
+
+  Args:
+    task: a name in corpora.TABLE.
+    directory: config.data.corpora_dir.
+
+  Returns:
+    split -> sorted paths, without the splits that have no files.
+  """
+  files = {}
+  for split in corpora.TABLE[task].splits:
+    found = [
+        path
+        for pattern in PATTERNS
+        for path in glob.glob(
+            os.path.join(glob.escape(directory), task, pattern.format(split))
+        )
+    ]
+    if found:
+      files[split] = sorted(found)
+  return files
+
+
+def find_tfds_shards(task, data):
+  """Finds what TFDS has prepared of a task.
+
+  Args:
+    task: a name in corpora.TABLE.
+    data: config.data: corpora_dir, tfds_dir.
+
+  Returns:
+    split -> list of Shard.
+
+  Raises:
+    InputError: nothing is there; says what to do, in one line.
+  """
+  entry = corpora.TABLE[task]
+  try:
+    found = {
+        tfds: sources.find_tfds(tfds, data.tfds_dir) for tfds in entry.tfds
+    }
+  except InputError as error:
+    found = {}
+    ways = [f'{str(error).rstrip(".")} (it downloads {entry.download})']
+  else:
+    ways = []
+  if found:
+    return {
+        split: [
+            Shard(
+                f'{tfds}#{i}' if file else tfds, tfds, i if file else None, file
+            )
+            for tfds, where in found.items()
+            for i, file in enumerate(
+                sources.tfds_shards(where, split) or [None]
+            )
+        ]
+        for split in entry.splits
+    }
+  place = os.path.join(data.corpora_dir, task, 'train*.jsonl')
+  if entry.raw:
+    ways.insert(
+        0,
+        f'make it of {entry.raw}: `python -m '
+        f'locost_jax.data.prepare --task={task} --raw=DIR '
+        f'--output={data.corpora_dir}`',
+    )
+  raise InputError(f'{task}: no {place}[.gz]; ' + '; or '.join(ways))
+
+
+def count_tfds(shards, split):
+  """Counts the rows of a split by TFDS's own numbers.
+
+  Args:
+    shards: of `find_tfds_shards`.
+    split: its name.
+
+  Returns:
+    A number of rows, or None where TFDS is mocked.
+  """
+  total = 0
+  for directory in {os.path.dirname(shard.file or '') for shard in shards}:
+    if not directory:
+      return None
+    info = json.loads(_read(f'{directory}/dataset_info.json'))
+    for found in info['splits']:
+      if found['name'] == split:
+        total += sum(map(int, found['shardLengths']))
+  return total
+
+
+def _read(path):
+  """Reads the text of a file of any kind, gs:// too."""
+  from etils import epath
+
+  return epath.Path(path).read_text()

@@ -1,0 +1,82 @@
+"""Reads the files that authors published: JSONL, text, web pages."""
+
+import os
+
+from locost_jax.data import markup
+from locost_jax.data import sources
+from locost_jax.errors import InputError
+
+# Our names of the splits -> the names in the files.
+VAL = dict(train='train', validation='val', test='test')
+DEV = dict(train='train', validation='dev', test='test')
+VALID = dict(train='train', validation='valid', test='test')
+VALIDATION = dict(train='train', validation='validation', test='test')
+
+
+def find(directory, *names):
+  """Finds the first of some paths below a directory that exists.
+
+  Raises:
+    InputError: none does.
+  """
+  for name in names:
+    path = os.path.join(directory, name)
+    if os.path.exists(path):
+      return path
+  raise InputError(f'{directory}: expected {" or ".join(names)} in it')
+
+
+def read_rows(directory, *names):
+  """Yields (line number, row) of a JSONL file whose name may vary."""
+  path = find(directory, *names)
+  for number, line in sources.read_lines(path):
+    yield number, sources.parse_row(path, number, line, ())
+
+
+def read_bytes(path):
+  """Reads the bytes of a file; None if there is no file."""
+  try:
+    with open(path, 'rb') as f:
+      return f.read()
+  except FileNotFoundError:
+    return None
+
+
+def read_text(path):
+  """Reads the text of a UTF-8 file; None if there is no file.
+
+  Raises:
+    InputError: it is not UTF-8.
+  """
+  data = read_bytes(path)
+  try:
+    return None if data is None else data.decode('utf-8-sig')
+  except UnicodeDecodeError as error:
+    raise InputError(f'{path}: not UTF-8 (byte {error.start})') from None
+
+
+def decode(data):
+  """Decodes bytes from the web: UTF-8, or else Latin-1."""
+  try:
+    return data.decode('utf-8-sig')
+  except UnicodeDecodeError:
+    return data.decode('latin-1')
+
+
+def page_text(data, name):
+  """Returns the text of a web page, whatever it says of its encoding."""
+  data = data.replace(b'\0', b'')
+  try:
+    return markup.html_text(data, name)
+  except InputError:  # a byte order mark goes before what the page says
+    text = data.decode('latin-1')
+    return markup.html_text(text.encode('utf-8-sig'), name)
+
+
+def join(value, separator='\n'):
+  """Joins a list of strings, or strips a string: the files have both."""
+  if isinstance(value, str):
+    return value.strip()
+  if not isinstance(value, (list, type(None))):
+    raise TypeError(f'expected a string or a list of strings, got {value!r}')
+  return separator.join(part.strip() for part in value or () if part.strip())

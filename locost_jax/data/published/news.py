@@ -1,0 +1,100 @@
+"""News: Multi-News, WCEP, XSum."""
+
+import json
+import os
+
+from locost_jax.data import tfds_rows
+from locost_jax.data.published import author_files
+from locost_jax.errors import InputError
+
+
+def read_multi_news(directory):
+  """Yields (split, row) of the groups of articles."""
+  for split, theirs in author_files.VAL.items():
+    paths = [
+        author_files.find(directory, f'{theirs}.{kind}')
+        for kind in ('src.cleaned', 'tgt')
+    ]
+    # Not str.splitlines: the articles have other signs that break lines.
+    files = [
+        author_files.read_text(path).rstrip('\n').split('\n') for path in paths
+    ]
+    if len(files[0]) != len(files[1]):
+      raise InputError(
+          f'{paths[0]} has {len(files[0])} lines, {paths[1]} '
+          f'{len(files[1])}: expected as many'
+      )
+    for number, (source, summary) in enumerate(zip(*files)):
+      row = dict(document=source.replace('NEWLINE_CHAR', '\n'), summary=summary)
+      yield split, dict(tfds_rows.multi_news(row), id=f'{split}/{number}')
+
+
+def read_wcep(directory):
+  """Yields (split, row) of PRIMERA's copy, in any of its formats."""
+  for split, theirs in author_files.VAL.items():
+    names = [
+        f'{name}.{kind}'
+        for kind in ('jsonl', 'txt', 'json', 'pt')
+        for name in (theirs, split)
+    ]
+    path = author_files.find(directory, *names)
+    if path.endswith('.pt'):
+      import torch
+
+      rows = torch.load(path, weights_only=True)
+    else:
+      rows = (row for _, row in author_files.read_rows(directory, *names))
+    for number, row in enumerate(rows):
+      documents = row.get('documents') or row['document']
+      if isinstance(documents, str):
+        documents = tfds_rows.split_documents(
+            documents.replace('</s>', tfds_rows.SEPARATOR)
+        )
+      yield split, dict(
+          id=str(row.get('id', f'{split}/{number}')),
+          documents=documents,
+          document=tfds_rows.join_documents(documents),
+          summary=row['summary'].strip(),
+      )
+
+
+# Lines of the BBC's pages that belong to no article.
+_BBC = frozenset(
+    (
+        'Share this with',
+        'Email',
+        'Facebook',
+        'Messenger',
+        'Twitter',
+        'Pinterest',
+        'WhatsApp',
+        'Linkedin',
+        'LinkedIn',
+        'Copy this link',
+        'These are external links and will open in a new window',
+    )
+)
+
+
+def read_xsum(directory):
+  """Yields (split, row) of the articles, None for one without its file."""
+  path = author_files.find(
+      directory, 'XSum-TRAINING-DEV-TEST-SPLIT-90-5-5.json'
+  )
+  folder = author_files.find(directory, 'bbc-summary-data')
+  ids = json.loads(author_files.read_text(path))
+  for split in author_files.VALIDATION:
+    for name in ids[split]:
+      text = author_files.read_text(os.path.join(folder, f'{name}.summary'))
+      # [SN]URL[SN] .. [SN]TITLE[SN] .. [SN]FIRST-SENTENCE[SN] ..
+      # [SN]RESTBODY[SN] ..
+      parts = text.split('[SN]') if text else []
+      yield split, dict(
+          id=name,
+          summary=parts[6].strip(),
+          document='\n'.join(
+              line.strip()
+              for line in parts[8].split('\n')
+              if line.strip() and line.strip() not in _BBC
+          ),
+      ) if len(parts) > 8 else None

@@ -1,0 +1,66 @@
+"""Reports of the US government: GovReport (Huang et al. 2021)."""
+
+import json
+import os
+
+from locost_jax.data.published import author_files
+
+
+def _sections(section, skip_letter):
+  """Yields {heading, text} of a section and those below it, in order."""
+  heading = section['section_title'].strip()
+  text = author_files.join(section['paragraphs'])
+  if (heading or text) and not (skip_letter and heading == 'Letter'):
+    yield dict(heading=heading, text=text)
+  for part in section['subsections']:
+    yield from _sections(part, skip_letter)
+
+
+def _parts_and_summary(source, report):
+  """Returns the list of a report's parts, and its summary."""
+  if source == 'crs':
+    # The authors' README says `report`; their files have `reports`.
+    parts = [report.get('reports') or report['report']]
+    return parts, author_files.join(report['summary'])
+  paragraphs = [
+      paragraph
+      for part in report['highlight']
+      if part['section_title'] != 'What GAO Recommends'
+      for paragraph in part['paragraphs']
+  ]
+  return report['report'], author_files.join(paragraphs)
+
+
+def read_gov_report(directory):
+  """Yields (split, row) of the reports, None for one without its file."""
+  root = os.path.dirname(
+      author_files.find(directory, 'split_ids', 'gov-report/split_ids')
+  )
+  for split, theirs in author_files.VALID.items():
+    for source in 'crs', 'gao':
+      ids = author_files.read_text(
+          author_files.find(root, f'split_ids/{source}_{theirs}.ids')
+      ).split()
+      for name in ids:
+        text = author_files.read_text(
+            os.path.join(root, source, f'{name}.json')
+        )
+        if text is None:
+          yield split, None
+          continue
+        parts, summary = _parts_and_summary(source, json.loads(text))
+        sections = [
+            section
+            for part in parts
+            for section in _sections(part, source == 'gao')
+        ]
+        document = '\n'.join(
+            f'{section["heading"]}\n{section["text"]}'.strip()
+            for section in sections
+        )
+        yield split, dict(
+            id=f'{source.upper()}_{name}',
+            document=document,
+            summary=summary,
+            sections=sections,
+        )

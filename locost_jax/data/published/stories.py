@@ -1,0 +1,131 @@
+"""Books, film scripts and stories: BookSum, NarrativeQA, SQuALITY."""
+
+import csv
+import functools
+import json
+import os
+import re
+
+from locost_jax.data.published import author_files
+
+
+def read_booksum(directory, level):
+  """Reads BookSum after its authors' scripts have collected the texts.
+
+  Args:
+    directory: the authors' repository, or the folder that it lies in.
+    level: 'book' or 'chapter'.
+
+  Yields:
+    (split, row), None for a row without its document or summary.
+  """
+  pattern = dict(
+      book='book_summaries_aligned_{}.jsonl',
+      chapter='chapter_summary_aligned_{}_split.jsonl',
+  )[level]
+  root = os.path.dirname(
+      author_files.find(directory, 'alignments', 'booksum/alignments')
+  )
+  for split, theirs in author_files.VAL.items():
+    for number, row in author_files.read_rows(
+        root,
+        f'alignments/{level}-level-summary-alignments/'
+        f'{pattern.format(theirs)}',
+    ):
+      name = row[f'{level}_path']
+      texts = [
+          author_files.read_text(os.path.join(home, name))
+          for home in (directory, root)
+      ]
+      document = next(filter(None, texts), None)
+      found = author_files.read_text(
+          os.path.join(root, 'scripts', row['summary_path'])
+      )
+      # A list of paragraphs until July 2021, a string since.
+      summary = found and author_files.join(json.loads(found)['summary'])
+      yield split, document and summary and dict(
+          id=f'{row["source"]}/{row["bid"]}/{number}',
+          document=document.strip(),
+          summary=summary,
+      ) or None
+
+
+_GUTENBERG_BEGINS = re.compile(
+    r'^\*\*\* ?START OF (?:THE|THIS) PROJECT GUTENBERG.*$|^\*END\*? ?THE SMALL '
+    r'PRINT.*$',
+    re.MULTILINE,
+)
+_GUTENBERG_ENDS = re.compile(
+    r'^(?:\*\*\* ?)?END OF (?:THE |THIS )?PROJECT GUTENBERG.*$',
+    re.MULTILINE | re.IGNORECASE,
+)
+
+
+def _without_licence(text):
+  """A book of Project Gutenberg without what stands before and after it."""
+  begin = _GUTENBERG_BEGINS.search(text, 0, max(len(text) // 4, 20_000))
+  text = text[begin.end() :] if begin else text
+  # The licence behind it has some 20,000 characters.
+  end = _GUTENBERG_ENDS.search(
+      text, max(min(len(text) // 2, len(text) - 60_000), 0)
+  )
+  return (text[: end.start()] if end else text).strip()
+
+
+def read_narrative_qa(directory):
+  """Yields (split, row) of the questions, None for one without its story."""
+  csv.field_size_limit(1 << 30)
+
+  def rows(name):
+    path = author_files.find(directory, name)
+    with open(path, encoding='utf-8', newline='') as f:
+      yield from csv.DictReader(f)
+
+  kinds = {row['document_id']: row['kind'] for row in rows('documents.csv')}
+
+  @functools.lru_cache(maxsize=2)  # questions of a story stand together
+  def story(name):
+    data = author_files.read_bytes(
+        os.path.join(directory, 'tmp', f'{name}.content')
+    )
+    if data is None:
+      return None
+    if kinds.get(name) == 'gutenberg':
+      return _without_licence(author_files.decode(data))
+    if b'<' not in data[:2000]:
+      return author_files.decode(data).strip()
+    return author_files.page_text(data, name)  # a film script's web page
+
+  ours = {theirs: split for split, theirs in author_files.VALID.items()}
+  for number, row in enumerate(rows('qaps.csv')):
+    document = story(row['document_id'])
+    yield ours[row['set']], document and dict(
+        id=f'{row["document_id"]}/{number}',
+        document=document,
+        query=row['question'].strip(),
+        summary=row['answer1'].strip(),
+        references=[row['answer1'].strip(), row['answer2'].strip()],
+    )
+
+
+def read_squality(directory):
+  """Yields (split, row) of the questions; in training, of each response."""
+  for split, theirs in author_files.DEV.items():
+    for _, row in author_files.read_rows(
+        directory, f'data/v1-3/txt/{theirs}.jsonl', f'{theirs}.jsonl'
+    ):
+      for question in row['questions']:
+        answers = [
+            response['response_text'].strip()
+            for response in question['responses']
+        ]
+        made = dict(
+            id=f'{row["metadata"]["passage_id"]}/{question["question_number"]}',
+            document=row['document'].strip(),
+            query=question['question_text'].strip(),
+        )
+        if split == 'train':  # every response is an example
+          for i, answer in enumerate(answers):
+            yield split, dict(made, id=f'{made["id"]}/{i}', summary=answer)
+        else:
+          yield split, dict(made, summary=answers[0], references=answers)

@@ -1,0 +1,59 @@
+"""Transcripts: TV episodes of SummScreen, meetings of QMSum."""
+
+import json
+import os
+import re
+
+from locost_jax.data.published import author_files
+
+
+def read_summscreen(directory):
+  """Yields (split, row) of the episodes, None for one without its file."""
+  folders = dict(fd='ForeverDreaming', tms='TVMegaSite')
+  for split, theirs in author_files.DEV.items():
+    for short, folder in folders.items():
+      # The raw texts have more episodes than were kept; the tokenised ones
+      # tell which.
+      names = [
+          row['filename']
+          for _, row in author_files.read_rows(
+              directory, f'SummScreen/{folder}/{short}_{theirs}.json'
+          )
+      ]
+      raw = author_files.find(directory, f'SummScreen_raw/{short}')
+      for name in names:
+        text = author_files.read_text(os.path.join(raw, name))
+        row = text and json.loads(text)
+        yield split, row and dict(
+            id=f'{short}/{name}',
+            document=author_files.join(row['Transcript']),
+            summary=author_files.join(row['Recap']),
+        )
+
+
+# '{vocalsound}', '{disfmarker}': what the transcribers noted.
+_NOTE = re.compile(r'\{ ?\w+ ?\}')
+
+
+def read_qmsum(directory):
+  """Yields (split, row) of the queries, each with its whole meeting."""
+  for split, theirs in author_files.VAL.items():
+    for number, row in author_files.read_rows(
+        directory,
+        f'data/ALL/jsonl/{theirs}.jsonl',
+        f'ALL/jsonl/{theirs}.jsonl',
+        f'{theirs}.jsonl',
+    ):
+      turns = (
+          (turn['speaker'], ' '.join(_NOTE.sub(' ', turn['content']).split()))
+          for turn in row['meeting_transcripts']
+      )
+      document = '\n'.join(f'{who}: {said}' for who, said in turns if said)
+      queries = row['general_query_list'] + row['specific_query_list']
+      for i, query in enumerate(queries):
+        yield split, dict(
+            id=f'{split}/{number}/{i}',
+            document=document,
+            query=query['query'].strip(),
+            summary=query['answer'].strip(),
+        )

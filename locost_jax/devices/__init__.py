@@ -1,0 +1,1 @@
+"""Meshes, shardings, memory and peak speed of the devices."""

@@ -1,0 +1,331 @@
+"""Which device holds what: the mesh, one table by path, global batches.
+
+The axes: `data` and `fsdp` split the batch, `fsdp` also the parameters,
+`tensor` the inside of a layer (heads, hidden units, channels of the mixer, the
+vocabulary), `sequence` what is read of a document.
+"""
+
+import math
+import re
+from typing import NamedTuple
+
+import jax
+from jax.sharding import AxisType
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+import numpy as np
+
+from locost_jax.errors import InputError
+from locost_jax.models import lora
+from locost_jax.models import parameters
+from locost_jax.ops import split_conv
+from locost_jax.ops.mesh import AXES
+from locost_jax.ops.mesh import DATA
+from locost_jax.ops.mesh import FSDP
+from locost_jax.ops.mesh import ROWS
+from locost_jax.ops.mesh import SEQUENCE
+from locost_jax.ops.mesh import TENSOR
+
+# Path of a parameter -> the mesh axis of each of its dimensions. The first
+# regex that matches the whole path decides. Layers are stacked on dimension 0.
+# There is no row for 'anything else': it would hide a misspelt name.
+RULES = (
+    (r'token_embedding/embedding', P(TENSOR, FSDP)),  # V, D
+    (r'logits/kernel', P(FSDP, TENSOR)),  # D, V
+    (r'logits_bias', P()),
+    (r'confidence/(kernel|bias)', P()),  # PageSum's
+    (r'\w+/position_embedding/embedding', P(None, FSDP)),  # positions, D
+    (r'\w+/(global_)?relative_bias/embedding', P()),  # buckets, H
+    (r'encoder/layers/mixer/ssm/\w+', P()),  # small next to the kernels
+    (r'encoder/layers/mixer/(key|gate)/kernel', P(None, FSDP, TENSOR)),
+    (r'encoder/layers/mixer/output/kernel', P(None, TENSOR, FSDP)),
+    (r'encoder/layers/mixer/(key|gate|output)/bias', P()),
+    (
+        r'\w+/layers/(mixer|\w+_attention)/(query|key|value)/kernel',
+        P(None, FSDP, TENSOR),
+    ),
+    (r'\w+/layers/\w+_attention/output/kernel', P(None, TENSOR, FSDP)),
+    (r'\w+/layers/feed_forward/wi(_0|_1)?/kernel', P(None, FSDP, TENSOR)),
+    (r'\w+/layers/feed_forward/wo/kernel', P(None, TENSOR, FSDP)),
+    (r'\w+/layers/(\w+_attention|feed_forward)/\w+/bias', P()),
+    (r'\w+/(layers/)?(\w+/)?\w*norm/(scale|bias)', P()),
+)
+# Dimensions of any size: not cut by an axis that does not divide them.
+VOCABULARY = {
+    ('token_embedding/embedding', 0),
+    ('logits/kernel', 1),
+    ('logits_bias', 0),
+}
+
+
+def make_mesh(config, devices=None):
+  """Returns the mesh of axes data, fsdp, tensor, sequence.
+
+  Args:
+    config: config.mesh; data=-1 takes all devices that are left. With one
+      process, fewer devices than there are may be asked for.
+    devices: to make it of; None: those of this run.
+
+  Raises:
+    InputError: the axes do not take the devices that there are.
+  """
+  devices = jax.devices() if devices is None else devices
+  for axis in (FSDP, TENSOR, SEQUENCE):
+    if config[axis] < 1:
+      raise InputError(f'mesh.{axis}={config[axis]}: expected 1 or more')
+  others = config[FSDP] * config[TENSOR] * config[SEQUENCE]
+  data = config[DATA]
+  if data == -1 and len(devices) % others == 0:
+    data = len(devices) // others
+  fewest = 1 if jax.process_count() == 1 else len(devices)
+  if not fewest <= data * others <= len(devices):
+    axes = ' x '.join(f'mesh.{axis}={config[axis]}' for axis in AXES)
+    wanted = 'all of' if fewest > 1 else 'at most'
+    raise InputError(
+        f'{axes}: expected {wanted} the {len(devices)} devices of '
+        'this run; mesh.data=-1 takes what is left'
+    )
+  shape = data, config[FSDP], config[TENSOR], config[SEQUENCE]
+  # Auto: with Explicit, JAX's default, nn.Embed refuses to trace.
+  return jax.make_mesh(
+      shape,
+      AXES,
+      axis_types=(AxisType.Auto,) * len(AXES),
+      devices=devices[: math.prod(shape)],
+  )
+
+
+def spec_of(path):
+  """Returns the PartitionSpec of a parameter by its path.
+
+  The adapters of a kernel are cut where it is, and never over their rank.
+
+  Raises:
+    ValueError: no row of RULES matches; add one for the new parameter.
+  """
+  *modules, name = path.split('/')
+  if name in (lora.A, lora.B):
+    *layers, rows, columns = spec_of('/'.join([*modules, lora.KERNEL]))
+    return (
+        P(*layers, rows, None)
+        if name == lora.A
+        else (P(*layers, None, columns))
+    )
+  for pattern, spec in RULES:
+    if re.fullmatch(pattern, path):
+      return spec
+  raise ValueError(f'no row of sharding.RULES matches the parameter {path!r}')
+
+
+def param_shardings(mesh, params):
+  """Returns the NamedSharding of every parameter.
+
+  Args:
+    mesh: of `make_mesh`.
+    params: a tree of parameters or shapes.
+
+  Raises:
+    InputError: an axis does not divide a dimension that it is to cut.
+  """
+  return parameters.map_with_path(
+      lambda path, leaf: NamedSharding(mesh, _spec_on(mesh, path, leaf.shape)),
+      params,
+  )
+
+
+def _spec_on(mesh, path, shape):
+  """`spec_of`, checked; a vocabulary of another size is not cut."""
+  spec = list(spec_of(path))
+  for i, axis in enumerate(spec):
+    if axis is None or shape[i] % mesh.shape[axis] == 0:
+      continue
+    if (path, i) not in VOCABULARY:
+      raise InputError(
+          f'mesh.{axis}={mesh.shape[axis]}: does not divide the {shape[i]} of '
+          f'{path} {list(shape)}'
+      )
+    spec[i] = None
+  return P(*spec)
+
+
+def check_model(config, mesh):
+  """Raises an InputError where a mesh cannot cut a model.
+
+  Args:
+    config: config.model.
+    mesh: of `make_mesh`.
+  """
+  parts = mesh.shape[TENSOR]
+  for key in 'num_heads', 'num_decoder_heads', 'd_model', 'd_ff':
+    if config.get(key, 0) % parts:
+      raise InputError(
+          f'mesh.tensor={parts}: does not divide model.{key}={config[key]}'
+      )
+  if config.d_model % mesh.shape[FSDP]:
+    raise InputError(
+        f'mesh.fsdp={mesh.shape[FSDP]}: does not divide '
+        f'model.d_model={config.d_model}'
+    )
+  if config.name != 'locost' and mesh.shape[SEQUENCE] > 1:
+    raise InputError(
+        f'mesh.sequence={mesh.shape[SEQUENCE]}: only LOCOST reads '
+        f'a document on several devices, not {config.name}'
+    )
+  split_conv.check(config.get('convolution'), mesh.shape[SEQUENCE])
+
+
+def state_shardings(mesh, abstract_state):
+  """Returns the NamedSharding of every array of a training state.
+
+  What the optimiser keeps per parameter lies as the parameter does: it is
+  recognised by a path that ends in the parameter's, and by the same shape.
+  Factored statistics, counters and keys are copied to every device.
+
+  Args:
+    mesh: of `make_mesh`.
+    abstract_state: a NamedTuple with a field `params`, of shapes.
+  """
+  specs = {}
+  for path, leaf in parameters.flatten(abstract_state.params).items():
+    specs[path] = (leaf.shape, _spec_on(mesh, path, leaf.shape))
+
+  def sharding(path, leaf):
+    keys = path.split('/')
+    for start in range(len(keys)):
+      shape, spec = specs.get('/'.join(keys[start:]), (None, None))
+      if shape == leaf.shape:
+        return NamedSharding(mesh, spec)
+    return NamedSharding(mesh, P())
+
+  return parameters.map_with_path(sharding, abstract_state)
+
+
+def abstract(shapes, shardings):
+  """Returns the shapes with where they are to be: what a restore needs."""
+  return jax.tree.map(
+      lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s),
+      shapes,
+      shardings,
+  )
+
+
+def replicated(mesh):
+  """Returns the sharding that copies an array to every device."""
+  return NamedSharding(mesh, P())
+
+
+def batch_sharding(mesh, key=''):
+  """Returns the sharding of an array of a batch: [B, ...] or [B, L, ...].
+
+  Args:
+    mesh: of `make_mesh`.
+    key: its name; rows lie over `data` and `fsdp`, and what an encoder reads
+      over `sequence` too.
+  """
+  if key.startswith('encoder_'):
+    return NamedSharding(mesh, P(ROWS, SEQUENCE))
+  return NamedSharding(mesh, P(ROWS))
+
+
+def batch_parts(mesh):
+  """The number of devices that a batch is split over."""
+  return mesh.shape[DATA] * mesh.shape[FSDP]
+
+
+def smallest_batch():
+  """(rows, length) that the mesh in context, if there is one, can cut."""
+  shape = jax.sharding.get_abstract_mesh().shape
+  return (shape.get(DATA, 1) * shape.get(FSDP, 1), 8 * shape.get(SEQUENCE, 1))
+
+
+def check_batch_size(batch_size, mesh, key):
+  """Raises an InputError unless the mesh's devices divide the batch.
+
+  Args:
+    batch_size: documents over all devices.
+    mesh: of `make_mesh`.
+    key: the config key it comes from, to name it: 'train.batch_size'.
+  """
+  parts = batch_parts(mesh)
+  if batch_size < 1 or batch_size % parts:
+    raise InputError(
+        f'{key}={batch_size}: expected a multiple of {parts}, the number of '
+        'devices a batch is split over (mesh.data x mesh.fsdp)'
+    )
+
+
+def global_batch(batch, mesh, pad_id):
+  """Puts the rows this host has on its devices.
+
+  Args:
+    batch: dict of numpy arrays [B / parts, ...], the part of `host_part`.
+    mesh: of `make_mesh`.
+    pad_id: the token of padding.
+
+  Returns:
+    dict of jax arrays [B, ...], split over the mesh as `batch_sharding` says.
+    What is read is padded to a length that `sequence` divides.
+  """
+  part = host_part(mesh)
+  placed = {}
+  for key, value in batch.items():
+    sharding, value = batch_sharding(mesh, key), np.asarray(value)
+    if len(sharding.spec) > 1:
+      missing = -value.shape[1] % mesh.shape[SEQUENCE]
+      value = np.pad(
+          value,
+          [(0, missing if i == 1 else 0) for i in range(value.ndim)],
+          constant_values=pad_id if key == 'encoder_input_tokens' else 0,
+      )
+    first = part.index * len(value)
+
+    def own(where, value=value, first=first):
+      rows = where[0].indices(len(value) * part.count)[:2]
+      return value[rows[0] - first : rows[1] - first, *where[1:]]
+
+    placed[key] = jax.make_array_from_callback(
+        (len(value) * part.count, *value.shape[1:]), sharding, own
+    )
+  return placed
+
+
+class HostPart(NamedTuple):
+  """The part of each batch's rows that a host reads.
+
+  index, count: the index-th of count equal parts, in order.
+  leads: whether this is the first of the hosts that read this part; several do
+    where `tensor` and `sequence` go across hosts.
+  """
+
+  index: int
+  count: int
+  leads: bool
+
+
+def host_part(mesh):
+  """Returns the HostPart of this process.
+
+  Args:
+    mesh: of `make_mesh`.
+
+  Raises:
+    InputError: the mesh does not give each host rows that follow each other.
+  """
+  rows = mesh.devices.reshape(batch_parts(mesh), -1)
+  hosts = [{device.process_index for device in row} for row in rows]
+  me = jax.process_index()
+  mine = [i for i, found in enumerate(hosts) if me in found]
+  n = len(mine)
+  # Whole blocks of n rows, each of the same hosts.
+  if (
+      not n
+      or len(hosts) % n
+      or mine != list(range(mine[0], mine[0] + n))
+      or (mine[0] % n)
+      or any(hosts[i] != hosts[i // n * n] for i in range(len(hosts)))
+  ):
+    raise InputError(
+        f'mesh {dict(mesh.shape)}: does not cut a batch into whole parts for '
+        f'the {jax.process_count()} hosts of this run'
+    )
+  return HostPart(mine[0] // n, len(hosts) // n, me == min(hosts[mine[0]]))

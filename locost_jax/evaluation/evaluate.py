@@ -1,0 +1,185 @@
+"""Evaluates a model on a split: its loss, its summaries, their scores.
+
+`metric_table.METRICS` says what can be measured. Summaries are generated as
+config.decode says, and only where a metric needs them. `measure_baselines.py`
+has the numbers that tell what these are worth.
+"""
+
+import json
+import sys
+
+import jax
+from jax.experimental import multihost_utils
+import numpy as np
+
+from locost_jax import files
+from locost_jax.devices import sharding
+from locost_jax.errors import disk_error
+from locost_jax.errors import InputError
+from locost_jax.evaluation import metric_table
+from locost_jax.evaluation.metrics import metric as metric_lib
+from locost_jax.generation import decode_settings
+from locost_jax.generation import generate
+from locost_jax.hosts import collective
+from locost_jax.hosts import watchdog
+
+
+def check(config):
+  """Raises an InputError for settings no evaluation can have.
+
+  Args:
+    config: the whole config.
+  """
+  metric_table.check(config.eval.metrics, config.checkpoint.metric)
+  if config.eval.examples < 0:
+    raise InputError(
+        f'config.eval.examples={config.eval.examples}: expected 0 (all) or more'
+    )
+  settings_of(config.decode)
+
+
+def settings_of(decode_config):
+  """config.decode -> a checked `decode_settings.Settings`."""
+  if decode_config.seed < 0:
+    raise InputError(
+        f'config.decode.seed={decode_config.seed}: expected 0 or more'
+    )
+  return decode_settings.from_config(decode_config)
+
+
+def evaluate(
+    model,
+    params,
+    batches,
+    vocabulary,
+    config,
+    mesh,
+    task_name,
+    split,
+    predictions_path=None,
+):
+  """Measures a model on a split.
+
+  Args:
+    model: of `models.build`.
+    params: its parameters, on the mesh.
+    batches: iterator of (batch, info), this host's rows; info has the lists id
+      and reference of the real rows, which come first. A reference may be a
+      list of strings that all count as right.
+    vocabulary: text <-> ids.
+    config: the whole config; read are eval.metrics and decode.
+    mesh: of `sharding.make_mesh`.
+    task_name: part of the metrics' names.
+    split: likewise, unless it is 'validation'.
+    predictions_path: where {id, prediction, reference} rows go (references,
+      where there are several), one JSON object a line, written whole or not at
+      all (a line on stderr tells if there was no room); None: nowhere.
+
+  Returns:
+    {'eval/TASK/loss': nats per token, 'eval/TASK/accuracy': 0 to 1,
+    'eval/TASK/rouge1': F1 x 100, ...}; 'eval/TASK-SPLIT/...' for other splits.
+  """
+  metrics, rows = measure(model, params, batches, vocabulary, config, mesh)
+  if predictions_path is not None and rows and jax.process_index() == 0:
+    keep_predictions(predictions_path, rows)
+  if split != 'validation':
+    task_name = f'{task_name}-{split}'
+  return {f'eval/{task_name}/{name}': metrics[name] for name in metrics}
+
+
+def measure(model, params, batches, vocabulary, config, mesh, metrics=None):
+  """Measures a model: `evaluate` without names and files.
+
+  Args:
+    model, params, batches, vocabulary, config, mesh: as in `evaluate`.
+    metrics: instead of config.eval.metrics.
+
+  Returns:
+    ({'loss': ..., 'rouge1': ..., ...}, [{id, prediction, reference}, ...]), the
+    rows of all hosts; no rows where no metric needs summaries.
+  """
+  names = config.eval.metrics if metrics is None else metrics
+  of_model = metric_table.select(names, metric_lib.MODEL)
+  of_text = metric_table.select(names, metric_lib.TEXT)
+  parts, rows = [], []
+  with jax.set_mesh(mesh):
+    for batch, info in batches:
+      watchdog.alive()
+      if of_model:
+        placed = sharding.global_batch(batch, mesh, vocabulary.pad_id)
+        parts += [entry.sums(model, params, placed) for entry in of_model]
+      if of_text:
+        tokens = _generate(
+            model, params, batch, len(info['id']), vocabulary, config, mesh
+        )
+        rows += [
+            dict(
+                id=name, prediction=vocabulary.decode(ids), reference=reference
+            )
+            for name, reference, ids in zip(
+                info['id'], info['reference'], tokens
+            )
+        ]
+  measured = metric_lib.means(parts)
+  if of_text:
+    rows = collective.gather_rows(
+        rows if sharding.host_part(mesh).leads else []
+    )
+    measured |= metric_lib.score(
+        of_text,
+        [row['prediction'] for row in rows],
+        [row['reference'] for row in rows],
+    )
+  return measured, rows
+
+
+def _generate(model, params, batch, real, vocabulary, config, mesh):
+  """Returns this host's rows of tokens as lists, padding rows included."""
+  inputs = np.array(batch['encoder_input_tokens'])
+  # Rows of padding would be decoded to the maximum: they repeat the first row.
+  inputs[real:] = inputs[:1]
+  settings = decode_settings.with_ids(settings_of(config.decode), vocabulary)
+  rows = {'encoder_input_tokens': inputs}
+  if decode_settings.method_of(settings) == 'sample':
+    rows['seeds'] = generate.document_seeds(
+        inputs, inputs != settings.pad_id, config.decode.seed
+    )
+  rows = sharding.global_batch(rows, mesh, settings.pad_id)
+  tokens, _ = generate.generate(
+      model,
+      params,
+      rows['encoder_input_tokens'],
+      None,
+      settings,
+      rows.get('seeds'),
+  )
+  if jax.process_count() == 1:
+    return np.asarray(tokens).tolist()
+  tokens = np.asarray(multihost_utils.process_allgather(tokens, tiled=True))
+  part = sharding.host_part(mesh)
+  rows = len(tokens) // part.count
+  start = rows * part.index
+  return tokens[start : start + rows].tolist()
+
+
+def write_predictions(path, rows):
+  """Writes {id, prediction, reference} rows as JSONL, all or nothing."""
+  lines = []
+  for row in rows:
+    row = dict(row)
+    if not isinstance(row['reference'], str):
+      row['references'] = row.pop('reference')
+    lines.append(json.dumps(row, ensure_ascii=False) + '\n')
+  files.write(path, ''.join(lines))
+
+
+def keep_predictions(path, rows):
+  """The same; if they cannot be written, a line on stderr tells why."""
+  try:
+    write_predictions(path, rows)
+  except OSError as error:
+    print(
+        f'{path} could not be written: {disk_error(error)}',
+        file=sys.stderr,
+        flush=True,
+    )

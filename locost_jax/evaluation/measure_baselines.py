@@ -1,0 +1,152 @@
+"""Numbers beside a model's own that tell what those are worth.
+
+- The loss with the inputs exchanged between documents: a model that reads its
+  input is worse then.
+- The loss of a unigram model of the training targets.
+- The scores of the first sentences of the input (lead), and of the one training
+  target that suits the validation targets best.
+"""
+
+import numpy as np
+
+from locost_jax.data import text as text_lib
+from locost_jax.evaluation import baselines
+from locost_jax.evaluation import metric_table
+from locost_jax.evaluation.metrics import metric as metric_lib
+from locost_jax.hosts import collective
+
+# Training targets that the baselines look at: enough for the frequencies of
+# tokens, few enough to read within seconds.
+_TRAIN_TARGETS = 20_000
+
+
+def exchange_inputs(batches, vocabulary):
+  """The same batches with the inputs exchanged between documents.
+
+  Within a batch, whose documents are of about the same length, document i gets
+  the input of document i + n // 2: neighbours in length may be copies. A single
+  document in its batch gets an input of the batch before; if there is none, it
+  is left out.
+
+  Args:
+    batches, vocabulary: as in `evaluate`.
+
+  Yields:
+    (batch, info), shapes unchanged.
+  """
+  spare = None
+  for batch, info in batches:
+    n = len(info['id'])
+    batch = dict(batch)
+    inputs = np.array(batch['encoder_input_tokens'])
+    last = inputs[n - 1].copy() if n else None
+    if n > 1:
+      inputs[:n] = np.roll(inputs[:n], -(n // 2), axis=0)
+    elif n == 1 and spare is not None:
+      inputs[0] = vocabulary.pad_id
+      own = tuple(
+          slice(min(sizes)) for sizes in zip(spare.shape, inputs[0].shape)
+      )
+      inputs[0][own] = spare[own]
+    elif n == 1:
+      batch['decoder_loss_weights'] = np.zeros_like(
+          batch['decoder_loss_weights']
+      )
+    spare = last if n else spare
+    batch['encoder_input_tokens'] = inputs
+    yield batch, info
+
+
+def measure_baselines(batches, train_records, vocabulary, metrics):
+  """What can be had without a model.
+
+  Args:
+    batches: as in `evaluate`.
+    train_records: iterable of dicts with targets (ids) and reference (str).
+    vocabulary: text <-> ids.
+    metrics: as config.eval.metrics; where none needs summaries, only the
+      first of:
+
+  Returns:
+    dict of
+      unigram: {'loss'}, of the frequencies of tokens in the training targets.
+      lead: scores, and 'sentences', how many: as many as a training target has
+        on average.
+      constant: scores, and 'text', the training target that has the highest
+        mean ROUGE on this split.
+  """
+  train_records = list(train_records)
+  train_references = [record['reference'] for record in train_records]
+  sentences = _mean_sentences(train_references)
+  rows = []
+  for batch, info in batches:
+    n = len(info['id'])
+    lengths = batch['decoder_loss_weights'].astype(bool).sum(axis=1)
+    for i in range(n):
+      source = vocabulary.decode(
+          batch['encoder_input_tokens'][i].ravel().tolist()
+      )
+      rows.append(
+          dict(
+              lead=baselines.lead(source, sentences),
+              reference=info['reference'][i],
+              targets=batch['decoder_target_tokens'][i, : lengths[i]].tolist(),
+          )
+      )
+  rows = collective.gather_rows(rows)
+  measured = {
+      'unigram': {
+          'loss': float(
+              baselines.unigram_loss(
+                  [record['targets'] for record in train_records],
+                  [np.asarray(row['targets'], np.int32) for row in rows],
+                  vocabulary.size,
+              )
+          )
+      }
+  }
+  of_text = metric_table.select(metrics, metric_lib.TEXT)
+  if of_text:
+    references = [row['reference'] for row in rows]
+    constant = baselines.best_constant(
+        train_references, list(map(first_reference, references))
+    )
+    leads = [row['lead'] for row in rows]
+    measured['lead'] = dict(
+        metric_lib.score(of_text, leads, references), sentences=sentences
+    )
+    constants = [constant] * len(rows)
+    measured['constant'] = dict(
+        metric_lib.score(of_text, constants, references), text=constant
+    )
+  return measured
+
+
+def _mean_sentences(texts):
+  counts = [len(text_lib.split_sentences(text)) for text in texts[:1000]]
+  return max(1, round(sum(counts) / max(len(counts), 1)))
+
+
+def first_reference(reference):
+  """The text, or the first of several that count as right."""
+  return reference if isinstance(reference, str) else reference[0]
+
+
+def first_records(cache, most=_TRAIN_TARGETS):
+  """Yields the first records of a training cache, of each part as many."""
+  parts = cache.window(0, 0)
+  for part in parts:
+    for i in range(min(most // len(parts), len(part))):
+      yield part[i]
+
+
+def find_inputs(batches, vocabulary, ids):
+  """Returns {id: text} of the inputs of some documents, of this host's rows."""
+  texts = {}
+  for batch, info in batches:
+    for i, name in enumerate(info['id']):
+      if name in ids:
+        texts[name] = vocabulary.decode(
+            batch['encoder_input_tokens'][i].ravel().tolist()
+        )
+  return texts

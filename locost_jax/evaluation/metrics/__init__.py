@@ -1,0 +1,1 @@
+"""Metrics of written summaries, one file each."""

@@ -1,0 +1,80 @@
+"""A metric as one object: its numbers, what it needs, how it is computed.
+
+Every number is a sum and a weight until the last line, so that a last, partial
+batch counts for what it holds.
+"""
+
+from typing import Any, NamedTuple
+
+TEXT, MODEL = 'text', 'model'
+
+
+class Column(NamedTuple):
+  """How a number is shown in tables."""
+
+  key: str
+  title: str
+  digits: int
+
+
+class Metric(NamedTuple):
+  """One entry of config.eval.metrics.
+
+  Attributes:
+    name: in config.eval.metrics.
+    keys: the names of its numbers, as in eval/TASK/KEY.
+    needs: TEXT: summaries are generated for it; MODEL: only the model.
+    sums: {key: (sum, weight)}, as numbers or scalar arrays. With TEXT a
+      function of (prediction, references), a str and a list of str, of one
+      document; with MODEL of (model, params, batch), where the batch is as in
+      `step.eval_step`, on the mesh.
+    columns: those of its numbers that tables show.
+    lower_is_better: the keys whose best value is the smallest.
+  """
+
+  name: str
+  keys: tuple
+  needs: str
+  sums: Any
+  columns: tuple = ()
+  lower_is_better: tuple = ()
+
+
+def means(parts):
+  """Adds up parts and divides.
+
+  Args:
+    parts: list of {key: (sum, weight)}.
+
+  Returns:
+    {key: float}; keys without any weight are left out.
+  """
+  totals = {}
+  for part in parts:
+    for key, (value, weight) in part.items():
+      total, weights = totals.get(key, (0.0, 0.0))
+      totals[key] = total + float(value), weights + float(weight)
+  return {
+      key: total / weight for key, (total, weight) in totals.items() if weight
+  }
+
+
+def score(metrics, predictions, references):
+  """Returns the numbers of TEXT metrics over documents: {key: float}.
+
+  Args:
+    metrics: list of Metric.
+    predictions: list of n str.
+    references: list of n references: a str, or a list of str that all count
+      as right.
+  """
+  return means(
+      [
+          metric.sums(
+              prediction,
+              [reference] if isinstance(reference, str) else reference,
+          )
+          for prediction, reference in zip(predictions, references, strict=True)
+          for metric in metrics
+      ]
+  )

@@ -1,0 +1,1 @@
+"""Metrics that need the model, one file each."""

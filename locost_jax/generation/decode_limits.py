@@ -1,0 +1,105 @@
+"""Which tokens may come next: what every method of `decode` has in common.
+
+Axes: R rows, T max_length, V vocabulary.
+"""
+
+import jax
+import jax.numpy as jnp
+
+NEVER = float('-inf')
+
+# Tokens that are sorted first for top_p: 5 ms for 50 rows of 4,000 tokens, all
+# of which take 43.
+NUCLEUS = 256
+
+
+def ban_repeated_ngrams(scores, written, length, size):
+  """scores [R, V] without the tokens that would write an n-gram twice.
+
+  Args:
+    scores: [R, V].
+    written: [R, S], of which the first `length` tokens are set.
+    length: scalar.
+    size: n; 0 bans nothing.
+  """
+  if not size or size > written.shape[1]:
+    return scores
+  rows, S = written.shape
+  starts = jnp.arange(S - size + 1)
+  same = jnp.broadcast_to(starts + size <= length, (rows, starts.size))
+  for i in range(size - 1):  # do the first n - 1 tokens equal the last written?
+    last = jnp.take(written, length - (size - 1) + i, axis=1, mode='clip')
+    same &= written[:, i : i + starts.size] == last[:, None]
+  tokens = written[:, size - 1 :]
+  banned = jnp.zeros(scores.shape, bool)
+  banned = banned.at[jnp.arange(rows)[:, None], tokens].max(same)
+  return jnp.where(banned, NEVER, scores)
+
+
+def process(settings, scores, written, position):
+  """Bans and forces tokens, in Hugging Face's order; for all methods.
+
+  Args:
+    settings: a `decode_settings.Settings`.
+    scores: [R, V], log p of the next token.
+    written: [R, 1 + T], the start token and `position` tokens.
+    position: scalar, how many tokens are written.
+
+  Returns:
+    [R, V]: -inf where a token may not come, 0 where it must.
+  """
+  s = settings
+  scores = ban_repeated_ngrams(
+      scores, written, position + 1, s.no_repeat_ngram_size
+  )
+  tokens = jnp.arange(scores.shape[1])
+  if s.min_length > 1:
+    too_short = position + 1 < s.min_length
+    scores = jnp.where(too_short & (tokens == s.eos_id), NEVER, scores)
+  for token, when in (
+      (s.forced_first_token, 0),
+      (s.forced_last_token, s.max_length - 1),
+  ):
+    if token >= 0:
+      only = jnp.where(tokens == token, 0.0, NEVER)
+      scores = jnp.where(position == when, only, scores)
+  return scores
+
+
+def restrict(settings, scores):
+  """scores [R, V] -> the log of what is sampled from, up to a constant.
+
+  Tokens outside top_k and top_p get -inf; tokens that are equal to the last
+  one inside stay too.
+  """
+  scores = scores / settings.temperature
+  if 0 < settings.top_k < scores.shape[1]:
+    least = jax.lax.top_k(scores, settings.top_k)[0][:, -1:]
+    scores = jnp.where(scores >= least, scores, NEVER)
+  if settings.top_p < 1:
+    log_p = jax.nn.log_softmax(scores)
+    least = _least_of_nucleus(log_p, settings.top_p)
+    scores = jnp.where(log_p >= least, scores, NEVER)
+  return scores
+
+
+def _least_of_nucleus(log_p, top_p):
+  """The least log p among the fewest tokens that have top_p together: [R, 1].
+
+  The first NUCLEUS tokens nearly always have it; only where they do not is the
+  whole vocabulary sorted.
+  """
+
+  def least(descending):
+    p = jnp.exp(descending)
+    above = jnp.cumsum(p, axis=1) - p  # what the more probable ones have
+    # The first stays whatever rounding makes of a small top_p.
+    inside = (above < top_p).at[:, 0].set(True)
+    return jnp.where(inside, descending, jnp.inf).min(1, keepdims=True)
+
+  first = jax.lax.top_k(log_p, min(NUCLEUS, log_p.shape[1]))[0]
+  return jax.lax.cond(
+      (jnp.exp(first).sum(1) > top_p).all(),
+      lambda: least(first),
+      lambda: least(jnp.sort(log_p, axis=1, descending=True)),
+  )

@@ -1,0 +1,240 @@
+"""How a summary is written: every option of decoding, declared once.
+
+`Settings` is the declaration. config.decode, the flags of `summarize` and the
+keywords of `Summarizer.generate` and `summarize` are made from it.
+"""
+
+import dataclasses
+import numbers
+
+from locost_jax.errors import InputError
+from locost_jax.errors import suggest
+
+METHODS = 'greedy', 'beam', 'sample'
+LENGTH_PENALTY_FORMS = 'hugging_face', 'gnmt'
+# What a setting is when it asks for nothing.
+SAMPLING = {'temperature': 1.0, 'top_k': 0, 'top_p': 1.0}
+
+
+def _option(default, text, least=None, choices=None, is_flag=True):
+  """A field that users set.
+
+  Args:
+    default: its value where nothing is asked for.
+    text: what it is, for --help.
+    least: the least value of an integer.
+    choices: all values of a string.
+    is_flag: whether `summarize` has a flag for it.
+  """
+  metadata = dict(text=text, least=least, choices=choices, is_flag=is_flag)
+  return dataclasses.field(default=default, metadata=metadata)
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+  """How to write; hashable, static under jit.
+
+  Lengths count written tokens, eos included and the start token not.
+  """
+
+  method: str = _option(
+      '',
+      'how the next token is found; not given: beam with num_beams above 1, '
+      'sample with a temperature, top_k or top_p, else greedy',
+      choices=METHODS,
+  )
+  max_length: int = _option(512, 'most tokens of a summary', 1)
+  min_length: int = _option(0, 'fewest tokens of a summary', 0)
+  no_repeat_ngram_size: int = _option(
+      0, 'n-grams of this size are written at most once; 0: no limit', 0
+  )
+  num_beams: int = _option(1, 'texts continued side by side in beam search', 1)
+  length_penalty: float = _option(
+      1.0,
+      'of beams: power of the length a score is divided by; above 0 longer '
+      'summaries are preferred',
+  )
+  length_penalty_form: str = _option(
+      'hugging_face',
+      'the length itself (hugging_face), or (5 + length) / 6 (gnmt)',
+      choices=LENGTH_PENALTY_FORMS,
+  )
+  early_stopping: bool = _option(
+      False, 'of beams: end when as many summaries as beams are finished'
+  )
+  temperature: float = _option(1.0, 'of sampling: logits are divided by it')
+  top_k: int = _option(
+      0, 'of sampling: among the most probable k tokens; 0: all', 0
+  )
+  top_p: float = _option(
+      1.0, 'of sampling: among the fewest tokens of this probability together'
+  )
+  forced_first_token: int = _option(
+      -1, 'the token every text begins with; -1: none', -1, is_flag=False
+  )
+  forced_last_token: int = _option(
+      -1, 'the token at max_length; -1: none', -1, is_flag=False
+  )
+  eos_id: int = 1  # the token that ends a text
+  pad_id: int = 0  # the token after it
+  start_id: int = 0  # what the first step reads
+
+
+# Name -> dataclasses.Field of what users set.
+OPTIONS = {
+    field.name: field
+    for field in dataclasses.fields(Settings)
+    if field.metadata
+}
+
+
+def defaults():
+  """Returns {option: default}."""
+  return {name: field.default for name, field in OPTIONS.items()}
+
+
+def method_of(settings):
+  """'greedy', 'beam' or 'sample'."""
+  if settings.method:
+    return settings.method
+  if settings.num_beams > 1:
+    return 'beam'
+  own = any(getattr(settings, key) != SAMPLING[key] for key in SAMPLING)
+  return 'sample' if own else 'greedy'
+
+
+def change(settings, changes):
+  """Settings with some options replaced; the method follows what is asked for.
+
+  num_beams asks for beam search (1: for none), temperature, top_k or top_p for
+  sampling, unless `method` is among the changes. Where the method changes, what
+  belongs to the former one is forgotten.
+
+  Args:
+    settings: a Settings.
+    changes: {option: value}; None: as it is.
+
+  Raises:
+    InputError: there is no such option.
+  """
+  for key in changes:
+    if key not in OPTIONS:
+      raise InputError(
+          f'{key}: no option of decoding{suggest(key, list(OPTIONS))}'
+      )
+  changes = {key: x for key, x in changes.items() if x is not None}
+  before = method_of(settings)
+  if 'method' in changes:
+    method = changes['method']
+  elif SAMPLING.keys() & changes.keys():
+    method = 'sample'
+  elif changes.get('num_beams', 1) != 1:
+    method = 'beam'
+  elif 'num_beams' in changes and before == 'beam':
+    method = 'greedy'
+  else:
+    method = before
+  if method != before:
+    changes = {'num_beams': 1, **SAMPLING, **changes}
+  return dataclasses.replace(settings, **{**changes, 'method': method})
+
+
+def with_ids(settings, vocabulary):
+  """Settings with the eos_id, pad_id and start_id of a vocabulary."""
+  return dataclasses.replace(
+      settings,
+      eos_id=vocabulary.eos_id,
+      pad_id=vocabulary.pad_id,
+      start_id=vocabulary.start_id,
+  )
+
+
+def from_config(values):
+  """Returns the checked Settings of config.decode, or of a stored one.
+
+  Args:
+    values: {option: value}, and ids; an option that is absent has its default.
+      `seed`, which is not a setting, is passed over.
+
+  Raises:
+    InputError: an unknown key, or a value that cannot be.
+  """
+  values = {key: x for key, x in dict(values).items() if key != 'seed'}
+  names = [field.name for field in dataclasses.fields(Settings)]
+  for key in values:
+    if key not in names:
+      raise InputError(
+          f'decode.{key}: unknown; expected one of {", ".join(names)}'
+      )
+  settings = Settings(**values)
+  check(settings)
+  return settings
+
+
+def check(settings, vocab_size=None):
+  """Raises an InputError for settings that cannot be.
+
+  Args:
+    settings: a Settings.
+    vocab_size: the model's, or None: forced tokens are not compared with it.
+  """
+  s = settings
+
+  def need(good, key, expected):
+    if not good:
+      raise InputError(f'{key}={getattr(s, key)!r} must {expected}')
+
+  for key in ('eos_id', 'pad_id', 'start_id'):
+    need(*_is_at_least(getattr(s, key), key, 0))
+  for key, field in OPTIONS.items():
+    need(*_is_of_kind(getattr(s, key), key, field))
+  need(
+      s.min_length <= s.max_length,
+      'min_length',
+      f'lie between 0 and max_length={s.max_length}',
+  )
+  need(s.temperature > 0, 'temperature', 'be above 0')
+  need(0 < s.top_p <= 1, 'top_p', 'be above 0 and at most 1')
+  method = method_of(s)
+  if method == 'beam':
+    need(s.num_beams > 1, 'num_beams', "be at least 2 with method='beam'")
+  else:
+    need(s.num_beams == 1, 'num_beams', f'be 1 with method={method!r}')
+  for key, neutral in SAMPLING.items():
+    need(
+        method == 'sample' or getattr(s, key) == neutral,
+        key,
+        f'be {neutral} with method={method!r}: only sampling has it',
+    )
+  for key in ('forced_first_token', 'forced_last_token'):
+    need(
+        vocab_size is None or getattr(s, key) < vocab_size,
+        key,
+        f"be below the vocabulary's size, {vocab_size}",
+    )
+
+
+def _is_of_kind(value, key, field):
+  """(whether a value is of its option's kind, its key, what is expected)."""
+  choices, least = field.metadata['choices'], field.metadata['least']
+  if choices:
+    words = ', '.join(map(repr, choices))
+    is_unset = value == '' == field.default
+    return is_unset or value in choices, key, f'be one of {words}'
+  if isinstance(field.default, bool):
+    return isinstance(value, bool), key, 'be True or False'
+  if least is not None:
+    return _is_at_least(value, key, least)
+  is_number = isinstance(value, numbers.Real) and abs(value) < float('inf')
+  return is_number, key, 'be a number'
+
+
+def _is_at_least(value, key, least):
+  is_integer = isinstance(value, numbers.Integral) and not isinstance(
+      value, bool
+  )
+  return (
+      is_integer and value >= least,
+      key,
+      f'be an integer of at least {least}',
+  )

@@ -1,0 +1,214 @@
+"""A model at work: documents read, summaries written, on the device.
+
+`generate` is one compiled program from tokens to tokens. `generate_in_steps` is
+a loop on the host over the same parts, a layer of the encoder or CHUNK tokens
+at a time, for those who want to see how far it is.
+
+Axes: B documents, L input length, T max_length, V vocabulary.
+"""
+
+import functools
+import zlib
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from locost_jax.generation import decode
+from locost_jax.models import low_memory_encoder
+
+# Tokens written between two looks at the state: few enough for a display, many
+# enough that the look costs nothing.
+CHUNK = 16
+# Of the encoder's kernels in memory: those of the paper's size for inputs of
+# 16K tokens take 1.1 GiB.
+KEPT_BYTES = 2 << 30
+
+
+class KeptKernels:
+  """The encoder's kernels, which depend on weights and length only.
+
+  They are kept from the second input of a length on: a book that is read once
+  leaves nothing behind. Together they have at most KEPT_BYTES; those not used
+  for longest are given up.
+  """
+
+  def __init__(self, model, params):
+    self._model, self._params = model, params
+    self._kept = {}  # length -> kernels or None, the last used at the end
+
+  def get(self, length):
+    """Returns the kernels for inputs of this length, or None."""
+    kept = self._kept
+    size = functools.partial(low_memory_encoder.kernel_bytes, self._model)
+    if not 0 < size(length) <= KEPT_BYTES:
+      return None
+    is_first, kernels = length not in kept, kept.pop(length, None)
+    if kernels is None and not is_first:
+      kernels = low_memory_encoder.kernels(self._model, self._params, length)
+    kept[length] = kernels
+    while sum(size(n) for n in kept if kept[n] is not None) > KEPT_BYTES:
+      kept.pop(next(iter(kept)))
+    return kernels
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def encode(model, params, inputs, input_mask):
+  """inputs [B, L], input_mask [B, L] or None -> the model's memory."""
+  return low_memory_encoder.encode(model, params, inputs, input_mask)
+
+
+def encode_in_steps(
+    model, params, inputs, input_mask, kernels=None, progress=None
+):
+  """The same, layer by layer, for models that come in parts.
+
+  Args:
+    model, params, inputs, input_mask: as in `encode`.
+    kernels: of `low_memory_encoder.kernels` for L; None: made for this call.
+    progress: None, or called as progress('encoding', layers done, layers).
+  """
+  layers = model.config.num_layers
+  if not low_memory_encoder.comes_in_parts(model):
+    if progress:
+      progress('encoding', 0, layers)
+    memory = encode(model, params, inputs, input_mask)
+    if progress:
+      jax.block_until_ready(memory)
+      progress('encoding', layers, layers)
+    return memory
+  h, mask = low_memory_encoder.embed(model, params, inputs, input_mask)
+  for index in range(layers):
+    if progress:
+      jax.block_until_ready(h)
+      progress('encoding', index, layers)
+    own = None if kernels is None else kernels[index]
+    h = low_memory_encoder.encoder_layer(model, params, index, h, mask, own)
+  memory = low_memory_encoder.finish(model, params, h, mask)
+  if progress:
+    jax.block_until_ready(memory)
+    progress('encoding', layers, layers)
+  return memory
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def logits(model, params, inputs, targets_in, input_mask):
+  """The whole decoder at once: targets_in [B, T] -> [B, T, V]."""
+  return model.apply({'params': params}, inputs, targets_in, input_mask)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 3))
+def begin(model, params, memory, settings, seeds=None):
+  """Before the first token.
+
+  Args:
+    model: the Flax module; static.
+    params: its parameters.
+    memory: of `encode`.
+    settings: a checked `decode_settings.Settings`; static.
+    seeds: uint32 [B] of `document_seeds`; only sampling needs them.
+
+  Returns:
+    (shared, state), for `advance`.
+  """
+  shared, per_row = model.apply(
+      {'params': params}, memory, settings.max_length, method='init_cache'
+  )
+  batch_size = jax.tree.leaves(per_row)[0].shape[0]
+  keys = None if seeds is None else jax.vmap(jax.random.key)(seeds)
+  return shared, decode.begin(settings, per_row, batch_size, keys)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 2))
+def advance(model, params, settings, shared, state, until):
+  """`decode.advance` with the model's step; until is a scalar, traced."""
+  step = functools.partial(model.apply, {'params': params}, method='step')
+  return decode.advance(settings, step, shared, state, until)
+
+
+finish = functools.partial(jax.jit, static_argnums=0)(decode.finish)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 4))
+def generate(model, params, inputs, input_mask, settings, seeds=None):
+  """Summaries of a batch, as one program.
+
+  Args:
+    model: the Flax module; static.
+    params: its parameters.
+    inputs: [B, L] token ids.
+    input_mask: [B, L], or None: where inputs are not pad.
+    settings: a checked `decode_settings.Settings`; static.
+    seeds: uint32 [B] of `document_seeds`; only sampling needs them.
+
+  Returns:
+    tokens int32 [B, T], up to and including eos, then pad; scores [B] as in
+    `decode`.
+  """
+  memory = encode(model, params, inputs, input_mask)
+  shared, state = begin(model, params, memory, settings, seeds)
+  state = advance(model, params, settings, shared, state, settings.max_length)
+  return finish(settings, state)
+
+
+def generate_in_steps(
+    model,
+    params,
+    inputs,
+    input_mask,
+    settings,
+    seeds=None,
+    kernels=None,
+    progress=None,
+    on_encoded=None,
+):
+  """The same with a look at the state every CHUNK tokens.
+
+  Args:
+    model, params, inputs, input_mask, settings, seeds: as in `generate`.
+    kernels: as in `encode_in_steps`.
+    progress: None, or called as progress(stage, done, total): stage 'encoding',
+      in layers; then 'decoding', in tokens written of max_length. Decoding ends
+      below it when every document is done.
+    on_encoded: None, or called with what `encode` gives.
+
+  Returns:
+    As `generate`.
+  """
+  tell = progress or (lambda *_: None)
+  memory = encode_in_steps(model, params, inputs, input_mask, kernels, progress)
+  if on_encoded:
+    on_encoded(memory)
+  shared, state = begin(model, params, memory, settings, seeds)
+  del memory
+  written, done = 0, False
+  tell('decoding', 0, settings.max_length)
+  while written < settings.max_length and not done:
+    state = advance(
+        model, params, settings, shared, state, jnp.int32(written + CHUNK)
+    )
+    written, done = int(state['position']), bool(state['done'].all())
+    tell('decoding', written, settings.max_length)
+  return finish(settings, state)
+
+
+def document_seeds(inputs, input_mask, seed):
+  """A number per document that depends on its tokens and the seed alone.
+
+  What is sampled for a document therefore depends neither on its batch nor on
+  its padding.
+
+  Args:
+    inputs: numpy [B, L].
+    input_mask: numpy [B, L], true at tokens.
+    seed: a non-negative integer.
+
+  Returns:
+    uint32 [B].
+  """
+  start = zlib.crc32(str(int(seed)).encode())
+  rows = (
+      np.asarray(row[keep], '<i4').tobytes()
+      for row, keep in zip(inputs, np.asarray(input_mask, bool))
+  )
+  return np.array([zlib.crc32(row, start) for row in rows], np.uint32)

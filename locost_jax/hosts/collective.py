@@ -1,0 +1,40 @@
+"""What the hosts of a run do together, and what only the first one does."""
+
+import json
+import sys
+
+import jax
+from jax.experimental import multihost_utils
+import numpy as np
+
+
+def is_first_host():
+  return jax.process_index() == 0
+
+
+def wait_for_hosts(name):
+  """Returns when every host has called this with the same name."""
+  if jax.process_count() > 1:
+    multihost_utils.sync_global_devices(name)
+
+
+def log(text):
+  """Prints a line on stderr, on the first host only."""
+  if is_first_host():
+    print(text, file=sys.stderr, flush=True)
+
+
+def gather_rows(rows):
+  """A list of JSON rows from each host -> one list, the same on all."""
+  if jax.process_count() == 1:
+    return rows
+  data = np.frombuffer(json.dumps(rows).encode(), np.uint8)
+  sizes = multihost_utils.process_allgather(np.array(len(data)))
+  padded = np.zeros(int(sizes.max()), np.uint8)
+  padded[: len(data)] = data
+  gathered = multihost_utils.process_allgather(padded)
+  return [
+      row
+      for size, data in zip(sizes, gathered)
+      for row in json.loads(data[: int(size)].tobytes())
+  ]

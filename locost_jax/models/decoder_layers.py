@@ -1,0 +1,320 @@
+"""The layers of a decoder, T5's and BART's: all targets at once, or by steps.
+
+  T5    h += self(norm(h));     h += cross(norm(h));    h += ff(norm(h))
+  BART  h = norm(h + self(h));  h = norm(h + cross(h)); h = norm(h + ff(h))
+
+Dropout on every branch. A `Parts` holds what the two differ in.
+
+Axes: B batch, L input length, T target length, S slots of a cache, D d_model,
+H heads, K head dim, P segments, R rows of a decoding step.
+"""
+
+from typing import Any, NamedTuple
+
+from flax import linen as nn
+import jax.numpy as jnp
+
+from locost_jax.models import stack
+from locost_jax.ops import causal_attention
+from locost_jax.ops import tokenwise
+
+
+class Parts(NamedTuple):
+  """What the decoders of T5 and BART differ in.
+
+  Attributes:
+    make_norm, make_attention, make_feed_forward: (config, dtype) -> a module.
+    norms_first: h + f(norm(h)), else norm(h + f(h)).
+    has_dropout: config -> whether a layer draws random numbers in training.
+  """
+
+  make_norm: Any
+  make_attention: Any
+  make_feed_forward: Any
+  norms_first: bool
+  has_dropout: Any
+
+
+class DecoderLayer(nn.Module):
+  """One layer of the decoder, all targets at once or one step with a cache."""
+
+  config: Any
+  dtype: jnp.dtype
+  parts: Parts
+
+  def setup(self):
+    c, dtype, parts = self.config, self.dtype, self.parts
+    self.self_attention_norm = parts.make_norm(c, dtype)
+    self.self_attention = parts.make_attention(c, dtype)
+    self.cross_attention_norm = parts.make_norm(c, dtype)
+    self.cross_attention = parts.make_attention(c, dtype)
+    self.feed_forward_norm = parts.make_norm(c, dtype)
+    self.feed_forward = parts.make_feed_forward(c, dtype)
+    self.dropout = nn.Dropout(c.dropout_rate)
+
+  def __call__(
+      self,
+      h,
+      states,
+      cross_mask,
+      causal_mask,
+      bias,
+      deterministic,
+      in_pieces=False,
+  ):
+    """All targets at once.
+
+    Args:
+      h: [B, T, D].
+      states: [B, L, D], the encoder's.
+      cross_mask: [B, L], true at input tokens.
+      causal_mask: [T, T], true up to the query's position; None: long targets.
+      bias: [H, T, T], or None; for long targets [H, T], by distance.
+      deterministic: no dropout.
+      in_pieces: the feed-forward over pieces of T.
+
+    Returns:
+      h [B, T, D], None.
+    """
+
+    def attend(x):
+      own = self.self_attention.keys_values(x)
+      if causal_mask is None:
+        return self.self_attention.causal(x, *own, bias, deterministic)
+      return self.self_attention(x, *own, causal_mask, bias, deterministic)
+
+    def cross(x):
+      read = self.cross_attention.keys_values(states)
+      return self.cross_attention.cross(x, *read, cross_mask, deterministic)
+
+    h = self.branch(h, self.self_attention_norm, attend, deterministic)
+    h = self.branch(h, self.cross_attention_norm, cross, deterministic)
+    if in_pieces:
+      draws = not deterministic and self.parts.has_dropout(self.config)
+      return tokenwise.method(self, 'add', h, draws=draws), None
+    return self.add(h, deterministic), None
+
+  def branch(self, h, norm, function, deterministic=True):
+    """h and a branch of it, the norm before or after; [B, T, D]."""
+    if self.parts.norms_first:
+      h = h + self.dropout(function(norm(h)), deterministic)
+    else:
+      h = norm(h + self.dropout(function(h), deterministic))
+    return stack.lay_written(h)
+
+  def add(self, h, deterministic=True):
+    """The branch of the feed-forward, [B, T, D]."""
+    return self.branch(
+        h,
+        self.feed_forward_norm,
+        lambda x: self.feed_forward(x, deterministic),
+        deterministic,
+    )
+
+  def traced(self, h, states, mask, segments, causal_mask, bias, num_segments):
+    """As `__call__`, and where the cross-attention falls.
+
+    Args:
+      h: (h [B, T, D], mass [B, T, P]).
+      states: [B, L, D], the encoder's.
+      mask: bool [B, L].
+      segments: int [B, L].
+      causal_mask: [T, T].
+      bias: [H, T, T], or None.
+      num_segments: P.
+
+    Returns:
+      (h, mass with this layer's added), None.
+    """
+    h, mass = h
+    added = []
+
+    def attend(x):
+      own = self.self_attention.keys_values(x)
+      return self.self_attention(x, *own, causal_mask, bias)
+
+    def cross(x):
+      x, own = self.cross_attention.traced(
+          x, states, mask, segments, num_segments
+      )
+      added.append(own)
+      return x
+
+    h = self.branch(h, self.self_attention_norm, attend)
+    h = self.branch(h, self.cross_attention_norm, cross)
+    return (self.add(h), mass + added[0]), None
+
+  def cross_cache(self, states):
+    """states [B, L, D] -> states, keys and values [B, L, H, K]."""
+    return states, self.cross_attention.keys_values(states)
+
+  def step(self, h, cross, own, states, cross_mask, own_mask, bias, position):
+    """One token of each row.
+
+    Args:
+      h: [R, 1, D].
+      cross: keys and values [B, L, H, K]; row r reads document r // (R / B).
+        None: the states are read in their place.
+      own: keys and values [R, S, H, K] of the tokens so far.
+      states: [B, L, D], or None where there is cross.
+      cross_mask: [B, L]; or [B, P, L] for documents in pages, where cross and
+        states have B P rows, and rows of h are P for each row that is decoded.
+      own_mask: [S], true up to the position.
+      bias: [H, 1, S], or None.
+      position: scalar, where this token's keys and values go.
+
+    Returns:
+      h [R, 1, D] and the new own.
+    """
+    updated = []
+
+    def attend(x):
+      new = self.self_attention.keys_values(x)
+      updated.extend(
+          old.at[:, position].set(n[:, 0]) for old, n in zip(own, new)
+      )
+      return self.self_attention(x, *updated, own_mask, bias)
+
+    def read(x):
+      queries = by_document(x, cross_mask.shape[:-1])
+      mask = cross_mask.reshape(-1, cross_mask.shape[-1])
+      if cross is None:
+        found = self.cross_attention.absorbed(queries, states, mask)
+      else:
+        found = self.cross_attention(queries, *cross, mask[:, None, None, :])
+      return by_row(found, cross_mask.shape[:-1])
+
+    h = self.branch(h, self.self_attention_norm, attend)
+    h = self.branch(h, self.cross_attention_norm, read)
+    return self.add(h), tuple(updated)
+
+
+class DecoderLayers(nn.Module):
+  """The layers of a decoder, one after the other."""
+
+  config: Any
+  dtype: jnp.dtype
+  remat: str
+  parts: Parts
+
+  def setup(self):
+    layer = DecoderLayer
+    if self.remat == 'full':
+      layer = nn.remat(layer, prevent_cse=False, static_argnums=(6, 7))
+    over = stack.stacked(self.config.num_decoder_layers, self.remat)
+    step = dict(over, in_axes=(0, 1) + (nn.broadcast,) * 5, out_axes=1)
+    self.layers = nn.scan(
+        layer,
+        methods={
+            '__call__': dict(over, in_axes=nn.broadcast),
+            'cross_cache': over,
+            'traced': dict(over, in_axes=nn.broadcast),
+            'step': step,
+        },
+    )(self.config, self.dtype, self.parts)
+
+  def __call__(self, h, memory, bias, deterministic):
+    """All targets at once.
+
+    Args:
+      h: [B, T, D].
+      memory: of the model's `encode`.
+      bias: [H, T, T], or None; for long targets [H, T], by distance.
+      deterministic: no dropout.
+
+    Returns:
+      h [B, T, D].
+    """
+    B, T, _ = h.shape
+    is_long = causal_attention.is_long(T)
+    in_pieces = (
+        is_long
+        and self.remat != 'none'
+        and not self.is_initializing()
+        and tokenwise.is_long(B, T)
+    )
+    h, _ = self.layers(
+        h,
+        memory['states'],
+        memory['mask'],
+        None if is_long else _causal_mask(T),
+        bias,
+        deterministic,
+        in_pieces,
+    )
+    return h
+
+  def traced(self, h, memory, segments, num_segments, bias):
+    """h [B, T, D] -> mass [B, T, P] of `EncoderDecoder.cross_mass`."""
+    B, T, _ = h.shape
+    precise = jnp.promote_types(h.dtype, jnp.float32)
+    (_, mass), _ = self.layers.traced(
+        (h, jnp.zeros((B, T, num_segments), precise)),
+        memory['states'],
+        memory['mask'],
+        segments,
+        _causal_mask(T),
+        bias,
+        num_segments,
+    )
+    return mass / self.config.num_decoder_layers
+
+  def cross_cache(self, states):
+    """states [B, L, D] -> keys and values [layers, B, L, H, K]."""
+    return self.layers.cross_cache(states)[1]
+
+  def step(self, h, shared, per_row, bias):
+    """One token of each row; the caches of `stack.init_cache`.
+
+    Args:
+      h: [R, 1, D].
+      shared, per_row: of `stack.init_cache`.
+      bias: [H, 1, S], or None.
+
+    Returns:
+      h [R, 1, D], per_row.
+    """
+    own, position = per_row['own'], per_row['position'][0]
+    h, own = self.layers.step(
+        h,
+        shared.get('cross'),
+        own,
+        shared.get('states'),
+        shared['mask'],
+        jnp.arange(own[0].shape[2]) <= position,
+        bias,
+        position,
+    )
+    return h, {'own': own, 'position': per_row['position'] + 1}
+
+
+def by_document(x, shape):
+  """Brings the rows that read one text together: the queries of one attention.
+
+  Args:
+    x: [R, 1, D].
+    shape: (B,), where row r reads document r // (R / B); or (B, P), where row r
+      reads page r % P of document r // (R / B).
+
+  Returns:
+    [B, R / B, D] or [B P, R / (B P), D].
+  """
+  B, *pages = shape
+  x = x.reshape(B, -1, *pages, x.shape[-1])
+  if pages:
+    x = x.swapaxes(1, 2)
+  return x.reshape(-1, x.shape[-2], x.shape[-1])
+
+
+def by_row(x, shape):
+  """Undoes `by_document`: -> [R, 1, D]."""
+  x = x.reshape(*shape, *x.shape[1:])
+  if len(shape) == 2:
+    x = x.swapaxes(1, 2)
+  return x.reshape(-1, 1, x.shape[-1])
+
+
+def _causal_mask(T):
+  """[T, T], true up to the query's position."""
+  positions = jnp.arange(T)
+  return positions[None, :] <= positions[:, None]

@@ -1,0 +1,141 @@
+"""LoRA (Hu et al. 2021): small matrices that learn in place of large ones.
+
+  W' = W + (alpha / r) A B    W [..., in, out], A [..., in, r], B [..., r, out]
+
+W is frozen. A is drawn, B begins at zero, so that the first step sees W itself.
+The adapters A and B of `PATH/kernel` lie beside it, at `PATH/lora_a` and
+`PATH/lora_b`; leading axes are stacked layers, each with its own.
+
+The model knows nothing of this: it is given what `merge` returns. So the
+backward pass makes the gradient of W' for the moment in which it becomes those
+of A and B; what LoRA saves is the optimiser's state, and W where it is shared.
+"""
+
+import copy
+import re
+
+import jax
+import jax.numpy as jnp
+
+from locost_jax.errors import InputError
+from locost_jax.models import parameters
+
+A, B, KERNEL = 'lora_a', 'lora_b', 'kernel'
+# A last row of optim.groups: what no row before it names and is no adapter.
+_FROZEN = ((rf'(?!(.*/)?({A}|{B})$).*', 0.0),)
+
+
+def check(config):
+  """Raises an InputError for values that cannot be; needs no parameters.
+
+  Args:
+    config: config.train.lora.
+  """
+  if config.rank < 0:
+    raise InputError(f'train.lora.rank={config.rank}: expected 0 (off) or more')
+  if not config.alpha > 0:
+    raise InputError(f'train.lora.alpha={config.alpha}: expected more than 0')
+  try:
+    re.compile(config.paths)
+  except re.error as error:
+    raise InputError(
+        f'train.lora.paths={config.paths!r}: not a regex: {error}'
+    ) from None
+
+
+def optim_config(config):
+  """Returns config.optim; where there are adapters, it freezes all others.
+
+  Args:
+    config: the whole config.
+  """
+  changed = copy.deepcopy(config.optim)
+  if config.train.lora.rank:
+    changed.groups = (*changed.groups, *_FROZEN)
+  return changed
+
+
+def add(params, config, rng):
+  """Returns the parameters with adapters beside the kernels that are named.
+
+  Args:
+    params: nested dict of arrays.
+    config: config.train.lora; with rank 0 there are none.
+    rng: a typed key. A is normal with variance 1 / in: what it makes of a
+      normed input has a variance of 1.
+
+  Raises:
+    InputError: train.lora.paths names no parameter, or something that is no
+      kernel, or a kernel that is no larger than its adapters' rank.
+  """
+  if not config.rank:
+    return params
+  paths = _select(params, config)
+  keys = jax.random.split(rng, len(paths))
+  adapted = params
+  for path, key in zip(paths, keys):
+    adapted = _with_adapters(adapted, path.split('/'), config.rank, key)
+  return adapted
+
+
+def merge(params, alpha):
+  """Returns the parameters of the model: W' in place of W, A and B.
+
+  Args:
+    params: nested dict, of `add`; one without adapters comes back as it is.
+    alpha: config.train.lora.alpha.
+  """
+  merged = {
+      key: merge(node, alpha) if isinstance(node, dict) else node
+      for key, node in params.items()
+  }
+  if A in merged:
+    a, b = merged.pop(A), merged.pop(B)
+    # 'highest': a TPU would round both to bfloat16, and W' with them.
+    update = jnp.matmul(a, b, precision='highest')
+    merged[KERNEL] = merged[KERNEL] + alpha / a.shape[-1] * update
+  return merged
+
+
+def without(params):
+  """Returns the parameters without adapters, W as it is."""
+  return {
+      key: without(node) if isinstance(node, dict) else node
+      for key, node in params.items()
+      if key not in (A, B)
+  }
+
+
+def _select(params, config):
+  """The paths of the kernels that get adapters, in order."""
+  flat = {path: leaf.shape for path, leaf in parameters.flatten(params).items()}
+  given = f'train.lora.paths={config.paths!r}'
+  kernels = [path for path in flat if path.split('/')[-1] == KERNEL]
+  chosen = [path for path in flat if re.fullmatch(config.paths, path)]
+  if not chosen:
+    raise InputError(
+        f'{given} matches no parameter; kernels are {", ".join(kernels)}'
+    )
+  for path in chosen:
+    shape = flat[path]
+    if path not in kernels or len(shape) < 2:
+      raise InputError(
+          f'{given} matches {path} {list(shape)}: expected kernels only'
+      )
+    if config.rank >= min(shape[-2:]):
+      raise InputError(
+          f'train.lora.rank={config.rank}: expected less than '
+          f'{min(shape[-2:])}, the smaller side of {path} {list(shape)}'
+      )
+  return chosen
+
+
+def _with_adapters(params, path, rank, rng):
+  """The same nested dict with A and B beside the kernel at a path of keys."""
+  first, *rest = path
+  if rest:
+    return params | {first: _with_adapters(params[first], rest, rank, rng)}
+  *layers, rows, columns = params[first].shape
+  dtype = params[first].dtype
+  a = jax.random.normal(rng, (*layers, rows, rank), dtype) * rows**-0.5
+  return params | {A: a, B: jnp.zeros((*layers, rank, columns), dtype)}

@@ -1,0 +1,235 @@
+"""The encoder of an inference in little memory.
+
+A layer keeps two arrays of the input's length, h [B, L, D] and u [D, B, L]:
+
+  u = inward(h)              in pieces of the length
+  u <- mix(u)                in groups of channels, each over its input
+  h <- outward(h, u)         in pieces of the length, each over its input
+
+so that hidden units of the feed-forward exist for one piece and transforms for
+one group at a time. Same results as `model.apply(..., method='encode')`.
+
+For models whose mixer has these parts: inward(x, mask) -> u, outward(x, y),
+token by token; mix(u, spectrum) -> y; spectra(length) -> what `mix` would make
+from the parameters, channels first. Others are read as a whole, with scores of
+their attention in pieces.
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+
+from locost_jax.models import encoder as encoder_lib
+from locost_jax.models import parameters
+from locost_jax.models import stack
+from locost_jax.ops import mesh as mesh_lib
+from locost_jax.ops import pieces
+
+# Tokens, of all documents together, in one piece. CPU: the hidden units of a
+# piece stay near its cache. Elsewhere larger products are faster.
+CPU_PIECE = 2048
+PIECE = 16384
+
+
+def comes_in_parts(model):
+  """Whether the model's encoder has a mixer with inward, mix and outward."""
+  return hasattr(getattr(model, 'make_mixer', None), 'mix')
+
+
+def make_layer(model):
+  """The encoder layer of a model that comes in parts, unbound."""
+  return encoder_lib.EncoderLayer(model.config, model.make_mixer, model.dtype)
+
+
+def kernel_bytes(model, length, dtype=jnp.float32):
+  """Bytes of what `kernels` returns; 0 for a model that has none.
+
+  Args:
+    model: the Flax module.
+    length: L of the inputs.
+    dtype: of the parameters.
+  """
+  if not comes_in_parts(model):
+    return 0
+  return model.config.num_layers * model.config.kernel_bytes(length, dtype)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 2))
+def kernels(model, params, length):
+  """The spectra of all layers' kernels for inputs of this length.
+
+  Spectra, not kernels in time: as many bytes, and one transform fewer per call.
+
+  Args:
+    model: the Flax module.
+    params: its parameters.
+    length: L.
+
+  Returns:
+    complex [layers, D, circular_size / 2 + 1].
+  """
+  layer = make_layer(model)
+  return jax.lax.map(
+      lambda p: layer.apply({'params': p}, length, method='spectra'),
+      params['encoder']['layers'],
+  )
+
+
+def encoder_bytes(model, batch, length):
+  """Estimate of the most bytes `encode` has at once, parameters left out.
+
+  h and u, then the larger of the feed-forward of one piece (inputs, hidden
+  units and norms: 3 F + 4 D numbers per token) and the transforms of one group
+  (four arrays of its size, beside the tables of its kernels), and one layer's
+  parameters. On the CPU, base size, 4K to 256K tokens: 1.03 to 1.26 times what
+  XLA reports as temporary memory and result. Of models with attention the
+  states, queries, keys and values are whole, and scores take two pieces.
+
+  Args:
+    model: the Flax module.
+    batch: B.
+    length: L.
+  """
+  config = model.config
+  D, F = config.d_model, config.d_ff
+  wide = batch * length * D * model.dtype.itemsize
+  mixer = config.mixer_bytes(batch, length)
+  hidden = 4 * batch * (3 * F + 4 * D)  # of a token
+  if not comes_in_parts(model):
+    return 8 * wide + length * hidden + mixer
+  layer = 4 * parameters.count(_layer_shapes(model))
+  piece = _piece_length(batch, length) * hidden
+  return 2 * wide + max(piece, mixer) + layer
+
+
+@functools.cache
+def _layer_shapes(model):
+  """The shapes of one encoder layer's parameters."""
+  h = jax.ShapeDtypeStruct((1, 1, model.config.d_model), model.dtype)
+  mask = jax.ShapeDtypeStruct((1, 1), bool)
+  init = functools.partial(make_layer(model).init, deterministic=True)
+  return jax.eval_shape(init, jax.random.key(0), h, mask)
+
+
+def encode(model, params, inputs, input_mask=None, kernels=None):
+  """Reads the documents: `model.encode` without dropout, in little memory.
+
+  Args:
+    model: the Flax module.
+    params: its parameters.
+    inputs: [B, L] token ids.
+    input_mask: [B, L], true at tokens; None: where inputs are not pad.
+    kernels: of the function `kernels` for L; None: made layer by layer.
+
+  Returns:
+    {'states': [B, L, D], 'mask': bool [B, L]}.
+  """
+  # Documents that lie on several devices are in pieces there.
+  if mesh_lib.axis_size(mesh_lib.SEQUENCE) > 1 or not comes_in_parts(model):
+    return model.apply({'params': params}, inputs, input_mask, method='encode')
+  h, mask = _embed(model, params, inputs, input_mask)
+
+  def run(index, h):
+    spectrum = kernels is not None and functools.partial(
+        _stacked_spectrum, kernels, index
+    )
+    return _layer(model, params, index, h, mask, spectrum)
+
+  h = jax.lax.fori_loop(0, model.config.num_layers, run, h)
+  return _finish(model, params, h, mask)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def embed(model, params, inputs, input_mask=None):
+  """The first part of `encode`: -> h [B, L, D], mask [B, L]."""
+  return _embed(model, params, inputs, input_mask)
+
+
+@functools.partial(jax.jit, static_argnums=0, donate_argnums=3)
+def encoder_layer(model, params, index, h, mask, kernels_of_layer=None):
+  """One layer of `encode`; one program for all layers.
+
+  Args:
+    model: the Flax module.
+    params: its parameters.
+    index: which layer.
+    h: [B, L, D]; its memory is taken for the result.
+    mask: bool [B, L].
+    kernels_of_layer: kernels[index], or None.
+
+  Returns:
+    h [B, L, D].
+  """
+  spectrum = kernels_of_layer is not None and functools.partial(
+      jax.lax.dynamic_slice_in_dim, kernels_of_layer
+  )
+  return _layer(model, params, index, h, mask, spectrum)
+
+
+@functools.partial(jax.jit, static_argnums=0, donate_argnums=2)
+def finish(model, params, h, mask):
+  """The last part of `encode`; h's memory is taken for the states."""
+  return _finish(model, params, h, mask)
+
+
+def _embed(model, params, inputs, input_mask):
+  return model.apply({'params': params}, inputs, input_mask, method='embed')
+
+
+def _layer(model, params, index, h, mask, spectrum):
+  layer = make_layer(model)
+  p = jax.tree.map(
+      lambda x: jax.lax.dynamic_index_in_dim(x, index, 0, keepdims=False),
+      params['encoder']['layers'],
+  )
+  run = functools.partial(layer.apply, {'params': p})
+
+  u = _over_pieces(
+      lambda _, take: run(take(h, 1), take(mask, 1), method='inward'),
+      jnp.zeros_like(h, shape=(h.shape[2], *h.shape[:2])),
+      2,
+  )
+  y = run(u, spectrum or None, method='mix')
+  return _over_pieces(
+      lambda part, take: run(part, take(y, 2), method='outward'), h
+  )
+
+
+def _finish(model, params, h, mask):
+  norm = stack.make_norm(model.config, model.dtype)
+  variables = {'params': params['encoder']['norm']}
+  states = _over_pieces(lambda part, _: norm.apply(variables, part), h)
+  return {'states': states, 'mask': mask}
+
+
+def _stacked_spectrum(kernels, index, start, count):
+  """kernels[index, start:start + count]."""
+  part = jax.lax.dynamic_slice(
+      kernels, (index, start, 0), (1, count, kernels.shape[2])
+  )
+  return part[0]
+
+
+def _over_pieces(update, h, axis=1):
+  """h [B, L, D] with every piece replaced by update(piece, take).
+
+  take(x, axis) is the same piece of another array, along its axis of length.
+  axis: that of h; 2 for [D, B, L].
+  """
+  B, L = h.shape[axis - 1 : axis + 1]
+  size = _piece_length(B, L)
+
+  def run(piece, h):
+    part = piece.take(h, axis)
+    # What is not fresh has been replaced already.
+    new = piece.choose(update(part, piece.take), part, axis)
+    return piece.put(h, new, axis)
+
+  return pieces.over(L, size, run, h)
+
+
+def _piece_length(batch, length):
+  return pieces.of_tokens(
+      CPU_PIECE if mesh_lib.platform() == 'cpu' else PIECE, batch, length
+  )

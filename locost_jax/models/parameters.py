@@ -1,0 +1,59 @@
+"""Parameters by their paths, like 'encoder/layers/mixer/ssm/log_dt'."""
+
+import functools
+import math
+
+import jax
+import jax.numpy as jnp
+
+
+def abstract_params(model):
+  """Returns the shapes of a model's parameters, without making them.
+
+  Args:
+    model: of `models.build`.
+  """
+  tokens = jax.ShapeDtypeStruct((1, 1), jnp.int32)
+  init = functools.partial(model.init, jax.random.key(0))
+  return jax.eval_shape(init, tokens, tokens)['params']
+
+
+def count(params):
+  """Returns the number of parameters in a tree of arrays or shapes."""
+  return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(params))
+
+
+def flatten(tree):
+  """Returns {path: leaf} of a pytree, in the order of jax.tree.leaves."""
+  return {
+      _path(keys): leaf
+      for keys, leaf in jax.tree_util.tree_leaves_with_path(tree)
+  }
+
+
+def unflatten(flat):
+  """Returns the nested dict of {path: leaf}."""
+  tree = {}
+  for path, leaf in flat.items():
+    *parents, last = path.split('/')
+    node = tree
+    for parent in parents:
+      node = node.setdefault(parent, {})
+    node[last] = leaf
+  return tree
+
+
+def map_with_path(function, tree, *rest):
+  """Like jax.tree.map, but calls function(path, leaf, ...)."""
+  return jax.tree_util.tree_map_with_path(
+      lambda keys, *leaves: function(_path(keys), *leaves), tree, *rest
+  )
+
+
+def map_paths(function, tree):
+  """Returns a tree of function(path)."""
+  return map_with_path(lambda path, _: function(path), tree)
+
+
+def _path(keys):
+  return jax.tree_util.keystr(keys, simple=True, separator='/')

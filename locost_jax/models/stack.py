@@ -1,0 +1,191 @@
+"""What stacks of layers share: sizes, parts, how layers run, caches."""
+
+import dataclasses
+
+import jax.numpy as jnp
+
+from locost_jax.models import attention
+from locost_jax.models import layers
+from locost_jax.ops import long_attention
+from locost_jax.ops import mesh as mesh_lib
+from locost_jax.ops import tokenwise
+
+# remat='auto': what the backward pass may keep of an encoder whose layers are
+# not in pieces.
+AUTO_BYTES = 1 << 30
+
+
+@dataclasses.dataclass(frozen=True)
+class T5StyleConfig:
+  """The keys of every T5-style model, and what its mixer brings.
+
+  configs/default.py explains each key. A model's own config extends this one
+  and defines the methods below for its token mixer, per layer. They are what
+  the rest of the house knows of a mixer besides its module (see `encoder`).
+  """
+
+  vocab_size: int
+  d_model: int
+  d_ff: int
+  d_kv: int
+  num_heads: int
+  num_layers: int
+  num_decoder_layers: int
+  feed_forward: str
+  dropout_rate: float
+  tie_embeddings: bool
+  relative_attention_num_buckets: int
+  relative_attention_max_distance: int
+  layer_norm_epsilon: float
+
+  FEED_FORWARDS = ('gated-gelu', 'relu')
+
+  @property
+  def decoder_heads(self):
+    """H of the decoder."""
+    return self.num_heads
+
+  def decoder_rows(self, pages, length):
+    """(rows of the decoder, tokens that each reads) of a document.
+
+    Args:
+      pages: P of it; 1 where models read none.
+      length: L of a page.
+    """
+    return pages, length
+
+  def keys_seen(self, length):
+    """Keys that a token is multiplied with; 0 without attention."""
+    raise NotImplementedError(f'{type(self).__name__} lacks keys_seen')
+
+  def mixer_flops(self, batch, length):
+    """Operations in a training step: {part: float}, see `flops`.
+
+    Args:
+      batch: B, documents.
+      length: L, input tokens of each.
+    """
+    raise NotImplementedError(f'{type(self).__name__} lacks mixer_flops')
+
+  def mixer_bytes(self, batch, length):
+    """Most bytes of temporary arrays in inference.
+
+    Arrays of the input's size, [B, L, D], do not count: the encoder's estimate
+    has them.
+    """
+    raise NotImplementedError(f'{type(self).__name__} lacks mixer_bytes')
+
+
+def attention_flops(config, batch, length):
+  """`mixer_flops` of self-attention: projections, scores, weighted values."""
+  HK = config.num_heads * config.d_kv
+  tokens = float(batch) * length
+  return {
+      'dense': 6 * tokens * 4 * config.d_model * HK,
+      'attention': 12 * tokens * config.keys_seen(length) * HK,
+  }
+
+
+def attention_bytes(config, batch, length):
+  """`mixer_bytes` of self-attention whose queries go in pieces."""
+  scores = 4 * batch * config.num_heads * length * config.keys_seen(length)
+  return 3 * min(scores, long_attention.PIECE_BYTES)
+
+
+def lay_read(h):
+  """h [B, L, D] of the encoder, where it belongs on a mesh."""
+  return mesh_lib.lay_out(h, mesh_lib.ROWS, mesh_lib.SEQUENCE)
+
+
+def lay_written(h):
+  """h [B, T, D] of the decoder, where it belongs on a mesh."""
+  return mesh_lib.lay_out(h, mesh_lib.ROWS)
+
+
+def make_norm(config, dtype):
+  return layers.RMSNorm(config.layer_norm_epsilon, dtype)
+
+
+def make_feed_forward(config, dtype):
+  gated = config.feed_forward == 'gated-gelu'
+  return layers.FeedForward(config.d_ff, gated, config.dropout_rate, dtype)
+
+
+def make_attention(config, dtype):
+  return attention.Attention(
+      config.num_heads, config.d_kv, config.d_model, config.dropout_rate, dtype
+  )
+
+
+def kept_bytes(config, B, L):
+  """What the backward pass of an encoder keeps where remat is 'none'.
+
+  32 arrays [B, L, D] of float32 per layer: XLA's temporary memory grew by 34 to
+  35 of them with each layer, gradients of the layer included (CPU, D 768 and
+  256, F 2.7 D and 2 D). BART's: by 29, in pieces by 10 (D 256, F 4 D, L 1024).
+  """
+  return 32 * 4 * config.num_layers * B * L * config.d_model
+
+
+def reads_in_pieces(config, remat, B, L):
+  """Whether an encoder's layers run over pieces of inputs [B, L].
+
+  Args:
+    config: the model's.
+    remat: as of `models.build`.
+    B: documents.
+    L: tokens of each.
+  """
+  along = mesh_lib.SEQUENCE
+  if remat == 'none' or not tokenwise.is_long(B, L, along):
+    return False
+  return (
+      remat != 'auto'
+      or kept_bytes(config, *tokenwise.on_device(B, L, along)) > AUTO_BYTES
+  )
+
+
+def init_cache(config, dtype, memory, cross_cache, max_length):
+  """The caches of a decoding of at most max_length tokens.
+
+  Args:
+    config: the model's.
+    dtype: of keys and values.
+    memory: of the model's `encode`.
+    cross_cache: states [B, L, D] -> keys and values [layers, B, L, H, K].
+    max_length: tokens.
+
+  Returns:
+    (shared, per_row). shared belongs to the documents and is only read: the
+    mask and either 'cross', what `cross_cache` gives, or, for L >=
+    long_attention.ABSORBED, 'states' [B, L, D]. per_row changes with every step
+    and has rows as the first axis of every leaf: own keys and values [B,
+    layers, max_length, H, K] and the position [B].
+  """
+  c, (B, L, _) = config, memory['states'].shape
+  if L >= long_attention.ABSORBED:
+    shared = {'states': memory['states'], 'mask': memory['mask']}
+  else:
+    shared = {'cross': cross_cache(memory['states']), 'mask': memory['mask']}
+  H = c.decoder_heads
+  shape = B, c.num_decoder_layers, max_length, H, c.num_heads * c.d_kv // H
+  own = jnp.zeros(shape, dtype), jnp.zeros(shape, dtype)
+  return shared, {'own': own, 'position': jnp.zeros(B, jnp.int32)}
+
+
+def stacked(num_layers, remat):
+  """How parameters and randomness run over the layers of a stack.
+
+  Two layers are written out one after the other. As a loop, whose values for
+  the backward pass are copied into and out of arrays of all layers, a step of
+  the quickstart took 1.15 times as long on a CPU, and no less to compile. With
+  whole layers recomputed they stay a loop, which keeps XLA from merging what is
+  computed twice.
+  """
+  written_out = num_layers <= 2 and remat != 'full'
+  return dict(
+      variable_axes={'params': 0},
+      split_rngs={'params': True, 'dropout': True},
+      length=num_layers,
+      unroll=num_layers if written_out else 1,
+  )

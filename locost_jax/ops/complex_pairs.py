@@ -1,0 +1,79 @@
+"""Complex arrays as pairs (re, im) of real ones, and powers of them."""
+
+import jax.numpy as jnp
+import numpy as np
+
+
+def multiply(x, y):
+  """(a + ib)(c + id) of two (re, im) pairs."""
+  (a, b), (c, d) = x, y
+  return a * c - b * d, a * d + b * c
+
+
+def exp(log_z):
+  """exp of a (re, im) pair."""
+  re, im = log_z
+  return jnp.exp(re) * jnp.cos(im), jnp.exp(re) * jnp.sin(im)
+
+
+def expm1(log_z):
+  """exp(x + iy) - 1 without cancellation near zero.
+
+  = expm1(x) cos(y) - 2 sin(y/2)^2 + i exp(x) sin(y)
+  """
+  x, y = log_z
+  re = jnp.expm1(x) * jnp.cos(y) - 2 * jnp.sin(y / 2) ** 2
+  return re, jnp.exp(x) * jnp.sin(y)
+
+
+def squares(log_z, length):
+  """z, z^2, z^4, ... up to the first z^s with s >= length, for `powers`.
+
+  Made before any loop over groups of channels: inside, XLA fuses their
+  exponentials into the tables and takes them again for every entry.
+
+  Args:
+    log_z: pair of [..., N].
+    length: from 1 on.
+
+  Returns:
+    Pair of [S, ..., N].
+  """
+  steps = 2.0 ** np.arange(index(length) + 1)
+  steps = jnp.asarray(steps, log_z[0].dtype).reshape(-1, *[1] * log_z[0].ndim)
+  return exp((steps * log_z[0], steps * log_z[1]))
+
+
+def powers(of_two, length):
+  """z^0 .. z^(length-1) along a new axis.
+
+  z^(2^h a + b) = z^(2^h a) z^b, and so on for either factor: one product for
+  every entry, and errors that do not grow with the power.
+
+  Args:
+    of_two: pair of [S, ..., N], z^(2^i) of `squares`, for this length at least.
+    length: number of powers.
+
+  Returns:
+    Pair of [..., length, N].
+  """
+  bits = index(length)
+  _, *shape, N = of_two[0].shape
+  if bits < 2:
+    re, im = (part[0] for part in of_two)
+    return (
+        jnp.stack([jnp.ones_like(re), re], -2)[..., :length, :],
+        jnp.stack([jnp.zeros_like(im), im], -2)[..., :length, :],
+    )
+  h = bits // 2
+  high = powers(tuple(z[h:] for z in of_two), 1 << (bits - h))
+  table = multiply(
+      tuple(part[..., :, None, :] for part in high),
+      tuple(part[..., None, :, :] for part in powers(of_two, 1 << h)),
+  )
+  return tuple(part.reshape(*shape, -1, N)[..., :length, :] for part in table)
+
+
+def index(lags):
+  """Where `squares` has z^lags, for a power of two."""
+  return (lags - 1).bit_length()

@@ -1,0 +1,381 @@
+"""Attention over very long inputs, without scores of all of it at once.
+
+A running softmax goes over pieces of the keys. With the maximum m and the sum l
+of exp(score - m) so far, a further piece with maximum m' gives
+
+  m'' = max(m, m');  l'' = l e^(m - m'') + l' e^(m' - m'')
+
+and the weighted values likewise (Milakov and Gimelshein 2018; Dao et al. 2022
+for the backward pass, which makes the weights again from m and l).
+
+Scores are q . k without 1/sqrt(K), float32 at least. Masked keys have the
+lowest finite score, so that a document without any token has equal weights, as
+in the plain form.
+
+Under a mesh each device has its part of the batch, of the heads (`tensor`) and,
+where documents are split (`sequence`), of the keys; the softmaxes of the parts
+of a document are put together by the same formula.
+
+Axes: B batch, T queries, S keys, H heads, K head width, D width.
+"""
+
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import PartitionSpec as P
+
+from locost_jax.ops import mesh as mesh_lib
+from locost_jax.ops import pieces
+
+# Queries x keys from where on the plain form, which keeps scores and weights of
+# all of them for the backward pass, gives way: 100 MB per document and layer at
+# 12 heads.
+LONG = 1 << 20
+
+# Bytes of the scores of one piece, of all documents and heads.
+PIECE_BYTES = 32 << 20
+
+# Input length from where on a decoding step reads the encoder's states in place
+# of keys and values, 1/24 of the memory with 12 layers. One layer at base size,
+# one row, processor time on a busy 2-core machine, keys and values against
+# states: 10 against 6 ms at 4K tokens, 104 against 23 at 16K, 488 against 94 at
+# 64K; with four rows per document 11 against 12, 110 against 47, 566 against
+# 196. Below, the projections of the queries cost more than they save.
+ABSORBED = 4096
+
+# Bytes of the scores of one piece of a decoding step, on an accelerator: those
+# of 2.8 million tokens with 12 heads and one row.
+STEP_BYTES = 128 << 20
+
+
+def choose(backend, dtype, T, S, dropout_rate, head_width, split=1):
+  """'plain', 'pieces' or 'cudnn': how T queries attend to S keys.
+
+  cuDNN's fused attention takes half precision and knows no random numbers of
+  ours; a head must be a multiple of 8 wide and at most 128. It gives no sums
+  that could be put together where the keys lie on `split` devices.
+  """
+  if T * S < LONG:
+    return 'plain'
+  if split > 1:
+    return 'pieces'
+  half = jnp.dtype(dtype) in (jnp.bfloat16, jnp.float16)
+  fits = head_width % 8 == 0 and head_width <= 128
+  if backend == 'gpu' and half and fits and not dropout_rate:
+    return 'cudnn'
+  return 'pieces'
+
+
+def fused(queries, keys, values, mask, dropout_rate=0.0, key=None):
+  """cuDNN's kernel.
+
+  It is given the lengths of documents rather than a mask (jax#28974), hence
+  only documents that have tokens and all of them first. Others take
+  `in_pieces`, at run time.
+
+  Args and result as in `in_pieces`; dropout_rate must be 0.
+  """
+  assert not dropout_rate and key is None, 'see `choose`'
+  S = keys.shape[1]
+  lengths = mask.sum(-1, dtype=jnp.int32)
+  prefixes = (mask == (jnp.arange(S) < lengths[:, None])).all()
+
+  def kernel(queries, keys, values, mask):
+    del mask
+    return jax.nn.dot_product_attention(
+        queries,
+        keys,
+        values,
+        scale=1.0,
+        key_value_seq_lengths=lengths,
+        implementation='cudnn',
+    )
+
+  return jax.lax.cond(
+      prefixes & (lengths > 0).all(),
+      kernel,
+      in_pieces,
+      queries,
+      keys,
+      values,
+      mask,
+  )
+
+
+def in_pieces(
+    queries, keys, values, mask, dropout_rate=0.0, key=None, piece=None
+):
+  """Attention, forward and backward, with weights of one piece at a time.
+
+  Kept for the backward pass: the arguments, the result, m and l.
+
+  Args:
+    queries: [B, T, H, K].
+    keys: [B, S, H, K].
+    values: [B, S, H, K].
+    mask: bool [B, S], true at keys that may be attended to.
+    dropout_rate: of the weights; the mask of piece i comes from fold_in(key, i)
+      and has the shape [B, H, T, piece].
+    key: a random key, where dropout_rate is not 0.
+    piece: keys at a time; None: what PIECE_BYTES allow.
+
+  Returns:
+    [B, T, H, K] in the dtype of queries.
+  """
+
+  def of_part(queries, keys, values, mask, key):
+    B, T, H, _ = queries.shape
+    S = keys.shape[1]
+    size = piece or max(128, PIECE_BYTES // (4 * B * H * T) // 128 * 128)
+    return _in_pieces(
+        min(S, size),
+        float(dropout_rate),
+        queries,
+        keys,
+        values,
+        mask,
+        mesh_lib.own_key(key, *mesh_lib.AXES),
+    )
+
+  written = P(mesh_lib.ROWS, None, mesh_lib.TENSOR)
+  read = P(mesh_lib.ROWS, mesh_lib.SEQUENCE, mesh_lib.TENSOR)
+  tokens = P(mesh_lib.ROWS, mesh_lib.SEQUENCE)
+  return mesh_lib.on_mesh(
+      of_part,
+      (written, read, read, tokens, P()),
+      written,
+      queries,
+      keys,
+      values,
+      mask,
+      key if dropout_rate else None,
+  )
+
+
+class Softmax(NamedTuple):
+  """A softmax over the keys so far and the values that it weighs.
+
+  m: [B, H, T], the highest score.
+  l: [B, H, T], sum of exp(score - m).
+  total: [B, H, T, K], sum of exp(score - m) value.
+  """
+
+  m: jax.Array
+  l: jax.Array
+  total: jax.Array
+
+  @classmethod
+  def of_nothing(cls, B, H, T, K, dtype):
+    zeros = jnp.zeros((B, H, T, K), dtype)
+    lowest = jnp.full((B, H, T), jnp.finfo(dtype).min, dtype)
+    return cls(lowest, zeros[..., 0], zeros)
+
+  def add(self, scores, values, factor=1):
+    """scores [B, H, T, S] and values [B, S, H, K] of S further keys.
+
+    factor: of the weights of the values, [B, H, T, S] or a number.
+    """
+    m = jnp.maximum(self.m, scores.max(-1))
+    weights = jnp.exp(scores - m[..., None])
+    old = jnp.exp(self.m - m)
+    values = jnp.einsum(
+        'bhts,bshk->bhtk',
+        (weights * factor).astype(values.dtype),
+        values,
+        preferred_element_type=m.dtype,
+    )
+    return Softmax(
+        m, self.l * old + weights.sum(-1), self.total * old[..., None] + values
+    )
+
+  def joined(self):
+    """The softmax over the keys of all devices that share the documents."""
+    if not mesh_lib.is_on_mesh():
+      return self
+    m = jax.lax.pmax(self.m, mesh_lib.SEQUENCE)
+    own = jnp.exp(self.m - m)
+    return Softmax(
+        m,
+        jax.lax.psum(self.l * own, mesh_lib.SEQUENCE),
+        jax.lax.psum(self.total * own[..., None], mesh_lib.SEQUENCE),
+    )
+
+  def context(self, dtype):
+    """The weighted mean of the values, [B, T, H, K]."""
+    return (self.total / self.l[..., None]).swapaxes(1, 2).astype(dtype)
+
+
+def of_states(queries, states, mask):
+  """Attention whose keys and values are the states; no gradient in mind.
+
+  Args:
+    queries: [B, Q, D].
+    states: [B, S, D].
+    mask: bool [B, S].
+
+  Returns:
+    [B, Q, D] in the dtype of queries.
+  """
+  rows = P(mesh_lib.ROWS)
+  parts = P(mesh_lib.ROWS, mesh_lib.SEQUENCE)
+  return mesh_lib.on_mesh(
+      _of_part_of_states, (rows, parts, parts), rows, queries, states, mask
+  )
+
+
+def _of_part_of_states(queries, states, mask):
+  """`of_states` where each device has a part of the states."""
+  (B, Q, D), S = queries.shape, states.shape[1]
+  precise = jnp.promote_types(queries.dtype, jnp.float32)
+
+  def add(piece, softmax):
+    part, own = piece.take(states, 1), piece.take(mask, 1)
+    # The states first: on a CPU twice as fast as [B, Q, S].
+    scores = jnp.einsum(
+        'bsd,bqd->bsq', part, queries, preferred_element_type=precise
+    ).swapaxes(1, 2)
+    return softmax.add(
+        masked(scores[:, None], own, piece.fresh), part[:, :, None]
+    )
+
+  softmax = pieces.over(
+      S,
+      min(S, step_piece(mesh_lib.platform(), B, Q)),
+      add,
+      Softmax.of_nothing(B, 1, Q, D, precise),
+  )
+  return softmax.joined().context(queries.dtype)[:, :, 0]
+
+
+def step_piece(backend, B, Q):
+  """Tokens whose states a decoding step takes at a time.
+
+  On a CPU they should stay in its caches. One layer at base size on 2 cores, in
+  pieces of 256, 512, 1024 and at once: one document of 256K tokens 133, 100, 94
+  and 152 ms; four of 64K 112, 102, 110 and 155; eight of 5,000 18, 19, 23 and
+  20. On an accelerator the fewer pieces the better.
+
+  Args:
+    backend: of JAX.
+    B: documents.
+    Q: queries of each, heads and rows.
+  """
+  if backend == 'cpu':
+    return 1024 if B <= 4 else 512
+  return max(1024, STEP_BYTES // (4 * B * Q))
+
+
+def masked_scores(queries, keys, mask, fresh):
+  """q . k, [B, H, T, S], as the softmax of a piece takes them.
+
+  Args:
+    queries: [B, T, H, K].
+    keys: [B, S, H, K].
+    mask, fresh: as of `masked`.
+  """
+  precise = jnp.promote_types(queries.dtype, jnp.float32)
+  return masked(
+      jnp.einsum(
+          'bthk,bshk->bhts', queries, keys, preferred_element_type=precise
+      ),
+      mask,
+      fresh,
+  )
+
+
+def masked(scores, mask, fresh):
+  """Scores of a piece without those that do not count.
+
+  Args:
+    scores: [B, H, T, S].
+    mask: bool [B, S]; masked keys get the lowest finite score.
+    fresh: bool [S]; keys that the piece before had get -inf.
+  """
+  low = jnp.finfo(scores.dtype).min
+  scores = jnp.where(mask[:, None, None, :], scores, low)
+  return jnp.where(fresh, scores, -jnp.inf)
+
+
+def dropout(dropout_rate, key, i, like):
+  """The factors, shaped as `like`, of the weights of piece i."""
+  if not dropout_rate:
+    return jnp.ones((), like.dtype)
+  kept = jax.random.bernoulli(
+      jax.random.fold_in(key, i), 1 - dropout_rate, like.shape
+  )
+  return kept / jnp.asarray(1 - dropout_rate, like.dtype)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def _in_pieces(size, dropout_rate, queries, keys, values, mask, key):
+  return _forward(size, dropout_rate, queries, keys, values, mask, key)[0]
+
+
+def _forward(size, dropout_rate, queries, keys, values, mask, key):
+  """Returns the result and what the backward pass needs."""
+  (B, T, H, _), S = queries.shape, keys.shape[1]
+  precise = jnp.promote_types(queries.dtype, jnp.float32)
+
+  def add(piece, softmax):
+    k, v, own = (piece.take(x, 1) for x in (keys, values, mask))
+    own, fresh = pieces.tie((own, piece.fresh), softmax.m)
+    scores = masked_scores(queries, k, own, fresh)
+    return softmax.add(
+        scores, v, dropout(dropout_rate, key, piece.index, scores)
+    )
+
+  softmax = pieces.over(
+      S, size, add, Softmax.of_nothing(B, H, T, values.shape[-1], precise)
+  )
+  softmax = softmax.joined()
+  out = softmax.context(queries.dtype)
+  return out, (queries, keys, values, mask, key, out, softmax.m, softmax.l)
+
+
+def _backward(size, dropout_rate, kept, d_out):
+  """Gradients: d_scores = weights (d_weights - sum(d_out out))."""
+  queries, keys, values, mask, key, out, m, l = kept
+  S, dtype = keys.shape[1], queries.dtype
+  precise = m.dtype
+  product = functools.partial(jnp.einsum, preferred_element_type=precise)
+  d_out = d_out.astype(dtype)
+  mean = product('bthk,bthk->bht', d_out, out)[..., None]
+
+  def add(piece, carry):
+    d_queries, d_keys, d_values = carry
+    k, v, own = (piece.take(x, 1) for x in (keys, values, mask))
+    scores = masked_scores(queries, k, own, piece.fresh)
+    weights = jnp.exp(scores - m[..., None]) / l[..., None]
+    factor = dropout(dropout_rate, key, piece.index, weights)
+    d_weights = product('bthk,bshk->bhts', d_out, v) * factor
+    d_scores = weights * (d_weights - mean)
+    # A masked score is a constant.
+    d_scores = jnp.where(own[:, None, None, :], d_scores, 0).astype(dtype)
+    weights = (weights * factor).astype(dtype)
+
+    def put(d, part):
+      return piece.put(d, piece.take(d, 1) + part.astype(d.dtype), 1)
+
+    return (
+        d_queries + product('bhts,bshk->bhtk', d_scores, k),
+        put(d_keys, product('bhts,bthk->bshk', d_scores, queries)),
+        put(d_values, product('bhts,bthk->bshk', weights, d_out)),
+    )
+
+  # d_queries as the scores lie, [B, H, T, K]: in another order they are copied.
+  d_queries, d_keys, d_values = pieces.over(
+      S,
+      size,
+      add,
+      (
+          jnp.zeros_like(queries, precise).swapaxes(1, 2),
+          jnp.zeros_like(keys),
+          jnp.zeros_like(values),
+      ),
+  )
+  return d_queries.swapaxes(1, 2).astype(dtype), d_keys, d_values, None, None
+
+
+_in_pieces.defvjp(_forward, _backward)

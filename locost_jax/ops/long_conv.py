@@ -1,0 +1,308 @@
+"""The two-sided long convolution of LOCOST (equation 3), through one FFT.
+
+  y_t = sum_(s <= t) K0[t - s] u_s + sum_(s >= t) K1[s - t] u_s
+
+is a circular convolution of size n >= 2L with the kernel
+
+  k = [K0[0] + K1[0], K0[1], ..., K0[L-1], 0, ..., 0, K1[L-1], ..., K1[1]].
+
+In the release lag 0 belongs to both kernels. In the paper's equation 3 it
+belongs to the second one only: the caller clears K0[0] then.
+
+Axes: D channels, B batch, L length: the transforms are along the last, and a
+group of channels is one block of memory. At least float32. A sharded transform
+must not be left to XLA's partitioner, which gathers the operands of every FFT
+(openxla/xla#24): under a mesh it runs in `shard_map` (`mesh.on_mesh`).
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+
+from locost_jax.ops import mesh as mesh_lib
+from locost_jax.ops import pieces
+
+# The release's CUDA extension takes no longer inputs.
+RELEASE_MAX_LENGTH = 8192
+
+# What `group_size` goes by.
+CPU_GROUP = 16
+CPU_ALL_BYTES = 16 << 20
+GROUP_BYTES = 1 << 30
+
+
+def fft_size(n, backend=None):
+  """The size >= n at which an FFT is fast.
+
+  The next 5-smooth number on CPU and GPU, the next power of two on TPU, where
+  other sizes cost up to 15 times more.
+  """
+  power = 1 << max(n - 1, 0).bit_length()
+  if (backend or mesh_lib.platform()) == 'tpu':
+    return power
+  best = power
+  five = 1
+  while five < best:
+    three = five
+    while three < best:
+      rest = -(-n // three)
+      best = min(best, three << max(rest - 1, 0).bit_length())
+      three *= 3
+    five *= 5
+  return best
+
+
+def two_sided_kernel(K0, K1, n):
+  """The circular kernel k [D, n] of K0 [D, L] and K1 [D, L]; n >= 2L - 1."""
+  D, L = K0.shape
+  middle = jnp.zeros((D, n - 2 * L + 1), K0.dtype)
+  first = K0.at[:, 0].add(K1[:, 0])
+  return jnp.concatenate([first, middle, K1[:, :0:-1]], 1)
+
+
+def one_sided_kernel(K0, n):
+  """The circular kernel [D, n] of a causal convolution with K0 [D, L]."""
+  return jnp.pad(K0, ((0, 0), (0, n - K0.shape[1])))
+
+
+def spectral_conv(u, spectrum, n):
+  """The first L outputs of the circular convolution of size n.
+
+  Args:
+    u: [D, B, L], real, at least float32.
+    spectrum: [D, n // 2 + 1], the kernels' `rfft`.
+    n: size of the transform, >= L.
+
+  Returns:
+    [D, B, L].
+  """
+  return jnp.fft.irfft(jnp.fft.rfft(u, n) * spectrum[:, None], n)[
+      ..., : u.shape[2]
+  ]
+
+
+def group_size(batch, channels, n, backend=None):
+  """Channels that are transformed at once.
+
+  CPU: all while they are few bytes, else 16: at 16K tokens as fast as 64 and
+  128. Elsewhere: as many as keep a transform's complex work area at GROUP_BYTES
+  (above 4 GB cuFFT fails, jax#9591).
+
+  Args:
+    batch: B.
+    channels: D.
+    n: size of the transform.
+    backend: None: the default one.
+  """
+  if (backend or mesh_lib.platform()) == 'cpu':
+    small = 4 * batch * channels * n <= CPU_ALL_BYTES
+    return channels if small else min(channels, CPU_GROUP)
+  return min(channels, max(1, GROUP_BYTES // (8 * batch * n)))
+
+
+def conv_in_groups(u, spectrum, n, group=None):
+  """`spectral_conv` over groups of channels, each written over its input.
+
+  Beside u and the result (one array where u is not needed any more) only one
+  group's transforms and kernels exist at a time. For gradients: `learned_conv`.
+
+  Args:
+    u: [D, B, L], real; transformed in float32 at least.
+    spectrum: (start, count) -> complex [count, n // 2 + 1], the spectrum of
+      the kernels of these channels; start may be traced.
+    n: size of the transform, >= L.
+    group: channels at a time; None: `group_size`.
+
+  Returns:
+    [D, B, L] in u's dtype.
+  """
+  D, B, _ = u.shape
+  group = min(group or group_size(B, D, n), D)
+
+  def convolve(start, part):
+    y = spectral_conv(part.astype(_precise(u)), spectrum(start, group), n)
+    return y.astype(part.dtype)
+
+  def write(piece, y):
+    part = piece.take(y, 0)  # what is not fresh is an output already
+    new = piece.choose(convolve(piece.start, part), part, 0)
+    return piece.put(y, new, 0)
+
+  if group == D:
+    return convolve(0, u)
+  return pieces.over(D, group, write, _writable(u)).astype(u.dtype)
+
+
+def spectra_in_groups(spectrum, channels, group):
+  """The spectra of all channels' kernels, made group by group.
+
+  Args:
+    spectrum: as of `conv_in_groups`.
+    channels: D.
+    group: channels at a time.
+
+  Returns:
+    Complex [D, n // 2 + 1].
+  """
+  if group >= channels:
+    return spectrum(0, channels)
+  one = jax.eval_shape(lambda: spectrum(0, 1))
+  return pieces.over(
+      channels,
+      group,
+      lambda piece, s: piece.put(s, spectrum(piece.start, group), 0),
+      jnp.zeros((channels, one.shape[1]), one.dtype),
+  )
+
+
+def learned_conv(u, parameters, spectrum, n, group=None, keep='all'):
+  """`conv_in_groups`, whose backward pass goes over the groups as well.
+
+  It writes d_u over d_y.
+
+  Args:
+    u: [D, B, L], real.
+    parameters: tree of float arrays, of all channels.
+    spectrum: (parameters, start, count) -> as of `conv_in_groups`; holds no
+      arrays.
+    n: size of the transform, >= L.
+    group: channels at a time; None: `group_size`.
+    keep: what the backward pass has beside u and the parameters. 'spectra':
+      those of the kernels, as many bytes as two arrays u of one document;
+      'all': also the transforms, where all channels are one group; 'nothing':
+      all is made again.
+
+  Returns:
+    [D, B, L] in u's dtype.
+  """
+  D, B, _ = u.shape
+  group = min(group or group_size(B, D, n), D)
+  if group == D and keep == 'all':
+    return conv_in_groups(u, functools.partial(spectrum, parameters), n, group)
+  return _conv(spectrum, n, group, keep != 'nothing', u, parameters)
+
+
+# What `learned_conv` is where it keeps no transforms.
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2, 3))
+def _conv(spectrum, n, group, keeps_spectra, u, parameters):
+  del keeps_spectra
+  return conv_in_groups(u, functools.partial(spectrum, parameters), n, group)
+
+
+def _conv_forward(spectrum, n, group, keeps_spectra, u, parameters):
+  of_channels, spectra = functools.partial(spectrum, parameters), None
+  if keeps_spectra:
+    spectra = spectra_in_groups(of_channels, u.shape[0], group)
+    of_channels = functools.partial(jax.lax.dynamic_slice_in_dim, spectra)
+  return conv_in_groups(u, of_channels, n, group), (u, parameters, spectra)
+
+
+def _conv_backward(spectrum, n, group, keeps_spectra, kept, d_y):
+  u, parameters, spectra = kept
+
+  def add(piece, carry):
+    d, d_parameters = carry
+    part = piece.take(d, 0)  # of d_y; what is not fresh is d_u already
+    s, pull_s = jax.vjp(
+        lambda parameters: spectrum(parameters, piece.start, group), parameters
+    )
+    if keeps_spectra:  # nothing needs the one that was just made
+      s = piece.take(spectra, 0)
+    _, pull = jax.vjp(
+        lambda u, s: spectral_conv(u, s, n),
+        piece.take(u, 0).astype(_precise(u)),
+        s,
+    )
+    new, d_s = pull(piece.choose(part, 0, 0).astype(_precise(u)))
+    new, (more,) = piece.choose(new.astype(d.dtype), part, 0), pull_s(d_s)
+    return piece.put(d, new, 0), jax.tree.map(jnp.add, d_parameters, more)
+
+  d_u, d_parameters = pieces.over(
+      u.shape[0],
+      group,
+      add,
+      (_writable(d_y), jax.tree.map(jnp.zeros_like, parameters)),
+  )
+  return d_u.astype(u.dtype), d_parameters
+
+
+_conv.defvjp(_conv_forward, _conv_backward)
+
+
+def _precise(x):
+  return jnp.promote_types(x.dtype, jnp.float32)
+
+
+def _writable(x):
+  """x for a loop to write into: a CPU writes no bfloat16 in place."""
+  return x.astype(_precise(x)) if mesh_lib.platform() == 'cpu' else x
+
+
+def circular_conv(u, k, group=None):
+  """`learned_conv` with kernels k [D, n] in time."""
+
+  def spectrum(k, start, count):
+    return jnp.fft.rfft(jax.lax.dynamic_slice_in_dim(k, start, count))
+
+  return learned_conv(u, k, spectrum, k.shape[1], group)
+
+
+def release_size(length):
+  """n of `release_kernel` for inputs of this length."""
+  even = release_length(length)
+  if even > RELEASE_MAX_LENGTH:
+    return fft_size(2 * even)
+  return max(2 << (even - 1).bit_length(), 16)
+
+
+def release_kernel(K0, K1):
+  """The circular kernel of the release's CUDA path with its defect.
+
+  The kernel of size 2L is zero-padded on the right to the FFT's size
+  F = max(2 * 2^ceil(log2 L), 16), after its negative lags, so that K1[m] acts
+  at lag -(m + F - 2L) instead of -m unless L is a power of two (spec: "A defect
+  in the release"). Odd lengths are first padded by one, hence kernels of L + 1
+  lags there (`release_length`). Longer than 8192 tokens the release has no such
+  path: the exact one is taken.
+
+  Args:
+    K0: [D, release_length(L)].
+    K1: [D, release_length(L)].
+
+  Returns:
+    [D, release_size(L)].
+  """
+  even = K0.shape[1]
+  n = release_size(even)
+  if even > RELEASE_MAX_LENGTH:
+    return two_sided_kernel(K0, K1, n)
+  k = two_sided_kernel(K0, K1, 2 * even)
+  return jnp.pad(k, ((0, 0), (0, n - 2 * even)))
+
+
+def release_length(length):
+  """Lags of the kernels that `release_kernel` takes for inputs so long."""
+  return length if length > RELEASE_MAX_LENGTH else length + length % 2
+
+
+def direct_conv(u, K0, K1):
+  """Equation 3 as the O(L^2) sum, lag 0 in both kernels: the reference.
+
+  Memory L^2 D.
+
+  Args:
+    u: [D, B, L].
+    K0: [D, L], kernel of the tokens before.
+    K1: [D, L], kernel of the tokens after.
+
+  Returns:
+    [D, B, L].
+  """
+  L = u.shape[2]
+  lag = jnp.arange(L)[:, None] - jnp.arange(L)[None, :]  # t - s
+  past = jnp.where(lag >= 0, K0[:, abs(lag)], 0)
+  future = jnp.where(lag <= 0, K1[:, abs(lag)], 0)
+  return jnp.einsum(
+      'dts,dbs->dbt', past + future, u, precision=jax.lax.Precision.HIGHEST
+  )

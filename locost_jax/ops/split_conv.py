@@ -1,0 +1,113 @@
+"""The long convolution of a document that lies on several devices.
+
+Device i of P holds l consecutive tokens. It convolves them by themselves; all
+that the others' tokens add passes through N complex numbers per channel and
+direction at each of its ends (K[m] = 2 Re sum_n w_n z_n^m, t from its start):
+
+  y_t += 2 Re sum_n w0_n S_n z_n^t           S  = sum_(s < 0) z^-s u_s
+  y_t += 2 Re sum_n w1_n S'_n z_n^(l - t)    S' = sum_(s >= l) z^(s - l) u_s
+
+With a device's own sums E = sum_t z^(l - t) u_t and E' = sum_t z^t u_t these
+are exclusive scans over the devices, S_(i+1) = z^l S_i + E_i to the right and
+S'_(i-1) = z^l S'_i + E'_i to the left, in log2 P + 1 exchanges. What is
+exchanged does not depend on the length: 8 bytes B D N per direction each time.
+
+Axes: B batch, l a device's part of the length, D channels, N state pairs, C
+directions, G parameter sets.
+"""
+
+import jax
+import jax.numpy as jnp
+
+from locost_jax.errors import InputError
+from locost_jax.ops import complex_pairs
+from locost_jax.ops import pieces
+from locost_jax.ops import ssm_kernel
+
+
+def check(convolution, devices):
+  """Raises an InputError where documents cannot lie on so many devices.
+
+  Args:
+    convolution: config.model.convolution; None for a model that has none.
+    devices: along the mesh's `sequence` axis.
+  """
+  if devices > 1 and convolution == "release":
+    raise InputError(
+        "model.convolution='release' does not exist for documents "
+        "split over devices: expected 'exact' with mesh.sequence="
+        f"{devices}"
+    )
+
+
+def add_other_parts(y, u, log_z, w, axis):
+  """Adds what the other devices' tokens contribute; inside shard_map.
+
+  Args:
+    y: [D, B, l], the convolution of this device's part alone.
+    u: [D, B, l], its input.
+    log_z: pair of [G, D, N].
+    w: pair of [C, D, N]; direction 0 reads the tokens before, 1 those after.
+    axis: name of the mesh axis that the document is split over.
+
+  Returns:
+    [D, B, l] in y's dtype.
+  """
+  (D, B, l), (C, _, N) = u.shape, w[0].shape
+  wide = u.astype(log_z[0].dtype)
+  # Each direction as sums of z^t over its own way through the part.
+  ways = jnp.stack([jnp.flip(wide, 2), wide][:C]).swapaxes(1, 2)
+  own = ssm_kernel.weighted_sums(log_z, ways.reshape(C * B, D, l))
+  own = tuple(part.reshape(C, B, D, N) for part in own)
+  z = tuple(part[:, None] for part in complex_pairs.exp(log_z))
+  # Counted from 0, E lacks a factor z, and so does what S' adds: one of the two
+  # in either direction.
+  own = complex_pairs.multiply(own, z)
+  states = _scan(own, log_z, l, axis)
+  x = complex_pairs.multiply(tuple(part[:, None] for part in w), states)
+  x = tuple(part.reshape(C * B, D, N) for part in x)
+
+  def add(y, log_z, x):
+    K = ssm_kernel.kernel(log_z, x, l).reshape(C, B, -1, l)
+    if C == 1:
+      return y + K[0].swapaxes(0, 1)
+    return y + (K[0] + jnp.flip(K[1], -1)).swapaxes(0, 1)
+
+  def write(piece, y):
+    own = jax.tree.map(lambda a: piece.take(a, 1), (log_z, x))
+    part = piece.take(y, 0)
+    new = jax.checkpoint(add)(part, *own).astype(y.dtype)
+    return piece.put(y, piece.choose(new, part, 0), 0)
+
+  T = ssm_kernel.tile_size(l)
+  group = ssm_kernel.group_size(log_z, C * B, T, -(-l // T))
+  return pieces.over(D, min(group, D), write, y)
+
+
+def _scan(own, log_z, l, axis):
+  """The sum of what all devices on the way have, each z^l further away."""
+  devices = jax.lax.axis_size(axis)
+
+  def come(part, distance):
+    """part [C, ...] of the device `distance` before, per direction; else 0."""
+    right = [(i, i + distance) for i in range(devices - distance)]
+    ways = right, [(j, i) for i, j in right]
+    return jnp.stack(
+        [
+            jax.lax.ppermute(direction, axis, way)
+            for direction, way in zip(part, ways)
+        ]
+    )
+
+  states = tuple(come(part, 1) for part in own)
+  distance = 1
+  while distance < devices:
+    far = complex_pairs.exp(
+        tuple(distance * l * part[:, None] for part in log_z)
+    )
+    more = complex_pairs.multiply(
+        far, tuple(come(part, distance) for part in states)
+    )
+    states = tuple(a + b for a, b in zip(states, more))
+    distance *= 2
+  return states

@@ -1,0 +1,201 @@
+"""Parts of a layer that work token by token, over pieces of the length.
+
+What such a part computes on its way, like the hidden units of a feed-forward,
+exists for one piece at a time: the backward pass keeps the arguments only and
+makes the rest again, piece by piece. Arrays of the whole length are the
+arguments, the result and their gradients, each written in place.
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import PartitionSpec as P
+
+from locost_jax.ops import mesh as mesh_lib
+from locost_jax.ops import pieces
+
+# Tokens, of all documents of a device together, in one piece. CPU: hidden units
+# stay near its caches. Elsewhere larger products are faster.
+CPU_PIECE = 2048
+PIECE = 4096
+
+
+def piece_length(batch, length):
+  """Tokens of a document in a piece of what a device has, [batch, length]."""
+  return pieces.of_tokens(
+      CPU_PIECE if mesh_lib.platform() == 'cpu' else PIECE, batch, length
+  )
+
+
+def is_long(batch, length, along=None):
+  """Whether what a device has of [batch, length] is more than a piece.
+
+  Never under a `tensor` axis: parameters that are cut along it are left to
+  XLA's partitioner, outside of `apply`.
+  """
+  batch, length = on_device(batch, length, along)
+  return mesh_lib.axis_size(mesh_lib.TENSOR) == 1 and (
+      piece_length(batch, length) < length
+  )
+
+
+def on_device(batch, length, along=None):
+  """(rows, length) of a device's part of [batch, length]; as of `apply`."""
+  return (
+      batch
+      // (
+          mesh_lib.axis_size(mesh_lib.DATA) * mesh_lib.axis_size(mesh_lib.FSDP)
+      ),
+      length // mesh_lib.axis_size(along),
+  )
+
+
+def method(module, name, *xs, axes=None, along=None, draws=False):
+  """module.name(*xs), token by token, over pieces of the length.
+
+  Args:
+    module: a bound Flax module, whose parameters exist.
+    name: of a method (*xs, deterministic=True) that only works on tokens one
+      by one.
+    *xs: as in `apply`.
+    axes: likewise.
+    along: likewise.
+    draws: whether it is called with deterministic=False.
+
+  Returns:
+    What it returns, of the whole length.
+  """
+  unbound = module.clone(parent=None)
+
+  def function(params, key, *xs):
+    if key is None:
+      return unbound.apply({'params': params}, *xs, method=name)
+    return unbound.apply(
+        {'params': params}, *xs, False, method=name, rngs={'dropout': key}
+    )
+
+  key = module.make_rng('dropout') if draws else None
+  return apply(function, module.variables['params'], xs, key, axes, along)
+
+
+def apply(function, shared, xs, key=None, axes=None, along=None, size=None):
+  """function over pieces of the length, forward and backward.
+
+  Args:
+    function: (shared, key, *pieces of xs) -> a piece of the result; token by
+      token. It must not hold arrays: they belong into `shared`.
+    shared: tree of float arrays that all tokens share, the parameters.
+    xs: tuple of arrays [..., B, L, ...]. Those that are not float have no
+      gradient.
+    key: a random key, or None; piece i is given fold_in(key, i). Each device
+      draws its own numbers.
+    axes: which axis L is, of each of xs and of the result; None: the second.
+    along: the mesh axis that the length is cut over, or None.
+    size: tokens of a piece; None: `piece_length`.
+
+  Returns:
+    [..., B, L, ...].
+  """
+  axes = axes or (1,) * (len(xs) + 1)
+
+  def of_part(shared, xs, key):
+    B, L = _sizes(xs, axes)
+    own = mesh_lib.own_key(key, *mesh_lib.ROWS, *filter(None, [along]))
+    return _over_pieces(
+        function, size or piece_length(B, L), axes, shared, xs, own
+    )
+
+  *rows, row = [P(*(None,) * (axis - 1), mesh_lib.ROWS, along) for axis in axes]
+  return mesh_lib.on_mesh(
+      of_part, (P(), tuple(rows), P()), row, shared, xs, key
+  )
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
+def _over_pieces(function, size, axes, shared, xs, key):
+  """`apply` on one device."""
+
+  def run(piece):
+    return function(shared, _fold(key, piece), *_take(piece, xs, axes))
+
+  def put(piece, out):
+    # With dropout it matters which piece an element is of.
+    new = piece.choose(run(piece), piece.take(out, axis), axis)
+    return piece.put(out, new, axis)
+
+  L, axis = _sizes(xs, axes)[1], axes[-1]
+  first = pieces.Piece(jnp.int32(0), jnp.int32(0), jnp.ones(size, bool))
+  like = jax.eval_shape(run, first)
+  return pieces.over(
+      L,
+      size,
+      put,
+      jnp.zeros_like(
+          xs[0], like.dtype, (*like.shape[:axis], L, *like.shape[axis + 1 :])
+      ),
+  )
+
+
+def _forward(function, size, axes, shared, xs, key):
+  out = _over_pieces(function, size, axes, shared, xs, key)
+  return out, (shared, xs, key)
+
+
+def _backward(function, size, axes, kept, d_out):
+  shared, xs, key = kept
+  smooth = [jnp.issubdtype(x.dtype, jnp.inexact) for x in xs]
+  L = _sizes(xs, axes)[1]
+
+  def add(piece, carry):
+    d_shared, d_xs = carry
+    parts = _take(piece, xs, axes)
+
+    def of_smooth(shared, changed):
+      changed = iter(changed)
+      return function(
+          shared,
+          _fold(key, piece),
+          *(
+              next(changed) if is_smooth else part
+              for part, is_smooth in zip(parts, smooth)
+          )
+      )
+
+    _, pull = jax.vjp(of_smooth, shared, _select(parts, smooth))
+    # What the piece before had is computed again and counts once.
+    part = piece.take(d_out, axes[-1])
+    more, d_parts = pull(piece.choose(part, 0, axes[-1]))
+    return (
+        jax.tree.map(jnp.add, d_shared, more),
+        [
+            piece.put(d, piece.take(d, axis) + d_part, axis)
+            for d, d_part, axis in zip(d_xs, d_parts, _select(axes, smooth))
+        ],
+    )
+
+  d_shared, d_xs = pieces.over(
+      L, size, add, jax.tree.map(jnp.zeros_like, (shared, _select(xs, smooth)))
+  )
+  d_xs = iter(d_xs)
+  return d_shared, tuple(next(d_xs) if s else None for s in smooth), None
+
+
+_over_pieces.defvjp(_forward, _backward)
+
+
+def _sizes(xs, axes):
+  """B, L."""
+  return xs[0].shape[axes[0] - 1 : axes[0] + 1]
+
+
+def _take(piece, xs, axes):
+  return tuple(piece.take(x, axis) for x, axis in zip(xs, axes))
+
+
+def _select(xs, wanted):
+  return [x for x, is_wanted in zip(xs, wanted) if is_wanted]
+
+
+def _fold(key, piece):
+  return None if key is None else jax.random.fold_in(key, piece.index)

@@ -1,0 +1,1 @@
+"""A whole run put together from the other packages."""

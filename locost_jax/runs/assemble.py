@@ -1,0 +1,169 @@
+"""Puts a run together: what is expensive to make is made once and handed on.
+
+A `Setup` is one phase with its mesh, model, vocabulary and records. Checks,
+training, evaluation and the dry run all take Setups.
+"""
+
+import functools
+
+from locost_jax import models
+from locost_jax.data import cache as cache_lib
+from locost_jax.data import pipeline
+from locost_jax.data import tasks
+from locost_jax.devices import sharding
+from locost_jax.errors import InputError
+from locost_jax.evaluation import evaluate
+from locost_jax.models import parameters
+
+
+class Setup:
+  """One phase of a run, with what is made once.
+
+  Attributes:
+    phase: a phases.Phase.
+    config, name, directory: the phase's.
+    mesh: the mesh of config.mesh.
+    vocabulary: text <-> ids; None until `use_vocabulary`.
+    caches: split -> what `cache.open_cache` returns; {} until `open_caches`.
+    shares: what `resume.resolve_schedule` returned.
+  """
+
+  def __init__(self, phase, devices=None):
+    """Makes the mesh.
+
+    Args:
+      phase: a phases.Phase.
+      devices: from `topology.devices`; None: those of this process.
+
+    Raises:
+      InputError: config.mesh does not fit the devices.
+    """
+    self.phase = phase
+    self.name, self.directory, self.config = phase
+    self.mesh = sharding.make_mesh(self.config.mesh, devices)
+    self.vocabulary, self.caches, self.shares = None, {}, {}
+
+  @functools.cached_property
+  def model(self):
+    """The Flax module; config.model.vocab_size must be known."""
+    train = self.config.train
+    return models.build(self.config.model, train.dtype, train.remat)
+
+  @functools.cached_property
+  def shapes(self):
+    """The parameters' shapes, before or after the vocabulary is known.
+
+    Before, the vocabulary has the fewest tokens that a model can have.
+    """
+    if self.config.model.vocab_size:
+      return parameters.abstract_params(self.model)
+    return parameters.abstract_params(
+        models.build(with_vocabulary(self.config.model))
+    )
+
+  @property
+  def task(self):
+    """What it trains on: 'jsonl', or the name of a task or mixture."""
+    return tasks.name(self.config)
+
+  def train_batches(self, start_step):
+    """Endless batches of this host, from the step on."""
+    part = sharding.host_part(self.mesh)
+    return pipeline.train_batches(
+        self.caches['train'],
+        self.vocabulary,
+        self.config,
+        start_step,
+        part.index,
+        part.count,
+    )
+
+  def eval_batches(self, cache):
+    """The batches of this host over the records of an evaluation split."""
+    part = sharding.host_part(self.mesh)
+    return pipeline.eval_batches(
+        cache, self.vocabulary, self.config, part.index, part.count
+    )
+
+  def eval_caches(self, split):
+    """{task: records} of an evaluation split; {} where it has none."""
+    cache = self.caches.get(split)
+    if cache is None:
+      return {}
+    return cache if isinstance(cache, dict) else {self.task: cache}
+
+  def evaluate(self, params, step):
+    """Evaluates on the validation split and keeps the predictions.
+
+    Args:
+      params: the model's parameters, on the mesh.
+      step: their step, for the name of the file.
+
+    Returns:
+      {'eval/TASK/NAME': number}.
+    """
+    metrics = {}
+    for task, cache in self.eval_caches('validation').items():
+      metrics |= evaluate.evaluate(
+          self.model,
+          params,
+          self.eval_batches(cache),
+          self.vocabulary,
+          self.config,
+          self.mesh,
+          task,
+          'validation',
+          self.predictions_file(task, 'validation', step),
+      )
+    return metrics
+
+  def predictions_file(self, task, split, step):
+    return self.directory / 'predictions' / f'{task}-{split}-{step}.jsonl'
+
+  def use_vocabulary(self, vocabulary):
+    """Sets the vocabulary, and config.model.vocab_size where it is 0.
+
+    Raises:
+      InputError: config.model.vocab_size is smaller than the vocabulary.
+    """
+    self.vocabulary = vocabulary
+    fill_vocab_size(self.config, vocabulary)
+    self.__dict__.pop('shapes', None)  # of another size
+
+  def open_caches(self, directory, splits, beside_others=False):
+    """Opens the records of some splits, tokenising what is missing.
+
+    Args:
+      directory: where caches lie unless config.data.cache_dir says.
+      splits: names of splits.
+      beside_others: see `cache.open_cache`.
+    """
+    for split in splits:
+      self.caches[split] = cache_lib.open_cache(
+          self.config,
+          self.vocabulary,
+          split,
+          directory,
+          beside_others=beside_others,
+      )
+
+
+def with_vocabulary(model_config):
+  """config.model as a dict, with the fewest tokens where vocab_size is 0."""
+  size = model_config.vocab_size or models.pad_id(model_config) + 1
+  return dict(model_config, vocab_size=size)
+
+
+def fill_vocab_size(config, vocabulary):
+  """Sets config.model.vocab_size to the vocabulary's size where it is 0.
+
+  Raises:
+    InputError: it is smaller than the vocabulary.
+  """
+  if not config.model.vocab_size:
+    config.model.vocab_size = vocabulary.size
+  if config.model.vocab_size < vocabulary.size:
+    raise InputError(
+        f'config.model.vocab_size={config.model.vocab_size}: expected 0 or at '
+        f'least {vocabulary.size}, the tokens of the vocabulary'
+    )

@@ -1,0 +1,133 @@
+"""The report of a conversion: every tensor, where it comes from and goes to.
+
+A report is a dict that JSON holds: direction ('run' or 'hugging_face'), model,
+tensors ({'from', 'to'}, each a name, a dtype and a shape), copies, unread,
+parameters, dtype, copied (the tokenizer's files), notes. `convert` adds source
+and target.
+"""
+
+import math
+
+
+def of_import(config, released, abstract, copied):
+  """Reports on a Hugging Face directory that became a run.
+
+  Args:
+    config: `config.model` as a mapping.
+    released: a `weights.Released`, whose parameters have been read.
+    abstract: {path: leaf with a shape}, of the parameters.
+    copied: names of the tokenizer's files.
+  """
+  rows = []
+  for path, source in released.sources.items():
+    for i, name in enumerate(source.names):
+      stored = released.stored[name]
+      shape = abstract[path].shape[source.is_stacked :]
+      rows.append(
+          {
+              'from': _describe(
+                  stored or f'{name}, which is not there: zeros',
+                  released.tensors.dtypes.get(stored, 'float32'),
+                  released.tensors.shapes.get(stored, ()),
+              ),
+              'to': _describe(
+                  path + f'[{i}]' * source.is_stacked, 'float32', shape
+              ),
+          }
+      )
+  return dict(
+      direction='run',
+      model=config['name'],
+      tensors=rows,
+      copies={
+          released.stored[name]: copies
+          for name, copies in released.copies.items()
+          if copies
+      },
+      unread=released.unread,
+      parameters=_count(abstract),
+      dtype='float32',
+      copied=copied,
+      notes=[]
+      if copied
+      else ['no tokenizer that is known here: the run has no vocabulary'],
+  )
+
+
+def of_export(
+    config, checkpoint, exported, params, dtype, written, copied, notes
+):
+  """Reports on a checkpoint that became a Hugging Face directory.
+
+  Args:
+    config: `config.model` as a mapping.
+    checkpoint: its directory.
+    exported: an `export.Exported`.
+    params: {path: array}.
+    dtype: of the tensors.
+    written: names of the files of tensors.
+    copied: names of the tokenizer's files.
+    notes: lines.
+  """
+  rows = []
+  for name, (path, layer, _) in exported.tensors.items():
+    shape = params[path][layer].shape
+    rows.append(
+        {
+            'from': _describe(
+                path + ''.join(f'[{i}]' for i in layer), 'float32', shape
+            ),
+            'to': _describe(name, dtype, exported.shapes[name]),
+        }
+    )
+  return dict(
+      direction='hugging_face',
+      model=config['name'],
+      checkpoint=str(checkpoint),
+      tensors=rows,
+      copies={},
+      unread=[],
+      parameters=_count(params),
+      dtype=dtype,
+      files=written,
+      copied=copied,
+      notes=notes,
+  )
+
+
+def _describe(name, dtype, shape):
+  return dict(name=name, dtype=str(dtype), shape=list(shape))
+
+
+def _count(params):
+  """Returns the number of weights in {path: leaf with a shape}."""
+  return sum(math.prod(x.shape) for x in params.values())
+
+
+def format_text(report):
+  """Returns the report as lines."""
+  show = lambda one: f'{one["name"]} {one["dtype"]}{one["shape"]}'
+  lines = [
+      f'{show(row["from"])} -> {show(row["to"])}' for row in report['tensors']
+  ]
+  lines += [
+      f'{copy}: a copy of {name}'
+      for name, copies in report['copies'].items()
+      for copy in copies
+  ]
+  lines += [f'{name}: no model reads it' for name in report['unread']]
+  size = 2 if report['dtype'] == 'bfloat16' else 4
+  lines.append(
+      f'{report["model"]}: {len(report["tensors"])} tensors, '
+      f'{report["parameters"]:,} parameters, '
+      f'{report["parameters"] * size / 1e6:,.1f} MB in {report["dtype"]}'
+  )
+  if report['copied']:
+    lines.append(f'tokenizer: {", ".join(report["copied"])}')
+  lines += report['notes']
+  kind = 'a run' if report['direction'] == 'run' else 'a Hugging Face directory'
+  lines.append(
+      f'{report["target"]}: {kind}, from '
+      f'{report.get("checkpoint", report["source"])}'
+  )
+  return '\n'.join(lines)

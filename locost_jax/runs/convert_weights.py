@@ -1,0 +1,214 @@
+"""Converts weights: a Hugging Face directory -> a run, and a run -> one.
+
+Both directions write into a temporary directory that takes its name when it is
+whole, and return a report (`conversion_report`).
+"""
+
+import contextlib
+import dataclasses
+import json
+import os
+from pathlib import Path
+import shutil
+
+from locost_jax import files
+from locost_jax import models
+from locost_jax.command_line.progress import Progress
+from locost_jax.errors import disk_error
+from locost_jax.errors import InputError
+from locost_jax.generation import decode_settings
+from locost_jax.hugging_face import configs
+from locost_jax.hugging_face import export
+from locost_jax.hugging_face import hub
+from locost_jax.hugging_face import weights
+from locost_jax.models import parameters
+from locost_jax.runs import conversion_report
+from locost_jax.vocabularies import byte_vocabulary
+from locost_jax.vocabularies import sentencepiece_vocabulary
+from locost_jax.vocabularies import vocabulary as vocabulary_lib
+from locost_jax.workdir import checkpoint
+from locost_jax.workdir import find
+from locost_jax.workdir import phases as phases_lib
+
+
+def import_release(source, target):
+  """Makes a WORKDIR of a Hugging Face directory.
+
+  Args:
+    source: the directory.
+    target: a Path.
+
+  Returns:
+    The report, see `conversion_report.of_import`.
+  """
+  config = configs.model_config(source)
+  settings = configs.generation_settings(source)
+  decode_settings.check(settings, config['vocab_size'])
+  abstract = parameters.flatten(
+      parameters.abstract_params(models.build(config))
+  )
+  vocabulary = find.find_vocabulary(source)
+  find.check_vocabulary(source, vocabulary, config)
+  released = weights.Released(source, config, abstract)
+  with new_directory(target) as directory:
+    params = _read_released(released, abstract)
+    checkpoint.save_params(
+        directory / 'checkpoints' / '0', parameters.unflatten(params)
+    )
+    copied = []
+    if vocabulary is not None:
+      home = directory / 'vocabulary'
+      copied = copy_tokenizer(source, home)
+      # With its marks, which only the model's config may have named.
+      vocabulary_lib.save_vocabulary(vocabulary, home)
+    run_config = dict(
+        model=config,
+        decode=dataclasses.asdict(settings),
+        train=dict(steps=0),
+        phases=[],
+    )
+    files.write(directory / phases_lib.CONFIG_FILE, _as_json(run_config))
+  return conversion_report.of_import(config, released, abstract, copied)
+
+
+def _read_released(released, abstract):
+  """Reads all parameters: {path: array}."""
+  params, progress = {}, Progress()
+  for path in abstract:
+    params[path] = released.read(path)
+    progress.show('reading', len(params), len(abstract))
+  progress.wipe()
+  return params
+
+
+def export_run(home, step_directory, stored, target, dtype, max_shard_size):
+  """Makes a Hugging Face directory of a run's checkpoint.
+
+  Args:
+    home, step_directory, stored: of `find.find_run`.
+    target: a Path.
+    dtype: of the tensors.
+    max_shard_size: bytes.
+
+  Returns:
+    The report, see `conversion_report.of_export`.
+  """
+  config, vocabulary = stored['model'], find.find_vocabulary(home)
+  settings = decode_settings.from_config(stored['decode'])
+  if vocabulary is not None:
+    settings = decode_settings.with_ids(settings, vocabulary)
+  find.check_vocabulary(home, vocabulary, config)
+  abstract = parameters.abstract_params(models.build(config))
+  exported = export.Exported(config, parameters.flatten(abstract), dtype)
+  params = find.load_run_params(step_directory, stored)
+  checkpoint.compare(params, abstract, step_directory)
+  params = parameters.flatten(params)
+  with new_directory(target) as directory:
+    written = _write_exported(exported, directory, params, max_shard_size)
+    for name, content in (
+        ('config.json', configs.release(config, settings, dtype)),
+        ('generation_config.json', configs.release_generation(settings)),
+    ):
+      (directory / name).write_text(_as_json(content))
+    copied, notes = [], []
+    if vocabulary is not None:
+      copied = copy_tokenizer(home, directory)
+      notes += describe_tokenizer(directory, vocabulary)
+    else:
+      notes.append('the run has no vocabulary: no tokenizer is exported')
+  if settings.length_penalty_form != 'hugging_face':
+    notes.append(
+        f'decode.length_penalty_form={settings.length_penalty_form!r} '
+        'is not told: transformers does not know it'
+    )
+  return conversion_report.of_export(
+      config, step_directory, exported, params, dtype, written, copied, notes
+  )
+
+
+def _write_exported(exported, directory, params, max_shard_size):
+  """Writes the tensors; returns the names of the files."""
+  progress = Progress()
+  written = exported.write(
+      directory,
+      params,
+      max_shard_size,
+      lambda done: progress.show('writing', done, len(exported.tensors)),
+  )
+  progress.wipe()
+  return written
+
+
+def _as_json(content):
+  return json.dumps(content, indent=2) + '\n'
+
+
+def copy_tokenizer(home, target):
+  """Copies a tokenizer's files; returns their names.
+
+  Args:
+    home: of a run or a release.
+    target: a Path; made if it does not exist.
+  """
+  inner = Path(home) / 'vocabulary'
+  source = inner if inner.is_dir() else Path(home)
+  names = [name for name in hub.TOKENIZER_FILES if (source / name).is_file()]
+  target.mkdir(exist_ok=True)
+  for name in names:
+    shutil.copyfile(source / name, target / name)
+  return names
+
+
+def describe_tokenizer(directory, vocabulary):
+  """Writes tokenizer_config.json, from which transformers knows the class.
+
+  Args:
+    directory: a Path; a tokenizer_config.json that is there stays.
+    vocabulary: the vocabulary.
+
+  Returns:
+    Lines for the report.
+  """
+  path = directory / 'tokenizer_config.json'
+  is_bytes = isinstance(vocabulary, byte_vocabulary.ByteVocabulary)
+  notes = (
+      []
+      if not is_bytes
+      else ['a byte vocabulary: vocabulary.json; to transformers it is ByT5']
+  )
+  if not path.exists() and (
+      is_bytes
+      or isinstance(
+          vocabulary, sentencepiece_vocabulary.SentencePieceVocabulary
+      )
+  ):
+    content = dict(
+        tokenizer_class='ByT5Tokenizer' if is_bytes else 'T5Tokenizer',
+        extra_ids=vocabulary.extra_ids,
+        pad_token='<pad>',
+        eos_token='</s>',
+        unk_token='<unk>',
+    )
+    path.write_text(_as_json(content))
+  return notes
+
+
+@contextlib.contextmanager
+def new_directory(target):
+  """Makes a directory that becomes `target` at the end, or is removed.
+
+  Args:
+    target: a Path that does not exist; its parent does.
+  """
+  directory = target.with_name(f'{target.name}.tmp{os.getpid()}')
+  try:
+    directory.mkdir()
+    yield directory
+    directory.rename(target)
+  except (OSError, ValueError) as error:
+    reason = None if isinstance(error, InputError) else disk_error(error)
+    if reason is None:
+      raise
+    raise InputError(f'{target}: cannot be written: {reason}') from error
+  finally:
+    shutil.rmtree(directory, ignore_errors=True)

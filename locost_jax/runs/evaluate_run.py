@@ -1,0 +1,92 @@
+"""Evaluates the best checkpoint of a run, on data and with settings of now."""
+
+from pathlib import Path
+
+from locost_jax.data import tasks
+from locost_jax.errors import InputError
+from locost_jax.hosts import collective
+from locost_jax.runs import assemble
+from locost_jax.runs import checks
+from locost_jax.runs import final_scores
+from locost_jax.runs import resume
+from locost_jax.vocabularies import vocabulary as vocabulary_lib
+from locost_jax.workdir import find
+
+
+def evaluate_run(phases, workdir):
+  """Evaluates the best checkpoint of WORKDIR.
+
+  On the test split, or on validation where there is none. Data and decoding may
+  be other than in training; the model may not.
+
+  Args:
+    phases: from `phases.make_phases`.
+    workdir: WORKDIR.
+
+  Returns:
+    What the final table shows, see `final_scores.measure_run`.
+  """
+  setups = [assemble.Setup(phase) for phase in phases]
+  for setup in setups:
+    checks.check_keys(setup, setups[0])
+  setup = choose_setup(setups, workdir)
+  checks.require_train_extra()
+  tasks.check(setup.config)
+  setup.use_vocabulary(
+      vocabulary_lib.load_vocabulary(setup.directory / 'vocabulary')
+  )
+  setup.open_caches(workdir / 'cache', ('test', 'validation'))
+  setup.caches['test'] = without_hidden(setup.caches['test'], setup.vocabulary)
+  split = 'test' if setup.caches['test'] is not None else 'validation'
+  if setup.config.eval.baselines:
+    setup.open_caches(workdir / 'cache', ('train',))
+  return final_scores.measure_run([setup], workdir, split)
+
+
+def choose_setup(setups, workdir):
+  """Returns the Setup of the phase that WORKDIR stands for.
+
+  Raises:
+    InputError: there is no run, or it has another model.
+  """
+  if not workdir.is_dir():
+    raise InputError(f'--workdir={workdir}: no such directory; train first')
+  run = find.find_run(workdir)
+  if run is None:
+    raise InputError(f'--workdir={workdir}: no config.json of a run in it')
+  home, _, stored = run
+  home = Path(home).resolve()
+  for setup in setups:
+    if setup.directory.resolve() == home:
+      resume.check_same_model(setup, stored)
+      return setup
+  raise InputError(
+      f'--workdir={workdir}: its last phase is {run[0]}, which this config '
+      'does not have'
+  )
+
+
+def without_hidden(cache, vocabulary):
+  """A test split, tasks whose summaries are hidden left out; None: all are.
+
+  Args:
+    cache: from `cache.open_cache`: a Cache, a dict of them, or None.
+    vocabulary: whose tokens its records hold.
+  """
+  if cache is None:
+    return None
+  several = cache if isinstance(cache, dict) else {'': cache}
+  empty = len(vocabulary_lib.surround(vocabulary, []))
+  shown = {
+      task: found
+      for task, found in several.items()
+      if (found.lengths[:, 1] > empty).any()
+  }
+  for task in several.keys() - shown.keys():
+    collective.log(
+        f'{task or "the task"}: the summaries of the test split are hidden'
+    )
+  if not shown:
+    collective.log('measuring on the validation split')
+    return None
+  return shown if isinstance(cache, dict) else cache

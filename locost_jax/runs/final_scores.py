@@ -1,0 +1,220 @@
+"""The final table: each phase's best checkpoint and the baselines.
+
+For the task of the last phase: the model before training, after each phase
+(its best checkpoint), and baselines that need no model. With
+config.eval.baselines also a table of losses for each earlier task.
+"""
+
+import functools
+import os
+from typing import Any, NamedTuple
+
+import jax
+
+from locost_jax.data import mixture
+from locost_jax.devices import sharding
+from locost_jax.evaluation import evaluate
+from locost_jax.evaluation import measure_baselines
+from locost_jax.hosts import collective
+from locost_jax.models import lora
+from locost_jax.runs.final_table import Example
+from locost_jax.runs.final_table import Row
+from locost_jax.runs.final_table import Table
+from locost_jax.training import init_from
+from locost_jax.training import step as step_lib
+from locost_jax.workdir import checkpoint
+
+EXAMPLES = 3  # documents shown with their summaries
+
+
+class _Split(NamedTuple):
+  """Records that are measured on: a task's, of one split."""
+
+  setup: Any  # assemble.Setup of the last phase on this task
+  task: str
+  name: str  # 'validation' or 'test'
+  cache: Any
+
+  def batches(self):
+    return self.setup.eval_batches(self.cache)
+
+
+def measure_run(setups, workdir, split):
+  """Measures the best checkpoints of a run.
+
+  Args:
+    setups: assemble.Setups of the phases, caches open; all have checkpoints.
+    workdir: WORKDIR.
+    split: 'validation' or 'test'.
+
+  Returns:
+    The arguments of final_table.format_text: tables, examples, workdir, step.
+  """
+  *_, last = setups
+  tables, examples, initial = [], [], None
+  if last.config.eval.baselines:
+    initial = initial_params(setups[0])
+    tables = _tables_of_losses(setups, split, initial)
+  shown = setups if last.config.eval.baselines else [last]
+  for task, cache in last.eval_caches(split).items():
+    records = _Split(last, task, split, cache)
+    table, rows = _measure_task(
+        records, shown, initial, last.config.eval.metrics
+    )
+    tables.append(table)
+    examples = examples or _choose_examples(rows, records)
+  return dict(
+      tables=tables,
+      examples=examples,
+      workdir=str(workdir),
+      step=int(checkpoint.find(last.directory).name),
+  )
+
+
+def _tables_of_losses(setups, split, initial):
+  """Tables of the tasks of earlier phases, losses alone."""
+  tables, seen = [], {setups[-1].task}
+  for setup in setups:
+    if setup.task in seen:
+      continue
+    seen.add(setup.task)
+    shown = [other for other in setups if other.task == setup.task]
+    for task, cache in setup.eval_caches(split).items():
+      records = _Split(shown[-1], task, split, cache)
+      tables.append(_measure_task(records, shown, initial, ('loss',))[0])
+  return tables
+
+
+def _measure_task(records, setups, initial, metrics):
+  """Measures the best checkpoints of some phases on one task.
+
+  Args:
+    records: a _Split.
+    setups: of the phases that are measured.
+    initial: the untrained model's parameters, on the mesh; None: not measured.
+    metrics: as config.eval.metrics.
+
+  Returns:
+    (Table, rows of predictions of the last of these phases).
+  """
+  setup, config = records.setup, records.setup.config
+  documents = min(
+      config.eval.examples or len(records.cache), len(records.cache)
+  )
+  collective.log(
+      f'measuring on {records.task}, {records.name}, {documents} documents'
+  )
+  measure = functools.partial(
+      evaluate.measure,
+      setup.model,
+      vocabulary=setup.vocabulary,
+      config=config,
+      mesh=setup.mesh,
+  )
+  table_rows, rows = [], []
+  if initial is not None:
+    measured, _ = measure(initial, records.batches(), metrics=metrics)
+    table_rows.append(Row('before training', measured))
+  for phase in setups:
+    step, params = _best_params(phase, setup.mesh)
+    measured, rows = measure(params, records.batches(), metrics=metrics)
+    after = f'after {phase.name}' if phase.name else 'after training'
+    table_rows.append(Row(f'{after}, step {step}', measured, is_result=True))
+  if config.eval.baselines:
+    table_rows += _baseline_rows(records, measure, params, metrics)
+  if rows and collective.is_first_host():
+    evaluate.keep_predictions(
+        setup.predictions_file(records.task, records.name, step), rows
+    )
+  return Table(records.task, records.name, documents, table_rows), rows
+
+
+def _best_params(setup, mesh):
+  """(step, parameters on the mesh) of a phase's best checkpoint."""
+  path = checkpoint.find(setup.directory)
+  params = lora.merge(
+      checkpoint.load_params(path), setup.config.train.lora.alpha
+  )
+  return int(path.name), put(params, mesh)
+
+
+def _baseline_rows(records, measure, params, metrics):
+  """Rows of the exchanged inputs, and of the baselines without a model."""
+  vocabulary = records.setup.vocabulary
+  exchanged, _ = measure(
+      params,
+      measure_baselines.exchange_inputs(records.batches(), vocabulary),
+      metrics=('loss',),
+  )
+  rows = [Row('  its inputs exchanged between texts', exchanged)]
+  train_cache = _train_cache(records)
+  if train_cache is None:
+    collective.log('no training files: no baselines, which are made from them')
+    return rows
+  measured = measure_baselines.measure_baselines(
+      records.batches(),
+      measure_baselines.first_records(train_cache),
+      vocabulary,
+      metrics,
+  )
+  rows.append(Row('unigram model of the targets', measured['unigram'], True))
+  if 'lead' in measured:
+    n = measured['lead'].pop('sentences')
+    text = measured['constant'].pop('text')
+    lead = 'first sentence' if n == 1 else f'first {n} sentences'
+    rows.append(Row(f'lead: {lead} of the input', measured['lead'], True))
+    rows.append(Row(f'best constant: “{text}”', measured['constant'], True))
+  return rows
+
+
+def _train_cache(records):
+  """The training records of the task, also of one of a mixture, or None."""
+  found = records.setup.caches.get('train')
+  if isinstance(found, mixture.Mixture):
+    return found.tasks[records.task]
+  return found
+
+
+def initial_params(setup):
+  """The parameters that a phase starts from, on its mesh; None if not there.
+
+  Equal to those of step 0: they follow from train.seed or train.init_from.
+  """
+  settings, given = setup.config.train, {}
+  if settings.init_from:
+    if not os.path.isdir(settings.init_from):
+      return None
+    given, _ = init_from.load(setup.config, setup.shapes)
+  with jax.set_mesh(setup.mesh):
+    init = jax.jit(
+        functools.partial(step_lib.init_params, model=setup.model),
+        out_shardings=sharding.param_shardings(setup.mesh, setup.shapes),
+    )
+    return init_from.put(init(jax.random.key(settings.seed)), given)
+
+
+def put(params, mesh):
+  """Numpy parameters -> arrays on the mesh."""
+  return jax.device_put(params, sharding.param_shardings(mesh, params))
+
+
+def _choose_examples(rows, records):
+  """Documents spread over the lengths: the rows come sorted by length."""
+  count = min(EXAMPLES, len(rows))
+  if not count:
+    return []
+  chosen = [rows[len(rows) * (2 * i + 1) // (2 * count)] for i in range(count)]
+  sources = measure_baselines.find_inputs(
+      records.batches(),
+      records.setup.vocabulary,
+      {row['id'] for row in chosen},
+  )
+  return [
+      Example(
+          row['id'],
+          sources.get(row['id'], ''),
+          measure_baselines.first_reference(row['reference']),
+          row['prediction'],
+      )
+      for row in chosen
+  ]

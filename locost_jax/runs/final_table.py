@@ -1,0 +1,146 @@
+"""What a run prints at its end: tables, examples, the next command.
+
+Plain text for a terminal of 80 columns, or one JSON object.
+"""
+
+import json
+import textwrap
+from typing import NamedTuple
+
+from locost_jax.evaluation import metric_table
+
+WIDTH = 80
+_CELL = 8  # characters of a number's column
+
+
+class Row(NamedTuple):
+  """A line of a table: a name and {'loss': ..., 'rouge1': ..., ...}."""
+
+  name: str
+  metrics: dict
+  is_baseline: bool = False
+  is_result: bool = False  # of a checkpoint
+
+
+class Table(NamedTuple):
+  """Rows measured on the same documents."""
+
+  task: str
+  split: str
+  documents: int
+  rows: list
+
+
+class Example(NamedTuple):
+  """One document with its two summaries."""
+
+  id: str
+  source: str
+  reference: str
+  prediction: str
+
+
+def format_text(tables, examples, workdir, step=None):
+  """Returns the whole report as text.
+
+  Args:
+    tables: list of Table.
+    examples: list of Example.
+    workdir: of the run, for the next command.
+    step: the step that the examples are of, if one should be told.
+  """
+  columns = _columns(tables)
+  parts = [format_table(table, columns) for table in tables]
+  notes = 'loss: nats per target token. R-1, R-2, R-Lsum: ROUGE F1 x 100.'
+  parts.append(notes)
+  if examples:
+    of_step = f' (checkpoint of step {step})' if step is not None else ''
+    parts.append(f'Summaries of documents it was not trained on{of_step}:')
+    parts += [format_example(example) for example in examples]
+  parts.append(
+      'Try it on a text of your own:\n'
+      f'  python -m locost_jax.summarize --checkpoint={workdir} FILE'
+  )
+  return '\n\n'.join(parts)
+
+
+def _columns(tables):
+  """The columns of METRICS that any row has a number for."""
+  keys = {key for table in tables for row in table.rows for key in row.metrics}
+  return [column for column in metric_table.COLUMNS if column.key in keys]
+
+
+def format_table(table, columns):
+  """Returns a table as text, its numbers aligned, baselines below a line."""
+  width = WIDTH - _CELL * len(columns)  # of the names
+  title = f'{table.task}, {table.split}, {table.documents} documents'
+  head = title if len(title) <= width else ''
+  lines = [] if head else [title]
+  titles = ''.join(column.title.rjust(_CELL) for column in columns)
+  lines.append(head.ljust(width) + titles)
+  lines.append('─' * WIDTH)
+  rows = [row for row in table.rows if not row.is_baseline]
+  plain = [row for row in table.rows if row.is_baseline]
+  lines += [_format_row(row, columns, width) for row in rows]
+  if plain:
+    lines.append('┄' * WIDTH)
+    lines += [_format_row(row, columns, width) for row in plain]
+  return '\n'.join(lines)
+
+
+def _format_row(row, columns, width):
+  cells = ''
+  for column in columns:
+    value = row.metrics.get(column.key)
+    cell = '' if value is None else f'{value:.{column.digits}f}'
+    cells += cell.rjust(_CELL)
+  return (_clip(row.name, width - 1).ljust(width) + cells).rstrip()
+
+
+def format_example(example):
+  """Returns the beginning of a document and its two summaries as text."""
+  lines = ['─── ' + _clip(example.id, WIDTH - 5) + ' ']
+  lines[0] = lines[0].ljust(WIDTH, '─')
+  for label, text, most in (
+      ('document', example.source, 3),
+      ('reference', example.reference, 4),
+      ('model', example.prediction, 4),
+  ):
+    lines += textwrap.wrap(
+        ' '.join(text.split()) or '(empty)',
+        WIDTH,
+        initial_indent=f'{label:<11}',
+        subsequent_indent=' ' * 11,
+        max_lines=most,
+        placeholder=' …',
+    )
+  return '\n'.join(lines)
+
+
+def format_json(tables, examples, workdir, step=None):
+  """Returns the same as one JSON object.
+
+  Its own numbers are those of the last checkpoint measured in the last table.
+  """
+  report = {'workdir': str(workdir), 'step': step}
+  if tables:
+    last = tables[-1]
+    report.update(task=last.task, split=last.split, documents=last.documents)
+    report.update([row for row in last.rows if row.is_result][-1].metrics)
+  report['tables'] = [
+      dict(
+          task=table.task,
+          split=table.split,
+          documents=table.documents,
+          rows=[
+              dict(name=row.name.strip(), **row.metrics) for row in table.rows
+          ],
+      )
+      for table in tables
+  ]
+  report['examples'] = [example._asdict() for example in examples]
+  return json.dumps(report, ensure_ascii=False)
+
+
+def _clip(text, width):
+  return text if len(text) <= width else text[: width - 1] + '…'

@@ -1,0 +1,216 @@
+"""What an existing run may be continued and evaluated with.
+
+A run continues under the config it was begun with, but for the keys that
+change nothing it computed (`_FREE`). A key that one of the two configs lacks,
+because it is newer or older than the run, has its default.
+"""
+
+import json
+import re
+
+from locost_jax import models
+from locost_jax.data import corpus
+from locost_jax.errors import InputError
+from locost_jax.training import optim
+from locost_jax.workdir import checkpoint
+from locost_jax.workdir import phases as phases_lib
+
+# These keys move no loss but by rounding (and which units dropout takes), and
+# more steps only extend a run; `check_steps` looks at the rate of learning.
+_FREE = re.compile(
+    r'(mesh|checkpoint|eval|decode)\..*'
+    r'|train\.(steps|remat|accumulate|max_nonfinite_steps|timeout|\w+_every)'
+)
+
+
+def check_unchanged(setups, workdir):
+  """Raises unless what lies in WORKDIR can go on under this config.
+
+  A phase that has begun must have been begun under the same config but for the
+  keys that may change, and before it all phases must be finished. Shares of
+  train.steps in the schedule become steps here: those of the run's beginning.
+
+  Args:
+    setups: assemble.Setups of all phases; the configs' schedules are resolved.
+    workdir: WORKDIR.
+
+  Raises:
+    InputError: names the keys that differ, both values, and the way out.
+  """
+  _check_phases(setups, workdir)
+  for i, setup in enumerate(setups):
+    stored = phases_lib.read_config(setup.directory)
+    setup.shares = resolve_schedule(setup.config, stored)
+    if stored is None:
+      continue
+    if 'optim' not in stored:
+      raise InputError(
+          f'{setup.directory} holds weights from elsewhere, no training to go '
+          'on with: use another --workdir, with '
+          f'--config.train.init_from={setup.directory}'
+      )
+    differences = list_differences(stored, setup.config)
+    if i:  # where WORKDIR lies may change
+      differences.pop('train.init_from', None)
+    if differences:
+      shown = [
+          f'config.{key} was {_show(old)}, now {_show(new)}'
+          for key, (old, new) in sorted(differences.items())
+      ]
+      raise InputError(
+          f'{setup.directory} was begun with another config: '
+          f'{"; ".join(shown)}. Use another --workdir, or the same values'
+      )
+    check_steps(setup, stored)
+    for before in setups[:i]:
+      if not phases_lib.is_finished(before.phase):
+        raise InputError(
+            f'{before.directory} has no step {before.config.train.steps}, but '
+            f'{setup.directory} was begun from it: keep config.train.steps of '
+            f'{before.name}, or use another --workdir'
+        )
+
+
+def _check_phases(setups, workdir):
+  """Raises unless WORKDIR is new or has the same phases."""
+  stored = phases_lib.read_config(workdir)
+  if stored is None:
+    return
+  names = [name for name, _ in stored.get('phases') or ()]
+  wanted = [setup.name for setup in setups if setup.name]
+  if names != wanted:
+    raise InputError(
+        f'{workdir} was begun with the phases {names}, not {wanted}: use '
+        'another --workdir'
+    )
+
+
+def resolve_schedule(config, stored=None):
+  """Makes steps of the shares of train.steps in config.optim.
+
+  Where the run exists they are shares of the steps that it was begun with, so
+  that more steps move its cooldown and leave the rest as it was.
+
+  Args:
+    config: of a phase, changed in place.
+    stored: the phase's config.json; None: it begins now.
+
+  Returns:
+    {'optim.warmup_steps': 0.05, ...}, the shares that were given.
+  """
+  shares, steps = {}, config.train.steps
+  known = {} if stored is None else stored.get(phases_lib.SHARES, {})
+  if stored is not None and 'optim' in stored:
+    steps = stored['train']['steps']
+  for key in optim.STEP_KEYS:
+    name, value = f'optim.{key}', config.optim[key]
+    if not optim.is_share(value):
+      continue
+    shares[name] = value
+    if known.get(name) == value:
+      config.optim[key] = stored['optim'][key]
+    else:
+      config.optim[key] = optim.to_steps(value, steps)
+  return shares
+
+
+def check_steps(setup, stored):
+  """Raises an InputError if other train.steps change a rate already used.
+
+  The cooldown ends at train.steps: it moves with them until it has begun.
+
+  Args:
+    setup: an assemble.Setup, its schedule resolved.
+    stored: its config.json.
+  """
+  cooldown, before = setup.config.optim.cooldown_steps, stored['train']['steps']
+  now = setup.config.train.steps
+  done = checkpoint.latest_step(setup.directory / 'checkpoints') or 0
+  first = min(before, now) - cooldown  # steps before any cooldown
+  if now != before and cooldown and done > first + 1:
+    raise InputError(
+        f'config.train.steps={now}: {setup.directory} was begun with {before}, '
+        f'and step {done}, its last, lies in the cooldown of '
+        f'{cooldown:g} steps: keep {before}, or use another --workdir'
+    )
+
+
+def check_same_model(setup, stored):
+  """Raises an InputError if a run was trained with another model.
+
+  Args:
+    setup: an assemble.Setup.
+    stored: the run's config.json.
+  """
+  differences = list_differences(stored, setup.config, keys=r'model\..*')
+  if differences:
+    key, (old, new) = sorted(differences.items())[0]
+    raise InputError(
+        f'config.{key}={new!r}, but {setup.directory} was trained with '
+        f'{old!r}: expected the same model'
+    )
+
+
+def list_differences(stored, config, keys='.*', free=_FREE):
+  """Returns {key: (old, new)} of the keys that differ and may not.
+
+  A key that one of them lacks has its default; model.vocab_size 0 stands for
+  the vocabulary's size.
+
+  Args:
+    stored: config.json as nested dicts.
+    config: a run's config now.
+    keys: regex of the dotted keys that are looked at.
+    free: regex of the dotted keys that may differ.
+  """
+  defaults = default_values(config)
+  old, new = (
+      phases_lib.flatten(_fill(tree, defaults))
+      for tree in (stored, phases_lib.to_dict(config))
+  )
+  if not new.get('model.vocab_size'):
+    new['model.vocab_size'] = old.get('model.vocab_size')
+  missing = object()
+  return {
+      key: (old.get(key), new.get(key))
+      for key in old.keys() | new.keys()
+      if not re.match(rf'phases$|{phases_lib.SHARES}\.', key)
+      and re.fullmatch(keys, key)
+      and not free.fullmatch(key)
+      and old.get(key, missing) != new.get(key, missing)
+  }
+
+
+def default_values(config):
+  """The defaults of all keys of a run with this model, as nested dicts.
+
+  Args:
+    config: a run's config; its model.name decides which keys of models count.
+  """
+  from configs import default  # the config file of the run has imported it
+
+  defaults = phases_lib.to_dict(default.get_config())
+  defaults['model'] = models.default_keys(config.model.name)
+  return {**defaults, 'gsg': corpus.GSG, 'phases': []}
+
+
+def _fill(config, defaults):
+  """A copy of nested dicts in which keys that lack have their defaults.
+
+  A section that is None, like gsg, stays None.
+  """
+  filled = dict(config)
+  for key, value in defaults.items():
+    if isinstance(value, dict):
+      section = config.get(key, None if key == 'gsg' else {})
+      filled[key] = _fill(section, value) if isinstance(section, dict) else None
+    else:
+      filled.setdefault(key, value)
+  return filled
+
+
+def _show(value):
+  if isinstance(value, float) and value.is_integer():
+    value = int(value)
+  text = json.dumps(value)
+  return text if len(text) <= 60 else text[:57] + '...'

@@ -1,0 +1,119 @@
+"""Trains a whole run: checks, vocabulary, records, its phases, final scores."""
+
+import contextlib
+import shutil
+
+import jax
+
+from locost_jax.data import records
+from locost_jax.data import tasks
+from locost_jax.errors import InputError
+from locost_jax.evaluation import metric_table
+from locost_jax.hosts import collective
+from locost_jax.models import parameters
+from locost_jax.runs import assemble
+from locost_jax.runs import checks
+from locost_jax.runs import final_scores
+from locost_jax.telemetry import telemetry as telemetry_lib
+from locost_jax.training import init_from
+from locost_jax.training import train
+from locost_jax.workdir import phases as phases_lib
+
+
+def train_run(config, phases, workdir, options, when_read=lambda: None):
+  """Runs or continues all phases.
+
+  Args:
+    config: the whole config.
+    phases: from `phases.make_phases`.
+    workdir: WORKDIR.
+    options: telemetry.Options.
+    when_read: called when everything has been read and nothing computed.
+
+  Returns:
+    What the final table shows, see `final_scores.measure_run`.
+  """
+  telemetry_lib.check(options)
+  setups = [assemble.Setup(phase) for phase in phases]
+  vocabulary = checks.check_all(setups, workdir)
+  # What follows may still find that the data cannot be used.
+  with nothing_half_written(workdir):
+    if vocabulary is None:
+      vocabulary = tasks.find_vocabulary(setups[0].config)
+    assemble.fill_vocab_size(config, vocabulary)
+    for setup in setups:
+      setup.use_vocabulary(vocabulary)
+    check_init(setups[0])
+    for setup in setups:
+      setup.open_caches(
+          workdir / 'cache',
+          ('train', 'validation'),
+          beside_others=len(setups) > 1,
+      )
+  if collective.is_first_host():
+    shares = () if config.phases else setups[0].shares
+    phases_lib.begin(workdir, config, vocabulary, shares)
+  when_read()
+  collective.log(
+      f'{parameters.count(setups[0].shapes) / 1e6:.1f}M parameters, '
+      f'{vocabulary.size} tokens in the vocabulary, '
+      f'{jax.device_count()} {jax.devices()[0].platform} device(s), '
+      f'workdir {workdir}'
+  )
+  for setup in setups:
+    train_phase(setup, options)
+  return final_scores.measure_run(setups, workdir, 'validation')
+
+
+def train_phase(setup, options):
+  """Runs or continues one phase.
+
+  Args:
+    setup: an assemble.Setup, caches open.
+    options: telemetry.Options.
+  """
+  if collective.is_first_host():
+    phases_lib.begin(
+        setup.directory, setup.config, setup.vocabulary, setup.shares
+    )
+  collective.wait_for_hosts(f'start {setup.name}')
+  plan = f'{setup.config.train.steps} steps'
+  if phases_lib.is_finished(setup.phase):
+    plan += ', done before'
+  collective.log(f'{setup.name or "training"} on {setup.task}: {plan}')
+  train.train(
+      setup.config,
+      setup.directory,
+      setup.model,
+      setup.mesh,
+      setup.train_batches,
+      setup.evaluate,
+      options,
+      metric_table.LOWER_IS_BETTER,
+  )
+
+
+def check_init(setup):
+  """Returns what will be taken from train.init_from, in a line, or None.
+
+  Raises:
+    InputError: it does not fit.
+  """
+  if not setup.config.train.init_from or phases_lib.has_checkpoint(setup.phase):
+    return None
+  return init_from.load(setup.config, setup.shapes)[1]
+
+
+@contextlib.contextmanager
+def nothing_half_written(workdir):
+  """Removes the directories made in this context if an InputError ends it.
+
+  Not what was tokenised, which may have taken hours.
+  """
+  missing = [path for path in (workdir, *workdir.parents) if not path.exists()]
+  try:
+    yield
+  except InputError:
+    if missing and not any(workdir.glob(f'cache/**/{records.STATS}')):
+      shutil.rmtree(missing[-1], ignore_errors=True)
+    raise

@@ -1,0 +1,1 @@
+"""Documents in, summaries and their sources out."""

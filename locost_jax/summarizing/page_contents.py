@@ -1,0 +1,165 @@
+"""What a source page shows, computed: texts, strips, heat and shared words.
+
+No HTML: `page_html` makes that of it.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from locost_jax.data import text as text_lib
+from locost_jax.summarizing import attribution
+
+COLUMNS = 240  # of a strip
+_QUOTED = 420  # characters of a passage that are shown with a sentence
+# A rare word is in at most this share of the passages.
+_RARE = 0.1
+
+
+class Contents(NamedTuple):
+  """The contents of a page. Sentences and passages are numbered from 1."""
+
+  quotes: list  # texts of the passages
+  sentences: list  # texts of the summary's sentences
+  edges: Any  # [P + 1], where passages begin and end, from 0 to 1
+  strips: list  # of `make_strip`: the whole summary's, then the sentences'
+  heat: Any  # [P], attention per token, 1 where it is highest
+  attended_by: list  # for each passage the sentences that attended to it most
+  closest_to: list  # for each passage the sentences it is closest to in words
+  is_rare: Any  # word -> whether few passages have it
+
+
+def collect(source):
+  """Computes the contents of the page of a summary.
+
+  Args:
+    source: of `attribution.attribute`.
+
+  Returns:
+    Contents.
+  """
+  text = source.text
+  quotes = [text_lib.squeeze(text[start:end]) for start, end in source.passages]
+  edges = np.append(0, np.cumsum(source.tokens)).astype(float)
+  edges /= max(1.0, edges[-1])
+  heat = source.mass / np.maximum(source.tokens, 1)
+  heat /= heat.max(initial=0) or 1
+  return Contents(
+      quotes,
+      [
+          text_lib.squeeze(source.summary[slice(*s.span)])
+          for s in source.sentences
+      ],
+      edges,
+      [
+          make_strip(source.mass, edges, []),
+          *(
+              make_strip(s.mass, edges, [m.passage + 1 for m in s.attended])
+              for s in source.sentences
+          ),
+      ],
+      heat,
+      *_sentences_by_passage(source),
+      _find_rare_words(quotes),
+  )
+
+
+def _sentences_by_passage(source):
+  """Returns Contents.attended_by and Contents.closest_to."""
+  attended_by = [[] for _ in source.passages]
+  closest_to = [[] for _ in source.passages]
+  for i, sentence in enumerate(source.sentences, start=1):
+    for match in sentence.attended:
+      attended_by[match.passage].append(i)
+    if sentence.closest:
+      closest_to[sentence.closest.passage].append(i)
+  return attended_by, closest_to
+
+
+def make_strip(mass, edges, top):
+  """Makes the strip of one sentence: for each column its mass and its passage.
+
+  Args:
+    mass: [P].
+    edges: [P + 1], where passages begin and end, from 0 to 1.
+    top: numbers of the passages to point at.
+
+  Returns:
+    dict as the page's script reads it: mass and passage of COLUMNS columns, and
+    top.
+  """
+  cuts = np.linspace(0, 1, COLUMNS + 1)
+  # Passages that were not read have no width; interp wants rising edges.
+  read = np.append(np.flatnonzero(np.diff(edges) > 0), len(mass))
+  total = np.append(0, np.cumsum(mass))
+  columns = np.diff(np.interp(cuts, edges[read], total[read]))
+  first = np.searchsorted(edges[read], cuts[:-1], 'right') - 1
+  last = np.searchsorted(edges[read], cuts[1:], 'left') - 1
+  strongest = [
+      int(read[a + np.argmax(mass[read[a : b + 1]])]) + 1
+      for a, b in zip(first, np.maximum(first, last))
+  ]
+  return {
+      'mass': [round(x, 6) for x in columns.tolist()],
+      'passage': strongest,
+      'top': top,
+  }
+
+
+def _find_rare_words(quotes):
+  """Returns a function: word -> whether few passages have it."""
+  counts = {}
+  for quote in quotes:
+    for word in set(attribution.words(quote)):
+      counts[word] = counts.get(word, 0) + 1
+  most = max(2, _RARE * len(quotes))
+  return lambda word: counts.get(word, 0) <= most
+
+
+def find_shared_phrases(quote, sentence, is_rare):
+  """Finds what a passage shares with a sentence.
+
+  These are runs of shared words, each cut to go from its first rare word to its
+  last.
+
+  Args:
+    quote: the passage.
+    sentence: its text.
+    is_rare: word -> bool.
+
+  Returns:
+    A list of (start, end) in the quote.
+  """
+  shared = set(attribution.words(sentence))
+  spans = attribution.word_spans(quote)
+  phrases, run = [], []
+  for start, end, word in [*spans, (0, 0, None)]:
+    if word in shared:
+      run.append((start, end, is_rare(word)))
+      continue
+    rare = [k for k, (_, _, word_is_rare) in enumerate(run) if word_is_rare]
+    if rare:
+      phrases.append((run[rare[0]][0], run[rare[-1]][1]))
+    run = []
+  return phrases
+
+
+def choose_excerpt(quote, phrases):
+  """Chooses the part of a passage that is shown: around the first phrase.
+
+  Args:
+    quote: the passage.
+    phrases: of `find_shared_phrases`.
+
+  Returns:
+    (start, end).
+  """
+  begin, stop = 0, len(quote)
+  if stop <= _QUOTED:
+    return begin, stop
+  first = max(0, phrases[0][0] - _QUOTED // 3) if phrases else 0
+  begin = quote.rfind(' ', 0, min(first, stop - _QUOTED)) + 1
+  if begin + _QUOTED >= stop:
+    return begin, stop
+  cut = quote.rfind(' ', begin, begin + _QUOTED)
+  return begin, cut if cut > begin else begin + _QUOTED

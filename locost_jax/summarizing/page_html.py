@@ -1,0 +1,250 @@
+"""The HTML of a source page's parts: strips, sentences, passages, quotes.
+
+All text goes through `escape`, all data through `embed_json`.
+"""
+
+import html
+import json
+
+import locost_jax
+from locost_jax.summarizing import page_contents
+from locost_jax.summarizing.page_contents import COLUMNS
+
+_RUN = 60  # passages that a browser lays out together
+
+
+def escape(text):
+  """Returns a text as HTML."""
+  # A lone surrogate (JSON allows them) has no UTF-8 form.
+  text = text.encode('utf-8', errors='replace').decode()
+  return html.escape(text, quote=True)
+
+
+def embed_json(data):
+  """Returns JSON that cannot end the element it stands in."""
+  return json.dumps(data, separators=(',', ':')).replace('<', '\\u003c')
+
+
+def _format_share(share):
+  percent = 100 * share
+  if 0 < percent < 0.01:
+    return '&lt;\u20090.01\u2009%'
+  digits = 0 if percent >= 10 else 1 if percent >= 1 else 2
+  return f'{percent:.{digits}f}\u2009%'
+
+
+def render_strip(row, quotes):
+  """Returns a strip as a picture whose columns are links.
+
+  Args:
+    row: of `page_contents.make_strip`.
+    quotes: texts of the passages.
+  """
+  most = max(row['mass']) or 1
+  cells = ''.join(
+      f'<a href="#p{p}" tabindex="-1"><title>¶ {p}: '
+      f'{escape(quotes[p - 1][:90])}</title><rect x="{i}" width="1" '
+      f'height="1" fill-opacity="{(mass / most)**.7:.3f}"/></a>'
+      for i, (mass, p) in enumerate(zip(row['mass'], row['passage']))
+  )
+  return (
+      f'<svg viewBox="0 0 {COLUMNS} 1" preserveAspectRatio="none" '
+      f'role="img" aria-label="Attention over the document">{cells}</svg>'
+  )
+
+
+def render_chips(sentences):
+  """Returns a numbered link to each sentence."""
+  return ''.join(
+      f'<a href="#s{i}" title="{escape(s[:160])}">{i}</a>'
+      for i, s in enumerate(sentences, start=1)
+  )
+
+
+def render_summary(sentences):
+  """Returns the summary, each sentence a link."""
+  return ' '.join(
+      f'<a href="#s{i}">{escape(s)}<sup>{i}</sup></a>'
+      for i, s in enumerate(sentences, start=1)
+  )
+
+
+def render_sentence(i, found, overall, contents):
+  """Returns one sentence with its passages.
+
+  Args:
+    i: its number, from 1.
+    found: its `attribution.Sentence`.
+    overall: [P], the mass of the whole summary.
+    contents: page_contents.Contents.
+  """
+  edges, text = contents.edges, contents.sentences[i - 1]
+  links = ''.join(
+      f'<a href="#p{m.passage + 1}" style="left:'
+      f'{50 * (edges[m.passage] + edges[m.passage + 1]):.2f}%">{place}</a>'
+      for place, m in enumerate(found.attended, start=1)
+  )
+  bars = _render_bars(contents.strips[i])
+  attended = _render_attended(i, found, overall, contents)
+  closest = _render_closest(i, found, contents)
+  return f"""
+<article id="s{i}">
+<h3><a class="number" href="#summary">{i}</a><span>{escape(text)}</span></h3>
+<div class="mini">{links}<svg viewBox="0 0 {COLUMNS} 20" role="img"
+ aria-label="Attention of sentence {i} over the document"
+ preserveAspectRatio="none"><path d="{bars}"/></svg></div>
+<div class="columns"><section class="attended"><h4>Attended to</h4>
+<ol>{attended}</ol></section>
+<section class="closest"><h4>Closest in words</h4>{closest}</section></div>
+</article>"""
+
+
+def _render_bars(row):
+  """Returns the path of a strip drawn as bars."""
+  most = max(row['mass']) or 1
+  return ''.join(
+      f'M{x} 20V{20 - 20 * mass / most:.2f}h1V20z'
+      for x, mass in enumerate(row['mass'])
+      if mass > most / 500
+  )
+
+
+def _render_attended(i, found, overall, contents):
+  """Returns the list of the passages that a sentence attended to."""
+  highest = max([m.score for m in found.attended], default=0) or 1
+  edges, items = contents.edges, []
+  for m in found.attended:
+    width = edges[m.passage + 1] - edges[m.passage]
+    label = (
+        f'<b>{_format_share(m.score)}</b> of the attention; '
+        f'summary {_format_share(overall[m.passage])}, '
+        f'text {_format_share(width)}'
+    )
+    item = _render_match(i, m.passage, m.score / highest, label, contents)
+    items.append(f'<li>{item}</li>')
+  return ''.join(items)
+
+
+def _render_closest(i, found, contents):
+  """Returns the passage that is closest to a sentence in words."""
+  if found.closest is None:
+    return '<p class="note">No passage shares a word with it.</p>'
+  places = [m.passage for m in found.attended]
+  n, score = found.closest
+  also = (
+      f', also place {places.index(n) + 1} at the left' if n in places else ''
+  )
+  label = f'has <b>{_format_share(score)}</b>{also}'
+  return _render_match(i, n, score, label, contents)
+
+
+def _render_match(i, passage, bar, label, contents):
+  """Returns a passage shown with sentence i.
+
+  Args:
+    i: number of the sentence, from 1.
+    passage: which, from 0.
+    bar: length of its bar, from 0 to 1.
+    label: HTML behind the bar.
+    contents: page_contents.Contents.
+  """
+  n = passage + 1
+  marked = render_quote(
+      contents.quotes[passage], contents.sentences[i - 1], contents.is_rare
+  )
+  return (
+      f'<div class="where"><a href="#p{n}">¶ {n}</a>'
+      f'<span class="bar"><i style="width:{100 * bar:.1f}%"></i></span>'
+      f'<span>{label}</span></div><blockquote><a href="#p{n}">{marked}'
+      f'</a></blockquote>'
+  )
+
+
+def render_quote(text, sentence_text, is_rare):
+  """Returns a part of a passage, what it shares with a sentence marked.
+
+  Args:
+    text: of the passage.
+    sentence_text: of the sentence.
+    is_rare: word -> bool.
+  """
+  phrases = page_contents.find_shared_phrases(text, sentence_text, is_rare)
+  begin, stop = page_contents.choose_excerpt(text, phrases)
+  parts, at = [], begin
+  for start, end in phrases:
+    if start >= at and end <= stop:
+      parts += [
+          escape(text[at:start]),
+          f'<mark>{escape(text[start:end])}</mark>',
+      ]
+      at = end
+  parts.append(escape(text[at:stop]))
+  dots = '<span class="rest">…</span>'
+  return (
+      (f'{dots} ' if begin else '')
+      + ''.join(parts)
+      + (f' {dots}' if stop < len(text) else '')
+  )
+
+
+def render_document(contents, tokens):
+  """Returns all passages, in runs that a browser lays out one by one.
+
+  Args:
+    contents: page_contents.Contents.
+    tokens: int [P], how many the model read of each passage.
+  """
+  passages = [
+      _render_passage(i, contents, count) for i, count in enumerate(tokens)
+  ]
+  return ''.join(
+      f'<div class="run">{"".join(passages[i:i + _RUN])}</div>\n'
+      for i in range(0, len(passages), _RUN)
+  )
+
+
+def _render_passage(i, contents, tokens):
+  """Returns one passage of the document.
+
+  Args:
+    i: which, from 0.
+    contents: page_contents.Contents.
+    tokens: how many the model read of it.
+  """
+  heat = contents.heat[i]
+  kind = 'unread' if not tokens else 'hot' if heat > 0.02 else ''
+  style = f' style="--heat-part:{100 * heat**.7:.0f}"' if kind == 'hot' else ''
+  links = ''.join(
+      f'<a href="#s{s}" title="Sentence {s} attended to this">← {s}</a> '
+      for s in contents.attended_by[i]
+  )
+  links += ''.join(
+      f'<a href="#s{s}" class="like" title="Closest in words to sentence {s}">'
+      f'≈ {s}</a> '
+      for s in contents.closest_to[i]
+  )
+  back = f'<span class="back">{links}</span>' if links else ''
+  return (
+      f'<p id="p{i + 1}"'
+      + (f' class="{kind}"' if kind else '')
+      + style
+      + f'><a class="n" href="#p{i + 1}">{i + 1}</a>'
+      f'<span>{escape(contents.quotes[i])}</span>{back}</p>'
+  )
+
+
+def render_footer(settings):
+  """Returns the foot of a page.
+
+  Args:
+    settings: {name: value}; None is left out.
+  """
+  rows = ''.join(
+      f'<dt>{escape(str(key))}</dt><dd>{escape(str(value))}</dd>'
+      for key, value in settings.items()
+      if value is not None
+  )
+  return (
+      f'<footer><h2>Settings</h2><dl>{rows}'
+      f'<dt>locost_jax</dt><dd>{locost_jax.__version__}</dd></dl></footer>'
+  )

@@ -1,0 +1,213 @@
+"""The page that shows where a summary comes from: HTML, one file, no network.
+
+The summary; for each of its sentences the passages that the decoder attended
+to most and the passage closest in words; a strip of the attention over the
+whole document; the document itself, linked both ways; settings and versions.
+
+Everything but the strip's choice of a sentence works without JavaScript. All
+text is escaped, scripts get numbers only, and the page's own policy lets no
+other script run and nothing be loaded.
+
+`page_contents` computes what a page shows, `page_html` writes its parts.
+"""
+
+import base64
+import hashlib
+import importlib.resources
+import os
+
+from locost_jax import files
+from locost_jax.data import text as text_lib
+from locost_jax.summarizing import attribution
+from locost_jax.summarizing import page_contents
+from locost_jax.summarizing import page_html
+from locost_jax.summarizing.page_html import escape
+
+
+def page_path(path, number, total):
+  """Returns the file of one of `total` documents: out.html, or out-1.html."""
+  if total == 1:
+    return path
+  stem, extension = os.path.splitext(path)
+  return f'{stem}-{number:0{len(str(total))}}{extension or ".html"}'
+
+
+def write(
+    path,
+    summarizer,
+    name,
+    text,
+    tokens,
+    settings,
+    number=1,
+    total=1,
+    max_input_length=None,
+    memory=None,
+):
+  """Writes the page of one document.
+
+  Args:
+    path: of the report; with several documents it is that of the index, and
+      the pages lie next to it (`page_path`).
+    summarizer: of `locost_jax.load`, with a vocabulary.
+    name: what the document is called.
+    text: the document.
+    tokens: ids of its summary as generated, without start. (Of a summary that
+      is only there as text: `summarizer.tokenize(summary)`.)
+    settings: {name: value}, shown at the foot; None is left out.
+    number: which document this is, from 1.
+    total: documents of the report.
+    max_input_length: as the document was read; None: all of it.
+    memory: what the model's `encode` gave for it; None: it is read again.
+
+  Returns:
+    (file name, name, summary), for `write_index`.
+  """
+  source = attribution.attribute(
+      summarizer, text, tokens, max_input_length, memory
+  )
+  own = page_path(path, number, total)
+  files.write(own, page(name, source, settings))
+  return os.path.basename(own), name, source.summary
+
+
+def write_index(path, entries):
+  """Writes the list of the pages of several documents.
+
+  Args:
+    path: of the report.
+    entries: what `write` returned for each.
+  """
+  items = ''.join(
+      f'<li><a href="{escape(file)}">{escape(name)}</a>'
+      f'<p>{escape(text_lib.squeeze(summary)[:300])}</p></li>'
+      for file, name, summary in entries
+  )
+  title = f'{len(entries)} summaries'
+  files.write(
+      path,
+      _render_page(
+          title,
+          f"""
+<header><p class="kicker">Where the summaries come from</p><h1>{title}</h1>
+</header>
+<main><section class="index"><ol>{items}</ol></section></main>
+{page_html.render_footer({})}""",
+      ),
+  )
+
+
+def page(name, source, settings):
+  """Returns the page of one document.
+
+  Args:
+    name: what the document is called.
+    source: of `attribution.attribute`.
+    settings: {name: value}, shown at the foot.
+
+  Returns:
+    HTML.
+  """
+  contents = page_contents.collect(source)
+  data = {
+      'rows': contents.strips,
+      'starts': [round(x, 5) for x in contents.edges[:-1].tolist()],
+  }
+  return _render_page(
+      f'{name}: where its summary comes from',
+      f"""
+<header>
+<p class="kicker">Where the summary comes from</p>
+<h1>{escape(name)}</h1>
+<p class="facts">{' · '.join(_facts(source))}</p>
+</header>
+{_render_navigation(contents)}
+{_render_main(source, contents)}
+{page_html.render_footer(settings)}
+<script type="application/json" id="data">{page_html.embed_json(data)}</script>
+""",
+      script=True,
+  )
+
+
+def _facts(source):
+  is_cut = source.tokens_kept < source.tokens_read
+  return [
+      f'{source.tokens_kept:,} tokens read'
+      + (f' of {source.tokens_read:,}' if is_cut else ''),
+      _count(source.passages, 'passage'),
+      _count(source.sentences, 'summary sentence'),
+  ]
+
+
+def _count(things, noun):
+  number = len(things)
+  return f'{number:,} {noun}{"" if number == 1 else "s"}'
+
+
+def _render_navigation(contents):
+  """Returns the strip over the whole document, with the choice of sentences."""
+  chips = page_html.render_chips(contents.sentences)
+  strip = page_html.render_strip(contents.strips[0], contents.quotes)
+  return f"""\
+<nav class="strip" aria-label="The document from beginning to end"><div>
+<div class="chips"><a href="#summary" class="on">Whole summary</a>{chips}</div>
+<div class="map">{strip}<div class="here" hidden></div>
+<div class="tip" hidden><b></b><span></span></div></div>
+<div class="ends"><span>beginning of the document</span><span>end</span></div>
+</div></nav>"""
+
+
+def _render_main(source, contents):
+  """Returns the summary, its sentences one by one, and the document."""
+  summary = page_html.render_summary(contents.sentences)
+  articles = ''.join(
+      page_html.render_sentence(i, found, source.mass, contents)
+      for i, found in enumerate(source.sentences, start=1)
+  )
+  return f"""\
+<main>
+<section class="summary" id="summary"><h2>Summary</h2>
+<p>{summary or 'The model wrote nothing.'}</p></section>
+<section><h2>Sentence by sentence</h2>
+<p class="note">Left: what the decoder attended to while it wrote the sentence,
+in percent of its cross-attention, averaged over layers and heads; behind it the
+same for the whole summary, and the passage’s part of the text. This is where
+the model looked, not why it wrote what it wrote. What it attended to as much
+for the whole summary says little about one sentence. Right: the passage that
+has most of the sentence’s words and pairs of words, rare ones counting more,
+found without the model.</p>
+{articles}</section>
+<section class="document"><h2>The document</h2>
+<p class="note">In the right margin: the sentences of the summary that
+attended to a passage most.</p>
+{page_html.render_document(contents, source.tokens)}</section>
+</main>"""
+
+
+def _render_page(title, body, script=False):
+  """Returns a whole page; only its own script may run, nothing is loaded."""
+  folder = importlib.resources.files(__package__)
+  style = (folder / 'source_page.css').read_text('utf-8')
+  code = (folder / 'source_page.js').read_text('utf-8') if script else ''
+  digest = base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()
+  policy = (
+      f"default-src 'none'; style-src 'unsafe-inline'; "
+      f"script-src 'sha256-{digest}'; base-uri 'none'; "
+      f"form-action 'none'"
+  )
+  return f"""<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>{escape(title)}</title>
+<style>
+{style}</style>
+</head>
+<body>{body}{f'<script>{code}</script>' if script else ''}
+</body>
+</html>
+"""

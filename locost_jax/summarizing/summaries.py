@@ -1,0 +1,309 @@
+"""Documents -> rows with their summaries, in batches that fit into memory.
+
+Documents of like length share a batch (see `batching.padded_length`). A batch
+is made smaller until its estimated memory is there; a document that does not
+fit alone is refused before anything is computed for it.
+"""
+
+import hashlib
+import time
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from locost_jax import models
+from locost_jax.command_line.progress import duration
+from locost_jax.devices import memory
+from locost_jax.errors import InputError
+from locost_jax.models import parameters
+from locost_jax.summarizing import batch_memory
+from locost_jax.summarizing import batching
+
+# Documents are tokenised in portions of this many characters, so that the
+# first summary does not wait for the last document.
+_PORTION = 2**24
+# The settings that are no arguments of `Summarizer.generate`.
+_NO_ARGUMENTS = ('max_input_length', 'eos_id', 'pad_id', 'start_id')
+
+
+class Job(NamedTuple):
+  """A document that is to be summarised."""
+
+  number: int  # its place among all documents
+  document: Any
+  sha256: str  # of its text
+  ids: Any = None  # int32 [kept tokens]
+  read: int = 0  # tokens it has
+
+
+class Done(NamedTuple):
+  """The result for a document: a row, or an InputError and no row."""
+
+  job: Job
+  row: Any = None
+  error: Any = None
+  tokens: Any = None  # int32 [written], padding included
+  memory: Any = None  # what the encoder gave for it, if that is kept
+
+
+class _Written(NamedTuple):
+  """The result for a batch."""
+
+  tokens: Any  # int32 [rows, written]
+  encoding: float  # seconds
+  decoding: float  # seconds
+  memory: Any  # what the encoder gave, or None
+
+
+def hash_text(text):
+  """Returns the SHA-256 of a text's UTF-8 form, in hexadecimal."""
+  return hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()
+
+
+def fingerprint(summarizer):
+  """Returns a hash of a model's parameters, config and vocabulary."""
+  digest = hashlib.sha256(repr(summarizer.config).encode())
+  digest.update(summarizer.vocabulary.fingerprint.encode())
+  for path, leaf in parameters.flatten(summarizer.params).items():
+    leaf = np.ascontiguousarray(leaf)
+    digest.update(f'{path} {leaf.dtype.name}{leaf.shape}'.encode())
+    digest.update(leaf.reshape(-1).view(np.uint8))
+  return digest.hexdigest()[:16]
+
+
+def summarize(
+    summarizer,
+    jobs,
+    settings,
+    progress,
+    batch_size=None,
+    available=None,
+    keep_memory=False,
+):
+  """Yields a Done for each document, in the order they are finished.
+
+  Args:
+    summarizer: of `locost_jax.load`, with a vocabulary.
+    jobs: list of Job, not yet tokenised.
+    settings: dict: max_input_length, or None for all of a document, seed, and
+      the fields of `decode_settings.Settings`.
+    progress: a `progress.Progress`.
+    batch_size: most documents in a batch; None: see `batch_memory`.
+    available: bytes that may be taken, parameters included; None: no limit.
+    keep_memory: whether a Done has `memory`.
+  """
+  limits = batch_memory.BatchLimits(summarizer, settings, batch_size, available)
+  time_left = _TimeLeft(jobs)
+  for portion in _portions(jobs):
+    tokenized = []
+    for done in _tokenize(summarizer, portion, settings, progress, tokenized):
+      yield done
+      time_left.finish([done.job])
+    for length, batch in batching.make_batches(
+        tokenized, limits.length_of, limits.rows
+    ):
+      progress.head(_head(batch, len(jobs), time_left.seconds()))
+      most = limits.rows(length)
+      if not most:
+        (job,) = batch
+        yield Done(job, error=limits.too_large(job, length))
+      else:
+        yield from _summarize_batch(
+            summarizer, batch, length, most, settings, progress, keep_memory
+        )
+      time_left.finish(batch)
+
+
+class _TimeLeft:
+  """Estimates the time for all documents, from the characters that are done."""
+
+  def __init__(self, jobs):
+    self._total = sum(len(job.document.text) for job in jobs)
+    self._finished, self._start = 0, time.monotonic()
+
+  def finish(self, jobs):
+    """Counts documents that are done."""
+    self._finished += sum(len(job.document.text) for job in jobs)
+
+  def seconds(self):
+    """Returns the estimate; None before the first document."""
+    if not self._finished:
+      return None
+    left = self._total - self._finished
+    return (time.monotonic() - self._start) * left / self._finished
+
+
+def _portions(jobs):
+  portion, characters = [], 0
+  for job in jobs:
+    portion.append(job)
+    characters += len(job.document.text)
+    if characters >= _PORTION:
+      yield portion
+      portion, characters = [], 0
+  if portion:
+    yield portion
+
+
+def _tokenize(summarizer, portion, settings, progress, tokenized):
+  """Tokenises documents into a list; yields a Done for each too long one.
+
+  Args:
+    summarizer, settings, progress: see `summarize`.
+    portion: list of Job.
+    tokenized: list of Job; filled.
+  """
+  for job in portion:
+    progress.show('tokenising', len(tokenized), len(portion))
+    ids = summarizer.tokenize(job.document.text)
+    kept = batching.truncate(ids, settings['max_input_length'])
+    job = job._replace(ids=np.asarray(kept, np.int32), read=len(ids))
+    try:
+      models.check_length(
+          summarizer.config,
+          len(job.ids),
+          job.document.id,
+          '; a --max_input_length reads its beginning',
+      )
+      tokenized.append(job)
+    except InputError as error:
+      yield Done(job, error=error)
+
+
+def _summarize_batch(
+    summarizer, batch, length, most, settings, progress, keep_memory
+):
+  """Yields a Done for each job of a batch.
+
+  A batch for which the device runs out of memory all the same is halved.
+
+  Args:
+    summarizer, settings, progress, keep_memory: see `summarize`.
+    batch: list of Job.
+    length: tokens each is padded to.
+    most: rows the batch may have.
+  """
+  written = _write(
+      summarizer, batch, length, most, settings, progress, keep_memory
+  )
+  if written is None and len(batch) == 1:
+    (job,) = batch
+    yield Done(
+        job,
+        error=InputError(
+            f'{job.document.id}: the device has not the memory for its '
+            f'{len(job.ids)} tokens: --max_input_length lowers the need'
+        ),
+    )
+  elif written is None:
+    half = len(batch) // 2
+    for part in (batch[:half], batch[half:]):
+      yield from _summarize_batch(
+          summarizer, part, length, len(part), settings, progress, keep_memory
+      )
+  else:
+    for i, (job, tokens) in enumerate(zip(batch, written.tokens)):
+      row = _make_row(summarizer, job, tokens, written, len(batch))
+      own = None
+      if written.memory is not None:
+        own = {name: x[i : i + 1] for name, x in written.memory.items()}
+      yield Done(job, row, tokens=tokens, memory=own)
+
+
+def _write(summarizer, batch, length, most, settings, progress, keep_memory):
+  """Writes the summaries of a batch, arguments as in `_summarize_batch`.
+
+  Returns:
+    _Written; None if the device ran out of memory.
+  """
+  inputs, mask = _pad(batch, length, most, settings['pad_id'])
+  start = encoded = time.monotonic()
+
+  def watch(stage, done, total):
+    nonlocal encoded
+    if stage == 'encoding':
+      encoded = time.monotonic()
+    progress.show(stage, done, total)
+
+  watch('encoding', 0, 1)
+  kept = []
+  try:
+    tokens = summarizer.generate(
+        inputs,
+        mask,
+        progress=watch,
+        on_encoded=kept.append if keep_memory else None,
+        **{
+            key: value
+            for key, value in settings.items()
+            if key not in _NO_ARGUMENTS
+        },
+    )
+  except jax.errors.JaxRuntimeError as error:
+    if 'RESOURCE_EXHAUSTED' not in str(error):
+      raise
+    return None
+  return _Written(
+      tokens,
+      encoded - start,
+      time.monotonic() - encoded,
+      kept[0] if kept else None,
+  )
+
+
+def _pad(batch, length, most, pad_id):
+  """Returns inputs int32 [rows, length] and their mask.
+
+  The batch is rounded up to a power of two so that few shapes are compiled; the
+  extra rows repeat documents, so they end when those do.
+  """
+  rows = min(batching.power_of_two_in(2 * len(batch) - 1), most)
+  inputs = np.full((rows, length), pad_id, np.int32)
+  mask = np.zeros((rows, length), bool)
+  for row in range(rows):
+    ids = batch[row % len(batch)].ids
+    inputs[row, : len(ids)] = ids
+    mask[row, : len(ids)] = True
+  return inputs, mask
+
+
+def _make_row(summarizer, job, tokens, written, documents):
+  """Makes the row of one document.
+
+  Args:
+    summarizer: of `locost_jax.load`.
+    job: the Job.
+    tokens: of its summary.
+    written: _Written, of its batch.
+    documents: of its batch.
+  """
+  # A document's share: the seconds of all documents add up to the whole.
+  encoding, decoding = (
+      seconds / documents for seconds in (written.encoding, written.decoding)
+  )
+  return dict(
+      id=job.document.id,
+      prediction=summarizer.vocabulary.decode(tokens.tolist()),
+      source=job.document.source,
+      sha256=job.sha256,
+      tokens_read=job.read,
+      tokens_kept=len(job.ids),
+      seconds=round(encoding + decoding, 3),
+      seconds_encoding=round(encoding, 3),
+      seconds_decoding=round(decoding, 3),
+      documents_in_batch=documents,
+      peak_memory_bytes=memory.peak_bytes(),
+  )
+
+
+def _head(batch, total, left):
+  """'3/12 alice.txt' or '3/12 and 4 more', with the time for all of them."""
+  text = batch[0].document.id
+  if total > 1:
+    text = f'{batch[0].number + 1}/{total}'
+    if len(batch) > 1:
+      text += f' and {len(batch) - 1} more'
+    if left is not None:
+      text += f', all in {duration(left)}'
+  return text

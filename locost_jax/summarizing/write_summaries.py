@@ -1,0 +1,258 @@
+"""Summarises documents and writes the summaries: to stdout or into a file.
+
+Progress, a line for each document and errors go to stderr. With a report, every
+document also gets a page that shows where its summary comes from.
+"""
+
+import contextlib
+import os
+from typing import NamedTuple
+
+import jax
+
+import locost_jax
+from locost_jax.command_line.progress import Progress
+from locost_jax.devices import memory
+from locost_jax.summarizing import interrupts
+from locost_jax.summarizing import results
+from locost_jax.summarizing import source_page
+from locost_jax.summarizing import summaries
+from locost_jax.workdir import find
+
+
+class Options(NamedTuple):
+  """What is written where, and how it is computed."""
+
+  checkpoint: str  # as it was loaded
+  dtype: str
+  as_json: bool  # a row of JSON for each document, otherwise a line of text
+  output: str | None  # FILE; None: stdout
+  overwrite: bool  # replaces what FILE has
+  report: str | None  # FILE.html
+  batch_size: int | None  # most documents in a batch
+  available: int | None  # bytes that may be taken
+
+
+def write(summarizer, documents, settings, options):
+  """Summarises the documents and writes the summaries.
+
+  Args:
+    summarizer: of `locost_jax.load`.
+    documents: list of `documents.Document`.
+    settings: dict: the fields of `decode_settings.Settings`, seed, and
+      max_input_length (None: all of a document).
+    options: Options.
+
+  Returns:
+    The number of documents that could not be summarised.
+  """
+  progress = Progress()
+  made_with = {}
+  if options.as_json or options.output:
+    made_with = describe_origin(summarizer, settings, options)
+  jobs = [
+      summaries.Job(number, document, summaries.hash_text(document.text))
+      for number, document in enumerate(documents)
+  ]
+  pages = _Pages(summarizer, settings, options, len(jobs), progress)
+  with contextlib.ExitStack() as stack:
+    target = (
+        _File(jobs, made_with, options, progress)
+        if options.output
+        else _Stdout(jobs, options, progress)
+    )
+    stack.callback(target.close)
+    target.skip_done(pages)
+    stack.enter_context(interrupts.end_at_once(progress, options.output))
+    failures = 0
+    for done in summaries.summarize(
+        summarizer,
+        target.todo,
+        settings,
+        progress,
+        options.batch_size,
+        options.available,
+        keep_memory=bool(options.report),
+    ):
+      row = None
+      if done.error:
+        failures += 1
+        progress.note(f'error: {done.error}')
+      else:
+        row = {**done.row, **made_with}
+        progress.note(describe_done(done, len(jobs)))
+        pages.add(done.job, done.tokens, done.memory)
+        done = done._replace(memory=None)  # the next batch needs the room
+      target.add(done.job.number, row)
+    target.finish()
+  pages.write_index()
+  return failures
+
+
+def describe_origin(summarizer, settings, options):
+  """Returns what every row holds besides its summary: all that reproduces it."""
+  run = find.find_run(options.checkpoint)
+  path = os.path.abspath(options.checkpoint if run is None else run[1])
+  device = jax.local_devices()[0]
+  return dict(
+      settings=settings,
+      dtype=options.dtype,
+      checkpoint=dict(
+          path=path,
+          step=None if run is None else int(os.path.basename(path)),
+          fingerprint=summaries.fingerprint(summarizer),
+      ),
+      versions=dict(locost_jax=locost_jax.__version__, jax=jax.__version__),
+      backend=device.platform,
+      device=device.device_kind,
+  )
+
+
+def describe_done(done, total):
+  """Returns the line of a document on stderr.
+
+  Args:
+    done: summaries.Done, with a row.
+    total: documents.
+  """
+  row = done.row
+  return (
+      f'{done.job.number + 1:{len(str(total))}}/{total}  {row["id"]}: '
+      f'{row["tokens_read"]:,} tokens read, {row["tokens_kept"]:,} kept, '
+      f'{row["seconds"]:.1f} s (encoding {row["seconds_encoding"]:.1f}, '
+      f'decoding {row["seconds_decoding"]:.1f}), peak memory '
+      f'{memory.show(row["peak_memory_bytes"])}'
+  )
+
+
+class _Stdout:
+  """Prints summaries, each as soon as those before it are printed.
+
+  Attributes:
+    todo: list of summaries.Job.
+  """
+
+  def __init__(self, jobs, options, progress):
+    self.todo = jobs
+    self._line = results.json_line if options.as_json else results.text_line
+    self._progress, self._ready, self._printed = progress, {}, 0
+
+  def skip_done(self, pages):
+    """Skips nothing."""
+
+  def add(self, number, row):
+    """Adds the row of a document, None if there is no summary."""
+    self._ready[number] = None if row is None else self._line(row)
+    while self._printed in self._ready:
+      line = self._ready.pop(self._printed)
+      self._printed += 1
+      if line is not None:
+        self._progress.wipe()
+        print(line, flush=True)
+
+  def finish(self):
+    """Does nothing: all is printed."""
+
+  def close(self):
+    """Does nothing."""
+
+
+class _File:
+  """Writes summaries into FILE, see `results`.
+
+  Attributes:
+    todo: list of summaries.Job, those of which FILE has no summary.
+  """
+
+  def __init__(self, jobs, made_with, options, progress):
+    self._results = results.Results(
+        options.output, made_with, options.as_json, options.overwrite
+    )
+    self._path, self._progress, self._jobs = options.output, progress, jobs
+    self.todo = [job for job in jobs if not self._old_row(job)]
+
+  def skip_done(self, pages):
+    """Makes the pages of the documents that were done before."""
+    done_before = len(self._jobs) - len(self.todo)
+    if not done_before:
+      return
+    self._progress.note(
+        f'{self._path}: {done_before} of '
+        f'{len(self._jobs)} documents were done before'
+    )
+    for job in self._jobs:
+      row = self._old_row(job)
+      if row:
+        pages.add_text(job, row['prediction'])
+
+  def add(self, number, row):
+    """Adds the row of a document, None if there is no summary."""
+    del number
+    if row is not None:
+      self._results.add(row)
+
+  def finish(self):
+    """Puts FILE in its place."""
+    others = self._results.finish([_key(job) for job in self._jobs])
+    if others:
+      self._progress.note(
+          f'{self._path}: keeps {others} summaries of documents '
+          'that were not named now'
+      )
+
+  def close(self):
+    """Ends FILE.partial."""
+    self._results.close()
+
+  def _old_row(self, job):
+    return self._results.get(*_key(job))
+
+
+def _key(job):
+  return job.document.id, job.sha256
+
+
+class _Pages:
+  """Writes a page for each document, if there is a report."""
+
+  def __init__(self, summarizer, settings, options, total, progress):
+    self._summarizer, self._path = summarizer, options.report
+    self._settings = dict(settings, checkpoint=options.checkpoint)
+    self._total, self._progress, self._entries = total, progress, {}
+
+  def add(self, job, tokens, encoded=None):
+    """Writes the page of a document.
+
+    Args:
+      job: summaries.Job.
+      tokens: ids of its summary.
+      encoded: what the encoder gave for it; None: it is read again.
+    """
+    if not self._path:
+      return
+    self._progress.show('the page of', job.number + 1, self._total)
+    self._entries[job.number] = source_page.write(
+        self._path,
+        self._summarizer,
+        job.document.id,
+        job.document.text,
+        tokens,
+        self._settings,
+        job.number + 1,
+        self._total,
+        self._settings['max_input_length'],
+        encoded,
+    )
+
+  def add_text(self, job, summary):
+    """Writes the page of a document whose summary is there as text only."""
+    if self._path:
+      self.add(job, self._summarizer.tokenize(summary))
+
+  def write_index(self):
+    """Writes the list of the pages of several documents."""
+    if self._total > 1 and self._entries:
+      source_page.write_index(
+          self._path,
+          [self._entries[number] for number in sorted(self._entries)],
+      )

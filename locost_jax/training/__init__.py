@@ -1,0 +1,1 @@
+"""Training: the step, the loop, losses, optimisers, warm starts."""

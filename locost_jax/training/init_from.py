@@ -1,0 +1,84 @@
+"""What a run begins with in place of new parameters: train.init_from.
+
+`warm_start` decides what is taken; here it is read, and put on the mesh.
+"""
+
+import os
+
+import jax
+
+from locost_jax import models
+from locost_jax.hugging_face import configs
+from locost_jax.hugging_face import hub
+from locost_jax.hugging_face import weights
+from locost_jax.models import parameters
+from locost_jax.training import warm_start
+from locost_jax.workdir import checkpoint
+from locost_jax.workdir import find
+from locost_jax.workdir import phases as phases_lib
+
+
+def load(config, shapes):
+  """Returns what is taken from train.init_from, {path: numpy}, and a report.
+
+  Args:
+    config: the whole config.
+    shapes: the model's parameters as shapes.
+
+  Raises:
+    InputError: there is no model, or it does not fit (`warm_start.choose`).
+  """
+  source = read(config.train.init_from)
+  target = parameters.flatten(shapes)
+  chosen = warm_start.choose(
+      source, target, config.model.name, config.train.init_map
+  )
+  return (
+      warm_start.take(source, target, chosen),
+      warm_start.describe(source, target, chosen),
+  )
+
+
+def read(directory):
+  """Returns the parameters of what `pretrained.load` takes, as an Origin.
+
+  Of a run nothing else is read. A checkpoint without its run's config will do.
+
+  Args:
+    directory: a WORKDIR, a checkpoint, a Hugging Face directory or a name on
+      its Hub.
+  """
+  where, directory = str(directory), hub.find_directory(directory)
+  run = find.find_run(directory)
+  if run is not None:
+    _, step_directory, settings = run
+    params = find.load_run_params(step_directory, settings)
+    return warm_start.Origin(
+        parameters.flatten(params), settings['model']['name'], where
+    )
+  if not os.path.exists(os.path.join(directory, phases_lib.CONFIG_FILE)):
+    params = checkpoint.load_params(directory)
+    return warm_start.Origin(parameters.flatten(params), '', where)
+  config = configs.model_config(directory)
+  shapes = parameters.abstract_params(models.build(config))
+  params = weights.load_params(directory, config, parameters.flatten(shapes))
+  return warm_start.Origin(params, config['name'], where)
+
+
+def put(params, given):
+  """Returns the parameters with those of another model in their places.
+
+  Args:
+    params: nested dict of arrays on the mesh.
+    given: of `load`; emptied, so that memory holds no third copy. Of a smaller
+      array the rows and columns are the first.
+  """
+
+  def put_one(path, own):
+    new = given.pop(path, own)
+    if new.shape == own.shape:
+      return jax.device_put(new, own.sharding)
+    write = jax.jit(jax.lax.dynamic_update_slice, out_shardings=own.sharding)
+    return write(own, new, (0,) * own.ndim)
+
+  return parameters.map_with_path(put_one, params)

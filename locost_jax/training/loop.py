@@ -1,0 +1,375 @@
+"""The steps of a run, and what happens between: lines, evaluations, saves.
+
+With the state go into a checkpoint the numbers of the steps since the last line
+of metrics, and whether an evaluation that was due is still to be done: a run
+that was stopped anywhere writes the same lines as one that was not.
+
+What goes wrong from outside costs no step that was taken:
+
+- The state is saved before it is evaluated: whatever ends an evaluation, the
+  run continues with it.
+- SIGTERM, SIGINT: the step that runs is finished; waiting for data or an
+  evaluation is broken off, and the evaluation done when the run continues;
+  then the state is saved. With several processes an evaluation is finished.
+- No room for a checkpoint: a line tells it, the run goes on, and the next
+  checkpoint is tried. The last is tried for half an hour.
+"""
+
+import collections
+import contextlib
+import dataclasses
+import math
+import time
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from locost_jax.errors import InputError
+from locost_jax.errors import Stopped
+from locost_jax.hosts import preemption
+from locost_jax.models import parameters
+from locost_jax.telemetry import telemetry as telemetry_lib
+
+# When there is no room for the last state: how often it is tried again, and
+# after how many seconds each time. Training is done: there is time to wait for
+# somebody who makes room, though not for ever.
+ATTEMPTS, PAUSE = 30, 60.0
+_AGAIN = 'the next checkpoint tries again'
+
+
+class Functions(NamedTuple):
+  """What the loop calls."""
+
+  batches: Any  # start_step -> iterator of numpy batches; see `train.train`
+  place: Any  # numpy batch -> the same on the mesh
+  step: Any  # (state, batch) -> (state, metrics), compiled
+  evaluate: Any  # (state.params, step) -> {name: number}
+
+
+class Services(NamedTuple):
+  """What keeps a run safe and shows how it goes."""
+
+  checkpointer: Any  # checkpointer.Checkpointer
+  telemetry: Any  # telemetry.Telemetry
+  signals: Any  # preemption.Signals
+  watch: Any  # watchdog.Watchdog
+
+
+@dataclasses.dataclass
+class Position:
+  """Where a run is.
+
+  Attributes:
+    state: the TrainState; its memory is taken by the next step.
+    done: steps done.
+    measured: what an evaluation of `done` gave; None: there was none.
+    is_due: whether the evaluation of `done` is still to be done.
+    skipped: steps that were not finite.
+    window: numbers of the steps since the last line of metrics.
+    running: (step, metrics, signal asked for) of steps whose numbers are still
+      on the devices.
+  """
+
+  state: Any
+  done: int
+  measured: Any
+  is_due: bool
+  skipped: int
+  window: list
+  running: Any
+
+  @classmethod
+  def after(cls, state, done, kept):
+    """The position after `done` steps.
+
+    Args:
+      state: the TrainState.
+      done: steps done.
+      kept: what `Loop._save` put into the checkpoint of `done`; {}: nothing.
+    """
+    return cls(
+        state=state,
+        done=done,
+        measured=None,
+        is_due=not kept.get('measured', True),
+        skipped=int(state.nonfinite),
+        window=list(kept.get('window', ())),
+        running=collections.deque(),
+    )
+
+
+class Loop:
+  """One process's loop over the steps of a run."""
+
+  def __init__(self, settings, mesh, functions, services, position):
+    """Does nothing yet.
+
+    Args:
+      settings: config.train.
+      mesh: from `sharding.make_mesh`, the context's.
+      functions: Functions.
+      services: Services.
+      position: Position.
+    """
+    self._settings, self._mesh = settings, mesh
+    self._functions, self._at = functions, position
+    self._checkpointer, self._telemetry, self._signals, self._watch = services
+
+  def run(self):
+    """Takes the steps up to train.steps and saves the last state.
+
+    Raises:
+      InputError: too many steps were not finite, or no room for the last state.
+      Stopped: a signal came.
+    """
+    start = self._at.done
+    try:
+      if self._at.is_due:
+        self._measure()
+      self._take_steps(start)
+      if self._at.done > start:
+        self._save_last()
+      self._signals.stop_here(self._mesh)
+    except preemption.Interrupted:
+      self._collect_metrics(pending=0)
+      raise self._stop(start) from None
+
+  def _take_steps(self, start):
+    """Steps from `start` on, each with what is due after it."""
+    steps, shapes = self._settings.steps, set()
+    batches = self._functions.batches(start) if start < steps else None
+    for step in range(start + 1, steps + 1):
+      self._take_step(step, self._next(batches), shapes)
+      # The numbers of a step are fetched while the next one runs, so that the
+      # devices never wait for the host; a checkpoint needs them all.
+      is_save = self._is_save(step)
+      self._collect_metrics(pending=0 if is_save else 1)
+      if is_save:
+        self._save()
+      elif problem := self._checkpointer.check():
+        self._telemetry.note(f'{problem}; {_AGAIN}')
+      if self._is_eval(step):
+        self._measure()
+
+  def _next(self, batches):
+    """The next batch; a signal ends the wait for it."""
+    with (
+        self._watch.waiting_for('data'),
+        self._signals.interrupting(),
+        self._telemetry.waiting(self._last_metrics()),
+    ):
+      return next(batches)
+
+  def _take_step(self, step, batch, shapes):
+    """Starts a step on the devices; its numbers are collected later.
+
+    Args:
+      step: its number, from 1.
+      batch: numpy arrays.
+      shapes: those of batches so far; a new one is compiled for.
+    """
+    read = batch['encoder_input_tokens'].shape
+    written = batch['decoder_target_tokens'].shape
+    compiling = contextlib.nullcontext()
+    if (read, written) not in shapes:
+      shapes.add((read, written))
+      rows, *lengths = read
+      compiling = self._telemetry.aside(
+          f'compiling for {rows} x {math.prod(lengths)} -> {written[1]} tokens',
+          self._last_metrics(),
+      )
+    batch = self._functions.place(batch)
+    with compiling:
+      self._at.state, metrics = self._functions.step(self._at.state, batch)
+    self._at.running.append((step, metrics, self._signals.ask(self._mesh)))
+    self._at.done, self._at.measured = step, None
+
+  def _last_metrics(self):
+    """The numbers of the last step, on the devices; None: all are fetched."""
+    return self._at.running[-1][1] if self._at.running else None
+
+  # A line of metrics is the mean since the line before.
+  def _is_line(self, step):
+    return self._is_eval(step) or _is_due(step, self._settings.log_every)
+
+  def _is_eval(self, step):
+    return step == self._settings.steps or (
+        _is_due(step, self._settings.eval_every)
+    )
+
+  def _is_save(self, step):
+    return self._is_eval(step) or (
+        _is_due(step, self._settings.checkpoint_every)
+    )
+
+  def _collect_metrics(self, pending):
+    """Fetches the numbers of all but the last `pending` steps."""
+    others = ' or other hosts' if jax.process_count() > 1 else ''
+    while len(self._at.running) > pending:
+      step, metrics, asked = self._at.running.popleft()
+      with self._watch.waiting_for(f'the devices{others}'):
+        metrics = jax.device_get(metrics)
+      self._count_skipped(step, metrics)
+      self._at.window.append({key: metrics[key].item() for key in metrics})
+      self._telemetry.progress(
+          step,
+          metrics['loss'],
+          metrics['tokens'],
+          metrics['samples'],
+          metrics.get('flops', 0.0),
+      )
+      if self._is_line(step):
+        self._log_line(step)
+      self._signals.check(asked)
+
+  def _count_skipped(self, step, metrics):
+    """Ends the run after too many steps that were not finite."""
+    culprit = int(metrics.pop('culprit'))
+    self._at.skipped += int(metrics['nonfinite'])
+    most = self._settings.max_nonfinite_steps
+    if self._at.skipped > most:
+      raise InputError(
+          f'step {step}: '
+          + _not_finite(metrics, culprit, self._at.state.params)
+          + f' (train.max_nonfinite_steps={most}); {self._kept()}'
+      )
+
+  def _log_line(self, step):
+    """Logs the means over the steps since the line before."""
+    window = self._at.window
+    row = telemetry_lib.mean_of_finite(window)
+    row |= self._telemetry.measured(
+        sum(int(numbers['tokens']) for numbers in window)
+    )
+    self._telemetry.log(step, {f'train/{key}': row[key] for key in row})
+    window.clear()
+
+  def _measure(self):
+    """Evaluates the state there is, which has been saved without."""
+    with (
+        self._telemetry.aside('evaluating'),
+        self._watch.waiting_for('the evaluation'),
+        self._signals.interrupting(),
+    ):
+      measured = dict(
+          self._functions.evaluate(self._at.state.params, self._at.done)
+      )
+    self._telemetry.log(self._at.done, measured)
+    self._telemetry.note(_summary(self._at.done, measured))
+    self._at.measured = measured
+    if not self._is_saved(
+        _AGAIN if self._at.done < self._settings.steps else ''
+    ):
+      return
+    with self._at_the_disk():
+      self._telemetry.sync()
+      problem = self._checkpointer.measure(self._at.done, measured)
+    if problem:
+      self._telemetry.note(problem)
+
+  @contextlib.contextmanager
+  def _at_the_disk(self):
+    """Around what waits for it; not a part of the step's time."""
+    with self._telemetry.aside('saving'), self._watch.waiting_for('the disk'):
+      yield
+
+  def _save(self, otherwise=_AGAIN):
+    """Begins to save; a line tells if this or the save before had no room."""
+    with self._at_the_disk():
+      self._telemetry.sync()
+      problem = self._checkpointer.save(
+          self._at.done,
+          self._at.state,
+          self._at.measured,
+          {
+              'window': list(self._at.window),
+              'measured': self._at.measured is not None
+              or (not self._is_eval(self._at.done)),
+          },
+      )
+    if problem:
+      self._telemetry.note(f'{problem}; {otherwise}')
+
+  def _is_saved(self, otherwise=''):
+    """Waits for the last save; whether the state there is, is on disk."""
+    with self._at_the_disk():
+      problem = self._checkpointer.wait()
+      saved = self._checkpointer.latest_step() == self._at.done
+    if problem:
+      self._telemetry.note('; '.join(filter(None, [problem, otherwise])))
+    return saved
+
+  def _save_last(self):
+    """Returns when the last state is on disk; tries for a while."""
+    for attempt in range(ATTEMPTS + 1):
+      if self._is_saved():
+        return
+      if attempt < ATTEMPTS:
+        self._telemetry.note(
+            f'saving step {self._at.done} again in {PAUSE:g} seconds, '
+            f'{ATTEMPTS - attempt} times at most: please make room'
+        )
+        for _ in range(10):
+          with self._signals.interrupting(), self._watch.waiting_for('room'):
+            time.sleep(PAUSE / 10)
+        self._save('it is the last')
+    raise InputError(
+        f'step {self._at.done}, the last, could not be saved; {self._kept()}: '
+        'make room and give the same command again'
+    )
+
+  def _stop(self, start):
+    """Saves the state after a signal; returns what then is to be raised."""
+    received = self._signals.received
+    if self._at.done > start and not self._is_saved():
+      self._save('there is no time to try again')
+    said = f'{received.name}: stopped after step {self._at.done}, '
+    if not self._at.done:
+      said = f'{received.name}: stopped before the first step'
+    elif self._at.done == start or self._is_saved():
+      said += 'which is saved; the same command continues'
+    else:
+      said += f'which could not be saved; {self._kept()}'
+    return Stopped(said, 128 + received)
+
+  def _kept(self):
+    last = self._checkpointer.latest_step()
+    if last is None:
+      return 'no checkpoint was written yet'
+    return f'the checkpoint of step {last} is kept'
+
+
+def _not_finite(metrics, culprit, params):
+  """Returns what is not finite, naming the first path."""
+  paths = list(parameters.flatten(params))
+  sound = jax.jit(
+      lambda params: [jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(params)]
+  )(params)
+  broken = [path for path, is_sound in zip(paths, sound) if not is_sound]
+  if broken:
+    where = f'the parameter {broken[0]} is not finite'
+  elif culprit >= 0:
+    where = f'first in the gradient of {paths[culprit]}'
+  else:
+    where = 'the square of the gradient overflows float32'
+  return (
+      f"loss {metrics['loss']:g}, gradient norm {metrics['grad_norm']:g}: "
+      f'{where}'
+  )
+
+
+def _is_due(step, every):
+  return every > 0 and step % every == 0
+
+
+def _summary(step, measured):
+  """Returns 'step 9: eval/x: loss 2.1  rouge1 30.5', each prefix once."""
+  parts, before = [], ''
+  for name, value in measured.items():
+    prefix, _, last = name.rpartition('/')
+    if prefix != before:
+      parts.append(f'{prefix}:')
+    parts.append(f'{last} {value:.4g}')
+    before = prefix
+  return f'step {step}: ' + ('  '.join(parts) or 'nothing was measured')

@@ -1,0 +1,124 @@
+"""Sums over target tokens: cross entropy and hits. At least in float32.
+
+With p = softmax(logits), Z = sum_v exp(logits_v), target t, smoothing e and
+z-loss factor z, one token costs
+
+  -(1 - e) log p_t - e / V sum_v log p_v + z log(Z)^2
+
+Label smoothing: Szegedy et al. 2016, section 7 (the true class keeps its share
+of the spread mass). z-loss: Shazeer et al. 2018, as T5 trains with (1e-4).
+LOCOST uses neither. Every function returns sums, so that a mean over batches,
+hosts or devices is one division at the very end.
+
+What is looked up in the V logits of a token is a masked sum or minimum over
+them, which also works where the vocabulary is split over devices.
+"""
+
+import jax
+import jax.numpy as jnp
+
+from locost_jax.ops import tokenwise
+
+# Bytes of the float32 logits, on one device, that exist at a time.
+PIECE_BYTES = 64 << 20
+
+
+def of_states(
+    head, states, targets, weights, label_smoothing=0.0, z_loss=0.0, size=None
+):
+  """`cross_entropy` and `hits` of head(states), with few logits at a time.
+
+  Over pieces of the targets, whose logits the backward pass makes again; what
+  fits PIECE_BYTES is one piece and made once.
+
+  Args:
+    head: [B, t, D] -> logits [B, t, V], position by position.
+    states: [B, T, D].
+    targets: int [B, T], token ids.
+    weights: [B, T], 1 where a target counts, 0 on padding.
+    label_smoothing: as of `cross_entropy`.
+    z_loss: likewise.
+    size: targets of a piece; None: what PIECE_BYTES allow.
+
+  Returns:
+    (loss in nats summed over tokens, hits, number of tokens), scalars.
+  """
+  B, T, _ = states.shape
+  if size is None:
+    V = jax.eval_shape(head, states[:, :1]).shape[-1]
+    rows = tokenwise.on_device(B, T)[0]
+    size = max(1, PIECE_BYTES // (4 * rows * V))
+
+  def sums(states, targets, weights):
+    logits = head(states)
+    loss, weight = cross_entropy(
+        logits, targets, weights, label_smoothing, z_loss
+    )
+    return loss, hits(logits, targets, weights), weight
+
+  if size >= T:
+    return sums(states, targets, weights)
+  # What fills up the last piece has no weight.
+  size = -(-T // -(-T // size))
+
+  def split(x):
+    x = jnp.pad(x, ((0, 0), (0, -T % size)) + ((0, 0),) * (x.ndim - 2))
+    return x.reshape(B, -1, size, *x.shape[2:]).swapaxes(0, 1)
+
+  xs = jax.tree.map(split, (states, targets, weights))
+  sums = jax.checkpoint(sums, prevent_cse=False)
+
+  def add(total, piece):
+    return jax.tree.map(jnp.add, total, sums(*piece)), None
+
+  zeros = jax.tree.map(
+      lambda x: jnp.zeros(x.shape, x.dtype),
+      jax.eval_shape(sums, *(x[0] for x in xs)),
+  )
+  return jax.lax.scan(add, zeros, xs)[0]
+
+
+def cross_entropy(logits, targets, weights, label_smoothing=0.0, z_loss=0.0):
+  """Returns the weighted sum of token losses and the sum of the weights.
+
+  Args:
+    logits: [B, T, V], any float type; computed in float32 at least.
+    targets: int [B, T], token ids.
+    weights: [B, T], 1 where a target counts, 0 on padding.
+    label_smoothing: mass in [0, 1) spread evenly over the V tokens.
+    z_loss: factor of log(Z)^2.
+
+  Returns:
+    (loss in nats summed over tokens, number of tokens), scalars.
+  """
+  precise = jnp.promote_types(logits.dtype, jnp.float32)
+  logits, weights = logits.astype(precise), weights.astype(precise)
+  log_z = jax.nn.logsumexp(logits, axis=-1)
+  is_target = jnp.arange(logits.shape[-1]) == targets[..., None]
+  at_target = jnp.sum(jnp.where(is_target, logits, 0), axis=-1)
+  # sum_v q_v (log_z - logits_v) with sum_v q_v = 1: no [B, T, V] of log p.
+  expected = at_target
+  if label_smoothing:
+    expected = (1 - label_smoothing) * at_target + label_smoothing * jnp.mean(
+        logits, axis=-1
+    )
+  loss = log_z - expected
+  if z_loss:
+    loss += z_loss * log_z**2
+  return jnp.sum(loss * weights), jnp.sum(weights)
+
+
+def hits(logits, targets, weights):
+  """Returns how many targets have the largest logit: a float32 scalar.
+
+  Of several that are largest the first one counts.
+
+  Args:
+    logits: [B, T, V].
+    targets: int [B, T].
+    weights: [B, T], as in `cross_entropy`.
+  """
+  is_best = logits == jnp.max(logits, axis=-1, keepdims=True)
+  V = logits.shape[-1]
+  best = jnp.min(jnp.where(is_best, jnp.arange(V), V), axis=-1)
+  return jnp.sum((best == targets) * weights.astype(jnp.float32))

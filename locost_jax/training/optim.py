@@ -1,0 +1,361 @@
+"""Optimisers, learning-rate schedules, and groups of parameters by path.
+
+Rate at step s (the number of steps before this one), learning rate lr, warm-up
+of U steps, cooldown of C steps before the last step, S:
+
+  lr shape(s) min(1, (s + 1) / U) min(1, (S - s) / C)
+
+  constant      shape = 1
+  inverse_sqrt  shape = sqrt((F + 1) / max(s + 1, F + 1)), F = flat_steps
+
+T5 (Raffel et al. 2020, section 3.1.2) has no warm-up, but a flat part of F
+steps. LOCOST's pretraining is lr 0.02, F 10000; its fine-tuning is 5e-4,
+constant.
+
+Adafactor (Shazeer and Stern 2018) with T5's settings: factored second moments
+with decay 1 - t^-0.8, no momentum, updates clipped to a root mean square of 1
+and multiplied by that of the parameter (at least 1e-3).
+"""
+
+import math
+import re
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from locost_jax.errors import InputError
+from locost_jax.models import parameters
+
+# Decay makes sense where a matrix multiplies; it would drag biases, norms,
+# position biases and the state spaces (log_dt, A, B, C) to arbitrary points.
+_DECAYED = re.compile(r'(.*/)?(kernel|lora_[ab]|token_embedding/embedding)')
+# nn.scan stacks the layers on the first axis of everything below `layers`.
+_STACKED = re.compile(r'(.*/)?layers/.*')
+
+
+class Schedule(NamedTuple):
+  """The shape of the learning rate between warm-up and cooldown.
+
+  Attributes:
+    shape: (step, settings, steps) -> the factor on learning_rate at a step
+      (float32 scalar); settings is config.optim as a dict, in steps; steps is
+      config.train.steps.
+    keys: the keys of config.optim that this schedule reads and not all do.
+  """
+
+  shape: Any
+  keys: tuple = ()
+
+
+def constant(step, settings, steps):
+  del settings, steps
+  return jnp.ones_like(step)
+
+
+def inverse_sqrt(step, settings, steps):
+  """Flat for F steps, then falling like 1 / sqrt(s + 1) (T5's)."""
+  del steps
+  flat = settings['flat_steps'] + 1.0
+  return jnp.sqrt(flat / jnp.maximum(step + 1, flat))
+
+
+SCHEDULES = {
+    'constant': Schedule(constant),
+    'inverse_sqrt': Schedule(inverse_sqrt, ('flat_steps',)),
+}
+# Steps, or strictly between 0 and 1 a share of train.steps.
+STEP_KEYS = ('warmup_steps', 'flat_steps', 'cooldown_steps')
+
+
+def is_share(value):
+  """Whether a value of STEP_KEYS is a share of train.steps."""
+  return 0 < value < 1
+
+
+def to_steps(value, steps):
+  """Returns a value of STEP_KEYS in steps; a share is one step at least."""
+  return max(1, round(value * steps)) if is_share(value) else int(value)
+
+
+def make_schedule(config, steps):
+  """Returns the learning rate as a function of the step.
+
+  Args:
+    config: config.optim.
+    steps: config.train.steps, where the cooldown ends.
+
+  Returns:
+    A function from a step (number or int array) to a float32 scalar.
+
+  Raises:
+    InputError: an unknown schedule, a number out of its range, or a key that
+      has no effect with this schedule.
+  """
+  check_schedule(config, steps)
+  peak = float(config.learning_rate)
+  settings = dict(config)
+  settings.update({key: to_steps(config[key], steps) for key in STEP_KEYS})
+  warmup, cooldown = settings['warmup_steps'], settings['cooldown_steps']
+
+  def schedule(step):
+    step = jnp.asarray(step, jnp.float32)
+    rate = peak * SCHEDULES[config.schedule].shape(step, settings, steps)
+    if warmup:
+      rate *= jnp.minimum(1.0, (step + 1) / warmup)
+    if cooldown:
+      rate *= jnp.clip((steps - step) / cooldown, 0.0, 1.0)
+    return rate
+
+  return schedule
+
+
+def check_schedule(config, steps):
+  """Raises an InputError for a schedule that cannot be; see `make_schedule`."""
+  if config.schedule not in SCHEDULES:
+    raise InputError(
+        f'optim.schedule={config.schedule!r}: expected '
+        f'{" or ".join(map(repr, SCHEDULES))}'
+    )
+  if not 0 <= config.learning_rate < math.inf:
+    raise InputError(
+        f'optim.learning_rate={config.learning_rate}: expected 0 or more'
+    )
+  for key in STEP_KEYS:
+    value = config[key]
+    if not (is_share(value) or (0 <= value < math.inf and value % 1 == 0)):
+      raise InputError(
+          f'optim.{key}={value}: expected a whole number of steps, or a share '
+          'of train.steps between 0 and 1'
+      )
+  for name, other in SCHEDULES.items():
+    for key in other.keys:
+      if config[key] and key not in SCHEDULES[config.schedule].keys:
+        raise InputError(
+            f'optim.{key}={config[key]}: has no effect with optim.schedule='
+            f'{config.schedule!r}; expected 0, or optim.schedule={name!r}'
+        )
+  if to_steps(config.cooldown_steps, steps) > steps:
+    raise InputError(
+        f'optim.cooldown_steps={config.cooldown_steps}: expected at most '
+        f'train.steps={steps}, or a share of it between 0 and 1'
+    )
+
+
+def make_optimizer(config, steps, params):
+  """Returns the whole optimiser: clip, direction, decay, groups, rate.
+
+  The rate depends on the step alone and not on a count of its own, so it
+  stays right when steps are skipped: `update` wants `step=`, an int scalar.
+
+  Args:
+    config: config.optim.
+    steps: config.train.steps.
+    params: the parameters or their shapes; only paths are read.
+
+  Returns:
+    An optax.GradientTransformationExtraArgs for the trained part of `split`:
+    frozen parameters have no optimiser state and do not count in the norm that
+    is clipped.
+
+  Raises:
+    InputError: an unknown name, a group's regex that matches no path, or
+      nothing that is trained.
+  """
+  schedule = make_schedule(config, steps)
+  factors = group_factors(config.groups, params)
+  if not any(jax.tree.leaves(factors)):
+    raise InputError(f'optim.groups={config.groups}: every parameter is frozen')
+  parts = []
+  if config.clip:
+    parts.append(optax.clip_by_global_norm(config.clip))
+  if config.name == 'adamw':
+    parts.append(optax.scale_by_adam(config.b1, config.b2, config.eps))
+  elif config.name == 'adafactor':
+    parts += [
+        optax.scale_by_factored_rms(decay_rate=0.8),
+        _clip_by_layer_rms(1.0),
+        _scale_by_layer_rms(1e-3),
+    ]
+  else:
+    raise InputError(
+        f"optim.name={config.name!r}: expected 'adamw' or 'adafactor'"
+    )
+  if config.weight_decay:
+    is_decayed = lambda path: _DECAYED.fullmatch(path) is not None
+    parts.append(
+        optax.add_decayed_weights(
+            config.weight_decay,
+            lambda params: parameters.map_paths(is_decayed, params),
+        )
+    )
+  if any(factor != 1 for factor in jax.tree.leaves(factors)):
+    parts.append(_scale_groups(factors))
+  return optax.chain(*parts, _scale_by_rate(schedule))
+
+
+def split(params, groups):
+  """Returns what is trained and what is frozen, as two nested dicts.
+
+  Gradients are to be taken of the first alone: what is not asked for is not
+  computed.
+
+  Args:
+    params: nested dict of parameters or shapes.
+    groups: as of `group_factors`; a factor of 0 freezes.
+  """
+  factors = group_factors(groups, params)
+  return (
+      _pick(params, factors, lambda factor: factor != 0),
+      _pick(params, factors, lambda factor: factor == 0),
+  )
+
+
+def combine(one, other):
+  """Returns one nested dict of two without a common path: undoes `split`."""
+  both = dict(one)
+  for key, node in other.items():
+    both[key] = combine(one[key], node) if key in one else node
+  return both
+
+
+def _pick(params, factors, is_picked):
+  """The part of a nested dict whose factors are picked; no empty dicts."""
+  picked = {}
+  for key, node in params.items():
+    if isinstance(node, dict):
+      node = _pick(node, factors[key], is_picked)
+      if node:
+        picked[key] = node
+    elif is_picked(factors[key]):
+      picked[key] = node
+  return picked
+
+
+def group_factors(groups, params):
+  """Returns the factor on the rate of every parameter.
+
+  Args:
+    groups: ((regex, factor), ...); the first regex that matches the whole
+      path decides, 0 freezes. Paths read 'encoder/layers/mixer/ssm/log_dt'.
+    params: a tree of parameters or shapes.
+
+  Returns:
+    A tree like `params` of floats; 1.0 where no regex matches.
+
+  Raises:
+    InputError: a row that is not (regex, factor of 0 or more), or a regex
+      that matches no path.
+  """
+  rows = []
+  for row in groups:
+    try:
+      pattern, factor = row
+      rows.append((re.compile(pattern), float(factor)))
+    except (TypeError, ValueError, re.error):
+      raise InputError(
+          f'optim.groups: {row!r} is not (regex of paths, factor)'
+      ) from None
+    if not rows[-1][1] >= 0:
+      raise InputError(f'optim.groups: {row!r}: expected a factor of 0 or more')
+  paths = jax.tree.leaves(parameters.map_paths(str, params))
+  for regex, _ in rows:
+    if not any(regex.fullmatch(path) for path in paths):
+      raise InputError(
+          f'optim.groups: {regex.pattern!r} matches no parameter; '
+          f'paths read like {paths[0]!r}'
+      )
+
+  def factor_of(path):
+    matching = (factor for regex, factor in rows if regex.fullmatch(path))
+    return next(matching, 1.0)
+
+  return parameters.map_paths(factor_of, params)
+
+
+def norms_by_group(tree, squares):
+  """Returns the norms of a handful of groups of parameters.
+
+  Args:
+    tree: like the parameters; only paths are read.
+    squares: [leaves of the tree], the sum of squares of each.
+
+  Returns:
+    {'encoder/layers/mixer': scalar, ...}: a part of a layer together with its
+    norm and over all layers, otherwise the module at the second place of the
+    path. Their squares add up to that of the global norm.
+  """
+  groups = {}
+  for i, path in enumerate(jax.tree.leaves(parameters.map_paths(str, tree))):
+    modules = path.split('/')[:-1] or [path]
+    depth = 3 if 'layers' in modules[1:2] else 2
+    name = '/'.join(modules[:depth]).removesuffix('_norm')
+    groups.setdefault(name, []).append(i)
+  return {
+      name: jnp.sqrt(jnp.sum(squares[jnp.array(rows)]))
+      for name, rows in groups.items()
+  }
+
+
+def _scale_groups(factors):
+  """Multiplies by the factor at each path; frozen paths are missing."""
+  by_path = {}
+  parameters.map_with_path(by_path.setdefault, factors)
+
+  def update(updates, params):
+    del params
+    return parameters.map_with_path(lambda path, u: by_path[path] * u, updates)
+
+  return optax.stateless(update)
+
+
+def _scale_by_rate(schedule):
+  """Multiplies by -schedule(step); `step` comes with every update."""
+
+  def update(updates, state, params=None, *, step, **_):
+    del params
+    rate = schedule(step)
+    return jax.tree.map(lambda u: -rate * u, updates), state
+
+  return optax.GradientTransformationExtraArgs(
+      lambda params: optax.EmptyState(), update
+  )
+
+
+def _clip_by_layer_rms(threshold):
+  """Divides each layer's update by max(1, rms / threshold)."""
+
+  def update(updates, params):
+    del params
+    return parameters.map_with_path(
+        lambda path, u: u / jnp.maximum(1.0, _layer_rms(path, u) / threshold),
+        updates,
+    )
+
+  return optax.stateless(update)
+
+
+def _scale_by_layer_rms(smallest):
+  """Multiplies each layer's update by max(rms of its parameter, smallest)."""
+
+  def update(updates, params):
+    return parameters.map_with_path(
+        lambda path, u, p: u * jnp.maximum(_layer_rms(path, p), smallest),
+        updates,
+        params,
+    )
+
+  return optax.stateless(update)
+
+
+def _layer_rms(path, x):
+  """Root mean square of each layer of a stacked array, else of all of it.
+
+  optax.adafactor would take one over all layers together: T5, whose layers
+  are separate arrays, does not.
+  """
+  axes = None
+  if _STACKED.fullmatch(path):
+    axes = tuple(range(1, x.ndim))
+  return jnp.sqrt(jnp.mean(jnp.square(x), axis=axes, keepdims=True))

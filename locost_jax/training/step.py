@@ -1,0 +1,275 @@
+"""One step of training: a pure function of the state and a batch.
+
+The batch of step s and the randomness of step s are functions of (seed, s)
+alone, and the state is saved whole: a run that was killed and continued gives
+the same losses and parameters, bit for bit, as one that was not.
+
+Axes: B documents, L input tokens, T target tokens.
+"""
+
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from locost_jax import models
+from locost_jax.devices import sharding
+from locost_jax.models import flops
+from locost_jax.models import lora
+from locost_jax.training import losses
+from locost_jax.training import optim
+
+
+class TrainState(NamedTuple):
+  """All that a run needs to continue."""
+
+  step: Any  # int32, steps done; also the position in the data
+  params: Any  # the tree of parameters, with adapters where there are any
+  opt_state: Any
+  rng: Any  # uint32 key data; step s draws from fold_in(rng, s)
+  nonfinite: Any  # int32, steps skipped so far
+
+
+def init_params(rng, model):
+  """Returns new parameters.
+
+  Args:
+    rng: a typed key.
+    model: of `models.build`.
+  """
+  # No parameter depends on the shape, but the mesh in context must divide it.
+  tokens = jnp.ones(sharding.smallest_batch(), jnp.int32)
+  return model.init(rng, tokens, tokens)['params']
+
+
+def init_state(rng, model, optimizer, groups=(), adapters=None):
+  """Returns the state before the first step.
+
+  Args:
+    rng: a typed key.
+    model: of `models.build`.
+    optimizer: of `optim.make_optimizer`.
+    groups: as of `optim.split`.
+    adapters: config.train.lora; None: there are none.
+  """
+  params = init_params(rng, model)
+  if adapters is not None:
+    params = lora.add(params, adapters, jax.random.fold_in(rng, 2))
+  trained, _ = optim.split(params, groups)
+  return TrainState(
+      step=jnp.int32(0),
+      params=params,
+      opt_state=optimizer.init(trained),
+      rng=jax.random.key_data(jax.random.fold_in(rng, 1)),
+      nonfinite=jnp.int32(0),
+  )
+
+
+def train_step(
+    state,
+    batch,
+    *,
+    model,
+    optimizer,
+    schedule,
+    config,
+    accumulate=1,
+    merge=lambda params: params,
+):
+  """One update of the parameters. Pure; `train.make_programs` compiles it.
+
+  Gradients are taken only of what `optim.split` says is trained; for frozen
+  parameters nothing is computed or kept.
+
+  Args:
+    state: TrainState.
+    batch: encoder_input_tokens int [B, L], decoder_input_tokens and
+      decoder_target_tokens int [B, T], decoder_loss_weights float [B, T].
+    model: from `models.build`.
+    optimizer: from `optim.make_optimizer`.
+    schedule: from `optim.make_schedule`, to log the rate.
+    config: config.optim, for groups, label_smoothing and z_loss.
+    accumulate: see `loss_and_gradients`.
+    merge: state.params -> what the model takes: `lora.merge`.
+
+  Returns:
+    The next TrainState, and a dict of scalars. Each of them is logged as
+    train/NAME, except `culprit` (see `_gradient_metrics`).
+  """
+  rng = jax.random.fold_in(jax.random.wrap_key_data(state.rng), state.step)
+  trained, frozen = optim.split(state.params, config.groups)
+
+  def sums_of(trained, batch, rng):
+    params = merge(optim.combine(trained, frozen))
+    return token_sums(
+        params, batch, model, rng, config.label_smoothing, config.z_loss
+    )
+
+  (loss, accuracy), gradients = loss_and_gradients(
+      sums_of, trained, batch, rng, accumulate
+  )
+  squares = jnp.stack([jnp.sum(g**2) for g in jax.tree.leaves(gradients)])
+  grad_norm = jnp.sqrt(jnp.sum(squares))
+  is_finite = jnp.isfinite(loss) & jnp.isfinite(grad_norm)
+  changed, opt_state = guarded_update(
+      state, trained, gradients, is_finite, optimizer
+  )
+  nonfinite = 1 - is_finite.astype(jnp.int32)
+  metrics = {
+      'loss': loss,
+      'accuracy': accuracy,
+      'grad_norm': grad_norm,
+      'learning_rate': schedule(state.step),
+      'nonfinite': nonfinite,
+      **_gradient_metrics(gradients, squares, state.params, config.groups),
+      **_batch_metrics(batch, model),
+  }
+  state = TrainState(
+      step=state.step + 1,
+      params=optim.combine(changed, frozen),
+      opt_state=opt_state,
+      rng=state.rng,
+      nonfinite=state.nonfinite + nonfinite,
+  )
+  return state, metrics
+
+
+def loss_and_gradients(sums_of, trained, batch, rng, accumulate=1):
+  """Mean loss over the target tokens of a batch, and its gradients.
+
+  A batch may be taken in pieces: only one piece's activations exist at a time,
+  and the means are still those of the whole batch.
+
+  Args:
+    sums_of: (trained, batch, rng) -> (loss, hits, weight), sums over tokens.
+    trained: the parameters that gradients are taken of.
+    batch: as in `train_step`.
+    rng: the step's key; piece i draws from fold_in(rng, i).
+    accumulate: pieces of the batch, a divisor of B; row b is in piece
+      b % accumulate, so that each device keeps its rows.
+
+  Returns:
+    ((loss, accuracy), gradients like `trained`).
+  """
+  weight = jnp.maximum(jnp.sum(batch['decoder_loss_weights']), 1.0)
+
+  def part_of_mean(trained, piece, rng):
+    loss, hits, _ = sums_of(trained, piece, rng)
+    return loss / weight, hits / weight
+
+  gradient_of = jax.value_and_grad(part_of_mean, has_aux=True)
+  if accumulate == 1:
+    return gradient_of(trained, batch, rng)
+
+  def add(total, piece):
+    index, piece = piece
+    part = gradient_of(trained, piece, jax.random.fold_in(rng, index))
+    return jax.tree.map(jnp.add, total, part), None
+
+  pieces = jax.tree.map(
+      lambda x: x.reshape(-1, accumulate, *x.shape[1:]).swapaxes(0, 1), batch
+  )
+  zero = jnp.zeros_like(weight)
+  zeros = (zero, zero), jax.tree.map(jnp.zeros_like, trained)
+  total, _ = jax.lax.scan(add, zeros, (jnp.arange(accumulate), pieces))
+  return total
+
+
+def guarded_update(state, trained, gradients, is_finite, optimizer):
+  """Updates the parameters, or changes nothing where is_finite is False.
+
+  Args:
+    state: TrainState.
+    trained: the trained part of its parameters.
+    gradients: like `trained`.
+    is_finite: scalar bool, whether loss and gradient norm are.
+    optimizer: from `optim.make_optimizer`.
+
+  Returns:
+    (trained, opt_state) after the step.
+  """
+  updates, opt_state = optimizer.update(
+      gradients, state.opt_state, trained, step=state.step
+  )
+  changed = jax.tree.map(jnp.add, trained, updates)
+  return jax.tree.map(
+      functools.partial(jnp.where, is_finite),
+      (changed, opt_state),
+      (trained, state.opt_state),
+  )
+
+
+def _gradient_metrics(gradients, squares, params, groups):
+  """Norms by group of parameters, and `culprit`.
+
+  The culprit is the first parameter whose gradient is not finite, as a number
+  in the order of jax.tree.leaves(params); -1: there is none.
+  """
+  factors = jax.tree.leaves(optim.group_factors(groups, params))
+  places = jnp.asarray(np.flatnonzero(factors))  # of the trained ones
+  is_bad = ~jnp.isfinite(squares)
+  culprit = jnp.where(jnp.any(is_bad), places[jnp.argmax(is_bad)], -1)
+  norms = optim.norms_by_group(gradients, squares)
+  return {
+      'culprit': culprit,
+      **{f'grad_norm/{name}': norms[name] for name in norms},
+  }
+
+
+def _batch_metrics(batch, model):
+  """Sizes of a batch: tokens, documents, operations."""
+  inputs, weights = batch['encoder_input_tokens'], batch['decoder_loss_weights']
+  operations = flops.of_step(model, inputs.shape, weights.shape)
+  tokens = jnp.sum(weights > 0) + jnp.sum(inputs != models.pad_id(model.config))
+  return {
+      'weight': jnp.sum(weights),
+      'tokens': tokens,
+      'samples': jnp.sum(jnp.any(weights > 0, axis=1)),
+      **({} if operations is None else {'flops': jnp.float32(operations)}),
+  }
+
+
+def eval_step(params, batch, *, model):
+  """Sums over the target tokens of a batch. Pure; the caller compiles it.
+
+  Args:
+    params: the tree of parameters.
+    batch: as in `train_step`; rows of padding have zero weights.
+    model: of `models.build`.
+
+  Returns:
+    dict of float32 sums: loss (nats; plain cross entropy, whatever the
+    training loss adds), accuracy (hits), weight (tokens).
+  """
+  loss, hits, weight = token_sums(params, batch, model)
+  return {'loss': loss, 'accuracy': hits, 'weight': weight}
+
+
+def token_sums(params, batch, model, rng=None, label_smoothing=0.0, z_loss=0.0):
+  """Returns loss, hits and weight summed over the target tokens of a batch.
+
+  Args:
+    params, batch, model: as in `eval_step`.
+    rng: of dropout; None: there is none.
+    label_smoothing, z_loss: as of `losses.cross_entropy`.
+  """
+  inputs = batch['encoder_input_tokens']
+  states = model.apply(
+      {'params': params},
+      inputs,
+      batch['decoder_input_tokens'],
+      input_mask=inputs != models.pad_id(model.config),
+      deterministic=rng is None,
+      rngs=None if rng is None else {'dropout': rng},
+      method='states',
+  )
+  return losses.of_states(
+      lambda states: model.apply({'params': params}, states, method='head'),
+      states,
+      batch['decoder_target_tokens'],
+      batch['decoder_loss_weights'],
+      label_smoothing,
+      z_loss,
+  )

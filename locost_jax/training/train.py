@@ -1,0 +1,286 @@
+"""Training: one story from a config and batches to the last checkpoint.
+
+`step.py` has the step itself, `loop.py` takes the steps one after the other.
+"""
+
+import contextlib
+import functools
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+
+from locost_jax import models
+from locost_jax.devices import sharding
+from locost_jax.errors import InputError
+from locost_jax.hosts import preemption
+from locost_jax.hosts import watchdog
+from locost_jax.models import lora
+from locost_jax.telemetry import profiling
+from locost_jax.telemetry import telemetry as telemetry_lib
+from locost_jax.training import init_from
+from locost_jax.training import loop
+from locost_jax.training import optim
+from locost_jax.training import step as step_lib
+from locost_jax.training import warm_start
+from locost_jax.workdir import checkpoint
+from locost_jax.workdir import checkpointer as checkpointer_lib
+
+
+def train(
+    config,
+    workdir,
+    model,
+    mesh,
+    train_batches,
+    evaluate,
+    options=telemetry_lib.Options(),
+    lower_is_better=('loss',),
+):
+  """Runs or continues a training run to config.train.steps.
+
+  Args:
+    config: the whole config.
+    workdir: where checkpoints, metrics.jsonl and TensorBoard events go.
+    model: from `models.build`.
+    mesh: from `sharding.make_mesh`.
+    train_batches: start_step -> endless iterator of numpy batches, this
+      host's rows of the steps start_step, start_step + 1, ... (from 0).
+    evaluate: (params, step) -> dict of name -> number. Called on every host,
+      in the run's mesh, every train.eval_every steps and after the last; it
+      must not keep `params`, whose memory the next step takes.
+    options: telemetry.Options.
+    lower_is_better: see `checkpoint.score`.
+
+  Returns:
+    dict(step, final, best_step, best): the last step, what was measured
+    there, and the same for the best checkpoint (None and {} without one).
+
+  Raises:
+    InputError: a value that cannot be, a checkpoint that does not fit, more
+      than train.max_nonfinite_steps steps that were not finite, or no room for
+      the last state.
+    errors.Stopped: SIGTERM or SIGINT came; the state is saved.
+  """
+  check(config)
+  check_batch(config.train, mesh)
+  workdir = Path(workdir)
+  with (
+      preemption.Signals() as signals,
+      watchdog.Watchdog(config.train.timeout) as watch,
+      jax.set_mesh(mesh),
+  ):
+    # Shapes first: all errors come before any memory is taken.
+    programs = make_programs(config, model, mesh)
+    given, report = read_warm_start(config, programs, workdir)
+    with contextlib.closing(
+        checkpointer_lib.Checkpointer(
+            workdir / 'checkpoints', config.checkpoint, lower_is_better
+        )
+    ) as checkpointer:
+      position = first_position(config, programs, checkpointer, given, watch)
+      with (
+          open_telemetry(
+              config, workdir, mesh, position, options, report
+          ) as telemetry,
+          profiling.traced(
+              programs.step, workdir / 'profile', options.profile, telemetry
+          ) as step,
+      ):
+        place = functools.partial(
+            sharding.global_batch, mesh=mesh, pad_id=models.pad_id(model.config)
+        )
+        merged = lambda params, step: evaluate(programs.merge(params), step)
+        loop.Loop(
+            config.train,
+            mesh,
+            loop.Functions(train_batches, place, step, merged),
+            loop.Services(checkpointer, telemetry, signals, watch),
+            position,
+        ).run()
+      return _summary(checkpointer)
+
+
+@contextlib.contextmanager
+def open_telemetry(config, workdir, mesh, position, options, report):
+  """Opens the run's metrics and events, from its position on.
+
+  Args:
+    config, workdir, mesh, options: as in `train`.
+    position: loop.Position.
+    report: a line that is logged first, or None.
+  """
+  with contextlib.closing(
+      telemetry_lib.Telemetry(
+          workdir,
+          config.train.steps,
+          position.done,
+          measured=not position.is_due,
+          options=options,
+          devices=mesh.size,
+      )
+  ) as telemetry:
+    if report:
+      telemetry.note(report)
+    yield telemetry
+
+
+def read_warm_start(config, programs, workdir):
+  """Reads what a run that has no checkpoint yet takes from train.init_from.
+
+  Returns:
+    ({path: numpy array}, a line that says what was taken); ({}, None) where
+    there is nothing to take.
+  """
+  if not config.train.init_from or (
+      checkpoint.latest_step(workdir / 'checkpoints') is not None
+  ):
+    return {}, None
+  key = jax.random.key(config.train.seed)
+  shapes = lora.without(jax.eval_shape(programs.init, key).params)
+  return init_from.load(config, shapes)
+
+
+def first_position(config, programs, checkpointer, given, watch):
+  """This run's latest state, or new parameters with those that are given.
+
+  Args:
+    config: the whole config.
+    programs: Programs.
+    checkpointer: checkpointer.Checkpointer.
+    given: of `read_warm_start`; emptied.
+    watch: watchdog.Watchdog.
+
+  Returns:
+    A loop.Position.
+  """
+  rng = jax.random.key(config.train.seed)
+  start = checkpointer.set_damaged_aside()
+  if start is None:
+    state = jax.jit(programs.init, out_shardings=programs.shardings)(rng)
+    params = init_from.put(state.params, given)
+    return loop.Position.after(state._replace(params=params), 0, {})
+  abstract = sharding.abstract(
+      jax.eval_shape(programs.init, rng), programs.shardings
+  )
+  with watch.waiting_for(f'the checkpoint of step {start}'):
+    state = checkpointer.restore(start, abstract)
+  return loop.Position.after(state, start, checkpointer.loop(start))
+
+
+def _summary(checkpointer):
+  """What `train` returns."""
+  last, best = checkpointer.latest_step(), checkpointer.best_step()
+  return {
+      'step': last,
+      'final': checkpointer.metrics(last),
+      'best_step': best,
+      'best': {} if best is None else checkpointer.metrics(best),
+  }
+
+
+class Programs(NamedTuple):
+  """What a run computes, besides evaluating."""
+
+  init: Any  # key -> TrainState; not compiled
+  merge: Any  # TrainState.params -> the model's parameters; not compiled
+  shardings: Any  # TrainState of where its arrays lie
+  step: Any  # (state, batch) -> (state, metrics); takes the state's memory
+
+
+def make_programs(config, model, mesh):
+  """Returns the Programs of a run; nothing is computed or compiled yet.
+
+  Args:
+    config: the whole config.
+    model: of `models.build`.
+    mesh: of `sharding.make_mesh`, which must be the context's.
+  """
+  settings, rules = config.train, lora.optim_config(config)
+  key = jax.eval_shape(lambda: jax.random.key(settings.seed))
+  shapes = jax.eval_shape(
+      functools.partial(step_lib.init_params, model=model), key
+  )
+  optimizer = make_optimizer(config, shapes)
+  init = functools.partial(
+      step_lib.init_state,
+      model=model,
+      optimizer=optimizer,
+      groups=rules.groups,
+      adapters=settings.lora,
+  )
+  shardings = sharding.state_shardings(mesh, jax.eval_shape(init, key))
+  merge = functools.partial(lora.merge, alpha=settings.lora.alpha)
+  step = functools.partial(
+      step_lib.train_step,
+      model=model,
+      optimizer=optimizer,
+      schedule=optim.make_schedule(rules, settings.steps),
+      config=rules,
+      accumulate=settings.accumulate,
+      merge=merge,
+  )
+  return Programs(
+      init,
+      merge,
+      shardings,
+      jax.jit(
+          step,
+          donate_argnums=0,
+          out_shardings=(shardings, sharding.replicated(mesh)),
+      ),
+  )
+
+
+def make_optimizer(config, shapes):
+  """Returns the optimiser of a run, adapters and frozen parameters seen to.
+
+  Args:
+    config: the whole config.
+    shapes: the model's parameters as shapes.
+
+  Raises:
+    InputError: optim or train.lora cannot be, or do not fit the parameters.
+  """
+  adapted = jax.eval_shape(
+      lambda params: lora.add(params, config.train.lora, jax.random.key(0)),
+      shapes,
+  )
+  return optim.make_optimizer(
+      lora.optim_config(config), config.train.steps, adapted
+  )
+
+
+def check(config):
+  """Raises an InputError for values no run can have; needs no device."""
+  settings = config.train
+  lora.check(settings.lora)
+  warm_start.check(settings.init_map)
+  for key in ('steps', 'batch_size', 'log_every', 'accumulate'):
+    if settings[key] < 1:
+      raise InputError(f'train.{key}={settings[key]}: expected 1 or more')
+  for key in (
+      'eval_every',
+      'checkpoint_every',
+      'max_nonfinite_steps',
+      'timeout',
+  ):
+    if settings[key] < 0:
+      raise InputError(f'train.{key}={settings[key]}: expected 0 or more')
+
+
+def check_batch(settings, mesh):
+  """Raises an InputError unless a step's documents can be split as is asked.
+
+  Args:
+    settings: config.train.
+    mesh: of `sharding.make_mesh`.
+  """
+  sharding.check_batch_size(settings.batch_size, mesh, 'train.batch_size')
+  rows = settings.batch_size // sharding.batch_parts(mesh)
+  if rows % settings.accumulate:
+    raise InputError(
+        f'train.accumulate={settings.accumulate}: expected a divisor of {rows},'
+        ' the documents of a step on each device (train.batch_size='
+        f'{settings.batch_size})'
+    )

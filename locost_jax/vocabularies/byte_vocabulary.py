@@ -1,0 +1,54 @@
+"""The vocabulary of UTF-8 bytes: id = byte + 3, then the sentinels (ByT5)."""
+
+import numpy as np
+
+from locost_jax.vocabularies import t5_ids
+from locost_jax.vocabularies.t5_ids import EOS_ID
+from locost_jax.vocabularies.t5_ids import EXTRA_IDS
+from locost_jax.vocabularies.t5_ids import PAD_ID
+from locost_jax.vocabularies.t5_ids import UNK_ID
+
+_BYTES = 256
+_SPECIAL = 3  # pad, eos, unk
+
+
+class ByteVocabulary:
+  """UTF-8 bytes: every text survives encode, then decode, unchanged.
+
+  Ids 3 to 258 are the bytes; the sentinels behind them are never written by
+  `encode`. `decode` drops what is no byte, and bytes that are not UTF-8.
+  """
+
+  pad_id, eos_id, unk_id = PAD_ID, EOS_ID, UNK_ID
+  bos_id, start_id = None, PAD_ID
+
+  def __init__(self, extra_ids=EXTRA_IDS):
+    self.extra_ids = extra_ids
+    self.size = _SPECIAL + _BYTES + extra_ids
+    self.fingerprint = t5_ids.fingerprint(b'byte', extra_ids)
+
+  def encode(self, text):
+    """Returns the ids of a text as a list, without an end mark."""
+    # As in the other vocabularies, '?' for a lone surrogate.
+    return [b + _SPECIAL for b in text.encode('utf-8', errors='replace')]
+
+  def encode_with_ends(self, text):
+    """Returns the ids of `encode(text)` and where each token ends.
+
+    Returns:
+      (ids, ends), lists of one length: token i is part of, or the end of, the
+      first ends[i] characters of `text`.
+    """
+    ids = self.encode(text)
+    data = np.array(ids, int) - _SPECIAL
+    return ids, np.cumsum(data & 0xC0 != 0x80).tolist()
+
+  def decode(self, ids):
+    """Returns the text of ids (any iterable of ints), up to the first eos."""
+    text = bytearray()
+    for i in map(int, ids):
+      if i == EOS_ID:
+        break
+      if _SPECIAL <= i < _SPECIAL + _BYTES:
+        text.append(i - _SPECIAL)
+    return text.decode('utf-8', errors='ignore')

@@ -1,0 +1,135 @@
+"""SentencePiece models (Kudo & Richardson 2018) with T5's ids and sentinels.
+
+A vocabulary is a model file plus `extra_ids` sentinels behind its pieces,
+`<extra_id_0>` being the LAST id. T5's own 32,000 pieces make 32,100 ids. pad
+and start are 0, eos 1, unk 2.
+"""
+
+import numpy as np
+
+from locost_jax.errors import InputError
+from locost_jax.vocabularies import sentencepiece_file
+from locost_jax.vocabularies import t5_ids
+from locost_jax.vocabularies.t5_ids import EOS_ID
+from locost_jax.vocabularies.t5_ids import EXTRA_IDS
+from locost_jax.vocabularies.t5_ids import PAD_ID
+from locost_jax.vocabularies.t5_ids import UNK_ID
+
+
+class SentencePieceVocabulary:
+  """A SentencePiece model with sentinels.
+
+  Words survive encode, then decode, and so do newlines if the model has the
+  piece '\\n': those of sentencepiece_training.py have it, T5's does not, there a
+  newline becomes a space. A run of spaces or tabs becomes one space, and none
+  is left at the ends of lines, so indentation is lost. Text is NFKC-normalised
+  as the model demands, and characters the model lacks become its mark for
+  unknown.
+  """
+
+  pad_id, eos_id, unk_id = PAD_ID, EOS_ID, UNK_ID
+  bos_id, start_id = None, PAD_ID
+
+  def __init__(self, path, extra_ids=EXTRA_IDS):
+    """Loads a model.
+
+    Args:
+      path: a SentencePiece model file with pad 0, eos 1, unk 2.
+      extra_ids: sentinels added behind the pieces.
+
+    Raises:
+      InputError: no such file, not a SentencePiece model, or other ids.
+    """
+    try:
+      with open(path, 'rb') as f:
+        self.model = f.read()
+    except OSError as e:
+      raise InputError(
+          f'{path}: no SentencePiece model: {e.strerror}'
+      ) from None
+    self.extra_ids = extra_ids
+    self._processor = _load_processor(self.model, path)
+    ids = tuple(
+        getattr(self._processor, name)()
+        for name in ('pad_id', 'eos_id', 'unk_id')
+    )
+    if ids != (PAD_ID, EOS_ID, UNK_ID):
+      raise InputError(
+          f"{path}: expected the ids pad 0, eos 1, unk 2 (T5's), "
+          f'got pad {ids[0]}, eos {ids[1]}, unk {ids[2]}'
+      )
+    if extra_ids:
+      self._processor = _load_processor(
+          self.model + sentencepiece_file.sentinel_pieces(extra_ids), path
+      )
+    self.size = self._processor.get_piece_size()
+    self.fingerprint = t5_ids.fingerprint(self.model, extra_ids)
+    newline = self._processor.piece_to_id('\n')
+    self._newline_id = None if newline == UNK_ID else newline
+
+  def encode(self, text):
+    """Returns the ids of a text as a list, without an end mark."""
+    # A lone surrogate (JSON allows them) has no UTF-8 form; '?' stands for it.
+    text = text.encode('utf-8', errors='replace').decode()
+    if self._newline_id is None or '\n' not in text:
+      return self._processor.encode(text)
+    # Line by line, so that a word at the start of a line is the same piece as
+    # one behind a space.
+    lines = text.split('\n')
+    encoded = self._processor.encode(lines, num_threads=1)
+    ids = encoded[0]
+    for line in encoded[1:]:
+      ids.append(self._newline_id)
+      ids += line
+    return ids
+
+  def encode_with_ends(self, text):
+    """Returns the ids of `encode(text)` and where each token ends.
+
+    Returns:
+      (ids, ends), lists of one length: token i ends behind the first ends[i]
+      characters of `text`. It begins where the token before it ends, so white
+      space belongs to the word behind it.
+    """
+    text = text.encode('utf-8', errors='replace').decode()
+    is_split = self._newline_id is not None
+    ids, ends, start = [], [], 0
+    for line in text.split('\n') if is_split else [text]:
+      if start:
+        ids.append(self._newline_id)
+        ends.append(start)
+      proto = self._processor.encode(line, out_type='serialized_proto')
+      line_ids, line_ends = sentencepiece_file.ids_and_ends(proto)
+      ids += line_ids
+      if not line.isascii():
+        data = np.frombuffer(line.encode(), np.uint8)
+        # characters that begin in the first n bytes
+        begun = np.cumsum(np.append(0, data & 0xC0 != 0x80))
+        line_ends = begun[line_ends].tolist()
+      ends += [start + end for end in line_ends]
+      start += len(line) + 1
+    return ids, ends
+
+  def decode(self, ids):
+    """Returns the text of ids (any iterable of ints), up to the first eos.
+
+    Padding is skipped. Ids that the vocabulary does not have count as unknown.
+    """
+    lines = [[]]
+    for i in map(int, ids):
+      if i == EOS_ID:
+        break
+      if i == self._newline_id:
+        lines.append([])
+      elif i != PAD_ID:
+        lines[-1].append(i if 0 <= i < self.size else UNK_ID)
+    return '\n'.join(self._processor.decode(line) for line in lines)
+
+
+def _load_processor(model, path):
+  import sentencepiece as spm
+
+  try:
+    return spm.SentencePieceProcessor(model_proto=model)
+  except RuntimeError:
+    raise InputError(f'{path}: not a SentencePiece model') from None

@@ -1,0 +1,16 @@
+"""T5's ids of marks and sentinels: SentencePiece and byte vocabularies."""
+
+import hashlib
+
+PAD_ID, EOS_ID, UNK_ID = 0, 1, 2
+EXTRA_IDS = 100  # sentinels, '<extra_id_0>' being the last id
+
+
+def fingerprint(model, extra_ids):
+  """Returns a hash that tells vocabularies apart.
+
+  Args:
+    model: bytes that stand for the vocabulary without its sentinels.
+    extra_ids: number of its sentinels.
+  """
+  return hashlib.sha256(b'%d:' % extra_ids + model).hexdigest()

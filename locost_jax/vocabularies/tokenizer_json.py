@@ -1,0 +1,179 @@
+"""The JSON files of Hugging Face's `tokenizers` library: reading and checking.
+
+A vocabulary is in tokenizer.json, or in vocab.json and merges.txt (byte-level
+BPE only; bpe.py makes a tokenizer.json of them). The names of the marks are
+read from special_tokens_map.json and tokenizer_config.json, else their ids from
+config.json; else they are '<s>', '<pad>', '</s>' and '<unk>'. What stands at
+the ends of a text is what tokenizer.json puts there; without it, BART's '<s>'
+and '</s>'.
+"""
+
+import json
+import os
+
+from locost_jax.errors import InputError
+
+TOKENIZER, VOCAB, MERGES = 'tokenizer.json', 'vocab.json', 'merges.txt'
+NAMES = 'special_tokens_map.json', 'tokenizer_config.json'
+ADDED = 'added_tokens.json'
+FILES = (TOKENIZER, VOCAB, MERGES, *NAMES, ADDED)
+_MARKS = dict(bos='<s>', pad='<pad>', eos='</s>', unk='<unk>')
+IDS = *_MARKS, 'start'
+
+
+def read_object(files, name, where):
+  """Reads the JSON object of a file.
+
+  Args:
+    files: {name: bytes}.
+    name: of the file.
+    where: what to call the directory in an error.
+
+  Returns:
+    dict; {} if there is no such file.
+
+  Raises:
+    InputError: the file is not a JSON object.
+  """
+  if name not in files:
+    return {}
+  try:
+    found = json.loads(files[name])
+    if isinstance(found, dict):
+      return found
+  except (ValueError, RecursionError):
+    pass
+  raise InputError(f'{os.path.join(where, name)}: not a JSON object')
+
+
+def token_text(token, default):
+  """Returns the text of a token in a JSON file: itself, or its `content`."""
+  if isinstance(token, dict):
+    token = token.get('content')
+  return token if isinstance(token, str) else default
+
+
+def make_tokenizer(spec, path):
+  """Makes the library's tokenizer from a tokenizer.json.
+
+  Args:
+    spec: the tokenizer.json, as a dict.
+    path: what to call it in an error.
+
+  Raises:
+    InputError: it is not a tokenizer, or its added tokens have other ids.
+  """
+  import tokenizers
+
+  try:
+    found = tokenizers.Tokenizer.from_str(json.dumps(spec))
+    known = found.get_vocab(True)
+  except (KeyboardInterrupt, SystemExit):
+    raise
+  except BaseException as e:  # a fault in Rust is no Exception
+    reason = str(e).strip().split('\n')[0]
+    raise InputError(f'{path}: not a tokenizer: {reason}') from None
+  if not known:
+    raise InputError(f'{path}: not a tokenizer: it has no tokens')
+  for token in spec.get('added_tokens') or ():
+    if known.get(token['content']) != token['id']:
+      raise InputError(
+          f'{path}: the added token {token["content"]!r} has the id '
+          f'{token["id"]}; expected {known.get(token["content"])}'
+      )
+  return found
+
+
+def hide_marks(spec, marks):
+  """Changes a tokenizer.json so that marks written out in a text are text.
+
+  Args:
+    spec: the tokenizer.json, for `encode_special_tokens`: special tokens are
+      not looked for, all others are.
+    marks: ids; None is passed over.
+  """
+  added = spec.get('added_tokens') or []
+  for token in added:
+    token['special'] = token['id'] in marks
+  if spec['model']['type'] == 'Unigram':
+    # Its pieces have no types: '</s>' would be found in a text like any other.
+    # Plain spaces are not, so one hides it.
+    vocab = spec['model']['vocab']
+    inside = {i for i in marks if i is not None and i < len(vocab)}
+    for i in inside:
+      vocab[i] = [vocab[i][0] + ' ', vocab[i][1]]
+    spec['added_tokens'] = [t for t in added if t['id'] not in inside]
+
+
+def is_byte_level(spec, path):
+  """Whether a tokenizer.json is byte-level BPE; False: Unigram.
+
+  Raises:
+    InputError: it is neither.
+  """
+
+  def types(key):
+    """The types of a step, or of the steps that it is made of."""
+    step = spec.get(key)
+    if not isinstance(step, dict):
+      return []
+    steps = step.get('pretokenizers') or step.get('decoders')
+    return [
+        part.get('type') if isinstance(part, dict) else None
+        for part in (steps if isinstance(steps, list) else [step])
+    ]
+
+  model = spec.get('model')
+  kind = model.get('type') if isinstance(model, dict) else None
+  if kind == 'BPE' and all(
+      'ByteLevel' in types(key) for key in ('pre_tokenizer', 'decoder')
+  ):
+    return True
+  if (
+      kind == 'Unigram'
+      and model.get('unk_id') is not None
+      and all('Metaspace' in types(key) for key in ('pre_tokenizer', 'decoder'))
+  ):
+    return False
+  steps = '+'.join(map(str, types('pre_tokenizer'))) or 'nothing'
+  raise InputError(
+      f'{path}: a {kind} model of words cut by {steps}; expected '
+      'byte-level BPE, or Unigram with a metaspace and an unknown '
+      'token'
+  )
+
+
+def find_ids(tokenizer, is_bpe, named, config, path):
+  """Finds the ids of the marks; see TokenizerVocabulary.
+
+  Args:
+    tokenizer: of `make_tokenizer`.
+    is_bpe: whether it is byte-level BPE.
+    named: tokenizer_config.json and special_tokens_map.json.
+    config: config.json of the model, for ids that those do not give.
+    path: what to call the tokenizer in an error.
+
+  Raises:
+    InputError: one is missing, or other marks stand at the ends of a text.
+  """
+  ids = {}
+  for mark, usual in _MARKS.items():
+    name = token_text(named.get(f'{mark}_token'), None)
+    ids[mark] = tokenizer.token_to_id(usual if name is None else name)
+    if name is None and type(config.get(f'{mark}_token_id')) is int:
+      ids[mark] = config[f'{mark}_token_id']
+    if ids[mark] is None and mark != 'bos':
+      raise InputError(f'{path}: no {mark} token: expected {name or usual!r}')
+  ends = tokenizer.encode('').ids
+  if ends not in ([], [ids['eos']]) and (
+      len(ends) != 2 or ends[1] != ids['eos']
+  ):
+    raise InputError(
+        f'{path}: puts the ids {ends} at the ends of a text; expected the end '
+        f'mark, {ids["eos"]}, and at most one in front'
+    )
+  if ends or not is_bpe:
+    ids['bos'] = ends[0] if len(ends) == 2 else None
+  start = config.get('decoder_start_token_id')
+  ids['start'] = start if start is not None else ids['eos' if is_bpe else 'pad']
+  return ids

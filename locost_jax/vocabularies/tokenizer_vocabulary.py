@@ -1,0 +1,202 @@
+"""Vocabularies in the files of Hugging Face's `tokenizers` library.
+
+Two kinds, with the face of vocabularies/vocabulary.py:
+
+- byte-level BPE (GPT-2, BART, LED): bytes are written as letters, words (with
+  the space before them) are merged pair by pair, the pair learned first first.
+  Every text survives encode, then decode, but for lone surrogates and what an
+  added token like ' <mask>' takes of the space around it.
+- Unigram with a metaspace (T5 without its spiece.model).
+
+tokenizer_json.py lists the files they come from.
+
+Marks written out in a text ('</s>') are text, so that a document cannot end
+itself. Other added tokens ('<mask>', '<extra_id_0>') are found in it.
+"""
+
+import hashlib
+import json
+import os
+import re
+
+from locost_jax.errors import InputError
+from locost_jax.vocabularies import bpe
+from locost_jax.vocabularies import tokenizer_json
+from locost_jax.vocabularies.tokenizer_json import MERGES
+from locost_jax.vocabularies.tokenizer_json import TOKENIZER
+from locost_jax.vocabularies.tokenizer_json import VOCAB
+
+_SENTINEL = re.compile(r'<extra_id_\d+>')
+
+
+class TokenizerVocabulary:
+  """A vocabulary in the files of the `tokenizers` library.
+
+  Attributes:
+    files: {name: bytes}, as they were found.
+    ids: {'bos', 'pad', 'eos', 'unk', 'start': id}; bos is None where nothing
+      stands in front of a text.
+    bos_id, pad_id, eos_id, unk_id, start_id: the same.
+    extra_ids: how many '<extra_id_N>' it has.
+    size: one more than its largest id.
+    fingerprint: tells vocabularies apart.
+  """
+
+  def __init__(self, files, ids=None, where='tokenizer', config=None):
+    """Makes a vocabulary.
+
+    Args:
+      files: {name: bytes}, some of tokenizer_json.FILES.
+      ids: as the attribute; None: they are read from the files.
+      where: what to call the directory in an error.
+      config: config.json of the model that the files belong to, for ids that
+        they do not give.
+
+    Raises:
+      InputError: files that are no vocabulary of these two kinds.
+    """
+    self.files = dict(files)
+    source = TOKENIZER if TOKENIZER in files else VOCAB
+    path = os.path.join(where, source)
+    named = {}
+    for name in reversed(tokenizer_json.NAMES):
+      named.update(tokenizer_json.read_object(files, name, where))
+    spec = (
+        tokenizer_json.read_object(files, TOKENIZER, where)
+        if source == TOKENIZER
+        else bpe.make_spec(files, named, where)
+    )
+    is_bpe = tokenizer_json.is_byte_level(spec, path)
+    # Documents are neither cut, padded nor read by chance here.
+    spec.update(truncation=None, padding=None)
+    if is_bpe:
+      spec['model']['dropout'] = None
+    whole = tokenizer_json.make_tokenizer(spec, path)
+    self.ids = ids = ids or tokenizer_json.find_ids(
+        whole, is_bpe, named, config or {}, path
+    )
+    known = whole.get_vocab(True)
+    self.size = 1 + max(known.values())
+    for key in tokenizer_json.IDS:
+      i = ids.get(key)
+      is_id = type(i) is int and 0 <= i < self.size
+      if not is_id and (i is not None or key != 'bos'):
+        raise InputError(
+            f'{path}: the id of {key} is {i!r}; expected one of '
+            f'0 to {self.size - 1}'
+        )
+    self.bos_id, self.pad_id, self.eos_id, self.unk_id, self.start_id = (
+        ids.get(key) for key in tokenizer_json.IDS
+    )
+    tokenizer_json.hide_marks(
+        spec, {self.bos_id, self.pad_id, self.eos_id, self.unk_id}
+    )
+    spec['post_processor'] = None  # It would cut the spaces off the ends.
+    self._reader = whole
+    self._tokenizer = tokenizer_json.make_tokenizer(spec, path)
+    self._tokenizer.encode_special_tokens = True
+    self._known = frozenset(known.values())
+    self.extra_ids = sum(map(bool, map(_SENTINEL.fullmatch, known)))
+    self.fingerprint = hashlib.sha256(
+        json.dumps([spec, ids], sort_keys=True).encode()
+    ).hexdigest()
+
+  def __reduce__(self):
+    # The library's own pickles forget `encode_special_tokens`.
+    return TokenizerVocabulary, (self.files, self.ids)
+
+  def encode(self, text):
+    """Returns the ids of a text as a list, without marks at its ends."""
+    return self._encode(text).ids
+
+  def encode_with_ends(self, text):
+    """Returns the ids of `encode(text)` and where each token ends.
+
+    Returns:
+      (ids, ends), lists of one length: token i is part of, or the end of, the
+      first ends[i] characters of `text`.
+    """
+    encoded = self._encode(text)
+    ends, last = [], 0
+    for _, end in encoded.offsets:
+      last = max(last, end)
+      ends.append(last)
+    return encoded.ids, ends
+
+  def _encode(self, text):
+    # As in the other vocabularies, '?' for a lone surrogate.
+    text = text.encode('utf-8', errors='replace').decode()
+    return self._tokenizer.encode(text, add_special_tokens=False)
+
+  def decode(self, ids):
+    """Returns the text of ids (any iterable of ints), up to the first eos.
+
+    Padding and the mark at the front are skipped. Ids that the vocabulary does
+    not have count as unknown.
+    """
+    kept = []
+    for i in map(int, ids):
+      if i == self.eos_id:
+        break
+      if i not in (self.pad_id, self.bos_id):
+        kept.append(i if i in self._known else self.unk_id)
+    return self._reader.decode(kept, skip_special_tokens=False)
+
+
+def is_in(directory):
+  """Whether a directory has the files of a vocabulary of this kind."""
+  there = [
+      os.path.exists(os.path.join(directory, name))
+      for name in (TOKENIZER, VOCAB, MERGES)
+  ]
+  return there[0] or all(there[1:])
+
+
+def load(path, ids=None):
+  """Loads a vocabulary.
+
+  Args:
+    path: a directory for which `is_in`, or one of its files tokenizer.json,
+      vocab.json and merges.txt.
+    ids: see TokenizerVocabulary.
+
+  Returns:
+    A TokenizerVocabulary.
+
+  Raises:
+    InputError: files that are missing or broken, or of another kind.
+  """
+  directory, left_out = path, ()
+  if not os.path.isdir(path):
+    directory, name = os.path.split(path)
+    if name in (VOCAB, MERGES):
+      left_out = (TOKENIZER,)
+    elif name != TOKENIZER:
+      raise InputError(
+          f'{path}: expected a file called {TOKENIZER}, {VOCAB} or {MERGES}'
+      )
+  files = {}
+  for name in (*tokenizer_json.FILES, 'config.json'):
+    try:
+      with open(os.path.join(directory, name), 'rb') as f:
+        files[name] = f.read()
+    except FileNotFoundError:
+      continue
+    except OSError as e:
+      raise InputError(
+          f'{os.path.join(directory, name)}: cannot be read: {e.strerror}'
+      ) from None
+  for name in left_out:
+    files.pop(name, None)
+  if TOKENIZER not in files:
+    for name, other in ((VOCAB, MERGES), (MERGES, VOCAB)):
+      if name not in files:
+        raise InputError(
+            f'{os.path.join(directory, name)}: no such file, but '
+            f'{other} needs it'
+        )
+  config = (
+      {} if ids else tokenizer_json.read_object(files, 'config.json', directory)
+  )
+  files.pop('config.json', None)
+  return TokenizerVocabulary(files, ids, directory, config)

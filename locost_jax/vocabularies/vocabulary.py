@@ -1,0 +1,123 @@
+"""Vocabularies: text <-> token ids.
+
+One face: `encode(text) -> ids` (no marks added; `surround` adds them),
+`encode_with_ends(text) -> (ids, ends)` (the characters each token ends behind),
+`decode(ids) -> text` (up to the first end mark), `bos_id` (in front of every
+text; None: nothing is), `pad_id`, `eos_id`, `unk_id`, `start_id` (what a
+decoder reads first), `extra_ids` (number of sentinels), `size` (sentinels
+included), `fingerprint`. The rest of the house knows these ids from here alone.
+
+The kinds:
+
+- sentencepiece_vocabulary.py: SentencePiece with T5's ids;
+- byte_vocabulary.py: bytes (ByT5);
+- tokenizer_vocabulary.py: the files of the `tokenizers` library, which are
+  BART's byte-level BPE, and T5's pieces where there is no spiece.model.
+"""
+
+import json
+import os
+
+from locost_jax.errors import InputError
+from locost_jax.vocabularies import byte_vocabulary
+from locost_jax.vocabularies import sentencepiece_vocabulary
+from locost_jax.vocabularies import t5_ids
+from locost_jax.vocabularies import tokenizer_json
+from locost_jax.vocabularies import tokenizer_vocabulary
+
+MODEL_FILE = 'spiece.model'
+INFO_FILE = 'vocabulary.json'
+
+
+def surround(vocabulary, ids):
+  """Adds the marks at the ends of a text, as a model reads or writes it."""
+  front = [] if vocabulary.bos_id is None else [vocabulary.bos_id]
+  return front + ids + [vocabulary.eos_id]
+
+
+def is_in(directory):
+  """Whether `load_vocabulary` finds files of a vocabulary in a directory."""
+  return tokenizer_vocabulary.is_in(directory) or any(
+      os.path.exists(os.path.join(directory, name))
+      for name in (MODEL_FILE, INFO_FILE)
+  )
+
+
+def load_vocabulary(path):
+  """Loads a vocabulary.
+
+  Args:
+    path: 'byte'; a SentencePiece model file; tokenizer.json, or vocab.json
+      beside merges.txt; or a directory with one of these (SentencePiece first)
+      or with what `save_vocabulary` wrote.
+
+  Returns:
+    A SentencePieceVocabulary, ByteVocabulary or TokenizerVocabulary.
+
+  Raises:
+    InputError: there is nothing of the kind.
+  """
+  if path == 'byte':
+    return byte_vocabulary.ByteVocabulary()
+  path = os.fspath(path)
+  if not os.path.exists(path):
+    raise InputError(
+        f'{path}: no such vocabulary; expected a SentencePiece '
+        f'file, {tokenizer_json.TOKENIZER}, a directory that holds one, or '
+        '"byte"'
+    )
+  if not os.path.isdir(path):
+    if path.endswith(('.json', '.txt')):
+      return tokenizer_vocabulary.load(path)
+    return sentencepiece_vocabulary.SentencePieceVocabulary(path)
+  if not is_in(path):
+    raise InputError(
+        f'{path}: no vocabulary in this directory; expected {MODEL_FILE}, '
+        f'{tokenizer_json.TOKENIZER}, {tokenizer_json.VOCAB} and '
+        f'{tokenizer_json.MERGES}, or {INFO_FILE}'
+    )
+  has_model = os.path.exists(os.path.join(path, MODEL_FILE))
+  info = {
+      'kind': 'sentencepiece' if has_model else 'tokenizer',
+      'extra_ids': t5_ids.EXTRA_IDS,
+      'ids': None,
+  }
+  info_path = os.path.join(path, INFO_FILE)
+  if os.path.exists(info_path):
+    try:
+      with open(info_path, encoding='utf-8') as f:
+        info.update(json.load(f))
+    except (TypeError, ValueError):
+      raise InputError(f'{info_path}: not a JSON object') from None
+  if info['kind'] == 'byte':
+    return byte_vocabulary.ByteVocabulary(info['extra_ids'])
+  if info['kind'] == 'tokenizer':
+    return tokenizer_vocabulary.load(path, info['ids'])
+  return sentencepiece_vocabulary.SentencePieceVocabulary(
+      os.path.join(path, MODEL_FILE), info['extra_ids']
+  )
+
+
+def save_vocabulary(vocabulary, directory):
+  """Writes a vocabulary so that `load_vocabulary(directory)` finds it."""
+  os.makedirs(directory, exist_ok=True)
+  if isinstance(vocabulary, byte_vocabulary.ByteVocabulary):
+    files, info = {}, dict(kind='byte', extra_ids=vocabulary.extra_ids)
+  elif isinstance(vocabulary, sentencepiece_vocabulary.SentencePieceVocabulary):
+    files = {MODEL_FILE: vocabulary.model}
+    info = dict(kind='sentencepiece', extra_ids=vocabulary.extra_ids)
+  else:
+    files, info = vocabulary.files, dict(kind='tokenizer', ids=vocabulary.ids)
+  for name, data in files.items():
+    write_file(os.path.join(directory, name), data)
+  write_file(
+      os.path.join(directory, INFO_FILE), json.dumps(info).encode() + b'\n'
+  )
+
+
+def write_file(path, data):
+  """Writes a file whole or not at all."""
+  temporary = f'{path}.tmp{os.getpid()}'
+  with open(temporary, 'wb') as f:
+    f.write(data)
+  os.replace(temporary, path)

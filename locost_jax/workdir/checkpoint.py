@@ -1,0 +1,203 @@
+"""Reads checkpoints: finds steps, compares and loads their parameters.
+
+Whoever only reads renames nothing and gets no other checkpoint than the one
+asked for: `load_params` checks the parameters against the manifest and raises.
+`checkpointer.py` writes checkpoints.
+"""
+
+import json
+import math
+from pathlib import Path
+
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+
+from locost_jax.errors import InputError
+from locost_jax.models import parameters
+from locost_jax.workdir import manifest
+
+SCORE = 'score'  # the key in a checkpoint's metrics by which the best is chosen
+
+
+def score(metrics, name, lower_is_better=('loss',)):
+  """Returns the number by which checkpoints compare, larger is better.
+
+  Args:
+    metrics: name -> number, names like 'eval/arxiv/rouge_mean'.
+    name: config.checkpoint.metric: a whole name or its last part; several
+      tasks that have it are averaged.
+    lower_is_better: last parts of names that count negatively.
+
+  Returns:
+    A float, or None when nothing has that name or it is not finite.
+  """
+  values = [
+      float(value)
+      for key, value in metrics.items()
+      if key == name or key.endswith('/' + name)
+  ]
+  if not values or not math.isfinite(sum(values)):
+    return None
+  mean = sum(values) / len(values)
+  return -mean if name.rpartition('/')[2] in lower_is_better else mean
+
+
+def latest_step(directory):
+  """Returns the most recent finished step, or None. Makes no directory.
+
+  Args:
+    directory: WORKDIR/checkpoints; may not exist.
+  """
+  directory = Path(directory)
+  steps = list_steps(directory) if directory.is_dir() else []
+  return steps[-1] if steps else None
+
+
+def best_step(directory):
+  """Returns the step with the largest score, or None; see `best_first`.
+
+  Args:
+    directory: WORKDIR/checkpoints.
+  """
+  return next(iter(best_first(directory)), None)
+
+
+def find(directory, step=None):
+  """Returns the directory of one checkpoint.
+
+  Args:
+    directory: a WORKDIR, its `checkpoints`, or one checkpoint in there.
+    step: which one; None: the best, or the latest where none was evaluated.
+
+  Raises:
+    InputError: there is no checkpoint, or not that one.
+  """
+  directory = Path(directory)
+  if not directory.is_dir():
+    raise InputError(f'{directory}: no such directory')
+  if (directory / 'params').is_dir() and step is None:
+    return directory
+  if (directory / 'checkpoints').is_dir():
+    directory = directory / 'checkpoints'
+  steps = list_steps(directory)
+  if not steps:
+    raise InputError(
+        f'{directory}: holds no checkpoint; expected a WORKDIR with '
+        'checkpoints/STEP/params in it'
+    )
+  if step is None:
+    best = best_step(directory)
+    step = steps[-1] if best is None else best
+  elif step not in steps:
+    raise InputError(f'{directory}: no step {step}; there are {steps}')
+  return directory / str(step)
+
+
+def load_params(directory, step=None):
+  """Returns the parameters of a checkpoint as numpy arrays.
+
+  Needs neither the optimiser nor the devices they were saved with.
+
+  Args:
+    directory: as in `find`.
+    step: as in `find`.
+
+  Raises:
+    InputError: as `find`, or the checkpoint is damaged: names the file, what is
+      wrong with it, and the other steps.
+  """
+  path = find(directory, step)
+  damage = manifest.find_damage(path, 'params/')
+  if damage:
+    others = [
+        other for other in list_steps(path.parent) if str(other) != path.name
+    ]
+    raise InputError(
+        f'{path}: {damage}: damaged; the other checkpoints are of steps '
+        f'{others}'
+    )
+  path = path / 'params'
+  try:
+    to_numpy = jax.tree.map(
+        lambda _: ocp.RestoreArgs(restore_type=np.ndarray), metadata(path)
+    )
+    with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
+      return checkpointer.restore(path.absolute(), restore_args=to_numpy)
+  except (OSError, ValueError, KeyError) as error:
+    reason = str(error).strip().split('\n')[0]
+    raise InputError(f'{path}: cannot be restored: {reason}') from error
+
+
+def save_params(directory, params):
+  """Writes a checkpoint that has nothing but parameters.
+
+  Args:
+    directory: WORKDIR/checkpoints/STEP; does not exist.
+    params: the tree of parameters.
+  """
+  directory = Path(directory).absolute()
+  with ocp.Checkpointer(ocp.StandardCheckpointHandler()) as checkpointer:
+    checkpointer.save(directory / 'params', params)
+  manifest.write(directory)
+
+
+def compare(found, expected, source):
+  """Raises unless two trees have the same paths, shapes and dtypes.
+
+  Args:
+    found: a tree of what a checkpoint holds: arrays or anything with shape
+      and dtype.
+    expected: the same of what the run wants.
+    source: where `found` comes from, to name it.
+
+  Raises:
+    InputError: names the first path that differs, what was expected and what
+      was found.
+  """
+  found, expected = parameters.flatten(found), parameters.flatten(expected)
+  for path in sorted(found.keys() | expected.keys()):
+    if path not in expected:
+      raise InputError(f'{source}: has {path}, which this config does not')
+    if path not in found:
+      raise InputError(f'{source}: lacks {path}, which this config needs')
+    have, want = _describe(found[path]), _describe(expected[path])
+    if have != want:
+      raise InputError(f'{source}: {path} is {have}; expected {want}')
+
+
+def _describe(leaf):
+  return f'{np.dtype(leaf.dtype).name}{list(leaf.shape)}'
+
+
+def metadata(item):
+  # The handler itself: a Checkpointer warns about a file only a step has.
+  handler = ocp.PyTreeCheckpointHandler()
+  try:
+    return handler.metadata(item.absolute()).tree
+  finally:
+    handler.close()
+
+
+def list_steps(directory):
+  """Returns the finished steps; an unfinished one has another name."""
+  return sorted(
+      int(path.name)
+      for path in Path(directory).iterdir()
+      if path.name.isdigit() and (path / 'params').is_dir()
+  )
+
+
+def best_first(directory):
+  """Returns the steps that have a score, of a tie the later one first."""
+  scores = {
+      step: read_metrics(Path(directory) / str(step)).get(SCORE)
+      for step in list_steps(directory)
+  }
+  scored = [step for step in scores if scores[step] is not None]
+  return sorted(scored, key=lambda step: (scores[step], step), reverse=True)
+
+
+def read_metrics(step_directory):
+  path = Path(step_directory) / 'metrics' / 'metrics'
+  return json.loads(path.read_text()) if path.is_file() else {}

@@ -1,0 +1,192 @@
+"""A run's directory: its phases, what it was begun with, what may change.
+
+  WORKDIR/config.json  vocabulary/  cache/  checkpoints/STEP/  metrics.jsonl
+  tensorboard/  predictions/TASK-SPLIT-STEP.jsonl  profile/  wandb.json
+
+With phases, WORKDIR holds config.json, vocabulary and cache, and WORKDIR/PHASE
+all of a run but the cache, so that a phase's directory is complete by itself.
+"""
+
+import copy
+import json
+import os
+from pathlib import Path
+import re
+import shutil
+from typing import Any, NamedTuple
+
+from ml_collections import ConfigDict
+
+from locost_jax import files
+from locost_jax.errors import InputError
+from locost_jax.errors import suggest
+from locost_jax.vocabularies import vocabulary as vocabulary_lib
+from locost_jax.workdir import old_keys
+
+CONFIG_FILE = 'config.json'
+SHARES = 'shares'  # a key of it, see `write_config`
+
+
+class Phase(NamedTuple):
+  """One training run of one or several in a row."""
+
+  name: str  # '' where the config has no phases
+  directory: Path
+  config: Any  # ConfigDict, resolved; train.init_from is the phase before
+
+
+def make_phases(config, overrides, workdir):
+  """Returns the phases of a config, a list of one or more.
+
+  Args:
+    config: the whole config, the command line's values in it.
+    overrides: what the command line set, {'train.steps': 100, ...}: it comes
+      after what a phase sets.
+    workdir: WORKDIR.
+
+  Raises:
+    InputError: config.phases has another form, an unknown key or a wrong type.
+  """
+  workdir = Path(workdir)
+  if not config.phases:
+    return [Phase('', workdir, config)]
+  phases = []
+  for row in config.phases:
+    try:
+      name, values = row
+      values = old_keys.update_overrides(values)
+    except (TypeError, ValueError):
+      raise InputError(
+          f"config.phases: {row!r} is not (name, {{'train.steps': 100, ...}})"
+      ) from None
+    if not re.fullmatch(r'\w[\w-]*', name) or name in (
+        {phase.name for phase in phases}
+        | {
+            'vocabulary',
+            'cache',
+            'checkpoints',
+            'tensorboard',
+            'predictions',
+            'profile',
+            'wandb',
+        }
+    ):
+      raise InputError(
+          f'config.phases: {name!r} cannot name a phase: expected '
+          'a new word, which becomes a directory of WORKDIR'
+      )
+    phase_config = copy.deepcopy(config)
+    phase_config.phases = ()
+    own = ()  # of the command line, what is the first phase's alone
+    if phases:
+      phase_config.train.init_from = str(phases[-1].directory)
+      phase_config.train.init_map = ()
+      own = 'train.init_from', 'train.init_map'
+    for key, value in values.items():
+      _set(phase_config, key, value, f'config.phases, {name}: ')
+    for key, value in overrides.items():
+      if key != 'phases' and key not in own:
+        _set(phase_config, key, value, '')
+    phases.append(Phase(name, workdir / name, phase_config))
+  return phases
+
+
+def _set(config, key, value, where):
+  *sections, last = key.split('.')
+  node = config
+  for section in sections:
+    node = node.get(section) if isinstance(node, ConfigDict) else None
+  if not isinstance(node, ConfigDict) or last not in node:
+    hint = suggest(key, list(flatten(to_dict(config))))
+    raise InputError(f'{where}there is no key config.{key}{hint}')
+  try:
+    node[last] = value
+  except TypeError:
+    raise InputError(
+        f'{where}config.{key}={value!r}: expected '
+        f'{type(node[last]).__name__}, got {type(value).__name__}'
+    ) from None
+
+
+def to_dict(config):
+  """Returns a config as plain dicts and lists, as JSON holds it."""
+  return json.loads(config.to_json_best_effort())
+
+
+def has_checkpoint(phase):
+  """Whether the phase has saved any step."""
+  return any(
+      path.parent.name.isdigit()
+      for path in (phase.directory / 'checkpoints').glob('*/params')
+  )
+
+
+def is_finished(phase):
+  """Whether the phase's last step has been saved."""
+  last = phase.directory / 'checkpoints' / str(phase.config.train.steps)
+  return (last / 'params').is_dir()
+
+
+def read_config(directory):
+  """Returns a directory's config.json as nested dicts, or None.
+
+  Its keys are today's, whatever version wrote it (`old_keys`).
+
+  Raises:
+    InputError: it is not JSON.
+  """
+  path = Path(directory) / CONFIG_FILE
+  try:
+    config = json.loads(path.read_text(encoding='utf-8'))
+  except FileNotFoundError:
+    return None
+  except NotADirectoryError:
+    raise InputError(f'{directory}: not a directory') from None
+  except ValueError as error:
+    raise InputError(f'{path}: not JSON: {error}') from None
+  return old_keys.update(config) if isinstance(config, dict) else config
+
+
+def begin(directory, config, vocabulary, shares=()):
+  """Writes vocabulary/ and then config.json, each whole or not at all.
+
+  Args:
+    directory: of a run or one of its phases.
+    config: its config.
+    vocabulary: its vocabulary.
+    shares: see `write_config`.
+  """
+  if not (directory / 'vocabulary').exists() or read_config(directory) is None:
+    directory.mkdir(parents=True, exist_ok=True)
+    temporary = directory / f'vocabulary.tmp{os.getpid()}'
+    vocabulary_lib.save_vocabulary(vocabulary, temporary)
+    shutil.rmtree(directory / 'vocabulary', ignore_errors=True)
+    os.rename(temporary, directory / 'vocabulary')
+  write_config(directory, config, shares)
+
+
+def write_config(directory, config, shares=()):
+  """Writes config.json.
+
+  Args:
+    directory: of a run or one of its phases.
+    config: its config, shares of train.steps resolved to steps.
+    shares: {'optim.warmup_steps': 0.05, ...}, what they were resolved from.
+  """
+  stored = to_dict(config)
+  if shares:
+    stored[SHARES] = dict(shares)
+  files.write(
+      Path(directory) / CONFIG_FILE, json.dumps(stored, indent=2) + '\n'
+  )
+
+
+def flatten(tree, prefix=''):
+  """Nested dicts -> {'train.steps': 100, ...}."""
+  flat = {}
+  for key, value in tree.items():
+    if isinstance(value, dict):
+      flat.update(flatten(value, f'{prefix}{key}.'))
+    else:
+      flat[prefix + key] = value
+  return flat

@@ -1,0 +1,12 @@
+"""Fixtures of the tests of bench."""
+
+import pytest
+
+from locost_jax.benchmarks import processes
+from tests.benchmarks.measuring import ThisProcess
+
+
+@pytest.fixture
+def here(monkeypatch):
+  """Measures in the test's own process, which is warm."""
+  monkeypatch.setattr(processes, 'WorkerProcess', ThisProcess)

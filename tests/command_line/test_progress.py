@@ -1,0 +1,91 @@
+"""The line of progress, on a terminal and elsewhere."""
+
+import io
+
+import pytest
+
+from locost_jax.command_line import progress
+
+
+class Terminal(io.StringIO):
+  encoding = 'utf-8'
+
+  def isatty(self):
+    return True
+
+
+@pytest.fixture
+def clock():
+  """A clock that is set by hand: clock.now = 5.0."""
+
+  def clock():
+    return clock.now
+
+  clock.now = 0.0
+  return clock
+
+
+def test_elsewhere_a_line_now_and_then(clock):
+  stream = io.StringIO()
+  shown = progress.Progress(stream, 30, clock)
+  shown.head('a.txt')
+  for done in range(13):
+    clock.now = 10.0 * done
+    shown.show('encoding', done, 12)
+  shown.note('A note.')
+  assert stream.getvalue().splitlines() == [
+      'a.txt  encoding  3/12  1:30 left',
+      'a.txt  encoding  6/12  1:00 left',
+      'a.txt  encoding  9/12  30 s left',
+      'a.txt  encoding  12/12',
+      'A note.',
+  ]
+
+
+def test_the_first_line_may_come_at_once(clock):
+  stream = io.StringIO()
+  line = progress.Line(stream, clock=clock, at_once=True)
+  line.show(['a: 1'])
+  line.show(['a: 2'])
+  line.wipe()
+  assert stream.getvalue() == 'a: 1\n'
+
+
+def test_a_terminal_has_one_line_drawn_over(clock, monkeypatch):
+  monkeypatch.setenv('TERM', 'xterm')
+  monkeypatch.setenv('COLUMNS', '60')
+  stream = Terminal()
+  shown = progress.Progress(stream, clock=clock)
+  shown.show('encoding', 0, 4)
+  clock.now = 8.0
+  shown.show('encoding', 1, 4)
+  shown.note('A note.')
+  # Another stage: its own rate.
+  clock.now = 10.0
+  shown.show('decoding', 0, 10)
+  clock.now = 11.0
+  shown.show('decoding', 5, 10)
+  drawn = stream.getvalue().split('\r')
+  assert '\n' not in stream.getvalue().replace('A note.\n', '')
+  assert drawn[2] == f'encoding  {"━" * 8}{"╌" * 24}  1/4  24 s left\x1b[K'
+  assert drawn[3] == '\x1b[KA note.\n'
+  assert drawn[-1] == f'decoding  {"━" * 16}{"╌" * 16}  5/10  1 s left\x1b[K'
+  assert all(len(line) < 60 + len('\x1b[K') for line in drawn)
+
+
+def test_it_does_not_draw_too_often(clock, monkeypatch):
+  monkeypatch.setenv('TERM', 'xterm')
+  stream = Terminal()
+  shown = progress.Progress(stream, clock=clock)
+  for done in range(1000):
+    clock.now = done / 1000
+    shown.show('decoding', done, 1000)
+  assert stream.getvalue().count('\r') <= 11
+
+
+@pytest.mark.parametrize(
+    'seconds, expected',
+    [(0.4, '0 s'), (59.4, '59 s'), (187, '3:07'), (7387, '2:03:07')],
+)
+def test_duration(seconds, expected):
+  assert progress.duration(seconds) == expected

@@ -1,0 +1,347 @@
+"""data/blocks.py, workers.py: the same cache however it came about."""
+
+import json
+import os
+import pathlib
+import pickle
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from configs import default
+from locost_jax.data import blocks
+from locost_jax.data import cache as cache_lib
+from locost_jax.data import records
+from locost_jax.data import seqio_tasks
+from locost_jax.data import tasks
+from locost_jax.data import workers
+from locost_jax.errors import InputError
+from locost_jax.vocabularies import byte_vocabulary
+from locost_jax.vocabularies import vocabulary as vocabulary_lib
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BYTES = byte_vocabulary.ByteVocabulary()
+KEY = dict(a='key')
+
+
+def write_jsonl(path, rows):
+  path.write_text(''.join(json.dumps(row) + '\n' for row in rows))
+
+
+def make_rows(n, start=0):
+  """Every seventh row has no summary and is left out of training."""
+  return [
+      dict(
+          id=f'row {i}',
+          document=f'Document {i} speaks of {i * 7}.',
+          summary=f'Number {i}.' if i % 7 else '',
+      )
+      for i in range(start, start + n)
+  ]
+
+
+@pytest.fixture
+def config(tmp_path):
+  """Two shards of 23 and 10 rows."""
+  write_jsonl(tmp_path / 'a0.jsonl', make_rows(23))
+  write_jsonl(tmp_path / 'a1.jsonl', make_rows(10, 23))
+  config = default.get_config()
+  config.data.train_files = str(tmp_path / 'a?.jsonl')
+  config.data.validation_files = str(tmp_path / 'a1.jsonl')
+  config.data.max_input_length, config.data.max_target_length = 24, 10
+  return config
+
+
+def build(config, path, **keywords):
+  blocks.build(config, BYTES, 'train', KEY, path, **keywords)
+  return contents(path)
+
+
+def contents(path):
+  cache = records.Cache(path)
+  stats = dict(cache.stats, bytes=0)
+  return [str(cache[i]) for i in range(len(cache))], stats
+
+
+@pytest.fixture
+def whole(config, tmp_path):
+  """What one block for each shard gives."""
+  return build(config, tmp_path / 'whole')
+
+
+def test_what_it_makes(whole):
+  rows, stats = whole
+  assert len(rows) == stats['records'] == 28 and stats['skipped'] == 5
+  assert [row.split("'")[3] for row in rows[:7]] == [
+      f'row {i}' for i in range(1, 9) if i != 7
+  ]
+
+
+@pytest.mark.parametrize('size', [1, 4, 23])
+def test_blocks_change_nothing(config, tmp_path, whole, size, monkeypatch):
+  monkeypatch.setattr(blocks, 'ROWS', size)
+  assert build(config, tmp_path / 'c') == whole
+  monkeypatch.setattr(blocks, 'ROWS', 5000)
+  monkeypatch.setattr(blocks, 'CHARACTERS', 40 * size)
+  assert build(config, tmp_path / 'd') == whole
+  assert sorted(p.name for p in tmp_path.iterdir() if p.is_dir()) == [
+      'c',
+      'd',
+      'whole',
+  ]
+
+
+@pytest.mark.slow
+def test_processes_change_nothing(config, tmp_path, whole):
+  """More than shards, and fewer; progress rises to the end."""
+  shown = []
+  assert build(config, tmp_path / 'c', processes=3, show=shown.append) == whole
+  assert shown == sorted(shown) and shown[-1] <= 28
+  config.data.train_files = ','.join(
+      [config.data.train_files, config.data.validation_files]
+  )
+  assert build(config, tmp_path / 'd', processes=2) == whole
+  assert not list(tmp_path.glob('*.parts'))
+
+
+def test_some_shards_or_the_first_records(config, tmp_path, whole):
+  rows, _ = whole
+  assert build(config, tmp_path / 'c', shards=[1])[0] == rows[19:]
+  assert build(config, tmp_path / 'd', limit=5)[0] == rows[:5]
+
+
+def test_an_empty_shard_among_others(config, tmp_path, whole):
+  (tmp_path / 'a2.jsonl').write_text('')
+  assert build(config, tmp_path / 'c')[0] == whole[0]
+  assert build(config, tmp_path / 'd', shards=[2])[0] == []
+
+
+def test_a_stopped_build_goes_on(config, tmp_path, whole, monkeypatch):
+  """SIGKILL in the middle; finished blocks are not made again."""
+  code = """
+import pickle, sys, time
+from ml_collections import ConfigDict
+from locost_jax.data import blocks, records
+from locost_jax.vocabularies import byte_vocabulary
+blocks.ROWS = 4
+write = records.write
+def slowly(path, *arguments):
+  stats = write(path, *arguments)
+  print(path.name, flush=True)
+  time.sleep(60 if path.name == '00000-00003' else 0)
+  return stats
+blocks.records.write = slowly
+config = ConfigDict(pickle.loads(bytes.fromhex(sys.argv[1])))
+blocks.build(config, byte_vocabulary.ByteVocabulary(), 'train', dict(a='key'),
+             sys.argv[2])
+"""
+  job = pickle.dumps(config.to_dict()).hex()
+  path = tmp_path / 'c'
+  with subprocess.Popen(
+      [sys.executable, '-c', code, job, str(path)],
+      cwd=ROOT,
+      text=True,
+      stdout=subprocess.PIPE,
+  ) as process:
+    made = [process.stdout.readline().strip() for _ in range(4)]
+    process.send_signal(signal.SIGKILL)
+  assert made == [f'00000-0000{i}' for i in range(4)]
+  assert not path.exists()
+  monkeypatch.setattr(blocks, 'ROWS', 4)
+  again, make_task = [], seqio_tasks.make_task
+
+  def counted(config, vocabulary, on_skip, block):
+    again.append(block[0]['id'])
+    return make_task(config, vocabulary, on_skip, block)
+
+  monkeypatch.setattr(seqio_tasks, 'make_task', counted)
+  assert build(config, path) == whole
+  assert again == ['row 16', 'row 20', 'row 23', 'row 27', 'row 31']
+
+
+@pytest.mark.slow
+def test_several_processes_that_are_killed_go_on(config, tmp_path):
+  for i in range(2, 8):
+    write_jsonl(tmp_path / f'a{i}.jsonl', make_rows(5, 40 * i))
+  whole = build(config, tmp_path / 'whole')
+  code = """
+import pickle, sys
+from ml_collections import ConfigDict
+from locost_jax.data import blocks
+from locost_jax.vocabularies import byte_vocabulary
+config = ConfigDict(pickle.loads(bytes.fromhex(sys.argv[1])))
+blocks.build(config, byte_vocabulary.ByteVocabulary(), 'train', dict(a='key'),
+             sys.argv[2], processes=2)
+"""
+  job, path = pickle.dumps(config.to_dict()).hex(), tmp_path / 'c'
+  parts = pathlib.Path(f'{path}.parts')
+  with subprocess.Popen(
+      [sys.executable, '-c', code, job, str(path)], cwd=ROOT
+  ) as process:
+    end = time.monotonic() + 300
+    while not list(parts.glob(f'*/{records.STATS}')):
+      assert time.monotonic() < end and process.poll() is None
+      time.sleep(0.01)
+    process.kill()
+  assert build(config, path, processes=2) == whole
+
+
+def test_a_cut_of_other_blocks_is_not_mixed_in(
+    config, tmp_path, whole, monkeypatch
+):
+  monkeypatch.setattr(blocks, 'ROWS', 4)
+  parts = tmp_path / 'c.parts'
+  job = dict(
+      config=config.to_dict(),
+      vocabulary=BYTES,
+      split='train',
+      shards=[0, 1],
+      parts=str(parts),
+      limit=0,
+      processes=1,
+      number=0,
+  )
+  parts.mkdir()
+  blocks.tokenise(job)
+  monkeypatch.setattr(blocks, 'ROWS', 3)
+  assert build(config, tmp_path / 'c') == whole
+
+
+def test_what_one_process_cannot_read_ends_all(config, tmp_path):
+  file = tmp_path / 'a1.jsonl'
+  file.write_text(file.read_text() + '{"document": "no summary"}\n')
+  with pytest.raises(InputError, match=r"a1\.jsonl:11: no field 'summary'"):
+    build(config, tmp_path / 'c', processes=2)
+  assert not (tmp_path / 'c').exists()
+
+
+def test_a_process_that_dies_is_told(tmp_path):
+  team = workers.Workers('os:abort', [None], [tmp_path / 'log'])
+  with pytest.raises(RuntimeError, match=f'see {tmp_path}/log'):
+    while team.running():
+      time.sleep(0.05)
+    raise AssertionError('it ended well')
+  team.close()
+
+
+def test_processes_end_with_their_parent(tmp_path):
+  code = """
+import sys
+from locost_jax.data import workers
+team = workers.Workers('time:sleep', [60], [sys.argv[1]])
+print(team.pids()[0], flush=True)
+sys.stdin.read()
+"""
+  with subprocess.Popen(
+      [sys.executable, '-c', code, str(tmp_path / 'log')],
+      cwd=ROOT,
+      text=True,
+      stdin=subprocess.PIPE,
+      stdout=subprocess.PIPE,
+  ) as parent:
+    child = int(parent.stdout.readline())
+    os.kill(child, 0)
+    parent.kill()
+  end = time.monotonic() + 30
+  while os.path.exists(f'/proc/{child}'):
+    state = pathlib.Path(f'/proc/{child}/stat').read_text().split()[2]
+    if state == 'Z':
+      break
+    assert time.monotonic() < end
+    time.sleep(0.05)
+
+
+# --- The command -------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_the_command_and_then_a_run(config, tmp_path, run_command):
+  """A run with cache_dir finds what the command made, and makes nothing."""
+  flags = [
+      f'--config.data.{key}={config.data[key]}'
+      for key in (
+          'train_files',
+          'validation_files',
+          'max_input_length',
+          'max_target_length',
+      )
+  ]
+  arguments = [
+      *flags,
+      f'--output={tmp_path / "caches"}',
+      '--processes=2',
+      '--config.data.vocabulary=byte',
+  ]
+  status, _, err = run_command(cache_lib, *arguments)
+  assert status == 0 and '28 records, 5 skipped' in err
+  assert 'jsonl has no test split' in err
+  status, _, err = run_command(cache_lib, *arguments)
+  assert status == 0 and 'records' not in err  # there already
+  config.data.cache_dir = str(tmp_path / 'caches')
+  made = sorted((tmp_path / 'caches').iterdir())
+  cache = cache_lib.open_cache(config, BYTES, 'train', tmp_path / 'elsewhere')
+  assert len(cache) == 28 and sorted((tmp_path / 'caches').iterdir()) == made
+  # Another text is no other setting of this one.
+  config.data.train_files = str(tmp_path / 'a0.jsonl')
+  other = cache_lib.open_cache(config, BYTES, 'train', tmp_path / 'elsewhere')
+  assert len(other) == 19
+  config.data.train_files = str(tmp_path / 'a?.jsonl')
+  # Other settings: refused, by name, as it would take hours again.
+  config.data.max_input_length = 30
+  with pytest.raises(InputError, match='max_input_length 24, not 30; for a'):
+    cache_lib.open_cache(config, BYTES, 'train', tmp_path / 'elsewhere')
+  other = byte_vocabulary.ByteVocabulary(extra_ids=3)
+  with pytest.raises(InputError, match='other settings: vocabulary, max_input'):
+    cache_lib.open_cache(config, other, 'train', tmp_path / 'elsewhere')
+  status, _, err = run_command(
+      cache_lib, *arguments, '--config.data.max_input_length=30'
+  )
+  assert status == 0
+  assert len(cache_lib.open_cache(config, BYTES, 'train', '')) == 28
+
+
+def test_the_command_trains_a_vocabulary_once(config, tmp_path, run_command):
+  flags = [
+      f'--config.data.train_files={config.data.train_files}',
+      f'--output={tmp_path / "caches"}',
+      '--split=train',
+      '--processes=1',
+      '--config.data.vocabulary_size=260',
+  ]
+  for count in 1, 0:
+    status, _, err = run_command(cache_lib, *flags)
+    assert status == 0, err
+    assert err.count('training a vocabulary of 260') == count
+    assert f'vocabulary: {tmp_path / "caches"}/vocabulary-jsonl-260-' in err
+  (home,) = (tmp_path / 'caches').glob('vocabulary-jsonl-260-*')
+  assert vocabulary_lib.load_vocabulary(home).encode('Document')
+  # A run finds it; one on other texts has its own.
+  config.data.update(
+      cache_dir=str(tmp_path / 'caches'),
+      vocabulary='train',
+      vocabulary_size=260,
+      validation_files='',
+  )
+  assert tasks.find_vocabulary(config).fingerprint == (
+      vocabulary_lib.load_vocabulary(home).fingerprint
+  )
+  assert tasks.vocabulary_home(config, tmp_path / 'caches') == home
+  config.data.seed = 1
+  assert tasks.vocabulary_home(config, tmp_path / 'caches') != home
+
+
+@pytest.mark.parametrize(
+    'arguments,message',
+    [
+        (('--task=python_docs_summary',), '--output=DIR is missing'),
+        (('--task=python_docs', '--output=x'), 'did you mean python_docs_gsg?'),
+        (('--output=x', 'more'), "'more': expected flags only"),
+        (('--output=x', '--processes=0'), 'processes'),
+    ],
+)
+def test_wrong_flags(run_command, arguments, message):
+  status, _, err = run_command(cache_lib, *arguments)
+  assert status == 2 and message in err and err.count('\n') == 1

@@ -1,0 +1,420 @@
+"""data/corpora.py, corpus.py: every named corpus, local, mocked, or missing."""
+
+import gzip
+import json
+import pathlib
+import shlex
+
+import pytest
+
+from configs import default
+from locost_jax.data import cache as cache_lib
+from locost_jax.data import corpora
+from locost_jax.data import corpus as corpus_lib
+from locost_jax.data import prepare
+from locost_jax.data import published_formats
+from locost_jax.data import sources
+from locost_jax.data import streamed
+from locost_jax.data import tasks
+from locost_jax.data import tfds_rows
+from locost_jax.errors import InputError
+from locost_jax.vocabularies import byte_vocabulary
+
+BYTES = byte_vocabulary.ByteVocabulary()
+WITH_TFDS = [task for task, entry in corpora.TABLE.items() if entry.tfds]
+
+
+@pytest.fixture
+def config(tmp_path):
+  config = default.get_config()
+  config.data.corpora_dir = str(tmp_path / 'corpora')
+  config.data.tfds_dir = str(tmp_path / 'tfds')
+  return config
+
+
+def write_jsonl(path, rows):
+  path.parent.mkdir(parents=True, exist_ok=True)
+  opener = gzip.open if path.suffix == '.gz' else open
+  with opener(path, 'wt', encoding='utf-8') as file:
+    file.writelines(json.dumps(row) + '\n' for row in rows)
+
+
+def read_all(config, split):
+  found = corpus_lib.corpus(config)
+  return [
+      row for shard in found.splits[split] for row in found.read(split, shard)
+  ]
+
+
+def row(i, **more):
+  return dict(
+      id=f'r{i}',
+      document=f'Document {i}. It goes on.',
+      summary=f'Summary {i}.',
+      **more,
+  )
+
+
+def test_the_table_tells_everything():
+  assert set(corpora.TABLE) >= set("""
+      c4_gsg arxiv pubmed govreport govreport_authors summscreenfd summscreen
+      booksum_chapter booksum_book multinews wcep narrativeqa qmsum squality
+      qasper cnn_dailymail xsum""".split())
+  for task, entry in corpora.TABLE.items():
+    assert all(
+        (
+            entry.what,
+            entry.counted_by,
+            entry.licence,
+            entry.traps,
+            entry.lengths_of,
+        )
+    )
+    assert len(entry.lengths) == 2 and min(entry.lengths) > 0
+    assert set(entry.splits) >= {'train', 'validation'}
+    assert bool(entry.tfds) == bool(entry.download)
+    assert bool(entry.raw) == (task in published_formats.READERS)
+    assert entry.tfds or entry.raw
+  for names in corpora.MIXTURES.values():
+    assert set(names) <= set(corpora.TABLE) and len(set(names)) == len(names)
+    assert not any(corpora.TABLE[name].gsg for name in names)
+
+
+@pytest.mark.parametrize(
+    'task,splits',
+    [  # LOCOST, table 9
+        ('arxiv', (203_037, 6_436, 6_440)),
+        ('pubmed', (119_924, 6_633, 6_658)),
+        ('govreport', (17_457, 972, 973)),
+        ('summscreenfd', (3_673, 338, 337)),
+        ('booksum_chapter', (9_600, 1_484, 1_431)),
+        ('booksum_book', (314, 45, 46)),
+    ],
+)
+def test_sizes_of_the_paper(task, splits):
+  assert tuple(corpora.TABLE[task].splits.values()) == splits
+  assert task in corpora.MIXTURES['locost_finetune']
+  assert len(corpora.MIXTURES['locost_finetune']) == 6
+
+
+@pytest.mark.parametrize('task', corpora.TABLE)
+def test_missing_data_is_said_in_one_line(config, task):
+  config.data.task = task
+  entry = corpora.TABLE[task]
+  with pytest.raises(InputError) as error:
+    tasks.check(config)
+  message = str(error.value)
+  assert '\n' not in message
+  assert f'no {config.data.corpora_dir}/{task}/train*.jsonl' in message
+  if entry.tfds:
+    name = entry.tfds[0].partition(':')[0]
+    assert f'`tfds build {name} --data_dir={config.data.tfds_dir}`' in message
+    assert entry.download in message
+  if entry.raw:
+    command = shlex.split(message.partition('`')[2].partition('`')[0])
+    assert command[:3] == ['python', '-m', prepare.__name__]
+    assert f'--task={task}' in command and entry.raw in message
+
+
+def mocked(self, *args, **keywords):
+  """Every text feature `f` of example i is 'f i', a blank line, 'body i'."""
+  import tensorflow as tf
+  import tensorflow_datasets as tfds
+
+  del args, keywords
+  return tf.data.Dataset.from_tensor_slices(
+      {
+          name: [f'{name} {i}\n\nbody {i}' for i in range(3)]
+          for name, feature in self.info.features.items()
+          if isinstance(feature, tfds.features.Text)
+      }
+  )
+
+
+MAPPED = {
+    'arxiv': ('article 1\nbody 1', 'abstract 1\nbody 1'),
+    'pubmed': ('article 1\nbody 1', 'abstract 1\nbody 1'),
+    'govreport': ('input 1\n\nbody 1', 'output 1\n\nbody 1'),
+    'summscreenfd': ('input 1\n\nbody 1', 'output 1\n\nbody 1'),
+    'summscreen': ('transcript 1\n\nbody 1', 'recap 1\n\nbody 1'),
+    'multinews': ('document 1\n\nbody 1', 'summary 1\n\nbody 1'),
+    'qmsum': ('input 1\n\nbody 1', 'output 1\n\nbody 1'),
+    'qasper': ('input 1\n\nbody 1', 'output 1\n\nbody 1'),
+    'cnn_dailymail': ('article 1\n\nbody 1', 'highlights 1\n\nbody 1'),
+}
+
+
+@pytest.mark.parametrize('task', WITH_TFDS)
+def test_tfds_mocked(config, task, monkeypatch):
+  """The builders' own features, read as ours, on mocked data."""
+  import tensorflow_datasets as tfds
+
+  asked = []
+
+  def find(name, where):
+    asked.append((name, where))
+    return str(pathlib.Path(where) / 'nothing')
+
+  monkeypatch.setattr(sources, 'find_tfds', find)
+  config.data.task, config.data.check_sizes = task, False
+  entry = corpora.TABLE[task]
+  with tfds.testing.mock_data(as_dataset_fn=mocked):
+    tasks.check(config)
+    rows = read_all(config, 'train')
+    cache = (
+        None
+        if entry.gsg
+        else cache_lib.open_cache(
+            config, BYTES, 'validation', config.data.corpora_dir
+        )
+    )
+  assert {name for name, _ in asked} == set(entry.tfds)
+  assert len(rows) == 3 * len(entry.tfds)
+  assert len({row['id'] for row in rows}) == len(rows)
+  if entry.gsg:
+    assert rows[1] == dict(id='url 1\n\nbody 1', text='text 1\n\nbody 1')
+    return
+  pair = rows[1]['inputs'], rows[1]['targets']
+  assert all('body 1' in text for text in pair)
+  assert pair == MAPPED.get(task, pair)
+  assert len(cache) == len(rows)
+  assert BYTES.decode(cache[1]['inputs']) == pair[0]
+
+
+def test_queries_and_documents_of_tfds(config, monkeypatch):
+  """What pages need: the query by itself, several documents by themselves."""
+  import tensorflow_datasets as tfds
+
+  monkeypatch.setattr(sources, 'find_tfds', lambda name, where: where)
+  config.data.update(task='qmsum', pages='chunks', check_sizes=False)
+  with tfds.testing.mock_data(as_dataset_fn=mocked):
+    found = json.loads(read_all(config, 'train')[1]['inputs'])
+  assert found == dict(query='input 1', document='body 1')
+  assert tfds_rows.split_documents('a b ||||| c ||||| ') == ['a b', 'c']
+  row = corpora.TABLE['multinews'].row(
+      dict(document='One.\n\nStill one. |||||  Two.', summary=' – It. ')
+  )
+  assert row == dict(
+      documents=['One.\n\nStill one.', 'Two.'],
+      summary='– It.',
+      document='One.\n\nStill one.\n\n|||||\n\nTwo.',
+  )
+
+
+def test_sentences_of_papers_lose_stray_spaces():
+  row = corpora.TABLE['pubmed'].row(
+      dict(
+          article='first sentence .\nsecond one .\n',
+          section_names='a\nb',
+          abstract=' we show it . \n\n it is so . ',
+      )
+  )
+  assert row == dict(
+      document='first sentence .\nsecond one .',
+      summary='we show it .\nit is so .',
+  )
+
+
+@pytest.fixture
+def prepared(tmp_path):
+  """SCROLLS' QMSum in TFDS's own files, seven rows in three shards."""
+  import tensorflow as tf
+  import tensorflow_datasets as tfds
+
+  names = ('id', 'pid', 'input', 'output')
+
+  def rows(count):
+    return tf.data.Dataset.from_tensor_slices(
+        {
+            'id': [f'q{i}' for i in range(count)],
+            'pid': [f'q{i}_0' for i in range(count)],
+            'input': [f'What is {i}?\n\nA: It is {i}.' for i in range(count)],
+            'output': [f'It is {i}.' for i in range(count)],
+        }
+    )
+
+  tfds.dataset_builders.store_as_tfds_dataset(
+      name='scrolls',
+      config='qmsum',
+      version='1.0.0',
+      data_dir=tmp_path / 'tfds',
+      features=tfds.features.FeaturesDict(
+          {name: tfds.features.Text() for name in names}
+      ),
+      split_datasets=dict(train=rows(7), validation=rows(3), test=rows(3)),
+      download_config=tfds.download.DownloadConfig(num_shards=3),
+  )
+
+
+def test_prepared_by_tfds(config, prepared, tmp_path):
+  config.data.task = 'qmsum'
+  tasks.check(config)
+  assert len(corpus_lib.corpus(config).splits['train']) == 3
+  rows = read_all(config, 'train')
+  assert sorted(row['id'] for row in rows) == [f'q{i}' for i in range(7)]
+  for row in rows:
+    i = row['id'][1:]
+    assert row['inputs'] == f'What is {i}?\n\nA: It is {i}.'
+    assert row['targets'] == f'It is {i}.'
+  # It has other numbers of rows than the paper's: refused, and not forgotten.
+  with pytest.raises(
+      InputError,
+      match=r'qmsum: the train split has 7 rows, '
+      r'expected 1,257 \(the authors. files.*check_sizes',
+  ):
+    cache_lib.open_cache(config, BYTES, 'train', tmp_path / 'cache')
+  config.data.check_sizes = False
+  cache = cache_lib.open_cache(config, BYTES, 'train', tmp_path / 'cache')
+  assert len(cache) == 7
+
+
+def test_local_files_come_first(config, prepared, tmp_path):
+  config.data.update(task='qmsum', check_sizes=False)
+  place = tmp_path / 'corpora' / 'qmsum'
+  write_jsonl(place / 'train-0.jsonl.gz', [row(0, query='Why?'), row(1)])
+  write_jsonl(place / 'train-1.jsonl', [row(2)])
+  write_jsonl(place / 'validation.jsonl', [row(3)])
+  rows = read_all(config, 'train')
+  assert [r['id'] for r in rows] == ['r0', 'r1', 'r2']
+  assert rows[0]['inputs'] == 'Why?\n\nDocument 0. It goes on.'
+  assert rows[1]['inputs'] == 'Document 1. It goes on.'
+  assert 'test' not in corpus_lib.corpus(config).splits
+  write_jsonl(place / 'validation.jsonl', [dict(document='a')])
+  with pytest.raises(InputError, match=r"validation\.jsonl:1: no field 'summ"):
+    read_all(config, 'validation')
+
+
+def test_c4_as_allenai_has_it(config, tmp_path):
+  config.data.task = 'c4_gsg'
+  place = tmp_path / 'corpora' / 'c4_gsg'
+  for split, count in (('train', 2), ('validation', 1)):
+    for i in range(count):
+      path = place / f'c4-{split}.0000{i}-of-0000{count}.json.gz'
+      write_jsonl(path, [dict(text=f'{split} {i}', url='u', timestamp='t')])
+  texts = lambda split: [row['text'] for row in read_all(config, split)]
+  assert texts('train') == ['train 0', 'train 1']
+  assert texts('validation') == ['validation 0']
+  tasks.check_size(config, corpus_lib.corpus(config), 'train')  # not asserted
+
+
+@pytest.mark.parametrize(
+    'more,message',
+    [
+        (
+            dict(sections=['a']),
+            'row 1: field .sections. must be a list of objects',
+        ),
+        (
+            dict(sections=[dict(heading='a')]),
+            "field 'sections' must be a list of",
+        ),
+        (
+            dict(documents='a'),
+            'row 1: field .documents. must be a list of strings',
+        ),
+        (dict(references=[1]), "field 'references' must be a list of strings"),
+        (
+            dict(query=3),
+            r'n\.jsonl: row 1: field .query. must be a string, got',
+        ),
+    ],
+)
+def test_wrong_optional_fields(config, tmp_path, more, message):
+  config.data.task = 'arxiv'
+  write_jsonl(tmp_path / 'corpora' / 'arxiv' / 'train.jsonl', [row(0, **more)])
+  with pytest.raises(InputError, match=message):
+    read_all(config, 'train')
+
+
+def test_several_references_reach_the_records(config, tmp_path):
+  config.data.update(task='squality', check_sizes=False)
+  place = tmp_path / 'corpora' / 'squality'
+  several = row(0, references=['Summary 0.', 'Another.'])
+  write_jsonl(place / 'train.jsonl', [row(1)])
+  write_jsonl(place / 'validation.jsonl', [several, row(1, references=['x'])])
+  cache = cache_lib.open_cache(config, BYTES, 'validation', tmp_path / 'cache')
+  assert cache[0]['references'] == ['Summary 0.', 'Another.']
+  assert cache[0]['reference'] == 'Summary 0.'
+  assert 'references' not in cache[1]
+
+
+def test_a_query_of_one_s_own_files(config, tmp_path):
+  path = tmp_path / 'a.jsonl'
+  write_jsonl(path, [dict(text='A text.', gist='Gist.', question='Who?')])
+  config.data.update(
+      train_files=str(path),
+      validation_files=str(path),
+      input_field='text',
+      target_field='gist',
+      query_field='question',
+  )
+  assert read_all(config, 'train')[0]['inputs'] == 'Who?\n\nA text.'
+  config.data.query_field = 'who'
+  with pytest.raises(InputError, match=r"a\.jsonl:1: no field 'who'"):
+    tasks.check(config)
+
+
+def test_copies_with_other_queries_are_held_out_together(config, tmp_path):
+  path = tmp_path / 'a.jsonl'
+  write_jsonl(
+      path,
+      [
+          dict(document=f'Text {i}.', summary='s', query=f'q{j}')
+          for i in range(300)
+          for j in range(3)
+      ],
+  )
+  config.data.update(train_files=str(path), query_field='query')
+  documents = [
+      {row['inputs'].partition('\n\n')[2] for row in read_all(config, split)}
+      for split in ('train', 'validation')
+  ]
+  assert documents[0] and documents[1] and not documents[0] & documents[1]
+
+
+def test_files_as_the_task_says(config, tmp_path):
+  """C4's task makes gap sentences of any text; config.gsg still counts."""
+  path = tmp_path / 'a.jsonl'
+  write_jsonl(
+      path,
+      [dict(text='One. Two. One two. Four. Five.', document='D.', summary='s')]
+      * 2,
+  )
+  config.data.update(
+      task='c4_gsg', train_files=str(path), validation_files=str(path)
+  )
+  row, _ = read_all(config, 'train')
+  assert row == dict(id='a.jsonl:0', text='One. Two. One two. Four. Five.')
+  config.gsg = dict(ratio=0.4)
+  config.data.input_field = 'document'
+  assert read_all(config, 'train')[0]['text'] == 'D.'
+  config.gsg, config.data.task = None, 'arxiv'
+  assert read_all(config, 'train')[0]['inputs'] == 'D.'
+
+
+def test_asserted_corpora_are_tokenised_as_a_whole(
+    config, tmp_path, monkeypatch
+):
+  """However large; so their sizes are asserted, and they can be mixed."""
+  monkeypatch.setattr(cache_lib, 'STREAM_BYTES', 0)
+  config.data.update(task='arxiv', check_sizes=False, window_shards=1)
+  for i in range(3):
+    write_jsonl(tmp_path / 'corpora' / 'arxiv' / f'train-{i}.jsonl', [row(i)])
+    write_jsonl(
+        tmp_path / 'corpora' / 'c4_gsg' / f'train-{i}.jsonl', [dict(text='a')]
+    )
+  cache = cache_lib.open_cache(config, BYTES, 'train', tmp_path / 'cache')
+  assert len(cache) == 3 and not isinstance(cache, streamed.StreamedCache)
+  config.data.task = 'c4_gsg'
+  assert cache_lib.is_large(config, corpus_lib.corpus(config))
+
+
+def test_wrong_names_are_seen_at_once(config, tmp_path):
+  place = tmp_path / 'corpora' / 'arxiv'
+  write_jsonl(place / 'train.jsonl', [dict(article='a', abstract='b')])
+  config.data.task = 'arxiv'
+  with pytest.raises(InputError, match=r"train\.jsonl:1: no field 'document'"):
+    tasks.check(config)
+  (place / 'train.jsonl').rename(place / 'validation.jsonl')
+  with pytest.raises(InputError, match=r'arxiv: no train\*\.jsonl or train'):
+    tasks.check(config)

@@ -1,0 +1,180 @@
+"""Gap sentences against plain loops over rouge_score."""
+
+import time
+
+import pytest
+from rouge_score import rouge_scorer
+from rouge_score import tokenizers
+
+from locost_jax.benchmarks import gap_sentences as bench
+from locost_jax.data import builtin_corpus
+from locost_jax.data import gsg
+from locost_jax.data import text as text_lib
+from locost_jax.errors import InputError
+
+_SCORER = rouge_scorer.RougeScorer(['rouge1'], use_stemmer=False)
+
+
+def _f1(part, rest):
+  score = _SCORER.score(target='\n'.join(rest), prediction='\n'.join(part))
+  return round(score['rouge1'].fmeasure, 12)
+
+
+def _k(sentences, ratio):
+  return int(ratio * len(sentences) + 1e-9)
+
+
+def _f1_unique(part, rest):
+  """The same of texts in which every word is said once."""
+  tokenizer = tokenizers.DefaultTokenizer()
+  return _f1(
+      *(
+          [' '.join(sorted(set(tokenizer.tokenize('\n'.join(side)))))]
+          for side in (part, rest)
+      )
+  )
+
+
+def _others(sentences, part):
+  return [s for j, s in enumerate(sentences) if j not in part]
+
+
+def loop_independent(sentences, ratio, f1=_f1):
+  scores = [f1([s], _others(sentences, [j])) for j, s in enumerate(sentences)]
+  best = sorted(range(len(sentences)), key=lambda j: (-scores[j], j))
+  return sorted(best[: _k(sentences, ratio)])
+
+
+def loop_sequential(sentences, ratio, f1=_f1):
+  chosen = []
+  for _ in range(_k(sentences, ratio)):
+    scores = {}
+    for j in range(len(sentences)):
+      if j not in chosen:
+        part = sorted(chosen + [j])
+        scores[j] = f1([sentences[i] for i in part], _others(sentences, part))
+    chosen.append(min(scores, key=lambda j: (-scores[j], j)))
+  return sorted(chosen)
+
+
+@pytest.fixture(scope='module')
+def documents():
+  corpus = builtin_corpus.make_corpus(packages=())
+  return [text_lib.split_sentences(d.text) for d in corpus.documents['train']]
+
+
+@pytest.mark.parametrize('ratio', [0.2, 0.45])
+def test_independent_is_the_rouge_loop(documents, ratio):
+  for sentences in documents[:15]:
+    assert gsg.select_sentences(sentences, ratio) == loop_independent(
+        sentences, ratio
+    )
+
+
+@pytest.mark.parametrize(
+    'strategy,loop,f1',
+    [
+        ('sequential', loop_sequential, _f1),
+        ('independent_unique', loop_independent, _f1_unique),
+        ('sequential_unique', loop_sequential, _f1_unique),
+    ],
+)
+def test_other_strategies_are_their_rouge_loops(documents, strategy, loop, f1):
+  short = [s for s in documents if 15 <= len(s) <= 40][:12]
+  chosen = [gsg.select_sentences(s, 0.3, strategy) for s in short]
+  assert chosen == [loop(sentences, 0.3, f1) for sentences in short]
+  for other in gsg.STRATEGIES:  # no two names for the same thing
+    if other != strategy:
+      assert chosen != [gsg.select_sentences(s, 0.3, other) for s in short]
+
+
+def test_random_depends_on_document_and_seed_only(documents):
+  choose = lambda seed: [
+      gsg.select_sentences(s, 0.3, 'random', seed) for s in documents[:40]
+  ]
+  assert choose(0) == choose(0) != choose(1)
+  # All places are equally likely: the mean of many is the middle.
+  places = [
+      j / len(s) for s, chosen in zip(documents, choose(0)) for j in chosen
+  ]
+  assert abs(sum(places) / len(places) - 0.5) < 0.05
+
+
+def test_the_loop_of_the_bench_is_the_loop(documents):
+  for sentences in documents[:5]:
+    assert bench.loop(sentences) == loop_independent(sentences, 0.2)
+
+
+def test_ties_go_to_the_earlier_sentence():
+  sentences = ['A b.', 'C d.', 'A b.', 'C d.', 'E f.']
+  assert gsg.select_sentences(sentences, 0.4) == [0, 1]
+  # A word counts only as often as the rest has it.
+  sentences = ['x', 'x y', 'y z q r s', 'q q q q q q', 'z']
+  assert (
+      gsg.select_sentences(sentences) == loop_independent(sentences, 0.2) == [2]
+  )
+
+
+def test_number_of_sentences_is_floating_point_safe():
+  assert 0.29 * 100 < 29
+  sentences = [f'Sentence {j}.' for j in range(100)]
+  assert len(gsg.select_sentences(sentences, 0.29)) == 29
+  assert len(gsg.select_sentences(sentences[:4])) == 0
+  assert gsg.select_sentences([]) == []
+  assert gsg.select_sentences(['...'] * 5, 0.2) == [0]
+  assert gsg.select_sentences(sentences, 0.03, 'lead') == [0, 1, 2]
+
+
+def test_at_least_20_times_as_fast_as_the_loop(documents):
+  sentences = []
+  for more in documents:
+    sentences += more
+    if sum(len(s.split()) for s in sentences) > 5000:
+      break
+  start = time.perf_counter()
+  expected = loop_independent(sentences, 0.2)
+  slow = time.perf_counter() - start
+  start = time.perf_counter()
+  for _ in range(5):
+    chosen = gsg.select_sentences(sentences, 0.2)
+  fast = (time.perf_counter() - start) / 5
+  assert chosen == expected
+  assert slow > 20 * fast
+
+
+def test_source_and_target_share_the_document():
+  text = (
+      'The cat sat on the mat. It was black. The dog saw the cat on the '
+      'mat.\n\nNobody cared.\nThe end came.'
+  )
+  source, target = gsg.gap_sentences(text, 0.2)
+  assert target == 'The dog saw the cat on the mat.'
+  assert source == (
+      'The cat sat on the mat. It was black.\n\nNobody cared.\nThe end came.'
+  )
+  source, target = gsg.gap_sentences(text, 0.4, mask='<extra_id_0>')
+  assert target == ('The cat sat on the mat. The dog saw the cat on the mat.')
+  assert source == (
+      '<extra_id_0> It was black. <extra_id_0>\n\n'
+      'Nobody cared.\nThe end came.'
+  )
+
+
+def test_nothing_is_lost(documents):
+  for sentences in documents[:20]:
+    source, target = gsg.gap_sentences('\n'.join(sentences), 0.25)
+    together = sorted(source.split() + target.split())
+    assert together == sorted(' '.join(sentences).split())
+
+
+def test_too_short_is_none():
+  assert gsg.gap_sentences('One. Two. Three. Four.') is None
+  assert gsg.gap_sentences('') is None
+  assert gsg.gap_sentences('Only one sentence here.', ratio=1.0) is None
+
+
+def test_bad_arguments():
+  with pytest.raises(InputError, match='strategy'):
+    gsg.select_sentences(['a'], strategy='best')
+  with pytest.raises(InputError, match='ratio'):
+    gsg.select_sentences(['a'], ratio=20)

@@ -1,0 +1,192 @@
+"""data/inspect.py: every number against a count by hand, and what is shown."""
+
+import json
+import struct
+
+import numpy as np
+import pytest
+
+from locost_jax.data import gsg
+from locost_jax.data import inspect
+from locost_jax.data import tasks
+from locost_jax.vocabularies import byte_vocabulary
+
+BYTES = byte_vocabulary.ByteVocabulary()
+
+
+def write_jsonl(path, rows):
+  path.write_text(''.join(json.dumps(row) + '\n' for row in rows))
+  return str(path)
+
+
+@pytest.fixture
+def files(tmp_path):
+  train = [
+      dict(id=f't{i}', document='x' * n, summary='y' * (i + 1))
+      for i, n in enumerate([3, 9, 9, 20, 30])
+  ]
+  train += [
+      dict(id='empty', document=' ', summary='a'),
+      dict(id='copy', document='x' * 9, summary='b'),
+  ]
+  held = [
+      dict(id='v', document='x' * 20, summary='c'),
+      dict(id='w', document='z\nz', summary='d'),
+  ]
+  return [
+      '--config.data.train_files=' + write_jsonl(tmp_path / 't.jsonl', train),
+      '--config.data.validation_files='
+      + write_jsonl(tmp_path / 'v.jsonl', held),
+      '--config.data.vocabulary=byte',
+      '--config.data.max_input_length=11',
+      '--config.data.max_target_length=4',
+      f'--output={tmp_path / "out"}',
+  ]
+
+
+def test_numbers(run_command, files, tmp_path):
+  status, out, err = run_command(inspect, *files, '--format=json')
+  assert status == 0, err
+  result = json.loads(out)
+  assert result == json.loads((tmp_path / 'out' / 'jsonl.json').read_text())
+  train = result['splits']['train']
+  lengths = np.array([3, 9, 9, 20, 30, 9]) + 1  # the end mark
+  assert train['documents'] == 6 and train['unusable'] == 1
+  assert train['copies'] == 2  # of 'x' * 9
+  assert train['inputs'] == dict(
+      mean=lengths.mean(),
+      median=np.median(lengths),
+      longest=31,
+      p90=np.percentile(lengths, 90),
+      documents_cut=2 / 6,
+      tokens_cut=(21 - 11 + 31 - 11) / lengths.sum(),
+  )
+  targets = np.array([1, 2, 3, 4, 5, 1]) + 1
+  assert train['targets']['documents_cut'] == 2 / 6
+  assert train['targets']['tokens_cut'] == 3 / targets.sum()
+  assert result['shared'] == {'train, validation': 1}
+  assert [row['id'] for row in result['examples']] == ['t0', 't1', 't2']
+  # As the model will see them: cut.
+  assert result['examples'][2] == dict(id='t2', inputs='x' * 9, targets='yyy')
+  picture = (tmp_path / 'out' / 'jsonl.png').read_bytes()
+  assert struct.unpack('>II', picture[16:24]) == (1320, 480)
+
+
+def test_text(run_command, files):
+  status, out, _ = run_command(inspect, *files)
+  assert status == 0
+  lines = out.splitlines()
+  assert lines[0] == 'jsonl: tokens, marks included'
+  assert lines[3].split() == [
+      'train',
+      '6',
+      'inputs',
+      '14',
+      '10',
+      '26',
+      '31',
+      '11',
+      '33.3%',
+      '34.9%',
+  ]
+  assert 'train: 1 documents are without input or target (left out)' in lines
+  assert 'train: 2 inputs are copies of another' in lines
+  assert 'train, validation: 1 inputs stand in both' in lines
+  assert '  reads:  xxx' in lines and '  writes: y' in lines
+
+
+def test_gap_sentences_as_the_model_sees_them(run_command, tmp_path):
+  text = (
+      'The cat sat on the mat. It was black. The dog saw the cat on the '
+      'mat.\nNobody cared. The end came.'
+  )
+  file = write_jsonl(tmp_path / 'g.jsonl', [dict(text=text), dict(text='No.')])
+  (tmp_path / 'c.py').write_text(
+      'from configs import default\ndef get_config():\n'
+      '  config = default.get_config()\n'
+      '  config.gsg = dict(ratio=0.2)\n'
+      "  config.data.input_field = 'text'\n  return config\n"
+  )
+  status, out, err = run_command(
+      inspect,
+      f'--config={tmp_path / "c.py"}',
+      '--format=json',
+      f'--config.data.train_files={file}',
+      '--config.data.vocabulary=byte',
+      f'--config.data.validation_files={file}',
+      f'--output={tmp_path / "out"}',
+  )
+  assert status == 0, err
+  result = json.loads(out)
+  source, target = gsg.gap_sentences(text)
+  assert result['examples'] == [
+      dict(id='g.jsonl:0', inputs=source, targets=target)
+  ]
+  assert result['splits']['train']['unusable'] == 1
+
+
+@pytest.mark.slow
+def test_the_built_in_corpus(run_command, tmp_path, monkeypatch):
+  """With a vocabulary that is still to be trained; the first documents only."""
+  monkeypatch.setattr(tasks, 'VOCABULARY_DOCUMENTS', 300)
+  status, out, err = run_command(
+      inspect,
+      '--task=python_docs_summary',
+      '--documents=20',
+      '--config.data.vocabulary_size=600',
+      f'--output={tmp_path}',
+  )
+  assert status == 0, err
+  assert 'training a vocabulary of 600' in err
+  assert out.startswith('python_docs_summary: tokens') and '20  inputs' in out
+
+
+def test_pages_as_the_model_sees_them(run_command, tmp_path):
+  rows = [
+      dict(
+          document='aa. ' * 9,
+          summary='b',
+          query='q',
+          sections=[dict(heading='H', text='c' * n) for n in (3, 30)],
+      )
+  ]
+  file = write_jsonl(tmp_path / 'p.jsonl', rows)
+  flags = [
+      f'--config.data.train_files={file}',
+      '--config.data.vocabulary=byte',
+      f'--config.data.validation_files={file}',
+      '--format=json',
+      '--config.data.page_length=16',
+      '--config.data.num_pages=2',
+      '--config.data.max_input_length=20',
+      f'--output={tmp_path / "out"}',
+  ]
+  status, out, err = run_command(
+      inspect, *flags, '--config.data.pages=discourse'
+  )
+  assert status == 0, err
+  result = json.loads(out)
+  assert result['kept'] == [32, 512]
+  # Pages 'H\nccc' and 'H\n' with 30; in front of each 'q' and a blank line.
+  inputs = result['splits']['train']['inputs']
+  assert inputs['longest'] == 5 + 32 + 1
+  assert inputs['tokens_cut'] == (32 - (16 - 3 - 1)) / (5 + 32 + 1)
+  assert result['examples'][0]['inputs'] == ('q\n\nH\nccc\nq\n\nH\n' + 'c' * 10)
+  status, out, _ = run_command(inspect, *flags, '--config.data.pages=chunks')
+  inputs = json.loads(out)['splits']['train']['inputs']
+  assert inputs['longest'] == 36 + 1
+  assert inputs['tokens_cut'] == (36 - 20) / 37
+
+
+@pytest.mark.parametrize(
+    'arguments,message',
+    [
+        (('--task=arxv',), "'arxv' is none of the tasks"),
+        (('--task=arxv',), 'did you mean arxiv?'),
+        (('more',), "'more': expected flags only"),
+        ((), 'nothing to train on'),
+    ],
+)
+def test_wrong_flags(run_command, arguments, message):
+  status, out, err = run_command(inspect, *arguments)
+  assert status == 2 and message in err and err.count('\n') == 1 and not out

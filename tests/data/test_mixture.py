@@ -1,0 +1,161 @@
+"""data/mixture.py: how often each task is read, and in which order."""
+
+import collections
+import itertools
+import json
+
+import numpy as np
+import pytest
+
+from configs import default
+from locost_jax.data import cache as cache_lib
+from locost_jax.data import corpora
+from locost_jax.data import mixture
+from locost_jax.data import pipeline
+from locost_jax.data import records
+from locost_jax.data import tasks
+from locost_jax.errors import InputError
+from locost_jax.vocabularies import byte_vocabulary
+
+BYTES = byte_vocabulary.ByteVocabulary()
+
+
+def make_caches(directory, sizes):
+  caches = []
+  for task, size in enumerate(sizes):
+    rows = [
+        dict(
+            id=f'{task}/{i}',
+            inputs=[task + 2, i + 2, 1],
+            targets=[3, 1],
+            reference='',
+        )
+        for i in range(size)
+    ]
+    records.write(directory / str(task), {}, rows, 300)
+    caches.append(records.Cache(directory / str(task)))
+  return dict(zip('abcdefg', caches))
+
+
+def make_config(batch_size):
+  config = default.get_config()
+  config.train.batch_size = batch_size
+  config.data.max_input_length = config.data.max_target_length = 4
+  return config
+
+
+def read(mixed, batch_size, steps, start=0):
+  """(task, record) of every row of some batches."""
+  batches = pipeline.train_batches(mixed, BYTES, make_config(batch_size), start)
+  found = list(itertools.islice(batches, steps))
+  batches.close()
+  return [
+      [
+          (int(row[0]) - 2, int(row[1]) - 2)
+          for row in batch['encoder_input_tokens']
+      ]
+      for batch in found
+  ]
+
+
+def test_an_epoch_has_each_task_up_to_the_cap(tmp_path):
+  sizes, cap = (5, 40, 12), 16
+  mixed = mixture.Mixture(make_caches(tmp_path, sizes), cap, seed=3)
+  counted = [min(size, cap) for size in sizes]
+  assert mixed.total() == sum(counted) == 33
+  rows = [row for batch in read(mixed, 3, 16 * 11) for row in batch]
+  assert len(rows) == 16 * 33  # groups of 48 records; 16 epochs in all
+  seen = collections.Counter(rows)
+  for task, (size, count) in enumerate(zip(sizes, counted)):
+    reads = [seen[task, i] for i in range(size)]
+    assert sum(reads) == 16 * count
+    # Each is read once before any is read again.
+    assert max(reads) - min(reads) <= 1
+
+
+def test_parts_of_a_task_follow_one_another(tmp_path):
+  mixed = mixture.Mixture(make_caches(tmp_path, (7,)), 3, seed=0)
+  stream = []
+  for epoch in range(7):
+    (part,) = mixed.window(epoch, 0)
+    assert len(part) == 3
+    ids = [part[i]['id'] for i in range(3)]
+    assert [row['id'] for row in part.read([2, 0])] == [ids[2], ids[0]]
+    np.testing.assert_array_equal(part.lengths, [[3, 2]] * 3)
+    stream += ids
+  for start in range(0, 21, 7):
+    assert len(set(stream[start : start + 7])) == 7
+  assert stream[:7] != stream[7:14]
+
+
+@pytest.mark.parametrize('start', [1, 16, 23])
+def test_a_run_goes_on_with_the_same_batches(tmp_path, start):
+  mixed = mixture.Mixture(make_caches(tmp_path, (9, 30)), 12, seed=1)
+  unbroken = read(mixed, 2, 40)
+  again = mixture.Mixture(
+      {name: records.Cache(tmp_path / name) for name in '01'}, 12, seed=1
+  )
+  assert read(again, 2, 40 - start, start) == unbroken[start:]
+  other = mixture.Mixture(make_caches(tmp_path, (9, 30)), 12, seed=2)
+  assert read(other, 2, 40) != unbroken
+
+
+@pytest.fixture
+def config(tmp_path, monkeypatch):
+  """A mixture of two named corpora with files of their own."""
+  monkeypatch.setitem(corpora.MIXTURES, 'both', ('arxiv', 'xsum'))
+  for task, count in (('arxiv', 20), ('xsum', 4)):
+    place = tmp_path / 'corpora' / task
+    place.mkdir(parents=True)
+    for split, n in (('train', count), ('validation', 2)):
+      (place / f'{split}.jsonl').write_text(
+          ''.join(
+              json.dumps(
+                  dict(document=f'{task} {split} {i}.', summary=f'{task[0]}{i}')
+              )
+              + '\n'
+              for i in range(n)
+          )
+      )
+  config = default.get_config()
+  config.data.update(
+      task='both',
+      corpora_dir=str(tmp_path / 'corpora'),
+      check_sizes=False,
+      mixture_cap=8,
+      max_input_length=32,
+      max_target_length=8,
+  )
+  config.train.batch_size = 4
+  return config
+
+
+def test_a_mixture_by_its_name(config, tmp_path):
+  tasks.check(config)
+  assert tasks.name(config) == 'both'
+  assert list(tasks.members(config)) == ['arxiv', 'xsum']
+  assert len(list(tasks.training_texts(config))) == 2 * 24
+  train = cache_lib.open_cache(config, BYTES, 'train', tmp_path / 'cache')
+  assert train.total() == 8 + 4
+  batch = next(pipeline.train_batches(train, BYTES, config))
+  assert batch['encoder_input_tokens'].shape[0] == 4
+  found = cache_lib.open_cache(config, BYTES, 'validation', tmp_path / 'cache')
+  assert {task: len(cache) for task, cache in found.items()} == {
+      'arxiv': 2,
+      'xsum': 2,
+  }
+  assert cache_lib.open_cache(config, BYTES, 'test', tmp_path / 'cache') is None
+
+
+def test_what_is_wrong_with_a_task_of_it(config, tmp_path, monkeypatch):
+  (tmp_path / 'corpora' / 'xsum' / 'train.jsonl').unlink()
+  (tmp_path / 'corpora' / 'xsum' / 'validation.jsonl').unlink()
+  with pytest.raises(InputError, match='^xsum: no '):
+    tasks.check(config)
+  monkeypatch.setattr(cache_lib, 'is_large', lambda config, found: True)
+  with pytest.raises(InputError, match='arxiv: too large to be part of a mixt'):
+    cache_lib.open_cache(config, BYTES, 'train', tmp_path / 'cache')
+  assert not (tmp_path / 'cache').exists()
+  config.data.mixture_cap = 0
+  with pytest.raises(InputError, match='mixture_cap=0 must be at least 1'):
+    tasks.check(config)

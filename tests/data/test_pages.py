@@ -1,0 +1,308 @@
+"""data/pages.py: pages and chunks by their definitions, and in batches."""
+
+import json
+
+import numpy as np
+import pytest
+
+from configs import default
+from locost_jax.data import cache as cache_lib
+from locost_jax.data import pages
+from locost_jax.data import pipeline
+from locost_jax.data import tasks
+from locost_jax.data import text as text_lib
+from locost_jax.errors import InputError
+from locost_jax.runs import checks
+from locost_jax.vocabularies import byte_vocabulary
+
+BYTES = byte_vocabulary.ByteVocabulary()
+
+
+class Words:
+  """A vocabulary with marks at both ends, like BART's: a word is its length."""
+
+  bos_id, eos_id, pad_id, size = 90, 91, 99, 100
+
+  def encode(self, text):
+    return [len(word) for word in text.split()]
+
+
+WORDS = Words()
+
+
+def sentences(n):
+  return ' '.join(f'Sentence {"x" * i} ends.' for i in range(1, n + 1))
+
+
+@pytest.mark.parametrize('count', [0, 1, 2, 3, 6, 7, 8, 20])
+@pytest.mark.parametrize('num_pages', [1, 3, 7])
+def test_spatial_pages_go_by_the_number_of_sentences(count, num_pages):
+  """Sentence i -> page i // q for i < q P, the others to the last page."""
+  text = sentences(count)
+  split = text_lib.split_sentences(text)
+  assert len(split) == count
+  expected = [[] for _ in range(num_pages)]
+  q = count // num_pages
+  for i, sentence in enumerate(split):
+    if q and i < q * num_pages:
+      expected[i // q].append(sentence)
+    else:
+      expected[-1].append(sentence)
+  assert pages.spatial(text, num_pages) == [' '.join(p) for p in expected]
+
+
+def test_sections_and_documents():
+  sections = [
+      dict(heading='A', text='a.'),
+      dict(heading='', text='b.'),
+      dict(heading='C', text=''),
+  ]
+  assert pages.discourse(sections, 4) == ['A\na.', 'b.', 'C', '']
+  assert pages.discourse(sections, 2) == ['A\na.', 'b.']
+  assert pages.document(['a', 'b', 'c'], 2) == ['a', 'b']
+  assert pages.document(['a'], 3) == ['a', '', '']
+
+
+def test_every_page_is_cut_alone():
+  made = pages.tokenise(['a bb ccc dddd', '', 'a'], '', 'spatial', 5, 99, WORDS)
+  assert made == [[90, 1, 2, 3, 91], [90, 1, 91], [90, 1, 91]]
+  # An empty page is '.' (the release), or nothing at all.
+  made = pages.tokenise(['a', ''], '', 'spatial', 5, 99, WORDS, empty_page='')
+  assert made == [[90, 1, 91], []]
+  # T5's vocabularies have no mark at the beginning.
+  assert pages.tokenise(['abc'], '', 'document', 3, 99, BYTES) == [
+      BYTES.encode('ab') + [1]
+  ]
+
+
+def test_chunks_are_full():
+  ids = [f'{"x" * i}' for i in range(1, 12)]
+  made = pages.tokenise([' '.join(ids)], '', 'chunks', 6, 99, WORDS)
+  assert made == [
+      [90, 1, 2, 3, 4, 91],
+      [90, 5, 6, 7, 8, 91],
+      [90, 9, 10, 11, 99, 91],
+  ]  # padded before the end mark
+  made = pages.tokenise([' '.join(ids)], '', 'chunks', 6, 5, WORDS)
+  assert made == [[90, 1, 2, 3, 4, 91], [90, 5, 99, 99, 99, 91]]
+  # A document of one chunk is left as long as it is.
+  assert pages.tokenise(['a b'], '', 'chunks', 6, 99, WORDS) == [[90, 1, 1, 91]]
+  assert pages.tokenise([''], '', 'chunks', 6, 99, WORDS) == [[90, 91]]
+
+
+def slow_packing(lists, size, most):
+  """Sentence by sentence; a longer one is cut wherever a chunk is full."""
+  chunks, kept = [], 0
+  for ids in lists:
+    ids = ids[: most - kept]
+    kept += len(ids)
+    if chunks and len(chunks[-1]) + len(ids) <= size:
+      chunks[-1] += ids
+      continue
+    while ids:
+      chunks.append(ids[:size])
+      ids = ids[size:]
+  return chunks
+
+
+def test_sentences_are_packed_as_long_as_they_fit():
+  rng = np.random.default_rng(0)
+  for _ in range(50):
+    lists = [
+        rng.integers(1, 50, rng.integers(0, 15)).tolist()
+        for _ in range(rng.integers(0, 20))
+    ]
+    most = int(rng.integers(1, 150))
+    made = pages.pack(iter(lists), 8, most)
+    assert made == slow_packing(lists, 8, most)
+    assert [i for chunk in made for i in chunk] == (
+        [i for ids in lists for i in ids][:most]
+    )
+    assert all(0 < len(chunk) <= 8 for chunk in made)
+
+
+@pytest.mark.parametrize('form', pages.FORMS)
+def test_a_query_stands_in_front_of_each_page(form):
+  row = dict(
+      document='aaa. ' * 30,
+      sections=[dict(heading='A', text='a b c d e f g h')] * 2,
+      documents=['a b'] * 2,
+  )
+  parts = pages.pieces(row, form, 2)
+  made = pages.tokenise(parts, 'why so', form, 9, 99, WORDS)
+  assert len(made) >= 2
+  for page in made:
+    assert page[:3] == [90, 3, 2] and page[-1] == 91 and len(page) <= 9
+  with pytest.raises(
+      InputError, match='a query of 8 tokens leaves no room in a page of 9'
+  ):
+    pages.tokenise(parts, 'a b c d e f g', form, 9, 99, WORDS)
+
+
+# --- On the way to a model ---------------------------------------------------
+
+
+def write_rows(path):
+  rows = []
+  for i in range(6):
+    parts = [f'Part {j} of {i}. It has {j} words.' for j in range(i + 1)]
+    rows.append(
+        dict(
+            id=str(i),
+            document=' '.join(parts),
+            summary=f'Number {i}.',
+            documents=parts,
+            query=f'q{i}',
+            sections=[
+                dict(heading=f'H{j}', text=part) for j, part in enumerate(parts)
+            ],
+        )
+    )
+  path.write_text(''.join(json.dumps(row) + '\n' for row in rows))
+  return rows
+
+
+@pytest.fixture
+def config(tmp_path):
+  config = default.get_config()
+  rows = write_rows(tmp_path / 'a.jsonl')
+  config.data.update(
+      train_files=str(tmp_path / 'a.jsonl'),
+      query_field='query',
+      validation_files=str(tmp_path / 'a.jsonl'),
+      page_length=24,
+      num_pages=3,
+      max_input_length=60,
+      max_target_length=16,
+  )
+  config.eval.examples, config.eval.batch_size = 0, 4
+  config.train.batch_size = 2
+  return config, rows
+
+
+@pytest.mark.parametrize('form', pages.FORMS)
+def test_batches_hold_the_pages(config, form, tmp_path):
+  config, rows = config
+  config.data.pages = form
+  tasks.check(config)
+  cache = cache_lib.open_cache(config, BYTES, 'validation', tmp_path / 'cache')
+  assert cache.shapes.shape == (6, 3)
+  expected = {}
+  for row, record in zip(rows, (cache[i] for i in range(6))):
+    made = pages.tokenise(
+        pages.pieces(row, form, 3), row['query'], form, 24, 60, BYTES
+    )
+    assert record['pages'] == [len(page) for page in made]
+    assert record['inputs'].tolist() == [i for page in made for i in page]
+    assert record['reference'] == row['summary']
+    expected[row['id']] = made
+  np.testing.assert_array_equal(
+      cache.shapes,
+      [
+          (len(made), max(map(len, made)), len(record['targets']))
+          for made, record in zip(
+              expected.values(), (cache[i] for i in range(6))
+          )
+      ],
+  )
+  seen = []
+  for batch, info in pipeline.eval_batches(cache, BYTES, config):
+    inputs = batch['encoder_input_tokens']
+    assert inputs.ndim == 3 and inputs.shape[0] == 4
+    if form in pages.LOCALITIES:
+      assert inputs.shape[1] == 3
+    for i, name in enumerate(info['id']):
+      for p in range(inputs.shape[1]):
+        page = expected[name][p] if p < len(expected[name]) else []
+        assert inputs[i, p, : len(page)].tolist() == page
+        assert not inputs[i, p, len(page) :].any()
+    assert not inputs[len(info['id']) :].any()
+    seen += info['id']
+  assert sorted(seen) == sorted(expected)
+  batches = pipeline.train_batches(
+      cache_lib.open_cache(config, BYTES, 'train', tmp_path / 'cache'),
+      BYTES,
+      config,
+  )
+  batch = next(batches)
+  batches.close()
+  assert batch['encoder_input_tokens'].shape[0] == 2
+  assert batch['encoder_input_tokens'].ndim == 3
+
+
+@pytest.mark.parametrize('form', pages.FORMS)
+def test_rows_without_text(config, form, tmp_path):
+  """Left out of training; in other splits pages without text."""
+  config, rows = config
+  config.data.pages = form
+  rows[1].update(document='', sections=[], documents=[])
+  (tmp_path / 'a.jsonl').write_text(
+      ''.join(json.dumps(row) + '\n' for row in rows)
+  )
+  train = cache_lib.open_cache(config, BYTES, 'train', tmp_path / 'cache')
+  assert [train[i]['id'] for i in range(len(train))] == list('02345')
+  cache = cache_lib.open_cache(config, BYTES, 'validation', tmp_path / 'cache')
+  assert len(cache) == 6
+  dot = BYTES.encode('.') + [1]
+  assert cache[1]['inputs'].tolist() == (
+      dot * 3 if form in pages.LOCALITIES else [1]
+  )
+
+
+def test_a_vocabulary_is_trained_on_the_text_of_pages(config):
+  config, rows = config
+  config.data.pages = 'discourse'
+  texts = list(tasks.training_texts(config))
+  assert texts[0] == 'q0\n\nH0\nPart 0 of 0. It has 0 words.'
+  assert texts[1] == rows[0]['summary']
+
+
+@pytest.mark.parametrize(
+    'data,message',
+    [
+        (
+            dict(pages='sections'),
+            "pages='sections' must be '' or one of spatial, ",
+        ),
+        (dict(pages='spatial', num_pages=0), 'num_pages=0 must be at least 1'),
+        (
+            dict(pages='chunks', page_length=2),
+            'page_length=2 must be at least 3',
+        ),
+        (
+            dict(
+                pages='chunks',
+                train_files='',
+                validation_files='',
+                task='python_docs_gsg',
+            ),
+            "'chunks': gap sentences are not cut into",
+        ),
+    ],
+)
+def test_settings_that_cannot_be(config, data, message):
+  config, _ = config
+  config.data.update(data)
+  with pytest.raises(InputError, match=message):
+    tasks.check(config)
+
+
+def test_rows_that_cannot_be_cut(config, tmp_path):
+  config, rows = config
+  config.data.pages = 'discourse'
+  del rows[2]['sections']
+  (tmp_path / 'a.jsonl').write_text(
+      ''.join(json.dumps(row) + '\n' for row in rows)
+  )
+  with pytest.raises(InputError, match=r'a\.jsonl: row 3: no field .sections'):
+    cache_lib.open_cache(config, BYTES, 'train', tmp_path / 'cache')
+  config.data.update(pages='chunks', page_length=5)
+  with pytest.raises(InputError, match='a query of 4 tokens leaves no room'):
+    cache_lib.open_cache(config, BYTES, 'train', tmp_path / 'cache')
+
+
+def test_a_model_of_one_sequence_refuses_pages(config):
+  config, _ = config
+  config.data.pages = 'spatial'
+  with pytest.raises(InputError, match='locost reads a document as one sequen'):
+    checks.check_reading(config)

@@ -1,0 +1,596 @@
+"""data/raw.py, prepare.py: the authors' layouts, with tiny files of each."""
+
+import gzip
+import json
+
+import pytest
+
+from configs import default
+from locost_jax.data import corpora
+from locost_jax.data import corpus as corpus_lib
+from locost_jax.data import prepare
+from locost_jax.data import published_formats
+from locost_jax.data.published import author_files
+
+
+def lines(*rows):
+  return ''.join(json.dumps(row) + '\n' for row in rows)
+
+
+def put(root, files):
+  for name, content in files.items():
+    path = root / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if isinstance(content, bytes):
+      path.write_bytes(content)
+    else:
+      path.write_text(content, encoding='utf-8')
+
+
+def in_splits(pattern, names, content):
+  """The same content under the authors' name of each split."""
+  return {pattern.format(name): content for name in names}
+
+
+def scientific(name):
+  paper = dict(
+      article_id='1',
+      article_text=['first .', ' second . '],
+      labels=None,
+      abstract_text=['<S> we show it . </S>', '<S> so it is . </S>'],
+      section_names=['intro', 'end'],
+      sections=[['first .'], ['second .']],
+  )
+  return in_splits(
+      f'{name}-dataset/{{}}.txt', ('train', 'val', 'test'), lines(paper)
+  )
+
+
+def section(title, *paragraphs, below=()):
+  return dict(
+      section_title=title, paragraphs=list(paragraphs), subsections=list(below)
+  )
+
+
+GAO = dict(
+    report=[
+        section('Letter', 'Dear Sir.', below=[section('Why', 'So.')]),
+        section('End', 'Over.'),
+    ],
+    highlight=[
+        section('What GAO Found', 'It found.'),
+        section('What GAO Recommends', 'It recommends.'),
+    ],
+)
+CRS = dict(
+    summary=['One.', 'Two.'],
+    reports=section(
+        '', below=[section('Letter', 'Kept.'), section('B', 'b1', 'b2')]
+    ),
+)
+
+SCROLLS = lines(
+    dict(id='a', pid='a_0', input='Why?\n\nBecause.', output='It.'),
+    dict(id='b', pid='b_0', input='Who?\n\nShe.', output=None),
+)
+SCRIPT = (
+    '<html><head><meta charset=iso-8859-1></head><body><pre>INT. '
+    'CAF\u00c9 \u2019NUFF</pre></body></html>'
+)
+BOOK = (
+    'Title\n*** START OF THIS PROJECT GUTENBERG EBOOK X ***\n'
+    'It was a dark night. Caf\u00e9.\nThe end.\n'
+    '*** END OF THIS PROJECT GUTENBERG EBOOK X ***\nLicence text.'
+)
+QAPS = (
+    'document_id,set,question,answer1,answer2,question_tokenized,'
+    'answer1_tokenized,answer2_tokenized\n'
+)
+
+# task -> (files, {split: rows}); a row None is a text that is missing.
+PAPER = dict(
+    id='1',
+    document='first .\nsecond .',
+    summary='we show it .\nso it is .',
+    sections=[
+        dict(heading='intro', text='first .'),
+        dict(heading='end', text='second .'),
+    ],
+)
+THREE = ('train', 'validation', 'test')
+CASES = {
+    'arxiv': (scientific('arxiv'), dict.fromkeys(THREE, [PAPER])),
+    'pubmed': (scientific('pubmed'), dict.fromkeys(THREE, [PAPER])),
+    'govreport': (
+        in_splits('gov_report/{}.jsonl', THREE, SCROLLS),
+        dict.fromkeys(
+            THREE,
+            [
+                dict(id='a', document='Why?\n\nBecause.', summary='It.'),
+                dict(id='b', document='Who?\n\nShe.', summary=''),
+            ],
+        ),
+    ),
+    'summscreenfd': (
+        in_splits('{}.jsonl', THREE, SCROLLS),
+        dict.fromkeys(
+            THREE,
+            [
+                dict(id='a', document='Why?\n\nBecause.', summary='It.'),
+                dict(id='b', document='Who?\n\nShe.', summary=''),
+            ],
+        ),
+    ),
+    'qasper': (
+        in_splits('qasper/{}.jsonl', THREE, SCROLLS),
+        dict.fromkeys(
+            THREE,
+            [
+                dict(id='a', query='Why?', document='Because.', summary='It.'),
+                dict(id='b', query='Who?', document='She.', summary=''),
+            ],
+        ),
+    ),
+    'govreport_authors': (
+        {
+            'gov-report/crs/R1.json': json.dumps(CRS),
+            'gov-report/gao/G1.json': json.dumps(GAO),
+            'gov-report/split_ids/crs_train.ids': 'R1\n',
+            'gov-report/split_ids/gao_train.ids': 'G1\nG2\n',
+            **in_splits(
+                'gov-report/split_ids/crs_{}.ids', ('valid', 'test'), ''
+            ),
+            **in_splits(
+                'gov-report/split_ids/gao_{}.ids', ('valid', 'test'), ''
+            ),
+        },
+        dict(
+            train=[
+                dict(
+                    id='CRS_R1',
+                    document='Letter\nKept.\nB\nb1\nb2',
+                    summary='One.\nTwo.',
+                    sections=[
+                        dict(heading='Letter', text='Kept.'),
+                        dict(heading='B', text='b1\nb2'),
+                    ],
+                ),
+                dict(
+                    id='GAO_G1',
+                    document='Why\nSo.\nEnd\nOver.',
+                    summary='It found.',
+                    sections=[
+                        dict(heading='Why', text='So.'),
+                        dict(heading='End', text='Over.'),
+                    ],
+                ),
+                None,
+            ]
+        ),
+    ),
+    'summscreen': (
+        {
+            **in_splits(
+                'SummScreen/ForeverDreaming/fd_{}.json',
+                ('train', 'dev', 'test'),
+                lines(dict(filename='x.json')),
+            ),
+            **in_splits(
+                'SummScreen/TVMegaSite/tms_{}.json',
+                ('train', 'dev', 'test'),
+                lines(dict(filename='y.json')),
+            ),
+            'SummScreen_raw/fd/x.json': json.dumps(
+                dict(Transcript=['A: Hi.', 'B: Ho.'], Recap=['They meet.'])
+            ),
+            'SummScreen_raw/fd/left_out.json': '{}',
+            'SummScreen_raw/tms/y.json': json.dumps(
+                dict(Transcript=['C: So.'], Recap='A string.')
+            ),
+        },
+        dict.fromkeys(
+            THREE,
+            [
+                dict(
+                    id='fd/x.json',
+                    document='A: Hi.\nB: Ho.',
+                    summary='They meet.',
+                ),
+                dict(id='tms/y.json', document='C: So.', summary='A string.'),
+            ],
+        ),
+    ),
+    'booksum_chapter': (
+        {
+            **in_splits(
+                'booksum/alignments/chapter-level-summary-alignments/'
+                'chapter_summary_aligned_{}_split.jsonl',
+                ('train', 'val', 'test'),
+                lines(
+                    *(
+                        dict(
+                            bid='7',
+                            source='sparknotes',
+                            summary_path=path,
+                            chapter_path='all_chapterized_books/7/1.txt',
+                        )
+                        for path in ('s/new.txt', 's/old.txt', 's/gone.txt')
+                    )
+                ),
+            ),
+            'all_chapterized_books/7/1.txt': 'The chapter.\n',
+            'booksum/scripts/s/new.txt': json.dumps(
+                dict(summary='A summary. ')
+            ),
+            'booksum/scripts/s/old.txt': json.dumps(
+                dict(summary=['A', 'list.'])
+            ),
+        },
+        dict.fromkeys(
+            THREE,
+            [
+                dict(
+                    id='sparknotes/7/1',
+                    document='The chapter.',
+                    summary='A summary.',
+                ),
+                dict(
+                    id='sparknotes/7/2',
+                    document='The chapter.',
+                    summary='A\nlist.',
+                ),
+                None,
+            ],
+        ),
+    ),
+    'booksum_book': (
+        {
+            **in_splits(
+                'alignments/book-level-summary-alignments/'
+                'book_summaries_aligned_{}.jsonl',
+                ('train', 'val', 'test'),
+                lines(
+                    dict(
+                        bid='7',
+                        source='shmoop',
+                        title='T',
+                        summary_path='s.json',
+                        book_path='b/x.txt',
+                    )
+                ),
+            ),
+            'b/x.txt': 'The book.',
+            'scripts/s.json': json.dumps(dict(summary='All of it.')),
+        },
+        dict.fromkeys(
+            THREE,
+            [dict(id='shmoop/7/1', document='The book.', summary='All of it.')],
+        ),
+    ),
+    'multinews': (
+        {
+            **in_splits(
+                '{}.src.cleaned',
+                ('train', 'val', 'test'),
+                'One.NEWLINE_CHARStill\u2028one. ||||| Two.\n ||||| \n',
+            ),
+            **in_splits(
+                '{}.tgt', ('train', 'val', 'test'), '\u2013 It.\nNo.\n'
+            ),
+        },
+        {
+            split: [
+                dict(
+                    id=f'{split}/0',
+                    documents=['One.\nStill\u2028one.', 'Two.'],
+                    document='One.\nStill\u2028one.\n\n|||||\n\nTwo.',
+                    summary='\u2013 It.',
+                ),
+                dict(id=f'{split}/1', documents=[], document='', summary='No.'),
+            ]
+            for split in THREE
+        },
+    ),
+    'wcep': (
+        {
+            'train.jsonl': lines(dict(document=['a', 'b'], summary='s')),
+            'val.txt': lines(dict(document='a</s>b</s>', summary='s')),
+            'test.jsonl': lines(dict(id=3, documents=['a', 'b'], summary='s')),
+        },
+        {
+            split: [
+                dict(
+                    id=name,
+                    documents=['a', 'b'],
+                    summary='s',
+                    document='a\n\n|||||\n\nb',
+                )
+            ]
+            for split, name in (
+                ('train', 'train/0'),
+                ('validation', 'validation/0'),
+                ('test', '3'),
+            )
+        },
+    ),
+    'narrativeqa': (
+        {
+            'documents.csv': 'document_id,set,kind\nb1,train,gutenberg\n'
+            'm1,valid,movie\nx1,test,movie\n',
+            'qaps.csv': QAPS + 'b1,train,"When, then?",Night,A night,,,\n'
+            'm1,valid,Where?,A room,Inside,,,\nx1,test,What?,A,B,,,\n',
+            'tmp/b1.content': BOOK.encode('latin-1'),
+            'tmp/m1.content': SCRIPT.encode('cp1252'),
+        },
+        dict(
+            train=[
+                dict(
+                    id='b1/0',
+                    document='It was a dark night. Caf\u00e9.\nThe end.',
+                    query='When, then?',
+                    summary='Night',
+                    references=['Night', 'A night'],
+                )
+            ],
+            validation=[
+                dict(
+                    id='m1/1',
+                    document='INT. CAF\u00c9 \u2019NUFF',
+                    query='Where?',
+                    summary='A room',
+                    references=['A room', 'Inside'],
+                )
+            ],
+            test=[None],
+        ),
+    ),
+    'qmsum': (
+        in_splits(
+            'data/ALL/jsonl/{}.jsonl',
+            ('train', 'val', 'test'),
+            lines(
+                dict(
+                    meeting_transcripts=[
+                        dict(speaker='PM', content='Hi {vocalsound} all .'),
+                        dict(speaker='UI', content='{disfmarker}'),
+                        dict(speaker='UI', content='Yes .'),
+                    ],
+                    general_query_list=[dict(query='Summarize.', answer='Hi.')],
+                    specific_query_list=[
+                        dict(
+                            query='Who?',
+                            answer='PM.',
+                            relevant_text_span=[['0', '1']],
+                        )
+                    ],
+                )
+            ),
+        ),
+        {
+            split: [
+                dict(
+                    id=f'{split}/1/0',
+                    document='PM: Hi all .\nUI: Yes .',
+                    query='Summarize.',
+                    summary='Hi.',
+                ),
+                dict(
+                    id=f'{split}/1/1',
+                    document='PM: Hi all .\nUI: Yes .',
+                    query='Who?',
+                    summary='PM.',
+                ),
+            ]
+            for split in THREE
+        },
+    ),
+    'squality': (
+        in_splits(
+            'data/v1-3/txt/{}.jsonl',
+            ('train', 'dev', 'test'),
+            lines(
+                dict(
+                    metadata=dict(passage_id='5'),
+                    document='A story.',
+                    questions=[
+                        dict(
+                            question_text='What?',
+                            question_number=1,
+                            responses=[
+                                dict(response_text='This.'),
+                                dict(response_text='That.'),
+                            ],
+                        )
+                    ],
+                )
+            ),
+        ),
+        dict(
+            train=[
+                dict(
+                    id=f'5/1/{i}',
+                    document='A story.',
+                    query='What?',
+                    summary=text,
+                )
+                for i, text in enumerate(('This.', 'That.'))
+            ],
+            **dict.fromkeys(
+                ('validation', 'test'),
+                [
+                    dict(
+                        id='5/1',
+                        document='A story.',
+                        query='What?',
+                        summary='This.',
+                        references=['This.', 'That.'],
+                    )
+                ],
+            ),
+        ),
+    ),
+    'xsum': (
+        {
+            'XSum-TRAINING-DEV-TEST-SPLIT-90-5-5.json': json.dumps(
+                dict(train=['1', '2'], validation=['1'], test=['3'])
+            ),
+            'bbc-summary-data/1.summary': (
+                '[SN]URL[SN]\nhttp://x\n[SN]TITLE[SN]\nT\n[SN]FIRST-SENTENCE[SN]\n'
+                'It rains.\n[SN]RESTBODY[SN]\nShare this with\nMuch rain.\n'
+                'Email\nMore.\n'
+            ),
+            'bbc-summary-data/3.summary': 'not of this form',
+        },
+        dict(
+            train=[
+                dict(id='1', document='Much rain.\nMore.', summary='It rains.'),
+                None,
+            ],
+            validation=[
+                dict(id='1', document='Much rain.\nMore.', summary='It rains.')
+            ],
+            test=[None],
+        ),
+    ),
+}
+
+
+def test_every_reader_has_a_case():
+  assert set(CASES) == set(published_formats.READERS)
+
+
+@pytest.mark.parametrize('task', CASES)
+def test_reader(tmp_path, task):
+  files, expected = CASES[task]
+  put(tmp_path, files)
+  found = {}
+  for split, row in published_formats.READERS[task](str(tmp_path)):
+    found.setdefault(split, []).append(row or None)
+  assert found == expected
+
+
+@pytest.mark.parametrize('task', CASES)
+def test_prepared_corpus_is_found_by_its_name(tmp_path, task, run_command):
+  """The command, and then the corpus as a run reads it."""
+  files, expected = CASES[task]
+  put(tmp_path / 'raw', files)
+  status, out, err = run_command(
+      prepare,
+      f'--task={task}',
+      f'--raw={tmp_path / "raw"}',
+      f'--output={tmp_path / "corpora"}',
+  )
+  assert status == 0, err
+  config = default.get_config()
+  config.data.task, config.data.corpora_dir = task, str(tmp_path / 'corpora')
+  found = corpus_lib.corpus(config)
+  for split, rows in expected.items():
+    there = [row for row in rows if row]
+    missing = len(rows) - len(there)
+    assert f'{split}: {len(there)} rows' in out
+    told = out.partition(f'{split}: ')[2].split('\n')[0]
+    assert (f'{missing} missing' in told) == bool(missing)
+    assert f'expected {corpora.TABLE[task].splits[split]:,}' in out
+    if there:
+      read = [
+          row
+          for shard in found.splits[split]
+          for row in found.read(split, shard)
+      ]
+      assert [row['id'] for row in read] == [row['id'] for row in there]
+      for row, want in zip(read, there):
+        assert row['targets'] == want['summary']
+        assert row['inputs'] == '\n\n'.join(
+            filter(None, (want.get('query'), want['document']))
+        )
+
+
+@pytest.mark.parametrize(
+    'page,expected',
+    [
+        ('<meta charset=utf-8>caf\u00e9'.encode('latin-1'), 'caf\u00e9'),
+        (b'<meta charset=iso-8859-1>a\x9db', 'a\x9db'),
+        (b'<p>a\0b', 'ab'),
+    ],
+)
+def test_pages_that_say_the_wrong_encoding(page, expected):
+  assert author_files.page_text(page, 'name') == expected
+
+
+def test_papers_with_fewer_headings_lose_no_section(tmp_path):
+  files, _ = CASES['arxiv']
+  paper = json.loads(files['arxiv-dataset/train.txt'])
+  paper['section_names'] = ['intro']
+  put(tmp_path, dict.fromkeys(files, lines(paper)))
+  _, row = next(published_formats.READERS['arxiv'](str(tmp_path)))
+  assert row['sections'] == [
+      dict(heading='intro', text='first .'),
+      dict(heading='', text='second .'),
+  ]
+
+
+def test_what_is_wrong_leaves_nothing(tmp_path, run_command):
+  files, _ = CASES['squality']
+  put(tmp_path / 'raw', files)
+  arguments = (
+      '--task=squality',
+      f'--raw={tmp_path / "raw"}',
+      f'--output={tmp_path / "corpora"}',
+  )
+  file = tmp_path / 'raw' / 'data' / 'v1-3' / 'txt' / 'test.jsonl'
+  for content, message in (
+      ('{"metadata": {}}\n', 'not the files of squality as they were publish'),
+      ('{"metadata": ', 'test.jsonl:1: not JSON'),
+      (None, 'expected data/v1-3'),
+  ):
+    file.unlink()
+    if content:
+      file.write_text(content)
+    status, out, err = run_command(prepare, *arguments)
+    assert status == 2 and message in err and err.count('\n') == 1 and not out
+    assert not list((tmp_path / 'corpora').iterdir())
+    file.write_text('')
+
+
+def test_a_new_corpus_replaces_the_old_one_whole(tmp_path):
+  files, _ = CASES['squality']
+  put(tmp_path / 'raw', files)
+  place = tmp_path / 'corpora' / 'squality'
+  put(place, {'train-of-old.jsonl': 'x'})
+  counts = prepare.prepare(
+      'squality', str(tmp_path / 'raw'), str(tmp_path / 'corpora')
+  )
+  assert sorted(path.name for path in place.iterdir()) == [
+      'test.jsonl.gz',
+      'train.jsonl.gz',
+      'validation.jsonl.gz',
+  ]
+  assert counts['train']['rows'] == 2 and counts['test']['references'] == 1
+  with gzip.open(place / 'test.jsonl.gz', 'rt') as f:
+    assert json.loads(f.read())['references'] == ['This.', 'That.']
+
+
+@pytest.mark.parametrize(
+    'arguments,message',
+    [
+        (('--task=squalty', '--raw=.'), 'did you mean squality?'),
+        (('--task=cnn_dailymail', '--raw=.'), 'is read through TFDS'),
+        (('--task=squality',), '--raw=DIR is missing: expected data/v1-3/txt'),
+        (
+            ('--task=squality', '--raw=nowhere'),
+            '--raw=nowhere: no such directory',
+        ),
+        (('--task=squality', '--raw=.', 'more'), "'more': expected flags only"),
+    ],
+)
+def test_wrong_flags(run_command, arguments, message):
+  status, out, err = run_command(prepare, *arguments)
+  assert status == 2 and message in err and err.count('\n') == 1 and not out
+
+
+def test_without_flags_it_tells_what_there_is(run_command):
+  status, out, _ = run_command(prepare)
+  assert status == 0
+  for task, entry in corpora.TABLE.items():
+    assert f'{task}: {entry.what}' in out and entry.licence in out
+    assert entry.traps in out and entry.raw in out

@@ -1,0 +1,79 @@
+"""Caches stay valid across edits, and go stale when records change."""
+
+import json
+
+import pytest
+
+from configs import default
+from locost_jax.data import cache as cache_lib
+from locost_jax.data import corpus as corpus_lib
+from locost_jax.data import gsg
+from locost_jax.data import record_versions
+from locost_jax.vocabularies import byte_vocabulary
+from tests import golden_records
+
+GOLDEN = json.loads(golden_records.FILE.read_text())
+
+
+@pytest.mark.parametrize('module', golden_records.OUTPUTS)
+def test_output_changes_only_with_the_version(module):
+  assert golden_records.compute(module) == GOLDEN[module], (
+      f'the output of data/{module}.py or its version changed: raise '
+      f'VERSIONS[{module!r}] in data/record_versions.py if it was not, then '
+      'run `python -m tests.golden_records`'
+  )
+
+
+def test_every_versioned_module_has_golden_records():
+  assert GOLDEN.keys() == record_versions.VERSIONS.keys()
+
+
+def test_a_changed_output_is_seen(monkeypatch):
+  monkeypatch.setitem(
+      gsg.gap_sentences.__globals__,
+      'select_sentences',
+      lambda sentences, *_, **__: [0],
+  )
+  assert golden_records.compute('gsg') != GOLDEN['gsg']
+
+
+def place(tmp_path, monkeypatch):
+  """The name of the cache of one file, wherever and whenever it was made."""
+  path = tmp_path / 'train.jsonl'
+  path.write_text('{}\n')
+  monkeypatch.setattr(  # path, bytes, time of change
+      corpus_lib,
+      '_stat_files',
+      lambda files: [['/data/train.jsonl', 43, 1.7e9]],
+  )
+  config = default.get_config()
+  config.data.train_files = str(path)
+  found, _ = cache_lib.place(
+      config,
+      corpus_lib.corpus(config),
+      byte_vocabulary.ByteVocabulary(),
+      'train',
+      'caches',
+  )
+  return found.name
+
+
+def test_caches_of_earlier_releases_stay_valid(tmp_path, monkeypatch):
+  # The name that commit d54c30f gave this cache.
+  assert place(tmp_path, monkeypatch) == 'jsonl-train-20d8cc0116c64f41'
+
+
+@pytest.mark.parametrize('module', record_versions.RECORDS)
+def test_a_raised_version_makes_another_cache(module, tmp_path, monkeypatch):
+  before = place(tmp_path, monkeypatch)
+  monkeypatch.setitem(record_versions.VERSIONS, module, 2)
+  assert place(tmp_path, monkeypatch) != before
+
+
+@pytest.mark.parametrize('module', record_versions.BUILT_IN)
+def test_a_raised_version_makes_the_built_in_corpus_anew(module, monkeypatch):
+  config = default.get_config()
+  config.data.task = 'python_docs_summary'
+  before = corpus_lib.corpus(config).made_of('train')
+  monkeypatch.setitem(record_versions.VERSIONS, module, 2)
+  assert corpus_lib.corpus(config).made_of('train') != before

@@ -1,0 +1,124 @@
+"""data/sources.py: files, and corpora that TFDS prepared."""
+
+import gzip
+import json
+import re
+
+import pytest
+
+from locost_jax.data import sources
+from locost_jax.errors import InputError
+
+
+def _write(path, data):
+  path.write_bytes(data)
+  return str(path)
+
+
+def test_globs(tmp_path):
+  for name in ('b.jsonl', 'a.jsonl', 'c[1].jsonl', 'd.txt'):
+    _write(tmp_path / name, b'')
+  (tmp_path / 'directory.jsonl').mkdir()
+  found = sources.expand_globs(
+      f'{tmp_path}/*.jsonl, {tmp_path}/d.txt,{tmp_path}/c[1].jsonl'
+  )
+  assert [f[len(str(tmp_path)) + 1 :] for f in found] == [
+      'a.jsonl',
+      'b.jsonl',
+      'c[1].jsonl',
+      'd.txt',
+  ]
+  with pytest.raises(InputError, match='x.jsonl: no such file'):
+    sources.expand_globs(f'{tmp_path}/a.jsonl,{tmp_path}/x.jsonl')
+  with pytest.raises(InputError, match=r'x\*: no file matches'):
+    sources.expand_globs(f'{tmp_path}/x*')
+  with pytest.raises(InputError):
+    sources.expand_globs(' , ')
+
+
+def test_rows_are_split_at_newlines_only(tmp_path):
+  # Characters str.splitlines would split at, and a line that is only spaces.
+  rows = [{'text': 'a\u0085b\u2028c\x0b\x1cd\r'}, {'text': 'e\nf', 'n': 1}]
+  lines = [json.dumps(row, ensure_ascii=False) for row in rows]
+  data = ('\n'.join([lines[0], '  ', lines[1]])).encode()
+  plain = _write(tmp_path / 'a.jsonl', data)
+  packed = _write(tmp_path / 'b.jsonl.gz', gzip.compress(data + b'\n'))
+  assert '\u2028' in data.decode()
+  assert list(sources.read_jsonl([plain, packed], ('text',))) == 2 * rows
+
+
+def test_byte_order_mark_and_carriage_returns(tmp_path):
+  path = _write(
+      tmp_path / 'a.jsonl', b'\xef\xbb\xbf{"text": "a"}\r\n{"text": "b"}\r\n'
+  )
+  assert [r['text'] for r in sources.read_jsonl([path])] == ['a', 'b']
+
+
+@pytest.mark.parametrize(
+    'line, message',
+    [
+        (b'{"text": "a"', 'not JSON'),
+        (b'["text"]', 'expected a JSON object, got list'),
+        (b'{"txt": "a"}', "no field 'text'; the row has 'txt'"),
+        (b'{"text": 3}', "field 'text' must be a string, got int"),
+        (b'{"text": "\xff"}', 'not UTF-8'),
+        (b'[' * 100000, 'not JSON'),
+    ],
+)
+def test_bad_lines_are_named(tmp_path, line, message):
+  path = _write(tmp_path / 'a.jsonl', b'{"text": "fine"}\n\n' + line + b'\n')
+  rows = sources.read_jsonl([path], ('text',))
+  assert next(rows) == {'text': 'fine'}
+  with pytest.raises(InputError, match=f'a.jsonl:3: {re.escape(message)}') as e:
+    next(rows)
+  assert '\n' not in str(e.value)
+
+
+def test_unreadable_files(tmp_path):
+  whole = gzip.compress(b'{"text": "a"}\n' * 10000)
+  cut = _write(tmp_path / 'cut.jsonl.gz', whole[: len(whole) // 2])
+  fake = _write(tmp_path / 'fake.jsonl.gz', b'{"text": "a"}\n')
+  for path in (cut, fake, str(tmp_path / 'none.jsonl'), str(tmp_path)):
+    with pytest.raises(InputError, match=re.escape(path)):
+      list(sources.read_jsonl([path]))
+    with pytest.raises(InputError, match=re.escape(path)):
+      list(sources.read_texts([path]))
+
+
+def test_text_files(tmp_path):
+  plain = _write(tmp_path / 'a.txt', '\ufeffna\u00efve\r\nx\ry\n'.encode())
+  packed = _write(tmp_path / 'b.txt.gz', gzip.compress(b'z'))
+  assert list(sources.read_texts([plain, packed])) == [
+      {'id': plain, 'text': 'na\u00efve\nx\ny\n'},
+      {'id': packed, 'text': 'z'},
+  ]
+  bad = _write(tmp_path / 'c.txt', b'ab\xff')
+  with pytest.raises(InputError, match=r'c.txt: not UTF-8 \(byte 2\)'):
+    list(sources.read_texts([bad]))
+
+
+def test_find_tfds(tmp_path, monkeypatch):
+  for version in ('2.9.0', '3.1.0', '3.10.0', '3.2.0.incomplete9'):
+    directory = tmp_path / 'c4' / 'en' / version
+    directory.mkdir(parents=True)
+    (directory / 'dataset_info.json').write_text('{}')
+  (tmp_path / 'c4' / 'en' / '4.0.0').mkdir()  # interrupted: no info
+  root = str(tmp_path / 'c4' / 'en')
+  assert sources.find_tfds('c4/en', str(tmp_path)) == f'{root}/3.10.0'
+  assert sources.find_tfds('c4/en:3.1.0', str(tmp_path)) == f'{root}/3.1.0'
+  monkeypatch.setenv('TFDS_DATA_DIR', str(tmp_path))
+  assert sources.find_tfds('c4/en') == f'{root}/3.10.0'
+  for name in ('c4/en:3.0.0', 'c4/de', 'c4'):
+    with pytest.raises(InputError, match=f'{name}.*config.data.tfds_dir'):
+      sources.find_tfds(name)
+
+
+def test_held_out_share():
+  keys = [f'row {j}' for j in range(20000)]
+  for fraction in (0.02, 0.3):
+    share = sum(sources.is_held_out(k, fraction) for k in keys) / len(keys)
+    assert share == pytest.approx(fraction, rel=0.15)
+  assert not any(sources.is_held_out(k, 0) for k in keys)
+  assert all(sources.is_held_out(k, 1) for k in keys)
+  small = {k for k in keys if sources.is_held_out(k, 0.02)}
+  assert small < {k for k in keys if sources.is_held_out(k, 0.3)}

@@ -1,0 +1,564 @@
+"""data/tasks.py and data/preprocessors.py: corpora, checks, SeqIO tasks."""
+
+import gzip
+import json
+import os
+import pathlib
+import pickle
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from configs import default
+from locost_jax.data import builtin_corpus
+from locost_jax.data import cache as cache_lib
+from locost_jax.data import corpus as corpus_lib
+from locost_jax.data import corpus_rows
+from locost_jax.data import gsg
+from locost_jax.data import pipeline
+from locost_jax.data import seqio_tasks
+from locost_jax.data import sources
+from locost_jax.data import tasks
+from locost_jax.errors import InputError
+from locost_jax.vocabularies import byte_vocabulary
+from locost_jax.vocabularies import sentencepiece_training
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BYTES = byte_vocabulary.ByteVocabulary()
+
+
+def write_jsonl(path, rows):
+  text = ''.join(json.dumps(row) + '\n' for row in rows)
+  opener = gzip.open if path.suffix == '.gz' else open
+  with opener(path, 'wt', encoding='utf-8') as file:
+    file.write(text)
+  return str(path)
+
+
+def story(i):
+  return (
+      f'The cat number {i} sat on a mat. A dog came by. The dog saw the '
+      f'cat {i}. It was late.\nBoth left the mat {i}. Nobody knew why.'
+  )
+
+
+def make_config(train='', validation='', gaps=False, **data):
+  config = default.get_config()
+  config.data.train_files, config.data.validation_files = train, validation
+  if gaps:
+    config.gsg = dict(ratio=0.2)
+    config.data.input_field = 'text'
+  config.data.update(data)
+  return config
+
+
+def read_all(config, split):
+  found = corpus_lib.corpus(config)
+  return [
+      row for shard in found.splits[split] for row in found.read(split, shard)
+  ]
+
+
+def examples(config, vocabulary, split='train', lengths=(64, 32), **keywords):
+  task = seqio_tasks.make_task(config, vocabulary, **keywords)
+  return list(
+      task.get_dataset(
+          dict(inputs=lengths[0], targets=lengths[1]),
+          split=split,
+          shuffle=False,
+          try_in_mem_cache=False,
+      ).as_numpy_iterator()
+  )
+
+
+# --- What can be wrong with the user's data ----------------------------------
+
+
+def test_check_passes(tmp_path):
+  shown = write_jsonl(tmp_path / 's.jsonl', [dict(document='a', summary='b')])
+  hidden = write_jsonl(tmp_path / 'h.jsonl', [dict(document='a', summary='')])
+  tasks.check(make_config(shown, shown, test_files=hidden))
+  rows = [dict(text=story(i)) for i in range(9)]
+  tasks.check(
+      make_config(
+          write_jsonl(tmp_path / 'a.jsonl.gz', rows),
+          gaps=True,
+          vocabulary='byte',
+      )
+  )
+  tasks.check(make_config(task='python_docs_summary'))
+
+
+@pytest.mark.parametrize(
+    'data,message',
+    [
+        (dict(), 'nothing to train on.*python_docs_summary, c4_gsg, arxiv'),
+        (
+            dict(task='c4'),
+            "'c4' is none of the tasks python_docs_gsg, python_docs",
+        ),
+        (dict(train_files='no/such-*.jsonl'), r'no/such-\*\.jsonl: no file'),
+        (
+            dict(train_files='ok', validation_files='nowhere'),
+            'nowhere: no such',
+        ),
+        (
+            dict(train_files='ok', target_field='title'),
+            "ok.jsonl:1: no field 'title'",
+        ),
+        (
+            dict(train_files='ok', vocabulary='no/spiece.model'),
+            "'no/spiece.model': no such file",
+        ),
+        (dict(train_files='ok', vocabulary='ok'), 'ok.jsonl: not a Sentence'),
+        (
+            dict(train_files='ok', max_target_length=1),
+            'max_target_length=1 must',
+        ),
+        (dict(train_files='ok', window_shards=0), 'window_shards=0 must'),
+        (dict(train_files='later'), 'later.jsonl:1: not JSON'),
+        (dict(train_files='empty'), 'empty.jsonl: the train split is empty'),
+        (
+            dict(train_files='blank'),
+            'all 1 rows of the train split have an empty',
+        ),
+        (dict(train_files='one'), 'too few rows to hold some back'),
+    ],
+)
+def test_check_names_the_culprit(tmp_path, data, message):
+  row = dict(document='A b.', summary='C.')
+  files = dict(
+      ok=[row, dict(row, document='D e.')],
+      empty=[],
+      one=[row],
+      blank=[dict(document=' ', summary='')],
+  )
+  paths = {
+      name: write_jsonl(tmp_path / f'{name}.jsonl', rows)
+      for name, rows in files.items()
+  }
+  paths['later'] = str(tmp_path / 'later.jsonl')
+  pathlib.Path(paths['later']).write_text('{oops\n')
+  data = {key: paths.get(value, value) for key, value in data.items()}
+  with pytest.raises(InputError, match=message) as error:
+    tasks.check(make_config(**data))
+  assert '\n' not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    'settings,message',
+    [
+        (
+            dict(ratio=0.2),
+            'all 3 documents .* too short for gap sentences: rat',
+        ),
+        (dict(ratio=2.0), 'ratio=2.0 must lie'),
+        (dict(strategy='best'), "strategy='best' must be"),
+        (dict(share=1), 'unknown keys share; expected ratio'),
+    ],
+)
+def test_check_of_gap_sentences(tmp_path, settings, message):
+  rows = [dict(text='Too short.')] * 3
+  config = make_config(write_jsonl(tmp_path / 'a.jsonl', rows), gaps=True)
+  config.gsg = settings
+  with pytest.raises(InputError, match=message):
+    tasks.check(config)
+
+
+def test_settings_that_contradict_the_task():
+  config = make_config(task='python_docs_summary')
+  config.gsg = dict(ratio=0.2)
+  with pytest.raises(InputError, match='python_docs_summary summarises'):
+    tasks.check(config)
+
+
+def test_check_needs_no_tensorflow(tmp_path):
+  rows = [dict(document=f'A {i}.', summary='C.') for i in range(3)]
+  file = write_jsonl(tmp_path / 'a.jsonl', rows)
+  code = """
+import sys
+from configs import default
+from locost_jax.data import seqio_tasks
+from locost_jax.data import tasks
+config = default.get_config()
+config.data.train_files = sys.argv[1]
+tasks.check(config)
+assert len(list(tasks.training_texts(config))) == 4
+config.data.train_files, config.data.task = '', 'python_docs_gsg'
+tasks.check(config)
+print(sorted(set(sys.modules) & {'tensorflow', 'seqio', 'jax', 'flax'}))
+"""
+  output = subprocess.run(
+      [sys.executable, '-c', code, file],
+      cwd=ROOT,
+      check=True,
+      capture_output=True,
+      text=True,
+  ).stdout
+  assert output == '[]\n'
+
+
+# --- Splits ------------------------------------------------------------------
+
+
+def test_held_out_rows_are_never_trained_on(tmp_path):
+  # Every document twice, in another file and with another summary.
+  for name in 'ab':
+    write_jsonl(
+        tmp_path / f'{name}.jsonl',
+        [
+            dict(document=f'Text {i}.', summary=f'{name} {i}')
+            for i in range(500)
+        ],
+    )
+  config = make_config(str(tmp_path / '?.jsonl'))
+  config.data.test_files = str(tmp_path / 'a.jsonl')
+  train, validation, test = (
+      [row['inputs'] for row in read_all(config, split)]
+      for split in ('train', 'validation', 'test')
+  )
+  assert len(train) + len(validation) == 1000
+  assert not set(train) & set(validation)
+  assert 8 <= len(validation) <= 40
+  assert len(set(validation)) == len(validation) / 2  # copies stay together
+  assert len(test) == 500  # nothing is held back from test files
+  texts = set(tasks.training_texts(config))
+  assert not texts & set(validation) and texts > set(train)
+  config.data.validation_files = str(tmp_path / 'b.jsonl')
+  assert len(read_all(config, 'train')) == 1000
+  assert len(read_all(config, 'validation')) == 500
+
+
+@pytest.mark.parametrize('gaps', [False, True])
+def test_a_small_corpus_lends_one_row(tmp_path, gaps):
+  texts = [
+      text for text in map(story, range(40)) if not sources.is_held_out(text)
+  ][:6]
+  rows = [dict(text='Too short.')] + [
+      dict(text=text, document=text, summary='A cat.') for text in texts
+  ]
+  rows = rows if gaps else rows[1:]
+  config = make_config(write_jsonl(tmp_path / 'a.jsonl', rows), gaps=gaps)
+  tasks.check(config)
+  train, validation = (read_all(config, s) for s in ('train', 'validation'))
+  assert len(validation) == 1 and len(train) == len(rows) - 1
+  assert validation[0] not in train
+  assert corpus_rows.is_usable(validation[0], corpus_lib.corpus(config).gsg)
+
+
+def test_ids(tmp_path):
+  rows = [
+      dict(document='a', summary='b', id=0),
+      dict(document='c', summary='d'),
+  ]
+  file = write_jsonl(tmp_path / 'a.jsonl', rows)
+  config = make_config(file, file)
+  assert [r['id'] for r in read_all(config, 'train')] == ['0', 'a.jsonl:1']
+
+
+# --- The SeqIO tasks ---------------------------------------------------------
+
+
+@pytest.fixture(scope='module')
+def pieces(tmp_path_factory):
+  path = tmp_path_factory.mktemp('v') / 'spiece.model'
+  return sentencepiece_training.train(map(story, range(200)), str(path), 300)
+
+
+def test_gap_sentence_task_equals_plain_python(tmp_path, pieces):
+  texts = [story(i) for i in range(70)]
+  texts += ['Too short.', 'Ünïcödé \u0085 one.']
+  file = write_jsonl(
+      tmp_path / 'a.jsonl',
+      [dict(text=t, id=str(i)) for i, t in enumerate(texts)],
+  )
+  config = make_config(file, file, gaps=True)
+  config.gsg = dict(ratio=0.4, strategy='lead')
+  skipped = []
+  rows = examples(config, pieces, lengths=(40, 12), on_skip=skipped.append)
+  assert sorted(skipped) == ['70', '71']
+  assert [row['id'].decode() for row in rows] == [str(i) for i in range(70)]
+  for row, text in zip(rows, texts):
+    source, target = gsg.gap_sentences(text, 0.4, 'lead')
+    assert row['inputs'].dtype == np.int32
+    # Trimmed, then the end mark: it is never cut.
+    assert row['inputs'].tolist() == pieces.encode(source)[:39] + [1]
+    assert row['targets'].tolist() == pieces.encode(target)[:11] + [1]
+    assert row['targets_pretokenized'].decode() == target
+  assert any(len(row['targets']) == 12 for row in rows)
+
+
+def test_batches_equal_those_of_seqio(tmp_path, pieces):
+  import seqio
+
+  rows = [dict(document=story(i), summary=f'Cat {i}.') for i in range(5)]
+  file = write_jsonl(tmp_path / 'a.jsonl', rows)
+  config = make_config(
+      file,
+      file,
+      max_input_length=48,
+      max_target_length=16,
+      input_buckets=(48,),
+      target_buckets=(16,),
+  )
+  config.eval.batch_size = 1
+  converter = seqio.EncDecFeatureConverter(pack=False)
+  task = seqio_tasks.make_task(config, pieces)
+  dataset = task.get_dataset(
+      dict(inputs=48, targets=16), split='validation', shuffle=False
+  )
+  expected = list(
+      converter(dataset, dict(inputs=48, targets=16)).as_numpy_iterator()
+  )
+  cache = cache_lib.open_cache(config, pieces, 'validation', tmp_path / 'cache')
+  config.data.input_buckets, config.data.target_buckets = (48,), (16,)
+  found = {
+      info['id'][0]: batch
+      for batch, info in pipeline.eval_batches(cache, BYTES, config)
+  }
+  assert len(found) == len(expected) == 5
+  for i, row in enumerate(expected):
+    batch = found[f'a.jsonl:{i}']
+    assert set(batch) == set(row)
+    for key in row:
+      n = batch[key].shape[1]  # our bucket may be shorter than the maximum
+      np.testing.assert_array_equal(batch[key][0], row[key][:n])
+      assert not row[key][n:].any()
+
+
+def test_task_is_at_home_in_seqio(tmp_path, pieces):
+  import seqio
+
+  for name in 'abc':
+    write_jsonl(
+        tmp_path / f'{name}.jsonl',
+        [dict(document=f'{name} {i}', summary='s') for i in range(4)],
+    )
+  config = make_config(str(tmp_path / '?.jsonl'), str(tmp_path / 'a.jsonl'))
+  task = seqio_tasks.make_task(config, pieces)
+  assert isinstance(task, seqio.Task)
+  other = task.replace(name='other')
+  mixture = seqio.Mixture('own', [(task, 1.0), (other, 3.0)])
+  rows = mixture.get_dataset(dict(inputs=8, targets=8), split='train', seed=0)
+  assert next(rows.as_numpy_iterator())['targets'].tolist() == (
+      pieces.encode('s') + [1]
+  )
+
+  def shard(index, count):
+    return [
+        row['inputs_pretokenized'].decode()
+        for row in task.get_dataset(
+            None, shuffle=False, shard_info=seqio.ShardInfo(index, count)
+        ).as_numpy_iterator()
+    ]
+
+  assert shard(1, 3) == [f'b {i}' for i in range(4)]
+  assert shard(0, 2) == [f'{n} {i}' for n in 'ac' for i in range(4)]
+
+
+def test_wrapped_vocabulary_equals_the_plain_one(pieces):
+  import tensorflow as tf
+
+  from locost_jax.data import preprocessors
+
+  for plain in pieces, BYTES:
+    wrapped = preprocessors.Vocabulary(plain)
+    assert wrapped.vocab_size == plain.size
+    assert (wrapped.pad_id, wrapped.eos_id, wrapped.unk_id) == (0, 1, 2)
+    for text in story(3), '', 'Ünïcödé\nand more':
+      ids = plain.encode(text)
+      assert wrapped.encode(text) == ids
+      assert wrapped.encode_tf(tf.constant(text)).numpy().tolist() == ids
+      decoded = plain.decode(ids)
+      assert wrapped.decode(ids + [1, 5, 5]) == decoded
+      batch = tf.constant([ids + [1, 7]] * 2, tf.int32)
+      assert [t.decode() for t in wrapped.decode_tf(batch).numpy()] == (
+          [decoded] * 2
+      )
+  assert preprocessors.Vocabulary(BYTES) == preprocessors.Vocabulary(
+      byte_vocabulary.ByteVocabulary()
+  )
+  assert preprocessors.Vocabulary(BYTES) != preprocessors.Vocabulary(pieces)
+
+
+def test_vocabularies_reach_background_processes(pieces):
+  for plain in pieces, BYTES:
+    copy = pickle.loads(pickle.dumps(plain))
+    assert copy.fingerprint == plain.fingerprint
+    assert copy.encode(story(1)) == plain.encode(story(1))
+
+
+def test_accelerators_are_left_to_jax():
+  from locost_jax.data import preprocessors
+
+  assert preprocessors.tf.config.get_visible_devices('GPU') == []
+
+
+def test_the_reader_s_own_error_comes_out(tmp_path):
+  file = tmp_path / 'a.jsonl'
+  write_jsonl(file, [dict(document='a', summary='b')] * 3)
+  with file.open('ab') as f:
+    f.write(b'{"document": "\xff", "summary": ""}\n')
+  config = make_config(str(file), str(file))
+  with pytest.raises(InputError, match=r'a\.jsonl:4: not UTF-8'):
+    cache_lib.open_cache(config, BYTES, 'train', tmp_path / 'cache')
+
+
+# --- Named tasks -------------------------------------------------------------
+
+
+def fake_corpus():
+  rows = [
+      builtin_corpus.Pair(
+          f'p{i}', f'It computes the sum of {i} arrays.', f'Add {i} arrays.'
+      )
+      for i in range(4)
+  ]
+  documents = [builtin_corpus.Document(f'd{i}', story(i)) for i in range(3)]
+  return builtin_corpus.Corpus(
+      documents=dict(train=documents[:2], validation=documents[2:]),
+      pairs=dict(train=rows[:3], validation=rows[3:]),
+      statistics=dict(train_pairs=3),
+      checksum='abc',
+  )
+
+
+def test_python_docs(tmp_path, monkeypatch, capsys):
+  monkeypatch.setattr(builtin_corpus, 'make_corpus', fake_corpus)
+  config = make_config(task='python_docs_summary')
+  cache = cache_lib.open_cache(config, BYTES, 'train', tmp_path)
+  assert [cache[i]['reference'] for i in range(3)] == [
+      f'Add {i} arrays.' for i in range(3)
+  ]
+  assert BYTES.decode(cache[2]['inputs']) == 'It computes the sum of 2 arrays.'
+  assert cache.stats['checksum'] == 'abc'
+  assert cache.stats['counts'] == dict(train_pairs=3)
+  assert 'checksum abc' in capsys.readouterr().err
+  assert cache_lib.open_cache(config, BYTES, 'test', tmp_path) is None
+  config.data.task = 'python_docs_gsg'
+  cache = cache_lib.open_cache(config, BYTES, 'validation', tmp_path)
+  source, target = gsg.gap_sentences(story(2))
+  assert len(cache) == 1 and cache[0]['reference'] == target
+  assert BYTES.decode(cache[0]['inputs']) == source
+
+
+def test_c4_that_is_not_there_is_said_at_once(tmp_path):
+  config = make_config(task='c4_gsg', tfds_dir=str(tmp_path))
+  start = time.monotonic()
+  with pytest.raises(InputError, match='c4/en:3.1.0: not prepared'):
+    tasks.check(config)
+  assert time.monotonic() - start < 1
+
+
+def c4_rows(start, stop):
+  names = ('content-length', 'content-type', 'timestamp')
+  return {
+      'text': [story(i) for i in range(start, stop)],
+      'url': [f'https://example.org/{i}' for i in range(start, stop)],
+      **{name: [''] * (stop - start) for name in names},
+  }
+
+
+def test_c4_mocked(tmp_path):
+  """As a test of a whole run mocks it: no file of C4 is there."""
+  import tensorflow as tf
+  import tensorflow_datasets as tfds
+
+  def as_dataset(self, *args, **keywords):
+    del self, args, keywords
+    return tf.data.Dataset.from_tensor_slices(c4_rows(0, 12))
+
+  # What `find_tfds` looks for; the mock itself never looks there.
+  info = tmp_path / 'c4' / 'en' / '3.1.0' / 'dataset_info.json'
+  info.parent.mkdir(parents=True)
+  info.write_text('{}')
+  config = make_config(task='c4_gsg', tfds_dir=str(tmp_path))
+  with tfds.testing.mock_data(as_dataset_fn=as_dataset):
+    tasks.check(config)
+    assert len(list(tasks.training_texts(config))) == 12
+    cache = cache_lib.open_cache(config, BYTES, 'train', tmp_path / 'cache')
+  assert [cache[i]['id'] for i in (0, 11)] == [
+      'https://example.org/0',
+      'https://example.org/11',
+  ]
+  assert cache[3]['reference'] == gsg.gap_sentences(story(3))[1]
+
+
+@pytest.fixture(scope='module')
+def c4(tmp_path_factory):
+  """A small C4 in TFDS's own files, in five shards."""
+  import tensorflow as tf
+  import tensorflow_datasets as tfds
+
+  where = tmp_path_factory.mktemp('tfds')
+  splits = dict(train=c4_rows(0, 50), validation=c4_rows(100, 110))
+  tfds.dataset_builders.store_as_tfds_dataset(
+      name='c4',
+      config='en',
+      version='3.1.0',
+      data_dir=where,
+      features=tfds.features.FeaturesDict(
+          {name: tfds.features.Text() for name in splits['train']}
+      ),
+      split_datasets={
+          split: tf.data.Dataset.from_tensor_slices(rows)
+          for split, rows in splits.items()
+      },
+      download_config=tfds.download.DownloadConfig(num_shards=5),
+  )
+  return str(where)
+
+
+@pytest.mark.slow
+def test_prepared_c4_shard_by_shard(c4, tmp_path, monkeypatch):
+  config = make_config(task='c4_gsg', tfds_dir=c4, window_shards=2)
+  config.eval.examples = 4
+  tasks.check(config)
+  whole = cache_lib.open_cache(config, BYTES, 'train', tmp_path / 'whole')
+  expected = {
+      row['id']: str(row) for row in (whole[i] for i in range(len(whole)))
+  }
+  assert set(expected) == {f'https://example.org/{i}' for i in range(50)}
+
+  monkeypatch.setattr(cache_lib, 'STREAM_BYTES', 0)
+  streamed = cache_lib.open_cache(config, BYTES, 'train', tmp_path / 'shards')
+  found = {}
+  for window in range(streamed.windows):
+    for part in streamed.window(0, window):
+      rows = [part[i] for i in range(len(part))]
+      found.update({row['id']: str(row) for row in rows})
+  assert streamed.total() == 50
+  assert found == expected
+  streamed.close()
+  validation = cache_lib.open_cache(
+      config, BYTES, 'validation', tmp_path / 'shards'
+  )
+  assert len(validation) == 4
+
+
+def test_tensorflow_is_loaded_quietly(tmp_path):
+  """Its C++ prints lines about GPUs, which are true of itself only."""
+  rows = tmp_path / 'rows.jsonl'
+  rows.write_text(json.dumps(dict(document='A text.', summary='Text.')) + '\n')
+  program = f"""
+from configs import default
+from locost_jax.data import seqio_tasks
+from locost_jax.vocabularies import byte_vocabulary
+config = default.get_config()
+config.data.train_files = {str(rows)!r}
+seqio_tasks.make_task(config, byte_vocabulary.ByteVocabulary())
+"""
+  environment = dict(os.environ, JAX_PLATFORMS='cpu')
+  environment.pop('TF_CPP_MIN_LOG_LEVEL', None)
+  done = subprocess.run(
+      [sys.executable, '-c', program],
+      cwd=pathlib.Path(__file__).parents[2],
+      env=environment,
+      capture_output=True,
+      text=True,
+      check=False,
+  )
+  assert (done.returncode, done.stderr) == (0, '')

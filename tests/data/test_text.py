@@ -1,0 +1,140 @@
+"""Sentence splitting: hard cases, equivalences, and linear time."""
+
+import textwrap
+import time
+
+import pytest
+
+from locost_jax.data import text as text_lib
+
+PROSE = [
+    'Dr. Smith met J. R. Tolkien at 5 p.m. on Jan. 5.',
+    '"Go away!" he said.',
+    'She left at once, i.e. before the U.S. delegation arrived (see Fig. 3).',
+    'It cost 3.14 dollars, cf. no. 7 of the list by Lee et al. 2003.',
+    'Was it Mr. Brown?',
+    'No.',
+    'The firm, Acme Inc. of Boston, closed in the U.S.',
+    'The rest is in Sec. 4, etc.',
+    'Then nothing happened... and nobody came.',
+    'Do you use e.g. Python 3.11.7 or the module os.path in your app?',
+    'He wrote to the app.',
+    'Nobody answered him, or her, or the other forty people in the big room.',
+]
+
+
+def test_prose():
+  assert text_lib.split_sentences(' '.join(PROSE)) == PROSE
+
+
+@pytest.mark.parametrize('width', [50, 72, 100])
+def test_hard_wrapped_text_splits_like_the_same_text_on_one_line(width):
+  wrapped = textwrap.fill(' '.join(PROSE), width)
+  assert wrapped.count('\n') >= 5
+  assert text_lib.split_sentences(wrapped) == PROSE
+
+
+def test_transcript_turns_are_sentences_of_their_own():
+  turns = [
+      'Grad C: Yeah , we had a long discussion about that',
+      "PhD D: It it doesn't",
+      'Grad C: Did did did it ?',
+      'Industrial Designer: um and then we stopped',
+  ]
+  assert text_lib.split_sentences('\n'.join(turns)) == turns
+  assert text_lib.split_sentences('Grad C: Well . So . I see .') == [
+      'Grad C: Well .',
+      'So .',
+      'I see .',
+  ]
+
+
+def test_docstring():
+  text = """Compute the mean
+of an array.
+
+Parameters
+----------
+a : array_like
+    Values whose mean is wanted. If it is not
+    an array, a conversion is attempted.
+axis : int
+
+>>> mean([1, 2])
+1.5
+
+1. First do this.
+2. Then that
+"""
+  assert text_lib.split_sentences(text) == [
+      'Compute the mean of an array.',
+      'Parameters ----------',
+      'a : array_like',
+      'Values whose mean is wanted.',
+      'If it is not an array, a conversion is attempted.',
+      'axis : int',
+      '>>> mean([1, 2])',
+      '1.5',
+      '1. First do this.',
+      '2. Then that',
+  ]
+
+
+def test_long_lines_are_paragraphs():
+  first = 'word ' * 30 + 'without a stop'
+  assert text_lib.split_sentences(f'{first}\nlower case line') == [
+      first,
+      'lower case line',
+  ]
+
+
+@pytest.mark.parametrize(
+    'text',
+    [
+        'a\n\n b.  C\tD! \n',
+        '...',
+        '?! A. "B." (C.) D\n\n\n',
+        '\u3002x\u3002 y.',
+        'A.\r\nB.\r\n',
+        '- a\n- b\n',
+        'x \u2026 Y. \u2028 Z',
+        '',
+    ],
+)
+def test_every_character_is_in_one_sentence(text):
+  spans = text_lib.sentence_spans(text)
+  assert ''.join(text[a:b] for a, b in spans).split() == (
+      text_lib.squeeze(''.join(text[a:b] for a, b in spans)).split()
+  )
+  assert ''.join(''.join(text[a:b] for a, b in spans).split()) == ''.join(
+      text.split()
+  )
+  ends = [0] + [i for span in spans for i in span]
+  assert ends == sorted(ends)
+  assert all(text[a:b].strip() == text[a:b] != '' for a, b in spans)
+
+
+@pytest.mark.parametrize(
+    'unit',
+    [
+        '.',
+        '. ',
+        '5. ',
+        'A. ',
+        '."',
+        '(" ',
+        '\n',
+        'Ab:\n',
+        'a, ',
+        '!? ',
+        '* ',
+        'a\n \n',
+        'A B C D ',
+        'x',
+    ],
+)
+def test_linear_time(unit):
+  text = unit * (200_000 // len(unit)) + 'x'
+  start = time.perf_counter()
+  text_lib.split_sentences(text)
+  assert time.perf_counter() - start < 5  # quadratic: minutes

@@ -1,0 +1,145 @@
+"""The table covers every real parameter; meshes and batches are checked."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import PartitionSpec as P
+import numpy as np
+import pytest
+
+from configs import default
+from locost_jax import models
+from locost_jax.devices import sharding
+from locost_jax.errors import InputError
+from locost_jax.training import optim
+
+
+class State(NamedTuple):
+  step: Any
+  params: Any
+  opt_state: Any
+
+
+def _shapes(**changes):
+  config = default.get_config().model
+  config.update(vocab_size=512, num_layers=2, num_decoder_layers=2, **changes)
+  tokens = jnp.ones((1, 4), jnp.int32)
+  model = models.build(config)
+  return jax.eval_shape(lambda: model.init(jax.random.key(0), tokens, tokens))[
+      'params'
+  ]
+
+
+@pytest.mark.parametrize(
+    'changes',
+    [
+        dict(),
+        dict(tie_embeddings=False, feed_forward='relu'),
+        dict(gating=False, bidirectional=False),
+        dict(variant='paper'),
+    ],
+)
+def test_every_parameter_has_a_row_that_fits(changes):
+  mesh = sharding.make_mesh(default.get_config().mesh)
+  shapes = _shapes(**changes)
+  placed = sharding.param_shardings(mesh, shapes)
+
+  def check(shape, where):
+    # A row for an array of fewer dimensions would be an error only later.
+    assert len(where.spec) in (0, len(shape.shape))
+
+  jax.tree.map(check, shapes, placed)
+
+
+def test_kernels_are_cut_over_fsdp_and_tensor():
+  """Large arrays must not hide under a row that copies them everywhere."""
+  for path, leaf in jax.tree_util.tree_leaves_with_path(_shapes()):
+    path = jax.tree_util.keystr(path, simple=True, separator='/')
+    if path.endswith('kernel') or path == 'token_embedding/embedding':
+      spec = sharding.spec_of(path)
+      assert sorted(filter(None, spec)) == ['fsdp', 'tensor']
+      assert spec[0] is None or leaf.ndim == 2  # never over the layers
+
+
+def test_an_unknown_path_raises():
+  with pytest.raises(ValueError, match='encoder/layers/mixer/ssn/log_dt'):
+    sharding.spec_of('encoder/layers/mixer/ssn/log_dt')
+
+
+def test_adapters_are_cut_where_their_kernel_is():
+  for kernel, a, b in [
+      (
+          'decoder/layers/self_attention/query',
+          P(None, 'fsdp', None),
+          P(None, None, 'tensor'),
+      ),
+      (
+          'decoder/layers/feed_forward/wo',
+          P(None, 'tensor', None),
+          P(None, None, 'fsdp'),
+      ),
+      ('logits', P('fsdp', None), P(None, 'tensor')),
+  ]:
+    assert sharding.spec_of(f'{kernel}/lora_a') == a
+    assert sharding.spec_of(f'{kernel}/lora_b') == b
+  with pytest.raises(ValueError, match='encoder/layers/mixer/kay/kernel'):
+    sharding.spec_of('encoder/layers/mixer/kay/lora_a')
+
+
+@pytest.mark.parametrize('name', ['adamw', 'adafactor'])
+def test_optimiser_state_lies_as_its_parameter(name):
+  mesh = sharding.make_mesh(default.get_config().mesh)
+  shapes = _shapes()
+  config = default.get_config().optim
+  config.name = name
+  config.groups = (('decoder/.*', 0.0),)
+  optimizer = optim.make_optimizer(config, 10, shapes)
+  state = State(
+      jax.ShapeDtypeStruct((), jnp.int32),
+      shapes,
+      jax.eval_shape(optimizer.init, optim.split(shapes, config.groups)[0]),
+  )
+  placed = sharding.state_shardings(mesh, state)
+  assert placed.step.spec == P()
+  path = 'encoder/layers/mixer/key/kernel'
+  specs = {
+      jax.tree_util.keystr(p, simple=True, separator='/'): leaf.spec
+      for p, leaf in jax.tree_util.tree_leaves_with_path(placed.opt_state)
+  }
+  own = {p: spec for p, spec in specs.items() if p.endswith(path)}
+  expected = sharding.spec_of(path) if name == 'adamw' else P()
+  assert own and set(own.values()) == {expected}
+
+
+def test_a_global_batch_keeps_its_rows():
+  mesh = sharding.make_mesh(default.get_config().mesh)
+  batch = {'inputs': np.arange(24).reshape(8, 3)}
+  placed = sharding.global_batch(batch, mesh, 0)
+  np.testing.assert_array_equal(placed['inputs'], batch['inputs'])
+  assert placed['inputs'].sharding == sharding.batch_sharding(mesh)
+
+
+def test_meshes_that_cannot_be():
+  for changes, words in [
+      (dict(tensor=2), 'mesh.tensor=2 x mesh.sequence=1: expected at most'),
+      (dict(data=4096), 'mesh.data=4096 x mesh.fsdp=1'),
+      (dict(data=0), 'mesh.data=0'),
+      (dict(fsdp=0), 'mesh.fsdp=0: expected 1 or more'),
+  ]:
+    config = default.get_config().mesh
+    config.update(changes)
+    with pytest.raises(InputError) as error:
+      sharding.make_mesh(config)
+    assert words in str(error.value)
+
+
+def test_a_batch_the_devices_do_not_divide():
+  mesh = jax.sharding.AbstractMesh((8, 1), ('data', 'fsdp'))
+  sharding.check_batch_size(16, mesh, 'train.batch_size')
+  for size in (12, 0):
+    with pytest.raises(InputError) as error:
+      sharding.check_batch_size(size, mesh, 'train.batch_size')
+    assert f'train.batch_size={size}: expected a multiple of 8' in str(
+        error.value
+    )

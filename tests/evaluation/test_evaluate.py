@@ -1,0 +1,392 @@
+"""Evaluation: sums over any batches, predictions, baselines."""
+
+import json
+import os
+from pathlib import Path
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+
+from locost_jax import models
+from locost_jax.devices import sharding
+from locost_jax.errors import InputError
+from locost_jax.evaluation import baselines
+from locost_jax.evaluation import evaluate
+from locost_jax.evaluation import measure_baselines
+from locost_jax.evaluation.metrics import rouge as rouge_lib
+from locost_jax.summarizing.pretrained import Summarizer
+from locost_jax.training import losses
+from locost_jax.training import step as step_lib
+from locost_jax.vocabularies import byte_vocabulary
+from tests import tiny_run
+
+VOCABULARY = byte_vocabulary.ByteVocabulary()
+TEXTS = [
+    'The first of them. It has two sentences.',
+    'Second. No more.',
+    'A third text, longer than both of the others together. Yes.',
+    'Four.',
+    'The fifth and last one.',
+]
+TARGETS = ['one', 'two two', 'three, three', 'four', 'the fifth']
+
+
+def make_params(model):
+  """Random parameters, sharp enough for predictions to differ."""
+  init = jax.jit(lambda key: step_lib.init_params(key, model))
+  return jax.tree.map(lambda x: x * 2, init(jax.random.key(1)))
+
+
+@pytest.fixture(scope='module')
+def setup():
+  """(config, model, params, mesh)."""
+  config = tiny_run.make_config()
+  model = models.build(config.model)
+  params = make_params(model)
+  return config, model, params, sharding.make_mesh(config.mesh)
+
+
+def make_batches(batch_size, L=64, T=16):
+  """The texts in batches, the last filled up with rows of padding."""
+  for start in range(0, len(TEXTS), batch_size):
+    part = range(start, min(start + batch_size, len(TEXTS)))
+    encode = lambda text: VOCABULARY.encode(text) + [1]
+    inputs = [encode(TEXTS[i]) for i in part]
+    targets = [encode(TARGETS[i]) for i in part]
+    batch = dict(
+        encoder_input_tokens=np.zeros((batch_size, L), np.int32),
+        decoder_input_tokens=np.zeros((batch_size, T), np.int32),
+        decoder_target_tokens=np.zeros((batch_size, T), np.int32),
+        decoder_loss_weights=np.zeros((batch_size, T), np.float32),
+    )
+    for row, (x, y) in enumerate(zip(inputs, targets)):
+      batch['encoder_input_tokens'][row, : len(x)] = x
+      batch['decoder_target_tokens'][row, : len(y)] = y
+      batch['decoder_input_tokens'][row, 1 : len(y)] = y[:-1]
+      batch['decoder_loss_weights'][row, : len(y)] = 1
+    yield batch, dict(
+        id=[f'd{i}' for i in part], reference=[TARGETS[i] for i in part]
+    )
+
+
+def test_numbers_do_not_depend_on_batches(setup):
+  """One document at a time is the reference."""
+  config, model, params, mesh = setup
+  total, tokens, predictions = 0.0, 0.0, []
+  apply = jax.jit(model.apply)
+  for batch, _ in make_batches(1):
+    logits = apply(
+        {'params': params},
+        batch['encoder_input_tokens'],
+        batch['decoder_input_tokens'],
+    )
+    loss, weight = losses.cross_entropy(
+        logits, batch['decoder_target_tokens'], batch['decoder_loss_weights']
+    )
+    total, tokens = total + float(loss), tokens + float(weight)
+    ids = Summarizer(model, params).generate(
+        batch['encoder_input_tokens'], max_length=config.decode.max_length
+    )
+    predictions.append(VOCABULARY.decode(ids[0]))
+  expected = rouge_lib.rouge(predictions, TARGETS)
+  for batch_size, length in (2, 64), (3, 96):
+    metrics, rows = evaluate.measure(
+        model,
+        params,
+        make_batches(batch_size, length),
+        VOCABULARY,
+        config,
+        mesh,
+    )
+    assert metrics['loss'] == pytest.approx(total / tokens, rel=1e-5)
+    assert [row['prediction'] for row in rows] == predictions
+    assert [row['id'] for row in rows] == [f'd{i}' for i in range(5)]
+    assert {key: metrics[key] for key in expected} == expected
+  # The last batch counted as a whole one would give another mean.
+  wrong = np.mean(
+      [
+          evaluate.measure(
+              model, params, iter([pair]), VOCABULARY, config, mesh, ('loss',)
+          )[0]['loss']
+          for pair in make_batches(3)
+      ]
+  )
+  assert abs(wrong - total / tokens) > 1e-4
+
+
+@pytest.mark.parametrize(
+    'decoding',
+    [
+        dict(num_beams=3, length_penalty=0.6, no_repeat_ngram_size=2),
+        dict(temperature=0.7, top_k=40, seed=5),
+    ],
+)
+def test_summaries_are_written_as_the_config_says(setup, decoding):
+  config, model, params, mesh = setup
+  config = config.copy_and_resolve_references()
+  config.decode.update(decoding)
+  summarizer = Summarizer(model, params)
+  for batch_size in 2, 3:
+    _, rows = evaluate.measure(
+        model,
+        params,
+        make_batches(batch_size),
+        VOCABULARY,
+        config,
+        mesh,
+        ('rouge',),
+    )
+    assert [row['prediction'] for row in rows] == [
+        VOCABULARY.decode(
+            summarizer.generate(
+                batch['encoder_input_tokens'],
+                max_length=config.decode.max_length,
+                **decoding,
+            )[0]
+        )
+        for batch, _ in make_batches(1)
+    ]
+
+
+def test_names_and_predictions_file(setup, tmp_path):
+  config, model, params, mesh = setup
+  path = tmp_path / 'predictions' / 'task-test-3.jsonl'
+  metrics = evaluate.evaluate(
+      model,
+      params,
+      make_batches(2),
+      VOCABULARY,
+      config,
+      mesh,
+      'task',
+      'test',
+      path,
+  )
+  assert {name.rsplit('/', 1)[0] for name in metrics} == {'eval/task-test'}
+  assert metrics['eval/task-test/rouge_mean'] == pytest.approx(
+      np.mean(
+          [
+              metrics[f'eval/task-test/{n}']
+              for n in ('rouge1', 'rouge2', 'rougeLsum')
+          ]
+      )
+  )
+  rows = [json.loads(line) for line in path.read_text().splitlines()]
+  assert [sorted(row) for row in rows] == [
+      ['id', 'prediction', 'reference']
+  ] * 5
+  assert [row['reference'] for row in rows] == TARGETS
+  assert list(path.parent.iterdir()) == [path]
+
+
+def test_several_references(setup, tmp_path):
+  """The best counts; the file calls them references; baselines know them."""
+  config, model, params, mesh = setup
+  batches = list(make_batches(2))
+  _, rows = evaluate.measure(
+      model, params, batches, VOCABULARY, config, mesh, ('rouge',)
+  )
+  first = batches[0][1]
+  first['reference'][0] = [first['reference'][0], rows[0]['prediction']]
+  path = tmp_path / 'p.jsonl'
+  measured = evaluate.evaluate(
+      model,
+      params,
+      batches,
+      VOCABULARY,
+      config,
+      mesh,
+      'task',
+      'validation',
+      path,
+  )
+  single = rouge_lib.rouge(
+      [row['prediction'] for row in rows],
+      [
+          row['prediction'] if i == 0 else row['reference']
+          for i, row in enumerate(rows)
+      ],
+  )
+  assert measured['eval/task/rouge1'] == pytest.approx(single['rouge1'])
+  written = [json.loads(line) for line in path.read_text().splitlines()]
+  assert written[0]['references'] == first['reference'][0]
+  assert 'reference' not in written[0] and 'references' not in written[1]
+  records = [
+      dict(targets=np.array(VOCABULARY.encode(t) + [1]), reference=t)
+      for t in TARGETS
+  ]
+  baselines = measure_baselines.measure_baselines(
+      batches, records, VOCABULARY, ('rouge',)
+  )
+  assert baselines['constant']['text'] in TARGETS
+
+
+@pytest.mark.parametrize('batch_size', [1, 2, 3, 5])
+def test_exchanged_inputs(batch_size):
+  """Every document gets another's input; targets and shapes stay."""
+  before = list(make_batches(batch_size))
+  after = list(
+      measure_baselines.exchange_inputs(make_batches(batch_size), VOCABULARY)
+  )
+  for (old, info), (new, new_info) in zip(before, after):
+    assert info == new_info
+    n = len(info['id'])
+    for key in old:
+      assert old[key].shape == new[key].shape
+      if key.startswith('decoder') and n > 1:
+        np.testing.assert_array_equal(old[key], new[key])
+    if n > 1:
+      x, y = (pair['encoder_input_tokens'][:n] for pair in (old, new))
+      assert (x != y).any(axis=1).all()
+      assert sorted(map(tuple, x)) == sorted(map(tuple, y))
+  # A single document in the very first batch is left out, later ones are not.
+  weights = [pair[0]['decoder_loss_weights'].sum() for pair in after]
+  assert [w == 0 for w in weights] == [
+      batch_size == 1 and i == 0 for i in range(len(weights))
+  ]
+  if batch_size == 1:
+    for i in range(1, 5):
+      width = min(
+          before[i][0]['encoder_input_tokens'].shape[1],
+          before[i - 1][0]['encoder_input_tokens'].shape[1],
+      )
+      np.testing.assert_array_equal(
+          after[i][0]['encoder_input_tokens'][0, :width],
+          before[i - 1][0]['encoder_input_tokens'][0, :width],
+      )
+
+
+def test_a_model_that_reads_suffers_from_the_exchange(setup):
+  """Trained to copy its input's first letter: exchanged inputs cost it."""
+  config, model, params, mesh = setup
+
+  def pairs():
+    letters = np.arange(60, 76, dtype=np.int32)
+    inputs = np.repeat(letters[:, None], 4, axis=1)
+    targets = letters[:, None]
+    yield (
+        dict(
+            encoder_input_tokens=inputs,
+            decoder_target_tokens=targets,
+            decoder_input_tokens=np.zeros_like(targets),
+            decoder_loss_weights=np.ones(targets.shape, np.float32),
+        ),
+        dict(id=list(map(str, letters)), reference=[''] * 16),
+    )
+
+  ((batch, _),) = pairs()
+
+  @jax.jit
+  def step(params):
+    def loss(params):
+      sums = step_lib.eval_step(params, batch, model=model)
+      return sums['loss'] / sums['weight']
+
+    gradient = jax.grad(loss)(params)
+    norm = sum((g**2).sum() for g in jax.tree.leaves(gradient)) ** 0.5
+    return jax.tree.map(lambda p, g: p - 0.3 * g / (norm + 1), params, gradient)
+
+  for _ in range(150):
+    params = step(params)
+  straight, exchanged = (
+      evaluate.measure(
+          model, params, batches, VOCABULARY, config, mesh, ('loss',)
+      )[0]['loss']
+      for batches in (
+          pairs(),
+          measure_baselines.exchange_inputs(pairs(), VOCABULARY),
+      )
+  )
+  assert straight < 2.0 < exchanged
+
+
+def test_baselines():
+  records = [
+      dict(targets=np.array(VOCABULARY.encode(t) + [1]), reference=t)
+      for t in ('two of them', 'the fifth', 'nothing')
+  ]
+  measured = measure_baselines.measure_baselines(
+      make_batches(2), iter(records), VOCABULARY, ('loss', 'rouge')
+  )
+  assert measured['unigram']['loss'] == pytest.approx(
+      baselines.unigram_loss(
+          [r['targets'] for r in records],
+          [np.array(VOCABULARY.encode(t) + [1]) for t in TARGETS],
+          VOCABULARY.size,
+      )
+  )
+  lead = measured['lead']
+  assert lead.pop('sentences') == 1
+  assert lead == rouge_lib.rouge(
+      [
+          'The first of them.',
+          'Second.',
+          'A third text, longer than both of the others together.',
+          'Four.',
+          'The fifth and last one.',
+      ],
+      TARGETS,
+  )
+  constant = measured['constant']
+  assert constant.pop('text') == 'the fifth'
+  assert constant == rouge_lib.rouge(['the fifth'] * 5, TARGETS)
+
+
+@pytest.mark.parametrize(
+    'key, value, expected',
+    [
+        ('eval.metrics', ('loss', 'rogue'), "'rogue' is none of"),
+        ('eval.examples', -1, 'eval.examples=-1'),
+        ('eval.metrics', ('loss',), "checkpoint.metric='rouge_mean'"),
+        ('decode.method', 'beam', 'num_beams=1 must be at least 2'),
+        ('decode.method', 'beem', "method='beem' must be one of 'greedy'"),
+        ('decode.min_length', 7, 'min_length=7'),
+        ('decode.seed', -1, 'decode.seed=-1'),
+    ],
+)
+def test_settings_that_cannot_be(key, value, expected):
+  config = tiny_run.make_config()
+  section, last = key.split('.')
+  config[section][last] = value
+  with pytest.raises(InputError, match=expected):
+    evaluate.check(config)
+
+
+@pytest.mark.slow
+def test_eight_devices_give_the_same_numbers(setup):
+  """Rows split over a mesh of eight, in a process that has them."""
+  config, model, params, mesh = setup
+  program = (
+      'import json, jax\n'
+      'from tests.evaluation import test_evaluate as t\n'
+      'assert jax.device_count() == 8\n'
+      'config = t.tiny_run.make_config()\n'
+      'model = t.models.build(config.model)\n'
+      'mesh = t.sharding.make_mesh(config.mesh)\n'
+      'params = jax.device_put(t.make_params(model), t.sharding.'
+      'replicated(mesh))\n'
+      'print(json.dumps(t.evaluate.measure(model, params, t.make_batches(8), '
+      't.VOCABULARY, config, mesh)))\n'
+  )
+  root = Path(__file__).parents[2]
+  done = subprocess.run(
+      [sys.executable, '-c', program],
+      capture_output=True,
+      text=True,
+      cwd=root,
+      env=dict(
+          os.environ,
+          PYTHONPATH=str(root),
+          XLA_FLAGS='--xla_force_host_platform_device_count=8',
+      ),
+  )
+  assert done.returncode == 0, done.stderr
+  metrics, rows = json.loads(done.stdout)
+  expected, expected_rows = evaluate.measure(
+      model, params, make_batches(8), VOCABULARY, config, mesh
+  )
+  assert rows == expected_rows
+  assert metrics == pytest.approx(expected, rel=1e-5)

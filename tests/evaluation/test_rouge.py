@@ -1,0 +1,81 @@
+"""ROUGE against direct calls of rouge_score."""
+
+import pytest
+from rouge_score import rouge_scorer
+
+from locost_jax.errors import InputError
+from locost_jax.evaluation.metrics import rouge as rouge_lib
+
+PREDICTIONS = [
+    'The cat sat. A dog barked at running birds.',
+    'Nothing in common',
+    'It ended. It began again, e.g. on Monday.',
+]
+REFERENCES = [
+    'A dog barks at birds that run. The cat was sitting on the mat.',
+    'wholly different words here.',
+    'It began again. It ended.',
+]
+# The same with every sentence on its line, by hand.
+SPLIT_PREDICTIONS = [
+    'The cat sat.\nA dog barked at running birds.',
+    'Nothing in common',
+    'It ended.\nIt began again, e.g. on Monday.',
+]
+SPLIT_REFERENCES = [
+    'A dog barks at birds that run.\nThe cat was sitting on the mat.',
+    'wholly different words here.',
+    'It began again.\nIt ended.',
+]
+
+
+@pytest.mark.parametrize('stemmer', [False, True])
+def test_is_google_rouge_on_split_text(stemmer):
+  scores = rouge_lib.rouge(PREDICTIONS, REFERENCES, stemmer)
+  scorer = rouge_scorer.RougeScorer(rouge_lib.TYPES, use_stemmer=stemmer)
+  expected = [
+      scorer.score(r, p) for p, r in zip(SPLIT_PREDICTIONS, SPLIT_REFERENCES)
+  ]
+  for name in rouge_lib.TYPES:
+    mean = 100 * sum(e[name].fmeasure for e in expected) / 3
+    assert scores[name] == pytest.approx(mean, abs=1e-9)
+  assert scores['rouge_mean'] == pytest.approx(
+      (scores['rouge1'] + scores['rouge2'] + scores['rougeLsum']) / 3
+  )
+  assert scores['rougeLsum'] > scores['rougeL'] + 5
+
+
+def test_numbers_by_hand():
+  # 3 of 4 and of 6 words, in order; no two of them next to each other in both.
+  scores = rouge_lib.rouge(['the cat sat down'], ['the black cat never sat up'])
+  assert scores['rouge1'] == pytest.approx(100 * 2 * 3 / 10)
+  assert scores['rouge2'] == 0
+  assert scores['rougeL'] == scores['rougeLsum'] == scores['rouge1']
+  assert rouge_lib.rouge(['a b', ''], ['a b', 'c'])['rouge1'] == 50
+
+
+def test_the_best_of_several_references_counts():
+  """For each kind of ROUGE by itself."""
+  several = ['the cat sat down there', 'sat the cat down']
+  found = rouge_lib.rouge(['the cat sat down', 'x'], [several, 'x'])
+  single = [rouge_lib.rouge(['the cat sat down'], [text]) for text in several]
+  for name in rouge_lib.TYPES:
+    assert found[name] == pytest.approx(
+        (max(score[name] for score in single) + 100 * (name != 'rouge2')) / 2
+    )
+  assert single[0]['rouge1'] < single[1]['rouge1']
+  assert single[0]['rougeL'] > single[1]['rougeL']
+
+
+def test_stemmer_changes_the_score():
+  assert (
+      rouge_lib.rouge(PREDICTIONS, REFERENCES, True)['rouge1']
+      > rouge_lib.rouge(PREDICTIONS, REFERENCES)['rouge1']
+  )
+
+
+def test_bad_input():
+  with pytest.raises(InputError, match='2 predictions but 1 references'):
+    rouge_lib.rouge(['a', 'b'], ['a'])
+  with pytest.raises(InputError, match='no predictions'):
+    rouge_lib.rouge([], [])

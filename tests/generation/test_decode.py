@@ -1,0 +1,465 @@
+"""Greedy decoding, beam search and sampling on scripted tables.
+
+The tables make every next token depend on the document, the position and, by
+`per_row`, on all tokens before: a cache that did not follow its beam would be
+seen.
+"""
+
+import functools
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from locost_jax.errors import InputError
+from locost_jax.generation import decode
+from locost_jax.generation import decode_limits
+from locost_jax.generation import decode_settings
+
+MEMORIES = 5  # what a row can remember of its past
+
+
+def step(tokens, table, per_row):
+  """Reads logits from table [B, T, MEMORIES, V]; R / B rows a document."""
+  past, position = per_row
+  past = (3 * past + tokens) % MEMORIES
+  documents = jnp.arange(tokens.size) // (tokens.size // table.shape[0])
+  return table[documents, position, past], (past, position + 1)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def run(settings, table, keys=None):
+  """tokens [B, T] and scores [B]."""
+  B = table.shape[0]
+  zeros = jnp.zeros(B, jnp.int32)
+  state = decode.begin(settings, (zeros, zeros), B, keys)
+  state = decode.advance(settings, step, table, state, settings.max_length)
+  return decode.finish(settings, state)
+
+
+def random_table(seed, B, T, V, eos=0.0):
+  """A table in which eos is as probable as the others, or more or less."""
+  table = np.random.default_rng(seed).normal(size=(B, T, MEMORIES, V)) * 2
+  table[..., 1] += eos
+  return table.astype(np.float32)
+
+
+def limited(s, table, document, written):
+  """log p [V] after the tokens written, by hand: bans, then what is forced."""
+  past = 0
+  for token in (s.start_id, *written):
+    past = (3 * past + token) % MEMORIES
+  logits = table[document, len(written), past].astype(np.float64)
+  scores = logits - np.log(np.exp(logits).sum())
+  everything, n = [s.start_id, *written], s.no_repeat_ngram_size
+  for token in range(len(scores)):
+    gram = [*everything, token][-n:]
+    if (
+        n
+        and len(gram) == n
+        and any(
+            everything[i : i + n] == gram
+            for i in range(len(everything) - n + 1)
+        )
+    ):
+      scores[token] = -np.inf
+  if len(written) + 1 < s.min_length:
+    scores[s.eos_id] = -np.inf
+  for forced, when in (
+      (s.forced_first_token, 0),
+      (s.forced_last_token, s.max_length - 1),
+  ):
+    if forced >= 0 and len(written) == when:
+      scores[:] = -np.inf
+      scores[forced] = 0
+  return scores
+
+
+def worth(s, total, length, ended):
+  if s.length_penalty_form == 'gnmt':
+    return total / ((5 + length) / 6) ** s.length_penalty
+  return total / (length + (0 if ended else 1)) ** s.length_penalty
+
+
+def slow_greedy(s, table, document):
+  written, total = [], 0.0
+  while len(written) < s.max_length and s.eos_id not in written:
+    scores = limited(s, table, document, written)
+    written.append(int(scores.argmax()))
+    total += scores[written[-1]]
+  return written, worth(s, total, len(written), s.eos_id in written)
+
+
+def slow_beams(s, table, document):
+  """Lists of Python and one document; nothing in common with decode.py."""
+  beams = [(0.0, [])] + [(-1e9, [])] * (s.num_beams - 1)
+  texts, done = [], False
+  for length in range(1, s.max_length + 1):
+    candidates = sorted(
+        (
+            (total + score, [*written, token])
+            for total, written in beams
+            for token, score in enumerate(limited(s, table, document, written))
+        ),
+        key=lambda candidate: -candidate[0],
+    )[: 2 * s.num_beams]
+    beams = []
+    for rank, (total, written) in enumerate(candidates):
+      if written[-1] != s.eos_id:
+        beams.append((total, written))
+      elif rank < s.num_beams:
+        texts.append((worth(s, total, length, True), written))
+    beams = beams[: s.num_beams]
+    texts = sorted(texts, key=lambda text: -text[0])[: s.num_beams]
+    if len(texts) == s.num_beams and (
+        s.early_stopping
+        or texts[-1][0] >= worth(s, candidates[0][0], length, False)
+    ):
+      done = True
+      break
+  if not done:
+    texts += [
+        (worth(s, total, s.max_length, False), written)
+        for total, written in beams
+    ]
+  score, written = max(texts, key=lambda text: text[0])
+  return written, score
+
+
+def compare(settings, tables, slow):
+  """How many texts ended with eos before the maximum, and how many did not."""
+  ended, T = [], settings.max_length
+  for table in tables:
+    tokens, scores = run(settings, table)
+    for document in range(len(table)):
+      want, score = slow(settings, table, document)
+      ended.append(len(want) < T)
+      assert tokens[document].tolist() == want + [0] * (T - len(want))
+      assert scores[document] == pytest.approx(score, rel=1e-4, abs=1e-5)
+  return sum(ended), len(ended) - sum(ended)
+
+
+LIMITS = (
+    dict(),
+    dict(min_length=4, no_repeat_ngram_size=2),
+    dict(no_repeat_ngram_size=1, forced_last_token=1, start_id=3),
+    dict(
+        forced_first_token=4,
+        forced_last_token=1,
+        min_length=3,
+        no_repeat_ngram_size=3,
+    ),
+)
+
+
+@pytest.mark.parametrize('limits', LIMITS)
+def test_greedy_is_the_slow_loop(limits):
+  settings = decode_settings.Settings(max_length=6, **limits)
+  early, late = compare(
+      settings,
+      [random_table(seed, 8, 6, 9, 1.0) for seed in range(6)],
+      slow_greedy,
+  )
+  assert early > 3 and late > 3
+
+
+EARLY = dict(num_beams=4, length_penalty=2.0, early_stopping=True)
+LATE = dict(num_beams=3, length_penalty=0.8)
+GNMT = dict(num_beams=2, length_penalty=0.6, length_penalty_form='gnmt')
+
+
+@pytest.mark.parametrize(
+    'beams, limits',
+    (
+        (EARLY, LIMITS[0]),
+        (EARLY, LIMITS[3]),
+        (LATE, LIMITS[0]),
+        (LATE, LIMITS[2]),
+        (GNMT, LIMITS[0]),
+        (GNMT, LIMITS[1]),
+    ),
+)
+def test_beams_are_the_slow_search(limits, beams):
+  settings = decode_settings.Settings(max_length=7, **limits, **beams)
+  early, late = compare(
+      settings,
+      [
+          random_table(seed, 4, 7, 9, bias)
+          for seed in range(10)
+          for bias in (-1.0, 0.5, 2.0)
+      ],
+      slow_beams,
+  )
+  assert early > 5 and late > 5
+
+
+def test_enough_beams_find_the_best_of_all_texts():
+  """27 beams hold all texts of 4 tokens of which one is eos."""
+  settings = decode_settings.Settings(
+      num_beams=27, max_length=3, length_penalty=0.0
+  )
+  for seed in range(5):
+    table = random_table(seed, 2, 3, 4)
+    tokens, scores = run(settings, table)
+    for document in range(2):
+      best = max(
+          (
+              sum(
+                  limited(settings, table, document, text[:i])[token]
+                  for i, token in enumerate(text)
+              ),
+              text,
+          )
+          for n in (1, 2, 3)
+          for text in itertools.product(range(4), repeat=n)
+          if 1 not in text[:-1] and (n == 3 or text[-1] == 1)
+      )
+      assert scores[document] == pytest.approx(best[0], abs=1e-5)
+      assert tokens[document].tolist() == [*best[1], 0, 0][:3]
+
+
+@pytest.mark.parametrize(
+    'changes', (dict(), dict(num_beams=3), dict(temperature=0.8))
+)
+def test_pieces_are_the_whole(changes):
+  """Advanced two tokens at a time, the last piece too long: the same."""
+  settings = decode_settings.Settings(max_length=7, **changes)
+  table, zeros = random_table(0, 6, 7, 9), jnp.zeros(6, jnp.int32)
+  keys = jax.random.split(jax.random.key(0), 6)
+  state = decode.begin(settings, (zeros, zeros), 6, keys)
+  piece = jax.jit(functools.partial(decode.advance, settings, step))
+  for until in (2, 4, 6, 8):
+    assert state['position'] == until - 2
+    state = piece(table, state, until)
+  assert piece._cache_size() == 1  # pylint: disable=protected-access
+  for got, want in zip(
+      decode.finish(settings, state), run(settings, table, keys)
+  ):
+    np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize('num_beams', (1, 2))
+def test_the_loop_stops_when_all_documents_are_done(num_beams):
+  table = np.zeros((2, 9, MEMORIES, 6), np.float32)
+  table[..., 3] = 3
+  table[0, 1:, :, 1] = 9
+  table[1, 3:, :, 1] = 9
+  table = jnp.asarray(table)
+  zeros = jnp.zeros(2, jnp.int32)
+  settings = decode_settings.Settings(max_length=9, num_beams=num_beams)
+  state = decode.begin(settings, (zeros, zeros), 2)
+  state = decode.advance(settings, step, table, state, 9)
+  tokens, _ = decode.finish(settings, state)
+  assert tokens[:, :4].tolist() == [[3, 1, 0, 0], [3, 3, 3, 1]]
+  assert not tokens[:, 4:].any()
+  assert 4 <= state['position'] < 9
+  assert state['done'].all()
+
+
+def test_when_nothing_may_come_pad_does():
+  """Four of six tokens once each (not the start's, not eos), then none."""
+  settings = decode_settings.Settings(
+      max_length=7, min_length=7, no_repeat_ngram_size=1
+  )
+  tokens, scores = run(settings, random_table(0, 2, 7, 6))
+  assert [sorted(row) for row in tokens[:, :4].tolist()] == [[2, 3, 4, 5]] * 2
+  assert not tokens[:, 4:6].any() and np.isneginf(scores).all()
+
+
+def numpy_restrict(scores, temperature, top_k, top_p):
+  """The probabilities [V] of one row that sampling should have."""
+  order = np.argsort(-scores)
+  p = np.exp(scores[order] / temperature)
+  p[top_k or len(p) :] = 0
+  p /= p.sum()
+  for i in range(1, len(p)):
+    if p[:i].sum() >= top_p:
+      p[i:] = 0
+      break
+  probabilities = np.empty_like(p)
+  probabilities[order] = p / p.sum()
+  return probabilities
+
+
+@pytest.mark.parametrize(
+    'temperature, top_k, top_p',
+    (
+        (1.0, 0, 1.0),
+        (0.7, 0, 1.0),
+        (1.5, 3, 1.0),
+        (1.0, 0, 0.6),
+        (0.5, 5, 0.8),
+        (2.0, 50, 0.95),
+        (1.0, 0, 1e-9),
+        (1.0, 1, 1.0),
+    ),
+)
+def test_sampling_is_from_the_right_distribution(temperature, top_k, top_p):
+  """Support and probabilities to rounding; then what is drawn, by counting."""
+  settings = decode_settings.Settings(
+      method='sample',
+      temperature=temperature,
+      top_k=top_k,
+      top_p=top_p,
+      max_length=1,
+  )
+  rows = np.random.default_rng(0).normal(size=(20, 12)) * 2
+  got = jax.nn.softmax(
+      decode_limits.restrict(settings, jnp.asarray(rows, jnp.float32))
+  )
+  want = np.stack(
+      [numpy_restrict(row, temperature, top_k, top_p) for row in rows]
+  )
+  np.testing.assert_array_equal(got > 0, want > 0)
+  np.testing.assert_allclose(got, want, atol=1e-6)
+  n = 4000
+  table = np.broadcast_to(rows[0], (n, 1, MEMORIES, 12)).astype(np.float32)
+  tokens, scores = run(settings, table, jax.random.split(jax.random.key(1), n))
+  counts = np.bincount(tokens[:, 0], minlength=12)
+  assert (counts[want[0] == 0] == 0).all()
+  bound = 5 * np.sqrt(n * want[0] * (1 - want[0])) + 1e-3 * n
+  assert (abs(counts - n * want[0]) <= bound).all()
+  # The score is the model's log p, whatever it was drawn from.
+  log_p = rows[0] - np.log(np.exp(rows[0]).sum())
+  length = np.where(tokens[:, 0] == 1, 1, 2)
+  np.testing.assert_allclose(scores, log_p[tokens[:, 0]] / length, rtol=1e-5)
+
+
+@pytest.mark.parametrize('spread', (0.1, 4.0))
+def test_a_nucleus_may_be_larger_than_what_is_sorted_first(spread):
+  """Where the probability is spread out, and where few tokens have it all."""
+  rows = np.random.default_rng(0).normal(size=(5, 3 * decode_limits.NUCLEUS))
+  rows *= spread
+  settings = decode_settings.Settings(method='sample', top_p=0.8)
+  got = jax.nn.softmax(
+      decode_limits.restrict(settings, jnp.asarray(rows, jnp.float32))
+  )
+  want = np.stack([numpy_restrict(row, 1.0, 0, 0.8) for row in rows])
+  sizes = (want > 0).sum(1)
+  assert (sizes > decode_limits.NUCLEUS).all() == (spread < 1)
+  assert (abs((got > 0).sum(1) - sizes) <= 1).all()  # a sum of 600 roundings
+  both = (got > 0) & (want > 0)
+  np.testing.assert_allclose(got[both], want[both], rtol=5e-3)
+
+
+def test_a_sample_depends_on_its_own_key_only():
+  settings = decode_settings.Settings(method='sample', max_length=6)
+  table = random_table(0, 6, 6, 9, -2.0)
+  keys = jax.random.split(jax.random.key(0), 6)
+  tokens, _ = run(settings, table, keys)
+  np.testing.assert_array_equal(tokens, run(settings, table, keys)[0])
+  order = np.array([4, 2, 5])
+  np.testing.assert_array_equal(
+      run(settings, table[order], keys[order])[0], tokens[order]
+  )
+  others, _ = run(settings, table, keys[::-1])
+  assert (others != tokens).any(1).all()
+
+
+@pytest.mark.parametrize(
+    'changes, message',
+    (
+        (dict(num_beams=0), 'num_beams=0 must be an integer of at least 1'),
+        (dict(num_beams=2.5), 'num_beams=2.5 must be an integer'),
+        (dict(num_beams='4'), "num_beams='4' must be an integer"),
+        (dict(max_length=0), 'max_length=0 must be an integer of at least 1'),
+        (
+            dict(max_length=4, min_length=5),
+            'min_length=5 must lie between 0 and max_length=4',
+        ),
+        (dict(min_length=-1), 'min_length=-1 must be an integer of at least 0'),
+        (dict(temperature=0.0), 'temperature=0.0 must be above 0'),
+        (dict(temperature=-1.0), 'temperature=-1.0 must be above 0'),
+        (dict(temperature=float('nan')), 'temperature=nan must be a number'),
+        (dict(top_p=0.0), 'top_p=0.0 must be above 0 and at most 1'),
+        (dict(top_p=1.5), 'top_p=1.5 must be above 0 and at most 1'),
+        (dict(top_k=-1), 'top_k=-1 must be an integer of at least 0'),
+        (
+            dict(num_beams=4, method='sample'),
+            'num_beams=4 must be 1 with method=' "'sample'",
+        ),
+        (
+            dict(num_beams=4, method='greedy'),
+            'num_beams=4 must be 1 with method=' "'greedy'",
+        ),
+        (
+            dict(num_beams=4, temperature=0.7),
+            'temperature=0.7 must be 1.0 with',
+        ),
+        (
+            dict(method='beam'),
+            "num_beams=1 must be at least 2 with method='beam'",
+        ),
+        (dict(method='best'), "method='best' must be one of 'greedy', 'beam'"),
+        (
+            dict(length_penalty_form='google'),
+            "length_penalty_form='google' must",
+        ),
+        (dict(length_penalty=None), 'length_penalty=None must be a number'),
+        (
+            dict(early_stopping='never'),
+            "early_stopping='never' must be True or",
+        ),
+        (dict(no_repeat_ngram_size=-2), 'no_repeat_ngram_size=-2 must be'),
+        (
+            dict(forced_first_token=99),
+            'forced_first_token=99 must be below the ' "vocabulary's size, 50",
+        ),
+        (
+            dict(eos_id=[1, 2]),
+            r'eos_id=\[1, 2\] must be an integer of at least 0',
+        ),
+    ),
+)
+def test_settings_that_cannot_be_are_named(changes, message):
+  with pytest.raises(InputError, match=message) as error:
+    decode_settings.check(decode_settings.Settings(**changes), vocab_size=50)
+  assert '\n' not in str(error.value)
+
+
+def test_the_method_follows_what_is_asked_for():
+  beams = decode_settings.Settings(
+      num_beams=4, length_penalty=2.0, min_length=3
+  )
+  sampling = decode_settings.Settings(top_p=0.9, max_length=40)
+  assert decode_settings.method_of(decode_settings.Settings()) == 'greedy'
+  assert decode_settings.method_of(beams) == 'beam'
+  assert decode_settings.method_of(sampling) == 'sample'
+
+  def after(settings, **changes):
+    changed = decode_settings.change(settings, changes)
+    decode_settings.check(changed)
+    return changed.method, changed.num_beams, changed.top_p, changed.temperature
+
+  assert after(beams) == ('beam', 4, 1.0, 1.0)
+  assert after(beams, num_beams=None, max_length=9) == ('beam', 4, 1.0, 1.0)
+  assert after(beams, num_beams=1) == ('greedy', 1, 1.0, 1.0)
+  assert after(beams, temperature=1.0) == ('sample', 1, 1.0, 1.0)
+  assert after(beams, method='greedy') == ('greedy', 1, 1.0, 1.0)
+  assert after(sampling, num_beams=2) == ('beam', 2, 1.0, 1.0)
+  assert after(sampling, temperature=0.5) == ('sample', 1, 0.9, 0.5)
+  assert after(sampling, num_beams=1) == ('sample', 1, 0.9, 1.0)
+  assert decode_settings.change(beams, dict(num_beams=2)).length_penalty == 2.0
+  with pytest.raises(InputError, match='num_beams=4 must be 1'):
+    after(beams, num_beams=4, temperature=0.5)
+  with pytest.raises(InputError, match='num_beams=0'):
+    after(beams, num_beams=0)
+
+
+def test_config_decode_becomes_settings():
+  from configs import default  # pylint: disable=g-import-not-at-top
+
+  config = default.get_config().decode
+  assert decode_settings.from_config(config) == decode_settings.Settings()
+  config.num_beams = 4
+  assert (
+      decode_settings.method_of(decode_settings.from_config(config)) == 'beam'
+  )
+  old = dict(
+      method='greedy', max_length=9, min_length=2, no_repeat_ngram_size=1
+  )
+  assert decode_settings.from_config(old).max_length == 9
+  with pytest.raises(InputError, match='decode.beams: unknown; expected one'):
+    decode_settings.from_config(dict(old, beams=4))

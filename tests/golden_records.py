@@ -1,0 +1,272 @@
+"""What the modules behind token caches give for a small text, and the record.
+
+`golden/records.json` holds these outputs beside the versions they belong to.
+When an output is meant to change, raise the module's number in
+locost_jax/data/record_versions.py, then write the file anew:
+
+  python -m tests.golden_records
+"""
+
+import json
+from pathlib import Path
+import sys
+
+from configs import default
+from locost_jax.data import builtin_corpus
+from locost_jax.data import documentation
+from locost_jax.data import gsg
+from locost_jax.data import pages
+from locost_jax.data import record_versions
+from locost_jax.data import sources
+from locost_jax.data import text as text_lib
+from locost_jax.vocabularies import byte_vocabulary
+
+FILE = Path(__file__).parent / 'golden' / 'records.json'
+
+DOCUMENT = """Whales of the North
+
+The right whale (see Fig. 3, Tab. 2) breathes air. Dr. Ahab knew it: "Whales
+breathe!" he cried. No. 7 of the fleet, e.g. the Pequod, hunted whales at
+5 a.m. The crew slept... Then the whale rose? Yes! It rose at once, and the
+crew of the Pequod saw the whale.
+- a list item. With two sentences
+- another item
+Grad C: Um, well. I see the whale.
+PhD A: It breathes air, i.e. oxygen etc. The end of U.S. whaling came in 1924.
+
+\u9be8\u306f\u6b4c\u3046\u3002\u6d77\u306f\u5e83\u3044\u3002
+
+1. Install the sail. 2. Go! The whale breathes. The Pequod did not.
+"""
+SECTIONS = [
+    dict(heading='Ships', text='The Pequod sailed. It sank.'),
+    dict(heading='', text='Whales rose.'),
+    dict(heading='Crew', text='Ishmael lived to tell it.'),
+]
+MODULE = '''"""Catches whales.
+
+A module with `inline` marks, *emphasis* and a `link <http://a.b>`_.
+
+.. note::
+    This is prose and stays.
+
+.. code-block:: python
+
+    x = 1
+
+>>> catch()
+'whale'
+"""
+class Ship:
+  """Carries the crew over the sea until the whale rises from below.
+
+  The crew of a ship rises early; the whale carries the sea over it.
+  See [the log](log.md).
+  """
+  def sail(self):
+    """Sails to the whale over the sea with all of the crew on deck.
+
+    Args::
+
+        nothing
+
+    The whale and the crew are over the sea. All sails are on deck.
+    """
+def _f(): "Too short"
+'''
+
+
+class _Vocabulary(byte_vocabulary.ByteVocabulary):
+  """Bytes, with a mark in front as BART's have it."""
+
+  bos_id = 2
+
+
+def _text():
+  return dict(
+      sentences=text_lib.split_sentences(DOCUMENT),
+      spans=text_lib.sentence_spans(DOCUMENT),
+      paragraphs=list(text_lib.paragraph_spans(DOCUMENT)),
+  )
+
+
+def _gsg():
+  sentences = text_lib.split_sentences(DOCUMENT)
+  return dict(
+      selected={
+          strategy: gsg.select_sentences(sentences, 0.3, strategy, 5)
+          for strategy in gsg.STRATEGIES
+      },
+      pairs=[
+          gsg.gap_sentences(DOCUMENT, 0.3, 'independent', mask, 0)
+          for mask in ('', '<extra_id_0>')
+      ],
+  )
+
+
+def _pages():
+  row = dict(
+      document=DOCUMENT,
+      sections=SECTIONS,
+      documents=['One.', 'Two, too.', 'Three.'],
+  )
+  made = {}
+  for form in pages.FORMS:
+    parts = pages.pieces(row, form, 4)
+    made[form] = [parts] + [
+        pages.tokenise(parts, query, form, 40, 200, _Vocabulary(), empty)
+        for query, empty in (('', '.'), ('Who?', ''))
+    ]
+  return made
+
+
+def _records(config, vocabulary, block):
+  from locost_jax.data import seqio_tasks  # pylint: disable=g-import-not-at-top
+
+  task = seqio_tasks.make_task(config, vocabulary, block=block)
+  lengths = dict(
+      inputs=config.data.max_input_length, targets=config.data.max_target_length
+  )
+  rows = task.get_dataset(lengths, 'train', shuffle=False)
+  return [
+      {
+          key: value.decode() if isinstance(value, bytes) else value.tolist()
+          for key, value in row.items()
+      }
+      for row in rows.as_numpy_iterator()
+  ]
+
+
+def _preprocessors():
+  """Whole records, as a cache gets them."""
+  config = default.get_config()
+  config.data.max_input_length, config.data.max_target_length = 90, 20
+  config.data.page_length = 30
+  config.data.task = 'python_docs_gsg'
+  made = dict(
+      gap_sentences=_records(
+          config,
+          _Vocabulary(),
+          [dict(id='a', text=DOCUMENT), dict(id='b', text='Too short.')],
+      )
+  )
+  config.data.task = 'python_docs_summary'
+  row = dict(id='c', targets='A whale.', references='')
+  made['summaries'] = _records(
+      config, _Vocabulary(), [dict(row, inputs=DOCUMENT), dict(row, inputs=' ')]
+  )
+  for form in pages.FORMS:
+    config.data.pages = form
+    made[form] = _records(
+        config,
+        _Vocabulary(),
+        [
+            dict(
+                row,
+                inputs=json.dumps(
+                    dict(
+                        query='',
+                        document=DOCUMENT[:150],
+                        sections=SECTIONS,
+                        documents=['One.', 'Two.'],
+                    )
+                ),
+            )
+        ],
+    )
+  return made
+
+
+def _documentation():
+  # pylint: disable=protected-access
+  docstrings = documentation._docstrings(MODULE.encode())
+  return dict(
+      docstrings=docstrings,
+      clean=[documentation.clean(text) for _, text in docstrings],
+      documented=documentation._is_documented(MODULE.encode()),
+  )
+
+
+def _sources():
+  return dict(
+      row=sources.parse_row('a', 1, '{"a": "\u0085b"}'.encode(), ('a',))
+  )
+
+
+def _builtin_corpus():
+  found = [
+      documentation.Docstring(
+          f'module{i // 7}',
+          f'Ship{i}',
+          (
+              f'{text} {i} times a day.\n\n{text} and {i} whales more, as the log '
+              f'of the whales says. {DOCUMENT * (i % 3)}'
+          ),
+      )
+      for i, text in enumerate(
+          f'{a} the {b} {c} over all the deep sea'
+          for a in ('Carries', 'Follows', 'Draws')
+          for b in ('patient', 'salted', 'wooden', 'hollow')
+          for c in ('crew', 'whale', 'harbour', 'lantern')
+      )
+  ]
+  made, original = None, documentation.read_docstrings
+  documentation.read_docstrings = lambda packages: found
+  try:
+    builtin_corpus.make_corpus.cache_clear()
+    made = builtin_corpus.make_corpus(('golden',))
+  finally:
+    documentation.read_docstrings = original
+    builtin_corpus.make_corpus.cache_clear()
+  return dict(
+      ids={
+          kind: {
+              split: [row.id for row in rows]
+              for split, rows in getattr(made, kind).items()
+          }
+          for kind in ('documents', 'pairs')
+      },
+      first=made.pairs['validation'][0],
+      statistics=made.statistics,
+      checksum=made.checksum,
+  )
+
+
+OUTPUTS = dict(
+    text=_text,
+    gsg=_gsg,
+    pages=_pages,
+    preprocessors=_preprocessors,
+    documentation=_documentation,
+    sources=_sources,
+    builtin_corpus=_builtin_corpus,
+)
+
+
+def compute(module):
+  """Returns what stands in the file for a module: version and output."""
+  return dict(
+      version=record_versions.VERSIONS[module],
+      output=json.loads(json.dumps(OUTPUTS[module]())),
+  )
+
+
+def main():
+  old = json.loads(FILE.read_text()) if FILE.exists() else {}
+  new = {module: compute(module) for module in OUTPUTS}
+  for module, found in new.items():
+    known = old.get(module, found)
+    if known['version'] == found['version'] and known != found:
+      sys.exit(
+          f'{module}: its output changed; raise its number in '
+          'locost_jax/data/record_versions.py first'
+      )
+  rows = (
+      f'"{module}": {json.dumps(found, ensure_ascii=False)}'
+      for module, found in new.items()
+  )
+  FILE.write_text('{\n' + ',\n'.join(rows) + '\n}\n')
+
+
+if __name__ == '__main__':
+  main()

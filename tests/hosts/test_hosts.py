@@ -1,0 +1,195 @@
+"""Several processes, one run: flags, and two real ones over loopback."""
+
+import json
+import os
+from pathlib import Path
+import subprocess
+import sys
+
+from absl import flags
+import jax
+import numpy as np
+import pytest
+
+from locost_jax.devices import sharding
+from locost_jax.errors import InputError
+from locost_jax.hosts import connect
+from locost_jax.workdir import checkpoint
+from tests.ports import free_port
+
+ROOT = Path(__file__).parents[2]
+
+
+def parse(*arguments):
+  values = flags.FlagValues()
+  connect.define_flags(values)
+  values(['main', *arguments])
+  return values
+
+
+@pytest.mark.parametrize(
+    'arguments, words',
+    [
+        (['--hosts=2'], '--coordinator and --host missing'),
+        (['--coordinator=a:1', '--host=0'], '--hosts missing'),
+        (
+            ['--coordinator=a:1', '--hosts=2', '--host=2'],
+            '--host=2: expected less than --hosts=2',
+        ),
+    ],
+)
+def test_flags_that_cannot_be(arguments, words):
+  with pytest.raises(InputError, match=words):
+    connect.connect(parse(*arguments))
+
+
+def test_where_jax_finds_the_hosts_by_itself():
+  assert connect.is_cluster({'SLURM_STEP_NUM_TASKS': '2'})
+  assert not connect.is_cluster(
+      {'SLURM_STEP_NUM_TASKS': '1', 'JAX_PLATFORMS': 'cpu'}
+  )
+  assert not connect.is_cluster({'JAX_PLATFORMS': 'cpu'})
+
+
+class Mesh:
+  """What `host_part` reads of a mesh: the hosts of its devices, in order."""
+
+  def __init__(self, shape, processes):
+    class Device:
+
+      def __init__(self, process):
+        self.process_index = process
+
+    self.shape = dict(zip(('data', 'fsdp', 'tensor', 'sequence'), shape))
+    self.devices = np.array([Device(p) for p in processes]).reshape(shape)
+
+
+@pytest.mark.parametrize(
+    'shape, processes, me, expected',
+    [
+        ((8, 1, 1, 1), [0] * 8, 0, (0, 1, True)),
+        ((4, 2, 1, 1), [0, 0, 0, 0, 1, 1, 1, 1], 1, (1, 2, True)),
+        ((2, 1, 2, 2), [0, 0, 0, 0, 1, 1, 1, 1], 1, (1, 2, True)),
+        # A document goes across hosts: both read the same rows.
+        ((1, 1, 1, 8), [0, 0, 0, 0, 1, 1, 1, 1], 1, (0, 1, False)),
+        ((2, 1, 1, 4), [0, 0, 1, 1, 2, 2, 3, 3], 2, (1, 2, True)),
+        ((2, 1, 1, 4), [0, 0, 1, 1, 2, 2, 3, 3], 3, (1, 2, False)),
+    ],
+)
+def test_the_rows_of_a_host(monkeypatch, shape, processes, me, expected):
+  monkeypatch.setattr(jax, 'process_index', lambda: me)
+  assert sharding.host_part(Mesh(shape, processes)) == expected
+
+
+def test_rows_that_do_not_follow_each_other(monkeypatch):
+  monkeypatch.setattr(jax, 'process_index', lambda: 0)
+  with pytest.raises(InputError, match='into whole parts for the 1 hosts'):
+    sharding.host_part(Mesh((4, 1, 1, 1), [0, 1, 0, 1]))
+
+
+def start(workdir, data, devices, *arguments):
+  environment = dict(
+      os.environ,
+      JAX_PLATFORMS='cpu',
+      PYTHONPATH=str(ROOT),
+      XLA_FLAGS=(
+          os.environ['XLA_FLAGS']
+          + f' --xla_force_host_platform_device_count={devices}'
+      ),
+  )
+  return subprocess.Popen(
+      [
+          sys.executable,
+          '-m',
+          'locost_jax.main',
+          f'--config={ROOT / "configs/finetune.py"}',
+          f'--workdir={workdir}',
+          f'--config.data.train_files={data}',
+          '--config.train.steps=4',
+          f'--config.data.validation_files={data}',
+          '--format=json',
+          '--config.data.vocabulary=byte',
+          '--config.train.batch_size=4',
+          '--config.data.max_input_length=64',
+          '--config.data.input_buckets=64',
+          '--config.data.max_target_length=16',
+          '--config.data.target_buckets=16',
+          '--config.eval.batch_size=4',
+          '--config.decode.max_length=4',
+          '--config.train.log_every=1',
+          '--config.model.d_model=16',
+          '--config.model.d_state=4',
+          '--config.model.d_ff=16',
+          '--config.model.d_kv=8',
+          '--config.model.num_heads=2',
+          '--config.model.num_layers=1',
+          '--config.model.num_decoder_layers=1',
+          *arguments,
+      ],
+      cwd=ROOT,
+      env=environment,
+      text=True,
+      stdout=subprocess.PIPE,
+      stderr=subprocess.PIPE,
+  )
+
+
+@pytest.mark.slow
+def test_two_processes_train_as_one(tmp_path):
+  """Four devices in two processes, and in one; documents are split, too."""
+  mesh = ['--config.mesh.fsdp=2', '--config.mesh.sequence=2']
+  data = tmp_path / 'rows.jsonl'
+  data.write_text(
+      ''.join(
+          json.dumps(
+              dict(
+                  document=f'The {n} houses of the town. ' * (1 + n % 3),
+                  summary=f'{n} houses.',
+              )
+          )
+          + '\n'
+          for n in range(12)
+      )
+  )
+  port = free_port()
+  runs = [start(tmp_path / 'one', data, 4, *mesh)]
+  runs += [
+      start(
+          tmp_path / 'two',
+          data,
+          2,
+          *mesh,
+          '--hosts=2',
+          f'--host={i}',
+          f'--coordinator=localhost:{port}',
+      )
+      for i in range(2)
+  ]
+  try:
+    said = [run.communicate(timeout=400) for run in runs]
+  finally:
+    for run in runs:
+      run.kill()
+  for run, (_, err) in zip(runs, said):
+    assert run.returncode == 0, err
+  # What Gloo says, through which CPUs talk, is on stderr.
+  one, two, silent = (out.splitlines() for out, _ in said)
+  assert '[Gloo]' in said[1][1]
+  assert not silent  # the second host reports nothing
+  (one,), (two,) = one, two
+  one, two = (json.loads(line)['tables'][0] for line in (one, two))
+  assert len(one['rows']) == len(two['rows']) > 2
+  for ours, theirs in zip(one['rows'], two['rows']):
+    assert ours.keys() == theirs.keys()
+    if 'exchanged' in ours['name']:
+      continue  # each host exchanges its own
+    for key, value in ours.items():
+      if not isinstance(value, str):
+        value = pytest.approx(value, rel=1e-4)
+      assert theirs[key] == value
+  same, other = (
+      jax.tree.leaves(checkpoint.load_params(tmp_path / name))
+      for name in ('one', 'two')
+  )
+  for a, b in zip(same, other, strict=True):
+    np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)

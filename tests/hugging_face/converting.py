@@ -1,0 +1,21 @@
+"""Fixtures of the tests of convert."""
+
+from pathlib import Path
+
+from safetensors.numpy import load_file
+from safetensors.numpy import save_file
+
+ROOT = Path(__file__).parents[2]
+GOLDEN = ROOT / 'tests' / 'golden'
+WEIGHTS = 'model.safetensors'
+
+
+def rewrite(directory, change):
+  """Applies a change to the directory's dict of tensors."""
+  tensors = load_file(directory / WEIGHTS)
+  change(tensors)
+  save_file(tensors, directory / WEIGHTS)
+
+
+def listed(report, side):
+  return {row[side]['name']: row[side] for row in report['tensors']}

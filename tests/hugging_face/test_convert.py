@@ -1,0 +1,409 @@
+"""Weights in and out: a Hugging Face directory <-> a run's directory."""
+
+import json
+import os
+import subprocess
+import sys
+
+import jax.numpy as jnp
+from ml_collections import ConfigDict
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from configs import default
+import locost_jax
+from locost_jax import convert
+from locost_jax import files
+from locost_jax import main
+from locost_jax import models
+from locost_jax import summarize
+from locost_jax.errors import InputError
+from locost_jax.generation import decode_settings
+from locost_jax.hugging_face import configs
+from locost_jax.hugging_face import export
+from locost_jax.models import parameters
+from locost_jax.runs import assemble
+from locost_jax.runs import resume
+from locost_jax.training import init_from
+from locost_jax.vocabularies import sentencepiece_training
+from locost_jax.workdir import checkpoint
+from locost_jax.workdir import phases as phases_lib
+from tests import tiny_run
+from tests.hugging_face.converting import GOLDEN
+from tests.hugging_face.converting import listed
+from tests.hugging_face.converting import rewrite
+from tests.hugging_face.converting import ROOT
+from tests.hugging_face.converting import WEIGHTS
+
+FOLDERS = sorted(
+    path.parent.name for path in GOLDEN.glob('*/state_dict.safetensors')
+)
+
+
+@pytest.mark.parametrize('folder', FOLDERS)
+def test_there_and_back_is_the_same_to_the_bit(folder, tmp_path, call):
+  """All tensors, in float32 and in bfloat16, and what a model is made of."""
+  source = GOLDEN / folder
+  want = load_file(source / 'state_dict.safetensors')
+  there = call(source, tmp_path / 'run')
+  assert there['direction'] == 'run'
+  back = call(tmp_path / 'run', tmp_path / 'back')
+  got = load_file(tmp_path / 'back' / WEIGHTS)
+  copies = {name for names in there['copies'].values() for name in names}
+  assert got.keys() == want.keys() - copies == listed(back, 'to').keys()
+  assert (
+      sum(x.size for x in got.values())
+      == back['parameters']
+      == (there['parameters'])
+  )
+  for name, array in got.items():
+    assert array.dtype == np.float32
+    np.testing.assert_array_equal(array, want[name], err_msg=name)
+    for report, side in ((there, 'from'), (back, 'to')):
+      assert listed(report, side)[name]['shape'] == list(array.shape)
+  # bfloat16: rounded once, then the same again.
+  for start, home in (('run', '1'), ('again', '2')):
+    call(tmp_path / start, tmp_path / home, '--dtype=bfloat16')
+    if home == '1':
+      assert call(tmp_path / '1', tmp_path / 'again')['dtype'] == 'float32'
+    for name, array in load_file(tmp_path / home / WEIGHTS).items():
+      assert array.dtype == jnp.bfloat16
+      np.testing.assert_array_equal(
+          array, want[name].astype(jnp.bfloat16), err_msg=name
+      )
+  theirs, ours = (
+      json.loads((path / 'config.json').read_text())
+      for path in (source, tmp_path / 'back')
+  )
+  for key in ours.keys() - {'torch_dtype', 'architectures'}:
+    assert ours[key] == theirs[key], key
+  assert configs.model_config(tmp_path / 'back') == (
+      configs.model_config(source)
+  )
+
+
+def test_a_run_is_another_s_start(tmp_path, call, run_command):
+  """What a release became is loaded, named as a checkpoint and begun from."""
+  source = GOLDEN / 'locost_d_untied_relu'
+  call(source, tmp_path / 'run')
+  inputs, targets = [[3, 4, 5, 6]], [[0, 7, 8]]
+  want = locost_jax.load(source).logits(inputs, targets)
+  for place in (tmp_path / 'run', tmp_path / 'run' / 'checkpoints' / '0'):
+    summarizer = locost_jax.load(place)
+    np.testing.assert_array_equal(summarizer.logits(inputs, targets), want)
+    start = ConfigDict(
+        dict(
+            model=dict(name='locost'),
+            train=dict(init_from=str(place), init_map=()),
+        )
+    )
+    params, _ = init_from.load(
+        start, parameters.abstract_params(summarizer.model)
+    )
+    np.testing.assert_array_equal(
+        params['logits/kernel'], summarizer.params['logits']['kernel']
+    )
+  config = tiny_run.make_config()
+  setup = assemble.Setup(phases_lib.Phase('', tmp_path / 'run', config))
+  with pytest.raises(InputError, match='no training to go on.*init_from='):
+    resume.check_unchanged([setup], tmp_path / 'run')
+  text = tmp_path / 'text.txt'
+  text.write_text('A text.')
+  status, _, err = run_command(
+      summarize, f'--checkpoint={tmp_path / "run"}', text
+  )
+  assert status == 2 and 'has no vocabulary' in err
+
+
+def test_a_trained_run_travels_whole(run, tmp_path, call, run_command):
+  """Weights, vocabulary and how it writes; the report names it all."""
+  exported = call(run, tmp_path / 'out', '--max_shard_size=9KB')
+  assert exported['checkpoint'] == str(run / 'checkpoints' / '2')
+  assert exported['copied'] == ['vocabulary.json']
+  assert any('byte vocabulary' in note for note in exported['notes'])
+  shards = sorted(tmp_path.glob('out/model-*.safetensors'))
+  assert len(shards) > 2
+  assert exported['files'] == [
+      *(path.name for path in shards),
+      WEIGHTS + '.index.json',
+  ]
+  index = json.loads((tmp_path / 'out' / exported['files'][-1]).read_text())
+  held = {name: path.name for path in shards for name in load_file(path)}
+  assert index['weight_map'] == held
+  assert (
+      index['metadata']['total_size']
+      == 4 * exported['parameters']
+      == sum(
+          array.nbytes for path in shards for array in load_file(path).values()
+      )
+  )
+  for path in shards:  # at most that large, or of one tensor
+    assert path.stat().st_size < 9000 + 4096 or len(load_file(path)) == 1
+  imported = call(tmp_path / 'out', tmp_path / 'again')
+  assert imported['copied'] == ['vocabulary.json', 'tokenizer_config.json']
+  text = tmp_path / 'text.txt'
+  text.write_text('A text to read.')
+  summaries = [
+      locost_jax.load(place).summarize(text.read_text())
+      for place in (run, tmp_path / 'out', tmp_path / 'again')
+  ]
+  assert summaries[0] == summaries[1] == summaries[2]
+  status, out, _ = run_command(
+      summarize, f'--checkpoint={tmp_path / "again"}', text
+  )
+  assert status == 0 and out.strip() == summaries[0][0].strip()
+  assert locost_jax.load(tmp_path / 'out').settings.max_length == 6
+
+
+def test_adapters_are_merged_on_export(run, tmp_path, call):
+  """LoRA's: a query becomes W + alpha / r A B."""
+  stored = phases_lib.read_config(run)
+  stored['train']['lora'] = dict(rank=2, alpha=3.0, paths='')
+  params = checkpoint.load_params(run)
+  query = params['decoder']['layers']['self_attention']['query']
+  generator = np.random.default_rng(0)
+  _, rows, columns = query['kernel'].shape
+  a = generator.random((1, rows, 2), np.float32)
+  b = generator.random((1, 2, columns), np.float32)
+  query.update(lora_a=a, lora_b=b)
+  home = tmp_path / 'run'
+  checkpoint.save_params(home / 'checkpoints' / '7', params)
+  files.write(home / 'config.json', json.dumps(stored))
+  call(home, tmp_path / 'out')
+  got = load_file(tmp_path / 'out' / WEIGHTS)[
+      'decoder.block.0.layer.0.SelfAttention.q.weight'
+  ]
+  want = query['kernel'][0].astype(float) + 3 / 2 * a[0].astype(float) @ b[0]
+  np.testing.assert_allclose(got, want.T, rtol=0, atol=1e-5)
+
+
+def test_an_imported_run_is_evaluated(run, tmp_path, call, run_command):
+  """`main --evaluate` gives it the numbers of the run it once was."""
+  call(run, tmp_path / 'out')
+  call(tmp_path / 'out', tmp_path / 'run')
+  rows = tmp_path / 'test.jsonl'
+  rows.write_text(
+      ''.join(
+          json.dumps(
+              dict(
+                  document=f'Story {i} of a cat and a dog. It is short.',
+                  summary=f'Cat {i}.',
+              )
+          )
+          + '\n'
+          for i in range(8)
+      )
+  )
+  reports = []
+  for home in (run, tmp_path / 'run'):
+    status, out, err = run_command(
+        main,
+        f'--config={ROOT / "configs" / "finetune.py"}',
+        '--evaluate',
+        f'--workdir={home}',
+        '--format=json',
+        f'--config.data.test_files={rows}',
+        f'--config.data.train_files={rows}',
+        '--config.data.vocabulary=byte',
+        f'--config.data.cache_dir={tmp_path / "cache"}',
+        '--config.eval.baselines=False',
+        '--config.decode.max_length=6',
+        '--config.eval.batch_size=4',
+        *(
+            f'--config.model.{key}={value}'
+            for key, value in dict(
+                d_model=16,
+                d_state=4,
+                d_ff=16,
+                d_kv=8,
+                num_heads=2,
+                num_layers=1,
+                num_decoder_layers=1,
+                dropout_rate=0.0,
+            ).items()
+        ),
+    )
+    assert status == 0, err
+    reports.append(json.loads(out))
+  assert [report.pop('step') for report in reports] == [2, 0]
+  for report in reports:  # what tells the step
+    report.pop('workdir')
+    report['tables'][0]['rows'][0].pop('name')
+  assert reports[0] == reports[1]
+  assert reports[0]['documents'] == 8 and reports[0]['loss'] > 0
+
+
+def test_the_report_as_text(release, tmp_path, run_command):
+  status, out, err = run_command(
+      convert, f'--source={release}', f'--target={tmp_path / "run"}'
+  )
+  assert status == 0, err
+  lines = out.splitlines()
+  assert (
+      'encoder.block.1.layer.0.ssm_layer.k_proj.weight float32[32, 32] -> '
+      'encoder/layers/mixer/key/kernel[1] float32[32, 32]'
+  ) in lines
+  assert 'lm_head.weight: a copy of shared.weight' in lines
+  assert 'locost: 66 tensors, 56,128 parameters, 0.2 MB in float32' in lines
+  assert lines[-1] == f'{tmp_path / "run"}: a run, from {release}'
+
+
+def test_a_vocabulary_s_files_are_copied_as_they_are(release, tmp_path, call):
+  """SentencePiece; the embedding's rows beyond the tokens stay."""
+  texts = ['the cat sat on the mat', 'a dog and a cat', 'dogs sit on mats']
+  sentencepiece_training.train(texts * 9, release / 'spiece.model', 200)
+  (release / 'tokenizer_config.json').write_text('{"extra_ids": 100}')
+
+  def pad(tensors):
+    for name in (
+        'shared.weight',
+        'lm_head.weight',
+        'encoder.embed_tokens.weight',
+        'decoder.embed_tokens.weight',
+    ):
+      tensors[name] = np.resize(tensors[name], (320, 32))
+
+  rewrite(release, pad)
+  config = json.loads((release / 'config.json').read_text())
+  (release / 'config.json').write_text(json.dumps(config | {'vocab_size': 320}))
+  call(release, tmp_path / 'run')
+  call(tmp_path / 'run', tmp_path / 'back')
+  for name in ('spiece.model', 'tokenizer_config.json'):
+    assert (tmp_path / 'back' / name).read_bytes() == (
+        release / name
+    ).read_bytes()
+  assert load_file(tmp_path / 'back' / WEIGHTS)['shared.weight'].shape == (
+      320,
+      32,
+  )
+  (release / 'config.json').write_text(json.dumps(config | {'vocab_size': 150}))
+  with pytest.raises(InputError, match='tokens, its model only 150'):
+    locost_jax.load(release)
+
+
+def test_one_embedding_under_any_of_its_names(release, tmp_path, call):
+  """Files that keep another of the tied names, and T5's left-over bias."""
+  want = load_file(release / WEIGHTS)['shared.weight']
+  bias = (
+      'decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.'
+      'weight'
+  )
+
+  def change(tensors):
+    for name in (
+        'shared.weight',
+        'lm_head.weight',
+        'encoder.embed_tokens.weight',
+    ):
+      del tensors[name]
+    tensors[bias] = np.zeros((32, 4), np.float32)
+
+  rewrite(release, change)
+  report = call(release, tmp_path / 'run')
+  assert report['unread'] == [bias]
+  (row,) = [
+      row
+      for row in report['tensors']
+      if row['to']['name'] == 'token_embedding/embedding'
+  ]
+  assert row['from']['name'] == 'decoder.embed_tokens.weight'
+  np.testing.assert_array_equal(
+      locost_jax.load(tmp_path / 'run').params['token_embedding']['embedding'],
+      want,
+  )
+
+
+def test_half_precision_and_mixtures_are_read(release, tmp_path, call):
+  """As of T5 files in float16 whose `wo` stay in float32."""
+  want = load_file(release / WEIGHTS)
+
+  def change(tensors):
+    for name in tensors:
+      if '.wo.' not in name:
+        tensors[name] = tensors[name].astype(np.float16)
+
+  rewrite(release, change)
+  report = call(release, tmp_path / 'run')
+  assert {row['from']['dtype'] for row in report['tensors']} == {
+      'float16',
+      'float32',
+  }
+  params = locost_jax.load(tmp_path / 'run').params
+  np.testing.assert_array_equal(
+      params['token_embedding']['embedding'],
+      want['shared.weight'].astype(np.float16),
+  )
+
+
+def test_pickles_are_read_where_torch_is(release, tmp_path, call):
+  torch = pytest.importorskip('torch', reason='needs the extra `peers`')
+  want = load_file(release / WEIGHTS)
+  (release / WEIGHTS).unlink()
+  torch.save(
+      {
+          name: torch.from_numpy(array).to(
+              torch.bfloat16 if 'wi_' in name else torch.float32
+          )
+          for name, array in want.items()
+      },
+      release / 'pytorch_model.bin',
+  )
+  call(release, tmp_path / 'run')
+  call(tmp_path / 'run', tmp_path / 'back')
+  for name, array in load_file(tmp_path / 'back' / WEIGHTS).items():
+    expected = want[name]
+    if 'wi_' in name:
+      expected = expected.astype(jnp.bfloat16)
+    np.testing.assert_array_equal(array, expected)
+
+
+@pytest.mark.slow
+def test_loading_takes_little_more_memory_than_the_weights(tmp_path):
+  """250M parameters: the peak grows by at most 1.3 times their bytes."""
+  config = default.get_config().model
+  config.vocab_size = 52_000
+  abstract = parameters.flatten(
+      parameters.abstract_params(models.build(config))
+  )
+  generator = np.random.default_rng(0)
+  params = {
+      path: np.broadcast_to(
+          generator.random(leaf.shape[1:], np.float32), leaf.shape
+      )
+      for path, leaf in abstract.items()
+  }
+  files = export.Exported(dict(config), abstract, 'float32').write(
+      tmp_path, params, 5 * 10**9
+  )
+  (tmp_path / 'config.json').write_text(
+      json.dumps(
+          configs.release(dict(config), decode_settings.Settings(), 'float32')
+      )
+  )
+  size = sum((tmp_path / file).stat().st_size for file in files)
+  assert size > 4 * 250_000_000
+  program = """if True:
+      import sys
+      import locost_jax, jax
+      from locost_jax.summarizing import pretrained
+      def peak():
+        with open('/proc/self/status') as f:
+          return next(int(line.split()[1]) << 10 for line in f
+                      if line.startswith('VmHWM'))
+      jax.devices()
+      before = peak()
+      summarizer = locost_jax.load(sys.argv[1])
+      jax.block_until_ready(summarizer.params)
+      print(sum(x.size for x in jax.tree.leaves(summarizer.params)),
+            peak() - before)"""
+  done = subprocess.run(
+      [sys.executable, '-c', program, tmp_path],
+      capture_output=True,
+      text=True,
+      check=True,
+      env={**os.environ, 'PYTHONPATH': str(ROOT)},
+  )
+  count, growth = map(int, done.stdout.split())
+  assert 4 * count <= size < 4 * count + 100_000
+  assert size < growth < 1.3 * size

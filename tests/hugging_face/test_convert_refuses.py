@@ -1,0 +1,188 @@
+"""What convert refuses: one line, status 2, and no target."""
+
+import json
+import os
+import pickle
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+from safetensors.numpy import save_file
+
+from locost_jax import convert
+from locost_jax import files
+from locost_jax import models
+from tests.hugging_face.converting import GOLDEN
+from tests.hugging_face.converting import rewrite
+from tests.hugging_face.converting import ROOT
+from tests.hugging_face.converting import WEIGHTS
+
+
+def test_what_a_release_cannot_say_is_refused(
+    tmp_path, small_model_config, refuse
+):
+  small_model_config.variant = 'paper'
+  models.build(small_model_config)  # it can be trained
+  home = tmp_path / 'run'
+  files.write(
+      home / 'config.json',
+      json.dumps(
+          dict(
+              model=small_model_config.to_dict(), decode={}, train=dict(steps=0)
+          )
+      ),
+  )
+  (home / 'checkpoints' / '0' / 'params').mkdir(parents=True)
+  refuse(home, message="config.model.variant='paper' cannot be exported")
+
+
+def test_flags_that_cannot_be(release, tmp_path, refuse, run_command):
+  refuse(release, '--dtype=bfloat16', message="--dtype=bfloat16: a run's")
+  refuse(release, '--max_shard_size=big', message='expected a size like 5GB')
+  refuse(tmp_path / 'nowhere', message='nowhere: no such directory')
+  status, _, err = run_command(convert, f'--source={release}')
+  assert status == 2 and '--target=DIR is missing' in err
+  (tmp_path / 'there').mkdir()
+  for target, message in (
+      ('there', 'exists already'),
+      ('no/where', f'no directory {tmp_path}'),
+  ):
+    status, _, err = run_command(
+        convert, f'--source={release}', f'--target={tmp_path / target}'
+    )
+    assert status == 2 and message in err
+  assert not list((tmp_path / 'there').iterdir())
+  sizes = [convert.parse_size(x) for x in ('5GB', '1.5 kB', '2MiB', '77')]
+  assert sizes == [5 * 10**9, 1500, 2 << 20, 77]
+
+
+def test_other_weights_are_named(release, refuse):
+  """Another model's: a few of the names, and how many there are."""
+  other = GOLDEN / 'locost_d_untied_relu' / 'state_dict.safetensors'
+  shutil.copy(other, release / WEIGHTS)
+  refuse(release, message='lacks the tensor decoder.block.1.layer.')
+  names = [f'bert.layer.{i}' for i in range(9)]
+  save_file(
+      {name: np.zeros(3, np.float32) for name in names}, release / WEIGHTS
+  )
+  refuse(
+      release,
+      message='does not use: bert.layer.0, bert.layer.1, '
+      'bert.layer.2, bert.layer.3, bert.layer.4 and 4 more',
+  )
+
+
+@pytest.mark.parametrize(
+    'dtype,shown',
+    ((np.int8, 'I8'), (jnp.float8_e4m3fn, 'F8_E4M3'), (np.float64, 'F64')),
+)
+def test_types_that_are_no_weights_are_refused(dtype, shown, release, refuse):
+  def change(tensors):
+    tensors['shared.weight'] = tensors['shared.weight'].astype(dtype)
+
+  rewrite(release, change)
+  refuse(release, message=f'shared.weight has the type {shown}: expected F32, ')
+
+
+def test_damaged_files_are_named(release, refuse):
+  data = (release / WEIGHTS).read_bytes()
+  (release / WEIGHTS).write_bytes(data[:-100])
+  refuse(release, message='is not a whole safetensors file')
+  (release / WEIGHTS).write_bytes(data)
+  tensors = load_file(release / WEIGHTS)
+  half = len(tensors) // 2
+  (release / WEIGHTS).unlink()
+  index = {
+      name: f'model-0000{1 + (i < half)}-of-00002.safetensors'
+      for i, name in enumerate(sorted(tensors))
+  }
+  (release / (WEIGHTS + '.index.json')).write_text(
+      json.dumps({'weight_map': index})
+  )
+  for shard in set(index.values()):
+    save_file(
+        {name: tensors[name] for name in tensors if index[name] == shard},
+        release / shard,
+    )
+  first = release / 'model-00001-of-00002.safetensors'
+  part = load_file(first)
+  part.pop(sorted(part)[0])
+  save_file(part, first)
+  refuse(release, message='lists tensors that are in no shard: ')
+  first.unlink()
+  refuse(release, message='lists model-00001-of-00002.safetensors, which is mi')
+  (release / (WEIGHTS + '.index.json')).write_text('{"weight_map": 3}')
+  refuse(release, message='is not an index of shards')
+
+
+class Hostile:
+  """Pickled, it makes a file when it is unpickled."""
+
+  def __init__(self, path):
+    self.path = path
+
+  def __reduce__(self):
+    return os.mkdir, (self.path,)
+
+
+def test_a_hostile_pickle_does_nothing(release, tmp_path, refuse):
+  (release / WEIGHTS).unlink()
+  path = tmp_path / 'made by the pickle'
+  weights = release / 'pytorch_model.bin'
+  weights.write_bytes(pickle.dumps({'shared.weight': Hostile(str(path))}))
+  try:
+    import torch
+  except ImportError:
+    refuse(release, message='needs PyTorch to be read')
+    return
+  refuse(release, message='is not a plain state dict')
+  torch.save({'shared.weight': Hostile(str(path))}, weights)
+  refuse(release, message='is not a plain state dict')
+  assert not path.exists()
+
+
+@pytest.fixture
+def small_files():
+  """In this test no file can have more than so many bytes, as on a full disk."""
+  before = resource.getrlimit(resource.RLIMIT_FSIZE)
+  resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, before[1]))
+  yield
+  resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize('direction', ('run', 'hugging_face'))
+def test_a_full_disk_is_one_line(direction, run, refuse, request):
+  source = GOLDEN / 'locost_a_tiny' if direction == 'run' else run
+  request.getfixturevalue('small_files')
+  refuse(source, message='target: cannot be written: File too large')
+
+
+def test_killed_at_the_last_moment_there_is_no_target(run, tmp_path):
+  program = (
+      'import os, pathlib, signal\n'
+      'from locost_jax import convert\n'
+      'from locost_jax.command_line import commands\n'
+      'pathlib.Path.rename = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n'
+      'commands.run(convert.main, convert.define_flags, "")\n'
+  )
+  done = subprocess.run(
+      [
+          sys.executable,
+          '-c',
+          program,
+          f'--source={run}',
+          f'--target={tmp_path / "target"}',
+      ],
+      env={**os.environ, 'PYTHONPATH': str(ROOT)},
+      capture_output=True,
+  )
+  assert done.returncode == -signal.SIGKILL, done.stderr
+  (left,) = tmp_path.iterdir()
+  assert left.name.startswith('target.tmp')
+  assert (left / WEIGHTS).exists()

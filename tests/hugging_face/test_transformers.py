@@ -1,0 +1,167 @@
+"""Exported directories in transformers, and theirs here: the same logits."""
+
+import json
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+import locost_jax
+from locost_jax import convert
+from locost_jax.vocabularies import sentencepiece_training
+from locost_jax.vocabularies import vocabulary as vocabulary_lib
+from tests import tiny_run
+
+torch = pytest.importorskip('torch', reason='needs the extra `peers`')
+transformers = pytest.importorskip(
+    'transformers', reason='needs the extra `peers`'
+)
+
+T5 = dict(
+    vocab_size=80,
+    d_model=24,
+    d_kv=8,
+    d_ff=40,
+    num_layers=2,
+    num_decoder_layers=3,
+    num_heads=3,
+    relative_attention_num_buckets=16,
+    relative_attention_max_distance=24,
+    decoder_start_token_id=0,
+)
+GATED = dict(T5, feed_forward_proj='gated-gelu', tie_word_embeddings=False)
+LONG = dict(GATED, local_radius=4, global_block_size=4)
+MODELS = {
+    't5': ('T5', T5),
+    't5 v1.1': ('T5', GATED),
+    'longt5, local': ('LongT5', dict(LONG, encoder_attention_type='local')),
+    'longt5, transient-global': (
+        'LongT5',
+        dict(LONG, encoder_attention_type='transient-global'),
+    ),
+    'longt5, tied': ('LongT5', dict(T5, local_radius=4)),
+    'bart': (
+        'Bart',
+        dict(
+            vocab_size=80,
+            d_model=24,
+            encoder_layers=2,
+            decoder_layers=3,
+            encoder_ffn_dim=40,
+            decoder_ffn_dim=48,
+            encoder_attention_heads=3,
+            decoder_attention_heads=2,
+            max_position_embeddings=40,
+            scale_embedding=True,
+            forced_eos_token_id=2,
+        ),
+    ),
+}
+
+
+def make(kind, values, directory):
+  """A model of theirs with weights that all matter, saved by them."""
+  config = getattr(transformers, f'{kind}Config')(**values)
+  model = getattr(transformers, f'{kind}ForConditionalGeneration')(config)
+  model.eval()
+  generator = torch.Generator().manual_seed(0)
+  with torch.no_grad():
+    for parameter in model.parameters():
+      parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator))
+    if kind == 'Bart':
+      model.final_logits_bias.normal_(generator=generator)
+    if values.get('tie_word_embeddings') is False:
+      # transformers 5 ties them unless they differ.
+      head = torch.randn(model.lm_head.weight.shape, generator=generator)
+      model.lm_head.weight = torch.nn.Parameter(head)
+  model.save_pretrained(directory)
+  return model
+
+
+def logits(model, inputs, mask, targets):
+  with torch.no_grad():
+    return model(
+        input_ids=torch.tensor(inputs),
+        attention_mask=torch.tensor(mask),
+        decoder_input_ids=torch.tensor(targets),
+    ).logits.numpy()
+
+
+@pytest.mark.parametrize('name', MODELS)
+def test_there_and_back(name, tmp_path, run_command):
+  """Theirs, loaded here; converted to a run; exported; loaded there."""
+  kind, values = MODELS[name]
+  generator = np.random.default_rng(0)
+  inputs = generator.integers(3, 80, (2, 22))
+  mask = np.ones_like(inputs)
+  mask[1, 17:], inputs[1, 17:] = 0, 0
+  targets = generator.integers(3, 80, (2, 9))
+  want = logits(make(kind, values, tmp_path / 'theirs'), inputs, mask, targets)
+  scale = np.abs(want).max()
+  for source, target in (('theirs', 'run'), ('run', 'back')):
+    status, _, err = run_command(
+        convert,
+        f'--source={tmp_path / source}',
+        f'--target={tmp_path / target}',
+    )
+    assert status == 0, err
+  for place in ('theirs', 'run', 'back'):
+    got = locost_jax.load(tmp_path / place).logits(inputs, targets, mask)
+    np.testing.assert_allclose(got, want, rtol=0, atol=1e-5 * scale)
+  back, told = getattr(
+      transformers, f'{kind}ForConditionalGeneration'
+  ).from_pretrained(tmp_path / 'back', output_loading_info=True)
+  assert not any(told.values()), told
+  np.testing.assert_array_equal(
+      logits(back.eval(), inputs, mask, targets), want
+  )
+  first, last = (
+      load_file(tmp_path / place / 'model.safetensors')
+      for place in ('theirs', 'back')
+  )
+  assert last.keys() <= first.keys()
+  for key, array in last.items():
+    np.testing.assert_array_equal(array, first[key], err_msg=key)
+  # Without naming the class, and rounded.
+  status, _, err = run_command(
+      convert,
+      f'--source={tmp_path / "run"}',
+      '--dtype=bfloat16',
+      f'--target={tmp_path / "half"}',
+      '--max_shard_size=20KB',
+  )
+  assert status == 0, err
+  half = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / 'half')
+  assert half.dtype == torch.bfloat16
+  rounded = {key: x.float().numpy() for key, x in half.state_dict().items()}
+  for key, array in last.items():
+    np.testing.assert_allclose(rounded[key], array, rtol=2**-8, err_msg=key)
+
+
+@pytest.mark.parametrize('kind', ('byte', 'sentencepiece'))
+def test_tokenizers_read_the_same_ids(kind, tmp_path, run_command):
+  """Of a run's vocabulary, through AutoTokenizer."""
+  tiny_run.make(tmp_path / 'run')
+  text = 'The cat sat on the mat, and so did 3 dogs.'
+  if kind == 'sentencepiece':
+    sentencepiece_training.train(
+        [text, 'a dog and a cat', 'dogs sit on mats'] * 9,
+        tmp_path / 'spiece.model',
+        220,
+    )
+    vocabulary_lib.save_vocabulary(
+        vocabulary_lib.load_vocabulary(tmp_path / 'spiece.model'),
+        tmp_path / 'run' / 'vocabulary',
+    )
+  status, out, err = run_command(
+      convert,
+      f'--source={tmp_path / "run"}',
+      f'--target={tmp_path / "out"}',
+      '--format=json',
+  )
+  assert status == 0, err
+  ours = vocabulary_lib.load_vocabulary(tmp_path / 'out')
+  theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / 'out')
+  assert theirs(text).input_ids == ours.encode(text) + [ours.eos_id]
+  assert len(theirs) == ours.size
+  assert json.loads(out)['copied'][-1] == 'vocabulary.json'

@@ -1,0 +1,152 @@
+"""What the tests of launch/ share: the stand-ins, an env file, its words.
+
+fake_launch.py is gcloud, ssh, srun and the others, and the trainer; nothing
+there leaves the machine or imports JAX.
+"""
+
+import json
+import os
+from pathlib import Path
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+ROOT = Path(__file__).parents[2]
+LAUNCH = ROOT / 'launch'
+SCRIPTS = sorted(LAUNCH.glob('*.sh')) + [LAUNCH / 'slurm.sbatch']
+NAMES = ('gcloud', 'ssh', 'srun', 'scontrol', 'sbatch', 'git', 'uv', 'trainer')
+# What a shell must not touch on its way to the run.
+ODD = [
+    '--config.data.train_files=texts-*.jsonl.gz',
+    '--odd=a b  c',
+    '--odd=it\'s "$HOME" `id` \\ & ; # ~ é',
+    '--odd=',
+    "--odd=&\\'",
+]
+ENV = """
+# A run.
+CONFIG=configs/finetune.py
+WORKDIR=/mnt/runs/a run
+ENVIRONMENT=ADDED=two words
+JAX=jax[tpu]
+PROJECT=my-project
+ZONE=us-west4-a
+TPU_NAME=slice
+ACCELERATOR_TYPE=v5litepod-16
+RUNTIME_VERSION=v2-alpha-tpuv5-lite
+CAPACITY=spot
+""" + ''.join(f'FLAG={flag}\n' for flag in ODD)
+PLACE = ['--project=my-project', '--zone=us-west4-a']
+FLAGS = [
+    '-m',
+    'locost_jax.main',
+    '--config=configs/finetune.py',
+    '--workdir=/mnt/runs/a run',
+    *ODD,
+]
+
+
+class Fakes:
+  """The stand-ins of a test, and what they were called with."""
+
+  def __init__(self, path):
+    self.path, self.bin = path, path / 'bin'
+    self.bin.mkdir(parents=True)
+    source = (ROOT / 'tests' / 'fake_launch.py').read_text(encoding='utf-8')
+    for name in NAMES:
+      (self.bin / name).write_text(
+          f'#!{sys.executable} -IS\n{source}', encoding='utf-8'
+      )
+      (self.bin / name).chmod(0o755)
+    self.environment = dict(
+        os.environ,
+        FAKES=str(path),
+        FAKE_WORKERS='2',
+        LAUNCH_POLL='0.02',
+        REAL_GIT=shutil.which('git'),
+        PATH=f'{self.bin}:{os.environ["PATH"]}',
+        HOME=str(path),
+    )
+    for name in list(self.environment):
+      if name.startswith('SLURM_'):
+        del self.environment[name]
+    self.answer()
+    self.runs()
+    self.write(ENV)
+
+  def write(self, text):
+    """Writes the env file."""
+    (self.path / 'my.env').write_text(text, encoding='utf-8')
+
+  def answer(self, *rules):
+    """What the stand-ins answer: (words, [answer, ...]), ..."""
+    (self.path / 'answers').write_text(repr(rules))
+
+  def runs(self, *rules):
+    """What the trainer does: (words, [what `train` knows, ...])."""
+    (self.path / 'runs').write_text(repr(rules))
+
+  def start(self, script, *arguments, cwd=ROOT, **environment):
+    return subprocess.Popen(
+        [
+            'bash',
+            str(LAUNCH / script),
+            f'--env={self.path / "my.env"}',
+            *arguments,
+        ],
+        cwd=cwd,
+        env=self.environment | environment,
+        text=True,
+        encoding='utf-8',
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        # Ignored where the tests run in the background, and a shell cannot
+        # trap what was ignored when it began.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+
+  def run(self, script, *arguments, **environment):
+    """Runs a script to its end: (status, stdout, stderr)."""
+    process = self.start(script, *arguments, **environment)
+    try:
+      out, err = process.communicate(timeout=20)
+    finally:
+      process.kill()
+    return process.returncode, out, err
+
+  def calls(self, *names):
+    """[argv with the name first, ...], in order; () stands for all names."""
+    return [
+        [name, *argv]
+        for name, argv, *_ in self.all_calls()
+        if not names or name in names
+    ]
+
+  def all_calls(self):
+    path = self.path / 'calls'
+    lines = path.read_text().splitlines() if path.exists() else []
+    return list(map(json.loads, lines))
+
+  def forget(self):
+    (self.path / 'calls').unlink(missing_ok=True)
+
+  def wait_for(self, pattern, count=1):
+    """Waits for files that a stand-in makes."""
+    end = time.monotonic() + 10
+    while len(list(self.path.glob(pattern))) < count:
+      assert time.monotonic() < end, f'no {pattern}: {self.calls()}'
+      time.sleep(0.01)
+
+
+def split(out):
+  """The commands that a dry run printed."""
+  return [shlex.split(line) for line in out.splitlines()]
+
+
+def trainers(fakes):
+  """The calls that were runs."""
+  return [call for call in fakes.calls('trainer') if 'locost_jax.main' in call]

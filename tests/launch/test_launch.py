@@ -1,0 +1,169 @@
+"""launch/: lint, the env file and the command lines of all scripts."""
+
+from pathlib import Path
+import re
+import subprocess
+import sys
+
+import pytest
+
+from tests.launch.launching import ENV
+from tests.launch.launching import LAUNCH
+from tests.launch.launching import ROOT
+from tests.launch.launching import SCRIPTS
+
+# --- Lint --------------------------------------------------------------------
+
+
+def shellcheck(*paths):
+  return subprocess.run(
+      [Path(sys.executable).parent / 'shellcheck', '-x', *paths],
+      cwd=ROOT,
+      capture_output=True,
+      text=True,
+  )
+
+
+def test_shellcheck_finds_nothing():
+  assert len(SCRIPTS) == 5
+  done = shellcheck(*SCRIPTS)
+  assert (done.returncode, done.stdout) == (0, '')
+
+
+def test_shellcheck_finds_what_is_wrong(tmp_path):
+  wrong = tmp_path / 'wrong.sh'
+  wrong.write_text(
+      (LAUNCH / 'gpu.sh')
+      .read_text()
+      .replace('"${COMMAND[@]}"', '${COMMAND[@]}')
+  )
+  done = shellcheck(wrong)
+  assert done.returncode and 'SC2068' in done.stdout
+
+
+def test_no_bash_newer_than_that_of_macos():
+  """3.2 has none of these; slurm.sbatch and worker.sh run on Linux."""
+  newer = re.compile(
+      r'declare -A|mapfile|readarray|@Q|wait -n|\$\{\w+[,^]'
+      r'|&>>|\|&|coproc|local -n|EPOCH'
+  )
+  for name in ('common.sh', 'tpu_vm.sh', 'gpu.sh'):
+    assert not newer.search((LAUNCH / name).read_text())
+  assert newer.search('mapfile -t lines')
+
+
+# --- The env file ------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    'change, expected',
+    [
+        (
+            ('PROJECT=my-project\n', ''),
+            'PROJECT is missing: expected PROJECT=value',
+        ),
+        (('CONFIG=configs/finetune.py', 'CONFIG='), 'CONFIG is missing'),
+        (('PROJECT=', 'PROJECKT='), 'line 7: there is no name PROJECKT'),
+        (
+            ('ZONE=us-west4-a', 'ZONE us-west4-a'),
+            'line 8: ZONE us-west4-a: expected NAME=value',
+        ),
+        (
+            ('ZONE=us-west4-a', 'ZONE="us-west4-a"'),
+            'line 8: ZONE: values are taken as they stand: expected no quotes',
+        ),
+        (('ZONE=us-west4-a', "ZONE='us-west4-a'"), 'line 8: ZONE: values are'),
+        (
+            ('FLAG=--odd=\n', "FLAG=--odd='*'\n"),
+            'FLAG: values are taken as they',
+        ),
+        (
+            ('FLAG=--odd=\n', 'FLAG=odd\n'),
+            'FLAG=odd: expected FLAG=--flag=value',
+        ),
+        (('ADDED=two words', 'two words'), 'expected ENVIRONMENT=NAME=value'),
+        (('ZONE=', 'ZONE=a\nZONE='), 'line 9: ZONE: expected once'),
+        (
+            ('=spot', '=cheap'),
+            'CAPACITY=cheap: expected spot, queued or on-demand',
+        ),
+        (
+            ('/mnt/runs/a run', 'gs://bucket/run'),
+            'WORKDIR=gs://bucket/run: expected a directory that all hosts see',
+        ),
+    ],
+)
+def test_an_env_file_that_cannot_be(fakes, change, expected):
+  assert change[0] in ENV
+  fakes.write(ENV.replace(*change, 1))
+  status, out, err = fakes.run('tpu_vm.sh', 'run')
+  assert (status, out, err.count('\n')) == (2, '', 1)
+  assert err.startswith(f'error: {fakes.path}/my.env') and expected in err
+  assert not fakes.calls()
+
+
+@pytest.mark.parametrize('script', ['tpu_vm.sh', 'gpu.sh', 'slurm.sbatch'])
+def test_no_env_file(fakes, script):
+  (fakes.path / 'my.env').unlink()
+  status, _, err = fakes.run(script, *['run'] * (script == 'tpu_vm.sh'))
+  assert status == 2
+  assert f'{fakes.path}/my.env: no such file: copy launch/example.env' in err
+
+
+@pytest.mark.parametrize(
+    'script, arguments, expected',
+    [
+        ('tpu_vm.sh', [], 'expected a command'),
+        ('tpu_vm.sh', ['fly'], 'fly is not a command'),
+        ('tpu_vm.sh', ['run', 'stop'], 'run and stop: expected one command'),
+        ('tpu_vm.sh', ['run', '--fast'], '--fast is not an option'),
+        ('gpu.sh', ['run'], 'run is not an option'),
+        (
+            'gpu.sh',
+            ['--host=0'],
+            '--host=0: expected less than the 0 of HOSTS=',
+        ),
+        ('gpu.sh', ['--host=a'], '--host=a: expected a number'),
+        ('slurm.sbatch', ['--fast'], '--fast is not an option'),
+    ],
+)
+def test_a_command_line_that_cannot_be(fakes, script, arguments, expected):
+  status, _, err = fakes.run(script, *arguments)
+  assert (status, err.count('\n')) == (2, 1) and expected in err, err
+  assert not fakes.calls()
+
+
+def test_the_example_names_everything(fakes):
+  """With every name uncommented it is read; and it forgets none."""
+  text = re.sub(
+      r'(?m)^#(?=[A-Z_]+=)',
+      '',
+      (LAUNCH / 'example.env').read_text(encoding='utf-8'),
+  )
+  fakes.write(text)
+  for script, *arguments in (
+      ['tpu_vm.sh', 'continue'],
+      ['gpu.sh'],
+      ['slurm.sbatch'],
+  ):
+    status, out, err = fakes.run(script, *arguments, '--dry_run')
+    assert status == 0 and out and not err
+  known = (LAUNCH / 'common.sh').read_text()
+  known = known[known.index('    case $name in\n      FLAG)') :]
+  known = known[: known.index('*) fail "$at: there is no name')]
+  assert set(re.findall(r'\b[A-Z][A-Z_]+(?= \||\))', known)) == set(
+      re.findall(r'(?m)^([A-Z_]+)=', text)
+  )
+
+
+def test_windows_line_ends_and_no_end_of_line(fakes):
+  _, expected, _ = fakes.run('gpu.sh', '--dry_run')
+  fakes.write(ENV.replace('\n', ' \r\n').rstrip())
+  assert fakes.run('gpu.sh', '--dry_run') == (0, expected, '')
+
+
+@pytest.mark.parametrize('script', ['tpu_vm.sh', 'gpu.sh', 'slurm.sbatch'])
+def test_help(fakes, script):
+  status, out, _ = fakes.run(script, '--help')
+  assert status == 0 and f'launch/{script}' in out
+  assert '#' not in out and 'set -euo' not in out

@@ -1,0 +1,275 @@
+"""launch/gpu.sh and slurm.sbatch: with an ssh and a SLURM of ours."""
+
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import time
+
+import pytest
+
+from tests.launch.launching import ENV
+from tests.launch.launching import FLAGS
+from tests.launch.launching import LAUNCH
+from tests.launch.launching import ROOT
+from tests.launch.launching import split
+from tests.launch.launching import trainers
+
+# --- gpu.sh ------------------------------------------------------------------
+
+SSH = ['ssh', '-n', '-o', 'BatchMode=yes', '-o', 'ServerAliveInterval=30']
+
+
+def use_hosts(fakes, more=''):
+  """Two hosts, whose checkout and Python are stand-ins with odd names."""
+  code = fakes.path / "their code's"
+  code.mkdir()
+  fakes.write(
+      ENV + f'HOSTS=gpu1  gpu2\nPORT=1234\nDIRECTORY={code}\n'
+      f'PYTHON={fakes.bin / "trainer"}\n{more}'
+  )
+  return code
+
+
+def on_hosts(host):
+  return ['--coordinator=gpu1:1234', '--hosts=2', f'--host={host}']
+
+
+def test_dry_runs_on_gpus(fakes):
+  expected = [['cd', str(ROOT)], ['env', 'ADDED=two words', 'python', *FLAGS]]
+  assert split(fakes.run('gpu.sh', '--dry_run')[1]) == expected
+  expected[1].append('--preflight')
+  assert split(fakes.run('gpu.sh', '--dry_run', '--preflight')[1]) == expected
+  assert split(fakes.run('gpu.sh', '--dry_run', '--setup')[1]) == [
+      expected[0],
+      ['python', '-m', 'pip', 'install', '-e', '.[train]', 'jax[tpu]'],
+  ]
+  code = use_hosts(fakes)
+  python = str(fakes.bin / 'trainer')
+  _, out, _ = fakes.run('gpu.sh', '--dry_run')
+  lines = split(out)
+  assert lines.pop(0) == ['cd', str(ROOT)]
+  for host, (*start, name, command) in enumerate(lines):
+    assert (start, name) == (SSH, f'gpu{host + 1}')
+    assert shlex.split(command) == [
+        'echo',
+        '$$',
+        '>',
+        f'.locost_jax-1234-{host}.pid',
+        '&&',
+        'cd',
+        str(code),
+        '&&',
+        'exec',
+        'env',
+        'ADDED=two words',
+        python,
+        *FLAGS,
+        *on_hosts(host),
+    ]
+  assert len(lines) == 2
+  _, out, _ = fakes.run('gpu.sh', '--dry_run', '--host=1', '--preflight')
+  assert split(out) == [
+      ['cd', str(ROOT)],
+      ['env', 'ADDED=two words', python, *FLAGS, '--preflight', *on_hosts(1)],
+  ]
+  _, out, _ = fakes.run('gpu.sh', '--dry_run', '--setup')
+  assert [line[:-1] for line in split(out)[1:]] == [
+      [*SSH, 'gpu1'],
+      [*SSH, 'gpu2'],
+  ]
+  assert shlex.split(split(out)[1][-1]) == [
+      'cd',
+      str(code),
+      '&&',
+      python,
+      '-m',
+      'pip',
+      'install',
+      '-e',
+      '.[train]',
+      'jax[tpu]',
+  ]
+  assert not fakes.calls()
+
+
+@pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGINT])
+def test_one_machine(fakes, number):
+  fakes.write(ENV + f'PYTHON={fakes.bin / "trainer"}\n')
+  fakes.runs(['host', [0, 75, 'wait']])
+  assert fakes.run('gpu.sh')[0] == 0
+  assert fakes.run('gpu.sh')[0] == 75
+  run = fakes.start('gpu.sh', cwd=fakes.path)
+  fakes.wait_for('waiting*')
+  run.send_signal(number)
+  assert run.wait(10) == 128 + number
+  assert fakes.calls() == [['trainer', *FLAGS]] * 3 + [['signal', number.name]]
+  assert fakes.all_calls()[0][2:] == [str(ROOT), 'two words']
+
+
+@pytest.mark.parametrize(
+    'first, second, status',
+    [
+        (0, 0, 0),
+        (2, 134, 2),
+        (134, 2, 2),
+        (75, 134, 75),
+        (143, 143, 143),
+        (0, 1, 1),
+    ],
+)
+def test_two_hosts(fakes, first, second, status):
+  code = use_hosts(fakes)
+  fakes.runs(['host=[0] gpu1', [(first, 2)]], ['host=[1] gpu2', [(second, 2)]])
+  got, _, err = fakes.run('gpu.sh')
+  assert got == status, err
+  assert sorted(trainers(fakes)) == [
+      ['trainer', *FLAGS, *on_hosts(host)] for host in range(2)
+  ]
+  assert [call[2] for call in fakes.all_calls() if call[0] == 'trainer'] == [
+      str(code)
+  ] * 2
+  assert ('gpu2: ended with status' in err) == bool(second)
+
+
+def test_one_host_ends_badly_and_the_other_is_asked_to(fakes):
+  use_hosts(fakes)
+  fakes.runs(['gpu1', ['wait']], ['gpu2', [(1, 2)]])
+  status, _, err = fakes.run('gpu.sh')
+  assert status == 1, err  # what began it, not what this script did
+  assert 'gpu2: ended with status 1' in err and 'gpu1: ended with' in err
+
+
+def test_one_host_ends_badly_and_the_other_hangs(fakes):
+  use_hosts(fakes)
+  fakes.runs(['gpu1', [(75, 2)]], ['gpu2', ['hang']])
+  start = time.monotonic()
+  status, _, err = fakes.run('gpu.sh', LAUNCH_GRACE='1')
+  assert (status, 'gpu2: ended with status 137' in err) == (75, True), err
+  assert time.monotonic() - start < 10
+
+
+@pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_reaches_both_hosts(fakes, number):
+  """The same one, though it has ended the first before the second has it."""
+  use_hosts(fakes)
+  fakes.runs(['host', ['wait', 'wait']])
+  run = fakes.start('gpu.sh', FAKE_SLOW=f'gpu2 kill -{number.name[3:]}')
+  fakes.wait_for('waiting*', 2)
+  run.send_signal(number)
+  _, err = run.communicate(timeout=10)
+  assert run.returncode == 128 + number, err
+  assert fakes.calls('signal')[:2] == [['signal', number.name]] * 2
+
+
+def test_hosts_by_hand(fakes):
+  use_hosts(fakes)
+  fakes.runs(['host', [0]])
+  assert fakes.run('gpu.sh', '--host=1')[0] == 0
+  assert fakes.calls() == [['trainer', *FLAGS, *on_hosts(1)]]
+  status, _, err = fakes.run('gpu.sh', '--host=2')
+  assert status == 2 and '--host=2: expected less than the 2 of HOSTS' in err
+
+
+# --- slurm.sbatch ------------------------------------------------------------
+
+SLURM = LAUNCH / 'slurm.sbatch'
+SRUN = [
+    'srun',
+    '--ntasks-per-node=1',
+    '--cpu-bind=none',
+    '--kill-on-bad-exit=0',
+    '--wait=300',
+    'env',
+    'ADDED=two words',
+]
+JOB = dict(SLURM_JOB_ID='17')
+
+
+def test_dry_runs_under_slurm(fakes):
+  sbatch = [
+      '--nodes=1',
+      f'--chdir={ROOT}',
+      str(SLURM),
+      f'--env={fakes.path}/my.env',
+  ]
+  status, out, _ = fakes.run('slurm.sbatch', '--dry_run')
+  assert status == 0
+  assert split(out) == [['sbatch', *sbatch], [*SRUN, 'python', *FLAGS]]
+  fakes.write(
+      ENV + 'NODES=2\nGPUS_PER_NODE=a100:4\nSBATCH=--time=1:00:00\n'
+      'SBATCH=--comment=a b\nPYTHON=.venv/bin/python\n'
+  )
+  sbatch[:1] = [
+      '--nodes=2',
+      '--gpus-per-node=a100:4',
+      '--time=1:00:00',
+      '--comment=a b',
+  ]
+  _, out, _ = fakes.run('slurm.sbatch', '--dry_run', '--preflight')
+  assert split(out) == [
+      ['sbatch', *sbatch, '--preflight'],
+      [*SRUN, '.venv/bin/python', *FLAGS, '--preflight'],
+  ]
+  assert not fakes.calls()
+  assert fakes.run('slurm.sbatch')[0] == 0
+  assert fakes.calls() == [['sbatch', *sbatch]]
+
+
+def test_what_slurm_is_told_in_the_file():
+  """Before the first command, and SIGTERM for steps, not for the script."""
+  head = SLURM.read_text(encoding='utf-8').partition('\nset ')[0]
+  assert re.findall('(?m)^#SBATCH (.*)', head) == [
+      '--job-name=locost_jax',
+      '--ntasks-per-node=1',
+      '--signal=TERM@300',
+      '--requeue',
+      '--open-mode=append',
+  ]
+
+
+@pytest.mark.parametrize(
+    'ended, again',
+    [(0, False), (2, False), (1, False), (137, False), (143, True), (75, True)],
+)
+def test_a_job_is_queued_again(fakes, ended, again, tmp_path):
+  """From the copy that SLURM runs, which lies anywhere."""
+  fakes.write(ENV + f'PYTHON={fakes.bin / "trainer"}\n')
+  fakes.runs(['host', [ended, ended]])
+  copy = tmp_path / 'slurm_script'
+  shutil.copy(SLURM, copy)
+  command = ['bash', copy, f'--env={fakes.path}/my.env']
+
+  def job(*more):
+    return subprocess.run(
+        [*command, *more], cwd=ROOT, timeout=20, env=fakes.environment | JOB
+    ).returncode
+
+  assert job() == ended
+  python = str(fakes.bin / 'trainer')
+  calls = [[*SRUN, python, *FLAGS], ['trainer', *FLAGS]]
+  assert fakes.calls() == calls + [['scontrol', 'requeue', '17']] * again
+  fakes.forget()
+  assert job('--preflight') == ended
+  assert fakes.calls() == [call + ['--preflight'] for call in calls]
+
+
+def test_a_job_that_is_cancelled_is_not_queued_again(fakes):
+  """SLURM then signals the script too, which must not live on."""
+  fakes.write(ENV + f'PYTHON={fakes.bin / "trainer"}\n')
+  fakes.runs(['host', ['wait']])
+  run = fakes.start('slurm.sbatch', **JOB)
+  fakes.wait_for('waiting*')
+  os.killpg(run.pid, signal.SIGTERM)
+  run.communicate(timeout=10)
+  assert run.returncode == -signal.SIGTERM
+  assert not fakes.calls('scontrol')
+
+
+def test_a_job_elsewhere_than_in_a_checkout(fakes):
+  run = fakes.start('slurm.sbatch', cwd=fakes.path, **JOB)
+  _, err = run.communicate(timeout=10)
+  assert run.returncode == 2
+  assert f'{fakes.path}: expected a checkout of locost_jax' in err

@@ -1,0 +1,481 @@
+"""launch/tpu_vm.sh: what it prints, calls and runs, with a gcloud of ours."""
+
+import os
+import shlex
+import signal
+import subprocess
+
+import pytest
+
+from tests.launch.launching import ENV
+from tests.launch.launching import FLAGS
+from tests.launch.launching import LAUNCH
+from tests.launch.launching import PLACE
+from tests.launch.launching import ROOT
+from tests.launch.launching import split
+from tests.launch.launching import trainers
+
+# --- Dry runs ----------------------------------------------------------------
+
+
+def tpus(*words):
+  return ['gcloud', 'compute', 'tpus', *words, *PLACE]
+
+
+def workers(command, worker='all'):
+  return tpus(
+      'tpu-vm', 'ssh', 'slice', f'--worker={worker}', f'--command={command}'
+  )
+
+
+def scp(source, target):
+  return tpus(
+      'tpu-vm', 'scp', str(source), f'slice:locost/{target}', '--worker=all'
+  )
+
+
+LOOK = tpus(
+    'queued-resources',
+    'list',
+    '--filter=name~/slice$',
+    '--format=value(state.state)',
+)
+CREATE = tpus(
+    'queued-resources',
+    'create',
+    'slice',
+    '--node-id=slice',
+    '--runtime-version=v2-alpha-tpuv5-lite',
+    '--accelerator-type=v5litepod-16',
+    '--spot',
+)
+DELETE = tpus('queued-resources', 'delete', 'slice', '--force', '--quiet')
+TAR = ROOT / 'build/locost_code.tar.gz'
+COPY = [
+    workers('mkdir -p locost'),
+    scp(LAUNCH / 'worker.sh', 'worker.sh'),
+    ['mkdir', '-p', str(ROOT / 'build')],
+    [
+        'git',
+        '-C',
+        str(ROOT),
+        'archive',
+        '--format=tar.gz',
+        f'--output={TAR}',
+        'HEAD',
+    ],
+    scp(TAR, 'code.tar.gz'),
+]
+SETUP = COPY + [workers("bash locost/worker.sh install 'jax[tpu]' train '' ''")]
+ASK = workers(
+    "bash locost/worker.sh status 2>/dev/null || echo 'locost_jax: bare'"
+)
+# The run's words, quoted as the scripts do.
+WORDS = ' '.join(
+    [
+        'env',
+        "'ADDED=two words'",
+        '../venv/bin/python',
+        '-m',
+        'locost_jax.main',
+        '--config=configs/finetune.py',
+        "'--workdir=/mnt/runs/a run'",
+        "'--config.data.train_files=texts-*.jsonl.gz'",
+        "'--odd=a b  c'",
+        "'--odd=it'\\''s \"$HOME\" `id` \\ & ; # ~ é'",
+        '--odd=',
+        "'--odd=&\\'\\'''",
+    ]
+)
+START = workers(f'bash locost/worker.sh start {WORDS}')
+STOP = workers('bash locost/worker.sh stop')
+
+
+def test_the_words_above_are_the_run():
+  assert shlex.split(WORDS) == [
+      'env',
+      'ADDED=two words',
+      '../venv/bin/python',
+      *FLAGS,
+  ]
+
+
+@pytest.mark.parametrize(
+    'arguments, expected',
+    [
+        (['create'], [CREATE, LOOK]),
+        (['setup'], SETUP),
+        (
+            ['preflight'],
+            [workers(f'bash locost/worker.sh call {WORDS} --preflight')],
+        ),
+        (['run'], [START]),
+        (['status'], [LOOK, ASK]),
+        (['logs'], [workers('tail -n 100 -F locost/log', 0)]),
+        (['logs', '--worker=3'], [workers('tail -n 100 -F locost/log', 3)]),
+        (['stop'], [STOP]),
+        (
+            ['continue'],
+            [
+                LOOK,
+                DELETE,
+                LOOK,
+                CREATE,
+                LOOK,
+                ASK,
+                *SETUP,
+                LOOK,
+                ASK,
+                START,
+                LOOK,
+                ASK,
+            ],
+        ),
+        (['delete'], [DELETE]),
+    ],
+)
+def test_dry_runs_on_a_tpu(fakes, arguments, expected):
+  status, out, err = fakes.run('tpu_vm.sh', *arguments, '--dry_run')
+  assert (status, err) == (0, '')
+  assert split(out) == expected
+  assert not fakes.calls()
+
+
+def test_dry_runs_of_the_other_capacities(fakes):
+  look = tpus(
+      'tpu-vm', 'list', '--filter=name~/slice$', '--format=value(state)'
+  )
+  create = tpus(
+      'tpu-vm',
+      'create',
+      'slice',
+      '--version=v2-alpha-tpuv5-lite',
+      '--accelerator-type=v5litepod-16',
+      '--network=a b',
+      '--spot',
+  )
+  fakes.write(
+      ENV.replace('=spot', '=on-demand')
+      + 'CREATE=--network=a b\nCREATE=--spot\n'
+  )
+  _, out, _ = fakes.run('tpu_vm.sh', 'continue', '--dry_run')
+  assert split(out) == [
+      look,
+      tpus('tpu-vm', 'delete', 'slice', '--quiet'),
+      look,
+      create,
+      look,
+      ASK,
+      *SETUP,
+      look,
+      ASK,
+      START,
+      look,
+      ASK,
+  ]
+  fakes.write(ENV.replace('=spot', '=queued'))
+  _, out, _ = fakes.run('tpu_vm.sh', 'create', '--dry_run')
+  assert split(out) == [[w for w in CREATE if w != '--spot'], LOOK]
+
+
+def test_what_is_printed_is_what_is_done(fakes):
+  """The lines of a dry run, pasted, are the calls of the run itself."""
+  fakes.answer(['gcloud', [{}] * 9])
+  for command in ('run', 'preflight', 'stop', 'logs', 'delete'):
+    _, out, _ = fakes.run('tpu_vm.sh', command, '--dry_run')
+    assert fakes.run('tpu_vm.sh', command)[0] == 0
+    done = fakes.calls()
+    fakes.forget()
+    fakes.answer(['gcloud', [{}] * 9])
+    subprocess.run(['bash', '-c', out], env=fakes.environment, check=True)
+    assert fakes.calls() == done != []
+    fakes.forget()
+
+
+# --- Continuing --------------------------------------------------------------
+
+
+def says(*statuses):
+  return dict(out='\n'.join(f'locost_jax: {status}' for status in statuses))
+
+
+GONE = dict(out='ERROR: (gcloud...)', status=1)
+
+
+def continue_with(fakes, states, reports, **more):
+  fakes.answer(
+      [' list ', [s if isinstance(s, dict) else dict(out=s) for s in states]],
+      ['worker.sh status', reports],
+      *more.get('rules', ()),
+      ['gcloud', [{}] * 99],
+      ['git', [{}] * 99],
+  )
+  status, _, err = fakes.run('tpu_vm.sh', 'continue')
+  return (
+      status,
+      err,
+      [call for call in fakes.calls() if call not in (LOOK, ASK, DIFF)],
+  )
+
+
+# What stands in for no command is not seen.
+SEEN = [call for call in SETUP if call[0] != 'mkdir']
+DIFF = ['git', '-C', str(ROOT), 'diff', '--quiet', 'HEAD']
+
+
+def test_after_a_preemption_all_is_done_again(fakes):
+  status, err, calls = continue_with(
+      fakes,
+      [
+          '',
+          'CREATING',
+          'WAITING_FOR_RESOURCES',
+          'PROVISIONING',
+          *['ACTIVE'] * 4,
+          'SUSPENDING',
+          'SUSPENDED',
+          '',
+          'ACCEPTED',
+          *['ACTIVE'] * 4,
+      ],
+      [
+          says('bare', 'bare'),
+          says('new', 'new'),
+          says('running', 'running'),
+          GONE,  # taken away, and nobody says so yet
+          says('bare', 'bare'),
+          says('new', 'new'),
+          says('running', 'ended 0'),
+          says('ended 0', 'ended 0'),
+      ],
+  )
+  once = [CREATE, *SEEN, START]
+  assert (status, calls) == (0, [*once, DELETE, *once]), err
+  assert 'slice is SUSPENDED' in err and 'still there, and paid' in err
+
+
+@pytest.mark.parametrize(
+    'ended, starts, status',
+    [
+        ([('ended 143', 'ended 143'), ('ended 0', 'ended 0')], 1, 0),
+        (
+            [
+                ('ended 75', 'ended 75'),
+                ('ended 143', 'ended 143'),
+                ('ended 0', 'ended 0'),
+            ],
+            2,
+            0,
+        ),
+        # The others abort when one of them is gone.
+        ([('ended 134', 'ended 75'), ('ended 0', 'ended 0')], 1, 0),
+        ([('ended 0', 'ended 75'), ('ended 0', 'ended 0')], 1, 0),
+        ([('new', 'ended 75'), ('ended 0', 'ended 0')], 1, 0),
+        (
+            [
+                ('running', 'ended 75'),
+                ('ended 75', 'ended 75'),
+                ('ended 2', 'ended 2'),
+            ],
+            1,
+            2,
+        ),
+        ([('ended 2', 'ended 2')], 0, 2),
+        ([('ended 75', 'ended 2')], 0, 2),
+        ([('ended 143', 'ended 2')], 0, 2),
+        ([('ended 1', 'ended 134')], 0, 1),
+        ([('ended 0', 'ended 137')], 0, 137),
+        ([('stopped', 'stopped')], 0, 143),
+        ([('stopped', 'ended 143')], 0, 143),
+    ],
+)
+def test_what_is_tried_again(fakes, ended, starts, status):
+  got, err, calls = continue_with(
+      fakes, ['ACTIVE'] * 9, [says(*line) for line in ended]
+  )
+  assert (got, calls) == (status, [START] * starts), err
+
+
+def test_connections_that_drop_and_an_installation_that_fails(fakes):
+  status, err, calls = continue_with(
+      fakes,
+      [GONE, 'ACTIVE', GONE, *['ACTIVE'] * 5],
+      # What some workers say is not what all say.
+      [
+          GONE,
+          dict(says('ended 0'), status=255),
+          says('bare'),
+          says('bare'),
+          says('new'),
+          says('ended 0'),
+      ],
+      rules=[['worker.sh install', [GONE, {}]]],
+  )
+  assert status == 0, err
+  assert calls == [*SEEN, *SEEN, START]
+
+
+def test_an_installation_that_fails_every_time(fakes):
+  status, err, calls = continue_with(
+      fakes,
+      ['ACTIVE'] * 9,
+      [says('bare')] * 9,
+      rules=[['worker.sh install', [GONE] * 9]],
+  )
+  assert (status, calls) == (1, SEEN * 3)
+  assert 'setup failed 3 times' in err
+
+
+def test_a_request_that_is_refused(fakes):
+  status, _, calls = continue_with(
+      fakes, [''] * 9, [], rules=[['create', [dict(status=7)] * 9]]
+  )
+  assert (status, calls) == (7, [CREATE])
+
+
+def test_a_tpu_that_somebody_stopped(fakes):
+  status, err, calls = continue_with(fakes, ['STOPPED'] * 9, [])
+  assert (status, calls) == (2, []) and 'slice is STOPPED' in err
+
+
+def test_create_waits(fakes):
+  fakes.answer(
+      [
+          ' list ',
+          [dict(out=s) for s in ('', 'WAITING_FOR_RESOURCES', 'ACTIVE')],
+      ],
+      ['gcloud', [{}]],
+  )
+  assert fakes.run('tpu_vm.sh', 'create')[0] == 0
+  assert fakes.calls() == [CREATE, LOOK, LOOK, LOOK]
+  fakes.answer([' list ', [dict(out='FAILED')]], ['gcloud', [{}]])
+  status, _, err = fakes.run('tpu_vm.sh', 'create')
+  assert status == 1 and 'slice is FAILED' in err
+
+
+# --- Workers that are really there -------------------------------------------
+
+
+def report(fakes):
+  """What the workers say, sorted."""
+  fakes.answer([' list ', [dict(out='ACTIVE')]])
+  status, out, err = fakes.run('tpu_vm.sh', 'status')
+  assert status == 0, err
+  first, *rest = out.splitlines()
+  assert first == 'slice: ACTIVE'
+  return sorted(line.removeprefix('locost_jax: ') for line in rest)
+
+
+def run_and_wait(fakes, waiting):
+  """Starts a run on both workers, until so many in all have begun to wait."""
+  fakes.runs(['worker', ['wait', 'wait']])
+  assert fakes.run('tpu_vm.sh', 'run')[0] == 0
+  fakes.wait_for('waiting*', waiting)
+
+
+def test_from_nothing_to_the_end(fakes):
+  """Both workers are set up and run three times; words arrive as they are."""
+  fakes.answer(
+      [' list ', [dict(out=s) for s in ['', *['ACTIVE'] * 99]]],
+      ['queued-resources', [{}] * 9],
+  )
+  fakes.write(ENV + 'SETUP=echo "$HOME" > "set up"\nSETUP=[ -e "set up" ]\n')
+  fakes.runs(['worker0', [75, 143, 0]], ['worker1', [134, 143, 0]])
+  status, _, err = fakes.run('tpu_vm.sh', 'continue')
+  assert status == 0, err
+  assert trainers(fakes) == [['trainer', *FLAGS]] * 6
+  for number in range(2):
+    home = fakes.path / f'worker{number}/locost'
+    assert (home / 'set up').read_text() == f'{home.parent}\n'
+    assert (home / 'code/launch/worker.sh').is_file()  # of the last commit
+    log = (home / 'log').read_text()
+    assert log.count('--- started') == log.count('--- ended') == 3
+    assert 'ended with status 0' in log
+  assert {
+      tuple(more)
+      for _, argv, *more in fakes.all_calls()
+      if 'locost_jax.main' in argv
+  } == {(f'{fakes.path}/worker{n}/locost/code', 'two words') for n in range(2)}
+  pip = ['-m', 'pip', 'install', '--quiet', '-e', './code[train]', 'jax[tpu]']
+  assert [call[1:] for call in fakes.calls('trainer') if 'pip' in call] == [
+      pip
+  ] * 2
+  assert (
+      fakes.calls('uv')
+      == [['uv', 'venv', '--quiet', '--seed', '--python', '3.11', 'venv']] * 2
+  )
+
+
+def test_setup_from_a_git_address(fakes):
+  """A branch of another repository; a broken setup leaves no TPU set up."""
+  origin = fakes.path / 'origin'
+  for line in (
+      f'init -q -b main {origin}',
+      f'-C {origin} -c user.name=a -c user.email=a@b.c commit -q '
+      '--allow-empty -m first',
+      f'-C {origin} branch other',
+  ):
+    subprocess.run(['git', *line.split()], check=True)
+  fakes.write(ENV + f'REPOSITORY={origin}\nREVISION=other\n')
+  status, _, err = fakes.run('tpu_vm.sh', 'setup')
+  assert status == 0, err
+  head = fakes.path / 'worker1/locost/code/.git/HEAD'
+  assert head.read_text() == 'ref: refs/heads/other\n'
+  assert not any(
+      'archive' in call or 'code.tar.gz' in ' '.join(call)
+      for call in fakes.calls()
+  )
+  assert report(fakes) == ['new', 'new']
+  fakes.answer()
+  fakes.write(ENV + f'REPOSITORY={origin}\nREVISION=none\n')
+  assert fakes.run('tpu_vm.sh', 'setup')[0] != 0
+  assert report(fakes) == ['bare', 'bare']
+
+
+def test_a_run_is_stopped_and_not_started_again(fakes):
+  assert fakes.run('tpu_vm.sh', 'setup')[0] == 0
+  run_and_wait(fakes, 2)
+  # Started again it is still the one run, and nothing else is let in.
+  assert fakes.run('tpu_vm.sh', 'run')[0] == 0
+  assert report(fakes) == ['running', 'running']
+  fakes.answer()
+  status, _, err = fakes.run('tpu_vm.sh', 'preflight')
+  assert status == 2 and 'a run is under way on this worker' in err
+  status, _, err = fakes.run('tpu_vm.sh', 'setup')
+  assert status == 2 and 'a run is under way on this worker' in err
+  assert len(trainers(fakes)) == 2
+  assert fakes.run('tpu_vm.sh', 'stop')[0] == 0
+  fakes.wait_for('worker?/locost/status', 2)
+  assert fakes.calls('signal') == [['signal', 'SIGTERM']] * 2
+  assert report(fakes) == ['stopped', 'stopped']
+  fakes.answer([' list ', [dict(out='ACTIVE')] * 9])
+  status, _, err = fakes.run('tpu_vm.sh', 'continue')
+  assert status == 143 and 'the run was stopped' in err
+  # Asked for, it goes on, and what was known of the one before is forgotten.
+  fakes.answer()
+  run_and_wait(fakes, 4)
+  assert report(fakes) == ['running', 'running']
+  for pid in fakes.path.glob('worker?/locost/pid'):
+    os.kill(int(pid.read_text()), signal.SIGKILL)
+  fakes.wait_for('worker?/locost/status', 2)
+  assert report(fakes) == ['ended 137', 'ended 137']
+
+
+def test_a_worker_that_went_down_with_its_run(fakes):
+  """A process that nobody can report about, its number another's by now."""
+  assert fakes.run('tpu_vm.sh', 'setup')[0] == 0
+  run_and_wait(fakes, 2)
+  for number in range(2):
+    for name in ('attendant', 'pid'):
+      file = fakes.path / f'worker{number}/locost/{name}'
+      os.kill(int(file.read_text()), signal.SIGKILL)
+      file.write_text(f'{os.getpid()}\n')
+  assert report(fakes) == ['ended 75', 'ended 75']
+
+
+def test_a_preflight_on_all_workers(fakes):
+  assert fakes.run('tpu_vm.sh', 'setup')[0] == 0
+  fakes.runs(['worker0', [0]], ['worker1', [2]])
+  assert fakes.run('tpu_vm.sh', 'preflight')[0] == 2
+  assert trainers(fakes) == [['trainer', *FLAGS, '--preflight']] * 2
+  assert report(fakes) == ['new', 'new']

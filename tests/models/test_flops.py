@@ -1,0 +1,148 @@
+"""The formula of a step's operations, beside what XLA and the trace count."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from configs import default
+from locost_jax import models
+from locost_jax.devices import peak_flops
+from locost_jax.models import flops
+from locost_jax.ops import long_conv
+from locost_jax.ops import mesh as mesh_lib
+from locost_jax.ops import ssm_kernel
+
+# Layers, kernels and convolutions without loops, whose bodies XLA counts once,
+# and without what is computed twice.
+WIDE = 1 << 40
+
+
+def _step(monkeypatch, **changes):
+  """Returns (model, value_and_grad of a loss, abstract parameters)."""
+  monkeypatch.setattr(mesh_lib, 'platform', lambda: 'gpu')
+  monkeypatch.setattr(ssm_kernel, 'TABLE_BYTES', WIDE)
+  monkeypatch.setattr(long_conv, 'GROUP_BYTES', WIDE)
+  config = default.get_config().model
+  config.update(dict(vocab_size=1000, num_layers=2, num_decoder_layers=2))
+  config.update(changes)
+  model = models.build(config)
+  tokens = jnp.ones((1, 8), jnp.int32)
+  params = jax.eval_shape(model.init, jax.random.key(0), tokens, tokens)
+
+  def loss(params, inputs, targets):
+    return jnp.sum(model.apply(params, inputs, targets))
+
+  return model, jax.value_and_grad(loss), params
+
+
+def _tokens(*shape):
+  return jax.ShapeDtypeStruct(shape, jnp.int32)
+
+
+@pytest.mark.parametrize(
+    'sizes, changes',
+    [
+        ((8, 512, 128), {}),
+        ((2, 2048, 64), dict(d_state=1024)),  # kernels: a sixth
+        ((4, 512, 512), dict(gating=False, feed_forward='relu', d_kv=256)),
+    ],
+)
+def test_the_formula_is_what_xla_counts(monkeypatch, sizes, changes):
+  """At the paper's width, where work per element is small. Nothing runs."""
+  B, L, T = sizes
+  model, step, params = _step(monkeypatch, **changes)
+  lowered = jax.jit(step).lower(params, _tokens(B, L), _tokens(B, T))
+  expected = lowered.cost_analysis()['flops']
+  assert flops.of_step(model, (B, L), (B, T)) == pytest.approx(
+      expected, rel=0.03
+  )
+
+
+def _count(jaxpr, repeats, found):
+  """Adds operations of products, and (numbers, size) of transforms."""
+  for equation in jaxpr.eqns:
+    name, shapes = equation.primitive.name, [
+        v.aval.shape for v in equation.invars if hasattr(v, 'aval')
+    ]
+    if name == 'dot_general':
+      (contracted, _), _ = equation.params['dimension_numbers']
+      inner = math.prod(shapes[0][axis] for axis in contracted)
+      result = math.prod(equation.outvars[0].aval.shape)
+      found['products'] += repeats * 2 * inner * result
+    if name == 'fft':
+      (n,) = equation.params['fft_lengths']
+      rows = math.prod(shapes[0][:-1])
+      found['transforms'] += repeats * rows * 2.5 * n * math.log2(n)
+    inside = repeats * equation.params.get('length', 1)
+    for value in equation.params.values():
+      value = getattr(value, 'jaxpr', value)
+      if hasattr(value, 'eqns'):
+        _count(value, inside, found)
+
+
+@pytest.mark.parametrize(
+    'changes',
+    [
+        dict(),
+        dict(bidirectional=False),
+        dict(gating=False, num_layers=3),
+        dict(feed_forward='relu', variant='paper'),
+        dict(convolution='release'),
+    ],
+)
+def test_the_formula_is_what_the_trace_holds(monkeypatch, changes):
+  """Every product of matrices and every transform, to the last one."""
+  B, L, T = 3, 384, 16
+  sizes = dict(
+      d_model=32, d_state=8, d_ff=48, d_kv=8, num_heads=2, num_decoder_layers=3
+  )
+  model, step, params = _step(monkeypatch, **(sizes | changes))
+  found = dict(products=0, transforms=0)
+  traced = jax.make_jaxpr(step)(params, _tokens(B, L), _tokens(B, T))
+  _count(traced.jaxpr, 1, found)
+  parts = flops.train_step(model.config, B, L, T)
+  assert parts['dense'] + parts['attention'] + parts['kernels'] == (
+      found['products']
+  )
+  n = long_conv.fft_size(2 * L)
+  if 'convolution' in changes:
+    n = long_conv.release_size(L)
+  products = 9 * B * n * model.config.d_model * model.config.num_layers
+  assert parts['transforms'] - products == pytest.approx(found['transforms'])
+
+
+def test_a_model_without_a_formula_has_no_number():
+  assert flops.of_step(object(), (2, 8), (2, 4)) is None
+
+
+@pytest.mark.parametrize(
+    'kind, tflops',
+    [
+        ('NVIDIA H200', 989),
+        ('NVIDIA H100 80GB HBM3', 989),
+        ('NVIDIA H100 PCIe', 756),
+        ('NVIDIA GH200 480GB', 989),
+        ('NVIDIA A100-SXM4-40GB', 312),
+        ('NVIDIA GB200', 2500),
+        ('NVIDIA B200', 2250),
+        ('Tesla V100-SXM2-16GB', 125),
+        ('NVIDIA L4', 121),
+        ('NVIDIA L40S', 362),
+        ('Tesla T4', 65),
+        ('TPU v5 lite', 197),
+        ('TPU v5p', 459),
+        ('TPU v4', 275),
+        ('TPU v6 lite', 918),
+    ],
+)
+def test_the_peak_of_a_device_by_its_name(kind, tflops):
+  assert peak_flops.of(kind) == tflops * 1e12
+
+
+@pytest.mark.parametrize(
+    'kind', ['cpu', 'NVIDIA RTX A1000', 'TPU', 'NVIDIA H20']
+)
+def test_no_peak_is_guessed(kind):
+  assert peak_flops.of(kind) is None

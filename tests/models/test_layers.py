@@ -1,0 +1,144 @@
+"""Norms and products against their formulas, forward and backward."""
+
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from locost_jax.models import layers
+
+
+def vjp(function, g, *args):
+  out, pull = jax.vjp(function, *args)
+  return out, *pull(g)
+
+
+def test_norm_against_its_formula():
+  """JAX's own gradients of the formula, in float64."""
+  with jax.enable_x64(True):
+    rng = np.random.RandomState(0)
+    x, g = (jnp.asarray(rng.randn(2, 5, 24)) for _ in range(2))
+    x = x.at[0, 0].set(0)  # of padding: epsilon alone counts
+    norm = layers.RMSNorm(1e-6, jnp.float64)
+    params = {'params': {'scale': jnp.asarray(rng.rand(24))}}
+
+    def formula(params, x):
+      mean = (x**2).mean(-1, keepdims=True)
+      return x / jnp.sqrt(mean + 1e-6) * params['params']['scale']
+
+    got, want = (
+        jax.tree.leaves(vjp(function, g, params, x))
+        for function in (norm.apply, formula)
+    )
+    for a, b in zip(got, want, strict=True):
+      np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize('axis', [0, 1])
+@pytest.mark.parametrize('dtype', ['float64', 'float32', 'bfloat16'])
+def test_product_against_numpy(dtype, axis):
+  """Sums are of float32 at least, and rounded once."""
+  with jax.enable_x64(dtype == 'float64'):
+    rng = np.random.RandomState(1)
+    x, kernel, g = (
+        jnp.asarray(rng.randn(*shape), dtype)
+        for shape in ((2, 70, 300), (300, 40), (2, 70, 40))
+    )
+
+    def product(x, kernel):
+      return layers.product(x, kernel.T if axis else kernel, axis)
+
+    got = vjp(product, g, x, kernel)
+    assert all(part.dtype == dtype for part in got)
+    x, kernel, g = (np.asarray(part, np.float64) for part in (x, kernel, g))
+    eps = float(jnp.finfo(dtype).eps)
+    for part, want in zip(
+        got,
+        (x @ kernel, g @ kernel.T, np.einsum('btd,btf->df', x, g)),
+        strict=True,
+    ):
+      error = abs(np.asarray(part, np.float64) - want)
+      # Half a step of rounding the result, and of sums what float32 leaves.
+      limit = 0.5 * eps * abs(want) + (1e-4 if dtype != 'float64' else 1e-11)
+      assert (error <= limit).all(), error.max()
+
+
+@pytest.mark.parametrize('cut', [False, True])
+@pytest.mark.parametrize('dtype', ['float64', 'float32', 'bfloat16'])
+def test_products_with_channels_first(dtype, cut, monkeypatch):
+  """Against NumPy, also in the form for lengths that several devices share."""
+  monkeypatch.setattr(layers, '_is_cut', lambda: cut)
+  with jax.enable_x64(dtype == 'float64'):
+    rng = np.random.RandomState(2)
+
+    def draw(*shape):
+      return jnp.asarray(rng.randn(*shape), dtype)
+
+    for function, forms, x, g in (
+        (
+            layers.to_channels,
+            ('bld,df->fbl', 'fbl,df->bld', 'bld,fbl->df'),
+            draw(2, 7, 30),
+            draw(40, 2, 7),
+        ),
+        (
+            layers.of_channels,
+            ('dbl,df->blf', 'blf,df->dbl', 'dbl,blf->df'),
+            draw(30, 2, 7),
+            draw(2, 7, 40),
+        ),
+    ):
+      kernel = draw(30, 40)
+      got = vjp(function, g, x, kernel)
+      wide = [np.asarray(part, np.float64) for part in (x, kernel, g)]
+      eps = float(jnp.finfo(dtype).eps)
+      for part, form, (i, j) in zip(
+          got, forms, ((0, 1), (2, 1), (0, 2)), strict=True
+      ):
+        assert part.dtype == dtype
+        want = np.einsum(form, wide[i], wide[j])
+        np.testing.assert_allclose(
+            np.asarray(part, np.float64),
+            want,
+            rtol=eps,
+            atol=1e-12 if dtype == 'float64' else 1e-5,
+        )
+
+
+def test_no_gradient_copies_its_input_transposed():
+  """A sum over [B, L] is one over rows: on a CPU else x becomes [D, B L]."""
+  B, L, D, F = 2, 256, 128, 64
+  x, g, kernel = (
+      jax.ShapeDtypeStruct(shape, 'float32')
+      for shape in ((B, L, D), (B, L, F), (D, F))
+  )
+  norm = layers.RMSNorm(1e-6, jnp.float32)
+
+  def transposed(function, *shapes):
+    program = jax.jit(function).lower(*shapes).compile().as_text()
+    return re.findall(rf'f32\[{D},{B * L}\]', program)
+
+  def of_kernel(x, kernel, g):
+    return vjp(layers.product, g, 2 * x, kernel)
+
+  def of_table(x, table, g):
+    return vjp(lambda x, table: layers.product(x, table, 1), g, 2 * x, table)
+
+  def of_scale(x, scale, g):
+    return vjp(
+        lambda scale, x: norm.apply({'params': {'scale': scale}}, x),
+        g,
+        scale,
+        2 * x,
+    )
+
+  def over_two_axes(x, kernel, g):
+    del kernel
+    return jnp.tensordot(2 * x, g, ((0, 1), (0, 1)))
+
+  assert transposed(over_two_axes, x, kernel, g)
+  assert not transposed(of_kernel, x, kernel, g)
+  assert not transposed(of_table, x, jax.ShapeDtypeStruct((F, D), 'float32'), g)
+  assert not transposed(of_scale, x, jax.ShapeDtypeStruct((D,), 'float32'), x)

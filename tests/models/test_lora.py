@@ -1,0 +1,419 @@
+"""LoRA: its algebra, what is trained, kept, merged, cut and refused."""
+
+import functools
+import json
+
+from flax import linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from locost_jax import models
+from locost_jax.devices import sharding
+from locost_jax.errors import InputError
+from locost_jax.models import layers as model_layers
+from locost_jax.models import lora
+from locost_jax.models import parameters
+from locost_jax.summarizing import pretrained
+from locost_jax.training import init_from
+from locost_jax.training import step as step_lib
+from locost_jax.training import train
+from locost_jax.workdir import checkpoint
+from locost_jax.workdir import phases as phases_lib
+from tests import mesh_program
+from tests import small_training
+from tests import tiny_run
+
+KERNELS = r'.*(attention/(query|value)|mixer/key|feed_forward/wo)/kernel'
+
+
+def make_config(rank=2, layers=2, **keys):
+  config = small_training.make_config(10)
+  config.model.update(
+      num_layers=layers, num_decoder_layers=layers, dropout_rate=0.0
+  )
+  config.train.lora.update(rank=rank, alpha=6.0, paths=KERNELS)
+  config.optim.update(keys)
+  return config
+
+
+def flat(tree):
+  return {
+      jax.tree_util.keystr(path, simple=True, separator='/'): leaf
+      for path, leaf in jax.tree_util.tree_leaves_with_path(tree)
+  }
+
+
+def base(config, seed=0):
+  """The parameters of a model, without adapters."""
+  return jax.jit(
+      functools.partial(step_lib.init_params, model=models.build(config.model))
+  )(jax.random.key(seed))
+
+
+def trained(config, seed=0):
+  """With adapters, B drawn, too."""
+  params = lora.add(base(config), config.train.lora, jax.random.key(7))
+  rng = np.random.default_rng(seed)
+  return jax.tree_util.tree_map_with_path(
+      lambda path, x: jnp.asarray(rng.normal(size=x.shape) / 4, jnp.float32)
+      if path[-1].key == lora.B
+      else x,
+      params,
+  )
+
+
+def logits(config, params):
+  batch = next(small_training.batches(0))
+  return jax.jit(models.build(config.model).apply)(
+      {'params': params},
+      batch['encoder_input_tokens'],
+      batch['decoder_input_tokens'],
+  )
+
+
+def test_adapters_have_the_shapes_of_the_paper_and_change_nothing_at_first():
+  config = make_config()
+  params = base(config)
+  adapted = lora.add(params, config.train.lora, jax.random.key(1))
+  added = {
+      path: leaf
+      for path, leaf in flat(adapted).items()
+      if path not in flat(params)
+  }
+  assert {path: leaf.shape for path, leaf in added.items()} == {
+      f'{kernel}/lora_{name}': (2, *shape)
+      for kernel in (
+          'encoder/layers/mixer/key',
+          'encoder/layers/feed_forward/wo',
+          *(
+              f'decoder/layers/{attention}_attention/{kind}'
+              for attention in ('self', 'cross')
+              for kind in ('query', 'value')
+          ),
+          'decoder/layers/feed_forward/wo',
+      )
+      for name, shape in (('a', (16, 2)), ('b', (2, 16)))
+  }
+  draws = [
+      np.asarray(leaf)[layer]
+      for path, leaf in added.items()
+      if path.endswith('_a')
+      for layer in range(2)
+  ]
+  assert len({draw.tobytes() for draw in draws}) == len(draws)
+  assert np.std(draws) == pytest.approx(16**-0.5, rel=0.15)
+  assert not any(
+      np.any(leaf) for path, leaf in added.items() if path.endswith('_b')
+  )
+  back = lora.without(adapted)
+  assert jax.tree.structure(back) == jax.tree.structure(params)
+  merged = lora.merge(adapted, 6.0)
+  jax.tree.map(np.testing.assert_array_equal, merged, params)
+  np.testing.assert_array_equal(logits(config, merged), logits(config, params))
+  # Off: the same tree.
+  config.train.lora.rank = 0
+  assert lora.add(params, config.train.lora, jax.random.key(1)) is params
+
+
+def test_merged_is_the_sum_of_both_paths():
+  """h W' against h W + alpha / r (h A) B, added in the layers themselves."""
+  config = make_config(layers=1)
+  params = trained(config)
+  adapters, found = flat(params), []
+
+  def beside(call, arguments, keywords, context):
+    y = call(*arguments, **keywords)
+    form = dict(
+        __call__='...d,dr,rf->...f',
+        to_channels='bld,dr,rf->fbl',
+        of_channels='dbl,dr,rf->blf',
+    ).get(context.method_name)
+    if form is None or not isinstance(
+        context.module, (nn.Dense, model_layers.Projection)
+    ):
+      return y
+    path = '/'.join(context.module.path)
+    if f'{path}/lora_a' not in adapters:
+      return y
+    found.append(path)
+    a, b = (adapters[f'{path}/lora_{name}'][0] for name in 'ab')
+    return y + 6.0 / 2 * jnp.einsum(form, arguments[0], a, b)
+
+  with nn.intercept_methods(beside):
+    expected = logits(config, lora.without(params))
+  assert len(set(found)) == 7
+  merged = logits(config, lora.merge(params, 6.0))
+  np.testing.assert_allclose(merged, expected, rtol=2e-5, atol=2e-5)
+  plain = logits(config, lora.without(params))
+  assert np.abs(merged - plain).max() > 0.1
+
+
+def bag(rank=2, **optim_keys):
+  """Programs of a bag of words with adapters at its output, and a state."""
+  config = small_training.bag_config(10)
+  config.train.lora.update(rank=rank, alpha=6.0, paths='logits/kernel')
+  config.optim.update(optim_keys)
+  mesh = sharding.make_mesh(config.mesh)
+  with jax.set_mesh(mesh):
+    made = train.make_programs(config, small_training.Bag(), mesh)
+    return made, made.init(jax.random.key(0))
+
+
+def bytes_of(tree):
+  return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(tree))
+
+
+def copied(tree):
+  return jax.tree.map(np.array, tree)
+
+
+def test_only_adapters_are_trained_and_have_state():
+  made, state = bag()
+  before, batch = copied(state), next(small_training.batches(0))
+  adapters = {
+      path: leaf for path, leaf in flat(before.params).items() if 'lora' in path
+  }
+  assert adapters['logits/lora_a'].shape == (8, 2)
+  # AdamW's two numbers for each of theirs, and a count.
+  assert bytes_of(state.opt_state) == 2 * bytes_of(adapters) + 4
+  whole = bag(rank=0)[1]
+  assert bytes_of(whole.opt_state) == 2 * bytes_of(whole.params) + 4
+
+  def loss(b):
+    params = jax.tree.map(jnp.asarray, lora.without(before.params))
+    a = adapters['logits/lora_a']
+    params['logits']['kernel'] += 6 / 2 * a @ b
+    sums = step_lib.eval_step(params, batch, model=small_training.Bag())
+    return sums['loss'] / sums['weight']
+
+  # B is zero, so A has no gradient yet: the norm is that of B's.
+  gradient = jax.grad(loss)(jnp.zeros((2, small_training.V)))
+  state, metrics = made.step(state, batch)
+  np.testing.assert_allclose(
+      metrics['grad_norm'], np.linalg.norm(gradient), rtol=1e-5
+  )
+  for path, leaf in flat(state.params).items():
+    assert np.array_equal(leaf, flat(before.params)[path]) != (
+        path == 'logits/lora_b'
+    ), path
+  state, _ = made.step(state, batch)
+  for path, leaf in flat(state.params).items():
+    assert np.array_equal(leaf, flat(before.params)[path]) != (
+        path in adapters
+    ), path
+
+
+def test_clipping_looks_at_adapters_alone():
+  """A bound between the adapters' norm and that of all gradients."""
+  batch = next(small_training.batches(0))
+
+  def step(clip, rank=2):
+    made, state = bag(rank, clip=clip)
+    state, metrics = made.step(state, batch)
+    return float(metrics['grad_norm']), flat(state.opt_state)
+
+  # Adam is blind to a factor, so its first moment is looked at.
+  def moment(clip):
+    found = step(clip)[1]
+    (path,) = (path for path in found if path.endswith('mu/logits/lora_b'))
+    return np.asarray(found[path])
+
+  norm = step(1e9)[0]
+  assert norm > 0
+  np.testing.assert_allclose(moment(norm / 2), moment(1e9) / 2, rtol=1e-5)
+  # Had the frozen ones a say, this would clip.
+  everything = np.hypot(norm, step(1e9, rank=0)[0])
+  np.testing.assert_array_equal(moment((norm + everything) / 2), moment(1e9))
+
+
+def test_groups_train_others_beside_and_change_rates():
+  """Rows of optim.groups come first."""
+  batch = next(small_training.batches(0))
+  made, state = bag(clip=0.0)
+  before = flat(copied(state.params))
+  one = flat(made.step(state, batch)[0].params)
+  made, state = bag(
+      clip=0.0, groups=(('token_embedding/.*', 1.0), ('.*/lora_b', 0.5))
+  )
+  other = flat(made.step(state, batch)[0].params)
+  np.testing.assert_allclose(
+      other['logits/lora_b'], one['logits/lora_b'] / 2, rtol=1e-5
+  )
+  for path in before:
+    assert np.array_equal(other[path], before[path]) == (
+        path in ('logits/kernel', 'logits/lora_a')
+    ), path
+
+
+def test_a_step_that_is_not_finite_and_pieces_of_a_batch():
+  made, state = bag()
+  batch = next(small_training.batches(0, rows=8))
+  state, _ = made.step(state, batch)
+  kept = copied(state)
+  bad = dict(batch, decoder_loss_weights=batch['decoder_loss_weights'] + np.inf)
+  state, metrics = made.step(state, bad)
+  # Counted among all parameters: kernel, lora_a, ...
+  assert metrics['nonfinite'] == 1 and metrics['culprit'] == 1
+  jax.tree.map(
+      np.testing.assert_array_equal,
+      (state.params, state.opt_state),
+      (kept.params, kept.opt_state),
+  )
+  results = []
+  for pieces in (1, 4):
+    made, _ = bag()
+    keywords = made.step.__wrapped__.keywords | {'accumulate': pieces}
+    results.append(
+        jax.jit(functools.partial(step_lib.train_step, **keywords))(
+            jax.tree.map(jnp.asarray, kept), batch
+        )
+    )
+  jax.tree.map(
+      functools.partial(np.testing.assert_allclose, rtol=2e-4, atol=2e-6),
+      results[1][0].params,
+      results[0][0].params,
+  )
+  np.testing.assert_allclose(
+      results[1][1]['grad_norm'], results[0][1]['grad_norm'], rtol=1e-5
+  )
+
+
+def test_a_fine_tuned_run_is_loaded_merged(tmp_path):
+  """From a pretrained run; evaluated, loaded and started from as a model."""
+  tiny_run.make(tmp_path / 'base', steps=1)
+  config, seen = tiny_run.make_config(2), []
+  config.train.init_from = str(tmp_path / 'base')
+  config.train.lora.rank = 4
+  phases_lib.write_config(tmp_path / 'tuned', config)
+  small_training.train(
+      config,
+      tmp_path / 'tuned',
+      models.build(config.model),
+      lambda start: iter([tiny_run.make_batch(config)] * 9),
+      lambda params, step: seen.append(copied(params)) or {},
+  )
+  raw = checkpoint.load_params(tmp_path / 'tuned')
+  before = pretrained.load(tmp_path / 'base')
+  jax.tree.map(np.testing.assert_array_equal, lora.without(raw), before.params)
+  after = pretrained.load(tmp_path / 'tuned')
+  assert jax.tree.structure(after.params) == jax.tree.structure(before.params)
+  adapted = 0
+  for path, leaf in flat(after.params).items():
+    np.testing.assert_allclose(leaf, flat(seen[0])[path], atol=1e-6)
+    a, b = (
+        flat(raw).get(path.removesuffix('kernel') + name)
+        for name in ('lora_a', 'lora_b')
+    )
+    if a is None:
+      np.testing.assert_array_equal(leaf, flat(before.params)[path])
+    else:
+      adapted += 1
+      change = 16 / 4 * np.float64(a) @ np.float64(b)
+      assert np.abs(change).max() > 1e-4
+      np.testing.assert_allclose(
+          leaf, flat(before.params)[path] + change, atol=1e-6
+      )
+  assert adapted == 4  # queries and values of two attentions
+
+  # What begins from it begins with the merged model.
+  config.train.init_from = str(tmp_path / 'tuned')
+  shapes = parameters.abstract_params(after.model)
+  given, _ = init_from.load(config, shapes)
+  for path, leaf in flat(after.params).items():
+    np.testing.assert_array_equal(given[path], leaf)
+
+  # Runs begun before there were adapters say nothing of them.
+  path = tmp_path / 'base' / 'config.json'
+  stored = json.loads(path.read_text())
+  del stored['train']['lora']
+  path.write_text(json.dumps(stored))
+  jax.tree.map(
+      np.testing.assert_array_equal,
+      pretrained.load(tmp_path / 'base').params,
+      before.params,
+  )
+
+
+def steps_on(meshes):
+  """Parameters after two steps on each mesh, and where A and B are cut."""
+  found = []
+  for sizes in meshes:
+    config = mesh_program.make_config()
+    config.train.lora.update(rank=4, paths=KERNELS)
+    model, mesh = models.build(config.model), mesh_program.make_mesh(sizes)
+    with jax.set_mesh(mesh):
+      made = train.make_programs(config, model, mesh)
+      state = jax.jit(made.init, out_shardings=made.shardings)(
+          jax.random.key(0)
+      )
+      batch = sharding.global_batch(mesh_program.make_batch(), mesh, 0)
+      for _ in range(2):
+        state, metrics = made.step(state, batch)
+      merged = jax.device_get(made.merge(state.params))
+    leaf = state.params['encoder']['layers']['feed_forward']['wo']
+    found.append(
+        dict(
+            loss=float(metrics['loss']),
+            sums={
+                path: float(np.abs(x).sum()) for path, x in flat(merged).items()
+            },
+            cut=[tuple(leaf[name].sharding.spec) for name in (lora.A, lora.B)],
+        )
+    )
+  return found
+
+
+@pytest.mark.slow
+def test_adapters_on_a_mesh():
+  one, *others = mesh_program.run(
+      'steps_on', [(1, 1, 1, 1), (1, 2, 2, 2)], module='tests.models.test_lora'
+  )
+  for other in others:
+    assert other['loss'] == pytest.approx(one['loss'], rel=1e-5)
+    for path, total in one['sums'].items():
+      assert other['sums'][path] == pytest.approx(total, rel=1e-4), path
+    assert other['cut'] == [[None, 'tensor', None], [None, None, 'fsdp']]
+
+
+@pytest.mark.parametrize(
+    'changes, words',
+    [
+        (dict(rank=-1), 'train.lora.rank=-1: expected 0 (off) or more'),
+        (dict(alpha=0.0), 'train.lora.alpha=0.0: expected more than 0'),
+        (dict(paths='('), "train.lora.paths='(': not a regex"),
+        (
+            dict(paths='decodr/.*'),
+            "'decodr/.*' matches no parameter; kernels are "
+            'decoder/layers/cross_attention/key/kernel, ',
+        ),
+        (
+            dict(paths='token_embedding/.*'),
+            'matches token_embedding/embedding [32, 16]: expected kernels only',
+        ),
+        (
+            dict(paths='.*mixer/key/.*'),
+            'matches encoder/layers/mixer/key/bias [1, 16]: expected kernels only',
+        ),
+        (
+            dict(rank=16),
+            'train.lora.rank=16: expected less than 16, the smaller '
+            'side of decoder/layers/cross_attention/query/kernel [1, 16, 16]',
+        ),
+    ],
+)
+def test_values_that_cannot_be(changes, words, tmp_path):
+  config = small_training.make_config(2)
+  config.train.lora.rank = 2
+  config.train.lora.update(changes)
+  with pytest.raises(InputError) as error:
+    small_training.train(
+        config,
+        tmp_path / 'run',
+        models.build(config.model),
+        small_training.batches,
+        small_training.evaluate,
+    )
+  assert words in str(error.value) and '\n' not in str(error.value)
+  assert not (tmp_path / 'run').exists()

@@ -1,0 +1,177 @@
+"""The encoder in pieces against the whole one, and its memory."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from configs import default
+from locost_jax import models
+from locost_jax.models import low_memory_encoder
+from locost_jax.models.parameters import abstract_params
+from locost_jax.ops import long_conv
+
+
+@pytest.fixture
+def tiny_pieces(monkeypatch):
+  """Pieces of 8 tokens, groups of 5 of the 32 channels."""
+  monkeypatch.setattr(low_memory_encoder, 'CPU_PIECE', 8)
+  monkeypatch.setattr(long_conv, 'CPU_ALL_BYTES', 0)
+  monkeypatch.setattr(long_conv, 'CPU_GROUP', 5)
+  jax.clear_caches()
+
+
+def make(config, **keys):
+  """A model and parameters without special values among them."""
+  model = models.build(config, **keys)
+  tokens = np.zeros((1, 4), np.int32)
+  params = jax.jit(model.init)(jax.random.key(0), tokens, tokens)['params']
+  rng = np.random.default_rng(3)
+  return model, jax.tree.map(
+      lambda x: x + 0.1 * rng.normal(size=x.shape).astype(x.dtype), params
+  )
+
+
+def documents(batch, length):
+  """Token ids of ragged lengths; the first fills the row."""
+  inputs = np.random.default_rng(length).integers(2, 60, (batch, length))
+  kept = np.linspace(length, 1, batch).astype(int)
+  return np.where(np.arange(length) < kept[:, None], inputs, 0)
+
+
+def check(model, params, inputs, mask=None, tolerance=2e-6, by_layer=False):
+  """Kernels given and made, as a whole or by layer, against `model.encode`."""
+  apply = jax.jit(functools.partial(model.apply, method='encode'))
+  want = apply({'params': params}, inputs, mask)
+  kernels = low_memory_encoder.kernels(model, params, inputs.shape[1])
+  assert (
+      low_memory_encoder.kernel_bytes(model, inputs.shape[1]) == kernels.nbytes
+  )
+
+  def layer_by_layer(params, inputs, mask, kernels=None):
+    h, m = low_memory_encoder.embed(model, params, inputs, mask)
+    for i in range(model.config.num_layers):
+      h = low_memory_encoder.encoder_layer(
+          model, params, i, h, m, None if kernels is None else kernels[i]
+      )
+    return low_memory_encoder.finish(model, params, h, m)
+
+  encode = (
+      layer_by_layer
+      if by_layer
+      else jax.jit(functools.partial(low_memory_encoder.encode, model))
+  )
+  states = np.float32(want['states'])
+  tolerance *= model.config.num_layers * np.abs(states).max()
+  for got in (
+      encode(params, inputs, mask),
+      encode(params, inputs, mask, kernels),
+  ):
+    np.testing.assert_array_equal(got['mask'], want['mask'])
+    assert got['states'].dtype == want['states'].dtype
+    np.testing.assert_allclose(
+        np.float32(got['states']), states, rtol=0, atol=tolerance
+    )
+
+
+@pytest.mark.parametrize('batch,length', ((1, 1), (3, 13), (2, 24)))
+def test_every_length(small_model_config, tiny_pieces, batch, length):
+  model, params = make(small_model_config)
+  check(model, params, documents(batch, length))
+
+
+def test_layer_by_layer(small_model_config, tiny_pieces):
+  model, params = make(small_model_config)
+  check(model, params, documents(3, 13), by_layer=True)
+
+
+@pytest.mark.parametrize(
+    'change',
+    (
+        {'variant': 'paper'},
+        {'convolution': 'release'},
+        {'bidirectional': False, 'gating': False, 'feed_forward': 'relu'},
+    ),
+)
+def test_every_variant(small_model_config, tiny_pieces, change):
+  small_model_config.update(change)
+  model, params = make(small_model_config)
+  check(model, params, documents(3, 13))
+
+
+def test_bfloat16(small_model_config, tiny_pieces):
+  """Roundings to 8 bits of the same numbers."""
+  model, params = make(small_model_config, dtype='bfloat16')
+  check(model, params, documents(3, 13), tolerance=0.01)
+
+
+def test_a_mask_of_any_form(small_model_config, tiny_pieces):
+  model, params = make(small_model_config)
+  mask = np.random.default_rng(0).integers(0, 2, (2, 13)).astype(bool)
+  check(model, params, documents(2, 13), mask)
+
+
+def test_the_sizes_of_every_day(small_model_config):
+  """One group, one piece."""
+  model, params = make(small_model_config)
+  check(model, params, documents(2, 16))
+
+
+def base_size(length):
+  """A base-size model of two layers, and shapes of its arguments."""
+  config = default.get_config().model
+  config.update(dict(vocab_size=100, num_layers=2, num_decoder_layers=1))
+  model = models.build(config)
+  h = jax.ShapeDtypeStruct((1, length, 768), jnp.float32)
+  return model, abstract_params(model), h
+
+
+@pytest.mark.parametrize('length', (16384, 262144))
+def test_memory_of_a_layer(length):
+  """With kernels given or not: 3.2 arrays of the input's size at most."""
+  model, params, h = base_size(length)
+  mask = jax.ShapeDtypeStruct((1, length), bool)
+  n = long_conv.fft_size(2 * length)
+  kernels = jax.ShapeDtypeStruct((768, n // 2 + 1), jnp.complex64)
+  for given in (kernels, None):
+    compiled = low_memory_encoder.encoder_layer.lower(
+        model, params, 0, h, mask, given
+    ).compile()
+    size = compiled.memory_analysis().temp_size_in_bytes
+    assert size <= 3.2 * length * 768 * 4, size
+
+
+def test_memory_of_the_whole_layer_is_larger():
+  """Negative control: the layer as training runs it."""
+  model, params, h = base_size(16384)
+  layer = low_memory_encoder.make_layer(model)
+  params = jax.tree.map(
+      lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype),
+      params['encoder']['layers'],
+  )
+  mask = jax.ShapeDtypeStruct((1, 16384), bool)
+  compiled = (
+      jax.jit(lambda p, h, mask: layer.apply({'params': p}, h, mask, True)[0])
+      .lower(params, h, mask)
+      .compile()
+  )
+  size = compiled.memory_analysis().temp_size_in_bytes
+  assert size > 3.2 * 16384 * 768 * 4, size
+
+
+@pytest.mark.parametrize('batch,length', ((1, 4096), (2, 16384), (1, 65536)))
+def test_encoder_bytes(batch, length):
+  """The estimate is no less than what XLA reports and not far from it."""
+  model, params, _ = base_size(length)
+  inputs = jax.ShapeDtypeStruct((batch, length), jnp.int32)
+  compiled = (
+      jax.jit(functools.partial(low_memory_encoder.encode, model))
+      .lower(params, inputs)
+      .compile()
+  )
+  found = compiled.memory_analysis()
+  found = found.temp_size_in_bytes + found.output_size_in_bytes
+  ratio = low_memory_encoder.encoder_bytes(model, batch, length) / found
+  assert 1 <= ratio <= 1.3, ratio

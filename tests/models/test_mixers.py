@@ -1,0 +1,85 @@
+"""What every mixer brings: its FLOPs, its memory, the keys it sees.
+
+One test for all rows of `models.MODELS`, whatever they are.
+"""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from configs import default
+from locost_jax import models
+from locost_jax.models import flops
+from locost_jax.models import low_memory_encoder
+from locost_jax.models import parameters
+from locost_jax.models import stack
+from locost_jax.runs import counted_flops
+
+B, L, T = 2, 1024, 64
+
+
+@pytest.fixture(scope='module', params=models.MODELS)
+def model(request):
+  """A model of base width; one without a function in default.py is like T5."""
+  config = getattr(default, request.param, default.t5)()
+  config.update(
+      dict(
+          name=request.param,
+          vocab_size=500,
+          num_layers=2,
+          num_decoder_layers=2,
+      )
+  )
+  return models.build(config, remat='none')
+
+
+def tokens(*shape):
+  return jax.ShapeDtypeStruct(shape, jnp.int32)
+
+
+def test_flops_are_those_of_the_traced_step(model):
+  def loss(params, inputs, targets):
+    return jnp.sum(model.apply({'params': params}, inputs, targets))
+
+  traced = jax.make_jaxpr(jax.value_and_grad(loss))(
+      parameters.abstract_params(model), tokens(B, L), tokens(B, T)
+  )
+  # Scores that the backward pass computes again do not count as FLOPs.
+  assert (
+      0.9
+      <= flops.of_step(model, (B, L), (B, T)) / (counted_flops.count(traced))
+      <= 1.01
+  )
+
+
+def test_memory_is_what_xla_takes(model):
+  encode = jax.jit(functools.partial(low_memory_encoder.encode, model))
+  sizes = (
+      encode.lower(parameters.abstract_params(model), tokens(B, L))
+      .compile()
+      .memory_analysis()
+  )
+  taken = sizes.temp_size_in_bytes + sizes.output_size_in_bytes
+  estimate = low_memory_encoder.encoder_bytes(model, B, L)
+  assert taken <= estimate <= 2 * taken
+
+
+def test_keys_seen_are_not_more_than_there_are(model):
+  assert 0 <= model.config.keys_seen(1 << 20) <= 1 << 20
+
+
+@pytest.mark.parametrize('missing', ['keys_seen', 'mixer_flops', 'mixer_bytes'])
+def test_a_mixer_that_lacks_a_part_is_named(missing):
+  @dataclasses.dataclass(frozen=True)
+  class NewConfig(stack.T5StyleConfig):
+    pass
+
+  values = default.t5()
+  values.vocab_size = 500
+  del values['name']
+  with pytest.raises(NotImplementedError, match=f'NewConfig lacks {missing}'):
+    config = NewConfig(**values)
+    getattr(config, missing)(*[8, 8][: 1 if missing == 'keys_seen' else 2])

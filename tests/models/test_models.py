@@ -1,0 +1,280 @@
+"""LOCOST as a whole: size, variants, masks, caches, precision."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from configs import default
+from locost_jax import models
+from locost_jax.errors import InputError
+from locost_jax.models import attention
+from locost_jax.models.parameters import abstract_params
+
+
+def tokens(seed, *shape, vocab=60):
+  return np.random.default_rng(seed).integers(2, vocab, shape)
+
+
+def make(config, **keys):
+  """A model, its parameters moved away from special values, and its apply."""
+  model = models.build(config, **keys)
+  params = jax.jit(model.init)(
+      jax.random.key(0), tokens(0, 1, 4), tokens(1, 1, 4)
+  )
+  leaves, tree = jax.tree.flatten(params)
+  rng = np.random.default_rng(3)
+  leaves = [x + 0.1 * rng.normal(size=x.shape).astype(x.dtype) for x in leaves]
+  params = jax.tree.unflatten(tree, leaves)
+  return model, params, jax.jit(model.apply, static_argnames='method')
+
+
+def test_paper_size():
+  config = default.get_config().model
+  for vocab_size, count in ((32100, 234_724_224), (32128, 234_745_728)):
+    config.vocab_size = vocab_size
+    params = abstract_params(models.build(config))
+    assert sum(leaf.size for leaf in jax.tree.leaves(params)) == count
+  sizes = {
+      part: sum(leaf.size for leaf in jax.tree.leaves(params[part]))
+      for part in params
+  }
+  assert sizes['encoder'] == 96_796_416 and sizes['decoder'] == 113_275_008
+
+
+@pytest.mark.parametrize(
+    'change',
+    (
+        {},
+        {'variant': 'paper'},
+        {'bidirectional': False},
+        {'gating': False},
+        {'feed_forward': 'relu', 'tie_embeddings': False},
+        {'variant': 'paper', 'bidirectional': False},
+    ),
+)
+def test_mixer_is_the_written_out_sum(small_model_config, change):
+  """The mixer against loops over tokens, both variants (spec of figure 2a)."""
+  small_model_config.update(change)
+  c = small_model_config
+  model, params, _ = make(c)
+  p = jax.tree.map(
+      lambda x: np.asarray(x[0], np.float64),
+      params['params']['encoder']['layers']['mixer'],
+  )
+  rng = np.random.default_rng(0)
+  x, mask = rng.normal(size=(2, 11, 32)), np.ones((2, 11), bool)
+  mask[1, 7:] = False
+  s = p['ssm']
+  lam = -np.exp(s['log_A_real']) + 1j * s['A_imag']
+  z = np.exp(np.exp(s['log_dt'])[..., None] * lam)
+  B = s['B'][..., 0] + 1j * s['B'][..., 1]
+  C = s['C'][..., 0] + 1j * s['C'][..., 1]
+  paper = c.variant == 'paper'
+  assert len(z) == (2 if paper and c.bidirectional else 1)
+  w = C * B * (1 if paper else (z - 1) / lam)
+  K = 2 * (w[..., None] * z[..., None] ** np.arange(11)).sum(2).real
+  u = (x @ p['key']['kernel'] + p['key']['bias']) * mask[..., None]
+  y = s['D'] * u
+  for t in range(11):
+    for r in range(11):
+      if r < t or r == t and not (paper and c.bidirectional):
+        y[:, t] += K[0, :, t - r] * u[:, r]
+      if r >= t and c.bidirectional:
+        y[:, t] += K[1, :, r - t] * u[:, r]
+  if c.gating:
+    y = y * (x @ p['gate']['kernel'] + p['gate']['bias'])
+  want = y @ p['output']['kernel'] + p['output']['bias']
+  got = model.make_mixer(model.config, model.dtype).apply(
+      {
+          'params': jax.tree.map(
+              lambda x: x[0], params['params']['encoder']['layers']['mixer']
+          )
+      },
+      jnp.asarray(x, jnp.float32),
+      mask,
+  )
+  np.testing.assert_allclose(got, want, rtol=0, atol=2e-5 * abs(want).max())
+
+
+@pytest.mark.parametrize(
+    'change',
+    (
+        {},
+        pytest.param({'bidirectional': False}, marks=pytest.mark.slow),
+        pytest.param({'variant': 'paper'}, marks=pytest.mark.slow),
+    ),
+)
+def test_padding_and_buckets_change_nothing(small_model_config, change):
+  small_model_config.update(change)
+  _, params, apply = make(small_model_config)
+  inputs, targets = tokens(5, 2, 13), tokens(6, 2, 6)
+  want = apply(params, inputs, targets)
+  for length in (14, 16, 24, 37):
+    padded = np.pad(inputs, ((0, 0), (0, length - 13)))
+    got = apply(params, padded, targets)
+    np.testing.assert_allclose(got, want, rtol=0, atol=2e-5)
+  garbage = np.concatenate([inputs, tokens(7, 2, 5)], 1)
+  mask = np.arange(18) < 13
+  got = apply(params, garbage, targets, np.stack([mask, mask]))
+  np.testing.assert_allclose(got, want, rtol=0, atol=2e-5)
+
+
+def test_the_release_s_convolution_depends_on_padding(small_model_config):
+  """Negative control of the test above."""
+  small_model_config.convolution = 'release'
+  _, params, apply = make(small_model_config)
+  inputs, targets = tokens(5, 2, 13), tokens(6, 2, 6)
+  want = apply(params, inputs, targets)
+  got = apply(params, np.pad(inputs, ((0, 0), (0, 3))), targets)
+  assert np.abs(got - want).max() > 1e-2
+
+
+@pytest.mark.parametrize('beams', (1, 3))
+@pytest.mark.parametrize('tied', (True, False))
+def test_cached_steps_are_the_parallel_decode(small_model_config, tied, beams):
+  small_model_config.tie_embeddings = tied
+  model, params, apply = make(small_model_config)
+  inputs = tokens(5, 2, 13)
+  inputs[1, 9:] = 0
+  targets = tokens(6, 2 * beams, 7)
+  want = apply(params, np.repeat(inputs, beams, 0), targets)
+  memory = apply(params, inputs, method='encode')
+  shared, per_row = model.apply(params, memory, 9, method='init_cache')
+  per_row = jax.tree.map(lambda x: jnp.repeat(x, beams, 0), per_row)
+  step = jax.jit(functools.partial(model.apply, method='step'))
+  for t in range(7):
+    got, per_row = step(params, targets[:, t], shared, per_row)
+    np.testing.assert_allclose(got, want[:, t], rtol=0, atol=2e-5)
+
+
+def test_decoder_is_causal(small_model_config):
+  _, params, apply = make(small_model_config)
+  inputs, targets = tokens(5, 1, 9), tokens(6, 1, 8)
+  changed = targets.copy()
+  changed[0, 5:] = 2 + (changed[0, 5:] - 1) % 50
+  a, b = apply(params, inputs, targets), apply(params, inputs, changed)
+  np.testing.assert_array_equal(a[:, :5], b[:, :5])
+  assert np.abs(a - b)[:, 5:].max() > 1e-3
+
+
+def test_remat_changes_no_gradient(small_model_config):
+  small_model_config.dropout_rate = 0.1
+  inputs, targets = tokens(5, 2, 13), tokens(6, 2, 6)
+  gradients = []
+  for remat in ('none', 'full'):
+    model, params, _ = make(small_model_config, remat=remat)
+
+    def loss(params, model=model):
+      logits = model.apply(
+          params,
+          inputs,
+          targets,
+          deterministic=False,
+          rngs={'dropout': jax.random.key(1)},
+      )
+      return (logits**2).mean()
+
+    gradients.append(jax.jit(jax.grad(loss))(params))
+  jax.tree.map(
+      functools.partial(np.testing.assert_allclose, atol=1e-5), *gradients
+  )
+
+
+def test_remat_keeps_less(small_model_config):
+  """Two layers, whose backward pass keeps their inputs only."""
+  inputs, targets = tokens(5, 4, 512), tokens(6, 4, 32)
+  sizes = []
+  for remat in ('none', 'full'):
+    model, params, _ = make(small_model_config, remat=remat)
+    compiled = (
+        jax.jit(
+            jax.grad(
+                lambda p, model=model: model.apply(p, inputs, targets).sum()
+            )
+        )
+        .lower(params)
+        .compile()
+    )
+    sizes.append(compiled.memory_analysis().temp_size_in_bytes)
+  assert sizes[1] < 0.7 * sizes[0], sizes
+
+
+def test_dropout_is_random_and_only_where_asked(small_model_config):
+  inputs, targets = tokens(5, 2, 13), tokens(6, 2, 6)
+  small_model_config.dropout_rate = 0.5
+  model, params, apply = make(small_model_config)
+
+  @jax.jit
+  def run(seed):
+    return model.apply(
+        params,
+        inputs,
+        targets,
+        deterministic=False,
+        rngs={'dropout': jax.random.key(seed)},
+    )
+
+  np.testing.assert_array_equal(run(0), run(0))
+  assert np.abs(run(0) - run(1)).max() > 1e-2
+  small_model_config.dropout_rate = 0.0
+  without = models.build(small_model_config)
+  without = jax.jit(functools.partial(without.apply, deterministic=False))
+  np.testing.assert_allclose(
+      apply(params, inputs, targets),
+      without(params, inputs, targets),
+      rtol=0,
+      atol=1e-5,
+  )
+
+
+def test_bfloat16_keeps_float32_where_it_must(small_model_config):
+  model, params, _ = make(small_model_config, dtype='bfloat16')
+  _, _, exact = make(small_model_config)
+  inputs, targets = tokens(5, 2, 13), tokens(6, 2, 6)
+  got = model.apply(params, inputs, targets)
+  assert got.dtype == jnp.float32
+  want = exact(params, inputs, targets)
+  assert np.abs(got - want).max() < 0.05 * np.abs(want).max()
+  jaxpr = str(jax.make_jaxpr(model.apply)(params, inputs, targets))
+  ffts = [line for line in jaxpr.splitlines() if ' fft[' in line]
+  assert ffts and not any('bf16' in line for line in ffts)
+  exps = [line for line in jaxpr.splitlines() if '= exp ' in line]
+  assert exps and not any('bf16' in line for line in exps)
+  assert any(
+      'bf16' in line for line in jaxpr.splitlines() if 'dot_general' in line
+  )
+
+
+def test_relative_buckets_by_hand():
+  """T5's rule, distances -3..140 before the query, 8 buckets up to 16."""
+  buckets = attention.relative_buckets(
+      jnp.array([3, 0, -1, -2, -3, -4, -6, -8, -15, -16, -140]), False, 8, 16
+  )
+  assert buckets.tolist() == [0, 0, 1, 2, 3, 4, 5, 6, 7, 7, 7]
+  both = attention.relative_buckets(jnp.array([-5, -1, 0, 1, 5]), True, 8, 16)
+  assert both.tolist() == [2, 1, 0, 5, 6]
+
+
+@pytest.mark.parametrize(
+    'change,message',
+    (
+        ({'name': 'bert'}, "model.name='bert' must be one of 'locost'"),
+        ({'d_modle': 3}, 'did you mean model.d_model'),
+        ({'d_model': 0}, 'model.d_model=0 must be at least 1'),
+        ({'variant': 'new'}, "model.variant='new' must be one of"),
+        ({'feed_forward': 'swish'}, "model.feed_forward='swish'"),
+        ({'variant': 'paper', 'convolution': 'release'}, 'does not exist with'),
+    ),
+)
+def test_bad_configs_are_named(small_model_config, change, message):
+  values = dict(small_model_config, **change)
+  with pytest.raises(InputError, match=message):
+    models.build(values)
+
+
+def test_float16_is_refused(small_model_config):
+  with pytest.raises(InputError, match="float16.*use 'bfloat16'"):
+    models.build(small_model_config, dtype='float16')

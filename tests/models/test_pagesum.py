@@ -1,0 +1,223 @@
+"""PageSum: every form of it against its plain one; golden arrays elsewhere."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from configs import default
+from locost_jax import models
+from locost_jax.data import pages
+from locost_jax.devices import sharding
+from locost_jax.errors import InputError
+from locost_jax.generation import decode_settings
+from locost_jax.generation import generate
+from locost_jax.models import flops
+from locost_jax.models import parameters
+from locost_jax.ops import long_attention
+from locost_jax.runs import counted_flops
+from tests.models.test_bart import SMALL
+
+P, L = 4, 13
+PAGESUM = SMALL | dict(name='pagesum')
+
+
+def tokens(seed, *shape):
+  return np.random.default_rng(seed).integers(3, 60, shape)
+
+
+def documents():
+  """Two documents: of 4 pages, and of 3 whose second is short."""
+  inputs = tokens(5, 2, P, L)
+  lengths = np.array([[13, 13, 9, 5], [13, 2, 11, 0]])
+  return np.where(np.arange(L) < lengths[..., None], inputs, 1)
+
+
+@functools.lru_cache
+def small_params():
+  """Parameters moved away from special values."""
+  model = models.build(PAGESUM)
+  params = jax.jit(model.init)(
+      jax.random.key(0), tokens(0, 1, 4), tokens(1, 1, 4)
+  )
+  rng = np.random.default_rng(3)
+  return jax.tree.map(
+      lambda x: x + 0.3 * rng.normal(size=x.shape).astype(x.dtype), params
+  )
+
+
+def run(*arguments, method='__call__', params=None, **changes):
+  model = models.build(PAGESUM | changes)
+  return model.apply(params or small_params(), *arguments, method=method)
+
+
+def test_parameters_are_those_of_bart_and_the_confidence():
+  paths = set(parameters.flatten(small_params()['params']))
+  bart = parameters.abstract_params(models.build(SMALL))
+  assert paths - set(parameters.flatten(bart)) == {
+      'confidence/kernel',
+      'confidence/bias',
+  }
+  assert set(parameters.flatten(bart)) < paths
+  for path in paths:
+    sharding.spec_of(path)
+
+
+def test_one_page_is_bart():
+  """Also as [B, L]; the confidence has nothing to choose."""
+  own = dict(small_params()['params'])
+  del own['confidence']
+  inputs, targets = documents()[:, 0], tokens(7, 2, 5)
+  bart = models.build(SMALL).apply({'params': own}, inputs, targets)
+  np.testing.assert_allclose(run(inputs, targets), bart, 0, 1e-5)
+  np.testing.assert_array_equal(
+      run(inputs[:, None], targets), run(inputs, targets)
+  )
+
+
+def test_global_decoding_is_bart_over_all_states():
+  own = dict(small_params()['params'])
+  del own['confidence']
+  inputs, targets = documents(), tokens(7, 2, 5)
+  bart = models.build(SMALL)
+  memory = bart.apply(
+      {'params': own}, inputs.reshape(2 * P, L), method='encode'
+  )
+  memory = jax.tree.map(lambda x: x.reshape(2, P * L, *x.shape[2:]), memory)
+  expected = bart.apply({'params': own}, memory, targets, method='decode')
+  found = run(inputs, targets, decoding='global', params={'params': own})
+  np.testing.assert_allclose(found, expected, 0, 1e-5)
+
+
+@pytest.mark.parametrize('padding', ['tokens', 'release'])
+def test_mixing_is_equation_9(padding):
+  """A loop over pages, each of which a BART reads alone."""
+  own = dict(small_params()['params'])
+  confidence = own.pop('confidence')
+  inputs, targets = documents(), tokens(7, 2, 5)
+  bart = models.build(SMALL)
+  states = lambda page: bart.apply(
+      {'params': own}, page, targets, method='states'
+  )
+  for document in range(2):
+    h = np.stack([states(inputs[:, p])[document] for p in range(P)])
+    scores = h @ confidence['kernel'][:, 0] + confidence['bias']
+    pages = [p for p in range(P) if padding == 'release' or p < 4 - document]
+    h, scores = h[pages], np.asarray(scores)[pages]
+    weights = np.exp(scores)
+    weights /= weights.sum(0)
+    mixed = np.einsum('pt,ptd->td', weights, h)
+    expected = bart.apply({'params': own}, mixed, method='head')
+    found = run(inputs, targets, padding=padding)[document]
+    np.testing.assert_allclose(found, expected, 0, 2e-5)
+
+
+@pytest.mark.parametrize('padding', ['tokens', 'release'])
+@pytest.mark.parametrize('decoding', ['pages', 'global'])
+@pytest.mark.parametrize('absorbed', [False, True])
+def test_steps_are_the_decoder(monkeypatch, padding, decoding, absorbed):
+  """Also of three rows for each document, as beams have them."""
+  if absorbed:
+    monkeypatch.setattr(long_attention, 'ABSORBED', 1)
+  changes = dict(padding=padding, decoding=decoding)
+  inputs, targets = documents(), tokens(7, 6, 5)
+  memory = run(inputs, method='encode', **changes)
+  repeated = jax.tree.map(lambda x: jnp.repeat(x, 3, axis=0), memory)
+  expected = run(repeated, targets, method='decode', **changes)
+  shared, per_row = run(memory, 5, method='init_cache', **changes)
+  assert ('states' in shared) == absorbed
+  per_row = jax.tree.map(lambda x: jnp.repeat(x, 3, axis=0), per_row)
+  for i in range(5):
+    logits, per_row = run(
+        targets[:, i], shared, per_row, method='step', **changes
+    )
+    np.testing.assert_allclose(logits, expected[:, i], 0, 1e-4)
+
+
+def test_a_batch_is_its_documents_one_by_one():
+  """Of 1, 2 and 40 pages; empty ones at the end change nothing."""
+  inputs, targets = tokens(6, 3, 40, 5), tokens(7, 3, 4)
+  counts = [1, 2, 40]
+  for row, count in enumerate(counts):
+    inputs[row, count:] = 1
+  together = run(inputs, targets)
+  for row, count in enumerate(counts):
+    alone = run(inputs[row : row + 1, :count], targets[row : row + 1])
+    np.testing.assert_allclose(together[row], alone[0], 0, 1e-5)
+
+
+def test_a_document_without_tokens_has_numbers():
+  inputs = np.full((1, 3, 5), 1)
+  assert np.isfinite(run(inputs, tokens(7, 1, 4))).all()
+
+
+def test_order_of_pages():
+  """Permuted pages permute the weights and change nothing else."""
+  inputs, targets = documents(), tokens(7, 2, 5)
+  order = np.array([2, 0, 3, 1])
+  weights = lambda inputs: run(
+      run(inputs, method='encode'), targets, method='page_weights'
+  )
+  np.testing.assert_allclose(
+      weights(inputs[:, order]), weights(inputs)[:, order], 0, 1e-6
+  )
+  np.testing.assert_allclose(
+      run(inputs[:, order], targets), run(inputs, targets), 0, 1e-5
+  )
+  np.testing.assert_allclose(weights(inputs).sum(1), 1, 0, 1e-6)
+
+
+@pytest.mark.parametrize('options', [dict(), dict(num_beams=3)])
+def test_texts_of_a_batch_are_those_of_its_documents(options):
+  model, params = models.build(PAGESUM), small_params()['params']
+  settings = decode_settings.Settings(
+      max_length=12, eos_id=2, pad_id=1, start_id=2, **options
+  )
+  write = lambda inputs: generate.generate(
+      model, params, inputs.astype(np.int32), None, settings
+  )
+  texts, scores = write(documents())
+  for row in range(2):
+    text, score = write(documents()[row : row + 1])
+    np.testing.assert_array_equal(texts[row], text[0])
+    np.testing.assert_allclose(scores[row], score[0], 0, 1e-4)
+
+
+def test_who_reads_pages():
+  """The forms are some of those that data makes."""
+  assert set(models.page_forms(default.pagesum())) == set(pages.LOCALITIES)
+  assert models.page_forms(models.make_config(PAGESUM))
+  for name in 'locost', 't5', 'longt5', 'bart':
+    assert models.page_forms(getattr(default, name)()) == ()
+
+
+@pytest.mark.parametrize('decoding', ['pages', 'global'])
+def test_flops_are_those_of_the_traced_step(decoding):
+  model = models.build(
+      PAGESUM
+      | dict(decoding=decoding, d_model=128, d_ff=256, max_positions=512),
+      remat='none',
+  )
+  tokens = lambda *shape: jax.ShapeDtypeStruct(shape, jnp.int32)
+
+  def loss(params, inputs, targets):
+    return jnp.sum(model.apply({'params': params}, inputs, targets))
+
+  traced = jax.make_jaxpr(jax.value_and_grad(loss))(
+      parameters.abstract_params(model), tokens(2, 3, 256), tokens(2, 64)
+  )
+  formula = flops.of_step(model, (2, 3, 256), (2, 64))
+  assert 0.9 <= formula / counted_flops.count(traced) <= 1.01
+
+
+@pytest.mark.parametrize('key', ['decoding', 'padding'])
+def test_wrong_values_are_refused(key):
+  with pytest.raises(InputError, match=f"model.{key}='x' must be one of"):
+    models.build(PAGESUM | {key: 'x'})
+
+
+def test_pages_longer_than_the_positions_are_refused():
+  with pytest.raises(InputError, match='inputs have 41 tokens'):
+    run(tokens(5, 1, 2, 41), tokens(7, 1, 5))

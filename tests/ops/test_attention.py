@@ -1,0 +1,256 @@
+"""Attention over long inputs against the plain form: values and gradients."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from locost_jax import models
+from locost_jax.models import attention
+from locost_jax.ops import long_attention
+
+
+def example(S, B=2, T=5, H=3, K=4, seed=0):
+  """Queries, keys, values, and a mask: ragged, the last document all padding."""
+  rng = np.random.default_rng(seed)
+  arrays = (rng.normal(size=(B, n, H, K)) for n in (T, S, S))
+  mask = np.arange(S) < np.linspace(S, 0, B).astype(int)[:, None]
+  return *map(jnp.asarray, arrays), jnp.asarray(mask)
+
+
+def plain(queries, keys, values, mask, factor=1.0):
+  """Softmax of all scores; factor is what dropout multiplies weights by."""
+  scores = jnp.einsum('bthk,bshk->bhts', queries, keys)
+  scores = jnp.where(
+      mask[:, None, None, :], scores, jnp.finfo(scores.dtype).min
+  )
+  weights = jax.nn.softmax(scores) * factor
+  return jnp.einsum('bhts,bshk->bthk', weights, values)
+
+
+def value_and_gradients(attend, queries, keys, values, mask):
+  target = jnp.cos(jnp.arange(queries.size, dtype=queries.dtype))
+
+  def loss(queries, keys, values):
+    out = attend(queries, keys, values, mask)
+    return (out * target.reshape(out.shape)).sum(), out
+
+  return jax.jit(jax.grad(loss, (0, 1, 2), has_aux=True))(queries, keys, values)
+
+
+def assert_same(got, want, **tolerance):
+  jax.tree.map(
+      functools.partial(np.testing.assert_allclose, **tolerance), got, want
+  )
+
+
+@pytest.mark.parametrize(
+    'S,piece', ((1, 1), (2, 1), (7, 3), (12, 4), (13, 5), (31, 30), (16, 16))
+)
+def test_pieces_are_the_plain_form(S, piece):
+  with jax.enable_x64(True):
+    args = example(S, B=3)
+    in_pieces = functools.partial(long_attention.in_pieces, piece=piece)
+    assert_same(
+        value_and_gradients(in_pieces, *args),
+        value_and_gradients(plain, *args),
+        rtol=0,
+        atol=1e-12,
+    )
+    single = [x.astype(jnp.float32) for x in args[:3]] + [args[3]]
+    assert_same(
+        value_and_gradients(in_pieces, *single),
+        value_and_gradients(plain, *args),
+        rtol=0,
+        atol=2e-5,
+    )
+
+
+@pytest.mark.parametrize('S', (12, 13))
+def test_dropout_of_pieces_is_dropout_of_weights(S):
+  """The same factors, drawn here as the docstring says, in the plain form."""
+  piece, rate, key = 4, 0.3, jax.random.key(1)
+  with jax.enable_x64(True):
+    args = example(S)
+    factor = np.zeros((2, 3, 5, S))
+    for i in range(-(-S // piece)):
+      kept = jax.random.bernoulli(
+          jax.random.fold_in(key, i), 1 - rate, (2, 3, 5, piece)
+      )
+      start = min(i * piece, S - piece)
+      factor[..., i * piece : start + piece] = np.asarray(
+          kept[..., i * piece - start :]
+      ) / (1 - rate)
+    in_pieces = functools.partial(
+        long_attention.in_pieces, dropout_rate=rate, key=key, piece=piece
+    )
+    want = value_and_gradients(functools.partial(plain, factor=factor), *args)
+    assert_same(value_and_gradients(in_pieces, *args), want, rtol=0, atol=1e-12)
+    without = value_and_gradients(plain, *args)
+  assert np.abs(want[1] - without[1]).max() > 0.1
+
+
+def test_bfloat16_accumulates_in_float32():
+  """4096 keys: sums in bfloat16 would stop growing at 256."""
+  args = example(4096, K=8)
+  half = [x.astype(jnp.bfloat16) for x in args[:3]] + [args[3]]
+  want = plain(*(x.astype(jnp.float32) for x in half[:3]), args[3])
+  in_pieces = functools.partial(long_attention.in_pieces, piece=128)
+  got = in_pieces(*half)
+  assert got.dtype == jnp.bfloat16
+  np.testing.assert_allclose(np.float32(got), want, rtol=0, atol=0.02)
+
+
+@pytest.mark.parametrize(
+    'attend,small', ((long_attention.in_pieces, True), (plain, False))
+)
+def test_scores_of_a_long_input_never_exist_at_once(attend, small):
+  """Forward and backward at 32K keys; the plain form is the control."""
+  B, T, S, H, K = 1, 512, 32768, 12, 64
+  shape = functools.partial(jax.ShapeDtypeStruct, dtype=jnp.float32)
+
+  def loss(queries, keys, values, mask):
+    return (attend(queries, keys, values, mask) ** 2).sum()
+
+  compiled = (
+      jax.jit(jax.grad(loss, (0, 1, 2)))
+      .lower(
+          shape((B, T, H, K)),
+          shape((B, S, H, K)),
+          shape((B, S, H, K)),
+          jax.ShapeDtypeStruct((B, S), bool),
+      )
+      .compile()
+  )
+  bytes_used = compiled.memory_analysis().temp_size_in_bytes
+  assert (bytes_used < 0.35 * 4 * B * H * T * S) == small, bytes_used
+
+
+@pytest.mark.parametrize(
+    'want,arguments',
+    (
+        ('plain', ('cpu', 'float32', 512, 512, 0.0, 64)),
+        ('plain', ('gpu', 'bfloat16', 512, 512, 0.0, 64)),
+        ('pieces', ('cpu', 'float32', 512, 16384, 0.0, 64)),
+        ('pieces', ('cpu', 'bfloat16', 512, 16384, 0.0, 64)),
+        ('pieces', ('tpu', 'bfloat16', 512, 16384, 0.0, 64)),
+        ('pieces', ('gpu', 'float32', 512, 16384, 0.0, 64)),
+        ('pieces', ('gpu', 'bfloat16', 512, 16384, 0.1, 64)),
+        ('pieces', ('gpu', 'bfloat16', 512, 16384, 0.0, 60)),
+        ('pieces', ('gpu', 'bfloat16', 512, 16384, 0.0, 256)),
+        ('cudnn', ('gpu', 'bfloat16', 512, 16384, 0.0, 64)),
+    ),
+)
+def test_the_form_follows_from_shape_type_and_machine(want, arguments):
+  assert long_attention.choose(*arguments) == want
+
+
+def make_attention(dtype=jnp.float32):
+  module = attention.Attention(4, 8, 32, 0.1, dtype)
+  rng = np.random.default_rng(0)
+  x = jnp.asarray(rng.normal(size=(2, 6, 32)), dtype)
+  states = jnp.asarray(rng.normal(size=(2, 37, 32)), dtype)
+  mask = jnp.asarray(np.arange(37) < np.array([[37], [20]]))
+
+  def attend(self, x, states):
+    return self.cross(x, *self.keys_values(states), mask)
+
+  variables = module.init(jax.random.key(0), x, states, method=attend)
+  return module, variables, x, states, mask
+
+
+def test_long_cross_attention_is_the_short_one(monkeypatch):
+  module, variables, x, states, mask = make_attention()
+
+  def run(variables, x, states, **keys):
+    def attend(self, x, states):
+      return self.cross(x, *self.keys_values(states), mask, **keys)
+
+    rngs = {'dropout': jax.random.key(1)}
+    return (
+        module.apply(variables, x, states, method=attend, rngs=rngs) ** 2
+    ).sum()
+
+  grad = jax.grad(run, (0, 1, 2))
+  want = grad(variables, x, states)
+  random = run(variables, x, states, deterministic=False)
+  monkeypatch.setattr(long_attention, 'LONG', 1)
+  calls = []
+  in_pieces = long_attention.in_pieces
+  monkeypatch.setattr(
+      long_attention,
+      'in_pieces',
+      lambda *args: calls.append(args) or in_pieces(*args, piece=10),
+  )
+  assert_same(grad(variables, x, states), want, rtol=1e-4, atol=1e-5)
+  assert len(calls) == 1
+  # Another draw of the same distribution.
+  other = run(variables, x, states, deterministic=False)
+  assert calls[1][4] == 0.1
+  without = run(variables, x, states)
+  assert abs(other - without) > 1e-3 and abs(random - without) > 1e-3
+
+
+@pytest.mark.parametrize(
+    'dtype,atol', ((jnp.float32, 2e-5), (jnp.bfloat16, 0.06))
+)
+@pytest.mark.parametrize('piece', (1, 10, 1000))
+def test_absorbed_is_the_ordinary_form(monkeypatch, piece, dtype, atol):
+  """In pieces and as one."""
+  monkeypatch.setattr(long_attention, 'step_piece', lambda *_: piece)
+  module, variables, x, states, mask = make_attention(dtype)
+
+  def ordinary(self, x, states):
+    return self.cross(x, *self.keys_values(states), mask)
+
+  want = module.apply(variables, x, states, method=ordinary)
+  got = module.apply(variables, x, states, mask, method='absorbed')
+  assert got.dtype == dtype
+  np.testing.assert_allclose(
+      np.float32(got),
+      np.float32(want),
+      rtol=0,
+      atol=atol * np.abs(np.float32(want)).max(),
+  )
+
+
+@pytest.mark.parametrize(
+    'dtype,atol,beams',
+    (('float32', 2e-5, 1), ('float32', 2e-5, 3), ('bfloat16', 0.1, 3)),
+)
+def test_steps_without_keys_are_steps_with_them(
+    small_model_config, monkeypatch, dtype, atol, beams
+):
+  """A whole decoding; ragged inputs, one of them nothing but padding."""
+  small_model_config.num_layers = 1
+  model = models.build(small_model_config, dtype=dtype)
+  rng = np.random.default_rng(0)
+  inputs = rng.integers(2, 60, (3, 23))
+  inputs[1, 9:] = 0
+  inputs[2] = 0
+  targets = rng.integers(2, 60, (3 * beams, 5))
+  params = jax.jit(model.init)(jax.random.key(0), inputs, targets[:3])
+  memory = jax.jit(functools.partial(model.apply, method='encode'))(
+      params, inputs
+  )
+  step = jax.jit(functools.partial(model.apply, method='step'))
+
+  def decode():
+    shared, per_row = model.apply(params, memory, 6, method='init_cache')
+    per_row = jax.tree.map(lambda x: jnp.repeat(x, beams, 0), per_row)
+    logits = []
+    for t in range(5):
+      new, per_row = step(params, targets[:, t], shared, per_row)
+      logits.append(new)
+    return shared, np.stack(logits)
+
+  shared, want = decode()
+  assert set(shared) == {'cross', 'mask'}
+  monkeypatch.setattr(long_attention, 'ABSORBED', 23)
+  shared, got = decode()
+  assert set(shared) == {'states', 'mask'}
+  assert shared['states'].shape == (3, 23, 32)
+  assert np.isfinite(got).all()
+  np.testing.assert_allclose(got, want, rtol=0, atol=atol * np.abs(want).max())

@@ -1,0 +1,168 @@
+"""Self-attention over long targets against the plain form."""
+
+import functools
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from locost_jax.ops import causal_attention
+from locost_jax.ops import long_attention
+from locost_jax.ops import pieces
+
+
+def example(T, B=2, H=3, K=4):
+  """Queries, keys, values [B, T, H, K] and the bias by distance [H, T]."""
+  rng = np.random.default_rng(T)
+  arrays = [rng.normal(size=(B, T, H, K)) for _ in range(3)]
+  return *map(jnp.asarray, arrays), jnp.asarray(rng.normal(size=(H, T)))
+
+
+def plain(queries, keys, values, bias, factor=1.0):
+  """Softmax of all scores; factor is what dropout multiplies weights by."""
+  T = queries.shape[1]
+  distance = np.arange(T)[:, None] - np.arange(T)
+  scores = jnp.einsum('bthk,bshk->bhts', queries, keys)
+  scores = scores + bias[:, np.maximum(distance, 0)]
+  scores = jnp.where(distance >= 0, scores, -jnp.inf)
+  weights = jax.nn.softmax(scores) * factor
+  return jnp.einsum('bhts,bshk->bthk', weights, values)
+
+
+def value_and_gradients(attend, *args):
+  target = jnp.cos(jnp.arange(args[0].size, dtype=args[0].dtype))
+
+  def loss(*args):
+    out = attend(*args)
+    return (out * target.reshape(out.shape)).sum(), out
+
+  return jax.jit(jax.grad(loss, (0, 1, 2, 3), has_aux=True))(*args)
+
+
+def assert_same(got, want, atol):
+  jax.tree.map(
+      functools.partial(np.testing.assert_allclose, rtol=0, atol=atol),
+      got,
+      want,
+  )
+
+
+def test_diagonals_are_a_matrix_of_distances():
+  line = jnp.arange(14.0).reshape(2, 7)
+  want = [
+      [[row[q - k + 3] for k in range(4)] for q in range(4)]
+      for row in np.asarray(line)
+  ]
+  np.testing.assert_array_equal(causal_attention.diagonals(line, 4), want)
+
+
+@pytest.mark.parametrize('T,size', ((1, 1), (5, 2), (12, 4), (13, 5), (9, 16)))
+def test_pieces_are_the_plain_form(T, size):
+  in_pieces = functools.partial(causal_attention.in_pieces, size=size)
+  with jax.enable_x64(True):
+    args = example(T)
+    want = value_and_gradients(plain, *args)
+    assert_same(value_and_gradients(in_pieces, *args), want, 1e-12)
+    single = [x.astype(jnp.float32) for x in args]
+    assert_same(value_and_gradients(in_pieces, *single), want, 1e-5)
+
+
+def test_dropout_of_pieces_is_dropout_of_weights():
+  """The same factors, drawn here as the docstring says, in the plain form."""
+  T, size, rate, key = 11, 4, 0.3, jax.random.key(1)
+  with jax.enable_x64(True):
+    args = example(T)
+    factor = np.zeros((2, 3, 12, 12))
+    for n, (i, j) in enumerate((i, j) for i in range(3) for j in range(i + 1)):
+      kept = jax.random.bernoulli(
+          jax.random.fold_in(key, n), 1 - rate, (2, 3, size, size)
+      )
+      factor[..., i * size : (i + 1) * size, j * size : (j + 1) * size] = (
+          kept / (1 - rate)
+      )
+    in_pieces = functools.partial(
+        causal_attention.in_pieces, size=size, dropout_rate=rate, key=key
+    )
+    want = value_and_gradients(
+        functools.partial(plain, factor=factor[..., :T, :T]), *args
+    )
+    assert_same(value_and_gradients(in_pieces, *args), want, 1e-12)
+    without = value_and_gradients(plain, *args)
+  assert np.abs(want[1] - without[1]).max() > 0.1
+
+
+@pytest.mark.parametrize(
+    'attend,small', ((causal_attention.in_pieces, True), (plain, False))
+)
+def test_scores_of_long_targets_never_exist_at_once(attend, small):
+  """Forward and backward at 8K targets; the plain form is the control."""
+  T, H, K = 8192, 12, 64
+  shape = jax.ShapeDtypeStruct((1, T, H, K), jnp.float32)
+  bias = jax.ShapeDtypeStruct((H, T), jnp.float32)
+  grad = jax.grad(lambda *args: (attend(*args) ** 2).sum(), (0, 1, 2, 3))
+  compiled = jax.jit(grad).lower(shape, shape, shape, bias).compile()
+  used = compiled.memory_analysis().temp_size_in_bytes
+  assert (used < 0.1 * 4 * H * T * T) == small, used
+
+
+def test_only_the_lower_triangle_is_looked_at():
+  """Pairs of pieces of 12 in pieces of 3, as the loop counts them."""
+
+  def update(number, row, column, seen):
+    return seen.at[row, column].add(number + 1)
+
+  seen = causal_attention._over_pairs(  # pylint: disable=protected-access
+      12, 3, update, jnp.zeros((4, 4), int)
+  )
+  np.testing.assert_array_equal(
+      seen, [[1, 0, 0, 0], [2, 3, 0, 0], [4, 5, 6, 0], [7, 8, 9, 10]]
+  )
+
+
+@pytest.mark.parametrize('attend', ('causal', 'cross'))
+@pytest.mark.parametrize('tied', (True, False))
+def test_layers_keep_nothing_of_all_pieces(monkeypatch, attend, tied):
+  """In a scan of layers no mask or bias is made for all pieces beforehand.
+
+  The control is what JAX does with a loop that is not tied to its carry.
+  """
+  if not tied:
+    monkeypatch.setattr(pieces, 'tie', lambda constants, to: constants)
+  x, bias = jnp.ones((1, 12, 2, 5)), jnp.ones((2, 12))
+  mask = jnp.ones((1, 12), bool)
+
+  def layer(h, _):
+    if attend == 'causal':
+      return causal_attention.in_pieces(h, h, h, bias, size=4), None
+    return long_attention.in_pieces(h, h, h, mask, piece=4), None
+
+  def loss(x):
+    return jax.lax.scan(layer, x, None, length=2)[0].sum()
+
+  jaxpr = str(jax.make_jaxpr(jax.grad(loss))(x))
+  # 6 pairs of 4 x 4; 3 pieces of 12 x 4.
+  kept = {'causal': '[6,1,2,4,4]', 'cross': '[3,1,2,12,4]'}[attend]
+  assert (kept not in jaxpr) == tied
+
+
+@pytest.mark.parametrize('attend', ('causal', 'cross'))
+def test_no_gradient_copies_the_scores_of_a_piece(attend):
+  """As a result in another order than theirs makes XLA do on a CPU."""
+  x = jax.ShapeDtypeStruct((1, 512, 2, 64), jnp.float32)
+  if attend == 'causal':
+    bias = jax.ShapeDtypeStruct((2, 512), jnp.float32)
+    run = functools.partial(causal_attention.in_pieces, size=128)
+    given, size = (x, x, x, bias), '128,128'
+  else:
+    queries = jax.ShapeDtypeStruct((1, 96, 2, 64), jnp.float32)
+    run = functools.partial(
+        long_attention.in_pieces, mask=jnp.ones((1, 512), bool), piece=128
+    )
+    given, size = (queries, x, x), '(?:96,128|128,96)'
+  grad = jax.grad(lambda *args: (run(*args) ** 2).sum(), range(len(given)))
+  program = jax.jit(grad).lower(*given).compile().as_text()
+  makers = re.findall(rf'(\S+) = f32\[(?:1,)?2,{size}\]', program)
+  assert makers
+  assert not [name for name in makers if re.search('copy|transpose', name)]

@@ -1,0 +1,210 @@
+"""The FFT convolution against the O(L^2) sum, for every kind of length."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from locost_jax.ops import long_conv
+
+# powers of two, odd, prime, tiny, and around them
+LENGTHS = (1, 2, 3, 4, 5, 7, 8, 13, 15, 16, 17, 31, 64, 97, 100, 101, 127, 128)
+
+
+def example(length, batch=2, channels=3):
+  rng = np.random.default_rng(length)
+  return (
+      rng.normal(size=(channels, batch, length)),
+      rng.normal(size=(channels, length)),
+      rng.normal(size=(channels, length)),
+  )
+
+
+def two_sided_conv(u, K0, K1, group=None):
+  n = long_conv.fft_size(2 * u.shape[2])
+  return long_conv.circular_conv(
+      u, long_conv.two_sided_kernel(K0, K1, n), group
+  )
+
+
+def direct_sum(u, K0, K1):
+  """y_t = sum_(s <= t) K0[t-s] u_s + sum_(s >= t) K1[s-t] u_s, in loops."""
+  y = np.zeros_like(u)
+  for t in range(u.shape[2]):
+    for s in range(u.shape[2]):
+      if s <= t:
+        y[..., t] += K0[:, None, t - s] * u[..., s]
+      if s >= t:
+        y[..., t] += K1[:, None, s - t] * u[..., s]
+  return y
+
+
+@pytest.mark.parametrize('length', LENGTHS)
+def test_two_sided_is_the_direct_sum(length):
+  u, K0, K1 = example(length)
+  want = direct_sum(u, K0, K1)
+  with jax.enable_x64(True):
+    args = map(jnp.asarray, (u, K0, K1))
+    np.testing.assert_allclose(two_sided_conv(*args), want, rtol=0, atol=1e-11)
+    np.testing.assert_allclose(
+        long_conv.direct_conv(*map(jnp.asarray, (u, K0, K1))),
+        want,
+        rtol=0,
+        atol=1e-11,
+    )
+  single = [jnp.asarray(x, jnp.float32) for x in (u, K0, K1)]
+  np.testing.assert_allclose(two_sided_conv(*single), want, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize('length', (1, 2, 7, 16, 97))
+def test_causal_is_the_direct_sum(length):
+  u, K0, _ = example(length)
+  want = direct_sum(u, K0, np.zeros_like(K0))
+  with jax.enable_x64(True):
+    k = long_conv.one_sided_kernel(
+        jnp.asarray(K0), long_conv.fft_size(2 * length)
+    )
+    got = long_conv.circular_conv(jnp.asarray(u), k)
+  np.testing.assert_allclose(got, want, rtol=0, atol=1e-11)
+
+
+@pytest.mark.parametrize('length', (1, 5, 16, 23, 64, 100))
+def test_release_moves_the_future_unless_a_power_of_two(length):
+  """Lag -m of the reverse kernel acts at -(m + F - 2L), L made even first."""
+  u, _, _ = example(length)
+  even = length + length % 2
+  _, K0, K1 = example(even)
+  F = max(2 * 2 ** int(np.ceil(np.log2(even))), 16)
+  shift = F - 2 * even
+  moved = np.zeros((3, even + shift))
+  moved[:, 0] = K1[:, 0]
+  moved[:, 1 + shift :] = K1[:, 1:]
+  want = direct_sum(u, K0[:, :length], moved[:, :length])
+  assert long_conv.release_length(length) == even
+  with jax.enable_x64(True):
+    k = long_conv.release_kernel(jnp.asarray(K0), jnp.asarray(K1))
+    got = long_conv.circular_conv(jnp.asarray(u), k)
+  np.testing.assert_allclose(got, want, rtol=0, atol=1e-11)
+
+
+def test_fft_size_is_the_next_smooth_number():
+  smooth = sorted(
+      2**a * 3**b * 5**c for a in range(15) for b in range(9) for c in range(7)
+  )
+  for n in range(1, 3000):
+    want = next(s for s in smooth if s >= n)
+    assert long_conv.fft_size(n, 'cpu') == want
+    assert long_conv.fft_size(n, 'tpu') == 1 << (n - 1).bit_length()
+
+
+def test_gradient_is_the_direct_sum_s():
+  u, K0, K1 = example(21)
+  with jax.enable_x64(True):
+    args = tuple(map(jnp.asarray, (u, K0, K1)))
+    loss = lambda conv: lambda *a: (conv(*a) ** 3).sum()
+    got = jax.grad(loss(two_sided_conv), (0, 1, 2))(*args)
+    want = jax.grad(loss(long_conv.direct_conv), (0, 1, 2))(*args)
+  for g, w in zip(got, want):
+    np.testing.assert_allclose(g, w, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize('group', (1, 2, 3, 5, 7))
+@pytest.mark.parametrize('length', (1, 2, 13, 16))
+def test_groups_of_channels_are_all_channels(length, group):
+  """Value and gradients, also where groups do not divide the channels."""
+  u, K0, K1 = example(length, channels=5)
+  grouped = functools.partial(two_sided_conv, group=group)
+
+  def run(conv, *args):
+    loss = lambda *args: (conv(*args) ** 3).sum()
+    return conv(*args), jax.grad(loss, (0, 1, 2))(*args)
+
+  with jax.enable_x64(True):
+    args = tuple(map(jnp.asarray, (u, K0, K1)))
+    got, want = jax.jit(functools.partial(run, grouped))(*args), run(
+        long_conv.direct_conv, *args
+    )
+    jax.tree.map(
+        functools.partial(np.testing.assert_allclose, rtol=1e-9, atol=1e-9),
+        got,
+        want,
+    )
+
+
+@pytest.mark.parametrize('group', (2, 3))
+@pytest.mark.parametrize('keep', ('nothing', 'spectra', 'all'))
+def test_what_is_kept_and_what_is_made_again(keep, group):
+  """The gradients are the sum's; only one group keeps more than spectra."""
+  u, K0, K1 = example(13)
+  n = long_conv.fft_size(26)
+
+  def spectrum(k, start, count):
+    return jnp.fft.rfft(jax.lax.dynamic_slice_in_dim(k, start, count))
+
+  def conv(u, K0, K1):
+    return long_conv.learned_conv(
+        u, long_conv.two_sided_kernel(K0, K1, n), spectrum, n, group, keep
+    )
+
+  with jax.enable_x64(True):
+    args = tuple(map(jnp.asarray, (u, K0, K1)))
+    loss = lambda conv: lambda *args: (conv(*args) ** 3).sum()
+    got, want = (
+        jax.grad(loss(f), (0, 1, 2))(*args)
+        for f in (conv, long_conv.direct_conv)
+    )
+    kept = jax.tree.leaves(jax.vjp(conv, *args)[1])
+  for g, w in zip(got, want):
+    np.testing.assert_allclose(g, w, rtol=1e-9, atol=1e-9)
+  found = [x.shape for x in kept if n // 2 + 1 in x.shape]
+  if (group, keep) == (3, 'all'):
+    assert len(found) > 1
+  else:
+    assert found == ([] if keep == 'nothing' else [(3, n // 2 + 1)])
+
+
+def test_groups_of_bfloat16_are_transformed_in_float32():
+  u, K0, K1 = (jnp.asarray(x, jnp.float32) for x in example(64, channels=5))
+  u = u.astype(jnp.bfloat16)
+  n = long_conv.fft_size(128)
+  s = jnp.fft.rfft(long_conv.two_sided_kernel(K0, K1, n))
+  spectrum = functools.partial(jax.lax.dynamic_slice_in_dim, s)
+  got = long_conv.conv_in_groups(u, spectrum, n, 2)
+  want = long_conv.direct_conv(u.astype(jnp.float32), K0, K1)
+  assert got.dtype == jnp.bfloat16
+  # One rounding of the result, as far as the last bits of float32 allow.
+  np.testing.assert_allclose(np.float32(got), want, rtol=2**-8, atol=1e-5)
+
+
+def test_group_size():
+  """By hand: what fits, 16 on a CPU, 1 GiB of work area elsewhere."""
+  assert long_conv.group_size(4, 128, 1024, 'cpu') == 128
+  assert long_conv.group_size(1, 768, 32768, 'cpu') == 16
+  assert long_conv.group_size(1, 8, 1 << 20, 'cpu') == 8
+  assert long_conv.group_size(1, 768, 32768, 'gpu') == 768
+  assert long_conv.group_size(1, 768, 1200000, 'gpu') == 111
+  assert long_conv.group_size(4, 768, 1 << 28, 'gpu') == 1
+
+
+@pytest.mark.parametrize('grouped', (True, False))
+def test_memory_of_groups(grouped):
+  """16K tokens, 768 channels: about one array beside the result."""
+  L, D = 16384, 768
+  n = long_conv.fft_size(2 * L)
+
+  def conv(u, s):
+    spectrum = functools.partial(jax.lax.dynamic_slice_in_dim, s)
+    return long_conv.conv_in_groups(u, spectrum, n, None if grouped else D)
+
+  compiled = (
+      jax.jit(conv, donate_argnums=0)
+      .lower(
+          jax.ShapeDtypeStruct((D, 1, L), jnp.float32),
+          jax.ShapeDtypeStruct((D, n // 2 + 1), jnp.complex64),
+      )
+      .compile()
+  )
+  size = compiled.memory_analysis().temp_size_in_bytes / (L * D * 4)
+  assert (size < 0.25) == grouped, size

@@ -1,0 +1,83 @@
+"""The mixer and decoding on eight devices, and checkpoints between meshes."""
+
+import re
+
+import pytest
+
+from tests import mesh_program
+from tests.mesh_program import B
+from tests.mesh_program import COLLECTIVES
+
+
+def test_the_mixer_on_every_mesh():
+  results = mesh_program.run(
+      'mixer',
+      [
+          ((1, 1, 1, 8), 96, False, {}),
+          ((1, 1, 1, 4), 96, False, dict(variant='paper')),
+          ((1, 1, 1, 2), 96, False, dict(bidirectional=False)),
+          ((1, 1, 8, 1), 96, False, {}),
+          ((2, 2, 1, 2), 96, False, {}),
+          ((1, 2, 2, 2), 96, False, {}),
+      ],
+  )
+  for result in results:
+    assert result['outputs'] < 1e-6 and result['gradients'] < 5e-6, result
+    assert not any(
+        result['sent'][name]
+        for name in COLLECTIVES
+        if name not in ('all-reduce', 'collective-permute')
+    )
+
+
+def test_xla_alone_gathers():
+  """The negative control: a plain FFT in jit."""
+  for result in mesh_program.run(
+      'mixer', [((8, 1, 1, 1), 96, True, {}), ((1, 1, 1, 8), 96, True, {})]
+  ):
+    assert result['outputs'] < 1e-6 and result['sent']['all-gather']
+
+
+def test_traffic_of_split_documents_does_not_grow():
+  """Twice the length, the same messages; none of them has the length."""
+  short, long = mesh_program.run(
+      'mixer', [((1, 1, 1, 8), n, False, {}) for n in (208, 416)]
+  )
+  assert short['sent'] == long['sent']
+  # Four exchanges of 2 numbers, in 2 directions, forward and backward; of the
+  # forward pass none, half or all stands twice in this program.
+  moved = short['sent']['collective-permute']
+  assert set(moved) == {f'{B},32,8'} and sum(moved.values()) in (32, 40, 48)
+  # What is reduced: gradients of parameters.
+  assert all(
+      int(n) <= 32
+      for shape in short['sent']['all-reduce']
+      for n in re.findall(r'\d+', shape)
+  )
+
+
+def test_what_is_read_is_padded_to_equal_parts():
+  for length, missing in ((16, 0), (21, 3)):
+    placed = mesh_program.run('place', length)
+    row = [5] * length
+    assert placed['encoder_input_tokens'] == 2 * [row + [1] * missing]
+    assert placed['encoder_positions'] == 2 * [row + [0] * missing]
+
+
+@pytest.mark.slow
+def test_the_same_is_written_on_every_mesh():
+  one, *others = mesh_program.run(
+      'write', [(1, 1, 1, 1), (1, 1, 1, 8), (1, 2, 2, 2), (8, 1, 1, 1)]
+  )
+  assert len({tuple(row) for row in one}) > 1
+  for other in others:
+    assert other == one
+
+
+def test_a_checkpoint_goes_from_mesh_to_mesh(tmp_path):
+  equal, parts = mesh_program.run(
+      'restore',
+      str(tmp_path),
+      [(1, 2, 2, 2), (1, 1, 1, 1), (8, 1, 1, 1), (1, 1, 1, 8), (1, 4, 2, 1)],
+  )
+  assert all(equal) and parts == [4, 1, 1, 1, 8]

@@ -1,0 +1,298 @@
+"""Kernels against exponentials written out and against the recurrence."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from locost_jax.ops import complex_pairs
+from locost_jax.ops import ssm
+from locost_jax.ops import ssm_kernel
+
+LENGTHS = (1, 2, 3, 7, 16, 97, 101, 255, 256, 257, 512, 1000)
+
+
+def parameters(seed, G=1, C=2, D=3, N=5):
+  """Random parameters far from their initial values, float64."""
+  rng = np.random.default_rng(seed)
+  log_dt = rng.uniform(np.log(1e-3), np.log(0.1), (G, D))
+  A_real = np.log(0.5) + 0.3 * rng.normal(size=(G, D, N))
+  A_imag = np.pi * np.arange(N) + rng.normal(size=(G, D, N))
+  B = rng.normal(size=(G, D, N, 2))
+  c = rng.normal(size=(C, D, N, 2))
+  return log_dt, A_real, A_imag, B, c
+
+
+def materialised(log_dt, A_real, A_imag, B, C, length):
+  """K[l] = 2 Re sum_n C (exp(dt lambda) - 1)/lambda B exp(dt lambda l)."""
+  lam = -np.exp(A_real) + 1j * A_imag
+  dtA = np.exp(log_dt)[..., None] * lam
+  B, C = B[..., 0] + 1j * B[..., 1], C[..., 0] + 1j * C[..., 1]
+  w = C * B * (np.exp(dtA) - 1) / lam
+  powers = np.exp(dtA[..., None] * np.arange(length))
+  return 2 * (w[..., None] * powers).sum(2).real
+
+
+def make_kernel(p, length):
+  log_dt, A_real, A_imag, B, C = map(jnp.asarray, p)
+  b = ssm.input_weights_zoh(log_dt, A_real, A_imag, B)
+  w = complex_pairs.multiply((C[..., 0], C[..., 1]), b)
+  log_z = ssm.discretise(log_dt, A_real, A_imag)
+  return ssm_kernel.kernel(log_z, w, length), log_z, w
+
+
+@pytest.mark.parametrize('G', (1, 2))
+@pytest.mark.parametrize('length', LENGTHS)
+def test_two_level_product_is_the_sum_of_exponentials(length, G):
+  p = parameters(length, G)
+  with jax.enable_x64(True):
+    got = jax.jit(lambda p: make_kernel(p, length)[0])(p)
+  assert got.shape == (2, 3, length)
+  np.testing.assert_allclose(got, materialised(*p, length), rtol=0, atol=1e-11)
+
+
+@pytest.mark.parametrize('G', (1, 2))
+def test_the_equation_is_the_sum_of_exponentials(G):
+  """`ssm.kernel`, equation 2, which `ssm_kernel.kernel` is fast for."""
+  p = parameters(70, G)
+  with jax.enable_x64(True):
+    fast, log_z, w = make_kernel(p, 70)
+    got = ssm.kernel(log_z, w, 70)
+  np.testing.assert_allclose(got, materialised(*p, 70), rtol=0, atol=1e-11)
+  np.testing.assert_allclose(got, fast, rtol=0, atol=1e-11)
+
+
+@pytest.mark.parametrize('G', (1, 2))
+@pytest.mark.parametrize('group', (1, 2, 3))
+def test_groups_of_channels_are_all_channels(group, G):
+  """Value and gradients, also where groups do not divide the channels."""
+  log_dt, A_real, A_imag, B, C = parameters(3, G)
+
+  def run(group, log_dt, w):
+    def kernel(log_dt, w):
+      log_z = ssm.discretise(log_dt, A_real, A_imag)
+      return ssm_kernel.kernel_in_tiles(log_z, w, 50, 8, 7, group)
+
+    loss = lambda *args: (kernel(*args) ** 3).sum()
+    return kernel(log_dt, w), jax.grad(loss, (0, 1))(log_dt, w)
+
+  with jax.enable_x64(True):
+    args = jnp.asarray(log_dt), tuple(jnp.moveaxis(jnp.asarray(C), -1, 0))
+    got = jax.jit(functools.partial(run, group))(*args)
+    want = jax.jit(functools.partial(run, 3))(*args)
+    jax.tree.map(
+        functools.partial(np.testing.assert_allclose, rtol=1e-9, atol=1e-9),
+        got,
+        want,
+    )
+
+
+@pytest.mark.parametrize('group', (None, 768))
+def test_memory_at_sixteen_thousand_lags(group):
+  """Base size, both directions: 32 MiB; all channels at once do not fit."""
+
+  def make(log_z, w):
+    if group is None:
+      return ssm_kernel.kernel(log_z, w, 16384)
+    return ssm_kernel.kernel_in_tiles(log_z, w, 16384, 128, 128, group)
+
+  pair = lambda C: (jax.ShapeDtypeStruct((C, 768, 256), jnp.float32),) * 2
+  compiled = jax.jit(make).lower(pair(1), pair(2)).compile()
+  size = compiled.memory_analysis().temp_size_in_bytes
+  assert (size <= 32 << 20) == (group is None), size
+
+
+def test_float32_kernel_at_sixteen_thousand_lags():
+  """Errors of the doubling do not grow with the length."""
+  p = parameters(0)
+  want = materialised(*p, 16384)
+  got = make_kernel([x.astype(np.float32) for x in p], 16384)[0]
+  assert np.abs(got - want).max() < 1e-4 * np.abs(want).max()
+
+
+@pytest.mark.parametrize('length', (1, 2, 17, 256, 300))
+def test_convolution_with_the_kernel_is_the_recurrence(length):
+  with jax.enable_x64(True):
+    K, log_z, w = make_kernel(parameters(1), length)
+    u = np.random.default_rng(2).normal(size=(length, 3))
+    got = ssm.recurrence(
+        tuple(x[0] for x in log_z), tuple(x[0] for x in w), jnp.asarray(u)
+    )
+  want = np.stack([np.convolve(u[:, d], K[0, d])[:length] for d in range(3)], 1)
+  np.testing.assert_allclose(got, want, rtol=0, atol=1e-11)
+
+
+def test_expm1_keeps_its_digits_near_zero():
+  z = np.array([-5e-4 + 0j, -5e-4 + 3.1e-3j, -1e-7 + 1e-7j, -0.05 + 80j])
+  with jax.enable_x64(True):
+    precise = complex_pairs.expm1((jnp.asarray(z.real), jnp.asarray(z.imag)))
+    precise = np.asarray(precise[0]) + 1j * np.asarray(precise[1])
+  np.testing.assert_allclose(precise[3], np.exp(z[3]) - 1, rtol=1e-13)
+  # Where exp(z) - 1 cancels, the series: z + z^2/2 + z^3/6 + z^4/24.
+  series = z + z**2 / 2 + z**3 / 6 + z**4 / 24
+  np.testing.assert_allclose(precise[:3], series[:3], rtol=1e-12)
+  re, im = complex_pairs.expm1((jnp.float32(z.real), jnp.float32(z.imag)))
+  single = np.asarray(re) + 1j * np.asarray(im)
+  np.testing.assert_allclose(single[:3], series[:3], rtol=3e-7)
+
+
+def test_powers_of_odd_counts():
+  log_z = np.array([[-0.1, -0.01]]), np.array([[0.3, 2.0]])
+  with jax.enable_x64(True):
+    re, im = complex_pairs.powers(
+        complex_pairs.squares(tuple(map(jnp.asarray, log_z)), 11), 11
+    )
+  z = np.exp(log_z[0] + 1j * log_z[1])
+  np.testing.assert_allclose(
+      np.asarray(re) + 1j * np.asarray(im),
+      z[:, None] ** np.arange(11)[:, None],
+      rtol=1e-12,
+  )
+
+
+def test_initialisation():
+  key = jax.random.key(0)
+  shape = (1, 400, 64)
+  dt = np.exp(ssm.init_log_dt(key, shape[:2]))
+  assert 0.001 <= dt.min() < 0.0012 and 0.08 < dt.max() <= 0.1
+  dt = np.exp(ssm.init_log_dt_paper(key, shape[:2]))
+  assert 0 < dt.min() < 0.02 and 0.98 < dt.max() <= 1
+  assert abs(dt.mean() - 0.5) < 0.05
+  np.testing.assert_allclose(
+      -np.exp(ssm.init_A('s4d-lin', 0)(key, shape)), -0.5
+  )
+  np.testing.assert_allclose(
+      ssm.init_A('s4d-lin', 1)(key, shape)[0, 7],
+      np.pi * np.arange(64),
+      rtol=1e-6,
+  )
+  c = ssm.init_complex_normal(key, (2, 400, 64, 2))
+  assert abs((c**2).sum(-1).mean() - 1) < 0.02
+
+
+def faded(p, by):
+  """Parameters whose states fade so many times as fast."""
+  log_dt, A_real, *rest = p
+  return log_dt, A_real + np.log(by), *rest
+
+
+@pytest.mark.parametrize('length, by', ((5000, 20.0), (20000, 5.0)))
+def test_lags_where_every_state_has_faded_are_zero(length, by):
+  """And all before are there: nothing that counts is left out."""
+  p = faded(parameters(length, D=6), by)
+  want = materialised(*p, length)
+  with jax.enable_x64(True):
+    got = np.asarray(jax.jit(lambda p: make_kernel(p, length)[0])(p))
+  np.testing.assert_allclose(got, want, rtol=0, atol=1e-11)
+  last = [np.flatnonzero(K)[-1] for K in got[0]]
+  assert min(last) < length - 1 == max(last)  # some channels do not fade
+  # No block of lags is made that begins after the slowest state has faded.
+  log_dt, A_real, *_ = p
+  slowest = np.exp(log_dt + A_real.min(-1))[0]
+  begins = (
+      np.array(last) + 1 - ssm_kernel.tile_size(length) * ssm_kernel.CPU_TILES
+  )
+  assert (slowest * begins <= -1.5 * np.log(np.finfo(float).eps)).all()
+
+
+def test_what_is_not_a_number_does_not_fade():
+  p = faded(parameters(0), 20.0)
+  p[1][0, 1, 2] = np.nan
+  got = make_kernel([x.astype(np.float32) for x in p], 16384)[0]
+  assert np.isnan(got[:, 1]).all() and not np.isnan(got[:, 0]).any()
+
+
+@pytest.mark.parametrize('T, A, by', ((8, 2, 1.0), (8, 4, 1e3), (4, 8, 1e4)))
+@pytest.mark.parametrize('G', (1, 2))
+def test_gradients_of_blocks_of_tiles(G, T, A, by):
+  """Of blocks that are there and such that have faded, 150 lags."""
+  check_gradients(
+      faded(parameters(A, G), by),
+      lambda log_z, w: ssm_kernel.kernel_in_tiles(log_z, w, 150, T, A, 2),
+      150,
+  )
+
+
+@pytest.mark.parametrize('G', (1, 2))
+@pytest.mark.parametrize('length', (1, 7, 128, 300, 1000))
+def test_gradients_are_those_of_the_sum_of_exponentials(length, G):
+  check_gradients(
+      parameters(length, G),
+      functools.partial(ssm_kernel.kernel, length=length),
+      length,
+  )
+
+
+def check_gradients(p, kernel, length):
+  """Those of kernel(log_z, w) against those of the sum written out."""
+  C = p[-1].shape[0]
+  weights = np.random.default_rng(1).normal(size=(C, 3, length))
+
+  def direct(log_dt, A_real, A_imag, c):
+    lam = -jnp.exp(A_real) + 1j * A_imag
+    z = jnp.exp(
+        jnp.exp(log_dt)[..., None, None] * lam[..., None] * jnp.arange(length)
+    )
+    c = c[..., 0] + 1j * c[..., 1]
+    return (2 * weights * (c[..., None] * z).sum(2).real).sum()
+
+  def in_tiles(log_dt, A_real, A_imag, c):
+    log_z = ssm.discretise(log_dt, A_real, A_imag)
+    return (weights * kernel(log_z, (c[..., 0], c[..., 1]))).sum()
+
+  with jax.enable_x64(True):
+    arguments = [jnp.asarray(p[i]) for i in (0, 1, 2, 4)]
+    want = jax.grad(direct, (0, 1, 2, 3))(*arguments)
+    got = jax.jit(jax.grad(in_tiles, (0, 1, 2, 3)))(*arguments)
+  for one, other in zip(got, want):
+    np.testing.assert_allclose(
+        one, other, rtol=0, atol=1e-11 * max(np.abs(other).max(), 1)
+    )
+
+
+@pytest.mark.parametrize('table_bytes', (ssm_kernel.CPU_TABLE_BYTES, 1))
+@pytest.mark.parametrize('length', (1, 7, 128, 300, 1000))
+@pytest.mark.parametrize('G', (1, 2))
+def test_weighted_sums_are_those_written_out(
+    length, G, table_bytes, monkeypatch
+):
+  """Of all channels at once and of one after the other."""
+  monkeypatch.setattr(ssm_kernel, 'CPU_TABLE_BYTES', table_bytes)
+  log_dt, A_real, A_imag, *_ = parameters(length, G)
+  u = np.random.default_rng(length).normal(size=(4, 3, length))
+  rates = np.exp(log_dt)[..., None] * (-np.exp(A_real) + 1j * A_imag)
+  powers = np.exp(rates[..., None] * np.arange(length))
+  want = np.einsum('gdnt,gcdt->gcdn', powers, u.reshape(G, -1, 3, length))
+  with jax.enable_x64(True):
+    log_z = ssm.discretise(*map(jnp.asarray, (log_dt, A_real, A_imag)))
+    run = jax.jit(
+        lambda *given: ssm_kernel.weighted_sums(*given)
+    )  # traced anew
+    re, im = map(np.asarray, run(log_z, jnp.asarray(u)))
+  np.testing.assert_allclose(
+      re + 1j * im, want.reshape(4, 3, -1), rtol=0, atol=1e-11
+  )
+
+
+@pytest.mark.parametrize('share', (0.01, 0.5, 0.95))
+def test_context_range_is_counted_out(share):
+  kernel = np.random.default_rng(4).normal(size=(2, 3, 500))
+  kernel *= np.exp(-np.arange(500) / np.array([3, 30, 300])[:, None])
+  with jax.enable_x64(True):
+    got = np.asarray(ssm.context_range(jnp.asarray(kernel), share))
+  for place in np.ndindex(2, 3):
+    mass, r = abs(kernel[place]), got[place]
+    assert mass[:r].sum() >= share * mass.sum() * (1 - 1e-12)
+    assert r == 1 or mass[: r - 1].sum() < share * mass.sum()
+
+
+def test_context_range_of_one_state():
+  """|K[l]| = a^l holds 1 - a^r of its mass in r lags."""
+  a = np.array([0.5, 0.9, 0.999])
+  kernel = jnp.asarray((-a[:, None]) ** np.arange(20_000), jnp.float32)
+  np.testing.assert_array_equal(
+      ssm.context_range(kernel, 0.94), np.ceil(np.log(0.06) / np.log(a))
+  )
+  assert ssm.context_range(jnp.zeros(7)) == 1

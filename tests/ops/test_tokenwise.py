@@ -1,0 +1,406 @@
+"""Layers over pieces of the length: gradients, dropout, memory, devices.
+
+Run as a program this file takes steps on 8 devices and on one.
+"""
+
+import functools
+import json
+import os
+from pathlib import Path
+import subprocess
+import sys
+
+from flax import linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from configs import default
+from locost_jax import models
+from locost_jax.models import encoder as encoder_lib
+from locost_jax.models import locost
+from locost_jax.models import low_memory_encoder
+from locost_jax.models import stack
+from locost_jax.ops import causal_attention
+from locost_jax.ops import long_attention
+from locost_jax.ops import long_conv
+from locost_jax.ops import mesh as mesh_lib
+from locost_jax.ops import tokenwise
+from locost_jax.ops.mesh import AXES
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def part(shared, key, x, mask, y):
+  """Some function of tokens: x [B, L, 4], mask [B, L], y [B, L, 3]."""
+  out = jnp.tanh(x @ shared['w']) * mask[..., None] + y
+  if key is not None:
+    out = out * jax.random.bernoulli(key, 0.5, out.shape)
+  return out
+
+
+def example(L):
+  rng = np.random.default_rng(L)
+  shared = {'w': jnp.asarray(rng.normal(size=(4, 3)))}
+  x, y = (jnp.asarray(rng.normal(size=(2, L, n))) for n in (4, 3))
+  return shared, x, jnp.asarray(rng.random((2, L)) < 0.7), y
+
+
+def value_and_gradients(function, shared, x, mask, y):
+  def loss(shared, x, y):
+    out = function(shared, x, mask, y)
+    return (out**2 * jnp.cos(jnp.arange(out.size)).reshape(out.shape)).sum()
+
+  return jax.jit(jax.value_and_grad(loss, (0, 1, 2)))(shared, x, y)
+
+
+def assert_same(got, want, **tolerance):
+  jax.tree.map(
+      functools.partial(np.testing.assert_allclose, **tolerance), got, want
+  )
+
+
+@pytest.mark.parametrize('draws', (False, True))
+@pytest.mark.parametrize('L,size', ((1, 1), (12, 4), (13, 5), (7, 7), (9, 8)))
+def test_pieces_are_the_whole(L, size, draws):
+  """With dropout: the same numbers, drawn here as the docstring says."""
+  key = jax.random.key(1) if draws else None
+
+  def whole(shared, x, mask, y):
+    out = part(shared, None, x, mask, y)
+    for i in range(-(-L // size)) if draws else ():
+      kept = jax.random.bernoulli(jax.random.fold_in(key, i), 0.5, (2, size, 3))
+      start = min(i * size, L - size)
+      out = out.at[:, i * size : start + size].multiply(
+          kept[:, i * size - start :]
+      )
+    return out
+
+  def over_pieces(shared, x, mask, y):
+    return tokenwise.apply(part, shared, (x, mask, y), key, size=size)
+
+  with jax.enable_x64(True):
+    args = example(L)
+    assert_same(
+        value_and_gradients(over_pieces, *args),
+        value_and_gradients(whole, *args),
+        rtol=0,
+        atol=1e-12,
+    )
+
+
+def test_channels_first_among_others():
+  """x and the result are [D, B, L], the mask and y [B, L, ...]."""
+
+  def moved(shared, key, x, mask, y):
+    out = part(shared, key, jnp.moveaxis(x, 0, 2), mask, y)
+    return jnp.moveaxis(out, 2, 0)
+
+  def over_pieces(shared, x, mask, y):
+    x = jnp.moveaxis(x, 2, 0)
+    out = tokenwise.apply(
+        moved, shared, (x, mask, y), axes=(2, 1, 1, 2), size=5
+    )
+    return jnp.moveaxis(out, 0, 2)
+
+  def whole(shared, x, mask, y):
+    return part(shared, None, x, mask, y)
+
+  with jax.enable_x64(True):
+    args = example(13)
+    assert_same(
+        value_and_gradients(over_pieces, *args),
+        value_and_gradients(whole, *args),
+        rtol=0,
+        atol=1e-12,
+    )
+
+
+@pytest.fixture
+def tiny_pieces(monkeypatch):
+  """Pieces of few tokens and channels, whatever the size of the input."""
+  monkeypatch.setattr(tokenwise, 'CPU_PIECE', 16)
+  monkeypatch.setattr(stack, 'AUTO_BYTES', 0)
+  monkeypatch.setattr(long_conv, 'CPU_ALL_BYTES', 0)
+  monkeypatch.setattr(long_conv, 'CPU_GROUP', 5)
+  monkeypatch.setattr(long_attention, 'LONG', 81)
+  monkeypatch.setattr(causal_attention, 'piece_length', lambda *_: 4)
+
+
+def gradients(config, remat, **keys):
+  """(params -> loss and gradients, params), all in float64.
+
+  Of logits for inputs of 13 tokens, 9 and padding; targets of 9.
+  """
+  config.update(num_layers=1, num_decoder_layers=1)
+  model = models.build(config, dtype='float64', remat=remat)
+  rng = np.random.default_rng(0)
+  inputs, targets = (rng.integers(2, 60, (2, n)) for n in (13, 9))
+  inputs[1, 9:] = 0
+  shapes = jax.eval_shape(
+      model.init, jax.random.key(0), inputs[:, :4], targets[:, :4]
+  )
+  params = jax.tree.map(
+      lambda x: jnp.asarray(0.3 * rng.normal(size=x.shape)), shapes
+  )
+
+  def loss(params):
+    return (model.apply(params, inputs, targets, **keys) ** 2).mean()
+
+  return jax.jit(jax.value_and_grad(loss)), params
+
+
+def test_no_policy_changes_a_gradient(
+    small_model_config, tiny_pieces, monkeypatch
+):
+  calls = []
+  method = tokenwise.method
+  monkeypatch.setattr(
+      tokenwise,
+      'method',
+      lambda *args, **keys: calls.append(args[1]) or method(*args, **keys),
+  )
+  with jax.enable_x64(True):
+    # Nothing looks for pieces where all is kept.
+    with monkeypatch.context() as whole:
+      whole.setattr(long_attention, 'LONG', 1 << 20)
+      run, params = gradients(small_model_config, 'none')
+      want = run(params)
+    assert not calls
+    scale = max(np.abs(x).max() for x in jax.tree.leaves(want[1]))
+    for remat in ('pieces', 'full'):
+      calls.clear()
+      got = gradients(small_model_config, remat)[0](params)
+      assert set(calls) == {'inward', 'outward', 'add'}
+      assert_same(got[0], want[0], rtol=1e-12)
+      assert_same(got[1], want[1], rtol=0, atol=1e-11 * scale)
+
+
+def test_the_backward_pass_drops_what_the_forward_pass_did(
+    small_model_config, tiny_pieces
+):
+  """Gradients along a direction against differences, with dropout.
+
+  remat 'full': what is drawn in pieces is drawn again with the layer.
+  """
+  small_model_config.dropout_rate = 0.3
+  with jax.enable_x64(True):
+    run, params = gradients(
+        small_model_config,
+        'full',
+        deterministic=False,
+        rngs={'dropout': jax.random.key(3)},
+    )
+    rng = np.random.default_rng(1)
+    way = jax.tree.map(lambda x: jnp.asarray(rng.normal(size=x.shape)), params)
+
+    def loss(step):
+      return run(jax.tree.map(lambda x, w: x + step * w, params, way))[0]
+
+    want = (loss(1e-6) - loss(-1e-6)) / 2e-6
+    got = sum(
+        jnp.vdot(w, g)
+        for w, g in zip(jax.tree.leaves(way), jax.tree.leaves(run(params)[1]))
+    )
+    np.testing.assert_allclose(got, want, rtol=1e-6)
+
+
+def test_auto_goes_by_the_size_of_the_input():
+  """Base size is in pieces from a few thousand tokens, the quickstart never."""
+
+  def is_in_pieces(remat, B, L, **sizes):
+    config = default.get_config().model
+    config.update(vocab_size=100, **sizes)
+    model = models.build(config, remat=remat)
+    encoder = encoder_lib.Encoder(
+        model.config, model.make_mixer, model.dtype, model.remat
+    )
+    return encoder.is_in_pieces(B, L)
+
+  small = dict(d_model=128, d_ff=256, num_layers=2)
+  assert not is_in_pieces('auto', 8, 512, **small)
+  assert not is_in_pieces('auto', 16, 256, **small)
+  assert is_in_pieces('auto', 8, 65536, **small)
+  assert is_in_pieces('auto', 1, 4096)
+  assert not is_in_pieces('auto', 1, 2048)
+  assert not is_in_pieces('none', 1, 65536)
+  for remat in ('pieces', 'full'):
+    assert is_in_pieces(remat, 8, 512, **small)
+
+
+@pytest.mark.parametrize('is_small', (True, False))
+def test_memory_of_a_layer_that_learns(is_small):
+  """Forward and backward at base size, 16K: 10 arrays of the input's size.
+
+  The plain form is the control.
+  """
+  L, D = 16384, 768
+  config = default.get_config().model
+  config.update(vocab_size=100, num_layers=1, num_decoder_layers=1)
+  layer = low_memory_encoder.make_layer(models.build(config))
+  shape = jax.ShapeDtypeStruct
+  h, mask = shape((1, L, D), jnp.float32), shape((1, L), bool)
+  params = jax.eval_shape(
+      lambda: layer.init(
+          jax.random.key(0), jnp.ones((1, 4, D)), jnp.ones((1, 4), bool), True
+      )
+  )
+
+  def run(params, h, mask, d_out):
+    out, pull = jax.vjp(
+        lambda params, h: layer.apply(params, h, mask, True, is_small)[0],
+        params,
+        h,
+    )
+    return out, pull(d_out)
+
+  compiled = jax.jit(run).lower(params, h, mask, h).compile()
+  used = compiled.memory_analysis().temp_size_in_bytes / (L * D * 4)
+  assert (used <= 10) == is_small, used
+
+
+@pytest.mark.parametrize(
+    'remat, spectra, least, most',
+    [
+        ('pieces', 0, 3, 4),
+        ('pieces', locost.KEPT_BYTES, 5, 6),
+        ('none', 0, 25, 35),
+    ],
+)
+def test_what_an_accelerator_keeps_of_each_layer(
+    monkeypatch, remat, spectra, least, most
+):
+  """In arrays of the input's size; all channels are one group there.
+
+  In pieces three: what enters a layer, its mixer, and what leaves that; of the
+  group's transforms at most the kernels', which are two. Tables of powers, here
+  17, are never kept.
+  """
+  monkeypatch.setattr(locost, 'KEPT_BYTES', spectra)
+  monkeypatch.setattr(mesh_lib, 'platform', lambda: 'gpu')
+  L, D = 8192, 64
+  shape = jax.ShapeDtypeStruct
+  h, mask = shape((1, L, D), jnp.float32), shape((1, L), bool)
+
+  def used(layers):
+    config = default.get_config().model
+    config.update(
+        vocab_size=100,
+        d_model=D,
+        d_ff=128,
+        d_kv=16,
+        num_heads=4,
+        d_state=128,
+        num_layers=layers,
+        num_decoder_layers=1,
+        dropout_rate=0.0,
+    )
+    model = models.build(config, remat=remat)
+    encoder = encoder_lib.Encoder(
+        model.config, model.make_mixer, model.dtype, model.remat
+    )
+    params = jax.eval_shape(
+        lambda: encoder.init(
+            jax.random.key(0), jnp.ones((1, 4, D)), jnp.ones((1, 4), bool), True
+        )
+    )
+    loss = lambda params, h, mask: encoder.apply(params, h, mask, True).sum()
+    compiled = jax.jit(jax.grad(loss)).lower(params, h, mask).compile()
+    return compiled.memory_analysis().temp_size_in_bytes / (L * D * 4)
+
+  grown = (used(6) - used(3)) / 3
+  assert least <= grown <= most
+
+
+class Projection(nn.Module):
+  """A layer of its own, for 8 devices."""
+
+  @nn.compact
+  def __call__(self, x, deterministic=True):
+    return nn.Dropout(0.5)(nn.Dense(3)(x), deterministic)
+
+
+def _run_on_devices():
+  """Prints how gradients and dropout on 8 devices differ from those on one."""
+  module = Projection()
+  rng = np.random.default_rng(0)
+  x = jnp.asarray(rng.normal(size=(8, 12, 4)), jnp.float32)
+  params = module.init(jax.random.key(0), x)
+  grads, texts, draws = [], [], []
+  for devices in (1, 8):
+    mesh = jax.make_mesh(
+        (devices, 1, 1, 1),
+        AXES,
+        axis_types=(jax.sharding.AxisType.Auto,) * 4,
+        devices=jax.devices()[:devices],
+    )
+    rows = jax.sharding.NamedSharding(
+        mesh, jax.sharding.PartitionSpec(('data', 'fsdp'))
+    )
+    with jax.set_mesh(mesh):
+
+      def run(params, x, deterministic=True):
+        def go(module, x):
+          return tokenwise.method(
+              module, '__call__', x, draws=not deterministic
+          )
+
+        return module.apply(
+            params, x, method=go, rngs={'dropout': jax.random.key(1)}
+        )
+
+      here = jax.device_put(x, rows)
+      step = jax.jit(
+          jax.grad(lambda params, x: (run(params, x) ** 2).sum(), (0, 1))
+      )
+      grads.append(jax.device_get(step(params, here)))
+      texts.append(step.lower(params, here).compile().as_text())
+      draws.append(
+          np.asarray(
+              jax.jit(functools.partial(run, deterministic=False))(params, here)
+              == 0
+          )
+      )
+  error = max(
+      np.abs(a - b).max() / np.abs(a).max()
+      for a, b in zip(*map(jax.tree.leaves, grads))
+  )
+  print(
+      json.dumps(
+          dict(
+              error=float(error),
+              zeros=[float(d.mean()) for d in draws],
+              same_on_two=bool((draws[1][0] == draws[1][1]).all()),
+              reduces=texts[1].count(' all-reduce('),
+          )
+      )
+  )
+
+
+def test_eight_devices_do_what_one_does():
+  """One sum over devices per parameter, and each draws its own dropout."""
+  path = os.pathsep.join([str(ROOT), os.environ.get('PYTHONPATH', '')])
+  done = subprocess.run(
+      [sys.executable, __file__],
+      capture_output=True,
+      text=True,
+      timeout=300,
+      env=os.environ
+      | {
+          'PYTHONPATH': path,
+          'JAX_PLATFORMS': 'cpu',
+          'XLA_FLAGS': '--xla_force_host_platform_device_count=8',
+      },
+  )
+  assert done.returncode == 0, done.stderr
+  found = json.loads(done.stdout.splitlines()[-1])
+  assert found['error'] < 1e-6
+  assert all(0.3 < zeros < 0.7 for zeros in found['zeros'])
+  assert not found['same_on_two']
+  assert 1 <= found['reduces'] <= 2
+
+
+if __name__ == '__main__':
+  tokenwise.CPU_PIECE = 24
+  _run_on_devices()

@@ -1,0 +1,324 @@
+"""What a run will need: counted by hand, by XLA, and by the command."""
+
+import json
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from configs import default
+from locost_jax import main
+from locost_jax.models import parameters
+from locost_jax.runs import assemble
+from locost_jax.runs import counted_flops
+from locost_jax.runs import dry_run
+from locost_jax.workdir import phases as phases_lib
+from tests import tiny_run
+
+ROOT = Path(__file__).parents[2]
+
+
+def counted(function, *args):
+  return counted_flops.count(jax.jit(function).trace(*args).jaxpr)
+
+
+def test_flops_of_loops_count_as_often_as_they_run():
+  x, w = jnp.ones((5, 8)), jnp.ones((8, 8))
+  once = 2 * 5 * 8 * 8
+  assert counted(lambda x: x @ w, x) == once
+  assert (
+      counted(lambda x: jax.lax.fori_loop(0, 7, lambda _, x: x @ w, x), x)
+      == 7 * once
+  )
+  assert (
+      counted(
+          lambda x: jax.lax.scan(
+              lambda x, _: (jax.checkpoint(lambda x: x @ w @ w)(x), None),
+              x,
+              None,
+              length=3,
+          )[0],
+          x,
+      )
+      == 6 * once
+  )
+  # The backward pass of a product with a constant is one product more.
+  assert counted(jax.grad(lambda x: ((x @ w) ** 2).sum()), x) == 2 * once
+  assert (
+      counted(
+          lambda x: jax.lax.cond(
+              x[0, 0] > 0, lambda x: x @ w, lambda x: x @ w @ w, x
+          ),
+          x,
+      )
+      == 2 * once
+  )
+  batches = jnp.ones((3, 5, 8))
+  assert (
+      counted(lambda x: jnp.einsum('bij,bkj->bik', x, x), batches)
+      == 3 * 2 * 5 * 5 * 8
+  )
+
+
+def test_flops_of_transforms():
+  x = jnp.ones((3, 16))
+  assert counted(jnp.fft.fft, x) == 3 * 5 * 16 * 4
+  assert counted(jnp.fft.rfft, x) == 3 * 2.5 * 16 * 4
+  assert counted(lambda x: jnp.fft.irfft(jnp.fft.rfft(x)), x) == (
+      2 * 3 * 2.5 * 16 * 4
+  )
+
+
+def make_config():
+  config = tiny_run.make_config()
+  config.data.update(max_input_length=64, max_target_length=16)
+  config.train.update(batch_size=4, remat='none')
+  return config
+
+
+def make_setup(config):
+  return assemble.Setup(phases_lib.Phase('', None, config))
+
+
+def compile_programs(config):
+  return dry_run.compile_programs(make_setup(config))
+
+
+def test_a_step_as_it_will_be():
+  """Its batch, and memory that adds up; a piece of the batch takes less."""
+  config = make_config()
+  told = compile_programs(config)
+  assert told['batch'] == dict(documents=4, input_tokens=64, target_tokens=16)
+  taken = told['memory']
+  assert taken['total'] == (
+      taken['arguments']
+      + taken['temporary']
+      + taken['output']
+      - taken['reused']
+  )
+  # AdamW has two numbers per parameter; counters and a key beside.
+  params = 4 * parameters.count(make_setup(config).shapes)
+  assert 0 <= taken['state'] - 3 * params < 100
+  batch = 4 * 4 * (64 + 3 * 16)
+  assert taken['arguments'] == taken['state'] + batch
+  assert taken['reused'] == taken['state']
+  half = compile_programs(dry_run.changed(config, {'train.accumulate': 2}))
+  assert half['memory']['temporary'] < taken['temporary']
+  assert half['flops'] == pytest.approx(told['flops'], rel=0.2)
+  assert config.train.accumulate == 1
+
+
+def test_adapters_take_little_of_the_optimiser_and_are_merged_to_write():
+  config = make_config()
+  config.train.lora.rank = 2
+  config.decode.max_length = 4
+  told = compile_programs(config)
+  params = 4 * parameters.count(make_setup(config).shapes)
+  # Queries and values of two attentions, 16 x 16 each.
+  adapters, kernels = 4 * 4 * (2 * 16 + 16 * 2), 4 * 4 * 16 * 16
+  state = told['memory']['state']
+  assert 0 <= state - params - 3 * adapters < 100
+  evaluating = told['evaluating']
+  inputs = 4 * evaluating['documents'] * evaluating['input_tokens']
+  assert evaluating['total'] > state + kernels + inputs + (
+      evaluating['temporary']
+  )
+  assert (
+      evaluating['total']
+      < state + kernels + inputs + (evaluating['temporary']) + 4096
+  )  # what is written
+
+
+def test_a_budget_of_tokens_decides_the_rows():
+  config = make_config()
+  config.train.batch_tokens = 64 * 11
+  assert dry_run.largest_batch(config) == (8, 64, 16)
+
+
+def test_ways_out_come_in_order():
+  config = default.get_config()
+  config.train.batch_size = 8
+  config.mesh.data = 1
+  assert list(dry_run.ways_out(make_setup(config))) == [
+      {'train.remat': 'full'},
+      {'train.remat': 'full', 'train.accumulate': 8},
+      {
+          'train.remat': 'full',
+          'train.accumulate': 8,
+          'data.max_input_length': 2048,
+      },
+  ]
+  config.eval.batch_size = 4
+  assert list(dry_run.ways_out(make_setup(config), step_fits=True)) == [
+      {'eval.batch_size': 1},
+      {'eval.batch_size': 1, 'data.max_input_length': 2048},
+  ]
+  config.train.update(remat='full', accumulate=8)
+  assert list(dry_run.ways_out(make_setup(config))) == [
+      {'data.max_input_length': 2048}
+  ]
+
+
+def scripted(monkeypatch, available, totals, evaluating=None, refused=None):
+  """Reports with so many bytes available; XLA's numbers are made up."""
+  totals = iter(totals)
+
+  def compile_programs(setup):
+    total = next(totals)
+    return dict(
+        batch=dict(documents=4, input_tokens=64, target_tokens=16),
+        mesh=dict(data=2, fsdp=1, tensor=1, sequence=1),
+        device='cpu',
+        flops=2e15,
+        memory=None
+        if refused
+        else dict(
+            state=3 << 30,
+            arguments=3 << 30,
+            temporary=total - (3 << 30),
+            output=3 << 30,
+            reused=3 << 30,
+            total=total,
+        ),
+        evaluating=evaluating,
+        refused=refused,
+    )
+
+  monkeypatch.setattr(dry_run, 'compile_programs', compile_programs)
+  monkeypatch.setattr(dry_run, 'available_bytes', lambda: available)
+
+
+def rows(path):
+  path.write_text(
+      ''.join(
+          json.dumps(
+              dict(document=f'{i} tells of {i}. And so on.', summary='So.')
+          )
+          + '\n'
+          for i in range(100)
+      )
+  )
+  return path
+
+
+def arguments(tmp_path):
+  sizes = tiny_run.make_config().model
+  return [
+      f'--config={ROOT}/configs/finetune.py',
+      '--dry_run',
+      f'--workdir={tmp_path / "run"}',
+      '--config.data.vocabulary=byte',
+      f'--config.data.train_files={rows(tmp_path / "rows.jsonl")}',
+      '--config.data.max_input_length=64',
+      '--config.train.batch_size=4',
+      *(
+          f'--config.model.{key}={sizes[key]}'
+          for key in (
+              'd_model',
+              'd_state',
+              'd_ff',
+              'd_kv',
+              'num_heads',
+              'num_layers',
+              'num_decoder_layers',
+          )
+      ),
+  ]
+
+
+def test_the_command_makes_nothing_but_a_report(run_command, tmp_path):
+  status, out, _ = run_command(main, *arguments(tmp_path), '--format=json')
+  assert status == 0
+  (phase,) = json.loads(out)['phases']
+  assert phase['fits'] and phase['changes'] == []
+  assert phase['memory']['total'] > phase['memory']['state'] > 1e4
+  assert phase['flops'] > 1e6 and phase['batch']['documents'] == 4
+  assert sorted(p.name for p in tmp_path.iterdir()) == ['rows.jsonl']
+
+
+def test_what_does_not_fit_is_told_with_ways_out(
+    run_command, tmp_path, monkeypatch
+):
+  scripted(monkeypatch, 8 << 30, [20 << 30, 9 << 30, 7 << 30])
+  status, out, _ = run_command(main, *arguments(tmp_path))
+  assert status == 0
+  *_, last, first, second = out.rstrip().splitlines()
+  assert last == '  IT DOES NOT FIT; with'
+  assert first.split() == [
+      '9.0',
+      'GiB',
+      'does',
+      'not',
+      'fit',
+      '--config.train.remat=full',
+  ]
+  assert second.split() == [
+      '7.0',
+      'GiB',
+      'fits',
+      '--config.train.remat=full',
+      '--config.train.accumulate=4',
+  ]
+  assert '2e+15 FLOPs' in out and '1e+15 on each device' in out
+
+
+def test_a_state_that_does_not_fit_is_told(run_command, tmp_path, monkeypatch):
+  scripted(monkeypatch, 2 << 30, [20 << 30] * 4)
+  _, out, _ = run_command(main, *arguments(tmp_path))
+  assert 'the parameters and the optimiser alone do not fit' in out
+  assert out.count('does not fit') == 3
+
+
+def test_evaluations_that_do_not_fit_are_told(
+    run_command, tmp_path, monkeypatch
+):
+  taken = dict(
+      documents=8, input_tokens=64, tokens=16, temporary=6 << 30, total=9 << 30
+  )
+  scripted(monkeypatch, 8 << 30, [4 << 30] * 3, taken)
+  _, out, _ = run_command(main, *arguments(tmp_path))
+  assert (
+      '    evaluating     9.0 GiB  6.0 GiB of it to write 8 documents, '
+      '64 -> 16 tokens'
+  ) in out.splitlines()
+  assert 'train.remat' not in out
+  assert '    9.0 GiB  does not fit  --config.eval.batch_size=1' in out
+
+
+def test_what_evaluations_take():
+  config = make_config()
+  config.eval.update(metrics=('loss', 'rouge'), batch_size=2)
+  config.decode.update(max_length=7, temperature=0.5)
+  told = compile_programs(config)['evaluating']
+  assert (told['documents'], told['input_tokens'], told['tokens']) == (2, 64, 7)
+  params = 4 * parameters.count(make_setup(config).shapes)
+  assert told['total'] - told['temporary'] == pytest.approx(
+      3 * params, rel=0.01
+  )
+  config.eval.metrics = ('loss',)
+  assert compile_programs(config)['evaluating'] is None
+
+
+def test_a_compiler_that_refuses_is_quoted(run_command, tmp_path, monkeypatch):
+  """Devices that are not here: their compiler knows what they hold."""
+  scripted(monkeypatch, None, [20 << 30] * 4, refused='No room on HBM.')
+  _, out, _ = run_command(main, *arguments(tmp_path))
+  lines = out.splitlines()
+  i = lines.index('  the compiler refuses the step:')
+  assert lines[i + 1 : i + 3] == [
+      '    No room on HBM.',
+      '  IT DOES NOT FIT; with',
+  ]
+  assert '               does not fit  --config.train.remat=full' in lines
+  assert lines[-1].startswith('    still too large')
+
+
+def test_bad_data_is_refused_all_the_same(run_command, tmp_path):
+  status, out, err = run_command(
+      main, *arguments(tmp_path), '--config.data.target_field=title'
+  )
+  assert status == 2 and out == ''
+  assert "no field 'title'" in err
+  status, _, err = run_command(main, *arguments(tmp_path), '--evaluate')
+  assert status == 2 and 'expected one of them' in err

@@ -1,0 +1,433 @@
+"""What a run survives: signals, kills, a full disk, other devices, a hang.
+
+Every run here is a process of its own (faulty_run.py), and what comes out at
+last is compared with a run that nothing happened to.
+"""
+
+import json
+import os
+from pathlib import Path
+import resource
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+
+import jax
+import numpy as np
+import pytest
+from tensorboardX.proto import event_pb2
+
+from locost_jax.hosts import watchdog
+from locost_jax.telemetry import telemetry as telemetry_lib
+from locost_jax.workdir import checkpoint
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Run:
+  """A process, what it has written to stderr so far, and its workdir."""
+
+  started = []  # all processes
+
+  def __init__(self, workdir, environment, **given):
+    self.workdir = Path(workdir)
+    self.process = subprocess.Popen(
+        [
+            sys.executable,
+            ROOT / 'tests' / 'faulty_run.py',
+            workdir,
+            json.dumps(given),
+        ],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    self.stderr = ''
+    self._reader = threading.Thread(target=self._read, daemon=True)
+    self._reader.start()
+    self.started.append(self.process)
+
+  def _read(self):
+    for line in self.process.stderr:
+      self.stderr += line
+
+  def wait_for(self, condition):
+    """Returns when condition(self) is true."""
+    deadline = time.monotonic() + 120
+    while not condition(self):
+      assert self.process.poll() is None, self.stderr
+      assert time.monotonic() < deadline, self.stderr
+      time.sleep(0.001)
+
+  def wait_for_line(self, text):
+    self.wait_for(lambda run: text in run.stderr)
+
+  def steps(self):
+    """The names in checkpoints/, unfinished ones too."""
+    directory = self.workdir / 'checkpoints'
+    return sorted(os.listdir(directory)) if directory.is_dir() else []
+
+  def send(self, number):
+    self.process.send_signal(number)
+
+  def end(self, status=0):
+    """Waits for the end with this status; returns the result on stdout."""
+    found = self.process.wait(timeout=120)
+    stdout = self.process.stdout.read()
+    self._reader.join()
+    assert found == status, self.stderr
+    assert 'Traceback' not in self.stderr, self.stderr
+    return json.loads(stdout.splitlines()[-1]) if not status else None
+
+
+@pytest.fixture(autouse=True)
+def leave_no_process():
+  """A test that fails leaves none behind that hangs or waits."""
+  yield
+  for process in Run.started:
+    process.kill()
+    process.wait()
+  Run.started.clear()
+
+
+@pytest.fixture(scope='session')
+def environment(tmp_path_factory):
+  """CPU, and what one process has compiled the next need not."""
+  return os.environ | {
+      'PYTHONPATH': str(ROOT),
+      'JAX_PLATFORMS': 'cpu',
+      'JAX_COMPILATION_CACHE_DIR': str(tmp_path_factory.mktemp('compiled')),
+      'JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS': '0',
+  }
+
+
+@pytest.fixture(scope='module')
+def unbroken(tmp_path_factory, environment):
+  """A run that nothing happens to: (workdir, its result)."""
+  workdir = tmp_path_factory.mktemp('unbroken')
+  return workdir, Run(workdir, environment).end()
+
+
+def _rows(workdir):
+  """metrics.jsonl as text, line by line, without what the clock decides."""
+  rows = []
+  for line in (Path(workdir) / 'metrics.jsonl').read_text().splitlines():
+    row = json.loads(line)
+    row = {k: row[k] for k in row if k not in telemetry_lib.OF_THE_MACHINE}
+    if len(row) > 1:  # where energy is read, a line of its own tells it again
+      rows.append(json.dumps(row))
+  return rows
+
+
+def _events(workdir):
+  """The numbers in TensorBoard's files: {(step, name): value}."""
+  values = {}
+  for path in sorted((Path(workdir) / 'tensorboard').iterdir()):
+    data = path.read_bytes()
+    while data:
+      (length,) = struct.unpack('<Q', data[:8])
+      event = event_pb2.Event.FromString(data[12 : 12 + length])
+      values |= {
+          (event.step, value.tag): value.simple_value
+          for value in event.summary.value
+          if value.tag not in telemetry_lib.OF_THE_MACHINE
+      }
+      data = data[16 + length :]
+  return values
+
+
+def _assert_same(workdir, result, unbroken):
+  other, expected = unbroken
+  for key in ('step', 'final'):
+    assert result[key] == expected[key]
+  assert _rows(workdir) == _rows(other)
+  assert _events(workdir) == _events(other)
+  jax.tree.map(
+      np.testing.assert_array_equal,
+      checkpoint.load_params(workdir, result['step']),
+      checkpoint.load_params(other, result['step']),
+  )
+
+
+def _is_saving(run):
+  return any('tmp' in name for name in run.steps())
+
+
+def test_a_run_stopped_by_signals_is_as_one_that_was_not(
+    tmp_path, environment, unbroken
+):
+  # While waiting for data; the window has the numbers of two steps.
+  run = Run(tmp_path, environment, hang_at=10)
+  run.wait_for_line('hanging')
+  run.send(signal.SIGTERM)
+  run.end(143)
+  assert run.stderr.splitlines()[-1] == (
+      'SIGTERM: stopped after step 9, which is saved; the same command '
+      'continues'
+  )
+  assert run.steps() == ['8', '9']
+  # While evaluating: that is done when the run continues.
+  run = Run(tmp_path, environment, eval_seconds=100)
+  run.wait_for_line('evaluating 10')
+  run.send(signal.SIGINT)
+  run.end(130)
+  assert 'SIGINT: stopped after step 10, which is saved' in run.stderr
+  assert run.steps() == ['10', '9']
+  # And killed before that is done.
+  run = Run(tmp_path, environment, eval_seconds=100)
+  run.wait_for_line('evaluating 10')
+  run.send(signal.SIGKILL)
+  run.end(-signal.SIGKILL)
+  # While saving.
+  run = Run(tmp_path, environment)
+  run.wait_for(_is_saving)
+  run.send(signal.SIGTERM)
+  run.end(143)
+  result = Run(tmp_path, environment).end()
+  _assert_same(tmp_path, result, unbroken)
+  assert result['best'] == unbroken[1]['best']
+
+
+def test_a_second_sigint_ends_at_once_and_a_second_sigterm_does_not(
+    tmp_path, environment
+):
+  run = Run(tmp_path, environment, eval_seconds=100, deaf=True)
+  run.wait_for_line('evaluating 10')
+  run.wait_for(lambda run: '10' in run.steps())  # saved before
+  for _ in range(2):
+    run.send(signal.SIGTERM)
+    time.sleep(0.3)
+  assert run.process.poll() is None
+  run.send(signal.SIGINT)
+  run.end(130)
+  assert run.stderr.splitlines()[-1] == 'SIGINT: ended at once'
+  assert run.stderr.count('SIGTERM: ') == 1
+  assert run.steps() == ['10', '8']
+
+
+def _kill(run, rng, while_saving):
+  """SIGKILLs at a random moment, or in the midst of a save."""
+  latest = checkpoint.latest_step(run.workdir / 'checkpoints') or 0
+  step = int(rng.integers(latest + 1, max(26, latest + 2)))
+  path = run.workdir / 'metrics.jsonl'
+  run.wait_for(
+      lambda _: path.exists() and f'"step": {step},' in (path.read_text())
+  )
+  if while_saving:
+    run.wait_for(_is_stopped_while_saving)
+  else:
+    time.sleep(rng.uniform(0, 0.1))
+  run.send(signal.SIGKILL)
+  run.end(-signal.SIGKILL)
+  assert not while_saving or _is_saving(run)
+
+
+def _is_stopped_while_saving(run):
+  if not _is_saving(run):
+    return False
+  run.send(signal.SIGSTOP)
+  time.sleep(0.05)  # until it has stopped
+  if _is_saving(run):
+    return True
+  run.send(signal.SIGCONT)
+  return False
+
+
+@pytest.mark.parametrize(
+    'kills, rank',
+    [
+        (3, 0),
+        pytest.param(2, 2, marks=pytest.mark.slow),
+        pytest.param(20, 0, marks=pytest.mark.slow),
+    ],
+)
+def test_a_killed_run_is_as_one_that_was_not(
+    kills, rank, tmp_path, environment
+):
+  seed = int.from_bytes(os.urandom(4), 'big')
+  print(f'seed of the kills: {seed}')
+  rng = np.random.default_rng(seed)
+  given = dict(
+      model='locost', step_seconds=0.03, log_every=1, steps=36, rank=rank
+  )
+  other, killed = tmp_path / 'unbroken', tmp_path / 'killed'
+  unbroken = other, Run(other, environment, **given).end()
+  for kill in range(kills):
+    _kill(Run(killed, environment, **given), rng, while_saving=kill % 2 == 1)
+    # Whatever was being written, what counts as a checkpoint can be read.
+    # (There may be none: a first save that was cut off.)
+    latest = checkpoint.latest_step(killed / 'checkpoints')
+    if latest is not None:
+      assert jax.tree.leaves(checkpoint.load_params(killed, latest))
+  result = Run(killed, environment, **given).end()
+  _assert_same(killed, result, unbroken)
+  assert result['best'] == unbroken[1]['best']
+  losses = [json.loads(row).get('train/loss') for row in _rows(killed)]
+  losses = [loss for loss in losses if loss is not None]
+  assert len(losses) == 36
+  assert np.mean(losses[-5:]) < np.mean(losses[:5])  # it does learn
+
+
+def _limit_files(run, size):
+  """Lets no file of a process grow beyond so many bytes: a disk that is full.
+
+  It needs no rights, and fails where a full disk does: in writes, of whatever
+  thread. The error is EFBIG instead of ENOSPC.
+  """
+  resource.prlimit(
+      run.process.pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY)
+  )
+
+
+def test_a_full_disk_costs_nothing_when_there_is_room_again(
+    tmp_path, environment
+):
+  given = dict(size=50_000)
+  other, full = tmp_path / 'unbroken', tmp_path / 'full'
+  unbroken = other, Run(other, environment, **given).end()
+  run = Run(full, environment, **given, step_seconds=0.2)
+  run.wait_for(lambda run: '4' in run.steps())
+  _limit_files(run, 100)
+  run.wait_for_line(
+      'step 8 could not be saved: File too large; the next '
+      'checkpoint tries again\n'
+  )
+  assert run.steps() == ['4']  # what was written of 8 is gone
+  run.wait_for_line('metrics could not be written and are kept: File too large')
+  run.wait_for_line('10.jsonl could not be written: File too large')
+  run.wait_for_line('step 10 could not be saved: File too large')
+  _limit_files(run, resource.RLIM_INFINITY)
+  result = run.end()
+  assert 'metrics that had been kept are written' in run.stderr
+  _assert_same(full, result, unbroken)
+
+
+def test_without_room_for_the_last_state_the_one_before_is_kept(
+    tmp_path, environment, unbroken
+):
+  run = Run(tmp_path, environment, step_seconds=0.2, eval_seconds=1, attempts=2)
+  run.wait_for(lambda run: '20' in run.steps())  # it is being evaluated
+  _limit_files(run, 100)
+  run.wait_for_line('what was measured at step 20 could not be saved: File too')
+  run.wait_for_line('saving step 24 again in 1 seconds, 1 times at most')
+  run.end(2)
+  assert run.stderr.splitlines()[-1] == (
+      'error: step 24, the last, could not be saved; the checkpoint of step 20 '
+      'is kept: make room and give the same command again'
+  )
+  assert 'step 24 could not be saved: File too large\n' in run.stderr
+  assert run.steps() == ['10', '16', '20']  # 10: the best that was measured
+  assert not list(tmp_path.glob('checkpoints/20/*.tmp'))
+  _assert_same(tmp_path, Run(tmp_path, environment).end(), unbroken)
+
+
+def test_a_run_that_hangs_ends_with_the_stacks(tmp_path, environment):
+  run = Run(tmp_path, environment, hang_at=6, timeout=2)
+  run.wait_for_line('hanging')
+  # A process that was stopped has not been waiting.
+  run.send(signal.SIGSTOP)
+  time.sleep(4)
+  run.send(signal.SIGCONT)
+  continued = time.monotonic()
+  run.end(watchdog.STATUS)
+  assert time.monotonic() - continued > 1
+  assert 'error: waiting for data since ' in run.stderr
+  assert 'longer than train.timeout=2 seconds' in run.stderr
+  assert 'faulty_run.py", line' in run.stderr and 'in batches' in run.stderr
+
+
+def test_a_long_compilation_is_no_hang(environment):
+  """But what comes after it is, and the time in it does not count."""
+  program = textwrap.dedent("""
+      import time
+      import jax
+      from locost_jax.hosts import watchdog
+
+      def long(x):
+        for i in range(1500):
+          x = jax.numpy.sin(x + i) * jax.numpy.cos(x[::-1] * i)
+        return x
+
+      jax.config.update('jax_enable_compilation_cache', False)
+      lowered = jax.jit(long).lower(jax.numpy.ones(8))
+      with watchdog.Watchdog(0.5) as watch:
+        start = time.monotonic()
+        lowered.compile()
+        print(time.monotonic() - start, flush=True)
+        for _ in range(4):
+          time.sleep(0.3)
+          watchdog.alive()
+        print('alive', flush=True)
+        with watch.waiting_for('the end of the world'):
+          time.sleep(100)
+  """)
+  done = subprocess.run(
+      [sys.executable, '-c', program],
+      env=environment | {'XLA_FLAGS': ''},
+      capture_output=True,
+      text=True,
+      timeout=120,
+  )
+  assert done.returncode == watchdog.STATUS, done.stderr
+  seconds, alive = done.stdout.split()
+  assert float(seconds) > 1 and alive == 'alive'
+  assert 'waiting for the end of the world since' in done.stderr
+
+
+def test_two_processes_stop_after_the_same_step(tmp_path, environment):
+  with socket.socket() as free:
+    free.bind(('localhost', 0))
+    port = free.getsockname()[1]
+  given = dict(
+      port=port,
+      step_seconds=0.1,
+      devices=-1,
+      steps=200,
+      checkpoint_every=0,
+      eval_every=0,
+      log_every=1,
+      timeout=20,
+  )
+  runs = [Run(tmp_path, environment, process=i, **given) for i in range(2)]
+  path = tmp_path / 'metrics.jsonl'
+  runs[0].wait_for(lambda _: path.exists() and '"step": 5,' in path.read_text())
+  runs[1].send(signal.SIGTERM)
+  for run in runs:
+    run.end(143)
+  lines = [
+      [line for line in run.stderr.splitlines() if 'stopped after' in line]
+      for run in runs
+  ]
+  assert lines[0] == lines[1] and len(lines[0]) == 1
+  (step,) = runs[0].steps()
+  assert lines[0][0].startswith(f'SIGTERM: stopped after step {step}, which is')
+  assert 5 <= int(step) < 100
+
+
+def test_a_run_continues_on_another_number_of_devices(tmp_path, environment):
+  eight = environment | {
+      'XLA_FLAGS': '--xla_force_host_platform_device_count=8'
+  }
+  given = dict(rows=8, log_every=1, devices=-1)
+  losses = []
+  for name, first, then in (
+      ('unbroken', None, environment),
+      ('fewer', eight, environment),
+      ('more', environment, eight),
+  ):
+    workdir = tmp_path / name
+    if first:
+      Run(workdir, first, **given, steps=4).end()
+    Run(workdir, then, **given, steps=8).end()
+    rows = map(json.loads, _rows(workdir))
+    losses.append([row['train/loss'] for row in rows if 'train/loss' in row])
+  expected, *others = losses
+  assert len(expected) == 8 and len(set(expected)) == 8
+  for found in others:
+    np.testing.assert_allclose(found, expected, rtol=1e-6)

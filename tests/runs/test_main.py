@@ -1,0 +1,679 @@
+"""The main command: bad input in one line, phases, continuing, C4 mocked."""
+
+import collections
+import functools
+import json
+import os
+from pathlib import Path
+import subprocess
+import sys
+
+import pytest
+
+from locost_jax import main
+from locost_jax import models
+from locost_jax.data import sources
+from locost_jax.devices import sharding
+from locost_jax.runs import assemble
+from locost_jax.runs import checks
+from locost_jax.runs import resume
+from locost_jax.summarizing import pretrained
+from locost_jax.vocabularies import sentencepiece_training
+from locost_jax.vocabularies import vocabulary as vocabulary_lib
+from locost_jax.workdir import checkpoint
+from locost_jax.workdir import phases as phases_lib
+from tests import tiny_run
+
+ROOT = Path(__file__).parents[2]
+TINY = [
+    '--config.model.d_model=16',
+    '--config.model.d_state=4',
+    '--config.model.d_ff=16',
+    '--config.model.d_kv=8',
+    '--config.model.num_heads=2',
+    '--config.model.num_layers=1',
+    '--config.model.num_decoder_layers=1',
+]
+SMALL = TINY + [
+    '--config.data.max_input_length=64',
+    '--config.data.input_buckets=64',
+    '--config.data.max_target_length=16',
+    '--config.data.target_buckets=16',
+    '--config.train.batch_size=4',
+    '--config.eval.examples=4',
+    '--config.eval.batch_size=4',
+    '--config.decode.max_length=4',
+    '--config.data.vocabulary_size=230',
+]
+
+
+def story(i):
+  names = 'ant bee cat dog elk fox gnu hen ibis jay koi lynx mole newt'.split()
+  return '\n'.join(
+      f'The {names[(i + j) % 14]} of day {i} met {names[(i * 3 + j) % 14]} '
+      f'number {j} in the wood.'
+      for j in range(5)
+  )
+
+
+def write_rows(path, rows):
+  path.write_text(''.join(json.dumps(row) + '\n' for row in rows))
+  return str(path)
+
+
+@pytest.fixture
+def call(run_command):
+  return functools.partial(run_command, main)
+
+
+@pytest.fixture(scope='module')
+def finished(tmp_path_factory):
+  """A run made elsewhere."""
+  directory = tmp_path_factory.mktemp('main') / 'finished'
+  tiny_run.make(directory)
+  return directory
+
+
+CONFIG = f'--config={ROOT}/configs/finetune.py'
+PRETRAIN = f'--config={ROOT}/configs/pretrain.py'
+
+
+@pytest.mark.parametrize(
+    'arguments, expected',
+    [
+        ([], '--config=FILE is missing'),
+        (['--config=nothing.py'], '--config=nothing.py: no such file'),
+        (['--config', 'nothing.py'], '--config=nothing.py: no such file'),
+        (['--config=broken.py'], "broken.py: line 3: NameError: name 'oops'"),
+        (['--config=extra.py'], 'extra.py: line 4: AttributeError'),
+        (
+            [CONFIG, '--config.train.stepz=1'],
+            'did you mean config.train.steps?',
+        ),
+        ([CONFIG, '--config.d_model=1'], 'did you mean config.model.d_model?'),
+        ([CONFIG, '--config.train.steps=many'], 'expected an integer'),
+        ([CONFIG, '--config.optim.clip=many'], 'expected a number'),
+        ([CONFIG, '--config.gsg.ratio=0.3'], 'config.gsg.ratio'),
+        ([CONFIG, '--wrokdir=x'], 'did you mean --workdir?'),
+        ([CONFIG, 'surplus'], "'surplus': expected flags only"),
+        ([CONFIG, '--config.train.steps=0'], 'train.steps=0'),
+        ([CONFIG, '--config.model.name=rnn'], "model.name='rnn'"),
+        ([CONFIG, '--config.mesh.tensor=2'], 'mesh.tensor=2'),
+        ([CONFIG, '--config.train.batch_size=-4'], 'train.batch_size=-4'),
+        ([CONFIG, '--config.eval.metrics=bleu'], "'bleu'"),
+        ([CONFIG, '--config.optim.schedule=linear'], 'linear'),
+        (
+            [CONFIG, "--config.phases=(('a', {'train.stesp': 3}),)"],
+            'did you mean train.steps?',
+        ),
+        (
+            [CONFIG, "--config.phases=(('a', {'train.steps': 'x'}),)"],
+            "config.train.steps='x': expected int",
+        ),
+        ([CONFIG, "--config.phases=(('a', {}), ('a', {}))"], "'a' cannot name"),
+        ([CONFIG], 'nothing to train on'),
+        (
+            [CONFIG, '--config.data.train_files=none-*.jsonl'],
+            'none-*.jsonl: no file matches',
+        ),
+        (
+            [CONFIG, '--config.data.train_files=none.jsonl'],
+            'none.jsonl: no such file',
+        ),
+        (
+            [CONFIG, '--config.data.train_files=bad.jsonl'],
+            'bad.jsonl:2: not JSON',
+        ),
+        (
+            [CONFIG, '--config.data.train_files=text.jsonl'],
+            "text.jsonl:1: no field 'document'",
+        ),
+        (
+            [CONFIG, '--config.data.train_files=late.jsonl'],
+            "late.jsonl:40: no field 'summary'",
+        ),
+        ([CONFIG, '--config.data.train_files=empty.jsonl'], 'empty.jsonl: '),
+        (
+            [PRETRAIN, '--config.data.train_files=short.jsonl'],
+            'too short for gap sentences',
+        ),
+        ([CONFIG, '--config.data.task=c5'], "task='c5'"),
+        (
+            [
+                CONFIG,
+                '--config.data.train_files=good.jsonl',
+                '--config.data.vocabulary=no.model',
+            ],
+            'no.model',
+        ),
+        (
+            [
+                CONFIG,
+                '--config.data.train_files=good.jsonl',
+                '--config.data.vocabulary=text.jsonl',
+            ],
+            'text.jsonl: not a Sentence',
+        ),
+        (
+            [
+                CONFIG,
+                '--config.data.train_files=good.jsonl',
+                '--config.train.init_from=nowhere',
+            ],
+            'init_from=nowhere: no such',
+        ),
+        (
+            [
+                CONFIG,
+                '--config.data.train_files=good.jsonl',
+                '--config.train.init_from=.',
+            ],
+            'no config.json',
+        ),
+        (
+            [
+                CONFIG,
+                '--config.data.train_files=good.jsonl',
+                '--config.data.vocabulary=RUN/../other.model',
+                '--config.train.init_from=RUN',
+            ],
+            'has another vocabulary',
+        ),
+        (
+            [
+                CONFIG,
+                '--config.data.train_files=good.jsonl',
+                '--config.train.init_from=RUN',
+            ],
+            'expected',
+        ),  # its model is smaller
+        (
+            [
+                CONFIG,
+                '--config.data.train_files=good.jsonl',
+                '--config.data.vocabulary=byte',
+                '--config.model.vocab_size=300',
+            ],
+            'vocab_size=300',
+        ),
+        (
+            [CONFIG, '--config.optim.warmup=100'],
+            'has no key config.optim.warmup: it is now config.optim.flat_steps',
+        ),
+        ([CONFIG, '--evaluate'], 'no such directory; train first'),
+        ([CONFIG, '--evaluate', '--workdir=.'], 'no config.json'),
+        (
+            [
+                f'--config={ROOT}/configs/pretrain_c4.py',
+                '--config.data.tfds_dir=.',
+            ],
+            'c4/en:3.1.0: not prepared',
+        ),
+    ],
+)
+def test_bad_input(call, finished, tmp_path, monkeypatch, arguments, expected):
+  """One line on stderr, status 2, nothing written."""
+  monkeypatch.chdir(tmp_path)
+  good = [dict(document=story(i), summary='Sum.') for i in range(40)]
+  write_rows(tmp_path / 'good.jsonl', good)
+  write_rows(tmp_path / 'late.jsonl', good[:39] + [dict(document='x')])
+  write_rows(tmp_path / 'text.jsonl', [dict(text='x')])
+  write_rows(tmp_path / 'short.jsonl', [dict(text='One.')] * 9)
+  (tmp_path / 'bad.jsonl').write_text(json.dumps(good[0]) + '\n{"document": \n')
+  (tmp_path / 'empty.jsonl').write_text('')
+  (tmp_path / 'broken.py').write_text('def get_config():\n  a = 1\n  oops\n')
+  (tmp_path / 'extra.py').write_text(
+      'from configs import default\ndef get_config():\n'
+      '  config = default.get_config()\n  config.train.stesp = 3\n'
+      '  return config\n'
+  )
+  other = finished.parent / 'other.model'
+  if not other.exists():
+    sentencepiece_training.train(map(story, range(40)), other, 230)
+  before = sorted(tmp_path.rglob('*'))
+  arguments = [a.replace('RUN', str(finished)) for a in arguments]
+  status, out, err = call(*arguments)
+  err = [
+      line
+      for line in err.splitlines()
+      if not line.startswith(
+          (
+              'training a vocab',
+              'tokenising',
+              'WARNING:',
+              'I0000',
+              'E0000',
+              'W0000',
+          )
+      )
+  ]
+  assert status == 2 and out == ''
+  assert len(err) == 1 and expected in err[0], err
+  assert sorted(tmp_path.rglob('*')) == before
+
+
+def test_without_the_train_extra(call, tmp_path, monkeypatch):
+  """One line that names what to install."""
+  monkeypatch.setattr(checks, '_TRAIN_EXTRA', ('numpy', 'not_installed'))
+  path = write_rows(tmp_path / 'a.jsonl', [dict(document='a', summary='b')])
+  status, _, err = call(
+      CONFIG,
+      f'--config.data.train_files={path}',
+      f'--workdir={tmp_path / "run"}',
+  )
+  assert status == 2 and err == (
+      'error: training needs not_installed: pip install "locost_jax[train]"\n'
+  )
+
+
+@pytest.mark.parametrize(
+    'arguments, expected',
+    [
+        (
+            ['--config.train.stepz=3'],
+            f'error: {ROOT}/configs/finetune.py has no key config.train.stepz; did '
+            'you mean config.train.steps?\n',
+        ),
+        # Found by the tokeniser, when WORKDIR is there already.
+        (
+            [
+                '--config.data.train_files=late.jsonl',
+                '--config.data.vocabulary=byte',
+            ],
+            "error: late.jsonl:40: no field 'summary'; the row has 'document'\n",
+        ),
+    ],
+)
+def test_the_real_command_line(tmp_path, arguments, expected):
+  """As a user types it: a process of its own."""
+  rows = [dict(document=story(i), summary='Sum.') for i in range(39)]
+  path = tmp_path / 'late.jsonl'
+  write_rows(path, rows + [dict(document='x')])
+  environment = dict(os.environ, PYTHONPATH=str(ROOT))
+  environment.pop('TF_CPP_MIN_LOG_LEVEL', None)  # JAX set it here
+  done = subprocess.run(
+      [sys.executable, '-m', 'locost_jax.main', CONFIG, *arguments],
+      cwd=tmp_path,
+      env=environment,
+      capture_output=True,
+      text=True,
+  )
+  assert (done.returncode, done.stdout, done.stderr) == (2, '', expected)
+  assert list(tmp_path.iterdir()) == [path]
+
+
+def test_help(call):
+  status, out, err = call('--help')
+  assert status == 0 and err == ''
+  for word in ('--config', '--workdir', '--evaluate', '--format', 'runs/NAME'):
+    assert word in out
+
+
+@pytest.fixture(scope='module')
+def corpus(tmp_path_factory):
+  directory = tmp_path_factory.mktemp('corpus')
+  write_rows(
+      directory / 'train.jsonl',
+      [
+          dict(text=story(i), document=story(i), summary=f'A story of day {i}.')
+          for i in range(48)
+      ],
+  )
+  write_rows(
+      directory / 'test.jsonl',
+      [
+          dict(document=story(i), summary=f'A story of day {i}.')
+          for i in range(50, 55)
+      ],
+  )
+  return directory
+
+
+PHASES = """
+from ml_collections import ConfigDict
+from configs import default
+
+
+def get_config():
+  config = default.get_config()
+  config.data.train_files = %r
+  config.eval.baselines = True
+  config.phases = (
+      ('first', {'data.input_field': 'text', 'train.steps': 2,
+                 'gsg': ConfigDict(dict(ratio=0.3, strategy='independent',
+                                        mask=''))}),
+      ('second', {'train.steps': 3, 'model.dropout_rate': 0.1,
+                  'train.lora.rank': 2}))
+  return config
+"""
+
+
+def test_phases_from_start_to_end(call, corpus, tmp_path):
+  """Two phases; the report; continuing; evaluating; refusing."""
+  config = tmp_path / 'two.py'
+  config.write_text(PHASES % str(corpus / 'train.jsonl'))
+  run = tmp_path / 'run'
+  command = [f'--config={config}', f'--workdir={run}', *SMALL]
+  status, out, err = call(*command, '--format=json')
+  assert status == 0, err
+  report = json.loads(out)
+
+  # What lies in WORKDIR, and what the phases hand on.
+  stored = phases_lib.read_config(run / 'second')
+  vocabulary = vocabulary_lib.load_vocabulary(run / 'vocabulary')
+  assert vocabulary.size == stored['model']['vocab_size'] > 103
+  assert (
+      vocabulary_lib.load_vocabulary(run / 'second' / 'vocabulary').fingerprint
+      == vocabulary.fingerprint
+  )
+  assert stored['train']['init_from'] == str(run / 'first')
+  assert stored['model']['dropout_rate'] == 0.1
+  # The command line comes after a phase's own.
+  assert stored['train']['batch_size'] == 4 and stored['train']['steps'] == 3
+  assert (run / 'first' / 'checkpoints' / '2' / 'params').is_dir()
+  summarizer = pretrained.load(str(run))
+  params = checkpoint.load_params(run / 'second')
+  assert (
+      summarizer.params['encoder']['norm']['scale']
+      == (params['encoder']['norm']['scale'])
+  ).all()
+
+  # The numbers: what training itself logged, and what stands beside it.
+  table = report['tables'][-1]
+  rows = {row['name'].strip(): row for row in table['rows']}
+  logged = [
+      json.loads(line)
+      for line in (run / 'second' / 'metrics.jsonl').read_text().splitlines()
+  ]
+  assert rows['after second, step 3']['loss'] == pytest.approx(
+      logged[-1]['eval/jsonl/loss'], rel=1e-5
+  )
+  assert {
+      'before training',
+      'after first, step 2',
+      'after second, step 3',
+      'its inputs exchanged between texts',
+      'unigram model of the targets',
+      'lead: first sentence of the input',
+  } <= set(rows)
+  assert any(name.startswith('best constant: “A story') for name in rows)
+  assert rows['lead: first sentence of the input']['rouge1'] > 0
+  predictions = [
+      json.loads(line)
+      for line in (run / 'second' / 'predictions' / 'jsonl-validation-3.jsonl')
+      .read_text()
+      .splitlines()
+  ]
+  assert len(predictions) == table['documents'] >= 1
+  for example in report['examples']:
+    assert example['prediction'] in [p['prediction'] for p in predictions]
+    assert example['source'].startswith('The ')
+
+  # Again: nothing is trained, the same numbers, as text.
+  before = (run / 'second' / 'metrics.jsonl').read_text()
+  status, out, err = call(*command)
+  assert status == 0
+  assert (run / 'second' / 'metrics.jsonl').read_text() == before
+  assert f"{rows['after second, step 3']['loss']:.3f}" in out
+  assert f'python -m locost_jax.summarize --checkpoint={run} FILE' in out
+  assert all(
+      len(line) <= 80 for line in out.splitlines() if 'python -m' not in line
+  )
+
+  # Another config is refused.
+  status, _, err = call(*command, '--config.optim.clip=2.0')
+  assert status == 2 and 'config.optim.clip was 1, now 2' in err
+  assert len(err.strip().splitlines()) == 1
+
+  # On the test split.
+  status, out, err = call(
+      *command,
+      '--evaluate',
+      '--format=json',
+      '--config.eval.baselines=False',
+      f'--config.data.test_files={corpus / "test.jsonl"}',
+  )
+  assert status == 0, err
+  report = json.loads(out)
+  assert (report['task'], report['split'], report['documents']) == (
+      'jsonl',
+      'test',
+      4,
+  )  # eval.examples
+  assert 0 <= report['rouge1'] <= 100 and report['loss'] > 0
+
+  # Without training files there are no baselines made from them.
+  status, out, err = call(
+      *command,
+      '--evaluate',
+      '--config.data.train_files=',
+      f'--config.data.test_files={corpus / "test.jsonl"}',
+  )
+  assert status == 0 and 'no training files: no baselines' in err
+  assert 'its inputs exchanged' in out and 'unigram' not in out
+  status, _, err = call(*command, '--evaluate', '--config.model.d_ff=32')
+  assert status == 2 and 'model.d_ff=32' in err
+
+
+def test_continues_only_under_the_same_config(tmp_path):
+  """The keys that may change, one that may not, and unfinished phases."""
+  config = tiny_run.make_config()
+  setups = [assemble.Setup(phases_lib.Phase('', tmp_path, config))]
+  phases_lib.write_config(tmp_path, config)
+  resume.check_unchanged(setups, tmp_path)
+  for key, value in {
+      'train.steps': 99,
+      'train.remat': 'full',
+      'train.eval_every': 7,
+      'train.log_every': 7,
+      'train.checkpoint_every': 7,
+      'train.max_nonfinite_steps': 7,
+      'train.timeout': 7,
+      'mesh.data': 1,
+      'decode.max_length': 7,
+      'eval.examples': 7,
+      'checkpoint.keep_best': 7,
+      'model.vocab_size': 0,
+  }.items():
+    section, last = key.split('.')
+    config[section][last] = value
+  resume.check_unchanged(setups, tmp_path)
+  config.train.batch_size = 64
+  config.data.seed = 5
+  with pytest.raises(phases_lib.InputError) as error:
+    resume.check_unchanged(setups, tmp_path)
+  for part in (
+      'config.train.batch_size was 2, now 64',
+      'config.data.seed was 0, now 5',
+  ):
+    assert part in str(error.value)
+
+
+@pytest.mark.slow
+def test_c4_on_mocked_data(call, tmp_path, monkeypatch):
+  """configs/pretrain_c4.py itself, for a few steps."""
+  import tensorflow as tf
+  import tensorflow_datasets as tfds
+
+  sentencepiece_training.train(
+      map(story, range(40)), str(tmp_path / 'spiece.model'), 230
+  )
+
+  def as_dataset(self, *args, **keywords):
+    del self, args, keywords
+    names = ('content-length', 'content-type', 'timestamp')
+    return tf.data.Dataset.from_tensor_slices(
+        {
+            'text': [story(i) for i in range(20)],
+            'url': [f'https://example.org/{i}' for i in range(20)],
+            **{name: [''] * 20 for name in names},
+        }
+    )
+
+  monkeypatch.setattr(sources, 'find_tfds', lambda name, where: str(tmp_path))
+  with tfds.testing.mock_data(as_dataset_fn=as_dataset):
+    status, out, err = call(
+        f'--config={ROOT}/configs/pretrain_c4.py',
+        f'--workdir={tmp_path / "run"}',
+        *SMALL,
+        '--config.train.steps=2',
+        f'--config.data.vocabulary={tmp_path / "spiece.model"}',
+    )
+  assert status == 0, err
+  assert 'c4_gsg, validation, 4 documents' in out
+  rows = [
+      json.loads(line)
+      for line in (tmp_path / 'run' / 'metrics.jsonl').read_text().splitlines()
+  ]
+  assert rows[-1]['step'] == 2 and 'eval/c4_gsg/rouge_mean' in rows[-1]
+  assert (
+      phases_lib.read_config(tmp_path / 'run')['train']['dtype'] == 'bfloat16'
+  )
+
+
+@pytest.mark.slow
+def test_a_named_corpus_from_its_size_to_its_hidden_summaries(call, tmp_path):
+  """Another size is refused before anything is made, unless it is meant."""
+  place = tmp_path / 'corpora' / 'qmsum'
+  place.mkdir(parents=True)
+  for split, count in (('train', 12), ('validation', 3), ('test', 3)):
+    write_rows(
+        place / f'{split}.jsonl',
+        [
+            dict(
+                document=story(i),
+                query='Who met whom?',
+                summary='' if split == 'test' else f'Day {i}.',
+            )
+            for i in range(count)
+        ],
+    )
+  command = [
+      CONFIG,
+      f'--workdir={tmp_path / "run"}',
+      *SMALL,
+      '--config.data.task=qmsum',
+      '--config.train.steps=2',
+      f'--config.data.corpora_dir={tmp_path / "corpora"}',
+  ]
+  status, _, err = call(*command)
+  assert status == 2 and 'qmsum: the train split has 12 rows, expected 1,2' in (
+      err.splitlines()[-1]
+  )
+  assert not (tmp_path / 'run').exists()
+  command.append('--config.data.check_sizes=False')
+  status, out, err = call(*command)
+  assert status == 0, err
+  assert 'qmsum, validation, 3 documents' in out
+  status, out, err = call(*command, '--evaluate')
+  assert status == 0, err
+  assert 'the summaries of the test split are hidden' in err
+  assert 'qmsum, validation, 3 documents' in out
+  write_rows(place / 'test.jsonl', [dict(document=story(0), summary='Day 0.')])
+  status, out, err = call(*command, '--evaluate')
+  assert status == 0 and 'qmsum, test, 1 documents' in out
+
+
+@pytest.mark.slow
+def test_a_mixture_is_trained_on_and_told_task_by_task(
+    call, tmp_path, monkeypatch
+):
+  from locost_jax.data import corpora
+
+  monkeypatch.setitem(corpora.MIXTURES, 'both', ('arxiv', 'xsum'))
+  for task, count in (('arxiv', 12), ('xsum', 4)):
+    place = tmp_path / 'corpora' / task
+    place.mkdir(parents=True)
+    for split in 'train', 'validation':
+      write_rows(
+          place / f'{split}.jsonl',
+          [
+              dict(document=f'{task} {story(i)}', summary=f'{task} {i}.')
+              for i in range(count)
+          ],
+      )
+  status, out, err = call(
+      CONFIG,
+      f'--workdir={tmp_path / "run"}',
+      *SMALL,
+      '--config.data.task=both',
+      '--config.train.steps=2',
+      f'--config.data.corpora_dir={tmp_path / "corpora"}',
+      '--config.data.check_sizes=False',
+  )
+  assert status == 0, err
+  assert 'arxiv, validation, 4 documents' in out
+  assert 'xsum, validation, 4 documents' in out
+  row = json.loads(
+      (tmp_path / 'run' / 'metrics.jsonl').read_text().splitlines()[-1]
+  )
+  for task in 'arxiv', 'xsum':
+    assert f'eval/{task}/rouge_mean' in row
+    assert list((tmp_path / 'run' / 'predictions').glob(f'{task}-val*'))
+
+
+def test_what_was_tokenised_is_kept(call, tmp_path):
+  """The training split is there when the validation split cannot be read."""
+  train = write_rows(
+      tmp_path / 't.jsonl',
+      [dict(document=story(i), summary='Sum.') for i in range(20)],
+  )
+  rows = [dict(document=story(0), summary='s'), dict(document=1, summary='s')]
+  held = write_rows(tmp_path / 'v.jsonl', rows)
+  command = [
+      CONFIG,
+      f'--workdir={tmp_path / "run"}',
+      *SMALL,
+      f'--config.data.train_files={train}',
+      '--config.train.steps=1',
+      f'--config.data.validation_files={held}',
+  ]
+  status, _, err = call(*command)
+  assert status == 2 and 'v.jsonl:2' in err and '20 records' in err
+  write_rows(tmp_path / 'v.jsonl', rows[:1])
+  status, _, err = call(*command)
+  assert status == 0 and '20 records' not in err and '1 records' in err
+
+
+@pytest.mark.parametrize(
+    'flags, models_made',
+    [
+        ((), 1),
+        # Its paths are checked before the vocabulary, and so its size, is known.
+        (("--config.optim.groups=(('token_embedding/.*', 0.0),)",), 2),
+    ],
+)
+def test_mesh_and_model_are_made_once(
+    call, tmp_path, monkeypatch, flags, models_made
+):
+  """While a phase is checked, trained, evaluated, and its table is made."""
+  counts = collections.Counter()
+
+  def count(module, name):
+    function = getattr(module, name)
+
+    def counted(*arguments, **named):
+      counts[name] += 1
+      return function(*arguments, **named)
+
+    monkeypatch.setattr(module, name, counted)
+
+  count(sharding, 'make_mesh')
+  count(models, 'build')
+  rows = [dict(document=story(i), summary=f'Day {i}.') for i in range(40)]
+  path = write_rows(tmp_path / 'a.jsonl', rows)
+  status, _, err = call(
+      CONFIG,
+      f'--config.data.train_files={path}',
+      f'--workdir={tmp_path / "run"}',
+      '--config.data.vocabulary=byte',
+      '--config.data.max_input_length=64',
+      '--config.data.max_target_length=16',
+      '--config.decode.max_length=4',
+      '--config.train.steps=2',
+      '--config.model.num_layers=1',
+      '--config.model.num_decoder_layers=1',
+      *flags,
+  )
+  assert status == 0, err
+  assert counts == {'make_mesh': 1, 'build': models_made}

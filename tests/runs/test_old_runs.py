@@ -1,0 +1,169 @@
+"""A run that an earlier commit wrote continues, evaluates and summarises.
+
+Also after keys were added, which the run knows nothing of.
+"""
+
+import dataclasses
+import json
+from pathlib import Path
+import tarfile
+
+import pytest
+
+from configs import default
+from locost_jax import main
+from locost_jax import models
+from locost_jax import summarize
+from locost_jax.models import locost
+from locost_jax.workdir import old_keys
+from locost_jax.workdir import phases as phases_lib
+
+ROOT = Path(__file__).parents[2]
+OLD = ROOT / 'tests' / 'old_runs' / 'd54c30f'
+EXPECTED = json.loads((OLD / 'expected.json').read_text())
+
+
+@dataclasses.dataclass(frozen=True)
+class LaterConfig(locost.LocostConfig):
+  """LOCOST's config in a version that has one key more."""
+
+  later_key: int = 3
+
+
+@pytest.fixture(params=['today', 'later'])
+def version(request, monkeypatch):
+  """Today's keys, or one more in each section."""
+  if request.param == 'today':
+    return
+  today = default.get_config
+
+  def get_config():
+    config = today()
+    with config.unlocked():
+      for section in ('model', 'data', 'optim', 'train', 'eval', 'mesh'):
+        config[section].later_key = 3
+      config.later_section = dict(later_key=3)
+    return config
+
+  monkeypatch.setattr(default, 'get_config', get_config)
+  _, make = models.MODELS['locost']
+  monkeypatch.setitem(models.MODELS, 'locost', (LaterConfig, make))
+
+
+@pytest.fixture
+def workdir(tmp_path, monkeypatch):
+  """A copy of the old run, stopped after step 4 of 8."""
+  monkeypatch.chdir(ROOT)
+  with tarfile.open(OLD / 'run.tar.gz') as archive:
+    archive.extractall(tmp_path, filter='data')
+  return tmp_path / 'run'
+
+
+def lines(workdir):
+  text = (workdir / 'finetune' / 'metrics.jsonl').read_text()
+  return [json.loads(line) for line in text.splitlines()]
+
+
+def test_it_continues_evaluates_and_summarises(
+    version, workdir, run_command, tmp_path
+):
+  command = [f'--config={OLD / "config.py"}', f'--workdir={workdir}']
+  status, _, err = run_command(main, *command)
+  assert status == 0, err
+  assert 'pretrain on jsonl: 4 steps, done before' in err
+  found = {row['step']: row for row in lines(workdir) if 'train/loss' in row}
+  for row in EXPECTED['steps']:
+    for key, value in row.items():
+      assert found[row['step']][key] == pytest.approx(value, rel=2e-4), key
+  # Its config is stored in today's keys from now on.
+  stored = json.loads((workdir / 'finetune' / 'config.json').read_text())
+  assert stored['optim']['cooldown_steps'] == 3
+  assert 'cooldown' not in stored['optim']
+
+  status, out, err = run_command(main, *command, '--evaluate', '--format=json')
+  assert status == 0, err
+  assert json.loads(out)['loss'] == pytest.approx(
+      EXPECTED['evaluated'], rel=2e-4
+  )
+  document = json.loads((OLD / 'train.jsonl').read_text().split('\n')[0])
+  (tmp_path / 'text.txt').write_text(document['document'] + '\n')
+  status, out, err = run_command(
+      summarize,
+      f'--checkpoint={workdir}',
+      '--num_beams=3',
+      '--no_repeat_ngram_size=1',
+      '--min_length=10',
+      '--program_cache=off',
+      tmp_path / 'text.txt',
+  )
+  assert status == 0, err
+  assert out == EXPECTED['summary'] + '\n'
+
+
+def test_it_is_summarised_before_it_continues(version, workdir, run_command):
+  (workdir / 'text.txt').write_text('The ship lies at anchor.')
+  status, out, err = run_command(
+      summarize,
+      f'--checkpoint={workdir}',
+      '--program_cache=off',
+      workdir / 'text.txt',
+  )
+  assert status == 0 and out.strip(), err
+
+
+@pytest.mark.parametrize(
+    'flag, expected',
+    [
+        ('--config.optim.b1=0.8', 'config.optim.b1 was 0.9, now 0.8'),
+        (
+            '--config.optim.warmup_steps=3',
+            'config.optim.warmup_steps was 0, now 3',
+        ),
+    ],
+)
+def test_other_values_are_still_refused(workdir, run_command, flag, expected):
+  status, _, err = run_command(
+      main, f'--config={OLD / "config.py"}', f'--workdir={workdir}', flag
+  )
+  assert status == 2 and expected in err
+
+
+def test_old_keys_become_todays():
+  stored = {
+      'optim': {'schedule': 'constant', 'ramp': 20, 'warmup': 7, 'cooldown': 5},
+      'train': {'steps': 9},
+      'phases': [['one', {'optim.ramp': 3, 'train.steps': 4}]],
+  }
+  assert old_keys.update(stored) == {
+      'optim': {
+          'schedule': 'constant',
+          'warmup_steps': 20,
+          'flat_steps': 0,  # it had no effect under this schedule
+          'cooldown_steps': 5,
+      },
+      'train': {'steps': 9},
+      'phases': [['one', {'optim.warmup_steps': 3, 'train.steps': 4}]],
+  }
+  assert 'ramp' in stored['optim']  # not changed in place
+
+
+def test_a_removed_key_is_ignored_at_its_value(monkeypatch):
+  monkeypatch.setitem(old_keys.REMOVED, 'data.packing', False)
+  assert old_keys.update({'data': {'packing': False, 'seed': 1}}) == {
+      'data': {'seed': 1}
+  }
+  kept = {'data': {'packing': True, 'seed': 1}}
+  assert old_keys.update(kept) == kept
+
+
+def test_old_keys_in_phases_of_a_config_file(tmp_path):
+  config = default.get_config()
+  config.phases = (('one', {'optim.ramp': 3}),)
+  (phase,) = phases_lib.make_phases(config, {}, tmp_path)
+  assert phase.config.optim.warmup_steps == 3
+
+
+@pytest.mark.parametrize('new', old_keys.RENAMED.values())
+def test_new_names_are_keys(new):
+  section, key = new.split('.')
+  assert key in default.get_config()[section]

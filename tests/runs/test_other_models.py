@@ -1,0 +1,77 @@
+"""Every model by its word, configs/finetune.py:WORD, from rows to a summary."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from configs import finetune
+import locost_jax
+from locost_jax import main
+
+ROOT = Path(__file__).parents[2]
+SIZES = dict(
+    d_model=16, d_ff=16, num_heads=2, num_layers=1, num_decoder_layers=1
+)
+MORE = dict(
+    locost=dict(d_kv=8, d_state=4),
+    t5=dict(d_kv=8),
+    longt5=dict(d_kv=8, local_radius=7, global_block_size=4),
+    bart=dict(decoder_d_ff=16),
+    pagesum=dict(decoder_d_ff=16),
+)
+
+
+def tiny_flags(name):
+  sizes = SIZES | MORE.get(name, {})
+  return [f'--config.model.{key}={value}' for key, value in sizes.items()]
+
+
+@pytest.mark.parametrize('name', finetune.MODELS)
+def test_trained_evaluated_loaded(name, run_command, tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  rows = tmp_path / 'rows.jsonl'
+  rows.write_text(
+      ''.join(
+          json.dumps(
+              dict(
+                  document=f'The story of cat {i}. It is short. ' * 3,
+                  summary='A cat.',
+              )
+          )
+          + '\n'
+          for i in range(8)
+      )
+  )
+  status, _, err = run_command(
+      main,
+      f'--config={ROOT}/configs/finetune.py:{name}',
+      *tiny_flags(name),
+      f'--config.data.train_files={rows}',
+      f'--config.data.validation_files={rows}',
+      '--config.data.vocabulary=byte',
+      '--config.data.max_input_length=64',
+      '--config.data.page_length=64',
+      '--config.data.max_target_length=16',
+      '--config.decode.max_length=8',
+      '--config.decode.no_repeat_ngram_size=0',
+      '--config.train.steps=80',
+      '--config.train.batch_size=4',
+      '--config.train.eval_every=0',
+      '--config.train.log_every=40',
+      '--config.eval.batch_size=4',
+  )
+  assert status == 0, err
+  workdir = tmp_path / 'runs' / f'finetune-{name}'
+  losses = [
+      row['train/loss']
+      for row in map(
+          json.loads,
+          (workdir / 'metrics.jsonl').read_text().splitlines(),
+      )
+      if 'train/loss' in row
+  ]
+  assert losses[-1] < 0.5 * losses[0]
+  summarizer = locost_jax.load(workdir)
+  assert type(summarizer.config).__name__.lower() == f'{name}config'
+  assert summarizer.summarize('The story of cat 3.')[0].startswith('A cat')

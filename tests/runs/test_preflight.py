@@ -1,0 +1,229 @@
+"""main --preflight: on one process, on two, with one of two missing."""
+
+import json
+import os
+from pathlib import Path
+import re
+import socket
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from locost_jax import main
+from locost_jax.errors import InputError
+from locost_jax.runs import preflight
+from tests.ports import free_port
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def data(tmp_path):
+  path = tmp_path / 'rows.jsonl'
+  path.write_text(
+      ''.join(
+          json.dumps(dict(document=f'The {n} houses.', summary=f'{n}.')) + '\n'
+          for n in range(9)
+      )
+  )
+  return path
+
+
+def start(data, workdir, *arguments, devices=1, preflight='--preflight'):
+  return subprocess.Popen(
+      [
+          sys.executable,
+          '-m',
+          'locost_jax.main',
+          preflight,
+          f'--config={ROOT / "configs/finetune.py"}',
+          f'--workdir={workdir}',
+          f'--config.data.train_files={data}',
+          '--config.data.vocabulary=byte',
+          *arguments,
+      ],
+      cwd=ROOT,
+      text=True,
+      stdout=subprocess.PIPE,
+      stderr=subprocess.PIPE,
+      env=dict(
+          os.environ,
+          JAX_PLATFORMS='cpu',
+          PYTHONPATH=str(ROOT),
+          XLA_FLAGS=f'--xla_force_host_platform_device_count={devices}',
+      ),
+  )
+
+
+def finish(*runs):
+  """[(status, lines of stdout, stderr), ...]."""
+  try:
+    said = [run.communicate(timeout=200) for run in runs]
+  finally:
+    for run in runs:
+      run.kill()
+  return [
+      (run.returncode, out.splitlines(), err)
+      for run, (out, err) in zip(runs, said)
+  ]
+
+
+def pair(data, *workdirs, devices=2):
+  port = free_port()
+  return finish(
+      *(
+          start(
+              data,
+              workdir,
+              '--hosts=2',
+              f'--host={i}',
+              '--config.mesh.fsdp=2',
+              f'--coordinator=localhost:{port}',
+              devices=devices,
+          )
+          for i, workdir in enumerate(workdirs)
+      )
+  )
+
+
+def test_one_process(data, tmp_path):
+  workdir = tmp_path / 'runs' / 'new'
+  text, numbers = finish(
+      start(data, workdir, devices=2),
+      start(data, tmp_path / 'other', '--format=json', '--config.mesh.data=1'),
+  )
+  status, lines, err = text
+  assert status == 0 and not err, err
+  name = re.escape(socket.gethostname())
+  patterns = [
+      rf'  hosts     1 of 1: 0 {name}',
+      r'  versions  locost_jax \d\S+, jax \d\S+, jaxlib .* Python 3\.\d+\.\d+',
+      r'  devices   2 cpu, \d+\S* [MG]iB free',
+      r'  sum       over all devices: right, \d+\.\d ms after \d+\.\d s to '
+      'compile',
+      r'  mesh      data=2 fsdp=1 tensor=1 sequence=1',
+      rf'  workdir   {re.escape(str(workdir))}: written to, \d\S* GiB free',
+      'ready: 2 devices on 1 host',
+  ]
+  assert len(lines) == len(patterns)
+  for pattern, line in zip(patterns, lines):
+    assert re.fullmatch(pattern, line), line
+  assert list(tmp_path.iterdir()) == [data]
+
+  status, (line,), err = numbers
+  assert status == 0
+  found = json.loads(line)
+  assert found['mesh'] == dict(data=1, fsdp=1, tensor=1, sequence=1)
+  assert found['devices']['count'] == len(found['hosts']) == 1
+  assert len(err.splitlines()) == 6  # the lines of the text
+
+
+def test_two_processes(data, tmp_path):
+  workdir = tmp_path / 'runs' / 'new'
+  (status, lines, err), other = pair(data, workdir, workdir)
+  assert status == 0, err
+  assert lines[0].startswith('  hosts     2 of 2: 0 ') and '1 ' in lines[0]
+  assert '4 cpu, 2 on each host' in lines[2]
+  assert 'data=2 fsdp=2' in lines[4]
+  assert "written to, and read each other's files" in lines[5]
+  assert lines[6] == 'ready: 4 devices on 2 hosts'
+  assert other[:2] == (0, []), other  # the first one speaks
+  assert list(tmp_path.iterdir()) == [data]
+
+
+def test_one_of_two_is_missing(data, tmp_path):
+  port = free_port()
+  flags = '--hosts=2', f'--coordinator=localhost:{port}'
+  (first,) = finish(
+      start(
+          data, tmp_path / 'run', *flags, '--host=0', preflight='--preflight=2'
+      )
+  )
+  (second,) = finish(
+      start(
+          data, tmp_path / 'run', *flags, '--host=1', preflight='--preflight=2'
+      )
+  )
+  assert first[:2] == second[:2] == (75, [])
+  name = f'host 0 ({socket.gethostname()})'
+  assert first[2] == (
+      f'error: you ran on one host of 2: {name} came to localhost:{port} '
+      'within 2 s, host 1 did not. Expected the same command on every host\n'
+  )
+  assert second[2].startswith(
+      f'error: host 1 of 2: host 0 did not answer at localhost:{port} within 2 '
+      's (Connection refused)'
+  )
+  assert not (tmp_path / 'run').exists()
+
+
+def test_what_one_host_finds_ends_both(data, tmp_path):
+  """WORKDIR is not the same directory: the second cannot see the first's."""
+  for status, lines, err in pair(
+      data, tmp_path / 'a', tmp_path / 'b', devices=1
+  ):
+    assert status == 2
+    assert re.search(
+        r'^error: host 0 \(\S+\): --workdir=\S+/a: what host 1 \(\S+\) wrote '
+        'is not there: expected one directory that all hosts see\n$',
+        err,
+        re.M,
+    ), err
+    assert not any('ready' in line for line in lines)
+  assert not list(tmp_path.glob('[ab]'))
+
+
+@pytest.mark.parametrize(
+    'arguments, words',
+    [
+        (['--config.data.train_files=missing.jsonl'], 'missing.jsonl'),
+        (['--config.mesh.fsdp=3'], 'mesh.fsdp=3'),
+        (['--config.train.batch_size=0'], 'train.batch_size=0'),
+        (['--dry_run'], '--dry_run and --preflight: expected one of them'),
+        (['--preflight=-1'], '--preflight=-1: expected seconds'),
+        (
+            ['--workdir=/proc/runs/mine'],
+            '--workdir=/proc/runs/mine: No such file '
+            'or directory: expected a directory to write to',
+        ),
+    ],
+)
+def test_what_is_wrong_is_a_line(run_command, data, arguments, words):
+  status, out, err = run_command(
+      main,
+      '--preflight',
+      f'--config={ROOT / "configs/finetune.py"}',
+      f'--workdir={data.parent / "run"}',
+      f'--config.data.train_files={data}',
+      '--config.data.vocabulary=byte',
+      *arguments,
+  )
+  assert status == 2 and 'ready' not in out
+  assert err.startswith('error: ') and words in err and err.count('\n') == 1
+  assert list(data.parent.iterdir()) == [data]
+
+
+def test_a_sum_that_is_wrong(monkeypatch):
+  n = jax.device_count()
+  assert preflight.add_up()['seconds'] > 0
+  monkeypatch.setattr(preflight.jnp, 'sum', lambda x: jnp.max(x) + n)
+  with pytest.raises(InputError, match=f'over {n} devices came out as '):
+    preflight.add_up()
+
+
+@pytest.mark.parametrize(
+    'path, words',
+    [
+        ('dev/nvidia0', 'NVIDIA GPU'),
+        ('dev/accel0', 'TPU'),
+        ('dev/vfio/0', 'TPU'),
+    ],
+)
+def test_an_accelerator_that_jax_does_not_use(tmp_path, path, words):
+  assert preflight.unused_accelerator(tmp_path) is None
+  (tmp_path / path).parent.mkdir(parents=True)
+  (tmp_path / path).write_text('')
+  assert words in preflight.unused_accelerator(tmp_path)

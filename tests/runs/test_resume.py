@@ -1,0 +1,136 @@
+"""What a run may be continued with: its schedule, and keys that it lacks."""
+
+import importlib
+
+import numpy as np
+import pytest
+
+from locost_jax.errors import InputError
+from locost_jax.runs import assemble
+from locost_jax.runs import resume
+from locost_jax.training import optim as optim_lib
+from locost_jax.workdir import phases as phases_lib
+from tests import tiny_run
+
+
+def make_setup(directory, steps, **optim):
+  config = tiny_run.make_config(steps)
+  config.optim.update(optim)
+  return assemble.Setup(phases_lib.Phase('', directory, config))
+
+
+def begin(setup, done=0):
+  """Begins the run of a setup, with a checkpoint after `done` steps."""
+  setup.shares = resume.resolve_schedule(setup.config)
+  phases_lib.write_config(setup.directory, setup.config, setup.shares)
+  if done:
+    directory = setup.directory / 'checkpoints' / str(done) / 'params'
+    directory.mkdir(parents=True)
+
+
+def continued(directory, steps, **optim):
+  """config.optim after the same command, with other steps."""
+  setup = make_setup(directory, steps, **optim)
+  resume.check_unchanged([setup], directory)
+  phases_lib.write_config(directory, setup.config, setup.shares)
+  return setup.config.optim
+
+
+SHARES = dict(warmup_steps=0.05, cooldown_steps=0.4)
+
+
+@pytest.mark.parametrize(
+    'steps, expected', [(40, (2, 16)), (40_000, (2000, 16000))]
+)
+def test_shares_become_steps(tmp_path, steps, expected):
+  setup = make_setup(tmp_path, steps, **SHARES)
+  begin(setup)
+  optim = setup.config.optim
+  assert (optim.warmup_steps, optim.cooldown_steps) == expected
+  stored = phases_lib.read_config(tmp_path)
+  assert stored['optim']['cooldown_steps'] == expected[1]
+  assert stored['shares'] == {
+      'optim.warmup_steps': 0.05,
+      'optim.cooldown_steps': 0.4,
+  }
+
+
+def test_more_steps_move_a_cooldown_that_has_not_begun(tmp_path):
+  begin(make_setup(tmp_path, 100, **SHARES), done=60)
+  for steps in (200, 400, 100, 200):  # the same command again and again
+    optim = continued(tmp_path, steps, **SHARES)
+    assert (optim.warmup_steps, optim.cooldown_steps) == (5, 40)
+
+
+@pytest.mark.parametrize('steps', [100, 101, 80])
+@pytest.mark.parametrize('done', [61, 62, 100])
+def test_other_steps_in_a_cooldown_are_refused(tmp_path, done, steps):
+  """Step 62 is the first with a smaller rate: 39 / 40 of it."""
+  begin(make_setup(tmp_path, 100, **SHARES), done=done)
+  first_less = min(steps, 100) - 40 + 1  # steps before it have the whole rate
+  if steps == 100 or done <= first_less:
+    continued(tmp_path, steps, **SHARES)
+  else:
+    with pytest.raises(InputError, match='lies in the cooldown of 40 steps'):
+      continued(tmp_path, steps, **SHARES)
+
+
+def test_without_a_cooldown_any_steps_will_do(tmp_path):
+  begin(make_setup(tmp_path, 10), done=10)
+  continued(tmp_path, 20)
+
+
+@pytest.mark.parametrize(
+    'begun, now, expected',
+    [
+        (SHARES, dict(warmup_steps=5, cooldown_steps=40), None),
+        (dict(warmup_steps=5, cooldown_steps=40), SHARES, None),
+        (SHARES, dict(SHARES, warmup_steps=0.1), 'was 5, now 10'),
+        (SHARES, dict(SHARES, warmup_steps=6), 'was 5, now 6'),
+    ],
+)
+def test_shares_and_the_steps_they_stand_for(tmp_path, begun, now, expected):
+  begin(make_setup(tmp_path, 100, **begun))
+  if expected is None:
+    continued(tmp_path, 100, **now)
+  else:
+    with pytest.raises(InputError, match=expected):
+      continued(tmp_path, 100, **now)
+
+
+def test_a_key_that_one_side_lacks_has_its_default(tmp_path):
+  config = tiny_run.make_config()
+  stored = phases_lib.to_dict(config)
+  del stored['optim']['z_loss'], stored['train']['lora'], stored['data']['seed']
+  assert resume.list_differences(stored, config) == {}
+  config.optim.z_loss, config.train.lora.rank = 1e-4, 2
+  assert resume.list_differences(stored, config) == {
+      'optim.z_loss': (0.0, 1e-4),
+      'train.lora.rank': (0, 2),
+  }
+
+
+def test_gap_sentences_are_not_the_default():
+  config = tiny_run.make_config()
+  stored = phases_lib.to_dict(config)
+  with config.unlocked():
+    config.gsg = dict(ratio=0.2)
+  assert 'gsg.ratio' in resume.list_differences(stored, config)
+  stored = phases_lib.to_dict(config)
+  with config.unlocked():
+    config.gsg = dict(ratio=0.2, strategy='independent')  # the default
+  assert resume.list_differences(stored, config) == {}
+
+
+@pytest.mark.parametrize(
+    'name', ['finetune', 'pretrain', 'quickstart', 'quickstart_long']
+)
+@pytest.mark.parametrize('steps', [40, 40_000])
+def test_configs_reach_the_rate_they_name(name, steps):
+  config = importlib.import_module(f'configs.{name}').get_config()
+  given = {'train.steps': steps}
+  for phase in phases_lib.make_phases(config, given, 'w'):
+    rules = phase.config.optim
+    rates = optim_lib.make_schedule(rules, steps)(np.arange(steps))
+    whole = np.isclose(rates, rules.learning_rate)
+    assert whole.mean() > 0.3, (phase.name, whole.mean())

@@ -1,0 +1,468 @@
+"""What a run tells over its life: totals, traces, W&B, and all in a process."""
+
+import collections
+import gzip
+import importlib.util
+import io
+import json
+import os
+from pathlib import Path
+import re
+import subprocess
+import sys
+import time
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from locost_jax import main
+from locost_jax.errors import InputError
+from locost_jax.telemetry import energy
+from locost_jax.telemetry import profiling
+from locost_jax.telemetry import telemetry as telemetry_lib
+from locost_jax.telemetry import weights_and_biases
+
+ROOT = Path(__file__).parents[2]
+
+
+class Clock:
+  """Seconds that pass when told."""
+
+  def __init__(self):
+    self.now = 100.0
+
+  def __call__(self):
+    return self.now
+
+
+def _rows(workdir):
+  lines = (workdir / 'metrics.jsonl').read_text().splitlines()
+  return [json.loads(line) for line in lines]
+
+
+def _run(workdir, start, steps, clock, **options):
+  """Logs steps of 2 seconds, 100 tokens, 4 documents and 3 TFLOP."""
+  out = telemetry_lib.Telemetry(
+      workdir,
+      9,
+      start,
+      stream=io.StringIO(),
+      clock=clock,
+      devices=2,
+      options=telemetry_lib.Options(**options),
+  )
+  try:
+    yield
+    for step in range(start + 1, start + steps + 1):
+      clock.now += 2
+      out.progress(step, 3.0, tokens=20_000_001, samples=4, flops=3e12)
+      row = out.measured(20_000_001)
+      out.log(step, {f'train/{name}': row[name] for name in row})
+      yield
+  finally:
+    out.close()
+
+
+@pytest.fixture
+def counter(tmp_path, monkeypatch):
+  """counter(joules, read): what the only energy counter shows.
+
+  read: return when it has been read.
+  """
+  reads, read_counter = [], energy._read
+
+  def count(path):
+    reads.append(path)
+    return read_counter(path)
+
+  monkeypatch.setattr(energy, '_read', count)
+  package = tmp_path / 'powercap' / 'intel-rapl:0'
+  package.mkdir(parents=True)
+  monkeypatch.setattr(energy, '_gpu_watts', lambda: None)
+  monkeypatch.setattr(energy, 'POWERCAP', package.parent)
+  monkeypatch.setattr(telemetry_lib, 'ENERGY_SECONDS', 0.001)
+  (package / 'max_energy_range_uj').write_text('9000000000\n')
+
+  def show(joules, read=True):
+    temporary = package / 'new'
+    temporary.write_text(f'{joules * 10**6}\n')
+    temporary.replace(package / 'energy_uj')
+    before, deadline = len(reads), time.monotonic() + 60
+    # When the second one begins the first one is counted.
+    while read and len(reads) < before + 3 and time.monotonic() < deadline:
+      time.sleep(0.001)
+
+  return show
+
+
+def test_totals_continue_over_a_kill(tmp_path, counter):
+  """Tokens as of an unbroken run; energy with that of the lost steps."""
+  counter(0, read=False)
+  run = _run(tmp_path, 0, 6, Clock(), carbon_intensity=58.0)
+  next(run)
+  for step in range(1, 6):
+    counter(3_600_000 * step)
+    next(run)
+  run.close()  # after step 5; the last that was saved is 3
+  counter(0, read=False)  # the machine was started again
+  run = _run(tmp_path, 3, 2, Clock(), carbon_intensity=58.0)
+  next(run)
+  for step in range(4, 6):
+    counter(100 * (step - 3))
+    next(run)
+  rows = _rows(tmp_path)
+  assert [row['step'] for row in rows] == [1, 2, 3, 3, 4, 5]
+  tokens = [row.get('train/total_tokens') for row in rows]
+  assert tokens == [20_000_001 * n if n else None for n in (1, 2, 3, 0, 4, 5)]
+  spent = 5 * 3_600_000
+  assert [row['train/total_joules'] for row in rows] == [
+      3_600_000,
+      7_200_000,
+      10_800_000,
+      spent,
+      spent + 100,
+      spent + 200,
+  ]
+  assert rows[2]['train/total_kg_co2'] == pytest.approx(3 * 0.058)
+  assert rows[5]['train/total_kg_co2'] == pytest.approx(5 * 0.058, rel=1e-4)
+
+
+def test_a_number_that_cannot_be_had_is_absent(tmp_path, monkeypatch):
+  monkeypatch.setattr(energy, '_gpu_watts', lambda: None)
+  monkeypatch.setattr(energy, 'POWERCAP', tmp_path / 'none')
+  list(_run(tmp_path / 'a', 0, 1, Clock(), carbon_intensity=58.0))
+  list(_run(tmp_path / 'b', 0, 1, Clock(), peak_tflops=1.5))
+  (plain,), (peak,) = _rows(tmp_path / 'a'), _rows(tmp_path / 'b')
+  assert plain.keys() == {
+      'step',
+      *(
+          f'train/{name}'
+          for name in (
+              'tokens_per_second',
+              'samples_per_second',
+              'step_seconds',
+              'data_wait',
+              'peak_bytes',
+              'total_tokens',
+          )
+      ),
+  }
+  # 3 TFLOP in 2 seconds, on 2 devices of 1.5 TFLOP/s.
+  assert peak.pop('train/mfu') == 0.5
+  assert peak.keys() == plain.keys()
+  assert plain['train/peak_bytes'] > 1 << 20
+  # Of steps before lines told of totals nobody knows the tokens.
+  (tmp_path / 'a' / 'metrics.jsonl').write_text('{"step": 1}\n')
+  list(_run(tmp_path / 'a', 1, 1, Clock()))
+  assert 'train/total_tokens' not in _rows(tmp_path / 'a')[-1]
+
+
+# --- Traces ------------------------------------------------------------------
+
+
+def _trace(workdir, calls, steps, stream):
+  """Traces `steps` of some calls; returns the results and the telemetry."""
+  function = jax.jit(
+      lambda state, batch: (
+          state._replace(step=state.step + 1),
+          jnp.sum(batch['x']),
+      )
+  )
+  state = collections.namedtuple('State', 'step')(jnp.int32(10))
+  out = telemetry_lib.Telemetry(workdir, 99, stream=stream)
+  results = []
+  with profiling.traced(function, workdir / 'profile', steps, out) as step:
+    for rows in calls:
+      state, metrics = step(state, dict(x=jnp.ones((rows, 2))))
+      results.append(float(metrics))
+  out.close()
+  assert int(state.step) == 10 + len(calls)
+  return step is function, results
+
+
+def _steps_of_traces(workdir):
+  """The numbers of the steps of each trace in a directory."""
+  found = []
+  for path in sorted((workdir / 'profile').rglob('*.trace.json.gz')):
+    events = json.loads(gzip.decompress(path.read_bytes()))['traceEvents']
+    found.append(
+        sorted(
+            int(event['args']['step_num'])
+            for event in events
+            if event.get('name') == 'train'
+        )
+    )
+  return found
+
+
+def test_a_trace_of_so_many_compiled_steps(tmp_path):
+  """Calls 1 and 3 compile, 2 and 4 warm up, 5 to 7 are traced."""
+  stream = io.StringIO()
+  _, results = _trace(tmp_path, [1, 1, 2, 1, 2, 1, 1, 1, 1], 3, stream)
+  assert results == [2, 2, 4, 2, 4, 2, 2, 2, 2]
+  assert _steps_of_traces(tmp_path) == [[15, 16, 17]]
+  assert list((tmp_path / 'profile').rglob('*.xplane.pb'))
+  assert f'{tmp_path}/profile: a trace of 3 steps; see it with `xprof' in (
+      stream.getvalue()
+  )
+
+
+def test_a_trace_ends_with_the_run(tmp_path):
+  stream = io.StringIO()
+  _trace(tmp_path, [1] * 5, 9, stream)
+  assert _steps_of_traces(tmp_path) == [[14, 15]]
+  assert 'a trace of 2 steps' in stream.getvalue()
+
+
+def test_no_trace_of_a_short_run_or_unasked(tmp_path):
+  stream = io.StringIO()
+  _trace(tmp_path / 'short', [1, 1, 2], 3, stream)
+  assert 'no trace: the run ended' in stream.getvalue()
+  is_function_itself, _ = _trace(tmp_path / 'off', [1] * 5, 0, stream)
+  assert is_function_itself
+  assert not list(tmp_path.rglob('profile'))
+
+
+# --- W&B ---------------------------------------------------------------------
+
+WANDB = """
+import json, os
+
+class Settings:
+  def __init__(self, console):
+    self.console = console
+
+def _write(**row):
+  with open(os.environ['FAKE_WANDB'], 'a') as file:
+    file.write(json.dumps(row) + '\\n')
+
+class Run:
+  def log(self, numbers, step):
+    if step == int(os.environ.get('FAKE_WANDB_FAILS', -1)):
+      raise RuntimeError('the network is down')
+    _write(step=step, **numbers)
+  def finish(self):
+    _write(finished=True)
+
+def init(settings, **arguments):
+  if arguments['project'] == 'refused':
+    raise RuntimeError('not logged in')
+  _write(console=settings.console, **arguments)
+  return Run()
+"""
+
+
+@pytest.fixture
+def fake_wandb(tmp_path, monkeypatch):
+  """A package `wandb` that writes down what it is told; returns where."""
+  (tmp_path / 'fake' / 'wandb').mkdir(parents=True)
+  (tmp_path / 'fake' / 'wandb' / '__init__.py').write_text(WANDB)
+  monkeypatch.setenv('FAKE_WANDB', str(tmp_path / 'told.jsonl'))
+  monkeypatch.syspath_prepend(tmp_path / 'fake')
+  monkeypatch.delitem(sys.modules, 'wandb', raising=False)
+  yield tmp_path / 'told.jsonl'
+  sys.modules.pop('wandb', None)
+
+
+def _told(path):
+  return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def _track(workdir, project, start, steps):
+  stream = io.StringIO()
+  out = telemetry_lib.Telemetry(
+      workdir,
+      9,
+      start,
+      stream=stream,
+      options=telemetry_lib.Options(wandb=project),
+  )
+  for step in range(start + 1, start + steps + 1):
+    out.log(step, {'train/loss': 1 / step, 'train/grad_norm': float('nan')})
+  out.close()
+  return stream.getvalue()
+
+
+def test_wandb_gets_the_lines_and_a_run_goes_on(tmp_path, fake_wandb):
+  run = tmp_path / 'run'
+  _track(run, 'demo', 0, 2)
+  _track(run, 'demo', 2, 1)
+  _track(run, 'other', 3, 1)
+  begun, *rows, ended, again, row, _, other, _, _ = _told(fake_wandb)
+  assert rows == [
+      {'step': 1, 'train/loss': 1.0},
+      {'step': 2, 'train/loss': 0.5},
+  ]
+  assert ended == {'finished': True} and row['step'] == 3
+  assert begun['project'] == 'demo'
+  assert begun['dir'] == begun['name'] == str(run)
+  assert begun == again and begun['resume'] == 'allow'
+  assert other['project'] == 'other' and other['id'] != begun['id']
+
+
+def test_a_run_does_not_end_because_wandb_fails(
+    tmp_path, fake_wandb, monkeypatch
+):
+  monkeypatch.setenv('FAKE_WANDB_FAILS', '2')
+  said = _track(tmp_path / 'run', 'demo', 0, 4)
+  assert said == 'W&B gets nothing more: RuntimeError: the network is down\n'
+  assert [row['step'] for row in _rows(tmp_path / 'run')] == [1, 2, 3, 4]
+  assert [row.get('step') for row in _told(fake_wandb)] == [None, 1]
+  with pytest.raises(InputError, match='=refused: RuntimeError: not logged in'):
+    _track(tmp_path / 'new', 'refused', 0, 1)
+
+
+def test_wandb_must_be_installed(tmp_path, monkeypatch):
+  monkeypatch.delitem(sys.modules, 'wandb', raising=False)
+  monkeypatch.setattr(
+      sys,
+      'path',
+      [str(tmp_path), *(p for p in sys.path if 'site-packages' not in p)],
+  )
+  (tmp_path / 'wandb').mkdir()  # what W&B leaves behind is no package
+  weights_and_biases.check('')
+  with pytest.raises(InputError, match='^--wandb=x: wandb is not installed'):
+    weights_and_biases.check('x')
+
+
+@pytest.mark.parametrize(
+    'argument, expected',
+    [
+        ('--wandb=refused', 'wandb is not installed: pip install wandb'),
+        ('--profile=-1', '--profile=-1: expected 1 or more steps'),
+        ('--profile=many', '--profile=many: expected an integer'),
+        ('--carbon_intensity=-1', 'carbon_intensity'),
+        ('--peak_tflops=much', 'expected a number'),
+    ],
+)
+def test_options_that_cannot_be(
+    run_command, monkeypatch, tmp_path, argument, expected
+):
+  monkeypatch.setitem(sys.modules, 'wandb', None)
+  monkeypatch.setattr(importlib.util, 'find_spec', lambda name: None)
+  status, out, err = run_command(
+      main,
+      f'--config={ROOT}/configs/finetune.py',
+      argument,
+      f'--workdir={tmp_path / "run"}',
+  )
+  assert status == 2 and out == '' and len(err.splitlines()) == 1, err
+  assert expected in err
+  assert not list(tmp_path.iterdir())
+
+
+# --- All of it ---------------------------------------------------------------
+
+
+def test_a_real_run_tells_all(tmp_path, fake_wandb):
+  """`python -m locost_jax.main` with every option, as a user types it."""
+  run = tmp_path / 'run'
+  with open(tmp_path / 'texts.jsonl', 'w') as file:
+    for i in range(24):
+      file.write(
+          json.dumps(
+              dict(
+                  document=f'The fox of day {i} met an owl.',
+                  summary=f'Day {i}.',
+              )
+          )
+      )
+      file.write('\n')
+  sizes = dict(
+      d_model=16,
+      d_state=4,
+      d_ff=16,
+      d_kv=8,
+      num_heads=2,
+      num_layers=1,
+      num_decoder_layers=1,
+  )
+  command = [
+      sys.executable,
+      '-m',
+      'locost_jax.main',
+      f'--config={ROOT}/configs/finetune.py',
+      f'--workdir={run}',
+      f'--config.data.train_files={tmp_path}/texts.jsonl',
+      '--config.data.vocabulary=byte',
+      '--config.data.input_buckets=64',
+      '--config.data.target_buckets=16',
+      '--config.train.batch_size=4',
+      '--config.train.steps=6',
+      '--config.train.log_every=2',
+      '--config.eval.metrics=loss',
+      '--config.eval.baselines=False',
+      '--config.checkpoint.metric=loss',
+      '--wandb=demo',
+      '--profile=2',
+      '--carbon_intensity=58',
+      '--peak_tflops=0.001',
+      *(f'--config.model.{key}={value}' for key, value in sizes.items()),
+  ]
+  environment = dict(
+      os.environ,
+      JAX_PLATFORMS='cpu',
+      PYTHONPATH=os.pathsep.join([str(ROOT), str(tmp_path / 'fake')]),
+  )
+  done = subprocess.run(
+      command,
+      cwd=tmp_path,
+      env=environment,
+      capture_output=True,
+      text=True,
+      timeout=300,
+  )
+  assert done.returncode == 0, done.stderr
+  assert f'{run}/profile: a trace of 2 steps' in done.stderr
+  assert _steps_of_traces(run) == [[4, 5]]
+
+  rows = [row for row in _rows(run) if 'train/loss' in row]
+  assert [row['step'] for row in rows] == [2, 4, 6]
+  expected = {
+      'step',
+      *(
+          f'train/{name}'
+          for name in (
+              'loss accuracy grad_norm learning_rate weight tokens samples flops '
+              'nonfinite tokens_per_second samples_per_second step_seconds data_wait '
+              'mfu peak_bytes total_tokens'
+          ).split()
+      ),
+      *(
+          f'train/grad_norm/{name}'
+          for name in (
+              'token_embedding encoder/layers/mixer encoder/norm '
+              'encoder/layers/feed_forward decoder/layers/self_attention '
+              'decoder/layers/cross_attention decoder/layers/feed_forward '
+              'decoder/relative_bias decoder/norm'
+          ).split()
+      ),
+  }
+  energies = {'train/total_joules', 'train/total_kg_co2'}
+  total = 0
+  for row in rows:
+    assert row.keys() >= expected
+    total += 2 * row['train/tokens']
+    assert row['train/total_tokens'] == total
+    assert row['train/samples'] == 4
+    # The norms are means of two steps: their squares add up nearly.
+    squares = [row[key] ** 2 for key in row if '/grad_norm/' in key]
+    assert sum(squares) == pytest.approx(row['train/grad_norm'] ** 2, rel=0.2)
+    # Of a device of 1 GFLOP/s.
+    assert row['train/mfu'] == pytest.approx(
+        row['train/flops'] / row['train/step_seconds'] / 1e9, rel=1e-3
+    )
+
+  # The documentation names each of them, and so does the page on training.
+  named = set(re.findall(r'train/\w+', telemetry_lib.__doc__))
+  assert named >= {
+      re.match(r'train/\w+', key)[0] for key in (expected | energies) - {'step'}
+  }
+  page = (ROOT / 'docs' / 'training.md').read_text()
+  assert [key for key in named if f'`{key}`' not in page] == []
+  # W&B got the same lines, and the config.
+  told = _told(fake_wandb)
+  (begun,) = [row for row in told if 'project' in row]
+  assert begun['config']['model']['d_model'] == 16
+  assert [row for row in told if 'step' in row] == _rows(run)

@@ -1,0 +1,39 @@
+"""Fixtures of the tests of the summarize command."""
+
+import functools
+
+import pytest
+
+from locost_jax import summarize
+from locost_jax.summarizing import pretrained
+from tests import tiny_run
+
+
+@pytest.fixture(scope='module')
+def run(tmp_path_factory):
+  directory = tmp_path_factory.mktemp('summarize') / 'run'
+  tiny_run.make(directory)
+  return directory
+
+
+@pytest.fixture(autouse=True)
+def no_program_cache(monkeypatch):
+  monkeypatch.setenv('LOCOST_JAX_CACHE', 'off')
+
+
+@pytest.fixture
+def call(run_command):
+  return functools.partial(run_command, summarize)
+
+
+@pytest.fixture
+def batches(monkeypatch):
+  """Shapes of the batches that were computed."""
+  shapes, generate = [], pretrained.Summarizer.generate
+
+  def spy(self, inputs, *arguments, **named):
+    shapes.append(inputs.shape)
+    return generate(self, inputs, *arguments, **named)
+
+  monkeypatch.setattr(pretrained.Summarizer, 'generate', spy)
+  return shapes

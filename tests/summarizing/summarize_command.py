@@ -1,0 +1,7 @@
+"""Fixtures of the tests of the summarize command."""
+
+import json
+
+
+def rows_of(path):
+  return [json.loads(line) for line in path.read_text().splitlines()]

@@ -1,0 +1,251 @@
+"""Files, directories, pages, books and rows -> documents."""
+
+import codecs
+import gzip
+import html
+import io
+import json
+import sys
+import types
+import zipfile
+
+import pytest
+
+from locost_jax.data import markup
+from locost_jax.errors import InputError
+from locost_jax.summarizing import documents as documents_lib
+
+PARAGRAPHS = ['The first & foremost.', 'Second: “é” <b> is text.', 'The third.']
+
+
+def read(*names, field='document'):
+  """Returns (documents, failures, lines told)."""
+  told = []
+  return (*documents_lib.read(list(map(str, names)), field, told.append), told)
+
+
+def make_page(paragraphs, head=''):
+  body = ''.join(f'<p>{html.escape(p)}</p>\n' for p in paragraphs)
+  return f'<!DOCTYPE html><html><head>{head}</head><body>{body}</body></html>'
+
+
+def make_book(path, pages, order=None, encryption=None, drop=()):
+  """Writes an EPUB whose spine names the pages in `order`."""
+  names = list(pages)
+  items = ''.join(
+      f'<item id="i{i}" href="{name}" media-type="application/xhtml+xml"/>'
+      for i, name in enumerate(names)
+  )
+  refs = ''.join(
+      f'<itemref idref="i{names.index(name)}"/>' for name in order or names
+  )
+  files = {
+      'mimetype': 'application/epub+zip',
+      'META-INF/container.xml': '<container xmlns="urn:oasis:names:tc:opendocument:xmlns:container">'
+      '<rootfiles><rootfile full-path="O/p.opf"/></rootfiles></container>',
+      'O/p.opf': '<package xmlns="http://www.idpf.org/2007/opf"><manifest>'
+      '<item id="n" href="toc.xhtml" properties="nav" '
+      f'media-type="application/xhtml+xml"/>{items}</manifest>'
+      f'<spine><itemref idref="n"/>{refs}</spine></package>',
+      'O/toc.xhtml': make_page(['Table of contents']),
+      **{f'O/{name.replace("%20", " ")}': page for name, page in pages.items()},
+  }
+  if encryption:
+    files['META-INF/encryption.xml'] = (
+        '<encryption xmlns:e="http://www.w3.org/2001/04/xmlenc#">'
+        f'<e:CipherReference URI="{encryption}"/></encryption>'
+    )
+  with zipfile.ZipFile(path, 'w') as book:
+    for name, text in files.items():
+      if name not in drop:
+        book.writestr(name, text)
+
+
+def test_one_text_in_every_form(tmp_path):
+  """Text, Markdown, page, book and row, compressed or not, are the same."""
+  text = '\n\n'.join(PARAGRAPHS)
+  page = make_page(PARAGRAPHS, '<meta charset="utf-8"><title>T</title>')
+  (tmp_path / 'a.txt').write_text(text)
+  (tmp_path / 'b.md').write_bytes(text.replace('\n', '\r\n').encode())
+  (tmp_path / 'c.txt').write_bytes(
+      codecs.BOM_UTF16_LE + text.encode('utf-16-le')
+  )
+  (tmp_path / 'd.html').write_text(page)
+  (tmp_path / 'e.htm').write_bytes(codecs.BOM_UTF8 + page.encode())
+  (tmp_path / 'f.html.gz').write_bytes(gzip.compress(page.encode()))
+  (tmp_path / 'g.txt.gz').write_bytes(gzip.compress(text.encode()))
+  (tmp_path / 'h.jsonl').write_text(json.dumps({'document': text, 'id': 3}))
+  make_book(
+      tmp_path / 'i.epub',
+      {
+          'c%202.xhtml': make_page(PARAGRAPHS[1:]),
+          'c1.xhtml': make_page(PARAGRAPHS[:1]),
+      },
+      order=['c1.xhtml', 'c%202.xhtml'],
+  )
+  found, failures, told = read(tmp_path)
+  assert (failures, told) == (0, [])
+  assert [d.source for d in found] == [
+      str(p) for p in sorted(tmp_path.iterdir())
+  ]
+  assert {d.text for d in found} == {text}
+  assert [d.id for d in found if d.id != d.source] == ['3']
+
+
+def test_reading_order_of_a_page():
+  page = """<?xml version="1.0"?><html><head><title>T</title>
+      <style>p { color: red }</style><script>if (a < b) x = "</p>"</script>
+      <body><nav><ul><li>Home</ul></nav><h1>The  <i>great</i>
+      thing</h1><p>A&amp;B&nbsp;&eacute;<br/>next<p>Unclosed
+      <ul><li>one</li><li>two
+      </ul><pre>a  b\n   c</pre><table><tr><td>1<td>2<tr><td>3</table>
+      <![CDATA[raw]]>end<template>no</template><script src="x"/></body>"""
+  assert markup.html_text(page.encode(), 'x') == (
+      'The great thing\n\nA&B é\nnext\n\nUnclosed\n\none\ntwo\n\na  b\n   c\n\n'
+      '1 2\n3\n\nrawend'
+  )
+
+
+@pytest.mark.parametrize(
+    'declared, encoding',
+    [
+        ('<meta charset="windows-1252">', 'cp1252'),
+        (
+            "<meta http-equiv='x' content='text/html; charset=iso-8859-1'>",
+            'cp1252',
+        ),
+        ('<meta charset=shift_jis>', 'shift_jis'),
+        ('<meta charset="utf-16">', 'utf-8'),
+        ('', 'utf-8'),
+    ],
+)
+def test_the_page_says_its_encoding(declared, encoding):
+  text = '日本' if encoding == 'shift_jis' else '“naïve”'
+  data = make_page([text], declared).encode(encoding)
+  assert markup.html_text(data, 'x') == text
+
+
+def test_a_directory_is_read_sorted_and_below(tmp_path):
+  for name in (
+      'b/2.txt',
+      'b/1.md',
+      'a.TXT',
+      '.hidden.txt',
+      '.git/c.txt',
+      'x.png',
+      'b/y.docx',
+  ):
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text(name)
+  found, failures, told = read(tmp_path)
+  assert [d.text for d in found] == ['a.TXT', 'b/1.md', 'b/2.txt']
+  assert failures == 0
+  assert told == [f'{tmp_path}: passed over 2 of other kinds: b/y.docx, x.png']
+
+
+def test_standard_input_and_fields(tmp_path, monkeypatch):
+  monkeypatch.setattr(
+      sys,
+      'stdin',
+      types.SimpleNamespace(buffer=io.BytesIO(b'\xef\xbb\xbfFrom stdin.')),
+  )
+  (tmp_path / 'a.jsonl').write_text('{"text": "A row."}\n')
+  found, failures, _ = read('-', tmp_path / 'a.jsonl', field='text')
+  assert failures == 0 and found == [
+      ('-', 'From stdin.', '-'),
+      (f'{tmp_path}/a.jsonl:1', 'A row.', f'{tmp_path}/a.jsonl'),
+  ]
+
+
+def test_bad_rows_do_not_stop_the_others(tmp_path):
+  path = tmp_path / 'a.jsonl'
+  path.write_bytes(
+      b'{"document": "one"}\n{"document"\n\n{"text": "x"}\n'
+      b'{"document": " "}\n{"document": "caf\xe9"}\n[]\n'
+      b'{"document": "two"}'
+  )
+  found, failures, told = read(path)
+  assert [d.id for d in found] == [f'{path}:1', f'{path}:8']
+  assert failures == 5
+  assert [line.split(':')[2] for line in told] == list('24567')
+  for line, expected in zip(
+      told,
+      (
+          'not JSON',
+          "no field 'document'",
+          'an empty document',
+          'not UTF-8 (byte',
+          'expected a JSON object',
+      ),
+  ):
+    assert expected in line and '\n' not in line
+
+
+BAD = {
+    'empty.txt': (b' \n\n', 'an empty document'),
+    'empty.html': (b'<p></p><script>x</script>', 'an empty document'),
+    'latin.txt': (b'caf\xe9 au lait', 'not UTF-8 (byte 3 is 0xe9)'),
+    'binary.txt': (b'ab\0c', 'is binary data, expected text (byte 2 is zero)'),
+    'a.pdf': (b'%PDF-1.7\n\0', 'is a PDF (pdftotext makes text of it)'),
+    'a.docx': (b'PK\3\4\0', 'is a zip archive'),
+    'wrong.html': (b'<meta charset=utf-8><p>caf\xe9', 'not UTF-8 (byte 26'),
+    'odd.html': (b'<meta charset=klingon><p>x', "its encoding is 'klingon'"),
+    'rot.html': (b'<meta charset=rot13><p>x', "its encoding is 'rot13'"),
+    'cut.txt.gz': (gzip.compress(b'x' * 999)[:-9], 'cannot be read'),
+    'plain.txt.gz': (b'no gzip', 'cannot be read'),
+    'none.jsonl': (b'\n', 'holds no document'),
+    'no.epub': (b'no zip', 'a broken EPUB'),
+}
+
+
+@pytest.mark.parametrize('name', BAD)
+def test_one_line_for_a_bad_file(tmp_path, name):
+  data, expected = BAD[name]
+  (tmp_path / name).write_bytes(data)
+  (tmp_path / 'good.txt').write_text('Good.')
+  found, failures, told = read(tmp_path / name, tmp_path / 'good.txt')
+  assert [d.text for d in found] == ['Good.'] and failures == 1
+  (line,) = told
+  assert line.startswith(f'error: {tmp_path / name}: ')
+  assert expected in line and '\n' not in line
+
+
+@pytest.mark.parametrize(
+    'changes, expected',
+    [
+        (
+            dict(drop=['META-INF/container.xml']),
+            'a broken EPUB: There is no item',
+        ),
+        (dict(drop=['O/p.opf']), 'a broken EPUB: There is no item'),
+        (dict(drop=['O/a.xhtml']), 'a broken EPUB: There is no item'),
+        (dict(pages={}), 'O/p.opf lists no page'),
+        (dict(encryption='O/a.xhtml'), 'an encrypted EPUB (DRM)'),
+        (dict(pages={'a.xhtml': b'caf\xe9'}), 'a.xhtml: not UTF-8 (byte 3'),
+        (dict(pages={'a.xhtml': ' '}), 'an empty document'),
+    ],
+)
+def test_broken_books(tmp_path, changes, expected):
+  path = tmp_path / 'a.epub'
+  make_book(path, **{'pages': {'a.xhtml': make_page(['x'])}, **changes})
+  found, failures, told = read(path)
+  assert (found, failures) == ([], 1)
+  assert expected in told[0] and '\n' not in told[0]
+
+
+def test_books_with_obfuscated_fonts_are_read(tmp_path):
+  make_book(
+      tmp_path / 'a.epub',
+      {'a.xhtml': make_page(['x'])},
+      encryption='O/font.otf',
+  )
+  assert read(tmp_path)[0][0].text == 'x'
+
+
+def test_names_with_nothing_behind_them(tmp_path):
+  (tmp_path / 'x.png').write_bytes(b'')
+  with pytest.raises(InputError, match='a directory with nothing readable'):
+    documents_lib.find(str(tmp_path))
+  found, failures, told = read(tmp_path, tmp_path / 'missing.txt')
+  assert (found, failures) == ([], 2)
+  assert told[1] == f'error: {tmp_path}/missing.txt: no such file'

@@ -1,0 +1,328 @@
+"""Loading released weights, loudly, and using them."""
+
+import json
+from pathlib import Path
+import shutil
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+from safetensors.numpy import save_file
+
+import locost_jax
+from locost_jax import models
+from locost_jax.errors import InputError
+from locost_jax.generation import decode_settings
+from locost_jax.summarizing.batching import bucket_length
+from locost_jax.summarizing.pretrained import Summarizer
+from locost_jax.vocabularies import byte_vocabulary
+from locost_jax.vocabularies import vocabulary as vocabulary_lib
+
+GOLDEN = Path(__file__).parents[1] / 'golden'
+TENSORS = 'state_dict.safetensors'
+
+
+@pytest.fixture
+def directory(tmp_path):
+  """A released model's directory that may be damaged."""
+  target = tmp_path / 'model'
+  target.mkdir()
+  for name in ('config.json', TENSORS):
+    shutil.copy(GOLDEN / 'locost_a_tiny' / name, target / name)
+  return target
+
+
+def rewrite(directory, change):
+  """Applies a change to the directory's dict of tensors."""
+  tensors = load_file(directory / TENSORS)
+  change(tensors)
+  save_file(tensors, directory / TENSORS)
+
+
+def change_config(directory, **keys):
+  path = directory / 'config.json'
+  config = json.loads(path.read_text())
+  config.update(keys)
+  path.write_text(json.dumps(config))
+
+
+def test_shards_and_other_names_give_the_same(directory, tmp_path):
+  want = locost_jax.load(directory)
+  tensors = load_file(directory / TENSORS)
+  names = sorted(tensors)
+  shards = tmp_path / 'sharded'
+  shards.mkdir()
+  shutil.copy(directory / 'config.json', shards)
+  index = {}
+  for i in range(3):
+    file = f'model-0000{i + 1}-of-00003.safetensors'
+    save_file({name: tensors[name] for name in names[i::3]}, shards / file)
+    index.update({name: file for name in names[i::3]})
+  path = shards / 'model.safetensors.index.json'
+  path.write_text(json.dumps({'weight_map': index}))
+  (directory / TENSORS).rename(directory / 'model.safetensors')
+  inputs = np.array([[3, 4, 5, 6, 7]])
+  states = want.encode(inputs)
+  for place in (directory, shards):
+    np.testing.assert_array_equal(locost_jax.load(place).encode(inputs), states)
+  (shards / 'model-00002-of-00003.safetensors').unlink()
+  with pytest.raises(InputError, match='lists model-00002-of-00003'):
+    locost_jax.load(shards)
+
+
+def test_bfloat16_tensors_load(directory):
+  want = locost_jax.load(directory)
+
+  def to_bfloat16(tensors):
+    for name in tensors:
+      tensors[name] = tensors[name].astype(jnp.bfloat16)
+
+  rewrite(directory, to_bfloat16)
+  got = locost_jax.load(directory)
+  inputs = np.array([[3, 4, 5, 6, 7]])
+  np.testing.assert_allclose(got.encode(inputs), want.encode(inputs), atol=0.2)
+  assert got.params['encoder']['norm']['scale'].dtype == jnp.float32
+
+
+@pytest.mark.parametrize(
+    'change,message',
+    (
+        (
+            lambda t: t.pop('encoder.block.1.layer.0.ssm_layer.kernel.A_imag'),
+            r'lacks the tensor encoder\.block\.1\.layer\.0\.ssm_layer\.kernel\.A_',
+        ),
+        (
+            lambda t: t.update({'encoder.strange': np.zeros(3, np.float32)}),
+            r'does not use: encoder\.strange',
+        ),
+        (
+            lambda t: t.update(
+                {'shared.weight': np.zeros((9, 32), np.float32)}
+            ),
+            r'shared\.weight has shape \(9, 32\), the config says \(128, 32\)',
+        ),
+        (
+            lambda t: t.update(
+                {'lm_head.weight': np.ones((128, 32), np.float32)}
+            ),
+            r'lm_head\.weight differs from shared\.weight',
+        ),
+    ),
+)
+def test_wrong_tensors_are_named(directory, change, message):
+  rewrite(directory, change)
+  with pytest.raises(InputError, match=message):
+    locost_jax.load(directory)
+
+
+def test_equal_copies_of_tied_embeddings_may_be_there_or_not(directory):
+  want = locost_jax.load(directory)
+
+  def add(tensors):
+    for name in (
+        'encoder.embed_tokens.weight',
+        'decoder.embed_tokens.weight',
+        'lm_head.weight',
+    ):
+      tensors[name] = tensors['shared.weight'].copy()
+
+  def remove(tensors):
+    for name in (
+        'encoder.embed_tokens.weight',
+        'decoder.embed_tokens.weight',
+        'lm_head.weight',
+    ):
+      del tensors[name]
+
+  inputs, targets = np.array([[3, 4, 5, 6, 7]]), np.array([[0, 5]])
+  for change in (add, remove):
+    rewrite(directory, change)
+    np.testing.assert_array_equal(
+        locost_jax.load(directory).logits(inputs, targets),
+        want.logits(inputs, targets),
+    )
+
+
+def test_other_models_and_broken_files_are_named(directory, tmp_path):
+  with pytest.raises(InputError, match='nowhere: no such directory'):
+    locost_jax.load(tmp_path / 'nowhere')
+  with pytest.raises(InputError, match='holds no config.json'):
+    locost_jax.load(tmp_path)
+  data = (directory / TENSORS).read_bytes()
+  (directory / TENSORS).write_bytes(data[:5000])
+  with pytest.raises(InputError, match='not a whole safetensors file'):
+    locost_jax.load(directory)
+  (directory / TENSORS).unlink()
+  with pytest.raises(InputError, match='holds no weights'):
+    locost_jax.load(directory)
+  (directory / 'config.json').write_text('{"model_type": "bert"}')
+  with pytest.raises(InputError, match="model_type='bert'.*LOCOST"):
+    locost_jax.load(directory)
+  (directory / 'config.json').write_text('{')
+  with pytest.raises(InputError, match='config.json: not JSON'):
+    locost_jax.load(directory)
+
+
+def test_a_pickle_without_torch_says_what_to_do(directory, monkeypatch):
+  (directory / TENSORS).rename(directory / 'pytorch_model.bin')
+  monkeypatch.setitem(sys.modules, 'torch', None)
+  with pytest.raises(InputError, match='needs PyTorch.*model.safetensors'):
+    locost_jax.load(directory)
+
+
+def test_a_vocabulary_of_another_model_is_refused(directory):
+  vocabulary_lib.save_vocabulary(
+      byte_vocabulary.ByteVocabulary(), directory / 'vocabulary'
+  )
+  with pytest.raises(InputError, match='359 tokens, its model only 128'):
+    locost_jax.load(directory)
+
+
+def test_without_a_vocabulary_only_tokens_work(directory):
+  summarizer = locost_jax.load(directory)
+  assert summarizer.vocabulary is None
+  assert summarizer.encode([[3, 4]]).shape == (1, 2, 32)
+  with pytest.raises(InputError, match='spiece.model'):
+    summarizer.summarize('A text.')
+
+
+def test_numpy_in_numpy_out_and_bad_tokens_named(directory):
+  summarizer = locost_jax.load(directory)
+  inputs = np.array([[3, 4, 5], [6, 0, 0]])
+  assert summarizer.logits(inputs, [[0, 7], [0, 8]]).shape == (2, 2, 128)
+  assert summarizer.logits(inputs, [[0, 7], [0, 8]]).dtype == np.float32
+  tokens = summarizer.generate(inputs, max_length=5)
+  assert tokens.dtype == np.int32 and tokens.shape[1] <= 5
+  for bad, message in (
+      ([[3, 128]], 'ids from 3 to 128: expected 0 to 127'),
+      ([3, 4], r'inputs is int64\[2\]: expected integers'),
+      ([[0.5]], 'expected integers'),
+      ([[]], 'inputs is'),
+  ):
+    with pytest.raises(InputError, match=message):
+      summarizer.encode(bad)
+  with pytest.raises(InputError, match=r'input_mask has shape \[1, 3\]'):
+    summarizer.encode(inputs, np.ones((1, 3)))
+  with pytest.raises(InputError, match='min_length=9 must lie between 0 and'):
+    summarizer.generate(inputs, max_length=4, min_length=9)
+  with pytest.raises(InputError, match='num_beams=0 must be an integer of'):
+    summarizer.generate(inputs, num_beams=0)
+  with pytest.raises(InputError, match='forced_first_token=128 must be below'):
+    summarizer.generate(inputs, forced_first_token=128)
+
+
+def test_a_release_s_generation_settings(directory):
+  """Only ids reach `generate`; transformers' own defaults are not settings."""
+  inputs = np.array([[3, 4, 5, 6, 7]])
+  plain = locost_jax.load(directory)
+  want = plain.generate(inputs, max_length=9)
+  assert (
+      plain.settings == decode_settings.Settings()
+  )  # max_length=20, top_k=50 there
+  change_config(
+      directory,
+      num_beams=4,
+      length_penalty=2.0,
+      early_stopping=True,
+      min_length=5,
+      max_length=142,
+      no_repeat_ngram_size=3,
+      forced_bos_token_id=0,
+      forced_eos_token_id=2,
+      eos_token_id=2,
+      pad_token_id=1,
+      decoder_start_token_id=2,
+  )
+  summarizer = locost_jax.load(directory)
+  assert summarizer.settings == decode_settings.Settings(
+      num_beams=4,
+      length_penalty=2.0,
+      early_stopping=True,
+      min_length=5,
+      max_length=141,
+      no_repeat_ngram_size=3,
+      forced_first_token=0,
+      forced_last_token=2,
+      eos_id=2,
+      pad_id=1,
+      start_id=2,
+  )
+  change_config(
+      directory, eos_token_id=1, pad_token_id=0, decoder_start_token_id=0
+  )
+  np.testing.assert_array_equal(
+      locost_jax.load(directory).generate(inputs, max_length=9), want
+  )
+  (directory / 'generation_config.json').write_text(
+      json.dumps(
+          dict(
+              do_sample=True, temperature=0.7, max_new_tokens=30, num_beams=None
+          )
+      )
+  )
+  assert locost_jax.load(directory).settings == decode_settings.Settings(
+      method='sample', temperature=0.7, top_k=50, max_length=30
+  )
+  (directory / 'generation_config.json').write_text('{')
+  with pytest.raises(InputError, match='generation_config.json: not a JSON'):
+    locost_jax.load(directory)
+
+
+def test_a_run_s_settings_are_those_of_its_summaries(small_model_config):
+  vocabulary = byte_vocabulary.ByteVocabulary()
+  small_model_config.vocab_size = vocabulary.size
+  model = models.build(small_model_config)
+  one = np.ones((1, 4), np.int32)
+  params = jax.jit(model.init)(jax.random.key(0), one, one)['params']
+  settings = decode_settings.Settings(max_length=7, num_beams=3, min_length=7)
+  trained = Summarizer(model, params, vocabulary, settings)
+  plain = Summarizer(model, params, vocabulary)
+  text = 'A text.'
+  assert trained.summarize(text) == plain.summarize(
+      text, max_length=7, num_beams=3, min_length=7
+  )
+  assert trained.summarize(text, num_beams=1) == plain.summarize(
+      text, max_length=7, min_length=7
+  )
+  sampled = [
+      trained.summarize(text, temperature=1.5, seed=seed)[0]
+      for seed in (0, 0, 1)
+  ]
+  assert sampled[0] == sampled[1] != sampled[2]
+
+
+def test_a_summary_does_not_depend_on_its_batch(small_model_config):
+  """Texts of many lengths together equal each alone, order kept."""
+  vocabulary = byte_vocabulary.ByteVocabulary()
+  small_model_config.vocab_size = vocabulary.size
+  model = models.build(small_model_config)
+  one = np.ones((1, 4), np.int32)
+  params = jax.jit(model.init)(jax.random.key(0), one, one)['params']
+  summarizer = Summarizer(model, params, vocabulary)
+  texts = ['abc', 'A longer text. ' * 9, 'Second.', '', 'abc def ' * 5]
+  together = summarizer.summarize(texts, max_length=12)
+  alone = [summarizer.summarize(text, max_length=12)[0] for text in texts]
+  assert together == alone
+  assert len(set(summarizer.tokenize(text, 6)[-1] for text in texts)) == 1
+  assert len(summarizer.tokenize(texts[1], 6)) == 6
+
+
+def test_bucket_length():
+  assert [bucket_length(n) for n in (1, 16, 17, 24, 25, 33, 4096, 4097)] == [
+      16,
+      16,
+      24,
+      24,
+      32,
+      48,
+      4096,
+      6144,
+  ]
+  # Books: by an eighth at most.
+  assert [
+      bucket_length(n)
+      for n in (1 << 17, (1 << 17) + 1, 785_163, 1 << 20, 1_055_000)
+  ] == [1 << 17, 9 << 14, 12 << 16, 1 << 20, 9 << 17]

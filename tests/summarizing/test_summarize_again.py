@@ -1,0 +1,217 @@
+"""The summarize command interrupted, continued, and called again."""
+
+import json
+import os
+from pathlib import Path
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import jax
+import pytest
+
+from locost_jax.command_line import compiled_programs
+from tests.summarizing.summarize_command import rows_of
+
+PROGRAM = textwrap.dedent("""
+    import signal, sys, time
+    from locost_jax.command_line import commands
+    from locost_jax.summarizing import pretrained
+    from locost_jax import summarize
+    # Who runs the tests in the background has it ignored.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    generate = pretrained.Summarizer.generate
+    def slow(self, inputs, *arguments, **named):
+      tokens = generate(self, inputs, *arguments, **named)
+      time.sleep(600 if inputs[0, 0] == ord('d') + 3 else 0)
+      return tokens
+    pretrained.Summarizer.generate = slow
+    commands.run(summarize.main, summarize.define_flags, '', sys.argv)
+""")
+ROOT = Path(__file__).parents[2]
+
+
+def start(program, *arguments, **environment):
+  return subprocess.Popen(
+      [sys.executable, '-c', program, *map(str, arguments)],
+      cwd=ROOT,
+      stdout=subprocess.PIPE,
+      stderr=subprocess.PIPE,
+      text=True,
+      env={**os.environ, 'PYTHONPATH': str(ROOT), **environment},
+  )
+
+
+def documents(tmp_path):
+  """Six documents; the fourth takes the slow process ten minutes."""
+  path = tmp_path / 'in.jsonl'
+  path.write_text(
+      '\n'.join(
+          json.dumps({'document': letter * 20, 'id': letter})
+          for letter in 'abcdef'
+      )
+  )
+  return path
+
+
+@pytest.mark.parametrize(
+    'name, number, status',
+    [('out.jsonl', signal.SIGKILL, -9), ('out.txt', signal.SIGINT, 130)],
+)
+def test_killed_and_continued(
+    run, call, tmp_path, batches, name, number, status
+):
+  """Three are on disk; the next call does the other three: as if unbroken."""
+  output, partial = tmp_path / name, tmp_path / (name + '.partial')
+  command = [
+      '--checkpoint',
+      run,
+      documents(tmp_path),
+      f'--output={output}',
+      '--batch_size=1',
+  ]
+  process = start(PROGRAM, *command)
+  deadline = time.monotonic() + 120
+  while not partial.exists() or partial.read_bytes().count(b'\n') < 3:
+    assert process.poll() is None, process.communicate()
+    assert time.monotonic() < deadline
+    time.sleep(0.05)
+  time.sleep(0.5)  # it is in the fourth
+  locked = call(*command)
+  assert locked[0] == 2 and 'another process is writing it' in locked[2]
+  process.send_signal(number)
+  _, err = process.communicate(timeout=30)
+  assert process.returncode == status
+  assert ('interrupted; what is done is in' in err) == (status == 130)
+  assert not output.exists()
+  with open(partial, 'ab') as f:
+    f.write(b'{"id": "d", "predic')  # what SIGKILL may leave
+  batches.clear()
+  result = call(*command)
+  assert result[0] == 0 and '3 of 6 documents were done before' in result[2]
+  assert len(batches) == 3 and not partial.exists()
+  unbroken = call(*command[:-2], '--batch_size=1')[1]
+  if name == 'out.txt':
+    assert output.read_text() == unbroken
+  else:
+    assert [row['id'] for row in rows_of(output)] == list('abcdef')
+    assert [row['prediction'] for row in rows_of(output)] == (
+        unbroken.splitlines()
+    )
+
+
+def test_a_finished_file_is_completed_not_redone(run, call, tmp_path, batches):
+  path, output = documents(tmp_path), tmp_path / 'out.jsonl'
+  command = ['--checkpoint', run, f'--output={output}']
+  assert call(*command, path)[0] == 0
+  before, computed = output.read_text(), len(batches)
+  assert call(*command, path)[0] == 0
+  assert (output.read_text(), len(batches)) == (before, computed)
+  # Another text under an old id, and a new document.
+  path.write_text(
+      '{"document": "new", "id": "a"}\n{"document": "zz", "id": "z"}\n'
+  )
+  status, _, err = call(*command, path)
+  assert status == 0 and 'keeps 5 summaries of documents' in err
+  assert [row['id'] for row in rows_of(output)] == list('bcdefaz')
+  # Other settings.
+  before = output.read_text()
+  status, _, err = call(*command, path, '--min_length=3')
+  assert status == 2 and output.read_text() == before
+  assert 'min_length was 0, now 3' in err and len(err.splitlines()) == 1
+  assert not Path(f'{output}.partial').exists()
+  assert call(*command, path, '--min_length=3', '--overwrite')[0] == 0
+  assert [row['id'] for row in rows_of(output)] == ['a', 'z']
+
+
+def test_a_file_of_something_else_is_not_touched(run, call, tmp_path):
+  output = tmp_path / 'out.jsonl'
+  output.write_text('{"precious": 1}\n')
+  status, _, err = call(
+      '--checkpoint', run, documents(tmp_path), f'--output={output}'
+  )
+  assert status == 2 and 'out.jsonl:1: no field' in err
+  assert '--overwrite' in err and output.read_text() == '{"precious": 1}\n'
+
+
+def test_programs_are_kept_between_calls(run, tmp_path):
+  """The second process loads what the first compiled, and adds nothing."""
+  program = textwrap.dedent("""
+      import collections, sys
+      import jax
+      from locost_jax.command_line import commands, compiled_programs
+      from locost_jax import summarize
+      compiled_programs._SHORTEST = 0.0  # seconds: a small model's programs too
+      events = collections.Counter()
+      jax.monitoring.register_event_listener(
+          lambda event, **_: events.update([event.rpartition('/')[2]]))
+      try:
+        commands.run(summarize.main, summarize.define_flags, '', sys.argv)
+      finally:
+        print(events['cache_hits'], events['cache_misses'], file=sys.stderr)
+  """)
+  (tmp_path / 'a.txt').write_text('A text.')
+  outputs, counts, files = [], [], []
+  for _ in range(2):
+    process = start(
+        program,
+        '--checkpoint',
+        run,
+        tmp_path / 'a.txt',
+        LOCOST_JAX_CACHE='',
+        XDG_CACHE_HOME=str(tmp_path / 'xdg'),
+    )
+    out, err = process.communicate(timeout=240)
+    assert process.returncode == 0, err
+    outputs.append(out)
+    counts.append(tuple(map(int, err.splitlines()[-1].split())))
+    files.append(
+        sorted(
+            p.name
+            for p in (tmp_path / 'xdg/locost_jax/xla').iterdir()
+            if p.name.endswith('-cache')
+        )
+    )
+  assert outputs[0] == outputs[1] and files[0] == files[1] and files[0]
+  assert counts[0][0] == 0 and counts[0][1] > 0
+  assert counts[1] == (counts[0][1], 0)
+
+
+@pytest.mark.parametrize(
+    'given, environment, expected',
+    [
+        ('flag', dict(LOCOST_JAX_CACHE='env'), 'flag/xla'),
+        (None, dict(LOCOST_JAX_CACHE='env', XDG_CACHE_HOME='xdg'), 'env/xla'),
+        (None, dict(XDG_CACHE_HOME='xdg'), 'xdg/locost_jax/xla'),
+        (None, dict(HOME='home'), 'home/.cache/locost_jax/xla'),
+        ('flag', dict(JAX_COMPILATION_CACHE_DIR='/jax'), '/jax'),
+        ('off', {}, None),
+        (None, dict(LOCOST_JAX_CACHE='off'), None),
+        ('file/below', {}, None),
+    ],
+)
+def test_where_programs_are_kept(
+    tmp_path, monkeypatch, given, environment, expected
+):
+  monkeypatch.chdir(tmp_path)
+  (tmp_path / 'file').write_text('')
+  for name in (
+      'LOCOST_JAX_CACHE',
+      'XDG_CACHE_HOME',
+      'JAX_COMPILATION_CACHE_DIR',
+  ):
+    monkeypatch.delenv(name, raising=False)
+  for name, value in environment.items():
+    monkeypatch.setenv(name, value)
+  set_to = {}
+  monkeypatch.setattr(jax.config, 'update', set_to.__setitem__)
+  directory = compiled_programs.keep(given)
+  if expected and not expected.startswith('/'):
+    expected = str(tmp_path / expected)
+    assert set_to['jax_compilation_cache_dir'] == expected
+    assert os.path.isdir(expected)
+  else:
+    assert not set_to
+  assert directory == expected

@@ -1,0 +1,341 @@
+"""metrics.jsonl, event files and the line of progress."""
+
+import io
+import json
+import struct
+import threading
+import time
+
+import numpy as np
+import pytest
+from tensorboardX.proto import event_pb2
+
+from locost_jax.telemetry import metrics_log
+from locost_jax.telemetry import telemetry as telemetry_lib
+
+
+class Clock:
+  """Seconds that pass when told."""
+
+  def __init__(self):
+    self.now = 100.0
+
+  def __call__(self):
+    return self.now
+
+
+class Terminal(io.StringIO):
+
+  def isatty(self):
+    return True
+
+  def screen(self):
+    """Returns the lines as a terminal shows them."""
+    lines = []
+    for line in self.getvalue().split('\n'):
+      shown = ''
+      for part in line.split('\r'):
+        if '\x1b[K' in part:
+          shown = part.replace('\x1b[K', '')
+        else:
+          shown = part + shown[len(part) :]
+      lines.append(shown)
+    return lines
+
+
+def _rows(workdir):
+  lines = (workdir / 'metrics.jsonl').read_text().splitlines()
+  return [json.loads(line) for line in lines]
+
+
+def test_lines_are_exact_and_strict_json(tmp_path):
+  value = np.float32(np.pi)
+  out = telemetry_lib.Telemetry(tmp_path, 10, stream=io.StringIO())
+  out.log(1, {'train/loss': value, 'train/learning_rate': np.float32(0.003)})
+  out.log(2, {'train/loss': float('nan')})
+  out.close()
+  first, second = _rows(tmp_path)
+  assert np.float32(first['train/loss']) == value
+  assert first['train/learning_rate'] == 0.003
+  assert second == {'step': 2, 'train/loss': None}
+
+
+def test_a_run_that_continues_tells_each_step_once(tmp_path):
+  out = telemetry_lib.Telemetry(tmp_path, 10, stream=io.StringIO())
+  for step in range(1, 6):
+    out.log(step, {'train/loss': step})
+  out.log(3, {'eval/loss': 0.5})
+  out.close()
+  with open(tmp_path / 'metrics.jsonl', 'a') as file:
+    file.write('{"step": 3, "trai')  # killed while writing
+  out = telemetry_lib.Telemetry(
+      tmp_path, 10, start_step=3, stream=io.StringIO()
+  )
+  for step in range(4, 7):
+    out.log(step, {'train/loss': -step})
+  out.close()
+  rows = _rows(tmp_path)
+  assert [row['step'] for row in rows] == [1, 2, 3, 3, 4, 5, 6]
+  assert rows[-1]['train/loss'] == -6
+  assert {'step': 3, 'eval/loss': 0.5} in rows
+
+
+def test_an_evaluation_that_is_done_again_is_told_once(tmp_path):
+  out = telemetry_lib.Telemetry(tmp_path, 10, stream=io.StringIO())
+  for row in ({'train/loss': 1}, {'eval/loss': 2}):
+    out.log(5, row)
+  out.close()
+  metrics_log.cut(tmp_path / 'metrics.jsonl', 5)
+  assert len(_rows(tmp_path)) == 2
+  telemetry_lib.Telemetry(
+      tmp_path, 10, 5, stream=io.StringIO(), measured=False
+  ).close()
+  assert _rows(tmp_path) == [{'step': 5, 'train/loss': 1}]
+
+
+def _events(workdir):
+  """Reads event files: length u64, crc u32, event, crc u32."""
+  events = []
+  for path in sorted((workdir / 'tensorboard').iterdir()):
+    data = path.read_bytes()
+    while data:
+      (length,) = struct.unpack('<Q', data[:8])
+      events.append(event_pb2.Event.FromString(data[12 : 12 + length]))
+      data = data[16 + length :]
+  return events
+
+
+def test_tensorboard_gets_the_same_numbers(tmp_path):
+  out = telemetry_lib.Telemetry(
+      tmp_path, 10, start_step=4, stream=io.StringIO()
+  )
+  out.log(5, {'train/loss': 1.5})
+  out.close()
+  events = _events(tmp_path)
+  values = [
+      (event.step, value.tag, value.simple_value)
+      for event in events
+      for value in event.summary.value
+  ]
+  assert values == [(5, 'train/loss', 1.5)]
+  # TensorBoard hides what an earlier process wrote from step 5 on.
+  started = event_pb2.SessionLog.START
+  assert [e.step for e in events if e.session_log.status == started] == [5]
+
+
+def test_plain_lines_come_every_few_seconds(tmp_path):
+  clock, stream = Clock(), io.StringIO()
+  out = telemetry_lib.Telemetry(
+      tmp_path, 100, stream=stream, seconds=30.0, clock=clock
+  )
+  for step in range(1, 101):
+    clock.now += 1
+    out.progress(step, 5.0 - step / 100, tokens=500)
+  out.close()
+  lines = stream.getvalue().splitlines()
+  assert '\r' not in stream.getvalue() and '\x1b' not in stream.getvalue()
+  assert len(lines) == 5  # steps 1, 31, 61, 91 and the last
+  assert lines[1] == 'step  31/100  loss 4.690  500 tokens/s  1:09 left'
+  assert lines[-1] == 'step 100/100  loss 4.000  500 tokens/s'
+
+
+def test_the_bar_is_one_line_under_the_notes(tmp_path, monkeypatch):
+  monkeypatch.setenv('COLUMNS', '80')
+  monkeypatch.setenv('TERM', 'xterm')
+  clock, stream = Clock(), Terminal()
+  out = telemetry_lib.Telemetry(tmp_path, 1000, stream=stream, clock=clock)
+  for step in range(1, 501):
+    clock.now += 1
+    out.progress(step, 3.0, tokens=12_345)
+    if step == 250:
+      out.note('step 250: eval/x/loss 3.1')
+  before, bar = stream.screen()
+  assert before == 'step 250: eval/x/loss 3.1'
+  assert bar.startswith('step  500/1000  ━━━━') and '╌' in bar
+  assert bar.endswith('loss 3.000  12,345 tokens/s  8:20 left')
+  assert len(bar) < 80
+  out.close()
+  assert stream.getvalue().endswith('\n')
+
+
+def test_a_narrow_terminal_gets_no_second_line(tmp_path, monkeypatch):
+  monkeypatch.setenv('COLUMNS', '30')
+  monkeypatch.setenv('TERM', 'xterm')
+  clock, stream = Clock(), Terminal()
+  out = telemetry_lib.Telemetry(tmp_path, 1000, stream=stream, clock=clock)
+  clock.now += 1
+  out.progress(1, 3.0, tokens=5)
+  assert len(stream.screen()) == 1 and len(stream.screen()[0]) < 30
+  out.close()
+
+
+def test_what_is_no_step_does_not_slow_the_rate(tmp_path):
+  clock, stream = Clock(), io.StringIO()
+  out = telemetry_lib.Telemetry(
+      tmp_path, 100, stream=stream, seconds=0.0, clock=clock
+  )
+  for step in range(1, 11):
+    with out.aside('evaluating'):
+      clock.now += 50
+    clock.now += 2
+    out.progress(step, 3.0, tokens=100)
+  assert out.measured(0)['tokens_per_second'] == 50.0
+  assert 'evaluating' in stream.getvalue()
+  out.close()
+
+
+def test_waiting_for_data_is_told(tmp_path):
+  """Its share of the steps' time; a line says so from 5% on."""
+  clock, stream = Clock(), io.StringIO()
+  out = telemetry_lib.Telemetry(
+      tmp_path, 100, stream=stream, seconds=0.0, clock=clock
+  )
+
+  def step(number, wait):
+    with out.waiting():
+      clock.now += wait
+    clock.now += 4 - wait
+    out.progress(number, 3.0, tokens=100)
+
+  for number in range(1, 11):
+    step(number, 0.1)
+  assert out.measured(0)['data_wait'] == pytest.approx(0.025)
+  assert 'waiting' not in stream.getvalue()
+  for number in range(11, 21):
+    with out.aside('evaluating'):
+      clock.now += 50
+    step(number, 1.9)
+  assert out.measured(0)['data_wait'] == pytest.approx(0.25)
+  assert (
+      stream.getvalue()
+      .splitlines()[-1]
+      .startswith('step  20/100  loss 3.000  25 tokens/s  25% waiting for data')
+  )
+  out.close()
+
+
+class Step:
+  """The arrays of a step that is done when told."""
+
+  def __init__(self):
+    self.done = threading.Event()
+
+  def block_until_ready(self):
+    assert self.done.wait(60)
+
+
+class Last:
+  """Arrays that are looked at after all that was asked about before."""
+
+  def __init__(self):
+    self.looked_at = threading.Event()
+
+  def block_until_ready(self):
+    self.looked_at.set()
+
+
+def _finish(step, out):
+  """Ends a step; returns when the telemetry knows."""
+  last = Last()
+  step.done.set()
+  with out.waiting(last):
+    assert last.looked_at.wait(60)
+
+
+def test_waiting_while_a_step_runs_is_no_waiting(tmp_path):
+  clock = Clock()
+  out = telemetry_lib.Telemetry(
+      tmp_path, 100, stream=io.StringIO(), clock=clock
+  )
+  step = Step()
+  with out.waiting(step):
+    clock.now += 3  # the step still runs
+    _finish(step, out)
+    clock.now += 1
+  out.progress(1, 3.0, tokens=100)
+  assert out.measured(0)['data_wait'] == pytest.approx(0.25)
+  step = Step()
+  with out.waiting(step):
+    clock.now += 4
+  _finish(step, out)
+  out.progress(2, 3.0, tokens=100)
+  assert out.measured(0)['data_wait'] == pytest.approx(0.125)
+  out.close()
+
+
+def test_a_step_beside_a_compilation_takes_its_time(tmp_path):
+  """Steps of 2 seconds; while the first three run, the next is compiled."""
+  clock = Clock()
+  out = telemetry_lib.Telemetry(
+      tmp_path, 100, stream=io.StringIO(), clock=clock
+  )
+  with out.aside('compiling'):
+    clock.now += 30
+  for number in range(1, 4):
+    step = Step()
+    with out.aside('compiling', step):
+      clock.now += 2
+      _finish(step, out)
+      with out.aside('inside'):  # counts once
+        clock.now += 28
+    out.progress(number, 3.0, tokens=100, samples=4, flops=3e12)
+    assert out.measured(0)['tokens_per_second'] == pytest.approx(50)
+  step = Step()
+  with out.aside('compiling', step):
+    clock.now += 1.5  # takes less than the step
+  clock.now += 0.5
+  _finish(step, out)
+  out.progress(4, 3.0, tokens=100, samples=4, flops=3e12)
+  row = out.measured(0)
+  assert row['tokens_per_second'] == pytest.approx(50)
+  assert row['samples_per_second'] == pytest.approx(2)
+  assert row['step_seconds'] == pytest.approx(2)
+  assert row['data_wait'] == 0
+  out.close()
+
+
+def test_one_thread_waits_for_all_steps(tmp_path):
+  before = threading.active_count()
+  out = telemetry_lib.Telemetry(tmp_path, 100, stream=io.StringIO())
+  threads = threading.active_count()
+  for number in range(1, 51):
+    step = Step()
+    with out.waiting(step):
+      if number % 10:
+        _finish(step, out)
+    assert threading.active_count() <= threads + 1
+    step.done.set()
+  broken = Step()
+  broken.block_until_ready = lambda: 1 / 0  # does not end the thread
+  with out.waiting(broken):
+    pass
+  _finish(Step(), out)
+  last = Step()
+  last.block_until_ready = lambda: time.sleep(0.3)
+  with out.waiting(last):
+    pass
+  out.close()  # Python ends after it, and must not meet the thread
+  assert threading.active_count() == before
+
+
+def test_an_old_terminal_gets_an_ascii_bar(tmp_path, monkeypatch):
+
+  class Old(Terminal):
+    encoding = 'latin-1'
+
+  monkeypatch.setenv('COLUMNS', '80')
+  monkeypatch.setenv('TERM', 'xterm')
+  clock, stream = Clock(), Old()
+  out = telemetry_lib.Telemetry(tmp_path, 4, stream=stream, clock=clock)
+  clock.now += 1
+  out.progress(2, 3.0, tokens=5)
+  out.close()
+  assert '####....' in stream.getvalue().encode('latin-1').decode()
+
+
+def test_a_mean_leaves_out_what_was_skipped():
+  row = lambda loss, bad: {'loss': np.float32(loss), 'nonfinite': bad}
+  mean = telemetry_lib.mean_of_finite([row(1, 0), row(np.nan, 1), row(3, 0)])
+  assert mean == {'loss': 2.0, 'nonfinite': 1}
+  mean = telemetry_lib.mean_of_finite([row(np.inf, 1)])
+  assert np.isnan(mean['loss']) and mean['nonfinite'] == 1

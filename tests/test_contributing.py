@@ -1,0 +1,195 @@
+"""The worked examples of docs/CONTRIBUTING.md, in a copy of the package."""
+
+from pathlib import Path
+import re
+import shutil
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGE = (ROOT / 'docs' / 'CONTRIBUTING.md').read_text()
+MOST_LINES = 20  # of an example, blank ones not counted
+
+
+def find_examples():
+  """Returns {heading: its Python}."""
+  return {
+      part.splitlines()[0]: block
+      for part in re.split(r'^### ', PAGE, flags=re.M)[1:]
+      for block in re.findall(r'^```python\n(.*?)^```', part, re.M | re.DOTALL)
+  }
+
+
+EXAMPLES = find_examples()
+
+
+def test_examples_are_short():
+  assert len(EXAMPLES) == 5
+  for heading, block in EXAMPLES.items():
+    lines = [line for line in block.splitlines() if line.strip()]
+    assert 3 <= len(lines) <= MOST_LINES, heading
+
+
+def insert(path, mark, text):
+  """Puts text in front of the line that begins with `mark`."""
+  source = path.read_text()
+  assert source.count(f'\n{mark}') == 1, (path, mark)
+  path.write_text(source.replace(f'\n{mark}', f'\n{text}{mark}'))
+
+
+def row_of(heading, table):
+  """The row that the text of an example adds to a table, `TABLE`."""
+  part = PAGE.split(f'### {heading}\n')[1].split('\n### ')[0]
+  return re.search(rf'Add\s+`([^`]+)`\s+to\s+`{table}`', part)[1]
+
+
+@pytest.fixture(scope='module')
+def copy(tmp_path_factory):
+  """A copy of the package with all the examples in it."""
+  home = tmp_path_factory.mktemp('copy')
+  for folder in 'locost_jax', 'configs':
+    shutil.copytree(ROOT / folder, home / folder)
+  package = home / 'locost_jax'
+
+  metrics = package / 'evaluation'
+  (metrics / 'metrics' / 'length_ratio.py').write_text(EXAMPLES['A metric'])
+  table = metrics / 'metric_table.py'
+  insert(
+      table,
+      'from locost_jax.evaluation.metrics import metric\n',
+      'from locost_jax.evaluation.metrics import length_ratio\n',
+  )
+  insert(table, '    )\n}', f'        {row_of("A metric", "METRICS")},\n')
+
+  heading = 'A schedule'
+  optim = package / 'training' / 'optim.py'
+  insert(optim, 'SCHEDULES = {', EXAMPLES[heading] + '\n\n')
+  insert(
+      optim,
+      "    'inverse_sqrt': Schedule",
+      f'    {row_of(heading, "SCHEDULES")},\n',
+  )
+
+  heading = 'An initialisation of the state-space model'
+  ssm = package / 'ops' / 'ssm.py'
+  insert(ssm, '# model.initialisation ->', EXAMPLES[heading] + '\n\n')
+  row = row_of(heading, 'INITIALISATIONS')
+  ssm.write_text(
+      ssm.read_text().replace(
+          'INITIALISATIONS = {', f'INITIALISATIONS = {{{row}, '
+      )
+  )
+
+  corpora = package / 'data' / 'corpora.py'
+  insert(corpora, "    'xsum': Entry(", EXAMPLES['A corpus'])
+
+  models = package / 'models'
+  heading = 'A token mixer'
+  (models / 'difference.py').write_text(EXAMPLES[heading])
+  insert(
+      models / '__init__.py',
+      'from locost_jax.models import encoder_decoder\n',
+      'from locost_jax.models import difference\n',
+  )
+  insert(
+      models / '__init__.py',
+      "    't5': (",
+      f'    {row_of(heading, "MODELS")},\n',
+  )
+  return home
+
+
+def run(home, program):
+  done = subprocess.run(
+      [sys.executable, '-c', textwrap.dedent(program)],
+      cwd=home,
+      env={
+          'PYTHONPATH': str(home),
+          'JAX_PLATFORMS': 'cpu',
+          'PATH': '/usr/bin:/bin',
+      },
+      capture_output=True,
+      text=True,
+      check=False,
+  )
+  assert done.returncode == 0, done.stderr
+  assert done.stdout.endswith('right\n')
+
+
+PROGRAMS = {
+    'A metric': """
+        from locost_jax.evaluation import metric_table
+        from locost_jax.evaluation.metrics import metric
+        chosen = metric_table.select(['length_ratio'])
+        written = metric.score(chosen, ['a b', 'c'], ['a', ['d e f', 'g']])
+        assert written == {'length_ratio': 3 / 4}, written
+        metric_table.check(['length_ratio'], 'length_ratio')
+        assert metric_table.COLUMNS[-1].title == 'length'
+        """,
+    'A schedule': """
+        from configs import default
+        from locost_jax.training import optim
+        config = default.get_config().optim
+        config.schedule, config.learning_rate = 'cosine', 2.0
+        rate = optim.make_schedule(config, 10)
+        assert abs(float(rate(5)) - 1) < 1e-6, rate(5)
+        assert float(rate(0)) == 2 and float(rate(10)) == 0
+        """,
+    'An initialisation of the state-space model': """
+        import jax
+        import numpy as np
+        from configs import default
+        from locost_jax import models
+        from locost_jax.ops import ssm
+        imag = ssm.init_A('s4d-inv', 1)(None, (1, 1, 2))[0, 0]
+        np.testing.assert_allclose(imag, [2 / np.pi, -2 / 3 / np.pi], 1e-6)
+        config = default.locost()
+        config.vocab_size, config.initialisation = 100, 's4d-inv'
+        models.build(config)
+        """,
+    'A corpus': """
+        from configs import default
+        from locost_jax.data import tasks
+        from locost_jax.errors import InputError
+        config = default.get_config()
+        config.data.task = 'aeslc'
+        try:
+          tasks.check(config)
+        except InputError as error:
+          assert 'tfds build aeslc' in str(error) and '11 MiB' in str(error)
+        else:
+          raise AssertionError('there is data')
+        """,
+    'A token mixer': """
+        import jax
+        import numpy as np
+        from configs import default
+        from locost_jax import models
+        from locost_jax.devices import sharding
+        from locost_jax.models import flops
+        from locost_jax.models import parameters
+        config = default.t5()
+        config.update(dict(name='difference', vocab_size=100, d_model=16,
+                           d_ff=16, d_kv=4, num_heads=4, num_layers=2,
+                           num_decoder_layers=2))
+        model = models.build(config)
+        inputs = np.array([[5, 6, 7, 0, 0], [5, 6, 7, 8, 9]])
+        params = model.init(jax.random.key(0), inputs, inputs)['params']
+        for path in parameters.flatten(params):
+          sharding.spec_of(path)
+        encode = lambda x: model.apply({'params': params}, x, x != 0,
+                                       method='encode')['states']
+        # Padding changes nothing.
+        np.testing.assert_allclose(encode(inputs)[0, :3],
+                                   encode(inputs[:1, :3])[0], 0, 1e-5)
+        assert flops.of_step(model, (2, 5), (2, 5)) > 0
+        """,
+}
+
+
+@pytest.mark.parametrize('heading', EXAMPLES)
+def test_example_works(copy, heading):
+  run(copy, textwrap.dedent(PROGRAMS[heading]) + "print('right')\n")

@@ -1,0 +1,266 @@
+"""Optimisers against plain numpy, optax's own Adafactor, and themselves."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from configs import default
+from locost_jax.errors import InputError
+from locost_jax.training import optim
+
+STEPS = 100
+
+
+def _config(**changes):
+  config = default.get_config().optim
+  config.clip = 0.0
+  config.update(changes)
+  return config
+
+
+def _params(seed=0):
+  rng = np.random.default_rng(seed)
+  draw = lambda *shape: jnp.asarray(rng.normal(size=shape), jnp.float32)
+  return {
+      'token_embedding': {'embedding': draw(7, 4)},
+      'encoder': {
+          'layers': {
+              'mixer': {
+                  'key': {'kernel': draw(2, 4, 4), 'bias': draw(2, 4)},
+                  'ssm': {'log_dt': draw(2, 1, 4), 'C': draw(2, 2, 4, 3, 2)},
+              },
+              'mixer_norm': {'scale': draw(2, 4)},
+          }
+      },
+      'decoder': {'relative_bias': {'embedding': draw(8, 2)}},
+  }
+
+
+def _flat(tree):
+  return {
+      jax.tree_util.keystr(path, simple=True, separator='/'): np.asarray(leaf)
+      for path, leaf in jax.tree_util.tree_leaves_with_path(tree)
+  }
+
+
+def _run(optimizer, params, steps, scale=1.0, groups=()):
+  params, frozen = optim.split(params, groups)
+  state = optimizer.init(params)
+  update = jax.jit(optimizer.update)
+  for step in range(steps):
+    gradients = jax.tree.map(lambda x: scale * x, _params(seed=10 + step))
+    gradients, _ = optim.split(gradients, groups)
+    updates, state = update(gradients, state, params, step=step)
+    params = optax.apply_updates(params, updates)
+  return optim.combine(params, frozen)
+
+
+def test_inverse_sqrt_is_the_releases_pretraining_rate():
+  config = _config(
+      schedule='inverse_sqrt', learning_rate=0.02, flat_steps=10_000
+  )
+  schedule = optim.make_schedule(config, 1_000_000)
+  for step in (0, 9_999, 10_000, 10_001, 39_999, 999_999):
+    expected = 0.02 * 10_001**0.5 / max(step + 1, 10_001) ** 0.5
+    np.testing.assert_allclose(schedule(step), expected, rtol=1e-6)
+
+
+def test_warmup_and_cooldown_multiply_the_schedule():
+  config = _config(learning_rate=2.0, warmup_steps=10, cooldown_steps=20)
+  schedule = optim.make_schedule(config, STEPS)
+  steps = [0, 4, 9, 50, 80, 90, 99, 100, 101]
+  expected = [0.2, 1.0, 2.0, 2.0, 2.0, 1.0, 0.1, 0.0, 0.0]
+  np.testing.assert_allclose(schedule(np.array(steps)), expected, rtol=1e-6)
+
+
+def test_adamw_is_the_textbooks():
+  """Clip, AdamW and decay on matrices only, by a loop in float64."""
+  config = _config(
+      weight_decay=0.1, clip=2.0, learning_rate=1e-2, warmup_steps=3
+  )
+  params = _params()
+  result = _flat(_run(optim.make_optimizer(config, STEPS, params), params, 5))
+  x = {path: leaf.astype(np.float64) for path, leaf in _flat(params).items()}
+  m = {path: 0.0 for path in x}
+  v = {path: 0.0 for path in x}
+  matrices = {'token_embedding/embedding', 'encoder/layers/mixer/key/kernel'}
+  for step in range(5):
+    g = _flat(_params(10 + step))
+    g = {path: leaf.astype(np.float64) for path, leaf in g.items()}
+    norm = sum((leaf**2).sum() for leaf in g.values()) ** 0.5
+    rate = 1e-2 * min(1, (step + 1) / 3)
+    for path in x:
+      clipped = g[path] * min(1, 2.0 / norm)
+      m[path] = 0.9 * m[path] + 0.1 * clipped
+      v[path] = 0.999 * v[path] + 0.001 * clipped**2
+      mean = m[path] / (1 - 0.9 ** (step + 1))
+      square = v[path] / (1 - 0.999 ** (step + 1))
+      decay = 0.1 * x[path] * (path in matrices)
+      x[path] = x[path] - rate * (mean / (square**0.5 + 1e-8) + decay)
+  for path in x:
+    np.testing.assert_allclose(result[path], x[path], rtol=2e-4, atol=1e-6)
+
+
+def _layers(params):
+  """Every layer's parameters as an array of its own, as unstacked T5 has."""
+  mixer = params['encoder']['layers']['mixer']
+  return [jax.tree.map(lambda x: x[i], mixer) for i in range(2)]
+
+
+def test_adafactor_of_stacked_layers_is_that_of_each_layer():
+  config = _config(name='adafactor', learning_rate=0.1)
+  params = _params()
+  stacked = _run(optim.make_optimizer(config, STEPS, params), params, 4, 1e3)
+  other = _params()
+  own = optax.adafactor(0.1)
+  update = jax.jit(own.update)
+  for i, layer in enumerate(_layers(other)):
+    state = own.init(layer)
+    for step in range(4):
+      gradients = _layers(jax.tree.map(lambda x: 1e3 * x, _params(10 + step)))
+      updates, state = update(gradients[i], state, layer)
+      layer = optax.apply_updates(layer, updates)
+    ours = _flat(_layers(stacked)[i])
+    for path, leaf in _flat(layer).items():
+      np.testing.assert_allclose(ours[path], leaf, rtol=1e-4, atol=1e-6)
+
+
+def test_adafactor_of_one_big_stack_is_not():
+  """The control of the test above: optax's own sees one block per array."""
+  params = _params()
+  config = _config(name='adafactor', learning_rate=0.1)
+  ours = _run(optim.make_optimizer(config, STEPS, params), params, 4, 1e3)
+  own = optax.with_extra_args_support(optax.adafactor(0.1))
+  optaxs = _run(own, params, 4, 1e3)
+  kernel = 'encoder/layers/mixer/key/kernel'
+  embedding = 'token_embedding/embedding'
+  assert np.abs(_flat(ours)[kernel] - _flat(optaxs)[kernel]).max() > 1e-3
+  np.testing.assert_allclose(
+      _flat(ours)[embedding], _flat(optaxs)[embedding], rtol=1e-5
+  )
+
+
+def test_adafactor_factors_large_matrices():
+  params = {'layers': {'kernel': jnp.ones((2, 128, 256))}}
+  config = _config(name='adafactor')
+  state = optim.make_optimizer(config, STEPS, params).init(params)
+  sizes = sorted(leaf.size for leaf in jax.tree.leaves(state))
+  assert sizes[-2:] == [2 * 128, 2 * 256]
+
+
+def test_groups_scale_and_freeze():
+  params = _params()
+  groups = (
+      ('encoder/layers/mixer/ssm/.*', 0.1),
+      ('token_embedding/.*', 0),
+      ('.*/ssm/C', 5.0),  # too late: the first match decides
+  )
+  plain = optim.make_optimizer(_config(), STEPS, params)
+  grouped = optim.make_optimizer(_config(groups=groups), STEPS, params)
+  before = _flat(params)
+  one = _flat(_run(plain, params, 1))
+  other = _flat(_run(grouped, params, 1, groups=groups))
+  for path in before:
+    factor = 0.1 if '/ssm/' in path else 0.0 if 'token' in path else 1.0
+    np.testing.assert_allclose(
+        other[path] - before[path],
+        factor * (one[path] - before[path]),
+        rtol=1e-3,
+        atol=1e-7,
+    )
+
+
+def test_what_is_frozen_is_split_off_and_comes_back():
+  params = _params()
+  trained, frozen = optim.split(params, (('.*/(key|ssm)/.*', 0.0),))
+  assert _flat(trained).keys() == {
+      'token_embedding/embedding',
+      'encoder/layers/mixer_norm/scale',
+      'decoder/relative_bias/embedding',
+  }
+  assert 'mixer' not in trained['encoder']['layers']
+  assert _flat(trained).keys().isdisjoint(_flat(frozen).keys())
+  back = optim.combine(trained, frozen)
+  assert jax.tree.structure(back) == jax.tree.structure(params)
+  jax.tree.map(np.testing.assert_array_equal, back, params)
+  whole, nothing = optim.split(params, ())
+  assert nothing == {} and _flat(whole).keys() == _flat(params).keys()
+
+
+def test_rate_follows_the_step_not_the_number_of_updates():
+  params = _params()
+  optimizer = optim.make_optimizer(_config(cooldown_steps=50), STEPS, params)
+  state = optimizer.init(params)
+  early, _ = optimizer.update(_params(1), state, params, step=0)
+  late, _ = optimizer.update(_params(1), state, params, step=75)
+  np.testing.assert_allclose(
+      _flat(late)['token_embedding/embedding'],
+      _flat(early)['token_embedding/embedding'] / 2,
+      rtol=1e-6,
+  )
+
+
+def test_norms_of_groups_make_up_the_whole():
+  shapes = {
+      'token_embedding/embedding': 2,
+      'encoder/layers/mixer/ssm/log_dt': 3,
+      'encoder/layers/mixer/key/kernel': 5,
+      'encoder/layers/mixer_norm/scale': 7,
+      'encoder/layers/feed_forward/wo/kernel': 11,
+      'encoder/norm/scale': 13,
+      'decoder/layers/cross_attention/key/kernel': 17,
+      'decoder/relative_bias/embedding': 19,
+      'temperature': 23,
+  }
+  tree = {}
+  for path, root in shapes.items():
+    *modules, leaf = path.split('/')
+    node = tree
+    for module in modules:
+      node = node.setdefault(module, {})
+    node[leaf] = jnp.full((2, 2), root)
+  squares = jnp.stack([jnp.sum(x**2.0) for x in jax.tree.leaves(tree)])
+  norms = optim.norms_by_group(tree, squares)
+  expected = {
+      'token_embedding': 2,
+      'encoder/layers/mixer': (9 + 25 + 49) ** 0.5,
+      'encoder/layers/feed_forward': 11,
+      'encoder/norm': 13,
+      'decoder/layers/cross_attention': 17,
+      'decoder/relative_bias': 19,
+      'temperature': 23,
+  }
+  assert norms.keys() == expected.keys()
+  for name, root in expected.items():
+    np.testing.assert_allclose(norms[name], 2 * root, rtol=1e-6)
+  np.testing.assert_allclose(
+      sum(norm**2 for norm in norms.values()), np.sum(squares), rtol=1e-6
+  )
+
+
+@pytest.mark.parametrize(
+    'changes, words',
+    [
+        (dict(name='adam'), ["optim.name='adam'", 'adamw']),
+        (dict(schedule='linear'), ["optim.schedule='linear'", 'constant']),
+        (dict(warmup_steps=-1), ['optim.warmup_steps=-1']),
+        (dict(warmup_steps=2.5), ['optim.warmup_steps=2.5', 'whole number']),
+        (dict(warmup_steps=float('nan')), ['optim.warmup_steps=nan']),
+        (dict(warmup_steps=float('inf')), ['optim.warmup_steps=inf']),
+        (dict(flat_steps=9), ['optim.flat_steps=9', 'no effect', 'constant']),
+        (dict(cooldown_steps=STEPS + 1), ['optim.cooldown_steps', 'at most']),
+        (dict(learning_rate=float('nan')), ['optim.learning_rate=nan']),
+        (dict(groups=(('encodr/.*', 0.1),)), ['encodr/.*', 'no parameter']),
+        (dict(groups=(('(', 0.1),)), ["'('"]),
+        (dict(groups=('decoder/.*',)), ['decoder/.*']),
+        (dict(groups=(('decoder/.*', -1.0),)), ['0 or more']),
+        (dict(groups=(('.*', 0.0),)), ['every parameter is frozen']),
+    ],
+)
+def test_bad_values_are_named(changes, words):
+  with pytest.raises(InputError) as error:
+    optim.make_optimizer(_config(**changes), STEPS, _params())
+  assert all(word in str(error.value) for word in words)
+  assert '\n' not in str(error.value)

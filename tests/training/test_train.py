@@ -1,0 +1,428 @@
+"""The training loop: steps that are not finite, lines and saves."""
+
+import functools
+import json
+from pathlib import Path
+import signal
+import types
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from locost_jax import models
+from locost_jax.devices import sharding
+from locost_jax.errors import InputError
+from locost_jax.errors import Stopped
+from locost_jax.runs import counted_flops
+from locost_jax.telemetry import telemetry as telemetry_lib
+from locost_jax.training import losses
+from locost_jax.training import optim
+from locost_jax.training import step as step_lib
+from locost_jax.training import train
+from locost_jax.workdir import checkpoint
+from tests import small_training
+from tests.small_training import Bag
+from tests.small_training import bag_config as _bag_config
+from tests.small_training import batches as _batches
+from tests.small_training import evaluate as _evaluate
+from tests.small_training import make_config as _config
+from tests.small_training import poisoned as _poisoned
+from tests.small_training import V
+
+
+def _rows(workdir):
+  """Returns the lines of metrics.jsonl without what the clock decides."""
+  path = Path(workdir) / 'metrics.jsonl'
+  lines = path.read_text().splitlines() if path.exists() else []
+  rows = [json.loads(line) for line in lines]
+  for row in rows:
+    for name in telemetry_lib.OF_THE_MACHINE:
+      row.pop(name, None)
+  return rows
+
+
+@jax.jit
+def _bag_step(state, batch):
+  config = _bag_config(10).optim
+  optimizer = optim.make_optimizer(config, 10, state.params)
+  return step_lib.train_step(
+      state,
+      batch,
+      model=Bag(),
+      optimizer=optimizer,
+      schedule=optim.make_schedule(config, 10),
+      config=config,
+  )
+
+
+def _bag_state():
+  params = jax.eval_shape(
+      lambda: step_lib.init_params(jax.random.key(0), Bag())
+  )
+  optimizer = optim.make_optimizer(_bag_config(10).optim, 10, params)
+  return step_lib.init_state(jax.random.key(0), Bag(), optimizer)
+
+
+def _equal(one, other):
+  jax.tree.map(np.testing.assert_array_equal, one, other)
+
+
+def test_padding_may_be_another_token():
+  """Tokens 0 and 1 exchanged everywhere: the same loss, the same counts."""
+  batch, state = next(_batches(3)), _bag_state()
+  exchanged = np.array([1, 0, *range(2, V)])
+  other = {
+      key: exchanged[value] if key.endswith('tokens') else value
+      for key, value in batch.items()
+  }
+  params = dict(
+      token_embedding={
+          'embedding': state.params['token_embedding']['embedding'][exchanged]
+      },
+      logits={'kernel': state.params['logits']['kernel'][:, exchanged]},
+  )
+  model = Bag()
+  model.config = types.SimpleNamespace(pad_id=1)
+  expected = step_lib.eval_step(state.params, batch, model=Bag())
+  found = step_lib.eval_step(params, other, model=model)
+  wrong = step_lib.eval_step(params, other, model=Bag())
+  np.testing.assert_allclose(found['loss'], expected['loss'], rtol=1e-6)
+  assert abs(wrong['loss'] / expected['loss'] - 1) > 1e-3
+
+
+def test_a_step_that_is_not_finite_changes_nothing_but_the_count():
+  batch = next(_batches(0))
+  state, metrics = _bag_step(_bag_state(), batch)
+  assert metrics['nonfinite'] == 0 and metrics['culprit'] == -1
+  bad = next(_poisoned({1})(0))
+  skipped, metrics = _bag_step(state, bad)
+  assert metrics['nonfinite'] == 1 and metrics['culprit'] == 0
+  assert skipped.nonfinite == 1 and skipped.step == state.step + 1
+  _equal(skipped.params, state.params)
+  _equal(skipped.opt_state, state.opt_state)
+  # The next one goes on from there, at the rate of its own step.
+  after, metrics = _bag_step(skipped, batch)
+  assert metrics['nonfinite'] == 0 and after.nonfinite == 1
+  assert np.any(
+      after.params['logits']['kernel'] != state.params['logits']['kernel']
+  )
+
+
+def test_pieces_of_a_batch_are_the_batch():
+  """Of a tiny model; pieces have different numbers of target tokens."""
+  config = _config(10)
+  config.model.dropout_rate = 0.0
+  model = models.build(config.model, dtype='float64')
+  batch = next(_batches(0, rows=8))
+  batch['decoder_loss_weights'][::2, 1:] = 0
+  results = {}
+  with jax.enable_x64(True):
+    batch['decoder_loss_weights'] = np.float64(batch['decoder_loss_weights'])
+    optimizer = optax.with_extra_args_support(optax.trace(0.0))
+    state = step_lib.init_state(jax.random.key(0), model, optimizer)
+    state = jax.tree.map(
+        lambda x: x.astype(float) if x.dtype == jnp.float32 else x, state
+    )
+    for pieces in (1, 2, 8):
+      results[pieces] = jax.jit(
+          functools.partial(
+              step_lib.train_step,
+              model=model,
+              optimizer=optimizer,
+              schedule=optim.make_schedule(config.optim, 10),
+              config=config.optim,
+              accumulate=pieces,
+          )
+      )(state, batch)
+  for pieces in (2, 8):
+    jax.tree.map(
+        functools.partial(np.testing.assert_allclose, rtol=1e-9, atol=1e-12),
+        results[pieces],
+        results[1],
+    )
+
+
+def test_frozen_parameters_cost_nothing():
+  """No optimiser's numbers, no gradient, and no backward pass to get one."""
+  config = _config(10)
+  mesh = sharding.make_mesh(config.mesh)
+  model, batch = models.build(config.model), next(_batches(0))
+  frozen = ((r'token_embedding/.*|encoder/.*', 0.0),)
+
+  def measure(groups):
+    config.optim.groups = groups
+    with jax.set_mesh(mesh):
+      programs = train.make_programs(config, model, mesh)
+      state = jax.eval_shape(programs.init, jax.random.key(0))
+      step = programs.step.trace(state, batch)
+    return state, counted_flops.count(step.jaxpr)
+
+  whole, operations = measure(())
+  state, fewer = measure(frozen)
+  size = lambda tree: sum(
+      x.size * x.dtype.itemsize for x in jax.tree.leaves(tree)
+  )
+  trained, _ = optim.split(state.params, frozen)
+  assert 0 < size(trained) < size(state.params)
+  assert size(state.opt_state) == 2 * size(trained) + 4
+  assert size(whole.opt_state) == 2 * size(state.params) + 4
+  encode = jax.jit(functools.partial(model.apply, method='encode')).trace(
+      {'params': state.params}, batch['encoder_input_tokens']
+  )
+  saved = operations - fewer
+  # The backward pass of a product takes two of its size; of the kernels the
+  # one that makes them is not asked for, either.
+  assert saved > 1.5 * counted_flops.count(encode.jaxpr)
+
+
+def test_a_gradient_that_is_not_finite_is_named_beside_frozen_ones(tmp_path):
+  config = _bag_config(3)
+  config.optim.groups = (('logits/.*', 0.0),)
+  with pytest.raises(InputError) as error:
+    small_training.train(config, tmp_path, Bag(), _poisoned({2}), _evaluate)
+  assert 'first in the gradient of token_embedding/embedding' in str(
+      error.value
+  )
+
+
+def test_the_numbers_of_a_step():
+  batch, state = next(_batches(3)), _bag_state()
+  logits = Bag().head(
+      state.params,
+      Bag().states(
+          state.params,
+          batch['encoder_input_tokens'],
+          batch['decoder_input_tokens'],
+          batch['encoder_input_tokens'] != 0,
+      ),
+  )
+  weights = batch['decoder_loss_weights']
+  total, weight = losses.cross_entropy(
+      logits, batch['decoder_target_tokens'], weights
+  )
+  _, metrics = _bag_step(state, batch)
+  np.testing.assert_allclose(metrics['loss'], total / weight, rtol=1e-6)
+  assert metrics['weight'] == weights.sum()
+  tokens = weights.sum() + (batch['encoder_input_tokens'] != 0).sum()
+  assert metrics['tokens'] == tokens
+  assert metrics['learning_rate'] == np.float32(1e-2)
+
+  sums = step_lib.eval_step(state.params, batch, model=Bag())
+  empty = {key: np.zeros_like(value) for key, value in batch.items()}
+  empty['encoder_input_tokens'][:, 0] = 1
+  rows = {k: np.concatenate([batch[k], empty[k]]) for k in batch}
+  padded = step_lib.eval_step(state.params, rows, model=Bag())
+  for key in ('loss', 'accuracy', 'weight'):
+    np.testing.assert_allclose(padded[key], sums[key], rtol=1e-6)
+  np.testing.assert_allclose(sums['loss'], total, rtol=1e-6)
+
+
+def test_the_first_step_that_is_not_finite_ends_the_run(tmp_path):
+  config = _bag_config(12, checkpoint_every=4)
+  with pytest.raises(InputError) as error:
+    small_training.train(config, tmp_path, Bag(), _poisoned({7}), _evaluate)
+  message = str(error.value)
+  assert message.startswith('step 7: loss ')
+  assert 'gradient of logits/kernel' in message
+  assert 'the checkpoint of step 4 is kept' in message
+  assert '\n' not in message
+  assert checkpoint.find(tmp_path).name == '4'
+  # With sound batches it goes on from there, as if nothing had been.
+  small_training.train(config, tmp_path, Bag(), _batches, _evaluate)
+  small_training.train(config, tmp_path / 'other', Bag(), _batches, _evaluate)
+  assert _rows(tmp_path) == _rows(tmp_path / 'other')
+
+
+def test_some_steps_may_be_not_finite(tmp_path):
+  config = _bag_config(12, max_nonfinite_steps=2, log_every=6)
+  small_training.train(config, tmp_path, Bag(), _poisoned({3, 9}), _evaluate)
+  rows = [row for row in _rows(tmp_path) if 'train/loss' in row]
+  assert [row['train/nonfinite'] for row in rows] == [1, 1]
+  assert all(np.isfinite(row['train/loss']) for row in rows)
+  with pytest.raises(InputError, match='^step 11: '):
+    small_training.train(
+        config, tmp_path / 'other', Bag(), _poisoned({3, 9, 11}), _evaluate
+    )
+
+
+def test_the_count_of_skipped_steps_continues(tmp_path):
+  """One step is skipped before a signal and one after it, one too many."""
+
+  def interrupted(start):
+    for step, batch in enumerate(_poisoned({3, 9})(start), start + 1):
+      if step == 6:
+        signal.raise_signal(signal.SIGTERM)
+      yield batch
+
+  config = _bag_config(12, max_nonfinite_steps=1)
+  with pytest.raises(Stopped, match='after step 5, which is saved') as stopped:
+    small_training.train(config, tmp_path, Bag(), interrupted, _evaluate)
+  assert stopped.value.status == 143
+  with pytest.raises(InputError) as error:
+    small_training.train(config, tmp_path, Bag(), _poisoned({3, 9}), _evaluate)
+  assert str(error.value).startswith('step 9: loss ')
+  assert 'first in the gradient of logits/kernel' in str(error.value)
+  assert str(error.value).endswith('the checkpoint of step 5 is kept')
+
+
+def test_a_parameter_that_is_not_finite_is_named(tmp_path):
+
+  class Broken(Bag):
+
+    def init(self, rng, inputs, targets_in):
+      variables = super().init(rng, inputs, targets_in)
+      table = variables['params']['token_embedding']
+      table['embedding'] = table['embedding'].at[:, 0].set(jnp.nan)
+      return variables
+
+  with pytest.raises(InputError) as error:
+    small_training.train(
+        _bag_config(3), tmp_path, Broken(), _batches, _evaluate
+    )
+  assert 'parameter token_embedding/embedding is not finite' in str(error.value)
+  assert 'no checkpoint was written yet' in str(error.value)
+
+
+def test_a_line_is_the_mean_since_the_line_before(tmp_path):
+  each, some = tmp_path / 'each', tmp_path / 'some'
+  small_training.train(_bag_config(10), each, Bag(), _batches, _evaluate)
+  small_training.train(
+      _bag_config(10, log_every=4), some, Bag(), _batches, _evaluate
+  )
+  by_step = [r['train/loss'] for r in _rows(each) if 'train/loss' in r]
+  lines = {r['step']: r['train/loss'] for r in _rows(some) if 'train/loss' in r}
+  assert list(lines) == [4, 8, 10]
+  for first, last in ((0, 4), (4, 8), (8, 10)):
+    np.testing.assert_allclose(
+        lines[last], np.mean(by_step[first:last]), rtol=1e-6
+    )
+  totals = [
+      {
+          r['step']: r['train/total_tokens']
+          for r in _rows(workdir)
+          if 'train/loss' in r
+      }
+      for workdir in (each, some)
+  ]
+  assert totals[1] == {step: totals[0][step] for step in lines}
+  assert totals[0][10] == sum(
+      int((batch['encoder_input_tokens'] != 0).sum())
+      + int(batch['decoder_loss_weights'].sum())
+      for batch, _ in zip(_batches(0), range(10))
+  )
+
+
+def test_when_it_evaluates_and_saves(tmp_path):
+  asked = []
+
+  def evaluate(params, step):
+    asked.append(step)
+    return {'eval/x/rouge_mean': 100 - step, 'eval/x/loss': 1.0}
+
+  config = _bag_config(10, eval_every=4, checkpoint_every=3)
+  config.checkpoint.keep_latest = 3
+  result = small_training.train(config, tmp_path, Bag(), _batches, evaluate)
+  assert asked == [4, 8, 10]
+  assert result == {
+      'step': 10,
+      'final': {'eval/x/rouge_mean': 90.0, 'eval/x/loss': 1.0},
+      'best_step': 4,
+      'best': {'eval/x/rouge_mean': 96.0, 'eval/x/loss': 1.0},
+  }
+  steps = sorted(int(p.name) for p in (tmp_path / 'checkpoints').glob('[0-9]*'))
+  assert steps == [4, 8, 9, 10]
+  # A run that is over is not run again, but says the same.
+  never = lambda start: pytest.fail('asked for batches')
+  assert (
+      small_training.train(config, tmp_path, Bag(), never, evaluate) == result
+  )
+  assert asked == [4, 8, 10]
+
+
+def test_what_ends_an_evaluation_costs_no_step(tmp_path):
+  """It is saved before, is evaluated again, and nothing else is told twice."""
+
+  def evaluate(params, step):
+    if step == 8:
+      raise MemoryError('of the evaluation')
+    return _evaluate(params, step)
+
+  config = _bag_config(10, eval_every=4, checkpoint_every=0)
+  broken, whole = tmp_path / 'broken', tmp_path / 'whole'
+  with pytest.raises(MemoryError):
+    small_training.train(config, broken, Bag(), _batches, evaluate)
+  assert checkpoint.latest_step(broken / 'checkpoints') == 8
+  starts = []
+
+  def batches(start):
+    starts.append(start)
+    return _batches(start)
+
+  result = small_training.train(config, broken, Bag(), batches, _evaluate)
+  assert starts == [8]
+  assert (
+      small_training.train(config, whole, Bag(), _batches, _evaluate) == result
+  )
+  assert _rows(broken) == _rows(whole)
+  names = [
+      sorted(path.name for path in (run / 'checkpoints').glob('[0-9]*'))
+      for run in (broken, whole)
+  ]
+  assert names[0] == names[1]
+
+
+def test_a_longer_run_continues_a_shorter_one(tmp_path):
+  short, long = tmp_path / 'short', tmp_path / 'long'
+  small_training.train(_bag_config(6), short, Bag(), _batches, _evaluate)
+  small_training.train(_bag_config(10), short, Bag(), _batches, _evaluate)
+  small_training.train(_bag_config(10), long, Bag(), _batches, _evaluate)
+  _equal(checkpoint.load_params(short, 10), checkpoint.load_params(long, 10))
+
+
+def test_parameters_from_another_run(tmp_path):
+  first, second = tmp_path / 'first', tmp_path / 'second'
+  config = _bag_config(6, eval_every=2)
+  small_training.train(config, first, Bag(), _batches, _evaluate)
+  config = _bag_config(2, init_from=str(first))
+  config.optim.learning_rate = 0.0
+  small_training.train(config, second, Bag(), _batches, _evaluate)
+  _equal(checkpoint.load_params(second), checkpoint.load_params(first))
+
+  class Wider(Bag):
+
+    def init(self, rng, inputs, targets_in):
+      variables = super().init(rng, inputs, targets_in)
+      variables['params']['logits']['kernel'] = jnp.ones((9, V))
+      return variables
+
+  with pytest.raises(InputError) as error:
+    small_training.train(
+        config, tmp_path / 'third', Wider(), _batches, _evaluate
+    )
+  assert 'logits/kernel is [8, 32]; expected [9, 32]' in str(error.value)
+  with pytest.raises(InputError, match='expected float32.9, 32.'):
+    small_training.train(config, second, Wider(), _batches, _evaluate)
+
+
+@pytest.mark.parametrize(
+    'changes, words',
+    [
+        (dict(steps=0), 'train.steps=0'),
+        (dict(log_every=0), 'train.log_every=0'),
+        (dict(eval_every=-1), 'train.eval_every=-1'),
+        (dict(timeout=-1), 'train.timeout=-1'),
+        (dict(accumulate=0), 'train.accumulate=0'),
+        (dict(accumulate=3), 'train.accumulate=3: expected a divisor of 4'),
+        (dict(init_from='nowhere/at/all'), 'nowhere/at/all: no such directory'),
+    ],
+)
+def test_values_that_cannot_be(changes, words, tmp_path):
+  config = _bag_config(2)
+  config.train.update(changes)
+  with pytest.raises(InputError) as error:
+    small_training.train(config, tmp_path / 'run', Bag(), _batches, _evaluate)
+  assert words in str(error.value)
+  assert not (tmp_path / 'run').exists()

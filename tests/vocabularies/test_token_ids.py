@@ -1,0 +1,362 @@
+"""BART's ids in the whole house: `<s>` 0, `<pad>` 1, `</s>` and start 2."""
+
+import json
+from pathlib import Path
+import shutil
+import types
+
+from ml_collections import ConfigDict
+import numpy as np
+import pytest
+
+from configs import default
+import locost_jax
+from locost_jax import main
+from locost_jax import models
+from locost_jax import summarize
+from locost_jax.data import cache as cache_lib
+from locost_jax.data import pipeline
+from locost_jax.data import seqio_tasks
+from locost_jax.data import tasks
+from locost_jax.errors import InputError
+from locost_jax.vocabularies import vocabulary as vocabulary_lib
+from tests import bart_files
+from tests import tiny_run
+
+ROOT = Path(__file__).parents[2]
+MARKS = dict(eos_id=2, pad_id=1, start_id=2)
+SIZES = [
+    '--config.model.d_model=16',
+    '--config.model.d_ff=16',
+    '--config.model.num_heads=2',
+    '--config.model.num_layers=1',
+    '--config.model.num_decoder_layers=1',
+    '--config.model.dropout_rate=0.0',
+    '--config.eval.batch_size=4',
+    '--config.train.batch_size=4',
+    '--config.data.max_input_length=64',
+    '--config.data.max_target_length=16',
+    '--config.decode.max_length=6',
+    '--config.decode.no_repeat_ngram_size=0',
+    '--config.train.eval_every=0',
+]
+TINY = [
+    f'--config={ROOT}/configs/finetune.py',
+    '--config.model.d_state=4',
+    '--config.model.d_kv=8',
+    *SIZES,
+]
+BART = """
+from configs import default
+from configs import finetune
+
+def get_config():
+  config = finetune.get_config()
+  config.model = default.bart()
+  config.model.update(dict(decoder_d_ff=16, max_positions=64))
+  return config
+"""
+
+
+def rows(n):
+  return [
+      dict(
+          id=str(i),
+          document=f'The {"x" * i} of the {i}, the end. ' * 2,
+          summary=f'the {i}',
+      )
+      for i in range(n)
+  ]
+
+
+def write_rows(path, found):
+  path.write_text(''.join(json.dumps(row) + '\n' for row in found))
+  return str(path)
+
+
+@pytest.fixture(scope='module')
+def files(tmp_path_factory):
+  """The directory of a vocabulary."""
+  return bart_files.write(tmp_path_factory.mktemp('tokens') / 'bart')
+
+
+@pytest.fixture
+def bart(tmp_path):
+  """The flags of a small BART."""
+  (tmp_path / 'bart.py').write_text(BART)
+  return [f'--config={tmp_path / "bart.py"}', *SIZES]
+
+
+@pytest.fixture
+def train(run_command, files, tmp_path, bart):
+  """Trains a little; returns the WORKDIR."""
+
+  def train(*arguments):
+    status, _, err = run_command(
+        main,
+        *bart,
+        f'--config.data.vocabulary={files}',
+        '--config.data.train_files='
+        + write_rows(tmp_path / 'rows.jsonl', rows(12)),
+        '--config.data.validation_files='
+        + write_rows(tmp_path / 'other.jsonl', rows(5)),
+        f'--workdir={tmp_path / "run"}',
+        '--config.train.steps=200',
+        *arguments,
+    )
+    assert status == 0, err
+    return tmp_path / 'run'
+
+  return train
+
+
+def make_config(tmp_path, files, **data):
+  config = default.get_config()
+  config.data.update(
+      dict(
+          train_files=write_rows(tmp_path / 'rows.jsonl', rows(5)),
+          validation_files=write_rows(tmp_path / 'other.jsonl', rows(5)),
+          vocabulary=files,
+          max_input_length=40,
+          max_target_length=7,
+          **data,
+      )
+  )
+  config.eval.batch_size = 2
+  return config
+
+
+def test_batches_are_as_bart_is_trained(tmp_path, files):
+  """`<s> text </s>`, cut before the end; decoders read what is shifted."""
+  config = make_config(tmp_path, files)
+  tasks.check(config)
+  tokens = vocabulary_lib.load_vocabulary(files)
+  cache = cache_lib.open_cache(config, tokens, 'validation', tmp_path)
+  seen = 0
+  for batch, info in pipeline.eval_batches(cache, tokens, config):
+    for i, name in enumerate(info['id']):
+      row = rows(5)[int(name)]
+      read = [0, *tokens.encode(row['document'])][:39] + [2]
+      labels = [0, *tokens.encode(row['summary'])][:6] + [2]
+      assert len(labels) == 5  # `<s>` `the` ` ` digit `</s>`
+      L, T = (
+          batch[f'{side}_input_tokens'].shape[1]
+          for side in ('encoder', 'decoder')
+      )
+      assert batch['encoder_input_tokens'][i].tolist() == (
+          read + [1] * (L - len(read))
+      )
+      padded = labels + [1] * (T - len(labels))
+      assert batch['decoder_target_tokens'][i].tolist() == padded
+      # Hugging Face's shift_tokens_right.
+      assert batch['decoder_input_tokens'][i].tolist() == [2, *padded[:-1]]
+      assert batch['decoder_loss_weights'][i].tolist() == (
+          [1] * len(labels) + [0] * (T - len(labels))
+      )
+      assert tokens.decode(labels) == row['summary']
+      seen += 1
+    rest = slice(len(info['id']), None)
+    assert (batch['encoder_input_tokens'][rest] == 1).all()
+    assert not batch['decoder_loss_weights'][rest].any()
+  assert seen == 5
+
+
+def test_pages_have_their_marks_once(tmp_path, files):
+  config = make_config(tmp_path, files, pages='chunks', page_length=16)
+  tokens = vocabulary_lib.load_vocabulary(files)
+  cache = cache_lib.open_cache(config, tokens, 'validation', tmp_path)
+  for batch, info in pipeline.eval_batches(cache, tokens, config):
+    inputs = batch['encoder_input_tokens'][: len(info['id'])]
+    real = (inputs != 1).any(-1)
+    assert ((inputs[..., 0] == 0) == real).all()
+    assert ((inputs == 2).sum(-1) == real).all()
+    targets = batch['decoder_target_tokens'][: len(info['id'])]
+    assert (targets[:, :2] == [0, tokens.encode('the')[0]]).all()
+
+
+@pytest.mark.slow
+def test_a_run(train, run_command, tmp_path):
+  """Trained, evaluated, loaded and used: the ids are the vocabulary's."""
+  home = train('--config.eval.baselines=True')
+  s = locost_jax.load(str(home))
+  assert {key: getattr(s.settings, key) for key in MARKS} == MARKS
+  predictions = [
+      json.loads(line)
+      for line in (home / 'predictions' / 'jsonl-validation-200.jsonl')
+      .read_text()
+      .splitlines()
+  ]
+  assert len(predictions) == 5
+  for row in predictions:
+    document = rows(5)[int(row['id'])]['document']
+    inputs = [0, *s.vocabulary.encode(document)][:63] + [2]
+    # Greedily, by whole passes: the start is 2, the end is 2, padding 1.
+    written = [2]
+    while len(written) < 7 and (len(written) == 1 or written[-1] != 2):
+      logits = s.logits(np.array([inputs]), np.array([written]))
+      written.append(int(logits[0, -1].argmax()))
+    assert row['prediction'] == s.vocabulary.decode(written[1:])
+    assert s.summarize(document, max_input_length=64) == [row['prediction']]
+    padded = s.logits(np.array([inputs + [1] * 9]), np.array([[2, 0]]))
+    plain = s.logits(np.array([inputs]), np.array([[2, 0]]))
+    np.testing.assert_allclose(padded, plain, atol=1e-5)
+    assert row['prediction'].startswith('the')  # something was learned
+  # The command line, with its page of sources.
+  (tmp_path / 'a.txt').write_text(rows(5)[4]['document'])
+  status, out, err = run_command(
+      summarize,
+      f'--checkpoint={home}',
+      tmp_path / 'a.txt',
+      '--format=json',
+      f'--report={tmp_path / "page.html"}',
+      '--program_cache=off',
+  )
+  assert status == 0, err
+  row = json.loads(out)
+  assert row['prediction'] == s.summarize(rows(5)[4]['document'])[0]
+  assert (
+      row['tokens_read'] == len(s.vocabulary.encode(rows(5)[4]['document'])) + 2
+  )
+  assert {key: row['settings'][key] for key in MARKS} == MARKS
+  assert (tmp_path / 'page.html').exists()
+
+
+def test_padding_must_be_the_models(run_command, files, tmp_path):
+  data = write_rows(tmp_path / 'rows.jsonl', rows(90))
+  status, out, err = run_command(
+      main,
+      *TINY,
+      f'--config.data.vocabulary={files}',
+      f'--config.data.train_files={data}',
+      f'--workdir={tmp_path / "run"}',
+  )
+  assert (status, out) == (2, '') and err.count('\n') == 1
+  assert "its padding is 1, the model's 0" in err
+  assert not (tmp_path / 'run').exists()
+
+
+def test_a_trained_vocabulary_pads_with_zero(run_command, bart, tmp_path):
+  data = write_rows(tmp_path / 'rows.jsonl', rows(90))
+  status, _, err = run_command(
+      main,
+      *bart,
+      f'--config.data.train_files={data}',
+      f'--workdir={tmp_path / "run"}',
+  )
+  assert status == 2 and "its padding is 0, the model's 1" in err
+  assert 'training a vocabulary' not in err
+
+
+@pytest.fixture
+def plain(tmp_path):
+  """A run of bytes, whose model pads with 0."""
+  tiny_run.make(tmp_path / 'plain')
+  return tmp_path / 'plain'
+
+
+def test_loading_refuses_other_padding(plain):
+  shutil.rmtree(plain / 'vocabulary')
+  bart_files.write(plain / 'vocabulary')
+  with pytest.raises(InputError, match="padding is 1, the model's 0"):
+    locost_jax.load(str(plain))
+
+
+@pytest.mark.parametrize(
+    'changes, expected',
+    [
+        (dict(max_target_length=2), 'max_target_length=2 must be at least 3'),
+        (dict(max_input_length=2), 'max_input_length=2 must be at least 3'),
+    ],
+)
+def test_lengths_must_hold_the_marks(tmp_path, files, changes, expected):
+  config = make_config(tmp_path, files)
+  config.data.update(changes)
+  with pytest.raises(InputError, match=expected):
+    tasks.check(config)
+
+
+def test_gap_sentences_need_a_token_for_their_mask(tmp_path, files):
+  config = make_config(tmp_path, files)
+  config.data.input_field = 'document'
+  config.gsg = dict(mask='<extra_id_0>', ratio=0.5)
+  with pytest.raises(InputError, match="'<extra_id_0>': is no token of") as e:
+    tasks.check(config)
+  assert '\n' not in str(e.value)
+  config.gsg = dict(mask='<mask>', ratio=0.5)
+  tasks.check(config)
+  tokens = vocabulary_lib.load_vocabulary(files)
+  task = seqio_tasks.make_task(config, tokens)
+  row = next(
+      task.get_dataset(
+          dict(inputs=99, targets=99), split='train', shuffle=False
+      ).as_numpy_iterator()
+  )
+  assert (row['inputs'] == 263).sum() == 1
+
+
+def test_what_models_say():
+  for kind in types.SimpleNamespace, ConfigDict:
+    config = (
+        kind(dict(pad_id=1, max_positions=64))
+        if kind is ConfigDict
+        else (kind(pad_id=1, max_positions=64))
+    )
+    assert (models.pad_id(config), models.max_positions(config)) == (1, 64)
+  config = default.get_config().model
+  assert (models.pad_id(config), models.max_positions(config)) == (0, None)
+
+
+@pytest.mark.parametrize(
+    'argument',
+    [
+        'data.max_input_length=65',
+        'data.max_target_length=66',
+        'decode.max_length=67',
+    ],
+)
+def test_lengths_beyond_the_models_positions(
+    run_command, bart, tmp_path, argument
+):
+  status, out, err = run_command(
+      main, *bart, f'--config.{argument}', f'--workdir={tmp_path / "run"}'
+  )
+  assert (status, out) == (2, '') and err.count('\n') == 1
+  assert f'config.{argument}: expected at most model.max_positions=64' in err
+
+
+def test_documents_beyond_the_models_positions(
+    plain, run_command, monkeypatch, tmp_path
+):
+  monkeypatch.setattr(models, 'max_positions', lambda config: 60)
+  (tmp_path / 'long.txt').write_text('x' * 60)  # and its mark
+  (tmp_path / 'full.txt').write_text('x' * 59)
+
+  def call(*arguments):
+    return run_command(
+        summarize,
+        f'--checkpoint={plain}',
+        '--program_cache=off',
+        tmp_path / 'long.txt',
+        tmp_path / 'full.txt',
+        *arguments,
+    )
+
+  status, out, err = call()
+  assert status == 2 and len(out.splitlines()) == 1
+  assert 'long.txt: 61 tokens, but the model reads and writes at most 60' in err
+  assert call('--max_input_length=60')[0] == 0
+  status, out, err = call('--max_input_length=61')
+  assert (status, out) == (2, '') and '--max_input_length: 61 tokens' in err
+  status, out, err = call('--max_length=61')
+  assert (status, out) == (2, '') and '--max_length: 61 tokens' in err
+
+  s = locost_jax.load(str(plain))
+  for refused in (
+      lambda: s.summarize('x' * 60),
+      lambda: s.encode(np.full((1, 61), 5)),
+      lambda: s.logits(np.full((1, 9), 5), np.full((1, 61), 5)),
+      lambda: s.generate(np.full((1, 9), 5), max_length=61),
+  ):
+    with pytest.raises(InputError, match='61 tokens, but the model'):
+      refused()
+  assert len(s.summarize(['x' * 59, 'x'])) == 2

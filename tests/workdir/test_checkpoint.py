@@ -1,0 +1,354 @@
+"""Checkpoints: what is kept, what comes back, what is refused."""
+
+import os
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from configs import default
+from locost_jax.errors import InputError
+from locost_jax.workdir import checkpoint
+from locost_jax.workdir import checkpointer as checkpointer_lib
+from locost_jax.workdir import manifest
+
+
+class State(NamedTuple):
+  step: Any
+  params: Any
+  opt_state: Any
+  rng: Any
+
+
+def _optimizer():
+  # Masks leave holes in the state: nodes without arrays.
+  return optax.chain(
+      optax.masked(optax.adam(1e-2), {'a': True, 'b': False}),
+      optax.masked(optax.set_to_zero(), {'a': False, 'b': True}),
+  )
+
+
+def _state(seed=0, dtype=jnp.float32):
+  a, b = jax.random.split(jax.random.key(seed))
+  params = {
+      'a': {'kernel': jax.random.normal(a, (16, 8), dtype)},
+      'b': {'scale': jax.random.normal(b, (8,), dtype)},
+  }
+  opt_state = _optimizer().init(params)
+  opt_state = jax.tree.map(lambda x: x + seed, opt_state)
+  return State(jnp.int32(seed), params, opt_state, jnp.uint32([1, 2]))
+
+
+def _abstract(state):
+  return jax.tree.map(
+      lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding),
+      state,
+  )
+
+
+def _open(workdir, **changes):
+  config = default.get_config().checkpoint
+  config.update(changes)
+  return checkpointer_lib.Checkpointer(workdir / 'checkpoints', config)
+
+
+def _equal(one, other):
+  assert jax.tree.structure(one) == jax.tree.structure(other)
+  jax.tree.map(np.testing.assert_array_equal, one, other)
+
+
+@pytest.fixture(scope='module')
+def run(tmp_path_factory):
+  """A workdir with steps 0 to 6 saved; scores at 1, 2, 4: best is 2."""
+  workdir = tmp_path_factory.mktemp('run')
+  checkpointer = _open(workdir)
+  rouge = {1: 10.0, 2: 30.0, 4: 20.0, 5: float('nan')}
+  for step in range(7):
+    metrics = None
+    if step in rouge:
+      metrics = {'eval/x/rouge_mean': rouge[step], 'eval/x/loss': 2.5}
+    checkpointer.save(step, _state(step), metrics)
+  checkpointer.close()
+  return workdir
+
+
+def test_latest_and_best_are_kept(run):
+  kept = sorted(path.name for path in (run / 'checkpoints').iterdir())
+  assert kept == ['2', '5', '6']
+  checkpointer = _open(run)
+  assert checkpointer.latest_step() == 6
+  assert checkpointer.best_step() == 2
+  assert checkpointer.metrics(2) == {
+      'eval/x/rouge_mean': 30.0,
+      'eval/x/loss': 2.5,
+  }
+  assert checkpointer.metrics(6) == {}
+  checkpointer.close()
+
+
+def test_restore_gives_back_every_bit(run):
+  checkpointer = _open(run)
+  restored = checkpointer.restore(6, _abstract(_state()))
+  checkpointer.close()
+  _equal(restored, _state(6))
+  assert all(isinstance(x, jax.Array) for x in jax.tree.leaves(restored))
+
+
+def test_restore_refuses_another_state(run):
+  checkpointer = _open(run)
+  good = _abstract(_state())
+  half = _abstract(_state(dtype=jnp.bfloat16))
+  wide = good._replace(
+      params=good.params
+      | {'b': {'scale': jax.ShapeDtypeStruct((9,), jnp.float32)}}
+  )
+  more = good._replace(params=good.params | {'c': good.params['b']})
+  fewer = good._replace(params={'a': good.params['a']})
+  other = good._replace(opt_state=good.opt_state[0].inner_state[0].mu)
+  for state, words in [
+      (half, 'a/kernel is float32[16, 8]; expected bfloat16[16, 8]'),
+      (wide, 'b/scale is float32[8]; expected float32[9]'),
+      (more, 'lacks c/scale'),
+      (fewer, 'has b/scale'),
+      (other, 'opt_state/'),
+  ]:
+    with pytest.raises(InputError) as error:
+      checkpointer.restore(6, state)
+    assert words in str(error.value)
+  checkpointer.close()
+
+
+def test_parameters_load_as_numpy_without_the_optimiser(run):
+  for directory, step, expected in [
+      (run, None, 2),
+      (run, 6, 6),
+      (run / 'checkpoints', None, 2),
+      (run / 'checkpoints' / '5', None, 5),
+  ]:
+    params = checkpoint.load_params(directory, step)
+    assert all(type(x) is np.ndarray for x in jax.tree.leaves(params))
+    _equal(params, jax.tree.map(np.asarray, _state(expected).params))
+
+
+def test_without_a_score_the_latest_is_loaded(tmp_path):
+  checkpointer = _open(tmp_path)
+  checkpointer.save(0, _state(0))
+  checkpointer.save(3, _state(3), {'eval/x/loss': 1.0})
+  assert checkpointer.best_step() is None
+  checkpointer.close()
+  assert checkpoint.find(tmp_path).name == '3'
+
+
+def test_the_best_by_loss_is_the_smallest(tmp_path):
+  checkpointer = _open(tmp_path, metric='loss', keep_latest=1)
+  for step, loss in enumerate([3.0, 1.0, 2.0, 2.5]):
+    checkpointer.save(step, _state(step), {'eval/x/loss': loss})
+  assert checkpointer.best_step() == 1
+  checkpointer.close()
+  assert checkpoint.find(tmp_path).name == '1'
+
+
+def test_a_save_is_a_snapshot(tmp_path):
+  """Steps that reuse the memory while it is being written change nothing."""
+  spoil = jax.jit(lambda x: jax.tree.map(jnp.zeros_like, x), donate_argnums=0)
+  big = jnp.arange(4_000_000, dtype=jnp.float32)
+  state = _state(1)._replace(params={'a': big})
+  expected = np.array(big)
+  checkpointer = _open(tmp_path)
+  checkpointer.save(1, state)
+  for _ in range(3):
+    state = spoil(state)
+  checkpointer.close()
+  np.testing.assert_array_equal(checkpoint.load_params(tmp_path)['a'], expected)
+
+
+def test_a_half_written_step_is_no_checkpoint(run, tmp_path):
+  checkpointer = _open(tmp_path)
+  checkpointer.save(1, _state(1))
+  checkpointer.close()
+  # What a run killed while it saves leaves behind.
+  half = tmp_path / 'checkpoints' / '2.orbax-checkpoint-tmp' / 'params'
+  half.mkdir(parents=True)
+  assert checkpoint.find(tmp_path).name == '1'
+  checkpointer = _open(tmp_path)
+  assert checkpointer.latest_step() == 1
+  checkpointer.save(2, _state(2))
+  checkpointer.close()
+  assert not half.exists()
+  assert checkpoint.find(tmp_path).name == '2'
+
+
+def test_directories_without_a_checkpoint(run, tmp_path):
+  empty = tmp_path / 'empty'
+  (empty / 'checkpoints').mkdir(parents=True)
+  for directory, step, words in [
+      (tmp_path / 'nowhere', None, 'no such directory'),
+      (tmp_path, None, 'holds no checkpoint'),
+      (empty, None, 'holds no checkpoint'),
+      (run, 17, 'no step 17; there are [2, 5, 6]'),
+  ]:
+    with pytest.raises(InputError) as error:
+      checkpoint.load_params(directory, step)
+    assert words in str(error.value) and '\n' not in str(error.value)
+
+
+def test_a_checkpoint_that_cannot_be_restored_is_one_line(tmp_path):
+  checkpointer = _open(tmp_path)
+  checkpointer.save(1, _state(1))
+  checkpointer.close()
+  step = tmp_path / 'checkpoints' / '1'
+  (step / 'params' / 'manifest.ocdbt').unlink()
+  (step / 'params' / '_METADATA').write_text('{')
+  manifest.write(step)
+  with pytest.raises(InputError, match='cannot be restored') as error:
+    checkpoint.load_params(tmp_path)
+  assert '\n' not in str(error.value)
+
+
+def _flip(path):
+  data = bytearray(path.read_bytes())
+  data[len(data) // 2] ^= 1
+  path.write_bytes(data)
+
+
+def _truncate(path):
+  os.truncate(path, path.stat().st_size - 1)
+
+
+def _largest(directory):
+  files = [path for path in directory.rglob('*') if path.is_file()]
+  return max(files, key=lambda path: path.stat().st_size)
+
+
+def _save_scored(workdir):
+  """Saves steps 1 to 4; the best is 2, the latest 4."""
+  checkpointer = _open(workdir)
+  for step, rouge in enumerate([10.0, 30.0, 20.0, 15.0], start=1):
+    checkpointer.save(step, _state(step), {'eval/x/rouge_mean': rouge})
+  checkpointer.close()
+  return workdir / 'checkpoints'
+
+
+@pytest.mark.parametrize(
+    'spoil, words',
+    [
+        (_flip, 'has other contents than were written'),
+        (_truncate, ' bytes, expected '),
+        (os.unlink, 'is missing'),
+    ],
+)
+def test_a_damaged_step_is_set_aside(spoil, words, tmp_path, capfd):
+  directory = _save_scored(tmp_path)
+  spoiled = _largest(directory / '4' / 'training')
+  spoil(spoiled)
+  # Who only reads sees no damage in what it does not read, and moves nothing.
+  _equal(
+      checkpoint.load_params(tmp_path, 4),
+      jax.tree.map(np.asarray, _state(4).params),
+  )
+  checkpointer = _open(tmp_path)
+  assert checkpointer.set_damaged_aside() == 3
+  (line,) = capfd.readouterr().err.splitlines()
+  name = spoiled.relative_to(directory / '4').as_posix()
+  assert f'checkpoints/4: {name} ' in line and words in line
+  assert line.endswith('damaged, set aside as 4.damaged')
+  _equal(checkpointer.restore(3, _abstract(_state())), _state(3))
+  # The step is done again, and damaged again.
+  checkpointer.save(4, _state(4))
+  checkpointer.close()
+  _flip(_largest(directory / '4' / 'params'))
+  checkpointer = _open(tmp_path)
+  assert checkpointer.set_damaged_aside() == 3
+  checkpointer.close()
+  names = sorted(path.name for path in directory.iterdir())
+  assert names == ['2', '3', '4.damaged', '4.damaged2']
+
+
+def test_a_damaged_best_is_not_the_best(tmp_path, capfd):
+  directory = _save_scored(tmp_path)
+  _flip(_largest(directory / '2' / 'params'))
+  with pytest.raises(InputError) as error:
+    checkpoint.load_params(tmp_path)
+  assert 'checkpoints/2: params/' in str(error.value)
+  assert str(error.value).endswith('the other checkpoints are of steps [3, 4]')
+  assert (directory / '2').is_dir()
+  checkpointer = _open(tmp_path)
+  assert checkpointer.set_damaged_aside() == 4
+  assert 'set aside as 2.damaged' in capfd.readouterr().err
+  assert checkpointer.best_step() == 3
+  # What is kept from now on goes by what is left: 3 stays as the best.
+  for step in (5, 6, 7):
+    checkpointer.save(step, _state(step), {'eval/x/rouge_mean': 1.0})
+  checkpointer.close()
+  assert checkpoint.find(tmp_path).name == '3'
+  names = sorted(path.name for path in directory.iterdir())
+  assert names == ['2.damaged', '3', '6', '7']
+
+
+def test_when_all_are_damaged_it_does_not_begin_anew(tmp_path):
+  directory = _save_scored(tmp_path)
+  for step in directory.iterdir():
+    (step / 'manifest.json').unlink()
+  for _ in range(2):  # the second time there is no step left to look at
+    checkpointer = _open(tmp_path)
+    with pytest.raises(InputError, match='all checkpoints are damaged'):
+      checkpointer.set_damaged_aside()
+    checkpointer.close()
+  assert len(list(directory.glob('*.damaged'))) == 3
+
+
+def test_an_evaluation_that_comes_later(tmp_path):
+  checkpointer = _open(tmp_path, keep_latest=1)
+  checkpointer.save(1, _state(1), {'eval/x/rouge_mean': 10.0})
+  checkpointer.save(2, _state(2), None, {'window': [1], 'measured': False})
+  checkpointer.wait()
+  assert checkpointer.best_step() == 1
+  checkpointer.measure(2, {'eval/x/rouge_mean': 20.0})
+  assert checkpointer.best_step() == 2
+  assert checkpointer.loop(2) == {'window': [1], 'measured': True}
+  names = [path.name for path in (tmp_path / 'checkpoints').iterdir()]
+  assert names == ['2']  # 1 is neither the best nor the latest
+  for step in (3, 4):
+    checkpointer.save(step, _state(step))
+  checkpointer.close()
+  names = sorted(path.name for path in (tmp_path / 'checkpoints').iterdir())
+  assert names == ['2', '4']  # the best and the latest
+  assert not manifest.find_damage(tmp_path / 'checkpoints' / '2')
+
+
+def test_a_file_is_replaced_in_step_with_its_manifest(tmp_path, monkeypatch):
+  """A kill between any two renames leaves a directory that is intact."""
+  (tmp_path / 'metrics').mkdir()
+  (tmp_path / 'metrics' / 'metrics').write_text('old')
+  manifest.write(tmp_path)
+  rename, states = os.replace, []
+
+  def look_and_rename(source, target):
+    states.append(manifest.find_damage(tmp_path))
+    rename(source, target)
+    states.append(manifest.find_damage(tmp_path))
+
+  monkeypatch.setattr(os, 'replace', look_and_rename)
+  manifest.replace(tmp_path, 'metrics/metrics', 'new')
+  assert states == [''] * 6
+  (tmp_path / 'metrics' / 'metrics').write_text('old')
+  assert manifest.find_damage(tmp_path) == (
+      'metrics/metrics has other contents than were written'
+  )
+
+
+def test_score():
+  metrics = {
+      'eval/a/loss': 2.0,
+      'eval/a/rouge_mean': 10.0,
+      'eval/b/rouge_mean': 20.0,
+      'eval/c/xrouge_mean': 99.0,
+  }
+  assert checkpoint.score(metrics, 'rouge_mean') == 15.0
+  assert checkpoint.score(metrics, 'eval/b/rouge_mean') == 20.0
+  assert checkpoint.score(metrics, 'loss') == -2.0
+  assert checkpoint.score(metrics, 'rouge1') is None
+  assert checkpoint.score({'loss': float('inf')}, 'loss') is None
