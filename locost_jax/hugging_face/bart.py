@@ -1,4 +1,8 @@
-"""BART's config.json: Hugging Face's keys and ours."""
+"""BART's and PageSum's config.json: Hugging Face's keys and ours.
+
+A PageSum's config.json says that it is a BART. Its confidence layer tells them
+apart, or the keys that are written only of a PageSum.
+"""
 
 from locost_jax.errors import InputError
 
@@ -31,12 +35,21 @@ FIXED = {
     'static_position_embeddings': False,
 }
 
+# A tensor that a PageSum has and a BART has not.
+CONFIDENCE = 'lin.weight'
+# As `KEYS`, written only where they differ from what they are when left out.
+PAGESUM_KEYS = (
+    ('decoding', 'pagesum_decoding', 'pages'),
+    ('padding', 'pagesum_padding', 'tokens'),
+)
 
-def model_config(theirs):
+
+def model_config(theirs, tensors=()):
   """The `config.model` of a config.json, as a dict.
 
   Args:
     theirs: what config.json holds.
+    tensors: the names of the weights beside it.
 
   Raises:
     InputError: a missing key, or a kind of BART that is not here.
@@ -58,12 +71,20 @@ def model_config(theirs):
   for key in config:
     if key.endswith('_rate'):
       config[key] = float(config[key])
+  if CONFIDENCE in tensors or any(key in theirs for _, key, _ in PAGESUM_KEYS):
+    config['name'] = 'pagesum'
+    for ours, key, default in PAGESUM_KEYS:
+      config[ours] = theirs.get(key, default)
   return config
 
 
 def released_config(config):
   """The config.json of a `config.model`: `model_config` the other way."""
   theirs = {key: config[ours] for ours, key, _ in KEYS}
+  if config['name'] == 'pagesum':
+    for ours, key, default in PAGESUM_KEYS:
+      if config.get(ours, default) != default:
+        theirs[key] = config[ours]
   return dict(
       theirs,
       model_type='bart',

@@ -6,6 +6,7 @@ import os
 from locost_jax.errors import InputError
 from locost_jax.generation import decode_settings
 from locost_jax.hugging_face import bart
+from locost_jax.hugging_face import tensors
 
 # Ours, theirs and what they take where it is missing; None: it must be there.
 _SHELL_KEYS = (
@@ -86,13 +87,16 @@ def model_config(directory):
   try:
     theirs = read_json(path)
   except FileNotFoundError:
-    raise InputError(f'{directory} holds no config.json') from None
+    raise InputError(
+        f'{directory} holds no config.json: expected that of the model its '
+        "weights began as (facebook/bart-large-cnn's for a published PageSum)"
+    ) from None
   # A release's config also carries LongT5's keys: d_state and gating decide.
   name = theirs.get('model_type')
   if {'d_state', 'gating'} <= set(theirs):
     name = 'locost'
   if name == 'bart':
-    return bart.model_config(theirs)
+    return bart.model_config(theirs, tensors.find_names(directory))
   if name not in KEYS:
     raise InputError(
         f'{path} describes model_type={name!r}: expected a LOCOST config (with '
@@ -185,7 +189,7 @@ def release(config, settings, dtype):
     dtype: of the tensors, 'float32' or 'bfloat16'.
   """
   name = config['name']
-  if name == 'bart':
+  if name in ('bart', 'pagesum'):
     return dict(
         bart.released_config(config), torch_dtype=dtype, **_ids(settings)
     )

@@ -9,6 +9,7 @@ read as this process's memory.
 import json
 import os
 import warnings
+import zipfile
 
 import ml_dtypes
 import numpy as np
@@ -20,6 +21,8 @@ from locost_jax.errors import InputError
 SAFETENSORS = 'model.safetensors'
 INDEX = SAFETENSORS + '.index.json'
 PICKLE = 'pytorch_model.bin'
+# How the name of a state dict ends that a project published by itself.
+_PICKLE_ENDS = ('.bin', '.pt', '.pth', '.ckpt')
 # What a parameter may be stored as, by safetensors' names.
 DTYPES = {
     'F32': np.dtype(np.float32),
@@ -40,17 +43,17 @@ class Tensors:
   def __init__(self, directory):
     """Finds safetensors files, sharded or not, else pytorch_model.bin.
 
+    A file of PyTorch's with another name is taken if it is the only one.
+
     Raises:
       InputError: there is none, one is missing or broken, or a tensor is
         neither float32 nor bfloat16 nor float16.
     """
     self.files, self.shapes, self.dtypes = [], {}, {}
     self._read = {}  # name -> function that reads it
-    for stem, add in (
-        (SAFETENSORS, self._add_safetensors),
-        ('state_dict.safetensors', self._add_safetensors),
-        (PICKLE, self._add_pickle),
-    ):
+    for stem in _stems(directory):
+      is_pickle = stem.endswith(_PICKLE_ENDS)
+      add = self._add_pickle if is_pickle else self._add_safetensors
       self.files, index = _find_files(directory, stem)
       for file in self.files:
         add(file)
@@ -119,7 +122,12 @@ class Tensors:
     types = {torch.float32: 'F32', torch.float16: 'F16', torch.bfloat16: 'BF16'}
     try:  # weights_only: no code of the file is ever run
       with warnings.catch_warnings(action='ignore'):
-        tensors = torch.load(path, map_location='cpu', weights_only=True)
+        tensors = torch.load(
+            path,
+            map_location='cpu',
+            mmap=zipfile.is_zipfile(path),  # PyTorch 1.6 and later
+            weights_only=True,
+        )
       listed = [
           (name, tuple(tensor.shape), tensor.dtype)
           for name, tensor in tensors.items()
@@ -140,6 +148,22 @@ def list_few(names, most=5):
   names = list(names)
   rest = f' and {len(names) - most} more' if len(names) > most else ''
   return ', '.join(names[:most]) + rest
+
+
+def find_names(directory):
+  """The names of a directory's tensors, none where it has no weights."""
+  if not any(_find_files(directory, stem)[0] for stem in _stems(directory)):
+    return set()
+  return Tensors(directory).names()
+
+
+def _stems(directory):
+  """What weights may be called, the first found being read."""
+  pickles = [
+      name for name in os.listdir(directory) if name.endswith(_PICKLE_ENDS)
+  ]
+  own = pickles if len(pickles) == 1 else []
+  return [SAFETENSORS, 'state_dict.safetensors', PICKLE, *own]
 
 
 def _find_files(directory, stem):
