@@ -10,13 +10,13 @@ stopped.
 """
 
 import json
-import os
 import pathlib
 import shutil
 import time
 
 from ml_collections import ConfigDict
 
+from locost_jax import files
 from locost_jax.data import corpus as corpus_lib
 from locost_jax.data import records
 from locost_jax.data import seqio_tasks
@@ -152,9 +152,7 @@ def tokenise(job, show=lambda records: None):
       if job['limit'] and done >= job['limit']:
         return counts
   if of > 1:
-    temporary = parts / f'counts-{number}.tmp'
-    temporary.write_text(json.dumps(counts))
-    os.replace(temporary, parts / DONE.format(number))
+    files.write(parts / DONE.format(number), json.dumps(counts))
   return counts
 
 

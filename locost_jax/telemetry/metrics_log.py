@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from locost_jax import files
 from locost_jax.telemetry import growing_files
 
 
@@ -128,9 +129,7 @@ def cut(path, step, measured=True):
       is_kept = 'train/loss' in row
     if is_kept:
       kept.append(line + b'\n')
-  temporary = path.with_suffix('.tmp')
-  temporary.write_bytes(b''.join(kept))
-  temporary.replace(path)
+  files.write(path, b''.join(kept))
 
 
 def _read_lines(path):

@@ -3,8 +3,8 @@
 import hashlib
 import io
 
+from locost_jax import files
 from locost_jax.errors import InputError
-from locost_jax.vocabularies import vocabulary
 from locost_jax.vocabularies.sentencepiece_vocabulary import (
     SentencePieceVocabulary,
 )
@@ -73,7 +73,7 @@ def train(texts, path, size, seed=0):
         f'cannot train a vocabulary of {size} ids ({EXTRA_IDS} of '
         f'them sentinels): {reason}'
     ) from None
-  vocabulary.write_file(path, model.getvalue())
+  files.write(path, model.getvalue())
   return SentencePieceVocabulary(path)
 
 

@@ -18,6 +18,7 @@ The kinds:
 import json
 import os
 
+from locost_jax import files
 from locost_jax.errors import InputError
 from locost_jax.vocabularies import byte_vocabulary
 from locost_jax.vocabularies import sentencepiece_vocabulary
@@ -100,24 +101,13 @@ def load_vocabulary(path):
 
 def save_vocabulary(vocabulary, directory):
   """Writes a vocabulary so that `load_vocabulary(directory)` finds it."""
-  os.makedirs(directory, exist_ok=True)
   if isinstance(vocabulary, byte_vocabulary.ByteVocabulary):
-    files, info = {}, dict(kind='byte', extra_ids=vocabulary.extra_ids)
+    own, info = {}, dict(kind='byte', extra_ids=vocabulary.extra_ids)
   elif isinstance(vocabulary, sentencepiece_vocabulary.SentencePieceVocabulary):
-    files = {MODEL_FILE: vocabulary.model}
+    own = {MODEL_FILE: vocabulary.model}
     info = dict(kind='sentencepiece', extra_ids=vocabulary.extra_ids)
   else:
-    files, info = vocabulary.files, dict(kind='tokenizer', ids=vocabulary.ids)
-  for name, data in files.items():
-    write_file(os.path.join(directory, name), data)
-  write_file(
-      os.path.join(directory, INFO_FILE), json.dumps(info).encode() + b'\n'
-  )
-
-
-def write_file(path, data):
-  """Writes a file whole or not at all."""
-  temporary = f'{path}.tmp{os.getpid()}'
-  with open(temporary, 'wb') as f:
-    f.write(data)
-  os.replace(temporary, path)
+    own, info = vocabulary.files, dict(kind='tokenizer', ids=vocabulary.ids)
+  for name, data in own.items():
+    files.write(os.path.join(directory, name), data)
+  files.write(os.path.join(directory, INFO_FILE), json.dumps(info) + '\n')

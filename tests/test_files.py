@@ -1,0 +1,47 @@
+"""Files are written whole or not at all."""
+
+import os
+
+import pytest
+
+from locost_jax import files
+
+
+@pytest.mark.parametrize(
+    'content,expected',
+    (
+        ('a\nb\r\né\n', b'a\nb\r\n\xc3\xa9\n'),
+        (b'\x00\xff\r\n', b'\x00\xff\r\n'),
+        ('', b''),
+    ),
+)
+def test_text_and_bytes_are_written_as_they_are(tmp_path, content, expected):
+  path = tmp_path / 'new' / 'file'
+  files.write(path, content)
+  assert path.read_bytes() == expected
+  assert os.listdir(path.parent) == ['file']
+
+
+@pytest.mark.parametrize('fails', ('fsync', 'replace'))
+def test_a_failed_write_leaves_the_old_file_alone(tmp_path, monkeypatch, fails):
+  path = tmp_path / 'file'
+  files.write(path, 'old')
+  seen = []
+
+  def fail(*arguments):
+    seen.append(sorted(os.listdir(tmp_path)))
+    raise OSError(28, 'No space left on device')
+
+  monkeypatch.setattr(os, fails, fail)
+  with pytest.raises(OSError, match='No space'):
+    files.write(path, b'new')
+  assert seen == [['file', f'file.tmp{os.getpid()}']]
+  assert os.listdir(tmp_path) == ['file']
+  assert path.read_text() == 'old'
+
+
+def test_permissions_are_those_of_any_new_file(tmp_path):
+  (tmp_path / 'plain').write_text('')
+  files.write(tmp_path / 'whole', b'')
+  modes = [os.stat(tmp_path / name).st_mode for name in ('plain', 'whole')]
+  assert modes[0] == modes[1]
