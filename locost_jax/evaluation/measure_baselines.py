@@ -1,4 +1,4 @@
-"""Numbers beside a model's own that tell what those are worth.
+"""Baselines that need no model, and inputs exchanged between documents.
 
 - The loss with the inputs exchanged between documents: a model that reads its
   input is worse then.
@@ -83,9 +83,7 @@ def measure_baselines(batches, train_records, vocabulary, metrics):
     n = len(info['id'])
     lengths = batch['decoder_loss_weights'].astype(bool).sum(axis=1)
     for i in range(n):
-      source = vocabulary.decode(
-          batch['encoder_input_tokens'][i].ravel().tolist()
-      )
+      source = input_text(batch['encoder_input_tokens'][i], vocabulary)
       rows.append(
           dict(
               lead=baselines.lead(source, sentences),
@@ -146,7 +144,23 @@ def find_inputs(batches, vocabulary, ids):
   for batch, info in batches:
     for i, name in enumerate(info['id']):
       if name in ids:
-        texts[name] = vocabulary.decode(
-            batch['encoder_input_tokens'][i].ravel().tolist()
-        )
+        texts[name] = input_text(batch['encoder_input_tokens'][i], vocabulary)
   return texts
+
+
+def input_text(tokens, vocabulary):
+  """Returns the text that a model read of one document.
+
+  Args:
+    tokens: int [L]; or [P, L], where each page has an end mark of its own.
+    vocabulary: decode(ids) -> text.
+
+  Returns:
+    str. Pages are joined by line ends, also where chunks cut a sentence. Pages
+    without a letter or digit are left out: config.data.empty_page stands for a
+    page without text.
+  """
+  if tokens.ndim == 1:
+    return vocabulary.decode(tokens.tolist())
+  pages = [vocabulary.decode(page) for page in tokens.tolist()]
+  return '\n'.join(page for page in pages if any(map(str.isalnum, page)))

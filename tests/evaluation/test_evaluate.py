@@ -303,6 +303,59 @@ def test_a_model_that_reads_suffers_from_the_exchange(setup):
   assert straight < 2.0 < exchanged
 
 
+def paged_batch(documents, length):
+  """A batch of documents, each a list of pages; targets are TARGETS."""
+  encoded = [
+      [VOCABULARY.encode(page) + [1] if page else [] for page in pages]
+      for pages in documents
+  ]
+  targets = [VOCABULARY.encode(t) + [1] for t in TARGETS[: len(documents)]]
+  tokens = np.zeros((len(documents), len(documents[0]), length), np.int32)
+  written = np.zeros((len(documents), max(map(len, targets))), np.int32)
+  for row, pages in zip(tokens, encoded):
+    for page, ids in zip(row, pages):
+      page[: len(ids)] = ids
+  for row, ids in zip(written, targets):
+    row[: len(ids)] = ids
+  batch = dict(
+      encoder_input_tokens=tokens,
+      decoder_target_tokens=written,
+      decoder_loss_weights=(written > 0).astype(np.float32),
+  )
+  names = [f'{i}' for i in range(len(documents))]
+  return batch, dict(id=names, reference=TARGETS[: len(documents)])
+
+
+def test_baselines_and_examples_read_every_page():
+  """The release's empty page is '.', the paper's has no token."""
+  documents = (
+      ['One ends', 'Two begins. It ends.', 'Three.'],
+      ['.', '.', 'All of it. On the last page.'],
+      ['First.', '', 'Second.'],
+  )
+  batch = paged_batch(documents, 32)
+  sources = measure_baselines.find_inputs([batch], VOCABULARY, {'0', '1', '2'})
+  assert sources == {
+      '0': 'One ends\nTwo begins. It ends.\nThree.',
+      '1': 'All of it. On the last page.',
+      '2': 'First.\nSecond.',
+  }
+  reference = 'One. Two.'  # two sentences, so that leads have two
+  records = [dict(targets=np.array([1]), reference=reference)]
+  measured = measure_baselines.measure_baselines(
+      [batch], records, VOCABULARY, ('rouge',)
+  )
+  assert measured['lead'].pop('sentences') == 2
+  assert measured['lead'] == rouge_lib.rouge(
+      [
+          'One ends Two begins.',
+          'All of it. On the last page.',
+          'First. Second.',
+      ],
+      TARGETS[:3],
+  )
+
+
 def test_baselines():
   records = [
       dict(targets=np.array(VOCABULARY.encode(t) + [1]), reference=t)
