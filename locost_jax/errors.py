@@ -1,4 +1,4 @@
-"""What the user gave cannot be used, or the user wants an end: exceptions."""
+"""Exceptions shown to the user as one line: bad input, or a requested stop."""
 
 import difflib
 import errno
@@ -27,6 +27,20 @@ class Stopped(Exception):
   def __init__(self, message, status):
     super().__init__(message)
     self.status = status
+
+
+def check_choice(key, value, choices):
+  """Raises an InputError where a value is none of the choices.
+
+  Args:
+    key: what the user set, 'model.variant' for example.
+    value: what it was set to.
+    choices: an iterable of the values that are possible.
+  """
+  if value not in choices:
+    raise InputError(
+        f'{key}={value!r} must be one of {", ".join(map(repr, choices))}'
+    )
 
 
 def disk_error(error):

@@ -5,6 +5,7 @@ import difflib
 
 import jax.numpy as jnp
 
+from locost_jax.errors import check_choice
 from locost_jax.errors import InputError
 from locost_jax.models import bart
 from locost_jax.models import bart_layers
@@ -104,10 +105,7 @@ def make_config(config):
   """
   values = dict(config)
   name = values.pop('name', None)
-  if name not in MODELS:
-    raise InputError(
-        f'model.name={name!r} must be one of {", ".join(map(repr, MODELS))}'
-    )
+  check_choice('model.name', name, MODELS)
   Config, _ = MODELS[name]
   fields = {field.name: field for field in dataclasses.fields(Config)}
   for key in values:
@@ -146,14 +144,8 @@ def check_numerics(dtype, remat):
         "dtype='float16': the T5 family's activations overflow in "
         "it: use 'bfloat16' or 'float32'"
     )
-  if dtype not in DTYPES:
-    raise InputError(
-        f'dtype={dtype!r} must be one of {", ".join(map(repr, DTYPES))}'
-    )
-  if remat not in REMAT:
-    raise InputError(
-        f'remat={remat!r} must be one of {", ".join(map(repr, REMAT))}'
-    )
+  check_choice('dtype', dtype, DTYPES)
+  check_choice('remat', remat, REMAT)
 
 
 def build(config, dtype='float32', remat='auto'):

@@ -56,7 +56,8 @@ class BartConfig:
   num_decoder_heads: int = 0
 
   FEED_FORWARDS = ('gelu',)
-  # What a mixer brings, see `stack.T5StyleConfig`.
+  # See `stack.T5StyleConfig`.
+  decoder_rows = stack.T5StyleConfig.decoder_rows
   mixer_flops = stack.attention_flops
   mixer_bytes = stack.attention_bytes
 
@@ -86,9 +87,6 @@ class BartConfig:
 
   def keys_seen(self, length):
     return length
-
-  def decoder_rows(self, pages, length):
-    return pages, length
 
 
 def check_length(what, length, config):

@@ -25,6 +25,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 
+from locost_jax.errors import check_choice
 from locost_jax.errors import InputError
 from locost_jax.models import layers
 from locost_jax.models import stack
@@ -53,16 +54,11 @@ class LocostConfig(stack.T5StyleConfig):
   initialisation: str = 's4d-lin'
 
   def __post_init__(self):
-    for key, choices in (
-        ('variant', ('release', 'paper')),
-        ('convolution', ('exact', 'release')),
-        ('initialisation', tuple(ssm.INITIALISATIONS)),
-    ):
-      if getattr(self, key) not in choices:
-        raise InputError(
-            f'model.{key}={getattr(self, key)!r} must be one of '
-            f'{", ".join(map(repr, choices))}'
-        )
+    check_choice('model.variant', self.variant, ('release', 'paper'))
+    check_choice('model.convolution', self.convolution, ('exact', 'release'))
+    check_choice(
+        'model.initialisation', self.initialisation, ssm.INITIALISATIONS
+    )
     if self.convolution == 'release' and self.variant == 'paper':
       raise InputError(
           "model.convolution='release' is a defect of the release "

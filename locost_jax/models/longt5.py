@@ -21,7 +21,7 @@ from flax import linen as nn
 import jax
 import jax.numpy as jnp
 
-from locost_jax.errors import InputError
+from locost_jax.errors import check_choice
 from locost_jax.models import self_attention
 from locost_jax.models import stack
 from locost_jax.ops import causal_attention
@@ -42,11 +42,7 @@ class LongT5Config(stack.T5StyleConfig):
   global_block_size: int
 
   def __post_init__(self):
-    if self.attention not in (LOCAL, GLOBAL):
-      raise InputError(
-          f'model.attention={self.attention!r} must be one of '
-          f'{LOCAL!r}, {GLOBAL!r}'
-      )
+    check_choice('model.attention', self.attention, (LOCAL, GLOBAL))
 
   def keys_seen(self, length):
     near = 3 * (self.local_radius + 1)
@@ -177,7 +173,7 @@ class SideTokens(NamedTuple):
 
 
 class Read(NamedTuple):
-  """What the queries of n blocks of each document attend to, S keys."""
+  """The S keys that the queries of n blocks of each document attend to."""
 
   keys: Any  # [B n, S, H, K]
   values: Any  # [B n, S, H, K]

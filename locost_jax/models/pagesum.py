@@ -7,7 +7,7 @@ Every page is read alone, and the targets are decoded for every page alone:
   logits[t] = E sum_p s[p, t] h[p, t] + bias                  (equation 9)
 
 Pages are rows of BART's stacks: positions begin at 0 in each. Parameter paths
-are BART's, and `confidence` beside them.
+are BART's and `confidence`.
 
 decoding: 'pages', as above; 'global' (section 5.6): one decoder reads the
 states of all pages, one after the other; it has no confidence.
@@ -23,7 +23,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from locost_jax.errors import InputError
+from locost_jax.errors import check_choice
 from locost_jax.models import bart
 from locost_jax.models import bart_layers
 from locost_jax.models import layers
@@ -41,15 +41,8 @@ class PageSumConfig(bart_layers.BartConfig):
 
   def __post_init__(self):
     super().__post_init__()
-    for key, choices in (
-        ('decoding', ('pages', 'global')),
-        ('padding', ('tokens', 'release')),
-    ):
-      if getattr(self, key) not in choices:
-        raise InputError(
-            f'model.{key}={getattr(self, key)!r} must be one of '
-            f'{", ".join(map(repr, choices))}'
-        )
+    check_choice('model.decoding', self.decoding, ('pages', 'global'))
+    check_choice('model.padding', self.padding, ('tokens', 'release'))
 
   def decoder_rows(self, pages, length):
     if self.decoding == 'global':
@@ -116,7 +109,7 @@ class PageSum(bart.Bart):
     return h.reshape(B, P, *h.shape[1:]), memory['mask'].any(-1)
 
   def sources(self, memory):
-    """What a row of the decoder reads: pages, or all of them as one."""
+    """Memory as the decoder's rows read it: by page, or all pages as one."""
     if self.config.decoding == 'pages':
       return memory
     return jax.tree.map(
