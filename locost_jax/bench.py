@@ -13,21 +13,21 @@
 kernel   the kernels of one layer: two-level product, materialised array
 encode   one encoder layer: kernels made, kernels given, its matrix products
          alone; then the whole encoder, each form in a process of its own, and
-         with --against PyTorch's models beside it
+         with --against PyTorch's models too
 decode   time to the first token, time per token, bytes kept of the input
 train    forward pass and whole step, by what is kept for the backward pass;
          an encoder layer, forward and backward: as its equations read, as
          the model has it as a whole, and in pieces; with --against a step as
-         `main` takes it, and PyTorch's models beside it
-run      a whole run: the step that saves beside an ordinary one, waiting for
-         data, and from the start of a process to going on after a checkpoint
+         `main` takes it, and PyTorch's models
+run      a whole run: a step that saves and an ordinary one, waiting for data,
+         and the time until a new process continues from a checkpoint
 cost     seconds, joules where they can be read, money of one document
-gsg      gap sentences of documents of --lengths words, per core, beside
-         rouge_score
+gsg      gap sentences of documents of --lengths words, per core, compared
+         with rouge_score
 
 The weights are random, of --config's model; with --config.decode.num_beams=4
 decode and cost write with beams. Each length is measured in a process of its
-own; what is compared takes turns. A table goes to stdout, with raw times,
+own; runs that are compared are interleaved. A table goes to stdout, with raw times,
 machine and versions as JSON, and a picture, to --output.
 """
 
@@ -101,7 +101,7 @@ def _define_rounds(values):
   flags.DEFINE_integer(
       'repeats',
       5,
-      'rounds that count; medians are told',
+      'rounds that count; the tables show medians',
       lower_bound=1,
       flag_values=values,
   )
@@ -125,7 +125,7 @@ def _define_comparison(values):
   flags.DEFINE_list(
       'against',
       [],
-      'encode, train: PyTorch models measured beside ours: '
+      'encode, train: PyTorch models to compare ours with: '
       f'{", ".join(peers.NAMES)}',
       flag_values=values,
   )
@@ -156,13 +156,7 @@ def _define_output(values):
       'DIR for COMMAND.json and COMMAND.png',
       flag_values=values,
   )
-  flags.DEFINE_enum(
-      'format',
-      'text',
-      ['text', 'json'],
-      'what goes to stdout',
-      flag_values=values,
-  )
+  commands.define_format(values, 'what goes to stdout')
 
 
 def main(values, arguments):

@@ -52,13 +52,7 @@ def define_flags(values, argv):
       '5GB',
       'of an exported file; above it there are several and an index',
   )
-  flags.DEFINE_enum(
-      'format',
-      'text',
-      ['text', 'json'],
-      'of the report on stdout',
-      flag_values=values,
-  )
+  commands.define_format(values, 'of the report on stdout')
 
 
 def main(values, arguments):

@@ -65,13 +65,7 @@ def define_flags(values, argv):
       '[runs/NAME, for configs/NAME.py]',
       flag_values=values,
   )
-  flags.DEFINE_enum(
-      'format',
-      'text',
-      ['text', 'json'],
-      'of the report on stdout',
-      flag_values=values,
-  )
+  commands.define_format(values, 'of the report on stdout')
   _define_other_actions(values)
   connect.define_flags(values)
   _define_telemetry(values)

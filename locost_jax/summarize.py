@@ -90,13 +90,10 @@ def _define_documents(values):
 
 
 def _define_output(values):
-  flags.DEFINE_enum(
-      'format',
-      'text',
-      ['text', 'json'],
+  commands.define_format(
+      values,
       'text: a line per summary; json: '
       'an object per line with the prediction and all that reproduces it',
-      flag_values=values,
   )
   flags.DEFINE_string(
       'output',

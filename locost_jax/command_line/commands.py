@@ -171,6 +171,18 @@ def define_config(values, argv, default=None, renamed=()):
   )
 
 
+def define_format(values, text):
+  """Defines --format=text or json.
+
+  Args:
+    values: where the flag goes.
+    text: of --help.
+  """
+  flags.DEFINE_enum(
+      'format', 'text', ['text', 'json'], text, flag_values=values
+  )
+
+
 def define_task(values):
   """Defines --task, which `get_config` puts into the config."""
   flags.DEFINE_string(

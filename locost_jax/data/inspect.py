@@ -51,13 +51,7 @@ def define_flags(values, argv):
       'DIR for TASK.json and TASK.png',
       flag_values=values,
   )
-  flags.DEFINE_enum(
-      'format',
-      'text',
-      ['text', 'json'],
-      'what goes to stdout',
-      flag_values=values,
-  )
+  commands.define_format(values, 'what goes to stdout')
 
 
 def main(values, arguments):
