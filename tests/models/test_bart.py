@@ -52,17 +52,21 @@ def documents(batch=2, length=13):
   return np.where(np.arange(length) < kept[:, None], inputs, 1)
 
 
-@functools.lru_cache
-def small_params():
-  """Parameters moved away from special values."""
-  model = models.build(SMALL)
+def moved_params(config, scale):
+  """New parameters, moved at random from special values."""
+  model = models.build(config)
   params = jax.jit(model.init)(
       jax.random.key(0), tokens(0, 1, 4), tokens(1, 1, 4)
   )
   rng = np.random.default_rng(3)
   return jax.tree.map(
-      lambda x: x + 0.1 * rng.normal(size=x.shape).astype(x.dtype), params
+      lambda x: x + scale * rng.normal(size=x.shape).astype(x.dtype), params
   )
+
+
+@functools.lru_cache
+def small_params():
+  return moved_params(SMALL, 0.1)
 
 
 def first_layers(params):

@@ -18,14 +18,12 @@ from locost_jax.models import flops
 from locost_jax.models import parameters
 from locost_jax.ops import long_attention
 from locost_jax.runs import counted_flops
+from tests.models.test_bart import moved_params
 from tests.models.test_bart import SMALL
+from tests.models.test_bart import tokens
 
 P, L = 4, 13
 PAGESUM = SMALL | dict(name='pagesum')
-
-
-def tokens(seed, *shape):
-  return np.random.default_rng(seed).integers(3, 60, shape)
 
 
 def documents():
@@ -37,15 +35,7 @@ def documents():
 
 @functools.lru_cache
 def small_params():
-  """Parameters moved away from special values."""
-  model = models.build(PAGESUM)
-  params = jax.jit(model.init)(
-      jax.random.key(0), tokens(0, 1, 4), tokens(1, 1, 4)
-  )
-  rng = np.random.default_rng(3)
-  return jax.tree.map(
-      lambda x: x + 0.3 * rng.normal(size=x.shape).astype(x.dtype), params
-  )
+  return moved_params(PAGESUM, 0.3)
 
 
 def run(*arguments, method='__call__', params=None, **changes):
