@@ -36,7 +36,7 @@ def get_config():
           corpora_dir='corpora',  # where data/prepare.py puts named corpora
           tfds_dir='',  # where TFDS keeps prepared data; '': its own default
           check_sizes=True,  # refuse a corpus of other sizes than its paper's
-          mixture_cap=100_000,  # a task of a mixture counts as at most so many
+          mixture_cap=100_000,  # most records of a task per epoch of a mixture
           packing=False,  # several short documents in a row: no model can
           pages='',  # 'spatial', 'discourse', 'document': pages of PageSum;
           # 'chunks', 'sentence_chunks': of SimCAS; '': one sequence
@@ -222,7 +222,7 @@ def pagesum():
   config.update(
       dict(
           decoding='pages',  # or 'global': one decoder reads all pages
-          padding='tokens',  # pages without tokens weigh 0; 'release': they count
+          padding='tokens',  # empty pages weigh 0; 'release': they count
       )
   )
   return config

@@ -1,7 +1,7 @@
 """Compares models: ours and PyTorch's, each in a process of its own.
 
 Either their encoders or their train steps. All models of a comparison are
-loaded, and their runs are interleaved; of each there are the median time, the
+loaded, and their runs are interleaved; each has its median time, its
 ratios, and the peak of its process with the whole model loaded. Train steps
 hold much memory, so ours is compared with one other at a time. A model that
 would hold more memory than it may is ended and reported; longer inputs of it
@@ -47,9 +47,9 @@ def make_spec(spec, name, length):
 
 
 def compare_all(spec, names, length, out_of_memory, report):
-  """Compares encoders all together, train steps ours with each of the others.
+  """Compares all encoders together, but train steps in pairs: ours and a peer.
 
-  Of train steps, ours has several rows: 'locost, beside longt5' and so on.
+  So our train step has several rows: 'locost, beside longt5' and so on.
   Arguments and result as in `compare`.
   """
   others = [

@@ -1,4 +1,4 @@
-"""Gap sentences: documents per second and core, beside a loop of rouge_score.
+"""Gap sentences: documents per second and core, and a loop over rouge_score.
 
 The documents are the built-in corpus's, joined or cut at sentences to `length`
 words. Everything runs in one thread; JAX is not imported.

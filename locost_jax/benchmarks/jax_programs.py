@@ -16,7 +16,7 @@ SHARE_OF_FREE_MEMORY = 0.9
 
 
 def describe_device():
-  """Returns what each row says of the first device."""
+  """Returns what each row reports of the first device."""
   first = jax.local_devices()[0]
   return dict(
       platform=first.platform,

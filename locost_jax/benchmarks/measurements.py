@@ -1,4 +1,4 @@
-"""All measurements that JAX is needed for, by name.
+"""All measurements that need JAX, by name.
 
 A row is everything that is measured at one length: a function of a spec (see
 `spec.make_spec`) and `report`, which takes a line of progress, to a dict with

@@ -8,10 +8,9 @@
 Width, heads, depth and vocabulary are those of our config, so that at the
 paper's size they are the base models; embeddings are tied, as ours are.
 Positions of LED and BART reach as far as the input. The whole model is loaded;
-timed is its encoder, without gradients, or a step of AdamW, with as many
-threads as we have cores. In bfloat16 an encoder has its parameters in it too,
-and what learns is under autocast and keeps them in float32, as we do. Nothing
-is downloaded.
+its encoder, without gradients, or a step of AdamW is timed, with one thread per
+core. In bfloat16 an encoder has bfloat16 parameters too; a train step is under
+autocast and keeps them in float32, as ours does. Nothing is downloaded.
 """
 
 import importlib.util

@@ -6,7 +6,7 @@ measurements of a call; each of them adds `what` and `length`:
   learns                   whether train steps are measured
   model, optim             config.model and config.optim, as dicts
   dtype, seed, batch_size
-  tokens                   that are written, or tokens of a target
+  tokens                   to write, or of a target
   num_beams
   repeats, seconds         rounds that count; no new round after this time
   limit                    most bytes of a worker process; None: no limit

@@ -1,4 +1,4 @@
-"""The tables of a result as text; below the times stands how they grow."""
+"""The tables of a result as text, with the growth of the times below."""
 
 from locost_jax.benchmarks import tables
 from locost_jax.benchmarks import units

@@ -1,8 +1,8 @@
-"""A run as `main` takes it: batches from a disk, steps, saves, and going on.
+"""A run as `main` takes it: batches from a disk, steps, saves, continuing.
 
-Two processes, one after the other: the first trains and saves, the second goes
-on from what it saved. metrics.jsonl shows when a step was done, the directories
-of checkpoints when a state was on disk, as anybody would see it.
+Two processes, one after the other: the first trains and saves, the second
+continues from its checkpoint. metrics.jsonl shows when a step was done, the
+directories of checkpoints show when a state was on disk.
 """
 
 import json
@@ -20,7 +20,7 @@ from locost_jax.errors import InputError
 
 # Steps from one save to the next. The first of them is the one that saves.
 BETWEEN = 6
-# Documents on disk; what is read is never what was just read.
+# Documents on disk: enough that no batch repeats the one before.
 RECORDS = 64
 SECONDS_BETWEEN_LOOKS = 0.01
 

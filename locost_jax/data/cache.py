@@ -12,9 +12,10 @@ mixture, with the settings of --config. Stopped, it goes on where it was.
 everything that makes the records (files with size and time of change or package
 versions, fields, gap-sentence settings, the vocabulary's fingerprint, lengths,
 the versions in data/record_versions.py): nothing stale is ever read. Other
-settings build another cache beside it; in config.data.cache_dir, where a cache
-was made on purpose, only when this command is told to. data/records.py has the
-format and its guarantees, data/blocks.py the work.
+settings build another cache next to it. In config.data.cache_dir, where a cache
+was made on purpose, only this command does that: a run reports the difference
+and ends. data/records.py has the format and its guarantees, data/blocks.py the
+work.
 
 A training split of many large shards (C4) is cached shard by shard instead,
 while training runs: data/streamed.py.

@@ -25,7 +25,7 @@ class Mixture:
 
     Args:
       tasks: dict of task -> records.Cache.
-      cap: the records that a task is counted as at most.
+      cap: the most records of a task in an epoch.
       seed: of the order.
     """
     self.tasks, self._seed = tasks, seed

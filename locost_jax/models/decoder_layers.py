@@ -3,7 +3,7 @@
   T5    h += self(norm(h));     h += cross(norm(h));    h += ff(norm(h))
   BART  h = norm(h + self(h));  h = norm(h + cross(h)); h = norm(h + ff(h))
 
-Dropout on every branch. A `Parts` holds what the two differ in.
+Dropout on every branch. `Parts` holds the differences.
 
 Axes: B batch, L input length, T target length, S slots of a cache, D d_model,
 H heads, K head dim, P segments, R rows of a decoding step.
@@ -20,7 +20,7 @@ from locost_jax.ops import tokenwise
 
 
 class Parts(NamedTuple):
-  """What the decoders of T5 and BART differ in.
+  """The differences between the decoders of T5 and BART.
 
   Attributes:
     make_norm, make_attention, make_feed_forward: (config, dtype) -> a module.

@@ -119,7 +119,7 @@ def export_run(home, step_directory, stored, target, dtype, max_shard_size):
   if settings.length_penalty_form != 'hugging_face':
     notes.append(
         f'decode.length_penalty_form={settings.length_penalty_form!r} '
-        'is not told: transformers does not know it'
+        'is left out: transformers does not have it'
     )
   return conversion_report.of_export(
       config, step_directory, exported, params, dtype, written, copied, notes

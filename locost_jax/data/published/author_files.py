@@ -14,7 +14,7 @@ VALIDATION = dict(train='train', validation='validation', test='test')
 
 
 def find(directory, *names):
-  """Finds the first of some paths below a directory that exists.
+  """Finds the first of some paths that exists below a directory.
 
   Raises:
     InputError: none does.
@@ -64,11 +64,13 @@ def decode(data):
 
 
 def page_text(data, name):
-  """Returns the text of a web page, whatever it says of its encoding."""
+  """Returns the text of a web page; Latin-1 if its encoding does not fit."""
   data = data.replace(b'\0', b'')
   try:
     return markup.html_text(data, name)
-  except InputError:  # a byte order mark goes before what the page says
+  except (
+      InputError
+  ):  # a byte order mark overrides the encoding that the page names
     text = data.decode('latin-1')
     return markup.html_text(text.encode('utf-8-sig'), name)
 

@@ -22,7 +22,7 @@ def read_multi_news(directory):
     if len(files[0]) != len(files[1]):
       raise InputError(
           f'{paths[0]} has {len(files[0])} lines, {paths[1]} '
-          f'{len(files[1])}: expected as many'
+          f'{len(files[1])}: expected equal numbers'
       )
     for number, (source, summary) in enumerate(zip(*files)):
       row = dict(document=source.replace('NEWLINE_CHAR', '\n'), summary=summary)

@@ -62,7 +62,7 @@ _GUTENBERG_ENDS = re.compile(
 
 
 def _without_licence(text):
-  """A book of Project Gutenberg without what stands before and after it."""
+  """Removes the licence before and after a book of Project Gutenberg."""
   begin = _GUTENBERG_BEGINS.search(text, 0, max(len(text) // 4, 20_000))
   text = text[begin.end() :] if begin else text
   # The licence behind it has some 20,000 characters.

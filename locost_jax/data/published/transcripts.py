@@ -13,7 +13,7 @@ def read_summscreen(directory):
   for split, theirs in author_files.DEV.items():
     for short, folder in folders.items():
       # The raw texts have more episodes than were kept; the tokenised ones
-      # tell which.
+      # show which.
       names = [
           row['filename']
           for _, row in author_files.read_rows(
