@@ -28,6 +28,7 @@ from locost_jax.command_line import commands
 from locost_jax.errors import InputError
 from locost_jax.generation import decode_settings
 from locost_jax.summarizing import documents as documents_lib
+from locost_jax.summarizing import texts
 
 # The options of decoding that are flags.
 _SETTINGS = {
@@ -35,6 +36,8 @@ _SETTINGS = {
     for name, field in decode_settings.OPTIONS.items()
     if field.metadata['is_flag']
 }
+# The flags that are fields of `texts.Pages`.
+_PAGES = tuple(f.name for f in dataclasses.fields(texts.Pages))
 
 
 def define_flags(values, argv):
@@ -49,6 +52,7 @@ def define_flags(values, argv):
   )
   _define_decoding(values)
   _define_documents(values)
+  _define_pages(values)
   _define_output(values)
   _define_computation(values)
 
@@ -85,6 +89,31 @@ def _define_documents(values):
       'input_field',
       'document',
       'of JSONL rows: where the document is',
+      flag_values=values,
+  )
+
+
+def _define_pages(values):
+  """Defines the fields of `texts.Pages` as flags; None: as trained."""
+  flags.DEFINE_enum(
+      'pages',
+      None,
+      texts.FORMS,
+      'of a model that reads pages: sentences in order (spatial), the sections '
+      'of a JSONL row (discourse), its documents (document) [as trained]',
+      flag_values=values,
+  )
+  for name, least, text in (
+      ('num_pages', 1, 'most pages of a document [as trained]'),
+      ('page_length', 3, 'most tokens of a page [as trained]'),
+  ):
+    flags.DEFINE_integer(
+        name, None, text, lower_bound=least, flag_values=values
+    )
+  flags.DEFINE_string(
+      'empty_page',
+      None,
+      "text of a page without any [as trained, '.' in a release]",
       flag_values=values,
   )
 
@@ -185,12 +214,18 @@ def main(values, arguments):
       else int(values.memory_limit * 2**30)
   )
   checkpoint = hub.find_directory(values.checkpoint)
-  summarizer = locost_jax.load(checkpoint, dtype=values.dtype)
+  summarizer = locost_jax.load(
+      checkpoint,
+      dtype=values.dtype,
+      **{name: values[name].value for name in _PAGES},
+  )
   if summarizer.vocabulary is None:
     raise InputError(
         f'{checkpoint}: has no vocabulary (spiece.model or tokenizer.json)'
     )
   settings = choose_settings(values, summarizer.settings)
+  if summarizer.pages:
+    settings.update(_settings_of_pages(values, summarizer.pages))
   for key in ('max_length', 'max_input_length'):
     models.check_length(summarizer.config, settings[key] or 0, f'--{key}')
   options = write_summaries.Options(
@@ -224,6 +259,16 @@ def _check(values, arguments):
       raise InputError(
           f'--{flag}={path}: is a directory; expected the name of a file'
       )
+
+
+def _settings_of_pages(values, pages):
+  """Returns the settings of how documents are cut into pages."""
+  if values.max_input_length is not None:
+    raise InputError(
+        f'--max_input_length={values.max_input_length}: this model reads '
+        'pages; expected --num_pages or --page_length'
+    )
+  return dataclasses.asdict(pages)
 
 
 def choose_settings(values, trained=None):

@@ -81,6 +81,7 @@ TABLE = {
         'data.text',
         'data.markup',
         'data.buckets',
+        'data.pages',
         'data.sources',
     },
     'benchmarks': {

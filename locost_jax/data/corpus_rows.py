@@ -11,6 +11,7 @@ import os
 
 from locost_jax.data import gsg
 from locost_jax.data import pages
+from locost_jax.data import sources
 from locost_jax.errors import InputError
 
 
@@ -49,7 +50,7 @@ def make_row(config, settings, where, row):
   name = str(row['id'])
   if settings is not None:
     return dict(id=name, text=row['text'])
-  _check_parts(where, row)
+  sources.check_parts(where, row)
   query, form = row.get('query') or '', config.data.pages
   if form:
     field = pages.FIELDS.get(form, 'document')
@@ -73,30 +74,6 @@ def make_row(config, settings, where, row):
       targets=row['summary'],
       references=json.dumps(references) if len(references) > 1 else '',
   )
-
-
-def _check_parts(where, row):
-  """Raises an InputError where an optional field has another form."""
-  is_text = lambda value: isinstance(value, str)
-  for field, what, is_part in (
-      (
-          'sections',
-          'objects with the strings heading and text',
-          lambda part: isinstance(part, dict)
-          and is_text(part.get('heading'))
-          and is_text(part.get('text')),
-      ),
-      ('documents', 'strings', is_text),
-      ('references', 'strings', is_text),
-  ):
-    value = row.get(field) or []
-    if not isinstance(value, list) or not all(map(is_part, value)):
-      raise InputError(f'{where}: field {field!r} must be a list of {what}')
-  if not is_text(row.get('query') or ''):
-    raise InputError(
-        f"{where}: field 'query' must be a string, got "
-        f'{type(row["query"]).__name__}'
-    )
 
 
 def is_usable(row, settings):

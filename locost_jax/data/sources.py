@@ -136,6 +136,30 @@ def parse_row(path, number, line, fields):
   return row
 
 
+def check_parts(where, row):
+  """Raises an InputError where an optional field has another form."""
+  is_text = lambda value: isinstance(value, str)
+  for field, what, is_part in (
+      (
+          'sections',
+          'objects with the strings heading and text',
+          lambda part: isinstance(part, dict)
+          and is_text(part.get('heading'))
+          and is_text(part.get('text')),
+      ),
+      ('documents', 'strings', is_text),
+      ('references', 'strings', is_text),
+  ):
+    value = row.get(field) or []
+    if not isinstance(value, list) or not all(map(is_part, value)):
+      raise InputError(f'{where}: field {field!r} must be a list of {what}')
+  if not is_text(row.get('query') or ''):
+    raise InputError(
+        f"{where}: field 'query' must be a string, got "
+        f'{type(row["query"]).__name__}'
+    )
+
+
 def read_texts(files):
   """Reads plain text files, a document each.
 

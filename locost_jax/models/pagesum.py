@@ -44,6 +44,11 @@ class PageSumConfig(bart_layers.BartConfig):
     check_choice('model.decoding', self.decoding, ('pages', 'global'))
     check_choice('model.padding', self.padding, ('tokens', 'release'))
 
+  @property
+  def weighs_pages(self):
+    """Whether `PageSum.page_weights` says how much each page counts."""
+    return self.decoding == 'pages'
+
   def decoder_rows(self, pages, length):
     if self.decoding == 'global':
       return 1, pages * length
@@ -99,6 +104,31 @@ class PageSum(bart.Bart):
   def page_weights(self, memory, targets_in):
     """How much each page counts for each target: float32 [B, P, T]."""
     return self.weights(*self.read(memory, targets_in))
+
+  def cross_mass(self, memory, targets_in, segments, num_segments):
+    """A page's mass times its weight; segments [B, P, L], or [B, L].
+
+    Arguments and result as of `encoder_decoder.EncoderDecoder.cross_mass`;
+    segments do not decrease within a page, in `global` decoding nowhere.
+    """
+    sources = self.sources({**memory, 'segments': as_pages(segments)})
+    B, P, _ = sources['mask'].shape
+    rows = jax.tree.map(fold, sources)
+    mass = (
+        super()
+        .cross_mass(
+            rows,
+            jnp.repeat(targets_in, P, axis=0),
+            rows['segments'],
+            num_segments,
+        )
+        .reshape(B, P, targets_in.shape[1], num_segments)
+    )
+    if not self.config.weighs_pages:
+      return mass[:, 0]
+    return jnp.einsum(
+        'bpt,bpts->bts', self.page_weights(memory, targets_in), mass
+    )
 
   def read(self, memory, targets_in, deterministic=True):
     """The decoder's states by page: h [B, P, T, D], has_tokens [B, P]."""

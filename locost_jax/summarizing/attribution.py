@@ -16,32 +16,26 @@ whole summary, which is kept with it.
 
 Each sentence also has the passage that shares most words with it, found without
 the model.
+
+A model that weighs pages (PageSum) says for each token how much each page
+counted; the attention on a passage is then that of its page times the weight.
 """
 
-import collections
 import functools
-import re
 from typing import Any, NamedTuple
-import unicodedata
 
 import jax
 import numpy as np
 
 from locost_jax.data import text as text_lib
 from locost_jax.summarizing import batching
+from locost_jax.summarizing import closest_words
+from locost_jax.summarizing import reading
+from locost_jax.summarizing import texts
 from locost_jax.vocabularies.vocabulary import surround
 
 LONGEST = 1200  # characters of a passage; longer paragraphs are cut
 TOP = 3  # passages named for a sentence
-
-_WORD = re.compile(r'\w+')
-
-
-class Match(NamedTuple):
-  """A passage that belongs to a sentence."""
-
-  passage: int
-  score: float  # a part of the attention, or an overlap; both 0 to 1
 
 
 class Sentence(NamedTuple):
@@ -51,6 +45,15 @@ class Sentence(NamedTuple):
   mass: Any  # [P], the part of its tokens' attention on each passage
   attended: list  # Match, the first TOP passages, best first
   closest: Any  # Match by words, or None: no word in common
+
+
+class PageWeights(NamedTuple):
+  """How much each page counted for the text of a summary."""
+
+  weights: Any  # [T, pages], of each token; rows sum to 1
+  ends: Any  # int [T], where each token ends in the summary
+  sentences: Any  # int [T], the sentence of each
+  begins: list  # for each page the passage it begins in
 
 
 class Source(NamedTuple):
@@ -64,6 +67,7 @@ class Source(NamedTuple):
   mass: Any  # [P], the part of the whole summary's attention
   tokens_read: int  # of the document, marks included
   tokens_kept: int
+  pages: Any = None  # PageWeights; None: the model weighs no pages
 
 
 def cut_passages(text):
@@ -128,46 +132,98 @@ def cross_mass(model, params, memory, targets_in, segments, num_segments):
   )
 
 
+@functools.partial(jax.jit, static_argnums=0)
+def page_weights(model, params, memory, targets_in):
+  return model.apply(
+      {'params': params}, memory, targets_in, method='page_weights'
+  )
+
+
 def round_up(number, smallest):
   """Returns the next power of two, so that few shapes are compiled."""
   return max(smallest, 1 << max(0, number - 1).bit_length())
 
 
-def token_mass(summarizer, inputs, segments, num_segments, tokens, memory=None):
+def token_mass(summarizer, pages, segments, num_segments, tokens, memory=None):
   """Computes the attention of each token of one summary to each segment.
 
   Args:
     summarizer: of `locost_jax.load`.
-    inputs: the document's ids, marks included.
-    segments: int, one for each of them, not decreasing.
+    pages: the document's ids, marks included: a list of arrays, one where the
+      model reads no pages.
+    segments: likewise, an int for each of them, not decreasing.
     num_segments: P.
     tokens: ids of the summary, without start, with or without eos.
-    memory: what the model's `encode` gave for the document ([1, L, ...], L
-      padded or not); None: the document is read again.
+    memory: what the model's `encode` gave for the document ([1, L, ...] or [1,
+      pages, L, ...], L padded or not); None: the document is read again.
 
   Returns:
     float32 [len(tokens), P]; rows sum to 1.
   """
   if memory is None:
-    length = batching.padded_length(summarizer.config, len(inputs))
-    padded = np.full((1, length), summarizer.settings.pad_id, np.int32)
-    padded[0, : len(inputs)] = inputs
-    mask = np.arange(length)[None] < len(inputs)
-    memory = {'states': summarizer.encode(padded, mask), 'mask': mask}
-  L, T = memory['mask'].shape[1], round_up(len(tokens), 16)
-  padded_segments = np.full((1, L), segments[-1], np.int32)
-  padded_segments[0, : len(segments)] = segments
-  targets_in = np.full((1, T), summarizer.settings.start_id, np.int32)
-  targets_in[0, 1 : len(tokens)] = tokens[:-1]
+    memory = read_again(summarizer, pages)
+  padded = np.zeros(memory['mask'].shape, np.int32)
+  for row, own in zip(padded.reshape(-1, padded.shape[-1]), segments):
+    row[:] = own[-1]
+    row[: len(own)] = own
   mass = cross_mass(
       summarizer.model,
       summarizer.params,
       memory,
-      targets_in,
-      padded_segments,
+      _targets_in(summarizer, tokens),
+      padded,
       round_up(num_segments, 64),
   )
   return np.asarray(mass)[0, : len(tokens), :num_segments]
+
+
+def token_pages(summarizer, pages, tokens, memory=None):
+  """Computes how much each page counted for each token of one summary.
+
+  Args:
+    summarizer, pages, tokens, memory: as of `token_mass`.
+
+  Returns:
+    float32 [len(tokens), pages], rows sum to 1; None where the model weighs no
+    pages.
+  """
+  if not getattr(summarizer.config, 'weighs_pages', False):
+    return None
+  if memory is None:
+    memory = read_again(summarizer, pages)
+  weights = page_weights(
+      summarizer.model,
+      summarizer.params,
+      memory,
+      _targets_in(summarizer, tokens),
+  )
+  return np.asarray(weights)[0, :, : len(tokens)].T
+
+
+def read_again(summarizer, pages):
+  """Returns what the model's `encode` gives for the ids of a document."""
+  inputs, mask = batching.pad(
+      [pages],
+      batching.padded_shape(
+          summarizer.config, pages, summarizer.pages is not None
+      ),
+      summarizer.settings.pad_id,
+  )
+  return {'states': summarizer.encode(inputs, mask), 'mask': mask}
+
+
+def summary_tokens(summarizer, summary):
+  """Returns the ids of a summary that is only there as text."""
+  vocabulary = summarizer.vocabulary
+  return surround(vocabulary, vocabulary.encode(summary))
+
+
+def _targets_in(summarizer, tokens):
+  """Returns what the decoder read while it wrote tokens: int32 [1, T]."""
+  T = round_up(len(tokens), 16)
+  targets_in = np.full((1, T), summarizer.settings.start_id, np.int32)
+  targets_in[0, 1 : len(tokens)] = tokens[:-1]
+  return targets_in
 
 
 def attribute(summarizer, text, tokens, max_input_length=None, memory=None):
@@ -175,9 +231,9 @@ def attribute(summarizer, text, tokens, max_input_length=None, memory=None):
 
   Args:
     summarizer: of `locost_jax.load`, with a vocabulary.
-    text: the document.
-    tokens: ids of the summary as generated, without start. (Of a summary that
-      is only there as text: `summarizer.tokenize(summary)`.)
+    text: the document, see `texts`.
+    tokens: ids of the summary as generated, without start; or of
+      `summary_tokens`.
     max_input_length: as the document was read; None: all of it.
     memory: what the model's `encode` gave for it; None: it is read again.
 
@@ -186,18 +242,27 @@ def attribute(summarizer, text, tokens, max_input_length=None, memory=None):
   """
   vocabulary = summarizer.vocabulary
   tokens = [int(token) for token in tokens if token != vocabulary.pad_id]
+  document = texts.text_of(text, summarizer.pages)
+  given = vocabulary, document, summarizer.pages, max_input_length
+  read, places, text = (
+      reading.read(*given),
+      reading.places(*given),
+      document.text,
+  )
   passages = cut_passages(text) or [(0, len(text))]
-  P, marks = len(passages), len(surround(vocabulary, []))
-  ids, ends = vocabulary.encode_with_ends(text)
-  tokens_read = len(ids) + marks
-  if max_input_length is not None:
-    ids, ends = (x[: max_input_length - marks] for x in (ids, ends))
-  owners = token_passages(ends, passages)
-  mass = _passage_mass(summarizer, ids, owners, P, tokens, memory)
+  owners = [
+      np.where(ends < 0, -1, token_passages(ends, passages)) for ends in places
+  ]
+  if memory is None and summarizer.pages:
+    memory = read_again(summarizer, read.pages)
+  mass = _passage_mass(
+      summarizer, read.pages, owners, len(passages), tokens, memory
+  )
+  weights = token_pages(summarizer, read.pages, tokens, memory)
 
   summary = vocabulary.decode(tokens)
   spans = text_lib.sentence_spans(summary)
-  closest = closest_passages(
+  closest = closest_words.closest_passages(
       [summary[start:end] for start, end in spans],
       [text[start:end] for start, end in passages],
   )
@@ -205,33 +270,39 @@ def attribute(summarizer, text, tokens, max_input_length=None, memory=None):
       tokens,
       [i for i in (vocabulary.bos_id, vocabulary.eos_id) if i is not None],
   )
-  mass = mass[is_text]
-  sentence_of = token_passages(
-      decoded_ends(vocabulary, tokens)[is_text], spans or [(0, 0)]
-  )
-  sentences = [
-      _describe_sentence(span, mass[sentence_of == i], closest[i])
-      for i, span in enumerate(spans)
-  ]
+  mass, ends = mass[is_text], decoded_ends(vocabulary, tokens)[is_text]
+  sentence_of = token_passages(ends, spans or [(0, 0)])
+  all_owners = np.concatenate(owners)
   return Source(
       text,
       summary,
       passages,
-      np.bincount(owners, minlength=P),
-      sentences,
+      np.bincount(all_owners[all_owners >= 0], minlength=len(passages)),
+      [
+          _describe_sentence(span, mass[sentence_of == i], closest[i])
+          for i, span in enumerate(spans)
+      ],
       _mean_mass(mass),
-      tokens_read,
-      len(ids) + marks,
+      read.tokens,
+      sum(map(len, read.pages)),
+      weights
+      if weights is None
+      else PageWeights(weights[is_text], ends, sentence_of, _first(owners)),
   )
 
 
-def _passage_mass(summarizer, ids, owners, P, tokens, memory):
+def _first(owners):
+  """Returns the passage that each page begins in, 0 where it has no text."""
+  return [int(own[own >= 0][0]) if (own >= 0).any() else 0 for own in owners]
+
+
+def _passage_mass(summarizer, pages, owners, P, tokens, memory):
   """Computes the attention of each token of a summary to each passage.
 
   Args:
     summarizer: of `locost_jax.load`.
-    ids: of the document, without marks.
-    owners: int [len(ids)], the passage of each.
+    pages: ids of the document, see `token_mass`.
+    owners: likewise, the passage of each; -1: it is a mark, and of none.
     P: number of passages.
     tokens: ids of the summary.
     memory: see `token_mass`.
@@ -239,17 +310,17 @@ def _passage_mass(summarizer, ids, owners, P, tokens, memory):
   Returns:
     float32 [len(tokens), P].
   """
-  vocabulary = summarizer.vocabulary
-  marks = len(surround(vocabulary, []))
-  front = marks - 1  # the last mark is behind the document
-  # Marks have segments of their own: they are no part of the document.
-  segments = np.concatenate(
-      [np.arange(front), front + owners, [front + P]]
-  ).astype(np.int32)
-  mass = token_mass(
-      summarizer, surround(vocabulary, ids), segments, P + marks, tokens, memory
-  )
-  return mass[:, front : front + P]
+  # Runs of tokens of one passage: a passage on two pages has two.
+  flat = np.concatenate(owners)
+  begins = np.diff(flat, prepend=flat[0] - 1) != 0
+  runs = np.cumsum(begins) - 1
+  of_run = flat[begins]
+  segments = np.split(runs, np.cumsum([len(own) for own in owners])[:-1])
+  found = token_mass(summarizer, pages, segments, len(of_run), tokens, memory)
+  mass = np.zeros((P, len(tokens)), np.float32)
+  is_text = of_run >= 0
+  np.add.at(mass, of_run[is_text], found.T[is_text])
+  return mass.T
 
 
 def _describe_sentence(span, mass, closest):
@@ -262,84 +333,10 @@ def _describe_sentence(span, mass, closest):
   """
   mean = _mean_mass(mass)
   best = np.argsort(-mean, kind='stable')[:TOP]
-  attended = [Match(int(p), float(mean[p])) for p in best]
+  attended = [closest_words.Match(int(p), float(mean[p])) for p in best]
   return Sentence(span, mean, attended, closest)
 
 
 def _mean_mass(mass):
   """Returns the mean over the tokens of [n, P]; zeros if there are none."""
   return mass.mean(0) if len(mass) else np.zeros(mass.shape[1])
-
-
-def word_spans(text):
-  """Returns (start, end, word as it is compared) of the words of a text."""
-  return [
-      (*match.span(), _fold(match.group())) for match in _WORD.finditer(text)
-  ]
-
-
-def words(text):
-  """Returns the words of a text, as they are compared."""
-  return [_fold(word) for word in _WORD.findall(text)]
-
-
-def _fold(word):
-  """Removes case and accents of a word: Kurágin and KURAGIN are one."""
-  if word.isascii():
-    return word.lower()
-  return ''.join(
-      letter
-      for letter in unicodedata.normalize('NFKD', word)
-      if not unicodedata.combining(letter)
-  ).casefold()
-
-
-def closest_passages(sentences, passages):
-  """Finds for each sentence the passage that shares most words with it.
-
-  The overlap is the part of the sentence that the passage has: the mean of
-  ROUGE-1 and ROUGE-2 recall (Lin 2004), in which a word or pair of words that
-  n of P passages have weighs log(1 + P / n), so that names count and articles
-  do not. Words are looked up in an index: the time grows with the words that
-  are shared and not with sentences times passages.
-
-  Args:
-    sentences: list of str.
-    passages: list of str.
-
-  Returns:
-    A list of Match, None for a sentence without a word in common. Of equal
-    passages the shorter wins.
-  """
-  wanted = [_grams(words(sentence)) for sentence in sentences]
-  index = {gram: [] for grams in wanted for gram in grams}
-  lengths = []
-  for p, passage in enumerate(passages):
-    own = words(passage)
-    lengths.append(len(own))
-    for gram, count in _grams(own).items():
-      if gram in index:
-        index[gram].append((p, count))
-  matches = []
-  for grams in wanted:
-    shared = collections.Counter()
-    for size in (1, 2):
-      weights = {
-          gram: np.log1p(len(passages) / max(1, len(index[gram])))
-          for gram in grams
-          if len(gram) == size
-      }
-      total = sum(grams[gram] * weight for gram, weight in weights.items())
-      for gram, weight in weights.items():
-        for p, there in index[gram]:
-          shared[p] += min(grams[gram], there) * weight / total / 2
-    best = max(shared, key=lambda p: (shared[p], -lengths[p], -p), default=None)
-    matches.append(None if best is None else Match(best, float(shared[best])))
-  return matches
-
-
-def _grams(words_):
-  """Counts the words and the pairs of neighbours, as tuples."""
-  return collections.Counter(
-      [(word,) for word in words_] + list(zip(words_, words_[1:]))
-  )

@@ -1,5 +1,7 @@
 """How many documents fit into a batch: the memory of a batch, estimated."""
 
+import math
+
 import jax
 
 from locost_jax.devices import memory
@@ -19,35 +21,41 @@ _COMPILING = 2**28  # bytes for compiling and the libraries' own needs
 _SMALLEST_LENGTH = 64
 
 
-def needed_bytes(model, params, batch, length, settings):
+def needed_bytes(model, params, batch, shape, settings):
   """Estimates what summarising a batch takes.
 
   Args:
     model: the Flax module.
     params: its parameters, or their shapes.
     batch: documents.
-    length: tokens each is padded to.
+    shape: that each is padded to, see `batching`.
     settings: dict with num_beams and max_length.
 
   Returns:
     {part: bytes}; `peak_of` adds them up.
   """
   c, itemsize = model.config, model.dtype.itemsize
+  *pages, length = shape
+  # Rows of the encoder and of the decoder, and what one of these reads.
+  texts = batch * math.prod(pages)
+  copies, seen = c.decoder_rows(math.prod(pages), length)
   rows, width = batch * settings['num_beams'], c.num_heads * c.d_kv
-  own = 2 * c.num_decoder_layers * rows * settings['max_length'] * width
+  own = (
+      2 * c.num_decoder_layers * copies * rows * settings['max_length'] * width
+  )
   cross = (
       0
-      if length >= long_attention.ABSORBED
-      else (2 * c.num_decoder_layers * batch * length * width)
+      if seen >= long_attention.ABSORBED
+      else (2 * c.num_decoder_layers * texts * length * width)
   )
-  states = batch * length * c.d_model
+  states = texts * length * c.d_model
   kernels = low_memory_encoder.kernel_bytes(model, length)
   return {
       'parameters': sum(
           leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(params)
       ),
       'kernels': kernels if kernels <= generate.KEPT_BYTES else 0,
-      'encoding': low_memory_encoder.encoder_bytes(model, batch, length),
+      'encoding': low_memory_encoder.encoder_bytes(model, texts, length),
       'decoding': (states + cross + own) * itemsize + 16 * rows * c.vocab_size,
       'compiling': _COMPILING,
   }
@@ -59,7 +67,7 @@ def peak_of(parts):
 
 
 class BatchLimits:
-  """The lengths that documents are padded to, and how many share a batch."""
+  """The shapes that documents are padded to, and how many share a batch."""
 
   def __init__(self, summarizer, settings, batch_size=None, available=None):
     """Computes nothing yet.
@@ -73,51 +81,60 @@ class BatchLimits:
     self._summarizer, self._settings = summarizer, settings
     self._batch_size, self._available = batch_size, available
 
-  def length_of(self, job):
-    """Returns the length that a tokenised job is padded to."""
-    return batching.padded_length(
-        self._summarizer.config, len(job.ids), _SMALLEST_LENGTH
+  def shape_of(self, job):
+    """Returns the shape that a tokenised job is padded to."""
+    return batching.padded_shape(
+        self._summarizer.config,
+        job.pages,
+        bool(self._summarizer.pages),
+        _SMALLEST_LENGTH,
     )
 
-  def rows(self, length):
-    """Returns how many documents of this length fit into a batch."""
+  def rows(self, shape):
+    """Returns how many documents of this shape fit into a batch."""
     most = self._batch_size or batching.power_of_two_in(
-        max(1, min(_MOST_ROWS, BATCH_TOKENS // length))
+        max(1, min(_MOST_ROWS, BATCH_TOKENS // math.prod(shape)))
     )
     while (
         most
         and self._available is not None
-        and peak_of(self._needs(most, length)) > self._available
+        and peak_of(self._needs(most, shape)) > self._available
     ):
       most //= 2
     return most
 
-  def too_large(self, job, length):
+  def too_large(self, job, shape):
     """Returns the InputError of a document for which there is no memory."""
-    parts = self._needs(1, length)
+    parts = self._needs(1, shape)
     shown = ', '.join(
         f'{name} {memory.show(size)}' for name, size in parts.items()
     )
+    flag, others = self._smaller(shape)
     fits = [
-        other
-        for k in range(6, 40)
-        for other in (2**k, 3 * 2 ** (k - 1))
-        if other < length and peak_of(self._needs(1, other)) <= self._available
+        number
+        for number, other in others
+        if peak_of(self._needs(1, other)) <= self._available
     ]
-    way_out = (
-        f'--max_input_length={max(fits)} fits' if fits else 'no length fits'
-    )
+    way_out = f'--{flag}={max(fits)} fits' if fits else f'no {flag} fits'
     return InputError(
-        f'{job.document.id}: {len(job.ids)} tokens need about '
+        f'{job.document.id}: {job.kept} tokens need about '
         f'{memory.show(peak_of(parts))} ({shown}), but '
         f'{memory.show(self._available)} are available: {way_out}'
     )
 
-  def _needs(self, batch, length):
+  def _smaller(self, shape):
+    """Returns the flag that lowers the need, and (its value, shape) to try."""
+    *pages, length = shape
+    if pages:
+      return 'num_pages', [(P, (P, length)) for P in range(1, *pages)]
+    lengths = (n for k in range(6, 40) for n in (2**k, 3 * 2 ** (k - 1)))
+    return 'max_input_length', [(n, (n,)) for n in lengths if n < length]
+
+  def _needs(self, batch, shape):
     return needed_bytes(
         self._summarizer.model,
         self._summarizer.params,
         batch,
-        length,
+        shape,
         self._settings,
     )

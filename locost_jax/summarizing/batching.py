@@ -1,4 +1,8 @@
-"""Batches of documents of similar length, padded to one of few lengths."""
+"""Batches of documents of similar shape, padded to one of few lengths.
+
+The shape of a document is (L,), or (P, L) where a model reads pages: P pages, L
+tokens that each is padded to.
+"""
 
 import numpy as np
 
@@ -37,6 +41,38 @@ def padded_length(config, length, least=1):
   return padded if most is None else min(padded, most)
 
 
+def padded_shape(config, pages, paged, least=1):
+  """Returns the shape that a document is padded to.
+
+  Args:
+    config, least: as of `padded_length`.
+    pages: lists of ids, of `reading.Read`.
+    paged: whether the model reads pages.
+  """
+  length = padded_length(config, max(map(len, pages)), least)
+  return (len(pages), length) if paged else (length,)
+
+
+def pad(documents, shape, pad_id):
+  """Pads documents of one shape.
+
+  Args:
+    documents: the lists of ids of each, of `reading.Read`.
+    shape: of each, of `padded_shape`.
+    pad_id: the vocabulary's.
+
+  Returns:
+    (int32 ids [B, L] or [B, P, L], their mask).
+  """
+  inputs = np.full((len(documents), *shape), pad_id, np.int32)
+  mask = np.zeros(inputs.shape, bool)
+  for row, keep, pages in zip(inputs, mask, documents):
+    for p, ids in enumerate(pages):
+      row.reshape(-1, shape[-1])[p, : len(ids)] = ids
+      keep.reshape(-1, shape[-1])[p, : len(ids)] = True
+  return inputs, mask
+
+
 def power_of_two_in(number):
   """Returns the largest power of two that is not above `number`."""
   return 2 ** (int(number).bit_length() - 1)
@@ -54,23 +90,23 @@ def truncate(ids, most):
   return ids[: most - 1] + ids[-1:]
 
 
-def make_batches(documents, length_of, rows):
-  """Groups documents of one length; the first documents are read first.
+def make_batches(documents, shape_of, rows):
+  """Groups documents of one shape; the first documents are read first.
 
   Args:
     documents: anything that stands for them, in the order in which their
       summaries are to come.
-    length_of: document -> the length it is padded to.
-    rows: length -> most documents in a batch; 0 counts as 1.
+    shape_of: document -> the shape it is padded to.
+    rows: shape -> most documents in a batch; 0 counts as 1.
 
   Returns:
-    List of (length, list of documents).
+    List of (shape, list of documents).
   """
   groups, batches = {}, []
   for document in documents:
-    length = length_of(document)
-    if length not in groups or len(groups[length]) == max(rows(length), 1):
-      groups[length] = []
-      batches.append((length, groups[length]))
-    groups[length].append(document)
+    shape = shape_of(document)
+    if shape not in groups or len(groups[shape]) == max(rows(shape), 1):
+      groups[shape] = []
+      batches.append((shape, groups[shape]))
+    groups[shape].append(document)
   return batches

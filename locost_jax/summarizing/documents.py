@@ -6,7 +6,8 @@ A name is a file, a directory (every readable file in it and below, sorted) or
   .txt .md and anything else   a text, UTF-8 or with a byte order mark
   .html .htm .xhtml            a page
   .epub                        a book
-  .jsonl                       a document for each row
+  .jsonl                       a document for each row; a row's sections or
+                               documents are kept for models that read pages
   .gz behind one of these      the same, compressed
 
 A document that cannot be read does not keep the others from being read.
@@ -15,12 +16,14 @@ A document that cannot be read does not keep the others from being read.
 import gzip
 import os
 import sys
-from typing import NamedTuple
+from typing import Any, NamedTuple
 import zlib
 
 from locost_jax.data import markup
+from locost_jax.data import pages
 from locost_jax.data import sources
 from locost_jax.errors import InputError
+from locost_jax.summarizing import texts
 
 _ROWS = ('.jsonl', '.jsonl.gz')
 _PAGES = ('.html', '.htm', '.xhtml', '.html.gz', '.htm.gz')
@@ -36,6 +39,7 @@ class Document(NamedTuple):
   id: str
   text: str
   source: str  # the file's path as given, '-' for standard input
+  as_read: Any = None  # what a Summarizer reads, see `texts`; None: the text
 
 
 def read(names, input_field='document', tell=print):
@@ -130,14 +134,26 @@ def _read_file(path, input_field):
 
 
 def _read_row(path, number, line, input_field):
+  """Returns the Document of a row of JSONL, or an InputError."""
+  where = f'{path}:{number}'
   try:
-    row = sources.parse_row(path, number, line, (input_field,))
+    row = sources.parse_row(path, number, line, ())
+    sources.check_parts(where, row)
+    parts = {
+        field: row[field] for field in pages.FIELDS.values() if row.get(field)
+    }
+    if input_field in row or not parts:
+      row = sources.parse_row(path, number, line, (input_field,))
+      parts['document'] = row[input_field]
+    text = texts.text_of(parts).text
   except InputError as error:
     return error
-  name = str(row['id']) if 'id' in row else f'{path}:{number}'
-  if not row[input_field].strip():
-    return InputError(f'{path}:{number}: an empty document')
-  return Document(name, row[input_field], path)
+  if not text.strip():
+    return InputError(f'{where}: an empty document')
+  name = str(row['id']) if 'id' in row else where
+  return Document(
+      name, text, path, parts if parts.keys() - {'document'} else None
+  )
 
 
 def _read_bytes(path):

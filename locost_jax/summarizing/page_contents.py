@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from locost_jax.data import text as text_lib
-from locost_jax.summarizing import attribution
+from locost_jax.summarizing import closest_words
 
 COLUMNS = 240  # of a strip
 _QUOTED = 420  # characters of a passage that are shown with a sentence
@@ -110,7 +110,7 @@ def _find_rare_words(quotes):
   """Returns a function: word -> whether few passages have it."""
   counts = {}
   for quote in quotes:
-    for word in set(attribution.words(quote)):
+    for word in set(closest_words.words(quote)):
       counts[word] = counts.get(word, 0) + 1
   most = max(2, _RARE * len(quotes))
   return lambda word: counts.get(word, 0) <= most
@@ -130,8 +130,8 @@ def find_shared_phrases(quote, sentence, is_rare):
   Returns:
     A list of (start, end) in the quote.
   """
-  shared = set(attribution.words(sentence))
-  spans = attribution.word_spans(quote)
+  shared = set(closest_words.words(sentence))
+  spans = closest_words.word_spans(quote)
   phrases, run = [], []
   for start, end, word in [*spans, (0, 0, None)]:
     if word in shared:

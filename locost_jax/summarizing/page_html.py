@@ -25,7 +25,8 @@ def embed_json(data):
   return json.dumps(data, separators=(',', ':')).replace('<', '\\u003c')
 
 
-def _format_share(share):
+def format_share(share):
+  """Returns a share as percent, in HTML."""
   percent = 100 * share
   if 0 < percent < 0.01:
     return '&lt;\u20090.01\u2009%'
@@ -69,7 +70,7 @@ def render_summary(sentences):
   )
 
 
-def render_sentence(i, found, overall, contents):
+def render_sentence(i, found, overall, contents, pages=''):
   """Returns one sentence with its passages.
 
   Args:
@@ -77,6 +78,7 @@ def render_sentence(i, found, overall, contents):
     found: its `attribution.Sentence`.
     overall: [P], the mass of the whole summary.
     contents: page_contents.Contents.
+    pages: HTML that says which pages counted.
   """
   edges, text = contents.edges, contents.sentences[i - 1]
   links = ''.join(
@@ -93,7 +95,7 @@ def render_sentence(i, found, overall, contents):
 <div class="mini">{links}<svg viewBox="0 0 {COLUMNS} 20" role="img"
  aria-label="Attention of sentence {i} over the document"
  preserveAspectRatio="none"><path d="{bars}"/></svg></div>
-<div class="columns"><section class="attended"><h4>Attended to</h4>
+{pages}<div class="columns"><section class="attended"><h4>Attended to</h4>
 <ol>{attended}</ol></section>
 <section class="closest"><h4>Closest in words</h4>{closest}</section></div>
 </article>"""
@@ -116,9 +118,9 @@ def _render_attended(i, found, overall, contents):
   for m in found.attended:
     width = edges[m.passage + 1] - edges[m.passage]
     label = (
-        f'<b>{_format_share(m.score)}</b> of the attention; '
-        f'summary {_format_share(overall[m.passage])}, '
-        f'text {_format_share(width)}'
+        f'<b>{format_share(m.score)}</b> of the attention; '
+        f'summary {format_share(overall[m.passage])}, '
+        f'text {format_share(width)}'
     )
     item = _render_match(i, m.passage, m.score / highest, label, contents)
     items.append(f'<li>{item}</li>')
@@ -134,7 +136,7 @@ def _render_closest(i, found, contents):
   also = (
       f', also place {places.index(n) + 1} at the left' if n in places else ''
   )
-  label = f'has <b>{_format_share(score)}</b>{also}'
+  label = f'has <b>{format_share(score)}</b>{also}'
   return _render_match(i, n, score, label, contents)
 
 
@@ -187,15 +189,21 @@ def render_quote(text, sentence_text, is_rare):
   )
 
 
-def render_document(contents, tokens):
+def render_document(contents, tokens, pages=()):
   """Returns all passages, in runs that a browser lays out one by one.
 
   Args:
     contents: page_contents.Contents.
     tokens: int [P], how many the model read of each passage.
+    pages: the passage that each page of the document begins in.
   """
+  marks = {}
+  for page, passage in enumerate(pages, start=1):
+    mark = f'<h3 class="mark" id="page{page}">Page {page}</h3>'
+    marks[passage] = marks.get(passage, '') + mark
   passages = [
-      _render_passage(i, contents, count) for i, count in enumerate(tokens)
+      marks.get(i, '') + _render_passage(i, contents, count)
+      for i, count in enumerate(tokens)
   ]
   return ''.join(
       f'<div class="run">{"".join(passages[i:i + _RUN])}</div>\n'

@@ -17,12 +17,13 @@ from locost_jax.hugging_face import hub
 from locost_jax.hugging_face import weights
 from locost_jax.models import parameters
 from locost_jax.summarizing import batching
-from locost_jax.vocabularies import vocabulary as vocabulary_lib
+from locost_jax.summarizing import reading
+from locost_jax.summarizing import texts
 from locost_jax.workdir import checkpoint
 from locost_jax.workdir import find
 
 
-def load(directory, dtype=jnp.float32, convolution='exact'):
+def load(directory, dtype=jnp.float32, convolution='exact', **pages):
   """Loads a model.
 
   Args:
@@ -34,6 +35,9 @@ def load(directory, dtype=jnp.float32, convolution='exact'):
     convolution: 'exact', or 'release' to reproduce the CUDA path that released
       weights were trained with (see `ops.long_conv.release_kernel`). Only
       'exact' gives results that do not depend on padding.
+    **pages: of a model that reads pages, how documents are cut into them: the
+      fields of `texts.Pages`. What is not given is as in the run, or in a
+      Hugging Face directory as `texts.Pages` says.
 
   Returns:
     A `Summarizer`; its vocabulary is None when the directory has no tokenizer
@@ -43,13 +47,13 @@ def load(directory, dtype=jnp.float32, convolution='exact'):
     InputError: nothing there, or something missing, unused or mismatched.
   """
   directory = hub.find_directory(directory)
-  run = find.find_run(directory)
+  run, data = find.find_run(directory), None
   if run is None:
     config, home = configs.model_config(directory), directory
     decoding = configs.generation_settings(directory)
   else:
     home, step_directory, settings = run
-    config = dict(settings['model'])
+    config, data = dict(settings['model']), settings.get('data')
     decoding = decode_settings.from_config(settings['decode'])
   if config['name'] == 'locost':
     config['convolution'] = convolution
@@ -80,7 +84,8 @@ def load(directory, dtype=jnp.float32, convolution='exact'):
     params = parameters.unflatten(
         {path: place(params.pop(path)) for path in list(params)}
     )
-  return Summarizer(model, params, vocabulary, decoding)
+  chosen = reading.choose_pages(model.config, data, pages)
+  return Summarizer(model, params, vocabulary, decoding, chosen)
 
 
 class Summarizer:
@@ -93,9 +98,10 @@ class Summarizer:
     vocabulary: text <-> tokens, or None.
     settings: a `decode_settings.Settings`: how the run that trained it, or the
       release, writes summaries, with the vocabulary's ids.
+    pages: a `texts.Pages`: how documents are cut; None: the model reads none.
   """
 
-  def __init__(self, model, params, vocabulary=None, settings=None):
+  def __init__(self, model, params, vocabulary=None, settings=None, pages=None):
     self.model = model
     self.params = jax.device_put(params)
     self.vocabulary = vocabulary
@@ -105,6 +111,7 @@ class Summarizer:
         if vocabulary is None
         else (decode_settings.with_ids(settings, vocabulary))
     )
+    self.pages = pages or reading.choose_pages(model.config, None, {})
     self._kernels = generate.KeptKernels(self.model, self.params)
 
   @property
@@ -112,21 +119,24 @@ class Summarizer:
     return self.model.config
 
   def encode(self, inputs, input_mask=None):
-    """inputs [B, L] -> the encoder's states [B, L, D]."""
+    """inputs [B, L] -> the encoder's states [B, L, D]; pages on an axis more.
+
+    A model that reads pages takes [B, P, L], too, and returns [B, P, L, D].
+    """
     inputs, input_mask = self._check(inputs, input_mask)
     memory = generate.encode_in_steps(
         self.model,
         self.params,
         inputs,
         input_mask,
-        self._kernels.get(inputs.shape[1]),
+        self._kernels.get(inputs.shape[-1]),
     )
     return np.asarray(memory['states'])
 
   def logits(self, inputs, targets_in, input_mask=None):
-    """inputs [B, L], targets_in [B, T] (start id first) -> [B, T, V]."""
+    """inputs as of `generate`, targets_in [B, T] (start first) -> [B, T, V]."""
     inputs, input_mask = self._check(inputs, input_mask)
-    targets_in, _ = self._check(targets_in, None, 'targets_in')
+    targets_in, _ = self._check(targets_in, None, 'targets_in', False)
     return np.asarray(
         generate.logits(self.model, self.params, inputs, targets_in, input_mask)
     )
@@ -144,8 +154,9 @@ class Summarizer:
     """Writes summaries: greedily, unless asked for more.
 
     Args:
-      inputs: [B, L] token ids.
-      input_mask: [B, L], true at tokens; None: where inputs are not pad.
+      inputs: [B, L] token ids, or [B, P, L] of a model that reads pages.
+      input_mask: of their shape, true at tokens; None: where inputs are not
+        pad.
       seed: of sampling. What is drawn depends on it and on the document only.
       progress, on_encoded: None, or called as in `generate.generate_in_steps`.
       **options: options of `decode_settings.Settings`: max_length=512,
@@ -180,8 +191,9 @@ class Summarizer:
     seeds = None
     if decode_settings.method_of(settings) == 'sample':
       seeds = generate.document_seeds(inputs, input_mask, seed)
-    length = inputs.shape[1]
-    padding = (0, 0), (0, batching.padded_length(self.config, length) - length)
+    length = inputs.shape[-1]
+    padding = [(0, 0)] * inputs.ndim
+    padding[-1] = 0, batching.padded_length(self.config, length) - length
     inputs = np.pad(inputs, padding, constant_values=pad_id)
     input_mask = np.pad(input_mask, padding)
     tokens, _ = generate.generate_in_steps(
@@ -191,7 +203,7 @@ class Summarizer:
         input_mask,
         settings,
         seeds,
-        self._kernels.get(inputs.shape[1]),
+        self._kernels.get(inputs.shape[-1]),
         progress,
         on_encoded,
     )
@@ -212,10 +224,12 @@ class Summarizer:
     """Summarises documents of any length.
 
     Args:
-      texts: a document or a list of documents.
+      texts: a document or a list of documents: strings, or dicts as
+        `texts` describes them.
       seed: as in `generate`.
-      max_input_length: tokens read of a document; None: all of them.
-      batch_size: most documents read at once; they share a length bucket.
+      max_input_length: tokens read of a document; None: all of them, or of a
+        model that reads pages as many as its pages have.
+      batch_size: most documents read at once; they share a shape.
       progress: as in `generate`, for each batch.
       **options: as in `generate`; what is not given is as in `settings`.
 
@@ -230,49 +244,72 @@ class Summarizer:
           'this model was loaded without a vocabulary: its '
           'directory lacks spiece.model or tokenizer.json'
       )
-    texts = [texts] if isinstance(texts, str) else list(texts)
+    texts = [texts] if isinstance(texts, (str, dict)) else list(texts)
     settings = decode_settings.change(self.settings, options)
-    documents = [self.tokenize(text, max_input_length) for text in texts]
-    for number, ids in enumerate(documents):
+    documents = [self.read(text, max_input_length).pages for text in texts]
+    for number, pages in enumerate(documents):
       models.check_length(
           self.config,
-          len(ids),
+          max(map(len, pages)),
           f'document {number}',
           '; a max_input_length reads its beginning',
       )
     summaries = [''] * len(texts)
-    for length, rows in batching.make_batches(
+    for shape, rows in batching.make_batches(
         range(len(texts)),
-        lambda i: batching.padded_length(self.config, len(documents[i])),
+        lambda i: batching.padded_shape(
+            self.config, documents[i], bool(self.pages)
+        ),
         lambda _: batch_size,
     ):
-      inputs = np.full((len(rows), length), settings.pad_id, np.int32)
-      for row, i in enumerate(rows):
-        inputs[row, : len(documents[i])] = documents[i]
-      outputs = self._generate(inputs, None, settings, seed, progress)
+      inputs, mask = batching.pad(
+          [documents[i] for i in rows], shape, settings.pad_id
+      )
+      outputs = self._generate(inputs, mask, settings, seed, progress)
       for i, tokens in zip(rows, outputs):
         summaries[i] = self.vocabulary.decode(tokens.tolist())
     return summaries
 
   def tokenize(self, text, max_input_length=None):
-    """The ids of a document as the model reads it, eos last."""
-    return batching.truncate(
-        vocabulary_lib.surround(self.vocabulary, self.vocabulary.encode(text)),
-        max_input_length,
-    )
+    """The ids of a document as the model reads it, eos last.
 
-  def _check(self, tokens, mask, name='inputs'):
-    """Integer ids in range, [B, L], and a mask of the same shape or None."""
+    A model that reads pages has a list of lists, those of each page.
+    """
+    pages = self.read(text, max_input_length).pages
+    return pages if self.pages else pages[0]
+
+  def read(self, text, max_input_length=None):
+    """A document, see `texts`, as the model reads it: a `reading.Read`.
+
+    Raises:
+      InputError: no text in it, or a max_input_length of a model that reads
+        pages.
+    """
+    if self.pages and max_input_length is not None:
+      raise InputError(
+          f'max_input_length={max_input_length}: this model reads '
+          f'{self.pages.num_pages} pages of {self.pages.page_length} tokens, '
+          'which num_pages and page_length change'
+      )
+    text = texts.text_of(text, self.pages)
+    return reading.read(self.vocabulary, text, self.pages, max_input_length)
+
+  def _check(self, tokens, mask, name='inputs', may_be_pages=True):
+    """Integer ids in range, [B, L] or pages, and a mask of the shape or None."""
     tokens = np.asarray(tokens)
     V = self.config.vocab_size
-    if tokens.ndim != 2 or not np.issubdtype(tokens.dtype, np.integer):
+    paged = may_be_pages and self.pages
+    if tokens.ndim not in ((2, 3) if paged else (2,)) or not np.issubdtype(
+        tokens.dtype, np.integer
+    ):
       raise InputError(
           f'{name} is {tokens.dtype}{list(tokens.shape)}: '
-          'expected integers [batch, length]'
+          f'expected integers [batch, length]'
+          + (' or [batch, pages, length]' if paged else '')
       )
     if 0 in tokens.shape:
       raise InputError(f'{name} is empty: shape {list(tokens.shape)}')
-    models.check_length(self.config, tokens.shape[1], name)
+    models.check_length(self.config, tokens.shape[-1], name)
     if tokens.min() < 0 or tokens.max() >= V:
       raise InputError(
           f'{name} has ids from {tokens.min()} to {tokens.max()}: '

@@ -21,6 +21,7 @@ from locost_jax.data import text as text_lib
 from locost_jax.summarizing import attribution
 from locost_jax.summarizing import page_contents
 from locost_jax.summarizing import page_html
+from locost_jax.summarizing import page_weights
 from locost_jax.summarizing.page_html import escape
 
 
@@ -135,6 +136,7 @@ def _facts(source):
   return [
       f'{source.tokens_kept:,} tokens read'
       + (f' of {source.tokens_read:,}' if is_cut else ''),
+      *([_count(source.pages.begins, 'page')] if source.pages else []),
       _count(source.passages, 'passage'),
       _count(source.sentences, 'summary sentence'),
   ]
@@ -161,14 +163,23 @@ def _render_navigation(contents):
 def _render_main(source, contents):
   """Returns the summary, its sentences one by one, and the document."""
   summary = page_html.render_summary(contents.sentences)
+  pages, spoken, begins = source.pages, '', ()
+  of_sentence = [''] * len(source.sentences)
+  if pages is not None:
+    spoken, begins = page_weights.render(source.summary, pages), pages.begins
+    of_sentence = [
+        page_weights.render_sentence(pages.weights[pages.sentences == i])
+        for i in range(len(source.sentences))
+    ]
   articles = ''.join(
-      page_html.render_sentence(i, found, source.mass, contents)
-      for i, found in enumerate(source.sentences, start=1)
+      page_html.render_sentence(i + 1, found, source.mass, contents, own_pages)
+      for i, (found, own_pages) in enumerate(zip(source.sentences, of_sentence))
   )
   return f"""\
 <main>
 <section class="summary" id="summary"><h2>Summary</h2>
 <p>{summary or 'The model wrote nothing.'}</p></section>
+{spoken}
 <section><h2>Sentence by sentence</h2>
 <p class="note">Left: what the decoder attended to while it wrote the sentence,
 in percent of its cross-attention, averaged over layers and heads; behind it the
@@ -181,7 +192,7 @@ found without the model.</p>
 <section class="document"><h2>The document</h2>
 <p class="note">In the right margin: the sentences of the summary that
 attended to a passage most.</p>
-{page_html.render_document(contents, source.tokens)}</section>
+{page_html.render_document(contents, source.tokens, begins)}</section>
 </main>"""
 
 

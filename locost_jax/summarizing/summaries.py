@@ -1,10 +1,11 @@
 """Documents -> rows with their summaries, in batches that fit into memory.
 
-Documents of like length share a batch (see `batching.padded_length`). A batch
+Documents of like shape share a batch (see `batching.padded_shape`). A batch
 is made smaller until its estimated memory is there; a document that does not
 fit alone is refused before anything is computed for it.
 """
 
+import dataclasses
 import hashlib
 import time
 from typing import Any, NamedTuple
@@ -19,12 +20,19 @@ from locost_jax.errors import InputError
 from locost_jax.models import parameters
 from locost_jax.summarizing import batch_memory
 from locost_jax.summarizing import batching
+from locost_jax.summarizing import texts
 
 # Documents are tokenised in portions of this many characters, so that the
 # first summary does not wait for the last document.
 _PORTION = 2**24
 # The settings that are no arguments of `Summarizer.generate`.
-_NO_ARGUMENTS = ('max_input_length', 'eos_id', 'pad_id', 'start_id')
+_NO_ARGUMENTS = (
+    'max_input_length',
+    'eos_id',
+    'pad_id',
+    'start_id',
+    *(field.name for field in dataclasses.fields(texts.Pages)),
+)
 
 
 class Job(NamedTuple):
@@ -33,8 +41,14 @@ class Job(NamedTuple):
   number: int  # its place among all documents
   document: Any
   sha256: str  # of its text
-  ids: Any = None  # int32 [kept tokens]
+  pages: Any = None  # lists of ids, see `reading.Read`
   read: int = 0  # tokens it has
+  dropped: int = 0  # parts that are not read
+
+  @property
+  def kept(self):
+    """The number of tokens that are read."""
+    return sum(map(len, self.pages))
 
 
 class Done(NamedTuple):
@@ -100,17 +114,17 @@ def summarize(
     for done in _tokenize(summarizer, portion, settings, progress, tokenized):
       yield done
       time_left.finish([done.job])
-    for length, batch in batching.make_batches(
-        tokenized, limits.length_of, limits.rows
+    for shape, batch in batching.make_batches(
+        tokenized, limits.shape_of, limits.rows
     ):
       progress.head(_head(batch, len(jobs), time_left.seconds()))
-      most = limits.rows(length)
+      most = limits.rows(shape)
       if not most:
         (job,) = batch
-        yield Done(job, error=limits.too_large(job, length))
+        yield Done(job, error=limits.too_large(job, shape))
       else:
         yield from _summarize_batch(
-            summarizer, batch, length, most, settings, progress, keep_memory
+            summarizer, batch, shape, most, settings, progress, keep_memory
         )
       time_left.finish(batch)
 
@@ -156,13 +170,16 @@ def _tokenize(summarizer, portion, settings, progress, tokenized):
   """
   for job in portion:
     progress.show('tokenising', len(tokenized), len(portion))
-    ids = summarizer.tokenize(job.document.text)
-    kept = batching.truncate(ids, settings['max_input_length'])
-    job = job._replace(ids=np.asarray(kept, np.int32), read=len(ids))
+    read = summarizer.read(job.document.as_read, settings['max_input_length'])
+    job = job._replace(
+        pages=[np.asarray(page, np.int32) for page in read.pages],
+        read=read.tokens,
+        dropped=read.dropped,
+    )
     try:
       models.check_length(
           summarizer.config,
-          len(job.ids),
+          max(map(len, job.pages)),
           job.document.id,
           '; a --max_input_length reads its beginning',
       )
@@ -172,7 +189,7 @@ def _tokenize(summarizer, portion, settings, progress, tokenized):
 
 
 def _summarize_batch(
-    summarizer, batch, length, most, settings, progress, keep_memory
+    summarizer, batch, shape, most, settings, progress, keep_memory
 ):
   """Yields a Done for each job of a batch.
 
@@ -181,11 +198,11 @@ def _summarize_batch(
   Args:
     summarizer, settings, progress, keep_memory: see `summarize`.
     batch: list of Job.
-    length: tokens each is padded to.
+    shape: that each is padded to.
     most: rows the batch may have.
   """
   written = _write(
-      summarizer, batch, length, most, settings, progress, keep_memory
+      summarizer, batch, shape, most, settings, progress, keep_memory
   )
   if written is None and len(batch) == 1:
     (job,) = batch
@@ -193,14 +210,16 @@ def _summarize_batch(
         job,
         error=InputError(
             f'{job.document.id}: the device has not the memory for its '
-            f'{len(job.ids)} tokens: --max_input_length lowers the need'
+            f'{job.kept} tokens: '
+            f'--{"num_pages" if summarizer.pages else "max_input_length"} '
+            'lowers the need'
         ),
     )
   elif written is None:
     half = len(batch) // 2
     for part in (batch[:half], batch[half:]):
       yield from _summarize_batch(
-          summarizer, part, length, len(part), settings, progress, keep_memory
+          summarizer, part, shape, len(part), settings, progress, keep_memory
       )
   else:
     for i, (job, tokens) in enumerate(zip(batch, written.tokens)):
@@ -211,13 +230,13 @@ def _summarize_batch(
       yield Done(job, row, tokens=tokens, memory=own)
 
 
-def _write(summarizer, batch, length, most, settings, progress, keep_memory):
+def _write(summarizer, batch, shape, most, settings, progress, keep_memory):
   """Writes the summaries of a batch, arguments as in `_summarize_batch`.
 
   Returns:
     _Written; None if the device ran out of memory.
   """
-  inputs, mask = _pad(batch, length, most, settings['pad_id'])
+  inputs, mask = _pad(batch, shape, most, settings['pad_id'])
   start = encoded = time.monotonic()
 
   def watch(stage, done, total):
@@ -252,20 +271,15 @@ def _write(summarizer, batch, length, most, settings, progress, keep_memory):
   )
 
 
-def _pad(batch, length, most, pad_id):
-  """Returns inputs int32 [rows, length] and their mask.
+def _pad(batch, shape, most, pad_id):
+  """Returns inputs int32 [rows, *shape] and their mask.
 
   The batch is rounded up to a power of two so that few shapes are compiled; the
   extra rows repeat documents, so they end when those do.
   """
   rows = min(batching.power_of_two_in(2 * len(batch) - 1), most)
-  inputs = np.full((rows, length), pad_id, np.int32)
-  mask = np.zeros((rows, length), bool)
-  for row in range(rows):
-    ids = batch[row % len(batch)].ids
-    inputs[row, : len(ids)] = ids
-    mask[row, : len(ids)] = True
-  return inputs, mask
+  documents = [batch[row % len(batch)].pages for row in range(rows)]
+  return batching.pad(documents, shape, pad_id)
 
 
 def _make_row(summarizer, job, tokens, written, documents):
@@ -288,7 +302,7 @@ def _make_row(summarizer, job, tokens, written, documents):
       source=job.document.source,
       sha256=job.sha256,
       tokens_read=job.read,
-      tokens_kept=len(job.ids),
+      tokens_kept=job.kept,
       seconds=round(encoding + decoding, 3),
       seconds_encoding=round(encoding, 3),
       seconds_decoding=round(decoding, 3),

@@ -13,10 +13,12 @@ import jax
 import locost_jax
 from locost_jax.command_line.progress import Progress
 from locost_jax.devices import memory
+from locost_jax.summarizing import attribution
 from locost_jax.summarizing import interrupts
 from locost_jax.summarizing import results
 from locost_jax.summarizing import source_page
 from locost_jax.summarizing import summaries
+from locost_jax.summarizing import texts
 from locost_jax.workdir import find
 
 
@@ -50,6 +52,8 @@ def write(summarizer, documents, settings, options):
   made_with = {}
   if options.as_json or options.output:
     made_with = describe_origin(summarizer, settings, options)
+  documents = [_with_text(document, summarizer.pages) for document in documents]
+  _tell_missing_parts(documents, summarizer.pages, progress)
   jobs = [
       summaries.Job(number, document, summaries.hash_text(document.text))
       for number, document in enumerate(documents)
@@ -89,6 +93,24 @@ def write(summarizer, documents, settings, options):
   return failures
 
 
+def _with_text(document, pages):
+  """Returns a document with the text that is read of it."""
+  text = texts.text_of(document.as_read or document.text, pages)
+  return document._replace(text=text.text, as_read=text)
+
+
+def _tell_missing_parts(documents, pages, progress):
+  """Tells once which documents have no parts for the pages that were asked."""
+  field = texts.field_of(pages)
+  lacking = [d.id for d in documents if field and d.as_read.parts is None]
+  if lacking:
+    more = f' and {len(lacking) - 1} more' if lacking[1:] else ''
+    progress.note(
+        f'{lacking[0]}{more}: no {field}, which {pages.pages!r} pages are made '
+        "of; cut into 'spatial' pages instead"
+    )
+
+
 def describe_origin(summarizer, settings, options):
   """Returns what every row holds besides its summary: all that reproduces it."""
   run = find.find_run(options.checkpoint)
@@ -115,10 +137,11 @@ def describe_done(done, total):
     done: summaries.Done, with a row.
     total: documents.
   """
-  row = done.row
+  row, dropped = done.row, done.job.dropped
+  unread = f'the last {dropped} parts not read, ' if dropped else ''
   return (
       f'{done.job.number + 1:{len(str(total))}}/{total}  {row["id"]}: '
-      f'{row["tokens_read"]:,} tokens read, {row["tokens_kept"]:,} kept, '
+      f'{row["tokens_read"]:,} tokens read, {row["tokens_kept"]:,} kept, {unread}'
       f'{row["seconds"]:.1f} s (encoding {row["seconds_encoding"]:.1f}, '
       f'decoding {row["seconds_decoding"]:.1f}), peak memory '
       f'{memory.show(row["peak_memory_bytes"])}'
@@ -235,7 +258,7 @@ class _Pages:
         self._path,
         self._summarizer,
         job.document.id,
-        job.document.text,
+        job.document.as_read,
         tokens,
         self._settings,
         job.number + 1,
@@ -247,7 +270,7 @@ class _Pages:
   def add_text(self, job, summary):
     """Writes the page of a document whose summary is there as text only."""
     if self._path:
-      self.add(job, self._summarizer.tokenize(summary))
+      self.add(job, attribution.summary_tokens(self._summarizer, summary))
 
   def write_index(self):
     """Writes the list of the pages of several documents."""

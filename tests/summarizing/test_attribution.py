@@ -14,6 +14,7 @@ from locost_jax.models import attention_mass
 from locost_jax.models import decoder
 from locost_jax.models import decoder_layers
 from locost_jax.summarizing import attribution
+from locost_jax.summarizing import closest_words
 from locost_jax.summarizing import pretrained
 from locost_jax.training import optim
 from locost_jax.training import step as step_lib
@@ -170,13 +171,13 @@ def test_closest_is_the_best_weighted_recall():
       total += shared / sum(weight[gram] for gram in own) / 2
     return total
 
-  matches = attribution.closest_passages(sentences + ['zz'], passages)
+  matches = closest_words.closest_passages(sentences + ['zz'], passages)
   assert matches.pop() is None
   for sentence, match in zip(sentences, matches):
     scores = [overlap(sentence, passage) for passage in passages]
     assert match.score == pytest.approx(max(scores))
     assert scores[match.passage] == pytest.approx(max(scores))
-  (found,) = attribution.closest_passages(
+  (found,) = closest_words.closest_passages(
       ['Prince Kuragin left'], ['the right', 'KUR\u00c1GIN stayed']
   )
   assert found.passage == 1

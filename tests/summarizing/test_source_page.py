@@ -15,6 +15,7 @@ import pytest
 from locost_jax import summarize
 from locost_jax.generation import generate
 from locost_jax.summarizing import attribution
+from locost_jax.summarizing import closest_words
 from locost_jax.summarizing import page_contents
 from locost_jax.summarizing import page_html
 from locost_jax.summarizing import source_page
@@ -55,7 +56,7 @@ def make_source(text=TEXT, summary=SUMMARY, peak=(2, 1)):
   tokens[-1] = 0  # not read
   spans = [(0, 35), (36, len(summary))]
   quotes = [text[start:end] for start, end in passages]
-  closest = attribution.closest_passages(
+  closest = closest_words.closest_passages(
       [summary[slice(*span)] for span in spans], quotes
   )
   sentences = []
@@ -67,7 +68,7 @@ def make_source(text=TEXT, summary=SUMMARY, peak=(2, 1)):
         attribution.Sentence(
             span,
             mass,
-            [attribution.Match(int(b), mass[b]) for b in best],
+            [closest_words.Match(int(b), mass[b]) for b in best],
             match,
         )
     )

@@ -1,0 +1,141 @@
+"""How a model reads a document: its tokens, and where they stand in its text.
+
+Most models read a document as one sequence. One that reads pages
+(`models.page_forms`) gets them cut as in training, by `data.pages`; a page
+without tokens is left out where it weighs nothing.
+
+Pages change white space only. So the n-th character of the pages that is no
+white space is that of the text, and a token's place in a page gives its place
+in the text.
+"""
+
+import dataclasses
+from typing import NamedTuple
+
+import numpy as np
+
+from locost_jax import models
+from locost_jax.data import pages as pages_lib
+from locost_jax.errors import InputError
+from locost_jax.summarizing import batching
+from locost_jax.summarizing import texts
+from locost_jax.vocabularies import vocabulary as vocabulary_lib
+
+
+class Read(NamedTuple):
+  """The tokens of a document.
+
+  Attributes:
+    pages: lists of ids, marks included; one where a model reads no pages.
+    tokens: what the document has, marks of what is read included.
+    dropped: parts of it that are not read, as there are too many.
+  """
+
+  pages: list
+  tokens: int
+  dropped: int = 0
+
+
+def choose_pages(config, stored, given):
+  """Chooses how documents become pages.
+
+  Args:
+    config: the model's.
+    stored: `config.data` of the run that trained it, or None.
+    given: {field of `texts.Pages`: value}, which come before those of the run; None is
+      not given.
+
+  Returns:
+    `texts.Pages`; None for a model that reads none.
+
+  Raises:
+    InputError: a value that cannot be, or a model that reads no pages.
+  """
+  given = {key: value for key, value in given.items() if value is not None}
+  forms = models.page_forms(config)
+  if not forms:
+    for key, value in given.items():
+      raise InputError(f'{key}={value!r}: this model reads no pages')
+    return None
+  most = models.max_positions(config) or texts.LONGEST_PAGE
+  chosen = texts.Pages(page_length=min(texts.LONGEST_PAGE, most))
+  if stored and stored.get('pages'):
+    names = [field.name for field in dataclasses.fields(texts.Pages)]
+    chosen = texts.Pages(**{name: stored[name] for name in names})
+  chosen = dataclasses.replace(chosen, **given)
+  if chosen.pages not in forms:
+    raise InputError(
+        f'pages={chosen.pages!r} must be one of {", ".join(map(repr, forms))}'
+    )
+  if chosen.num_pages < 1:
+    raise InputError(f'num_pages={chosen.num_pages} must be at least 1')
+  models.check_length(config, chosen.page_length, 'page_length')
+  return chosen
+
+
+def read(vocabulary, text, pages=None, max_input_length=None):
+  """Returns the tokens of a document as a Read.
+
+  Args:
+    vocabulary: whose tokens they are.
+    text: a `texts.Text`.
+    pages: `texts.Pages`, or None: one sequence.
+    max_input_length: tokens that are read of one sequence; None: all.
+  """
+  if pages is None:
+    ids = vocabulary_lib.surround(vocabulary, vocabulary.encode(text.text))
+    return Read([batching.truncate(ids, max_input_length)], len(ids))
+  parts, unread = texts.page_texts(text, pages)
+  made = pages_lib.tokenise(
+      parts, '', pages.pages, pages.page_length, 0, vocabulary, pages.empty_page
+  )
+  lengths = [len(vocabulary.encode(part)) for part in parts if part]
+  front = len(pages_lib.front_of('', vocabulary))
+  cut = pages_lib.count_cut(lengths, front, pages.pages, pages.page_length, 0)
+  cut += sum(len(vocabulary.encode(part)) for part in unread)
+  made = [page for page in made if page]
+  made = made or [vocabulary_lib.surround(vocabulary, [])]
+  return Read(made, sum(map(len, made)) + cut, len(unread))
+
+
+def places(vocabulary, text, pages=None, max_input_length=None):
+  """Finds where in the text the tokens of `read` end.
+
+  Args:
+    vocabulary, text, pages, max_input_length: as in `read`.
+
+  Returns:
+    An int array for each of `Read.pages`, -1 at marks and in a page that only
+    says that it is empty.
+  """
+  if pages is None:
+    ids, ends = vocabulary.encode_with_ends(text.text)
+    front = len(vocabulary_lib.surround(vocabulary, [])) - 1
+    if max_input_length is not None:
+      ends = ends[: max_input_length - front - 1]
+    return [_with_marks(ends, front)]
+  parts, _ = texts.page_texts(text, pages)
+  front = len(pages_lib.front_of('', vocabulary))
+  room = pages.page_length - front - 1
+  letters = _letters(text.text)
+  found, before = [], 0
+  for part in parts:
+    ends = vocabulary.encode_with_ends(part)[1] if part else []
+    if ends:
+      count = np.searchsorted(_letters(part), ends[:room])
+      last = before + np.maximum(count, 1) - 1
+      found.append(_with_marks(letters[last] + 1, front))
+      before += len(_letters(part))
+    elif not part and pages.empty_page:
+      filled = vocabulary.encode(pages.empty_page)[:room]
+      found.append(_with_marks([-1] * len(filled), front))
+  return found or [_with_marks([], front)]
+
+
+def _with_marks(ends, front):
+  return np.array([-1] * front + list(ends) + [-1], int)
+
+
+def _letters(text):
+  """Returns where a text's characters are that are no white space."""
+  return np.flatnonzero([not letter.isspace() for letter in text])

@@ -1,0 +1,80 @@
+"""The text of a document, and the texts of its pages.
+
+A document is a string, or a dict with `document`, `sections` (a list of
+{heading, text}) or `documents` (a list of strings). 'discourse' reads sections
+and 'document' documents: the text is then theirs, a blank line between them.
+Where there are none, the text is cut as 'spatial' does.
+"""
+
+import dataclasses
+from typing import Any, NamedTuple
+
+from locost_jax.data import pages as pages_lib
+from locost_jax.errors import InputError
+
+FORMS = pages_lib.LOCALITIES
+LONGEST_PAGE = 1024  # of releases, which do not say
+_BETWEEN = '\n\n'  # the parts of a text
+
+
+@dataclasses.dataclass(frozen=True)
+class Pages:
+  """How documents become pages: keys of config.data, see configs/default.py."""
+
+  pages: str = 'spatial'
+  num_pages: int = 7
+  page_length: int = LONGEST_PAGE
+  empty_page: str = '.'
+
+
+class Text(NamedTuple):
+  """A document's text, and the parts of it that are pages."""
+
+  text: str
+  parts: Any = None  # texts of sections or documents; None: pages are spatial
+
+
+def field_of(pages):
+  """Returns the field whose parts are the pages; None: pages are spatial."""
+  return pages and pages_lib.FIELDS.get(pages.pages)
+
+
+def text_of(document, pages=None):
+  """Returns the Text of a document.
+
+  Args:
+    document: see the top of this module, or a Text.
+    pages: Pages, or None.
+
+  Raises:
+    InputError: a dict without text.
+  """
+  if isinstance(document, Text):
+    return document
+  if isinstance(document, str):
+    return Text(document)
+  of_form = field_of(pages)
+  if of_form and document.get(of_form):
+    parts = _parts(document, pages.pages)
+    return Text(_BETWEEN.join(parts), tuple(parts))
+  if 'document' in document:
+    return Text(document['document'])
+  for form, field in pages_lib.FIELDS.items():
+    if document.get(field):
+      return Text(_BETWEEN.join(_parts(document, form)))
+  raise InputError(
+      f'a document has the fields {", ".join(map(repr, document)) or "none"}: '
+      "expected 'document', 'sections' or 'documents'"
+  )
+
+
+def _parts(document, form):
+  return pages_lib.pieces(document, form, len(document[pages_lib.FIELDS[form]]))
+
+
+def page_texts(text, pages):
+  """Returns the texts of the pages, and the parts that are too many."""
+  P = pages.num_pages
+  if text.parts is None:
+    return pages_lib.spatial(text.text, P), ()
+  return pages_lib.document(text.parts, P), text.parts[P:]

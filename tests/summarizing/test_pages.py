@@ -1,0 +1,433 @@
+"""A model that reads pages, from text to summary, attribution and report."""
+
+import dataclasses
+import json
+import re
+import types
+
+import jax
+import numpy as np
+import pytest
+
+import locost_jax
+from locost_jax import models
+from locost_jax.data import pages as pages_lib
+from locost_jax.errors import InputError
+from locost_jax.generation import decode_settings
+from locost_jax.summarizing import attribution
+from locost_jax.summarizing import batch_memory
+from locost_jax.summarizing import batching
+from locost_jax.summarizing import page_weights
+from locost_jax.summarizing import reading
+from locost_jax.summarizing import source_page
+from locost_jax.summarizing import texts
+from locost_jax.summarizing.pretrained import Summarizer
+from locost_jax.vocabularies import byte_vocabulary
+from tests.hugging_face.converting import GOLDEN
+from tests.models.test_bart import moved_params
+from tests.models.test_bart import SMALL
+
+VOCABULARY = byte_vocabulary.ByteVocabulary()
+SENTENCES = [
+    'The whale swam north.',
+    'It  was\ncold there.',
+    'Nobody saw it go, or so they said.',
+    'The crew slept.',
+    'In the morning the ice had closed.',
+]
+TEXT = '\n\n'.join([' '.join(SENTENCES[:2]), '  '.join(SENTENCES[2:])])
+SECTIONS = [
+    {'heading': 'Ships', 'text': 'The Pequod sailed. It is lost.'},
+    {'heading': '', 'text': 'Whales rose.'},
+    {'heading': 'Crew', 'text': 'Ishmael lived to tell it.'},
+]
+
+
+@pytest.fixture(scope='module')
+def summarizer():
+  """A small PageSum of random weights that reads bytes."""
+  config = dict(
+      SMALL,
+      name='pagesum',
+      vocab_size=VOCABULARY.size,
+      max_positions=96,
+      pad_id=VOCABULARY.pad_id,
+  )
+  return Summarizer(
+      models.build(config),
+      moved_params(config, 0.3)['params'],
+      VOCABULARY,
+      decode_settings.Settings(max_length=12, num_beams=1),
+      texts.Pages('spatial', 3, 80, ''),
+  )
+
+
+def changed(summarizer, **keys):
+  """The same model with other pages."""
+  return Summarizer(
+      summarizer.model,
+      summarizer.params,
+      summarizer.vocabulary,
+      summarizer.settings,
+      dataclasses.replace(summarizer.pages, **keys),
+  )
+
+
+@pytest.mark.parametrize('form', ('spatial', 'discourse', 'document'))
+@pytest.mark.parametrize('empty_page', ('', '.'))
+@pytest.mark.parametrize('page_length', (80, 14))
+def test_documents_are_read_as_in_training(
+    form, empty_page, page_length, summarizer
+):
+  row = {
+      'document': TEXT,
+      'sections': SECTIONS,
+      'documents': ['One. Two.', ' ', 'Three days had gone.'],
+  }
+  pages = texts.Pages(form, 4, page_length, empty_page)
+  read = changed(summarizer, **dataclasses.asdict(pages)).read(row)
+  trained = pages_lib.tokenise(
+      pages_lib.pieces(row, form, 4),
+      '',
+      form,
+      page_length,
+      0,
+      VOCABULARY,
+      empty_page,
+  )
+  assert read.pages == [page for page in trained if page]
+  assert read.dropped == 0
+  if page_length == 80:
+    assert read.tokens == sum(map(len, read.pages))
+  else:
+    assert read.tokens > sum(map(len, read.pages))
+
+
+@pytest.mark.parametrize('form', ('spatial', 'discourse', 'document'))
+@pytest.mark.parametrize('page_length', (80, 14))
+def test_every_token_s_place_in_the_text_is_its_letter(form, page_length):
+  """Of a byte vocabulary, where a token is a letter of the text or a space."""
+  row = {
+      'document': TEXT + ' ¿Qué? 鯨は歌う。海は広い。',
+      'sections': SECTIONS,
+      'documents': ['One. Two.', 'Three  à la. Mode.'],
+  }
+  pages = texts.Pages(form, 3, page_length, '.')
+  text = texts.text_of(row, pages)
+  read = reading.read(VOCABULARY, text, pages)
+  places = reading.places(VOCABULARY, text, pages)
+  assert [len(x) for x in places] == [len(x) for x in read.pages]
+  seen = 0
+  for ids, ends in zip(read.pages, places):
+    assert ends[-1] == -1
+    for token, end in zip(ids, ends):
+      letter = VOCABULARY.decode([token])
+      if end >= 0 and letter.strip():
+        assert text.text[end - 1] == letter
+        seen += 1
+  assert seen > 15
+
+
+def test_without_pages_places_are_those_of_the_text():
+  text = texts.Text('A whale. ¿Qué?')
+  (ends,) = reading.places(VOCABULARY, text, None, 6)
+  (ids,) = reading.read(VOCABULARY, text, None, 6).pages
+  assert VOCABULARY.decode(ids) == 'A wha' and ends.tolist() == [
+      1,
+      2,
+      3,
+      4,
+      5,
+      -1,
+  ]
+
+
+def test_parts_that_are_too_many_are_counted(summarizer):
+  sections = SECTIONS * 2
+  read = changed(summarizer, pages='discourse').read({'sections': sections})
+  assert len(read.pages) == 3 and read.dropped == 3
+  assert read.tokens - sum(map(len, read.pages)) == sum(
+      len(VOCABULARY.encode(text)) for text in pages_lib.discourse(SECTIONS, 3)
+  )
+
+
+@pytest.mark.parametrize(
+    'options', ({'num_beams': 2, 'no_repeat_ngram_size': 1}, {'temperature': 1})
+)
+def test_a_batch_is_its_documents_one_by_one(options, summarizer):
+  """1, 2 and 40 pages together, and how they are grouped."""
+  generator = np.random.default_rng(0)
+
+  def text(sentences):
+    return ' '.join(
+        ''.join(chr(97 + i) for i in generator.integers(0, 26, 9)).title() + '.'
+        for _ in range(sentences)
+    )
+
+  reader = changed(summarizer, num_pages=40)
+  documents = [text(40), 'One.', text(80), '1. 2.', text(40)]
+  options = dict(options, max_length=8)
+  together = reader.summarize(documents, **options)
+  alone = [reader.summarize(document, **options)[0] for document in documents]
+  assert together == alone and len(set(alone)) > 1
+  shapes = {
+      batching.padded_shape(reader.config, reader.tokenize(document), True)
+      for document in documents
+  }
+  assert {P for P, _ in shapes} == {40, 1}
+
+
+@pytest.mark.parametrize('padding', ('tokens', 'release'))
+@pytest.mark.parametrize('P', (1, 2, 40))
+def test_pages_do_not_depend_on_the_batch(P, padding, summarizer):
+  """States and logits of the first of two documents, to 1e-5."""
+  config = dataclasses.replace(summarizer.config, padding=padding)
+  model = dataclasses.replace(summarizer.model, config=config)
+  reader = Summarizer(model, summarizer.params, VOCABULARY)
+  generator = np.random.default_rng(P)
+  inputs = generator.integers(3, 200, (2, P, 20))
+  inputs[0, :, 13:] = VOCABULARY.pad_id
+  targets = generator.integers(3, 200, (2, 6))
+  both = reader.logits(inputs, targets)
+  alone = reader.logits(inputs[:1, :, :13], targets[:1])
+  np.testing.assert_allclose(both[:1], alone, atol=1e-5)
+  np.testing.assert_allclose(
+      reader.encode(inputs)[:1, :, :13],
+      reader.encode(inputs[:1, :, :13]),
+      atol=1e-5,
+  )
+
+
+def test_empty_pages_change_nothing(summarizer):
+  """They are left out; with the model's own mask they weigh nothing."""
+  pages = summarizer.tokenize(TEXT)
+  inputs, _ = batching.pad([pages], (3, 96), VOCABULARY.pad_id)
+  nothing = np.full_like(inputs[:, :2], VOCABULARY.pad_id)
+  more = np.concatenate([inputs, nothing], 1)
+  targets = np.array([[2, 70, 80]])
+  np.testing.assert_allclose(
+      summarizer.logits(inputs, targets),
+      summarizer.logits(more, targets),
+      atol=1e-5,
+  )
+
+
+def direct_mass(summarizer, pages, owners, P, tokens):
+  """Each page read alone, its mass weighed by its share; loops over pages."""
+  model, params = summarizer.model, {'params': summarizer.params}
+  targets = np.array([[summarizer.settings.start_id, *tokens[:-1]]])
+  total = np.zeros((len(tokens), P))
+  inputs, _ = batching.pad([pages], (len(pages), 96), VOCABULARY.pad_id)
+  memory = model.apply(params, inputs, method='encode')
+  weights = np.asarray(
+      model.apply(params, memory, targets, method='page_weights')
+  )[0]
+  for p in range(len(pages)):
+    one = jax.tree.map(lambda x: x[:, p : p + 1], memory)
+    for passage in range(P):
+      # Two segments: before, and from the passage on; a difference is its own.
+      rows = np.full((1, 1, 96), 2 * P, int)
+      rows[0, 0, : len(owners[p])] = np.where(owners[p] < 0, 2 * P, owners[p])
+      order = np.argsort(rows[0, 0], kind='stable')
+      shuffled = {
+          'states': one['states'][:, :, order],
+          'mask': one['mask'][:, :, order],
+      }
+      mass = model.apply(
+          params,
+          shuffled,
+          targets,
+          rows[:, :, order],
+          2 * P + 1,
+          method='cross_mass',
+      )
+      total[:, passage] += weights[p] * np.asarray(mass)[0, :, passage]
+  return total
+
+
+def test_attention_on_passages_is_each_page_s_own_times_its_weight(summarizer):
+  tokens = [70, 80, 90, 75, VOCABULARY.eos_id]
+  source = attribution.attribute(summarizer, TEXT, tokens)
+  read = summarizer.read(TEXT)
+  places = reading.places(VOCABULARY, texts.Text(TEXT), summarizer.pages)
+  P = len(source.passages)
+  owners = [
+      np.where(e < 0, -1, attribution.token_passages(e, source.passages))
+      for e in places
+  ]
+  expected = direct_mass(summarizer, read.pages, owners, P, tokens)[:-1]
+  np.testing.assert_allclose(source.mass, expected.mean(0), atol=2e-6)
+  weights = source.pages.weights
+  assert weights.shape == (4, 3)
+  np.testing.assert_allclose(weights.sum(1), 1, atol=1e-6)
+  assert weights.std() > 1e-3
+  assert source.tokens.sum() == sum((e >= 0).sum() for e in places)
+  # Page 2 begins in the second paragraph, as its sentence does.
+  assert source.pages.begins == [0, 0, 1] and P == 2
+  kept = attribution.attribute(
+      summarizer,
+      TEXT,
+      tokens,
+      memory=attribution.read_again(summarizer, read.pages),
+  )
+  np.testing.assert_allclose(kept.mass, source.mass, atol=1e-6)
+
+
+def test_global_decoding_has_attention_and_no_page_weights(summarizer):
+  config = dataclasses.replace(summarizer.config, decoding='global')
+  model = dataclasses.replace(summarizer.model, config=config)
+  params = {k: v for k, v in summarizer.params.items() if k != 'confidence'}
+  reader = Summarizer(
+      model, params, VOCABULARY, summarizer.settings, summarizer.pages
+  )
+  source = attribution.attribute(reader, TEXT, [70, 80, 90])
+  assert source.pages is None
+  marks = 1 - source.mass.sum()
+  assert 0 < marks < 1 and (source.mass > 0).all()
+
+
+def test_the_weights_of_a_word_are_the_mean_of_its_tokens():
+  weights = np.array([[1, 0], [0, 1], [0.25, 0.75], [1, 0.0]])
+  pages = attribution.PageWeights(
+      weights, np.array([2, 4, 5, 9]), np.zeros(4, int), [0, 1]
+  )
+  spans, found = page_weights.word_weights('ab cd  ef', pages)
+  # 'ab'; ' c' and 'd'; '  ef'
+  assert spans == [(0, 2), (3, 5), (7, 9)]
+  np.testing.assert_allclose(found, [[1, 0], [0.125, 0.875], [1, 0]])
+
+
+def test_the_report_shows_which_page_each_word_came_from(summarizer, tmp_path):
+  tokens = VOCABULARY.encode('Whales <swam>. The crew slept.')
+  path = tmp_path / 'out.html'
+  source_page.write(str(path), summarizer, 'a', TEXT, tokens, {})
+  html = path.read_text()
+  source = attribution.attribute(summarizer, TEXT, tokens)
+  _, weights = page_weights.word_weights(source.summary, source.pages)
+  spoken = html[html.index('class="spoken"') : html.index('class="heat"')]
+  found = re.findall(r'<span style="--hue:\d+" title="page (\d)', spoken)
+  assert [int(p) - 1 for p in found] == weights.argmax(1).tolist()
+  assert '&lt;swam&gt;.' in spoken and html.count('<rect x=') >= 3 * 5
+  for page in (1, 2, 3):
+    assert f'id="page{page}"' in html and f'href="#page{page}"' in html
+  assert html.index('id="page3"') < html.index('id="p2"')
+  assert '3 pages' in html and html.count('Weight of the pages: ') == 2
+
+
+def test_pages_are_chosen_from_the_run_and_the_caller():
+  config = models.make_config(dict(SMALL, name='pagesum'))
+  stored = dict(
+      pages='discourse', num_pages=8, page_length=12, empty_page='', other=1
+  )
+  assert reading.choose_pages(config, stored, {}) == texts.Pages(
+      'discourse', 8, 12, ''
+  )
+  given = {'num_pages': 3, 'pages': None, 'page_length': None}
+  assert reading.choose_pages(config, stored, given).num_pages == 3
+  most = config.max_positions
+  assert reading.choose_pages(config, None, {}) == texts.Pages(
+      'spatial', 7, most, '.'
+  )
+  for given, message in (
+      ({'pages': 'chunks'}, "pages='chunks' must be one of 'spatial'"),
+      ({'num_pages': 0}, 'num_pages=0 must be at least 1'),
+      ({'page_length': most + 1}, f'page_length: {most + 1} tokens, but'),
+  ):
+    with pytest.raises(InputError, match=message):
+      reading.choose_pages(config, None, given)
+  bart = models.make_config(SMALL)
+  assert reading.choose_pages(bart, stored, {}) is None
+  with pytest.raises(
+      InputError, match='num_pages=3: this model reads no pages'
+  ):
+    reading.choose_pages(bart, None, {'num_pages': 3})
+
+
+def test_a_directory_s_pages_are_given_when_it_is_loaded():
+  golden = locost_jax.load(GOLDEN / 'pagesum', num_pages=2, page_length=20)
+  assert golden.pages == texts.Pages('spatial', 2, 20, '.')
+  with pytest.raises(InputError, match='reads no pages'):
+    locost_jax.load(GOLDEN / 'bart', pages='spatial')
+
+
+def test_bad_inputs_are_refused(summarizer):
+  with pytest.raises(InputError, match='max_input_length=9: .*3 pages of 80'):
+    summarizer.summarize(TEXT, max_input_length=9)
+  with pytest.raises(InputError, match=r"fields 'title': expected 'document'"):
+    summarizer.summarize({'title': 'x'})
+  with pytest.raises(InputError, match=r'batch, pages, length\]'):
+    summarizer.encode(np.zeros((1, 1, 1, 1), int))
+  with pytest.raises(InputError, match='97 tokens, but the model reads'):
+    summarizer.encode(np.full((1, 2, 97), 5))
+
+
+def test_memory_is_estimated_for_all_pages(summarizer):
+  """Eight pages of a length: eight times the states, keys and caches."""
+  settings = {'num_beams': 2, 'max_length': 8}
+  parts = {
+      P: batch_memory.needed_bytes(
+          summarizer.model, summarizer.params, 1, (P, 64), settings
+      )
+      for P in (1, 8)
+  }
+  logits = 16 * 2 * summarizer.config.vocab_size
+  assert parts[8]['decoding'] - logits == 8 * (parts[1]['decoding'] - logits)
+  assert 6 < parts[8]['encoding'] / parts[1]['encoding'] < 10
+  limits = batch_memory.BatchLimits(
+      summarizer, settings, available=batch_memory.peak_of(parts[8]) - 1
+  )
+  assert limits.rows((8, 64)) == 0 and limits.rows((7, 64)) == 1
+  job = types.SimpleNamespace(document=types.SimpleNamespace(id='a'), kept=512)
+  assert str(limits.too_large(job, (8, 64))).endswith('--num_pages=7 fits')
+
+
+def test_the_command_reads_pages(
+    tmp_path, summarizer, monkeypatch, run_command
+):
+  """Sections of JSONL rows; what is not read and not there is told."""
+  from locost_jax import summarize
+
+  monkeypatch.setattr(
+      locost_jax,
+      'load',
+      lambda *_, dtype, **keys: changed(
+          summarizer, **{k: v for k, v in keys.items() if v is not None}
+      ),
+      raising=False,
+  )
+  monkeypatch.setattr(
+      'locost_jax.summarizing.write_summaries.describe_origin',
+      lambda *_: {},
+  )
+  rows = [
+      {'id': 'a', 'sections': SECTIONS + SECTIONS[:1]},
+      {'id': 'b', 'document': TEXT},
+      {'id': 'c', 'sections': 'no list'},
+  ]
+  path = tmp_path / 'rows.jsonl'
+  path.write_text(''.join(json.dumps(row) + '\n' for row in rows))
+  report = tmp_path / 'report.html'
+  status, out, err = run_command(
+      summarize,
+      f'--checkpoint={tmp_path}',
+      '--pages=discourse',
+      '--format=json',
+      f'--report={report}',
+      path,
+  )
+  assert status == 2
+  found = [json.loads(line) for line in out.splitlines()]
+  assert [row['id'] for row in found] == ['a', 'b']
+  reader = changed(summarizer, pages='discourse')
+  for row, given in zip(found, rows):
+    (want,) = reader.summarize(given)
+    assert row['prediction'] == want
+  assert 'the last 1 parts not read' in err
+  assert "b: no sections, which 'discourse' pages are made of" in err
+  assert "field 'sections' must be a list of objects" in err
+  pages = sorted(tmp_path.glob('report*.html'))
+  assert len(pages) == 3
+  status, _, err = run_command(
+      summarize, f'--checkpoint={tmp_path}', '--max_input_length=9', path
+  )
+  assert status == 2 and 'expected --num_pages or --page_length' in err
