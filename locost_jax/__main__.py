@@ -15,6 +15,7 @@ COMMANDS = (
     'convert',
     'bench',
     'data.inspect',
+    'data.interdependent',
     'data.prepare',
     'data.cache',
     'data.beam',

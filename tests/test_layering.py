@@ -113,7 +113,13 @@ TABLE = {
 # Single modules at the top: flags in, one call, output. __main__ lists them.
 COMMANDS = {'__main__', 'main', 'summarize', 'convert', 'bench'}
 # Commands beside their package, which import command_line as well.
-DATA_COMMANDS = {'data.beam', 'data.cache', 'data.inspect', 'data.prepare'}
+DATA_COMMANDS = {
+    'data.beam',
+    'data.cache',
+    'data.inspect',
+    'data.interdependent',
+    'data.prepare',
+}
 TENSORFLOW = (
     'tensorflow',
     'tensorflow_datasets',

@@ -1,0 +1,239 @@
+"""Finds source sentences that a summary fuses, and how far apart they stand.
+
+  python -m locost_jax.data.interdependent --task=arxiv --documents=1000
+  python -m locost_jax.data.interdependent --config=configs/finetune.py \\
+      --config.data.train_files='data/*.jsonl'
+
+Appendix A of PageSum (Liu et al., EMNLP 2022). Of all pairs of sentences of a
+document, one contributes most to a sentence h of its summary:
+
+  (i, j) = argmax R(h, s_i + s_j)                                (equation 14)
+
+They are interdependent if each has a part in it, and a part of its own:
+
+  R(h, s) > 20  and  R(h, s_i + s_j) - R(h, s) > 10,   s in {s_i, s_j}
+                                                      (equations 15 and 16)
+
+R is the recall of ROUGE-1 in percent, words stemmed; the paper does not say
+which ROUGE it takes. A model that reads pages alone can only fuse sentences of
+one page: printed is how far apart pairs stand, as a share of the sentences of
+the document (figure 4). The pairs go to --output as JSON, and a picture.
+"""
+
+import collections
+import functools
+import json
+import os
+import sys
+from typing import NamedTuple
+
+from absl import flags
+import numpy as np
+
+from locost_jax.command_line import commands
+from locost_jax.command_line.progress import Line
+from locost_jax.data import corpus as corpus_lib
+from locost_jax.data import pages
+from locost_jax.data import tasks
+from locost_jax.data import text as text_lib
+from locost_jax.errors import InputError
+
+LEAST, GAIN = 20.0, 10.0  # t1 and t2 of the paper
+BINS = 10  # of the distances
+
+
+class Pair(NamedTuple):
+  """Two sentences of a document that one sentence of its summary fuses."""
+
+  target: int  # the sentence of the summary
+  first: int
+  second: int
+  recall: float  # of both together
+
+
+def find_pairs(document, summary, least=LEAST, gain=GAIN):
+  """Finds the interdependent sentences of a document.
+
+  Args:
+    document: list of its sentences.
+    summary: list of the sentences of its summary.
+    least: t1 of the paper, in percent.
+    gain: t2.
+
+  Returns:
+    List of Pair, at most one for each sentence of the summary; of equal pairs
+    the first.
+  """
+  sources, found = [_count(sentence) for sentence in document], []
+  for h, target in enumerate(map(_count, summary)):
+    words = list(target)
+    total = sum(target.values())
+    if not total or len(sources) < 2:
+      continue
+    # [S, W]: how often each sentence has each word of h; [W]: how often h.
+    there = np.array([[own[word] for word in words] for own in sources])
+    wanted = np.array([target[word] for word in words])
+    alone = 100 * np.minimum(there, wanted).sum(1) / total
+    best = None
+    for i in range(len(sources) - 1):
+      both = np.minimum(there[i] + there[i + 1 :], wanted).sum(1)
+      j = int(both.argmax())
+      if best is None or both[j] > best[0]:
+        best = both[j], i, i + 1 + j
+    recall, i, j = 100 * best[0] / total, *best[1:]
+    weaker, stronger = sorted((alone[i], alone[j]))
+    if weaker > least and recall - stronger > gain:
+      found.append(Pair(h, i, j, float(recall)))
+  return found
+
+
+def _count(sentence):
+  """The words of a sentence, stemmed as rouge_score does."""
+  return collections.Counter(_tokenizer().tokenize(sentence))
+
+
+@functools.cache
+def _tokenizer():
+  from rouge_score import tokenizers
+
+  return tokenizers.DefaultTokenizer(use_stemmer=True)
+
+
+def define_flags(values, argv):
+  """Defines this command's flags."""
+  commands.define_config(values, argv, 'configs/default.py')
+  commands.define_task(values)
+  flags.DEFINE_string(
+      'split', 'validation', 'of the corpus', flag_values=values
+  )
+  flags.DEFINE_integer(
+      'documents',
+      0,
+      'look only at the first so many; 0: all',
+      lower_bound=0,
+      flag_values=values,
+  )
+  flags.DEFINE_string(
+      'output',
+      'runs/interdependent',
+      'DIR for TASK.json and TASK.png',
+      flag_values=values,
+  )
+  commands.define_format(values, 'what goes to stdout')
+
+
+def main(values, arguments):
+  """Runs the command.
+
+  Args:
+    values: the flags of `define_flags`.
+    arguments: what else was on the command line; there must be nothing.
+  """
+  commands.expect_flags_only(arguments)
+  config, _ = commands.get_config(values)
+  tasks.check(config)
+  for task, member in tasks.members(config).items():
+    result = analyse(task, member, values.split, values.documents)
+    os.makedirs(values.output, exist_ok=True)
+    path = os.path.join(values.output, task)
+    with open(f'{path}.json', 'w', encoding='utf-8') as f:
+      json.dump(result, f, indent=1)
+    try:
+      draw(result, f'{path}.png')
+    except ImportError:
+      print(
+          'no picture: matplotlib is not installed: pip install '
+          "'locost_jax[plot]'",
+          file=sys.stderr,
+      )
+    print(json.dumps(result) if values.format == 'json' else text(result))
+
+
+def analyse(task, config, split, most=0):
+  """Finds the pairs of a split.
+
+  Args:
+    task: its name.
+    config: a config of this one task.
+    split: of the corpus.
+    most: look only at the first so many documents; 0: all.
+
+  Returns:
+    dict of task, split, documents, summary_sentences, pairs (dicts of id, and
+    the fields of Pair) and distances (one for each pair: (second - first) /
+    sentences of the document).
+
+  Raises:
+    InputError: gap sentences, or no such split.
+  """
+  found = corpus_lib.corpus(config)
+  if found.gsg is not None:
+    raise InputError(
+        f'{task}: gap sentences have no summaries; expected a task with them'
+    )
+  if split not in found.splits:
+    raise InputError(f'--split={split}: {task} has {", ".join(found.splits)}')
+  pairs, distances, documents, sentences = [], [], 0, 0
+  line = Line(seconds=10.0)
+  for shard in found.splits[split]:
+    for row in found.read(split, shard):
+      if documents == most > 0:
+        break
+      line.show([f'{task} {split}: {documents} documents'])
+      source = row['inputs']
+      if config.data.pages:
+        source = '\n\n'.join(pages.texts(json.loads(source)))
+      source = text_lib.split_sentences(source)
+      summary = text_lib.split_sentences(row['targets'])
+      own = find_pairs(source, summary)
+      pairs += [dict(id=row['id'], **pair._asdict()) for pair in own]
+      distances += [(pair.second - pair.first) / len(source) for pair in own]
+      documents, sentences = documents + 1, sentences + len(summary)
+  line.wipe()
+  return dict(
+      task=task,
+      split=split,
+      documents=documents,
+      summary_sentences=sentences,
+      pairs=pairs,
+      distances=distances,
+  )
+
+
+def text(result):
+  """Returns what is printed of an `analyse`: a histogram of distances."""
+  distances = result['distances']
+  lines = [
+      f'{result["task"]} {result["split"]}: {result["documents"]:,} documents, '
+      f'{result["summary_sentences"]:,} summary sentences, {len(distances):,} '
+      'fuse two interdependent sentences',
+      'distance   pairs',
+  ]
+  counts, edges = np.histogram(distances, BINS, (0, 1))
+  for count, low, high in zip(counts, edges, edges[1:]):
+    bar = '█' * round(40 * count / max(counts.max(), 1))
+    lines.append(f'{low:.1f} - {high:.1f}  {count:5}  {bar}'.rstrip())
+  return '\n'.join(lines)
+
+
+def draw(result, path):
+  """Draws figure 4: the number of pairs against their distance, as a PNG.
+
+  Raises:
+    ImportError: matplotlib is not installed.
+  """
+  from matplotlib.figure import Figure
+
+  figure = Figure(figsize=(6, 4), layout='constrained')
+  axis = figure.subplots()
+  axis.hist(result['distances'], 2 * BINS, (0, 1))
+  axis.set(
+      xlabel='distance, as a share of the sentences of the document',
+      ylabel='pairs of interdependent sentences',
+      title=f'{result["task"]} {result["split"]}',
+  )
+  figure.savefig(path, dpi=120)
+
+
+if __name__ == '__main__':
+  commands.run(main, define_flags, __doc__)

@@ -1,0 +1,92 @@
+"""Interdependent sentences (PageSum, appendix A) against rouge_score."""
+
+import itertools
+import json
+
+import numpy as np
+from rouge_score import rouge_scorer
+
+from locost_jax.data import interdependent
+
+SCORER = rouge_scorer.RougeScorer(['rouge1'], use_stemmer=True)
+
+
+def recall(target, text):
+  return 100 * SCORER.score(target, text)['rouge1'].recall
+
+
+def loop(document, summary):
+  """Equations 14 to 16, written out."""
+  found = []
+  for h, target in enumerate(summary):
+    best, chosen = -1, None
+    for i, j in itertools.combinations(range(len(document)), 2):
+      both = recall(target, f'{document[i]} {document[j]}')
+      if both > best + 1e-9:
+        best, chosen = both, (i, j)
+    if chosen is not None and all(
+        recall(target, document[s]) > 20
+        and best - recall(target, document[s]) > 10
+        for s in chosen
+    ):
+      found.append((h, *chosen))
+  return found
+
+
+def test_pairs_are_those_of_the_equations():
+  generator = np.random.default_rng(0)
+  words = 'running ships whales oceans sailed ice lost crew men storm'.split()
+
+  def sentences(count):
+    return [
+        ' '.join(generator.choice(words, generator.integers(1, 7)))
+        for _ in range(count)
+    ]
+
+  seen = 0
+  for _ in range(30):
+    document, summary = sentences(generator.integers(1, 9)), sentences(3)
+    found = interdependent.find_pairs(document, summary)
+    assert [pair[:3] for pair in found] == loop(document, summary)
+    for pair in found:
+      both = f'{document[pair.first]} {document[pair.second]}'
+      np.testing.assert_allclose(
+          pair.recall, recall(summary[pair.target], both)
+      )
+    seen += len(found)
+  assert 20 < seen < 80  # some sentences have a pair and some have none
+
+
+def test_the_command_tells_how_far_apart_they_are(tmp_path, run_command):
+  filler = [f'Filler number {i} says nothing.' for i in range(8)]
+  document = ' '.join(
+      ['The whale sank the ship.', *filler, 'Ishmael survived the storm.']
+  )
+  rows = [
+      {
+          'document': document,
+          'summary': 'The whale sank the ship and Ishmael '
+          'survived the storm.',
+      },
+      {'document': document, 'summary': 'The whale sank the ship.'},
+  ]
+  path = tmp_path / 'rows.jsonl'
+  path.write_text(''.join(json.dumps(row) + '\n' for row in rows))
+  arguments = (
+      interdependent,
+      '--config=configs/finetune.py',
+      f'--config.data.validation_files={path}',
+      f'--config.data.train_files={path}',
+      f'--output={tmp_path}',
+  )
+  status, out, _ = run_command(*arguments)
+  assert status == 0 and '2 summary sentences, 1 fuse' in out
+  assert '0.9 - 1.0      1  █' in out
+  result = json.loads((tmp_path / 'jsonl.json').read_text())
+  (pair,) = result['pairs']
+  assert (pair['first'], pair['second'], result['distances']) == (0, 9, [0.9])
+  assert (tmp_path / 'jsonl.png').stat().st_size > 1000
+  status, out, _ = run_command(*arguments, '--format=json', '--documents=1')
+  assert json.loads(out)['documents'] == 1
+  status, _, err = run_command(*arguments, '--split=test')
+  assert status == 2 and '--split=test: jsonl has train, validation' in err
