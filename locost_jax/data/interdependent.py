@@ -226,7 +226,7 @@ def draw(result, path):
 
   figure = Figure(figsize=(6, 4), layout='constrained')
   axis = figure.subplots()
-  axis.hist(result['distances'], 2 * BINS, (0, 1))
+  axis.hist(result['distances'], 2 * BINS, range=(0, 1))
   axis.set(
       xlabel='distance, as a share of the sentences of the document',
       ylabel='pairs of interdependent sentences',
