@@ -97,6 +97,11 @@ FRESH = 'train.init_from='
 BENCH = small(*MODEL) + ' --repeats=1 --seconds=1 '
 PEERS = r' --(against|longest|memory_limit|repeats|seconds|lengths)\S*'
 RUNS = (
+    Run(
+        r'.*tests\.learned_confidence .*',
+        '--steps=1 --seeds=1',
+        makes='runs/learned_confidence/curves.png',
+    ),
     Run(r'.*bench gsg', '--lengths=40 --repeats=1'),
     Run(
         r'.*bench (decode|train|run|cost).*',
@@ -196,9 +201,9 @@ TESTS = next(
     if 'pytest' in line
 )
 EVERY = sorted({*sum(SECTIONS.values(), [])} - {TESTS})
-OURS = [command for command in EVERY if 'locost_jax.' in command]
 # Of contributors: the tests themselves.
-PYTEST = [command for command in EVERY if command not in OURS]
+PYTEST = [command for command in EVERY if ' pytest ' in command]
+OURS = [command for command in EVERY if command not in PYTEST]
 INSIDE = [
     command
     for text in PAGES.values()

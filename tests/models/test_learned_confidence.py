@@ -1,0 +1,134 @@
+"""PageSum learns which page to trust (slow), and the task itself."""
+
+import json
+
+import jax
+import numpy as np
+import pytest
+
+from locost_jax import models
+from tests import learned_confidence as task
+
+
+def test_documents_read_in_a_plain_loop():
+  batch, right = task.make_documents((3, 7), 200)
+  for pages, targets, found in zip(
+      batch['encoder_input_tokens'], batch['decoder_target_tokens'], right
+  ):
+    for slot, mark in enumerate(task.MARKS):
+      ((page, place),) = np.argwhere(pages == mark)
+      assert page == found[slot]
+      assert pages[page, place + 1] == targets[slot]
+    assert sorted(found) == [0, 1, 2, 3]
+    assert np.isin(pages, task.PAYLOADS).sum() == 4
+  np.testing.assert_array_equal(
+      batch['decoder_input_tokens'][:, 1:],
+      batch['decoder_target_tokens'][:, :-1],
+  )
+  assert (batch['decoder_input_tokens'][:, 0] == task.START).all()
+  assert len(np.unique(right, axis=0)) == 24  # every order of the slots
+  again, _ = task.make_documents((3, 7), 200)
+  other, _ = task.make_documents((3, 8), 200)
+  same = [
+      (batch['encoder_input_tokens'] == b['encoder_input_tokens']).all()
+      for b in (again, other)
+  ]
+  assert same == [True, False]
+
+
+def test_accuracy_and_weight_in_a_plain_loop():
+  model = models.build(task.make_config('pages', 1).model)
+  batch, right = task.make_documents((0,), 6)
+  inputs, before = batch['encoder_input_tokens'], batch['decoder_input_tokens']
+  params = model.init(jax.random.key(1), inputs, before)
+  rng = np.random.default_rng(2)
+  params = jax.tree.map(
+      lambda x: x + 0.3 * rng.normal(size=x.shape).astype(x.dtype), params
+  )
+  logits = np.asarray(model.apply(params, inputs, before))
+  # Half of the targets are what the model says, so that accuracy is not 0.
+  batch['decoder_target_tokens'][::2] = logits.argmax(-1)[::2]
+  weights = np.asarray(task.page_weights(model, params['params'], batch))
+  hits, of_right = [], []
+  for b in range(6):
+    for t in range(task.P):
+      target = batch['decoder_target_tokens'][b, t]
+      hits.append(logits[b, t, target] == logits[b, t].max())
+      of_right.append(weights[b, right[b, t], t])
+  measured = task.measure(params['params'], batch, right, model=model)
+  assert measured['accuracy'] == pytest.approx(np.mean(hits))
+  assert measured['weight'] == pytest.approx(np.mean(of_right), abs=1e-6)
+  assert 0.5 <= np.mean(hits) < 1 and np.std(of_right) > 0.05
+
+
+def test_the_table_says_when_a_run_has_learned():
+  row = lambda step, accuracy, weight: dict(
+      step=step, accuracy=accuracy, weight=weight
+  )
+  curves = {
+      ('pages', 0): [row(0, 0.06, 0.25), row(50, 0.96, 0.4), row(90, 1, 0.6)],
+      ('pages', 1): [row(0, 0.06, 0.25), row(90, 0.9, 0.9)],
+      ('global', 0): [dict(step=0, accuracy=0), dict(step=50, accuracy=0.95)],
+  }
+  assert task.format_table(curves).splitlines()[1:] == [
+      'pages        0          90     1.000    0.60',
+      'pages        1           -     0.900    0.90',
+      'global       0          50     0.950       -',
+  ]
+
+
+def test_the_command(run_command, tmp_path):
+  """Training is a function of the seed: a second run gives the same."""
+  pytest.importorskip('matplotlib')
+  status, out, err = run_command(
+      task, '--steps=2', '--seeds=1', f'--output={tmp_path}'
+  )
+  assert status == 0
+  assert [line.split()[:3] for line in out.splitlines()] == [
+      ['decoding', 'seed', 'learned'],
+      ['pages', '0', '-'],
+      ['global', '0', '-'],
+  ]
+  runs = json.loads((tmp_path / 'curves.json').read_text())
+  assert [(run['decoding'], run['seed']) for run in runs] == [
+      ('pages', 0),
+      ('global', 0),
+  ]
+  assert (tmp_path / 'curves.png').read_bytes()[1:4] == b'PNG'
+  _, _, rows = task.train('pages', 0, 2)
+  assert rows == runs[0]['rows']
+  assert rows[0] != rows[1]
+  status, out, err = run_command(task, '--steps=0')
+  assert status == 2 and 'steps' in err
+
+
+@pytest.mark.slow
+def test_pagesum_learns_its_confidence():
+  """And trained: permuted pages permute the weights and nothing else."""
+  model, params, rows = task.train('pages', 0, 400, 100)
+  assert not task.is_learned(rows[0])
+  assert rows[0]['weight'] == pytest.approx(1 / task.P, abs=0.02)
+  assert task.is_learned(rows[-1])
+  batch, right = task.make_documents((0, 2), 32)
+  order = np.array([2, 0, 3, 1])
+  permuted = batch | dict(
+      encoder_input_tokens=batch['encoder_input_tokens'][:, order]
+  )
+  weights, of_permuted = (
+      np.asarray(task.page_weights(model, params, b)) for b in (batch, permuted)
+  )
+  np.testing.assert_allclose(of_permuted, weights[:, order], 0, 1e-5)
+  assert np.abs(of_permuted - weights).max() > task.WEIGHT  # they did move
+  logits, of_permuted = (
+      np.asarray(
+          model.apply(
+              {'params': params},
+              b['encoder_input_tokens'],
+              b['decoder_input_tokens'],
+          )
+      )
+      for b in (batch, permuted)
+  )
+  np.testing.assert_allclose(of_permuted, logits, 0, 1e-4)
+  # The page that weighs most is the right one.
+  assert (weights.argmax(1) == right).mean() >= task.ACCURACY
