@@ -65,6 +65,7 @@ def get_config():
           b1=0.9,  # AdamW: decay of the mean
           b2=0.999,  # AdamW: decay of the square
           eps=1e-8,  # AdamW: added to the root
+          scale_by_parameter=True,  # Adafactor: updates relative to parameters
           weight_decay=0.0,  # decoupled, on matrices only
           clip=1.0,  # largest global gradient norm; 0: no clipping
           label_smoothing=0.0,  # mass spread over the vocabulary
