@@ -43,6 +43,8 @@ def get_config():
           num_pages=7,  # pages of a document
           page_length=1024,  # tokens kept of a page or chunk, marks included
           empty_page='.',  # text of a page without any; '': nothing, masked
+          query_in='',  # 'every' page (''), or the 'first', has the query
+          document_length=0,  # spatial: tokens that become pages; 0: all
           seed=0,  # of the order of the examples
       )
   )

@@ -78,11 +78,7 @@ def check(config):
       raise InputError(
           f'config.data.{key}={data[key]} must be at least {least}{what}'
       )
-  if data.pages and data.pages not in pages.FORMS:
-    raise InputError(
-        f"config.data.pages={data.pages!r} must be '' or one of "
-        f'{", ".join(pages.FORMS)}'
-    )
+  _check_pages(data)
   masks = set()
   for member in members(config).values():
     found = corpus_lib.corpus(member)
@@ -106,6 +102,32 @@ def check(config):
           "or 'train' to make one from the training text"
       )
     _check_tokens(data, masks, vocabulary_lib.load_vocabulary(data.vocabulary))
+
+
+def _check_pages(data):
+  """Raises an InputError for settings of pages that cannot be.
+
+  Args:
+    data: config.data.
+  """
+  for key, choices in (('pages', pages.FORMS), ('query_in', pages.QUERY_IN)):
+    if data[key] and data[key] not in choices:
+      raise InputError(
+          f"config.data.{key}={data[key]!r} must be '' or one of "
+          f'{", ".join(choices)}'
+      )
+  if data.query_in == 'every' and not data.pages:
+    raise InputError(
+        "config.data.query_in='every': a document of one sequence has no "
+        "pages; expected '' or 'first', or config.data.pages"
+    )
+  if data.document_length < 0 or (
+      data.document_length and data.pages != 'spatial'
+  ):
+    raise InputError(
+        f'config.data.document_length={data.document_length}: expected 0, or '
+        "with config.data.pages='spatial' the tokens kept of a document"
+    )
 
 
 def _check_tokens(data, masks, vocabulary):
