@@ -14,6 +14,7 @@ import pathlib
 import sys
 import tempfile
 
+from locost_jax.data import batch_arrays
 from locost_jax.data import corpora
 from locost_jax.data import corpus as corpus_lib
 from locost_jax.data import corpus_rows
@@ -79,6 +80,11 @@ def check(config):
           f'config.data.{key}={data[key]} must be at least {least}{what}'
       )
   _check_pages(data)
+  if data.targets_start not in batch_arrays.TARGETS_START:
+    raise InputError(
+        f'config.data.targets_start={data.targets_start!r} must be one of '
+        f'{", ".join(batch_arrays.TARGETS_START)}'
+    )
   masks = set()
   for member in members(config).values():
     found = corpus_lib.corpus(member)
@@ -150,6 +156,26 @@ def _check_tokens(data, masks, vocabulary):
       raise InputError(
           f'config.gsg.mask={mask!r}: is no token of {data.vocabulary}, which '
           "has no sentinels; expected a token of it, like BART's '<mask>'"
+      )
+
+
+def check_starts(config, vocabulary):
+  """Raises an InputError where a text is to start with a bos there is not.
+
+  Args:
+    config: the run's config.
+    vocabulary: one of vocabularies/vocabulary.py, or the class of the one that
+      is to be trained.
+  """
+  for key, value in (
+      ('data.targets_start', config.data.targets_start),
+      ('decode.start', config.decode.start),
+  ):
+    if value == 'bos' and vocabulary.bos_id is None:
+      raise InputError(
+          f"config.{key}='bos': the vocabulary of config.data.vocabulary="
+          f'{config.data.vocabulary} has no mark at the beginning of a text, '
+          "as BART's has; expected 'start_id'"
       )
 
 
