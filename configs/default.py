@@ -25,6 +25,7 @@ def get_config():
           input_field='document',  # the field that is read
           target_field='summary',  # the field that is to be written
           query_field='',  # the field in front of it; '': `query`, if any
+          targets_start='start_id',  # a decoder reads first; or 'bos', BART's <s>
           vocabulary='train',  # T5's or BART's files, 'byte' or 'train'
           vocabulary_size=8000,  # tokens of a trained one, extra ids included
           max_input_length=4096,  # tokens kept of an input, eos included
@@ -43,6 +44,8 @@ def get_config():
           num_pages=7,  # pages of a document
           page_length=1024,  # tokens kept of a page or chunk, marks included
           empty_page='.',  # text of a page without any; '': nothing, masked
+          query_in='',  # 'every' page (''), or the 'first', has the query
+          document_length=0,  # spatial: tokens that become pages; 0: all
           seed=0,  # of the order of the examples
       )
   )
@@ -65,6 +68,7 @@ def get_config():
           b1=0.9,  # AdamW: decay of the mean
           b2=0.999,  # AdamW: decay of the square
           eps=1e-8,  # AdamW: added to the root
+          scale_by_parameter=True,  # Adafactor: updates relative to parameters
           weight_decay=0.0,  # decoupled, on matrices only
           clip=1.0,  # largest global gradient norm; 0: no clipping
           label_smoothing=0.0,  # mass spread over the vocabulary

@@ -106,6 +106,12 @@ def _define_pages(values):
   for name, least, text in (
       ('num_pages', 1, 'most pages of a document [as trained]'),
       ('page_length', 3, 'most tokens of a page [as trained]'),
+      (
+          'document_length',
+          0,
+          "tokens of a document that 'spatial' pages are made of; 0: all [as "
+          'trained]',
+      ),
   ):
     flags.DEFINE_integer(
         name, None, text, lower_bound=least, flag_values=values

@@ -8,6 +8,7 @@ import jax
 import pytest
 
 from configs import default
+from configs import pagesum
 from configs import pretrain
 from locost_jax import models
 from locost_jax.command_line import commands
@@ -46,6 +47,7 @@ def test_config_can_run(name):
   config = load(name)
   check_keys(config)
   known = set(dict(commands.config_items(default.get_config())))
+  known |= {f'model.{key}' for key in getattr(default, config.model.name)()}
   # The keys of gsg are the one section that default.py has as None.
   for key, _ in commands.config_items(config):
     assert key in known or key.startswith('gsg.')
@@ -245,6 +247,129 @@ def test_baselines_are_a_word_away(name):
     assert '/' in config.train.init_from
 
 
+# PageSum's recipe: corpus, locality, P, tokens of a page, batch x accumulation,
+# target, generated min and max, optimiser, remat; tokens kept of a document.
+PAGESUM = {
+    name: row.split()
+    for name, row in {
+        'arxiv': 'arxiv spatial 7 1024 1x16 400 100/350 adamw none 0',
+        'arxiv_discourse': (
+            'arxiv discourse 8 1024 1x16 400 100/350 adamw none 0'
+        ),
+        'arxiv_128x32': 'arxiv spatial 32 128 1x16 400 100/350 adamw none 4096',
+        'arxiv_256x16': 'arxiv spatial 16 256 1x16 400 100/350 adamw none 4096',
+        'arxiv_512x8': 'arxiv spatial 8 512 1x16 400 100/350 adamw none 4096',
+        'arxiv_1024x4': 'arxiv spatial 4 1024 1x16 400 100/350 adamw none 4096',
+        'arxiv_global': 'arxiv spatial 4 1024 1x16 400 100/350 adamw none 4096',
+        'pubmed': 'pubmed spatial 7 1024 1x16 400 150/400 adamw none 0',
+        'govreport': (
+            'govreport_authors spatial 20 1024 2x8 1024 500/900 adafactor full 0'
+        ),
+        'govreport_7': (
+            'govreport_authors spatial 7 1024 1x16 1024 500/900 adafactor full 0'
+        ),
+        'multinews': 'multinews spatial 7 1024 1x16 400 150/400 adamw none 0',
+        'multinews_document': (
+            'multinews document 7 1024 1x16 400 150/400 adamw none 0'
+        ),
+        'multinews_global': (
+            'multinews document 7 1024 1x16 400 150/400 adamw none 0'
+        ),
+    }.items()
+}
+
+
+def load_pagesum(name):
+  return commands.load_config(str(ROOT / 'configs' / f'pagesum.py:{name}'))
+
+
+def test_pagesum_has_every_row():
+  assert list(PAGESUM) == list(pagesum.RECIPES)
+  for name in PAGESUM:
+    assert f'\n  {name} ' in pagesum.__doc__
+  assert load('pagesum') == load_pagesum('arxiv')
+
+
+@pytest.mark.parametrize('name', PAGESUM)
+def test_pagesum_is_the_paper(name):
+  """Every key: those of the recipe, the others as by default."""
+  task, form, pages, size, batch, target, written, optimiser, remat, cut = (
+      PAGESUM[name]
+  )
+  config = load_pagesum(name)
+  check_keys(config)
+  rows, accumulate = map(int, batch.split('x'))
+  fewest, most = map(int, written.split('/'))
+  epoch = -(-corpora.TABLE[task].splits['train'] // 16)
+  expected = {
+      'data.task': task,
+      'data.pages': form,
+      'data.num_pages': int(pages),
+      'data.page_length': int(size),
+      'data.document_length': int(cut),
+      'data.max_target_length': int(target),
+      'data.targets_start': 'bos',
+      'optim.name': optimiser,
+      'optim.scale_by_parameter': optimiser == 'adamw',
+      'optim.schedule': 'inverse_sqrt',
+      'optim.learning_rate': 2e-5,
+      'optim.flat_steps': 9999,
+      'optim.warmup_steps': 10000,
+      'optim.b1': 0.9,
+      'optim.b2': 0.999,
+      'optim.eps': 1e-8,
+      'optim.weight_decay': 0.0,
+      'optim.clip': 0.0,
+      'optim.label_smoothing': 0.1,
+      'optim.groups': (('logits_bias', 0.0),),
+      'train.init_from': 'facebook/bart-large-cnn',
+      'train.batch_size': rows * accumulate,
+      'train.accumulate': accumulate,
+      'train.remat': remat,
+      'train.steps': 10 * epoch,
+      'train.eval_every': epoch,
+      'train.checkpoint_every': epoch,
+      'train.log_every': 50,
+      'eval.examples': 0,
+      'eval.batch_size': rows,
+      'eval.metrics': ('loss',),
+      'checkpoint.metric': 'loss',
+      'decode.num_beams': 4,
+      'decode.length_penalty': 2.0,
+      'decode.length_penalty_form': 'hugging_face',
+      'decode.early_stopping': False,
+      'decode.no_repeat_ngram_size': 3,
+      'decode.start': 'start_id',
+      'decode.forced_first_token': 0,
+      'decode.max_length': most + 1,
+      'decode.min_length': fewest + 1,
+  }
+  defaults = dict(commands.config_items(default.get_config()))
+  for key, value in commands.config_items(config):
+    if not hasattr(value, 'items') and not key.startswith('model.'):
+      assert value == expected.get(key, defaults[key]), key
+  decoding = 'global' if name.endswith('_global') else 'pages'
+  assert config.model.decoding == decoding
+  # facebook/bart-large-cnn has 406,290,432 parameters: 50,264 rows of 1,024.
+  model = models.build(dict(config.model, vocab_size=50264))
+  leaves = parameters.flatten(parameters.abstract_params(model))
+  new = {'logits_bias', 'confidence/kernel', 'confidence/bias'} & set(leaves)
+  count = sum(
+      math.prod(leaf.shape) for path, leaf in leaves.items() if path not in new
+  )
+  assert count == 406_290_432
+  assert config.model.max_positions == 1024 and config.model.pad_id == 1
+
+
+@pytest.mark.parametrize('step', [1, 2, 9_999, 10_000, 10_001, 126_900])
+def test_learning_rate_of_pagesum(step):
+  """Equation 11, n counted from 1."""
+  config = load_pagesum('arxiv')
+  rate = optim.make_schedule(config.optim, config.train.steps)(step - 1)
+  expected = 2e-3 * min(step**-0.5, step * 10_000**-1.5)
+  assert float(rate) == pytest.approx(expected, rel=1e-6)
+
+
 @pytest.mark.parametrize('name', ['pretrain', 'finetune'])
 @pytest.mark.parametrize('model', pretrain.MODELS)
 def test_small_models_are_a_word_away(name, model):
@@ -260,6 +385,7 @@ def test_small_models_are_a_word_away(name, model):
     'name, expected',
     [
         ('finetune_arxiv', "'led': expected 'locost', 'longt5'"),
+        ('pagesum', "'led': expected one of arxiv, arxiv_discourse, arx"),
         ('finetune', "'led': expected one of locost, longt5, t5, bart"),
     ],
 )

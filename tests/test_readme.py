@@ -93,6 +93,17 @@ class Run(NamedTuple):
 
 
 TINY = small(*MODEL, *DATA, *TRAIN)
+TINY_PAGES = small(
+    *(
+        key
+        for key in MODEL
+        if not key.startswith(('model.d_state', 'model.d_kv'))
+    ),
+    'model.decoder_d_ff=16',
+    'data.page_length=64',
+    *DATA,
+    *TRAIN,
+)
 FRESH = 'train.init_from='
 BENCH = small(*MODEL) + ' --repeats=1 --seconds=1 '
 PEERS = r' --(against|longest|memory_limit|repeats|seconds|lengths)\S*'
@@ -153,6 +164,11 @@ RUNS = (
         r'.*main .*--evaluate',
         TINY,
         makes='runs/finetune/predictions/*-test-2.jsonl',
+    ),
+    Run(
+        r'.*main .*configs/finetune\.py:pagesum .*--workdir=(\S+)',
+        TINY_PAGES,
+        makes=r'\1/checkpoints/2',
     ),
     Run(r'.*main .*--workdir=(\S+)', TINY, makes=r'\1/checkpoints/2'),
     Run(
@@ -314,12 +330,20 @@ def house(tmp_path_factory):
       'train.jsonl',
       'test.jsonl',
       'part-1.jsonl',
+      'meetings.jsonl',
       'corpora/arxiv/train.jsonl',
       'corpora/arxiv/validation.jsonl',
       'corpora/booksum_book/train.jsonl',
       'corpora/booksum_book/validation.jsonl',
   ):
     write_rows(home / name, pairs)
+  sections = lambda text: [
+      dict(heading='Houses', text=f'{part}.') for part in text.split('. ')
+  ]
+  write_rows(
+      home / 'papers.jsonl',
+      [dict(pair, sections=sections(pair['document'])) for pair in pairs],
+  )
   for name in (
       'texts-1.jsonl.gz',
       'corpora/c4_gsg/c4-train.00000-of-00001.json.gz',

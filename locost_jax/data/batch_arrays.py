@@ -8,7 +8,10 @@ buckets that hold the longest row of the GLOBAL batch, so that all hosts agree:
   decoder_input_tokens   int32 [B, T]    start, y_0, ..., y_{T-2}
   decoder_loss_weights   float32 [B, T]  1 where a target stands, else 0
 
-pad and start are the vocabulary's pad_id and start_id.
+pad and start are the vocabulary's pad_id and start_id. Targets begin with the
+vocabulary's bos, where it has one, so that the model learns to write it. With
+config.data.targets_start='bos' it is what the decoder reads first instead (the
+release of PageSum), and y begins with the first word.
 
 Where documents are cut into pages, encoder_input_tokens is int32 [B, P, L]: P
 pages, L tokens of a page.
@@ -26,8 +29,10 @@ which fill a batch up, have zero weights.
 
 import numpy as np
 
+TARGETS_START = ('start_id', 'bos')
 
-def make_batch(rows, size, shape, vocabulary):
+
+def make_batch(rows, size, shape, vocabulary, targets_start='start_id'):
   """Pads records into a batch.
 
   Args:
@@ -35,6 +40,8 @@ def make_batch(rows, size, shape, vocabulary):
     size: rows of the batch.
     shape: of the inputs of a row, then the length of its targets.
     vocabulary: whose tokens they are.
+    targets_start: one of TARGETS_START; 'bos' for records whose targets begin
+      with the vocabulary's bos.
 
   Returns:
     A batch (see the top of this module).
@@ -43,14 +50,18 @@ def make_batch(rows, size, shape, vocabulary):
   inputs = np.full((size, *inputs_shape), vocabulary.pad_id, np.int32)
   targets = np.full((size, target_length), vocabulary.pad_id, np.int32)
   weights = np.zeros((size, target_length), np.float32)
+  start_id, begin = vocabulary.start_id, 0
+  if targets_start == 'bos':
+    start_id, begin = vocabulary.bos_id, 1  # what is read is not written
   for i, row in enumerate(rows):
     if 'pages' in row:
       _fill_pages(inputs[i], row)
     else:
       inputs[i, : len(row['inputs'])] = row['inputs']
-    targets[i, : len(row['targets'])] = row['targets']
-    weights[i, : len(row['targets'])] = 1
-  shifted = np.full_like(targets, vocabulary.start_id)
+    written = row['targets'][begin:]
+    targets[i, : len(written)] = written
+    weights[i, : len(written)] = 1
+  shifted = np.full_like(targets, start_id)
   shifted[:, 1:] = targets[:, :-1]
   return dict(
       encoder_input_tokens=inputs,

@@ -18,6 +18,7 @@ from ml_collections import ConfigDict
 
 from locost_jax import files
 from locost_jax.data import corpus as corpus_lib
+from locost_jax.data import corpus_rows
 from locost_jax.data import records
 from locost_jax.data import seqio_tasks
 from locost_jax.data import tasks
@@ -25,6 +26,13 @@ from locost_jax.data import workers
 from locost_jax.errors import InputError
 
 ROWS, CHARACTERS = 5000, 16_000_000
+_COUNTS = (
+    'records',
+    'skipped',
+    'dropped_pages',
+    'dropped_in',
+    'without_sections',
+)
 DONE = 'done-{}.json'  # of worker number {}: {shard: its number of blocks}
 
 
@@ -75,16 +83,18 @@ def build(
   )
   try:
     blocks = _make_blocks(job, parts, show)
-    count, skipped = _count(blocks)
-    if not count and shards == list(range(len(found.splits[split]))):
+    notes = _count(blocks)
+    if not notes.pop('records') and shards == list(
+        range(len(found.splits[split]))
+    ):
       shutil.rmtree(parts)
-      raise tasks.empty_error(config, found, split, skipped)
+      raise tasks.empty_error(config, found, split, notes['skipped'])
     made = records.join(
         path,
         key,
         blocks,
         limit,
-        lambda: dict(skipped=skipped, **found.describe()),
+        lambda: dict(notes, **found.describe()),
     )
   except InputError:
     if not any(parts.glob(f'*/{records.STATS}')):
@@ -145,7 +155,10 @@ def tokenise(job, show=lambda records: None):
             _key(shard, block),
             (show(done + i) or row for i, row in enumerate(examples)),
             vocabulary.size,
-            lambda: dict(skipped=len(skipped)),
+            lambda: dict(
+                skipped=len(skipped),
+                **corpus_rows.count_pages(rows, config.data),
+            ),
         )
       done += json.loads((path / records.STATS).read_text())['records']
       show(done)
@@ -188,12 +201,17 @@ def _place(parts, shard, block):
 
 
 def _count(blocks):
-  """Returns the numbers of records and of skipped rows in finished blocks."""
-  stats = [json.loads((block / records.STATS).read_text()) for block in blocks]
-  return (
-      sum(block['records'] for block in stats),
-      sum(block['skipped'] for block in stats),
-  )
+  """Returns the sums over finished blocks of what was counted in each.
+
+  dict of records, skipped (rows), and what `corpus_rows.count_pages` gives.
+  """
+  total = dict(records=0, skipped=0)
+  for block in blocks:
+    stats = json.loads((block / records.STATS).read_text())
+    for name in _COUNTS:
+      if name in stats:
+        total[name] = total.get(name, 0) + stats[name]
+  return total
 
 
 def _key(shard, block):

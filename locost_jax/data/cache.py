@@ -39,6 +39,7 @@ from locost_jax.command_line.progress import Line
 from locost_jax.data import blocks
 from locost_jax.data import corpus as corpus_lib
 from locost_jax.data import mixture
+from locost_jax.data import pages
 from locost_jax.data import record_versions
 from locost_jax.data import records
 from locost_jax.data import streamed
@@ -184,13 +185,7 @@ def place(config, found, vocabulary, split, directory):
               vocabulary=vocabulary.fingerprint,
               max_input_length=data.max_input_length,
               max_target_length=data.max_target_length,
-              pages=data.pages
-              and [
-                  data.pages,
-                  data.num_pages,
-                  data.page_length,
-                  data.empty_page,
-              ],
+              pages=_pages_key(data),
               code=record_versions.key(record_versions.RECORDS),
           )
       )
@@ -198,6 +193,22 @@ def place(config, found, vocabulary, split, directory):
   digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
   name = f'{found.name}-{split}-{digest[:16]}'
   return pathlib.Path(data.cache_dir or directory) / name, key
+
+
+def _pages_key(data):
+  """Returns the part of a cache's key that stands for its pages, '' for none.
+
+  A key that is newer than caches with pages is named only where it is not as
+  by default: those caches stay valid.
+  """
+  if not data.pages:
+    return ''
+  key = [data.pages, data.num_pages, data.page_length, data.empty_page]
+  if pages.query_in(data) != 'every':
+    key.append(dict(query_in=pages.query_in(data)))
+  if data.document_length:
+    key.append(dict(document_length=data.document_length))
+  return key
 
 
 def _build(config, vocabulary, found, split, key, path, processes=1):
@@ -231,8 +242,26 @@ def _build(config, vocabulary, found, split, key, path, processes=1):
       f'{stats["input_tokens"]} + {stats["target_tokens"]} tokens in '
       f'{time.monotonic() - start:.0f} s'
   )
+  for said in _page_notes(stats, config.data):
+    line.note(f'{found.name} {split}: {said}')
   if 'checksum' in stats:
     _tell_corpus(stats['checksum'], tuple(stats['counts'].items()))
+
+
+def _page_notes(stats, data):
+  """Yields a line for what did not become pages; see corpus_rows.count_pages."""
+  if stats.get('dropped_pages'):
+    yield (
+        f'{stats["dropped_in"]:,} documents have more than '
+        f'config.data.num_pages={data.num_pages} {pages.FIELDS[data.pages]}: '
+        f'{stats["dropped_pages"]:,} of these are dropped'
+    )
+  if stats.get('without_sections'):
+    yield (
+        f'{stats["without_sections"]:,} documents have no sections, which '
+        f'config.data.pages={data.pages!r} makes pages of: they are cut as with '
+        "'spatial'"
+    )
 
 
 @functools.lru_cache  # once, however many tasks read the corpus

@@ -3,7 +3,7 @@
 A row to be summarised may have a query (its field `query`, or
 config.data.query_field), which then stands in front of the document and a blank
 line, as in SCROLLS. With `config.data.pages` documents are cut into pages or
-chunks (data/pages.py).
+chunks (data/pages.py), and config.data.query_in says which of them it begins.
 """
 
 import json
@@ -54,6 +54,8 @@ def make_row(config, settings, where, row):
   query, form = row.get('query') or '', config.data.pages
   if form:
     field = pages.FIELDS.get(form, 'document')
+    if form == 'discourse' and not _has_text(row.get(field)):
+      field = 'document'  # which `pages.pieces` cuts as in 'spatial'
     if row.get(field) is None:
       raise InputError(
           f'{where}: no field {field!r}, which config.data.pages='
@@ -64,8 +66,7 @@ def make_row(config, settings, where, row):
   else:
     field = 'document'
     inputs = '\n\n'.join(filter(None, (query, row['document'])))
-  found = row[field]
-  if not (found.strip() if isinstance(found, str) else found):
+  if not _has_text(row[field]):
     inputs = ''  # whatever the query
   references = row.get('references') or []
   return dict(
@@ -73,6 +74,40 @@ def make_row(config, settings, where, row):
       inputs=inputs,
       targets=row['summary'],
       references=json.dumps(references) if len(references) > 1 else '',
+  )
+
+
+def _has_text(value):
+  """Whether a document, a list of them or of sections has more than blanks."""
+  if isinstance(value, str):
+    return bool(value.strip())
+  parts = value.values() if isinstance(value, dict) else value or ()
+  return any(map(_has_text, parts))
+
+
+def count_pages(rows, data):
+  """Counts what does not become pages of its own.
+
+  Args:
+    rows: of a Corpus.
+    data: config.data.
+
+  Returns:
+    dict: dropped_pages (sections or documents beyond data.num_pages),
+    dropped_in (rows that have them), without_sections (rows cut as 'spatial'
+    instead). {} where data.pages reads neither.
+  """
+  field = pages.FIELDS.get(data.pages)
+  if field is None:
+    return {}
+  found = [json.loads(row['inputs']) for row in rows if row['inputs']]
+  dropped = [
+      pages.count_dropped(row, data.pages, data.num_pages) for row in found
+  ]
+  return dict(
+      dropped_pages=sum(dropped),
+      dropped_in=sum(map(bool, dropped)),
+      without_sections=sum(field not in row for row in found),
   )
 
 

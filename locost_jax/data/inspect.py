@@ -206,23 +206,27 @@ def read(text, vocabulary, data):
         max(len(ids) - data.max_input_length, 0),
     )
   row = json.loads(text)
-  parts = pages.pieces(row, data.pages, data.num_pages)
-  made = pages.tokenise(
-      parts,
-      row['query'],
-      data.pages,
-      data.page_length,
-      data.max_input_length,
-      vocabulary,
-      data.empty_page,
-  )
+  made = pages.of_row(row, data, vocabulary)
+  parts = pages.parts_of(row, data, vocabulary)
+  dropped = pages.count_dropped(row, data.pages, data.num_pages)
+  if dropped:
+    parts = pages.pieces(row, data.pages, data.num_pages + dropped)
   lengths = [len(vocabulary.encode(part)) for part in parts]
-  front = len(pages.front_of(row['query'], vocabulary))
+  if data.document_length:
+    count = len(vocabulary.encode(row['document']))
+    lengths.append(max(count - data.document_length, 0))
+  front = pages.front_of(row['query'], vocabulary)
+  is_in_every = pages.query_in(data) == 'every'
+  later = front if is_in_every else pages.front_of('', vocabulary)
   return (
       '\n'.join(vocabulary.decode(page) for page in made),
       sum(lengths) + len(surround(vocabulary, [])),
       pages.count_cut(
-          lengths, front, data.pages, data.page_length, data.max_input_length
+          lengths,
+          list(map(len, pages.fronts(made, front, later))),
+          data.pages,
+          data.page_length,
+          data.max_input_length,
       ),
   )
 

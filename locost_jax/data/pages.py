@@ -4,11 +4,13 @@ PageSum's localities (section 3 of its paper), always P pages:
 
 - spatial: S sentences, q = floor(S / P); sentence i goes to page floor(i / q)
   for i < q P, the others to the last page; with S < P all go to the last one.
-- discourse: a section, heading and text, is a page.
+- discourse: a section, heading and text, is a page; a document without sections
+  is cut as in 'spatial'.
 - document: one of several documents is a page.
 
 At most P sections or documents are kept, and empty pages fill up to P. Every
-page is tokenised alone and cut at `page_length`, end mark included.
+page is tokenised alone and cut at `page_length`, end mark included. For 'spatial'
+a document may be cut to its first `document_length` tokens before (section 5.5).
 
 SimCAS's chunks, as many as it takes, of `page_length` tokens each with the
 marks at their ends:
@@ -20,7 +22,8 @@ marks at their ends:
 A document of one chunk is left at its length; of several, the last is padded
 before its end mark, so that the mark is at the same place in all.
 
-A query and a blank line stand in front of every page and every chunk.
+A query and a blank line stand in front of every page and every chunk, or with
+query_in='first' of the first one that has tokens.
 """
 
 import itertools
@@ -31,10 +34,21 @@ from locost_jax.errors import InputError
 LOCALITIES = ('spatial', 'discourse', 'document')
 CHUNKS = ('chunks', 'sentence_chunks')
 FORMS = LOCALITIES + CHUNKS
+QUERY_IN = ('every', 'first')
 # The field of a row that a form reads instead of `document`.
 FIELDS = {'discourse': 'sections', 'document': 'documents'}
 # A row without text, as JSON.
 NOTHING = '{"query": "", "document": "", "sections": [], "documents": []}'
+
+
+def query_in(data):
+  """Which pages begin with the query: one of QUERY_IN.
+
+  Args:
+    data: config.data; its query_in '' stands for every page, and where a
+      document is one sequence for the first, which is all there is.
+  """
+  return data.query_in or ('every' if data.pages else 'first')
 
 
 def spatial(text, num_pages):
@@ -85,7 +99,8 @@ def pieces(row, form, num_pages):
   """The texts of a row that are tokenised one by one.
 
   Args:
-    row: dict with document, and sections or documents where the form asks.
+    row: dict with document, and sections or documents where the form asks. In
+      place of sections that are missing or [] the document is cut as 'spatial'.
     form: one of FORMS.
     num_pages: P of the localities.
 
@@ -95,6 +110,8 @@ def pieces(row, form, num_pages):
   """
   if form == 'spatial':
     return spatial(row['document'], num_pages)
+  if form == 'discourse' and not row.get('sections'):
+    return spatial(row.get('document', ''), num_pages)
   if form == 'discourse':
     return discourse(row['sections'], num_pages)
   if form == 'document':
@@ -102,6 +119,25 @@ def pieces(row, form, num_pages):
   if form == 'sentence_chunks':
     return text_lib.split_sentences(row['document'])
   return [row['document']]
+
+
+def count_dropped(row, form, num_pages):
+  """Returns how many sections or documents of a row have no page."""
+  return max(len(row.get(FIELDS.get(form), ())) - num_pages, 0)
+
+
+def first_tokens(text, length, vocabulary):
+  """Returns the part of a text that its first tokens cover.
+
+  Args:
+    text: the document.
+    length: tokens; 0: all of them.
+    vocabulary: encode_with_ends(text) -> (ids, ends).
+  """
+  if not length:
+    return text
+  ids, ends = vocabulary.encode_with_ends(text)
+  return text if len(ids) <= length else text[: ends[length - 1]]
 
 
 def texts(row):
@@ -118,14 +154,61 @@ def texts(row):
   ]
 
 
+def parts_of(row, data, vocabulary):
+  """`pieces` of a row under config.data, with its document_length.
+
+  Args:
+    row: as of `pieces`.
+    data: config.data.
+    vocabulary: as of `first_tokens`.
+  """
+  if data.document_length:
+    text = first_tokens(row['document'], data.document_length, vocabulary)
+    row = {**row, 'document': text}
+  return pieces(row, data.pages, data.num_pages)
+
+
+def of_row(row, data, vocabulary):
+  """Pages or chunks of token ids of a row, under config.data.
+
+  Args:
+    row: as of `pieces`, with its query ('': none).
+    data: config.data.
+    vocabulary: as of `tokenise` and `first_tokens`.
+
+  Returns:
+    List of lists of ids.
+
+  Raises:
+    InputError: the query leaves no room in a page.
+  """
+  return tokenise(
+      parts_of(row, data, vocabulary),
+      row['query'],
+      data.pages,
+      data.page_length,
+      data.max_input_length,
+      vocabulary,
+      data.empty_page,
+      query_in(data),
+  )
+
+
 def tokenise(
-    parts, query, form, page_length, max_length, vocabulary, empty_page='.'
+    parts,
+    query,
+    form,
+    page_length,
+    max_length,
+    vocabulary,
+    empty_page='.',
+    query_in='every',
 ):
   """Pages or chunks of token ids.
 
   Args:
     parts: texts, of `pieces`.
-    query: '' or what stands in front of each page.
+    query: '' or what stands in front of pages.
     form: one of FORMS.
     page_length: most tokens of a page, marks included.
     max_length: most tokens of a document, marks and queries not counted, kept
@@ -133,6 +216,7 @@ def tokenise(
     vocabulary: encode(text) -> ids, pad_id, eos_id, and bos_id or None.
     empty_page: text of a page without any; '': no token at all, so that a
       model's mask shows that nothing is there.
+    query_in: one of QUERY_IN: in front of which pages the query stands.
 
   Returns:
     List of lists of ids.
@@ -141,29 +225,43 @@ def tokenise(
     InputError: the query leaves no room in a page.
   """
   front = front_of(query, vocabulary)
-  room = page_length - len(front) - 1
-  if room < 1:
+  later = front if query_in == 'every' else front_of('', vocabulary)
+  first, room = (page_length - len(marks) - 1 for marks in (front, later))
+  if first < 1:
     raise InputError(
         f'a query of {len(front)} tokens leaves no room in a page '
         f'of {page_length}'
     )
   last = [vocabulary.eos_id]
   if form in LOCALITIES:
-    ids = [vocabulary.encode(part or empty_page)[:room] for part in parts]
-    return [front + page + last if page else [] for page in ids]
+    ids = [vocabulary.encode(part or empty_page) for part in parts]
+    return [
+        marks + page[: page_length - len(marks) - 1] + last if page else []
+        for marks, page in zip(fronts(ids, front, later), ids)
+    ]
   if form == 'chunks':
-    chunks = cut(
-        [i for part in parts for i in vocabulary.encode(part)][:max_length],
-        room,
-    )
+    ids = [i for part in parts for i in vocabulary.encode(part)][:max_length]
+    chunks = cut(ids, room, first)
   else:
-    chunks = pack(map(vocabulary.encode, parts), room, max_length)
+    chunks = pack(map(vocabulary.encode, parts), room, max_length, first)
   if len(chunks) < 2:
     return [front + chunk + last for chunk in chunks or [[]]]
-  return [
-      front + chunk + [vocabulary.pad_id] * (room - len(chunk)) + last
-      for chunk in chunks
+  pad = lambda chunk, size: chunk + [vocabulary.pad_id] * (size - len(chunk))
+  return [front + pad(chunks[0], first) + last] + [
+      later + pad(chunk, room) + last for chunk in chunks[1:]
   ]
+
+
+def fronts(pages, front, later):
+  """What stands in front of each page.
+
+  Args:
+    pages: lists of ids, [] of a page without tokens.
+    front: of the first page that has tokens.
+    later: of the others.
+  """
+  first = next((i for i, page in enumerate(pages) if page), None)
+  return [front if i == first else later for i in range(len(pages))]
 
 
 def front_of(query, vocabulary):
@@ -174,46 +272,58 @@ def front_of(query, vocabulary):
   )
 
 
-def cut(ids, size):
-  """Cuts a list into lists of `size`, the last one shorter."""
-  return [ids[start : start + size] for start in range(0, len(ids), size)]
+def cut(ids, size, first=None):
+  """Cuts a list into lists of `size`, the last one shorter.
+
+  Args:
+    ids: the list.
+    size: of a list.
+    first: of the first list; None: size.
+  """
+  first = size if first is None else first
+  starts = [0, *range(first, len(ids), size)] if ids else []
+  return [ids[i:j] for i, j in zip(starts, starts[1:] + [len(ids)])]
 
 
-def pack(sentences, size, most):
+def pack(sentences, size, most, first=None):
   """Sentences -> chunks of whole sentences, each as full as it gets.
 
   Args:
     sentences: iterable of lists of ids.
     size: most ids of a chunk; a longer sentence is cut.
     most: ids in all; what follows is left out.
+    first: most ids of the first chunk; None: size.
 
   Returns:
     List of lists of ids, none longer than `size`, none empty.
   """
+  first = size if first is None else first
   chunks, left = [], most
   for sentence in sentences:
     sentence = sentence[:left]
     left -= len(sentence)
-    if chunks and len(chunks[-1]) + len(sentence) <= size:
+    room = first if len(chunks) < 2 else size
+    if chunks and len(chunks[-1]) + len(sentence) <= room:
       chunks[-1] = chunks[-1] + sentence
     else:
-      chunks += cut(sentence, size)
+      chunks += cut(sentence, size, size if chunks else first)
     if not left:
       break
   return chunks
 
 
-def count_cut(lengths, query_length, form, page_length, max_length):
+def count_cut(lengths, fronts, form, page_length, max_length):
   """Tokens of a document that are cut off.
 
   Args:
-    lengths: tokens of each of `pieces`.
-    query_length: of what stands in front of a page, a mark included.
+    lengths: tokens of each of `pieces`, and behind them of what has no page.
+    fronts: of each page, tokens in front of it, a mark included.
     form, page_length, max_length: as of `tokenise`.
   """
   if form in LOCALITIES:
-    room = page_length - query_length - 1
-    return sum(max(length - room, 0) for length in lengths)
+    rooms = [page_length - front - 1 for front in fronts]
+    kept = sum(min(length, room) for length, room in zip(lengths, rooms))
+    return sum(lengths) - kept
   return max(sum(lengths) - max_length, 0)
 
 

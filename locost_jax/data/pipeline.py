@@ -68,6 +68,11 @@ def check(config, parts):
         'max_input_length; expected train.batch_tokens=0 and '
         "data.pages=''"
     )
+  if data.packing and data.targets_start != 'start_id':
+    raise InputError(
+        'config.data.packing: every text of a row begins with the start token; '
+        "expected data.targets_start='start_id'"
+    )
 
 
 def train_batches(cache, vocabulary, config, start_step=0, host=0, hosts=1):
@@ -116,7 +121,9 @@ def _train(cache, vocabulary, config, start_step, host, hosts):
             rows, count, batch.shape, vocabulary
         )
       else:
-        yield batch_arrays.make_batch(found, count, batch.shape, vocabulary)
+        yield batch_arrays.make_batch(
+            found, count, batch.shape, vocabulary, config.data.targets_start
+        )
     group, skipped = group + 1, max(skipped - len(batches), 0)
 
 
@@ -218,7 +225,9 @@ def _evaluate(cache, vocabulary, config, host, hosts):
         id=[row['id'] for row in found],
         reference=[row.get('references') or row['reference'] for row in found],
     )
-    yield batch_arrays.make_batch(found, size, batch.shape, vocabulary), info
+    yield batch_arrays.make_batch(
+        found, size, batch.shape, vocabulary, config.data.targets_start
+    ), info
 
 
 def _host_rows(batch_size, name, hosts):

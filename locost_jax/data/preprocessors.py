@@ -270,24 +270,14 @@ def prepend(dataset, bos_id, keys):
   return dataset.map(put, num_parallel_calls=tf.data.AUTOTUNE)
 
 
-def paginate(
-    dataset,
-    vocabulary,
-    form,
-    num_pages,
-    page_length,
-    max_length,
-    empty_page,
-    on_error,
-):
+def paginate(dataset, data, vocabulary, on_error):
   """Documents -> pages or chunks of tokens (data/pages.py).
 
   Args:
     dataset: of dicts whose inputs is JSON of query and what `pages.pieces`
       reads.
-    vocabulary, form, page_length, max_length, empty_page: as of
-      `pages.tokenise`.
-    num_pages: as of `pages.pieces`.
+    data: config.data, of which data/pages.py reads its keys.
+    vocabulary: as of `pages.of_row`.
     on_error: called with the InputError of a row that cannot be cut, which
       TensorFlow hides in one of its own.
 
@@ -296,18 +286,10 @@ def paginate(
     other, and pages (int32 [P]) the length of each.
   """
 
-  def cut(data):
-    row = json.loads(_text(data) or pages.NOTHING)
+  def cut(inputs):
+    row = json.loads(_text(inputs) or pages.NOTHING)
     try:
-      made = pages.tokenise(
-          pages.pieces(row, form, num_pages),
-          row['query'],
-          form,
-          page_length,
-          max_length,
-          vocabulary,
-          empty_page,
-      )
+      made = pages.of_row(row, data, vocabulary)
     except InputError as error:
       on_error(error)
       raise

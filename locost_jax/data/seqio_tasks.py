@@ -99,12 +99,8 @@ def _steps(data, vocabulary, settings, on_skip, on_error):
     steps.append(
         functools.partial(
             preprocessors.paginate,
+            data=data,
             vocabulary=vocabulary,
-            form=data.pages,
-            num_pages=data.num_pages,
-            page_length=data.page_length,
-            max_length=data.max_input_length,
-            empty_page=data.empty_page,
             on_error=on_error,
         )
     )

@@ -14,6 +14,7 @@ import pathlib
 import sys
 import tempfile
 
+from locost_jax.data import batch_arrays
 from locost_jax.data import corpora
 from locost_jax.data import corpus as corpus_lib
 from locost_jax.data import corpus_rows
@@ -78,10 +79,11 @@ def check(config):
       raise InputError(
           f'config.data.{key}={data[key]} must be at least {least}{what}'
       )
-  if data.pages and data.pages not in pages.FORMS:
+  _check_pages(data)
+  if data.targets_start not in batch_arrays.TARGETS_START:
     raise InputError(
-        f"config.data.pages={data.pages!r} must be '' or one of "
-        f'{", ".join(pages.FORMS)}'
+        f'config.data.targets_start={data.targets_start!r} must be one of '
+        f'{", ".join(batch_arrays.TARGETS_START)}'
     )
   masks = set()
   for member in members(config).values():
@@ -108,6 +110,32 @@ def check(config):
     _check_tokens(data, masks, vocabulary_lib.load_vocabulary(data.vocabulary))
 
 
+def _check_pages(data):
+  """Raises an InputError for settings of pages that cannot be.
+
+  Args:
+    data: config.data.
+  """
+  for key, choices in (('pages', pages.FORMS), ('query_in', pages.QUERY_IN)):
+    if data[key] and data[key] not in choices:
+      raise InputError(
+          f"config.data.{key}={data[key]!r} must be '' or one of "
+          f'{", ".join(choices)}'
+      )
+  if data.query_in == 'every' and not data.pages:
+    raise InputError(
+        "config.data.query_in='every': a document of one sequence has no "
+        "pages; expected '' or 'first', or config.data.pages"
+    )
+  if data.document_length < 0 or (
+      data.document_length and data.pages != 'spatial'
+  ):
+    raise InputError(
+        f'config.data.document_length={data.document_length}: expected 0, or '
+        "with config.data.pages='spatial' the tokens kept of a document"
+    )
+
+
 def _check_tokens(data, masks, vocabulary):
   """Raises an InputError for lengths and masks that a vocabulary cannot have.
 
@@ -128,6 +156,26 @@ def _check_tokens(data, masks, vocabulary):
       raise InputError(
           f'config.gsg.mask={mask!r}: is no token of {data.vocabulary}, which '
           "has no sentinels; expected a token of it, like BART's '<mask>'"
+      )
+
+
+def check_starts(config, vocabulary):
+  """Raises an InputError where a text is to start with a bos there is not.
+
+  Args:
+    config: the run's config.
+    vocabulary: one of vocabularies/vocabulary.py, or the class of the one that
+      is to be trained.
+  """
+  for key, value in (
+      ('data.targets_start', config.data.targets_start),
+      ('decode.start', config.decode.start),
+  ):
+    if value == 'bos' and vocabulary.bos_id is None:
+      raise InputError(
+          f"config.{key}='bos': the vocabulary of config.data.vocabulary="
+          f'{config.data.vocabulary} has no mark at the beginning of a text, '
+          "as BART's has; expected 'start_id'"
       )
 
 

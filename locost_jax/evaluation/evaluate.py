@@ -35,16 +35,16 @@ def check(config):
     raise InputError(
         f'config.eval.examples={config.eval.examples}: expected 0 (all) or more'
     )
-  settings_of(config.decode)
+  settings_of(config)
 
 
-def settings_of(decode_config):
-  """config.decode -> a checked `decode_settings.Settings`."""
-  if decode_config.seed < 0:
+def settings_of(config):
+  """A run's config -> a checked `decode_settings.Settings`."""
+  if config.decode.seed < 0:
     raise InputError(
-        f'config.decode.seed={decode_config.seed}: expected 0 or more'
+        f'config.decode.seed={config.decode.seed}: expected 0 or more'
     )
-  return decode_settings.from_config(decode_config)
+  return decode_settings.of_run(config)
 
 
 def evaluate(
@@ -138,7 +138,7 @@ def _generate(model, params, batch, real, vocabulary, config, mesh):
   inputs = np.array(batch['encoder_input_tokens'])
   # Rows of padding would be decoded to the maximum: they repeat the first row.
   inputs[real:] = inputs[:1]
-  settings = decode_settings.with_ids(settings_of(config.decode), vocabulary)
+  settings = decode_settings.with_ids(settings_of(config), vocabulary)
   rows = {'encoder_input_tokens': inputs}
   if decode_settings.method_of(settings) == 'sample':
     rows['seeds'] = generate.document_seeds(

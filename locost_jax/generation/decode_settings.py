@@ -12,6 +12,7 @@ from locost_jax.errors import suggest
 
 METHODS = 'greedy', 'beam', 'sample'
 LENGTH_PENALTY_FORMS = 'hugging_face', 'gnmt'
+STARTS = 'start_id', 'bos'
 # What a setting is when it asks for nothing.
 SAMPLING = {'temperature': 1.0, 'top_k': 0, 'top_p': 1.0}
 
@@ -68,6 +69,13 @@ class Settings:
   )
   top_p: float = _option(
       1.0, 'of sampling: among the fewest tokens of this probability together'
+  )
+  start: str = _option(
+      '',
+      "what the first step reads: the vocabulary's start_id, or its bos; not "
+      'given: as in training (data.targets_start)',
+      choices=STARTS,
+      is_flag=False,
   )
   forced_first_token: int = _option(
       -1, 'the token every text begins with; -1: none', -1, is_flag=False
@@ -140,13 +148,45 @@ def change(settings, changes):
 
 
 def with_ids(settings, vocabulary):
-  """Settings with the eos_id, pad_id and start_id of a vocabulary."""
+  """Settings with the eos_id and pad_id of a vocabulary, and what it starts with.
+
+  Raises:
+    InputError: start='bos' with a vocabulary that has none.
+  """
+  start_id = vocabulary.start_id
+  if settings.start == 'bos':
+    start_id = vocabulary.bos_id
+  if start_id is None:
+    raise InputError(
+        "decode.start='bos': the vocabulary has no mark at the beginning of a "
+        "text; expected 'start_id'"
+    )
   return dataclasses.replace(
       settings,
       eos_id=vocabulary.eos_id,
       pad_id=vocabulary.pad_id,
-      start_id=vocabulary.start_id,
+      start_id=start_id,
   )
+
+
+def of_run(config):
+  """Returns the checked Settings of a run.
+
+  Where config.decode.start says nothing, texts start as the targets did in
+  training: config.data.targets_start.
+
+  Args:
+    config: the whole config, or config.json as nested dicts, perhaps of an
+      import, which has no `data`.
+
+  Raises:
+    InputError: as `from_config`.
+  """
+  settings = from_config(config['decode'])
+  data = config.get('data') or {}
+  if not settings.start and data.get('targets_start') == 'bos':
+    settings = dataclasses.replace(settings, start='bos')
+  return settings
 
 
 def from_config(values):

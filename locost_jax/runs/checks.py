@@ -46,6 +46,8 @@ def check_all(setups, workdir):
     tasks.check(setup.config)
   vocabulary = choose_vocabulary.choose_vocabulary(setups, workdir)
   to_be_trained = sentencepiece_vocabulary.SentencePieceVocabulary
+  for setup in setups:
+    tasks.check_starts(setup.config, vocabulary or to_be_trained)
   first = setups[0].config
   models.check_padding(
       first.model,

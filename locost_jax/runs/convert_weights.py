@@ -94,7 +94,7 @@ def export_run(home, step_directory, stored, target, dtype, max_shard_size):
     The report, see `conversion_report.of_export`.
   """
   config, vocabulary = stored['model'], find.find_vocabulary(home)
-  settings = decode_settings.from_config(stored['decode'])
+  settings = decode_settings.of_run(stored)
   if vocabulary is not None:
     settings = decode_settings.with_ids(settings, vocabulary)
   find.check_vocabulary(home, vocabulary, config)

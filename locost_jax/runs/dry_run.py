@@ -169,7 +169,7 @@ def compile_programs(setup):
 def _compile_writing(setup, read, state):
   """`evaluating` of `compile_programs`, with a state in memory."""
   config, mesh = setup.config, setup.mesh
-  settings = evaluate.settings_of(config.decode)
+  settings = evaluate.settings_of(config)
   rows, seeds = config.eval.batch_size, None
   if decode_settings.method_of(settings) == 'sample':
     seeds = _array(mesh, (rows,), dtype=jnp.uint32)

@@ -54,7 +54,7 @@ def load(directory, dtype=jnp.float32, convolution='exact', **pages):
   else:
     home, step_directory, settings = run
     config, data = dict(settings['model']), settings.get('data')
-    decoding = decode_settings.from_config(settings['decode'])
+    decoding = decode_settings.of_run(settings)
   if config['name'] == 'locost':
     config['convolution'] = convolution
   dtype = jnp.dtype(dtype)
@@ -173,8 +173,9 @@ class Summarizer:
         eos_id=self.settings.eos_id,
         pad_id=self.settings.pad_id,
         start_id=self.settings.start_id,
+        start=self.settings.start,
     )
-    settings = decode_settings.change(plain, options)
+    settings = self._change(plain, options)
     return self._generate(
         inputs, input_mask, settings, seed, progress, on_encoded
     )
@@ -245,7 +246,7 @@ class Summarizer:
           'directory lacks spiece.model or tokenizer.json'
       )
     texts = [texts] if isinstance(texts, (str, dict)) else list(texts)
-    settings = decode_settings.change(self.settings, options)
+    settings = self._change(self.settings, options)
     documents = [self.read(text, max_input_length).pages for text in texts]
     for number, pages in enumerate(documents):
       models.check_length(
@@ -269,6 +270,13 @@ class Summarizer:
       for i, tokens in zip(rows, outputs):
         summaries[i] = self.vocabulary.decode(tokens.tolist())
     return summaries
+
+  def _change(self, settings, options):
+    """`decode_settings.change`, with the ids of what `start` asks for."""
+    settings = decode_settings.change(settings, options)
+    if self.vocabulary is None or options.get('start') is None:
+      return settings
+    return decode_settings.with_ids(settings, self.vocabulary)
 
   def tokenize(self, text, max_input_length=None):
     """The ids of a document as the model reads it, eos last.

@@ -61,7 +61,9 @@ def choose_pages(config, stored, given):
   chosen = texts.Pages(page_length=min(texts.LONGEST_PAGE, most))
   if stored and stored.get('pages'):
     names = [field.name for field in dataclasses.fields(texts.Pages)]
-    chosen = texts.Pages(**{name: stored[name] for name in names})
+    chosen = texts.Pages(
+        **{name: stored[name] for name in names if name in stored}
+    )
   chosen = dataclasses.replace(chosen, **given)
   if chosen.pages not in forms:
     raise InputError(
@@ -85,17 +87,19 @@ def read(vocabulary, text, pages=None, max_input_length=None):
   if pages is None:
     ids = vocabulary_lib.surround(vocabulary, vocabulary.encode(text.text))
     return Read([batching.truncate(ids, max_input_length)], len(ids))
-  parts, unread = texts.page_texts(text, pages)
+  parts, unread = _page_texts(vocabulary, text, pages)
   made = pages_lib.tokenise(
       parts, '', pages.pages, pages.page_length, 0, vocabulary, pages.empty_page
   )
-  lengths = [len(vocabulary.encode(part)) for part in parts if part]
+  lengths = [len(vocabulary.encode(part)) for part in (*parts, *unread)]
   front = len(pages_lib.front_of('', vocabulary))
-  cut = pages_lib.count_cut(lengths, front, pages.pages, pages.page_length, 0)
-  cut += sum(len(vocabulary.encode(part)) for part in unread)
+  cut = pages_lib.count_cut(
+      lengths, [front] * len(parts), pages.pages, pages.page_length, 0
+  )
   made = [page for page in made if page]
   made = made or [vocabulary_lib.surround(vocabulary, [])]
-  return Read(made, sum(map(len, made)) + cut, len(unread))
+  dropped = len(unread) if text.parts else 0
+  return Read(made, sum(map(len, made)) + cut, dropped)
 
 
 def places(vocabulary, text, pages=None, max_input_length=None):
@@ -114,7 +118,7 @@ def places(vocabulary, text, pages=None, max_input_length=None):
     if max_input_length is not None:
       ends = ends[: max_input_length - front - 1]
     return [_with_marks(ends, front)]
-  parts, _ = texts.page_texts(text, pages)
+  parts, _ = _page_texts(vocabulary, text, pages)
   front = len(pages_lib.front_of('', vocabulary))
   room = pages.page_length - front - 1
   letters = _letters(text.text)
@@ -139,3 +143,13 @@ def _with_marks(ends, front):
 def _letters(text):
   """Returns where a text's characters are that are no white space."""
   return np.flatnonzero([not letter.isspace() for letter in text])
+
+
+def _page_texts(vocabulary, text, pages):
+  """Returns the texts of the pages, and what has none."""
+  P = pages.num_pages
+  if text.parts is not None:
+    return pages_lib.document(text.parts, P), text.parts[P:]
+  first = pages_lib.first_tokens(text.text, pages.document_length, vocabulary)
+  rest = text.text[len(first) :]
+  return pages_lib.spatial(first, P), (rest,) if rest else ()

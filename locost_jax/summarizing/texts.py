@@ -1,4 +1,4 @@
-"""The text of a document, and the texts of its pages.
+"""The text of a document, and the parts of it that are pages.
 
 A document is a string, or a dict with `document`, `sections` (a list of
 {heading, text}) or `documents` (a list of strings). 'discourse' reads sections
@@ -25,6 +25,7 @@ class Pages:
   num_pages: int = 7
   page_length: int = LONGEST_PAGE
   empty_page: str = '.'
+  document_length: int = 0
 
 
 class Text(NamedTuple):
@@ -70,11 +71,3 @@ def text_of(document, pages=None):
 
 def _parts(document, form):
   return pages_lib.pieces(document, form, len(document[pages_lib.FIELDS[form]]))
-
-
-def page_texts(text, pages):
-  """Returns the texts of the pages, and the parts that are too many."""
-  P = pages.num_pages
-  if text.parts is None:
-    return pages_lib.spatial(text.text, P), ()
-  return pages_lib.document(text.parts, P), text.parts[P:]

@@ -14,7 +14,9 @@ constant.
 
 Adafactor (Shazeer and Stern 2018) with T5's settings: factored second moments
 with decay 1 - t^-0.8, no momentum, updates clipped to a root mean square of 1
-and multiplied by that of the parameter (at least 1e-3).
+and multiplied by that of the parameter (at least 1e-3). Without the last factor
+(scale_by_parameter=False) the rate is absolute, as Adam's; PageSum trains on
+GovReport in this way.
 """
 
 import math
@@ -143,6 +145,23 @@ def check_schedule(config, steps):
     )
 
 
+def check_name(config):
+  """Raises an InputError for an unknown optimiser, or a key it does not read.
+
+  Args:
+    config: config.optim.
+  """
+  if config.name not in ('adamw', 'adafactor'):
+    raise InputError(
+        f"optim.name={config.name!r}: expected 'adamw' or 'adafactor'"
+    )
+  if config.name == 'adamw' and not config.scale_by_parameter:
+    raise InputError(
+        "optim.scale_by_parameter=False: has no effect with optim.name='adamw';"
+        " expected True, or optim.name='adafactor'"
+    )
+
+
 def make_optimizer(config, steps, params):
   """Returns the whole optimiser: clip, direction, decay, groups, rate.
 
@@ -160,9 +179,10 @@ def make_optimizer(config, steps, params):
     is clipped.
 
   Raises:
-    InputError: an unknown name, a group's regex that matches no path, or
+    InputError: as `check_name`, a group's regex that matches no path, or
       nothing that is trained.
   """
+  check_name(config)
   schedule = make_schedule(config, steps)
   factors = group_factors(config.groups, params)
   if not any(jax.tree.leaves(factors)):
@@ -172,16 +192,13 @@ def make_optimizer(config, steps, params):
     parts.append(optax.clip_by_global_norm(config.clip))
   if config.name == 'adamw':
     parts.append(optax.scale_by_adam(config.b1, config.b2, config.eps))
-  elif config.name == 'adafactor':
+  else:
     parts += [
         optax.scale_by_factored_rms(decay_rate=0.8),
         _clip_by_layer_rms(1.0),
-        _scale_by_layer_rms(1e-3),
     ]
-  else:
-    raise InputError(
-        f"optim.name={config.name!r}: expected 'adamw' or 'adafactor'"
-    )
+    if config.scale_by_parameter:
+      parts.append(_scale_by_layer_rms(1e-3))
   if config.weight_decay:
     is_decayed = lambda path: _DECAYED.fullmatch(path) is not None
     parts.append(

@@ -254,6 +254,7 @@ def make_optimizer(config, shapes):
 def check(config):
   """Raises an InputError for values no run can have; needs no device."""
   settings = config.train
+  optim.check_name(config.optim)
   lora.check(settings.lora)
   warm_start.check(settings.init_map)
   for key in ('steps', 'batch_size', 'log_every', 'accumulate'):

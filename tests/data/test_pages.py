@@ -289,12 +289,12 @@ def test_settings_that_cannot_be(config, data, message):
 
 def test_rows_that_cannot_be_cut(config, tmp_path):
   config, rows = config
-  config.data.pages = 'discourse'
-  del rows[2]['sections']
+  config.data.pages = 'document'
+  del rows[2]['documents']
   (tmp_path / 'a.jsonl').write_text(
       ''.join(json.dumps(row) + '\n' for row in rows)
   )
-  with pytest.raises(InputError, match=r'a\.jsonl: row 3: no field .sections'):
+  with pytest.raises(InputError, match=r'a\.jsonl: row 3: no field .documents'):
     cache_lib.open_cache(config, BYTES, 'train', tmp_path / 'cache')
   config.data.update(pages='chunks', page_length=5)
   with pytest.raises(InputError, match='a query of 4 tokens leaves no room'):

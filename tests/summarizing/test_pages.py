@@ -142,6 +142,17 @@ def test_without_pages_places_are_those_of_the_text():
   ]
 
 
+def test_a_document_is_cut_before_it_becomes_pages(summarizer):
+  reader = changed(summarizer, document_length=30)
+  read, whole = reader.read(TEXT), summarizer.read(TEXT)
+  first = TEXT[:30]
+  assert read.pages == summarizer.read(first).pages
+  assert read.dropped == 0 and read.tokens > sum(map(len, read.pages))
+  assert abs(read.tokens - whole.tokens) < 10  # white space between pages
+  places = reading.places(VOCABULARY, texts.Text(TEXT), reader.pages)
+  assert max(ends.max() for ends in places) == len(first.rstrip())
+
+
 def test_parts_that_are_too_many_are_counted(summarizer):
   sections = SECTIONS * 2
   read = changed(summarizer, pages='discourse').read({'sections': sections})

@@ -150,6 +150,78 @@ def test_adafactor_factors_large_matrices():
   assert sizes[-2:] == [2 * 128, 2 * 256]
 
 
+def _square(old, g, decay):
+  """Adafactor's running second moment of one matrix or vector.
+
+  Algorithms 4 and 5 of the paper: large matrices keep the means of their rows
+  and of their columns.
+  """
+  squares = g**2 + 1e-30
+  if g.ndim == 2 and min(g.shape) >= 128:
+    rows, columns = old if old is not None else (0.0, 0.0)
+    rows = decay * rows + (1 - decay) * squares.mean(1)
+    columns = decay * columns + (1 - decay) * squares.mean(0)
+    return (rows, columns), np.outer(rows, columns) / rows.mean()
+  old = 0.0 if old is None else old
+  new = decay * old + (1 - decay) * squares
+  return new, new
+
+
+@pytest.mark.parametrize('relative', [True, False])
+def test_adafactor_is_the_papers(relative):
+  """A loop in float64 over single matrices; relative or absolute updates."""
+  rng = np.random.default_rng(0)
+  draw = lambda scale: {
+      'embedding': scale * rng.normal(size=(200, 128)),
+      'norm': scale * rng.normal(size=7),
+      'layers': {
+          'kernel': scale * rng.normal(size=(2, 128, 160)),
+          'bias': scale * rng.normal(size=(2, 5)),
+      },
+  }
+  params, gradients = draw(3.0), [draw(10.0 ** (1 - i)) for i in range(4)]
+  float32 = lambda tree: jax.tree.map(lambda x: jnp.asarray(x, 'float32'), tree)
+  config = _config(
+      name='adafactor',
+      scale_by_parameter=relative,
+      schedule='inverse_sqrt',
+      learning_rate=2e-5,
+      flat_steps=9999,
+      warmup_steps=10000,
+  )
+  own = float32(params)
+  optimizer = optim.make_optimizer(config, 100_000, own)
+  state = optimizer.init(own)
+  moved = jax.tree.map(np.zeros_like, params)
+  for step, gradient in enumerate(gradients):
+    updates, state = optimizer.update(float32(gradient), state, own, step=step)
+    moved = jax.tree.map(lambda x, u: x + np.asarray(u, float), moved, updates)
+    own = optax.apply_updates(own, updates)
+
+  def expected(x, gs):
+    start, square = x, None
+    for t, g in enumerate(gs, start=1):
+      square, v = _square(square, g, 1 - t**-0.8)
+      update = g / np.sqrt(v)
+      update /= max(1, np.sqrt(np.mean(update**2)))
+      if relative:
+        update *= max(1e-3, np.sqrt(np.mean(x**2)))
+      # Equation 11 of PageSum's paper.
+      x = x - 2e-3 * min(t**-0.5, t * 10_000**-1.5) * update
+    return x - start
+
+  for path, found in _flat(moved).items():
+    x, gs = _flat(params)[path], [_flat(g)[path] for g in gradients]
+    parts = [(found, x, gs)]
+    if 'layers' in path:  # a layer's array is its own
+      parts = [(found[i], x[i], [g[i] for g in gs]) for i in range(2)]
+    for found, x, gs in parts:
+      want = expected(x, gs)
+      # Updates cancel: their sum has the rounding of the largest.
+      atol = 1e-6 * np.abs(want).max()
+      np.testing.assert_allclose(found, want, 1e-4, atol, err_msg=path)
+
+
 def test_groups_scale_and_freeze():
   params = _params()
   groups = (
@@ -244,6 +316,10 @@ def test_norms_of_groups_make_up_the_whole():
     'changes, words',
     [
         (dict(name='adam'), ["optim.name='adam'", 'adamw']),
+        (
+            dict(scale_by_parameter=False),
+            ["scale_by_parameter=False: has no effect with optim.name='adamw'"],
+        ),
         (dict(schedule='linear'), ["optim.schedule='linear'", 'constant']),
         (dict(warmup_steps=-1), ['optim.warmup_steps=-1']),
         (dict(warmup_steps=2.5), ['optim.warmup_steps=2.5', 'whole number']),

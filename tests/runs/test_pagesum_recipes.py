@@ -1,0 +1,156 @@
+"""configs/pagesum.py, shrunken: from rows to compiled programs and a summary."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from configs import pagesum
+import locost_jax
+from locost_jax import main
+from locost_jax.workdir import phases as phases_lib
+from tests import bart_files
+from tests import tiny_run
+
+ROOT = Path(__file__).parents[2]
+SMALL = (
+    'model.d_model=16',
+    'model.d_ff=16',
+    'model.decoder_d_ff=16',
+    'model.num_heads=2',
+    'model.num_layers=1',
+    'model.num_decoder_layers=1',
+    'data.check_sizes=False',
+    'data.page_length=32',
+    'data.max_target_length=24',
+    'decode.max_length=6',
+    'decode.min_length=0',
+    'train.batch_size=4',
+    'train.accumulate=2',
+    'train.steps=4',
+    'train.eval_every=2',
+    'train.checkpoint_every=2',
+    'eval.batch_size=2',
+)
+
+
+@pytest.fixture
+def command(tmp_path, monkeypatch):
+  """Arguments of a recipe's command, in a directory with its corpora."""
+  monkeypatch.chdir(tmp_path)
+  bart_files.write(tmp_path / 'bart')
+  rows = []
+  for number in range(8):
+    parts = [f'Part {i} of paper {number}.' for i in range(1 + number)]
+    rows.append(
+        dict(
+            document=' '.join(parts),
+            summary=f'Paper {number}.',
+            documents=parts,
+            sections=[dict(heading='H', text=part) for part in parts],
+        )
+    )
+  text = ''.join(json.dumps(row) + '\n' for row in rows)
+  for task in {recipe.task for recipe in pagesum.RECIPES.values()}:
+    folder = tmp_path / 'corpora' / task
+    folder.mkdir(parents=True)
+    for split in 'train', 'validation', 'test':
+      (folder / f'{split}.jsonl').write_text(text)
+
+  def command(name, *keys):
+    keys = (*SMALL, 'data.vocabulary=bart', 'train.init_from=', *keys)
+    return [
+        f'--config={ROOT}/configs/pagesum.py:{name}',
+        *(f'--config.{key}' for key in keys),
+    ]
+
+  return command
+
+
+@pytest.mark.parametrize(
+    'name', ['arxiv_128x32', 'arxiv_global', 'govreport', 'multinews_document']
+)
+def test_programs_compile(name, command, run_command, tmp_path):
+  status, out, err = run_command(
+      main, *command(name), '--dry_run', '--format=json'
+  )
+  assert status == 0, err
+  (phase,) = json.loads(out)['phases']
+  recipe = pagesum.RECIPES[name]
+  assert phase['task'] == recipe.task
+  assert phase['batch']['documents'] == 4
+  assert phase['batch']['input_tokens'] == recipe.pages * 32
+  assert not (tmp_path / 'runs').exists()
+
+
+def test_a_recipe_runs_from_sections_to_a_summary(
+    command, run_command, tmp_path
+):
+  arguments = command('arxiv_discourse', 'data.num_pages=6')
+  status, _, err = run_command(main, *arguments)
+  assert status == 0, err
+  assert (
+      'arxiv train: 2 documents have more than config.data.num_pages=6' in err
+  )
+  workdir = tmp_path / 'runs' / 'pagesum-arxiv_discourse'
+  rows = [
+      json.loads(line)
+      for line in (workdir / 'metrics.jsonl').read_text().splitlines()
+  ]
+  assert sum('eval/arxiv/loss' in row for row in rows) == 2
+  # The release's way to write: </s> is read, <s> forced.
+  s = locost_jax.load(workdir)
+  assert (s.settings.start_id, s.settings.forced_first_token) == (2, 0)
+  assert not np.any(s.params['logits_bias'])
+  status, _, err = run_command(
+      main, *arguments, '--evaluate', "--config.eval.metrics=('loss','rouge')"
+  )
+  assert status == 0, err
+  (written,) = (workdir / 'predictions').glob('arxiv-test-*.jsonl')
+  assert len(written.read_text().splitlines()) == 8
+
+
+# --- A start from another system ------------------------------------------------
+
+
+def test_a_checkpoint_of_another_system_is_refused(
+    command, run_command, tmp_path, capfd
+):
+  """A LOCOST has another vocabulary; with its own, another width."""
+  tiny_run.make(tmp_path / 'locost', model=dict(d_model=24))
+  capfd.readouterr()
+  start = '--config.train.init_from=locost'
+  status, _, err = run_command(main, *command('arxiv'), start)
+  assert status == 2
+  assert err.startswith('error: config.train.init_from=locost has another voca')
+  assert err.count('\n') == 1
+  more = '--config.data.vocabulary=byte', '--config.data.targets_start=start_id'
+  status, _, err = run_command(
+      main, *command('arxiv'), start, *more, '--config.model.pad_id=0'
+  )
+  assert status == 2
+  assert 'token_embedding/embedding is [' in err and 'expected [' in err
+  assert not (tmp_path / 'runs').exists() or not list(
+      (tmp_path / 'runs').glob('*/checkpoints/*')
+  )
+
+
+@pytest.mark.parametrize(
+    'theirs,message',
+    [
+        (dict(model_type='led'), "describes model_type='led': expected a LOCO"),
+        ({}, 'describes model_type=None: expected a LOCOST config'),
+    ],
+)
+def test_a_directory_of_another_model_is_refused(
+    theirs, message, command, run_command, tmp_path
+):
+  home = Path(bart_files.write(tmp_path / 'other'))
+  (home / phases_lib.CONFIG_FILE).write_text(json.dumps(theirs))
+  status, _, err = run_command(
+      main, *command('arxiv'), '--config.train.init_from=other'
+  )
+  assert status == 2
+  assert message in err
+  assert err.count('error: ') == 1 and 'Traceback' not in err

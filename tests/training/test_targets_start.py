@@ -1,0 +1,218 @@
+"""What a decoder reads first: the start token, or the mark of the beginning."""
+
+import dataclasses
+import json
+from pathlib import Path
+import types
+
+import jax
+import numpy as np
+import pytest
+
+from configs import default
+import locost_jax
+from locost_jax import main
+from locost_jax.data import batch_arrays
+from locost_jax.data import tasks
+from locost_jax.errors import InputError
+from locost_jax.evaluation import evaluate
+from locost_jax.generation import decode_settings
+from locost_jax.training import step as step_lib
+from locost_jax.vocabularies import byte_vocabulary
+from locost_jax.vocabularies import vocabulary as vocabulary_lib
+from tests import bart_files
+from tests.models import test_golden_pagesum as golden
+
+ROOT = Path(__file__).parents[2]
+BYTES = byte_vocabulary.ByteVocabulary()
+# BART's marks.
+MARKS = types.SimpleNamespace(bos_id=0, pad_id=1, eos_id=2, start_id=2)
+
+
+def test_batches_of_both_kinds():
+  """The golden targets <s> w </s>: <s> is either predicted, or read first."""
+  rows = [
+      dict(inputs=[0, 9, 2], targets=[0, 7, 8, 2]),
+      dict(inputs=[0, 2], targets=[0, 2]),
+  ]
+  found = batch_arrays.make_batch(rows, 3, (3, 5), MARKS)
+  assert found['decoder_input_tokens'][:2].tolist() == [
+      [2, 0, 7, 8, 2],
+      [2, 0, 2, 1, 1],
+  ]
+  assert found['decoder_target_tokens'][:2].tolist() == [
+      [0, 7, 8, 2, 1],
+      [0, 2, 1, 1, 1],
+  ]
+  assert found['decoder_loss_weights'].sum(1).tolist() == [4, 2, 0]
+  found = batch_arrays.make_batch(rows, 3, (3, 5), MARKS, 'bos')
+  assert found['decoder_input_tokens'][:2].tolist() == [
+      [0, 7, 8, 2, 1],
+      [0, 2, 1, 1, 1],
+  ]
+  assert found['decoder_target_tokens'][:2].tolist() == [
+      [7, 8, 2, 1, 1],
+      [2, 1, 1, 1, 1],
+  ]
+  assert found['decoder_loss_weights'].sum(1).tolist() == [3, 1, 0]
+
+
+@pytest.mark.parametrize('padding', ['release', 'tokens'])
+@pytest.mark.parametrize('smoothing', [0.1, 0.0])
+def test_losses_are_those_of_the_release(padding, smoothing):
+  """The golden batch through the training loss, in one piece and in two."""
+  if padding == 'tokens' and not smoothing:
+    return  # no such array
+  io = golden.arrays()
+  rows = [
+      dict(
+          inputs=np.concatenate([page[page != 1] for page in document]),
+          pages=[(page != 1).sum() for page in document],
+          targets=target[target != 1],
+      )
+      for document, target in zip(io['input_ids'], io['tgt_input_ids'])
+  ]
+  batch = batch_arrays.make_batch(
+      rows, 2, (*io['input_ids'].shape[1:], 10), MARKS, 'bos'
+  )
+  np.testing.assert_array_equal(batch['encoder_input_tokens'], io['input_ids'])
+  model, params = golden.golden_model('float32', padding)
+
+  def sums_of(params, batch, rng):
+    del rng
+    return step_lib.token_sums(params, batch, model, None, smoothing)
+
+  expected = (
+      golden.arrays('corrected')['loss_ls']
+      if padding == 'tokens'
+      else io['f64/loss_ls' if smoothing else 'f64/loss_ce']
+  )
+  for accumulate in 1, 2:
+    (loss, _), _ = step_lib.loss_and_gradients(
+        sums_of, params, batch, jax.random.key(0), accumulate
+    )
+    np.testing.assert_allclose(loss, expected, 0, 2e-4)
+  if not smoothing:
+    found = step_lib.eval_step(params, batch, model=model)
+    np.testing.assert_allclose(
+        found['loss'] / found['weight'], expected, 0, 2e-4
+    )
+  # Hugging Face's convention is another loss.
+  batch = batch_arrays.make_batch(
+      rows, 2, (*io['input_ids'].shape[1:], 10), MARKS
+  )
+  loss, _, weight = sums_of(params, batch, None)
+  assert abs(loss / weight - expected) > 1e-2
+
+
+# --- Writing -------------------------------------------------------------------
+
+
+def settings_of(**changes):
+  config = default.get_config()
+  for key, value in changes.items():
+    section, name = key.split('_', 1)
+    config[section][name] = value
+  return decode_settings.of_run(config)
+
+
+def test_texts_start_as_in_training_unless_told():
+  start_of = lambda settings: decode_settings.with_ids(settings, MARKS).start_id
+  assert start_of(settings_of()) == 2
+  assert start_of(settings_of(data_targets_start='bos')) == 0
+  assert start_of(settings_of(decode_start='bos')) == 0
+  both = dict(data_targets_start='bos', decode_start='start_id')
+  assert start_of(settings_of(**both)) == 2
+  # A config.json of before, and of an import.
+  decode = dataclasses.asdict(decode_settings.Settings())
+  del decode['start']
+  for config in dict(decode=decode), dict(decode=decode, data=dict(task='')):
+    assert start_of(decode_settings.of_run(config)) == 2
+
+
+def test_a_vocabulary_without_the_mark_is_refused():
+  config = default.get_config()
+  config.data.vocabulary = 'byte'
+  tasks.check_starts(config, BYTES)
+  for section, key in ('data', 'targets_start'), ('decode', 'start'):
+    changed = config.copy_and_resolve_references()
+    changed[section][key] = 'bos'
+    with pytest.raises(
+        InputError, match=f"config.{section}.{key}='bos': the v"
+    ):
+      tasks.check_starts(changed, BYTES)
+    tasks.check_starts(changed, MARKS)
+  with pytest.raises(InputError, match="start='bos': the vocabulary has no"):
+    decode_settings.with_ids(decode_settings.Settings(start='bos'), BYTES)
+  config.data.targets_start = 'eos'
+  config.data.task = 'python_docs_summary'
+  with pytest.raises(
+      InputError, match="targets_start='eos' must be one of sta"
+  ):
+    tasks.check(config)
+  config.decode.start = 'eos'
+  with pytest.raises(InputError, match="start='eos' must be one of 'start_id'"):
+    evaluate.settings_of(config)
+
+
+def test_a_run_that_learns_and_writes_after_the_mark(
+    run_command, tmp_path, monkeypatch
+):
+  """It is loaded so that it starts as it was trained, or as the release."""
+  monkeypatch.chdir(tmp_path)
+  home = bart_files.write(tmp_path / 'bart')
+  texts = ''.join(
+      json.dumps(dict(document=f'{name} sat. ' * 3, summary=f'{name}.')) + '\n'
+      for name in ('Ann', 'Bob')
+  )
+  (tmp_path / 'rows.jsonl').write_text(texts)
+  command = [
+      f'--config={ROOT}/configs/finetune.py:pagesum',
+      '--config.data.train_files=rows.jsonl',
+      '--config.data.validation_files=rows.jsonl',
+      '--config.data.page_length=32',
+      '--config.data.max_target_length=16',
+      '--config.data.targets_start=bos',
+      '--config.model.pad_id=1',
+      *(
+          f'--config.model.{key}=16'
+          for key in ('d_model', 'd_ff', 'decoder_d_ff')
+      ),
+      '--config.model.num_layers=1',
+      '--config.model.num_decoder_layers=1',
+      '--config.model.dropout_rate=0.0',
+      '--config.decode.max_length=8',
+      '--config.decode.no_repeat_ngram_size=0',
+      '--config.train.steps=60',
+      '--config.train.batch_size=2',
+      '--config.train.eval_every=0',
+      '--config.eval.baselines=False',
+      '--workdir=run',
+  ]
+  status, _, err = run_command(main, *command, '--config.data.vocabulary=byte')
+  assert status == 2
+  assert err.startswith(
+      "error: config.data.targets_start='bos': the vocabulary"
+  )
+  status, _, err = run_command(
+      main, *command, f'--config.data.vocabulary={home}'
+  )
+  assert status == 0, err
+  s = locost_jax.load('run')
+  assert s.settings.start_id == s.vocabulary.bos_id == 0
+  (text,) = s.summarize('Ann sat. Ann sat. Ann sat.', max_length=6)
+  (written,) = (tmp_path / 'run' / 'predictions').glob('*.jsonl')
+  predictions = [
+      json.loads(line)['prediction']
+      for line in written.read_text().splitlines()
+  ]
+  assert any(text.startswith(name) for name in ('Ann', 'Bob')), text
+  assert set(predictions) <= {'Ann.', 'Bob.'}
+  ids = vocabulary_lib.surround(s.vocabulary, s.vocabulary.encode('Ann sat.'))
+  plain = s.generate(np.array([ids]), max_length=4)
+  assert plain[0, 0] != 0  # the mark is read, not written
+  # The release's way: the start token is read, and the mark is forced.
+  release = s.generate(
+      np.array([ids]), max_length=4, start='start_id', forced_first_token=0
+  )
+  assert release[0, 0] == 0
