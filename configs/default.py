@@ -25,7 +25,7 @@ def get_config():
           input_field='document',  # the field that is read
           target_field='summary',  # the field that is to be written
           query_field='',  # the field in front of it; '': `query`, if any
-          targets_start='start_id',  # a decoder reads first; or 'bos', BART's <s>
+          targets_start='start_id',  # what a decoder reads first; 'bos': <s>
           vocabulary='train',  # T5's or BART's files, 'byte' or 'train'
           vocabulary_size=8000,  # tokens of a trained one, extra ids included
           max_input_length=4096,  # tokens kept of an input, eos included

@@ -159,7 +159,8 @@ def generation_settings(directory):
 
   config = read('config.json')
   theirs = read('generation_config.json') or config
-  theirs = {**{key: config[key] for _, key in _IDS if key in config}, **theirs}
+  keys = [key for _, key in _IDS] + ['bos_token_id']
+  theirs = {**{key: config[key] for key in keys if key in config}, **theirs}
   values = {
       ours: theirs[name]
       for ours, name in (
@@ -172,6 +173,11 @@ def generation_settings(directory):
   }
   if 'max_length' not in values and theirs.get('max_length', 20) != 20:
     values['max_length'] = theirs['max_length'] - 1
+  start = theirs.get('decoder_start_token_id')
+  is_bart = config.get('model_type') == 'bart'
+  if is_bart and start is not None and start == theirs.get('bos_token_id'):
+    # An export of a run whose decoder reads <s> first.
+    values['start'] = 'bos'
   if theirs.get('do_sample'):
     values.update(method='sample', top_k=theirs.get('top_k', 50))
     values.update(
@@ -231,4 +237,7 @@ def release_generation(settings):
 
 
 def _ids(settings):
-  return {theirs: getattr(settings, ours) for ours, theirs in _IDS}
+  ids = {theirs: getattr(settings, ours) for ours, theirs in _IDS}
+  if settings.start == 'bos':
+    ids['bos_token_id'] = settings.start_id
+  return ids

@@ -11,6 +11,7 @@ import pytest
 
 from configs import default
 import locost_jax
+from locost_jax import convert
 from locost_jax import main
 from locost_jax.data import batch_arrays
 from locost_jax.data import tasks
@@ -211,6 +212,12 @@ def test_a_run_that_learns_and_writes_after_the_mark(
   ids = vocabulary_lib.surround(s.vocabulary, s.vocabulary.encode('Ann sat.'))
   plain = s.generate(np.array([ids]), max_length=4)
   assert plain[0, 0] != 0  # the mark is read, not written
+  # Also where it is taken to.
+  status, _, err = run_command(convert, '--source=run', '--target=exported')
+  assert status == 0, err
+  other = locost_jax.load('exported')
+  assert other.settings.start_id == 0
+  assert other.summarize('Ann sat. Ann sat. Ann sat.', max_length=6) == [text]
   # The release's way: the start token is read, and the mark is forced.
   release = s.generate(
       np.array([ids]), max_length=4, start='start_id', forced_first_token=0
