@@ -34,7 +34,8 @@ def needed_bytes(model, params, batch, length, settings):
   """
   c, itemsize = model.config, model.dtype.itemsize
   rows, width = batch * settings['num_beams'], c.num_heads * c.d_kv
-  own = 2 * c.num_decoder_layers * rows * settings['max_length'] * width
+  own = 2 * rows * settings['max_length'] * width
+  own *= c.num_decoder_layers + 1  # a step reads one layer at a time out of all
   cross = (
       0
       if length >= long_attention.ABSORBED
