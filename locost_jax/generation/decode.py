@@ -18,7 +18,8 @@ continuations of K beams, those among the first K that end with eos are kept as
 finished texts, the K best others go on. A document is done when it has K
 finished texts and none of its beams, penalised at its present length, is better
 than the worst of them; with `early_stopping` K finished texts suffice. Beams
-that are open at the end count as finished.
+that are open at the end count as finished. The caches of beams are not copied
+when beams change places: see `ops.beam_attention`.
 
 Lengths count written tokens, eos included and the start token not. Axes: B
 documents, K beams, R = B * K rows, T max_length, V vocabulary.
@@ -35,6 +36,8 @@ NEVER = decode_limits.NEVER
 WORST = float(jnp.finfo(jnp.float32).min)
 # The score of all beams but the first, which are equal to it at the start.
 UNUSED = -1e9
+# The key of per_row whose arrays are never reordered: the caches.
+STAYS = 'own'
 
 
 def penalty(settings, length, ended):
@@ -51,14 +54,15 @@ def begin(settings, per_row, batch_size, keys=None):
 
   Args:
     settings: a Settings.
-    per_row: what the model keeps per row, for one row per document.
+    per_row: what the model keeps per row, for one row per document. It follows
+      its beam, except for per_row['own'] of a dict, which stays in its row.
     batch_size: B.
     keys: one random key per document [B]; only sampling needs them.
 
   Returns:
     A dict: position (scalar, tokens written), written [R, 1 + T] with the start
     token first, scores [R] (sums of log p), done [B], per_row, and what its
-    method needs more.
+    method needs more: beams with caches have ancestors, int [B, K, T].
   """
   method = decode_settings.method_of(settings)
   K, T = settings.num_beams, settings.max_length
@@ -81,6 +85,9 @@ def begin(settings, per_row, batch_size, keys=None):
         (batch_size, K, 1 + T), settings.pad_id, jnp.int32
     )
     state['text_scores'] = jnp.full((batch_size, K), NEVER, jnp.float32)
+    if isinstance(per_row, dict) and STAYS in per_row:
+      ancestors = jnp.full((batch_size, K, T), -1, jnp.int32)
+      state['ancestors'] = ancestors.at[:, :, 0].set(jnp.arange(K))
   return state
 
 
@@ -89,7 +96,8 @@ def advance(settings, step, shared, state, until):
 
   Args:
     settings: a Settings.
-    step: (tokens [R], shared, per_row) -> (logits [R, V], per_row).
+    step: (tokens [R], shared, per_row) -> (logits [R, V], per_row). Where the
+      state has ancestors they are a fourth argument.
     shared: what the model keeps per document.
     state: of `begin` or `advance`.
     until: scalar, at most max_length counts.
@@ -106,7 +114,8 @@ def advance(settings, step, shared, state, until):
   def write(state):
     position, written = state['position'], state['written']
     tokens = jnp.take(written, position, axis=1)
-    logits, per_row = step(tokens, shared, state['per_row'])
+    table = (state['ancestors'],) if 'ancestors' in state else ()
+    logits, per_row = step(tokens, shared, state['per_row'], *table)
     scores = jax.nn.log_softmax(logits).astype(jnp.float32)
     scores = decode_limits.process(settings, scores, written, position)
     state = dict(state, per_row=per_row)
@@ -164,18 +173,36 @@ def _write_beams(settings, scores, state):
   # The first K that have not ended: there are K, a beam ends in one way only.
   going_on = jnp.argsort(ended, axis=1, stable=True)[:, :K]
   parents = _take(parents, going_on)
-  per_row = jax.tree.map(
-      lambda x: _take(x.reshape(B, K, *x.shape[1:]), parents).reshape(x.shape),
-      state['per_row'],
-  )
   return dict(
-      state,
+      _reorder(state, parents),
       written=_take(written, going_on).reshape(B * K, -1),
       scores=_take(scores, going_on).reshape(-1),
       done=done,
-      per_row=per_row,
       texts=texts,
       text_scores=text_scores,
+  )
+
+
+def _reorder(state, parents):
+  """The state in which beam k goes on from beam parents[k]; parents [B, K].
+
+  The caches stay: of them the beam inherits a row of ancestors.
+  """
+  B, K = parents.shape
+
+  def take(x):
+    return _take(x.reshape(B, K, *x.shape[1:]), parents).reshape(x.shape)
+
+  if 'ancestors' not in state:
+    return dict(state, per_row=jax.tree.map(take, state['per_row']))
+  ancestors = _take(state['ancestors'], parents)
+  return dict(
+      state,
+      ancestors=ancestors.at[:, :, state['position'] + 1].set(jnp.arange(K)),
+      per_row={
+          key: x if key == STAYS else jax.tree.map(take, x)
+          for key, x in state['per_row'].items()
+      },
   )
 
 

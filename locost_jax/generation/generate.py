@@ -119,9 +119,12 @@ def begin(model, params, memory, settings, seeds=None):
   return shared, decode.begin(settings, per_row, batch_size, keys)
 
 
-@functools.partial(jax.jit, static_argnums=(0, 2))
+@functools.partial(jax.jit, static_argnums=(0, 2), donate_argnums=4)
 def advance(model, params, settings, shared, state, until):
-  """`decode.advance` with the model's step; until is a scalar, traced."""
+  """`decode.advance` with the model's step; until is a scalar, traced.
+
+  The state is donated: its caches are written in place.
+  """
   step = functools.partial(model.apply, {'params': params}, method='step')
   return decode.advance(settings, step, shared, state, until)
 

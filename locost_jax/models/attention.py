@@ -17,6 +17,7 @@ import jax.numpy as jnp
 
 from locost_jax.models import attention_mass
 from locost_jax.models import layers
+from locost_jax.ops import beam_attention
 from locost_jax.ops import causal_attention
 from locost_jax.ops import long_attention
 from locost_jax.ops import mesh as mesh_lib
@@ -157,6 +158,23 @@ class Attention(nn.Module):
     weights = self.dropout(weights, deterministic)
     context = jnp.einsum('bhts,bshk->bthk', weights, values)
     return self.merge_heads(context)
+
+  def step(self, x, keys, values, seen, bias=None):
+    """`__call__` of one query a row; see `ops.beam_attention`.
+
+    Args:
+      x: [R, 1, D].
+      keys: [R, H, S, K].
+      values: [R, H, S, K].
+      seen: bool [B, beams, beams, S], or [1, 1, 1, S] without beams.
+      bias: broadcast to [H, 1, S], added to the scores.
+
+    Returns:
+      [R, 1, D].
+    """
+    queries = self.queries(x)[:, 0]
+    context = beam_attention.attend(queries, keys, values, seen, bias)
+    return self.merge_heads(context[:, None])
 
   def causal(self, x, keys, values, bias, deterministic=True):
     """`__call__` of a long text on itself, each token on those up to it.

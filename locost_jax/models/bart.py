@@ -96,10 +96,10 @@ class Decoder(nn.Module):
     """states [B, L, D] -> keys and values [layers, B, L, H, K]."""
     return self.stack.cross_cache(states)
 
-  def step(self, h, shared, per_row):
+  def step(self, h, shared, per_row, ancestors):
     """Vectors [R, 1, D] -> h [R, 1, D], per_row; caches of `init_cache`."""
     h = self.embed(h, per_row['position'][:1])
-    return self.stack.step(h, shared, per_row, None)
+    return self.stack.step(h, shared, per_row, ancestors, None)
 
 
 class Bart(nn.Module):
@@ -195,9 +195,9 @@ class Bart(nn.Module):
         self.config, self.dtype, memory, self.decoder.cross_cache, max_length
     )
 
-  def step(self, tokens, shared, per_row):
-    """One token of every row: tokens [R] -> (logits [R, V], per_row)."""
+  def step(self, tokens, shared, per_row, ancestors=None):
+    """`encoder_decoder.EncoderDecoder.step`."""
     h, per_row = self.decoder.step(
-        self.vectors(tokens)[:, None], shared, per_row
+        self.vectors(tokens)[:, None], shared, per_row, ancestors
     )
     return self.head(h)[:, 0], per_row

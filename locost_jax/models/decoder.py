@@ -66,10 +66,10 @@ class Decoder(nn.Module):
     """states [B, L, D] -> keys and values [layers, B, L, H, K]."""
     return self.stack.cross_cache(states)
 
-  def step(self, h, shared, per_row):
+  def step(self, h, shared, per_row, ancestors):
     """h [R, 1, D] -> h [R, 1, D], per_row; the caches of `init_cache`."""
     position = per_row['position'][0]
-    slots = jnp.arange(per_row['own'][0].shape[2])
-    bias = self.relative_bias(position[None], slots)
-    h, per_row = self.stack.step(h, shared, per_row, bias)
+    positions = jnp.arange(per_row['own'][0].shape[-2])
+    bias = self.relative_bias(position[None], positions)
+    h, per_row = self.stack.step(h, shared, per_row, ancestors, bias)
     return self.norm(h), per_row

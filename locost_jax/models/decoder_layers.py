@@ -12,9 +12,11 @@ H heads, K head dim, P segments, R rows of a decoding step.
 from typing import Any, NamedTuple
 
 from flax import linen as nn
+import jax
 import jax.numpy as jnp
 
 from locost_jax.models import stack
+from locost_jax.ops import beam_attention
 from locost_jax.ops import causal_attention
 from locost_jax.ops import tokenwise
 
@@ -148,32 +150,36 @@ class DecoderLayer(nn.Module):
     """states [B, L, D] -> states, keys and values [B, L, H, K]."""
     return states, self.cross_attention.keys_values(states)
 
-  def step(self, h, cross, own, states, cross_mask, own_mask, bias, position):
+  def step(
+      self, h, layer, cross, own, states, cross_mask, seen, bias, position
+  ):
     """One token of each row.
 
     Args:
       h: [R, 1, D].
+      layer: scalar, the index of this one.
       cross: keys and values [B, L, H, K]; row r reads document r // (R / B).
         None: the states are read in their place.
-      own: keys and values [R, S, H, K] of the tokens so far.
+      own: keys and values of the tokens before, of all layers, [R, layers, H,
+        S, K]; with pages two axes for R.
       states: [B, L, D], or None where there is cross.
       cross_mask: [B, L]; or [B, P, L] for documents in pages, where cross and
         states have B P rows, and rows of h are P for each row that is decoded.
-      own_mask: [S], true up to the position.
+      seen: of `Attention.step`.
       bias: [H, 1, S], or None.
-      position: scalar, where this token's keys and values go.
+      position: scalar, of this token.
 
     Returns:
-      h [R, 1, D] and the new own.
+      h [R, 1, D], and keys and values [R, H, 1, K] of this token.
     """
-    updated = []
+    new = []
 
     def attend(x):
-      new = self.self_attention.keys_values(x)
-      updated.extend(
-          old.at[:, position].set(n[:, 0]) for old, n in zip(own, new)
+      new.extend(n.swapaxes(1, 2) for n in self.self_attention.keys_values(x))
+      read = (
+          _with_token(cache, layer, n, position) for cache, n in zip(own, new)
       )
-      return self.self_attention(x, *updated, own_mask, bias)
+      return self.self_attention.step(x, *read, seen, bias)
 
     def read(x):
       queries = by_document(x, cross_mask.shape[:-1])
@@ -186,7 +192,7 @@ class DecoderLayer(nn.Module):
 
     h = self.branch(h, self.self_attention_norm, attend)
     h = self.branch(h, self.cross_attention_norm, read)
-    return self.add(h), tuple(updated)
+    return self.add(h), tuple(new)
 
 
 class DecoderLayers(nn.Module):
@@ -202,7 +208,11 @@ class DecoderLayers(nn.Module):
     if self.remat == 'full':
       layer = nn.remat(layer, prevent_cse=False, static_argnums=(6, 7))
     over = stack.stacked(self.config.num_decoder_layers, self.remat)
-    step = dict(over, in_axes=(0, 1) + (nn.broadcast,) * 5, out_axes=1)
+    # A loop, or XLA copies the caches: it reads them before the new keys and
+    # values are written.
+    step = dict(
+        over, in_axes=(0, 0) + (nn.broadcast,) * 6, out_axes=1, unroll=1
+    )
     self.layers = nn.scan(
         layer,
         methods={
@@ -263,28 +273,36 @@ class DecoderLayers(nn.Module):
     """states [B, L, D] -> keys and values [layers, B, L, H, K]."""
     return self.layers.cross_cache(states)[1]
 
-  def step(self, h, shared, per_row, bias):
+  def step(self, h, shared, per_row, ancestors, bias):
     """One token of each row; the caches of `stack.init_cache`.
 
     Args:
       h: [R, 1, D].
       shared, per_row: of `stack.init_cache`.
+      ancestors: int [B, beams, S] of `ops.beam_attention`; None: every row
+        reads what it wrote.
       bias: [H, 1, S], or None.
 
     Returns:
       h [R, 1, D], per_row.
     """
     own, position = per_row['own'], per_row['position'][0]
-    h, own = self.layers.step(
+    if ancestors is None:
+      seen = (jnp.arange(own[0].shape[-2]) <= position)[None, None, None]
+    else:
+      seen = beam_attention.is_seen(ancestors)
+    h, new = self.layers.step(
         h,
+        jnp.arange(self.config.num_decoder_layers),
         shared.get('cross'),
         own,
         shared.get('states'),
         shared['mask'],
-        jnp.arange(own[0].shape[2]) <= position,
+        seen,
         bias,
         position,
     )
+    own = tuple(_write(x, n, position) for x, n in zip(own, new))
     return h, {'own': own, 'position': per_row['position'] + 1}
 
 
@@ -312,6 +330,30 @@ def by_row(x, shape):
   if len(shape) == 2:
     x = x.swapaxes(1, 2)
   return x.reshape(-1, 1, x.shape[-1])
+
+
+def _with_token(cache, layer, new, position):
+  """One layer of a cache, and the token that it does not have yet.
+
+  Args:
+    cache: [..., layers, H, S, K], of R rows.
+    layer: scalar.
+    new: [R, H, 1, K].
+    position: scalar, of the token.
+
+  Returns:
+    [R, H, S, K].
+  """
+  past = jax.lax.dynamic_index_in_dim(cache, layer, -4, keepdims=False)
+  past = past.reshape(-1, *past.shape[-3:])
+  is_new = jnp.arange(past.shape[2])[:, None] == position
+  return jnp.where(is_new, new, past)
+
+
+def _write(cache, new, position):
+  """Puts new [R, layers, H, 1, K] into a cache, in place."""
+  new = new.reshape(*cache.shape[:-2], 1, cache.shape[-1])
+  return jax.lax.dynamic_update_slice_in_dim(cache, new, position, axis=-2)
 
 
 def _causal_mask(T):

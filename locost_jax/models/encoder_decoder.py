@@ -116,8 +116,19 @@ class EncoderDecoder(nn.Module):
         self.config, self.dtype, memory, self.decoder.cross_cache, max_length
     )
 
-  def step(self, tokens, shared, per_row):
-    """One token of every row: tokens [R] -> (logits [R, V], per_row)."""
+  def step(self, tokens, shared, per_row, ancestors=None):
+    """One token of every row.
+
+    Args:
+      tokens: [R].
+      shared, per_row: of `init_cache`.
+      ancestors: int [B, beams, max_length] of `ops.beam_attention`, which slot
+        of per_row['own'] each beam reads at each position; None: every row
+        reads what it wrote.
+
+    Returns:
+      (logits [R, V], per_row).
+    """
     h = self.token_embedding(tokens)[:, None]
-    h, per_row = self.decoder.step(h, shared, per_row)
+    h, per_row = self.decoder.step(h, shared, per_row, ancestors)
     return self.head(h)[:, 0], per_row

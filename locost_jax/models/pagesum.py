@@ -172,22 +172,17 @@ class PageSum(bart.Bart):
     own = jax.tree.map(lambda x: x.reshape(B, P, *x.shape[1:]), per_row['own'])
     return shared, {'own': own, 'position': per_row['position'][::P]}
 
-  def step(self, tokens, shared, per_row):
-    """One token of every row: tokens [R] -> (logits [R, V], per_row)."""
+  def step(self, tokens, shared, per_row, ancestors=None):
+    """`encoder_decoder.EncoderDecoder.step`; pages share the ancestors."""
     has_tokens = shared['mask'].any(-1)
     P, R = has_tokens.shape[1], tokens.shape[0]
     h = jnp.repeat(self.vectors(tokens)[:, None], P, axis=0)
-    rows = {
-        'own': jax.tree.map(fold, per_row['own']),
-        'position': jnp.repeat(per_row['position'], P),
-    }
-    h, rows = self.decoder.step(h, shared, rows)
-    own = jax.tree.map(lambda x: x.reshape(R, P, *x.shape[1:]), rows['own'])
+    h, per_row = self.decoder.step(h, shared, per_row, ancestors)
     h = self.mix(
         h.reshape(R, P, -1),
         jnp.repeat(has_tokens, R // has_tokens.shape[0], axis=0),
     )
-    return self.head(h), {'own': own, 'position': per_row['position'] + 1}
+    return self.head(h), per_row
 
 
 def as_pages(x):

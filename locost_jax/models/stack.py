@@ -159,8 +159,9 @@ def init_cache(config, dtype, memory, cross_cache, max_length):
     (shared, per_row). shared belongs to the documents and is only read: the
     mask and either 'cross', what `cross_cache` gives, or, for L >=
     long_attention.ABSORBED, 'states' [B, L, D]. per_row changes with every step
-    and has rows as the first axis of every leaf: own keys and values [B,
-    layers, max_length, H, K] and the position [B].
+    and has rows as the first axis of every leaf: 'own', keys and values [B,
+    layers, H, max_length, K], which stay in the row that wrote them, and the
+    'position' [B].
   """
   c, (B, L, _) = config, memory['states'].shape
   if L >= long_attention.ABSORBED:
@@ -168,7 +169,7 @@ def init_cache(config, dtype, memory, cross_cache, max_length):
   else:
     shared = {'cross': cross_cache(memory['states']), 'mask': memory['mask']}
   H = c.decoder_heads
-  shape = B, c.num_decoder_layers, max_length, H, c.num_heads * c.d_kv // H
+  shape = B, c.num_decoder_layers, H, max_length, c.num_heads * c.d_kv // H
   own = jnp.zeros(shape, dtype), jnp.zeros(shape, dtype)
   return shared, {'own': own, 'position': jnp.zeros(B, jnp.int32)}
 

@@ -40,9 +40,8 @@ def needed_bytes(model, params, batch, shape, settings):
   texts = batch * math.prod(pages)
   copies, seen = c.decoder_rows(math.prod(pages), length)
   rows, width = batch * settings['num_beams'], c.num_heads * c.d_kv
-  own = (
-      2 * c.num_decoder_layers * copies * rows * settings['max_length'] * width
-  )
+  own = 2 * copies * rows * settings['max_length'] * width
+  own *= c.num_decoder_layers + 1  # a step reads one layer at a time out of all
   cross = (
       0
       if seen >= long_attention.ABSORBED

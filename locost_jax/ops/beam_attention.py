@@ -1,0 +1,63 @@
+"""Attention of beams through a table of ancestors: no cache is ever copied.
+
+Keys and values stay in the slot that computed them: slot j at position s. A
+beam that goes on from another one inherits a row of integers, not the keys:
+
+  ancestors[k, s] = the slot that holds beam k's key of position s; -1: not yet
+
+and a step of all K beams of a document reads the keys of all their slots:
+
+  w[k, j, s]  = softmax over j, s of q[k] . keys[j, s] where ancestors[k, s] = j
+  context[k]  = sum over j, s of w[k, j, s] values[j, s]
+
+Every key is read once, as without beams, but multiplied with K queries. With
+reordering, a beam that goes on from slot p has ancestors'[k] = ancestors[p].
+
+Axes: B documents, K beams (j: as slots), R = B * K * P rows, P pages (rows of
+a document are beam by beam, then page by page), S positions, H heads, N width
+of a head.
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+
+
+def is_seen(ancestors):
+  """ancestors int [B, K, S] -> bool [B, slots K, beams K, S], for `attend`."""
+  slots = jnp.arange(ancestors.shape[1])
+  return ancestors[:, None] == slots[:, None, None]
+
+
+def attend(queries, keys, values, seen, bias=None):
+  """One step of every row.
+
+  Args:
+    queries: [R, H, N].
+    keys: [R, H, S, N], of the slots.
+    values: [R, H, S, N].
+    seen: bool [B, K, K, S] of `is_seen`: [b, j, k, s], whether beam k reads
+      slot j at position s. Of [1, 1, 1, S], every row reads its own.
+    bias: broadcast to [H, 1, S], added to the scores.
+
+  Returns:
+    [R, H, N], of the queries' dtype; scores and sums are at least float32.
+  """
+  precise = jnp.promote_types(queries.dtype, jnp.float32)
+  product = functools.partial(jnp.einsum, preferred_element_type=precise)
+  B, K = seen.shape[:2]
+  by_slot = lambda x: x.reshape(B, K, -1, *x.shape[1:])
+  keys, values = by_slot(keys), by_slot(values)
+  # Every slot gets the queries of all beams: the caches keep their layout.
+  queries = by_slot(queries).transpose(0, 2, 3, 1, 4)[:, None]
+  queries = jnp.broadcast_to(queries, (B, K, *queries.shape[2:]))
+  scores = product('bjphkn,bjphsn->bjphks', queries, keys)
+  if bias is not None:
+    scores = scores + bias
+  seen = seen[:, :, None, None]
+  scores = jnp.where(seen, scores, jnp.finfo(precise).min)
+  weights = jax.nn.softmax(scores, axis=(1, -1)).astype(queries.dtype)
+  context = product('bjphks,bjphsn->bjphkn', weights, values).sum(1)
+  context = context.transpose(0, 3, 1, 2, 4).astype(queries.dtype)
+  return context.reshape(-1, *context.shape[3:])

@@ -1,0 +1,267 @@
+"""Beams that read through a table of ancestors are beams that copy caches."""
+
+import functools
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from configs import default
+from locost_jax import models
+from locost_jax.generation import decode
+from locost_jax.generation import decode_settings
+from locost_jax.ops import beam_attention
+from locost_jax.summarizing import batch_memory
+from tests.generation.test_decode import worth
+from tests.models import test_bart
+from tests.models import test_pagesum
+
+T5_STYLE = dict(
+    vocab_size=60,
+    d_model=32,
+    d_ff=64,
+    d_kv=8,
+    num_heads=4,
+    num_layers=1,
+    num_decoder_layers=3,
+)
+BART = test_bart.SMALL | dict(num_layers=1)
+PAGESUM = BART | dict(name='pagesum')
+MODELS = {
+    't5': lambda: dict(default.t5(), **T5_STYLE),
+    'longt5': lambda: dict(default.longt5(), **T5_STYLE),
+    'locost': lambda: dict(default.locost(), d_state=8, **T5_STYLE),
+    'bart': lambda: BART,
+    'pagesum': lambda: PAGESUM | dict(num_decoder_layers=3),
+    'global': lambda: PAGESUM | dict(decoding='global'),
+}
+EARLY = decode_settings.Settings(
+    num_beams=4, max_length=9, eos_id=7, pad_id=1, start_id=2
+)
+LATE = decode_settings.Settings(
+    num_beams=3, max_length=12, eos_id=7, pad_id=1, start_id=2, min_length=12
+)
+
+
+@functools.lru_cache
+def make(name):
+  """(model, variables, memory) of a small model and two documents."""
+  config = MODELS[name]()
+  model = models.build(config)
+  inputs = test_bart.documents()
+  if config['name'] == 'pagesum':
+    inputs = test_pagesum.documents()
+  variables = test_bart.moved_params(config, 0.1)
+  return model, variables, model.apply(variables, inputs, method='encode')
+
+
+def boost_eos(step, settings, amount):
+  """A step that finds eos more probable, so that beams end at all times."""
+
+  def boosted(*args):
+    logits, per_row = step(*args)
+    return logits.at[:, settings.eos_id].add(amount), per_row
+
+  return boosted
+
+
+def write(model, variables, memory, settings, copies=False):
+  """The last state of decode.py's beams; copies: caches follow their beams."""
+  shared, per_row = model.apply(
+      variables, memory, settings.max_length, method='init_cache'
+  )
+  step = functools.partial(model.apply, variables, method='step')
+  if copies:
+    per_row = {'moves': per_row}
+    own = step
+
+    def step(tokens, shared, per_row):
+      logits, per_row = own(tokens, shared, per_row['moves'])
+      return logits, {'moves': per_row}
+
+  step = boost_eos(step, settings, 4.0)
+  state = decode.begin(settings, per_row, memory['mask'].shape[0])
+  return decode.advance(settings, step, shared, state, settings.max_length)
+
+
+def copying_beams(s, step, shared, per_row):
+  """One document, lists of Python; a beam takes a copy of its parent's caches.
+
+  Returns:
+    (tokens, score, beams that went on from another beam than themselves).
+  """
+  K = s.num_beams
+  per_row = jax.tree.map(lambda x: np.repeat(x, K, axis=0), per_row)
+  beams = [(0.0, [])] + [(-1e9, [])] * (K - 1)
+  texts, moved, is_done = [], 0, False
+  for length in range(1, s.max_length + 1):
+    last = np.array([[s.start_id, *text][-1] for _, text in beams])
+    logits, per_row = jax.tree.map(np.array, step(last, shared, per_row))
+    log_p = logits - np.log(np.exp(logits).sum(1, keepdims=True))
+    if length < s.min_length:
+      log_p[:, s.eos_id] = -np.inf
+    candidates = sorted(
+        (
+            (total + log_p[k, token], k, [*text, token])
+            for k, (total, text) in enumerate(beams)
+            for token in range(log_p.shape[1])
+        ),
+        key=lambda candidate: -candidate[0],
+    )[: 2 * K]
+    for total, _, text in candidates[:K]:
+      if text[-1] == s.eos_id:
+        texts.append((worth(s, total, length, True), text))
+    texts = sorted(texts, key=lambda text: -text[0])[:K]
+    going_on = [x for x in candidates if x[2][-1] != s.eos_id][:K]
+    parents = [k for _, k, _ in going_on]
+    moved += sum(k != parent for k, parent in enumerate(parents))
+    per_row = jax.tree.map(lambda x: x[parents].copy(), per_row)
+    beams = [(total, text) for total, _, text in going_on]
+    best = worth(s, candidates[0][0], length, False)
+    if len(texts) == K and texts[-1][0] >= best:
+      is_done = True
+      break
+  if not is_done:
+    open_ = lambda total: worth(s, total, s.max_length, False)
+    texts += [(open_(total), text) for total, text in beams]
+  score, text = max(texts, key=lambda text: text[0])
+  return text, score, moved
+
+
+@pytest.mark.parametrize('settings', (EARLY, LATE), ids=('early', 'late'))
+@pytest.mark.parametrize('name', MODELS)
+def test_the_table_gives_what_copies_give(name, settings):
+  model, variables, memory = make(name)
+  state = jax.jit(lambda memory: write(model, variables, memory, settings))(
+      memory
+  )
+  tokens, scores = decode.finish(settings, state)
+  step = jax.jit(functools.partial(model.apply, variables, method='step'))
+  ended = []
+  for row in range(2):
+    document = jax.tree.map(lambda x: x[row : row + 1], memory)
+    caches = model.apply(
+        variables, document, settings.max_length, method='init_cache'
+    )
+    text, score, moved = copying_beams(
+        settings, boost_eos(step, settings, 4.0), *caches
+    )
+    assert moved > 2
+    ended.append(len(text) < settings.max_length)
+    padding = [settings.pad_id] * (settings.max_length - len(text))
+    assert tokens[row].tolist() == text + padding
+    np.testing.assert_allclose(scores[row], score, rtol=1e-5)
+  assert any(ended) == (settings == EARLY)
+
+
+@pytest.mark.parametrize('name', MODELS)
+def test_all_beams_are_those_of_copies(name, monkeypatch):
+  """Every beam and finished text; not so where the table stays as it was."""
+  model, variables, memory = make(name)
+  run = lambda copies: jax.jit(
+      lambda memory: write(model, variables, memory, EARLY, copies)
+  )(memory)
+  found, expected = run(False), run(True)
+  assert 'ancestors' in found and 'ancestors' not in expected
+  for key in ('written', 'texts', 'done', 'position'):
+    np.testing.assert_array_equal(found[key], expected[key])
+  for key in ('scores', 'text_scores'):
+    np.testing.assert_allclose(found[key], expected[key], rtol=1e-5)
+  is_seen = beam_attention.is_seen
+
+  def forgotten(ancestors):
+    own = jnp.arange(ancestors.shape[1])[:, None]
+    return is_seen(jnp.where(ancestors < 0, -1, own))
+
+  monkeypatch.setattr(beam_attention, 'is_seen', forgotten)
+  assert np.abs(run(False)['scores'] - expected['scores']).max() > 1e-3
+
+
+def copies_in_loops(program, size):
+  """The copies, gathers and transposes of at least `size` numbers after entry.
+
+  Args:
+    program: compiled HLO, as text.
+    size: numbers of one cache.
+  """
+  loops = program[: program.index('\nENTRY ')]
+  found = re.findall(
+      r'= \w+\[([\d,]+)\]\S* (copy|gather|transpose|concatenate)\(', loops
+  )
+  return {
+      name
+      for shape, name in found
+      if np.prod([int(n) for n in shape.split(',')]) >= size
+  }
+
+
+@pytest.mark.parametrize('name', ('t5', 'bart', 'pagesum'))
+def test_no_step_copies_a_cache(name):
+  """Read off the compiled program; the reference does copy them."""
+  model, variables, memory = make(name)
+  settings = decode_settings.Settings(num_beams=4, max_length=32)
+  c = model.config
+  rows = 4 * np.prod(memory['mask'].shape[:-1])
+  size = rows * c.num_decoder_layers * 32 * c.num_heads * c.d_kv
+
+  def find(copies):
+    run = jax.jit(
+        lambda memory: write(model, variables, memory, settings, copies)
+    )
+    return copies_in_loops(run.lower(memory).compile().as_text(), size)
+
+  assert find(False) == set()
+  assert 'gather' in find(True)
+
+
+@pytest.mark.parametrize('name', ('t5', 'bart'))
+def test_memory_of_decoding(name):
+  """Estimated growth with the tokens written is that of the program."""
+  model, variables, memory = make(name)
+
+  def taken(length, copies):
+    settings = decode_settings.Settings(num_beams=4, max_length=length)
+    run = lambda memory: decode.finish(
+        settings, write(model, variables, memory, settings, copies)
+    )
+    program = jax.jit(run).lower(memory).compile()
+    return program.memory_analysis().temp_size_in_bytes
+
+  def estimated(length):
+    return batch_memory.needed_bytes(
+        model, variables, 2, 13, dict(num_beams=4, max_length=length)
+    )['decoding']
+
+  growth = estimated(40) - estimated(20)
+  assert 0.8 < (taken(40, False) - taken(20, False)) / growth < 1.25
+  assert (taken(40, True) - taken(20, True)) / growth > 1.25
+
+
+@pytest.mark.parametrize('B,K,P', ((1, 3, 1), (2, 4, 3)))
+def test_attention_reads_what_the_table_names(B, K, P):
+  """Loops over documents, beams, pages, heads and positions."""
+  H, S, N, position = 2, 7, 5, 4
+  rng = np.random.default_rng(0)
+  queries = rng.normal(size=(B, K, P, H, N))
+  keys, values = rng.normal(size=(2, B, K, P, H, S, N))
+  bias = rng.normal(size=(H, 1, S))
+  ancestors = rng.integers(0, K, (B, K, S))
+  ancestors[:, :, position + 1 :] = -1
+  expected = np.zeros_like(queries)
+  for b, k, p, h in np.ndindex(B, K, P, H):
+    slots = ancestors[b, k, : position + 1]
+    read = lambda x: np.stack([x[b, j, p, h, s] for s, j in enumerate(slots)])
+    scores = read(keys) @ queries[b, k, p, h] + bias[h, 0, : position + 1]
+    weights = np.exp(scores)
+    expected[b, k, p, h] = weights @ read(values) / weights.sum()
+  rows = lambda x: x.reshape(B * K * P, *x.shape[3:]).astype(np.float32)
+  found = beam_attention.attend(
+      rows(queries),
+      rows(keys),
+      rows(values),
+      beam_attention.is_seen(ancestors),
+      bias.astype(np.float32),
+  )
+  np.testing.assert_allclose(found, rows(expected), rtol=0, atol=1e-5)
