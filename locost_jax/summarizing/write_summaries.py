@@ -138,7 +138,10 @@ def describe_done(done, total):
     total: documents.
   """
   row, dropped = done.row, done.job.dropped
-  unread = f'the last {dropped} parts not read, ' if dropped else ''
+  unread = ''
+  if dropped:
+    which = 'part' if dropped == 1 else f'{dropped} parts'
+    unread = f'the last {which} not read, '
   return (
       f'{done.job.number + 1:{len(str(total))}}/{total}  {row["id"]}: '
       f'{row["tokens_read"]:,} tokens read, {row["tokens_kept"]:,} kept, {unread}'

@@ -433,7 +433,7 @@ def test_the_command_reads_pages(
   for row, given in zip(found, rows):
     (want,) = reader.summarize(given)
     assert row['prediction'] == want
-  assert 'the last 1 parts not read' in err
+  assert 'the last part not read' in err
   assert "b: no sections, which 'discourse' pages are made of" in err
   assert "field 'sections' must be a list of objects" in err
   pages = sorted(tmp_path.glob('report*.html'))
