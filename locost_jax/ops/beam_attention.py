@@ -10,8 +10,10 @@ and a step of all K beams of a document reads the keys of all their slots:
   w[k, j, s]  = softmax over j, s of q[k] . keys[j, s] where ancestors[k, s] = j
   context[k]  = sum over j, s of w[k, j, s] values[j, s]
 
-Every key is read once, as without beams, but multiplied with K queries. With
-reordering, a beam that goes on from slot p has ancestors'[k] = ancestors[p].
+Every key is read once, as without beams, but multiplied with K queries. After
+a step at position t, a beam k that goes on from beam p (`generation.decode`):
+
+  ancestors'[k, :t + 1] = ancestors[p, :t + 1], ancestors'[k, t + 1] = k
 
 Axes: B documents, K beams (j: as slots), R = B * K * P rows, P pages (rows of
 a document are beam by beam, then page by page), S positions, H heads, N width
