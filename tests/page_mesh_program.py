@@ -15,6 +15,7 @@ import numpy as np
 from configs import default
 from locost_jax import models
 from locost_jax.devices import sharding
+from locost_jax.errors import InputError
 from locost_jax.generation import generate
 from locost_jax.generation.decode_settings import Settings
 from locost_jax.ops import long_attention
@@ -117,14 +118,17 @@ def control(sizes):
     return [mesh_program.sent(x.compile()) for x in (learning, writing)]
 
 
-def write(meshes, settings, model=()):
+def write(meshes, settings, model=(), reads_states=False):
   """What is encoded and written on each mesh, and what crosses for it.
 
   Args:
     meshes: sizes; the states of the first are what others are compared with.
     settings: keys of `Settings`.
     model: keys of the model.
+    reads_states: whether steps read states in place of keys and values.
   """
+  if reads_states:
+    long_attention.ABSORBED = 1
   config = make_config(**dict(model))
   built = models.build(config.model)
   settings = Settings(
@@ -197,6 +201,15 @@ def rows():
       drawn.size,
       len(np.unique(drawn)),
   )
+
+
+def refused():
+  """What is said of 6 pages on 4 devices."""
+  batch = {'encoder_input_tokens': np.ones((2, 6, L), np.int32)}
+  try:
+    sharding.global_batch(batch, mesh_program.make_mesh((2, 1, 1, 4)), PAD)
+  except InputError as error:
+    return str(error)
 
 
 def gradients_of_jitted():

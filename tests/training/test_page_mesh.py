@@ -105,9 +105,20 @@ def test_global_decoding():
   assert other['tokens'] == one['tokens'] and other['states'] < 1e-6
 
 
+@pytest.mark.slow
+def test_steps_that_read_states():
+  one, other = run('write', [(1, 1, 1, 1), MESHES[0]], {}, {}, True)
+  assert other['tokens'] == one['tokens'] and not large(other['sent'])
+
+
 def test_rows_lie_where_their_pages_do():
   returned, own, drawn, different = run('rows')
   assert returned and own and drawn == different
+
+
+def test_pages_are_never_added_to_a_batch():
+  message = 'mesh.sequence=4: does not divide the 6 pages of a document'
+  assert run('refused') == message
 
 
 def test_gradients_of_what_was_traced_before():
