@@ -26,6 +26,7 @@ from locost_jax.devices import sharding
 from locost_jax.generation import generate
 from locost_jax.generation.decode_settings import Settings
 from locost_jax.models import locost
+from locost_jax.models import parameters
 from locost_jax.ops import long_attention
 from locost_jax.ops import tokenwise
 from locost_jax.ops.mesh import ROWS
@@ -122,6 +123,22 @@ def difference(a, b):
   return float(np.abs(a - b).max() / np.abs(a).max())
 
 
+def difference_of_trees(a, b):
+  """The largest `difference` of two trees' leaves.
+
+  Biases that every score of a softmax has have no gradient but for rounding:
+  they are compared with the largest number of all.
+  """
+  a, b = parameters.flatten(a), parameters.flatten(b)
+  largest = max(float(np.abs(x).max()) for x in a.values())
+  return max(
+      float(np.abs(a[path] - b[path]).max()) / largest
+      if re.search('(_attention/key|confidence)/bias', path)
+      else difference(a[path], b[path])
+      for path in a
+  )
+
+
 def mixer(cases):
   """How far the convolution on each mesh is from that on a device.
 
@@ -197,7 +214,14 @@ def step(meshes, in_pieces, layers=1):
     long_attention.LONG = 0
     tokenwise.CPU_PIECE = 24
   config = make_config(num_layers=layers, num_decoder_layers=layers)
-  model = models.build(config.model, remat='pieces' if in_pieces else 'none')
+  remat = 'pieces' if in_pieces else 'none'
+  return steps(config, make_batch(), meshes, remat)
+
+
+def steps(config, batch, meshes, remat):
+  """`step` of a config's model with a batch of numpy arrays."""
+  model = models.build(config.model, remat=remat)
+  pad_id = models.pad_id(model.config)
   # An optimiser that does nothing and keeps the gradient.
   optimizer = optax.with_extra_args_support(optax.trace(0.0))
   results = []
@@ -220,17 +244,18 @@ def step(meshes, in_pieces, layers=1):
           ),
           out_shardings=(placed, sharding.replicated(mesh)),
       )
-      batch = sharding.global_batch(make_batch(), mesh, 0)
-      compiled = function.lower(state, batch).compile()
-      after, metrics = jax.device_get(compiled(state, batch))
-      results.append((after.opt_state.trace, metrics, sent(compiled)))
+      placed_batch = sharding.global_batch(batch, mesh, pad_id)
+      compiled = function.lower(state, placed_batch).compile()
+      after, metrics = jax.device_get(compiled(state, placed_batch))
+      after = after.opt_state.trace, after.params
+      results.append((after, metrics, sent(compiled)))
   (one, expected, _), *others = results
   return [
       dict(
           loss=abs(float(metrics['loss'] / expected['loss']) - 1),
-          gradients=max(
-              map(difference, jax.tree.leaves(one), jax.tree.leaves(found))
-          ),
+          gradients=difference_of_trees(one[0], found[0]),
+          parameters=difference_of_trees(one[1], found[1]),
+          flops=float(metrics['flops'] / expected['flops']),
           sent=messages,
       )
       for found, metrics, messages in others

@@ -2,7 +2,7 @@
 
 The axes: `data` and `fsdp` split the batch, `fsdp` also the parameters,
 `tensor` the inside of a layer (heads, hidden units, channels of the mixer, the
-vocabulary), `sequence` what is read of a document.
+vocabulary), `sequence` what is read of a document: its length or its pages.
 """
 
 import math
@@ -20,6 +20,7 @@ from locost_jax.models import lora
 from locost_jax.models import parameters
 from locost_jax.ops import split_conv
 from locost_jax.ops.mesh import AXES
+from locost_jax.ops.mesh import check_pages
 from locost_jax.ops.mesh import DATA
 from locost_jax.ops.mesh import FSDP
 from locost_jax.ops.mesh import ROWS
@@ -148,12 +149,13 @@ def _spec_on(mesh, path, shape):
   return P(*spec)
 
 
-def check_model(config, mesh):
-  """Raises an InputError where a mesh cannot cut a model.
+def check_model(config, mesh, pages=0):
+  """Raises an InputError where a mesh cannot cut a model or its documents.
 
   Args:
     config: config.model.
     mesh: of `make_mesh`.
+    pages: of a document (data.num_pages); 0: the model reads no pages.
   """
   parts = mesh.shape[TENSOR]
   for key in 'num_heads', 'num_decoder_heads', 'd_model', 'd_ff':
@@ -166,10 +168,12 @@ def check_model(config, mesh):
         f'mesh.fsdp={mesh.shape[FSDP]}: does not divide '
         f'model.d_model={config.d_model}'
     )
-  if config.name != 'locost' and mesh.shape[SEQUENCE] > 1:
+  if pages:
+    check_pages(pages, mesh.shape[SEQUENCE], f'data.num_pages={pages}')
+  elif config.name != 'locost' and mesh.shape[SEQUENCE] > 1:
     raise InputError(
-        f'mesh.sequence={mesh.shape[SEQUENCE]}: only LOCOST reads '
-        f'a document on several devices, not {config.name}'
+        f'mesh.sequence={mesh.shape[SEQUENCE]}: only LOCOST and models that '
+        f'read pages have a document on several devices, not {config.name}'
     )
   split_conv.check(config.get('convolution'), mesh.shape[SEQUENCE])
 
@@ -215,12 +219,12 @@ def replicated(mesh):
 
 
 def batch_sharding(mesh, key=''):
-  """Returns the sharding of an array of a batch: [B, ...] or [B, L, ...].
+  """Returns the sharding of an array of a batch: [B, ...].
 
   Args:
     mesh: of `make_mesh`.
-    key: its name; rows lie over `data` and `fsdp`, and what an encoder reads
-      over `sequence` too.
+    key: its name; rows lie over `data` and `fsdp`. What an encoder reads lies
+      over `sequence` too: the length of [B, L], the pages of [B, P, L].
   """
   if key.startswith('encoder_'):
     return NamedSharding(mesh, P(ROWS, SEQUENCE))
@@ -232,10 +236,14 @@ def batch_parts(mesh):
   return mesh.shape[DATA] * mesh.shape[FSDP]
 
 
-def smallest_batch():
-  """(rows, length) that the mesh in context, if there is one, can cut."""
+def smallest_batch(reads_pages=False):
+  """The shape of inputs that the mesh in context, if there is one, can cut.
+
+  (rows, length), or (rows, pages, length) for a model that reads pages.
+  """
   shape = jax.sharding.get_abstract_mesh().shape
-  return (shape.get(DATA, 1) * shape.get(FSDP, 1), 8 * shape.get(SEQUENCE, 1))
+  rows, parts = shape.get(DATA, 1) * shape.get(FSDP, 1), shape.get(SEQUENCE, 1)
+  return (rows, parts, 8) if reads_pages else (rows, 8 * parts)
 
 
 def check_batch_size(batch_size, mesh, key):
@@ -265,16 +273,22 @@ def global_batch(batch, mesh, pad_id):
   Returns:
     dict of jax arrays [B, ...], split over the mesh as `batch_sharding` says.
     What is read is padded to a length that `sequence` divides.
+
+  Raises:
+    InputError: `sequence` does not divide the pages of documents [B, P, L].
+      Pages are never added: an empty one may have a weight (model.padding).
   """
   part = host_part(mesh)
   placed = {}
   for key, value in batch.items():
     sharding, value = batch_sharding(mesh, key), np.asarray(value)
-    if len(sharding.spec) > 1:
+    if len(sharding.spec) > 1 and value.ndim > 2:
+      check_pages(value.shape[1], mesh.shape[SEQUENCE])
+    elif len(sharding.spec) > 1:
       missing = -value.shape[1] % mesh.shape[SEQUENCE]
       value = np.pad(
           value,
-          [(0, missing if i == 1 else 0) for i in range(value.ndim)],
+          ((0, 0), (0, missing)),
           constant_values=pad_id if key == 'encoder_input_tokens' else 0,
       )
     first = part.index * len(value)

@@ -7,7 +7,8 @@ Every page is read alone, and the targets are decoded for every page alone:
   logits[t] = E sum_p s[p, t] h[p, t] + bias                  (equation 9)
 
 Pages are rows of BART's stacks: positions begin at 0 in each. Parameter paths
-are BART's and `confidence`.
+are BART's and `confidence`. On a mesh, pages lie over `sequence`
+(`mesh.by_page`): only sums over pages cross between its devices.
 
 decoding: 'pages', as above; 'global' (section 5.6): one decoder reads the
 states of all pages, one after the other; it has no confidence.
@@ -19,6 +20,7 @@ of a page, T target length, D d_model, R rows of a decoding step.
 """
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -27,6 +29,8 @@ from locost_jax.errors import check_choice
 from locost_jax.models import bart
 from locost_jax.models import bart_layers
 from locost_jax.models import layers
+from locost_jax.models import stack
+from locost_jax.ops import mesh as mesh_lib
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,15 +86,11 @@ class PageSum(bart.Bart):
       {'states': [B, P, L, D], 'mask': bool [B, P, L]}.
 
     Raises:
-      InputError: a page has more tokens than there are positions.
+      InputError: a page has more tokens than there are positions, or
+        `sequence` does not divide P.
     """
-    inputs = as_pages(inputs)
-    if input_mask is not None:
-      input_mask = fold(as_pages(input_mask))
-    memory = super().encode(fold(inputs), input_mask, deterministic)
-    return jax.tree.map(
-        lambda x: x.reshape(*inputs.shape, *x.shape[2:]), memory
-    )
+    read = functools.partial(super().encode, deterministic=deterministic)
+    return mesh_lib.by_page(read, *jax.tree.map(as_pages, (inputs, input_mask)))
 
   def states(self, inputs, targets_in, input_mask=None, deterministic=True):
     """`__call__` up to the `head`: the mixed states [B, T, D]."""
@@ -112,18 +112,13 @@ class PageSum(bart.Bart):
     segments do not decrease within a page, in `global` decoding nowhere.
     """
     sources = self.sources({**memory, 'segments': as_pages(segments)})
-    B, P, _ = sources['mask'].shape
-    rows = jax.tree.map(fold, sources)
-    mass = (
-        super()
-        .cross_mass(
-            rows,
-            jnp.repeat(targets_in, P, axis=0),
-            rows['segments'],
-            num_segments,
-        )
-        .reshape(B, P, targets_in.shape[1], num_segments)
-    )
+    P = sources['mask'].shape[1]
+    h = jnp.repeat(self.vectors(targets_in)[:, None], P, axis=1)
+
+    def trace(h, memory):
+      return self.decoder.traced(h, memory, memory['segments'], num_segments)
+
+    mass = mesh_lib.by_page(trace, h, sources)
     if not self.config.weighs_pages:
       return mass[:, 0]
     return jnp.einsum(
@@ -133,18 +128,19 @@ class PageSum(bart.Bart):
   def read(self, memory, targets_in, deterministic=True):
     """The decoder's states by page: h [B, P, T, D], has_tokens [B, P]."""
     memory = self.sources(memory)
-    B, P, _ = memory['mask'].shape
-    h = jnp.repeat(self.vectors(targets_in), P, axis=0)
-    h = self.decoder(h, jax.tree.map(fold, memory), deterministic)
-    return h.reshape(B, P, *h.shape[1:]), memory['mask'].any(-1)
+    P = memory['mask'].shape[1]
+    h = jnp.repeat(self.vectors(targets_in)[:, None], P, axis=1)
+    decode = functools.partial(self.decoder, deterministic=deterministic)
+    return mesh_lib.by_page(decode, h, memory), memory['mask'].any(-1)
 
   def sources(self, memory):
     """Memory as the decoder's rows read it: by page, or all pages as one."""
     if self.config.decoding == 'pages':
       return memory
-    return jax.tree.map(
-        lambda x: x.reshape(x.shape[0], 1, -1, *x.shape[3:]), memory
+    memory = jax.tree.map(
+        lambda x: x.reshape(x.shape[0], -1, *x.shape[3:]), memory
     )
+    return jax.tree.map(lambda x: stack.lay_read(x)[:, None], memory)
 
   def weights(self, h, has_tokens):
     """s of pages: h [B, P, ..., D], has_tokens [B, P] -> [B, P, ...]."""
@@ -161,35 +157,42 @@ class PageSum(bart.Bart):
     if self.config.decoding == 'global':
       return h[:, 0]
     s = self.weights(h, has_tokens)
-    return jnp.einsum('bp...,bp...d->b...d', s, h).astype(h.dtype)
+    mixed = jnp.einsum('bp...,bp...d->b...d', s, h).astype(h.dtype)
+    return stack.lay_written(mixed)
 
   def init_cache(self, memory, max_length):
     """(shared, per_row): BART's of B P rows, a row's pages on an axis more."""
     memory = self.sources(memory)
-    B, P, L = memory['mask'].shape
-    shared, per_row = super().init_cache(jax.tree.map(fold, memory), max_length)
+    P = memory['mask'].shape[1]
+    rows = jax.tree.map(mesh_lib.to_rows, memory)
+    shared, per_row = super().init_cache(rows, max_length)
     shared['mask'] = memory['mask']
-    own = jax.tree.map(lambda x: x.reshape(B, P, *x.shape[1:]), per_row['own'])
+    own = jax.tree.map(lambda x: mesh_lib.to_pages(x, P), per_row['own'])
     return shared, {'own': own, 'position': per_row['position'][::P]}
 
   def step(self, tokens, shared, per_row, ancestors=None):
     """`encoder_decoder.EncoderDecoder.step`; pages share the ancestors."""
-    has_tokens = shared['mask'].any(-1)
-    P, R = has_tokens.shape[1], tokens.shape[0]
-    h = jnp.repeat(self.vectors(tokens)[:, None], P, axis=0)
-    h, per_row = self.decoder.step(h, shared, per_row, ancestors)
-    h = self.mix(
-        h.reshape(R, P, -1),
-        jnp.repeat(has_tokens, R // has_tokens.shape[0], axis=0),
-    )
-    return self.head(h), per_row
+    B, P, _ = shared['mask'].shape
+    has_tokens = jnp.repeat(shared['mask'].any(-1), tokens.size // B, axis=0)
+    shared = dict(shared, mask=mesh_lib.split_pages(shared['mask']))
+    if ancestors is not None:
+      of_pages = jnp.repeat(ancestors[:, None], P, axis=1)
+      ancestors = mesh_lib.split_pages(of_pages)[:, 0]
+    position = per_row['position']
+    # Of two axes for rows: XLA would copy caches that are reshaped first.
+    own = jax.tree.map(mesh_lib.split_pages, per_row['own'])
+
+    def decode(h):
+      rows = {'own': own, 'position': position}
+      h, rows = self.decoder.step(h, shared, rows, ancestors)
+      return h, jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), rows['own'])
+
+    h = jnp.repeat(self.vectors(tokens)[:, None, None], P, axis=1)
+    h, own = mesh_lib.by_page(decode, h)
+    logits = self.head(self.mix(h[:, :, 0], has_tokens))
+    return logits, {'own': own, 'position': position + 1}
 
 
 def as_pages(x):
   """[B, P, L], or [B, L] as one page -> [B, P, L]."""
   return x if x.ndim == 3 else x[:, None]
-
-
-def fold(x):
-  """[B, P, ...] -> [B P, ...]."""
-  return x.reshape(-1, *x.shape[2:])

@@ -132,6 +132,7 @@ def in_pieces(
     return _in_pieces(
         min(S, size),
         float(dropout_rate),
+        mesh_lib.length_axis(),
         queries,
         keys,
         values,
@@ -190,16 +191,16 @@ class Softmax(NamedTuple):
         m, self.l * old + weights.sum(-1), self.total * old[..., None] + values
     )
 
-  def joined(self):
-    """The softmax over the keys of all devices that share the documents."""
-    if not mesh_lib.is_on_mesh():
+  def joined(self, along):
+    """The softmax over the keys of all devices along a mesh axis, or None."""
+    if along is None or not mesh_lib.is_on_mesh():
       return self
-    m = jax.lax.pmax(self.m, mesh_lib.SEQUENCE)
+    m = jax.lax.pmax(self.m, along)
     own = jnp.exp(self.m - m)
     return Softmax(
         m,
-        jax.lax.psum(self.l * own, mesh_lib.SEQUENCE),
-        jax.lax.psum(self.total * own[..., None], mesh_lib.SEQUENCE),
+        jax.lax.psum(self.l * own, along),
+        jax.lax.psum(self.total * own[..., None], along),
     )
 
   def context(self, dtype):
@@ -246,7 +247,8 @@ def _of_part_of_states(queries, states, mask):
       add,
       Softmax.of_nothing(B, 1, Q, D, precise),
   )
-  return softmax.joined().context(queries.dtype)[:, :, 0]
+  softmax = softmax.joined(mesh_lib.length_axis())
+  return softmax.context(queries.dtype)[:, :, 0]
 
 
 def step_piece(backend, B, Q):
@@ -308,12 +310,13 @@ def dropout(dropout_rate, key, i, like):
   return kept / jnp.asarray(1 - dropout_rate, like.dtype)
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def _in_pieces(size, dropout_rate, queries, keys, values, mask, key):
-  return _forward(size, dropout_rate, queries, keys, values, mask, key)[0]
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
+def _in_pieces(size, dropout_rate, along, queries, keys, values, mask, key):
+  arguments = queries, keys, values, mask, key
+  return _forward(size, dropout_rate, along, *arguments)[0]
 
 
-def _forward(size, dropout_rate, queries, keys, values, mask, key):
+def _forward(size, dropout_rate, along, queries, keys, values, mask, key):
   """Returns the result and what the backward pass needs."""
   (B, T, H, _), S = queries.shape, keys.shape[1]
   precise = jnp.promote_types(queries.dtype, jnp.float32)
@@ -329,13 +332,14 @@ def _forward(size, dropout_rate, queries, keys, values, mask, key):
   softmax = pieces.over(
       S, size, add, Softmax.of_nothing(B, H, T, values.shape[-1], precise)
   )
-  softmax = softmax.joined()
+  softmax = softmax.joined(along)
   out = softmax.context(queries.dtype)
   return out, (queries, keys, values, mask, key, out, softmax.m, softmax.l)
 
 
-def _backward(size, dropout_rate, kept, d_out):
+def _backward(size, dropout_rate, along, kept, d_out):
   """Gradients: d_scores = weights (d_weights - sum(d_out out))."""
+  del along  # m and l are those of all keys
   queries, keys, values, mask, key, out, m, l = kept
   S, dtype = keys.shape[1], queries.dtype
   precise = m.dtype

@@ -2,20 +2,27 @@
 
 Without a mesh everything here stands aside, so that a model is written once.
 Axes: `data` and `fsdp` cut the rows of a batch, `tensor` the inside of a layer,
-`sequence` the length of a document.
+`sequence` the length of a document, or its pages (`by_page`).
 """
 
+import contextvars
 import functools
+import math
 
 import jax
 from jax.sharding import PartitionSpec as P
 
+from locost_jax.errors import InputError
 from locost_jax.ops import pieces
 
 # The mesh axes of the whole project.
 DATA, FSDP, TENSOR, SEQUENCE = 'data', 'fsdp', 'tensor', 'sequence'
 AXES = (DATA, FSDP, TENSOR, SEQUENCE)
 ROWS = (DATA, FSDP)
+
+# Whether the rows of arrays are pages, which lie over `sequence` too. It is read
+# while a function is traced, never by the backward pass of a custom_vjp.
+_rows_are_pages = contextvars.ContextVar('rows_are_pages', default=False)
 
 
 def platform():
@@ -28,8 +35,24 @@ def platform():
 
 
 def axis_size(axis):
-  """Devices along an axis of the mesh in context; 1 without (None: 1)."""
+  """Parts that an axis of the mesh in context cuts arrays into.
+
+  1 without a mesh, for None, and for `sequence` where rows are pages.
+  """
+  if axis == SEQUENCE and _rows_are_pages.get():
+    return 1
   return jax.sharding.get_abstract_mesh().shape.get(axis, 1)
+
+
+def row_parts():
+  """Parts that rows are cut into."""
+  sizes = jax.sharding.get_abstract_mesh().shape
+  return math.prod(sizes.get(axis, 1) for axis in _place((ROWS,))[0])
+
+
+def length_axis():
+  """The mesh axis that the length of a row lies over; None for pages."""
+  return _place((SEQUENCE,))[0]
 
 
 def on_mesh(function, in_specs, out_specs, *arguments):
@@ -47,6 +70,9 @@ def on_mesh(function, in_specs, out_specs, *arguments):
   """
   if not _is_whole():
     return function(*arguments)
+  in_specs, out_specs = jax.tree.map(
+      lambda spec: P(*_place(spec)), (in_specs, out_specs)
+  )
   axes = _named(in_specs) | _named(out_specs)
 
   def local(*arguments):
@@ -87,7 +113,7 @@ def lay_out(x, *axes):
   """
   if not _is_whole():
     return x
-  return jax.lax.with_sharding_constraint(x, P(*axes))
+  return jax.lax.with_sharding_constraint(x, P(*_place(axes)))
 
 
 def is_on_mesh():
@@ -98,10 +124,103 @@ def is_on_mesh():
 def own_key(key, *axes):
   """A random key of this device alone, of devices along these mesh axes.
 
-  Outside of `on_mesh`, and for None, the key itself.
+  Outside of `on_mesh`, and for None, the key itself. Where rows are pages, the
+  devices along `sequence` have keys of their own too.
   """
   if key is None or not is_on_mesh():
     return key
+  if _rows_are_pages.get() and SEQUENCE not in axes:
+    axes = (*axes, SEQUENCE)
   return functools.reduce(
       jax.random.fold_in, map(jax.lax.axis_index, axes), key
   )
+
+
+def by_page(function, *arguments):
+  """function(*arguments), which takes pages as rows.
+
+  The pages of a document lie over `sequence`, and each device works on its own.
+  In `function` the devices along `sequence` are therefore devices for rows: to
+  this module's functions ROWS in a spec means (*ROWS, SEQUENCE), and SEQUENCE
+  alone means None. A single page is not cut; its length lies over `sequence`.
+
+  Args:
+    function: trees of arrays [B P, ...] -> a tree of arrays [B P, ...].
+    *arguments: trees of arrays [B, P, ...].
+
+  Returns:
+    What `function` returns, as arrays [B, P, ...].
+
+  Raises:
+    InputError: `sequence` does not divide P.
+  """
+  pages = jax.tree.leaves(arguments)[0].shape[1]
+  arguments = jax.tree.map(to_rows, arguments)
+  token = _rows_are_pages.set(page_parts(pages) > 1)
+  try:
+    result = function(*arguments)
+  finally:
+    _rows_are_pages.reset(token)
+  return jax.tree.map(lambda x: to_pages(x, pages), result)
+
+
+def page_parts(pages):
+  """The number of parts that the pages of a document are cut into.
+
+  Raises:
+    InputError: `sequence` does not divide the pages.
+  """
+  parts = 1 if pages == 1 else axis_size(SEQUENCE)
+  check_pages(pages, parts)
+  return parts
+
+
+def check_pages(pages, parts, words='the {} pages of a document'):
+  """Raises an InputError unless the pages can be cut into equal parts.
+
+  Args:
+    pages: P.
+    parts: devices along `sequence`.
+    words: what to call the pages.
+  """
+  if pages % parts:
+    raise InputError(
+        f'mesh.sequence={parts}: does not divide {words.format(pages)}'
+    )
+
+
+def split_pages(x):
+  """[B, P, ...] -> [B s, P / s, ...]: each device's part as a document.
+
+  The rows are in the order of the devices, s of them for a document, so that
+  nothing is moved.
+  """
+  B, pages, *rest = x.shape
+  s, n = page_parts(pages), row_parts()
+  if s == 1:
+    return x
+  x = x.reshape(n, B // n, s, pages // s, *rest)
+  x = lay_out(x, ROWS, None, SEQUENCE).swapaxes(1, 2)
+  return lay_out(x.reshape(B * s, pages // s, *rest), (*ROWS, SEQUENCE))
+
+
+def to_rows(x):
+  """[B, P, ...] -> [B P, ...], in the order of `split_pages`."""
+  return split_pages(x).reshape(-1, *x.shape[2:])
+
+
+def to_pages(x, pages):
+  """Undoes `to_rows`: [B P, ...] -> [B, P, ...]."""
+  s, n, rest = page_parts(pages), row_parts(), x.shape[1:]
+  if s > 1:
+    x = x.reshape(n, s, -1, pages // s, *rest).swapaxes(1, 2)
+  x = x.reshape(-1, pages, *rest)
+  return lay_out(x, ROWS, SEQUENCE) if s > 1 else x
+
+
+def _place(axes):
+  """The mesh axes that the dimensions of an array lie over, pages seen to."""
+  if not _rows_are_pages.get():
+    return axes
+  pages = {ROWS: (*ROWS, SEQUENCE), SEQUENCE: None}
+  return [pages.get(axis, axis) for axis in axes]

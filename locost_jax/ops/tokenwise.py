@@ -42,13 +42,7 @@ def is_long(batch, length, along=None):
 
 def on_device(batch, length, along=None):
   """(rows, length) of a device's part of [batch, length]; as of `apply`."""
-  return (
-      batch
-      // (
-          mesh_lib.axis_size(mesh_lib.DATA) * mesh_lib.axis_size(mesh_lib.FSDP)
-      ),
-      length // mesh_lib.axis_size(along),
-  )
+  return batch // mesh_lib.row_parts(), length // mesh_lib.axis_size(along)
 
 
 def method(module, name, *xs, axes=None, along=None, draws=False):

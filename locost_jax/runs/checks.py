@@ -70,7 +70,8 @@ def check_keys(setup, first):
   optim.make_schedule(config.optim, config.train.steps)
   train.check_batch(config.train, mesh)
   sharding.check_batch_size(config.eval.batch_size, mesh, 'eval.batch_size')
-  sharding.check_model(config.model, mesh)
+  pages = config.data.num_pages if models.page_forms(config.model) else 0
+  sharding.check_model(config.model, mesh, pages)
   pipeline.check(config, sharding.batch_parts(mesh) * config.train.accumulate)
   models.make_config(assemble.with_vocabulary(config.model))
   models.check_numerics(config.train.dtype, config.train.remat)

@@ -119,9 +119,9 @@ def compile_programs(setup):
     for want of memory is None, and `refused` says in its words why.
   """
   config, mesh = setup.config, setup.mesh
-  documents, *pages, L, T = largest_batch(config)
-  L += -L % mesh.shape[sharding.SEQUENCE]
-  read = *pages, L
+  documents, *read, T = largest_batch(config)
+  if len(read) == 1:  # pages are cut, and not padded
+    read[0] += -read[0] % mesh.shape[sharding.SEQUENCE]
   with jax.set_mesh(mesh):
     programs = train.make_programs(config, setup.model, mesh)
     state = sharding.abstract(

@@ -40,8 +40,10 @@ def init_params(rng, model):
     model: of `models.build`.
   """
   # No parameter depends on the shape, but the mesh in context must divide it.
-  tokens = jnp.ones(sharding.smallest_batch(), jnp.int32)
-  return model.init(rng, tokens, tokens)['params']
+  reads_pages = bool(models.page_forms(model.config))
+  inputs = jnp.ones(sharding.smallest_batch(reads_pages), jnp.int32)
+  targets = jnp.ones((inputs.shape[0], 8), jnp.int32)
+  return model.init(rng, inputs, targets)['params']
 
 
 def init_state(rng, model, optimizer, groups=(), adapters=None):

@@ -12,6 +12,7 @@ from configs import default
 from locost_jax import models
 from locost_jax.devices import sharding
 from locost_jax.errors import InputError
+from locost_jax.ops import mesh as mesh_lib
 from locost_jax.training import optim
 
 
@@ -118,6 +119,36 @@ def test_a_global_batch_keeps_its_rows():
   placed = sharding.global_batch(batch, mesh, 0)
   np.testing.assert_array_equal(placed['inputs'], batch['inputs'])
   assert placed['inputs'].sharding == sharding.batch_sharding(mesh)
+
+
+def test_pages_lie_over_sequence():
+  """Their tokens do not; a batch [B, P, L] is never given further pages."""
+  mesh = sharding.make_mesh(default.get_config().mesh)
+  batch = {'encoder_input_tokens': np.arange(24).reshape(2, 3, 4)}
+  placed = sharding.global_batch(batch, mesh, 0)['encoder_input_tokens']
+  np.testing.assert_array_equal(placed, batch['encoder_input_tokens'])
+  assert placed.sharding.spec == P(('data', 'fsdp'), 'sequence')
+
+
+def test_documents_on_several_devices():
+  """Only LOCOST's, and pages that can be shared out equally."""
+  mesh = jax.sharding.AbstractMesh(
+      (1, 1, 1, 2), ('data', 'fsdp', 'tensor', 'sequence')
+  )
+  sharding.check_model(default.get_config().model, mesh)
+  sharding.check_model(default.pagesum(), mesh, 4)
+  for name, pages, words in (
+      ('pagesum', 7, 'mesh.sequence=2: does not divide data.num_pages=7'),
+      ('pagesum', 1, 'mesh.sequence=2: does not divide data.num_pages=1'),
+      ('bart', 0, 'mesh.sequence=2: only LOCOST and models that read pages'),
+  ):
+    with pytest.raises(InputError, match=words):
+      sharding.check_model(getattr(default, name)(), mesh, pages)
+  with (
+      jax.sharding.use_abstract_mesh(mesh),
+      pytest.raises(InputError, match='does not divide the 3 pages of a doc'),
+  ):
+    jax.eval_shape(mesh_lib.to_rows, jnp.ones((2, 3, 4)))
 
 
 def test_meshes_that_cannot_be():

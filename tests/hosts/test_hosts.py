@@ -1,5 +1,6 @@
 """Several processes, one run: flags, and two real ones over loopback."""
 
+import functools
 import json
 import os
 from pathlib import Path
@@ -87,7 +88,43 @@ def test_rows_that_do_not_follow_each_other(monkeypatch):
     sharding.host_part(Mesh((4, 1, 1, 1), [0, 1, 0, 1]))
 
 
-def start(workdir, data, devices, *arguments):
+SMALL = (
+    '--config.train.steps=4',
+    '--config.data.vocabulary=byte',
+    '--config.train.batch_size=4',
+    '--config.data.max_target_length=16',
+    '--config.data.target_buckets=16',
+    '--config.eval.batch_size=4',
+    '--config.decode.max_length=4',
+    '--config.train.log_every=1',
+    '--config.model.d_model=16',
+    '--config.model.d_ff=16',
+    '--config.model.num_heads=2',
+    '--config.model.num_layers=1',
+    '--config.model.num_decoder_layers=1',
+)
+LOCOST = (
+    '--config.data.max_input_length=64',
+    '--config.data.input_buckets=64',
+    '--config.model.d_state=4',
+    '--config.model.d_kv=8',
+)
+PAGESUM = (
+    '--config.data.num_pages=4',
+    '--config.data.page_length=16',
+    '--config.data.input_buckets=16',
+    '--config.model.decoder_d_ff=16',
+    '--config.model.max_positions=16',
+    # What is drawn depends on the mesh.
+    '--config.model.dropout_rate=0.0',
+    '--config.model.attention_dropout_rate=0.0',
+    '--config.model.activation_dropout_rate=0.0',
+    # Their gradient is rounding alone, which the optimiser makes large.
+    "--config.optim.groups=(('.*_attention/key/bias|confidence/bias', 0.0),)",
+)
+
+
+def start(workdir, data, devices, *arguments, config='finetune.py'):
   environment = dict(
       os.environ,
       JAX_PLATFORMS='cpu',
@@ -102,28 +139,12 @@ def start(workdir, data, devices, *arguments):
           sys.executable,
           '-m',
           'locost_jax.main',
-          f'--config={ROOT / "configs/finetune.py"}',
+          f'--config={ROOT / "configs" / config}',
           f'--workdir={workdir}',
           f'--config.data.train_files={data}',
-          '--config.train.steps=4',
           f'--config.data.validation_files={data}',
           '--format=json',
-          '--config.data.vocabulary=byte',
-          '--config.train.batch_size=4',
-          '--config.data.max_input_length=64',
-          '--config.data.input_buckets=64',
-          '--config.data.max_target_length=16',
-          '--config.data.target_buckets=16',
-          '--config.eval.batch_size=4',
-          '--config.decode.max_length=4',
-          '--config.train.log_every=1',
-          '--config.model.d_model=16',
-          '--config.model.d_state=4',
-          '--config.model.d_ff=16',
-          '--config.model.d_kv=8',
-          '--config.model.num_heads=2',
-          '--config.model.num_layers=1',
-          '--config.model.num_decoder_layers=1',
+          *SMALL,
           *arguments,
       ],
       cwd=ROOT,
@@ -135,9 +156,20 @@ def start(workdir, data, devices, *arguments):
 
 
 @pytest.mark.slow
-def test_two_processes_train_as_one(tmp_path):
-  """Four devices in two processes, and in one; documents are split, too."""
-  mesh = ['--config.mesh.fsdp=2', '--config.mesh.sequence=2']
+@pytest.mark.parametrize(
+    'config, model, mesh, alone',
+    [
+        ('finetune.py', LOCOST, dict(fsdp=2, sequence=2), 4),
+        # The pages of a document lie on both; compared with one device.
+        ('finetune.py:pagesum', PAGESUM, dict(sequence=4), 1),
+    ],
+)
+def test_two_processes_train_as_one(tmp_path, config, model, mesh, alone):
+  """Four devices in two processes, and some in one; documents are split, too.
+
+  alone: the devices of the one process, on a mesh of their own if they are 1.
+  """
+  mesh = [f'--config.mesh.{axis}={mesh[axis]}' for axis in mesh]
   data = tmp_path / 'rows.jsonl'
   data.write_text(
       ''.join(
@@ -151,13 +183,15 @@ def test_two_processes_train_as_one(tmp_path):
           for n in range(12)
       )
   )
-  port = free_port()
-  runs = [start(tmp_path / 'one', data, 4, *mesh)]
+  port, begin = free_port(), functools.partial(start, config=config)
+  own = mesh if alone > 1 else ()
+  runs = [begin(tmp_path / 'one', data, alone, *model, *own)]
   runs += [
-      start(
+      begin(
           tmp_path / 'two',
           data,
           2,
+          *model,
           *mesh,
           '--hosts=2',
           f'--host={i}',

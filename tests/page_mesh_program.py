@@ -1,0 +1,260 @@
+"""What the tests of pages on a mesh run in processes with eight host devices.
+
+Each function returns JSON; `mesh_program.run` calls them.
+"""
+
+import functools
+import json
+from unittest import mock
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import PartitionSpec
+import numpy as np
+
+from configs import default
+from locost_jax import models
+from locost_jax.devices import sharding
+from locost_jax.errors import InputError
+from locost_jax.generation import generate
+from locost_jax.generation.decode_settings import Settings
+from locost_jax.ops import long_attention
+from locost_jax.ops import mesh as mesh_lib
+from locost_jax.ops import tokenwise
+from locost_jax.runs import assemble
+from locost_jax.runs import dry_run
+from locost_jax.training import step as step_lib
+from locost_jax.workdir import phases as phases_lib
+from tests import mesh_program
+
+# Lengths, of inputs, targets and summaries, that divide no size of a parameter.
+B, P, L, T, S = 4, 8, 28, 11, 13
+PAD = 1
+
+
+def make_config(**model):
+  config = default.get_config()
+  config.model = default.pagesum()
+  config.model.update(
+      vocab_size=96,
+      d_model=32,
+      d_ff=64,
+      decoder_d_ff=64,
+      num_heads=4,
+      num_layers=1,
+      num_decoder_layers=1,
+      max_positions=30,
+      pad_id=PAD,
+      dropout_rate=0.0,
+      attention_dropout_rate=0.0,
+      activation_dropout_rate=0.0,
+  )
+  config.model.update(model)
+  return config
+
+
+def make_batch():
+  """Ragged pages; document b has b pages without a token."""
+  random = np.random.default_rng(0)
+  inputs = random.integers(3, 96, (B, P, L))
+  kept = random.integers(2, L + 1, (B, P, 1))
+  kept[np.arange(P) >= P - np.arange(B)[:, None]] = 0
+  targets = random.integers(3, 96, (B, T))
+  weights = np.arange(T) < random.integers(4, T, (B, 1))
+  targets = np.where(weights, targets, PAD)
+  shifted = np.pad(targets, ((0, 0), (1, 0)), constant_values=2)[:, :-1]
+  return dict(
+      encoder_input_tokens=np.where(np.arange(L) < kept, inputs, PAD).astype(
+          np.int32
+      ),
+      decoder_input_tokens=shifted.astype(np.int32),
+      decoder_target_tokens=targets.astype(np.int32),
+      decoder_loss_weights=weights.astype(np.float32),
+  )
+
+
+def naively(function, *arguments):
+  """`mesh.by_page` without a thought of the mesh."""
+  P = jax.tree.leaves(arguments)[0].shape[1]
+  fold = lambda x: x.reshape(-1, *x.shape[2:])
+  result = function(*jax.tree.map(fold, arguments))
+  return jax.tree.map(lambda x: x.reshape(-1, P, *x.shape[1:]), result)
+
+
+def step(meshes, in_pieces=False, model=()):
+  """How far a step on each mesh is from that on one device."""
+  if in_pieces:
+    long_attention.LONG = 0
+    tokenwise.CPU_PIECE = 24
+  remat = 'pieces' if in_pieces else 'none'
+  return mesh_program.steps(
+      make_config(**dict(model)), make_batch(), meshes, remat
+  )
+
+
+def control(sizes):
+  """What gradients and decoding send, written without a thought of the mesh."""
+  model = models.build(make_config().model, remat='none')
+  settings = Settings(max_length=S, start_id=2, eos_id=2, pad_id=PAD)
+  mesh = mesh_program.make_mesh(sizes)
+  with (
+      jax.set_mesh(mesh),
+      mock.patch.object(mesh_lib, 'by_page', naively),
+      mock.patch.object(mesh_lib, 'page_parts', lambda pages: 1),
+  ):
+    params = jax.eval_shape(
+        lambda: step_lib.init_params(jax.random.key(0), model)
+    )
+    params = sharding.abstract(params, sharding.param_shardings(mesh, params))
+    batch = sharding.global_batch(make_batch(), mesh, PAD)
+
+    def loss(params, batch):
+      return step_lib.token_sums(params, batch, model)[0]
+
+    learning = jax.jit(jax.grad(loss)).lower(params, batch)
+    writing = generate.generate.lower(
+        model, params, batch['encoder_input_tokens'], None, settings
+    )
+    return [mesh_program.sent(x.compile()) for x in (learning, writing)]
+
+
+def write(meshes, settings, model=(), reads_states=False):
+  """What is encoded and written on each mesh, and what crosses for it.
+
+  Args:
+    meshes: sizes; the states of the first are what others are compared with.
+    settings: keys of `Settings`.
+    model: keys of the model.
+    reads_states: whether steps read states in place of keys and values.
+  """
+  if reads_states:
+    long_attention.ABSORBED = 1
+  config = make_config(**dict(model))
+  built = models.build(config.model)
+  settings = Settings(
+      max_length=S, start_id=2, eos_id=2, pad_id=PAD, **settings
+  )
+  results, first = [], None
+  for sizes in meshes:
+    mesh = mesh_program.make_mesh(sizes)
+    with jax.set_mesh(mesh):
+      params = jax.jit(functools.partial(step_lib.init_params, model=built))(
+          jax.random.key(0)
+      )
+      params = jax.device_put(params, sharding.param_shardings(mesh, params))
+      batch = sharding.global_batch(make_batch(), mesh, PAD)
+      inputs = batch['encoder_input_tokens']
+      memory = generate.encode(built, params, inputs, None)
+      states = np.where(memory['mask'][..., None], memory['states'], 0)
+      first = states if first is None else first
+      # Larger, so that texts differ from one another.
+      params = jax.tree.map(lambda x: 3 * x, params)
+      compiled = generate.generate.lower(
+          built, params, inputs, None, settings
+      ).compile()
+      tokens, scores = compiled(params, inputs, None)
+    results.append(
+        dict(
+            tokens=np.asarray(tokens).tolist(),
+            scores=np.asarray(scores).tolist(),
+            states=mesh_program.difference(first, states),
+            pages=memory['states'].sharding.shard_shape(states.shape)[1],
+            sent=mesh_program.sent(compiled),
+        )
+    )
+  return results
+
+
+def rows():
+  """Rows of pages on 2 x 4 devices: their order, and their random numbers.
+
+  Returns:
+    (whether pages are given back as they were, whether each device had rows of
+    its own pages alone, numbers drawn, different ones among them).
+  """
+  x = np.arange(B * P * 3.0).reshape(B, P, 3)
+  own = PartitionSpec(mesh_lib.ROWS)
+
+  def draw(key, x):
+    key = mesh_lib.own_key(key, *mesh_lib.ROWS)
+    return jax.random.uniform(key, x.shape), jnp.broadcast_to(x.sum(), (1,))
+
+  def function(x):
+    drawn, sums = mesh_lib.on_mesh(
+        draw,
+        (PartitionSpec(), own),
+        (own, own),
+        jax.random.key(0),
+        x,
+    )
+    return x, drawn, jnp.repeat(sums, 4)
+
+  with jax.set_mesh(mesh_program.make_mesh((2, 1, 1, 4))):
+    same, drawn, sums = jax.jit(functools.partial(mesh_lib.by_page, function))(
+        x
+    )
+  parts = x.reshape(2, 2, 4, 2, 3).sum((1, 3, 4))
+  expected = parts.repeat(2, 0).repeat(2, 1)
+  return (
+      np.array_equal(x, same),
+      np.array_equal(expected, sums),
+      drawn.size,
+      len(np.unique(drawn)),
+  )
+
+
+def refused():
+  """What is said of 6 pages on 4 devices."""
+  batch = {'encoder_input_tokens': np.ones((2, 6, L), np.int32)}
+  try:
+    sharding.global_batch(batch, mesh_program.make_mesh((2, 1, 1, 4)), PAD)
+  except InputError as error:
+    return str(error)
+
+
+def gradients_of_jitted():
+  """How far gradients through a jitted model are off on a mesh.
+
+  The backward pass is then traced when the model is not.
+  """
+  long_attention.LONG = 0
+  tokenwise.CPU_PIECE = 24
+  model = models.build(make_config().model, remat='pieces')
+  batch = make_batch()
+
+  @jax.jit
+  def loss(params, inputs, targets):
+    states = model.apply({'params': params}, inputs, targets, method='states')
+    return (states**2).mean()
+
+  found = []
+  for sizes in (1, 1, 1, 1), (2, 1, 1, 4):
+    with jax.set_mesh(mesh_program.make_mesh(sizes)):
+      params = jax.jit(functools.partial(step_lib.init_params, model=model))(
+          jax.random.key(0)
+      )
+      found.append(
+          jax.device_get(
+              jax.grad(loss)(
+                  params,
+                  batch['encoder_input_tokens'],
+                  batch['decoder_input_tokens'],
+              )
+          )
+      )
+  return mesh_program.difference_of_trees(*found)
+
+
+def dry_runs(meshes):
+  """What a dry run tells of each mesh, with long pages."""
+  told = []
+  for sizes in meshes:
+    config = make_config(max_positions=256)
+    config.mesh = mesh_program.mesh_config(sizes)
+    config.data.pages = 'spatial'
+    config.data.update(num_pages=P, page_length=256, max_target_length=16)
+    config.train.batch_size = 2
+    config.eval.metrics = ('loss',)
+    setup = assemble.Setup(phases_lib.Phase('', None, config))
+    told.append(dry_run.compile_programs(setup))
+  return json.loads(json.dumps(told))

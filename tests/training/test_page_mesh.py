@@ -1,0 +1,133 @@
+"""Pages of a document on several devices: the same numbers, small messages."""
+
+import pytest
+
+from tests import mesh_program
+from tests.mesh_program import COLLECTIVES
+from tests.page_mesh_program import B
+from tests.page_mesh_program import L
+from tests.page_mesh_program import P
+from tests.page_mesh_program import S
+from tests.page_mesh_program import T
+
+D = 32
+MESHES = [(2, 1, 1, 4), (1, 2, 1, 4)]
+
+
+def run(function, *arguments):
+  return mesh_program.run(
+      function, *arguments, module='tests.page_mesh_program'
+  )
+
+
+def large(sent, rows=2):
+  """The messages that have pages in them: [(collective, shape)].
+
+  All shapes with a length are, but those of position tables; of sums, also but
+  those of the confidences [B, T] and the mixed states [B, T, D].
+
+  Args:
+    sent: of `mesh_program.sent`.
+    rows: documents of a device.
+  """
+  found = []
+  for name in COLLECTIVES:
+    small = {(L, D), (T, D)}
+    if name == 'all-reduce':
+      small |= {(rows, T), (rows, T, D)}
+    for message in sent[name]:
+      for shape in message.split('+'):
+        sizes = tuple(map(int, filter(None, shape.split(','))))
+        has_length = any(n % k == 0 for n in sizes for k in (L, T, S))
+        if has_length and sizes not in small:
+          found.append((name, shape))
+  return found
+
+
+def check_steps(meshes, results):
+  for sizes, result in zip(meshes, results, strict=True):
+    assert result['loss'] < 1e-6, sizes
+    assert result['gradients'] < 1e-5 and result['parameters'] < 1e-5, sizes
+    assert result['flops'] == 1, sizes
+    assert not large(result['sent'], B // (sizes[0] * sizes[1])), sizes
+    # Parameters are gathered where they are cut, and nothing else is.
+    for name in COLLECTIVES:
+      if name != 'all-reduce' and (name != 'all-gather' or sizes[1] == 1):
+        assert not result['sent'][name], (sizes, name)
+
+
+def test_a_step_moves_no_page():
+  check_steps(MESHES, run('step', MESHES))
+
+
+def test_the_check_sees_what_xla_alone_moves():
+  """The negative control: pages folded and laid out as rows of texts are."""
+  learning, writing = run('control', MESHES[0])
+  assert ('all-gather', f'2,{P},{T},{D}') in large(learning)
+  assert ('all-gather', f'{2 * P},{L},4,8') in large(writing)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    'meshes, in_pieces, model',
+    [
+        ([*MESHES, (1, 1, 1, 8)], True, {}),
+        ([(1, 1, 2, 4), (4, 1, 1, 2)], False, dict(padding='release')),
+    ],
+)
+def test_steps_on_other_meshes(meshes, in_pieces, model):
+  results = run('step', meshes, in_pieces, model)
+  for sizes, result in zip(meshes, results, strict=True):
+    assert result['loss'] < 1e-6 and result['gradients'] < 1e-5, sizes
+    if sizes[2] == 1:
+      check_steps([sizes], [result])
+
+
+@pytest.mark.parametrize(
+    'sizes, settings', [(MESHES[0], {}), (MESHES[1], dict(num_beams=3))]
+)
+def test_the_same_is_encoded_and_written(sizes, settings):
+  one, other = run('write', [(1, 1, 1, 1), sizes], settings)
+  assert len({tuple(row) for row in one['tokens']}) == B
+  assert other['states'] < 1e-6 and other['tokens'] == one['tokens']
+  assert other['scores'] == pytest.approx(one['scores'], rel=1e-4)
+  assert other['pages'] == P // 4 and not large(other['sent'])
+
+
+@pytest.mark.slow
+def test_global_decoding():
+  """One decoder over all pages: its keys lie over `sequence` as a text's."""
+  model = dict(decoding='global')
+  (result,) = run('step', MESHES[:1], False, model)
+  assert result['loss'] < 1e-6 and result['gradients'] < 1e-5
+  assert not result['sent']['all-gather']
+  one, other = run('write', [(1, 1, 1, 1), MESHES[0]], {}, model)
+  assert other['tokens'] == one['tokens'] and other['states'] < 1e-6
+
+
+@pytest.mark.slow
+def test_steps_that_read_states():
+  one, other = run('write', [(1, 1, 1, 1), MESHES[0]], {}, {}, True)
+  assert other['tokens'] == one['tokens'] and not large(other['sent'])
+
+
+def test_rows_lie_where_their_pages_do():
+  returned, own, drawn, different = run('rows')
+  assert returned and own and drawn == different
+
+
+def test_pages_are_never_added_to_a_batch():
+  message = 'mesh.sequence=4: does not divide the 6 pages of a document'
+  assert run('refused') == message
+
+
+def test_gradients_of_what_was_traced_before():
+  assert run('gradients_of_jitted') < 1e-5
+
+
+def test_a_dry_run_counts_the_pages_of_a_device():
+  one, four = run('dry_runs', [(1, 1, 1, 1), (1, 1, 1, 4)])
+  for told in one, four:
+    assert told['batch']['input_tokens'] == P * 256
+  assert four['flops'] == one['flops']
+  assert four['memory']['temporary'] < 0.35 * one['memory']['temporary']
