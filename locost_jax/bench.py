@@ -5,6 +5,7 @@
   python -m locost_jax.bench encode --lengths=4096 --batch_size=4 \\
       --against=longt5,led
   python -m locost_jax.bench decode --lengths=16384 --dtype=bfloat16
+  python -m locost_jax.bench pages --config=configs/pagesum.py:arxiv
   python -m locost_jax.bench train --lengths=1024,4096 --against=longt5
   python -m locost_jax.bench run --lengths=16384 --dtype=bfloat16
   python -m locost_jax.bench cost --lengths=600000 --price_per_hour=0.40
@@ -15,6 +16,8 @@ encode   one encoder layer: kernels made, kernels given, its matrix products
          alone; then the whole encoder, each form in a process of its own, and
          with --against PyTorch's models too
 decode   time to the first token, time per token, bytes kept of the input
+pages    of a model that reads pages: the whole encoder, and the time per token
+         beside BART with a row a page and beside one decoder over all pages
 train    forward pass and whole step, by what is kept for the backward pass;
          an encoder layer, forward and backward: as its equations read, as
          the model has it as a whole, and in pieces; with --against a step as
@@ -78,7 +81,7 @@ def _define_sizes(values):
   flags.DEFINE_integer(
       'tokens',
       None,
-      f'tokens written; decode [{spec_lib.DECODE_TOKENS}], cost '
+      f'tokens written; decode, pages [{spec_lib.DECODE_TOKENS}], cost '
       '[config.decode.max_length]; of a target, train '
       '[config.data.max_target_length]',
       lower_bound=1,
@@ -170,6 +173,10 @@ def main(values, arguments):
   config, _ = commands.get_config(values)
   spec = spec_lib.make_spec(command, values, config)
   lengths = spec_lib.read_lengths(command, values.lengths)
+  if command == 'pages':
+    from locost_jax.benchmarks import pages
+
+    pages.check(config, lengths)
   os.makedirs(values.output, exist_ok=True)
   line = Line(seconds=10.0, at_once=True)
   result = run_benchmark.run(

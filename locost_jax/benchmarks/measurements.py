@@ -10,6 +10,7 @@ from locost_jax.benchmarks import decoding
 from locost_jax.benchmarks import document_cost
 from locost_jax.benchmarks import jax_programs
 from locost_jax.benchmarks import one_layer
+from locost_jax.benchmarks import pages
 from locost_jax.benchmarks import train_steps
 from locost_jax.benchmarks import whole_encoder
 
@@ -18,6 +19,7 @@ ROWS = dict(
     kernel=one_layer.measure_kernels,
     layer=one_layer.measure_layer,
     decode=decoding.measure_decoding,
+    pages=pages.measure_pages,
     train=train_steps.measure_training,
     cost=document_cost.measure_cost,
 )

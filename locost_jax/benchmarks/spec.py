@@ -7,6 +7,7 @@ measurements of a call; each of them adds `what` and `length`:
   model, optim             config.model and config.optim, as dicts
   dtype, seed, batch_size
   tokens                   to write, or of a target
+  page_length              of `pages` only
   num_beams
   repeats, seconds         rounds that count; no new round after this time
   limit                    most bytes of a worker process; None: no limit
@@ -21,7 +22,16 @@ from locost_jax.devices import memory
 from locost_jax.errors import InputError
 from locost_jax.errors import suggest
 
-COMMANDS = ('kernel', 'encode', 'decode', 'train', 'run', 'cost', 'gsg')
+COMMANDS = (
+    'kernel',
+    'encode',
+    'decode',
+    'train',
+    'run',
+    'cost',
+    'gsg',
+    'pages',
+)
 DEFAULT_VOCABULARY = 32100  # the paper's
 DECODE_TOKENS = 32
 LENGTHS = ('1024', '4096', '16384')
@@ -87,6 +97,7 @@ def make_spec(command, values, config):
   config.model.vocab_size = config.model.vocab_size or DEFAULT_VOCABULARY
   tokens = values.tokens or {
       'decode': DECODE_TOKENS,
+      'pages': DECODE_TOKENS,
       'cost': config.decode.max_length,
   }.get(command, config.data.max_target_length)
   spec = dict(
@@ -107,6 +118,8 @@ def make_spec(command, values, config):
           carbon_intensity=values.carbon_intensity,
       ),
   )
+  if command == 'pages':
+    spec['page_length'] = config.data.page_length
   if command == 'run':
     spec |= dict(config=config.to_dict(), directory=values.output)
   return spec

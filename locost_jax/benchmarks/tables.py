@@ -58,6 +58,23 @@ TABLES = {
             ),
         ),
     ),
+    'pages': (
+        (
+            'Pages: read, and written from',
+            (
+                LENGTH,
+                ('pages', 'pages', 'n'),
+                ('encode', 'seconds.encode', 's'),
+                ('temporary', 'temp_bytes', 'B'),
+                ('step', 'seconds.pages', 's'),
+                ('step, rows alone', 'seconds.rows', 's'),
+                ('ratio', 'to_rows', 'x'),
+                ('step, global', 'seconds.global', 's'),
+                ('ratio', 'to_global', 'x'),
+                ('caches', 'cache_bytes.pages', 'B'),
+            ),
+        ),
+    ),
     'train': (
         (
             'A train step',

@@ -146,6 +146,62 @@ def test_decode(call, here):
   assert '64 tokens: the caches give the same tokens' in out
 
 
+PAGES = (
+    '--config=configs/finetune.py:pagesum',
+    '--config.data.page_length=32',
+    '--config.model.vocab_size=50',
+    '--config.model.d_model=32',
+    '--config.model.d_ff=32',
+    '--config.model.decoder_d_ff=32',
+    '--config.model.num_heads=2',
+    '--config.model.num_layers=1',
+    '--config.model.num_decoder_layers=2',
+)
+
+
+def test_pages(call, here):
+  status, out, err, result = call(
+      'pages',
+      '--lengths=32,128',
+      '--repeats=2',
+      '--tokens=5',
+      *PAGES,
+      '--config.decode.num_beams=2',
+  )
+  assert status == 0, err
+  assert [row['pages'] for row in result['rows']] == [1, 4]
+  for row in result['rows']:
+    P, seconds = row['pages'], row['seconds']
+    assert row['times'].keys() == {'encode', 'pages', 'rows', 'global'}
+    assert row['to_rows'] == seconds['pages'] / seconds['rows']
+    assert row['to_global'] == seconds['pages'] / seconds['global']
+    # Keys and values of two layers: of what is read, and of what is written.
+    read, own = (2 * 2 * n * 32 * 4 for n in (32, 5))
+    assert row['cache_bytes'] == {
+        'pages': P * (read + own),
+        'rows': P * (read + own),
+        'global': P * read + own,
+    }
+  assert 'Pages: read, and written from' in out and 'rows alone' in out
+  growth = result['growth']['Pages: read, and written from']
+  assert growth['encode']['base'] == 32
+
+
+@pytest.mark.parametrize(
+    'arguments, expected',
+    (
+        (
+            (),
+            'locost reads no pages; expected --config=configs/finetune.py:pag',
+        ),
+        ((*PAGES, '--lengths=80'), '--lengths=80: expected multiples of'),
+    ),
+)
+def test_what_makes_no_pages_is_refused(arguments, expected, call, here):
+  status, out, err, _ = call('pages', *arguments)
+  assert status == 2 and out == '' and expected in err
+
+
 @pytest.mark.slow
 def test_train(call, here, monkeypatch):
   """A layer of 512 tokens in pieces of 64 needs less than as a whole."""
