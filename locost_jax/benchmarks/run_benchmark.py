@@ -12,6 +12,7 @@ from locost_jax.benchmarks import picture
 from locost_jax.benchmarks import processes
 from locost_jax.benchmarks import tables
 from locost_jax.benchmarks import whole_run
+from locost_jax.command_line import pictures
 from locost_jax.errors import InputError
 from locost_jax.files import write
 
@@ -102,13 +103,5 @@ def save(result, directory):
   """Writes COMMAND.json and, if matplotlib is installed, COMMAND.png."""
   path = os.path.join(directory, result['command'])
   write(f'{path}.json', json.dumps(result, indent=1) + '\n')
-  try:
-    picture.draw(result, f'{path}.png')
-  except ImportError:
-    print(
-        'no picture: matplotlib is not installed: pip install '
-        "'locost_jax[plot]'",
-        file=sys.stderr,
-    )
-    return
-  print(f'{path}.json, {path}.png', file=sys.stderr)
+  if pictures.draw(picture.draw, result, f'{path}.png'):
+    print(f'{path}.json, {path}.png', file=sys.stderr)

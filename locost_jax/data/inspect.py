@@ -17,13 +17,13 @@ vocabulary is the config's; one that is still to be trained is trained.
 import hashlib
 import json
 import os
-import sys
 from typing import NamedTuple
 
 from absl import flags
 import numpy as np
 
 from locost_jax.command_line import commands
+from locost_jax.command_line import pictures
 from locost_jax.command_line.progress import Line
 from locost_jax.data import corpus as corpus_lib
 from locost_jax.data import gsg
@@ -72,14 +72,7 @@ def main(values, arguments):
     numbers = {k: v for k, v in result.items() if k != 'lengths'}
     with open(f'{path}.json', 'w', encoding='utf-8') as f:
       json.dump(numbers, f, indent=1, ensure_ascii=False)
-    try:
-      draw(result, f'{path}.png')
-    except ImportError:
-      print(
-          'no picture: matplotlib is not installed: pip install '
-          "'locost_jax[plot]'",
-          file=sys.stderr,
-      )
+    pictures.draw(draw, result, f'{path}.png')
     if values.format == 'json':
       print(json.dumps(numbers, ensure_ascii=False))
     else:

@@ -24,13 +24,13 @@ import collections
 import functools
 import json
 import os
-import sys
 from typing import NamedTuple
 
 from absl import flags
 import numpy as np
 
 from locost_jax.command_line import commands
+from locost_jax.command_line import pictures
 from locost_jax.command_line.progress import Line
 from locost_jax.data import corpus as corpus_lib
 from locost_jax.data import pages
@@ -138,14 +138,7 @@ def main(values, arguments):
     path = os.path.join(values.output, task)
     with open(f'{path}.json', 'w', encoding='utf-8') as f:
       json.dump(result, f, indent=1)
-    try:
-      draw(result, f'{path}.png')
-    except ImportError:
-      print(
-          'no picture: matplotlib is not installed: pip install '
-          "'locost_jax[plot]'",
-          file=sys.stderr,
-      )
+    pictures.draw(draw, result, f'{path}.png')
     print(json.dumps(result) if values.format == 'json' else text(result))
 
 
