@@ -47,6 +47,7 @@ def get_config(model='locost'):
     config.data.pages = 'spatial'
     config.data.num_pages = 4
     config.data.page_length = config.model.max_positions
+    config.data.empty_page = ''  # model.padding='tokens': it weighs nothing
   else:
     config = pretrain.get_config(model)
   config.gsg = None

@@ -119,7 +119,7 @@ def _define_pages(values):
   flags.DEFINE_string(
       'empty_page',
       None,
-      "text of a page without any [as trained, '.' in a release]",
+      'text of a page without any; empty: the page is left out [as trained]',
       flag_values=values,
   )
 

@@ -55,8 +55,13 @@ def page_forms(config):
 
   Args:
     config: a model's config: its dataclass or config.model.
+
+  Raises:
+    InputError: an unknown name.
   """
   name = getattr(config, 'name', None)
+  if name is not None:
+    check_choice('model.name', name, MODELS)
   Config = type(config) if name is None else MODELS[name][0]
   return getattr(Config, 'PAGE_FORMS', ())
 

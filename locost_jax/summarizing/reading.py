@@ -58,7 +58,11 @@ def choose_pages(config, stored, given):
       raise InputError(f'{key}={value!r}: this model reads no pages')
     return None
   most = models.max_positions(config) or texts.LONGEST_PAGE
-  chosen = texts.Pages(page_length=min(texts.LONGEST_PAGE, most))
+  # The release's mode has no empty pages: they say something.
+  empty_page = '.' if getattr(config, 'padding', '') == 'release' else ''
+  chosen = texts.Pages(
+      page_length=min(texts.LONGEST_PAGE, most), empty_page=empty_page
+  )
   if stored and stored.get('pages'):
     names = [field.name for field in dataclasses.fields(texts.Pages)]
     chosen = texts.Pages(

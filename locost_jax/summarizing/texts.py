@@ -24,7 +24,7 @@ class Pages:
   pages: str = 'spatial'
   num_pages: int = 7
   page_length: int = LONGEST_PAGE
-  empty_page: str = '.'
+  empty_page: str = ''
   document_length: int = 0
 
 

@@ -337,8 +337,10 @@ def test_pages_are_chosen_from_the_run_and_the_caller():
   assert reading.choose_pages(config, stored, given).num_pages == 3
   most = config.max_positions
   assert reading.choose_pages(config, None, {}) == texts.Pages(
-      'spatial', 7, most, '.'
+      'spatial', 7, most, ''
   )
+  release = dataclasses.replace(config, padding='release')
+  assert reading.choose_pages(release, None, {}).empty_page == '.'
   for given, message in (
       ({'pages': 'chunks'}, "pages='chunks' must be one of 'spatial'"),
       ({'num_pages': 0}, 'num_pages=0 must be at least 1'),
@@ -356,7 +358,7 @@ def test_pages_are_chosen_from_the_run_and_the_caller():
 
 def test_a_directory_s_pages_are_given_when_it_is_loaded():
   golden = locost_jax.load(GOLDEN / 'pagesum', num_pages=2, page_length=20)
-  assert golden.pages == texts.Pages('spatial', 2, 20, '.')
+  assert golden.pages == texts.Pages('spatial', 2, 20, '')
   with pytest.raises(InputError, match='reads no pages'):
     locost_jax.load(GOLDEN / 'bart', pages='spatial')
 
