@@ -54,7 +54,7 @@ def make_row(config, settings, where, row):
   query, form = row.get('query') or '', config.data.pages
   if form:
     field = pages.FIELDS.get(form, 'document')
-    if form == 'discourse' and not _has_text(row.get(field)):
+    if form == 'discourse' and not pages.has_text(row.get(field)):
       field = 'document'  # which `pages.pieces` cuts as in 'spatial'
     if row.get(field) is None:
       raise InputError(
@@ -66,7 +66,7 @@ def make_row(config, settings, where, row):
   else:
     field = 'document'
     inputs = '\n\n'.join(filter(None, (query, row['document'])))
-  if not _has_text(row[field]):
+  if not pages.has_text(row[field]):
     inputs = ''  # whatever the query
   references = row.get('references') or []
   return dict(
@@ -75,14 +75,6 @@ def make_row(config, settings, where, row):
       targets=row['summary'],
       references=json.dumps(references) if len(references) > 1 else '',
   )
-
-
-def _has_text(value):
-  """Whether a document, a list of them or of sections has more than blanks."""
-  if isinstance(value, str):
-    return bool(value.strip())
-  parts = value.values() if isinstance(value, dict) else value or ()
-  return any(map(_has_text, parts))
 
 
 def count_pages(rows, data):

@@ -140,6 +140,14 @@ def first_tokens(text, length, vocabulary):
   return text if len(ids) <= length else text[: ends[length - 1]]
 
 
+def has_text(value):
+  """Whether a document, a list of them or of sections has more than blanks."""
+  if isinstance(value, str):
+    return bool(value.strip())
+  parts = value.values() if isinstance(value, dict) else value or ()
+  return any(map(has_text, parts))
+
+
 def texts(row):
   """All strings of a row with document, sections or documents."""
   return [

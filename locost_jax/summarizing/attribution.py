@@ -213,9 +213,13 @@ def read_again(summarizer, pages):
 
 
 def summary_tokens(summarizer, summary):
-  """Returns the ids of a summary that is only there as text."""
+  """Returns the ids of a summary that is only there as text.
+
+  What the decoder reads first is none of them, as in what it writes.
+  """
   vocabulary = summarizer.vocabulary
-  return surround(vocabulary, vocabulary.encode(summary))
+  tokens = surround(vocabulary, vocabulary.encode(summary))
+  return tokens[1:] if summarizer.settings.start == 'bos' else tokens
 
 
 def _targets_in(summarizer, tokens):

@@ -88,6 +88,8 @@ def make_strip(mass, edges, top):
     dict as the page's script reads it: mass and passage of COLUMNS columns, and
     top.
   """
+  if not edges[-1]:  # nothing was read
+    return {'mass': [0.0] * COLUMNS, 'passage': [1] * COLUMNS, 'top': top}
   cuts = np.linspace(0, 1, COLUMNS + 1)
   # Passages that were not read have no width; interp wants rising edges.
   read = np.append(np.flatnonzero(np.diff(edges) > 0), len(mass))

@@ -21,6 +21,9 @@ from locost_jax.summarizing import batching
 from locost_jax.summarizing import texts
 from locost_jax.vocabularies import vocabulary as vocabulary_lib
 
+# The least that a field of `texts.Pages` can be; a page has two marks.
+_LEAST = {'num_pages': 1, 'page_length': 3, 'document_length': 0}
+
 
 class Read(NamedTuple):
   """The tokens of a document.
@@ -49,9 +52,11 @@ def choose_pages(config, stored, given):
     `texts.Pages`; None for a model that reads none.
 
   Raises:
-    InputError: a value that cannot be, or a model that reads no pages.
+    InputError: an unknown field, a value that cannot be, or a model that reads
+      no pages.
   """
   given = {key: value for key, value in given.items() if value is not None}
+  _check_given(given)
   forms = models.page_forms(config)
   if not forms:
     for key, value in given.items():
@@ -73,10 +78,26 @@ def choose_pages(config, stored, given):
     raise InputError(
         f'pages={chosen.pages!r} must be one of {", ".join(map(repr, forms))}'
     )
-  if chosen.num_pages < 1:
-    raise InputError(f'num_pages={chosen.num_pages} must be at least 1')
+  for key, least in _LEAST.items():
+    if getattr(chosen, key) < least:
+      raise InputError(f'{key}={getattr(chosen, key)} must be at least {least}')
   models.check_length(config, chosen.page_length, 'page_length')
   return chosen
+
+
+def _check_given(given):
+  """Raises an InputError for what is no field of `texts.Pages`, or no value."""
+  fields = {f.name: type(f.default) for f in dataclasses.fields(texts.Pages)}
+  for key, value in given.items():
+    if key not in fields:
+      raise InputError(
+          f'{key}={value!r} is no option of pages: expected one of '
+          f'{", ".join(fields)}'
+      )
+    if not isinstance(value, fields[key]):
+      raise InputError(
+          f'{key}={value!r} must be of the type {fields[key].__name__}'
+      )
 
 
 def read(vocabulary, text, pages=None, max_input_length=None):
@@ -113,8 +134,8 @@ def places(vocabulary, text, pages=None, max_input_length=None):
     vocabulary, text, pages, max_input_length: as in `read`.
 
   Returns:
-    An int array for each of `Read.pages`, -1 at marks and in a page that only
-    says that it is empty.
+    An int array for each of `Read.pages`, -1 at marks and in a page without
+    letters.
   """
   if pages is None:
     ids, ends = vocabulary.encode_with_ends(text.text)
@@ -128,15 +149,14 @@ def places(vocabulary, text, pages=None, max_input_length=None):
   letters = _letters(text.text)
   found, before = [], 0
   for part in parts:
-    ends = vocabulary.encode_with_ends(part)[1] if part else []
-    if ends:
-      count = np.searchsorted(_letters(part), ends[:room])
-      last = before + np.maximum(count, 1) - 1
-      found.append(_with_marks(letters[last] + 1, front))
-      before += len(_letters(part))
-    elif not part and pages.empty_page:
-      filled = vocabulary.encode(pages.empty_page)[:room]
-      found.append(_with_marks([-1] * len(filled), front))
+    ids, ends = vocabulary.encode_with_ends(part or pages.empty_page)
+    own, placed = _letters(part), [-1] * len(ids[:room])
+    if len(own):
+      count = np.searchsorted(own, ends[:room])
+      placed = letters[before + np.maximum(count, 1) - 1] + 1
+    if ids:
+      found.append(_with_marks(placed, front))
+    before += len(own)
   return found or [_with_marks([], front)]
 
 

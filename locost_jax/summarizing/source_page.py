@@ -54,7 +54,7 @@ def write(
     name: what the document is called.
     text: the document.
     tokens: ids of its summary as generated, without start. (Of a summary that
-      is only there as text: `summarizer.tokenize(summary)`.)
+      is only there as text: `attribution.summary_tokens`.)
     settings: {name: value}, shown at the foot; None is left out.
     number: which document this is, from 1.
     total: documents of the report.

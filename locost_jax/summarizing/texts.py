@@ -3,13 +3,14 @@
 A document is a string, or a dict with `document`, `sections` (a list of
 {heading, text}) or `documents` (a list of strings). 'discourse' reads sections
 and 'document' documents: the text is then theirs, a blank line between them.
-Where there are none, the text is cut as 'spatial' does.
+Where there are none, or none with text, `document` is cut as 'spatial' does.
 """
 
 import dataclasses
 from typing import Any, NamedTuple
 
 from locost_jax.data import pages as pages_lib
+from locost_jax.data import sources
 from locost_jax.errors import InputError
 
 FORMS = pages_lib.LOCALITIES
@@ -48,17 +49,19 @@ def text_of(document, pages=None):
     pages: Pages, or None.
 
   Raises:
-    InputError: a dict without text.
+    InputError: neither a string nor a dict, or a dict without text or with a
+      field of another form.
   """
   if isinstance(document, Text):
     return document
   if isinstance(document, str):
     return Text(document)
+  _check(document)
   of_form = field_of(pages)
-  if of_form and document.get(of_form):
+  if of_form and pages_lib.has_text(document.get(of_form)):
     parts = _parts(document, pages.pages)
     return Text(_BETWEEN.join(parts), tuple(parts))
-  if 'document' in document:
+  if document.get('document') is not None:
     return Text(document['document'])
   for form, field in pages_lib.FIELDS.items():
     if document.get(field):
@@ -67,6 +70,22 @@ def text_of(document, pages=None):
       f'a document has the fields {", ".join(map(repr, document)) or "none"}: '
       "expected 'document', 'sections' or 'documents'"
   )
+
+
+def _check(document):
+  """Raises an InputError for what is no dict as at the top of this module."""
+  if not isinstance(document, dict):
+    raise InputError(
+        f'a document is of the type {type(document).__name__}: expected a '
+        'string or a dict'
+    )
+  sources.check_parts('a document', document)
+  text = document.get('document') or ''
+  if not isinstance(text, str):
+    raise InputError(
+        f"a document: field 'document' must be a string, got "
+        f'{type(text).__name__}'
+    )
 
 
 def _parts(document, form):

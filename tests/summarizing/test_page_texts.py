@@ -1,0 +1,141 @@
+"""Documents with parts: what is read of odd ones, and what is refused."""
+
+import json
+
+import numpy as np
+import pytest
+
+from locost_jax import models
+from locost_jax.data import corpus_rows
+from locost_jax.data import pages as pages_lib
+from locost_jax.errors import InputError
+from locost_jax.generation import decode_settings
+from locost_jax.summarizing import attribution
+from locost_jax.summarizing import page_contents
+from locost_jax.summarizing import reading
+from locost_jax.summarizing import texts
+from locost_jax.summarizing.pretrained import Summarizer
+from locost_jax.vocabularies import byte_vocabulary
+from locost_jax.vocabularies import vocabulary as vocabulary_lib
+from tests import bart_files
+from tests.models.test_bart import SMALL
+
+BYTES = byte_vocabulary.ByteVocabulary()
+
+
+@pytest.mark.parametrize('form', ('discourse', 'document'))
+@pytest.mark.parametrize('blank', ('', ' \n'))
+def test_parts_without_text_stand_back_for_the_document(form, blank):
+  """As `corpus_rows.make_row` does it for sections."""
+  row = {
+      'document': 'A whale. A ship.',
+      'sections': [{'heading': '', 'text': blank}],
+      'documents': [blank, blank],
+  }
+  pages = texts.Pages(form, 2)
+  text = texts.text_of(row, pages)
+  assert text == texts.Text('A whale. A ship.')
+  if form == 'discourse':
+    data = dict(pages=form)
+    made = corpus_rows.make_row(
+        type('Config', (), {'data': type('Data', (), data)}),
+        None,
+        'row',
+        {'id': 'a', 'summary': 'A.', **row},
+    )
+    trained = pages_lib.pieces(json.loads(made['inputs']), form, 2)
+    assert trained == ['A whale.', 'A ship.']
+
+
+@pytest.mark.parametrize('documents', (['One.', ' '], [' ', 'B c.'], [' ']))
+@pytest.mark.parametrize('empty_page', ('', '.'))
+def test_a_blank_page_has_tokens_and_no_place(documents, empty_page, tmp_path):
+  """A byte-level BPE has tokens for white space."""
+  vocabulary = vocabulary_lib.load_vocabulary(bart_files.write(tmp_path / 'v'))
+  text = texts.Text('\n\n'.join(documents), tuple(documents))
+  pages = texts.Pages('document', 2, 9, empty_page)
+  read = reading.read(vocabulary, text, pages)
+  places = reading.places(vocabulary, text, pages)
+  assert [len(x) for x in places] == [len(x) for x in read.pages]
+  for ids, ends in zip(read.pages, places):
+    for token, end in zip(ids, ends):
+      letter = vocabulary.decode([token]).strip()
+      assert not letter or end < 0 or text.text[end - 1] == letter
+      assert end < 0 or text.text[end - 1].strip()
+
+
+class NoTilde:
+  """Bytes; '~' has no token."""
+
+  bos_id, pad_id, eos_id = None, BYTES.pad_id, BYTES.eos_id
+
+  def encode(self, text):
+    return self.encode_with_ends(text)[0]
+
+  def encode_with_ends(self, text):
+    kept = [i for i, letter in enumerate(text) if letter != '~']
+    return BYTES.encode(text.replace('~', '')), [i + 1 for i in kept]
+
+
+def test_letters_without_a_token_keep_their_place():
+  text = texts.Text('a\n\n~~\n\nb~c', ('a', '~~', 'b~c'))
+  pages = texts.Pages('document', 3, 9, '')
+  read = reading.read(NoTilde(), text, pages)
+  places = reading.places(NoTilde(), text, pages)
+  assert [len(x) for x in places] == [len(x) for x in read.pages] == [2, 3]
+  assert [text.text[end - 1] for end in places[1][:-1]] == ['b', 'c']
+
+
+def test_a_document_of_which_nothing_was_read_has_an_even_strip():
+  row = page_contents.make_strip(np.zeros(2), np.zeros(3), [1])
+  assert row['mass'] == [0.0] * page_contents.COLUMNS
+  assert set(row['passage']) == {1} and row['top'] == [1]
+
+
+def summarizer_of(vocabulary, start):
+  config = dict(SMALL, name='pagesum', vocab_size=vocabulary.size, pad_id=1)
+  model = models.build(config)
+  return Summarizer(
+      model, {}, vocabulary, decode_settings.Settings(start=start)
+  )
+
+
+def test_tokens_of_a_text_are_those_that_were_written(tmp_path):
+  """What the decoder reads first is not written."""
+  vocabulary = vocabulary_lib.load_vocabulary(bart_files.write(tmp_path / 'v'))
+  whole = vocabulary_lib.surround(vocabulary, vocabulary.encode('Whales.'))
+  for start, want in (('', whole), ('bos', whole[1:])):
+    summarizer = summarizer_of(vocabulary, start)
+    assert attribution.summary_tokens(summarizer, 'Whales.') == want
+
+
+@pytest.mark.parametrize(
+    'document, message',
+    (
+        (3, 'of the type int: expected a string or a dict'),
+        ({'document': 3}, "field 'document' must be a string, got int"),
+        ({'sections': [{'text': 'b'}]}, "field 'sections' must be a list of"),
+        ({'document': 'a', 'documents': [1]}, "field 'documents' must be a"),
+        ({'document': None}, "expected 'document', 'sections' or 'documents'"),
+    ),
+)
+def test_documents_of_another_form_are_refused(document, message):
+  for pages in (None, texts.Pages('discourse')):
+    with pytest.raises(InputError, match=message):
+      texts.text_of(document, pages)
+
+
+@pytest.mark.parametrize(
+    'given, message',
+    (
+        ({'query_in': 'first'}, "query_in='first' is no option of pages: exp"),
+        ({'num_pages': 2.5}, 'num_pages=2.5 must be of the type int'),
+        ({'empty_page': 3}, 'empty_page=3 must be of the type str'),
+        ({'page_length': 2}, 'page_length=2 must be at least 3'),
+        ({'document_length': -1}, 'document_length=-1 must be at least 0'),
+    ),
+)
+def test_options_of_pages_are_checked(given, message):
+  config = models.make_config(dict(SMALL, name='pagesum'))
+  with pytest.raises(InputError, match=message):
+    reading.choose_pages(config, None, given)
