@@ -47,7 +47,8 @@ def test_config_can_run(name):
   config = load(name)
   check_keys(config)
   known = set(dict(commands.config_items(default.get_config())))
-  known |= {f'model.{key}' for key in getattr(default, config.model.name)()}
+  model = getattr(default, config.model.name, default.t5)()
+  known |= {f'model.{key}' for key in model}
   # The keys of gsg are the one section that default.py has as None.
   for key, _ in commands.config_items(config):
     assert key in known or key.startswith('gsg.')

@@ -145,7 +145,7 @@ PROGRAMS = {
         from locost_jax import models
         from locost_jax.ops import ssm
         imag = ssm.init_A('s4d-inv', 1)(None, (1, 1, 2))[0, 0]
-        np.testing.assert_allclose(imag, [2 / np.pi, -2 / 3 / np.pi], 1e-6)
+        np.testing.assert_allclose(imag, [12 / np.pi, 4 / 3 / np.pi], 1e-6)
         config = default.locost()
         config.vocab_size, config.initialisation = 100, 's4d-inv'
         models.build(config)

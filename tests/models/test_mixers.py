@@ -12,6 +12,7 @@ import pytest
 
 from configs import default
 from locost_jax import models
+from locost_jax.devices import sharding
 from locost_jax.models import flops
 from locost_jax.models import low_memory_encoder
 from locost_jax.models import parameters
@@ -65,6 +66,11 @@ def test_memory_is_what_xla_takes(model):
   taken = sizes.temp_size_in_bytes + sizes.output_size_in_bytes
   estimate = low_memory_encoder.encoder_bytes(model, B, L)
   assert taken <= estimate <= 2 * taken
+
+
+def test_every_parameter_has_a_place_on_a_mesh(model):
+  for path in parameters.flatten(parameters.abstract_params(model)):
+    sharding.spec_of(path)
 
 
 def test_keys_seen_are_not_more_than_there_are(model):

@@ -8,6 +8,7 @@ import pytest
 from configs import finetune
 import locost_jax
 from locost_jax import main
+from locost_jax import models
 
 ROOT = Path(__file__).parents[2]
 SIZES = dict(
@@ -73,5 +74,5 @@ def test_trained_evaluated_loaded(name, run_command, tmp_path, monkeypatch):
   ]
   assert losses[-1] < 0.5 * losses[0]
   summarizer = locost_jax.load(workdir)
-  assert type(summarizer.config).__name__.lower() == f'{name}config'
+  assert type(summarizer.config) is models.MODELS[name][0]
   assert summarizer.summarize('The story of cat 3.')[0].startswith('A cat')
