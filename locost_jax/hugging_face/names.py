@@ -7,6 +7,8 @@ gradients all read the same rows.
 
 from typing import NamedTuple
 
+from locost_jax.errors import InputError
+
 # How a released tensor becomes ours, and the way back.
 SAME = (lambda x: x, lambda x: x)
 TRANSPOSED = (lambda x: x.T, lambda x: x.T)
@@ -253,6 +255,9 @@ def table(config):
 
   Returns:
     A Table.
+
+  Raises:
+    InputError: there is no release of this model.
   """
   name = config['name']
   if name in ('bart', 'pagesum'):
@@ -267,10 +272,15 @@ def table(config):
         prefix='model.',
         zeros=('final_logits_bias',),
     )
-  mixer = _MIXERS[config['attention'] if name == 'longt5' else name]
+  key = config['attention'] if name == 'longt5' else name
+  if key not in _MIXERS:
+    raise InputError(
+        f'config.model.name={name!r}: no release has such a model, so its '
+        'parameters have no names outside this project'
+    )
   tied = ('lm_head.weight',) if config['tie_embeddings'] else ()
   copies = ('encoder.embed_tokens.weight', 'decoder.embed_tokens.weight')
-  return Table(_SHELL + mixer, {'shared.weight': copies + tied}, _UNREAD)
+  return Table(_SHELL + _MIXERS[key], {'shared.weight': copies + tied}, _UNREAD)
 
 
 class Source(NamedTuple):

@@ -1,9 +1,10 @@
-"""Counts the arithmetic of a traced function: matrix products and transforms.
+"""Counts the arithmetic of a traced function: products and transforms.
 
 XLA's own `cost_analysis` counts the body of a loop once, however often it runs;
 here it counts as often. A product of M x K and K x N is 2 M N K operations, a
 complex transform of size n is 5 n log2 n and a real one half of that (Frigo and
-Johnson's convention). All else, which is little, is left out.
+Johnson's convention). A convolution has the products of each output with its
+kernel. All else, which is little, is left out.
 """
 
 import math
@@ -37,6 +38,11 @@ def _equation(eqn):
         * math.prod(eqn.outvars[0].aval.shape)
         * math.prod(left[axis] for axis in contracted)
     )
+  if name == 'conv_general_dilated':
+    _, (features, *_), _ = params['dimension_numbers']
+    kernel = eqn.invars[1].aval.shape
+    each = math.prod(kernel) // kernel[features]  # products of an output
+    return 2 * math.prod(eqn.outvars[0].aval.shape) * each
   if name == 'fft':
     sizes = params['fft_lengths']
     n, real = math.prod(sizes), params['fft_type'] != jax.lax.FftType.FFT and (

@@ -61,6 +61,27 @@ def test_flops_of_loops_count_as_often_as_they_run():
   )
 
 
+@pytest.mark.parametrize('groups', [1, 16])
+def test_flops_of_convolutions(groups):
+  """And of its gradients, which are convolutions with as many."""
+
+  def square(x, w):
+    y = jax.lax.conv_general_dilated(
+        x,
+        w,
+        (1,),
+        'SAME',
+        dimension_numbers=('NWC', 'WIO', 'NWC'),
+        feature_group_count=groups,
+    )
+    return (y**2).sum()
+
+  x, w = jnp.ones((2, 64, 16)), jnp.ones((5, 16 // groups, 16))
+  once = 2 * (2 * 64 * 16) * 5 * (16 // groups)
+  assert counted(square, x, w) == once
+  assert counted(jax.grad(square, (0, 1)), x, w) == 3 * once
+
+
 def test_flops_of_transforms():
   x = jnp.ones((3, 16))
   assert counted(jnp.fft.fft, x) == 3 * 5 * 16 * 4
