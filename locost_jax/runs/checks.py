@@ -101,6 +101,12 @@ def check_reading(config):
         f'config.data.pages={data.pages!r}: {name} reads pages: expected '
         f'{" or ".join(map(repr, forms))}'
     )
+  if config.model.get('padding') == 'release' and not data.empty_page:
+    raise InputError(
+        "config.data.empty_page='': with model.padding='release' a page "
+        'without tokens counts as another, and what is read of it would depend '
+        "on the padding of its batch; expected '.', or model.padding='tokens'"
+    )
   if data.packing:
     raise InputError(
         f'config.data.packing=True: {name} would mix the '

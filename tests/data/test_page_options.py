@@ -359,3 +359,16 @@ def test_models_and_data_that_do_not_fit(name, data, message):
   with pytest.raises(InputError, match=message):
     checks.check_reading(config)
     checks.check_positions(config)
+
+
+def test_a_page_that_counts_has_something_to_read():
+  """What attention makes of padding alone depends on how much there is."""
+  config = default.get_config()
+  config.model = default.pagesum()
+  config.data.update(dict(pages='spatial', empty_page=''))
+  checks.check_reading(config)
+  config.model.padding = 'release'
+  with pytest.raises(InputError, match="empty_page='': with model.padding="):
+    checks.check_reading(config)
+  config.data.empty_page = '.'
+  checks.check_reading(config)
