@@ -59,6 +59,8 @@ def choose_pages(config, stored, given):
     return None
   most = models.max_positions(config) or texts.LONGEST_PAGE
   chosen = texts.Pages(page_length=min(texts.LONGEST_PAGE, most))
+  if chosen.pages not in forms:
+    chosen = dataclasses.replace(chosen, pages=forms[0])
   if stored and stored.get('pages'):
     names = [field.name for field in dataclasses.fields(texts.Pages)]
     chosen = texts.Pages(
