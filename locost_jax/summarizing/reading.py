@@ -4,12 +4,15 @@ Most models read a document as one sequence. One that reads pages
 (`models.page_forms`) gets them cut as in training, by `data.pages`; a page
 without tokens is left out where it weighs nothing.
 
+Of a model that reads chunks all of the document becomes chunks.
+
 Pages change white space only. So the n-th character of the pages that is no
 white space is that of the text, and a token's place in a page gives its place
 in the text.
 """
 
 import dataclasses
+import sys
 from typing import NamedTuple
 
 import numpy as np
@@ -89,6 +92,16 @@ def read(vocabulary, text, pages=None, max_input_length=None):
   if pages is None:
     ids = vocabulary_lib.surround(vocabulary, vocabulary.encode(text.text))
     return Read([batching.truncate(ids, max_input_length)], len(ids))
+  if pages.pages in pages_lib.CHUNKS:
+    made = pages_lib.tokenise(
+        _chunk_texts(text, pages),
+        '',
+        pages.pages,
+        pages.page_length,
+        sys.maxsize,
+        vocabulary,
+    )
+    return Read(made, sum(map(len, made)))
   parts, unread = _page_texts(vocabulary, text, pages)
   made = pages_lib.tokenise(
       parts, '', pages.pages, pages.page_length, 0, vocabulary, pages.empty_page
@@ -111,8 +124,8 @@ def places(vocabulary, text, pages=None, max_input_length=None):
     vocabulary, text, pages, max_input_length: as in `read`.
 
   Returns:
-    An int array for each of `Read.pages`, -1 at marks and in a page that only
-    says that it is empty.
+    An int array for each of `Read.pages`, -1 at marks, at padding and in a page
+    that only says that it is empty.
   """
   if pages is None:
     ids, ends = vocabulary.encode_with_ends(text.text)
@@ -120,22 +133,48 @@ def places(vocabulary, text, pages=None, max_input_length=None):
     if max_input_length is not None:
       ends = ends[: max_input_length - front - 1]
     return [_with_marks(ends, front)]
-  parts, _ = _page_texts(vocabulary, text, pages)
   front = len(pages_lib.front_of('', vocabulary))
   room = pages.page_length - front - 1
-  letters = _letters(text.text)
-  found, before = [], 0
-  for part in parts:
-    ends = vocabulary.encode_with_ends(part)[1] if part else []
+  if pages.pages in pages_lib.CHUNKS:
+    ends = _ends_in_text(vocabulary, text.text, _chunk_texts(text, pages))
+    if pages.pages == 'chunks':
+      chunks = pages_lib.cut(ends[0], room)
+    else:
+      chunks = pages_lib.pack(ends, room, sys.maxsize)
+    if len(chunks) > 1:
+      chunks = [chunk + [-1] * (room - len(chunk)) for chunk in chunks]
+    return [_with_marks(chunk, front) for chunk in chunks or [[]]]
+  parts, _ = _page_texts(vocabulary, text, pages)
+  found = []
+  for part, ends in zip(parts, _ends_in_text(vocabulary, text.text, parts)):
     if ends:
-      count = np.searchsorted(_letters(part), ends[:room])
-      last = before + np.maximum(count, 1) - 1
-      found.append(_with_marks(letters[last] + 1, front))
-      before += len(_letters(part))
+      found.append(_with_marks(ends[:room], front))
     elif not part and pages.empty_page:
       filled = vocabulary.encode(pages.empty_page)[:room]
       found.append(_with_marks([-1] * len(filled), front))
   return found or [_with_marks([], front)]
+
+
+def _ends_in_text(vocabulary, text, parts):
+  """Where in the text the tokens of its parts end: a list for each part."""
+  letters, found, before = _letters(text), [], 0
+  for part in parts:
+    ends = vocabulary.encode_with_ends(part)[1] if part else []
+    if ends and not letters.size:
+      ends = [-1] * len(ends)
+    elif ends:
+      count = np.searchsorted(_letters(part), ends)
+      last = before + np.maximum(count, 1) - 1
+      ends = (letters[last] + 1).tolist()
+      before += len(_letters(part))
+    found.append(ends)
+  return found
+
+
+def _chunk_texts(text, pages):
+  """Returns the texts that become chunks."""
+  row = {'document': text.text}
+  return pages_lib.pieces(row, pages.pages, pages.num_pages)
 
 
 def _with_marks(ends, front):
