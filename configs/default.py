@@ -232,6 +232,25 @@ def pagesum():
   return config
 
 
+def simcas():
+  """Returns the default `config.model` of SimCAS, which reads chunks."""
+  config = bart()
+  config.name = 'simcas'
+  config.update(
+      dict(
+          align='shift',  # start and end states between layers: 'shift',
+          # 'mean' (its paper), 'none'
+          select='ppo',  # what is decoded: what the selector chooses; 'first_k'
+          # of `limit` tokens; 'none': everything
+          selection='sample',  # how the selector chooses, or 'argmax'
+          limit=2048,  # first_k: tokens of a document
+          padding='release',  # also padding before an end mark is read;
+          # 'tokens': none is
+      )
+  )
+  return config
+
+
 def _t5_style():
   """What LOCOST, T5 and LongT5 share, of base size."""
   return dict(

@@ -4,9 +4,10 @@
       --config.data.train_files='data/train-*.jsonl' \
       --config.train.init_from=runs/pretrain
 
-The model is a LOCOST; configs/finetune.py:longt5, :t5, :bart and :pagesum are
-the others, kept in runs/finetune-longt5 and so on. A PageSum reads 4 pages of
-1,024 tokens and can start from a run of configs/pretrain.py:bart.
+The model is a LOCOST; configs/finetune.py:longt5, :t5, :bart, :pagesum and
+:simcas are the others, kept in runs/finetune-longt5 and so on. A PageSum reads
+4 pages of 1,024 tokens, a SimCAS chunks of 512 and keeps all of their tokens;
+both can start from a run of configs/pretrain.py:bart.
 
 The files hold one JSON object per line with `document` and `summary`
 (--config.data.input_field=NAME, --config.data.target_field=NAME for other
@@ -30,7 +31,7 @@ models that are much larger; dropout 0.1 is its own.
 
 from configs import pretrain
 
-MODELS = pretrain.MODELS + ('pagesum',)
+MODELS = pretrain.MODELS + ('pagesum', 'simcas')
 
 
 def get_config(model='locost'):
@@ -48,6 +49,12 @@ def get_config(model='locost'):
     config.data.num_pages = 4
     config.data.page_length = config.model.max_positions
     config.data.empty_page = ''  # model.padding='tokens': it weighs nothing
+  elif model == 'simcas':
+    config = pretrain.get_config('bart')
+    config.model = pretrain.small_model('simcas')
+    config.model.select = 'none'
+    config.data.pages = 'chunks'
+    config.data.page_length = 512
   else:
     config = pretrain.get_config(model)
   config.gsg = None

@@ -78,7 +78,7 @@ def small_model(name):
           dropout_rate=0.0,
       )
   )
-  if name in ('bart', 'pagesum'):
+  if name in ('bart', 'pagesum', 'simcas'):
     # A vocabulary that is trained here pads with 0, BART's own files with 1.
     model.update(dict(decoder_d_ff=256, pad_id=0))
   else:

@@ -27,6 +27,7 @@ PURE = {
     'generation.decode_limits',
     'generation.decode_settings',
     'training.losses',
+    'training.ppo',
     'data.text',
     'data.gsg',
     'data.markup',

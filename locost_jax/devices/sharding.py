@@ -35,6 +35,10 @@ RULES = (
     (r'logits/kernel', P(FSDP, TENSOR)),  # D, V
     (r'logits_bias', P()),
     (r'confidence/(kernel|bias)', P()),  # PageSum's
+    # SimCAS's, a chunk after the other: not cut inside.
+    (r'selector/\w+/(token|state|hidden)/kernel', P(FSDP)),
+    (r'selector/\w+/output/kernel', P()),
+    (r'selector/\w+/\w+/bias', P()),
     (r'\w+/position_embedding/embedding', P(None, FSDP)),  # positions, D
     (r'\w+/(global_)?relative_bias/embedding', P()),  # buckets, H
     (r'encoder/layers/mixer/ssm/\w+', P()),  # small next to the kernels

@@ -1,7 +1,7 @@
-"""BART's and PageSum's config.json: Hugging Face's keys and ours.
+"""The config.json of BART, PageSum and SimCAS: Hugging Face's keys and ours.
 
-A PageSum's config.json says that it is a BART. Its confidence layer tells them
-apart, or the keys that are written only of a PageSum.
+That of a PageSum or a SimCAS says that it is a BART. A tensor tells them apart,
+or the keys that are written only of them.
 """
 
 from locost_jax.errors import InputError
@@ -35,13 +35,25 @@ FIXED = {
     'static_position_embeddings': False,
 }
 
-# A tensor that a PageSum has and a BART has not.
-CONFIDENCE = 'lin.weight'
+# How the name of a tensor ends that a BART has not.
+TENSORS = {
+    'pagesum': 'lin.weight',
+    'simcas': 'encoder.agent.actor.dense_1.weight',
+}
 # As `KEYS`, written only where they differ from what they are when left out.
-PAGESUM_KEYS = (
-    ('decoding', 'pagesum_decoding', 'pages'),
-    ('padding', 'pagesum_padding', 'tokens'),
-)
+OWN_KEYS = {
+    'pagesum': (
+        ('decoding', 'pagesum_decoding', 'pages'),
+        ('padding', 'pagesum_padding', 'tokens'),
+    ),
+    'simcas': (
+        ('align', 'simcas_align', 'shift'),
+        ('select', 'simcas_select', 'ppo'),
+        ('selection', 'simcas_selection', 'sample'),
+        ('limit', 'simcas_limit', 2048),
+        ('padding', 'simcas_padding', 'release'),
+    ),
+}
 
 
 def model_config(theirs, tensors=()):
@@ -71,20 +83,22 @@ def model_config(theirs, tensors=()):
   for key in config:
     if key.endswith('_rate'):
       config[key] = float(config[key])
-  if CONFIDENCE in tensors or any(key in theirs for _, key, _ in PAGESUM_KEYS):
-    config['name'] = 'pagesum'
-    for ours, key, default in PAGESUM_KEYS:
-      config[ours] = theirs.get(key, default)
+  for name, end in TENSORS.items():
+    if any(tensor.endswith(end) for tensor in tensors) or any(
+        key in theirs for _, key, _ in OWN_KEYS[name]
+    ):
+      config['name'] = name
+      for ours, key, default in OWN_KEYS[name]:
+        config[ours] = theirs.get(key, default)
   return config
 
 
 def released_config(config):
   """The config.json of a `config.model`: `model_config` the other way."""
   theirs = {key: config[ours] for ours, key, _ in KEYS}
-  if config['name'] == 'pagesum':
-    for ours, key, default in PAGESUM_KEYS:
-      if config.get(ours, default) != default:
-        theirs[key] = config[ours]
+  for ours, key, default in OWN_KEYS.get(config['name'], ()):
+    if config.get(ours, default) != default:
+      theirs[key] = config[ours]
   return dict(
       theirs,
       model_type='bart',

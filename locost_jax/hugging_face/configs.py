@@ -195,7 +195,7 @@ def release(config, settings, dtype):
     dtype: of the tensors, 'float32' or 'bfloat16'.
   """
   name = config['name']
-  if name in ('bart', 'pagesum'):
+  if name == 'bart' or name in bart.OWN_KEYS:
     return dict(
         bart.released_config(config), torch_dtype=dtype, **_ids(settings)
     )

@@ -25,7 +25,8 @@ class Table(NamedTuple):
     copies: name -> names under which a file may hold the same tensor again, or
       instead.
     unread: names that a file may hold although the model never reads them.
-    prefix: what some files leave away in front of all names.
+    prefix: what some files leave away in front of all names, and others have
+      once more.
     zeros: names that a file may lack, as all of the tensor is zero then.
   """
 
@@ -241,6 +242,28 @@ _CONFIDENCE = (
     ('confidence/bias', 'lin.bias', SAME),
 )
 
+# Of SimCAS; its layers are named by their order.
+_SELECTOR = tuple(
+    (
+        f'selector/{judge}/{ours}/{part}',
+        f'model.encoder.agent.{judge}.{theirs}.{name}',
+        form,
+    )
+    for judge in ('actor', 'critic')
+    for ours, theirs in (
+        ('token', 'dense_1'),
+        ('state', 'dense_2'),
+        ('hidden', 'dense_3'),
+        ('output', 'out_proj'),
+    )
+    for part, name, form in (
+        ('kernel', 'weight', TRANSPOSED),
+        ('bias', 'bias', SAME),
+    )
+)
+# What a model has beside BART's.
+_BESIDE_BART = {'bart': (), 'pagesum': _CONFIDENCE, 'simcas': _SELECTOR}
+
 # Only T5's first releases have it, and no T5 has ever read it.
 _UNREAD = (
     'decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight',
@@ -260,14 +283,14 @@ def table(config):
     InputError: there is no release of this model.
   """
   name = config['name']
-  if name in ('bart', 'pagesum'):
+  if name in _BESIDE_BART:
     copies = (
         'model.encoder.embed_tokens.weight',
         'model.decoder.embed_tokens.weight',
         'lm_head.weight',
     )
     return Table(
-        _BART + (_CONFIDENCE if name == 'pagesum' else ()),
+        _BART + _BESIDE_BART[name],
         {'model.shared.weight': copies},
         prefix='model.',
         zeros=('final_logits_bias',),

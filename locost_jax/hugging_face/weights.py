@@ -58,8 +58,12 @@ class Released:
     known = set(needed).union(*table.copies.values())
     found = {}
     for name in sorted(self.tensors.names()):
-      full = table.prefix + name
-      found[full if full in known and full not in found else name] = name
+      for full in table.prefix + name, name.removeprefix(table.prefix):
+        if name not in known and full in known and full not in found:
+          found[full] = name
+          break
+      else:
+        found[name] = name
     self.unread = sorted(set(table.unread) & found.keys())
     self.stored, self.copies = {}, {}
     for name in needed:

@@ -14,6 +14,7 @@ from locost_jax.models import locost
 from locost_jax.models import longt5
 from locost_jax.models import pagesum
 from locost_jax.models import self_attention
+from locost_jax.models import simcas
 from locost_jax.models import t5
 
 
@@ -31,6 +32,7 @@ MODELS = {
     'longt5': (longt5.LongT5Config, _around(longt5.LongT5Attention)),
     'bart': (bart_layers.BartConfig, bart.Bart),
     'pagesum': (pagesum.PageSumConfig, pagesum.PageSum),
+    'simcas': (simcas.SimCASConfig, simcas.SimCAS),
 }
 DTYPES = ('float32', 'bfloat16', 'float64')
 REMAT = ('auto', 'none', 'pieces', 'full')

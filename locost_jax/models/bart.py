@@ -24,8 +24,10 @@ class Encoder(nn.Module):
   dtype: jnp.dtype
   remat: str
 
+  LAYER = bart_layers.EncoderLayer
+
   def setup(self):
-    layer = bart_layers.EncoderLayer
+    layer = self.LAYER
     if self.remat == 'full':
       layer = nn.remat(layer, prevent_cse=False, static_argnums=(3, 4))
     self.layers = nn.scan(
@@ -115,12 +117,14 @@ class Bart(nn.Module):
   dtype: jnp.dtype = jnp.float32
   remat: str = 'auto'
 
+  ENCODER = Encoder
+
   def setup(self):
     c = self.config
     self.token_embedding = layers.Embedding(
         c.vocab_size, c.d_model, self.dtype, c.d_model**-0.5
     )
-    self.encoder = Encoder(c, self.dtype, self.remat)
+    self.encoder = self.ENCODER(c, self.dtype, self.remat)
     self.decoder = Decoder(c, self.dtype, self.remat)
     self.logits_bias = self.param(
         'logits_bias', nn.initializers.zeros, (c.vocab_size,)

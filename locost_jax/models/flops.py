@@ -22,6 +22,7 @@ M decoder layers, HK = H x K, G hidden units in the decoder (BART; else F):
   kernels     12 E C D N L: K = 2 Re sum w z^l as real products over 2N
               numbers per lag, 3 times, for C directions, once for the batch.
               Their tables grow with sqrt(L) and are left out
+  selector    SimCAS's actor, forwards only: `simcas.SimCASConfig`
   transforms  E D [2 (2 B + 1) 2.5 n log2 n + 9 B n]: a real FFT of size n is
               2.5 n log2 n. Forwards a channel has one of the input and one of
               the output per document and one of its kernels, backwards as
@@ -42,7 +43,7 @@ def train_step(config, batch, length, targets, pages=1):
 
   Returns:
     dict of floats: dense, attention, and what else the mixer has, of LOCOST
-    kernels and transforms.
+    kernels and transforms, of SimCAS selector.
   """
   c, B, L, T = config, batch, length, targets
   D, HK = c.d_model, c.num_heads * c.d_kv
@@ -59,6 +60,8 @@ def train_step(config, batch, length, targets, pages=1):
   }
   for part, operations in c.mixer_flops(B * pages, L).items():
     parts[part] = parts.get(part, 0.0) + E * operations
+  if hasattr(c, 'selector_flops'):
+    parts['selector'] = c.selector_flops(B, pages, L)
   return parts
 
 

@@ -164,6 +164,23 @@ def by_page(function, *arguments):
   return jax.tree.map(lambda x: to_pages(x, pages), result)
 
 
+def as_here(function):
+  """The function, for which rows are pages wherever they are so here.
+
+  What the backward pass of a custom_vjp traces again would not know it.
+  """
+  rows_are_pages = _rows_are_pages.get()
+
+  def run(*arguments):
+    token = _rows_are_pages.set(rows_are_pages)
+    try:
+      return function(*arguments)
+    finally:
+      _rows_are_pages.reset(token)
+
+  return run
+
+
 def page_parts(pages):
   """The number of parts that the pages of a document are cut into.
 

@@ -45,7 +45,7 @@ def on_device(batch, length, along=None):
   return batch // mesh_lib.row_parts(), length // mesh_lib.axis_size(along)
 
 
-def method(module, name, *xs, axes=None, along=None, draws=False):
+def method(module, name, *xs, axes=None, along=None, draws=False, size=None):
   """module.name(*xs), token by token, over pieces of the length.
 
   Args:
@@ -56,6 +56,7 @@ def method(module, name, *xs, axes=None, along=None, draws=False):
     axes: likewise.
     along: likewise.
     draws: whether it is called with deterministic=False.
+    size: as in `apply`.
 
   Returns:
     What it returns, of the whole length.
@@ -70,7 +71,7 @@ def method(module, name, *xs, axes=None, along=None, draws=False):
     )
 
   key = module.make_rng('dropout') if draws else None
-  return apply(function, module.variables['params'], xs, key, axes, along)
+  return apply(function, module.variables['params'], xs, key, axes, along, size)
 
 
 def apply(function, shared, xs, key=None, axes=None, along=None, size=None):
@@ -92,6 +93,7 @@ def apply(function, shared, xs, key=None, axes=None, along=None, size=None):
     [..., B, L, ...].
   """
   axes = axes or (1,) * (len(xs) + 1)
+  function = mesh_lib.as_here(function)
 
   def of_part(shared, xs, key):
     B, L = _sizes(xs, axes)

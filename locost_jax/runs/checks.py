@@ -40,6 +40,7 @@ def check_all(setups, workdir):
   """
   for setup in setups:
     check_keys(setup, setups[0])
+    train.check_objective(setup.config)
   resume.check_unchanged(setups, workdir)
   require_train_extra()
   for setup in setups:

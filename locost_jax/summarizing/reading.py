@@ -4,12 +4,15 @@ Most models read a document as one sequence. One that reads pages
 (`models.page_forms`) gets them cut as in training, by `data.pages`; a page
 without tokens is left out where it weighs nothing.
 
+Of a model that reads chunks all of the document becomes chunks.
+
 Pages change white space only. So the n-th character of the pages that is no
 white space is that of the text, and a token's place in a page gives its place
 in the text.
 """
 
 import dataclasses
+import sys
 from typing import NamedTuple
 
 import numpy as np
@@ -66,7 +69,9 @@ def choose_pages(config, stored, given):
   # The release's mode has no empty pages: they say something.
   empty_page = '.' if getattr(config, 'padding', '') == 'release' else ''
   chosen = texts.Pages(
-      page_length=min(texts.LONGEST_PAGE, most), empty_page=empty_page
+      pages=texts.Pages.pages if texts.Pages.pages in forms else forms[0],
+      page_length=min(texts.LONGEST_PAGE, most),
+      empty_page=empty_page,
   )
   if stored and stored.get('pages'):
     names = [field.name for field in dataclasses.fields(texts.Pages)]
@@ -112,6 +117,16 @@ def read(vocabulary, text, pages=None, max_input_length=None):
   if pages is None:
     ids = vocabulary_lib.surround(vocabulary, vocabulary.encode(text.text))
     return Read([batching.truncate(ids, max_input_length)], len(ids))
+  if pages.pages in pages_lib.CHUNKS:
+    made = pages_lib.tokenise(
+        _chunk_texts(text, pages),
+        '',
+        pages.pages,
+        pages.page_length,
+        sys.maxsize,
+        vocabulary,
+    )
+    return Read(made, sum(map(len, made)))
   parts, unread = _page_texts(vocabulary, text, pages)
   made = pages_lib.tokenise(
       parts, '', pages.pages, pages.page_length, 0, vocabulary, pages.empty_page
@@ -134,8 +149,8 @@ def places(vocabulary, text, pages=None, max_input_length=None):
     vocabulary, text, pages, max_input_length: as in `read`.
 
   Returns:
-    An int array for each of `Read.pages`, -1 at marks and in a page without
-    letters.
+    An int array for each of `Read.pages`, -1 at marks, at padding and in a page
+    without letters.
   """
   if pages is None:
     ids, ends = vocabulary.encode_with_ends(text.text)
@@ -143,21 +158,47 @@ def places(vocabulary, text, pages=None, max_input_length=None):
     if max_input_length is not None:
       ends = ends[: max_input_length - front - 1]
     return [_with_marks(ends, front)]
-  parts, _ = _page_texts(vocabulary, text, pages)
   front = len(pages_lib.front_of('', vocabulary))
   room = pages.page_length - front - 1
-  letters = _letters(text.text)
-  found, before = [], 0
-  for part in parts:
-    ids, ends = vocabulary.encode_with_ends(part or pages.empty_page)
-    own, placed = _letters(part), [-1] * len(ids[:room])
-    if len(own):
-      count = np.searchsorted(own, ends[:room])
-      placed = letters[before + np.maximum(count, 1) - 1] + 1
-    if ids:
-      found.append(_with_marks(placed, front))
-    before += len(own)
+  if pages.pages in pages_lib.CHUNKS:
+    ends = _ends_in_text(vocabulary, text.text, _chunk_texts(text, pages))
+    if pages.pages == 'chunks':
+      chunks = pages_lib.cut(ends[0], room)
+    else:
+      chunks = pages_lib.pack(ends, room, sys.maxsize)
+    if len(chunks) > 1:
+      chunks = [chunk + [-1] * (room - len(chunk)) for chunk in chunks]
+    return [_with_marks(chunk, front) for chunk in chunks or [[]]]
+  parts, _ = _page_texts(vocabulary, text, pages)
+  found = [
+      _with_marks(ends[:room], front)
+      for ends in _ends_in_text(vocabulary, text.text, parts, pages.empty_page)
+      if ends
+  ]
   return found or [_with_marks([], front)]
+
+
+def _ends_in_text(vocabulary, text, parts, empty_page=''):
+  """Where in the text the tokens of its parts end: a list for each part.
+
+  Tokens of a part without letters, or of what an empty one says, have -1.
+  """
+  letters, found, before = _letters(text), [], 0
+  for part in parts:
+    ids, ends = vocabulary.encode_with_ends(part or empty_page)
+    own, placed = _letters(part), [-1] * len(ids)
+    if len(own):
+      last = before + np.maximum(np.searchsorted(own, ends), 1) - 1
+      placed = (letters[last] + 1).tolist()
+    found.append(placed)
+    before += len(own)
+  return found
+
+
+def _chunk_texts(text, pages):
+  """Returns the texts that become chunks."""
+  row = {'document': text.text}
+  return pages_lib.pieces(row, pages.pages, pages.num_pages)
 
 
 def _with_marks(ends, front):

@@ -63,6 +63,7 @@ def train(
     errors.Stopped: SIGTERM or SIGINT came; the state is saved.
   """
   check(config)
+  check_objective(config)
   check_batch(config.train, mesh)
   workdir = Path(workdir)
   with (
@@ -268,6 +269,15 @@ def check(config):
   ):
     if settings[key] < 0:
       raise InputError(f'train.{key}={settings[key]}: expected 0 or more')
+
+
+def check_objective(config):
+  """Raises an InputError for a model that the likelihood cannot train."""
+  if config.model.get('select') == 'ppo':
+    raise InputError(
+        "config.model.select='ppo': the likelihood trains no selector, whose "
+        "choices have no gradient: expected 'none' or 'first_k'"
+    )
 
 
 def check_batch(settings, mesh):

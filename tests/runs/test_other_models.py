@@ -20,12 +20,30 @@ MORE = dict(
     longt5=dict(d_kv=8, local_radius=7, global_block_size=4),
     bart=dict(decoder_d_ff=16),
     pagesum=dict(decoder_d_ff=16),
+    simcas=dict(decoder_d_ff=16),
 )
 
 
 def tiny_flags(name):
   sizes = SIZES | MORE.get(name, {})
   return [f'--config.model.{key}={value}' for key, value in sizes.items()]
+
+
+def test_a_selector_is_not_trained_by_likelihood(run_command, tmp_path):
+  rows = tmp_path / 'rows.jsonl'
+  rows.write_text(json.dumps(dict(document='A cat.', summary='Cat.')) + '\n')
+  status, out, err = run_command(
+      main,
+      f'--config={ROOT}/configs/finetune.py:simcas',
+      *tiny_flags('simcas'),
+      f'--workdir={tmp_path / "run"}',
+      f'--config.data.train_files={rows}',
+      '--config.data.vocabulary=byte',
+      '--config.model.select=ppo',
+  )
+  assert status == 2 and not out and not (tmp_path / 'run').exists()
+  assert "config.model.select='ppo': the likelihood trains no selector" in err
+  assert "expected 'none' or 'first_k'" in err and 'Traceback' not in err
 
 
 @pytest.mark.parametrize('name', finetune.MODELS)

@@ -103,7 +103,22 @@ def test_documents_are_read_as_in_training(
     assert read.tokens > sum(map(len, read.pages))
 
 
-@pytest.mark.parametrize('form', ('spatial', 'discourse', 'document'))
+@pytest.mark.parametrize('form', pages_lib.CHUNKS)
+@pytest.mark.parametrize('text', (TEXT, 'A whale.', ' \n', ''))
+def test_chunks_are_read_as_in_training(form, text):
+  pages = texts.Pages(form, 1, 14)
+  read = reading.read(VOCABULARY, texts.Text(text), pages)
+  parts = pages_lib.pieces({'document': text}, form, 1)
+  made = pages_lib.tokenise(parts, '', form, 14, 10**6, VOCABULARY)
+  assert read.pages == made and read.dropped == 0
+  assert read.tokens == sum(map(len, made))
+  places = reading.places(VOCABULARY, texts.Text(text), pages)
+  assert [len(x) for x in places] == [len(x) for x in made]
+  if text == TEXT:
+    assert len(made) > 8 and all(len(chunk) == 14 for chunk in made)
+
+
+@pytest.mark.parametrize('form', pages_lib.FORMS)
 @pytest.mark.parametrize('page_length', (80, 14))
 def test_every_token_s_place_in_the_text_is_its_letter(form, page_length):
   """Of a byte vocabulary, where a token is a letter of the text or a space."""

@@ -1,0 +1,196 @@
+"""The selector of SimCAS (section 3.3): which tokens the decoder is to read.
+
+Chunk after chunk, each token is selected or skipped by an actor that sees it
+and the selector's state g, the mean of g_0 (of the chunks' start marks) and of
+all that was selected before:
+
+  g_c = (g_0 + sum of selected) / (1 + number of selected)
+  actor, critic:  W_out tanh(W_hidden tanh(W_token x + W_state g_c))
+
+with biases. Where nothing of a chunk is selected, or the document has one chunk
+only, all of the chunk is. The actor has two outputs, skip and select; the
+critic, whose output is the value, is needed in training only. What is learned
+here is learned from rewards (`training.ppo`): no gradient goes from the choice
+to the states.
+
+Axes: B documents, C chunks, J tokens of a chunk (its start mark is none), D
+d_model.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+from flax import linen as nn
+import jax
+import jax.numpy as jnp
+
+from locost_jax.models import layers
+from locost_jax.ops import chunks
+
+
+class Selection(NamedTuple):
+  """What was selected.
+
+  Attributes:
+    actions: bool [B, C, J], true where a token is selected.
+    state: [B, C, D], g_c, which the selector saw with chunk c.
+    logits: float32 [B, C, J, 2], the actor's: skip, select.
+  """
+
+  actions: Any
+  state: Any
+  logits: Any
+
+
+class Judge(nn.Module):
+  """An actor or a critic: tokens and the selector's state -> outputs.
+
+  Orthogonal matrices at the start, of gain sqrt 2, the last of `gain`.
+  """
+
+  outputs: int
+  gain: float
+  d_model: int
+  dtype: jnp.dtype
+
+  def setup(self):
+    def dense(features, gain=math.sqrt(2)):
+      return nn.Dense(
+          features,
+          dtype=self.dtype,
+          kernel_init=nn.initializers.orthogonal(gain),
+          dot_general=layers.dot_general,
+      )
+
+    D = self.d_model
+    self.token, self.state = dense(2 * D), dense(2 * D)
+    self.hidden = dense(2 * D)
+    self.output = dense(self.outputs, self.gain)
+
+  def project(self, x):
+    """Tokens x [..., D] -> [..., 2 D], what does not depend on g."""
+    return self.token(x)
+
+  def of_projected(self, projected, state):
+    """projected [..., J, 2 D], state [..., D] -> float32 [..., J, outputs]."""
+    x = nn.tanh(projected + self.state(state)[..., None, :])
+    return layers.at_least_float32(self.output(nn.tanh(self.hidden(x))))
+
+  def __call__(self, x, state):
+    """x [..., J, D], state [..., D] -> float32 [..., J, outputs]."""
+    return self.of_projected(self.project(x), state)
+
+
+class Selector(nn.Module):
+  """The actor and the critic, and how they go over a document."""
+
+  d_model: int
+  dtype: jnp.dtype
+
+  def setup(self):
+    self.actor = Judge(2, 0.01, self.d_model, self.dtype)
+    self.critic = Judge(1, 1.0, self.d_model, self.dtype)
+
+  def select(self, states, mask, uniform=None, actions=None):
+    """Goes over the chunks.
+
+    Args:
+      states: [B, C, L, D], the encoder's.
+      mask: bool [B, C, L], true at tokens.
+      uniform: float [B, C, J] in [0, 1): a token is selected where it is below
+        the probability. None: where that is above 1/2.
+      actions: bool [B, C, J] in place of the actor's choice, before a chunk
+        without any is selected whole. None: the actor chooses.
+
+    Returns:
+      A Selection.
+    """
+    states = jax.lax.stop_gradient(states)
+    x, is_token, is_chunk = states[:, :, 1:], mask[:, :, 1:], mask.any(-1)
+    is_single = is_chunk.sum(1) == 1
+    actor = self.actor.clone(parent=None)
+    params = {'params': self.actor.variables['params']}
+    projected = self.actor.project(x)
+    precise = jnp.promote_types(x.dtype, jnp.float32)
+
+    def step(carry, c):
+      total, count = carry
+      take = lambda array: jax.lax.dynamic_index_in_dim(array, c, 1, False)
+      g = (total / count[:, None]).astype(x.dtype)
+      logits = actor.apply(params, take(projected), g, method='of_projected')
+      if actions is not None:
+        chosen = take(actions)
+      elif uniform is None:
+        chosen = logits[..., 1] > logits[..., 0]
+      else:
+        chosen = take(uniform) < jax.nn.softmax(logits)[..., 1]
+      chosen &= take(is_token)
+      is_all = ~chosen.any(-1) | is_single
+      chosen = jnp.where(is_all[:, None], take(is_token), chosen)
+      added = jnp.einsum('bj,bjd->bd', chosen.astype(precise), take(x))
+      total = total + added.astype(precise)
+      return (total, count + chosen.sum(-1)), Selection(chosen, g, logits)
+
+    first = chunks.mean(states[:, :, 0], is_chunk).astype(precise)
+    start = first, jnp.ones(len(first), precise)
+    _, found = jax.lax.scan(step, start, jnp.arange(states.shape[1]))
+    return jax.tree.map(lambda array: array.swapaxes(0, 1), found)
+
+  def judge(self, x, state):
+    """The actor's logits and the critic's values.
+
+    Args:
+      x: [..., J, D], tokens.
+      state: [..., D], the g that is seen with them.
+
+    Returns:
+      float32 [..., J, 2] and [..., J].
+    """
+    return self.actor(x, state), self.critic(x, state)[..., 0]
+
+
+def document_seeds(tokens, mask):
+  """A number for each document that depends on its tokens alone.
+
+  Args:
+    tokens: int [B, C, L].
+    mask: bool [B, C, L], true at tokens; what is not true may have any size.
+
+  Returns:
+    uint32 [B].
+  """
+  chunk = jax.lax.broadcasted_iota(jnp.uint32, tokens.shape, 1)
+  place = jax.lax.broadcasted_iota(jnp.uint32, tokens.shape, 2)
+  number = _mixed(tokens.astype(jnp.uint32) + jnp.uint32(0x9E3779B9))
+  number = _mixed(_mixed(number ^ place) + chunk)
+  return jnp.sum(jnp.where(mask, number, 0), (1, 2), jnp.uint32)
+
+
+def _mixed(x):
+  """A bijection of uint32 whose bits all depend on all (MurmurHash3)."""
+  x = (x ^ (x >> 16)) * jnp.uint32(0x85EBCA6B)
+  x = (x ^ (x >> 13)) * jnp.uint32(0xC2B2AE35)
+  return x ^ (x >> 16)
+
+
+def uniform(seeds, num_chunks, length):
+  """What sampling draws: it depends on the document and the token's place.
+
+  Args:
+    seeds: uint32 [B].
+    num_chunks: C.
+    length: J.
+
+  Returns:
+    float32 [B, C, J] in [0, 1), however large C and J are.
+  """
+
+  def draw(seed, chunk, place):
+    key = jax.random.fold_in(jax.random.key(seed), chunk)
+    return jax.random.uniform(jax.random.fold_in(key, place), (), jnp.float32)
+
+  over_places = jax.vmap(draw, (None, None, 0))
+  over_chunks = jax.vmap(over_places, (None, 0, None))
+  return jax.vmap(over_chunks, (0, None, None))(
+      seeds, jnp.arange(num_chunks), jnp.arange(length)
+  )

@@ -1,0 +1,397 @@
+"""SimCAS (Xie et al., ACL 2024): BART over chunks: chunk, align, select.
+
+A document is cut into chunks, which are rows of BART's encoder; positions begin
+at 0 in each. Between its layers the chunks exchange the states of their start
+and end marks (`ops.chunks`), and of the last layer's states H the decoder reads
+
+  [g_0, the selected ones of H[c, j], j > 0, in reading order]
+
+where g_0 is the mean of the chunks' start states (`models.selector`). A
+document of one chunk is what BART makes of it. Parameter paths are BART's and
+`selector`; it has parameters whether it selects or not.
+
+align: 'shift' (the release), 'mean' (equation 5), 'none'.
+select: 'ppo', what the selector chooses; 'first_k', the first `limit` tokens;
+  'none', every token is kept.
+selection: how the selector chooses: 'sample', with the document's own random
+  numbers (the release, also where it writes summaries), or 'argmax'.
+padding: what a token is. 'tokens': what is no padding; 'release': all up to a
+  chunk's last token, also the padding that is before its end mark.
+
+Inputs are [B, C, L]; [B, L] is one chunk. Everything is per document: a chunk
+without tokens takes no part. Axes: B documents, C chunks, L tokens of a chunk,
+J = L - 1 those that can be selected, T target length, D d_model.
+"""
+
+import dataclasses
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from locost_jax.errors import check_choice
+from locost_jax.errors import InputError
+from locost_jax.models import bart
+from locost_jax.models import bart_layers
+from locost_jax.models import selector as selector_lib
+from locost_jax.models import stack
+from locost_jax.ops import chunks
+from locost_jax.ops import mesh as mesh_lib
+from locost_jax.ops import tokenwise
+
+
+@dataclasses.dataclass(frozen=True)
+class SimCASConfig(bart_layers.BartConfig):
+  """BART's keys, and those at the top of this module."""
+
+  # See `models.page_forms`.
+  PAGE_FORMS = ('chunks', 'sentence_chunks')
+
+  align: str = 'shift'
+  select: str = 'ppo'
+  selection: str = 'sample'
+  limit: int = 2048
+  padding: str = 'release'
+
+  def __post_init__(self):
+    super().__post_init__()
+    check_choice('model.align', self.align, ('shift', 'mean', 'none'))
+    check_choice('model.select', self.select, ('ppo', 'first_k', 'none'))
+    check_choice('model.selection', self.selection, ('sample', 'argmax'))
+    check_choice('model.padding', self.padding, ('tokens', 'release'))
+
+  def decoder_rows(self, pages, length):
+    return 1, pages * length
+
+  def selector_flops(self, batch, pages, length):
+    """Operations of the actor in a step that does not train it.
+
+    Args:
+      batch: B, documents.
+      pages: C of each.
+      length: L of a chunk.
+    """
+    if self.select != 'ppo':
+      return 0.0
+    wide, D = 2 * self.d_model, self.d_model
+    of_token = 2.0 * (D * wide + wide * wide + wide * 2)
+    return batch * pages * ((length - 1) * of_token + 2.0 * D * wide)
+
+
+class EncoderLayer(bart_layers.EncoderLayer):
+  """A layer of the encoder, the exchange before it; a step of `nn.scan`."""
+
+  def __call__(self, h, mask, deterministic, in_pieces=False):
+    """One layer.
+
+    Args:
+      h: ([B, C, L, D], whether this is the first layer).
+      mask: bool [B, C, L].
+      deterministic: no dropout.
+      in_pieces: a few chunks at a time, of which the backward pass keeps h
+        alone; dropout is then drawn otherwise. Not to make parameters with.
+
+    Returns:
+      h likewise, None.
+    """
+    h, is_first = h
+    exchanged = chunks.exchange(h, mask, self.config.align)
+    h = jnp.where(is_first, h, exchanged)
+    read = self.in_groups if in_pieces else self.rows
+    read = functools.partial(read, deterministic=deterministic)
+    return (mesh_lib.by_page(read, h, mask), jnp.bool_(False)), None
+
+  def rows(self, h, mask, deterministic=True):
+    """BART's layer: h [R, L, D], mask [R, L] -> h."""
+    return super().__call__(h, mask, deterministic)[0]
+
+  def in_groups(self, h, mask, deterministic):
+    """`rows`, a few at a time."""
+    shape, devices = h.shape, mesh_lib.row_parts()
+    R, L, _ = shape
+    tokens = R // devices * L
+    h, mask = (x.reshape(devices, -1, *x.shape[1:]) for x in (h, mask))
+    h = tokenwise.method(
+        self,
+        'group',
+        h,
+        mask,
+        draws=not deterministic and bart_layers.has_dropout(self.config),
+        size=max(1, tokenwise.piece_length(1, tokens) // L),
+    )
+    return h.reshape(shape)
+
+  def group(self, h, mask, deterministic=True):
+    """`rows` of h [1, G, L, D], mask [1, G, L]."""
+    rows = self.rows(
+        *(x.reshape(-1, *x.shape[2:]) for x in (h, mask)), deterministic
+    )
+    return rows.reshape(h.shape)
+
+
+class Encoder(bart.Encoder):
+  """Vectors of tokens [B, C, L, D], mask [B, C, L] -> states [B, C, L, D]."""
+
+  LAYER = EncoderLayer
+
+  def embed(self, h):
+    """Vectors of tokens -> with positions, normed."""
+    return mesh_lib.by_page(super().embed, h)
+
+  def __call__(self, h, mask, deterministic):
+    """h of `embed` -> states."""
+    h = self.dropout(h, deterministic)
+    B, C, L, _ = h.shape
+    in_pieces = not self.is_initializing() and stack.reads_in_pieces(
+        self.config, self.remat, B * C, L
+    )
+    start = h, jnp.bool_(True)
+    return self.layers(start, mask, deterministic, in_pieces)[0][0]
+
+
+class Rollout(NamedTuple):
+  """What the selector did with documents: what it learns from.
+
+  Attributes:
+    observations: [B, C, J, D], the tokens that it saw.
+    tokens: bool [B, C, J], true where there is a token.
+    state: [B, C, D], what it saw with each chunk.
+    actions: bool [B, C, J], true where a token was selected.
+    log_probs: float32 [B, C, J], of the actions.
+    entropies: float32 [B, C, J], of the choices.
+    values: float32 [B, C, J], the critic's.
+  """
+
+  observations: Any
+  tokens: Any
+  state: Any
+  actions: Any
+  log_probs: Any
+  entropies: Any
+  values: Any
+
+
+class SimCAS(bart.Bart):
+  """The model: encode, decode, cache, step, of chunks.
+
+  The memory is {'states': [B, C, L, D], 'mask': bool [B, C, L]}: g_0 stands at
+  [0, 0], and the mask is true there and at what was selected.
+  """
+
+  config: SimCASConfig
+
+  ENCODER = Encoder
+
+  def setup(self):
+    super().setup()
+    self.selector = selector_lib.Selector(self.config.d_model, self.dtype)
+
+  def encode(self, inputs, input_mask=None, deterministic=True, seeds=None):
+    """Reads documents and selects what the decoder is to read.
+
+    Args:
+      inputs: [B, C, L] token ids, or [B, L].
+      input_mask: of the same shape, true at tokens; None: where inputs are not
+        pad_id.
+      deterministic: no dropout.
+      seeds: uint32 [B], of sampling; None: made of each document's tokens.
+
+    Returns:
+      {'states': [B, C, L, D], 'mask': bool [B, C, L]}.
+
+    Raises:
+      InputError: a chunk has more tokens than there are positions, or
+        `sequence` does not divide C.
+    """
+    states, mask, seeds = self.chunk_states(
+        inputs, input_mask, deterministic, seeds
+    )
+    return self.memory(states, mask, self.choose(states, mask, seeds))
+
+  def chunk_states(
+      self, inputs, input_mask=None, deterministic=True, seeds=None
+  ):
+    """`encode` up to the choice: states [B, C, L, D], mask, seeds [B]."""
+    if inputs.ndim == 2:
+      inputs, input_mask = jax.tree.map(
+          lambda x: x[:, None], (inputs, input_mask)
+      )
+    is_text = inputs != self.config.pad_id
+    mask = is_text if input_mask is None else input_mask.astype(bool)
+    if self.config.padding == 'release':
+      mask = chunks.up_to_last(mask)
+    elif input_mask is not None:
+      mask &= is_text
+    if seeds is None:
+      seeds = selector_lib.document_seeds(inputs, mask)
+    h = self.encoder.embed(self.vectors(inputs))
+    states = self.encoder(h, mask, deterministic)
+    if self.is_initializing():
+      self.selector.judge(states[:, :, 1:], states[:, :, 0])
+    return states, mask, seeds
+
+  def choose(self, states, mask, seeds):
+    """Which tokens the decoder reads: bool [B, C, J]; as of `encode`."""
+    B, C, L = mask.shape
+    is_token = mask[:, :, 1:]
+    if self.config.select == 'none':
+      return is_token
+    if self.config.select == 'first_k':
+      number = jnp.cumsum(is_token.reshape(B, -1), axis=1)
+      return is_token & (number <= self.config.limit).reshape(is_token.shape)
+    return self.selector.select(states, mask, self.drawn(seeds, C, L)).actions
+
+  def drawn(self, seeds, C, L):
+    """The selector's random numbers; None: it needs none."""
+    if self.config.selection == 'argmax':
+      return None
+    return selector_lib.uniform(seeds, C, L - 1)
+
+  def memory(self, states, mask, actions):
+    """Memory of `encode`: states [B, C, L, D], actions bool [B, C, J]."""
+    is_chunk = mask.any(-1)
+    first = chunks.mean(states[:, :, 0], is_chunk)
+    is_read = jnp.pad(actions, ((0, 0), (0, 0), (1, 0)))
+    return {
+        'states': states.at[:, 0, 0].set(first),
+        'mask': is_read.at[:, 0, 0].set(is_chunk.any(1)),
+    }
+
+  def rollout(
+      self,
+      inputs,
+      input_mask=None,
+      deterministic=True,
+      seeds=None,
+      actions=None,
+  ):
+    """`encode`, always by the selector, and what it did.
+
+    Args:
+      inputs, input_mask, deterministic, seeds: as of `encode`.
+      actions: as of `Selector.select`.
+
+    Returns:
+      (memory, Rollout).
+    """
+    states, mask, seeds = self.chunk_states(
+        inputs, input_mask, deterministic, seeds
+    )
+    uniform = self.drawn(seeds, *mask.shape[1:])
+    found = self.selector.select(states, mask, uniform, actions)
+    x = jax.lax.stop_gradient(states[:, :, 1:])
+    log_probs, entropies, values = self.judge(x, found.state, found.actions)
+    return self.memory(states, mask, found.actions), Rollout(
+        x,
+        mask[:, :, 1:],
+        found.state,
+        found.actions,
+        log_probs,
+        entropies,
+        values,
+    )
+
+  def judge(self, observations, state, actions):
+    """What the selector thinks of choices, at states that it saw.
+
+    Args:
+      observations, state, actions: of a Rollout, or parts of it.
+
+    Returns:
+      log_probs, entropies and values, float32 like `actions`.
+    """
+    logits, values = self.selector.judge(observations, state)
+    log_p = jax.nn.log_softmax(logits)
+    log_probs = jnp.where(actions, log_p[..., 1], log_p[..., 0])
+    return log_probs, -jnp.sum(jnp.exp(log_p) * log_p, -1), values
+
+  def states(self, inputs, targets_in, input_mask=None, deterministic=True):
+    """`__call__` up to the `head`: the decoder's states [B, T, D]."""
+    memory = self.encode(inputs, input_mask, deterministic)
+    return self.decoder(
+        self.vectors(targets_in), in_line(memory), deterministic
+    )
+
+  def decode(self, memory, targets_in, deterministic=True):
+    """targets_in [B, T], starting with the start id -> logits [B, T, V]."""
+    return super().decode(in_line(memory), targets_in, deterministic)
+
+  def cross_mass(self, memory, targets_in, segments, num_segments):
+    """`Bart.cross_mass`; segments [B, C, L], nowhere decreasing.
+
+    The mass of g_0 goes to the segment of the first token.
+    """
+    segments = segments.reshape(len(segments), -1)
+    return super().cross_mass(
+        in_line(memory), targets_in, segments, num_segments
+    )
+
+  def attention(self, memory, targets_in, written):
+    """Where the decoder looks on average: over layers, heads and targets.
+
+    Args:
+      memory: of `encode`.
+      targets_in: [B, T].
+      written: bool [B, T], the targets that count.
+
+    Returns:
+      float32 [B, C, L], like the memory's mask; a document's sum is 1.
+    """
+    shape = memory['mask'].shape
+    slots = jnp.arange(shape[1] * shape[2])
+    segments = jnp.broadcast_to(slots, (shape[0], slots.size))
+    mass = self.cross_mass(memory, targets_in, segments, slots.size)
+    mass = jnp.where(written[..., None], mass, 0).sum(1)
+    count = jnp.maximum(written.sum(1), 1)[:, None]
+    return (mass / count).reshape(shape)
+
+  def init_cache(self, memory, max_length):
+    """(shared, per_row) of `stack.init_cache`."""
+    return super().init_cache(in_line(memory), max_length)
+
+
+def in_line(memory):
+  """The memory of BART: arrays [B, C, L, ...] -> [B, C L, ...]."""
+  return jax.tree.map(
+      lambda x: stack.lay_read(x.reshape(x.shape[0], -1, *x.shape[3:])), memory
+  )
+
+
+def selected_counts(memory):
+  """How many states the decoder reads of each document, g_0 too: int [B]."""
+  return memory['mask'].sum((1, 2))
+
+
+def compact(memory, capacity):
+  """A memory without what was not selected: decoding it gives the same.
+
+  Not under jit: how many there are is looked at.
+
+  Args:
+    memory: of `SimCAS.encode`.
+    capacity: states that are kept of a document, g_0 among them; at least the
+      largest of `selected_counts`.
+
+  Returns:
+    {'states': [B, 1, capacity, D], 'mask': bool [B, 1, capacity]}, in reading
+    order.
+
+  Raises:
+    InputError: more than that were selected.
+  """
+  most = int(selected_counts(memory).max())
+  if most > capacity:
+    raise InputError(
+        f'{most} states of a document are selected: expected at most {capacity}'
+    )
+  return _compact(memory, min(capacity, memory['mask'][0].size))
+
+
+@functools.partial(jax.jit, static_argnums=1)
+def _compact(memory, capacity):
+  memory = in_line(memory)
+  order = jnp.argsort(~memory['mask'], axis=1, stable=True)[:, :capacity]
+  states = jnp.take_along_axis(memory['states'], order[..., None], axis=1)
+  mask = jnp.take_along_axis(memory['mask'], order, axis=1)
+  return {'states': states[:, None], 'mask': mask[:, None]}

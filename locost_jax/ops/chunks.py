@@ -1,0 +1,102 @@
+"""The chunks of documents: which tokens they have, and what they exchange.
+
+A document is cut into chunks that an encoder reads alone; after each of its
+layers the states of their start and end marks go to other chunks (SimCAS,
+section 3.2, equation 5). Everything is per document: a chunk without tokens
+takes no part, wherever it is.
+
+Axes: B documents, C chunks, L tokens of a chunk, D width.
+"""
+
+import jax
+import jax.numpy as jnp
+
+
+def last_tokens(mask):
+  """The place of the last token of each chunk.
+
+  Args:
+    mask: bool [..., L], true at tokens.
+
+  Returns:
+    int [...]; -1 where there is none.
+  """
+  L = mask.shape[-1]
+  last = L - 1 - jnp.argmax(jnp.flip(mask, -1), axis=-1)
+  return jnp.where(mask.any(-1), last, -1)
+
+
+def up_to_last(mask):
+  """True up to the last true place: bool [..., L] -> bool [..., L]."""
+  return jnp.arange(mask.shape[-1]) <= last_tokens(mask)[..., None]
+
+
+def neighbours(is_chunk):
+  """The chunks before and after each one, in a ring.
+
+  Args:
+    is_chunk: bool [B, C], false at what only fills the batch.
+
+  Returns:
+    Two int [B, C]; of a chunk that is none, any.
+  """
+  C = is_chunk.shape[1]
+  places = jnp.arange(C)
+  latest = jax.lax.cummax(jnp.where(is_chunk, places, -1), axis=1)
+  before = jnp.roll(latest, 1, axis=1).at[:, 0].set(-1)
+  before = jnp.where(before < 0, latest[:, -1:], before)
+  soonest = jax.lax.cummin(jnp.where(is_chunk, places, C), axis=1, reverse=True)
+  after = jnp.roll(soonest, -1, axis=1).at[:, -1].set(C)
+  after = jnp.where(after == C, soonest[:, :1], after)
+  return jnp.clip(before, 0, C - 1), jnp.clip(after, 0, C - 1)
+
+
+def mean(states, is_chunk):
+  """The mean over the chunks of each document.
+
+  Args:
+    states: [B, C, D].
+    is_chunk: bool [B, C].
+
+  Returns:
+    [B, D], summed in float32 at least; 0 for a document without chunks.
+  """
+  precise = jnp.promote_types(states.dtype, jnp.float32)
+  kept = jnp.where(is_chunk[..., None], states, 0).astype(precise)
+  count = jnp.maximum(is_chunk.sum(1), 1)[:, None]
+  return (kept.sum(1) / count).astype(states.dtype)
+
+
+def exchange(h, mask, align):
+  """The states of start and end marks, exchanged between chunks.
+
+  shift: chunk i takes the start of chunk i - 1 and the end of chunk i + 1, in a
+  ring (the release). mean: all take the mean of all (equation 5). none: nothing
+  is exchanged. A document of one chunk stays as it is.
+
+  Args:
+    h: [B, C, L, D].
+    mask: bool [B, C, L], true at tokens; the last one is a chunk's end mark.
+    align: 'shift', 'mean' or 'none'.
+
+  Returns:
+    [B, C, L, D].
+  """
+  if align == 'none':
+    return h
+  is_chunk, last = mask.any(-1), last_tokens(mask)
+  starts = h[:, :, 0]
+  ends = jnp.take_along_axis(h, jnp.maximum(last, 0)[..., None, None], axis=2)[
+      :, :, 0
+  ]
+  if align == 'mean':
+    starts = jnp.broadcast_to(mean(starts, is_chunk)[:, None], starts.shape)
+    ends = jnp.broadcast_to(mean(ends, is_chunk)[:, None], ends.shape)
+  else:
+    before, after = neighbours(is_chunk)
+    starts = jnp.take_along_axis(starts, before[..., None], axis=1)
+    ends = jnp.take_along_axis(ends, after[..., None], axis=1)
+  places = jnp.arange(h.shape[2])
+  h = jnp.where((places == last[..., None])[..., None], ends[:, :, None], h)
+  is_start = (places == 0) & is_chunk[..., None]
+  return jnp.where(is_start[..., None], starts[:, :, None], h)

@@ -1,0 +1,77 @@
+"""SimCAS's files as its trainer writes them: names, and what config.json says."""
+
+import shutil
+
+import jax
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+from safetensors.numpy import save_file
+
+import locost_jax
+from locost_jax import models
+from locost_jax.errors import InputError
+from locost_jax.hugging_face import bart
+from locost_jax.hugging_face import configs
+from tests.hugging_face.converting import GOLDEN
+
+SOURCE = GOLDEN / 'simcas'
+STORED = 'state_dict.safetensors'
+
+
+def copy_as(tmp_path, rename):
+  """A directory with other names of tensors, of which some have copies."""
+  target = tmp_path / 'renamed'
+  shutil.copytree(SOURCE, target)
+  tensors = load_file(SOURCE / STORED)
+  tensors['lm_head.weight'] = tensors['model.shared.weight']
+  save_file({rename(name): x for name, x in tensors.items()}, target / STORED)
+  return target
+
+
+@pytest.mark.parametrize(
+    'rename',
+    [
+        lambda name: 'model.' + name,
+        lambda name: name.removeprefix('model.'),
+    ],
+)
+def test_names_with_one_more_prefix_or_without(rename, tmp_path):
+  want = locost_jax.load(SOURCE)
+  found = locost_jax.load(copy_as(tmp_path, rename))
+  assert found.config == want.config
+  jax.tree.map(np.testing.assert_array_equal, found.params, want.params)
+
+
+def test_a_selector_without_its_critic_is_refused(tmp_path):
+  target = tmp_path / 'without'
+  shutil.copytree(SOURCE, target)
+  tensors = load_file(SOURCE / STORED)
+  for name in list(tensors):
+    if '.critic.' in name:
+      del tensors[name]
+  save_file(tensors, target / STORED)
+  with pytest.raises(InputError, match='lacks the tensor .*agent.critic'):
+    locost_jax.load(target)
+
+
+def test_what_config_json_says_of_it():
+  """Nothing where all is the release's: its tensors tell."""
+  config = configs.model_config(SOURCE)
+  assert config['name'] == 'simcas'
+  assert config | models.default_keys('simcas') | {'pad_id': 1} == (
+      config | {'num_decoder_heads': 0}
+  )
+  written = bart.released_config(config)
+  assert not any('simcas' in key for key in written)
+  assert bart.model_config(written)['name'] == 'bart'
+  changed = config | dict(align='mean', limit=64, padding='tokens')
+  written = bart.released_config(changed)
+  assert written['simcas_limit'] == 64
+  assert bart.model_config(written) == changed
+
+
+def test_a_text_is_read_as_chunks():
+  assert locost_jax.load(SOURCE).pages.pages == 'chunks'
+  with pytest.raises(InputError, match="pages='spatial' must be one of"):
+    locost_jax.load(SOURCE, pages='spatial')

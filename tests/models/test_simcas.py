@@ -1,0 +1,477 @@
+"""SimCAS: every form of it against a plain one; golden arrays elsewhere."""
+
+import functools
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from configs import default
+from locost_jax import models
+from locost_jax.data import pages
+from locost_jax.devices import sharding
+from locost_jax.errors import InputError
+from locost_jax.generation import decode_settings
+from locost_jax.generation import generate
+from locost_jax.models import bart_layers
+from locost_jax.models import flops
+from locost_jax.models import parameters
+from locost_jax.models import selector as selector_lib
+from locost_jax.models import simcas
+from locost_jax.ops import chunks
+from locost_jax.ops import long_attention
+from locost_jax.ops import tokenwise
+from locost_jax.runs import counted_flops
+from tests.models.test_bart import moved_params
+from tests.models.test_bart import SMALL
+from tests.models.test_bart import tokens
+
+SIMCAS = SMALL | dict(name='simcas', num_layers=3)
+PAD, EOS = 1, 2
+COUNTS = [1, 2, 40, 3]
+ALIGNS = ('shift', 'mean', 'none')
+PADDINGS = ('tokens', 'release')
+
+
+@functools.lru_cache
+def documents(L=6):
+  """Of 1, 2, 40 and 3 chunks, the last ones padded before their end mark."""
+  inputs = np.full((len(COUNTS), max(COUNTS), L), PAD)
+  for row, count in enumerate(COUNTS):
+    inputs[row, :count] = tokens(row, count, L)
+    inputs[row, :count, -1] = EOS
+    if count > 1:
+      inputs[row, count - 1, 3:-1] = PAD
+  inputs[0, 0, 3:] = [EOS, PAD, PAD]  # one chunk is not padded inside
+  return inputs
+
+
+@functools.lru_cache
+def small_params():
+  return moved_params(SIMCAS, 0.2)
+
+
+@functools.lru_cache
+def compiled(method, remat, changes):
+  model = models.build(SIMCAS | dict(changes), remat=remat)
+  return jax.jit(functools.partial(model.apply, method=method))
+
+
+def run(*arguments, method='__call__', params=None, remat='auto', **changes):
+  """The model's method; jitted, options are positional."""
+  apply = compiled(method, remat, tuple(sorted(changes.items())))
+  return apply(params or small_params(), *arguments)
+
+
+def test_parameters_are_those_of_bart_and_the_selector():
+  paths = set(parameters.flatten(small_params()['params']))
+  bart = parameters.abstract_params(models.build(SMALL | dict(num_layers=3)))
+  beside = paths - set(parameters.flatten(bart))
+  assert beside == {
+      f'selector/{judge}/{layer}/{part}'
+      for judge in ('actor', 'critic')
+      for layer in ('token', 'state', 'hidden', 'output')
+      for part in ('kernel', 'bias')
+  }
+  for path in paths:
+    sharding.spec_of(path)
+  config = dict(default.simcas(), vocab_size=60)
+  shapes = parameters.flatten(parameters.abstract_params(models.build(config)))
+  assert 9_451_011 == sum(
+      int(np.prod(leaf.shape))
+      for path, leaf in shapes.items()
+      if path.startswith('selector/')
+  )
+
+
+def test_new_selectors_are_orthogonal():
+  """Gains sqrt 2, of the last layer 0.01 and 1; no biases."""
+  model = models.build(SIMCAS)
+  new = model.init(jax.random.key(0), tokens(0, 1, 4), tokens(1, 1, 4))
+  for judge, gain in (('actor', 0.01), ('critic', 1.0)):
+    own = new['params']['selector'][judge]
+    for name, layer in own.items():
+      square = gain**2 if name == 'output' else 2.0
+      kernel = np.asarray(layer['kernel'])
+      if kernel.shape[0] > kernel.shape[1]:
+        kernel = kernel.T
+      expected = square * np.eye(len(kernel))
+      np.testing.assert_allclose(kernel @ kernel.T, expected, 0, 1e-5)
+      assert not layer['bias'].any()
+
+
+@pytest.mark.parametrize(
+    'align,padding,select',
+    [
+        *itertools.product(ALIGNS, PADDINGS, ['ppo']),
+        ('shift', 'tokens', 'none'),
+    ],
+)
+def test_a_batch_is_its_documents_one_by_one(align, padding, select):
+  """Also where a batch has longer rows; other chunks would be seen."""
+  changes = dict(align=align, padding=padding, select=select)
+  inputs, targets = documents(), tokens(7, len(COUNTS), 5)
+  together = run(inputs, targets, **changes)
+  wide = np.pad(inputs, ((0, 0), (0, 3), (0, 2)), constant_values=PAD)
+  np.testing.assert_allclose(run(wide, targets, **changes), together, 0, 1e-5)
+  for row, count in enumerate(COUNTS):
+    alone = run(
+        inputs[row : row + 1, :count], targets[row : row + 1], **changes
+    )
+    np.testing.assert_allclose(together[row], alone[0], 0, 1e-5)
+
+
+@pytest.mark.parametrize('align', ALIGNS)
+def test_other_exchanges_are_seen(align):
+  """Each differs from the others where there are several chunks."""
+  inputs, targets = documents(), tokens(7, len(COUNTS), 5)
+  own = run(inputs, targets, align=align, select='none')
+  for other in set(ALIGNS) - {align}:
+    found = abs(run(inputs, targets, align=other, select='none') - own)
+    assert found[0].max() == 0
+    assert found[1:].max((1, 2)).min() > 1e-3
+
+
+def plain_exchange(h, mask, align):
+  """`chunks.exchange` of one document as a loop over its chunks."""
+  out = np.array(h)
+  own = [c for c in range(len(h)) if mask[c].any()]
+  last = {c: np.flatnonzero(mask[c])[-1] for c in own}
+  for i, c in enumerate(own):
+    before, after = own[i - 1], own[(i + 1) % len(own)]
+    start, end = h[before, 0], h[after, last[after]]
+    if align == 'mean':
+      start = sum(h[o, 0] for o in own) / len(own)
+      end = sum(h[o, last[o]] for o in own) / len(own)
+    if align != 'none':
+      out[c, last[c]], out[c, 0] = end, start
+  return out
+
+
+@pytest.mark.parametrize('align', ALIGNS)
+def test_the_exchange_is_its_loop(align):
+  """Also with chunks without tokens between others, and a document of none."""
+  mask = documents() != PAD
+  mask[3, 1], mask[1] = False, False
+  h = np.random.default_rng(0).normal(size=(*mask.shape, 8))
+  with jax.enable_x64():
+    found = chunks.exchange(jnp.asarray(h), mask, align)
+  for row in range(len(COUNTS)):
+    np.testing.assert_allclose(
+        found[row], plain_exchange(h[row], mask[row], align), 0, 1e-12
+    )
+
+
+@pytest.mark.parametrize('align', ALIGNS)
+def test_the_exchange_is_between_layers(align):
+  """Before none but the second and third: layer by layer, by BART's layer."""
+  inputs, params = documents()[:, :3], small_params()['params']
+  model = models.build(SIMCAS | dict(align=align))
+  mask = inputs != PAD
+  found, _, _ = run(inputs, mask, align=align, method='chunk_states')
+  mask = np.asarray(chunks.up_to_last(mask))
+  h = model.apply(
+      {'params': params},
+      inputs,
+      method=lambda self, x: self.encoder.embed(self.vectors(x)),
+  )
+  layer = bart_layers.EncoderLayer(model.config, model.dtype)
+  for i in range(3):
+    own = jax.tree.map(lambda x, i=i: x[i], params['encoder']['layers'])
+    if i:
+      h = np.stack(
+          [plain_exchange(*row, align) for row in zip(np.asarray(h), mask)]
+      )
+    rows, _ = layer.apply(
+        {'params': own}, h.reshape(-1, 6, 32), mask.reshape(-1, 6), True
+    )
+    h = rows.reshape(h.shape)
+  np.testing.assert_allclose(found, h, 0, 2e-5)
+
+
+def test_masked_padding_is_not_read_and_the_release_s_is():
+  """What the pad token's vector is makes no difference to the masked mode."""
+  params = jax.tree.map(lambda x: x, small_params())
+  embedding = params['params']['token_embedding']['embedding']
+  changed = embedding.at[PAD].add(np.sin(np.arange(32)))
+  other = {
+      'params': params['params'] | {'token_embedding': {'embedding': changed}}
+  }
+  inputs, targets = documents()[1:2, :2], tokens(7, 1, 5)
+  for padding, differs in (('tokens', False), ('release', True)):
+    run_it = functools.partial(
+        run, inputs, targets, padding=padding, select='none', method='states'
+    )
+    difference = abs(run_it() - run_it(params=other)).max()
+    assert (difference > 1e-3) == differs, padding
+
+
+def test_a_short_document_is_what_bart_makes_of_it():
+  """One chunk, as [B, L] and [B, 1, L], whatever selects."""
+  own = dict(small_params()['params'])
+  del own['selector']
+  inputs, targets = tokens(5, 2, 13), tokens(7, 2, 5)
+  bart = models.build(SMALL | dict(num_layers=3))
+  want = bart.apply({'params': own}, inputs, targets)
+  for select, given in (
+      ('ppo', inputs),
+      ('none', inputs),
+      ('ppo', inputs[:, None]),
+  ):
+    found = run(given, targets, select=select)
+    np.testing.assert_allclose(found, want, 0, 1e-5)
+
+
+@pytest.mark.parametrize('padding', PADDINGS)
+@pytest.mark.parametrize('selection', ['sample', 'argmax'])
+def test_the_selector_is_its_loop(selection, padding):
+  """Chunk by chunk, in float64, over each document alone."""
+  changes = dict(padding=padding, selection=selection)
+  model = models.build(SIMCAS | changes, 'float64')
+  with jax.enable_x64():
+    params = jax.tree.map(lambda x: np.asarray(x, np.float64), small_params())
+    # Logits that differ, or rows that have nothing are never seen.
+    params['params']['selector']['actor']['output']['bias'] += [0.6, 0]
+    inputs = documents()
+    _, rollout = model.apply(params, inputs, method='rollout')
+    states, mask, seeds = model.apply(params, inputs, method='chunk_states')
+    drawn = selector_lib.uniform(seeds, 40, 5)
+    rollout = jax.tree.map(np.asarray, rollout)
+    whole = 0
+    for row, count in enumerate(COUNTS):
+      H = np.asarray(states[row], np.float64)
+      selected = [H[:count, 0].mean(0)]
+      for c in range(count):
+        g = np.mean(selected, axis=0)
+        logits = judged(params['params']['selector']['actor'], H[c, 1:], g)
+        p = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
+        limit = 0.5 if selection == 'argmax' else drawn[row, c]
+        kept = np.asarray((p[:, 1] > limit) & mask[row, c, 1:])
+        if not kept.any() or count == 1:
+          whole += 1
+          kept = np.asarray(mask[row, c, 1:])
+        selected.extend(H[c, 1:][kept])
+        np.testing.assert_array_equal(rollout.actions[row, c], kept)
+        np.testing.assert_allclose(rollout.state[row, c], g, 0, 1e-12)
+        np.testing.assert_allclose(
+            rollout.log_probs[row, c], np.log(p[range(5), kept * 1]), 0, 1e-9
+        )
+        np.testing.assert_allclose(
+            rollout.entropies[row, c], -(p * np.log(p)).sum(-1), 0, 1e-9
+        )
+        value = judged(params['params']['selector']['critic'], H[c, 1:], g)
+        np.testing.assert_allclose(rollout.values[row, c], value[:, 0], 0, 1e-9)
+      assert not rollout.actions[row, count:].any()
+      memory = model.apply(params, inputs, method='encode')
+      small = simcas.compact(memory, 256)
+      n = int(simcas.selected_counts(memory)[row])
+      np.testing.assert_allclose(
+          small['states'][row, 0, :n], np.stack(selected), 0, 1e-12
+      )
+  assert whole > 1  # a chunk of which nothing was selected was among them
+
+
+def judged(judge, x, g):
+  """A judge's outputs by hand: x [J, D], g [D]."""
+  dense = lambda name, x: x @ judge[name]['kernel'] + judge[name]['bias']
+  x = np.tanh(dense('token', x) + dense('state', g))
+  return dense('output', np.tanh(dense('hidden', x)))
+
+
+def test_what_is_sampled_depends_on_the_document_alone():
+  """Not on its place, its batch or padding; on its tokens and the seeds."""
+  inputs = documents()
+  apply = jax.jit(
+      functools.partial(models.build(SIMCAS).apply, method='encode')
+  )
+
+  def mask(inputs, seeds=None):
+    return apply(small_params(), inputs, seeds=seeds)['mask']
+
+  own = mask(inputs)
+  np.testing.assert_array_equal(mask(inputs[::-1])[::-1], own)
+  wide = np.pad(inputs, ((0, 0), (0, 2), (0, 1)), constant_values=PAD)
+  np.testing.assert_array_equal(mask(wide)[:, :40, :6], own)
+  changed = inputs.copy()
+  changed[2, 39, 1] += 1
+  assert (mask(changed)[2] != own[2]).any((-1, -2))
+  seeds = jnp.arange(4, dtype=jnp.uint32)
+  assert (mask(inputs, seeds) != mask(inputs, seeds + 9)).any()
+  np.testing.assert_array_equal(mask(inputs, seeds), mask(inputs, seeds))
+  share = selector_lib.uniform(seeds, 50, 100)
+  assert abs(share.mean() - 0.5) < 0.01 and abs(share.std() - 12**-0.5) < 0.01
+
+
+def test_the_first_tokens_are_kept():
+  inputs, targets = documents(), tokens(7, 4, 5)
+  mask = np.asarray(
+      run(inputs, select='first_k', limit=7, method='encode')['mask']
+  )
+  kept = [np.flatnonzero(row)[1:] for row in mask.reshape(4, -1)]
+  # Places of a chunk are 0 to 5; 0 is its start.
+  assert [list(places) for places in kept] == [
+      [1, 2, 3],
+      [1, 2, 3, 4, 5, 7, 8],
+      [1, 2, 3, 4, 5, 7, 8],
+      [1, 2, 3, 4, 5, 7, 8],
+  ]
+  np.testing.assert_array_equal(
+      run(inputs, targets, select='first_k', limit=10**6),
+      run(inputs, targets, select='none'),
+  )
+
+
+@pytest.mark.parametrize('absorbed', [False, True])
+@pytest.mark.parametrize('select', ['ppo', 'none', 'first_k'])
+def test_steps_and_a_compact_memory_are_the_decoder(
+    monkeypatch, absorbed, select
+):
+  """Also of three rows for each document, as beams have them."""
+  if absorbed:
+    monkeypatch.setattr(long_attention, 'ABSORBED', 1)
+  model = models.build(SIMCAS | dict(select=select, limit=9))
+  apply = functools.partial(model.apply, small_params())
+  inputs, targets = documents()[1:], tokens(7, 9, 5)
+  memory = apply(inputs, method='encode')
+  repeated = jax.tree.map(lambda x: jnp.repeat(x, 3, axis=0), memory)
+  expected = apply(repeated, targets, method='decode')
+  most = int(simcas.selected_counts(memory).max())
+  for read in memory, simcas.compact(memory, most):
+    shared, per_row = apply(read, 5, method='init_cache')
+    assert ('states' in shared) == absorbed
+    per_row = jax.tree.map(lambda x: jnp.repeat(x, 3, axis=0), per_row)
+    for i in range(5):
+      logits, per_row = apply(targets[:, i], shared, per_row, method='step')
+      np.testing.assert_allclose(logits, expected[:, i], 0, 1e-4)
+  with pytest.raises(InputError, match=f'{most} states .* at most {most - 1}'):
+    simcas.compact(memory, most - 1)
+
+
+@pytest.mark.parametrize('options', [dict(), dict(num_beams=3)])
+def test_texts_of_a_batch_are_those_of_its_documents(options):
+  model, params = models.build(SIMCAS), small_params()['params']
+  settings = decode_settings.Settings(
+      max_length=8, eos_id=2, pad_id=1, start_id=2, **options
+  )
+  write = lambda inputs: generate.generate(
+      model, params, inputs.astype(np.int32), None, settings
+  )
+  inputs = documents()[:, :5]
+  texts, scores = write(inputs)
+  for row in range(4):
+    text, score = write(inputs[row : row + 1])
+    np.testing.assert_array_equal(texts[row], text[0])
+    np.testing.assert_allclose(scores[row], score[0], 0, 1e-4)
+
+
+def gradients(select, remat, **keys):
+  model = models.build(
+      SIMCAS | dict(select=select, dropout_rate=0.1 if keys else 0.0),
+      remat=remat,
+  )
+
+  def loss(params):
+    logits = model.apply(params, documents(), tokens(7, 4, 5), **keys)
+    return jnp.mean(logits**2)
+
+  return parameters.flatten(jax.jit(jax.grad(loss))(small_params()))
+
+
+@pytest.mark.parametrize('select', ['ppo', 'first_k'])
+def test_groups_of_chunks_give_the_same_gradients(monkeypatch, select):
+  """A layer over a few chunks at a time; none goes to the selector."""
+  want = gradients(select, 'none')
+  monkeypatch.setattr(tokenwise, 'CPU_PIECE', 7 * 6)
+  shapes = []
+  group = simcas.EncoderLayer.rows
+  monkeypatch.setattr(
+      simcas.EncoderLayer,
+      'rows',
+      lambda self, h, *rest, **keys: shapes.append(h.shape)
+      or group(self, h, *rest, **keys),
+  )
+  for remat in ('pieces', 'full'):
+    got = gradients(select, remat)
+    assert {shape[0] for shape in shapes} == {7}
+    for path, array in want.items():
+      bound = 2e-4 * abs(array).max() + 1e-7
+      np.testing.assert_allclose(got[path], array, 0, bound, err_msg=path)
+      assert array.any() != ('selector/' in path)
+
+
+def test_groups_draw_their_dropout(monkeypatch):
+  keys = dict(deterministic=False, rngs={'dropout': jax.random.key(0)})
+  monkeypatch.setattr(tokenwise, 'CPU_PIECE', 7 * 6)
+  one, same = (gradients('none', 'pieces', **keys) for _ in range(2))
+  keys['rngs'] = {'dropout': jax.random.key(1)}
+  other = gradients('none', 'pieces', **keys)
+  path = 'params/encoder/layers/feed_forward/wi/kernel'
+  np.testing.assert_array_equal(one[path], same[path])
+  assert abs(one[path] - other[path]).max() > 1e-3 * abs(one[path]).max()
+
+
+def test_a_document_without_tokens_has_numbers():
+  inputs, targets = np.full((2, 3, 5), PAD), tokens(7, 2, 4)
+  inputs[0] = tokens(3, 3, 5)
+  for align, select in (('shift', 'ppo'), ('mean', 'first_k')):
+    logits = run(inputs, targets, align=align, select=select)
+    assert np.isfinite(logits).all()
+    alone = run(inputs[:1], targets[:1], align=align, select=select)
+    np.testing.assert_allclose(logits[:1], alone, 0, 1e-5)
+
+
+def test_attention_is_the_mean_of_the_mass():
+  """Of what was selected only, per document, over its own targets."""
+  inputs, targets = documents(), tokens(7, 4, 5)
+  memory = run(inputs, method='encode')
+  written = np.arange(5) < np.array([[5], [3], [4], [1]])
+  found = run(memory, targets, written, method='attention')
+  np.testing.assert_allclose(found.sum((1, 2)), 1, 0, 1e-5)
+  assert (np.asarray(found)[~np.asarray(memory['mask'])] == 0).all()
+  for row, count in enumerate([5, 3, 4, 1]):
+    one = jax.tree.map(lambda x, row=row: x[row : row + 1], memory)
+    alone = run(
+        one,
+        targets[row : row + 1, :count],
+        np.ones((1, count), bool),
+        method='attention',
+    )
+    np.testing.assert_allclose(found[row], alone[0], 0, 1e-6)
+
+
+def test_who_reads_chunks():
+  assert set(models.page_forms(default.simcas())) == set(pages.CHUNKS)
+  assert models.make_config(SIMCAS)
+
+
+@pytest.mark.parametrize('select', ['ppo', 'none'])
+def test_flops_are_those_of_the_traced_step(select):
+  model = models.build(
+      SIMCAS | dict(select=select, d_model=128, d_ff=256, max_positions=512),
+      remat='none',
+  )
+  shape = lambda *shape: jax.ShapeDtypeStruct(shape, jnp.int32)
+
+  def loss(params, inputs, targets):
+    return jnp.sum(model.apply({'params': params}, inputs, targets))
+
+  traced = jax.make_jaxpr(jax.value_and_grad(loss))(
+      parameters.abstract_params(model), shape(2, 3, 256), shape(2, 64)
+  )
+  formula = flops.of_step(model, (2, 3, 256), (2, 64))
+  assert 0.9 <= formula / counted_flops.count(traced) <= 1.01
+  parts = flops.train_step(model.config, 2, 256, 64, 3)
+  assert (parts['selector'] > 0) == (select == 'ppo')
+
+
+@pytest.mark.parametrize('key', ['align', 'select', 'selection', 'padding'])
+def test_wrong_values_are_refused(key):
+  with pytest.raises(InputError, match=f"model.{key}='x' must be one of"):
+    models.build(SIMCAS | {key: 'x'})
+
+
+def test_chunks_longer_than_the_positions_are_refused():
+  with pytest.raises(InputError, match='inputs have 41 tokens'):
+    run(tokens(5, 1, 2, 41), tokens(7, 1, 5))

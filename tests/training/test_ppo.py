@@ -1,0 +1,308 @@
+"""Rewards, advantages and PPO's losses: golden arrays and plain loops."""
+
+import functools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from locost_jax.hugging_face import names as names_lib
+from locost_jax.training import ppo
+from tests.models import test_golden_simcas as golden
+from tests.models.test_golden_bart import theirs
+
+DTYPES = pytest.mark.parametrize(
+    'dtype,atol,bound', (('float32', 2e-4, 1e-3), ('float64', 1e-9, 1e-6))
+)
+SIZE = 4
+
+
+@functools.lru_cache
+def rolled_out(dtype):
+  """(model, params, rollout, what rewards are made of) of the golden arrays."""
+  io = golden.arrays()
+  targets = io['output_ids']
+  with jax.enable_x64(dtype == 'float64'):
+    model, params = golden.golden_model(dtype)
+    apply = functools.partial(model.apply, {'params': params})
+    memory, rollout = apply(
+        io['input_ids'], actions=io['actions'].astype(bool), method='rollout'
+    )
+    attention = apply(
+        memory, targets, np.ones((1, 10), bool), method='attention'
+    )
+    logits = apply(memory, targets, method='decode')
+    R = ppo.likelihood(
+        logits[:, :-1], targets[:, 1:], targets[:, 1:] != golden.PAD
+    )
+    given = ppo.rewards(
+        R,
+        attention[:, :, 1:],
+        attention[:, 0, 0],
+        rollout.actions,
+        rollout.tokens,
+    )
+    gains, returns = ppo.advantages(given, rollout.values, rollout.tokens)
+  return model, params, rollout, (memory, attention, given, gains, returns)
+
+
+@DTYPES
+def test_golden_attention_rewards_and_advantages(dtype, atol, bound):
+  del bound
+  io = golden.arrays()
+  *_, rollout, (memory, attention, given, gains, returns) = rolled_out(dtype)
+  mask, actions = np.asarray(memory['mask']), np.asarray(rollout.actions)
+  found = {
+      'attention': np.asarray(attention)[mask],
+      'select_rewards': np.asarray(given)[actions],
+      'rewards': given[0],
+      'advantages': gains[0],
+      'returns': returns[0],
+      'values': rollout.values[0],
+      'logprobs': rollout.log_probs[0],
+  }
+  for name, value in found.items():
+    expected = io[f'f64/rl_{name}']
+    assert_near(value, expected, atol, name)
+  skipped = np.asarray(given)[~actions]
+  np.testing.assert_allclose(skipped, io['f64/rl_skip_rewards'][0], atol, atol)
+  np.testing.assert_array_equal(actions[0], io['rl_actions'])
+  assert (io['rl_all_len'], io['rl_real_len']) == (36, actions.sum())
+  made = {f'f64/rl_{name}' for name in found} | {'f64/rl_skip_rewards'}
+  assert made == {name for name in io if name.startswith('f64/rl_')}
+
+
+def assert_near(value, expected, bound, name):
+  bound *= max(1, abs(expected).max())
+  np.testing.assert_allclose(value, expected, 0, bound, err_msg=name)
+
+
+def golden_losses(agent, model, params, rollout, gains, returns):
+  """Of minibatches of 4 tokens, at the states of the rollout."""
+  io = golden.arrays()
+  new = model.apply(
+      {'params': params | {'selector': agent}},
+      rollout.observations,
+      rollout.state,
+      rollout.actions,
+      method='judge',
+  )
+  old = rollout.log_probs, rollout.values, gains, returns
+  cut = lambda x: ppo.minibatches(x, int(io['mini_batch']))
+  return ppo.losses(*jax.tree.map(cut, (new, old, rollout.tokens)))
+
+
+@DTYPES
+def test_golden_losses_and_gradients_of_ppo(dtype, atol, bound):
+  io = golden.arrays()
+  model, params, rollout, (*_, gains, returns) = rolled_out(dtype)
+  with jax.enable_x64(dtype == 'float64'):
+    rows = [row for row in names_lib.table({'name': 'simcas'}).rows]
+    table = names_lib.Table(
+        tuple(row for row in rows if row[0].startswith('selector')), {}
+    )
+    noise = {}
+    for path, name, form in table.rows:
+      _, judge, layer, part = path.split('/')
+      key = name.replace('model.encoder.agent.', 'agent_noise/')
+      noise.setdefault(judge, {}).setdefault(layer, {})[part] = form[0](io[key])
+    agent = jax.tree.map(lambda x, y: x + y, params['selector'], noise)
+
+    def total(agent):
+      found = golden_losses(agent, model, params, rollout, gains, returns)
+      return found.total.sum(), found
+
+    (_, found), grads = jax.jit(jax.value_and_grad(total, has_aux=True))(agent)
+    grads = theirs({'selector': grads}, table)
+    found = jax.tree.map(np.asarray, found)
+  assert found.total.size == io['ppo_count'] == 12
+  for name, value in (
+      ('policy_loss', found.policy.mean()),
+      ('value_loss', found.value.mean()),
+      ('entropy', found.entropy.mean()),
+      ('agent_loss_sum', found.total.sum()),
+  ):
+    expected = io[f'f64/ppo_{name}']
+    assert_near(value, expected, atol, name)
+  want = {
+      name.replace('ppo_grad/', 'model.encoder.agent.'): array
+      for name, array in io.items()
+      if name.startswith('ppo_grad/')
+  }
+  assert set(want) == set(grads) and len(want) == 16
+  for name, array in want.items():
+    error = abs(grads[name] - array).max()
+    assert error <= bound * abs(array).max() + 1e-7, name
+
+
+def documents(seed=0, B=3, C=5, J=6):
+  """Ragged documents: an empty chunk among others, short last chunks."""
+  rng = np.random.default_rng(seed)
+  tokens = np.ones((B, C, J), bool)
+  tokens[0, 3:] = False
+  tokens[1, 4, 2:] = False
+  tokens[2, 1] = tokens[2, 4, 3:] = False
+  return rng, tokens
+
+
+def own_chunks(tokens):
+  return [c for c in range(len(tokens)) if tokens[c].any()]
+
+
+@pytest.mark.parametrize('trace', ppo.TRACES)
+def test_advantages_are_their_loop(trace):
+  """Of each document alone, its last chunk first."""
+  rng, tokens = documents()
+  rewards, values = (rng.normal(size=tokens.shape) for _ in range(2))
+  with jax.enable_x64():
+    gains, returns = ppo.advantages(rewards, values, tokens, 0.9, 0.8, trace)
+  for row, own in enumerate(tokens):
+    after, value_after = np.zeros(own.shape[1]), 0.0
+    for c in reversed(own_chunks(own)):
+      here = np.flatnonzero(own[c])
+      expected = np.zeros(own.shape[1])
+      for j in here:
+        delta = rewards[row, c, j] + 0.9 * value_after - values[row, c, j]
+        expected[j] = delta + 0.9 * 0.8 * after[j]
+        np.testing.assert_allclose(
+            returns[row, c, j], expected[j] + values[row, c, j], 0, 1e-12
+        )
+      np.testing.assert_allclose(gains[row, c], expected, 0, 1e-12)
+      value_after = np.mean([values[row, c, j] for j in here])
+      if trace == 'position':
+        after = expected
+      elif trace == 'mean':
+        after = np.full_like(after, np.mean(expected[here]))
+    assert not np.asarray(gains)[row][~own].any()
+    assert not np.asarray(returns)[row][~own].any()
+
+
+@pytest.mark.parametrize('skip', ppo.SKIP)
+@pytest.mark.parametrize('limit', [3, 12, 1000])
+def test_rewards_are_their_loop(skip, limit):
+  """With documents that select less than the limit, as many, and more."""
+  rng, tokens = documents()
+  actions = tokens & (rng.random(tokens.shape) < 0.5)
+  actions[0] = False
+  actions[0, 0, :3] = True  # 3 of 18
+  attention, first = rng.random(tokens.shape), rng.random(3)
+  reward = np.array([2.0, 3.0, 5.0])
+  with jax.enable_x64():
+    found = ppo.rewards(
+        *map(jnp.asarray, (reward, attention, first, actions, tokens)),
+        limit,
+        skip,
+    )
+  for row in range(3):
+    places = list(zip(*np.nonzero(tokens[row])))
+    selected = [place for place in places if actions[row][place]]
+    many = len(selected) > limit or (skip == 'paper' and len(selected) == limit)
+    share = len(selected)
+    if not many:
+      share = len(places) if skip == 'paper' else max(len(places), limit)
+    for place in places:
+      expected = reward[row] / share
+      if place in selected:
+        expected = reward[row] * attention[row][place] / (1 - first[row])
+      np.testing.assert_allclose(found[row][place], expected, 1e-12)
+    assert not np.asarray(found)[row][~tokens[row]].any()
+
+
+def test_the_likelihood_is_its_loop():
+  rng = np.random.default_rng(1)
+  logits, targets = rng.normal(size=(3, 4, 7)), rng.integers(0, 7, (3, 4))
+  written = np.arange(4) < np.array([[4], [2], [0]])
+  with jax.enable_x64():
+    found = ppo.likelihood(jnp.asarray(logits), targets, written, 10.0)
+    found = np.asarray(found)
+  for row, count in enumerate([4, 2]):
+    product = 1.0
+    for t in range(count):
+      p = np.exp(logits[row, t]) / np.exp(logits[row, t]).sum()
+      product *= p[targets[row, t]]
+    np.testing.assert_allclose(found[row], 10 * product ** (1 / count), 1e-12)
+  assert found[2] == 10
+
+
+def plain_losses(new, old, clip, factor):
+  """PPO over a list of tokens."""
+  gains = [token[2] for token in old]
+  if len(gains) > 1:
+    center = sum(gains) / len(gains)
+    squares = sum((gain - center) ** 2 for gain in gains)
+    spread = math.sqrt(squares / (len(gains) - 1)) + 1e-8
+    gains = [(gain - center) / spread for gain in gains]
+  policy = value = entropy = kl = 0.0
+  for (log_p, spread, v), (old_log_p, old_v, _, target), gain in zip(
+      new, old, gains
+  ):
+    ratio = math.exp(log_p - old_log_p)
+    inside = min(max(ratio, 1 - clip), 1 + clip)
+    policy -= min(ratio * gain, inside * gain) / len(new)
+    near = min(max(v, old_v - clip), old_v + clip)
+    worst = max((v - target) ** 2, (near - target) ** 2)
+    value += 0.5 * worst / len(new)
+    entropy += spread / len(new)
+    kl += (ratio - 1 - math.log(ratio)) / len(new)
+  return policy - factor * entropy + value, policy, value, entropy, kl
+
+
+def test_losses_are_their_loop():
+  """Of minibatches of many tokens, of one and of none."""
+  rng, tokens = documents(2)
+  tokens[1, 4, 1:] = False  # a single token
+  new, old = (
+      tuple(rng.normal(size=tokens.shape) for _ in range(n)) for n in (3, 4)
+  )
+  with jax.enable_x64():
+    found = ppo.losses(
+        *jax.tree.map(jnp.asarray, (new, old, tokens)), 0.3, 0.05
+    )
+  for row, own in enumerate(tokens):
+    for c, kept in enumerate(own):
+      lists = [
+          list(zip(*(x[row, c][kept].tolist() for x in arrays)))
+          for arrays in (new, old)
+      ]
+      expected = (0.0,) * 5
+      if kept.any():
+        expected = plain_losses(*lists, 0.3, 0.05)
+      np.testing.assert_allclose([x[row, c] for x in found], expected, 0, 1e-12)
+
+
+def test_what_is_no_token_has_no_gradient():
+  """Nor numbers that are none: a ratio there may be infinite."""
+  rng, tokens = documents(3)
+  new, old = (
+      tuple(rng.normal(size=tokens.shape) for _ in range(n)) for n in (3, 4)
+  )
+  bad = tuple(np.where(tokens, x, 1e5) for x in new)
+  total = lambda new: ppo.losses(new, old, tokens).total.sum()
+  grads = jax.grad(total)(bad)
+  for grad in grads:
+    assert np.isfinite(grad).all()
+    assert not np.asarray(grad)[~tokens].any()
+  np.testing.assert_allclose(total(bad), total(new), 1e-5)
+
+
+def test_rewards_above_the_mean():
+  rng, tokens = documents(4)
+  rewards = rng.normal(size=tokens.shape)
+  found = np.asarray(ppo.above_mean(rewards, tokens))
+  for row, own in enumerate(tokens):
+    for c in own_chunks(own):
+      expected = rewards[row, c][own[c]]
+      np.testing.assert_allclose(
+          found[row, c][own[c]], expected - expected.mean(), 0, 1e-6
+      )
+  assert not found[~tokens].any()
+
+
+def test_minibatches_are_in_order():
+  x = np.arange(1, 19).reshape(2, 9)
+  found = ppo.minibatches(x, SIZE)
+  assert found.shape == (2, 3, 4)
+  assert found[1, 2].tolist() == [18, 0, 0, 0]
+  assert found[0, 1].tolist() == [5, 6, 7, 8]
