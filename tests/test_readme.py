@@ -119,6 +119,21 @@ RUNS = (
         BENCH + '--lengths=64 --tokens=2',
         PEERS,
     ),
+    Run(
+        r'.*bench pages .*',
+        small(
+            'model.vocab_size=60',
+            'model.d_model=16',
+            'model.d_ff=16',
+            'model.decoder_d_ff=16',
+            'model.num_heads=2',
+            'model.num_layers=1',
+            'model.num_decoder_layers=1',
+            'data.page_length=32',
+        )
+        + ' --lengths=32,64 --tokens=2 --repeats=1 --seconds=1',
+        PEERS,
+    ),
     Run(r'.*bench (kernel|encode).*', BENCH + '--lengths=64,128', PEERS),
     Run(r'.*data\.prepare'),
     Run(r'.*data\.prepare .*', makes='corpora/qmsum/train.jsonl*'),
