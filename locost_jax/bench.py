@@ -17,7 +17,8 @@ encode   one encoder layer: kernels made, kernels given, its matrix products
          with --against PyTorch's models too
 decode   time to the first token, time per token, bytes kept of the input
 pages    of a model that reads pages: the whole encoder, and the time per token
-         beside BART with a row a page and beside one decoder over all pages
+         compared with BART with one row per page, and with one decoder
+         over all pages
 train    forward pass and whole step, by what is kept for the backward pass;
          an encoder layer, forward and backward: as its equations read, as
          the model has it as a whole, and in pieces; with --against a step as

@@ -1,4 +1,4 @@
-"""Pictures beside a command's result: drawn if matplotlib is there."""
+"""Draws pictures of a command's result, if matplotlib is installed."""
 
 import sys
 

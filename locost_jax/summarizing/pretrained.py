@@ -35,9 +35,9 @@ def load(directory, dtype=jnp.float32, convolution='exact', **pages):
     convolution: 'exact', or 'release' to reproduce the CUDA path that released
       weights were trained with (see `ops.long_conv.release_kernel`). Only
       'exact' gives results that do not depend on padding.
-    **pages: of a model that reads pages, how documents are cut into them: the
-      fields of `texts.Pages`. What is not given is as in the run, or in a
-      Hugging Face directory as `texts.Pages` says.
+    **pages: how documents are cut into pages, for a model that reads them: the
+      fields of `texts.Pages`. The defaults are those of the run that trained
+      the model; for a Hugging Face directory see `reading.choose_pages`.
 
   Returns:
     A `Summarizer`; its vocabulary is None when the directory has no tokenizer
@@ -59,6 +59,7 @@ def load(directory, dtype=jnp.float32, convolution='exact', **pages):
     config['convolution'] = convolution
   dtype = jnp.dtype(dtype)
   model = models.build(config, dtype=dtype.name)
+  chosen = reading.choose_pages(model.config, data, pages)
   vocabulary = find.find_vocabulary(home)
   find.check_vocabulary(home, vocabulary, config)
   if vocabulary is not None:
@@ -84,7 +85,6 @@ def load(directory, dtype=jnp.float32, convolution='exact', **pages):
     params = parameters.unflatten(
         {path: place(params.pop(path)) for path in list(params)}
     )
-  chosen = reading.choose_pages(model.config, data, pages)
   return Summarizer(model, params, vocabulary, decoding, chosen)
 
 
@@ -119,9 +119,9 @@ class Summarizer:
     return self.model.config
 
   def encode(self, inputs, input_mask=None):
-    """inputs [B, L] -> the encoder's states [B, L, D]; pages on an axis more.
+    """inputs [B, L] -> the encoder's states [B, L, D].
 
-    A model that reads pages takes [B, P, L], too, and returns [B, P, L, D].
+    A model that reads pages also takes [B, P, L]. It returns [B, P, L, D].
     """
     inputs, input_mask = self._check(inputs, input_mask)
     memory = generate.encode_in_steps(
@@ -228,8 +228,8 @@ class Summarizer:
       texts: a document or a list of documents: strings, or dicts as
         `texts` describes them.
       seed: as in `generate`.
-      max_input_length: tokens read of a document; None: all of them, or of a
-        model that reads pages as many as its pages have.
+      max_input_length: most tokens read of a document; None: all of them. Not
+        for a model that reads pages, whose pages are the limit.
       batch_size: most documents read at once; they share a shape.
       progress: as in `generate`, for each batch.
       **options: as in `generate`; what is not given is as in `settings`.

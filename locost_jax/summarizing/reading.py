@@ -48,8 +48,8 @@ def choose_pages(config, stored, given):
   Args:
     config: the model's.
     stored: `config.data` of the run that trained it, or None.
-    given: {field of `texts.Pages`: value}, which come before those of the run; None is
-      not given.
+    given: {field of `texts.Pages`: value}, which replace those of the run; None
+      is not given.
 
   Returns:
     `texts.Pages`; None for a model that reads none.
@@ -153,7 +153,7 @@ def places(vocabulary, text, pages=None, max_input_length=None):
     without letters.
   """
   if pages is None:
-    ids, ends = vocabulary.encode_with_ends(text.text)
+    _, ends = vocabulary.encode_with_ends(text.text)
     front = len(vocabulary_lib.surround(vocabulary, [])) - 1
     if max_input_length is not None:
       ends = ends[: max_input_length - front - 1]
