@@ -11,6 +11,7 @@ from locost_jax.evaluation import evaluate
 from locost_jax.runs import assemble
 from locost_jax.runs import choose_vocabulary
 from locost_jax.runs import resume
+from locost_jax.training import objectives
 from locost_jax.training import optim
 from locost_jax.training import train
 from locost_jax.vocabularies import sentencepiece_vocabulary
@@ -40,7 +41,7 @@ def check_all(setups, workdir):
   """
   for setup in setups:
     check_keys(setup, setups[0])
-    train.check_objective(setup.config)
+    objectives.check(setup.config)
   resume.check_unchanged(setups, workdir)
   require_train_extra()
   for setup in setups:
@@ -77,11 +78,12 @@ def check_keys(setup, first):
   models.make_config(assemble.with_vocabulary(config.model))
   models.check_numerics(config.train.dtype, config.train.remat)
   if config.optim.groups or config.train.lora.rank:
-    train.make_optimizer(config, setup.shapes)
+    objectives.make_optimizer(config, setup.shapes)
   check_reading(config)
   check_positions(config)
   for key in first.config.model:
-    if config.model[key] != first.config.model[key] and key != 'dropout_rate':
+    may_change = key in ('dropout_rate', 'select', 'selection')
+    if config.model[key] != first.config.model[key] and not may_change:
       raise InputError(
           f'config.phases, {setup.name}: model.{key} cannot change from one '
           'phase to the next'
