@@ -5,6 +5,7 @@ import importlib.util
 from locost_jax import models
 from locost_jax.data import pipeline
 from locost_jax.data import tasks
+from locost_jax.data.pages import CHUNKS
 from locost_jax.devices import sharding
 from locost_jax.errors import InputError
 from locost_jax.evaluation import evaluate
@@ -72,8 +73,7 @@ def check_keys(setup, first):
   optim.make_schedule(config.optim, config.train.steps)
   train.check_batch(config.train, mesh)
   sharding.check_batch_size(config.eval.batch_size, mesh, 'eval.batch_size')
-  pages = config.data.num_pages if models.page_forms(config.model) else 0
-  sharding.check_model(config.model, mesh, pages)
+  sharding.check_model(config.model, mesh, pages_of(config))
   pipeline.check(config, sharding.batch_parts(mesh) * config.train.accumulate)
   models.make_config(assemble.with_vocabulary(config.model))
   models.check_numerics(config.train.dtype, config.train.remat)
@@ -88,6 +88,13 @@ def check_keys(setup, first):
           f'config.phases, {setup.name}: model.{key} cannot change from one '
           'phase to the next'
       )
+
+
+def pages_of(config):
+  """The argument `pages` of `sharding.check_model`."""
+  if not models.page_forms(config.model):
+    return 0
+  return None if config.data.pages in CHUNKS else config.data.num_pages
 
 
 def check_reading(config):
