@@ -100,12 +100,14 @@ def _define_pages(values):
       None,
       texts.FORMS,
       'of a model that reads pages: sentences in order (spatial), the sections '
-      'of a JSONL row (discourse), its documents (document) [as trained]',
+      'of a JSONL row (discourse), its documents (document); of one that reads '
+      'chunks: cut wherever one is full (chunks), or between sentences '
+      '(sentence_chunks) [as trained]',
       flag_values=values,
   )
   for name, least, text in (
       ('num_pages', 1, 'most pages of a document [as trained]'),
-      ('page_length', 3, 'most tokens of a page [as trained]'),
+      ('page_length', 3, 'most tokens of a page or chunk [as trained]'),
       (
           'document_length',
           0,
@@ -232,7 +234,10 @@ def main(values, arguments):
   settings = choose_settings(values, summarizer.settings)
   if summarizer.pages:
     settings.update(_settings_of_pages(values, summarizer.pages))
-  for key in ('max_length', 'max_input_length'):
+  of_one_sequence = ('max_length',) + (
+      () if summarizer.pages else ('max_input_length',)
+  )
+  for key in of_one_sequence:
     models.check_length(summarizer.config, settings[key] or 0, f'--{key}')
   options = write_summaries.Options(
       checkpoint=checkpoint,
@@ -269,7 +274,7 @@ def _check(values, arguments):
 
 def _settings_of_pages(values, pages):
   """Returns the settings of how documents are cut into pages."""
-  if values.max_input_length is not None:
+  if values.max_input_length is not None and pages.pages in texts.LOCALITIES:
     raise InputError(
         f'--max_input_length={values.max_input_length}: this model reads '
         'pages; expected --num_pages or --page_length'
