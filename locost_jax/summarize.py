@@ -208,7 +208,6 @@ def main(values, arguments):
     return 2
   # Only now: it takes seconds, and the documents may be wrong.
   import locost_jax
-  from locost_jax import models
   from locost_jax.command_line import compiled_programs
   from locost_jax.devices import memory
   from locost_jax.hugging_face import hub
@@ -234,11 +233,7 @@ def main(values, arguments):
   settings = choose_settings(values, summarizer.settings)
   if summarizer.pages:
     settings.update(_settings_of_pages(values, summarizer.pages))
-  of_one_sequence = ('max_length',) + (
-      () if summarizer.pages else ('max_input_length',)
-  )
-  for key in of_one_sequence:
-    models.check_length(summarizer.config, settings[key] or 0, f'--{key}')
+  _check_lengths(settings, summarizer)
   options = write_summaries.Options(
       checkpoint=checkpoint,
       dtype=values.dtype,
@@ -280,6 +275,17 @@ def _settings_of_pages(values, pages):
         'pages; expected --num_pages or --page_length'
     )
   return dataclasses.asdict(pages)
+
+
+def _check_lengths(settings, summarizer):
+  """Raises an InputError for sequences longer than the model's positions."""
+  from locost_jax import models
+
+  keys = ['max_length']
+  if not summarizer.pages:  # chunks of it are short
+    keys.append('max_input_length')
+  for key in keys:
+    models.check_length(summarizer.config, settings[key] or 0, f'--{key}')
 
 
 def choose_settings(values, trained=None):
