@@ -92,7 +92,7 @@ def test_parameters_are_those_of_bart_and_the_selector():
 def test_new_selectors_are_orthogonal():
   """Gains sqrt 2, of the last layer 0.01 and 1; no biases."""
   model = models.build(SIMCAS)
-  new = model.init(jax.random.key(0), tokens(0, 1, 4), tokens(1, 1, 4))
+  new = jax.jit(model.init)(jax.random.key(0), tokens(0, 1, 4), tokens(1, 1, 4))
   for judge, gain in (('actor', 0.01), ('critic', 1.0)):
     own = new['params']['selector'][judge]
     for name, layer in own.items():
@@ -335,7 +335,14 @@ def test_steps_and_a_compact_memory_are_the_decoder(
   if absorbed:
     monkeypatch.setattr(long_attention, 'ABSORBED', 1)
   model = models.build(SIMCAS | dict(select=select, limit=9))
-  apply = functools.partial(model.apply, small_params())
+  jitted = {  # its own programs: `absorbed` is read while they are traced
+      method: jax.jit(
+          functools.partial(model.apply, method=method),
+          static_argnums=(2,) if method == 'init_cache' else (),
+      )
+      for method in ('encode', 'decode', 'init_cache', 'step')
+  }
+  apply = lambda *given, method: jitted[method](small_params(), *given)
   inputs, targets = documents()[1:], tokens(7, 9, 5)
   memory = apply(inputs, method='encode')
   repeated = jax.tree.map(lambda x: jnp.repeat(x, 3, axis=0), memory)
