@@ -265,6 +265,8 @@ def simcas():
   config.name = 'simcas'
   config.update(
       dict(
+          chunk='many',  # of a document; 'one': its first max_positions tokens
+          # alone, with data.pages='' (an ablation)
           align='shift',  # start and end states between layers: 'shift',
           # 'mean' (its paper), 'none'
           select='ppo',  # what is decoded: what the selector chooses; 'first_k'

@@ -64,6 +64,8 @@ def page_forms(config):
   name = getattr(config, 'name', None)
   if name is not None:
     check_choice('model.name', name, MODELS)
+  if getattr(config, 'chunk', 'many') == 'one':  # SimCAS's: it is not cut
+    return ()
   Config = type(config) if name is None else MODELS[name][0]
   return getattr(Config, 'PAGE_FORMS', ())
 

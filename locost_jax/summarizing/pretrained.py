@@ -229,7 +229,7 @@ class Summarizer:
         `texts` describes them.
       seed: as in `generate`.
       max_input_length: most tokens read of a document; None: all of them. Not
-        for a model that reads pages, whose pages are the limit.
+        for a model that reads P pages, which are the limit.
       batch_size: most documents read at once; they share a shape.
       progress: as in `generate`, for each batch.
       **options: as in `generate`; what is not given is as in `settings`.
@@ -291,9 +291,10 @@ class Summarizer:
 
     Raises:
       InputError: no text in it, or a max_input_length of a model that reads
-        pages.
+        P pages.
     """
-    if self.pages and max_input_length is not None:
+    is_limited = self.pages and not reading.reads_chunks(self.pages)
+    if is_limited and max_input_length is not None:
       raise InputError(
           f'max_input_length={max_input_length}: this model reads '
           f'{self.pages.num_pages} pages of {self.pages.page_length} tokens, '

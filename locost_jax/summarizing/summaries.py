@@ -211,8 +211,7 @@ def _summarize_batch(
         error=InputError(
             f'{job.document.id}: the device has not the memory for its '
             f'{job.kept} tokens: '
-            f'--{"num_pages" if summarizer.pages else "max_input_length"} '
-            'lowers the need'
+            f'--{batch_memory.limiting_flag(summarizer)} lowers the need'
         ),
     )
   elif written is None:
