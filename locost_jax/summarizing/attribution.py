@@ -31,6 +31,7 @@ from locost_jax.data import text as text_lib
 from locost_jax.summarizing import batching
 from locost_jax.summarizing import closest_words
 from locost_jax.summarizing import reading
+from locost_jax.summarizing import selection as selection_lib
 from locost_jax.summarizing import texts
 from locost_jax.vocabularies.vocabulary import surround
 
@@ -68,6 +69,7 @@ class Source(NamedTuple):
   tokens_read: int  # of the document, marks included
   tokens_kept: int
   pages: Any = None  # PageWeights; None: the model weighs no pages
+  selection: Any = None  # selection.Selection; None: all tokens are decoded
 
 
 def cut_passages(text):
@@ -162,7 +164,8 @@ def token_mass(summarizer, pages, segments, num_segments, tokens, memory=None):
   """
   if memory is None:
     memory = read_again(summarizer, pages)
-  padded = np.zeros(memory['mask'].shape, np.int32)
+  # Rows that only fill the batch come last: segments must not decrease.
+  padded = np.full(memory['mask'].shape, segments[-1][-1], np.int32)
   for row, own in zip(padded.reshape(-1, padded.shape[-1]), segments):
     row[:] = own[-1]
     row[: len(own)] = own
@@ -209,7 +212,7 @@ def read_again(summarizer, pages):
       ),
       summarizer.settings.pad_id,
   )
-  return {'states': summarizer.encode(inputs, mask), 'mask': mask}
+  return summarizer.memory(inputs, mask)
 
 
 def summary_tokens(summarizer, summary):
@@ -257,7 +260,7 @@ def attribute(summarizer, text, tokens, max_input_length=None, memory=None):
   owners = [
       np.where(ends < 0, -1, token_passages(ends, passages)) for ends in places
   ]
-  if memory is None and summarizer.pages:
+  if memory is None:
     memory = read_again(summarizer, read.pages)
   mass = _passage_mass(
       summarizer, read.pages, owners, len(passages), tokens, memory
@@ -292,6 +295,37 @@ def attribute(summarizer, text, tokens, max_input_length=None, memory=None):
       weights
       if weights is None
       else PageWeights(weights[is_text], ends, sentence_of, _first(owners)),
+      _selection(
+          summarizer, read.pages, places, owners, tokens, is_text, memory
+      ),
+  )
+
+
+def _selection(summarizer, pages, places, owners, tokens, is_text, memory):
+  """Returns Source.selection.
+
+  Args:
+    summarizer: of `locost_jax.load`.
+    pages: ids of the document, see `token_mass`.
+    places, owners: of each, where it ends in the text, and its passage.
+    tokens: ids of the summary.
+    is_text: bool [len(tokens)], false at marks.
+    memory: of the model's `encode`.
+  """
+  if not selection_lib.selects(summarizer.config):
+    return None
+  columns, number = selection_lib.columns(summarizer, pages)
+  cuts = np.cumsum([len(page) for page in pages])[:-1]
+  mass = _passage_mass(
+      summarizer, pages, np.split(columns, cuts), number + 1, tokens, memory
+  )
+  return selection_lib.describe(
+      summarizer,
+      pages,
+      np.concatenate(places),
+      np.concatenate(owners),
+      memory['mask'][0],
+      _mean_mass(mass[is_text]),
   )
 
 
