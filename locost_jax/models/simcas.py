@@ -61,11 +61,6 @@ class SimCASConfig(bart_layers.BartConfig):
     check_choice('model.selection', self.selection, ('sample', 'argmax'))
     check_choice('model.padding', self.padding, ('tokens', 'release'))
 
-  @property
-  def selects_tokens(self):
-    """Whether the memory's mask leaves out tokens that were read."""
-    return self.select != 'none'
-
   def decoder_rows(self, pages, length):
     return 1, pages * length
 

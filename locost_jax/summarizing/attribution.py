@@ -251,11 +251,8 @@ def attribute(summarizer, text, tokens, max_input_length=None, memory=None):
   tokens = [int(token) for token in tokens if token != vocabulary.pad_id]
   document = texts.text_of(text, summarizer.pages)
   given = vocabulary, document, summarizer.pages, max_input_length
-  read, places, text = (
-      reading.read(*given),
-      reading.places(*given),
-      document.text,
-  )
+  read, places = reading.read(*given), reading.places(*given)
+  text = document.text
   passages = cut_passages(text) or [(0, len(text))]
   owners = [
       np.where(ends < 0, -1, token_passages(ends, passages)) for ends in places
@@ -266,16 +263,19 @@ def attribute(summarizer, text, tokens, max_input_length=None, memory=None):
       summarizer, read.pages, owners, len(passages), tokens, memory
   )
   weights = token_pages(summarizer, read.pages, tokens, memory)
+  is_text = ~np.isin(
+      tokens,
+      [i for i in (vocabulary.bos_id, vocabulary.eos_id) if i is not None],
+  )
+  selected = _selection(
+      summarizer, read.pages, places, owners, tokens, is_text, memory
+  )
 
   summary = vocabulary.decode(tokens)
   spans = text_lib.sentence_spans(summary)
   closest = closest_words.closest_passages(
       [summary[start:end] for start, end in spans],
       [text[start:end] for start, end in passages],
-  )
-  is_text = ~np.isin(
-      tokens,
-      [i for i in (vocabulary.bos_id, vocabulary.eos_id) if i is not None],
   )
   mass, ends = mass[is_text], decoded_ends(vocabulary, tokens)[is_text]
   sentence_of = token_passages(ends, spans or [(0, 0)])
@@ -295,9 +295,7 @@ def attribute(summarizer, text, tokens, max_input_length=None, memory=None):
       weights
       if weights is None
       else PageWeights(weights[is_text], ends, sentence_of, _first(owners)),
-      _selection(
-          summarizer, read.pages, places, owners, tokens, is_text, memory
-      ),
+      selected,
   )
 
 

@@ -45,7 +45,7 @@ class Selection(NamedTuple):
 
 def selects(config):
   """Whether the memory's mask says what a selector chose."""
-  return getattr(config, 'selects_tokens', False)
+  return getattr(config, 'select', 'none') != 'none'
 
 
 def is_text(summarizer, pages):
