@@ -6,8 +6,11 @@
 
 The model is a LOCOST; configs/finetune.py:longt5, :t5, :bart, :pagesum and
 :simcas are the others, kept in runs/finetune-longt5 and so on. A PageSum reads
-4 pages of 1,024 tokens, a SimCAS chunks of 512 and keeps all of their tokens;
-both can start from a run of configs/pretrain.py:bart.
+4 pages of 1,024 tokens, a SimCAS chunks of 512; both can start from a run of
+configs/pretrain.py:bart. A SimCAS is trained in two phases: first its decoder
+learns to read all tokens, then the selector learns which of them it needs. What
+is rewarded is how likely the summary becomes, so a selector that learns first
+learns nothing.
 
 The files hold one JSON object per line with `document` and `summary`
 (--config.data.input_field=NAME, --config.data.target_field=NAME for other
@@ -52,9 +55,23 @@ def get_config(model='locost'):
   elif model == 'simcas':
     config = pretrain.get_config('bart')
     config.model = pretrain.small_model('simcas')
-    config.model.select = 'none'
     config.data.pages = 'chunks'
     config.data.page_length = 512
+    # An eighth of the input, as the paper's 2,048 of 16,384 tokens.
+    config.selector.limit = config.data.max_input_length // 8
+    # The paper's 50 are for runs of many thousand steps.
+    config.selector.every = 2
+    config.phases = (
+        ('read', {'model.select': 'none'}),
+        (
+            'select',
+            {
+                'model.select': 'ppo',
+                'train.objective': 'simcas',
+                'optim.learning_rate': 0.005,
+            },
+        ),
+    )
   else:
     config = pretrain.get_config(model)
   config.gsg = None

@@ -25,15 +25,14 @@ J = L - 1 those that can be selected, T target length, D d_model.
 
 import dataclasses
 import functools
-from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from locost_jax.errors import check_choice
-from locost_jax.errors import InputError
 from locost_jax.models import bart
 from locost_jax.models import bart_layers
+from locost_jax.models import chunk_memory
 from locost_jax.models import selector as selector_lib
 from locost_jax.models import stack
 from locost_jax.ops import chunks
@@ -150,28 +149,6 @@ class Encoder(bart.Encoder):
     return self.layers(start, mask, deterministic, in_pieces)[0][0]
 
 
-class Rollout(NamedTuple):
-  """What the selector did with documents: what it learns from.
-
-  Attributes:
-    observations: [B, C, J, D], the tokens that it saw.
-    tokens: bool [B, C, J], true where there is a token.
-    state: [B, C, D], what it saw with each chunk.
-    actions: bool [B, C, J], true where a token was selected.
-    log_probs: float32 [B, C, J], of the actions.
-    entropies: float32 [B, C, J], of the choices.
-    values: float32 [B, C, J], the critic's.
-  """
-
-  observations: Any
-  tokens: Any
-  state: Any
-  actions: Any
-  log_probs: Any
-  entropies: Any
-  values: Any
-
-
 class SimCAS(bart.Bart):
   """The model: encode, decode, cache, step, of chunks.
 
@@ -182,6 +159,9 @@ class SimCAS(bart.Bart):
   config: SimCASConfig
 
   ENCODER = Encoder
+
+  # See `generation.generate`: models without it are decoded as they encode.
+  compact_memory = staticmethod(chunk_memory.compact_to_bucket)
 
   def setup(self):
     super().setup()
@@ -273,7 +253,7 @@ class SimCAS(bart.Bart):
       actions: as of `Selector.select`.
 
     Returns:
-      (memory, Rollout).
+      (memory, selector.Rollout).
     """
     states, mask, seeds = self.chunk_states(
         inputs, input_mask, deterministic, seeds
@@ -282,7 +262,7 @@ class SimCAS(bart.Bart):
     found = self.selector.select(states, mask, uniform, actions)
     x = jax.lax.stop_gradient(states[:, :, 1:])
     log_probs, entropies, values = self.judge(x, found.state, found.actions)
-    return self.memory(states, mask, found.actions), Rollout(
+    return self.memory(states, mask, found.actions), selector_lib.Rollout(
         x,
         mask[:, :, 1:],
         found.state,
@@ -306,16 +286,29 @@ class SimCAS(bart.Bart):
     log_probs = jnp.where(actions, log_p[..., 1], log_p[..., 0])
     return log_probs, -jnp.sum(jnp.exp(log_p) * log_p, -1), values
 
-  def states(self, inputs, targets_in, input_mask=None, deterministic=True):
+  def states(
+      self,
+      inputs,
+      targets_in,
+      input_mask=None,
+      deterministic=True,
+      seeds=None,
+  ):
     """`__call__` up to the `head`: the decoder's states [B, T, D]."""
-    memory = self.encode(inputs, input_mask, deterministic)
+    memory = self.encode(inputs, input_mask, deterministic, seeds)
+    return self.decoder_states(memory, targets_in, deterministic)
+
+  def decoder_states(self, memory, targets_in, deterministic=True):
+    """memory of `encode`, targets_in [B, T] -> states [B, T, D]."""
     return self.decoder(
-        self.vectors(targets_in), in_line(memory), deterministic
+        self.vectors(targets_in), chunk_memory.in_line(memory), deterministic
     )
 
   def decode(self, memory, targets_in, deterministic=True):
     """targets_in [B, T], starting with the start id -> logits [B, T, V]."""
-    return super().decode(in_line(memory), targets_in, deterministic)
+    return super().decode(
+        chunk_memory.in_line(memory), targets_in, deterministic
+    )
 
   def cross_mass(self, memory, targets_in, segments, num_segments):
     """`Bart.cross_mass`; segments [B, C, L], nowhere decreasing.
@@ -324,7 +317,7 @@ class SimCAS(bart.Bart):
     """
     segments = segments.reshape(len(segments), -1)
     return super().cross_mass(
-        in_line(memory), targets_in, segments, num_segments
+        chunk_memory.in_line(memory), targets_in, segments, num_segments
     )
 
   def attention(self, memory, targets_in, written):
@@ -348,50 +341,4 @@ class SimCAS(bart.Bart):
 
   def init_cache(self, memory, max_length):
     """(shared, per_row) of `stack.init_cache`."""
-    return super().init_cache(in_line(memory), max_length)
-
-
-def in_line(memory):
-  """The memory of BART: arrays [B, C, L, ...] -> [B, C L, ...]."""
-  return jax.tree.map(
-      lambda x: stack.lay_read(x.reshape(x.shape[0], -1, *x.shape[3:])), memory
-  )
-
-
-def selected_counts(memory):
-  """How many states the decoder reads of each document, g_0 too: int [B]."""
-  return memory['mask'].sum((1, 2))
-
-
-def compact(memory, capacity):
-  """A memory without what was not selected: decoding it gives the same.
-
-  Not under jit: how many there are is looked at.
-
-  Args:
-    memory: of `SimCAS.encode`.
-    capacity: states that are kept of a document, g_0 among them; at least the
-      largest of `selected_counts`.
-
-  Returns:
-    {'states': [B, 1, capacity, D], 'mask': bool [B, 1, capacity]}, in reading
-    order.
-
-  Raises:
-    InputError: more than that were selected.
-  """
-  most = int(selected_counts(memory).max())
-  if most > capacity:
-    raise InputError(
-        f'{most} states of a document are selected: expected at most {capacity}'
-    )
-  return _compact(memory, min(capacity, memory['mask'][0].size))
-
-
-@functools.partial(jax.jit, static_argnums=1)
-def _compact(memory, capacity):
-  memory = in_line(memory)
-  order = jnp.argsort(~memory['mask'], axis=1, stable=True)[:, :capacity]
-  states = jnp.take_along_axis(memory['states'], order[..., None], axis=1)
-  mask = jnp.take_along_axis(memory['mask'], order, axis=1)
-  return {'states': states[:, None], 'mask': mask[:, None]}
+    return super().init_cache(chunk_memory.in_line(memory), max_length)
