@@ -100,7 +100,9 @@ def _define_pages(values):
       None,
       texts.FORMS,
       'of a model that reads pages: sentences in order (spatial), the sections '
-      'of a JSONL row (discourse), its documents (document) [as trained]',
+      'of a JSONL row (discourse), its documents (document); of one that reads '
+      'chunks: tokens in order (chunks), whole sentences (sentence_chunks) [as '
+      'trained]',
       flag_values=values,
   )
   for name, least, text in (
@@ -148,7 +150,8 @@ def _define_output(values):
       'report',
       None,
       'FILE.html: a page that shows which passages each '
-      'sentence of the summary attended to; with several documents it lists '
+      'sentence of the summary attended to and, where a model selects tokens, '
+      'which; with several documents it lists '
       'their pages, FILE-1.html, FILE-2.html, ...',
       flag_values=values,
   )

@@ -26,18 +26,25 @@ def draw_training(metrics, path, limit=None):
     ImportError: matplotlib is not installed.
     InputError: no such file, or a run that trained no selector.
   """
-  selected = metrics_log.read_curve(metrics, 'train/selected')
-  reward = metrics_log.read_curve(metrics, 'train/reward')
+  # Both are 0 until the selector's first turn.
+  selected, reward = (
+      [
+          point
+          for point in zip(*metrics_log.read_curve(metrics, key))
+          if point[1]
+      ]
+      for key in ('train/selected', 'train/reward')
+  )
   figure, axes = _make_figure(1)
   axis = axes[0]
-  axis.plot(*selected, color=_BLUE)
+  axis.plot(*zip(*selected), color=_BLUE)
   if limit is not None:
     axis.axhline(limit, color='gray', linestyle='--', label=f'limit {limit:,}')
     axis.legend(frameon=False, fontsize='small')
   axis.set(xlabel='steps', ylim=(0, None))
   axis.set_ylabel('selected tokens', color=_BLUE)
   right = axis.twinx()
-  right.plot(*reward, color=_ORANGE, linewidth=1)
+  right.plot(*zip(*reward), color=_ORANGE, linewidth=1)
   right.set_ylabel('reward', color=_ORANGE)
   figure.savefig(path, dpi=150)
   return figure

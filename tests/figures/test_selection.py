@@ -21,10 +21,11 @@ def points(line):
 
 
 def test_the_curves_of_a_run(tmp_path):
-  """Lines without the numbers, with null or cut off are left out."""
+  """Lines without the numbers, with 0, with null or cut off are left out."""
   path = write_rows(
       tmp_path / 'metrics.jsonl',
       [
+          {'step': 5, 'train/selected': 0.0, 'train/reward': 0.0},
           {'step': 10, 'train/selected': 120.5, 'train/reward': 3.0},
           {'step': 10, 'eval/loss': 1.0},
           {'step': 20, 'train/selected': 60.0, 'train/reward': None},
