@@ -40,7 +40,8 @@ def draw_training(metrics, path, limit=None):
   axis.plot(*zip(*selected), color=_BLUE)
   if limit is not None:
     axis.axhline(limit, color='gray', linestyle='--', label=f'limit {limit:,}')
-    axis.legend(frameon=False, fontsize='small')
+    # Above the axes, where no curve is.
+    axis.legend(frameon=False, loc='lower center', bbox_to_anchor=(0.5, 1))
   axis.set(xlabel='steps', ylim=(0, None))
   axis.set_ylabel('selected tokens', color=_BLUE)
   right = axis.twinx()
@@ -55,7 +56,8 @@ def draw_lengths(rows, path):
 
   Args:
     rows: path of the JSONL that `summarize --output` wrote with a model that
-      selects. Times are a document's own with --batch_size=1.
+      selects. Times are a document's own with --batch_size=1, and without
+      compiling if the command has been called before.
     path: of the PNG.
 
   Returns:
