@@ -38,6 +38,9 @@ def get_config():
           tfds_dir='',  # where TFDS keeps prepared data; '': its own default
           check_sizes=True,  # refuse a corpus of other sizes than its paper's
           mixture_cap=100_000,  # most records of a task per epoch of a mixture
+          # Training examples of each task that are used, chosen by data.seed.
+          # The model before any training: eval.baselines.
+          train_examples=0,  # 0: all of them
           packing=False,  # several short documents in a row: no model can
           pages='',  # 'spatial', 'discourse', 'document': pages of PageSum;
           # 'chunks', 'sentence_chunks': of SimCAS; '': one sequence

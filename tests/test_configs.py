@@ -10,6 +10,7 @@ import pytest
 from configs import default
 from configs import pagesum
 from configs import pretrain
+from configs import simcas
 from locost_jax import models
 from locost_jax.command_line import commands
 from locost_jax.data import corpora
@@ -18,6 +19,7 @@ from locost_jax.generation import decode_settings
 from locost_jax.models import parameters
 from locost_jax.runs import assemble
 from locost_jax.runs import checks
+from locost_jax.training import objectives
 from locost_jax.training import optim
 from locost_jax.workdir import phases as phases_lib
 
@@ -371,6 +373,157 @@ def test_learning_rate_of_pagesum(step):
   assert float(rate) == pytest.approx(expected, rel=1e-6)
 
 
+# SimCAS's recipes: corpus, training documents, epochs, warm-up, accumulation,
+# most and fewest tokens in Hugging Face's counts (start and end mark included),
+# beams, length penalty, updates per turn of the selector, and per evaluation.
+SIMCAS = {
+    name: row.split()
+    for name, row in {
+        'arxiv': 'arxiv 203037 10 10000 8 302 51 4 5 50 1000',
+        'pubmed': 'pubmed 119924 10 10000 16 402 41 4 4 50 1000',
+        'govreport': 'govreport_authors 17519 20 1600 8 742 51 4 2 50 500',
+        'summscreen': 'summscreen 22588 20 6400 8 752 51 4 4 50 1000',
+        'multinews': 'multinews 44972 20 6400 16 402 151 4 2 50 1000',
+        'wcep': 'wcep 8158 100 1600 8 42 16 4 2 100 400',
+        'narrativeqa': 'narrativeqa_plot 32747 10 1600 4 20 1 4 3 50 1000',
+        'cnn_dailymail': 'cnn_dailymail 287113 10 10000 8 142 56 4 2 50 1000',
+        'xsum': 'xsum 204045 10 10000 8 62 11 6 1 50 1000',
+    }.items()
+}
+
+
+def load_simcas(name):
+  return commands.load_config(str(ROOT / 'configs' / f'simcas.py:{name}'))
+
+
+def test_simcas_has_every_row():
+  names = [*SIMCAS, *(f'{name}_large' for name in SIMCAS)]
+  assert names == list(simcas.EXPERIMENTS)
+  for name in SIMCAS:
+    assert f'\n  {name} ' in simcas.__doc__
+  assert load('simcas') == load_simcas('arxiv')
+
+
+@pytest.mark.parametrize('size', ['', '_large'])
+@pytest.mark.parametrize('name', SIMCAS)
+def test_simcas_is_the_paper(name, size):
+  """Every key: those of the recipe, the others as by default."""
+  task, *numbers = SIMCAS[name]
+  documents, epochs, w, batch, most, fewest, beams, penalty, every, measured = (
+      map(int, numbers)
+  )
+  assert corpora.TABLE[task].splits['train'] == documents
+  config = load_simcas(name + size)
+  check_keys(config)
+  objectives.check(config)
+  expected = {
+      'data.task': task,
+      'data.pages': 'chunks',
+      'data.page_length': 512,
+      # The release's 16,384 and 8,192 count <s> and </s>.
+      'data.max_input_length': 8190 if size else 16382,
+      'data.max_target_length': 1024,
+      'data.targets_start': 'bos',
+      'optim.name': 'adamw',
+      'optim.schedule': 'inverse_sqrt',
+      'optim.learning_rate': 1e-4,
+      'optim.flat_steps': w - 1,
+      'optim.warmup_steps': w,
+      'optim.b1': 0.9,
+      'optim.b2': 0.999,
+      'optim.eps': 1e-8,
+      'optim.weight_decay': 0.0,
+      'optim.clip': 0.0,
+      'optim.label_smoothing': 0.1,
+      'optim.groups': (('logits_bias', 0.0),),
+      'train.objective': 'simcas',
+      'train.init_from': f'facebook/bart-{"large" if size else "base"}',
+      'train.batch_size': batch,
+      'train.accumulate': batch,
+      'train.steps': epochs * -(-documents // batch),
+      'train.eval_every': measured,
+      'train.checkpoint_every': measured,
+      'train.log_every': 50,
+      'selector.every': every,
+      'selector.epochs': 2,
+      'selector.minibatch': 512,
+      'selector.learning_rate': 1e-4,
+      'selector.gamma': 0.998,
+      'selector.lambda': 0.95,
+      'selector.clip': 0.2,
+      'selector.entropy': 0.1,
+      'selector.kl': 0.1,
+      'selector.limit': 2048,
+      'selector.reward_scale': 1e4,
+      'selector.skip': 'release',
+      'selector.trace': 'position',
+      'selector.baseline': 'critic',
+      'eval.batch_size': 1,
+      'checkpoint.metric': 'rouge_mean',
+      'decode.num_beams': beams,
+      'decode.length_penalty': penalty,
+      'decode.length_penalty_form': 'hugging_face',
+      'decode.early_stopping': True,
+      'decode.no_repeat_ngram_size': 3,
+      # </s> is read first, which is not counted here, <s> is forced. What is
+      # below the minimum there is the length before the end mark.
+      'decode.start': 'start_id',
+      'decode.forced_first_token': 0,
+      'decode.forced_last_token': 2,
+      'decode.max_length': most - 1,
+      'decode.min_length': fewest,
+  }
+  defaults = dict(commands.config_items(default.get_config()))
+  for key, value in commands.config_items(config):
+    if not hasattr(value, 'items') and not key.startswith('model.'):
+      assert value == expected.get(key, defaults[key]), key
+
+
+@pytest.mark.parametrize(
+    'name, bart, selector',
+    [
+        ('arxiv', 139_420_416, 9_451_011),
+        ('arxiv_large', 406_291_456, 16_795_651),
+    ],
+)
+def test_models_of_simcas(name, bart, selector):
+  """facebook/bart-base and bart-large (50,265 rows), and a selector."""
+  config = load_simcas(name)
+  model = models.build(dict(config.model, vocab_size=50265))
+  leaves = parameters.flatten(parameters.abstract_params(model))
+  count = lambda is_counted: sum(
+      math.prod(leaf.shape) for path, leaf in leaves.items() if is_counted(path)
+  )
+  assert count(lambda path: path.startswith('selector/')) == selector
+  assert count(lambda path: path == 'logits_bias') == 50265
+  assert count(lambda path: True) == bart + selector + 50265
+  expected = dict(
+      default.simcas(),
+      dropout_rate=0.1,
+      attention_dropout_rate=0.1,
+      activation_dropout_rate=0.1,
+  )
+  sizes = 'd_model d_ff decoder_d_ff num_heads num_layers num_decoder_layers'
+  for key, value in config.model.items():
+    assert value == expected[key] or key in sizes.split(), key
+  assert (config.model.align, config.model.select) == ('shift', 'ppo')
+  assert (config.model.padding, config.model.selection) == ('release', 'sample')
+
+
+@pytest.mark.parametrize('name', ['arxiv', 'summscreen', 'wcep'])
+@pytest.mark.parametrize(
+    'step', [1, 2, 1599, 1600, 1601, 6400, 10_001, 100_000]
+)
+def test_learning_rate_of_simcas(name, step):
+  """Appendix I, n counted from 1; the release names the factor g."""
+  g = dict(arxiv=1e-2, summscreen=8e-3, wcep=4e-3)[name]
+  w = int(SIMCAS[name][3])
+  config = load_simcas(name)
+  rate = optim.make_schedule(config.optim, config.train.steps)(step - 1)
+  expected = g * min(step**-0.5, step * w**-1.5)
+  assert float(rate) == pytest.approx(expected, rel=1e-6)
+
+
 @pytest.mark.parametrize('name', ['pretrain', 'finetune'])
 @pytest.mark.parametrize('model', pretrain.MODELS)
 def test_small_models_are_a_word_away(name, model):
@@ -387,6 +540,7 @@ def test_small_models_are_a_word_away(name, model):
     [
         ('finetune_arxiv', "'led': expected 'locost', 'longt5'"),
         ('pagesum', "'led': expected one of arxiv, arxiv_discourse, arx"),
+        ('simcas', "'led': expected one of arxiv, pubmed, govreport, summsc"),
         ('finetune', "'led': expected one of locost, longt5, t5, bart"),
     ],
 )

@@ -18,7 +18,7 @@ def draw(function, result, path):
     function(result, path)
   except ImportError:
     print(
-        'no picture: matplotlib is not installed: pip install '
+        "no picture: matplotlib is not installed: pip install "
         "'locost_jax[plot]'",
         file=sys.stderr,
     )

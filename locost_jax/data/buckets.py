@@ -5,7 +5,7 @@ The lengths are 2^k and 1.5 * 2^k, or those that the config gives.
 
 import numpy as np
 
-from locost_jax.data.pages import LOCALITIES
+from locost_jax.data import pages
 from locost_jax.errors import InputError
 
 SMALLEST = 16  # tokens
@@ -45,7 +45,10 @@ def column_buckets(config):
   targets = bucket_lengths(data.max_target_length, data.target_buckets)
   if not data.pages:
     return bucket_lengths(data.max_input_length, data.input_buckets), targets
-  several = np.array([data.num_pages]) if data.pages in LOCALITIES else _CHUNKS
+  if data.pages in pages.LOCALITIES:
+    several = np.array([data.num_pages])
+  else:  # the longest documents, of which there may be many, are not rounded
+    several = np.union1d(_CHUNKS, pages.most_chunks(data))
   return several, bucket_lengths(data.page_length, data.input_buckets), targets
 
 

@@ -43,6 +43,7 @@ from locost_jax.data import pages
 from locost_jax.data import record_versions
 from locost_jax.data import records
 from locost_jax.data import streamed
+from locost_jax.data import subset
 from locost_jax.data import tasks
 from locost_jax.errors import InputError
 from locost_jax.vocabularies import vocabulary as vocabulary_lib
@@ -69,23 +70,28 @@ def open_cache(
       of the same text made otherwise.
 
   Returns:
-    A records.Cache; a streamed.StreamedCache for the training split of a corpus
-    too large to tokenise first; None when the task has no such split. Of such a
-    corpus the other splits hold the first config.eval.examples records (0:
-    all). Of a mixture a mixture.Mixture of the training splits, or a dict of
-    task -> records.Cache of the others, those without this split left out.
+    A records.Cache, or with config.data.train_examples a subset.Subset of the
+    training split's; a streamed.StreamedCache for the training split of a
+    corpus too large to tokenise first; None when the task has no such split. Of
+    a corpus too large the other splits hold the first config.eval.examples
+    records (0: all). Of a mixture a mixture.Mixture of the training splits, or
+    a dict of task -> records.Cache of the others, those without this split left
+    out.
 
   Raises:
     InputError: the corpus cannot be read, or gives no record at all;
       config.data.cache_dir has only caches of other settings; the training
-      split of a task of a mixture is too large to tokenise first.
+      split of a task of a mixture, or of one with config.data.train_examples,
+      is too large to tokenise first; it has fewer examples than these.
   """
   members = tasks.members(config)
-  for task, member in members.items() if len(members) > 1 else ():
+  few = bool(config.data.train_examples)
+  for task, member in members.items() if few or len(members) > 1 else ():
     if split == 'train' and is_large(member, corpus_lib.corpus(member)):
+      what = f'for config.data.train_examples={config.data.train_examples}'
       raise InputError(
-          f'{task}: too large to be part of a mixture: expected a '
-          'training split that is tokenised as a whole'
+          f'{task}: too large {what if few else "to be part of a mixture"}: '
+          'expected a training split that is tokenised as a whole'
       )
   found = {
       task: _open(
@@ -93,6 +99,11 @@ def open_cache(
       )
       for task, member in members.items()
   }
+  if split == 'train':
+    found = {
+        task: subset.choose_examples(task, cache, config.data)
+        for task, cache in found.items()
+    }
   if len(found) == 1:
     (only,) = found.values()
     return only

@@ -10,6 +10,7 @@ position follows from (seed, position), as data/order.py wants it.
 import numpy as np
 
 from locost_jax.data import order
+from locost_jax.data import subset
 
 # What a permutation is for, beside those of data/order.py.
 _TASKS = 3
@@ -24,7 +25,7 @@ class Mixture:
     """Makes the mixture.
 
     Args:
-      tasks: dict of task -> records.Cache.
+      tasks: dict of task -> records.Cache or subset.Subset.
       cap: the most records of a task in an epoch.
       seed: of the order.
     """
@@ -47,7 +48,7 @@ class Mixture:
     del index
     if self._opened[0] != epoch:
       self._opened = epoch, [
-          Part(cache, self._rows(i, epoch))
+          subset.Subset(cache, self._rows(i, epoch))
           for i, cache in enumerate(self._caches)
       ]
     return self._opened[1]
@@ -64,21 +65,3 @@ class Mixture:
     ]
     first = start - start // n * n
     return np.concatenate(passes)[first : first + k]
-
-
-class Part:
-  """Some records of a cache, with the face of a cache."""
-
-  def __init__(self, cache, rows):
-    self._cache, self._rows = cache, rows
-    self.lengths, self.shapes = cache.lengths[rows], cache.shapes[rows]
-
-  def __len__(self):
-    return len(self._rows)
-
-  def __getitem__(self, index):
-    return self._cache[int(self._rows[index])]
-
-  def read(self, indices):
-    """The records with these indices, as a list of dicts in their order."""
-    return self._cache.read(self._rows[list(indices)])

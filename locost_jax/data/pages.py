@@ -335,6 +335,19 @@ def count_cut(lengths, fronts, form, page_length, max_length):
   return max(sum(lengths) - max_length, 0)
 
 
+def most_chunks(data):
+  """The number of chunks of the longest document that is not cut.
+
+  Without a query, which takes room. Of whole sentences two neighbouring chunks
+  hold more than one of them could, so there are at most twice as many.
+
+  Args:
+    data: config.data; `pages` is one of CHUNKS.
+  """
+  count = -(-data.max_input_length // (data.page_length - 2))
+  return count if data.pages == 'chunks' else max(1, 2 * count - 1)
+
+
 def flatten(pages):
   """Lists of ids -> (all ids in one list, the length of each page)."""
   return list(itertools.chain.from_iterable(pages)), list(map(len, pages))

@@ -33,6 +33,9 @@ READERS = {
     'multinews': news.read_multi_news,
     'wcep': news.read_wcep,
     'narrativeqa': stories.read_narrative_qa,
+    'narrativeqa_plot': functools.partial(
+        stories.read_narrative_qa, with_plot=True
+    ),
     'qmsum': transcripts.read_qmsum,
     'squality': stories.read_squality,
     'qasper': functools.partial(

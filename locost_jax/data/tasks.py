@@ -73,6 +73,7 @@ def check(config):
       ('window_shards', 1, ''),
       ('num_pages', 1, ''),
       ('mixture_cap', 1, ''),
+      ('train_examples', 0, '; 0 stands for all of them'),
       ('page_length', 3, ': a token and the marks at both ends'),
   ):
     if data[key] < least:

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from locost_jax.data import order
+from locost_jax.data import pages as pages_lib
 from locost_jax.devices import memory
 from locost_jax.devices import sharding
 from locost_jax.evaluation import evaluate
@@ -120,7 +121,8 @@ def compile_programs(setup):
   """
   config, mesh = setup.config, setup.mesh
   documents, *read, T = largest_batch(config)
-  if len(read) == 1:  # pages are cut, and not padded
+  if config.data.pages not in pages_lib.LOCALITIES:
+    # Tokens and chunks are filled up; pages are cut.
     read[0] += -read[0] % mesh.shape[sharding.SEQUENCE]
   with jax.set_mesh(mesh):
     programs = train.make_programs(config, setup.model, mesh)
@@ -232,12 +234,15 @@ def bytes_of(tree):
 def largest_batch(config):
   """(documents, input tokens, target tokens) of a step's largest shape.
 
-  Where documents are in pages, (documents, pages, tokens of a page, targets).
+  Where documents are in pages or chunks, (documents, pages, tokens of a page,
+  targets).
   """
   data, settings = config.data, config.train
   read = (data.max_input_length,)
-  if data.pages:
+  if data.pages in pages_lib.LOCALITIES:
     read = data.num_pages, data.page_length
+  elif data.pages:
+    read = pages_lib.most_chunks(data), data.page_length
   documents = settings.batch_size
   if settings.batch_tokens:
     documents = order.rows_in_budget(settings.batch_tokens, math.prod(read))
@@ -264,7 +269,8 @@ def ways_out(setup, step_fits=False):
     if rows > config.train.accumulate:
       lean = {**lean, 'train.accumulate': rows}
       yield lean
-  key = 'page_length' if config.data.pages else 'max_input_length'
+  is_paged = config.data.pages in pages_lib.LOCALITIES
+  key = 'page_length' if is_paged else 'max_input_length'
   if config.data[key] > 1:
     yield {**lean, f'data.{key}': config.data[key] // 2}
 

@@ -344,6 +344,33 @@ CASES = {
             test=[None],
         ),
     ),
+    'narrativeqa_plot': (
+        {
+            'documents.csv': 'document_id,set,kind\nb1,train,gutenberg\n'
+            'm1,valid,movie\nx1,test,movie\n',
+            'qaps.csv': QAPS + 'b1,train,"When, then?",Night,A night,,,\n'
+            'm1,valid,Where?,A room,Inside,,,\nx1,test,What?,A,B,,,\n',
+            'third_party/wikipedia/summaries.csv': 'document_id,set,summary,'
+            'summary_tokenized\nb1,train," It was dark, and it ends. ",it\n'
+            'x1,test,Gone.,gone\n',
+            'tmp/b1.content': BOOK.encode('latin-1'),
+            'tmp/m1.content': SCRIPT.encode('cp1252'),
+        },
+        dict(
+            train=[
+                dict(
+                    id='b1/0',
+                    document='Answer the question: When, then?\n\n'
+                    'Summary: It was dark, and it ends.\n\n'
+                    'Source: It was a dark night. Caf\u00e9.\nThe end.',
+                    summary='Night',
+                    references=['Night', 'A night'],
+                )
+            ],
+            validation=[None],  # no plot summary
+            test=[None],  # no story
+        ),
+    ),
     'qmsum': (
         in_splits(
             'data/ALL/jsonl/{}.jsonl',

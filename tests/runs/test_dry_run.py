@@ -157,6 +157,23 @@ def test_a_budget_of_tokens_decides_the_rows():
   assert dry_run.largest_batch(config) == (8, 64, 16)
 
 
+def test_the_largest_batch_of_pages_and_of_chunks():
+  config = default.get_config()
+  config.data.update(
+      max_input_length=16_384,
+      page_length=512,
+      num_pages=7,
+      max_target_length=64,
+      pages='spatial',
+  )
+  config.train.batch_size = 2
+  assert dry_run.largest_batch(config) == (2, 7, 512, 64)
+  config.data.pages = 'chunks'  # a longer input has more of them
+  assert dry_run.largest_batch(config) == (2, 33, 512, 64)
+  *_, last = dry_run.ways_out(make_setup(config))
+  assert last['data.max_input_length'] == 8192
+
+
 def test_ways_out_come_in_order():
   config = default.get_config()
   config.train.batch_size = 8

@@ -72,8 +72,19 @@ def _without_licence(text):
   return (text[: end.start()] if end else text).strip()
 
 
-def read_narrative_qa(directory):
-  """Yields (split, row) of the questions, None for one without its story."""
+def read_narrative_qa(directory, with_plot=False):
+  """Reads the questions of NarrativeQA.
+
+  Args:
+    directory: the authors' repository after download_stories.sh.
+    with_plot: whether a row's document is SimCAS's: question, Wikipedia's
+      summary of the plot and story, each behind a word that names it. The
+      question is then a part of the document and no query.
+
+  Yields:
+    (split, row), None for a question without its story or, with_plot, without
+    its plot summary.
+  """
   csv.field_size_limit(1 << 30)
 
   def rows(name):
@@ -96,16 +107,32 @@ def read_narrative_qa(directory):
       return author_files.decode(data).strip()
     return author_files.page_text(data, name)  # a film script's web page
 
+  plots = {}
+  if with_plot:
+    plots = {
+        row['document_id']: row['summary'].strip()
+        for row in rows('third_party/wikipedia/summaries.csv')
+    }
   ours = {theirs: split for split, theirs in author_files.VALID.items()}
   for number, row in enumerate(rows('qaps.csv')):
-    document = story(row['document_id'])
-    yield ours[row['set']], document and dict(
-        id=f'{row["document_id"]}/{number}',
-        document=document,
-        query=row['question'].strip(),
-        summary=row['answer1'].strip(),
-        references=[row['answer1'].strip(), row['answer2'].strip()],
-    )
+    name, question = row['document_id'], row['question'].strip()
+    text = story(name)
+    answers = [row['answer1'].strip(), row['answer2'].strip()]
+    made = dict(id=f'{name}/{number}', summary=answers[0], references=answers)
+    if not text or (with_plot and not plots.get(name)):
+      made = None
+    elif with_plot:
+      made['document'] = join_question(question, plots[name], text)
+    else:
+      made.update(document=text, query=question)
+    yield ours[row['set']], made
+
+
+def join_question(question, plot, story):
+  """Joins what SimCAS reads of NarrativeQA into one text (its release)."""
+  return (
+      f'Answer the question: {question}\n\nSummary: {plot}\n\nSource: {story}'
+  )
 
 
 def read_squality(directory):

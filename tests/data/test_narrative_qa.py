@@ -1,0 +1,154 @@
+"""NarrativeQA as SimCAS reads it: from the authors' files to chunks of tokens."""
+
+import csv
+import itertools
+
+import pytest
+
+from configs import default
+from locost_jax.data import cache as cache_lib
+from locost_jax.data import pipeline
+from locost_jax.data import prepare
+from locost_jax.data import tasks
+from locost_jax.evaluation.metrics import metric
+from locost_jax.evaluation.metrics import rouge
+from locost_jax.vocabularies import vocabulary as vocabulary_lib
+from tests import bart_files
+
+QUESTIONS = [
+    ('Where does the miller live?', 'By the river.', 'At the mill'),
+    ('Who is old?', 'The dog', 'The dog and the cat'),
+]
+PLOT = 'The miller has the dog. They grow old.'
+STORY = ' '.join(f'The day {i} is here, and the dog sleeps.' for i in range(30))
+
+
+@pytest.fixture(scope='module')
+def bart(tmp_path_factory):
+  return vocabulary_lib.load_vocabulary(
+      bart_files.write(tmp_path_factory.mktemp('bart'))
+  )
+
+
+@pytest.fixture
+def config(tmp_path, run_command):
+  """Of the prepared corpus, in chunks of 64."""
+  raw = tmp_path / 'raw'
+  (raw / 'tmp').mkdir(parents=True)
+  (raw / 'third_party' / 'wikipedia').mkdir(parents=True)
+
+  def write(name, head, rows):
+    with open(raw / name, 'w', encoding='utf-8', newline='') as f:
+      csv.writer(f).writerows([head.split(), *rows])
+
+  books = {'b0': 'train', 'b1': 'valid', 'b2': 'test'}
+  write(
+      'documents.csv',
+      'document_id set kind',
+      [(name, split, 'movie') for name, split in books.items()],
+  )
+  write(
+      'third_party/wikipedia/summaries.csv',
+      'document_id set summary',
+      [(name, split, PLOT) for name, split in books.items()],
+  )
+  write(
+      'qaps.csv',
+      'document_id set question answer1 answer2',
+      [
+          (name, split, *question)
+          for name, split in books.items()
+          for question in QUESTIONS
+      ],
+  )
+  for name in books:
+    (raw / 'tmp' / f'{name}.content').write_text(STORY)
+  for task in 'narrativeqa', 'narrativeqa_plot':
+    status, _, err = run_command(
+        prepare,
+        f'--task={task}',
+        f'--raw={raw}',
+        f'--output={tmp_path / "corpora"}',
+    )
+    assert status == 0, err
+  config = default.get_config()
+  config.data.update(
+      task='narrativeqa_plot',
+      corpora_dir=str(tmp_path / 'corpora'),
+      check_sizes=False,
+      pages='chunks',
+      page_length=64,
+      max_input_length=600,
+      max_target_length=16,
+      targets_start='bos',
+  )
+  config.eval.batch_size = 2
+  return config
+
+
+def chunks_of(record):
+  ids = iter(record['inputs'].tolist())
+  return [list(itertools.islice(ids, size)) for size in record['pages']]
+
+
+def contains(chunk, ids):
+  return any(chunk[i : i + len(ids)] == ids for i in range(len(chunk)))
+
+
+def test_chunks_are_those_of_the_text(config, bart, tmp_path):
+  """The release: the tokens of one text, cut every page_length - 2."""
+  tasks.check(config)
+  cache = cache_lib.open_cache(config, bart, 'train', tmp_path / 'cache')
+  assert len(cache) == 2
+  for (question, *_), record in zip(QUESTIONS, cache.read([0, 1])):
+    text = (
+        f'Answer the question: {question}\n\nSummary: {PLOT}\n\nSource: {STORY}'
+    )
+    ids = bart.encode(text)
+    assert len(ids) > 600
+    expected = []
+    for start in range(0, 600, 62):
+      part = ids[start : min(start + 62, 600)]
+      padding = [bart.pad_id] * (62 - len(part))
+      expected.append([bart.bos_id, *part, *padding, bart.eos_id])
+    assert chunks_of(record) == expected
+    # The question is in the first chunk alone.
+    asked = bart.encode(question)
+    assert [contains(chunk, asked) for chunk in expected] == [
+        True,
+        *[False] * (len(expected) - 1),
+    ]
+
+
+def test_all_answers_are_references(config, bart, tmp_path):
+  """One is learned; the better one counts."""
+  train = cache_lib.open_cache(config, bart, 'train', tmp_path / 'cache')
+  for (_, *answers), record in zip(QUESTIONS, train.read([0, 1])):
+    assert record['reference'] == answers[0]
+    assert record['references'] == answers
+    assert record['targets'].tolist() == (
+        [bart.bos_id, *bart.encode(answers[0])][:15] + [bart.eos_id]
+    )
+  test = cache_lib.open_cache(config, bart, 'test', tmp_path / 'cache')
+  ((_, info),) = pipeline.eval_batches(test, bart, config)
+  found = dict(zip(info['id'], info['reference']))
+  assert sorted(found.values()) == sorted(list(x[1:]) for x in QUESTIONS)
+  references = list(found.values())
+  scores = [
+      metric.score([rouge.ROUGE], [x[i] for x in references], references)
+      for i in (0, 1)
+  ]
+  assert scores[0] == scores[1]
+  assert scores[0]['rouge1'] == pytest.approx(100)
+
+
+def test_the_story_alone_is_another_corpus(config, bart, tmp_path):
+  """Its question is a query, and no plot summary is read."""
+  config.data.update(task='narrativeqa', query_in='first')
+  cache = cache_lib.open_cache(config, bart, 'train', tmp_path / 'cache')
+  question = QUESTIONS[0][0]
+  chunks = chunks_of(cache[0])
+  asked = bart.encode(f'{question}\n\n')
+  assert chunks[0][1 : 1 + len(asked)] == asked
+  assert not any(contains(chunk, bart.encode('They')) for chunk in chunks)
+  assert not any(contains(chunk, bart.encode('Summary')) for chunk in chunks)

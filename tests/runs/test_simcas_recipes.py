@@ -1,0 +1,189 @@
+"""configs/simcas.py, shrunken: from rows to compiled programs and a summary."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from configs import simcas
+import locost_jax
+from locost_jax import main
+from locost_jax import models
+from locost_jax.command_line import commands
+from locost_jax.hugging_face import configs as hugging_face
+from locost_jax.models import parameters
+from locost_jax.runs import assemble
+from locost_jax.runs import checks
+from locost_jax.training import init_from
+from locost_jax.workdir import phases as phases_lib
+from tests import bart_files
+
+ROOT = Path(__file__).parents[2]
+BART = ROOT / 'tests' / 'golden' / 'bart'
+SMALL = (
+    'model.d_model=16',
+    'model.d_ff=16',
+    'model.decoder_d_ff=16',
+    'model.num_heads=2',
+    'model.num_layers=2',
+    'model.num_decoder_layers=1',
+    'data.check_sizes=False',
+    'data.page_length=16',
+    'data.max_input_length=60',
+    'data.max_target_length=16',
+    'decode.max_length=6',
+    'decode.min_length=0',
+    'train.batch_size=4',
+    'train.accumulate=2',
+    'train.steps=2',
+    'train.eval_every=2',
+    'train.checkpoint_every=2',
+    'selector.every=2',
+    'eval.batch_size=2',
+)
+
+
+@pytest.fixture
+def command(tmp_path, monkeypatch):
+  """Arguments of a recipe's command, in a directory with its corpora."""
+  monkeypatch.chdir(tmp_path)
+  bart_files.write(tmp_path / 'bart')
+  rows = [
+      dict(
+          # Of equally many chunks, for one shape to compile.
+          document=' '.join(f'Part {i} of text {number}.' for i in range(4)),
+          summary=f'Text {number}.',
+          references=[f'Text {number}.', f'The text {number}'],
+      )
+      for number in range(6)
+  ]
+  text = ''.join(json.dumps(row) + '\n' for row in rows)
+  for recipe in simcas.RECIPES.values():
+    folder = tmp_path / 'corpora' / recipe.task
+    folder.mkdir(parents=True)
+    for split in 'train', 'validation', 'test':
+      (folder / f'{split}.jsonl').write_text(text)
+
+  def command(name, *keys):
+    keys = (*SMALL, 'data.vocabulary=bart', 'train.init_from=', *keys)
+    return [
+        f'--config={ROOT}/configs/simcas.py:{name}',
+        *(f'--config.{key}' for key in keys),
+    ]
+
+  return command
+
+
+ABLATIONS = (
+    ('model.align=none',),
+    ('train.objective=likelihood', 'model.select=none'),
+    ('train.objective=likelihood', 'model.select=first_k'),
+    ('data.page_length=1024', 'data.max_input_length=1022'),
+)
+PAPER = (
+    ('model.align=mean',),
+    ('data.pages=sentence_chunks',),
+    ('model.padding=tokens',),
+    ('selector.skip=paper',),
+    ('decode.length_penalty=4.0',),
+    ('decode.length_penalty=1.0',),
+    ('optim.eps=1e-6',),
+)
+FEW = (
+    (
+        'data.train_examples=10',
+        'data.seed=0',
+        'data.max_input_length=4094',
+        'train.steps=100',
+    ),
+)
+
+
+def check(arguments, tmp_path):
+  """All that a run checks before it tokenises; returns its config."""
+  first, *rest = arguments
+  config = commands.load_config(first.removeprefix('--config='))
+  for argument in rest:
+    key, _, value = argument.removeprefix('--config.').partition('=')
+    section, name = key.split('.')
+    kind = type(config[section][name])
+    config[section][name] = value == 'True' if kind is bool else kind(value)
+  setups = [
+      assemble.Setup(phase)
+      for phase in phases_lib.make_phases(config, {}, tmp_path / 'run')
+  ]
+  assert checks.check_all(setups, tmp_path / 'run').bos_id == 0
+  return config
+
+
+@pytest.mark.parametrize('name', simcas.EXPERIMENTS)
+def test_every_word_is_accepted_up_to_the_data(name, command, tmp_path):
+  recipe, _ = simcas.EXPERIMENTS[name]
+  config = check(command(name), tmp_path)
+  assert config.data.task == recipe.task
+  assert (config.model.d_model, config.model.select) == (16, 'ppo')
+
+
+@pytest.mark.parametrize('keys', ABLATIONS + PAPER + FEW)
+def test_ablations_and_the_paper_s_ways_are_keys(keys, command, tmp_path):
+  """Accepted, and in the docstring as they are here."""
+  check(command('arxiv', *keys), tmp_path)
+  for key in keys:
+    assert f'--config.{key}' in simcas.__doc__.replace(
+        'select=none   (or first_k', 'select=none --config.model.select=first_k'
+    )
+
+
+def test_a_recipe_begins_from_a_bart():
+  """All of it but the selector, which is new."""
+  config = simcas.get_config('arxiv')
+  sizes = hugging_face.model_config(BART)
+  keys = set(simcas.LARGE.model) | {'vocab_size', 'max_positions'}
+  config.model.update({key: sizes[key] for key in keys})
+  config.train.init_from = str(BART)
+  shapes = parameters.abstract_params(models.build(config.model))
+  found, report = init_from.load(config, shapes)
+  new = set(parameters.flatten(shapes)) - set(found)
+  assert new and all(path.startswith('selector/') for path in new)
+  theirs = parameters.flatten(locost_jax.load(BART).params)
+  assert found.keys() == theirs.keys() and report
+  for path, array in found.items():
+    np.testing.assert_array_equal(array, theirs[path], err_msg=path)
+
+
+def test_programs_compile(command, run_command, tmp_path):
+  status, out, err = run_command(
+      main, *command('wcep_large'), '--dry_run', '--format=json'
+  )
+  assert status == 0, err
+  (phase,) = json.loads(out)['phases']
+  assert (phase['task'], phase['batch']['documents']) == ('wcep', 4)
+  assert not (tmp_path / 'runs').exists()
+
+
+def test_a_recipe_runs_from_rows_to_a_summary(command, run_command, tmp_path):
+  arguments = command('narrativeqa', 'data.train_examples=3')
+  status, _, err = run_command(main, *arguments)
+  assert status == 0, err
+  workdir = tmp_path / 'runs' / 'simcas-narrativeqa'
+  s = locost_jax.load(workdir)
+  assert (s.settings.start_id, s.settings.forced_first_token) == (2, 0)
+  assert s.settings.forced_last_token == 2 and s.settings.early_stopping
+  assert not np.any(s.params['logits_bias'])
+  status, _, err = run_command(main, *arguments, '--evaluate')
+  assert status == 0, err
+  (written,) = (workdir / 'predictions').glob('narrativeqa_plot-test-*.jsonl')
+  found = [json.loads(line) for line in written.read_text().splitlines()]
+  assert len(found) == 6 and all(len(row['references']) == 2 for row in found)
+  # Other examples are another run, and there must be as many.
+  status, _, err = run_command(
+      main, *arguments, '--config.data.train_examples=4'
+  )
+  assert status == 2 and err.count('\n') == 1
+  assert 'config.data.train_examples was 3, now 4' in err
+  status, _, err = run_command(
+      main, *arguments, '--config.data.train_examples=7', '--workdir=other'
+  )
+  assert status == 2
+  assert 'narrativeqa_plot has 6 training examples; expected at most 6' in err
