@@ -150,7 +150,8 @@ def _define_output(values):
       'report',
       None,
       'FILE.html: a page that shows which passages each '
-      'sentence of the summary attended to; with several documents it lists '
+      'sentence of the summary attended to and, where a model selects tokens, '
+      'which; with several documents it lists '
       'their pages, FILE-1.html, FILE-2.html, ...',
       flag_values=values,
   )

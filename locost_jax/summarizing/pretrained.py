@@ -123,15 +123,22 @@ class Summarizer:
 
     A model that reads pages also takes [B, P, L]. It returns [B, P, L, D].
     """
+    return np.asarray(self.memory(inputs, input_mask)['states'])
+
+  def memory(self, inputs, input_mask=None):
+    """inputs as of `encode` -> all that the decoder reads, on the device.
+
+    Its mask is true where the decoder attends: at tokens; of a model that
+    selects, at the selected ones.
+    """
     inputs, input_mask = self._check(inputs, input_mask)
-    memory = generate.encode_in_steps(
+    return generate.encode_in_steps(
         self.model,
         self.params,
         inputs,
         input_mask,
         self._kernels.get(inputs.shape[-1]),
     )
-    return np.asarray(memory['states'])
 
   def logits(self, inputs, targets_in, input_mask=None):
     """inputs as of `generate`, targets_in [B, T] (start first) -> [B, T, V]."""
