@@ -16,6 +16,7 @@ import numpy as np
 
 from locost_jax.generation import decode
 from locost_jax.models import low_memory_encoder
+from locost_jax.models import selected
 
 # Tokens written between two looks at the state: few enough for a display, many
 # enough that the look costs nothing.
@@ -85,6 +86,7 @@ def encode_in_steps(
     own = None if kernels is None else kernels[index]
     h = low_memory_encoder.encoder_layer(model, params, index, h, mask, own)
   memory = low_memory_encoder.finish(model, params, h, mask)
+  memory = low_memory_encoder.choose(model, params, memory, inputs)
   if progress:
     jax.block_until_ready(memory)
     progress('encoding', layers, layers)
@@ -182,6 +184,8 @@ def generate_in_steps(
   memory = encode_in_steps(model, params, inputs, input_mask, kernels, progress)
   if on_encoded:
     on_encoded(memory)
+  if hasattr(model, 'kept'):
+    memory = selected.compact(memory)
   shared, state = begin(model, params, memory, settings, seeds)
   del memory
   written, done = 0, False

@@ -302,9 +302,7 @@ class SimCAS(bart.Bart):
       log_probs, entropies and values, float32 like `actions`.
     """
     logits, values = self.selector.judge(observations, state)
-    log_p = jax.nn.log_softmax(logits)
-    log_probs = jnp.where(actions, log_p[..., 1], log_p[..., 0])
-    return log_probs, -jnp.sum(jnp.exp(log_p) * log_p, -1), values
+    return *selector_lib.of_actions(logits, actions), values
 
   def states(self, inputs, targets_in, input_mask=None, deterministic=True):
     """`__call__` up to the `head`: the decoder's states [B, T, D]."""
