@@ -4,10 +4,12 @@
       --config.data.train_files='data/train-*.jsonl' \
       --config.train.init_from=runs/pretrain
 
-The model is a LOCOST; configs/finetune.py:longt5, :t5, :bart, :pagesum and
-:simcas are the others, kept in runs/finetune-longt5 and so on. A PageSum reads
-4 pages of 1,024 tokens, a SimCAS chunks of 512 and keeps all of their tokens;
-both can start from a run of configs/pretrain.py:bart.
+The model is a LOCOST; configs/finetune.py:longt5, :t5, :bart, :pagesum, :simcas
+and :simcas_locost are the others, kept in runs/finetune-longt5 and so on. A
+PageSum reads 4 pages of 1,024 tokens, a SimCAS chunks of 512 and keeps all of
+their tokens; both can start from a run of configs/pretrain.py:bart.
+simcas_locost is LOCOST with SimCAS's selector and keeps all tokens, too; it can
+start from any run of LOCOST.
 
 The files hold one JSON object per line with `document` and `summary`
 (--config.data.input_field=NAME, --config.data.target_field=NAME for other
@@ -31,7 +33,7 @@ models that are much larger; dropout 0.1 is its own.
 
 from configs import pretrain
 
-MODELS = pretrain.MODELS + ('pagesum', 'simcas')
+MODELS = pretrain.MODELS + ('pagesum', 'simcas', 'simcas_locost')
 
 
 def get_config(model='locost'):
@@ -55,6 +57,10 @@ def get_config(model='locost'):
     config.model.select = 'none'
     config.data.pages = 'chunks'
     config.data.page_length = 512
+  elif model == 'simcas_locost':
+    config = pretrain.get_config('locost')
+    config.model = pretrain.small_model('simcas_locost')
+    config.model.select = 'none'
   else:
     config = pretrain.get_config(model)
   config.gsg = None

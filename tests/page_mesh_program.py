@@ -112,7 +112,7 @@ def control(sizes):
       return step_lib.token_sums(params, batch, model)[0]
 
     learning = jax.jit(jax.grad(loss)).lower(params, batch)
-    writing = generate.generate.lower(
+    writing = generate.generate_in_one_program.lower(
         model, params, batch['encoder_input_tokens'], None, settings
     )
     return [mesh_program.sent(x.compile()) for x in (learning, writing)]
@@ -149,7 +149,7 @@ def write(meshes, settings, model=(), reads_states=False):
       first = states if first is None else first
       # Larger, so that texts differ from one another.
       params = jax.tree.map(lambda x: 3 * x, params)
-      compiled = generate.generate.lower(
+      compiled = generate.generate_in_one_program.lower(
           built, params, inputs, None, settings
       ).compile()
       tokens, scores = compiled(params, inputs, None)

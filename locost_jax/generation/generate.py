@@ -1,8 +1,10 @@
 """A model at work: documents read, summaries written, on the device.
 
-`generate` is one compiled program from tokens to tokens. `generate_in_steps` is
-a loop on the host over the same parts, a layer of the encoder or CHUNK tokens
-at a time, for those who want to see how far it is.
+`generate_in_one_program` is one compiled program from tokens to tokens.
+`generate` is that too, unless the model can leave out of its memory what the
+decoder does not read: then it encodes, looks at how much that is, and decodes.
+`generate_in_steps` is a loop on the host over the same parts, a layer of the
+encoder or CHUNK tokens at a time, for those who want to see how far it is.
 
 Axes: B documents, L input length, T max_length, V vocabulary.
 """
@@ -16,7 +18,6 @@ import numpy as np
 
 from locost_jax.generation import decode
 from locost_jax.models import low_memory_encoder
-from locost_jax.models import selected
 
 # Tokens written between two looks at the state: few enough for a display, many
 # enough that the look costs nothing.
@@ -134,12 +135,13 @@ def advance(model, params, settings, shared, state, until):
 finish = functools.partial(jax.jit, static_argnums=0)(decode.finish)
 
 
-@functools.partial(jax.jit, static_argnums=(0, 4))
 def generate(model, params, inputs, input_mask, settings, seeds=None):
-  """Summaries of a batch, as one program.
+  """Summaries of a batch.
 
   Args:
-    model: the Flax module; static.
+    model: the Flax module; static. Where it has `compact_memory(memory)`, that
+      gives a memory which decodes to the same in fewer slots; it looks at the
+      values, so this function is then not for jit.
     params: its parameters.
     inputs: [B, L] token ids.
     input_mask: [B, L], or None: where inputs are not pad.
@@ -150,7 +152,27 @@ def generate(model, params, inputs, input_mask, settings, seeds=None):
     tokens int32 [B, T], up to and including eos, then pad; scores [B] as in
     `decode`.
   """
+  if not hasattr(model, 'compact_memory'):
+    return generate_in_one_program(
+        model, params, inputs, input_mask, settings, seeds
+    )
   memory = encode(model, params, inputs, input_mask)
+  memory = model.compact_memory(memory)
+  return decode_memory(model, params, memory, settings, seeds)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 4))
+def generate_in_one_program(
+    model, params, inputs, input_mask, settings, seeds=None
+):
+  """`generate`, decoding from all of the memory."""
+  memory = encode(model, params, inputs, input_mask)
+  return decode_memory(model, params, memory, settings, seeds)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 3))
+def decode_memory(model, params, memory, settings, seeds=None):
+  """The summaries of a memory; arguments and result as of `generate`."""
   shared, state = begin(model, params, memory, settings, seeds)
   state = advance(model, params, settings, shared, state, settings.max_length)
   return finish(settings, state)
@@ -175,7 +197,7 @@ def generate_in_steps(
     progress: None, or called as progress(stage, done, total): stage 'encoding',
       in layers; then 'decoding', in tokens written of max_length. Decoding ends
       below it when every document is done.
-    on_encoded: None, or called with what `encode` gives.
+    on_encoded: None, or called with what `encode` gives, all of it.
 
   Returns:
     As `generate`.
@@ -184,8 +206,8 @@ def generate_in_steps(
   memory = encode_in_steps(model, params, inputs, input_mask, kernels, progress)
   if on_encoded:
     on_encoded(memory)
-  if hasattr(model, 'kept'):
-    memory = selected.compact(memory)
+  if hasattr(model, 'compact_memory'):
+    memory = model.compact_memory(memory)
   shared, state = begin(model, params, memory, settings, seeds)
   del memory
   written, done = 0, False

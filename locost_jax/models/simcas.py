@@ -31,9 +31,9 @@ import jax
 import jax.numpy as jnp
 
 from locost_jax.errors import check_choice
-from locost_jax.errors import InputError
 from locost_jax.models import bart
 from locost_jax.models import bart_layers
+from locost_jax.models import chunk_memory
 from locost_jax.models import selector as selector_lib
 from locost_jax.models import stack
 from locost_jax.ops import chunks
@@ -183,6 +183,9 @@ class SimCAS(bart.Bart):
 
   ENCODER = Encoder
 
+  # See `generation.generate`: models without it are decoded as they encode.
+  compact_memory = staticmethod(chunk_memory.compact_to_bucket)
+
   def setup(self):
     super().setup()
     self.selector = selector_lib.Selector(self.config.d_model, self.dtype)
@@ -308,12 +311,14 @@ class SimCAS(bart.Bart):
     """`__call__` up to the `head`: the decoder's states [B, T, D]."""
     memory = self.encode(inputs, input_mask, deterministic)
     return self.decoder(
-        self.vectors(targets_in), in_line(memory), deterministic
+        self.vectors(targets_in), chunk_memory.in_line(memory), deterministic
     )
 
   def decode(self, memory, targets_in, deterministic=True):
     """targets_in [B, T], starting with the start id -> logits [B, T, V]."""
-    return super().decode(in_line(memory), targets_in, deterministic)
+    return super().decode(
+        chunk_memory.in_line(memory), targets_in, deterministic
+    )
 
   def cross_mass(self, memory, targets_in, segments, num_segments):
     """`Bart.cross_mass`; segments [B, C, L], nowhere decreasing.
@@ -322,7 +327,7 @@ class SimCAS(bart.Bart):
     """
     segments = segments.reshape(len(segments), -1)
     return super().cross_mass(
-        in_line(memory), targets_in, segments, num_segments
+        chunk_memory.in_line(memory), targets_in, segments, num_segments
     )
 
   def attention(self, memory, targets_in, written):
@@ -346,50 +351,4 @@ class SimCAS(bart.Bart):
 
   def init_cache(self, memory, max_length):
     """(shared, per_row) of `stack.init_cache`."""
-    return super().init_cache(in_line(memory), max_length)
-
-
-def in_line(memory):
-  """The memory of BART: arrays [B, C, L, ...] -> [B, C L, ...]."""
-  return jax.tree.map(
-      lambda x: stack.lay_read(x.reshape(x.shape[0], -1, *x.shape[3:])), memory
-  )
-
-
-def selected_counts(memory):
-  """How many states the decoder reads of each document, g_0 too: int [B]."""
-  return memory['mask'].sum((1, 2))
-
-
-def compact(memory, capacity):
-  """A memory without what was not selected: decoding it gives the same.
-
-  Not under jit: how many there are is looked at.
-
-  Args:
-    memory: of `SimCAS.encode`.
-    capacity: states that are kept of a document, g_0 among them; at least the
-      largest of `selected_counts`.
-
-  Returns:
-    {'states': [B, 1, capacity, D], 'mask': bool [B, 1, capacity]}, in reading
-    order.
-
-  Raises:
-    InputError: more than that were selected.
-  """
-  most = int(selected_counts(memory).max())
-  if most > capacity:
-    raise InputError(
-        f'{most} states of a document are selected: expected at most {capacity}'
-    )
-  return _compact(memory, min(capacity, memory['mask'][0].size))
-
-
-@functools.partial(jax.jit, static_argnums=1)
-def _compact(memory, capacity):
-  memory = in_line(memory)
-  order = jnp.argsort(~memory['mask'], axis=1, stable=True)[:, :capacity]
-  states = jnp.take_along_axis(memory['states'], order[..., None], axis=1)
-  mask = jnp.take_along_axis(memory['mask'], order, axis=1)
-  return {'states': states[:, None], 'mask': mask[:, None]}
+    return super().init_cache(chunk_memory.in_line(memory), max_length)

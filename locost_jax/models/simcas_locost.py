@@ -29,6 +29,7 @@ import jax.numpy as jnp
 from locost_jax.errors import check_choice
 from locost_jax.models import encoder_decoder
 from locost_jax.models import locost
+from locost_jax.models import selected
 from locost_jax.models import selector as selector_lib
 from locost_jax.models import simcas
 from locost_jax.models import stack
@@ -77,6 +78,9 @@ class SimCASLocost(encoder_decoder.EncoderDecoder):
   """
 
   config: SimCASLocostConfig
+
+  # See `generation.generate`.
+  compact_memory = staticmethod(selected.compact)
 
   def setup(self):
     super().setup()

@@ -177,7 +177,7 @@ def _compile_writing(setup, read, state):
   if config.train.lora.rank:  # merged ones are beside those of the state
     kernels = ((config.train.lora.paths, 0.0),)
   shared, _ = optim.split(params, kernels)
-  write = generate.generate.trace(
+  write = generate.generate_in_one_program.trace(
       setup.model,
       params,
       _array(mesh, (rows, *read), 'encoder_input_tokens'),

@@ -16,6 +16,7 @@ from locost_jax.generation import decode_settings
 from locost_jax.generation import generate
 from locost_jax.hugging_face import bart as bart_config
 from locost_jax.hugging_face import names as names_lib
+from locost_jax.models import chunk_memory
 from locost_jax.models import simcas
 from locost_jax.ops import chunks
 from locost_jax.training import losses
@@ -96,9 +97,12 @@ def test_golden_states_selector_and_logits(dtype, atol):
     found, memory, rollout = jax.jit(functools.partial(found_of, model))(
         params, io['input_ids'], io['output_ids'], io['actions'].astype(bool)
     )
-    small = simcas.compact(memory, 20)
+    small = chunk_memory.compact(memory, 20)
     found['selected_states'] = small['states'][:, 0]
-    assert small['mask'].all() and int(simcas.selected_counts(memory)[0]) == 20
+    assert (
+        small['mask'].all()
+        and int(chunk_memory.selected_counts(memory)[0]) == 20
+    )
     found['logits of few'] = model.apply(
         {'params': params}, small, io['output_ids'], method='decode'
     )
@@ -194,7 +198,7 @@ def test_golden_greedy_tokens():
   settings = decode_settings.Settings(
       max_length=20, eos_id=95, pad_id=PAD, start_id=2
   )
-  for read in memory, simcas.compact(memory, 32):
+  for read in memory, chunk_memory.compact(memory, 32):
     shared, state = generate.begin(model, params, read, settings)
     state = generate.advance(model, params, settings, shared, state, 20)
     tokens, _ = generate.finish(settings, state)

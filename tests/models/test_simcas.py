@@ -16,6 +16,7 @@ from locost_jax.errors import InputError
 from locost_jax.generation import decode_settings
 from locost_jax.generation import generate
 from locost_jax.models import bart_layers
+from locost_jax.models import chunk_memory
 from locost_jax.models import flops
 from locost_jax.models import parameters
 from locost_jax.models import selector as selector_lib
@@ -265,8 +266,8 @@ def test_the_selector_is_its_loop(selection, padding):
         np.testing.assert_allclose(rollout.values[row, c], value[:, 0], 0, 1e-9)
       assert not rollout.actions[row, count:].any()
       memory = model.apply(params, inputs, method='encode')
-      small = simcas.compact(memory, 256)
-      n = int(simcas.selected_counts(memory)[row])
+      small = chunk_memory.compact(memory, 256)
+      n = int(chunk_memory.selected_counts(memory)[row])
       np.testing.assert_allclose(
           small['states'][row, 0, :n], np.stack(selected), 0, 1e-12
       )
@@ -337,8 +338,8 @@ def test_steps_and_a_compact_memory_are_the_decoder(
   memory = apply(inputs, method='encode')
   repeated = jax.tree.map(lambda x: jnp.repeat(x, 3, axis=0), memory)
   expected = apply(repeated, targets, method='decode')
-  most = int(simcas.selected_counts(memory).max())
-  for read in memory, simcas.compact(memory, most):
+  most = int(chunk_memory.selected_counts(memory).max())
+  for read in memory, chunk_memory.compact(memory, most):
     shared, per_row = apply(read, 5, method='init_cache')
     assert ('states' in shared) == absorbed
     per_row = jax.tree.map(lambda x: jnp.repeat(x, 3, axis=0), per_row)
@@ -346,7 +347,7 @@ def test_steps_and_a_compact_memory_are_the_decoder(
       logits, per_row = apply(targets[:, i], shared, per_row, method='step')
       np.testing.assert_allclose(logits, expected[:, i], 0, 1e-4)
   with pytest.raises(InputError, match=f'{most} states .* at most {most - 1}'):
-    simcas.compact(memory, most - 1)
+    chunk_memory.compact(memory, most - 1)
 
 
 @pytest.mark.parametrize('options', [dict(), dict(num_beams=3)])

@@ -14,6 +14,7 @@ from locost_jax.devices import sharding
 from locost_jax.errors import InputError
 from locost_jax.generation import decode_settings
 from locost_jax.generation import generate
+from locost_jax.models import chunk_memory
 from locost_jax.models import flops
 from locost_jax.models import low_memory_encoder
 from locost_jax.models import parameters
@@ -21,6 +22,7 @@ from locost_jax.models import selected
 from locost_jax.models import selector as selector_lib
 from locost_jax.models import simcas_locost
 from locost_jax.ops import long_attention
+from locost_jax.summarizing import batch_memory
 from locost_jax.training import init_from
 from tests import tiny_run
 
@@ -31,8 +33,8 @@ SIZES = dict(
     d_ff=64,
     d_kv=8,
     num_heads=4,
-    num_layers=2,
-    num_decoder_layers=2,
+    num_layers=1,
+    num_decoder_layers=1,
 )
 LOCOST = dict(default.locost()) | SIZES
 OURS = dict(default.simcas_locost()) | SIZES | dict(chunk_length=8)
@@ -49,6 +51,12 @@ def documents(length=29):
   inputs = tokens(1, len(LENGTHS), 29)
   inputs = np.where(np.arange(29) < np.array(LENGTHS)[:, None], inputs, 0)
   return np.pad(inputs, ((0, 0), (0, length - 29))).astype(np.int32)
+
+
+@pytest.fixture
+def small_buckets(monkeypatch):
+  """A compact memory may have as few states as were selected."""
+  monkeypatch.setattr(chunk_memory, 'SMALLEST', 2)
 
 
 @functools.lru_cache
@@ -266,7 +274,9 @@ def test_the_first_tokens_are_kept():
 
 
 @pytest.mark.parametrize('absorbed', [False, True])
-def test_steps_over_a_compact_memory_are_the_decoder(monkeypatch, absorbed):
+def test_steps_over_a_compact_memory_are_the_decoder(
+    monkeypatch, small_buckets, absorbed
+):
   """Also of three rows for each document, as beams have them."""
   if absorbed:
     monkeypatch.setattr(long_attention, 'ABSORBED', 1)
@@ -275,7 +285,7 @@ def test_steps_over_a_compact_memory_are_the_decoder(monkeypatch, absorbed):
   memory = apply(inputs, method='encode')
   repeated = jax.tree.map(lambda x: jnp.repeat(x, 3, axis=0), memory)
   expected = apply(repeated, targets, method='decode')
-  most = int(selected.counts(memory).max())
+  most = int(selected.most(memory))
   assert 8 < most < 29
   for read in memory, selected.compact(memory), selected.compact(memory, most):
     shared, per_row = apply(read, 5, method='init_cache')
@@ -288,13 +298,13 @@ def test_steps_over_a_compact_memory_are_the_decoder(monkeypatch, absorbed):
     selected.compact(memory, most - 1)
 
 
-def test_a_compact_memory_has_the_selected_states_in_order():
+def test_a_compact_memory_has_the_selected_states_in_order(small_buckets):
   rng = np.random.default_rng(0)
   mask = rng.random((5, 40)) < np.array([[0.0], [0.1], [0.3], [0.5], [0.2]])
   states = rng.normal(size=(5, 40, 3)).astype(np.float32)
   small = selected.compact({'states': states, 'mask': mask})
   size = small['mask'].shape[1]
-  assert size == selected.capacity(mask.sum(1).max(), 40) < 40
+  assert size == chunk_memory.bucket(int(mask.sum(1).max())) < 40
   for row in range(5):
     n = mask[row].sum()
     np.testing.assert_array_equal(small['mask'][row], np.arange(size) < n)
@@ -303,22 +313,15 @@ def test_a_compact_memory_has_the_selected_states_in_order():
     )
 
 
-def test_capacities_are_few():
-  found = [selected.capacity(n, 1 << 20) for n in range(1, 5000)]
-  assert all(n <= size < 1.5 * n + 1 for n, size in enumerate(found, 1))
-  assert len(set(found)) < 30
-  assert selected.capacity(2048, 1 << 20) == 2048
-  assert selected.capacity(2049, 1 << 20) == 3072
-  assert selected.capacity(30, 29) == 29
-
-
 @pytest.mark.parametrize('options', [dict(), dict(num_beams=3)])
-def test_decoding_in_steps_is_one_program(options):
+def test_decoding_in_steps_is_one_program(small_buckets, options):
   """The steps go over a compact memory, the program over the whole."""
   model, params = models.build(OURS), small_params()['params']
   settings = dataclasses.replace(SETTINGS, **options)
   inputs, seen = documents(32), []
-  texts, scores = generate.generate(model, params, inputs, None, settings)
+  texts, scores = generate.generate_in_one_program(
+      model, params, inputs, None, settings
+  )
   for kernels in None, low_memory_encoder.kernels(model, params, 32):
     found, same = generate.generate_in_steps(
         model,
@@ -337,7 +340,7 @@ def test_decoding_in_steps_is_one_program(options):
     np.testing.assert_allclose(memory['states'], want['states'], 0, 1e-4)
 
 
-def test_the_decoder_of_steps_sees_a_short_memory(monkeypatch):
+def test_the_decoder_of_steps_sees_a_short_memory(monkeypatch, small_buckets):
   sizes = []
   begin = generate.begin
   monkeypatch.setattr(
@@ -429,6 +432,21 @@ def test_flops_of_the_selector():
   )
   none = models.make_config(OURS | dict(select='none'))
   assert flops.train_step(none, 2, 4096, 64)['selector'] == 0
+
+
+def test_memory_of_decoding_counts_keys_and_values_of_what_is_selected():
+  """They are made of a short memory, also where the input is long."""
+  found = {}
+  for name, config in ('locost', LOCOST), ('ours', OURS):
+    model = models.build(config)
+    params = parameters.abstract_params(model)
+    for length in 2048, 1 << 19:
+      found[name, length] = batch_memory.needed_bytes(
+          model, params, 2, (length,), dict(num_beams=1, max_length=9)
+      )['decoding']
+  assert found['ours', 2048] == found['locost', 2048]
+  more = found['ours', 1 << 19] - found['locost', 1 << 19]
+  assert more == 2 * 2 * long_attention.ABSORBED * 32 * 4
 
 
 def test_bounded_memory_of_the_choice():

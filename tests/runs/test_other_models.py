@@ -21,6 +21,7 @@ MORE = dict(
     bart=dict(decoder_d_ff=16),
     pagesum=dict(decoder_d_ff=16),
     simcas=dict(decoder_d_ff=16),
+    simcas_locost=dict(d_kv=8, d_state=4),
 )
 
 
@@ -29,13 +30,14 @@ def tiny_flags(name):
   return [f'--config.model.{key}={value}' for key, value in sizes.items()]
 
 
-def test_a_selector_is_not_trained_by_likelihood(run_command, tmp_path):
+@pytest.mark.parametrize('name', ['simcas', 'simcas_locost'])
+def test_a_selector_is_not_trained_by_likelihood(name, run_command, tmp_path):
   rows = tmp_path / 'rows.jsonl'
   rows.write_text(json.dumps(dict(document='A cat.', summary='Cat.')) + '\n')
   status, out, err = run_command(
       main,
-      f'--config={ROOT}/configs/finetune.py:simcas',
-      *tiny_flags('simcas'),
+      f'--config={ROOT}/configs/finetune.py:{name}',
+      *tiny_flags(name),
       f'--workdir={tmp_path / "run"}',
       f'--config.data.train_files={rows}',
       '--config.data.vocabulary=byte',

@@ -1,0 +1,127 @@
+"""Decoding from what was selected alone, against decoding under the mask."""
+
+import functools
+
+import jax
+import numpy as np
+import pytest
+
+from locost_jax import models
+from locost_jax.generation import decode_settings
+from locost_jax.generation import generate
+from locost_jax.models import chunk_memory
+from locost_jax.ops import long_attention
+from tests.models.test_simcas import documents
+from tests.models.test_simcas import SIMCAS
+from tests.models.test_simcas import small_params
+
+METHODS = {
+    # Texts of documents differ where no token comes twice.
+    'greedy': dict(no_repeat_ngram_size=1),
+    'beams': dict(num_beams=3, length_penalty=0.8, no_repeat_ngram_size=2),
+    'sampling': dict(method='sample', top_k=9),
+}
+
+
+def slots_decoded(monkeypatch, model, *arguments):
+  """(tokens, scores, slots that the decoder read) of both ways to decode."""
+  begun = []
+  begin = generate.begin
+
+  def count_slots(model, params, memory, *rest):
+    begun.append(memory['mask'][0].size)
+    return begin(model, params, memory, *rest)
+
+  monkeypatch.setattr(generate, 'begin', count_slots)
+  for write in generate.generate, generate.generate_in_steps:
+    # Its own programs: one that was traced before would not be counted.
+    generate.decode_memory.clear_cache()
+    tokens, scores = write(model, *arguments)
+    yield tokens, scores, begun.pop()
+
+
+@pytest.mark.parametrize('method', METHODS)
+def test_texts_and_scores_are_those_of_all_states(monkeypatch, method):
+  """Documents of 1, 2, 40 and 3 chunks: 240 slots, fewer than 192 selected."""
+  model, params = models.build(SIMCAS), small_params()['params']
+  inputs = documents().astype(np.int32)
+  settings = decode_settings.Settings(
+      max_length=9, eos_id=2, pad_id=1, start_id=2, **METHODS[method]
+  )
+  seeds = generate.document_seeds(inputs, inputs != 1, 3)
+  arguments = params, inputs, None, settings, seeds
+  want, want_scores = generate.generate_in_one_program(model, *arguments)
+  assert len(np.unique(want, axis=0)) == len(inputs)
+  memory = generate.encode(model, params, inputs, None)
+  most = int(chunk_memory.selected_counts(memory).max())
+  for tokens, scores, slots in slots_decoded(monkeypatch, model, *arguments):
+    assert slots == chunk_memory.bucket(most) < 240
+    np.testing.assert_array_equal(tokens, want)
+    np.testing.assert_allclose(scores, want_scores, 0, 1e-5)
+
+
+def test_nothing_is_left_out_where_that_saves_no_slot():
+  """All are selected: the memory goes on as it was encoded."""
+  model = models.build(SIMCAS | dict(select='none'))
+  inputs = documents().astype(np.int32)
+  memory = generate.encode(model, small_params()['params'], inputs, None)
+  assert int(chunk_memory.selected_counts(memory).max()) == 1 + 40 * 5
+  assert model.compact_memory(memory) is memory
+
+
+def test_other_models_are_one_program():
+  for name in models.MODELS:
+    assert hasattr(models.MODELS[name][1], 'compact_memory') == (
+        name == 'simcas'
+    )
+
+
+@pytest.mark.parametrize('absorbed', [False, True])
+def test_more_than_a_capacity_is_refused(monkeypatch, absorbed):
+  """A compact memory at any capacity that holds it decodes to the same."""
+  if absorbed:
+    monkeypatch.setattr(long_attention, 'ABSORBED', 1)
+  model = models.build(SIMCAS)
+  apply = functools.partial(model.apply, small_params())
+  inputs, targets = documents(), np.arange(3, 23).reshape(4, 5)
+  memory = apply(inputs, method='encode')
+  want = apply(memory, targets, method='decode')
+  most = int(chunk_memory.selected_counts(memory).max())
+  for capacity in (most, most + 1, 239, 10**6):
+    small = chunk_memory.compact(memory, capacity)
+    assert small['mask'].shape == (4, 1, min(capacity, 240))
+    np.testing.assert_array_equal(
+        small['mask'].sum((1, 2)), chunk_memory.selected_counts(memory)
+    )
+    found = apply(small, targets, method='decode')
+    np.testing.assert_allclose(found, want, 0, 1e-5)
+  with pytest.raises(
+      models.InputError, match=f'{most} states .* at most {most - 1}'
+  ):
+    chunk_memory.compact(memory, most - 1)
+
+
+def test_buckets_are_those_of_lengths():
+  """2^k and 1.5 * 2^k, the smallest that holds the number."""
+  sizes = sorted({n << k for n in (2, 3) for k in range(5, 23)})
+  for count in (1, 64, 65, 96, 97, 128, 2049, 3072, 3073, 2**20 + 1):
+    want = next(size for size in sizes if size >= count)
+    assert chunk_memory.bucket(count) == max(want, 64), count
+
+
+def test_few_programs_are_compiled():
+  """One for all batches whose largest number is of one bucket."""
+  before = chunk_memory._compact._cache_size()  # pylint: disable=protected-access
+  random = np.random.default_rng(0)
+  states = random.normal(size=(2, 8, 32, 4)).astype(np.float32)
+  for share in (0.3, 0.31, 0.32):
+    mask = random.random((2, 8, 32)) < share
+    memory = jax.device_put({'states': states, 'mask': mask})
+    small = chunk_memory.compact_to_bucket(memory)
+    assert small['mask'].shape == (2, 1, 96)
+    for row in range(2):
+      np.testing.assert_array_equal(
+          small['states'][row][small['mask'][row]], states[row][mask[row]]
+      )
+  after = chunk_memory._compact._cache_size()  # pylint: disable=protected-access
+  assert after == before + 1
