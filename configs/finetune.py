@@ -8,8 +8,13 @@ The model is a LOCOST; configs/finetune.py:longt5, :t5, :bart, :pagesum, :simcas
 and :simcas_locost are the others, kept in runs/finetune-longt5 and so on. A
 PageSum reads 4 pages of 1,024 tokens, a SimCAS chunks of 512 and keeps all of
 their tokens; both can start from a run of configs/pretrain.py:bart.
-simcas_locost is LOCOST with SimCAS's selector and keeps all tokens, too; it can
-start from any run of LOCOST.
+simcas_locost is LOCOST under SimCAS's selector and keeps all tokens, too; from
+any run of LOCOST all but the selector is taken. Its selector is then trained by
+
+  python -m locost_jax.main --config=configs/finetune.py:simcas_locost \
+      --config.data.train_files='data/train-*.jsonl' \
+      --config.train.init_from=runs/finetune \
+      --config.model.select=ppo --config.train.objective=simcas
 
 The files hold one JSON object per line with `document` and `summary`
 (--config.data.input_field=NAME, --config.data.target_field=NAME for other

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 
 from locost_jax.errors import InputError
 from locost_jax.models import chunk_memory
+from locost_jax.models import stack
 
 
 @jax.jit
@@ -57,4 +58,5 @@ def _gather(memory, size):
   states = jnp.take_along_axis(
       memory['states'], places[..., None], axis=1, mode='clip'
   )
-  return {'states': states, 'mask': number <= found[:, -1:]}
+  mask = number <= found[:, -1:]
+  return jax.tree.map(stack.lay_read, {'states': states, 'mask': mask})

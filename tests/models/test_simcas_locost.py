@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import types
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +23,7 @@ from locost_jax.models import selected
 from locost_jax.models import selector as selector_lib
 from locost_jax.models import simcas_locost
 from locost_jax.ops import long_attention
+from locost_jax.ops import mesh as mesh_lib
 from locost_jax.summarizing import batch_memory
 from locost_jax.training import init_from
 from tests import tiny_run
@@ -282,9 +284,9 @@ def test_steps_over_a_compact_memory_are_the_decoder(
     monkeypatch.setattr(long_attention, 'ABSORBED', 1)
   apply = functools.partial(models.build(OURS).apply, small_params())
   inputs, targets = documents(), tokens(7, 12, 5)
-  memory = apply(inputs, method='encode')
+  memory = run(inputs, method='encode')
   repeated = jax.tree.map(lambda x: jnp.repeat(x, 3, axis=0), memory)
-  expected = apply(repeated, targets, method='decode')
+  expected = run(repeated, targets, method='decode')
   most = int(selected.most(memory))
   assert 8 < most < 29
   for read in memory, selected.compact(memory), selected.compact(memory, most):
@@ -292,7 +294,7 @@ def test_steps_over_a_compact_memory_are_the_decoder(
     assert ('states' in shared) == absorbed
     per_row = jax.tree.map(lambda x: jnp.repeat(x, 3, axis=0), per_row)
     for i in range(5):
-      logits, per_row = apply(targets[:, i], shared, per_row, method='step')
+      logits, per_row = run(targets[:, i], shared, per_row, method='step')
       np.testing.assert_allclose(logits, expected[:, i], 0, 1e-4)
   with pytest.raises(InputError, match=f'{most} states .* at most {most - 1}'):
     selected.compact(memory, most - 1)
@@ -381,12 +383,14 @@ def test_given_actions_are_taken():
   inputs = documents()
   actions = np.random.default_rng(0).random((4, 4, 8)) < 0.4
   actions[3, 1] = False  # then the whole chunk
+  # Also of the last one, but nothing of the chunk before, which a piece of the
+  # states that ends with the document overlaps.
+  actions[3, 2], actions[3, 3] = np.arange(8) == 0, False
   memory, rollout = run(inputs, None, True, None, actions, method='rollout')
   want = np.pad(inputs != 0, ((0, 0), (0, 3))).reshape(4, 4, 8)
   np.testing.assert_array_equal(rollout.tokens, want)
   want[2:] &= actions[2:]
-  want[3, 1] = True
-  want[2, 1, 0] = True
+  want[3, 1], want[3, 3, :5], want[2, 1, 0] = True, True, True
   np.testing.assert_array_equal(rollout.actions, want)
   np.testing.assert_array_equal(memory['mask'], want.reshape(4, -1)[:, :29])
 
@@ -496,6 +500,15 @@ def test_a_trained_locost_is_a_warm_start(tmp_path):
   assert source.keys() == taken.keys()
   for path, array in taken.items():
     np.testing.assert_array_equal(array, source[path])
+
+
+def test_a_document_on_several_devices_is_refused():
+  config = default.simcas_locost()
+  mesh = types.SimpleNamespace(shape=dict.fromkeys(mesh_lib.AXES, 1))
+  sharding.check_model(config, mesh)
+  mesh.shape['sequence'] = 2
+  with pytest.raises(InputError, match='mesh.sequence=2: .* simcas_locost'):
+    sharding.check_model(config, mesh)
 
 
 @pytest.mark.parametrize('key', ['select', 'selection'])
