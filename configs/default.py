@@ -90,6 +90,8 @@ def get_config():
   # locost_jax/training/warm_start.py.
   config.train = ConfigDict(
       dict(
+          objective='likelihood',  # of the targets; 'simcas': and rewards of
+          # the selector, by config.selector; locost_jax/training/objectives.py
           steps=1000,  # optimiser updates
           batch_size=128,  # documents in a step, over all devices
           # Instead of batch_size: input tokens in a step, padding included;
@@ -116,6 +118,28 @@ def get_config():
           rank=0,  # r of the adapters A [in, r] and B [r, out]; 0: none
           alpha=16.0,  # kernels become W + alpha / r A B
           paths=r'.*(attention|mixer)/(query|value)/kernel',  # of which W
+      )
+  )
+
+  # train.objective='simcas': how SimCAS's selector learns, by PPO
+  # (locost_jax/training/ppo.py has the equations).
+  config.selector = ConfigDict(
+      dict(
+          every=50,  # updates of the other parameters per turn of the selector
+          epochs=2,  # passes over the chunks in a turn
+          minibatch=512,  # tokens of a chunk in an update
+          learning_rate=1e-4,  # Adam's, constant
+          gamma=0.998,  # discount of a chunk
+          clip=0.2,  # of probability ratios, and of values
+          entropy=0.1,  # weight of the entropy bonus
+          kl=0.1,  # stop a turn after an epoch that moved further than this
+          limit=2048,  # selected tokens above which skipping is worth more
+          reward_scale=1e4,  # reward of a summary of probability 1
+          skip='release',  # reward of skipped tokens: 'release' or 'paper'
+          trace='position',  # of the next chunk's advantages: that at the same
+          # 'position', their 'mean', or 'none'
+          baseline='critic',  # 'mean': of the chunk's rewards, no critic
+          **{'lambda': 0.95},  # decay of the trace
       )
   )
 

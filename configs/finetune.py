@@ -6,15 +6,12 @@
 
 The model is a LOCOST; configs/finetune.py:longt5, :t5, :bart, :pagesum, :simcas
 and :simcas_locost are the others, kept in runs/finetune-longt5 and so on. A
-PageSum reads 4 pages of 1,024 tokens, a SimCAS chunks of 512 and keeps all of
-their tokens; both can start from a run of configs/pretrain.py:bart.
-simcas_locost is LOCOST under SimCAS's selector and keeps all tokens, too; from
-any run of LOCOST all but the selector is taken. Its selector is then trained by
-
-  python -m locost_jax.main --config=configs/finetune.py:simcas_locost \
-      --config.data.train_files='data/train-*.jsonl' \
-      --config.train.init_from=runs/finetune \
-      --config.model.select=ppo --config.train.objective=simcas
+PageSum reads 4 pages of 1,024 tokens, a SimCAS chunks of 512; both can start
+from a run of configs/pretrain.py:bart. simcas_locost is LOCOST under SimCAS's
+selector; from any run of LOCOST, --config.train.init_from takes all but the
+selector. With a selector there are two phases: first the decoder learns to read
+all tokens, then the selector learns which of them it needs. What is rewarded is
+how likely the summary becomes, so a selector that learns first learns nothing.
 
 The files hold one JSON object per line with `document` and `summary`
 (--config.data.input_field=NAME, --config.data.target_field=NAME for other
@@ -59,15 +56,29 @@ def get_config(model='locost'):
   elif model == 'simcas':
     config = pretrain.get_config('bart')
     config.model = pretrain.small_model('simcas')
-    config.model.select = 'none'
     config.data.pages = 'chunks'
     config.data.page_length = 512
   elif model == 'simcas_locost':
     config = pretrain.get_config('locost')
     config.model = pretrain.small_model('simcas_locost')
-    config.model.select = 'none'
   else:
     config = pretrain.get_config(model)
+  if model in ('simcas', 'simcas_locost'):
+    # An eighth of the input, as the paper's 2,048 of 16,384 tokens.
+    config.selector.limit = config.data.max_input_length // 8
+    # The paper's 50 are for runs of many thousand steps.
+    config.selector.every = 2
+    config.phases = (
+        ('read', {'model.select': 'none'}),
+        (
+            'select',
+            {
+                'model.select': 'ppo',
+                'train.objective': 'simcas',
+                'optim.learning_rate': 0.005,
+            },
+        ),
+    )
   config.gsg = None
   config.model.dropout_rate = 0.1
 

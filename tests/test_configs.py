@@ -61,7 +61,7 @@ def test_default_explains_every_key():
   lines = (ROOT / 'configs' / 'default.py').read_text().split('\n')
   found = {}
   for i, line in enumerate(lines):
-    match = re.match(r' +(\w+)=', line)
+    match = re.match(r" +(?:\*\*\{')?(\w+)(?:=|': )", line)
     if match:
       found.setdefault(match[1], []).append(line)
     match = re.match(r'  config\.(gsg|phases) = ', line)

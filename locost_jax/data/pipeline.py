@@ -24,6 +24,7 @@ import numpy as np
 from locost_jax.data import batch_arrays
 from locost_jax.data import buckets
 from locost_jax.data import order
+from locost_jax.data.pages import CHUNKS
 from locost_jax.data.pages import LOCALITIES
 from locost_jax.errors import InputError
 
@@ -150,7 +151,7 @@ def _plan(config, pads, shapes, group):
         Batch(
             [[i] for i in rows.tolist()],
             size,
-            tuple(padded[rows].max(axis=0).tolist()),
+            _shape_of(padded[rows], config),
         )
         for rows, size in cut
     ]
@@ -160,6 +161,18 @@ def _plan(config, pads, shapes, group):
       batches[i]
       for i in order.permutation(len(batches), seed, order.BATCHES, group)
   ]
+
+
+def _shape_of(padded, config):
+  """The shape of a batch of rows [n, k].
+
+  Chunks are filled up to a number that `sequence` divides, which changes
+  nothing: a chunk without tokens takes no part.
+  """
+  shape = padded.max(axis=0).tolist()
+  if config.data.pages in CHUNKS:
+    shape[0] += -shape[0] % config.mesh.sequence
+  return tuple(shape)
 
 
 def _groups(cache, seed, start, size):
@@ -217,7 +230,7 @@ def _evaluate(cache, vocabulary, config, host, hosts):
     batch = Batch(
         [[i] for i in rows.tolist()],
         batch_size,
-        tuple(padded[rows].max(axis=0).tolist()),
+        _shape_of(padded[rows], config),
     )
     places, size = _host_part(batch, host, hosts)
     found = _read([(cache, i) for i, in places])

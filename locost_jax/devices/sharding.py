@@ -159,7 +159,8 @@ def check_model(config, mesh, pages=0):
   Args:
     config: config.model.
     mesh: of `make_mesh`.
-    pages: of a document (data.num_pages); 0: the model reads no pages.
+    pages: of every document (data.num_pages); None: chunks, whose number the
+      data pipeline makes one that fits; 0: the model reads neither.
   """
   parts = mesh.shape[TENSOR]
   for key in 'num_heads', 'num_decoder_heads', 'd_model', 'd_ff':
@@ -174,10 +175,11 @@ def check_model(config, mesh, pages=0):
     )
   if pages:
     check_pages(pages, mesh.shape[SEQUENCE], f'data.num_pages={pages}')
-  elif config.name != 'locost' and mesh.shape[SEQUENCE] > 1:
+  elif pages == 0 and config.name != 'locost' and mesh.shape[SEQUENCE] > 1:
     raise InputError(
         f'mesh.sequence={mesh.shape[SEQUENCE]}: only LOCOST and models that '
-        f'read pages have a document on several devices, not {config.name}'
+        'read pages or chunks have a document on several devices, not '
+        f'{config.name}'
     )
   split_conv.check(config.get('convolution'), mesh.shape[SEQUENCE])
 

@@ -42,6 +42,28 @@ class Selection(NamedTuple):
   logits: Any
 
 
+class Rollout(NamedTuple):
+  """What the selector did with documents: what it learns from.
+
+  Attributes:
+    observations: [B, C, J, D], the tokens that it saw.
+    tokens: bool [B, C, J], true where there is a token.
+    state: [B, C, D], what it saw with each chunk.
+    actions: bool [B, C, J], true where a token was selected.
+    log_probs: float32 [B, C, J], of the actions.
+    entropies: float32 [B, C, J], of the choices.
+    values: float32 [B, C, J], the critic's.
+  """
+
+  observations: Any
+  tokens: Any
+  state: Any
+  actions: Any
+  log_probs: Any
+  entropies: Any
+  values: Any
+
+
 class Judge(nn.Module):
   """An actor or a critic: tokens and the selector's state -> outputs.
 

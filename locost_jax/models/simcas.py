@@ -25,7 +25,6 @@ J = L - 1 those that can be selected, T target length, D d_model.
 
 import dataclasses
 import functools
-from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -150,28 +149,6 @@ class Encoder(bart.Encoder):
     return self.layers(start, mask, deterministic, in_pieces)[0][0]
 
 
-class Rollout(NamedTuple):
-  """What the selector did with documents: what it learns from.
-
-  Attributes:
-    observations: [B, C, J, D], the tokens that it saw.
-    tokens: bool [B, C, J], true where there is a token.
-    state: [B, C, D], what it saw with each chunk.
-    actions: bool [B, C, J], true where a token was selected.
-    log_probs: float32 [B, C, J], of the actions.
-    entropies: float32 [B, C, J], of the choices.
-    values: float32 [B, C, J], the critic's.
-  """
-
-  observations: Any
-  tokens: Any
-  state: Any
-  actions: Any
-  log_probs: Any
-  entropies: Any
-  values: Any
-
-
 class SimCAS(bart.Bart):
   """The model: encode, decode, cache, step, of chunks.
 
@@ -276,7 +253,7 @@ class SimCAS(bart.Bart):
       actions: as of `Selector.select`.
 
     Returns:
-      (memory, Rollout).
+      (memory, selector.Rollout).
     """
     states, mask, seeds = self.chunk_states(
         inputs, input_mask, deterministic, seeds
@@ -285,7 +262,7 @@ class SimCAS(bart.Bart):
     found = self.selector.select(states, mask, uniform, actions)
     x = jax.lax.stop_gradient(states[:, :, 1:])
     log_probs, entropies, values = self.judge(x, found.state, found.actions)
-    return self.memory(states, mask, found.actions), Rollout(
+    return self.memory(states, mask, found.actions), selector_lib.Rollout(
         x,
         mask[:, :, 1:],
         found.state,
@@ -307,9 +284,20 @@ class SimCAS(bart.Bart):
     logits, values = self.selector.judge(observations, state)
     return *selector_lib.of_actions(logits, actions), values
 
-  def states(self, inputs, targets_in, input_mask=None, deterministic=True):
+  def states(
+      self,
+      inputs,
+      targets_in,
+      input_mask=None,
+      deterministic=True,
+      seeds=None,
+  ):
     """`__call__` up to the `head`: the decoder's states [B, T, D]."""
-    memory = self.encode(inputs, input_mask, deterministic)
+    memory = self.encode(inputs, input_mask, deterministic, seeds)
+    return self.decoder_states(memory, targets_in, deterministic)
+
+  def decoder_states(self, memory, targets_in, deterministic=True):
+    """memory of `encode`, targets_in [B, T] -> states [B, T, D]."""
     return self.decoder(
         self.vectors(targets_in), chunk_memory.in_line(memory), deterministic
     )

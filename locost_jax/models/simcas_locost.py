@@ -31,7 +31,6 @@ from locost_jax.models import encoder_decoder
 from locost_jax.models import locost
 from locost_jax.models import selected
 from locost_jax.models import selector as selector_lib
-from locost_jax.models import simcas
 from locost_jax.models import stack
 from locost_jax.ops import pieces
 
@@ -200,7 +199,7 @@ class SimCASLocost(encoder_decoder.EncoderDecoder):
       actions: bool [B, C, J], as of `Selector.select`.
 
     Returns:
-      (memory, `simcas.Rollout`).
+      (memory, `selector.Rollout`).
     """
     memory = super().encode(inputs, input_mask, deterministic)
     states, mask = memory['states'], memory['mask']
@@ -210,7 +209,7 @@ class SimCASLocost(encoder_decoder.EncoderDecoder):
     chosen, seen = self.select(memory, uniform, actions)
     x = jax.lax.stop_gradient(self.in_chunks(states))
     found = self.in_chunks(chosen)
-    return memory | {'mask': chosen}, simcas.Rollout(
+    return memory | {'mask': chosen}, selector_lib.Rollout(
         x,
         self.in_chunks(mask),
         seen,
@@ -233,6 +232,10 @@ class SimCASLocost(encoder_decoder.EncoderDecoder):
   ):
     """`__call__` up to the `head`: the decoder's states [B, T, D]."""
     memory = self.encode(inputs, input_mask, deterministic, seeds)
+    return self.decoder_states(memory, targets_in, deterministic)
+
+  def decoder_states(self, memory, targets_in, deterministic=True):
+    """memory of `encode`, targets_in [B, T] -> states [B, T, D]."""
     h = stack.lay_written(self.token_embedding(targets_in))
     return self.decoder(h, memory, deterministic)
 

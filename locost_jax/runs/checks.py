@@ -5,12 +5,14 @@ import importlib.util
 from locost_jax import models
 from locost_jax.data import pipeline
 from locost_jax.data import tasks
+from locost_jax.data.pages import CHUNKS
 from locost_jax.devices import sharding
 from locost_jax.errors import InputError
 from locost_jax.evaluation import evaluate
 from locost_jax.runs import assemble
 from locost_jax.runs import choose_vocabulary
 from locost_jax.runs import resume
+from locost_jax.training import objectives
 from locost_jax.training import optim
 from locost_jax.training import train
 from locost_jax.vocabularies import sentencepiece_vocabulary
@@ -40,7 +42,7 @@ def check_all(setups, workdir):
   """
   for setup in setups:
     check_keys(setup, setups[0])
-    train.check_objective(setup.config)
+    objectives.check(setup.config)
   resume.check_unchanged(setups, workdir)
   require_train_extra()
   for setup in setups:
@@ -71,21 +73,28 @@ def check_keys(setup, first):
   optim.make_schedule(config.optim, config.train.steps)
   train.check_batch(config.train, mesh)
   sharding.check_batch_size(config.eval.batch_size, mesh, 'eval.batch_size')
-  pages = config.data.num_pages if models.page_forms(config.model) else 0
-  sharding.check_model(config.model, mesh, pages)
+  sharding.check_model(config.model, mesh, pages_of(config))
   pipeline.check(config, sharding.batch_parts(mesh) * config.train.accumulate)
   models.make_config(assemble.with_vocabulary(config.model))
   models.check_numerics(config.train.dtype, config.train.remat)
   if config.optim.groups or config.train.lora.rank:
-    train.make_optimizer(config, setup.shapes)
+    objectives.make_optimizer(config, setup.shapes)
   check_reading(config)
   check_positions(config)
   for key in first.config.model:
-    if config.model[key] != first.config.model[key] and key != 'dropout_rate':
+    may_change = key in ('dropout_rate', 'select', 'selection')
+    if config.model[key] != first.config.model[key] and not may_change:
       raise InputError(
           f'config.phases, {setup.name}: model.{key} cannot change from one '
           'phase to the next'
       )
+
+
+def pages_of(config):
+  """The argument `pages` of `sharding.check_model`."""
+  if not models.page_forms(config.model):
+    return 0
+  return None if config.data.pages in CHUNKS else config.data.num_pages
 
 
 def check_reading(config):

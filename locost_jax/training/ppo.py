@@ -20,13 +20,18 @@ Everything is per document, of its own tokens. Axes: B documents, C chunks, J
 tokens of a chunk, T target length, V vocabulary.
 """
 
+import math
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
+from locost_jax.errors import check_choice
+from locost_jax.errors import InputError
+
 SKIP = ('release', 'paper')
 TRACES = ('position', 'mean', 'none')
+BASELINES = ('critic', 'mean')
 
 
 def likelihood(logits, targets, written, scale=1e4):
@@ -209,3 +214,26 @@ def minibatches(x, size):
   missing = -x.shape[-1] % size
   x = jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, missing)])
   return x.reshape(*x.shape[:-1], -1, size)
+
+
+def check(config):
+  """Raises an InputError for values of config.selector that cannot be."""
+  for key, least, most in (
+      ('every', 1, math.inf),
+      ('epochs', 1, math.inf),
+      ('minibatch', 1, math.inf),
+      ('limit', 0, math.inf),
+      ('learning_rate', 0, math.inf),
+      ('gamma', 0, 1),
+      ('lambda', 0, 1),
+      ('clip', 0, math.inf),
+      ('entropy', 0, math.inf),
+      ('kl', 0, math.inf),
+      ('reward_scale', 0, math.inf),
+  ):
+    if not least <= config[key] <= most or math.isinf(config[key]):
+      wanted = f'{least} or more' if most == math.inf else f'{least} to {most}'
+      raise InputError(f'selector.{key}={config[key]}: expected {wanted}')
+  check_choice('selector.skip', config.skip, SKIP)
+  check_choice('selector.trace', config.trace, TRACES)
+  check_choice('selector.baseline', config.baseline, BASELINES)

@@ -21,6 +21,9 @@ from locost_jax.models import lora
 from locost_jax.training import losses
 from locost_jax.training import optim
 
+# A key of a batch, if a model samples what it reads: uint32 [B].
+SEEDS = 'sampling_seeds'
+
 
 class TrainState(NamedTuple):
   """All that a run needs to continue."""
@@ -88,7 +91,8 @@ def train_step(
   Args:
     state: TrainState.
     batch: encoder_input_tokens int [B, L], decoder_input_tokens and
-      decoder_target_tokens int [B, T], decoder_loss_weights float [B, T].
+      decoder_target_tokens int [B, T], decoder_loss_weights float [B, T]; for
+      a model that samples what it reads also SEEDS, uint32 [B].
     model: from `models.build`.
     optimizer: from `optim.make_optimizer`.
     schedule: from `optim.make_schedule`, to log the rate.
@@ -258,6 +262,7 @@ def token_sums(params, batch, model, rng=None, label_smoothing=0.0, z_loss=0.0):
     label_smoothing, z_loss: as of `losses.cross_entropy`.
   """
   inputs = batch['encoder_input_tokens']
+  sampling = {'seeds': batch[SEEDS]} if SEEDS in batch else {}
   states = model.apply(
       {'params': params},
       inputs,
@@ -266,6 +271,7 @@ def token_sums(params, batch, model, rng=None, label_smoothing=0.0, z_loss=0.0):
       deterministic=rng is None,
       rngs=None if rng is None else {'dropout': rng},
       method='states',
+      **sampling,
   )
   return losses.of_states(
       lambda states: model.apply({'params': params}, states, method='head'),

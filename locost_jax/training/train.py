@@ -20,6 +20,7 @@ from locost_jax.telemetry import profiling
 from locost_jax.telemetry import telemetry as telemetry_lib
 from locost_jax.training import init_from
 from locost_jax.training import loop
+from locost_jax.training import objectives
 from locost_jax.training import optim
 from locost_jax.training import step as step_lib
 from locost_jax.training import warm_start
@@ -63,7 +64,7 @@ def train(
     errors.Stopped: SIGTERM or SIGINT came; the state is saved.
   """
   check(config)
-  check_objective(config)
+  objectives.check(config)
   check_batch(config.train, mesh)
   workdir = Path(workdir)
   with (
@@ -197,58 +198,23 @@ def make_programs(config, model, mesh):
     model: of `models.build`.
     mesh: of `sharding.make_mesh`, which must be the context's.
   """
-  settings, rules = config.train, lora.optim_config(config)
-  key = jax.eval_shape(lambda: jax.random.key(settings.seed))
+  key = jax.eval_shape(lambda: jax.random.key(config.train.seed))
   shapes = jax.eval_shape(
       functools.partial(step_lib.init_params, model=model), key
   )
-  optimizer = make_optimizer(config, shapes)
-  init = functools.partial(
-      step_lib.init_state,
-      model=model,
-      optimizer=optimizer,
-      groups=rules.groups,
-      adapters=settings.lora,
-  )
-  shardings = sharding.state_shardings(mesh, jax.eval_shape(init, key))
-  merge = functools.partial(lora.merge, alpha=settings.lora.alpha)
-  step = functools.partial(
-      step_lib.train_step,
-      model=model,
-      optimizer=optimizer,
-      schedule=optim.make_schedule(rules, settings.steps),
-      config=rules,
-      accumulate=settings.accumulate,
-      merge=merge,
+  objective = objectives.make(config, model, shapes)
+  shardings = sharding.state_shardings(
+      mesh, jax.eval_shape(objective.init, key)
   )
   return Programs(
-      init,
-      merge,
+      objective.init,
+      functools.partial(lora.merge, alpha=config.train.lora.alpha),
       shardings,
       jax.jit(
-          step,
+          objective.step,
           donate_argnums=0,
           out_shardings=(shardings, sharding.replicated(mesh)),
       ),
-  )
-
-
-def make_optimizer(config, shapes):
-  """Returns the optimiser of a run, adapters and frozen parameters seen to.
-
-  Args:
-    config: the whole config.
-    shapes: the model's parameters as shapes.
-
-  Raises:
-    InputError: optim or train.lora cannot be, or do not fit the parameters.
-  """
-  adapted = jax.eval_shape(
-      lambda params: lora.add(params, config.train.lora, jax.random.key(0)),
-      shapes,
-  )
-  return optim.make_optimizer(
-      lora.optim_config(config), config.train.steps, adapted
   )
 
 
@@ -269,15 +235,6 @@ def check(config):
   ):
     if settings[key] < 0:
       raise InputError(f'train.{key}={settings[key]}: expected 0 or more')
-
-
-def check_objective(config):
-  """Raises an InputError for a model that the likelihood cannot train."""
-  if config.model.get('select') == 'ppo':
-    raise InputError(
-        "config.model.select='ppo': the likelihood trains no selector, whose "
-        "choices have no gradient: expected 'none' or 'first_k'"
-    )
 
 
 def check_batch(settings, mesh):

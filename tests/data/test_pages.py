@@ -230,6 +230,35 @@ def test_batches_hold_the_pages(config, form, tmp_path):
   assert batch['encoder_input_tokens'].ndim == 3
 
 
+@pytest.mark.parametrize('sequence', [3, 5])
+def test_chunks_are_filled_up_for_a_mesh(config, sequence, tmp_path):
+  """The same documents stand together; their batch has a few empty chunks."""
+  config, _ = config
+  config.data.pages = 'chunks'
+  for split in 'validation', 'train':
+    cache = cache_lib.open_cache(config, BYTES, split, tmp_path / 'cache')
+    batches = []
+    for config.mesh.sequence in (1, sequence):
+      if split == 'validation':
+        found = [
+            batch for batch, _ in pipeline.eval_batches(cache, BYTES, config)
+        ]
+      else:
+        made = pipeline.train_batches(cache, BYTES, config)
+        found = [next(made) for _ in range(6)]
+        made.close()
+      batches.append([batch['encoder_input_tokens'] for batch in found])
+    grown = 0
+    for plain, filled in zip(*batches, strict=True):
+      count = plain.shape[1]
+      grown += filled.shape[1] > count
+      assert filled.shape[1] % sequence == 0
+      assert filled.shape[1] - count < sequence
+      np.testing.assert_array_equal(filled[:, :count], plain)
+      assert not filled[:, count:].any()
+    assert grown, split
+
+
 @pytest.mark.parametrize('form', pages.FORMS)
 def test_rows_without_text(config, form, tmp_path):
   """Left out of training; in other splits pages without text."""

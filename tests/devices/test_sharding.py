@@ -131,16 +131,17 @@ def test_pages_lie_over_sequence():
 
 
 def test_documents_on_several_devices():
-  """Only LOCOST's, and pages that can be shared out equally."""
+  """Only LOCOST's, chunks, and pages that can be shared out equally."""
   mesh = jax.sharding.AbstractMesh(
       (1, 1, 1, 2), ('data', 'fsdp', 'tensor', 'sequence')
   )
   sharding.check_model(default.get_config().model, mesh)
   sharding.check_model(default.pagesum(), mesh, 4)
+  sharding.check_model(default.simcas(), mesh, None)
   for name, pages, words in (
       ('pagesum', 7, 'mesh.sequence=2: does not divide data.num_pages=7'),
       ('pagesum', 1, 'mesh.sequence=2: does not divide data.num_pages=1'),
-      ('bart', 0, 'mesh.sequence=2: only LOCOST and models that read pages'),
+      ('bart', 0, 'mesh.sequence=2: only LOCOST and models that read pages or'),
   ):
     with pytest.raises(InputError, match=words):
       sharding.check_model(getattr(default, name)(), mesh, pages)

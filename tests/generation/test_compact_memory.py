@@ -7,9 +7,13 @@ import numpy as np
 import pytest
 
 from locost_jax import models
+from locost_jax.errors import InputError
 from locost_jax.generation import decode_settings
 from locost_jax.generation import generate
+from locost_jax.models import bart
 from locost_jax.models import chunk_memory
+from locost_jax.models import encoder_decoder
+from locost_jax.models import pagesum
 from locost_jax.ops import long_attention
 from tests.models.test_simcas import documents
 from tests.models.test_simcas import SIMCAS
@@ -70,10 +74,8 @@ def test_nothing_is_left_out_where_that_saves_no_slot():
 
 
 def test_other_models_are_one_program():
-  for name in models.MODELS:
-    assert hasattr(models.MODELS[name][1], 'compact_memory') == (
-        name == 'simcas'
-    )
+  for model in (encoder_decoder.EncoderDecoder, bart.Bart, pagesum.PageSum):
+    assert not hasattr(model, 'compact_memory')
 
 
 @pytest.mark.parametrize('absorbed', [False, True])
@@ -95,9 +97,7 @@ def test_more_than_a_capacity_is_refused(monkeypatch, absorbed):
     )
     found = apply(small, targets, method='decode')
     np.testing.assert_allclose(found, want, 0, 1e-5)
-  with pytest.raises(
-      models.InputError, match=f'{most} states .* at most {most - 1}'
-  ):
+  with pytest.raises(InputError, match=f'{most} states .* at most {most - 1}'):
     chunk_memory.compact(memory, most - 1)
 
 

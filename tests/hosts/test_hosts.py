@@ -122,6 +122,12 @@ PAGESUM = (
     # Their gradient is rounding alone, which the optimiser makes large.
     "--config.optim.groups=(('.*_attention/key/bias|confidence/bias', 0.0),)",
 )
+# Documents of 2 to 6 chunks, of which the decoder reads 20 tokens.
+SIMCAS = (
+    *(flag for flag in PAGESUM if 'num_pages' not in flag),
+    '--config.model.select=first_k',
+    '--config.model.limit=20',
+)
 
 
 def start(workdir, data, devices, *arguments, config='finetune.py'):
@@ -162,6 +168,7 @@ def start(workdir, data, devices, *arguments, config='finetune.py'):
         ('finetune.py', LOCOST, dict(fsdp=2, sequence=2), 4),
         # The pages of a document lie on both; compared with one device.
         ('finetune.py:pagesum', PAGESUM, dict(sequence=4), 1),
+        ('finetune.py:simcas', SIMCAS, dict(sequence=4), 1),
     ],
 )
 def test_two_processes_train_as_one(tmp_path, config, model, mesh, alone):

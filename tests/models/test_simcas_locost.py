@@ -25,6 +25,7 @@ from locost_jax.models import simcas_locost
 from locost_jax.ops import long_attention
 from locost_jax.ops import mesh as mesh_lib
 from locost_jax.summarizing import batch_memory
+from locost_jax.training import experience
 from locost_jax.training import init_from
 from tests import tiny_run
 
@@ -393,6 +394,37 @@ def test_given_actions_are_taken():
   want[3, 1], want[3, 3, :5], want[2, 1, 0] = True, True, True
   np.testing.assert_array_equal(rollout.actions, want)
   np.testing.assert_array_equal(memory['mask'], want.reshape(4, -1)[:, :29])
+
+
+def test_the_selector_learns_from_it_as_from_simcas():
+  """What PPO collects of a batch is what it collects of each document."""
+  settings = default.get_config().selector
+  model, params = models.build(OURS), small_params()['params']
+  inputs, targets = documents(), tokens(7, 4, 5)
+  batch = dict(
+      encoder_input_tokens=inputs,
+      decoder_input_tokens=targets,
+      decoder_target_tokens=tokens(8, 4, 5),
+      decoder_loss_weights=np.ones((4, 5), np.float32),
+      sampling_seeds=np.arange(4, dtype=np.uint32),
+  )
+  collect = jax.jit(
+      functools.partial(experience.collect, model=model, settings=settings)
+  )
+  together, seen = collect(params, batch, jax.random.key(0))
+  assert seen['selected'] == together.actions.sum() / 4
+  rewards = []
+  for row in range(4):
+    one = jax.tree.map(lambda x, row=row: x[row : row + 1], batch)
+    alone, own = collect(params, one, jax.random.key(0))
+    rewards.append(own['reward'])
+    for name in 'actions', 'advantages', 'returns', 'values':
+      want = np.asarray(getattr(alone, name))[0]
+      bound = 1e-4 * max(1, abs(want).max())
+      np.testing.assert_allclose(
+          getattr(together, name)[row], want, 0, bound, err_msg=name
+      )
+  np.testing.assert_allclose(seen['reward'], np.mean(rewards), 1e-4)
 
 
 def test_attention_is_the_mean_of_the_mass():

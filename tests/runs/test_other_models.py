@@ -30,22 +30,69 @@ def tiny_flags(name):
   return [f'--config.model.{key}={value}' for key, value in sizes.items()]
 
 
-@pytest.mark.parametrize('name', ['simcas', 'simcas_locost'])
-def test_a_selector_is_not_trained_by_likelihood(name, run_command, tmp_path):
+@pytest.mark.parametrize(
+    'flags, expected',
+    [
+        (
+            [
+                '--config.model.select=ppo',
+                '--config.train.objective=likelihood',
+            ],
+            "config.model.select='ppo': the likelihood trains no selector, "
+            'whose choices have no gradient: expected config.train.objective='
+            "'simcas', or config.model.select='none' or 'first_k'",
+        ),
+        (
+            ['--config.model.select=none', '--config.train.objective=simcas'],
+            "config.train.objective='simcas': config.model.select='none' does "
+            "not use the selector: expected config.model.name='simcas' with "
+            "config.model.select='ppo', or config.train.objective='likelihood'",
+        ),
+        (
+            ['--config.train.objective=ppo'],
+            "train.objective='ppo' must be one of 'likelihood', 'simcas'",
+        ),
+        (
+            ['--config.selector.trace=all'],
+            "selector.trace='all' must be one of 'position', 'mean', 'none'",
+        ),
+        (['--config.selector.every=0'], 'selector.every=0: expected 1 or more'),
+        (
+            ['--config.selector.gamma=1.5'],
+            'selector.gamma=1.5: expected 0 to 1',
+        ),
+    ],
+)
+def test_an_objective_that_cannot_be(flags, expected, run_command, tmp_path):
   rows = tmp_path / 'rows.jsonl'
   rows.write_text(json.dumps(dict(document='A cat.', summary='Cat.')) + '\n')
   status, out, err = run_command(
       main,
-      f'--config={ROOT}/configs/finetune.py:{name}',
-      *tiny_flags(name),
+      f'--config={ROOT}/configs/finetune.py:simcas',
+      *tiny_flags('simcas'),
       f'--workdir={tmp_path / "run"}',
       f'--config.data.train_files={rows}',
       '--config.data.vocabulary=byte',
-      '--config.model.select=ppo',
+      *flags,
   )
   assert status == 2 and not out and not (tmp_path / 'run').exists()
-  assert "config.model.select='ppo': the likelihood trains no selector" in err
-  assert "expected 'none' or 'first_k'" in err and 'Traceback' not in err
+  assert expected in err and 'Traceback' not in err
+
+
+def test_only_simcas_has_a_selector(run_command, tmp_path):
+  rows = tmp_path / 'rows.jsonl'
+  rows.write_text(json.dumps(dict(document='A cat.', summary='Cat.')) + '\n')
+  status, _, err = run_command(
+      main,
+      f'--config={ROOT}/configs/finetune.py:bart',
+      *tiny_flags('bart'),
+      f'--config.data.train_files={rows}',
+      '--config.data.vocabulary=byte',
+      '--config.train.objective=simcas',
+      '--dry_run',
+  )
+  assert status == 2
+  assert "config.model.name='bart' has no selector" in err
 
 
 @pytest.mark.parametrize('name', finetune.MODELS)
@@ -84,15 +131,16 @@ def test_trained_evaluated_loaded(name, run_command, tmp_path, monkeypatch):
   )
   assert status == 0, err
   workdir = tmp_path / 'runs' / f'finetune-{name}'
-  losses = [
-      row['train/loss']
-      for row in map(
-          json.loads,
-          (workdir / 'metrics.jsonl').read_text().splitlines(),
-      )
-      if 'train/loss' in row
+  selects = name in ('simcas', 'simcas_locost')
+  rows = [
+      json.loads(line)
+      for phase in (['read', 'select'] if selects else ['.'])
+      for line in (workdir / phase / 'metrics.jsonl').read_text().splitlines()
   ]
+  losses = [row['train/loss'] for row in rows if 'train/loss' in row]
   assert losses[-1] < 0.5 * losses[0]
+  turns = [row['train/turns'] for row in rows if 'train/turns' in row]
+  assert turns == ([10.0, 30.0] if selects else [])
   summarizer = locost_jax.load(workdir)
   assert type(summarizer.config) is models.MODELS[name][0]
   assert summarizer.summarize('The story of cat 3.')[0].startswith('A cat')

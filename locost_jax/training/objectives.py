@@ -1,0 +1,237 @@
+"""What a run trains for: a name -> how its state begins and what a step does.
+
+likelihood  the cross entropy of the targets (`training.step`)
+simcas      the same with SimCAS's selector frozen; then, after every
+            selector.every-th step, a turn of the selector with everything else
+            frozen (`training.selector_turn`). One program: the turn is a branch
+            of it, and the step stays a pure function of (state, batch).
+
+The optimiser's state of 'simcas' is a dict: `generator` and `selector`, each of
+its own parameters, `turns`, those taken so far, and `last`, what the latest
+turn measured, which every step reports.
+"""
+
+import copy
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from locost_jax import models
+from locost_jax.errors import check_choice
+from locost_jax.errors import InputError
+from locost_jax.models import lora
+from locost_jax.models import selector as selector_lib
+from locost_jax.training import optim
+from locost_jax.training import ppo
+from locost_jax.training import selector_turn
+from locost_jax.training import step as step_lib
+
+# Keys of a step: pieces of a batch draw from 0, 1, ... (`loss_and_gradients`).
+SAMPLING, TURN = 1 << 30, (1 << 30) + 1
+
+
+class Objective(NamedTuple):
+  """A pair of pure functions.
+
+  Attributes:
+    init: typed key -> step.TrainState before the first step.
+    step: (state, batch) -> (state, metrics); see `step.train_step`.
+  """
+
+  init: Any
+  step: Any
+
+
+def make(config, model, shapes):
+  """Makes the objective of a run.
+
+  Args:
+    config: the whole config.
+    model: from `models.build`.
+    shapes: its parameters as shapes.
+
+  Returns:
+    An Objective.
+
+  Raises:
+    InputError: see `check` and `make_optimizer`.
+  """
+  check(config)
+  return OBJECTIVES[config.train.objective](config, model, shapes)
+
+
+def likelihood(config, model, shapes):
+  """The Objective of `step.train_step`."""
+  rules = lora.optim_config(config)
+  optimizer = make_optimizer(config, shapes)
+  init = functools.partial(
+      step_lib.init_state,
+      model=model,
+      optimizer=optimizer,
+      groups=rules.groups,
+      adapters=config.train.lora,
+  )
+  step = functools.partial(
+      step_lib.train_step,
+      model=model,
+      optimizer=optimizer,
+      schedule=optim.make_schedule(rules, config.train.steps),
+      config=rules,
+      accumulate=config.train.accumulate,
+      merge=functools.partial(lora.merge, alpha=config.train.lora.alpha),
+  )
+  return Objective(init, step)
+
+
+def simcas(config, model, shapes):
+  """The Objective of SimCAS (section 3.4 of its paper): see the top."""
+  frozen = copy.deepcopy(config)
+  frozen.optim.groups = (selector_turn.FROZEN, *config.optim.groups)
+  generator = likelihood(frozen, model, shapes)
+  turn = selector_turn.SelectorTurn(
+      config, model, with_adapters(config, shapes)
+  )
+
+  def init(rng):
+    state = generator.init(rng)
+    return state._replace(
+        opt_state={
+            'generator': state.opt_state,
+            'selector': turn.init(state.params),
+            'turns': jnp.int32(0),
+            'last': selector_turn.no_metrics(),
+        }
+    )
+
+  def step(state, batch):
+    key = jax.random.wrap_key_data(state.rng)
+    key = jax.random.fold_in(key, state.step)
+    seeds = sampling_seeds(batch, jax.random.fold_in(key, SAMPLING), model)
+    batch = batch | {step_lib.SEEDS: seeds}
+    before = state.opt_state
+    state, metrics = generator.step(
+        state._replace(opt_state=before['generator']), batch
+    )
+    # state.step is that of the next step: steps done, as the release counts.
+    is_due = state.step % config.selector.every == 0
+    turned = jax.lax.cond(
+        is_due,
+        functools.partial(turn.take, rng=jax.random.fold_in(key, TURN)),
+        turn.pass_over,
+        state.params,
+        before['selector'],
+        before['last'],
+        batch,
+    )
+    return _after_turn(state, metrics, turned, before['turns'], is_due)
+
+  return Objective(init, step)
+
+
+def _after_turn(state, metrics, turned, turns, is_due):
+  """The state and the metrics of a step, with those of a turn.
+
+  Args:
+    state, metrics: of the likelihood's step.
+    turned: a selector_turn.Turned.
+    turns: those before it.
+    is_due: whether there was one.
+  """
+  turns += (is_due & turned.is_finite).astype(jnp.int32)
+  # A step counts once, whatever of it was not finite.
+  nonfinite = jnp.where(turned.is_finite, metrics['nonfinite'], 1)
+  culprit = jnp.where(turned.is_finite, metrics['culprit'], turned.culprit)
+  state = state._replace(
+      params=turned.params,
+      opt_state={
+          'generator': state.opt_state,
+          'selector': turned.opt_state,
+          'turns': turns,
+          'last': turned.metrics,
+      },
+      nonfinite=state.nonfinite + nonfinite - metrics['nonfinite'],
+  )
+  return state, {
+      **metrics,
+      **turned.metrics,
+      'turns': turns,
+      'nonfinite': nonfinite,
+      'culprit': culprit,
+  }
+
+
+OBJECTIVES = {'likelihood': likelihood, 'simcas': simcas}
+
+
+def sampling_seeds(batch, key, model):
+  """What the selector samples from in a step.
+
+  Of a document's tokens and the step: never of its place in the batch.
+
+  Args:
+    batch: see `step.train_step`.
+    key: of the step.
+    model: from `models.build`.
+
+  Returns:
+    uint32 [B].
+  """
+  inputs = batch['encoder_input_tokens']
+  inputs = inputs.reshape(inputs.shape[0], -1, inputs.shape[-1])
+  of_document = selector_lib.document_seeds(
+      inputs, inputs != models.pad_id(model.config)
+  )
+  return of_document ^ jax.random.bits(key, (), jnp.uint32)
+
+
+def make_optimizer(config, shapes):
+  """Makes the optimiser of a run, adapters and frozen parameters included.
+
+  Args:
+    config: the whole config.
+    shapes: the model's parameters as shapes.
+
+  Raises:
+    InputError: optim or train.lora cannot be, or do not fit the parameters.
+  """
+  return optim.make_optimizer(
+      lora.optim_config(config),
+      config.train.steps,
+      with_adapters(config, shapes),
+  )
+
+
+def with_adapters(config, shapes):
+  """The shapes of the parameters, with those of train.lora."""
+  return jax.eval_shape(
+      lambda params: lora.add(params, config.train.lora, jax.random.key(0)),
+      shapes,
+  )
+
+
+def check(config):
+  """Raises an InputError unless the objective can train the model.
+
+  Args:
+    config: the whole config.
+  """
+  objective, select = config.train.objective, config.model.get('select')
+  check_choice('train.objective', objective, OBJECTIVES)
+  if objective == 'likelihood' and select == 'ppo':
+    raise InputError(
+        "config.model.select='ppo': the likelihood trains no selector, whose "
+        "choices have no gradient: expected config.train.objective='simcas', or"
+        " config.model.select='none' or 'first_k'"
+    )
+  if objective == 'simcas' and select != 'ppo':
+    got = f'config.model.name={config.model.name!r} has no selector'
+    if select is not None:
+      got = f'config.model.select={select!r} does not use the selector'
+    raise InputError(
+        f"config.train.objective='simcas': {got}: expected "
+        "config.model.name='simcas' with config.model.select='ppo', or "
+        "config.train.objective='likelihood'"
+    )
+  ppo.check(config.selector)

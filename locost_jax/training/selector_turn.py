@@ -1,0 +1,304 @@
+"""A turn of SimCAS's selector: it selects, is rewarded, and learns by PPO.
+
+The documents are read and summaries scored once, with the parameters as they
+are and with dropout (the release); then the actor and the critic take
+`selector.epochs` passes over the chunks in random order, an update of Adam for
+each minibatch of `selector.minibatch` tokens of a chunk, over all documents at
+once. A batch that is trained in pieces (train.accumulate) has a rollout and its
+updates for each piece. Equations: `training.ppo`.
+
+Axes: B documents, C chunks, J tokens of a chunk, T target length.
+"""
+
+import copy
+import functools
+import re
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from locost_jax.models import lora
+from locost_jax.models import parameters
+from locost_jax.training import experience
+from locost_jax.training import optim
+from locost_jax.training import ppo
+
+FROZEN = (r'selector/.*', 0.0)  # a row of optim.groups
+METRICS = (
+    'reward',  # mean of R
+    'selected',  # tokens that the decoder reads, of a document
+    'selected_share',  # of its tokens
+    'selected_attention',  # share of the decoder's attention that they have
+    'policy_loss',
+    'value_loss',
+    'entropy',
+    'kl',
+)
+
+
+class Turned(NamedTuple):
+  """What a turn leaves.
+
+  Attributes:
+    params: the whole tree.
+    opt_state: the selector's.
+    metrics: dict of float32 scalars.
+    is_finite: whether all numbers were; nothing has changed where not.
+    culprit: the place of the selector's first parameter in
+      jax.tree.leaves(params) where they were not; -1.
+  """
+
+  params: Any
+  opt_state: Any
+  metrics: Any
+  is_finite: Any
+  culprit: Any
+
+
+def no_metrics():
+  """The metrics before the first turn: zeros."""
+  return {name: jnp.float32(0) for name in METRICS}
+
+
+class SelectorTurn:
+  """What a step does to the selector.
+
+  Attributes:
+    groups: rows of optim.groups that leave what is trained here.
+  """
+
+  def __init__(self, config, model, shapes):
+    """Makes the optimiser: Adam as the release has it, at a constant rate.
+
+    Args:
+      config: the whole config.
+      model: a SimCAS, or a model with its `rollout`, `attention` and `judge`.
+      shapes: its parameters as shapes, adapters included.
+    """
+    self._model, self._settings = model, config.selector
+    self._pieces = config.train.accumulate
+    self._merge = functools.partial(lora.merge, alpha=config.train.lora.alpha)
+    no_critic = ((r'selector/critic/.*', 0.0),)
+    self.groups = (
+        *(no_critic if config.selector.baseline == 'mean' else ()),
+        (r'selector/.*', 1.0),
+        (r'.*', 0.0),
+    )
+    rules = default_rules(config)
+    rules.groups = self.groups
+    optimizer = optim.make_optimizer(rules, config.train.steps, shapes)
+    self._optimizer = optimizer
+    # The rate is constant, whatever the step.
+    self._update = functools.partial(optimizer.update, step=jnp.int32(0))
+    paths = parameters.flatten(shapes)
+    self._first = next(
+        i for i, path in enumerate(paths) if re.match(FROZEN[0], path)
+    )
+
+  def init(self, params):
+    """The optimiser's state before the first turn."""
+    return self._optimizer.init(optim.split(params, self.groups)[0])
+
+  def pass_over(self, params, opt_state, last, batch):
+    """What `take` returns where nothing is to be learned."""
+    del batch
+    return Turned(params, opt_state, last, jnp.bool_(True), jnp.int32(-1))
+
+  def take(self, params, opt_state, last, batch, rng):
+    """A turn.
+
+    Args:
+      params: all parameters.
+      opt_state: of `init` or the turn before.
+      last: metrics of the turn before.
+      batch: see `step.train_step`, with step.SEEDS.
+      rng: a typed key.
+
+    Returns:
+      Turned.
+    """
+    del last
+    trained, frozen = optim.split(params, self.groups)
+    start = trained, opt_state
+    pieces = split_batch(batch, self._pieces)
+    keys = jax.random.split(rng, self._pieces)
+    after, metrics = jax.lax.scan(
+        functools.partial(self._take_piece, frozen), start, (pieces, keys)
+    )
+    metrics = {
+        name: jnp.mean(metrics[name]).astype(jnp.float32) for name in METRICS
+    }
+    is_finite = jnp.all(
+        jnp.stack(
+            [
+                jnp.all(jnp.isfinite(x))
+                for x in jax.tree.leaves((after, metrics))
+            ]
+        )
+    )
+    trained, opt_state = jax.tree.map(
+        functools.partial(jnp.where, is_finite), after, start
+    )
+    return Turned(
+        optim.combine(trained, frozen),
+        opt_state,
+        metrics,
+        is_finite,
+        jnp.where(is_finite, -1, self._first),
+    )
+
+  def _take_piece(self, frozen, carry, piece):
+    """A rollout of a piece of the batch, and its updates; a step of a scan."""
+    batch, rng = piece
+    reading, learning = jax.random.split(rng)
+    whole = lambda trained: self._merge(optim.combine(trained, frozen))
+
+    def judge(trained, *seen):
+      params = {'params': whole(trained)}
+      return self._model.apply(params, *seen, method='judge')
+
+    collected, seen = experience.collect(
+        whole(carry[0]),
+        batch,
+        reading,
+        model=self._model,
+        settings=self._settings,
+    )
+    *carry, learned = learn(
+        *carry,
+        collected,
+        learning,
+        judge=judge,
+        update=self._update,
+        settings=self._settings,
+    )
+    return tuple(carry), seen | learned
+
+
+def default_rules(config):
+  """config.optim of the selector's Adam, without groups."""
+  rules = copy.deepcopy(config.optim)
+  rules.update(
+      name='adamw',
+      schedule='constant',
+      learning_rate=config.selector.learning_rate,
+      warmup_steps=0.0,
+      flat_steps=0.0,
+      cooldown_steps=0.0,
+      b1=0.9,
+      b2=0.999,
+      eps=1e-8,
+      scale_by_parameter=True,
+      weight_decay=0.0,
+      clip=0.0,
+  )
+  return rules
+
+
+def split_batch(batch, pieces):
+  """[B, ...] -> [pieces, B / pieces, ...]; row b is in piece b % pieces."""
+  return jax.tree.map(
+      lambda x: x.reshape(-1, pieces, *x.shape[1:]).swapaxes(0, 1), batch
+  )
+
+
+def learn(trained, opt_state, collected, rng, *, judge, update, settings):
+  """The epochs of a turn.
+
+  Args:
+    trained: the selector's parameters.
+    opt_state: of its optimiser.
+    collected: an `experience.Experience`.
+    rng: key of the minibatches' order.
+    judge: (trained, observations, state, actions) -> what
+      `SimCAS.judge` returns.
+    update: (gradients, opt_state, trained) -> (updates, opt_state).
+    settings: config.selector.
+
+  Returns:
+    (trained, opt_state, metrics of the last epoch that was taken).
+  """
+  _, C, J = collected.tokens.shape
+  size = min(settings.minibatch, J)
+  per_chunk = -(-J // size)
+  missing = per_chunk * size - J
+
+  def pad(x):
+    return jnp.pad(x, [(0, 0), (0, 0), (0, missing)] + [(0, 0)] * (x.ndim - 3))
+
+  state = collected.state
+  padded = jax.tree.map(pad, collected._replace(state=None))
+
+  def minibatch(number):
+    c, start = number // per_chunk, number % per_chunk * size
+    chunk = lambda x: jax.lax.dynamic_index_in_dim(x, c, 1, keepdims=False)
+    piece = lambda x: jax.lax.dynamic_slice_in_dim(chunk(x), start, size, 1)
+    return jax.tree.map(piece, padded)._replace(state=chunk(state))
+
+  def take_minibatch(carry, number):
+    trained, opt_state = carry
+    some = minibatch(number)
+    (_, found), gradients = jax.value_and_grad(mean_losses, has_aux=True)(
+        trained, some, judge, settings
+    )
+    updates, opt_state = update(gradients, opt_state, trained)
+    after = jax.tree.map(jnp.add, trained, updates), opt_state
+    # Adam would go on by its momentum where there is nothing to learn from.
+    has_tokens = some.tokens.any()
+    after = jax.tree.map(functools.partial(jnp.where, has_tokens), after, carry)
+    return after, (found, has_tokens)
+
+  def take_epoch(carry, rng):
+    order = jax.random.permutation(rng, C * per_chunk)
+    after, (found, taken) = jax.lax.scan(take_minibatch, carry[0], order)
+    measured = jax.tree.map(lambda x: ppo.mean(x, taken), found)
+    last = jnp.max(jnp.where(taken, jnp.arange(len(order)), -1))
+    return after, measured, found.kl[last] <= settings.kl
+
+  def maybe_epoch(carry, rng):
+    stays = lambda carry, rng: carry
+    return jax.lax.cond(carry[2], take_epoch, stays, carry, rng), None
+
+  zeros = ppo.Losses(*[jnp.zeros((), state.dtype)] * len(ppo.Losses._fields))
+  zeros = jax.tree.map(lambda x: x.astype(collected.advantages.dtype), zeros)
+  start = (trained, opt_state), zeros, jnp.bool_(True)
+  epochs = jax.random.split(rng, settings.epochs)
+  ((trained, opt_state), found, _), _ = jax.lax.scan(maybe_epoch, start, epochs)
+  return (
+      trained,
+      opt_state,
+      {
+          'policy_loss': found.policy,
+          'value_loss': found.value,
+          'entropy': found.entropy,
+          'kl': found.kl,
+      },
+  )
+
+
+def mean_losses(trained, some, judge, settings):
+  """PPO's losses of a minibatch, on average over its documents.
+
+  Args:
+    trained: the selector's parameters.
+    some: an `experience.Experience` of arrays [B, n, ...], state [B, D].
+    judge, settings: see `learn`.
+
+  Returns:
+    (the total, ppo.Losses): scalars.
+  """
+  log_probs, entropies, values = judge(
+      trained, some.observations, some.state, some.actions
+  )
+  if settings.baseline == 'mean':
+    values = jnp.zeros_like(values)
+  found = ppo.losses(
+      (log_probs, entropies, values),
+      (some.log_probs, some.values, some.advantages, some.returns),
+      some.tokens,
+      settings.clip,
+      settings.entropy,
+  )
+  found = jax.tree.map(lambda x: ppo.mean(x, some.tokens.any(-1)), found)
+  return found.total, found

@@ -1,0 +1,117 @@
+"""What the tests of chunks on a mesh run in processes with eight host devices.
+
+Each function returns JSON; `mesh_program.run` calls them.
+"""
+
+import functools
+
+import jax
+import numpy as np
+
+from configs import default
+from locost_jax import models
+from locost_jax.devices import sharding
+from locost_jax.generation import generate
+from locost_jax.generation.decode_settings import Settings
+from locost_jax.models import chunk_memory
+from locost_jax.training import step as step_lib
+from tests import mesh_program
+
+B, C, L, T, S = 4, 8, 28, 11, 9
+COUNTS = 1, 8, 3, 5
+PAD, EOS = 1, 2
+
+
+def make_config(**model):
+  config = default.get_config()
+  config.model = default.simcas()
+  config.model.update(
+      vocab_size=96,
+      d_model=32,
+      d_ff=64,
+      decoder_d_ff=64,
+      num_heads=4,
+      num_layers=2,
+      num_decoder_layers=1,
+      max_positions=30,
+      pad_id=PAD,
+      dropout_rate=0.0,
+      attention_dropout_rate=0.0,
+      activation_dropout_rate=0.0,
+  )
+  config.model.update(model)
+  return config
+
+
+def make_batch():
+  """Documents of 1, 8, 3 and 5 chunks; the last ones are padded inside."""
+  random = np.random.default_rng(0)
+  inputs = random.integers(3, 96, (B, C, L))
+  inputs[..., -1] = EOS
+  for row, count in enumerate(COUNTS):
+    inputs[row, count - 1, 9:-1] = PAD
+    inputs[row, count:] = PAD
+  targets = random.integers(3, 96, (B, T))
+  weights = np.arange(T) < random.integers(4, T, (B, 1))
+  targets = np.where(weights, targets, PAD)
+  shifted = np.pad(targets, ((0, 0), (1, 0)), constant_values=2)[:, :-1]
+  return dict(
+      encoder_input_tokens=inputs.astype(np.int32),
+      decoder_input_tokens=shifted.astype(np.int32),
+      decoder_target_tokens=targets.astype(np.int32),
+      decoder_loss_weights=weights.astype(np.float32),
+  )
+
+
+def step(meshes, model):
+  """How far a step on each mesh is from that on one device."""
+  return mesh_program.steps(make_config(**model), make_batch(), meshes, 'none')
+
+
+def write(meshes, settings, model):
+  """What is encoded and written on each mesh, from a compact memory.
+
+  Args:
+    meshes: sizes; the states of the first are what others are compared with.
+    settings: keys of `Settings`.
+    model: keys of the model.
+  """
+  built = models.build(make_config(**model).model)
+  settings = Settings(
+      max_length=S, start_id=2, eos_id=2, pad_id=PAD, **settings
+  )
+  results, first = [], None
+  for sizes in meshes:
+    mesh = mesh_program.make_mesh(sizes)
+    with jax.set_mesh(mesh):
+      params = jax.jit(functools.partial(step_lib.init_params, model=built))(
+          jax.random.key(0)
+      )
+      params = jax.device_put(params, sharding.param_shardings(mesh, params))
+      batch = sharding.global_batch(make_batch(), mesh, PAD)
+      inputs = batch['encoder_input_tokens']
+      encode = lambda params: generate.encode(built, params, inputs, None)
+      encoded = encode(params)
+      mask = np.asarray(encoded['mask'])
+      states = np.where(mask[..., None], encoded['states'], 0)
+      first = states if first is None else first
+      # Larger, so that texts differ from one another.
+      params = jax.tree.map(lambda x: 3 * x, params)
+      memory = encode(params)
+      small = built.compact_memory(memory)
+      found = generate.generate(built, params, inputs, None, settings)
+      whole = generate.decode_memory(built, params, memory, settings)
+    results.append(
+        dict(
+            tokens=np.asarray(found[0]).tolist(),
+            scores=np.asarray(found[1]).tolist(),
+            whole=np.asarray(whole[0]).tolist(),
+            mask=mask.tolist(),
+            states=mesh_program.difference(first, states),
+            most=int(chunk_memory.selected_counts(memory).max()),
+            slots=small['mask'][0].size,
+            here=small['states'].sharding.shard_shape(small['states'].shape),
+            chunks=memory['states'].sharding.shard_shape(states.shape)[1],
+        )
+    )
+  return results

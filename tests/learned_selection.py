@@ -1,0 +1,351 @@
+"""A task that shows whether SimCAS's selector learns what to read.
+
+  python -m tests.learned_selection --output=runs/learned_selection
+
+A document has C chunks of L tokens: a start mark, filler and an end mark.
+Somewhere among the C (L - 1) tokens that can be selected are 4 payloads, which
+are the target, in order. A decoder that reads the payloads alone can write it.
+
+Training has two phases, each a `training.objectives`, with new documents in
+every step. First every token is kept (select='none'), until the decoder reads:
+until R, the mean over documents of exp(mean log p), is READS. Only then rewards
+say anything, and the selector has its turn after every step (select='ppo').
+Measured on 64 documents that are never trained on:
+
+  marked      share of the payloads that are selected; a coin's is 1/2
+  others      share of all other tokens that are selected; likewise
+  selected    tokens selected in a document
+  reward      R with what is selected
+  everything  R with every token
+
+as sampled from the selector's probabilities, and as its likelier choices
+(argmax). The command trains --seeds models with a critic and as many with the
+chunk's mean reward in its place, prints a table and writes curves.json and
+curves.png.
+"""
+
+import functools
+import json
+from pathlib import Path
+import sys
+import time
+
+from absl import flags
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from configs import default
+from locost_jax import files
+from locost_jax import models
+from locost_jax.command_line import commands
+from locost_jax.models import parameters
+from locost_jax.training import experience
+from locost_jax.training import objectives
+
+C, L, PAYLOADS = 8, 32, 4
+START, PAD, END = 0, 1, 2
+FILLER, PAYLOAD = np.arange(8, 48), np.arange(48, 96)
+MEASURED = 64  # documents
+READS, MOST = 0.08, 900  # R that begins the second phase, steps of the first
+# What counts as learned.
+MARKED, OTHERS, SELECTED, KEPT_REWARD = 0.95, 0.25, (20, 60), 0.95
+
+
+def make_config(select, steps, baseline='critic'):
+  """Returns the config of a phase: select is 'none' or 'ppo'."""
+  config = default.get_config()
+  config.model = default.simcas()
+  config.model.update(
+      vocab_size=96,
+      d_model=64,
+      d_ff=128,
+      decoder_d_ff=128,
+      num_heads=4,
+      num_layers=2,
+      num_decoder_layers=2,
+      dropout_rate=0.0,
+      max_positions=L,
+      scale_embedding=True,
+      pad_id=PAD,
+      align='mean',
+      select=select,
+  )
+  config.optim.update(
+      name='adamw',
+      learning_rate=1e-3,
+      warmup_steps=200.0 if select == 'none' else 0.0,
+      clip=0.0,
+      label_smoothing=0.1,
+  )
+  config.train.update(
+      steps=steps,
+      batch_size=16,
+      objective='simcas' if select == 'ppo' else 'likelihood',
+  )
+  config.selector.update(every=1, limit=32, baseline=baseline)
+  return config
+
+
+def make_documents(key, count):
+  """Makes documents.
+
+  Args:
+    key: ints; the documents are a function of it.
+    count: B.
+
+  Returns:
+    (batch, marked): a batch as in `step.train_step`, inputs [B, C, L] and
+    targets [B, 4]; where the payloads are, bool [B, C, L - 1].
+  """
+  rng = np.random.default_rng(key)
+  inputs = rng.choice(FILLER, (count, C, L))
+  inputs[:, :, 0], inputs[:, :, -1] = START, END
+  inner = C * (L - 2)
+  places = np.sort(
+      np.argsort(rng.random((count, inner)), axis=1)[:, :PAYLOADS], axis=1
+  )
+  targets = rng.choice(PAYLOAD, (count, PAYLOADS))
+  text = inputs[:, :, 1:-1].reshape(count, inner)
+  np.put_along_axis(text, places, targets, axis=1)
+  inputs[:, :, 1:-1] = text.reshape(count, C, L - 2)
+  before = np.pad(targets, ((0, 0), (1, 0)), constant_values=START)[:, :-1]
+  batch = dict(
+      encoder_input_tokens=inputs.astype(np.int32),
+      decoder_input_tokens=before.astype(np.int32),
+      decoder_target_tokens=targets.astype(np.int32),
+      decoder_loss_weights=np.ones((count, PAYLOADS), np.float32),
+  )
+  return batch, np.isin(inputs[:, :, 1:], PAYLOAD)
+
+
+@functools.cache
+def build(select, selection='sample'):
+  """The model that selects in one way."""
+  config = make_config(select, 1).model
+  config.selection = selection
+  return models.build(config)
+
+
+@functools.partial(jax.jit, static_argnums=2)
+def measure_one(params, batch, model):
+  """Returns (selected, bool [B, C, J]; R, a scalar)."""
+  apply = functools.partial(model.apply, {'params': params})
+  memory = apply(batch['encoder_input_tokens'], method='encode')
+  states = apply(memory, batch['decoder_input_tokens'], method='decoder_states')
+  reward = experience.summary_rewards(
+      lambda states: apply(states, method='head'),
+      states,
+      batch['decoder_target_tokens'],
+      batch['decoder_loss_weights'],
+      1.0,
+  )
+  return memory['mask'][:, :, 1:], jnp.mean(reward)
+
+
+def measure(params, batch, marked):
+  """Returns the dict of what the top names; argmax's with that prefix."""
+  everything = float(measure_one(params, batch, build('none'))[1])
+  measured = {'everything': everything}
+  for selection, prefix in (('sample', ''), ('argmax', 'argmax_')):
+    selected, reward = measure_one(params, batch, build('ppo', selection))
+    selected = np.asarray(selected)
+    measured |= {
+        f'{prefix}marked': float(selected[marked].mean()),
+        f'{prefix}others': float(selected[~marked].mean()),
+        f'{prefix}selected': float(selected.sum((1, 2)).mean()),
+        f'{prefix}reward': float(reward),
+    }
+  return measured
+
+
+def make_phase(select, steps, baseline='critic'):
+  """Returns the training.objectives.Objective of a phase, step compiled."""
+  config = make_config(select, steps, baseline)
+  model = models.build(config.model)
+  objective = objectives.make(config, model, parameters.abstract_params(model))
+  return objective._replace(step=jax.jit(objective.step, donate_argnums=0))
+
+
+def read(seed, report=lambda row: None, most=MOST, every=20):
+  """The first phase: trains a new model until it reads, or `most` steps.
+
+  Args:
+    seed: of the parameters and the documents.
+    report: called with a dict of step and everything.
+    most: steps.
+    every: steps between measurements.
+
+  Returns:
+    (params, steps taken).
+  """
+  phase = make_phase('none', most)
+  state = phase.init(jax.random.key(seed))
+  held_out, _ = make_documents((seed, 1), MEASURED)
+  for step in range(1, most + 1):
+    batch, _ = make_documents((seed, 0, step), 16)
+    state, _ = phase.step(state, batch)
+    if step % every == 0:
+      reward = float(measure_one(state.params, held_out, build('none'))[1])
+      report({'step': step, 'everything': reward})
+      if reward >= READS:
+        break
+  return state.params, step
+
+
+def select(
+    seed, params, steps=200, every=20, baseline='critic', report=lambda r: None
+):
+  """The second phase: the selector learns in turns with the others.
+
+  Args:
+    seed: of the documents.
+    params: of `read`.
+    steps: updates of both.
+    every: steps between measurements.
+    baseline: config.selector.baseline.
+    report: called with each of the rows.
+
+  Returns:
+    (params, rows); rows are dicts of `measure`, with step.
+  """
+  phase = make_phase('ppo', steps, baseline)
+  state = phase.init(jax.random.key(seed))._replace(
+      params=jax.tree.map(jnp.copy, params)
+  )
+  held_out = make_documents((seed, 1), MEASURED)
+  rows = []
+  for step in range(steps + 1):
+    if step % every == 0 or step == steps:
+      rows.append({'step': step, **measure(state.params, *held_out)})
+      report(rows[-1])
+    if step < steps:
+      batch, _ = make_documents((seed, 2, step), 16)
+      state, _ = phase.step(state, batch)
+  return state.params, rows
+
+
+def is_learned(row):
+  """Whether a row reaches the criterion."""
+  return (
+      row['marked'] >= MARKED
+      and row['others'] <= OTHERS
+      and SELECTED[0] <= row['selected'] <= SELECTED[1]
+      and row['reward'] >= KEPT_REWARD * row['everything']
+  )
+
+
+def format_table(curves):
+  """Returns a line per run; curves: {(baseline, seed): rows}."""
+  lines = [
+      f'{"baseline":10}{"seed":>4}{"reads at":>10}{"learned at":>12}'
+      f'{"marked":>8}{"others":>8}{"selected":>10}{"reward":>8}'
+      f'{"everything":>12}'
+  ]
+  for (baseline, seed), rows in curves.items():
+    learned = [row['step'] for row in rows if is_learned(row)]
+    last = rows[-1]
+    lines.append(
+        f'{baseline:10}{seed:4}{last["reads_at"]:10}'
+        f'{learned[0] if learned else "-":>12}'
+        f'{last["marked"]:8.2f}{last["others"]:8.2f}{last["selected"]:10.1f}'
+        f'{last["reward"]:8.3f}{last["everything"]:12.3f}'
+    )
+  return '\n'.join(lines)
+
+
+def draw(curves, path):
+  """Draws what is selected and R against steps into a PNG.
+
+  Args:
+    curves: {(baseline, seed): rows}.
+    path: of the PNG.
+
+  Raises:
+    ImportError: matplotlib is not installed.
+  """
+  from matplotlib.figure import Figure  # no window system is needed
+
+  figure = Figure(figsize=(12, 3.6), layout='constrained')
+  panels = figure.subplots(1, 3, sharex=True)
+  for panel, keys, label in (
+      (panels[0], ('marked', 'others'), 'share selected'),
+      (panels[1], ('selected', 'argmax_selected'), 'tokens selected of 248'),
+      (panels[2], ('reward', 'everything'), 'mean exp(mean log p)'),
+  ):
+    for number, ((baseline, seed), rows) in enumerate(curves.items()):
+      for key, style in zip(keys, ('-', ':')):
+        panel.plot(
+            [row['step'] for row in rows],
+            [row[key] for row in rows],
+            color=f'C{number}',
+            linestyle=style,
+            label=f'{baseline}, seed {seed}' if style == '-' else None,
+        )
+    solid, dotted = (key.replace('_', ' ') for key in keys)
+    panel.set_title(f'solid: {solid}, dotted: {dotted}', fontsize=9)
+    panel.set(xlabel='step of the second phase', ylabel=label, ylim=(0, None))
+  for level in (MARKED, OTHERS):
+    panels[0].axhline(level, color='grey', linewidth=0.8)
+  for level in SELECTED:
+    panels[1].axhline(level, color='grey', linewidth=0.8)
+  panels[0].legend(loc='center right', frameon=False, fontsize=8)
+  figure.savefig(path, dpi=150)
+
+
+def define_flags(values, argv):
+  """Defines the flags in `values`."""
+  del argv
+  flags.DEFINE_integer(
+      'seeds',
+      3,
+      'runs with each baseline, of seeds 0, 1, ...',
+      lower_bound=1,
+      flag_values=values,
+  )
+  flags.DEFINE_integer(
+      'steps', 200, 'of the second phase', lower_bound=1, flag_values=values
+  )
+  flags.DEFINE_integer(
+      'most',
+      MOST,
+      'steps of the first phase',
+      lower_bound=1,
+      flag_values=values,
+  )
+  flags.DEFINE_string(
+      'output',
+      'runs/learned_selection',
+      'DIR for curves.json and curves.png',
+      flag_values=values,
+  )
+
+
+def main(values, arguments):
+  """Runs the command; see `commands.run`."""
+  commands.expect_flags_only(arguments)
+  curves = {}
+  for seed in range(values.seeds):
+    say = lambda row: print(seed, row, file=sys.stderr, flush=True)
+    params, reads_at = read(seed, say, values.most)
+    for baseline in ('critic', 'mean'):
+      start = time.monotonic()
+      report = lambda row: print(baseline, seed, row, file=sys.stderr)
+      _, rows = select(
+          seed, params, values.steps, baseline=baseline, report=report
+      )
+      curves[baseline, seed] = [row | {'reads_at': reads_at} for row in rows]
+      seconds = time.monotonic() - start
+      print(baseline, seed, f'took {seconds:.0f} s', file=sys.stderr)
+  print(format_table(curves))
+  output = Path(values.output)
+  runs = [
+      dict(baseline=baseline, seed=seed, rows=rows)
+      for (baseline, seed), rows in curves.items()
+  ]
+  files.write(output / 'curves.json', json.dumps(runs, indent=1) + '\n')
+  draw(curves, output / 'curves.png')
+
+
+if __name__ == '__main__':
+  commands.run(main, define_flags, __doc__)
