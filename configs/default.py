@@ -280,6 +280,22 @@ def simcas():
   return config
 
 
+def simcas_locost():
+  """config.model of LOCOST's encoder and decoder, SimCAS's selector between."""
+  config = locost()
+  config.name = 'simcas_locost'
+  config.update(
+      dict(
+          select='ppo',  # what is decoded: what the selector chooses; 'first_k'
+          # of `limit` tokens; 'none': everything
+          selection='sample',  # how the selector chooses, or 'argmax'
+          limit=2048,  # first_k: tokens of a document
+          chunk_length=512,  # tokens that the selector sees at a time
+      )
+  )
+  return config
+
+
 def _t5_style():
   """What LOCOST, T5 and LongT5 share, of base size."""
   return dict(

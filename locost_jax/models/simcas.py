@@ -291,9 +291,7 @@ class SimCAS(bart.Bart):
       log_probs, entropies and values, float32 like `actions`.
     """
     logits, values = self.selector.judge(observations, state)
-    log_p = jax.nn.log_softmax(logits)
-    log_probs = jnp.where(actions, log_p[..., 1], log_p[..., 0])
-    return log_probs, -jnp.sum(jnp.exp(log_p) * log_p, -1), values
+    return *selector_lib.of_actions(logits, actions), values
 
   def states(
       self,

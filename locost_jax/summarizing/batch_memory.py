@@ -44,11 +44,12 @@ def needed_bytes(model, params, batch, shape, settings):
   rows, width = batch * settings['num_beams'], c.num_heads * c.d_kv
   own = 2 * copies * rows * settings['max_length'] * width
   own *= c.num_decoder_layers + 1  # a step reads one layer at a time out of all
-  cross = (
-      0
-      if seen >= long_attention.ABSORBED
-      else (2 * c.num_decoder_layers * texts * length * width)
-  )
+  attended = texts * length
+  if seen >= long_attention.ABSORBED:
+    # A compact memory may be short enough for keys and values.
+    is_compact = hasattr(model, 'compact_memory')
+    attended = batch * long_attention.ABSORBED * is_compact
+  cross = 2 * c.num_decoder_layers * attended * width
   states = texts * length * c.d_model
   kernels = low_memory_encoder.kernel_bytes(model, length)
   return {

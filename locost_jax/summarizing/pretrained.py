@@ -55,7 +55,7 @@ def load(directory, dtype=jnp.float32, convolution='exact', **pages):
     home, step_directory, settings = run
     config, data = dict(settings['model']), settings.get('data')
     decoding = decode_settings.of_run(settings)
-  if config['name'] == 'locost':
+  if 'convolution' in config:
     config['convolution'] = convolution
   dtype = jnp.dtype(dtype)
   model = models.build(config, dtype=dtype.name)
