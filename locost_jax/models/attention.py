@@ -227,6 +227,31 @@ class Attention(nn.Module):
     )
     return self.merge_heads(attend(queries, keys, values, mask, rate, key))
 
+  def cached(self, x, keys, values, mask):
+    """`__call__` with keys and values as the products read them.
+
+    On a CPU a step of one query that has to transpose them takes up to ten
+    times as long.
+
+    Args:
+      x: [B, T, D].
+      keys: [B, H, S, K].
+      values: [B, H, S, K].
+      mask: bool [B, S].
+
+    Returns:
+      [B, T, D].
+    """
+    precise = jnp.promote_types(self.dtype, jnp.float32)
+    queries = self.queries(x).swapaxes(1, 2)
+    scores = jnp.einsum(
+        'bhtk,bhsk->bhts', queries, keys, preferred_element_type=precise
+    )
+    scores = jnp.where(mask[:, None, None], scores, jnp.finfo(precise).min)
+    weights = jax.nn.softmax(scores).astype(self.dtype)
+    context = jnp.einsum('bhts,bhsk->bhtk', weights, values)
+    return self.merge_heads(context.swapaxes(1, 2))
+
   def absorbed(self, x, states, mask):
     """`__call__` with keys and values of states that are never made.
 

@@ -95,7 +95,7 @@ class Decoder(nn.Module):
     return self.stack.traced(h, memory, segments, num_segments, None)
 
   def cross_cache(self, states):
-    """states [B, L, D] -> keys and values [layers, B, L, H, K]."""
+    """states [B, L, D] -> keys and values [layers, B, H, L, K]."""
     return self.stack.cross_cache(states)
 
   def step(self, h, shared, per_row, ancestors):

@@ -147,8 +147,9 @@ class DecoderLayer(nn.Module):
     return (self.add(h), mass + added[0]), None
 
   def cross_cache(self, states):
-    """states [B, L, D] -> states, keys and values [B, L, H, K]."""
-    return states, self.cross_attention.keys_values(states)
+    """states [B, L, D] -> states, keys and values [B, H, L, K]."""
+    cache = self.cross_attention.keys_values(states)
+    return states, tuple(x.swapaxes(1, 2) for x in cache)
 
   def step(
       self, h, layer, cross, own, states, cross_mask, seen, bias, position
@@ -158,7 +159,7 @@ class DecoderLayer(nn.Module):
     Args:
       h: [R, 1, D].
       layer: scalar, the index of this one.
-      cross: keys and values [B, L, H, K]; row r reads document r // (R / B).
+      cross: keys and values [B, H, L, K]; row r reads document r // (R / B).
         None: the states are read in their place.
       own: keys and values of the tokens before, of all layers, [R, layers, H,
         S, K]; with pages two axes for R.
@@ -187,7 +188,7 @@ class DecoderLayer(nn.Module):
       if cross is None:
         found = self.cross_attention.absorbed(queries, states, mask)
       else:
-        found = self.cross_attention(queries, *cross, mask[:, None, None, :])
+        found = self.cross_attention.cached(queries, *cross, mask)
       return by_row(found, cross_mask.shape[:-1])
 
     h = self.branch(h, self.self_attention_norm, attend)
@@ -270,7 +271,7 @@ class DecoderLayers(nn.Module):
     return mass / self.config.num_decoder_layers
 
   def cross_cache(self, states):
-    """states [B, L, D] -> keys and values [layers, B, L, H, K]."""
+    """states [B, L, D] -> keys and values [layers, B, H, L, K]."""
     return self.layers.cross_cache(states)[1]
 
   def step(self, h, shared, per_row, ancestors, bias):

@@ -152,7 +152,7 @@ def init_cache(config, dtype, memory, cross_cache, max_length):
     config: the model's.
     dtype: of keys and values.
     memory: of the model's `encode`.
-    cross_cache: states [B, L, D] -> keys and values [layers, B, L, H, K].
+    cross_cache: states [B, L, D] -> keys and values [layers, B, H, L, K].
     max_length: tokens.
 
   Returns:
