@@ -50,8 +50,8 @@ Expected: the table above; these runs have not been repeated here.
 
 Ablations (table 5), each in a --workdir of its own:
 
-  without chunks     --config.data.page_length=1024
-                     --config.data.max_input_length=1022
+  without chunks     --config.model.chunk=one --config.data.pages=
+                     --config.data.max_input_length=1024
   without alignment  --config.model.align=none
   without selection  --config.train.objective=likelihood
                      --config.model.select=none   (or first_k: 2,048 tokens)

@@ -47,7 +47,7 @@ C, L, PAYLOADS = 8, 32, 4
 START, PAD, END = 0, 1, 2
 FILLER, PAYLOAD = np.arange(8, 48), np.arange(48, 96)
 MEASURED = 64  # documents
-READS, MOST = 0.12, 900  # R that begins the second phase, steps of the first
+READS, MOST = 0.08, 900  # R that begins the second phase, steps of the first
 # What counts as learned.
 MARKED, OTHERS, SELECTED, KEPT_REWARD = 0.95, 0.25, (20, 60), 0.95
 
@@ -83,7 +83,9 @@ def make_config(select, steps, baseline='critic'):
       batch_size=16,
       objective='simcas' if select == 'ppo' else 'likelihood',
   )
-  config.selector.update(every=1, limit=32, baseline=baseline)
+  # With the release's 0.1 the selector goes on until it often selects nothing
+  # of a chunk, which is then read whole (docs/training.md).
+  config.selector.update(every=1, limit=32, entropy=0.2, baseline=baseline)
   return config
 
 

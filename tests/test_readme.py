@@ -185,6 +185,11 @@ RUNS = (
         TINY_PAGES,
         makes=r'\1/checkpoints/2',
     ),
+    Run(
+        r'.*main .*configs/finetune\.py:simcas .*',
+        TINY_PAGES,
+        makes='runs/finetune-simcas/select/checkpoints/2',
+    ),
     Run(r'.*main .*--workdir=(\S+)', TINY, makes=r'\1/checkpoints/2'),
     Run(
         r'.*main .*configs/(pretrain|finetune)\.py.*',

@@ -79,7 +79,7 @@ ABLATIONS = (
     ('model.align=none',),
     ('train.objective=likelihood', 'model.select=none'),
     ('train.objective=likelihood', 'model.select=first_k'),
-    ('data.page_length=1024', 'data.max_input_length=1022'),
+    ('model.chunk=one', 'data.pages=', 'data.max_input_length=1024'),
 )
 PAPER = (
     ('model.align=mean',),

@@ -1,0 +1,124 @@
+"""SimCAS's selector learns what to read (slow), and the task itself."""
+
+import json
+
+import jax
+import numpy as np
+import pytest
+
+from locost_jax.training import ppo
+from tests import learned_selection as task
+
+
+def test_documents_read_in_a_plain_loop():
+  batch, marked = task.make_documents((3, 7), 200)
+  inputs = batch['encoder_input_tokens']
+  assert inputs.shape == (200, task.C, task.L)
+  assert marked.shape == (200, task.C, task.L - 1)
+  assert (inputs[:, :, 0] == task.START).all()
+  assert (inputs[:, :, -1] == task.END).all()
+  for tokens, places, targets in zip(
+      inputs, marked, batch['decoder_target_tokens']
+  ):
+    found = [t for t in tokens.ravel() if t in task.PAYLOAD]
+    assert found == targets.tolist()
+    assert tokens[:, 1:][places].tolist() == found
+  others = inputs[:, :, 1:-1][~marked[:, :, :-1]]
+  assert np.isin(others, task.FILLER).all()
+  np.testing.assert_array_equal(
+      batch['decoder_input_tokens'][:, 1:],
+      batch['decoder_target_tokens'][:, :-1],
+  )
+  # Every chunk and every place in it has its share.
+  assert np.abs(marked.mean((0, 2)) - 4 / (8 * 31)).max() < 0.006
+  assert (marked.any((0, 1))[:-1]).all() and not marked[:, :, -1].any()
+  again, _ = task.make_documents((3, 7), 200)
+  other, _ = task.make_documents((3, 8), 200)
+  same = [(inputs == b['encoder_input_tokens']).all() for b in (again, other)]
+  assert same == [True, False]
+
+
+def test_what_is_measured_in_a_plain_loop():
+  batch, marked = task.make_documents((0,), 6)
+  model = task.build('ppo')
+  inputs, before = batch['encoder_input_tokens'], batch['decoder_input_tokens']
+  params = model.init(jax.random.key(1), inputs, before)['params']
+  rng = np.random.default_rng(2)
+  params = jax.tree.map(
+      lambda x: x + 0.3 * rng.normal(size=x.shape).astype(x.dtype), params
+  )
+  measured = task.measure(params, batch, marked)
+  for select, key in (('ppo', 'reward'), ('none', 'everything')):
+    logits = task.build(select).apply({'params': params}, inputs, before)
+    written = np.ones(before.shape, bool)
+    rewards = ppo.likelihood(
+        logits, batch['decoder_target_tokens'], written, 1.0
+    )
+    assert measured[key] == pytest.approx(np.mean(rewards), rel=1e-4)
+  memory = model.apply({'params': params}, inputs, method='encode')
+  counts = dict(marked=[], others=[], selected=[])
+  for b in range(6):
+    chosen = np.asarray(memory['mask'][b, :, 1:])
+    counts['selected'].append(chosen.sum())
+    counts['marked'] += chosen[marked[b]].tolist()
+    counts['others'] += chosen[~marked[b]].tolist()
+  for key, values in counts.items():
+    assert measured[key] == pytest.approx(np.mean(values))
+  assert measured['argmax_selected'] != measured['selected']
+
+
+def test_the_table_says_when_a_run_has_learned():
+  row = lambda step, marked, others, selected, reward: dict(
+      step=step,
+      reads_at=440,
+      marked=marked,
+      others=others,
+      selected=selected,
+      reward=reward,
+      everything=0.2,
+  )
+  curves = {
+      ('critic', 0): [row(0, 0.5, 0.5, 124, 0.1), row(20, 1, 0.2, 50, 0.19)],
+      ('mean', 1): [row(20, 0.9, 0.2, 50, 0.2), row(40, 1, 0.2, 70, 0.2)],
+  }
+  assert [
+      line.split() for line in task.format_table(curves).splitlines()[1:]
+  ] == [
+      ['critic', '0', '440', '20', '1.00', '0.20', '50.0', '0.190', '0.200'],
+      ['mean', '1', '440', '-', '1.00', '0.20', '70.0', '0.200', '0.200'],
+  ]
+
+
+@pytest.mark.slow
+def test_the_command(run_command, tmp_path):
+  """Training is a function of the seed: a second run gives the same."""
+  pytest.importorskip('matplotlib')
+  status, out, err = run_command(
+      task, '--steps=2', '--most=2', '--seeds=1', f'--output={tmp_path}'
+  )
+  assert status == 0, err
+  assert [line.split()[:4] for line in out.splitlines()] == [
+      ['baseline', 'seed', 'reads', 'at'],
+      ['critic', '0', '2', '-'],
+      ['mean', '0', '2', '-'],
+  ]
+  runs = json.loads((tmp_path / 'curves.json').read_text())
+  assert [(run['baseline'], run['seed']) for run in runs] == [
+      ('critic', 0),
+      ('mean', 0),
+  ]
+  assert (tmp_path / 'curves.png').read_bytes()[1:4] == b'PNG'
+  params, _ = task.read(0, most=2)
+  _, rows = task.select(0, params, 2)
+  assert [row | {'reads_at': 2} for row in rows] == runs[0]['rows']
+  assert rows[0] != rows[1]
+
+
+@pytest.mark.slow
+def test_simcas_learns_what_to_read():
+  params, steps = task.read(0)
+  assert steps < task.MOST
+  _, rows = task.select(0, params, every=100)
+  assert rows[0]['marked'] == pytest.approx(0.5, abs=0.05)
+  assert rows[0]['others'] == pytest.approx(0.5, abs=0.05)
+  assert task.is_learned(rows[-1]), rows[-1]
