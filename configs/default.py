@@ -265,6 +265,8 @@ def simcas():
   config.name = 'simcas'
   config.update(
       dict(
+          chunk='many',  # of a document; 'one': its first max_positions tokens
+          # alone, with data.pages='' (an ablation)
           align='shift',  # start and end states between layers: 'shift',
           # 'mean' (its paper), 'none'
           select='ppo',  # what is decoded: what the selector chooses; 'first_k'
@@ -273,6 +275,22 @@ def simcas():
           limit=2048,  # first_k: tokens of a document
           padding='release',  # also padding before an end mark is read;
           # 'tokens': none is
+      )
+  )
+  return config
+
+
+def simcas_locost():
+  """config.model of LOCOST's encoder and decoder, SimCAS's selector between."""
+  config = locost()
+  config.name = 'simcas_locost'
+  config.update(
+      dict(
+          select='ppo',  # what is decoded: what the selector chooses; 'first_k'
+          # of `limit` tokens; 'none': everything
+          selection='sample',  # how the selector chooses, or 'argmax'
+          limit=2048,  # first_k: tokens of a document
+          chunk_length=512,  # tokens that the selector sees at a time
       )
   )
   return config

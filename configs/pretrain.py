@@ -83,6 +83,6 @@ def small_model(name):
     model.update(dict(decoder_d_ff=256, pad_id=0))
   else:
     model.d_kv = 32
-  if name == 'locost':
+  if name in ('locost', 'simcas_locost'):
     model.d_state = 32
   return model

@@ -100,12 +100,14 @@ def _define_pages(values):
       None,
       texts.FORMS,
       'of a model that reads pages: sentences in order (spatial), the sections '
-      'of a JSONL row (discourse), its documents (document) [as trained]',
+      'of a JSONL row (discourse), its documents (document); of one that reads '
+      'chunks: cut wherever one is full (chunks), or between sentences '
+      '(sentence_chunks) [as trained]',
       flag_values=values,
   )
   for name, least, text in (
       ('num_pages', 1, 'most pages of a document [as trained]'),
-      ('page_length', 3, 'most tokens of a page [as trained]'),
+      ('page_length', 3, 'most tokens of a page or chunk [as trained]'),
       (
           'document_length',
           0,
@@ -148,7 +150,8 @@ def _define_output(values):
       'report',
       None,
       'FILE.html: a page that shows which passages each '
-      'sentence of the summary attended to; with several documents it lists '
+      'sentence of the summary attended to and, where a model selects tokens, '
+      'which; with several documents it lists '
       'their pages, FILE-1.html, FILE-2.html, ...',
       flag_values=values,
   )
@@ -206,7 +209,6 @@ def main(values, arguments):
     return 2
   # Only now: it takes seconds, and the documents may be wrong.
   import locost_jax
-  from locost_jax import models
   from locost_jax.command_line import compiled_programs
   from locost_jax.devices import memory
   from locost_jax.hugging_face import hub
@@ -232,8 +234,7 @@ def main(values, arguments):
   settings = choose_settings(values, summarizer.settings)
   if summarizer.pages:
     settings.update(_settings_of_pages(values, summarizer.pages))
-  for key in ('max_length', 'max_input_length'):
-    models.check_length(summarizer.config, settings[key] or 0, f'--{key}')
+  _check_lengths(settings, summarizer)
   options = write_summaries.Options(
       checkpoint=checkpoint,
       dtype=values.dtype,
@@ -269,12 +270,23 @@ def _check(values, arguments):
 
 def _settings_of_pages(values, pages):
   """Returns the settings of how documents are cut into pages."""
-  if values.max_input_length is not None:
+  if values.max_input_length is not None and pages.pages in texts.LOCALITIES:
     raise InputError(
         f'--max_input_length={values.max_input_length}: this model reads '
         'pages; expected --num_pages or --page_length'
     )
   return dataclasses.asdict(pages)
+
+
+def _check_lengths(settings, summarizer):
+  """Raises an InputError for sequences longer than the model's positions."""
+  from locost_jax import models
+
+  keys = ['max_length']
+  if not summarizer.pages:  # chunks of it are short
+    keys.append('max_input_length')
+  for key in keys:
+    models.check_length(summarizer.config, settings[key] or 0, f'--{key}')
 
 
 def choose_settings(values, trained=None):

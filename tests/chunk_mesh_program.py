@@ -14,7 +14,9 @@ from locost_jax.devices import sharding
 from locost_jax.generation import generate
 from locost_jax.generation.decode_settings import Settings
 from locost_jax.models import chunk_memory
+from locost_jax.training import optim
 from locost_jax.training import step as step_lib
+from locost_jax.training import train
 from tests import mesh_program
 
 B, C, L, T, S = 4, 8, 28, 11, 9
@@ -66,6 +68,57 @@ def make_batch():
 def step(meshes, model):
   """How far a step on each mesh is from that on one device."""
   return mesh_program.steps(make_config(**model), make_batch(), meshes, 'none')
+
+
+def turns(meshes):
+  """Three steps of the objective 'simcas', a turn in the second one.
+
+  Returns:
+    Of each mesh but the first: how far it is from the first: `selector` and
+    `others`, parameters; `metrics`, the largest relative difference.
+  """
+  config = make_config()
+  config.train.update(steps=3, batch_size=B, objective='simcas')
+  # Noise of rounding is not divided by itself.
+  config.optim.update(learning_rate=1e-3, eps=1e-3)
+  config.selector.update(every=2, limit=8, learning_rate=1e-3, kl=1e9)
+  model = models.build(config.model)
+  results = []
+  for sizes in meshes:
+    mesh = mesh_program.make_mesh(sizes)
+    with jax.set_mesh(mesh):
+      programs = train.make_programs(config, model, mesh)
+      state = jax.jit(programs.init, out_shardings=programs.shardings)(
+          jax.random.key(0)
+      )
+      batch = sharding.global_batch(make_batch(), mesh, PAD)
+      seen = []
+      for _ in range(3):
+        state, metrics = programs.step(state, batch)
+        seen.append(jax.device_get(metrics))
+    results.append((jax.device_get(state.params), seen))
+  (one, expected), *others = results
+  groups = ((r'selector/.*', 1.0), (r'.*', 0.0))
+  selector, rest = optim.split(one, groups)
+  return [
+      dict(
+          selector=mesh_program.difference_of_trees(
+              selector, optim.split(params, groups)[0]
+          ),
+          others=mesh_program.difference_of_trees(
+              rest, optim.split(params, groups)[1]
+          ),
+          turns=int(seen[-1]['turns']),
+          reward=float(seen[-1]['reward']),
+          metrics=max(
+              float(abs(step[key] - right[key]) / (1e-3 + abs(right[key])))
+              for step, right in zip(seen, expected)
+              for key in right
+              if not key.startswith('grad_norm/')
+          ),
+      )
+      for params, seen in others
+  ]
 
 
 def write(meshes, settings, model):

@@ -40,7 +40,7 @@ from locost_jax import files
 from locost_jax import models
 from locost_jax.command_line import commands
 from locost_jax.models import parameters
-from locost_jax.training import experience
+from locost_jax.training import losses
 from locost_jax.training import objectives
 
 C, L, PAYLOADS = 8, 32, 4
@@ -133,14 +133,13 @@ def measure_one(params, batch, model):
   apply = functools.partial(model.apply, {'params': params})
   memory = apply(batch['encoder_input_tokens'], method='encode')
   states = apply(memory, batch['decoder_input_tokens'], method='decoder_states')
-  reward = experience.summary_rewards(
+  loss, count = losses.of_documents(
       lambda states: apply(states, method='head'),
       states,
       batch['decoder_target_tokens'],
       batch['decoder_loss_weights'],
-      1.0,
   )
-  return memory['mask'][:, :, 1:], jnp.mean(reward)
+  return memory['mask'][:, :, 1:], jnp.mean(jnp.exp(-loss / count))
 
 
 def measure(params, batch, marked):

@@ -96,6 +96,7 @@ TABLE = {
         'training',
         'vocabularies',
     },
+    'figures': {'data.sources', 'telemetry'},
     'runs': {
         'data',
         'devices',

@@ -11,9 +11,12 @@ from locost_jax.benchmarks import test_cases
 from locost_jax.benchmarks import timing
 from locost_jax.models import low_memory_encoder
 
+# The form of the cache that has the selected states alone.
+SELECTED = 'selected'
+
 
 class _Form(NamedTuple):
-  """One form of the input's cache (of `test_cases.CACHES`), compiled."""
+  """One form of the input's cache (`test_cases.CACHES`, SELECTED), compiled."""
 
   begin: Any  # (params, encoded) -> (shared, per_row)
   write: Any  # (params, (shared, per_row)) -> tokens
@@ -25,7 +28,9 @@ def measure_decoding(spec, report):
   times: 'encode'; for each form 'cache FORM' (all that is made of the encoder
   states before the first step) and 'step FORM', the time per token of
   writing spec['tokens'] tokens, greedily or with spec['num_beams'] beams. A
-  form that does not fit has its cache_bytes and no times.
+  form that does not fit has its cache_bytes and no times. A model that selects
+  what is decoded has the form 'selected' too; the others then attend to all of
+  the input, under the mask of what was selected.
   """
   model, params = test_cases.make(spec)
   inputs, mask = test_cases.make_inputs(spec)
@@ -68,6 +73,8 @@ def measure_decoding(spec, report):
 def _compile_forms(spec, model, params, encoded):
   """Compiles the forms of the cache that fit into memory together.
 
+  A model that selects what is decoded has one form more, of those states alone.
+
   Args:
     spec: see `spec.make_spec`.
     model: the Flax module.
@@ -78,11 +85,19 @@ def _compile_forms(spec, model, params, encoded):
     ({name: _Form} of those that fit, {name: bytes of the cache} of all).
   """
   forms, cache_bytes = {}, {}
-  for name in test_cases.CACHES:
-    make = lambda params, encoded, name=name: test_cases.init_cache(
-        model, params, encoded, spec['tokens'], name
+  selects = hasattr(model, 'compact_memory')
+  for name in test_cases.CACHES + (SELECTED,) * selects:
+    # Compacting is no program: it looks at how many states were selected.
+    prepare = model.compact_memory if name == SELECTED else lambda x: x
+    make = lambda params, memory, name=name: test_cases.init_cache(
+        model,
+        params,
+        memory,
+        spec['tokens'],
+        None if name == SELECTED else name,
     )
-    shapes = jax.eval_shape(make, params, encoded)
+    memory = prepare(encoded)
+    shapes = jax.eval_shape(make, params, memory)
     cache_bytes[name] = jax_programs.float_bytes(shapes[0])
     together = sum(cache_bytes[other] for other in forms) + cache_bytes[name]
     if not jax_programs.fits(together, spec):
@@ -95,8 +110,11 @@ def _compile_forms(spec, model, params, encoded):
         spec['tokens'],
         spec['num_beams'],
     )
+    begin = jax_programs.compile_program(make, params, memory)
     forms[name] = _Form(
-        jax_programs.compile_program(make, params, encoded),
+        lambda params, encoded, begin=begin, prepare=prepare: begin(
+            params, prepare(encoded)
+        ),
         jax_programs.compile_program(write, params, shapes),
     )
   return forms, cache_bytes

@@ -47,6 +47,18 @@ def settings_of(config):
   return decode_settings.of_run(config)
 
 
+def selection_of(model_config):
+  """How what the decoder reads is selected, in words; '' without a selector.
+
+  Args:
+    model_config: the model's config.
+  """
+  if getattr(model_config, 'select', '') != 'ppo':
+    return ''
+  how = {'sample': 'sampling'}.get(model_config.selection)
+  return f'selected by {how or model_config.selection}'
+
+
 def evaluate(
     model,
     params,

@@ -87,6 +87,7 @@ def encode_in_steps(
     own = None if kernels is None else kernels[index]
     h = low_memory_encoder.encoder_layer(model, params, index, h, mask, own)
   memory = low_memory_encoder.finish(model, params, h, mask)
+  memory = low_memory_encoder.choose(model, params, memory, inputs)
   if progress:
     jax.block_until_ready(memory)
     progress('encoding', layers, layers)

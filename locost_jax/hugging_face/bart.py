@@ -47,6 +47,7 @@ OWN_KEYS = {
         ('padding', 'pagesum_padding', 'tokens'),
     ),
     'simcas': (
+        ('chunk', 'simcas_chunk', 'many'),
         ('align', 'simcas_align', 'shift'),
         ('select', 'simcas_select', 'ppo'),
         ('selection', 'simcas_selection', 'sample'),
@@ -64,7 +65,8 @@ def model_config(theirs, tensors=()):
     tensors: the names of the weights beside it.
 
   Raises:
-    InputError: a missing key, or a kind of BART that is not here.
+    InputError: a missing key, a kind of BART that is not here, or keys and
+      tensors of two systems.
   """
   for key, value in FIXED.items():
     if theirs.get(key, value) != value:
@@ -83,13 +85,21 @@ def model_config(theirs, tensors=()):
   for key in config:
     if key.endswith('_rate'):
       config[key] = float(config[key])
-  for name, end in TENSORS.items():
-    if any(tensor.endswith(end) for tensor in tensors) or any(
-        key in theirs for _, key, _ in OWN_KEYS[name]
-    ):
-      config['name'] = name
-      for ours, key, default in OWN_KEYS[name]:
-        config[ours] = theirs.get(key, default)
+  systems = [
+      name
+      for name, end in TENSORS.items()
+      if any(tensor.endswith(end) for tensor in tensors)
+      or any(key in theirs for _, key, _ in OWN_KEYS[name])
+  ]
+  if len(systems) > 1:
+    raise InputError(
+        f'config.json and the tensors beside it are of {" and of ".join(systems)}'
+        ': expected those of one system'
+    )
+  for name in systems:
+    config['name'] = name
+    for ours, key, default in OWN_KEYS[name]:
+      config[ours] = theirs.get(key, default)
   return config
 
 

@@ -15,14 +15,13 @@ from locost_jax.models import longt5
 from locost_jax.models import pagesum
 from locost_jax.models import self_attention
 from locost_jax.models import simcas
+from locost_jax.models import simcas_locost
 from locost_jax.models import t5
 
 
-def _around(mixer):
+def _around(mixer, Model=encoder_decoder.EncoderDecoder):
   """(config, dtype, remat) -> the T5-style model around this token mixer."""
-  return lambda config, dtype, remat: encoder_decoder.EncoderDecoder(
-      config, mixer, dtype, remat
-  )
+  return lambda config, dtype, remat: Model(config, mixer, dtype, remat)
 
 
 # name -> (config dataclass, (config, dtype, remat) -> Flax module)
@@ -33,6 +32,10 @@ MODELS = {
     'bart': (bart_layers.BartConfig, bart.Bart),
     'pagesum': (pagesum.PageSumConfig, pagesum.PageSum),
     'simcas': (simcas.SimCASConfig, simcas.SimCAS),
+    'simcas_locost': (
+        simcas_locost.SimCASLocostConfig,
+        _around(locost.LocostMixer, simcas_locost.SimCASLocost),
+    ),
 }
 DTYPES = ('float32', 'bfloat16', 'float64')
 REMAT = ('auto', 'none', 'pieces', 'full')
@@ -64,6 +67,8 @@ def page_forms(config):
   name = getattr(config, 'name', None)
   if name is not None:
     check_choice('model.name', name, MODELS)
+  if getattr(config, 'chunk', 'many') == 'one':  # SimCAS's: it is not cut
+    return ()
   Config = type(config) if name is None else MODELS[name][0]
   return getattr(Config, 'PAGE_FORMS', ())
 

@@ -22,7 +22,8 @@ M decoder layers, HK = H x K, G hidden units in the decoder (BART; else F):
   kernels     12 E C D N L: K = 2 Re sum w z^l as real products over 2N
               numbers per lag, 3 times, for C directions, once for the batch.
               Their tables grow with sqrt(L) and are left out
-  selector    SimCAS's actor, forwards only: `simcas.SimCASConfig`
+  selector    SimCAS's actor, forwards only: `simcas.SimCASConfig`, also of
+              `simcas_locost`
   transforms  E D [2 (2 B + 1) 2.5 n log2 n + 9 B n]: a real FFT of size n is
               2.5 n log2 n. Forwards a channel has one of the input and one of
               the output per document and one of its kernels, backwards as

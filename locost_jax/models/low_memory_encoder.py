@@ -137,7 +137,7 @@ def encode(model, params, inputs, input_mask=None, kernels=None):
     return _layer(model, params, index, h, mask, spectrum)
 
   h = jax.lax.fori_loop(0, model.config.num_layers, run, h)
-  return _finish(model, params, h, mask)
+  return choose(model, params, _finish(model, params, h, mask), inputs)
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -171,6 +171,26 @@ def encoder_layer(model, params, index, h, mask, kernels_of_layer=None):
 def finish(model, params, h, mask):
   """The last part of `encode`; h's memory is taken for the states."""
   return _finish(model, params, h, mask)
+
+
+def choose(model, params, memory, inputs):
+  """What of a memory the decoder reads; of most models all.
+
+  Args:
+    model: the Flax module.
+    params: its parameters.
+    memory: of `finish`.
+    inputs: [B, L] token ids.
+  """
+  if not hasattr(model, 'kept'):
+    return memory
+  # Only the mask is made anew: the states would be copied.
+  return memory | {'mask': _choose(model, params, memory, inputs)}
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _choose(model, params, memory, inputs):
+  return model.apply({'params': params}, memory, inputs, method='kept')
 
 
 def _embed(model, params, inputs, input_mask):

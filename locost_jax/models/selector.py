@@ -151,15 +151,12 @@ class Selector(nn.Module):
         logits = actor.apply(params, x, g)
       else:
         logits = actor.apply(params, take(projected), g, method='of_projected')
-      if actions is not None:
-        chosen = take(actions)
-      elif uniform is None:
-        chosen = logits[..., 1] > logits[..., 0]
-      else:
-        chosen = take(uniform) < jax.nn.softmax(logits)[..., 1]
-      chosen &= take(is_token)
-      is_all = ~chosen.any(-1) | is_single
-      chosen = jnp.where(is_all[:, None], take(is_token), chosen)
+      chosen = act(
+          logits,
+          take(is_token),
+          is_single,
+          *(y if y is None else take(y) for y in (uniform, actions)),
+      )
       added = jnp.einsum('bj,bjd->bd', chosen.astype(precise), x)
       total = total + added.astype(precise)
       return (total, count + chosen.sum(-1)), Selection(chosen, g, logits)
@@ -193,6 +190,44 @@ def is_projected_at_once(states):
   """
   size = 2 * states.size * states.dtype.itemsize
   return size <= MOST_PROJECTED or mesh_lib.axis_size(mesh_lib.SEQUENCE) > 1
+
+
+def act(logits, is_token, is_single, uniform=None, actions=None):
+  """Which tokens of a chunk are selected.
+
+  Args:
+    logits: [B, J, 2], the actor's.
+    is_token: bool [B, J].
+    is_single: bool [B], whether this is the document's only chunk.
+    uniform: [B, J], actions: bool [B, J], or None, as of `Selector.select`.
+
+  Returns:
+    bool [B, J].
+  """
+  if actions is not None:
+    chosen = actions
+  elif uniform is None:
+    chosen = logits[..., 1] > logits[..., 0]
+  else:
+    chosen = uniform < jax.nn.softmax(logits)[..., 1]
+  chosen &= is_token
+  is_all = ~chosen.any(-1) | is_single
+  return jnp.where(is_all[:, None], is_token, chosen)
+
+
+def of_actions(logits, actions):
+  """The log-probabilities of actions and the entropies of their choices.
+
+  Args:
+    logits: [..., 2], the actor's.
+    actions: bool [...].
+
+  Returns:
+    Two float32 [...].
+  """
+  log_p = jax.nn.log_softmax(logits)
+  log_probs = jnp.where(actions, log_p[..., 1], log_p[..., 0])
+  return log_probs, -jnp.sum(jnp.exp(log_p) * log_p, -1)
 
 
 def document_seeds(tokens, mask):

@@ -10,6 +10,8 @@ where g_0 is the mean of the chunks' start states (`models.selector`). A
 document of one chunk is what BART makes of it. Parameter paths are BART's and
 `selector`; it has parameters whether it selects or not.
 
+chunk: 'many', as many as the document takes; 'one': its beginning alone, up to
+  max_positions tokens, is read as one sequence (the ablation of table 5).
 align: 'shift' (the release), 'mean' (equation 5), 'none'.
 select: 'ppo', what the selector chooses; 'first_k', the first `limit` tokens;
   'none', every token is kept.
@@ -30,6 +32,7 @@ import jax
 import jax.numpy as jnp
 
 from locost_jax.errors import check_choice
+from locost_jax.errors import InputError
 from locost_jax.models import bart
 from locost_jax.models import bart_layers
 from locost_jax.models import chunk_memory
@@ -47,6 +50,7 @@ class SimCASConfig(bart_layers.BartConfig):
   # See `models.page_forms`.
   PAGE_FORMS = ('chunks', 'sentence_chunks')
 
+  chunk: str = 'many'
   align: str = 'shift'
   select: str = 'ppo'
   selection: str = 'sample'
@@ -55,6 +59,7 @@ class SimCASConfig(bart_layers.BartConfig):
 
   def __post_init__(self):
     super().__post_init__()
+    check_choice('model.chunk', self.chunk, ('many', 'one'))
     check_choice('model.align', self.align, ('shift', 'mean', 'none'))
     check_choice('model.select', self.select, ('ppo', 'first_k', 'none'))
     check_choice('model.selection', self.selection, ('sample', 'argmax'))
@@ -181,8 +186,8 @@ class SimCAS(bart.Bart):
       {'states': [B, C, L, D], 'mask': bool [B, C, L]}.
 
     Raises:
-      InputError: a chunk has more tokens than there are positions, or
-        `sequence` does not divide C.
+      InputError: a chunk has more tokens than there are positions, C is not 1
+        with chunk='one', or `sequence` does not divide C.
     """
     states, mask, seeds = self.chunk_states(
         inputs, input_mask, deterministic, seeds
@@ -196,6 +201,10 @@ class SimCAS(bart.Bart):
     if inputs.ndim == 2:
       inputs, input_mask = jax.tree.map(
           lambda x: x[:, None], (inputs, input_mask)
+      )
+    if self.config.chunk == 'one' and inputs.shape[1] > 1:
+      raise InputError(
+          f"inputs have {inputs.shape[1]} chunks: model.chunk='one' reads one"
       )
     is_text = inputs != self.config.pad_id
     mask = is_text if input_mask is None else input_mask.astype(bool)
@@ -282,9 +291,7 @@ class SimCAS(bart.Bart):
       log_probs, entropies and values, float32 like `actions`.
     """
     logits, values = self.selector.judge(observations, state)
-    log_p = jax.nn.log_softmax(logits)
-    log_probs = jnp.where(actions, log_p[..., 1], log_p[..., 0])
-    return log_probs, -jnp.sum(jnp.exp(log_p) * log_p, -1), values
+    return *selector_lib.of_actions(logits, actions), values
 
   def states(
       self,

@@ -101,8 +101,10 @@ def _measure_task(records, setups, initial, metrics):
   documents = min(
       config.eval.examples or len(records.cache), len(records.cache)
   )
+  selection = evaluate.selection_of(setup.model.config)
   collective.log(
       f'measuring on {records.task}, {records.name}, {documents} documents'
+      + (f', {selection}' if selection else '')
   )
   measure = functools.partial(
       evaluate.measure,
@@ -126,7 +128,8 @@ def _measure_task(records, setups, initial, metrics):
     evaluate.keep_predictions(
         setup.predictions_file(records.task, records.name, step), rows
     )
-  return Table(records.task, records.name, documents, table_rows), rows
+  table = Table(records.task, records.name, documents, table_rows, selection)
+  return table, rows
 
 
 def _best_params(setup, mesh):

@@ -29,6 +29,7 @@ class Table(NamedTuple):
   split: str
   documents: int
   rows: list
+  selection: str = ''  # of `evaluate.selection_of`
 
 
 class Example(NamedTuple):
@@ -74,6 +75,8 @@ def format_table(table, columns):
   """Returns a table as text, its numbers aligned, baselines below a line."""
   width = WIDTH - _CELL * len(columns)  # of the names
   title = f'{table.task}, {table.split}, {table.documents} documents'
+  if table.selection:
+    title += f', {table.selection}'
   head = title if len(title) <= width else ''
   lines = [] if head else [title]
   titles = ''.join(column.title.rjust(_CELL) for column in columns)
@@ -132,6 +135,7 @@ def format_json(tables, examples, workdir, step=None):
           task=table.task,
           split=table.split,
           documents=table.documents,
+          **({'selection': table.selection} if table.selection else {}),
           rows=[
               dict(name=row.name.strip(), **row.metrics) for row in table.rows
           ],

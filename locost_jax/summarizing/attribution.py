@@ -31,6 +31,7 @@ from locost_jax.data import text as text_lib
 from locost_jax.summarizing import batching
 from locost_jax.summarizing import closest_words
 from locost_jax.summarizing import reading
+from locost_jax.summarizing import selection as selection_lib
 from locost_jax.summarizing import texts
 from locost_jax.vocabularies.vocabulary import surround
 
@@ -68,6 +69,7 @@ class Source(NamedTuple):
   tokens_read: int  # of the document, marks included
   tokens_kept: int
   pages: Any = None  # PageWeights; None: the model weighs no pages
+  selection: Any = None  # selection.Selection; None: all tokens are decoded
 
 
 def cut_passages(text):
@@ -162,7 +164,8 @@ def token_mass(summarizer, pages, segments, num_segments, tokens, memory=None):
   """
   if memory is None:
     memory = read_again(summarizer, pages)
-  padded = np.zeros(memory['mask'].shape, np.int32)
+  # Rows that only fill the batch come last: segments must not decrease.
+  padded = np.full(memory['mask'].shape, segments[-1][-1], np.int32)
   for row, own in zip(padded.reshape(-1, padded.shape[-1]), segments):
     row[:] = own[-1]
     row[: len(own)] = own
@@ -209,7 +212,7 @@ def read_again(summarizer, pages):
       ),
       summarizer.settings.pad_id,
   )
-  return {'states': summarizer.encode(inputs, mask), 'mask': mask}
+  return summarizer.memory(inputs, mask)
 
 
 def summary_tokens(summarizer, summary):
@@ -248,31 +251,31 @@ def attribute(summarizer, text, tokens, max_input_length=None, memory=None):
   tokens = [int(token) for token in tokens if token != vocabulary.pad_id]
   document = texts.text_of(text, summarizer.pages)
   given = vocabulary, document, summarizer.pages, max_input_length
-  read, places, text = (
-      reading.read(*given),
-      reading.places(*given),
-      document.text,
-  )
+  read, places = reading.read(*given), reading.places(*given)
+  text = document.text
   passages = cut_passages(text) or [(0, len(text))]
   owners = [
       np.where(ends < 0, -1, token_passages(ends, passages)) for ends in places
   ]
-  if memory is None and summarizer.pages:
+  if memory is None:
     memory = read_again(summarizer, read.pages)
   mass = _passage_mass(
       summarizer, read.pages, owners, len(passages), tokens, memory
   )
   weights = token_pages(summarizer, read.pages, tokens, memory)
+  is_text = ~np.isin(
+      tokens,
+      [i for i in (vocabulary.bos_id, vocabulary.eos_id) if i is not None],
+  )
+  selected = _selection(
+      summarizer, read.pages, places, owners, tokens, is_text, memory
+  )
 
   summary = vocabulary.decode(tokens)
   spans = text_lib.sentence_spans(summary)
   closest = closest_words.closest_passages(
       [summary[start:end] for start, end in spans],
       [text[start:end] for start, end in passages],
-  )
-  is_text = ~np.isin(
-      tokens,
-      [i for i in (vocabulary.bos_id, vocabulary.eos_id) if i is not None],
   )
   mass, ends = mass[is_text], decoded_ends(vocabulary, tokens)[is_text]
   sentence_of = token_passages(ends, spans or [(0, 0)])
@@ -292,6 +295,35 @@ def attribute(summarizer, text, tokens, max_input_length=None, memory=None):
       weights
       if weights is None
       else PageWeights(weights[is_text], ends, sentence_of, _first(owners)),
+      selected,
+  )
+
+
+def _selection(summarizer, pages, places, owners, tokens, is_text, memory):
+  """Returns Source.selection.
+
+  Args:
+    summarizer: of `locost_jax.load`.
+    pages: ids of the document, see `token_mass`.
+    places, owners: of each, where it ends in the text, and its passage.
+    tokens: ids of the summary.
+    is_text: bool [len(tokens)], false at marks.
+    memory: of the model's `encode`.
+  """
+  if not selection_lib.selects(summarizer.config):
+    return None
+  columns, number = selection_lib.columns(summarizer, pages)
+  cuts = np.cumsum([len(page) for page in pages])[:-1]
+  mass = _passage_mass(
+      summarizer, pages, np.split(columns, cuts), number + 1, tokens, memory
+  )
+  return selection_lib.describe(
+      summarizer,
+      pages,
+      np.concatenate(places),
+      np.concatenate(owners),
+      memory['mask'][0],
+      _mean_mass(mass[is_text]),
   )
 
 

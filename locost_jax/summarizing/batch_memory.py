@@ -10,6 +10,8 @@ from locost_jax.generation import generate
 from locost_jax.models import low_memory_encoder
 from locost_jax.ops import long_attention
 from locost_jax.summarizing import batching
+from locost_jax.summarizing import reading
+from locost_jax.vocabularies import vocabulary as vocabulary_lib
 
 # By default as many documents share a batch as have this many tokens together,
 # padding included: enough rows for the matrix products of short documents, and
@@ -42,11 +44,12 @@ def needed_bytes(model, params, batch, shape, settings):
   rows, width = batch * settings['num_beams'], c.num_heads * c.d_kv
   own = 2 * copies * rows * settings['max_length'] * width
   own *= c.num_decoder_layers + 1  # a step reads one layer at a time out of all
-  cross = (
-      0
-      if seen >= long_attention.ABSORBED
-      else (2 * c.num_decoder_layers * texts * length * width)
-  )
+  attended = texts * length
+  if seen >= long_attention.ABSORBED:
+    # A compact memory may be short enough for keys and values.
+    is_compact = hasattr(model, 'compact_memory')
+    attended = batch * long_attention.ABSORBED * is_compact
+  cross = 2 * c.num_decoder_layers * attended * width
   states = texts * length * c.d_model
   kernels = low_memory_encoder.kernel_bytes(model, length)
   return {
@@ -63,6 +66,12 @@ def needed_bytes(model, params, batch, shape, settings):
 def peak_of(parts):
   """Returns the peak of `needed_bytes`: decoding follows encoding."""
   return sum(parts.values()) - min(parts['encoding'], parts['decoding'])
+
+
+def limiting_flag(summarizer):
+  """Returns the option that makes less be read of a document."""
+  is_limited = summarizer.pages and not reading.reads_chunks(summarizer.pages)
+  return 'num_pages' if is_limited else 'max_input_length'
 
 
 class BatchLimits:
@@ -124,10 +133,22 @@ class BatchLimits:
   def _smaller(self, shape):
     """Returns the flag that lowers the need, and (its value, shape) to try."""
     *pages, length = shape
-    if pages:
-      return 'num_pages', [(P, (P, length)) for P in range(1, *pages)]
+    flag = limiting_flag(self._summarizer)
+    if flag == 'num_pages':
+      return flag, [(P, (P, length)) for P in range(1, *pages)]
     lengths = (n for k in range(6, 40) for n in (2**k, 3 * 2 ** (k - 1)))
-    return 'max_input_length', [(n, (n,)) for n in lengths if n < length]
+    lengths = [n for n in lengths if n < length]
+    if not pages:
+      return flag, [(n, (n,)) for n in lengths]
+    marks = len(vocabulary_lib.surround(self._summarizer.vocabulary, []))
+    room = self._summarizer.pages.page_length - marks
+    full = self._summarizer.pages.pages == 'chunks'
+    # Of sentences, two chunks that follow each other have more than one holds.
+    most = lambda C: C * room if full else (C - 1) * room // 2
+    return flag, [
+        *((n - marks, (1, n)) for n in lengths),
+        *((most(C), (C, length)) for C in range(1, *pages) if most(C)),
+    ]
 
   def _needs(self, batch, shape):
     return needed_bytes(

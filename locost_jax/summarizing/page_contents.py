@@ -9,6 +9,7 @@ import numpy as np
 
 from locost_jax.data import text as text_lib
 from locost_jax.summarizing import closest_words
+from locost_jax.summarizing import selection
 
 COLUMNS = 240  # of a strip
 _QUOTED = 420  # characters of a passage that are shown with a sentence
@@ -26,6 +27,7 @@ class Contents(NamedTuple):
   heat: Any  # [P], attention per token, 1 where it is highest
   attended_by: list  # for each passage the sentences that attended to it most
   closest_to: list  # for each passage the sentences it is closest to in words
+  selected: list  # for each passage (start, end) in its quote; see `selection`
   is_rare: Any  # word -> whether few passages have it
 
 
@@ -60,6 +62,11 @@ def collect(source):
       ],
       heat,
       *_sentences_by_passage(source),
+      selection.spans_in_quotes(
+          text,
+          source.passages,
+          source.selection.spans if source.selection else [],
+      ),
       _find_rare_words(quotes),
   )
 

@@ -172,8 +172,18 @@ def render_quote(text, sentence_text, is_rare):
   """
   phrases = page_contents.find_shared_phrases(text, sentence_text, is_rare)
   begin, stop = page_contents.choose_excerpt(text, phrases)
+  dots = '<span class="rest">…</span>'
+  return (
+      (f'{dots} ' if begin else '')
+      + _render_marked(text, phrases, begin, stop)
+      + (f' {dots}' if stop < len(text) else '')
+  )
+
+
+def _render_marked(text, spans, begin, stop):
+  """Returns text[begin:stop], marked where spans lie whole in it."""
   parts, at = [], begin
-  for start, end in phrases:
+  for start, end in spans:
     if start >= at and end <= stop:
       parts += [
           escape(text[at:start]),
@@ -181,12 +191,7 @@ def render_quote(text, sentence_text, is_rare):
       ]
       at = end
   parts.append(escape(text[at:stop]))
-  dots = '<span class="rest">…</span>'
-  return (
-      (f'{dots} ' if begin else '')
-      + ''.join(parts)
-      + (f' {dots}' if stop < len(text) else '')
-  )
+  return ''.join(parts)
 
 
 def render_document(contents, tokens, pages=()):
@@ -219,7 +224,8 @@ def _render_passage(i, contents, tokens):
     contents: page_contents.Contents.
     tokens: how many the model read of it.
   """
-  heat = contents.heat[i]
+  heat, text = contents.heat[i], contents.quotes[i]
+  shown = _render_marked(text, contents.selected[i], 0, len(text))
   kind = 'unread' if not tokens else 'hot' if heat > 0.02 else ''
   style = f' style="--heat-part:{100 * heat**.7:.0f}"' if kind == 'hot' else ''
   links = ''.join(
@@ -237,7 +243,7 @@ def _render_passage(i, contents, tokens):
       + (f' class="{kind}"' if kind else '')
       + style
       + f'><a class="n" href="#p{i + 1}">{i + 1}</a>'
-      f'<span>{escape(contents.quotes[i])}</span>{back}</p>'
+      f'<span>{shown}</span>{back}</p>'
   )
 
 

@@ -55,7 +55,7 @@ def load(directory, dtype=jnp.float32, convolution='exact', **pages):
     home, step_directory, settings = run
     config, data = dict(settings['model']), settings.get('data')
     decoding = decode_settings.of_run(settings)
-  if config['name'] == 'locost':
+  if 'convolution' in config:
     config['convolution'] = convolution
   dtype = jnp.dtype(dtype)
   model = models.build(config, dtype=dtype.name)
@@ -123,15 +123,22 @@ class Summarizer:
 
     A model that reads pages also takes [B, P, L]. It returns [B, P, L, D].
     """
+    return np.asarray(self.memory(inputs, input_mask)['states'])
+
+  def memory(self, inputs, input_mask=None):
+    """inputs as of `encode` -> all that the decoder reads, on the device.
+
+    Its mask is true where the decoder attends: at tokens; of a model that
+    selects, at the selected ones.
+    """
     inputs, input_mask = self._check(inputs, input_mask)
-    memory = generate.encode_in_steps(
+    return generate.encode_in_steps(
         self.model,
         self.params,
         inputs,
         input_mask,
         self._kernels.get(inputs.shape[-1]),
     )
-    return np.asarray(memory['states'])
 
   def logits(self, inputs, targets_in, input_mask=None):
     """inputs as of `generate`, targets_in [B, T] (start first) -> [B, T, V]."""
@@ -229,7 +236,7 @@ class Summarizer:
         `texts` describes them.
       seed: as in `generate`.
       max_input_length: most tokens read of a document; None: all of them. Not
-        for a model that reads pages, whose pages are the limit.
+        for a model that reads P pages, which are the limit.
       batch_size: most documents read at once; they share a shape.
       progress: as in `generate`, for each batch.
       **options: as in `generate`; what is not given is as in `settings`.
@@ -291,9 +298,10 @@ class Summarizer:
 
     Raises:
       InputError: no text in it, or a max_input_length of a model that reads
-        pages.
+        P pages.
     """
-    if self.pages and max_input_length is not None:
+    is_limited = self.pages and not reading.reads_chunks(self.pages)
+    if is_limited and max_input_length is not None:
       raise InputError(
           f'max_input_length={max_input_length}: this model reads '
           f'{self.pages.num_pages} pages of {self.pages.page_length} tokens, '

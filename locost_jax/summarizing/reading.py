@@ -4,7 +4,8 @@ Most models read a document as one sequence. One that reads pages
 (`models.page_forms`) gets them cut as in training, by `data.pages`; a page
 without tokens is left out where it weighs nothing.
 
-Of a model that reads chunks all of the document becomes chunks.
+A model that reads chunks gets as many as the document takes; max_input_length
+counts its tokens, the marks of chunks left out.
 
 Pages change white space only. So the n-th character of the pages that is no
 white space is that of the text, and a token's place in a page gives its place
@@ -26,6 +27,8 @@ from locost_jax.vocabularies import vocabulary as vocabulary_lib
 
 # The least that a field of `texts.Pages` can be; a page has two marks.
 _LEAST = {'num_pages': 1, 'page_length': 3, 'document_length': 0}
+# What says how much is read where documents have P pages.
+_NOT_OF_CHUNKS = 'num_pages', 'document_length'
 
 
 class Read(NamedTuple):
@@ -83,6 +86,12 @@ def choose_pages(config, stored, given):
     raise InputError(
         f'pages={chosen.pages!r} must be one of {", ".join(map(repr, forms))}'
     )
+  for key in _NOT_OF_CHUNKS:
+    if reads_chunks(chosen) and key in given:
+      raise InputError(
+          f'{key}={given[key]!r}: this model reads chunks, as many as a '
+          'document takes; expected max_input_length, its most tokens'
+      )
   for key, least in _LEAST.items():
     if getattr(chosen, key) < least:
       raise InputError(f'{key}={getattr(chosen, key)} must be at least {least}')
@@ -105,6 +114,11 @@ def _check_given(given):
       )
 
 
+def reads_chunks(pages):
+  """Whether `texts.Pages`, or None, are chunks: as many as a document takes."""
+  return pages is not None and pages.pages in pages_lib.CHUNKS
+
+
 def read(vocabulary, text, pages=None, max_input_length=None):
   """Returns the tokens of a document as a Read.
 
@@ -112,21 +126,22 @@ def read(vocabulary, text, pages=None, max_input_length=None):
     vocabulary: whose tokens they are.
     text: a `texts.Text`.
     pages: `texts.Pages`, or None: one sequence.
-    max_input_length: tokens that are read of one sequence; None: all.
+    max_input_length: tokens that are read of one sequence, or of what becomes
+      chunks; None: all. None where there are P pages.
   """
   if pages is None:
     ids = vocabulary_lib.surround(vocabulary, vocabulary.encode(text.text))
     return Read([batching.truncate(ids, max_input_length)], len(ids))
-  if pages.pages in pages_lib.CHUNKS:
+  if reads_chunks(pages):
+    parts, most = _chunk_texts(text, pages), max_input_length or sys.maxsize
     made = pages_lib.tokenise(
-        _chunk_texts(text, pages),
-        '',
-        pages.pages,
-        pages.page_length,
-        sys.maxsize,
-        vocabulary,
+        parts, '', pages.pages, pages.page_length, most, vocabulary
     )
-    return Read(made, sum(map(len, made)))
+    cut = 0
+    if max_input_length is not None:  # else not tokenised once more
+      lengths = [len(vocabulary.encode(part)) for part in parts]
+      cut = pages_lib.count_cut(lengths, (), pages.pages, 0, most)
+    return Read(made, sum(map(len, made)) + cut)
   parts, unread = _page_texts(vocabulary, text, pages)
   made = pages_lib.tokenise(
       parts, '', pages.pages, pages.page_length, 0, vocabulary, pages.empty_page
@@ -160,12 +175,13 @@ def places(vocabulary, text, pages=None, max_input_length=None):
     return [_with_marks(ends, front)]
   front = len(pages_lib.front_of('', vocabulary))
   room = pages.page_length - front - 1
-  if pages.pages in pages_lib.CHUNKS:
+  if reads_chunks(pages):
     ends = _ends_in_text(vocabulary, text.text, _chunk_texts(text, pages))
+    most = max_input_length or sys.maxsize
     if pages.pages == 'chunks':
-      chunks = pages_lib.cut(ends[0], room)
+      chunks = pages_lib.cut(ends[0][:most], room)
     else:
-      chunks = pages_lib.pack(ends, room, sys.maxsize)
+      chunks = pages_lib.pack(ends, room, most)
     if len(chunks) > 1:
       chunks = [chunk + [-1] * (room - len(chunk)) for chunk in chunks]
     return [_with_marks(chunk, front) for chunk in chunks or [[]]]

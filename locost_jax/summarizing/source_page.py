@@ -2,7 +2,8 @@
 
 The summary; for each of its sentences the passages that the decoder attended
 to most and the passage closest in words; a strip of the attention over the
-whole document; the document itself, linked both ways; settings and versions.
+whole document; the document itself, linked both ways; settings and versions. Of
+a model that selects tokens also how many, and which of the document.
 
 Everything but the strip's choice of a sentence works without JavaScript. All
 text is escaped, scripts get numbers only, and the page's own policy lets no
@@ -21,6 +22,7 @@ from locost_jax.data import text as text_lib
 from locost_jax.summarizing import attribution
 from locost_jax.summarizing import page_contents
 from locost_jax.summarizing import page_html
+from locost_jax.summarizing import page_selection
 from locost_jax.summarizing import page_weights
 from locost_jax.summarizing.page_html import escape
 
@@ -137,6 +139,7 @@ def _facts(source):
       f'{source.tokens_kept:,} tokens read'
       + (f' of {source.tokens_read:,}' if is_cut else ''),
       *([_count(source.pages.begins, 'page')] if source.pages else []),
+      *([page_selection.fact(source.selection)] if source.selection else []),
       _count(source.passages, 'passage'),
       _count(source.sentences, 'summary sentence'),
   ]
@@ -171,6 +174,10 @@ def _render_main(source, contents):
         page_weights.render_sentence(pages.weights[pages.sentences == i])
         for i in range(len(source.sentences))
     ]
+  read = switch = ''
+  if source.selection is not None:
+    read = page_selection.render(source.selection, contents.quotes)
+    switch = page_selection.render_switch()
   articles = ''.join(
       page_html.render_sentence(i + 1, found, source.mass, contents, own_pages)
       for i, (found, own_pages) in enumerate(zip(source.sentences, of_sentence))
@@ -189,9 +196,11 @@ for the whole summary says little about one sentence. Right: the passage that
 has most of the sentence’s words and pairs of words, rare ones counting more,
 found without the model.</p>
 {articles}</section>
-<section class="document"><h2>The document</h2>
+{read}
+<section class="document" id="document"><h2>The document</h2>
 <p class="note">In the right margin: the sentences of the summary that
 attended to a passage most.</p>
+{switch}
 {page_html.render_document(contents, source.tokens, begins)}</section>
 </main>"""
 

@@ -20,6 +20,7 @@ from locost_jax.errors import InputError
 from locost_jax.models import parameters
 from locost_jax.summarizing import batch_memory
 from locost_jax.summarizing import batching
+from locost_jax.summarizing import selection
 from locost_jax.summarizing import texts
 
 # Documents are tokenised in portions of this many characters, so that the
@@ -68,6 +69,7 @@ class _Written(NamedTuple):
   encoding: float  # seconds
   decoding: float  # seconds
   memory: Any  # what the encoder gave, or None
+  mask: Any  # [rows, ...], which tokens were selected; None: all
 
 
 def hash_text(text):
@@ -211,8 +213,7 @@ def _summarize_batch(
         error=InputError(
             f'{job.document.id}: the device has not the memory for its '
             f'{job.kept} tokens: '
-            f'--{"num_pages" if summarizer.pages else "max_input_length"} '
-            'lowers the need'
+            f'--{batch_memory.limiting_flag(summarizer)} lowers the need'
         ),
     )
   elif written is None:
@@ -223,7 +224,8 @@ def _summarize_batch(
       )
   else:
     for i, (job, tokens) in enumerate(zip(batch, written.tokens)):
-      row = _make_row(summarizer, job, tokens, written, len(batch))
+      mask = None if written.mask is None else written.mask[i]
+      row = _make_row(summarizer, job, tokens, mask, written, len(batch))
       own = None
       if written.memory is not None:
         own = {name: x[i : i + 1] for name, x in written.memory.items()}
@@ -246,13 +248,20 @@ def _write(summarizer, batch, shape, most, settings, progress, keep_memory):
     progress.show(stage, done, total)
 
   watch('encoding', 0, 1)
-  kept = []
+  kept, masks = [], []
+
+  def look(memory):
+    if keep_memory:
+      kept.append(memory)
+    if selection.selects(summarizer.config):
+      masks.append(np.asarray(memory['mask']))
+
   try:
     tokens = summarizer.generate(
         inputs,
         mask,
         progress=watch,
-        on_encoded=kept.append if keep_memory else None,
+        on_encoded=look,
         **{
             key: value
             for key, value in settings.items()
@@ -268,6 +277,7 @@ def _write(summarizer, batch, shape, most, settings, progress, keep_memory):
       encoded - start,
       time.monotonic() - encoded,
       kept[0] if kept else None,
+      masks[0] if masks else None,
   )
 
 
@@ -282,13 +292,14 @@ def _pad(batch, shape, most, pad_id):
   return batching.pad(documents, shape, pad_id)
 
 
-def _make_row(summarizer, job, tokens, written, documents):
+def _make_row(summarizer, job, tokens, mask, written, documents):
   """Makes the row of one document.
 
   Args:
     summarizer: of `locost_jax.load`.
     job: the Job.
     tokens: of its summary.
+    mask: [...], which of its tokens were selected; None: all.
     written: _Written, of its batch.
     documents: of its batch.
   """
@@ -296,6 +307,10 @@ def _make_row(summarizer, job, tokens, written, documents):
   encoding, decoding = (
       seconds / documents for seconds in (written.encoding, written.decoding)
   )
+  selected = {}
+  if mask is not None:
+    number = selection.count(summarizer, job.pages, mask)
+    selected = dict(tokens_selected=number)
   return dict(
       id=job.document.id,
       prediction=summarizer.vocabulary.decode(tokens.tolist()),
@@ -303,6 +318,7 @@ def _make_row(summarizer, job, tokens, written, documents):
       sha256=job.sha256,
       tokens_read=job.read,
       tokens_kept=job.kept,
+      **selected,
       seconds=round(encoding + decoding, 3),
       seconds_encoding=round(encoding, 3),
       seconds_decoding=round(decoding, 3),

@@ -13,7 +13,8 @@ from locost_jax.data import pages as pages_lib
 from locost_jax.data import sources
 from locost_jax.errors import InputError
 
-FORMS = pages_lib.LOCALITIES
+FORMS = pages_lib.FORMS
+LOCALITIES = pages_lib.LOCALITIES
 LONGEST_PAGE = 1024  # of releases, which do not say
 _BETWEEN = '\n\n'  # the parts of a text
 

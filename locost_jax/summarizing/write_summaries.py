@@ -142,9 +142,12 @@ def describe_done(done, total):
   if dropped:
     which = 'part' if dropped == 1 else f'{dropped} parts'
     unread = f'the last {which} not read, '
+  selected = ''
+  if 'tokens_selected' in row:
+    selected = f'{row["tokens_selected"]:,} selected, '
   return (
       f'{done.job.number + 1:{len(str(total))}}/{total}  {row["id"]}: '
-      f'{row["tokens_read"]:,} tokens read, {row["tokens_kept"]:,} kept, {unread}'
+      f'{row["tokens_read"]:,} tokens read, {row["tokens_kept"]:,} kept, {unread}{selected}'
       f'{row["seconds"]:.1f} s (encoding {row["seconds_encoding"]:.1f}, '
       f'decoding {row["seconds_decoding"]:.1f}), peak memory '
       f'{memory.show(row["peak_memory_bytes"])}'

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from locost_jax import files
+from locost_jax.errors import InputError
 from locost_jax.telemetry import growing_files
 
 
@@ -107,6 +108,34 @@ def read_totals(path, step):
       tokens = row.get('train/total_tokens', tokens)
       kept = max(kept, joules)
   return tokens, kept, spent
+
+
+def read_curve(path, key):
+  """Reads one number of a run, against its steps.
+
+  Args:
+    path: of metrics.jsonl.
+    key: 'train/loss' for example.
+
+  Returns:
+    (steps, values), two lists; steps at which it is missing or null are left
+    out.
+
+  Raises:
+    InputError: no such file, or no line that has the key.
+  """
+  if not Path(path).exists():
+    raise InputError(f'{path}: no such file; expected metrics.jsonl of a run')
+  rows = [row for _, row in _read_lines(path)]
+  found = [(row['step'], row[key]) for row in rows if row.get(key) is not None]
+  if not found:
+    known = sorted({name for row in rows for name in row} - {'step'})
+    raise InputError(
+        f'{path}: no line has {key!r}; expected one of '
+        f'{", ".join(known) or "its keys, but it has no lines"}'
+    )
+  steps, values = zip(*found)
+  return list(steps), list(values)
 
 
 def cut(path, step, measured=True):

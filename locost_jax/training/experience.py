@@ -63,13 +63,13 @@ def collect(params, batch, rng, *, model, settings):
       deterministic=False,
       method='decoder_states',
   )
-  reward = summary_rewards(
+  loss, count = losses.of_documents(
       lambda states: apply(states, method='head'),
       states,
       batch['decoder_target_tokens'],
       batch['decoder_loss_weights'],
-      settings.reward_scale,
   )
+  reward = settings.reward_scale * jnp.exp(-loss / jnp.maximum(count, 1))
   attention = apply(memory, *targets_read(batch, model), method='attention')
   found = credit(rollout, reward, attention, settings)
   return jax.lax.stop_gradient((found, describe(rollout, reward, attention)))
@@ -132,22 +132,6 @@ def describe(rollout, reward, attention):
       'selected_share': jnp.mean(selected / jnp.maximum(total, 1)),
       'selected_attention': jnp.mean(1 - attention[:, 0, 0]),
   }
-
-
-def summary_rewards(head, states, targets, weights, scale):
-  """`ppo.likelihood` of the decoder's states [B, T, D], few logits at a time.
-
-  Returns:
-    R, float32 [B].
-  """
-
-  def of_document(states, targets, weights):
-    loss, _, count = losses.of_states(
-        head, states[None], targets[None], weights[None]
-    )
-    return scale * jnp.exp(-loss / jnp.maximum(count, 1))
-
-  return jax.vmap(of_document)(states, targets, weights)
 
 
 def targets_read(batch, model):

@@ -43,11 +43,6 @@ def of_states(
   Returns:
     (loss in nats summed over tokens, hits, number of tokens), scalars.
   """
-  B, T, _ = states.shape
-  if size is None:
-    V = jax.eval_shape(head, states[:, :1]).shape[-1]
-    rows = tokenwise.on_device(B, T)[0]
-    size = max(1, PIECE_BYTES // (4 * rows * V))
 
   def sums(states, targets, weights):
     logits = head(states)
@@ -56,6 +51,33 @@ def of_states(
     )
     return loss, hits(logits, targets, weights), weight
 
+  return _sum_pieces(sums, head, states, targets, weights, size)
+
+
+def of_documents(head, states, targets, weights):
+  """The cross entropy of each document, with few logits at a time.
+
+  Args:
+    head, states, targets, weights: see `of_states`.
+
+  Returns:
+    (loss in nats summed over tokens, number of tokens), [B] each.
+  """
+
+  def sums(states, targets, weights):
+    loss = -log_likelihoods(head(states), targets)
+    return jnp.sum(loss * weights, axis=1), jnp.sum(weights, axis=1)
+
+  return _sum_pieces(sums, head, states, targets, weights)
+
+
+def _sum_pieces(sums, head, states, targets, weights, size=None):
+  """Adds up sums(states, targets, weights) over pieces of the targets."""
+  B, T, _ = states.shape
+  if size is None:
+    V = jax.eval_shape(head, states[:, :1]).shape[-1]
+    rows = tokenwise.on_device(B, T)[0]
+    size = max(1, PIECE_BYTES // (4 * rows * V))
   if size >= T:
     return sums(states, targets, weights)
   # What fills up the last piece has no weight.
@@ -106,6 +128,19 @@ def cross_entropy(logits, targets, weights, label_smoothing=0.0, z_loss=0.0):
   if z_loss:
     loss += z_loss * log_z**2
   return jnp.sum(loss * weights), jnp.sum(weights)
+
+
+def log_likelihoods(logits, targets):
+  """Returns log p of each target: [B, T], float32 at least.
+
+  Args:
+    logits: [B, T, V].
+    targets: int [B, T], token ids.
+  """
+  logits = logits.astype(jnp.promote_types(logits.dtype, jnp.float32))
+  is_target = jnp.arange(logits.shape[-1]) == targets[..., None]
+  at_target = jnp.sum(jnp.where(is_target, logits, 0), axis=-1)
+  return at_target - jax.nn.logsumexp(logits, axis=-1)
 
 
 def hits(logits, targets, weights):

@@ -28,6 +28,7 @@ import jax.numpy as jnp
 
 from locost_jax.errors import check_choice
 from locost_jax.errors import InputError
+from locost_jax.training import losses as losses_lib
 
 SKIP = ('release', 'paper')
 TRACES = ('position', 'mean', 'none')
@@ -46,10 +47,7 @@ def likelihood(logits, targets, written, scale=1e4):
   Returns:
     R [B], float32 at least; of no targets `scale`.
   """
-  logits = logits.astype(jnp.promote_types(logits.dtype, jnp.float32))
-  is_target = jnp.arange(logits.shape[-1]) == targets[..., None]
-  log_p = jnp.sum(jnp.where(is_target, logits, 0), -1)
-  log_p -= jax.nn.logsumexp(logits, -1)
+  log_p = losses_lib.log_likelihoods(logits, targets)
   return scale * jnp.exp(mean(log_p, written))
 
 

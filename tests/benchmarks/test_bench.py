@@ -146,6 +146,32 @@ def test_decode(call, here):
   assert '64 tokens: the caches give the same tokens' in out
 
 
+def test_decode_of_selected_states(call, here):
+  """7 tokens are selected: the smallest bucket has 64 states."""
+  status, _, err, result = call(
+      'decode',
+      '--lengths=64,256',
+      '--repeats=2',
+      '--tokens=5',
+      '--config=configs/finetune.py:simcas_locost',
+      '--config.model.select=first_k',
+      '--config.model.limit=7',
+      '--config.model.vocab_size=50',
+      '--config.model.d_model=32',
+      '--config.model.d_state=8',
+      '--config.model.num_layers=1',
+  )
+  assert status == 0, err
+  for row in result['rows']:
+    assert row['cache_bytes'] == {
+        'keys and values': 2 * 2 * row['length'] * 4 * 32 * 4,
+        'absorbed': row['length'] * 32 * 4,
+        'selected': 2 * 2 * 64 * 4 * 32 * 4,
+    }
+    assert {'cache selected', 'step selected'} < row['times'].keys()
+    assert row['same_tokens'] is True
+
+
 PAGES = (
     '--config=configs/finetune.py:pagesum',
     '--config.data.page_length=32',

@@ -5,6 +5,7 @@ import itertools
 
 import jax
 import jax.numpy as jnp
+from ml_collections import ConfigDict
 import numpy as np
 import pytest
 
@@ -24,6 +25,7 @@ from locost_jax.models import simcas
 from locost_jax.ops import chunks
 from locost_jax.ops import long_attention
 from locost_jax.ops import tokenwise
+from locost_jax.runs import checks
 from locost_jax.runs import counted_flops
 from tests.models.test_bart import moved_params
 from tests.models.test_bart import SMALL
@@ -90,7 +92,7 @@ def test_parameters_are_those_of_bart_and_the_selector():
 def test_new_selectors_are_orthogonal():
   """Gains sqrt 2, of the last layer 0.01 and 1; no biases."""
   model = models.build(SIMCAS)
-  new = model.init(jax.random.key(0), tokens(0, 1, 4), tokens(1, 1, 4))
+  new = jax.jit(model.init)(jax.random.key(0), tokens(0, 1, 4), tokens(1, 1, 4))
   for judge, gain in (('actor', 0.01), ('critic', 1.0)):
     own = new['params']['selector'][judge]
     for name, layer in own.items():
@@ -364,7 +366,14 @@ def test_steps_and_a_compact_memory_are_the_decoder(
   if absorbed:
     monkeypatch.setattr(long_attention, 'ABSORBED', 1)
   model = models.build(SIMCAS | dict(select=select, limit=9))
-  apply = functools.partial(model.apply, small_params())
+  jitted = {  # its own programs: `absorbed` is read while they are traced
+      method: jax.jit(
+          functools.partial(model.apply, method=method),
+          static_argnums=(2,) if method == 'init_cache' else (),
+      )
+      for method in ('encode', 'decode', 'init_cache', 'step')
+  }
+  apply = lambda *given, method: jitted[method](small_params(), *given)
   inputs, targets = documents()[1:], tokens(7, 9, 5)
   memory = apply(inputs, method='encode')
   repeated = jax.tree.map(lambda x: jnp.repeat(x, 3, axis=0), memory)
@@ -473,6 +482,41 @@ def test_attention_is_the_mean_of_the_mass():
     np.testing.assert_allclose(found[row], alone[0], 0, 1e-6)
 
 
+def test_one_chunk_is_one_sequence():
+  """The ablation without chunks: BART's inputs, checked as BART's are."""
+  one = SIMCAS | dict(chunk='one')
+  config = models.make_config(one)
+  assert models.page_forms(config) == () == models.page_forms(ConfigDict(one))
+  inputs, targets = tokens(5, 2, 13), tokens(7, 2, 5)
+  np.testing.assert_array_equal(
+      run(inputs, targets, chunk='one'), run(inputs, targets)
+  )
+  with pytest.raises(InputError, match="have 3 chunks: model.chunk='one'"):
+    run(inputs[:, :12].reshape(2, 3, 4), targets, chunk='one')
+  own, of_many = (
+      flops.of_step(models.build(SIMCAS | dict(chunk=chunk)), read, (2, 64))
+      for chunk, read in (('one', (2, 32)), ('many', (2, 1, 32)))
+  )
+  assert own == of_many
+
+  config = default.get_config()
+  config.model = default.simcas()
+  config.model.chunk = 'one'
+  config.data.max_input_length = 1024
+  checks.check_reading(config)
+  checks.check_positions(config)
+  assert checks.pages_of(config) == 0
+  config.data.max_input_length = 1025
+  with pytest.raises(InputError, match='max_input_length=1025: .* at most'):
+    checks.check_positions(config)
+  config.data.pages = 'chunks'
+  with pytest.raises(InputError, match="data.pages='chunks': simcas reads a"):
+    checks.check_reading(config)
+  config.model.chunk, config.data.page_length = 'many', 1025
+  with pytest.raises(InputError, match='page_length=1025: expected at most'):
+    checks.check_positions(config)
+
+
 def test_who_reads_chunks():
   assert set(models.page_forms(default.simcas())) == set(pages.CHUNKS)
   assert models.make_config(SIMCAS)
@@ -498,7 +542,9 @@ def test_flops_are_those_of_the_traced_step(select):
   assert (parts['selector'] > 0) == (select == 'ppo')
 
 
-@pytest.mark.parametrize('key', ['align', 'select', 'selection', 'padding'])
+@pytest.mark.parametrize(
+    'key', ['chunk', 'align', 'select', 'selection', 'padding']
+)
 def test_wrong_values_are_refused(key):
   with pytest.raises(InputError, match=f"model.{key}='x' must be one of"):
     models.build(SIMCAS | {key: 'x'})

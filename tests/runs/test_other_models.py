@@ -21,6 +21,7 @@ MORE = dict(
     bart=dict(decoder_d_ff=16),
     pagesum=dict(decoder_d_ff=16),
     simcas=dict(decoder_d_ff=16),
+    simcas_locost=dict(d_kv=8, d_state=4),
 )
 
 
@@ -130,15 +131,16 @@ def test_trained_evaluated_loaded(name, run_command, tmp_path, monkeypatch):
   )
   assert status == 0, err
   workdir = tmp_path / 'runs' / f'finetune-{name}'
+  selects = name in ('simcas', 'simcas_locost')
   rows = [
       json.loads(line)
-      for phase in (['read', 'select'] if name == 'simcas' else ['.'])
+      for phase in (['read', 'select'] if selects else ['.'])
       for line in (workdir / phase / 'metrics.jsonl').read_text().splitlines()
   ]
   losses = [row['train/loss'] for row in rows if 'train/loss' in row]
   assert losses[-1] < 0.5 * losses[0]
   turns = [row['train/turns'] for row in rows if 'train/turns' in row]
-  assert turns == ([10.0, 30.0] if name == 'simcas' else [])
+  assert turns == ([10.0, 30.0] if selects else [])
   summarizer = locost_jax.load(workdir)
   assert type(summarizer.config) is models.MODELS[name][0]
   assert summarizer.summarize('The story of cat 3.')[0].startswith('A cat')

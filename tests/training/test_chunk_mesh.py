@@ -23,6 +23,14 @@ def test_a_step_is_that_of_one_device():
     assert result['gradients'] < 1e-5 and result['parameters'] < 1e-5, sizes
 
 
+def test_a_turn_of_the_selector_is_that_of_one_device():
+  meshes = [ONE, (2, 1, 1, 4), (1, 2, 2, 2)]
+  for sizes, result in zip(meshes[1:], run('turns', meshes), strict=True):
+    assert result['turns'] == 1 and result['reward'] > 0
+    assert result['metrics'] < 1e-4, sizes
+    assert result['selector'] < 1e-4 and result['others'] < 1e-5, sizes
+
+
 @pytest.mark.parametrize(
     'sizes, settings, model',
     [

@@ -139,6 +139,23 @@ def test_logits_of_long_targets_never_exist_at_once(size, is_small):
   assert (used < 4 * 2048 * 32100) == is_small, used
 
 
+@pytest.mark.parametrize('size', [1, 3, 100])
+def test_losses_of_documents_are_those_of_each_alone(size, monkeypatch):
+  rng = np.random.default_rng(1)
+  B, T, D, V = 3, 7, 4, 11
+  kernel = rng.normal(size=(D, V)).astype(np.float32)
+  head = lambda states: states @ kernel
+  states = rng.normal(size=(B, T, D)).astype(np.float32)
+  targets = rng.integers(0, V, (B, T))
+  weights = (rng.random((B, T)) < 0.6).astype(np.float32)
+  monkeypatch.setattr(losses, 'PIECE_BYTES', 4 * B * V * size)
+  found, count = losses.of_documents(head, states, targets, weights)
+  for b in range(B):
+    log_p = jax.nn.log_softmax(head(states[b]))[np.arange(T), targets[b]]
+    np.testing.assert_allclose(found[b], -np.sum(log_p * weights[b]), rtol=1e-5)
+    assert count[b] == weights[b].sum()
+
+
 def test_the_first_of_equal_logits_is_the_hit():
   logits = jnp.zeros((1, 3, V)).at[0, 1, 4].set(jnp.nan)
   assert losses.hits(logits, jnp.zeros((1, 3), int), jnp.ones((1, 3))) == 2

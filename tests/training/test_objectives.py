@@ -2,6 +2,8 @@
 
 import copy
 import functools
+import itertools
+import json
 
 import jax
 import jax.numpy as jnp
@@ -18,9 +20,14 @@ from locost_jax.training import optim
 from locost_jax.training import ppo
 from locost_jax.training import selector_turn
 from locost_jax.training import step as step_lib
+from locost_jax.workdir import checkpoint
 from tests import learned_selection as task
+from tests import small_training
 
 B, C, L, T = 4, 3, 12, 6
+METRICS = {
+    f'train/{name}' for name in ('loss', 'turns', *selector_turn.METRICS)
+}
 IS_OF_SELECTOR = ((r'selector/.*', 1.0), (r'.*', 0.0))
 
 
@@ -388,3 +395,57 @@ def test_the_last_target_is_read_where_there_is_a_position():
   )
   tokens, counts = experience.targets_read(full, model)
   assert tokens.shape == counts.shape == (1, L)
+
+
+def test_a_run_that_was_stopped_continues_bit_for_bit(tmp_path):
+  """Both optimisers, the turns and what the last one measured are saved."""
+  batches = lambda start: map(make_batch, itertools.count(start))
+  measure = lambda params, step: {'eval/x': 1.0}
+
+  def run(steps, directory):
+    config = make_config(every=2)
+    config.train.update(steps=steps, checkpoint_every=1, log_every=1)
+    config.checkpoint.metric = 'x'
+    small_training.train(
+        config, tmp_path / directory, build(), batches, measure
+    )
+
+  for steps in (3, 6):
+    run(steps, 'stopped')
+  run(6, 'whole')
+  one, other = (
+      checkpoint.load_params(tmp_path / name, 6)
+      for name in ('stopped', 'whole')
+  )
+  jax.tree.map(np.testing.assert_array_equal, one, other)
+  rows = [
+      [
+          {key: row[key] for key in row if key in METRICS}
+          for row in map(
+              json.loads,
+              (tmp_path / name / 'metrics.jsonl').read_text().splitlines(),
+          )
+          if 'train/reward' in row
+      ]
+      for name in ('stopped', 'whole')
+  ]
+  assert rows[0] == rows[1] and len(rows[0]) == 6
+  assert [row['train/turns'] for row in rows[0]] == [0, 1, 1, 2, 2, 3]
+
+
+def test_adapters_learn_next_to_the_selector():
+  """LoRA: the other parameters stay, the whole selector has its turns."""
+  config = make_config()
+  config.train.lora.update(rank=2, paths=r'.*attention/(query|value)/kernel')
+  objective = make_objective(config)
+  before = first_state(objective)
+  after, metrics = jax.jit(objective.step)(before, make_batch())
+  assert metrics['turns'] == 1
+  moved = {
+      path
+      for path, one in parameters.flatten(before.params).items()
+      if np.any(one != parameters.flatten(after.params)[path])
+  }
+  of_selector = {path for path in moved if path.startswith('selector/')}
+  adapters = {path for path in moved if path.endswith(('lora_a', 'lora_b'))}
+  assert of_selector and adapters and moved == of_selector | adapters

@@ -1,0 +1,1 @@
+"""Pictures of runs and models; they need matplotlib (the extra `plot`)."""

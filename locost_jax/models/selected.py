@@ -1,0 +1,62 @@
+"""A memory without the states that the decoder is not to read.
+
+Decoding it gives the same: a softmax over the selected states alone. A step of
+the decoder then costs what was selected and not what was read. `chunk_memory`
+is the same for documents in chunks.
+
+Axes: B documents, L input length, D d_model.
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+
+from locost_jax.errors import InputError
+from locost_jax.models import chunk_memory
+from locost_jax.models import stack
+
+
+@jax.jit
+def most(memory):
+  """The largest number of states that the decoder reads of a document."""
+  return memory['mask'].sum(1).max()
+
+
+def compact(memory, size=None):
+  """Keeps the selected states of a memory, in reading order.
+
+  Not under jit: looks at how many there are.
+
+  Args:
+    memory: {'states': [B, L, D], 'mask': bool [B, L]}.
+    size: states of a document in the result; None: the `chunk_memory.bucket` of
+      the largest number.
+
+  Returns:
+    {'states': [B, size, D], 'mask': bool [B, size]}; the memory itself where it
+    is not longer.
+
+  Raises:
+    InputError: more than `size` were selected.
+  """
+  number = int(most(memory))
+  size = chunk_memory.bucket(number) if size is None else size
+  if number > size:
+    raise InputError(
+        f'{number} states of a document are selected: expected at most {size}'
+    )
+  return memory if size >= memory['mask'].shape[1] else _gather(memory, size)
+
+
+@functools.partial(jax.jit, static_argnums=1)
+def _gather(memory, size):
+  found = jnp.cumsum(memory['mask'], axis=1)
+  number = jnp.arange(1, size + 1)
+  # The n-th selected state is the first one up to which there are n.
+  places = jax.vmap(lambda row: jnp.searchsorted(row, number))(found)
+  states = jnp.take_along_axis(
+      memory['states'], places[..., None], axis=1, mode='clip'
+  )
+  mask = number <= found[:, -1:]
+  return jax.tree.map(stack.lay_read, {'states': states, 'mask': mask})

@@ -1,0 +1,207 @@
+"""Which tokens of a document the decoder read, where a model selects them.
+
+SimCAS's decoder attends to the selected tokens, and to one vector in front of
+them: the mean of the chunks' start states, which stands at the first place of
+the memory. What is counted are tokens of the text: marks and padding, which can
+be selected too, are not.
+
+A page shows the document from left to right in COLUMNS columns of as many
+tokens each: the share that was selected, and the part of the attention that
+fell on them (the paper's figure 6).
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+COLUMNS = 240  # at most
+
+
+class Selection(NamedTuple):
+  """What was selected of a document.
+
+  Attributes:
+    selected: tokens of the text that were selected.
+    total: tokens of the text.
+    spans: (start, end) in the text, in order: what was selected. Selected
+      tokens that follow one another are one span.
+    columns: float [columns], the share of each that was selected.
+    mass: float [columns], the part of the summary's attention on each.
+    front: the part of the attention on the vector in front; None: this model
+      has none.
+    marks: the part of the attention on marks and padding.
+    passages: int [columns], the passage that each begins in.
+  """
+
+  selected: int
+  total: int
+  spans: list
+  columns: Any
+  mass: Any
+  front: Any
+  marks: float
+  passages: Any
+
+
+def selects(config):
+  """Whether the memory's mask says what a selector chose."""
+  return getattr(config, 'select', 'none') != 'none'
+
+
+def is_text(summarizer, pages):
+  """Which ids of a document are tokens of its text.
+
+  Args:
+    summarizer: of `locost_jax.load`, whose model selects tokens.
+    pages: the document's ids, marks included: a list of arrays, one where the
+      model reads no chunks.
+
+  Returns:
+    bool of all ids in line: false at marks, padding and the place of the vector
+    in front.
+  """
+  vocabulary = summarizer.vocabulary
+  marks = vocabulary.bos_id, vocabulary.eos_id, vocabulary.pad_id
+  ids = np.concatenate([np.asarray(page, int) for page in pages])
+  found = ~np.isin(ids, [mark for mark in marks if mark is not None])
+  if has_front(summarizer):
+    found[0] = False
+  return found
+
+
+def is_selected(summarizer, pages, mask):
+  """Which tokens of a text were selected: bool of all ids in line.
+
+  Args:
+    summarizer, pages: as of `is_text`.
+    mask: bool [pages, L] or [L], of the model's memory.
+  """
+  rows = np.asarray(mask)
+  rows = rows.reshape(-1, rows.shape[-1])
+  read = np.concatenate([row[: len(p)] for row, p in zip(rows, pages)])
+  return read & is_text(summarizer, pages)
+
+
+def has_front(summarizer):
+  """Whether the first place of the memory is the mean of start states."""
+  return summarizer.pages is not None
+
+
+def count(summarizer, pages, mask):
+  """Returns how many tokens of a text were selected; as of `is_selected`."""
+  return int(is_selected(summarizer, pages, mask).sum())
+
+
+def columns(summarizer, pages):
+  """Divides the tokens of a text into columns.
+
+  Args:
+    summarizer, pages: as of `is_text`.
+
+  Returns:
+    (int of all ids in line, number of columns): the column of each token; -1 at
+    marks and padding; the number at the place of the vector in front.
+  """
+  own = is_text(summarizer, pages)
+  total = int(own.sum())
+  number = min(COLUMNS, total)
+  place = np.cumsum(own) - 1
+  found = np.where(own, place * number // max(1, total), -1)
+  if has_front(summarizer):
+    found[0] = number
+  return found, number
+
+
+def describe(summarizer, pages, ends, owners, mask, mass):
+  """Makes the Selection of a document.
+
+  Args:
+    summarizer, pages, mask: as of `is_selected`.
+    ends: of all ids in line, where they end in the text; -1: nowhere.
+    owners: likewise, the passage of each; -1: none.
+    mass: float [number + 1], the part of the summary's attention on each of the
+      `columns` and on the vector in front.
+
+  Returns:
+    A Selection.
+  """
+  own, chosen = is_text(summarizer, pages), is_selected(summarizer, pages, mask)
+  column, number = columns(summarizer, pages)
+  tokens, kept = (
+      np.bincount(column[which], minlength=number) for which in (own, chosen)
+  )
+  total = float(mass.sum())
+  return Selection(
+      int(chosen.sum()),
+      int(own.sum()),
+      _spans(ends, chosen),
+      kept / np.maximum(tokens, 1),
+      mass[:number],
+      float(mass[number]) if has_front(summarizer) else None,
+      max(0.0, 1 - total) if total else 0.0,  # none where nothing was written
+      _first_passages(column, owners, number),
+  )
+
+
+def _spans(ends, is_chosen):
+  """Returns Selection.spans: of int [tokens] and bool [tokens]."""
+  spans, before = [], 0
+  for end, chosen in zip(ends.tolist(), is_chosen.tolist()):
+    if end < 0:
+      continue
+    # Tokens of one character, its bytes, end at the same place.
+    start = min(before, end - 1)
+    if chosen and spans and start <= spans[-1][1]:
+      spans[-1] = spans[-1][0], end
+    elif chosen:
+      spans.append((start, end))
+    before = end
+  return spans
+
+
+def _first_passages(column, owners, number):
+  """Returns Selection.passages; columns without text have the one before."""
+  found, latest = [], 0
+  for i in range(number):
+    own = owners[column == i]
+    own = own[own >= 0]
+    latest = int(own[0]) if len(own) else latest
+    found.append(latest)
+  return np.array(found, int)
+
+
+def spans_in_quotes(text, passages, spans):
+  """Finds spans of a text in its passages as they are shown.
+
+  A quote is the passage's text with every run of white space made one space;
+  that is in a span if the letters around it are.
+
+  Args:
+    text: the document.
+    passages: (start, end) in the text, in order.
+    spans: likewise.
+
+  Returns:
+    For each passage a list of (start, end) in its quote.
+  """
+  is_in = np.zeros(len(text), bool)
+  for start, end in spans:
+    is_in[start:end] = True
+  return [_runs(_quoted(text[a:b], is_in[a:b])) for a, b in passages]
+
+
+def _quoted(passage, is_in):
+  """bool [len(passage)] -> bool [len(its quote)]."""
+  is_space = np.array([letter.isspace() for letter in passage], bool)
+  letters = np.flatnonzero(~is_space)
+  own = is_in[letters]
+  # A space is put where letters do not follow one another.
+  gaps = np.flatnonzero(np.diff(letters) > 1) + 1
+  return np.insert(own, gaps, own[gaps - 1] & own[gaps])
+
+
+def _runs(is_in):
+  """bool [n] -> list of (start, end) of its runs of True."""
+  changes = np.diff(is_in.astype(int), prepend=0, append=0)
+  starts, ends = (np.flatnonzero(changes == x).tolist() for x in (1, -1))
+  return list(zip(starts, ends))

@@ -1,0 +1,80 @@
+"""Pictures of the selection: the lines have the numbers of the files."""
+
+import json
+
+import numpy as np
+import pytest
+
+from locost_jax.errors import InputError
+from locost_jax.figures import selection
+
+pytest.importorskip('matplotlib', reason='the pictures need matplotlib')
+
+
+def write_rows(path, rows):
+  path.write_text(''.join(json.dumps(row) + '\n' for row in rows))
+  return path
+
+
+def points(line):
+  return [list(map(float, pair)) for pair in zip(*line.get_data())]
+
+
+def test_the_curves_of_a_run(tmp_path):
+  """Lines without the numbers, with 0, with null or cut off are left out."""
+  path = write_rows(
+      tmp_path / 'metrics.jsonl',
+      [
+          {'step': 5, 'train/selected': 0.0, 'train/reward': 0.0},
+          {'step': 10, 'train/selected': 120.5, 'train/reward': 3.0},
+          {'step': 10, 'eval/loss': 1.0},
+          {'step': 20, 'train/selected': 60.0, 'train/reward': None},
+          {'step': 30, 'train/selected': 31, 'train/reward': 9.5},
+      ],
+  )
+  with open(path, 'a') as f:
+    f.write('{"step": 40, "train/sel')
+  picture = tmp_path / 'out.png'
+  figure = selection.draw_training(path, picture, limit=32)
+  left, right = figure.axes
+  curve, limit = left.lines
+  assert points(curve) == [[10, 120.5], [20, 60], [30, 31]]
+  assert set(limit.get_ydata()) == {32}
+  assert points(right.lines[0]) == [[10, 3], [30, 9.5]]
+  assert picture.read_bytes().startswith(b'\x89PNG')
+
+
+def test_a_run_without_a_selector_is_refused(tmp_path):
+  path = write_rows(tmp_path / 'm.jsonl', [{'step': 1, 'train/loss': 2.0}])
+  with pytest.raises(InputError, match="'train/selected'; expected .*loss"):
+    selection.draw_training(path, tmp_path / 'out.png')
+  with pytest.raises(InputError, match='none.jsonl: no such file'):
+    selection.draw_training(tmp_path / 'none.jsonl', tmp_path / 'out.png')
+  assert not (tmp_path / 'out.png').exists()
+
+
+def test_time_and_selected_tokens_against_length(tmp_path):
+  rows = [
+      dict(tokens_kept=n, tokens_selected=n // 3, seconds=n / 100)
+      for n in (4096, 1024, 2048)
+  ]
+  path = write_rows(tmp_path / 'rows.jsonl', rows)
+  figure = selection.draw_lengths(path, tmp_path / 'out.png')
+  for axis, name in zip(figure.axes, ('tokens_selected', 'seconds')):
+    want = sorted([row['tokens_kept'], row[name]] for row in rows)
+    assert points(axis.lines[0]) == want
+  del rows[1]['tokens_selected']
+  write_rows(path, rows)
+  with pytest.raises(InputError, match="row 2 has no number 'tokens_selected'"):
+    selection.draw_lengths(path, tmp_path / 'out.png')
+  with pytest.raises(InputError, match='has no rows'):
+    selection.draw_lengths(write_rows(path, []), tmp_path / 'out.png')
+
+
+def test_a_matrix_for_each_layer(tmp_path):
+  values = np.random.default_rng(0).uniform(-0.2, 1, (3, 4, 4))
+  figure = selection.draw_similarity(values, tmp_path / 'out.png')
+  shown = [axis.images[0] for axis in figure.axes[:3]]
+  for image, matrix in zip(shown, values):
+    np.testing.assert_array_equal(image.get_array(), matrix)
+    assert image.get_clim() == shown[0].get_clim()  # one scale for all

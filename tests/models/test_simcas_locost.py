@@ -1,0 +1,564 @@
+"""LOCOST under a selector: LOCOST itself where all is kept, else plain loops."""
+
+import dataclasses
+import functools
+import types
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from configs import default
+from locost_jax import models
+from locost_jax.devices import sharding
+from locost_jax.errors import InputError
+from locost_jax.generation import decode_settings
+from locost_jax.generation import generate
+from locost_jax.models import chunk_memory
+from locost_jax.models import flops
+from locost_jax.models import low_memory_encoder
+from locost_jax.models import parameters
+from locost_jax.models import selected
+from locost_jax.models import selector as selector_lib
+from locost_jax.models import simcas_locost
+from locost_jax.ops import long_attention
+from locost_jax.ops import mesh as mesh_lib
+from locost_jax.summarizing import batch_memory
+from locost_jax.training import experience
+from locost_jax.training import init_from
+from tests import tiny_run
+
+SIZES = dict(
+    vocab_size=60,
+    d_model=32,
+    d_state=8,
+    d_ff=64,
+    d_kv=8,
+    num_heads=4,
+    num_layers=1,
+    num_decoder_layers=1,
+)
+LOCOST = dict(default.locost()) | SIZES
+OURS = dict(default.simcas_locost()) | SIZES | dict(chunk_length=8)
+LENGTHS = [5, 8, 9, 29]  # of 1, 1, 2 and 4 chunks
+SETTINGS = decode_settings.Settings(max_length=6, eos_id=1, start_id=0)
+
+
+def tokens(seed, *shape):
+  return np.random.default_rng(seed).integers(2, 60, shape).astype(np.int32)
+
+
+def documents(length=29):
+  """Padded to `length`, which need not be a number of chunks."""
+  inputs = tokens(1, len(LENGTHS), 29)
+  inputs = np.where(np.arange(29) < np.array(LENGTHS)[:, None], inputs, 0)
+  return np.pad(inputs, ((0, 0), (0, length - 29))).astype(np.int32)
+
+
+@pytest.fixture
+def small_buckets(monkeypatch):
+  """A compact memory may have as few states as were selected."""
+  monkeypatch.setattr(chunk_memory, 'SMALLEST', 2)
+
+
+@functools.lru_cache
+def small_params():
+  """Parameters without special values; the actor keeps about half."""
+  model = models.build(OURS)
+  params = jax.jit(model.init)(
+      jax.random.key(0), tokens(0, 1, 4), tokens(0, 1, 4)
+  )
+  rng = np.random.default_rng(3)
+  return jax.tree.map(
+      lambda x: x + 0.1 * rng.normal(size=x.shape).astype(x.dtype), params
+  )
+
+
+@functools.lru_cache
+def compiled(method, changes):
+  model = models.build(OURS | dict(changes))
+  return jax.jit(functools.partial(model.apply, method=method))
+
+
+def run(*arguments, method='__call__', params=None, **changes):
+  apply = compiled(method, tuple(sorted(changes.items())))
+  return apply(params or small_params(), *arguments)
+
+
+def of_locost():
+  """LOCOST and its part of the parameters."""
+  params = dict(small_params()['params'])
+  del params['selector']
+  return models.build(LOCOST), params
+
+
+def with_bias(skip, select):
+  """The parameters, with another bias of the actor."""
+  params = jax.tree.map(np.array, small_params())
+  params['params']['selector']['actor']['output']['bias'] += np.float32(
+      [skip, select]
+  )
+  return params
+
+
+def write(model, params, inputs, **options):
+  settings = dataclasses.replace(SETTINGS, **options)
+  return generate.generate_in_steps(model, params, inputs, None, settings)
+
+
+def test_parameters_are_those_of_locost_and_the_selector():
+  own = set(parameters.flatten(small_params()['params']))
+  locost = set(
+      parameters.flatten(parameters.abstract_params(models.build(LOCOST)))
+  )
+  assert locost < own
+  assert {path.split('/')[0] for path in own - locost} == {'selector'}
+  for path in own:
+    sharding.spec_of(path)
+
+
+@pytest.mark.parametrize('how', ['none', 'first_k', 'ppo'])
+def test_where_all_is_kept_it_is_locost(how):
+  """Logits, and the texts of greedy search and of beams."""
+  params = with_bias(-50, 50) if how == 'ppo' else small_params()
+  changes = dict(select=how, limit=29)
+  inputs, targets = documents(32), tokens(7, 4, 5)
+  locost, of_its = of_locost()
+  want = locost.apply({'params': of_its}, inputs, targets)
+  found = run(inputs, targets, params=params, **changes)
+  np.testing.assert_allclose(found, want, 0, 1e-5)
+  model = models.build(OURS | changes)
+  for options in dict(), dict(num_beams=3):
+    texts, scores = write(model, params['params'], inputs, **options)
+    others, same = write(locost, of_its, inputs, **options)
+    np.testing.assert_array_equal(texts, others)
+    np.testing.assert_allclose(scores, same, 0, 1e-4)
+
+
+def test_a_document_of_one_chunk_is_what_locost_makes_of_it():
+  inputs, targets = documents()[:2, :8], tokens(7, 2, 5)
+  locost, own = of_locost()
+  want = locost.apply({'params': own}, inputs, targets)
+  np.testing.assert_allclose(run(inputs, targets), want, 0, 1e-5)
+  # With a ninth token the second has two chunks, of which a part is kept.
+  more = documents()[2:3, :9]
+  want = locost.apply({'params': own}, more, targets[:1])
+  assert abs(run(more, targets[:1]) - want).max() > 1e-3
+
+
+def judged(judge, x, g):
+  """A judge's outputs by hand: x [J, D], g [D]."""
+  dense = lambda name, x: x @ judge[name]['kernel'] + judge[name]['bias']
+  x = np.tanh(dense('token', x) + dense('state', g))
+  return dense('output', np.tanh(dense('hidden', x)))
+
+
+@pytest.mark.parametrize('length', [29, 40])
+@pytest.mark.parametrize('selection,bias', [('sample', 1.5), ('argmax', 0.4)])
+def test_the_selector_is_its_loop(selection, bias, length):
+  """Chunk by chunk, in float64, over each document alone."""
+  model = models.build(OURS | dict(selection=selection), 'float64')
+  inputs, kinds = documents(length), []
+  with jax.enable_x64():
+    params = jax.tree.map(lambda x: np.asarray(x, np.float64), small_params())
+    judges = params['params']['selector']
+    judges['actor']['output']['bias'] += bias, 0
+    memory, rollout = model.apply(params, inputs, method='rollout')
+    rollout = jax.tree.map(np.asarray, rollout)
+    whole = model.clone(config=models.make_config(OURS | dict(select='none')))
+    states = np.asarray(whole.apply(params, inputs, method='encode')['states'])
+    np.testing.assert_array_equal(memory['states'], states)
+    grid = np.pad(inputs, ((0, 0), (0, -length % 8))).reshape(4, -1, 8)
+    seeds = selector_lib.document_seeds(jnp.asarray(grid), grid != 0)
+    drawn = np.asarray(selector_lib.uniform(seeds, grid.shape[1], 8))
+    for row, count in enumerate(LENGTHS):
+      h = states[row, :count]
+      read, kept = [h.mean(0)], np.zeros(length, bool)
+      for c in range(-(-count // 8)):
+        x, g = h[8 * c : 8 * c + 8], np.mean(read, axis=0)
+        logits = judged(judges['actor'], x, g)
+        p = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
+        limit = 0.5 if selection == 'argmax' else drawn[row, c, : len(x)]
+        own = p[:, 1] > limit
+        kinds.append('one' if count <= 8 else own.any())
+        if not own.any() or count <= 8:
+          own = np.ones(len(x), bool)
+        read.extend(x[own])
+        kept[8 * c : 8 * c + len(x)] = own
+        J = slice(len(x))
+        np.testing.assert_array_equal(rollout.actions[row, c, J], own)
+        np.testing.assert_allclose(rollout.state[row, c], g, 0, 1e-12)
+        np.testing.assert_array_equal(rollout.observations[row, c, J], x)
+        found = rollout.log_probs[row, c, J], rollout.entropies[row, c, J]
+        np.testing.assert_allclose(
+            found[0], np.log(p[range(len(x)), own * 1]), 0, 1e-9
+        )
+        np.testing.assert_allclose(found[1], -(p * np.log(p)).sum(-1), 0, 1e-9)
+        value = judged(judges['critic'], x, g)[:, 0]
+        np.testing.assert_allclose(rollout.values[row, c, J], value, 0, 1e-9)
+      np.testing.assert_array_equal(memory['mask'][row], kept)
+      assert rollout.tokens[row].sum() == count
+      assert rollout.actions[row].sum() == kept.sum()
+  assert {True, False, 'one'} == set(kinds)
+
+
+@pytest.mark.parametrize('selection', ['sample', 'argmax'])
+def test_it_is_the_selector_of_chunks(selection):
+  """`Selector.select`, where each chunk has the mean of all as its start."""
+  inputs = documents(32)
+  mask = inputs != 0
+  own = run(inputs, selection=selection, method='encode')
+  states = np.asarray(own['states'])
+  uniform = run(inputs, mask, None, selection=selection, method='drawn')
+  first = (states * mask[..., None]).sum(1) / mask.sum(1, keepdims=True)
+  grid = states.reshape(4, 4, 8, 32)
+  starts = np.broadcast_to(first[:, None, None], (4, 4, 1, 32))
+  is_token = mask.reshape(4, 4, 8)
+  found = selector_lib.Selector(32, jnp.float32).apply(
+      {'params': small_params()['params']['selector']},
+      np.concatenate([starts, grid], 2),
+      np.concatenate([is_token.any(-1, keepdims=True), is_token], 2),
+      None if uniform is None else uniform.reshape(4, 4, 8),
+      method='select',
+  )
+  np.testing.assert_array_equal(found.actions.reshape(4, 32), own['mask'])
+
+
+@pytest.mark.parametrize(
+    'changes',
+    [
+        dict(),
+        dict(selection='argmax'),
+        dict(select='first_k', limit=6),
+        dict(select='none'),
+    ],
+)
+def test_a_batch_is_its_documents_one_by_one(changes):
+  """Also with more padding, at whatever place of the batch."""
+  inputs, targets = documents(), tokens(7, 4, 5)
+  kept = run(inputs, method='encode', **changes)['mask']
+  together = run(inputs, targets, **changes)
+  for other in documents(32), documents(45):
+    found = run(other, method='encode', **changes)['mask']
+    np.testing.assert_array_equal(found[:, :29], kept)
+    assert not found[:, 29:].any()
+    np.testing.assert_allclose(
+        run(other, targets, **changes), together, 0, 1e-5
+    )
+  back = run(inputs[::-1], targets[::-1], **changes)
+  np.testing.assert_allclose(back[::-1], together, 0, 1e-5)
+  for row, count in enumerate(LENGTHS):
+    one = slice(row, row + 1)
+    alone = run(inputs[one, :count], targets[one], **changes)
+    np.testing.assert_allclose(alone[0], together[row], 0, 1e-5)
+
+
+def test_what_is_sampled_depends_on_tokens_and_seeds():
+  inputs = documents()
+  seeds = np.arange(4, dtype=np.uint32)
+  mask = lambda *arguments: np.asarray(
+      run(inputs, None, True, *arguments, method='encode')['mask']
+  )
+  np.testing.assert_array_equal(mask(seeds), mask(seeds))
+  assert (mask(seeds) != mask(seeds + 9)).any()
+  changed = inputs.copy()
+  changed[3, 28] += 1 if changed[3, 28] < 59 else -1
+  other = np.asarray(run(changed, method='encode')['mask'])
+  assert (other[3] != mask()[3]).any()
+  np.testing.assert_array_equal(other[:3], mask()[:3])
+
+
+def test_the_first_tokens_are_kept():
+  mask = run(documents(), select='first_k', limit=7, method='encode')['mask']
+  assert [list(np.flatnonzero(row)) for row in np.asarray(mask)] == [
+      list(range(n)) for n in (5, 7, 7, 7)
+  ]
+
+
+@pytest.mark.parametrize('absorbed', [False, True])
+def test_steps_over_a_compact_memory_are_the_decoder(
+    monkeypatch, small_buckets, absorbed
+):
+  """Also of three rows for each document, as beams have them."""
+  if absorbed:
+    monkeypatch.setattr(long_attention, 'ABSORBED', 1)
+  apply = functools.partial(models.build(OURS).apply, small_params())
+  inputs, targets = documents(), tokens(7, 12, 5)
+  memory = run(inputs, method='encode')
+  repeated = jax.tree.map(lambda x: jnp.repeat(x, 3, axis=0), memory)
+  expected = run(repeated, targets, method='decode')
+  most = int(selected.most(memory))
+  assert 8 < most < 29
+  for read in memory, selected.compact(memory), selected.compact(memory, most):
+    shared, per_row = apply(read, 5, method='init_cache')
+    assert ('states' in shared) == absorbed
+    per_row = jax.tree.map(lambda x: jnp.repeat(x, 3, axis=0), per_row)
+    for i in range(5):
+      logits, per_row = run(targets[:, i], shared, per_row, method='step')
+      np.testing.assert_allclose(logits, expected[:, i], 0, 1e-4)
+  with pytest.raises(InputError, match=f'{most} states .* at most {most - 1}'):
+    selected.compact(memory, most - 1)
+
+
+def test_a_compact_memory_has_the_selected_states_in_order(small_buckets):
+  rng = np.random.default_rng(0)
+  mask = rng.random((5, 40)) < np.array([[0.0], [0.1], [0.3], [0.5], [0.2]])
+  states = rng.normal(size=(5, 40, 3)).astype(np.float32)
+  small = selected.compact({'states': states, 'mask': mask})
+  size = small['mask'].shape[1]
+  assert size == chunk_memory.bucket(int(mask.sum(1).max())) < 40
+  for row in range(5):
+    n = mask[row].sum()
+    np.testing.assert_array_equal(small['mask'][row], np.arange(size) < n)
+    np.testing.assert_array_equal(
+        small['states'][row, :n], states[row][mask[row]]
+    )
+
+
+@pytest.mark.parametrize('options', [dict(), dict(num_beams=3)])
+def test_decoding_in_steps_is_one_program(small_buckets, options):
+  """The steps go over a compact memory, the program over the whole."""
+  model, params = models.build(OURS), small_params()['params']
+  settings = dataclasses.replace(SETTINGS, **options)
+  inputs, seen = documents(32), []
+  texts, scores = generate.generate_in_one_program(
+      model, params, inputs, None, settings
+  )
+  for kernels in None, low_memory_encoder.kernels(model, params, 32):
+    found, same = generate.generate_in_steps(
+        model,
+        params,
+        inputs,
+        None,
+        settings,
+        kernels=kernels,
+        on_encoded=seen.append,
+    )
+    np.testing.assert_array_equal(found, texts)
+    np.testing.assert_allclose(same, scores, 0, 1e-4)
+  want = run(inputs, method='encode')
+  for memory in seen:
+    np.testing.assert_array_equal(memory['mask'], want['mask'])
+    np.testing.assert_allclose(memory['states'], want['states'], 0, 1e-4)
+
+
+def test_the_decoder_of_steps_sees_a_short_memory(monkeypatch, small_buckets):
+  sizes = []
+  begin = generate.begin
+  monkeypatch.setattr(
+      generate,
+      'begin',
+      lambda model, params, memory, *rest: sizes.append(memory['mask'].shape)
+      or begin(model, params, memory, *rest),
+  )
+  model = models.build(OURS | dict(select='first_k', limit=4))
+  write(model, small_params()['params'], documents(32))
+  assert sizes == [(4, 4)]
+
+
+def test_gradients_are_those_of_locost_and_none_of_the_selector():
+  """Where a part is kept, of a LOCOST that is given the same mask."""
+  inputs, targets = documents(), tokens(7, 4, 5)
+  model, (locost, own) = models.build(OURS), of_locost()
+  mask = run(inputs, method='encode')['mask']
+
+  def loss(params):
+    return jnp.mean(model.apply(params, inputs, targets) ** 2)
+
+  def plain(params):
+    memory = locost.apply({'params': params}, inputs, method='encode')
+    memory |= {'mask': mask}
+    logits = locost.apply({'params': params}, memory, targets, method='decode')
+    return jnp.mean(logits**2)
+
+  found = parameters.flatten(jax.grad(loss)(small_params())['params'])
+  for path, want in parameters.flatten(jax.grad(plain)(own)).items():
+    bound = 1e-4 * abs(want).max() + 1e-7
+    np.testing.assert_allclose(found.pop(path), want, 0, bound, err_msg=path)
+  assert all(path.startswith('selector/') for path in found)
+  assert not any(np.any(array) for array in found.values())
+
+
+def test_given_actions_are_taken():
+  inputs = documents()
+  actions = np.random.default_rng(0).random((4, 4, 8)) < 0.4
+  actions[3, 1] = False  # then the whole chunk
+  # Also of the last one, but nothing of the chunk before, which a piece of the
+  # states that ends with the document overlaps.
+  actions[3, 2], actions[3, 3] = np.arange(8) == 0, False
+  memory, rollout = run(inputs, None, True, None, actions, method='rollout')
+  want = np.pad(inputs != 0, ((0, 0), (0, 3))).reshape(4, 4, 8)
+  np.testing.assert_array_equal(rollout.tokens, want)
+  want[2:] &= actions[2:]
+  want[3, 1], want[3, 3, :5], want[2, 1, 0] = True, True, True
+  np.testing.assert_array_equal(rollout.actions, want)
+  np.testing.assert_array_equal(memory['mask'], want.reshape(4, -1)[:, :29])
+
+
+def test_the_selector_learns_from_it_as_from_simcas():
+  """What PPO collects of a batch is what it collects of each document."""
+  settings = default.get_config().selector
+  model, params = models.build(OURS), small_params()['params']
+  inputs, targets = documents(), tokens(7, 4, 5)
+  batch = dict(
+      encoder_input_tokens=inputs,
+      decoder_input_tokens=targets,
+      decoder_target_tokens=tokens(8, 4, 5),
+      decoder_loss_weights=np.ones((4, 5), np.float32),
+      sampling_seeds=np.arange(4, dtype=np.uint32),
+  )
+  collect = jax.jit(
+      functools.partial(experience.collect, model=model, settings=settings)
+  )
+  together, seen = collect(params, batch, jax.random.key(0))
+  assert seen['selected'] == together.actions.sum() / 4
+  rewards = []
+  for row in range(4):
+    one = jax.tree.map(lambda x, row=row: x[row : row + 1], batch)
+    alone, own = collect(params, one, jax.random.key(0))
+    rewards.append(own['reward'])
+    for name in 'actions', 'advantages', 'returns', 'values':
+      want = np.asarray(getattr(alone, name))[0]
+      bound = 1e-4 * max(1, abs(want).max())
+      np.testing.assert_allclose(
+          getattr(together, name)[row], want, 0, bound, err_msg=name
+      )
+  np.testing.assert_allclose(seen['reward'], np.mean(rewards), 1e-4)
+
+
+def test_attention_is_the_mean_of_the_mass():
+  """Of what was selected only, per document, over its own targets."""
+  inputs, targets = documents(), tokens(7, 4, 5)
+  memory = run(inputs, method='encode')
+  written = np.arange(5) < np.array([[5], [3], [4], [1]])
+  found = np.asarray(run(memory, targets, written, method='attention'))
+  assert found.shape == (4, 4, 9) and not found[:, :, 0].any()
+  np.testing.assert_allclose(found.sum((1, 2)), 1, 0, 1e-5)
+  flat = found[:, :, 1:].reshape(4, -1)[:, :29]
+  assert not flat[~np.asarray(memory['mask'])].any()
+  segments = np.broadcast_to(np.arange(29), (4, 29))
+  apply = models.build(OURS).apply
+  mass = apply(
+      small_params(), memory, targets, segments, 29, method='cross_mass'
+  )
+  for row, count in enumerate([5, 3, 4, 1]):
+    want = np.asarray(mass)[row, :count].mean(0)
+    np.testing.assert_allclose(flat[row], want, 0, 1e-6)
+
+
+def test_a_document_without_tokens_has_numbers():
+  inputs, targets = documents(), tokens(7, 4, 5)
+  inputs[1] = 0
+  logits = run(inputs, targets)
+  assert np.isfinite(logits).all()
+  assert not run(inputs, method='encode')['mask'][1].any()
+
+
+def test_flops_of_the_selector():
+  config = models.make_config(OURS | dict(chunk_length=512, d_model=64))
+  parts = flops.train_step(config, 2, 4096, 64)
+  others = flops.train_step(
+      models.make_config(LOCOST | dict(d_model=64)), 2, 4096, 64
+  )
+  assert parts.keys() - others.keys() == {'selector'}
+  D = 64
+  assert parts['selector'] == 2 * 2 * (
+      4096 * (2 * D * D + 4 * D * D + 4 * D) + 8 * 2 * D * D
+  )
+  none = models.make_config(OURS | dict(select='none'))
+  assert flops.train_step(none, 2, 4096, 64)['selector'] == 0
+
+
+def test_memory_of_decoding_counts_keys_and_values_of_what_is_selected():
+  """They are made of a short memory, also where the input is long."""
+  found = {}
+  for name, config in ('locost', LOCOST), ('ours', OURS):
+    model = models.build(config)
+    params = parameters.abstract_params(model)
+    for length in 2048, 1 << 19:
+      found[name, length] = batch_memory.needed_bytes(
+          model, params, 2, (length,), dict(num_beams=1, max_length=9)
+      )['decoding']
+  assert found['ours', 2048] == found['locost', 2048]
+  more = found['ours', 1 << 19] - found['locost', 1 << 19]
+  assert more == 2 * 2 * long_attention.ABSORBED * 32 * 4
+
+
+def test_bounded_memory_of_the_choice():
+  """A chunk's hidden units at a time: less than one array of the input."""
+  config = dict(default.simcas_locost()) | dict(
+      vocab_size=100, num_layers=1, num_decoder_layers=1
+  )
+  model, L = models.build(config), 65536
+  shape = lambda *shape, dtype: jax.ShapeDtypeStruct(shape, dtype)
+  memory = {
+      'states': shape(1, L, 768, dtype=jnp.float32),
+      'mask': shape(1, L, dtype=bool),
+  }
+  compiled = (
+      jax.jit(
+          lambda params, memory, inputs: model.apply(
+              {'params': params}, memory, inputs, method='kept'
+          )
+      )
+      .lower(
+          parameters.abstract_params(model),
+          memory,
+          shape(1, L, dtype=jnp.int32),
+      )
+      .compile()
+  )
+  assert compiled.memory_analysis().temp_size_in_bytes < 0.25 * L * 768 * 4
+
+
+def test_a_trained_locost_is_a_warm_start(tmp_path):
+  """All of its parameters are taken; the selector's are new."""
+  tiny_run.make(tmp_path / 'locost', steps=1)
+  config = tiny_run.make_config()
+  config.model = default.simcas_locost()
+  config.model.update(
+      {key: value for key, value in tiny_run.make_config().model.items()}
+      | dict(name='simcas_locost')
+  )
+  config.train.init_from = str(tmp_path / 'locost')
+  model = models.build(config.model)
+  shapes = parameters.abstract_params(model)
+  taken, report = init_from.load(config, shapes)
+  missing = parameters.flatten(shapes).keys() - taken.keys()
+  assert missing and all(path.startswith('selector/') for path in missing)
+  assert 'fresh: selector (' in report and 'not used' not in report
+  source = init_from.read(config.train.init_from).params
+  assert source.keys() == taken.keys()
+  for path, array in taken.items():
+    np.testing.assert_array_equal(array, source[path])
+
+
+def test_a_document_on_several_devices_is_refused():
+  config = default.simcas_locost()
+  mesh = types.SimpleNamespace(shape=dict.fromkeys(mesh_lib.AXES, 1))
+  sharding.check_model(config, mesh)
+  mesh.shape['sequence'] = 2
+  with pytest.raises(InputError, match='mesh.sequence=2: .* simcas_locost'):
+    sharding.check_model(config, mesh)
+
+
+@pytest.mark.parametrize('key', ['select', 'selection'])
+def test_wrong_values_are_refused(key):
+  with pytest.raises(InputError, match=f"model.{key}='x' must be one of"):
+    models.build(OURS | {key: 'x'})
+  with pytest.raises(InputError, match='chunk_length=0 must be at least 1'):
+    models.build(OURS | dict(chunk_length=0))
+
+
+def test_its_config_is_the_default():
+  assert models.default_keys('simcas_locost') == {
+      'initialisation': 's4d-lin',
+      'select': 'ppo',
+      'selection': 'sample',
+      'limit': 2048,
+      'chunk_length': 512,
+  }
+  assert models.page_forms(default.simcas_locost()) == ()
+  made = models.build(OURS)
+  assert isinstance(made, simcas_locost.SimCASLocost)

@@ -1,0 +1,126 @@
+"""`main --evaluate` of a SimCAS: what it says, and what it refuses."""
+
+import json
+from pathlib import Path
+import shutil
+
+import pytest
+
+import locost_jax
+from locost_jax import main
+from locost_jax import models
+from locost_jax.errors import InputError
+from tests.hugging_face.converting import GOLDEN
+from tests.runs.test_other_models import tiny_flags
+
+ROOT = Path(__file__).parents[2]
+
+
+def flags(folder, name='simcas'):
+  return [
+      f'--config={ROOT}/configs/finetune.py:{name}',
+      *tiny_flags(name),
+      f'--config.data.train_files={folder / "rows.jsonl"}',
+      f'--config.data.validation_files={folder / "rows.jsonl"}',
+      '--config.data.vocabulary=byte',
+      '--config.data.max_input_length=64',
+      '--config.data.page_length=16',
+      '--config.data.max_target_length=16',
+      '--config.decode.max_length=8',
+      '--config.eval.baselines=False',
+      '--config.train.steps=1',
+      '--config.train.batch_size=4',
+      f'--workdir={folder / "run"}',
+  ]
+
+
+@pytest.fixture
+def trained(run_command, tmp_path):
+  """A folder with rows, one of them empty, and a run of one step."""
+  rows = [
+      dict(document=f'The story of cat {i}. ' * (1 + i % 3), summary='A cat.')
+      for i in range(7)
+  ]
+  rows.append(dict(document=' ', summary='Nothing.'))
+  (tmp_path / 'rows.jsonl').write_text(
+      ''.join(json.dumps(row) + '\n' for row in rows)
+  )
+  status, _, err = run_command(
+      main, *flags(tmp_path), '--config.model.select=first_k'
+  )
+  assert status == 0, err
+  return tmp_path
+
+
+def stored_with(folder, **model):
+  """As if the run had been trained with other keys of the model."""
+  path = folder / 'run' / 'config.json'
+  config = json.loads(path.read_text())
+  config['model'].update(model)
+  path.write_text(json.dumps(config))
+
+
+def test_an_evaluation_says_how_it_selected(trained, run_command):
+  """Of all rows, also of the empty one, which is a chunk of its marks."""
+  evaluate = *flags(trained), '--evaluate'
+  status, out, err = run_command(
+      main, *evaluate, '--config.model.select=first_k', '--format=json'
+  )
+  assert status == 0, err
+  (table,) = json.loads(out)['tables']
+  assert table['documents'] == 8 and 'selection' not in table
+  assert 'selected' not in err
+  for selection, words in (
+      ('sample', 'selected by sampling'),
+      ('argmax', 'selected by argmax'),
+  ):
+    keys = dict(select='ppo', selection=selection)
+    stored_with(trained, **keys)
+    given = [f'--config.model.{key}={value}' for key, value in keys.items()]
+    status, out, err = run_command(main, *evaluate, *given, '--format=json')
+    assert status == 0, err
+    (table,) = json.loads(out)['tables']
+    assert table['selection'] == words
+    assert f'8 documents, {words}' in err
+  status, out, err = run_command(main, *evaluate, *given)
+  assert status == 0 and '8 documents, selected by argmax' in out
+
+
+def test_a_run_of_another_system_is_refused(trained, run_command):
+  """Neither is SimCAS's run evaluated as another's, nor loaded: one line."""
+  path = trained / 'run' / 'config.json'
+  stored = json.loads(path.read_text())
+  own = models.default_keys('simcas').keys() - models.default_keys('bart')
+  for name, words in (
+      ('bart', 'selector/'),
+      ('pagesum', "pages='chunks' must be one of"),
+  ):
+    status, out, err = run_command(main, *flags(trained, name), '--evaluate')
+    assert status == 2 and not out and 'Traceback' not in err
+    assert f"config.model.name='{name}', but " in err
+    assert "was trained with 'simcas': expected the same model" in err
+    model = {key: x for key, x in stored['model'].items() if key not in own}
+    path.write_text(json.dumps(stored | {'model': model | {'name': name}}))
+    with pytest.raises(InputError) as error:
+      locost_jax.load(trained / 'run')
+    assert words in str(error.value) and '\n' not in str(error.value)
+    path.write_text(json.dumps(stored))
+
+
+@pytest.mark.parametrize(
+    'source, key, words',
+    [
+        ('bart', 'simcas_limit', 'lacks the tensor .*agent'),
+        ('pagesum', 'simcas_limit', 'are of pagesum and of simcas: expected'),
+        ('simcas', 'pagesum_padding', 'are of pagesum and of simcas: expected'),
+    ],
+)
+def test_another_system_s_files_are_refused(source, key, words, tmp_path):
+  """A config.json that says of tensors what they are not."""
+  target = tmp_path / source
+  shutil.copytree(GOLDEN / source, target)
+  path = target / 'config.json'
+  path.write_text(json.dumps(json.loads(path.read_text()) | {key: 9}))
+  with pytest.raises(InputError, match=words) as error:
+    locost_jax.load(target)
+  assert '\n' not in str(error.value)

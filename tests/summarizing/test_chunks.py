@@ -1,0 +1,233 @@
+"""A model that reads chunks, from text to summary, and what it refuses."""
+
+import dataclasses
+import json
+import types
+
+import jax
+import numpy as np
+import pytest
+
+import locost_jax
+from locost_jax import models
+from locost_jax import summarize
+from locost_jax.data import pages as pages_lib
+from locost_jax.errors import InputError
+from locost_jax.generation import decode_settings
+from locost_jax.generation import generate
+from locost_jax.models import chunk_memory
+from locost_jax.summarizing import batch_memory
+from locost_jax.summarizing import reading
+from locost_jax.summarizing import summaries
+from locost_jax.summarizing import texts
+from locost_jax.summarizing.pretrained import Summarizer
+from locost_jax.vocabularies import byte_vocabulary
+from tests.models.test_bart import moved_params
+from tests.models.test_bart import SMALL
+
+VOCABULARY = byte_vocabulary.ByteVocabulary()
+# Random models repeat themselves, or end at once.
+LONG_TEXTS = dict(max_length=8, min_length=8, no_repeat_ngram_size=1)
+TEXT = 'The whale swam north. Nobody saw it go, or so they said. It was cold.'
+
+
+SIMCAS = SMALL | dict(
+    name='simcas',
+    vocab_size=VOCABULARY.size,
+    max_positions=24,
+    pad_id=VOCABULARY.pad_id,
+)
+
+
+@pytest.fixture(scope='module')
+def summarizer():
+  """A small SimCAS of random weights that reads bytes in chunks of 16."""
+  params = moved_params(SIMCAS, 0.3)['params']
+  # A selector that is not sure of anything: it keeps about half.
+  actor = params['selector']['actor']
+  actor['output'] = jax.tree.map(lambda x: 0.1 * x, actor['output'])
+  return Summarizer(
+      models.build(SIMCAS),
+      params,
+      VOCABULARY,
+      decode_settings.Settings(**LONG_TEXTS),
+      texts.Pages('chunks', page_length=16),
+  )
+
+
+def changed(summarizer, **pages):
+  """The same model with other pages."""
+  return Summarizer(
+      summarizer.model,
+      summarizer.params,
+      summarizer.vocabulary,
+      summarizer.settings,
+      dataclasses.replace(summarizer.pages, **pages),
+  )
+
+
+@pytest.mark.parametrize('form', pages_lib.CHUNKS)
+@pytest.mark.parametrize('most', (1, 9, 15, 33, 10**4))
+def test_max_input_length_counts_what_is_in_chunks(form, most):
+  """The first tokens of all sentences, as the data pipeline cuts them."""
+  pages, text = texts.Pages(form, page_length=16), texts.Text(TEXT)
+  read = reading.read(VOCABULARY, text, pages, most)
+  parts = pages_lib.pieces({'document': TEXT}, form, 1)
+  assert read.pages == pages_lib.tokenise(parts, '', form, 16, most, VOCABULARY)
+  held = [i for chunk in read.pages for i in chunk if i not in (0, 1)]
+  whole = [i for part in parts for i in VOCABULARY.encode(part)]
+  assert held == whole[:most]
+  left_out = max(len(whole) - most, 0)
+  assert read.tokens == sum(map(len, read.pages)) + left_out
+  places = reading.places(VOCABULARY, text, pages, most)
+  assert [len(x) for x in places] == [len(x) for x in read.pages]
+  assert sum((x >= 0).sum() for x in places) == len(held)
+
+
+def test_one_chunk_and_forty_are_summarised_together(summarizer):
+  """Together as one by one; the empty document is one of them."""
+  long = ' '.join(f'{n} whales went by.' for n in range(33))
+  documents = [TEXT, long, '', 'One.', long[::-1], ' \n']
+  counts = [len(summarizer.tokenize(document)) for document in documents]
+  assert min(counts) == 1 and max(counts) >= 40
+  together = summarizer.summarize(documents)
+  alone = [summarizer.summarize(document)[0] for document in documents]
+  assert together == alone and len(set(together)) > 2
+  inputs = np.zeros((len(documents), max(counts), 16), np.int32)
+  for row, document in zip(inputs, documents):
+    for chunk, ids in zip(row, summarizer.tokenize(document)):
+      chunk[: len(ids)] = ids
+  # As one array, which has empty chunks, and not grouped by shape.
+  tokens = summarizer.generate(inputs, **LONG_TEXTS)
+  assert [VOCABULARY.decode(row.tolist()) for row in tokens] == alone
+  assert len(np.unique(tokens, axis=0)) > 3
+
+
+def test_a_chunk_of_which_nothing_is_chosen_is_read_whole(summarizer):
+  """An actor that skips everything gives the texts of keeping everything."""
+  params = dict(summarizer.params)
+  actor = dict(params['selector']['actor'])
+  bias = np.asarray(actor['output']['bias'])
+  actor['output'] = dict(actor['output'], bias=bias + [50, 0])
+  params['selector'] = dict(params['selector'], actor=actor)
+  skips, keeps = (
+      Summarizer(
+          models.build(SIMCAS | keys),
+          params,
+          VOCABULARY,
+          summarizer.settings,
+          summarizer.pages,
+      )
+      for keys in (dict(selection='argmax'), dict(select='none'))
+  )
+  inputs = np.asarray([skips.tokenize(TEXT)], np.int32)
+  memory = generate.encode(skips.model, params, inputs, None)
+  assert chunk_memory.selected_counts(memory) == 1 + inputs.size - len(
+      inputs[0]
+  )
+  assert skips.summarize([TEXT, 'One.']) == keeps.summarize([TEXT, 'One.'])
+  targets = np.arange(20, 28)[None]
+  want = keeps.logits(inputs, targets)
+  np.testing.assert_allclose(skips.logits(inputs, targets), want, 0, 1e-5)
+  assert abs(summarizer.logits(inputs, targets) - want).max() > 1e-2
+
+  np.testing.assert_array_equal(
+      skips.generate(inputs, **LONG_TEXTS), keeps.generate(inputs, **LONG_TEXTS)
+  )
+
+
+def test_a_chunk_longer_than_the_positions_is_refused(summarizer):
+  with pytest.raises(
+      InputError, match='page_length: 25 tokens, but the model .* at most 24'
+  ):
+    reading.choose_pages(summarizer.config, None, {'page_length': 25})
+  with pytest.raises(InputError, match='inputs: 25 tokens, but the model'):
+    summarizer.generate(np.full((1, 2, 25), 5))
+
+
+@pytest.mark.parametrize('key', ('num_pages', 'document_length'))
+def test_options_of_pages_are_refused(key, summarizer):
+  with pytest.raises(
+      InputError, match=f'{key}=3: this model reads chunks.* max_input_length'
+  ):
+    reading.choose_pages(summarizer.config, None, {key: 3})
+  # A run keeps them in its config, where they mean nothing.
+  stored = {'pages': 'chunks', 'page_length': 16, key: 3}
+  assert reading.choose_pages(summarizer.config, stored, {}).page_length == 16
+
+
+def test_what_lowers_the_need_of_memory_is_max_input_length(
+    summarizer, monkeypatch
+):
+  """A document cut to it has the shape whose need was estimated."""
+  settings = {'num_beams': 2, 'max_length': 8}
+  needs = lambda *shape: batch_memory.peak_of(
+      batch_memory.needed_bytes(
+          summarizer.model, summarizer.params, 1, shape, settings
+      )
+  )
+  document = types.SimpleNamespace(id='a')
+  job = types.SimpleNamespace(document=document, kept=512)
+  limits = batch_memory.BatchLimits(
+      summarizer, settings, available=needs(8, 16) - 1
+  )
+  assert limits.rows((8, 16)) == 0 and limits.rows((7, 16)) == 1
+  said = str(limits.too_large(job, (8, 16)))
+  assert said.endswith('--max_input_length=105 fits')  # 7 chunks, a mark each
+  long = 'a' * 500
+  assert len(summarizer.read(long, 105).pages) == 7
+  assert len(summarizer.read(long, 106).pages) == 8
+  sentences = changed(summarizer, pages='sentence_chunks')
+  limits = batch_memory.BatchLimits(
+      sentences, settings, available=needs(8, 16) - 1
+  )
+  assert str(limits.too_large(job, (8, 16))).endswith('=45 fits')
+  worst = ('A' + 6 * 'a' + '. ') * 9  # a sentence fills half of a chunk
+  assert 5 <= len(sentences.read(worst, 45).pages) <= 7
+
+  job = summaries.Job(0, document, '', [[5] * 16])
+  monkeypatch.setattr(summaries, '_write', lambda *_: None)
+  (done,) = summaries._summarize_batch(  # pylint: disable=protected-access
+      summarizer, [job], (1, 16), 1, settings, None, False
+  )
+  assert str(done.error).endswith('--max_input_length lowers the need')
+
+
+def test_the_command_cuts_chunks(
+    tmp_path, summarizer, monkeypatch, run_command
+):
+  monkeypatch.setattr(
+      locost_jax,
+      'load',
+      lambda *_, dtype, **keys: changed(
+          summarizer, **{k: v for k, v in keys.items() if v is not None}
+      ),
+      raising=False,
+  )
+  monkeypatch.setattr(
+      'locost_jax.summarizing.write_summaries.describe_origin',
+      lambda *_: {},
+  )
+  path = tmp_path / 'rows.jsonl'
+  rows = [dict(id='a', document=TEXT * 9), dict(id='b', document='')]
+  path.write_text(''.join(json.dumps(row) + '\n' for row in rows))
+  for most in (60, None):
+    flags = [] if most is None else [f'--max_input_length={most}']
+    status, out, err = run_command(
+        summarize,
+        f'--checkpoint={tmp_path}',
+        '--pages=sentence_chunks',
+        '--format=json',
+        *flags,
+        path,
+    )
+    found = [json.loads(line) for line in out.splitlines()]
+    reader = changed(summarizer, pages='sentence_chunks')
+    want = reader.summarize(TEXT * 9, max_input_length=most)
+    assert [row['prediction'] for row in found if row['id'] == 'a'] == want
+    assert status == 2 and 'rows.jsonl:2: an empty document' in err
+
+
+def test_the_words_of_the_flag(run_command):
+  _, out, _ = run_command(summarize, '--helpfull')
+  assert 'sentence_chunks' in ' '.join(out.split())

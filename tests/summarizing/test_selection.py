@@ -1,0 +1,283 @@
+"""What a model selected of a document: counted, drawn and highlighted."""
+
+import dataclasses
+import functools
+import html as html_lib
+import json
+import re
+
+import jax
+import numpy as np
+import pytest
+
+import locost_jax
+from locost_jax import models
+from locost_jax import summarize
+from locost_jax.generation import decode_settings
+from locost_jax.summarizing import attribution
+from locost_jax.summarizing import page_selection
+from locost_jax.summarizing import reading
+from locost_jax.summarizing import selection as selection_lib
+from locost_jax.summarizing import source_page
+from locost_jax.summarizing import texts
+from locost_jax.summarizing.pretrained import Summarizer
+from locost_jax.vocabularies import byte_vocabulary
+from locost_jax.vocabularies import vocabulary as vocabulary_lib
+from tests import bart_files
+from tests.models.test_bart import moved_params
+from tests.models.test_bart import SMALL
+from tests.summarizing import test_source_page
+
+TEXT = '\n\n'.join(
+    [
+        'The  whale <swam> north of the ice.',
+        'It was\ncold there. ¿Qué? 鯨は歌う。',
+        'Nobody saw it go, or so "they" said. The crew & the cook slept.',
+    ]
+)
+
+
+@pytest.fixture(scope='module', params=('marks', 'bytes'))
+def summarizer(request, tmp_path_factory):
+  """A small SimCAS of random weights; its vocabulary has a start mark or not."""
+  vocabulary = byte_vocabulary.ByteVocabulary()
+  if request.param == 'marks':
+    directory = tmp_path_factory.mktemp('vocabulary')
+    vocabulary = vocabulary_lib.load_vocabulary(bart_files.write(directory))
+  config = SMALL | dict(
+      name='simcas', vocab_size=vocabulary.size, pad_id=vocabulary.pad_id
+  )
+  return Summarizer(
+      models.build(config),
+      moved_params(config, 0.3)['params'],
+      vocabulary,
+      decode_settings.Settings(max_length=12, num_beams=1),
+      texts.Pages('chunks', 1, 14, ''),
+  )
+
+
+def changed(summarizer, **keys):
+  """The same parameters in a model with other keys."""
+  config = dataclasses.replace(summarizer.config, **keys)
+  return Summarizer(
+      dataclasses.replace(summarizer.model, config=config),
+      summarizer.params,
+      summarizer.vocabulary,
+      summarizer.settings,
+      summarizer.pages,
+  )
+
+
+def tokens_of(summarizer):
+  return summarizer.vocabulary.encode('Whales swam. The cook slept.')
+
+
+def apply(summarizer, method, *arguments):
+  run = functools.partial(summarizer.model.apply, method=method)
+  return jax.jit(run)({'params': summarizer.params}, *arguments)
+
+
+def read_mask(summarizer, text):
+  """(pages, the memory, its mask [C, L]), of the model itself."""
+  pages = summarizer.tokenize(text)
+  memory = apply(summarizer, 'encode', np.array([pages]))
+  return pages, memory, np.asarray(memory['mask'])[0]
+
+
+def is_text(summarizer, token):
+  vocabulary = summarizer.vocabulary
+  marks = vocabulary.bos_id, vocabulary.eos_id, vocabulary.pad_id
+  return token not in marks
+
+
+@pytest.mark.parametrize('padding', ('tokens', 'release'))
+@pytest.mark.parametrize('text', (TEXT, 'A whale.'))
+def test_what_is_selected_is_a_loop_over_tokens(text, padding, summarizer):
+  reader = changed(summarizer, padding=padding)
+  pages, _, mask = read_mask(reader, text)
+  found = attribution.attribute(reader, text, tokens_of(reader)).selection
+  ends = reading.places(reader.vocabulary, texts.Text(text), reader.pages)
+  selected, total, letters = 0, 0, set()
+  before = 0
+  for c, page in enumerate(pages):
+    for j, token in enumerate(page):
+      end = int(ends[c][j])
+      if is_text(reader, token) and (c, j) != (0, 0):
+        total += 1
+        if mask[c, j]:
+          selected += 1
+          letters |= set(range(min(before, end - 1), end))
+      before = max(before, end)
+  assert (found.selected, found.total) == (selected, total)
+  shown = {i for span in found.spans for i in range(*span)}
+  assert shown == letters
+  assert all(a[1] < b[0] for a, b in zip(found.spans, found.spans[1:]))
+  if text == TEXT:
+    assert 0.2 * total < selected < 0.8 * total
+
+
+def test_columns_are_the_model_s_attention_added_up(summarizer):
+  reader = summarizer
+  text, tokens = TEXT * 3, tokens_of(reader)
+  pages, memory, mask = read_mask(reader, text)
+  found = attribution.attribute(reader, text, tokens).selection
+  targets = np.array([[reader.settings.start_id, *tokens[:-1]]])
+  written = np.ones(targets.shape, bool)
+  attention = apply(reader, 'attention', memory, targets, written)
+  attention = np.asarray(attention)[0]
+  own = [
+      (c, j)
+      for c, page in enumerate(pages)
+      for j, token in enumerate(page)
+      if is_text(reader, token) and (c, j) != (0, 0)
+  ]
+  assert len(own) > selection_lib.COLUMNS == len(found.mass)
+  mass, chosen, sizes = np.zeros((3, len(found.mass)))
+  for number, place in enumerate(own):
+    column = number * len(mass) // len(own)
+    mass[column] += attention[place]
+    chosen[column] += mask[place]
+    sizes[column] += 1
+  np.testing.assert_allclose(found.mass, mass, atol=1e-6)
+  np.testing.assert_allclose(found.columns, chosen / sizes)
+  assert found.front == pytest.approx(attention[0, 0], abs=1e-6) != 0
+  rest = 1 - sum(attention[place] for place in own) - attention[0, 0]
+  assert found.marks == pytest.approx(rest, abs=1e-6)
+
+
+def test_chunks_that_only_fill_the_batch_change_nothing(summarizer):
+  """Nor does how the document came to be read."""
+  tokens = tokens_of(summarizer)
+  want = attribution.attribute(summarizer, TEXT, tokens)
+  pages = np.array([summarizer.tokenize(TEXT)])
+  pad = summarizer.settings.pad_id
+  wide = np.pad(pages, ((0, 0), (0, 3), (0, 4)), constant_values=pad)
+  memory = summarizer.memory(wide)
+  found = attribution.attribute(summarizer, TEXT, tokens, memory=memory)
+  assert found.selection.spans == want.selection.spans
+  np.testing.assert_allclose(found.mass, want.mass, atol=1e-6)
+  np.testing.assert_allclose(
+      found.selection.mass, want.selection.mass, atol=1e-6
+  )
+
+
+def test_the_page_highlights_what_was_selected(summarizer, tmp_path):
+  path = tmp_path / 'out.html'
+  tokens = tokens_of(summarizer)
+  source_page.write(str(path), summarizer, 'a', TEXT, tokens, {})
+  page = path.read_text()
+  source = attribution.attribute(summarizer, TEXT, tokens)
+  found = source.selection
+  assert f'{found.selected} of {found.total} tokens selected' in page
+  document = page[page.index('id="document"') :]
+  for number, (start, end) in enumerate(source.passages, start=1):
+    text = document.split(f'id="p{number}"')[1].split('<span>')[1]
+    text = text.split('</span>')[0]
+    plain = html_lib.unescape(re.sub('</?mark>', '', text))
+    assert plain == ' '.join(TEXT[start:end].split())
+    inside = {i for span in found.spans for i in range(*span)}
+    letters = [i for i in range(start, end) if not TEXT[i].isspace()]
+    # In order: letters of the passage, and whether each is marked.
+    marked, is_in = [], False
+    for part in re.split('(</?mark>)', text):
+      is_in = part == '<mark>' if 'mark>' in part else is_in
+      if 'mark>' not in part:
+        marked += [is_in for x in html_lib.unescape(part) if not x.isspace()]
+    assert marked == [i in inside for i in letters]
+    assert not re.search('<mark>\\s|\\s</mark>|</mark><mark>', text)
+  charts = page.split('class="charts"')[1].split('</svg>')[0]
+  assert charts.count('<title>') == len(found.columns)
+  reader = test_source_page.Reader(page)
+  assert {link[1:] for link in reader.links} <= set(reader.ids)
+  assert len(set(reader.ids)) == len(reader.ids)
+
+
+def test_spaces_are_highlighted_between_letters_that_are():
+  quoted = selection_lib.spans_in_quotes('ab \n c  d e', [(0, 11)], [(1, 9)])
+  assert quoted == [[(1, 6)]]  # 'b c d' of 'ab c d e'
+  spans = [(0, 3), (8, 10)]
+  quoted = selection_lib.spans_in_quotes('ab \n c  d e', [(0, 11)], spans)
+  assert quoted == [[(0, 2), (5, 6)]]
+  assert selection_lib.spans_in_quotes('a', [(0, 1)], []) == [[]]
+
+
+def test_a_model_that_keeps_every_token_has_no_highlights(summarizer, tmp_path):
+  reader, tokens = changed(summarizer, select='none'), tokens_of(summarizer)
+  assert attribution.attribute(reader, TEXT, tokens).selection is None
+  path = tmp_path / 'out.html'
+  source_page.write(str(path), reader, 'a', TEXT, tokens, {})
+  page = path.read_text()
+  assert 'id="selection"' not in page and 'id="show-selected"' not in page
+  assert '<mark>' not in page[page.index('id="document"') :]
+
+
+def test_an_empty_document_and_an_empty_summary(summarizer):
+  for text in ('', ' \n', TEXT):
+    source = attribution.attribute(summarizer, text, [])
+    assert source.selection.mass.sum() == source.selection.marks == 0
+    assert 'tokens selected' in page_selection.fact(source.selection)
+    assert source_page.page('a', source, {})
+
+
+@pytest.mark.parametrize('batch_size', (1, 4))
+def test_the_command_counts_what_was_selected(
+    batch_size, tmp_path, summarizer, monkeypatch, run_command
+):
+  """In JSON and on stderr, with a report and without, alone and in batches."""
+  monkeypatch.setattr(
+      locost_jax, 'load', lambda *_, **__: summarizer, raising=False
+  )
+  monkeypatch.setattr(
+      'locost_jax.summarizing.write_summaries.describe_origin', lambda *_: {}
+  )
+  documents = [TEXT, TEXT[::-1], 'A whale.']
+  path = tmp_path / 'rows.jsonl'
+  rows = [{'id': str(i), 'document': x} for i, x in enumerate(documents)]
+  path.write_text(''.join(json.dumps(row) + '\n' for row in rows))
+  for more in ((), (f'--report={tmp_path / "out.html"}',)):
+    status, out, err = run_command(
+        summarize,
+        f'--checkpoint={tmp_path}',
+        '--format=json',
+        f'--batch_size={batch_size}',
+        *more,
+        path,
+    )
+    assert not status, err
+    for row, text in zip(map(json.loads, out.splitlines()), documents):
+      found = attribution.attribute(summarizer, text, [5]).selection
+      assert row['tokens_selected'] == found.selected <= row['tokens_kept']
+      assert f'kept, {found.selected} selected, ' in err
+      if more:
+        page = (tmp_path / f'out-{int(row["id"]) + 1}.html').read_text()
+        assert page_selection.fact(found) in page
+
+
+@test_source_page.in_browser
+def test_the_switch_hides_the_highlights(summarizer, tmp_path):
+  """In a browser, by the style alone."""
+  path = tmp_path / 'page.html'
+  source_page.write(str(path), summarizer, 'a', TEXT, tokens_of(summarizer), {})
+  page = re.sub('<script>.*?</script>', '', path.read_text(), flags=re.S)
+  page = page.replace(
+      '</style>',
+      'body > :not(main), main > :not(.document), label {display:'
+      ' none} </style>',
+  )
+  blue = {}
+  for state in ('checked', ''):
+    path.write_text(
+        page.replace(
+            'id="show-selected" checked', f'id="show-selected" {state}'
+        )
+    )
+    picture = tmp_path / 'page.png'
+    test_source_page.chromium(
+        tmp_path,
+        f'--screenshot={picture}',
+        '--blink-settings=preferredColorScheme=1',
+        path.as_uri(),
+    )
+    pixels = test_source_page.read_png(picture)
+    blue[state] = int((pixels == [0xCF, 0xE2, 0xF6]).all(-1).sum())
+  assert blue['checked'] > 500 and blue[''] == 0
