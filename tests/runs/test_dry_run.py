@@ -323,8 +323,22 @@ def test_evaluations_that_do_not_fit_are_told(
       '    evaluating     9.0 GiB  6.0 GiB of it to write 8 documents, '
       '64 -> 16 tokens'
   ) in out.splitlines()
-  assert 'train.remat' not in out
+  assert 'train.remat' not in out and 'evaluating alone' not in out
   assert '    9.0 GiB  does not fit  --config.eval.batch_size=1' in out
+
+
+def test_evaluations_that_fit_alone_are_told(
+    run_command, tmp_path, monkeypatch
+):
+  taken = dict(
+      documents=1, input_tokens=64, tokens=16, temporary=3 << 30, total=6 << 30
+  )
+  scripted(monkeypatch, 8 << 30, [20 << 30] * 4, taken)
+  _, out, _ = run_command(main, *arguments(tmp_path))
+  assert out.rstrip().endswith(
+      '    evaluating alone fits, as --evaluate of a run does'
+  )
+  assert 'IT DOES NOT FIT' in out
 
 
 def test_what_evaluations_take():
