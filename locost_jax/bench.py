@@ -179,14 +179,7 @@ def main(values, arguments):
   config, _ = commands.get_config(values)
   spec = spec_lib.make_spec(command, values, config)
   lengths = spec_lib.read_lengths(command, values.lengths)
-  if command == 'pages':
-    from locost_jax.benchmarks import pages
-
-    pages.check(config, lengths)
-  if command in ('select', 'turn'):
-    from locost_jax.benchmarks import selection
-
-    selection.check(config, lengths)
+  _check_model(command, config, lengths)
   os.makedirs(values.output, exist_ok=True)
   line = Line(seconds=10.0, at_once=True)
   result = run_benchmark.run(
@@ -203,6 +196,20 @@ def main(values, arguments):
     print(json.dumps(result))
   else:
     print(text_tables.format_result(result), end='')
+
+
+def _check_model(command, config, lengths):
+  """Raises an InputError for a command that does not measure this model."""
+  from locost_jax.benchmarks import one_layer
+  from locost_jax.benchmarks import pages
+  from locost_jax.benchmarks import selection
+
+  if command in ('encode', 'train'):
+    one_layer.check(command, config)
+  elif command == 'pages':
+    pages.check(config, lengths)
+  elif command in selection.COMMANDS:
+    selection.check(config, lengths)
 
 
 if __name__ == '__main__':

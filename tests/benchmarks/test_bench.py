@@ -289,6 +289,14 @@ def test_what_selects_nothing_is_refused(arguments, expected, call, here):
   assert status == 2 and out == '' and expected in err
 
 
+@pytest.mark.parametrize('command', ('encode', 'train'))
+def test_models_without_convolutions_are_refused(command, call, here):
+  status, out, err, _ = call(command, *SELECTS)
+  assert status == 2 and out == '' and err.count('\n') == 1
+  assert f'bench {command}: takes a layer of LOCOST apart' in err
+  assert "name='simcas': expected a config of LOCOST; bench pages" in err
+
+
 @pytest.mark.slow
 def test_train(call, here, monkeypatch):
   """A layer of 512 tokens in pieces of 64 needs less than as a whole."""
