@@ -6,6 +6,8 @@
       --against=longt5,led
   python -m locost_jax.bench decode --lengths=16384 --dtype=bfloat16
   python -m locost_jax.bench pages --config=configs/pagesum.py:arxiv
+  python -m locost_jax.bench select --config=configs/simcas.py:arxiv
+  python -m locost_jax.bench turn --config=configs/simcas.py:arxiv
   python -m locost_jax.bench train --lengths=1024,4096 --against=longt5
   python -m locost_jax.bench run --lengths=16384 --dtype=bfloat16
   python -m locost_jax.bench cost --lengths=600000 --price_per_hour=0.40
@@ -19,6 +21,9 @@ decode   time to the first token, time per token, bytes kept of the input
 pages    of a model that reads pages: the whole encoder, and the time per token
          compared with BART with one row per page, and with one decoder
          over all pages
+select   of SimCAS: reading and writing with the selector and with all tokens
+         kept, and the selector's share of the time
+turn     of SimCAS: a train step with and without a turn of the selector
 train    forward pass and whole step, by what is kept for the backward pass;
          an encoder layer, forward and backward: as its equations read, as
          the model has it as a whole, and in pieces; with --against a step as
@@ -82,8 +87,8 @@ def _define_sizes(values):
   flags.DEFINE_integer(
       'tokens',
       None,
-      f'tokens written; decode, pages [{spec_lib.DECODE_TOKENS}], cost '
-      '[config.decode.max_length]; of a target, train '
+      f'tokens written; decode, pages, select [{spec_lib.DECODE_TOKENS}], cost '
+      '[config.decode.max_length]; of a target, train, turn '
       '[config.data.max_target_length]',
       lower_bound=1,
       flag_values=values,
@@ -174,10 +179,7 @@ def main(values, arguments):
   config, _ = commands.get_config(values)
   spec = spec_lib.make_spec(command, values, config)
   lengths = spec_lib.read_lengths(command, values.lengths)
-  if command == 'pages':
-    from locost_jax.benchmarks import pages
-
-    pages.check(config, lengths)
+  _check_model(command, config, lengths)
   os.makedirs(values.output, exist_ok=True)
   line = Line(seconds=10.0, at_once=True)
   result = run_benchmark.run(
@@ -194,6 +196,20 @@ def main(values, arguments):
     print(json.dumps(result))
   else:
     print(text_tables.format_result(result), end='')
+
+
+def _check_model(command, config, lengths):
+  """Raises an InputError for a command that does not measure this model."""
+  from locost_jax.benchmarks import one_layer
+  from locost_jax.benchmarks import pages
+  from locost_jax.benchmarks import selection
+
+  if command in ('encode', 'train'):
+    one_layer.check(command, config)
+  elif command == 'pages':
+    pages.check(config, lengths)
+  elif command in selection.COMMANDS:
+    selection.check(config, lengths)
 
 
 if __name__ == '__main__':

@@ -120,7 +120,7 @@ RUNS = (
         PEERS,
     ),
     Run(
-        r'.*bench pages .*',
+        r'.*bench (pages|select|turn) .*',
         small(
             'model.vocab_size=60',
             'model.d_model=16',

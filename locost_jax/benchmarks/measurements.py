@@ -11,6 +11,7 @@ from locost_jax.benchmarks import document_cost
 from locost_jax.benchmarks import jax_programs
 from locost_jax.benchmarks import one_layer
 from locost_jax.benchmarks import pages
+from locost_jax.benchmarks import selection
 from locost_jax.benchmarks import train_steps
 from locost_jax.benchmarks import whole_encoder
 
@@ -20,7 +21,9 @@ ROWS = dict(
     layer=one_layer.measure_layer,
     decode=decoding.measure_decoding,
     pages=pages.measure_pages,
+    select=selection.measure_selecting,
     train=train_steps.measure_training,
+    turn=selection.measure_turn,
     cost=document_cost.measure_cost,
 )
 # spec['what'] -> (spec, report) -> (what is known of it, run): of the models

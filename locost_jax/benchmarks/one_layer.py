@@ -6,8 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from locost_jax import models
 from locost_jax.benchmarks import jax_programs
 from locost_jax.benchmarks import test_cases
+from locost_jax.errors import InputError
 from locost_jax.models import low_memory_encoder
 from locost_jax.ops import ssm_kernel
 
@@ -15,6 +17,21 @@ from locost_jax.ops import ssm_kernel
 SLICE_BYTES = 1 << 28
 # Matrix products alone run over pieces of this many tokens.
 PIECE = 2048
+
+
+def check(command, config):
+  """Raises an InputError for a model without long convolutions.
+
+  Args:
+    command: of bench.
+    config: the whole config.
+  """
+  if not low_memory_encoder.comes_in_parts(models.build(config.model)):
+    raise InputError(
+        f'bench {command}: takes a layer of LOCOST apart, and config.model.name'
+        f'={config.model.name!r}: expected a config of LOCOST; bench pages '
+        'measures the encoder of PageSum, bench select and turn SimCAS'
+    )
 
 
 def measure_kernels(spec, report):

@@ -7,12 +7,13 @@ measurements of a call; each of them adds `what` and `length`:
   model, optim             config.model and config.optim, as dicts
   dtype, seed, batch_size
   tokens                   to write, or of a target
-  page_length              of `pages` only
+  page_length              of `pages`, `select` and `turn` only
   num_beams
   repeats, seconds         rounds that count; no new round after this time
   limit                    most bytes of a worker process; None: no limit
   prices                   dict(per_hour, per_kwh, carbon_intensity)
-  config, directory        the whole config, and --output; of `run` only
+  config, directory        the whole config, and --output; of `run` and `turn`
+                           only
 """
 
 import os
@@ -31,6 +32,8 @@ COMMANDS = (
     'cost',
     'gsg',
     'pages',
+    'select',
+    'turn',
 )
 DEFAULT_VOCABULARY = 32100  # the paper's
 DECODE_TOKENS = 32
@@ -98,6 +101,7 @@ def make_spec(command, values, config):
   tokens = values.tokens or {
       'decode': DECODE_TOKENS,
       'pages': DECODE_TOKENS,
+      'select': DECODE_TOKENS,
       'cost': config.decode.max_length,
   }.get(command, config.data.max_target_length)
   spec = dict(
@@ -118,9 +122,9 @@ def make_spec(command, values, config):
           carbon_intensity=values.carbon_intensity,
       ),
   )
-  if command == 'pages':
+  if command in ('pages', 'select', 'turn'):
     spec['page_length'] = config.data.page_length
-  if command == 'run':
+  if command in ('run', 'turn'):
     spec |= dict(config=config.to_dict(), directory=values.output)
   return spec
 

@@ -75,6 +75,43 @@ TABLES = {
             ),
         ),
     ),
+    'select': (
+        (
+            'The selector: read, and written from',
+            (
+                LENGTH,
+                ('selected', 'selected', 'n'),
+                ('slots', 'slots', 'n'),
+                ('encode', 'seconds.encode', 's'),
+                ('encode, all', 'seconds.encode all', 's'),
+                ('select', 'seconds.select', 's'),
+                ('of encode', 'share_of_encode', '%'),
+                ('compact', 'seconds.compact', 's'),
+                ('write', 'seconds.write', 's'),
+                ('write, all', 'seconds.write all', 's'),
+                ('of all', 'share_of_all', '%'),
+                ('temporary', 'temp_bytes', 'B'),
+                ('temporary, all', 'temp_bytes_all', 'B'),
+                ('peak', 'peak', 'B'),
+            ),
+        ),
+    ),
+    'turn': (
+        (
+            'A train step with and without a turn of the selector',
+            (
+                LENGTH,
+                ('target', 'target_tokens', 'n'),
+                ('step', 'seconds.step', 's'),
+                ('with turn', 'seconds.step with turn', 's'),
+                ('turn / step', 'turn_in_steps', 'x'),
+                ('every', 'every', 'n'),
+                ('share', 'share', '%'),
+                ('temporary', 'temp_bytes.step with turn', 'B'),
+                ('peak', 'peak', 'B'),
+            ),
+        ),
+    ),
     'train': (
         (
             'A train step',

@@ -26,6 +26,11 @@ import jax.numpy as jnp
 
 from locost_jax.models import layers
 from locost_jax.ops import chunks
+from locost_jax.ops import mesh as mesh_lib
+
+# Bytes of the projected tokens of a batch, above which they are projected chunk
+# by chunk: 85 chunks of BART-base; of a million tokens 6 GiB.
+MOST_PROJECTED = 256 << 20
 
 
 class Selection(NamedTuple):
@@ -128,25 +133,31 @@ class Selector(nn.Module):
       A Selection.
     """
     states = jax.lax.stop_gradient(states)
-    x, is_token, is_chunk = states[:, :, 1:], mask[:, :, 1:], mask.any(-1)
+    is_token, is_chunk = mask[:, :, 1:], mask.any(-1)
     is_single = is_chunk.sum(1) == 1
     actor = self.actor.clone(parent=None)
     params = {'params': self.actor.variables['params']}
-    projected = self.actor.project(x)
-    precise = jnp.promote_types(x.dtype, jnp.float32)
+    projected = None
+    if is_projected_at_once(states):
+      projected = self.actor.project(states[:, :, 1:])
+    precise = jnp.promote_types(states.dtype, jnp.float32)
 
     def step(carry, c):
       total, count = carry
       take = lambda array: jax.lax.dynamic_index_in_dim(array, c, 1, False)
+      x = take(states)[:, 1:]
       g = (total / count[:, None]).astype(x.dtype)
-      logits = actor.apply(params, take(projected), g, method='of_projected')
+      if projected is None:
+        logits = actor.apply(params, x, g)
+      else:
+        logits = actor.apply(params, take(projected), g, method='of_projected')
       chosen = act(
           logits,
           take(is_token),
           is_single,
-          *(x if x is None else take(x) for x in (uniform, actions)),
+          *(y if y is None else take(y) for y in (uniform, actions)),
       )
-      added = jnp.einsum('bj,bjd->bd', chosen.astype(precise), take(x))
+      added = jnp.einsum('bj,bjd->bd', chosen.astype(precise), x)
       total = total + added.astype(precise)
       return (total, count + chosen.sum(-1)), Selection(chosen, g, logits)
 
@@ -166,6 +177,19 @@ class Selector(nn.Module):
       float32 [..., J, 2] and [..., J].
     """
     return self.actor(x, state), self.critic(x, state)[..., 0]
+
+
+def is_projected_at_once(states):
+  """Whether the actor projects all chunks before it goes over them.
+
+  One product of all is faster than one per chunk, but it is kept whole. Chunks
+  that lie over several devices are always projected there.
+
+  Args:
+    states: [B, C, L, D].
+  """
+  size = 2 * states.size * states.dtype.itemsize
+  return size <= MOST_PROJECTED or mesh_lib.axis_size(mesh_lib.SEQUENCE) > 1
 
 
 def act(logits, is_token, is_single, uniform=None, actions=None):

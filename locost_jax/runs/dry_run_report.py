@@ -108,6 +108,9 @@ def _ways_out(phase):
     )
   elif not changes[-1:] or not changes[-1]['fits']:
     yield '    still too large: smaller batches or model, or more devices'
+  evaluating = phase['evaluating']
+  if evaluating and available is not None and evaluating['total'] <= available:
+    yield '    evaluating alone fits, as --evaluate of a run does'
 
 
 def _line(title, text):

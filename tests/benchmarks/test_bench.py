@@ -228,6 +228,75 @@ def test_what_makes_no_pages_is_refused(arguments, expected, call, here):
   assert status == 2 and out == '' and expected in err
 
 
+SELECTS = (
+    '--config=configs/simcas.py:arxiv',
+    '--config.data.page_length=32',
+    *(PAGES[2:]),
+    '--repeats=2',
+    '--tokens=5',
+)
+
+
+def test_select(call, here):
+  """All tokens but start marks, g_0 in addition, where all are kept."""
+  status, out, err, result = call('select', '--lengths=32,128', *SELECTS)
+  assert status == 0, err
+  one, four = result['rows']
+  assert one['selected'] == 31 + 1 and 1 < four['selected'] <= 4 * 31 + 1
+  assert (one['slots'], one['chunks'], four['chunks']) == (32, 1, 4)
+  for row in result['rows']:
+    seconds = row['seconds']
+    assert row['times'].keys() == {
+        'encode',
+        'encode all',
+        'select',
+        'compact',
+        'write',
+        'write all',
+    }
+    assert row['share_of_encode'] == seconds['select'] / seconds['encode']
+    assert row['share_of_all'] == pytest.approx(
+        (seconds['select'] + seconds['compact'])
+        / (seconds['encode'] + seconds['compact'] + seconds['write'])
+    )
+  growth = result['growth']['The selector: read, and written from']
+  assert growth['encode']['base'] == 32 and 'time ~ length^' in out
+
+
+def test_turn(call, here):
+  """Half of the steps, warm-up included, take a turn; one in 50 is counted."""
+  status, out, err, result = call('turn', '--lengths=64', *SELECTS)
+  assert status == 0, err
+  (row,) = result['rows']
+  step, with_turn = row['seconds']['step'], row['seconds']['step with turn']
+  assert row['turns'] == 3 and row['every'] == 50
+  turn = max(0, with_turn - step)
+  assert row['turn_in_steps'] == pytest.approx(turn / step)
+  assert row['share'] == pytest.approx(turn / (50 * step + turn))
+  assert 'turn / step' in out
+
+
+@pytest.mark.parametrize(
+    'arguments, expected',
+    (
+        ((), "name='locost' with select=None has no selector at work"),
+        ((*SELECTS, '--config.model.select=none'), "select='none' has no"),
+        ((*SELECTS, '--lengths=80'), '--lengths=80: expected multiples of'),
+    ),
+)
+def test_what_selects_nothing_is_refused(arguments, expected, call, here):
+  status, out, err, _ = call('select', *arguments)
+  assert status == 2 and out == '' and expected in err
+
+
+@pytest.mark.parametrize('command', ('encode', 'train'))
+def test_models_without_convolutions_are_refused(command, call, here):
+  status, out, err, _ = call(command, *SELECTS)
+  assert status == 2 and out == '' and err.count('\n') == 1
+  assert f'bench {command}: takes a layer of LOCOST apart' in err
+  assert "name='simcas': expected a config of LOCOST; bench pages" in err
+
+
 @pytest.mark.slow
 def test_train(call, here, monkeypatch):
   """A layer of 512 tokens in pieces of 64 needs less than as a whole."""

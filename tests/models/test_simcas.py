@@ -276,6 +276,37 @@ def test_the_selector_is_its_loop(selection, padding):
   assert whole > 1  # a chunk of which nothing was selected was among them
 
 
+@pytest.mark.parametrize('form', ['sample', 'argmax', 'given'])
+def test_tokens_are_projected_at_once_or_chunk_by_chunk(monkeypatch, form):
+  """Equal choices and states; only at once does an array hold all chunks."""
+  model = models.build(SIMCAS, 'float64')
+  with jax.enable_x64():
+    params = jax.tree.map(lambda x: np.asarray(x, np.float64), small_params())
+    states, mask, seeds = model.apply(
+        params, documents(), method='chunk_states'
+    )
+    uniform = selector_lib.uniform(seeds, *mask[0, :, 1:].shape)
+    given = np.asarray(uniform) < 0.3
+    options = dict(sample=(uniform,), argmax=(None,), given=(uniform, given))[
+        form
+    ]
+
+    def select(states):
+      choose = lambda model: model.selector.select(states, mask, *options)
+      return model.apply(params, method=choose)
+
+    wide = states[:, :, 1:].shape[:-1] + (2 * states.shape[-1],)
+    shape = 'x'.join(map(str, wide)) + 'xf64'
+    at_once = jax.jit(lambda states: select(states)).lower(states)
+    monkeypatch.setattr(selector_lib, 'MOST_PROJECTED', 0)
+    by_chunk = jax.jit(lambda states: select(states)).lower(states)
+    assert shape in at_once.as_text() and shape not in by_chunk.as_text()
+    want, found = (form.compile()(states) for form in (at_once, by_chunk))
+  np.testing.assert_array_equal(found.actions, want.actions)
+  np.testing.assert_allclose(found.state, want.state, 0, 1e-14)
+  np.testing.assert_allclose(found.logits, want.logits, 0, 1e-14)
+
+
 def judged(judge, x, g):
   """A judge's outputs by hand: x [J, D], g [D]."""
   dense = lambda name, x: x @ judge[name]['kernel'] + judge[name]['bias']

@@ -1,6 +1,7 @@
 """What a run will need: counted by hand, by XLA, and by the command."""
 
 import json
+import math
 from pathlib import Path
 
 import jax
@@ -9,6 +10,8 @@ import pytest
 
 from configs import default
 from locost_jax import main
+from locost_jax.evaluation import evaluate
+from locost_jax.generation import generate
 from locost_jax.models import parameters
 from locost_jax.runs import assemble
 from locost_jax.runs import counted_flops
@@ -320,8 +323,22 @@ def test_evaluations_that_do_not_fit_are_told(
       '    evaluating     9.0 GiB  6.0 GiB of it to write 8 documents, '
       '64 -> 16 tokens'
   ) in out.splitlines()
-  assert 'train.remat' not in out
+  assert 'train.remat' not in out and 'evaluating alone' not in out
   assert '    9.0 GiB  does not fit  --config.eval.batch_size=1' in out
+
+
+def test_evaluations_that_fit_alone_are_told(
+    run_command, tmp_path, monkeypatch
+):
+  taken = dict(
+      documents=1, input_tokens=64, tokens=16, temporary=3 << 30, total=6 << 30
+  )
+  scripted(monkeypatch, 8 << 30, [20 << 30] * 4, taken)
+  _, out, _ = run_command(main, *arguments(tmp_path))
+  assert out.rstrip().endswith(
+      '    evaluating alone fits, as --evaluate of a run does'
+  )
+  assert 'IT DOES NOT FIT' in out
 
 
 def test_what_evaluations_take():
@@ -336,6 +353,57 @@ def test_what_evaluations_take():
   )
   config.eval.metrics = ('loss',)
   assert compile_programs(config)['evaluating'] is None
+
+
+def test_what_evaluations_take_that_compact_their_memory():
+  """The larger of both programs: the encoder's, or beams over all states."""
+  config = make_config()
+  config.model = default.simcas()
+  config.model.update(
+      vocab_size=50,
+      d_model=16,
+      d_ff=32,
+      decoder_d_ff=32,
+      num_heads=2,
+      num_layers=1,
+      num_decoder_layers=1,
+  )
+  config.train.objective = 'simcas'
+  config.data.update(pages='chunks', page_length=16)
+  config.eval.update(metrics=('rouge',), batch_size=1)
+  config.decode.max_length = 4
+  setup = make_setup(config)
+  model, (_, *read, _) = setup.model, dry_run.largest_batch(config)
+  inputs = jax.ShapeDtypeStruct((1, *read), jnp.int32)
+  params = setup.shapes
+  memory = jax.eval_shape(
+      lambda params, inputs: generate.encode(model, params, inputs, None),
+      params,
+      inputs,
+  )
+  for beams in 1, 16:
+    config.decode.num_beams = beams
+    settings = evaluate.settings_of(config)
+    told = compile_programs(config)['evaluating']
+    sizes = [
+        program.memory_analysis()
+        for program in (
+            generate.encode.lower(model, params, inputs, None).compile(),
+            generate.decode_memory.lower(
+                model, params, memory, settings
+            ).compile(),
+        )
+    ]
+    taken = [
+        size.argument_size_in_bytes
+        + size.temp_size_in_bytes
+        + size.output_size_in_bytes
+        for size in sizes
+    ]
+    assert told['input_tokens'] == math.prod(read)
+    own = 4 * parameters.count(params)
+    assert told['temporary'] == max(taken) - own
+    assert (taken[0] > taken[1]) == (beams == 1)
 
 
 def test_a_compiler_that_refuses_is_quoted(run_command, tmp_path, monkeypatch):

@@ -176,6 +176,18 @@ def test_a_recipe_runs_from_rows_to_a_summary(command, run_command, tmp_path):
   (written,) = (workdir / 'predictions').glob('narrativeqa_plot-test-*.jsonl')
   found = [json.loads(line) for line in written.read_text().splitlines()]
   assert len(found) == 6 and all(len(row['references']) == 2 for row in found)
+  losses = {}
+  for length in 14, 500, 1_000_000:  # trained at 60; at most 100 are there
+    status, out, err = run_command(
+        main,
+        *arguments,
+        '--evaluate',
+        '--format=json',
+        f'--config.data.max_input_length={length}',
+    )
+    assert status == 0, err
+    losses[length] = json.loads(out)['loss']
+  assert losses[14] != losses[500] == losses[1_000_000]
   # Other examples are another run, and there must be as many.
   status, _, err = run_command(
       main, *arguments, '--config.data.train_examples=4'
