@@ -113,6 +113,11 @@ RUNS = (
         '--steps=1 --seeds=1',
         makes='runs/learned_confidence/curves.png',
     ),
+    Run(
+        r'.*tests\.learned_selection .*',
+        '--steps=1 --most=1 --seeds=1',
+        makes='runs/learned_selection/curves.png',
+    ),
     Run(r'.*bench gsg', '--lengths=40 --repeats=1'),
     Run(
         r'.*bench (decode|train|run|cost).*',
@@ -184,6 +189,11 @@ RUNS = (
         r'.*main .*configs/finetune\.py:pagesum .*--workdir=(\S+)',
         TINY_PAGES,
         makes=r'\1/checkpoints/2',
+    ),
+    Run(
+        r'.*main .*configs/finetune\.py:pagesum .*',
+        TINY_PAGES,
+        makes='runs/finetune-pagesum/checkpoints/2',
     ),
     Run(
         r'.*main .*configs/finetune\.py:simcas .*',

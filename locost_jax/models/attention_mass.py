@@ -76,3 +76,17 @@ def attend_and_sum(
   log_total = softmax.m + jnp.log(softmax.l)
   mass = pieces.over(L, S, add_up, jnp.zeros((B, num_segments, T), precise))
   return softmax.context(queries.dtype), mass.transpose(0, 2, 1)
+
+
+def mean_over_targets(mass, written):
+  """The mean over the targets that count.
+
+  Args:
+    mass: [B, T, P], of each target.
+    written: bool [B, T], the targets that count.
+
+  Returns:
+    [B, P]; 0 for a document without any.
+  """
+  total = jnp.where(written[..., None], mass, 0).sum(1)
+  return total / jnp.maximum(written.sum(1), 1)[:, None]

@@ -84,10 +84,28 @@ def _most(memory):
 
 
 @functools.partial(jax.jit, static_argnums=1)
+def gather(memory, size):
+  """The first states of a memory that the mask has, in reading order.
+
+  Args:
+    memory: {'states': [B, L, D], 'mask': bool [B, L]}.
+    size: states of a document in the result; further ones are left out.
+
+  Returns:
+    {'states': [B, size, D], 'mask': bool [B, size]}.
+  """
+  found = jnp.cumsum(memory['mask'], axis=1)
+  number = jnp.arange(1, size + 1)
+  # The n-th selected state is the first one up to which there are n.
+  places = jax.vmap(lambda row: jnp.searchsorted(row, number))(found)
+  states = jnp.take_along_axis(
+      memory['states'], places[..., None], axis=1, mode='clip'
+  )
+  mask = number <= found[:, -1:]
+  return jax.tree.map(stack.lay_read, {'states': states, 'mask': mask})
+
+
+@functools.partial(jax.jit, static_argnums=1)
 def _compact(memory, capacity):
-  memory = in_line(memory)
-  order = jnp.argsort(~memory['mask'], axis=1, stable=True)[:, :capacity]
-  states = jnp.take_along_axis(memory['states'], order[..., None], axis=1)
-  mask = jnp.take_along_axis(memory['mask'], order, axis=1)
-  states, mask = stack.lay_read(states), stack.lay_read(mask)
-  return {'states': states[:, None], 'mask': mask[:, None]}
+  small = gather(in_line(memory), capacity)
+  return jax.tree.map(lambda x: x[:, None], small)

@@ -7,14 +7,10 @@ is the same for documents in chunks.
 Axes: B documents, L input length, D d_model.
 """
 
-import functools
-
 import jax
-import jax.numpy as jnp
 
 from locost_jax.errors import InputError
 from locost_jax.models import chunk_memory
-from locost_jax.models import stack
 
 
 @jax.jit
@@ -46,17 +42,6 @@ def compact(memory, size=None):
     raise InputError(
         f'{number} states of a document are selected: expected at most {size}'
     )
-  return memory if size >= memory['mask'].shape[1] else _gather(memory, size)
-
-
-@functools.partial(jax.jit, static_argnums=1)
-def _gather(memory, size):
-  found = jnp.cumsum(memory['mask'], axis=1)
-  number = jnp.arange(1, size + 1)
-  # The n-th selected state is the first one up to which there are n.
-  places = jax.vmap(lambda row: jnp.searchsorted(row, number))(found)
-  states = jnp.take_along_axis(
-      memory['states'], places[..., None], axis=1, mode='clip'
-  )
-  mask = number <= found[:, -1:]
-  return jax.tree.map(stack.lay_read, {'states': states, 'mask': mask})
+  if size >= memory['mask'].shape[1]:
+    return memory
+  return chunk_memory.gather(memory, size)

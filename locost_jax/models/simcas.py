@@ -33,6 +33,7 @@ import jax.numpy as jnp
 
 from locost_jax.errors import check_choice
 from locost_jax.errors import InputError
+from locost_jax.models import attention_mass
 from locost_jax.models import bart
 from locost_jax.models import bart_layers
 from locost_jax.models import chunk_memory
@@ -342,9 +343,7 @@ class SimCAS(bart.Bart):
     slots = jnp.arange(shape[1] * shape[2])
     segments = jnp.broadcast_to(slots, (shape[0], slots.size))
     mass = self.cross_mass(memory, targets_in, segments, slots.size)
-    mass = jnp.where(written[..., None], mass, 0).sum(1)
-    count = jnp.maximum(written.sum(1), 1)[:, None]
-    return (mass / count).reshape(shape)
+    return attention_mass.mean_over_targets(mass, written).reshape(shape)
 
   def init_cache(self, memory, max_length):
     """(shared, per_row) of `stack.init_cache`."""

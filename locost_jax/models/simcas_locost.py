@@ -27,6 +27,7 @@ import jax
 import jax.numpy as jnp
 
 from locost_jax.errors import check_choice
+from locost_jax.models import attention_mass
 from locost_jax.models import encoder_decoder
 from locost_jax.models import locost
 from locost_jax.models import selected
@@ -254,6 +255,5 @@ class SimCASLocost(encoder_decoder.EncoderDecoder):
     B, L = memory['mask'].shape
     segments = jnp.broadcast_to(jnp.arange(L), (B, L))
     mass = self.cross_mass(memory, targets_in, segments, L)
-    mass = jnp.where(written[..., None], mass, 0).sum(1)
-    mass = mass / jnp.maximum(written.sum(1), 1)[:, None]
+    mass = attention_mass.mean_over_targets(mass, written)
     return jnp.pad(self.in_chunks(mass), ((0, 0), (0, 0), (1, 0)))
