@@ -149,7 +149,7 @@ def write(meshes, settings, model):
       states = np.where(mask[..., None], encoded['states'], 0)
       first = states if first is None else first
       # Larger, so that texts differ from one another.
-      params = jax.tree.map(lambda x: 3 * x, params)
+      params = jax.tree.map(lambda x: 2 * x, params)
       memory = encode(params)
       small = built.compact_memory(memory)
       found = generate.generate(built, params, inputs, None, settings)

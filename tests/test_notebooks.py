@@ -80,7 +80,7 @@ def check_scores(text):
 
 def check_page(text):
   """The page of a document: linked both ways, self-contained."""
-  assert '<section class="document">' in text
+  assert '<section class="document" id="document">' in text
   for links in (r'href="#s1"', r'id="s1"', r'href="#p1"', r'id="p1"'):
     assert re.search(links, text), links
   assert not re.search(r'(?:src|href)="https?:', text)

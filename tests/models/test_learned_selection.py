@@ -54,7 +54,7 @@ def test_what_is_measured_in_a_plain_loop():
     rewards = ppo.likelihood(
         logits, batch['decoder_target_tokens'], written, 1.0
     )
-    assert measured[key] == pytest.approx(np.mean(rewards), rel=1e-4)
+    assert measured[key] == pytest.approx(float(np.mean(rewards)), rel=1e-4)
   memory = model.apply({'params': params}, inputs, method='encode')
   counts = dict(marked=[], others=[], selected=[])
   for b in range(6):
@@ -63,7 +63,7 @@ def test_what_is_measured_in_a_plain_loop():
     counts['marked'] += chosen[marked[b]].tolist()
     counts['others'] += chosen[~marked[b]].tolist()
   for key, values in counts.items():
-    assert measured[key] == pytest.approx(np.mean(values))
+    assert measured[key] == pytest.approx(float(np.mean(values)))
   assert measured['argmax_selected'] != measured['selected']
 
 

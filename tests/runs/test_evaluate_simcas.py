@@ -30,6 +30,7 @@ def flags(folder, name='simcas'):
       '--config.eval.baselines=False',
       '--config.train.steps=1',
       '--config.train.batch_size=4',
+      '--config.phases=()',  # one is enough
       f'--workdir={folder / "run"}',
   ]
 

@@ -281,7 +281,10 @@ def test_learning_in_a_plain_loop(size, kl):
           (given.log_probs, given.values, given.advantages, given.returns),
       )
       every = np.ones(is_token.size, bool)
-      total += ppo.losses(new, tuple(old), every).total / len(rows)
+      found = ppo.losses(
+          new, tuple(old), every, entropy=config.selector.entropy
+      )
+      total += found.total / len(rows)
     return total
 
   def last_kl(trained, c, places):
