@@ -4,7 +4,8 @@
 
 A document has C chunks of L tokens: a start mark, filler and an end mark.
 Somewhere among the C (L - 1) tokens that can be selected are 4 payloads, which
-are the target, in order. A decoder that reads the payloads alone can write it.
+are the target, in order and followed by the end mark, as every summary is. A
+decoder that reads the payloads alone can write it.
 
 Training has two phases, each a `training.objectives`, with new documents in
 every step. First every token is kept (select='none'), until the decoder reads:
@@ -83,9 +84,7 @@ def make_config(select, steps, baseline='critic'):
       batch_size=16,
       objective='simcas' if select == 'ppo' else 'likelihood',
   )
-  # With the release's 0.1 the selector goes on until it often selects nothing
-  # of a chunk, which is then read whole (docs/training.md).
-  config.selector.update(every=1, limit=32, entropy=0.2, baseline=baseline)
+  config.selector.update(every=1, limit=32, baseline=baseline)
   return config
 
 
@@ -98,7 +97,7 @@ def make_documents(key, count):
 
   Returns:
     (batch, marked): a batch as in `step.train_step`, inputs [B, C, L] and
-    targets [B, 4]; where the payloads are, bool [B, C, L - 1].
+    targets [B, 5]; where the payloads are, bool [B, C, L - 1].
   """
   rng = np.random.default_rng(key)
   inputs = rng.choice(FILLER, (count, C, L))
@@ -107,16 +106,17 @@ def make_documents(key, count):
   places = np.sort(
       np.argsort(rng.random((count, inner)), axis=1)[:, :PAYLOADS], axis=1
   )
-  targets = rng.choice(PAYLOAD, (count, PAYLOADS))
+  payloads = rng.choice(PAYLOAD, (count, PAYLOADS))
   text = inputs[:, :, 1:-1].reshape(count, inner)
-  np.put_along_axis(text, places, targets, axis=1)
+  np.put_along_axis(text, places, payloads, axis=1)
   inputs[:, :, 1:-1] = text.reshape(count, C, L - 2)
+  targets = np.pad(payloads, ((0, 0), (0, 1)), constant_values=END)
   before = np.pad(targets, ((0, 0), (1, 0)), constant_values=START)[:, :-1]
   batch = dict(
       encoder_input_tokens=inputs.astype(np.int32),
       decoder_input_tokens=before.astype(np.int32),
       decoder_target_tokens=targets.astype(np.int32),
-      decoder_loss_weights=np.ones((count, PAYLOADS), np.float32),
+      decoder_loss_weights=np.ones(targets.shape, np.float32),
   )
   return batch, np.isin(inputs[:, :, 1:], PAYLOAD)
 

@@ -21,7 +21,7 @@ def test_documents_read_in_a_plain_loop():
       inputs, marked, batch['decoder_target_tokens']
   ):
     found = [t for t in tokens.ravel() if t in task.PAYLOAD]
-    assert found == targets.tolist()
+    assert [*found, task.END] == targets.tolist()
     assert tokens[:, 1:][places].tolist() == found
   others = inputs[:, :, 1:-1][~marked[:, :, :-1]]
   assert np.isin(others, task.FILLER).all()
