@@ -46,7 +46,11 @@ class EncoderDecoder(nn.Module):
     self.decoder = decoder.Decoder(c, self.dtype, self.remat)
     if not c.tie_embeddings:
       self.logits = layers.dense(
-          c.vocab_size, c.d_model**-0.5, self.dtype, 'logits'
+          c.vocab_size,
+          c.d_model**-0.5,
+          self.dtype,
+          'logits',
+          dot_general=layers.precise_dot_general,
       )
 
   def __call__(self, inputs, targets_in, input_mask=None, deterministic=True):
@@ -105,10 +109,8 @@ class EncoderDecoder(nn.Module):
   def head(self, h):
     """h [..., D] -> float32 logits [..., V]."""
     if self.config.tie_embeddings:
-      logits = self.token_embedding.attend(h * self.config.d_model**-0.5)
-    else:
-      logits = self.logits(h)
-    return layers.at_least_float32(logits)
+      return self.token_embedding.attend(h) * self.config.d_model**-0.5
+    return self.logits(h)
 
   def init_cache(self, memory, max_length):
     """(shared, per_row) of `stack.init_cache`."""
