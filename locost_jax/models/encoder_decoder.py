@@ -75,6 +75,7 @@ class EncoderDecoder(nn.Module):
   def embed(self, inputs, input_mask=None):
     """Inputs and mask of `encode` -> h [B, L, D], bool mask [B, L]."""
     mask = inputs != PAD_ID if input_mask is None else input_mask.astype(bool)
+    self.config.check_mask(mask)
     return stack.lay_read(self.token_embedding(inputs)), mask
 
   def states(self, inputs, targets_in, input_mask=None, deterministic=True):
