@@ -41,6 +41,11 @@ tell() {
   [ -n "$DRY_RUN" ] || printf '%s\n' "$*" >&2
 }
 
+# comment TEXT: of the next command of a dry run.
+comment() {
+  [ -z "$DRY_RUN" ] || printf '# %s\n' "$*"
+}
+
 # fail MESSAGE: something is wrong that another try cannot mend.
 fail() {
   printf 'error: %s\n' "$*" >&2

@@ -147,7 +147,9 @@ $HOSTS
 EOF
   run cd "$ROOT"
   if [ -n "$setup" ]; then
-    [ -n "$JAX" ] || fail "$ENV_FILE: JAX is missing: expected JAX=jax[cuda13]"
+    case $JAX in
+      '' | *tpu*) JAX='jax[cuda13]' ;;  # the file may serve tpu_vm.sh too
+    esac
     install_on_all
     return
   fi

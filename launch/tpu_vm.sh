@@ -155,6 +155,7 @@ stop() {
 }
 
 delete() {
+  comment "the next line deletes $TPU_NAME and its disks; WORKDIR stays"
   if [ "$CAPACITY" = on-demand ]; then
     tpus tpu-vm delete "$TPU_NAME" --quiet
   else
@@ -256,7 +257,8 @@ main() {
     '') fail 'expected a command; --help lists them' ;;
     *) fail "$command is not a command; --help lists them" ;;
   esac
-  read_env PROJECT ZONE TPU_NAME ACCELERATOR_TYPE RUNTIME_VERSION CAPACITY JAX
+  read_env PROJECT ZONE TPU_NAME ACCELERATOR_TYPE RUNTIME_VERSION CAPACITY
+  JAX=${JAX:-jax[tpu]}
   case $CAPACITY in
     spot | queued) ;;
     on-demand) there=READY taken=TERMINATED ;;

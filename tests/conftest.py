@@ -3,7 +3,8 @@
 import os
 
 os.environ.setdefault('JAX_PLATFORMS', 'cpu')
-# Tests compile many programs and run each for a moment.
+# Tests compile many programs and run each for a moment. XLA_FLAGS that are set
+# win: `XLA_FLAGS= python -m pytest` runs the programs that users run.
 os.environ.setdefault(
     'XLA_FLAGS',
     '--xla_llvm_disable_expensive_passes=true '

@@ -208,19 +208,25 @@ def make_batch():
   )
 
 
-def step(meshes, in_pieces, layers=1):
+def step_in_float64(meshes):
+  """`step` in pieces, with parameters of float64."""
+  jax.config.update('jax_enable_x64', True)
+  return step(meshes, True, dtype='float64')
+
+
+def step(meshes, in_pieces, layers=1, dtype='float32'):
   """How far a step on each mesh is from that on one device."""
   if in_pieces:
     long_attention.LONG = 0
     tokenwise.CPU_PIECE = 24
   config = make_config(num_layers=layers, num_decoder_layers=layers)
   remat = 'pieces' if in_pieces else 'none'
-  return steps(config, make_batch(), meshes, remat)
+  return steps(config, make_batch(), meshes, remat, dtype)
 
 
-def steps(config, batch, meshes, remat):
+def steps(config, batch, meshes, remat, dtype='float32'):
   """`step` of a config's model with a batch of numpy arrays."""
-  model = models.build(config.model, remat=remat)
+  model = models.build(config.model, dtype=dtype, remat=remat)
   pad_id = models.pad_id(model.config)
   # An optimiser that does nothing and keeps the gradient.
   optimizer = optax.with_extra_args_support(optax.trace(0.0))
@@ -228,9 +234,7 @@ def steps(config, batch, meshes, remat):
   for sizes in [(1, 1, 1, 1), *meshes]:
     mesh = make_mesh(sizes)
     with jax.set_mesh(mesh):
-      init = functools.partial(
-          step_lib.init_state, model=model, optimizer=optimizer
-      )
+      init = functools.partial(init_state, model, optimizer, dtype)
       key = jax.random.key(0)
       placed = sharding.state_shardings(mesh, jax.eval_shape(init, key))
       state = jax.jit(init, out_shardings=placed)(key)
@@ -260,6 +264,14 @@ def steps(config, batch, meshes, remat):
       )
       for found, metrics, messages in others
   ]
+
+
+def init_state(model, optimizer, dtype, key):
+  """The first TrainState, its numbers of this dtype."""
+  return jax.tree.map(
+      lambda x: x.astype(dtype) if x.dtype == jnp.float32 else x,
+      step_lib.init_state(key, model, optimizer),
+  )
 
 
 def write(meshes):

@@ -87,7 +87,7 @@ def begin(settings, per_row, batch_size, keys=None):
     state['text_scores'] = jnp.full((batch_size, K), NEVER, jnp.float32)
     if isinstance(per_row, dict) and STAYS in per_row:
       ancestors = jnp.full((batch_size, K, T), -1, jnp.int32)
-      state['ancestors'] = ancestors.at[:, :, 0].set(jnp.arange(K))
+      state['ancestors'] = ancestors.at[:, :, 0].set(_beams(K))
   return state
 
 
@@ -198,12 +198,17 @@ def _reorder(state, parents):
   ancestors = _take(state['ancestors'], parents)
   return dict(
       state,
-      ancestors=ancestors.at[:, :, state['position'] + 1].set(jnp.arange(K)),
+      ancestors=ancestors.at[:, :, state['position'] + 1].set(_beams(K)),
       per_row={
           key: x if key == STAYS else jax.tree.map(take, x)
           for key, x in state['per_row'].items()
       },
   )
+
+
+def _beams(K):
+  """The numbers of the beams, int32 as the table of ancestors is."""
+  return jnp.arange(K, dtype=jnp.int32)
 
 
 def _take(x, places):

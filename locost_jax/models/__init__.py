@@ -105,6 +105,21 @@ def check_length(config, length, what, way_out=''):
     )
 
 
+def check_mask(config, mask, what='input_mask'):
+  """Raises an InputError for a mask that a model cannot read.
+
+  LongT5 takes padding after the tokens only; others take it anywhere.
+
+  Args:
+    config: the model's.
+    mask: bool [B, L] or [B, P, L], true at tokens.
+    what: the name of what has the padding.
+  """
+  check = getattr(config, 'check_mask', None)
+  if check is not None:
+    check(mask, what)
+
+
 def make_config(config):
   """Returns the checked config of a model, a frozen dataclass.
 

@@ -187,10 +187,7 @@ class Bart(nn.Module):
 
   def head(self, h):
     """h [..., D] -> float32 logits [..., V]."""
-    return (
-        layers.at_least_float32(self.token_embedding.attend(h))
-        + self.logits_bias
-    )
+    return self.token_embedding.attend(h) + self.logits_bias
 
   def init_cache(self, memory, max_length):
     """(shared, per_row) of `stack.init_cache`."""

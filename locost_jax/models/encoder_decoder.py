@@ -46,7 +46,11 @@ class EncoderDecoder(nn.Module):
     self.decoder = decoder.Decoder(c, self.dtype, self.remat)
     if not c.tie_embeddings:
       self.logits = layers.dense(
-          c.vocab_size, c.d_model**-0.5, self.dtype, 'logits'
+          c.vocab_size,
+          c.d_model**-0.5,
+          self.dtype,
+          'logits',
+          dot_general=layers.precise_dot_general,
       )
 
   def __call__(self, inputs, targets_in, input_mask=None, deterministic=True):
@@ -71,6 +75,7 @@ class EncoderDecoder(nn.Module):
   def embed(self, inputs, input_mask=None):
     """Inputs and mask of `encode` -> h [B, L, D], bool mask [B, L]."""
     mask = inputs != PAD_ID if input_mask is None else input_mask.astype(bool)
+    self.config.check_mask(mask)
     return stack.lay_read(self.token_embedding(inputs)), mask
 
   def states(self, inputs, targets_in, input_mask=None, deterministic=True):
@@ -105,10 +110,8 @@ class EncoderDecoder(nn.Module):
   def head(self, h):
     """h [..., D] -> float32 logits [..., V]."""
     if self.config.tie_embeddings:
-      logits = self.token_embedding.attend(h * self.config.d_model**-0.5)
-    else:
-      logits = self.logits(h)
-    return layers.at_least_float32(logits)
+      return self.token_embedding.attend(h) * self.config.d_model**-0.5
+    return self.logits(h)
 
   def init_cache(self, memory, max_length):
     """(shared, per_row) of `stack.init_cache`."""

@@ -24,11 +24,14 @@ def normal(stddev):
   return nn.initializers.normal(stddev)
 
 
-def product(x, kernel, axis=0):
-  """x [..., D] and kernel [D, F], or [F, D] with axis 1, -> [..., F]."""
+def product(x, kernel, axis=0, precise=False):
+  """x [..., D] and kernel [D, F], or [F, D] with axis 1, -> [..., F].
+
+  precise: see `matmul`.
+  """
   if _is_cut():
-    return _contract(x, kernel, x.ndim - 1, axis)
-  out = matmul(_rows(x), kernel, 1, axis)
+    return _contract(x, kernel, x.ndim - 1, axis, precise)
+  out = matmul(_rows(x), kernel, 1, axis, precise)
   return out.reshape(*x.shape[:-1], out.shape[1])
 
 
@@ -47,42 +50,51 @@ def of_channels(x, kernel):
   return out.reshape(*x.shape[1:], out.shape[1])
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(2, 3))
-def matmul(a, b, i, j):
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2, 3, 4))
+def matmul(a, b, i, j, precise=False):
   """The sum over axis i of one matrix and axis j of the other: [m, n].
+
+  In the dtype of both; `precise`: not rounded to it, but float32 at least. What
+  comes back is rounded, so that gradients cost the same.
 
   With gradients that are made as they lie. JAX's own of b [k, n] is the
   transpose of g^T a: on a CPU that copied g [m, n], and a gated feed-forward
   took twice as long, forward and backward.
   """
-  return _contract(a, b, i, j)
+  return _contract(a, b, i, j, precise)
 
 
-def _matmul_backward(i, j, kept, g):
+def _matmul_backward(i, j, precise, kept, g):
+  del precise
   a, b = kept
+  g = g.astype(a.dtype)
   d_a = (b, g, 1 - j, 1) if i == 0 else (g, b, 1, 1 - j)
   d_b = (a, g, 1 - i, 0) if j == 0 else (g, a, 0, 1 - i)
   return _contract(*d_a), _contract(*d_b)
 
 
 matmul.defvjp(
-    lambda a, b, i, j: (_contract(a, b, i, j), (a, b)), _matmul_backward
+    lambda a, b, *options: (_contract(a, b, *options), (a, b)),
+    _matmul_backward,
 )
 
 
-def _contract(x, y, x_axis, y_axis):
-  """The sum over these axes, in the dtype that both have.
+def _contract(x, y, x_axis, y_axis, precise=False):
+  """The sum over these axes, in the dtype that both have; see `matmul`.
 
   A CPU's units for bfloat16 (AMX) are used where the result is float32 only:
   five times as fast on one as XLA's product of bfloat16 to bfloat16.
   """
-  precise = jnp.promote_types(x.dtype, jnp.float32)
-  return jnp.tensordot(
+  wide = jnp.promote_types(x.dtype, jnp.float32)
+  sums = jnp.tensordot(
       x,
       y,
       ((x_axis,), (y_axis,)),
-      preferred_element_type=precise if mesh_lib.platform() == 'cpu' else None,
-  ).astype(x.dtype)
+      preferred_element_type=(
+          wide if precise or mesh_lib.platform() == 'cpu' else None
+      ),
+  )
+  return sums if precise else sums.astype(x.dtype)
 
 
 def _rows(x):
@@ -105,7 +117,15 @@ def dot_general(x, kernel, dimension_numbers, precision=None):
   return product(x, kernel)
 
 
-def dense(features, stddev, dtype, name, use_bias=False):
+def precise_dot_general(x, kernel, dimension_numbers, precision=None):
+  """`dot_general` whose sums are not rounded; see `matmul`."""
+  del dimension_numbers, precision
+  return product(x, kernel, precise=True)
+
+
+def dense(
+    features, stddev, dtype, name, use_bias=False, dot_general=dot_general
+):
   """A projection to `features` with N(0, stddev^2) weights."""
   return nn.Dense(
       features,
@@ -167,8 +187,8 @@ class Embedding(nn.Module):
     return jnp.take(self.table(), tokens, axis=0)
 
   def attend(self, h):
-    """[..., D] -> the products with all vectors, [..., V]."""
-    return product(h, self.table(), 1)
+    """[..., D] -> the products with all vectors, float32 [..., V]."""
+    return product(h, self.table(), 1, precise=True)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2,))

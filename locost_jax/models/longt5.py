@@ -20,8 +20,10 @@ from typing import Any, NamedTuple
 from flax import linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from locost_jax.errors import check_choice
+from locost_jax.errors import InputError
 from locost_jax.models import self_attention
 from locost_jax.models import stack
 from locost_jax.ops import causal_attention
@@ -43,6 +45,23 @@ class LongT5Config(stack.T5StyleConfig):
 
   def __post_init__(self):
     check_choice('model.attention', self.attention, (LOCAL, GLOBAL))
+
+  def check_mask(self, mask, what='input_mask'):
+    """Raises an InputError unless tokens come first; see `models.check_mask`.
+
+    A traced mask has no numbers to look at and costs nothing.
+    """
+    if isinstance(mask, jax.core.Tracer):
+      return
+    mask = np.asarray(mask, bool)
+    holes = np.argwhere(mask[:, 1:] & ~mask[:, :-1])
+    if len(holes):
+      row, position = holes[0]
+      raise InputError(
+          f'{what}, row {row}: padding at position {position} and a token '
+          'after it: LongT5 expects tokens first and padding last: move the '
+          'padding to the end of the row'
+      )
 
   def keys_seen(self, length):
     near = 3 * (self.local_radius + 1)

@@ -54,6 +54,9 @@ class T5StyleConfig:
     """
     return pages, length
 
+  def check_mask(self, mask, what='input_mask'):
+    """Raises an InputError for a mask that the mixer cannot read; any is."""
+
   def keys_seen(self, length):
     """Keys that a token is multiplied with; 0 without attention."""
     raise NotImplementedError(f'{type(self).__name__} lacks keys_seen')

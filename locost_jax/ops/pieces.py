@@ -70,7 +70,7 @@ def over(length, size, update, carry):
     fresh = start + jnp.arange(size) >= index * size
     return update(Piece(index, start, fresh, bool(length % size)), carry)
 
-  carry = settled(functools.partial(run, jnp.int32(0)), carry)
+  carry = settled(functools.partial(run, jnp.asarray(0)), carry)
   return jax.lax.fori_loop(0, -(-length // size), run, carry)
 
 

@@ -237,7 +237,7 @@ def _over_blocks(blocks, run, carry):
   """carry <- run(k, carry) for k = 0 .. blocks - 1."""
   if blocks == 1:
     return run(0, carry)
-  carry = pieces.settled(functools.partial(run, jnp.int32(0)), carry)
+  carry = pieces.settled(functools.partial(run, jnp.asarray(0)), carry)
   return jax.lax.fori_loop(0, blocks, run, carry)
 
 

@@ -121,7 +121,7 @@ def _over_pieces(function, size, axes, shared, xs, key):
     return piece.put(out, new, axis)
 
   L, axis = _sizes(xs, axes)[1], axes[-1]
-  first = pieces.Piece(jnp.int32(0), jnp.int32(0), jnp.ones(size, bool))
+  first = pieces.Piece(jnp.asarray(0), jnp.asarray(0), jnp.ones(size, bool))
   like = jax.eval_shape(run, first)
   return pieces.over(
       L,

@@ -338,4 +338,8 @@ class Summarizer:
             f'input_mask has shape {list(mask.shape)}, {name} '
             f'{list(tokens.shape)}: expected the same'
         )
+      models.check_mask(self.config, mask)
+    elif name == 'inputs':
+      is_token = tokens != models.pad_id(self.config)
+      models.check_mask(self.config, is_token, name)
     return tokens.astype(np.int32), mask

@@ -265,3 +265,20 @@ def test_attention_reads_what_the_table_names(B, K, P):
       bias.astype(np.float32),
   )
   np.testing.assert_allclose(found, rows(expected), rtol=0, atol=1e-5)
+
+
+@pytest.mark.filterwarnings('error::FutureWarning')
+def test_the_table_is_int32_where_integers_are_64_bits():
+  """JAX will refuse to write wider integers into it; today it warns."""
+  with jax.enable_x64(True):
+    settings = decode_settings.Settings(num_beams=2, max_length=4, eos_id=1)
+    per_row = {decode.STAYS: jnp.zeros((2, 4)), 'position': jnp.zeros(2)}
+
+    def step(tokens, shared, per_row, ancestors):
+      del shared
+      assert ancestors.dtype == jnp.int32
+      return jnp.eye(8)[(tokens + 3) % 8], per_row
+
+    state = decode.begin(settings, per_row, 2)
+    state = decode.advance(settings, step, None, state, 4)
+    assert state['ancestors'].dtype == jnp.int32

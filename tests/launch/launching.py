@@ -143,8 +143,9 @@ class Fakes:
 
 
 def split(out):
-  """The commands that a dry run printed."""
-  return [shlex.split(line) for line in out.splitlines()]
+  """The commands that a dry run printed, without its comments."""
+  lines = [line for line in out.splitlines() if not line.startswith('# ')]
+  return list(map(shlex.split, lines))
 
 
 def trainers(fakes):

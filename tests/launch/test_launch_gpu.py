@@ -44,7 +44,7 @@ def test_dry_runs_on_gpus(fakes):
   assert split(fakes.run('gpu.sh', '--dry_run', '--preflight')[1]) == expected
   assert split(fakes.run('gpu.sh', '--dry_run', '--setup')[1]) == [
       expected[0],
-      ['python', '-m', 'pip', 'install', '-e', '.[train]', 'jax[tpu]'],
+      ['python', '-m', 'pip', 'install', '-e', '.[train]', 'jax[cuda13]'],
   ]
   code = use_hosts(fakes)
   python = str(fakes.bin / 'trainer')
@@ -90,9 +90,25 @@ def test_dry_runs_on_gpus(fakes):
       'install',
       '-e',
       '.[train]',
-      'jax[tpu]',
+      'jax[cuda13]',
   ]
   assert not fakes.calls()
+
+
+@pytest.mark.parametrize(
+    'line, installed',
+    [
+        ('JAX=jax[tpu]', 'jax[cuda13]'),
+        ('', 'jax[cuda13]'),
+        ('JAX=jax[cuda12]', 'jax[cuda12]'),
+    ],
+)
+def test_gpus_get_the_jax_of_cuda(fakes, line, installed):
+  """Whatever the file says of TPUs, which other scripts read."""
+  fakes.write(ENV.replace('JAX=jax[tpu]', line))
+  status, out, _ = fakes.run('gpu.sh', '--dry_run', '--setup')
+  assert status == 0
+  assert split(out)[1][-2:] == ['.[train]', installed]
 
 
 @pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGINT])

@@ -141,6 +141,24 @@ def test_dry_runs_on_a_tpu(fakes, arguments, expected):
   assert not fakes.calls()
 
 
+@pytest.mark.parametrize('command', ['delete', 'continue'])
+@pytest.mark.parametrize('capacity', ['spot', 'on-demand'])
+def test_a_dry_run_says_what_delete_does(fakes, command, capacity):
+  """In the line before it, for those who paste what they have not read."""
+  fakes.write(ENV.replace('=spot', f'={capacity}'))
+  lines = fakes.run('tpu_vm.sh', command, '--dry_run')[1].splitlines()
+  deletes = [i for i, line in enumerate(lines) if ' delete slice ' in line]
+  comments = [i for i, line in enumerate(lines) if line.startswith('# ')]
+  assert len(deletes) == 1 and comments == [deletes[0] - 1]
+  assert 'deletes slice and its disks' in lines[comments[0]]
+
+
+def test_the_jax_of_tpus_need_not_be_named(fakes):
+  fakes.write(ENV.replace('JAX=jax[tpu]', ''))
+  _, out, _ = fakes.run('tpu_vm.sh', 'setup', '--dry_run')
+  assert split(out) == SETUP
+
+
 def test_dry_runs_of_the_other_capacities(fakes):
   look = tpus(
       'tpu-vm', 'list', '--filter=name~/slice$', '--format=value(state)'

@@ -271,3 +271,49 @@ def test_bad_values():
     models.build(dict(config, local_radius=0))
   with pytest.raises(InputError, match='model.d_state is not a key of t5'):
     models.build(dict(configs.model_config(GOLDEN / 't5v11'), d_state=1))
+
+
+def masks_with_holes():
+  """Masks of two documents of six tokens: the second has a hole."""
+  whole = np.array([[1, 1, 1, 1, 1, 0], [1, 1, 1, 0, 0, 0]])
+  holes = np.array([[1, 1, 1, 1, 1, 0], [1, 1, 0, 1, 0, 0]])
+  return whole, holes
+
+
+@pytest.mark.parametrize('folder', ['longt5_local', 'longt5_tglobal'])
+def test_longt5_refuses_masks_with_holes(folder):
+  """Its side tokens stand for blocks of the first tokens of a document."""
+  summarizer = load(folder, 'float32')
+  inputs, (whole, holes) = np.full((2, 6), 5), masks_with_holes()
+  words = 'row 1: padding at position 2 and a token after it'
+  calls = [
+      lambda **keys: summarizer.encode(**keys),
+      lambda **keys: summarizer.logits(targets_in=np.ones((2, 2), int), **keys),
+      lambda **keys: summarizer.generate(max_length=2, **keys),
+      lambda inputs, **keys: summarizer.model.apply(
+          {'params': summarizer.params},
+          jnp.asarray(inputs),
+          *map(jnp.asarray, keys.values()),
+          method='embed',
+      ),
+  ]
+  for call in calls:
+    with pytest.raises(InputError, match=f'^input_mask, {words}') as error:
+      call(inputs=inputs, input_mask=holes)
+    assert '\n' not in str(error.value)
+    call(inputs=inputs, input_mask=whole)
+    call(inputs=inputs * whole)
+    call(inputs=inputs, input_mask=np.zeros((2, 6), int))
+  for call in calls[:3]:  # the padding is in the tokens themselves
+    with pytest.raises(InputError, match=f'^inputs, {words}'):
+      call(inputs=inputs * holes)
+
+
+def test_masks_with_holes_cost_nothing_inside_of_a_program():
+  """What is traced has no numbers to look at; other models take holes."""
+  model = load('longt5_tglobal', 'float32').model
+  program = jax.make_jaxpr(lambda mask: model.config.check_mask(mask))(
+      jax.ShapeDtypeStruct((2, 6), bool)
+  )
+  assert not program.eqns
+  models.check_mask(load('t5v11', 'float32').config, masks_with_holes()[1])

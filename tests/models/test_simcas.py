@@ -110,6 +110,8 @@ def test_new_selectors_are_orthogonal():
     [
         *itertools.product(ALIGNS, PADDINGS, ['ppo']),
         ('shift', 'tokens', 'none'),
+        ('mean', 'release', 'none'),
+        ('mean', 'tokens', 'first_k'),
     ],
 )
 def test_a_batch_is_its_documents_one_by_one(align, padding, select):

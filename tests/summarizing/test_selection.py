@@ -24,6 +24,7 @@ from locost_jax.summarizing.pretrained import Summarizer
 from locost_jax.vocabularies import byte_vocabulary
 from locost_jax.vocabularies import vocabulary as vocabulary_lib
 from tests import bart_files
+from tests import browser
 from tests.models.test_bart import moved_params
 from tests.models.test_bart import SMALL
 from tests.summarizing import test_source_page
@@ -253,7 +254,7 @@ def test_the_command_counts_what_was_selected(
         assert page_selection.fact(found) in page
 
 
-@test_source_page.in_browser
+@browser.needed
 def test_the_switch_hides_the_highlights(summarizer, tmp_path):
   """In a browser, by the style alone."""
   path = tmp_path / 'page.html'

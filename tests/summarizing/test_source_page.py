@@ -3,7 +3,6 @@
 import html.parser
 import json
 import re
-import shutil
 import struct
 import subprocess
 import weakref
@@ -19,21 +18,8 @@ from locost_jax.summarizing import closest_words
 from locost_jax.summarizing import page_contents
 from locost_jax.summarizing import page_html
 from locost_jax.summarizing import source_page
+from tests import browser
 from tests import tiny_run
-
-CHROMIUM = next(
-    filter(
-        None,
-        map(
-            shutil.which,
-            ('chromium', 'chromium-browser', 'google-chrome', 'chrome'),
-        ),
-    ),
-    None,
-)
-in_browser = pytest.mark.skipif(
-    CHROMIUM is None, reason='no Chromium on this machine'
-)
 
 EVIL = """</script><script>document.title="broken"</script> <img src=x
 onerror="alert(1)"> "quoted" & 'single' <b>bold</b> \u2028 &lt;"""
@@ -261,7 +247,7 @@ def test_the_command_writes_pages(tmp_path, run_command, monkeypatch):
 def chromium(tmp_path, *arguments):
   done = subprocess.run(
       [
-          CHROMIUM,
+          browser.path(),
           '--headless',
           '--no-sandbox',
           '--disable-gpu',
@@ -286,7 +272,7 @@ def chromium(tmp_path, *arguments):
   return done.stdout, console
 
 
-@in_browser
+@browser.needed
 def test_the_browser_runs_the_page(tmp_path):
   """No script error, the strip shows the sentence that the address names."""
   page = tmp_path / 'page.html'
@@ -356,7 +342,7 @@ def read_png(path):
   return picture[..., :3]
 
 
-@in_browser
+@browser.needed
 def test_the_browser_paints_the_strip(tmp_path):
   """The screenshot has the strip's colour where the passages are."""
   page, picture = tmp_path / 'page.html', tmp_path / 'page.png'

@@ -64,3 +64,10 @@ def test_tensor_parallel_blocks():
               f'{B * L},',
           )
       ), (sizes, name)
+
+
+def test_a_step_in_float64():
+  """Its loops over pieces, whose counters are then 64 bits wide as well."""
+  meshes = [(2, 2, 1, 2)]
+  (result,) = mesh_program.run('step_in_float64', meshes)
+  assert result['loss'] < 1e-13 and result['gradients'] < 1e-12, result

@@ -44,9 +44,10 @@ def _rows(workdir):
   return rows
 
 
-@jax.jit
-def _bag_step(state, batch):
+@functools.partial(jax.jit, static_argnames=('label_smoothing', 'z_loss'))
+def _bag_step(state, batch, **changes):
   config = _bag_config(10).optim
+  config.update(changes)
   optimizer = optim.make_optimizer(config, 10, state.params)
   return step_lib.train_step(
       state,
@@ -218,6 +219,42 @@ def test_the_numbers_of_a_step():
   for key in ('loss', 'accuracy', 'weight'):
     np.testing.assert_allclose(padded[key], sums[key], rtol=1e-6)
   np.testing.assert_allclose(sums['loss'], total, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    'changes', [dict(label_smoothing=0.1), dict(z_loss=1e-2)]
+)
+def test_what_the_training_loss_adds(changes):
+  """label_smoothing and z_loss reach loss and gradients, of training alone."""
+  batch, state = next(_batches(3)), _bag_state()
+
+  def mean(params):
+    states = Bag().states(
+        params,
+        batch['encoder_input_tokens'],
+        batch['decoder_input_tokens'],
+        batch['encoder_input_tokens'] != 0,
+    )
+    total, weight = losses.cross_entropy(
+        Bag().head(params, states),
+        batch['decoder_target_tokens'],
+        batch['decoder_loss_weights'],
+        **changes,
+    )
+    return total / weight
+
+  loss, gradients = jax.value_and_grad(mean)(state.params)
+  _, plain = _bag_step(state, batch)
+  _, metrics = _bag_step(state, batch, **changes)
+  assert abs(metrics['loss'] - plain['loss']) > 1e-2
+  np.testing.assert_allclose(metrics['loss'], loss, rtol=1e-6)
+  np.testing.assert_allclose(
+      metrics['grad_norm'], optax.global_norm(gradients), rtol=1e-5
+  )
+  sums = step_lib.eval_step(state.params, batch, model=Bag())
+  np.testing.assert_allclose(
+      sums['loss'] / sums['weight'], plain['loss'], rtol=1e-6
+  )
 
 
 def test_the_first_step_that_is_not_finite_ends_the_run(tmp_path):

@@ -1,0 +1,39 @@
+"""The browser of the tests that need one."""
+
+import os
+import shutil
+
+import pytest
+
+NAMES = ('chromium', 'chromium-browser', 'google-chrome', 'chrome')
+CHROMIUM = next(filter(None, map(shutil.which, NAMES)), None)
+
+
+def reason_to_skip(found, environment):
+  """Why the tests of pages are skipped; '': they run, or fail.
+
+  In CI a browser that is missing is a failure, unless NO_CHROMIUM says why.
+
+  Args:
+    found: the path of a browser, or None.
+    environment: a mapping.
+  """
+  stated = environment.get('NO_CHROMIUM', '')
+  if found or (environment.get('CI') == 'true' and not stated):
+    return ''
+  return stated or 'no Chromium on this machine'
+
+
+needed = pytest.mark.skipif(
+    bool(reason_to_skip(CHROMIUM, os.environ)),
+    reason=reason_to_skip(CHROMIUM, os.environ) or 'there is one',
+)
+
+
+def path():
+  """The browser; a test that needs one fails where there is none."""
+  assert CHROMIUM, (
+      f'CI=true, and none of {", ".join(NAMES)} on PATH: install Chromium, or '
+      'say in NO_CHROMIUM why it cannot be'
+  )
+  return CHROMIUM

@@ -1,0 +1,119 @@
+"""The logits of bfloat16 models: products of bfloat16, summed in float32."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from configs import default
+from locost_jax import models
+from locost_jax.models import parameters
+from locost_jax.training import losses
+
+B, T, D, V = 2, 300, 48, 1000  # a D whose square root is not a power of two
+
+
+def make(name, dtype='bfloat16', **changes):
+  config = getattr(default, name)()
+  sizes = dict(d_ff=32, d_kv=8, num_heads=4, decoder_heads=4, d_state=4)
+  config.update({key: sizes[key] for key in sizes if key in config})
+  config.update(vocab_size=V, d_model=D, num_layers=1, num_decoder_layers=1)
+  config.update(changes)
+  return models.build(config, dtype=dtype)
+
+
+def draw_params(model):
+  """Random parameters of the size that training leaves."""
+  rng = np.random.default_rng(0)
+  return jax.tree.map(
+      lambda x: jnp.asarray(0.3 * rng.normal(size=x.shape), x.dtype),
+      parameters.abstract_params(model),
+  )
+
+
+def draw_states():
+  return jnp.asarray(
+      np.random.default_rng(1).normal(size=(B, T, D)), jnp.bfloat16
+  )
+
+
+def exact_head(model, params, states):
+  """The head in float64, of the table that the model rounds to bfloat16."""
+  wide = lambda x: np.asarray(jnp.asarray(x, jnp.bfloat16), np.float64)
+  states, c = wide(states), model.config
+  if 'kernel' in params.get('logits', {}):
+    return states @ wide(params['logits']['kernel'])
+  logits = states @ wide(params['token_embedding']['embedding']).T
+  if 'logits_bias' in params:
+    return logits + np.asarray(params['logits_bias'], np.float64)
+  return logits * c.d_model**-0.5
+
+
+CASES = [*((name, {}) for name in models.MODELS)]
+CASES.append(('t5', dict(tie_embeddings=False)))
+
+
+@pytest.mark.parametrize('name, changes', CASES)
+def test_logits_are_float32_products(name, changes):
+  """Neither ties, nor another argmax, nor another loss than in float64."""
+  model = make(name, **changes)
+  params, states = draw_params(model), draw_states()
+  logits = model.apply({'params': params}, states, method='head')
+  exact = exact_head(model, params, states)
+  assert logits.dtype == jnp.float32
+  np.testing.assert_allclose(logits, exact, rtol=0, atol=2e-6 * exact.max())
+  np.testing.assert_array_equal(logits.argmax(-1), exact.argmax(-1))
+  two = np.sort(logits, -1)[..., -2:]
+  assert (two[..., 0] < two[..., 1]).all()
+
+  targets = np.random.default_rng(2).integers(0, V, (B, T))
+  weights = np.ones((B, T), np.float32)
+  loss, hits, weight = losses.of_states(
+      lambda h: model.apply({'params': params}, h, method='head'),
+      states,
+      targets,
+      weights,
+      size=100,
+  )
+  at_targets = np.take_along_axis(exact, targets[..., None], -1)[..., 0]
+  want = np.log(np.exp(exact).sum(-1)) - at_targets
+  np.testing.assert_allclose(loss / weight, want.mean(), rtol=0, atol=2e-6)
+  assert hits == (exact.argmax(-1) == targets).sum()
+
+
+@pytest.mark.parametrize('name', models.MODELS)
+def test_logits_of_a_step_are_not_rounded(name):
+  """A decoding step ends with the same head."""
+  model = make(name)
+  params = {'params': draw_params(model)}
+  memory = model.apply(params, jnp.ones((B, 8), jnp.int32), method='encode')
+  shared, per_row = model.apply(params, memory, 4, method='init_cache')
+  tokens = jnp.full(B, 2, jnp.int32)
+  logits, _ = model.apply(params, tokens, shared, per_row, method='step')
+  assert logits.dtype == jnp.float32
+  is_rounded = logits == logits.astype(jnp.bfloat16).astype(jnp.float32)
+  # A few float32 numbers end with the zeros that all bfloat16 ones have.
+  assert is_rounded.mean() < 0.01
+
+
+@pytest.mark.parametrize('name, changes', CASES)
+def test_gradients_of_the_head(name, changes):
+  """Against those of the formula in float32, as far as bfloat16 goes."""
+  model = make(name, **changes)
+  params, states = draw_params(model), draw_states()
+  g = np.random.default_rng(3).normal(size=(B, T, V)).astype(np.float32)
+
+  def total(params, states, model):
+    logits = model.apply({'params': params}, states, method='head')
+    return jnp.sum(logits * g)
+
+  got = jax.grad(total, (0, 1))(params, states, model)
+  assert got[1].dtype == jnp.bfloat16
+  want = jax.grad(total, (0, 1))(
+      params,
+      states.astype(jnp.float32),
+      make(name, 'float32', **changes),
+  )
+  for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
+    a, b = np.asarray(a, np.float32), np.asarray(b)
+    np.testing.assert_allclose(a, b, rtol=0, atol=0.01 * abs(b).max() + 1e-9)

@@ -1,0 +1,156 @@
+"""What CI runs, and what it says of what it did not run."""
+
+from pathlib import Path
+import re
+import shlex
+import subprocess
+import sys
+
+import pytest
+
+from tests import browser
+
+ROOT = Path(__file__).parents[1]
+SCRIPT = (ROOT / '.ci' / 'run').read_text(encoding='utf-8')
+
+
+def test_the_script_is_sound():
+  subprocess.run(['shellcheck', ROOT / '.ci' / 'run'], check=True)
+
+
+def test_every_file_that_ci_names_exists():
+  named = re.findall(r'tests/[a-z][\w/.*]+', SCRIPT)
+  assert len(named) > 8
+  for pattern in named:
+    assert list(ROOT.glob(pattern)), pattern
+
+
+def test_what_needs_an_extra_is_run_where_it_is_installed():
+  """Every file whose tests ask for torch or libtpu has its stage."""
+  run = {
+      'peers': re.search(r'stage peers "(.*?)"\n', SCRIPT, re.S)[1],
+      'tpu-aot': re.search(r'stage tpu "(.*?)"\n', SCRIPT, re.S)[1],
+  }
+  asks = {
+      'peers': r"importorskip\(\s*'(torch|transformers)'",
+      'tpu-aot': r"find_spec\('libtpu'\)",
+  }
+  for extra, words in asks.items():
+    files = [
+        path
+        for path in (ROOT / 'tests').rglob('test_*.py')
+        if re.search(words, path.read_text(encoding='utf-8'))
+    ]
+    assert files and extra in run[extra]
+    paths = [ROOT / p for p in re.findall(r'tests/[\w/.]+', run[extra])]
+    for file in files:
+      assert {file, *file.parents} & set(paths), f'{file} is not run: {extra}'
+
+
+def test_the_flags_of_tests_can_be_taken_off():
+  """XLA_FLAGS that are set, also to nothing, are those of the tests."""
+  program = 'import os, tests.conftest; print(repr(os.environ["XLA_FLAGS"]))'
+  assert 'XLA_FLAGS= python -m pytest' in SCRIPT
+  for given, expected in (('', "''"), ('--xla_dump_to=x', "'--xla_dump_to=x'")):
+    found = subprocess.run(
+        ['env', f'XLA_FLAGS={given}', sys.executable, '-c', program],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert found.stdout.strip() == expected
+
+
+def report(path, *cases):
+  """Writes a JUnit report of (file, test, reason or None)."""
+  path.write_text(
+      '<testsuites><testsuite>'
+      + ''.join(
+          f'<testcase classname="{file}" name="{name}">'
+          + (f'<skipped message="{why}"/>' if why else '')
+          + '</testcase>'
+          for file, name, why in cases
+      )
+      + '</testsuite></testsuites>'
+  )
+  return str(path)
+
+
+def test_only_what_no_stage_ran_is_listed(tmp_path):
+  one = report(
+      tmp_path / 'tests.xml',
+      ('tests.a', 'test_plain', None),
+      ('tests.a', 'test_torch', 'needs torch'),
+      ('tests.a', 'test_gpu', 'no GPU'),
+      ('', 'tests.whole', 'needs torch'),
+      ('', 'tests.never', 'needs a TPU'),
+  )
+  two = report(
+      tmp_path / 'peers.xml',
+      ('tests.a', 'test_torch', None),
+      ('tests.a', 'test_gpu', 'no GPU'),
+      ('tests.whole', 'test_it', None),
+  )
+  done = subprocess.run(
+      [sys.executable, ROOT / '.ci' / 'skipped.py', one, two],
+      capture_output=True,
+      text=True,
+      check=True,
+  )
+  assert done.stdout.splitlines() == [
+      '--- 2 tests were skipped everywhere',
+      'tests.a::test_gpu: no GPU',
+      'tests.never: needs a TPU',
+  ]
+
+
+@pytest.mark.parametrize(
+    'found, environment, reason',
+    [
+        ('/bin/chromium', {}, ''),
+        ('/bin/chromium', {'CI': 'true', 'NO_CHROMIUM': 'none'}, ''),
+        (None, {}, 'no Chromium on this machine'),
+        (None, {'CI': 'true'}, ''),
+        (None, {'CI': 'true', 'NO_CHROMIUM': 'no network'}, 'no network'),
+    ],
+)
+def test_a_missing_browser_fails_in_ci(found, environment, reason):
+  assert browser.reason_to_skip(found, environment) == reason
+
+
+def test_without_a_browser_the_test_says_what_to_do(monkeypatch):
+  monkeypatch.setattr(browser, 'CHROMIUM', None)
+  with pytest.raises(AssertionError, match='install Chromium, or say in NO_'):
+    browser.path()
+
+
+@pytest.mark.parametrize('works', [True, False])
+def test_ci_installs_a_browser_or_says_why_not(works, tmp_path):
+  """With an apt-get of ours, on a machine that has no browser."""
+  (tmp_path / 'apt-get').write_text(
+      f'#!/bin/sh\necho "$@" >> {shlex.quote(str(tmp_path / "calls"))}\n'
+      f'exit {0 if works else 100}\n'
+  )
+  (tmp_path / 'sudo').write_text('#!/bin/sh\nshift\nexec "$@"\n')
+  for name in ('apt-get', 'sudo'):
+    (tmp_path / name).chmod(0o755)
+  for name in ('sh', 'id', 'env'):
+    (tmp_path / name).symlink_to(Path('/usr/bin') / name)
+  function = re.search(r'install_browser\(\) \{.*?\n\}\n', SCRIPT, re.S)[0]
+  done = subprocess.run(
+      ['/bin/bash', '-ec', function + 'install_browser; echo "$NO_CHROMIUM"'],
+      env={'PATH': str(tmp_path)},
+      capture_output=True,
+      text=True,
+      check=True,
+  )
+  reason = '' if works else 'apt-get could not install Chromium here'
+  assert done.stdout == reason + '\n'
+  calls = (tmp_path / 'calls').read_text().splitlines()
+  assert (
+      calls
+      == ['update', 'install -y --no-install-recommends chromium'][
+          : 2 if works else 1
+      ]
+  )
