@@ -41,7 +41,6 @@ def get_config():
           # Training examples of each task that are used, chosen by data.seed.
           # The model before any training: eval.baselines.
           train_examples=0,  # 0: all of them
-          packing=False,  # several short documents in a row: no model can
           pages='',  # 'spatial', 'discourse', 'document': pages of PageSum;
           # 'chunks', 'sentence_chunks': of SimCAS; '': one sequence
           num_pages=7,  # pages of a document
