@@ -126,8 +126,19 @@ def _gsg_settings(config):
   return settings
 
 
-def _settings_of(config, task):
-  """Returns `_gsg_settings` for a task of gap sentences, else None."""
+def settings_of(config, task):
+  """Finds the settings of a task's gap sentences; looks at no data.
+
+  Args:
+    config: a run's config.
+    task: name of a corpus that is no mixture.
+
+  Returns:
+    The keyword arguments of gap_sentences; None: the task summarises.
+
+  Raises:
+    InputError: config.gsg is wrong, or set where the task summarises.
+  """
   if is_gsg(task):
     return _gsg_settings(config)
   if config.gsg is not None:
@@ -184,7 +195,7 @@ def _asserted_sizes(entry):
 
 
 def _named_in_files(config, task, files):
-  entry, settings = corpora.TABLE[task], _settings_of(config, task)
+  entry, settings = corpora.TABLE[task], settings_of(config, task)
   needed = ('text',) if settings else ('document', 'summary')
 
   def read(split, file):
@@ -210,7 +221,7 @@ def _named_in_files(config, task, files):
 
 
 def _named_in_tfds(config, task):
-  entry, settings = corpora.TABLE[task], _settings_of(config, task)
+  entry, settings = corpora.TABLE[task], settings_of(config, task)
   shards = prepared_corpora.find_tfds_shards(task, config.data)
 
   def read(split, name):
@@ -248,7 +259,7 @@ def _named_in_tfds(config, task):
 
 
 def _built_in(config, task):
-  settings = _settings_of(config, task)
+  settings = settings_of(config, task)
 
   def read(split, shard):
     del shard
