@@ -48,7 +48,7 @@ class Corpus(NamedTuple):
   describe: Callable = dict  # () -> JSON object kept with the records
   sizes: dict = {}  # split -> rows that there should be
   count: Callable = lambda split: None  # rows that there are; None: unknown
-  has_files: bool = False  # the shards are JSONL files
+  has_files: bool = False  # the shards are local files
 
   @property
   def fields(self):
@@ -96,8 +96,9 @@ def corpus(config):
     return _own_files(config)
   if not task:
     raise InputError(
-        'nothing to train on: set config.data.train_files (JSONL, see docs/data.md) '
-        f'or config.data.task ({", ".join(names())})'
+        'nothing to train on: set config.data.train_files (JSONL, CSV, parquet '
+        'or text, see docs/data.md) or config.data.task '
+        f'({", ".join(names())})'
     )
   if task in BUILT_IN:
     return _built_in(config, task)
@@ -166,9 +167,7 @@ def _own_files(config):
       held_out=found.held_out,
       has_files=True,
       made_of=lambda split: dict(
-          files=_stat_files(found.files[split]),
-          held_out=found.held_out,
-          fields=found.fields,
+          files=_stat_files(found.files[split]), **found.made_of(split)
       ),
   )
 
