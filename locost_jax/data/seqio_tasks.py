@@ -151,9 +151,10 @@ def _make_task(config, name, vocabulary):
 def _rate(data, task):
   """Returns the rate of a task in a mixture, as data/mixture.py has it."""
   found = task.source.corpus
-  # Checked sizes need not be counted, and those of a mocked TFDS cannot be.
   rows = None if data.check_sizes else found.count('train')
-  return float(min(rows or found.sizes['train'], data.mixture_cap))
+  if rows is None:  # its size is checked, or TFDS is mocked
+    rows = found.sizes['train']
+  return float(min(rows, data.mixture_cap))
 
 
 def _text_of(config):

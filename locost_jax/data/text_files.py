@@ -33,7 +33,7 @@ def read_rows(path, fields, unit):
         'or parquet; texts are for gap sentences (config.gsg)'
     )
   lines, size = [], 0
-  for where, line in _lines(path, field):
+  for where, line in _lines(path):
     is_blank = not line.strip()
     if unit == 'line' or (unit == 'paragraph' and is_blank):
       yield from _row(field, lines)
@@ -58,12 +58,12 @@ def _row(field, lines):
     yield {field: text}
 
 
-def _lines(path, field):
+def _lines(path):
   """Yields (what to call it in an error, line without its end)."""
   for number, data in sources.raw_lines(path, sources.LONGEST):
     where = f'{path}:{number}'
     text = sources.decode(where, data)
-    if number == 1 and _is_json_row(text, field):
+    if number == 1 and _is_json_row(text):
       raise InputError(
           f"{where}: JSON in a text: expected such a file to end in '.jsonl'"
       )
@@ -72,11 +72,11 @@ def _lines(path, field):
       yield where, line
 
 
-def _is_json_row(text, field):
-  """Whether a line is a row of JSONL that has the field."""
+def _is_json_row(text):
+  """Whether a line is a row of JSONL."""
   if not text.lstrip().startswith('{'):
     return False
   try:
-    return field in json.loads(text)
+    return isinstance(json.loads(text), dict)
   except (ValueError, RecursionError):
     return False

@@ -401,7 +401,7 @@ BAD_TEXTS = {
     'b.txt': (b'a\n\nb\0\n', ':3: a NUL byte'),
     'c.txt.gz': (b'a', ': cannot be read'),
     'd.txt': (b' \n', ': the train split is empty: no documents'),
-    'e.txt': (to_jsonl([dict(text='a')]), ":1: JSON in a text.* '.jsonl'"),
+    'e.txt': (to_jsonl([dict(title='a')]), ":1: JSON in a text.* '.jsonl'"),
 }
 
 
@@ -431,6 +431,12 @@ def test_kinds_of_columns(tmp_path):
   assert read(file, ('my.text', 'sum')) == [
       {'my.text': text, 'sum': text} for text in 'aba'
   ]
+
+
+def test_byte_order_mark(tmp_path):
+  data = b'\xef\xbb\xbf"document","summary"\r\na,b\r\n\r\n'
+  file = write(tmp_path / 'a.csv', data)
+  assert read(file) == [dict(document='a', summary='b')]
 
 
 def test_line_ends_of_macintosh(tmp_path):

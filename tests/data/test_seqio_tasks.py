@@ -18,6 +18,7 @@ from locost_jax.data import pipeline
 from locost_jax.errors import InputError
 from locost_jax.vocabularies import byte_vocabulary
 from locost_jax.vocabularies import sentencepiece_training
+from tests.data.test_tasks import c4_rows
 from tests.data.test_tasks import story
 from tests.data.test_tasks import write_jsonl
 
@@ -229,6 +230,29 @@ def test_batches_have_seqio_s_keys_and_the_trainer_s_tokens(load, mock):
     row = found[int(name.rpartition(':')[2])]
     for key, value in row.items():
       np.testing.assert_array_equal(batch[key][place], value)
+
+
+def test_what_tfds_prepared(load, tmp_path):
+  """As a test of a whole run mocks it: no file of C4 is there."""
+  import seqio
+  import tensorflow as tf
+  import tensorflow_datasets as tfds
+
+  def as_dataset(self, *args, **keywords):
+    del self, args, keywords
+    return tf.data.Dataset.from_tensor_slices(c4_rows(0, 12))
+
+  info = tmp_path / 'c4' / 'en' / '3.1.0' / 'dataset_info.json'
+  info.parent.mkdir(parents=True)
+  info.write_text('{}')
+  config = make_config('c4_gsg')
+  config.data.tfds_dir = str(tmp_path)
+  load().register(config=config)
+  with tfds.testing.mock_data(as_dataset_fn=as_dataset):
+    found = read('c4_gsg', 'train', shuffle=False)
+    cache = cache_lib.open_cache(config, BYTES, 'train', tmp_path / 'cache')
+  assert found == tokens(cache.read(range(12)))
+  assert seqio.get_mixture_or_task('c4_gsg').splits == ('train', 'validation')
 
 
 def test_a_corpus_of_another_size_is_refused_as_in_training(load, mock):
