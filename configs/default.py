@@ -19,12 +19,14 @@ def get_config():
   config.data = ConfigDict(
       dict(
           task='',  # a corpus or mixture: locost_jax/data/corpora.py, corpus.py
-          train_files='',  # JSONL(.gz) globs, comma separated; replace task
+          # JSONL, CSV, TSV, parquet or text; globs, comma separated
+          train_files='',  # replace task
           validation_files='',  # likewise; '': 2% of the rows, by hash
           test_files='',  # likewise; '': no test split
           input_field='document',  # the field that is read
           target_field='summary',  # the field that is to be written
           query_field='',  # the field in front of it; '': `query`, if any
+          text_unit='file',  # .txt: a 'file', 'paragraph' or 'line' is a row
           targets_start='start_id',  # what a decoder reads first; 'bos': <s>
           vocabulary='train',  # T5's or BART's files, 'byte' or 'train'
           vocabulary_size=8000,  # tokens of a trained one, extra ids included
@@ -41,7 +43,6 @@ def get_config():
           # Training examples of each task that are used, chosen by data.seed.
           # The model before any training: eval.baselines.
           train_examples=0,  # 0: all of them
-          packing=False,  # several short documents in a row: no model can
           pages='',  # 'spatial', 'discourse', 'document': pages of PageSum;
           # 'chunks', 'sentence_chunks': of SimCAS; '': one sequence
           num_pages=7,  # pages of a document

@@ -121,9 +121,9 @@ def _pages():
 
 
 def _records(config, vocabulary, block):
-  from locost_jax.data import seqio_tasks  # pylint: disable=g-import-not-at-top
+  from locost_jax.data import text_to_tokens  # pylint: disable=g-import-not-at-top
 
-  task = seqio_tasks.make_task(config, vocabulary, block=block)
+  task = text_to_tokens.make_task(config, vocabulary, block=block)
   lengths = dict(
       inputs=config.data.max_input_length, targets=config.data.max_target_length
   )

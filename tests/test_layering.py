@@ -130,7 +130,13 @@ TENSORFLOW = (
     'clu',
 )
 # Anywhere in these, and inside functions of `data.sources`.
-TENSORFLOW_ROOMS = ('data.preprocessors', 'data.seqio_tasks')
+TENSORFLOW_ROOMS = (
+    'data.preprocessors',
+    'data.seqio_tasks',
+    'data.text_to_tokens',
+)
+# For SeqIO's users: loads TensorFlow when it is imported.
+IMPORTED_BY_NOBODY = 'data.seqio_tasks'
 # Importable after `pip install locost_jax` without extras.
 BASE = {
     'jax',
@@ -260,6 +266,8 @@ def violations(root):
         broken.append(f'{module} imports {target}')
       if at_top and target == 'data.preprocessors':
         broken.append(f'{module} imports {target}, and TensorFlow with it')
+      if target == IMPORTED_BY_NOBODY:
+        broken.append(f'{module} imports {target}, which is for users alone')
   return broken + find_cycles(graph) + find_mutual_packages(graph)
 
 
@@ -352,6 +360,11 @@ def test_the_page_of_the_architecture_has_every_package():
             'data/tasks',
             'from locost_jax.data import preprocessors',
             'and TensorFlow with it',
+        ),
+        (
+            'data/blocks',
+            'def f():\n  from locost_jax.data import seqio_tasks',
+            'data.seqio_tasks, which is for users alone',
         ),
         ('hosts/__init__', 'import os', 'hosts/__init__ imports something'),
         ('newroom', 'import os', 'newroom is in no package'),

@@ -16,15 +16,8 @@ release of PageSum), and y begins with the first word.
 Where documents are cut into pages, encoder_input_tokens is int32 [B, P, L]: P
 pages, L tokens of a page.
 
-With config.train.batch_tokens the number of rows depends on the length; with
-config.data.packing several short documents share a row, for models that keep
-them apart by SeqIO's further keys, all int32:
-
-  encoder_segment_ids, decoder_segment_ids [B, L], [B, T]  1, 2, ...; 0: padding
-  encoder_positions, decoder_positions     likewise  0, 1, ... in each document
-
-and decoder_input_tokens begin anew with start in each. Rows that are empty,
-which fill a batch up, have zero weights.
+With config.train.batch_tokens the number of rows depends on the length. Rows
+that are empty, which fill a batch up, have zero weights.
 """
 
 import numpy as np
@@ -69,47 +62,6 @@ def make_batch(rows, size, shape, vocabulary, targets_start='start_id'):
       decoder_target_tokens=targets,
       decoder_loss_weights=weights,
   )
-
-
-def make_packed_batch(rows, size, shape, vocabulary):
-  """Puts several records into each row of a batch, told apart by their numbers.
-
-  Args:
-    rows: list of lists of records, each of which fits into a row.
-    size: rows of the batch.
-    shape: lengths of a row of inputs and of targets.
-    vocabulary: whose tokens they are.
-
-  Returns:
-    A batch (see the top of this module).
-  """
-  read, written = (np.zeros((4, size, length), np.int32) for length in shape)
-  for tokens in read[0], *written[:2]:
-    tokens[:] = vocabulary.pad_id
-  for i, records in enumerate(rows):
-    for row, name in (read[:, i], 'inputs'), (written[:, i], 'targets'):
-      _pack_row(row, [record[name] for record in records], vocabulary.start_id)
-  return dict(
-      encoder_input_tokens=read[0],
-      encoder_segment_ids=read[2],
-      encoder_positions=read[3],
-      decoder_target_tokens=written[0],
-      decoder_input_tokens=written[1],
-      decoder_segment_ids=written[2],
-      decoder_positions=written[3],
-      decoder_loss_weights=(written[2] > 0).astype(np.float32),
-  )
-
-
-def _pack_row(row, texts, start_id):
-  """Fills [4, L]: tokens, the ones before them, number of text, positions."""
-  start = 0
-  for number, tokens in enumerate(texts, start=1):
-    part = row[:, start : start + len(tokens)]
-    part[0], part[1, 0], part[1, 1:] = tokens, start_id, tokens[:-1]
-    part[2] = number
-    part[3] = np.arange(len(tokens))
-    start += len(tokens)
 
 
 def _fill_pages(inputs, record):

@@ -20,8 +20,8 @@ from locost_jax import files
 from locost_jax.data import corpus as corpus_lib
 from locost_jax.data import corpus_rows
 from locost_jax.data import records
-from locost_jax.data import seqio_tasks
 from locost_jax.data import tasks
+from locost_jax.data import text_to_tokens
 from locost_jax.data import workers
 from locost_jax.errors import InputError
 
@@ -236,7 +236,7 @@ def _examples(config, vocabulary, split, rows, skipped):
   """Yields the records of a block, in the order of its rows."""
   if not rows:
     return
-  task = seqio_tasks.make_task(config, vocabulary, skipped.append, rows)
+  task = text_to_tokens.make_task(config, vocabulary, skipped.append, rows)
   dataset = task.get_dataset(
       dict(
           inputs=config.data.max_input_length,

@@ -48,7 +48,7 @@ class Corpus(NamedTuple):
   describe: Callable = dict  # () -> JSON object kept with the records
   sizes: dict = {}  # split -> rows that there should be
   count: Callable = lambda split: None  # rows that there are; None: unknown
-  has_files: bool = False  # the shards are JSONL files
+  has_files: bool = False  # the shards are local files
 
   @property
   def fields(self):
@@ -96,8 +96,9 @@ def corpus(config):
     return _own_files(config)
   if not task:
     raise InputError(
-        'nothing to train on: set config.data.train_files (JSONL, see docs/data.md) '
-        f'or config.data.task ({", ".join(names())})'
+        'nothing to train on: set config.data.train_files (JSONL, CSV, parquet '
+        'or text, see docs/data.md) or config.data.task '
+        f'({", ".join(names())})'
     )
   if task in BUILT_IN:
     return _built_in(config, task)
@@ -126,8 +127,19 @@ def _gsg_settings(config):
   return settings
 
 
-def _settings_of(config, task):
-  """Returns `_gsg_settings` for a task of gap sentences, else None."""
+def settings_of(config, task):
+  """Finds the settings of a task's gap sentences; looks at no data.
+
+  Args:
+    config: a run's config.
+    task: name of a corpus that is no mixture.
+
+  Returns:
+    The keyword arguments of gap_sentences; None: the task summarises.
+
+  Raises:
+    InputError: config.gsg is wrong, or set where the task summarises.
+  """
   if is_gsg(task):
     return _gsg_settings(config)
   if config.gsg is not None:
@@ -155,9 +167,7 @@ def _own_files(config):
       held_out=found.held_out,
       has_files=True,
       made_of=lambda split: dict(
-          files=_stat_files(found.files[split]),
-          held_out=found.held_out,
-          fields=found.fields,
+          files=_stat_files(found.files[split]), **found.made_of(split)
       ),
   )
 
@@ -184,7 +194,7 @@ def _asserted_sizes(entry):
 
 
 def _named_in_files(config, task, files):
-  entry, settings = corpora.TABLE[task], _settings_of(config, task)
+  entry, settings = corpora.TABLE[task], settings_of(config, task)
   needed = ('text',) if settings else ('document', 'summary')
 
   def read(split, file):
@@ -210,7 +220,7 @@ def _named_in_files(config, task, files):
 
 
 def _named_in_tfds(config, task):
-  entry, settings = corpora.TABLE[task], _settings_of(config, task)
+  entry, settings = corpora.TABLE[task], settings_of(config, task)
   shards = prepared_corpora.find_tfds_shards(task, config.data)
 
   def read(split, name):
@@ -248,7 +258,7 @@ def _named_in_tfds(config, task):
 
 
 def _built_in(config, task):
-  settings = _settings_of(config, task)
+  settings = settings_of(config, task)
 
   def read(split, shard):
     del shard

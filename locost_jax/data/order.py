@@ -12,9 +12,9 @@ lengths they will be padded to, cut into batches, and the batches are permuted.
 Batch s is thus a function of (seed, s) alone: a run that stopped after step s
 continues with batch s, and the position in the data is the step.
 
-With a budget of tokens instead of a number of rows, or with several short
-records packed into a row, a group gives as many batches as it takes; batch s is
-found by counting those of the groups before, of which only lengths are read.
+With a budget of tokens instead of a number of rows, a group gives as many
+batches as it takes; batch s is found by counting those of the groups before, of
+which only lengths are read.
 
 Random bits come raw from Philox, whose stream NumPy keeps for ever (NEP 19; the
 methods of `Generator` may change from release to release), and are sorted.
@@ -161,23 +161,3 @@ def budget_batches(padded, tokens):
     batches.append((left[-size:], size))
     left = left[:-size]
   return batches
-
-
-def pack(lengths, most):
-  """Puts several short records into one row: each into the first that has room.
-
-  Args:
-    lengths: int [n, 2], tokens of input and target of each record.
-    most: (int, int), those of a row.
-
-  Returns:
-    A list of rows, lists of indices into `lengths`.
-  """
-  lengths = np.asarray(lengths, np.int64)
-  left = np.tile(np.asarray(most, np.int64), (len(lengths), 1))
-  rows = [[] for _ in lengths]
-  for i, needed in enumerate(lengths):
-    row = int((left >= needed).all(axis=1).argmax())
-    rows[row].append(i)
-    left[row] -= needed
-  return [row for row in rows if row]

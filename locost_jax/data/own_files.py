@@ -3,13 +3,14 @@
 Files without validation files lend 2% of their rows to validation, by a hash of
 the document, so that copies fall on one side. Files are made into gap sentences
 if config.gsg says so, or config.data.task names a task of gap sentences (then
-of their field `text`).
+of their field `text`). data/file_formats.py reads them.
 """
 
 import functools
 import hashlib
 
 from locost_jax.data import corpus_rows
+from locost_jax.data import file_formats
 from locost_jax.data import sources
 
 
@@ -70,6 +71,13 @@ class OwnFiles:
         self.fields['query'] = data.query_field
     self._config, self._settings = config, settings
 
+  def made_of(self, split):
+    """Returns, beside its files, what decides on the rows of a split."""
+    made = dict(held_out=self.held_out, fields=self.fields)
+    if any(map(file_formats.is_text, self.files[split])):
+      made['text_unit'] = self._config.data.text_unit
+    return made
+
   def read(self, split, file):
     """Yields the rows of a file that belong to a split; see `Corpus.read`."""
     for document, row in self._rows(file):
@@ -83,7 +91,9 @@ class OwnFiles:
     """Yields (document, row) of all rows of a file."""
     renamed = (
         {**row, **{ours: row[theirs] for ours, theirs in self.fields.items()}}
-        for row in sources.read_jsonl([file], tuple(self.fields.values()))
+        for row in file_formats.read_rows(
+            file, tuple(self.fields.values()), self._config.data.text_unit
+        )
     )
     for row, made in corpus_rows.make_rows(
         self._config, self._settings, file, renamed

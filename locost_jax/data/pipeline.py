@@ -34,7 +34,7 @@ PREFETCH = 4  # batches made ahead
 class Batch(NamedTuple):
   """Which records stand where."""
 
-  rows: list  # lists of records' numbers; more than one if they are packed
+  rows: list  # records' numbers
   size: int  # rows, empty ones included
   shape: tuple  # of the inputs of a row, and behind it length of its targets
 
@@ -43,7 +43,7 @@ def check(config, parts):
   """Raises an InputError for batches that cannot be.
 
   Args:
-    config: the run's config: data (pages, lengths, packing), train
+    config: the run's config: data (pages, lengths), train
       (batch_size, batch_tokens).
     parts: a batch is split into, over devices and one after the other.
   """
@@ -63,17 +63,6 @@ def check(config, parts):
         f'{longest} tokens for each of its {parts} parts (devices x '
         'train.accumulate), a power of two'
     )
-  if data.packing and (tokens or data.pages):
-    raise InputError(
-        'config.data.packing: rows are as long as '
-        'max_input_length; expected train.batch_tokens=0 and '
-        "data.pages=''"
-    )
-  if data.packing and data.targets_start != 'start_id':
-    raise InputError(
-        'config.data.packing: every text of a row begins with the start token; '
-        "expected data.targets_start='start_id'"
-    )
 
 
 def train_batches(cache, vocabulary, config, start_step=0, host=0, hosts=1):
@@ -82,8 +71,8 @@ def train_batches(cache, vocabulary, config, start_step=0, host=0, hosts=1):
   Args:
     cache: a Cache or a StreamedCache (data/cache.py).
     vocabulary: whose tokens its records hold.
-    config: the run's config: data (seed, lengths, buckets, packing), train
-      (batch_size, batch_tokens).
+    config: the run's config: data (seed, lengths, buckets), train (batch_size,
+      batch_tokens).
     start_step: steps already taken; batch s of a run from 0 comes first here
       with start_step = s.
     host: this host's number.
@@ -108,55 +97,37 @@ def _train(cache, vocabulary, config, start_step, host, hosts):
   plan = functools.partial(_plan, config, buckets.column_buckets(config))
   size = order.GROUP * batch_size
   group, skipped = 0, start_step
-  if not (config.train.batch_tokens or config.data.packing):
+  if not config.train.batch_tokens:
     group, skipped = divmod(start_step, order.GROUP)
   for records, shapes in _groups(cache, seed, group * size, size):
     batches = plan(shapes, group)
     for batch in batches[skipped:]:
       rows, count = _host_part(batch, host, hosts)
-      found = _read([records[i] for row in rows for i in row])
-      if config.data.packing:
-        found = iter(found)
-        rows = [[next(found) for _ in row] for row in rows]
-        yield batch_arrays.make_packed_batch(
-            rows, count, batch.shape, vocabulary
-        )
-      else:
-        yield batch_arrays.make_batch(
-            found, count, batch.shape, vocabulary, config.data.targets_start
-        )
+      found = _read([records[i] for i in rows])
+      yield batch_arrays.make_batch(
+          found, count, batch.shape, vocabulary, config.data.targets_start
+      )
     group, skipped = group + 1, max(skipped - len(batches), 0)
 
 
 def _plan(config, pads, shapes, group):
   """The batches of a group, as a list of Batch."""
   padded, seed = buckets.pad_shapes(shapes, pads), config.data.seed
-  if config.data.packing:
-    most = config.data.max_input_length, config.data.max_target_length
-    rows, size = order.pack(shapes, most), config.train.batch_size
-    batches = [
-        Batch(rows[i : i + size], size, most) for i in range(0, len(rows), size)
-    ]
+  if config.train.batch_tokens:
+    cut = order.budget_batches(padded, config.train.batch_tokens)
   else:
-    if config.train.batch_tokens:
-      cut = order.budget_batches(padded, config.train.batch_tokens)
-    else:
-      cut = [
-          (batch, config.train.batch_size)
-          for batch in order.group_batches(
-              padded, config.train.batch_size, seed, group
-          )
-      ]
-    batches = [
-        Batch(
-            [[i] for i in rows.tolist()],
-            size,
-            _shape_of(padded[rows], config),
+    cut = [
+        (batch, config.train.batch_size)
+        for batch in order.group_batches(
+            padded, config.train.batch_size, seed, group
         )
-        for rows, size in cut
     ]
-    if not config.train.batch_tokens:
-      return batches
+  batches = [
+      Batch(rows.tolist(), size, _shape_of(padded[rows], config))
+      for rows, size in cut
+  ]
+  if not config.train.batch_tokens:
+    return batches
   return [
       batches[i]
       for i in order.permutation(len(batches), seed, order.BATCHES, group)
@@ -228,12 +199,12 @@ def _evaluate(cache, vocabulary, config, host, hosts):
   for start in range(0, len(padded), batch_size):
     rows = by_length[start : start + batch_size]
     batch = Batch(
-        [[i] for i in rows.tolist()],
+        rows.tolist(),
         batch_size,
         _shape_of(padded[rows], config),
     )
     places, size = _host_part(batch, host, hosts)
-    found = _read([(cache, i) for i, in places])
+    found = _read([(cache, i) for i in places])
     info = dict(
         id=[row['id'] for row in found],
         reference=[row.get('references') or row['reference'] for row in found],

@@ -16,6 +16,7 @@ quiet and away from the accelerators.
 """
 
 import contextlib
+import functools
 import itertools
 import json
 import os
@@ -123,28 +124,35 @@ class RowSource(seqio.DataSource):
   InputError is kept in `error` for whoever iterates.
   """
 
-  def __init__(self, splits, fields, read, skip=None, on_skip=None):
-    """Makes the source.
+  def __init__(self, find, check=None, skip=None, on_skip=None):
+    """Makes the source; reads nothing yet.
 
     Args:
-      splits: dict of split -> list of the shards' names.
-      fields: names of the rows' strings.
-      read: function (split, shard name) -> iterator of dicts of strings.
+      find: function () -> the Corpus, called once, when something is asked.
+      check: function (Corpus, split), called before a split is read.
       skip: function (split, row) -> whether to leave the row out.
       on_skip: called with the id of every row left out.
     """
-    super().__init__(splits=tuple(splits))
-    self._shards = {split: list(names) for split, names in splits.items()}
-    self._fields = tuple(fields)
-    self._read, self._skip, self._on_skip = read, skip, on_skip
+    super().__init__(splits=())
+    self._find, self._check = find, check
+    self._skip, self._on_skip = skip, on_skip
     self.error = None
+
+  @functools.cached_property
+  def corpus(self):
+    """The Corpus that is read."""
+    return self._find()
+
+  @property
+  def splits(self):
+    return tuple(self.corpus.splits)
 
   @property
   def supports_arbitrary_sharding(self):
     return False
 
   def list_shards(self, split):
-    return self._shards[split]
+    return self.corpus.splits[split]
 
   def get_dataset(
       self,
@@ -159,7 +167,10 @@ class RowSource(seqio.DataSource):
   ):
     """The rows of a split, or of every num_shards-th of its shards."""
     del sequence_length, use_cached, num_epochs
-    names = self._shards[split]
+    if self._check:
+      self._check(self.corpus, split)
+    fields = self.corpus.fields
+    names = self.corpus.splits[split]
     if shard_info:
       names = names[shard_info.index :: shard_info.num_shards]
     if shuffle:
@@ -168,12 +179,9 @@ class RowSource(seqio.DataSource):
     def rows():
       try:
         for name in names:
-          for row in self._read(split, name):
+          for row in self.corpus.read(split, name):
             if not (self._skip and self._skip(split, row)):
-              yield [
-                  row[field].encode('utf-8', 'replace')
-                  for field in self._fields
-              ]
+              yield [row[field].encode('utf-8', 'replace') for field in fields]
             elif self._on_skip:
               self._on_skip(row['id'])
       except InputError as error:
@@ -184,9 +192,9 @@ class RowSource(seqio.DataSource):
       # A call from TensorFlow into Python costs as much as encoding a row.
       left = rows()
       while chunk := list(itertools.islice(left, 32)):
-        yield dict(zip(self._fields, zip(*chunk)))
+        yield dict(zip(fields, zip(*chunk)))
 
-    spec = {field: tf.TensorSpec([None], tf.string) for field in self._fields}
+    spec = {field: tf.TensorSpec([None], tf.string) for field in fields}
     return tf.data.Dataset.from_generator(
         chunks, output_signature=spec
     ).unbatch()

@@ -1,117 +1,168 @@
-"""A run's task as a seqio.Task, from rows of text to tokens.
+"""Every corpus and mixture of data/corpora.py by its name in SeqIO.
 
-It works in SeqIO's own pipelines and mixtures too; inside locost_jax it is read
-once, by data/blocks.py. SeqIO and TensorFlow are imported when it is made.
+  from locost_jax.data import seqio_tasks
+  import seqio
+
+  dataset = seqio.get_mixture_or_task('c4_gsg').get_dataset(
+      dict(inputs=4096, targets=910), split='train')
+
+Importing this module registers them, with bytes as the vocabulary; `register`
+registers them with another one. No data is looked for before it is read. Their
+examples are those that a run of the same config trains on, token for token, and
+mixtures have its rates: as many rows as the corpus has, at most
+config.data.mixture_cap.
+
+Nothing of locost_jax imports this module, which loads TensorFlow.
 """
 
 import functools
 
+from ml_collections import ConfigDict
+
+from locost_jax.data import corpora
 from locost_jax.data import corpus as corpus_lib
-from locost_jax.data import corpus_rows
+from locost_jax.data import tasks
+from locost_jax.data import text_to_tokens
+from locost_jax.errors import InputError
+from locost_jax.vocabularies import vocabulary as vocabulary_lib
+
+# What is read of a config, with the values of configs/default.py.
+DEFAULTS = ConfigDict(
+    dict(
+        data=dict(
+            task='',
+            train_files='',
+            validation_files='',
+            test_files='',
+            corpora_dir='corpora',
+            tfds_dir='',
+            check_sizes=True,
+            mixture_cap=100_000,
+            pages='',
+        ),
+        gsg=None,
+    )
+)
+
+_registered = {}  # name -> our seqio.Task or seqio.Mixture
+_made_of = None  # (name of the vocabulary, its fingerprint, the config)
+_is_chosen = False  # by a call of `register`, not by the import
 
 
-def make_task(config, vocabulary, on_skip=None, block=None):
-  """Makes the run's task as a seqio.Task.
+def register(vocabulary='byte', config=None):
+  """Registers every corpus and mixture in SeqIO, all or none.
 
-  Its examples have id, inputs and targets (int32, with the vocabulary's marks
-  at their ends, trimmed to the sequence_length given to get_dataset),
-  inputs_pretokenized, targets_pretokenized and references. With
-  config.data.pages inputs are all pages one after the other, and pages (int32)
-  has the length of each.
+  The first call replaces what the import of this module registered. Later
+  calls change nothing: examples may be on their way already.
 
   Args:
-    config: the run's config, of one task.
-    vocabulary: one of vocabularies/vocabulary.py.
-    on_skip: called with the id of every document that gives no example.
-    block: rows that are read in the corpus's place; None: it is read itself.
-
-  Returns:
-    A seqio.Task. Not registered: `seqio.TaskRegistry.add_provider(task.name,
-    task)` does that.
+    vocabulary: a path (T5's or BART's files, or what a run saved), or 'byte'.
+    config: a run's config, of which data and gsg are read (not its task or
+      files); None: as by default.
 
   Raises:
-    InputError: see `corpus.corpus`.
+    InputError: no such vocabulary; SeqIO has another library's task or mixture
+      of one of the names; they are registered with another vocabulary or
+      config.
   """
+  global _made_of, _is_chosen
+  tokens = vocabulary_lib.load_vocabulary(vocabulary)
+  config = DEFAULTS if config is None else config
+  made_of = str(vocabulary), tokens.fingerprint, _text_of(config)
+  is_same = _made_of is not None and made_of[1:] == _made_of[1:]
+  if _is_chosen and not is_same:
+    raise InputError(
+        f'vocabulary={str(vocabulary)!r}: the tasks of locost_jax are '
+        f'registered already, with vocabulary={_made_of[0]!r} or another '
+        'config, and may be in use: expected the same again; for others '
+        'begin another process'
+    )
+  registries = _registries()
+  _check_names(registries)
+  if not is_same:
+    _registered.update(_make(config, tokens))
+  for name, provider in _registered.items():
+    for registry in registries:
+      registry.remove(name)
+    registries[name in corpora.MIXTURES].add_provider(name, provider)
+  _made_of, _is_chosen = made_of, True
+
+
+def _registries():
+  """Returns SeqIO's registries, of tasks and of mixtures."""
   from locost_jax.data import preprocessors  # isort: skip; loads seqio quietly
   import seqio
 
-  found = corpus_lib.corpus(config)
+  del preprocessors
+  return seqio.TaskRegistry, seqio.MixtureRegistry
 
-  def skip(split, row):
-    # An empty summary teaches nothing; in the other splits every row counts.
-    return (
-        found.gsg is None
-        and split == 'train'
-        and not corpus_rows.is_usable(row, None)
+
+def _check_names(registries):
+  """Raises an InputError for names that others have registered."""
+  for kind, registry in zip(('task', 'mixture'), registries):
+    taken = [
+        name
+        for name in corpus_lib.names()
+        if name in registry.names()
+        and registry.get(name) is not _registered.get(name)
+    ]
+    if taken:
+      raise InputError(
+          f'SeqIO has a {kind} of another library called {", ".join(taken)}, '
+          'which locost_jax has too: expected another name there'
+      )
+
+
+def _make(config, vocabulary):
+  """Makes every seqio.Task and seqio.Mixture: {name: it}."""
+  import seqio
+
+  config = config.copy_and_resolve_references()
+  names = [name for name in corpus_lib.names() if name not in corpora.MIXTURES]
+  found = {name: _make_task(config, name, vocabulary) for name in names}
+  rate = functools.partial(_rate, config.data)
+  for name, members in corpora.MIXTURES.items():
+    found[name] = seqio.Mixture(
+        name, [(found[member], rate) for member in members]
     )
+  return found
 
-  splits, read = found.splits, found.read
-  if block is not None:
-    splits = dict.fromkeys(splits, ['block'])
-    read = lambda split, shard: iter(block)
-  source = preprocessors.RowSource(splits, found.fields, read, skip, on_skip)
-  on_error = functools.partial(setattr, source, 'error')
-  return seqio.Task(
-      found.name,
-      source=source,
-      preprocessors=_steps(
-          config.data, vocabulary, found.gsg, on_skip, on_error
-      ),
-      output_features=_features(config.data, vocabulary),
+
+def _make_task(config, name, vocabulary):
+  """Makes the seqio.Task of a corpus."""
+  config = config.copy_and_resolve_references()
+  data = config.data
+  data.task = name
+  data.train_files = data.validation_files = data.test_files = ''
+  if corpus_lib.is_gsg(name):
+    data.pages = ''  # gap sentences are not cut into pages
+  else:
+    config.gsg = None
+  return text_to_tokens.task_of(
+      name,
+      functools.partial(corpus_lib.corpus, config),
+      corpus_lib.settings_of(config, name),
+      data,
+      vocabulary,
+      check=functools.partial(tasks.check_size, config),
   )
 
 
-def _features(data, vocabulary):
-  """Returns SeqIO's description of inputs and targets."""
-  from locost_jax.data import preprocessors  # isort: skip; loads seqio quietly
-  import seqio
-
-  feature = seqio.Feature(preprocessors.Vocabulary(vocabulary), add_eos=True)
-  features = dict(inputs=feature, targets=feature)
-  if data.pages:  # they are tokens with their marks already
-    features['inputs'] = seqio.Feature(
-        seqio.PassThroughVocabulary(vocabulary.size), add_eos=False
-    )
-  return features
+def _rate(data, task):
+  """Returns the rate of a task in a mixture, as data/mixture.py has it."""
+  found = task.source.corpus
+  rows = None if data.check_sizes else found.count('train')
+  if rows is None:  # its size is checked, or TFDS is mocked
+    rows = found.sizes['train']
+  return float(min(rows, data.mixture_cap))
 
 
-def _steps(data, vocabulary, settings, on_skip, on_error):
-  """Returns the preprocessors that make examples from rows, in order.
+def _text_of(config):
+  """Returns what is read of a config as a text."""
+  return ConfigDict(
+      dict(data=config.data, gsg=config.gsg)
+  ).to_json_best_effort()
 
-  Args:
-    data: config.data.
-    vocabulary: one of vocabularies/vocabulary.py.
-    settings: of gap sentences, or None.
-    on_skip: called with the id of every document that gives no example.
-    on_error: called with an exception that TensorFlow would hide.
-  """
-  from locost_jax.data import preprocessors  # isort: skip; loads seqio quietly
-  import seqio
 
-  steps = []
-  if settings is not None:
-    steps.append(
-        functools.partial(
-            preprocessors.gap_sentences, on_skip=on_skip, **settings
-        )
-    )
-  if data.pages:
-    steps.append(
-        functools.partial(
-            preprocessors.paginate,
-            data=data,
-            vocabulary=vocabulary,
-            on_error=on_error,
-        )
-    )
-  steps.append(seqio.preprocessors.tokenize)
-  if vocabulary.bos_id is not None:  # pages have it already
-    steps.append(
-        functools.partial(
-            preprocessors.prepend,
-            bos_id=vocabulary.bos_id,
-            keys=('targets',) if data.pages else ('inputs', 'targets'),
-        )
-    )
-  steps.append(seqio.preprocessors.append_eos_after_trim)
-  return steps
+register()
+_is_chosen = False  # the first call chooses

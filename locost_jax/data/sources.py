@@ -2,7 +2,7 @@
 
 - JSONL: one object a line, UTF-8, split at the byte '\\n' only (some strings
   hold U+0085 and others that `str.splitlines` would split at); `.gz` is read
-  through gzip. Plain text files: a document each.
+  through gzip. data/file_formats.py reads the other formats.
 - TFDS: a corpus somebody prepared on this machine; never a download.
 
 No TensorFlow is imported.
@@ -11,12 +11,17 @@ No TensorFlow is imported.
 import glob
 import gzip
 import hashlib
+import itertools
 import json
 import os
 import re
 import zlib
 
 from locost_jax.errors import InputError
+
+# Characters of a document at most, where nothing else says where it ends: more
+# than the longest of all novels.
+LONGEST = 1 << 26
 
 
 def is_held_out(key, fraction=0.02):
@@ -95,18 +100,57 @@ def read_jsonl(files, fields=()):
 
 def read_lines(path):
   """Yields (line number from 1, bytes without the line end) of a file."""
+  for number, line in raw_lines(path):
+    line = line.strip()
+    if line:
+      yield number, line
+
+
+def raw_lines(path, most=-1):
+  """Yields the lines of a file as they are, but for a byte order mark.
+
+  Args:
+    path: of the file; one that ends in '.gz' is decompressed.
+    most: bytes of a line at most; -1: any number.
+
+  Yields:
+    (line number from 1, bytes with the line end).
+
+  Raises:
+    InputError: the file cannot be read, or a line is longer.
+  """
   try:
     with gzip.open(path) if path.endswith('.gz') else open(path, 'rb') as f:
-      # Binary files iterate over b'\n' only.
-      for number, line in enumerate(f, start=1):
+      for number in itertools.count(1):
+        line = f.readline(most)  # up to b'\n' only, as the file is binary
+        if not line:
+          return
+        if len(line) == most and not line.endswith(b'\n'):
+          raise InputError(
+              f'{path}:{number}: a line of more than {most:,} bytes'
+          )
         if number == 1 and line.startswith(b'\xef\xbb\xbf'):
           line = line[3:]
-        line = line.strip()
-        if line:
-          yield number, line
+        yield number, line
   except (OSError, EOFError, zlib.error) as e:
     reason = getattr(e, 'strerror', None) or str(e)
     raise InputError(f'{path}: cannot be read: {reason}') from None
+
+
+def decode(where, data):
+  """Returns the text of bytes that must be UTF-8; `where` begins an error."""
+  if b'\0' in data:
+    raise InputError(
+        f'{where}: a NUL byte: expected text in UTF-8, not UTF-16 or a file of '
+        'another kind'
+    )
+  try:
+    return data.decode('utf-8')
+  except UnicodeDecodeError as e:
+    raise InputError(
+        f'{where}: not UTF-8 (byte {e.start}); expected the file to be saved as '
+        'UTF-8'
+    ) from None
 
 
 def parse_row(path, number, line, fields):
@@ -158,31 +202,6 @@ def check_parts(where, row):
         f"{where}: field 'query' must be a string, got "
         f'{type(row["query"]).__name__}'
     )
-
-
-def read_texts(files):
-  """Reads plain text files, a document each.
-
-  Args:
-    files: paths; those that end in '.gz' are decompressed.
-
-  Yields:
-    dict(id=path, text=...), line ends made '\\n'.
-
-  Raises:
-    InputError: a file cannot be read or is not UTF-8.
-  """
-  for path in files:
-    try:
-      with gzip.open(path) if path.endswith('.gz') else open(path, 'rb') as f:
-        data = f.read()
-      text = data.decode('utf-8-sig')
-    except UnicodeDecodeError as e:
-      raise InputError(f'{path}: not UTF-8 (byte {e.start})') from None
-    except (OSError, EOFError, zlib.error) as e:
-      reason = getattr(e, 'strerror', None) or str(e)
-      raise InputError(f'{path}: cannot be read: {reason}') from None
-    yield {'id': path, 'text': text.replace('\r\n', '\n').replace('\r', '\n')}
 
 
 # --- TFDS --------------------------------------------------------------------

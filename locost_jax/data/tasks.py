@@ -18,7 +18,10 @@ from locost_jax.data import batch_arrays
 from locost_jax.data import corpora
 from locost_jax.data import corpus as corpus_lib
 from locost_jax.data import corpus_rows
+from locost_jax.data import file_formats
 from locost_jax.data import pages
+from locost_jax.data import text_files
+from locost_jax.errors import check_choice
 from locost_jax.errors import InputError
 from locost_jax.vocabularies import sentencepiece_training
 from locost_jax.vocabularies import vocabulary as vocabulary_lib
@@ -81,6 +84,7 @@ def check(config):
           f'config.data.{key}={data[key]} must be at least {least}{what}'
       )
   _check_pages(data)
+  check_choice('config.data.text_unit', data.text_unit, text_files.UNITS)
   if data.targets_start not in batch_arrays.TARGETS_START:
     raise InputError(
         f'config.data.targets_start={data.targets_start!r} must be one of '
@@ -223,9 +227,11 @@ def empty_error(config, found, split, rows):
           )
       )
   ):
+    is_text = any(map(file_formats.is_text, found.splits['train']))
     return InputError(
         f'{config.data.train_files}: too few rows to hold some back for '
         'validation; give config.data.validation_files'
+        + " or config.data.text_unit='paragraph' or 'line'" * is_text
     )
   if not rows:
     return InputError(f'{where}: the {split} split is empty: no documents')

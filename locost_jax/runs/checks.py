@@ -117,11 +117,6 @@ def check_reading(config):
         'without tokens counts as another, and what is read of it would depend '
         "on the padding of its batch; expected '.', or model.padding='tokens'"
     )
-  if data.packing:
-    raise InputError(
-        f'config.data.packing=True: {name} would mix the '
-        'documents of a row: expected False'
-    )
 
 
 def check_positions(config):

@@ -11,9 +11,11 @@ RENAMED = {
     'optim.warmup': 'optim.flat_steps',
     'optim.cooldown': 'optim.cooldown_steps',
 }
-# A key that was removed -> the value at which it is ignored. A stored config
+# A key that was removed -> the values at which it did nothing. A stored config
 # with another value keeps the key, so that the run is refused by its name.
-REMOVED = {}
+REMOVED = {
+    'data.packing': (False, None),  # several short documents in a row
+}
 
 
 def update(config):
@@ -28,7 +30,7 @@ def update(config):
       section[new.rpartition('.')[2]] = section.pop(last)
   for old, ignored in REMOVED.items():
     section, last = _find(config, old)
-    if section is not None and section[last] == ignored:
+    if section is not None and section[last] in ignored:
       del section[last]
   # Until it was renamed, the flat part was ignored by the constant schedule.
   optim = config.get('optim') or {}
@@ -46,7 +48,7 @@ def update_overrides(values):
   return {
       RENAMED.get(key, key): value
       for key, value in dict(values).items()
-      if key not in REMOVED or value != REMOVED[key]
+      if key not in REMOVED or value not in REMOVED[key]
   }
 
 

@@ -15,8 +15,8 @@ from configs import default
 from locost_jax.data import blocks
 from locost_jax.data import cache as cache_lib
 from locost_jax.data import records
-from locost_jax.data import seqio_tasks
 from locost_jax.data import tasks
+from locost_jax.data import text_to_tokens
 from locost_jax.data import workers
 from locost_jax.errors import InputError
 from locost_jax.vocabularies import byte_vocabulary
@@ -151,13 +151,13 @@ blocks.build(config, byte_vocabulary.ByteVocabulary(), 'train', dict(a='key'),
   assert made == [f'00000-0000{i}' for i in range(4)]
   assert not path.exists()
   monkeypatch.setattr(blocks, 'ROWS', 4)
-  again, make_task = [], seqio_tasks.make_task
+  again, make_task = [], text_to_tokens.make_task
 
   def counted(config, vocabulary, on_skip, block):
     again.append(block[0]['id'])
     return make_task(config, vocabulary, on_skip, block)
 
-  monkeypatch.setattr(seqio_tasks, 'make_task', counted)
+  monkeypatch.setattr(text_to_tokens, 'make_task', counted)
   assert build(config, path) == whole
   assert again == ['row 16', 'row 20', 'row 23', 'row 27', 'row 31']
 

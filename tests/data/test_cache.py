@@ -18,8 +18,8 @@ from locost_jax.data import cache as cache_lib
 from locost_jax.data import order
 from locost_jax.data import pipeline
 from locost_jax.data import records
-from locost_jax.data import seqio_tasks
 from locost_jax.data import streamed
+from locost_jax.data import text_to_tokens
 from locost_jax.data import workers
 from locost_jax.errors import InputError
 from locost_jax.vocabularies import byte_vocabulary
@@ -97,7 +97,9 @@ def test_records_are_the_rows_tokenised(config, tmp_path, capsys):
 def test_reused_while_nothing_changed(config, tmp_path, monkeypatch):
   _, rows = open_all(config, tmp_path / 'cache')
   made = names(tmp_path / 'cache')
-  monkeypatch.setattr(seqio_tasks, 'make_task', None)  # tokenising would fail
+  monkeypatch.setattr(
+      text_to_tokens, 'make_task', None
+  )  # tokenising would fail
   config.train.batch_size = 99
   config.data.seed = 5
   _, again = open_all(config, tmp_path / 'cache')

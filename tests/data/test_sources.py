@@ -81,20 +81,6 @@ def test_unreadable_files(tmp_path):
   for path in (cut, fake, str(tmp_path / 'none.jsonl'), str(tmp_path)):
     with pytest.raises(InputError, match=re.escape(path)):
       list(sources.read_jsonl([path]))
-    with pytest.raises(InputError, match=re.escape(path)):
-      list(sources.read_texts([path]))
-
-
-def test_text_files(tmp_path):
-  plain = _write(tmp_path / 'a.txt', '\ufeffna\u00efve\r\nx\ry\n'.encode())
-  packed = _write(tmp_path / 'b.txt.gz', gzip.compress(b'z'))
-  assert list(sources.read_texts([plain, packed])) == [
-      {'id': plain, 'text': 'na\u00efve\nx\ny\n'},
-      {'id': packed, 'text': 'z'},
-  ]
-  bad = _write(tmp_path / 'c.txt', b'ab\xff')
-  with pytest.raises(InputError, match=r'c.txt: not UTF-8 \(byte 2\)'):
-    list(sources.read_texts([bad]))
 
 
 def test_find_tfds(tmp_path, monkeypatch):

@@ -19,9 +19,9 @@ from locost_jax.data import corpus as corpus_lib
 from locost_jax.data import corpus_rows
 from locost_jax.data import gsg
 from locost_jax.data import pipeline
-from locost_jax.data import seqio_tasks
 from locost_jax.data import sources
 from locost_jax.data import tasks
+from locost_jax.data import text_to_tokens
 from locost_jax.errors import InputError
 from locost_jax.vocabularies import byte_vocabulary
 from locost_jax.vocabularies import sentencepiece_training
@@ -63,7 +63,7 @@ def read_all(config, split):
 
 
 def examples(config, vocabulary, split='train', lengths=(64, 32), **keywords):
-  task = seqio_tasks.make_task(config, vocabulary, **keywords)
+  task = text_to_tokens.make_task(config, vocabulary, **keywords)
   return list(
       task.get_dataset(
           dict(inputs=lengths[0], targets=lengths[1]),
@@ -181,7 +181,7 @@ def test_check_needs_no_tensorflow(tmp_path):
   code = """
 import sys
 from configs import default
-from locost_jax.data import seqio_tasks
+from locost_jax.data import text_to_tokens
 from locost_jax.data import tasks
 config = default.get_config()
 config.data.train_files = sys.argv[1]
@@ -306,7 +306,7 @@ def test_batches_equal_those_of_seqio(tmp_path, pieces):
   )
   config.eval.batch_size = 1
   converter = seqio.EncDecFeatureConverter(pack=False)
-  task = seqio_tasks.make_task(config, pieces)
+  task = text_to_tokens.make_task(config, pieces)
   dataset = task.get_dataset(
       dict(inputs=48, targets=16), split='validation', shuffle=False
   )
@@ -338,7 +338,7 @@ def test_task_is_at_home_in_seqio(tmp_path, pieces):
         [dict(document=f'{name} {i}', summary='s') for i in range(4)],
     )
   config = make_config(str(tmp_path / '?.jsonl'), str(tmp_path / 'a.jsonl'))
-  task = seqio_tasks.make_task(config, pieces)
+  task = text_to_tokens.make_task(config, pieces)
   assert isinstance(task, seqio.Task)
   other = task.replace(name='other')
   mixture = seqio.Mixture('own', [(task, 1.0), (other, 3.0)])
@@ -545,11 +545,11 @@ def test_tensorflow_is_loaded_quietly(tmp_path):
   rows.write_text(json.dumps(dict(document='A text.', summary='Text.')) + '\n')
   program = f"""
 from configs import default
-from locost_jax.data import seqio_tasks
+from locost_jax.data import text_to_tokens
 from locost_jax.vocabularies import byte_vocabulary
 config = default.get_config()
 config.data.train_files = {str(rows)!r}
-seqio_tasks.make_task(config, byte_vocabulary.ByteVocabulary())
+text_to_tokens.make_task(config, byte_vocabulary.ByteVocabulary())
 """
   environment = dict(os.environ, JAX_PLATFORMS='cpu')
   environment.pop('TF_CPP_MIN_LOG_LEVEL', None)

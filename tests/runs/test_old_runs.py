@@ -147,13 +147,25 @@ def test_old_keys_become_todays():
   assert 'ramp' in stored['optim']  # not changed in place
 
 
-def test_a_removed_key_is_ignored_at_its_value(monkeypatch):
-  monkeypatch.setitem(old_keys.REMOVED, 'data.packing', False)
-  assert old_keys.update({'data': {'packing': False, 'seed': 1}}) == {
-      'data': {'seed': 1}
+@pytest.mark.parametrize('ignored', [False, None])
+def test_a_removed_key_is_ignored_where_it_did_nothing(ignored):
+  stored = {
+      'data': {'packing': ignored, 'seed': 1},
+      'phases': [['one', {'data.packing': ignored, 'data.seed': 2}]],
+  }
+  assert old_keys.update(stored) == {
+      'data': {'seed': 1},
+      'phases': [['one', {'data.seed': 2}]],
   }
   kept = {'data': {'packing': True, 'seed': 1}}
   assert old_keys.update(kept) == kept
+
+
+def test_the_old_run_has_a_removed_key(workdir):
+  """So that the tests above see that it is ignored."""
+  stored = json.loads((workdir / 'finetune' / 'config.json').read_text())
+  assert stored['data']['packing'] is False
+  assert 'packing' not in default.get_config().data
 
 
 def test_old_keys_in_phases_of_a_config_file(tmp_path):

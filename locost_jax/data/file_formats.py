@@ -1,0 +1,72 @@
+"""The formats of the user's own files, told by their endings.
+
+READERS is the table of them. A reader yields the rows of a file as dicts in
+which the fields that are asked for are strings; data/sources.py checks the
+optional ones (query, references, ...), whatever the format. A file of any other
+ending is read as JSONL. Nothing is read before it is asked for, and only what a
+row needs.
+"""
+
+import functools
+import os
+
+from locost_jax.data import delimited_files
+from locost_jax.data import parquet_files
+from locost_jax.data import sources
+from locost_jax.data import text_files
+from locost_jax.errors import InputError
+
+
+def _read_jsonl(path, fields, text_unit):
+  del text_unit
+  return sources.read_jsonl([path], fields)
+
+
+# Ending, without .gz behind it -> function (path, fields, text_unit) -> rows.
+READERS = {
+    '.jsonl': _read_jsonl,
+    '.csv': functools.partial(delimited_files.read_rows, ','),
+    '.tsv': functools.partial(delimited_files.read_rows, '\t'),
+    '.parquet': parquet_files.read_rows,
+    '.txt': text_files.read_rows,
+}
+_JSONL_TOO = ('.json', '.ndjson')
+
+
+def read_rows(path, fields, text_unit):
+  """Reads the rows of a file of any format.
+
+  Args:
+    path: of the file; one that ends in '.gz' is decompressed.
+    fields: names of the fields that every row must have, as strings.
+    text_unit: one of text_files.UNITS: how much of a text is a document.
+
+  Yields:
+    A dict a row, in order.
+
+  Raises:
+    InputError: the file or a row is not of its format, or lacks a field; names
+      the file and the row.
+  """
+  ending = _ending(path)
+  if ending in READERS:
+    yield from READERS[ending](path, fields, text_unit)
+    return
+  try:
+    yield from _read_jsonl(path, fields, text_unit)
+  except InputError as error:
+    if ending in _JSONL_TOO:
+      raise
+    raise InputError(
+        f'{error}; a file that ends in {ending!r} is read as JSONL: expected '
+        f'{", ".join(READERS)}'
+    ) from None
+
+
+def is_text(path):
+  """Whether config.data.text_unit says what is a document of a file."""
+  return READERS.get(_ending(path)) is text_files.read_rows
+
+
+def _ending(path):
+  return os.path.splitext(path.lower().removesuffix('.gz'))[1]

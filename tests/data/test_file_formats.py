@@ -1,0 +1,536 @@
+"""data/file_formats.py: CSV, TSV, parquet and texts are read as JSONL is."""
+
+import csv
+import gzip
+import io
+import json
+import re
+import sys
+
+import pytest
+
+from configs import default
+from locost_jax.data import cache as cache_lib
+from locost_jax.data import corpus as corpus_lib
+from locost_jax.data import file_formats
+from locost_jax.data import inspect
+from locost_jax.data import tasks
+from locost_jax.errors import InputError
+from locost_jax.vocabularies import byte_vocabulary
+from tests.data.test_tasks import read_all
+from tests.data.test_tasks import story
+
+BYTES = byte_vocabulary.ByteVocabulary()
+LISTS = ('references', 'sections', 'documents')
+ROWS = [
+    dict(
+        id=f'r{i}',
+        document=f'Text {i}, "said" A.\nA second\tline.\u2028\x85',
+        summary=f'S, {i}',
+        query='Why?' if i % 2 else '',
+        references=[f'S, {i}', 'other'] if i % 3 else [],
+    )
+    for i in range(120)
+]
+
+
+def to_jsonl(rows):
+  return ''.join(json.dumps(row) + '\n' for row in rows).encode()
+
+
+def to_csv(rows, delimiter=','):
+  text = io.StringIO()
+  names = list(rows[0])
+  writer = csv.DictWriter(text, names, delimiter=delimiter)
+  writer.writeheader()
+  for row in rows:
+    writer.writerow(
+        {
+            key: json.dumps(value) if isinstance(value, list) else value
+            for key, value in row.items()
+        }
+    )
+  return text.getvalue().encode()
+
+
+def to_parquet(rows, row_group_size=50, **columns):
+  import pyarrow
+  from pyarrow import parquet
+
+  table = pyarrow.Table.from_pylist(rows)
+  for name, column in columns.items():
+    table = table.append_column(name, column)
+  data = io.BytesIO()
+  parquet.write_table(table, data, row_group_size=row_group_size)
+  return data.getvalue()
+
+
+WRITERS = {
+    'a.jsonl': to_jsonl,
+    'a.csv': to_csv,
+    'a.CSV': to_csv,
+    'a.csv.gz': lambda rows: gzip.compress(to_csv(rows)),
+    'a.tsv': lambda rows: to_csv(rows, '\t'),
+    'a.tsv.gz': lambda rows: gzip.compress(to_csv(rows, '\t')),
+    'a.parquet': to_parquet,
+}
+
+
+def write(path, data):
+  path.write_bytes(data)
+  return str(path)
+
+
+def make_config(train='', gaps=False, **data):
+  config = default.get_config()
+  config.data.update(train_files=train, vocabulary='byte', **data)
+  config.data.update(max_input_length=64, max_target_length=16)
+  if gaps:
+    config.gsg = dict(ratio=0.2)
+    config.data.input_field = 'text'
+  return config
+
+
+def read(path, fields=('document', 'summary'), unit='file'):
+  return list(file_formats.read_rows(str(path), fields, unit))
+
+
+# --- The same rows -------------------------------------------------------------
+
+
+@pytest.fixture(scope='module')
+def expected(tmp_path_factory):
+  place = tmp_path_factory.mktemp('jsonl')
+  file = write(place / 'a.jsonl', to_jsonl(ROWS))
+  config = make_config(file, test_files=file)
+  return {
+      split: read_all(config, split)
+      for split in ('train', 'validation', 'test')
+  }
+
+
+@pytest.mark.parametrize('name', WRITERS)
+def test_every_format_has_the_rows_of_jsonl(tmp_path, name, expected):
+  """Also those that are held back: the split is of the content."""
+  file = write(tmp_path / name, WRITERS[name](ROWS))
+  config = make_config(file, test_files=file)
+  tasks.check(config)
+  assert {split: read_all(config, split) for split in expected} == expected
+  assert 1 <= len(expected['validation']) < 20
+  assert expected['test'][1]['inputs'].startswith('Why?\n\nText 1, "said"')
+
+
+@pytest.mark.parametrize('name', ['a.csv', 'a.tsv', 'a.parquet'])
+def test_names_of_fields(tmp_path, name):
+  rows = [
+      dict(article=f'a {i}', title='t', asked=f'q {i}', other=3)
+      for i in range(3)
+  ]
+  if name == 'a.parquet':
+    rows = [dict(row, id=i) for i, row in enumerate(rows)]  # numbers, as JSON's
+  file = write(tmp_path / name, WRITERS[name](rows))
+  config = make_config(
+      file,
+      validation_files=file,
+      input_field='article',
+      target_field='title',
+      query_field='asked',
+  )
+  found = read_all(config, 'train')
+  assert [row['inputs'] for row in found] == [
+      f'q {i}\n\na {i}' for i in range(3)
+  ]
+  ids = (
+      ['0', '1', '2']
+      if name == 'a.parquet'
+      else [f'{name}:{i}' for i in range(3)]
+  )
+  assert [row['id'] for row in found] == ids
+
+
+@pytest.mark.parametrize('name', ['a.csv', 'a.parquet'])
+def test_sections_and_documents(tmp_path, name):
+  row = dict(
+      document='On whales.',
+      summary='Whales.',
+      sections=[dict(heading='H', text='They sing.')],
+      documents=['One.', 'Two.'],
+  )
+  file = write(tmp_path / name, WRITERS[name]([row]))
+  config = make_config(file, validation_files=file, pages='discourse')
+  (made,) = read_all(config, 'train')
+  assert json.loads(made['inputs'])['sections'] == row['sections']
+  config.data.pages = 'document'
+  (made,) = read_all(config, 'train')
+  assert json.loads(made['inputs'])['documents'] == row['documents']
+
+
+@pytest.mark.parametrize('name', ['a.csv', 'a.tsv', 'a.parquet'])
+def test_records_equal_those_of_jsonl(tmp_path, name):
+  caches = []
+  for file in 'b.jsonl', name:
+    path = write(tmp_path / file, WRITERS.get(file, to_jsonl)(ROWS[:9]))
+    config = make_config(path, validation_files=path)
+    caches.append(cache_lib.open_cache(config, BYTES, 'train', tmp_path / 'c'))
+  ours, theirs = ([str(cache[i]) for i in range(9)] for cache in caches)
+  assert ours == theirs
+
+
+def test_formats_together(tmp_path):
+  for i, (name, writer) in enumerate(WRITERS.items()):
+    write(tmp_path / f'{i}{name}', writer(ROWS[10 * i : 10 * i + 10]))
+  config = make_config(f'{tmp_path}/*')
+  tasks.check(config)
+  found = read_all(config, 'train') + read_all(config, 'validation')
+  assert {row['id'] for row in found} == {f'r{i}' for i in range(70)}
+  write(tmp_path / 'notes.txt', b'A note.')
+  with pytest.raises(InputError, match="notes.txt: a text has no field 'summ"):
+    tasks.check(config)
+
+
+def test_gap_sentences_of_all_formats(tmp_path):
+  texts = [story(i) for i in range(5)]
+  for i, name in enumerate(['a.jsonl', 'a.csv', 'a.parquet']):
+    write(tmp_path / name, WRITERS[name]([dict(text=texts[i])]))
+  write(tmp_path / 'a.txt', texts[3].encode())
+  write(tmp_path / 'a.txt.gz', gzip.compress(texts[4].encode()))
+  config = make_config(f'{tmp_path}/a*', gaps=True)
+  config.data.validation_files = config.data.test_files = f'{tmp_path}/a*'
+  tasks.check(config)
+  for split in 'train', 'validation', 'test':
+    assert {row['text'] for row in read_all(config, split)} == set(texts)
+
+
+# --- Texts ---------------------------------------------------------------------
+
+TEXT = '\ufeffOne.\r\nTwo.\n \n\n\tThree.\rFour.\n\n\u2028\nFive\x0b.\n'
+
+
+@pytest.mark.parametrize(
+    'unit, expected',
+    [
+        ('file', ['One.\nTwo.\n \n\n\tThree.\nFour.\n\n\u2028\nFive\x0b.']),
+        ('paragraph', ['One.\nTwo.', '\tThree.\nFour.', 'Five\x0b.']),
+        ('line', ['One.', 'Two.', '\tThree.', 'Four.', 'Five\x0b.']),
+    ],
+)
+def test_units_of_a_text(tmp_path, unit, expected):
+  path = write(tmp_path / 'a.txt', TEXT.encode())
+  rows = read(path, ('text',), unit)
+  assert [row['text'] for row in rows] == expected
+  packed = write(tmp_path / 'b.txt.gz', gzip.compress(TEXT.encode()))
+  assert read(packed, ('text',), unit) == rows
+  blank = write(tmp_path / 'c.txt', b'\xef\xbb\xbf \n\n')
+  assert read(blank, ('text',), unit) == []
+
+
+def test_a_cache_knows_the_unit_of_texts_only(tmp_path):
+  text = write(tmp_path / 'a.txt', '\n\n'.join(map(story, range(4))).encode())
+  rows = write(tmp_path / 'a.jsonl', to_jsonl([dict(text=story(0))]))
+
+  def place(file, unit):
+    config = make_config(file, gaps=True, text_unit=unit)
+    found = corpus_lib.corpus(config)
+    return cache_lib.place(config, found, BYTES, 'train', 'x')[0]
+
+  assert place(rows, 'file') == place(rows, 'line')
+  assert len({place(text, unit) for unit in ('file', 'line', 'paragraph')}) == 3
+
+
+def test_one_text_is_too_little_to_hold_some_back(tmp_path):
+  file = write(tmp_path / 'a.txt', '\n\n'.join(map(story, range(9))).encode())
+  with pytest.raises(InputError, match="too few rows.*text_unit='paragraph'"):
+    tasks.check(make_config(file, gaps=True))
+  config = make_config(file, gaps=True, text_unit='paragraph')
+  tasks.check(config)
+  assert len(read_all(config, 'train')) == 8
+  config.data.text_unit = 'page'
+  with pytest.raises(InputError, match="config.data.text_unit='page' must be"):
+    tasks.check(config)
+
+
+# --- What can be wrong ----------------------------------------------------------
+
+HEAD = b'document,summary\n'
+FINE = HEAD + b'a,b\n'
+QUOTE = b'"'
+
+
+def parquet_of(**columns):
+  """Columns as they come, also of strange types."""
+  import pyarrow
+  from pyarrow import parquet
+
+  data = io.BytesIO()
+  parquet.write_table(pyarrow.table(columns), data)
+  return data.getvalue()
+
+
+def bad_utf8():
+  import pyarrow
+
+  texts = pyarrow.array([b'a', b'\xff'], pyarrow.binary())
+  return parquet_of(document=texts.view(pyarrow.string()), summary=['a', 'b'])
+
+
+def damaged():
+  data = bytearray(to_parquet([dict(document=story(0), summary='b')] * 400))
+  data[40:400] = bytes(360)
+  return bytes(data)
+
+
+BAD = {
+    # Names of columns.
+    'a.csv': (
+        b'document,title\na,b\n',
+        ":1: no field 'summary'; the header has 'document', 'title'",
+    ),
+    'b.csv': (
+        b'document;summary\na;b\n',
+        ":1: no field 'document'; .*expected ',' between fields",
+    ),
+    'c.tsv': (
+        b'document,summary\na,b\n',
+        r":1: no field 'document'; .*expected '\\t' between fields",
+    ),
+    'd.csv': (
+        b'document,summary,document\na,b,c\n',
+        ":1: two columns are called 'document'",
+    ),
+    'e.csv': (b'x' * 5000 + b'\na\n', ":1: no field 'document'"),
+    # Rows.
+    'f.csv': (
+        FINE + b'\nonly one\n',
+        ':4: 1 field, expected 2 as in the header',
+    ),
+    'g.csv': (FINE + b'a,b,c\n', ':3: 3 fields, expected 2 as in the header'),
+    'h.csv': (FINE + b'"a"x,b\n', ':3: broken quoting'),
+    'i.csv': (FINE + b'a,"b\nc,d\n' * 9, ':3: '),
+    'j.csv': (
+        FINE + b'a,"never closed\nc,d\n',
+        ':3: a quote that is never closed',
+    ),
+    'k.csv': (FINE + b'\xe9t\xe9,b\n', r':3: not UTF-8 \(byte 0\)'),
+    'l.csv': (FINE + b'a\0,b\n', ':3: a NUL byte'),
+    'm.csv': (FINE.decode().encode('utf-16'), ':1: a NUL byte.* UTF-16'),
+    'n.csv': (
+        b'document,summary,references\na,b,c\n',
+        "row 1: field 'references' must be a list of strings",
+    ),
+    'o.csv': (
+        b'document,summary,sections\na,b,"[1]"\n',
+        "row 1: field 'sections' must be a list of",
+    ),
+    'o2.csv': (
+        b'document,summary,sections\na,b,"' + b'[' * 100_000 + b'"\n',
+        "row 1: field 'sections' must be a list of",
+    ),
+    # Files.
+    'p.csv.gz': (FINE, ': cannot be read'),
+    'q.csv.gz': (gzip.compress(FINE * 9999)[:99], ': cannot be read'),
+    'r.csv': (b'', ': the train split is empty: no documents'),
+    's.csv': (HEAD, ': the train split is empty: no documents'),
+    't.csv': (b'PK\x03\x04\0\0', ':1: a NUL byte'),
+    # Parquet.
+    'a.parquet': (b'', ': not a parquet file'),
+    'b.parquet': (FINE, ': not a parquet file'),
+    'c.parquet': (lambda: to_parquet(ROWS)[:-100], ': not a parquet file'),
+    'd.parquet.gz': (
+        lambda: gzip.compress(to_parquet(ROWS)),
+        ': parquet .*not compressed by gzip',
+    ),
+    'e.parquet': (
+        lambda: to_parquet([dict(document='a')]),
+        ": no field 'summary'; the file has 'document'",
+    ),
+    'f.parquet': (
+        lambda: parquet_of(document=[['a']], summary=['b']),
+        ": field 'document' must hold strings, got list<.*string>",
+    ),
+    'g.parquet': (
+        lambda: parquet_of(document=[b'a'], summary=['b']),
+        ": field 'document' must hold strings, got binary",
+    ),
+    'h.parquet': (
+        lambda: parquet_of(document=[3], summary=['b']),
+        ": field 'document' must hold strings, got int64",
+    ),
+    'i.parquet': (
+        lambda: parquet_of(document=['a', None], summary=['b', 'b']),
+        ": row 2: field 'document' must be a string, got null",
+    ),
+    'j.parquet': (bad_utf8, ": row 2: field 'document' is not UTF-8"),
+    'k.parquet': (damaged, ': cannot be read'),
+    'l.parquet': (
+        lambda: to_parquet([]),
+        ": no field 'document'; the file has none",
+    ),
+    'm.parquet': (
+        lambda: parquet_of(document=['a'], summary=['b'], references=['c']),
+        "row 1: field 'references' must be a list of strings",
+    ),
+    'n.parquet': (
+        lambda: parquet_of(document=['a'], summary=['b'], query=[3]),
+        "row 1: field 'query' must be a string, got int",
+    ),
+    # Others are read as JSONL.
+    'a.xlsx': (b'PK\x03\x04\xff', r":1: not UTF-8.*'.xlsx' is read as JSONL"),
+    'a.jsonl': (
+        FINE,
+        ':1: not JSON: Expecting value: line 1 column 1 .char 0.$',
+    ),
+}
+
+
+@pytest.mark.parametrize('name', BAD)
+def test_what_is_wrong_is_one_line(tmp_path, name):
+  data, message = BAD[name]
+  file = write(tmp_path / name, data() if callable(data) else data)
+  config = make_config(file, validation_files=file)
+  with pytest.raises(InputError, match=message) as error:
+    tasks.check(config)
+    read_all(config, 'train')
+  assert '\n' not in str(error.value) and len(str(error.value)) < 400
+  assert re.match(
+      rf'({re.escape(str(tmp_path))}/)?{re.escape(name)}:', str(error.value)
+  )
+
+
+BAD_TEXTS = {
+    'a.txt': (b'a\nb\xff\n', r':2: not UTF-8 \(byte 1\)'),
+    'b.txt': (b'a\n\nb\0\n', ':3: a NUL byte'),
+    'c.txt.gz': (b'a', ': cannot be read'),
+    'd.txt': (b' \n', ': the train split is empty: no documents'),
+    'e.txt': (to_jsonl([dict(title='a')]), ":1: JSON in a text.* '.jsonl'"),
+}
+
+
+@pytest.mark.parametrize('name', BAD_TEXTS)
+@pytest.mark.parametrize('unit', ['file', 'paragraph', 'line'])
+def test_what_is_wrong_with_a_text(tmp_path, name, unit):
+  data, message = BAD_TEXTS[name]
+  file = write(tmp_path / name, data)
+  config = make_config(file, True, validation_files=file, text_unit=unit)
+  with pytest.raises(InputError, match=f'{name}{message}') as error:
+    tasks.check(config)
+    read_all(config, 'train')
+  assert '\n' not in str(error.value)
+
+
+def test_kinds_of_columns(tmp_path):
+  """Pandas's categories, long strings, and a name with a dot."""
+  import pyarrow
+
+  texts = pyarrow.array(['a', 'b', 'a'])
+  columns = {
+      'my.text': texts.cast(pyarrow.large_string()),
+      'sum': texts.dictionary_encode(),
+      'my': pyarrow.array([[1], [2], [3]]),
+  }
+  file = write(tmp_path / 'a.parquet', parquet_of(**columns))
+  assert read(file, ('my.text', 'sum')) == [
+      {'my.text': text, 'sum': text} for text in 'aba'
+  ]
+
+
+def test_byte_order_mark(tmp_path):
+  data = b'\xef\xbb\xbf"document","summary"\r\na,b\r\n\r\n'
+  file = write(tmp_path / 'a.csv', data)
+  assert read(file) == [dict(document='a', summary='b')]
+
+
+def test_line_ends_of_macintosh(tmp_path):
+  data = b'document,summary\ra,"b\rc"\rd,e\r'
+  file = write(tmp_path / 'a.csv', data)
+  assert [row['summary'] for row in read(file)] == ['b\rc', 'e']
+
+
+def test_parquet_without_pyarrow(tmp_path, monkeypatch):
+  file = write(tmp_path / 'a.parquet', to_parquet(ROWS))
+  monkeypatch.setitem(sys.modules, 'pyarrow', None)
+  with pytest.raises(InputError, match='a.parquet: .*needs pyarrow: pip inst'):
+    read(file)
+
+
+# --- Size -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize('name', ['a.csv', 'a.tsv', 'a.parquet', 'a.jsonl'])
+def test_a_field_of_several_megabytes(tmp_path, name):
+  book = 'All of a book, "quoted".\n' * 200_000
+  file = write(
+      tmp_path / name, WRITERS[name]([dict(document=book, summary='b')])
+  )
+  (row,) = read(file)
+  assert row['document'] == book
+
+
+@pytest.mark.parametrize('name', ['a.csv', 'a.txt'])
+def test_a_field_that_never_ends(tmp_path, name, monkeypatch):
+  """Its size is looked at before it is in memory."""
+  monkeypatch.setattr(file_formats.sources, 'LONGEST', 1000)
+  for end in b'\n', b'':
+    data = b'document\n"' + (b'x' * 99 + end) * 99
+    file = write(tmp_path / name, data)
+    with pytest.raises(InputError, match=rf'{name}.* more than 1,000'):
+      read(file, ('document',))
+
+
+def test_rows_come_before_the_file_is_read(tmp_path):
+  for name in 'a.csv', 'a.tsv', 'a.jsonl':
+    file = write(tmp_path / name, WRITERS[name](ROWS) + b'\xff\n')
+    rows = file_formats.read_rows(file, ('document', 'summary'), 'file')
+    for row in ROWS:
+      assert next(rows)['document'] == row['document']
+    with pytest.raises(InputError, match='not UTF-8'):
+      next(rows)
+  file = write(tmp_path / 'a.txt', b'x\n' * 10 + b'\xff')
+  rows = file_formats.read_rows(file, ('text',), 'line')
+  assert [next(rows)['text'] for _ in range(9)] == ['x'] * 9  # and reads one
+
+
+def test_parquet_is_read_in_pieces(tmp_path):
+  import numpy as np
+  import pyarrow
+
+  rng = np.random.default_rng(0)
+  rows = [
+      dict(document=rng.bytes(50_000).hex(), summary='b') for _ in range(200)
+  ]
+  file = write(tmp_path / 'a.parquet', to_parquet(rows, row_group_size=20))
+  before = pyarrow.total_allocated_bytes()
+  most, found = 0, 0
+  for row in file_formats.read_rows(file, ('document', 'summary'), 'file'):
+    assert row['document'] == rows[found]['document']
+    found += 1
+    most = max(most, pyarrow.total_allocated_bytes() - before)
+  assert found == 200
+  assert most < 8e6  # of 20 MB, in row groups of 2 MB
+
+
+# --- The commands ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize('name', ['a.csv', 'a.parquet'])
+def test_inspect_and_cache(run_command, tmp_path, name):
+  file = write(tmp_path / name, WRITERS[name](ROWS))
+  flags = [
+      f'--config.data.train_files={file}',
+      f'--config.data.test_files={file}',
+      '--config.data.vocabulary=byte',
+  ]
+  status, out, err = run_command(
+      inspect, *flags, '--format=json', f'--output={tmp_path / "out"}'
+  )
+  assert status == 0, err
+  assert json.loads(out)['splits']['test']['documents'] == len(ROWS)
+  status, _, err = run_command(
+      cache_lib, *flags, f'--output={tmp_path / "caches"}', '--processes=1'
+  )
+  assert status == 0, err
+  assert 'tokenising jsonl test: 120 records' in err
+  bad = write(tmp_path / f'b{name}', b'x')
+  status, out, err = run_command(
+      cache_lib, f'--config.data.train_files={bad}', f'--output={tmp_path}'
+  )
+  assert status == 2 and err.count('\n') == 1 and f'b{name}' in err

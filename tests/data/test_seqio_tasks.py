@@ -1,0 +1,351 @@
+"""data/seqio_tasks.py: every task and mixture of ours by its name in SeqIO."""
+
+import importlib
+import itertools
+import pathlib
+import re
+import sys
+
+import numpy as np
+import pytest
+
+from configs import default
+from locost_jax import data
+from locost_jax.data import cache as cache_lib
+from locost_jax.data import corpora
+from locost_jax.data import corpus as corpus_lib
+from locost_jax.data import pipeline
+from locost_jax.errors import InputError
+from locost_jax.vocabularies import byte_vocabulary
+from locost_jax.vocabularies import sentencepiece_training
+from tests.data.test_tasks import c4_rows
+from tests.data.test_tasks import story
+from tests.data.test_tasks import write_jsonl
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+NAME = 'locost_jax.data.seqio_tasks'
+BYTES = byte_vocabulary.ByteVocabulary()
+LENGTHS = dict(inputs=96, targets=24)
+# Rows of the training split of the mock corpora; 4 is the mixtures' cap.
+ROWS = dict(
+    arxiv=9,
+    pubmed=2,
+    govreport=5,
+    summscreenfd=3,
+    booksum_chapter=1,
+    booksum_book=6,
+)
+CAP = 4
+
+
+@pytest.fixture
+def load():
+  """load() imports the module anew; afterwards SeqIO knows none of our names."""
+  from locost_jax.data import preprocessors  # isort: skip; loads seqio quietly
+  import seqio
+
+  del preprocessors
+
+  def forget():
+    if sys.modules.pop(NAME, None):
+      del data.seqio_tasks  # the package has it as well
+    for name in corpus_lib.names():
+      seqio.TaskRegistry.remove(name)
+      seqio.MixtureRegistry.remove(name)
+
+  forget()
+  yield lambda: importlib.import_module(NAME)
+  forget()
+
+
+@pytest.fixture
+def mock(tmp_path, monkeypatch):
+  """Small corpora in tmp_path/corpora, the working directory's."""
+  monkeypatch.chdir(tmp_path)
+  for task, count in dict(ROWS, c4_gsg=12).items():
+    (tmp_path / 'corpora' / task).mkdir(parents=True)
+    for split, rows in dict(train=count, validation=2).items():
+      write_jsonl(
+          tmp_path / 'corpora' / task / f'{split}.jsonl',
+          [
+              dict(text=f'{story(i)} {split}.')
+              if task == 'c4_gsg'
+              else dict(
+                  document=f'{task} {split} {i}: {story(i)}',
+                  summary=f'{task[0]}{split[0]}{i}',
+              )
+              for i in range(rows)
+          ],
+      )
+  return tmp_path
+
+
+def make_config(task=''):
+  config = default.get_config()
+  config.data.update(
+      task=task,
+      check_sizes=False,
+      mixture_cap=CAP,
+      max_input_length=LENGTHS['inputs'],
+      max_target_length=LENGTHS['targets'],
+  )
+  return config
+
+
+def tokens(rows):
+  return [(row['inputs'].tolist(), row['targets'].tolist()) for row in rows]
+
+
+def trained_on(task, split, directory, vocabulary=BYTES):
+  """What the trainer reads of a task: [(inputs, targets)]."""
+  cache = cache_lib.open_cache(make_config(task), vocabulary, split, directory)
+  return tokens(cache.read(range(len(cache))))
+
+
+def read(name, split, most=None, **keywords):
+  import seqio
+
+  dataset = seqio.get_mixture_or_task(name).get_dataset(
+      LENGTHS, split=split, **keywords
+  )
+  return tokens(itertools.islice(dataset.as_numpy_iterator(), most))
+
+
+def test_importing_registers_all_and_touches_no_data(
+    load, tmp_path, monkeypatch
+):
+  import seqio
+
+  monkeypatch.chdir(tmp_path)
+  asked, find = [], corpus_lib.corpus
+
+  def counted(config):
+    asked.append(config.data.task)
+    return find(config)
+
+  monkeypatch.setattr(corpus_lib, 'corpus', counted)
+  load()
+  for name in corpus_lib.names():
+    found = seqio.get_mixture_or_task(name)
+    is_mixture = name in corpora.MIXTURES
+    assert isinstance(found, seqio.Mixture if is_mixture else seqio.Task)
+    if is_mixture:
+      assert {task.name for task in found.tasks} == set(corpora.MIXTURES[name])
+  assert not asked
+  for name in 'arxiv', 'locost_finetune':
+    with pytest.raises(InputError, match=r'\w: no corpora/\w+/train\*\.jsonl'):
+      seqio.get_mixture_or_task(name).get_dataset(LENGTHS, split='train')
+  assert asked
+
+
+def test_its_own_settings_are_the_default_ones(load):
+  module = load()
+  theirs, ours = default.get_config(), module.DEFAULTS
+  for key, value in ours.data.items():
+    assert value == theirs.data[key], key
+  assert ours.gsg is None is theirs.gsg
+
+
+@pytest.mark.parametrize('task', ['c4_gsg', 'arxiv', 'booksum_chapter'])
+def test_examples_equal_those_of_the_trainer(load, mock, task):
+  load().register(config=make_config())
+  for split in 'train', 'validation':
+    expected = trained_on(task, split, mock / 'cache')
+    assert len(expected) >= 1
+    assert read(task, split, shuffle=False) == expected
+  assert sorted(read(task, 'train', shuffle=True)) == sorted(
+      trained_on(task, 'train', mock / 'cache')
+  )
+
+
+def test_another_vocabulary(load, mock):
+  path = mock / 'spiece.model'
+  pieces = sentencepiece_training.train(map(story, range(200)), str(path), 300)
+  load().register(vocabulary=path, config=make_config())
+  for task in 'c4_gsg', 'arxiv':
+    expected = trained_on(task, 'train', mock / 'cache', pieces)
+    assert read(task, 'train', shuffle=False) == expected
+
+
+def test_settings_of_gap_sentences(load, mock):
+  config = make_config()
+  config.gsg = dict(ratio=0.4, strategy='lead', mask='')
+  load().register(config=config)
+  config.data.task = 'c4_gsg'
+  cache = cache_lib.open_cache(config, BYTES, 'train', mock / 'cache')
+  assert read('c4_gsg', 'train', shuffle=False) == tokens(cache.read(range(12)))
+  # The other tasks have none.
+  assert read('arxiv', 'train', shuffle=False) == trained_on(
+      'arxiv', 'train', mock / 'cache'
+  )
+
+
+def test_a_mixture_has_the_trainer_s_rates_and_examples(load, mock):
+  import seqio
+
+  load().register(config=make_config())
+  mixed = seqio.get_mixture_or_task('locost_finetune')
+  ours = cache_lib.open_cache(
+      make_config('locost_finetune'), BYTES, 'train', mock / 'cache'
+  )
+  expected = dict(zip(ours.tasks, ours.sizes(0, 0)))
+  assert expected['arxiv'] == CAP and expected['pubmed'] == 2
+  assert {task.name: mixed.get_rate(task) for task in mixed.tasks} == expected
+
+  found = read('locost_finetune', 'train', most=400, shuffle=True, seed=0)
+  known = {
+      task: trained_on(task, 'train', mock / 'cache')
+      for task in corpora.MIXTURES['locost_finetune']
+  }
+  counts = dict.fromkeys(known, 0)
+  for example in found:
+    (task,) = [task for task, rows in known.items() if example in rows]
+    counts[task] += 1
+  total = sum(expected.values())
+  for task, count in counts.items():
+    assert abs(count / 400 - expected[task] / total) < 0.08, counts
+
+
+def test_batches_have_seqio_s_keys_and_the_trainer_s_tokens(load, mock):
+  import seqio
+
+  load().register(config=make_config())
+  found = list(
+      seqio.get_dataset(
+          'c4_gsg',
+          LENGTHS,
+          seqio.EncDecFeatureConverter(pack=False),
+          dataset_split='validation',
+          shuffle=False,
+      ).as_numpy_iterator()
+  )
+  config = make_config('c4_gsg')
+  config.eval.batch_size = len(found)
+  config.data.input_buckets = (LENGTHS['inputs'],)
+  config.data.target_buckets = (LENGTHS['targets'],)
+  cache = cache_lib.open_cache(config, BYTES, 'validation', mock / 'cache')
+  ((batch, info),) = pipeline.eval_batches(cache, BYTES, config)
+  assert len(found) == 2 and set(found[0]) == set(batch)
+  for place, name in enumerate(info['id']):
+    row = found[int(name.rpartition(':')[2])]
+    for key, value in row.items():
+      np.testing.assert_array_equal(batch[key][place], value)
+
+
+def test_what_tfds_prepared(load, tmp_path):
+  """As a test of a whole run mocks it: no file of C4 is there."""
+  import seqio
+  import tensorflow as tf
+  import tensorflow_datasets as tfds
+
+  def as_dataset(self, *args, **keywords):
+    del self, args, keywords
+    return tf.data.Dataset.from_tensor_slices(c4_rows(0, 12))
+
+  info = tmp_path / 'c4' / 'en' / '3.1.0' / 'dataset_info.json'
+  info.parent.mkdir(parents=True)
+  info.write_text('{}')
+  config = make_config('c4_gsg')
+  config.data.tfds_dir = str(tmp_path)
+  load().register(config=config)
+  with tfds.testing.mock_data(as_dataset_fn=as_dataset):
+    found = read('c4_gsg', 'train', shuffle=False)
+    cache = cache_lib.open_cache(config, BYTES, 'train', tmp_path / 'cache')
+  assert found == tokens(cache.read(range(12)))
+  assert seqio.get_mixture_or_task('c4_gsg').splits == ('train', 'validation')
+
+
+def test_a_corpus_of_another_size_is_refused_as_in_training(load, mock):
+  import seqio
+
+  load()
+  message = 'arxiv: the train split has 9 rows, expected 203,037'
+  config = make_config('arxiv')
+  config.data.check_sizes = True
+  with pytest.raises(InputError, match=message):
+    cache_lib.open_cache(config, BYTES, 'train', mock / 'cache')
+  with pytest.raises(InputError, match=message):
+    seqio.get_mixture_or_task('arxiv').get_dataset(LENGTHS, split='train')
+
+
+# --- Registering again --------------------------------------------------------
+
+
+def test_the_same_again_changes_nothing(load):
+  import seqio
+
+  module = load()
+  before = seqio.TaskRegistry.get('arxiv')
+  module.register()
+  module.register('byte')
+  assert seqio.TaskRegistry.get('arxiv') is before
+  seqio.TaskRegistry.remove('arxiv')  # as tests of other libraries do
+  module.register()
+  assert isinstance(seqio.TaskRegistry.get('arxiv'), seqio.Task)
+
+
+def test_another_vocabulary_is_chosen_once(load, tmp_path):
+  path = tmp_path / 'spiece.model'
+  pieces = sentencepiece_training.train(map(story, range(200)), str(path), 300)
+  import seqio
+
+  module = load()
+  module.register(vocabulary=path)  # instead of the bytes of the import
+  module.register(vocabulary=str(path))
+  for name in 'arxiv', 'locost_finetune':
+    features = seqio.get_mixture_or_task(name).output_features
+    assert features['inputs'].vocabulary.vocab_size == pieces.size
+  with pytest.raises(InputError, match='are registered already') as error:
+    module.register(vocabulary='byte')
+  assert str(path) in str(error.value) and '\n' not in str(error.value)
+  config = make_config()
+  with pytest.raises(InputError, match='are registered already'):
+    module.register(path, config)
+  features = seqio.get_mixture_or_task('arxiv').output_features
+  assert features['inputs'].vocabulary.vocab_size == pieces.size
+
+
+@pytest.mark.parametrize('path', ['no/spiece.model', 'train'])
+def test_a_vocabulary_that_is_not_there(load, path):
+  import seqio
+
+  module = load()
+  with pytest.raises(InputError, match=f'{path}: no such vocabulary'):
+    module.register(vocabulary=path)
+  assert seqio.get_mixture_or_task('arxiv')  # as it was
+
+
+@pytest.mark.parametrize('name', ['xsum', 'locost_finetune'])
+def test_a_name_that_another_library_has(load, name):
+  """Nothing of ours is registered then, nothing of theirs replaced."""
+  import seqio
+
+  theirs = seqio.TaskRegistry.add(
+      name,
+      source=seqio.FunctionDataSource(
+          lambda split, shuffle_files: None, splits=('train',)
+      ),
+      output_features={},
+  )
+  with pytest.raises(InputError, match=f'SeqIO has a .* {name}') as error:
+    load()
+  assert '\n' not in str(error.value)
+  assert seqio.get_mixture_or_task(name) is theirs
+  assert 'arxiv' not in seqio.TaskRegistry.names()
+
+
+# --- The documentation --------------------------------------------------------
+
+
+def test_the_snippet_of_the_documentation(load, mock, monkeypatch, capsys):
+  page = (ROOT / 'docs' / 'data.md').read_text()
+  (snippet,) = [
+      block
+      for block in re.findall(r'^```python\n(.*?)^```', page, re.M | re.S)
+      if 'seqio_tasks' in block
+  ]
+  for task, rows in ROWS.items():
+    entry = corpora.TABLE[task]._replace(splits=dict(train=rows, validation=2))
+    monkeypatch.setitem(corpora.TABLE, task, entry)
+  exec(snippet, {})
+  assert len(capsys.readouterr().out.splitlines()) >= 2
