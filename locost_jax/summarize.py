@@ -91,6 +91,14 @@ def _define_documents(values):
       'of JSONL rows: where the document is',
       flag_values=values,
   )
+  flags.DEFINE_integer(
+      'max_document_bytes',
+      None,
+      'most bytes of a document: of a file, of what a compressed file or a book '
+      'unpacks to, of a row [1 GiB, or an eighth of the free memory]',
+      lower_bound=1,
+      flag_values=values,
+  )
 
 
 def _define_pages(values):
@@ -204,6 +212,7 @@ def main(values, arguments):
       arguments,
       values.input_field,
       lambda line: print(line, file=sys.stderr, flush=True),
+      values.max_document_bytes,
   )
   if not documents:
     return 2

@@ -93,15 +93,32 @@ def read_jsonl(files, fields=()):
       yield parse_row(path, number, line, fields)
 
 
-def read_lines(path):
-  """Yields (line number from 1, bytes without the line end) of a file."""
+def read_lines(path, most=None):
+  """Yields (line number from 1, bytes without the line end) of a file.
+
+  Args:
+    path: of the file; one that ends in '.gz' is decompressed.
+    most: bytes of a line, and of all white space around lines; None: no limit.
+
+  Raises:
+    InputError: the file cannot be read, or holds too long a line.
+  """
+  space = 0
   try:
     with gzip.open(path) if path.endswith('.gz') else open(path, 'rb') as f:
       # Binary files iterate over b'\n' only.
-      for number, line in enumerate(f, start=1):
+      lines = f if most is None else iter(lambda: f.readline(most + 1), b'')
+      for number, line in enumerate(lines, start=1):
+        space += len(line)
         if number == 1 and line.startswith(b'\xef\xbb\xbf'):
           line = line[3:]
         line = line.strip()
+        space -= len(line)
+        if most is not None and max(len(line), space) > most:
+          raise InputError(
+              f'{path}:{number}: a row has more than {most:,} bytes '
+              '(--max_document_bytes); the file is not read from here on'
+          )
         if line:
           yield number, line
   except (OSError, EOFError, zlib.error) as e:
