@@ -68,10 +68,18 @@ def load(directory, dtype=jnp.float32, convolution='exact', **pages):
     )
   abstract = parameters.abstract_params(model)
   precision = jnp.promote_types(dtype, jnp.float32)
+
   # One by one: what was read of a parameter is freed when it is in its place.
-  place = lambda array: jax.device_put(
-      array.astype(precision, copy=False)
-  ).block_until_ready()
+  def place(array):
+    if not np.isfinite(array).all():
+      raise InputError(
+          f'{directory}: one of its weights, of the shape {list(array.shape)}, '
+          'is not a finite number (NaN or Inf): such a model writes nothing'
+      )
+    return jax.device_put(
+        array.astype(precision, copy=False)
+    ).block_until_ready()
+
   if run is None:
     params = parameters.unflatten(
         weights.load_params(
