@@ -50,9 +50,11 @@ def define_flags(values, argv):
       'checkpoint',
       None,
       'DIR: a WORKDIR (its best checkpoint, or its '
-      'latest), a checkpoint in one, or a Hugging Face directory',
+      'latest), a checkpoint in one, a Hugging Face directory, or '
+      'hf://org/name[@revision] on its Hub',
       flag_values=values,
   )
+  commands.define_allow_download(values, 'checkpoint')
   _define_decoding(values)
   _define_documents(values)
   _define_pages(values)
@@ -264,7 +266,7 @@ def _load(values):
 
   compiled_programs.keep(values.program_cache)
   allocator.trim_after_compiling()
-  checkpoint = hub.find_directory(values.checkpoint)
+  checkpoint = hub.find_directory(values.checkpoint, values.allow_download)
   summarizer = locost_jax.load(
       checkpoint,
       dtype=values.dtype,

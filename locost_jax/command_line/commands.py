@@ -202,6 +202,17 @@ def define_format(values, text):
   )
 
 
+def define_allow_download(values, flag):
+  """Defines --allow_download, for the flag that names a model."""
+  flags.DEFINE_boolean(
+      'allow_download',
+      False,
+      f'where there is no directory --{flag}=org/name, take the model of this '
+      'name from the Hugging Face Hub',
+      flag_values=values,
+  )
+
+
 def define_task(values):
   """Defines --task, which `get_config` puts into the config."""
   flags.DEFINE_string(
