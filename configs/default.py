@@ -88,9 +88,9 @@ def get_config():
   #   'full'    1 array; the mixer is computed again too
   #   'auto'    'none' while inputs are short, else 'pieces' (not where
   #             mesh.tensor cuts the layers)
-  # train.init_from: a WORKDIR, a checkpoint or a Hugging Face directory, also
-  # of another model; the parameters that fit are taken. train.init_map says
-  # otherwise: ((regex of our paths, path there; '': fresh), ...); see
+  # train.init_from: a WORKDIR, a checkpoint, a Hugging Face directory or
+  # hf://org/name[@revision] on its Hub, also of another model; the parameters
+  # that fit are taken. train.init_map says otherwise: ((regex of our paths, path there; '': fresh), ...); see
   # locost_jax/training/warm_start.py.
   config.train = ConfigDict(
       dict(

@@ -49,7 +49,7 @@ def get_config(model='locost'):
     config.model.dropout_rate = 0.1
     config.optim.name = 'adafactor'
     config.optim.learning_rate = 1e-3
-    config.train.init_from = 'google/long-t5-tglobal-base'
+    config.train.init_from = 'hf://google/long-t5-tglobal-base'
   elif model == 'bart':
     config.model = default.bart()
     config.model.update(
@@ -65,7 +65,7 @@ def get_config(model='locost'):
     config.optim.learning_rate = 3e-5
     config.optim.label_smoothing = 0.1
     config.optim.weight_decay = 0.01
-    config.train.init_from = 'facebook/bart-large'
+    config.train.init_from = 'hf://facebook/bart-large'
   elif model != 'locost':
     raise ValueError(f"{model!r}: expected 'locost', 'longt5' or 'bart'")
   return set_corpus(config, 'arxiv', 4096, 512, documents=203_037, epochs=60)

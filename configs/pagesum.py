@@ -137,7 +137,7 @@ def set_model(config, recipe):
           decoding='global' if recipe.is_global else 'pages',
       )
   )
-  config.train.init_from = 'facebook/bart-large-cnn'
+  config.train.init_from = 'hf://facebook/bart-large-cnn'
 
 
 def set_data(config, recipe):

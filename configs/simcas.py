@@ -171,9 +171,9 @@ RECIPES = {
     ),
     'xsum': Recipe('xsum', 204_045, 10, 10_000, 8, (10, 60), 1.0, num_beams=6),
 }
-BASE = Size('facebook/bart-base', {}, 16_384)
+BASE = Size('hf://facebook/bart-base', {}, 16_384)
 LARGE = Size(
-    'facebook/bart-large',
+    'hf://facebook/bart-large',
     dict(
         d_model=1024,
         d_ff=4096,

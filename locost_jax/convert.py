@@ -37,7 +37,8 @@ def define_flags(values, argv):
   string(
       'source',
       None,
-      'DIR: a WORKDIR, a checkpoint in it, or a Hugging Face directory',
+      'DIR: a WORKDIR, a checkpoint in it, a Hugging Face directory, or '
+      'hf://org/name[@revision] on its Hub',
   )
   string('target', None, 'DIR: made; must not exist')
   flags.DEFINE_enum(
@@ -52,6 +53,7 @@ def define_flags(values, argv):
       '5GB',
       'of an exported file; above it there are several and an index',
   )
+  commands.define_allow_download(values, 'source')
   commands.define_format(values, 'of the report on stdout')
 
 
@@ -74,7 +76,7 @@ def main(values, arguments):
     )
   if not target.parent.is_dir():
     raise InputError(f'--target={values.target}: no directory {target.parent}')
-  source = hub.find_directory(values.source)
+  source = hub.find_directory(values.source, values.allow_download)
 
   run = find.find_run(source)
   if run is None:

@@ -8,6 +8,12 @@ import re
 # No room: on the disk, in a quota, in a file.
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
+# C0 and C1, line separators, marks of direction, lone surrogates.
+_UNSEEN = re.compile(
+    '[\0-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069'
+    '\ud800-\udfff\ufeff]'
+)
+
 
 class InputError(ValueError):
   """A wrong file, key, field or value; the message is one clear line.
@@ -27,6 +33,17 @@ class Stopped(Exception):
   def __init__(self, message, status):
     super().__init__(message)
     self.status = status
+
+
+def visible(text):
+  """Returns a text with what a terminal would obey, or not show, as escapes.
+
+  These are control characters, newlines, marks of the direction of writing, and
+  bytes of a file's name that are no text.
+  """
+  return _UNSEEN.sub(
+      lambda found: found[0].encode('unicode_escape').decode(), str(text)
+  )
 
 
 def check_choice(key, value, choices):

@@ -2,6 +2,41 @@
 
 import os
 from pathlib import Path
+import stat
+
+from locost_jax.errors import InputError
+
+_KINDS = {
+    stat.S_IFDIR: 'a directory',
+    stat.S_IFIFO: 'a named pipe',
+    stat.S_IFSOCK: 'a socket',
+    stat.S_IFCHR: 'a device',
+    stat.S_IFBLK: 'a device',
+}
+
+
+def check_regular(path, name=None):
+  """Raises an InputError for what is no regular file; nothing there is fine.
+
+  Reading a pipe may wait for ever, and a device may never end. Replacing one
+  breaks what others do with it.
+
+  Args:
+    path: of the file; links are followed.
+    name: what the error calls it; None: the path.
+  """
+  try:
+    kind = stat.S_IFMT(os.stat(path).st_mode)
+  except FileNotFoundError:
+    return
+  except (OSError, ValueError) as error:
+    reason = getattr(error, 'strerror', None) or str(error)
+    raise InputError(f'{name or path}: {reason}') from None
+  if kind != stat.S_IFREG:
+    raise InputError(
+        f'{name or path}: is {_KINDS.get(kind, "no file")}, expected a regular '
+        'file'
+    )
 
 
 def write(path, content):
@@ -10,16 +45,26 @@ def write(path, content):
   Args:
     path: of the file; its directories are made.
     content: bytes; or str, written as UTF-8 with line ends as they are.
+
+  Raises:
+    InputError: there is something that is no regular file.
+    OSError: it cannot be written; `filename` is the path.
   """
   data = content.encode() if isinstance(content, str) else content
   path = Path(path)
+  check_regular(path)
   path.parent.mkdir(parents=True, exist_ok=True)
-  temporary = path.with_name(f'{path.name}.tmp{os.getpid()}')
+  # A name may have 255 bytes, and the temporary one is longer.
+  temporary = path.with_name(f'{path.name[:60]}.tmp{os.getpid()}')
   try:
     with open(temporary, 'wb') as file:
       file.write(data)
       file.flush()
       os.fsync(file.fileno())
     os.replace(temporary, path)
+  except OSError as error:
+    error.filename = str(path)
+    error.filename2 = None
+    raise
   finally:
     temporary.unlink(missing_ok=True)

@@ -25,9 +25,12 @@ from absl import flags
 
 from locost_jax.command_line import allocator
 from locost_jax.command_line import commands
+from locost_jax.devices import memory
 from locost_jax.errors import InputError
+from locost_jax.errors import visible
 from locost_jax.generation import decode_settings
 from locost_jax.summarizing import documents as documents_lib
+from locost_jax.summarizing import outputs
 from locost_jax.summarizing import texts
 
 # The options of decoding that are flags.
@@ -47,9 +50,11 @@ def define_flags(values, argv):
       'checkpoint',
       None,
       'DIR: a WORKDIR (its best checkpoint, or its '
-      'latest), a checkpoint in one, or a Hugging Face directory',
+      'latest), a checkpoint in one, a Hugging Face directory, or '
+      'hf://org/name[@revision] on its Hub',
       flag_values=values,
   )
+  commands.define_allow_download(values, 'checkpoint')
   _define_decoding(values)
   _define_documents(values)
   _define_pages(values)
@@ -89,6 +94,14 @@ def _define_documents(values):
       'input_field',
       'document',
       'of JSONL rows: where the document is',
+      flag_values=values,
+  )
+  flags.DEFINE_integer(
+      'max_document_bytes',
+      None,
+      'most bytes of a document: of a file, of what a compressed file or a book '
+      'unpacks to, of a row [1 GiB, or an eighth of the free memory]',
+      lower_bound=1,
       flag_values=values,
   )
 
@@ -143,7 +156,8 @@ def _define_output(values):
   flags.DEFINE_boolean(
       'overwrite',
       False,
-      'replace what --output has, instead of doing what it lacks',
+      'replace what --output and --report have, instead of doing what --output '
+      'lacks',
       flag_values=values,
   )
   flags.DEFINE_string(
@@ -203,25 +217,56 @@ def main(values, arguments):
   documents, failures = documents_lib.read(
       arguments,
       values.input_field,
-      lambda line: print(line, file=sys.stderr, flush=True),
+      lambda line: print(visible(line), file=sys.stderr, flush=True),
+      values.max_document_bytes,
   )
   if not documents:
     return 2
-  # Only now: it takes seconds, and the documents may be wrong.
-  import locost_jax
-  from locost_jax.command_line import compiled_programs
-  from locost_jax.devices import memory
-  from locost_jax.hugging_face import hub
-  from locost_jax.summarizing import write_summaries
-
-  compiled_programs.keep(values.program_cache)
-  allocator.trim_after_compiling()
+  as_json = values.format == 'json' or (values.output or '').endswith('.jsonl')
+  outputs.check(
+      values.output,
+      values.report,
+      values.overwrite,
+      as_json,
+      documents_lib.inputs(arguments),
+      len(documents),
+  )
   available = (
       memory.available_bytes()
       if values.memory_limit is None
       else int(values.memory_limit * 2**30)
   )
-  checkpoint = hub.find_directory(values.checkpoint)
+  summarizer, checkpoint = _load(values)
+  settings = choose_settings(values, summarizer.settings, checkpoint)
+  if summarizer.pages:
+    settings.update(_settings_of_pages(values, summarizer.pages))
+  _check_lengths(settings, summarizer)
+  from locost_jax.summarizing import write_summaries
+
+  options = write_summaries.Options(
+      checkpoint=checkpoint,
+      dtype=values.dtype,
+      as_json=as_json,
+      output=_follow(values.output),
+      overwrite=values.overwrite,
+      report=_follow(values.report),
+      batch_size=values.batch_size,
+      available=available,
+  )
+  failures += write_summaries.write(summarizer, documents, settings, options)
+  return 2 if failures else 0
+
+
+def _load(values):
+  """Returns the Summarizer of --checkpoint, and the directory it is in."""
+  # Only now: it takes seconds, and the documents may be wrong.
+  import locost_jax
+  from locost_jax.command_line import compiled_programs
+  from locost_jax.hugging_face import hub
+
+  compiled_programs.keep(values.program_cache)
+  allocator.trim_after_compiling()
+  checkpoint = hub.find_directory(values.checkpoint, values.allow_download)
   summarizer = locost_jax.load(
       checkpoint,
       dtype=values.dtype,
@@ -231,29 +276,22 @@ def main(values, arguments):
     raise InputError(
         f'{checkpoint}: has no vocabulary (spiece.model or tokenizer.json)'
     )
-  settings = choose_settings(values, summarizer.settings)
-  if summarizer.pages:
-    settings.update(_settings_of_pages(values, summarizer.pages))
-  _check_lengths(settings, summarizer)
-  options = write_summaries.Options(
-      checkpoint=checkpoint,
-      dtype=values.dtype,
-      as_json=values.format == 'json'
-      or (values.output or '').endswith('.jsonl'),
-      output=values.output,
-      overwrite=values.overwrite,
-      report=values.report,
-      batch_size=values.batch_size,
-      available=available,
-  )
-  failures += write_summaries.write(summarizer, documents, settings, options)
-  return 2 if failures else 0
+  return summarizer, checkpoint
+
+
+def _follow(path):
+  """Returns the file of a link: one next to it would replace the link."""
+  return os.path.realpath(path) if path and os.path.islink(path) else path
 
 
 def _check(values, arguments):
   """Raises an InputError for what no checkpoint or document can make right."""
-  if values.checkpoint is None:
+  if not values.checkpoint:
     raise InputError('--checkpoint=DIR is missing: whose model?')
+  if sys.stdout is None and not values.output:
+    raise InputError(
+        'standard output is closed: expected --output=FILE for the summaries'
+    )
   if not arguments:
     raise InputError('no FILE given; - reads standard input')
   choose_settings(values)
@@ -289,30 +327,33 @@ def _check_lengths(settings, summarizer):
     models.check_length(summarizer.config, settings[key] or 0, f'--{key}')
 
 
-def choose_settings(values, trained=None):
+def choose_settings(values, trained=None, checkpoint=''):
   """Chooses the settings of every summary.
 
   Args:
     values: the flags; None: the checkpoint's setting.
     trained: the checkpoint's `decode_settings.Settings`; None: not known yet,
       and only what no checkpoint allows is refused.
+    checkpoint: the directory of that.
 
   Returns:
     A dict: the fields of `decode_settings.Settings`, seed and max_input_length
     (None: all).
 
   Raises:
-    InputError: flags that contradict each other or what was trained.
+    InputError: flags that contradict each other or what was trained, or a
+      checkpoint whose own settings cannot be.
   """
   given = {key: values[key].value for key in _SETTINGS}
   if trained is None:
     trained = decode_settings.Settings(
         method='beam', num_beams=2, max_length=2**30
     )
-  settings = decode_settings.change(trained, given)
   try:
+    settings = decode_settings.change(trained, given)
     decode_settings.check(settings)
-  except InputError as error:
+  except (InputError, TypeError) as error:
+    _check_trained(trained, checkpoint)
     raise InputError(f'--{error}') from None
   return {
       **dataclasses.asdict(settings),
@@ -320,6 +361,17 @@ def choose_settings(values, trained=None):
       'seed': values.seed,
       'max_input_length': values.max_input_length,
   }
+
+
+def _check_trained(settings, checkpoint):
+  """Raises an InputError for the settings of a checkpoint, naming its file."""
+  try:
+    decode_settings.check(settings)
+  except InputError as error:
+    names = 'generation_config.json', 'config.json'
+    paths = [os.path.join(checkpoint, name) for name in names]
+    path = next(filter(os.path.isfile, paths), checkpoint)
+    raise InputError(f'{path}: {error}') from None
 
 
 if __name__ == '__main__':

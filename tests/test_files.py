@@ -5,6 +5,7 @@ import os
 import pytest
 
 from locost_jax import files
+from locost_jax.errors import InputError
 
 
 @pytest.mark.parametrize(
@@ -45,3 +46,33 @@ def test_permissions_are_those_of_any_new_file(tmp_path):
   files.write(tmp_path / 'whole', b'')
   modes = [os.stat(tmp_path / name).st_mode for name in ('plain', 'whole')]
   assert modes[0] == modes[1]
+
+
+def test_a_full_disk_is_told_with_the_name(tmp_path, monkeypatch):
+  def fail(*_):
+    raise OSError(28, 'No space left on device')
+
+  monkeypatch.setattr(os, 'fsync', fail)
+  with pytest.raises(OSError) as error:
+    files.write(tmp_path / 'file', b'new')
+  assert error.value.filename == str(tmp_path / 'file')
+
+
+@pytest.mark.parametrize('kind', ('pipe', 'directory', 'device'))
+def test_only_regular_files_are_replaced(tmp_path, kind):
+  path = tmp_path / 'file'
+  if kind == 'pipe':
+    os.mkfifo(path)
+  elif kind == 'directory':
+    path.mkdir()
+  else:
+    path.symlink_to('/dev/null')
+  before = os.lstat(path)
+  with pytest.raises(InputError, match=f'file: is a .*{kind}, expected a reg'):
+    files.write(path, b'new')
+  assert os.lstat(path) == before and os.listdir(tmp_path) == ['file']
+
+
+def test_the_longest_name_there_is(tmp_path):
+  files.write(tmp_path / ('x' * 255), b'new')
+  assert (tmp_path / ('x' * 255)).read_bytes() == b'new'

@@ -160,7 +160,7 @@ RUNS = (
     Run(r'.*summarize .*--report=.*', '--max_length=4', makes='where.html'),
     Run(r'.*summarize .*', '--max_length=4'),
     Run(
-        r'.*convert --source=google/.*',
+        r'.*convert --source=hf://google/.*',
         makes='runs/longt5/config.json',
         says='huggingface',
     ),

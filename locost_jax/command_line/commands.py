@@ -19,10 +19,12 @@ from absl import flags
 from ml_collections import config_flags
 from ml_collections import ConfigDict
 
+from locost_jax.command_line import standard_streams
 from locost_jax.errors import FULL
 from locost_jax.errors import InputError
 from locost_jax.errors import Stopped
 from locost_jax.errors import suggest
+from locost_jax.errors import visible
 
 HELP = ('--help', '-h', '-help', '--helpfull', '--helpshort')
 
@@ -47,7 +49,10 @@ def run(main, define_flags, doc, argv=None):
       print(help_text(doc, values))
       sys.exit(0)
     with one_line_errors():
-      define_flags(values, argv)
+      try:
+        define_flags(values, argv)
+      except flags.Error as error:
+        raise InputError(_flag_message(error)) from None
       arguments = parse_flags(values, argv)
     flags.FLAGS.mark_as_parsed()  # app.run insists
     flags.FLAGS.verbosity = -1  # warnings; JAX tells of every absent backend
@@ -57,7 +62,9 @@ def run(main, define_flags, doc, argv=None):
     with one_line_errors():
       return main(*parsed)
 
-  app.run(run_main, argv=argv, flags_parser=parse)
+  standard_streams.open_closed()
+  with standard_streams.end_with_the_reader():
+    app.run(run_main, argv=argv, flags_parser=parse)
 
 
 class one_line_errors:
@@ -73,18 +80,22 @@ class one_line_errors:
     if kind is None:
       return
     if issubclass(kind, InputError):
-      print('error:', ' '.join(str(error).split()), file=sys.stderr)
+      _tell('error: ' + ' '.join(str(error).split()))
       sys.exit(2)
     if issubclass(kind, Stopped):
-      print(error, file=sys.stderr)
+      _tell(error)
       sys.exit(error.status)
     if issubclass(kind, OSError) and error.errno in FULL:
       where = f'{error.filename}: ' if error.filename else ''
-      print(f'error: {where}{error.strerror}', file=sys.stderr)
+      _tell(f'error: {where}{error.strerror}')
       sys.exit(2)
     if issubclass(kind, KeyboardInterrupt):
       print('\ninterrupted', file=sys.stderr)
       sys.exit(130)
+
+
+def _tell(text):
+  print(visible(text), file=sys.stderr)
 
 
 def parse_flags(values, argv):
@@ -101,17 +112,25 @@ def parse_flags(values, argv):
         f'--{error.flagname} is not a flag{hint}; --help lists them'
     ) from None
   except flags.Error as error:
-    message = re.sub(
-        r'^flag (.*): invalid literal for int.*',
-        r'\1: expected an integer',
-        str(error),
-    )
-    message = re.sub(
-        r'^flag (.*): could not convert string to float.*',
-        r'\1: expected a number',
-        message,
-    )
-    raise InputError(message) from None
+    raise InputError(_flag_message(error)) from None
+
+
+def _flag_message(error):
+  """Returns what is wrong with a flag, of an absl.flags.Error."""
+  message = str(error)
+  for pattern, better in (
+      (r'^flag (.*): invalid literal for int.*', r'\1: expected an integer'),
+      (
+          r'^flag (.*): could not convert string to float.*',
+          r'\1: expected a number',
+      ),
+      (
+          r"^ERROR:: Unable to open flagfile: \[Errno \d+\] (.*): '(.*)'",
+          r'--flagfile=\2: \1',
+      ),
+  ):
+    message = re.sub(pattern, better, message)
+  return message
 
 
 def help_text(doc, values):
@@ -180,6 +199,17 @@ def define_format(values, text):
   """
   flags.DEFINE_enum(
       'format', 'text', ['text', 'json'], text, flag_values=values
+  )
+
+
+def define_allow_download(values, flag):
+  """Defines --allow_download, for the flag that names a model."""
+  flags.DEFINE_boolean(
+      'allow_download',
+      False,
+      f'where there is no directory --{flag}=org/name, take the model of this '
+      'name from the Hugging Face Hub',
+      flag_values=values,
   )
 
 

@@ -2,17 +2,21 @@
 
 Paragraphs are kept apart by blank lines; what a reader does not read (scripts,
 styles, navigation) is left out. Only the standard library is used.
+
+Pages and books may come from anywhere. A page is read in time that grows in
+proportion to its length, whatever is in it (html.parser's grows with the square
+of it where marks are not closed); a book's files are not unpacked if they are
+too large.
 """
 
 import codecs
-from html import parser
+import html
 import io
 import posixpath
 import re
 from urllib import parse
 from xml.etree import ElementTree
 import zipfile
-import zlib
 
 from locost_jax.errors import InputError
 
@@ -34,11 +38,45 @@ _ENCODING = re.compile(
 )
 _MARKS = (
     (codecs.BOM_UTF8, 'utf-8'),
+    # The mark of UTF-32 begins with that of UTF-16.
+    (codecs.BOM_UTF32_LE, 'utf-32-le'),
+    (codecs.BOM_UTF32_BE, 'utf-32-be'),
     (codecs.BOM_UTF16_LE, 'utf-16-le'),
     (codecs.BOM_UTF16_BE, 'utf-16-be'),
 )
-# Browsers read these as windows-1252, and so must who reads the same pages.
-_LATIN = frozenset('ascii iso8859-1 cp1252'.split())
+# What browsers read (the Encoding Standard), by Python's names.
+_KNOWN = frozenset(
+    'utf-8 cp866 iso8859-2 iso8859-3 iso8859-4 iso8859-5 iso8859-6 iso8859-7 '
+    'iso8859-8 iso8859-10 iso8859-13 iso8859-14 iso8859-15 iso8859-16 koi8-r '
+    'koi8-u mac-roman mac-cyrillic cp874 cp1250 cp1251 cp1252 cp1253 cp1254 '
+    'cp1255 cp1256 cp1257 cp1258 gbk gb18030 big5 big5hkscs euc_jp iso2022_jp '
+    'cp932 cp949'.split()
+)
+# Browsers read these as encodings that hold more, and so must who reads the
+# same pages. What declares UTF-16 could not have been read so far.
+_READ_AS = {
+    **dict.fromkeys('ascii iso8859-1'.split(), 'cp1252'),
+    **dict.fromkeys('utf-16 utf-16-le utf-16-be utf-32'.split(), 'utf-8'),
+    'iso8859-9': 'cp1254',
+    'iso8859-11': 'cp874',
+    'tis-620': 'cp874',
+    'gb2312': 'gb18030',
+    'shift_jis': 'cp932',
+    'euc_kr': 'cp949',
+}
+# windows-1252 as browsers have it: no byte is without a meaning.
+_WINDOWS = ''.join(
+    bytes([i]).decode('cp1252', 'ignore') or chr(i) for i in range(256)
+)
+
+
+def check_size(where, size, most):
+  """Raises an InputError for what has more bytes than `most` (None: no limit)."""
+  if most is not None and size > most:
+    raise InputError(
+        f'{where}: holds {size:,} bytes, expected at most {most:,} '
+        '(--max_document_bytes)'
+    )
 
 
 def decode(data, where, encoding='utf-8'):
@@ -50,13 +88,13 @@ def decode(data, where, encoding='utf-8'):
     encoding: in absence of a mark.
 
   Raises:
-    InputError: binary data, an unknown encoding, or bytes that are not in it.
+    InputError: binary data, or bytes that are not in the encoding.
   """
   for mark, name in _MARKS:
     if data.startswith(mark):
       data, encoding = data[len(mark) :], name
       break
-  if b'\0' in data and not encoding.startswith('utf-16'):
+  if b'\0' in data and not encoding.startswith(('utf-16', 'utf-32')):
     kind = (
         'a PDF (pdftotext makes text of it)'
         if (data.startswith(b'%PDF'))
@@ -68,52 +106,90 @@ def decode(data, where, encoding='utf-8'):
         f'{where}: is {kind}, expected text (byte {data.index(0)} is zero)'
     )
   try:
-    text = data.decode(encoding)
+    text = (
+        codecs.charmap_decode(data, 'strict', _WINDOWS)[0]
+        if encoding == 'cp1252'
+        else data.decode(encoding)
+    )
   except UnicodeDecodeError as error:
     name = 'UTF-8' if encoding == 'utf-8' else encoding
     raise InputError(
         f'{where}: not {name} (byte {error.start} is '
         f'0x{data[error.start]:02x})'
     ) from None
-  except LookupError:
-    raise InputError(
-        f'{where}: says that its encoding is {encoding!r}, which '
-        'is not known'
-    ) from None
   return text.replace('\r\n', '\n').replace('\r', '\n')
 
 
-def html_text(data, where):
+def html_text(data, where, undeclared='cp1252'):
   """The text of an HTML or XHTML page.
 
   Args:
     data: its bytes. The encoding is that of the byte order mark, of <meta> or
-      of the XML declaration, else UTF-8.
+      of the XML declaration.
     where: what to call it in an error.
+    undeclared: the encoding of a page that declares none and is not UTF-8.
 
   Returns:
     str; blank lines between paragraphs, none at the ends.
 
   Raises:
-    InputError: as `decode`.
+    InputError: as `decode`, or an encoding that browsers do not know.
   """
   found = _ENCODING.search(data[:2048])
-  encoding = (found[1] or found[2]).decode().lower() if found else 'utf-8'
+  if found:
+    text = decode(
+        data, where, _declared((found[1] or found[2]).decode(), where)
+    )
+  else:
+    try:
+      text = decode(data, where)
+    except InputError:
+      text = decode(data, where, undeclared)
+  page = _Page()
+  page.feed(text)
+  return page.text()
+
+
+def _declared(encoding, where):
+  """Returns Python's name of an encoding that a page declares."""
   try:
     known = codecs.lookup(encoding).name
   except LookupError:
     known = encoding
-  if known in _LATIN:
-    encoding = 'cp1252'
-  elif known.startswith('utf-16'):  # it could not have been read so far
-    encoding = 'utf-8'
-  page = _Page()
-  page.feed(decode(data, where, encoding))
-  page.close()
-  return page.text()
+  known = _READ_AS.get(known, known)
+  if known not in _KNOWN:
+    raise InputError(
+        f'{where}: says that its encoding is {encoding.lower()!r}, which '
+        'is not known'
+    )
+  return known
 
 
-class _Page(parser.HTMLParser):
+# A comment, CDATA, a declaration or a tag. What is not closed reaches to the end
+# of the page, as in browsers: so a match always takes what was looked at, and
+# the scan is linear.
+_MARKUP = re.compile(
+    r"""<!--(?:-?>|.*?(?:--!?>|\Z))
+    |<!\[CDATA\[(?P<cdata>.*?)(?:\]\]>|\Z)
+    |<(?:[!?]|/(?![a-zA-Z]))[^>]*+(?:>|\Z)
+    |<(?P<end>/?)(?P<tag>[a-zA-Z][^\s/>]*+)
+     (?:
+       [\s/]++
+       |(?:=[^\s/>=]*+|[^\s/>=]++)  # an attribute, perhaps with a value
+        (?:\s*+=\s*+(?:"[^"]*+(?:"|\Z)|'[^']*+(?:'|\Z)|[^\s>"'][^\s>]*+)?+)?+
+     )*+(?:>|\Z)""",
+    re.DOTALL | re.VERBOSE,
+)
+# Up to their end tag nothing is a mark.
+_RAW = {
+    tag: re.compile(rf'</{tag}(?=[\s/>])', re.IGNORECASE)
+    for tag in ('script', 'style', 'title')
+}
+# No character has so long a number, and Python refuses to read it.
+_LONG_NUMBER = re.compile('&#[xX]?[0-9a-fA-F]{100,}+;?')
+
+
+class _Page:
   """Collects the text of a page.
 
   Until all is there \\0 stands for the end of a paragraph, \\1 for that of a
@@ -121,35 +197,49 @@ class _Page(parser.HTMLParser):
   """
 
   def __init__(self):
-    super().__init__(convert_charrefs=True)
     self._parts, self._dropped, self._verbatim = [], [], 0
 
-  def handle_starttag(self, tag, attrs):
-    if tag in _DROPPED:
+  def feed(self, text):
+    """Reads the whole page."""
+    at = 0
+    while found := _MARKUP.search(text, at):
+      self._add(_unescape(text[at : found.start()]))
+      at = found.end()
+      if found['cdata'] is not None:
+        self._add(found['cdata'])
+      elif found['tag'] is not None and found[0].endswith('>'):
+        tag, is_closed = found['tag'].lower(), found[0].endswith('/>')
+        if not found['end']:
+          self._start(tag)
+        if found['end'] or is_closed:
+          self._end(tag)
+        elif tag in _RAW:
+          end = _RAW[tag].search(text, at)
+          at = end.start() if end else len(text)
+    self._add(_unescape(text[at:]))
+
+  def _start(self, tag):
+    if tag in _DROPPED and tag not in self._dropped:
       self._dropped.append(tag)
     self._break(tag)
     if tag == 'br':  # two of them end a paragraph
       self._parts.append('\2')
     self._verbatim += tag == 'pre'
 
-  def handle_endtag(self, tag):
+  def _end(self, tag):
     if tag in self._dropped:  # closes what was left open inside it
       del self._dropped[self._dropped.index(tag) :]
     self._break(tag)
     self._verbatim = max(self._verbatim - (tag == 'pre'), 0)
 
-  def handle_data(self, data):
-    if not self._dropped:
+  def _add(self, data):
+    if data and not self._dropped:
       data = re.sub('[\0\1\2\3]', '', data)
       self._parts.append(
           data.replace('\n', '\2').replace(' ', '\3')
           if self._verbatim
           else re.sub(r'[ \t\n\f\xa0]+', ' ', data)
       )
-
-  def unknown_decl(self, data):
-    if data.startswith('CDATA['):
-      self.handle_data(data[len('CDATA[') :])
 
   def _break(self, tag):
     self._parts.append(
@@ -166,93 +256,124 @@ class _Page(parser.HTMLParser):
     """Everything so far, its breaks made lines."""
     text = re.sub(' {2,}', ' ', ''.join(self._parts))
     text = re.sub(' ?([\0\1\2]) ?', r'\1', text)
-    text = re.sub('\1*\0[\0\1]*', '\n\n', text)
-    text = re.sub('\1+', '\n', text)
+    text = re.sub(
+        '[\0\1]+', lambda run: '\n\n' if '\0' in run[0] else '\n', text
+    )
     text = text.replace('\2', '\n').replace('\3', ' ')
     return re.sub(r'\n{3,}', '\n\n', text).strip()
 
 
-def epub_text(data, where):
+def _unescape(text):
+  """Returns text with its character references replaced."""
+  return (
+      html.unescape(_LONG_NUMBER.sub('\ufffd', text)) if '&' in text else text
+  )
+
+
+def epub_text(data, where, most=None):
   """The text of an EPUB book: its pages in the order of its spine.
+
+  A page is read once, however often the spine names it.
 
   Args:
     data: bytes of the file.
     where: what to call it in an error.
+    most: bytes that its files may unpack to, together; None: no limit.
 
   Returns:
     str; blank lines between paragraphs.
 
   Raises:
-    InputError: not an EPUB, broken, encrypted, or a page that is not text.
+    InputError: not an EPUB, broken, encrypted, too large, or a page that is not
+      text.
   """
   try:
     with zipfile.ZipFile(io.BytesIO(data)) as book:
-      return _read_book(book, where)
-  except (
-      zipfile.BadZipFile,
-      zipfile.LargeZipFile,
-      ElementTree.ParseError,
-      KeyError,
-      RuntimeError,
-      NotImplementedError,
-      EOFError,
-      zlib.error,
-  ) as error:
-    reason = ' '.join(str(error).strip('"\'').split())
+      return _Book(book, where, most).text()
+  except (InputError, MemoryError):
+    raise
+  except Exception as error:  # of zipfile, a decompressor, or the XML parser
+    reason = ' '.join(str(error).strip('"\'').split()) or type(error).__name__
     raise InputError(f'{where}: a broken EPUB: {reason}') from None
 
 
-def _read_book(book, where):
-  names = set(book.namelist())
-  container = _xml(book, 'META-INF/container.xml')
-  root = next(
-      (
-          node.get('full-path')
-          for node in container.iter()
-          if _local(node) == 'rootfile' and node.get('full-path')
-      ),
-      None,
-  )
-  if root is None:
-    raise InputError(
-        f'{where}: a broken EPUB: META-INF/container.xml names no package'
+class _Book:
+  """Reads the files of an EPUB."""
+
+  def __init__(self, book, where, most):
+    self._book, self._where, self._most = book, where, most
+    self._unpacked = 0
+
+  def text(self):
+    """Returns the text of the pages."""
+    order = self._order()
+    if self._encrypted() & set(order) or any(
+        self._book.getinfo(page).flag_bits & 1
+        for page in order
+        if page in self._book.NameToInfo
+    ):
+      raise InputError(
+          f'{self._where}: an encrypted EPUB (DRM), which cannot be read'
+      )
+    texts = [
+        html_text(self._read(page), f'{self._where}, {page}', 'utf-8')
+        for page in order
+    ]
+    return '\n\n'.join(text for text in texts if text)
+
+  def _order(self):
+    """Returns the names of the pages in reading order, each once."""
+    root = next(
+        (
+            node.get('full-path')
+            for node in self._xml('META-INF/container.xml').iter()
+            if _local(node) == 'rootfile' and node.get('full-path')
+        ),
+        None,
     )
-  package = _xml(book, root)
-  pages, order = {}, []
-  for node in package.iter():
-    if _local(node) == 'item':
-      # The table of contents is no part of the text.
-      if 'html' in node.get('media-type', '') and (
-          'nav' not in node.get('properties', '').split()
-      ):
-        pages[node.get('id')] = posixpath.normpath(
-            posixpath.join(
-                posixpath.dirname(root), parse.unquote(node.get('href', ''))
-            )
-        )
-    elif _local(node) == 'itemref' and node.get('linear') != 'no':
-      order.append(node.get('idref'))
-  order = [pages[name] for name in order if name in pages]
-  if not order:
-    raise InputError(f'{where}: a broken EPUB: {root} lists no page')
-  encrypted = set()
-  if 'META-INF/encryption.xml' in names:
-    encrypted = {
+    if root is None:
+      raise InputError(
+          f'{self._where}: a broken EPUB: META-INF/container.xml names no '
+          'package'
+      )
+    pages, order = {}, []
+    for node in self._xml(root).iter():
+      if _local(node) == 'item':
+        # The table of contents is no part of the text.
+        if 'html' in node.get('media-type', '') and (
+            'nav' not in node.get('properties', '').split()
+        ):
+          pages[node.get('id')] = posixpath.normpath(
+              posixpath.join(
+                  posixpath.dirname(root), parse.unquote(node.get('href', ''))
+              )
+          )
+      elif _local(node) == 'itemref' and node.get('linear') != 'no':
+        order.append(node.get('idref'))
+    order = list(dict.fromkeys(pages[name] for name in order if name in pages))
+    if not order:
+      raise InputError(f'{self._where}: a broken EPUB: {root} lists no page')
+    return order
+
+  def _encrypted(self):
+    """Returns the names of encrypted files; without DRM fonts may be among them."""
+    name = 'META-INF/encryption.xml'
+    if name not in self._book.NameToInfo:
+      return set()
+    return {
         parse.unquote(node.get('URI', ''))
-        for node in _xml(book, 'META-INF/encryption.xml').iter()
+        for node in self._xml(name).iter()
         if _local(node) == 'CipherReference'
     }
-  # Books without DRM may still have their fonts obfuscated.
-  if encrypted & set(order) or any(
-      book.getinfo(page).flag_bits & 1 for page in order if page in names
-  ):
-    raise InputError(f'{where}: an encrypted EPUB (DRM), which cannot be read')
-  texts = [html_text(book.read(page), f'{where}, {page}') for page in order]
-  return '\n\n'.join(text for text in texts if text)
 
+  def _xml(self, name):
+    return ElementTree.fromstring(self._read(name))
 
-def _xml(book, name):
-  return ElementTree.fromstring(book.read(name))
+  def _read(self, name):
+    # zipfile unpacks no more than this number says.
+    self._unpacked += self._book.getinfo(name).file_size
+    check_size(f'{self._where}, {name}', self._unpacked, self._most)
+    return self._book.read(name)
 
 
 def _local(node):

@@ -98,20 +98,32 @@ def read_jsonl(files, fields=()):
       yield parse_row(path, number, line, fields)
 
 
-def read_lines(path):
-  """Yields (line number from 1, bytes without the line end) of a file."""
-  for number, line in raw_lines(path):
-    line = line.strip()
-    if line:
-      yield number, line
+def read_lines(path, most=None):
+  """Yields (line number from 1, bytes without the line end) of a file.
+
+  Args:
+    path: of the file; one that ends in '.gz' is decompressed.
+    most: bytes of a line, and of all white space around lines; None: no limit.
+
+  Raises:
+    InputError: the file cannot be read, or holds too long a line.
+  """
+  space = 0
+  for number, line in raw_lines(path, most):
+    text = line.strip()
+    space += len(line) - len(text)
+    if most is not None and max(len(text), space) > most:
+      raise _too_long(path, number, most)
+    if text:
+      yield number, text
 
 
-def raw_lines(path, most=-1):
+def raw_lines(path, most=None):
   """Yields the lines of a file as they are, but for a byte order mark.
 
   Args:
     path: of the file; one that ends in '.gz' is decompressed.
-    most: bytes of a line at most; -1: any number.
+    most: bytes of a line, its end not counted; None: no limit.
 
   Yields:
     (line number from 1, bytes with the line end).
@@ -122,19 +134,25 @@ def raw_lines(path, most=-1):
   try:
     with gzip.open(path) if path.endswith('.gz') else open(path, 'rb') as f:
       for number in itertools.count(1):
-        line = f.readline(most)  # up to b'\n' only, as the file is binary
+        # Up to b'\n' only, as the file is binary.
+        line = f.readline(-1 if most is None else most + 1)
         if not line:
           return
-        if len(line) == most and not line.endswith(b'\n'):
-          raise InputError(
-              f'{path}:{number}: a line of more than {most:,} bytes'
-          )
+        if most is not None and len(line.removesuffix(b'\n')) > most:
+          raise _too_long(path, number, most)
         if number == 1 and line.startswith(b'\xef\xbb\xbf'):
           line = line[3:]
         yield number, line
   except (OSError, EOFError, zlib.error) as e:
     reason = getattr(e, 'strerror', None) or str(e)
     raise InputError(f'{path}: cannot be read: {reason}') from None
+
+
+def _too_long(path, number, most):
+  return InputError(
+      f'{path}:{number}: a row has more than {most:,} bytes '
+      '(--max_document_bytes); the file is not read from here on'
+  )
 
 
 def decode(where, data):

@@ -15,7 +15,7 @@ behind it, ends a sentence when white space follows and the next character is
 not a lower-case letter. After a full stop also: the word before is no
 abbreviation (`Fig.`, `e.g.`, a title, an initial) and no number that opens the
 paragraph (`1. Install`); after `etc.`, `Inc.`, `U.S.` and their like only a
-word that commonly opens a sentence counts.
+word that commonly opens a sentence counts, with a capital.
 
 Every character that is not white space is in exactly one sentence, in order.
 """
@@ -159,6 +159,8 @@ def _is_end(text, stop, end, follower, rest):
     return False
   if lower in _AMBIGUOUS or re.fullmatch(r'(?:[A-Za-z]\.)+[A-Za-z]', word):
     opening = _FIRST_WORD.match(rest).group().lstrip(_OPENERS)
+    if opening[:1].islower():  # et al. (see
+      return False
     return opening.rstrip(',.;:!?\'"').lower() in _STARTERS
   return True
 

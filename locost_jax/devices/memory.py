@@ -1,8 +1,8 @@
 """How much memory there is and how much has been taken.
 
 On an accelerator that tells, its own memory counts; elsewhere the machine's,
-and the limits of the control groups that this process is in (containers and
-batch systems set them).
+the limits of the control groups that this process is in (containers and batch
+systems set them), and that of its addresses (`ulimit -v`).
 """
 
 from pathlib import Path
@@ -44,6 +44,7 @@ def free_host_bytes(root='/'):
   root = Path(root)
   free = [_kilobytes(root / 'proc/meminfo', 'MemAvailable')]
   free += _control_groups(root)
+  free.append(_addresses_left(root))
   return min((f for f in free if f is not None), default=None)
 
 
@@ -68,6 +69,15 @@ def held_bytes(pid):
   return _kilobytes(Path(f'/proc/{pid}/status'), 'VmRSS')
 
 
+def ran_out(error):
+  """Whether an exception says that memory ended: the device's or the host's."""
+  words = 'RESOURCE_EXHAUSTED', 'Out of memory', 'out of memory', 'bad_alloc'
+  return isinstance(error, MemoryError) or (
+      isinstance(error, RuntimeError)
+      and any(word in str(error) for word in words)
+  )
+
+
 def show(number):
   """Bytes as '7.9 GiB', or '312 MiB' below one."""
   if number < 2**30:
@@ -88,6 +98,19 @@ def _kilobytes(path, name):
   except OSError:
     return None
   return int(found[1]) * 1024 if found else None
+
+
+def _addresses_left(root):
+  """What RLIMIT_AS leaves of the addresses; None: no limit."""
+  try:
+    import resource  # absent from some systems
+  except ImportError:
+    return None
+  limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+  taken = _kilobytes(root / 'proc/self/status', 'VmSize')
+  if limit == resource.RLIM_INFINITY or taken is None:
+    return None
+  return max(limit - taken, 0)
 
 
 def _control_groups(root):

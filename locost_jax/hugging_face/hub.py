@@ -1,8 +1,8 @@
-"""Models by their name on the Hugging Face Hub: org/name or org/name@revision.
+"""Models by their name on the Hugging Face Hub: hf://org/name[@revision].
 
-The only network access of the package that is not asked for by name of a host;
-a local directory of the name always wins. What was downloaded is kept where
-huggingface_hub keeps it, and is used when there is no network.
+Nothing is looked for there unless the user says so, by `hf://` or by allowing
+downloads: a path with a mistake in it stays on this machine. What was downloaded
+is kept where huggingface_hub keeps it, and is used when there is no network.
 """
 
 import os
@@ -11,7 +11,11 @@ import sys
 
 from locost_jax.errors import FULL
 from locost_jax.errors import InputError
+from locost_jax.errors import visible
 from locost_jax.hugging_face import tensors
+
+PREFIX = 'hf://'
+_NAME = re.compile(r'\w[\w.-]*/\w[\w.-]*(@[\w./-]+)?')
 
 # What a tokenizer may consist of.
 TOKENIZER_FILES = (
@@ -26,33 +30,33 @@ TOKENIZER_FILES = (
 )
 
 
-def find_directory(name):
+def find_directory(name, allow_download=None):
   """Returns the directory that a user means.
 
   Args:
-    name: a local directory, or a name on the Hub.
+    name: a local directory, or hf://org/name or hf://org/name@revision.
+    allow_download: whether org/name, if there is no such directory, is a name
+      on the Hub; None: no, and the caller has no option that would allow it.
 
   Raises:
-    InputError: there is neither.
+    InputError: there is no such directory or model.
   """
   name = os.fspath(name)
+  if name.startswith(PREFIX):
+    if not _NAME.fullmatch(name[len(PREFIX) :]):
+      raise InputError(
+          f'{visible(name)}: expected {PREFIX}org/name or '
+          f'{PREFIX}org/name@revision'
+      )
+    return download(name[len(PREFIX) :])
   if os.path.isdir(name):
     return name
-  if not is_name(name):
-    raise InputError(f'{name}: no such directory')
-  return download(name)
-
-
-def is_name(text):
-  """Whether this can be a name on the Hub.
-
-  'mine/model' is a directory that is not there wherever there is a `mine`, and
-  what begins with `runs`, where runs lie, always; with '@main' behind it, it is
-  the Hub's.
-  """
-  match = re.fullmatch(r'(\w[\w.-]*)/\w[\w.-]*(@[\w./-]+)?', text)
-  return bool(match) and bool(
-      match[2] or match[1] != 'runs' and not os.path.exists(match[1])
+  if allow_download and _NAME.fullmatch(name):
+    return download(name)
+  also = '' if allow_download is None else ', or org/name with --allow_download'
+  raise InputError(
+      f'{visible(name) or repr(name)}: no such directory; a model on the '
+      f'Hugging Face Hub is {PREFIX}org/name[@revision]{also}'
   )
 
 
@@ -60,7 +64,7 @@ def download(text):
   """Downloads what is needed of a model, unless it is here already.
 
   Args:
-    text: org/name or org/name@revision: a branch, a tag or a commit; without,
+    text: org/name[@revision]: a branch, a tag or a commit; without,
       the main branch. The commit it was is told on stderr.
 
   Returns:
@@ -79,8 +83,7 @@ def download(text):
     from huggingface_hub import errors
   except ImportError:
     raise InputError(
-        f'{text}: no such directory; from the Hub: pip install '
-        f'"locost_jax[hub]", or {by_hand}'
+        f'{PREFIX}{text}: pip install "locost_jax[hub]", or {by_hand}'
     ) from None
   try:
     info = huggingface_hub.HfApi().model_info(
@@ -95,8 +98,8 @@ def download(text):
     raise
   except (errors.RepositoryNotFoundError, errors.RevisionNotFoundError):
     raise InputError(
-        f'{text}: no such directory, and the Hub has no such model'
-        ' or revision, or wants a login'
+        f'{PREFIX}{text}: the Hub has no such model or revision, or wants a '
+        'login'
     ) from None
   except Exception as error:  # of which of its layers, it does not promise
     if isinstance(error, OSError) and error.errno in FULL:
@@ -111,7 +114,7 @@ def download(text):
     except (errors.LocalEntryNotFoundError, ValueError):
       reason = (str(error).strip() or type(error).__name__).split('\n')[0]
       raise InputError(
-          f'{text}: no such directory, and no network: {by_hand} ({reason})'
+          f'{PREFIX}{text}: no network: {by_hand} ({reason})'
       ) from None
   commit = os.path.basename(directory)
   print(f'{repository}@{commit}', file=sys.stderr, flush=True)

@@ -86,9 +86,10 @@ def _find_home(init_from):
   Raises:
     InputError: there is no model.
   """
-  if not os.path.isdir(init_from) and not hub.is_name(init_from):
-    raise InputError(f'config.train.init_from={init_from}: no such directory')
-  init_from = hub.find_directory(init_from)
+  try:
+    init_from = hub.find_directory(init_from)
+  except InputError as error:
+    raise InputError(f'config.train.init_from={error}') from None
   run = find.find_run(init_from)
   if run is not None:
     return run[0]

@@ -8,6 +8,8 @@ and target.
 
 import math
 
+from locost_jax.errors import visible
+
 
 def of_import(config, released, abstract, copied):
   """Reports on a Hugging Face directory that became a run.
@@ -130,4 +132,4 @@ def format_text(report):
       f'{report["target"]}: {kind}, from '
       f'{report.get("checkpoint", report["source"])}'
   )
-  return '\n'.join(lines)
+  return '\n'.join(map(visible, lines))

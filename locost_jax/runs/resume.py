@@ -11,6 +11,7 @@ import re
 from locost_jax import models
 from locost_jax.data import corpus
 from locost_jax.errors import InputError
+from locost_jax.hugging_face import hub
 from locost_jax.training import optim
 from locost_jax.workdir import checkpoint
 from locost_jax.workdir import phases as phases_lib
@@ -50,7 +51,9 @@ def check_unchanged(setups, workdir):
           f'--config.train.init_from={setup.directory}'
       )
     differences = list_differences(stored, setup.config)
-    if i:  # where WORKDIR lies may change
+    before, now = differences.get('train.init_from', ('', None))
+    # Where WORKDIR lies may change; names of the Hub had no prefix once.
+    if i or now == hub.PREFIX + str(before):
       differences.pop('train.init_from', None)
     if differences:
       shown = [

@@ -10,18 +10,21 @@ A name is a file, a directory (every readable file in it and below, sorted) or
                                documents are kept for models that read pages
   .gz behind one of these      the same, compressed
 
-A document that cannot be read does not keep the others from being read.
+A document that cannot be read, for whatever reason, does not keep the others
+from being read. Only regular files are opened, and sizes are looked at before
+memory is taken.
 """
 
 import gzip
 import os
 import sys
 from typing import Any, NamedTuple
-import zlib
 
+from locost_jax import files
 from locost_jax.data import markup
 from locost_jax.data import pages
 from locost_jax.data import sources
+from locost_jax.devices import memory
 from locost_jax.errors import InputError
 from locost_jax.summarizing import texts
 
@@ -31,6 +34,10 @@ _BOOKS = ('.epub',)
 _TEXTS = ('.txt', '.md', '.txt.gz', '.md.gz')
 READABLE = _TEXTS + _PAGES + _BOOKS + _ROWS
 _NAMED = 4  # files passed over that are named, the others are counted
+# By default a document has at most this many bytes, or this part of the memory
+# that is free: text, marks and tokens take a multiple of the bytes. All of them
+# together take no more than the second part.
+_MOST_BYTES, _PART, _PART_OF_ALL = 2**30, 1 / 8, 1 / 2
 
 
 class Document(NamedTuple):
@@ -42,7 +49,7 @@ class Document(NamedTuple):
   as_read: Any = None  # what a Summarizer reads, see `texts`; None: the text
 
 
-def read(names, input_field='document', tell=print):
+def read(names, input_field='document', tell=print, most=None, held=None):
   """Reads all documents.
 
   Args:
@@ -50,26 +57,53 @@ def read(names, input_field='document', tell=print):
     input_field: of JSONL rows: where the document is.
     tell: called with a line for each document that cannot be read, and for
       files of a directory that were passed over.
+    most: bytes of a document, also of what a file unpacks to; None: an eighth
+      of the free memory, at most 1 GiB.
+    held: characters of all documents; None: half of the free memory.
 
   Returns:
     (list of Document in the order of their names, number that could not be
     read).
   """
+  free = memory.free_host_bytes()
+  if most is None:
+    most = _MOST_BYTES if free is None else min(_MOST_BYTES, int(free * _PART))
+  if held is None and free is not None:
+    held = int(free * _PART_OF_ALL)
   documents, failures = [], 0
+  for path in _paths(names, tell):
+    for found in _read_safely(path, input_field, most):
+      if isinstance(found, Document) and held is not None:
+        held -= len(found.text)
+        if held < 0:
+          found = InputError(
+              f'{found.id}: all documents together take more than memory '
+              'holds; summarise the rest in another call'
+          )
+      if isinstance(found, Document):
+        documents.append(found)
+        continue
+      failures += 1
+      tell(f'error: {found}')
+      if held is not None and held < 0:
+        return documents, failures
+  return documents, failures
+
+
+def inputs(names):
+  """Returns the paths of all files that `read` opens for these names."""
+  return [
+      path for path in _paths(names, lambda _: None) if isinstance(path, str)
+  ]
+
+
+def _paths(names, tell):
+  """Yields the paths of names; an InputError for a name without any."""
   for name in names:
     try:
-      paths = [name] if name == '-' else find(name, tell)
+      yield from [name] if name == '-' else find(name, tell)
     except InputError as error:
-      paths, failures = [], failures + 1
-      tell(f'error: {error}')
-    for path in paths:
-      for found in _read_file(path, input_field):
-        if isinstance(found, Document):
-          documents.append(found)
-        else:
-          failures += 1
-          tell(f'error: {found}')
-  return documents, failures
+      yield error
 
 
 def find(name, tell=print):
@@ -83,14 +117,16 @@ def find(name, tell=print):
     InputError: there is nothing of this name, or nothing readable in it.
   """
   if not os.path.exists(name):
-    raise InputError(f'{name}: no such file')
+    raise InputError(f'{name or repr(name)}: no such file')
   if not os.path.isdir(name):
     return [name]
   paths = []
-  for folder, folders, files in os.walk(name):
+  for folder, folders, inside in os.walk(name):
     folders[:] = sorted(f for f in folders if not f.startswith('.'))
     paths += [
-        os.path.join(folder, file) for file in files if not file.startswith('.')
+        os.path.join(folder, file)
+        for file in inside
+        if not file.startswith('.')
     ]
   readable = sorted(p for p in paths if p.lower().endswith(READABLE))
   others = sorted(set(paths) - set(readable))
@@ -106,31 +142,48 @@ def find(name, tell=print):
   return readable
 
 
-def _read_file(path, input_field):
-  """Yields the Documents of a file and an InputError for each bad one."""
+def _read_safely(path, input_field, most):
+  """Yields what `_read_file` does, and an InputError for its exception."""
+  if isinstance(path, InputError):
+    yield path
+    return
+  where = 'standard input' if path == '-' else path
   try:
-    lower = path.lower()
-    if lower.endswith(_ROWS):
-      count = 0
-      for count, (number, line) in enumerate(sources.read_lines(path), start=1):
-        yield _read_row(path, number, line, input_field)
-      if not count:
-        yield InputError(f'{path}: holds no document')
-      return
-    data = _read_bytes(path)
-    where = 'standard input' if path == '-' else path
-    text = (
-        markup.html_text(data, where)
-        if lower.endswith(_PAGES)
-        else markup.epub_text(data, where)
-        if lower.endswith(_BOOKS)
-        else markup.decode(data, where)
-    )
-    yield Document(path, text, path) if text.strip() else (
-        InputError(f'{where}: an empty document')
-    )
+    yield from _read_file(path, where, input_field, most)
   except InputError as error:
     yield error
+  except Exception as error:  # whatever a parser or a decompressor raises
+    reason = getattr(error, 'strerror', None) or (
+        f'{type(error).__name__}: {" ".join(str(error).split())}'
+    )
+    yield InputError(f'{where}: cannot be read: {reason}')
+
+
+def _read_file(path, where, input_field, most):
+  """Yields the Documents of a file and an InputError for each bad row."""
+  lower = path.lower()
+  if path != '-':
+    files.check_regular(path)
+  if lower.endswith(_ROWS):
+    count = 0
+    for count, (number, line) in enumerate(
+        sources.read_lines(path, most), start=1
+    ):
+      yield _read_row(path, number, line, input_field)
+    if not count:
+      raise InputError(f'{path}: holds no document')
+    return
+  data = _read_bytes(path, where, most)
+  text = (
+      markup.html_text(data, where)
+      if lower.endswith(_PAGES)
+      else markup.epub_text(data, where, most)
+      if lower.endswith(_BOOKS)
+      else markup.decode(data, where)
+  )
+  if not text.strip():
+    raise InputError(f'{where}: an empty document')
+  yield Document(path, text, path)
 
 
 def _read_row(path, number, line, input_field):
@@ -156,12 +209,21 @@ def _read_row(path, number, line, input_field):
   )
 
 
-def _read_bytes(path):
-  try:
-    if path == '-':
-      return sys.stdin.buffer.read()
-    with (gzip.open if path.endswith('.gz') else open)(path, 'rb') as f:
-      return f.read()
-  except (OSError, EOFError, zlib.error) as error:
-    reason = getattr(error, 'strerror', None) or str(error)
-    raise InputError(f'{path}: cannot be read: {reason}') from None
+def _read_bytes(path, where, most):
+  """Returns the bytes of a file, decompressed, or of standard input.
+
+  Raises:
+    InputError: there are more than `most`.
+  """
+  if path == '-':
+    data = sys.stdin.buffer.read(most + 1)
+  else:
+    markup.check_size(where, os.path.getsize(path), most)
+    with (gzip.open if path.endswith('.gz') else open)(path, 'rb') as file:
+      data = file.read(most + 1)
+  if len(data) > most:
+    raise InputError(
+        f'{where}: holds more than {most:,} bytes, the most of a document '
+        '(--max_document_bytes)'
+    )
+  return data

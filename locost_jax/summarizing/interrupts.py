@@ -6,6 +6,8 @@ import signal
 import sys
 import threading
 
+from locost_jax.errors import visible
+
 
 @contextlib.contextmanager
 def end_at_once(progress, output):
@@ -53,7 +55,7 @@ def _wait(reader, progress, output):
     return
   progress.wipe()
   where = (
-      f'; what is done is in {output}.partial, and the same command goes '
+      f'; what is done is in {visible(output)}.partial, and the same command goes '
       'on from there'
   )
   print(

@@ -65,7 +65,7 @@ def render_chips(sentences):
 def render_summary(sentences):
   """Returns the summary, each sentence a link."""
   return ' '.join(
-      f'<a href="#s{i}">{escape(s)}<sup>{i}</sup></a>'
+      f'<a href="#s{i}"><bdi>{escape(s)}</bdi><sup>{i}</sup></a>'
       for i, s in enumerate(sentences, start=1)
   )
 

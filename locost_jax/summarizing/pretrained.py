@@ -4,6 +4,8 @@
 Face directory, and returns a `Summarizer`.
 """
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -23,18 +25,26 @@ from locost_jax.workdir import checkpoint
 from locost_jax.workdir import find
 
 
-def load(directory, dtype=jnp.float32, convolution='exact', **pages):
+def load(
+    directory,
+    dtype=jnp.float32,
+    convolution='exact',
+    allow_download=False,
+    **pages,
+):
   """Loads a model.
 
   Args:
     directory: a WORKDIR (it stands for its last finished phase and there for
       its best checkpoint, or its latest), a checkpoint in it, a Hugging Face
-      directory, or a name on its Hub: org/name or org/name@revision.
+      directory, or a name on its Hub: hf://org/name[@revision].
     dtype: of matmuls and activations: float32 or bfloat16. float64 (with
       jax_enable_x64) computes everything in it.
     convolution: 'exact', or 'release' to reproduce the CUDA path that released
       weights were trained with (see `ops.long_conv.release_kernel`). Only
       'exact' gives results that do not depend on padding.
+    allow_download: whether org/name is a name on the Hub, too, where there is no
+      such directory.
     **pages: how documents are cut into pages, for a model that reads them: the
       fields of `texts.Pages`. The defaults are those of the run that trained
       the model; for a Hugging Face directory see `reading.choose_pages`.
@@ -46,7 +56,7 @@ def load(directory, dtype=jnp.float32, convolution='exact', **pages):
   Raises:
     InputError: nothing there, or something missing, unused or mismatched.
   """
-  directory = hub.find_directory(directory)
+  directory = hub.find_directory(directory, allow_download)
   run, data = find.find_run(directory), None
   if run is None:
     config, home = configs.model_config(directory), directory
@@ -68,10 +78,8 @@ def load(directory, dtype=jnp.float32, convolution='exact', **pages):
     )
   abstract = parameters.abstract_params(model)
   precision = jnp.promote_types(dtype, jnp.float32)
-  # One by one: what was read of a parameter is freed when it is in its place.
-  place = lambda array: jax.device_put(
-      array.astype(precision, copy=False)
-  ).block_until_ready()
+
+  place = functools.partial(_place, precision=precision, where=directory)
   if run is None:
     params = parameters.unflatten(
         weights.load_params(
@@ -86,6 +94,16 @@ def load(directory, dtype=jnp.float32, convolution='exact', **pages):
         {path: place(params.pop(path)) for path in list(params)}
     )
   return Summarizer(model, params, vocabulary, decoding, chosen)
+
+
+def _place(array, precision, where):
+  """Puts a parameter in its place; then what was read of it can be freed."""
+  if not np.isfinite(array).all():
+    raise InputError(
+        f'{where}: one of its weights, of the shape {list(array.shape)}, '
+        'is not a finite number (NaN or Inf): such a model writes nothing'
+    )
+  return jax.device_put(array.astype(precision, copy=False)).block_until_ready()
 
 
 class Summarizer:

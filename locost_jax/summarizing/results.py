@@ -13,14 +13,17 @@ import json
 import os
 
 from locost_jax.data import sources
+from locost_jax.errors import disk_error
 from locost_jax.errors import InputError
 from locost_jax.files import write
+from locost_jax.summarizing import outputs
 
 _FIELDS = ('id', 'prediction', 'sha256')
+_BEGIN = b'{"id": '  # every row that is appended to FILE.partial
 
 
 class Results:
-  """Rows by (id, sha256 of the text); those of an earlier call are there."""
+  """Rows by (file, id, sha256 of the text); those of an earlier call are there."""
 
   def __init__(self, path, made_with, as_json, overwrite=False):
     """Reads what there is and opens FILE.partial for appending.
@@ -37,86 +40,107 @@ class Results:
         or another process at work on it.
     """
     self._path, self._as_json = path, as_json
-    self._partial = path + '.partial'
+    self._partial = outputs.partial_path(path)
     self._made_with, self._rows = made_with, {}
+    self._file = _open_locked(self._partial)
     try:
-      self._file = open(self._partial, 'a+b')
-    except OSError as error:
-      raise InputError(
-          f'{self._partial}: cannot be written: {error.strerror}'
-      ) from None
-    try:
-      try:
-        fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-      except OSError:
-        raise InputError(
-            f'{self._partial}: another process is writing it'
-        ) from None
+      complete = self._find_complete_lines()
       if overwrite:
-        self._file.truncate(0)
+        complete = b''
       else:
         if as_json and os.path.exists(path):
-          self._read(path)
-        self._drop_torn_line()
-        self._read(self._partial)
-    except InputError:
+          self._read(path, sources.read_lines(path))
+        self._read(self._partial, enumerate(complete.split(b'\n'), start=1))
+      self._file.truncate(len(complete))
+    except BaseException:
       self.close()
       raise
 
-  def get(self, name, sha256):
-    """Returns the row of a document, or None."""
-    return self._rows.get((name, sha256))
+  def get(self, key):
+    """Returns the row of a document, or None; `key` as in `finish`."""
+    return self._rows.get(key)
 
   def add(self, row):
-    """Puts a row on disk."""
-    self._rows[row['id'], row['sha256']] = row
-    self._file.write(json_line(row).encode() + b'\n')
-    self._file.flush()
-    os.fsync(self._file.fileno())
+    """Puts a row on disk.
+
+    Raises:
+      InputError: it cannot be written.
+    """
+    self._rows[_key(row)] = row
+    line = json_line(row).encode() + b'\n'
+    try:
+      while line:
+        line = line[self._file.write(line) :]
+      os.fsync(self._file.fileno())
+    except OSError as error:
+      raise InputError(f'{self._partial}: {disk_error(error)}') from None
 
   def finish(self, keys):
     """Puts FILE in its place.
 
     Args:
-      keys: (id, sha256) of the documents of this call, in order; those without
-        a row have failed.
+      keys: (file, id, sha256) of the documents of this call, in order; those
+        without a row have failed.
 
     Returns:
       How many rows of other documents FILE holds in front of these: a JSONL
       file keeps what it had, a text has only what was asked for.
+
+    Raises:
+      InputError: it cannot be written; the rows stay in FILE.partial.
     """
-    names = {name for name, _ in keys}
+    names = {key[:2] for key in keys}
     others = (
-        [row for (name, _), row in self._rows.items() if name not in names]
+        [row for key, row in self._rows.items() if key[:2] not in names]
         if self._as_json
         else []
     )
     rows = others + [self._rows[key] for key in keys if key in self._rows]
-    write(
-        self._path,
-        ''.join(
-            (json_line(row) if self._as_json else text_line(row)) + '\n'
-            for row in rows
-        ),
+    text = ''.join(
+        (json_line(row) if self._as_json else text_line(row)) + '\n'
+        for row in rows
     )
+    try:
+      write(self._path, text)
+    except OSError as error:
+      raise InputError(
+          f'{self._path}: {disk_error(error)}; the summaries are in '
+          f'{self._partial}'
+      ) from None
     os.unlink(self._partial)
     return len(others)
 
   def close(self):
     """Ends the file; one that never got a row leaves nothing behind."""
-    if os.path.exists(self._partial) and not os.path.getsize(self._partial):
+    status = os.fstat(self._file.fileno())
+    if status.st_nlink and not status.st_size:
       os.unlink(self._partial)
     self._file.close()
 
-  def _drop_torn_line(self):
-    """Cuts off what a killed process had not finished writing."""
-    self._file.seek(0)
+  def _find_complete_lines(self):
+    """Returns FILE.partial without what a killed process had not finished."""
     data = self._file.read()
-    self._file.truncate(data.rfind(b'\n') + 1)
+    torn = data[data.rfind(b'\n') + 1 :]
+    if torn[: len(_BEGIN)] != _BEGIN[: len(torn)]:
+      raise InputError(
+          f'{self._partial}: is no result of this command; move it away, or '
+          'use another --output'
+      )
+    return data[: len(data) - len(torn)]
 
-  def _read(self, path):
+  def _read(self, path, lines):
+    """Takes the rows of a file that are fit to go on with.
+
+    Args:
+      path: of the file.
+      lines: (number, bytes) of its lines.
+    """
     try:
-      rows = list(sources.read_jsonl([path], _FIELDS))
+      rows = [
+          sources.parse_row(path, number, line, _FIELDS)
+          for number, line in lines
+          if line
+      ]
     except InputError as error:
       raise InputError(
           f'{error}: it is no result of this command, and '
@@ -135,7 +159,38 @@ class Results:
             f'{path} was made with other settings: {"; ".join(differences)}. '
             'Use the same, another --output, or --overwrite'
         )
-      self._rows[row['id'], row['sha256']] = row
+      self._rows[_key(row)] = row
+
+
+def _open_locked(path):
+  """Opens a file for appending, which no other process writes.
+
+  Raises:
+    InputError: it cannot be opened, or another process has it.
+  """
+  while True:
+    try:
+      file = open(path, 'a+b', buffering=0)
+      file.seek(0)
+    except OSError as error:
+      raise InputError(f'{path}: cannot be written: {error.strerror}') from None
+    try:
+      fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+      file.close()
+      if not isinstance(error, BlockingIOError):
+        raise InputError(
+            f'{path}: cannot be locked: {error.strerror}'
+        ) from None
+      raise InputError(f'{path}: another process is writing it') from None
+    # The process that had it may have removed it meanwhile.
+    if os.fstat(file.fileno()).st_nlink:
+      return file
+    file.close()
+
+
+def _key(row):
+  return row.get('source'), row['id'], row['sha256']
 
 
 def text_line(row):
@@ -143,11 +198,11 @@ def text_line(row):
   return ' '.join(row['prediction'].split())
 
 
-def json_line(row):
-  """A row as one line of JSON; always UTF-8, also for lone surrogates."""
+def json_line(row, encoding='utf-8'):
+  """A row as one line of JSON, which an encoding has: ASCII if need be."""
   line = json.dumps(row, ensure_ascii=False)
   try:
-    line.encode()
+    line.encode(encoding)
   except UnicodeEncodeError:
     line = json.dumps(row)
   return line

@@ -20,19 +20,14 @@ import os
 from locost_jax import files
 from locost_jax.data import text as text_lib
 from locost_jax.summarizing import attribution
+from locost_jax.summarizing import outputs
 from locost_jax.summarizing import page_contents
 from locost_jax.summarizing import page_html
 from locost_jax.summarizing import page_selection
 from locost_jax.summarizing import page_weights
 from locost_jax.summarizing.page_html import escape
 
-
-def page_path(path, number, total):
-  """Returns the file of one of `total` documents: out.html, or out-1.html."""
-  if total == 1:
-    return path
-  stem, extension = os.path.splitext(path)
-  return f'{stem}-{number:0{len(str(total))}}{extension or ".html"}'
+_KEY = '<meta name="locost_jax" content="{}">'
 
 
 def write(
@@ -51,7 +46,7 @@ def write(
 
   Args:
     path: of the report; with several documents it is that of the index, and
-      the pages lie next to it (`page_path`).
+      the pages lie next to it (`outputs.page_path`).
     summarizer: of `locost_jax.load`, with a vocabulary.
     name: what the document is called.
     text: the document.
@@ -69,17 +64,32 @@ def write(
   source = attribution.attribute(
       summarizer, text, tokens, max_input_length, memory
   )
-  own = page_path(path, number, total)
-  files.write(own, page(name, source, settings))
+  own = outputs.page_path(path, number, total)
+  key = page_key(name, text, settings)
+  files.write(own, page(name, source, settings, key))
   return os.path.basename(own), name, source.summary
 
 
-def write_index(path, entries):
+def page_key(*contents):
+  """Returns what says of a page that it was made of the same contents."""
+  return hashlib.sha256(
+      repr(contents).encode('utf-8', 'surrogatepass')
+  ).hexdigest()
+
+
+def has_key(path, key):
+  """Whether a file is a page with this key."""
+  with open(path, 'rb') as file:
+    return _KEY.format(key).encode() in file.read(2**12)
+
+
+def write_index(path, entries, key=''):
   """Writes the list of the pages of several documents.
 
   Args:
     path: of the report.
     entries: what `write` returned for each.
+    key: `page_key` of the documents.
   """
   items = ''.join(
       f'<li><a href="{escape(file)}">{escape(name)}</a>'
@@ -96,17 +106,19 @@ def write_index(path, entries):
 </header>
 <main><section class="index"><ol>{items}</ol></section></main>
 {page_html.render_footer({})}""",
+          key,
       ),
   )
 
 
-def page(name, source, settings):
+def page(name, source, settings, key=''):
   """Returns the page of one document.
 
   Args:
     name: what the document is called.
     source: of `attribution.attribute`.
     settings: {name: value}, shown at the foot.
+    key: see `page_key`.
 
   Returns:
     HTML.
@@ -129,6 +141,7 @@ def page(name, source, settings):
 {page_html.render_footer(settings)}
 <script type="application/json" id="data">{page_html.embed_json(data)}</script>
 """,
+      key,
       script=True,
   )
 
@@ -205,7 +218,7 @@ attended to a passage most.</p>
 </main>"""
 
 
-def _render_page(title, body, script=False):
+def _render_page(title, body, key, script=False):
   """Returns a whole page; only its own script may run, nothing is loaded."""
   folder = importlib.resources.files(__package__)
   style = (folder / 'source_page.css').read_text('utf-8')
@@ -220,6 +233,7 @@ def _render_page(title, body, script=False):
 <html lang="en">
 <head>
 <meta charset="utf-8">
+{_KEY.format(key)}
 <meta http-equiv="Content-Security-Policy" content="{policy}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">

@@ -17,6 +17,7 @@ from locost_jax import models
 from locost_jax.command_line.progress import duration
 from locost_jax.devices import memory
 from locost_jax.errors import InputError
+from locost_jax.errors import visible
 from locost_jax.models import parameters
 from locost_jax.summarizing import batch_memory
 from locost_jax.summarizing import batching
@@ -163,7 +164,7 @@ def _portions(jobs):
 
 
 def _tokenize(summarizer, portion, settings, progress, tokenized):
-  """Tokenises documents into a list; yields a Done for each too long one.
+  """Tokenises documents into a list; yields a Done for each that cannot be.
 
   Args:
     summarizer, settings, progress: see `summarize`.
@@ -172,22 +173,28 @@ def _tokenize(summarizer, portion, settings, progress, tokenized):
   """
   for job in portion:
     progress.show('tokenising', len(tokenized), len(portion))
-    read = summarizer.read(job.document.as_read, settings['max_input_length'])
-    job = job._replace(
-        pages=[np.asarray(page, np.int32) for page in read.pages],
-        read=read.tokens,
-        dropped=read.dropped,
-    )
+    name = job.document.id
     try:
+      read = summarizer.read(job.document.as_read, settings['max_input_length'])
+      job = job._replace(
+          pages=[np.asarray(page, np.int32) for page in read.pages],
+          read=read.tokens,
+          dropped=read.dropped,
+      )
       models.check_length(
           summarizer.config,
           max(map(len, job.pages)),
-          job.document.id,
+          name,
           '; a --max_input_length reads its beginning',
       )
       tokenized.append(job)
     except InputError as error:
       yield Done(job, error=error)
+    except Exception as error:  # of one document, whatever a tokenizer raises
+      reason = f'{type(error).__name__}: {" ".join(str(error).split())}'
+      yield Done(
+          job, error=InputError(f'{name}: cannot be tokenised: {reason}')
+      )
 
 
 def _summarize_batch(
@@ -268,8 +275,8 @@ def _write(summarizer, batch, shape, most, settings, progress, keep_memory):
             if key not in _NO_ARGUMENTS
         },
     )
-  except jax.errors.JaxRuntimeError as error:
-    if 'RESOURCE_EXHAUSTED' not in str(error):
+  except (jax.errors.JaxRuntimeError, MemoryError) as error:
+    if not memory.ran_out(error):
       raise
     return None
   return _Written(
@@ -329,7 +336,7 @@ def _make_row(summarizer, job, tokens, mask, written, documents):
 
 def _head(batch, total, left):
   """'3/12 alice.txt' or '3/12 and 4 more', with the time for all of them."""
-  text = batch[0].document.id
+  text = visible(batch[0].document.id)
   if total > 1:
     text = f'{batch[0].number + 1}/{total}'
     if len(batch) > 1:

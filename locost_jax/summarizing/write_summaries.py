@@ -6,6 +6,7 @@ document also gets a page that shows where its summary comes from.
 
 import contextlib
 import os
+import sys
 from typing import NamedTuple
 
 import jax
@@ -13,8 +14,12 @@ import jax
 import locost_jax
 from locost_jax.command_line.progress import Progress
 from locost_jax.devices import memory
+from locost_jax.errors import disk_error
+from locost_jax.errors import InputError
+from locost_jax.errors import visible
 from locost_jax.summarizing import attribution
 from locost_jax.summarizing import interrupts
+from locost_jax.summarizing import outputs
 from locost_jax.summarizing import results
 from locost_jax.summarizing import source_page
 from locost_jax.summarizing import summaries
@@ -58,7 +63,7 @@ def write(summarizer, documents, settings, options):
       summaries.Job(number, document, summaries.hash_text(document.text))
       for number, document in enumerate(documents)
   ]
-  pages = _Pages(summarizer, settings, options, len(jobs), progress)
+  pages = _Pages(summarizer, settings, options, jobs, progress)
   with contextlib.ExitStack() as stack:
     target = (
         _File(jobs, made_with, options, progress)
@@ -81,16 +86,17 @@ def write(summarizer, documents, settings, options):
       row = None
       if done.error:
         failures += 1
-        progress.note(f'error: {done.error}')
+        progress.note(visible(f'error: {done.error}'))
       else:
         row = {**done.row, **made_with}
-        progress.note(describe_done(done, len(jobs)))
+        progress.note(visible(describe_done(done, len(jobs))))
+      target.add(done.job.number, row)
+      if row is not None:
         pages.add(done.job, done.tokens, done.memory)
         done = done._replace(memory=None)  # the next batch needs the room
-      target.add(done.job.number, row)
     target.finish()
   pages.write_index()
-  return failures
+  return failures + pages.failures
 
 
 def _with_text(document, pages):
@@ -106,7 +112,7 @@ def _tell_missing_parts(documents, pages, progress):
   if lacking:
     more = f' and {len(lacking) - 1} more' if lacking[1:] else ''
     progress.note(
-        f'{lacking[0]}{more}: no {field}, which {pages.pages!r} pages are made '
+        f'{visible(lacking[0])}{more}: no {field}, which {pages.pages!r} pages are made '
         "of; cut into 'spatial' pages instead"
     )
 
@@ -162,8 +168,7 @@ class _Stdout:
   """
 
   def __init__(self, jobs, options, progress):
-    self.todo = jobs
-    self._line = results.json_line if options.as_json else results.text_line
+    self.todo, self._as_json = jobs, options.as_json
     self._progress, self._ready, self._printed = progress, {}, 0
 
   def skip_done(self, pages):
@@ -171,13 +176,27 @@ class _Stdout:
 
   def add(self, number, row):
     """Adds the row of a document, None if there is no summary."""
-    self._ready[number] = None if row is None else self._line(row)
+    self._ready[number] = row
     while self._printed in self._ready:
-      line = self._ready.pop(self._printed)
+      row = self._ready.pop(self._printed)
       self._printed += 1
-      if line is not None:
+      if row is not None:
         self._progress.wipe()
-        print(line, flush=True)
+        self._print(row)
+
+  def _print(self, row):
+    line = (
+        results.json_line(row, sys.stdout.encoding or 'utf-8')
+        if self._as_json
+        else results.text_line(row)
+    )
+    try:
+      print(line, flush=True)
+    except BrokenPipeError:  # who reads them has gone, and knows
+      raise
+    except OSError as error:
+      sys.stdout = None  # it would fail again at the end
+      raise InputError(f'standard output: {disk_error(error)}') from None
 
   def finish(self):
     """Does nothing: all is printed."""
@@ -212,7 +231,7 @@ class _File:
     for job in self._jobs:
       row = self._old_row(job)
       if row:
-        pages.add_text(job, row['prediction'])
+        pages.add(job, row['prediction'])
 
   def add(self, number, row):
     """Adds the row of a document, None if there is no summary."""
@@ -234,32 +253,48 @@ class _File:
     self._results.close()
 
   def _old_row(self, job):
-    return self._results.get(*_key(job))
+    return self._results.get(_key(job))
 
 
 def _key(job):
-  return job.document.id, job.sha256
+  return job.document.source, job.document.id, job.sha256
 
 
 class _Pages:
-  """Writes a page for each document, if there is a report."""
+  """Writes a page for each document, if there is a report.
 
-  def __init__(self, summarizer, settings, options, total, progress):
+  Attributes:
+    failures: the number of pages that could not be written.
+  """
+
+  def __init__(self, summarizer, settings, options, jobs, progress):
     self._summarizer, self._path = summarizer, options.report
     self._settings = dict(settings, checkpoint=options.checkpoint)
-    self._total, self._progress, self._entries = total, progress, {}
+    self._jobs, self._progress, self._entries = jobs, progress, {}
+    self.failures = 0
+    if self._path and not options.overwrite:
+      self._refuse_others()
 
   def add(self, job, tokens, encoded=None):
     """Writes the page of a document.
 
     Args:
       job: summaries.Job.
-      tokens: ids of its summary.
+      tokens: ids of its summary, or the summary, where only that is there.
       encoded: what the encoder gave for it; None: it is read again.
     """
-    if not self._path:
-      return
-    self._progress.show('the page of', job.number + 1, self._total)
+    if self._path:
+      self._progress.show('the page of', job.number + 1, len(self._jobs))
+      self._try(job.document.id, lambda: self._write(job, tokens, encoded))
+
+  def write_index(self):
+    """Writes the list of the pages of several documents."""
+    if len(self._jobs) > 1 and self._entries:
+      self._try('all summaries', self._write_index)
+
+  def _write(self, job, tokens, encoded):
+    if isinstance(tokens, str):
+      tokens = attribution.summary_tokens(self._summarizer, tokens)
     self._entries[job.number] = source_page.write(
         self._path,
         self._summarizer,
@@ -268,20 +303,43 @@ class _Pages:
         tokens,
         self._settings,
         job.number + 1,
-        self._total,
+        len(self._jobs),
         self._settings['max_input_length'],
         encoded,
     )
 
-  def add_text(self, job, summary):
-    """Writes the page of a document whose summary is there as text only."""
-    if self._path:
-      self.add(job, attribution.summary_tokens(self._summarizer, summary))
+  def _write_index(self):
+    source_page.write_index(
+        self._path,
+        [self._entries[number] for number in sorted(self._entries)],
+        self._keys()[-1],
+    )
 
-  def write_index(self):
-    """Writes the list of the pages of several documents."""
-    if self._total > 1 and self._entries:
-      source_page.write_index(
-          self._path,
-          [self._entries[number] for number in sorted(self._entries)],
-      )
+  def _try(self, name, write_page):
+    """Writes a page; one that cannot be written costs itself only."""
+    try:
+      write_page()
+    except Exception as error:  # the summary is written, whatever it is
+      self.failures += 1
+      if isinstance(error, OSError):
+        error = f'{error.filename}: {disk_error(error)}'
+      elif not isinstance(error, InputError):
+        error = f'{type(error).__name__}: {error}'
+      self._progress.note(visible(f'error: the page of {name}: {error}'))
+
+  def _refuse_others(self):
+    """Raises an InputError for a file that is not the same page already."""
+    paths = outputs.page_paths(self._path, len(self._jobs))
+    for path, key in zip(paths, self._keys()):
+      if os.path.exists(path) and not source_page.has_key(path, key):
+        outputs.refuse_existing(path, 'report')
+
+  def _keys(self):
+    """Returns the keys of the pages, then that of their list."""
+    keys = [
+        source_page.page_key(
+            job.document.id, job.document.as_read, self._settings
+        )
+        for job in self._jobs
+    ]
+    return [*keys, source_page.page_key(keys)]

@@ -12,6 +12,7 @@ PROSE = [
     '"Go away!" he said.',
     'She left at once, i.e. before the U.S. delegation arrived (see Fig. 3).',
     'It cost 3.14 dollars, cf. no. 7 of the list by Lee et al. 2003.',
+    'Smith et al. (see Fig. 3) and Wu et al. (in press) agree, etc. (as ever).',
     'Was it Mr. Brown?',
     'No.',
     'The firm, Acme Inc. of Boston, closed in the U.S.',

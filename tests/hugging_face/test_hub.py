@@ -16,6 +16,7 @@ from locost_jax import summarize
 from locost_jax.errors import InputError
 from locost_jax.hugging_face import hub
 from locost_jax.runs import convert_weights
+from locost_jax.training import init_from
 from locost_jax.workdir import find
 from tests import hub_server
 from tests import tiny_run
@@ -61,26 +62,45 @@ def close_sockets(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    'text,expected',
+    'name',
     (
-        ('google/long-t5-tglobal-base', True),
-        ('org/name@v1.0', True),
-        ('org/name@refs/pr/3', True),
-        ('no_such_place/run', True),
-        ('tests/nothing', False),
-        ('tests/nothing@main', True),
-        ('t5-small', False),
-        ('./org/name', False),
-        ('/org/name', False),
-        ('a/b/c', False),
-        ('../name', False),
-        ('org/', False),
-        ('org/name@', False),
+        'org/name',
+        'org/name@main',
+        'runs/quickstrat',
+        './org/name',
+        '/no/such/place',
+        't5-small',
+        '',
     ),
 )
-def test_what_can_be_a_name(text, expected, monkeypatch):
-  monkeypatch.chdir(ROOT)
-  assert hub.is_name(text) == expected
+def test_a_path_with_a_mistake_stays_here(
+    close_sockets, tmp_path, monkeypatch, run_command, name
+):
+  """No socket is made, and the line has both ways to name the Hub."""
+  monkeypatch.chdir(tmp_path)
+  (tmp_path / 'text.txt').write_text('A text.')
+  for command, flags in (
+      (convert, [f'--source={name}', '--target=run']),
+      (summarize, [f'--checkpoint={name}', 'text.txt']),
+  ):
+    status, out, err = run_command(command, *flags)
+    assert (status, out, err.count('\n')) == (2, '', 1), err
+    if name:
+      assert err == (
+          f'error: {name}: no such directory; a model on the Hugging Face Hub '
+          'is hf://org/name[@revision], or org/name with --allow_download\n'
+      )
+  for load in locost_jax.load, init_from.read:
+    with pytest.raises(InputError, match='no such directory; .* hf://org/name'):
+      load(name)
+
+
+@pytest.mark.parametrize(
+    'name', ('hf://', 'hf://name', 'hf://a/b/c', 'hf://../x', 'hf://a/b@')
+)
+def test_what_is_no_name_on_the_hub(close_sockets, name):
+  with pytest.raises(InputError, match='expected hf://org/name or hf://org'):
+    hub.find_directory(name, allow_download=True)
 
 
 def test_what_is_chosen_of_a_repository():
@@ -123,7 +143,7 @@ def test_downloads_what_is_needed_and_keeps_it(released, tmp_path):
       'PYTHONPATH': str(ROOT),
   }
 
-  def find(name):
+  def find(*arguments):
     done = subprocess.run(
         [
             sys.executable,
@@ -132,8 +152,8 @@ def test_downloads_what_is_needed_and_keeps_it(released, tmp_path):
             'from locost_jax.command_line import commands\n'
             'from locost_jax.hugging_face import hub\n'
             'with commands.one_line_errors():\n'
-            '  print(hub.find_directory(sys.argv[1]))',
-            name,
+            '  print(hub.find_directory(*sys.argv[1:]))',
+            *arguments,
         ],
         env=environment,
         capture_output=True,
@@ -144,7 +164,8 @@ def test_downloads_what_is_needed_and_keeps_it(released, tmp_path):
     return done.returncode, done.stdout.strip(), done.stderr.strip()
 
   for name, commit in ((f'{NAME}@v1', 'b' * 40), (NAME, 'a' * 40)):
-    status, directory, err = find(name)
+    status, directory, err = find(f'hf://{name}')
+    assert find(name, 'allow') == (status, directory, err)
     assert (status, err) == (0, f'{NAME}@{commit}'), err
     assert Path(directory).name == commit
     found = sorted(path.name for path in Path(directory).iterdir())
@@ -164,13 +185,13 @@ def test_downloads_what_is_needed_and_keeps_it(released, tmp_path):
       locost_jax.load(released).summarize(text)
   )
   for bad in ('org/other', f'{NAME}@v9'):
-    status, _, err = find(bad)
+    status, _, err = find(f'hf://{bad}')
     assert status == 2 and err.count('\n') == 0
-    assert f'{bad}: no such directory, and the Hub has no such model' in err
+    assert f'hf://{bad}: the Hub has no such model or revision' in err
   asked = len(server.asked)
-  # A directory of that name wins.
+  # A directory of that name wins where downloads are only allowed.
   shutil.copytree(released, tmp_path / 'org' / 'tiny')
-  assert find(NAME) == (0, NAME, '')
+  assert find(NAME) == find(NAME, 'allow') == (0, NAME, '')
   shutil.rmtree(tmp_path / 'org')
   assert len(server.asked) == asked
   server.close()
@@ -180,13 +201,13 @@ def test_downloads_what_is_needed_and_keeps_it(released, tmp_path):
       (NAME, 'a' * 40),
       (f'{NAME}@{"a" * 40}', 'a' * 40),
   ):
-    status, kept, err = find(name)
+    status, kept, err = find(f'hf://{name}')
     assert (status, err) == (0, f'{NAME}@{commit}')
     assert Path(kept).name == commit
-  status, _, err = find('org/new')
+  status, _, err = find('hf://org/new')
   assert status == 2 and err.count('\n') == 0
   assert (
-      'org/new: no such directory, and no network: download '
+      'hf://org/new: no network: download '
       'https://huggingface.co/org/new by hand into DIR and pass DIR'
   ) in err
 
@@ -198,8 +219,9 @@ def test_a_name_without_a_network_is_one_line(
   monkeypatch.chdir(tmp_path)
   (tmp_path / 'text.txt').write_text('A text.')
   for command, flags in (
-      (convert, ['--source=org/name', '--target=run']),
-      (summarize, ['--checkpoint=org/name', 'text.txt']),
+      (convert, ['--source=hf://org/name', '--target=run']),
+      (convert, ['--source=org/name', '--target=run', '--allow_download']),
+      (summarize, ['--checkpoint=hf://org/name', 'text.txt']),
   ):
     status, out, err = run_command(command, *flags)
     assert (status, out, err.count('\n')) == (2, '', 1), err
@@ -209,10 +231,10 @@ def test_a_name_without_a_network_is_one_line(
     ) in err
   assert [path.name for path in tmp_path.iterdir()] == ['text.txt']
   with pytest.raises(InputError, match='no network'):
-    locost_jax.load('org/name@main')
+    locost_jax.load('hf://org/name@main')
   monkeypatch.setitem(sys.modules, 'huggingface_hub', None)
   with pytest.raises(InputError, match=r'pip install "locost_jax\[hub\]", or'):
-    locost_jax.load('org/name')
+    locost_jax.load('org/name', allow_download=True)
 
 
 def test_local_directories_need_no_network(

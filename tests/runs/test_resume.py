@@ -134,3 +134,16 @@ def test_configs_reach_the_rate_they_name(name, steps):
     rates = optim_lib.make_schedule(rules, steps)(np.arange(steps))
     whole = np.isclose(rates, rules.learning_rate)
     assert whole.mean() > 0.3, (phase.name, whole.mean())
+
+
+@pytest.mark.parametrize('now, continues', [('hf://a/b', True), ('a/b', False)])
+def test_names_of_the_hub_had_no_prefix_once(tmp_path, now, continues):
+  setup = make_setup(tmp_path, 4)
+  setup.config.train.init_from = 'a/b' if continues else 'hf://a/b'
+  begin(setup)
+  setup.config.train.init_from = now
+  if continues:
+    resume.check_unchanged([setup], tmp_path)
+  else:
+    with pytest.raises(InputError, match="init_from was 'hf://a/b', now 'a/b'"):
+      resume.check_unchanged([setup], tmp_path)

@@ -368,3 +368,49 @@ def test_the_browser_paints_the_strip(tmp_path):
   edge = int(source.tokens[0] / source.tokens.sum() * len(row))
   # The first passage has seven times the attention of the others.
   assert redness[: edge - 10].min() > 100 > 60 > redness[edge + 10 :].max()
+
+
+class Isolation(html.parser.HTMLParser):
+  """Collects the elements around each text that turns its direction."""
+
+  def __init__(self, page):
+    super().__init__()
+    self.open, self.found = [], []
+    self.feed(page)
+
+  def handle_starttag(self, tag, attributes):
+    if tag not in ('meta', 'input', 'rect', 'path', 'br', 'link'):
+      self.open.append(tag)
+
+  def handle_endtag(self, tag):
+    if tag in self.open:
+      del self.open[len(self.open) - 1 - self.open[::-1].index(tag) :]
+
+  def handle_data(self, data):
+    if '\u202e' in data:
+      self.found.append(tuple(self.open))
+
+
+def test_a_mark_of_direction_turns_its_own_text_only(tmp_path):
+  """Each text stands in an isolated element, or fills a block."""
+  turn = lambda text: '\n\n'.join(
+      '\u202e'.join([part[:9], part[9:]]) for part in text.split('\n\n')
+  )
+  summary = f'{SUMMARY[:9]}\u202e{SUMMARY[9:45]}\u202e{SUMMARY[45:]}'
+  source = make_source(turn(TEXT), summary)
+  page = source_page.page('na\u202eme', source, {'key': 'val\u202eue'})
+  source_page.write_index(
+      tmp_path / 'index.html', [('a-1.html', 'na\u202eme', summary)] * 2
+  )
+  page += (tmp_path / 'index.html').read_text()
+  style = re.sub(r'/\*.*?\*/', '', page, flags=re.DOTALL)
+  rule = re.search(r'([^{}]+)\{\s*unicode-bidi: isolate;', style)
+  selectors = [s.strip() for s in rule[1].split(',')]
+  found = Isolation(page).found
+  assert len(found) > 12
+  for elements in found:
+    pairs = set(elements) | {
+        f'{outer} > {inner}' for outer, inner in zip(elements, elements[1:])
+    }
+    alone = elements[-1] in ('title', 'h1', 'dd', 'p') or 'svg' in elements
+    assert alone or pairs & set(selectors), elements

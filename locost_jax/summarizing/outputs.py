@@ -1,0 +1,109 @@
+"""Where summaries and their pages go: looked at before anything is computed.
+
+A file that is there is replaced only with --overwrite, a document never, and
+only regular files are.
+"""
+
+import os
+import sys
+
+from locost_jax import files
+from locost_jax.errors import InputError
+
+
+def page_path(path, number, total):
+  """Returns the file of one of `total` documents: out.html, or out-1.html."""
+  if total == 1:
+    return path
+  stem, extension = os.path.splitext(path)
+  return f'{stem}-{number:0{len(str(total))}}{extension or ".html"}'
+
+
+def page_paths(path, total):
+  """Returns the files of a report: its pages, and the list of them."""
+  pages = [page_path(path, i, total) for i in range(1, total + 1)]
+  return pages if total == 1 else [*pages, path]
+
+
+def check(output, report, overwrite, keeps_rows, inputs, total):
+  """Raises an InputError where writing would lose something.
+
+  Args:
+    output: FILE of the summaries, or None.
+    report: FILE of the report, or None.
+    overwrite: whether files that are there may be replaced.
+    keeps_rows: whether rows that `output` has stay (`results` looks at them).
+    inputs: paths of the documents, '-' for standard input.
+    total: documents.
+  """
+  documents = _identities(inputs)
+  of_output = [output, partial_path(output)] if output else []
+  of_report = page_paths(report, total) if report else []
+  for flag, name, paths in (
+      ('output', output, of_output),
+      ('report', report, of_report),
+  ):
+    for path in paths:
+      where = f'--{flag}={name}' if path == name else f'--{flag}={name}: {path}'
+      files.check_regular(path, where)
+      identity = _identity(path)
+      if identity in documents:
+        raise InputError(
+            f'{where}: is the document {documents[identity]}; expected another '
+            'file'
+        )
+  names = {os.path.realpath(path): path for path in of_output}
+  for path in of_report:
+    if os.path.realpath(path) in names:
+      raise InputError(
+          f'--report={report}: is the file of --output, {output}; expected '
+          'another'
+      )
+  if not overwrite:
+    replaced = [] if keeps_rows or not output else [(output, 'output')]
+    if not output:  # a command that goes on makes the same pages anew
+      replaced += [(path, 'report') for path in of_report]
+    for path, flag in replaced:
+      refuse_existing(path, flag)
+
+
+def refuse_existing(path, flag):
+  """Raises an InputError if there is a file."""
+  if os.path.lexists(path) and os.path.exists(path):
+    raise InputError(
+        f'--{flag}={path}: exists already; expected the name of a new file, or '
+        '--overwrite, which replaces it'
+    )
+
+
+def partial_path(output):
+  """Returns where the summaries of FILE are until all are done."""
+  return output + '.partial'
+
+
+def _identities(inputs):
+  """Returns {identity: name} of the documents."""
+  found = {}
+  for path in inputs:
+    if path != '-':
+      found[_identity(path)] = path
+    elif sys.stdin is not None:
+      found[_identity_of_stream(sys.stdin)] = 'on standard input'
+  found.pop(None, None)
+  return found
+
+
+def _identity(path):
+  """Returns what is equal for all names of a file; None: there is none."""
+  try:
+    status = os.stat(path)
+  except (OSError, ValueError):
+    return None
+  return status.st_dev, status.st_ino
+
+
+def _identity_of_stream(stream):
+  try:
+    return _identity(stream.fileno())
+  except (OSError, ValueError, AttributeError):  # no file behind it
+    return None

@@ -1,0 +1,102 @@
+"""Lines that blame what is at fault."""
+
+import json
+import math
+import resource
+
+import jax
+import pytest
+
+from locost_jax.devices import memory
+from locost_jax.runs import convert_weights
+from locost_jax.summarizing import pretrained
+from locost_jax.workdir import find
+from tests import deadline
+
+
+@pytest.fixture(autouse=True)
+def guard():
+  with deadline.within(60):
+    yield
+
+
+@pytest.mark.parametrize(
+    'key, value',
+    [('num_beams', -3), ('num_beams', '4'), ('length_penalty', 'x')],
+)
+def test_a_bad_number_of_a_release_names_its_file(
+    run, call, tmp_path, key, value
+):
+  release = tmp_path / 'release'
+  convert_weights.export_run(*find.find_run(run), release, 'float32', 10**9)
+  path = release / 'generation_config.json'
+  path.write_text(json.dumps(json.loads(path.read_text()) | {key: value}))
+  (tmp_path / 'a.txt').write_text('A text.')
+  status, out, err = call('--checkpoint', release, tmp_path / 'a.txt')
+  assert (status, out) == (2, '') and err.count('\n') == 1
+  assert err.startswith(f'error: {path}: {key}={value!r} must be')
+  if value == -3:  # flags mend it
+    flags = '--num_beams=1', '--method=greedy'
+    assert call('--checkpoint', release, tmp_path / 'a.txt', *flags)[0] == 0
+
+
+def test_memory_that_ends_inside_of_xla(run, call, tmp_path, monkeypatch):
+  """As under `ulimit -v`: it has another word for it."""
+  generate = pretrained.Summarizer.generate
+
+  def small_device(self, inputs, *arguments, **named):
+    if inputs.shape[-1] > 128:
+      raise jax.errors.JaxRuntimeError(
+          'INTERNAL: Out of memory allocating 4096 bytes.'
+      )
+    if inputs.shape[0] > 1:
+      raise MemoryError
+    return generate(self, inputs, *arguments, **named)
+
+  monkeypatch.setattr(pretrained.Summarizer, 'generate', small_device)
+  (tmp_path / 'a.jsonl').write_text(
+      '\n'.join(json.dumps({'document': 'x' * n}) for n in (10, 11, 200))
+  )
+  status, out, err = call('--checkpoint', run, tmp_path / 'a.jsonl')
+  assert status == 2 and len(out.splitlines()) == 2
+  (line,) = [line for line in err.splitlines() if line.startswith('error: ')]
+  assert 'a.jsonl:3: the device has not the memory' in line
+
+
+def test_an_error_of_another_kind_is_not_taken_for_it(monkeypatch):
+  assert not memory.ran_out(ValueError('a mistake'))
+  assert not memory.ran_out(jax.errors.JaxRuntimeError('INTERNAL: a mistake'))
+
+
+def test_a_tokenizer_that_fails_costs_its_document_only(
+    run, call, tmp_path, monkeypatch
+):
+  read = pretrained.Summarizer.read
+
+  def fail(self, text, *arguments):
+    if text.text == 'bad':
+      raise RecursionError('in\nthe tokenizer')
+    return read(self, text, *arguments)
+
+  for name in 'good', 'bad':
+    (tmp_path / f'{name}.txt').write_text(name)
+  monkeypatch.setattr(pretrained.Summarizer, 'read', fail)
+  status, out, err = call(
+      '--checkpoint', run, tmp_path / 'bad.txt', tmp_path / 'good.txt'
+  )
+  assert status == 2 and len(out.splitlines()) == 1
+  (line,) = [line for line in err.splitlines() if line.startswith('error: ')]
+  assert line == (
+      f'error: {tmp_path}/bad.txt: cannot be tokenised: RecursionError: in '
+      'the tokenizer'
+  )
+
+
+def test_the_limit_of_the_address_space(tmp_path, monkeypatch):
+  (tmp_path / 'proc/self').mkdir(parents=True)
+  (tmp_path / 'proc/self/status').write_text('VmSize:\t 1048576 kB\n')
+  limits = {resource.RLIMIT_AS: (3 * 2**30, math.inf)}
+  monkeypatch.setattr(resource, 'getrlimit', limits.get)
+  assert memory.free_host_bytes(tmp_path) == 2 * 2**30
+  limits[resource.RLIMIT_AS] = resource.RLIM_INFINITY, math.inf
+  assert memory.free_host_bytes(tmp_path) is None

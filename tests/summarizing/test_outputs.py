@@ -1,0 +1,339 @@
+"""Nothing is lost: files that are there, documents, summaries that are done."""
+
+import fcntl
+import json
+import os
+import sys
+
+import jax
+import pytest
+
+from locost_jax.errors import InputError
+from locost_jax.summarizing import pretrained
+from locost_jax.summarizing import results
+from locost_jax.summarizing import source_page
+from locost_jax.vocabularies import byte_vocabulary
+from tests import deadline
+from tests.summarizing.summarize_command import rows_of
+
+THESIS = 'Ten years of work.'
+
+
+@pytest.fixture(autouse=True)
+def guard():
+  with deadline.within(60):
+    yield
+
+
+@pytest.fixture
+def thesis(tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  path = tmp_path / 'thesis.txt'
+  path.write_text(THESIS)
+  return path
+
+
+def expect_refused(result, expected):
+  status, out, err = result
+  assert (status, out, err.count('\n')) == (2, '', 1), err
+  assert err.startswith('error: ') and expected in err, err
+
+
+# --- Files that are there ----------------------------------------------------
+
+
+@pytest.mark.parametrize('flag', ['output', 'report'])
+@pytest.mark.parametrize('more', [[], ['--overwrite']])
+@pytest.mark.parametrize(
+    'name', ['thesis.txt', './thesis.txt', 'link', 'hard', 'folder/thesis.txt']
+)
+def test_a_document_is_never_replaced(call, thesis, flag, more, name):
+  os.symlink('thesis.txt', 'link')
+  os.link('thesis.txt', 'hard')
+  os.symlink('.', 'folder')
+  expect_refused(
+      call('--checkpoint=x', f'--{flag}={name}', *more, 'thesis.txt'),
+      f'--{flag}={name}: is the document thesis.txt',
+  )
+  assert thesis.read_text() == THESIS
+  assert sorted(os.listdir()) == ['folder', 'hard', 'link', 'thesis.txt']
+
+
+@pytest.mark.parametrize(
+    'name, flag, document',
+    [
+        ('thesis.txt.partial', '--output=thesis.txt', 'thesis.txt.partial'),
+        ('page-2.html', '--report=page.html', 'page-2.html'),
+        ('sub/a.txt', '--output=sub/a.txt', 'sub'),
+        ('odd.docx', '--output=odd.docx', 'odd.docx'),
+    ],
+)
+def test_nor_by_files_that_are_made_on_the_way(
+    call, thesis, name, flag, document
+):
+  os.makedirs('sub')
+  with open(name, 'wb') as file:
+    file.write(b'Precious.' if name != 'odd.docx' else b'PK\3\4\0')
+  result = call('--checkpoint=x', flag, '--overwrite', 'thesis.txt', document)
+  assert result[0] == 2
+  assert 'is the document' in result[2].splitlines()[-1] or (
+      name == 'thesis.txt.partial'
+  )
+  with open(name, 'rb') as file:
+    assert file.read() in (b'Precious.', b'PK\3\4\0')
+  assert thesis.read_text() == THESIS
+
+
+def test_standard_input_is_a_document(call, thesis, monkeypatch):
+  with open(thesis) as stdin:
+    monkeypatch.setattr(sys, 'stdin', stdin)
+    expect_refused(
+        call('--checkpoint=x', '--output=thesis.txt', '--overwrite', '-'),
+        '--output=thesis.txt: is the document on standard input',
+    )
+  assert thesis.read_text() == THESIS
+
+
+@pytest.mark.parametrize('flag', ['output', 'report'])
+def test_another_file_is_replaced_only_if_told_to(run, call, thesis, flag):
+  with open('notes.txt', 'w') as file:
+    file.write('My notes.')
+  command = '--checkpoint', run, f'--{flag}=notes.txt', 'thesis.txt'
+  expect_refused(call(*command), f'--{flag}=notes.txt: exists already')
+  with open('notes.txt') as file:
+    assert file.read() == 'My notes.'
+  assert call(*command, '--overwrite')[0] == 0
+  with open('notes.txt') as file:
+    assert file.read() != 'My notes.'
+  assert sorted(os.listdir()) == ['notes.txt', 'thesis.txt']
+
+
+@pytest.mark.parametrize('flag', ['output', 'report'])
+def test_only_regular_files_are_replaced(call, thesis, flag):
+  os.mkfifo('pipe')
+  for name, kind in (('/dev/null', 'a device'), ('pipe', 'a named pipe')):
+    before = os.lstat(name)
+    expect_refused(
+        call('--checkpoint=x', f'--{flag}={name}', '--overwrite', thesis),
+        f'--{flag}={name}: is {kind}, expected a regular file',
+    )
+    assert os.lstat(name).st_mode == before.st_mode
+    assert os.lstat(name).st_ino == before.st_ino
+
+
+def test_a_link_stays_and_its_file_is_written(run, call, thesis):
+  os.makedirs('disk')
+  os.symlink('disk/out.txt', 'out.txt')
+  assert call('--checkpoint', run, '--output=out.txt', thesis)[0] == 0
+  assert os.path.islink('out.txt') and os.listdir('disk') == ['out.txt']
+  expect_refused(
+      call('--checkpoint', run, '--output=out.txt', thesis),
+      '--output=out.txt: exists already',
+  )
+
+
+def test_one_file_for_summaries_and_report(call, thesis):
+  for report in 'a.html', './a.html', 'a.html.partial':
+    expect_refused(
+        call('--checkpoint=x', '--output=a.html', f'--report={report}', thesis),
+        f'--report={report}: is the file of --output',
+    )
+
+
+def test_a_partial_file_of_something_else(call, run, thesis):
+  """Its last line has no end, as that of a killed process may have none."""
+  for more in [], ['--overwrite']:
+    with open('out.txt.partial', 'w') as file:
+      file.write('My notes.')
+    expect_refused(
+        call('--checkpoint', run, '--output=out.txt', *more, thesis),
+        'out.txt.partial: is no result of this command',
+    )
+    with open('out.txt.partial') as file:
+      assert file.read() == 'My notes.'
+
+
+def test_names_of_300_characters(call, thesis):
+  for flag in 'output', 'report':
+    expect_refused(
+        call('--checkpoint=x', f'--{flag}={"x" * 300}', thesis),
+        'File name too long',
+    )
+
+
+# --- Summaries that are done -------------------------------------------------
+
+
+def test_the_lock_belongs_to_its_holder(tmp_path):
+  """The second is refused; the first one's empty file stays, its row too."""
+  path = str(tmp_path / 'out.txt')
+  first = results.Results(path, {}, False)
+  with pytest.raises(InputError, match='another process is writing it'):
+    results.Results(path, {}, False)
+  first.add(dict(id='a', source='s', prediction='p', sha256='0'))
+  first.finish([('s', 'a', '0')])
+  first.close()
+  assert (tmp_path / 'out.txt').read_text() == 'p\n'
+  assert os.listdir(tmp_path) == ['out.txt']
+
+
+def test_a_lock_on_a_file_that_is_gone_is_none(tmp_path, monkeypatch):
+  """The first ends between the second's opening of its file and its lock."""
+  path = str(tmp_path / 'out.txt')
+  first, flock = results.Results(path, {}, False), fcntl.flock
+
+  def late(*arguments):
+    monkeypatch.setattr(fcntl, 'flock', flock)
+    first.close()
+    flock(*arguments)
+
+  monkeypatch.setattr(fcntl, 'flock', late)
+  second = results.Results(path, {}, False)
+  second.add(dict(id='a', source='s', prediction='p', sha256='0'))
+  assert os.path.getsize(path + '.partial')
+  second.finish([('s', 'a', '0')])
+  second.close()
+  assert (tmp_path / 'out.txt').read_text() == 'p\n'
+
+
+def test_a_page_that_fails_costs_the_page_only(run, call, thesis, monkeypatch):
+  (thesis.parent / 'b.txt').write_text('Another text.')
+  write, seen = source_page.write, []
+
+  def fail(path, summarizer, name, *arguments):
+    with open('out.jsonl.partial') as file:
+      seen.append(file.read().count('\n'))
+    if name == 'thesis.txt':
+      raise OSError(28, 'No space left on device', path)
+    return write(path, summarizer, name, *arguments)
+
+  monkeypatch.setattr(source_page, 'write', fail)
+  command = '--checkpoint', run, '--report=p.html', 'thesis.txt', 'b.txt'
+  status, _, err = call(*command, '--output=out.jsonl')
+  assert status == 2 and len(rows_of(thesis.parent / 'out.jsonl')) == 2
+  assert min(seen) >= 1  # the summary is on disk
+  (line,) = [line for line in err.splitlines() if line.startswith('error: ')]
+  assert 'the page of thesis.txt' in line and 'No space left' in line
+  assert 'p.html' in line and os.path.exists('p-2.html')
+  os.remove('p.html')
+  os.remove('p-2.html')
+  os.remove('out.jsonl')
+  monkeypatch.setattr(source_page, 'write', lambda *_: 1 / 0)
+  open('out.jsonl.partial', 'w').close()
+  status, out, err = call(*command)
+  assert status == 2 and len(out.splitlines()) == 2
+  assert err.count('ZeroDivisionError') == 2
+
+
+def test_pages_continue_with_their_summaries(run, call, thesis):
+  """The same pages are made anew, those of anything else are not replaced."""
+  (thesis.parent / 'b.txt').write_text('Another text.')
+  command = '--checkpoint', run, '--report=p.html', '--output=out.jsonl'
+  documents = 'thesis.txt', 'b.txt'
+  assert call(*command, *documents)[0] == 0
+  pages = sorted(p for p in os.listdir() if p.endswith('.html'))
+  assert pages == ['p-1.html', 'p-2.html', 'p.html']
+  os.remove('p-2.html')
+  assert call(*command, *documents)[0] == 0
+  assert sorted(p for p in os.listdir() if p.endswith('.html')) == pages
+  for others in (documents[::-1], ['thesis.txt']):
+    expect_refused(call(*command, *others), 'exists already')
+
+
+def test_equal_ids_of_two_files(run, call, thesis, tmp_path):
+  for name in 'ab':
+    (tmp_path / f'{name}.jsonl').write_text(
+        json.dumps({'document': f'The text of {name}.', 'id': '1'}) + '\n'
+    )
+  command = '--checkpoint', run, '--output=out.jsonl'
+  for name in 'ab':
+    assert call(*command, f'{name}.jsonl')[0] == 0
+  rows = rows_of(tmp_path / 'out.jsonl')
+  assert [(row['source'], row['id']) for row in rows] == [
+      ('a.jsonl', '1'),
+      ('b.jsonl', '1'),
+  ]
+
+
+def test_a_full_disk_is_told_with_the_file(run, call, thesis, monkeypatch):
+  def fail(*_):
+    raise OSError(28, 'No space left on device')
+
+  monkeypatch.setattr(os, 'fsync', fail)
+  result = call('--checkpoint', run, '--output=o.txt', thesis)
+  assert result[0] == 2
+  assert (
+      result[2]
+      .splitlines()[-1]
+      .startswith('error: o.txt.partial: No space left on device')
+  )
+
+
+# --- Summaries that nobody gets ----------------------------------------------
+
+
+def test_a_closed_stdout(call, thesis, monkeypatch):
+  monkeypatch.setattr(sys, 'stdout', None)
+  status, _, err = call('--checkpoint=x', thesis)
+  assert status == 2 and err.count('\n') == 1
+  assert 'standard output is closed' in err and '--output=FILE' in err
+
+
+def test_a_full_stdout(run, call, thesis, monkeypatch):
+  full = open('/dev/full', 'w')
+  monkeypatch.setattr(sys, 'stdout', full)
+  status, _, err = call('--checkpoint', run, thesis)
+  assert status == 2
+  assert err.splitlines()[-1] == (
+      'error: standard output: No space left on device'
+  )
+  with pytest.raises(OSError):
+    full.close()
+
+
+@pytest.mark.parametrize('value', [float('nan'), float('inf')])
+def test_weights_that_are_no_numbers(run, call, thesis, monkeypatch, value):
+  find_params = pretrained.find.load_run_params
+  monkeypatch.setattr(
+      pretrained.find,
+      'load_run_params',
+      lambda *arguments: jax.tree.map(
+          lambda leaf: leaf * value, find_params(*arguments)
+      ),
+  )
+  expect_refused(call('--checkpoint', run, thesis), 'is not a finite number')
+
+
+@pytest.mark.parametrize('as_json', [False, True])
+def test_a_stdout_that_takes_ascii_only(
+    run, call, thesis, monkeypatch, as_json
+):
+  monkeypatch.setattr(
+      byte_vocabulary.ByteVocabulary, 'decode', lambda self, ids: 'caf\xe9'
+  )
+  with open('out', 'w', encoding='ascii') as stdout:
+    monkeypatch.setattr(sys, 'stdout', stdout)
+    format_flag = ['--format=json'] if as_json else []
+    status, _, err = call('--checkpoint', run, thesis, *format_flag)
+    monkeypatch.undo()
+  assert status == 0, err
+  with open(thesis.parent / 'out') as file:
+    text = file.read()
+  if as_json:
+    assert json.loads(text)['prediction'] == 'caf\xe9'
+  else:
+    assert text == 'caf\\xe9\n'
+
+
+def test_names_with_escape_codes(run, call, thesis):
+  name = 'a\n\x1b[31m\u202e.txt'
+  with open(name, 'w') as file:
+    file.write('Read.')
+  with open('b' + name, 'w') as file:
+    file.write('')
+  status, out, err = call('--checkpoint', run, name, 'b' + name)
+  assert status == 2 and len(out.splitlines()) == 1
+  assert '\x1b' not in err and '\u202e' not in err
+  shown = 'a\\n\\x1b[31m\\u202e.txt'
+  assert f'error: b{shown}: an empty document' in err.splitlines()
+  assert any(f'1/1  {shown}: 6 tokens read' in x for x in err.splitlines())
