@@ -10,6 +10,9 @@ from typing import NamedTuple
 from locost_jax.evaluation import metric_table
 
 WIDTH = 80
+_NOTES = """\
+loss: nats per target token. R-1, R-2, R-L (of whole texts), R-Lsum (of their
+sentences): ROUGE F1 x 100. mean: of R-1, R-2 and R-Lsum."""
 _CELL = 7  # characters of a number's column
 
 
@@ -53,11 +56,7 @@ def format_text(tables, examples, workdir, step=None):
   """
   columns = _columns(tables)
   parts = [format_table(table, columns) for table in tables]
-  notes = (
-      'loss: nats per target token. R-1, R-2, R-L (whole texts), R-Lsum '
-      '(sentence by sentence): ROUGE F1 x 100. mean: of R-1, R-2, R-Lsum.'
-  )
-  parts.append(notes)
+  parts.append(_NOTES)
   if examples:
     of_step = f' (checkpoint of step {step})' if step is not None else ''
     parts.append(f'Summaries of documents it was not trained on{of_step}:')
