@@ -10,7 +10,7 @@ from locost_jax.data import corpus as corpus_lib
 from locost_jax.data import corpus_rows
 
 
-def make_task(config, vocabulary, on_skip=None, block=None):
+def make_task(config, vocabulary, on_skip=None, block=None, counts=False):
   """Makes the run's task as a seqio.Task.
 
   Its examples have id, inputs and targets (int32, with the vocabulary's marks
@@ -24,6 +24,7 @@ def make_task(config, vocabulary, on_skip=None, block=None):
     vocabulary: one of vocabularies/vocabulary.py.
     on_skip: called with the id of every document that gives no example.
     block: rows that are read in the corpus's place; None: it is read itself.
+    counts: whether examples also have what `preprocessors.count_tokens` gives.
 
   Returns:
     A seqio.Task. Not registered: `seqio.TaskRegistry.add_provider(task.name,
@@ -51,12 +52,13 @@ def make_task(config, vocabulary, on_skip=None, block=None):
     read = lambda split, shard: iter(block)
   source = preprocessors.RowSource(splits, found.fields, read, skip, on_skip)
   on_error = functools.partial(setattr, source, 'error')
+  steps = _steps(config.data, vocabulary, found.gsg, on_skip, on_error)
+  if counts:
+    steps.insert(-1, preprocessors.count_tokens)  # before they are cut
   return seqio.Task(
       found.name,
       source=source,
-      preprocessors=_steps(
-          config.data, vocabulary, found.gsg, on_skip, on_error
-      ),
+      preprocessors=steps,
       output_features=_features(config.data, vocabulary),
   )
 

@@ -13,6 +13,7 @@ from locost_jax.hosts import collective
 from locost_jax.models import parameters
 from locost_jax.runs import assemble
 from locost_jax.runs import checks
+from locost_jax.runs import cut_documents
 from locost_jax.runs import final_scores
 from locost_jax.telemetry import weights_and_biases
 from locost_jax.training import init_from
@@ -60,6 +61,10 @@ def train_run(config, phases, workdir, options, when_read=lambda: None):
       f'{jax.device_count()} {jax.devices()[0].platform} device(s), '
       f'workdir {workdir}'
   )
+  for line in dict.fromkeys(
+      line for setup in setups for line in cut_documents.describe(setup)
+  ):
+    collective.log(line)
   for setup in setups:
     train_phase(setup, options)
   return final_scores.measure_run(setups, workdir, 'validation')
