@@ -103,7 +103,8 @@ def parse_flags(values, argv):
   _check_has_value(values, argv)
   try:
     arguments = values(argv)[1:]
-    command = Path(argv[0]).stem
+    # DIR/bench.py, or a module's name.
+    command = Path(argv[0]).name.removesuffix('.py').rpartition('.')[2]
     ranges.check_flags({name: values[name].value for name in values}, command)
     return arguments
   except flags.UnrecognizedFlagError as error:
