@@ -149,7 +149,7 @@ def get_config():
 
   config.eval = ConfigDict(
       dict(
-          examples=500,  # first examples of the split; 0: all
+          examples=500,  # first examples of the split, while training; 0: all
           batch_size=32,  # documents evaluated at once, over all devices
           metrics=('loss', 'rouge'),  # what is measured
           baselines=False,  # also those of evaluation/measure_baselines.py

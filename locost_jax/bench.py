@@ -166,6 +166,7 @@ def _define_output(values):
       flag_values=values,
   )
   commands.define_format(values, 'what goes to stdout')
+  commands.define_program_cache(values)
 
 
 def main(values, arguments):
@@ -180,6 +181,8 @@ def main(values, arguments):
   spec = spec_lib.make_spec(command, values, config)
   lengths = spec_lib.read_lengths(command, values.lengths)
   _check_model(command, config, lengths)
+  if values.program_cache:  # for the processes that measure
+    os.environ[commands.PROGRAM_CACHE] = values.program_cache
   os.makedirs(values.output, exist_ok=True)
   line = Line(seconds=10.0, at_once=True)
   result = run_benchmark.run(

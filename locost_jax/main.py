@@ -38,6 +38,7 @@ import jax
 from ml_collections import config_flags
 
 from locost_jax.command_line import commands
+from locost_jax.command_line import compiled_programs
 from locost_jax.command_line import optional_number
 from locost_jax.devices import topology
 from locost_jax.errors import InputError
@@ -66,6 +67,7 @@ def define_flags(values, argv):
       flag_values=values,
   )
   commands.define_format(values, 'of the report on stdout')
+  commands.define_program_cache(values)
   _define_other_actions(values)
   connect.define_flags(values)
   _define_telemetry(values)
@@ -76,8 +78,9 @@ def _define_other_actions(values):
   flags.DEFINE_bool(
       'evaluate',
       False,
-      'do not train: measure the best checkpoint of the '
-      'workdir on the test split, or on validation when there is none',
+      'do not train: measure the best checkpoint of the workdir on the test '
+      'split, or on validation when there is none: all documents, unless '
+      '--config.eval.examples is given',
       flag_values=values,
   )
   flags.DEFINE_bool(
@@ -148,6 +151,7 @@ def main(values, arguments):
   commands.expect_flags_only(arguments)
   config, overrides = commands.get_config(values)
   check_flags(values)
+  compiled_programs.keep(values.program_cache)
   roll = connect.connect(values, values.preflight or connect.PATIENCE)
   workdir = Path(values.workdir or default_workdir(values['config']))
   phases = phases_lib.make_phases(config, overrides, workdir)
@@ -161,7 +165,8 @@ def main(values, arguments):
     results = preflight.run(phases, workdir, roll, values.preflight, lines)
     report = preflight
   elif values.evaluate:
-    results = evaluate_run.evaluate_run(phases, workdir)
+    whole_split = 'eval.examples' not in overrides
+    results = evaluate_run.evaluate_run(phases, workdir, whole_split)
   else:
     options = telemetry_lib.Options(
         values.wandb,
@@ -184,8 +189,6 @@ def check_flags(values):
   instead = [f'--{name}' for name in actions if values[name].value]
   if len(instead) > 1:
     raise InputError(f'{" and ".join(instead)}: expected one of them')
-  if values.preflight < 0:
-    raise InputError(f'--preflight={values.preflight}: expected seconds')
   if values.topology and not values.dry_run:
     raise InputError(f'--topology={values.topology} belongs to --dry_run')
 

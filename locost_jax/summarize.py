@@ -32,6 +32,7 @@ from locost_jax.generation import decode_settings
 from locost_jax.summarizing import documents as documents_lib
 from locost_jax.summarizing import outputs
 from locost_jax.summarizing import texts
+from locost_jax.values import ranges
 
 # The options of decoding that are flags.
 _SETTINGS = {
@@ -194,13 +195,7 @@ def _define_computation(values):
       lower_bound=0,
       flag_values=values,
   )
-  flags.DEFINE_string(
-      'program_cache',
-      None,
-      'DIR: where compiled programs are kept between '
-      'calls; off: nowhere [LOCOST_JAX_CACHE or ~/.cache/locost_jax]',
-      flag_values=values,
-  )
+  commands.define_program_cache(values)
 
 
 def main(values, arguments):
@@ -295,6 +290,8 @@ def _check(values, arguments):
   if not arguments:
     raise InputError('no FILE given; - reads standard input')
   choose_settings(values)
+  for path in arguments:
+    ranges.check_path('FILE', path)
   for flag in ('output', 'report'):
     path = values[flag].value
     folder = os.path.dirname(os.path.abspath(path or ''))

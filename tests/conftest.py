@@ -3,6 +3,8 @@
 import os
 
 os.environ.setdefault('JAX_PLATFORMS', 'cpu')
+# Programs compiled by one test are of no use to the next, and none of a user's.
+os.environ.setdefault('LOCOST_JAX_CACHE', 'off')
 # Tests compile many programs and run each for a moment. XLA_FLAGS that are set
 # win: `XLA_FLAGS= python -m pytest` runs the programs that users run.
 os.environ.setdefault(

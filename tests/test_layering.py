@@ -18,7 +18,13 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = 'locost_jax'
 
 # Any module may import these.
-LEAVES = {'errors', 'files', 'command_line.progress', 'command_line.versions'}
+LEAVES = {
+    'errors',
+    'files',
+    'values',
+    'command_line.progress',
+    'command_line.versions',
+}
 # Arrays and text only: these import each other and LEAVES, and no Flax.
 PURE = {
     'ops',
@@ -38,6 +44,7 @@ PURE = {
 TABLE = {
     'errors': set(),
     'files': set(),
+    'values': set(),
     'command_line': set(),
     'ops': set(),
     'vocabularies': set(),

@@ -134,13 +134,7 @@ def _read_limit(given):
   if given is None:
     available = memory.free_host_bytes()
     return None if available is None else int(SHARE_OF_MEMORY * available)
-  try:
-    return int(float(given[:-3]) * UNITS[given[-3:]])
-  except (ValueError, KeyError):
-    raise InputError(
-        f'--memory_limit={given}: expected a number with KiB, MiB '
-        'or GiB, like 8GiB'
-    ) from None
+  return int(float(given[:-3]) * UNITS[given[-3:]])
 
 
 def read_lengths(command, given):

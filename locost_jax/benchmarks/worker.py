@@ -24,6 +24,9 @@ def prepare(spec):
     from locost_jax.benchmarks import gap_sentences
 
     return gap_sentences.prepare(spec, report)
+  from locost_jax.command_line import compiled_programs
+
+  compiled_programs.keep()
   allocator.trim_after_compiling()
   if spec['what'] == 'run':
     from locost_jax.benchmarks import whole_run

@@ -10,6 +10,7 @@ commands can live in one process.
 
 import importlib.util
 import os
+from pathlib import Path
 import re
 import sys
 import textwrap
@@ -19,13 +20,17 @@ from absl import flags
 from ml_collections import config_flags
 from ml_collections import ConfigDict
 
+from locost_jax.command_line import config_files
 from locost_jax.command_line import standard_streams
 from locost_jax.errors import FULL
 from locost_jax.errors import InputError
 from locost_jax.errors import Stopped
 from locost_jax.errors import suggest
 from locost_jax.errors import visible
+from locost_jax.values import ranges
 
+# The environment variable behind --program_cache.
+PROGRAM_CACHE = 'LOCOST_JAX_CACHE'
 HELP = ('--help', '-h', '-help', '--helpfull', '--helpshort')
 
 
@@ -49,10 +54,8 @@ def run(main, define_flags, doc, argv=None):
       print(help_text(doc, values))
       sys.exit(0)
     with one_line_errors():
-      try:
-        define_flags(values, argv)
-      except flags.Error as error:
-        raise InputError(_flag_message(error)) from None
+      argv = config_files.resolve(_read_flag_files(values, argv))
+      define_flags(values, argv)
       arguments = parse_flags(values, argv)
     flags.FLAGS.mark_as_parsed()  # app.run insists
     flags.FLAGS.verbosity = -1  # warnings; JAX tells of every absent backend
@@ -102,10 +105,16 @@ def parse_flags(values, argv):
   """Parses argv into `values` and returns the other arguments.
 
   Raises:
-    InputError: an unknown flag, or a value of the wrong type.
+    InputError: an unknown flag, a value that is missing, of the wrong type or
+      out of its range.
   """
+  _check_has_value(values, argv)
   try:
-    return values(argv)[1:]
+    arguments = values(argv)[1:]
+    # DIR/bench.py, or a module's name.
+    command = Path(argv[0]).name.removesuffix('.py').rpartition('.')[2]
+    ranges.check_flags({name: values[name].value for name in values}, command)
+    return arguments
   except flags.UnrecognizedFlagError as error:
     hint = suggest(error.flagname, list(values), '--')
     raise InputError(
@@ -133,14 +142,41 @@ def _flag_message(error):
   return message
 
 
+def _read_flag_files(values, argv):
+  """Puts what --flagfile=FILE holds in its place."""
+  try:
+    return argv[:1] + values.read_flags_from_files(argv[1:])
+  except flags.Error as error:
+    raise InputError(_flag_message(error)) from None
+
+
+def _check_has_value(values, argv):
+  """Raises an InputError for '--workdir --dry_run', which absl would take."""
+  for word, following in zip(argv[1:], argv[2:]):
+    name = word.lstrip('-')
+    if word == '--':
+      return
+    if (
+        word.startswith('-')
+        and name in values
+        and not values[name].boolean
+        and following.startswith('--')
+    ):
+      raise InputError(
+          f'{word} has no value: {following} comes next; expected '
+          f'--{name}=VALUE'
+      )
+
+
 def help_text(doc, values):
   """The docstring and one entry per flag."""
   lines = [doc.strip(), '', 'Flags:']
   for name in sorted(values):
     flag = values[name]
-    default = (
-        '' if flag.default in (None, '', False) else (f' [{flag.default}]')
-    )
+    default = flag.default
+    if isinstance(default, ConfigDict):  # the file, not all its keys
+      default = config_flags.get_config_filename(flag)
+    default = '' if default in (None, '', False) else f' [{default}]'
     lines.append(f'  --{name}')
     lines += textwrap.wrap(
         flag.help + default,
@@ -163,6 +199,7 @@ def define_config(values, argv, default=None, renamed=()):
   Raises:
     InputError: no such file, a config that fails, or an unknown key.
   """
+  default = default and config_files.find(default)
   path = _config_path(argv) or default
   if path is not None:
     known = dict(config_items(load_config(path)))
@@ -213,6 +250,17 @@ def define_allow_download(values, flag):
   )
 
 
+def define_program_cache(values):
+  """Defines --program_cache, for `compiled_programs.keep`."""
+  flags.DEFINE_string(
+      'program_cache',
+      None,
+      'DIR: where compiled programs are kept between '
+      'calls; off: nowhere [LOCOST_JAX_CACHE or ~/.cache/locost_jax]',
+      flag_values=values,
+  )
+
+
 def define_task(values):
   """Defines --task, which `get_config` puts into the config."""
   flags.DEFINE_string(
@@ -238,15 +286,24 @@ def get_config(values):
     (ConfigDict, {'train.steps': 100, ...}).
 
   Raises:
-    InputError: there was no --config.
+    InputError: there was no --config, it is no whole config, or a value of it
+      is out of its range.
   """
   if values.config is None:
     raise InputError(
         '--config=FILE is missing: which config? For example '
         '--config=configs/quickstart.py'
     )
+  missing = [name for name in ranges.SECTIONS if name not in values.config]
+  if missing:
+    raise InputError(
+        f'{config_flags.get_config_filename(values["config"])}: get_config() '
+        f'returned a config without {", ".join(missing)}: expected one that '
+        'begins with default.get_config(), as in configs/quickstart.py'
+    )
   if 'task' in values and values.task:
     values.config.data.task = values.task
+  ranges.check_config(values.config)
   overrides = config_flags.get_override_values(values['config'])
   return values.config, dict(overrides)
 
@@ -268,6 +325,7 @@ def load_config(path):
         os.path.basename(path), [name for name in names if name.endswith('.py')]
     )
     raise InputError(f'--config={path}: no such file{hint}')
+  config_files.make_importable()
   try:
     spec = importlib.util.spec_from_file_location('_config', path)
     module = importlib.util.module_from_spec(spec)

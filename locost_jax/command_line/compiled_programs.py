@@ -10,8 +10,9 @@ import os
 
 import jax
 
+from locost_jax.command_line import commands
+
 OFF = 'off'
-_SHORTEST = 0.5  # seconds of compiling; what is faster is not worth a file
 
 
 def keep(directory=None):
@@ -28,7 +29,7 @@ def keep(directory=None):
     return os.environ['JAX_COMPILATION_CACHE_DIR']
   directory = (
       directory
-      or os.environ.get('LOCOST_JAX_CACHE')
+      or os.environ.get(commands.PROGRAM_CACHE)
       or os.path.join(
           os.environ.get('XDG_CACHE_HOME') or os.path.expanduser('~/.cache'),
           'locost_jax',
@@ -44,6 +45,7 @@ def keep(directory=None):
   if not os.access(directory, os.W_OK | os.X_OK):
     return None
   jax.config.update('jax_compilation_cache_dir', directory)
-  jax.config.update('jax_persistent_cache_min_compile_time_secs', _SHORTEST)
+  # Also what compiles fast: a run has a hundred such programs.
+  jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.0)
   jax.config.update('jax_persistent_cache_min_entry_size_bytes', -1)
   return directory

@@ -100,14 +100,19 @@ def corpus(config):
         'or text, see docs/data.md) or config.data.task '
         f'({", ".join(names())})'
     )
+  check_name(task)
   if task in BUILT_IN:
     return _built_in(config, task)
-  if task in corpora.TABLE:
-    return _named(config, task)
-  raise InputError(
-      f'config.data.task={task!r} is none of the tasks '
-      f'{", ".join(names())}{suggest(task, names())}'
-  )
+  return _named(config, task)
+
+
+def check_name(task):
+  """Raises an InputError unless there is such a corpus or mixture."""
+  if task not in names():
+    raise InputError(
+        f'config.data.task={task!r} is none of the tasks '
+        f'{", ".join(names())}{suggest(task, names())}'
+    )
 
 
 # --- Settings of gap sentences -----------------------------------------------

@@ -278,6 +278,16 @@ def prepend(dataset, bos_id, keys):
   return dataset.map(put, num_parallel_calls=tf.data.AUTOTUNE)
 
 
+def count_tokens(dataset):
+  """Puts the numbers of tokens before they are cut, [2], under `whole`."""
+
+  def count(row):
+    sizes = [tf.size(row['inputs']), tf.size(row['targets'])]
+    return {**row, 'whole': tf.stack(sizes)}
+
+  return dataset.map(count, num_parallel_calls=tf.data.AUTOTUNE)
+
+
 def paginate(dataset, data, vocabulary, on_error):
   """Documents -> pages or chunks of tokens (data/pages.py).
 

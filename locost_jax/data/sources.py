@@ -109,21 +109,22 @@ def read_lines(path, most=None):
     InputError: the file cannot be read, or holds too long a line.
   """
   space = 0
-  for number, line in raw_lines(path, most):
+  for number, line in raw_lines(path, most, ' (--max_document_bytes)'):
     text = line.strip()
     space += len(line) - len(text)
     if most is not None and max(len(text), space) > most:
-      raise _too_long(path, number, most)
+      raise _too_long(path, number, most, ' (--max_document_bytes)')
     if text:
       yield number, text
 
 
-def raw_lines(path, most=None):
+def raw_lines(path, most=None, limit=''):
   """Yields the lines of a file as they are, but for a byte order mark.
 
   Args:
     path: of the file; one that ends in '.gz' is decompressed.
     most: bytes of a line, its end not counted; None: no limit.
+    limit: what sets `most`, for the error.
 
   Yields:
     (line number from 1, bytes with the line end).
@@ -139,7 +140,7 @@ def raw_lines(path, most=None):
         if not line:
           return
         if most is not None and len(line.removesuffix(b'\n')) > most:
-          raise _too_long(path, number, most)
+          raise _too_long(path, number, most, limit)
         if number == 1 and line.startswith(b'\xef\xbb\xbf'):
           line = line[3:]
         yield number, line
@@ -148,10 +149,10 @@ def raw_lines(path, most=None):
     raise InputError(f'{path}: cannot be read: {reason}') from None
 
 
-def _too_long(path, number, most):
+def _too_long(path, number, most, limit):
   return InputError(
-      f'{path}:{number}: a row has more than {most:,} bytes '
-      '(--max_document_bytes); the file is not read from here on'
+      f'{path}:{number}: a row has more than {most:,} bytes{limit}; the file is '
+      'not read from here on'
   )
 
 

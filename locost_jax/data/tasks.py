@@ -23,6 +23,7 @@ from locost_jax.data import pages
 from locost_jax.data import text_files
 from locost_jax.errors import check_choice
 from locost_jax.errors import InputError
+from locost_jax.values import ranges
 from locost_jax.vocabularies import sentencepiece_training
 from locost_jax.vocabularies import vocabulary as vocabulary_lib
 
@@ -70,19 +71,9 @@ def check(config):
       that cannot be.
   """
   data = config.data
-  for key, least, what in (
-      ('max_input_length', 2, ': one token and the end mark'),
-      ('max_target_length', 2, ': one token and the end mark'),
-      ('window_shards', 1, ''),
-      ('num_pages', 1, ''),
-      ('mixture_cap', 1, ''),
-      ('train_examples', 0, '; 0 stands for all of them'),
-      ('page_length', 3, ': a token and the marks at both ends'),
-  ):
-    if data[key] < least:
-      raise InputError(
-          f'config.data.{key}={data[key]} must be at least {least}{what}'
-      )
+  ranges.check_section('data', data)
+  if data.task:
+    corpus_lib.check_name(data.task)  # also where files replace it
   _check_pages(data)
   check_choice('config.data.text_unit', data.text_unit, text_files.UNITS)
   if data.targets_start not in batch_arrays.TARGETS_START:

@@ -11,7 +11,7 @@ from locost_jax.data import corpus as corpus_lib
 from locost_jax.data import corpus_rows
 
 
-def make_task(config, vocabulary, on_skip=None, block=None):
+def make_task(config, vocabulary, on_skip=None, block=None, counts=False):
   """Makes the run's task as a seqio.Task; see `task_of`.
 
   Args:
@@ -19,6 +19,7 @@ def make_task(config, vocabulary, on_skip=None, block=None):
     vocabulary: one of vocabularies/vocabulary.py.
     on_skip: called with the id of every document that gives no example.
     block: rows that are read in the corpus's place; None: it is read itself.
+    counts: whether examples also have what `preprocessors.count_tokens` gives.
 
   Returns:
     A seqio.Task. Not registered.
@@ -39,10 +40,20 @@ def make_task(config, vocabulary, on_skip=None, block=None):
       config.data,
       vocabulary,
       on_skip=on_skip,
+      counts=counts,
   )
 
 
-def task_of(name, find, settings, data, vocabulary, check=None, on_skip=None):
+def task_of(
+    name,
+    find,
+    settings,
+    data,
+    vocabulary,
+    check=None,
+    on_skip=None,
+    counts=False,
+):
   """Makes a seqio.Task of a corpus that is looked for when it is first read.
 
   Its examples have id, inputs and targets (int32, with the vocabulary's marks
@@ -59,6 +70,7 @@ def task_of(name, find, settings, data, vocabulary, check=None, on_skip=None):
     vocabulary: one of vocabularies/vocabulary.py.
     check: function (Corpus, split), called before a split is read.
     on_skip: called with the id of every document that gives no example.
+    counts: whether examples also have what `preprocessors.count_tokens` gives.
   """
   from locost_jax.data import preprocessors  # isort: skip; loads seqio quietly
   import seqio
@@ -73,10 +85,13 @@ def task_of(name, find, settings, data, vocabulary, check=None, on_skip=None):
 
   source = preprocessors.RowSource(find, check, skip, on_skip)
   on_error = functools.partial(setattr, source, 'error')
+  steps = _steps(data, vocabulary, settings, on_skip, on_error)
+  if counts:
+    steps.insert(-1, preprocessors.count_tokens)  # before they are cut
   return seqio.Task(
       name,
       source=source,
-      preprocessors=_steps(data, vocabulary, settings, on_skip, on_error),
+      preprocessors=steps,
       output_features=_features(data, vocabulary),
   )
 

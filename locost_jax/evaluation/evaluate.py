@@ -15,13 +15,13 @@ import numpy as np
 from locost_jax import files
 from locost_jax.devices import sharding
 from locost_jax.errors import disk_error
-from locost_jax.errors import InputError
 from locost_jax.evaluation import metric_table
 from locost_jax.evaluation.metrics import metric as metric_lib
 from locost_jax.generation import decode_settings
 from locost_jax.generation import generate
 from locost_jax.hosts import collective
 from locost_jax.hosts import watchdog
+from locost_jax.values import ranges
 
 
 def check(config):
@@ -30,20 +30,14 @@ def check(config):
   Args:
     config: the whole config.
   """
+  for section in 'eval', 'decode':
+    ranges.check_section(section, config[section])
   metric_table.check(config.eval.metrics, config.checkpoint.metric)
-  if config.eval.examples < 0:
-    raise InputError(
-        f'config.eval.examples={config.eval.examples}: expected 0 (all) or more'
-    )
   settings_of(config)
 
 
 def settings_of(config):
   """A run's config -> a checked `decode_settings.Settings`."""
-  if config.decode.seed < 0:
-    raise InputError(
-        f'config.decode.seed={config.decode.seed}: expected 0 or more'
-    )
   return decode_settings.of_run(config)
 
 

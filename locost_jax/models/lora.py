@@ -25,24 +25,6 @@ A, B, KERNEL = 'lora_a', 'lora_b', 'kernel'
 _FROZEN = ((rf'(?!(.*/)?({A}|{B})$).*', 0.0),)
 
 
-def check(config):
-  """Raises an InputError for values that cannot be; needs no parameters.
-
-  Args:
-    config: config.train.lora.
-  """
-  if config.rank < 0:
-    raise InputError(f'train.lora.rank={config.rank}: expected 0 (off) or more')
-  if not config.alpha > 0:
-    raise InputError(f'train.lora.alpha={config.alpha}: expected more than 0')
-  try:
-    re.compile(config.paths)
-  except re.error as error:
-    raise InputError(
-        f'train.lora.paths={config.paths!r}: not a regex: {error}'
-    ) from None
-
-
 def optim_config(config):
   """Returns config.optim; where there are adapters, it freezes all others.
 

@@ -9,12 +9,14 @@ from locost_jax.data.pages import CHUNKS
 from locost_jax.devices import sharding
 from locost_jax.errors import InputError
 from locost_jax.evaluation import evaluate
+from locost_jax.generation import decode_settings
 from locost_jax.runs import assemble
 from locost_jax.runs import choose_vocabulary
 from locost_jax.runs import resume
 from locost_jax.training import objectives
 from locost_jax.training import optim
 from locost_jax.training import train
+from locost_jax.values import directories
 from locost_jax.vocabularies import sentencepiece_vocabulary
 
 # What training needs beyond the base dependencies; `setup.cfg` has the same.
@@ -40,9 +42,12 @@ def check_all(setups, workdir):
   Raises:
     InputError: something is wrong.
   """
+  directories.check('--workdir', workdir)
   for setup in setups:
     check_keys(setup, setups[0])
     objectives.check(setup.config)
+    if setup.config.data.cache_dir:
+      directories.check('data.cache_dir', setup.config.data.cache_dir)
   resume.check_unchanged(setups, workdir)
   require_train_extra()
   for setup in setups:
@@ -51,6 +56,7 @@ def check_all(setups, workdir):
   to_be_trained = sentencepiece_vocabulary.SentencePieceVocabulary
   for setup in setups:
     tasks.check_starts(setup.config, vocabulary or to_be_trained)
+    check_forced_tokens(setup.config, vocabulary)
   first = setups[0].config
   models.check_padding(
       first.model,
@@ -69,18 +75,12 @@ def check_keys(setup, first):
   """
   config, mesh = setup.config, setup.mesh
   train.check(config)
-  evaluate.check(config)
   optim.make_schedule(config.optim, config.train.steps)
+  check_evaluation_keys(setup)
   train.check_batch(config.train, mesh)
-  sharding.check_batch_size(config.eval.batch_size, mesh, 'eval.batch_size')
-  sharding.check_model(config.model, mesh, pages_of(config))
   pipeline.check(config, sharding.batch_parts(mesh) * config.train.accumulate)
-  models.make_config(assemble.with_vocabulary(config.model))
-  models.check_numerics(config.train.dtype, config.train.remat)
   if config.optim.groups or config.train.lora.rank:
     objectives.make_optimizer(config, setup.shapes)
-  check_reading(config)
-  check_positions(config)
   for key in first.config.model:
     may_change = key in ('dropout_rate', 'select', 'selection')
     if config.model[key] != first.config.model[key] and not may_change:
@@ -88,6 +88,38 @@ def check_keys(setup, first):
           f'config.phases, {setup.name}: model.{key} cannot change from one '
           'phase to the next'
       )
+
+
+def check_evaluation_keys(setup):
+  """Raises an InputError for values that no evaluation can have.
+
+  Keys that matter only in training are not looked at.
+
+  Args:
+    setup: an assemble.Setup.
+  """
+  config, mesh = setup.config, setup.mesh
+  evaluate.check(config)
+  sharding.check_batch_size(config.eval.batch_size, mesh, 'eval.batch_size')
+  sharding.check_model(config.model, mesh, pages_of(config))
+  models.make_config(assemble.with_vocabulary(config.model))
+  models.check_numerics(config.train.dtype, config.train.remat)
+  check_reading(config)
+  check_positions(config)
+
+
+def check_forced_tokens(config, vocabulary):
+  """Raises an InputError for forced tokens that the vocabulary does not have.
+
+  Args:
+    config: the whole config.
+    vocabulary: None: one of config.data.vocabulary_size is to be trained.
+  """
+  size = vocabulary.size if vocabulary else config.data.vocabulary_size
+  try:
+    decode_settings.check(evaluate.settings_of(config), size)
+  except InputError as error:
+    raise InputError(f'decode.{error}') from None
 
 
 def pages_of(config):

@@ -13,28 +13,32 @@ from locost_jax.vocabularies import vocabulary as vocabulary_lib
 from locost_jax.workdir import find
 
 
-def evaluate_run(phases, workdir):
+def evaluate_run(phases, workdir, whole_split=False):
   """Evaluates the best checkpoint of WORKDIR.
 
   On the test split, or on validation where there is none. Data and decoding may
-  be other than in training; the model may not.
+  be other than in training; the model may not, but for its dropout.
 
   Args:
     phases: from `phases.make_phases`.
     workdir: WORKDIR.
+    whole_split: take all documents, whatever config.eval.examples says, which
+      is meant for evaluations during training.
 
   Returns:
     What the final table shows, see `final_scores.measure_run`.
   """
   setups = [assemble.Setup(phase) for phase in phases]
   for setup in setups:
-    checks.check_keys(setup, setups[0])
+    if whole_split:
+      setup.config.eval.examples = 0
+    checks.check_evaluation_keys(setup)
   setup = choose_setup(setups, workdir)
   checks.require_train_extra()
   tasks.check(setup.config)
-  setup.use_vocabulary(
-      vocabulary_lib.load_vocabulary(setup.directory / 'vocabulary')
-  )
+  vocabulary = vocabulary_lib.load_vocabulary(setup.directory / 'vocabulary')
+  checks.check_forced_tokens(setup.config, vocabulary)
+  setup.use_vocabulary(vocabulary)
   setup.open_caches(workdir / 'cache', ('test', 'validation'))
   setup.caches['test'] = without_hidden(setup.caches['test'], setup.vocabulary)
   split = 'test' if setup.caches['test'] is not None else 'validation'

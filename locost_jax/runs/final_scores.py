@@ -17,6 +17,7 @@ from locost_jax.evaluation import evaluate
 from locost_jax.evaluation import measure_baselines
 from locost_jax.hosts import collective
 from locost_jax.models import lora
+from locost_jax.runs import final_table
 from locost_jax.runs.final_table import Example
 from locost_jax.runs.final_table import Row
 from locost_jax.runs.final_table import Table
@@ -98,12 +99,12 @@ def _measure_task(records, setups, initial, metrics):
     (Table, rows of predictions of the last of these phases).
   """
   setup, config = records.setup, records.setup.config
-  documents = min(
-      config.eval.examples or len(records.cache), len(records.cache)
-  )
+  total = len(records.cache)
+  documents = min(config.eval.examples or total, total)
   selection = evaluate.selection_of(setup.model.config)
   collective.log(
-      f'measuring on {records.task}, {records.name}, {documents} documents'
+      f'measuring on {records.task}, {records.name}, '
+      + final_table.count_documents(documents, total)
       + (f', {selection}' if selection else '')
   )
   measure = functools.partial(
@@ -128,7 +129,9 @@ def _measure_task(records, setups, initial, metrics):
     evaluate.keep_predictions(
         setup.predictions_file(records.task, records.name, step), rows
     )
-  table = Table(records.task, records.name, documents, table_rows, selection)
+  table = Table(
+      records.task, records.name, documents, table_rows, selection, total
+  )
   return table, rows
 
 

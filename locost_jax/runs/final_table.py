@@ -10,7 +10,10 @@ from typing import NamedTuple
 from locost_jax.evaluation import metric_table
 
 WIDTH = 80
-_CELL = 8  # characters of a number's column
+_NOTES = """\
+loss: nats per target token. R-1, R-2, R-L (of whole texts), R-Lsum (of their
+sentences): ROUGE F1 x 100. mean: of R-1, R-2 and R-Lsum."""
+_CELL = 7  # characters of a number's column
 
 
 class Row(NamedTuple):
@@ -27,9 +30,10 @@ class Table(NamedTuple):
 
   task: str
   split: str
-  documents: int
+  documents: int  # that were measured on
   rows: list
   selection: str = ''  # of `evaluate.selection_of`
+  total: int = 0  # documents of the split; 0: as many
 
 
 class Example(NamedTuple):
@@ -52,8 +56,7 @@ def format_text(tables, examples, workdir, step=None):
   """
   columns = _columns(tables)
   parts = [format_table(table, columns) for table in tables]
-  notes = 'loss: nats per target token. R-1, R-2, R-Lsum: ROUGE F1 x 100.'
-  parts.append(notes)
+  parts.append(_NOTES)
   if examples:
     of_step = f' (checkpoint of step {step})' if step is not None else ''
     parts.append(f'Summaries of documents it was not trained on{of_step}:')
@@ -74,7 +77,8 @@ def _columns(tables):
 def format_table(table, columns):
   """Returns a table as text, its numbers aligned, baselines below a line."""
   width = WIDTH - _CELL * len(columns)  # of the names
-  title = f'{table.task}, {table.split}, {table.documents} documents'
+  count = count_documents(table.documents, table.total)
+  title = f'{table.task}, {table.split}, {count}'
   if table.selection:
     title += f', {table.selection}'
   head = title if len(title) <= width else ''
@@ -89,6 +93,17 @@ def format_table(table, columns):
     lines.append('┄' * WIDTH)
     lines += [_format_row(row, columns, width) for row in plain]
   return '\n'.join(lines)
+
+
+def count_documents(documents, total):
+  """Returns '382 documents', or '500 of 6,440 documents' where it is cut.
+
+  Args:
+    documents: that are measured on.
+    total: of the split.
+  """
+  of = f' of {total:,}' if total > documents else ''
+  return f'{documents:,}{of} documents'
 
 
 def _format_row(row, columns, width):
@@ -135,6 +150,7 @@ def format_json(tables, examples, workdir, step=None):
           task=table.task,
           split=table.split,
           documents=table.documents,
+          total=table.total or table.documents,
           **({'selection': table.selection} if table.selection else {}),
           rows=[
               dict(name=row.name.strip(), **row.metrics) for row in table.rows

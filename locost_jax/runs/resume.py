@@ -23,6 +23,9 @@ _FREE = re.compile(
     r'|train\.(steps|remat|accumulate|max_nonfinite_steps|timeout|\w+_every)'
 )
 
+# Keys of a model that change nothing but training.
+_TRAINING_ONLY = re.compile(r'model\.(\w+_)?dropout_rate')
+
 
 def check_unchanged(setups, workdir):
   """Raises unless what lies in WORKDIR can go on under this config.
@@ -141,11 +144,15 @@ def check_steps(setup, stored):
 def check_same_model(setup, stored):
   """Raises an InputError if a run was trained with another model.
 
+  Another dropout makes no other model.
+
   Args:
     setup: an assemble.Setup.
     stored: the run's config.json.
   """
-  differences = list_differences(stored, setup.config, keys=r'model\..*')
+  differences = list_differences(
+      stored, setup.config, keys=r'model\..*', free=_TRAINING_ONLY
+  )
   if differences:
     # Of another system every key differs: its name says so.
     key = 'model.name' if 'model.name' in differences else min(differences)
@@ -192,7 +199,7 @@ def default_values(config):
   Args:
     config: a run's config; its model.name decides which keys of models count.
   """
-  from configs import default  # the config file of the run has imported it
+  from configs import default  # loading the config made it importable
 
   defaults = phases_lib.to_dict(default.get_config())
   defaults['model'] = models.default_keys(config.model.name)

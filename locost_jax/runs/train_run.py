@@ -13,8 +13,9 @@ from locost_jax.hosts import collective
 from locost_jax.models import parameters
 from locost_jax.runs import assemble
 from locost_jax.runs import checks
+from locost_jax.runs import cut_documents
 from locost_jax.runs import final_scores
-from locost_jax.telemetry import telemetry as telemetry_lib
+from locost_jax.telemetry import weights_and_biases
 from locost_jax.training import init_from
 from locost_jax.training import train
 from locost_jax.workdir import phases as phases_lib
@@ -33,7 +34,7 @@ def train_run(config, phases, workdir, options, when_read=lambda: None):
   Returns:
     What the final table shows, see `final_scores.measure_run`.
   """
-  telemetry_lib.check(options)
+  weights_and_biases.check(options.wandb)
   setups = [assemble.Setup(phase) for phase in phases]
   vocabulary = checks.check_all(setups, workdir)
   # What follows may still find that the data cannot be used.
@@ -60,6 +61,10 @@ def train_run(config, phases, workdir, options, when_read=lambda: None):
       f'{jax.device_count()} {jax.devices()[0].platform} device(s), '
       f'workdir {workdir}'
   )
+  for line in dict.fromkeys(
+      line for setup in setups for line in cut_documents.describe(setup)
+  ):
+    collective.log(line)
   for setup in setups:
     train_phase(setup, options)
   return final_scores.measure_run(setups, workdir, 'validation')

@@ -51,7 +51,6 @@ import numpy as np
 from locost_jax.command_line.progress import Line
 from locost_jax.devices import memory
 from locost_jax.devices import peak_flops
-from locost_jax.errors import InputError
 from locost_jax.telemetry import energy
 from locost_jax.telemetry import metrics_log
 from locost_jax.telemetry import weights_and_biases
@@ -90,13 +89,6 @@ class Options(NamedTuple):
   carbon_intensity: float | None = None
   peak_tflops: float | None = None
   profile: int = 0
-
-
-def check(options):
-  """Raises an InputError for options no run can have."""
-  weights_and_biases.check(options.wandb)
-  if options.profile < 0:
-    raise InputError(f'--profile={options.profile}: expected 1 or more steps')
 
 
 class Telemetry:

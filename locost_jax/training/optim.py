@@ -19,7 +19,6 @@ and multiplied by that of the parameter (at least 1e-3). Without the last factor
 GovReport in this way.
 """
 
-import math
 import re
 from typing import Any, NamedTuple
 
@@ -29,6 +28,7 @@ import optax
 
 from locost_jax.errors import InputError
 from locost_jax.models import parameters
+from locost_jax.values import ranges
 
 # Decay makes sense where a matrix multiplies; it would drag biases, norms,
 # position biases and the state spaces (log_dt, A, B, C) to arbitrary points.
@@ -115,22 +115,12 @@ def make_schedule(config, steps):
 
 def check_schedule(config, steps):
   """Raises an InputError for a schedule that cannot be; see `make_schedule`."""
+  ranges.check_section('optim', config)
   if config.schedule not in SCHEDULES:
     raise InputError(
         f'optim.schedule={config.schedule!r}: expected '
         f'{" or ".join(map(repr, SCHEDULES))}'
     )
-  if not 0 <= config.learning_rate < math.inf:
-    raise InputError(
-        f'optim.learning_rate={config.learning_rate}: expected 0 or more'
-    )
-  for key in STEP_KEYS:
-    value = config[key]
-    if not (is_share(value) or (0 <= value < math.inf and value % 1 == 0)):
-      raise InputError(
-          f'optim.{key}={value}: expected a whole number of steps, or a share '
-          'of train.steps between 0 and 1'
-      )
   for name, other in SCHEDULES.items():
     for key in other.keys:
       if config[key] and key not in SCHEDULES[config.schedule].keys:
@@ -262,20 +252,9 @@ def group_factors(groups, params):
     A tree like `params` of floats; 1.0 where no regex matches.
 
   Raises:
-    InputError: a row that is not (regex, factor of 0 or more), or a regex
-      that matches no path.
+    InputError: a regex that matches no path.
   """
-  rows = []
-  for row in groups:
-    try:
-      pattern, factor = row
-      rows.append((re.compile(pattern), float(factor)))
-    except (TypeError, ValueError, re.error):
-      raise InputError(
-          f'optim.groups: {row!r} is not (regex of paths, factor)'
-      ) from None
-    if not rows[-1][1] >= 0:
-      raise InputError(f'optim.groups: {row!r}: expected a factor of 0 or more')
+  rows = [(re.compile(pattern), float(factor)) for pattern, factor in groups]
   paths = jax.tree.leaves(parameters.map_paths(str, params))
   for regex, _ in rows:
     if not any(regex.fullmatch(path) for path in paths):

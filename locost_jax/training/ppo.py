@@ -20,15 +20,14 @@ Everything is per document, of its own tokens. Axes: B documents, C chunks, J
 tokens of a chunk, T target length, V vocabulary.
 """
 
-import math
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from locost_jax.errors import check_choice
-from locost_jax.errors import InputError
 from locost_jax.training import losses as losses_lib
+from locost_jax.values import ranges
 
 SKIP = ('release', 'paper')
 TRACES = ('position', 'mean', 'none')
@@ -216,22 +215,7 @@ def minibatches(x, size):
 
 def check(config):
   """Raises an InputError for values of config.selector that cannot be."""
-  for key, least, most in (
-      ('every', 1, math.inf),
-      ('epochs', 1, math.inf),
-      ('minibatch', 1, math.inf),
-      ('limit', 0, math.inf),
-      ('learning_rate', 0, math.inf),
-      ('gamma', 0, 1),
-      ('lambda', 0, 1),
-      ('clip', 0, math.inf),
-      ('entropy', 0, math.inf),
-      ('kl', 0, math.inf),
-      ('reward_scale', 0, math.inf),
-  ):
-    if not least <= config[key] <= most or math.isinf(config[key]):
-      wanted = f'{least} or more' if most == math.inf else f'{least} to {most}'
-      raise InputError(f'selector.{key}={config[key]}: expected {wanted}')
+  ranges.check_section('selector', config)
   check_choice('selector.skip', config.skip, SKIP)
   check_choice('selector.trace', config.trace, TRACES)
   check_choice('selector.baseline', config.baseline, BASELINES)

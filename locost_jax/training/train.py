@@ -23,7 +23,7 @@ from locost_jax.training import loop
 from locost_jax.training import objectives
 from locost_jax.training import optim
 from locost_jax.training import step as step_lib
-from locost_jax.training import warm_start
+from locost_jax.values import ranges
 from locost_jax.workdir import checkpoint
 from locost_jax.workdir import checkpointer as checkpointer_lib
 
@@ -220,21 +220,8 @@ def make_programs(config, model, mesh):
 
 def check(config):
   """Raises an InputError for values no run can have; needs no device."""
-  settings = config.train
+  ranges.check_config(config)
   optim.check_name(config.optim)
-  lora.check(settings.lora)
-  warm_start.check(settings.init_map)
-  for key in ('steps', 'batch_size', 'log_every', 'accumulate'):
-    if settings[key] < 1:
-      raise InputError(f'train.{key}={settings[key]}: expected 1 or more')
-  for key in (
-      'eval_every',
-      'checkpoint_every',
-      'max_nonfinite_steps',
-      'timeout',
-  ):
-    if settings[key] < 0:
-      raise InputError(f'train.{key}={settings[key]}: expected 0 or more')
 
 
 def check_batch(settings, mesh):

@@ -37,21 +37,6 @@ class Origin(NamedTuple):
   where: str
 
 
-def check(rows):
-  """Raises an InputError unless config.train.init_map can be one."""
-  for row in rows:
-    try:
-      pattern, replacement = row
-      if not isinstance(replacement, str):
-        raise TypeError
-      re.compile(pattern)
-    except (TypeError, ValueError, re.error):
-      raise InputError(
-          f'train.init_map: {row!r} is not (regex of paths, path in the '
-          "source or '')"
-      ) from None
-
-
 def takes_vocabulary(rows, target):
   """Whether an array with a row per token is to be taken from the source.
 

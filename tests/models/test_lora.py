@@ -380,9 +380,12 @@ def test_adapters_on_a_mesh():
 @pytest.mark.parametrize(
     'changes, words',
     [
-        (dict(rank=-1), 'train.lora.rank=-1: expected 0 (off) or more'),
-        (dict(alpha=0.0), 'train.lora.alpha=0.0: expected more than 0'),
-        (dict(paths='('), "train.lora.paths='(': not a regex"),
+        (dict(rank=-1), 'train.lora.rank=-1: expected an integer, 0 <= rank'),
+        (
+            dict(alpha=0.0),
+            'train.lora.alpha=0: expected a finite number, alpha > 0',
+        ),
+        (dict(paths='('), 'train.lora.paths=(: expected a regex: missing )'),
         (
             dict(paths='decodr/.*'),
             "'decodr/.*' matches no parameter; kernels are "

@@ -183,11 +183,14 @@ def test_what_one_host_finds_ends_both(data, tmp_path):
         (['--config.mesh.fsdp=3'], 'mesh.fsdp=3'),
         (['--config.train.batch_size=0'], 'train.batch_size=0'),
         (['--dry_run'], '--dry_run and --preflight: expected one of them'),
-        (['--preflight=-1'], '--preflight=-1: expected seconds'),
+        (
+            ['--preflight=-1'],
+            '--preflight=-1: expected an integer, 0 <= preflight',
+        ),
         (
             ['--workdir=/proc/runs/mine'],
-            '--workdir=/proc/runs/mine: No such file '
-            'or directory: expected a directory to write to',
+            '--workdir=/proc/runs/mine: /proc cannot be written to: expected '
+            'a directory to write to',
         ),
     ],
 )

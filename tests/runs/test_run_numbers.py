@@ -330,7 +330,7 @@ def test_wandb_must_be_installed(tmp_path, monkeypatch):
     'argument, expected',
     [
         ('--wandb=refused', 'wandb is not installed: pip install wandb'),
-        ('--profile=-1', '--profile=-1: expected 1 or more steps'),
+        ('--profile=-1', '--profile=-1: expected an integer, 0 <= profile'),
         ('--profile=many', '--profile=many: expected an integer'),
         ('--carbon_intensity=-1', 'carbon_intensity'),
         ('--peak_tflops=much', 'expected a number'),

@@ -141,9 +141,8 @@ def test_programs_are_kept_between_calls(run, tmp_path):
   program = textwrap.dedent("""
       import collections, sys
       import jax
-      from locost_jax.command_line import commands, compiled_programs
+      from locost_jax.command_line import commands
       from locost_jax import summarize
-      compiled_programs._SHORTEST = 0.0  # seconds: a small model's programs too
       events = collections.Counter()
       jax.monitoring.register_event_listener(
           lambda event, **_: events.update([event.rpartition('/')[2]]))

@@ -226,9 +226,6 @@ def test_what_does_not_fit_is_refused():
     with pytest.raises(InputError) as error:
       warm_start.choose(source, target, 'locost', rows)
     assert words in str(error.value) and '\n' not in str(error.value)
-  for rows in ((('(', ''),), ('decoder/.*',), (('decoder/.*', 0.0),)):
-    with pytest.raises(InputError, match='is not .regex of paths, path in the'):
-      warm_start.check(rows)
   # The map says otherwise: that part stays fresh.
   chosen = warm_start.choose(shallow, target, 'locost', (('decoder/.*', ''),))
   assert set(chosen) == {'token_embedding/embedding'}

@@ -54,6 +54,7 @@ ROUGE = metric.Metric(
     columns=(
         metric.Column('rouge1', 'R-1', 2),
         metric.Column('rouge2', 'R-2', 2),
+        metric.Column('rougeL', 'R-L', 2),
         metric.Column('rougeLsum', 'R-Lsum', 2),
         metric.Column(MEAN, 'mean', 2),
     ),

@@ -1,0 +1,1 @@
+"""Which values config keys and flags may have."""

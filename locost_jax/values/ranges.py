@@ -1,0 +1,318 @@
+"""The table of all config keys and flags: which values each may have.
+
+`command_line.commands` checks a command's flags and its config with it before
+the command does anything, and `runs.checks` the config of each phase. The table
+knows single values. What several of them, the data, a vocabulary or the devices
+allow together, and the choices of a text, are checked by the room that reads
+them.
+"""
+
+from locost_jax.errors import InputError
+from locost_jax.values import kinds
+from locost_jax.values.kinds import Integer
+from locost_jax.values.kinds import Lengths
+from locost_jax.values.kinds import Number
+from locost_jax.values.kinds import Path
+from locost_jax.values.kinds import Pattern
+from locost_jax.values.kinds import Patterns
+from locost_jax.values.kinds import Size
+from locost_jax.values.kinds import Steps
+from locost_jax.values.kinds import Text
+from locost_jax.values.kinds import Texts
+from locost_jax.values.kinds import Truth
+
+# Far above what any machine can hold, and below what 32 bits count.
+TOKENS = 10**8  # of a document
+BATCH_TOKENS = 10**9
+DOCUMENTS = 10**6  # of a batch
+COUNT = 10**9  # steps, examples, seconds
+IDS = 10**7  # of a vocabulary
+WIDTH = 10**6  # of a layer
+LAYERS = 10**4
+SEED = 2**32 - 1
+
+_POSITIVE = Number(0, above=True)
+_NOT_NEGATIVE = Number(0)
+_SHARE = Number(0, 1)
+_RATE = Number(0, 1, below=True)  # of dropout, of a decay
+_COUNT = Integer(0, COUNT)
+_POSITIVE_COUNT = Integer(1, COUNT)
+_WIDTH = Integer(1, WIDTH)
+_SEED = Integer(0, SEED)
+# hf://org/name stands for a model on the Hugging Face Hub.
+_MODEL = Path(('hf',))
+
+KEYS = {
+    'data.task': Text(),
+    'data.train_files': Path(),
+    'data.validation_files': Path(),
+    'data.test_files': Path(),
+    'data.text_unit': Text(),
+    'data.input_field': Text(),
+    'data.target_field': Text(),
+    'data.query_field': Text(),
+    'data.targets_start': Text(),
+    'data.vocabulary': Path(),
+    # 100 sentinels, the marks of padding, end and unknown, and the line end.
+    'data.vocabulary_size': Integer(104, 10**6),
+    'data.max_input_length': Integer(2, TOKENS),
+    'data.max_target_length': Integer(2, TOKENS),
+    'data.input_buckets': Lengths(TOKENS),
+    'data.target_buckets': Lengths(TOKENS),
+    'data.cache_dir': Path(),
+    'data.window_shards': Integer(1, 10**6),
+    'data.corpora_dir': Path(),
+    'data.tfds_dir': Path(None),  # TFDS reads object stores by itself
+    'data.check_sizes': Truth(),
+    'data.mixture_cap': _POSITIVE_COUNT,
+    'data.train_examples': _COUNT,
+    'data.pages': Text(),
+    'data.num_pages': Integer(1, 10**6),
+    'data.page_length': Integer(3, TOKENS),
+    'data.empty_page': Text(),
+    'data.query_in': Text(),
+    'data.document_length': Integer(0, TOKENS),
+    'data.seed': _SEED,
+    'gsg.ratio': _SHARE,
+    'gsg.strategy': Text(),
+    'gsg.mask': Text(),
+    'gsg.seed': _SEED,
+    'optim.name': Text(),
+    'optim.schedule': Text(),
+    'optim.learning_rate': _NOT_NEGATIVE,
+    'optim.warmup_steps': Steps(COUNT),
+    'optim.flat_steps': Steps(COUNT),
+    'optim.cooldown_steps': Steps(COUNT),
+    'optim.b1': _RATE,
+    'optim.b2': _RATE,
+    'optim.eps': _NOT_NEGATIVE,
+    'optim.scale_by_parameter': Truth(),
+    'optim.weight_decay': _NOT_NEGATIVE,
+    'optim.clip': _NOT_NEGATIVE,
+    'optim.label_smoothing': _RATE,
+    'optim.z_loss': _NOT_NEGATIVE,
+    'optim.groups': Patterns('factor', _NOT_NEGATIVE),
+    'train.objective': Text(),
+    'train.steps': _POSITIVE_COUNT,
+    'train.batch_size': Integer(1, DOCUMENTS),
+    'train.batch_tokens': Integer(0, BATCH_TOKENS),
+    'train.accumulate': Integer(1, DOCUMENTS),
+    'train.eval_every': _COUNT,
+    'train.checkpoint_every': _COUNT,
+    'train.log_every': _POSITIVE_COUNT,
+    'train.remat': Text(),
+    'train.dtype': Text(),
+    'train.seed': _SEED,
+    'train.init_from': _MODEL,
+    'train.init_map': Patterns("path in the source or ''", Text()),
+    'train.max_nonfinite_steps': _COUNT,
+    'train.timeout': _COUNT,
+    'train.lora.rank': Integer(0, WIDTH),
+    'train.lora.alpha': _POSITIVE,
+    'train.lora.paths': Pattern(),
+    'selector.every': _POSITIVE_COUNT,
+    'selector.epochs': Integer(1, 10**4),
+    'selector.minibatch': Integer(1, TOKENS),
+    'selector.learning_rate': _NOT_NEGATIVE,
+    'selector.gamma': _SHARE,
+    'selector.clip': _NOT_NEGATIVE,
+    'selector.entropy': _NOT_NEGATIVE,
+    'selector.kl': _NOT_NEGATIVE,
+    'selector.limit': Integer(0, TOKENS),
+    'selector.reward_scale': _NOT_NEGATIVE,
+    'selector.skip': Text(),
+    'selector.trace': Text(),
+    'selector.baseline': Text(),
+    'selector.lambda': _SHARE,
+    'eval.examples': _COUNT,
+    'eval.batch_size': Integer(1, DOCUMENTS),
+    'eval.metrics': Texts(),
+    'eval.baselines': Truth(),
+    'decode.method': Text(),
+    'decode.max_length': Integer(1, TOKENS),
+    'decode.min_length': Integer(0, TOKENS),
+    'decode.no_repeat_ngram_size': Integer(0, TOKENS),
+    'decode.num_beams': Integer(1, 10**4),
+    'decode.length_penalty': Number(),
+    'decode.length_penalty_form': Text(),
+    'decode.early_stopping': Truth(),
+    'decode.temperature': _POSITIVE,
+    'decode.top_k': Integer(0, IDS),
+    'decode.top_p': Number(0, 1, above=True),
+    'decode.start': Text(),
+    'decode.forced_first_token': Integer(-1, IDS),
+    'decode.forced_last_token': Integer(-1, IDS),
+    'decode.seed': _SEED,
+    'mesh.data': Integer(-1, 10**6),
+    'mesh.fsdp': Integer(1, 10**6),
+    'mesh.tensor': Integer(1, 10**6),
+    'mesh.sequence': Integer(1, 10**6),
+    'checkpoint.keep_latest': Integer(1, 10**6),
+    'checkpoint.keep_best': Integer(0, 10**6),
+    'checkpoint.metric': Text(),
+}
+
+# A config without one of these is none.
+SECTIONS = tuple(sorted({key.partition('.')[0] for key in KEYS} | {'model'}))
+
+# Of all models; `models.make_config` knows which of them a model has.
+MODEL_KEYS = {
+    'model.name': Text(),
+    'model.vocab_size': Integer(0, IDS),
+    'model.d_model': _WIDTH,
+    'model.d_ff': _WIDTH,
+    'model.decoder_d_ff': _WIDTH,
+    'model.d_kv': _WIDTH,
+    'model.d_state': _WIDTH,
+    'model.num_heads': _WIDTH,
+    'model.num_decoder_heads': Integer(0, WIDTH),
+    'model.num_layers': Integer(1, LAYERS),
+    'model.num_decoder_layers': Integer(1, LAYERS),
+    'model.feed_forward': Text(),
+    'model.dropout_rate': _RATE,
+    'model.attention_dropout_rate': _RATE,
+    'model.activation_dropout_rate': _RATE,
+    'model.tie_embeddings': Truth(),
+    'model.relative_attention_num_buckets': _WIDTH,
+    'model.relative_attention_max_distance': Integer(1, TOKENS),
+    'model.layer_norm_epsilon': _NOT_NEGATIVE,
+    'model.gating': Truth(),
+    'model.bidirectional': Truth(),
+    'model.variant': Text(),
+    'model.convolution': Text(),
+    'model.initialisation': Text(),
+    'model.attention': Text(),
+    'model.local_radius': Integer(1, TOKENS),
+    'model.global_block_size': Integer(1, TOKENS),
+    'model.max_positions': Integer(1, TOKENS),
+    'model.scale_embedding': Truth(),
+    'model.pad_id': Integer(0, IDS),
+    'model.decoding': Text(),
+    'model.padding': Text(),
+    'model.chunk': Text(),
+    'model.align': Text(),
+    'model.select': Text(),
+    'model.selection': Text(),
+    'model.limit': Integer(1, TOKENS),
+    'model.chunk_length': Integer(1, TOKENS),
+}
+
+_ALL_KEYS = KEYS | MODEL_KEYS
+
+# Flags of all commands but choices, which absl checks. COMMAND.FLAG where a
+# command has another flag of the same name.
+FLAGS = {
+    'against': Texts(),
+    'batch_size': Integer(1, DOCUMENTS),
+    'carbon_intensity': _NOT_NEGATIVE,
+    'checkpoint': _MODEL,
+    'coordinator': Text(),
+    'documents': _COUNT,
+    'empty_page': Text(),
+    'host': Integer(0, 10**6),
+    'hosts': Integer(1, 10**6),
+    'input_field': Text(),
+    'lengths': Texts(),
+    'max_document_bytes': Integer(1, 2**60),
+    'max_input_length': Integer(2, TOKENS),
+    'max_shard_size': Text(),
+    'memory_limit': _POSITIVE,
+    'bench.memory_limit': Size(),
+    'output': Path(),
+    'beam.output': Path(None),  # all that Beam can write to
+    'peak_tflops': _POSITIVE,
+    'preflight': Integer(0, COUNT),
+    'price_per_hour': _NOT_NEGATIVE,
+    'price_per_kwh': _NOT_NEGATIVE,
+    'processes': Integer(1, 10**4),
+    'profile': Integer(0, COUNT),
+    'program_cache': Path(),
+    'raw': Path(),
+    'repeats': Integer(1, COUNT),
+    'report': Path(),
+    'seconds': _NOT_NEGATIVE,
+    'seed': _SEED,
+    'source': _MODEL,
+    'split': Texts(),
+    'target': Path(),
+    'task': Text(),
+    'tokens': Integer(1, TOKENS),
+    'topology': Text(),
+    'wandb': Text(),
+    'workdir': Path(),
+    **{
+        name: KEYS[f'decode.{name}']
+        for name in (
+            'early_stopping',
+            'length_penalty',
+            'max_length',
+            'min_length',
+            'no_repeat_ngram_size',
+            'num_beams',
+            'temperature',
+            'top_k',
+            'top_p',
+        )
+    },
+    'num_pages': KEYS['data.num_pages'],
+    'page_length': KEYS['data.page_length'],
+    'document_length': KEYS['data.document_length'],
+}
+
+
+def check_config(config):
+  """Raises an InputError for a key whose value no run can have.
+
+  Args:
+    config: a whole config; keys that the table does not have are passed over.
+  """
+  for name in SECTIONS:
+    check_section(name, config.get(name))
+
+
+def check_section(name, section):
+  """The same for one section.
+
+  Args:
+    name: such as 'optim', or 'train.lora'.
+    section: its keys and values; None: it is not there.
+  """
+  for key, value in (section or {}).items():
+    where = f'{name}.{key}'
+    if where in _ALL_KEYS:
+      _check(where, key, _ALL_KEYS[where], value)
+    elif hasattr(value, 'items'):
+      check_section(where, value)
+
+
+def check_flags(flags, command):
+  """Raises an InputError for a flag whose value the command cannot have.
+
+  Args:
+    flags: mapping of names to values; None: not given.
+    command: the last part of the command's module, like 'bench'.
+  """
+  for name, value in flags.items():
+    kind = FLAGS.get(f'{command}.{name}', FLAGS.get(name))
+    if kind is not None and value is not None:
+      _check(f'--{name}', name, kind, value)
+
+
+def check_path(name, path, kind=kinds.Path()):
+  """Raises an InputError for a path that is not on this machine.
+
+  Args:
+    name: what to call it.
+    path: the path.
+    kind: with the schemes that may be given too.
+  """
+  _check(name, name, kind, path)
+
+
+def _check(where, name, kind, value):
+  problem = kind.problem(name, value)
+  if problem:
+    shown = value
+    if not isinstance(value, str):
+      shown = f'{value:g}' if isinstance(value, float) else repr(value)
+    raise InputError(f'{where}={shown}: {problem}')

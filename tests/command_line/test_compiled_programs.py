@@ -1,0 +1,78 @@
+"""A second start of a run compiles nothing."""
+
+import os
+from pathlib import Path
+import subprocess
+import sys
+
+from locost_jax.benchmarks import processes
+from tests.benchmarks import measuring
+from tests.runs import test_main
+
+ROOT = Path(__file__).parents[2]
+# A command that prints how many programs were in the cache and how many not.
+PROGRAM = """
+import collections, sys
+import jax
+from locost_jax.command_line import commands
+from locost_jax import main
+events = collections.Counter()
+jax.monitoring.register_event_listener(
+    lambda event, **_: events.update([event.rpartition('/')[2]]))
+try:
+  commands.run(main.main, main.define_flags, '', sys.argv)
+finally:
+  print(events['cache_hits'], events['cache_misses'],
+        events['compile_requests_use_cache'], file=sys.stderr)
+"""
+
+
+def start(directory, *arguments, cache):
+  """Runs `main`; returns (hits, misses, requests) of the cache."""
+  done = subprocess.run(
+      [sys.executable, '-c', PROGRAM, *arguments],
+      cwd=directory,
+      capture_output=True,
+      text=True,
+      timeout=300,
+      env={**os.environ, 'PYTHONPATH': str(ROOT), 'LOCOST_JAX_CACHE': cache},
+  )
+  assert done.returncode == 0, done.stderr
+  return tuple(map(int, done.stderr.splitlines()[-1].split()))
+
+
+def test_a_second_start_compiles_nothing(tmp_path):
+  """Training, evaluation and the final table, in two processes."""
+  rows = [
+      dict(document=test_main.story(i), summary=f'Day {i}.') for i in range(20)
+  ]
+  test_main.write_rows(tmp_path / 'train.jsonl', rows)
+  arguments = [
+      f'--config={ROOT}/configs/finetune.py',
+      '--config.data.train_files=train.jsonl',
+      '--config.data.vocabulary=byte',
+      *test_main.SMALL,
+      '--config.train.steps=2',
+      '--config.optim.cooldown_steps=0',
+  ]
+  hits, misses, _ = start(tmp_path, *arguments, '--workdir=a', cache='kept')
+  assert misses > 0 and hits < misses
+  hits, misses, _ = start(tmp_path, *arguments, '--workdir=b', cache='kept')
+  assert misses == 0 and hits > 0
+  hits, misses, _ = start(
+      tmp_path, *arguments, '--workdir=b', '--evaluate', cache='kept'
+  )
+  assert misses == 0 and hits > 0
+  # The control: without the cache nothing is kept.
+  counts = start(
+      tmp_path, *arguments, '--workdir=b', '--program_cache=off', cache='kept'
+  )
+  assert counts[:2] == (0, 0)
+
+
+def test_processes_of_bench_keep_their_programs(tmp_path, monkeypatch):
+  monkeypatch.setenv('LOCOST_JAX_CACHE', str(tmp_path))
+  spec = measuring.make_spec(what='kernel', length=64)
+  with processes.WorkerProcess(spec) as worker:
+    worker.measure()
+  assert any(path.name.endswith('-cache') for path in tmp_path.glob('xla/*'))

@@ -1,0 +1,122 @@
+"""What `main` says of documents that the maximum lengths cut."""
+
+from pathlib import Path
+
+import pytest
+
+from locost_jax import main
+from locost_jax.data import cache as cache_lib
+from locost_jax.data import inspect
+from locost_jax.runs import assemble
+from locost_jax.runs import cut_documents
+from locost_jax.vocabularies import byte_vocabulary
+from locost_jax.workdir import phases as phases_lib
+from tests import tiny_run
+from tests.runs import test_main
+
+ROOT = Path(__file__).parents[2]
+VOCABULARY = byte_vocabulary.ByteVocabulary()
+
+
+def make_rows(count):
+  return [
+      dict(document='word ' * (i + 1), summary='Sum. ' * (i % 3 + 1))
+      for i in range(count)
+  ]
+
+
+def make_setup(tmp_path, **data):
+  """A Setup with open caches of 30 and 5 documents."""
+  config = tiny_run.make_config()
+  config.data.update(
+      train_files=test_main.write_rows(tmp_path / 't.jsonl', make_rows(30)),
+      validation_files=test_main.write_rows(tmp_path / 'v.jsonl', make_rows(5)),
+      max_input_length=64,
+      max_target_length=12,
+      **data,
+  )
+  setup = assemble.Setup(phases_lib.Phase('', tmp_path, config))
+  setup.use_vocabulary(VOCABULARY)
+  setup.open_caches(tmp_path / 'cache', ('train', 'validation'))
+  return setup
+
+
+def test_counts_are_those_of_inspect(tmp_path):
+  """`inspect` counts them in a pass of its own."""
+  setup = make_setup(tmp_path)
+  expected = inspect.inspect('jsonl', setup.config, VOCABULARY)['splits']
+  lines = list(cut_documents.describe(setup))
+  assert len(lines) == 2
+  for line, split in zip(lines, ('train', 'validation')):
+    documents = expected[split]['documents']
+    parts = [
+        f'data.{key}={most} cuts {side["documents_cut"] * documents:.0f} of '
+        f'{documents} {name}, {side["tokens_cut"]:.1%} of their tokens'
+        for name, key, most in (
+            ('inputs', 'max_input_length', 64),
+            ('targets', 'max_target_length', 12),
+        )
+        if (side := expected[split][name])['documents_cut']
+    ]
+    assert line == f'jsonl, {split}: {"; ".join(parts)}'
+  assert 'cuts 18 of 30 inputs' in lines[0]
+
+
+def test_nothing_is_said_where_nothing_is_cut(tmp_path):
+  config = make_setup(tmp_path).config
+  config.data.update(max_input_length=999, max_target_length=99)
+  setup = assemble.Setup(phases_lib.Phase('', tmp_path, config))
+  setup.use_vocabulary(VOCABULARY)
+  setup.open_caches(tmp_path / 'cache', ('train', 'validation'))
+  assert not list(cut_documents.describe(setup))
+
+
+@pytest.mark.parametrize('data', [dict(train_examples=30)])
+def test_a_part_of_a_cache_knows_its_documents(tmp_path, data):
+  setup = make_setup(tmp_path, **data)
+  line = next(cut_documents.describe(setup))
+  assert 'max_input_length=64 cuts 18 of 30 inputs;' in line
+  assert 'tokens' not in line
+
+
+def test_an_older_cache_knows_its_documents(tmp_path):
+  setup = make_setup(tmp_path)
+  cache = setup.caches['train']
+  for name in [name for name in cache.stats if name.endswith(('_cut', 'lost'))]:
+    del cache.stats[name]
+  assert 'cuts 18 of 30 inputs;' in next(cut_documents.describe(setup))
+
+
+def test_stopped_and_limited_builds(tmp_path):
+  """Counts of the first records alone would need another pass."""
+  config = make_setup(tmp_path).config
+  config.eval.examples = 3
+  from locost_jax.data import blocks
+
+  stats = blocks.build(
+      config, VOCABULARY, 'train', {}, tmp_path / 'limited', limit=3
+  )
+  assert stats['records'] == 3 and 'inputs_cut' not in stats
+  assert cache_lib.records.Cache(tmp_path / 'limited').stats == stats
+
+
+def test_main_says_it_once(run_command, tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  test_main.write_rows(tmp_path / 't.jsonl', make_rows(30))
+  test_main.write_rows(tmp_path / 'v.jsonl', make_rows(5))
+  command = [
+      f'--config={ROOT}/configs/finetune.py',
+      '--config.data.train_files=t.jsonl',
+      '--config.data.validation_files=v.jsonl',
+      '--config.data.vocabulary=byte',
+      *test_main.SMALL,
+      '--workdir=run',
+      '--config.train.steps=1',
+      '--config.optim.cooldown_steps=0',
+      "--config.eval.metrics=('loss',)",
+      '--config.checkpoint.metric=loss',
+  ]
+  for _ in range(2):
+    status, _, err = run_command(main, *command)
+    assert status == 0, err
+    assert err.count('data.max_input_length=64 cuts 18 of 30 inputs, ') == 1

@@ -1,0 +1,116 @@
+"""`main --evaluate`: all documents, keys of training in nobody's way, tables."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from locost_jax import main
+from locost_jax.runs import final_table
+from tests.runs import test_main
+
+ROOT = Path(__file__).parents[2]
+SMALL = [flag for flag in test_main.SMALL if 'eval.examples' not in flag]
+FEW = """
+from configs import finetune
+
+
+def get_config():
+  config = finetune.get_config()
+  config.eval.examples = 2
+  return config
+"""
+
+
+@pytest.fixture(scope='module')
+def pretrained(tmp_path_factory):
+  """A run of gap-sentence pretraining, and documents with summaries."""
+  directory = tmp_path_factory.mktemp('pretrained')
+  rows = [
+      dict(
+          text=test_main.story(i),
+          document=test_main.story(i),
+          summary=f'A story of day {i}.',
+      )
+      for i in range(30)
+  ]
+  test_main.write_rows(directory / 'train.jsonl', rows[:24])
+  test_main.write_rows(directory / 'test.jsonl', rows[24:])
+  (directory / 'few.py').write_text(FEW)
+  return directory
+
+
+def test_zero_shot_evaluation_of_a_pretraining_run(
+    run_command, pretrained, monkeypatch
+):
+  """Another dropout, loss and optimiser than in training; the whole split."""
+  monkeypatch.chdir(pretrained)
+  status, _, err = run_command(
+      main,
+      f'--config={ROOT}/configs/pretrain.py',
+      '--config.data.train_files=train.jsonl',
+      '--workdir=run',
+      '--config.train.steps=1',
+      "--config.eval.metrics=('loss',)",
+      '--config.checkpoint.metric=loss',
+      *SMALL,
+  )
+  assert status == 0, err
+  evaluate = [
+      '--config=few.py',
+      '--config.data.train_files=train.jsonl',
+      '--config.data.test_files=test.jsonl',
+      '--workdir=run',
+      *SMALL,
+      '--evaluate',
+  ]
+  status, out, err = run_command(main, *evaluate)
+  assert status == 0, err
+  assert 'jsonl, test, 6 documents' in out and ' R-L ' in out
+  assert ' of 6 documents' not in out + err
+  status, out, err = run_command(
+      main,
+      *evaluate,
+      '--config.eval.examples=4',
+      '--config.optim.label_smoothing=0.1',
+      '--config.optim.z_loss=1e-4',
+      '--config.train.remat=full',
+      '--config.train.batch_size=3',
+      '--config.train.accumulate=2',
+      '--config.train.lora.rank=500',
+      '--format=json',
+  )
+  assert status == 0, err
+  assert 'jsonl, test, 4 of 6 documents' in err
+  report = json.loads(out)
+  assert (report['documents'], report['tables'][0]['total']) == (4, 6)
+  assert {'rougeL', 'rougeLsum'} <= report.keys()
+
+
+def test_another_model_is_still_refused(run_command, pretrained, monkeypatch):
+  """The control: dropout is no other model, its width is."""
+  monkeypatch.chdir(pretrained)
+  status, _, err = run_command(
+      main,
+      '--config=few.py',
+      '--config.data.train_files=train.jsonl',
+      '--workdir=run',
+      *SMALL,
+      '--config.model.d_ff=32',
+      '--evaluate',
+  )
+  assert status == 2 and 'config.model.d_ff=32' in err
+
+
+def test_a_table_that_is_cut_says_of_how_many():
+  rows = [
+      final_table.Row('a' * 50, {'loss': 1.0, 'rougeL': 99.123, 'rouge1': 1.0})
+  ]
+  table = final_table.Table('arxiv', 'test', 500, rows, total=6440)
+  text = final_table.format_text([table], [], 'runs/x')
+  assert 'arxiv, test, 500 of 6,440 documents' in text
+  assert all(len(line) <= final_table.WIDTH for line in text.splitlines())
+  assert '99.12' in text and ' R-L' in text
+  whole = table._replace(documents=6440)
+  text = final_table.format_text([whole], [], 'runs/x')
+  assert 'arxiv, test, 6,440 documents' in text

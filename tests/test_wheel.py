@@ -1,0 +1,116 @@
+"""The wheel holds what every command needs, also outside of a checkout."""
+
+import os
+from pathlib import Path
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from tests.runs import test_main
+
+ROOT = Path(__file__).parent.parent
+PARTS = 'setup.py setup.cfg pyproject.toml README.md LICENSE'.split()
+MINE = """
+from configs import default
+
+
+def get_config():
+  config = default.get_config()
+  config.data.vocabulary = 'byte'
+  return config
+"""
+
+
+@pytest.fixture(scope='module')
+def installed(tmp_path_factory):
+  """A directory with the wheel's contents, without dependencies."""
+  directory = tmp_path_factory.mktemp('wheel')
+  source = directory / 'source'
+  leave_out = shutil.ignore_patterns('__pycache__')
+  for name in 'locost_jax', 'configs':
+    shutil.copytree(ROOT / name, source / name, ignore=leave_out)
+  for name in PARTS:
+    shutil.copy(ROOT / name, source / name)
+  pip = [sys.executable, '-m', 'pip', '-q', '--disable-pip-version-check']
+  build = ['wheel', '--no-deps', '--no-build-isolation', '-w', directory]
+  run([*pip, *build, source], directory)
+  (wheel,) = directory.glob('*.whl')
+  target = directory / 'installed'
+  run([*pip, 'install', '--no-deps', '--target', target, wheel], directory)
+  return target
+
+
+def run(command, directory, **environment):
+  done = subprocess.run(
+      list(map(str, command)),
+      cwd=directory,
+      capture_output=True,
+      text=True,
+      timeout=300,
+      env={**os.environ, **environment},
+  )
+  assert done.returncode == 0, done.stderr
+  return done.stdout
+
+
+def command(installed, directory, name, *arguments):
+  """Runs a command of the installed wheel in a directory."""
+  return run(
+      [sys.executable, '-m', f'locost_jax.{name}', *arguments],
+      directory,
+      PYTHONPATH=str(installed),
+  )
+
+
+def test_all_files_are_in_it(installed):
+  expected = {
+      path.relative_to(ROOT)
+      for path in (ROOT / 'locost_jax').rglob('*')
+      if path.suffix in ('.py', '.css', '.js')
+  } | {
+      Path('locost_jax') / path.relative_to(ROOT)
+      for path in (ROOT / 'configs').glob('*.py')
+  }
+  there = {
+      path.relative_to(installed)
+      for path in (installed / 'locost_jax').rglob('*')
+      if path.suffix in ('.py', '.css', '.js')
+  }
+  assert there == expected
+  assert not (installed / 'configs').exists()  # a name that others use
+
+
+@pytest.mark.parametrize('name', ['main', 'bench', 'data.inspect'])
+def test_help_in_an_empty_directory(installed, tmp_path, name):
+  out = command(installed, tmp_path, name, '--help')
+  assert '--config' in out and not any(tmp_path.iterdir())
+
+
+def test_configs_of_the_wheel_and_of_the_user(installed, tmp_path):
+  """A dry run with each, in a directory that has neither."""
+  rows = [
+      dict(document=test_main.story(i), summary=f'Day {i}.') for i in range(20)
+  ]
+  data = tmp_path / 'data.jsonl'
+  test_main.write_rows(data, rows)
+  arguments = [
+      f'--config.data.train_files={data}',
+      '--config.data.vocabulary=byte',
+      *test_main.SMALL,
+      '--dry_run',
+      '--format=json',
+  ]
+  empty, own = tmp_path / 'empty', tmp_path / 'own'
+  empty.mkdir()
+  config = '--config=configs/finetune.py'
+  out = command(installed, empty, 'main', config, *arguments)
+  assert '"phases"' in out and not any(empty.iterdir())
+  # A directory of the user's with the same name, and a config in it.
+  (own / 'configs').mkdir(parents=True)
+  (own / 'configs' / '__init__.py').write_text('')
+  (own / 'configs' / 'mine.py').write_text(MINE)
+  config = '--config=configs/mine.py'
+  out = command(installed, own, 'main', config, *arguments)
+  assert '"phases"' in out

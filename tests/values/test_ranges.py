@@ -1,0 +1,317 @@
+"""The table of values: complete, and refused before anything is written."""
+
+import dataclasses
+import importlib
+import math
+from pathlib import Path
+import signal
+
+from absl import flags
+import pytest
+
+from configs import default
+from locost_jax import __main__ as command_list
+from locost_jax import bench
+from locost_jax import convert
+from locost_jax import main
+from locost_jax import models
+from locost_jax import summarize
+from locost_jax.command_line import commands
+from locost_jax.data import cache
+from locost_jax.data import corpus
+from locost_jax.data import inspect
+from locost_jax.errors import InputError
+from locost_jax.values import ranges
+from tests.runs import test_main
+
+ROOT = Path(__file__).parents[2]
+CONFIG = f'--config={ROOT}/configs/finetune.py'
+# Without buckets: repeated flags of tuples add up.
+SMALL = [flag for flag in test_main.SMALL if 'buckets' not in flag]
+
+
+@pytest.fixture
+def guard():
+  """Ends a test after 60 seconds: some of these values used to hang."""
+
+  def stop(number, frame):
+    del number, frame
+    raise TimeoutError('60 seconds')
+
+  before = signal.signal(signal.SIGALRM, stop)
+  signal.alarm(60)
+  yield
+  signal.alarm(0)
+  signal.signal(signal.SIGALRM, before)
+
+
+def test_every_config_key_is_in_the_table():
+  sections = dict(commands.config_items(default.get_config()))
+  keys = {
+      key
+      for key, value in sections.items()
+      if not hasattr(value, 'items') and not key.startswith('model.')
+  }
+  keys = keys - {'gsg', 'phases'} | {f'gsg.{key}' for key in corpus.GSG}
+  assert ranges.KEYS.keys() == keys
+  of_models = {
+      f'model.{field.name}'
+      for Config, _ in models.MODELS.values()
+      for field in dataclasses.fields(Config)
+  }
+  assert ranges.MODEL_KEYS.keys() == of_models | {'model.name'}
+
+
+def test_every_default_is_allowed():
+  config = default.get_config()
+  config.gsg = dict(corpus.GSG)
+  for model in 'locost', 't5', 'longt5', 'bart', 'pagesum', 'simcas':
+    config.unlock()
+    config.model = getattr(default, model)()
+    ranges.check_config(config)
+
+
+@pytest.mark.parametrize('command', command_list.COMMANDS)
+def test_every_flag_is_in_the_table(command):
+  module = importlib.import_module(f'locost_jax.{command}')
+  values = flags.FlagValues()
+  module.define_flags(values, ['x'])
+  for name in values:
+    if values[name].flag_type() in ('bool', 'string enum') or name == 'config':
+      continue
+    assert name in ranges.FLAGS, name
+
+
+# Key, value, and what is expected.
+KEYS = [
+    ('optim.b1', 2, 'optim.b1=2: expected 0 <= b1 < 1'),
+    ('optim.b2', 1, 'optim.b2=1: expected 0 <= b2 < 1'),
+    ('optim.eps', -1, 'optim.eps=-1: expected a finite number, eps >= 0'),
+    ('optim.learning_rate', math.nan, 'optim.learning_rate=nan: expected'),
+    ('optim.learning_rate', math.inf, 'optim.learning_rate=inf: expected'),
+    ('optim.clip', -1, 'optim.clip=-1: expected a finite number, clip >= 0'),
+    ('optim.weight_decay', -1, 'optim.weight_decay=-1: expected'),
+    ('optim.z_loss', math.inf, 'optim.z_loss=inf: expected'),
+    ('optim.label_smoothing', 2, 'expected 0 <= label_smoothing < 1'),
+    ('optim.name', 'sgd', "optim.name='sgd': expected 'adamw' or 'adafactor'"),
+    ('optim.cooldown_steps', 41, 'expected at most train.steps=40'),
+    ('optim.cooldown_steps', math.nan, 'expected a whole number of steps'),
+    (
+        'optim.groups',
+        "(('*kernel', 0.0),)",
+        "'*kernel' is not a regex: nothing to repeat",
+    ),
+    ('optim.groups', "(('.*', -1.0),)", "('.*', -1.0): expected a finite"),
+    ('optim.groups', 'kernel', "'kernel' is not (regex of paths, factor)"),
+    ('train.init_map', "(('*a', 'b'),)", "'*a' is not a regex: nothing to"),
+    ('train.init_map', 'decoder/.*', 'is not (regex of paths, path in the sou'),
+    ('train.init_map', "(('decoder/.*', 0.0),)", '0.0): expected a text'),
+    (
+        'train.lora.paths',
+        '*a',
+        'train.lora.paths=*a: expected a regex: nothing',
+    ),
+    ('train.lora.alpha', math.nan, 'train.lora.alpha=nan: expected'),
+    ('model.dropout_rate', 1.5, 'expected 0 <= dropout_rate < 1'),
+    ('model.num_layers', 10**6, 'expected an integer, 1 <= num_layers'),
+    ('train.seed', -1, 'expected an integer, 0 <= seed <= 4,294,967,295'),
+    ('data.seed', -1, 'data.seed=-1: expected an integer, 0 <= seed'),
+    ('decode.seed', -1, 'decode.seed=-1: expected an integer, 0 <= seed'),
+    ('data.input_buckets', '(0,)', 'data.input_buckets=(0,): expected ascend'),
+    ('data.input_buckets', '(-1,)', 'data.input_buckets=(-1,): expected'),
+    ('data.input_buckets', '(32,16)', '(32, 16): expected ascending lengths'),
+    ('data.target_buckets', '("a",)', "data.target_buckets=('a',): expected"),
+    ('data.target_buckets', '(1.5,)', 'data.target_buckets=(1.5,): expected'),
+    ('data.max_input_length', 10**12, '2 <= max_input_length <= 100,000,000'),
+    ('data.vocabulary_size', 999999999999, '104 <= vocabulary_size <= 1,0'),
+    ('data.vocabulary_size', -3, 'data.vocabulary_size=-3: expected an int'),
+    ('data.task', 'nosuch', "config.data.task='nosuch' is none of the tasks"),
+    ('train.batch_tokens', 10**15, '0 <= batch_tokens <= 1,000,000,000'),
+    ('train.batch_size', 10**11, '1 <= batch_size <= 1,000,000'),
+    ('train.steps', 10**20, '1 <= steps <= 1,000,000,000'),
+    ('eval.batch_size', 0, 'eval.batch_size=0: expected an integer'),
+    ('decode.temperature', math.nan, 'decode.temperature=nan: expected'),
+    ('decode.length_penalty', math.inf, 'expected a finite number'),
+    (
+        'decode.forced_first_token',
+        5000,
+        "=5000 must be below the vocabulary's size, 359",
+    ),
+    (
+        'decode.forced_last_token',
+        5000,
+        "=5000 must be below the vocabulary's size, 359",
+    ),
+    ('checkpoint.keep_latest', 0, 'expected an integer, 1 <= keep_latest'),
+    ('checkpoint.keep_best', -1, 'expected an integer, 0 <= keep_best'),
+    ('selector.kl', math.nan, 'selector.kl=nan: expected a finite number'),
+    # Paths that this command cannot use.
+    ('data.train_files', 'gs://b/*.jsonl', 'gs:// cannot be used here'),
+    ('data.test_files', 'a.jsonl,s3://b', 's3:// cannot be used here'),
+    ('data.vocabulary', 'gs://b/v', 'gs:// cannot be used here: expected a l'),
+    ('data.cache_dir', 'gs://b/c', 'data.cache_dir=gs://b/c: gs:// cannot'),
+    ('train.init_from', 'gs://b/c', 'expected a local path or hf://'),
+    ('data.cache_dir', 'train.jsonl', 'train.jsonl is no directory'),
+    ('data.cache_dir', 'train.jsonl/c', 'train.jsonl is no directory'),
+]
+FLAGS = [
+    ('workdir', 'gs://bucket/run', 'gs:// cannot be used here'),
+    ('workdir', 'train.jsonl', 'train.jsonl is no directory'),
+    ('workdir', 'train.jsonl/run', 'train.jsonl is no directory'),
+    ('workdir', '/proc/run', 'cannot be written to'),
+    ('workdir', 'x' * 300, 'longer than 255 bytes'),
+    ('profile', '-1', '--profile=-1: expected an integer, 0 <= profile'),
+    ('peak_tflops', 'nan', '--peak_tflops=nan: expected a finite number'),
+    ('carbon_intensity', 'nan', '--carbon_intensity=nan: expected a finite'),
+    ('carbon_intensity', 'inf', '--carbon_intensity=inf: expected a finite'),
+]
+ARGUMENTS = [(f'config.{key}', value, text) for key, value, text in KEYS]
+ARGUMENTS += FLAGS
+
+
+@pytest.mark.parametrize('flag, value, expected', ARGUMENTS)
+def test_a_value_is_refused_before_anything_is_written(
+    run_command, guard, tmp_path, monkeypatch, flag, value, expected
+):
+  monkeypatch.chdir(tmp_path)
+  rows = [
+      dict(document=test_main.story(i), summary=f'Day {i}.') for i in range(20)
+  ]
+  test_main.write_rows(tmp_path / 'train.jsonl', rows)
+  before = sorted(tmp_path.rglob('*'))
+  status, out, err = run_command(
+      main,
+      CONFIG,
+      '--config.data.train_files=train.jsonl',
+      '--config.data.vocabulary=byte',
+      '--config.train.steps=40',
+      *SMALL,
+      f'--{flag}={value}',
+  )
+  assert (status, out) == (2, ''), err
+  assert err.count('\n') == 1 and expected in err, err
+  assert sorted(tmp_path.rglob('*')) == before
+
+
+OTHER_COMMANDS = [
+    (bench, ['cost', '--price_per_hour=nan'], '--price_per_hour=nan: expected'),
+    (bench, ['encode', '--seconds=nan'], '--seconds=nan: expected a finite'),
+    (bench, ['encode', '--memory_limit=nan'], '--memory_limit=nan: expected'),
+    (bench, ['encode', '--memory_limit=-1GiB'], 'expected a number above 0'),
+    (bench, ['encode', '--memory_limit=nanGiB'], 'expected a number above 0'),
+    (bench, ['encode', '--seed=-1'], '--seed=-1: expected an integer'),
+    (bench, ['encode', '--output=gs://b/c'], 'gs:// cannot be used here'),
+    (bench, ['run', '--config.optim.b1=2'], 'optim.b1=2: expected 0 <= b1 <'),
+    (
+        summarize,
+        ['--checkpoint=x', '--memory_limit=nan', 'a'],
+        '--memory_limit=nan: expected a finite number, memory_limit > 0',
+    ),
+    (
+        summarize,
+        ['--checkpoint=x', '--memory_limit=-1', 'a'],
+        'memory_limit',
+    ),
+    (
+        summarize,
+        ['--checkpoint=x', '--temperature=nan', 'a'],
+        '--temperature=nan: expected',
+    ),
+    (summarize, ['--checkpoint=gs://b/c', 'a'], 'local path or hf://'),
+    (summarize, ['--checkpoint=x', '--report=s3://a.html', 'a'], 's3:// cann'),
+    (summarize, ['--checkpoint=x', 's3://b/a.txt'], 's3:// cannot be used he'),
+    (convert, ['--source=gs://b', '--target=x'], '--source=gs://b: gs:// can'),
+    (convert, ['--source=x', '--target=gs://b'], '--target=gs://b: gs:// can'),
+    (
+        inspect,
+        ['--config.data.train_files=gs://b/*'],
+        'data.train_files=gs://b/*: gs:// cannot be used here',
+    ),
+    (inspect, ['--config.data.max_input_length=1000000000000'], '<= 100,000'),
+    (cache, ['--output=gs://b/caches'], '--output=gs://b/caches: gs:// cann'),
+    (cache, ['--output=c', '--config.data.seed=-1'], 'data.seed=-1: expected'),
+    (
+        main,
+        [CONFIG, '--preflight', '--workdir=gs://b/run'],
+        '--workdir=gs://b/run: gs:// cannot be used here: expected a local',
+    ),
+    (
+        main,
+        [CONFIG, '--workdir', '--dry_run'],
+        '--workdir has no value: --dry_run comes next; expected --workdir=',
+    ),
+    (main, ['--config=empty.py'], 'empty.py: get_config() returned a config '),
+    (main, ['--flagfile=/nope'], '--flagfile cannot be read: No such file'),
+]
+
+
+@pytest.mark.parametrize('command, arguments, expected', OTHER_COMMANDS)
+def test_other_commands_refuse_likewise(
+    run_command, guard, tmp_path, monkeypatch, command, arguments, expected
+):
+  monkeypatch.chdir(tmp_path)
+  Path('configs').symlink_to(ROOT / 'configs')
+  Path('empty.py').write_text(
+      'from ml_collections import ConfigDict\n'
+      'def get_config():\n  return ConfigDict()\n'
+  )
+  before = sorted(tmp_path.rglob('*'))
+  status, out, err = run_command(command, *arguments)
+  assert (status, out) == (2, ''), err
+  assert err.count('\n') == 1 and expected in err, err
+  assert sorted(tmp_path.rglob('*')) == before
+
+
+def test_phases_are_checked_too(run_command, guard, tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  rows = [dict(document=test_main.story(i), summary='Day.') for i in range(20)]
+  test_main.write_rows(tmp_path / 'train.jsonl', rows)
+  status, _, err = run_command(
+      main,
+      CONFIG,
+      '--config.data.train_files=train.jsonl',
+      "--config.phases=(('a', {'optim.b1': 2.0}),)",
+  )
+  assert status == 2 and 'optim.b1=2: expected 0 <= b1 < 1' in err
+  assert [path.name for path in tmp_path.iterdir()] == ['train.jsonl']
+
+
+def test_help_does_not_print_a_config(run_command):
+  for command in bench, inspect, cache:
+    status, out, _ = run_command(command, '--help')
+    assert status == 0 and 'vocabulary_size' not in out
+    assert '[configs/default.py]' in out
+
+
+def test_the_corrected_command_runs(run_command, guard, tmp_path, monkeypatch):
+  """What was refused leaves nothing in the way of the right values."""
+  monkeypatch.chdir(tmp_path)
+  rows = [dict(document=test_main.story(i), summary='Day.') for i in range(20)]
+  test_main.write_rows(tmp_path / 'train.jsonl', rows)
+  command = [
+      CONFIG,
+      '--config.data.train_files=train.jsonl',
+      '--config.data.vocabulary=byte',
+      *SMALL,
+      '--config.train.steps=1',
+      '--config.optim.cooldown_steps=0',
+      '--config.checkpoint.metric=loss',
+      "--config.eval.metrics=('loss',)",
+  ]
+  for wrong in '--config.optim.name=sgd', '--config.checkpoint.keep_latest=0':
+    status, _, _ = run_command(main, *command, wrong)
+    assert status == 2
+  status, _, err = run_command(main, *command)
+  assert status == 0, err
+
+
+@pytest.mark.parametrize(
+    'path, good',
+    [('runs/a', True), ('hf://org/name', True), ('gs://b', False)],
+)
+def test_schemes_of_a_model(path, good):
+  if good:
+    ranges.check_flags({'checkpoint': path}, 'summarize')
+  else:
+    with pytest.raises(InputError, match='expected a local path or hf://'):
+      ranges.check_flags({'checkpoint': path}, 'summarize')
