@@ -21,11 +21,11 @@ from locost_jax.values.kinds import Text
 from locost_jax.values.kinds import Texts
 from locost_jax.values.kinds import Truth
 
-# Far above what any machine can hold, and below what 32 bits count.
+# Far above what any machine can hold, and at most what 32 bits count.
 TOKENS = 10**8  # of a document
 BATCH_TOKENS = 10**9
 DOCUMENTS = 10**6  # of a batch
-COUNT = 10**9  # steps, examples, seconds
+COUNT = 2**31 - 1  # steps, examples, seconds: an int32 counts them
 IDS = 10**7  # of a vocabulary
 WIDTH = 10**6  # of a layer
 LAYERS = 10**4
@@ -233,7 +233,8 @@ FLAGS = {
     'seconds': _NOT_NEGATIVE,
     'seed': _SEED,
     'source': _MODEL,
-    'split': Texts(),
+    'split': Text(),
+    'cache.split': Texts(),
     'target': Path(),
     'task': Text(),
     'tokens': Integer(1, TOKENS),

@@ -625,7 +625,7 @@ def test_without_matplotlib_one_line_says_so(call, here, monkeypatch):
         (('kernel', '--config.model.d_modle=3'), 'config.model.d_modle'),
         (
             ('encode', '--config.model.d_ff=0'),
-            'model.d_ff=0 must be at least 1',
+            'model.d_ff=0: expected an integer, 1 <= d_ff',
         ),
     ],
 )

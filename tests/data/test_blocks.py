@@ -153,9 +153,9 @@ blocks.build(config, byte_vocabulary.ByteVocabulary(), 'train', dict(a='key'),
   monkeypatch.setattr(blocks, 'ROWS', 4)
   again, make_task = [], text_to_tokens.make_task
 
-  def counted(config, vocabulary, on_skip, block):
+  def counted(config, vocabulary, on_skip, block, counts):
     again.append(block[0]['id'])
-    return make_task(config, vocabulary, on_skip, block)
+    return make_task(config, vocabulary, on_skip, block, counts)
 
   monkeypatch.setattr(text_to_tokens, 'make_task', counted)
   assert build(config, path) == whole

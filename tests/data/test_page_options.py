@@ -325,7 +325,7 @@ def test_empty_pages_and_documents_on_the_way_to_a_model(
         ),
         (
             dict(pages='spatial', document_length=-1),
-            'document_length=-1: expected 0',
+            'document_length=-1: expected an integer, 0 <=',
         ),
     ],
 )

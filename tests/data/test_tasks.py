@@ -116,9 +116,12 @@ def test_check_passes(tmp_path):
         (dict(train_files='ok', vocabulary='ok'), 'ok.jsonl: not a Sentence'),
         (
             dict(train_files='ok', max_target_length=1),
-            'max_target_length=1 must',
+            'max_target_length=1: expected an integer, 2 <=',
         ),
-        (dict(train_files='ok', window_shards=0), 'window_shards=0 must'),
+        (
+            dict(train_files='ok', window_shards=0),
+            'window_shards=0: expected an integer',
+        ),
         (dict(train_files='later'), 'later.jsonl:1: not JSON'),
         (dict(train_files='empty'), 'empty.jsonl: the train split is empty'),
         (

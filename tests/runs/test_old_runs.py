@@ -80,7 +80,9 @@ def test_it_continues_evaluates_and_summarises(
   assert stored['optim']['cooldown_steps'] == 3
   assert 'cooldown' not in stored['optim']
 
-  status, out, err = run_command(main, *command, '--evaluate', '--format=json')
+  # The number is of the first 6 documents, which --evaluate then took.
+  evaluate = ['--evaluate', '--config.eval.examples=6', '--format=json']
+  status, out, err = run_command(main, *command, *evaluate)
   assert status == 0, err
   assert json.loads(out)['loss'] == pytest.approx(
       EXPECTED['evaluated'], rel=2e-4

@@ -179,7 +179,7 @@ def test_the_fingerprint_tells_weights_apart(run, tmp_path):
         ),
         (
             ['a.txt', '--checkpoint=nowhere', '--top_p=1.5'],
-            '--top_p=1.5 must be',
+            '--top_p=1.5: expected 0 < top_p <= 1',
         ),
         (
             ['a.txt', '--checkpoint=nowhere', '--num_beams=2', '--top_k=3'],

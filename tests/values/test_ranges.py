@@ -80,6 +80,7 @@ def test_every_flag_is_in_the_table(command):
     if values[name].flag_type() in ('bool', 'string enum') or name == 'config':
       continue
     assert name in ranges.FLAGS, name
+    ranges.check_flags({name: values[name].default}, command.split('.')[-1])
 
 
 # Key, value, and what is expected.
@@ -128,7 +129,7 @@ KEYS = [
     ('data.task', 'nosuch', "config.data.task='nosuch' is none of the tasks"),
     ('train.batch_tokens', 10**15, '0 <= batch_tokens <= 1,000,000,000'),
     ('train.batch_size', 10**11, '1 <= batch_size <= 1,000,000'),
-    ('train.steps', 10**20, '1 <= steps <= 1,000,000,000'),
+    ('train.steps', 10**20, '1 <= steps <= 2,147,483,647'),
     ('eval.batch_size', 0, 'eval.batch_size=0: expected an integer'),
     ('decode.temperature', math.nan, 'decode.temperature=nan: expected'),
     ('decode.length_penalty', math.inf, 'expected a finite number'),
