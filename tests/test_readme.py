@@ -361,6 +361,7 @@ def house(tmp_path_factory):
       'test.jsonl',
       'part-1.jsonl',
       'meetings.jsonl',
+      'validation.jsonl',
       'corpora/arxiv/train.jsonl',
       'corpora/arxiv/validation.jsonl',
       'corpora/booksum_book/train.jsonl',

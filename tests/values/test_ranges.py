@@ -242,7 +242,7 @@ OTHER_COMMANDS = [
         '--workdir has no value: --dry_run comes next; expected --workdir=',
     ),
     (main, ['--config=empty.py'], 'empty.py: get_config() returned a config '),
-    (main, ['--flagfile=/nope'], '--flagfile cannot be read: No such file'),
+    (main, ['--flagfile=/nope'], '--flagfile=/nope: No such file'),
 ]
 
 
