@@ -7,6 +7,7 @@ for every value that is used. Each refusal is one line: file, key, value, what
 was expected.
 """
 
+import contextlib
 import json
 import math
 import os
@@ -17,7 +18,7 @@ from typing import Callable, NamedTuple
 
 from locost_jax.errors import InputError
 
-MOST_BYTES = 1 << 20  # of a config or of what a command keeps about a run
+MOST_BYTES = 1 << 22  # of a config or of what a command keeps about a run
 # Of files that list a vocabulary: the largest in use have about 40 MB.
 MOST_TOKENIZER_BYTES = 1 << 28
 MOST_DEPTH = 16
@@ -98,7 +99,6 @@ MODEL_SIZES = {
     'limit': integer(1, 10**8),
     'chunk_length': integer(1, 10**8),
 }
-EXTRA_IDS = integer(0, 10**5)  # sentinels of a vocabulary; T5 has 100
 
 
 def check(where, key, value, kind):
@@ -218,18 +218,28 @@ def parse_object(data, where, depth=MOST_DEPTH):
   try:
     value = json.loads(data)
   except RecursionError:
-    raise InputError(f'{where}: not a JSON object: nested too deep') from None
+    raise InputError(f'{where}: not JSON: nested too deep') from None
   except ValueError as error:
     reason = visible(str(error))
-    raise InputError(f'{where}: not a JSON object: {reason}') from None
+    raise InputError(f'{where}: not JSON: {reason}') from None
   if not isinstance(value, dict):
     raise InputError(f'{where}: not a JSON object: {show(value)}')
   if depth is not None and not _is_flat(value, depth):
     raise InputError(
-        f'{where}: not a JSON object: nested too deep; expected at most '
-        f'{depth} levels'
+        f'{where}: nested too deep; expected at most {depth} levels'
     )
   return value
+
+
+@contextlib.contextmanager
+def named(where):
+  """Puts the name of a file in front of an InputError about what it holds."""
+  try:
+    yield
+  except InputError as error:
+    if str(where) in str(error):
+      raise
+    raise InputError(f'{where}: {error}') from None
 
 
 def is_name(text):

@@ -13,9 +13,9 @@ from tests.guard import time_limit
 @pytest.mark.parametrize(
     'data, words',
     [
-        (b'', 'not a JSON object: Expecting value'),
-        (b'{"a": 1', 'not a JSON object'),
-        (b'\xff\xfe{', 'not a JSON object'),
+        (b'', 'not JSON: Expecting value'),
+        (b'{"a": 1', 'not JSON: '),
+        (b'\xff\xfe{', 'not JSON: '),
         (b'[1, 2]', 'not a JSON object: [1, 2]'),
         (b'3', 'not a JSON object: 3'),
         (b'{"a": ' * 100_000, 'nested too deep'),
@@ -23,8 +23,8 @@ from tests.guard import time_limit
             b'{"a": ' * 17 + b'1' + b'}' * 17,
             'nested too deep; expected at most',
         ),
-        (b'{"a": ' + b'9' * 5000 + b'}', 'not a JSON object'),
-        (b' ' * (1 << 20) + b'{}', 'has 1,048,578 bytes; expected at most'),
+        (b'{"a": ' + b'9' * 5000 + b'}', 'not JSON: '),
+        (b' ' * (1 << 22) + b'{}', 'has 4,194,306 bytes; expected at most'),
     ],
 )
 def test_what_is_no_object_is_one_line(tmp_path, data, words):

@@ -46,7 +46,7 @@ def test_names_that_lead_elsewhere_are_refused(directory, name):
 @pytest.mark.parametrize(
     'text, words',
     [
-        ('', 'not a JSON object'),
+        ('', 'not JSON'),
         ('[]', 'not a JSON object'),
         ('{"params/a": "3"}', 'params/a="3": expected a list'),
         ('{"params/a": []}', 'expected a list'),
