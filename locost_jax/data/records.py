@@ -14,6 +14,7 @@ A cache is a directory:
   key.json               everything that made the records
   stats.json             records, tokens, the integer type, bytes, notes of
                          the writer (documents skipped, the corpus's checksum)
+  checksums.json         of all these files: data/checksums.py
 
 It is written under a temporary name beside its own, flushed to the disk and
 renamed, so a directory with its final name is complete: a build that is killed
@@ -36,9 +37,23 @@ import threading
 import msgpack
 import numpy as np
 
+from locost_jax import files
+from locost_jax import untrusted
+from locost_jax.data import checksums
+from locost_jax.errors import InputError
+
 RECORDS, LENGTHS = 'records.array_record', 'lengths.npy'
 SHAPES = 'shapes.npy'
 KEY, STATS = 'key.json', 'stats.json'
+FILES = RECORDS, LENGTHS, SHAPES, KEY, STATS
+_COUNT = untrusted.integer(0, 10**15)
+_STATS_KINDS = {
+    'records': _COUNT,
+    'input_tokens': _COUNT,
+    'target_tokens': _COUNT,
+    'bytes': _COUNT,
+    'dtype': untrusted.one_of('<u2', '<i4'),
+}
 
 
 class Cache:
@@ -52,20 +67,37 @@ class Cache:
   several threads.
   """
 
-  def __init__(self, path):
-    """Opens the complete cache in the directory `path`."""
+  def __init__(self, path, verify=True):
+    """Opens a complete cache.
+
+    Args:
+      path: its directory.
+      verify: whether to compare the records with their checksum, in the
+        background: a later read raises if they are damaged.
+
+    Raises:
+      InputError: a file is not what was written.
+    """
     # Imported here: array_record belongs to the `train` extra.
     from array_record.python import array_record_module
 
     self.path = pathlib.Path(path)
-    self.stats = json.loads((self.path / STATS).read_text())
-    self.lengths = np.load(self.path / LENGTHS)
-    shapes = self.path / SHAPES
-    self.shapes = np.load(shapes) if shapes.exists() else self.lengths
-    self._reader = array_record_module.ArrayRecordReader(
-        str(self.path / RECORDS)
-    )
+    known = checksums.read(self.path, FILES)
+    for name in known.keys() - {RECORDS}:
+      checksums.check(self.path, name, known)
+    self.stats = _read_stats(self.path)
+    self.lengths = _load(self.path, LENGTHS, self.stats, 2)
+    self.shapes = self.lengths
+    if (self.path / SHAPES).exists():
+      self.shapes = _load(self.path, SHAPES, self.stats, 3)
+    with checksums.open_file(self.path, RECORDS):
+      self._reader = self._trying(
+          array_record_module.ArrayRecordReader, str(self.path / RECORDS)
+      )
     self._lock = threading.Lock()
+    self._check = None
+    if verify and RECORDS in known:
+      self._check = checksums.Background(self.path, RECORDS, known)
 
   def __len__(self):
     return len(self.lengths)
@@ -81,8 +113,31 @@ class Cache:
 
   def read_packed(self, indices):
     """The same as bytes, as they lie in the file."""
+    if self._check is not None and self._check.error is not None:
+      raise self._check.error
     with self._lock:
-      return self._reader.read([int(i) for i in indices])
+      return self._trying(self._reader.read, [int(i) for i in indices])
+
+  def wait_until_checked(self):
+    """Returns when the records are compared with their checksum.
+
+    Raises:
+      InputError: they are not what was written.
+    """
+    if self._check is not None:
+      self._check.wait()
+      if self._check.error is not None:
+        raise self._check.error
+
+  def _trying(self, read, argument):
+    """Calls what reads the records; any failure of it is their damage."""
+    try:
+      return read(argument)
+    except Exception as error:  # of which kind, the reader does not promise
+      reason = str(error).strip().split('\n')[0]
+      raise checksums.damaged(
+          self.path, f'{self.path / RECORDS}: cannot be read: {reason}'
+      ) from error
 
   # What data/pipeline.py asks of a training set: here all is one window.
   windows = 1
@@ -102,11 +157,50 @@ class Cache:
     return [self]
 
   def _unpack(self, row):
-    record = msgpack.unpackb(row)
+    record = self._trying(msgpack.unpackb, row)
     for name in 'inputs', 'targets':
       ids = np.frombuffer(record[name], self.stats['dtype'])
       record[name] = ids.astype(np.int32)
     return record
+
+
+def _read_stats(path):
+  """Returns stats.json; InputError: it is not what a cache has."""
+  try:
+    stats = untrusted.read_object(path / STATS)
+    for key, kind in _STATS_KINDS.items():
+      untrusted.check(path / STATS, key, stats.get(key), kind)
+    return stats
+  except FileNotFoundError:
+    raise checksums.damaged(path, f'{path / STATS}: is missing') from None
+  except InputError as error:
+    raise checksums.damaged(path, error) from None
+
+
+def _load(path, name, stats, columns):
+  """Returns an array of a cache; InputError: it does not fit its stats."""
+  path = pathlib.Path(path)
+  expected = stats['records'], columns
+  try:
+    with checksums.open_file(path, name) as file:
+      array = np.load(file)
+  except InputError:
+    raise
+  except (OSError, EOFError, ValueError) as error:
+    reason = str(error).split('\n')[0]
+    raise checksums.damaged(path, f'{path / name}: {reason}') from None
+  if array.dtype != np.int32 or array.shape != expected:
+    raise checksums.damaged(
+        path,
+        f'{path / name}: {array.dtype}{list(array.shape)}; expected '
+        f'int32{list(expected)}',
+    )
+  tokens = [stats['input_tokens'], stats['target_tokens']]
+  if columns == 2 and array.sum(axis=0, dtype=np.int64).tolist() != tokens:
+    raise checksums.damaged(
+        path, f'{path / name}: its sums are not the tokens of {STATS}'
+    )
+  return array
 
 
 def dump_key(key):
@@ -118,9 +212,9 @@ def is_complete(path, key):
   """Whether `path` holds a whole cache that `key` made."""
   path = pathlib.Path(path)
   try:
-    stats = json.loads((path / STATS).read_text())
+    stats = untrusted.read_object(path / STATS)
     return (
-        json.loads((path / KEY).read_text()) == key
+        untrusted.read_object(path / KEY) == key
         and (path / RECORDS).stat().st_size == stats['bytes']
         and (path / SHAPES).exists() == stats['paged']
         and len(np.load(path / LENGTHS, mmap_mode='r')) == stats['records']
@@ -204,7 +298,7 @@ def join(path, key, parts, limit=0, notes=dict):
 
   def packed():
     for part in parts:
-      cache = Cache(part)
+      cache = Cache(part, verify=False)
       for start in range(0, len(cache), 256):
         indices = range(start, min(start + 256, len(cache)))
         yield from zip(
@@ -213,7 +307,7 @@ def join(path, key, parts, limit=0, notes=dict):
             cache.shapes[start : start + 256].tolist(),
         )
 
-  dtype = json.loads((pathlib.Path(parts[0]) / STATS).read_text())['dtype']
+  dtype = _read_stats(pathlib.Path(parts[0]))['dtype']
   return _write(
       path, key, itertools.islice(packed(), limit or None), dtype, notes
   )
@@ -256,22 +350,14 @@ def _write(path, key, packed, dtype, notes):
       np.save(partial / SHAPES, np.asarray(shapes, np.int32))
     (partial / KEY).write_text(dump_key(key))
     (partial / STATS).write_text(json.dumps(stats, indent=2))
+    checksums.write(partial)
     for file in partial.iterdir():
-      _sync(file)
-    _sync(partial)
+      files.sync(file)
+    files.sync(partial)
     shutil.rmtree(path, ignore_errors=True)
     os.rename(partial, path)
-    _sync(path.parent)
+    files.sync(path.parent)
   except BaseException:
     shutil.rmtree(partial, ignore_errors=True)
     raise
   return stats
-
-
-def _sync(path):
-  """Makes the file or directory survive a power cut."""
-  descriptor = os.open(path, os.O_RDONLY)
-  try:
-    os.fsync(descriptor)
-  finally:
-    os.close(descriptor)

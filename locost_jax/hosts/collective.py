@@ -7,6 +7,8 @@ import jax
 from jax.experimental import multihost_utils
 import numpy as np
 
+from locost_jax.errors import InputError
+
 
 def is_first_host():
   return jax.process_index() == 0
@@ -22,6 +24,17 @@ def log(text):
   """Prints a line on stderr, on the first host only."""
   if is_first_host():
     print(text, file=sys.stderr, flush=True)
+
+
+def raise_together(problem):
+  """Raises an InputError on every host if one of them has a problem.
+
+  Args:
+    problem: a line, or None.
+  """
+  problem = next(filter(None, gather_rows([problem])), None)
+  if problem:
+    raise InputError(problem)
 
 
 def gather_rows(rows):

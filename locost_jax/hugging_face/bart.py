@@ -5,6 +5,7 @@ or the keys that are written only of them.
 """
 
 from locost_jax.errors import InputError
+from locost_jax.hugging_face.keys import take
 
 # Our key, their key, what it is where they leave it out (None: they may not).
 KEYS = (
@@ -57,12 +58,13 @@ OWN_KEYS = {
 }
 
 
-def model_config(theirs, tensors=()):
+def model_config(theirs, tensors=(), path='config.json'):
   """The `config.model` of a config.json, as a dict.
 
   Args:
     theirs: what config.json holds.
     tensors: the names of the weights beside it.
+    path: of the config.json.
 
   Raises:
     InputError: a missing key, a kind of BART that is not here, or keys and
@@ -71,20 +73,20 @@ def model_config(theirs, tensors=()):
   for key, value in FIXED.items():
     if theirs.get(key, value) != value:
       raise InputError(
-          f'{key}={theirs[key]!r} in config.json: expected '
-          f'{value!r} of a BART'
+          f'{path}: {key}={theirs[key]!r}: expected {value!r} of a BART'
       )
   config = {'name': 'bart'}
   for ours, key, default in KEYS:
-    if theirs.get(key, default) is None:
-      raise InputError(f'config.json lacks the key {key!r}')
-    config[ours] = theirs.get(key, default)
-  heads = theirs.get('decoder_attention_heads', config['num_heads'])
+    config[ours] = take(path, theirs, ours, key, default)
+  heads = take(
+      path,
+      theirs,
+      'num_heads',
+      'decoder_attention_heads',
+      config['num_heads'],
+  )
   if heads != config['num_heads']:
     config['num_decoder_heads'] = heads
-  for key in config:
-    if key.endswith('_rate'):
-      config[key] = float(config[key])
   systems = [
       name
       for name, end in TENSORS.items()
@@ -99,7 +101,7 @@ def model_config(theirs, tensors=()):
   for name in systems:
     config['name'] = name
     for ours, key, default in OWN_KEYS[name]:
-      config[ours] = theirs.get(key, default)
+      config[ours] = take(path, theirs, ours, key, default)
   return config
 
 

@@ -1,12 +1,13 @@
 """config.json and generation_config.json: Hugging Face's keys and ours."""
 
-import json
 import os
 
+from locost_jax import untrusted
 from locost_jax.errors import InputError
 from locost_jax.generation import decode_settings
 from locost_jax.hugging_face import bart
 from locost_jax.hugging_face import tensors
+from locost_jax.hugging_face.keys import take
 
 # Ours, theirs and what they take where it is missing; None: it must be there.
 _SHELL_KEYS = (
@@ -42,6 +43,13 @@ _CLASSES = {
     't5': 'T5ForConditionalGeneration',
     'longt5': 'LongT5ForConditionalGeneration',
 }
+# d_state of a release, which counts re and im.
+_BOTH_PARTS = untrusted.Kind(
+    'an even integer from 2 to 2,000,000',
+    lambda value: type(value) is int
+    and 2 <= value <= 2_000_000
+    and value % 2 == 0,
+)
 _SAME_SETTINGS = (
     'min_length',
     'num_beams',
@@ -58,23 +66,24 @@ _IDS = (
     ('pad_id', 'pad_token_id'),
     ('start_id', 'decoder_start_token_id'),
 )
-
-
-def read_json(path):
-  """A file's object as a dict.
-
-  Raises:
-    FileNotFoundError: there is none.
-    InputError: it is not a JSON object.
-  """
-  try:
-    with open(path, encoding='utf-8') as f:
-      values = json.load(f)
-  except ValueError as e:
-    raise InputError(f'{path}: not a JSON object: {e}') from None
-  if not isinstance(values, dict):
-    raise InputError(f'{path}: not a JSON object')
-  return values
+_LENGTH, _ID = untrusted.integer(0, 10**7), untrusted.integer(0, 10**7)
+_GENERATION_KINDS = {
+    'min_length': _LENGTH,
+    'max_length': untrusted.integer(1, 10**7),
+    'max_new_tokens': untrusted.integer(1, 10**7),
+    'num_beams': untrusted.integer(1, 10**4),
+    'no_repeat_ngram_size': _LENGTH,
+    'length_penalty': untrusted.number(),
+    'early_stopping': untrusted.BOOLEAN,
+    'do_sample': untrusted.BOOLEAN,
+    'temperature': untrusted.number(0),
+    'top_k': _LENGTH,
+    'top_p': untrusted.number(0, 1),
+    'forced_bos_token_id': _ID,
+    'forced_eos_token_id': _ID,
+    'bos_token_id': _ID,
+    **{theirs: _ID for _, theirs in _IDS},
+}
 
 
 def model_config(directory):
@@ -85,7 +94,7 @@ def model_config(directory):
   """
   path = os.path.join(directory, 'config.json')
   try:
-    theirs = read_json(path)
+    theirs = untrusted.read_object(path)
   except FileNotFoundError:
     raise InputError(
         f'{directory} holds no config.json: expected that of the model its '
@@ -93,10 +102,12 @@ def model_config(directory):
     ) from None
   # A release's config also carries LongT5's keys: d_state and gating decide.
   name = theirs.get('model_type')
+  if name is not None:
+    untrusted.check(path, 'model_type', name, untrusted.TEXT)
   if {'d_state', 'gating'} <= set(theirs):
     name = 'locost'
   if name == 'bart':
-    return bart.model_config(theirs, tensors.find_names(directory))
+    return bart.model_config(theirs, tensors.find_names(directory), path)
   if name not in KEYS:
     raise InputError(
         f'{path} describes model_type={name!r}: expected a LOCOST config (with '
@@ -104,36 +115,30 @@ def model_config(directory):
         f'{", ".join(map(repr, [*KEYS, "bart"]))}'
     )
   ours = {
-      key: _take(path, theirs, key_, default)
+      key: take(path, theirs, key, key_, default)
       for key, key_, default in KEYS[name]
   }
   if name == 'locost':
-    # They count re and im.
+    d_state = theirs['d_state']
+    untrusted.check(path, 'd_state', d_state, _BOTH_PARTS)
     ours.update(
-        d_state=_take(path, theirs, 'd_state', None) // 2,
+        d_state=d_state // 2,
         variant='release',
         convolution='exact',
     )
   # transformers 5 calls every T5 tied; one whose output layer is its own has
   # unscaled outputs.
-  ours['tie_embeddings'] &= _take(path, theirs, 'scale_decoder_outputs', True)
-  ours['num_decoder_layers'] = _take(
-      path, theirs, 'num_decoder_layers', ours['num_layers']
+  ours['tie_embeddings'] &= take(
+      path, theirs, '', 'scale_decoder_outputs', True
+  )
+  ours['num_decoder_layers'] = take(
+      path,
+      theirs,
+      'num_decoder_layers',
+      'num_decoder_layers',
+      ours['num_layers'],
   )
   return dict(name=name, **ours)
-
-
-def _take(path, theirs, key, default):
-  """A key of a config.json, of its default's type; None: an integer."""
-  value = theirs.get(key)
-  if value is None:
-    value = default
-  if value is None:
-    raise InputError(f'{path} lacks the key {key!r}')
-  kind = int if default is None else type(default)
-  if not isinstance(value, (int, float) if kind is float else kind):
-    raise InputError(f'{path}: {key}={value!r}: expected {kind.__name__}')
-  return kind(value)
 
 
 def generation_settings(directory):
@@ -150,16 +155,16 @@ def generation_settings(directory):
     A `decode_settings.Settings`; checking it is left to whoever uses it.
   """
 
-  def read(name):
-    try:
-      values = read_json(os.path.join(directory, name))
-    except FileNotFoundError:
-      return {}
-    return {key: x for key, x in values.items() if x is not None}
-
-  config = read('config.json')
-  theirs = read('generation_config.json') or config
+  config = _read(directory, 'config.json')
   keys = [key for _, key in _IDS] + ['bos_token_id']
+  given = _read(directory, 'generation_config.json')
+  if given:
+    _check_generation(directory, 'generation_config.json', given)
+    config = {
+        key: config[key] for key in (*keys, 'model_type') if key in config
+    }
+  _check_generation(directory, 'config.json', config)
+  theirs = given or config
   theirs = {**{key: config[key] for key in keys if key in config}, **theirs}
   values = {
       ours: theirs[name]
@@ -186,6 +191,22 @@ def generation_settings(directory):
   return decode_settings.Settings(**values)
 
 
+def _read(directory, name):
+  """The values of a file that are not null; {} if there is no such file."""
+  try:
+    values = untrusted.read_object(os.path.join(directory, name))
+  except FileNotFoundError:
+    return {}
+  return {key: x for key, x in values.items() if x is not None}
+
+
+def _check_generation(directory, name, values):
+  """Raises an InputError for values that no way of writing can have."""
+  for key, kind in _GENERATION_KINDS.items():
+    if key in values:
+      untrusted.check(os.path.join(directory, name), key, values[key], kind)
+
+
 def release(config, settings, dtype):
   """The config.json of a model: `model_config` the other way.
 
@@ -202,12 +223,15 @@ def release(config, settings, dtype):
   theirs = {key: config[ours] for ours, key, _ in KEYS[name]}
   theirs['num_decoder_layers'] = config['num_decoder_layers']
   if name == 'locost':
-    # The release's own config has no model_type either.
-    theirs.update(d_state=2 * config['d_state'], model_type='')
+    theirs.update(d_state=2 * config['d_state'])
   else:
-    theirs.update(model_type=name, architectures=[_CLASSES[name]])
+    theirs.update(architectures=[_CLASSES[name]])
   return dict(
-      theirs, is_encoder_decoder=True, torch_dtype=dtype, **_ids(settings)
+      theirs,
+      model_type=name,
+      is_encoder_decoder=True,
+      torch_dtype=dtype,
+      **_ids(settings),
   )
 
 

@@ -8,6 +8,8 @@ read as this process's memory.
 
 import json
 import os
+import pickle
+import re
 import warnings
 import zipfile
 
@@ -16,11 +18,14 @@ import numpy as np
 from safetensors import safe_open
 from safetensors import SafetensorError
 
+from locost_jax import untrusted
 from locost_jax.errors import InputError
+from locost_jax.errors import visible
 
 SAFETENSORS = 'model.safetensors'
 INDEX = SAFETENSORS + '.index.json'
 PICKLE = 'pytorch_model.bin'
+_MOST_INDEX_BYTES = 1 << 26
 # How the name of a state dict ends that a project published by itself.
 _PICKLE_ENDS = ('.bin', '.pt', '.pth', '.ckpt')
 # What a parameter may be stored as, by safetensors' names.
@@ -80,24 +85,27 @@ class Tensors:
   def _add(self, path, name, shape, dtype, read):
     if dtype not in DTYPES:
       raise InputError(
-          f'{path}: {name} has the type {dtype}: expected '
+          f'{path}: {visible(name)} has the type {visible(str(dtype))}: expected '
           f'{", ".join(DTYPES)}'
       )
     if name in self._read:
-      raise InputError(f'{path}: {name} is in another shard, too')
+      raise InputError(f'{path}: {visible(name)} is in another shard, too')
     self.shapes[name] = tuple(shape)
     self.dtypes[name] = DTYPES[dtype]
     self._read[name] = read
 
   def _add_safetensors(self, path):
-    try:  # all of the header and the file's size
-      with safe_open(path, framework='numpy'):
-        pass
-      with open(path, 'rb') as f:
+    with untrusted.open_regular(path) as f:  # so that no pipe is waited for
+      try:  # all of the header, its size and the file's
+        with safe_open(path, framework='numpy'):
+          pass
         size = int.from_bytes(f.read(8), 'little')
         header = json.loads(f.read(size))
-    except (SafetensorError, OSError, ValueError) as e:
-      raise InputError(f'{path} is not a whole safetensors file: {e}') from None
+      except (SafetensorError, OSError, ValueError, RecursionError) as e:
+        reason = visible(str(e))
+        raise InputError(
+            f'{path} is not a whole safetensors file: {reason}'
+        ) from None
     header.pop('__metadata__', None)
     for name, entry in header.items():
 
@@ -106,7 +114,7 @@ class Tensors:
         with open(path, 'rb') as f:
           f.seek(start)
           if f.readinto(array.reshape(-1).view(np.uint8)) != array.nbytes:
-            raise InputError(f'{path}: ends within {name}')
+            raise InputError(f'{path}: ends within {visible(name)}')
         return array
 
       self._add(path, name, entry['shape'], entry['dtype'], read)
@@ -119,6 +127,7 @@ class Tensors:
           f'{path} needs PyTorch to be read: install torch, or '
           f'provide {SAFETENSORS}'
       ) from None
+    untrusted.open_regular(path).close()
     types = {torch.float32: 'F32', torch.float16: 'F16', torch.bfloat16: 'BF16'}
     try:  # weights_only: no code of the file is ever run
       with warnings.catch_warnings(action='ignore'):
@@ -133,8 +142,10 @@ class Tensors:
           for name, tensor in tensors.items()
       ]
     except Exception as e:  # pylint: disable=broad-except
-      reason = str(e).strip().split('\n')[0]
-      raise InputError(f'{path} is not a plain state dict: {reason}') from None
+      raise InputError(
+          f'{path} is not a plain state dict: {_pickle_problem(e)}; expected '
+          f'tensors by name, or {SAFETENSORS}'
+      ) from None
     for name, shape, dtype in listed:
 
       def read(name=name):
@@ -143,9 +154,22 @@ class Tensors:
       self._add(path, name, shape, types.get(dtype, dtype), read)
 
 
+def _pickle_problem(error):
+  """Says why a pickle is refused; never how to load it all the same.
+
+  PyTorch's own words advise weights_only=False, which runs the file's code.
+  """
+  found = re.search(r'GLOBAL ([\w.]+)', str(error))
+  if found:
+    return f'it would run {found[1]}, and code of a file is never run'
+  if isinstance(error, pickle.UnpicklingError):
+    return 'it holds other things than tensors'
+  return visible(str(error).strip().split('\n')[0])
+
+
 def list_few(names, most=5):
-  """'a, b, c, d, e and 7 more'."""
-  names = list(names)
+  """'a, b, c, d, e and 7 more', what steers a terminal made visible."""
+  names = [visible(name) for name in names]
   rest = f' and {len(names) - most} more' if len(names) > most else ''
   return ', '.join(names[:most]) + rest
 
@@ -173,22 +197,23 @@ def _find_files(directory, stem):
     (paths, the names of all tensors as far as an index lists them).
   """
   path = os.path.join(directory, stem)
-  if os.path.exists(path):
+  if os.path.lexists(path):
     return [path], set()
   index = path + '.index.json'
-  if not os.path.exists(index):
+  if not os.path.lexists(index):
     return [], set()
+  shards = untrusted.read_object(index, _MOST_INDEX_BYTES).get('weight_map')
   try:
-    with open(index, encoding='utf-8') as f:
-      shards = json.load(f)['weight_map']
     # A name, so that no index reads elsewhere.
     names = sorted({os.path.basename(name) for name in shards.values()})
-  except (ValueError, KeyError, TypeError, AttributeError):
-    raise InputError(f'{index} is not an index of shards') from None
+  except (TypeError, AttributeError):
+    raise InputError(
+        f'{index} is not an index of shards: weight_map='
+        f'{untrusted.show(shards)}: expected {{"TENSOR": "FILE"}}'
+    ) from None
   files = [os.path.join(directory, name) for name in names]
   for file in files:
-    if not os.path.exists(file):
-      raise InputError(
-          f'{index} lists {os.path.basename(file)}, which is missing'
-      )
+    if not os.path.isfile(file):
+      name = os.path.basename(file)
+      raise InputError(f'{index} lists {visible(name)}, which is missing')
   return files, set(shards)

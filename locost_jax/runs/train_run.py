@@ -18,6 +18,7 @@ from locost_jax.runs import final_scores
 from locost_jax.telemetry import weights_and_biases
 from locost_jax.training import init_from
 from locost_jax.training import train
+from locost_jax.workdir import lock
 from locost_jax.workdir import phases as phases_lib
 
 
@@ -36,38 +37,48 @@ def train_run(config, phases, workdir, options, when_read=lambda: None):
   """
   weights_and_biases.check(options.wandb)
   setups = [assemble.Setup(phase) for phase in phases]
+  missing = missing_directories(workdir)
+  with hold_lock(workdir):
+    with nothing_half_written(workdir, missing):
+      vocabulary = _prepare(config, setups, workdir)
+    if collective.is_first_host():
+      shares = () if config.phases else setups[0].shares
+      phases_lib.begin(workdir, config, vocabulary, shares)
+    when_read()
+    collective.log(
+        f'{parameters.count(setups[0].shapes) / 1e6:.1f}M parameters, '
+        f'{vocabulary.size} tokens in the vocabulary, '
+        f'{jax.device_count()} {jax.devices()[0].platform} device(s), '
+        f'workdir {workdir}'
+    )
+    for line in dict.fromkeys(
+        line for setup in setups for line in cut_documents.describe(setup)
+    ):
+      collective.log(line)
+    for setup in setups:
+      train_phase(setup, options)
+    return final_scores.measure_run(setups, workdir, 'validation')
+
+
+def _prepare(config, setups, workdir):
+  """Checks everything, and reads and tokenises the data; returns the vocabulary.
+
+  That the data cannot be used may show only when all of it is read.
+  """
   vocabulary = checks.check_all(setups, workdir)
-  # What follows may still find that the data cannot be used.
-  with nothing_half_written(workdir):
-    if vocabulary is None:
-      vocabulary = tasks.find_vocabulary(setups[0].config)
-    assemble.fill_vocab_size(config, vocabulary)
-    for setup in setups:
-      setup.use_vocabulary(vocabulary)
-    check_init(setups[0])
-    for setup in setups:
-      setup.open_caches(
-          workdir / 'cache',
-          ('train', 'validation'),
-          beside_others=len(setups) > 1,
-      )
-  if collective.is_first_host():
-    shares = () if config.phases else setups[0].shares
-    phases_lib.begin(workdir, config, vocabulary, shares)
-  when_read()
-  collective.log(
-      f'{parameters.count(setups[0].shapes) / 1e6:.1f}M parameters, '
-      f'{vocabulary.size} tokens in the vocabulary, '
-      f'{jax.device_count()} {jax.devices()[0].platform} device(s), '
-      f'workdir {workdir}'
-  )
-  for line in dict.fromkeys(
-      line for setup in setups for line in cut_documents.describe(setup)
-  ):
-    collective.log(line)
+  if vocabulary is None:
+    vocabulary = tasks.find_vocabulary(setups[0].config)
+  assemble.fill_vocab_size(config, vocabulary)
   for setup in setups:
-    train_phase(setup, options)
-  return final_scores.measure_run(setups, workdir, 'validation')
+    setup.use_vocabulary(vocabulary)
+  check_init(setups[0])
+  for setup in setups:
+    setup.open_caches(
+        workdir / 'cache',
+        ('train', 'validation'),
+        beside_others=len(setups) > 1,
+    )
+  return vocabulary
 
 
 def train_phase(setup, options):
@@ -110,15 +121,52 @@ def check_init(setup):
 
 
 @contextlib.contextmanager
-def nothing_half_written(workdir):
-  """Removes the directories made in this context if an InputError ends it.
+def hold_lock(workdir):
+  """Holds the lock on WORKDIR, on the first host for all of them.
 
-  Not what was tokenised, which may have taken hours.
+  Raises:
+    InputError: another process trains in it.
   """
-  missing = [path for path in (workdir, *workdir.parents) if not path.exists()]
+  with contextlib.ExitStack() as stack:
+    problem = None
+    if collective.is_first_host():
+      try:
+        stack.enter_context(lock.held(workdir))
+      except InputError as error:
+        problem = str(error)
+    collective.raise_together(problem)
+    yield
+
+
+def missing_directories(workdir):
+  """Returns WORKDIR and its parents as far as they do not exist."""
+  return [path for path in (workdir, *workdir.parents) if not path.exists()]
+
+
+@contextlib.contextmanager
+def nothing_half_written(workdir, missing):
+  """Removes what is made in this context if an InputError ends it.
+
+  Not what was tokenised, which may have taken hours; nor what another run has
+  made.
+
+  Args:
+    workdir: WORKDIR, which this run holds the lock of.
+    missing: `missing_directories` of before.
+  """
+  is_new = missing and not _files_of(workdir)
   try:
     yield
   except InputError:
-    if missing and not any(workdir.glob(f'cache/**/{records.STATS}')):
-      shutil.rmtree(missing[-1], ignore_errors=True)
+    if is_new and not any(workdir.glob(f'cache/**/{records.STATS}')):
+      shutil.rmtree(workdir, ignore_errors=True)
+      with contextlib.suppress(OSError):  # not empty: another run's
+        for path in missing[1:]:
+          path.rmdir()
     raise
+
+
+def _files_of(workdir):
+  if not workdir.is_dir():
+    return []
+  return [path for path in workdir.iterdir() if path.name != lock.FILE]

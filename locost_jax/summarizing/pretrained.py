@@ -5,12 +5,14 @@ Face directory, and returns a `Summarizer`.
 """
 
 import functools
+import os
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from locost_jax import models
+from locost_jax import untrusted
 from locost_jax.errors import InputError
 from locost_jax.generation import decode_settings
 from locost_jax.generation import generate
@@ -64,10 +66,13 @@ def load(
   else:
     home, step_directory, settings = run
     config, data = dict(settings['model']), settings.get('data')
-    decoding = decode_settings.of_run(settings)
+    with untrusted.named(os.path.join(home, 'config.json')):
+      decoding = decode_settings.of_run(settings)
   if 'convolution' in config:
     config['convolution'] = convolution
   dtype = jnp.dtype(dtype)
+  with untrusted.named(os.path.join(home, 'config.json')):
+    models.make_config(config)
   model = models.build(config, dtype=dtype.name)
   chosen = reading.choose_pages(model.config, data, pages)
   vocabulary = find.find_vocabulary(home)

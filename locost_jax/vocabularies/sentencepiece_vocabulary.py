@@ -7,6 +7,7 @@ and start are 0, eos 1, unk 2.
 
 import numpy as np
 
+from locost_jax import untrusted
 from locost_jax.errors import InputError
 from locost_jax.vocabularies import sentencepiece_file
 from locost_jax.vocabularies import t5_ids
@@ -41,8 +42,7 @@ class SentencePieceVocabulary:
       InputError: no such file, not a SentencePiece model, or other ids.
     """
     try:
-      with open(path, 'rb') as f:
-        self.model = f.read()
+      self.model = untrusted.read_bytes(path, untrusted.MOST_TOKENIZER_BYTES)
     except OSError as e:
       raise InputError(
           f'{path}: no SentencePiece model: {e.strerror}'

@@ -19,6 +19,7 @@ import json
 import os
 import re
 
+from locost_jax import untrusted
 from locost_jax.errors import InputError
 from locost_jax.vocabularies import bpe
 from locost_jax.vocabularies import tokenizer_json
@@ -178,14 +179,11 @@ def load(path, ids=None):
   files = {}
   for name in (*tokenizer_json.FILES, 'config.json'):
     try:
-      with open(os.path.join(directory, name), 'rb') as f:
-        files[name] = f.read()
+      files[name] = untrusted.read_bytes(
+          os.path.join(directory, name), untrusted.MOST_TOKENIZER_BYTES
+      )
     except FileNotFoundError:
       continue
-    except OSError as e:
-      raise InputError(
-          f'{os.path.join(directory, name)}: cannot be read: {e.strerror}'
-      ) from None
   for name in left_out:
     files.pop(name, None)
   if TOKENIZER not in files:

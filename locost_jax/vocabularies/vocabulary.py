@@ -19,6 +19,7 @@ import json
 import os
 
 from locost_jax import files
+from locost_jax import untrusted
 from locost_jax.errors import InputError
 from locost_jax.vocabularies import byte_vocabulary
 from locost_jax.vocabularies import sentencepiece_vocabulary
@@ -28,6 +29,11 @@ from locost_jax.vocabularies import tokenizer_vocabulary
 
 MODEL_FILE = 'spiece.model'
 INFO_FILE = 'vocabulary.json'
+_INFO_KINDS = {
+    'kind': untrusted.one_of('byte', 'sentencepiece', 'tokenizer'),
+    'extra_ids': untrusted.integer(0, 10**5),
+    'ids': untrusted.OBJECT,
+}
 
 
 def surround(vocabulary, ids):
@@ -83,13 +89,7 @@ def load_vocabulary(path):
       'extra_ids': t5_ids.EXTRA_IDS,
       'ids': None,
   }
-  info_path = os.path.join(path, INFO_FILE)
-  if os.path.exists(info_path):
-    try:
-      with open(info_path, encoding='utf-8') as f:
-        info.update(json.load(f))
-    except (TypeError, ValueError):
-      raise InputError(f'{info_path}: not a JSON object') from None
+  info.update(_read_info(os.path.join(path, INFO_FILE)))
   if info['kind'] == 'byte':
     return byte_vocabulary.ByteVocabulary(info['extra_ids'])
   if info['kind'] == 'tokenizer':
@@ -97,6 +97,18 @@ def load_vocabulary(path):
   return sentencepiece_vocabulary.SentencePieceVocabulary(
       os.path.join(path, MODEL_FILE), info['extra_ids']
   )
+
+
+def _read_info(path):
+  """Returns what vocabulary.json holds; {} if there is no such file."""
+  try:
+    info = untrusted.read_object(path)
+  except FileNotFoundError:
+    return {}
+  for key, kind in _INFO_KINDS.items():
+    if info.get(key) is not None:
+      untrusted.check(path, key, info[key], kind)
+  return {key: info[key] for key in _INFO_KINDS if info.get(key) is not None}
 
 
 def save_vocabulary(vocabulary, directory):

@@ -5,19 +5,24 @@ asked for: `load_params` checks the parameters against the manifest and raises.
 `checkpointer.py` writes checkpoints.
 """
 
-import json
+import functools
 import math
 from pathlib import Path
+import sys
 
 import jax
 import numpy as np
 import orbax.checkpoint as ocp
 
+from locost_jax import untrusted
 from locost_jax.errors import InputError
 from locost_jax.models import parameters
 from locost_jax.workdir import manifest
 
-SCORE = 'score'  # the key in a checkpoint's metrics by which the best is chosen
+# Keys in a checkpoint's metrics: by which number the best is chosen, and what
+# config.checkpoint.metric was then.
+SCORE, SCORE_OF = 'score', 'score_of'
+METRICS = 'metrics/metrics'  # where Orbax puts them
 
 
 def score(metrics, name, lower_is_better=('loss',)):
@@ -117,6 +122,7 @@ def load_params(directory, step=None):
         f'{path}: {damage}: damaged; the other checkpoints are of steps '
         f'{others}'
     )
+  _tell(manifest.find_extra(path, 'params/'))
   path = path / 'params'
   try:
     to_numpy = jax.tree.map(
@@ -189,15 +195,60 @@ def list_steps(directory):
 
 
 def best_first(directory):
-  """Returns the steps that have a score, of a tie the later one first."""
-  scores = {
-      step: read_metrics(Path(directory) / str(step)).get(SCORE)
-      for step in list_steps(directory)
-  }
-  scored = [step for step in scores if scores[step] is not None]
-  return sorted(scored, key=lambda step: (scores[step], step), reverse=True)
+  """Returns the steps that have a score, of a tie the later one first.
+
+  Scores of two metrics are not compared: the latest one says which is meant. A
+  run that continues writes the scores of its own metric (`Checkpointer`).
+  """
+  scored = {}
+  for step in list_steps(directory):
+    metrics = read_metrics(Path(directory) / str(step))
+    if metrics.get(SCORE) is not None:
+      scored[step] = metrics[SCORE], metrics.get(SCORE_OF)
+  if not scored:
+    return []
+  _, meant = scored[max(scored)]
+  steps = [step for step in scored if scored[step][1] == meant]
+  return sorted(steps, key=lambda step: (scored[step][0], step), reverse=True)
 
 
 def read_metrics(step_directory):
-  path = Path(step_directory) / 'metrics' / 'metrics'
-  return json.loads(path.read_text()) if path.is_file() else {}
+  """Returns the metrics of a checkpoint; {}, and a line on stderr, if damaged."""
+  metrics, problem = find_metrics(step_directory)
+  if problem:
+    _tell(f'{step_directory}: {problem}: not among the best checkpoints')
+  return metrics
+
+
+def find_metrics(step_directory):
+  """Returns (metrics of a checkpoint, '') or ({}, what is wrong with them).
+
+  They are what the manifest says; those that no manifest names, of an older
+  version, are taken as they are.
+  """
+  step_directory = Path(step_directory)
+  path = step_directory / METRICS
+  problem = manifest.find_damage_of(step_directory, METRICS)
+  if problem:
+    return {}, problem
+  try:
+    metrics = untrusted.read_object(path)
+    for key, value in metrics.items():
+      if key == SCORE_OF:
+        untrusted.check(path, key, value, untrusted.TEXT)
+      elif type(value) not in (int, float):
+        shown = untrusted.show(value)
+        raise InputError(
+            f'{path}: {untrusted.visible(key)}={shown}: expected a number'
+        )
+    return metrics, ''
+  except (FileNotFoundError, NotADirectoryError):
+    return {}, ''
+  except InputError as error:
+    return {}, str(error).removeprefix(f'{step_directory}/')
+
+
+@functools.lru_cache  # once, however often they are read
+def _tell(line):
+  if line:
+    print(line, file=sys.stderr, flush=True)

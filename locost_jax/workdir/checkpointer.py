@@ -27,21 +27,30 @@ import numpy as np
 import orbax.checkpoint as ocp
 from orbax.checkpoint import checkpoint_managers
 
+from locost_jax import untrusted
 from locost_jax.errors import disk_error
 from locost_jax.errors import InputError
 from locost_jax.models import parameters
 from locost_jax.workdir import checkpoint
+from locost_jax.workdir import damage
 from locost_jax.workdir import failed_save
 from locost_jax.workdir import manifest
 
-_LOOP = 'loop/metadata'  # where Orbax puts JSON
+
+class _Manager(ocp.CheckpointManager):
+  """Orbax's manager, which sees only metrics that were checked."""
+
+  def metrics(self, step):
+    return checkpoint.find_metrics(Path(self.directory) / str(step))[0]
 
 
 class Checkpointer:
   """Saves, prunes and restores the checkpoints of one run.
 
   Kept are the `keep_latest` most recent and the `keep_best` with the largest
-  score (see `checkpoint.score`); one without a score is never a best one.
+  score (see `checkpoint.score`); one without a score is never a best one. The
+  metric may be another than when the run was begun: scores are made anew from
+  the numbers that are stored.
   """
 
   def __init__(self, directory, config, lower_is_better=('loss',)):
@@ -60,10 +69,12 @@ class Checkpointer:
     self._config, self._lower_is_better = config, lower_is_better
     # Without the policy, best_fn would delete the newest checkpoint when it
     # has no score; without best_fn, Orbax does not write the metrics.
-    best = lambda metrics: metrics.get(checkpoint.SCORE, -math.inf)
+    best = lambda metrics: self._scored(metrics).get(
+        checkpoint.SCORE, -math.inf
+    )
     self._saving = None  # the step of the last save
     failed_save.quieten()
-    self._manager = ocp.CheckpointManager(
+    self._manager = _Manager(
         self._directory,
         options=ocp.CheckpointManagerOptions(
             best_fn=best,
@@ -139,6 +150,8 @@ class Checkpointer:
   def set_damaged_aside(self):
     """Renames every step that is not what was written, and says so on stderr.
 
+    See `damage.set_aside`. The steps that stay get scores of this metric.
+
     Returns:
       The most recent step that is intact, or None where nothing was saved.
 
@@ -146,10 +159,10 @@ class Checkpointer:
       InputError: only damaged ones are left.
     """
     if jax.process_index() == 0:
+      for line in damage.set_aside(self._directory):
+        print(line, file=sys.stderr, flush=True)
       for step in checkpoint.list_steps(self._directory):
-        problem = manifest.set_damaged_aside(self._directory / str(step))
-        if problem:
-          print(problem, file=sys.stderr, flush=True)
+        self._score_again(self._directory / str(step))
     step = checkpoint.latest_step(self._directory)
     if jax.process_count() > 1:  # also: the others wait until it is renamed
       known = multihost_utils.broadcast_one_to_all(
@@ -192,7 +205,7 @@ class Checkpointer:
 
   def loop(self, step):
     """Returns the `loop` that was saved with a step."""
-    return json.loads((self._directory / str(step) / _LOOP).read_text())
+    return untrusted.read_object(self._directory / str(step) / damage.LOOP)
 
   def best_step(self):
     """Returns the step with the largest score, or None if none has one."""
@@ -202,9 +215,7 @@ class Checkpointer:
   def metrics(self, step):
     """Returns the metrics saved with a step: name -> number."""
     self.wait()
-    metrics = checkpoint.read_metrics(self._directory / str(step))
-    metrics.pop(checkpoint.SCORE, None)
-    return metrics
+    return _numbers(checkpoint.read_metrics(self._directory / str(step)))
 
   def restore(self, step, abstract_state):
     """Returns the state saved at a step, born with the shardings asked for.
@@ -241,10 +252,17 @@ class Checkpointer:
 
   def _add_metrics(self, directory, metrics):
     manifest.replace(
-        directory, 'metrics/metrics', json.dumps(self._scored(metrics))
+        directory, checkpoint.METRICS, json.dumps(self._scored(metrics))
     )
-    record = json.loads((directory / _LOOP).read_text())
-    manifest.replace(directory, _LOOP, json.dumps(record | {'measured': True}))
+    damage.set_measured(directory, True)
+
+  def _score_again(self, directory):
+    """Writes the score of this metric where another is stored."""
+    stored = checkpoint.read_metrics(directory)
+    scored = self._scored(stored)
+    keys = checkpoint.SCORE, checkpoint.SCORE_OF
+    if any(stored.get(key) != scored.get(key) for key in keys):
+      manifest.replace(directory, checkpoint.METRICS, json.dumps(scored))
 
   def _prune(self):
     """Removes what is the best no longer. Orbax looks only when it saves."""
@@ -261,11 +279,12 @@ class Checkpointer:
       shutil.rmtree(path, ignore_errors=True)
 
   def _scored(self, metrics):
-    metrics = {key: float(value) for key, value in metrics.items()}
-    best_by = checkpoint.score(
-        metrics, self._config.metric, self._lower_is_better
-    )
-    return metrics if best_by is None else metrics | {checkpoint.SCORE: best_by}
+    """Metrics, of which scores are left out, with the score of this metric."""
+    metrics, name = _numbers(metrics), self._config.metric
+    best_by = checkpoint.score(metrics, name, self._lower_is_better)
+    if best_by is None:
+      return metrics
+    return metrics | {checkpoint.SCORE: best_by, checkpoint.SCORE_OF: name}
 
   def _write_manifest(self):
     # Called by the first host when all files are written, before the rename.
@@ -282,6 +301,15 @@ class Checkpointer:
       failed_save.remove_unfinished(self._directory)
     self._manager.reload()  # it has forgotten what this save would have removed
     return f'step {self._saving} could not be saved: {reason}'
+
+
+def _numbers(metrics):
+  """What was measured: metrics without the score."""
+  return {
+      key: float(value)
+      for key, value in metrics.items()
+      if key not in (checkpoint.SCORE, checkpoint.SCORE_OF)
+  }
 
 
 def _training(state):

@@ -30,7 +30,7 @@ def find_run(directory):
   else:
     home, step_directory = directory, None
   config = phases_lib.read_config(home)
-  if not isinstance(config, dict) or 'train' not in config:
+  if config is None or 'train' not in config:
     return None
   if config.get('phases'):
     phases = [os.path.join(home, phase) for phase, _ in config['phases']]

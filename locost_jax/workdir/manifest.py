@@ -7,84 +7,119 @@ every file in DIRECTORY's subdirectories:
   {"params/d/3a0f...": ["8192 5e88...", ...], ...}
 
 a list, as a file that is being replaced may for a moment be either of two.
-Making and checking cost one pass over the bytes: 0.8 s per GiB on a core with
-SHA instructions, beside reading the disk.
+Making and checking cost one pass over the bytes.
+
+A manifest may come from anybody. It names regular files in subdirectories;
+links, pipes and names that lead elsewhere are damage, and never opened.
 """
 
-import hashlib
 import json
 import os
 from pathlib import Path
+import re
 
 from locost_jax import files
+from locost_jax import untrusted
+from locost_jax.errors import InputError
 
 FILE = 'manifest.json'
-_BLOCK = 1 << 22  # bytes read at once
+_MOST_BYTES = 1 << 26  # of a manifest: that of some 500,000 files
+_SHOWN = 3  # extra files that a line names
 
 
 def write(directory):
   """Makes the manifest of a directory whose files are all written.
 
+  The files are on the disk before the manifest that names them.
+
   Args:
     directory: of a checkpoint.
   """
   directory = Path(directory)
-  _write(
-      directory,
-      {name: [_describe(directory / name)] for name in _list(directory)},
-  )
+  entries = {}
+  for name in _list(directory):
+    entries[name] = [_describe(directory, name)]
+    files.sync(directory / name)
+  for parent in {(directory / name).parent for name in entries}:
+    files.sync(parent)
+  _write(directory, entries)
 
 
-def find_damage(directory, only=''):
+def find_damage(directory, only='', but=None):
   """Returns what is wrong with a directory in a few words; '': nothing.
 
   Args:
     directory: of a checkpoint.
     only: look only at files whose names begin so, 'params/' for example.
+    but: pass over files whose names begin so; None: over none.
   """
   directory = Path(directory)
   try:
-    entries = json.loads((directory / FILE).read_bytes())
-    entries = {str(name): list(known) for name, known in entries.items()}
-  except FileNotFoundError:
+    entries = _read(directory)
+  except InputError as error:
+    return _within(directory, error)
+  except (FileNotFoundError, NotADirectoryError):
     return f'{FILE} is missing'
-  except (ValueError, TypeError, AttributeError):
-    return f'{FILE} is not a manifest'
-  except OSError as error:
-    return f'{FILE} cannot be read: {error.strerror}'
-  names = [name for name in entries if name.startswith(only)]
+  names = [
+      name
+      for name in entries
+      if name.startswith(only) and not (but and name.startswith(but))
+  ]
   if not names:
     return f'{FILE} names no file {only}...'
-  for name in names:
-    try:
-      found = _describe(directory / name)
-    except FileNotFoundError:
-      return f'{name} is missing'
-    except OSError as error:
-      return f'{name} cannot be read: {error.strerror}'
-    if found not in entries[name]:
-      size, expected = found.split()[0], entries[name][0].split()[0]
-      if size != expected:
-        return f'{name} has {size} bytes, expected {expected}'
-      return f'{name} has other contents than were written'
-  return ''
+  damage = (_compare(directory, name, entries[name]) for name in names)
+  return next(filter(None, damage), '')
 
 
-def set_damaged_aside(directory):
-  """Renames a directory that is not what was written to DIRECTORY.damaged.
+def find_damage_of(directory, name):
+  """Returns the same of one file; '' also where no manifest names it."""
+  directory = Path(directory)
+  known = known_of(directory, name)
+  return _compare(directory, name, known) if known else ''
+
+
+def known_of(directory, name):
+  """Returns what a file may be, 'BYTES SHA-256' each; []: no manifest says."""
+  try:
+    return _read(Path(directory)).get(name, [])
+  except (InputError, OSError):
+    return []
+
+
+def find_extra(directory, only='', but=()):
+  """Returns a line about files that the manifest does not name; '': none.
+
+  Args:
+    directory: of a checkpoint, which is intact.
+    only: as in `find_damage`.
+    but: names of files that an older manifest may lack.
+  """
+  directory = Path(directory)
+  known = {*_read(directory), *but}
+  extra = [name for name in _list(directory, only) if name not in known]
+  if not extra:
+    return ''
+  shown = ', '.join(map(untrusted.visible, extra[:_SHOWN]))
+  if len(extra) > _SHOWN:
+    shown += f' and {len(extra) - _SHOWN} more'
+  return (
+      f'{directory}: {shown}: not named by {FILE}; not part of the checkpoint'
+  )
+
+
+def set_aside(directory, damage):
+  """Renames a directory to DIRECTORY.damaged.
 
   Args:
     directory: of a checkpoint.
+    damage: what is wrong with it.
 
   Returns:
-    One line that tells of it; '': the directory is intact.
+    One line that tells of it.
   """
   directory = Path(directory)
-  damage = find_damage(directory)
-  if not damage:
-    return ''
   number, aside = 1, directory.with_name(f'{directory.name}.damaged')
-  while aside.exists():
+  while os.path.lexists(aside):
     number += 1
     aside = directory.with_name(f'{directory.name}.damaged{number}')
   directory.rename(aside)
@@ -94,40 +129,106 @@ def set_damaged_aside(directory):
 def replace(directory, name, text):
   """Replaces a file; directory and manifest agree at every moment.
 
+  Each step is on the disk before the next, so that a power cut is one of these
+  moments, too.
+
   Args:
     directory: of a checkpoint.
-    name: of a file in the manifest, relative to the directory.
+    name: of the file, relative to the directory.
     text: the new contents.
   """
   directory = Path(directory)
-  entries = json.loads((directory / FILE).read_bytes())
+  entries = _read(directory)
   temporary = directory / 'replacement.tmp'
   try:
-    temporary.write_text(text, encoding='utf-8')
-    new = _describe(temporary)
-    _write(directory, entries | {name: [new, *entries[name]]})
+    data = text.encode()
+    temporary.write_bytes(data)
+    files.sync(temporary)
+    new = files.describe(data)
+    _write(directory, entries | {name: [new, *entries.get(name, [])]})
     os.replace(temporary, directory / name)
+    files.sync((directory / name).parent)
   finally:
     temporary.unlink(missing_ok=True)
   _write(directory, entries | {name: [new]})
 
 
-def _list(directory):
-  """The files in subdirectories; those beside them are Orbax's own notes."""
-  return sorted(
-      path.relative_to(directory).as_posix()
-      for path in directory.rglob('*')
-      if path.is_file() and path.parent != directory
+def _read(directory):
+  """The manifest of a directory: {name: ['BYTES SHA-256', ...]}.
+
+  Raises:
+    FileNotFoundError, NotADirectoryError: there is none.
+    InputError: it is no manifest, or names what is not in the directory.
+  """
+  path = directory / FILE
+  entries = untrusted.parse_object(
+      untrusted.read_bytes(path, _MOST_BYTES), path
   )
+  for name, known in entries.items():
+    *parents, last = name.split('/')
+    if not parents or not all(map(untrusted.is_name, (*parents, last))):
+      raise InputError(
+          f'{path}: names {untrusted.show(name)}; expected files in '
+          'subdirectories'
+      )
+    if not known or not (
+        isinstance(known, list) and all(map(_is_description, known))
+    ):
+      raise InputError(
+          f'{path}: {untrusted.visible(name)}={untrusted.show(known)}: expected '
+          'a list of "BYTES SHA-256"'
+      )
+  return entries
 
 
-def _describe(path):
-  digest, size = hashlib.sha256(), 0
-  with open(path, 'rb') as file:
-    while block := file.read(_BLOCK):
-      digest.update(block)
-      size += len(block)
-  return f'{size} {digest.hexdigest()}'
+def _is_description(text):
+  return isinstance(text, str) and bool(re.fullmatch(r'\d+ [0-9a-f]{64}', text))
+
+
+def _compare(directory, name, known):
+  """Returns what is wrong with one file; '': nothing."""
+  shown = untrusted.visible(name)
+  try:
+    found = _describe(directory, name)
+  except (FileNotFoundError, NotADirectoryError):
+    return f'{shown} is missing'
+  except InputError as error:
+    return _within(directory, error)
+  except OSError as error:
+    return f'{shown} cannot be read: {error.strerror}'
+  if found in known:
+    return ''
+  size, expected = found.split()[0], known[0].split()[0]
+  if size != expected:
+    return f'{shown} has {size} bytes, expected {expected}'
+  return f'{shown} has other contents than were written'
+
+
+def _within(directory, error):
+  """An InputError's line about a file, named relative to the directory."""
+  return untrusted.visible(str(error).removeprefix(f'{directory}/'))
+
+
+def _list(directory, only=''):
+  """The files in subdirectories; those beside them are Orbax's own notes."""
+  found = []
+  for parent, directories, names in os.walk(directory):
+    links = [x for x in directories if os.path.islink(os.path.join(parent, x))]
+    if parent != str(directory):
+      found += [
+          os.path.relpath(os.path.join(parent, name), directory)
+          for name in (*names, *links)
+      ]
+  return sorted(name for name in found if name.startswith(only))
+
+
+def _describe(directory, name):
+  path = directory / name
+  for parent in list(path.parents)[: name.count('/')]:
+    if parent.is_symlink():
+      raise InputError(f'{parent}: a link; expected a directory')
+  with untrusted.open_regular(path, follow=False) as file:
+    return files.describe(file)
 
 
 def _write(directory, entries):

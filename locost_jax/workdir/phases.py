@@ -18,10 +18,12 @@ from typing import Any, NamedTuple
 from ml_collections import ConfigDict
 
 from locost_jax import files
+from locost_jax import untrusted
 from locost_jax.errors import InputError
 from locost_jax.errors import suggest
 from locost_jax.vocabularies import vocabulary as vocabulary_lib
 from locost_jax.workdir import old_keys
+from locost_jax.workdir import stored_config
 
 CONFIG_FILE = 'config.json'
 SHARES = 'shares'  # a key of it, see `write_config`
@@ -133,18 +135,19 @@ def read_config(directory):
   Its keys are today's, whatever version wrote it (`old_keys`).
 
   Raises:
-    InputError: it is not JSON.
+    InputError: it is not JSON, or a run's with values that cannot be.
   """
   path = Path(directory) / CONFIG_FILE
   try:
-    config = json.loads(path.read_text(encoding='utf-8'))
+    config = untrusted.read_object(path)
   except FileNotFoundError:
     return None
   except NotADirectoryError:
     raise InputError(f'{directory}: not a directory') from None
-  except ValueError as error:
-    raise InputError(f'{path}: not JSON: {error}') from None
-  return old_keys.update(config) if isinstance(config, dict) else config
+  if 'train' not in config:  # a Hugging Face directory's
+    return config
+  stored_config.check(path, config)
+  return old_keys.update(config)
 
 
 def begin(directory, config, vocabulary, shares=()):

@@ -157,5 +157,7 @@ def test_what_is_wrong_with_a_task_of_it(config, tmp_path, monkeypatch):
     cache_lib.open_cache(config, BYTES, 'train', tmp_path / 'cache')
   assert not (tmp_path / 'cache').exists()
   config.data.mixture_cap = 0
-  with pytest.raises(InputError, match='mixture_cap=0: expected an integer, 1 <='):
+  with pytest.raises(
+      InputError, match='mixture_cap=0: expected an integer, 1 <='
+  ):
     tasks.check(config)

@@ -318,7 +318,10 @@ def test_a_vocabulary_is_trained_on_the_text_of_pages(config):
             dict(pages='sections'),
             "pages='sections' must be '' or one of spatial, ",
         ),
-        (dict(pages='spatial', num_pages=0), 'num_pages=0: expected an integer, 1 <='),
+        (
+            dict(pages='spatial', num_pages=0),
+            'num_pages=0: expected an integer, 1 <=',
+        ),
         (
             dict(pages='chunks', page_length=2),
             'page_length=2: expected an integer, 3 <=',

@@ -168,7 +168,9 @@ def test_of_each_task_of_a_mixture(tmp_path, monkeypatch):
 
 def test_numbers_that_cannot_be(tmp_path):
   config = make_config(tmp_path, train_examples=-1)
-  with pytest.raises(InputError, match='train_examples=-1: expected an integer'):
+  with pytest.raises(
+      InputError, match='train_examples=-1: expected an integer'
+  ):
     tasks.check(config)
   config = make_config(tmp_path, train_examples=COUNT + 1)
   with pytest.raises(

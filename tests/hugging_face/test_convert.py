@@ -76,7 +76,8 @@ def test_there_and_back_is_the_same_to_the_bit(folder, tmp_path, call):
       json.loads((path / 'config.json').read_text())
       for path in (source, tmp_path / 'back')
   )
-  for key in ours.keys() - {'torch_dtype', 'architectures'}:
+  assert ours['model_type'] == (theirs['model_type'] or 'locost')
+  for key in ours.keys() - {'torch_dtype', 'architectures', 'model_type'}:
     assert ours[key] == theirs[key], key
   assert configs.model_config(tmp_path / 'back') == (
       configs.model_config(source)

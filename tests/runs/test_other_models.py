@@ -56,7 +56,10 @@ def tiny_flags(name):
             ['--config.selector.trace=all'],
             "selector.trace='all' must be one of 'position', 'mean', 'none'",
         ),
-        (['--config.selector.every=0'], 'selector.every=0: expected an integer, 1 <= every'),
+        (
+            ['--config.selector.every=0'],
+            'selector.every=0: expected an integer, 1 <= every',
+        ),
         (
             ['--config.selector.gamma=1.5'],
             'selector.gamma=1.5: expected 0 <= gamma <= 1',

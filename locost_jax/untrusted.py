@@ -1,0 +1,261 @@
+"""Reads files that anybody may have written: whole, small, and as expected.
+
+Configs, vocabularies, manifests and weights come from downloads and from other
+people's disks. Only regular files are opened, so that a pipe never makes a
+command wait. JSON has limits: of bytes before it is read, of depth, and a kind
+for every value that is used. Each refusal is one line: file, key, value, what
+was expected.
+"""
+
+import contextlib
+import json
+import math
+import os
+import re
+import stat
+import sys
+from typing import Callable, NamedTuple
+
+from locost_jax.errors import InputError
+from locost_jax.errors import visible
+
+MOST_BYTES = 1 << 22  # of a config or of what a command keeps about a run
+# Of files that list a vocabulary: the largest in use have about 40 MB.
+MOST_TOKENIZER_BYTES = 1 << 28
+MOST_DEPTH = 16
+_SHOWN = 60  # characters of a value
+_KINDS = (
+    (stat.S_ISDIR, 'a directory'),
+    (stat.S_ISFIFO, 'a pipe'),
+    (stat.S_ISSOCK, 'a socket'),
+    (stat.S_ISCHR, 'a device'),
+    (stat.S_ISBLK, 'a device'),
+)
+
+
+class Kind(NamedTuple):
+  """What a value must be.
+
+  Attributes:
+    words: 'an integer from 1 to 100', for messages.
+    fits: value -> bool.
+  """
+
+  words: str
+  fits: Callable
+
+
+def integer(low, high):
+  """A Kind: an integer of a range, its ends included."""
+  return Kind(
+      f'an integer from {low:,} to {high:,}',
+      lambda value: type(value) is int and low <= value <= high,
+  )
+
+
+def number(low=-math.inf, high=math.inf):
+  """A Kind: a finite number of a range, its ends included."""
+  words = 'a number'
+  if math.isfinite(low) and math.isfinite(high):
+    words += f' from {low:g} to {high:g}'
+  elif math.isfinite(low):
+    words += f' of at least {low:g}'
+  return Kind(words, lambda value: _is_finite(value) and low <= value <= high)
+
+
+def one_of(*values):
+  """A Kind: one of some values."""
+  return Kind(
+      'one of ' + ', '.join(map(json.dumps, values)),
+      lambda value: any(
+          type(value) is type(known) and value == known for known in values
+      ),
+  )
+
+
+BOOLEAN = Kind('true or false', lambda value: type(value) is bool)
+TEXT = Kind('a string', lambda value: isinstance(value, str))
+LIST = Kind('a list', lambda value: isinstance(value, list))
+OBJECT = Kind('an object', lambda value: isinstance(value, dict))
+
+# The sizes of models in our keys. The most is far above any model there is; it
+# keeps a tampered file from being worked on for hours.
+MODEL_SIZES = {
+    'vocab_size': integer(1, 10**7),
+    'd_model': integer(1, 10**6),
+    'd_ff': integer(1, 10**7),
+    'decoder_d_ff': integer(1, 10**7),
+    'd_kv': integer(1, 10**6),
+    'd_state': integer(1, 10**6),
+    'num_heads': integer(1, 10**5),
+    'num_decoder_heads': integer(0, 10**5),
+    'num_layers': integer(1, 1000),
+    'num_decoder_layers': integer(1, 1000),
+    'relative_attention_num_buckets': integer(1, 10**6),
+    'relative_attention_max_distance': integer(1, 10**9),
+    'local_radius': integer(1, 10**7),
+    'global_block_size': integer(1, 10**7),
+    'max_positions': integer(1, 10**8),
+    'pad_id': integer(0, 10**7),
+    'limit': integer(1, 10**8),
+    'chunk_length': integer(1, 10**8),
+}
+
+
+def check(where, key, value, kind):
+  """Raises an InputError unless a value is of a Kind.
+
+  Args:
+    where: the file.
+    key: the value's name in it.
+    value: as JSON has it.
+    kind: a Kind.
+  """
+  if not kind.fits(value):
+    raise InputError(f'{where}: {key}={show(value)}: expected {kind.words}')
+
+
+def show(value):
+  """Returns a value as JSON, on one line and short, for a message."""
+  try:
+    text = json.dumps(value)
+  except (TypeError, ValueError, RecursionError):
+    text = f'<{type(value).__name__}>'
+  return visible(text if len(text) <= _SHOWN else text[: _SHOWN - 3] + '...')
+
+
+def open_regular(path, follow=True):
+  """Opens a regular file for reading; never waits for a writer.
+
+  Args:
+    path: of the file.
+    follow: whether it may be a link, as in the Hub's own directories.
+
+  Returns:
+    A binary file.
+
+  Raises:
+    FileNotFoundError, NotADirectoryError: there is none.
+    InputError: it is something else, or cannot be opened.
+  """
+  flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+  if not follow:
+    flags |= os.O_NOFOLLOW
+    if os.path.islink(path):
+      raise InputError(f'{path}: a link; expected a regular file')
+  try:
+    descriptor = os.open(path, flags)
+  except (FileNotFoundError, NotADirectoryError):
+    raise
+  except (OSError, ValueError) as error:
+    reason = getattr(error, 'strerror', None) or str(error)
+    raise InputError(f'{path}: cannot be opened: {reason}') from None
+  mode = os.fstat(descriptor).st_mode
+  if not stat.S_ISREG(mode):
+    os.close(descriptor)
+    kind = next((words for is_kind, words in _KINDS if is_kind(mode)), 'odd')
+    raise InputError(f'{path}: {kind}; expected a regular file')
+  return os.fdopen(descriptor, 'rb')
+
+
+def read_bytes(path, most=MOST_BYTES):
+  """Returns the bytes of a regular file.
+
+  Args:
+    path: of the file.
+    most: bytes it may have.
+
+  Raises:
+    FileNotFoundError, NotADirectoryError: there is none.
+    InputError: as `open_regular`, it is larger, or cannot be read.
+  """
+  with open_regular(path) as file:
+    try:
+      data = file.read(most + 1)
+    except OSError as error:
+      raise InputError(f'{path}: cannot be read: {error.strerror}') from None
+    size = os.fstat(file.fileno()).st_size
+  if len(data) > most:
+    raise InputError(f'{path}: has {size:,} bytes; expected at most {most:,}')
+  return data
+
+
+def read_object(path, most=MOST_BYTES):
+  """Returns the JSON object of a file as a dict.
+
+  Args:
+    path: of the file.
+    most: bytes it may have.
+
+  Raises:
+    FileNotFoundError, NotADirectoryError: there is none.
+    InputError: as `read_bytes` and `parse_object`.
+  """
+  return parse_object(read_bytes(path, most), path)
+
+
+def parse_object(data, where, depth=MOST_DEPTH):
+  """Returns the JSON object that some bytes hold, as a dict.
+
+  Numbers may be NaN and infinite, as Python writes them: the kind of a key
+  refuses those.
+
+  Args:
+    data: bytes.
+    where: what to call them in an error.
+    depth: objects and lists inside each other, at most; None: as many as Python
+      reads.
+
+  Raises:
+    InputError: it is none, or nested too deep.
+  """
+  try:
+    value = json.loads(data)
+  except RecursionError:
+    raise InputError(f'{where}: not JSON: nested too deep') from None
+  except ValueError as error:
+    reason = visible(str(error))
+    raise InputError(f'{where}: not JSON: {reason}') from None
+  if not isinstance(value, dict):
+    raise InputError(f'{where}: not a JSON object: {show(value)}')
+  if depth is not None and not _is_flat(value, depth):
+    raise InputError(
+        f'{where}: nested too deep; expected at most {depth} levels'
+    )
+  return value
+
+
+@contextlib.contextmanager
+def named(where):
+  """Puts the name of a file in front of an InputError about what it holds."""
+  try:
+    yield
+  except InputError as error:
+    if str(where) in str(error):
+      raise
+    raise InputError(f'{where}: {error}') from None
+
+
+def is_name(text):
+  """Whether a text can name one file or directory, and leads nowhere else."""
+  return bool(re.fullmatch(r'[^/\0]+', text)) and text not in ('.', '..')
+
+
+def _is_finite(value):
+  # A comparison, as an integer may be too large for a float.
+  return type(value) in (int, float) and abs(value) <= sys.float_info.max
+
+
+def _is_flat(value, depth):
+  """Whether a value's lists and objects are nested at most so deep."""
+  level = [value]
+  for _ in range(depth):
+    level = [
+        inner
+        for outer in level
+        for inner in (outer.values() if isinstance(outer, dict) else outer)
+        if isinstance(inner, (dict, list))
+    ]
+    if not level:
+      return True
+  return False

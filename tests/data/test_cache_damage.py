@@ -1,0 +1,166 @@
+"""Token caches that are not what was written: one line, never wrong records."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+
+from configs import default
+from locost_jax import main
+from locost_jax.data import cache as cache_lib
+from locost_jax.data import checksums
+from locost_jax.data import records
+from locost_jax.errors import InputError
+from locost_jax.vocabularies import byte_vocabulary
+from tests.deadline import within
+
+FILES = records.LENGTHS, records.STATS, records.KEY, records.RECORDS
+ROWS = [
+    dict(
+        id=f'row {i}',
+        inputs=list(range(3, 9 + i)),
+        targets=[7, 1],
+        reference=f'some text {i}' * 20,
+    )
+    for i in range(50)
+]
+
+
+@pytest.fixture
+def path(tmp_path):
+  records.write(tmp_path / 'cache', dict(made='so'), ROWS, 300)
+  return tmp_path / 'cache'
+
+
+def flip(file, at=None):
+  data = bytearray(file.read_bytes())
+  data[len(data) // 2 if at is None else at] ^= 1
+  file.write_bytes(data)
+
+
+def read_all(path):
+  cache = records.Cache(path)
+  rows = [cache[i] for i in range(len(cache))]
+  cache.wait_until_checked()
+  return cache, rows
+
+
+def test_a_whole_cache_is_read(path):
+  known = json.loads((path / checksums.FILE).read_text())
+  assert sorted(known) == sorted(FILES)
+  _, rows = read_all(path)
+  assert [row['id'] for row in rows] == [row['id'] for row in ROWS]
+
+
+@pytest.mark.parametrize('name', [*FILES, checksums.FILE])
+@pytest.mark.parametrize(
+    'spoil',
+    [
+        flip,
+        lambda file: os.truncate(file, file.stat().st_size // 2),
+        lambda file: os.truncate(file, 0),
+        lambda file: file.write_bytes(b'[' * 100_000),
+        os.unlink,
+        lambda file: (os.unlink(file), os.mkfifo(file)),
+    ],
+    ids=['flip', 'cut', 'empty', 'deep', 'missing', 'pipe'],
+)
+def test_damage_is_one_line(path, name, spoil):
+  spoil(path / name)
+  if name == checksums.FILE and not (path / name).exists():
+    read_all(path)  # as an older version left it
+    return
+  with pytest.raises(InputError) as error, within():
+    read_all(path)
+  line = str(error.value)
+  # A checksum that flipped is not told from its file.
+  assert line.startswith(f'{path}/') and '\n' not in line
+  assert line.startswith(f'{path / name}: ') or name == checksums.FILE
+  assert line.endswith(f'; remove {path}, and it is made again')
+
+
+def test_each_flipped_bit_of_the_records_is_found(path):
+  """By the reader or by the checksum; never other rows."""
+  size = (path / records.RECORDS).stat().st_size
+  for at in range(0, size, max(1, size // 60)):
+    flip(path / records.RECORDS, at)
+    with pytest.raises(InputError), within():
+      read_all(path)
+    flip(path / records.RECORDS, at)
+  read_all(path)
+
+
+def test_damage_found_in_the_background_ends_the_next_read(path):
+  cache = records.Cache(path)
+  cache.wait_until_checked()
+  flip(path / records.RECORDS)
+  cache = records.Cache(path)
+  with pytest.raises(InputError, match='has other contents'):
+    cache.wait_until_checked()
+  with pytest.raises(InputError, match='has other contents'):
+    cache.read_packed([0])
+
+
+@pytest.mark.parametrize(
+    'change, words',
+    [
+        (dict(dtype='<f8'), 'dtype="<f8": expected one of "<u2", "<i4"'),
+        (dict(records=-1), 'records=-1: expected an integer'),
+        (dict(records='9'), 'records="9": expected an integer'),
+        (dict(input_tokens=1), 'its sums are not the tokens'),
+        (dict(records=49), 'expected int32[49, 2]'),
+    ],
+)
+def test_caches_without_checksums_are_read_with_care(path, change, words):
+  (path / checksums.FILE).unlink()
+  read_all(path)
+  stats = json.loads((path / records.STATS).read_text())
+  (path / records.STATS).write_text(json.dumps(stats | change))
+  with pytest.raises(InputError) as error:
+    read_all(path)
+  assert words in str(error.value) and '; remove ' in str(error.value)
+
+
+def test_lengths_without_checksums(path):
+  (path / checksums.FILE).unlink()
+  lengths = np.load(path / records.LENGTHS)
+  lengths[3, 0] += 4
+  np.save(path / records.LENGTHS, lengths)
+  with pytest.raises(InputError, match='its sums are not the tokens'):
+    read_all(path)
+
+
+def test_a_command_prints_the_line(tmp_path, run_command, capfd):
+  rows = tmp_path / 'rows.jsonl'
+  rows.write_text('{"document": "a b c", "summary": "a"}\n' * 9)
+  arguments = [
+      '--config=configs/default.py',
+      f'--workdir={tmp_path / "run"}',
+      f'--config.data.train_files={rows}',
+      f'--config.data.validation_files={rows}',
+      '--config.data.vocabulary=byte',
+      '--config.data.max_input_length=8',
+  ]
+  config = default.get_config()
+  config.data.update(
+      train_files=str(rows),
+      validation_files=str(rows),
+      vocabulary='byte',
+      max_input_length=8,
+  )
+  path = cache_lib.open_cache(
+      config,
+      byte_vocabulary.ByteVocabulary(),
+      'train',
+      tmp_path / 'run' / 'cache',
+  ).path
+  flip(path / records.LENGTHS, -1)  # a number, not the header
+  capfd.readouterr()
+  with within():
+    status, out, err = run_command(main, *arguments)
+  assert (status, out) == (2, '')
+  assert err == (
+      f'error: {path / records.LENGTHS}: has other contents than were written; '
+      f'remove {path}, and it is made again\n'
+  )

@@ -1,0 +1,264 @@
+"""Hugging Face directories that somebody changed: one line, at once."""
+
+import json
+import os
+import pickle
+import sys
+import types
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+import locost_jax
+from locost_jax.errors import InputError
+from locost_jax.hugging_face import configs
+from locost_jax.vocabularies import byte_vocabulary
+from locost_jax.vocabularies import vocabulary as vocabulary_lib
+from tests.deadline import within
+from tests.hugging_face.converting import GOLDEN
+from tests.hugging_face.converting import WEIGHTS
+
+
+def change(path, **values):
+  path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+
+def refused(directory):
+  """The line with which `load` refuses a directory."""
+  with pytest.raises(InputError) as error, within():
+    locost_jax.load(directory)
+  line = str(error.value)
+  assert '\n' not in line and '\x1b' not in line and len(line) < 600
+  return line
+
+
+@pytest.mark.parametrize(
+    'key, value, words',
+    [
+        ('num_layers', 10**6, 'num_layers=1000000: expected an integer from 1'),
+        (
+            'num_decoder_layers',
+            10**6,
+            'num_decoder_layers=1000000: expected an',
+        ),
+        ('num_layers', True, 'num_layers=true: expected an integer'),
+        ('d_model', '24', 'd_model="24": expected an integer from 1'),
+        ('d_model', 2.5, 'd_model=2.5: expected an integer'),
+        ('d_model', -3, 'd_model=-3: expected an integer from 1 to'),
+        ('vocab_size', 10**15, 'vocab_size=1000000000000000: expected an'),
+        ('d_state', 1, 'd_state=1: expected an even integer from 2'),
+        ('d_state', 7, 'd_state=7: expected an even integer from 2'),
+        ('d_state', None, 'd_state=null: expected an even integer'),
+        ('d_state', [8], 'd_state=[8]: expected an even integer'),
+        ('dropout_rate', float('nan'), 'dropout_rate=NaN: expected a number'),
+        ('dropout_rate', 3, 'dropout_rate=3: expected a number from 0 to 1'),
+        ('gating', 1, 'gating=1: expected true or false'),
+        ('feed_forward_proj', {}, 'feed_forward_proj={}: expected a string'),
+        ('model_type', ['t5'], 'model_type=["t5"]: expected a string'),
+        (
+            'tie_word_embeddings',
+            'no',
+            'tie_word_embeddings="no": expected true',
+        ),
+    ],
+)
+def test_values_of_config_json(release, key, value, words):
+  change(release / 'config.json', **{key: value})
+  assert refused(release).startswith(f'{release}/config.json: {words}')
+
+
+@pytest.mark.parametrize(
+    'key, value, words',
+    [
+        ('num_beams', -1, 'num_beams=-1: expected an integer from 1 to 10,000'),
+        ('num_beams', 10**9, 'num_beams=1000000000: expected an integer'),
+        ('max_length', 'x', 'max_length="x": expected an integer'),
+        ('max_new_tokens', 0, 'max_new_tokens=0: expected an integer from 1'),
+        ('eos_token_id', [1, 2], 'eos_token_id=[1, 2]: expected an integer'),
+        ('length_penalty', 'x', 'length_penalty="x": expected a number'),
+        ('top_p', 1.5, 'top_p=1.5: expected a number from 0 to 1'),
+        ('do_sample', 'yes', 'do_sample="yes": expected true or false'),
+        ('early_stopping', 'never', 'early_stopping="never": expected true'),
+    ],
+)
+def test_values_of_generation_config_json(release, key, value, words):
+  path = release / 'generation_config.json'
+  path.write_text(json.dumps({key: value}))
+  assert refused(release).startswith(f'{path}: {words}')
+  path.unlink()
+  change(release / 'config.json', **{key: value})
+  assert refused(release).startswith(f'{release}/config.json: {words}')
+
+
+def test_the_config_counts_only_where_it_is_read(release):
+  """A generation_config.json replaces what config.json says of writing."""
+  change(release / 'config.json', num_beams='many')
+  (release / 'generation_config.json').write_text('{"num_beams": 3}')
+  assert configs.generation_settings(release).num_beams == 3
+
+
+@pytest.mark.parametrize('name', ['config.json', 'generation_config.json'])
+@pytest.mark.parametrize(
+    'data, words',
+    [
+        (b'{"a": ' * 100_000, 'nested too deep'),
+        (b'3', 'not a JSON object: 3'),
+        (b'{', 'not JSON'),
+        (b' ' * (5 << 20), 'expected at most 4,194,304'),
+        (None, 'a pipe; expected a regular file'),
+    ],
+)
+def test_files_that_are_no_objects(release, name, data, words):
+  path = release / name
+  if data is None:
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+  else:
+    path.write_bytes(data)
+  assert refused(release).startswith(f'{path}: ') and words in refused(release)
+
+
+@pytest.mark.parametrize('name', [WEIGHTS, WEIGHTS + '.index.json'])
+def test_pipes_as_weights(release, name):
+  (release / WEIGHTS).unlink()
+  os.mkfifo(release / name)
+  assert refused(release) == (
+      f'{release / name}: a pipe; expected a regular file'
+  )
+
+
+def test_a_pipe_as_a_shard(release):
+  (release / WEIGHTS).rename(release / 'model-1.safetensors')
+  os.mkfifo(release / 'model-2.safetensors')
+  (release / (WEIGHTS + '.index.json')).write_text(
+      json.dumps({'weight_map': {'a': 'model-2.safetensors'}})
+  )
+  assert refused(release).endswith('model-2.safetensors, which is missing')
+
+
+@pytest.mark.parametrize(
+    'index, words',
+    [
+        ({}, 'weight_map=null: expected {"TENSOR": "FILE"}'),
+        ({'weight_map': [1]}, 'weight_map=[1]: expected {"TENSOR": "FILE"}'),
+        ({'weight_map': {'a': 3}}, 'expected {"TENSOR": "FILE"}'),
+        ({'weight_map': {'a': '\x1b[2J'}}, r'lists \x1b[2J, which is missing'),
+    ],
+)
+def test_indices_of_shards(release, index, words):
+  (release / WEIGHTS).unlink()
+  (release / (WEIGHTS + '.index.json')).write_text(json.dumps(index))
+  assert words in refused(release)
+
+
+@pytest.mark.parametrize(
+    'header',
+    [
+        (1 << 62).to_bytes(8, 'little'),
+        (200 << 20).to_bytes(8, 'little') + b'{"a": ' * 1000,
+        (600_000).to_bytes(8, 'little') + b'{"a": ' * 100_000,
+        b'\xff' * 100,
+        b'',
+    ],
+)
+def test_headers_of_safetensors(release, header):
+  (release / WEIGHTS).write_bytes(header)
+  assert 'is not a whole safetensors file' in refused(release)
+
+
+def test_names_of_tensors_are_made_visible(release):
+  save_file({'a\x1b[2J\nb': np.zeros(3, np.float32)}, release / WEIGHTS)
+  assert r'does not use: a\x1b[2J\nb' in refused(release)
+  save_file({'a\x1b[2J\nb': np.zeros(3, np.int8)}, release / WEIGHTS)
+  assert r'a\x1b[2J\nb has the type I8' in refused(release)
+
+
+class _Unpickling(pickle.UnpicklingError):
+  pass
+
+
+ADVICE = (
+    'Weights only load failed. In PyTorch 2.6, we changed the default value of '
+    'the `weights_only` argument in `torch.load` from `False` to `True`. '
+    'Re-running `torch.load` with `weights_only` set to `False` will likely '
+    'succeed, but it can result in arbitrary code execution.\nWeightsUnpickler '
+    'error: '
+)
+
+
+@pytest.mark.parametrize(
+    'end, words',
+    [
+        (
+            'Unsupported global: GLOBAL posix.mkdir was not an allowed global',
+            'it would run posix.mkdir, and code of a file is never run',
+        ),
+        ('Unsupported operand 149', 'it holds other things than tensors'),
+    ],
+)
+def test_a_hostile_pickle_is_refused_without_advice(
+    release, monkeypatch, end, words
+):
+  (release / WEIGHTS).rename(release / 'pytorch_model.bin')
+
+  def load(*_, **keywords):
+    assert keywords['weights_only'] is True
+    raise _Unpickling(ADVICE + end)
+
+  monkeypatch.setitem(
+      sys.modules,
+      'torch',
+      types.SimpleNamespace(
+          load=load, float32='F32', float16='F16', bfloat16='BF16'
+      ),
+  )
+  line = refused(release)
+  assert words in line and 'weights_only' not in line
+  (release / 'pytorch_model.bin').unlink()
+  os.mkfifo(release / 'pytorch_model.bin')
+  assert 'a pipe; expected a regular file' in refused(release)
+
+
+@pytest.mark.parametrize(
+    'info, words',
+    [
+        ({'extra_ids': 10**8}, 'extra_ids=100000000: expected an integer from'),
+        ({'extra_ids': -1}, 'extra_ids=-1: expected an integer from 0'),
+        ({'extra_ids': 'x'}, 'extra_ids="x": expected an integer from 0'),
+        ({'kind': 'x'}, 'kind="x": expected one of "byte"'),
+        ({'kind': ['byte']}, 'kind=["byte"]: expected one of "byte"'),
+        ({'ids': 3}, 'ids=3: expected an object'),
+    ],
+)
+def test_values_of_vocabulary_json(tmp_path, info, words):
+  vocabulary_lib.save_vocabulary(byte_vocabulary.ByteVocabulary(), tmp_path)
+  path = tmp_path / 'vocabulary.json'
+  change(path, **info)
+  with pytest.raises(InputError) as error, within():
+    vocabulary_lib.load_vocabulary(tmp_path)
+  assert str(error.value).startswith(f'{path}: {words}')
+  path.write_text('{"kind": ' * 100_000)
+  with pytest.raises(InputError, match='nested too deep'), within():
+    vocabulary_lib.load_vocabulary(tmp_path)
+
+
+@pytest.mark.parametrize(
+    'name', ['spiece.model', 'tokenizer.json', 'vocabulary.json']
+)
+def test_pipes_as_vocabularies(tmp_path, name):
+  os.mkfifo(tmp_path / name)
+  for path in (tmp_path, tmp_path / name):
+    if path.name == 'vocabulary.json':
+      continue
+    with pytest.raises(InputError, match='a pipe; expected'), within():
+      vocabulary_lib.load_vocabulary(path)
+
+
+def test_an_export_says_what_it_is(tmp_path):
+  config = configs.model_config(GOLDEN / 'locost_a_tiny')
+  settings = configs.generation_settings(GOLDEN / 'locost_a_tiny')
+  written = configs.release(config, settings, 'float32')
+  assert written['model_type'] == 'locost'
+  (tmp_path / 'config.json').write_text(json.dumps(written))
+  assert configs.model_config(tmp_path) == config

@@ -1,0 +1,103 @@
+"""Files that anybody may have written: what is read and what is refused."""
+
+import json
+import os
+
+import pytest
+
+from locost_jax import untrusted
+from locost_jax.errors import InputError
+from tests.deadline import within
+
+
+@pytest.mark.parametrize(
+    'data, words',
+    [
+        (b'', 'not JSON: Expecting value'),
+        (b'{"a": 1', 'not JSON: '),
+        (b'\xff\xfe{', 'not JSON: '),
+        (b'[1, 2]', 'not a JSON object: [1, 2]'),
+        (b'3', 'not a JSON object: 3'),
+        (b'{"a": ' * 100_000, 'nested too deep'),
+        (
+            b'{"a": ' * 17 + b'1' + b'}' * 17,
+            'nested too deep; expected at most',
+        ),
+        (b'{"a": ' + b'9' * 5000 + b'}', 'not JSON: '),
+        (b' ' * (1 << 22) + b'{}', 'has 4,194,306 bytes; expected at most'),
+    ],
+)
+def test_what_is_no_object_is_one_line(tmp_path, data, words):
+  path = tmp_path / 'config.json'
+  path.write_bytes(data)
+  with pytest.raises(InputError) as error, within():
+    untrusted.read_object(path)
+  line = str(error.value)
+  assert line.startswith(f'{path}: ') and words in line and '\n' not in line
+  assert len(line) < len(str(path)) + 200
+
+
+def test_objects_of_the_limits_are_read(tmp_path):
+  path = tmp_path / 'config.json'
+  path.write_bytes(b'{"a": ' * 16 + b'NaN' + b'}' * 16)
+  (value,) = json.loads(path.read_bytes()).items()
+  assert untrusted.read_object(path).keys() == {value[0]}
+  with pytest.raises(FileNotFoundError):
+    untrusted.read_object(tmp_path / 'none')
+
+
+@pytest.mark.parametrize(
+    'make, words',
+    [
+        (os.mkfifo, 'a pipe; expected a regular file'),
+        (os.mkdir, 'a directory; expected a regular file'),
+        (lambda path: os.symlink('/dev/zero', path), 'a device; expected'),
+    ],
+)
+def test_only_regular_files_are_opened(tmp_path, make, words):
+  path = tmp_path / 'file'
+  make(path)
+  with pytest.raises(InputError, match=words), within():
+    untrusted.read_bytes(path)
+
+
+def test_links_are_followed_only_where_that_is_meant(tmp_path):
+  (tmp_path / 'blob').write_bytes(b'1')
+  os.symlink('blob', tmp_path / 'link')
+  assert untrusted.read_bytes(tmp_path / 'link') == b'1'
+  with pytest.raises(InputError, match='a link; expected a regular file'):
+    untrusted.open_regular(tmp_path / 'link', follow=False)
+
+
+@pytest.mark.parametrize(
+    'kind, good, bad, words',
+    [
+        (
+            untrusted.integer(1, 1000),
+            [1, 1000],
+            [0, 1001, True, 1.0, '1', None, [1]],
+            'an integer from 1 to 1,000',
+        ),
+        (
+            untrusted.number(0, 1),
+            [0, 0.5, 1],
+            [-0.1, float('nan'), float('inf'), 10**400, True, '0'],
+            'a number from 0 to 1',
+        ),
+        (untrusted.BOOLEAN, [True], [1, 'true', None], 'true or false'),
+        (untrusted.TEXT, ['', 'a'], [1, None, []], 'a string'),
+        (untrusted.one_of('a', 1), ['a', 1], ['b', True], 'one of "a", 1'),
+    ],
+)
+def test_kinds(kind, good, bad, words):
+  for value in good:
+    untrusted.check('f', 'key', value, kind)
+  for value in bad:
+    with pytest.raises(InputError, match=f'^f: key=.*: expected {words}$'):
+      untrusted.check('f', 'key', value, kind)
+
+
+def test_values_and_names_are_shown_on_one_line():
+  shown = untrusted.show('x\n' * 100)
+  assert len(shown) == 60 and shown.endswith('...') and '\n' not in shown
+  assert untrusted.visible('a\x1b[2J\nb\u202ec é') == (r'a\x1b[2J\nb\u202ec é')

@@ -1,0 +1,50 @@
+"""States and checkpoints small enough for tests of WORKDIR."""
+
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from configs import default
+from locost_jax.workdir import checkpointer as checkpointer_lib
+
+
+class State(NamedTuple):
+  step: Any
+  params: Any
+  opt_state: Any
+  rng: Any
+
+
+def make(step):
+  return State(
+      jnp.int32(step),
+      {'a': jnp.full((4,), step, jnp.float32)},
+      {'mu': jnp.zeros((4,))},
+      jnp.uint32([1, 2]),
+  )
+
+
+def open_run(workdir, **changes):
+  """A Checkpointer of a run; changes: keys of config.checkpoint."""
+  config = default.get_config().checkpoint
+  config.update(changes)
+  return checkpointer_lib.Checkpointer(workdir / 'checkpoints', config)
+
+
+def save(workdir, metrics, **changes):
+  """Saves steps 1, 2, ... with their metrics; returns WORKDIR/checkpoints."""
+  checkpointer = open_run(workdir, **changes)
+  for step, measured in enumerate(metrics, start=1):
+    checkpointer.save(step, make(step), measured, loop={'measured': True})
+  checkpointer.close()
+  return workdir / 'checkpoints'
+
+
+def steps(directory):
+  return sorted(path.name for path in directory.iterdir())
+
+
+def step_of(params):
+  """The step whose parameters these are."""
+  return int(np.asarray(params['a'])[0])

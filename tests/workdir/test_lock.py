@@ -1,0 +1,159 @@
+"""The lock on WORKDIR: one holder, gone with it, and in nobody else's way."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from locost_jax import main
+from locost_jax import summarize
+from locost_jax.errors import InputError
+from locost_jax.runs import train_run
+from locost_jax.workdir import lock
+from tests import tiny_run
+from tests.deadline import within
+
+HOLDER = """
+import sys
+from locost_jax.workdir import lock
+with lock.held(sys.argv[1]):
+  print('held', flush=True)
+  sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def holder(tmp_path):
+  """Another process that holds the lock of tmp_path / 'run'."""
+  with subprocess.Popen(
+      [sys.executable, '-c', HOLDER, str(tmp_path / 'run')],
+      stdin=subprocess.PIPE,
+      stdout=subprocess.PIPE,
+      text=True,
+  ) as process:
+    assert process.stdout.readline() == 'held\n'
+    yield process
+    process.kill()
+
+
+def test_the_second_is_refused_with_the_first_one_s_name(holder, tmp_path):
+  with pytest.raises(InputError) as error, within():
+    with lock.held(tmp_path / 'run'):
+      pass
+  assert str(error.value) == (
+      f'{tmp_path / "run"}: process {holder.pid} on {socket.gethostname()} is '
+      'training here: wait for its end, or use another --workdir'
+  )
+
+
+@pytest.mark.parametrize('how', [signal.SIGKILL, signal.SIGTERM, 'end'])
+def test_the_lock_goes_with_its_holder(holder, tmp_path, how):
+  if how == 'end':
+    holder.stdin.close()
+  else:
+    holder.send_signal(how)
+  holder.wait(60)
+  with within(), lock.held(tmp_path / 'run'):
+    with pytest.raises(InputError, match=f'process {os.getpid()} on'):
+      with lock.held(tmp_path / 'run'):
+        pass
+  assert not list((tmp_path / 'run').iterdir())
+
+
+def test_children_do_not_keep_the_lock(tmp_path):
+  with lock.held(tmp_path):
+    child = subprocess.Popen(['sleep', '60'], close_fds=False)
+  with within(), lock.held(tmp_path):
+    pass
+  child.kill()
+  child.wait()
+
+
+def test_a_workdir_that_cannot_be_locked_is_one_line(tmp_path):
+  (tmp_path / 'file').write_text('')
+  for path in (tmp_path / 'file', tmp_path / 'file' / 'run'):
+    with pytest.raises(InputError, match='not a directory'):
+      with lock.held(path):
+        pass
+
+
+@pytest.fixture
+def arguments(tmp_path):
+  path = tmp_path / 'rows.jsonl'
+  path.write_text('{"document": "a b c", "summary": "a"}\n' * 4)
+  values = {
+      'data.train_files': path,
+      'data.validation_files': path,
+      'data.vocabulary': 'byte',
+      'data.max_input_length': 16,
+      'data.max_target_length': 8,
+      'train.steps': 1,
+      'train.batch_size': 2,
+      'eval.batch_size': 2,
+      'decode.max_length': 4,
+      'model.d_model': 16,
+      'model.d_state': 4,
+      'model.d_ff': 16,
+      'model.d_kv': 8,
+      'model.num_heads': 2,
+      'model.num_layers': 1,
+      'model.num_decoder_layers': 1,
+  }
+  return [
+      '--config=configs/default.py',
+      f'--workdir={tmp_path / "run"}',
+      *(f'--config.{key}={value}' for key, value in values.items()),
+  ]
+
+
+def test_two_commands_cannot_write_one_workdir(
+    holder, tmp_path, arguments, run_command
+):
+  with within():
+    status, out, err = run_command(main, *arguments)
+  assert (status, out) == (2, '')
+  (line,) = err.splitlines()
+  assert f'process {holder.pid} on ' in line
+  assert os.listdir(tmp_path / 'run') == ['run.lock']
+
+
+def test_what_only_reads_is_not_hindered(
+    tmp_path, arguments, run_command, request
+):
+  tiny_run.make(tmp_path / 'run')
+  request.getfixturevalue('holder')
+  document = tmp_path / 'text.txt'
+  document.write_text('A text.')
+  status, out, err = run_command(
+      summarize, f'--checkpoint={tmp_path / "run"}', document
+  )
+  assert status == 0 and out, err
+  status, _, err = run_command(main, *arguments, '--evaluate')
+  assert status == 0, err
+
+
+def test_a_refused_command_leaves_no_lock_behind(
+    tmp_path, arguments, run_command
+):
+  status, _, err = run_command(main, *arguments, '--config.train.steps=-1')
+  assert status == 2, err
+  assert not (tmp_path / 'run').exists()
+  (tmp_path / 'run').mkdir()
+  status, _, err = run_command(main, *arguments, '--config.train.steps=-1')
+  assert status == 2, err
+  assert not list((tmp_path / 'run').iterdir())
+
+
+def test_of_what_was_made_only_what_is_empty_is_removed(tmp_path):
+  """Another run may have begun next to it."""
+  workdir = tmp_path / 'runs' / 'mine'
+  with pytest.raises(InputError):
+    missing = train_run.missing_directories(workdir)
+    with train_run.nothing_half_written(workdir, missing):
+      (workdir / 'vocabulary').mkdir(parents=True)
+      (tmp_path / 'runs' / 'other').mkdir()
+      raise InputError('no')
+  assert os.listdir(tmp_path / 'runs') == ['other']

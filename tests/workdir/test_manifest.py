@@ -1,0 +1,130 @@
+"""Manifests that anybody may have written."""
+
+import json
+import os
+
+import pytest
+
+from locost_jax.errors import InputError
+from locost_jax.workdir import checkpoint
+from locost_jax.workdir import manifest
+from tests.deadline import within
+from tests.workdir import states
+
+GOOD = 'params/a'
+DIGEST = '3 2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae'
+
+
+@pytest.fixture
+def directory(tmp_path):
+  """A directory with a manifest, and a secret next to it."""
+  (tmp_path / 'secret').write_text('foo')
+  directory = tmp_path / '7'
+  (directory / 'params').mkdir(parents=True)
+  (directory / GOOD).write_text('foo')
+  manifest.write(directory)
+  assert json.loads((directory / 'manifest.json').read_text()) == {
+      GOOD: [DIGEST]
+  }
+  return directory
+
+
+@pytest.mark.parametrize(
+    'name',
+    ['../secret', 'params/../../secret', '/etc/passwd', 'params//a', 'a', '']
+    + ['params/', './params/a', 'params/\0', 'params/..'],
+)
+def test_names_that_lead_elsewhere_are_refused(directory, name):
+  (directory / 'manifest.json').write_text(
+      json.dumps({GOOD: [DIGEST], name: [DIGEST]})
+  )
+  damage = manifest.find_damage(directory)
+  assert damage.startswith('manifest.json: names ') and '\n' not in damage
+  assert damage.endswith('expected files in subdirectories')
+
+
+@pytest.mark.parametrize(
+    'text, words',
+    [
+        ('', 'not JSON'),
+        ('[]', 'not a JSON object'),
+        ('{"params/a": "3"}', 'params/a="3": expected a list'),
+        ('{"params/a": []}', 'expected a list'),
+        ('{"params/a": [3]}', 'expected a list'),
+        ('{"params/a": ["three abc"]}', 'expected a list'),
+        ('{"params/\\u001b[2J": 3}', r'params/\x1b[2J=3: expected a list'),
+        ('{"a": ' * 100_000, 'nested too deep'),
+        ('{"params/b": ["%s"]}' % DIGEST, 'params/b is missing'),
+    ],
+)
+def test_what_is_no_manifest_is_told_in_a_few_words(directory, text, words):
+  (directory / 'manifest.json').write_text(text)
+  with within():
+    damage = manifest.find_damage(directory)
+  assert words in damage and '\n' not in damage and len(damage) < 200
+
+
+@pytest.mark.parametrize(
+    'make, words',
+    [
+        (os.mkfifo, 'params/a: a pipe; expected a regular file'),
+        (
+            lambda path: os.symlink('../../secret', path),
+            'params/a: a link; expected a regular file',
+        ),
+        (lambda path: os.symlink('/dev/zero', path), 'a link; expected'),
+        (os.mkdir, 'params/a: a directory; expected a regular file'),
+    ],
+)
+def test_only_regular_files_are_opened(directory, make, words):
+  (directory / GOOD).unlink()
+  make(directory / GOOD)
+  with within():
+    assert words in manifest.find_damage(directory)
+
+
+def test_a_pipe_as_manifest_is_damage(directory):
+  (directory / 'manifest.json').unlink()
+  os.mkfifo(directory / 'manifest.json')
+  with within():
+    assert manifest.find_damage(directory) == (
+        'manifest.json: a pipe; expected a regular file'
+    )
+
+
+def test_directories_that_are_links_are_not_entered(directory, tmp_path):
+  os.rename(directory / 'params', tmp_path / 'elsewhere')
+  os.symlink(tmp_path / 'elsewhere', directory / 'params')
+  assert manifest.find_damage(directory) == (
+      'params: a link; expected a directory'
+  )
+
+
+def test_a_checkpoint_with_a_pipe_is_refused_at_once(tmp_path):
+  directory = states.save(tmp_path, [None]) / '1' / 'params'
+  path = next(path for path in directory.rglob('*') if path.is_file())
+  path.unlink()
+  os.mkfifo(path)
+  with pytest.raises(InputError, match='a pipe; expected'), within():
+    checkpoint.load_params(tmp_path)
+
+
+def test_files_that_no_manifest_names_are_told(tmp_path, capfd):
+  directory = states.save(tmp_path, [None]) / '1'
+  checkpoint.load_params(tmp_path)
+  assert capfd.readouterr().err == ''
+  for name in ('params/a\x1b[2Jb', 'loop/more', 'params/x', 'params/y'):
+    (directory / name).write_text('')
+  os.symlink('/', directory / 'training' / 'root')
+  checkpoint.load_params(tmp_path)
+  assert capfd.readouterr().err == (
+      rf'{directory}: params/a\x1b[2Jb, params/x, params/y: not named by '
+      'manifest.json; not part of the checkpoint\n'
+  )
+  checkpointer = states.open_run(tmp_path)
+  assert checkpointer.set_damaged_aside() == 1
+  checkpointer.close()
+  assert capfd.readouterr().err == (
+      rf'{directory}: loop/more, params/a\x1b[2Jb, params/x and 2 more: not '
+      'named by manifest.json; not part of the checkpoint\n'
+  )

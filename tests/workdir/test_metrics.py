@@ -1,0 +1,268 @@
+"""Metrics of checkpoints: damage of them, and which checkpoint is the best."""
+
+import json
+import os
+import shutil
+
+import pytest
+
+from locost_jax import files
+from locost_jax.workdir import checkpoint
+from locost_jax.workdir import manifest
+from tests.deadline import within
+from tests.workdir import states
+
+ROUGE = 'eval/x/rouge_mean'
+LOSS = 'eval/x/loss'
+# Step 2 is the best, 4 the latest; with keep_latest=2, 3 is kept too.
+SCORED = [{ROUGE: 10.0}, {ROUGE: 30.0}, {ROUGE: 20.0}, {ROUGE: 15.0}]
+METRICS = 'metrics/metrics'
+NOT_METRICS = {
+    'empty': b'',
+    'cut': b'{"eval/x/rouge_mean": 3',
+    'not JSON': b'rouge',
+    'not UTF-8': b'\xff\xfe\xfd',
+    'a list': b'[1, 2]',
+    'a text': b'{"eval/x/rouge_mean": "best", "score": "best"}',
+    'nested': b'{"score": {"score": 3}}',
+    'deep': b'{"a": ' * 100_000,
+    'too large': b' ' * (8 << 20),
+    'true': b'{"score": true}',
+}
+
+
+@pytest.fixture(scope='module')
+def scored(tmp_path_factory):
+  workdir = tmp_path_factory.mktemp('scored')
+  states.save(workdir, SCORED)
+  return workdir
+
+
+# Of steps that are the best, kept and the latest; `known`: as if the manifest
+# had been written so.
+@pytest.mark.parametrize(
+    'name, step, known',
+    [('cut', step, known) for step in (2, 3, 4) for known in (False, True)]
+    + [(name, 4, True) for name in NOT_METRICS if name != 'cut'],
+)
+def test_damaged_metrics_end_nothing(
+    scored, tmp_path, capfd, name, step, known
+):
+  tmp_path = shutil.copytree(scored, tmp_path / 'run')
+  directory = tmp_path / 'checkpoints'
+  (directory / str(step) / METRICS).write_bytes(NOT_METRICS[name])
+  if known:
+    manifest.write(directory / str(step))
+  with within():
+    # Who only reads passes over them, and says so once.
+    params = checkpoint.load_params(tmp_path)
+    assert states.step_of(params) == (3 if step == 2 else 2)
+    checkpoint.find(tmp_path)
+    (line,) = capfd.readouterr().err.splitlines()
+    assert f'checkpoints/{step}: metrics/metrics' in line
+    assert 'not among the best' in line
+    assert states.steps(directory) == ['2', '3', '4']
+    # The run goes on.
+    checkpointer = states.open_run(tmp_path)
+    assert checkpointer.set_damaged_aside() == 4
+    assert f'checkpoints/{step}: ' in capfd.readouterr().err
+    checkpointer.save(5, states.make(5), {ROUGE: 1.0}, {'measured': True})
+    checkpointer.close()
+  assert capfd.readouterr().err == ''
+  assert checkpoint.find(tmp_path).name == ('3' if step == 2 else '2')
+
+
+def test_the_latest_step_is_measured_again(tmp_path, capfd):
+  directory = states.save(tmp_path, SCORED)
+  (directory / '4' / METRICS).write_bytes(b'')
+  checkpointer = states.open_run(tmp_path)
+  assert checkpointer.set_damaged_aside() == 4
+  assert 'evaluated again' in capfd.readouterr().err
+  assert checkpointer.loop(4) == {'measured': False}
+  assert (directory / '4' / 'metrics.damaged').read_bytes() == b''
+  assert not manifest.find_damage(directory / '4')
+  checkpointer.measure(4, {ROUGE: 99.0})
+  assert checkpointer.best_step() == 4
+  checkpointer.close()
+
+
+def test_a_step_that_was_not_measured_stays_so(tmp_path):
+  """Its metrics were {}: no evaluation is due that there was none of."""
+  directory = states.save(tmp_path, [{ROUGE: 10.0}, None])
+  (directory / '2' / METRICS).write_bytes(b'')
+  checkpointer = states.open_run(tmp_path)
+  assert checkpointer.set_damaged_aside() == 2
+  assert checkpointer.loop(2) == {'measured': True}
+  assert checkpointer.metrics(2) == {}
+  checkpointer.close()
+
+
+def test_another_step_with_damaged_metrics_is_kept_aside(tmp_path):
+  """It may have been the best: nothing of it is deleted."""
+  directory = states.save(tmp_path, SCORED)
+  (directory / '2' / METRICS).write_bytes(b'')
+  checkpointer = states.open_run(tmp_path)
+  assert checkpointer.set_damaged_aside() == 4
+  for step in (5, 6, 7):
+    checkpointer.save(step, states.make(step), {ROUGE: 1.0})
+  checkpointer.close()
+  assert states.steps(directory) == ['2.damaged', '3', '6', '7']
+
+
+def test_metrics_that_are_another_number_are_not_trusted(tmp_path, capfd):
+  """A digit that flipped makes no other step the best."""
+  directory = states.save(tmp_path, SCORED)
+  path = directory / '3' / METRICS
+  path.write_text(path.read_text().replace('20.0', '90.0'))
+  assert states.step_of(checkpoint.load_params(tmp_path)) == 2
+  assert 'has other contents than were written' in capfd.readouterr().err
+
+
+def test_metrics_that_no_manifest_names_are_read(tmp_path, capfd):
+  """Checkpoints of an older version."""
+  directory = states.save(tmp_path, SCORED)
+  for step in directory.iterdir():
+    path = step / 'manifest.json'
+    entries = json.loads(path.read_text())
+    del entries[METRICS]
+    path.write_text(json.dumps(entries))
+  assert checkpoint.find(tmp_path).name == '2'
+  checkpointer = states.open_run(tmp_path)
+  assert checkpointer.set_damaged_aside() == 4
+  assert checkpointer.best_step() == 2
+  checkpointer.measure(4, {ROUGE: 99.0})
+  assert checkpointer.best_step() == 4
+  checkpointer.close()
+  assert capfd.readouterr().err == ''
+
+
+def test_the_best_is_by_the_metric_asked_for_now(tmp_path):
+  """Numbers of two metrics are never compared; both are stored."""
+  metrics = [
+      {ROUGE: 10.0, LOSS: 0.5},  # the best by loss
+      {ROUGE: 30.0, LOSS: 3.0},
+      {ROUGE: 20.0, LOSS: 2.0},
+      {ROUGE: 15.0, LOSS: 2.5},
+  ]
+  directory = states.save(tmp_path, metrics, keep_best=2)
+  assert states.steps(directory) == ['2', '3', '4']
+  checkpointer = states.open_run(tmp_path, metric='loss', keep_latest=1)
+  assert checkpointer.set_damaged_aside() == 4
+  assert checkpointer.best_step() == 3
+  assert checkpoint.find(tmp_path).name == '3'
+  # By ROUGE 25 would be better than a score of -2.
+  for step, loss in ((5, 2.7), (6, 2.8), (7, 2.9)):
+    checkpointer.save(step, states.make(step), {ROUGE: 25.0, LOSS: loss})
+  checkpointer.close()
+  assert checkpoint.find(tmp_path).name == '3'
+  assert states.steps(directory) == ['3', '7']
+  # And back.
+  checkpointer = states.open_run(tmp_path)
+  checkpointer.set_damaged_aside()
+  assert checkpointer.best_step() == 7
+  checkpointer.close()
+  assert not manifest.find_damage(directory / '3')
+
+
+def test_killed_between_two_metrics_they_are_not_compared(tmp_path):
+  """The latest step says which metric is meant."""
+  directory = states.save(
+      tmp_path, [{ROUGE: 1.0, LOSS: 9.0}, {ROUGE: 30.0, LOSS: 3.0}]
+  )
+  manifest.replace(
+      directory / '1',
+      METRICS,
+      json.dumps({ROUGE: 1.0, LOSS: -99.0, 'score': 99.0, 'score_of': 'loss'}),
+  )
+  assert checkpoint.find(tmp_path).name == '2'
+
+
+def test_scores_of_an_older_version_say_no_metric(tmp_path):
+  directory = states.save(tmp_path, SCORED)
+  for step in directory.iterdir():
+    metrics = json.loads((step / METRICS).read_text())
+    del metrics['score_of']
+    manifest.replace(step, METRICS, json.dumps(metrics))
+  assert checkpoint.find(tmp_path).name == '2'
+  checkpointer = states.open_run(tmp_path)
+  checkpointer.set_damaged_aside()
+  checkpointer.save(5, states.make(5), {ROUGE: 25.0})
+  checkpointer.close()
+  assert states.steps(directory) == ['2', '4', '5']
+  assert checkpoint.find(tmp_path).name == '2'
+
+
+@pytest.mark.parametrize('keep_latest', [1, 4])
+def test_a_tie_is_won_by_the_later_step(tmp_path, keep_latest):
+  directory = states.save(
+      tmp_path,
+      [{ROUGE: 30.0}, {ROUGE: 30.0}, {ROUGE: 1.0}, {ROUGE: 1.0}],
+      keep_latest=keep_latest,
+  )
+  assert checkpoint.best_step(directory) == 2
+  assert checkpoint.best_first(directory)[:1] == [2]
+  checkpointer = states.open_run(tmp_path, keep_latest=1)
+  checkpointer.set_damaged_aside()
+  assert checkpointer.best_step() == 2
+  checkpointer.measure(4, {ROUGE: 2.0})  # prunes
+  checkpointer.close()
+  assert states.steps(directory) == ['2', '4']
+
+
+def test_a_latest_step_without_parameters_is_saved_again(tmp_path, capfd):
+  directory = states.save(tmp_path, SCORED)
+  shutil.rmtree(directory / '4' / 'params')
+  assert checkpoint.latest_step(directory) == 3
+  checkpointer = states.open_run(tmp_path)
+  assert checkpointer.set_damaged_aside() == 3
+  (line,) = capfd.readouterr().err.splitlines()
+  assert 'params/' in line and 'set aside as 4.damaged' in line
+  checkpointer.save(4, states.make(4), {ROUGE: 15.0})
+  checkpointer.close()
+  assert states.steps(directory) == ['2', '3', '4', '4.damaged']
+  assert states.step_of(checkpoint.load_params(tmp_path, 4)) == 4
+
+
+@pytest.fixture
+def synced(monkeypatch):
+  """Paths that were flushed to the disk, by the names they had then."""
+  paths, flush = [], os.fsync
+
+  def spy(descriptor):
+    paths.append(os.path.realpath(f'/proc/self/fd/{descriptor}'))
+    flush(descriptor)
+
+  monkeypatch.setattr(os, 'fsync', spy)
+  return paths
+
+
+def test_what_replaces_metrics_is_flushed(tmp_path, synced):
+  """A power cut leaves the old ones or the new ones, never an empty file."""
+  directory = states.save(tmp_path, [{ROUGE: 10.0}]) / '1'
+  synced.clear()
+  manifest.replace(directory, METRICS, '{}')
+  assert synced.index(f'{directory}/replacement.tmp') < synced.index(
+      f'{directory}/metrics'
+  )
+  manifests = [i for i, p in enumerate(synced) if 'manifest.json.tmp' in p]
+  # Before the first rename, and after the file has its name.
+  assert manifests[0] < synced.index(f'{directory}/metrics') < manifests[-1]
+  assert str(directory) in synced[manifests[-1] :]
+
+
+def test_a_checkpoint_is_flushed_before_it_has_its_name(tmp_path, synced):
+  directory = states.save(tmp_path, [{ROUGE: 10.0}]) / '1'
+  names = {
+      path.partition('checkpoint-tmp')[2].partition('/')[2] for path in synced
+  }
+  entries = json.loads((directory / 'manifest.json').read_text())
+  assert METRICS in entries and entries.keys() <= names
+  assert any(name.startswith('manifest.json.tmp') for name in names)
+
+
+def test_a_file_that_is_written_is_flushed(tmp_path, synced):
+  files.write(tmp_path / 'file', 'text')
+  assert [path.rpartition('.tmp')[0] for path in synced[:1]] == [
+      f'{tmp_path}/file'
+  ]
+  assert synced[1:] == [str(tmp_path)]
