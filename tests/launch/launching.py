@@ -17,6 +17,9 @@ import time
 ROOT = Path(__file__).parents[2]
 LAUNCH = ROOT / 'launch'
 SCRIPTS = sorted(LAUNCH.glob('*.sh')) + [LAUNCH / 'slurm.sbatch']
+# Seconds after which something hangs: less than what the scripts themselves give
+# a host that ended badly, whatever LAUNCH_GRACE says.
+PATIENCE = 50
 NAMES = ('gcloud', 'ssh', 'srun', 'scontrol', 'sbatch', 'git', 'uv', 'trainer')
 # What a shell must not touch on its way to the run.
 ODD = [
@@ -113,7 +116,7 @@ class Fakes:
     """Runs a script to its end: (status, stdout, stderr)."""
     process = self.start(script, *arguments, **environment)
     try:
-      out, err = process.communicate(timeout=20)
+      out, err = process.communicate(timeout=PATIENCE)
     finally:
       process.kill()
     return process.returncode, out, err
@@ -136,7 +139,7 @@ class Fakes:
 
   def wait_for(self, pattern, count=1):
     """Waits for files that a stand-in makes."""
-    end = time.monotonic() + 10
+    end = time.monotonic() + PATIENCE
     while len(list(self.path.glob(pattern))) < count:
       assert time.monotonic() < end, f'no {pattern}: {self.calls()}'
       time.sleep(0.01)

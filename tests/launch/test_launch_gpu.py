@@ -6,13 +6,13 @@ import shlex
 import shutil
 import signal
 import subprocess
-import time
 
 import pytest
 
 from tests.launch.launching import ENV
 from tests.launch.launching import FLAGS
 from tests.launch.launching import LAUNCH
+from tests.launch.launching import PATIENCE
 from tests.launch.launching import ROOT
 from tests.launch.launching import split
 from tests.launch.launching import trainers
@@ -120,7 +120,7 @@ def test_one_machine(fakes, number):
   run = fakes.start('gpu.sh', cwd=fakes.path)
   fakes.wait_for('waiting*')
   run.send_signal(number)
-  assert run.wait(10) == 128 + number
+  assert run.wait(PATIENCE) == 128 + number
   assert fakes.calls() == [['trainer', *FLAGS]] * 3 + [['signal', number.name]]
   assert fakes.all_calls()[0][2:] == [str(ROOT), 'two words']
 
@@ -161,10 +161,13 @@ def test_one_host_ends_badly_and_the_other_is_asked_to(fakes):
 def test_one_host_ends_badly_and_the_other_hangs(fakes):
   use_hosts(fakes)
   fakes.runs(['gpu1', [(75, 2)]], ['gpu2', ['hang']])
-  start = time.monotonic()
   status, _, err = fakes.run('gpu.sh', LAUNCH_GRACE='1')
   assert (status, 'gpu2: ended with status 137' in err) == (75, True), err
-  assert time.monotonic() - start < 10
+  kills = [call for call in fakes.calls('ssh') if 'kill -' in call[-1]]
+  assert [re.search('kill -[A-Z]+', call[-1])[0] for call in kills] == [
+      'kill -TERM',
+      'kill -KILL',
+  ]
 
 
 @pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGINT])
@@ -175,7 +178,7 @@ def test_a_signal_reaches_both_hosts(fakes, number):
   run = fakes.start('gpu.sh', FAKE_SLOW=f'gpu2 kill -{number.name[3:]}')
   fakes.wait_for('waiting*', 2)
   run.send_signal(number)
-  _, err = run.communicate(timeout=10)
+  _, err = run.communicate(timeout=PATIENCE)
   assert run.returncode == 128 + number, err
   assert fakes.calls('signal')[:2] == [['signal', number.name]] * 2
 
@@ -260,7 +263,10 @@ def test_a_job_is_queued_again(fakes, ended, again, tmp_path):
 
   def job(*more):
     return subprocess.run(
-        [*command, *more], cwd=ROOT, timeout=20, env=fakes.environment | JOB
+        [*command, *more],
+        cwd=ROOT,
+        timeout=PATIENCE,
+        env=fakes.environment | JOB,
     ).returncode
 
   assert job() == ended
@@ -279,13 +285,13 @@ def test_a_job_that_is_cancelled_is_not_queued_again(fakes):
   run = fakes.start('slurm.sbatch', **JOB)
   fakes.wait_for('waiting*')
   os.killpg(run.pid, signal.SIGTERM)
-  run.communicate(timeout=10)
+  run.communicate(timeout=PATIENCE)
   assert run.returncode == -signal.SIGTERM
   assert not fakes.calls('scontrol')
 
 
 def test_a_job_elsewhere_than_in_a_checkout(fakes):
   run = fakes.start('slurm.sbatch', cwd=fakes.path, **JOB)
-  _, err = run.communicate(timeout=10)
+  _, err = run.communicate(timeout=PATIENCE)
   assert run.returncode == 2
   assert f'{fakes.path}: expected a checkout of locost_jax' in err
