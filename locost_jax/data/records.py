@@ -46,6 +46,7 @@ RECORDS, LENGTHS = 'records.array_record', 'lengths.npy'
 SHAPES = 'shapes.npy'
 KEY, STATS = 'key.json', 'stats.json'
 FILES = RECORDS, LENGTHS, SHAPES, KEY, STATS
+_MOST_KEY_BYTES = 1 << 30  # key.json lists every file of the corpus
 _COUNT = untrusted.integer(0, 10**15)
 _STATS_KINDS = {
     'records': _COUNT,
@@ -214,7 +215,7 @@ def is_complete(path, key):
   try:
     stats = untrusted.read_object(path / STATS)
     return (
-        untrusted.read_object(path / KEY) == key
+        untrusted.read_object(path / KEY, _MOST_KEY_BYTES) == key
         and (path / RECORDS).stat().st_size == stats['bytes']
         and (path / SHAPES).exists() == stats['paged']
         and len(np.load(path / LENGTHS, mmap_mode='r')) == stats['records']

@@ -267,7 +267,7 @@ def test_a_release_s_generation_settings(directory):
       method='sample', temperature=0.7, top_k=50, max_length=30
   )
   (directory / 'generation_config.json').write_text('{')
-  with pytest.raises(InputError, match='generation_config.json: not a JSON'):
+  with pytest.raises(InputError, match='generation_config.json: not JSON'):
     locost_jax.load(directory)
 
 
