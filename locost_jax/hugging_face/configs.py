@@ -141,6 +141,14 @@ def model_config(directory):
   return dict(name=name, **ours)
 
 
+def has_tied_head(directory):
+  """Whether a config.json says that the output layer is the embedding.
+
+  transformers 5 says so of a T5 with unscaled outputs, too.
+  """
+  return _read(directory, 'config.json').get('tie_word_embeddings') is True
+
+
 def generation_settings(directory):
   """How a Hugging Face directory wants summaries to be written.
 

@@ -9,6 +9,7 @@ import math
 import numpy as np
 
 from locost_jax.errors import InputError
+from locost_jax.hugging_face import configs
 from locost_jax.hugging_face import names as names_lib
 from locost_jax.hugging_face.tensors import list_few
 from locost_jax.hugging_face.tensors import Tensors
@@ -75,6 +76,10 @@ class Released:
         self.copies[name] = [found[copy] for copy in copies[1:]]
       elif name in table.zeros:
         self.stored[name] = None
+    head, embedding = 'lm_head.weight', 'shared.weight'
+    if head in needed and head not in self.stored and embedding in self.stored:
+      if configs.has_tied_head(directory):
+        self.stored[head], self.copies[head] = self.stored[embedding], []
     missing = [name for name in needed if name not in self.stored]
     used = {*self.stored.values(), *self.unread}.union(*self.copies.values())
     unused = sorted(self.tensors.names() - used)
