@@ -8,7 +8,8 @@ checkpoint, or its latest) becomes a Hugging Face directory: config.json,
 generation_config.json, model.safetensors and the tokenizer's files. A Hugging
 Face directory becomes a WORKDIR with config.json, vocabulary/ and
 checkpoints/0, which all that takes a checkpoint takes. The target is there
-whole or not at all. stdout has a line for each tensor.
+whole or not at all. stdout has a line for each tensor. --verify computes the
+logits of random documents in both frameworks and reports how far they differ.
 """
 
 import json
@@ -20,9 +21,11 @@ from absl import flags
 
 from locost_jax.command_line import commands
 from locost_jax.errors import InputError
+from locost_jax.hugging_face import configs
 from locost_jax.hugging_face import hub
 from locost_jax.runs import conversion_report
 from locost_jax.runs import convert_weights
+from locost_jax.runs import verify_weights
 from locost_jax.workdir import find
 
 _UNITS = {'': 1, 'K': 10**3, 'M': 10**6, 'G': 10**9, 'T': 10**12}
@@ -52,6 +55,12 @@ def define_flags(values, argv):
       'max_shard_size',
       '5GB',
       'of an exported file; above it there are several and an index',
+  )
+  flags.DEFINE_boolean(
+      'verify',
+      False,
+      'compare the logits with those of transformers (extra `peers`)',
+      flag_values=values,
   )
   commands.define_allow_download(values, 'source')
   commands.define_format(values, 'of the report on stdout')
@@ -85,12 +94,21 @@ def main(values, arguments):
           f"--dtype={values.dtype}: a run's parameters are "
           f'float32, and {source} becomes a run'
       )
+    if values.verify:
+      verify_weights.check(configs.model_config(source)['name'])
     report = convert_weights.import_release(source, target)
+    pair = target, source
   else:
+    if values.verify:
+      verify_weights.check(run[2]['model']['name'])
     report = convert_weights.export_run(
         *run, target, values.dtype or 'float32', most
     )
+    pair = source, target
   report = dict(source=str(source), target=values.target, **report)
+  if values.verify:
+    dtype = values.dtype or 'float32'
+    report['verified'] = verify_weights.compare(*pair, dtype)
   if values.format == 'json':
     print(json.dumps(report))
   else:

@@ -2,8 +2,8 @@
 
 A report is a dict that JSON holds: direction ('run' or 'hugging_face'), model,
 tensors ({'from', 'to'}, each a name, a dtype and a shape), copies, unread,
-parameters, dtype, copied (the tokenizer's files), notes. `convert` adds source
-and target.
+parameters, dtype, copied (the tokenizer's files), notes. `convert` adds source,
+target and, if asked, verified (`verify_weights.compare`).
 """
 
 import math
@@ -127,6 +127,13 @@ def format_text(report):
   if report['copied']:
     lines.append(f'tokenizer: {", ".join(report["copied"])}')
   lines += report['notes']
+  if verified := report.get('verified'):
+    lines.append(
+        f'logits here and in transformers: {verified["tokens"]} tokens, '
+        f'largest difference {verified["difference"]:.2g} of at most '
+        f'{verified["largest"]:.3g}; the same likeliest token at '
+        f'{verified["same_choice"]:.1%} of the positions'
+    )
   kind = 'a run' if report['direction'] == 'run' else 'a Hugging Face directory'
   lines.append(
       f'{report["target"]}: {kind}, from '

@@ -18,6 +18,8 @@ from safetensors.numpy import save_file
 from locost_jax import convert
 from locost_jax import files
 from locost_jax import models
+from locost_jax.errors import InputError
+from locost_jax.runs import verify_weights
 from tests.hugging_face.converting import GOLDEN
 from tests.hugging_face.converting import rewrite
 from tests.hugging_face.converting import ROOT
@@ -42,10 +44,19 @@ def test_what_a_release_cannot_say_is_refused(
   refuse(home, message="config.model.variant='paper' cannot be exported")
 
 
+def test_verify_without_pytorch(monkeypatch):
+  monkeypatch.setattr(
+      verify_weights.importlib.util, 'find_spec', lambda _: None
+  )
+  with pytest.raises(InputError, match='--verify needs torch, .*pip install'):
+    verify_weights.check('t5')
+
+
 def test_flags_that_cannot_be(release, tmp_path, refuse, run_command):
   refuse(release, '--dtype=bfloat16', message="--dtype=bfloat16: a run's")
   refuse(release, '--max_shard_size=big', message='expected a size like 5GB')
   refuse(tmp_path / 'nowhere', message='nowhere: no such directory')
+  refuse(release, '--verify', message="transformers has no 'locost'; expected")
   status, _, err = run_command(convert, f'--source={release}')
   assert status == 2 and '--target=DIR is missing' in err
   (tmp_path / 'there').mkdir()

@@ -8,6 +8,8 @@ from safetensors.numpy import load_file
 
 import locost_jax
 from locost_jax import convert
+from locost_jax.errors import InputError
+from locost_jax.runs import verify_weights
 from locost_jax.vocabularies import sentencepiece_training
 from locost_jax.vocabularies import vocabulary as vocabulary_lib
 from tests import tiny_run
@@ -165,3 +167,27 @@ def test_tokenizers_read_the_same_ids(kind, tmp_path, run_command):
   assert theirs(text).input_ids == ours.encode(text) + [ours.eos_id]
   assert len(theirs) == ours.size
   assert json.loads(out)['copied'][-1] == 'vocabulary.json'
+
+
+@pytest.mark.parametrize('name', ['t5', 'longt5, transient-global', 'bart'])
+def test_verify(name, tmp_path, run_command):
+  """Both directions; and weights that are not the same."""
+  kind, values = MODELS[name]
+  model = make(kind, values, tmp_path / 'theirs')
+  for source, target in (('theirs', 'run'), ('run', 'back')):
+    status, out, err = run_command(
+        convert,
+        f'--source={tmp_path / source}',
+        f'--target={tmp_path / target}',
+        '--verify',
+        '--format=json',
+    )
+    assert status == 0, err
+    verified = json.loads(out)['verified']
+    assert verified['difference'] <= 1e-5 * verified['largest']
+    assert verified['same_choice'] == 1
+  with torch.no_grad():
+    next(model.parameters()).add_(0.05)
+  model.save_pretrained(tmp_path / 'other')
+  with pytest.raises(InputError, match='differ by .* do not use'):
+    verify_weights.compare(tmp_path / 'run', tmp_path / 'other')
