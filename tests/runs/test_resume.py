@@ -145,5 +145,5 @@ def test_names_of_the_hub_had_no_prefix_once(tmp_path, now, continues):
   if continues:
     resume.check_unchanged([setup], tmp_path)
   else:
-    with pytest.raises(InputError, match="init_from was 'hf://a/b', now 'a/b'"):
+    with pytest.raises(InputError, match='init_from was "hf://a/b", now "a/b"'):
       resume.check_unchanged([setup], tmp_path)
