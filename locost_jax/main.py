@@ -79,7 +79,7 @@ def _define_other_actions(values):
       'evaluate',
       False,
       'do not train: measure the best checkpoint of the workdir on the test '
-      'split, or on validation when there is none: all documents, unless '
+      'split, or on validation if it is missing: all documents, unless '
       '--config.eval.examples is given',
       flag_values=values,
   )

@@ -34,7 +34,7 @@ _KINDS = (
 
 
 class Kind(NamedTuple):
-  """What a value must be.
+  """The values that a key may have.
 
   Attributes:
     words: 'an integer from 1 to 100', for messages.
@@ -135,7 +135,7 @@ def open_regular(path, follow=True):
     A binary file.
 
   Raises:
-    FileNotFoundError, NotADirectoryError: there is none.
+    FileNotFoundError, NotADirectoryError: the file does not exist.
     InputError: it is something else, or cannot be opened.
   """
   flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
@@ -166,7 +166,7 @@ def read_bytes(path, most=MOST_BYTES):
     most: bytes it may have.
 
   Raises:
-    FileNotFoundError, NotADirectoryError: there is none.
+    FileNotFoundError, NotADirectoryError: the file does not exist.
     InputError: as `open_regular`, it is larger, or cannot be read.
   """
   with open_regular(path) as file:
@@ -188,7 +188,7 @@ def read_object(path, most=MOST_BYTES):
     most: bytes it may have.
 
   Raises:
-    FileNotFoundError, NotADirectoryError: there is none.
+    FileNotFoundError, NotADirectoryError: the file does not exist.
     InputError: as `read_bytes` and `parse_object`.
   """
   return parse_object(read_bytes(path, most), path)

@@ -100,7 +100,7 @@ class Background:
   """
 
   def __init__(self, directory, name, known):
-    """Starts; arguments as of `check`."""
+    """Starts the comparison; for the arguments see `check`."""
     self.error = None
     self._thread = threading.Thread(
         target=self._run, args=(directory, name, known), daemon=True

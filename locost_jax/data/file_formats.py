@@ -1,4 +1,4 @@
-"""The formats of the user's own files, told by their endings.
+"""The formats of the user's own files, recognised by their endings.
 
 READERS is the table of them. A reader yields the rows of a file as dicts in
 which the fields that are asked for are strings; data/sources.py checks the

@@ -185,7 +185,7 @@ _RAW = {
     tag: re.compile(rf'</{tag}(?=[\s/>])', re.IGNORECASE)
     for tag in ('script', 'style', 'title')
 }
-# No character has so long a number, and Python refuses to read it.
+# No character has a number this long, and Python refuses to parse it.
 _LONG_NUMBER = re.compile('&#[xX]?[0-9a-fA-F]{100,}+;?')
 
 

@@ -70,7 +70,7 @@ def held_bytes(pid):
 
 
 def ran_out(error):
-  """Whether an exception says that memory ended: the device's or the host's."""
+  """Whether an exception means out of memory, on the device or the host."""
   words = 'RESOURCE_EXHAUSTED', 'Out of memory', 'out of memory', 'bad_alloc'
   return isinstance(error, MemoryError) or (
       isinstance(error, RuntimeError)
@@ -101,7 +101,7 @@ def _kilobytes(path, name):
 
 
 def _addresses_left(root):
-  """What RLIMIT_AS leaves of the addresses; None: no limit."""
+  """Returns the bytes that RLIMIT_AS still allows; None: no limit."""
   try:
     import resource  # absent from some systems
   except ImportError:

@@ -94,7 +94,7 @@ def _identities(inputs):
 
 
 def _identity(path):
-  """Returns what is equal for all names of a file; None: there is none."""
+  """Returns the device and inode of a file; None: it does not exist."""
   try:
     status = os.stat(path)
   except (OSError, ValueError):

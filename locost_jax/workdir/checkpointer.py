@@ -304,7 +304,7 @@ class Checkpointer:
 
 
 def _numbers(metrics):
-  """What was measured: metrics without the score."""
+  """Returns the measured metrics, without the score."""
   return {
       key: float(value)
       for key, value in metrics.items()

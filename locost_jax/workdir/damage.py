@@ -1,4 +1,4 @@
-"""What becomes of damaged checkpoints when a run continues.
+"""Sets damaged checkpoints aside when a run continues.
 
 A step that is not what was written is renamed to STEP.damaged. Where only the
 metrics are damaged, the latest step goes on without them and is evaluated
