@@ -18,6 +18,7 @@ from locost_jax.runs import final_scores
 from locost_jax.telemetry import weights_and_biases
 from locost_jax.training import init_from
 from locost_jax.training import train
+from locost_jax.values import directories
 from locost_jax.workdir import lock
 from locost_jax.workdir import phases as phases_lib
 
@@ -37,6 +38,7 @@ def train_run(config, phases, workdir, options, when_read=lambda: None):
   """
   weights_and_biases.check(options.wandb)
   setups = [assemble.Setup(phase) for phase in phases]
+  directories.check('--workdir', workdir)
   missing = missing_directories(workdir)
   with hold_lock(workdir):
     with nothing_half_written(workdir, missing):
