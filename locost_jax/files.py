@@ -7,6 +7,7 @@ import stat
 
 from locost_jax.errors import InputError
 
+_BLOCK = 1 << 22  # bytes read at once
 _KINDS = {
     stat.S_IFDIR: 'a directory',
     stat.S_IFIFO: 'a named pipe',
@@ -19,28 +20,33 @@ _KINDS = {
 def check_regular(path, name=None):
   """Raises an InputError for what is no regular file; nothing there is fine.
 
-  Reading a pipe may wait for ever, and a device may never end. Replacing one
-  breaks what others do with it.
-
   Args:
     path: of the file; links are followed.
     name: what the error calls it; None: the path.
   """
   try:
-    kind = stat.S_IFMT(os.stat(path).st_mode)
+    mode = os.stat(path).st_mode
   except FileNotFoundError:
     return
   except (OSError, ValueError) as error:
     reason = getattr(error, 'strerror', None) or str(error)
     raise InputError(f'{name or path}: {reason}') from None
-  if kind != stat.S_IFREG:
-    raise InputError(
-        f'{name or path}: is {_KINDS.get(kind, "no file")}, expected a regular '
-        'file'
-    )
+  check_mode(mode, name or path)
 
 
-_BLOCK = 1 << 22  # bytes read at once
+def check_mode(mode, name):
+  """Raises an InputError for the mode of what is no regular file.
+
+  Reading a pipe may wait for ever, and a device may never end. Replacing one
+  breaks what others do with it.
+
+  Args:
+    mode: `st_mode`.
+    name: what the error calls the file.
+  """
+  if not stat.S_ISREG(mode):
+    kind = _KINDS.get(stat.S_IFMT(mode), 'no file')
+    raise InputError(f'{name}: is {kind}, expected a regular file')
 
 
 def write(path, content):

@@ -12,10 +12,10 @@ import json
 import math
 import os
 import re
-import stat
 import sys
 from typing import Callable, NamedTuple
 
+from locost_jax import files
 from locost_jax.errors import InputError
 from locost_jax.errors import visible
 
@@ -24,13 +24,6 @@ MOST_BYTES = 1 << 22  # of a config or of what a command keeps about a run
 MOST_TOKENIZER_BYTES = 1 << 28
 MOST_DEPTH = 16
 _SHOWN = 60  # characters of a value
-_KINDS = (
-    (stat.S_ISDIR, 'a directory'),
-    (stat.S_ISFIFO, 'a pipe'),
-    (stat.S_ISSOCK, 'a socket'),
-    (stat.S_ISCHR, 'a device'),
-    (stat.S_ISBLK, 'a device'),
-)
 
 
 class Kind(NamedTuple):
@@ -142,7 +135,7 @@ def open_regular(path, follow=True):
   if not follow:
     flags |= os.O_NOFOLLOW
     if os.path.islink(path):
-      raise InputError(f'{path}: a link; expected a regular file')
+      raise InputError(f'{path}: is a link, expected a regular file')
   try:
     descriptor = os.open(path, flags)
   except (FileNotFoundError, NotADirectoryError):
@@ -150,11 +143,11 @@ def open_regular(path, follow=True):
   except (OSError, ValueError) as error:
     reason = getattr(error, 'strerror', None) or str(error)
     raise InputError(f'{path}: cannot be opened: {reason}') from None
-  mode = os.fstat(descriptor).st_mode
-  if not stat.S_ISREG(mode):
+  try:
+    files.check_mode(os.fstat(descriptor).st_mode, path)
+  except InputError:
     os.close(descriptor)
-    kind = next((words for is_kind, words in _KINDS if is_kind(mode)), 'odd')
-    raise InputError(f'{path}: {kind}; expected a regular file')
+    raise
   return os.fdopen(descriptor, 'rb')
 
 

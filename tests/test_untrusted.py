@@ -49,9 +49,9 @@ def test_objects_of_the_limits_are_read(tmp_path):
 @pytest.mark.parametrize(
     'make, words',
     [
-        (os.mkfifo, 'a pipe; expected a regular file'),
-        (os.mkdir, 'a directory; expected a regular file'),
-        (lambda path: os.symlink('/dev/zero', path), 'a device; expected'),
+        (os.mkfifo, 'is a named pipe, expected a regular file'),
+        (os.mkdir, 'is a directory, expected a regular file'),
+        (lambda path: os.symlink('/dev/zero', path), 'is a device, expected'),
     ],
 )
 def test_only_regular_files_are_opened(tmp_path, make, words):
@@ -65,7 +65,7 @@ def test_links_are_followed_only_where_that_is_meant(tmp_path):
   (tmp_path / 'blob').write_bytes(b'1')
   os.symlink('blob', tmp_path / 'link')
   assert untrusted.read_bytes(tmp_path / 'link') == b'1'
-  with pytest.raises(InputError, match='a link; expected a regular file'):
+  with pytest.raises(InputError, match='is a link, expected a regular file'):
     untrusted.open_regular(tmp_path / 'link', follow=False)
 
 

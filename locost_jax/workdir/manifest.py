@@ -226,7 +226,7 @@ def _describe(directory, name):
   path = directory / name
   for parent in list(path.parents)[: name.count('/')]:
     if parent.is_symlink():
-      raise InputError(f'{parent}: a link; expected a directory')
+      raise InputError(f'{parent}: is a link, expected a directory')
   with untrusted.open_regular(path, follow=False) as file:
     return files.describe(file)
 

@@ -106,7 +106,7 @@ def test_the_config_counts_only_where_it_is_read(release):
         (b'3', 'not a JSON object: 3'),
         (b'{', 'not JSON'),
         (b' ' * (5 << 20), 'expected at most 4,194,304'),
-        (None, 'a pipe; expected a regular file'),
+        (None, 'is a named pipe, expected a regular file'),
     ],
 )
 def test_files_that_are_no_objects(release, name, data, words):
@@ -124,7 +124,7 @@ def test_pipes_as_weights(release, name):
   (release / WEIGHTS).unlink()
   os.mkfifo(release / name)
   assert refused(release) == (
-      f'{release / name}: a pipe; expected a regular file'
+      f'{release / name}: is a named pipe, expected a regular file'
   )
 
 
@@ -217,7 +217,7 @@ def test_a_hostile_pickle_is_refused_without_advice(
   assert words in line and 'weights_only' not in line
   (release / 'pytorch_model.bin').unlink()
   os.mkfifo(release / 'pytorch_model.bin')
-  assert 'a pipe; expected a regular file' in refused(release)
+  assert 'is a named pipe, expected a regular file' in refused(release)
 
 
 @pytest.mark.parametrize(
@@ -251,7 +251,7 @@ def test_pipes_as_vocabularies(tmp_path, name):
   for path in (tmp_path, tmp_path / name):
     if path.name == 'vocabulary.json':
       continue
-    with pytest.raises(InputError, match='a pipe; expected'), within():
+    with pytest.raises(InputError, match='is a named pipe, expected'), within():
       vocabulary_lib.load_vocabulary(path)
 
 

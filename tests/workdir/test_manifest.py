@@ -67,13 +67,13 @@ def test_what_is_no_manifest_is_told_in_a_few_words(directory, text, words):
 @pytest.mark.parametrize(
     'make, words',
     [
-        (os.mkfifo, 'params/a: a pipe; expected a regular file'),
+        (os.mkfifo, 'params/a: is a named pipe, expected a regular file'),
         (
             lambda path: os.symlink('../../secret', path),
-            'params/a: a link; expected a regular file',
+            'params/a: is a link, expected a regular file',
         ),
-        (lambda path: os.symlink('/dev/zero', path), 'a link; expected'),
-        (os.mkdir, 'params/a: a directory; expected a regular file'),
+        (lambda path: os.symlink('/dev/zero', path), 'is a link, expected'),
+        (os.mkdir, 'params/a: is a directory, expected a regular file'),
     ],
 )
 def test_only_regular_files_are_opened(directory, make, words):
@@ -88,7 +88,7 @@ def test_a_pipe_as_manifest_is_damage(directory):
   os.mkfifo(directory / 'manifest.json')
   with within():
     assert manifest.find_damage(directory) == (
-        'manifest.json: a pipe; expected a regular file'
+        'manifest.json: is a named pipe, expected a regular file'
     )
 
 
@@ -96,7 +96,7 @@ def test_directories_that_are_links_are_not_entered(directory, tmp_path):
   os.rename(directory / 'params', tmp_path / 'elsewhere')
   os.symlink(tmp_path / 'elsewhere', directory / 'params')
   assert manifest.find_damage(directory) == (
-      'params: a link; expected a directory'
+      'params: is a link, expected a directory'
   )
 
 
@@ -105,7 +105,7 @@ def test_a_checkpoint_with_a_pipe_is_refused_at_once(tmp_path):
   path = next(path for path in directory.rglob('*') if path.is_file())
   path.unlink()
   os.mkfifo(path)
-  with pytest.raises(InputError, match='a pipe; expected'), within():
+  with pytest.raises(InputError, match='is a named pipe, expected'), within():
     checkpoint.load_params(tmp_path)
 
 

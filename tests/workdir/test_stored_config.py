@@ -123,7 +123,7 @@ def test_a_pipe_is_not_waited_for(run):
   path = run[0] / 'config.json'
   path.unlink()
   os.mkfifo(path)
-  with pytest.raises(InputError, match='a pipe; expected'), within():
+  with pytest.raises(InputError, match='is a named pipe, expected'), within():
     locost_jax.load(run[0])
 
 
