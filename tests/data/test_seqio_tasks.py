@@ -18,7 +18,7 @@ from locost_jax.data import pipeline
 from locost_jax.errors import InputError
 from locost_jax.vocabularies import byte_vocabulary
 from locost_jax.vocabularies import sentencepiece_training
-from tests.data.test_tasks import c4_rows
+from tests.data.test_tasks import mocked_c4
 from tests.data.test_tasks import story
 from tests.data.test_tasks import write_jsonl
 
@@ -233,22 +233,12 @@ def test_batches_have_seqio_s_keys_and_the_trainer_s_tokens(load, mock):
 
 
 def test_what_tfds_prepared(load, tmp_path):
-  """As a test of a whole run mocks it: no file of C4 is there."""
   import seqio
-  import tensorflow as tf
-  import tensorflow_datasets as tfds
 
-  def as_dataset(self, *args, **keywords):
-    del self, args, keywords
-    return tf.data.Dataset.from_tensor_slices(c4_rows(0, 12))
-
-  info = tmp_path / 'c4' / 'en' / '3.1.0' / 'dataset_info.json'
-  info.parent.mkdir(parents=True)
-  info.write_text('{}')
   config = make_config('c4_gsg')
   config.data.tfds_dir = str(tmp_path)
-  load().register(config=config)
-  with tfds.testing.mock_data(as_dataset_fn=as_dataset):
+  with mocked_c4(tmp_path):
+    load().register(config=config)
     found = read('c4_gsg', 'train', shuffle=False)
     cache = cache_lib.open_cache(config, BYTES, 'train', tmp_path / 'cache')
   assert found == tokens(cache.read(range(12)))

@@ -1,5 +1,6 @@
 """data/tasks.py and data/preprocessors.py: corpora, checks, SeqIO tasks."""
 
+import contextlib
 import gzip
 import json
 import os
@@ -473,8 +474,13 @@ def c4_rows(start, stop):
   }
 
 
-def test_c4_mocked(tmp_path):
-  """As a test of a whole run mocks it: no file of C4 is there."""
+@contextlib.contextmanager
+def mocked_c4(directory):
+  """Twelve rows of C4 in its context, as a test of a whole run mocks them.
+
+  No file of C4 is there but what `find_tfds` looks for; the mock itself never
+  looks there.
+  """
   import tensorflow as tf
   import tensorflow_datasets as tfds
 
@@ -482,12 +488,16 @@ def test_c4_mocked(tmp_path):
     del self, args, keywords
     return tf.data.Dataset.from_tensor_slices(c4_rows(0, 12))
 
-  # What `find_tfds` looks for; the mock itself never looks there.
-  info = tmp_path / 'c4' / 'en' / '3.1.0' / 'dataset_info.json'
+  info = directory / 'c4' / 'en' / '3.1.0' / 'dataset_info.json'
   info.parent.mkdir(parents=True)
   info.write_text('{}')
-  config = make_config(task='c4_gsg', tfds_dir=str(tmp_path))
   with tfds.testing.mock_data(as_dataset_fn=as_dataset):
+    yield
+
+
+def test_c4_mocked(tmp_path):
+  config = make_config(task='c4_gsg', tfds_dir=str(tmp_path))
+  with mocked_c4(tmp_path):
     tasks.check(config)
     assert len(list(tasks.training_texts(config))) == 12
     cache = cache_lib.open_cache(config, BYTES, 'train', tmp_path / 'cache')
