@@ -520,7 +520,7 @@ def test_c4_on_mocked_data(call, tmp_path, monkeypatch):
         f'--config.data.vocabulary={tmp_path / "spiece.model"}',
     )
   assert status == 0, err
-  assert 'c4_gsg, validation, 4 documents' in out
+  assert 'c4_gsg, validation, 4 of 20 documents' in out
   rows = [
       json.loads(line)
       for line in (tmp_path / 'run' / 'metrics.jsonl').read_text().splitlines()
@@ -602,7 +602,7 @@ def test_a_mixture_is_trained_on_and_told_task_by_task(
       '--config.data.check_sizes=False',
   )
   assert status == 0, err
-  assert 'arxiv, validation, 4 documents' in out
+  assert 'arxiv, validation, 4 of 12 documents' in out
   assert 'xsum, validation, 4 documents' in out
   row = json.loads(
       (tmp_path / 'run' / 'metrics.jsonl').read_text().splitlines()[-1]

@@ -233,13 +233,19 @@ def test_the_command_writes_pages(tmp_path, run_command, monkeypatch):
       tmp_path / 'a.txt',
       tmp_path / 'b.txt',
       f'--report={report}',
+      '--overwrite',
       '--batch_size=1',
   )
   assert read[3:] == [(1, 64), (1, 64)]
   pages = [(tmp_path / link).read_text() for link in links]
   given, one_at_a_time = attribution.token_mass, False
   monkeypatch.setattr(attribution, 'token_mass', lambda *a: given(*a[:5]))
-  call(tmp_path / 'a.txt', tmp_path / 'b.txt', f'--report={report}')
+  call(
+      tmp_path / 'a.txt',
+      tmp_path / 'b.txt',
+      f'--report={report}',
+      '--overwrite',
+  )
   assert len(read) == 8  # the batch, then each of the two
   assert [(tmp_path / link).read_text() for link in links] == pages
 
