@@ -200,6 +200,8 @@ def locost():
           variant='release',  # 'release' or 'paper': where the two differ
           convolution='exact',  # 'release': its defect for lengths not 2^k
           initialisation='s4d-lin',  # of A: a function of ops/ssm.py
+          dt_min=0.001,  # the first dt are log-uniform from dt_min to dt_max;
+          dt_max=0.1,  # a channel remembers about 2 / dt tokens
       )
   )
 
@@ -243,6 +245,8 @@ def bart():
           scale_embedding=False,  # multiply embeddings by sqrt(D)
           pad_id=1,  # the vocabulary's
           num_decoder_heads=0,  # attention heads of the decoder; 0: num_heads
+          copy=False,  # as in LOCOST
+          copy_dim=64,  # likewise
       )
   )
 
@@ -313,4 +317,6 @@ def _t5_style():
       relative_attention_num_buckets=32,  # of a position bias
       relative_attention_max_distance=128,  # beyond it all distances are one
       layer_norm_epsilon=1e-6,  # inside the root of the RMS norm
+      copy=False,  # whether words of the input can be copied
+      copy_dim=64,  # width of the attention that finds them
   )

@@ -91,6 +91,7 @@ MODEL_SIZES = {
     'max_positions': integer(1, 10**8),
     'pad_id': integer(0, 10**7),
     'limit': integer(1, 10**8),
+    'copy_dim': integer(1, 10**6),
     'chunk_length': integer(1, 10**8),
 }
 

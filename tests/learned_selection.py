@@ -134,7 +134,8 @@ def measure_one(params, batch, model):
   """Returns (selected, bool [B, C, J]; R, a scalar)."""
   apply = functools.partial(model.apply, {'params': params})
   memory = apply(batch['encoder_input_tokens'], method='encode')
-  states = apply(memory, batch['decoder_input_tokens'], method='decoder_states')
+  targets_in = batch['decoder_input_tokens']
+  states, _ = apply(memory, targets_in, method='decoder_states')
   loss, count = losses.of_documents(
       lambda states: apply(states, method='head'),
       states,

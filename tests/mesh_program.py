@@ -27,6 +27,7 @@ from locost_jax.generation import generate
 from locost_jax.generation.decode_settings import Settings
 from locost_jax.models import locost
 from locost_jax.models import parameters
+from locost_jax.ops import copy_attention
 from locost_jax.ops import long_attention
 from locost_jax.ops import tokenwise
 from locost_jax.ops.mesh import ROWS
@@ -349,3 +350,52 @@ def restore(directory, meshes):
     )
   checkpointer.close()
   return equal, parts
+
+
+def copied(meshes):
+  """Differences of `ops.copy_attention` on meshes and on one device."""
+  rng = np.random.default_rng(0)
+  shapes = (8, 6, 4), (8, 96, 4)
+  queries, keys = (jnp.asarray(rng.normal(size=x), jnp.float32) for x in shapes)
+  mask = np.arange(96) < rng.integers(1, 97, (8, 1))
+  targets, tokens = (rng.integers(0, 10, x[:2]) for x in shapes)
+
+  def loss(queries, keys):
+    log_mass, _ = copy_attention.at_targets(
+        queries, keys, mask, tokens, targets, 5
+    )
+    return jnp.where(log_mass > -1e9, log_mass, 0).sum(), log_mass
+
+  @jax.jit
+  def everything(queries, keys):
+    (_, found), gradients = jax.value_and_grad(loss, (0, 1), has_aux=True)(
+        queries, keys
+    )
+    c = copy_attention.of_all(queries, keys, mask, tokens, 10, 5)
+    return {'all': c, 'targets': jnp.exp(found), 'gradients': gradients}
+
+  expected = everything(queries, keys)
+  results = []
+  for sizes in meshes:
+    mesh = make_mesh(sizes)
+    with jax.set_mesh(mesh):
+      placed = [
+          jax.device_put(x, NamedSharding(mesh, spec))
+          for x, spec in ((queries, P(ROWS)), (keys, P(ROWS, SEQUENCE)))
+      ]
+      compiled = everything.lower(*placed).compile()
+      found = compiled(*placed)
+    results.append((sizes, _differences(found, expected)))
+    results[-1][1]['gathered'] = sum(sent(compiled)['all-gather'].values())
+  return results
+
+
+def _differences(found, expected):
+  """{key: the largest difference} of two dicts of trees."""
+  return {
+      key: max(
+          float(abs(np.asarray(x) - np.asarray(y)).max())
+          for x, y in zip(jax.tree.leaves(found[key]), jax.tree.leaves(value))
+      )
+      for key, value in expected.items()
+  }

@@ -96,7 +96,7 @@ class Bag:
     table = params['token_embedding']['embedding']
     mask = input_mask[..., None]
     mean = jnp.sum(table[inputs] * mask, 1) / jnp.sum(mask, 1)
-    return mean[:, None] + table[targets_in]
+    return mean[:, None] + table[targets_in], None
 
   def head(self, params, states):
     return states @ params['logits']['kernel']

@@ -166,7 +166,7 @@ def kernel_arguments(model_config, seed):
   """
   D, N = model_config['d_model'], model_config['d_state']
   keys = jax.random.split(jax.random.key(seed))
-  log_dt = ssm.init_log_dt(keys[0], (1, D))
+  log_dt = ssm.init_log_dt()(keys[0], (1, D))
   log_A_real = ssm.init_A('s4d-lin', 0)(None, (1, D, N))
   A_imag = ssm.init_A('s4d-lin', 1)(None, (1, D, N))
   B = ssm.init_ones(None, (1, D, N, 2))

@@ -42,6 +42,11 @@ class Exported:
           'names of the release mean its own kernel, with one log_dt, A and B '
           "for both directions; expected 'release'"
       )
+    if config.get('copy'):
+      raise InputError(
+          'config.model.copy=True cannot be exported: no model of transformers '
+          'has a copy head; expected False'
+      )
     self._kind, self._dtype = next(
         (kind, known) for kind, known in DTYPES.items() if known.name == dtype
     )

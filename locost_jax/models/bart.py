@@ -11,6 +11,7 @@ from flax import linen as nn
 import jax.numpy as jnp
 
 from locost_jax.models import bart_layers
+from locost_jax.models import copy_head
 from locost_jax.models import decoder_layers
 from locost_jax.models import layers
 from locost_jax.models import stack
@@ -104,7 +105,7 @@ class Decoder(nn.Module):
     return self.stack.step(h, shared, per_row, ancestors, None)
 
 
-class Bart(nn.Module):
+class Bart(copy_head.CopyingModel):
   """The model: encode, decode, cache, step.
 
   Attributes:
@@ -126,13 +127,16 @@ class Bart(nn.Module):
     )
     self.encoder = self.ENCODER(c, self.dtype, self.remat)
     self.decoder = Decoder(c, self.dtype, self.remat)
+    self.copy_head = self.make_copy_head()
     self.logits_bias = self.param(
         'logits_bias', nn.initializers.zeros, (c.vocab_size,)
     )
 
   def __call__(self, inputs, targets_in, input_mask=None, deterministic=True):
     """inputs [B, L], targets_in [B, T] -> float32 logits [B, T, V]."""
-    return self.head(self.states(inputs, targets_in, input_mask, deterministic))
+    return self.predict(
+        *self.states(inputs, targets_in, input_mask, deterministic)
+    )
 
   def encode(self, inputs, input_mask=None, deterministic=True):
     """Reads the documents.
@@ -143,13 +147,15 @@ class Bart(nn.Module):
       deterministic: no dropout.
 
     Returns:
-      {'states': [B, L, D], 'mask': bool [B, L]}.
+      {'states': [B, L, D], 'mask': bool [B, L]}; with config.copy also
+      'tokens', the inputs.
 
     Raises:
       InputError: more tokens than positions; likewise of targets below.
     """
     h, mask = self.embed(inputs, input_mask)
-    return {'states': self.encoder(h, mask, deterministic), 'mask': mask}
+    memory = {'states': self.encoder(h, mask, deterministic), 'mask': mask}
+    return copy_head.with_tokens(self.config, memory, inputs)
 
   def embed(self, inputs, input_mask=None):
     """Inputs and mask of `encode` -> h [B, L, D], bool mask [B, L]."""
@@ -166,15 +172,18 @@ class Bart(nn.Module):
     return h * self.config.d_model**0.5 if self.config.scale_embedding else h
 
   def states(self, inputs, targets_in, input_mask=None, deterministic=True):
-    """`__call__` up to the `head`: the decoder's states [B, T, D]."""
+    """`__call__` up to `predict`: its arguments, [B, T, D] and the source."""
     memory = self.encode(inputs, input_mask, deterministic)
-    return self.decoder(self.vectors(targets_in), memory, deterministic)
+    return self.decoder_states(memory, targets_in, deterministic)
+
+  def decoder_states(self, memory, targets_in, deterministic=True):
+    """memory of `encode`, targets_in [B, T] -> as `states`."""
+    h = self.decoder(self.vectors(targets_in), memory, deterministic)
+    return h, self.source(memory)
 
   def decode(self, memory, targets_in, deterministic=True):
     """targets_in [B, T], starting with the start id -> logits [B, T, V]."""
-    return self.head(
-        self.decoder(self.vectors(targets_in), memory, deterministic)
-    )
+    return self.predict(*self.decoder_states(memory, targets_in, deterministic))
 
   def cross_mass(self, memory, targets_in, segments, num_segments):
     """Where the decoder looks while it writes: [B, T, P].
@@ -190,6 +199,11 @@ class Bart(nn.Module):
     return self.token_embedding.attend(h) + self.logits_bias
 
   def init_cache(self, memory, max_length):
+    """(shared, per_row) of `stack.init_cache`, and what is copied from."""
+    shared, per_row = self.caches(memory, max_length)
+    return self.with_source(shared, memory), per_row
+
+  def caches(self, memory, max_length):
     """(shared, per_row) of `stack.init_cache`."""
     bart_layers.check_length('targets', max_length, self.config)
     return stack.init_cache(
@@ -201,4 +215,4 @@ class Bart(nn.Module):
     h, per_row = self.decoder.step(
         self.vectors(tokens)[:, None], shared, per_row, ancestors
     )
-    return self.head(h)[:, 0], per_row
+    return self.predict_next(h, shared), per_row

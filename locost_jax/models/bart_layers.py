@@ -37,6 +37,7 @@ class BartConfig:
     scale_embedding: whether vectors of tokens are multiplied by sqrt(D).
     pad_id: where inputs have it there is no token.
     num_decoder_heads: attention heads of the decoder; 0: num_heads.
+    copy, copy_dim: see `copy_head`.
   """
 
   vocab_size: int
@@ -54,6 +55,8 @@ class BartConfig:
   scale_embedding: bool
   pad_id: int
   num_decoder_heads: int = 0
+  copy: bool = False
+  copy_dim: int = 64
 
   FEED_FORWARDS = ('gelu',)
   # See `stack.T5StyleConfig`.

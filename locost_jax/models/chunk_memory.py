@@ -21,13 +21,6 @@ from locost_jax.ops import mesh as mesh_lib
 SMALLEST = 64
 
 
-def in_line(memory):
-  """The memory of BART: arrays [B, C, L, ...] -> [B, C L, ...]."""
-  return jax.tree.map(
-      lambda x: stack.lay_read(x.reshape(x.shape[0], -1, *x.shape[3:])), memory
-  )
-
-
 def selected_counts(memory):
   """How many states the decoder reads of each document, g_0 too: int [B]."""
   return memory['mask'].sum((1, 2))
@@ -88,24 +81,27 @@ def gather(memory, size):
   """The first states of a memory that the mask has, in reading order.
 
   Args:
-    memory: {'states': [B, L, D], 'mask': bool [B, L]}.
+    memory: {'states': [B, L, D], 'mask': bool [B, L]}, and maybe 'tokens'.
     size: states of a document in the result; further ones are left out.
 
   Returns:
-    {'states': [B, size, D], 'mask': bool [B, size]}.
+    The same of `size` states.
   """
   found = jnp.cumsum(memory['mask'], axis=1)
   number = jnp.arange(1, size + 1)
   # The n-th selected state is the first one up to which there are n.
   places = jax.vmap(lambda row: jnp.searchsorted(row, number))(found)
-  states = jnp.take_along_axis(
-      memory['states'], places[..., None], axis=1, mode='clip'
-  )
-  mask = number <= found[:, -1:]
-  return jax.tree.map(stack.lay_read, {'states': states, 'mask': mask})
+  small = {
+      key: jnp.take_along_axis(
+          x, places.reshape(*places.shape, *[1] * (x.ndim - 2)), 1, mode='clip'
+      )
+      for key, x in memory.items()
+  }
+  small['mask'] = number <= found[:, -1:]
+  return jax.tree.map(stack.lay_read, small)
 
 
 @functools.partial(jax.jit, static_argnums=1)
 def _compact(memory, capacity):
-  small = gather(in_line(memory), capacity)
+  small = gather(stack.in_line(memory), capacity)
   return jax.tree.map(lambda x: x[:, None], small)

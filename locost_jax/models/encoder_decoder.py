@@ -14,6 +14,7 @@ from typing import Any, Callable
 from flax import linen as nn
 import jax.numpy as jnp
 
+from locost_jax.models import copy_head
 from locost_jax.models import decoder
 from locost_jax.models import encoder as encoder_lib
 from locost_jax.models import layers
@@ -22,7 +23,7 @@ from locost_jax.models import stack
 PAD_ID = 0
 
 
-class EncoderDecoder(nn.Module):
+class EncoderDecoder(copy_head.CopyingModel):
   """The model every part of the house knows: encode, decode, cache, step.
 
   Attributes:
@@ -44,6 +45,7 @@ class EncoderDecoder(nn.Module):
         c, self.make_mixer, self.dtype, self.remat
     )
     self.decoder = decoder.Decoder(c, self.dtype, self.remat)
+    self.copy_head = self.make_copy_head()
     if not c.tie_embeddings:
       self.logits = layers.dense(
           c.vocab_size,
@@ -67,10 +69,12 @@ class EncoderDecoder(nn.Module):
       deterministic: no dropout.
 
     Returns:
-      {'states': [B, L, D], 'mask': bool [B, L]}.
+      {'states': [B, L, D], 'mask': bool [B, L]}; with config.copy also
+      'tokens', the inputs.
     """
     h, mask = self.embed(inputs, input_mask)
-    return {'states': self.encoder(h, mask, deterministic), 'mask': mask}
+    memory = {'states': self.encoder(h, mask, deterministic), 'mask': mask}
+    return copy_head.with_tokens(self.config, memory, inputs)
 
   def embed(self, inputs, input_mask=None):
     """Inputs and mask of `encode` -> h [B, L, D], bool mask [B, L]."""
@@ -79,15 +83,18 @@ class EncoderDecoder(nn.Module):
     return stack.lay_read(self.token_embedding(inputs)), mask
 
   def states(self, inputs, targets_in, input_mask=None, deterministic=True):
-    """`__call__` up to the `head`: the decoder's states [B, T, D]."""
+    """`__call__` up to `predict`: its arguments, [B, T, D] and the source."""
     memory = self.encode(inputs, input_mask, deterministic)
+    return self.decoder_states(memory, targets_in, deterministic)
+
+  def decoder_states(self, memory, targets_in, deterministic=True):
+    """memory of `encode`, targets_in [B, T] -> as `states`."""
     h = stack.lay_written(self.token_embedding(targets_in))
-    return self.decoder(h, memory, deterministic)
+    return self.decoder(h, memory, deterministic), self.source(memory)
 
   def decode(self, memory, targets_in, deterministic=True):
     """targets_in [B, T], starting with the start id -> logits [B, T, V]."""
-    h = stack.lay_written(self.token_embedding(targets_in))
-    return self.head(self.decoder(h, memory, deterministic))
+    return self.predict(*self.decoder_states(memory, targets_in, deterministic))
 
   def cross_mass(self, memory, targets_in, segments, num_segments):
     """Where the decoder looks while it writes.
@@ -114,10 +121,11 @@ class EncoderDecoder(nn.Module):
     return self.logits(h)
 
   def init_cache(self, memory, max_length):
-    """(shared, per_row) of `stack.init_cache`."""
-    return stack.init_cache(
+    """(shared, per_row) of `stack.init_cache`, and what is copied from."""
+    shared, per_row = stack.init_cache(
         self.config, self.dtype, memory, self.decoder.cross_cache, max_length
     )
+    return self.with_source(shared, memory), per_row
 
   def step(self, tokens, shared, per_row, ancestors=None):
     """One token of every row.
@@ -134,4 +142,4 @@ class EncoderDecoder(nn.Module):
     """
     h = self.token_embedding(tokens)[:, None]
     h, per_row = self.decoder.step(h, shared, per_row, ancestors)
-    return self.head(h)[:, 0], per_row
+    return self.predict_next(h, shared), per_row

@@ -22,6 +22,8 @@ M decoder layers, HK = H x K, G hidden units in the decoder (BART; else F):
   kernels     12 E C D N L: K = 2 Re sum w z^l as real products over 2N
               numbers per lag, 3 times, for C directions, once for the batch.
               Their tables grow with sqrt(L) and are left out
+  dense, attention of a copy head (`copy_head`), c wide: 6 B (L + T) D c, and
+              6 B T L c: scores alone
   selector    SimCAS's actor, forwards only: `simcas.SimCASConfig`, also of
               `simcas_locost`
   transforms  E D [2 (2 B + 1) 2.5 n log2 n + 9 B n]: a real FFT of size n is
@@ -59,6 +61,9 @@ def train_step(config, batch, length, targets, pages=1):
       'dense': 6.0 * B * dense,
       'attention': 12.0 * M * B * rows * T * (T + read) * HK,
   }
+  if c.copy:
+    parts['dense'] += 6.0 * B * (pages * L + T) * D * c.copy_dim
+    parts['attention'] += 6.0 * B * T * pages * L * c.copy_dim
   for part, operations in c.mixer_flops(B * pages, L).items():
     parts[part] = parts.get(part, 0.0) + E * operations
   if hasattr(c, 'selector_flops'):

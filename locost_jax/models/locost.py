@@ -52,6 +52,8 @@ class LocostConfig(stack.T5StyleConfig):
   variant: str
   convolution: str
   initialisation: str = 's4d-lin'
+  dt_min: float = ssm.DT_MIN
+  dt_max: float = ssm.DT_MAX
 
   def __post_init__(self):
     check_choice('model.variant', self.variant, ('release', 'paper'))
@@ -63,6 +65,20 @@ class LocostConfig(stack.T5StyleConfig):
       raise InputError(
           "model.convolution='release' is a defect of the release "
           "and does not exist with model.variant='paper'"
+      )
+
+    if not 0 < self.dt_min <= self.dt_max:
+      raise InputError(
+          f'model.dt_min={self.dt_min}: expected 0 < dt_min <= '
+          f'model.dt_max={self.dt_max}'
+      )
+    if self.variant == 'paper' and (self.dt_min, self.dt_max) != (
+        ssm.DT_MIN,
+        ssm.DT_MAX,
+    ):
+      raise InputError(
+          f'model.dt_min={self.dt_min}, model.dt_max={self.dt_max}: with '
+          "model.variant='paper' dt is uniform in (0, 1]"
       )
 
   def keys_seen(self, length):
@@ -214,7 +230,9 @@ class BiSSM(nn.Module):
     C = 2 if c.bidirectional else 1
     G = C if paper else 1
     self.log_dt = self.param(
-        'log_dt', ssm.init_log_dt_paper if paper else ssm.init_log_dt, (G, D)
+        'log_dt',
+        ssm.init_log_dt_paper if paper else ssm.init_log_dt(c.dt_min, c.dt_max),
+        (G, D),
     )
     log_A_real, A_imag = (ssm.init_A(c.initialisation, i) for i in (0, 1))
     self.log_A_real = self.param('log_A_real', log_A_real, (G, D, N))

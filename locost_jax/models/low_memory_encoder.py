@@ -20,6 +20,7 @@ import functools
 import jax
 import jax.numpy as jnp
 
+from locost_jax.models import copy_head
 from locost_jax.models import encoder as encoder_lib
 from locost_jax.models import parameters
 from locost_jax.models import stack
@@ -174,7 +175,7 @@ def finish(model, params, h, mask):
 
 
 def choose(model, params, memory, inputs):
-  """What of a memory the decoder reads; of most models all.
+  """The memory of `encode`: what the decoder reads of it, of most models all.
 
   Args:
     model: the Flax module.
@@ -182,6 +183,7 @@ def choose(model, params, memory, inputs):
     memory: of `finish`.
     inputs: [B, L] token ids.
   """
+  memory = copy_head.with_tokens(model.config, memory, inputs)
   if not hasattr(model, 'kept'):
     return memory
   # Only the mask is made anew: the states would be copied.

@@ -83,7 +83,8 @@ class PageSum(bart.Bart):
       deterministic: no dropout.
 
     Returns:
-      {'states': [B, P, L, D], 'mask': bool [B, P, L]}.
+      {'states': [B, P, L, D], 'mask': bool [B, P, L]}; with config.copy also
+      'tokens', the inputs.
 
     Raises:
       InputError: a page has more tokens than there are positions, or
@@ -93,13 +94,18 @@ class PageSum(bart.Bart):
     return mesh_lib.by_page(read, *jax.tree.map(as_pages, (inputs, input_mask)))
 
   def states(self, inputs, targets_in, input_mask=None, deterministic=True):
-    """`__call__` up to the `head`: the mixed states [B, T, D]."""
+    """`__call__` up to `predict`: the mixed states [B, T, D], the source."""
     memory = self.encode(inputs, input_mask, deterministic)
-    return self.mix(*self.read(memory, targets_in, deterministic))
+    return self.decoder_states(memory, targets_in, deterministic)
 
-  def decode(self, memory, targets_in, deterministic=True):
-    """targets_in [B, T], starting with the start id -> logits [B, T, V]."""
-    return self.head(self.mix(*self.read(memory, targets_in, deterministic)))
+  def decoder_states(self, memory, targets_in, deterministic=True):
+    """memory of `encode`, targets_in [B, T] -> as `states`."""
+    h = self.mix(*self.read(memory, targets_in, deterministic))
+    return h, self.source(memory)
+
+  def source(self, memory):
+    """What is copied from: the tokens of all pages, one after the other."""
+    return super().source(stack.in_line(memory)) if self.config.copy else None
 
   def page_weights(self, memory, targets_in):
     """How much each page counts for each target: float32 [B, P, T]."""
@@ -137,10 +143,7 @@ class PageSum(bart.Bart):
     """Memory as the decoder's rows read it: by page, or all pages as one."""
     if self.config.decoding == 'pages':
       return memory
-    memory = jax.tree.map(
-        lambda x: x.reshape(x.shape[0], -1, *x.shape[3:]), memory
-    )
-    return jax.tree.map(lambda x: stack.lay_read(x)[:, None], memory)
+    return jax.tree.map(lambda x: x[:, None], stack.in_line(memory))
 
   def weights(self, h, has_tokens):
     """s of pages: h [B, P, ..., D], has_tokens [B, P] -> [B, P, ...]."""
@@ -165,8 +168,8 @@ class PageSum(bart.Bart):
     memory = self.sources(memory)
     P = memory['mask'].shape[1]
     rows = jax.tree.map(mesh_lib.to_rows, memory)
-    shared, per_row = super().init_cache(rows, max_length)
-    shared['mask'] = memory['mask']
+    shared, per_row = self.caches(rows, max_length)
+    shared = self.with_source(shared | {'mask': memory['mask']}, memory)
     own = jax.tree.map(lambda x: mesh_lib.to_pages(x, P), per_row['own'])
     return shared, {'own': own, 'position': per_row['position'][::P]}
 
@@ -189,8 +192,11 @@ class PageSum(bart.Bart):
 
     h = jnp.repeat(self.vectors(tokens)[:, None, None], P, axis=1)
     h, own = mesh_lib.by_page(decode, h)
-    logits = self.head(self.mix(h[:, :, 0], has_tokens))
-    return logits, {'own': own, 'position': position + 1}
+    mixed = self.mix(h[:, :, 0], has_tokens)[:, None]
+    return self.predict_next(mixed, shared), {
+        'own': own,
+        'position': position + 1,
+    }
 
 
 def as_pages(x):

@@ -37,6 +37,7 @@ from locost_jax.models import attention_mass
 from locost_jax.models import bart
 from locost_jax.models import bart_layers
 from locost_jax.models import chunk_memory
+from locost_jax.models import copy_head
 from locost_jax.models import selector as selector_lib
 from locost_jax.models import stack
 from locost_jax.ops import chunks
@@ -193,7 +194,8 @@ class SimCAS(bart.Bart):
     states, mask, seeds = self.chunk_states(
         inputs, input_mask, deterministic, seeds
     )
-    return self.memory(states, mask, self.choose(states, mask, seeds))
+    actions = self.choose(states, mask, seeds)
+    return self.memory(inputs, states, mask, actions)
 
   def chunk_states(
       self, inputs, input_mask=None, deterministic=True, seeds=None
@@ -238,15 +240,24 @@ class SimCAS(bart.Bart):
       return None
     return selector_lib.uniform(seeds, C, L - 1)
 
-  def memory(self, states, mask, actions):
+  def memory(self, inputs, states, mask, actions):
     """Memory of `encode`: states [B, C, L, D], actions bool [B, C, J]."""
     is_chunk = mask.any(-1)
     first = chunks.mean(states[:, :, 0], is_chunk)
     is_read = jnp.pad(actions, ((0, 0), (0, 0), (1, 0)))
-    return {
+    memory = {
         'states': states.at[:, 0, 0].set(first),
         'mask': is_read.at[:, 0, 0].set(is_chunk.any(1)),
     }
+    inputs = inputs.reshape(mask.shape)
+    return copy_head.with_tokens(self.config, memory, inputs)
+
+  def source(self, memory):
+    """What is copied from: no padding, which the release reads."""
+    if not self.config.copy:
+      return None
+    is_text = memory['tokens'] != self.config.pad_id
+    return super().source(memory | {'mask': memory['mask'] & is_text})
 
   def rollout(
       self,
@@ -272,7 +283,8 @@ class SimCAS(bart.Bart):
     found = self.selector.select(states, mask, uniform, actions)
     x = jax.lax.stop_gradient(states[:, :, 1:])
     log_probs, entropies, values = self.judge(x, found.state, found.actions)
-    return self.memory(states, mask, found.actions), selector_lib.Rollout(
+    memory = self.memory(inputs, states, mask, found.actions)
+    return memory, selector_lib.Rollout(
         x,
         mask[:, :, 1:],
         found.state,
@@ -302,20 +314,14 @@ class SimCAS(bart.Bart):
       deterministic=True,
       seeds=None,
   ):
-    """`__call__` up to the `head`: the decoder's states [B, T, D]."""
+    """`__call__` up to `predict`: its arguments, [B, T, D] and the source."""
     memory = self.encode(inputs, input_mask, deterministic, seeds)
     return self.decoder_states(memory, targets_in, deterministic)
 
   def decoder_states(self, memory, targets_in, deterministic=True):
-    """memory of `encode`, targets_in [B, T] -> states [B, T, D]."""
-    return self.decoder(
-        self.vectors(targets_in), chunk_memory.in_line(memory), deterministic
-    )
-
-  def decode(self, memory, targets_in, deterministic=True):
-    """targets_in [B, T], starting with the start id -> logits [B, T, V]."""
-    return super().decode(
-        chunk_memory.in_line(memory), targets_in, deterministic
+    """memory of `encode`, targets_in [B, T] -> as `states`."""
+    return super().decoder_states(
+        stack.in_line(memory), targets_in, deterministic
     )
 
   def cross_mass(self, memory, targets_in, segments, num_segments):
@@ -325,7 +331,7 @@ class SimCAS(bart.Bart):
     """
     segments = segments.reshape(len(segments), -1)
     return super().cross_mass(
-        chunk_memory.in_line(memory), targets_in, segments, num_segments
+        stack.in_line(memory), targets_in, segments, num_segments
     )
 
   def attention(self, memory, targets_in, written):
@@ -347,4 +353,4 @@ class SimCAS(bart.Bart):
 
   def init_cache(self, memory, max_length):
     """(shared, per_row) of `stack.init_cache`."""
-    return super().init_cache(chunk_memory.in_line(memory), max_length)
+    return super().init_cache(stack.in_line(memory), max_length)

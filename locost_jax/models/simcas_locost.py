@@ -32,7 +32,6 @@ from locost_jax.models import encoder_decoder
 from locost_jax.models import locost
 from locost_jax.models import selected
 from locost_jax.models import selector as selector_lib
-from locost_jax.models import stack
 from locost_jax.ops import pieces
 
 
@@ -231,14 +230,9 @@ class SimCASLocost(encoder_decoder.EncoderDecoder):
       deterministic=True,
       seeds=None,
   ):
-    """`__call__` up to the `head`: the decoder's states [B, T, D]."""
+    """`__call__` up to `predict`: its arguments, [B, T, D] and the source."""
     memory = self.encode(inputs, input_mask, deterministic, seeds)
     return self.decoder_states(memory, targets_in, deterministic)
-
-  def decoder_states(self, memory, targets_in, deterministic=True):
-    """memory of `encode`, targets_in [B, T] -> states [B, T, D]."""
-    h = stack.lay_written(self.token_embedding(targets_in))
-    return self.decoder(h, memory, deterministic)
 
   def attention(self, memory, targets_in, written):
     """Where the decoder looks on average: over layers, heads and targets.

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import jax
 import jax.numpy as jnp
 
 from locost_jax.models import attention
@@ -37,6 +38,9 @@ class T5StyleConfig:
   relative_attention_num_buckets: int
   relative_attention_max_distance: int
   layer_norm_epsilon: float
+  # See `copy_head`.
+  copy: bool = dataclasses.field(default=False, kw_only=True)
+  copy_dim: int = dataclasses.field(default=64, kw_only=True)
 
   FEED_FORWARDS = ('gated-gelu', 'relu')
 
@@ -98,6 +102,13 @@ def attention_bytes(config, batch, length):
 def lay_read(h):
   """h [B, L, D] of the encoder, where it belongs on a mesh."""
   return mesh_lib.lay_out(h, mesh_lib.ROWS, mesh_lib.SEQUENCE)
+
+
+def in_line(memory):
+  """Arrays [B, P, L, ...] of all pages, one after the other: [B, P L, ...]."""
+  return jax.tree.map(
+      lambda x: lay_read(x.reshape(x.shape[0], -1, *x.shape[3:])), memory
+  )
 
 
 def lay_written(h):

@@ -58,10 +58,18 @@ def init_A(initialisation, part):
   return init
 
 
-def init_log_dt(key, shape, dtype=jnp.float32):
-  """log dt uniform in [ln 0.001, ln 0.1], the release; shape [G, D]."""
-  low, high = math.log(0.001), math.log(0.1)
-  return jax.random.uniform(key, shape, dtype, low, high)
+# The release's. A state fades to 1 / e in 2 / dt tokens.
+DT_MIN, DT_MAX = 0.001, 0.1
+
+
+def init_log_dt(dt_min=DT_MIN, dt_max=DT_MAX):
+  """Returns an initialiser: log dt uniform in [ln dt_min, ln dt_max], [G, D]."""
+
+  def init(key, shape, dtype=jnp.float32):
+    low, high = math.log(dt_min), math.log(dt_max)
+    return jax.random.uniform(key, shape, dtype, low, high)
+
+  return init
 
 
 def init_log_dt_paper(key, shape, dtype=jnp.float32):

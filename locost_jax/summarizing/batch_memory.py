@@ -51,6 +51,8 @@ def needed_bytes(model, params, batch, shape, settings):
     attended = batch * long_attention.ABSORBED * is_compact
   cross = 2 * c.num_decoder_layers * attended * width
   states = texts * length * c.d_model
+  if c.copy:
+    states += texts * length * c.copy_dim  # keys
   kernels = low_memory_encoder.kernel_bytes(model, length)
   return {
       'parameters': sum(

@@ -57,17 +57,19 @@ def collect(params, batch, rng, *, model, settings):
       seeds=batch[step_lib.SEEDS],
       method='rollout',
   )
-  states = apply(
+  states, source = apply(
       memory,
       batch['decoder_input_tokens'],
       deterministic=False,
       method='decoder_states',
   )
+  head, copied = step_lib.heads(model, params, source)
   loss, count = losses.of_documents(
-      lambda states: apply(states, method='head'),
+      head,
       states,
       batch['decoder_target_tokens'],
       batch['decoder_loss_weights'],
+      copied,
   )
   reward = settings.reward_scale * jnp.exp(-loss / jnp.maximum(count, 1))
   attention = apply(memory, *targets_read(batch, model), method='attention')

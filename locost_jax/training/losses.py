@@ -24,7 +24,14 @@ PIECE_BYTES = 64 << 20
 
 
 def of_states(
-    head, states, targets, weights, label_smoothing=0.0, z_loss=0.0, size=None
+    head,
+    states,
+    targets,
+    weights,
+    label_smoothing=0.0,
+    z_loss=0.0,
+    size=None,
+    copied=None,
 ):
   """`cross_entropy` and `hits` of head(states), with few logits at a time.
 
@@ -39,6 +46,8 @@ def of_states(
     label_smoothing: as of `cross_entropy`.
     z_loss: likewise.
     size: targets of a piece; None: what PIECE_BYTES allow.
+    copied: [B, t, D], targets [B, t] -> `models.copy_head.Copied`; None: the
+      model does not copy.
 
   Returns:
     (loss in nats summed over tokens, hits, number of tokens), scalars.
@@ -46,26 +55,28 @@ def of_states(
 
   def sums(states, targets, weights):
     logits = head(states)
+    found = copied and copied(states, targets)
     loss, weight = cross_entropy(
-        logits, targets, weights, label_smoothing, z_loss
+        logits, targets, weights, label_smoothing, z_loss, found
     )
-    return loss, hits(logits, targets, weights), weight
+    return loss, hits(logits, targets, weights, found), weight
 
   return _sum_pieces(sums, head, states, targets, weights, size)
 
 
-def of_documents(head, states, targets, weights):
+def of_documents(head, states, targets, weights, copied=None):
   """The cross entropy of each document, with few logits at a time.
 
   Args:
-    head, states, targets, weights: see `of_states`.
+    head, states, targets, weights, copied: see `of_states`.
 
   Returns:
     (loss in nats summed over tokens, number of tokens), [B] each.
   """
 
   def sums(states, targets, weights):
-    loss = -log_likelihoods(head(states), targets)
+    found = copied and copied(states, targets)
+    loss = -log_likelihoods(head(states), targets, found)
     return jnp.sum(loss * weights, axis=1), jnp.sum(weights, axis=1)
 
   return _sum_pieces(sums, head, states, targets, weights)
@@ -100,7 +111,9 @@ def _sum_pieces(sums, head, states, targets, weights, size=None):
   return jax.lax.scan(add, zeros, xs)[0]
 
 
-def cross_entropy(logits, targets, weights, label_smoothing=0.0, z_loss=0.0):
+def cross_entropy(
+    logits, targets, weights, label_smoothing=0.0, z_loss=0.0, copied=None
+):
   """Returns the weighted sum of token losses and the sum of the weights.
 
   Args:
@@ -109,6 +122,8 @@ def cross_entropy(logits, targets, weights, label_smoothing=0.0, z_loss=0.0):
     weights: [B, T], 1 where a target counts, 0 on padding.
     label_smoothing: mass in [0, 1) spread evenly over the V tokens.
     z_loss: factor of log(Z)^2.
+    copied: a `models.copy_head.Copied`, or None. p_t is then the mixture's;
+      smoothing and z-loss are of the vocabulary's part.
 
   Returns:
     (loss in nats summed over tokens, number of tokens), scalars.
@@ -118,6 +133,8 @@ def cross_entropy(logits, targets, weights, label_smoothing=0.0, z_loss=0.0):
   log_z = jax.nn.logsumexp(logits, axis=-1)
   is_target = jnp.arange(logits.shape[-1]) == targets[..., None]
   at_target = jnp.sum(jnp.where(is_target, logits, 0), axis=-1)
+  if copied is not None:
+    at_target = log_z + copied.mixed(at_target - log_z)
   # sum_v q_v (log_z - logits_v) with sum_v q_v = 1: no [B, T, V] of log p.
   expected = at_target
   if label_smoothing:
@@ -130,29 +147,41 @@ def cross_entropy(logits, targets, weights, label_smoothing=0.0, z_loss=0.0):
   return jnp.sum(loss * weights), jnp.sum(weights)
 
 
-def log_likelihoods(logits, targets):
+def log_likelihoods(logits, targets, copied=None):
   """Returns log p of each target: [B, T], float32 at least.
 
   Args:
     logits: [B, T, V].
     targets: int [B, T], token ids.
+    copied: as of `cross_entropy`.
   """
   logits = logits.astype(jnp.promote_types(logits.dtype, jnp.float32))
   is_target = jnp.arange(logits.shape[-1]) == targets[..., None]
   at_target = jnp.sum(jnp.where(is_target, logits, 0), axis=-1)
-  return at_target - jax.nn.logsumexp(logits, axis=-1)
+  log_p = at_target - jax.nn.logsumexp(logits, axis=-1)
+  return log_p if copied is None else copied.mixed(log_p)
 
 
-def hits(logits, targets, weights):
+def hits(logits, targets, weights, copied=None):
   """Returns how many targets have the largest logit: a float32 scalar.
 
-  Of several that are largest the first one counts.
+  Of several that are largest the first one counts. With a copy head these are
+  the targets that are at least as probable as the best token of the vocabulary
+  and as the best place of the input, each without the other's part: a few more
+  than have the largest p, which would have to be known of all tokens.
 
   Args:
     logits: [B, T, V].
     targets: int [B, T].
     weights: [B, T], as in `cross_entropy`.
+    copied: as of `cross_entropy`.
   """
+  if copied is not None:
+    log_z = jax.nn.logsumexp(logits, axis=-1)
+    of_vocabulary = copied.log_gate + jnp.max(logits, axis=-1) - log_z
+    best = jnp.maximum(of_vocabulary, copied.log_copy + copied.log_largest)
+    is_hit = log_likelihoods(logits, targets, copied) >= best
+    return jnp.sum(is_hit * weights.astype(jnp.float32))
   is_best = logits == jnp.max(logits, axis=-1, keepdims=True)
   V = logits.shape[-1]
   best = jnp.min(jnp.where(is_best, jnp.arange(V), V), axis=-1)

@@ -263,7 +263,7 @@ def token_sums(params, batch, model, rng=None, label_smoothing=0.0, z_loss=0.0):
   """
   inputs = batch['encoder_input_tokens']
   sampling = {'seeds': batch[SEEDS]} if SEEDS in batch else {}
-  states = model.apply(
+  states, source = model.apply(
       {'params': params},
       inputs,
       batch['decoder_input_tokens'],
@@ -273,11 +273,35 @@ def token_sums(params, batch, model, rng=None, label_smoothing=0.0, z_loss=0.0):
       method='states',
       **sampling,
   )
+  head, copied = heads(model, params, source)
   return losses.of_states(
-      lambda states: model.apply({'params': params}, states, method='head'),
+      head,
       states,
       batch['decoder_target_tokens'],
       batch['decoder_loss_weights'],
       label_smoothing,
       z_loss,
+      copied=copied,
   )
+
+
+def heads(model, params, source):
+  """What makes predictions of a model's states; arguments of `losses.of_states`.
+
+  Args:
+    model: of `models.build`.
+    params: its parameters.
+    source: of the model's `states`.
+
+  Returns:
+    head, copied.
+  """
+  apply = functools.partial(model.apply, {'params': params})
+  head = functools.partial(apply, method='head')
+  if source is None:
+    return head, None
+
+  def copied(states, targets):
+    return apply(states, source, targets, method='copied')
+
+  return head, copied

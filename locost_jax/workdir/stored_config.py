@@ -38,12 +38,15 @@ _KINDS = {
             'dropout_rate',
             'attention_dropout_rate',
             'activation_dropout_rate',
+            'dt_min',
+            'dt_max',
         )
     },
     **{
         f'model.{key}': untrusted.BOOLEAN
         for key in (
             'tie_embeddings',
+            'copy',
             'gating',
             'bidirectional',
             'scale_embedding',

@@ -26,10 +26,11 @@ from tests.hugging_face.converting import ROOT
 from tests.hugging_face.converting import WEIGHTS
 
 
+@pytest.mark.parametrize('key, value', [('variant', 'paper'), ('copy', True)])
 def test_what_a_release_cannot_say_is_refused(
-    tmp_path, small_model_config, refuse
+    tmp_path, small_model_config, refuse, key, value
 ):
-  small_model_config.variant = 'paper'
+  small_model_config[key] = value
   models.build(small_model_config)  # it can be trained
   home = tmp_path / 'run'
   files.write(
@@ -41,7 +42,7 @@ def test_what_a_release_cannot_say_is_refused(
       ),
   )
   (home / 'checkpoints' / '0' / 'params').mkdir(parents=True)
-  refuse(home, message="config.model.variant='paper' cannot be exported")
+  refuse(home, message=f'config.model.{key}={value!r} cannot be exported')
 
 
 def test_verify_without_pytorch(monkeypatch):

@@ -13,6 +13,7 @@ from locost_jax.models import flops
 from locost_jax.ops import long_conv
 from locost_jax.ops import mesh as mesh_lib
 from locost_jax.ops import ssm_kernel
+from locost_jax.training import step as step_lib
 
 # Layers, kernels and convolutions without loops, whose bodies XLA counts once,
 # and without what is computed twice.
@@ -111,6 +112,36 @@ def test_the_formula_is_what_the_trace_holds(monkeypatch, changes):
     n = long_conv.release_size(L)
   products = 9 * B * n * model.config.d_model * model.config.num_layers
   assert parts['transforms'] - products == pytest.approx(found['transforms'])
+
+
+def test_the_copy_head(monkeypatch):
+  """Its products in the trace of a step; the scores are made twice."""
+  B, L, T, C = 3, 384, 16, 4
+  sizes = dict(d_model=32, d_ff=48, d_kv=8, num_heads=2, copy_dim=C)
+  counted, expected = [], []
+  for copy in True, False:
+    model, _, params = _step(monkeypatch, **sizes, copy=copy)
+
+    def loss(params, inputs, targets):
+      batch = dict(
+          encoder_input_tokens=inputs,
+          decoder_input_tokens=targets,
+          decoder_target_tokens=targets,
+          decoder_loss_weights=jnp.ones(targets.shape),
+      )
+      return step_lib.token_sums(params['params'], batch, model)[0]
+
+    found = dict(products=0, transforms=0)
+    traced = jax.make_jaxpr(jax.value_and_grad(loss))(
+        params, _tokens(B, L), _tokens(B, T)
+    )
+    _count(traced.jaxpr, 1, found)
+    parts = flops.train_step(model.config, B, L, T)
+    counted.append(found['products'])
+    expected.append(parts['dense'] + parts['attention'])
+  gate = 6 * B * T * 32
+  twice = 2 * B * T * L * C
+  assert counted[0] - counted[1] == expected[0] - expected[1] + gate + twice
 
 
 def test_a_model_without_a_formula_has_no_number():

@@ -267,6 +267,12 @@ def test_relative_buckets_by_hand():
         ({'variant': 'new'}, "model.variant='new' must be one of"),
         ({'feed_forward': 'swish'}, "model.feed_forward='swish'"),
         ({'variant': 'paper', 'convolution': 'release'}, 'does not exist with'),
+        (
+            {'dt_min': 0.2},
+            'model.dt_min=0.2: expected 0 < dt_min <= model.dt_max=0.1',
+        ),
+        ({'variant': 'paper', 'dt_max': 1.0}, r'dt is uniform in \(0, 1\]'),
+        ({'copy_dim': 0}, 'model.copy_dim=0 must be at least 1'),
     ),
 )
 def test_bad_configs_are_named(small_model_config, change, message):

@@ -90,7 +90,7 @@ def test_mixing_is_equation_9(padding):
   bart = models.build(SMALL)
   states = lambda page: bart.apply(
       {'params': own}, page, targets, method='states'
-  )
+  )[0]
   for document in range(2):
     h = np.stack([states(inputs[:, p])[document] for p in range(P)])
     scores = h @ confidence['kernel'][:, 0] + confidence['bias']

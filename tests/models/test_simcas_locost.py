@@ -554,6 +554,10 @@ def test_wrong_values_are_refused(key):
 def test_its_config_is_the_default():
   assert models.default_keys('simcas_locost') == {
       'initialisation': 's4d-lin',
+      'dt_min': 0.001,
+      'dt_max': 0.1,
+      'copy': False,
+      'copy_dim': 64,
       'select': 'ppo',
       'selection': 'sample',
       'limit': 2048,

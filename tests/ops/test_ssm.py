@@ -155,8 +155,11 @@ def test_powers_of_odd_counts():
 def test_initialisation():
   key = jax.random.key(0)
   shape = (1, 400, 64)
-  dt = np.exp(ssm.init_log_dt(key, shape[:2]))
+  dt = np.exp(ssm.init_log_dt()(key, shape[:2]))
   assert 0.001 <= dt.min() < 0.0012 and 0.08 < dt.max() <= 0.1
+  dt = np.exp(ssm.init_log_dt(0.02, 1.0)(key, shape[:2]))
+  assert 0.02 <= dt.min() < 0.022 and 0.95 < dt.max() <= 1
+  assert abs(np.median(dt) - 0.02**0.5) < 0.02
   dt = np.exp(ssm.init_log_dt_paper(key, shape[:2]))
   assert 0 < dt.min() < 0.02 and 0.98 < dt.max() <= 1
   assert abs(dt.mean() - 0.5) < 0.05

@@ -16,7 +16,7 @@ SIZES = dict(
 )
 MORE = dict(
     locost=dict(d_kv=8, d_state=4),
-    t5=dict(d_kv=8),
+    t5=dict(d_kv=8, copy=True),
     longt5=dict(d_kv=8, local_radius=7, global_block_size=4),
     bart=dict(decoder_d_ff=16),
     pagesum=dict(decoder_d_ff=16),

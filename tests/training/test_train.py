@@ -191,15 +191,13 @@ def test_a_gradient_that_is_not_finite_is_named_beside_frozen_ones(tmp_path):
 
 def test_the_numbers_of_a_step():
   batch, state = next(_batches(3)), _bag_state()
-  logits = Bag().head(
+  states, _ = Bag().states(
       state.params,
-      Bag().states(
-          state.params,
-          batch['encoder_input_tokens'],
-          batch['decoder_input_tokens'],
-          batch['encoder_input_tokens'] != 0,
-      ),
+      batch['encoder_input_tokens'],
+      batch['decoder_input_tokens'],
+      batch['encoder_input_tokens'] != 0,
   )
+  logits = Bag().head(state.params, states)
   weights = batch['decoder_loss_weights']
   total, weight = losses.cross_entropy(
       logits, batch['decoder_target_tokens'], weights
@@ -229,7 +227,7 @@ def test_what_the_training_loss_adds(changes):
   batch, state = next(_batches(3)), _bag_state()
 
   def mean(params):
-    states = Bag().states(
+    states, _ = Bag().states(
         params,
         batch['encoder_input_tokens'],
         batch['decoder_input_tokens'],

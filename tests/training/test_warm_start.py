@@ -119,6 +119,20 @@ def test_of_the_same_model_what_has_the_same_path():
   } == {'encoder/layers/mixer/gate'}
 
 
+def test_a_copy_head_that_the_source_lacks_stays_new():
+  target = shapes_of(copy=True)
+  source = Origin(shapes_of(), 'locost', 'DIR')
+  chosen = warm_start.choose(source, target, 'locost', ())
+  fresh = {
+      f'copy_head/{name}'
+      for name in ('query/kernel', 'key/kernel', 'gate/kernel', 'gate/bias')
+  }
+  assert target.keys() - chosen.keys() == fresh
+  line = warm_start.describe(source, target, chosen)
+  # 768 x 64 of queries and of keys, and a gate of 768 and 1.
+  assert '; fresh: copy_head (99,073)' in line
+
+
 def random_tree(shapes, seed=0):
   rng = np.random.default_rng(seed)
   return {

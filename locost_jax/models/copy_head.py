@@ -1,0 +1,159 @@
+"""A copy head: the next token comes from the vocabulary or from the input.
+
+  q[t] = W_q h[t]                      of the decoder's last state h
+  k[s] = W_k e[s]                      of the encoder's states e, which are read
+  a[t, s] = softmax over s of q[t] . k[s]
+  g[t] = sigmoid(w . h[t] + b)         the share of the vocabulary
+  p[t](v) = g[t] p_vocabulary[t](v) + (1 - g[t]) sum of a[t, s] where x[s] = v
+
+See et al. 2017, equations 8 and 9, with an attention of its own, `copy_dim`
+wide, in place of the decoder's. Gate and mixture are in float32 at least.
+
+Axes: B documents, S input tokens, T target length, D d_model, V vocabulary.
+"""
+
+from typing import Any, NamedTuple
+
+from flax import linen as nn
+import jax
+import jax.numpy as jnp
+
+from locost_jax.models import layers
+from locost_jax.ops import copy_attention
+
+
+class Copied(NamedTuple):
+  """What the mixture has at the targets besides p_vocabulary, [B, T] each.
+
+  log_gate: log g.
+  log_copy: log (1 - g).
+  log_mass: log of the attention that falls on the target.
+  log_largest: log of the largest a[t, s].
+  """
+
+  log_gate: jax.Array
+  log_copy: jax.Array
+  log_mass: jax.Array
+  log_largest: jax.Array
+
+  def mixed(self, log_p):
+    """log p of the targets, of their log p_vocabulary [B, T]."""
+    return jnp.logaddexp(self.log_gate + log_p, self.log_copy + self.log_mass)
+
+
+class CopyHead(nn.Module):
+  """The parameters, and the mixture at the targets or of all tokens."""
+
+  d_model: int
+  copy_dim: int
+  dtype: jnp.dtype
+
+  def setup(self):
+    D, C = self.d_model, self.copy_dim
+    self.query = layers.dense(C, (D * C) ** -0.5, self.dtype, 'query')
+    self.key = layers.dense(C, D**-0.5, self.dtype, 'key')
+    precise = jnp.promote_types(self.dtype, jnp.float32)
+    self.gate = layers.dense(1, D**-0.5, precise, 'gate', use_bias=True)
+
+  def source(self, memory):
+    """What is copied from.
+
+    Args:
+      memory: {'states': [B, S, D], 'mask': [B, S], 'tokens': int [B, S]}.
+
+    Returns:
+      {'keys': [B, S, C], 'mask', 'tokens'}.
+    """
+    keys = self.key(memory['states'])
+    return {'keys': keys, 'mask': memory['mask'], 'tokens': memory['tokens']}
+
+  def at_targets(self, h, source, targets):
+    """h [B, T, D], targets int [B, T] -> Copied."""
+    log_mass, log_largest = copy_attention.at_targets(
+        self.query(h), **source, targets=targets
+    )
+    return Copied(*self.log_gates(h, source), log_mass, log_largest)
+
+  def log_probs(self, h, source, logits):
+    """log p of all tokens; no gradient in mind.
+
+    Args:
+      h: [B, T, D].
+      source: of `source`.
+      logits: [B, T, V], the vocabulary's.
+
+    Returns:
+      [B, T, V], float32 at least.
+    """
+    copied = copy_attention.of_all(
+        self.query(h), **source, vocab_size=logits.shape[-1]
+    )
+    log_gate, log_copy = (x[..., None] for x in self.log_gates(h, source))
+    least = jnp.finfo(copied.dtype).tiny
+    return jnp.logaddexp(
+        log_gate + jax.nn.log_softmax(layers.at_least_float32(logits)),
+        log_copy + jnp.log(jnp.maximum(copied, least)),
+    )
+
+  def log_gates(self, h, source):
+    """h [B, T, D] -> log g, log (1 - g), [B, T] each.
+
+    g is 1 where there is nothing to copy: in a document without tokens.
+    """
+    score = self.gate(layers.at_least_float32(h))[..., 0]
+    has_tokens = source['mask'].any(1)[:, None]
+    never = jnp.finfo(score.dtype).min
+    return (
+        jnp.where(has_tokens, jax.nn.log_sigmoid(score), 0),
+        jnp.where(has_tokens, jax.nn.log_sigmoid(-score), never),
+    )
+
+
+def with_tokens(config, memory, inputs):
+  """The memory of a model, with the input's tokens where they can be copied."""
+  return memory | ({'tokens': inputs} if config.copy else {})
+
+
+class CopyingModel(nn.Module):
+  """What a model with `head` and `config` gets from a copy head, if it has one.
+
+  With config.copy its memory also has the input's 'tokens', and what its
+  `decode` and `step` call logits are log-probabilities, which log_softmax
+  leaves as they are.
+  """
+
+  def make_copy_head(self):
+    """To be called in `setup`: the head, or None."""
+    c: Any = self.config
+    if not c.copy:
+      return None
+    return CopyHead(c.d_model, c.copy_dim, self.dtype)
+
+  def source(self, memory):
+    """What is copied from, see `CopyHead.source`; None without a copy head."""
+    return self.copy_head.source(memory) if self.config.copy else None
+
+  def predict(self, h, source):
+    """h [B, T, D], source of `source` -> logits [B, T, V], see above."""
+    logits = self.head(h)
+    if source is None:
+      return logits
+    return self.copy_head.log_probs(h, source, logits)
+
+  def with_source(self, shared, memory):
+    """The caches of `init_cache`, with what is copied from, if anything is."""
+    source = self.source(memory)
+    return shared if source is None else shared | {'source': source}
+
+  def predict_next(self, h, shared):
+    """h [R, 1, D] and the caches -> logits [R, V], see above."""
+    source = shared.get('source')
+    if source is None:
+      return self.head(h)[:, 0]
+    h = h.reshape(source['mask'].shape[0], -1, h.shape[-1])
+    logits = self.predict(h, source)
+    return logits.reshape(-1, logits.shape[-1])
+
+  def copied(self, h, source, targets):
+    """h [B, T, D], targets [B, T] -> `Copied`."""
+    return self.copy_head.at_targets(h, source, targets)

@@ -1,0 +1,273 @@
+"""models/copy_head.py: the mixture is its equation, in every model."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from configs import default
+from locost_jax import models
+from locost_jax.generation import generate
+from locost_jax.generation.decode_settings import Settings
+from locost_jax.models import parameters
+from locost_jax.training import experience
+from locost_jax.training import step as step_lib
+
+V, T = 40, 6
+SMALL = dict(
+    vocab_size=V,
+    d_model=16,
+    d_ff=32,
+    decoder_d_ff=32,
+    d_kv=8,
+    d_state=4,
+    num_heads=2,
+    num_layers=2,
+    num_decoder_layers=2,
+    dropout_rate=0.0,
+    max_positions=64,
+    copy=True,
+    copy_dim=4,
+)
+PAGED = 'pagesum', 'simcas'
+NAMES = 'locost', 't5', 'longt5', 'bart', 'simcas_locost', *PAGED
+DIFFERENT = 'locost', 'bart', *PAGED  # the others' heads are LOCOST's
+
+
+@functools.cache
+def make(name, **changes):
+  config = getattr(default, name)()
+  values = SMALL | changes
+  config.update({key: values[key] for key in values if key in config})
+  return models.build(config)
+
+
+@functools.cache
+def drawn(name):
+  """params, inputs, targets; the second document is shorter."""
+  model = make(name)
+  rng = np.random.default_rng(0)
+  shape = (2, 3, 8) if name in PAGED else (2, 24)
+  pad = models.pad_id(model.config)
+  inputs = rng.integers(3, V - 1, shape).astype(np.int32)
+  if name in PAGED:
+    inputs[1, 2] = inputs[1, 1, 5:] = pad
+  else:
+    inputs[1, 17:] = pad
+  targets = rng.integers(3, V, (2, T)).astype(np.int32)
+  params = jax.jit(model.init)(jax.random.key(1), inputs, targets)['params']
+  # Sharper, so that the attention is far from equal weights.
+  for kernel in ('query', 'key'):
+    params['copy_head'][kernel]['kernel'] *= 2
+  return params, inputs, targets
+
+
+@functools.cache
+def compiled(name, method):
+  return jax.jit(functools.partial(make(name).apply, method=method))
+
+
+def apply(name, *arguments, method='__call__'):
+  return compiled(name, method)({'params': drawn(name)[0]}, *arguments)
+
+
+def equation(name):
+  """log p [B, T, V], a loop over what can be copied."""
+  params, inputs, targets = drawn(name)
+  memory = apply(name, inputs, method='encode')
+  h, _ = apply(name, memory, targets, method='decoder_states')
+  own = jax.tree.map(lambda x: np.asarray(x, float), params['copy_head'])
+  logits = np.asarray(apply(name, h, method='head'), float)
+  p = np.exp(logits - logits.max(-1, keepdims=True))
+  p /= p.sum(-1, keepdims=True)
+  gate = np.asarray(h, float) @ own['gate']['kernel'] + own['gate']['bias']
+  gate = 1 / (1 + np.exp(-gate))
+  p *= gate
+  pad = models.pad_id(make(name).config)
+  for b in range(2):
+    states = np.asarray(memory['states'][b], float).reshape(-1, h.shape[-1])
+    tokens = inputs[b].ravel()
+    read = np.asarray(memory['mask'][b]).ravel() & (tokens != pad)
+    scores = (np.asarray(h[b], float) @ own['query']['kernel']) @ (
+        states[read] @ own['key']['kernel']
+    ).T
+    a = np.exp(scores - scores.max(-1, keepdims=True))
+    a /= a.sum(-1, keepdims=True)
+    for place, token in enumerate(tokens[read]):
+      p[b, :, token] += (1 - gate[b, :, 0]) * a[:, place]
+  return np.log(p)
+
+
+@pytest.mark.parametrize('name', NAMES)
+def test_the_mixture(name):
+  _, inputs, targets = drawn(name)
+  expected = equation(name)
+  assert np.ptp(expected) > 2  # not all alike
+  found = apply(name, inputs, targets)
+  np.testing.assert_allclose(found, expected, 0, 2e-5)
+  np.testing.assert_allclose(np.exp(found).sum(-1), 1, 0, 1e-5)
+
+
+@pytest.mark.parametrize('name', NAMES)
+def test_step_by_step(name):
+  """Also two rows of a document, as beams are."""
+  _, inputs, targets = drawn(name)
+  expected = apply(name, inputs, targets)
+  memory = apply(name, inputs, method='encode')
+  shared, per_row = make(name).apply(
+      {'params': drawn(name)[0]}, memory, T, method='init_cache'
+  )
+  per_row = jax.tree.map(lambda x: jnp.repeat(x, 2, axis=0), per_row)
+  for t in range(T):
+    tokens = np.stack([targets[:, t], targets[:, t]], 1).ravel()
+    found, per_row = apply(name, tokens, shared, per_row, method='step')
+    for row in 0, 1:
+      np.testing.assert_allclose(found[row::2], expected[:, t], 0, 5e-5)
+
+
+def make_batch(name):
+  _, inputs, targets = drawn(name)
+  return dict(
+      encoder_input_tokens=inputs,
+      decoder_input_tokens=np.pad(targets, ((0, 0), (1, 0)))[:, :-1],
+      decoder_target_tokens=targets,
+      decoder_loss_weights=np.array([[1] * T, [1] * 4 + [0] * 2], np.float32),
+  )
+
+
+@pytest.mark.parametrize('name', NAMES)
+def test_the_loss_is_that_of_the_mixture(name):
+  """Cross entropy, and accuracy between what it must be and a bit above."""
+  batch, params = make_batch(name), drawn(name)[0]
+  weights = batch['decoder_loss_weights']
+  sums = step_lib.eval_step(params, batch, model=make(name))
+  log_p = apply(
+      name, batch['encoder_input_tokens'], batch['decoder_input_tokens']
+  )
+  targets = batch['decoder_target_tokens']
+  at = np.take_along_axis(np.asarray(log_p), targets[..., None], 2)[..., 0]
+  np.testing.assert_allclose(sums['loss'], -(at * weights).sum(), 1e-5)
+  exact = ((log_p.argmax(-1) == targets) * weights).sum()
+  assert exact <= sums['accuracy'] <= weights.sum()
+
+
+@pytest.mark.parametrize('name', DIFFERENT)
+def test_gradients_of_the_loss(name):
+  """Those of log p of all tokens, in one piece, for every parameter."""
+  batch, model = make_batch(name), make(name)
+  inputs, targets_in = (
+      batch[f'{side}_input_tokens'] for side in ('encoder', 'decoder')
+  )
+
+  def of_targets(params):
+    return step_lib.eval_step(params, batch, model=model)['loss']
+
+  def of_all(params):
+    h, source = model.apply(
+        {'params': params}, inputs, targets_in, method='states'
+    )
+    logits = model.apply({'params': params}, h, method='head')
+    head = model.bind({'params': params}).copy_head
+    scores = jnp.einsum('btc,bsc->bts', head.query(h), source['keys'])
+    scores = jnp.where(source['mask'][:, None], scores, -1e30)
+    is_token = jax.nn.one_hot(source['tokens'], V)
+    copied = jax.nn.softmax(scores) @ is_token
+    g = jax.nn.sigmoid(head.gate(h))
+    p = g * jax.nn.softmax(logits) + (1 - g) * copied
+    at = jnp.take_along_axis(p, batch['decoder_target_tokens'][..., None], 2)
+    return -(jnp.log(at[..., 0]) * batch['decoder_loss_weights']).sum()
+
+  params = drawn(name)[0]
+  found, expected = (
+      parameters.flatten(jax.jit(jax.grad(f))(params))
+      for f in (of_targets, of_all)
+  )
+  largest = max(abs(gradient).max() for gradient in expected.values())
+  for path, gradient in expected.items():
+    least = 1e-4 * abs(gradient).max() + 1e-6 * largest
+    np.testing.assert_allclose(found[path], gradient, 0, least, err_msg=path)
+  for kernel in 'query', 'key', 'gate':
+    assert abs(found[f'copy_head/{kernel}/kernel']).max() > 1e-3
+
+
+@pytest.mark.parametrize('name', DIFFERENT)
+def test_beams(name):
+  """The score of what beams write is its log p; alone as in a batch."""
+  params, inputs, _ = drawn(name)
+  settings = Settings(
+      start_id=0,
+      eos_id=V - 1,
+      pad_id=models.pad_id(make(name).config),
+      max_length=T,
+      num_beams=3,
+      length_penalty=0.0,
+  )
+  mask = inputs != settings.pad_id
+  write = functools.partial(generate.generate, make(name), params)
+  tokens, scores = write(inputs, mask, settings)
+  log_p = apply(name, inputs, np.pad(tokens, ((0, 0), (1, 0)))[:, :-1], mask)
+  at = np.take_along_axis(np.asarray(log_p), tokens[..., None], 2)[..., 0]
+  is_written = np.cumsum(tokens == V - 1, axis=1) - (tokens == V - 1) == 0
+  np.testing.assert_allclose((at * is_written).sum(1), scores, 1e-5)
+  for b in range(2):
+    alone, _ = write(inputs[b : b + 1], mask[b : b + 1], settings)
+    np.testing.assert_array_equal(alone[0], tokens[b])
+  in_steps, _ = generate.generate_in_steps(
+      make(name), params, inputs, mask, settings
+  )
+  np.testing.assert_array_equal(in_steps, tokens)
+
+
+def test_without_it_nothing_changes():
+  for name in NAMES:
+    params = parameters.abstract_params(make(name, copy=False))
+    assert 'copy_head' not in params
+    assert 'copy_head' in parameters.abstract_params(make(name))
+
+
+def test_an_empty_document_has_nothing_to_copy():
+  params, inputs, targets = drawn('t5')
+  model = make('t5')
+  empty = np.zeros_like(inputs)
+  log_p = model.apply({'params': params}, empty, targets)
+  memory = apply('t5', empty, method='encode')
+  h, _ = apply('t5', memory, targets, method='decoder_states')
+  logits = apply('t5', h, method='head')
+  np.testing.assert_allclose(log_p, jax.nn.log_softmax(logits), 0, 1e-5)
+
+
+def test_bfloat16_keeps_the_mixture_in_float32():
+  params, inputs, targets = drawn('bart')
+  model = models.build({'name': 'bart'} | vars(make('bart').config), 'bfloat16')
+  log_p = model.apply({'params': params}, inputs, targets)
+  assert log_p.dtype == jnp.float32
+  np.testing.assert_allclose(np.exp(log_p).sum(-1), 1, 0, 1e-5)
+
+
+def test_rewards_of_the_selector_are_those_of_the_mixture():
+  batch, params = make_batch('simcas'), drawn('simcas')[0]
+  batch[step_lib.SEEDS] = np.arange(2, dtype=np.uint32)
+  _, numbers = experience.collect(
+      params,
+      batch,
+      jax.random.key(0),
+      model=make('simcas'),
+      settings=default.get_config().selector,
+  )
+  states, source = make('simcas').apply(
+      {'params': params},
+      batch['encoder_input_tokens'],
+      batch['decoder_input_tokens'],
+      seeds=batch[step_lib.SEEDS],
+      method='states',
+  )
+  log_p = apply('simcas', states, source, method='predict')
+  targets, weights = (
+      batch[f'decoder_{key}'] for key in ('target_tokens', 'loss_weights')
+  )
+  at = np.take_along_axis(np.asarray(log_p), targets[..., None], 2)[..., 0]
+  mean = (at * weights).sum(1) / weights.sum(1)
+  reward = 1e4 * np.exp(mean).mean()
+  np.testing.assert_allclose(numbers['reward'], reward, 1e-4)
