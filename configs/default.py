@@ -246,7 +246,7 @@ def bart():
           pad_id=1,  # the vocabulary's
           num_decoder_heads=0,  # attention heads of the decoder; 0: num_heads
           copy=False,  # as in LOCOST
-          copy_dim=64,  # likewise
+          copy_dim=64,  # as in LOCOST
       )
   )
 
@@ -317,6 +317,6 @@ def _t5_style():
       relative_attention_num_buckets=32,  # of a position bias
       relative_attention_max_distance=128,  # beyond it all distances are one
       layer_norm_epsilon=1e-6,  # inside the root of the RMS norm
-      copy=False,  # whether words of the input can be copied
-      copy_dim=64,  # width of the attention that finds them
+      copy=False,  # copy words of the input: locost_jax/models/copy_head.py
+      copy_dim=64,  # width of the copy head's queries and keys
   )

@@ -23,7 +23,7 @@ from locost_jax.ops import copy_attention
 
 
 class Copied(NamedTuple):
-  """What the mixture has at the targets besides p_vocabulary, [B, T] each.
+  """The parts of the mixture at the targets but p_vocabulary, [B, T] each.
 
   log_gate: log g.
   log_copy: log (1 - g).
@@ -75,7 +75,7 @@ class CopyHead(nn.Module):
     return Copied(*self.log_gates(h, source), log_mass, log_largest)
 
   def log_probs(self, h, source, logits):
-    """log p of all tokens; no gradient in mind.
+    """Returns log p of all tokens. Not made to be differentiated.
 
     Args:
       h: [B, T, D].
@@ -115,15 +115,15 @@ def with_tokens(config, memory, inputs):
 
 
 class CopyingModel(nn.Module):
-  """What a model with `head` and `config` gets from a copy head, if it has one.
+  """A model with `config` and `head`, and a copy head where config.copy asks.
 
-  With config.copy its memory also has the input's 'tokens', and what its
-  `decode` and `step` call logits are log-probabilities, which log_softmax
-  leaves as they are.
+  With a copy head the memory also holds the input's 'tokens', and `decode` and
+  `step` return log-probabilities in place of logits; log_softmax does not
+  change them.
   """
 
   def make_copy_head(self):
-    """To be called in `setup`: the head, or None."""
+    """Returns the head, or None. Call it in `setup`."""
     c: Any = self.config
     if not c.copy:
       return None

@@ -1,13 +1,13 @@
-"""Attention that ends in tokens: how much of it falls on each word of the input.
+"""Attention over the input, summed by token: the distribution that is copied.
 
-With a[t, s] = softmax over s of q[t] . k[s] and the input's tokens x[s], what is
-copied at t is the token v with
+With the input's tokens x[s], queries q[t] and keys k[s]:
 
+  a[t, s] = softmax over s of q[t] . k[s]
   c[t](v) = sum over s with x[s] = v of a[t, s]
 
-A loss needs c at the targets alone, `at_targets`: scores of one piece of the
-input at a time, and nothing as large as the vocabulary. A decoding step needs
-all of c, `of_all`: one scatter of the weights.
+A loss needs only c[t](target): `at_targets` computes it with the scores of one
+piece of the input at a time and makes nothing as large as the vocabulary. A
+decoding step needs c of all tokens: `of_all` scatters the weights once.
 
 Scores as in `long_attention`: without 1/sqrt(C), float32 at least, the lowest
 finite one where the mask is false. On a mesh each device has its part of the
@@ -36,7 +36,7 @@ _LEAST = 1e-30
 
 
 def at_targets(queries, keys, mask, tokens, targets, piece=None):
-  """log c[t](target), and the largest weight; with gradients.
+  """Returns log c[t](target) and the largest weight. Differentiable.
 
   Kept for the backward pass: the arguments, and three numbers per target.
 
@@ -73,10 +73,10 @@ def at_targets(queries, keys, mask, tokens, targets, piece=None):
 
 
 def of_all(queries, keys, mask, tokens, vocab_size, piece=None):
-  """c of every token; no gradient in mind.
+  """Returns c of every token. Not made to be differentiated.
 
   Args:
-    queries, keys, mask, tokens, piece: as of `at_targets`.
+    queries, keys, mask, tokens, piece: see `at_targets`.
     vocab_size: V.
 
   Returns:

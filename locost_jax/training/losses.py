@@ -153,7 +153,7 @@ def log_likelihoods(logits, targets, copied=None):
   Args:
     logits: [B, T, V].
     targets: int [B, T], token ids.
-    copied: as of `cross_entropy`.
+    copied: see `cross_entropy`.
   """
   logits = logits.astype(jnp.promote_types(logits.dtype, jnp.float32))
   is_target = jnp.arange(logits.shape[-1]) == targets[..., None]
@@ -174,7 +174,7 @@ def hits(logits, targets, weights, copied=None):
     logits: [B, T, V].
     targets: int [B, T].
     weights: [B, T], as in `cross_entropy`.
-    copied: as of `cross_entropy`.
+    copied: see `cross_entropy`.
   """
   if copied is not None:
     log_z = jax.nn.logsumexp(logits, axis=-1)
