@@ -59,9 +59,9 @@ class Bag(small_training.Bag):
 
   def apply(self, variables, *arguments, **keywords):
     scale = variables['params']['encoder']['norm']['scale']
-    return super().apply(variables, *arguments, **keywords) * (
-        1 + jax.numpy.mean(scale)
-    )
+    factor = 1 + jax.numpy.mean(scale)
+    found = super().apply(variables, *arguments, **keywords)
+    return jax.tree.map(lambda x: x * factor, found)
 
 
 def tell(text):
