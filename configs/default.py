@@ -151,7 +151,7 @@ def get_config():
       dict(
           examples=500,  # first examples of the split, while training; 0: all
           batch_size=32,  # documents evaluated at once, over all devices
-          metrics=('loss', 'rouge'),  # what is measured
+          metrics=('loss', 'rouge', 'recall'),  # what is measured
           baselines=False,  # also those of evaluation/measure_baselines.py
       )
   )

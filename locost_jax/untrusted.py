@@ -66,6 +66,14 @@ def one_of(*values):
   )
 
 
+def list_of(kind):
+  """A Kind: a list of values of another Kind."""
+  return Kind(
+      f'a list, each item {kind.words}',
+      lambda value: isinstance(value, list) and all(map(kind.fits, value)),
+  )
+
+
 BOOLEAN = Kind('true or false', lambda value: type(value) is bool)
 TEXT = Kind('a string', lambda value: isinstance(value, str))
 LIST = Kind('a list', lambda value: isinstance(value, list))

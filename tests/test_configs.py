@@ -164,7 +164,7 @@ def test_finetuning_is_the_paper(name):
       'train.init_from': 'runs/pretrain_c4',
       # Chosen on the first 500 validation documents, written greedily.
       'eval.examples': 500,
-      'eval.metrics': ('loss', 'rouge'),
+      'eval.metrics': ('loss', 'rouge', 'recall'),
       'checkpoint.metric': 'rouge_mean',
       'decode.num_beams': 1,
       'decode.method': '',

@@ -15,6 +15,7 @@ import numpy as np
 from locost_jax import files
 from locost_jax.devices import sharding
 from locost_jax.errors import disk_error
+from locost_jax.evaluation import content
 from locost_jax.evaluation import metric_table
 from locost_jax.evaluation.metrics import metric as metric_lib
 from locost_jax.generation import decode_settings
@@ -63,6 +64,7 @@ def evaluate(
     task_name,
     split,
     predictions_path=None,
+    common=None,
 ):
   """Measures a model on a split.
 
@@ -81,11 +83,16 @@ def evaluate(
       where there are several), one JSON object a line, written whole or not at
       all (a line on stderr tells if there was no room); None: nowhere.
 
+    common: the `content.Common` of the training targets; None: recall and
+      content_loss are not measured.
+
   Returns:
     {'eval/TASK/loss': nats per token, 'eval/TASK/accuracy': 0 to 1,
     'eval/TASK/rouge1': F1 x 100, ...}; 'eval/TASK-SPLIT/...' for other splits.
   """
-  metrics, rows = measure(model, params, batches, vocabulary, config, mesh)
+  metrics, rows = measure(
+      model, params, batches, vocabulary, config, mesh, common=common
+  )
   if predictions_path is not None and rows and jax.process_index() == 0:
     keep_predictions(predictions_path, rows)
   if split != 'validation':
@@ -93,11 +100,20 @@ def evaluate(
   return {f'eval/{task_name}/{name}': metrics[name] for name in metrics}
 
 
-def measure(model, params, batches, vocabulary, config, mesh, metrics=None):
+def measure(
+    model,
+    params,
+    batches,
+    vocabulary,
+    config,
+    mesh,
+    metrics=None,
+    common=None,
+):
   """Measures a model: `evaluate` without names and files.
 
   Args:
-    model, params, batches, vocabulary, config, mesh: as in `evaluate`.
+    model, params, batches, vocabulary, config, mesh, common: see `evaluate`.
     metrics: instead of config.eval.metrics.
 
   Returns:
@@ -106,10 +122,10 @@ def measure(model, params, batches, vocabulary, config, mesh, metrics=None):
   """
   names = config.eval.metrics if metrics is None else metrics
   of_model = metric_table.select(names, metric_lib.MODEL)
-  of_text = metric_table.select(names, metric_lib.TEXT)
+  of_text = metric_table.of_summaries(names)
   parts, rows = [], []
   with jax.set_mesh(mesh):
-    for batch, info in batches:
+    for batch, info in content.with_weights(batches, common):
       watchdog.alive()
       if of_model:
         placed = sharding.global_batch(batch, mesh, vocabulary.pad_id)
@@ -118,14 +134,7 @@ def measure(model, params, batches, vocabulary, config, mesh, metrics=None):
         tokens = _generate(
             model, params, batch, len(info['id']), vocabulary, config, mesh
         )
-        rows += [
-            dict(
-                id=name, prediction=vocabulary.decode(ids), reference=reference
-            )
-            for name, reference, ids in zip(
-                info['id'], info['reference'], tokens
-            )
-        ]
+        rows += _rows(batch, info, tokens, vocabulary, common)
   measured = metric_lib.means(parts)
   if of_text:
     rows = collective.gather_rows(
@@ -135,8 +144,24 @@ def measure(model, params, batches, vocabulary, config, mesh, metrics=None):
         of_text,
         [row['prediction'] for row in rows],
         [row['reference'] for row in rows],
+        None if common is None else [row.pop('contents') for row in rows],
     )
   return measured, rows
+
+
+def _rows(batch, info, tokens, vocabulary, common):
+  """{id, prediction, reference} of each document, and its contents."""
+  rows = []
+  for i, (name, reference) in enumerate(zip(info['id'], info['reference'])):
+    row = dict(
+        id=name, prediction=vocabulary.decode(tokens[i]), reference=reference
+    )
+    if common is not None:
+      row['contents'] = content.of_document(
+          batch['encoder_input_tokens'][i], reference, vocabulary, common
+      )
+    rows.append(row)
+  return rows
 
 
 def _generate(model, params, batch, real, vocabulary, config, mesh):

@@ -11,6 +11,7 @@ import numpy as np
 
 from locost_jax.data import text as text_lib
 from locost_jax.evaluation import baselines
+from locost_jax.evaluation import content
 from locost_jax.evaluation import metric_table
 from locost_jax.evaluation.metrics import metric as metric_lib
 from locost_jax.hosts import collective
@@ -49,21 +50,22 @@ def exchange_inputs(batches, vocabulary):
       )
       inputs[0][own] = spare[own]
     elif n == 1:
-      batch['decoder_loss_weights'] = np.zeros_like(
-          batch['decoder_loss_weights']
-      )
+      for key in ('decoder_loss_weights', content.WEIGHTS):
+        if key in batch:
+          batch[key] = np.zeros_like(batch[key])
     spare = last if n else spare
     batch['encoder_input_tokens'] = inputs
     yield batch, info
 
 
-def measure_baselines(batches, train_records, vocabulary, metrics):
+def measure_baselines(batches, train_records, vocabulary, metrics, common=None):
   """What can be had without a model.
 
   Args:
     batches: as in `evaluate`.
     train_records: iterable of dicts with targets (ids) and reference (str).
     vocabulary: text <-> ids.
+    common: see `evaluate.evaluate`.
     metrics: as config.eval.metrics; where none needs summaries, only the
       first of:
 
@@ -83,14 +85,18 @@ def measure_baselines(batches, train_records, vocabulary, metrics):
     n = len(info['id'])
     lengths = batch['decoder_loss_weights'].astype(bool).sum(axis=1)
     for i in range(n):
-      source = input_text(batch['encoder_input_tokens'][i], vocabulary)
-      rows.append(
-          dict(
-              lead=baselines.lead(source, sentences),
-              reference=info['reference'][i],
-              targets=batch['decoder_target_tokens'][i, : lengths[i]].tolist(),
-          )
+      inputs, reference = batch['encoder_input_tokens'][i], info['reference'][i]
+      source = content.input_text(inputs, vocabulary)
+      row = dict(
+          lead=baselines.lead(source, sentences),
+          reference=reference,
+          targets=batch['decoder_target_tokens'][i, : lengths[i]].tolist(),
       )
+      if common is not None:
+        row['contents'] = content.of_document(
+            inputs, reference, vocabulary, common
+        )
+      rows.append(row)
   rows = collective.gather_rows(rows)
   measured = {
       'unigram': {
@@ -103,19 +109,24 @@ def measure_baselines(batches, train_records, vocabulary, metrics):
           )
       }
   }
-  of_text = metric_table.select(metrics, metric_lib.TEXT)
+  of_text = metric_table.of_summaries(metrics)
   if of_text:
     references = [row['reference'] for row in rows]
     constant = baselines.best_constant(
         train_references, list(map(first_reference, references))
     )
+    contents = None
+    if common is not None:
+      contents = [row['contents'] for row in rows]
     leads = [row['lead'] for row in rows]
     measured['lead'] = dict(
-        metric_lib.score(of_text, leads, references), sentences=sentences
+        metric_lib.score(of_text, leads, references, contents),
+        sentences=sentences,
     )
     constants = [constant] * len(rows)
     measured['constant'] = dict(
-        metric_lib.score(of_text, constants, references), text=constant
+        metric_lib.score(of_text, constants, references, contents),
+        text=constant,
     )
   return measured
 
@@ -144,23 +155,7 @@ def find_inputs(batches, vocabulary, ids):
   for batch, info in batches:
     for i, name in enumerate(info['id']):
       if name in ids:
-        texts[name] = input_text(batch['encoder_input_tokens'][i], vocabulary)
+        texts[name] = content.input_text(
+            batch['encoder_input_tokens'][i], vocabulary
+        )
   return texts
-
-
-def input_text(tokens, vocabulary):
-  """Returns the text that a model read of one document.
-
-  Args:
-    tokens: int [L]; or [P, L], where each page has an end mark of its own.
-    vocabulary: decode(ids) -> text.
-
-  Returns:
-    str. Pages are joined by line ends, also where chunks cut a sentence. Pages
-    without a letter or digit are left out: config.data.empty_page stands for a
-    page without text.
-  """
-  if tokens.ndim == 1:
-    return vocabulary.decode(tokens.tolist())
-  pages = [vocabulary.decode(page) for page in tokens.tolist()]
-  return '\n'.join(page for page in pages if any(map(str.isalnum, page)))

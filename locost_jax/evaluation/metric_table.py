@@ -2,6 +2,7 @@
 
 from locost_jax.errors import InputError
 from locost_jax.evaluation.metrics import metric
+from locost_jax.evaluation.metrics import recall
 from locost_jax.evaluation.metrics import rouge
 from locost_jax.evaluation.model_metrics import loss
 
@@ -10,6 +11,7 @@ METRICS = {
     for entry in (
         loss.LOSS,
         rouge.ROUGE,
+        recall.RECALL,
     )
 }
 COLUMNS = tuple(
@@ -20,12 +22,12 @@ LOWER_IS_BETTER = frozenset(
 )
 
 
-def select(names, needs=None):
+def select(names, *needs):
   """Returns the metrics of these names.
 
   Args:
     names: of config.eval.metrics.
-    needs: metric.TEXT or metric.MODEL: only these.
+    *needs: metric.TEXT, metric.CONTENT, metric.MODEL: only these; none: all.
 
   Raises:
     InputError: there is no such metric.
@@ -37,12 +39,12 @@ def select(names, needs=None):
           f'{", ".join(map(repr, METRICS))}'
       )
   chosen = [METRICS[name] for name in names]
-  return [entry for entry in chosen if needs in (None, entry.needs)]
+  return [entry for entry in chosen if not needs or entry.needs in needs]
 
 
-def needs_text(names):
-  """Whether summaries are generated for any of these metrics."""
-  return bool(select(names, metric.TEXT))
+def of_summaries(names):
+  """Returns those of these metrics that summaries are generated for."""
+  return select(names, metric.TEXT, metric.CONTENT)
 
 
 def check(names, best_by):

@@ -4,7 +4,9 @@ A `Setup` is one phase with its mesh, model, vocabulary and records. Checks,
 training, evaluation and the dry run all take Setups.
 """
 
+import contextlib
 import functools
+import itertools
 
 from locost_jax import models
 from locost_jax.data import cache as cache_lib
@@ -12,7 +14,9 @@ from locost_jax.data import pipeline
 from locost_jax.data import tasks
 from locost_jax.devices import sharding
 from locost_jax.errors import InputError
+from locost_jax.evaluation import content
 from locost_jax.evaluation import evaluate
+from locost_jax.evaluation import measure_baselines
 from locost_jax.models import parameters
 
 
@@ -114,8 +118,30 @@ class Setup:
           task,
           'validation',
           self.predictions_file(task, 'validation', step),
+          self.common,
       )
     return metrics
+
+  @functools.cached_property
+  def common(self):
+    """The most common words and tokens of the training targets.
+
+    Training writes them into the phase's directory. Where they are not there
+    and no training records are open, those of an evaluation split stand in.
+    """
+    with contextlib.suppress(FileNotFoundError):
+      return content.load(self.directory / content.FILE)
+    caches = [self.caches.get('train')]
+    if caches == [None]:
+      caches = [
+          *self.eval_caches('validation').values(),
+          *self.eval_caches('test').values(),
+      ]
+    return content.most_common(
+        itertools.chain.from_iterable(
+            map(measure_baselines.first_records, caches)
+        )
+    )
 
   def predictions_file(self, task, split, step):
     return self.directory / 'predictions' / f'{task}-{split}-{step}.jsonl'

@@ -157,7 +157,7 @@ def compile_programs(setup):
     )
     try:
       told['memory'] = account(step.lower().compile(), bytes_of(state))
-      if metric_table.needs_text(config.eval.metrics):
+      if metric_table.of_summaries(config.eval.metrics):
         told['evaluating'] = _compile_writing(setup, read, state)
     except jax.errors.JaxRuntimeError as error:
       if 'RESOURCE_EXHAUSTED' not in str(error):

@@ -13,6 +13,7 @@ import jax
 
 from locost_jax.data import mixture
 from locost_jax.devices import sharding
+from locost_jax.evaluation import content
 from locost_jax.evaluation import evaluate
 from locost_jax.evaluation import measure_baselines
 from locost_jax.hosts import collective
@@ -113,6 +114,7 @@ def _measure_task(records, setups, initial, metrics):
       vocabulary=setup.vocabulary,
       config=config,
       mesh=setup.mesh,
+      common=setup.common,
   )
   table_rows, rows = [], []
   if initial is not None:
@@ -149,10 +151,13 @@ def _baseline_rows(records, measure, params, metrics):
   vocabulary = records.setup.vocabulary
   exchanged, _ = measure(
       params,
-      measure_baselines.exchange_inputs(records.batches(), vocabulary),
+      measure_baselines.exchange_inputs(
+          content.with_weights(records.batches(), records.setup.common),
+          vocabulary,
+      ),
       metrics=('loss',),
   )
-  rows = [Row('  its inputs exchanged between texts', exchanged)]
+  rows = [Row("  with another document's input", exchanged)]
   train_cache = _train_cache(records)
   if train_cache is None:
     collective.log('no training files: no baselines, which are made from them')
@@ -162,13 +167,14 @@ def _baseline_rows(records, measure, params, metrics):
       measure_baselines.first_records(train_cache),
       vocabulary,
       metrics,
+      records.setup.common,
   )
-  rows.append(Row('unigram model of the targets', measured['unigram'], True))
+  rows.append(Row('unigrams of the targets', measured['unigram'], True))
   if 'lead' in measured:
     n = measured['lead'].pop('sentences')
     text = measured['constant'].pop('text')
     lead = 'first sentence' if n == 1 else f'first {n} sentences'
-    rows.append(Row(f'lead: {lead} of the input', measured['lead'], True))
+    rows.append(Row(f'lead: {lead}', measured['lead'], True))
     rows.append(Row(f'best constant: “{text}”', measured['constant'], True))
   return rows
 

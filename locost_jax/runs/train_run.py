@@ -8,6 +8,7 @@ import jax
 from locost_jax.data import records
 from locost_jax.data import tasks
 from locost_jax.errors import InputError
+from locost_jax.evaluation import content
 from locost_jax.evaluation import metric_table
 from locost_jax.hosts import collective
 from locost_jax.models import parameters
@@ -94,6 +95,7 @@ def train_phase(setup, options):
     phases_lib.begin(
         setup.directory, setup.config, setup.vocabulary, setup.shares
     )
+    content.save(setup.common, setup.directory / content.FILE)
   collective.wait_for_hosts(f'start {setup.name}')
   plan = f'{setup.config.train.steps} steps'
   if phases_lib.is_finished(setup.phase):

@@ -42,7 +42,8 @@ def of_states(
     head: [B, t, D] -> logits [B, t, V], position by position.
     states: [B, T, D].
     targets: int [B, T], token ids.
-    weights: [B, T], 1 where a target counts, 0 on padding.
+    weights: [B, T], 1 where a target counts, 0 on padding; or [B, T, W], for W
+      sums.
     label_smoothing: as of `cross_entropy`.
     z_loss: likewise.
     size: targets of a piece; None: what PIECE_BYTES allow.
@@ -50,7 +51,7 @@ def of_states(
       model does not copy.
 
   Returns:
-    (loss in nats summed over tokens, hits, number of tokens), scalars.
+    (loss in nats summed over tokens, hits, number of tokens), scalars or [W].
   """
 
   def sums(states, targets, weights):
@@ -129,7 +130,7 @@ def cross_entropy(
     (loss in nats summed over tokens, number of tokens), scalars.
   """
   precise = jnp.promote_types(logits.dtype, jnp.float32)
-  logits, weights = logits.astype(precise), weights.astype(precise)
+  logits = logits.astype(precise)
   log_z = jax.nn.logsumexp(logits, axis=-1)
   is_target = jnp.arange(logits.shape[-1]) == targets[..., None]
   at_target = jnp.sum(jnp.where(is_target, logits, 0), axis=-1)
@@ -144,7 +145,8 @@ def cross_entropy(
   loss = log_z - expected
   if z_loss:
     loss += z_loss * log_z**2
-  return jnp.sum(loss * weights), jnp.sum(weights)
+  ones = jnp.ones_like(loss)
+  return _total(loss, weights), _total(ones, weights)
 
 
 def log_likelihoods(logits, targets, copied=None):
@@ -181,8 +183,15 @@ def hits(logits, targets, weights, copied=None):
     of_vocabulary = copied.log_gate + jnp.max(logits, axis=-1) - log_z
     best = jnp.maximum(of_vocabulary, copied.log_copy + copied.log_largest)
     is_hit = log_likelihoods(logits, targets, copied) >= best
-    return jnp.sum(is_hit * weights.astype(jnp.float32))
+    return _total(is_hit, weights)
   is_best = logits == jnp.max(logits, axis=-1, keepdims=True)
   V = logits.shape[-1]
   best = jnp.min(jnp.where(is_best, jnp.arange(V), V), axis=-1)
-  return jnp.sum((best == targets) * weights.astype(jnp.float32))
+  return _total(best == targets, weights)
+
+
+def _total(x, weights):
+  """x [B, T], weights [B, T] or [B, T, W] -> a scalar or [W]: sums of x w."""
+  precise = jnp.promote_types(x.dtype, jnp.float32)
+  x = x.astype(precise).reshape(x.shape + (1,) * (weights.ndim - 2))
+  return jnp.sum(x * weights.astype(precise), axis=(0, 1))

@@ -242,12 +242,13 @@ def eval_step(params, batch, *, model):
 
   Args:
     params: the tree of parameters.
-    batch: as in `train_step`; rows of padding have zero weights.
+    batch: as in `train_step`; rows of padding have zero weights. W weights of
+      each token, [B, T, W], give W sums.
     model: of `models.build`.
 
   Returns:
     dict of float32 sums: loss (nats; plain cross entropy, whatever the
-    training loss adds), accuracy (hits), weight (tokens).
+    training loss adds), accuracy (hits), weight (tokens). Scalars, or [W].
   """
   loss, hits, weight = token_sums(params, batch, model)
   return {'loss': loss, 'accuracy': hits, 'weight': weight}

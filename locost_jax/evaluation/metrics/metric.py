@@ -6,7 +6,7 @@ batch counts for what it holds.
 
 from typing import Any, NamedTuple
 
-TEXT, MODEL = 'text', 'model'
+TEXT, MODEL, CONTENT = 'text', 'model', 'content'
 
 
 class Column(NamedTuple):
@@ -23,11 +23,13 @@ class Metric(NamedTuple):
   Attributes:
     name: in config.eval.metrics.
     keys: the names of its numbers, as in eval/TASK/KEY.
-    needs: TEXT: summaries are generated for it; MODEL: only the model.
+    needs: TEXT: summaries are generated for it; CONTENT: and what they could
+      take from their documents; MODEL: only the model.
     sums: {key: (sum, weight)}, as numbers or scalar arrays. With TEXT a
       function of (prediction, references), a str and a list of str, of one
-      document; with MODEL of (model, params, batch), where the batch is as in
-      `step.eval_step`, on the mesh.
+      document; with CONTENT of (prediction, contents), where contents has the
+      content words of each reference, a list of lists; with MODEL of (model,
+      params, batch), where the batch is as in `step.eval_step`, on the mesh.
     columns: those of its numbers that tables show.
     lower_is_better: the keys whose best value is the smallest.
   """
@@ -59,22 +61,31 @@ def means(parts):
   }
 
 
-def score(metrics, predictions, references):
-  """Returns the numbers of TEXT metrics over documents: {key: float}.
+def score(metrics, predictions, references, contents=None):
+  """Returns the numbers of metrics of texts over documents: {key: float}.
 
   Args:
-    metrics: list of Metric.
+    metrics: list of Metric that need TEXT or CONTENT.
     predictions: list of n str.
     references: list of n references: a str, or a list of str that all count
       as right.
+    contents: list of n lists, the content words of each reference; None: they
+      are not known, and metrics that need CONTENT are left out.
   """
-  return means(
-      [
-          metric.sums(
-              prediction,
-              [reference] if isinstance(reference, str) else reference,
-          )
-          for prediction, reference in zip(predictions, references, strict=True)
-          for metric in metrics
-      ]
-  )
+  parts = []
+  pairs = zip(predictions, references, strict=True)
+  for i, (prediction, reference) in enumerate(pairs):
+    given = {TEXT: as_list(reference)}
+    if contents is not None:
+      given[CONTENT] = contents[i]
+    parts += [
+        metric.sums(prediction, given[metric.needs])
+        for metric in metrics
+        if metric.needs in given
+    ]
+  return means(parts)
+
+
+def as_list(reference):
+  """A reference, a str or a list of str that all count, as a list."""
+  return [reference] if isinstance(reference, str) else list(reference)

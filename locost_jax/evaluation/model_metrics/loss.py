@@ -1,9 +1,14 @@
-"""Mean cross entropy in nats per target token, and accuracy."""
+"""Mean cross entropy in nats per target token, and accuracy.
+
+content_loss is that of the targets in `evaluation.content`.
+"""
 
 import functools
 
 import jax
+import jax.numpy as jnp
 
+from locost_jax.evaluation import content
 from locost_jax.evaluation.metrics import metric
 from locost_jax.training import step as step_lib
 
@@ -14,19 +19,32 @@ _eval_step = functools.partial(jax.jit, static_argnames='model')(
 
 def sums(model, params, batch):
   """Returns {key: (sum, weight)} over the target tokens of a batch."""
+  batch = dict(batch)
+  every, of_content = batch['decoder_loss_weights'], batch.pop(
+      content.WEIGHTS, None
+  )
+  if of_content is None:
+    of_content = jnp.zeros_like(every)
+  batch['decoder_loss_weights'] = jnp.stack([every, of_content], axis=-1)
   found = _eval_step(params, batch, model=model)
-  weight = found['weight']
+  loss, accuracy, weight = (
+      found[key] for key in ('loss', 'accuracy', 'weight')
+  )
   return {
-      'loss': (found['loss'], weight),
-      'accuracy': (found['accuracy'], weight),
+      'loss': (loss[0], weight[0]),
+      'accuracy': (accuracy[0], weight[0]),
+      'content_loss': (loss[1], weight[1]),
   }
 
 
 LOSS = metric.Metric(
     name='loss',
-    keys=('loss', 'accuracy'),
+    keys=('loss', 'accuracy', 'content_loss'),
     needs=metric.MODEL,
     sums=sums,
-    columns=(metric.Column('loss', 'loss', 3),),
-    lower_is_better=('loss',),
+    columns=(
+        metric.Column('loss', 'loss', 3),
+        metric.Column('content_loss', 'content', 3),
+    ),
+    lower_is_better=('loss', 'content_loss'),
 )

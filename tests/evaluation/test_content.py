@@ -1,0 +1,175 @@
+"""evaluation/content.py and its two numbers: recall and content_loss."""
+
+import jax
+import numpy as np
+import pytest
+
+from locost_jax import models
+from locost_jax.devices import sharding
+from locost_jax.errors import InputError
+from locost_jax.evaluation import content
+from locost_jax.evaluation import evaluate
+from locost_jax.evaluation import measure_baselines
+from locost_jax.evaluation.metrics import metric
+from locost_jax.evaluation.metrics import recall
+from locost_jax.evaluation.metrics import rouge
+from locost_jax.training import losses
+from tests import tiny_run
+from tests.evaluation.test_evaluate import make_batches
+from tests.evaluation.test_evaluate import make_params
+from tests.evaluation.test_evaluate import TARGETS
+from tests.evaluation.test_evaluate import TEXTS
+from tests.evaluation.test_evaluate import VOCABULARY
+
+# Letters that are common as tokens, words that are common as words.
+COMMON = content.Common(('the', 'two'), tuple(VOCABULARY.encode('e t')))
+
+
+def test_the_most_common():
+  records = [
+      dict(reference='A cat, a dog.', targets=np.array([7, 7, 8])),
+      dict(reference='A dog and the CAT', targets=np.array([8, 9])),
+  ]
+  assert content.most_common(records, 2) == (('a', 'cat'), (7, 8))
+  assert content.most_common(records, 9).words == (
+      'a',
+      'cat',
+      'dog',
+      'and',
+      'the',
+  )
+
+
+def test_content_words():
+  found = content.content_words(
+      'The cat: it saw TWO dogs, a cat and 12 mice.',
+      'Dogs and mice (12!) live with the cat. Two.',
+      COMMON,
+  )
+  assert found == ['cat', 'dogs', 'and', '12', 'mice']
+
+
+def test_recall_is_over_all_words_of_all_documents():
+  contents = [[['cat', 'dog', 'mat']], [['ship'], ['sea', 'sun']], [[]]]
+  predictions = ['A cat, a cat on a mat', 'The sun!', 'Anything']
+  measured = metric.score(
+      [recall.RECALL, rouge.ROUGE], predictions, ['a'] * 3, contents
+  )
+  # 2 of 3; of the second document's references 0 of 1 and 1 of 2; no word.
+  assert measured['recall'] == pytest.approx(100 * (2 + 1) / (3 + 2))
+  assert recall.sums('anything', [[], []]) == {}
+  without = metric.score([recall.RECALL, rouge.ROUGE], predictions, ['a'] * 3)
+  assert 'recall' not in without and without['rouge1'] == measured['rouge1']
+
+
+@pytest.mark.parametrize('shape', [(2, 6), (2, 2, 3)])
+def test_weights(shape):
+  batch = dict(
+      encoder_input_tokens=np.array(
+          [[5, 6, 7, 7, 1, 0], [8, 9, 5, 1, 0, 0]]
+      ).reshape(shape),
+      decoder_target_tokens=np.array([[7, 6, 8, 1], [8, 5, 9, 9]]),
+      decoder_loss_weights=np.array([[1.0, 1, 1, 1], [1, 1, 0.5, 0]]),
+  )
+  found = content.weights(batch, content.Common((), (1, 6)))
+  assert found.tolist() == [[1, 0, 0, 0], [1, 1, 0.5, 0]]
+
+
+def content_tokens(text, target):
+  """The places of a target whose token is content: a loop."""
+  read, common = VOCABULARY.encode(text) + [1], COMMON.tokens
+  ids = VOCABULARY.encode(target) + [1]
+  return np.array([token in read and token not in common for token in ids])
+
+
+@pytest.fixture(scope='module')
+def setup():
+  config = tiny_run.make_config()
+  config.eval.metrics = 'loss', 'recall'
+  model = models.build(config.model)
+  return model, make_params(model), config, sharding.make_mesh(config.mesh)
+
+
+def measure(setup, batches):
+  model, params, config, mesh = setup
+  return evaluate.measure(
+      model, params, batches, VOCABULARY, config, mesh, common=COMMON
+  )
+
+
+@pytest.mark.parametrize('batch_size', [1, 2, 5])
+def test_content_loss_is_a_loop_over_documents(setup, batch_size):
+  model, params, _, _ = setup
+  total, weight, every = 0.0, 0, []
+  for (batch, _), text, target in zip(make_batches(1), TEXTS, TARGETS):
+    logits = model.apply(
+        {'params': params},
+        batch['encoder_input_tokens'],
+        batch['decoder_input_tokens'],
+    )
+    log_p = losses.log_likelihoods(logits, batch['decoder_target_tokens'])[0]
+    chosen = content_tokens(text, target)
+    total -= float(log_p[: len(chosen)][chosen].sum())
+    weight += chosen.sum()
+    every += list(-np.asarray(log_p[: len(chosen)]))
+  measured, rows = measure(setup, make_batches(batch_size))
+  assert measured['content_loss'] == pytest.approx(total / weight, rel=1e-5)
+  assert measured['loss'] == pytest.approx(np.mean(every), rel=1e-5)
+  assert abs(measured['loss'] - measured['content_loss']) > 1e-3
+  assert all(set(row) == {'id', 'prediction', 'reference'} for row in rows)
+  written = [set(recall.words(row['prediction'])) for row in rows]
+  words = [
+      content.content_words(target, text, COMMON)
+      for target, text in zip(TARGETS, TEXTS)
+  ]
+  assert words == [[], [], [], ['four'], ['fifth']]
+  found = sum(len(one.intersection(own)) for one, own in zip(written, words))
+  expected = 100 * found / sum(map(len, words))
+  assert measured['recall'] == pytest.approx(expected)
+
+
+def test_exchanged_inputs_are_measured_on_the_same_tokens(setup):
+  """The tokens of content are those of the own document."""
+  model, params, _, _ = setup
+  batches = content.with_weights(make_batches(5), COMMON)
+  ((batch, _),) = measure_baselines.exchange_inputs(batches, VOCABULARY)
+  for row, (text, target) in enumerate(zip(TEXTS, TARGETS)):
+    chosen = content_tokens(text, target)
+    assert batch[content.WEIGHTS][row, : len(chosen)].tolist() == list(chosen)
+  exchanged, _ = measure(
+      setup,
+      measure_baselines.exchange_inputs(
+          content.with_weights(make_batches(5), COMMON), VOCABULARY
+      ),
+  )
+  log_p = losses.log_likelihoods(
+      jax.jit(model.apply)(
+          {'params': params},
+          batch['encoder_input_tokens'],
+          batch['decoder_input_tokens'],
+      ),
+      batch['decoder_target_tokens'],
+  )
+  weights = batch[content.WEIGHTS]
+  expected = -(np.asarray(log_p) * weights).sum() / weights.sum()
+  assert exchanged['content_loss'] == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_single_document_is_left_out_of_both():
+  batches = content.with_weights(make_batches(1), COMMON)
+  batch, _ = next(measure_baselines.exchange_inputs(batches, VOCABULARY))
+  assert not batch[content.WEIGHTS].any()
+  assert not batch['decoder_loss_weights'].any()
+
+
+def test_it_is_kept(tmp_path):
+  path = tmp_path / content.FILE
+  content.save(COMMON, path)
+  assert content.load(path) == COMMON
+  with pytest.raises(FileNotFoundError):
+    content.load(tmp_path / 'nowhere')
+  path.write_text('{"words": ["a"], "tokens": ["b"]}')
+  with pytest.raises(
+      InputError, match=r'tokens=\["b"\]: expected a list, each'
+  ):
+    content.load(path)
