@@ -172,11 +172,12 @@ def read_bytes(path, most=MOST_BYTES):
     InputError: as `open_regular`, it is larger, or cannot be read.
   """
   with open_regular(path) as file:
+    size = os.fstat(file.fileno()).st_size
     try:
-      data = file.read(most + 1)
+      # Python takes as much memory as it is asked to read.
+      data = file.read(min(size, most) + 1)
     except OSError as error:
       raise InputError(f'{path}: cannot be read: {error.strerror}') from None
-    size = os.fstat(file.fileno()).st_size
   if len(data) > most:
     raise InputError(f'{path}: has {size:,} bytes; expected at most {most:,}')
   return data

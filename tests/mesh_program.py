@@ -385,17 +385,9 @@ def copied(meshes):
       ]
       compiled = everything.lower(*placed).compile()
       found = compiled(*placed)
-    results.append((sizes, _differences(found, expected)))
-    results[-1][1]['gathered'] = sum(sent(compiled)['all-gather'].values())
+    numbers = {
+        key: difference_of_trees(found[key], expected[key]) for key in expected
+    }
+    numbers['gathered'] = sum(sent(compiled)['all-gather'].values())
+    results.append((sizes, numbers))
   return results
-
-
-def _differences(found, expected):
-  """{key: the largest difference} of two dicts of trees."""
-  return {
-      key: max(
-          float(abs(np.asarray(x) - np.asarray(y)).max())
-          for x, y in zip(jax.tree.leaves(found[key]), jax.tree.leaves(value))
-      )
-      for key, value in expected.items()
-  }

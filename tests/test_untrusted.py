@@ -46,6 +46,15 @@ def test_objects_of_the_limits_are_read(tmp_path):
     untrusted.read_object(tmp_path / 'none')
 
 
+def test_a_small_file_takes_little_memory_whatever_may_be_read(tmp_path):
+  path = tmp_path / 'file'
+  path.write_bytes(b'abc')
+  assert untrusted.read_bytes(path, 1 << 50) == b'abc'
+  assert untrusted.read_bytes(path, 3) == b'abc'
+  with pytest.raises(InputError, match='has 3 bytes; expected at most 2'):
+    untrusted.read_bytes(path, 2)
+
+
 @pytest.mark.parametrize(
     'make, words',
     [

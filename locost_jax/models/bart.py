@@ -177,7 +177,7 @@ class Bart(copy_head.CopyingModel):
     return self.decoder_states(memory, targets_in, deterministic)
 
   def decoder_states(self, memory, targets_in, deterministic=True):
-    """memory of `encode`, targets_in [B, T] -> as `states`."""
+    """memory of `encode`, targets_in [B, T] -> see `states`."""
     h = self.decoder(self.vectors(targets_in), memory, deterministic)
     return h, self.source(memory)
 
@@ -199,7 +199,7 @@ class Bart(copy_head.CopyingModel):
     return self.token_embedding.attend(h) + self.logits_bias
 
   def init_cache(self, memory, max_length):
-    """(shared, per_row) of `stack.init_cache`, and what is copied from."""
+    """(shared, per_row) of `stack.init_cache`, with the `source`."""
     shared, per_row = self.caches(memory, max_length)
     return self.with_source(shared, memory), per_row
 

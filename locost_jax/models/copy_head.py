@@ -12,7 +12,7 @@ wide, in place of the decoder's. Gate and mixture are in float32 at least.
 Axes: B documents, S input tokens, T target length, D d_model, V vocabulary.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from flax import linen as nn
 import jax
@@ -56,7 +56,7 @@ class CopyHead(nn.Module):
     self.gate = layers.dense(1, D**-0.5, precise, 'gate', use_bias=True)
 
   def source(self, memory):
-    """What is copied from.
+    """Returns the input as it is copied: its tokens and a key for each.
 
     Args:
       memory: {'states': [B, S, D], 'mask': [B, S], 'tokens': int [B, S]}.
@@ -124,13 +124,11 @@ class CopyingModel(nn.Module):
 
   def make_copy_head(self):
     """Returns the head, or None. Call it in `setup`."""
-    c: Any = self.config
-    if not c.copy:
-      return None
-    return CopyHead(c.d_model, c.copy_dim, self.dtype)
+    c = self.config
+    return CopyHead(c.d_model, c.copy_dim, self.dtype) if c.copy else None
 
   def source(self, memory):
-    """What is copied from, see `CopyHead.source`; None without a copy head."""
+    """Returns `CopyHead.source` of a memory; None without a copy head."""
     return self.copy_head.source(memory) if self.config.copy else None
 
   def predict(self, h, source):
@@ -141,7 +139,7 @@ class CopyingModel(nn.Module):
     return self.copy_head.log_probs(h, source, logits)
 
   def with_source(self, shared, memory):
-    """The caches of `init_cache`, with what is copied from, if anything is."""
+    """Returns the shared caches with the `source`, where there is one."""
     source = self.source(memory)
     return shared if source is None else shared | {'source': source}
 

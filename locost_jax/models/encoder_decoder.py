@@ -88,7 +88,7 @@ class EncoderDecoder(copy_head.CopyingModel):
     return self.decoder_states(memory, targets_in, deterministic)
 
   def decoder_states(self, memory, targets_in, deterministic=True):
-    """memory of `encode`, targets_in [B, T] -> as `states`."""
+    """memory of `encode`, targets_in [B, T] -> see `states`."""
     h = stack.lay_written(self.token_embedding(targets_in))
     return self.decoder(h, memory, deterministic), self.source(memory)
 
@@ -121,7 +121,7 @@ class EncoderDecoder(copy_head.CopyingModel):
     return self.logits(h)
 
   def init_cache(self, memory, max_length):
-    """(shared, per_row) of `stack.init_cache`, and what is copied from."""
+    """(shared, per_row) of `stack.init_cache`, with the `source`."""
     shared, per_row = stack.init_cache(
         self.config, self.dtype, memory, self.decoder.cross_cache, max_length
     )

@@ -99,12 +99,12 @@ class PageSum(bart.Bart):
     return self.decoder_states(memory, targets_in, deterministic)
 
   def decoder_states(self, memory, targets_in, deterministic=True):
-    """memory of `encode`, targets_in [B, T] -> as `states`."""
+    """memory of `encode`, targets_in [B, T] -> see `states`."""
     h = self.mix(*self.read(memory, targets_in, deterministic))
     return h, self.source(memory)
 
   def source(self, memory):
-    """What is copied from: the tokens of all pages, one after the other."""
+    """`CopyingModel.source` of all pages, one after the other."""
     return super().source(stack.in_line(memory)) if self.config.copy else None
 
   def page_weights(self, memory, targets_in):

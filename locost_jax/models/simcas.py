@@ -253,7 +253,7 @@ class SimCAS(bart.Bart):
     return copy_head.with_tokens(self.config, memory, inputs)
 
   def source(self, memory):
-    """What is copied from: no padding, which the release reads."""
+    """`CopyingModel.source` without padding, which the release reads."""
     if not self.config.copy:
       return None
     is_text = memory['tokens'] != self.config.pad_id
@@ -319,7 +319,7 @@ class SimCAS(bart.Bart):
     return self.decoder_states(memory, targets_in, deterministic)
 
   def decoder_states(self, memory, targets_in, deterministic=True):
-    """memory of `encode`, targets_in [B, T] -> as `states`."""
+    """memory of `encode`, targets_in [B, T] -> see `states`."""
     return super().decoder_states(
         stack.in_line(memory), targets_in, deterministic
     )

@@ -39,7 +39,7 @@ def train_run(config, phases, workdir, options, when_read=lambda: None):
   """
   weights_and_biases.check(options.wandb)
   setups = [assemble.Setup(phase) for phase in phases]
-  directories.check('--workdir', workdir)
+  directories.check('--workdir', workdir)  # before the lock makes it
   missing = missing_directories(workdir)
   with hold_lock(workdir):
     with nothing_half_written(workdir, missing):

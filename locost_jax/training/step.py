@@ -287,15 +287,15 @@ def token_sums(params, batch, model, rng=None, label_smoothing=0.0, z_loss=0.0):
 
 
 def heads(model, params, source):
-  """What makes predictions of a model's states; arguments of `losses.of_states`.
+  """Returns the functions that `losses.of_states` needs of a model.
 
   Args:
     model: of `models.build`.
     params: its parameters.
-    source: of the model's `states`.
+    source: from the model's `states`.
 
   Returns:
-    head, copied.
+    head and copied, see `losses.of_states`.
   """
   apply = functools.partial(model.apply, {'params': params})
   head = functools.partial(apply, method='head')

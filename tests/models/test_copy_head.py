@@ -54,6 +54,7 @@ def drawn(name):
   inputs = rng.integers(3, V - 1, shape).astype(np.int32)
   if name in PAGED:
     inputs[1, 2] = inputs[1, 1, 5:] = pad
+    inputs[1, 0, 2:6] = pad  # in between: SimCAS reads it, as the release
   else:
     inputs[1, 17:] = pad
   targets = rng.integers(3, V, (2, T)).astype(np.int32)
