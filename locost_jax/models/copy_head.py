@@ -41,6 +41,20 @@ class Copied(NamedTuple):
     return jnp.logaddexp(self.log_gate + log_p, self.log_copy + self.log_mass)
 
 
+class CopiedFrom(NamedTuple):
+  """Where the targets were copied from, [B, T] each.
+
+  share: (1 - g) c(target) / p(target), the part of p that is copied.
+  place: of the input tokens that are the target, the one that weighs most; of
+    pages or chunks, all of them one after the other.
+  weight: its attention; 0 where the input does not have the target.
+  """
+
+  share: jax.Array
+  place: jax.Array
+  weight: jax.Array
+
+
 class CopyHead(nn.Module):
   """The parameters, and the mixture at the targets or of all tokens."""
 
@@ -73,6 +87,15 @@ class CopyHead(nn.Module):
         self.query(h), **source, targets=targets
     )
     return Copied(*self.log_gates(h, source), log_mass, log_largest)
+
+  def copied_from(self, h, source, targets, logits):
+    """h [B, T, D], targets int [B, T], logits [B, T, V] -> CopiedFrom."""
+    copied = self.at_targets(h, source, targets)
+    log_p = jax.nn.log_softmax(layers.at_least_float32(logits))
+    log_p = jnp.take_along_axis(log_p, targets[..., None], -1)[..., 0]
+    share = jnp.exp(copied.log_copy + copied.log_mass - copied.mixed(log_p))
+    found = copy_attention.places(self.query(h), **source, targets=targets)
+    return CopiedFrom(share, *found)
 
   def log_probs(self, h, source, logits):
     """Returns log p of all tokens. Not made to be differentiated.
@@ -155,3 +178,17 @@ class CopyingModel(nn.Module):
   def copied(self, h, source, targets):
     """h [B, T, D], targets [B, T] -> `Copied`."""
     return self.copy_head.at_targets(h, source, targets)
+
+  def copied_from(self, memory, targets_in, targets):
+    """Where each target was copied from.
+
+    Args:
+      memory: of `encode`.
+      targets_in: [B, T], what the decoder read.
+      targets: [B, T], what it wrote.
+
+    Returns:
+      `CopiedFrom`.
+    """
+    h, source = self.decoder_states(memory, targets_in)
+    return self.copy_head.copied_from(h, source, targets, self.head(h))

@@ -7,7 +7,8 @@ With the input's tokens x[s], queries q[t] and keys k[s]:
 
 A loss needs only c[t](target): `at_targets` computes it with the scores of one
 piece of the input at a time and makes nothing as large as the vocabulary. A
-decoding step needs c of all tokens: `of_all` scatters the weights once.
+decoding step needs c of all tokens: `of_all` scatters the weights once. `places` says
+where in the input the target was found.
 
 Scores as in `long_attention`: without 1/sqrt(C), float32 at least, the lowest
 finite one where the mask is false. On a mesh each device has its part of the
@@ -113,6 +114,38 @@ def of_all(queries, keys, mask, tokens, vocab_size, piece=None):
       mask,
       tokens,
   )
+
+
+def places(queries, keys, mask, tokens, targets):
+  """Returns where in the input the targets stand, and how much they weigh.
+
+  One target at a time, so that no weights [T, S] are made.
+
+  Args:
+    queries, keys, mask, tokens, targets: see `at_targets`.
+
+  Returns:
+    int [B, T]: of the s where x[s] is the target, that with the largest
+    a[t, s], the first of equals; and that a[t, s], [B, T], 0 where the input
+    does not have the target.
+  """
+
+  precise = jnp.promote_types(queries.dtype, jnp.float32)
+
+  def of_one(written):
+    query, target = written
+    scores = jnp.einsum(
+        'bc,bsc->bs', query, keys, preferred_element_type=precise
+    )
+    weights = jax.nn.softmax(scores, where=mask)
+    is_target = mask & (tokens == target[:, None])
+    found = jnp.where(is_target, weights, 0)
+    # A target whose weights are all 0 still stands somewhere.
+    place = jnp.argmax(jnp.where(is_target, found, -1), axis=-1)
+    return place, found.max(-1)
+
+  found = jax.lax.map(of_one, (queries.swapaxes(0, 1), targets.T))
+  return jax.tree.map(jnp.transpose, found)
 
 
 class _Sums(NamedTuple):

@@ -30,6 +30,7 @@ import numpy as np
 from locost_jax.data import text as text_lib
 from locost_jax.summarizing import batching
 from locost_jax.summarizing import closest_words
+from locost_jax.summarizing import copied_words
 from locost_jax.summarizing import reading
 from locost_jax.summarizing import selection as selection_lib
 from locost_jax.summarizing import texts
@@ -70,6 +71,7 @@ class Source(NamedTuple):
   tokens_kept: int
   pages: Any = None  # PageWeights; None: the model weighs no pages
   selection: Any = None  # selection.Selection; None: all tokens are decoded
+  copied: Any = None  # list of CopiedWord; None: the model has no copy head
 
 
 def cut_passages(text):
@@ -271,6 +273,10 @@ def attribute(summarizer, text, tokens, max_input_length=None, memory=None):
       summarizer, read.pages, places, owners, tokens, is_text, memory
   )
 
+  copied = copied_words.trace(
+      summarizer, memory, _targets_in(summarizer, tokens), tokens, places
+  )
+
   summary = vocabulary.decode(tokens)
   spans = text_lib.sentence_spans(summary)
   closest = closest_words.closest_passages(
@@ -278,6 +284,8 @@ def attribute(summarizer, text, tokens, max_input_length=None, memory=None):
       [text[start:end] for start, end in passages],
   )
   mass, ends = mass[is_text], decoded_ends(vocabulary, tokens)[is_text]
+  if copied is not None:
+    copied = copied_words.find(summary, text, ends, copied.take(is_text))
   sentence_of = token_passages(ends, spans or [(0, 0)])
   all_owners = np.concatenate(owners)
   return Source(
@@ -296,6 +304,7 @@ def attribute(summarizer, text, tokens, max_input_length=None, memory=None):
       if weights is None
       else PageWeights(weights[is_text], ends, sentence_of, _first(owners)),
       selected,
+      copied,
   )
 
 

@@ -3,6 +3,7 @@
 No HTML: `page_html` makes that of it.
 """
 
+import bisect
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,6 +30,24 @@ class Contents(NamedTuple):
   closest_to: list  # for each passage the sentences it is closest to in words
   selected: list  # for each passage (start, end) in its quote; see `selection`
   is_rare: Any  # word -> whether few passages have it
+  copied: list  # for each sentence its Copy list
+  copied_from: list  # for each passage its Place list
+
+
+class Copy(NamedTuple):
+  """A word of a sentence that was copied."""
+
+  span: tuple  # (start, end) in the sentence
+  number: int  # of its Place
+  share: float  # see `copied_words.CopiedWord`
+
+
+class Place(NamedTuple):
+  """A word of a passage that was copied."""
+
+  span: tuple  # (start, end) in the quote
+  number: int
+  sentence: int  # that has it first
 
 
 def collect(source):
@@ -68,7 +87,41 @@ def collect(source):
           source.selection.spans if source.selection else [],
       ),
       _find_rare_words(quotes),
+      *_copies(source),
   )
+
+
+def _copies(source):
+  """Returns Contents.copied and Contents.copied_from."""
+  of_sentence = [[] for _ in source.sentences]
+  of_passage = [[] for _ in source.passages]
+  places = {}  # (start, end) -> number
+  for word in source.copied or ():
+    i = _containing([s.span for s in source.sentences], word.span)
+    p = _containing(source.passages, word.place)
+    if i is None or p is None:
+      continue
+    if word.place not in places:
+      places[word.place] = len(places) + 1
+      quoted = _squeezed_span(source.text, source.passages[p], word.place)
+      of_passage[p].append(Place(quoted, places[word.place], i + 1))
+    span = _squeezed_span(source.summary, source.sentences[i].span, word.span)
+    of_sentence[i].append(Copy(span, places[word.place], word.share))
+  return of_sentence, [sorted(found) for found in of_passage]
+
+
+def _containing(spans, span):
+  """Returns which of some spans contains another; None: none of them."""
+  starts = [start for start, _ in spans]
+  i = bisect.bisect_right(starts, span[0]) - 1
+  return i if i >= 0 and span[1] <= spans[i][1] else None
+
+
+def _squeezed_span(text, part, span):
+  """Returns where a word of a part of a text lies in the squeezed part."""
+  before = text_lib.squeeze(text[part[0] : span[0]])
+  start = len(before) + bool(before and text[span[0] - 1].isspace())
+  return start, start + span[1] - span[0]
 
 
 def _sentences_by_passage(source):

@@ -80,7 +80,7 @@ def render_sentence(i, found, overall, contents, pages=''):
     contents: page_contents.Contents.
     pages: HTML that says which pages counted.
   """
-  edges, text = contents.edges, contents.sentences[i - 1]
+  edges, words = contents.edges, _render_words(i, contents)
   links = ''.join(
       f'<a href="#p{m.passage + 1}" style="left:'
       f'{50 * (edges[m.passage] + edges[m.passage + 1]):.2f}%">{place}</a>'
@@ -91,7 +91,7 @@ def render_sentence(i, found, overall, contents, pages=''):
   closest = _render_closest(i, found, contents)
   return f"""
 <article id="s{i}">
-<h3><a class="number" href="#summary">{i}</a><span>{escape(text)}</span></h3>
+<h3><a class="number" href="#summary">{i}</a><span>{words}</span></h3>
 <div class="mini">{links}<svg viewBox="0 0 {COLUMNS} 20" role="img"
  aria-label="Attention of sentence {i} over the document"
  preserveAspectRatio="none"><path d="{bars}"/></svg></div>
@@ -99,6 +99,20 @@ def render_sentence(i, found, overall, contents, pages=''):
 <ol>{attended}</ol></section>
 <section class="closest"><h4>Closest in words</h4>{closest}</section></div>
 </article>"""
+
+
+def _render_words(i, contents):
+  """Returns sentence i, its copied words linked to their places."""
+  text, parts, at = contents.sentences[i - 1], [], 0
+  for (start, end), number, share in contents.copied[i - 1]:
+    parts += [
+        escape(text[at:start]),
+        f'<a class="copied" href="#c{number}" title="copied: '
+        f'{format_share(share)} of its probability">'
+        f'{escape(text[start:end])}</a>',
+    ]
+    at = end
+  return ''.join([*parts, escape(text[at:])])
 
 
 def _render_bars(row):
@@ -225,7 +239,7 @@ def _render_passage(i, contents, tokens):
     tokens: how many the model read of it.
   """
   heat, text = contents.heat[i], contents.quotes[i]
-  shown = _render_marked(text, contents.selected[i], 0, len(text))
+  shown = _render_places(text, contents.selected[i], contents.copied_from[i])
   kind = 'unread' if not tokens else 'hot' if heat > 0.02 else ''
   style = f' style="--heat-part:{100 * heat**.7:.0f}"' if kind == 'hot' else ''
   links = ''.join(
@@ -245,6 +259,24 @@ def _render_passage(i, contents, tokens):
       + f'><a class="n" href="#p{i + 1}">{i + 1}</a>'
       f'<span>{shown}</span>{back}</p>'
   )
+
+
+def _render_places(text, selected, places):
+  """Returns a passage: what was selected marked, what was copied linked."""
+
+  def render(begin, stop):
+    own = [(max(a, begin), min(b, stop)) for a, b in selected]
+    return _render_marked(text, [s for s in own if s[0] < s[1]], begin, stop)
+
+  parts, at = [], 0
+  for (start, end), number, sentence in places:
+    parts += [
+        render(at, start),
+        f'<a class="copied" id="c{number}" href="#s{sentence}" title="Copied '
+        f'into sentence {sentence}">{render(start, end)}</a>',
+    ]
+    at = end
+  return ''.join([*parts, render(at, len(text))])
 
 
 def render_footer(settings):

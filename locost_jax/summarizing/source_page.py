@@ -155,11 +155,23 @@ def _facts(source):
       *([page_selection.fact(source.selection)] if source.selection else []),
       _count(source.passages, 'passage'),
       _count(source.sentences, 'summary sentence'),
+      *_copied_fact(source),
   ]
 
 
+def _copied_fact(source):
+  """Returns how many words were copied, where the model has a copy head."""
+  if source.copied is None:
+    return []
+  words = len(source.summary.split())
+  return [f'{len(source.copied):,} of {_number(words, "word")} copied']
+
+
 def _count(things, noun):
-  number = len(things)
+  return _number(len(things), noun)
+
+
+def _number(number, noun):
   return f'{number:,} {noun}{"" if number == 1 else "s"}'
 
 
@@ -207,7 +219,7 @@ same for the whole summary, and the passage’s part of the text. This is where
 the model looked, not why it wrote what it wrote. What it attended to as much
 for the whole summary says little about one sentence. Right: the passage that
 has most of the sentence’s words and pairs of words, rare ones counting more,
-found without the model.</p>
+found without the model.{_copied_note(source)}</p>
 {articles}</section>
 {read}
 <section class="document" id="document"><h2>The document</h2>
@@ -216,6 +228,16 @@ attended to a passage most.</p>
 {switch}
 {page_html.render_document(contents, source.tokens, begins)}</section>
 </main>"""
+
+
+def _copied_note(source):
+  return (
+      ''
+      if source.copied is None
+      else ' Underlined: words that the model copied, at least half of their '
+      'probability; each is linked to the place in the document that weighed '
+      'most.'
+  )
 
 
 def _render_page(title, body, key, script=False):

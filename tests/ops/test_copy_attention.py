@@ -64,6 +64,29 @@ def test_targets(piece):
   np.testing.assert_allclose(np.exp(largest), a.max(-1), 1e-5)
 
 
+def test_places():
+  """The largest weight of each target's; one target is nowhere."""
+  queries, keys, mask, tokens = arguments()
+  own = np.array(targets())
+  own[0, 0] = tokens.max() + 1
+  place, weight = jax.jit(copy_attention.places)(*arguments(), own)
+  scores = np.einsum(
+      'btc,bsc->bts', *(np.asarray(x, float) for x in (queries, keys))
+  )
+  scores = np.where(mask[:, None], scores, np.finfo(float).min)
+  a = np.exp(scores - scores.max(-1, keepdims=True))
+  a /= a.sum(-1, keepdims=True)
+  a = np.where(
+      mask[:, None] & (np.asarray(tokens)[:, None] == own[..., None]), a, 0
+  )
+  np.testing.assert_allclose(weight, a.max(-1), 0, 1e-6)
+  is_somewhere = a.max(-1) > 0
+  assert not is_somewhere[0, 0] and is_somewhere.mean() > 0.5
+  np.testing.assert_array_equal(
+      np.asarray(place)[is_somewhere], a.argmax(-1)[is_somewhere]
+  )
+
+
 @pytest.mark.parametrize('piece', [S, 128, 37])
 def test_gradients(piece):
   """Those of the equation, by jax.grad."""

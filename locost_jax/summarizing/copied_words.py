@@ -1,0 +1,118 @@
+"""Which words of a summary were copied from its document, and from where.
+
+A model with a copy head (`models/copy_head.py`) says for each token of a
+summary which part of its probability was copied, and which token of the input
+weighs most of those like it. A word was copied if at least half of the
+probability of its tokens was; its place is the word around the token that
+weighs most.
+"""
+
+import functools
+import re
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+_WORD = re.compile(r'\S+')
+_LEAST = 0.5  # of the probability of a word's tokens
+
+
+class CopiedWord(NamedTuple):
+  """A word of a summary and the word of the document it was copied from."""
+
+  span: tuple  # (start, end) in the summary
+  place: tuple  # (start, end) in the document
+  share: float  # the copied part of its probability, of 1
+
+
+class Traced(NamedTuple):
+  """Of each token of a summary, arrays [T].
+
+  share: the part of its probability that was copied.
+  weight: the attention on the token of the document like it that weighs most.
+  end: where that ends in the document; -1: it is a mark.
+  """
+
+  share: np.ndarray
+  weight: np.ndarray
+  end: np.ndarray
+
+  def take(self, which):
+    """Returns that of the tokens that an index or a bool [T] chooses."""
+    return Traced(*(x[which] for x in self))
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def copied_from(model, params, memory, targets_in, targets):
+  return model.apply(
+      {'params': params}, memory, targets_in, targets, method='copied_from'
+  )
+
+
+def trace(summarizer, memory, targets_in, tokens, places):
+  """Returns where the tokens of a summary were copied from.
+
+  Args:
+    summarizer: of `locost_jax.load`.
+    memory: of the model's `encode`, of one document.
+    targets_in: int [1, T], what the decoder read.
+    tokens: ids of the summary, at most T.
+    places: of `reading.places`: for each page where its tokens end.
+
+  Returns:
+    Traced; None where the model has no copy head.
+  """
+  if not getattr(summarizer.config, 'copy', False):
+    return None
+  targets = np.zeros_like(targets_in)
+  targets[0, : len(tokens)] = tokens
+  found = copied_from(
+      summarizer.model, summarizer.params, memory, targets_in, targets
+  )
+  share, place, weight = (np.asarray(x)[0, : len(tokens)] for x in found)
+  ends = np.full(memory['mask'].shape[1:], -1)
+  for row, own in zip(ends.reshape(-1, ends.shape[-1]), places):
+    row[: len(own)] = own
+  return Traced(share, weight, ends.ravel()[place])
+
+
+def find(summary, text, ends, traced):
+  """Returns the words of a summary that were copied, in order.
+
+  Args:
+    summary: its text.
+    text: the document.
+    ends: int [T], where the tokens of the summary end in it.
+    traced: Traced, of these tokens.
+
+  Returns:
+    A list of CopiedWord.
+  """
+  spans = [match.span() for match in _WORD.finditer(summary)]
+  starts = np.array([start for start, _ in spans], int)
+  # A token belongs to the word that its last character is in or follows.
+  owner = np.searchsorted(starts, np.asarray(ends) - 1, 'right') - 1
+  words = []
+  for i, span in enumerate(spans):
+    own = np.flatnonzero(owner == i)
+    share = traced.share[own].mean() if len(own) else 0
+    if share < _LEAST:
+      continue
+    heaviest = own[np.argmax(traced.weight[own])]
+    place = _word_around(text, int(traced.end[heaviest]) - 1)
+    if place is not None:
+      words.append(CopiedWord(span, place, float(share)))
+  return words
+
+
+def _word_around(text, at):
+  """Returns (start, end) of the word with a character; None: it has none."""
+  if at < 0 or text[at].isspace():
+    return None
+  start = end = at
+  while start and not text[start - 1].isspace():
+    start -= 1
+  while end < len(text) and not text[end].isspace():
+    end += 1
+  return start, end

@@ -1,0 +1,159 @@
+"""Words that were copied: found, placed in the document, linked on the page."""
+
+import jax
+import numpy as np
+import pytest
+
+from configs import default
+from locost_jax import models
+from locost_jax.generation import decode_settings
+from locost_jax.summarizing import attribution
+from locost_jax.summarizing import copied_words
+from locost_jax.summarizing import reading
+from locost_jax.summarizing import source_page
+from locost_jax.summarizing import texts
+from locost_jax.summarizing.pretrained import Summarizer
+from locost_jax.vocabularies import byte_vocabulary
+from tests.models import test_copy_head
+from tests.summarizing import test_source_page
+
+VOCABULARY = byte_vocabulary.ByteVocabulary()
+TEXT = '\n\n'.join(
+    [
+        'The  whale <swam> north of the ice.',
+        'It was\ncold there. Nobody saw it go, or so "they" said.',
+        'The crew & the cook slept.',
+    ]
+)
+SUMMARY = 'They slept north. ¿Qué? <swam>'
+PAGES = {
+    'pagesum': texts.Pages('spatial', 3, 60, ''),
+    'simcas': texts.Pages('chunks', 1, 14, ''),
+}
+
+
+def make_summarizer(name):
+  """A small model of random weights that nearly always copies."""
+  config = getattr(default, name)()
+  values = test_copy_head.SMALL | dict(
+      vocab_size=VOCABULARY.size, pad_id=VOCABULARY.pad_id, max_positions=128
+  )
+  config.update({key: values[key] for key in values if key in config})
+  model = models.build(config)
+  shape = (1, 2, 8) if name in PAGES else (1, 16)
+  inputs, targets = np.full(shape, 5, np.int32), np.full((1, 4), 5, np.int32)
+  params = jax.jit(model.init)(jax.random.key(1), inputs, targets)['params']
+  params['copy_head']['gate']['bias'] -= 9
+  return Summarizer(
+      model,
+      params,
+      VOCABULARY,
+      decode_settings.Settings(max_length=12, num_beams=1),
+      PAGES.get(name),
+  )
+
+
+@pytest.mark.parametrize('name', test_copy_head.NAMES)
+def test_the_place_of_each_token(name):
+  """It has the token's character; a mark has none in the text."""
+  summarizer = make_summarizer(name)
+  tokens = [*VOCABULARY.encode(SUMMARY), VOCABULARY.eos_id]
+  given = VOCABULARY, texts.text_of(TEXT), summarizer.pages
+  read, places = reading.read(*given), reading.places(*given)
+  memory = attribution.read_again(summarizer, read.pages)
+  targets_in = np.full((1, 48), summarizer.settings.start_id, np.int32)
+  targets_in[0, 1 : len(tokens)] = tokens[:-1]
+  traced = copied_words.trace(summarizer, memory, targets_in, tokens, places)
+
+  is_read = np.asarray(memory['mask']).ravel()
+  seen = set(np.asarray(memory['tokens']).ravel()[is_read].tolist())
+  found = [token in seen for token in tokens]
+  assert 10 < sum(found) < len(tokens)
+  np.testing.assert_array_equal(traced.share > 0.5, found)
+  np.testing.assert_array_equal(traced.weight > 0, found)
+  for token, end, is_found in zip(tokens[:-1], traced.end, found):
+    if is_found and not VOCABULARY.decode([token]).isspace():
+      assert VOCABULARY.encode(TEXT[end - 1]) == [token]
+  if found[-1]:
+    assert traced.end[-1] == -1
+
+
+def test_a_model_without_a_copy_head_has_none(run_without_copy):
+  source = attribution.attribute(
+      run_without_copy, TEXT, VOCABULARY.encode(SUMMARY)
+  )
+  assert source.copied is None
+  page = source_page.page('name', source, {})
+  assert 'copied' not in page.split('<body>')[1]
+
+
+@pytest.fixture(scope='module')
+def run_without_copy():
+  summarizer = make_summarizer('locost')
+  config = default.locost()
+  values = test_copy_head.SMALL | dict(vocab_size=VOCABULARY.size, copy=False)
+  config.update({key: values[key] for key in values if key in config})
+  return Summarizer(
+      models.build(config),
+      {k: v for k, v in summarizer.params.items() if k != 'copy_head'},
+      VOCABULARY,
+      summarizer.settings,
+      None,
+  )
+
+
+def make_traced(shares, ends, weights=None):
+  weights = np.ones(len(ends)) if weights is None else np.array(weights)
+  return copied_words.Traced(np.array(shares), weights, np.array(ends))
+
+
+def test_words():
+  """At least half of a word's probability; around its heaviest token."""
+  text, summary = 'One two-fold\n\nthree', 'a bc two'
+  find = lambda *given: copied_words.find(
+      summary, text, [1, 3, 4, 8], make_traced(*given)
+  )
+  assert find([0.9, 0.7, 0.3, 0.49], [3, 6, 6, 6]) == [
+      ((0, 1), (0, 3), 0.9),
+      ((2, 4), (4, 12), 0.5),
+  ]
+  assert [w.place for w in find([0, 1, 1, 0], [3, 3, 16, 3], [1, 1, 2, 1])] == [
+      (14, 19)
+  ]
+  assert [w.span for w in find([1, 1, 1, 1], [-1, 3, 3, 13])] == [(2, 4)]
+
+
+def test_the_page_links_words_to_their_places():
+  words = 'The cook slept where the ice was cold', 'the cook'
+  summary = f'{words[0]}.  {words[1]}.'
+  source = test_source_page.make_source(TEXT, summary, (2, 0))
+  spans = [(0, 38), (40, len(summary))]
+  sentences = [s._replace(span=p) for s, p in zip(source.sentences, spans)]
+  place = lambda word: (TEXT.index(word), TEXT.index(word) + len(word))
+  copied = [
+      copied_words.CopiedWord((4, 8), place('cook'), 0.93),
+      copied_words.CopiedWord((33, 37), place('cold'), 1.0),
+      copied_words.CopiedWord((44, 48), place('cook'), 0.5),
+  ]
+  page = source_page.page(
+      'name', source._replace(sentences=sentences, copied=copied), {}
+  )
+  reader = test_source_page.Reader(page)
+  assert len(set(reader.ids)) == len(reader.ids)
+  assert {link[1:] for link in reader.links} <= set(reader.ids)
+  assert '3 of 10 words copied' in page
+  first, second = (
+      page.split(f'id="s{i}"')[1].split('</h3>')[0] for i in (1, 2)
+  )
+  assert (
+      'The <a class="copied" href="#c1" title="copied: 93\u2009% of its '
+      'probability">cook</a> slept'
+  ) in first
+  assert '>cold</a>.' in first and 'href="#c2"' in first
+  assert 'href="#c1"' in second and '>cook</a>.' in second
+  document = page[page.index('class="document"') :]
+  assert (
+      '<a class="copied" id="c1" href="#s1" title="Copied into sentence 1">'
+      'cook</a> slept'
+  ) in document
+  assert 'It was <a class="copied" id="c2"' in document
