@@ -1,0 +1,104 @@
+"""Pictures of what LOCOST's kernels look like before training.
+
+Two settings decide it. A channel with time step dt forgets by a factor e in
+2 / dt tokens, and its N states make details of about 1 / (N dt) tokens: their
+frequencies are n dt / 2 cycles per token for n = 0 .. N - 1 (S4D-Lin).
+
+Axes: K kernels, two of each channel; L lags.
+"""
+
+import jax
+import numpy as np
+
+from locost_jax.ops import complex_pairs
+from locost_jax.ops import ssm
+from locost_jax.ops import ssm_kernel
+
+_COLORS = '#2b6cb0', '#b4431b'
+
+
+def initial_kernels(d_state, dt_min, dt_max, channels=256, length=2048, seed=0):
+  """Returns the kernels of new channels, float32 [K, L].
+
+  Args:
+    d_state: N.
+    dt_min, dt_max: `model.dt_min`, `model.dt_max`.
+    channels: K / 2.
+    length: L.
+    seed: of the draw.
+  """
+  log_dt, c = (
+      init(key, shape)
+      for init, key, shape in zip(
+          (ssm.init_log_dt(dt_min, dt_max), ssm.init_complex_normal),
+          jax.random.split(jax.random.key(seed)),
+          ((1, channels), (2, channels, d_state, 2)),
+      )
+  )
+  A = [
+      ssm.init_A('s4d-lin', part)(None, (1, channels, d_state))
+      for part in (0, 1)
+  ]
+  ones = ssm.init_ones(None, (1, channels, d_state, 2))
+  b_bar = ssm.input_weights_zoh(log_dt, *A, ones)
+  w = complex_pairs.multiply((c[..., 0], c[..., 1]), b_bar)
+  kernels = ssm_kernel.kernel(ssm.discretise(log_dt, *A), w, length)
+  return np.asarray(kernels).reshape(-1, length)
+
+
+def energy_within(kernels):
+  """Returns the share of sum_l K[l]^2 in the first lags, [K, L]; ends in 1."""
+  total = np.cumsum(np.square(kernels, dtype=float), axis=-1)
+  return total / total[:, -1:]
+
+
+def half_energy(kernels):
+  """Returns how many lags hold half of a kernel's energy: int [K]."""
+  return 1 + (energy_within(kernels) < 0.5).sum(-1)
+
+
+def draw(path, states, ranges, shown=128, length=2048):
+  """Draws kernels, and how far their energy reaches, before training.
+
+  Args:
+    path: of the PNG.
+    states: numbers of states N, one row of pictures each.
+    ranges: two (dt_min, dt_max).
+    shown: lags of the kernels on the left.
+    length: lags of the energy on the right.
+
+  Returns:
+    The matplotlib Figure.
+
+  Raises:
+    ImportError: matplotlib is not installed.
+  """
+  from matplotlib.figure import Figure  # no window system is needed
+
+  figure = Figure(figsize=(9, 2.3 * len(states)), layout='constrained')
+  rows = figure.subplots(len(states), 2, squeeze=False, sharex='col')
+  for (left, right), N in zip(rows, states):
+    for (low, high), color in zip(ranges, _COLORS):
+      kernels = initial_kernels(N, low, high, length=length)
+      lags = half_energy(kernels)
+      # The kernel whose half energy is the median.
+      typical = kernels[np.argsort(lags, kind='stable')[len(lags) // 2]]
+      left.plot(typical[:shown] / np.abs(typical).max(), color=color)
+      right.plot(
+          1 + np.arange(length),
+          100 * (1 - np.median(energy_within(kernels), axis=0)),
+          color=color,
+          label=f'dt in [{low:g}, {high:g}]',
+      )
+    left.set_ylabel(f'N = {N}')
+    right.set_xscale('log', base=2)
+    right.xaxis.set_major_formatter(lambda x, _: f'{x:,.0f}')
+    right.set_ylim(0, 100)
+    right.set_ylabel('% of the energy')
+  rows[0][0].set_title('a typical kernel, largest value 1')
+  rows[0][1].set_title('energy beyond a lag, median')
+  rows[0][1].legend(frameon=False)
+  for axis in rows[-1]:
+    axis.set_xlabel('lag in tokens')
+  figure.savefig(path, dpi=110)
+  return figure
