@@ -80,15 +80,45 @@ def measure_baselines(batches, train_records, vocabulary, metrics, common=None):
   train_records = list(train_records)
   train_references = [record['reference'] for record in train_records]
   sentences = _mean_sentences(train_references)
-  rows = []
+  rows = collective.gather_rows(
+      list(_rows(batches, vocabulary, sentences, common))
+  )
+  loss = baselines.unigram_loss(
+      [record['targets'] for record in train_records],
+      [np.asarray(row['targets'], np.int32) for row in rows],
+      vocabulary.size,
+  )
+  measured = {'unigram': {'loss': float(loss)}}
+  of_text = metric_table.of_summaries(metrics)
+  if not of_text:
+    return measured
+  references = [row['reference'] for row in rows]
+  constant = baselines.best_constant(
+      train_references, list(map(first_reference, references))
+  )
+  contents = None if common is None else [row['contents'] for row in rows]
+  score = lambda texts: metric_lib.score(of_text, texts, references, contents)
+  leads = [row['lead'] for row in rows]
+  measured['lead'] = dict(score(leads), sentences=sentences)
+  measured['constant'] = dict(score([constant] * len(rows)), text=constant)
+  return measured
+
+
+def _rows(batches, vocabulary, sentences, common):
+  """Yields a dict of each document's lead, reference, targets, contents.
+
+  Args:
+    batches, vocabulary, common: as in `measure_baselines`.
+    sentences: of the lead.
+  """
   for batch, info in batches:
-    n = len(info['id'])
     lengths = batch['decoder_loss_weights'].astype(bool).sum(axis=1)
-    for i in range(n):
-      inputs, reference = batch['encoder_input_tokens'][i], info['reference'][i]
-      source = content.input_text(inputs, vocabulary)
+    for i, reference in enumerate(info['reference']):
+      inputs = batch['encoder_input_tokens'][i]
       row = dict(
-          lead=baselines.lead(source, sentences),
+          lead=baselines.lead(
+              content.input_text(inputs, vocabulary), sentences
+          ),
           reference=reference,
           targets=batch['decoder_target_tokens'][i, : lengths[i]].tolist(),
       )
@@ -96,39 +126,7 @@ def measure_baselines(batches, train_records, vocabulary, metrics, common=None):
         row['contents'] = content.of_document(
             inputs, reference, vocabulary, common
         )
-      rows.append(row)
-  rows = collective.gather_rows(rows)
-  measured = {
-      'unigram': {
-          'loss': float(
-              baselines.unigram_loss(
-                  [record['targets'] for record in train_records],
-                  [np.asarray(row['targets'], np.int32) for row in rows],
-                  vocabulary.size,
-              )
-          )
-      }
-  }
-  of_text = metric_table.of_summaries(metrics)
-  if of_text:
-    references = [row['reference'] for row in rows]
-    constant = baselines.best_constant(
-        train_references, list(map(first_reference, references))
-    )
-    contents = None
-    if common is not None:
-      contents = [row['contents'] for row in rows]
-    leads = [row['lead'] for row in rows]
-    measured['lead'] = dict(
-        metric_lib.score(of_text, leads, references, contents),
-        sentences=sentences,
-    )
-    constants = [constant] * len(rows)
-    measured['constant'] = dict(
-        metric_lib.score(of_text, constants, references, contents),
-        text=constant,
-    )
-  return measured
+      yield row
 
 
 def _mean_sentences(texts):

@@ -10,6 +10,7 @@ import json
 import os
 from pathlib import Path
 import shutil
+import time
 
 from locost_jax import files
 from locost_jax import models
@@ -211,4 +212,14 @@ def new_directory(target):
       raise
     raise InputError(f'{target}: cannot be written: {reason}') from error
   finally:
+    _remove(directory)
+
+
+def _remove(directory):
+  """Removes a directory that threads of Orbax may still write to."""
+  for _ in range(20):
     shutil.rmtree(directory, ignore_errors=True)
+    if not directory.exists():
+      time.sleep(0.05)
+    if not directory.exists():
+      return

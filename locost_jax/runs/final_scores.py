@@ -157,7 +157,7 @@ def _baseline_rows(records, measure, params, metrics):
       ),
       metrics=('loss',),
   )
-  rows = [Row("  with another document's input", exchanged)]
+  rows = [Row("  another document's input", exchanged)]
   train_cache = _train_cache(records)
   if train_cache is None:
     collective.log('no training files: no baselines, which are made from them')

@@ -392,7 +392,7 @@ def test_phases_from_start_to_end(call, corpus, tmp_path):
       'before training',
       'after first, step 2',
       'after second, step 3',
-      "with another document's input",
+      "another document's input",
       'unigrams of the targets',
       'lead: first sentence',
   } <= set(rows)
@@ -450,7 +450,7 @@ def test_phases_from_start_to_end(call, corpus, tmp_path):
       f'--config.data.test_files={corpus / "test.jsonl"}',
   )
   assert status == 0 and 'no training files: no baselines' in err
-  assert "with another document's input" in out and 'unigram' not in out
+  assert "another document's input" in out and 'unigram' not in out
   status, _, err = call(*command, '--evaluate', '--config.model.d_ff=32')
   assert status == 2 and 'model.d_ff=32' in err
 

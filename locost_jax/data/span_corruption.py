@@ -1,0 +1,174 @@
+"""Span corruption: T5's objective, as a part of pretraining.
+
+Of the tokens of a text a share is cut out in spans. The input has a sentinel in
+the place of each; the target has every sentinel with the span behind it (Raffel
+et al. 2020, section 3.1.4):
+
+  text      Thank you for inviting me to your party last week
+  input     Thank you <0> me to your party <1> week
+  target    <0> for inviting <1> last
+
+Of a text of n tokens round(density n) are cut out, in round(that / mean_length)
+spans; the lengths of the spans, and of what stands between them, are drawn with
+equal probability from all ways to divide their totals. The first token stays.
+There are at most as many spans as sentinels: spans of a longer text are longer.
+
+One example is made of a document: of a run of tokens at a random place, as long
+as the maximum lengths of input and target allow, so that neither is cut.
+Everything is drawn from a hash of the seed and the document's id.
+"""
+
+import hashlib
+
+import numpy as np
+
+from locost_jax.errors import InputError
+
+DEFAULTS = dict(share=0.5, density=0.15, mean_length=3.0, seed=0)
+
+
+def settings(given):
+  """Returns all settings of some, checked.
+
+  Args:
+    given: config.span_corruption as a dict: share, of the documents; density,
+      of a text's tokens; mean_length, of a span, in tokens; seed.
+
+  Raises:
+    InputError: an unknown key, or a number out of its range.
+  """
+  unknown = sorted(set(given) - set(DEFAULTS))
+  if unknown:
+    raise InputError(
+        f'config.span_corruption has unknown keys {", ".join(unknown)}; '
+        f'expected {", ".join(DEFAULTS)}'
+    )
+  return {**DEFAULTS, **given}
+
+
+def sentinels(vocabulary):
+  """Returns the ids of '<extra_id_0>', '<extra_id_1>', ...: a list."""
+  return [
+      vocabulary.encode(f'<extra_id_{i}>')[0]
+      for i in range(vocabulary.extra_ids)
+  ]
+
+
+def is_drawn(name, share, seed):
+  """Whether the document of this id is corrupted; of the others, gap sentences.
+
+  Args:
+    name: the id.
+    share: of the documents, from 0 to 1.
+    seed: of the draw.
+  """
+  return int.from_bytes(_hash(name, seed)[:8], 'big') < share * 2**64
+
+
+def _hash(name, seed):
+  key = b'%d' % seed
+  return hashlib.blake2b(
+      name.encode('utf-8', 'replace'), key=key, digest_size=32
+  ).digest()
+
+
+def counts(length, density, mean_length, most):
+  """Returns (tokens cut out, spans) of a text.
+
+  Args:
+    length: tokens of the text, at least 2.
+    density: share that is cut out.
+    mean_length: of a span.
+    most: spans at most.
+  """
+  noise = min(max(round(length * density), 1), length - 1)
+  spans = min(max(round(noise / mean_length), 1), most, length - noise)
+  return noise, spans
+
+
+def longest(max_input, max_target, density, mean_length, most):
+  """Returns the most tokens of a text whose input and target both fit.
+
+  Args:
+    max_input, max_target: most tokens, without marks.
+    density, mean_length, most: see `counts`.
+
+  Returns:
+    At least 2, or 0: none fits.
+  """
+
+  def fits(length):
+    noise, spans = counts(length, density, mean_length, most)
+    return length - noise + spans <= max_input and noise + spans <= max_target
+
+  low, high = 1, 2 * (max_input + max_target)
+  while low < high:  # the most that fits, of numbers that grow together
+    middle = (low + high + 1) // 2
+    low, high = (middle, high) if fits(middle) else (low, middle - 1)
+  return low if low > 1 else 0
+
+
+def draw(length, density, mean_length, most, generator):
+  """Draws which tokens are cut out: bool [length].
+
+  Args:
+    length, density, mean_length, most: see `counts`.
+    generator: a numpy Generator.
+  """
+  noise, spans = counts(length, density, mean_length, most)
+  lengths = np.stack(
+      [_divide(n, spans, generator) for n in (length - noise, noise)], 1
+  )
+  return np.repeat(np.arange(2 * spans) % 2 == 1, lengths.ravel())
+
+
+def _divide(total, parts, generator):
+  """Draws positive whole numbers with this total: int [parts]."""
+  cuts = 1 + np.sort(generator.choice(total - 1, parts - 1, replace=False))
+  return np.diff(cuts, prepend=0, append=total)
+
+
+def cut_out(ids, is_noise, sentinels):
+  """Makes input and target of a text.
+
+  Args:
+    ids: int [n].
+    is_noise: bool [n], what is cut out.
+    sentinels: ids, one for each span at least.
+
+  Returns:
+    Two int arrays, see the top of this module.
+  """
+  begins = is_noise & ~np.append(False, is_noise[:-1])
+  marks = np.asarray(sentinels)[np.cumsum(begins) - 1]
+  inputs = np.where(begins, marks, ids)[begins | ~is_noise]
+  pairs = np.stack([marks, ids], 1)
+  return inputs, pairs[np.stack([begins, is_noise], 1)]
+
+
+def example(
+    ids, name, sentinels, max_input, max_target, density, mean_length, seed
+):
+  """Makes the example of a document.
+
+  Args:
+    ids: of its text, without marks.
+    name: its id.
+    sentinels: of `sentinels`.
+    max_input, max_target: most tokens of input and target, without marks.
+    density, mean_length, seed: of `settings`.
+
+  Returns:
+    (input, target), int arrays; None: the document has less than two tokens.
+  """
+  generator = np.random.default_rng(list(_hash(name, seed)[8:]))
+  most = len(sentinels)
+  length = min(
+      len(ids), longest(max_input, max_target, density, mean_length, most)
+  )
+  if length < 2:
+    return None
+  start = generator.integers(len(ids) - length + 1)
+  part = np.asarray(ids)[start : start + length]
+  is_noise = draw(length, density, mean_length, most, generator)
+  return cut_out(part, is_noise, sentinels)
