@@ -58,6 +58,10 @@ def get_config():
   # input_field: ConfigDict(dict(ratio=0.2, strategy='independent', mask='',
   # seed=0)); data/gsg.py has the strategies.
   config.gsg = None
+  # None, or the part of the documents of gap sentences that has T5's objective
+  # instead: ConfigDict(dict(share=0.5, density=0.15, mean_length=3.0, seed=0));
+  # data/span_corruption.py has it.
+  config.span_corruption = None
 
   # Numbers of steps: a number strictly between 0 and 1 is a share of
   # train.steps.

@@ -105,7 +105,7 @@ TABLE = {
         'training',
         'vocabularies',
     },
-    'figures': {'data.sources', 'telemetry'},
+    'figures': {'data.sources', 'telemetry', 'ops'},
     'runs': {
         'data',
         'devices',

@@ -191,6 +191,7 @@ def place(config, found, vocabulary, split, directory):
               task=found.name,
               split=split,
               gsg=found.gsg,
+              **_span_key(found.span_corruption),
               corpus=found.made_of(split),
               limit=_limit(config, found, split),
               vocabulary=vocabulary.fingerprint,
@@ -204,6 +205,14 @@ def place(config, found, vocabulary, split, directory):
   digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
   name = f'{found.name}-{split}-{digest[:16]}'
   return pathlib.Path(data.cache_dir or directory) / name, key
+
+
+def _span_key(settings):
+  """Returns the part of a cache's key that stands for span corruption."""
+  if settings is None:  # caches made before there was any stay valid
+    return {}
+  version = record_versions.VERSIONS['span_corruption']
+  return dict(span_corruption=dict(settings, code=version))
 
 
 def _pages_key(data):

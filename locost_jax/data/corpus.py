@@ -22,6 +22,7 @@ from locost_jax.data import own_files
 from locost_jax.data import prepared_corpora
 from locost_jax.data import record_versions
 from locost_jax.data import sources
+from locost_jax.data import span_corruption
 from locost_jax.errors import InputError
 from locost_jax.errors import suggest
 
@@ -49,6 +50,8 @@ class Corpus(NamedTuple):
   sizes: dict = {}  # split -> rows that there should be
   count: Callable = lambda split: None  # rows that there are; None: unknown
   has_files: bool = False  # the shards are local files
+  # Of the documents that become no gap sentences; None: all become them.
+  span_corruption: dict | None = None
 
   @property
   def fields(self):
@@ -91,6 +94,13 @@ def corpus(config):
     InputError: no task and no files, an unknown task, a glob without a match,
       gsg where the task summarises, data that is not there.
   """
+  found = _find(config)
+  spans = span_settings(config, found.gsg is not None, found.name)
+  return found._replace(span_corruption=spans)
+
+
+def _find(config):
+  """Returns the Corpus without its settings of span corruption."""
   task = config.data.task
   if has_files(config):
     return _own_files(config)
@@ -153,6 +163,31 @@ def settings_of(config, task):
         'expected config.gsg=None'
     )
   return None
+
+
+def span_settings(config, has_gap_sentences, task):
+  """Finds the settings of a task's span corruption; looks at no data.
+
+  Args:
+    config: a run's config.
+    has_gap_sentences: whether the task is of gap sentences.
+    task: its name, for messages.
+
+  Returns:
+    `span_corruption.settings`; None: no document is corrupted.
+
+  Raises:
+    InputError: config.span_corruption is wrong, or the task summarises.
+  """
+  given = config.get('span_corruption')
+  if given is None:
+    return None
+  if not has_gap_sentences:
+    raise InputError(
+        f'config.span_corruption is set, but the task {task} summarises: '
+        'expected config.span_corruption=None'
+    )
+  return span_corruption.settings(dict(given))
 
 
 # --- The user's own files ----------------------------------------------------

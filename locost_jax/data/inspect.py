@@ -28,6 +28,7 @@ from locost_jax.command_line.progress import Line
 from locost_jax.data import corpus as corpus_lib
 from locost_jax.data import gsg
 from locost_jax.data import pages
+from locost_jax.data import span_corruption
 from locost_jax.data import tasks
 from locost_jax.vocabularies.vocabulary import surround
 
@@ -143,11 +144,17 @@ class _Measured(NamedTuple):
 def _measure(task, found, split, vocabulary, data, most, line):
   """Reads and measures the rows of a split; see `inspect`."""
   lengths, unusable, hashes, examples = [], 0, set(), []
+  corrupt, spans = None, found.span_corruption
+  if spans is not None:
+    corrupt = span_corruption.maker(vocabulary, data, spans)
   for number, row in enumerate(_rows(found, split)):
     if number == most > 0:
       break
     line.show([f'{task} {split}: {number} documents'])
     made = example(row, found.gsg)
+    if made is not None and corrupt is not None:
+      sides = corrupt(vocabulary.encode(row['text']), row['id'])
+      made = made if sides is None else tuple(map(vocabulary.decode, sides))
     if made is None:
       unusable += 1
       continue

@@ -2,8 +2,8 @@
 
 Documents run through these steps:
 
-  text -> gap_sentences -> inputs, targets -> tokenise -> prepend bos, where
-  there is one -> trim -> append eos
+  text -> gap_sentences -> inputs, targets -> tokenise -> corrupt_spans, where
+  asked for -> prepend bos, where there is one -> trim -> append eos
 
 SeqIO's own steps tokenise and do the last two; `append_eos_after_trim` keeps
 max - 1 ids and then eos, so the end mark is never cut. Sentence splitting, gap
@@ -50,6 +50,7 @@ with _quiet():
 
 from locost_jax.data import gsg
 from locost_jax.data import pages
+from locost_jax.data import span_corruption
 from locost_jax.errors import InputError
 
 try:
@@ -232,7 +233,13 @@ def read_tfds(name, split, tfds_dir='', shard=None):
 
 
 def gap_sentences(
-    dataset, ratio=0.2, strategy='independent', mask='', seed=0, on_skip=None
+    dataset,
+    ratio=0.2,
+    strategy='independent',
+    mask='',
+    seed=0,
+    on_skip=None,
+    spans=None,
 ):
   """Documents -> gap-sentence pairs (equation 4; data/gsg.py).
 
@@ -243,16 +250,25 @@ def gap_sentences(
     mask: what stands in their place in the source; '' for nothing.
     seed: of the strategy 'random'.
     on_skip: called with the id of every document that is too short.
+    spans: of `span_corruption.settings`: the documents that they draw keep
+      their whole text as inputs, for `corrupt_spans`; None: none does.
 
   Returns:
     A dataset of dicts with the strings id, inputs and targets.
   """
 
   def pair(name, text):
-    made = gsg.gap_sentences(_text(text), ratio, strategy, mask, seed)
+    name, text = _text(name), _text(text)
+    made = gsg.gap_sentences(text, ratio, strategy, mask, seed)
     if made is None and on_skip:
-      on_skip(_text(name))
+      on_skip(name)
     source, target = made or ('', '')
+    if (
+        made
+        and spans
+        and span_corruption.is_drawn(name, spans['share'], spans['seed'])
+    ):
+      source = text
     return source.encode(), target.encode()
 
   def split(row):
@@ -267,6 +283,46 @@ def gap_sentences(
 
   dataset = dataset.map(split, num_parallel_calls=tf.data.AUTOTUNE)
   return dataset.filter(lambda row: tf.strings.length(row['targets']) > 0)
+
+
+def corrupt_spans(dataset, vocabulary, data, spans):
+  """Texts of the documents that are drawn -> data/span_corruption.py.
+
+  Args:
+    dataset: of dicts with id, inputs and targets, ids without marks.
+    vocabulary: one of vocabularies/vocabulary.py.
+    data: config.data, for its maximum lengths.
+    spans: of `span_corruption.settings`.
+
+  Returns:
+    A dataset in which these documents have other inputs and targets.
+  """
+  make = span_corruption.maker(vocabulary, data, spans)
+  keys = 'inputs', 'targets'
+
+  def corrupt(name, *row):
+    """ids and texts of both sides -> the same, corrupted if it is drawn."""
+    name, ids = _text(name), row[:2]
+    made = make(ids[0], name)
+    if made is None:
+      return row
+    return *made, *(vocabulary.decode(side).encode() for side in made)
+
+  def replace(row):
+    names = *keys, *(f'{key}_pretokenized' for key in keys)
+    made = tf.numpy_function(
+        corrupt,
+        [row['id'], *(row[name] for name in names)],
+        [row[name].dtype for name in names],
+        stateful=False,
+    )
+    shaped = zip(names, made)
+    return {
+        **row,
+        **{name: tf.ensure_shape(x, row[name].shape) for name, x in shaped},
+    }
+
+  return dataset.map(replace, num_parallel_calls=tf.data.AUTOTUNE)
 
 
 def prepend(dataset, bos_id, keys):

@@ -41,6 +41,7 @@ DEFAULTS = ConfigDict(
             pages='',
         ),
         gsg=None,
+        span_corruption=None,
     )
 )
 
@@ -57,7 +58,7 @@ def register(vocabulary='byte', config=None):
 
   Args:
     vocabulary: a path (T5's or BART's files, or what a run saved), or 'byte'.
-    config: a run's config, of which data and gsg are read (not its task or
+    config: a run's config, of which data, gsg and span_corruption are read (not its task or
       files); None: as by default.
 
   Raises:
@@ -137,13 +138,14 @@ def _make_task(config, name, vocabulary):
   if corpus_lib.is_gsg(name):
     data.pages = ''  # gap sentences are not cut into pages
   else:
-    config.gsg = None
+    config.gsg = config.span_corruption = None
   return text_to_tokens.task_of(
       name,
       functools.partial(corpus_lib.corpus, config),
       corpus_lib.settings_of(config, name),
       data,
       vocabulary,
+      spans=corpus_lib.span_settings(config, corpus_lib.is_gsg(name), name),
       check=functools.partial(tasks.check_size, config),
   )
 
@@ -160,7 +162,11 @@ def _rate(data, task):
 def _text_of(config):
   """Returns what is read of a config as a text."""
   return ConfigDict(
-      dict(data=config.data, gsg=config.gsg)
+      dict(
+          data=config.data,
+          gsg=config.gsg,
+          span_corruption=config.get('span_corruption'),
+      )
   ).to_json_best_effort()
 
 

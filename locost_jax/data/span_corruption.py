@@ -23,6 +23,8 @@ import hashlib
 import numpy as np
 
 from locost_jax.errors import InputError
+from locost_jax.values import ranges
+from locost_jax.vocabularies import vocabulary as vocabulary_lib
 
 DEFAULTS = dict(share=0.5, density=0.15, mean_length=3.0, seed=0)
 
@@ -43,15 +45,25 @@ def settings(given):
         f'config.span_corruption has unknown keys {", ".join(unknown)}; '
         f'expected {", ".join(DEFAULTS)}'
     )
+  ranges.check_section('span_corruption', given)
   return {**DEFAULTS, **given}
 
 
 def sentinels(vocabulary):
-  """Returns the ids of '<extra_id_0>', '<extra_id_1>', ...: a list."""
-  return [
-      vocabulary.encode(f'<extra_id_{i}>')[0]
-      for i in range(vocabulary.extra_ids)
-  ]
+  """Returns the ids of '<extra_id_0>', '<extra_id_1>', ...: a list.
+
+  Raises:
+    InputError: it has none, or they are not its last ids, as T5's are.
+  """
+  ids = range(vocabulary.size)[::-1][: vocabulary.extra_ids]
+  first = vocabulary.decode(ids[:1])
+  if not ids or first not in ('', '<extra_id_0>'):  # '': they have no text
+    raise InputError(
+        f'config.span_corruption: the last token of the vocabulary is '
+        f'{first!r}; expected <extra_id_0>, as T5 has it: sentinels stand for '
+        'the spans'
+    )
+  return list(ids)
 
 
 def is_drawn(name, share, seed):
@@ -140,35 +152,41 @@ def cut_out(ids, is_noise, sentinels):
     Two int arrays, see the top of this module.
   """
   begins = is_noise & ~np.append(False, is_noise[:-1])
-  marks = np.asarray(sentinels)[np.cumsum(begins) - 1]
+  marks = np.asarray(sentinels, np.int32)[np.cumsum(begins) - 1]
   inputs = np.where(begins, marks, ids)[begins | ~is_noise]
   pairs = np.stack([marks, ids], 1)
   return inputs, pairs[np.stack([begins, is_noise], 1)]
 
 
-def example(
-    ids, name, sentinels, max_input, max_target, density, mean_length, seed
-):
-  """Makes the example of a document.
+def maker(vocabulary, data, settings):
+  """Returns the function that makes the examples of documents.
 
   Args:
-    ids: of its text, without marks.
-    name: its id.
-    sentinels: of `sentinels`.
-    max_input, max_target: most tokens of input and target, without marks.
-    density, mean_length, seed: of `settings`.
+    vocabulary: one of vocabularies/vocabulary.py, with sentinels.
+    data: config.data, for its maximum lengths.
+    settings: of `settings`.
 
   Returns:
-    (input, target), int arrays; None: the document has less than two tokens.
+    (ids of a text without marks, its id) -> (input, target), int32 arrays
+    without marks. None where it is not drawn, or has less than two tokens.
   """
-  generator = np.random.default_rng(list(_hash(name, seed)[8:]))
-  most = len(sentinels)
-  length = min(
-      len(ids), longest(max_input, max_target, density, mean_length, most)
+  marks = len(vocabulary_lib.surround(vocabulary, []))
+  ids_of_spans = sentinels(vocabulary)
+  share, seed, *numbers = (
+      settings[key] for key in ('share', 'seed', 'density', 'mean_length')
   )
-  if length < 2:
-    return None
-  start = generator.integers(len(ids) - length + 1)
-  part = np.asarray(ids)[start : start + length]
-  is_noise = draw(length, density, mean_length, most, generator)
-  return cut_out(part, is_noise, sentinels)
+  numbers.append(len(ids_of_spans))
+  most = longest(
+      data.max_input_length - marks, data.max_target_length - marks, *numbers
+  )
+
+  def make(ids, name):
+    length = min(len(ids), most)
+    if length < 2 or not is_drawn(name, share, seed):
+      return None
+    generator = np.random.default_rng(list(_hash(name, seed)[8:]))
+    start = generator.integers(len(ids) - length + 1)
+    part = np.asarray(ids, np.int32)[start : start + length]
+    return cut_out(part, draw(length, *numbers, generator), ids_of_spans)
+
+  return make

@@ -20,6 +20,7 @@ from locost_jax.data import corpus as corpus_lib
 from locost_jax.data import corpus_rows
 from locost_jax.data import file_formats
 from locost_jax.data import pages
+from locost_jax.data import span_corruption
 from locost_jax.data import text_files
 from locost_jax.errors import check_choice
 from locost_jax.errors import InputError
@@ -81,10 +82,11 @@ def check(config):
         f'config.data.targets_start={data.targets_start!r} must be one of '
         f'{", ".join(batch_arrays.TARGETS_START)}'
     )
-  masks = set()
+  masks, spans = set(), None
   for member in members(config).values():
     found = corpus_lib.corpus(member)
     masks |= {found.gsg['mask']} if found.gsg else set()
+    spans = spans or found.span_corruption
     if data.pages and found.gsg is not None:
       raise InputError(
           f'config.data.pages={data.pages!r}: gap sentences are '
@@ -103,7 +105,10 @@ def check(config):
           "directory of any T5 release), BART's tokenizer directory, 'byte', "
           "or 'train' to make one from the training text"
       )
-    _check_tokens(data, masks, vocabulary_lib.load_vocabulary(data.vocabulary))
+    vocabulary = vocabulary_lib.load_vocabulary(data.vocabulary)
+    _check_tokens(data, masks, vocabulary)
+    if spans is not None:
+      span_corruption.sentinels(vocabulary)
 
 
 def _check_pages(data):

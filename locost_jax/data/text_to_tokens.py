@@ -39,6 +39,7 @@ def make_task(config, vocabulary, on_skip=None, block=None, counts=False):
       found.gsg,
       config.data,
       vocabulary,
+      spans=found.span_corruption,
       on_skip=on_skip,
       counts=counts,
   )
@@ -50,6 +51,7 @@ def task_of(
     settings,
     data,
     vocabulary,
+    spans=None,
     check=None,
     on_skip=None,
     counts=False,
@@ -68,6 +70,7 @@ def task_of(
     settings: of gap sentences, or None: those of the corpus.
     data: config.data.
     vocabulary: one of vocabularies/vocabulary.py.
+    spans: of `span_corruption.settings`, or None: those of the corpus.
     check: function (Corpus, split), called before a split is read.
     on_skip: called with the id of every document that gives no example.
     counts: whether examples also have what `preprocessors.count_tokens` gives.
@@ -85,7 +88,7 @@ def task_of(
 
   source = preprocessors.RowSource(find, check, skip, on_skip)
   on_error = functools.partial(setattr, source, 'error')
-  steps = _steps(data, vocabulary, settings, on_skip, on_error)
+  steps = _steps(data, vocabulary, settings, spans, on_skip, on_error)
   if counts:
     steps.insert(-1, preprocessors.count_tokens)  # before they are cut
   return seqio.Task(
@@ -110,13 +113,14 @@ def _features(data, vocabulary):
   return features
 
 
-def _steps(data, vocabulary, settings, on_skip, on_error):
+def _steps(data, vocabulary, settings, spans, on_skip, on_error):
   """Returns the preprocessors that make examples from rows, in order.
 
   Args:
     data: config.data.
     vocabulary: one of vocabularies/vocabulary.py.
     settings: of gap sentences, or None.
+    spans: of span corruption, or None.
     on_skip: called with the id of every document that gives no example.
     on_error: called with an exception that TensorFlow would hide.
   """
@@ -127,7 +131,10 @@ def _steps(data, vocabulary, settings, on_skip, on_error):
   if settings is not None:
     steps.append(
         functools.partial(
-            preprocessors.gap_sentences, on_skip=on_skip, **settings
+            preprocessors.gap_sentences,
+            on_skip=on_skip,
+            spans=spans,
+            **settings,
         )
     )
   if data.pages:
@@ -140,6 +147,15 @@ def _steps(data, vocabulary, settings, on_skip, on_error):
         )
     )
   steps.append(seqio.preprocessors.tokenize)
+  if spans is not None:
+    steps.append(
+        functools.partial(
+            preprocessors.corrupt_spans,
+            vocabulary=vocabulary,
+            data=data,
+            spans=spans,
+        )
+    )
   if vocabulary.bos_id is not None:  # pages have it already
     steps.append(
         functools.partial(

@@ -10,6 +10,7 @@ import re
 
 from locost_jax import models
 from locost_jax.data import corpus
+from locost_jax.data import span_corruption
 from locost_jax.errors import InputError
 from locost_jax.hugging_face import hub
 from locost_jax.training import optim
@@ -24,6 +25,7 @@ _FREE = re.compile(
 )
 
 # Keys of a model that change nothing but training.
+_MAY_BE_NONE = 'gsg', 'span_corruption'
 _TRAINING_ONLY = re.compile(r'model\.(\w+_)?dropout_rate')
 
 
@@ -203,18 +205,23 @@ def default_values(config):
 
   defaults = phases_lib.to_dict(default.get_config())
   defaults['model'] = models.default_keys(config.model.name)
-  return {**defaults, 'gsg': corpus.GSG, 'phases': []}
+  return {
+      **defaults,
+      'gsg': corpus.GSG,
+      'span_corruption': span_corruption.DEFAULTS,
+      'phases': [],
+  }
 
 
 def _fill(config, defaults):
   """A copy of nested dicts in which keys that lack have their defaults.
 
-  A section that is None, like gsg, stays None.
+  A section that is None stays None.
   """
   filled = dict(config)
   for key, value in defaults.items():
     if isinstance(value, dict):
-      section = config.get(key, None if key == 'gsg' else {})
+      section = config.get(key, None if key in _MAY_BE_NONE else {})
       filled[key] = _fill(section, value) if isinstance(section, dict) else None
     else:
       filled.setdefault(key, value)

@@ -131,8 +131,9 @@ def check(path, config):
     section, last = key.split('.')
     if last not in config.get(section, {}):
       raise InputError(f'{path}: lacks {key}; expected the config of a run')
-  if config.get('gsg') is not None:
-    untrusted.check(path, 'gsg', config['gsg'], untrusted.OBJECT)
+  for name in 'gsg', 'span_corruption':
+    if config.get(name) is not None:
+      untrusted.check(path, name, config[name], untrusted.OBJECT)
   for key, kind in _KINDS.items():
     *sections, last = key.split('.')
     values = config

@@ -122,6 +122,20 @@ def test_gap_sentences_are_not_the_default():
   assert resume.list_differences(stored, config) == {}
 
 
+def test_span_corruption_is_not_the_default():
+  config = tiny_run.make_config()
+  stored = phases_lib.to_dict(config)
+  del stored['span_corruption']  # a run of before there was any
+  assert resume.list_differences(stored, config) == {}
+  with config.unlocked():
+    config.span_corruption = dict(share=0.5)  # the default
+  assert 'span_corruption.share' in resume.list_differences(stored, config)
+  stored = phases_lib.to_dict(config)
+  with config.unlocked():
+    config.span_corruption = dict(density=0.15)
+  assert resume.list_differences(stored, config) == {}
+
+
 @pytest.mark.parametrize(
     'name', ['finetune', 'pretrain', 'quickstart', 'quickstart_long']
 )

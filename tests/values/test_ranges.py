@@ -19,6 +19,7 @@ from locost_jax import summarize
 from locost_jax.command_line import commands
 from locost_jax.data import cache
 from locost_jax.data import corpus
+from locost_jax.data import span_corruption
 from locost_jax.data import inspect
 from locost_jax.errors import InputError
 from locost_jax.values import ranges
@@ -52,7 +53,9 @@ def test_every_config_key_is_in_the_table():
       for key, value in sections.items()
       if not hasattr(value, 'items') and not key.startswith('model.')
   }
-  keys = keys - {'gsg', 'phases'} | {f'gsg.{key}' for key in corpus.GSG}
+  keys -= {'gsg', 'span_corruption', 'phases'}
+  keys |= {f'gsg.{key}' for key in corpus.GSG}
+  keys |= {f'span_corruption.{key}' for key in span_corruption.DEFAULTS}
   assert ranges.KEYS.keys() == keys
   of_models = {
       f'model.{field.name}'
