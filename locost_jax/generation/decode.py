@@ -30,6 +30,7 @@ import jax.numpy as jnp
 
 from locost_jax.generation import decode_limits
 from locost_jax.generation import decode_settings
+from locost_jax.generation import largest
 
 NEVER = decode_limits.NEVER
 # A finished text that had to take a banned token; below it, no text at all.
@@ -150,7 +151,7 @@ def _write_beams(settings, scores, state):
   K, position, done = settings.num_beams, state['position'], state['done']
   B, V = done.size, scores.shape[1]
   scores = (state['scores'][:, None] + scores).reshape(B, K * V)
-  scores, places = jax.lax.top_k(scores, 2 * K)
+  scores, places = largest.top_k(scores, 2 * K)
   parents, tokens = places // V, (places % V).astype(jnp.int32)
   written = _take(state['written'].reshape(B, K, -1), parents)
   written = written.at[:, :, position + 1].set(tokens)
