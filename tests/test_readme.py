@@ -37,6 +37,8 @@ PAGES = {
         'docs/weights.md',
         'docs/many_devices.md',
         'docs/reliability.md',
+        'docs/time_scales.md',
+        'docs/small_models.md',
         'docs/speed.md',
         'docs/architecture.md',
         'docs/CONTRIBUTING.md',
@@ -455,7 +457,13 @@ def test_section_runs(house, ran, page, heading):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    'page', ['README.md', 'docs/summarizing.md', 'docs/weights.md']
+    'page',
+    [
+        'README.md',
+        'docs/summarizing.md',
+        'docs/weights.md',
+        'docs/time_scales.md',
+    ],
 )
 def test_python_runs(house, monkeypatch, capsys, page):
   # tests/figures runs the second one of summarizing.md.
@@ -470,5 +478,7 @@ def test_python_runs(house, monkeypatch, capsys, page):
   elif page == 'docs/summarizing.md':
     assert names['states'].shape[-1] == 16 and names['logits'].ndim == 3
     assert [type(text) for text in names['summaries']] == [str]
+  elif page == 'docs/time_scales.md':
+    assert (house / 'kernels.png').stat().st_size > 10_000
   else:
     assert 'd_model=16' in capsys.readouterr().out
