@@ -33,6 +33,7 @@ PURE = {
     'generation.decode',
     'generation.decode_limits',
     'generation.decode_settings',
+    'generation.largest',
     'training.losses',
     'training.ppo',
     'data.text',

@@ -265,17 +265,12 @@ def attribute(summarizer, text, tokens, max_input_length=None, memory=None):
       summarizer, read.pages, owners, len(passages), tokens, memory
   )
   weights = token_pages(summarizer, read.pages, tokens, memory)
-  is_text = ~np.isin(
-      tokens,
-      [i for i in (vocabulary.bos_id, vocabulary.eos_id) if i is not None],
-  )
+  is_text = _is_text(vocabulary, tokens)
   selected = _selection(
       summarizer, read.pages, places, owners, tokens, is_text, memory
   )
-
-  copied = copied_words.trace(
-      summarizer, memory, _targets_in(summarizer, tokens), tokens, places
-  )
+  targets_in = _targets_in(summarizer, tokens)
+  copied = copied_words.trace(summarizer, memory, targets_in, tokens, places)
 
   summary = vocabulary.decode(tokens)
   spans = text_lib.sentence_spans(summary)
@@ -284,15 +279,12 @@ def attribute(summarizer, text, tokens, max_input_length=None, memory=None):
       [text[start:end] for start, end in passages],
   )
   mass, ends = mass[is_text], decoded_ends(vocabulary, tokens)[is_text]
-  if copied is not None:
-    copied = copied_words.find(summary, text, ends, copied.take(is_text))
   sentence_of = token_passages(ends, spans or [(0, 0)])
-  all_owners = np.concatenate(owners)
   return Source(
       text,
       summary,
       passages,
-      np.bincount(all_owners[all_owners >= 0], minlength=len(passages)),
+      _count_tokens(owners, len(passages)),
       [
           _describe_sentence(span, mass[sentence_of == i], closest[i])
           for i, span in enumerate(spans)
@@ -304,8 +296,20 @@ def attribute(summarizer, text, tokens, max_input_length=None, memory=None):
       if weights is None
       else PageWeights(weights[is_text], ends, sentence_of, _first(owners)),
       selected,
-      copied,
+      copied and copied_words.find(summary, text, ends, copied.take(is_text)),
   )
+
+
+def _count_tokens(owners, P):
+  """Returns how many tokens each of P passages has: int [P]."""
+  of_passage = np.concatenate(owners)
+  return np.bincount(of_passage[of_passage >= 0], minlength=P)
+
+
+def _is_text(vocabulary, tokens):
+  """Returns which tokens are no marks: bool [len(tokens)]."""
+  marks = vocabulary.bos_id, vocabulary.eos_id
+  return ~np.isin(tokens, [mark for mark in marks if mark is not None])
 
 
 def _selection(summarizer, pages, places, owners, tokens, is_text, memory):
