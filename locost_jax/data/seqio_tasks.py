@@ -58,8 +58,8 @@ def register(vocabulary='byte', config=None):
 
   Args:
     vocabulary: a path (T5's or BART's files, or what a run saved), or 'byte'.
-    config: a run's config, of which data, gsg and span_corruption are read (not its task or
-      files); None: as by default.
+    config: a run's config, of which data, gsg and span_corruption are read (not
+      its task or files); None: as by default.
 
   Raises:
     InputError: no such vocabulary; SeqIO has another library's task or mixture

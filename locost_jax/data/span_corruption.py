@@ -169,6 +169,9 @@ def maker(vocabulary, data, settings):
   Returns:
     (ids of a text without marks, its id) -> (input, target), int32 arrays
     without marks. None where it is not drawn, or has less than two tokens.
+
+  Raises:
+    InputError: no sentinels, or maximum lengths that no example fits.
   """
   marks = len(vocabulary_lib.surround(vocabulary, []))
   ids_of_spans = sentinels(vocabulary)
@@ -179,6 +182,13 @@ def maker(vocabulary, data, settings):
   most = longest(
       data.max_input_length - marks, data.max_target_length - marks, *numbers
   )
+
+  if not most:
+    raise InputError(
+        f'config.data.max_input_length={data.max_input_length}, '
+        f'max_target_length={data.max_target_length}: too short for span '
+        'corruption; expected room for one token and one sentinel in each'
+    )
 
   def make(ids, name):
     length = min(len(ids), most)

@@ -108,7 +108,7 @@ def check(config):
     vocabulary = vocabulary_lib.load_vocabulary(data.vocabulary)
     _check_tokens(data, masks, vocabulary)
     if spans is not None:
-      span_corruption.sentinels(vocabulary)
+      span_corruption.maker(vocabulary, data, spans)
 
 
 def _check_pages(data):

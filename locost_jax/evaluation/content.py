@@ -1,4 +1,4 @@
-"""What a summary could take from its document: does a model read, or recite?
+"""The words and tokens that a summary could copy from its document.
 
 A model that knows how summaries sound but does not read its input gets common
 words right and the document's own words wrong. Two numbers show that:

@@ -82,7 +82,6 @@ def evaluate(
     predictions_path: where {id, prediction, reference} rows go (references,
       where there are several), one JSON object a line, written whole or not at
       all (a line on stderr tells if there was no room); None: nowhere.
-
     common: the `content.Common` of the training targets; None: recall and
       content_loss are not measured.
 

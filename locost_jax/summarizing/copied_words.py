@@ -8,13 +8,13 @@ weighs most.
 """
 
 import functools
-import re
 from typing import NamedTuple
 
 import jax
 import numpy as np
 
-_WORD = re.compile(r'\S+')
+from locost_jax.summarizing import summary_words
+
 _LEAST = 0.5  # of the probability of a word's tokens
 
 
@@ -89,10 +89,7 @@ def find(summary, text, ends, traced):
   Returns:
     A list of CopiedWord.
   """
-  spans = [match.span() for match in _WORD.finditer(summary)]
-  starts = np.array([start for start, _ in spans], int)
-  # A token belongs to the word that its last character is in or follows.
-  owner = np.searchsorted(starts, np.asarray(ends) - 1, 'right') - 1
+  spans, owner = summary_words.find(summary, ends)
   words = []
   for i, span in enumerate(spans):
     own = np.flatnonzero(owner == i)

@@ -95,17 +95,18 @@ def _copies(source):
   """Returns Contents.copied and Contents.copied_from."""
   of_sentence = [[] for _ in source.sentences]
   of_passage = [[] for _ in source.passages]
+  sentences = [sentence.span for sentence in source.sentences]
   places = {}  # (start, end) -> number
   for word in source.copied or ():
-    i = _containing([s.span for s in source.sentences], word.span)
+    i = _containing(sentences, word.span)
     p = _containing(source.passages, word.place)
     if i is None or p is None:
       continue
     if word.place not in places:
       places[word.place] = len(places) + 1
-      quoted = _squeezed_span(source.text, source.passages[p], word.place)
+      quoted = _in_quote(source.text, source.passages[p], word.place)
       of_passage[p].append(Place(quoted, places[word.place], i + 1))
-    span = _squeezed_span(source.summary, source.sentences[i].span, word.span)
+    span = _in_quote(source.summary, sentences[i], word.span)
     of_sentence[i].append(Copy(span, places[word.place], word.share))
   return of_sentence, [sorted(found) for found in of_passage]
 
@@ -117,11 +118,10 @@ def _containing(spans, span):
   return i if i >= 0 and span[1] <= spans[i][1] else None
 
 
-def _squeezed_span(text, part, span):
-  """Returns where a word of a part of a text lies in the squeezed part."""
-  before = text_lib.squeeze(text[part[0] : span[0]])
-  start = len(before) + bool(before and text[span[0] - 1].isspace())
-  return start, start + span[1] - span[0]
+def _in_quote(text, part, word):
+  """Returns (start, end) of a word in the quote of a part of a text."""
+  ((found,),) = selection.spans_in_quotes(text, [part], [word])
+  return found
 
 
 def _sentences_by_passage(source):

@@ -5,15 +5,13 @@ are the summary with the page that counted most for each word, and the weights
 of all pages over all words (its figure 3).
 """
 
-import re
-
 import numpy as np
 
+from locost_jax.summarizing import summary_words
 from locost_jax.summarizing.page_html import escape
 from locost_jax.summarizing.page_html import format_share
 
 _TOP = 3  # pages named for a sentence
-_WORD = re.compile(r'\S+')
 
 
 def word_weights(summary, pages):
@@ -27,10 +25,7 @@ def word_weights(summary, pages):
     (list of (start, end), float [words, pages]): the mean over the tokens that
     end in a word. A word without a token has those of the word before it.
   """
-  spans = [match.span() for match in _WORD.finditer(summary)]
-  starts = np.array([start for start, _ in spans], int)
-  # A token belongs to the word that its last character is in or follows.
-  owner = np.searchsorted(starts, np.asarray(pages.ends) - 1, 'right') - 1
+  spans, owner = summary_words.find(summary, pages.ends)
   found = np.zeros((len(spans), pages.weights.shape[1]))
   for i in range(len(spans)):
     own = pages.weights[owner == i]

@@ -226,5 +226,20 @@ def test_a_vocabulary_without_sentinels_is_refused(tmp_path):
     tasks.check(config)
 
 
+def test_lengths_that_fit_no_example_are_refused(tmp_path):
+  """Before anything is made, where the vocabulary is there already."""
+  config = make_config(share=0.5)
+  config.data.max_target_length = 2  # a token and the end mark
+  message = 'max_target_length=2: too short for span corruption'
+  with pytest.raises(InputError, match=message):
+    read(config, make_rows(1))
+  vocabulary_lib.save_vocabulary(BYTES, tmp_path / 'vocabulary')
+  config.data.vocabulary = str(tmp_path / 'vocabulary')
+  with pytest.raises(InputError, match=message):
+    tasks.check(config)
+  config.data.max_target_length = 3
+  tasks.check(config)
+
+
 def test_golden_records_are_compared():
   assert 'span_corruption' in golden_records.OUTPUTS
