@@ -1,10 +1,14 @@
 """The largest numbers of long rows: as jax.lax.top_k, also of equal ones."""
 
+import re
+
 import jax
 import numpy as np
 import pytest
 
+from locost_jax.generation import decode_settings
 from locost_jax.generation import largest
+from tests.generation import test_decode
 
 
 @pytest.mark.parametrize('B, N, k', [(3, 1000, 5), (2, 16_000, 8), (1, 129, 1)])
@@ -34,16 +38,21 @@ def test_few_numbers(N, k):
     np.testing.assert_array_equal(found, expected)
 
 
-def test_what_a_loop_computes_is_small():
-  """Its program sorts a few blocks and never a row."""
-  x = np.zeros((50, 16_000), np.float32)
+def test_equal_numbers_of_different_blocks():
+  """The largest is in the last block, which comes after the others."""
+  x = np.zeros((1, 10 * largest.BLOCK), np.float32)
+  x[0, [5, 900, 1200]] = 1, 1, 2
+  x[0, 1201] = 1
+  _, places = largest.top_k(x, 4)
+  assert places.tolist() == [[1200, 5, 900, 1201]]
 
-  def loop(x):
-    body = lambda i, y: y + largest.top_k(x + i, 8)[0]
-    return jax.lax.fori_loop(0, 3, body, x[:, :8])
 
-  text = jax.jit(loop).lower(x).compile().as_text()
-  assert 'sort' in text or 'TopK' in text or 'topk' in text
-  for line in text.split('\n'):
-    if ' sort(' in line:
-      assert '[50,16000]' not in line
+def test_a_beam_search_sorts_no_whole_row():
+  V, K = 4000, 4
+  settings = decode_settings.Settings(max_length=6, num_beams=K)
+  table = jax.ShapeDtypeStruct((2, 6, test_decode.MEMORIES, V), np.float32)
+  program = test_decode.run.lower(settings, table).compile().as_text()
+  rows = [
+      int(size) for size in re.findall(r' = \(\w+\[2,(\d+)\].* sort\(', program)
+  ]
+  assert rows and max(rows) <= 2 * K * largest.BLOCK < K * V

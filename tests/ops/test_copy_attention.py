@@ -87,6 +87,19 @@ def test_places():
   )
 
 
+def test_the_place_of_a_target_without_weight():
+  """Where it stands, not where a token like it is masked."""
+  keys = np.array([[[0.0], [1e4], [0.0]]], np.float32)
+  place, weight = copy_attention.places(
+      np.ones((1, 1, 1), np.float32),
+      keys,
+      np.array([[False, True, True]]),
+      np.array([[7, 8, 7]]),
+      np.array([[7]]),
+  )
+  assert (place.item(), weight.item()) == (2, 0)
+
+
 @pytest.mark.parametrize('piece', [S, 128, 37])
 def test_gradients(piece):
   """Those of the equation, by jax.grad."""
