@@ -203,7 +203,7 @@ class RunWatcher:
         workdir / 'checkpoints',
     )
     self._rest, self._done, self._saved = b'', {}, {}
-    self._last, self._ends = {}, threading.Event()
+    self._last, self._ends, self._looked = {}, threading.Event(), time.time()
     self._place = self._lines.stat().st_size if self._lines.exists() else 0
     self._thread = threading.Thread(target=self._run, daemon=True)
 
@@ -217,7 +217,11 @@ class RunWatcher:
     self._look()
 
   def seen(self):
-    """Returns done, saved: step -> time.time(); data_wait: the last share."""
+    """Returns done, saved: step -> time.time(); data_wait: the last share.
+
+    Steps that one look finds together are spread evenly since the look before:
+    those of a tiny model take less time than passes between two looks.
+    """
     return dict(
         done=self._done,
         saved=self._saved,
@@ -229,17 +233,20 @@ class RunWatcher:
       self._look()
 
   def _look(self):
-    now = time.time()
+    before, now = self._looked, time.time()
+    self._looked = now
     if self._lines.exists():
       with open(self._lines, 'rb') as file:
         file.seek(self._place)
         part = file.read()
       self._place += len(part)
       *lines, self._rest = (self._rest + part).split(b'\n')
-      for line in map(json.loads, lines):
-        if 'train/loss' in line:
-          self._last = line
-          self._done.setdefault(line['step'], now)
+      found = [line for line in map(json.loads, lines) if 'train/loss' in line]
+      for count, line in enumerate(found, start=1):
+        self._last = line
+        self._done.setdefault(
+            line['step'], before + (now - before) * count / len(found)
+        )
     for step in self._done:
       if (
           step % BETWEEN == 0

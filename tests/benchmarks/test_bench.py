@@ -382,6 +382,28 @@ def test_the_steps_of_a_run():
   )
 
 
+def test_steps_that_one_look_finds_are_spread_since_the_look_before(
+    monkeypatch, tmp_path
+):
+  """Looks at 10, 12 and 18; the last finds three steps and half a line."""
+  looks = iter((10.0, 12.0, 18.0))
+  monkeypatch.setattr(
+      whole_run, 'time', types.SimpleNamespace(time=lambda: next(looks))
+  )
+  watcher, file = whole_run.RunWatcher(tmp_path), tmp_path / 'metrics.jsonl'
+  line = '{"step": %d, "train/loss": 1.0}\n'
+  file.write_text(line % 1)
+  watcher._look()
+  file.write_text(
+      ''.join(line % step for step in (1, 2, 3))
+      + '{"step": 3, "eval/loss": 1.0}\n'
+      + line % 4
+      + '{"step"'
+  )
+  watcher._look()
+  assert watcher.seen()['done'] == {1: 12.0, 2: 14.0, 3: 16.0, 4: 18.0}
+
+
 def test_run_without_record_files_says_what_to_install(monkeypatch):
   monkeypatch.setitem(__import__('sys').modules, 'array_record', None)
   with pytest.raises(InputError, match='bench run needs array_record'):
