@@ -251,6 +251,7 @@ def bart():
           num_decoder_heads=0,  # attention heads of the decoder; 0: num_heads
           copy=False,  # as in LOCOST
           copy_dim=64,  # as in LOCOST
+          copy_ngram=0,  # as in LOCOST
       )
   )
 
@@ -323,4 +324,5 @@ def _t5_style():
       layer_norm_epsilon=1e-6,  # inside the root of the RMS norm
       copy=False,  # copy words of the input: locost_jax/models/copy_head.py
       copy_dim=64,  # width of the copy head's queries and keys
+      copy_ngram=0,  # longest n-gram that it goes on with; 0: none
   )

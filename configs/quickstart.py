@@ -35,6 +35,7 @@ def get_config():
           num_layers=2,
           num_decoder_layers=2,
           copy=True,  # without it, it hardly uses what it reads
+          copy_ngram=3,  # and breaks words apart without this
           dt_min=0.02,  # for few states: docs/time_scales.md
           dt_max=1.0,
       )
@@ -52,7 +53,7 @@ def get_config():
   config.eval.batch_size = 50
   config.eval.baselines = True
   config.decode.max_length = 32
-  config.decode.min_length = 10  # at least five words
+  config.decode.min_length = 12  # at least five words
   config.decode.no_repeat_ngram_size = 3
   config.decode.num_beams = 4
 

@@ -22,6 +22,7 @@ def get_config():
           num_heads=6,
           num_layers=2,
           num_decoder_layers=2,
+          dropout_rate=0.1,
       )
   )
   (_, pretrain), (_, finetune) = config.phases
@@ -34,8 +35,8 @@ def get_config():
           'finetune',
           {
               **finetune,
-              'train.steps': 2000,
-              'train.eval_every': 1000,
+              'train.steps': 3500,
+              'train.eval_every': 1750,
               'optim.warmup_steps': 0.01,
               'optim.cooldown_steps': 0.5,
           },

@@ -100,6 +100,7 @@ MODEL_SIZES = {
     'pad_id': integer(0, 10**7),
     'limit': integer(1, 10**8),
     'copy_dim': integer(1, 10**6),
+    'copy_ngram': integer(0, 16),
     'chunk_length': integer(1, 10**8),
 }
 

@@ -359,29 +359,39 @@ def copied(meshes):
   queries, keys = (jnp.asarray(rng.normal(size=x), jnp.float32) for x in shapes)
   mask = np.arange(96) < rng.integers(1, 97, (8, 1))
   targets, tokens = (rng.integers(0, 10, x[:2]) for x in shapes)
+  weights = jnp.asarray(rng.normal(size=(8, 6, 2)), jnp.float32)
+  written, read = (rng.integers(0, 3, (*x[:2], 2)) for x in shapes)
 
-  def loss(queries, keys):
-    log_mass, _ = copy_attention.at_targets(
-        queries, keys, mask, tokens, targets, 5
+  def arguments(queries, weights, keys):
+    return (
+        copy_attention.Queries(queries, weights, written),
+        copy_attention.Source(keys, mask, tokens, read),
     )
+
+  def loss(*floats):
+    log_mass, _ = copy_attention.at_targets(*arguments(*floats), targets, 5)
     return jnp.where(log_mass > -1e9, log_mass, 0).sum(), log_mass
 
   @jax.jit
-  def everything(queries, keys):
-    (_, found), gradients = jax.value_and_grad(loss, (0, 1), has_aux=True)(
-        queries, keys
+  def everything(*floats):
+    (_, found), gradients = jax.value_and_grad(loss, (0, 1, 2), has_aux=True)(
+        *floats
     )
-    c = copy_attention.of_all(queries, keys, mask, tokens, 10, 5)
+    c = copy_attention.of_all(*arguments(*floats), 10, 5)
     return {'all': c, 'targets': jnp.exp(found), 'gradients': gradients}
 
-  expected = everything(queries, keys)
+  expected = everything(queries, weights, keys)
   results = []
   for sizes in meshes:
     mesh = make_mesh(sizes)
     with jax.set_mesh(mesh):
       placed = [
           jax.device_put(x, NamedSharding(mesh, spec))
-          for x, spec in ((queries, P(ROWS)), (keys, P(ROWS, SEQUENCE)))
+          for x, spec in (
+              (queries, P(ROWS)),
+              (weights, P(ROWS)),
+              (keys, P(ROWS, SEQUENCE)),
+          )
       ]
       compiled = everything.lower(*placed).compile()
       found = compiled(*placed)

@@ -440,6 +440,7 @@ def test_section_runs(house, ran, page, heading):
             PYTHONPATH=str(ROOT),
             HF_HUB_OFFLINE='1',
             HOME=str(house),
+            LOCOST_JAX_CACHE=str(house / 'programs'),  # as users keep them
             JAX_PLATFORMS='cpu',
             PATH=f'{Path(sys.executable).parent}:{os.environ["PATH"]}',
             XLA_FLAGS=os.environ['XLA_FLAGS'] + ' --xla_force_host_'

@@ -36,7 +36,7 @@ RULES = (
     (r'logits_bias', P()),
     (r'confidence/(kernel|bias)', P()),  # PageSum's
     (r'copy_head/(query|key)/kernel', P(FSDP)),  # D, copy_dim
-    (r'copy_head/gate/(kernel|bias)', P()),
+    (r'copy_head/(gate|ngrams)/(kernel|bias)', P()),
     # SimCAS's, a chunk after the other: not cut inside.
     (r'selector/\w+/(token|state|hidden)/kernel', P(FSDP)),
     (r'selector/\w+/output/kernel', P()),

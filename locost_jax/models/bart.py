@@ -147,8 +147,8 @@ class Bart(copy_head.CopyingModel):
       deterministic: no dropout.
 
     Returns:
-      {'states': [B, L, D], 'mask': bool [B, L]}; with config.copy also
-      'tokens', the inputs.
+      {'states': [B, L, D], 'mask': bool [B, L]}, and what
+      `copy_head.with_tokens` adds.
 
     Raises:
       InputError: more tokens than positions; likewise of targets below.
@@ -179,7 +179,7 @@ class Bart(copy_head.CopyingModel):
   def decoder_states(self, memory, targets_in, deterministic=True):
     """memory of `encode`, targets_in [B, T] -> see `states`."""
     h = self.decoder(self.vectors(targets_in), memory, deterministic)
-    return h, self.source(memory)
+    return self.written(h, targets_in), self.source(memory)
 
   def decode(self, memory, targets_in, deterministic=True):
     """targets_in [B, T], starting with the start id -> logits [B, T, V]."""
@@ -200,8 +200,7 @@ class Bart(copy_head.CopyingModel):
 
   def init_cache(self, memory, max_length):
     """(shared, per_row) of `stack.init_cache`, with the `source`."""
-    shared, per_row = self.caches(memory, max_length)
-    return self.with_source(shared, memory), per_row
+    return self.with_source(*self.caches(memory, max_length), memory)
 
   def caches(self, memory, max_length):
     """(shared, per_row) of `stack.init_cache`."""
@@ -212,7 +211,7 @@ class Bart(copy_head.CopyingModel):
 
   def step(self, tokens, shared, per_row, ancestors=None):
     """`encoder_decoder.EncoderDecoder.step`."""
-    h, per_row = self.decoder.step(
+    h, caches = self.decoder.step(
         self.vectors(tokens)[:, None], shared, per_row, ancestors
     )
-    return self.predict_next(h, shared), per_row
+    return self.predict_next(h, tokens, shared, per_row, caches)

@@ -37,7 +37,7 @@ class BartConfig:
     scale_embedding: whether vectors of tokens are multiplied by sqrt(D).
     pad_id: where inputs have it there is no token.
     num_decoder_heads: attention heads of the decoder; 0: num_heads.
-    copy, copy_dim: see `copy_head`.
+    copy, copy_dim, copy_ngram: see `copy_head`.
   """
 
   vocab_size: int
@@ -57,6 +57,7 @@ class BartConfig:
   num_decoder_heads: int = 0
   copy: bool = False
   copy_dim: int = 64
+  copy_ngram: int = 0
 
   FEED_FORWARDS = ('gelu',)
   # See `stack.T5StyleConfig`.

@@ -2,14 +2,21 @@
 
   q[t] = W_q h[t]                      of the decoder's last state h
   k[s] = W_k e[s]                      of the encoder's states e, which are read
-  a[t, s] = softmax over s of q[t] . k[s]
-  g[t] = sigmoid(w . h[t] + b)         the share of the vocabulary
+  w[t] = W_n h[t] + b_n                [N], N = copy_ngram
+  m[t, s] = sum over n = 1..N of w[t, n] [x[s-n..s-1] = y[t-n..t-1]]
+  a[t, s] = softmax over s of q[t] . k[s] + m[t, s]
+  g[t] = sigmoid(w_g . h[t] + b_g)     the share of the vocabulary
   p[t](v) = g[t] p_vocabulary[t](v) + (1 - g[t]) sum of a[t, s] where x[s] = v
 
 See et al. 2017, equations 8 and 9, with an attention of its own, `copy_dim`
 wide, in place of the decoder's. Gate and mixture are in float32 at least.
 
-Axes: B documents, S input tokens, T target length, D d_model, V vocabulary.
+m lets the head go on with the word or name that it is copying: places behind the
+same n tokens as the target have a score of their own, as in the n-gram heads of
+Akyurek et al. 2024. An n-gram lies within one page or chunk.
+
+Axes: B documents, S input tokens, T target length, D d_model, N longest n-gram,
+V vocabulary.
 """
 
 from typing import NamedTuple
@@ -41,6 +48,18 @@ class Copied(NamedTuple):
     return jnp.logaddexp(self.log_gate + log_p, self.log_copy + self.log_mass)
 
 
+class Written(NamedTuple):
+  """What the decoder has written, as the head reads it.
+
+  h: [B, T, D], its last states.
+  before: int [B, T, N], the tokens before each target, the last one first; -1
+    where there is none.
+  """
+
+  h: jax.Array
+  before: jax.Array
+
+
 class CopiedFrom(NamedTuple):
   """Where the targets were copied from, [B, T] each.
 
@@ -60,48 +79,66 @@ class CopyHead(nn.Module):
 
   d_model: int
   copy_dim: int
+  copy_ngram: int
   dtype: jnp.dtype
 
   def setup(self):
-    D, C = self.d_model, self.copy_dim
+    D, C, N = self.d_model, self.copy_dim, self.copy_ngram
     self.query = layers.dense(C, (D * C) ** -0.5, self.dtype, 'query')
     self.key = layers.dense(C, D**-0.5, self.dtype, 'key')
     precise = jnp.promote_types(self.dtype, jnp.float32)
     self.gate = layers.dense(1, D**-0.5, precise, 'gate', use_bias=True)
+    if N:
+      self.ngrams = nn.Dense(
+          N,
+          dtype=precise,
+          kernel_init=layers.normal(D**-0.5),
+          bias_init=nn.initializers.constant(2.0),
+      )
 
   def source(self, memory):
     """Returns the input as it is copied: its tokens and a key for each.
 
     Args:
-      memory: {'states': [B, S, D], 'mask': [B, S], 'tokens': int [B, S]}.
+      memory: {'states': [B, S, D], 'mask': [B, S]} and what `with_tokens` adds.
 
     Returns:
-      {'keys': [B, S, C], 'mask', 'tokens'}.
+      A `copy_attention.Source`.
     """
-    keys = self.key(memory['states'])
-    return {'keys': keys, 'mask': memory['mask'], 'tokens': memory['tokens']}
-
-  def at_targets(self, h, source, targets):
-    """h [B, T, D], targets int [B, T] -> Copied."""
-    log_mass, log_largest = copy_attention.at_targets(
-        self.query(h), **source, targets=targets
+    return copy_attention.Source(
+        self.key(memory['states']),
+        memory['mask'],
+        memory['tokens'],
+        memory['before'],
     )
-    return Copied(*self.log_gates(h, source), log_mass, log_largest)
 
-  def copied_from(self, h, source, targets, logits):
-    """h [B, T, D], targets int [B, T], logits [B, T, V] -> CopiedFrom."""
-    copied = self.at_targets(h, source, targets)
+  def queries(self, written):
+    """Written -> `copy_attention.Queries`."""
+    h = layers.at_least_float32(written.h)
+    weights = self.ngrams(h) if self.copy_ngram else h[..., :0]
+    return copy_attention.Queries(
+        self.query(written.h), weights, written.before
+    )
+
+  def at_targets(self, written, source, targets):
+    """Written, targets int [B, T] -> Copied."""
+    found = copy_attention.at_targets(self.queries(written), source, targets)
+    return Copied(*self.log_gates(written.h, source), *found)
+
+  def copied_from(self, written, source, targets, logits):
+    """Written, targets int [B, T], logits [B, T, V] -> CopiedFrom."""
+    copied = self.at_targets(written, source, targets)
     log_p = jax.nn.log_softmax(layers.at_least_float32(logits))
     log_p = jnp.take_along_axis(log_p, targets[..., None], -1)[..., 0]
     share = jnp.exp(copied.log_copy + copied.log_mass - copied.mixed(log_p))
-    found = copy_attention.places(self.query(h), **source, targets=targets)
+    found = copy_attention.places(self.queries(written), source, targets)
     return CopiedFrom(share, *found)
 
-  def log_probs(self, h, source, logits):
+  def log_probs(self, written, source, logits):
     """Returns log p of all tokens. Not made to be differentiated.
 
     Args:
-      h: [B, T, D].
+      written: a Written.
       source: of `source`.
       logits: [B, T, V], the vocabulary's.
 
@@ -109,9 +146,11 @@ class CopyHead(nn.Module):
       [B, T, V], float32 at least.
     """
     copied = copy_attention.of_all(
-        self.query(h), **source, vocab_size=logits.shape[-1]
+        self.queries(written), source, logits.shape[-1]
     )
-    log_gate, log_copy = (x[..., None] for x in self.log_gates(h, source))
+    log_gate, log_copy = (
+        x[..., None] for x in self.log_gates(written.h, source)
+    )
     least = jnp.finfo(copied.dtype).tiny
     return jnp.logaddexp(
         log_gate + jax.nn.log_softmax(layers.at_least_float32(logits)),
@@ -124,7 +163,7 @@ class CopyHead(nn.Module):
     g is 1 where there is nothing to copy: in a document without tokens.
     """
     score = self.gate(layers.at_least_float32(h))[..., 0]
-    has_tokens = source['mask'].any(1)[:, None]
+    has_tokens = source.mask.any(1)[:, None]
     never = jnp.finfo(score.dtype).min
     return (
         jnp.where(has_tokens, jax.nn.log_sigmoid(score), 0),
@@ -133,51 +172,123 @@ class CopyHead(nn.Module):
 
 
 def with_tokens(config, memory, inputs):
-  """The memory of a model, with the input's tokens where they can be copied."""
-  return memory | ({'tokens': inputs} if config.copy else {})
+  """The memory of a model, with what can be copied where config.copy asks.
+
+  Args:
+    config: the model's.
+    memory: {'states': [..., L, D], 'mask': bool [..., L]}.
+    inputs: int [..., L].
+
+  Returns:
+    The memory with 'tokens', the inputs, and 'before' [..., L, N], the tokens
+    before each of them.
+  """
+  if not config.copy:
+    return memory
+  before = tokens_before(inputs, config.copy_ngram)
+  return memory | {'tokens': inputs, 'before': before}
+
+
+def tokens_before(tokens, most):
+  """The `most` tokens before each one, the last one first; -1: there is none.
+
+  Args:
+    tokens: int [..., S].
+    most: N.
+
+  Returns:
+    int [..., S, N].
+  """
+  S, lead = tokens.shape[-1], [(0, 0)] * (tokens.ndim - 1)
+  padded = jnp.pad(tokens, [*lead, (most, 0)], constant_values=-1)
+  found = [
+      padded[..., most - n : most - n + S, None] for n in range(1, most + 1)
+  ]
+  return jnp.concatenate([tokens[..., None][..., :0], *found], axis=-1)
 
 
 class CopyingModel(nn.Module):
   """A model with `config` and `head`, and a copy head where config.copy asks.
 
-  With a copy head the memory also holds the input's 'tokens', and `decode` and
-  `step` return log-probabilities in place of logits; log_softmax does not
-  change them.
+  With a copy head the memory also holds what `with_tokens` adds,
+  `decoder_states` gives a `Written` in place of h, and `decode` and `step`
+  return log-probabilities in place of logits; log_softmax does not change them.
   """
 
   def make_copy_head(self):
     """Returns the head, or None. Call it in `setup`."""
     c = self.config
-    return CopyHead(c.d_model, c.copy_dim, self.dtype) if c.copy else None
+    if not c.copy:
+      return None
+    return CopyHead(c.d_model, c.copy_dim, c.copy_ngram, self.dtype)
 
   def source(self, memory):
     """Returns `CopyHead.source` of a memory; None without a copy head."""
     return self.copy_head.source(memory) if self.config.copy else None
 
-  def predict(self, h, source):
-    """h [B, T, D], source of `source` -> logits [B, T, V], see above."""
-    logits = self.head(h)
+  def written(self, h, targets_in):
+    """h [B, T, D] and what the decoder read for it, int [B, T] -> see above.
+
+    The first target has one token before it, the start token.
+    """
+    if not self.config.copy:
+      return h
+    most = self.config.copy_ngram
+    # A target stands behind the token that the decoder reads for it.
+    behind = jnp.pad(targets_in, ((0, 0), (0, 1)))
+    return Written(h, tokens_before(behind, most)[:, 1:])
+
+  def predict(self, written, source):
+    """written of `written`, source of `source` -> logits [B, T, V]."""
     if source is None:
-      return logits
-    return self.copy_head.log_probs(h, source, logits)
+      return self.head(written)
+    return self.copy_head.log_probs(written, source, self.head(written.h))
 
-  def with_source(self, shared, memory):
-    """Returns the shared caches with the `source`, where there is one."""
+  def with_source(self, shared, per_row, memory):
+    """The caches of a decoding with what the head needs, where there is one.
+
+    Args:
+      shared, per_row: of `stack.init_cache`.
+      memory: of `encode`.
+
+    Returns:
+      (shared, per_row) with the 'source', and the tokens 'before' [B, N] that a
+      row reads next.
+    """
     source = self.source(memory)
-    return shared if source is None else shared | {'source': source}
+    if source is None:
+      return shared, per_row
+    before = jnp.full(
+        (source.mask.shape[0], self.config.copy_ngram), -1, jnp.int32
+    )
+    return shared | {'source': source}, per_row | {'before': before}
 
-  def predict_next(self, h, shared):
-    """h [R, 1, D] and the caches -> logits [R, V], see above."""
+  def predict_next(self, h, tokens, shared, per_row, caches):
+    """The last part of a `step`.
+
+    Args:
+      h: [R, 1, D].
+      tokens: int [R], which were read for it.
+      shared, per_row: the caches before the step.
+      caches: per_row after it, without what belongs to the head.
+
+    Returns:
+      logits [R, V], see above, and per_row after the step.
+    """
     source = shared.get('source')
     if source is None:
-      return self.head(h)[:, 0]
-    h = h.reshape(source['mask'].shape[0], -1, h.shape[-1])
-    logits = self.predict(h, source)
-    return logits.reshape(-1, logits.shape[-1])
+      return self.head(h)[:, 0], caches
+    before = jnp.concatenate([tokens[:, None], per_row['before']], axis=1)
+    before = before[:, : self.config.copy_ngram]
+    documents = source.mask.shape[0]
+    shape = documents, tokens.size // documents
+    written = Written(h.reshape(*shape, -1), before.reshape(*shape, -1))
+    logits = self.predict(written, source)
+    return logits.reshape(-1, logits.shape[-1]), caches | {'before': before}
 
-  def copied(self, h, source, targets):
-    """h [B, T, D], targets [B, T] -> `Copied`."""
-    return self.copy_head.at_targets(h, source, targets)
+  def copied(self, written, source, targets):
+    """written of `written`, targets [B, T] -> `Copied`."""
+    return self.copy_head.at_targets(written, source, targets)
 
   def copied_from(self, memory, targets_in, targets):
     """Where each target was copied from.
@@ -190,5 +301,6 @@ class CopyingModel(nn.Module):
     Returns:
       `CopiedFrom`.
     """
-    h, source = self.decoder_states(memory, targets_in)
-    return self.copy_head.copied_from(h, source, targets, self.head(h))
+    written, source = self.decoder_states(memory, targets_in)
+    logits = self.head(written.h)
+    return self.copy_head.copied_from(written, source, targets, logits)

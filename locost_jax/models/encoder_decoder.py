@@ -69,8 +69,8 @@ class EncoderDecoder(copy_head.CopyingModel):
       deterministic: no dropout.
 
     Returns:
-      {'states': [B, L, D], 'mask': bool [B, L]}; with config.copy also
-      'tokens', the inputs.
+      {'states': [B, L, D], 'mask': bool [B, L]}, and what
+      `copy_head.with_tokens` adds.
     """
     h, mask = self.embed(inputs, input_mask)
     memory = {'states': self.encoder(h, mask, deterministic), 'mask': mask}
@@ -90,7 +90,8 @@ class EncoderDecoder(copy_head.CopyingModel):
   def decoder_states(self, memory, targets_in, deterministic=True):
     """memory of `encode`, targets_in [B, T] -> see `states`."""
     h = stack.lay_written(self.token_embedding(targets_in))
-    return self.decoder(h, memory, deterministic), self.source(memory)
+    h = self.decoder(h, memory, deterministic)
+    return self.written(h, targets_in), self.source(memory)
 
   def decode(self, memory, targets_in, deterministic=True):
     """targets_in [B, T], starting with the start id -> logits [B, T, V]."""
@@ -125,7 +126,7 @@ class EncoderDecoder(copy_head.CopyingModel):
     shared, per_row = stack.init_cache(
         self.config, self.dtype, memory, self.decoder.cross_cache, max_length
     )
-    return self.with_source(shared, memory), per_row
+    return self.with_source(shared, per_row, memory)
 
   def step(self, tokens, shared, per_row, ancestors=None):
     """One token of every row.
@@ -141,5 +142,5 @@ class EncoderDecoder(copy_head.CopyingModel):
       (logits [R, V], per_row).
     """
     h = self.token_embedding(tokens)[:, None]
-    h, per_row = self.decoder.step(h, shared, per_row, ancestors)
-    return self.predict_next(h, shared), per_row
+    h, caches = self.decoder.step(h, shared, per_row, ancestors)
+    return self.predict_next(h, tokens, shared, per_row, caches)

@@ -83,8 +83,8 @@ class PageSum(bart.Bart):
       deterministic: no dropout.
 
     Returns:
-      {'states': [B, P, L, D], 'mask': bool [B, P, L]}; with config.copy also
-      'tokens', the inputs.
+      {'states': [B, P, L, D], 'mask': bool [B, P, L]}, and what
+      `copy_head.with_tokens` adds.
 
     Raises:
       InputError: a page has more tokens than there are positions, or
@@ -101,7 +101,7 @@ class PageSum(bart.Bart):
   def decoder_states(self, memory, targets_in, deterministic=True):
     """memory of `encode`, targets_in [B, T] -> see `states`."""
     h = self.mix(*self.read(memory, targets_in, deterministic))
-    return h, self.source(memory)
+    return self.written(h, targets_in), self.source(memory)
 
   def source(self, memory):
     """`CopyingModel.source` of all pages, one after the other."""
@@ -169,9 +169,9 @@ class PageSum(bart.Bart):
     P = memory['mask'].shape[1]
     rows = jax.tree.map(mesh_lib.to_rows, memory)
     shared, per_row = self.caches(rows, max_length)
-    shared = self.with_source(shared | {'mask': memory['mask']}, memory)
     own = jax.tree.map(lambda x: mesh_lib.to_pages(x, P), per_row['own'])
-    return shared, {'own': own, 'position': per_row['position'][::P]}
+    per_row = {'own': own, 'position': per_row['position'][::P]}
+    return self.with_source(shared | {'mask': memory['mask']}, per_row, memory)
 
   def step(self, tokens, shared, per_row, ancestors=None):
     """`encoder_decoder.EncoderDecoder.step`; pages share the ancestors."""
@@ -193,10 +193,8 @@ class PageSum(bart.Bart):
     h = jnp.repeat(self.vectors(tokens)[:, None, None], P, axis=1)
     h, own = mesh_lib.by_page(decode, h)
     mixed = self.mix(h[:, :, 0], has_tokens)[:, None]
-    return self.predict_next(mixed, shared), {
-        'own': own,
-        'position': position + 1,
-    }
+    caches = {'own': own, 'position': position + 1}
+    return self.predict_next(mixed, tokens, shared, per_row, caches)
 
 
 def as_pages(x):

@@ -41,6 +41,7 @@ class T5StyleConfig:
   # See `copy_head`.
   copy: bool = dataclasses.field(default=False, kw_only=True)
   copy_dim: int = dataclasses.field(default=64, kw_only=True)
+  copy_ngram: int = dataclasses.field(default=0, kw_only=True)
 
   FEED_FORWARDS = ('gated-gelu', 'relu')
 

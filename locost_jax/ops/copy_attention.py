@@ -1,21 +1,26 @@
 """Attention over the input, summed by token: the distribution that is copied.
 
-With the input's tokens x[s], queries q[t] and keys k[s]:
+With the input's tokens x[s], the targets y[t], queries q[t] and keys k[s]:
 
-  a[t, s] = softmax over s of q[t] . k[s]
+  m[t, s] = sum over n = 1..N of w[t, n] [x[s-n..s-1] = y[t-n..t-1]]
+  a[t, s] = softmax over s of q[t] . k[s] + m[t, s]
   c[t](v) = sum over s with x[s] = v of a[t, s]
+
+m is for places that continue what was just written: the n tokens before them
+are the last n of the target, as for the n-gram heads of Akyurek et al. 2024.
+With N = 0 there is none of it.
 
 A loss needs only c[t](target): `at_targets` computes it with the scores of one
 piece of the input at a time and makes nothing as large as the vocabulary. A
-decoding step needs c of all tokens: `of_all` scatters the weights once. `places` says
-where in the input the target was found.
+decoding step needs c of all tokens: `of_all` scatters the weights once.
+`places` says where in the input the target was found.
 
 Scores as in `long_attention`: without 1/sqrt(C), float32 at least, the lowest
 finite one where the mask is false. On a mesh each device has its part of the
 batch and of the input, and the sums of the parts are put together.
 
-Axes: B batch, T targets, S input tokens, C width of queries and keys, V
-vocabulary.
+Axes: B batch, T targets, S input tokens, C width of queries and keys, N longest
+n-gram, V vocabulary.
 """
 
 import functools
@@ -36,16 +41,42 @@ _READ = P(mesh_lib.ROWS, mesh_lib.SEQUENCE)
 _LEAST = 1e-30
 
 
-def at_targets(queries, keys, mask, tokens, targets, piece=None):
+class Queries(NamedTuple):
+  """What each target looks for.
+
+  vectors: q [B, T, C].
+  weights: w [B, T, N].
+  before: int [B, T, N], y[t-1], y[t-2], ...; -1 where there is none.
+  """
+
+  vectors: jax.Array
+  weights: jax.Array
+  before: jax.Array
+
+
+class Source(NamedTuple):
+  """What is copied from.
+
+  keys: k [B, S, C].
+  mask: bool [B, S], true at tokens that may be copied.
+  tokens: int [B, S], the input.
+  before: int [B, S, N], x[s-1], x[s-2], ...; -1 where there is none.
+  """
+
+  keys: jax.Array
+  mask: jax.Array
+  tokens: jax.Array
+  before: jax.Array
+
+
+def at_targets(queries, source, targets, piece=None):
   """Returns log c[t](target) and the largest weight. Differentiable.
 
   Kept for the backward pass: the arguments, and three numbers per target.
 
   Args:
-    queries: [B, T, C].
-    keys: [B, S, C].
-    mask: bool [B, S], true at tokens that may be copied.
-    tokens: int [B, S], the input.
+    queries: a Queries.
+    source: a Source.
     targets: int [B, T].
     piece: input tokens at a time; None: what long_attention.PIECE_BYTES allow.
 
@@ -54,50 +85,47 @@ def at_targets(queries, keys, mask, tokens, targets, piece=None):
     target; and the largest log a[t, s] of each t, [B, T], without a gradient.
   """
 
-  def of_part(queries, keys, mask, tokens, targets):
-    size = min(keys.shape[1], piece or _piece_length(queries))
-    return _at_targets(
-        size, mesh_lib.length_axis(), queries, keys, mask, tokens, targets
-    )
+  def of_part(queries, source, targets):
+    size = min(source.keys.shape[1], piece or _piece_length(targets))
+    return _at_targets(size, mesh_lib.length_axis(), queries, source, targets)
 
   log_mass, log_largest = mesh_lib.on_mesh(
       of_part,
-      (_WRITTEN, _READ, _READ, _READ, _WRITTEN),
+      (_WRITTEN, _READ, _WRITTEN),
       (_WRITTEN, _WRITTEN),
       queries,
-      keys,
-      mask,
-      tokens,
+      source,
       targets,
   )
   return log_mass, jax.lax.stop_gradient(log_largest)
 
 
-def of_all(queries, keys, mask, tokens, vocab_size, piece=None):
+def of_all(queries, source, vocab_size, piece=None):
   """Returns c of every token. Not made to be differentiated.
 
   Args:
-    queries, keys, mask, tokens, piece: see `at_targets`.
+    queries, source, piece: see `at_targets`.
     vocab_size: V.
 
   Returns:
     [B, T, V], float32 at least; rows sum to 1.
   """
 
-  def of_part(queries, keys, mask, tokens):
-    B, T, _ = queries.shape
-    S = keys.shape[1]
-    size = min(S, piece or _piece_length(queries))
-    precise = jnp.promote_types(queries.dtype, jnp.float32)
+  def of_part(queries, source):
+    B, T, _ = queries.vectors.shape
+    S = source.keys.shape[1]
+    size = min(S, piece or _piece_length(queries.vectors))
+    precise = jnp.promote_types(queries.vectors.dtype, jnp.float32)
 
     def add(part, carry):
-      return _Sums.add(carry, _scores(part, queries, keys, mask))
+      return _Sums.add(carry, _scores(part, queries, source))
 
     def scatter(part, c):
-      scores = _scores(part, queries, keys, mask)
+      scores = _scores(part, queries, source)
       weights = jnp.exp(scores - sums.m[..., None]) / sums.total[..., None]
       weights = weights.swapaxes(1, 2)
-      return c.at[jnp.arange(B)[:, None], part.take(tokens, 1)].add(weights)
+      tokens = part.take(source.tokens, 1)
+      return c.at[jnp.arange(B)[:, None], tokens].add(weights)
 
     sums = pieces.over(S, size, add, _Sums.of_nothing(B, T, precise))
     sums = sums.joined(mesh_lib.length_axis())
@@ -106,46 +134,41 @@ def of_all(queries, keys, mask, tokens, vocab_size, piece=None):
     return c.swapaxes(1, 2)
 
   return mesh_lib.on_mesh(
-      of_part,
-      (_WRITTEN, _READ, _READ, _READ),
-      _WRITTEN,
-      queries,
-      keys,
-      mask,
-      tokens,
+      of_part, (_WRITTEN, _READ), _WRITTEN, queries, source
   )
 
 
-def places(queries, keys, mask, tokens, targets):
+def places(queries, source, targets):
   """Returns where in the input the targets stand, and how much they weigh.
 
   One target at a time, so that no weights [T, S] are made.
 
   Args:
-    queries, keys, mask, tokens, targets: see `at_targets`.
+    queries, source, targets: see `at_targets`.
 
   Returns:
     int [B, T]: of the s where x[s] is the target, that with the largest
     a[t, s], the first of equals; and that a[t, s], [B, T], 0 where the input
     does not have the target.
   """
-
-  precise = jnp.promote_types(queries.dtype, jnp.float32)
+  precise = jnp.promote_types(queries.vectors.dtype, jnp.float32)
 
   def of_one(written):
     query, target = written
     scores = jnp.einsum(
-        'bc,bsc->bs', query, keys, preferred_element_type=precise
+        'bc,bsc->bs', query.vectors, source.keys, preferred_element_type=precise
     )
-    weights = jax.nn.softmax(scores, where=mask)
-    is_target = mask & (tokens == target[:, None])
+    one = jax.tree.map(lambda x: x[:, None], query)
+    scores += _of_matches(one.weights, one.before, source.before)[:, 0]
+    weights = jax.nn.softmax(scores, where=source.mask)
+    is_target = source.mask & (source.tokens == target[:, None])
     found = jnp.where(is_target, weights, 0)
     # A target whose weights are all 0 still stands somewhere.
     place = jnp.argmax(jnp.where(is_target, found, -1), axis=-1)
     return place, found.max(-1)
 
-  found = jax.lax.map(of_one, (queries.swapaxes(0, 1), targets.T))
-  return jax.tree.map(jnp.transpose, found)
+  by_target = jax.tree.map(lambda x: x.swapaxes(0, 1), (queries, targets))
+  return jax.tree.map(jnp.transpose, jax.lax.map(of_one, by_target))
 
 
 class _Sums(NamedTuple):
@@ -194,17 +217,46 @@ def _sum_over(along, x):
   return jax.lax.psum(x, along)
 
 
-def _piece_length(queries):
-  B, T, _ = queries.shape
+def _piece_length(written):
+  B, T = written.shape[:2]
   return max(128, long_attention.PIECE_BYTES // (4 * B * T) // 128 * 128)
 
 
-def _scores(piece, queries, keys, mask):
-  """[B, T, size]: of one piece, as `long_attention.masked_scores`."""
-  own, fresh = pieces.tie((piece.take(mask, 1), piece.fresh), queries)
-  return long_attention.masked_scores(
-      queries[:, :, None], piece.take(keys, 1)[:, :, None], own, fresh
+def _scores(piece, queries, source):
+  """[B, T, size]: of one piece; `long_attention.masked_scores` and m."""
+  own = piece.take(source.mask, 1), piece.fresh
+  mask, fresh = pieces.tie(own, queries.vectors)
+  scores = long_attention.masked_scores(
+      queries.vectors[:, :, None],
+      piece.take(source.keys, 1)[:, :, None],
+      mask,
+      fresh,
   )[:, 0]
+  before = piece.take(source.before, 1)
+  matches = _of_matches(queries.weights, queries.before, before)
+  return scores + jnp.where(mask[:, None], matches, 0)
+
+
+def _of_matches(weights, written, read):
+  """m [B, T, S] of w [B, T, N] and what is before, [B, T, N] and [B, S, N]."""
+  B, T, _ = written.shape
+  precise = jnp.promote_types(weights.dtype, jnp.float32)
+  m = jnp.zeros((B, T, read.shape[1]), precise)
+  for n, is_equal in enumerate(_matches(written, read)):
+    m += jnp.where(is_equal, weights[:, :, None, n], 0)
+  return m
+
+
+def _matches(written, read):
+  """Yields bool [B, T, S] for n = 1..N: whether the n tokens before are equal.
+
+  Where there is no token, none is equal.
+  """
+  is_equal = True
+  for n in range(written.shape[-1]):
+    one, other = written[:, :, None, n], read[:, None, :, n]
+    is_equal &= (one == other) & (one >= 0)
+    yield is_equal
 
 
 def _is_target(piece, tokens, targets):
@@ -213,18 +265,19 @@ def _is_target(piece, tokens, targets):
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def _at_targets(size, along, queries, keys, mask, tokens, targets):
-  return _forward(size, along, queries, keys, mask, tokens, targets)[0]
+def _at_targets(size, along, queries, source, targets):
+  return _forward(size, along, queries, source, targets)[0]
 
 
-def _forward(size, along, queries, keys, mask, tokens, targets):
+def _forward(size, along, queries, source, targets):
   """Returns the result and what the backward pass needs."""
-  (B, T, _), S = queries.shape, keys.shape[1]
-  precise = jnp.promote_types(queries.dtype, jnp.float32)
+  (B, T), S = targets.shape, source.keys.shape[1]
+  precise = jnp.promote_types(queries.vectors.dtype, jnp.float32)
 
   def add(piece, sums):
     return sums.add(
-        _scores(piece, queries, keys, mask), _is_target(piece, tokens, targets)
+        _scores(piece, queries, source),
+        _is_target(piece, source.tokens, targets),
     )
 
   sums = pieces.over(S, size, add, _Sums.of_nothing(B, T, precise))
@@ -235,38 +288,55 @@ def _forward(size, along, queries, keys, mask, tokens, targets):
       jnp.log(jnp.maximum(sums.equal, _LEAST)) - log_total,
       jnp.finfo(precise).min,
   )
-  kept = queries, keys, mask, tokens, targets, sums
-  return (log_mass, -log_total), kept
+  return (log_mass, -log_total), (queries, source, targets, sums)
 
 
 def _backward(size, along, kept, gradients):
   """d_score = d (a [x = target] / c - a), where the input has the target."""
   del along  # the sums are those of all tokens
-  queries, keys, mask, tokens, targets, sums = kept
+  queries, source, targets, sums = kept
   d = jnp.where(sums.equal > _LEAST, gradients[0], 0)[..., None]
   total = sums.total[..., None]
   equal = jnp.maximum(sums.equal, _LEAST)[..., None]
-  precise, dtype = total.dtype, queries.dtype
+  precise, dtype = total.dtype, queries.vectors.dtype
   product = functools.partial(jnp.einsum, preferred_element_type=precise)
 
   def add(piece, carry):
-    d_queries, d_keys = carry
-    scores = _scores(piece, queries, keys, mask)
+    d_queries, d_weights, d_keys = carry
+    scores = _scores(piece, queries, source)
     weights = jnp.exp(scores - sums.m[..., None])
-    is_target = _is_target(piece, tokens, targets)
+    is_target = _is_target(piece, source.tokens, targets)
     d_scores = d * weights * (jnp.where(is_target, 1 / equal, 0) - 1 / total)
     # A masked score is a constant.
-    d_scores = jnp.where(piece.take(mask, 1)[:, None], d_scores, 0)
+    d_scores = jnp.where(piece.take(source.mask, 1)[:, None], d_scores, 0)
+    before = piece.take(source.before, 1)
+    for n, is_equal in enumerate(_matches(queries.before, before)):
+      of_n = jnp.where(is_equal, d_scores, 0).sum(-1)
+      d_weights = d_weights.at[..., n].add(of_n)
     d_scores = d_scores.astype(dtype)
-    part = product('bts,btc->bsc', d_scores, queries)
+    part = product('bts,btc->bsc', d_scores, queries.vectors)
+    keys = piece.take(source.keys, 1)
     return (
-        d_queries + product('bts,bsc->btc', d_scores, piece.take(keys, 1)),
+        d_queries + product('bts,bsc->btc', d_scores, keys),
+        d_weights,
         piece.put(d_keys, piece.take(d_keys, 1) + part.astype(dtype), 1),
     )
 
-  zeros = jnp.zeros_like(queries, precise), jnp.zeros_like(keys)
-  d_queries, d_keys = pieces.over(keys.shape[1], size, add, zeros)
-  return d_queries.astype(dtype), d_keys, None, None, None
+  zeros = (
+      jnp.zeros_like(queries.vectors, precise),
+      jnp.zeros_like(queries.weights, precise),
+      jnp.zeros_like(source.keys),
+  )
+  d_queries, d_weights, d_keys = pieces.over(
+      source.keys.shape[1], size, add, zeros
+  )
+  return (
+      Queries(
+          d_queries.astype(dtype), d_weights.astype(queries.weights.dtype), None
+      ),
+      Source(d_keys, None, None, None),
+      None,
+  )
 
 
 _at_targets.defvjp(_forward, _backward)

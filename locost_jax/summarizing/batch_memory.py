@@ -52,7 +52,8 @@ def needed_bytes(model, params, batch, shape, settings):
   cross = 2 * c.num_decoder_layers * attended * width
   states = texts * length * c.d_model
   if c.copy:
-    states += texts * length * c.copy_dim  # keys
+    # Keys, the tokens and those before them.
+    states += texts * length * (c.copy_dim + 1 + c.copy_ngram)
   kernels = low_memory_encoder.kernel_bytes(model, length)
   return {
       'parameters': sum(

@@ -40,7 +40,7 @@ def of_states(
 
   Args:
     head: [B, t, D] -> logits [B, t, V], position by position.
-    states: [B, T, D].
+    states: [B, T, D], or a tree of arrays [B, T, ...].
     targets: int [B, T], token ids.
     weights: [B, T], 1 where a target counts, 0 on padding; or [B, T, W], for W
       sums.
@@ -85,9 +85,10 @@ def of_documents(head, states, targets, weights, copied=None):
 
 def _sum_pieces(sums, head, states, targets, weights, size=None):
   """Adds up sums(states, targets, weights) over pieces of the targets."""
-  B, T, _ = states.shape
+  B, T = targets.shape
   if size is None:
-    V = jax.eval_shape(head, states[:, :1]).shape[-1]
+    first = jax.tree.map(lambda x: x[:, :1], states)
+    V = jax.eval_shape(head, first).shape[-1]
     rows = tokenwise.on_device(B, T)[0]
     size = max(1, PIECE_BYTES // (4 * rows * V))
   if size >= T:

@@ -302,7 +302,7 @@ def heads(model, params, source):
   if source is None:
     return head, None
 
-  def copied(states, targets):
-    return apply(states, source, targets, method='copied')
+  def copied(written, targets):
+    return apply(written, source, targets, method='copied')
 
-  return head, copied
+  return lambda written: head(written.h), copied

@@ -179,6 +179,7 @@ MODEL_KEYS = {
     'model.tie_embeddings': Truth(),
     'model.copy': Truth(),
     'model.copy_dim': _WIDTH,
+    'model.copy_ngram': Integer(0, 16),
     'model.relative_attention_num_buckets': _WIDTH,
     'model.relative_attention_max_distance': Integer(1, TOKENS),
     'model.layer_norm_epsilon': _NOT_NEGATIVE,

@@ -19,8 +19,9 @@ from locost_jax.vocabularies.t5_ids import UNK_ID
 # is what T5 uses.
 _BYTES_PER_ID = 500
 _LONGEST_LINE = 1000  # characters; longer ones are cut between words
-# Every letter, digit and sign of plain English gets a piece, however rare.
-_REQUIRED = ''.join(map(chr, range(33, 127)))
+# Every letter, digit and sign of plain English gets a piece, however rare, and
+# so do the quotation marks and dashes of printed books.
+_REQUIRED = ''.join(map(chr, range(33, 127))) + '‘’“”–—'
 
 
 def train(texts, path, size, seed=0):

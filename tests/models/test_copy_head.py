@@ -15,7 +15,7 @@ from locost_jax.models import parameters
 from locost_jax.training import experience
 from locost_jax.training import step as step_lib
 
-V, T = 40, 6
+V, T, N = 40, 6, 2
 SMALL = dict(
     vocab_size=V,
     d_model=16,
@@ -30,16 +30,19 @@ SMALL = dict(
     max_positions=64,
     copy=True,
     copy_dim=4,
+    copy_ngram=N,
 )
 PAGED = 'pagesum', 'simcas'
 NAMES = 'locost', 't5', 'longt5', 'bart', 'simcas_locost', *PAGED
-DIFFERENT = 'locost', 'bart', *PAGED  # the others' heads are LOCOST's
+WITHOUT = 'locost without n-grams'
+# The heads of the others are LOCOST's.
+DIFFERENT = 'locost', WITHOUT, 'bart', *PAGED
 
 
 @functools.cache
 def make(name, **changes):
-  config = getattr(default, name)()
-  values = SMALL | changes
+  config = getattr(default, name.split()[0])()
+  values = SMALL | ({'copy_ngram': 0} if name == WITHOUT else {}) | changes
   config.update({key: values[key] for key in values if key in config})
   return models.build(config)
 
@@ -51,13 +54,14 @@ def drawn(name):
   rng = np.random.default_rng(0)
   shape = (2, 3, 8) if name in PAGED else (2, 24)
   pad = models.pad_id(model.config)
-  inputs = rng.integers(3, V - 1, shape).astype(np.int32)
+  # Few different tokens, so that n-grams are found.
+  inputs = rng.integers(3, 7, shape).astype(np.int32)
   if name in PAGED:
     inputs[1, 2] = inputs[1, 1, 5:] = pad
     inputs[1, 0, 2:6] = pad  # in between: SimCAS reads it, as the release
   else:
     inputs[1, 17:] = pad
-  targets = rng.integers(3, V, (2, T)).astype(np.int32)
+  targets = rng.integers(3, 7, (2, T)).astype(np.int32)
   params = jax.jit(model.init)(jax.random.key(1), inputs, targets)['params']
   # Sharper, so that the attention is far from equal weights.
   for kernel in ('query', 'key'):
@@ -78,7 +82,7 @@ def equation(name):
   """log p [B, T, V], a loop over what can be copied."""
   params, inputs, targets = drawn(name)
   memory = apply(name, inputs, method='encode')
-  h, _ = apply(name, memory, targets, method='decoder_states')
+  h = apply(name, memory, targets, method='decoder_states')[0].h
   own = jax.tree.map(lambda x: np.asarray(x, float), params['copy_head'])
   logits = np.asarray(apply(name, h, method='head'), float)
   p = np.exp(logits - logits.max(-1, keepdims=True))
@@ -94,6 +98,20 @@ def equation(name):
     scores = (np.asarray(h[b], float) @ own['query']['kernel']) @ (
         states[read] @ own['key']['kernel']
     ).T
+    if name == WITHOUT:
+      weights = np.zeros((T, N))
+    else:
+      weights = np.asarray(h[b], float) @ own['ngrams']['kernel']
+      weights += own['ngrams']['bias']
+    for place, s in enumerate(np.flatnonzero(read)):
+      for t in range(T):
+        for n in range(1, N + 1):
+          # Within the page of s, and from the start token on.
+          first = s // inputs.shape[-1] * inputs.shape[-1]
+          if s - n < first or t + 1 - n < 0:
+            continue
+          if list(tokens[s - n : s]) == list(targets[b, t + 1 - n : t + 1]):
+            scores[t, place] += weights[t, n - 1]
     a = np.exp(scores - scores.max(-1, keepdims=True))
     a /= a.sum(-1, keepdims=True)
     for place, token in enumerate(tokens[read]):
@@ -101,7 +119,7 @@ def equation(name):
   return np.log(p)
 
 
-@pytest.mark.parametrize('name', NAMES)
+@pytest.mark.parametrize('name', [*NAMES, WITHOUT])
 def test_the_mixture(name):
   _, inputs, targets = drawn(name)
   expected = equation(name)
@@ -111,7 +129,7 @@ def test_the_mixture(name):
   np.testing.assert_allclose(np.exp(found).sum(-1), 1, 0, 1e-5)
 
 
-@pytest.mark.parametrize('name', NAMES)
+@pytest.mark.parametrize('name', [*NAMES, WITHOUT])
 def test_step_by_step(name):
   """Also two rows of a document, as beams are."""
   _, inputs, targets = drawn(name)
@@ -166,14 +184,20 @@ def test_gradients_of_the_loss(name):
     return step_lib.eval_step(params, batch, model=model)['loss']
 
   def of_all(params):
-    h, source = model.apply(
+    (h, before), source = model.apply(
         {'params': params}, inputs, targets_in, method='states'
     )
     logits = model.apply({'params': params}, h, method='head')
     head = model.bind({'params': params}).copy_head
-    scores = jnp.einsum('btc,bsc->bts', head.query(h), source['keys'])
-    scores = jnp.where(source['mask'][:, None], scores, -1e30)
-    is_token = jax.nn.one_hot(source['tokens'], V)
+    scores = jnp.einsum('btc,bsc->bts', head.query(h), source.keys)
+    if name != WITHOUT:
+      is_equal = before[:, :, None] == source.before[:, None]
+      is_equal &= before[:, :, None] >= 0
+      one, two = jnp.moveaxis(jnp.cumprod(is_equal, -1), -1, 0)
+      weights = head.ngrams(h)[:, :, None]
+      scores += one * weights[..., 0] + two * weights[..., 1]
+    scores = jnp.where(source.mask[:, None], scores, -1e30)
+    is_token = jax.nn.one_hot(source.tokens, V)
     copied = jax.nn.softmax(scores) @ is_token
     g = jax.nn.sigmoid(head.gate(h))
     p = g * jax.nn.softmax(logits) + (1 - g) * copied
@@ -189,7 +213,7 @@ def test_gradients_of_the_loss(name):
   for path, gradient in expected.items():
     least = 1e-4 * abs(gradient).max() + 1e-6 * largest
     np.testing.assert_allclose(found[path], gradient, 0, least, err_msg=path)
-  for kernel in 'query', 'key', 'gate':
+  for kernel in {'query', 'key', 'gate', 'ngrams'} & params['copy_head'].keys():
     assert abs(found[f'copy_head/{kernel}/kernel']).max() > 1e-3
 
 
@@ -234,8 +258,8 @@ def test_an_empty_document_has_nothing_to_copy():
   empty = np.zeros_like(inputs)
   log_p = model.apply({'params': params}, empty, targets)
   memory = apply('t5', empty, method='encode')
-  h, _ = apply('t5', memory, targets, method='decoder_states')
-  logits = apply('t5', h, method='head')
+  written, _ = apply('t5', memory, targets, method='decoder_states')
+  logits = apply('t5', written.h, method='head')
   np.testing.assert_allclose(log_p, jax.nn.log_softmax(logits), 0, 1e-5)
 
 

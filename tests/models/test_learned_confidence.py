@@ -77,27 +77,33 @@ def test_the_table_says_when_a_run_has_learned():
   ]
 
 
-def test_the_command(run_command, tmp_path):
-  """Training is a function of the seed: a second run gives the same."""
+def test_the_command(run_command, monkeypatch, tmp_path):
+  """What it prints, writes and draws; docs/training.md runs it and trains."""
   pytest.importorskip('matplotlib')
+  asked = []
+
+  def train(decoding, seed, steps, report):
+    asked.append((decoding, seed, steps))
+    rows = [{'step': step, 'accuracy': 0.5} for step in (0, steps)]
+    if decoding == 'pages':
+      rows = [row | {'weight': 0.25} for row in rows]
+    return None, None, rows
+
+  monkeypatch.setattr(task, 'train', train)
   status, out, err = run_command(
-      task, '--steps=2', '--seeds=1', f'--output={tmp_path}'
+      task, '--steps=2', '--seeds=2', f'--output={tmp_path}'
   )
-  assert status == 0
+  assert status == 0, err
+  runs = [('pages', 0), ('pages', 1), ('global', 0)]
+  assert asked == [(*run, 2) for run in runs]
   assert [line.split()[:3] for line in out.splitlines()] == [
       ['decoding', 'seed', 'learned'],
-      ['pages', '0', '-'],
-      ['global', '0', '-'],
+      *([decoding, str(seed), '-'] for decoding, seed in runs),
   ]
-  runs = json.loads((tmp_path / 'curves.json').read_text())
-  assert [(run['decoding'], run['seed']) for run in runs] == [
-      ('pages', 0),
-      ('global', 0),
-  ]
+  written = json.loads((tmp_path / 'curves.json').read_text())
+  assert [(run['decoding'], run['seed']) for run in written] == runs
+  assert [row['step'] for row in written[0]['rows']] == [0, 2]
   assert (tmp_path / 'curves.png').read_bytes()[1:4] == b'PNG'
-  _, _, rows = task.train('pages', 0, 2)
-  assert rows == runs[0]['rows']
-  assert rows[0] != rows[1]
   status, out, err = run_command(task, '--steps=0')
   assert status == 2 and 'steps' in err
 

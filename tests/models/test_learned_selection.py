@@ -89,29 +89,45 @@ def test_the_table_says_when_a_run_has_learned():
   ]
 
 
-@pytest.mark.slow
-def test_the_command(run_command, tmp_path):
-  """Training is a function of the seed: a second run gives the same."""
+def test_the_command(run_command, monkeypatch, tmp_path):
+  """What it prints, writes and draws; docs/training.md runs it and trains."""
   pytest.importorskip('matplotlib')
+  asked = []
+
+  def read(seed, report, most):
+    asked.append((seed, most))
+    return f'params {seed}', 2
+
+  def select(seed, params, steps, baseline, report):
+    asked.append((seed, params, steps, baseline))
+    keys = 'marked', 'others', 'selected', 'reward', 'argmax_selected'
+    row = dict.fromkeys(keys, 0.5) | {'everything': 1.0}
+    return params, [row | {'step': step} for step in (0, steps)]
+
+  monkeypatch.setattr(task, 'read', read)
+  monkeypatch.setattr(task, 'select', select)
   status, out, err = run_command(
-      task, '--steps=2', '--most=2', '--seeds=1', f'--output={tmp_path}'
+      task, '--steps=3', '--most=4', '--seeds=2', f'--output={tmp_path}'
   )
   assert status == 0, err
-  assert [line.split()[:4] for line in out.splitlines()] == [
-      ['baseline', 'seed', 'reads', 'at'],
-      ['critic', '0', '2', '-'],
-      ['mean', '0', '2', '-'],
+  pairs = [(seed, kind) for seed in (0, 1) for kind in ('critic', 'mean')]
+  assert asked == [
+      (0, 4),
+      *((0, 'params 0', 3, kind) for kind in ('critic', 'mean')),
+      (1, 4),
+      *((1, 'params 1', 3, kind) for kind in ('critic', 'mean')),
   ]
+  lines = [line.split()[:4] for line in out.splitlines()]
+  assert lines[0] == ['baseline', 'seed', 'reads', 'at']
+  assert lines[1:] == [[kind, str(seed), '2', '-'] for seed, kind in pairs]
   runs = json.loads((tmp_path / 'curves.json').read_text())
-  assert [(run['baseline'], run['seed']) for run in runs] == [
-      ('critic', 0),
-      ('mean', 0),
-  ]
+  assert [(run['seed'], run['baseline']) for run in runs] == pairs
+  for run in runs:
+    assert [(row['step'], row['reads_at']) for row in run['rows']] == [
+        (0, 2),
+        (3, 2),
+    ]
   assert (tmp_path / 'curves.png').read_bytes()[1:4] == b'PNG'
-  params, _ = task.read(0, most=2)
-  _, rows = task.select(0, params, 2)
-  assert [row | {'reads_at': 2} for row in rows] == runs[0]['rows']
-  assert rows[0] != rows[1]
 
 
 @pytest.mark.slow

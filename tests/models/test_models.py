@@ -273,6 +273,7 @@ def test_relative_buckets_by_hand():
         ),
         ({'variant': 'paper', 'dt_max': 1.0}, r'dt is uniform in \(0, 1\]'),
         ({'copy_dim': 0}, 'model.copy_dim=0 must be at least 1'),
+        ({'copy_ngram': -1}, 'model.copy_ngram=-1 must be at least 0'),
     ),
 )
 def test_bad_configs_are_named(small_model_config, change, message):

@@ -558,6 +558,7 @@ def test_its_config_is_the_default():
       'dt_max': 0.1,
       'copy': False,
       'copy_dim': 64,
+      'copy_ngram': 0,
       'select': 'ppo',
       'selection': 'sample',
       'limit': 2048,

@@ -10,18 +10,28 @@ import pytest
 from locost_jax.ops import copy_attention
 from tests import mesh_program
 
-B, T, S, C, V = 3, 5, 300, 4, 20
+B, T, S, C, N, V = 3, 5, 300, 4, 3, 20
 
 
 @functools.cache
 def arguments():
-  """queries, keys, mask, tokens; the third document has no token."""
+  """Queries and Source; the third document has no token."""
   rng = np.random.default_rng(0)
-  queries = rng.normal(size=(B, T, C)).astype(np.float32)
-  keys = rng.normal(size=(B, S, C)).astype(np.float32)
   mask = np.arange(S) < np.array([[S], [170], [0]])
   tokens = rng.integers(1, V - 2, (B, S))  # never the last two
-  return queries, keys, mask, np.where(mask, tokens, 0)
+  # Of few tokens, so that n-grams are equal; -1: there is none.
+  queries = copy_attention.Queries(
+      rng.normal(size=(B, T, C)).astype(np.float32),
+      rng.normal(size=(B, T, N)).astype(np.float32),
+      rng.integers(-1, 3, (B, T, N)),
+  )
+  source = copy_attention.Source(
+      rng.normal(size=(B, S, C)).astype(np.float32),
+      mask,
+      np.where(mask, tokens, 0),
+      rng.integers(-1, 3, (B, S, N)),
+  )
+  return queries, source
 
 
 @functools.cache
@@ -32,12 +42,21 @@ def targets():
   return drawn
 
 
-def equation(queries, keys, mask, tokens):
+def equation(queries, source):
   """c [B, T, V] and a [B, T, S], a loop over documents and targets."""
   c, a = np.zeros((B, T, V)), np.zeros((B, T, S))
+  (vectors, weights, written), (keys, mask, tokens, read_before) = (
+      queries,
+      source,
+  )
   for b in range(B):
     for t in range(T):
-      scores = keys[b].astype(float) @ queries[b, t].astype(float)
+      scores = keys[b].astype(float) @ vectors[b, t].astype(float)
+      for s in range(S):
+        for n in range(N):
+          if written[b, t, n] < 0 or written[b, t, n] != read_before[b, s, n]:
+            break
+          scores[s] += weights[b, t, n]
       read = mask[b] if mask[b].any() else np.ones(S, bool)
       # A document without tokens has equal weights, as in all attention here.
       scores = np.where(mask[b].any(), scores, 0)[read]
@@ -51,6 +70,10 @@ def equation(queries, keys, mask, tokens):
 def test_all_tokens(piece):
   c, _ = equation(*arguments())
   found = copy_attention.of_all(*arguments(), V, piece)
+  longest = np.cumprod(
+      arguments()[0].before[:, :, None] == arguments()[1].before[:, None], -1
+  ).all(-1)
+  assert longest.any((1, 2)).all()
   np.testing.assert_allclose(found, c, 0, 1e-6)
 
 
@@ -66,16 +89,11 @@ def test_targets(piece):
 
 def test_places():
   """The largest weight of each target's; one target is nowhere."""
-  queries, keys, mask, tokens = arguments()
+  _, (_, mask, tokens, _) = arguments()
   own = np.array(targets())
   own[0, 0] = tokens.max() + 1
   place, weight = jax.jit(copy_attention.places)(*arguments(), own)
-  scores = np.einsum(
-      'btc,bsc->bts', *(np.asarray(x, float) for x in (queries, keys))
-  )
-  scores = np.where(mask[:, None], scores, np.finfo(float).min)
-  a = np.exp(scores - scores.max(-1, keepdims=True))
-  a /= a.sum(-1, keepdims=True)
+  _, a = equation(*arguments())
   a = np.where(
       mask[:, None] & (np.asarray(tokens)[:, None] == own[..., None]), a, 0
   )
@@ -90,11 +108,15 @@ def test_places():
 def test_the_place_of_a_target_without_weight():
   """Where it stands, not where a token like it is masked."""
   keys = np.array([[[0.0], [1e4], [0.0]]], np.float32)
+  none = np.zeros((1, 1, 0)), np.zeros((1, 1, 0), int)
   place, weight = copy_attention.places(
-      np.ones((1, 1, 1), np.float32),
-      keys,
-      np.array([[False, True, True]]),
-      np.array([[7, 8, 7]]),
+      copy_attention.Queries(np.ones((1, 1, 1), np.float32), *none),
+      copy_attention.Source(
+          keys,
+          np.array([[False, True, True]]),
+          np.array([[7, 8, 7]]),
+          np.zeros((1, 3, 0), int),
+      ),
       np.array([[7]]),
   )
   assert (place.item(), weight.item()) == (2, 0)
@@ -103,56 +125,74 @@ def test_the_place_of_a_target_without_weight():
 @pytest.mark.parametrize('piece', [S, 128, 37])
 def test_gradients(piece):
   """Those of the equation, by jax.grad."""
-  queries, keys, mask, tokens = arguments()
+  queries, source = arguments()
   factor = np.random.default_rng(2).normal(size=(B, T))
   factor[0, -1] = 0  # log 0
-  is_target = tokens[:, None] == targets()[..., None]
+  is_target = source.tokens[:, None] == targets()[..., None]
+  is_equal = queries.before[:, :, None] == source.before[:, None]
+  is_equal &= source.before[:, None] >= 0
+  matches = np.cumprod(is_equal, axis=-1)
 
-  def plainly(queries, keys):
-    scores = jnp.einsum('btc,bsc->bts', queries, keys)
-    scores = jnp.where(mask[:, None], scores, jnp.finfo(scores.dtype).min)
+  def plainly(vectors, weights, keys):
+    scores = jnp.einsum('btc,bsc->bts', vectors, keys)
+    scores += jnp.einsum('btn,btsn->bts', weights, matches)
+    is_read = source.mask[:, None]
+    scores = jnp.where(is_read, scores, jnp.finfo(scores.dtype).min)
     mass = jnp.where(is_target, jax.nn.softmax(scores), 0).sum(-1)
     return (factor * jnp.log(jnp.where(mass > 0, mass, 1))).sum()
 
-  def in_pieces(queries, keys):
+  def in_pieces(vectors, weights, keys):
     log_mass, _ = copy_attention.at_targets(
-        queries, keys, mask, tokens, targets(), piece
+        queries._replace(vectors=vectors, weights=weights),
+        source._replace(keys=keys),
+        targets(),
+        piece,
     )
     return (factor * jnp.where(log_mass > -1e9, log_mass, 0)).sum()
 
-  found = jax.grad(in_pieces, (0, 1))(queries, keys)
-  exact = jax.grad(plainly, (0, 1))(queries, keys)
+  floats = queries.vectors, queries.weights, source.keys
+  found = jax.grad(in_pieces, (0, 1, 2))(*floats)
+  exact = jax.grad(plainly, (0, 1, 2))(*floats)
   for one, other in zip(found, exact):
     assert abs(other).max() > 0.1
     np.testing.assert_allclose(one, other, 0, 2e-6)
 
 
 def test_a_target_that_is_nowhere_has_no_gradient():
-  queries, keys, mask, tokens = arguments()
+  queries, source = arguments()
   gradients = jax.grad(
-      lambda *x: copy_attention.at_targets(
-          *x, mask, tokens, np.full((B, T), V - 1)
+      lambda vectors, weights, keys: copy_attention.at_targets(
+          queries._replace(vectors=vectors, weights=weights),
+          source._replace(keys=keys),
+          np.full((B, T), V - 1),
       )[0].sum(),
-      (0, 1),
-  )(queries, keys)
+      (0, 1, 2),
+  )(queries.vectors, queries.weights, source.keys)
   assert all((x == 0).all() for x in gradients)
 
 
 def test_memory_of_a_long_input():
   """The loss of 128 targets over 256K tokens: scores of all are 128 MiB."""
-  shapes = (1, 128, 64), (1, 1 << 18, 64)
-  queries, keys = (jax.ShapeDtypeStruct(s, jnp.float32) for s in shapes)
-  mask = jax.ShapeDtypeStruct(shapes[1][:2], bool)
-  tokens = jax.ShapeDtypeStruct(shapes[1][:2], jnp.int32)
-  wanted = jax.ShapeDtypeStruct(shapes[0][:2], jnp.int32)
+  T, S = 128, 1 << 18
+  of, real = jax.ShapeDtypeStruct, jnp.float32
+  queries = of((1, T, 64), real), of((1, T, N), real), of((1, T, N), int)
+  source = of((1, S), bool), of((1, S), int), of((1, S, N), int)
 
   def temporary(piece):
-    def loss(queries, keys, *others):
-      return copy_attention.at_targets(queries, keys, *others, piece)[0].sum()
+    def loss(vectors, weights, keys, before, source, wanted):
+      queries = copy_attention.Queries(vectors, weights, before)
+      source = copy_attention.Source(keys, *source)
+      return copy_attention.at_targets(queries, source, wanted, piece)[0].sum()
 
     compiled = (
-        jax.jit(jax.grad(loss, (0, 1)))
-        .lower(queries, keys, mask, tokens, wanted)
+        jax.jit(jax.grad(loss, (0, 1, 2)))
+        .lower(
+            *queries[:2],
+            of((1, S, 64), real),
+            queries[2],
+            source,
+            of((1, T), int),
+        )
         .compile()
     )
     return compiled.memory_analysis().temp_size_in_bytes

@@ -19,8 +19,8 @@ from locost_jax import summarize
 from locost_jax.command_line import commands
 from locost_jax.data import cache
 from locost_jax.data import corpus
-from locost_jax.data import span_corruption
 from locost_jax.data import inspect
+from locost_jax.data import span_corruption
 from locost_jax.errors import InputError
 from locost_jax.values import ranges
 from tests.runs import test_main
