@@ -133,9 +133,7 @@ def of_all(queries, source, vocab_size, piece=None):
     c = _sum_over(mesh_lib.length_axis(), c)
     return c.swapaxes(1, 2)
 
-  return mesh_lib.on_mesh(
-      of_part, (_WRITTEN, _READ), _WRITTEN, queries, source
-  )
+  return mesh_lib.on_mesh(of_part, (_WRITTEN, _READ), _WRITTEN, queries, source)
 
 
 def places(queries, source, targets):

@@ -21,7 +21,8 @@ from locost_jax.workdir import phases as phases_lib
 # more steps only extend a run; `check_steps` looks at the rate of learning.
 _FREE = re.compile(
     r'(mesh|checkpoint|eval|decode)\..*'
-    r'|train\.(steps|remat|accumulate|max_nonfinite_steps|timeout|\w+_every)'
+    r'|train\.(steps|remat|accumulate|max_nonfinite_steps|timeout|patience)'
+    r'|train\.\w+_every'
 )
 
 # Keys of a model that change nothing but training.

@@ -117,7 +117,9 @@ class Loop:
     self._checkpointer, self._telemetry, self._signals, self._watch = services
 
   def run(self):
-    """Takes the steps up to train.steps and saves the last state.
+    """Takes the steps up to train.steps, or as train.patience lasts.
+
+    The last state is saved.
 
     Raises:
       InputError: too many steps were not finite, or no room for the last state.
@@ -127,7 +129,8 @@ class Loop:
     try:
       if self._at.is_due:
         self._measure()
-      self._take_steps(start)
+      if not self._is_out_of_patience():
+        self._take_steps(start)
       if self._at.done > start:
         self._save_last()
       self._signals.stop_here(self._mesh)
@@ -151,6 +154,8 @@ class Loop:
         self._telemetry.note(f'{problem}; {_AGAIN}')
       if self._is_eval(step):
         self._measure()
+        if self._is_out_of_patience():
+          return
 
   def _next(self, batches):
     """The next batch; a signal ends the wait for it."""
@@ -202,6 +207,20 @@ class Loop:
     return self._is_eval(step) or (
         _is_due(step, self._settings.checkpoint_every)
     )
+
+  def _is_out_of_patience(self):
+    """Whether the last train.patience evaluations did not reach the best."""
+    patience, every = self._settings.patience, self._settings.eval_every
+    if not patience or self._at.done == self._settings.steps:
+      return False
+    if self._checkpointer.evaluations_since_best(every) < patience:
+      return False
+    best = self._checkpointer.best_step()
+    self._telemetry.note(
+        f'step {self._at.done}: the end, {patience} evaluations did not reach '
+        f'that of step {best} (train.patience)'
+    )
+    return True
 
   def _collect_metrics(self, pending):
     """Fetches the numbers of all but the last `pending` steps."""

@@ -222,6 +222,15 @@ def check(config):
   """Raises an InputError for values no run can have; needs no device."""
   ranges.check_config(config)
   optim.check_name(config.optim)
+  for key, value in (
+      ('train.eval_every', config.train.eval_every),
+      ('checkpoint.keep_best', config.checkpoint.keep_best),
+  ):
+    if config.train.patience and not value:
+      raise InputError(
+          f'train.patience={config.train.patience} counts evaluations since '
+          f'the best one: expected {key} above 0'
+      )
 
 
 def check_batch(settings, mesh):

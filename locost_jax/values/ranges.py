@@ -103,6 +103,7 @@ KEYS = {
     'train.accumulate': Integer(1, DOCUMENTS),
     'train.eval_every': _COUNT,
     'train.checkpoint_every': _COUNT,
+    'train.patience': _COUNT,
     'train.log_every': _POSITIVE_COUNT,
     'train.remat': Text(),
     'train.dtype': Text(),

@@ -68,6 +68,17 @@ def best_step(directory):
   return next(iter(best_first(directory)), None)
 
 
+def evaluations_since_best(directory, every):
+  """Returns how many evaluations ago the best checkpoint was written.
+
+  Args:
+    directory: WORKDIR/checkpoints.
+    every: config.train.eval_every, above 0.
+  """
+  latest, best = latest_step(directory) or 0, best_step(directory) or 0
+  return latest // every - best // every
+
+
 def find(directory, step=None):
   """Returns the directory of one checkpoint.
 

@@ -212,6 +212,11 @@ class Checkpointer:
     self.wait()
     return checkpoint.best_step(self._directory)
 
+  def evaluations_since_best(self, every):
+    """See `checkpoint.evaluations_since_best`."""
+    self.wait()
+    return checkpoint.evaluations_since_best(self._directory, every)
+
   def metrics(self, step):
     """Returns the metrics saved with a step: name -> number."""
     self.wait()

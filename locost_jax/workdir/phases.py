@@ -22,6 +22,7 @@ from locost_jax import untrusted
 from locost_jax.errors import InputError
 from locost_jax.errors import suggest
 from locost_jax.vocabularies import vocabulary as vocabulary_lib
+from locost_jax.workdir import checkpoint
 from locost_jax.workdir import old_keys
 from locost_jax.workdir import stored_config
 
@@ -124,9 +125,14 @@ def has_checkpoint(phase):
 
 
 def is_finished(phase):
-  """Whether the phase's last step has been saved."""
-  last = phase.directory / 'checkpoints' / str(phase.config.train.steps)
-  return (last / 'params').is_dir()
+  """Whether the phase's last step has been saved, or its patience ended."""
+  checkpoints, settings = phase.directory / 'checkpoints', phase.config.train
+  if (checkpoints / str(settings.steps) / 'params').is_dir():
+    return True
+  if not settings.patience or not checkpoints.is_dir():
+    return False
+  since = checkpoint.evaluations_since_best(checkpoints, settings.eval_every)
+  return since >= settings.patience
 
 
 def read_config(directory):

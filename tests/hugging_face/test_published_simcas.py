@@ -60,7 +60,8 @@ def test_what_config_json_says_of_it():
   config = configs.model_config(SOURCE)
   assert config['name'] == 'simcas'
   assert config | models.default_keys('simcas') | {'pad_id': 1} == (
-      config | {'num_decoder_heads': 0, 'copy': False, 'copy_dim': 64, 'copy_ngram': 0}
+      config
+      | {'num_decoder_heads': 0, 'copy': False, 'copy_dim': 64, 'copy_ngram': 0}
   )
   written = bart.released_config(config)
   assert not any('simcas' in key for key in written)

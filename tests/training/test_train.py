@@ -23,6 +23,7 @@ from locost_jax.training import optim
 from locost_jax.training import step as step_lib
 from locost_jax.training import train
 from locost_jax.workdir import checkpoint
+from locost_jax.workdir import phases
 from tests import small_training
 from tests.small_training import Bag
 from tests.small_training import bag_config as _bag_config
@@ -375,6 +376,45 @@ def test_when_it_evaluates_and_saves(tmp_path):
       small_training.train(config, tmp_path, Bag(), never, evaluate) == result
   )
   assert asked == [4, 8, 10]
+
+
+def test_patience(capsys, tmp_path):
+  """Ends after two evaluations that are worse, and goes on with four."""
+  scores = {2: 1.0, 4: 3.0, 6: 2.0, 8: 2.9, 10: 2.5, 12: 4.0, 14: 9.0}
+  asked = []
+
+  def evaluate(params, step):
+    asked.append(step)
+    return {'eval/x/rouge_mean': scores[step]}
+
+  config = _bag_config(14, eval_every=2, checkpoint_every=1)
+  config.train.patience = 2
+  phase = phases.Phase('', tmp_path, config)
+  train_it = lambda: small_training.train(
+      config, tmp_path, Bag(), _batches, evaluate
+  )
+  assert not phases.is_finished(phase)
+  result = train_it()
+  assert asked == [2, 4, 6, 8]
+  assert (result['step'], result['best_step']) == (8, 4)
+  said = 'step 8: the end, 2 evaluations did not reach that of step 4'
+  assert capsys.readouterr().err.count(said) == 1
+  assert phases.is_finished(phase)
+  assert train_it() == result and asked == [2, 4, 6, 8]
+  config.train.patience = 4
+  assert not phases.is_finished(phase)
+  assert train_it()['best_step'] == 14
+  assert asked == [2, 4, 6, 8, 10, 12, 14]
+  assert phases.is_finished(phase)
+
+
+@pytest.mark.parametrize('key', ('train.eval_every', 'checkpoint.keep_best'))
+def test_patience_counts_from_an_evaluation_that_is_kept(key, tmp_path):
+  config = _bag_config(4, eval_every=2)
+  config.train.patience = 3
+  config.update_from_flattened_dict({key: 0})
+  with pytest.raises(InputError, match=f'patience=3 .* expected {key} above'):
+    small_training.train(config, tmp_path / 'run', Bag(), _batches, _evaluate)
 
 
 def test_what_ends_an_evaluation_costs_no_step(tmp_path):
