@@ -79,6 +79,23 @@ def evaluations_since_best(directory, every):
   return latest // every - best // every
 
 
+def is_finished(directory, settings):
+  """Whether a run took its last step, or ended by its patience.
+
+  Args:
+    directory: WORKDIR/checkpoints; may not exist.
+    settings: config.train, or the same of config.json, as a dict.
+  """
+  latest = latest_step(directory)
+  if latest is None:
+    return False
+  patience = settings.get('patience', 0)  # older runs have none
+  return latest >= settings['steps'] or (
+      patience > 0
+      and evaluations_since_best(directory, settings['eval_every']) >= patience
+  )
+
+
 def find(directory, step=None):
   """Returns the directory of one checkpoint.
 

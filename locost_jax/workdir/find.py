@@ -34,19 +34,16 @@ def find_run(directory):
     return None
   if config.get('phases'):
     phases = [os.path.join(home, phase) for phase, _ in config['phases']]
-    steps = {
-        phase: checkpoint.latest_step(os.path.join(phase, 'checkpoints'))
-        for phase in phases
-    }
+    steps_of = lambda phase: os.path.join(phase, 'checkpoints')
     begun = [
         (phase, phases_lib.read_config(phase))
         for phase in reversed(phases)
-        if steps[phase] is not None
+        if checkpoint.latest_step(steps_of(phase)) is not None
     ]
     finished = [
         (phase, settings)
         for phase, settings in begun
-        if steps[phase] >= settings['train']['steps']
+        if checkpoint.is_finished(steps_of(phase), settings['train'])
     ]
     home, config = (finished or begun or [(home, config)])[0]
   return home, step_directory or checkpoint.find(home), config

@@ -126,13 +126,9 @@ def has_checkpoint(phase):
 
 def is_finished(phase):
   """Whether the phase's last step has been saved, or its patience ended."""
-  checkpoints, settings = phase.directory / 'checkpoints', phase.config.train
-  if (checkpoints / str(settings.steps) / 'params').is_dir():
-    return True
-  if not settings.patience or not checkpoints.is_dir():
-    return False
-  since = checkpoint.evaluations_since_best(checkpoints, settings.eval_every)
-  return since >= settings.patience
+  return checkpoint.is_finished(
+      phase.directory / 'checkpoints', phase.config.train
+  )
 
 
 def read_config(directory):

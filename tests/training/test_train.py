@@ -3,6 +3,7 @@
 import functools
 import json
 from pathlib import Path
+import shutil
 import signal
 import types
 
@@ -12,6 +13,7 @@ import numpy as np
 import optax
 import pytest
 
+from configs import default
 from locost_jax import models
 from locost_jax.devices import sharding
 from locost_jax.errors import InputError
@@ -23,6 +25,7 @@ from locost_jax.training import optim
 from locost_jax.training import step as step_lib
 from locost_jax.training import train
 from locost_jax.workdir import checkpoint
+from locost_jax.workdir import find
 from locost_jax.workdir import phases
 from tests import small_training
 from tests.small_training import Bag
@@ -406,6 +409,32 @@ def test_patience(capsys, tmp_path):
   assert train_it()['best_step'] == 14
   assert asked == [2, 4, 6, 8, 10, 12, 14]
   assert phases.is_finished(phase)
+
+
+def test_a_phase_that_ended_by_its_patience_is_the_last_finished_one(tmp_path):
+  """The next phase has begun, and is not finished."""
+  config = _bag_config(14, eval_every=2, checkpoint_every=1)
+  config.train.patience = 2
+  evaluate = lambda params, step: {'eval/x/rouge_mean': 100 - step}
+  small_training.train(config, tmp_path / 'one', Bag(), _batches, evaluate)
+  shutil.copytree(
+      tmp_path / 'one' / 'checkpoints' / '2', tmp_path / 'two/checkpoints/2'
+  )
+
+  def home(patience):
+    one = config.copy_and_resolve_references()
+    one.train.patience = patience
+    two = default.get_config()
+    whole = two.to_dict() | {'phases': [['one', {}], ['two', {}]]}
+    for name, values in (
+        ('one', one.to_dict()),
+        ('two', two.to_dict()),
+        ('', whole),
+    ):
+      (tmp_path / name / 'config.json').write_text(json.dumps(values))
+    return Path(find.find_run(tmp_path)[0]).name
+
+  assert (home(2), home(3)) == ('one', 'two')
 
 
 @pytest.mark.parametrize('key', ('train.eval_every', 'checkpoint.keep_best'))
