@@ -184,7 +184,9 @@ def get_config():
       dict(
           keep_latest=2,  # most recent checkpoints kept
           keep_best=1,  # best checkpoints kept
-          metric='rouge_mean',  # by which the best is chosen; larger is better
+          # 'auto': the loss where an evaluation measures fewer than 500
+          # documents, else rouge_mean.
+          metric='auto',  # by which the best is chosen
       )
   )
 

@@ -71,7 +71,6 @@ def get_config():
               'train.steps': 150,
               'train.batch_size': 8,
               'eval.metrics': ('loss',),
-              'checkpoint.metric': 'loss',
           },
       ),
       (

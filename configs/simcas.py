@@ -246,6 +246,7 @@ def set_training(config, recipe):
   config.train.accumulate = recipe.accumulate
   epoch = -(-recipe.documents // config.train.batch_size)
   config.train.steps = recipe.epochs * epoch
+  config.checkpoint.metric = 'rouge_mean'
   config.train.eval_every = recipe.eval_every
   config.train.checkpoint_every = recipe.eval_every
   config.train.log_every = 50

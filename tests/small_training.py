@@ -50,6 +50,7 @@ def make_config(steps):
   )
   config.optim.learning_rate = 1e-2
   config.optim.cooldown_steps = min(10, steps)
+  config.checkpoint.metric = 'rouge_mean'
   config.train.update(
       steps=steps, batch_size=4, log_every=1, checkpoint_every=3, eval_every=20
   )

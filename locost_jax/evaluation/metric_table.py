@@ -22,6 +22,30 @@ LOWER_IS_BETTER = frozenset(
 )
 
 
+# config.checkpoint.metric: the loss where there are so few documents that ROUGE
+# is mostly noise, else the mean of ROUGE.
+AUTO = 'auto'
+FEW_DOCUMENTS = 500
+
+
+def choose_best_by(names, documents):
+  """Returns the number by which the best checkpoint is chosen.
+
+  Args:
+    names: config.eval.metrics.
+    documents: how many an evaluation measures.
+
+  Raises:
+    InputError: as `check`.
+  """
+  check(names, AUTO)
+  preferred = ['loss', 'rouge_mean']
+  if documents >= FEW_DOCUMENTS:
+    preferred.reverse()
+  keys = _keys(names)
+  return next(key for key in preferred + keys if key in keys)
+
+
 def select(names, *needs):
   """Returns the metrics of these names.
 
@@ -54,10 +78,17 @@ def check(names, best_by):
     names: config.eval.metrics.
     best_by: config.checkpoint.metric.
   """
-  measured = [key for entry in select(names) for key in entry.keys]
+  measured = _keys(names)
+  if best_by == AUTO and measured:
+    return
   if best_by.rsplit('/', 1)[-1] not in measured:
     raise InputError(
         f'config.checkpoint.metric={best_by!r} is not measured: '
         f'config.eval.metrics={tuple(names)} gives '
         f'{", ".join(measured) or "nothing"}'
     )
+
+
+def _keys(names):
+  """The numbers that metrics of these names give."""
+  return [key for entry in select(names) for key in entry.keys]

@@ -17,7 +17,9 @@ from locost_jax.errors import InputError
 from locost_jax.evaluation import content
 from locost_jax.evaluation import evaluate
 from locost_jax.evaluation import measure_baselines
+from locost_jax.evaluation import metric_table
 from locost_jax.models import parameters
+from locost_jax.workdir import phases as phases_lib
 
 
 class Setup:
@@ -95,6 +97,29 @@ class Setup:
     if cache is None:
       return {}
     return cache if isinstance(cache, dict) else {self.task: cache}
+
+  def choose_metric(self):
+    """Sets config.checkpoint.metric where it is 'auto'.
+
+    A run that continues keeps the metric that it was begun with.
+
+    Returns:
+      (the metric, how many validation documents an evaluation measures).
+    """
+    settings, most = self.config.checkpoint, self.config.eval.examples
+    documents = sum(
+        min(most or len(cache), len(cache))
+        for cache in self.eval_caches('validation').values()
+    )
+    if settings.metric == metric_table.AUTO:
+      stored = phases_lib.read_config(self.directory) or {}
+      before = stored.get('checkpoint', {}).get('metric', metric_table.AUTO)
+      settings.metric = before
+    if settings.metric == metric_table.AUTO:
+      settings.metric = metric_table.choose_best_by(
+          self.config.eval.metrics, documents
+      )
+    return settings.metric, documents
 
   def evaluate(self, params, step):
     """Evaluates on the validation split and keeps the predictions.

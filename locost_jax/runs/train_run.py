@@ -91,6 +91,7 @@ def train_phase(setup, options):
     setup: an assemble.Setup, caches open.
     options: telemetry.Options.
   """
+  metric, documents = setup.choose_metric()
   if collective.is_first_host():
     phases_lib.begin(
         setup.directory, setup.config, setup.vocabulary, setup.shares
@@ -100,6 +101,8 @@ def train_phase(setup, options):
   plan = f'{setup.config.train.steps} steps'
   if phases_lib.is_finished(setup.phase):
     plan += ', done before'
+  if documents:
+    plan += f'; the best by {metric} of {documents:,} validation documents'
   collective.log(f'{setup.name or "training"} on {setup.task}: {plan}')
   train.train(
       setup.config,

@@ -16,6 +16,7 @@ from locost_jax.errors import InputError
 from locost_jax.evaluation import baselines
 from locost_jax.evaluation import evaluate
 from locost_jax.evaluation import measure_baselines
+from locost_jax.evaluation import metric_table
 from locost_jax.evaluation.metrics import rouge as rouge_lib
 from locost_jax.summarizing.pretrained import Summarizer
 from locost_jax.training import losses
@@ -393,7 +394,7 @@ def test_baselines():
     [
         ('eval.metrics', ('loss', 'rogue'), "'rogue' is none of"),
         ('eval.examples', -1, 'eval.examples=-1'),
-        ('eval.metrics', ('loss',), "checkpoint.metric='rouge_mean'"),
+        ('checkpoint.metric', 'bleu', "checkpoint.metric='bleu' is not mea"),
         ('decode.method', 'beam', 'num_beams=1 must be at least 2'),
         ('decode.method', 'beem', "method='beem' must be one of 'greedy'"),
         ('decode.min_length', 7, 'min_length=7'),
@@ -409,6 +410,25 @@ def test_settings_that_cannot_be(key, value, expected):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    'names, documents, expected',
+    [
+        (('loss', 'rouge', 'recall'), 499, 'loss'),
+        (('loss', 'rouge', 'recall'), 500, 'rouge_mean'),
+        (('loss',), 500, 'loss'),
+        (('rouge',), 3, 'rouge_mean'),
+        (('recall',), 3, 'recall'),
+    ],
+)
+def test_what_the_best_checkpoint_is_chosen_by(names, documents, expected):
+  assert metric_table.choose_best_by(names, documents) == expected
+
+
+def test_without_a_metric_there_is_nothing_to_choose_by():
+  with pytest.raises(InputError, match="'auto' is not measured.*gives nothing"):
+    metric_table.check((), metric_table.AUTO)
+
+
 def test_eight_devices_give_the_same_numbers(setup):
   """Rows split over a mesh of eight, in a process that has them."""
   config, model, params, mesh = setup

@@ -5,6 +5,7 @@ import functools
 import json
 import os
 from pathlib import Path
+import re
 import subprocess
 import sys
 
@@ -382,6 +383,12 @@ def test_phases_from_start_to_end(call, corpus, tmp_path):
       == (params['encoder']['norm']['scale'])
   ).all()
 
+  # Of so few documents the loss chooses the best checkpoint.
+  assert stored['checkpoint']['metric'] == 'loss'
+  assert re.search(r'second on .*; the best by loss of \d validation doc', err)
+  kept = checkpoint.read_metrics(run / 'second' / 'checkpoints' / '3')
+  assert kept[checkpoint.SCORE_OF] == 'loss'
+
   # The numbers: what training itself logged, and what stands beside it.
   table = report['tables'][-1]
   rows = {row['name'].strip(): row for row in table['rows']}
@@ -423,6 +430,19 @@ def test_phases_from_start_to_end(call, corpus, tmp_path):
   assert all(
       len(line) <= 80 for line in out.splitlines() if 'python -m' not in line
   )
+
+  # It keeps the metric that it was begun with, also where the default is
+  # another, until one is asked for.
+  begun = run / 'second' / 'config.json'
+  text = begun.read_text()
+  begun.write_text(text.replace('"metric": "loss"', '"metric": "rouge_mean"'))
+  for asked, metric in ((), 'rouge_mean'), (('=rouge2',), 'rouge2'):
+    flags = [f'--config.checkpoint.metric{value}' for value in asked]
+    status, out, err = call(*command, *flags)
+    assert status == 0 and f'; the best by {metric} of' in err, err
+    assert phases_lib.read_config(run / 'second')['checkpoint'] == (
+        stored['checkpoint'] | {'metric': metric}
+    )
 
   # Another config is refused.
   status, _, err = call(*command, '--config.optim.clip=2.0')

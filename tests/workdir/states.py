@@ -28,6 +28,7 @@ def make(step):
 def open_run(workdir, **changes):
   """A Checkpointer of a run; changes: keys of config.checkpoint."""
   config = default.get_config().checkpoint
+  config.metric = 'rouge_mean'
   config.update(changes)
   return checkpointer_lib.Checkpointer(workdir / 'checkpoints', config)
 

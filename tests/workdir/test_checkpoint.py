@@ -51,6 +51,7 @@ def _abstract(state):
 
 def _open(workdir, **changes):
   config = default.get_config().checkpoint
+  config.metric = 'rouge_mean'
   config.update(changes)
   return checkpointer_lib.Checkpointer(workdir / 'checkpoints', config)
 
