@@ -1,10 +1,12 @@
 """Protocols against Perl ROUGE-1.5.5, and what each of them counts."""
 
+import hashlib
 import json
 from pathlib import Path
 
 import pytest
 
+from locost_jax.data import text as text_lib
 from locost_jax.errors import InputError
 from locost_jax.evaluation.metrics import irregular_forms
 from locost_jax.evaluation.metrics import perl_stems
@@ -172,6 +174,14 @@ def test_signatures_differ():
       '|n:1000|ci:95'
   )
   assert len(set(made)) == len(made)
+
+
+def test_the_version_of_the_splitter():
+  """If this fails, raise protocols.SPLIT and put the new hash here."""
+  texts = [row[side] for row in ROWS for side in ('prediction', 'reference')]
+  found = [text_lib.split_sentences(text) for text in texts]
+  digest = hashlib.sha256(json.dumps(found).encode()).hexdigest()[:16]
+  assert (protocols.SPLIT, digest) == ('locost_jax-1', 'e950c16433b4d440')
 
 
 def test_an_unknown_protocol_is_one_line():

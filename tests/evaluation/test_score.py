@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import time
 
 from absl import flags
 import pytest
@@ -14,6 +15,7 @@ from locost_jax.errors import InputError
 from locost_jax.evaluation import predictions
 from locost_jax.evaluation import scoring
 from locost_jax.evaluation.metrics import protocols
+from tests import deadline
 
 ROWS = [
     dict(id='1', prediction='The cat sat. A dog barked.', reference='A dog.'),
@@ -117,6 +119,47 @@ def test_processes_change_nothing():
   assert scores == scoring.score_pairs(pairs, protocol)
   assert len({row['rouge1'] for row in scores}) > 1
   assert seen[-1] == (130, 130) and len(seen) > 2
+
+
+def children(pid):
+  """The processes that a process has started (Linux)."""
+  listed = subprocess.run(
+      ['ps', '--ppid', str(pid), '-o', 'pid='], capture_output=True, text=True
+  )
+  return set(listed.stdout.split())
+
+
+def is_running(pid):
+  """Whether a process runs; one that nobody waits for does not."""
+  found = subprocess.run(
+      ['ps', '-p', pid, '-o', 'stat='], capture_output=True, text=True
+  )
+  return found.stdout.strip()[:1] not in ('', 'Z')
+
+
+def test_processes_end_with_a_killed_parent(tmp_path):
+  text = ' '.join(f'Word {i % 50} of {i}.' for i in range(3000))
+  rows = [dict(prediction=text, reference=text)] * 500  # minutes of work
+  command = subprocess.Popen(
+      [
+          sys.executable,
+          '-m',
+          'locost_jax.score',
+          f'--predictions={write(tmp_path / "p.jsonl", rows)}',
+          '--processes=2',
+      ],
+      stderr=subprocess.DEVNULL,
+  )
+  try:
+    with deadline.within(60):
+      while len(found := children(command.pid)) < 3:  # and their tracker
+        time.sleep(0.05)
+  finally:
+    command.kill()
+    command.wait()
+  with deadline.within(60):
+    while any(map(is_running, found)):
+      time.sleep(0.05)
 
 
 def test_references_are_never_cut():

@@ -20,6 +20,8 @@ def positions(words):
 
 def length(one, other):
   """Returns the length of the longest common subsequence of two lists."""
+  if len(one) < len(other):
+    one, other = other, one  # fewer bits for each word
   where, ones = positions(other), (1 << len(other)) - 1
   row = ones
   for word in one:
