@@ -12,6 +12,7 @@ import sys
 COMMANDS = (
     'main',
     'summarize',
+    'score',
     'convert',
     'bench',
     'data.inspect',

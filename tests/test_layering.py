@@ -79,6 +79,7 @@ TABLE = {
         'devices',
         'hosts',
         'training.step',
+        'data.sources',
         'data.text',
     },
     'summarizing': {
@@ -123,7 +124,7 @@ TABLE = {
     },
 }
 # Single modules at the top: flags in, one call, output. __main__ lists them.
-COMMANDS = {'__main__', 'main', 'summarize', 'convert', 'bench'}
+COMMANDS = {'__main__', 'main', 'summarize', 'score', 'convert', 'bench'}
 # Commands beside their package, which import command_line as well.
 DATA_COMMANDS = {
     'data.beam',
@@ -418,7 +419,7 @@ def test_works_without_tensorflow(tmp_path):
       summary, = locost_jax.load(sys.argv[1]).summarize(['A text to read.'])
       assert isinstance(summary, str)
       from locost_jax.evaluation import evaluate
-      from locost_jax import main, summarize
+      from locost_jax import main, score, summarize
       try:
         import tensorflow
       except ImportError:

@@ -32,6 +32,7 @@ PAGES = {
     for name in (
         'README.md',
         'docs/training.md',
+        'docs/evaluation.md',
         'docs/data.md',
         'docs/summarizing.md',
         'docs/weights.md',
@@ -120,6 +121,8 @@ RUNS = (
         '--steps=1 --most=1 --seeds=1',
         makes='runs/learned_selection/curves.png',
     ),
+    Run(r'.*tests\.rouge_speed .*', '--pairs=2'),
+    Run(r'.*locost_jax\.score .*'),
     Run(r'.*bench gsg', '--lengths=40 --repeats=1'),
     Run(
         r'.*bench (decode|train|run|cost).*',
@@ -395,6 +398,10 @@ def house(tmp_path_factory):
             for text in texts
         ],
     )
+  write_rows(
+      home / 'predictions.jsonl',
+      [dict(prediction=text, reference=text[:40]) for text in texts],
+  )
   (home / 'report.txt').write_text(texts[0])
   (home / 'books').mkdir()
   (home / 'books' / 'one.txt').write_text(texts[1])

@@ -1,22 +1,18 @@
-"""ROUGE (Lin 2004) with Google's rouge_score, the papers' package.
+"""ROUGE (Lin 2004) as the papers' package computes it, Google's rouge_score.
 
-F1 in percent, averaged over pairs. ROUGE-Lsum compares sentence by sentence and
-needs them on lines of their own: both sides are split here, by text.py.
+F1 in percent, averaged over pairs. ROUGE-Lsum compares sentence by sentence;
+text.py cuts both sides. The numbers are those of the package; it is not called,
+as its loops are slow (docs/evaluation.md).
 """
 
 import functools
 
-from locost_jax.data import text as text_lib
 from locost_jax.errors import InputError
 from locost_jax.evaluation.metrics import metric
+from locost_jax.evaluation.metrics import protocols
 
-TYPES = ('rouge1', 'rouge2', 'rougeL', 'rougeLsum')
-MEAN = 'rouge_mean'  # of rouge1, rouge2 and rougeLsum
-
-
-def sentences_on_lines(text):
-  """Returns a text with each of its sentences on a line."""
-  return '\n'.join(text_lib.split_sentences(text))
+TYPES = protocols.TYPES
+MEAN = protocols.MEAN  # of rouge1, rouge2 and rougeLsum
 
 
 def sums(prediction, references, stemmer=False):
@@ -29,21 +25,9 @@ def sums(prediction, references, stemmer=False):
     stemmer: whether words are stemmed first (Porter); the LOCOST release does
       not, many other papers do.
   """
-  scores = _scorer(stemmer).score_multi(
-      list(map(sentences_on_lines, references)), sentences_on_lines(prediction)
-  )
-  percent = {name: 100 * scores[name].fmeasure for name in TYPES}
-  percent[MEAN] = (
-      percent['rouge1'] + percent['rouge2'] + percent['rougeLsum']
-  ) / 3
-  return {name: (value, 1.0) for name, value in percent.items()}
-
-
-@functools.cache
-def _scorer(stemmer):
-  from rouge_score import rouge_scorer
-
-  return rouge_scorer.RougeScorer(TYPES, use_stemmer=stemmer)
+  protocol = protocols.PROTOCOLS['google' if stemmer else 'locost']
+  scores = protocols.score(protocol, prediction, references)
+  return {name: (value, 1.0) for name, value in scores.items()}
 
 
 ROUGE = metric.Metric(

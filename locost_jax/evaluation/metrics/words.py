@@ -1,0 +1,118 @@
+"""How the protocols cut texts: into sentences, and these into words.
+
+Each function returns a list of sentences, a sentence being a list of words.
+"""
+
+import functools
+import re
+import unicodedata
+
+from locost_jax.data import text as text_lib
+from locost_jax.evaluation.metrics import perl_stems
+
+_LATIN = re.compile('[a-z0-9]+')
+_BRACKETS = str.maketrans(
+    {
+        '(': ' lrb ',
+        ')': ' rrb ',
+        '[': ' lsb ',
+        ']': ' rsb ',
+        '{': ' lcb ',
+        '}': ' rcb ',
+    }
+)
+# Scripts that are written without spaces between words.
+_UNSPACED = (
+    range(0x0E00, 0x10A0),  # Thai, Lao, Tibetan, Burmese
+    range(0x1780, 0x1800),  # Khmer
+    range(0x3040, 0x3100),  # Hiragana, Katakana
+    range(0x31F0, 0x3200),
+    range(0x3400, 0xA000),  # Chinese characters
+    range(0xF900, 0xFB00),
+    range(0x20000, 0x40000),
+)
+# Words that the Penn Treebank writes as two, and ROUGE's tokeniser does not.
+_NEGATIONS = re.compile(r"(?<=\w)(?=n['\u2019]t\b)")
+_COMPOUNDS = re.compile(
+    r'\b(can(?=not\b)|gon(?=na\b)|got(?=ta\b)|wan(?=na\b)|(?:gim|lem)(?=me\b))'
+)
+
+
+def latin(text):
+  """Runs of a-z and 0-9 in lower case, as rouge_score has them."""
+  return [
+      _LATIN.findall(sentence.lower())
+      for sentence in text_lib.split_sentences(text)
+  ]
+
+
+def latin_stemmed(text):
+  """The same, words of more than three letters stemmed by NLTK's Porter."""
+  return [
+      [stem for word in sentence if (stem := _porter()(word))]
+      for sentence in latin(text)
+  ]
+
+
+@functools.cache
+def _porter():
+  from nltk.stem import porter
+
+  stemmer = porter.PorterStemmer()
+
+  @functools.lru_cache(1 << 18)
+  def stem(word):
+    made = stemmer.stem(word) if len(word) > 3 else word
+    return made if _LATIN.fullmatch(made) else ''
+
+  return stem
+
+
+def treebank(text):
+  """Words as Perl ROUGE-1.5.5 -m counts them in Penn Treebank tokens.
+
+  Stanford's tokeniser (CoreNLP 3.8) writes brackets as -LRB-, -RRB- and so on.
+  Perl ROUGE takes these for words: lrb, rrb. Of the rest of the tokeniser's
+  work only contractions are left when ROUGE has dropped all punctuation.
+  """
+  return [_treebank_words(s) for s in text_lib.split_sentences(text)]
+
+
+def _treebank_words(sentence):
+  sentence = _NEGATIONS.sub(' ', sentence.lower().translate(_BRACKETS))
+  words = _LATIN.findall(_COMPOUNDS.sub(r'\1 ', sentence))
+  return [perl_stems.stem(word) for word in words]
+
+
+def of_any_script(text):
+  """Runs of letters, marks and digits of any script, NFKC and case-folded.
+
+  A character of a script that is written without spaces is a word by itself.
+  """
+  return [
+      unicodedata.normalize('NFKC', sentence)
+      .casefold()
+      .translate(_SEPARATED)
+      .split()
+      for sentence in text_lib.split_sentences(text)
+  ]
+
+
+class _Separated(dict):
+  """What to put for each character (by its number), worked out when needed."""
+
+  def __missing__(self, code):
+    character = chr(code)
+    kind = unicodedata.category(character)
+    if kind == 'Cf':  # joiners inside words, marks of direction
+      made = ''
+    elif kind[0] not in 'LMN':
+      made = ' '
+    elif any(code in script for script in _UNSPACED):
+      made = f' {character} '
+    else:
+      made = character
+    return self.setdefault(code, made)
+
+
+_SEPARATED = _Separated()

@@ -1,0 +1,189 @@
+"""Protocols against Perl ROUGE-1.5.5, and what each of them counts."""
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+
+from locost_jax.data import text as text_lib
+from locost_jax.errors import InputError
+from locost_jax.evaluation.metrics import irregular_forms
+from locost_jax.evaluation.metrics import perl_stems
+from locost_jax.evaluation.metrics import protocols
+from locost_jax.evaluation.metrics import words
+
+GOLDEN = Path(__file__).parents[1] / 'golden' / 'perl_rouge.jsonl'
+ROWS = [json.loads(line) for line in GOLDEN.read_text().splitlines()]
+
+
+def score(name, prediction, *references):
+  return protocols.score(protocols.find(name), prediction, list(references))
+
+
+@pytest.mark.parametrize('name', ['pagesum', 'simcas'])
+def test_is_perl_rouge(name):
+  """The script rounds precision, recall and F1 to 5 digits."""
+  assert len(ROWS) == 30
+  for row in ROWS:
+    found = score(name, row['prediction'], row['reference'])
+    for key in protocols.TYPES:
+      assert found[key] == pytest.approx(row[key], abs=0.002), key
+
+
+def test_google_is_not_perl_rouge():
+  """The golden file can tell two protocols apart."""
+  distances = [
+      abs(
+          score('google', r['prediction'], r['reference'])['rouge1']
+          - r['rouge1']
+      )
+      for r in ROWS
+  ]
+  assert sum(distance > 0.1 for distance in distances) > 15
+
+
+@pytest.mark.parametrize(
+    'word, stem',
+    [
+        # Porter (1980), his examples.
+        ('caresses', 'caress'),
+        ('ponies', 'poni'),
+        ('agreed', 'agre'),
+        ('plastered', 'plaster'),
+        ('conflated', 'conflat'),
+        ('hopping', 'hop'),
+        ('falling', 'fall'),
+        ('filing', 'file'),
+        ('happy', 'happi'),
+        ('relational', 'relat'),
+        ('digitizer', 'digit'),
+        ('hopefulness', 'hope'),
+        ('triplicate', 'triplic'),
+        ('electrical', 'electr'),
+        ('adjustment', 'adjust'),
+        ('adoption', 'adopt'),
+        ('probate', 'probat'),
+        ('cease', 'ceas'),
+        ('controlled', 'control'),
+        ('roll', 'roll'),
+        # Words of three letters are left alone.
+        ('was', 'was'),
+        ('yield', 'yield'),
+        ('yes', 'yes'),
+        ('syzygy', 'syzygi'),
+        # Irregular forms come first and are not stemmed.
+        ('were', 'be'),
+        ('identified', 'identify'),
+        ('identifies', 'identifi'),
+        ('best', 'well'),
+        ('children', 'child'),
+    ],
+)
+def test_stems_of_perl_rouge(word, stem):
+  assert perl_stems.stem(word) == stem
+
+
+def test_irregular_forms_are_words():
+  assert len(irregular_forms.STEMS) > 500
+  for form, word in irregular_forms.STEMS.items():
+    assert form.isalpha() and form.islower() and len(form) > 3, form
+    assert word.isalpha() and word.islower(), word
+
+
+@pytest.mark.parametrize(
+    'text, expected',
+    [
+        ("Don't (stop) it.", 'do n t lrb stop rrb it'),
+        ('They can\u2019t [2] wait.', 'thei ca n t lsb 2 rsb wait'),
+        ('I cannot, gonna go.', 'i can not gon na go'),
+        ("It's 1,200 well-known units", 'it s 1 200 well know unit'),
+        ('Caf\u00e9 \u2014', 'caf'),
+    ],
+)
+def test_words_of_the_treebank(text, expected):
+  assert words.treebank(text) == [expected.split()]
+
+
+@pytest.mark.parametrize(
+    'text, expected',
+    [
+        (
+            '\u041f\u0440\u0438\u0432\u0435\u0442, \u041c\u0438\u0440',
+            '\u043f\u0440\u0438\u0432\u0435\u0442 \u043c\u0438\u0440',
+        ),
+        ('Stra\u00dfe \uff21\uff22', 'strasse ab'),
+        (
+            '\u0939\u093f\u0928\u094d\u0926\u0940 \u0939\u0948',
+            '\u0939\u093f\u0928\u094d\u0926\u0940 \u0939\u0948',
+        ),
+        ('\u4e2d\u6587abc\u306e', '\u4e2d \u6587 abc \u306e'),
+        (
+            '\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645',
+            '\u0645\u06cc\u062e\u0648\u0627\u0647\u0645',
+        ),
+    ],
+)
+def test_words_of_any_script(text, expected):
+  assert words.of_any_script(text) == [expected.split()]
+
+
+def test_only_unicode_scores_other_scripts():
+  text = '\u042d\u0442\u043e \u0434\u043e\u043a\u043b\u0430\u0434. \u041e\u043d \u0434\u043b\u0438\u043d\u043d\u044b\u0439.'
+  assert score('unicode', text, text)['rouge_mean'] == 100
+  for name in protocols.PROTOCOLS.keys() - {'unicode'}:
+    assert score(name, text, text)['rouge_mean'] == 0
+    assert not protocols.has_words(protocols.find(name), text)
+
+
+def test_the_mean_is_of_the_kinds_the_protocol_names():
+  pair = 'One dog. Two cats sat.', 'Two cats. One dog sat there.'
+  found = score('locost', *pair)
+  assert found['rougeL'] < found['rougeLsum']
+  mean = lambda *keys: sum(found[f'rouge{key}'] for key in keys) / 3
+  assert found['rouge_mean'] == pytest.approx(mean(1, 2, 'Lsum'))
+  for name in 'booksum', 'scrolls':
+    assert score(name, *pair) == found | {
+        'rouge_mean': pytest.approx(mean(1, 2, 'L'))
+    }
+
+
+def test_geometric_mean_of_means():
+  means = dict(rouge1=8.0, rouge2=1.0, rougeL=27.0, rougeLsum=99.0)
+  found = protocols.geometric_mean(protocols.find('scrolls'), means)
+  assert found == pytest.approx(6.0)
+
+
+def test_several_references():
+  """The best one counts, for each kind; Perl ROUGE adds up their counts."""
+  prediction, few, many = 'a b c d', 'a b', 'x y z w v u a q'
+  best = score('scrolls', prediction, many, few)
+  assert best == score('scrolls', prediction, few)
+  pooled = score('pagesum', prediction, many, few)
+  # Hits 1 + 2, words 4 + 4 and 8 + 2.
+  assert pooled['rouge1'] == pytest.approx(100 * 2 * 3 / (8 + 10))
+
+
+def test_signatures_differ():
+  made = [
+      protocols.signature(protocol, 1000)
+      for protocol in protocols.PROTOCOLS.values()
+  ]
+  assert made[0] == (
+      'rouge|locost|stem:no|split:locost_jax-1|agg:max|rouge_score:0.1.2'
+      '|n:1000|ci:95'
+  )
+  assert len(set(made)) == len(made)
+
+
+def test_the_version_of_the_splitter():
+  """If this fails, raise protocols.SPLIT and put the new hash here."""
+  texts = [row[side] for row in ROWS for side in ('prediction', 'reference')]
+  found = [text_lib.split_sentences(text) for text in texts]
+  digest = hashlib.sha256(json.dumps(found).encode()).hexdigest()[:16]
+  assert (protocols.SPLIT, digest) == ('locost_jax-1', 'e950c16433b4d440')
+
+
+def test_an_unknown_protocol_is_one_line():
+  with pytest.raises(InputError, match='did you mean pagesum.*locost, google'):
+    protocols.find('pagesun')

@@ -1,0 +1,241 @@
+"""`python -m locost_jax.score`: its numbers, its output, its errors."""
+
+import json
+import subprocess
+import sys
+import time
+
+from absl import flags
+import pytest
+from rouge_score import rouge_scorer
+
+from locost_jax import score
+from locost_jax.command_line import commands
+from locost_jax.errors import InputError
+from locost_jax.evaluation import predictions
+from locost_jax.evaluation import scoring
+from locost_jax.evaluation.metrics import protocols
+from tests import deadline
+
+ROWS = [
+    dict(id='1', prediction='The cat sat. A dog barked.', reference='A dog.'),
+    dict(prediction='one two three', references=['one two', 'three four five']),
+    dict(prediction='nothing', reference=' ', document='Something.'),
+    dict(prediction='', reference='words'),
+]
+
+
+def write(path, rows):
+  path.write_text(''.join(json.dumps(row) + '\n' for row in rows))
+  return str(path)
+
+
+def run(*arguments):
+  return subprocess.run(
+      [sys.executable, '-m', 'locost_jax.score', *arguments],
+      capture_output=True,
+      text=True,
+  )
+
+
+def call(path, *arguments):
+  """Runs the command in this process."""
+  values = flags.FlagValues()
+  score.define_flags(values, ['score'])
+  rest = commands.parse_flags(
+      values, ['locost_jax.score', f'--predictions={path}', *arguments]
+  )
+  return score.main(values, rest)
+
+
+def test_json_has_the_numbers_of_rouge_score(tmp_path):
+  done = run(
+      f'--predictions={write(tmp_path / "p.jsonl", ROWS)}',
+      '--protocol=scrolls',
+      '--format=json',
+  )
+  assert done.returncode == 0, done.stderr
+  found = json.loads(done.stdout)
+  scorer = rouge_scorer.RougeScorer(protocols.TYPES)
+  # No text here has two sentences on both sides.
+  expected = [
+      scorer.score_multi(
+          row.get('references') or [row['reference']], row['prediction']
+      )
+      for row in ROWS
+  ]
+  for key in protocols.TYPES:
+    assert found[key] == pytest.approx(
+        100 * sum(one[key].fmeasure for one in expected) / len(ROWS)
+    )
+    low, high = found['intervals'][key]
+    assert low <= found[key] <= high
+  assert found['rougeL'] > 0 and found['rouge1'] > found['rouge2'] > 0
+  assert found['rouge_geometric_mean'] == pytest.approx(
+      (found['rouge1'] * found['rouge2'] * found['rougeL']) ** (1 / 3)
+  )
+  assert found['protocol'] == 'scrolls' and found['pairs'] == 4
+  assert found['signature'].endswith('|rouge_score:0.1.2|n:4|ci:95')
+  assert found['versions'].keys() >= {'nltk', 'numpy'}
+  assert done.stderr == (
+      'warning: empty references: 1 of 4 pairs, counted as 0\n'
+  )
+
+
+def test_table_ends_in_the_signature(tmp_path, capsys):
+  call(write(tmp_path / 'p.jsonl', ROWS[:2]), '--protocol=booksum')
+  *table, signature = capsys.readouterr().out.splitlines()
+  assert signature.startswith('rouge|booksum|stem:no|')
+  shown = {line.split()[0]: line for line in table}
+  assert list(shown) == ['F1', 'R-1', 'R-2', 'R-L', 'R-Lsum', 'mean']
+  # 2 of 6 and 2 words; 2 of 3 and 2 words.
+  assert shown['R-1'].split()[1] == '65.00'
+  assert shown['mean'].endswith('of R-1, R-2, R-L')
+
+
+def test_text_without_a_word_of_the_protocol_is_said(tmp_path, capsys):
+  text = '\u0414\u0430.'
+  path = write(tmp_path / 'p.jsonl', [dict(prediction=text, reference=text)])
+  call(path)
+  assert (
+      'without a word that --protocol=locost counts: 1 of 1 pairs'
+      in capsys.readouterr().err
+  )
+  call(path, '--protocol=unicode', '--format=json')
+  captured = capsys.readouterr()
+  assert json.loads(captured.out)['rouge1'] == 100 and not captured.err
+
+
+def test_processes_change_nothing():
+  protocol = protocols.find('pagesum')
+  pairs = [
+      predictions.Pair(f'a b {i} c {i % 7}', [f'b a {i % 5} {i}'])
+      for i in range(130)
+  ]
+  seen = []
+  scores = scoring.score_pairs(
+      pairs, protocol, 2, lambda done, total: seen.append((done, total))
+  )
+  assert scores == scoring.score_pairs(pairs, protocol)
+  assert len({row['rouge1'] for row in scores}) > 1
+  assert seen[-1] == (130, 130) and len(seen) > 2
+
+
+def children(pid):
+  """The processes that a process has started (Linux)."""
+  listed = subprocess.run(
+      ['ps', '--ppid', str(pid), '-o', 'pid='], capture_output=True, text=True
+  )
+  return set(listed.stdout.split())
+
+
+def is_running(pid):
+  """Whether a process runs; one that nobody waits for does not."""
+  found = subprocess.run(
+      ['ps', '-p', pid, '-o', 'stat='], capture_output=True, text=True
+  )
+  return found.stdout.strip()[:1] not in ('', 'Z')
+
+
+def test_processes_end_with_a_killed_parent(tmp_path):
+  text = ' '.join(f'Word {i % 50} of {i}.' for i in range(3000))
+  rows = [dict(prediction=text, reference=text)] * 500  # minutes of work
+  command = subprocess.Popen(
+      [
+          sys.executable,
+          '-m',
+          'locost_jax.score',
+          f'--predictions={write(tmp_path / "p.jsonl", rows)}',
+          '--processes=2',
+      ],
+      stderr=subprocess.DEVNULL,
+  )
+  try:
+    with deadline.within(60):
+      while len(found := children(command.pid)) < 3:  # and their tracker
+        time.sleep(0.05)
+  finally:
+    command.kill()
+    command.wait()
+  with deadline.within(60):
+    while any(map(is_running, found)):
+      time.sleep(0.05)
+
+
+def test_references_are_never_cut():
+  text = ' '.join(map(str, range(20000)))
+  (row,) = scoring.score_pairs(
+      [predictions.Pair('19999', [text])], protocols.find('locost')
+  )
+  assert row['rouge1'] == pytest.approx(100 * 2 / 20001)
+
+
+GOOD = b'{"prediction": "a", "reference": "a"}\n'
+
+
+@pytest.mark.parametrize(
+    'data, expected',
+    [
+        (b'', 'has no rows'),
+        (b'\n \n', 'has no rows'),
+        (GOOD + b'{"reference": "a"}', ":2: no field 'prediction'"),
+        (GOOD + b'{"prediction": "a"}', ":2: no field 'reference'"),
+        (b'{"prediction": 1, "reference": "a"}', 'must be a string, got int'),
+        (b'{"prediction": "a", "reference": ["a"]}', 'a string, got list'),
+        (
+            b'{"prediction": "a", "references": "a"}',
+            ":1: field 'references' must be a list of at least one string",
+        ),
+        (b'{"prediction": "a", "references": []}', 'at least one string'),
+        (b'{"prediction": "a", "references": [1]}', 'at least one string'),
+        (
+            b'{"prediction": "a", "references": ["a"], "reference": "a"}',
+            "has 'reference' and 'references'",
+        ),
+        (GOOD + b'\n{"prediction"', ':3: not JSON'),
+        (b'[1]', ':1: expected a JSON object, got list'),
+        (GOOD + b'{"prediction": "\xff"}', ':2: not UTF-8'),
+    ],
+)
+def test_bad_rows_are_one_line(tmp_path, data, expected):
+  path = tmp_path / 'p.jsonl'
+  path.write_bytes(data)
+  with pytest.raises(InputError) as error:
+    predictions.read(str(path))
+  assert str(error.value).startswith(str(path))
+  assert expected in str(error.value) and '\n' not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    'arguments, expected',
+    [
+        ([], '--predictions=FILE is missing'),
+        (['--predictions=absent.jsonl'], 'absent.jsonl: cannot be read: No'),
+        (['--predictions=.'], '.: cannot be read: Is a directory'),
+        (
+            ['--predictions=setup.cfg', '--protocol=google2'],
+            '--protocol=google2: no such protocol; did you mean google? '
+            'expected one of locost, google, pagesum',
+        ),
+        (['--predictions=setup.cfg', '--processes=0'], '1 <= processes'),
+        (['--protocols=google'], 'did you mean --protocol?'),
+        (['setup.cfg'], "'setup.cfg': expected flags only"),
+    ],
+)
+def test_bad_command_lines_are_one_line(arguments, expected):
+  done = run(*arguments)
+  assert done.returncode == 2 and not done.stdout
+  assert done.stderr.startswith('error: ') and done.stderr.count('\n') == 1
+  assert expected in done.stderr
+
+
+def test_starts_without_jax_and_tensorflow():
+  program = (
+      'import sys; from locost_jax import score; '
+      'print(*sorted({"jax", "flax", "tensorflow", "seqio", "numpy"}'
+      '.intersection(sys.modules)))'
+  )
+  done = subprocess.run(
+      [sys.executable, '-c', program], capture_output=True, text=True
+  )
+  assert done.stdout == 'numpy\n', done.stderr
