@@ -2,9 +2,9 @@
 
   python -m locost_jax.main --config=configs/quickstart_long.py
 
-Hardware: 2 CPU cores, 20 minutes; 2.9M parameters.
-Expected: without the copy head it had a ROUGE-1 of 24, against 17.8 of the best
-constant output and 17.5 of the lead. With it, it has not been measured yet.
+Hardware: 2 CPU cores; 67 minutes next to another run; 2.9M parameters.
+Expected: a ROUGE-1 of 32, one point above the quickstart's, against 17.8 of the
+best constant output and 17.5 of the lead.
 """
 
 from configs import quickstart
