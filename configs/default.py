@@ -108,8 +108,8 @@ def get_config():
           accumulate=1,  # pieces of a batch, one after the other, per update
           eval_every=1000,  # steps between evaluations; 0: only after the last
           checkpoint_every=1000,  # steps between checkpoints; 0: only the last
-          # Ends the run, or the phase, when so many evaluations in a row do not
-          # reach the best one (checkpoint.metric).
+          # Stops the run, or the phase, when this many evaluations in a row do
+          # not reach the best one (checkpoint.metric).
           patience=0,  # 0: never
           log_every=10,  # steps between lines of metrics.jsonl
           remat='auto',  # see above

@@ -185,6 +185,12 @@ def parse_row(path, number, line, fields):
     raise InputError(
         f'{where}: expected a JSON object, got {type(row).__name__}'
     )
+  check_texts(where, row, fields)
+  return row
+
+
+def check_texts(where, row, fields):
+  """Raises an InputError unless a row has each of these fields, as a string."""
   for field in fields:
     if field not in row:
       raise InputError(
@@ -196,7 +202,6 @@ def parse_row(path, number, line, fields):
           f'{where}: field {field!r} must be a string, got '
           f'{type(row[field]).__name__}'
       )
-  return row
 
 
 def check_parts(where, row):

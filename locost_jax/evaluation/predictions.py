@@ -30,7 +30,7 @@ def read(path):
   pairs = []
   for number, line in sources.read_lines(path):
     row = sources.parse_row(path, number, line, ['prediction'])
-    pairs.append(Pair(row['prediction'], _references(path, number, line, row)))
+    pairs.append(Pair(row['prediction'], _references(f'{path}:{number}', row)))
   if not pairs:
     raise InputError(
         f'{path}: has no rows; expected JSON Lines with prediction and reference'
@@ -38,11 +38,12 @@ def read(path):
   return pairs
 
 
-def _references(path, number, line, row):
+def _references(where, row):
   """Returns the references of a row, a list of str that is not empty."""
   if 'references' not in row:
-    return [sources.parse_row(path, number, line, ['reference'])['reference']]
-  where, found = f'{path}:{number}', row['references']
+    sources.check_texts(where, row, ['reference'])
+    return [row['reference']]
+  found = row['references']
   if 'reference' in row:
     raise InputError(
         f"{where}: has 'reference' and 'references'; expected one of them"

@@ -49,11 +49,11 @@ class Copied(NamedTuple):
 
 
 class Written(NamedTuple):
-  """What the decoder has written, as the head reads it.
+  """The decoder's side of the copy head.
 
-  h: [B, T, D], its last states.
-  before: int [B, T, N], the tokens before each target, the last one first; -1
-    where there is none.
+  h: [B, T, D], the decoder's last states.
+  before: int [B, T, N], the tokens before each target, the nearest first; -1
+    in place of those before the first token.
   """
 
   h: jax.Array
@@ -190,14 +190,14 @@ def with_tokens(config, memory, inputs):
 
 
 def tokens_before(tokens, most):
-  """The `most` tokens before each one, the last one first; -1: there is none.
+  """Returns the tokens before each token, the nearest first.
 
   Args:
     tokens: int [..., S].
     most: N.
 
   Returns:
-    int [..., S, N].
+    int [..., S, N], -1 in place of tokens before the first.
   """
   S, lead = tokens.shape[-1], [(0, 0)] * (tokens.ndim - 1)
   padded = jnp.pad(tokens, [*lead, (most, 0)], constant_values=-1)

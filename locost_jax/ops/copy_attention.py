@@ -8,7 +8,7 @@ With the input's tokens x[s], the targets y[t], queries q[t] and keys k[s]:
 
 m is for places that continue what was just written: the n tokens before them
 are the last n of the target, as for the n-gram heads of Akyurek et al. 2024.
-With N = 0 there is none of it.
+With N = 0, m is 0.
 
 A loss needs only c[t](target): `at_targets` computes it with the scores of one
 piece of the input at a time and makes nothing as large as the vocabulary. A
@@ -42,11 +42,11 @@ _LEAST = 1e-30
 
 
 class Queries(NamedTuple):
-  """What each target looks for.
+  """The targets' side of the attention.
 
   vectors: q [B, T, C].
   weights: w [B, T, N].
-  before: int [B, T, N], y[t-1], y[t-2], ...; -1 where there is none.
+  before: int [B, T, N], y[t-1], y[t-2], ...; -1 before the first token.
   """
 
   vectors: jax.Array
@@ -55,12 +55,12 @@ class Queries(NamedTuple):
 
 
 class Source(NamedTuple):
-  """What is copied from.
+  """The input's side of the attention.
 
   keys: k [B, S, C].
   mask: bool [B, S], true at tokens that may be copied.
   tokens: int [B, S], the input.
-  before: int [B, S, N], x[s-1], x[s-2], ...; -1 where there is none.
+  before: int [B, S, N], x[s-1], x[s-2], ...; -1 before the first token.
   """
 
   keys: jax.Array

@@ -210,15 +210,15 @@ class Loop:
 
   def _is_out_of_patience(self):
     """Whether the last train.patience evaluations did not reach the best."""
-    patience, every = self._settings.patience, self._settings.eval_every
-    if not patience or self._at.done == self._settings.steps:
+    settings = self._settings
+    if not settings.patience or self._at.done == settings.steps:
       return False
-    if self._checkpointer.evaluations_since_best(every) < patience:
+    if not self._checkpointer.is_finished(settings):
       return False
     best = self._checkpointer.best_step()
     self._telemetry.note(
-        f'step {self._at.done}: the end, {patience} evaluations did not reach '
-        f'that of step {best} (train.patience)'
+        f'step {self._at.done}: stopped, {settings.patience} evaluations did '
+        f'not reach that of step {best} (train.patience)'
     )
     return True
 

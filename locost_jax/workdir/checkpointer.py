@@ -212,10 +212,10 @@ class Checkpointer:
     self.wait()
     return checkpoint.best_step(self._directory)
 
-  def evaluations_since_best(self, every):
-    """See `checkpoint.evaluations_since_best`."""
+  def is_finished(self, settings):
+    """See `checkpoint.is_finished`; settings: config.train."""
     self.wait()
-    return checkpoint.evaluations_since_best(self._directory, every)
+    return checkpoint.is_finished(self._directory, settings)
 
   def metrics(self, step):
     """Returns the metrics saved with a step: name -> number."""

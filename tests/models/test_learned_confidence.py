@@ -78,7 +78,7 @@ def test_the_table_says_when_a_run_has_learned():
 
 
 def test_the_command(run_command, monkeypatch, tmp_path):
-  """What it prints, writes and draws; docs/training.md runs it and trains."""
+  """Prints, writes and draws; docs/training.md runs it with training."""
   pytest.importorskip('matplotlib')
   asked = []
 

@@ -19,7 +19,7 @@ def arguments():
   rng = np.random.default_rng(0)
   mask = np.arange(S) < np.array([[S], [170], [0]])
   tokens = rng.integers(1, V - 2, (B, S))  # never the last two
-  # Of few tokens, so that n-grams are equal; -1: there is none.
+  # Few different tokens, so that n-grams match; -1: before the first token.
   queries = copy_attention.Queries(
       rng.normal(size=(B, T, C)).astype(np.float32),
       rng.normal(size=(B, T, N)).astype(np.float32),

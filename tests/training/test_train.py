@@ -400,7 +400,7 @@ def test_patience(capsys, tmp_path):
   result = train_it()
   assert asked == [2, 4, 6, 8]
   assert (result['step'], result['best_step']) == (8, 4)
-  said = 'step 8: the end, 2 evaluations did not reach that of step 4'
+  said = 'step 8: stopped, 2 evaluations did not reach that of step 4'
   assert capsys.readouterr().err.count(said) == 1
   assert phases.is_finished(phase)
   assert train_it() == result and asked == [2, 4, 6, 8]

@@ -11,7 +11,7 @@ from locost_jax.evaluation.metrics import subsequences
 
 
 class Overlap(NamedTuple):
-  """What two texts have in common.
+  """How many words, or pairs of words, two texts share.
 
   Attributes:
     hits: words, or pairs of words, that both have.

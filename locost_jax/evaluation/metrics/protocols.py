@@ -9,6 +9,7 @@ from typing import Callable, NamedTuple
 
 from locost_jax.errors import InputError
 from locost_jax.errors import suggest
+from locost_jax.evaluation.metrics import intervals
 from locost_jax.evaluation.metrics import overlap
 from locost_jax.evaluation.metrics import words
 
@@ -117,7 +118,7 @@ def find(name):
   """Returns the protocol of a name.
 
   Raises:
-    InputError: there is none.
+    InputError: no protocol has it; the line lists all.
   """
   if name not in PROTOCOLS:
     raise InputError(
@@ -179,6 +180,6 @@ def signature(protocol, pairs):
           f'agg:{"max" if protocol.combine is best else "pooled"}',
           protocol.tokens,
           f'n:{pairs}',
-          'ci:95',
+          f'ci:{intervals.LEVEL}',
       ]
   )

@@ -99,7 +99,7 @@ def of_any_script(text):
 
 
 class _Separated(dict):
-  """What to put for each character (by its number), worked out when needed."""
+  """The replacement of each character, by code point; computed when needed."""
 
   def __missing__(self, code):
     character = chr(code)
