@@ -70,13 +70,13 @@ def check_scores(text):
       'lead',
   ]
   for name, numbers in rows:
-    *loss, r1, r2, rl, rlsum, mean = map(float, numbers.split())
+    *losses, r1, r2, rl, rlsum, mean, recall = map(float, numbers.split())
     assert 0 <= r2 <= rlsum <= r1 <= 100, name
     assert r2 <= rl <= r1, name
     assert mean == pytest.approx((r1 + r2 + rlsum) / 3, abs=0.011)
-    assert len(loss) == (not name.startswith('lead')) and all(
-        0 < x < 12 for x in loss
-    )
+    assert 0 <= recall <= 100
+    assert len(losses) == 2 * (not name.startswith('lead')), name
+    assert all(0 < x < 12 for x in losses), name
 
 
 def check_page(text):
@@ -168,9 +168,12 @@ def test_finetune_your_data(tmp_path):
   assert len(re.findall('^reference ', shown(notebook, 'scores'), re.M)) == 3
   assert 'writes the same.' in shown(notebook, 'python')
   text = (home / 'my_text.txt').read_text()
-  (there,) = pretrained.load(str(home / 'exported')).summarize([text])
+  (there,) = pretrained.load(str(home / 'taken')).summarize([text])
   assert there in shown(notebook, 'python')
   assert ' '.join(there.split()) in shown(notebook, 'text').splitlines()
+  page = (home / 'where.html').read_text()
+  assert page in shown(notebook, 'page')
+  check_page(page)
 
 
 @pytest.mark.parametrize(
@@ -419,6 +422,7 @@ def test_defaults(name, tmp_path, monkeypatch):
     check_page(shown(notebook, 'page'))
   elif name == 'finetune_your_data':
     check_scores(shown(notebook, 'scores'))
+    check_page(shown(notebook, 'page'))
     assert 'writes the same.' in shown(notebook, 'python')
   else:
     differences = re.findall(
