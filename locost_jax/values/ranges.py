@@ -245,6 +245,7 @@ FLAGS = {
     'report': Path(),
     'seconds': _NOT_NEGATIVE,
     'seed': _SEED,
+    'seeds': Integer(1, 1000),
     'source': _MODEL,
     'split': Text(),
     'cache.split': Texts(),
