@@ -9,6 +9,7 @@ from locost_jax.evaluation.metrics import protocols
 
 EXAMPLES = 5  # that differ most
 _SHOWN = 160  # characters of a text
+_BEFORE = 3  # words in front of where two texts begin to differ
 _TIE = 1e-9  # F1 x 100; rounding is smaller
 
 
@@ -117,7 +118,8 @@ def compare(pairs, scores, protocol):
         and wins, ties and losses (documents; not of the geometric mean, which
         single documents do not have)}.
       examples: of the largest differences of the mean, dicts of id (or line,
-        where there are none), scores (two numbers) and texts (two str).
+        where there are none), scores (two numbers) and texts (two str, from
+        where they differ, cut).
   """
   keys = [*protocols.TYPES, protocols.MEAN]
   ours, theirs = (
@@ -164,15 +166,27 @@ def _example(pairs, scores):
   return dict(
       {'line': pairs[0].line} if name is None else {'id': name},
       scores=[float(score) for score in scores],
-      texts=[_shorten(pair.prediction) for pair in pairs],
+      texts=_shorten([pair.prediction for pair in pairs]),
   )
 
 
-def _shorten(text):
-  text = ' '.join(text.split()) or '(empty)'
-  if len(text) <= _SHOWN:
-    return text
-  return text[: _SHOWN - 4].rstrip() + ' ...'
+def _shorten(texts):
+  """Returns the beginnings of two texts, from where they begin to differ."""
+  words = [text.split() for text in texts]
+  same = 0
+  while (
+      all(same < len(side) for side in words)
+      and len({side[same] for side in words}) == 1
+  ):
+    same += 1
+  first = max(same - _BEFORE, 0)
+  shown = []
+  for side in words:
+    text = ' '.join((['...'] if first else []) + side[first:]) or '(empty)'
+    if len(text) > _SHOWN:
+      text = text[: _SHOWN - 4].rstrip() + ' ...'
+    shown.append(text)
+  return shown
 
 
 def _show(key):

@@ -11,6 +11,7 @@ import json
 
 from locost_jax import files
 from locost_jax import untrusted
+from locost_jax.command_line import versions
 from locost_jax.errors import InputError
 from locost_jax.evaluation import metric_table
 from locost_jax.hosts import collective
@@ -66,6 +67,7 @@ def _key(setups, split, options):
           name: config[name] for name in ('eval', 'decode', 'model', 'selector')
       },
       dtype=last.config.train.dtype,
+      versions=versions.installed(('locost_jax',)),
       **options,
   )
 

@@ -80,7 +80,9 @@ def test_the_table(compare):
   assert shown['R-1'][-1] == '9-0-0' and shown['R-1'][1] == '100.00'
   assert shown['R-1'][-2] == shown['R-Lsum'][-2]
   assert 'rouge|locost|' in out and '─── 0: A 100.00, B' in out
-  assert out.count('───') == comparison.EXAMPLES and ' ...' in out
+  assert out.count('───') == comparison.EXAMPLES
+  # From where they differ, three words before it; the rest is cut.
+  assert 'A  a b c d' in lines and 'B  a b x ya b' in out and ' ...' in out
   _, out, _ = compare(ours, ours)
   assert '─── ' not in out and '0-9-0' in out
 
@@ -91,6 +93,18 @@ def test_without_ids_by_position(compare):
 
 
 OTHER = dict(prediction='a', reference='another')
+
+
+def test_texts_begin_where_they_differ(compare):
+  ours = [row('1 2 3 4 5 6 7')]
+  _, out, _ = compare(ours, [row('1 2 3 4 5 a b c d')], '--format=json')
+  (example,) = json.loads(out)['examples']
+  assert example['texts'] == ['... 3 4 5 6 7', '... 3 4 5 a b c d']
+  assert comparison._shorten(['a b c d', 'a b']) == ['a b c d', 'a b']
+  assert comparison._shorten(['1 2 3 4 5', '1 2 3 4']) == [
+      '... 2 3 4 5',
+      '... 2 3 4',
+  ]
 
 
 @pytest.mark.parametrize(
