@@ -222,7 +222,7 @@ def run_once(values, config, overrides, workdir, roll):
   Returns:
     (the module whose `format_text` and `format_json` show it, their arguments).
   """
-  if find.seeds(workdir):
+  if find.seeds(workdir) and not values.dry_run:
     if not values.evaluate:
       raise InputError(
           f'{workdir} holds the runs of --seeds: give --seeds, or use another '

@@ -33,15 +33,6 @@ from locost_jax.evaluation import scoring
 from locost_jax.evaluation import submission
 from locost_jax.evaluation.metrics import protocols
 
-_TITLES = {
-    'rouge1': 'R-1',
-    'rouge2': 'R-2',
-    'rougeL': 'R-L',
-    'rougeLsum': 'R-Lsum',
-    protocols.MEAN: 'mean',
-    protocols.GEOMETRIC: 'geometric mean',
-}
-
 
 def define_flags(values, argv):
   """Defines this command's flags."""
@@ -104,16 +95,14 @@ def main(values, arguments):
   pairs = predictions.read(path, references=not values.submission)
   if values.submission:
     submission.write(values.submission, path, pairs)
-    if not pairs[0].references:  # the row of no pair has any
+    if not pairs[0].references:  # then no row has any
       return
   if values.compare:
     result = compare((path, find_file(values.compare)), pairs, protocol, values)
     show = comparison_table.format_text
   else:
-    result, show = (
-        scoring.summarize(score(pairs, protocol, values), protocol),
-        text,
-    )
+    result = scoring.summarize(score(pairs, protocol, values), protocol)
+    show = text
   print(json.dumps(result) if values.format == 'json' else show(result))
 
 
@@ -191,12 +180,14 @@ def notes(pairs, scores, protocol):
 def text(result):
   """Returns the table and the signature of a `scoring.summarize`."""
   lines = [f'{"F1 x 100":<14}  {"":>6}  95% interval']
-  for key, title in _TITLES.items():
+  for key, title in protocols.TITLES.items():
     if key in result:
       low, high = result['intervals'][key]
       of = ''
       if key in (protocols.MEAN, protocols.GEOMETRIC):
-        of = '  of ' + ', '.join(_TITLES[name] for name in result['mean_of'])
+        of = '  of ' + ', '.join(
+            protocols.TITLES[name] for name in result['mean_of']
+        )
       lines.append(
           f'{title:<14}  {result[key]:6.2f}  {low:.2f} to {high:.2f}{of}'
       )

@@ -5,14 +5,7 @@ import textwrap
 from locost_jax.errors import visible
 from locost_jax.evaluation.metrics import protocols
 
-_TITLES = {
-    'rouge1': 'R-1',
-    'rouge2': 'R-2',
-    'rougeL': 'R-L',
-    'rougeLsum': 'R-Lsum',
-    protocols.MEAN: 'mean',
-    protocols.GEOMETRIC: 'geomean',
-}
+_TITLES = protocols.TITLES | {protocols.GEOMETRIC: 'geomean'}
 _HEAD = 'F1 x 100      A       B   A - B   95% interval   p: boot   swap won-tied-lost'
 _NOTES = """\
 boot: paired bootstrap. swap: approximate randomisation. p: how often chance

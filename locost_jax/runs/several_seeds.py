@@ -15,6 +15,7 @@ from locost_jax.errors import InputError
 from locost_jax.hosts import collective
 from locost_jax.runs import final_table
 from locost_jax.runs.final_table import Row
+from locost_jax.values import directories
 from locost_jax.values import ranges
 from locost_jax.workdir import find
 from locost_jax.workdir import phases as phases_lib
@@ -41,6 +42,7 @@ def run(config, overrides, workdir, count, run_one):
   Raises:
     InputError: WORKDIR holds a run, or as `run_one`.
   """
+  directories.check('--workdir', workdir)
   if phases_lib.read_config(workdir) is not None:
     raise InputError(
         f'{workdir} holds one run, not those of --seeds: use another --workdir'

@@ -2,9 +2,10 @@
 
 metrics.jsonl has one JSON object per line, `step` and the numbers measured
 after that many steps: {"step": 100, "train/loss": 3.21, ...}. null stands for a
-number that is not finite. Lines of evaluations also have texts, the signatures. A run that continues drops the lines after the step
-it continues from, so each step is there once. While the disk has no room, what
-is to be written waits in memory (`growing_files`).
+number that is not finite. Lines of evaluations also have texts, the signatures.
+A run that continues drops the lines after the step it continues from, so each
+step is there once. While the disk has no room, what is to be written waits in
+memory (`growing_files`).
 """
 
 import json

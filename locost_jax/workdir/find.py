@@ -64,7 +64,11 @@ def seeds(directory):
     directory: a WORKDIR; {} where it is a run itself.
   """
   directory = Path(directory)
-  if (directory / phases_lib.CONFIG_FILE).exists():
+  # os.path answers also for a path that cannot be.
+  if (
+      not os.path.isdir(directory)
+      or (directory / phases_lib.CONFIG_FILE).exists()
+  ):
     return {}
   found = {
       int(path.parent.name.removeprefix('seed-')): path.parent
@@ -104,7 +108,8 @@ def best_seed(directory):
   for path, (_, step_directory, _) in (finished or begun).items():
     metrics = checkpoint.read_metrics(step_directory)
     scores[path] = metrics.get(checkpoint.SCORE, -math.inf)
-    chosen_by.add(metrics.get(checkpoint.SCORE_OF))
+    if checkpoint.SCORE in metrics:
+      chosen_by.add(metrics.get(checkpoint.SCORE_OF, 'score'))
   if len(chosen_by) > 1:
     raise InputError(
         f'{directory}: its seeds were chosen by other metrics: '
@@ -112,9 +117,9 @@ def best_seed(directory):
         f'{directory}/seed-N'
     )
   best = max(scores, key=scores.get)
-  by = f'{chosen_by.pop()} {abs(scores[best]):.4g}'
-  if scores[best] == -math.inf:
-    by = 'the first, as none was evaluated'
+  # The score of what is better when lower is negative.
+  by = [f'{name} {abs(scores[best]):.4g}' for name in chosen_by]
+  by = by[0] if by else 'the first, as none was evaluated'
   _tell(f'{directory}: {best.name}, the best of {len(scores)} seeds ({by})')
   return best
 
