@@ -1,9 +1,16 @@
 """Scores predictions by the ROUGE of a paper or package, without a model.
 
   python -m locost_jax.score --predictions=FILE.jsonl --protocol=locost
+  python -m locost_jax.score --predictions=A.jsonl --compare=B.jsonl
+  python -m locost_jax.score --predictions=runs/a --compare=runs/b
+  python -m locost_jax.score --predictions=A.jsonl --submission=A.json
 
 Each row has `prediction` and `reference`, or `references`, a list of which the
-best counts. `main --evaluate` writes such files. Texts are never truncated.
+best counts. `main --evaluate` writes such files, and a WORKDIR stands for the
+newest one of its best checkpoint. Texts are never truncated.
+
+--compare scores both files and tests each difference. Documents are matched by
+`id`; without ids the rows must have the same references in the same order.
 
 The last line is the signature: it says how the numbers were computed, and goes
 with them wherever they are printed. The intervals hold 95% of the means of
@@ -19,18 +26,12 @@ from absl import flags
 from locost_jax.command_line import commands
 from locost_jax.command_line.progress import Progress
 from locost_jax.errors import InputError
+from locost_jax.evaluation import comparison
+from locost_jax.evaluation import comparison_table
 from locost_jax.evaluation import predictions
 from locost_jax.evaluation import scoring
+from locost_jax.evaluation import submission
 from locost_jax.evaluation.metrics import protocols
-
-_TITLES = {
-    'rouge1': 'R-1',
-    'rouge2': 'R-2',
-    'rougeL': 'R-L',
-    'rougeLsum': 'R-Lsum',
-    protocols.MEAN: 'mean',
-    protocols.GEOMETRIC: 'geometric mean',
-}
 
 
 def define_flags(values, argv):
@@ -39,8 +40,25 @@ def define_flags(values, argv):
   flags.DEFINE_string(
       'predictions',
       None,
-      'FILE: JSON Lines with prediction and reference (or references)',
+      'FILE: JSON Lines with prediction and reference (or references), or the '
+      'WORKDIR of a run',
       flag_values=values,
+  )
+  flags.DEFINE_string(
+      'compare',
+      None,
+      'FILE or WORKDIR: other predictions of the same documents',
+      flag_values=values,
+  )
+  flags.DEFINE_string(
+      'submission',
+      None,
+      "FILE.json: write {id: prediction} there, SCROLLS' format of predictions; "
+      'rows need no reference, and without any nothing is scored',
+      flag_values=values,
+  )
+  flags.DEFINE_boolean(
+      'overwrite', False, 'replace --submission', flag_values=values
   )
   flags.DEFINE_string(
       'protocol',
@@ -69,7 +87,45 @@ def main(values, arguments):
   if not values.predictions:
     raise InputError('--predictions=FILE is missing: which predictions?')
   protocol = protocols.find(values.protocol)
-  pairs = predictions.read(values.predictions)
+  path = find_file(values.predictions)
+  if values.submission:
+    if values.compare:
+      raise InputError('--compare and --submission: expected one of them')
+    submission.check(values.submission, values.overwrite, path)
+  pairs = predictions.read(path, references=not values.submission)
+  if values.submission:
+    submission.write(values.submission, path, pairs)
+    if not pairs[0].references:  # then no row has any
+      return
+  if values.compare:
+    result = compare((path, find_file(values.compare)), pairs, protocol, values)
+    show = comparison_table.format_text
+  else:
+    result = scoring.summarize(score(pairs, protocol, values), protocol)
+    show = text
+  print(json.dumps(result) if values.format == 'json' else show(result))
+
+
+def find_file(path):
+  """Returns the file of predictions that a path stands for.
+
+  For a WORKDIR a line on stderr says which file was taken.
+
+  Args:
+    path: of the file, or a WORKDIR.
+  """
+  if not os.path.isdir(path):
+    return path
+  # Only now: reading checkpoints takes JAX, and seconds.
+  from locost_jax.workdir import find_predictions
+
+  found = find_predictions.newest(path)
+  print(f'{path}: takes {found}', file=sys.stderr)
+  return found
+
+
+def score(pairs, protocol, values):
+  """Returns the scores of each pair, and tells what could not be scored."""
   progress = Progress()
   scores = scoring.score_pairs(
       pairs,
@@ -80,11 +136,29 @@ def main(values, arguments):
   progress.wipe()
   for line in notes(pairs, scores, protocol):
     print(line, file=sys.stderr)
-  result = scoring.summarize(scores, protocol)
-  if values.format == 'json':
-    print(json.dumps(result))
-  else:
-    print(text(result))
+  return scores
+
+
+def compare(paths, pairs, protocol, values):
+  """Returns the scores of two files, and their differences.
+
+  Args:
+    paths: of both files.
+    pairs: of the first.
+    protocol: a `protocols.Protocol`.
+    values: the flags.
+  """
+  pairs = [pairs, predictions.read(paths[1])]
+  pairs[1] = comparison.match(*pairs, paths)
+  for line in comparison.warnings(pairs, paths, protocol):
+    print(line, file=sys.stderr)
+  scores = [score(side, protocol, values) for side in pairs]
+  return dict(
+      predictions=list(paths),
+      scores=[scoring.summarize(side, protocol) for side in scores],
+      **comparison.compare(pairs, scores, protocol),
+      signature=protocols.signature(protocol, len(pairs[0])),
+  )
 
 
 def notes(pairs, scores, protocol):
@@ -106,12 +180,14 @@ def notes(pairs, scores, protocol):
 def text(result):
   """Returns the table and the signature of a `scoring.summarize`."""
   lines = [f'{"F1 x 100":<14}  {"":>6}  95% interval']
-  for key, title in _TITLES.items():
+  for key, title in protocols.TITLES.items():
     if key in result:
       low, high = result['intervals'][key]
       of = ''
       if key in (protocols.MEAN, protocols.GEOMETRIC):
-        of = '  of ' + ', '.join(_TITLES[name] for name in result['mean_of'])
+        of = '  of ' + ', '.join(
+            protocols.TITLES[name] for name in result['mean_of']
+        )
       lines.append(
           f'{title:<14}  {result[key]:6.2f}  {low:.2f} to {high:.2f}{of}'
       )

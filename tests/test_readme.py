@@ -186,6 +186,21 @@ RUNS = (
         makes=r'runs/\1/checkpoints/2',
     ),
     Run(
+        r'.*main .*--lengths=.* --evaluate',
+        TINY,
+        makes='runs/finetune/predictions/*-test-2.8192.jsonl',
+    ),
+    Run(
+        r'.*main .*--workdir=(\S+) --seeds=3 --evaluate',
+        TINY,
+        makes=r'\1/seed-2/predictions/*-test-2.jsonl',
+    ),
+    Run(
+        r'.*main .*--workdir=(\S+) --seeds=3',
+        TINY,
+        makes=r'\1/seed-2/checkpoints/2',
+    ),
+    Run(
         r'.*main .*--evaluate',
         TINY,
         makes='runs/finetune/predictions/*-test-2.jsonl',
@@ -398,10 +413,18 @@ def house(tmp_path_factory):
             for text in texts
         ],
     )
-  write_rows(
-      home / 'predictions.jsonl',
-      [dict(prediction=text, reference=text[:40]) for text in texts],
-  )
+  for name, words in ('predictions', 40), ('others', 9), ('a', 3), ('b', 2):
+    write_rows(
+        home / f'{name}.jsonl',
+        [
+            dict(
+                id=i,
+                prediction=' '.join(text.split()[:words]),
+                reference=text[:40],
+            )
+            for i, text in enumerate(texts)
+        ],
+    )
   (home / 'report.txt').write_text(texts[0])
   (home / 'books').mkdir()
   (home / 'books' / 'one.txt').write_text(texts[1])

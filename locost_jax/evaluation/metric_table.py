@@ -71,6 +71,20 @@ def of_summaries(names):
   return select(names, metric.TEXT, metric.CONTENT)
 
 
+def signatures(names, documents):
+  """Returns {metric: signature} of those that have one.
+
+  Args:
+    names: config.eval.metrics.
+    documents: that are measured.
+  """
+  return {
+      entry.name: entry.signature(documents)
+      for entry in select(names)
+      if entry.signature
+  }
+
+
 def check(names, best_by):
   """Raises an InputError for unknown metrics, or if none gives `best_by`.
 

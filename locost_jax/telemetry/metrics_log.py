@@ -2,9 +2,10 @@
 
 metrics.jsonl has one JSON object per line, `step` and the numbers measured
 after that many steps: {"step": 100, "train/loss": 3.21, ...}. null stands for a
-number that is not finite. A run that continues drops the lines after the step
-it continues from, so each step is there once. While the disk has no room, what
-is to be written waits in memory (`growing_files`).
+number that is not finite. Lines of evaluations also have texts, the signatures.
+A run that continues drops the lines after the step it continues from, so each
+step is there once. While the disk has no room, what is to be written waits in
+memory (`growing_files`).
 """
 
 import json
@@ -21,7 +22,7 @@ from locost_jax.telemetry import growing_files
 class MetricsLog:
   """Writes every line to metrics.jsonl, TensorBoard and, if asked, W&B."""
 
-  def __init__(self, workdir, start_step, measured, tracker, note):
+  def __init__(self, workdir, start_step, measured, tracker, note, labels=()):
     """Opens WORKDIR/metrics.jsonl and WORKDIR/tensorboard for appending.
 
     Args:
@@ -30,12 +31,15 @@ class MetricsLog:
       measured: whether start_step has been evaluated, see `cut`.
       tracker: weights_and_biases.Tracker, or None.
       note: takes a line to print.
+      labels: {beginning of names: {name: text}}: texts that go into every line
+        of metrics.jsonl that has a number of such a name.
     """
     path = workdir / 'metrics.jsonl'
     cut(path, start_step, measured)
     self._file = growing_files.File(path)
     self._events = growing_files.Events(workdir / 'tensorboard', start_step + 1)
     self._tracker, self._note, self._is_full = tracker, note, False
+    self._labels = dict(labels)
 
   def log(self, step, metrics):
     """Writes the numbers measured after `step` steps.
@@ -53,7 +57,11 @@ class MetricsLog:
         value = float(str(np.float32(value)))
       row[name] = value if math.isfinite(value) else None
       self._events.add_scalar(name, value, int(step))
-    self._file.write((json.dumps(row) + '\n').encode())
+    texts = {}
+    for beginning, labels in self._labels.items():
+      if any(name.startswith(beginning) for name in metrics):
+        texts |= labels
+    self._file.write((json.dumps(row | texts) + '\n').encode())
     self._report_full_disk()
     if self._tracker:
       self._tracker.log(
@@ -136,6 +144,17 @@ def read_curve(path, key):
     )
   steps, values = zip(*found)
   return list(steps), list(values)
+
+
+def read_texts(path, key):
+  """Returns the different texts that a run has for a key, the first one first.
+
+  Args:
+    path: of metrics.jsonl; may not exist.
+    key: 'eval/arxiv/signature/rouge' for example.
+  """
+  found = [row.get(key) for _, row in _read_lines(path)]
+  return list(dict.fromkeys(text for text in found if isinstance(text, str)))
 
 
 def cut(path, step, measured=True):

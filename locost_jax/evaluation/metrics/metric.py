@@ -32,6 +32,8 @@ class Metric(NamedTuple):
       params, batch), where the batch is as in `step.eval_step`, on the mesh.
     columns: those of its numbers that tables show.
     lower_is_better: the keys whose best value is the smallest.
+    signature: function of the number of documents -> what fixes the numbers, a
+      text without spaces; None: the metric has no variants.
   """
 
   name: str
@@ -40,6 +42,7 @@ class Metric(NamedTuple):
   sums: Any
   columns: tuple = ()
   lower_is_better: tuple = ()
+  signature: Any = None
 
 
 def means(parts):
