@@ -249,13 +249,6 @@ def main(values, arguments):
   from locost_jax.summarizing import parts
   from locost_jax.summarizing import write_summaries
 
-  chosen_parts = None
-  if values.parts:
-    chosen_parts = parts.Parts(
-        values.parts, values.part_length, values.summary_length
-    )
-    parts.check(chosen_parts, summarizer)
-
   options = write_summaries.Options(
       checkpoint=checkpoint,
       dtype=values.dtype,
@@ -265,7 +258,7 @@ def main(values, arguments):
       report=_follow(values.report),
       batch_size=values.batch_size,
       available=available,
-      parts=chosen_parts,
+      parts=parts.of_flags(values, summarizer),
   )
   failures += write_summaries.write(summarizer, documents, settings, options)
   return 2 if failures else 0

@@ -10,7 +10,6 @@ import gzip
 import importlib
 import importlib.util
 import json
-import os
 from pathlib import Path
 import re
 import shlex
@@ -223,7 +222,10 @@ def tiny(name, words):
   """
   command = name.removeprefix('locost_jax.')
   if command == 'summarize':
-    return ['--max_length=4', '--overwrite']
+    return [
+        '--max_length=4',
+        *['--part_length=64'] * ('--parts' in ' '.join(words)),
+    ]
   if command == 'data.inspect':
     return ['--config.data.vocabulary=byte', '--config.data.check_sizes=False']
   if command == 'data.interdependent':
@@ -286,10 +288,10 @@ def _row(number):
 
 
 def enter(home, monkeypatch):
-  """Goes into a home; bench measures in this process."""
+  """Goes into a home; bench measures here, compiled programs are kept."""
   from locost_jax.benchmarks import processes
   from tests.benchmarks.measuring import ThisProcess
 
   monkeypatch.chdir(home)
-  monkeypatch.setenv('LOCOST_JAX_CACHE', os.environ['LOCOST_JAX_CACHE'])
+  monkeypatch.setenv('LOCOST_JAX_CACHE', str(home / 'programs'))
   monkeypatch.setattr(processes, 'WorkerProcess', ThisProcess)

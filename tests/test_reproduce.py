@@ -1,7 +1,9 @@
 """REPRODUCE.md: complete, and (slow) every command of it runs."""
 
 import collections
+import re
 
+import jax
 import pytest
 
 from locost_jax.errors import InputError
@@ -43,6 +45,20 @@ def test_each_command_is_of_a_section():
   assert set(OURS.values()) == ready and len(ready) > 80
 
 
+def test_percent_of_longt5():
+  """LOCOST's tables 2 and 3: mean ROUGE relative to LongT5's, from their rows."""
+  tables = {section.name: section.rows for section in SECTIONS}
+  ours = [row[1] for row in tables['LOCOST table 2'][:3]]
+  theirs = tables['LOCOST table 2'][4][1].split('; ')
+  ours += tables['LOCOST table 3'][0][1].split('; ')
+  theirs += tables['LOCOST table 3'][1][1].split('; ')
+  mean = lambda text: sum(map(float, re.findall(r'[\d.]+', text)[:3])) / 3
+  found = [100 * mean(a) / mean(b) for a, b in zip(ours, theirs, strict=True)]
+  printed = [float(re.search(r'([\d.]+)%', text)[1]) for text in ours]
+  assert printed == [96.1, 94.5, 95.2, 94.2, 93.5]
+  assert [round(value, 1) for value in found] == [96.1, 94.1, 95.2, 94.2, 93.4]
+
+
 def test_a_number_that_is_missing_is_found():
   assert missing(SECTIONS[1:]) == ['LOCOST table 1']
   assert missing([*SECTIONS, SECTIONS[-1]]) == ['SimCAS figure 9']
@@ -60,6 +76,20 @@ def test_a_section_is_whole(section):
     # known or what it takes.
     assert bool(here) == (check != 'published'), row
   assert any(row[3] != 'published' for row in section.rows)
+
+
+def test_files_and_links_exist():
+  for path in re.findall(r'`((?:configs|tests|locost_jax)/[\w./]+)`', TEXT):
+    assert (reproduce.ROOT / path).exists(), path
+  for link in re.findall(r'\]\((?!https?:)([^)]+)\)', TEXT):
+    file, _, anchor = link.partition('#')
+    headings = re.findall(
+        r'^#+ (.*)', (reproduce.ROOT / file).read_text(encoding='utf-8'), re.M
+    )
+    slugs = [
+        re.sub(r'[^\w -]', '', h).lower().replace(' ', '-') for h in headings
+    ]
+    assert not anchor or anchor in slugs, link
 
 
 @pytest.mark.parametrize('text', READY)
@@ -88,9 +118,11 @@ def test_what_is_not_built_is_not_built(text, monkeypatch):
 
 @pytest.fixture(scope='module')
 def home(tmp_path_factory):
+  """A directory with the files of a reader; JAX keeps its programs there."""
   home = tmp_path_factory.mktemp('reproduce')
   reproduce.make_home(home)
-  return home
+  yield home
+  jax.config.update('jax_compilation_cache_dir', None)
 
 
 @pytest.mark.slow

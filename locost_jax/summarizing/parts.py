@@ -41,6 +41,19 @@ class Parts(NamedTuple):
   summary_length: int  # most tokens of the summary; 0: any number
 
 
+def of_flags(values, summarizer):
+  """Returns the Parts of the flags of `part_options`; None: none are asked for.
+
+  Raises:
+    InputError: the model cannot read such parts.
+  """
+  if not values.parts:
+    return None
+  parts = Parts(values.parts, values.part_length, values.summary_length)
+  check(parts, summarizer)
+  return parts
+
+
 def check(parts, summarizer):
   """Raises an InputError for a model that cannot read such parts."""
   if summarizer.pages:
