@@ -147,14 +147,16 @@ def expand(text):
 
 
 def read_files(text):
-  """Puts the one file that $(ls PATTERN) finds in its place."""
+  """Puts the one file that $(ls PATTERN) finds in its place, and those of *."""
 
   def find(match):
     found = glob.glob(match[1])
     assert len(found) == 1, f'{match[1]}: {found}'
     return found[0]
 
-  return re.sub(r'\$\(ls (\S+)\)', find, text)
+  text = re.sub(r'\$\(ls (\S+)\)', find, text)
+  words = [sorted(glob.glob(w)) if '*' in w else [w] for w in shlex.split(text)]
+  return shlex.join(sum(words, []))
 
 
 def is_pytest(text):
@@ -270,6 +272,15 @@ def make_home(home):
   text = ''.join(json.dumps(pair) + '\n' for pair in pairs[:6])
   (home / 'predictions.jsonl').write_text(text)
   (home / 'report.txt').write_text(rows[0]['document'])
+  # What `plot` reads: a point of figure 1 for each model, and similarities.
+  point = dict(model='locost', data='govreport', score=37.4, memory=1.0)
+  (home / 'points.jsonl').write_text(json.dumps(point) + '\n')
+  (home / 'similarity.jsonl').write_text(
+      ''.join(
+          json.dumps(dict(distance=n, similarity=1 / n)) + '\n'
+          for n in range(1, 5)
+      )
+  )
 
 
 def _row(number):
