@@ -44,15 +44,7 @@ extra `hub`, else a directory that holds their files.
 
 from configs import default
 
-# BART-large and T5-large (v1.0), next to the base models of configs/default.py.
-BART_LARGE = dict(
-    d_model=1024,
-    d_ff=4096,
-    decoder_d_ff=4096,
-    num_heads=16,
-    num_layers=12,
-    num_decoder_layers=12,
-)
+# T5 v1.0; configs/default.py has v1.1.
 T5_LARGE = dict(
     d_model=1024,
     d_ff=4096,
@@ -68,7 +60,7 @@ BASELINES = {
     'longt5': ({}, 'hf://google/long-t5-tglobal-base'),
     't5': ({}, 'hf://google/t5-v1_1-base'),
     't5_large': (T5_LARGE, 'hf://google-t5/t5-large'),
-    'bart': (BART_LARGE, 'hf://facebook/bart-large'),
+    'bart': (default.BART_LARGE, 'hf://facebook/bart-large'),
     'bart_base': ({}, 'hf://facebook/bart-base'),
 }
 
