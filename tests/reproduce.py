@@ -245,8 +245,6 @@ def tiny(name, words):
     return [*_config_flags(keys), *BENCH_FLAGS, '--lengths=32,64']
   of_bart = config.model.name in OF_BART
   keys |= RUN | {'data.vocabulary': 'bart' if of_bart else 'byte'}
-  if '--dry_run' in words:
-    keys |= {'data.max_input_length': 64}
   return _config_flags(keys)
 
 

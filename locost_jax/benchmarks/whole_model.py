@@ -48,14 +48,7 @@ def compile_whole(spec):
   read = functools.partial(low_memory_encoder.encode, model)
   encode = jax_programs.compile_program(read, params, inputs, mask)
   encoded = jax.eval_shape(read, params, inputs, mask)
-  tokens = spec['tokens']
-
-  def write(params, encoded):
-    caches = test_cases.init_cache(model, params, encoded, tokens, None)
-    return test_cases.write(
-        model, params, *caches, spec['batch_size'], tokens, spec['num_beams']
-    )
-
+  write = test_cases.make_writer(spec, model)
   decode = jax_programs.compile_program(write, params, encoded)
   return (
       lambda: np.asarray(decode(params, encode(params, inputs, mask))),

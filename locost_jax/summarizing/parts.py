@@ -186,13 +186,13 @@ def _merge(summarizer, job, done, parts, count):
   error = next((one.error for one in done if one.error), None)
   if error is not None:
     return summaries.Done(job, error=error)
+  rows = [one.row for one in done]
   done = [one for one in done if one.row['prediction'].strip()] or done[:1]
   sureness = np.zeros(len(done))
   if parts.parts == RANK:
     sureness = measure(summarizer, done)
   lengths = [count(one.row['prediction']) for one in done]
   chosen = [done[i] for i in choose(lengths, sureness, parts.summary_length)]
-  rows = [one.row for one in done]
   total = lambda key: sum(row[key] for row in rows)
   row = dict(
       rows[0],
@@ -207,7 +207,7 @@ def _merge(summarizer, job, done, parts, count):
           for key in ('seconds', 'seconds_encoding', 'seconds_decoding')
       },
       peak_memory_bytes=max(row['peak_memory_bytes'] for row in rows),
-      parts=len(done),
+      parts=len(rows),
       parts_used=[one.job.number for one in chosen],
   )
   return summaries.Done(job, row)

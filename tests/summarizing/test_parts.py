@@ -169,6 +169,33 @@ def test_join_and_rank(call, run, books, tmp_path, options):
   assert several[0]['references'] == ['5', 'n']
 
 
+def test_a_part_without_a_summary_is_read_and_not_used(run):
+  summarizer = locost_jax.load(run)
+  rows = [
+      dict(
+          prediction=text,
+          tokens_read=n,
+          tokens_kept=n,
+          seconds=1.0,
+          seconds_encoding=0.5,
+          seconds_decoding=0.5,
+          peak_memory_bytes=n,
+      )
+      for n, text in ((3, 'One.'), (4, ' '), (5, 'Two.'))
+  ]
+  job = parts.summaries.Job(
+      0, parts.documents.Document('book', '', 'book.txt'), 'hash'
+  )
+  done = [
+      parts.summaries.Done(job._replace(number=i), row)
+      for i, row in enumerate(rows)
+  ]
+  row = parts._merge(summarizer, job, done, parts.Parts('join', 9, 0), len).row
+  assert (row['prediction'], row['parts_used']) == ('One. Two.', [0, 2])
+  assert (row['parts'], row['tokens_read'], row['seconds']) == (3, 12, 3.0)
+  assert row['peak_memory_bytes'] == 5 and row['id'] == 'book'
+
+
 def test_how_sure_a_model_is_equals_a_loop(run):
   summarizer = locost_jax.load(run)
   texts = ['A house.', 'Another house is old, and this one is not.', 'No.']
