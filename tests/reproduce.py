@@ -53,6 +53,7 @@ RUN = {
     'train.eval_every': 2,
     'train.checkpoint_every': 2,
     'train.remat': 'none',
+    'train.log_every': 1,
     'selector.every': 2,
     'eval.examples': 4,
     'eval.batch_size': 4,
