@@ -31,6 +31,17 @@ NUMBERS = {
 }
 CHECKS = ('equal number', 'golden', 'smoke', 'published')
 WAITING = '# not built yet'
+# Tables and figures of which no command runs yet; to be empty.
+WAITING_SECTIONS = (
+    'LOCOST figure 1',
+    'LOCOST figure 3',
+    'LOCOST table 5',
+    'LOCOST figure 6',
+    'LOCOST figure 7',
+    'PageSum figure 1',
+    'PageSum table 4',
+    'SimCAS figure 8',
+)
 OF_BART = ('bart', 'pagesum', 'simcas')
 MODEL = dict(
     d_model=16,

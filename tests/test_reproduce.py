@@ -45,6 +45,12 @@ def test_each_command_is_of_a_section():
   assert set(OURS.values()) == ready and len(ready) > 80
 
 
+def test_each_section_has_a_command_that_runs():
+  """But for those that wait, which this list names."""
+  waiting = [s.name for s in SECTIONS if all(c.waits for c in s.commands)]
+  assert waiting == list(reproduce.WAITING_SECTIONS)
+
+
 def test_percent_of_longt5():
   """LOCOST's tables 2 and 3: mean ROUGE relative to LongT5's, from their rows."""
   tables = {section.name: section.rows for section in SECTIONS}
