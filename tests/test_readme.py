@@ -123,9 +123,19 @@ RUNS = (
     ),
     Run(r'.*tests\.rouge_speed .*', '--pairs=2'),
     Run(r'.*locost_jax\.score .*'),
+    Run(
+        r'.*summarize .*--parts=.*--output=(\S+) .*',
+        '--max_length=4 --part_length=64',
+        makes=r'\1',
+    ),
+    Run(
+        r'.*summarize .*--reference_field=.*--output=(\S+) .*',
+        '--max_length=4',
+        makes=r'\1',
+    ),
     Run(r'.*bench gsg', '--lengths=40 --repeats=1'),
     Run(
-        r'.*bench (decode|train|run|cost).*',
+        r'.*bench (decode|generate|train|run|cost).*',
         BENCH + '--lengths=64 --tokens=2',
         PEERS,
     ),
