@@ -1,0 +1,100 @@
+"""Memory and throughput against length (LOCOST's figure 4), from `bench`."""
+
+from locost_jax.errors import InputError
+from locost_jax.figures import style
+
+
+def read(results):
+  """Returns memory and speed of the models in results of `bench`.
+
+  Args:
+    results: list of (name, result as JSON has it).
+
+  Returns:
+    {command: {model: [(length, bytes, samples/s), ...]}}; bytes or samples/s
+    are None where a run was out of memory or has no such number.
+
+  Raises:
+    InputError: a result of another command, or none.
+  """
+  found = {}
+  for name, result in results:
+    command = result.get('command')
+    if command not in ('encode', 'train') or not isinstance(
+        result.get('rows'), list
+    ):
+      raise InputError(
+          f'{name}: expected a result of `bench encode` or `bench train`'
+      )
+    lines = found.setdefault(command, {})
+    for row in result.get('contest') or _alone(result):
+      ended = row.get('memory_ended', False)
+      lines.setdefault(row['subject'], []).append(
+          (
+              row['length'],
+              None if ended else _peak(row),
+              None if ended else row.get('samples_per_second'),
+          )
+      )
+  return found
+
+
+def _peak(row):
+  return row.get('device_peak_bytes') or row.get('peak_bytes')
+
+
+def _alone(result):
+  """Yields the rows of `bench train` without --against as of a comparison."""
+  batch = result.get('settings', {}).get('batch_size', 1)
+  for row in result['rows'] if result['command'] == 'train' else ():
+    seconds = row.get('seconds', {}).get('step none')
+    yield dict(
+        row,
+        subject='locost',
+        samples_per_second=batch / seconds if seconds else None,
+    )
+
+
+_TITLES = {
+    'encode': 'encoder, forward',
+    'train': 'train step, forward and backward',
+}
+
+
+def draw(costs):
+  """Draws memory and throughput against length (LOCOST's figure 4).
+
+  A cross stands at a length that a model had too little memory for, as high as
+  its last value.
+
+  Args:
+    costs: of `read`.
+
+  Returns:
+    The matplotlib Figure.
+  """
+  models = list(dict.fromkeys(m for lines in costs.values() for m in lines))
+  figure, axes = style.make_figure(
+      2, len(costs), 4.2, 2.7, sharex='col', sharey=False
+  )
+  for column, (command, lines) in zip(axes.T, costs.items()):
+    for place, axis in enumerate(column, start=1):
+      for model, rows in lines.items():
+        look = style.line(models.index(model))
+        known = [(row[0], row[place]) for row in rows if row[place]]
+        if known:
+          axis.plot(*zip(*known), label=model, **look)
+          for row in rows:
+            if row[place] is None and row[1] is None:
+              axis.plot(
+                  row[0], known[-1][1], 'x', color=look['color'],
+                  markersize=9, markeredgewidth=2,
+              )  # fmt: skip
+      style.count_on(axis.xaxis)
+      axis.set_yscale('log', base=2 if place == 1 else 10)
+      axis.grid(alpha=0.3)
+    column[0].yaxis.set_major_formatter(lambda y, _: style.format_bytes(y))
+    column[0].set(title=_TITLES[command], ylabel='peak memory of the process')
+    column[1].set(xlabel='length in tokens', ylabel='documents per second')
+  style.add_legend(figure, axes.flat)
+  return figure
