@@ -116,6 +116,14 @@ TABLE = {
         'telemetry',
         'workdir',
     },
+    'reports': {
+        'data.records',
+        'evaluation',
+        'figures',
+        'summarizing',
+        'telemetry',
+        'workdir',
+    },
     'runs': {
         'data',
         'devices',

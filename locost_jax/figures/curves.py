@@ -9,6 +9,11 @@ from locost_jax.telemetry import metrics_log
 KEYS = ('train/loss', 'eval/*/loss', 'eval/*/rouge_mean')
 
 
+def matches(key, patterns=KEYS):
+  """Whether a number's name is one of some shell patterns."""
+  return any(fnmatch.fnmatchcase(key, pattern) for pattern in patterns)
+
+
 def choose_keys(paths, patterns=KEYS):
   """Returns which numbers of the runs are drawn.
 
@@ -23,9 +28,9 @@ def choose_keys(paths, patterns=KEYS):
     InputError: no such file, or no number of that name.
   """
   known = sorted({key for path in paths for key in metrics_log.keys(path)})
-  chosen = {}
-  for pattern in patterns:
-    chosen.update(dict.fromkeys(fnmatch.filter(known, pattern)))
+  chosen = dict.fromkeys(
+      key for pattern in patterns for key in known if matches(key, [pattern])
+  )
   if not chosen:
     raise InputError(
         f'--keys={",".join(patterns)}: no such number; expected some of '

@@ -19,7 +19,7 @@ from locost_jax.summarizing import texts
 COLUMNS = 240  # of the document, in the picture of attention
 
 
-def write_summary(summarizer, text, summary=None, max_length=128):
+def write_summary(summarizer, text, summary=None):
   """Returns the tokens of a summary of a document.
 
   Args:
@@ -27,7 +27,6 @@ def write_summary(summarizer, text, summary=None, max_length=128):
     text: the document, see `summarizing.texts`.
     summary: a text that takes the place of what the model writes; the paper's
       figures decode the reference.
-    max_length: of what is written, in tokens.
 
   Returns:
     List of ids, without start.
@@ -35,7 +34,7 @@ def write_summary(summarizer, text, summary=None, max_length=128):
   if summarizer.vocabulary is None:
     raise InputError('this model has no vocabulary: it cannot read a text')
   if summary is None:
-    (summary,) = summarizer.summarize([text], max_length=max_length)
+    (summary,) = summarizer.summarize([text])
   return attribution.summary_tokens(summarizer, summary)
 
 

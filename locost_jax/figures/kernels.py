@@ -68,6 +68,11 @@ def of_layers(summarizer, length):
     yield kernels, np.broadcast_to(bound, kernels.shape[:2])
 
 
+def context_range(kernels):
+  """Returns the effective contexts of kernels: [..., L] -> int [...]."""
+  return np.asarray(ssm.context_range(kernels, SHARE))
+
+
 def contexts(summarizer, length):
   """Returns how far all channels look, in tokens.
 
@@ -79,7 +84,7 @@ def contexts(summarizer, length):
     (effective contexts int [layers, C, D], bounds float of the same shape).
   """
   found = [
-      (np.asarray(ssm.context_range(kernels, SHARE)), bound)
+      (context_range(kernels), bound)
       for kernels, bound in of_layers(summarizer, length)
   ]
   ranges, bounds = zip(*found)
@@ -191,7 +196,7 @@ def draw_map(summarizer, length=2048):
   norm = LogNorm(1e-3, 1)
   edges = np.unique(np.geomspace(1, length + 1, 200).astype(int))
   for number, kernels in enumerate(layers):
-    order = np.argsort(np.asarray(ssm.context_range(kernels, SHARE)).mean(0))
+    order = np.argsort(context_range(kernels).mean(0))
     for c in range(C):
       axis = axes[number // groups, number % groups * C + c]
       weights = binned(kernels[c][order], edges)

@@ -204,12 +204,21 @@ def _interdependent(inputs, options):
 def _document(inputs):
   """Returns (summarizer, document, summary or None) of WORKDIR and files."""
   directory, document, *summary = inputs
-  found = documents_lib.read([document])
+  found = _read_one(document)
+  text = found.text if found.as_read is None else found.as_read
+  written = [_read_one(path).text for path in summary] or [None]
+  return _load(directory), text, *written
+
+
+def _read_one(path):
+  """Returns the Document of a file that has one."""
+  problems = []
+  found, _ = documents_lib.read([path], tell=problems.append)
+  if problems:
+    raise InputError(problems[0].removeprefix('error: '))
   if len(found) != 1:
-    raise InputError(f'{document}: {len(found)} documents; expected one')
-  texts = [one.text for path in summary for one in documents_lib.read([path])]
-  text = found[0].text if found[0].as_read is None else found[0].as_read
-  return _load(directory), text, *(texts or [None])
+    raise InputError(f'{path}: has {len(found):,} documents; expected one')
+  return found[0]
 
 
 def _json(path):

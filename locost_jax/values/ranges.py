@@ -220,6 +220,7 @@ FLAGS = {
     'coordinator': Text(),
     'documents': _COUNT,
     'empty_page': Text(),
+    'examples': _COUNT,
     'host': Integer(0, 10**6),
     'hosts': Integer(1, 10**6),
     'input_field': Text(),
