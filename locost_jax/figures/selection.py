@@ -115,7 +115,7 @@ def draw_similarity(similarities):
     axis.yaxis.get_major_locator().set_params(integer=True)
   figure.supxlabel('chunk', fontsize=9)
   figure.supylabel('chunk', fontsize=9)
-  figure.colorbar(image, ax=list(axes.flat), shrink=0.6)
+  figure.colorbar(image, ax=list(figure.axes), shrink=0.6)
   return figure
 
 

@@ -87,6 +87,17 @@ def collect(
   )
 
 
+def tasks(all_contents):
+  """Returns {(task, split): [(contents, Scored, sources), ...]}."""
+  found = {}
+  for one in all_contents:
+    for scored, sources in zip(one.scored, one.sources):
+      found.setdefault((scored.task, scored.split), []).append(
+          (one, scored, sources)
+      )
+  return found
+
+
 def ids_of(scored):
   """Returns the ids of the documents; their numbers where a row has none."""
   return [str(row.get('id', i)) for i, row in enumerate(scored.rows)]

@@ -15,14 +15,8 @@ def render(all_contents, count):
     all_contents: list of `contents.Contents`.
     count: best, and worst, of each task.
   """
-  groups = {}
-  for one in all_contents:
-    for scored, sources in zip(one.scored, one.sources):
-      groups.setdefault((scored.task, scored.split), []).append(
-          (one.run.name, scored, sources)
-      )
   parts = []
-  for (task, split), runs in groups.items():
+  for (task, split), runs in contents_lib.tasks(all_contents).items():
     best, worst = contents_lib.choose_examples(
         [scored for _, scored, _ in runs], count
     )
@@ -42,7 +36,7 @@ Underlined</span>: words of the reference.</p>{''.join(parts)}</section>"""
 def _render_example(name, runs):
   """Returns one document: its reference and what each run wrote."""
   cells, document = [], None
-  for run, scored, sources in runs:
+  for one, scored, sources in runs:
     place = contents_lib.ids_of(scored).index(name)
     pair = scored.pairs[place]
     if not cells:
@@ -55,7 +49,7 @@ def _render_example(name, runs):
     score = scored.scores[place][protocols.MEAN]
     cells.append(
         _cell(
-            f'{run}: {score:.2f}',
+            f'{one.run.name}: {score:.2f}',
             render_marks(marks.mark(pair.prediction, own, pair.references)),
         )
     )

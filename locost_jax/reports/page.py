@@ -69,17 +69,6 @@ def render(all_contents, defaults, count):
 """
 
 
-def tasks(all_contents):
-  """Returns {(task, split): [(contents, Scored, sources), ...]}."""
-  found = {}
-  for one in all_contents:
-    for scored, sources in zip(one.scored, one.sources):
-      found.setdefault((scored.task, scored.split), []).append(
-          (one, scored, sources)
-      )
-  return found
-
-
 def _header(all_contents, title):
   facts = ''.join(
       f'<li><bdi>{escape(one.run.name)}</bdi>: '
@@ -96,7 +85,7 @@ def _header(all_contents, title):
 def _scores(all_contents):
   """Returns the tables of scores, a task each, with their signatures."""
   parts = ['<section id="scores"><h2>Scores</h2>']
-  found = tasks(all_contents)
+  found = contents_lib.tasks(all_contents)
   if not found:
     parts.append(
         '<p class="note">No predictions yet: main --evaluate writes them.</p>'
@@ -183,7 +172,7 @@ def _curves(all_contents):
 
 def _profiles(all_contents):
   figures = []
-  for (task, split), rows in tasks(all_contents).items():
+  for (task, split), rows in contents_lib.tasks(all_contents).items():
     lines = []
     for one, scored, sources in rows:
       found = contents_lib.profile(scored, sources)
@@ -267,15 +256,15 @@ def _config(all_contents, defaults):
       f'<th><bdi>{escape(one.run.name)}</bdi></th>' for one in all_contents
   )
   body = ''.join(
-      f'<tr><td>{escape(key)}</td><td class="same">{_show(default)}</td>'
+      f'<tr><td>{escape(key).replace(".", ".<wbr>")}</td>'
       + ''.join(f'<td>{_show(value)}</td>' for value in values)
-      + '</tr>'
+      + f'<td class="same">{_show(default)}</td></tr>'
       for key, default, values in rows
   )
   return f"""
 <section id="config"><h2>Config</h2>
 <p class="note">The {len(rows)} keys that differ from configs/default.py.</p>
-<div class="wide"><table class="config"><tr><th>key</th><th>default</th>{head}
+<div class="wide"><table class="config"><tr><th>key</th>{head}<th>default</th>
 </tr>{body}</table></div></section>"""
 
 
