@@ -7,7 +7,6 @@ colour and a marker.
 import math
 import statistics
 
-from locost_jax.errors import InputError
 from locost_jax.figures import points as points_lib
 from locost_jax.figures import style
 

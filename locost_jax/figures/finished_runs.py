@@ -10,7 +10,6 @@ from locost_jax.errors import InputError
 from locost_jax.evaluation import predictions
 from locost_jax.evaluation import scoring
 from locost_jax.evaluation.metrics import protocols
-from locost_jax.workdir import checkpoint
 from locost_jax.workdir import find
 
 SPLITS = ('test', 'validation')
