@@ -23,15 +23,6 @@ from locost_jax.evaluation import predictions
 from locost_jax.evaluation import scoring
 from locost_jax.evaluation.metrics import protocols
 
-_TITLES = {
-    'rouge1': 'R-1',
-    'rouge2': 'R-2',
-    'rougeL': 'R-L',
-    'rougeLsum': 'R-Lsum',
-    protocols.MEAN: 'mean',
-    protocols.GEOMETRIC: 'geometric mean',
-}
-
 
 def define_flags(values, argv):
   """Defines this command's flags."""
@@ -106,12 +97,14 @@ def notes(pairs, scores, protocol):
 def text(result):
   """Returns the table and the signature of a `scoring.summarize`."""
   lines = [f'{"F1 x 100":<14}  {"":>6}  95% interval']
-  for key, title in _TITLES.items():
+  for key, title in protocols.TITLES.items():
     if key in result:
       low, high = result['intervals'][key]
       of = ''
       if key in (protocols.MEAN, protocols.GEOMETRIC):
-        of = '  of ' + ', '.join(_TITLES[name] for name in result['mean_of'])
+        of = '  of ' + ', '.join(
+            protocols.TITLES[name] for name in result['mean_of']
+        )
       lines.append(
           f'{title:<14}  {result[key]:6.2f}  {low:.2f} to {high:.2f}{of}'
       )

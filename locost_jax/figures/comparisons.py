@@ -21,7 +21,7 @@ def draw_memory(points):
   """Draws score against inference memory (LOCOST's figure 1).
 
   The area of a circle is proportional to the memory of training, where a point
-  has one.
+  has one; the smallest can still be seen.
 
   Args:
     points: list of dicts, MEMORY with bytes, and train_memory in bytes.
@@ -29,17 +29,16 @@ def draw_memory(points):
   Returns:
     The matplotlib Figure.
   """
-  panels = points_lib.group(points, 'data')
   colors = _colors(points)
   most = max((point.get('train_memory', 0) for point in points), default=0)
   xlabel = 'memory of inference'
   if most:
     xlabel += f'\n(area: of training, largest {style.format_bytes(most)})'
-  figure, axes = style.make_figure(1, len(panels), 3.8, 3.4)
-  for axis, ((data,), own) in zip(axes[0], panels.items()):
+  figure, _, panels = _make_panels(points, 3.4)
+  for axis, own in panels:
     for point in own:
       number = colors[point['model']]
-      share = point['train_memory'] / most if 'train_memory' in point else 0
+      share = point.get('train_memory', 0) / (most or 1)
       axis.scatter(
           point['memory'],
           point['score'],
@@ -58,10 +57,8 @@ def draw_memory(points):
           fontsize=8,
       )
     axis.margins(0.28, 0.25)
-    axis.grid(alpha=0.3)
     style.bytes_on(axis.xaxis, max(point['memory'] for point in own))
-    axis.set(title=data, xlabel=xlabel)
-  axes[0, 0].set_ylabel('ROUGE')
+    axis.set_xlabel(xlabel)
   return figure
 
 
@@ -74,10 +71,9 @@ def draw_lengths(points):
   Returns:
     The matplotlib Figure.
   """
-  panels = points_lib.group(points, 'data')
   colors = _colors(points)
-  figure, axes = style.make_figure(1, len(panels), 3.8, 3.0)
-  for axis, ((data,), own) in zip(axes[0], panels.items()):
+  figure, axes, panels = _make_panels(points, 3.0)
+  for axis, own in panels:
     for (model,), line in points_lib.group(own, 'model').items():
       line = sorted(line, key=lambda point: point['length'])
       x = [point['length'] for point in line]
@@ -100,10 +96,8 @@ def draw_lengths(points):
     style.count_on(axis.xaxis)
     axis.set_xticks(sorted({point['length'] for point in own}), minor=False)
     axis.minorticks_off()
-    axis.grid(alpha=0.3)
-    axis.set(title=data, xlabel='input length of training, tokens')
-  axes[0, 0].set_ylabel('ROUGE')
-  style.add_legend(figure, axes[0])
+    axis.set_xlabel('input length of training, tokens')
+  style.add_legend(figure, axes)
   return figure
 
 
@@ -134,10 +128,9 @@ def draw_examples(points):
   Returns:
     The matplotlib Figure.
   """
-  panels = points_lib.group(points, 'data')
   colors = _colors(points)
-  figure, axes = style.make_figure(1, len(panels), 3.8, 3.0)
-  for axis, ((data,), own) in zip(axes[0], panels.items()):
+  figure, axes, panels = _make_panels(points, 3.0)
+  for axis, own in panels:
     for model, (x, means, deviations) in spreads(own).items():
       look = style.line(colors[model])
       axis.plot(x, means, label=model, **look)
@@ -153,10 +146,8 @@ def draw_examples(points):
     ticks = sorted({point['examples'] for point in own})
     axis.set_xticks(ticks, [f'{tick:,}' for tick in ticks])
     axis.minorticks_off()
-    axis.grid(alpha=0.3)
-    axis.set(title=data, xlabel='training examples')
-  axes[0, 0].set_ylabel('ROUGE')
-  style.add_legend(figure, axes[0])
+    axis.set_xlabel('training examples')
+  style.add_legend(figure, axes)
   return figure
 
 
@@ -164,3 +155,22 @@ def _colors(points):
   """Returns {model: number of its colour}."""
   models = dict.fromkeys(point['model'] for point in points)
   return {model: number for number, model in enumerate(models)}
+
+
+def _make_panels(points, height):
+  """Makes a panel for each data set.
+
+  Args:
+    points: list of dicts.
+    height: of a panel, in inches.
+
+  Returns:
+    (Figure, list of Axes, list of (Axes, the points of its data set)).
+  """
+  groups = points_lib.group(points, 'data')
+  figure, ((*axes,),) = style.make_figure(1, len(groups), 3.8, height)
+  for axis, (data,) in zip(axes, groups):
+    axis.set_title(data)
+    axis.grid(alpha=0.3)
+  axes[0].set_ylabel('ROUGE')
+  return figure, axes, list(zip(axes, groups.values()))

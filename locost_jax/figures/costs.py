@@ -3,6 +3,11 @@
 from locost_jax.errors import InputError
 from locost_jax.figures import style
 
+_TITLES = {
+    'encode': 'encoder, forward',
+    'train': 'train step, forward and backward',
+}
+
 
 def read(results):
   """Returns memory and speed of the models in results of `bench`.
@@ -19,24 +24,31 @@ def read(results):
   """
   found = {}
   for name, result in results:
-    command = result.get('command')
-    if command not in ('encode', 'train') or not isinstance(
-        result.get('rows'), list
-    ):
+    command, points = result.get('command'), []
+    if command in list(_TITLES):  # also what cannot be hashed
+      try:
+        points = list(_points(result))
+      except (KeyError, TypeError, AttributeError):
+        pass  # anybody may have written it
+    if not points:
       raise InputError(
           f'{name}: expected a result of `bench encode` or `bench train`'
       )
     lines = found.setdefault(command, {})
-    for row in result.get('contest') or _alone(result):
-      ended = row.get('memory_ended', False)
-      lines.setdefault(row['subject'], []).append(
-          (
-              row['length'],
-              None if ended else _peak(row),
-              None if ended else row.get('samples_per_second'),
-          )
-      )
+    for model, point in points:
+      lines.setdefault(model, []).append(point)
   return found
+
+
+def _points(result):
+  """Yields (model, (length, bytes, samples/s)) of a result."""
+  for row in result.get('contest') or _alone(result):
+    ended = row.get('memory_ended', False)
+    yield row['subject'], (
+        row['length'],
+        None if ended else _peak(row),
+        None if ended else row.get('samples_per_second'),
+    )
 
 
 def _peak(row):
@@ -53,12 +65,6 @@ def _alone(result):
         subject='locost',
         samples_per_second=batch / seconds if seconds else None,
     )
-
-
-_TITLES = {
-    'encode': 'encoder, forward',
-    'train': 'train step, forward and backward',
-}
 
 
 def draw(costs):
@@ -87,9 +93,13 @@ def draw(costs):
           for row in rows:
             if row[place] is None and row[1] is None:
               axis.plot(
-                  row[0], known[-1][1], 'x', color=look['color'],
-                  markersize=9, markeredgewidth=2,
-              )  # fmt: skip
+                  row[0],
+                  known[-1][1],
+                  'x',
+                  color=look['color'],
+                  markersize=9,
+                  markeredgewidth=2,
+              )
       style.count_on(axis.xaxis)
       axis.set_yscale('log', base=2 if place == 1 else 10)
       axis.grid(alpha=0.3)

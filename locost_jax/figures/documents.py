@@ -74,9 +74,13 @@ def draw_pages(words, weights):
   figure, axes = style.make_figure(1, 1, min(9, 2 + 0.16 * W), 0.9 + 0.3 * P)
   axis = axes[0, 0]
   image = axis.imshow(
-      weights.T, vmin=0, vmax=1, cmap='Blues', aspect='auto',
+      weights.T,
+      vmin=0,
+      vmax=1,
+      cmap='Blues',
+      aspect='auto',
       interpolation='nearest',
-  )  # fmt: skip
+  )
   axis.set_yticks(range(P), [f'page {p + 1}' for p in range(P)])
   axis.set_xlabel('words of the summary')
   if W < 60:
@@ -149,13 +153,19 @@ def draw_attention(tokens, mass, selected=None):
   figure = Figure(figsize=(7.5, min(9, 2.2 + 0.13 * T)), layout='constrained')
   below = selected is not None
   axes = figure.subplots(
-      1 + below, 1, squeeze=False, sharex=True,
+      1 + below,
+      1,
+      squeeze=False,
+      sharex=True,
       height_ratios=[1, 0.16][: 1 + below],
-  )[:, 0]  # fmt: skip
+  )[:, 0]
   image = axes[0].imshow(
-      np.sqrt(mass), cmap='viridis', aspect='auto', interpolation='nearest',
+      np.sqrt(mass),
+      cmap='viridis',
+      aspect='auto',
+      interpolation='nearest',
       extent=(0, 100, T - 0.5, -0.5),
-  )  # fmt: skip
+  )
   if T < 60:
     axes[0].set_yticks(range(T), tokens, fontsize=7)
   axes[0].set_ylabel('tokens of the summary')

@@ -264,18 +264,32 @@ def draw_contexts(runs, length=2048):
       for layer in range(layers):
         x = layer + 1 + (0.42 * c - 0.21 if C > 1 else 0)
         axis.plot(
-            x + 0.28 * spread, ranges[layer, c], '.', color=_COLORS[c],
-            markersize=3 if D > 64 else 6, alpha=0.45, markeredgewidth=0, rasterized=True,
-        )  # fmt: skip
+            x + 0.28 * spread,
+            ranges[layer, c],
+            '.',
+            color=_COLORS[c],
+            markersize=3 if D > 64 else 6,
+            alpha=0.45,
+            markeredgewidth=0,
+            rasterized=True,
+        )
         middle = np.median(ranges[layer, c])
         axis.plot(
-            (x - 0.17, x + 0.17), (middle, middle), color=_COLORS[c],
-            linewidth=2.2, label=f'{DIRECTIONS[c]}, median',
-        )  # fmt: skip
+            (x - 0.17, x + 0.17),
+            (middle, middle),
+            color=_COLORS[c],
+            linewidth=2.2,
+            label=f'{DIRECTIONS[c]}, median',
+        )
         axis.plot(
-            x, np.median(bounds[layer, c]), 'D', color='white', markersize=4,
-            markeredgecolor=_COLORS[c], label=f'{DIRECTIONS[c]}, bound',
-        )  # fmt: skip
+            x,
+            np.median(bounds[layer, c]),
+            'D',
+            color='white',
+            markersize=4,
+            markeredgecolor=_COLORS[c],
+            label=f'{DIRECTIONS[c]}, bound',
+        )
     axis.axhline(length, color='gray', linewidth=0.6, linestyle=':')
     style.count_on(axis.yaxis)
     axis.set(title=name, ylabel='effective context\nin tokens', xlabel='layer')

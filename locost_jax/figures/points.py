@@ -6,7 +6,7 @@ asks for (docs/pictures.md). A WORKDIR stands for one row for each of its tasks:
   model     config.model.name
   data      the task
   length    config.data.max_input_length
-  examples  config.data.train_examples
+  examples  config.data.train_examples, where it is not 0, all of them
   score     ROUGE of the best checkpoint's predictions, with low and high, the
             ends of its interval
 """
@@ -62,7 +62,7 @@ def read(paths, needed, split='', protocol='locost'):
 
 def _check(where, row, needed):
   """Returns the known fields of a row."""
-  missing = [name for name in needed if name not in row]
+  missing = [name for name in needed if row.get(name) is None]
   if missing:
     raise InputError(
         f'{where}: lacks {", ".join(missing)}; expected {", ".join(needed)}'
@@ -73,8 +73,6 @@ def _check(where, row, needed):
       if row.get(name) is not None:
         untrusted.check(where, name, row[name], kind)
         point[name] = row[name]
-      elif name in needed:
-        raise InputError(f'{where}: {name}=null: expected {kind.words}')
   return point
 
 
@@ -90,7 +88,7 @@ def of_run(path, split='', protocol='locost'):
             model=run.config['model']['name'],
             data=scored.task,
             length=data.get('max_input_length'),
-            examples=data.get('train_examples', 0),
+            examples=data.get('train_examples') or None,
             score=scored.summary[protocols.MEAN],
             low=low,
             high=high,

@@ -14,15 +14,6 @@ from locost_jax.reports import contents as contents_lib
 from locost_jax.reports import examples
 from locost_jax.summarizing.page_html import escape
 
-_KINDS = {
-    'rouge1': 'R-1',
-    'rouge2': 'R-2',
-    'rougeL': 'R-L',
-    'rougeLsum': 'R-Lsum',
-    protocols.MEAN: 'mean',
-    protocols.GEOMETRIC: 'geometric mean',
-}
-
 
 def render(all_contents, defaults, count):
   """Returns the page of some runs.
@@ -96,9 +87,9 @@ def _scores(all_contents):
 
 
 def _table_of_scores(heading, rows):
-  keys = [key for key in _KINDS if key in rows[0][1].summary]
+  keys = [key for key in protocols.TITLES if key in rows[0][1].summary]
   best = {key: max(row[1].summary[key] for row in rows) for key in keys}
-  head = ''.join(f'<th>{_KINDS[key]}</th>' for key in keys)
+  head = ''.join(f'<th>{protocols.TITLES[key]}</th>' for key in keys)
   body = ''.join(_row_of_scores(one, scored, best) for one, scored, _ in rows)
   signatures = list(dict.fromkeys(row[1].summary['signature'] for row in rows))
   shown = ''.join(
@@ -110,7 +101,9 @@ def _table_of_scores(heading, rows):
         '<p class="warning">These scores were computed in different ways, or '
         'on different numbers of documents: they cannot be compared.</p>'
     )
-  mean_of = ', '.join(_KINDS[key] for key in rows[0][1].summary['mean_of'])
+  mean_of = ', '.join(
+      protocols.TITLES[key] for key in rows[0][1].summary['mean_of']
+  )
   return (
       f'<h3>{escape(heading)}</h3>{warning}<div class="wide">'
       f'<table class="scores"><tr><th>run</th>{head}</tr>{body}</table></div>'

@@ -166,6 +166,8 @@ def test_every_kind_is_drawn(call, home, tmp_path, kind):
         ('similarity points.jsonl --output=a.png', 'row 1 lacks distance'),
         ('score_memory similar.jsonl --output=a.png', 'lacks model, score, mem'),
         ('score_memory run --output=a.png', 'run: row 1: lacks memory'),
+        # It was trained on all examples.
+        ('low_resource run --output=a.png', 'run: row 1: lacks examples'),
         ('score_length simcas --output=a.png', 'simcas: no config.json of a run'),
         ('interdependent train.json --output=a.png', 'distances=null: expected'),
         ('page_weights run text.txt --output=a.png', 'weighs no pages'),
@@ -174,10 +176,7 @@ def test_every_kind_is_drawn(call, home, tmp_path, kind):
         ('kernels simcas --output=a.png', 'this model has no kernels'),
         ('time_scales simcas --output=a.png', 'no config.json of a run'),
         ('kernels run --channel=99 --output=a.png', '--channel=99: the model'),
-        (
-            'low_resource run --protocol=x --output=a.png',
-            '--protocol=x: no such protocol',
-        ),
+        ('score_length run --protocol=x --output=a.png', 'no such protocol'),
     ],
 )  # fmt: skip
 def test_bad_input_is_one_line(call, home, arguments, message):
@@ -289,6 +288,14 @@ def test_costs_end_in_a_cross():
       settings=dict(batch_size=4),
       rows=[dict(length=64, peak_bytes=5, seconds={'step none': 2.0})],
   )
+  for broken in (
+      dict(command='encode', rows=[]),
+      dict(command=['train'], rows=[]),
+      dict(command='train', contest=[3]),
+      dict(command='train', contest=[dict(subject='x')]),
+  ):
+    with pytest.raises(InputError, match='x: expected a result of `bench'):
+      costs.read([('x', broken)])
   assert costs.read([('b', alone)]) == {'train': {'locost': [(64, 5, 2.0)]}}
 
 

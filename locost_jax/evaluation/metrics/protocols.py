@@ -15,6 +15,15 @@ from locost_jax.evaluation.metrics import words
 
 TYPES = ('rouge1', 'rouge2', 'rougeL', 'rougeLsum')
 MEAN, GEOMETRIC = 'rouge_mean', 'rouge_geometric_mean'
+# How tables name them, in this order.
+TITLES = {
+    'rouge1': 'R-1',
+    'rouge2': 'R-2',
+    'rougeL': 'R-L',
+    'rougeLsum': 'R-Lsum',
+    MEAN: 'mean',
+    GEOMETRIC: 'geometric mean',
+}
 SPLIT = 'locost_jax-1'  # data/text.py; raise the number if it cuts elsewhere
 
 
