@@ -101,10 +101,33 @@ def draw(costs):
                   markeredgewidth=2,
               )
       style.count_on(axis.xaxis)
-      axis.set_yscale('log', base=2 if place == 1 else 10)
       axis.grid(alpha=0.3)
-    column[0].yaxis.set_major_formatter(lambda y, _: style.format_bytes(y))
+    memory, speed = (
+        [row[place] for rows in lines.values() for row in rows if row[place]]
+        for place in (1, 2)
+    )
+    _scale_values(column[0], memory, style.bytes_on)
+    _scale_values(column[1], speed)
     column[0].set(title=_TITLES[command], ylabel='peak memory of the process')
     column[1].set(xlabel='length in tokens', ylabel='documents per second')
   style.add_legend(figure, axes.flat)
   return figure
+
+
+def _scale_values(axis, values, ticks_on=None):
+  """Makes the vertical axis logarithmic where the values span powers.
+
+  Args:
+    axis: an Axes.
+    values: drawn on it.
+    ticks_on: `style.bytes_on`; None: they are plain numbers.
+  """
+  spans = bool(values) and max(values) > 8 * min(values)
+  if spans:
+    axis.set_yscale('log', base=2 if ticks_on else 10)
+  elif values:
+    axis.set_ylim(0, 1.1 * max(values))
+    if ticks_on:
+      ticks_on(axis.yaxis, max(values))
+  format_value = style.format_bytes if ticks_on else '{:g}'.format
+  axis.yaxis.set_major_formatter(lambda value, _: format_value(value))

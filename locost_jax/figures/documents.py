@@ -131,7 +131,7 @@ def attention(summarizer, text, summary=None):
     selected = kept / np.maximum(all_, 1)
   return (
       [summarizer.vocabulary.decode([token]) for token in tokens],
-      (found),
+      found,
       selected,
   )
 
