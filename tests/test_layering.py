@@ -107,7 +107,23 @@ TABLE = {
         'training',
         'vocabularies',
     },
-    'figures': {'data.sources', 'telemetry', 'ops'},
+    'figures': {
+        'data.sources',
+        'evaluation',
+        'models',
+        'ops',
+        'summarizing',
+        'telemetry',
+        'workdir',
+    },
+    'reports': {
+        'data.records',
+        'evaluation',
+        'figures',
+        'summarizing',
+        'telemetry',
+        'workdir',
+    },
     'runs': {
         'data',
         'devices',
@@ -124,7 +140,16 @@ TABLE = {
     },
 }
 # Single modules at the top: flags in, one call, output. __main__ lists them.
-COMMANDS = {'__main__', 'main', 'summarize', 'score', 'convert', 'bench'}
+COMMANDS = {
+    '__main__',
+    'main',
+    'summarize',
+    'score',
+    'plot',
+    'report',
+    'convert',
+    'bench',
+}
 # Commands beside their package, which import command_line as well.
 DATA_COMMANDS = {
     'data.beam',

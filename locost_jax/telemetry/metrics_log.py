@@ -118,6 +118,17 @@ def read_totals(path, step):
   return tokens, kept, spent
 
 
+def keys(path):
+  """Returns the names of the numbers of a metrics.jsonl: a sorted list.
+
+  Raises:
+    InputError: no such file.
+  """
+  _expect_file(path)
+  rows = [row for _, row in _read_lines(path)]
+  return sorted({name for row in rows for name in row} - {'step'})
+
+
 def read_curve(path, key):
   """Reads one number of a run, against its steps.
 
@@ -132,16 +143,12 @@ def read_curve(path, key):
   Raises:
     InputError: no such file, or no line that has the key.
   """
-  if not Path(path).exists():
-    raise InputError(f'{path}: no such file; expected metrics.jsonl of a run')
+  _expect_file(path)
   rows = [row for _, row in _read_lines(path)]
   found = [(row['step'], row[key]) for row in rows if row.get(key) is not None]
   if not found:
-    known = sorted({name for row in rows for name in row} - {'step'})
-    raise InputError(
-        f'{path}: no line has {key!r}; expected one of '
-        f'{", ".join(known) or "its keys, but it has no lines"}'
-    )
+    known = ', '.join(keys(path)) or 'its keys, but it has no lines'
+    raise InputError(f'{path}: no line has {key!r}; expected one of {known}')
   steps, values = zip(*found)
   return list(steps), list(values)
 
@@ -155,6 +162,11 @@ def read_texts(path, key):
   """
   found = [row.get(key) for _, row in _read_lines(path)]
   return list(dict.fromkeys(text for text in found if isinstance(text, str)))
+
+
+def _expect_file(path):
+  if not Path(path).exists():
+    raise InputError(f'{path}: no such file; expected metrics.jsonl of a run')
 
 
 def cut(path, step, measured=True):

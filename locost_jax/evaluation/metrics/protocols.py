@@ -15,6 +15,7 @@ from locost_jax.evaluation.metrics import words
 
 TYPES = ('rouge1', 'rouge2', 'rougeL', 'rougeLsum')
 MEAN, GEOMETRIC = 'rouge_mean', 'rouge_geometric_mean'
+# How tables name them, in this order.
 TITLES = {
     'rouge1': 'R-1',
     'rouge2': 'R-2',
