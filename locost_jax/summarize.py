@@ -246,7 +246,7 @@ def main(values, arguments):
   if summarizer.pages:
     settings.update(_settings_of_pages(values, summarizer.pages))
   _check_lengths(settings, summarizer)
-  from locost_jax.summarizing import parts
+  from locost_jax.summarizing import part_by_part
   from locost_jax.summarizing import write_summaries
 
   options = write_summaries.Options(
@@ -258,7 +258,7 @@ def main(values, arguments):
       report=_follow(values.report),
       batch_size=values.batch_size,
       available=available,
-      parts=parts.of_flags(values, summarizer),
+      parts=part_by_part.of_flags(values, summarizer),
   )
   failures += write_summaries.write(summarizer, documents, settings, options)
   return 2 if failures else 0

@@ -68,7 +68,7 @@ def _header(all_contents, title):
       for one in all_contents
   )
   return f"""
-<header><p class="kicker">What the runs are worth</p>
+<header><p class="kicker">Scores, curves and examples</p>
 <h1><bdi>{escape(title)}</bdi></h1>
 <ul class="facts">{facts}</ul></header>"""
 

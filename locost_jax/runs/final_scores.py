@@ -22,7 +22,6 @@ from locost_jax.evaluation import metric_table
 from locost_jax.evaluation.metrics import protocols
 from locost_jax.hosts import collective
 from locost_jax.models import lora
-from locost_jax.runs import final_table
 from locost_jax.runs.final_table import count_documents
 from locost_jax.runs.final_table import Example
 from locost_jax.runs.final_table import Row

@@ -20,7 +20,7 @@ from locost_jax.errors import visible
 from locost_jax.summarizing import attribution
 from locost_jax.summarizing import interrupts
 from locost_jax.summarizing import outputs
-from locost_jax.summarizing import parts as parts_lib
+from locost_jax.summarizing import part_by_part
 from locost_jax.summarizing import results
 from locost_jax.summarizing import source_page
 from locost_jax.summarizing import summaries
@@ -39,7 +39,7 @@ class Options(NamedTuple):
   report: str | None  # FILE.html
   batch_size: int | None  # most documents in a batch
   available: int | None  # bytes that may be taken
-  parts: parts_lib.Parts | None = None  # read part by part
+  parts: part_by_part.Parts | None = None  # read part by part
 
 
 def write(summarizer, documents, settings, options):
@@ -100,7 +100,7 @@ def _summarize(summarizer, jobs, settings, progress, options):
   arguments = summarizer, jobs, settings, progress
   limits = options.batch_size, options.available
   if options.parts is not None:
-    return parts_lib.summarize(*arguments, options.parts, *limits)
+    return part_by_part.summarize(*arguments, options.parts, *limits)
   return summaries.summarize(
       *arguments, *limits, keep_memory=bool(options.report)
   )

@@ -9,8 +9,6 @@ import locost_jax
 from locost_jax import main
 from locost_jax import score
 from locost_jax.runs import final_table
-from locost_jax.runs import kept_scores
-from locost_jax.runs import length_sweep
 from locost_jax.runs import several_seeds
 from locost_jax.workdir import checkpoint
 from locost_jax.workdir import find

@@ -10,7 +10,7 @@ import pytest
 import locost_jax
 from locost_jax.data import text as text_lib
 from locost_jax.evaluation import predictions
-from locost_jax.summarizing import parts
+from locost_jax.summarizing import part_by_part
 from tests.summarizing.summarize_command import rows_of
 
 WORDS = 'ant bee cat. Dog elk fox! gnu hen\n\nibis jay koi lynx\n\n \nmole newt'
@@ -27,7 +27,7 @@ def story(paragraphs, sentences=3):
 @pytest.mark.parametrize('most', [1, 2, 3, 5, 8, 100])
 @pytest.mark.parametrize('text', [WORDS, story(7), 'one'])
 def test_parts_have_all_words_and_fit(text, most):
-  found = parts.split(text, most, count_words)
+  found = part_by_part.split(text, most, count_words)
   assert ' '.join(found).split() == text.split()
   assert max(map(count_words, found)) <= most
 
@@ -35,7 +35,7 @@ def test_parts_have_all_words_and_fit(text, most):
 @pytest.mark.parametrize('most', [21, 23, 42, 46, 1000])
 def test_parts_are_as_many_whole_paragraphs_as_fit(most):
   """Each paragraph has 21 words."""
-  found = parts.split(story(7), most, count_words)
+  found = part_by_part.split(story(7), most, count_words)
   each = most // 21
   expected = [
       '\n\n'.join(story(7).split('\n\n')[i : i + each])
@@ -47,13 +47,13 @@ def test_parts_are_as_many_whole_paragraphs_as_fit(most):
 def test_a_long_paragraph_is_cut_between_sentences_and_then_words():
   text = 'Ant bee cat. Dog elk fox gnu hen ibis jay. Koi lynx.'
   assert len(text_lib.split_sentences(text)) == 3
-  assert parts.split(text, 4, count_words) == [
+  assert part_by_part.split(text, 4, count_words) == [
       'Ant bee cat.',
       'Dog elk fox',
       'gnu hen ibis jay.',
       'Koi lynx.',
   ]
-  assert parts.split('abcdefgh', 3, len) == ['ab', 'cd', 'ef', 'gh']
+  assert part_by_part.split('abcdefgh', 3, len) == ['ab', 'cd', 'ef', 'gh']
 
 
 def test_the_surest_are_chosen_as_long_as_they_fit():
@@ -62,7 +62,7 @@ def test_the_surest_are_chosen_as_long_as_they_fit():
   for most in range(1, 40, 3):
     lengths = generator.integers(1, 12, 6).tolist()
     sureness = generator.normal(size=6)
-    chosen = parts.choose(lengths, sureness, most)
+    chosen = part_by_part.choose(lengths, sureness, most)
     best = int(np.argmax(sureness))
     assert best in chosen and chosen == sorted(chosen)
     # The first set in the order of what is surest: in or out, one by one.
@@ -78,10 +78,13 @@ def test_the_surest_are_chosen_as_long_as_they_fit():
     if lengths[best] <= most:
       expected = next(one for one in sets if fits(one))
     assert set(chosen) == expected
-  assert parts.choose([5, 5, 5], [0, 0, 0], 10) == [0, 1]
-  assert parts.choose([5, 5, 5], [0, 2, 1], 10) == [1, 2]
-  assert parts.choose([5, 5, 5], [0, 2, 1], 0) == [0, 1, 2]
-  assert parts.choose([50], [0], 10) == [0] and parts.choose([], [], 10) == []
+  assert part_by_part.choose([5, 5, 5], [0, 0, 0], 10) == [0, 1]
+  assert part_by_part.choose([5, 5, 5], [0, 2, 1], 10) == [1, 2]
+  assert part_by_part.choose([5, 5, 5], [0, 2, 1], 0) == [0, 1, 2]
+  assert (
+      part_by_part.choose([50], [0], 10) == [0]
+      and part_by_part.choose([], [], 10) == []
+  )
 
 
 def reference_sureness(summarizer, text, tokens):
@@ -139,7 +142,7 @@ def test_join_and_rank(call, run, books, tmp_path, options):
   count = lambda text: len(summarizer.vocabulary.encode(text))
   beams = dict(num_beams=2 if options else 1)
   for n, join, rank in zip((5, 2), joined, ranked, strict=True):
-    texts = parts.split(story(n), 99, count)  # one mark: the end
+    texts = part_by_part.split(story(n), 99, count)  # one mark: the end
     assert join['parts'] == len(texts) > 1 and join['id'] == f'b{n}'
     each = summarizer.summarize(texts, max_length=6, **beams)
     assert join['prediction'] == ' '.join(text.strip() for text in each)
@@ -150,7 +153,7 @@ def test_join_and_rank(call, run, books, tmp_path, options):
       inputs = [summarizer.tokenize(text)]
       tokens = summarizer.generate(inputs, max_length=6, **beams)[0]
       sure.append(reference_sureness(summarizer, text, tokens))
-    expected = parts.choose(list(map(count, each)), sure, 12)
+    expected = part_by_part.choose(list(map(count, each)), sure, 12)
     assert rank['parts_used'] == expected
     assert rank['prediction'] == ' '.join(each[i].strip() for i in expected)
     assert rank['settings']['parts'] == 'rank'
@@ -183,14 +186,16 @@ def test_a_part_without_a_summary_is_read_and_not_used(run):
       )
       for n, text in ((3, 'One.'), (4, ' '), (5, 'Two.'))
   ]
-  job = parts.summaries.Job(
-      0, parts.documents.Document('book', '', 'book.txt'), 'hash'
+  job = part_by_part.summaries.Job(
+      0, part_by_part.documents.Document('book', '', 'book.txt'), 'hash'
   )
   done = [
-      parts.summaries.Done(job._replace(number=i), row)
+      part_by_part.summaries.Done(job._replace(number=i), row)
       for i, row in enumerate(rows)
   ]
-  row = parts._merge(summarizer, job, done, parts.Parts('join', 9, 0), len).row
+  row = part_by_part._merge(
+      summarizer, job, done, part_by_part.Parts('join', 9, 0), len
+  ).row
   assert (row['prediction'], row['parts_used']) == ('One. Two.', [0, 2])
   assert (row['parts'], row['tokens_read'], row['seconds']) == (3, 12, 3.0)
   assert row['peak_memory_bytes'] == 5 and row['id'] == 'book'
@@ -204,8 +209,8 @@ def test_how_sure_a_model_is_equals_a_loop(run):
       for text, length in zip(texts, (3, 20, 1))
   ]
   done = [
-      parts.summaries.Done(
-          parts.summaries.Job(
+      part_by_part.summaries.Done(
+          part_by_part.summaries.Job(
               i, None, '', pages=[np.asarray(summarizer.tokenize(text))]
           ),
           tokens=np.pad(own, (0, 2)),
@@ -217,7 +222,7 @@ def test_how_sure_a_model_is_equals_a_loop(run):
       for text, own in zip(texts, tokens)
   ]
   np.testing.assert_allclose(
-      parts.measure(summarizer, done), expected, atol=2e-5
+      part_by_part.measure(summarizer, done), expected, atol=2e-5
   )
 
 
@@ -255,7 +260,11 @@ def test_bad_flags_give_one_line(call, run, books, arguments, expected):
 
 def test_a_model_that_reads_pages_has_no_parts(run):
   summarizer = locost_jax.load(run)
-  parts.check(parts.Parts('join', 10**6, 0), summarizer)  # LOCOST has none
+  part_by_part.check(
+      part_by_part.Parts('join', 10**6, 0), summarizer
+  )  # LOCOST has none
   summarizer.pages = True
-  with pytest.raises(parts.InputError, match='reads pages or chunks by itself'):
-    parts.check(parts.Parts('join', 64, 0), summarizer)
+  with pytest.raises(
+      part_by_part.InputError, match='reads pages or chunks by itself'
+  ):
+    part_by_part.check(part_by_part.Parts('join', 64, 0), summarizer)
