@@ -26,6 +26,9 @@ def format_text(result):
       for key, title in _TITLES.items()
       if key in result['differences']
   ]
+  ours, theirs = (scores[protocols.MEAN] for scores in result['scores'])
+  if theirs:
+    lines.append(f"A's mean is {100 * ours / theirs:.1f}% of B's.")
   lines += [_NOTES, result['signature']]
   if result['examples']:
     lines += ['', 'Documents that differ most, by the mean:']

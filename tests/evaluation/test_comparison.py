@@ -85,6 +85,12 @@ def test_the_table(compare):
   assert 'A  a b c d' in lines and 'B  a b x ya b' in out and ' ...' in out
   _, out, _ = compare(ours, ours)
   assert '─── ' not in out and '0-9-0' in out
+  assert "A's mean is 100.0% of B's." in out
+  # and R-Lsum: 100 each, and 50, 33.3 and 50.
+  _, out, _ = compare([row(HALF)], [row(GOOD)])
+  assert "A's mean is 44.4% of B's." in out
+  _, out, _ = compare([row(HALF)], [row(BAD)])
+  assert '% of' not in out
 
 
 def test_without_ids_by_position(compare):
