@@ -1,6 +1,9 @@
 """Scores predictions by the ROUGE of a paper or package, without a model.
 
   python -m locost_jax.score --predictions=FILE.jsonl --protocol=locost
+  python -m locost_jax.score --predictions=FILE.jsonl --metrics=rouge,reading
+  python -m locost_jax.score --predictions=FILE.jsonl --metrics=rouge,bertscore \\
+      --model=DIR --correlation
 
 Each row has `prediction` and `reference`, or `references`, a list of which the
 best counts. `main --evaluate` writes such files. Texts are never truncated.
@@ -8,6 +11,10 @@ best counts. `main --evaluate` writes such files. Texts are never truncated.
 The last line is the signature: it says how the numbers were computed, and goes
 with them wherever they are printed. The intervals hold 95% of the means of
 1,000 sets of as many documents, drawn from these with replacement.
+
+--metrics measures more, each number with half its interval: what summaries copy
+and repeat, what ROUGE lies between, and metrics that a model computes (extra
+`metrics`). docs/evaluation.md defines each.
 """
 
 import json
@@ -19,8 +26,12 @@ from absl import flags
 from locost_jax.command_line import commands
 from locost_jax.command_line.progress import Progress
 from locost_jax.errors import InputError
+from locost_jax.evaluation import documents
+from locost_jax.evaluation import measure_table
+from locost_jax.evaluation import measures
 from locost_jax.evaluation import predictions
 from locost_jax.evaluation import scoring
+from locost_jax.evaluation.metrics import measure
 from locost_jax.evaluation.metrics import protocols
 
 _TITLES = {
@@ -56,6 +67,64 @@ def define_flags(values, argv):
       flag_values=values,
   )
   commands.define_format(values, 'what goes to stdout')
+  define_metric_flags(values)
+
+
+def define_metric_flags(values):
+  """Defines the flags of --metrics."""
+  text = lambda name, default, what: flags.DEFINE_string(
+      name, default, what, flag_values=values
+  )
+  flags.DEFINE_list(
+      'metrics',
+      ['rouge'],
+      'what is measured; '
+      + '; '.join(f'{m.name}: {m.what}' for m in measures.MEASURES.values())
+      + '; '
+      + '; '.join(f'{k}: {", ".join(v)}' for k, v in measures.GROUPS.items()),
+      flag_values=values,
+  )
+  flags.DEFINE_list(
+      'model',
+      [],
+      'DIR or hf://org/name of the metric that needs a model, or METRIC=DIR for '
+      "each of several; the judge's is the name that --base_url knows",
+      flag_values=values,
+  )
+  text('documents', None, 'FILE: JSON Lines with document, and perhaps id')
+  flags.DEFINE_boolean(
+      'correlation',
+      False,
+      "Pearson's correlation of the metrics over documents",
+      flag_values=values,
+  )
+  flags.DEFINE_integer(
+      'layer',
+      None,
+      "bertscore: whose outputs [its authors' choice]",
+      flag_values=values,
+  )
+  flags.DEFINE_boolean(
+      'idf', False, 'bertscore: rare words count more', flag_values=values
+  )
+  text('baseline', None, 'bertscore: FILE of its rescaling, LAYER,P,R,F')
+  flags.DEFINE_float(
+      'threshold',
+      0.5,
+      'entailment, hhem: a sentence is supported above this probability',
+      flag_values=values,
+  )
+  flags.DEFINE_integer(
+      'batch_size', 16, 'texts that a model reads at once', flag_values=values
+  )
+  text('base_url', None, 'judge: such as https://api.openai.com/v1')
+  flags.DEFINE_integer(
+      'sample', 500, 'judge: most documents', flag_values=values
+  )
+  text('judge_cache', None, 'judge: DIR of answers [~/.cache/locost_jax/judge]')
+  flags.DEFINE_integer(
+      'seed', 0, 'of the sample, and of shuffled sentences', flag_values=values
+  )
 
 
 def main(values, arguments):
@@ -69,6 +138,9 @@ def main(values, arguments):
   if not values.predictions:
     raise InputError('--predictions=FILE is missing: which predictions?')
   protocol = protocols.find(values.protocol)
+  chosen = measures.find(values.metrics)
+  if chosen != [measures.ROUGE] or values.correlation:
+    return print_measures(chosen, protocol, values)
   pairs = predictions.read(values.predictions)
   progress = Progress()
   scores = scoring.score_pairs(
@@ -85,6 +157,70 @@ def main(values, arguments):
     print(json.dumps(result))
   else:
     print(text(result))
+
+
+def print_measures(chosen, protocol, values):
+  """Measures and prints everything that --metrics names.
+
+  Args:
+    chosen: list of `measure.Measure`.
+    protocol: a `protocols.Protocol`.
+    values: the flags.
+  """
+  models = measures.find_models(chosen, values.model)
+  if 'judge' in models and not values.base_url:
+    raise InputError(
+        '--base_url is missing: where is the judge? Such as '
+        'https://api.openai.com/v1'
+    )
+  rows = [
+      measure.Row(pair.prediction, pair.references, document)
+      for pair, document in zip(
+          predictions.read(values.predictions),
+          documents.read(values.predictions, values.documents),
+          strict=True,
+      )
+  ]
+  measures.check_documents(chosen, rows, values.predictions)
+  progress = Progress()
+  cache = values.judge_cache or '~/.cache/locost_jax/judge'
+  measured = measures.run(
+      chosen,
+      models,
+      rows,
+      measure.Settings(
+          protocol=protocol,
+          processes=values.processes or os.cpu_count() or 1,
+          layer=values.layer,
+          idf=values.idf,
+          baseline=values.baseline,
+          threshold=values.threshold,
+          batch_size=values.batch_size,
+          seed=values.seed,
+          sample=values.sample,
+          base_url=values.base_url or '',
+          cache=os.path.expanduser(cache),
+          show=progress.show,
+          note=progress.note,
+      ),
+  )
+  progress.wipe()
+  for one in measured.values():
+    for line in one.notes:
+      print(line, file=sys.stderr)
+  found = {
+      name: measure.summarize(name, one) for name, one in measured.items()
+  }
+  table = measures.correlate(measured) if values.correlation else None
+  if values.format == 'text':
+    columns = {name: one.columns for name, one in measured.items()}
+    numbers = {name: one.numbers for name, one in measured.items()}
+    print(measure_table.format_text(found, columns, numbers, table))
+    return
+  result = dict(pairs=len(rows), metrics=found)
+  if table is not None:
+    result['correlation'] = measures.correlation_json(*table)
+  print(json.dumps(result))
 
 
 def notes(pairs, scores, protocol):

@@ -6,7 +6,7 @@ batch counts for what it holds.
 
 from typing import Any, NamedTuple
 
-TEXT, MODEL, CONTENT = 'text', 'model', 'content'
+TEXT, MODEL, CONTENT, DOCUMENT = 'text', 'model', 'content', 'document'
 
 
 class Column(NamedTuple):
