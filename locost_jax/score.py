@@ -208,9 +208,7 @@ def print_measures(chosen, protocol, values):
   for one in measured.values():
     for line in one.notes:
       print(line, file=sys.stderr)
-  found = {
-      name: measure.summarize(name, one) for name, one in measured.items()
-  }
+  found = {name: measure.summarize(name, one) for name, one in measured.items()}
   table = measures.correlate(measured) if values.correlation else None
   if values.format == 'text':
     columns = {name: one.columns for name, one in measured.items()}

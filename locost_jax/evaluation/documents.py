@@ -29,7 +29,7 @@ def read(path, documents=None):
     missing = [key for key in ids if key not in known]
     if missing:
       raise InputError(
-          f'--documents={documents}: no row with the id {missing[0]!r} of '
+          f'--documents={documents}: no row with the id {missing[0]} of '
           f'{path}, nor {len(missing) - 1:,} others of its {len(ids):,}'
       )
     return [known[key] for key in ids]

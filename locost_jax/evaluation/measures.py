@@ -72,7 +72,9 @@ MEASURES = {
         of_texts(ngrams.REPETITION, '% of n-grams said before', [_WORDS]),
         of_texts(lengths.LENGTH, 'words, and per reference word', [_WORDS], 0),
         of_texts(
-            entities.ENTITIES, '% of numbers and names in the document', ['rules:1']
+            entities.ENTITIES,
+            '% of numbers and names in the document',
+            ['rules:1'],
         ),
         measure.Measure(
             'bounds',
@@ -159,7 +161,9 @@ def find_models(chosen, texts):
           f'--model={name}=DIR,OTHER=DIR for several metrics'
       )
   if texts and not wanted:
-    raise InputError(f'--model={texts[0]}: no metric of --metrics needs a model')
+    raise InputError(
+        f'--model={texts[0]}: no metric of --metrics needs a model'
+    )
   return models
 
 

@@ -46,9 +46,7 @@ NOVELTY = metric.Metric(
     keys=tuple(f'novel_{n}' for n in SIZES),
     needs=metric.DOCUMENT,
     sums=novelty,
-    columns=tuple(
-        metric.Column(f'novel_{n}', f'{n}-grams', 1) for n in SIZES
-    ),
+    columns=tuple(metric.Column(f'novel_{n}', f'{n}-grams', 1) for n in SIZES),
 )
 REPETITION = metric.Metric(
     name='repetition',

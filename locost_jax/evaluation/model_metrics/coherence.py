@@ -52,7 +52,9 @@ def run(rows, settings):
   values = {}
   for name, documents in texts.items():
     pairs = [
-        pair for sentences in documents for pair in zip(sentences, sentences[1:])
+        pair
+        for sentences in documents
+        for pair in zip(sentences, sentences[1:])
     ]
     show = lambda done: settings.show(f'{NAME} {name}', done, len(pairs))
     found = iter(next_probabilities(loaded, pairs, settings.batch_size, show))
