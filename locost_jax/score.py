@@ -71,32 +71,48 @@ def define_flags(values, argv):
 
 
 def define_metric_flags(values):
-  """Defines the flags of --metrics."""
-  text = lambda name, default, what: flags.DEFINE_string(
-      name, default, what, flag_values=values
-  )
-  flags.DEFINE_list(
+  """Defines --metrics, and the flags of several metrics."""
+  flags.DEFINE_string(
       'metrics',
-      ['rouge'],
-      'what is measured; '
+      'rouge',
+      'what is measured, with commas; '
       + '; '.join(f'{m.name}: {m.what}' for m in measures.MEASURES.values())
       + '; '
       + '; '.join(f'{k}: {", ".join(v)}' for k, v in measures.GROUPS.items()),
       flag_values=values,
   )
-  flags.DEFINE_list(
+  flags.DEFINE_string(
       'model',
-      [],
-      'DIR or hf://org/name of the metric that needs a model, or METRIC=DIR for '
-      "each of several; the judge's is the name that --base_url knows",
+      None,
+      'DIR or hf://org/name for the metric that needs a model, or '
+      "METRIC=DIR,METRIC=DIR for several; the judge's is a name that "
+      '--base_url knows',
       flag_values=values,
   )
-  text('documents', None, 'FILE: JSON Lines with document, and perhaps id')
+  flags.DEFINE_string(
+      'documents',
+      None,
+      'FILE: JSON Lines with the documents, if --predictions has none',
+      flag_values=values,
+  )
   flags.DEFINE_boolean(
       'correlation',
       False,
       "Pearson's correlation of the metrics over documents",
       flag_values=values,
+  )
+  flags.DEFINE_integer(
+      'batch_size', 16, 'texts that a model reads at once', flag_values=values
+  )
+  flags.DEFINE_integer(
+      'seed', 0, 'of the sample, and of shuffled sentences', flag_values=values
+  )
+  _define_flags_of_one_metric(values)
+
+
+def _define_flags_of_one_metric(values):
+  text = lambda name, what: flags.DEFINE_string(
+      name, None, what, flag_values=values
   )
   flags.DEFINE_integer(
       'layer',
@@ -107,24 +123,22 @@ def define_metric_flags(values):
   flags.DEFINE_boolean(
       'idf', False, 'bertscore: rare words count more', flag_values=values
   )
-  text('baseline', None, 'bertscore: FILE of its rescaling, LAYER,P,R,F')
+  text('baseline', 'bertscore: FILE of its rescaling, LAYER,P,R,F')
   flags.DEFINE_float(
       'threshold',
       0.5,
       'entailment, hhem: a sentence is supported above this probability',
       flag_values=values,
   )
-  flags.DEFINE_integer(
-      'batch_size', 16, 'texts that a model reads at once', flag_values=values
+  text(
+      'base_url',
+      'judge: such as https://api.openai.com/v1; its key is in the environment '
+      'variable OPENAI_API_KEY',
   )
-  text('base_url', None, 'judge: such as https://api.openai.com/v1')
   flags.DEFINE_integer(
       'sample', 500, 'judge: most documents', flag_values=values
   )
-  text('judge_cache', None, 'judge: DIR of answers [~/.cache/locost_jax/judge]')
-  flags.DEFINE_integer(
-      'seed', 0, 'of the sample, and of shuffled sentences', flag_values=values
-  )
+  text('judge_cache', 'judge: DIR of answers [~/.cache/locost_jax/judge]')
 
 
 def main(values, arguments):
@@ -138,7 +152,7 @@ def main(values, arguments):
   if not values.predictions:
     raise InputError('--predictions=FILE is missing: which predictions?')
   protocol = protocols.find(values.protocol)
-  chosen = measures.find(values.metrics)
+  chosen = measures.find(_words(values.metrics))
   if chosen != [measures.ROUGE] or values.correlation:
     return print_measures(chosen, protocol, values)
   pairs = predictions.read(values.predictions)
@@ -167,7 +181,7 @@ def print_measures(chosen, protocol, values):
     protocol: a `protocols.Protocol`.
     values: the flags.
   """
-  models = measures.find_models(chosen, values.model)
+  models = measures.find_models(chosen, _words(values.model))
   if 'judge' in models and not values.base_url:
     raise InputError(
         '--base_url is missing: where is the judge? Such as '
@@ -183,26 +197,8 @@ def print_measures(chosen, protocol, values):
   ]
   measures.check_documents(chosen, rows, values.predictions)
   progress = Progress()
-  cache = values.judge_cache or '~/.cache/locost_jax/judge'
   measured = measures.run(
-      chosen,
-      models,
-      rows,
-      measure.Settings(
-          protocol=protocol,
-          processes=values.processes or os.cpu_count() or 1,
-          layer=values.layer,
-          idf=values.idf,
-          baseline=values.baseline,
-          threshold=values.threshold,
-          batch_size=values.batch_size,
-          seed=values.seed,
-          sample=values.sample,
-          base_url=values.base_url or '',
-          cache=os.path.expanduser(cache),
-          show=progress.show,
-          note=progress.note,
-      ),
+      chosen, models, rows, _settings(values, protocol, progress)
   )
   progress.wipe()
   for one in measured.values():
@@ -211,14 +207,37 @@ def print_measures(chosen, protocol, values):
   found = {name: measure.summarize(name, one) for name, one in measured.items()}
   table = measures.correlate(measured) if values.correlation else None
   if values.format == 'text':
-    columns = {name: one.columns for name, one in measured.items()}
-    numbers = {name: one.numbers for name, one in measured.items()}
-    print(measure_table.format_text(found, columns, numbers, table))
+    print(measure_table.format_text(found, measured, table))
     return
   result = dict(pairs=len(rows), metrics=found)
   if table is not None:
     result['correlation'] = measures.correlation_json(*table)
   print(json.dumps(result))
+
+
+def _settings(values, protocol, progress):
+  """The flags as `measure.Settings`."""
+  cache = values.judge_cache or '~/.cache/locost_jax/judge'
+  return measure.Settings(
+      protocol=protocol,
+      processes=values.processes or os.cpu_count() or 1,
+      layer=values.layer,
+      idf=values.idf,
+      baseline=values.baseline,
+      threshold=values.threshold,
+      batch_size=values.batch_size,
+      seed=values.seed,
+      sample=values.sample,
+      base_url=values.base_url or '',
+      cache=os.path.expanduser(cache),
+      show=progress.show,
+      note=progress.note,
+  )
+
+
+def _words(text):
+  """Splits a flag at its commas."""
+  return [word.strip() for word in (text or '').split(',') if word.strip()]
 
 
 def notes(pairs, scores, protocol):

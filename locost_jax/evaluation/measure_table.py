@@ -6,18 +6,17 @@ _SIDES = 'values', 'intervals', 'documents'
 _WIDTH = 14  # of a cell, at least
 
 
-def format_text(summaries, columns, numbers, correlations=None):
+def format_text(summaries, measured, correlations=None):
   """Returns all tables as one text.
 
   Args:
     summaries: {name: of `measure.summarize`}.
-    columns: {name: tuple of `metric.Column`}.
-    numbers: {name: {title: text}}, shown below a table.
+    measured: {name: `measure.Measured`}.
     correlations: (titles, float [k, k]), or None.
   """
   blocks = [
-      table(name, summaries[name], columns[name], numbers[name])
-      for name in summaries
+      table(name, summaries[name], one.columns, one.numbers)
+      for name, one in measured.items()
   ]
   if correlations is not None:
     blocks.append(correlation_table(*correlations))

@@ -67,10 +67,17 @@ MEASURES = {
             ngrams.NOVELTY, '% of n-grams that the document lacks', [_WORDS]
         ),
         of_texts(
-            fragments.FRAGMENTS, 'extractive fragments (Grusky)', [_WORDS]
+            fragments.FRAGMENTS,
+            'what is copied in one piece (Grusky et al. 2018)',
+            [_WORDS],
         ),
         of_texts(ngrams.REPETITION, '% of n-grams said before', [_WORDS]),
-        of_texts(lengths.LENGTH, 'words, and per reference word', [_WORDS], 0),
+        of_texts(
+            lengths.LENGTH,
+            'words, and words for each word of the reference',
+            [_WORDS],
+            0,
+        ),
         of_texts(
             entities.ENTITIES,
             '% of numbers and names in the document',
@@ -82,7 +89,12 @@ MEASURES = {
             bounds.run,
             (measure.DOCUMENT,),
         ),
-        of_texts(answers.ANSWERS, 'exact match and F1', ['scrolls|agg:max'], 0),
+        of_texts(
+            answers.ANSWERS,
+            "exact match and F1 of answers, SCROLLS'",
+            ['scrolls|agg:max'],
+            0,
+        ),
         bertscore.MEASURE,
         blanc.MEASURE,
         entailment.MEASURE,
@@ -237,6 +249,6 @@ def correlation_json(titles, values):
 
 def title_of(name, column, columns):
   """'R-1' of ROUGE, else the measure's name before the column's title."""
-  if name == 'rouge':
+  if name == 'rouge' or column.title.startswith(name):
     return column.title
   return name if columns == 1 else f'{name} {column.title}'

@@ -233,8 +233,8 @@ FLAGS = {
     'max_shard_size': Text(),
     'memory_limit': _POSITIVE,
     'bench.memory_limit': Size(),
-    'metrics': Texts(),
-    'model': Texts(),
+    'metrics': Text(),
+    'model': Text(),
     'output': Path(),
     'beam.output': Path(None),  # all that Beam can write to
     'peak_tflops': _POSITIVE,

@@ -271,7 +271,7 @@ def test_command_prints_tables_and_json(tmp_path, capsys):
   assert found['metrics']['rouge']['intervals']['prediction']['rouge1'] == (
       pytest.approx(plain['intervals']['rouge1'])
   )
-  assert found['correlation']['titles'][-2:] == ['length words', 'length ratio']
+  assert found['correlation']['titles'][-2:] == ['length words', 'length']
   assert found['correlation']['values'][0][0] == pytest.approx(1)
 
 

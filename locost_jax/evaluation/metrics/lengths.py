@@ -26,6 +26,6 @@ LENGTH = metric.Metric(
     sums=sums,
     columns=(
         metric.Column('words', 'words', 1),
-        metric.Column('length', 'ratio', 2),
+        metric.Column('length', 'length', 2),
     ),
 )

@@ -10,6 +10,7 @@ is no coherence. The p-values are those of a paired randomisation test over the
 documents (10,000 times, each difference keeps its sign or not).
 """
 
+import itertools
 import random
 
 import numpy as np
@@ -61,17 +62,7 @@ def run(rows, settings):
     values[name] = np.array(
         [[mean_of([next(found) for _ in one[1:]])] for one in documents]
     )
-  tested = [
-      (measure.PREDICTION, measure.REFERENCE),
-      (measure.PREDICTION, SHUFFLED),
-      (measure.REFERENCE, SHUFFLED),
-  ]
-  p_values = {
-      f'{one} - {other}': p_value(
-          values[one][:, 0] - values[other][:, 0], settings.seed
-      )
-      for one, other in tested
-  }
+  p_values = compare_rows(values, settings.seed)
   return measure.Measured(
       COLUMNS,
       values,
@@ -82,6 +73,22 @@ def run(rows, settings):
           for pair, p in p_values.items()
       },
   )
+
+
+def compare_rows(values, seed):
+  """Returns {'one row - another': p-value of their difference, or None}.
+
+  Args:
+    values: {row: float [n, 1]}.
+    seed: of `p_value`.
+  """
+  pairs = itertools.combinations(
+      (measure.PREDICTION, measure.REFERENCE, SHUFFLED), 2
+  )
+  return {
+      f'{one} - {other}': p_value(values[one][:, 0] - values[other][:, 0], seed)
+      for one, other in pairs
+  }
 
 
 def mean_of(numbers):

@@ -142,7 +142,7 @@ def prompt(vocabulary, passage, sentence):
 
 MEASURE = measure.Measure(
     NAME,
-    'the same by a classifier of the form of HHEM-2.1-Open',
+    "sentences that are consistent with it, by a T5 of HHEM-2.1-Open's form",
     run,
     (measure.DOCUMENT, measure.MODEL),
 )
