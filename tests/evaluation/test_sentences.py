@@ -1,11 +1,15 @@
 """Passages of documents and sentences of summaries, with a support of ours."""
 
 import numpy as np
+import pytest
 
+from locost_jax.errors import InputError
 from locost_jax.evaluation.metrics import measure
 from locost_jax.evaluation.model_metrics import coherence
+from locost_jax.evaluation.model_metrics import entailment
 from locost_jax.evaluation.model_metrics import locality
 from locost_jax.evaluation.model_metrics import sentences
+from tests import tiny_run
 
 
 def test_passages_hold_whole_sentences():
@@ -87,3 +91,13 @@ def test_shuffling_keeps_all_sentences():
   assert found != given and sorted(found) == given
   assert found == coherence.shuffled(given, '0:1')
   assert found != coherence.shuffled(given, '1:1')
+
+
+def test_entailment_refuses_what_is_no_t5(tmp_path):
+  rows = [measure.Row('One cat. Two.', ['x'], 'One cat sat. Two dogs did not.')]
+  settings = lambda name: measure.Settings(
+      model=str(tmp_path / name), batch_size=2
+  )
+  tiny_run.make(tmp_path / 'locost')
+  with pytest.raises(InputError, match='entailment needs a T5, got locost'):
+    entailment.run(rows, settings('locost'))

@@ -54,7 +54,7 @@ REPETITION = metric.Metric(
     needs=metric.TEXT,
     sums=repetition,
     columns=tuple(
-        metric.Column(f'repeated_{n}', f'repeated {n}', 1) for n in SIZES
+        metric.Column(f'repeated_{n}', f'repetition {n}', 1) for n in SIZES
     ),
     lower_is_better=tuple(f'repeated_{n}' for n in SIZES),
 )
