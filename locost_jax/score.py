@@ -153,7 +153,7 @@ def main(values, arguments):
     raise InputError('--predictions=FILE is missing: which predictions?')
   protocol = protocols.find(values.protocol)
   chosen = measures.find(_words(values.metrics))
-  if chosen != [measures.ROUGE] or values.correlation:
+  if chosen != [measures.ROUGE] or values.correlation or values.model:
     return print_measures(chosen, protocol, values)
   pairs = predictions.read(values.predictions)
   progress = Progress()
@@ -197,10 +197,12 @@ def print_measures(chosen, protocol, values):
   ]
   measures.check_documents(chosen, rows, values.predictions)
   progress = Progress()
-  measured = measures.run(
+  measured, problem = measures.run(
       chosen, models, rows, _settings(values, protocol, progress)
   )
   progress.wipe()
+  if not measured:
+    raise problem
   for one in measured.values():
     for line in one.notes:
       print(line, file=sys.stderr)
@@ -208,11 +210,13 @@ def print_measures(chosen, protocol, values):
   table = measures.correlate(measured) if values.correlation else None
   if values.format == 'text':
     print(measure_table.format_text(found, measured, table))
-    return
-  result = dict(pairs=len(rows), metrics=found)
-  if table is not None:
-    result['correlation'] = measures.correlation_json(*table)
-  print(json.dumps(result))
+  else:
+    result = dict(pairs=len(rows), metrics=found)
+    if table is not None:
+      result['correlation'] = measures.correlation_json(*table)
+    print(json.dumps(result))
+  if problem is not None:
+    raise problem
 
 
 def _settings(values, protocol, progress):

@@ -122,9 +122,7 @@ RUNS = (
         makes='runs/learned_selection/curves.png',
     ),
     Run(r'.*tests\.rouge_speed .*', '--pairs=2'),
-    Run(
-        r'.*locost_jax\.score .*--model=hf://.*', says='(metrics|hub|network)'
-    ),
+    Run(r'.*locost_jax\.score .*--model=hf://.*', says='(metrics|hub|network)'),
     Run(
         r'.*locost_jax\.score .*--base_url=.*',
         less=r'--base_url=\S+',

@@ -72,10 +72,13 @@ def run_rouge(rows, settings):
   """Scores the predictions themselves, to stand next to other measures."""
   predictions = [row.prediction for row in rows]
   signature = protocols.signature(settings.protocol, len(rows))
+  blank = sum(not any(map(str.strip, row.references)) for row in rows)
+  note = f'warning: rouge: {blank:,} pairs with empty references, counted as 0'
   return measure.Measured(
       COLUMNS,
       {measure.PREDICTION: rouge(predictions, rows, settings, 'ROUGE')},
       tuple(signature.partition('|n:')[0].split('|')[1:]),
+      (note,) if blank else (),
   )
 
 

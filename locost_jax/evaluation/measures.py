@@ -199,7 +199,7 @@ def check_documents(chosen, rows, path):
 
 
 def run(chosen, models, rows, settings):
-  """Measures everything.
+  """Measures everything; what one measure refuses does not lose the others.
 
   Args:
     chosen: list of Measure.
@@ -208,14 +208,16 @@ def run(chosen, models, rows, settings):
     settings: `measure.Settings`.
 
   Returns:
-    {name: Measured}.
+    ({name: Measured}, the first InputError of a measure, or None).
   """
-  return {
-      entry.name: entry.run(
-          rows, settings._replace(model=models.get(entry.name))
-      )
-      for entry in chosen
-  }
+  found, problem = {}, None
+  for entry in chosen:
+    model = models.get(entry.name)
+    try:
+      found[entry.name] = entry.run(rows, settings._replace(model=model))
+    except InputError as error:
+      problem = problem or error
+  return found, problem
 
 
 def correlate(measured):

@@ -273,12 +273,24 @@ def test_a_server_that_is_gone_ends_the_command(serve, tmp_path, waits):
     judge.run(ROWS, settings(server, tmp_path))
 
 
+def test_keys_and_folders_that_cannot_be_used(tmp_path, monkeypatch):
+  monkeypatch.setenv(judge.KEY, 'sk-1\n\nsk-2')
+  with pytest.raises(InputError) as error:
+    judge.read_key()
+  assert 'sk-' not in str(error.value) and judge.KEY in str(error.value)
+  monkeypatch.setenv(judge.KEY, f' {KEY}\n')
+  assert judge.read_key() == KEY
+  (tmp_path / 'file').write_text('')
+  with pytest.raises(InputError, match='--judge_cache=.*/file: File exists'):
+    judge.check_writable(str(tmp_path / 'file'))
+
+
 def test_the_key_is_in_no_text():
   assert KEY not in repr(endpoint.Endpoint('http://x', 'm', KEY))
 
 
 @pytest.mark.parametrize(
-    'url', ['x', 'ftp://a/b', 'http://', 'https://a:b@c/v1']
+    'url', ['x', 'ftp://a/b', 'http://', 'https://a:b@c/v1', 'http://[x']
 )
 def test_bad_addresses(url):
   with pytest.raises(InputError, match='--base_url'):

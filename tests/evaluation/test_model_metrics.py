@@ -136,6 +136,11 @@ def test_baseline_rescales(bert, tmp_path):
   expected = 100 * (np.array(GOLDEN[False]) / 100 - b) / (1 - b)
   np.testing.assert_allclose(numbers(found), expected, atol=2e-3)
   assert found.parts[3] == 'baseline:base_line.tsv'
+  empty = bertscore.run(
+      [measure.Row('', ['x'])],
+      measure.Settings(model=bert, layer=2, baseline=str(path)),
+  )
+  assert not numbers(empty).any()
   with pytest.raises(InputError, match='a row for layer 3'):
     bertscore.read_baseline(str(path), 3)
   with pytest.raises(InputError, match='cannot be read: No such file'):
@@ -405,6 +410,21 @@ def test_the_command_takes_several_models(bert, tmp_path, capsys):
   assert -1 <= found['correlation']['values'][rouge1][f1] <= 1
 
 
+def test_one_model_that_does_not_fit_does_not_lose_the_rest(
+    bert, tmp_path, pieces, capsys
+):
+  (tmp_path / 't5').mkdir()
+  save_t5(tmp_path / 't5', pieces)
+  with pytest.raises(InputError, match='--metrics=blanc needs a masked'):
+    test_score.call(
+        as_file(tmp_path / 'p.jsonl'),
+        '--metrics=blanc,bertscore',
+        f'--model=blanc={tmp_path / "t5"},bertscore={bert}',
+        '--layer=2',
+    )
+  assert '\nbertscore|bert|layer:2|' in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     'metric, kind, expected',
     [
@@ -448,6 +468,10 @@ def test_a_t5_or_nothing_is_refused(tmp_path, pieces, metric):
       test_score.call(path, f'--metrics={metric}', f'--model={model}')
   save_t5(tmp_path / 'm', pieces)
   if metric in ('bertscore', 'locality'):  # its encoder embeds texts
+    settings = measure.Settings(model=str(tmp_path / 'm'), layer=1)
+    rows = [measure.Row('Rain.', ['Rain.'], DOCUMENT)]
+    (numbers_,) = measures.MEASURES[metric].run(rows, settings).values.values()
+    assert not np.isnan(numbers_).any()
     return
   with pytest.raises(InputError) as error:
     test_score.call(path, f'--metrics={metric}', f'--model={tmp_path / "m"}')

@@ -111,10 +111,12 @@ def run(rows, settings):
     for i in chosen:
       own = [next(vectors) for _ in ids[i]]
       empty += not texts[i][0].strip() or not any(map(str.strip, texts[i][1:]))
-      values[i] = _best(own, ids[i], weigh)
+      is_empty = [marks.issuperset(one) for one in ids[i]]
+      values[i] = _best(own, is_empty, list(map(weigh, ids[i])))
     done += len(chosen)
   if baseline is not None:
-    values = (values - baseline) / (1 - baseline)
+    # An empty text stays at 0.
+    values = np.where(values == 0, 0, (values - baseline) / (1 - baseline))
   return measure.Measured(
       COLUMNS,
       {measure.PREDICTION: 100 * values},
@@ -129,18 +131,20 @@ def run(rows, settings):
   )
 
 
-def _best(vectors, ids, weigh):
-  """The numbers of the reference of which F1 is highest."""
-  ours, *theirs = vectors
-  if not weigh(ids[0]).any() and len(ids[0]) <= 2:
-    return 0.0, 0.0, 0.0  # an empty prediction
-  found = [
-      match(ours, vector, weigh(ids[0]), weigh(one))
-      if len(one) > 2
-      else (0.0, 0.0, 0.0)
-      for vector, one in zip(theirs, ids[1:])
-  ]
-  found = [one for one in found if one is not None]
+def _best(vectors, is_empty, weights):
+  """The numbers of the reference of which F1 is highest.
+
+  Args:
+    vectors: of the prediction, then of each reference.
+    is_empty: whether each of these texts has no token but marks.
+    weights: of each of these texts' tokens.
+  """
+  found = []
+  for i in range(1, len(vectors)):
+    if is_empty[0] or is_empty[i]:
+      found.append((0.0, 0.0, 0.0))
+    elif one := match(vectors[0], vectors[i], weights[0], weights[i]):
+      found.append(one)
   return max(found, key=lambda one: one[2]) if found else (np.nan,) * 3
 
 

@@ -161,5 +161,8 @@ def p_value(differences, seed):
 
 
 MEASURE = measure.Measure(
-    NAME, "coherence by next-sentence prediction (PageSum's)", run, ('model',)
+    NAME,
+    "coherence by next-sentence prediction (PageSum's)",
+    run,
+    (measure.MODEL,),
 )

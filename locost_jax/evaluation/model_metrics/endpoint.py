@@ -71,7 +71,10 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 
 def check(base_url):
   """Raises an InputError for what is no http(s) address."""
-  parts = urllib.parse.urlsplit(base_url)
+  try:
+    parts = urllib.parse.urlsplit(base_url)
+  except ValueError:  # an unfinished [::1
+    parts = urllib.parse.urlsplit('')
   if parts.scheme not in ('http', 'https') or not parts.netloc:
     raise InputError(
         f'--base_url={visible(base_url)}: expected an address such as '

@@ -49,6 +49,11 @@ def run(rows, settings):
   """
   directory = hub.find_directory(settings.model)
   loaded = load(settings.model, directory)
+  if not vocabulary_lib.is_in(directory):
+    raise InputError(
+        f'--model={settings.model}: --metrics={NAME} needs its tokenizer: put '
+        'spiece.model or tokenizer.json of google/flan-t5-base there'
+    )
   vocabulary = vocabulary_lib.load_vocabulary(directory)
   support = lambda pairs: probabilities(
       loaded, vocabulary, pairs, settings.batch_size

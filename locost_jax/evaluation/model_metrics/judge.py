@@ -118,8 +118,9 @@ def run(rows, settings):
   """
   endpoint_lib.check(settings.base_url)
   endpoint = endpoint_lib.Endpoint(
-      settings.base_url, settings.model, os.environ.get(KEY, '')
+      settings.base_url, settings.model, read_key()
   )
+  check_writable(settings.cache)
   chosen = choose(len(rows), settings.sample, settings.seed)
   prompts = {
       i: PROMPT.format(article=rows[i].document, summary=rows[i].prediction)
@@ -158,6 +159,30 @@ def run(rows, settings):
           **usage,
       ),
   )
+
+
+def read_key():
+  """Returns the key in the environment, or ''.
+
+  Raises:
+    InputError: it cannot be sent; the line does not show it.
+  """
+  key = os.environ.get(KEY, '').strip()
+  if not key.isascii() or not key.isprintable():
+    raise InputError(
+        f'{KEY}: has characters that no header may have; expected a key'
+    )
+  return key
+
+
+def check_writable(directory):
+  """Raises an InputError if no answer could be kept there."""
+  try:
+    os.makedirs(directory, exist_ok=True)
+  except OSError as error:
+    raise InputError(f'--judge_cache={directory}: {error.strerror}') from None
+  if not os.access(directory, os.W_OK):
+    raise InputError(f'--judge_cache={directory}: cannot be written to')
 
 
 def choose(total, sample, seed):

@@ -48,7 +48,7 @@ def run(rows, settings):
     values[i] = total[0] / count[0], mean
   return measure.Measured(
       COLUMNS,
-      {'document': values},
+      {measure.DOCUMENT: values},
       (loaded.name, 'pool:first'),
       more=dict(
           similarities=[

@@ -11,8 +11,7 @@ from locost_jax import untrusted
 from locost_jax.errors import InputError
 from locost_jax.hugging_face import hub
 
-# Parameters of a model that a metric may leave unread.
-_UNUSED = ('pooler.', 'lm_head', 'cls.')
+_MOST_TOKENS = 10**6  # of a model that has no limit
 
 
 class Loaded(NamedTuple):
@@ -105,7 +104,7 @@ def load(name, model, auto, expected):
   missing = [
       key
       for key in sorted(info['missing_keys'])
-      if auto != 'AutoModel' or not key.startswith(_UNUSED)
+      if auto != 'AutoModel' or not key.startswith('pooler.')
   ]
   if missing:
     raise InputError(
@@ -140,7 +139,7 @@ def _most_tokens(config, tokenizer):
       'longformer',
   ):
     positions -= (config.pad_token_id or 0) + 1  # they count from there
-  known = [tokenizer.model_max_length, positions]
+  known = [tokenizer.model_max_length, positions, _MOST_TOKENS]
   return int(min(length for length in known if length and length > 0))
 
 
