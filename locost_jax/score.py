@@ -4,6 +4,9 @@
   python -m locost_jax.score --predictions=A.jsonl --compare=B.jsonl
   python -m locost_jax.score --predictions=runs/a --compare=runs/b
   python -m locost_jax.score --predictions=A.jsonl --submission=A.json
+  python -m locost_jax.score --predictions=FILE.jsonl --metrics=rouge,reading
+  python -m locost_jax.score --predictions=FILE.jsonl --metrics=rouge,bertscore \\
+      --model=DIR --correlation
 
 Each row has `prediction` and `reference`, or `references`, a list of which the
 best counts. `main --evaluate` writes such files, and a WORKDIR stands for the
@@ -15,6 +18,10 @@ newest one of its best checkpoint. Texts are never truncated.
 The last line is the signature: it says how the numbers were computed, and goes
 with them wherever they are printed. The intervals hold 95% of the means of
 1,000 sets of as many documents, drawn from these with replacement.
+
+--metrics measures more, each number with half its interval: what summaries copy
+and repeat, what ROUGE lies between, and metrics that a model computes (extra
+`metrics`). docs/evaluation.md defines each.
 """
 
 import json
@@ -28,9 +35,13 @@ from locost_jax.command_line.progress import Progress
 from locost_jax.errors import InputError
 from locost_jax.evaluation import comparison
 from locost_jax.evaluation import comparison_table
+from locost_jax.evaluation import documents
+from locost_jax.evaluation import measure_table
+from locost_jax.evaluation import measures
 from locost_jax.evaluation import predictions
 from locost_jax.evaluation import scoring
 from locost_jax.evaluation import submission
+from locost_jax.evaluation.metrics import measure
 from locost_jax.evaluation.metrics import protocols
 
 
@@ -74,6 +85,78 @@ def define_flags(values, argv):
       flag_values=values,
   )
   commands.define_format(values, 'what goes to stdout')
+  define_metric_flags(values)
+
+
+def define_metric_flags(values):
+  """Defines --metrics, and the flags of several metrics."""
+  flags.DEFINE_string(
+      'metrics',
+      'rouge',
+      'what is measured, with commas; '
+      + '; '.join(f'{m.name}: {m.what}' for m in measures.MEASURES.values())
+      + '; '
+      + '; '.join(f'{k}: {", ".join(v)}' for k, v in measures.GROUPS.items()),
+      flag_values=values,
+  )
+  flags.DEFINE_string(
+      'model',
+      None,
+      'DIR or hf://org/name for the metric that needs a model, or '
+      "METRIC=DIR,METRIC=DIR for several; the judge's is a name that "
+      '--base_url knows',
+      flag_values=values,
+  )
+  flags.DEFINE_string(
+      'documents',
+      None,
+      'FILE: JSON Lines with the documents, if --predictions has none',
+      flag_values=values,
+  )
+  flags.DEFINE_boolean(
+      'correlation',
+      False,
+      "Pearson's correlation of the metrics over documents",
+      flag_values=values,
+  )
+  flags.DEFINE_integer(
+      'batch_size', 16, 'texts that a model reads at once', flag_values=values
+  )
+  flags.DEFINE_integer(
+      'seed', 0, 'of the sample, and of shuffled sentences', flag_values=values
+  )
+  _define_flags_of_one_metric(values)
+
+
+def _define_flags_of_one_metric(values):
+  text = lambda name, what: flags.DEFINE_string(
+      name, None, what, flag_values=values
+  )
+  flags.DEFINE_integer(
+      'layer',
+      None,
+      "bertscore: whose outputs [its authors' choice]",
+      flag_values=values,
+  )
+  flags.DEFINE_boolean(
+      'idf', False, 'bertscore: rare words count more', flag_values=values
+  )
+  text('baseline', 'bertscore: FILE of its rescaling, LAYER,P,R,F')
+  flags.DEFINE_float(
+      'threshold',
+      0.5,
+      'entailment, hhem: a sentence is supported above this probability',
+      flag_values=values,
+  )
+  text(
+      'base_url',
+      'judge: such as https://api.openai.com/v1; its key is in the environment '
+      'variable OPENAI_API_KEY',
+  )
+  flags.DEFINE_integer(
+      'sample', 500, 'judge: most documents', flag_values=values
+  )
+  text('judge_cache', 'judge: DIR of answers [~/.cache/locost_jax/judge]')
 
 
 def main(values, arguments):
@@ -92,6 +175,12 @@ def main(values, arguments):
     if values.compare:
       raise InputError('--compare and --submission: expected one of them')
     submission.check(values.submission, values.overwrite, path)
+  chosen = measures.find(_words(values.metrics))
+  if chosen != [measures.ROUGE] or values.correlation or values.model:
+    if values.compare or values.submission:
+      other = '--compare' if values.compare else '--submission'
+      raise InputError(f'{other} and --metrics: expected one of them')
+    return print_measures(path, chosen, protocol, values)
   pairs = predictions.read(path, references=not values.submission)
   if values.submission:
     submission.write(values.submission, path, pairs)
@@ -159,6 +248,78 @@ def compare(paths, pairs, protocol, values):
       **comparison.compare(pairs, scores, protocol),
       signature=protocols.signature(protocol, len(pairs[0])),
   )
+
+
+def print_measures(path, chosen, protocol, values):
+  """Measures and prints everything that --metrics names.
+
+  Args:
+    path: of the predictions.
+    chosen: list of `measure.Measure`.
+    protocol: a `protocols.Protocol`.
+    values: the flags.
+  """
+  models = measures.find_models(chosen, _words(values.model))
+  if 'judge' in models and not values.base_url:
+    raise InputError(
+        '--base_url is missing: where is the judge? Such as '
+        'https://api.openai.com/v1'
+    )
+  rows = [
+      measure.Row(pair.prediction, pair.references, document)
+      for pair, document in zip(
+          predictions.read(path),
+          documents.read(path, values.documents),
+          strict=True,
+      )
+  ]
+  measures.check_documents(chosen, rows, path)
+  progress = Progress()
+  measured, problem = measures.run(
+      chosen, models, rows, _settings(values, protocol, progress)
+  )
+  progress.wipe()
+  if not measured:
+    raise problem
+  for one in measured.values():
+    for line in one.notes:
+      print(line, file=sys.stderr)
+  found = {name: measure.summarize(name, one) for name, one in measured.items()}
+  table = measures.correlate(measured) if values.correlation else None
+  if values.format == 'text':
+    print(measure_table.format_text(found, measured, table))
+  else:
+    result = dict(pairs=len(rows), metrics=found)
+    if table is not None:
+      result['correlation'] = measures.correlation_json(*table)
+    print(json.dumps(result))
+  if problem is not None:
+    raise problem
+
+
+def _settings(values, protocol, progress):
+  """The flags as `measure.Settings`."""
+  cache = values.judge_cache or '~/.cache/locost_jax/judge'
+  return measure.Settings(
+      protocol=protocol,
+      processes=values.processes or os.cpu_count() or 1,
+      layer=values.layer,
+      idf=values.idf,
+      baseline=values.baseline,
+      threshold=values.threshold,
+      batch_size=values.batch_size,
+      seed=values.seed,
+      sample=values.sample,
+      base_url=values.base_url or '',
+      cache=os.path.expanduser(cache),
+      show=progress.show,
+      note=progress.note,
+  )
+
+
+def _words(text):
+  """Splits a flag at its commas."""
+  return [word.strip() for word in (text or '').split(',') if word.strip()]
 
 
 def notes(pairs, scores, protocol):

@@ -81,6 +81,9 @@ TABLE = {
         'training.step',
         'data.sources',
         'data.text',
+        'hugging_face',
+        'summarizing.pretrained',
+        'vocabularies',
     },
     'summarizing': {
         'ops',

@@ -123,6 +123,12 @@ RUNS = (
         makes='runs/learned_selection/curves.png',
     ),
     Run(r'.*tests\.rouge_speed .*', '--pairs=2'),
+    Run(r'.*locost_jax\.score .*--model=hf://.*', says='(metrics|hub|network)'),
+    Run(
+        r'.*locost_jax\.score .*--base_url=.*',
+        less=r'--base_url=\S+',
+        says='base_url',
+    ),
     Run(r'.*locost_jax\.score .*'),
     Run(
         r'.*summarize .*--parts=.*--output=(\S+) .*',

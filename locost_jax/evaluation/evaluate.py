@@ -136,6 +136,9 @@ def measure(
         )
         rows += _rows(batch, info, tokens, vocabulary, common)
   measured = metric_lib.means(parts)
+  for entry in of_model:
+    if entry.derive is not None:
+      measured |= entry.derive(measured)
   if of_text:
     rows = collective.gather_rows(
         rows if sharding.host_part(mesh).leads else []

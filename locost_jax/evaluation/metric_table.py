@@ -1,7 +1,10 @@
 """The metrics by name: one row each, in the order of tables."""
 
 from locost_jax.errors import InputError
+from locost_jax.evaluation.metrics import answers
+from locost_jax.evaluation.metrics import lengths
 from locost_jax.evaluation.metrics import metric
+from locost_jax.evaluation.metrics import ngrams
 from locost_jax.evaluation.metrics import recall
 from locost_jax.evaluation.metrics import rouge
 from locost_jax.evaluation.model_metrics import loss
@@ -12,6 +15,9 @@ METRICS = {
         loss.LOSS,
         rouge.ROUGE,
         recall.RECALL,
+        answers.ANSWERS,
+        lengths.LENGTH,
+        ngrams.REPETITION,
     )
 }
 COLUMNS = tuple(
