@@ -2,44 +2,10 @@
 
 import bisect
 
+from locost_jax.evaluation.metrics import fragments
 from locost_jax.summarizing import closest_words
 
 LEAST = 2  # words of a run: single words stand in every long document
-
-
-def copied_runs(summary, document, least=LEAST):
-  """Finds the runs of words that a summary has of its document.
-
-  The extractive fragments of Grusky et al. (2018), figure 1: from left to
-  right, each the longest run that stands in the document in the same order.
-
-  Args:
-    summary: list of words.
-    document: list of words.
-    least: words of a run.
-
-  Returns:
-    List of (start, end), words of the summary.
-  """
-  places = {}
-  for i, word in enumerate(document):
-    places.setdefault(word, []).append(i)
-  runs, start = [], 0
-  while start < len(summary):
-    longest = 0
-    for i in places.get(summary[start], ()):
-      n = 0
-      while (
-          start + n < len(summary)
-          and i + n < len(document)
-          and summary[start + n] == document[i + n]
-      ):
-        n += 1
-      longest = max(longest, n)
-    if longest >= least:
-      runs.append((start, start + longest))
-    start += max(1, longest)
-  return runs
 
 
 def mark(summary, document, references):
@@ -57,9 +23,10 @@ def mark(summary, document, references):
   spans = closest_words.word_spans(summary)
   runs = []
   if document is not None:
-    runs = copied_runs(
+    found = fragments.find(
         [word for _, _, word in spans], closest_words.words(document)
     )
+    runs = [(start, end) for start, end in found if end - start >= LEAST]
   expected = {word for text in references for word in closest_words.words(text)}
   starts = [start for start, _ in runs]
   pieces, at, before = [], 0, None

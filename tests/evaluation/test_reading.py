@@ -69,7 +69,11 @@ def test_fragments_are_those_of_the_papers_loop():
     )
     # The paper's loop goes on behind a match, and may miss a longer one that
     # begins inside it: the lengths may differ, the words that are covered not.
-    ours = fragments.find(summary, document)
+    spans = fragments.find(summary, document)
+    ours = [end - start for start, end in spans]
+    assert [start for start, _ in spans] == sorted(start for start, _ in spans)
+    for start, end in spans:
+      assert ' '.join(summary[start:end]) in ' '.join(document)
     assert sum(ours) == sum(slow_fragments(summary, document))
     assert ours == longest_matches(summary, document)
 

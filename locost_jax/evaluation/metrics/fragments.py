@@ -18,7 +18,7 @@ from locost_jax.evaluation.metrics import words
 
 
 def find(summary, document):
-  """Returns the lengths of the fragments, in order.
+  """Returns the fragments as (start, end), words of the summary, in order.
 
   Args:
     summary: list of words.
@@ -27,7 +27,7 @@ def find(summary, document):
   places = collections.defaultdict(list)
   for j, word in enumerate(document):
     places[word].append(j)
-  lengths, i = [], 0
+  found, i = [], 0
   while i < len(summary):
     longest = 0
     for j in places.get(summary[i], ()):
@@ -37,9 +37,9 @@ def find(summary, document):
       ):
         longest = max(longest, _shared(summary, i, document, j))
     if longest:
-      lengths.append(longest)
+      found.append((i, i + longest))
     i += max(longest, 1)
-  return lengths
+  return found
 
 
 def _shared(summary, i, document, j):
@@ -55,7 +55,7 @@ def sums(prediction, document):
   ours, theirs = words.flat(prediction), words.flat(document)
   if not ours:
     return {}
-  lengths = find(ours, theirs)
+  lengths = [end - start for start, end in find(ours, theirs)]
   return {
       'coverage': (sum(lengths) / len(ours), 1),
       'density': (sum(length**2 for length in lengths) / len(ours), 1),
