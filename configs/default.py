@@ -9,6 +9,16 @@ from ml_collections import ConfigDict
 
 from locost_jax.generation import decode_settings
 
+# Sizes of BART large, for `config.model.update`; those of base are in `bart`.
+BART_LARGE = {
+    'd_model': 1024,
+    'd_ff': 4096,
+    'decoder_d_ff': 4096,
+    'num_heads': 16,
+    'num_layers': 12,
+    'num_decoder_layers': 12,
+}
+
 
 def get_config():
   """Returns the paper-size LOCOST on no data yet."""

@@ -127,12 +127,7 @@ def set_model(config, recipe):
   config.model = default.pagesum()
   config.model.update(
       dict(
-          d_model=1024,
-          d_ff=4096,
-          decoder_d_ff=4096,
-          num_heads=16,
-          num_layers=12,
-          num_decoder_layers=12,
+          **default.BART_LARGE,
           dropout_rate=0.1,
           decoding='global' if recipe.is_global else 'pages',
       )

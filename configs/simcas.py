@@ -174,14 +174,7 @@ RECIPES = {
 BASE = Size('hf://facebook/bart-base', {}, 16_384)
 LARGE = Size(
     'hf://facebook/bart-large',
-    dict(
-        d_model=1024,
-        d_ff=4096,
-        decoder_d_ff=4096,
-        num_heads=16,
-        num_layers=12,
-        num_decoder_layers=12,
-    ),
+    default.BART_LARGE,
     8_192,
 )
 # The word of an experiment -> (its corpus, the model's size).

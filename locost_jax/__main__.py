@@ -13,6 +13,8 @@ COMMANDS = (
     'main',
     'summarize',
     'score',
+    'plot',
+    'report',
     'convert',
     'bench',
     'data.inspect',

@@ -5,6 +5,7 @@
   python -m locost_jax.bench encode --lengths=4096 --batch_size=4 \\
       --against=longt5,led
   python -m locost_jax.bench decode --lengths=16384 --dtype=bfloat16
+  python -m locost_jax.bench generate --lengths=4096 --against=longt5,t5
   python -m locost_jax.bench pages --config=configs/pagesum.py:arxiv
   python -m locost_jax.bench select --config=configs/simcas.py:arxiv
   python -m locost_jax.bench turn --config=configs/simcas.py:arxiv
@@ -18,6 +19,8 @@ encode   one encoder layer: kernels made, kernels given, its matrix products
          alone; then the whole encoder, each form in a process of its own, and
          with --against PyTorch's models too
 decode   time to the first token, time per token, bytes kept of the input
+generate a whole model: it reads, and writes --tokens; samples per second; with
+         --against PyTorch's models too
 pages    of a model that reads pages: the whole encoder, and the time per token
          compared with BART with one row per page, and with one decoder
          over all pages
@@ -87,8 +90,8 @@ def _define_sizes(values):
   flags.DEFINE_integer(
       'tokens',
       None,
-      f'tokens written; decode, pages, select [{spec_lib.DECODE_TOKENS}], cost '
-      '[config.decode.max_length]; of a target, train, turn '
+      f'tokens written; decode, pages, select [{spec_lib.DECODE_TOKENS}], generate, '
+      'cost [config.decode.max_length]; of a target, train, turn '
       '[config.data.max_target_length]',
       lower_bound=1,
       flag_values=values,
@@ -134,15 +137,15 @@ def _define_comparison(values):
   flags.DEFINE_list(
       'against',
       [],
-      'encode, train: PyTorch models to compare ours with: '
+      'encode, generate, train: PyTorch models to compare ours with: '
       f'{", ".join(peers.NAMES)}',
       flag_values=values,
   )
   flags.DEFINE_bool(
       'longest',
       False,
-      'encode, train: also look for the longest input of '
-      'every model within --memory_limit',
+      'encode, generate, train: also look for the longest input '
+      'of every model within --memory_limit',
       flag_values=values,
   )
 
@@ -206,11 +209,14 @@ def _check_model(command, config, lengths):
   from locost_jax.benchmarks import one_layer
   from locost_jax.benchmarks import pages
   from locost_jax.benchmarks import selection
+  from locost_jax.benchmarks import whole_model
 
   if command in ('encode', 'train'):
     one_layer.check(command, config)
   elif command == 'pages':
     pages.check(config, lengths)
+  elif command == 'generate':
+    whole_model.check(config, lengths)
   elif command in selection.COMMANDS:
     selection.check(config, lengths)
 

@@ -6,6 +6,11 @@
   python -m locost_jax.main --config=configs/finetune.py --workdir=runs/mine \\
       --config.data.train_files='data/train-*.jsonl' --evaluate
 
+  python -m locost_jax.main --config=configs/finetune.py --seeds=3 \\
+      --config.data.train_files='data/train-*.jsonl'
+  python -m locost_jax.main --config=configs/finetune.py --evaluate \\
+      --config.data.train_files='data/train-*.jsonl' --lengths=4096,8192
+
   python -m locost_jax.main --config=configs/finetune.py --dry_run \\
       --config.data.train_files='data/train-*.jsonl'
   python -m locost_jax.main --config=configs/finetune.py --preflight \\
@@ -19,6 +24,7 @@ On several hosts the same command runs on each of them
 (locost_jax/hosts/connect.py).
 """
 
+import functools
 import os
 from pathlib import Path
 import sys
@@ -47,11 +53,16 @@ from locost_jax.hosts import connect
 from locost_jax.runs import dry_run
 from locost_jax.runs import dry_run_report
 from locost_jax.runs import evaluate_run
+from locost_jax.runs import final_scores
 from locost_jax.runs import final_table
+from locost_jax.runs import kept_scores
+from locost_jax.runs import length_sweep
 from locost_jax.runs import preflight
+from locost_jax.runs import several_seeds
 from locost_jax.runs import train_run
 from locost_jax.telemetry import profiling
 from locost_jax.telemetry import telemetry as telemetry_lib
+from locost_jax.workdir import find
 from locost_jax.workdir import old_keys
 from locost_jax.workdir import phases as phases_lib
 
@@ -69,6 +80,7 @@ def define_flags(values, argv):
   commands.define_format(values, 'of the report on stdout')
   commands.define_program_cache(values)
   _define_other_actions(values)
+  _define_evaluation(values)
   connect.define_flags(values)
   _define_telemetry(values)
 
@@ -106,6 +118,38 @@ def _define_other_actions(values):
       'versions, devices and mesh, check everything, add up over all devices '
       'and write into the workdir; what does not answer within so many '
       'seconds is named',
+  )
+
+
+def _define_evaluation(values):
+  """Defines the flags of several seeds, and of how --evaluate measures."""
+  flags.DEFINE_integer(
+      'seeds',
+      None,
+      'run the config with N values of train.seed, from its own on, each in '
+      'WORKDIR/seed-N; show their mean and spread. With --evaluate: measure '
+      'the best checkpoint of each',
+      flag_values=values,
+  )
+  flags.DEFINE_bool(
+      'by_length',
+      False,
+      'with --evaluate: a second table, of the scores by document length',
+      flag_values=values,
+  )
+  flags.DEFINE_list(
+      'lengths',
+      None,
+      'with --evaluate: measure at each of these maximum input lengths, and '
+      'show the gain over the first; a length that was measured before is not '
+      'measured again',
+      flag_values=values,
+  )
+  flags.DEFINE_bool(
+      'overwrite',
+      False,
+      'with --lengths or --seeds: measure again what was measured before',
+      flag_values=values,
   )
 
 
@@ -154,33 +198,105 @@ def main(values, arguments):
   compiled_programs.keep(values.program_cache)
   roll = connect.connect(values, values.preflight or connect.PATIENCE)
   workdir = Path(values.workdir or default_workdir(values['config']))
-  phases = phases_lib.make_phases(config, overrides, workdir)
-  report = final_table
-  if values.dry_run:
-    devices = topology.devices(values.topology) if values.topology else None
-    results = dry_run.dry_run(phases, workdir, devices)
-    report = dry_run_report
-  elif values.preflight:
-    lines = sys.stdout if values.format == 'text' else sys.stderr
-    results = preflight.run(phases, workdir, roll, values.preflight, lines)
-    report = preflight
-  elif values.evaluate:
-    whole_split = 'eval.examples' not in overrides
-    results = evaluate_run.evaluate_run(phases, workdir, whole_split)
+  if values.seeds:
+    report, results = several_seeds, run_seeds(
+        values, config, overrides, workdir
+    )
   else:
-    options = telemetry_lib.Options(
-        values.wandb,
-        values.carbon_intensity,
-        values.peak_tflops,
-        values.profile,
-    )
-    when_read = (
-        restart_after_reading if __name__ == '__main__' else lambda: None
-    )
-    results = train_run.train_run(config, phases, workdir, options, when_read)
+    report, results = run_once(values, config, overrides, workdir, roll)
   if collective.is_first_host():
     show = report.format_text if values.format == 'text' else report.format_json
     print(show(**results))
+
+
+def run_once(values, config, overrides, workdir, roll):
+  """Does what the flags ask for, of one run.
+
+  Args:
+    values: the flags of `define_flags`.
+    config: the whole config.
+    overrides: what the command line set.
+    workdir: WORKDIR.
+    roll: of `connect.connect`.
+
+  Returns:
+    (the module whose `format_text` and `format_json` show it, their arguments).
+  """
+  if find.seeds(workdir) and not values.dry_run:
+    if not values.evaluate:
+      raise InputError(
+          f'{workdir} holds the runs of --seeds: give --seeds, or use another '
+          '--workdir'
+      )
+    workdir = find.best_seed(workdir)
+  phases = phases_lib.make_phases(config, overrides, workdir)
+  whole_split = 'eval.examples' not in overrides
+  if values.dry_run:
+    devices = topology.devices(values.topology) if values.topology else None
+    return dry_run_report, dry_run.dry_run(phases, workdir, devices)
+  if values.preflight:
+    lines = sys.stdout if values.format == 'text' else sys.stderr
+    return preflight, preflight.run(
+        phases, workdir, roll, values.preflight, lines
+    )
+  if values.lengths:
+    return length_sweep, length_sweep.evaluate_lengths(
+        phases,
+        workdir,
+        length_sweep.parse(values.lengths),
+        whole_split,
+        values.overwrite,
+    )
+  if values.evaluate:
+    return final_table, evaluate_run.evaluate_run(
+        phases, workdir, whole_split, make_measure(values)
+    )
+  return final_table, train(values, config, phases, workdir)
+
+
+def run_seeds(values, config, overrides, workdir):
+  """Trains or evaluates under several seeds; arguments as in `run_once`."""
+  whole_split = 'eval.examples' not in overrides
+  if values.evaluate and len(find.seeds(workdir)) < values.seeds:
+    raise InputError(
+        f'--seeds={values.seeds}: {workdir} holds '
+        f'{len(find.seeds(workdir))} seeds: train them first'
+    )
+
+  def run_one(config, phases, directory):
+    measure = functools.partial(
+        kept_scores.measure,
+        name='test' if values.evaluate else 'validation',
+        overwrite=values.overwrite,
+    )
+    if not values.evaluate:
+      return train(
+          values, config, phases, directory, measure, workdir / 'cache'
+      )
+    return evaluate_run.evaluate_run(
+        phases, directory, whole_split, measure, caches=workdir / 'cache'
+    )
+
+  return several_seeds.run(config, overrides, workdir, values.seeds, run_one)
+
+
+def make_measure(values):
+  """Returns what --evaluate measures with, see `evaluate_run.evaluate_run`."""
+  return functools.partial(final_scores.measure_run, by_length=values.by_length)
+
+
+def train(values, config, phases, workdir, *where):
+  """Trains a run; `where` are the last arguments of `train_run.train_run`."""
+  options = telemetry_lib.Options(
+      values.wandb,
+      values.carbon_intensity,
+      values.peak_tflops,
+      values.profile,
+  )
+  when_read = restart_after_reading if __name__ == '__main__' else lambda: None
+  return train_run.train_run(
+      config, phases, workdir, options, when_read, *where
+  )
 
 
 def check_flags(values):
@@ -191,6 +307,19 @@ def check_flags(values):
     raise InputError(f'{" and ".join(instead)}: expected one of them')
   if values.topology and not values.dry_run:
     raise InputError(f'--topology={values.topology} belongs to --dry_run')
+  several = [
+      f'--{name}'
+      for name in ('seeds', 'by_length', 'lengths')
+      if values[name].value
+  ]
+  if len(several) > 1:
+    raise InputError(f'{" and ".join(several)}: expected one of them')
+  if several and several != ['--seeds'] and not values.evaluate:
+    raise InputError(f'{several[0]} belongs to --evaluate')
+  if values.seeds and (values.dry_run or values.preflight):
+    raise InputError(f'{instead[0]} and --seeds: expected one of them')
+  if values.overwrite and not (values.lengths or values.seeds):
+    raise InputError('--overwrite belongs to --lengths or --seeds')
 
 
 def default_workdir(config_flag):

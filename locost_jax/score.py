@@ -1,13 +1,27 @@
 """Scores predictions by the ROUGE of a paper or package, without a model.
 
   python -m locost_jax.score --predictions=FILE.jsonl --protocol=locost
+  python -m locost_jax.score --predictions=A.jsonl --compare=B.jsonl
+  python -m locost_jax.score --predictions=runs/a --compare=runs/b
+  python -m locost_jax.score --predictions=A.jsonl --submission=A.json
+  python -m locost_jax.score --predictions=FILE.jsonl --metrics=rouge,reading
+  python -m locost_jax.score --predictions=FILE.jsonl --metrics=rouge,bertscore \\
+      --model=DIR --correlation
 
 Each row has `prediction` and `reference`, or `references`, a list of which the
-best counts. `main --evaluate` writes such files. Texts are never truncated.
+best counts. `main --evaluate` writes such files, and a WORKDIR stands for the
+newest one of its best checkpoint. Texts are never truncated.
+
+--compare scores both files and tests each difference. Documents are matched by
+`id`; without ids the rows must have the same references in the same order.
 
 The last line is the signature: it says how the numbers were computed, and goes
 with them wherever they are printed. The intervals hold 95% of the means of
 1,000 sets of as many documents, drawn from these with replacement.
+
+--metrics measures more, each number with half its interval: what summaries copy
+and repeat, what ROUGE lies between, and metrics that a model computes (extra
+`metrics`). docs/evaluation.md defines each.
 """
 
 import json
@@ -19,18 +33,16 @@ from absl import flags
 from locost_jax.command_line import commands
 from locost_jax.command_line.progress import Progress
 from locost_jax.errors import InputError
+from locost_jax.evaluation import comparison
+from locost_jax.evaluation import comparison_table
+from locost_jax.evaluation import documents
+from locost_jax.evaluation import measure_table
+from locost_jax.evaluation import measures
 from locost_jax.evaluation import predictions
 from locost_jax.evaluation import scoring
+from locost_jax.evaluation import submission
+from locost_jax.evaluation.metrics import measure
 from locost_jax.evaluation.metrics import protocols
-
-_TITLES = {
-    'rouge1': 'R-1',
-    'rouge2': 'R-2',
-    'rougeL': 'R-L',
-    'rougeLsum': 'R-Lsum',
-    protocols.MEAN: 'mean',
-    protocols.GEOMETRIC: 'geometric mean',
-}
 
 
 def define_flags(values, argv):
@@ -39,8 +51,25 @@ def define_flags(values, argv):
   flags.DEFINE_string(
       'predictions',
       None,
-      'FILE: JSON Lines with prediction and reference (or references)',
+      'FILE: JSON Lines with prediction and reference (or references), or the '
+      'WORKDIR of a run',
       flag_values=values,
+  )
+  flags.DEFINE_string(
+      'compare',
+      None,
+      'FILE or WORKDIR: other predictions of the same documents',
+      flag_values=values,
+  )
+  flags.DEFINE_string(
+      'submission',
+      None,
+      "FILE.json: write {id: prediction} there, SCROLLS' format of predictions; "
+      'rows need no reference, and without any nothing is scored',
+      flag_values=values,
+  )
+  flags.DEFINE_boolean(
+      'overwrite', False, 'replace --submission', flag_values=values
   )
   flags.DEFINE_string(
       'protocol',
@@ -56,6 +85,78 @@ def define_flags(values, argv):
       flag_values=values,
   )
   commands.define_format(values, 'what goes to stdout')
+  define_metric_flags(values)
+
+
+def define_metric_flags(values):
+  """Defines --metrics, and the flags of several metrics."""
+  flags.DEFINE_string(
+      'metrics',
+      'rouge',
+      'what is measured, with commas; '
+      + '; '.join(f'{m.name}: {m.what}' for m in measures.MEASURES.values())
+      + '; '
+      + '; '.join(f'{k}: {", ".join(v)}' for k, v in measures.GROUPS.items()),
+      flag_values=values,
+  )
+  flags.DEFINE_string(
+      'model',
+      None,
+      'DIR or hf://org/name for the metric that needs a model, or '
+      "METRIC=DIR,METRIC=DIR for several; the judge's is a name that "
+      '--base_url knows',
+      flag_values=values,
+  )
+  flags.DEFINE_string(
+      'documents',
+      None,
+      'FILE: JSON Lines with the documents, if --predictions has none',
+      flag_values=values,
+  )
+  flags.DEFINE_boolean(
+      'correlation',
+      False,
+      "Pearson's correlation of the metrics over documents",
+      flag_values=values,
+  )
+  flags.DEFINE_integer(
+      'batch_size', 16, 'texts that a model reads at once', flag_values=values
+  )
+  flags.DEFINE_integer(
+      'seed', 0, 'of the sample, and of shuffled sentences', flag_values=values
+  )
+  _define_flags_of_one_metric(values)
+
+
+def _define_flags_of_one_metric(values):
+  text = lambda name, what: flags.DEFINE_string(
+      name, None, what, flag_values=values
+  )
+  flags.DEFINE_integer(
+      'layer',
+      None,
+      "bertscore: whose outputs [its authors' choice]",
+      flag_values=values,
+  )
+  flags.DEFINE_boolean(
+      'idf', False, 'bertscore: rare words count more', flag_values=values
+  )
+  text('baseline', 'bertscore: FILE of its rescaling, LAYER,P,R,F')
+  flags.DEFINE_float(
+      'threshold',
+      0.5,
+      'entailment, hhem: a sentence is supported above this probability',
+      flag_values=values,
+  )
+  text(
+      'base_url',
+      'judge: such as https://api.openai.com/v1; its key is in the environment '
+      'variable OPENAI_API_KEY',
+  )
+  flags.DEFINE_integer(
+      'sample', 500, 'judge: most documents', flag_values=values
+  )
+  text('judge_cache', 'judge: DIR of answers [~/.cache/locost_jax/judge]')
 
 
 def main(values, arguments):
@@ -69,7 +170,51 @@ def main(values, arguments):
   if not values.predictions:
     raise InputError('--predictions=FILE is missing: which predictions?')
   protocol = protocols.find(values.protocol)
-  pairs = predictions.read(values.predictions)
+  path = find_file(values.predictions)
+  if values.submission:
+    if values.compare:
+      raise InputError('--compare and --submission: expected one of them')
+    submission.check(values.submission, values.overwrite, path)
+  chosen = measures.find(_words(values.metrics))
+  if chosen != [measures.ROUGE] or values.correlation or values.model:
+    if values.compare or values.submission:
+      other = '--compare' if values.compare else '--submission'
+      raise InputError(f'{other} and --metrics: expected one of them')
+    return print_measures(path, chosen, protocol, values)
+  pairs = predictions.read(path, references=not values.submission)
+  if values.submission:
+    submission.write(values.submission, path, pairs)
+    if not pairs[0].references:  # then no row has any
+      return
+  if values.compare:
+    result = compare((path, find_file(values.compare)), pairs, protocol, values)
+    show = comparison_table.format_text
+  else:
+    result = scoring.summarize(score(pairs, protocol, values), protocol)
+    show = text
+  print(json.dumps(result) if values.format == 'json' else show(result))
+
+
+def find_file(path):
+  """Returns the file of predictions that a path stands for.
+
+  For a WORKDIR a line on stderr says which file was taken.
+
+  Args:
+    path: of the file, or a WORKDIR.
+  """
+  if not os.path.isdir(path):
+    return path
+  # Only now: reading checkpoints takes JAX, and seconds.
+  from locost_jax.workdir import find_predictions
+
+  found = find_predictions.newest(path)
+  print(f'{path}: takes {found}', file=sys.stderr)
+  return found
+
+
+def score(pairs, protocol, values):
+  """Returns the scores of each pair, and tells what could not be scored."""
   progress = Progress()
   scores = scoring.score_pairs(
       pairs,
@@ -80,11 +225,101 @@ def main(values, arguments):
   progress.wipe()
   for line in notes(pairs, scores, protocol):
     print(line, file=sys.stderr)
-  result = scoring.summarize(scores, protocol)
-  if values.format == 'json':
-    print(json.dumps(result))
+  return scores
+
+
+def compare(paths, pairs, protocol, values):
+  """Returns the scores of two files, and their differences.
+
+  Args:
+    paths: of both files.
+    pairs: of the first.
+    protocol: a `protocols.Protocol`.
+    values: the flags.
+  """
+  pairs = [pairs, predictions.read(paths[1])]
+  pairs[1] = comparison.match(*pairs, paths)
+  for line in comparison.warnings(pairs, paths, protocol):
+    print(line, file=sys.stderr)
+  scores = [score(side, protocol, values) for side in pairs]
+  return dict(
+      predictions=list(paths),
+      scores=[scoring.summarize(side, protocol) for side in scores],
+      **comparison.compare(pairs, scores, protocol),
+      signature=protocols.signature(protocol, len(pairs[0])),
+  )
+
+
+def print_measures(path, chosen, protocol, values):
+  """Measures and prints everything that --metrics names.
+
+  Args:
+    path: of the predictions.
+    chosen: list of `measure.Measure`.
+    protocol: a `protocols.Protocol`.
+    values: the flags.
+  """
+  models = measures.find_models(chosen, _words(values.model))
+  if 'judge' in models and not values.base_url:
+    raise InputError(
+        '--base_url is missing: where is the judge? Such as '
+        'https://api.openai.com/v1'
+    )
+  rows = [
+      measure.Row(pair.prediction, pair.references, document)
+      for pair, document in zip(
+          predictions.read(path),
+          documents.read(path, values.documents),
+          strict=True,
+      )
+  ]
+  measures.check_documents(chosen, rows, path)
+  progress = Progress()
+  measured, problem = measures.run(
+      chosen, models, rows, _settings(values, protocol, progress)
+  )
+  progress.wipe()
+  if not measured:
+    raise problem
+  for one in measured.values():
+    for line in one.notes:
+      print(line, file=sys.stderr)
+  found = {name: measure.summarize(name, one) for name, one in measured.items()}
+  table = measures.correlate(measured) if values.correlation else None
+  if values.format == 'text':
+    print(measure_table.format_text(found, measured, table))
   else:
-    print(text(result))
+    result = dict(pairs=len(rows), metrics=found)
+    if table is not None:
+      result['correlation'] = measures.correlation_json(*table)
+    print(json.dumps(result))
+  if problem is not None:
+    raise problem
+
+
+def _settings(values, protocol, progress):
+  """The flags as `measure.Settings`."""
+  cache = values.judge_cache or '~/.cache/locost_jax/judge'
+  return measure.Settings(
+      protocol=protocol,
+      processes=values.processes or os.cpu_count() or 1,
+      layer=values.layer,
+      idf=values.idf,
+      baseline=values.baseline,
+      threshold=values.threshold,
+      batch_size=values.batch_size,
+      seed=values.seed,
+      sample=values.sample,
+      base_url=values.base_url or '',
+      cache=os.path.expanduser(cache),
+      show=progress.show,
+      note=progress.note,
+  )
+
+
+def _words(text):
+  """Splits a flag at its commas."""
+  return [word.strip() for word in (text or '').split(',') if word.strip()]
 
 
 def notes(pairs, scores, protocol):
@@ -106,12 +341,14 @@ def notes(pairs, scores, protocol):
 def text(result):
   """Returns the table and the signature of a `scoring.summarize`."""
   lines = [f'{"F1 x 100":<14}  {"":>6}  95% interval']
-  for key, title in _TITLES.items():
+  for key, title in protocols.TITLES.items():
     if key in result:
       low, high = result['intervals'][key]
       of = ''
       if key in (protocols.MEAN, protocols.GEOMETRIC):
-        of = '  of ' + ', '.join(_TITLES[name] for name in result['mean_of'])
+        of = '  of ' + ', '.join(
+            protocols.TITLES[name] for name in result['mean_of']
+        )
       lines.append(
           f'{title:<14}  {result[key]:6.2f}  {low:.2f} to {high:.2f}{of}'
       )

@@ -26,6 +26,7 @@ from absl import flags
 
 from locost_jax.command_line import allocator
 from locost_jax.command_line import commands
+from locost_jax.command_line import part_options
 from locost_jax.devices import memory
 from locost_jax.errors import InputError
 from locost_jax.errors import visible
@@ -61,6 +62,7 @@ def define_flags(values, argv):
   _define_decoding(values)
   _define_documents(values)
   _define_pages(values)
+  part_options.define(values)
   _define_output(values)
   _define_computation(values)
 
@@ -97,6 +99,13 @@ def _define_documents(values):
       'input_field',
       'document',
       'of JSONL rows: where the document is',
+      flag_values=values,
+  )
+  flags.DEFINE_string(
+      'reference_field',
+      None,
+      'of JSONL rows: where the right summary is, or a list of all that are '
+      'right; kept in the JSON rows, so that locost_jax.score can read them',
       flag_values=values,
   )
   flags.DEFINE_integer(
@@ -210,16 +219,17 @@ def main(values, arguments):
   Returns:
     The exit status: 2 when a document could not be summarised.
   """
-  _check(values, arguments)
+  as_json = values.format == 'json' or (values.output or '').endswith('.jsonl')
+  _check(values, arguments, as_json)
   documents, failures = documents_lib.read(
       arguments,
       values.input_field,
       lambda line: print(visible(line), file=sys.stderr, flush=True),
       values.max_document_bytes,
+      reference_field=values.reference_field,
   )
   if not documents:
     return 2
-  as_json = values.format == 'json' or (values.output or '').endswith('.jsonl')
   outputs.check(
       values.output,
       values.report,
@@ -238,6 +248,7 @@ def main(values, arguments):
   if summarizer.pages:
     settings.update(_settings_of_pages(values, summarizer.pages))
   _check_lengths(settings, summarizer)
+  from locost_jax.summarizing import part_by_part
   from locost_jax.summarizing import write_summaries
 
   options = write_summaries.Options(
@@ -249,6 +260,7 @@ def main(values, arguments):
       report=_follow(values.report),
       batch_size=values.batch_size,
       available=available,
+      parts=part_by_part.of_flags(values, summarizer),
   )
   failures += write_summaries.write(summarizer, documents, settings, options)
   return 2 if failures else 0
@@ -281,7 +293,7 @@ def _follow(path):
   return os.path.realpath(path) if path and os.path.islink(path) else path
 
 
-def _check(values, arguments):
+def _check(values, arguments, as_json):
   """Raises an InputError for what no checkpoint or document can make right."""
   if not values.checkpoint:
     raise InputError('--checkpoint=DIR is missing: whose model?')
@@ -292,6 +304,9 @@ def _check(values, arguments):
   if not arguments:
     raise InputError('no FILE given; - reads standard input')
   choose_settings(values)
+  part_options.check(values)
+  if values.reference_field and not as_json:
+    raise InputError('--reference_field belongs to --format=json or .jsonl')
   for path in arguments:
     ranges.check_path('FILE', path)
   for flag in ('output', 'report'):

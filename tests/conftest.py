@@ -21,6 +21,7 @@ from configs import default
 # Files of minutes, which must not be the last that a process takes up.
 LONGEST = (
     'test_readme',
+    'test_reproduce',
     'test_notebooks',
     'test_mesh_step',
     'test_faults',

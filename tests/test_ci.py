@@ -28,7 +28,7 @@ def test_every_file_that_ci_names_exists():
 def test_what_needs_an_extra_is_run_where_it_is_installed():
   """Every file whose tests ask for torch or libtpu has its stage."""
   run = {
-      'peers': re.search(r'stage peers "(.*?)"\n', SCRIPT, re.S)[1],
+      'peers': re.search(r'stage (peers .*?)"\nstage tpu', SCRIPT, re.S)[1],
       'tpu-aot': re.search(r'stage tpu "(.*?)"\n', SCRIPT, re.S)[1],
   }
   asks = {

@@ -8,6 +8,7 @@ import jax
 import pytest
 
 from configs import default
+from configs import finetune_arxiv
 from configs import pagesum
 from configs import pretrain
 from configs import simcas
@@ -236,10 +237,11 @@ def test_sizes_have_as_many_parameters_as_they_say(name, count):
 def test_baselines_are_a_word_away(name):
   """The same corpora and lengths; BART ends at its positions."""
   task, inputs, targets, documents, epochs = RECIPES[name]
-  for model, most in ('longt5', math.inf), ('bart', 1024):
+  for model in finetune_arxiv.BASELINES:
+    most = 1024 if model.startswith('bart') else math.inf
     config = commands.load_config(str(ROOT / 'configs' / f'{name}.py:{model}'))
     check_keys(config)
-    assert config.model.name == model
+    assert config.model.name == model.partition('_')[0]
     data = config.data
     assert (data.task, data.max_input_length, data.max_target_length) == (
         task,
@@ -524,6 +526,24 @@ def test_learning_rate_of_simcas(name, step):
   assert float(rate) == pytest.approx(expected, rel=1e-6)
 
 
+@pytest.mark.parametrize(
+    'word, vocabulary, count',
+    [
+        ('longt5', 32128, 247_587_456),
+        ('t5', 32128, 247_577_856),
+        ('t5_large', 32128, 737_668_096),
+        ('bart', 50265, 406_291_456 + 50265),
+        ('bart_base', 50265, 139_420_416 + 50265),
+    ],
+)
+def test_baselines_have_the_sizes_of_their_releases(word, vocabulary, count):
+  """LOCOST's table 7: 247M, 737M, 406M; BART's logits_bias is extra."""
+  config = finetune_arxiv.get_config(word)
+  model = models.build(dict(config.model, vocab_size=vocabulary))
+  leaves = jax.tree.leaves(parameters.abstract_params(model))
+  assert sum(math.prod(leaf.shape) for leaf in leaves) == count
+
+
 @pytest.mark.parametrize('name', ['pretrain', 'finetune'])
 @pytest.mark.parametrize('model', pretrain.MODELS)
 def test_small_models_are_a_word_away(name, model):
@@ -538,7 +558,7 @@ def test_small_models_are_a_word_away(name, model):
 @pytest.mark.parametrize(
     'name, expected',
     [
-        ('finetune_arxiv', "'led': expected 'locost', 'longt5'"),
+        ('finetune_arxiv', "'led': expected one of locost, longt5, t5"),
         ('pagesum', "'led': expected one of arxiv, arxiv_discourse, arx"),
         ('simcas', "'led': expected one of arxiv, pubmed, govreport, summsc"),
         ('finetune', "'led': expected one of locost, longt5, t5, bart"),

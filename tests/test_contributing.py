@@ -55,12 +55,12 @@ def copy(tmp_path_factory):
   package = home / 'locost_jax'
 
   metrics = package / 'evaluation'
-  (metrics / 'metrics' / 'length_ratio.py').write_text(EXAMPLES['A metric'])
+  (metrics / 'metrics' / 'line_ratio.py').write_text(EXAMPLES['A metric'])
   table = metrics / 'metric_table.py'
   insert(
       table,
       'from locost_jax.evaluation.metrics import metric\n',
-      'from locost_jax.evaluation.metrics import length_ratio\n',
+      'from locost_jax.evaluation.metrics import line_ratio\n',
   )
   insert(table, '    )\n}', f'        {row_of("A metric", "METRICS")},\n')
 
@@ -123,11 +123,12 @@ PROGRAMS = {
     'A metric': """
         from locost_jax.evaluation import metric_table
         from locost_jax.evaluation.metrics import metric
-        chosen = metric_table.select(['length_ratio'])
-        written = metric.score(chosen, ['a b', 'c'], ['a', ['d e f', 'g']])
-        assert written == {'length_ratio': 3 / 4}, written
-        metric_table.check(['length_ratio'], 'length_ratio')
-        assert metric_table.COLUMNS[-1].title == 'length'
+        chosen = metric_table.select(['line_ratio'])
+        written = metric.score(
+            chosen, ['a\\nb', 'c'], ['a', ['d\\ne\\nf', 'g']])
+        assert written == {'line_ratio': 3 / 4}, written
+        metric_table.check(['line_ratio'], 'line_ratio')
+        assert metric_table.COLUMNS[-1].title == 'lines'
         """,
     'A schedule': """
         from configs import default

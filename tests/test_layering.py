@@ -83,6 +83,9 @@ TABLE = {
         'training.step',
         'data.sources',
         'data.text',
+        'hugging_face',
+        'summarizing.pretrained',
+        'vocabularies',
     },
     'summarizing': {
         'ops',
@@ -109,7 +112,23 @@ TABLE = {
         'training',
         'vocabularies',
     },
-    'figures': {'data.sources', 'telemetry', 'ops'},
+    'figures': {
+        'data.sources',
+        'evaluation',
+        'models',
+        'ops',
+        'summarizing',
+        'telemetry',
+        'workdir',
+    },
+    'reports': {
+        'data.records',
+        'evaluation',
+        'figures',
+        'summarizing',
+        'telemetry',
+        'workdir',
+    },
     'runs': {
         'data',
         'devices',
@@ -126,7 +145,16 @@ TABLE = {
     },
 }
 # Single modules at the top: flags in, one call, output. __main__ lists them.
-COMMANDS = {'__main__', 'main', 'summarize', 'score', 'convert', 'bench'}
+COMMANDS = {
+    '__main__',
+    'main',
+    'summarize',
+    'score',
+    'plot',
+    'report',
+    'convert',
+    'bench',
+}
 # Commands beside their package, which import command_line as well.
 DATA_COMMANDS = {
     'data.beam',

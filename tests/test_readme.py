@@ -41,6 +41,7 @@ PAGES = {
         'docs/time_scales.md',
         'docs/small_models.md',
         'docs/speed.md',
+        'docs/pictures.md',
         'docs/architecture.md',
         'docs/CONTRIBUTING.md',
     )
@@ -122,10 +123,28 @@ RUNS = (
         makes='runs/learned_selection/curves.png',
     ),
     Run(r'.*tests\.rouge_speed .*', '--pairs=2'),
+    Run(r'.*locost_jax\.score .*--model=hf://.*', says='(metrics|hub|network)'),
+    Run(
+        r'.*locost_jax\.score .*--base_url=.*',
+        less=r'--base_url=\S+',
+        says='base_url',
+    ),
     Run(r'.*locost_jax\.score .*'),
+    Run(
+        r'.*summarize .*--parts=.*--output=(\S+) .*',
+        '--max_length=4 --part_length=64',
+        makes=r'\1',
+    ),
+    Run(
+        r'.*summarize .*--reference_field=.*--output=(\S+) .*',
+        '--max_length=4',
+        makes=r'\1',
+    ),
+    Run(r'.*locost_jax\.plot .*--output=(\S+)', '--overwrite', makes=r'\1'),
+    Run(r'.*locost_jax\.report .*--output=(\S+)', '--overwrite', makes=r'\1'),
     Run(r'.*bench gsg', '--lengths=40 --repeats=1'),
     Run(
-        r'.*bench (decode|train|run|cost).*',
+        r'.*bench (decode|generate|train|run|cost).*',
         BENCH + '--lengths=64 --tokens=2',
         PEERS,
     ),
@@ -184,6 +203,21 @@ RUNS = (
         r'\.py.*',
         f'{TINY} {small(FRESH)}',
         makes=r'runs/\1/checkpoints/2',
+    ),
+    Run(
+        r'.*main .*--lengths=.* --evaluate',
+        TINY,
+        makes='runs/finetune/predictions/*-test-2.8192.jsonl',
+    ),
+    Run(
+        r'.*main .*--workdir=(\S+) --seeds=3 --evaluate',
+        TINY,
+        makes=r'\1/seed-2/predictions/*-test-2.jsonl',
+    ),
+    Run(
+        r'.*main .*--workdir=(\S+) --seeds=3',
+        TINY,
+        makes=r'\1/seed-2/checkpoints/2',
     ),
     Run(
         r'.*main .*--evaluate',
@@ -398,10 +432,18 @@ def house(tmp_path_factory):
             for text in texts
         ],
     )
-  write_rows(
-      home / 'predictions.jsonl',
-      [dict(prediction=text, reference=text[:40]) for text in texts],
-  )
+  for name, words in ('predictions', 40), ('others', 9), ('a', 3), ('b', 2):
+    write_rows(
+        home / f'{name}.jsonl',
+        [
+            dict(
+                id=i,
+                prediction=' '.join(text.split()[:words]),
+                reference=text[:40],
+            )
+            for i, text in enumerate(texts)
+        ],
+    )
   (home / 'report.txt').write_text(texts[0])
   (home / 'books').mkdir()
   (home / 'books' / 'one.txt').write_text(texts[1])
@@ -470,11 +512,9 @@ def test_section_runs(house, ran, page, heading):
         'README.md',
         'docs/summarizing.md',
         'docs/weights.md',
-        'docs/time_scales.md',
     ],
 )
 def test_python_runs(house, monkeypatch, capsys, page):
-  # tests/figures runs the second one of summarizing.md.
   block, *_ = re.findall(
       r'^```python\n(.*?)^```', PAGES[page], re.M | re.DOTALL
   )
@@ -486,7 +526,5 @@ def test_python_runs(house, monkeypatch, capsys, page):
   elif page == 'docs/summarizing.md':
     assert names['states'].shape[-1] == 16 and names['logits'].ndim == 3
     assert [type(text) for text in names['summaries']] == [str]
-  elif page == 'docs/time_scales.md':
-    assert (house / 'kernels.png').stat().st_size > 10_000
   else:
     assert 'd_model=16' in capsys.readouterr().out

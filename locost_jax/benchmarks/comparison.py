@@ -1,7 +1,6 @@
 """Compares models: ours and PyTorch's, each in a process of its own.
 
-Either their encoders or their train steps. All models of a comparison are
-loaded, and their runs are interleaved; each has its median time, its
+Their encoders, their train steps, or whole models that read and write. All models of a comparison are loaded, and their runs are interleaved; each has its median time, its
 ratios, and the peak of its process with the whole model loaded. Train steps
 hold much memory, so ours is compared with one other at a time. A model that
 would hold more memory than it may is ended and reported; longer inputs of it
@@ -17,7 +16,7 @@ from locost_jax.benchmarks import timing
 
 # Our encoder, in two forms.
 KERNELS_MADE, KERNELS_KEPT = 'locost, kernels made', 'locost, kernels kept'
-# Our train step.
+# Our train step, and our whole model.
 OURS = 'locost'
 # Ends the name of a peer that computes activations again, as ours does in
 # pieces.
@@ -26,6 +25,8 @@ RECOMPUTES = ', recomputing'
 
 def names_of(spec, peers):
   """Returns the names of all models: ours, then each peer in each form."""
+  if spec['writes']:
+    return [OURS, *peers]
   if not spec['learns']:
     return [KERNELS_MADE, KERNELS_KEPT, *peers]
   return [OURS, *(peer + form for peer in peers for form in ('', RECOMPUTES))]
@@ -35,7 +36,7 @@ def make_spec(spec, name, length):
   """Returns the worker's spec of a model, by its name of `names_of`."""
   spec = dict(spec, length=length)
   if name == OURS:
-    return dict(spec, what='learner')
+    return dict(spec, what='writer' if spec['writes'] else 'learner')
   if name in (KERNELS_MADE, KERNELS_KEPT):
     return dict(spec, what='encoder', kept=name == KERNELS_KEPT)
   return dict(
@@ -81,7 +82,8 @@ def compare(spec, names, length, out_of_memory, report):
   Returns:
     A list of dicts: subject, length, times, seconds, loaded_peak_bytes (of the
     process before its first run), peak_bytes (after all), ratio_made and
-    ratio_kept or, of train steps, ratio (its time in ours), peak_ratio (our
+    ratio_kept or, of train steps and whole models, ratio (its time in ours),
+    peak_ratio (our
     peak, kernels made, in its); or memory_ended.
   """
   with contextlib.ExitStack() as stack:

@@ -1,14 +1,10 @@
 """The cost of one document, read and summarised: seconds, joules, money."""
 
-import functools
-
-import jax
 import numpy as np
 
 from locost_jax.benchmarks import jax_programs
-from locost_jax.benchmarks import test_cases
 from locost_jax.benchmarks import timing
-from locost_jax.models import low_memory_encoder
+from locost_jax.benchmarks import whole_model
 from locost_jax.telemetry import energy
 
 
@@ -44,27 +40,12 @@ def _make_call(spec):
     (call, joules): call() summarises once, returns the seconds, and appends
     (joules or None, where they were read) to the list `joules`.
   """
-  model, params = test_cases.make(spec)
-  inputs, mask = test_cases.make_inputs(spec)
-  read = functools.partial(low_memory_encoder.encode, model)
-  encode = jax_programs.compile_program(read, params, inputs, mask)
-  encoded = jax.eval_shape(read, params, inputs, mask)
-  tokens = spec['tokens']
-
-  def write(params, encoded):
-    caches = test_cases.init_cache(model, params, encoded, tokens, None)
-    return test_cases.write(
-        model, params, *caches, spec['batch_size'], tokens, spec['num_beams']
-    )
-
-  write = jax_programs.compile_program(write, params, encoded)
+  whole, _ = whole_model.compile_whole(spec)
   joules = []
 
   def call():
     with energy.Meter() as meter:
-      took = timing.timed(
-          lambda: np.asarray(write(params, encode(params, inputs, mask)))
-      )
+      took = timing.timed(whole)
     joules.append((meter.joules, meter.source))
     return took
 

@@ -14,6 +14,7 @@ from locost_jax.benchmarks import pages
 from locost_jax.benchmarks import selection
 from locost_jax.benchmarks import train_steps
 from locost_jax.benchmarks import whole_encoder
+from locost_jax.benchmarks import whole_model
 
 # spec['what'] -> (spec, report) -> row.
 ROWS = dict(
@@ -25,10 +26,15 @@ ROWS = dict(
     train=train_steps.measure_training,
     turn=selection.measure_turn,
     cost=document_cost.measure_cost,
+    generate=whole_model.measure_generating,
 )
 # spec['what'] -> (spec, report) -> (what is known of it, run): of the models
 # that are compared, which run many times.
-COMPARED = dict(encoder=whole_encoder.prepare, learner=train_steps.prepare)
+COMPARED = dict(
+    encoder=whole_encoder.prepare,
+    learner=train_steps.prepare,
+    writer=whole_model.prepare,
+)
 
 
 def prepare(spec, report):

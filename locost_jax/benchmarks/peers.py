@@ -8,8 +8,8 @@
 Width, heads, depth and vocabulary are those of our config, so that at the
 paper's size they are the base models; embeddings are tied, as ours are.
 Positions of LED and BART reach as far as the input. The whole model is loaded;
-its encoder, without gradients, or a step of AdamW is timed, with one thread per
-core. In bfloat16 an encoder has bfloat16 parameters too; a train step is under
+its encoder, without gradients, its `generate`, or a step of AdamW is timed,
+with one thread per core. In bfloat16 an encoder has bfloat16 parameters too; a train step is under
 autocast and keeps them in float32, as ours does. Nothing is downloaded.
 """
 
@@ -38,7 +38,8 @@ def prepare(spec, report):
   Args:
     spec: peer (of NAMES), model (our config.model), dtype, seed, batch_size,
       length; learns: whether a train step is timed, then with tokens (of a
-      target) and recomputes (activations, layer by layer).
+      target) and recomputes (activations, layer by layer); writes: whether
+      `generate` is, then with tokens (to write) and num_beams.
     report: takes a line of progress.
 
   Returns:
@@ -67,6 +68,8 @@ def prepare(spec, report):
     inputs['global_attention_mask'] = attends
   if spec['learns']:
     call = _make_step(spec, model, inputs)
+  elif spec['writes']:
+    call = _make_generation(spec, model, inputs)
   else:
     encoder = model.get_encoder()
 
@@ -111,6 +114,23 @@ def _make_step(spec, model, inputs):
     optimizer.zero_grad(set_to_none=True)
 
   return step
+
+
+def _make_generation(spec, model, inputs):
+  """Returns a call that reads, and writes spec['tokens'] tokens."""
+  import torch
+
+  def generate():
+    with torch.inference_mode():
+      return model.generate(
+          **inputs,
+          max_new_tokens=spec['tokens'],
+          min_new_tokens=spec['tokens'],
+          num_beams=spec['num_beams'],
+          do_sample=False,
+      )
+
+  return generate
 
 
 def _make_t5_like(name, config, length):

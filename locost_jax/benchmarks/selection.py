@@ -105,14 +105,7 @@ def _select_call(model, params, inputs):
 
 def _write_call(spec, model, params, memory):
   """Returns () -> seconds of writing from a memory, caches made first."""
-  tokens = spec['tokens']
-
-  def write(params, memory):
-    caches = test_cases.init_cache(model, params, memory, tokens, None)
-    return test_cases.write(
-        model, params, *caches, spec['batch_size'], tokens, spec['num_beams']
-    )
-
+  write = test_cases.make_writer(spec, model)
   program = jax_programs.compile_program(write, params, memory)
   return jax_programs.timed_call(program, params, memory)
 

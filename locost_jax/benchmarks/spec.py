@@ -4,6 +4,7 @@ A spec is a dict that JSON holds. `make_spec` makes what is common to all
 measurements of a call; each of them adds `what` and `length`:
 
   learns                   whether train steps are measured
+  writes                   whether whole models read and write
   model, optim             config.model and config.optim, as dicts
   dtype, seed, batch_size
   tokens                   to write, or of a target
@@ -27,6 +28,7 @@ COMMANDS = (
     'kernel',
     'encode',
     'decode',
+    'generate',
     'train',
     'run',
     'cost',
@@ -35,6 +37,8 @@ COMMANDS = (
     'select',
     'turn',
 )
+# Those that compare models.
+COMPARES = ('encode', 'generate', 'train')
 DEFAULT_VOCABULARY = 32100  # the paper's
 DECODE_TOKENS = 32
 LENGTHS = ('1024', '4096', '16384')
@@ -70,11 +74,11 @@ def check(values, arguments):
       raise InputError(
           f'--against={name}: expected some of {",".join(peers.NAMES)}'
       )
-  if command not in ('encode', 'train'):
+  if command not in COMPARES:
     for flag in ('against', 'longest'):
       if values[flag].value:
         raise InputError(
-            f'--{flag} belongs to encode and train, not to {command}'
+            f'--{flag} belongs to {", ".join(COMPARES)}, not to {command}'
         )
   if values.against:
     peers.check()
@@ -102,10 +106,12 @@ def make_spec(command, values, config):
       'decode': DECODE_TOKENS,
       'pages': DECODE_TOKENS,
       'select': DECODE_TOKENS,
+      'generate': config.decode.max_length,
       'cost': config.decode.max_length,
   }.get(command, config.data.max_target_length)
   spec = dict(
       learns=command == 'train',
+      writes=command == 'generate',
       model=config.model.to_dict(),
       optim=config.optim.to_dict(),
       dtype=values.dtype,

@@ -58,6 +58,19 @@ TABLES = {
             ),
         ),
     ),
+    'generate': (
+        (
+            'The whole model: read and write',
+            (
+                LENGTH,
+                ('written', 'tokens', 'n'),
+                ('whole', 'seconds.whole', 's'),
+                ('samples/s', 'samples_per_second', 'g'),
+                ('temporary', 'temp_bytes', 'B'),
+                ('peak', 'peak', 'B'),
+            ),
+        ),
+    ),
     'pages': (
         (
             'Pages: read, and written from',
@@ -192,6 +205,12 @@ TABLES = {
         ),
     ),
 }
+_RATIOS = (
+    ('samples/s', 'samples_per_second', 'g'),
+    ('time / ours', 'ratio', 'x'),
+    ('peak of process', 'peak', 'B'),
+    ('our peak / its', 'peak_ratio', 'x'),
+)
 # command -> (heading, columns): models compared with each other.
 COMPARISONS = {
     'encode': (
@@ -206,17 +225,11 @@ COMPARISONS = {
             ('our peak / its', 'peak_ratio', 'x'),
         ),
     ),
-    'train': (
-        'A train step',
-        (
-            LENGTH,
-            ('step', 'seconds', 's'),
-            ('samples/s', 'samples_per_second', 'g'),
-            ('time / ours', 'ratio', 'x'),
-            ('peak of process', 'peak', 'B'),
-            ('our peak / its', 'peak_ratio', 'x'),
-        ),
+    'generate': (
+        'The whole model',
+        (LENGTH, ('whole', 'seconds', 's'), *_RATIOS),
     ),
+    'train': ('A train step', (LENGTH, ('step', 'seconds', 's'), *_RATIOS)),
 }
 LONGEST = (
     ('model', 'subject', 't'),

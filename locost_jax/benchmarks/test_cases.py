@@ -202,6 +202,24 @@ def init_cache(model, params, memory, max_length, form):
   return {'cross': cross, 'mask': memory['mask']}, per_row
 
 
+def make_writer(spec, model):
+  """Returns (params, memory) -> tokens, int32 [B, T]; makes the caches first.
+
+  Args:
+    spec: see `spec.make_spec`.
+    model: the Flax module.
+  """
+  tokens = spec['tokens']
+
+  def write_all(params, memory):
+    caches = init_cache(model, params, memory, tokens, None)
+    return write(
+        model, params, *caches, spec['batch_size'], tokens, spec['num_beams']
+    )
+
+  return write_all
+
+
 def write(model, params, shared, per_row, batch_size, tokens, num_beams):
   """Decodes exactly `tokens` tokens, eos only as the last: int32 [B, T]."""
   settings = decode_settings.Settings(

@@ -5,6 +5,7 @@ config.decode says, and only where a metric needs them. `measure_baselines.py`
 has the numbers that tell what these are worth.
 """
 
+import dataclasses
 import json
 import sys
 
@@ -79,9 +80,8 @@ def evaluate(
     mesh: of `sharding.make_mesh`.
     task_name: part of the metrics' names.
     split: likewise, unless it is 'validation'.
-    predictions_path: where {id, prediction, reference} rows go (references,
-      where there are several), one JSON object a line, written whole or not at
-      all (a line on stderr tells if there was no room); None: nowhere.
+    predictions_path: where rows go, see `write_predictions`; a line on stderr
+      tells if there was no room. None: nowhere.
     common: the `content.Common` of the training targets; None: recall and
       content_loss are not measured.
 
@@ -93,7 +93,7 @@ def evaluate(
       model, params, batches, vocabulary, config, mesh, common=common
   )
   if predictions_path is not None and rows and jax.process_index() == 0:
-    keep_predictions(predictions_path, rows)
+    keep_predictions(predictions_path, rows, origin(config, len(rows)))
   if split != 'validation':
     task_name = f'{task_name}-{split}'
   return {f'eval/{task_name}/{name}': metrics[name] for name in metrics}
@@ -116,8 +116,9 @@ def measure(
     metrics: instead of config.eval.metrics.
 
   Returns:
-    ({'loss': ..., 'rouge1': ..., ...}, [{id, prediction, reference}, ...]), the
-    rows of all hosts; no rows where no metric needs summaries.
+    ({'loss': ..., 'rouge1': ..., ...}, [{id, prediction, reference,
+    tokens_kept}, ...]), the rows of all hosts; no rows where no metric needs
+    summaries. tokens_kept is the length of the input as the model read it.
   """
   names = config.eval.metrics if metrics is None else metrics
   of_model = metric_table.select(names, metric_lib.MODEL)
@@ -135,6 +136,9 @@ def measure(
         )
         rows += _rows(batch, info, tokens, vocabulary, common)
   measured = metric_lib.means(parts)
+  for entry in of_model:
+    if entry.derive is not None:
+      measured |= entry.derive(measured)
   if of_text:
     rows = collective.gather_rows(
         rows if sharding.host_part(mesh).leads else []
@@ -149,11 +153,15 @@ def measure(
 
 
 def _rows(batch, info, tokens, vocabulary, common):
-  """{id, prediction, reference} of each document, and its contents."""
+  """A row of `measure` for each document, and its contents."""
   rows = []
   for i, (name, reference) in enumerate(zip(info['id'], info['reference'])):
+    kept = batch['encoder_input_tokens'][i] != vocabulary.pad_id
     row = dict(
-        id=name, prediction=vocabulary.decode(tokens[i]), reference=reference
+        id=name,
+        prediction=vocabulary.decode(tokens[i]),
+        reference=reference,
+        tokens_kept=int(kept.sum()),
     )
     if common is not None:
       row['contents'] = content.of_document(
@@ -192,21 +200,54 @@ def _generate(model, params, batch, real, vocabulary, config, mesh):
   return tokens[start : start + rows].tolist()
 
 
-def write_predictions(path, rows):
-  """Writes {id, prediction, reference} rows as JSONL, all or nothing."""
+def origin(config, documents, checkpoint=None):
+  """Returns what every row of predictions holds besides its summary.
+
+  Args:
+    config: the whole config.
+    documents: how many rows there are.
+    checkpoint: {step, sha256} of what wrote them; None: it is not on disk yet.
+
+  Returns:
+    dict of signature (of ROUGE, if it is measured), settings (as `summarize`
+    writes them) and checkpoint.
+  """
+  settings = settings_of(config)
+  found = dict(
+      settings=dict(
+          dataclasses.asdict(settings),
+          method=decode_settings.method_of(settings),
+          seed=config.decode.seed,
+          max_input_length=config.data.max_input_length,
+      )
+  )
+  signatures = metric_table.signatures(config.eval.metrics, documents)
+  if 'rouge' in signatures:
+    found['signature'] = signatures['rouge']
+  return found | ({'checkpoint': checkpoint} if checkpoint else {})
+
+
+def write_predictions(path, rows, made_with=()):
+  """Writes rows as JSONL, whole or not at all.
+
+  Args:
+    path: of the file.
+    rows: dicts of `measure`; of several references `references` is made.
+    made_with: what every row holds besides, see `origin`.
+  """
   lines = []
   for row in rows:
-    row = dict(row)
+    row = dict(row, **dict(made_with))
     if not isinstance(row['reference'], str):
       row['references'] = row.pop('reference')
     lines.append(json.dumps(row, ensure_ascii=False) + '\n')
   files.write(path, ''.join(lines))
 
 
-def keep_predictions(path, rows):
+def keep_predictions(path, rows, made_with=()):
   """The same; if they cannot be written, a line on stderr tells why."""
   try:
-    write_predictions(path, rows)
+    write_predictions(path, rows, made_with)
   except OSError as error:
     print(
         f'{path} could not be written: {disk_error(error)}',

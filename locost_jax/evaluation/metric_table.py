@@ -1,7 +1,10 @@
 """The metrics by name: one row each, in the order of tables."""
 
 from locost_jax.errors import InputError
+from locost_jax.evaluation.metrics import answers
+from locost_jax.evaluation.metrics import lengths
 from locost_jax.evaluation.metrics import metric
+from locost_jax.evaluation.metrics import ngrams
 from locost_jax.evaluation.metrics import recall
 from locost_jax.evaluation.metrics import rouge
 from locost_jax.evaluation.model_metrics import loss
@@ -12,6 +15,9 @@ METRICS = {
         loss.LOSS,
         rouge.ROUGE,
         recall.RECALL,
+        answers.ANSWERS,
+        lengths.LENGTH,
+        ngrams.REPETITION,
     )
 }
 COLUMNS = tuple(
@@ -69,6 +75,20 @@ def select(names, *needs):
 def of_summaries(names):
   """Returns those of these metrics that summaries are generated for."""
   return select(names, metric.TEXT, metric.CONTENT)
+
+
+def signatures(names, documents):
+  """Returns {metric: signature} of those that have one.
+
+  Args:
+    names: config.eval.metrics.
+    documents: that are measured.
+  """
+  return {
+      entry.name: entry.signature(documents)
+      for entry in select(names)
+      if entry.signature
+  }
 
 
 def check(names, best_by):

@@ -8,19 +8,22 @@ import numpy as np
 
 from locost_jax.data import sources
 from locost_jax.errors import InputError
+from locost_jax.figures import style
 from locost_jax.telemetry import metrics_log
 
-_BLUE, _ORANGE = '#2b6cb0', '#b4431b'
+_BLUE, _ORANGE = style.COLORS[:2]
 _ROW = ('tokens_kept', 'tokens_selected', 'seconds')
 
 
-def draw_training(metrics, path, limit=None):
+def draw_training(metrics, limit=None):
   """Draws selected tokens and reward against steps (figure 2, left).
 
   Args:
     metrics: path of a run's metrics.jsonl.
-    path: of the PNG.
     limit: `model.limit` of the run, drawn as a line; None: no line.
+
+  Returns:
+    The matplotlib Figure.
 
   Raises:
     ImportError: matplotlib is not installed.
@@ -35,8 +38,8 @@ def draw_training(metrics, path, limit=None):
       ]
       for key in ('train/selected', 'train/reward')
   )
-  figure, axes = _make_figure(1)
-  axis = axes[0]
+  figure, axes = style.make_figure(1, 1, 4.2, 3.2)
+  axis = axes[0, 0]
   axis.plot(*zip(*selected), color=_BLUE)
   if limit is not None:
     axis.axhline(limit, color='gray', linestyle='--', label=f'limit {limit:,}')
@@ -45,20 +48,19 @@ def draw_training(metrics, path, limit=None):
   axis.set(xlabel='steps', ylim=(0, None))
   axis.set_ylabel('selected tokens', color=_BLUE)
   right = axis.twinx()
+  right.spines.right.set_visible(True)
   right.plot(*zip(*reward), color=_ORANGE, linewidth=1)
   right.set_ylabel('reward', color=_ORANGE)
-  figure.savefig(path, dpi=150)
   return figure
 
 
-def draw_lengths(rows, path):
+def draw_lengths(rows):
   """Draws selected tokens and time against input length (figure 2, right).
 
   Args:
     rows: path of the JSONL that `summarize --output` wrote with a model that
       selects. Times are a document's own with --batch_size=1, and without
       compiling if the command has been called before.
-    path: of the PNG.
 
   Returns:
     The matplotlib Figure.
@@ -68,26 +70,23 @@ def draw_lengths(rows, path):
     InputError: no such file, or a row without the numbers.
   """
   lengths, selected, seconds = zip(*_read_rows(rows))
-  figure, (left, right) = _make_figure(2)
+  figure, ((left, right),) = style.make_figure(1, 2, 3.4, 3.2)
   for axis, values, label, color in (
       (left, selected, 'selected tokens', _BLUE),
       (right, seconds, 'seconds', _ORANGE),
   ):
     axis.plot(lengths, values, marker='o', markersize=4, color=color)
     axis.set(xlabel='tokens of the document', ylabel=label, ylim=(0, None))
-    axis.set_xscale('log', base=2)
-    axis.xaxis.set_major_formatter(lambda x, _: f'{x:,.0f}')
-  figure.savefig(path, dpi=150)
+    style.count_on(axis.xaxis)
   return figure
 
 
-def draw_similarity(similarities, path):
+def draw_similarity(similarities):
   """Draws how alike the chunks' start states are, layer by layer (figure 8).
 
   Args:
-    similarities: [layers, C, C], of `models.start_states.similarities` or
-      `cosines`.
-    path: of the PNG.
+    similarities: [2, layers, C, C]: `models.start_states.cosines`, the upper
+      row, and `similarities`.
 
   Returns:
     The matplotlib Figure.
@@ -95,16 +94,28 @@ def draw_similarity(similarities, path):
   Raises:
     ImportError: matplotlib is not installed.
   """
-  figure, axes = _make_figure(len(similarities))
+  rows, layers = similarities.shape[:2]
+  columns = min(6, layers)
+  figure, axes = style.make_figure(rows * -(-layers // columns), columns, 2, 2)
   least = min(0.0, float(np.min(similarities)))
-  for number, (axis, values) in enumerate(zip(axes, similarities), start=1):
-    image = axis.imshow(values, vmin=least, vmax=1, cmap='viridis')
-    axis.set(title=f'layer {number}', xlabel='chunk')
+  names = 'cosine', 'Sim'
+  for number, axis in enumerate(axes.flat):
+    band, column = divmod(number, columns)
+    row, block = band % rows, band // rows
+    layer = block * columns + column
+    if layer >= layers:
+      axis.remove()
+      continue
+    image = axis.imshow(
+        similarities[row, layer], vmin=least, vmax=1, cmap='viridis'
+    )
+    axis.set_title(f'{names[row]}, layer {layer + 1}')
+    axis.spines[:].set_visible(True)
     axis.xaxis.get_major_locator().set_params(integer=True)
     axis.yaxis.get_major_locator().set_params(integer=True)
-  axes[0].set_ylabel('chunk')
-  figure.colorbar(image, ax=list(axes), shrink=0.6)
-  figure.savefig(path, dpi=150)
+  figure.supxlabel('chunk', fontsize=9)
+  figure.supylabel('chunk', fontsize=9)
+  figure.colorbar(image, ax=list(figure.axes), shrink=0.6)
   return figure
 
 
@@ -122,11 +133,3 @@ def _read_rows(path):
   if not found:
     raise InputError(f'{path}: has no rows')
   return sorted(found)
-
-
-def _make_figure(columns):
-  """Returns a figure and its axes, side by side."""
-  from matplotlib.figure import Figure  # no window system is needed
-
-  figure = Figure(figsize=(2 + 3.2 * columns, 3.8), layout='constrained')
-  return figure, figure.subplots(1, columns, squeeze=False)[0]

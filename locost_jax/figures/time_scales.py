@@ -10,11 +10,14 @@ Axes: K kernels, two of each channel; L lags.
 import jax
 import numpy as np
 
+from locost_jax.figures import style
 from locost_jax.ops import complex_pairs
 from locost_jax.ops import ssm
 from locost_jax.ops import ssm_kernel
 
-_COLORS = '#2b6cb0', '#b4431b'
+# What `draw` shows where nothing is given: the release and a small model's.
+STATES = (16, 256)
+RANGES = ((0.001, 0.1), (0.02, 1.0))
 
 
 def initial_kernels(d_state, dt_min, dt_max, channels=256, length=2048, seed=0):
@@ -57,13 +60,12 @@ def half_energy(kernels):
   return 1 + (energy_within(kernels) < 0.5).sum(-1)
 
 
-def draw(path, states, ranges, shown=128, length=2048):
+def draw(states=STATES, ranges=RANGES, shown=128, length=2048):
   """Draws kernels, and how far their energy reaches, before training.
 
   Args:
-    path: of the PNG.
     states: numbers of states N, one row of pictures each.
-    ranges: two (dt_min, dt_max).
+    ranges: of dt, (dt_min, dt_max) each.
     shown: lags of the kernels on the left.
     length: lags of the energy on the right.
 
@@ -73,12 +75,10 @@ def draw(path, states, ranges, shown=128, length=2048):
   Raises:
     ImportError: matplotlib is not installed.
   """
-  from matplotlib.figure import Figure  # no window system is needed
-
-  figure = Figure(figsize=(9, 2.3 * len(states)), layout='constrained')
-  rows = figure.subplots(len(states), 2, squeeze=False, sharex='col')
+  figure, rows = style.make_figure(len(states), 2, 4, 2.3, sharex='col')
   for (left, right), N in zip(rows, states):
-    for (low, high), color in zip(ranges, _COLORS):
+    for number, (low, high) in enumerate(ranges):
+      color = style.color(number)
       kernels = initial_kernels(N, low, high, length=length)
       lags = half_energy(kernels)
       # The kernel whose half energy is the median.
@@ -100,5 +100,4 @@ def draw(path, states, ranges, shown=128, length=2048):
   rows[0][1].legend(frameon=False)
   for axis in rows[-1]:
     axis.set_xlabel('lag in tokens')
-  figure.savefig(path, dpi=110)
   return figure

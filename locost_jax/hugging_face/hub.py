@@ -23,6 +23,7 @@ TOKENIZER_FILES = (
     'spiece.model',
     'vocabulary.json',
     'vocab.json',
+    'vocab.txt',
     'merges.txt',
     'tokenizer.json',
     'tokenizer_config.json',

@@ -1,5 +1,6 @@
 """Complex arrays as pairs (re, im) of real ones, and powers of them."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -16,6 +17,7 @@ def exp(log_z):
   return jnp.exp(re) * jnp.cos(im), jnp.exp(re) * jnp.sin(im)
 
 
+@jax.custom_jvp
 def expm1(log_z):
   """exp(x + iy) - 1 without cancellation near zero.
 
@@ -24,6 +26,16 @@ def expm1(log_z):
   x, y = log_z
   re = jnp.expm1(x) * jnp.cos(y) - 2 * jnp.sin(y / 2) ** 2
   return re, jnp.exp(x) * jnp.sin(y)
+
+
+@expm1.defjvp
+def _expm1_jvp(primals, tangents):
+  """The derivative is exp. Term by term it would not fade as exp(x) does.
+
+  What rounding leaves of it is multiplied by y: infinite gradients of large dt.
+  """
+  (log_z,), (tangent,) = primals, tangents
+  return expm1(log_z), multiply(exp(log_z), tangent)
 
 
 def squares(log_z, length):

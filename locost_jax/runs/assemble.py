@@ -32,6 +32,7 @@ class Setup:
     vocabulary: text <-> ids; None until `use_vocabulary`.
     caches: split -> what `cache.open_cache` returns; {} until `open_caches`.
     shares: what `resume.resolve_schedule` returned.
+    file_suffix: behind the names of files of predictions.
   """
 
   def __init__(self, phase, devices=None):
@@ -48,6 +49,7 @@ class Setup:
     self.name, self.directory, self.config = phase
     self.mesh = sharding.make_mesh(self.config.mesh, devices)
     self.vocabulary, self.caches, self.shares = None, {}, {}
+    self.file_suffix = ''
 
   @functools.cached_property
   def model(self):
@@ -121,6 +123,19 @@ class Setup:
       )
     return settings.metric, documents
 
+  def labels(self):
+    """The signatures of evaluations, as telemetry.Options.labels."""
+    names, most = self.config.eval.metrics, self.config.eval.examples
+    return {
+        f'eval/{task}/': {
+            f'eval/{task}/signature/{name}': text
+            for name, text in metric_table.signatures(
+                names, min(most or len(cache), len(cache))
+            ).items()
+        }
+        for task, cache in self.eval_caches('validation').items()
+    }
+
   def evaluate(self, params, step):
     """Evaluates on the validation split and keeps the predictions.
 
@@ -169,7 +184,8 @@ class Setup:
     )
 
   def predictions_file(self, task, split, step):
-    return self.directory / 'predictions' / f'{task}-{split}-{step}.jsonl'
+    name = f'{task}-{split}-{step}{self.file_suffix}.jsonl'
+    return self.directory / 'predictions' / name
 
   def use_vocabulary(self, vocabulary):
     """Sets the vocabulary, and config.model.vocab_size where it is 0.

@@ -13,7 +13,14 @@ from locost_jax.vocabularies import vocabulary as vocabulary_lib
 from locost_jax.workdir import find
 
 
-def evaluate_run(phases, workdir, whole_split=False):
+def evaluate_run(
+    phases,
+    workdir,
+    whole_split=False,
+    measure=final_scores.measure_run,
+    file_suffix='',
+    caches=None,
+):
   """Evaluates the best checkpoint of WORKDIR.
 
   On the test split, or on validation where there is none. Data and decoding may
@@ -24,6 +31,9 @@ def evaluate_run(phases, workdir, whole_split=False):
     workdir: WORKDIR.
     whole_split: take all documents, whatever config.eval.examples says, which
       is meant for evaluations during training.
+    measure: `final_scores.measure_run`, or a function like it.
+    file_suffix: behind the names of files of predictions.
+    caches: the directory of token caches; None: WORKDIR/cache.
 
   Returns:
     What the final table shows, see `final_scores.measure_run`.
@@ -39,12 +49,15 @@ def evaluate_run(phases, workdir, whole_split=False):
   vocabulary = vocabulary_lib.load_vocabulary(setup.directory / 'vocabulary')
   checks.check_forced_tokens(setup.config, vocabulary)
   setup.use_vocabulary(vocabulary)
-  setup.open_caches(workdir / 'cache', ('test', 'validation'))
+  caches, setup.file_suffix = caches or workdir / 'cache', file_suffix
+  setup.open_caches(
+      caches, ('test', 'validation'), beside_others=bool(file_suffix)
+  )
   setup.caches['test'] = without_hidden(setup.caches['test'], setup.vocabulary)
   split = 'test' if setup.caches['test'] is not None else 'validation'
   if setup.config.eval.baselines:
-    setup.open_caches(workdir / 'cache', ('train',))
-  return final_scores.measure_run([setup], workdir, split)
+    setup.open_caches(caches, ('train',))
+  return measure([setup], workdir, split)
 
 
 def choose_setup(setups, workdir):

@@ -13,18 +13,24 @@ import jax
 
 from locost_jax.data import mixture
 from locost_jax.devices import sharding
+from locost_jax.errors import visible
+from locost_jax.evaluation import by_length as by_length_lib
 from locost_jax.evaluation import content
 from locost_jax.evaluation import evaluate
 from locost_jax.evaluation import measure_baselines
+from locost_jax.evaluation import metric_table
+from locost_jax.evaluation.metrics import protocols
 from locost_jax.hosts import collective
 from locost_jax.models import lora
-from locost_jax.runs import final_table
+from locost_jax.runs.final_table import count_documents
 from locost_jax.runs.final_table import Example
 from locost_jax.runs.final_table import Row
 from locost_jax.runs.final_table import Table
+from locost_jax.telemetry import metrics_log
 from locost_jax.training import init_from
 from locost_jax.training import step as step_lib
 from locost_jax.workdir import checkpoint
+from locost_jax.workdir import manifest
 
 EXAMPLES = 3  # documents shown with their summaries
 
@@ -41,19 +47,21 @@ class _Split(NamedTuple):
     return self.setup.eval_batches(self.cache)
 
 
-def measure_run(setups, workdir, split):
+def measure_run(setups, workdir, split, by_length=False):
   """Measures the best checkpoints of a run.
 
   Args:
     setups: assemble.Setups of the phases, caches open; all have checkpoints.
     workdir: WORKDIR.
     split: 'validation' or 'test'.
+    by_length: whether to score documents by their length, too.
 
   Returns:
-    The arguments of final_table.format_text: tables, examples, workdir, step.
+    The arguments of final_table.format_text: tables, examples, workdir, step,
+    by_length.
   """
   *_, last = setups
-  tables, examples, initial = [], [], None
+  tables, groups, examples, initial = [], [], [], None
   if last.config.eval.baselines:
     initial = initial_params(setups[0])
     tables = _tables_of_losses(setups, split, initial)
@@ -64,12 +72,26 @@ def measure_run(setups, workdir, split):
         records, shown, initial, last.config.eval.metrics
     )
     tables.append(table)
+    if by_length and rows:
+      groups.append(_table_by_length(table, rows, last.config.eval.metrics))
     examples = examples or _choose_examples(rows, records)
   return dict(
       tables=tables,
       examples=examples,
       workdir=str(workdir),
       step=int(checkpoint.find(last.directory).name),
+      by_length=groups,
+  )
+
+
+def _table_by_length(table, rows, metrics):
+  """The scores of the rows of a table's last checkpoint by their length."""
+  return table._replace(
+      task=f'{table.task}, by tokens read',
+      rows=[
+          Row(f'{low:,} to {high:,}: {count_documents(n)}', scores)
+          for low, high, n, scores in by_length_lib.score(rows, metrics)
+      ],
   )
 
 
@@ -105,7 +127,7 @@ def _measure_task(records, setups, initial, metrics):
   selection = evaluate.selection_of(setup.model.config)
   collective.log(
       f'measuring on {records.task}, {records.name}, '
-      + final_table.count_documents(documents, total)
+      + count_documents(documents, total)
       + (f', {selection}' if selection else '')
   )
   measure = functools.partial(
@@ -116,12 +138,14 @@ def _measure_task(records, setups, initial, metrics):
       mesh=setup.mesh,
       common=setup.common,
   )
+  signatures = metric_table.signatures(metrics, documents)
   table_rows, rows = [], []
   if initial is not None:
     measured, _ = measure(initial, records.batches(), metrics=metrics)
     table_rows.append(Row('before training', measured))
   for phase in setups:
     step, params = _best_params(phase, setup.mesh)
+    _warn_of_signatures(records, phase, signatures)
     measured, rows = measure(params, records.batches(), metrics=metrics)
     after = f'after {phase.name}' if phase.name else 'after training'
     table_rows.append(Row(f'{after}, step {step}', measured, is_result=True))
@@ -129,12 +153,49 @@ def _measure_task(records, setups, initial, metrics):
     table_rows += _baseline_rows(records, measure, params, metrics)
   if rows and collective.is_first_host():
     evaluate.keep_predictions(
-        setup.predictions_file(records.task, records.name, step), rows
+        setup.predictions_file(records.task, records.name, step),
+        rows,
+        evaluate.origin(config, len(rows), identity(setups[-1])),
     )
   table = Table(
-      records.task, records.name, documents, table_rows, selection, total
+      records.task,
+      records.name,
+      documents,
+      table_rows,
+      selection,
+      total,
+      signatures,
   )
   return table, rows
+
+
+def _warn_of_signatures(records, setup, signatures):
+  """Warns where a phase's own evaluations were computed in another way.
+
+  Args:
+    records: a _Split.
+    setup: of the phase.
+    signatures: of the numbers of now, {metric: signature}.
+  """
+  for name, text in signatures.items():
+    key = f'eval/{records.task}/signature/{name}'
+    for other in metrics_log.read_texts(setup.directory / 'metrics.jsonl', key):
+      if protocols.method(other) != protocols.method(text):
+        collective.log(
+            f'warning: {setup.directory / "metrics.jsonl"} has evaluations '
+            f'with the signature {visible(other)}, the table has {text}: do '
+            'not compare them, nor checkpoints chosen by both'
+        )
+
+
+def identity(setup):
+  """Returns what tells a phase's best checkpoint from all others.
+
+  Returns:
+    dict of step and sha256, a hash of its parameters' files.
+  """
+  path = checkpoint.find(setup.directory)
+  return dict(step=int(path.name), sha256=manifest.identify(path, 'params/'))
 
 
 def _best_params(setup, mesh):

@@ -36,6 +36,7 @@ class Table(NamedTuple):
   rows: list
   selection: str = ''  # of `evaluate.selection_of`
   total: int = 0  # documents of the split; 0: as many
+  signatures: dict = {}  # of `metric_table.signatures`
 
 
 class Example(NamedTuple):
@@ -47,7 +48,7 @@ class Example(NamedTuple):
   prediction: str
 
 
-def format_text(tables, examples, workdir, step=None):
+def format_text(tables, examples, workdir, step=None, by_length=()):
   """Returns the whole report as text.
 
   Args:
@@ -55,9 +56,12 @@ def format_text(tables, examples, workdir, step=None):
     examples: list of Example.
     workdir: of the run, for the next command.
     step: the step that the examples are of, if one should be told.
+    by_length: list of Table, with a row for each group of lengths.
   """
-  columns = _columns(tables)
-  parts = [format_table(table, columns) for table in tables]
+  parts = []
+  for shown in tables, by_length:
+    columns = columns_of(shown)
+    parts += [format_table(table, columns) for table in shown]
   parts.append(_NOTES)
   if examples:
     of_step = f' (checkpoint of step {step})' if step is not None else ''
@@ -70,7 +74,7 @@ def format_text(tables, examples, workdir, step=None):
   return '\n\n'.join(parts)
 
 
-def _columns(tables):
+def columns_of(tables):
   """The columns of METRICS that any row has a number for."""
   keys = {key for table in tables for row in table.rows for key in row.metrics}
   return [column for column in metric_table.COLUMNS if column.key in keys]
@@ -94,6 +98,7 @@ def format_table(table, columns):
   if plain:
     lines.append('┄' * WIDTH)
     lines += [_format_row(row, columns, width) for row in plain]
+  lines += table.signatures.values()
   return '\n'.join(lines)
 
 
@@ -102,7 +107,7 @@ def _cell(column):
   return 1 + max(_NUMBER, len(column.title))
 
 
-def count_documents(documents, total):
+def count_documents(documents, total=0):
   """Returns '382 documents', or '500 of 6,440 documents' where it is cut.
 
   Args:
@@ -142,7 +147,7 @@ def format_example(example):
   return '\n'.join(lines)
 
 
-def format_json(tables, examples, workdir, step=None):
+def format_json(tables, examples, workdir, step=None, by_length=()):
   """Returns the same as one JSON object.
 
   Its own numbers are those of the last checkpoint measured in the last table.
@@ -152,21 +157,24 @@ def format_json(tables, examples, workdir, step=None):
     last = tables[-1]
     report.update(task=last.task, split=last.split, documents=last.documents)
     report.update([row for row in last.rows if row.is_result][-1].metrics)
-  report['tables'] = [
-      dict(
-          task=table.task,
-          split=table.split,
-          documents=table.documents,
-          total=table.total or table.documents,
-          **({'selection': table.selection} if table.selection else {}),
-          rows=[
-              dict(name=row.name.strip(), **row.metrics) for row in table.rows
-          ],
-      )
-      for table in tables
-  ]
+  report['tables'] = [to_json(table) for table in tables]
+  if by_length:
+    report['by_length'] = [to_json(table) for table in by_length]
   report['examples'] = [example._asdict() for example in examples]
   return json.dumps(report, ensure_ascii=False)
+
+
+def to_json(table):
+  """Returns a Table as `format_json` has it, a dict."""
+  return dict(
+      task=table.task,
+      split=table.split,
+      documents=table.documents,
+      total=table.total or table.documents,
+      **({'selection': table.selection} if table.selection else {}),
+      signatures=table.signatures,
+      rows=[dict(name=row.name.strip(), **row.metrics) for row in table.rows],
+  )
 
 
 def _clip(text, width):

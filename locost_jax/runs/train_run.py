@@ -24,7 +24,15 @@ from locost_jax.workdir import lock
 from locost_jax.workdir import phases as phases_lib
 
 
-def train_run(config, phases, workdir, options, when_read=lambda: None):
+def train_run(
+    config,
+    phases,
+    workdir,
+    options,
+    when_read=lambda: None,
+    measure=final_scores.measure_run,
+    caches=None,
+):
   """Runs or continues all phases.
 
   Args:
@@ -33,6 +41,8 @@ def train_run(config, phases, workdir, options, when_read=lambda: None):
     workdir: WORKDIR.
     options: telemetry.Options.
     when_read: called when everything has been read and nothing computed.
+    measure: `final_scores.measure_run`, or a function like it.
+    caches: the directory of token caches; None: WORKDIR/cache.
 
   Returns:
     What the final table shows, see `final_scores.measure_run`.
@@ -43,7 +53,9 @@ def train_run(config, phases, workdir, options, when_read=lambda: None):
   missing = missing_directories(workdir)
   with hold_lock(workdir):
     with nothing_half_written(workdir, missing):
-      vocabulary = _prepare(config, setups, workdir)
+      vocabulary = _prepare(
+          config, setups, workdir, caches or workdir / 'cache'
+      )
     if collective.is_first_host():
       shares = () if config.phases else setups[0].shares
       phases_lib.begin(workdir, config, vocabulary, shares)
@@ -60,10 +72,10 @@ def train_run(config, phases, workdir, options, when_read=lambda: None):
       collective.log(line)
     for setup in setups:
       train_phase(setup, options)
-    return final_scores.measure_run(setups, workdir, 'validation')
+    return measure(setups, workdir, 'validation')
 
 
-def _prepare(config, setups, workdir):
+def _prepare(config, setups, workdir, caches):
   """Checks everything, and reads and tokenises the data; returns the vocabulary.
 
   That the data cannot be used may show only when all of it is read.
@@ -77,7 +89,7 @@ def _prepare(config, setups, workdir):
   check_init(setups[0])
   for setup in setups:
     setup.open_caches(
-        workdir / 'cache',
+        caches,
         ('train', 'validation'),
         beside_others=len(setups) > 1,
     )
@@ -111,7 +123,7 @@ def train_phase(setup, options):
       setup.mesh,
       setup.train_batches,
       setup.evaluate,
-      options,
+      options._replace(labels=setup.labels()),
       metric_table.LOWER_IS_BETTER,
   )
 

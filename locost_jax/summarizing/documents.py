@@ -47,9 +47,17 @@ class Document(NamedTuple):
   text: str
   source: str  # the file's path as given, '-' for standard input
   as_read: Any = None  # what a Summarizer reads, see `texts`; None: the text
+  references: tuple = ()  # ((`reference` or `references`, its value),) of a row
 
 
-def read(names, input_field='document', tell=print, most=None, held=None):
+def read(
+    names,
+    input_field='document',
+    tell=print,
+    most=None,
+    held=None,
+    reference_field=None,
+):
   """Reads all documents.
 
   Args:
@@ -60,6 +68,8 @@ def read(names, input_field='document', tell=print, most=None, held=None):
     most: bytes of a document, also of what a file unpacks to; None: an eighth
       of the free memory, at most 1 GiB.
     held: characters of all documents; None: half of the free memory.
+    reference_field: of JSONL rows: where the right summary is, or the list of
+      all that count as right; None: it is not read.
 
   Returns:
     (list of Document in the order of their names, number that could not be
@@ -72,7 +82,8 @@ def read(names, input_field='document', tell=print, most=None, held=None):
     held = int(free * _PART_OF_ALL)
   documents, failures = [], 0
   for path in _paths(names, tell):
-    for found in _read_safely(path, input_field, most):
+    fields = input_field, reference_field
+    for found in _read_safely(path, fields, most):
       if isinstance(found, Document) and held is not None:
         held -= len(found.text)
         if held < 0:
@@ -142,14 +153,14 @@ def find(name, tell=print):
   return readable
 
 
-def _read_safely(path, input_field, most):
+def _read_safely(path, fields, most):
   """Yields what `_read_file` does, and an InputError for its exception."""
   if isinstance(path, InputError):
     yield path
     return
   where = 'standard input' if path == '-' else path
   try:
-    yield from _read_file(path, where, input_field, most)
+    yield from _read_file(path, where, fields, most)
   except InputError as error:
     yield error
   except Exception as error:  # whatever a parser or a decompressor raises
@@ -159,7 +170,7 @@ def _read_safely(path, input_field, most):
     yield InputError(f'{where}: cannot be read: {reason}')
 
 
-def _read_file(path, where, input_field, most):
+def _read_file(path, where, fields, most):
   """Yields the Documents of a file and an InputError for each bad row."""
   lower = path.lower()
   if path != '-':
@@ -169,7 +180,7 @@ def _read_file(path, where, input_field, most):
     for count, (number, line) in enumerate(
         sources.read_lines(path, most), start=1
     ):
-      yield _read_row(path, number, line, input_field)
+      yield _read_row(path, number, line, *fields)
     if not count:
       raise InputError(f'{path}: holds no document')
     return
@@ -186,7 +197,7 @@ def _read_file(path, where, input_field, most):
   yield Document(path, text, path)
 
 
-def _read_row(path, number, line, input_field):
+def _read_row(path, number, line, input_field, reference_field):
   """Returns the Document of a row of JSONL, or an InputError."""
   where = f'{path}:{number}'
   try:
@@ -199,13 +210,34 @@ def _read_row(path, number, line, input_field):
       row = sources.parse_row(path, number, line, (input_field,))
       parts['document'] = row[input_field]
     text = texts.text_of(parts).text
+    references = _references(where, row, reference_field)
   except InputError as error:
     return error
   if not text.strip():
     return InputError(f'{where}: an empty document')
   name = str(row['id']) if 'id' in row else where
   return Document(
-      name, text, path, parts if parts.keys() - {'document'} else None
+      name,
+      text,
+      path,
+      parts if parts.keys() - {'document'} else None,
+      references,
+  )
+
+
+def _references(where, row, field):
+  """Returns what a row says is right, as of `Document.references`."""
+  if field is None:
+    return ()
+  found = row.get(field)
+  if isinstance(found, str):
+    return (('reference', found),)
+  if isinstance(found, list) and found:
+    if all(isinstance(text, str) for text in found):
+      return (('references', found),)
+  raise InputError(
+      f'{where}: field {field!r} (--reference_field) must be a string, or a '
+      'list of strings'
   )
 
 

@@ -323,6 +323,7 @@ def _make_row(summarizer, job, tokens, mask, written, documents):
       prediction=summarizer.vocabulary.decode(tokens.tolist()),
       source=job.document.source,
       sha256=job.sha256,
+      **dict(job.document.references),
       tokens_read=job.read,
       tokens_kept=job.kept,
       **selected,

@@ -20,6 +20,7 @@ from locost_jax.errors import visible
 from locost_jax.summarizing import attribution
 from locost_jax.summarizing import interrupts
 from locost_jax.summarizing import outputs
+from locost_jax.summarizing import part_by_part
 from locost_jax.summarizing import results
 from locost_jax.summarizing import source_page
 from locost_jax.summarizing import summaries
@@ -38,6 +39,7 @@ class Options(NamedTuple):
   report: str | None  # FILE.html
   batch_size: int | None  # most documents in a batch
   available: int | None  # bytes that may be taken
+  parts: part_by_part.Parts | None = None  # read part by part
 
 
 def write(summarizer, documents, settings, options):
@@ -74,14 +76,8 @@ def write(summarizer, documents, settings, options):
     target.skip_done(pages)
     stack.enter_context(interrupts.end_at_once(progress, options.output))
     failures = 0
-    for done in summaries.summarize(
-        summarizer,
-        target.todo,
-        settings,
-        progress,
-        options.batch_size,
-        options.available,
-        keep_memory=bool(options.report),
+    for done in _summarize(
+        summarizer, target.todo, settings, progress, options
     ):
       row = None
       if done.error:
@@ -97,6 +93,17 @@ def write(summarizer, documents, settings, options):
     target.finish()
   pages.write_index()
   return failures + pages.failures
+
+
+def _summarize(summarizer, jobs, settings, progress, options):
+  """Returns the iterator of `summaries.summarize`, or that of parts."""
+  arguments = summarizer, jobs, settings, progress
+  limits = options.batch_size, options.available
+  if options.parts is not None:
+    return part_by_part.summarize(*arguments, options.parts, *limits)
+  return summaries.summarize(
+      *arguments, *limits, keep_memory=bool(options.report)
+  )
 
 
 def _with_text(document, pages):
@@ -123,8 +130,9 @@ def describe_origin(summarizer, settings, options):
   path = os.path.abspath(options.checkpoint if run is None else run[1])
   step = os.path.basename(path)
   device = jax.local_devices()[0]
+  how = options.parts._asdict() if options.parts else {}
   return dict(
-      settings=settings,
+      settings={**settings, **how},
       dtype=options.dtype,
       checkpoint=dict(
           path=path,

@@ -2,9 +2,10 @@
 
 metrics.jsonl has one JSON object per line, `step` and the numbers measured
 after that many steps: {"step": 100, "train/loss": 3.21, ...}. null stands for a
-number that is not finite. A run that continues drops the lines after the step
-it continues from, so each step is there once. While the disk has no room, what
-is to be written waits in memory (`growing_files`).
+number that is not finite. Lines of evaluations also have texts, the signatures.
+A run that continues drops the lines after the step it continues from, so each
+step is there once. While the disk has no room, what is to be written waits in
+memory (`growing_files`).
 """
 
 import json
@@ -21,7 +22,7 @@ from locost_jax.telemetry import growing_files
 class MetricsLog:
   """Writes every line to metrics.jsonl, TensorBoard and, if asked, W&B."""
 
-  def __init__(self, workdir, start_step, measured, tracker, note):
+  def __init__(self, workdir, start_step, measured, tracker, note, labels=()):
     """Opens WORKDIR/metrics.jsonl and WORKDIR/tensorboard for appending.
 
     Args:
@@ -30,12 +31,15 @@ class MetricsLog:
       measured: whether start_step has been evaluated, see `cut`.
       tracker: weights_and_biases.Tracker, or None.
       note: takes a line to print.
+      labels: {beginning of names: {name: text}}: texts that go into every line
+        of metrics.jsonl that has a number of such a name.
     """
     path = workdir / 'metrics.jsonl'
     cut(path, start_step, measured)
     self._file = growing_files.File(path)
     self._events = growing_files.Events(workdir / 'tensorboard', start_step + 1)
     self._tracker, self._note, self._is_full = tracker, note, False
+    self._labels = dict(labels)
 
   def log(self, step, metrics):
     """Writes the numbers measured after `step` steps.
@@ -53,7 +57,11 @@ class MetricsLog:
         value = float(str(np.float32(value)))
       row[name] = value if math.isfinite(value) else None
       self._events.add_scalar(name, value, int(step))
-    self._file.write((json.dumps(row) + '\n').encode())
+    texts = {}
+    for beginning, labels in self._labels.items():
+      if any(name.startswith(beginning) for name in metrics):
+        texts |= labels
+    self._file.write((json.dumps(row | texts) + '\n').encode())
     self._report_full_disk()
     if self._tracker:
       self._tracker.log(
@@ -110,6 +118,17 @@ def read_totals(path, step):
   return tokens, kept, spent
 
 
+def keys(path):
+  """Returns the names of the numbers of a metrics.jsonl: a sorted list.
+
+  Raises:
+    InputError: no such file.
+  """
+  _expect_file(path)
+  rows = [row for _, row in _read_lines(path)]
+  return sorted({name for row in rows for name in row} - {'step'})
+
+
 def read_curve(path, key):
   """Reads one number of a run, against its steps.
 
@@ -124,18 +143,30 @@ def read_curve(path, key):
   Raises:
     InputError: no such file, or no line that has the key.
   """
-  if not Path(path).exists():
-    raise InputError(f'{path}: no such file; expected metrics.jsonl of a run')
+  _expect_file(path)
   rows = [row for _, row in _read_lines(path)]
   found = [(row['step'], row[key]) for row in rows if row.get(key) is not None]
   if not found:
-    known = sorted({name for row in rows for name in row} - {'step'})
-    raise InputError(
-        f'{path}: no line has {key!r}; expected one of '
-        f'{", ".join(known) or "its keys, but it has no lines"}'
-    )
+    known = ', '.join(keys(path)) or 'its keys, but it has no lines'
+    raise InputError(f'{path}: no line has {key!r}; expected one of {known}')
   steps, values = zip(*found)
   return list(steps), list(values)
+
+
+def read_texts(path, key):
+  """Returns the different texts that a run has for a key, the first one first.
+
+  Args:
+    path: of metrics.jsonl; may not exist.
+    key: 'eval/arxiv/signature/rouge' for example.
+  """
+  found = [row.get(key) for _, row in _read_lines(path)]
+  return list(dict.fromkeys(text for text in found if isinstance(text, str)))
+
+
+def _expect_file(path):
+  if not Path(path).exists():
+    raise InputError(f'{path}: no such file; expected metrics.jsonl of a run')
 
 
 def cut(path, step, measured=True):

@@ -36,6 +36,7 @@ And:
   train/peak_bytes          most memory taken so far: of the first device, on a
                             CPU of the process
   eval/TASK/NAME            after an evaluation, in a line of their own
+  eval/TASK/signature/NAME  text: how the metric NAME was computed
 
 A number that cannot be had on a machine is absent.
 """
@@ -83,12 +84,14 @@ class Options(NamedTuple):
   carbon_intensity: of the electricity, in g CO2 per kWh; None: no emissions.
   peak_tflops: of one device; None: `peak_flops` by its name.
   profile: how many steps are traced.
+  labels: {beginning of names: {name: text}}, see `MetricsLog`.
   """
 
   wandb: str = ''
   carbon_intensity: float | None = None
   peak_tflops: float | None = None
   profile: int = 0
+  labels: dict = {}
 
 
 class Telemetry:
@@ -152,7 +155,7 @@ class Telemetry:
         workdir / 'metrics.jsonl', start_step
     )
     self._metrics = metrics_log.MetricsLog(
-        workdir, start_step, measured, tracker, self.note
+        workdir, start_step, measured, tracker, self.note, options.labels
     )
     if self._joules_before > kept:  # for steps whose lines are gone
       self.log(start_step, {'train/total_joules': self._joules_before})

@@ -1,6 +1,11 @@
 """Finds a run's checkpoint and vocabulary in a directory, and loads them."""
 
+import functools
+import math
 import os
+from pathlib import Path
+import re
+import sys
 
 import jax
 import numpy as np
@@ -21,18 +26,22 @@ def find_run(directory):
     directory: a WORKDIR (with phases it stands for the last finished one; while
       none is, for the last that has a checkpoint), a checkpoint in one, or the
       directory of a model that comes with the package.
+      none is, for the last that has a checkpoint; with several seeds for the
+      best of them, see `best_seed`) or a checkpoint in one.
 
   Returns:
     (home, checkpoint, config as nested dicts), home being where config.json and
     vocabulary/ are; None when no run wrote the directory.
   """
-  directory = os.path.abspath(directory)
+  given, directory = directory, os.path.abspath(directory)
   parent, name = os.path.split(directory)
   if name.isdigit() and os.path.basename(parent) == 'checkpoints':
     home, step_directory = os.path.dirname(parent), directory
   else:
     home, step_directory = directory, None
   config = phases_lib.read_config(home)
+  if config is None and (best := best_seed(given)):
+    return find_run(best)
   if config is None or 'train' not in config:
     return None
   if find_builtin.has_parameters(home):
@@ -52,6 +61,89 @@ def find_run(directory):
     ]
     home, config = (finished or begun or [(home, config)])[0]
   return home, step_directory or checkpoint.find(home), config
+
+
+def seeds(directory):
+  """Returns {seed: path} of the runs that `main --seeds` has begun, ascending.
+
+  Args:
+    directory: a WORKDIR; {} where it is a run itself.
+  """
+  directory = Path(directory)
+  # os.path answers also for a path that cannot be.
+  if (
+      not os.path.isdir(directory)
+      or (directory / phases_lib.CONFIG_FILE).exists()
+  ):
+    return {}
+  found = {
+      int(path.parent.name.removeprefix('seed-')): path.parent
+      for path in directory.glob(f'seed-*/{phases_lib.CONFIG_FILE}')
+      if re.fullmatch(r'seed-\d+', path.parent.name)
+  }
+  return dict(sorted(found.items()))
+
+
+def best_seed(directory):
+  """Returns the best run of a WORKDIR of several seeds, named on stderr.
+
+  It is the one whose best checkpoint has the best score, of those that are
+  finished; while none is, of those that have a checkpoint.
+
+  Args:
+    directory: a WORKDIR.
+
+  Returns:
+    The path of the seed's directory; None: it has no seeds.
+
+  Raises:
+    InputError: none has a checkpoint, or they were chosen by other metrics.
+  """
+  begun = {}
+  for path in seeds(directory).values():
+    try:
+      begun[path] = find_run(path)
+    except InputError:  # no checkpoint yet
+      continue
+  if not begun:
+    if seeds(directory):
+      raise InputError(f'{directory}: none of its seeds has a checkpoint yet')
+    return None
+  finished = {path: run for path, run in begun.items() if _is_finished(path)}
+  chosen_by, scores = set(), {}
+  for path, (_, step_directory, _) in (finished or begun).items():
+    metrics = checkpoint.read_metrics(step_directory)
+    scores[path] = metrics.get(checkpoint.SCORE, -math.inf)
+    if checkpoint.SCORE in metrics:
+      chosen_by.add(metrics.get(checkpoint.SCORE_OF, 'score'))
+  if len(chosen_by) > 1:
+    raise InputError(
+        f'{directory}: its seeds were chosen by other metrics: '
+        f'{", ".join(sorted(map(str, chosen_by)))}; expected one of '
+        f'{directory}/seed-N'
+    )
+  best = max(scores, key=scores.get)
+  # The score of what is better when lower is negative.
+  by = [f'{name} {abs(scores[best]):.4g}' for name in chosen_by]
+  by = by[0] if by else 'the first, as none was evaluated'
+  _tell(f'{directory}: {best.name}, the best of {len(scores)} seeds ({by})')
+  return best
+
+
+def _is_finished(directory):
+  """Whether the last phase of a run is finished."""
+  config = phases_lib.read_config(directory)
+  if config.get('phases'):
+    directory = directory / config['phases'][-1][0]
+    config = phases_lib.read_config(directory)
+  return config is not None and checkpoint.is_finished(
+      directory / 'checkpoints', config['train']
+  )
+
+
+@functools.lru_cache  # once, however often it is looked for
+def _tell(line):
+  print(line, file=sys.stderr, flush=True)
 
 
 def load_run_params(directory, config):

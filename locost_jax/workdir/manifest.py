@@ -13,6 +13,7 @@ A manifest may come from anybody. It names regular files in subdirectories;
 links, pipes and names that lead elsewhere are damage, and never opened.
 """
 
+import hashlib
 import json
 import os
 from pathlib import Path
@@ -84,6 +85,19 @@ def known_of(directory, name):
     return _read(Path(directory)).get(name, [])
   except (InputError, OSError):
     return []
+
+
+def identify(directory, only=''):
+  """Returns a SHA-256 in hex of the names, sizes and hashes of files.
+
+  Args:
+    directory: of a checkpoint, which is intact.
+    only: as in `find_damage`.
+  """
+  known = sorted(_read(Path(directory)).items())
+  lines = [f'{name} {found[0]}\n' for name, found in known]
+  lines = [line for line in lines if line.startswith(only)]
+  return hashlib.sha256(''.join(lines).encode()).hexdigest()
 
 
 def find_extra(directory, only='', but=()):

@@ -25,8 +25,11 @@ from locost_jax.benchmarks import run_benchmark
 from locost_jax.benchmarks import test_cases
 from locost_jax.benchmarks import text_tables
 from locost_jax.benchmarks import train_steps
+from locost_jax.benchmarks import whole_model
 from locost_jax.benchmarks import whole_run
 from locost_jax.errors import InputError
+from locost_jax.generation import decode_settings
+from locost_jax.generation import generate
 from locost_jax.models import low_memory_encoder
 from locost_jax.ops import tokenwise
 from locost_jax.telemetry import energy
@@ -82,6 +85,25 @@ def test_kernel(call, here):
   growth = result['growth']['Kernels of one layer, both directions']
   assert growth['two-level']['base'] == 64
   assert 'time ~ length^' in out and 'per token, 128 / 64' in out
+
+
+def test_generate(call, here):
+  """Alone, and as a part of a comparison; 3 tokens, as asked."""
+  out, result = run(call, 'generate', '--tokens=3', lengths=(64, 128))
+  assert 'samples/s' in out and 'contest' not in result
+  for row in result['rows']:
+    assert row['tokens'] == 3 and row['temp_bytes'] > 0
+    assert row['samples_per_second'] == 1 / row['seconds']['whole']
+  spec = make_spec(what='generate', writes=True, tokens=3, batch_size=2)
+  assert comparison.names_of(spec, ['t5']) == ['locost', 't5']
+  (ours,) = comparison.compare(spec, ['locost'], 64, {}, lambda text: None)
+  assert ours['samples_per_second'] == 2 / ours['seconds']
+  whole, _ = whole_model.compile_whole(dict(spec, length=64))
+  model, params = test_cases.make(spec)
+  inputs, mask = test_cases.make_inputs(dict(spec, length=64))
+  settings = decode_settings.Settings(max_length=3, min_length=3)
+  tokens, _ = generate.generate(model, params, inputs, mask, settings)
+  np.testing.assert_array_equal(whole(), tokens)
 
 
 def test_a_slice_of_channels_is_scaled_to_all_of_them(here, monkeypatch):
@@ -629,13 +651,24 @@ def test_without_matplotlib_one_line_says_so(call, here, monkeypatch):
 @pytest.mark.parametrize(
     'arguments, expected',
     [
-        ((), 'expected one of kernel, encode, decode, train, run, cost'),
+        ((), 'expected one of kernel, encode, decode, generate, train, run'),
         (('encod',), 'did you mean encode?'),
         (('kernel', 'encode'), 'expected one of'),
         (('kernel', '--lengths=64,x'), '--lengths=64,x: expected positive'),
         (('kernel', '--lengths=0'), '--lengths=0: expected positive'),
         (('kernel', '--repeats=0'), 'repeats'),
-        (('kernel', '--against=t5'), '--against belongs to encode and train'),
+        (
+            ('kernel', '--against=t5'),
+            '--against belongs to encode, generate, train, not to kernel',
+        ),
+        (
+            ('generate', '--config=configs/pagesum.py:arxiv'),
+            "bench generate: config.model.name='pagesum' reads pages",
+        ),
+        (
+            ('generate', '--config=configs/finetune.py:bart', '--lengths=2048'),
+            '2048',
+        ),
         (
             ('encode', '--against=gpt'),
             '--against=gpt: expected some of t5,longt5',

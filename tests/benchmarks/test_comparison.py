@@ -92,6 +92,36 @@ def test_comparison_of_train_steps():
     assert len(row['times']) == 2
 
 
+def test_comparison_of_whole_models():
+  """Both write what was asked."""
+  pytest.importorskip('torch', reason='peers need the extra `peers`')
+  pytest.importorskip('transformers', reason='peers need the extra `peers`')
+  spec = make_spec(what='generate', writes=True, tokens=4)
+  names = comparison.names_of(spec, list(peers.NAMES))
+  ours, *theirs = comparison.compare(spec, names, 64, {}, lambda text: None)
+  assert ours['ratio'] == 1 and len(theirs) == len(peers.NAMES)
+  for row in theirs:
+    assert row['samples_per_second'] == 1 / row['seconds']
+    assert row['ratio'] == row['seconds'] / ours['seconds']
+
+
+@pytest.mark.parametrize('name', peers.NAMES)
+def test_a_peer_writes_as_many_tokens_as_asked(name):
+  torch = pytest.importorskip('torch', reason='peers need the extra `peers`')
+  pytest.importorskip('transformers', reason='peers need the extra `peers`')
+  spec = make_spec(what='peer', tokens=4)
+  make = (
+      peers._make_bart_like if name in ('led', 'bart') else peers._make_t5_like
+  )
+  model = make(name, spec['model'], 64).eval()
+  inputs = dict(
+      input_ids=torch.full((2, 64), 5),
+      attention_mask=torch.ones((2, 64), dtype=torch.long),
+  )
+  written = peers._make_generation(spec, model, inputs)()
+  assert written.shape == (2, 1 + 4)  # the start mark first
+
+
 def test_train_steps_are_compared_two_by_two(monkeypatch):
   """With what has ended there is nothing to compare; processes scripted."""
   loaded, most = set(), []
@@ -111,7 +141,9 @@ def test_train_steps_are_compared_two_by_two(monkeypatch):
       return dict(seconds=self.seconds, peak_bytes=10)
 
   monkeypatch.setattr(processes, 'WorkerProcess', Scripted)
-  spec = dict(learns=True, limit=None, repeats=2, seconds=60, batch_size=1)
+  spec = dict(
+      learns=True, writes=False, limit=None, repeats=2, seconds=60, batch_size=1
+  )
   names = comparison.names_of(spec, ['t5'])
   compare = lambda ended: [
       (row['subject'], row['ratio'])

@@ -114,6 +114,7 @@ def test_content_loss_is_a_loop_over_documents(setup, batch_size):
     every += list(-np.asarray(log_p[: len(chosen)]))
   measured, rows = measure(setup, make_batches(batch_size))
   assert measured['content_loss'] == pytest.approx(total / weight, rel=1e-5)
+  assert measured['perplexity'] == pytest.approx(np.exp(measured['loss']))
   assert measured['loss'] == pytest.approx(np.mean(every), rel=1e-5)
   assert abs(measured['loss'] - measured['content_loss']) > 1e-3
   assert all(set(row) == {'id', 'prediction', 'reference'} for row in rows)

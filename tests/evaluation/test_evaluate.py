@@ -176,9 +176,21 @@ def test_names_and_predictions_file(setup, tmp_path):
       )
   )
   rows = [json.loads(line) for line in path.read_text().splitlines()]
-  assert [sorted(row) for row in rows] == [
-      ['id', 'prediction', 'reference']
-  ] * 5
+  for row in rows:
+    assert row['signature'].endswith('|rouge_score:0.1.2|n:5')
+    assert row['settings']['num_beams'] == config.decode.num_beams
+    assert row['settings']['method'] == 'greedy'
+    assert row.keys() == {
+        *('id', 'prediction', 'reference', 'tokens_kept'),
+        *('signature', 'settings'),
+    }
+  lengths = [
+      (batch['encoder_input_tokens'] != 0).sum(1)[: len(info['id'])]
+      for batch, info in make_batches(2)
+  ]
+  assert [row['tokens_kept'] for row in rows] == np.concatenate(
+      lengths
+  ).tolist()
   assert [row['reference'] for row in rows] == TARGETS
   assert list(path.parent.iterdir()) == [path]
 

@@ -31,6 +31,20 @@ def test_is_perl_rouge(name):
       assert found[key] == pytest.approx(row[key], abs=0.002), key
 
 
+def test_is_perl_rouge_of_several_references():
+  """Two to four: their counts are added up; the best one is another number."""
+  path = GOLDEN.with_name('perl_rouge_references.jsonl')
+  rows = [json.loads(line) for line in path.read_text().splitlines()]
+  assert {len(row['references']) for row in rows} == {2, 3, 4}
+  best = protocols.find('pagesum')._replace(combine=protocols.best)
+  for row in rows:
+    found = score('pagesum', row['prediction'], *row['references'])
+    other = protocols.score(best, row['prediction'], row['references'])
+    for key in protocols.TYPES:
+      assert found[key] == pytest.approx(row[key], abs=0.002), key
+    assert abs(other['rouge1'] - row['rouge1']) > 0.1
+
+
 def test_google_is_not_perl_rouge():
   """The golden file can tell two protocols apart."""
   distances = [

@@ -211,7 +211,10 @@ def test_bad_rows_are_one_line(tmp_path, data, expected):
     [
         ([], '--predictions=FILE is missing'),
         (['--predictions=absent.jsonl'], 'absent.jsonl: cannot be read: No'),
-        (['--predictions=.'], '.: cannot be read: Is a directory'),
+        (
+            ['--predictions=.'],
+            '.: no config.json of a run in it; expected a file',
+        ),
         (
             ['--predictions=setup.cfg', '--protocol=google2'],
             '--protocol=google2: no such protocol; did you mean google? '

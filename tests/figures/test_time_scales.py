@@ -50,11 +50,9 @@ def test_the_numbers_of_the_docs(N, dt, median):
   assert abs(np.median(time_scales.half_energy(kernels)) - median) <= 1
 
 
-def test_the_picture(tmp_path):
-  image = pytest.importorskip('matplotlib.image', reason='matplotlib')
-  path = tmp_path / 'kernels.png'
-  figure = time_scales.draw(path, (4, 8), (RELEASE, SHORT), 16, 64)
-  assert image.imread(path).std() > 0.05
+def test_the_picture():
+  pytest.importorskip('matplotlib', reason='the pictures need matplotlib')
+  figure = time_scales.draw((4, 8), (RELEASE, SHORT), 16, 64)
   kernels, energy = figure.axes[:2]
   for lines, length in (kernels.lines, 16), (energy.lines, 64):
     assert [len(line.get_ydata()) for line in lines] == [length] * 2

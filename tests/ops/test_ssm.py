@@ -138,6 +138,33 @@ def test_expm1_keeps_its_digits_near_zero():
   np.testing.assert_allclose(single[:3], series[:3], rtol=3e-7)
 
 
+@pytest.mark.parametrize('log_dt', (6.0, 20.0, 50.0))
+def test_a_large_time_step_has_no_gradient(log_dt):
+  """Where exp(dt lambda) is 0, the kernel is -2 Re(C B / lambda) at lag 0.
+
+  Rounding times dt Im lambda must not take the place of the gradient: training
+  let log_dt grow until it was infinite.
+  """
+  _, A_real, A_imag, B, C = (jnp.asarray(x, jnp.float32) for x in parameters(0))
+
+  def first_lag(log_dt, A_real, A_imag):
+    log_z = ssm.discretise(log_dt, A_real, A_imag)
+    held = ssm.input_weights_zoh(log_dt, A_real, A_imag, B)
+    w = complex_pairs.multiply((C[..., 0], C[..., 1]), held)
+    return ssm_kernel.kernel(log_z, w, 4)[..., 0].sum()
+
+  def expected(A_real, A_imag):
+    lam = -jnp.exp(A_real) + 1j * A_imag
+    b, c = (x[..., 0] + 1j * x[..., 1] for x in (B, C))
+    return -2 * (c * b / lam).real.sum()
+
+  log_dt = jnp.full((1, 3), log_dt)
+  of_dt, *of_A = jax.grad(first_lag, (0, 1, 2))(log_dt, A_real, A_imag)
+  np.testing.assert_allclose(of_dt, 0, atol=1e-30)
+  for got, want in zip(of_A, jax.grad(expected, (0, 1))(A_real, A_imag)):
+    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+
+
 def test_powers_of_odd_counts():
   log_z = np.array([[-0.1, -0.01]]), np.array([[0.3, 2.0]])
   with jax.enable_x64(True):

@@ -6,7 +6,7 @@ batch counts for what it holds.
 
 from typing import Any, NamedTuple
 
-TEXT, MODEL, CONTENT = 'text', 'model', 'content'
+TEXT, MODEL, CONTENT, DOCUMENT = 'text', 'model', 'content', 'document'
 
 
 class Column(NamedTuple):
@@ -24,14 +24,20 @@ class Metric(NamedTuple):
     name: in config.eval.metrics.
     keys: the names of its numbers, as in eval/TASK/KEY.
     needs: TEXT: summaries are generated for it; CONTENT: and what they could
-      take from their documents; MODEL: only the model.
+      take from their documents; MODEL: only the model; DOCUMENT: the text of
+      the document, which only `score --metrics` has.
     sums: {key: (sum, weight)}, as numbers or scalar arrays. With TEXT a
       function of (prediction, references), a str and a list of str, of one
-      document; with CONTENT of (prediction, contents), where contents has the
-      content words of each reference, a list of lists; with MODEL of (model,
-      params, batch), where the batch is as in `step.eval_step`, on the mesh.
+      document; with DOCUMENT of (prediction, document), both str; with CONTENT
+      of (prediction, contents), where contents has the content words of each
+      reference, a list of lists; with MODEL of (model, params, batch), where
+      the batch is as in `step.eval_step`, on the mesh.
     columns: those of its numbers that tables show.
     lower_is_better: the keys whose best value is the smallest.
+    signature: function of the number of documents -> what fixes the numbers, a
+      text without spaces; None: the metric has no variants.
+    derive: {key: mean over the split} -> numbers that follow from these, such
+      as a perplexity; None: there are none.
   """
 
   name: str
@@ -40,6 +46,8 @@ class Metric(NamedTuple):
   sums: Any
   columns: tuple = ()
   lower_is_better: tuple = ()
+  signature: Any = None
+  derive: Any = None
 
 
 def means(parts):

@@ -15,6 +15,15 @@ from locost_jax.evaluation.metrics import words
 
 TYPES = ('rouge1', 'rouge2', 'rougeL', 'rougeLsum')
 MEAN, GEOMETRIC = 'rouge_mean', 'rouge_geometric_mean'
+# How tables name them, in this order.
+TITLES = {
+    'rouge1': 'R-1',
+    'rouge2': 'R-2',
+    'rougeL': 'R-L',
+    'rougeLsum': 'R-Lsum',
+    MEAN: 'mean',
+    GEOMETRIC: 'geometric mean',
+}
 SPLIT = 'locost_jax-1'  # data/text.py; raise the number if it cuts elsewhere
 
 
@@ -169,17 +178,29 @@ def has_words(protocol, text):
   return any(protocol.sentences(text))
 
 
-def signature(protocol, pairs):
-  """Returns what fixes the numbers: 'rouge|locost|stem:no|...|n:1000|ci:95'."""
-  return '|'.join(
-      [
-          'rouge',
-          protocol.name,
-          f'stem:{protocol.stem}',
-          f'split:{SPLIT}',
-          f'agg:{"max" if protocol.combine is best else "pooled"}',
-          protocol.tokens,
-          f'n:{pairs}',
-          f'ci:{intervals.LEVEL}',
-      ]
-  )
+def signature(protocol, pairs, level=intervals.LEVEL):
+  """Returns what fixes the numbers: 'rouge|locost|stem:no|...|n:1000|ci:95'.
+
+  Args:
+    protocol: a Protocol.
+    pairs: how many were scored.
+    level: of the intervals, in percent; None: there are none.
+  """
+  parts = [
+      'rouge',
+      protocol.name,
+      f'stem:{protocol.stem}',
+      f'split:{SPLIT}',
+      f'agg:{"max" if protocol.combine is best else "pooled"}',
+      protocol.tokens,
+      f'n:{pairs}',
+  ]
+  return '|'.join(parts if level is None else [*parts, f'ci:{level}'])
+
+
+def method(signature):
+  """Returns a signature without the number of pairs and what follows it.
+
+  Scores may be compared where this is equal.
+  """
+  return signature.partition('|n:')[0]

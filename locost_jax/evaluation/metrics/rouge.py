@@ -30,6 +30,11 @@ def sums(prediction, references, stemmer=False):
   return {name: (value, 1.0) for name, value in scores.items()}
 
 
+def signature(documents):
+  """Returns what fixes the numbers of `sums`, see `protocols.signature`."""
+  return protocols.signature(protocols.PROTOCOLS['locost'], documents, None)
+
+
 ROUGE = metric.Metric(
     name='rouge',
     keys=(*TYPES, MEAN),
@@ -42,6 +47,7 @@ ROUGE = metric.Metric(
         metric.Column('rougeLsum', 'R-Lsum', 2),
         metric.Column(MEAN, 'mean', 2),
     ),
+    signature=signature,
 )
 
 

@@ -98,6 +98,11 @@ def of_any_script(text):
   ]
 
 
+def flat(text):
+  """Returns the words of `of_any_script` as one list, without sentences."""
+  return [word for sentence in of_any_script(text) for word in sentence]
+
+
 class _Separated(dict):
   """The replacement of each character, by code point; computed when needed."""
 

@@ -1,9 +1,10 @@
-"""Mean cross entropy in nats per target token, and accuracy.
+"""Mean cross entropy in nats per target token, accuracy and perplexity.
 
-content_loss is that of the targets in `evaluation.content`.
+The perplexity of a split (SimCAS, table 9) is exp(loss). content_loss is that of the targets in `evaluation.content`.
 """
 
 import functools
+import math
 
 import jax
 import jax.numpy as jnp
@@ -37,14 +38,23 @@ def sums(model, params, batch):
   }
 
 
+def derive(means):
+  """Returns the perplexity of a split, from {'loss': ...}."""
+  if 'loss' not in means:
+    return {}
+  # Above exp(700) a float64 would be infinite, which JSON has not.
+  return {'perplexity': math.exp(min(means['loss'], 700.0))}
+
+
 LOSS = metric.Metric(
     name='loss',
-    keys=('loss', 'accuracy', 'content_loss'),
+    keys=('loss', 'accuracy', 'content_loss', 'perplexity'),
     needs=metric.MODEL,
     sums=sums,
     columns=(
         metric.Column('loss', 'loss', 3),
         metric.Column('content_loss', 'content', 3),
     ),
-    lower_is_better=('loss', 'content_loss'),
+    lower_is_better=('loss', 'content_loss', 'perplexity'),
+    derive=derive,
 )

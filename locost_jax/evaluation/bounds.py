@@ -1,0 +1,124 @@
+"""What a score lies between: floors without a model, and a ceiling.
+
+- lead: the first k sentences of the document; k is the mean number of sentences
+  of the references.
+- constant: one and the same text for every document, the reference that suits
+  the references best (of at most 500 of each, by the mean of 2/3 ROUGE-1 and
+  1/3 ROUGE-2). It is not scored on the document that it is from.
+- oracle: sentences chosen by looking at the reference
+  (`metrics/extractive_oracle.py`). No summary made of whole sentences gets much
+  more.
+"""
+
+import numpy as np
+
+from locost_jax.data import text as text_lib
+from locost_jax.evaluation import baselines
+from locost_jax.evaluation import scoring
+from locost_jax.evaluation.metrics import extractive_oracle
+from locost_jax.evaluation.metrics import measure
+from locost_jax.evaluation.metrics import metric
+from locost_jax.evaluation.metrics import protocols
+from locost_jax.evaluation.predictions import Pair
+
+_MOST_REFERENCES = 500
+COLUMNS = tuple(
+    metric.Column(key, title, 2)
+    for key, title in (
+        ('rouge1', 'R-1'),
+        ('rouge2', 'R-2'),
+        ('rougeL', 'R-L'),
+        ('rougeLsum', 'R-Lsum'),
+        (protocols.MEAN, 'mean'),
+    )
+)
+
+
+def run(rows, settings):
+  """Scores lead, constant and oracle by ROUGE: a Measured.
+
+  Args:
+    rows: list of `measure.Row` with documents.
+    settings: `measure.Settings`.
+  """
+  first = [row.references[0] for row in rows]
+  k = max(1, round(np.mean([_sentences(text) for text in first])))
+  step = -(-len(first) // _MOST_REFERENCES)
+  constant = baselines.best_constant(first[::step], first[::step], most_exact=1)
+  oracles = []
+  for i, row in enumerate(rows):
+    settings.show('oracle', i, len(rows))
+    oracles.append(oracle(row.document, row.references[0], settings.protocol))
+  texts = {
+      f'lead-{k}': [baselines.lead(row.document, k) for row in rows],
+      'constant': [constant] * len(rows),
+      'oracle': oracles,
+  }
+  values = {
+      name: rouge(written, rows, settings, name)
+      for name, written in texts.items()
+  }
+  own = [constant in row.references for row in rows]
+  values['constant'][own] = np.nan
+  return measure.Measured(
+      COLUMNS,
+      values,
+      (protocols.signature(settings.protocol, len(rows)).partition('|n:')[0],),
+      more=dict(constant=constant, lead_sentences=k),
+  )
+
+
+def run_rouge(rows, settings):
+  """Scores the predictions themselves, to stand next to other measures."""
+  predictions = [row.prediction for row in rows]
+  signature = protocols.signature(settings.protocol, len(rows))
+  blank = sum(not any(map(str.strip, row.references)) for row in rows)
+  note = f'warning: rouge: {blank:,} pairs with empty references, counted as 0'
+  return measure.Measured(
+      COLUMNS,
+      {measure.PREDICTION: rouge(predictions, rows, settings, 'ROUGE')},
+      tuple(signature.partition('|n:')[0].split('|')[1:]),
+      (note,) if blank else (),
+  )
+
+
+def rouge(texts, rows, settings, stage):
+  """Returns the ROUGE of texts, float [n, 5], as COLUMNS has it.
+
+  Args:
+    texts: list of n str.
+    rows: list of n `measure.Row`, whose references count.
+    settings: `measure.Settings`.
+    stage: what progress calls it.
+  """
+  scores = scoring.score_pairs(
+      [Pair(text, row.references) for text, row in zip(texts, rows)],
+      settings.protocol,
+      settings.processes,
+      lambda done, total: settings.show(stage, done, total),
+  )
+  return np.array(
+      [[row[column.key] for column in COLUMNS] for row in scores], np.float64
+  )
+
+
+def oracle(document, reference, protocol):
+  """Returns the oracle's sentences, joined by spaces.
+
+  Args:
+    document: str.
+    reference: str.
+    protocol: a `protocols.Protocol`, whose words count.
+  """
+  sentences = text_lib.split_sentences(document)
+  words = [
+      [word for part in protocol.sentences(sentence) for word in part]
+      for sentence in sentences
+  ]
+  wanted = [word for part in protocol.sentences(reference) for word in part]
+  chosen = extractive_oracle.select(words, wanted)
+  return ' '.join(sentences[i] for i in chosen)
+
+
+def _sentences(text):
+  return len(text_lib.split_sentences(text))

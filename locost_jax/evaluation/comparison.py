@@ -1,0 +1,193 @@
+"""Compares the predictions of two systems on the same documents."""
+
+import numpy as np
+
+from locost_jax.errors import InputError
+from locost_jax.errors import visible
+from locost_jax.evaluation.metrics import paired_tests
+from locost_jax.evaluation.metrics import protocols
+
+EXAMPLES = 5  # that differ most
+_SHOWN = 160  # characters of a text
+_BEFORE = 3  # words in front of where two texts begin to differ
+_TIE = 1e-9  # F1 x 100; rounding is smaller
+
+
+def match(ours, theirs, names):
+  """Puts the pairs of two files in the same order.
+
+  By id; where no row of either file has one, by position, and then the
+  references must be equal.
+
+  Args:
+    ours, theirs: lists of `predictions.Pair`.
+    names: of the two files.
+
+  Returns:
+    `theirs` in the order of `ours`.
+
+  Raises:
+    InputError: they are not of the same documents; one line names the first
+      difference.
+  """
+  has_ids = [pair.id is not None for pair in (*ours, *theirs)]
+  if any(has_ids):
+    keyed = [_by_id(*file) for file in zip((ours, theirs), names)]
+    for i, j in (0, 1), (1, 0):
+      for key, pair in keyed[i].items():
+        if key not in keyed[j]:
+          raise InputError(
+              f'{names[i]}:{pair.line}: id {_show(key)} is not in {names[j]} '
+              f'({len(ours):,} and {len(theirs):,} rows): expected the same '
+              'documents'
+          )
+    return [keyed[1][pair.id] for pair in ours]
+  if len(ours) != len(theirs):
+    raise InputError(
+        f'{names[0]} has {len(ours):,} rows, {names[1]} has {len(theirs):,}, '
+        'without ids: expected the same documents in the same order'
+    )
+  for one, other in zip(ours, theirs):
+    if one.references != other.references:
+      raise InputError(
+          f'{names[0]}:{one.line} and {names[1]}:{other.line} have other '
+          'references, and no ids: expected the same documents in the same '
+          'order'
+      )
+  return theirs
+
+
+def _by_id(pairs, name):
+  """Returns {id: Pair}; raises for a row without id, or an id twice."""
+  found = {}
+  for pair in pairs:
+    if pair.id is None:
+      raise InputError(
+          f"{name}:{pair.line}: no field 'id', which other rows have: expected "
+          'it in all rows of both files, or in none'
+      )
+    if pair.id in found:
+      raise InputError(
+          f'{name}:{pair.line}: id {_show(pair.id)} is also that of line '
+          f'{found[pair.id].line}: expected each id once'
+      )
+    found[pair.id] = pair
+  return found
+
+
+def warnings(pairs, names, protocol):
+  """Yields lines about what makes a comparison doubtful.
+
+  Args:
+    pairs: two lists of n Pairs, of the same documents in the same order.
+    names: of the two files.
+    protocol: a `protocols.Protocol`, by which both are scored.
+  """
+  others = sum(
+      sorted(one.references) != sorted(other.references)
+      for one, other in zip(*pairs)
+  )
+  if others:
+    yield (
+        f'warning: {names[0]} and {names[1]} have other references for '
+        f'{others:,} of {len(pairs[0]):,} ids: each prediction is scored with '
+        'those of its own file'
+    )
+  now = protocols.method(protocols.signature(protocol, len(pairs[0])))
+  for side, name in zip(pairs, names):
+    written = {protocols.method(pair.signature) for pair in side} - {''}
+    if different := sorted(written - {now}):
+      yield (
+          f'warning: {name} was written with scores of another signature, '
+          f'{visible(different[0])}; both files are scored anew as {now}: do '
+          'not compare these with the earlier scores'
+      )
+
+
+def compare(pairs, scores, protocol):
+  """Returns wins, ties, losses, both tests, and the largest differences.
+
+  Args:
+    pairs: two lists of n Pairs, of the same documents in the same order.
+    scores: of `scoring.score_pairs`, two lists of n.
+    protocol: a `protocols.Protocol`.
+
+  Returns:
+    dict of
+      differences: {kind of ROUGE or mean: what `paired_tests.compare` gives,
+        and wins, ties and losses (documents; not of the geometric mean, which
+        single documents do not have)}.
+      examples: of the largest differences of the mean, dicts of id (or line,
+        where there are none), scores (two numbers) and texts (two str, from
+        where they differ, cut).
+  """
+  keys = [*protocols.TYPES, protocols.MEAN]
+  ours, theirs = (
+      np.array([[row[key] for key in keys] for row in rows]) for rows in scores
+  )
+  names = [*keys, protocols.GEOMETRIC] if protocol.geometric else keys
+  found = paired_tests.compare(ours, theirs, _statistic(protocol, keys))
+  differences = dict(zip(names, found, strict=True))
+  for i, key in enumerate(keys):
+    by = ours[:, i] - theirs[:, i]
+    differences[key].update(
+        wins=int((by > _TIE).sum()),
+        ties=int((np.abs(by) <= _TIE).sum()),
+        losses=int((by < -_TIE).sum()),
+    )
+  by = np.abs(ours[:, -1] - theirs[:, -1])
+  largest = np.argsort(-by, kind='stable')[:EXAMPLES]
+  return dict(
+      differences=differences,
+      examples=[
+          _example([side[i] for side in pairs], [ours[i, -1], theirs[i, -1]])
+          for i in largest
+          if by[i] > _TIE
+      ],
+  )
+
+
+def _statistic(protocol, keys):
+  """[..., k] means of `keys` -> those and the geometric mean, if it is shown."""
+
+  def statistic(means):
+    if not protocol.geometric:
+      return means
+    columns = dict(zip(keys, np.moveaxis(means, -1, 0)))
+    geometric = protocols.geometric_mean(protocol, columns)
+    return np.concatenate([means, np.array(geometric)[..., None]], axis=-1)
+
+  return statistic
+
+
+def _example(pairs, scores):
+  """One document as `compare` returns it."""
+  name = pairs[0].id
+  return dict(
+      {'line': pairs[0].line} if name is None else {'id': name},
+      scores=[float(score) for score in scores],
+      texts=_shorten([pair.prediction for pair in pairs]),
+  )
+
+
+def _shorten(texts):
+  """Returns the beginnings of two texts, from where they begin to differ."""
+  words = [text.split() for text in texts]
+  same = 0
+  while (
+      all(same < len(side) for side in words)
+      and len({side[same] for side in words}) == 1
+  ):
+    same += 1
+  first = max(same - _BEFORE, 0)
+  shown = []
+  for side in words:
+    text = ' '.join((['...'] if first else []) + side[first:]) or '(empty)'
+    if len(text) > _SHOWN:
+      text = text[: _SHOWN - 4].rstrip() + ' ...'
+    shown.append(text)
+  return shown
+
+
+def _show(key):
+  return repr(visible(key if len(key) <= 60 else key[:57] + '...'))

@@ -1,0 +1,67 @@
+"""Shows what `comparison.compare` found as text of 80 columns."""
+
+import textwrap
+
+from locost_jax.errors import visible
+from locost_jax.evaluation.metrics import protocols
+
+_TITLES = protocols.TITLES | {protocols.GEOMETRIC: 'geomean'}
+_HEAD = 'F1 x 100      A       B   A - B   95% interval   p: boot   swap won-tied-lost'
+_NOTES = """\
+boot: paired bootstrap. swap: approximate randomisation. p: how often chance
+alone gives a difference as large. won: documents where A scores higher."""
+
+
+def format_text(result):
+  """Returns the table, the signature and the examples.
+
+  Args:
+    result: `score --format=json` of a comparison: predictions (two names),
+      scores (two of `scoring.summarize`), differences, examples, signature.
+  """
+  first, second = result['predictions']
+  lines = [f'A: {visible(first)}', f'B: {visible(second)}', '', _HEAD]
+  lines += [
+      _row(title, key, result)
+      for key, title in _TITLES.items()
+      if key in result['differences']
+  ]
+  ours, theirs = (scores[protocols.MEAN] for scores in result['scores'])
+  if theirs:
+    lines.append(f"A's mean is {100 * ours / theirs:.1f}% of B's.")
+  lines += [_NOTES, result['signature']]
+  if result['examples']:
+    lines += ['', 'Documents that differ most, by the mean:']
+  for example in result['examples']:
+    lines += _example(example)
+  return '\n'.join(lines)
+
+
+def _row(title, key, result):
+  """The line of one kind of ROUGE."""
+  found = result['differences'][key]
+  ours, theirs = (scores[key] for scores in result['scores'])
+  interval = '{:.2f} to {:.2f}'.format(*found['interval'])
+  line = (
+      f'{title:<8}{ours:7.2f} {theirs:7.2f} {found["difference"]:+7.2f}'
+      f'{interval:>17}{found["p_bootstrap"]:8.4f}'
+      f'{found["p_randomisation"]:7.4f}'
+  )
+  if 'wins' in found:
+    line += f' {found["wins"]:,}-{found["ties"]:,}-{found["losses"]:,}'
+  return line
+
+
+def _example(example):
+  """The lines of one document."""
+  name = example.get('id') or f'line {example["line"]}'
+  ours, theirs = example['scores']
+  lines = [f'─── {visible(name)[:50]}: A {ours:.2f}, B {theirs:.2f}']
+  for label, text in zip('AB', example['texts']):
+    lines += textwrap.wrap(
+        visible(text),
+        80,
+        initial_indent=f'{label}  ',
+        subsequent_indent='   ',
+    )
+  return lines

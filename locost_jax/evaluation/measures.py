@@ -1,0 +1,256 @@
+"""All that `score --metrics` can measure: one row each."""
+
+import functools
+
+import numpy as np
+
+from locost_jax.errors import InputError
+from locost_jax.errors import suggest
+from locost_jax.evaluation import bounds
+from locost_jax.evaluation.metrics import answers
+from locost_jax.evaluation.metrics import correlation
+from locost_jax.evaluation.metrics import entities
+from locost_jax.evaluation.metrics import fragments
+from locost_jax.evaluation.metrics import lengths
+from locost_jax.evaluation.metrics import measure
+from locost_jax.evaluation.metrics import metric
+from locost_jax.evaluation.metrics import ngrams
+from locost_jax.evaluation.model_metrics import bertscore
+from locost_jax.evaluation.model_metrics import blanc
+from locost_jax.evaluation.model_metrics import coherence
+from locost_jax.evaluation.model_metrics import entailment
+from locost_jax.evaluation.model_metrics import hhem
+from locost_jax.evaluation.model_metrics import judge
+from locost_jax.evaluation.model_metrics import locality
+
+_WORDS = 'words:1'  # `words.of_any_script`
+
+
+def of_texts(entry, what, parts, references=True):
+  """Returns the Measure of a `metric.Metric` of texts.
+
+  Args:
+    entry: a Metric that needs TEXT or DOCUMENT.
+    what: one line about it.
+    parts: of the signature.
+    references: whether the references are measured, too, like predictions.
+  """
+  needs = (measure.DOCUMENT,) if entry.needs == metric.DOCUMENT else ()
+  run = functools.partial(_run_texts, entry, tuple(parts), references)
+  return measure.Measure(entry.name, what, run, needs)
+
+
+def _run_texts(entry, parts, references, rows, settings):
+  values = {}
+  sides = {measure.PREDICTION: lambda row: row.prediction}
+  if references:
+    sides[measure.REFERENCE] = lambda row: row.references[0]
+  for side, text_of in sides.items():
+    values[side] = np.full([len(rows), len(entry.columns)], np.nan)
+    for i, row in enumerate(rows):
+      settings.show(entry.name, i, len(rows))
+      other = row.document if entry.needs == metric.DOCUMENT else row.references
+      sums = entry.sums(text_of(row), other)
+      for c, column in enumerate(entry.columns):
+        if column.key in sums:
+          value, weight = sums[column.key]
+          values[side][i, c] = value / weight
+  return measure.Measured(entry.columns, values, parts)
+
+
+ROUGE = measure.Measure('rouge', 'ROUGE, by --protocol', bounds.run_rouge)
+MEASURES = {
+    entry.name: entry
+    for entry in (
+        ROUGE,
+        of_texts(
+            ngrams.NOVELTY, '% of n-grams that the document lacks', [_WORDS]
+        ),
+        of_texts(
+            fragments.FRAGMENTS,
+            'what is copied in one piece (Grusky et al. 2018)',
+            [_WORDS],
+        ),
+        of_texts(ngrams.REPETITION, '% of n-grams said before', [_WORDS]),
+        of_texts(
+            lengths.LENGTH,
+            'words, and words for each word of the reference',
+            [_WORDS],
+            0,
+        ),
+        of_texts(
+            entities.ENTITIES,
+            '% of numbers and names in the document',
+            ['rules:1'],
+        ),
+        measure.Measure(
+            'bounds',
+            'ROUGE of lead, best constant and extractive oracle',
+            bounds.run,
+            (measure.DOCUMENT,),
+        ),
+        of_texts(
+            answers.ANSWERS,
+            "exact match and F1 of answers, SCROLLS'",
+            ['scrolls|agg:max'],
+            0,
+        ),
+        bertscore.MEASURE,
+        blanc.MEASURE,
+        entailment.MEASURE,
+        hhem.MEASURE,
+        coherence.MEASURE,
+        locality.MEASURE,
+        judge.MEASURE,
+    )
+}
+# A word for several.
+GROUPS = {
+    'reading': (
+        'novelty',
+        'fragments',
+        'repetition',
+        'length',
+        'entities',
+        'bounds',
+    )
+}
+
+
+def find(names):
+  """Returns the measures of --metrics, each once.
+
+  Args:
+    names: list of names of measures and groups.
+
+  Raises:
+    InputError: one is unknown; the line lists all.
+  """
+  known = [*MEASURES, *GROUPS]
+  found = {}
+  for name in names:
+    if name not in known:
+      raise InputError(
+          f'--metrics={name}: no such metric{suggest(name, known) or ":"} '
+          f'expected some of {", ".join(known)}'
+      )
+    for one in GROUPS.get(name, (name,)):
+      found[one] = MEASURES[one]
+  if not found:
+    raise InputError(f'--metrics=: expected some of {", ".join(known)}')
+  return list(found.values())
+
+
+def find_models(chosen, texts):
+  """Returns {name of a measure: its model}.
+
+  Args:
+    chosen: list of Measure.
+    texts: of --model: 'MODEL' for all that need one, or 'NAME=MODEL', each for
+      one of them.
+
+  Raises:
+    InputError: one is missing, or nothing needs it.
+  """
+  wanted = [entry.name for entry in chosen if measure.MODEL in entry.needs]
+  models = {}
+  for text in texts:
+    name, equals, model = text.partition('=')
+    is_named = equals and name in MEASURES
+    named = {name: model} if is_named else dict.fromkeys(wanted, text)
+    for one in named:
+      if one not in wanted or one in models:
+        problem = 'two models' if one in models else 'no model'
+        raise InputError(
+            f'--model={text}: --metrics={one} has {problem}; these need one: '
+            f'{", ".join(wanted) or "none"}'
+        )
+    models |= named
+  for name in wanted:
+    if not models.get(name):
+      raise InputError(
+          f'--metrics={name} needs a model: --model=DIR, or '
+          f'--model={name}=DIR,OTHER=DIR for several metrics'
+      )
+  if texts and not wanted:
+    raise InputError(
+        f'--model={texts[0]}: no metric of --metrics needs a model'
+    )
+  return models
+
+
+def check_documents(chosen, rows, path):
+  """Raises an InputError where a measure needs a document that is missing.
+
+  Args:
+    chosen: list of Measure.
+    rows: list of `measure.Row`.
+    path: the file of the rows.
+  """
+  for entry in chosen:
+    if measure.DOCUMENT in entry.needs:
+      for number, row in enumerate(rows, 1):
+        if row.document is None:
+          raise InputError(
+              f"{path}: row {number} has no 'document', which --metrics="
+              f'{entry.name} needs; --documents=FILE reads them from another '
+              'file'
+          )
+
+
+def run(chosen, models, rows, settings):
+  """Measures everything; what one measure refuses does not lose the others.
+
+  Args:
+    chosen: list of Measure.
+    models: of `find_models`.
+    rows: list of `measure.Row`.
+    settings: `measure.Settings`.
+
+  Returns:
+    ({name: Measured}, the first InputError of a measure, or None).
+  """
+  found, problem = {}, None
+  for entry in chosen:
+    model = models.get(entry.name)
+    try:
+      found[entry.name] = entry.run(rows, settings._replace(model=model))
+    except InputError as error:
+      problem = problem or error
+  return found, problem
+
+
+def correlate(measured):
+  """Correlates the predictions' numbers over documents, pairwise.
+
+  Args:
+    measured: {name: Measured}.
+
+  Returns:
+    (titles, float [k, k]).
+  """
+  titles, columns = [], []
+  for name, one in measured.items():
+    numbers = one.values.get(measure.PREDICTION)
+    if numbers is not None:
+      titles += [
+          title_of(name, column, len(one.columns)) for column in one.columns
+      ]
+      columns.append(numbers)
+  return titles, correlation.pearson(np.concatenate(columns, axis=1))
+
+
+def correlation_json(titles, values):
+  """Returns `correlate` as JSON has it: titles, and values or None."""
+  rows = [
+      [None if np.isnan(value) else float(value) for value in row]
+      for row in values
+  ]
+  return dict(titles=titles, values=rows)
+
+
+def title_of(name, column, columns):
+  """'R-1' of ROUGE, else the measure's name before the column's title."""
+  if name == 'rouge' or column.title.startswith(name):
+    return column.title
+  return name if columns == 1 else f'{name} {column.title}'

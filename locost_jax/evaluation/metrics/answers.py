@@ -1,0 +1,45 @@
+"""Exact match and F1 of answers, as SCROLLS (Shaham et al. 2022) has them.
+
+Texts are put in small letters; then punctuation, the articles a, an and the,
+and superfluous spaces go (Rajpurkar et al. 2016). F1 is that of the words, each
+as often as both texts have it. Of several references the best counts, for each
+number by itself.
+"""
+
+import re
+import string
+
+from locost_jax.evaluation.metrics import metric
+from locost_jax.evaluation.metrics import overlap
+
+_ARTICLES = re.compile(r'\b(a|an|the)\b')
+_NO_PUNCTUATION = str.maketrans('', '', string.punctuation)
+
+
+def normalize(text):
+  """Returns the words of an answer that count."""
+  text = text.lower().translate(_NO_PUNCTUATION)
+  return _ARTICLES.sub(' ', text).split()
+
+
+def sums(prediction, references):
+  """Returns {'exact_match': (0 or 100, 1), 'f1': (F1 x 100, 1)}."""
+  ours = normalize(prediction)
+  theirs = [normalize(text) for text in references]
+  shared = [overlap.f1(overlap.ngrams(ours, words, 1)) for words in theirs]
+  return {
+      'exact_match': (100.0 * (ours in theirs), 1),
+      'f1': (100 * max(shared), 1),
+  }
+
+
+ANSWERS = metric.Metric(
+    name='answers',
+    keys=('exact_match', 'f1'),
+    needs=metric.TEXT,
+    sums=sums,
+    columns=(
+        metric.Column('exact_match', 'EM', 2),
+        metric.Column('f1', 'F1', 2),
+    ),
+)

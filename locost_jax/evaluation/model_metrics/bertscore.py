@@ -1,0 +1,278 @@
+"""BERTScore, written from its definition (Zhang et al. 2020, section 3).
+
+A model embeds each token in its context. With unit vectors x_i of a reference,
+y_j of a prediction and weights w:
+
+  recall    = sum_i w(x_i) max_j x_i . y_j / sum_i w(x_i)
+  precision = sum_j w(y_j) max_i x_i . y_j / sum_j w(y_j)
+  F1        = their harmonic mean
+
+The marks at the ends of a text have weight 0, but may be matched, as in the
+authors' package. With idf, w = log((N + 1) / (n + 1)), where n of the N
+references have the token; else w = 1. Rescaling by a baseline b, the score of
+texts that have nothing in common, gives (score - b) / (1 - b). Of several
+references the one with the highest F1 counts. Numbers are x 100.
+"""
+
+import collections
+import csv
+import io
+import math
+
+import numpy as np
+
+from locost_jax import untrusted
+from locost_jax.errors import InputError
+from locost_jax.evaluation.metrics import measure
+from locost_jax.evaluation.metrics import metric
+from locost_jax.evaluation.model_metrics import torch_models
+
+NAME = 'bertscore'
+COLUMNS = (
+    metric.Column('bertscore_precision', 'precision', 2),
+    metric.Column('bertscore_recall', 'recall', 2),
+    metric.Column('bertscore', 'F1', 2),
+)
+# The layers that the authors' package takes, by model_type and layers; that of
+# bart-large-mnli, which SimCAS takes, is 11.
+LAYERS = {
+    ('bert', 12): 9,
+    ('bert', 24): 18,
+    ('roberta', 12): 10,
+    ('roberta', 24): 17,
+    ('distilbert', 6): 5,
+    ('bart', 6): 6,
+    ('bart', 12): 10,
+}
+# Byte-level BPE, of which the package reads the first word with a space.
+_SPACED = ('roberta', 'gpt2')
+
+
+def match(ours, theirs, our_weights, their_weights):
+  """Returns (precision, recall, F1), or None where all weights are 0.
+
+  Args:
+    ours: float [T, D], unit vectors of the prediction's tokens.
+    theirs: float [S, D], of the reference's.
+    our_weights: float [T].
+    their_weights: float [S].
+  """
+  if not our_weights.sum() or not their_weights.sum():
+    return None
+  similar = ours @ theirs.T
+  precision = (our_weights * similar.max(1)).sum() / our_weights.sum()
+  recall = (their_weights * similar.max(0)).sum() / their_weights.sum()
+  both = precision + recall
+  return precision, recall, 2 * precision * recall / both if both else 0.0
+
+
+def idf(references):
+  """Returns {token: weight} of references; others have log(N + 1).
+
+  Args:
+    references: list of N lists of ids.
+  """
+  counts = collections.Counter(t for ids in references for t in set(ids))
+  N = len(references)
+  return collections.defaultdict(
+      lambda: math.log(N + 1),
+      {token: math.log((N + 1) / (n + 1)) for token, n in counts.items()},
+  )
+
+
+def run(rows, settings):
+  """Scores predictions by BERTScore: a `measure.Measured`.
+
+  Args:
+    rows: list of `measure.Row`.
+    settings: `measure.Settings`; read are model, layer, idf, baseline and
+      batch_size.
+  """
+  loaded = torch_models.load(
+      NAME, settings.model, 'AutoModel', 'a model that embeds texts, like BERT'
+  )
+  layer = choose_layer(loaded, settings)
+  baseline = read_baseline(settings.baseline, layer)
+  texts = [[row.prediction, *row.references] for row in rows]
+  ids = [[encode(loaded, text) for text in group] for group in texts]
+  cut = sum(len(one) > loaded.length for group in ids for one in group)
+  ids = [[shorten(one, loaded.length) for one in group] for group in ids]
+  weights = collections.defaultdict(lambda: 1.0)
+  if settings.idf:
+    weights = idf([one for group in ids for one in group[1:]])
+  marks = marks_of(loaded.tokenizer)
+  weigh = lambda one: np.array([weights[t] * (t not in marks) for t in one])
+  values = np.full([len(rows), 3], np.nan)
+  done, empty = 0, 0
+  lengths = [max(map(len, group)) for group in ids]
+  for chosen in torch_models.batches(lengths, settings.batch_size):
+    settings.show(NAME, done, len(rows))
+    vectors = embed(loaded, [one for i in chosen for one in ids[i]], layer)
+    for i in chosen:
+      own = [next(vectors) for _ in ids[i]]
+      empty += not texts[i][0].strip() or not any(map(str.strip, texts[i][1:]))
+      is_empty = [marks.issuperset(one) for one in ids[i]]
+      values[i] = _best(own, is_empty, list(map(weigh, ids[i])))
+    done += len(chosen)
+  if baseline is not None:
+    # An empty text stays at 0.
+    values = np.where(values == 0, 0, (values - baseline) / (1 - baseline))
+  return measure.Measured(
+      COLUMNS,
+      {measure.PREDICTION: 100 * values},
+      (
+          loaded.name,
+          f'layer:{layer}',
+          f'idf:{"yes" if settings.idf else "no"}',
+          'baseline:' + (short(settings.baseline) or 'no'),
+          'agg:max',
+      ),
+      _notes(cut, empty, int(np.isnan(values[:, 0]).sum()), loaded.length),
+  )
+
+
+def _best(vectors, is_empty, weights):
+  """The numbers of the reference of which F1 is highest.
+
+  Args:
+    vectors: of the prediction, then of each reference.
+    is_empty: whether each of these texts has no token but marks.
+    weights: of each of these texts' tokens.
+  """
+  found = []
+  for i in range(1, len(vectors)):
+    if is_empty[0] or is_empty[i]:
+      found.append((0.0, 0.0, 0.0))
+    elif one := match(vectors[0], vectors[i], weights[0], weights[i]):
+      found.append(one)
+  return max(found, key=lambda one: one[2]) if found else (np.nan,) * 3
+
+
+def _notes(cut, empty, missing, length):
+  notes = []
+  if cut:
+    notes.append(
+        f'warning: {NAME}: {cut:,} texts are longer than the {length:,} tokens '
+        'that the model reads, and were cut'
+    )
+  if empty:
+    notes.append(
+        f'warning: {NAME}: {empty:,} pairs with an empty prediction or '
+        'reference, counted as 0'
+    )
+  if missing:
+    notes.append(
+        f'warning: {NAME}: {missing:,} pairs in which idf leaves no token any '
+        'weight, left out'
+    )
+  return tuple(notes)
+
+
+def encode(loaded, text):
+  """Returns the ids of a text with its marks; never cut."""
+  text = text.strip()
+  if text and loaded.kind in _SPACED:
+    text = ' ' + text
+  return loaded.tokenizer(text, verbose=False)['input_ids']
+
+
+def shorten(ids, length):
+  """Returns ids cut to a length; the mark at the end stays."""
+  return ids if len(ids) <= length else ids[: length - 1] + ids[-1:]
+
+
+def marks_of(tokenizer):
+  """Returns the ids of the marks at the ends of a text."""
+  return {
+      tokenizer.cls_token_id,
+      tokenizer.sep_token_id,
+      tokenizer.bos_token_id,
+      tokenizer.eos_token_id,
+  }
+
+
+def embed(loaded, rows, layer):
+  """Yields the unit vectors of each text's tokens, float64 [T, D].
+
+  Args:
+    loaded: a `torch_models.Loaded`.
+    rows: list of lists of ids.
+    layer: whose outputs, from 1; 0 would be the embeddings.
+  """
+  import torch
+
+  model = loaded.model
+  if model.config.is_encoder_decoder:
+    model = model.get_encoder()
+  ids, mask = torch_models.pad(torch, loaded, rows)
+  with torch.inference_mode():
+    states = model(
+        input_ids=ids, attention_mask=mask, output_hidden_states=True
+    ).hidden_states[layer]
+  for row, state in zip(rows, states.cpu().numpy().astype(np.float64)):
+    vectors = state[: len(row)]
+    yield vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+def choose_layer(loaded, settings):
+  """Returns the layer, from 1.
+
+  Raises:
+    InputError: the model has no such layer, or it must be given.
+  """
+  config = loaded.model.config
+  layers = getattr(config, 'encoder_layers', None) or config.num_hidden_layers
+  layer = settings.layer or LAYERS.get((loaded.kind, layers))
+  if layer is None:
+    raise InputError(
+        f'--model={settings.model}: --metrics={NAME} needs --layer=N, 1 <= N '
+        f'<= {layers}: the authors have chosen none for {loaded.kind} with '
+        f'{layers} layers'
+    )
+  if layer > layers:
+    raise InputError(f'--layer={layer}: --model has {layers} layers')
+  return layer
+
+
+def read_baseline(path, layer):
+  """Returns float [3], the baselines of precision, recall and F1, or None.
+
+  Args:
+    path: of a file like those of the package bert-score: comma-separated, the
+      header LAYER,P,R,F, a row for each layer; None: there is none.
+    layer: the row.
+
+  Raises:
+    InputError: it cannot be read, or has no such row.
+  """
+  if path is None:
+    return None
+  where = f'--baseline={path}'
+  try:
+    with untrusted.open_regular(path) as file:
+      text = file.read(untrusted.MOST_BYTES).decode()
+  except (OSError, ValueError) as error:
+    reason = getattr(error, 'strerror', None) or str(error)
+    raise InputError(f'{where}: cannot be read: {reason}') from None
+  for row in csv.DictReader(io.StringIO(text)):
+    if row.get('LAYER') == str(layer):
+      try:
+        found = np.array([float(row[key]) for key in 'PRF'])
+      except (KeyError, TypeError, ValueError):
+        break
+      if (np.abs(found) < 1).all():
+        return found
+  raise InputError(
+      f'{where}: expected the header LAYER,P,R,F and a row for layer {layer} '
+      'with three numbers below 1'
+  )
+
+
+def short(path):
+  """Returns the name of a file for the signature; '' for None."""
+  return '' if path is None else torch_models.short_name(path)
+
+
+MEASURE = measure.Measure(
+    NAME, 'BERTScore (Zhang et al. 2020)', run, (measure.MODEL,)
+)

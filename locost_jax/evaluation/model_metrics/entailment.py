@@ -1,0 +1,115 @@
+"""Faithfulness by entailment, in MiniCheck's FLAN-T5 form (Tang et al. 2024).
+
+A T5 that was trained to answer 1 if a passage supports a sentence, and 0 if it
+does not, reads
+
+  predict: PASSAGE</s>SENTENCE</s>
+
+The probability is the softmax of two logits of its first token: that with which
+"1" begins and that with which "0" begins (ids 209 and 3 of T5's vocabulary). A
+sentence is supported if the best passage gives more than --threshold (0.5).
+
+Our own T5 runs it: `locost_jax.load`. Any WORKDIR or Hugging Face directory of
+a T5 that was trained for this prompt will do.
+"""
+
+import numpy as np
+
+from locost_jax.errors import InputError
+from locost_jax.evaluation.metrics import measure
+from locost_jax.evaluation.model_metrics import sentences
+from locost_jax.evaluation.model_metrics import torch_models
+
+NAME = 'entailment'
+PROMPT = 'predict: '
+_SMALLEST = 64  # tokens to which inputs are padded, and doublings of it
+
+
+def run(rows, settings):
+  """Measures how much of the summaries is supported: a `measure.Measured`.
+
+  Args:
+    rows: list of `measure.Row` with documents.
+    settings: `measure.Settings`; read are model, threshold and batch_size.
+  """
+  from locost_jax.summarizing import pretrained
+
+  loaded = pretrained.load(settings.model)
+  name = type(loaded.config).__name__.removesuffix('Config').lower()
+  if name != 't5':
+    raise InputError(
+        f'--model={settings.model}: --metrics={NAME} needs a T5, got {name}'
+    )
+  if loaded.vocabulary is None:
+    raise InputError(
+        f'--model={settings.model}: --metrics={NAME} needs its vocabulary: '
+        'spiece.model or tokenizer.json'
+    )
+  support = lambda pairs: probabilities(loaded, pairs, settings.batch_size)
+  return sentences.run(
+      NAME,
+      rows,
+      settings,
+      support,
+      (torch_models.short_name(settings.model), 'prompt:predict'),
+  )
+
+
+def probabilities(loaded, pairs, batch_size):
+  """Returns P(supported) of each (passage, sentence), float [n].
+
+  Args:
+    loaded: a `locost_jax.Summarizer` of a T5.
+    pairs: list of n pairs of str.
+    batch_size: how many are read at once.
+  """
+  vocabulary = loaded.vocabulary
+  rows = [prompt(vocabulary, *pair) for pair in pairs]
+  no, yes = answers(vocabulary)
+  found = np.zeros(len(rows))
+  for chosen in torch_models.batches(list(map(len, rows)), batch_size):
+    length = _SMALLEST
+    while length < len(rows[chosen[0]]):
+      length *= 2
+    # Always batch_size rows: few shapes are compiled.
+    inputs = np.full([batch_size, length], vocabulary.pad_id, np.int32)
+    inputs[:, 0] = vocabulary.eos_id
+    for b, i in enumerate(chosen):
+      inputs[b, : len(rows[i])] = rows[i]
+    start = np.full([batch_size, 1], vocabulary.start_id, np.int32)
+    logits = loaded.logits(inputs, start)[: len(chosen), 0]
+    logits = logits.astype(np.float64)
+    found[chosen] = 1 / (1 + np.exp(logits[:, no] - logits[:, yes]))
+  return found
+
+
+def prompt(vocabulary, passage, sentence):
+  """Returns the ids of 'predict: PASSAGE</s>SENTENCE</s>'."""
+  eos = [vocabulary.eos_id]
+  passage, sentence = (
+      vocabulary.encode(text) for text in (PROMPT + passage, sentence)
+  )
+  return [*passage, *eos, *sentence, *eos]
+
+
+def answers(vocabulary):
+  """Returns the ids with which '0' and '1' begin.
+
+  Raises:
+    InputError: they begin alike.
+  """
+  no, yes = (vocabulary.encode(text)[0] for text in '01')
+  if no == yes:
+    raise InputError(
+        f'--metrics={NAME}: the vocabulary of --model begins 0 and 1 with the '
+        'same token'
+    )
+  return no, yes
+
+
+MEASURE = measure.Measure(
+    NAME,
+    "sentences that the document supports, by a T5 of MiniCheck's form",
+    run,
+    (measure.DOCUMENT, measure.MODEL),
+)

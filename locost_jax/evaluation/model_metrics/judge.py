@@ -1,0 +1,278 @@
+"""A language model as judge: relevance, consistency, fluency, coherence.
+
+LOCOST's appendix I: the model reads an article and a summary, and rates the
+summary from 1 (worst) to 5 (best) on four dimensions. PROMPT is the paper's.
+At most --sample documents are judged (500, drawn by --seed).
+
+A rating counts if the answer has one number from 1 to 5 for its dimension. What
+is missing, out of range or contradictory stays missing: it is reported, and
+never 0. Every answer is kept in a file as soon as it is there, so that a second
+call asks only for what is missing; answers without any rating are asked for
+again.
+"""
+
+import hashlib
+import json
+import os
+import re
+
+import numpy as np
+
+from locost_jax import files
+from locost_jax import untrusted
+from locost_jax.errors import InputError
+from locost_jax.evaluation.metrics import measure
+from locost_jax.evaluation.metrics import metric
+from locost_jax.evaluation.model_metrics import endpoint as endpoint_lib
+
+NAME = 'judge'
+DIMENSIONS = ('relevance', 'consistency', 'fluency', 'coherence')
+COLUMNS = tuple(metric.Column(name, name, 2) for name in DIMENSIONS)
+# The environment variable of the key, as OpenAI's own client has it.
+KEY = 'OPENAI_API_KEY'
+MOST_TOKENS = 512  # of an answer
+_CHARACTERS = 4  # of a token of English, roughly
+# Failures in a row after which the server counts as gone.
+_GIVE_UP = 5
+PROMPT = """\
+Imagine you are a human annotator now. You will evaluate the quality of \
+summaries written for an article. Please follow these steps: Carefully read the \
+article, and be aware of the information it contains. Read the proposed summary. \
+Rate the summary on four dimensions: relevance, consistency, fluency, and \
+coherence. You should rate on a scale from 1 (worst) to 5 (best). Definitions \
+are as follows:
+
+Relevance: The rating measures how well the summary captures the key points of \
+the article. Consider whether all and only the important aspects are contained \
+in the summary.
+
+Consistency: The rating measures whether the facts in the summary are consistent \
+with the facts in the original article. Consider whether the summary does \
+reproduce all facts accurately and does not make up untrue information.
+
+Fluency: This rating measures the quality of individual sentences, whether they \
+are well-written and grammatically correct. Consider the quality of individual \
+sentences.
+
+Coherence: The rating measures the quality of all sentences collectively, to fit \
+together and sound natural.
+
+The article and the summary are given below:
+
+Article: {article}
+
+Summary: {summary}
+
+Rate the summary in the following format:
+
+Relevance:
+
+Consistency:
+
+Fluency:
+
+Coherence:"""
+# Behind a dimension's name: marks such as ** and (1-5), then the number, and
+# perhaps what it is out of.
+_RATING = (
+    r'\b{name}\b["\'*_`\s]*(?:\(1\s*[-\u2013]\s*5\))?["\'*_`\s]*'
+    r'(?:rating|score)?["\'*_`\s]*[:=\-\u2013|]*["\'*_`\s\[(]*'
+    r'(-?\d+(?:\.\d+)?)(?:\s*(?:/|out of)\s*(\d+))?'
+    r'(?![\w%/]|\.\d|\s*[-\u2013]\s*\d)'
+)
+
+
+def parse(answer):
+  """Returns the ratings in a text, {dimension: 1 to 5, or None}.
+
+  Args:
+    answer: str. A rating is a number right behind its dimension's name. None:
+      there is no number, it is not from 1 to 5, or there are two different
+      ones.
+  """
+  found = {}
+  for name in DIMENSIONS:
+    numbers = {
+        (float(number), scale)
+        for number, scale in re.findall(
+            _RATING.replace('{name}', name), answer, re.IGNORECASE
+        )
+    }
+    is_good = all(
+        1 <= number <= 5 and scale in ('', '5') for number, scale in numbers
+    )
+    values = {number for number, _ in numbers}
+    found[name] = values.pop() if is_good and len(values) == 1 else None
+  return found
+
+
+def run(rows, settings):
+  """Lets a language model rate the predictions: a `measure.Measured`.
+
+  Args:
+    rows: list of `measure.Row` with documents.
+    settings: `measure.Settings`; read are model, base_url, sample, seed, cache.
+
+  Raises:
+    InputError: the server refuses, or cannot be reached.
+  """
+  endpoint_lib.check(settings.base_url)
+  endpoint = endpoint_lib.Endpoint(
+      settings.base_url, settings.model, read_key()
+  )
+  check_writable(settings.cache)
+  chosen = choose(len(rows), settings.sample, settings.seed)
+  prompts = {
+      i: PROMPT.format(article=rows[i].document, summary=rows[i].prediction)
+      for i in chosen
+  }
+  paths = {
+      i: os.path.join(settings.cache, key_of(endpoint, prompt) + '.json')
+      for i, prompt in prompts.items()
+  }
+  answers = {i: text for i in chosen if (text := read(paths[i])) is not None}
+  wanted = [i for i in chosen if i not in answers]
+  settings.note(cost([prompts[i] for i in wanted], len(answers)))
+  problems, usage = ask_all(
+      endpoint, prompts, paths, wanted, answers, settings.show
+  )
+  values = np.full([len(rows), len(DIMENSIONS)], np.nan)
+  for i, answer in answers.items():
+    ratings = parse(answer)
+    values[i] = [ratings[name] or np.nan for name in DIMENSIONS]
+  missing = len(chosen) - (~np.isnan(values[chosen])).sum(0)
+  return measure.Measured(
+      COLUMNS,
+      {measure.PREDICTION: values},
+      (
+          settings.model.replace('|', '_'),
+          'prompt:locost-1',
+          f'sample:{len(chosen)}',
+          f'seed:{settings.seed}',
+      ),
+      tuple(notes(dict(zip(DIMENSIONS, missing.tolist())), problems, chosen)),
+      more=dict(
+          sampled=chosen,
+          missing=dict(zip(DIMENSIONS, missing.tolist())),
+          problems=problems,
+          calls=len(wanted),
+          **usage,
+      ),
+  )
+
+
+def read_key():
+  """Returns the key in the environment, or ''.
+
+  Raises:
+    InputError: it cannot be sent; the line does not show it.
+  """
+  key = os.environ.get(KEY, '').strip()
+  if not key.isascii() or not key.isprintable():
+    raise InputError(
+        f'{KEY}: has characters that no header may have; expected a key'
+    )
+  return key
+
+
+def check_writable(directory):
+  """Raises an InputError if no answer could be kept there."""
+  try:
+    os.makedirs(directory, exist_ok=True)
+  except OSError as error:
+    raise InputError(f'--judge_cache={directory}: {error.strerror}') from None
+  if not os.access(directory, os.W_OK):
+    raise InputError(f'--judge_cache={directory}: cannot be written to')
+
+
+def choose(total, sample, seed):
+  """Returns the indices of the documents that are judged, in order."""
+  if total <= sample:
+    return list(range(total))
+  draw = np.random.default_rng(seed)
+  return sorted(draw.choice(total, sample, replace=False).tolist())
+
+
+def cost(prompts, known):
+  """Returns a line: how many calls and tokens the prompts will take."""
+  tokens = sum(-(-len(prompt) // _CHARACTERS) for prompt in prompts)
+  return (
+      f'{NAME}: {len(prompts):,} calls, about {tokens:,} tokens to read and at '
+      f'most {len(prompts) * MOST_TOKENS:,} to write; {known:,} answers are '
+      'known already'
+  )
+
+
+def ask_all(endpoint, prompts, paths, wanted, answers, show):
+  """Asks for the answers that are missing, and keeps each at once.
+
+  Args:
+    endpoint: an `endpoint.Endpoint`.
+    prompts: {i: str}.
+    paths: {i: file of the answer}.
+    wanted: list of i.
+    answers: {i: str}, to which they are added.
+    show: function (stage, done, total) for progress.
+
+  Returns:
+    ({problem in words: how often}, {'prompt_tokens': ..., ...}).
+
+  Raises:
+    InputError: the server refuses, or cannot be reached.
+  """
+  problems, usage, in_a_row = {}, {}, 0
+  for done, i in enumerate(wanted):
+    show(NAME, done, len(wanted))
+    answer = endpoint_lib.ask(endpoint, prompts[i], MOST_TOKENS)
+    for key, count in answer.usage.items():
+      usage[key] = usage.get(key, 0) + count
+    if answer.text is None:
+      problems[answer.problem] = problems.get(answer.problem, 0) + 1
+      in_a_row = in_a_row + 1 if answer.gave_up else 0
+      if (not answer.reached and not answers) or in_a_row == _GIVE_UP:
+        raise InputError(
+            f'--base_url={endpoint.base_url}: {answer.problem}, '
+            f'{in_a_row} documents in a row; {len(answers):,} answers are kept '
+            'for the next call'
+        )
+      continue
+    in_a_row = 0
+    answers[i] = answer.text
+    if any(parse(answer.text).values()):
+      files.write(paths[i], json.dumps(dict(answer=answer.text)) + '\n')
+  return problems, usage
+
+
+def notes(missing, problems, chosen):
+  """Yields lines about ratings that are missing."""
+  if any(missing.values()):
+    listed = ', '.join(f'{name} {count:,}' for name, count in missing.items())
+    yield (
+        f'warning: {NAME}: ratings that are missing, of {len(chosen):,}: '
+        f'{listed}; they count nowhere'
+    )
+  for problem, count in problems.items():
+    yield f'warning: {NAME}: {count:,} documents without an answer: {problem}'
+
+
+def key_of(endpoint, prompt):
+  """Returns the name under which an answer is kept; nothing secret is in it."""
+  parts = [endpoint.base_url, endpoint.model, MOST_TOKENS, prompt]
+  return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def read(path):
+  """Returns the answer in a file, or None if there is none that is whole."""
+  try:
+    found = untrusted.read_object(path).get('answer')
+  except (FileNotFoundError, InputError):
+    return None
+  return found if isinstance(found, str) else None
+
+
+MEASURE = measure.Measure(
+    NAME,
+    'a language model rates four dimensions from 1 to 5',
+    run,
+    (measure.DOCUMENT, measure.MODEL),
+)

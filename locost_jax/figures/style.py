@@ -1,0 +1,162 @@
+"""How the pictures look: colours, sizes, axes, and the bytes of a file.
+
+The colours are those of Okabe and Ito (2008), which the colour-blind tell
+apart; lines also have markers of their own. Axes: [rows, columns] of panels.
+"""
+
+import io
+import math
+
+COLORS = (
+    '#0072B2',  # blue
+    '#D55E00',  # vermilion
+    '#009E73',  # green
+    '#CC79A7',  # purple
+    '#E69F00',  # orange
+    '#56B4E9',  # sky blue
+    '#000000',
+    '#8C8C8C',
+)
+BEFORE, AFTER = COLORS[:2]  # the tokens before, and after, another
+MARKERS = 'osD^vPX*'
+_SETTINGS = {
+    'font.size': 9,
+    'axes.titlesize': 9.5,
+    'axes.titlelocation': 'left',
+    'axes.spines.top': False,
+    'axes.spines.right': False,
+    'axes.linewidth': 0.6,
+    'xtick.major.width': 0.6,
+    'ytick.major.width': 0.6,
+    'legend.frameon': False,
+    'svg.fonttype': 'none',  # text stays text
+    'svg.hashsalt': 'locost_jax',  # the same file each time
+}
+
+
+def settings():
+  """Returns a context in which matplotlib draws in this style.
+
+  Raises:
+    ImportError: matplotlib is not installed.
+  """
+  import matplotlib
+
+  return matplotlib.rc_context(_SETTINGS)
+
+
+def make_figure(rows, columns, width=3.4, height=2.7, **shared):
+  """Returns a figure and its panels.
+
+  Args:
+    rows, columns: of panels.
+    width, height: of one panel, in inches.
+    **shared: as of `Figure.subplots`: sharex, sharey.
+
+  Returns:
+    (Figure, array of Axes [rows, columns]).
+  """
+  from matplotlib.figure import Figure  # no window system is needed
+
+  figure = Figure(
+      figsize=(1 + width * columns, 0.4 + height * rows), layout='constrained'
+  )
+  return figure, figure.subplots(rows, columns, squeeze=False, **shared)
+
+
+def color(number):
+  """Returns the colour of a line, by its number."""
+  return COLORS[number % len(COLORS)]
+
+
+def line(number, points=0):
+  """Returns the look of a line, as arguments of `Axes.plot`.
+
+  Args:
+    number: which line of the panel it is.
+    points: how many it has; so many markers as 40 would hide it.
+  """
+  look = dict(
+      color=color(number),
+      linewidth=1.2,
+      linestyle=('-', '--', '-.', ':')[number % 4],
+  )
+  if points < 40:
+    look.update(marker=MARKERS[number % len(MARKERS)], markersize=4.5)
+  return look
+
+
+def count_on(axis):
+  """Makes an axis (`Axes.xaxis` or `yaxis`) logarithmic, of whole numbers."""
+  getattr(axis.axes, f'set_{axis.axis_name}scale')('log', base=2)
+  axis.set_major_formatter(lambda value, _: format_count(value))
+
+
+def format_count(value):
+  """Returns a number of tokens: '512', '16K', '1M' where it is one of these."""
+  value = round(value)
+  for size, unit in (2**20, 'M'), (2**10, 'K'):
+    if value >= size and value % size == 0:
+      return f'{value // size}{unit}'
+  return f'{value:,}'
+
+
+def format_bytes(value):
+  """Returns a number of bytes: '512 MiB', '1.5 GiB'."""
+  for power, unit in (40, 'TiB'), (30, 'GiB'), (20, 'MiB'), (10, 'KiB'):
+    if value >= 2**power:
+      return f'{value / 2**power:.3g} {unit}'
+  return f'{value:.3g} B'
+
+
+def add_legend(figure, axes, **settings_):
+  """Puts one legend of all panels below them, each label once."""
+  handles = {}
+  for axis in axes:
+    for handle, label in zip(*axis.get_legend_handles_labels()):
+      handles.setdefault(label, handle)
+  if handles:
+    figure.legend(
+        handles.values(),
+        handles.keys(),
+        loc='outside lower center',
+        ncols=_columns(figure, handles),
+        **settings_,
+    )
+
+
+def _columns(figure, labels):
+  """Returns how many labels stand side by side without leaving the figure."""
+  inches = 0.5 + 0.085 * max(map(len, labels))
+  most = max(1, int(figure.get_figwidth() / inches))
+  rows = -(-len(labels) // most)
+  return -(-len(labels) // rows)  # rows of the same length
+
+
+def bytes_on(axis, most):
+  """Gives an axis about four ticks at round numbers of bytes."""
+  from matplotlib.ticker import MultipleLocator
+
+  step = 2.0 ** round(math.log2(max(most, 4) / 4))
+  axis.set_major_locator(MultipleLocator(step))
+  axis.set_major_formatter(lambda value, _: format_bytes(value))
+
+
+def integers(most=5):
+  """Returns a locator of ticks at whole numbers."""
+  from matplotlib.ticker import MaxNLocator
+
+  return MaxNLocator(most, integer=True)
+
+
+def render(figure, kind):
+  """Returns the bytes of a picture.
+
+  Args:
+    figure: a matplotlib Figure.
+    kind: 'png' or 'svg'.
+  """
+  buffer = io.BytesIO()
+  metadata = {'Date': None} if kind == 'svg' else None
+  figure.savefig(buffer, format=kind, dpi=150, metadata=metadata)
+  return buffer.getvalue()

@@ -1,0 +1,130 @@
+"""Draws the papers' figures and others from runs, checkpoints and small files.
+
+  python -m locost_jax.plot curves runs/a runs/b --output=curves.png
+  python -m locost_jax.plot kernels runs/finetune --output=kernels.svg
+  python -m locost_jax.plot page_weights runs/pagesum report.txt \\
+      --output=weights.png
+
+The first word is the kind of picture, the others are what it is made of; the
+end of --output says whether it is a PNG or an SVG. docs/pictures.md has the
+format of the files. It needs matplotlib: pip install 'locost_jax[plot]'.
+"""
+
+import os
+
+from absl import flags
+
+from locost_jax import files
+from locost_jax.command_line import commands
+from locost_jax.errors import InputError
+from locost_jax.figures import curves
+from locost_jax.figures import finished_runs
+from locost_jax.figures import kinds
+from locost_jax.figures import style
+from locost_jax.summarizing import outputs
+
+__doc__ += f'\nKinds:\n{kinds.describe()}\n'
+
+FORMATS = {'.png': 'png', '.svg': 'svg'}
+
+
+def define_flags(values, argv):
+  """Defines this command's flags."""
+  del argv
+  flags.DEFINE_string(
+      'output', None, 'FILE.png or FILE.svg: the picture', flag_values=values
+  )
+  flags.DEFINE_boolean(
+      'overwrite', False, 'replace a file that is there', flag_values=values
+  )
+  flags.DEFINE_list(
+      'keys',
+      list(curves.KEYS),
+      'curves: which numbers of metrics.jsonl; * stands for anything',
+      flag_values=values,
+  )
+  flags.DEFINE_integer(
+      'channel',
+      0,
+      'kernels: which channel, counted from 0',
+      lower_bound=0,
+      flag_values=values,
+  )
+  flags.DEFINE_integer(
+      'length',
+      2048,
+      'kernels, kernel_map, context: how far kernels are looked at, in tokens',
+      lower_bound=2,
+      flag_values=values,
+  )
+  flags.DEFINE_enum(
+      'split',
+      None,
+      list(finished_runs.SPLITS),
+      'score_length, low_resource: of the predictions of a WORKDIR [test, or '
+      'validation where there is no test]',
+      flag_values=values,
+  )
+  flags.DEFINE_string(
+      'protocol',
+      'locost',
+      'score_length, low_resource: how ROUGE is computed, see score',
+      flag_values=values,
+  )
+
+
+def main(values, arguments):
+  """Runs the command.
+
+  Args:
+    values: the flags of `define_flags`.
+    arguments: the kind of picture, and its inputs.
+  """
+  if not arguments:
+    raise InputError(
+        f'which picture? expected one of {", ".join(kinds.KINDS)}, then what '
+        'it is made of'
+    )
+  name, *inputs = arguments
+  kinds.find(name)
+  kind = _check_output(values.output, values.overwrite, inputs)
+  options = kinds.Options(
+      keys=tuple(values.keys),
+      channel=values.channel,
+      length=values.length,
+      split=values.split or '',
+      protocol=values.protocol,
+  )
+  try:
+    with style.settings():
+      picture = style.render(kinds.draw(name, inputs, options), kind)
+  except ImportError as error:
+    if (error.name or '').partition('.')[0] != 'matplotlib':
+      raise
+    raise InputError(
+        "matplotlib is not installed: pip install 'locost_jax[plot]'"
+    ) from None
+  files.write(values.output, picture)
+
+
+def _check_output(output, overwrite, inputs):
+  """Returns the format of --output.
+
+  Raises:
+    InputError: it is missing, of another format, there already, or an input.
+  """
+  if not output:
+    raise InputError('--output=FILE is missing: where does the picture go?')
+  kind = FORMATS.get(os.path.splitext(output)[1].lower())
+  if kind is None:
+    raise InputError(f'--output={output}: expected FILE.png or FILE.svg')
+  if os.path.realpath(output) in map(os.path.realpath, inputs):
+    raise InputError(f'--output={output}: is an input; expected another file')
+  files.check_regular(output, f'--output={output}')
+  if not overwrite:
+    outputs.refuse_existing(output, 'output')
+  return kind
+
+
+if __name__ == '__main__':
+  commands.run(main, define_flags, __doc__)

@@ -1,0 +1,221 @@
+"""What a results page shows of each run, computed; no HTML.
+
+The score of an example is the mean of its kinds of ROUGE (`protocols.MEAN`).
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from locost_jax.evaluation.metrics import intervals
+from locost_jax.evaluation.metrics import protocols
+from locost_jax.figures import curves
+from locost_jax.figures import finished_runs
+from locost_jax.figures import kernels
+from locost_jax.reports import source_texts
+from locost_jax.summarizing import pretrained
+from locost_jax.telemetry import metrics_log
+from locost_jax.workdir import find
+from locost_jax.workdir import phases as phases_lib
+
+MISSING = '(missing)'
+_BINS = 5  # of the length profile, at most
+_LEAST = 4  # documents of a bin
+
+
+class Contents(NamedTuple):
+  """What is shown of a run.
+
+  Attributes:
+    run: a `finished_runs.Run`.
+    config: {'train.steps': 100, ...}.
+    curves: {name of a number: (steps, values)}.
+    scored: list of `finished_runs.Scored`, one a task.
+    sources: for each of them {id: source_texts.Source}.
+    context: (effective contexts int [layers, C, D], decays: for each layer
+      (distances, mean weight)), of a LOCOST; None: the model has no kernels.
+  """
+
+  run: Any
+  config: dict
+  curves: dict
+  scored: list
+  sources: list
+  context: Any
+
+
+class Profile(NamedTuple):
+  """Score by input length; lists, an entry a bin."""
+
+  lengths: list  # the median of the bin, in tokens
+  means: list
+  low: list  # ends of the 95% interval
+  high: list
+  counts: list
+
+
+def collect(
+    run, split='', protocol='locost', lags=2048, processes=1, show=None
+):
+  """Computes the contents of a run.
+
+  Args:
+    run: a `finished_runs.Run`.
+    split, protocol, processes, show: as of `finished_runs.score`.
+    lags: how far kernels are looked at.
+
+  Returns:
+    Contents.
+  """
+  scored = finished_runs.score(run, split, protocol, processes, show)
+  vocabulary = find.find_vocabulary(str(run.home))
+  return Contents(
+      run,
+      {
+          key: value
+          for key, value in phases_lib.flatten(run.config).items()
+          # What steps were resolved from; the steps are there, too.
+          if not key.startswith(f'{phases_lib.SHARES}.')
+      },
+      _curves(run),
+      scored,
+      [
+          source_texts.find(run, one.task, one.split, ids_of(one), vocabulary)
+          for one in scored
+      ],
+      _context(run, lags),
+  )
+
+
+def tasks(all_contents):
+  """Returns {(task, split): [(contents, Scored, sources), ...]}."""
+  found = {}
+  for one in all_contents:
+    for scored, sources in zip(one.scored, one.sources):
+      found.setdefault((scored.task, scored.split), []).append(
+          (one, scored, sources)
+      )
+  return found
+
+
+def ids_of(scored):
+  """Returns the ids of the documents; their numbers where a row has none."""
+  return [str(row.get('id', i)) for i, row in enumerate(scored.rows)]
+
+
+def _curves(run):
+  path = run.home / 'metrics.jsonl'
+  if not path.exists():
+    return {}
+  known = metrics_log.keys(path)
+  found = {}
+  for key in known:
+    if curves.matches(key):
+      steps, values = metrics_log.read_curve(path, key)
+      found[key] = steps, values
+  return found
+
+
+def _context(run, lags):
+  """Returns Contents.context."""
+  if run.config['model']['name'] != 'locost':
+    return None
+  summarizer = pretrained.load(str(run.workdir))
+  ranges, decays = [], []
+  for layer, _ in kernels.of_layers(summarizer, lags):
+    ranges.append(kernels.context_range(layer))
+    means = [kernels.decay(kernel) for kernel in layer.reshape(-1, lags)]
+    edges = means[0][0]
+    weights = np.mean([mean for _, mean in means], axis=0)
+    decays.append((edges[:-1].tolist(), (weights / weights.max()).tolist()))
+  return np.stack(ranges), decays
+
+
+def differences(all_contents, defaults):
+  """Returns the keys of configs that differ from the default in some run.
+
+  Args:
+    all_contents: list of Contents.
+    defaults: for each run {key: default}.
+
+  Returns:
+    List of (key, default, [value in each run]), sorted; MISSING where a run or
+    the default has no such key. Defaults that differ between runs (of other
+    models) are those of the first run that has another value.
+  """
+  keys = sorted({key for one in all_contents for key in one.config})
+  found = []
+  for key in keys:
+    values = [one.config.get(key, MISSING) for one in all_contents]
+    own = [default.get(key, MISSING) for default in defaults]
+    changed = [
+        default
+        for value, default in zip(values, own)
+        if value is not MISSING and not _is_same(value, default)
+    ]
+    if changed:
+      found.append((key, changed[0], values))
+  return found
+
+
+def _is_same(value, default):
+  """Whether two values are equal, as JSON has them: () is []."""
+  plain = lambda x: list(x) if isinstance(x, tuple) else x
+  return plain(value) == plain(default)
+
+
+def profile(scored, sources, bins=_BINS):
+  """Returns the Profile of a run on a task; None: lengths are not known.
+
+  Bins have about as many documents each.
+
+  Args:
+    scored: a `finished_runs.Scored`.
+    sources: {id: source_texts.Source}.
+    bins: at most so many.
+  """
+  if not sources:
+    return None
+  lengths = np.array([sources[name].tokens for name in ids_of(scored)])
+  scores = np.array([row[protocols.MEAN] for row in scored.scores])
+  order = np.argsort(lengths, kind='stable')
+  count = max(1, min(bins, len(order) // _LEAST))
+  rows = []
+  for part in np.array_split(order, count):
+    drawn = intervals.bootstrap(scores[part][:, None])[:, 0]
+    rows.append(
+        (
+            float(np.median(lengths[part])),
+            float(scores[part].mean()),
+            *intervals.interval(drawn),
+            len(part),
+        )
+    )
+  return Profile(*map(list, zip(*rows)))
+
+
+def choose_examples(all_scored, count):
+  """Chooses documents of which the summaries are best and worst.
+
+  Args:
+    all_scored: list of `finished_runs.Scored`, runs on one task; several count
+      with the mean of their scores, over the documents that all have.
+    count: best, and worst; fewer where there are fewer documents.
+
+  Returns:
+    (ids of the best, best first; ids of the worst, worst first); no id is in
+    both.
+  """
+  of_runs = [
+      dict(zip(ids_of(one), (row[protocols.MEAN] for row in one.scores)))
+      for one in all_scored
+  ]
+  shared = [name for name in of_runs[0] if all(name in run for run in of_runs)]
+  mean = {
+      name: float(np.mean([run[name] for run in of_runs])) for name in shared
+  }
+  ranked = sorted(shared, key=lambda name: -mean[name])
+  count = min(count, -(-len(ranked) // 2))
+  best = ranked[:count]
+  worst = [name for name in ranked[::-1][:count] if name not in best]
+  return best, worst

@@ -1,0 +1,36 @@
+"""Finds the predictions that a run wrote with its best checkpoint."""
+
+import os
+from pathlib import Path
+
+from locost_jax.errors import InputError
+from locost_jax.workdir import find
+
+
+def newest(directory):
+  """Returns the newest file of predictions of a run's best checkpoint.
+
+  Args:
+    directory: a WORKDIR, or a checkpoint in one (see `find.find_run`).
+
+  Raises:
+    InputError: no run wrote the directory, or it has no such file.
+  """
+  run = find.find_run(directory)
+  if run is None:
+    raise InputError(
+        f'{directory}: no config.json of a run in it; expected a file of '
+        'predictions or a WORKDIR'
+    )
+  home, checkpoint, _ = run
+  step = Path(checkpoint).name
+  found = sorted(
+      (Path(home) / 'predictions').glob(f'*-{step}.jsonl'),
+      key=lambda path: (path.stat().st_mtime_ns, path.name),
+  )
+  if not found:
+    raise InputError(
+        f'{directory}: no predictions of its best checkpoint, step {step} '
+        f'({home}/predictions/*-{step}.jsonl): main --evaluate writes them'
+    )
+  return os.path.relpath(found[-1])

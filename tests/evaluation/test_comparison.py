@@ -1,0 +1,218 @@
+"""`score --compare`, `--submission` and WORKDIRs: numbers, output, errors."""
+
+import json
+import os
+
+import pytest
+
+from locost_jax import score
+from locost_jax.evaluation import comparison
+from locost_jax.evaluation import predictions
+from locost_jax.evaluation.metrics import protocols
+from tests import tiny_run
+
+# R-1 by hand: 100 (all words), 50 (2 of 4 and 4), 0.
+GOOD, HALF, BAD = 'a b c d', 'a b x y', 'v w x y'
+
+
+def row(prediction, number=None, **more):
+  name = {} if number is None else {'id': number}
+  return dict(prediction=prediction, reference='a b c d', **name, **more)
+
+
+def write(path, rows):
+  path.write_text(''.join(json.dumps(row) + '\n' for row in rows))
+  return str(path)
+
+
+@pytest.fixture
+def compare(run_command, tmp_path):
+  """compare(rows of A, rows of B, *arguments) -> (status, out, err)."""
+
+  def compare(ours, theirs, *arguments):
+    return run_command(
+        score,
+        f'--predictions={write(tmp_path / "a.jsonl", ours)}',
+        f'--compare={write(tmp_path / "b.jsonl", theirs)}',
+        *arguments,
+    )
+
+  return compare
+
+
+def test_by_hand(compare):
+  ours = [row(GOOD, '1'), row(HALF, '2'), row(BAD, '3'), row(GOOD, '4')]
+  theirs = [row(HALF, '4'), row(HALF, '3'), row(HALF, '2'), row(BAD, '1')]
+  status, out, err = compare(ours, theirs, '--format=json')
+  assert (status, err) == (0, '')
+  found = json.loads(out)
+  assert [side['rouge1'] for side in found['scores']] == [62.5, 37.5]
+  of = found['differences']['rouge1']
+  assert of['difference'] == 25
+  assert (of['wins'], of['ties'], of['losses']) == (2, 1, 1)
+  # Differences 100, 50, 0, -50. Of 16 exchanges the sums of 8 are as far from
+  # 0 as 100.
+  assert of['p_randomisation'] == pytest.approx(12 / 16, abs=0.02)
+  assert [example['id'] for example in found['examples']] == ['1', '4', '3']
+  assert found['examples'][0]['texts'] == [GOOD, BAD]
+  assert found['signature'].endswith('|n:4|ci:95')
+  assert set(found['differences']) == {*protocols.TYPES, 'rouge_mean'}
+
+
+def test_the_geometric_mean_has_tests_but_no_wins(compare):
+  ours, theirs = [row(GOOD), row(HALF)], [row(HALF), row(HALF)]
+  _, out, _ = compare(ours, theirs, '--format=json', '--protocol=scrolls')
+  found = json.loads(out)
+  of = found['differences']['rouge_geometric_mean']
+  one, other = (side['rouge_geometric_mean'] for side in found['scores'])
+  assert of['difference'] == pytest.approx(one - other) and 'wins' not in of
+  assert 0 < of['p_bootstrap'] <= 1
+
+
+def test_the_table(compare):
+  ours = [row(GOOD, i) for i in range(9)]
+  theirs = [row(HALF * 100, i) for i in range(9)]
+  status, out, _ = compare(ours, theirs)
+  lines = out.splitlines()
+  assert status == 0 and lines[0].endswith('a.jsonl')
+  assert all(len(line) <= 80 for line in lines[2:])
+  shown = {line.split()[0]: line.split() for line in lines if line}
+  assert shown['R-1'][-1] == '9-0-0' and shown['R-1'][1] == '100.00'
+  assert shown['R-1'][-2] == shown['R-Lsum'][-2]
+  assert 'rouge|locost|' in out and '─── 0: A 100.00, B' in out
+  assert out.count('───') == comparison.EXAMPLES
+  # From where they differ, three words before it; the rest is cut.
+  assert 'A  a b c d' in lines and 'B  a b x ya b' in out and ' ...' in out
+  _, out, _ = compare(ours, ours)
+  assert '─── ' not in out and '0-9-0' in out
+  assert "A's mean is 100.0% of B's." in out
+  # R-1, R-2 and R-Lsum: 100 each, and 50, 33.3 and 50.
+  _, out, _ = compare([row(HALF)], [row(GOOD)])
+  assert "A's mean is 44.4% of B's." in out
+  _, out, _ = compare([row(HALF)], [row(BAD)])
+  assert '% of' not in out
+
+
+def test_without_ids_by_position(compare):
+  status, out, _ = compare([row(GOOD), row(BAD)], [row(GOOD), row(HALF)])
+  assert status == 0 and '─── line 2: A 0.00' in out
+
+
+OTHER = dict(prediction='a', reference='another')
+
+
+def test_texts_begin_where_they_differ(compare):
+  ours = [row('1 2 3 4 5 6 7')]
+  _, out, _ = compare(ours, [row('1 2 3 4 5 a b c d')], '--format=json')
+  (example,) = json.loads(out)['examples']
+  assert example['texts'] == ['... 3 4 5 6 7', '... 3 4 5 a b c d']
+  assert comparison._shorten(['a b c d', 'a b']) == ['a b c d', 'a b']
+  assert comparison._shorten(['1 2 3 4 5', '1 2 3 4']) == [
+      '... 2 3 4 5',
+      '... 2 3 4',
+  ]
+
+
+@pytest.mark.parametrize(
+    'ours, theirs, expected',
+    [
+        ([row('a', 1)], [row('a', 2)], "a.jsonl:1: id '1' is not in "),
+        (
+            [row('a', 1)],
+            [row('a', 1), row('a', 2)],
+            "b.jsonl:2: id '2' is not in ",
+        ),
+        ([row('a', 1), row('a')], [row('a', 1)], "a.jsonl:2: no field 'id'"),
+        ([row('a', 1)], [row('a')], "b.jsonl:1: no field 'id'"),
+        (
+            [row('a', 1)] * 2,
+            [row('a', 1)],
+            "a.jsonl:2: id '1' is also that of line 1",
+        ),
+        ([row('a')], [row('a')] * 2, 'a.jsonl has 1 rows, '),
+        ([row('a')] * 2, [row('a'), OTHER], 'b.jsonl:2 have other references'),
+        ([row('a', 1.5)], [row('a')], "'id' must be a string or a whole"),
+        ([row('a', True)], [row('a')], "'id' must be a string or a whole"),
+    ],
+)
+def test_other_documents_are_one_line(compare, ours, theirs, expected):
+  status, out, err = compare(ours, theirs)
+  assert (status, out) == (2, '') and err.count('\n') == 1
+  assert err.startswith('error: ') and expected in err
+
+
+def test_numbers_and_texts_are_the_same_id():
+  read = [predictions.Pair('a', ['a'], '7')]
+  assert comparison.match(read, read, 'ab') == read
+
+
+def test_other_references_and_signatures_are_said(compare):
+  now = protocols.signature(protocols.find('locost'), 500, None)
+  old = now.replace('split:locost_jax-1', 'split:locost_jax-0')
+  ours = [row(GOOD, 1, signature=now), row(GOOD, 2, signature=now)]
+  theirs = [row(GOOD, 1, signature=old), OTHER | {'id': 2}]
+  status, _, err = compare(ours, theirs)
+  assert status == 0
+  others, signatures = err.splitlines()
+  assert 'other references for 1 of 2 ids' in others
+  assert 'b.jsonl was written with scores of another signature' in signatures
+  assert 'split:locost_jax-0' in signatures
+  assert compare(ours, ours)[2] == ''  # n and ci are no difference
+  assert compare(ours, ours, '--protocol=google')[2].count('warning') == 2
+
+
+def test_a_workdir_stands_for_its_newest_predictions(
+    run_command, tmp_path, monkeypatch
+):
+  monkeypatch.chdir(tmp_path)
+  for name in 'run', 'empty':
+    tiny_run.make(tmp_path / name)
+  folder = tmp_path / 'run' / 'predictions'
+  folder.mkdir()
+  for age, name in enumerate(('x-test-2', 'x-validation-2', 'x-test-1')):
+    path = write(folder / f'{name}.jsonl', [row(HALF if age else GOOD)])
+    os.utime(path, (1000 - age, 1000 - age))
+  os.utime(folder / 'x-test-1.jsonl', (2000, 2000))  # not of the best step
+  status, out, err = run_command(
+      score, '--predictions=run', '--compare=run', '--format=json'
+  )
+  taken = 'run/predictions/x-test-2.jsonl'
+  assert status == 0 and err.endswith(f'run: takes {taken}\n' * 2)
+  assert json.loads(out)['predictions'] == [taken] * 2
+  status, _, err = run_command(score, '--predictions=empty')
+  assert status == 2 and 'no predictions of its best checkpoint, step 2' in err
+  status, _, err = run_command(score, '--predictions=.')
+  assert status == 2 and 'expected a file of predictions or a WORKDIR' in err
+
+
+def test_submission(run_command, tmp_path):
+  path, made = tmp_path / 'p.jsonl', tmp_path / 'made.json'
+  write(path, [dict(id=7, prediction='\u00e9'), dict(id='b', prediction='')])
+  call = lambda *more: run_command(
+      score, f'--predictions={path}', f'--submission={made}', *more
+  )
+  assert call() == (0, '', '')
+  assert json.loads(made.read_bytes()) == {'7': '\u00e9', 'b': ''}
+  status, _, err = call()
+  assert status == 2 and 'exists already' in err
+  write(path, [row(GOOD, 1)])
+  status, out, _ = call('--overwrite')  # what has references is scored
+  assert status == 0 and '100.00' in out
+  assert json.loads(made.read_text()) == {'1': GOOD}
+  for rows, expected in (
+      ([row('a')], ":1: no field 'id'"),
+      ([row('a', 1), row('a', '1')], ":2: the same 'id'"),
+      ([row('a', 1), dict(id=2, prediction='a')], 'rows have references'),
+  ):
+    write(path, rows)
+    status, _, err = call('--overwrite')
+    assert status == 2 and expected in err
+    assert json.loads(made.read_text()) == {'1': GOOD}
+  for flag, expected in (
+      (f'--submission={path}', 'is --predictions'),
+      (f'--submission={tmp_path}', 'is a directory'),
+      (f'--submission={tmp_path}/no/x.json', 'no directory'),
+      (f'--compare={path}', '--compare and --submission'),
+  ):
+    status, _, err = call(flag)
+    assert status == 2 and expected in err and err.count('\n') == 1

@@ -1,0 +1,106 @@
+"""Tests of significance against plain loops, all cases, and cases by hand."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+from locost_jax.evaluation.metrics import paired_tests
+
+OURS = [[3.0, 10.0], [5.0, 0.0], [4.0, 30.0], [9.0, 20.0], [2.0, 0.0]]
+THEIRS = [[1.0, 12.0], [6.0, 0.0], [1.0, 35.0], [5.0, 21.0], [2.0, 1.0]]
+
+
+def column(rows, k):
+  return [row[k] for row in rows]
+
+
+def test_the_bootstrap_is_a_plain_loop():
+  draw, expected = np.random.default_rng(0), []
+  for _ in range(40):
+    drawn = draw.integers(5, size=5)
+    expected.append(
+        [sum(OURS[i][k] - THEIRS[i][k] for i in drawn) / 5 for k in range(2)]
+    )
+  found = paired_tests.bootstrap(OURS, THEIRS, resamples=40)
+  np.testing.assert_allclose(found, expected, atol=1e-12)
+
+
+def test_the_exchange_is_a_plain_loop():
+  draw, expected = np.random.default_rng(4), []
+  for _ in range(40):
+    coins, row = draw.integers(2, size=5), []
+    for k in range(2):
+      one, other = column(OURS, k), column(THEIRS, k)
+      for i, coin in enumerate(coins):
+        if coin:
+          one[i], other[i] = other[i], one[i]
+      row.append(sum(one) / 5 - sum(other) / 5)
+    expected.append(row)
+  found = paired_tests.exchange(OURS, THEIRS, exchanges=40, seed=4)
+  np.testing.assert_allclose(found, expected, atol=1e-12)
+
+
+@pytest.mark.parametrize('k', [0, 1])
+def test_p_is_that_of_all_cases(k):
+  """All 2^5 exchanges, and all 5^5 draws with replacement."""
+  by = [a - b for a, b in zip(column(OURS, k), column(THEIRS, k))]
+  d = sum(by) / 5
+  signed = [
+      sum(s * x for s, x in zip(signs, by)) / 5
+      for signs in itertools.product((1, -1), repeat=5)
+  ]
+  drawn = [sum(row) / 5 - d for row in itertools.product(by, repeat=5)]
+  found = paired_tests.compare(OURS, THEIRS)[k]
+  assert found['difference'] == pytest.approx(d)
+  for key, cases, count in (
+      ('p_randomisation', signed, 10_000),
+      ('p_bootstrap', drawn, 1000),
+  ):
+    p = sum(abs(x) >= abs(d) - 1e-9 for x in cases) / len(cases)
+    spread = math.sqrt(p * (1 - p) / count)
+    assert found[key] == pytest.approx(p, abs=4 * spread + 2 / count), key
+
+
+def test_by_hand():
+  # Differences 2 and 4. Exchanges give 3, 1, -1, -3: half are as far as 3.
+  two = [[3.0], [5.0]], [[1.0], [1.0]]
+  (found,) = paired_tests.compare(*two)
+  assert found['difference'] == 3 and found['interval'] == [2, 4]
+  assert found['p_randomisation'] == pytest.approx(0.5, abs=0.02)
+  assert found['p_bootstrap'] == 1 / 1001  # draws are 2, 3 or 4, less 3
+  assert paired_tests.p_value(2, np.array([-2.0, 1, 3, 0])) == 3 / 5
+  assert paired_tests.p_value(0, np.array([-2.0, 0])) == 1
+
+
+def test_equal_systems_never_differ():
+  for found in paired_tests.compare(OURS, OURS):
+    assert found['difference'] == 0 and found['interval'] == [0, 0]
+    assert found['p_bootstrap'] == found['p_randomisation'] == 1
+
+
+def test_a_statistic_is_of_the_means():
+  """Not the mean of the statistic; and both sides are drawn together."""
+  root = lambda means: np.sqrt(means[..., :1] * means[..., 1:])
+  (found,) = paired_tests.compare(OURS, THEIRS, root)
+  mean = lambda rows: math.sqrt(
+      sum(column(rows, 0)) / 5 * (sum(column(rows, 1)) / 5)
+  )
+  assert found['difference'] == pytest.approx(mean(OURS) - mean(THEIRS))
+  low, high = found['interval']
+  assert low < found['difference'] < high
+  (same,) = paired_tests.compare(OURS, OURS, root)
+  assert same['interval'] == [0, 0]
+
+
+def test_p_is_uniform_without_a_difference():
+  """Of tests of equal systems about 5% fall below 0.05."""
+  draw = np.random.default_rng(1)
+  below = {'p_bootstrap': 0, 'p_randomisation': 0}
+  for _ in range(200):
+    ours, theirs = draw.normal(size=(2, 40, 1))
+    (found,) = paired_tests.compare(ours, theirs)
+    for key in below:
+      below[key] += found[key] < 0.05
+  assert all(2 <= count <= 22 for count in below.values()), below

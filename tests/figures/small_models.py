@@ -1,0 +1,24 @@
+"""Directories of small BART-like models of random weights that read bytes."""
+
+import json
+
+from locost_jax import models
+from locost_jax.hugging_face import bart
+from locost_jax.hugging_face import export
+from locost_jax.models import parameters
+from locost_jax.vocabularies import vocabulary as vocabulary_lib
+from tests import bart_files
+from tests.models.test_bart import moved_params
+from tests.models.test_bart import SMALL
+
+
+def write(directory, name):
+  """Writes a 'simcas' or 'pagesum' as a Hugging Face directory."""
+  directory.mkdir(parents=True)
+  vocabulary = vocabulary_lib.load_vocabulary(bart_files.write(directory))
+  config = dict(SMALL, name=name, vocab_size=vocabulary.size)
+  params = parameters.flatten(moved_params(config, 0.3)['params'])
+  config = models.default_keys(name) | config
+  export.Exported(config, params, 'float32').write(directory, params, 1 << 30)
+  written = bart.released_config(config)
+  (directory / 'config.json').write_text(json.dumps(written))

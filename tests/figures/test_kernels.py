@@ -1,0 +1,159 @@
+"""Pictures of kernels: the numbers drawn are those of the recurrence."""
+
+import math
+
+import jax
+import numpy as np
+import pytest
+
+import locost_jax
+from locost_jax.errors import InputError
+from locost_jax.figures import kernels
+from locost_jax.models import locost
+from locost_jax.ops import ssm
+from tests import tiny_run
+from tests.figures import small_models
+
+pytest.importorskip('matplotlib', reason='the pictures need matplotlib')
+L = 48
+
+
+@pytest.fixture(scope='module', params=['release', 'paper'])
+def summarizer(request, tmp_path_factory):
+  directory = tmp_path_factory.mktemp('kernels') / 'run'
+  tiny_run.make(directory, model={'num_layers': 2, 'variant': request.param})
+  return locost_jax.load(directory)
+
+
+@pytest.fixture(scope='module')
+def expected(summarizer):
+  """[layers, C, D, L]: the answer of equation 1 to a single 1."""
+  stacked = summarizer.params['encoder']['layers']['mixer']['ssm']
+  found = []
+  for layer in range(summarizer.config.num_layers):
+    own = jax.tree.map(lambda x, i=layer: x[i], stacked)
+    log_z, w, _ = locost.discretise(summarizer.config, own)
+    one = np.zeros((L, w[0].shape[1]), np.float32)
+    one[0] = 1
+    answers = [
+        np.asarray(
+            ssm.recurrence(
+                tuple(part[min(c, len(part) - 1)] for part in log_z),
+                tuple(part[c] for part in w),
+                one,
+            )
+        ).T.copy()
+        for c in range(2)
+    ]
+    if summarizer.config.variant == 'paper':
+      answers[0][:, 0] = 0  # the token itself is in the second sum alone
+    found.append(answers)
+  return np.array(found)
+
+
+def test_kernels_are_those_of_the_recurrence(summarizer, expected):
+  for (found, _), own in zip(kernels.of_layers(summarizer, L), expected):
+    np.testing.assert_allclose(found, own, rtol=1e-4, atol=1e-5)
+
+
+def test_the_lines_are_the_kernels_of_the_channel(summarizer, expected):
+  figure = kernels.draw_kernels(summarizer, L, channel=3)
+  for axis, own in zip(figure.axes, expected[:, :, 3]):
+    before, after, _ = axis.lines  # and the line at 0
+    assert before.get_xdata().tolist() == [-l for l in range(L)]
+    assert after.get_xdata().tolist() == list(range(L))
+    for line, kernel in zip((before, after), own):
+      np.testing.assert_allclose(
+          line.get_ydata(), abs(kernel) / abs(own).max(), rtol=1e-3, atol=1e-4
+      )
+    bars = [(bar.get_x(), bar.get_height()) for bar in axis.patches]
+    edges = [1, 2, 4, 8, 16, 32, 48]
+    means = [
+        [np.mean([abs(k[l]) for l in range(a, b)]) for a, b in zip(edges, edges[1:])]
+        for k in own
+    ]  # fmt: skip
+    left = [-b for b in edges[1:]] + edges[:-1]
+    np.testing.assert_allclose(
+        bars,
+        list(zip(left, np.ravel(means) / abs(own).max())),
+        rtol=1e-3,
+        atol=1e-4,
+    )
+  with pytest.raises(InputError, match='--channel=16: the model has 16, count'):
+    kernels.draw_kernels(summarizer, L, channel=16)
+
+
+def plain_context(kernel, share=0.95):
+  total, seen = sum(abs(float(x)) for x in kernel), 0.0
+  for lags, weight in enumerate(kernel, start=1):
+    seen += abs(float(weight))
+    if seen >= share * total:
+      return lags
+  return len(kernel)
+
+
+def test_effective_context_by_a_plain_loop(summarizer, expected):
+  ranges, bounds = kernels.contexts(summarizer, L)
+  assert ranges.shape == expected.shape[:3]
+  plain = [
+      [[plain_context(k) for k in channels] for channels in directions]
+      for directions in expected
+  ]
+  # Rounding may move a sum over the limit, by one lag.
+  assert abs(ranges - np.array(plain)).max() <= 1
+  assert (ranges == plain).mean() > 0.95
+  stacked = summarizer.params['encoder']['layers']['mixer']['ssm']
+  for layer in range(2):
+    dt = np.exp(np.float64(stacked['log_dt'][layer]))
+    rates = np.exp(np.float64(stacked['log_A_real'][layer]))
+    for c in range(2):
+      g = min(c, len(dt) - 1)
+      for d in range(16):
+        radius = max(abs(math.exp(-dt[g, d] * rate)) for rate in rates[g, d])
+        assert radius ** bounds[layer, c, d] == pytest.approx(0.05, rel=1e-4)
+
+
+def test_the_picture_of_contexts_has_every_channel(summarizer):
+  figure = kernels.draw_contexts([('run', summarizer)], L)
+  ranges, bounds = kernels.contexts(summarizer, L)
+  drawn = {'points': [], 'medians': [], 'bounds': []}
+  for line in figure.axes[0].lines:
+    kind = {'.': 'points', 'D': 'bounds'}.get(line.get_marker(), 'medians')
+    drawn[kind].append(line.get_ydata())
+  order = [ranges[layer, c] for c in range(2) for layer in range(2)]
+  np.testing.assert_array_equal(drawn['points'], order)
+  assert [y[0] for y in drawn['medians'][:4]] == [np.median(x) for x in order]
+  assert [y[0] for y in drawn['bounds']] == pytest.approx(
+      [np.median(bounds[layer, c]) for c in range(2) for layer in range(2)]
+  )
+
+
+def test_the_map_has_the_largest_weights_of_each_bin(summarizer, expected):
+  figure = kernels.draw_map(summarizer, L)
+  meshes = [axis.collections[0] for axis in figure.axes[:4]]
+  for layer in range(2):
+    found, scale = expected[layer], abs(expected[layer]).max()
+    mean = [
+        np.mean([plain_context(found[c, d]) for c in range(2)])
+        for d in range(16)
+    ]
+    for c in range(2):
+      shown = meshes[2 * layer + c].get_array()
+      assert shown.shape[0] == 16
+      # The first bin is lag 0; rows in some order of equal contexts.
+      first = np.clip(abs(found[c, :, 0]) / scale, 1e-3, 1)
+      np.testing.assert_allclose(
+          sorted(shown[:, 0]), sorted(first), rtol=1e-2, atol=1e-4
+      )
+      longest = int(np.argmax(mean))
+      near = abs(shown[-1, 0] - first[longest]) < 1e-2
+      assert near or mean.count(max(mean)) > 1
+  edges = np.array([1, 2, 4, 9])
+  values = np.array([[1.0, -3, 2, 0, 0, 5, -7, 1]])
+  assert kernels.binned(values, edges).tolist() == [[1, 3, 7]]
+
+
+def test_only_a_locost_has_kernels(tmp_path):
+  small_models.write(tmp_path / 'simcas', 'simcas')
+  with pytest.raises(InputError, match='expected a LOCOST, got Sim'):
+    list(kernels.of_layers(locost_jax.load(tmp_path / 'simcas'), L))

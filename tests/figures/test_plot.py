@@ -1,0 +1,400 @@
+"""The plot command: every kind as PNG and SVG, and the numbers that it draws."""
+
+import functools
+import json
+import random
+import statistics
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from rouge_score import rouge_scorer
+
+import locost_jax
+from locost_jax import plot
+from locost_jax.errors import InputError
+from locost_jax.figures import comparisons
+from locost_jax.figures import costs
+from locost_jax.figures import curves
+from locost_jax.figures import documents
+from locost_jax.figures import finished_runs
+from locost_jax.figures import kinds
+from locost_jax.figures import sentences
+from locost_jax.figures import style
+from locost_jax.models import start_states
+from locost_jax.summarizing import attribution
+from tests import tiny_run
+from tests.figures import small_models
+from tests.figures.test_selection import points
+from tests.figures.test_selection import write_rows
+
+image = pytest.importorskip('matplotlib.image', reason='matplotlib')
+PAIRS = [
+    ('The cat sat.', 'The cat sat on the mat. It slept.'),
+    ('A dog ran home.', 'The dog ran.'),
+    ('Nothing alike.', 'Words of another kind.'),
+]
+
+
+def make_costs(command):
+  rows = [
+      dict(subject=name, length=n, peak_bytes=n * k, samples_per_second=k / n)
+      for name, k in (('locost', 1000), ('longt5', 3000))
+      for n in (1024, 4096)
+  ]
+  rows.append(
+      dict(subject='longt5', length=16384, memory_ended=True, peak_bytes=7)
+  )
+  return dict(command=command, rows=[], contest=rows)
+
+
+@pytest.fixture(scope='module')
+def home(tmp_path_factory):
+  """A directory with one trained run, two models and small files."""
+  home = tmp_path_factory.mktemp('plot')
+  tiny_run.make(home / 'run', model={'num_layers': 2})
+  rows = [
+      dict(id=str(i), prediction=ours, reference=theirs)
+      for i, (ours, theirs) in enumerate(PAIRS)
+  ]
+  (home / 'run' / 'predictions').mkdir()
+  write_rows(home / 'run' / 'predictions' / 'tiny-test-2.jsonl', rows)
+  write_rows(home / 'run' / 'predictions' / 'tiny-validation-2.jsonl', rows[:2])
+  for name in 'simcas', 'pagesum':
+    small_models.write(home / name, name)
+  (home / 'text.txt').write_text(
+      '\n\n'.join(f'House {i} is old. It has a green door.' for i in range(6))
+  )
+  (home / 'summary.txt').write_text('An old house.')
+  generator = random.Random(0)
+  write_rows(
+      home / 'points.jsonl',
+      [
+          dict(
+              model=model, data=data, score=20 + generator.random(),
+              length=n, examples=n, memory=n * 1e6, train_memory=n * 2e6,
+          )
+          for model in ('LOCOST', 'LED')
+          for data in ('arXiv', 'PubMed')
+          for n in (0, 10, 10, 100)
+          if n
+      ],
+  )  # fmt: skip
+  write_rows(
+      home / 'similar.jsonl',
+      [
+          dict(distance=d, similarity=generator.random(), count=c)
+          for d, c in ((1, 3), (2, 1), (1, 1), (4, 2))
+      ],
+  )
+  (home / 'pairs.json').write_text(
+      json.dumps(dict(task='arxiv', split='test', distances=[0.0, 0.52, 1.0]))
+  )
+  for command in 'encode', 'train':
+    (home / f'{command}.json').write_text(json.dumps(make_costs(command)))
+  write_rows(
+      home / 'selecting.jsonl',
+      [{'step': i, 'train/selected': 9 - i, 'train/reward': i} for i in (1, 2)],
+  )
+  write_rows(
+      home / 'lengths.jsonl',
+      [
+          dict(tokens_kept=n, tokens_selected=n // 2, seconds=n / 9)
+          for n in (64, 128)
+      ],
+  )
+  return home
+
+
+INPUTS = {
+    'curves': 'run selecting.jsonl',
+    'kernels': 'run',
+    'kernel_map': 'run',
+    'context': 'run run',
+    'time_scales': 'run',
+    'score_memory': 'points.jsonl',
+    'score_length': 'points.jsonl run',
+    'cost': 'train.json encode.json',
+    'page_weights': 'pagesum text.txt summary.txt',
+    'similarity': 'similar.jsonl',
+    'interdependent': 'pairs.json pairs.json',
+    'selection_training': 'selecting.jsonl',
+    'selection_lengths': 'lengths.jsonl',
+    'low_resource': 'points.jsonl',
+    'attention': 'simcas text.txt summary.txt',
+    'start_states': 'simcas text.txt',
+}
+
+
+@pytest.fixture
+def call(run_command, monkeypatch, home):
+  monkeypatch.chdir(home)
+  return functools.partial(run_command, plot)
+
+
+@pytest.mark.parametrize('kind', kinds.KINDS)
+def test_every_kind_is_drawn(call, home, tmp_path, kind):
+  picture = tmp_path / 'out.png'
+  arguments = [kind, *INPUTS[kind].split(), '--length=64']
+  status, out, err = call(*arguments, f'--output={picture}')
+  assert (status, out, err) == (0, '', '')
+  pixels = image.imread(picture)
+  assert pixels.shape[1] >= 300 and pixels[..., :3].std() > 0.02
+  if kind not in ('attention', 'page_weights', 'start_states', 'kernel_map'):
+    vector = tmp_path / 'out.svg'
+    assert call(*arguments, f'--output={vector}')[0] == 0
+    root = ElementTree.parse(vector).getroot()
+    assert root.tag.endswith('svg')
+    assert any(element.tag.endswith('text') for element in root.iter())
+
+
+@pytest.mark.parametrize(
+    'arguments, message',
+    [
+        ('', 'which picture? expected one of curves, kernels'),
+        ('curve run', "'curve': no such picture; did you mean curves?"),
+        ('curves run', '--output=FILE is missing'),
+        ('curves run --output=a.pdf', 'expected FILE.png or FILE.svg'),
+        ('curves --output=a.png', 'curves: expected WORKDIR|metrics.jsonl ...'),
+        ('kernels run run --output=a.png', 'kernels: expected WORKDIR, got 2'),
+        ('curves no --output=a.png', 'no: no such file'),
+        ('curves run --keys=lo --output=a.png', '--keys=lo: no such number'),
+        ('curves run --output=run/config.json', 'expected FILE.png'),
+        ('context none --output=a.png', 'none'),
+        ('cost pairs.json --output=a.png', 'pairs.json: expected a result of'),
+        ('cost none.json --output=a.png', 'none.json: no such file'),
+        ('similarity points.jsonl --output=a.png', 'row 1 lacks distance'),
+        ('score_memory similar.jsonl --output=a.png', 'lacks model, score, mem'),
+        ('score_memory run --output=a.png', 'run: row 1: lacks memory'),
+        # It was trained on all examples.
+        ('low_resource run --output=a.png', 'run: row 1: lacks examples'),
+        ('score_length simcas --output=a.png', 'simcas: no config.json of a run'),
+        ('interdependent train.json --output=a.png', 'distances=null: expected'),
+        ('page_weights run text.txt --output=a.png', 'weighs no pages'),
+        ('attention run none.txt --output=a.png', 'none.txt'),
+        ('start_states run text.txt --output=a.png', 'expected a SimCAS'),
+        ('kernels simcas --output=a.png', 'this model has no kernels'),
+        ('time_scales simcas --output=a.png', 'no config.json of a run'),
+        ('kernels run --channel=99 --output=a.png', '--channel=99: the model'),
+        ('score_length run --protocol=x --output=a.png', 'no such protocol'),
+    ],
+)  # fmt: skip
+def test_bad_input_is_one_line(call, home, arguments, message):
+  status, out, err = call(*arguments.split())
+  assert status == 2 and not out and err.count('\n') == 1
+  assert err.startswith('error: ') and message in err, err
+  assert not (home / 'a.png').exists()
+
+
+def test_nothing_is_replaced_without_being_asked(call, tmp_path):
+  path = tmp_path / 'a.png'
+  path.write_text('mine')
+  arguments = ['time_scales', 'run', f'--output={path}']
+  status, _, err = call(*arguments)
+  assert status == 2 and 'exists already' in err
+  assert path.read_text() == 'mine'
+  assert call(*arguments, '--overwrite')[0] == 0
+  assert path.read_bytes().startswith(b'\x89PNG')
+  status, _, err = call('curves', str(path), f'--output={path}', '--overwrite')
+  assert status == 2 and 'is an input' in err
+
+
+def test_curves_have_the_numbers_of_the_files(home):
+  path = home / 'run' / 'metrics.jsonl'
+  figure = curves.draw([('run', path), ('other', home / 'selecting.jsonl')])
+  rows = [json.loads(line) for line in path.read_text().splitlines()]
+  panels = {axis.get_title(): axis for axis in figure.axes}
+  assert panels.keys() == {'train/loss', 'eval/tiny/rouge_mean'}
+  for key, axis in panels.items():
+    expected = [[row['step'], row[key]] for row in rows if key in row]
+    assert [points(line) for line in axis.lines] == [expected]
+  chosen = curves.choose_keys([path], ['eval/*', 'train/lo*', 'train/loss'])
+  assert chosen == ['eval/tiny/rouge_mean', 'train/loss']
+
+
+def test_a_run_is_a_point_with_the_scores_of_rouge_score(home):
+  """Mean of R-1, R-2, R-Lsum by the package; the test split before the other."""
+  figure = kinds.draw('score_length', [str(home / 'run')])
+  (line,) = figure.axes[0].get_lines()[:1]
+  config = json.loads((home / 'run' / 'config.json').read_text())
+  scorer = rouge_scorer.RougeScorer(['rouge1', 'rouge2', 'rougeLsum'])
+  means = []
+  for ours, theirs in PAIRS:
+    ours, theirs = (text.replace('. ', '.\n') for text in (ours, theirs))
+    scores = scorer.score(theirs, ours)
+    means.append(100 * statistics.fmean(s.fmeasure for s in scores.values()))
+  ((x, y),) = points(line)
+  assert x == config['data']['max_input_length']
+  assert y == pytest.approx(statistics.fmean(means))
+  assert figure.axes[0].get_title() == 'tiny'
+  options = kinds.Options(split='validation')
+  figure = kinds.draw('score_length', [str(home / 'run')], options)
+  ((_, y),) = points(figure.axes[0].get_lines()[0])
+  assert y == pytest.approx(statistics.fmean(means[:2]))
+
+
+def test_the_predictions_of_the_best_checkpoint_are_taken(tmp_path):
+  run = finished_runs.Run('r', tmp_path, tmp_path, 20, {})
+  (tmp_path / 'predictions').mkdir()
+  for name in ('a-test-10', 'a-test-20', 'a-test-30', 'a-validation-20',
+               'b-c-validation-10', 'b-c-validation-30', 'other'):  # fmt: skip
+    (tmp_path / 'predictions' / f'{name}.jsonl').write_text('')
+  found = [(p.stem, *rest) for p, *rest in finished_runs.find_predictions(run)]
+  assert found == [
+      ('a-test-20', 'a', 'test', 20),
+      ('b-c-validation-30', 'b-c', 'validation', 30),
+  ]
+  found = finished_runs.find_predictions(run, 'validation')
+  assert [step for *_, step in found] == [20, 30]
+
+
+def test_seeds_are_a_mean_and_a_deviation():
+  rows = [
+      dict(model='m', examples=n, score=s, data='')
+      for n, s in ((10, 3.0), (0, 1.0), (10, 5.0), (10, 10.0))
+  ]
+  figure = comparisons.draw_examples(rows)
+  (line,) = figure.axes[0].lines
+  assert points(line) == [[0, 1], [10, 6]]
+  (band,) = figure.axes[0].collections
+  corners = band.get_paths()[0].vertices
+  deviation = np.std([3, 5, 10], ddof=1)
+  at_ten = corners[corners[:, 0] == 10, 1]
+  assert at_ten.min() == pytest.approx(6 - deviation)
+  assert at_ten.max() == pytest.approx(6 + deviation)
+  assert set(corners[corners[:, 0] == 0, 1]) == {1}
+
+
+def test_circles_have_the_area_of_the_memory_of_training():
+  rows = [
+      dict(model=str(n), data='', score=n, memory=n * 1e9, train_memory=n * 3e9)
+      for n in (2, 8)
+  ]
+  small, large = comparisons.draw_memory(rows).axes[0].collections
+  assert small.get_offsets().tolist() == [[2e9, 2]]
+  assert large.get_sizes() / small.get_sizes() == pytest.approx(4)
+
+
+def test_costs_end_in_a_cross():
+  figure = costs.draw(costs.read([('a', make_costs('train'))]))
+  memory, speed = figure.axes
+  ours, theirs, cross = memory.lines
+  assert points(ours) == [[1024, 1024 * 1000], [4096, 4096 * 1000]]
+  assert points(theirs)[-1] == [4096, 4096 * 3000]
+  assert points(cross) == [[16384, 4096 * 3000]] and cross.get_marker() == 'x'
+  assert points(speed.lines[1]) == [[1024, 3000 / 1024], [4096, 3000 / 4096]]
+  alone = dict(
+      command='train',
+      settings=dict(batch_size=4),
+      rows=[dict(length=64, peak_bytes=5, seconds={'step none': 2.0})],
+  )
+  for broken in (
+      dict(command='encode', rows=[]),
+      dict(command=['train'], rows=[]),
+      dict(command='train', contest=[3]),
+      dict(command='train', contest=[dict(subject='x')]),
+  ):
+    with pytest.raises(InputError, match='x: expected a result of `bench'):
+      costs.read([('x', broken)])
+  assert costs.read([('b', alone)]) == {'train': {'locost': [(64, 5, 2.0)]}}
+
+
+def test_similarity_by_a_plain_sum(home):
+  rows = [
+      json.loads(line)
+      for line in (home / 'similar.jsonl').read_text().splitlines()
+  ]
+  distances, means, mean = sentences.means(rows, 'x')
+  assert distances == [1, 2, 4]
+  for distance, found in zip(distances, means):
+    pairs = [
+        row['similarity']
+        for row in rows
+        for _ in range(row['count'])
+        if row['distance'] == distance
+    ]
+    assert found == pytest.approx(statistics.fmean(pairs))
+  every = [row['similarity'] for row in rows for _ in range(row['count'])]
+  assert mean == pytest.approx(statistics.fmean(every))
+  figure = sentences.draw_distances([('x', dict(distances=[0, 0.52, 1]))])
+  heights = [bar.get_height() for bar in figure.axes[0].patches]
+  assert np.flatnonzero(heights).tolist() == [0, 10, 19]
+
+
+def test_page_weights_are_those_of_the_tokens(home):
+  summarizer = locost_jax.load(home / 'pagesum')
+  text = (home / 'text.txt').read_text()
+  words, weights = documents.weights_of_pages(summarizer, text, 'An old house.')
+  assert words == ['An', 'old', 'house.']
+  np.testing.assert_allclose(weights.sum(1), 1, atol=1e-5)
+  tokens = attribution.summary_tokens(summarizer, 'An old house.')
+  pages = summarizer.tokenize(text)
+  of_tokens = attribution.token_pages(summarizer, pages, tokens)
+  # Tokens are bytes: each belongs to the word that it is in, or follows.
+  texts = [summarizer.vocabulary.decode([token]) for token in tokens]
+  rows, word = {0: [], 1: [], 2: []}, 0
+  for own, letter in zip(of_tokens, texts):
+    if letter:
+      rows[word].append(own)
+      word += letter == ' '
+  for word, own in rows.items():
+    np.testing.assert_allclose(weights[word], np.mean(own, 0), atol=1e-6)
+  figure = documents.draw_pages(words, weights)
+  np.testing.assert_array_equal(figure.axes[0].images[0].get_array(), weights.T)
+
+
+def test_attention_adds_up_to_that_of_the_source_page(home):
+  """Computed there by columns, here by tokens."""
+  summarizer = locost_jax.load(home / 'simcas')
+  text = (home / 'text.txt').read_text()
+  tokens, mass, selected = documents.attention(summarizer, text, 'Old house.')
+  ids = attribution.summary_tokens(summarizer, 'Old house.')
+  source = attribution.attribute(summarizer, text, ids)
+  is_text = [bool(token) for token in tokens]
+  assert ''.join(tokens) == 'Old house.' and mass.shape[0] == len(ids)
+  np.testing.assert_allclose(
+      mass[is_text].mean(0), source.selection.mass, atol=1e-5
+  )
+  np.testing.assert_allclose(selected, source.selection.columns, atol=1e-9)
+  figure = documents.draw_attention(tokens, mass, selected)
+  shown = figure.axes[0].images[0].get_array()
+  np.testing.assert_allclose(np.square(shown), mass)
+
+
+def test_start_states_by_a_plain_cosine(home):
+  summarizer = locost_jax.load(home / 'simcas')
+  text = (home / 'text.txt').read_text()
+  pages = summarizer.tokenize(text)
+  longest = max(map(len, pages))
+  chunks = [list(page) + [1] * (longest - len(page)) for page in pages]
+  states = np.float64(
+      start_states.after_layers(
+          summarizer.model, summarizer.params, np.array([chunks])
+      )[:, 0]
+  )
+  figure = documents.draw_start_states(summarizer, text)
+  shown = {
+      axis.get_title(): axis.images[0].get_array()
+      for axis in figure.axes
+      if axis.images and axis.get_title()
+  }
+  for layer, own in enumerate(states, start=1):
+    for i, a in enumerate(own[:4]):
+      for j, b in enumerate(own[:4]):
+        cosine = a @ b / np.linalg.norm(a) / np.linalg.norm(b)
+        similar = cosine / (1 + np.linalg.norm(a - b))
+        assert shown[f'cosine, layer {layer}'][i, j] == pytest.approx(
+            cosine, abs=1e-4
+        )
+        assert shown[f'Sim, layer {layer}'][i, j] == pytest.approx(
+            similar, abs=1e-2
+        )
+
+
+def test_numbers_are_written_round():
+  assert [style.format_count(n) for n in (1, 1000, 1024, 16384, 2**20)] == [
+      '1', '1,000', '1K', '16K', '1M',
+  ]  # fmt: skip
+  assert style.format_bytes(3 * 2**29) == '1.5 GiB'
+  with pytest.raises(InputError, match='no such picture'):
+    kinds.find('kernel')

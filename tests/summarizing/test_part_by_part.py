@@ -1,0 +1,270 @@
+"""Documents read part by part: cut, chosen, how sure, and the command."""
+
+import itertools
+import json
+import math
+
+import numpy as np
+import pytest
+
+import locost_jax
+from locost_jax.data import text as text_lib
+from locost_jax.evaluation import predictions
+from locost_jax.summarizing import part_by_part
+from tests.summarizing.summarize_command import rows_of
+
+WORDS = 'ant bee cat. Dog elk fox! gnu hen\n\nibis jay koi lynx\n\n \nmole newt'
+count_words = lambda text: len(text.split())
+
+
+def story(paragraphs, sentences=3):
+  return '\n\n'.join(
+      ' '.join(f'House {i} of {p} is {i * p} old.' for i in range(sentences))
+      for p in range(paragraphs)
+  )
+
+
+@pytest.mark.parametrize('most', [1, 2, 3, 5, 8, 100])
+@pytest.mark.parametrize('text', [WORDS, story(7), 'one'])
+def test_parts_have_all_words_and_fit(text, most):
+  found = part_by_part.split(text, most, count_words)
+  assert ' '.join(found).split() == text.split()
+  assert max(map(count_words, found)) <= most
+
+
+@pytest.mark.parametrize('most', [21, 23, 42, 46, 1000])
+def test_parts_are_as_many_whole_paragraphs_as_fit(most):
+  """Each paragraph has 21 words."""
+  found = part_by_part.split(story(7), most, count_words)
+  each = most // 21
+  expected = [
+      '\n\n'.join(story(7).split('\n\n')[i : i + each])
+      for i in range(0, 7, each)
+  ]
+  assert found == expected
+
+
+def test_a_long_paragraph_is_cut_between_sentences_and_then_words():
+  text = 'Ant bee cat. Dog elk fox gnu hen ibis jay. Koi lynx.'
+  assert len(text_lib.split_sentences(text)) == 3
+  assert part_by_part.split(text, 4, count_words) == [
+      'Ant bee cat.',
+      'Dog elk fox',
+      'gnu hen ibis jay.',
+      'Koi lynx.',
+  ]
+  assert part_by_part.split('abcdefgh', 3, len) == ['ab', 'cd', 'ef', 'gh']
+
+
+def test_the_surest_are_chosen_as_long_as_they_fit():
+  """Against all sets: it fits, and none that was passed over would have fit."""
+  generator = np.random.default_rng(0)
+  for most in range(1, 40, 3):
+    lengths = generator.integers(1, 12, 6).tolist()
+    sureness = generator.normal(size=6)
+    chosen = part_by_part.choose(lengths, sureness, most)
+    best = int(np.argmax(sureness))
+    assert best in chosen and chosen == sorted(chosen)
+    # The first set in the order of what is surest: in or out, one by one.
+    order = np.argsort(-sureness)
+    sets = [
+        {int(i) for i, bit in zip(order, bits) if bit}
+        for bits in itertools.product((1, 0), repeat=6)
+    ]
+    fits = lambda chosen, most=most, lengths=lengths: (
+        sum(lengths[i] for i in chosen) <= most
+    )
+    expected = {best}
+    if lengths[best] <= most:
+      expected = next(one for one in sets if fits(one))
+    assert set(chosen) == expected
+  assert part_by_part.choose([5, 5, 5], [0, 0, 0], 10) == [0, 1]
+  assert part_by_part.choose([5, 5, 5], [0, 2, 1], 10) == [1, 2]
+  assert part_by_part.choose([5, 5, 5], [0, 2, 1], 0) == [0, 1, 2]
+  assert (
+      part_by_part.choose([50], [0], 10) == [0]
+      and part_by_part.choose([], [], 10) == []
+  )
+
+
+def reference_sureness(summarizer, text, tokens):
+  """Token by token, without padding."""
+  total, written = 0.0, [summarizer.settings.start_id]
+  for token in tokens:
+    logits = summarizer.logits([summarizer.tokenize(text)], [written])
+    scores = logits[0, -1].astype(np.float64)
+    total += scores[token] - math.log(np.exp(scores - scores.max()).sum())
+    total -= scores.max()
+    written.append(token)
+  return total / len(tokens)
+
+
+@pytest.fixture(scope='module')
+def books(tmp_path_factory):
+  path = tmp_path_factory.mktemp('books') / 'books.jsonl'
+  rows = [
+      dict(id=f'b{n}', document=story(n), summary=f'{n}', all=[f'{n}', 'n'])
+      for n in (5, 2)
+  ]
+  path.write_text(''.join(json.dumps(row) + '\n' for row in rows))
+  return path
+
+
+def run_parts(call, run, books, output, *more):
+  status, _, err = call(
+      f'--checkpoint={run}',
+      f'--output={output}',
+      '--part_length=100',
+      '--reference_field=summary',
+      *more,
+      books,
+  )
+  assert status == 0, err
+  return rows_of(output)
+
+
+@pytest.mark.parametrize('options', [(), ('--num_beams=2',)])
+def test_join_and_rank(call, run, books, tmp_path, options):
+  """The same as part after part by hand."""
+  joined = run_parts(
+      call, run, books, tmp_path / 'j.jsonl', '--parts=join', *options
+  )
+  ranked = run_parts(
+      call,
+      run,
+      books,
+      tmp_path / 'r.jsonl',
+      '--parts=rank',
+      '--summary_length=12',
+      *options,
+  )
+  summarizer = locost_jax.load(run)
+  count = lambda text: len(summarizer.vocabulary.encode(text))
+  beams = dict(num_beams=2 if options else 1)
+  for n, join, rank in zip((5, 2), joined, ranked, strict=True):
+    texts = part_by_part.split(story(n), 99, count)  # one mark: the end
+    assert join['parts'] == len(texts) > 1 and join['id'] == f'b{n}'
+    each = summarizer.summarize(texts, max_length=6, **beams)
+    assert join['prediction'] == ' '.join(text.strip() for text in each)
+    assert join['parts_used'] == list(range(len(texts)))
+    assert join['tokens_read'] == sum(map(count, texts)) + len(texts)
+    sure = []
+    for text in texts:
+      inputs = [summarizer.tokenize(text)]
+      tokens = summarizer.generate(inputs, max_length=6, **beams)[0]
+      sure.append(reference_sureness(summarizer, text, tokens))
+    expected = part_by_part.choose(list(map(count, each)), sure, 12)
+    assert rank['parts_used'] == expected
+    assert rank['prediction'] == ' '.join(each[i].strip() for i in expected)
+    assert rank['settings']['parts'] == 'rank'
+    assert rank['settings']['summary_length'] == 12
+    assert rank['reference'] == f'{n}'
+  # `score` reads them, also several references.
+  assert predictions.read(str(tmp_path / 'r.jsonl'))[1].references == ['2']
+  several = run_parts(
+      call,
+      run,
+      books,
+      tmp_path / 's.jsonl',
+      '--parts=join',
+      '--reference_field=all',
+  )
+  assert several[0]['references'] == ['5', 'n']
+
+
+def test_a_part_without_a_summary_is_read_and_not_used(run):
+  summarizer = locost_jax.load(run)
+  rows = [
+      dict(
+          prediction=text,
+          tokens_read=n,
+          tokens_kept=n,
+          seconds=1.0,
+          seconds_encoding=0.5,
+          seconds_decoding=0.5,
+          peak_memory_bytes=n,
+      )
+      for n, text in ((3, 'One.'), (4, ' '), (5, 'Two.'))
+  ]
+  job = part_by_part.summaries.Job(
+      0, part_by_part.documents.Document('book', '', 'book.txt'), 'hash'
+  )
+  done = [
+      part_by_part.summaries.Done(job._replace(number=i), row)
+      for i, row in enumerate(rows)
+  ]
+  row = part_by_part._merge(
+      summarizer, job, done, part_by_part.Parts('join', 9, 0), len
+  ).row
+  assert (row['prediction'], row['parts_used']) == ('One. Two.', [0, 2])
+  assert (row['parts'], row['tokens_read'], row['seconds']) == (3, 12, 3.0)
+  assert row['peak_memory_bytes'] == 5 and row['id'] == 'book'
+
+
+def test_how_sure_a_model_is_equals_a_loop(run):
+  summarizer = locost_jax.load(run)
+  texts = ['A house.', 'Another house is old, and this one is not.', 'No.']
+  tokens = [
+      summarizer.generate([summarizer.tokenize(text)], max_length=length)[0]
+      for text, length in zip(texts, (3, 20, 1))
+  ]
+  done = [
+      part_by_part.summaries.Done(
+          part_by_part.summaries.Job(
+              i, None, '', pages=[np.asarray(summarizer.tokenize(text))]
+          ),
+          tokens=np.pad(own, (0, 2)),
+      )
+      for i, (text, own) in enumerate(zip(texts, tokens))
+  ]
+  expected = [
+      reference_sureness(summarizer, text, own)
+      for text, own in zip(texts, tokens)
+  ]
+  np.testing.assert_allclose(
+      part_by_part.measure(summarizer, done), expected, atol=2e-5
+  )
+
+
+def test_parts_of_another_kind_are_not_taken_for_the_same(
+    call, run, books, tmp_path
+):
+  output = tmp_path / 'out.jsonl'
+  run_parts(call, run, books, output, '--parts=join')
+  status, _, err = call(
+      f'--checkpoint={run}', f'--output={output}', '--parts=rank', books
+  )
+  assert status == 2
+  assert "parts was 'join', now 'rank'" in err
+
+
+@pytest.mark.parametrize(
+    'arguments, expected',
+    [
+        (('--parts=best',), 'parts'),
+        (('--part_length=64',), '--part_length belongs to --parts'),
+        (('--summary_length=64',), '--summary_length belongs to --parts'),
+        (('--parts=join', '--part_length=4'), '8'),
+        (('--parts=join', '--max_input_length=64'), '--max_input_length and'),
+        (('--parts=join', '--report=page.html'), '--report and --parts=join'),
+        (('--reference_field=summary',), '--reference_field belongs to'),
+        (('--format=json', '--reference_field=gone'), "field 'gone'"),
+    ],
+)
+def test_bad_flags_give_one_line(call, run, books, arguments, expected):
+  status, out, err = call(f'--checkpoint={run}', *arguments, books)
+  assert status == 2 and out == ''
+  assert all(line.startswith('error: ') for line in err.splitlines())
+  assert expected in err
+
+
+def test_a_model_that_reads_pages_has_no_parts(run):
+  summarizer = locost_jax.load(run)
+  part_by_part.check(
+      part_by_part.Parts('join', 10**6, 0), summarizer
+  )  # LOCOST has none
+  summarizer.pages = True
+  with pytest.raises(
+      part_by_part.InputError, match='reads pages or chunks by itself'
+  ):
+    part_by_part.check(part_by_part.Parts('join', 64, 0), summarizer)
