@@ -24,10 +24,9 @@ def find_run(directory):
 
   Args:
     directory: a WORKDIR (with phases it stands for the last finished one; while
-      none is, for the last that has a checkpoint), a checkpoint in one, or the
-      directory of a model that comes with the package.
       none is, for the last that has a checkpoint; with several seeds for the
-      best of them, see `best_seed`) or a checkpoint in one.
+      best of them, see `best_seed`), a checkpoint in one, or the directory of a
+      model that comes with the package.
 
   Returns:
     (home, checkpoint, config as nested dicts), home being where config.json and
