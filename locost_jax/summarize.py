@@ -2,6 +2,7 @@
 
   python -m locost_jax.summarize --checkpoint=runs/quickstart report.txt
   cat report.txt | python -m locost_jax.summarize --checkpoint=runs/quickstart -
+  python -m locost_jax.summarize --checkpoint=builtin:documentation report.txt
   python -m locost_jax.summarize --checkpoint=DIR --num_beams=4 \\
       --output=summaries.jsonl books/ part-*.jsonl
 
@@ -52,8 +53,9 @@ def define_flags(values, argv):
       'checkpoint',
       None,
       'DIR: a WORKDIR (its best checkpoint, or its '
-      'latest), a checkpoint in one, a Hugging Face directory, or '
-      'hf://org/name[@revision] on its Hub',
+      'latest), a checkpoint in one, a Hugging Face directory, '
+      'hf://org/name[@revision] on its Hub, or builtin:documentation, which '
+      'comes with the package',
       flag_values=values,
   )
   commands.define_allow_download(values, 'checkpoint')

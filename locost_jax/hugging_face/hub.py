@@ -9,6 +9,7 @@ import os
 import re
 import sys
 
+from locost_jax.builtin import find_builtin
 from locost_jax.errors import FULL
 from locost_jax.errors import InputError
 from locost_jax.errors import visible
@@ -35,7 +36,8 @@ def find_directory(name, allow_download=None):
   """Returns the directory that a user means.
 
   Args:
-    name: a local directory, or hf://org/name or hf://org/name@revision.
+    name: a local directory, builtin:name, or hf://org/name or
+      hf://org/name@revision.
     allow_download: whether org/name, if there is no such directory, is a name
       on the Hub; None: no, and the caller has no option that would allow it.
 
@@ -50,6 +52,8 @@ def find_directory(name, allow_download=None):
           f'{PREFIX}org/name@revision'
       )
     return download(name[len(PREFIX) :])
+  if name.startswith(find_builtin.PREFIX):
+    return find_builtin.find_directory(name)
   if os.path.isdir(name):
     return name
   if allow_download and _NAME.fullmatch(name):

@@ -39,7 +39,8 @@ def load(
   Args:
     directory: a WORKDIR (it stands for its last finished phase and there for
       its best checkpoint, or its latest), a checkpoint in it, a Hugging Face
-      directory, or a name on its Hub: hf://org/name[@revision].
+      directory, a name on its Hub: hf://org/name[@revision], or
+      builtin:documentation, the model that comes with the package.
     dtype: of matmuls and activations: float32 or bfloat16. float64 (with
       jax_enable_x64) computes everything in it.
     convolution: 'exact', or 'release' to reproduce the CUDA path that released

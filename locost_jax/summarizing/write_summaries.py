@@ -128,6 +128,7 @@ def describe_origin(summarizer, settings, options):
   """Returns what every row holds besides its summary: all that reproduces it."""
   run = find.find_run(options.checkpoint)
   path = os.path.abspath(options.checkpoint if run is None else run[1])
+  step = os.path.basename(path)
   device = jax.local_devices()[0]
   how = options.parts._asdict() if options.parts else {}
   return dict(
@@ -135,7 +136,7 @@ def describe_origin(summarizer, settings, options):
       dtype=options.dtype,
       checkpoint=dict(
           path=path,
-          step=None if run is None else int(os.path.basename(path)),
+          step=int(step) if run and step.isdigit() else None,
           fingerprint=summaries.fingerprint(summarizer),
       ),
       versions=dict(locost_jax=locost_jax.__version__, jax=jax.__version__),

@@ -46,7 +46,7 @@ def read(directory):
 
   Args:
     directory: a WORKDIR, a checkpoint, a Hugging Face directory or a name on
-      its Hub: hf://org/name[@revision].
+      its Hub: hf://org/name[@revision], or builtin:NAME.
   """
   where, directory = str(directory), hub.find_directory(directory)
   run = find.find_run(directory)

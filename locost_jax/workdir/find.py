@@ -10,8 +10,10 @@ import sys
 import jax
 import numpy as np
 
+from locost_jax.builtin import find_builtin
 from locost_jax.errors import InputError
 from locost_jax.models import lora
+from locost_jax.models import parameters
 from locost_jax.vocabularies import vocabulary as vocabulary_lib
 from locost_jax.workdir import checkpoint
 from locost_jax.workdir import phases as phases_lib
@@ -23,7 +25,8 @@ def find_run(directory):
   Args:
     directory: a WORKDIR (with phases it stands for the last finished one; while
       none is, for the last that has a checkpoint; with several seeds for the
-      best of them, see `best_seed`) or a checkpoint in one.
+      best of them, see `best_seed`), a checkpoint in one, or the directory of a
+      model that comes with the package.
 
   Returns:
     (home, checkpoint, config as nested dicts), home being where config.json and
@@ -40,6 +43,8 @@ def find_run(directory):
     return find_run(best)
   if config is None or 'train' not in config:
     return None
+  if find_builtin.has_parameters(home):
+    return home, home, config
   if config.get('phases'):
     phases = [os.path.join(home, phase) for phase, _ in config['phases']]
     steps_of = lambda phase: os.path.join(phase, 'checkpoints')
@@ -147,6 +152,8 @@ def load_run_params(directory, config):
     directory: of the checkpoint.
     config: the run's, as nested dicts.
   """
+  if find_builtin.has_parameters(directory):
+    return parameters.unflatten(find_builtin.load_parameters(directory))
   # Runs begun before there were adapters say nothing of them, and have none.
   settings = config['train'].get('lora', {'alpha': 1.0})
   params = lora.merge(checkpoint.load_params(directory), settings['alpha'])

@@ -1,0 +1,1 @@
+"""Small trained models that come with the package."""
