@@ -12,6 +12,8 @@ from tests.runs import test_main
 
 ROOT = Path(__file__).parent.parent
 PARTS = 'setup.py setup.cfg pyproject.toml README.md LICENSE'.split()
+# Of its files: code, pages, and the models that come with the package.
+KINDS = '.py .css .js .md .json .model .safetensors'.split()
 MINE = """
 from configs import default
 
@@ -68,7 +70,7 @@ def test_all_files_are_in_it(installed):
   expected = {
       path.relative_to(ROOT)
       for path in (ROOT / 'locost_jax').rglob('*')
-      if path.suffix in ('.py', '.css', '.js')
+      if path.suffix in KINDS
   } | {
       Path('locost_jax') / path.relative_to(ROOT)
       for path in (ROOT / 'configs').glob('*.py')
@@ -76,7 +78,7 @@ def test_all_files_are_in_it(installed):
   there = {
       path.relative_to(installed)
       for path in (installed / 'locost_jax').rglob('*')
-      if path.suffix in ('.py', '.css', '.js')
+      if path.suffix in KINDS
   }
   assert there == expected
   assert not (installed / 'configs').exists()  # a name that others use
