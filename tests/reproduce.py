@@ -135,14 +135,7 @@ def expand(text):
 
 
 def read_files(text):
-  """Puts the one file that $(ls PATTERN) finds in its place, and those of *."""
-
-  def find(match):
-    found = glob.glob(match[1])
-    assert len(found) == 1, f'{match[1]}: {found}'
-    return found[0]
-
-  text = re.sub(r'\$\(ls (\S+)\)', find, text)
+  """Returns a command with the files that its patterns find, as a shell does."""
   words = [sorted(glob.glob(w)) if '*' in w else [w] for w in shlex.split(text)]
   return shlex.join(sum(words, []))
 
@@ -220,6 +213,8 @@ def tiny(name, words):
     return ['--config.data.vocabulary=byte', '--config.data.check_sizes=False']
   if command == 'data.interdependent':
     return ['--config.data.check_sizes=False', '--documents=2']
+  if command == 'score':
+    return ['--layer=1'] * ('bertscore' in ' '.join(words))
   if command not in ('main', 'bench'):
     return []
   path = next(
