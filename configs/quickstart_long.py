@@ -2,7 +2,7 @@
 
   python -m locost_jax.main --config=configs/quickstart_long.py
 
-Hardware: 2 CPU cores, 36 minutes with one of them; 2.6M parameters.
+Hardware: 2 CPU cores, 36 minutes with one of them; 2.5M parameters.
 Expected: a ROUGE-1 of 34, against 17.8 of the best constant output and 17.5 of
 the lead; a ROUGE-2 of 15. It comes with the package: builtin:documentation.
 """

@@ -44,4 +44,3 @@ def load_parameters(directory):
   """Returns {path of a parameter: numpy array, float32}."""
   stored = safetensors.load_file(Path(directory) / PARAMETERS)
   return {path: array.astype(np.float32) for path, array in stored.items()}
-

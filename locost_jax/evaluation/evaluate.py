@@ -108,12 +108,15 @@ def measure(
     mesh,
     metrics=None,
     common=None,
+    generated=None,
 ):
   """Measures a model: `evaluate` without names and files.
 
   Args:
     model, params, batches, vocabulary, config, mesh, common: see `evaluate`.
     metrics: instead of config.eval.metrics.
+    generated: a `generated_batches.GeneratedBatches`, for an evaluation that
+      may be stopped and given again.
 
   Returns:
     ({'loss': ..., 'rouge1': ..., ...}, [{id, prediction, reference,
@@ -125,15 +128,19 @@ def measure(
   of_text = metric_table.of_summaries(names)
   parts, rows = [], []
   with jax.set_mesh(mesh):
-    for batch, info in content.with_weights(batches, common):
+    for i, (batch, info) in enumerate(content.with_weights(batches, common)):
       watchdog.alive()
       if of_model:
         placed = sharding.global_batch(batch, mesh, vocabulary.pad_id)
         parts += [entry.sums(model, params, placed) for entry in of_model]
       if of_text:
-        tokens = _generate(
-            model, params, batch, len(info['id']), vocabulary, config, mesh
-        )
+        tokens = generated.get(i) if generated else None
+        if tokens is None:
+          tokens = _generate(
+              model, params, batch, len(info['id']), vocabulary, config, mesh
+          )
+          if generated:
+            generated.add(tokens)
         rows += _rows(batch, info, tokens, vocabulary, common)
   measured = metric_lib.means(parts)
   for entry in of_model:

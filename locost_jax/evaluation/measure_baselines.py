@@ -3,17 +3,20 @@
 - The loss with the inputs exchanged between documents: a model that reads its
   input is worse then.
 - The loss of a unigram model of the training targets.
-- The scores of the first sentences of the input (lead), and of the one training
-  target that suits the validation targets best.
+- The scores of the first sentences of the input (lead), of the one training
+  target that suits the validation targets best, and of the sentences of the
+  input that suit the reference best (oracle), which needs the reference.
 """
 
 import numpy as np
 
 from locost_jax.data import text as text_lib
 from locost_jax.evaluation import baselines
+from locost_jax.evaluation import bounds
 from locost_jax.evaluation import content
 from locost_jax.evaluation import metric_table
 from locost_jax.evaluation.metrics import metric as metric_lib
+from locost_jax.evaluation.metrics import protocols
 from locost_jax.hosts import collective
 
 # Training targets that the baselines look at: enough for the frequencies of
@@ -76,12 +79,15 @@ def measure_baselines(batches, train_records, vocabulary, metrics, common=None):
         on average.
       constant: scores, and 'text', the training target that has the highest
         mean ROUGE on this split.
+      oracle: scores; see `metrics/extractive_oracle.py`.
   """
-  train_records = list(train_records)
+  train_records, of_text = list(train_records), metric_table.of_summaries(
+      metrics
+  )
   train_references = [record['reference'] for record in train_records]
   sentences = _mean_sentences(train_references)
   rows = collective.gather_rows(
-      list(_rows(batches, vocabulary, sentences, common))
+      list(_rows(batches, vocabulary, sentences, bool(of_text), common))
   )
   loss = baselines.unigram_loss(
       [record['targets'] for record in train_records],
@@ -89,7 +95,6 @@ def measure_baselines(batches, train_records, vocabulary, metrics, common=None):
       vocabulary.size,
   )
   measured = {'unigram': {'loss': float(loss)}}
-  of_text = metric_table.of_summaries(metrics)
   if not of_text:
     return measured
   references = [row['reference'] for row in rows]
@@ -101,27 +106,32 @@ def measure_baselines(batches, train_records, vocabulary, metrics, common=None):
   leads = [row['lead'] for row in rows]
   measured['lead'] = dict(score(leads), sentences=sentences)
   measured['constant'] = dict(score([constant] * len(rows)), text=constant)
+  measured['oracle'] = dict(score([row['oracle'] for row in rows]))
   return measured
 
 
-def _rows(batches, vocabulary, sentences, common):
-  """Yields a dict of each document's lead, reference, targets, contents.
+def _rows(batches, vocabulary, sentences, has_texts, common):
+  """Yields a dict of each document's lead, oracle, reference, targets, contents.
 
   Args:
     batches, vocabulary, common: as in `measure_baselines`.
     sentences: of the lead.
+    has_texts: whether the oracle is wanted.
   """
   for batch, info in batches:
     lengths = batch['decoder_loss_weights'].astype(bool).sum(axis=1)
     for i, reference in enumerate(info['reference']):
       inputs = batch['encoder_input_tokens'][i]
+      text = content.input_text(inputs, vocabulary)
       row = dict(
-          lead=baselines.lead(
-              content.input_text(inputs, vocabulary), sentences
-          ),
+          lead=baselines.lead(text, sentences),
           reference=reference,
           targets=batch['decoder_target_tokens'][i, : lengths[i]].tolist(),
       )
+      if has_texts:
+        row['oracle'] = bounds.oracle(
+            text, first_reference(reference), protocols.find('locost')
+        )
       if common is not None:
         row['contents'] = content.of_document(
             inputs, reference, vocabulary, common

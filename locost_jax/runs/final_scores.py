@@ -11,12 +11,14 @@ from typing import Any, NamedTuple
 
 import jax
 
+from locost_jax.command_line import versions
 from locost_jax.data import mixture
 from locost_jax.devices import sharding
 from locost_jax.errors import visible
 from locost_jax.evaluation import by_length as by_length_lib
 from locost_jax.evaluation import content
 from locost_jax.evaluation import evaluate
+from locost_jax.evaluation import generated_batches
 from locost_jax.evaluation import measure_baselines
 from locost_jax.evaluation import metric_table
 from locost_jax.evaluation.metrics import protocols
@@ -31,6 +33,7 @@ from locost_jax.training import init_from
 from locost_jax.training import step as step_lib
 from locost_jax.workdir import checkpoint
 from locost_jax.workdir import manifest
+from locost_jax.workdir import phases as phases_lib
 
 EXAMPLES = 3  # documents shown with their summaries
 
@@ -146,7 +149,9 @@ def _measure_task(records, setups, initial, metrics):
   for phase in setups:
     step, params = _best_params(phase, setup.mesh)
     _warn_of_signatures(records, phase, signatures)
-    measured, rows = measure(params, records.batches(), metrics=metrics)
+    measured, rows = _measure_checkpoint(
+        records, phase, step, params, measure, metrics
+    )
     after = f'after {phase.name}' if phase.name else 'after training'
     table_rows.append(Row(f'{after}, step {step}', measured, is_result=True))
   if config.eval.baselines:
@@ -169,6 +174,34 @@ def _measure_task(records, setups, initial, metrics):
   return table, rows
 
 
+def _measure_checkpoint(records, phase, step, params, measure, metrics):
+  """Measures a checkpoint, going on where an earlier call was stopped.
+
+  Args:
+    records: a _Split.
+    phase: the Setup whose checkpoint it is.
+    step, params: of the checkpoint.
+    measure: `evaluate.measure` but for parameters, batches and metrics.
+    metrics: as config.eval.metrics.
+
+  Returns:
+    What `evaluate.measure` returns.
+  """
+  if not metric_table.of_summaries(metrics):
+    return measure(params, records.batches(), metrics=metrics)
+  setup, host = records.setup, jax.process_index()
+  name = f'{records.task}-{records.name}-{phase.name}-{step}.{host}.jsonl'
+  generated = generated_batches.GeneratedBatches(
+      setup.directory / 'evaluations' / name,
+      dependencies(setup, [phase], records.name),
+  )
+  results = measure(
+      params, records.batches(), metrics=metrics, generated=generated
+  )
+  generated.remove()
+  return results
+
+
 def _warn_of_signatures(records, setup, signatures):
   """Warns where a phase's own evaluations were computed in another way.
 
@@ -186,6 +219,34 @@ def _warn_of_signatures(records, setup, signatures):
             f'with the signature {visible(other)}, the table has {text}: do '
             'not compare them, nor checkpoints chosen by both'
         )
+
+
+def dependencies(setup, phases, split):
+  """Returns all that the summaries of a split depend on, as JSON has it.
+
+  Args:
+    setup: whose records, model and decoding count.
+    phases: Setups whose best checkpoints are measured.
+    split: 'validation' or 'test'.
+  """
+  config, most = phases_lib.to_dict(setup.config), setup.config.eval.examples
+  return dict(
+      checkpoints=[
+          {'phase': phase.name, **identity(phase)} for phase in phases
+      ],
+      split=split,
+      records={
+          task: [cache.path.name, min(most or len(cache), len(cache))]
+          for task, cache in setup.eval_caches(split).items()
+      },
+      **{
+          name: config[name]
+          for name in ('data', 'decode', 'eval', 'mesh', 'model', 'selector')
+      },
+      dtype=setup.config.train.dtype,
+      hosts=jax.process_count(),
+      versions=versions.installed(('locost_jax',)),
+  )
 
 
 def identity(setup):
@@ -237,6 +298,8 @@ def _baseline_rows(records, measure, params, metrics):
     lead = 'first sentence' if n == 1 else f'first {n} sentences'
     rows.append(Row(f'lead: {lead}', measured['lead'], True))
     rows.append(Row(f'best constant: “{text}”', measured['constant'], True))
+    oracle = 'oracle: chosen sentences'
+    rows.append(Row(oracle, measured['oracle'], True))
   return rows
 
 

@@ -11,7 +11,6 @@ import json
 
 from locost_jax import files
 from locost_jax import untrusted
-from locost_jax.command_line import versions
 from locost_jax.errors import InputError
 from locost_jax.evaluation import metric_table
 from locost_jax.hosts import collective
@@ -19,7 +18,6 @@ from locost_jax.runs import final_scores
 from locost_jax.runs.final_table import Example
 from locost_jax.runs.final_table import Row
 from locost_jax.runs.final_table import Table
-from locost_jax.workdir import phases as phases_lib
 
 _TABLES = 'tables', 'by_length'
 
@@ -50,24 +48,9 @@ def measure(setups, workdir, split, name, overwrite=False, **options):
 def _key(setups, split, options):
   """All that the numbers depend on, as JSON has it."""
   last = setups[-1]
-  config = phases_lib.to_dict(last.config)
-  documents = last.config.eval.examples
   return dict(
-      checkpoints=[
-          {'phase': setup.name, **final_scores.identity(setup)}
-          for setup in setups
-      ],
-      split=split,
-      records={
-          task: [cache.path.name, min(documents or len(cache), len(cache))]
-          for task, cache in last.eval_caches(split).items()
-      },
+      final_scores.dependencies(last, setups, split),
       signatures=metric_table.signatures(last.config.eval.metrics, 0),
-      **{
-          name: config[name] for name in ('eval', 'decode', 'model', 'selector')
-      },
-      dtype=last.config.train.dtype,
-      versions=versions.installed(('locost_jax',)),
       **options,
   )
 

@@ -1,5 +1,6 @@
 """Evaluation: sums over any batches, predictions, baselines."""
 
+import errno
 import json
 import os
 from pathlib import Path
@@ -10,11 +11,13 @@ import jax
 import numpy as np
 import pytest
 
+from locost_jax import files
 from locost_jax import models
 from locost_jax.devices import sharding
 from locost_jax.errors import InputError
 from locost_jax.evaluation import baselines
 from locost_jax.evaluation import evaluate
+from locost_jax.evaluation import generated_batches
 from locost_jax.evaluation import measure_baselines
 from locost_jax.evaluation import metric_table
 from locost_jax.evaluation.metrics import rouge as rouge_lib
@@ -237,6 +240,55 @@ def test_several_references(setup, tmp_path):
   assert baselines['constant']['text'] in TARGETS
 
 
+def test_a_stopped_evaluation_goes_on(setup, tmp_path, monkeypatch, capsys):
+  """Only what is not there, or belongs to another checkpoint, is generated."""
+  config, model, params, mesh = setup
+  path, generate, calls = tmp_path / 'there' / 'x.jsonl', evaluate._generate, []
+
+  def run(step=3, most=99):
+    def generate_some(*arguments):
+      if len(calls) == most:
+        raise KeyboardInterrupt
+      calls.append(arguments)
+      return generate(*arguments)
+
+    monkeypatch.setattr(evaluate, '_generate', generate_some)
+    calls.clear()
+    generated = generated_batches.GeneratedBatches(path, dict(step=step))
+    results = evaluate.measure(
+        model,
+        params,
+        make_batches(2),
+        VOCABULARY,
+        config,
+        mesh,
+        generated=generated,
+    )
+    return generated, results
+
+  _, whole = run()
+  assert len(calls) == 3
+  assert run()[1] == whole and not calls
+  for step, most in (4, 2), (4, 0):  # stopped, and again at once
+    with pytest.raises(KeyboardInterrupt):
+      run(step, most)
+  path.write_text(path.read_text()[:-5])  # the line is written when killed
+  generated, results = run(4)
+  assert results == whole and len(calls) == 2
+  assert '1 batches were generated before' in capsys.readouterr().err
+  generated.remove()
+  assert not path.exists()
+  path.write_text('{"step": 4}\n{"tokens": [["x"]]}\n')
+  assert run(4)[1] == whole and len(calls) == 3
+  monkeypatch.setattr(files, 'write', full_disk)
+  assert run(5)[1] == whole and len(calls) == 3
+  assert 'No space left' in capsys.readouterr().err
+
+
+def full_disk(path, content):
+  raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+
 @pytest.mark.parametrize('batch_size', [1, 2, 3, 5])
 def test_exchanged_inputs(batch_size):
   """Every document gets another's input; targets and shapes stay."""
@@ -399,6 +451,9 @@ def test_baselines():
   constant = measured['constant']
   assert constant.pop('text') == 'the fifth'
   assert constant == rouge_lib.rouge(['the fifth'] * 5, TARGETS)
+  # Only the last two targets have words of their documents.
+  chosen = ['', '', '', 'Four.', 'The fifth and last one.']
+  assert measured['oracle'] == rouge_lib.rouge(chosen, TARGETS)
 
 
 @pytest.mark.parametrize(

@@ -68,6 +68,8 @@ def test_zero_shot_evaluation_of_a_pretraining_run(
   assert status == 0, err
   assert 'jsonl, test, 6 documents' in out and ' R-L ' in out
   assert ' of 6 documents' not in out + err
+  # What was generated is kept only until there are results.
+  assert list((pretrained / 'run' / 'evaluations').iterdir()) == []
   status, out, err = run_command(
       main,
       *evaluate,

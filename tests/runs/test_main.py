@@ -406,6 +406,7 @@ def test_phases_from_start_to_end(call, corpus, tmp_path):
       "another document's input",
       'unigrams of the targets',
       'lead: first sentence',
+      'oracle: chosen sentences',
   } <= set(rows)
   assert any(name.startswith('best constant: “A story') for name in rows)
   assert rows['lead: first sentence']['rouge1'] > 0

@@ -52,9 +52,10 @@ def test_made_from_a_run(tiny):
 def test_training_starts_from_it(tiny):
   origin = init_from.read('builtin:tiny')
   assert origin.name == 'locost'
-  assert origin.params.keys() == parameters.flatten(
-      locost_jax.load(tiny).params
-  ).keys()
+  assert (
+      origin.params.keys()
+      == parameters.flatten(locost_jax.load(tiny).params).keys()
+  )
 
 
 def test_unknown_name(tiny):
