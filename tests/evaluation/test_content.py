@@ -117,7 +117,8 @@ def test_content_loss_is_a_loop_over_documents(setup, batch_size):
   assert measured['perplexity'] == pytest.approx(np.exp(measured['loss']))
   assert measured['loss'] == pytest.approx(np.mean(every), rel=1e-5)
   assert abs(measured['loss'] - measured['content_loss']) > 1e-3
-  assert all(set(row) == {'id', 'prediction', 'reference'} for row in rows)
+  keys = {'id', 'prediction', 'reference', 'tokens_kept'}
+  assert all(set(row) == keys for row in rows)
   written = [set(recall.words(row['prediction'])) for row in rows]
   words = [
       content.content_words(target, text, COMMON)

@@ -1,6 +1,7 @@
 """Mean cross entropy in nats per target token, accuracy and perplexity.
 
-The perplexity of a split (SimCAS, table 9) is exp(loss). content_loss is that of the targets in `evaluation.content`.
+The perplexity of a split (SimCAS, table 9) is exp(loss). content_loss is the
+loss of the targets in `evaluation.content`.
 """
 
 import functools
