@@ -39,8 +39,8 @@ gsg      gap sentences of documents of --lengths words, per core, compared
 
 The weights are random, of --config's model; with --config.decode.num_beams=4
 decode and cost write with beams. Each length is measured in a process of its
-own; runs that are compared are interleaved. A table goes to stdout, with raw times,
-machine and versions as JSON, and a picture, to --output.
+own; runs that are compared are interleaved. A table goes to stdout, with raw
+times, machine and versions as JSON, and a picture, to --output.
 """
 
 import json

@@ -1,10 +1,11 @@
 """Compares models: ours and PyTorch's, each in a process of its own.
 
-Their encoders, their train steps, or whole models that read and write. All models of a comparison are loaded, and their runs are interleaved; each has its median time, its
-ratios, and the peak of its process with the whole model loaded. Train steps
-hold much memory, so ours is compared with one other at a time. A model that
-would hold more memory than it may is ended and reported; longer inputs of it
-are skipped.
+Their encoders, their train steps, or whole models that read and write. All
+models of a comparison are loaded, and their runs are interleaved; each has its
+median time, its ratios, and the peak of its process with the whole model
+loaded. Train steps hold much memory, so ours is compared with one other at a
+time. A model that would hold more memory than it may is ended and reported;
+longer inputs of it are skipped.
 """
 
 import contextlib

@@ -9,8 +9,9 @@ Width, heads, depth and vocabulary are those of our config, so that at the
 paper's size they are the base models; embeddings are tied, as ours are.
 Positions of LED and BART reach as far as the input. The whole model is loaded;
 its encoder, without gradients, its `generate`, or a step of AdamW is timed,
-with one thread per core. In bfloat16 an encoder has bfloat16 parameters too; a train step is under
-autocast and keeps them in float32, as ours does. Nothing is downloaded.
+with one thread per core. In bfloat16 an encoder has bfloat16 parameters too; a
+train step is under autocast and keeps them in float32, as ours does. Nothing is
+downloaded.
 """
 
 import importlib.util

@@ -1,7 +1,8 @@
 """Models that come with the package, by name: builtin:documentation.
 
-Each is a directory beside this file: config.json as a run writes it, the
-vocabulary, the parameters in bfloat16, and MODEL_CARD.md. Nothing is downloaded.
+Each is a directory next to this file: config.json as a run writes it, the
+vocabulary, the parameters in bfloat16, and MODEL_CARD.md. Nothing is
+downloaded.
 """
 
 from pathlib import Path

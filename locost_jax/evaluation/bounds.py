@@ -1,4 +1,4 @@
-"""What a score lies between: floors without a model, and a ceiling.
+"""Bounds of a score: floors without a model, and a ceiling.
 
 - lead: the first k sentences of the document; k is the mean number of sentences
   of the references.
@@ -23,14 +23,8 @@ from locost_jax.evaluation.predictions import Pair
 
 _MOST_REFERENCES = 500
 COLUMNS = tuple(
-    metric.Column(key, title, 2)
-    for key, title in (
-        ('rouge1', 'R-1'),
-        ('rouge2', 'R-2'),
-        ('rougeL', 'R-L'),
-        ('rougeLsum', 'R-Lsum'),
-        (protocols.MEAN, 'mean'),
-    )
+    metric.Column(key, protocols.TITLES[key], 2)
+    for key in (*protocols.TYPES, protocols.MEAN)
 )
 
 
@@ -63,7 +57,7 @@ def run(rows, settings):
   return measure.Measured(
       COLUMNS,
       values,
-      (protocols.signature(settings.protocol, len(rows)).partition('|n:')[0],),
+      (protocols.method(protocols.signature(settings.protocol, len(rows))),),
       more=dict(constant=constant, lead_sentences=k),
   )
 
@@ -77,7 +71,7 @@ def run_rouge(rows, settings):
   return measure.Measured(
       COLUMNS,
       {measure.PREDICTION: rouge(predictions, rows, settings, 'ROUGE')},
-      tuple(signature.partition('|n:')[0].split('|')[1:]),
+      tuple(protocols.method(signature).split('|')[1:]),
       (note,) if blank else (),
   )
 

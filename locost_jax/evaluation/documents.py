@@ -12,7 +12,7 @@ def read(path, documents=None):
   Args:
     path: the file of predictions; `document` of its rows counts.
     documents: another JSONL file, whose rows have `document`: the same `id` if
-      all rows of both have one, else the same order. None: there is none.
+      all rows of both have one, else the same order. None: no such file.
 
   Returns:
     List of str, None where there is no document.

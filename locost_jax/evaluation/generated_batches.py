@@ -50,7 +50,7 @@ class GeneratedBatches:
     return self._found[number] if number < len(self._found) else None
 
   def add(self, tokens):
-    """Keeps the tokens of the next batch; a full disk is told, once.
+    """Keeps the tokens of the next batch. If the disk is full, a line says so.
 
     Args:
       tokens: list of lists of ids.

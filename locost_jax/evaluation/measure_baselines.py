@@ -111,7 +111,7 @@ def measure_baselines(batches, train_records, vocabulary, metrics, common=None):
 
 
 def _rows(batches, vocabulary, sentences, has_texts, common):
-  """Yields a dict of each document's lead, oracle, reference, targets, contents.
+  """Yields each document's lead, oracle, reference, targets, contents, a dict.
 
   Args:
     batches, vocabulary, common: as in `measure_baselines`.

@@ -1,4 +1,4 @@
-"""What `score --metrics` prints: a table and a signature for each measure."""
+"""The output of `score --metrics`: a table and a signature for each measure."""
 
 import math
 

@@ -44,7 +44,7 @@ def draw(runs, patterns=KEYS):
 
   Args:
     runs: list of (name, path of metrics.jsonl).
-    patterns: as of `choose_keys`.
+    patterns: see `choose_keys`.
 
   Returns:
     The matplotlib Figure.

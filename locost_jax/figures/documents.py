@@ -42,7 +42,7 @@ def weights_of_pages(summarizer, text, summary=None):
   """Returns the words of a summary and the weight of each page for them.
 
   Args:
-    summarizer, text, summary: as of `write_summary`.
+    summarizer, text, summary: see `write_summary`.
 
   Returns:
     (list of words, float [words, pages]); rows sum to 1.
@@ -98,7 +98,7 @@ def attention(summarizer, text, summary=None):
   padding, and SimCAS's vector in front, are left out.
 
   Args:
-    summarizer, text, summary: as of `write_summary`.
+    summarizer, text, summary: see `write_summary`.
 
   Returns:
     (list of the tokens' texts, float [T, columns], float [columns] or None):

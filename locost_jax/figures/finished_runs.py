@@ -1,4 +1,4 @@
-"""What lies in the directory of a run: its metrics, predictions and scores."""
+"""Reads the directory of a run: its metrics, predictions and scores."""
 
 import os
 from pathlib import Path

@@ -24,7 +24,7 @@ class Row(NamedTuple):
 
 
 class Settings(NamedTuple):
-  """What the user set; each measure reads what it needs.
+  """The user's settings; each measure reads what it needs.
 
   Attributes:
     model: a local directory, hf://org/name, or the name that an endpoint knows.

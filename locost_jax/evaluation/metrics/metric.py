@@ -37,7 +37,7 @@ class Metric(NamedTuple):
     signature: function of the number of documents -> what fixes the numbers, a
       text without spaces; None: the metric has no variants.
     derive: {key: mean over the split} -> numbers that follow from these, such
-      as a perplexity; None: there are none.
+      as a perplexity; None: nothing does.
   """
 
   name: str

@@ -184,7 +184,7 @@ def signature(protocol, pairs, level=intervals.LEVEL):
   Args:
     protocol: a Protocol.
     pairs: how many were scored.
-    level: of the intervals, in percent; None: there are none.
+    level: of the intervals, in percent; None: no intervals.
   """
   parts = [
       'rouge',

@@ -239,7 +239,7 @@ def read_baseline(path, layer):
 
   Args:
     path: of a file like those of the package bert-score: comma-separated, the
-      header LAYER,P,R,F, a row for each layer; None: there is none.
+      header LAYER,P,R,F, a row for each layer; None: no rescaling.
     layer: the row.
 
   Raises:

@@ -28,10 +28,10 @@ _FATAL = (301, 302, 303, 307, 308, 401, 403, 404, 405)
 
 
 class Answer(NamedTuple):
-  """What came of one request.
+  """The outcome of one request.
 
   Attributes:
-    text: of the model; None: there is none.
+    text: of the model; None: it gave no answer.
     problem: why not, in words.
     usage: {'prompt_tokens': ..., 'completion_tokens': ...} as far as counted.
     reached: whether a server answered at all.

@@ -262,7 +262,7 @@ def key_of(endpoint, prompt):
 
 
 def read(path):
-  """Returns the answer in a file, or None if there is none that is whole."""
+  """Returns the answer in a file, or None if it holds no whole one."""
   try:
     found = untrusted.read_object(path).get('answer')
   except (FileNotFoundError, InputError):

@@ -1,7 +1,7 @@
 """How alike sentences of a document are, against their distance.
 
-PageSum's figure 1: the mean cosine of two sentences' embeddings at each distance
-(difference of their indices), and the mean of all pairs, its dashed line. A
+PageSum's figure 1: the mean cosine of two sentences' embeddings at each
+distance (difference of their indices), and the mean of all pairs, its dashed line. A
 sentence's embedding is the state of its first token in the last layer, as of
 SimCSE (Gao et al. 2021), which the paper takes.
 """
