@@ -207,18 +207,18 @@ def main(values, arguments):
 def _check_model(command, config, lengths):
   """Raises an InputError for a command that does not measure this model."""
   from locost_jax.benchmarks import one_layer
-  from locost_jax.benchmarks import pages
-  from locost_jax.benchmarks import selection
+  from locost_jax.benchmarks import page_models
+  from locost_jax.benchmarks import selector_cost
   from locost_jax.benchmarks import whole_model
 
   if command in ('encode', 'train'):
     one_layer.check(command, config)
   elif command == 'pages':
-    pages.check(config, lengths)
+    page_models.check(config, lengths)
   elif command == 'generate':
     whole_model.check(config, lengths)
-  elif command in selection.COMMANDS:
-    selection.check(config, lengths)
+  elif command in selector_cost.COMMANDS:
+    selector_cost.check(config, lengths)
 
 
 if __name__ == '__main__':

@@ -19,11 +19,11 @@ from locost_jax.command_line import commands
 from locost_jax.errors import InputError
 from locost_jax.figures import curves
 from locost_jax.figures import finished_runs
-from locost_jax.figures import kinds
+from locost_jax.figures import picture_kinds
 from locost_jax.figures import style
 from locost_jax.summarizing import outputs
 
-__doc__ += f'\nKinds:\n{kinds.describe()}\n'
+__doc__ += f'\nKinds:\n{picture_kinds.describe()}\n'
 
 FORMATS = {'.png': 'png', '.svg': 'svg'}
 
@@ -82,13 +82,13 @@ def main(values, arguments):
   """
   if not arguments:
     raise InputError(
-        f'which picture? expected one of {", ".join(kinds.KINDS)}, then what '
+        f'which picture? expected one of {", ".join(picture_kinds.KINDS)}, then what '
         'it is made of'
     )
   name, *inputs = arguments
-  kinds.find(name)
+  picture_kinds.find(name)
   kind = _check_output(values.output, values.overwrite, inputs)
-  options = kinds.Options(
+  options = picture_kinds.Options(
       keys=tuple(values.keys),
       channel=values.channel,
       length=values.length,
@@ -97,7 +97,7 @@ def main(values, arguments):
   )
   try:
     with style.settings():
-      picture = style.render(kinds.draw(name, inputs, options), kind)
+      picture = style.render(picture_kinds.draw(name, inputs, options), kind)
   except ImportError as error:
     if (error.name or '').partition('.')[0] != 'matplotlib':
       raise

@@ -33,13 +33,13 @@ from absl import flags
 from locost_jax.command_line import commands
 from locost_jax.command_line.progress import Progress
 from locost_jax.errors import InputError
-from locost_jax.evaluation import comparison
+from locost_jax.evaluation import compare_predictions
 from locost_jax.evaluation import comparison_table
-from locost_jax.evaluation import documents
 from locost_jax.evaluation import measure_table
 from locost_jax.evaluation import measures
 from locost_jax.evaluation import predictions
 from locost_jax.evaluation import scoring
+from locost_jax.evaluation import source_documents
 from locost_jax.evaluation import submission
 from locost_jax.evaluation.metrics import measure
 from locost_jax.evaluation.metrics import protocols
@@ -238,14 +238,14 @@ def compare(paths, pairs, protocol, values):
     values: the flags.
   """
   pairs = [pairs, predictions.read(paths[1])]
-  pairs[1] = comparison.match(*pairs, paths)
-  for line in comparison.warnings(pairs, paths, protocol):
+  pairs[1] = compare_predictions.match(*pairs, paths)
+  for line in compare_predictions.warnings(pairs, paths, protocol):
     print(line, file=sys.stderr)
   scores = [score(side, protocol, values) for side in pairs]
   return dict(
       predictions=list(paths),
       scores=[scoring.summarize(side, protocol) for side in scores],
-      **comparison.compare(pairs, scores, protocol),
+      **compare_predictions.compare(pairs, scores, protocol),
       signature=protocols.signature(protocol, len(pairs[0])),
   )
 
@@ -269,7 +269,7 @@ def print_measures(path, chosen, protocol, values):
       measure.Row(pair.prediction, pair.references, document)
       for pair, document in zip(
           predictions.read(path),
-          documents.read(path, values.documents),
+          source_documents.read(path, values.documents),
           strict=True,
       )
   ]

@@ -10,8 +10,8 @@ from locost_jax.benchmarks import decoding
 from locost_jax.benchmarks import document_cost
 from locost_jax.benchmarks import jax_programs
 from locost_jax.benchmarks import one_layer
-from locost_jax.benchmarks import pages
-from locost_jax.benchmarks import selection
+from locost_jax.benchmarks import page_models
+from locost_jax.benchmarks import selector_cost
 from locost_jax.benchmarks import train_steps
 from locost_jax.benchmarks import whole_encoder
 from locost_jax.benchmarks import whole_model
@@ -21,10 +21,10 @@ ROWS = dict(
     kernel=one_layer.measure_kernels,
     layer=one_layer.measure_layer,
     decode=decoding.measure_decoding,
-    pages=pages.measure_pages,
-    select=selection.measure_selecting,
+    pages=page_models.measure_pages,
+    select=selector_cost.measure_selecting,
     train=train_steps.measure_training,
-    turn=selection.measure_turn,
+    turn=selector_cost.measure_turn,
     cost=document_cost.measure_cost,
     generate=whole_model.measure_generating,
 )

@@ -6,7 +6,7 @@ import os
 import shlex
 import sys
 
-from locost_jax.benchmarks import comparison
+from locost_jax.benchmarks import compare_models
 from locost_jax.benchmarks import machine
 from locost_jax.benchmarks import picture
 from locost_jax.benchmarks import processes
@@ -51,20 +51,20 @@ def run(command, spec, lengths, peers, with_longest, report):
       rows=[],
   )
   _measure_rows(result, spec, lengths, peers)
-  names, out_of_memory = comparison.names_of(spec, peers), {}
+  names, out_of_memory = compare_models.names_of(spec, peers), {}
   if command == 'encode' or peers:
     result['contest'] = [
         row
         for length in lengths
-        for row in comparison.compare_all(
+        for row in compare_models.compare_all(
             spec, names, length, out_of_memory, report
         )
     ]
   if with_longest:
     result['longest'] = [
-        comparison.find_longest(spec, name, lengths[0], report)
+        compare_models.find_longest(spec, name, lengths[0], report)
         for name in names
-        if name != comparison.KERNELS_KEPT
+        if name != compare_models.KERNELS_KEPT
     ]
   result['growth'] = tables.all_growth(result)
   return result

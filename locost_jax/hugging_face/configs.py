@@ -5,7 +5,7 @@ import os
 from locost_jax import untrusted
 from locost_jax.errors import InputError
 from locost_jax.generation import decode_settings
-from locost_jax.hugging_face import bart
+from locost_jax.hugging_face import bart_configs
 from locost_jax.hugging_face import tensors
 from locost_jax.hugging_face.keys import take
 
@@ -107,7 +107,9 @@ def model_config(directory):
   if {'d_state', 'gating'} <= set(theirs):
     name = 'locost'
   if name == 'bart':
-    return bart.model_config(theirs, tensors.find_names(directory), path)
+    return bart_configs.model_config(
+        theirs, tensors.find_names(directory), path
+    )
   if name not in KEYS:
     raise InputError(
         f'{path} describes model_type={name!r}: expected a LOCOST config (with '
@@ -224,9 +226,11 @@ def release(config, settings, dtype):
     dtype: of the tensors, 'float32' or 'bfloat16'.
   """
   name = config['name']
-  if name == 'bart' or name in bart.OWN_KEYS:
+  if name == 'bart' or name in bart_configs.OWN_KEYS:
     return dict(
-        bart.released_config(config), torch_dtype=dtype, **_ids(settings)
+        bart_configs.released_config(config),
+        torch_dtype=dtype,
+        **_ids(settings),
     )
   theirs = {key: config[ours] for ours, key, _ in KEYS[name]}
   theirs['num_decoder_layers'] = config['num_decoder_layers']

@@ -32,7 +32,7 @@ from locost_jax.summarizing import batching
 from locost_jax.summarizing import closest_words
 from locost_jax.summarizing import copied_words
 from locost_jax.summarizing import reading
-from locost_jax.summarizing import selection as selection_lib
+from locost_jax.summarizing import selected_tokens
 from locost_jax.summarizing import texts
 from locost_jax.vocabularies.vocabulary import surround
 
@@ -323,14 +323,14 @@ def _selection(summarizer, pages, places, owners, tokens, is_text, memory):
     is_text: bool [len(tokens)], false at marks.
     memory: of the model's `encode`.
   """
-  if not selection_lib.selects(summarizer.config):
+  if not selected_tokens.selects(summarizer.config):
     return None
-  columns, number = selection_lib.columns(summarizer, pages)
+  columns, number = selected_tokens.columns(summarizer, pages)
   cuts = np.cumsum([len(page) for page in pages])[:-1]
   mass = _passage_mass(
       summarizer, pages, np.split(columns, cuts), number + 1, tokens, memory
   )
-  return selection_lib.describe(
+  return selected_tokens.describe(
       summarizer,
       pages,
       np.concatenate(places),

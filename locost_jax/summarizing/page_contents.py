@@ -10,7 +10,7 @@ import numpy as np
 
 from locost_jax.data import text as text_lib
 from locost_jax.summarizing import closest_words
-from locost_jax.summarizing import selection
+from locost_jax.summarizing import selected_tokens
 
 COLUMNS = 240  # of a strip
 _QUOTED = 420  # characters of a passage that are shown with a sentence
@@ -28,7 +28,9 @@ class Contents(NamedTuple):
   heat: Any  # [P], attention per token, 1 where it is highest
   attended_by: list  # for each passage the sentences that attended to it most
   closest_to: list  # for each passage the sentences it is closest to in words
-  selected: list  # for each passage (start, end) in its quote; see `selection`
+  selected: (
+      list  # for each passage (start, end) in its quote; see `selected_tokens`
+  )
   is_rare: Any  # word -> whether few passages have it
   copied: list  # for each sentence its Copy list
   copied_from: list  # for each passage its Place list
@@ -81,7 +83,7 @@ def collect(source):
       ],
       heat,
       *_sentences_by_passage(source),
-      selection.spans_in_quotes(
+      selected_tokens.spans_in_quotes(
           text,
           source.passages,
           source.selection.spans if source.selection else [],
@@ -120,7 +122,7 @@ def _containing(spans, span):
 
 def _in_quote(text, part, word):
   """Returns (start, end) of a word in the quote of a part of a text."""
-  ((found,),) = selection.spans_in_quotes(text, [part], [word])
+  ((found,),) = selected_tokens.spans_in_quotes(text, [part], [word])
   return found
 
 

@@ -21,7 +21,7 @@ from locost_jax.errors import visible
 from locost_jax.models import parameters
 from locost_jax.summarizing import batch_memory
 from locost_jax.summarizing import batching
-from locost_jax.summarizing import selection
+from locost_jax.summarizing import selected_tokens
 from locost_jax.summarizing import texts
 
 # Documents are tokenised in portions of this many characters, so that the
@@ -260,7 +260,7 @@ def _write(summarizer, batch, shape, most, settings, progress, keep_memory):
   def look(memory):
     if keep_memory:
       kept.append(memory)
-    if selection.selects(summarizer.config):
+    if selected_tokens.selects(summarizer.config):
       masks.append(np.asarray(memory['mask']))
 
   try:
@@ -316,7 +316,7 @@ def _make_row(summarizer, job, tokens, mask, written, documents):
   )
   selected = {}
   if mask is not None:
-    number = selection.count(summarizer, job.pages, mask)
+    number = selected_tokens.count(summarizer, job.pages, mask)
     selected = dict(tokens_selected=number)
   return dict(
       id=job.document.id,

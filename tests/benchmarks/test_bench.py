@@ -14,7 +14,7 @@ import pytest
 from configs import default
 from locost_jax import bench
 from locost_jax import models
-from locost_jax.benchmarks import comparison
+from locost_jax.benchmarks import compare_models
 from locost_jax.benchmarks import document_cost
 from locost_jax.benchmarks import gap_sentences
 from locost_jax.benchmarks import jax_programs
@@ -95,8 +95,8 @@ def test_generate(call, here):
     assert row['tokens'] == 3 and row['temp_bytes'] > 0
     assert row['samples_per_second'] == 1 / row['seconds']['whole']
   spec = make_spec(what='generate', writes=True, tokens=3, batch_size=2)
-  assert comparison.names_of(spec, ['t5']) == ['locost', 't5']
-  (ours,) = comparison.compare(spec, ['locost'], 64, {}, lambda text: None)
+  assert compare_models.names_of(spec, ['t5']) == ['locost', 't5']
+  (ours,) = compare_models.compare(spec, ['locost'], 64, {}, lambda text: None)
   assert ours['samples_per_second'] == 2 / ours['seconds']
   whole, _ = whole_model.compile_whole(dict(spec, length=64))
   model, params = test_cases.make(spec)
@@ -135,7 +135,8 @@ def test_encode(call, here):
     )
   encoders = result['contest']
   assert [(row['length'], row['subject']) for row in encoders] == [
-      (64, name) for name in (comparison.KERNELS_MADE, comparison.KERNELS_KEPT)
+      (64, name)
+      for name in (compare_models.KERNELS_MADE, compare_models.KERNELS_KEPT)
   ]
   for row in encoders:
     assert len(row['times']) == 2
@@ -147,7 +148,7 @@ def test_encode(call, here):
   )
   assert encoders[1]['kernel_bytes'] > 2 * 2 * 32 * 64 * 4
   assert 'One encoder layer' in out
-  assert f'The whole encoder: {comparison.KERNELS_KEPT}' in out
+  assert f'The whole encoder: {compare_models.KERNELS_KEPT}' in out
 
 
 def test_decode(call, here):
@@ -593,8 +594,8 @@ def test_memory_ends(call):
   (row,) = result['rows']
   assert row['memory_ended'] and row['peak_bytes'] > 1 << 20
   assert [(row['subject'], row['length']) for row in result['contest']] == [
-      (comparison.KERNELS_MADE, 64),
-      (comparison.KERNELS_KEPT, 64),
+      (compare_models.KERNELS_MADE, 64),
+      (compare_models.KERNELS_KEPT, 64),
   ]
   assert all(row['memory_ended'] for row in result['contest'])
   assert '64 tokens: memory ended at' in out

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from locost_jax.evaluation import bounds
-from locost_jax.evaluation import documents
 from locost_jax.evaluation import measures
+from locost_jax.evaluation import source_documents
 from locost_jax.evaluation.metrics import answers
 from locost_jax.evaluation.metrics import correlation
 from locost_jax.evaluation.metrics import entities
@@ -287,9 +287,9 @@ def test_documents_of_another_file(tmp_path):
       [dict(i, document=f'd{n}') for n, i in enumerate(ids)],
   )
   by_id = of([dict(id=2), dict(id=0), dict(id=5), dict(id=1)])
-  assert documents.read(path, by_id) == ['d1', 'd3', 'd0']
-  assert documents.read(path, of([{}] * 3)) == ['d0', 'd1', 'd2']
-  assert documents.read(path) == [None] * 3
+  assert source_documents.read(path, by_id) == ['d1', 'd3', 'd0']
+  assert source_documents.read(path, of([{}] * 3)) == ['d0', 'd1', 'd2']
+  assert source_documents.read(path) == [None] * 3
 
 
 @pytest.mark.parametrize(
@@ -349,7 +349,7 @@ def test_documents_that_do_not_match(tmp_path):
   ):
     other = test_score.write(tmp_path / 'd.jsonl', rows)
     with pytest.raises(ValueError, match=expected):
-      documents.read(path, other)
+      source_documents.read(path, other)
 
 
 def test_models_of_metrics():

@@ -3,7 +3,7 @@
 import json
 
 from locost_jax import models
-from locost_jax.hugging_face import bart
+from locost_jax.hugging_face import bart_configs
 from locost_jax.hugging_face import export
 from locost_jax.models import parameters
 from locost_jax.vocabularies import vocabulary as vocabulary_lib
@@ -20,5 +20,5 @@ def write(directory, name):
   params = parameters.flatten(moved_params(config, 0.3)['params'])
   config = models.default_keys(name) | config
   export.Exported(config, params, 'float32').write(directory, params, 1 << 30)
-  written = bart.released_config(config)
+  written = bart_configs.released_config(config)
   (directory / 'config.json').write_text(json.dumps(written))

@@ -16,17 +16,17 @@ from locost_jax.errors import InputError
 from locost_jax.figures import comparisons
 from locost_jax.figures import costs
 from locost_jax.figures import curves
-from locost_jax.figures import documents
 from locost_jax.figures import finished_runs
-from locost_jax.figures import kinds
-from locost_jax.figures import sentences
+from locost_jax.figures import one_document
+from locost_jax.figures import picture_kinds
+from locost_jax.figures import sentence_distance
 from locost_jax.figures import style
 from locost_jax.models import start_states
 from locost_jax.summarizing import attribution
 from tests import tiny_run
 from tests.figures import small_models
-from tests.figures.test_selection import points
-from tests.figures.test_selection import write_rows
+from tests.figures.test_selection_layers import points
+from tests.figures.test_selection_layers import write_rows
 
 image = pytest.importorskip('matplotlib.image', reason='matplotlib')
 PAIRS = [
@@ -132,7 +132,7 @@ def call(run_command, monkeypatch, home):
   return functools.partial(run_command, plot)
 
 
-@pytest.mark.parametrize('kind', kinds.KINDS)
+@pytest.mark.parametrize('kind', picture_kinds.KINDS)
 def test_every_kind_is_drawn(call, home, tmp_path, kind):
   picture = tmp_path / 'out.png'
   arguments = [kind, *INPUTS[kind].split(), '--length=64']
@@ -214,7 +214,7 @@ def test_curves_have_the_numbers_of_the_files(home):
 
 def test_a_run_is_a_point_with_the_scores_of_rouge_score(home):
   """Mean of R-1, R-2, R-Lsum by the package; the test split before the other."""
-  figure = kinds.draw('score_length', [str(home / 'run')])
+  figure = picture_kinds.draw('score_length', [str(home / 'run')])
   (line,) = figure.axes[0].get_lines()[:1]
   config = json.loads((home / 'run' / 'config.json').read_text())
   scorer = rouge_scorer.RougeScorer(['rouge1', 'rouge2', 'rougeLsum'])
@@ -227,8 +227,8 @@ def test_a_run_is_a_point_with_the_scores_of_rouge_score(home):
   assert x == config['data']['max_input_length']
   assert y == pytest.approx(statistics.fmean(means))
   assert figure.axes[0].get_title() == 'tiny'
-  options = kinds.Options(split='validation')
-  figure = kinds.draw('score_length', [str(home / 'run')], options)
+  options = picture_kinds.Options(split='validation')
+  figure = picture_kinds.draw('score_length', [str(home / 'run')], options)
   ((_, y),) = points(figure.axes[0].get_lines()[0])
   assert y == pytest.approx(statistics.fmean(means[:2]))
 
@@ -304,7 +304,7 @@ def test_similarity_by_a_plain_sum(home):
       json.loads(line)
       for line in (home / 'similar.jsonl').read_text().splitlines()
   ]
-  distances, means, mean = sentences.means(rows, 'x')
+  distances, means, mean = sentence_distance.means(rows, 'x')
   assert distances == [1, 2, 4]
   for distance, found in zip(distances, means):
     pairs = [
@@ -316,7 +316,9 @@ def test_similarity_by_a_plain_sum(home):
     assert found == pytest.approx(statistics.fmean(pairs))
   every = [row['similarity'] for row in rows for _ in range(row['count'])]
   assert mean == pytest.approx(statistics.fmean(every))
-  figure = sentences.draw_distances([('x', dict(distances=[0, 0.52, 1]))])
+  figure = sentence_distance.draw_distances(
+      [('x', dict(distances=[0, 0.52, 1]))]
+  )
   heights = [bar.get_height() for bar in figure.axes[0].patches]
   assert np.flatnonzero(heights).tolist() == [0, 10, 19]
 
@@ -324,7 +326,9 @@ def test_similarity_by_a_plain_sum(home):
 def test_page_weights_are_those_of_the_tokens(home):
   summarizer = locost_jax.load(home / 'pagesum')
   text = (home / 'text.txt').read_text()
-  words, weights = documents.weights_of_pages(summarizer, text, 'An old house.')
+  words, weights = one_document.weights_of_pages(
+      summarizer, text, 'An old house.'
+  )
   assert words == ['An', 'old', 'house.']
   np.testing.assert_allclose(weights.sum(1), 1, atol=1e-5)
   tokens = attribution.summary_tokens(summarizer, 'An old house.')
@@ -339,7 +343,7 @@ def test_page_weights_are_those_of_the_tokens(home):
       word += letter == ' '
   for word, own in rows.items():
     np.testing.assert_allclose(weights[word], np.mean(own, 0), atol=1e-6)
-  figure = documents.draw_pages(words, weights)
+  figure = one_document.draw_pages(words, weights)
   np.testing.assert_array_equal(figure.axes[0].images[0].get_array(), weights.T)
 
 
@@ -347,7 +351,9 @@ def test_attention_adds_up_to_that_of_the_source_page(home):
   """Computed there by columns, here by tokens."""
   summarizer = locost_jax.load(home / 'simcas')
   text = (home / 'text.txt').read_text()
-  tokens, mass, selected = documents.attention(summarizer, text, 'Old house.')
+  tokens, mass, selected = one_document.attention(
+      summarizer, text, 'Old house.'
+  )
   ids = attribution.summary_tokens(summarizer, 'Old house.')
   source = attribution.attribute(summarizer, text, ids)
   is_text = [bool(token) for token in tokens]
@@ -356,7 +362,7 @@ def test_attention_adds_up_to_that_of_the_source_page(home):
       mass[is_text].mean(0), source.selection.mass, atol=1e-5
   )
   np.testing.assert_allclose(selected, source.selection.columns, atol=1e-9)
-  figure = documents.draw_attention(tokens, mass, selected)
+  figure = one_document.draw_attention(tokens, mass, selected)
   shown = figure.axes[0].images[0].get_array()
   np.testing.assert_allclose(np.square(shown), mass)
 
@@ -372,7 +378,7 @@ def test_start_states_by_a_plain_cosine(home):
           summarizer.model, summarizer.params, np.array([chunks])
       )[:, 0]
   )
-  figure = documents.draw_start_states(summarizer, text)
+  figure = one_document.draw_start_states(summarizer, text)
   shown = {
       axis.get_title(): axis.images[0].get_array()
       for axis in figure.axes
@@ -397,4 +403,4 @@ def test_numbers_are_written_round():
   ]  # fmt: skip
   assert style.format_bytes(3 * 2**29) == '1.5 GiB'
   with pytest.raises(InputError, match='no such picture'):
-    kinds.find('kernel')
+    picture_kinds.find('kernel')

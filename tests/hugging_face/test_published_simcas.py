@@ -11,7 +11,7 @@ from safetensors.numpy import save_file
 import locost_jax
 from locost_jax import models
 from locost_jax.errors import InputError
-from locost_jax.hugging_face import bart
+from locost_jax.hugging_face import bart_configs
 from locost_jax.hugging_face import configs
 from tests.hugging_face.converting import GOLDEN
 
@@ -63,13 +63,13 @@ def test_what_config_json_says_of_it():
       config
       | {'num_decoder_heads': 0, 'copy': False, 'copy_dim': 64, 'copy_ngram': 0}
   )
-  written = bart.released_config(config)
+  written = bart_configs.released_config(config)
   assert not any('simcas' in key for key in written)
-  assert bart.model_config(written)['name'] == 'bart'
+  assert bart_configs.model_config(written)['name'] == 'bart'
   changed = config | dict(align='mean', limit=64, padding='tokens')
-  written = bart.released_config(changed)
+  written = bart_configs.released_config(changed)
   assert written['simcas_limit'] == 64
-  assert bart.model_config(written) == changed
+  assert bart_configs.model_config(written) == changed
 
 
 def test_a_text_is_read_as_chunks():

@@ -14,7 +14,7 @@ from locost_jax import models
 from locost_jax.errors import InputError
 from locost_jax.generation import decode_settings
 from locost_jax.generation import generate
-from locost_jax.hugging_face import bart as bart_config
+from locost_jax.hugging_face import bart_configs
 from locost_jax.hugging_face import names as names_lib
 from locost_jax.models import bart_layers
 from locost_jax.models import decoder_layers
@@ -77,7 +77,7 @@ def theirs(params, table=TABLE):
 @functools.lru_cache
 def golden_model(dtype):
   config, tensors = released()
-  config = bart_config.model_config(config)
+  config = bart_configs.model_config(config)
   params = ours(tensors, config)
   precise = jnp.promote_types(dtype, jnp.float32)
   return models.build(config, dtype), jax.tree.map(
@@ -178,13 +178,13 @@ def test_golden_loss_and_gradients(dtype, atol, bound):
 
 def test_names_and_config_there_and_back():
   config, tensors = released()
-  mine = bart_config.model_config(config)
+  mine = bart_configs.model_config(config)
   back = theirs(ours(tensors, mine))
   assert set(tensors) - set(back) == set(TABLE.copies['model.shared.weight'])
   for name, tensor in back.items():
     np.testing.assert_array_equal(tensor, tensors[name])
-  written = bart_config.released_config(mine)
-  assert bart_config.model_config(written) == mine
+  written = bart_configs.released_config(mine)
+  assert bart_configs.model_config(written) == mine
   assert {
       key: config[key]
       for key in written
@@ -208,16 +208,16 @@ def test_names_and_config_there_and_back():
 def test_other_kinds_of_bart_are_refused(change, message):
   config, _ = released()
   with pytest.raises(InputError, match=message):
-    bart_config.model_config(config | change)
+    bart_configs.model_config(config | change)
 
 
 def test_numbers_of_heads_of_both_stacks():
   config, _ = released()
-  mine = bart_config.model_config(config | {'decoder_attention_heads': 2})
+  mine = bart_configs.model_config(config | {'decoder_attention_heads': 2})
   assert (mine['num_heads'], mine['num_decoder_heads']) == (4, 2)
-  written = bart_config.released_config(mine)
+  written = bart_configs.released_config(mine)
   assert written['decoder_attention_heads'] == 2
-  assert bart_config.model_config(written) == mine
+  assert bart_configs.model_config(written) == mine
 
 
 def summarizer():

@@ -13,7 +13,7 @@ from safetensors import numpy as safetensors
 from locost_jax import models
 from locost_jax.generation import decode_settings
 from locost_jax.generation import generate
-from locost_jax.hugging_face import bart as bart_config
+from locost_jax.hugging_face import bart_configs
 from locost_jax.hugging_face import names as names_lib
 from locost_jax.training import losses
 from tests.models import test_golden_bart as golden_bart
@@ -30,7 +30,7 @@ def arrays(name='io'):
 
 @functools.lru_cache
 def golden_model(dtype, padding='release'):
-  config = bart_config.model_config(
+  config = bart_configs.model_config(
       json.loads((GOLDEN / 'config.json').read_text())
   )
   config.update(name='pagesum', padding=padding, dropout_rate=0.0)

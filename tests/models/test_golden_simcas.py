@@ -14,7 +14,7 @@ import locost_jax
 from locost_jax import models
 from locost_jax.generation import decode_settings
 from locost_jax.generation import generate
-from locost_jax.hugging_face import bart as bart_config
+from locost_jax.hugging_face import bart_configs
 from locost_jax.hugging_face import names as names_lib
 from locost_jax.models import chunk_memory
 from locost_jax.models import simcas
@@ -35,7 +35,7 @@ def arrays(name='io'):
 @functools.lru_cache
 def golden_model(dtype, **changes):
   tensors = safetensors.load_file(GOLDEN / 'state_dict.safetensors')
-  config = bart_config.model_config(
+  config = bart_configs.model_config(
       json.loads((GOLDEN / 'config.json').read_text()), tensors
   )
   assert config['name'] == 'simcas' and config['dropout_rate'] == 0

@@ -17,7 +17,7 @@ import numpy as np
 
 from locost_jax.errors import InputError
 from locost_jax.evaluation.metrics import measure
-from locost_jax.evaluation.model_metrics import sentences
+from locost_jax.evaluation.model_metrics import passages
 from locost_jax.evaluation.model_metrics import torch_models
 
 NAME = 'entailment'
@@ -46,7 +46,7 @@ def run(rows, settings):
         'spiece.model or tokenizer.json'
     )
   support = lambda pairs: probabilities(loaded, pairs, settings.batch_size)
-  return sentences.run(
+  return passages.run(
       NAME,
       rows,
       settings,

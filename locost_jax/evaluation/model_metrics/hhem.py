@@ -16,7 +16,7 @@ import numpy as np
 
 from locost_jax.errors import InputError
 from locost_jax.evaluation.metrics import measure
-from locost_jax.evaluation.model_metrics import sentences
+from locost_jax.evaluation.model_metrics import passages
 from locost_jax.evaluation.model_metrics import torch_models
 from locost_jax.hugging_face import hub
 from locost_jax.hugging_face import tensors
@@ -59,7 +59,7 @@ def run(rows, settings):
       loaded, vocabulary, pairs, settings.batch_size
   )
   name = torch_models.short_name(settings.model)
-  return sentences.run(NAME, rows, settings, support, (name, 'prompt:hhem'))
+  return passages.run(NAME, rows, settings, support, (name, 'prompt:hhem'))
 
 
 def load(model, directory):

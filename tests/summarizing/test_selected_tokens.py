@@ -17,7 +17,7 @@ from locost_jax.generation import decode_settings
 from locost_jax.summarizing import attribution
 from locost_jax.summarizing import page_selection
 from locost_jax.summarizing import reading
-from locost_jax.summarizing import selection as selection_lib
+from locost_jax.summarizing import selected_tokens
 from locost_jax.summarizing import source_page
 from locost_jax.summarizing import texts
 from locost_jax.summarizing.pretrained import Summarizer
@@ -132,7 +132,7 @@ def test_columns_are_the_model_s_attention_added_up(summarizer):
       for j, token in enumerate(page)
       if is_text(reader, token) and (c, j) != (0, 0)
   ]
-  assert len(own) > selection_lib.COLUMNS == len(found.mass)
+  assert len(own) > selected_tokens.COLUMNS == len(found.mass)
   mass, chosen, sizes = np.zeros((3, len(found.mass)))
   for number, place in enumerate(own):
     column = number * len(mass) // len(own)
@@ -194,12 +194,12 @@ def test_the_page_highlights_what_was_selected(summarizer, tmp_path):
 
 
 def test_spaces_are_highlighted_between_letters_that_are():
-  quoted = selection_lib.spans_in_quotes('ab \n c  d e', [(0, 11)], [(1, 9)])
+  quoted = selected_tokens.spans_in_quotes('ab \n c  d e', [(0, 11)], [(1, 9)])
   assert quoted == [[(1, 6)]]  # 'b c d' of 'ab c d e'
   spans = [(0, 3), (8, 10)]
-  quoted = selection_lib.spans_in_quotes('ab \n c  d e', [(0, 11)], spans)
+  quoted = selected_tokens.spans_in_quotes('ab \n c  d e', [(0, 11)], spans)
   assert quoted == [[(0, 2), (5, 6)]]
-  assert selection_lib.spans_in_quotes('a', [(0, 1)], []) == [[]]
+  assert selected_tokens.spans_in_quotes('a', [(0, 1)], []) == [[]]
 
 
 def test_a_model_that_keeps_every_token_has_no_highlights(summarizer, tmp_path):

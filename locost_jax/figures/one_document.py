@@ -8,12 +8,12 @@ alike the chunks' start states are.
 import numpy as np
 
 from locost_jax.errors import InputError
-from locost_jax.figures import selection
+from locost_jax.figures import selection_layers
 from locost_jax.figures import style
 from locost_jax.models import start_states
 from locost_jax.summarizing import attribution
 from locost_jax.summarizing import page_weights
-from locost_jax.summarizing import selection as selection_lib
+from locost_jax.summarizing import selected_tokens
 from locost_jax.summarizing import texts
 
 COLUMNS = 240  # of the document, in the picture of attention
@@ -109,7 +109,7 @@ def attention(summarizer, text, summary=None):
   document = texts.text_of(text, summarizer.pages)
   read = summarizer.read(document)
   memory = attribution.read_again(summarizer, read.pages)
-  columns, number = selection_lib.columns(summarizer, read.pages)
+  columns, number = selected_tokens.columns(summarizer, read.pages)
   is_own = (columns >= 0) & (columns < number)
   # Segments must not decrease: each token is one, and they are added up.
   ids = np.arange(len(columns))
@@ -120,8 +120,8 @@ def attention(summarizer, text, summary=None):
   found = np.zeros((len(tokens), number))
   np.add.at(found.T, columns[is_own], mass.T[is_own])
   selected = None
-  if selection_lib.selects(summarizer.config):
-    chosen = selection_lib.is_selected(
+  if selected_tokens.selects(summarizer.config):
+    chosen = selected_tokens.is_selected(
         summarizer, read.pages, memory['mask'][0]
     )
     kept, all_ = (
@@ -206,7 +206,7 @@ def draw_start_states(summarizer, text):
   states = start_states.after_layers(
       summarizer.model, summarizer.params, chunks
   )[:, 0]
-  return selection.draw_similarity(
+  return selection_layers.draw_similarity(
       np.stack(
           [start_states.cosines(states), start_states.similarities(states)]
       )

@@ -6,7 +6,7 @@ import os
 import pytest
 
 from locost_jax import score
-from locost_jax.evaluation import comparison
+from locost_jax.evaluation import compare_predictions
 from locost_jax.evaluation import predictions
 from locost_jax.evaluation.metrics import protocols
 from tests import tiny_run
@@ -80,7 +80,7 @@ def test_the_table(compare):
   assert shown['R-1'][-1] == '9-0-0' and shown['R-1'][1] == '100.00'
   assert shown['R-1'][-2] == shown['R-Lsum'][-2]
   assert 'rouge|locost|' in out and '─── 0: A 100.00, B' in out
-  assert out.count('───') == comparison.EXAMPLES
+  assert out.count('───') == compare_predictions.EXAMPLES
   # From where they differ, three words before it; the rest is cut.
   assert 'A  a b c d' in lines and 'B  a b x ya b' in out and ' ...' in out
   _, out, _ = compare(ours, ours)
@@ -106,8 +106,8 @@ def test_texts_begin_where_they_differ(compare):
   _, out, _ = compare(ours, [row('1 2 3 4 5 a b c d')], '--format=json')
   (example,) = json.loads(out)['examples']
   assert example['texts'] == ['... 3 4 5 6 7', '... 3 4 5 a b c d']
-  assert comparison._shorten(['a b c d', 'a b']) == ['a b c d', 'a b']
-  assert comparison._shorten(['1 2 3 4 5', '1 2 3 4']) == [
+  assert compare_predictions._shorten(['a b c d', 'a b']) == ['a b c d', 'a b']
+  assert compare_predictions._shorten(['1 2 3 4 5', '1 2 3 4']) == [
       '... 2 3 4 5',
       '... 2 3 4',
   ]
@@ -143,7 +143,7 @@ def test_other_documents_are_one_line(compare, ours, theirs, expected):
 
 def test_numbers_and_texts_are_the_same_id():
   read = [predictions.Pair('a', ['a'], '7')]
-  assert comparison.match(read, read, 'ab') == read
+  assert compare_predictions.match(read, read, 'ab') == read
 
 
 def test_other_references_and_signatures_are_said(compare):

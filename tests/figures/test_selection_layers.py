@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from locost_jax.errors import InputError
-from locost_jax.figures import selection
+from locost_jax.figures import selection_layers
 
 pytest.importorskip('matplotlib', reason='the pictures need matplotlib')
 
@@ -34,7 +34,7 @@ def test_the_curves_of_a_run(tmp_path):
   )
   with open(path, 'a') as f:
     f.write('{"step": 40, "train/sel')
-  figure = selection.draw_training(path, limit=32)
+  figure = selection_layers.draw_training(path, limit=32)
   left, right = figure.axes
   curve, limit = left.lines
   assert points(curve) == [[10, 120.5], [20, 60], [30, 31]]
@@ -45,9 +45,9 @@ def test_the_curves_of_a_run(tmp_path):
 def test_a_run_without_a_selector_is_refused(tmp_path):
   path = write_rows(tmp_path / 'm.jsonl', [{'step': 1, 'train/loss': 2.0}])
   with pytest.raises(InputError, match="'train/selected'; expected .*loss"):
-    selection.draw_training(path)
+    selection_layers.draw_training(path)
   with pytest.raises(InputError, match='none.jsonl: no such file'):
-    selection.draw_training(tmp_path / 'none.jsonl')
+    selection_layers.draw_training(tmp_path / 'none.jsonl')
 
 
 def test_time_and_selected_tokens_against_length(tmp_path):
@@ -56,23 +56,23 @@ def test_time_and_selected_tokens_against_length(tmp_path):
       for n in (4096, 1024, 2048)
   ]
   path = write_rows(tmp_path / 'rows.jsonl', rows)
-  figure = selection.draw_lengths(path)
+  figure = selection_layers.draw_lengths(path)
   for axis, name in zip(figure.axes, ('tokens_selected', 'seconds')):
     want = sorted([row['tokens_kept'], row[name]] for row in rows)
     assert points(axis.lines[0]) == want
   del rows[1]['tokens_selected']
   write_rows(path, rows)
   with pytest.raises(InputError, match="row 2 has no number 'tokens_selected'"):
-    selection.draw_lengths(path)
+    selection_layers.draw_lengths(path)
   with pytest.raises(InputError, match='has no rows'):
-    selection.draw_lengths(write_rows(path, []))
+    selection_layers.draw_lengths(write_rows(path, []))
 
 
 @pytest.mark.parametrize('layers', [1, 3, 8])
 def test_a_matrix_for_each_layer(layers):
   """Rows of at most six layers: the cosines above, below them the others."""
   values = np.random.default_rng(0).uniform(-0.2, 1, (2, layers, 4, 4))
-  figure = selection.draw_similarity(values)
+  figure = selection_layers.draw_similarity(values)
   shown = [axis for axis in figure.axes if axis.get_title()]
   assert len(shown) == 2 * layers
   for axis in shown:

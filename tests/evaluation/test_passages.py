@@ -8,25 +8,25 @@ from locost_jax.evaluation.metrics import measure
 from locost_jax.evaluation.model_metrics import coherence
 from locost_jax.evaluation.model_metrics import entailment
 from locost_jax.evaluation.model_metrics import locality
-from locost_jax.evaluation.model_metrics import sentences
+from locost_jax.evaluation.model_metrics import passages
 from tests import tiny_run
 
 
 def test_passages_hold_whole_sentences():
   document = 'One two three. Four five. Six. Seven eight nine ten eleven. Z.'
-  assert sentences.passages(document, 5) == [
+  assert passages.passages(document, 5) == [
       'One two three. Four five.',
       'Six.',
       'Seven eight nine ten eleven.',
       'Z.',
   ]
-  assert sentences.passages(document) == [document]
-  assert len(sentences.passages('word ' * 1001)) == 1  # one sentence
+  assert passages.passages(document) == [document]
+  assert len(passages.passages('word ' * 1001)) == 1  # one sentence
 
 
 def test_a_sentence_is_as_supported_as_by_its_best_passage():
   text = ' '.join(f'Cats sleep {i}.' for i in range(200))
-  assert len(sentences.passages(text)) == 2
+  assert len(passages.passages(text)) == 2
   seen = []
 
   def support(pairs):
@@ -41,7 +41,7 @@ def test_a_sentence_is_as_supported_as_by_its_best_passage():
       measure.Row('', ['x'], text),
       measure.Row('Cats sleep 0.', ['x'], text),
   ]
-  found = sentences.run(
+  found = passages.run(
       'entailment', rows, measure.Settings(threshold=0.5), support, ('m',)
   )
   np.testing.assert_allclose(
@@ -51,7 +51,7 @@ def test_a_sentence_is_as_supported_as_by_its_best_passage():
   assert found.parts == ('m', 'threshold:0.5', 'passages:500')
   assert found.notes == ('warning: entailment: 1 empty predictions, left out',)
   # At the threshold is not above it.
-  at = sentences.run(
+  at = passages.run(
       'entailment', rows, measure.Settings(threshold=0.9), support, ('m',)
   )
   assert np.nanmax(at.values['prediction'][:, 0]) == 0

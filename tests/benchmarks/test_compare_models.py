@@ -2,7 +2,7 @@
 
 import pytest
 
-from locost_jax.benchmarks import comparison
+from locost_jax.benchmarks import compare_models
 from locost_jax.benchmarks import machine
 from locost_jax.benchmarks import peers
 from locost_jax.benchmarks import processes
@@ -24,7 +24,7 @@ def test_longest_input(monkeypatch):
       return dict(seconds=1.0, peak_bytes=self.length * 10)
 
   monkeypatch.setattr(processes, 'WorkerProcess', Scripted)
-  find = lambda limit, seconds=5.0: comparison.find_longest(
+  find = lambda limit, seconds=5.0: compare_models.find_longest(
       dict(limit=limit, seconds=seconds), 'longt5', 64, lambda text: None
   )
   assert find(1000) == dict(
@@ -66,8 +66,8 @@ def test_comparison_with_peers():
   pytest.importorskip('torch', reason='peers need the extra `peers`')
   pytest.importorskip('transformers', reason='peers need the extra `peers`')
   spec = make_spec(what='encode')
-  found = comparison.compare(
-      spec, [comparison.KERNELS_MADE, 'longt5'], 64, {}, lambda text: None
+  found = compare_models.compare(
+      spec, [compare_models.KERNELS_MADE, 'longt5'], 64, {}, lambda text: None
   )
   ours, theirs = found
   assert theirs['ratio_made'] == theirs['seconds'] / ours['seconds']
@@ -80,9 +80,9 @@ def test_comparison_of_train_steps():
   pytest.importorskip('torch', reason='peers need the extra `peers`')
   pytest.importorskip('transformers', reason='peers need the extra `peers`')
   spec = make_spec(what='train', tokens=8)
-  names = comparison.names_of(spec, ['t5'])
+  names = compare_models.names_of(spec, ['t5'])
   assert names == ['locost', 't5', 't5, recomputing']
-  ours, *theirs = comparison.compare(spec, names, 64, {}, lambda text: None)
+  ours, *theirs = compare_models.compare(spec, names, 64, {}, lambda text: None)
   assert ours['ratio'] == 1 and ours['samples_per_second'] == (
       1 / ours['seconds']
   )
@@ -97,8 +97,8 @@ def test_comparison_of_whole_models():
   pytest.importorskip('torch', reason='peers need the extra `peers`')
   pytest.importorskip('transformers', reason='peers need the extra `peers`')
   spec = make_spec(what='generate', writes=True, tokens=4)
-  names = comparison.names_of(spec, list(peers.NAMES))
-  ours, *theirs = comparison.compare(spec, names, 64, {}, lambda text: None)
+  names = compare_models.names_of(spec, list(peers.NAMES))
+  ours, *theirs = compare_models.compare(spec, names, 64, {}, lambda text: None)
   assert ours['ratio'] == 1 and len(theirs) == len(peers.NAMES)
   for row in theirs:
     assert row['samples_per_second'] == 1 / row['seconds']
@@ -144,10 +144,10 @@ def test_train_steps_are_compared_two_by_two(monkeypatch):
   spec = dict(
       learns=True, writes=False, limit=None, repeats=2, seconds=60, batch_size=1
   )
-  names = comparison.names_of(spec, ['t5'])
+  names = compare_models.names_of(spec, ['t5'])
   compare = lambda ended: [
       (row['subject'], row['ratio'])
-      for row in comparison.compare_all(
+      for row in compare_models.compare_all(
           spec, names, 64, ended, lambda text: None
       )
   ]
@@ -167,7 +167,7 @@ def test_train_steps_are_compared_two_by_two(monkeypatch):
 
 def test_our_part_of_a_comparison_of_train_steps(here):
   spec = make_spec(what='train', tokens=8)
-  (ours,) = comparison.compare(spec, ['locost'], 64, {}, lambda text: None)
+  (ours,) = compare_models.compare(spec, ['locost'], 64, {}, lambda text: None)
   assert ours['temp_bytes'] > 64 * 32 * 4 and min(ours['times']) > 0
 
 

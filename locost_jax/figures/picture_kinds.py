@@ -14,14 +14,14 @@ from locost_jax.errors import suggest
 from locost_jax.figures import comparisons
 from locost_jax.figures import costs
 from locost_jax.figures import curves
-from locost_jax.figures import documents
 from locost_jax.figures import finished_runs
 from locost_jax.figures import kernels
+from locost_jax.figures import one_document
 from locost_jax.figures import points
-from locost_jax.figures import selection
-from locost_jax.figures import sentences
+from locost_jax.figures import selection_layers
+from locost_jax.figures import sentence_distance
 from locost_jax.figures import time_scales
-from locost_jax.summarizing import documents as documents_lib
+from locost_jax.summarizing import documents
 from locost_jax.summarizing import pretrained
 
 _MANY = 1000  # inputs of a picture at most
@@ -162,18 +162,22 @@ def _cost(inputs, options):
 
 def _page_weights(inputs, options):
   del options
-  return documents.draw_pages(*documents.weights_of_pages(*_document(inputs)))
+  return one_document.draw_pages(
+      *one_document.weights_of_pages(*_document(inputs))
+  )
 
 
 def _attention(inputs, options):
   del options
-  return documents.draw_attention(*documents.attention(*_document(inputs)))
+  return one_document.draw_attention(
+      *one_document.attention(*_document(inputs))
+  )
 
 
 def _start_states(inputs, options):
   del options
   summarizer, text, _ = _document(inputs)
-  return documents.draw_start_states(summarizer, text)
+  return one_document.draw_start_states(summarizer, text)
 
 
 def _selection_training(inputs, options):
@@ -182,23 +186,25 @@ def _selection_training(inputs, options):
   limit = None
   if os.path.isdir(path):
     limit = finished_runs.find_run(path).config['model'].get('limit')
-  return selection.draw_training(finished_runs.find_metrics(path), limit)
+  return selection_layers.draw_training(finished_runs.find_metrics(path), limit)
 
 
 def _selection_lengths(inputs, options):
   del options
-  return selection.draw_lengths(inputs[0])
+  return selection_layers.draw_lengths(inputs[0])
 
 
 def _similarity(inputs, options):
   del options
   rows = [list(sources.read_jsonl([path])) for path in inputs]
-  return sentences.draw_similarity(list(zip(_names(inputs), rows)))
+  return sentence_distance.draw_similarity(list(zip(_names(inputs), rows)))
 
 
 def _interdependent(inputs, options):
   del options
-  return sentences.draw_distances([(path, _json(path)) for path in inputs])
+  return sentence_distance.draw_distances(
+      [(path, _json(path)) for path in inputs]
+  )
 
 
 def _document(inputs):
@@ -213,7 +219,7 @@ def _document(inputs):
 def _read_one(path):
   """Returns the Document of a file that has one."""
   problems = []
-  found, _ = documents_lib.read([path], tell=problems.append)
+  found, _ = documents.read([path], tell=problems.append)
   if problems:
     raise InputError(problems[0].removeprefix('error: '))
   if len(found) != 1:
