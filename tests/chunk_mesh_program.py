@@ -65,9 +65,11 @@ def make_batch():
   )
 
 
-def step(meshes, model):
+def step(meshes, model, dtype='float32'):
   """How far a step on each mesh is from that on one device."""
-  return mesh_program.steps(make_config(**model), make_batch(), meshes, 'none')
+  jax.config.update('jax_enable_x64', dtype == 'float64')
+  config = make_config(**model)
+  return mesh_program.steps(config, make_batch(), meshes, 'none', dtype)
 
 
 def turns(meshes):

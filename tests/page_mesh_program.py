@@ -81,14 +81,15 @@ def naively(function, *arguments):
   return jax.tree.map(lambda x: x.reshape(-1, P, *x.shape[1:]), result)
 
 
-def step(meshes, in_pieces=False, model=()):
+def step(meshes, in_pieces=False, model=(), dtype='float32'):
   """How far a step on each mesh is from that on one device."""
+  jax.config.update('jax_enable_x64', dtype == 'float64')
   if in_pieces:
     long_attention.LONG = 0
     tokenwise.CPU_PIECE = 24
   remat = 'pieces' if in_pieces else 'none'
   return mesh_program.steps(
-      make_config(**dict(model)), make_batch(), meshes, remat
+      make_config(**dict(model)), make_batch(), meshes, remat, dtype
   )
 
 

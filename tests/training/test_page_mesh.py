@@ -131,3 +131,9 @@ def test_a_dry_run_counts_the_pages_of_a_device():
     assert told['batch']['input_tokens'] == P * 256
   assert four['flops'] == one['flops']
   assert four['memory']['temporary'] < 0.35 * one['memory']['temporary']
+
+
+def test_a_step_in_float64():
+  meshes = [(2, 1, 1, 4)]
+  (result,) = run('step', meshes, True, {}, 'float64')
+  assert result['loss'] < 1e-13 and result['gradients'] < 1e-12, result
