@@ -18,6 +18,9 @@ BART_LARGE = {
     'num_layers': 12,
     'num_decoder_layers': 12,
 }
+# Paths of the parameters that say how fast a LOCOST's channels forget and
+# oscillate, for `config.optim.groups`.
+TIME_SCALES = r'.*/ssm/(log_dt|log_A_real|A_imag)'
 
 
 def get_config():

@@ -46,6 +46,9 @@ def get_config(model='locost'):
   # Steps relative to the size of each parameter: see configs/quickstart.py.
   config.optim.name = 'adafactor'
   config.optim.learning_rate = 0.05
+  if model == 'locost':
+    # Such steps are too large for the time scales: docs/time_scales.md.
+    config.optim.groups = ((default.TIME_SCALES, 0.02),)
   config.optim.warmup_steps = 0.05  # of all steps
   config.optim.cooldown_steps = 0.375
 

@@ -21,9 +21,6 @@ model without the head wrote two different sentences for 443 inputs.
 
 from configs import default
 
-# The parameters that say how fast an encoder's channels forget and oscillate.
-TIME_SCALES = r'.*/ssm/(log_dt|log_A_real|A_imag)'
-
 
 def get_config():
   """Returns a model of 2 + 2 layers and its two phases."""
@@ -50,7 +47,7 @@ def get_config():
   config.optim.learning_rate = 0.05
   # Steps relative to their size are too large for logarithms: the time steps
   # wandered off (docs/time_scales.md).
-  config.optim.groups = ((TIME_SCALES, 0.02),)
+  config.optim.groups = ((default.TIME_SCALES, 0.02),)
   config.train.batch_size = 16
   config.train.eval_every = 0
   config.train.checkpoint_every = 200
