@@ -13,4 +13,8 @@ def __getattr__(name):
     from locost_jax.summarizing import pretrained
 
     return getattr(pretrained, name)
+  if name == 'pipeline':
+    from locost_jax.summarizing import summarization_pipeline
+
+    return summarization_pipeline.pipeline
   raise AttributeError(f'module {__name__!r} has no attribute {name!r}')

@@ -16,6 +16,7 @@ from locost_jax import untrusted
 from locost_jax.errors import InputError
 from locost_jax.generation import decode_settings
 from locost_jax.generation import generate
+from locost_jax.generation import streaming
 from locost_jax.hugging_face import configs
 from locost_jax.hugging_face import hub
 from locost_jax.hugging_face import weights
@@ -180,6 +181,7 @@ class Summarizer:
       seed=0,
       progress=None,
       on_encoded=None,
+      on_tokens=None,
       **options,
   ):
     """Writes summaries: greedily, unless asked for more.
@@ -189,7 +191,8 @@ class Summarizer:
       input_mask: of their shape, true at tokens; None: where inputs are not
         pad.
       seed: of sampling. What is drawn depends on it and on the document only.
-      progress, on_encoded: None, or called as in `generate.generate_in_steps`.
+      progress, on_encoded, on_tokens: None, or called as in
+        `generate.generate_in_steps`.
       **options: options of `decode_settings.Settings`: max_length=512,
         num_beams=1, min_length=0, temperature, top_p and so on. Any of
         temperature, top_k and top_p asks for sampling.
@@ -208,12 +211,36 @@ class Summarizer:
     )
     settings = self._change(plain, options)
     return self._generate(
-        inputs, input_mask, settings, seed, progress, on_encoded
+        inputs,
+        input_mask,
+        settings,
+        seed,
+        progress=progress,
+        on_encoded=on_encoded,
+        on_tokens=on_tokens,
     )
 
-  def _generate(
-      self, inputs, input_mask, settings, seed, progress, on_encoded=None
-  ):
+  def _generate(self, inputs, input_mask, settings, seed, **calls):
+    """`generate` with Settings; calls are those of `generate_in_steps`."""
+    inputs, input_mask, seeds = self._prepare(
+        inputs, input_mask, settings, seed
+    )
+    tokens, _ = generate.generate_in_steps(
+        self.model,
+        self.params,
+        inputs,
+        input_mask,
+        settings,
+        seeds,
+        self._kernels.get(inputs.shape[-1]),
+        **calls,
+    )
+    tokens = np.asarray(tokens)
+    used = np.flatnonzero((tokens != settings.pad_id).any(0))
+    return tokens[:, : used.max(initial=-1) + 1]
+
+  def _prepare(self, inputs, input_mask, settings, seed):
+    """Checks everything and pads the length: inputs, their mask, seeds."""
     inputs, input_mask = self._check(inputs, input_mask)
     decode_settings.check(settings, self.config.vocab_size)
     models.check_length(self.config, settings.max_length, 'max_length')
@@ -227,21 +254,7 @@ class Summarizer:
     padding = [(0, 0)] * inputs.ndim
     padding[-1] = 0, batching.padded_length(self.config, length) - length
     inputs = np.pad(inputs, padding, constant_values=pad_id)
-    input_mask = np.pad(input_mask, padding)
-    tokens, _ = generate.generate_in_steps(
-        self.model,
-        self.params,
-        inputs,
-        input_mask,
-        settings,
-        seeds,
-        self._kernels.get(inputs.shape[-1]),
-        progress,
-        on_encoded,
-    )
-    tokens = np.asarray(tokens)
-    used = np.flatnonzero((tokens != pad_id).any(0))
-    return tokens[:, : used.max(initial=-1) + 1]
+    return inputs, np.pad(input_mask, padding), seeds
 
   def summarize(
       self,
@@ -271,11 +284,7 @@ class Summarizer:
     Raises:
       InputError: no vocabulary, an unknown option, or values that cannot be.
     """
-    if self.vocabulary is None:
-      raise InputError(
-          'this model was loaded without a vocabulary: its '
-          'directory lacks spiece.model or tokenizer.json'
-      )
+    self._check_vocabulary()
     texts = [texts] if isinstance(texts, (str, dict)) else list(texts)
     settings = self._change(self.settings, options)
     documents = [self.read(text, max_input_length).pages for text in texts]
@@ -297,10 +306,56 @@ class Summarizer:
       inputs, mask = batching.pad(
           [documents[i] for i in rows], shape, settings.pad_id
       )
-      outputs = self._generate(inputs, mask, settings, seed, progress)
+      outputs = self._generate(inputs, mask, settings, seed, progress=progress)
       for i, tokens in zip(rows, outputs):
         summaries[i] = self.vocabulary.decode(tokens.tolist())
     return summaries
+
+  def stream(self, text, *, seed=0, max_input_length=None, **options):
+    """Summarises one document and yields the summary while it is written.
+
+    Greedy search and sampling give each word when the next one begins. With
+    beams, the words come that all beams begin with.
+
+    Args:
+      text: a document, as in `summarize`.
+      seed, max_input_length, **options: as in `summarize`.
+
+    Yields:
+      Pieces of text; joined they are the summary that `summarize` returns.
+
+    Raises:
+      InputError: as `summarize`.
+    """
+    self._check_vocabulary()
+    settings = self._change(self.settings, options)
+    pages = self.read(text, max_input_length).pages
+    shape = batching.padded_shape(self.config, pages, bool(self.pages))
+    inputs, mask = batching.pad([pages], shape, settings.pad_id)
+    inputs, mask, seeds = self._prepare(inputs, mask, settings, seed)
+    memory = generate.encode_in_steps(
+        self.model, self.params, inputs, mask, self._kernels.get(shape[-1])
+    )
+    steps = generate.decode_in_steps(
+        self.model, self.params, memory, settings, seeds, 1
+    )
+    del memory
+    given = ''
+    for state in steps:
+      (tokens,) = streaming.certain_tokens(settings, state)
+      text = streaming.stable_text(self.vocabulary.decode(tokens))
+      if len(text) > len(given):
+        yield text[len(given) :]
+        given = text
+    tokens, _ = generate.finish(settings, state)
+    yield self.vocabulary.decode(np.asarray(tokens)[0].tolist())[len(given) :]
+
+  def _check_vocabulary(self):
+    if self.vocabulary is None:
+      raise InputError(
+          'this model was loaded without a vocabulary: its '
+          'directory lacks spiece.model or tokenizer.json'
+      )
 
   def _change(self, settings, options):
     """`decode_settings.change`, with the ids of what `start` asks for."""
