@@ -10,6 +10,7 @@ Axes: B documents, L input length, T max_length, V vocabulary.
 """
 
 import functools
+import itertools
 import zlib
 
 import jax
@@ -213,7 +214,8 @@ def generate_in_steps(
       model, params, memory, settings, seeds, 1 if on_tokens else CHUNK
   )
   del memory
-  for state in steps:
+  state = next(steps)
+  for state in itertools.chain([state], steps):
     if on_tokens:
       on_tokens(streaming.certain_tokens(settings, state))
     if progress:

@@ -47,7 +47,7 @@ def certain_tokens(settings, state):
 
 def stable_text(text):
   """Returns the beginning of a text that later tokens leave as it is."""
-  return text[: _OPEN_WORD.search(text).start()]
+  return _OPEN_WORD.sub('', text, count=1)
 
 
 def _until_eos(row, settings):

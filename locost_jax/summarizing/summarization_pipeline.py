@@ -19,6 +19,7 @@ from locost_jax.errors import InputError
 from locost_jax.errors import suggest
 from locost_jax.generation import decode_settings
 from locost_jax.summarizing import pretrained
+from locost_jax.summarizing import summarizer as summarizer_lib
 
 TASK = 'summarization'
 # Options of transformers' generate that have another name here, or none.
@@ -54,7 +55,7 @@ def pipeline(task=TASK, model=None, *, batch_size=8, **options):
         "pipeline: has no default model; expected model='hf://org/name', a "
         'directory, or a Summarizer'
     )
-  if not isinstance(model, pretrained.Summarizer):
+  if not isinstance(model, summarizer_lib.Summarizer):
     model = pretrained.load(model, **options)
   elif options:
     raise InputError(

@@ -12,7 +12,7 @@ from locost_jax.generation import decode
 from locost_jax.generation import decode_settings
 from locost_jax.generation import generate
 from locost_jax.models import low_memory_encoder
-from locost_jax.summarizing.pretrained import Summarizer
+from locost_jax.summarizing.summarizer import Summarizer
 
 METHODS = {
     'greedy': dict(),

@@ -7,7 +7,7 @@ import pytest
 import locost_jax
 from locost_jax import models
 from locost_jax.errors import InputError
-from locost_jax.summarizing import pretrained
+from locost_jax.summarizing.summarizer import Summarizer
 from locost_jax.vocabularies import byte_vocabulary
 from tests import tiny_run
 
@@ -30,7 +30,7 @@ def load(name='locost'):
   params = model.init(jax.random.key(4), one, np.ones((1, 8), np.int32))
   # Sharper: the texts of different documents and methods differ.
   params = jax.tree.map(lambda x: 3 * x, params['params'])
-  return pretrained.Summarizer(model, params, vocabulary)
+  return Summarizer(model, params, vocabulary)
 
 
 @pytest.fixture(scope='module')
@@ -89,7 +89,7 @@ def test_pages_are_streamed():
 def test_a_stream_checks_as_summarize_does(summarizer):
   with pytest.raises(InputError, match='max_lenght: .*did you mean max_length'):
     next(summarizer.stream(TEXT, max_lenght=3))
-  bare = pretrained.Summarizer(summarizer.model, summarizer.params)
+  bare = Summarizer(summarizer.model, summarizer.params)
   with pytest.raises(InputError, match='without a vocabulary'):
     next(bare.stream(TEXT))
 
@@ -165,3 +165,10 @@ def test_a_pipeline_of_a_directory(tmp_path):
       'A text.', max_length=5
   )
   assert found['summary_text'] == want[0]
+
+
+def test_the_public_names_say_something(summarizer):
+  assert dir(locost_jax) == ['Summarizer', '__version__', 'load', 'pipeline']
+  assert locost_jax.Summarizer is Summarizer
+  size = sum(x.size for x in jax.tree.leaves(summarizer.params))
+  assert repr(summarizer) == f'Summarizer(Locost, {size:,} parameters)'
