@@ -12,7 +12,7 @@ T = 10
 
 
 @pytest.mark.parametrize('method', METHODS)
-def test_certain_tokens_stay(summarizer, documents, method):  # pylint: disable=redefined-outer-name
+def test_certain_tokens_stay(summarizer, documents, method):
   """Each list begins the next one and the result; beams are not always late."""
   inputs, mask = documents
   changes = {key: x for key, x in METHODS[method].items() if key != 'seed'}
@@ -87,7 +87,7 @@ def test_an_open_word_is_held_back(text, stable):
   assert streaming.stable_text(text) == stable
 
 
-def test_in_steps_tokens_come_one_by_one(summarizer, documents):  # pylint: disable=redefined-outer-name
+def test_in_steps_tokens_come_one_by_one(summarizer, documents):
   inputs, mask = documents
   settings = decode_settings.Settings(max_length=4)
   memory = generate.encode(summarizer.model, summarizer.params, inputs, mask)
