@@ -11,6 +11,7 @@ from locost_jax.errors import InputError
 
 
 def is_first_host():
+  """Returns whether this process is the one that writes and prints."""
   return jax.process_index() == 0
 
 

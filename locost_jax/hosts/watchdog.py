@@ -54,6 +54,7 @@ class Watchdog:
     self._ended.set()
 
   def alive(self):
+    """Resets the time without a sign of life."""
     self._silent, self._since = 0.0, time.time()
 
   @contextlib.contextmanager

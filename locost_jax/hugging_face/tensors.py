@@ -76,6 +76,7 @@ class Tensors:
     )
 
   def names(self):
+    """Returns the names of all tensors."""
     return set(self._read)
 
   def __getitem__(self, name):

@@ -117,6 +117,7 @@ class Attention(nn.Module):
     self.dropout = nn.Dropout(self.dropout_rate)
 
   def split_heads(self, x):
+    """x [..., H * K] -> [..., H, K]."""
     return x.reshape(*x.shape[:-1], self.num_heads, self.d_kv)
 
   def merge_heads(self, context):

@@ -82,6 +82,7 @@ class LocostConfig(stack.T5StyleConfig):
       )
 
   def keys_seen(self, length):
+    """Returns 0: the encoder has no attention."""
     del length
     return 0
 

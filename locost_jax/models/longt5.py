@@ -64,6 +64,7 @@ class LongT5Config(stack.T5StyleConfig):
       )
 
   def keys_seen(self, length):
+    """Returns how many keys a query of the encoder attends to."""
     near = 3 * (self.local_radius + 1)
     if self.attention == LOCAL:
       return near

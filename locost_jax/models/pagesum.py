@@ -54,6 +54,7 @@ class PageSumConfig(bart_layers.BartConfig):
     return self.decoding == 'pages'
 
   def decoder_rows(self, pages, length):
+    """Returns (rows, tokens of each) that the decoder reads of a document."""
     if self.decoding == 'global':
       return 1, pages * length
     return pages, length

@@ -68,6 +68,7 @@ class SimCASConfig(bart_layers.BartConfig):
     check_choice('model.padding', self.padding, ('tokens', 'release'))
 
   def decoder_rows(self, pages, length):
+    """Returns (rows, tokens of each) that the decoder reads of a document."""
     return 1, pages * length
 
   def selector_flops(self, batch, pages, length):

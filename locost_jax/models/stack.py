@@ -118,15 +118,18 @@ def lay_written(h):
 
 
 def make_norm(config, dtype):
+  """Returns the norm of the T5 family."""
   return layers.RMSNorm(config.layer_norm_epsilon, dtype)
 
 
 def make_feed_forward(config, dtype):
+  """Returns a feed-forward of the T5 family."""
   gated = config.feed_forward == 'gated-gelu'
   return layers.FeedForward(config.d_ff, gated, config.dropout_rate, dtype)
 
 
 def make_attention(config, dtype):
+  """Returns an attention of the T5 family."""
   return attention.Attention(
       config.num_heads, config.d_kv, config.d_model, config.dropout_rate, dtype
   )

@@ -15,6 +15,7 @@ Axes: B batch, T targets, H heads, K head width.
 """
 
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -72,7 +73,7 @@ def in_pieces(
     # In front: distances of keys that come later, in pieces on the diagonal.
     bias = jnp.pad(bias, ((0, 0), (length - 1, more)))
     own = mesh_lib.own_key(key, *mesh_lib.ROWS, mesh_lib.TENSOR)
-    out = _in_pieces(
+    out: Any = _in_pieces(
         length, float(dropout_rate), queries, keys, values, bias, own
     )
     return out[:, :T]

@@ -45,6 +45,7 @@ class Scale(NamedTuple):
   is_log: bool = False
 
   def at(self, value):
+    """Returns the coordinate of a value, in pixels."""
     low, high = self.low, self.high
     if self.is_log:
       low, high, value = math.log(low), math.log(high), math.log(value)

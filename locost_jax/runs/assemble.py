@@ -184,6 +184,7 @@ class Setup:
     )
 
   def predictions_file(self, task, split, step):
+    """Returns the path of the predictions of an evaluation."""
     name = f'{task}-{split}-{step}{self.file_suffix}.jsonl'
     return self.directory / 'predictions' / name
 

@@ -102,6 +102,7 @@ def format_text(**found):
 
 
 def format_json(**found):
+  """Returns the results of `--preflight --format=json`."""
   return json.dumps(found)
 
 

@@ -126,6 +126,7 @@ def decoded_ends(vocabulary, tokens):
 
 @functools.partial(jax.jit, static_argnums=(0, 5))
 def cross_mass(model, params, memory, targets_in, segments, num_segments):
+  """Calls the model's `cross_mass`: the attention on each segment."""
   return model.apply(
       {'params': params},
       memory,
@@ -138,6 +139,7 @@ def cross_mass(model, params, memory, targets_in, segments, num_segments):
 
 @functools.partial(jax.jit, static_argnums=0)
 def page_weights(model, params, memory, targets_in):
+  """Calls the model's `page_weights`: [B, T, P]."""
   return model.apply(
       {'params': params}, memory, targets_in, method='page_weights'
   )

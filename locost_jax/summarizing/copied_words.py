@@ -45,6 +45,7 @@ class Traced(NamedTuple):
 
 @functools.partial(jax.jit, static_argnums=0)
 def copied_from(model, params, memory, targets_in, targets):
+  """Calls the model's `copied_from`: where each target stands."""
   return model.apply(
       {'params': params}, memory, targets_in, targets, method='copied_from'
   )

@@ -52,6 +52,7 @@ class Schedule(NamedTuple):
 
 
 def constant(step, settings, steps):
+  """shape(s) = 1."""
   del settings, steps
   return jnp.ones_like(step)
 

@@ -21,7 +21,7 @@ from locost_jax.summarizing import page_weights
 from locost_jax.summarizing import reading
 from locost_jax.summarizing import source_page
 from locost_jax.summarizing import texts
-from locost_jax.summarizing.pretrained import Summarizer
+from locost_jax.summarizing.summarizer import Summarizer
 from locost_jax.vocabularies import byte_vocabulary
 from tests.hugging_face.converting import GOLDEN
 from tests.models.test_bart import moved_params

@@ -14,7 +14,7 @@ from locost_jax.summarizing import attribution
 from locost_jax.summarizing import page_contents
 from locost_jax.summarizing import reading
 from locost_jax.summarizing import texts
-from locost_jax.summarizing.pretrained import Summarizer
+from locost_jax.summarizing.summarizer import Summarizer
 from locost_jax.vocabularies import byte_vocabulary
 from locost_jax.vocabularies import vocabulary as vocabulary_lib
 from tests import bart_files
