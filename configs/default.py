@@ -325,7 +325,7 @@ def simcas_locost():
 
 
 def _t5_style():
-  """What LOCOST, T5 and LongT5 share, of base size."""
+  """Returns the keys that LOCOST, T5 and LongT5 share, of base size."""
   return dict(
       vocab_size=0,  # rows of the embedding; 0: the vocabulary's size
       d_model=768,  # D, width of the residual stream

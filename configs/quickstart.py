@@ -3,7 +3,7 @@
   python -m locost_jax.main --config=configs/quickstart.py
 
 The text is the documentation on this machine: Python's own and that of the
-packages installed beside this one. A vocabulary is trained on it; a small
+packages installed with this one. A vocabulary is trained on it; a small
 LOCOST is pretrained with gap sentences, then fine-tuned to write the first
 sentence of an object's documentation from the rest of it.
 

@@ -1,4 +1,4 @@
-"""What the tests of chunks on a mesh run in processes with eight host devices.
+"""Programs for the tests of chunks on a mesh, in processes of eight devices.
 
 Each function returns JSON; `mesh_program.run` calls them.
 """
@@ -124,7 +124,7 @@ def turns(meshes):
 
 
 def write(meshes, settings, model):
-  """What is encoded and written on each mesh, from a compact memory.
+  """Encodes and writes on each mesh, from a compact memory.
 
   Args:
     meshes: sizes; the states of the first are what others are compared with.

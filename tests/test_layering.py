@@ -41,7 +41,7 @@ PURE = {
     'data.markup',
     'evaluation.metrics',
 }
-# package -> what its modules may import beside each other and LEAVES: whole
+# package -> what its modules may import besides each other and LEAVES: whole
 # packages, or single modules of them.
 TABLE = {
     'errors': set(),
@@ -155,7 +155,7 @@ COMMANDS = {
     'convert',
     'bench',
 }
-# Commands beside their package, which import command_line as well.
+# Commands inside a package, which import command_line as well.
 DATA_COMMANDS = {
     'data.beam',
     'data.cache',

@@ -357,7 +357,7 @@ def paginate(dataset, data, vocabulary, on_error):
     dataset: of dicts whose inputs is JSON of query and what `pages.pieces`
       reads.
     data: config.data, of which data/pages.py reads its keys.
-    vocabulary: as of `pages.of_row`.
+    vocabulary: see `pages.of_row`.
     on_error: called with the InputError of a row that cannot be cut, which
       TensorFlow hides in one of its own.
 

@@ -174,7 +174,7 @@ def generate_in_one_program(
 
 @functools.partial(jax.jit, static_argnums=(0, 3))
 def decode_memory(model, params, memory, settings, seeds=None):
-  """The summaries of a memory; arguments and result as of `generate`."""
+  """The summaries of a memory; arguments and result as in `generate`."""
   shared, state = begin(model, params, memory, settings, seeds)
   state = advance(model, params, settings, shared, state, settings.max_length)
   return finish(settings, state)

@@ -1,4 +1,4 @@
-"""What the hosts of a run do together, and what only the first one does."""
+"""Work that all hosts of a run do together, or only the first one."""
 
 import json
 import sys

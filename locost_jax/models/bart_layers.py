@@ -29,7 +29,7 @@ OFFSET = 2
 
 @dataclasses.dataclass(frozen=True)
 class BartConfig:
-  """What a BART has; configs/default.py explains the keys it shares.
+  """The config of a BART; configs/default.py explains the shared keys.
 
   Attributes:
     decoder_d_ff: d_ff of the decoder.

@@ -98,7 +98,7 @@ def block_sums(x, mask, size):
 
 
 class SharedBiases(nn.Module):
-  """What layers share: mask [B, L] -> the biases near and of side tokens.
+  """Shared by all layers: mask [B, L] -> biases of near and side tokens.
 
   near: [H, W, 3 W], of a block's queries and the keys of three blocks.
   side: [H, 2 L / global_block_size + 2], a line by distance in blocks, or None.

@@ -115,7 +115,7 @@ class PageSum(bart.Bart):
   def cross_mass(self, memory, targets_in, segments, num_segments):
     """A page's mass times its weight; segments [B, P, L], or [B, L].
 
-    Arguments and result as of `encoder_decoder.EncoderDecoder.cross_mass`;
+    Arguments and result as in `encoder_decoder.EncoderDecoder.cross_mass`;
     segments do not decrease within a page, in `global` decoding nowhere.
     """
     sources = self.sources({**memory, 'segments': as_pages(segments)})

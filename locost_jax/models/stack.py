@@ -1,4 +1,4 @@
-"""What stacks of layers share: sizes, parts, how layers run, caches."""
+"""Shared by stacks of layers: sizes, modules, how layers run, caches."""
 
 import dataclasses
 
@@ -136,7 +136,7 @@ def make_attention(config, dtype):
 
 
 def kept_bytes(config, B, L):
-  """What the backward pass of an encoder keeps where remat is 'none'.
+  """The bytes that the backward pass of an encoder keeps with remat='none'.
 
   32 arrays [B, L, D] of float32 per layer: XLA's temporary memory grew by 34 to
   35 of them with each layer, gradients of the layer included (CPU, D 768 and
@@ -150,7 +150,7 @@ def reads_in_pieces(config, remat, B, L):
 
   Args:
     config: the model's.
-    remat: as of `models.build`.
+    remat: see `models.build`.
     B: documents.
     L: tokens of each.
   """

@@ -51,7 +51,7 @@ def in_pieces(
     queries: [B, T, H, K].
     keys: [B, T, H, K].
     values: [B, T, H, K].
-    bias: [H, T], added to the score of the key so many positions before.
+    bias: [H, T], added to scores, by the distance back to the key.
     dropout_rate: of the weights; the factors of the n-th pair, counted row by
       row of the lower triangle, come from fold_in(key, n).
     key: a random key, where dropout_rate is not 0.

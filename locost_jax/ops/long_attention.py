@@ -276,7 +276,7 @@ def masked_scores(queries, keys, mask, fresh):
   Args:
     queries: [B, T, H, K].
     keys: [B, S, H, K].
-    mask, fresh: as of `masked`.
+    mask, fresh: see `masked`.
   """
   precise = jnp.promote_types(queries.dtype, jnp.float32)
   return masked(

@@ -28,7 +28,7 @@ from locost_jax.ops import ssm_kernel
 
 
 def check(convolution, devices):
-  """Raises an InputError where documents cannot lie on so many devices.
+  """Raises an InputError if documents cannot be split over these devices.
 
   Args:
     convolution: config.model.convolution; None for a model that has none.

@@ -71,7 +71,7 @@ class Setup:
 
   @property
   def task(self):
-    """What it trains on: 'jsonl', or the name of a task or mixture."""
+    """'jsonl' for own files, or the name of the task or mixture."""
     return tasks.name(self.config)
 
   def train_batches(self, start_step):

@@ -188,7 +188,7 @@ def token_pages(summarizer, pages, tokens, memory=None):
   """Computes how much each page counted for each token of one summary.
 
   Args:
-    summarizer, pages, tokens, memory: as of `token_mass`.
+    summarizer, pages, tokens, memory: see `token_mass`.
 
   Returns:
     float32 [len(tokens), pages], rows sum to 1; None where the model weighs no
@@ -389,5 +389,5 @@ def _describe_sentence(span, mass, closest):
 
 
 def _mean_mass(mass):
-  """Returns the mean over the tokens of [n, P]; zeros if there are none."""
+  """Returns the mean over the tokens of [n, P]; zeros without tokens."""
   return mass.mean(0) if len(mass) else np.zeros(mass.shape[1])

@@ -1,4 +1,4 @@
-"""What a source page shows, computed: texts, strips, heat and shared words.
+"""Computes a source page: texts, strips, heat and shared words.
 
 No HTML: `page_html` makes that of it.
 """

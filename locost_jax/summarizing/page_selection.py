@@ -1,4 +1,4 @@
-"""What the decoder read of a document, as HTML: see `selection`."""
+"""The tokens that the decoder read, as HTML: see `selected_tokens`."""
 
 from locost_jax.summarizing.page_html import escape
 from locost_jax.summarizing.page_html import format_share
@@ -54,7 +54,7 @@ def render_charts(selection, quotes):
   """Returns both charts as SVG, a link in each column.
 
   Args:
-    selection, quotes: as of `render`.
+    selection, quotes: see `render`.
   """
   most = max(selection.mass, default=0) or 1
   bottom = 2 * _HEIGHT + _GAP

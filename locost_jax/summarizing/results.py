@@ -209,7 +209,7 @@ def json_line(row, encoding='utf-8'):
 
 
 def _compared(row):
-  """What decides which summary a document gets, and when it may differ."""
+  """The settings that decide a summary: with others it may differ."""
   return {
       **(row.get('settings') or {}),
       'dtype': row.get('dtype'),

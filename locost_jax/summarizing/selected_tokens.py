@@ -18,7 +18,7 @@ COLUMNS = 240  # at most
 
 
 class Selection(NamedTuple):
-  """What was selected of a document.
+  """The selected tokens of a document.
 
   Attributes:
     selected: tokens of the text that were selected.
@@ -73,7 +73,7 @@ def is_selected(summarizer, pages, mask):
   """Which tokens of a text were selected: bool of all ids in line.
 
   Args:
-    summarizer, pages: as of `is_text`.
+    summarizer, pages: see `is_text`.
     mask: bool [pages, L] or [L], of the model's memory.
   """
   rows = np.asarray(mask)
@@ -88,7 +88,7 @@ def has_front(summarizer):
 
 
 def count(summarizer, pages, mask):
-  """Returns how many tokens of a text were selected; as of `is_selected`."""
+  """Returns how many tokens of a text were selected; see `is_selected`."""
   return int(is_selected(summarizer, pages, mask).sum())
 
 
@@ -96,7 +96,7 @@ def columns(summarizer, pages):
   """Divides the tokens of a text into columns.
 
   Args:
-    summarizer, pages: as of `is_text`.
+    summarizer, pages: see `is_text`.
 
   Returns:
     (int of all ids in line, number of columns): the column of each token; -1 at
@@ -116,7 +116,7 @@ def describe(summarizer, pages, ends, owners, mask, mass):
   """Makes the Selection of a document.
 
   Args:
-    summarizer, pages, mask: as of `is_selected`.
+    summarizer, pages, mask: see `is_selected`.
     ends: of all ids in line, where they end in the text; -1: nowhere.
     owners: likewise, the passage of each; -1: none.
     mass: float [number + 1], the part of the summary's attention on each of the

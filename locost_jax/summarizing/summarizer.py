@@ -84,7 +84,7 @@ class Summarizer:
   def memory(
       self, inputs: ArrayLike, input_mask: ArrayLike | None = None
   ) -> Mapping[str, jax.Array]:
-    """inputs as of `encode` -> all that the decoder reads, on the device.
+    """inputs as in `encode` -> all that the decoder reads, on the device.
 
     Its mask is true where the decoder attends: at tokens; of a model that
     selects, at the selected ones.
@@ -104,7 +104,7 @@ class Summarizer:
       targets_in: ArrayLike,
       input_mask: ArrayLike | None = None,
   ) -> np.ndarray:
-    """inputs as of `generate`, targets_in [B, T] (start first) -> [B, T, V]."""
+    """inputs as in `generate`, targets_in [B, T] (start first) -> [B, T, V]."""
     inputs, input_mask = self._check(inputs, input_mask)
     targets_in, _ = self._check(targets_in, None, 'targets_in', False)
     return np.asarray(

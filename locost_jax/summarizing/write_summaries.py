@@ -29,7 +29,7 @@ from locost_jax.workdir import find
 
 
 class Options(NamedTuple):
-  """What is written where, and how it is computed."""
+  """Where to write which form of summary, and how to compute it."""
 
   checkpoint: str  # as it was loaded
   dtype: str

@@ -44,7 +44,7 @@ def of_states(
     targets: int [B, T], token ids.
     weights: [B, T], 1 where a target counts, 0 on padding; or [B, T, W], for W
       sums.
-    label_smoothing: as of `cross_entropy`.
+    label_smoothing: see `cross_entropy`.
     z_loss: likewise.
     size: targets of a piece; None: what PIECE_BYTES allow.
     copied: [B, t, D], targets [B, t] -> `models.copy_head.Copied`; None: the

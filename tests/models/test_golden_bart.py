@@ -264,7 +264,7 @@ def test_progress_of_a_model_that_is_read_at_once():
   seen = []
   io = arrays()
   got = summarizer().generate(
-      io['input_ids'], max_length=4, progress=lambda *told: seen.append(told)
+      io['input_ids'], max_length=4, progress=lambda *call: seen.append(call)
   )
   np.testing.assert_array_equal(got, io['greedy_tokens'][:, :4])
   assert seen == [

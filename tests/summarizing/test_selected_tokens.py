@@ -1,4 +1,4 @@
-"""What a model selected of a document: counted, drawn and highlighted."""
+"""The tokens that a model selected: counted, drawn and highlighted."""
 
 import dataclasses
 import functools
