@@ -32,8 +32,9 @@ def get_config():
   config.data = ConfigDict(
       dict(
           task='',  # a corpus or mixture: locost_jax/data/corpora.py, corpus.py
-          # JSONL, CSV, TSV, parquet or text; globs, comma separated
-          train_files='',  # replace task
+          # JSONL, CSV, TSV, parquet or text files instead of a task: names and
+          # glob patterns, separated by commas.
+          train_files='',
           validation_files='',  # likewise; '': 2% of the rows, by hash
           test_files='',  # likewise; '': no test split
           input_field='document',  # the field that is read
@@ -46,18 +47,17 @@ def get_config():
           max_input_length=4096,  # tokens kept of an input, eos included
           max_target_length=512,  # tokens kept of a target, eos included
           input_buckets=(),  # padded input lengths; (): 2^k and 1.5 * 2^k
-          target_buckets=(),  # padded target lengths, likewise
-          cache_dir='',  # where tokenised records lie; '': WORKDIR/cache
+          target_buckets=(),  # padded target lengths; (): likewise
+          cache_dir='',  # where token caches are; '': WORKDIR/cache
           window_shards=8,  # shards shuffled together, of a large corpus
           corpora_dir='corpora',  # where data/prepare.py puts named corpora
-          tfds_dir='',  # where TFDS keeps prepared data; '': its own default
-          check_sizes=True,  # refuse a corpus of other sizes than its paper's
+          tfds_dir='',  # where TFDS keeps prepared data; '': its default
+          check_sizes=True,  # refuse a corpus whose size differs from its paper's
           mixture_cap=100_000,  # most records of a task per epoch of a mixture
-          # Training examples of each task that are used, chosen by data.seed.
-          # The model before any training: eval.baselines.
-          train_examples=0,  # 0: all of them
-          pages='',  # 'spatial', 'discourse', 'document': pages of PageSum;
-          # 'chunks', 'sentence_chunks': of SimCAS; '': one sequence
+          train_examples=0,  # of each task, chosen by data.seed; 0: all
+          # 'spatial', 'discourse', 'document': pages of PageSum; 'chunks',
+          # 'sentence_chunks': chunks of SimCAS; '': one sequence.
+          pages='',
           num_pages=7,  # pages of a document
           page_length=1024,  # tokens kept of a page or chunk, marks included
           empty_page='.',  # text of a page without any; '': nothing, masked
@@ -82,7 +82,7 @@ def get_config():
       dict(
           name='adamw',  # 'adamw' or 'adafactor'
           schedule='constant',  # 'constant' or 'inverse_sqrt' (T5's)
-          learning_rate=5e-4,  # the largest
+          learning_rate=5e-4,  # the largest rate
           warmup_steps=0.0,  # steps of a linear rise from zero at the start
           flat_steps=0.0,  # inverse_sqrt: steps at learning_rate (T5's way)
           cooldown_steps=0.0,  # steps of a linear fall to zero at the end
@@ -98,40 +98,40 @@ def get_config():
       )
   )
 
-  # train.remat: what a layer keeps for the backward pass.
-  #   'none'    everything
-  #   'pieces'  3 arrays of the input's size (LOCOST: and its kernels, up to
-  #             128 MiB); the rest is computed again, piece by piece
-  #   'full'    1 array; the mixer is computed again too
-  #   'auto'    'none' while inputs are short, else 'pieces' (not where
-  #             mesh.tensor cuts the layers)
-  # train.init_from: a WORKDIR, a checkpoint, a Hugging Face directory or
-  # hf://org/name[@revision] on its Hub, also of another model; the parameters
-  # that fit are taken. train.init_map says otherwise: ((regex of our paths, path there; '': fresh), ...); see
-  # locost_jax/training/warm_start.py.
   config.train = ConfigDict(
       dict(
-          objective='likelihood',  # of the targets; 'simcas': and rewards of
-          # the selector, by config.selector; locost_jax/training/objectives.py
+          # 'likelihood' of the targets; 'simcas': also rewards of the selector,
+          # by config.selector (locost_jax/training/objectives.py).
+          objective='likelihood',
           steps=1000,  # optimiser updates
           batch_size=128,  # documents in a step, over all devices
-          # Instead of batch_size: input tokens in a step, padding included;
-          # batch_size then only says how many are sorted together.
-          batch_tokens=0,  # 0: batch_size counts
+          # Input tokens in a step, padding included, instead of batch_size,
+          # which then says how many are sorted together; 0: batch_size counts.
+          batch_tokens=0,
           accumulate=1,  # pieces of a batch, one after the other, per update
           eval_every=1000,  # steps between evaluations; 0: only after the last
           checkpoint_every=1000,  # steps between checkpoints; 0: only the last
-          # Stops the run, or the phase, when this many evaluations in a row do
-          # not reach the best one (checkpoint.metric).
-          patience=0,  # 0: never
+          # Stop the run, or the phase, when this many evaluations in a row do
+          # not reach the best one (checkpoint.metric); 0: never.
+          patience=0,
           log_every=10,  # steps between lines of metrics.jsonl
-          remat='auto',  # see above
-          dtype='float32',  # of matmuls and activations; or 'bfloat16'
+          # What a layer keeps for the backward pass. 'none': everything;
+          # 'pieces': 3 arrays of the input's size (LOCOST: and its kernels, up
+          # to 128 MiB), the rest is computed again, piece by piece; 'full': 1
+          # array, the mixer is computed again too; 'auto': 'none' while inputs
+          # are short, else 'pieces' (not if mesh.tensor cuts the layers).
+          remat='auto',
+          dtype='float32',  # of matmuls and activations: 'float32', 'bfloat16'
           seed=0,  # of the parameters and of dropout
-          init_from='',  # see above; '': new parameters
-          init_map=(),  # see above; (): the same paths, if they mean the same
-          max_nonfinite_steps=0,  # steps that are skipped: loss not finite
-          timeout=1800,  # seconds of waiting that end the run; 0: none
+          # A WORKDIR, a checkpoint, a Hugging Face directory or
+          # hf://org/name[@revision] on its Hub, also of another model; the
+          # parameters that fit are taken. '': new parameters.
+          init_from='',
+          # ((regex of our paths, path there; '': new), ...); (): the same paths,
+          # if they mean the same (locost_jax/training/warm_start.py).
+          init_map=(),
+          max_nonfinite_steps=0,  # steps without a finite loss to skip
+          timeout=1800,  # end the run after this many seconds of waiting; 0: never
       )
   )
 
@@ -140,8 +140,9 @@ def get_config():
   config.train.lora = ConfigDict(
       dict(
           rank=0,  # r of the adapters A [in, r] and B [r, out]; 0: none
-          alpha=16.0,  # kernels become W + alpha / r A B
-          paths=r'.*(attention|mixer)/(query|value)/kernel',  # of which W
+          alpha=16.0,  # a kernel becomes W + alpha / r A B
+          # A regex of the kernels W that get adapters.
+          paths=r'.*(attention|mixer)/(query|value)/kernel',
       )
   )
 
@@ -160,8 +161,9 @@ def get_config():
           limit=2048,  # selected tokens above which skipping is worth more
           reward_scale=1e4,  # reward of a summary of probability 1
           skip='release',  # reward of skipped tokens: 'release' or 'paper'
-          trace='position',  # of the next chunk's advantages: that at the same
-          # 'position', their 'mean', or 'none'
+          # Of the next chunk's advantages: that at the same 'position', their
+          # 'mean', or 'none'.
+          trace='position',
           baseline='critic',  # 'mean': of the chunk's rewards, no critic
           **{'lambda': 0.95},  # decay of the trace
       )
@@ -171,8 +173,8 @@ def get_config():
       dict(
           examples=500,  # first examples of the split, while training; 0: all
           batch_size=32,  # documents evaluated at once, over all devices
-          metrics=('loss', 'rouge', 'recall'),  # what is measured
-          baselines=False,  # also those of evaluation/measure_baselines.py
+          metrics=('loss', 'rouge', 'recall'),  # 'loss', 'rouge', 'recall'
+          baselines=False,  # also score baselines and the model before training
       )
   )
 
@@ -197,9 +199,9 @@ def get_config():
       dict(
           keep_latest=2,  # most recent checkpoints kept
           keep_best=1,  # best checkpoints kept
-          # 'auto': the loss where an evaluation measures fewer than 500
-          # documents, else rouge_mean.
-          metric='auto',  # by which the best is chosen
+          # By which the best is chosen; 'auto': the loss if an evaluation
+          # measures fewer than 500 documents, else rouge_mean.
+          metric='auto',
       )
   )
 
@@ -222,8 +224,10 @@ def locost():
           variant='release',  # 'release' or 'paper': where the two differ
           convolution='exact',  # 'release': its defect for lengths not 2^k
           initialisation='s4d-lin',  # of A: a function of ops/ssm.py
-          dt_min=0.001,  # the first dt are log-uniform from dt_min to dt_max;
-          dt_max=0.1,  # a channel remembers about 2 / dt tokens
+          # The first dt are log-uniform from dt_min to dt_max; a channel
+          # remembers about 2 / dt tokens.
+          dt_min=0.001,
+          dt_max=0.1,  # see dt_min
       )
   )
 
@@ -265,7 +269,7 @@ def bart():
           activation_dropout_rate=0.0,  # inside the feed-forward
           max_positions=1024,  # longest input and longest text, in tokens
           scale_embedding=False,  # multiply embeddings by sqrt(D)
-          pad_id=1,  # the vocabulary's
+          pad_id=1,  # the id of padding in the vocabulary
           num_decoder_heads=0,  # attention heads of the decoder; 0: num_heads
           copy=False,  # as in LOCOST
           copy_dim=64,  # as in LOCOST
@@ -293,16 +297,19 @@ def simcas():
   config.name = 'simcas'
   config.update(
       dict(
-          chunk='many',  # of a document; 'one': its first max_positions tokens
-          # alone, with data.pages='' (an ablation)
-          align='shift',  # start and end states between layers: 'shift',
-          # 'mean' (its paper), 'none'
-          select='ppo',  # what is decoded: what the selector chooses; 'first_k'
-          # of `limit` tokens; 'none': everything
-          selection='sample',  # how the selector chooses, or 'argmax'
+          # 'many' chunks of a document, or 'one': its first max_positions
+          # tokens alone, with data.pages='' (an ablation).
+          chunk='many',
+          # Start and end states between layers: 'shift', 'mean' (its paper) or
+          # 'none'.
+          align='shift',
+          # The decoder reads what the selector chooses ('ppo'), the first
+          # `limit` tokens ('first_k') or everything ('none').
+          select='ppo',
+          selection='sample',  # how the selector chooses; or 'argmax'
           limit=2048,  # first_k: tokens of a document
-          padding='release',  # also padding before an end mark is read;
-          # 'tokens': none is
+          # 'release': padding before an end mark is read too; 'tokens': not.
+          padding='release',
       )
   )
   return config
@@ -314,9 +321,10 @@ def simcas_locost():
   config.name = 'simcas_locost'
   config.update(
       dict(
-          select='ppo',  # what is decoded: what the selector chooses; 'first_k'
-          # of `limit` tokens; 'none': everything
-          selection='sample',  # how the selector chooses, or 'argmax'
+          # The decoder reads what the selector chooses ('ppo'), the first
+          # `limit` tokens ('first_k') or everything ('none').
+          select='ppo',
+          selection='sample',  # how the selector chooses; or 'argmax'
           limit=2048,  # first_k: tokens of a document
           chunk_length=512,  # tokens that the selector sees at a time
       )

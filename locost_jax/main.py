@@ -16,8 +16,8 @@
   python -m locost_jax.main --config=configs/finetune.py --preflight \\
       --config.data.train_files='data/train-*.jsonl'
 
-Each key of the config (configs/default.py lists them all) can be set:
---config.train.steps=100. A run that was stopped goes on when the same command
+Each key of the config can be set, like --config.train.steps=100; --help=config
+lists them. A run that was stopped goes on when the same command
 is given again. The report goes to stdout, progress to stderr.
 
 On several hosts the same command runs on each of them

@@ -5,8 +5,8 @@
   python -m locost_jax.score --predictions=runs/a --compare=runs/b
   python -m locost_jax.score --predictions=A.jsonl --submission=A.json
   python -m locost_jax.score --predictions=FILE.jsonl --metrics=rouge,reading
-  python -m locost_jax.score --predictions=FILE.jsonl --metrics=rouge,bertscore \\
-      --model=DIR --correlation
+  python -m locost_jax.score --predictions=FILE.jsonl --correlation \\
+      --metrics=rouge,bertscore --model=DIR
 
 Each row has `prediction` and `reference`, or `references`, a list of which the
 best counts. `main --evaluate` writes such files, and a WORKDIR stands for the

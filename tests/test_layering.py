@@ -48,7 +48,7 @@ TABLE = {
     'files': set(),
     'values': set(),
     'untrusted': set(),
-    'command_line': set(),
+    'command_line': {'generation.decode_settings'},
     'ops': set(),
     'vocabularies': set(),
     'hosts': set(),

@@ -13,7 +13,6 @@ import os
 from pathlib import Path
 import re
 import sys
-import textwrap
 
 from absl import app
 from absl import flags
@@ -21,6 +20,8 @@ from ml_collections import config_flags
 from ml_collections import ConfigDict
 
 from locost_jax.command_line import config_files
+from locost_jax.command_line import config_help
+from locost_jax.command_line import help_pages
 from locost_jax.command_line import standard_streams
 from locost_jax.errors import FULL
 from locost_jax.errors import InputError
@@ -31,7 +32,7 @@ from locost_jax.values import ranges
 
 # The environment variable behind --program_cache.
 PROGRAM_CACHE = 'LOCOST_JAX_CACHE'
-HELP = ('--help', '-h', '-help', '--helpfull', '--helpshort')
+_HELP = re.compile(r'-h|--?help(full|short)?|--help=.*')
 
 
 def run(main, define_flags, doc, argv=None):
@@ -49,11 +50,10 @@ def run(main, define_flags, doc, argv=None):
   def parse(argv):
     values = flags.FlagValues()
     values.set_gnu_getopt(True)  # flags may follow file names
-    if any(arg in HELP for arg in argv[1:]):
-      define_flags(values, argv[:1])
-      print(help_text(doc, values))
-      sys.exit(0)
     with one_line_errors():
+      if asked := [word for word in argv[1:] if _HELP.fullmatch(word)]:
+        print(_help(asked[0], doc, values, define_flags, argv))
+        sys.exit(0)
       argv = config_files.resolve(_read_flag_files(values, argv))
       define_flags(values, argv)
       arguments = parse_flags(values, argv)
@@ -68,6 +68,23 @@ def run(main, define_flags, doc, argv=None):
   standard_streams.open_closed()
   with standard_streams.end_with_the_reader():
     app.run(run_main, argv=argv, flags_parser=parse)
+
+
+def _help(word, doc, values, define_flags, argv):
+  """Returns the page that --help, or --help=config[.KEY], asks for."""
+  define_flags(values, argv[:1])
+  topic = word.partition('=')[2]
+  if not topic:
+    return help_pages.make(doc, values)
+  if 'config' not in values:
+    raise InputError(f'{word}: this command has no config; expected --help')
+  if topic != 'config' and not topic.startswith('config.'):
+    raise InputError(
+        f'{word}: expected --help, --help=config or --help=config.SECTION'
+    )
+  path = _config_path(config_files.resolve(argv)) or config_help.DEFAULT
+  path = config_files.find(path)
+  return config_help.make(load_config(path), path, topic[len('config.') :])
 
 
 class one_line_errors:
@@ -166,25 +183,6 @@ def _check_has_value(values, argv):
           f'{word} has no value: {following} comes next; expected '
           f'--{name}=VALUE'
       )
-
-
-def help_text(doc, values):
-  """The docstring and one entry per flag."""
-  lines = [doc.strip(), '', 'Flags:']
-  for name in sorted(values):
-    flag = values[name]
-    default = flag.default
-    if isinstance(default, ConfigDict):  # the file, not all its keys
-      default = config_flags.get_config_filename(flag)
-    default = '' if default in (None, '', False) else f' [{default}]'
-    lines.append(f'  --{name}')
-    lines += textwrap.wrap(
-        flag.help + default,
-        74,
-        initial_indent='      ',
-        subsequent_indent='      ',
-    )
-  return '\n'.join(lines)
 
 
 def define_config(values, argv, default=None, renamed=()):

@@ -6,9 +6,9 @@
 
 For every split: documents, tokens of inputs and targets (mean, median, 90th
 percentile, longest), how much of them config.data.max_input_length and
-max_target_length cut off, documents that are empty or too short, and copies; an
-input that stands in two splits is reported too. Then three examples as the model
-will see them. The same as JSON and pictures of the lengths go to --output.
+max_target_length cut off, documents that are empty or too short, copies, and
+inputs that are in two splits. Then three examples as the model will see them.
+The same as JSON and pictures of the lengths go to --output.
 
 With config.data.pages, tokens cut off are those that no page or chunk has. The
 vocabulary is the config's; one that is still to be trained is trained.

@@ -5,6 +5,7 @@ command's options, and returns a matplotlib Figure.
 """
 
 import os
+import textwrap
 from typing import Callable, NamedTuple
 
 from locost_jax import untrusted
@@ -91,9 +92,10 @@ def draw(name, inputs, options=Options()):
 
 
 def describe():
-  """Returns a line for each kind, for --help."""
+  """Returns a paragraph for each kind, for --help."""
+  indents = dict(initial_indent=' ' * 6, subsequent_indent=' ' * 6)
   return '\n'.join(
-      f'  {name} {kind.inputs}\n      {kind.what}'
+      f'  {name} {kind.inputs}\n' + textwrap.fill(kind.what, 80, **indents)
       for name, kind in KINDS.items()
   )
 

@@ -292,6 +292,11 @@ FLAGS = {
 }
 
 
+def kind_of(key):
+  """Returns the kind of values of a config key like 'optim.b1', or None."""
+  return _ALL_KEYS.get(key)
+
+
 def check_config(config):
   """Raises an InputError for a key whose value no run can have.
 

@@ -1,0 +1,132 @@
+"""--help of every command, and --help=config."""
+
+import importlib
+import re
+
+from absl import flags
+import pytest
+
+from configs import default
+from locost_jax import __main__ as command_list
+from locost_jax.command_line import commands
+from locost_jax.command_line import config_help
+from locost_jax.command_line import help_pages
+
+COMMANDS = [name for name in command_list.COMMANDS if name != 'data.beam']
+
+
+def defined(command):
+  """The flags of a command."""
+  values = flags.FlagValues()
+  module = importlib.import_module(f'locost_jax.{command}')
+  module.define_flags(values, ['x'])
+  return values
+
+
+@pytest.mark.parametrize('command', COMMANDS)
+def test_each_flag_once_under_a_heading(command, run_command, monkeypatch):
+  monkeypatch.setenv('COLUMNS', '80')
+  module = importlib.import_module(f'locost_jax.{command}')
+  status, out, err = run_command(module, '--help')
+  assert (status, err) == (0, '')
+  assert out.startswith(module.__doc__.strip().splitlines()[0])
+  listed = out.partition('\nInput:')[2].partition('\nConfig keys:')[0]
+  shown = re.findall(r'^  --(\w+)', listed, re.M)
+  assert sorted(shown) == sorted(set(defined(command)))
+  assert max(map(len, out.splitlines())) <= 80
+  assert 'alsologtostderr' not in out
+
+
+def test_a_flag_has_one_heading():
+  names = [name for group in help_pages.GROUPS.values() for name in group]
+  assert len(names) == len(set(names))
+
+
+def test_the_form_of_a_flag(monkeypatch):
+  monkeypatch.setenv('COLUMNS', '60')
+  values = flags.FlagValues()
+  flags.DEFINE_string('output', None, 'FILE: where it goes', flag_values=values)
+  flags.DEFINE_integer('top_k', 7, 'how many', flag_values=values)
+  flags.DEFINE_boolean('overwrite', False, 'replace', flag_values=values)
+  flags.DEFINE_enum(
+      'pages',
+      None,
+      ['spatial', 'discourse', 'document'],
+      'how text is cut ' 'into pages [as trained]',
+      flag_values=values,
+  )
+  assert help_pages.make('Does it.\n', values) == """Does it.
+
+Output:
+  --output=FILE           where it goes
+  --overwrite             replace
+
+Writing summaries:
+  --top_k=N               how many [7]
+
+Pages and parts of a document:
+  --pages=NAME            spatial, discourse, document: how
+                          text is cut into pages [as
+                          trained]"""
+
+
+def test_every_key_has_its_default_and_a_meaning(run_command):
+  from locost_jax import main  # pylint: disable=g-import-not-at-top
+
+  status, out, err = run_command(main, '--help=config')
+  assert (status, err) == (0, '')
+  assert max(map(len, out.splitlines())) <= 80
+  config = default.get_config()
+  for key, value in commands.config_items(config):
+    if not hasattr(value, 'items'):
+      (entry,) = re.findall(
+          rf'^  --config\.{re.escape(key)}=(.*)\n((?:      .*\n?)*)', out, re.M
+      )
+      assert entry[0] == repr(value) and entry[1].strip(), key
+  assert '      AdamW: decay of the mean (0 <= x < 1)\n' in out
+  assert out.index('--config.train.steps=1000') > out.index('config.data.seed')
+
+
+@pytest.mark.parametrize(
+    'arguments, part, absent',
+    [
+        (['--help=config.train.lora'], 'config.train.lora.rank=0', 'optim'),
+        (
+            ['--config=configs/finetune.py:bart', '--help=config.model'],
+            'config.model.max_positions=1024',
+            'd_state',
+        ),
+    ],
+)
+def test_a_section(run_command, arguments, part, absent):
+  from locost_jax import main  # pylint: disable=g-import-not-at-top
+
+  status, out, _ = run_command(main, *arguments)
+  assert status == 0 and part in out and f'--config.{absent}' not in out
+
+
+@pytest.mark.parametrize(
+    'name', ['longt5', 'pagesum', 'simcas', 'simcas_locost']
+)
+def test_keys_of_models_have_a_meaning(name):
+  config = default.get_config()
+  config.model = getattr(default, name)()
+  page = config_help.make(config, 'x.py', 'model')
+  lines = page.splitlines()
+  for line, after in zip(lines, [*lines[1:], '']):
+    assert not line.startswith('  --') or after.startswith('      '), line
+    assert 'as above' not in line and 'as in LOCOST' not in line
+
+
+@pytest.mark.parametrize(
+    'command, argument, line',
+    [
+        ('main', '--help=config.optmi', 'did you mean config.optim?'),
+        ('main', '--help=flags', 'expected --help, --help=config or'),
+        ('score', '--help=config', 'this command has no config'),
+    ],
+)
+def test_help_that_does_not_exist(run_command, command, argument, line):
+  module = importlib.import_module(f'locost_jax.{command}')
+  status, out, err = run_command(module, argument)
+  assert status == 2 and not out and line in err and err.count('\n') == 1
