@@ -29,9 +29,9 @@ def format_share(share):
   """Returns a share as percent, in HTML."""
   percent = 100 * share
   if 0 < percent < 0.01:
-    return '&lt;\u20090.01\u2009%'
+    return '&lt;\u202f0.01\u202f%'
   digits = 0 if percent >= 10 else 1 if percent >= 1 else 2
-  return f'{percent:.{digits}f}\u2009%'
+  return f'{percent:.{digits}f}\u202f%'
 
 
 def render_strip(row, quotes):
@@ -291,6 +291,6 @@ def render_footer(settings):
       if value is not None
   )
   return (
-      f'<footer><h2>Settings</h2><dl>{rows}'
+      f'<footer id="settings"><h2>Settings</h2><dl>{rows}'
       f'<dt>locost_jax</dt><dd>{locost_jax.__version__}</dd></dl></footer>'
   )

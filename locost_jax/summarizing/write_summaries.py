@@ -20,6 +20,7 @@ from locost_jax.errors import visible
 from locost_jax.summarizing import attribution
 from locost_jax.summarizing import interrupts
 from locost_jax.summarizing import outputs
+from locost_jax.summarizing import page_origin
 from locost_jax.summarizing import part_by_part
 from locost_jax.summarizing import results
 from locost_jax.summarizing import source_page
@@ -88,7 +89,7 @@ def write(summarizer, documents, settings, options):
         progress.note(visible(describe_done(done, len(jobs))))
       target.add(done.job.number, row)
       if row is not None:
-        pages.add(done.job, done.tokens, done.memory)
+        pages.add(done.job, row, done.tokens, done.memory)
         done = done._replace(memory=None)  # the next batch needs the room
     target.finish()
   pages.write_index()
@@ -240,7 +241,7 @@ class _File:
     for job in self._jobs:
       row = self._old_row(job)
       if row:
-        pages.add(job, row['prediction'])
+        pages.add(job, row)
 
   def add(self, number, row):
     """Adds the row of a document, None if there is no summary."""
@@ -279,31 +280,37 @@ class _Pages:
   def __init__(self, summarizer, settings, options, jobs, progress):
     self._summarizer, self._path = summarizer, options.report
     self._settings = dict(settings, checkpoint=options.checkpoint)
+    self._model = {}
+    if self._path:
+      self._model = page_origin.describe_model(
+          summarizer, options.checkpoint, options.dtype
+      )
     self._jobs, self._progress, self._entries = jobs, progress, {}
     self.failures = 0
     if self._path and not options.overwrite:
       self._refuse_others()
 
-  def add(self, job, tokens, encoded=None):
+  def add(self, job, row, tokens=None, encoded=None):
     """Writes the page of a document.
 
     Args:
       job: summaries.Job.
-      tokens: ids of its summary, or the summary, where only that is there.
-      encoded: what the encoder gave for it; None: it is read again.
+      row: its row, with the summary and the time it took.
+      tokens: ids of its summary; None: made from the text in `row`.
+      encoded: the encoder's output for it; None: it is encoded again.
     """
     if self._path:
       self._progress.show('the page of', job.number + 1, len(self._jobs))
-      self._try(job.document.id, lambda: self._write(job, tokens, encoded))
+      self._try(job.document.id, lambda: self._write(job, row, tokens, encoded))
 
   def write_index(self):
     """Writes the list of the pages of several documents."""
     if len(self._jobs) > 1 and self._entries:
       self._try('all summaries', self._write_index)
 
-  def _write(self, job, tokens, encoded):
-    if isinstance(tokens, str):
-      tokens = attribution.summary_tokens(self._summarizer, tokens)
+  def _write(self, job, row, tokens, encoded):
+    if tokens is None:
+      tokens = attribution.summary_tokens(self._summarizer, row['prediction'])
     self._entries[job.number] = source_page.write(
         self._path,
         self._summarizer,
@@ -315,6 +322,7 @@ class _Pages:
         len(self._jobs),
         self._settings['max_input_length'],
         encoded,
+        {**self._model, **page_origin.describe_row(row)},
     )
 
   def _write_index(self):

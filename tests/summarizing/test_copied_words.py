@@ -146,7 +146,7 @@ def test_the_page_links_words_to_their_places():
       page.split(f'id="s{i}"')[1].split('</h3>')[0] for i in (1, 2)
   )
   assert (
-      'The <a class="copied" href="#c1" title="copied: 93\u2009% of its '
+      'The <a class="copied" href="#c1" title="copied: 93\u202f% of its '
       'probability">cook</a> slept'
   ) in first
   assert '>cold</a>.' in first and 'href="#c2"' in first

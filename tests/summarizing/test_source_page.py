@@ -148,7 +148,7 @@ def test_links_lead_both_ways():
   assert 'class="unread"' in document.split('id="p4"')[1][:30]
   card = page.split('id="s1"')[1].split('</article>')[0]
   assert card.index('href="#p3"') < card.index('href="#p1"')
-  assert '<mark>' in card and '>70\u2009%<' in card
+  assert '<mark>' in card and '>70\u202f%<' in card
 
 
 @pytest.mark.parametrize('P', [1, 3, 240, 1000])
