@@ -23,7 +23,7 @@ class Page:
     """Loads a page and waits until it is complete."""
     self._send('Page.navigate', url=url)
     end = time.monotonic() + _TIMEOUT
-    while self.run(f'[location.href, document.readyState]') != [
+    while self.run('[location.href, document.readyState]') != [
         url,
         'complete',
     ]:

@@ -1,5 +1,7 @@
 """Facts on a source page about the model and the call that wrote a summary."""
 
+import os
+
 from locost_jax import models
 from locost_jax.models import parameters
 from locost_jax.summarizing.page_html import escape
@@ -16,7 +18,7 @@ def describe_model(summarizer, checkpoint, dtype):
   """
   run = find.find_run(checkpoint)
   path = checkpoint if run is None else run[1]
-  step = path.rstrip('/').rpartition('/')[2]
+  step = os.path.basename(path)
   return {
       'model': _model_name(summarizer.config),
       'parameters': f'{parameters.count(summarizer.params):,}',
