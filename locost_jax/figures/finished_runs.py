@@ -76,7 +76,7 @@ def find_run(directory):
 
 
 def find_runs(directories):
-  """Returns the Runs of WORKDIRs, their names told apart."""
+  """Returns the Runs of WORKDIRs, with distinct names."""
   runs = [find_run(directory) for directory in directories]
   names = [run.name for run in runs]
   return [
@@ -122,9 +122,9 @@ def score(run, split='', protocol='locost', processes=1, show=None):
 
   Args:
     run: a Run.
-    split: as of `find_predictions`.
+    split: see `find_predictions`.
     protocol: name of a `protocols.Protocol`.
-    processes, show: as of `scoring.score_pairs`.
+    processes, show: see `scoring.score_pairs`.
 
   Returns:
     List of Scored.

@@ -77,7 +77,7 @@ def contexts(summarizer, length):
   """Returns how far all channels look, in tokens.
 
   Args:
-    summarizer, length: as of `of_layers`; what lies beyond `length` does not
+    summarizer, length: see `of_layers`; what lies beyond `length` does not
       count.
 
   Returns:
@@ -180,7 +180,7 @@ def draw_map(summarizer, length=2048):
   be read off.
 
   Args:
-    summarizer, length: as of `of_layers`.
+    summarizer, length: see `of_layers`.
 
   Returns:
     The matplotlib Figure.

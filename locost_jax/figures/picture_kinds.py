@@ -29,7 +29,7 @@ _MOST_BYTES = 1 << 28  # of a JSON file
 
 
 class Options(NamedTuple):
-  """What the flags of `plot` say, see there."""
+  """The values of the flags of `plot`."""
 
   keys: tuple = curves.KEYS
   channel: int = 0

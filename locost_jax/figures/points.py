@@ -37,7 +37,7 @@ def read(paths, needed, split='', protocol='locost'):
   Args:
     paths: of JSONL files or WORKDIRs.
     needed: names that each point must have.
-    split, protocol: as of `finished_runs.score`, for WORKDIRs.
+    split, protocol: see `finished_runs.score`, for WORKDIRs.
 
   Returns:
     List of dicts with `needed` and the others of NUMBERS and TEXTS that a row

@@ -51,7 +51,7 @@ def make_figure(rows, columns, width=3.4, height=2.7, **shared):
   Args:
     rows, columns: of panels.
     width, height: of one panel, in inches.
-    **shared: as of `Figure.subplots`: sharex, sharey.
+    **shared: see `Figure.subplots`: sharex, sharey.
 
   Returns:
     (Figure, array of Axes [rows, columns]).
@@ -74,7 +74,7 @@ def line(number, points=0):
 
   Args:
     number: which line of the panel it is.
-    points: how many it has; so many markers as 40 would hide it.
+    points: number of points; 40 markers or more would hide the line.
   """
   look = dict(
       color=color(number),

@@ -53,7 +53,7 @@ class Scale(NamedTuple):
 
 
 def thin(x, y, most=MOST_POINTS):
-  """Returns the means of runs of points, at most so many."""
+  """Returns the means of runs of points, at most `most` of them."""
   size = -(-len(x) // most)
   if size <= 1:
     return list(x), list(y)

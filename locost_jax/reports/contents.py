@@ -1,4 +1,4 @@
-"""What a results page shows of each run, computed; no HTML.
+"""Computes the contents of a results page for each run; no HTML.
 
 The score of an example is the mean of its kinds of ROUGE (`protocols.MEAN`).
 """
@@ -24,7 +24,7 @@ _LEAST = 4  # documents of a bin
 
 
 class Contents(NamedTuple):
-  """What is shown of a run.
+  """The contents shown for a run.
 
   Attributes:
     run: a `finished_runs.Run`.
@@ -61,7 +61,7 @@ def collect(
 
   Args:
     run: a `finished_runs.Run`.
-    split, protocol, processes, show: as of `finished_runs.score`.
+    split, protocol, processes, show: see `finished_runs.score`.
     lags: how far kernels are looked at.
 
   Returns:
@@ -172,7 +172,7 @@ def profile(scored, sources, bins=_BINS):
   Args:
     scored: a `finished_runs.Scored`.
     sources: {id: source_texts.Source}.
-    bins: at most so many.
+    bins: maximum number of bins.
   """
   if not sources:
     return None

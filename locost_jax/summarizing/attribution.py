@@ -104,12 +104,12 @@ def token_passages(ends, passages):
   """Finds the passage of each token.
 
   Args:
-    ends: of each token, where it ends in the text, in characters.
+    ends: for each token its end in the text, in characters.
     passages: of `cut_passages`.
 
   Returns:
     int [len(ends)]: the passage that the token's last character lies in or
-    follows. What stands before the first passage belongs to it.
+    follows. Text before the first passage belongs to it.
   """
   starts = np.array([start for start, _ in passages])
   found = np.searchsorted(starts, np.array(ends, int) - 1, 'right') - 1
@@ -155,11 +155,11 @@ def token_mass(summarizer, pages, segments, num_segments, tokens, memory=None):
     summarizer: of `locost_jax.load`.
     pages: the document's ids, marks included: a list of arrays, one where the
       model reads no pages.
-    segments: likewise, an int for each of them, not decreasing.
+    segments: like `pages`, an int for each id, not decreasing.
     num_segments: P.
     tokens: ids of the summary, without start, with or without eos.
-    memory: what the model's `encode` gave for the document ([1, L, ...] or [1,
-      pages, L, ...], L padded or not); None: the document is read again.
+    memory: output of the model's `encode` ([1, L, ...] or [1, pages, L, ...], L
+      padded or not); None: the document is encoded again.
 
   Returns:
     float32 [len(tokens), P]; rows sum to 1.
@@ -186,7 +186,7 @@ def token_pages(summarizer, pages, tokens, memory=None):
   """Computes how much each page counted for each token of one summary.
 
   Args:
-    summarizer, pages, tokens, memory: as of `token_mass`.
+    summarizer, pages, tokens, memory: see `token_mass`.
 
   Returns:
     float32 [len(tokens), pages], rows sum to 1; None where the model weighs no
@@ -206,7 +206,7 @@ def token_pages(summarizer, pages, tokens, memory=None):
 
 
 def read_again(summarizer, pages):
-  """Returns what the model's `encode` gives for the ids of a document."""
+  """Encodes the ids of a document; returns the output of `encode`."""
   inputs, mask = batching.pad(
       [pages],
       batching.padded_shape(
@@ -218,17 +218,14 @@ def read_again(summarizer, pages):
 
 
 def summary_tokens(summarizer, summary):
-  """Returns the ids of a summary that is only there as text.
-
-  What the decoder reads first is none of them, as in what it writes.
-  """
+  """Returns the ids of a summary given as text, without the start token."""
   vocabulary = summarizer.vocabulary
   tokens = surround(vocabulary, vocabulary.encode(summary))
   return tokens[1:] if summarizer.settings.start == 'bos' else tokens
 
 
 def _targets_in(summarizer, tokens):
-  """Returns what the decoder read while it wrote tokens: int32 [1, T]."""
+  """Returns the decoder's inputs for these tokens: int32 [1, T], padded."""
   T = round_up(len(tokens), 16)
   targets_in = np.full((1, T), summarizer.settings.start_id, np.int32)
   targets_in[0, 1 : len(tokens)] = tokens[:-1]
@@ -243,8 +240,8 @@ def attribute(summarizer, text, tokens, max_input_length=None, memory=None):
     text: the document, see `texts`.
     tokens: ids of the summary as generated, without start; or of
       `summary_tokens`.
-    max_input_length: as the document was read; None: all of it.
-    memory: what the model's `encode` gave for it; None: it is read again.
+    max_input_length: the limit the document was read with; None: no limit.
+    memory: output of the model's `encode`; None: the text is encoded again.
 
   Returns:
     A Source.
@@ -307,7 +304,7 @@ def _count_tokens(owners, P):
 
 
 def _is_text(vocabulary, tokens):
-  """Returns which tokens are no marks: bool [len(tokens)]."""
+  """Returns which tokens are not bos or eos: bool [len(tokens)]."""
   marks = vocabulary.bos_id, vocabulary.eos_id
   return ~np.isin(tokens, [mark for mark in marks if mark is not None])
 
@@ -318,7 +315,7 @@ def _selection(summarizer, pages, places, owners, tokens, is_text, memory):
   Args:
     summarizer: of `locost_jax.load`.
     pages: ids of the document, see `token_mass`.
-    places, owners: of each, where it ends in the text, and its passage.
+    places, owners: for each id, its end in the text and its passage.
     tokens: ids of the summary.
     is_text: bool [len(tokens)], false at marks.
     memory: of the model's `encode`.
@@ -351,7 +348,7 @@ def _passage_mass(summarizer, pages, owners, P, tokens, memory):
   Args:
     summarizer: of `locost_jax.load`.
     pages: ids of the document, see `token_mass`.
-    owners: likewise, the passage of each; -1: it is a mark, and of none.
+    owners: like `pages`, the passage of each id; -1 at bos, eos and padding.
     P: number of passages.
     tokens: ids of the summary.
     memory: see `token_mass`.

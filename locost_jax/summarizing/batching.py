@@ -45,7 +45,7 @@ def padded_shape(config, pages, paged, least=1):
   """Returns the shape that a document is padded to.
 
   Args:
-    config, least: as of `padded_length`.
+    config, least: see `padded_length`.
     pages: lists of ids, of `reading.Read`.
     paged: whether the model reads pages.
   """

@@ -412,7 +412,7 @@ def test_memory_is_estimated_for_all_pages(summarizer):
 def test_the_command_reads_pages(
     tmp_path, summarizer, monkeypatch, run_command
 ):
-  """Sections of JSONL rows; what is not read and not there is told."""
+  """Sections of JSONL rows; unread and missing sections are reported."""
   from locost_jax import summarize
 
   monkeypatch.setattr(

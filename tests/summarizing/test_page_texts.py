@@ -101,7 +101,7 @@ def summarizer_of(vocabulary, start):
 
 
 def test_tokens_of_a_text_are_those_that_were_written(tmp_path):
-  """What the decoder reads first is not written."""
+  """The start token is not part of the summary."""
   vocabulary = vocabulary_lib.load_vocabulary(bart_files.write(tmp_path / 'v'))
   whole = vocabulary_lib.surround(vocabulary, vocabulary.encode('Whales.'))
   for start, want in (('', whole), ('bos', whole[1:])):

@@ -1,4 +1,4 @@
-"""What a model selected of a document: counted, drawn and highlighted."""
+"""The selected tokens of a document: counted, drawn and highlighted."""
 
 import dataclasses
 import functools

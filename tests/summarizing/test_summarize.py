@@ -126,7 +126,7 @@ def test_a_row_holds_what_reproduces_it(run, call, tmp_path):
   assert again == [row['prediction']]
 
 
-def test_the_fingerprint_tells_weights_apart(run, tmp_path):
+def test_the_fingerprint_depends_on_the_weights(run, tmp_path):
   one = pretrained.load(str(run))
   assert summaries.fingerprint(one) == summaries.fingerprint(
       pretrained.load(str(run))
