@@ -25,7 +25,7 @@ from locost_jax.ops import ssm
 from locost_jax.ops import ssm_kernel
 
 DIRECTIONS = ('tokens before', 'tokens after')
-SHARE = 0.95  # of a kernel's weight: what its effective context holds
+SHARE = 0.95  # of a kernel's weight lies in its effective context
 _COLORS = style.BEFORE, style.AFTER
 
 

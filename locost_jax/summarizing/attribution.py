@@ -1,24 +1,23 @@
-"""Which passages of a document the decoder attended to, for each sentence.
+"""Finds the passages that the decoder attended to, for each summary sentence.
 
-The decoder is run once more over a finished summary, all tokens in parallel,
-and gives for each of them how its cross-attention, averaged over heads and
-layers, is spread over the passages (`models/attention_mass.py`). This says
-where the decoder looked while it wrote; it is no proof of why it wrote what it
-wrote (Jain and Wallace 2019).
+The decoder runs once more over a finished summary, all tokens in parallel. For
+each token, `models/attention_mass.py` sums its cross-attention, averaged over
+heads and layers, over each passage. This shows where the decoder looked while
+it wrote, not why it wrote what it wrote (Jain and Wallace 2019).
 
 Passages are ranked by the mean of their mass over the tokens of a sentence. On
 planted facts (tests/summarizing/test_attribution.py, 40 and 100 paragraphs)
-that puts the true passage among the first three for all of 60 facts each. With
-a like model, subtracting or dividing by the mean over the whole summary did so
+this ranks the true passage among the first three for all of 60 facts each. In a
+similar model, subtracting or dividing by the mean over the whole summary did so
 for 82% to 95%, a single layer for 97% to 100%. Some attention falls on the same
-passages whatever is written: compare a sentence's mass with the mean over the
-whole summary, which is kept with it.
+passages in every sentence: compare a sentence's mass with the mean over the
+whole summary, which is returned with it.
 
 Each sentence also has the passage that shares most words with it, found without
 the model.
 
-A model that weighs pages (PageSum) says for each token how much each page
-counted; the attention on a passage is then that of its page times the weight.
+A model that weighs pages (PageSum) gives a weight to each page for each token;
+the attention on a passage is then multiplied by the weight of its page.
 """
 
 import functools
@@ -44,9 +43,9 @@ class Sentence(NamedTuple):
   """A sentence of a summary and where it comes from."""
 
   span: tuple  # of the summary
-  mass: Any  # [P], the part of its tokens' attention on each passage
+  mass: Any  # [P], share of its tokens' attention on each passage
   attended: list  # Match, the first TOP passages, best first
-  closest: Any  # Match by words, or None: no word in common
+  closest: Any  # Match by words; None: no word in common
 
 
 class PageWeights(NamedTuple):
@@ -66,7 +65,7 @@ class Source(NamedTuple):
   passages: list  # (start, end) in the text, in order
   tokens: Any  # int [P], tokens of each passage
   sentences: list  # Sentence, in order
-  mass: Any  # [P], the part of the whole summary's attention
+  mass: Any  # [P], share of the whole summary's attention
   tokens_read: int  # of the document, marks included
   tokens_kept: int
   pages: Any = None  # PageWeights; None: the model weighs no pages
@@ -126,6 +125,7 @@ def decoded_ends(vocabulary, tokens):
 
 @functools.partial(jax.jit, static_argnums=(0, 5))
 def cross_mass(model, params, memory, targets_in, segments, num_segments):
+  """Applies the model's `cross_mass`, compiled: [1, T, num_segments]."""
   return model.apply(
       {'params': params},
       memory,
@@ -138,6 +138,7 @@ def cross_mass(model, params, memory, targets_in, segments, num_segments):
 
 @functools.partial(jax.jit, static_argnums=0)
 def page_weights(model, params, memory, targets_in):
+  """Applies the model's `page_weights`, compiled: [1, pages, T]."""
   return model.apply(
       {'params': params}, memory, targets_in, method='page_weights'
   )

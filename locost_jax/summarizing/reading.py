@@ -115,7 +115,7 @@ def _check_given(given):
 
 
 def reads_chunks(pages):
-  """Whether `pages` (`texts.Pages` or None) are chunks, without a fixed number."""
+  """Whether `pages` (`texts.Pages` or None) are chunks, of any number."""
   return pages is not None and pages.pages in pages_lib.CHUNKS
 
 

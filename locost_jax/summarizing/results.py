@@ -198,7 +198,7 @@ def text_line(row):
 
 
 def json_line(row, encoding='utf-8'):
-  """Returns a row as one line of JSON; ASCII if `encoding` lacks a character."""
+  """Returns a row as a line of JSON; ASCII if `encoding` cannot hold it."""
   line = json.dumps(row, ensure_ascii=False)
   try:
     line.encode(encoding)
