@@ -55,7 +55,7 @@ def make_summarizer(name):
 
 @pytest.mark.parametrize('name', test_copy_head.NAMES)
 def test_the_place_of_each_token(name):
-  """It has the token's character; a mark has none in the text."""
+  """The place holds the token's character; bos and eos have no place."""
   summarizer = make_summarizer(name)
   tokens = [*VOCABULARY.encode(SUMMARY), VOCABULARY.eos_id]
   given = VOCABULARY, texts.text_of(TEXT), summarizer.pages
@@ -78,7 +78,7 @@ def test_the_place_of_each_token(name):
     assert traced.end[-1] == -1
 
 
-def test_a_model_without_a_copy_head_has_none(run_without_copy):
+def test_a_model_without_a_copy_head_has_no_copied_words(run_without_copy):
   source = attribution.attribute(
       run_without_copy, TEXT, VOCABULARY.encode(SUMMARY)
   )

@@ -301,7 +301,7 @@ def test_the_browser_runs_the_page(tmp_path):
   heat = [float(x) for x in re.findall(r'fill-opacity="([\d.]+)"', dom)]
   assert len(passages) == len(heat) == page_contents.COLUMNS
   assert {p for p, h in zip(passages, heat) if h > 0.9} == {3}
-  # What a browser would not run, it says: the negative control.
+  # Negative control: the browser reports a script that it cannot run.
   broken = page.read_text().replace("'use strict';", "'use strict'; x;")
   page.write_text(broken)
   dom, console = chromium(tmp_path, '--dump-dom', page.as_uri())
@@ -383,7 +383,7 @@ def test_the_browser_paints_the_strip(tmp_path):
 
 
 class Isolation(html.parser.HTMLParser):
-  """Collects the elements around each text that turns its direction."""
+  """Collects the elements around each text with a direction mark."""
 
   def __init__(self, page):
     super().__init__()
@@ -403,7 +403,7 @@ class Isolation(html.parser.HTMLParser):
       self.found.append(tuple(self.open))
 
 
-def test_a_mark_of_direction_turns_its_own_text_only(tmp_path):
+def test_a_direction_mark_changes_only_its_own_text(tmp_path):
   """Each text stands in an isolated element, or fills a block."""
   turn = lambda text: '\n\n'.join(
       '\u202e'.join([part[:9], part[9:]]) for part in text.split('\n\n')
