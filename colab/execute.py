@@ -116,7 +116,7 @@ def text_of(cell):
 
 
 def problems(notebook):
-  """What keeps a notebook with outputs from being kept, as lines."""
+  """Returns the reasons not to keep a notebook with outputs, as lines."""
   found = []
   size = len(nbformat.writes(notebook))
   if size > LARGEST:

@@ -18,6 +18,9 @@ BART_LARGE = {
     'num_layers': 12,
     'num_decoder_layers': 12,
 }
+# Paths of the parameters that say how fast a LOCOST's channels forget and
+# oscillate, for `config.optim.groups`.
+TIME_SCALES = r'.*/ssm/(log_dt|log_A_real|A_imag)'
 
 
 def get_config():
@@ -322,7 +325,7 @@ def simcas_locost():
 
 
 def _t5_style():
-  """What LOCOST, T5 and LongT5 share, of base size."""
+  """Returns the keys that LOCOST, T5 and LongT5 share, of base size."""
   return dict(
       vocab_size=0,  # rows of the embedding; 0: the vocabulary's size
       d_model=768,  # D, width of the residual stream

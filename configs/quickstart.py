@@ -3,7 +3,7 @@
   python -m locost_jax.main --config=configs/quickstart.py
 
 The text is the documentation on this machine: Python's own and that of the
-packages installed beside this one. A vocabulary is trained on it; a small
+packages installed with this one. A vocabulary is trained on it; a small
 LOCOST is pretrained with gap sentences, then fine-tuned to write the first
 sentence of an object's documentation from the rest of it.
 
@@ -20,9 +20,6 @@ model without the head wrote two different sentences for 443 inputs.
 """
 
 from configs import default
-
-# The parameters that say how fast an encoder's channels forget and oscillate.
-TIME_SCALES = r'.*/ssm/(log_dt|log_A_real|A_imag)'
 
 
 def get_config():
@@ -50,7 +47,7 @@ def get_config():
   config.optim.learning_rate = 0.05
   # Steps relative to their size are too large for logarithms: the time steps
   # wandered off (docs/time_scales.md).
-  config.optim.groups = ((TIME_SCALES, 0.02),)
+  config.optim.groups = ((default.TIME_SCALES, 0.02),)
   config.train.batch_size = 16
   config.train.eval_every = 0
   config.train.checkpoint_every = 200

@@ -7,6 +7,7 @@ Expected: a ROUGE-1 of 34, against 17.8 of the best constant output and 17.5 of
 the lead; a ROUGE-2 of 15. It comes with the package: builtin:documentation.
 """
 
+from configs import default
 from configs import quickstart
 
 
@@ -22,7 +23,7 @@ def get_config():
           dropout_rate=0.1,
       )
   )
-  config.optim.groups = ((quickstart.TIME_SCALES, 0.1),)
+  config.optim.groups = ((default.TIME_SCALES, 0.1),)
   config.train.checkpoint_every = 500
   (_, pretrain), (_, finetune) = config.phases
   config.phases = (

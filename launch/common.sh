@@ -36,8 +36,8 @@ quote() {
   printf '%s\n' "$line"
 }
 
-# tell MESSAGE: progress; a dry run makes none.
-tell() {
+# report MESSAGE: progress; a dry run makes none.
+report() {
   [ -n "$DRY_RUN" ] || printf '%s\n' "$*" >&2
 }
 

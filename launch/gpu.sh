@@ -14,7 +14,7 @@
 #
 # SIGTERM and ctrl-C go on to all hosts: the run saves and ends. When it has
 # ended badly on one host it is ended on the others: SIGTERM, and SIGKILL
-# LAUNCH_GRACE seconds later [60]. The exit status tells how: 2, wrong input, if
+# LAUNCH_GRACE seconds later [60]. The exit status says why: 2, wrong input, if
 # any host says so, else 143 (SIGTERM) or 75 (a hang), else the first other one.
 set -euo pipefail
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -82,8 +82,8 @@ start_on_all() {
     for number in "${!HOST[@]}"; do
       if [ ! -s "$ended/$number" ]; then
         left+=("$number")
-      elif [ ! -e "$ended/$number.told" ]; then
-        touch "$ended/$number.told"
+      elif [ ! -e "$ended/$number.reported" ]; then
+        touch "$ended/$number.reported"
         status=$(cat "$ended/$number")
         case $status:$deadline in
           0:*) statuses+=(0) ;;
@@ -95,7 +95,7 @@ start_on_all() {
           *) statuses+=("$status") failed=yes ;;
         esac
         [ "$status" = 0 ] ||
-          tell "${HOST[number]}: ended with status $status"
+          report "${HOST[number]}: ended with status $status"
       fi
     done
     if [ -n "$failed" ] && [ -z "$deadline" ]; then

@@ -51,7 +51,7 @@ ask() {
   REHEARSED=("${REHEARSED[@]:1}")
 }
 
-# look: sets `answer` to the state of the TPU, '' where there is none.
+# look: sets `answer` to the state of the TPU, '' if missing.
 look() {
   if [ "$CAPACITY" = on-demand ]; then
     ask tpus tpu-vm list "--filter=name~/$TPU_NAME\$" '--format=value(state)'
@@ -68,7 +68,7 @@ ask_workers() {
 }
 
 pause() {
-  tell "$(date '+%H:%M:%S') $*"
+  report "$(date '+%H:%M:%S') $*"
   run sleep "$POLL"
 }
 
@@ -94,7 +94,7 @@ create() {
     case $answer in
       ACTIVE | READY) return ;;
       SUSPENDED | FAILED | PREEMPTED | TERMINATED)
-        tell "$TPU_NAME is $answer: delete it, and create it again"
+        report "$TPU_NAME is $answer: delete it, and create it again"
         return 1 ;;
     esac
     pause "$TPU_NAME is ${answer:-not there yet}"
@@ -121,7 +121,7 @@ setup() {
 
 tell_uncommitted() {
   [ -n "$DRY_RUN" ] || git -C "$ROOT" diff --quiet HEAD ||
-    tell 'note: the last commit is copied; what is not committed is not'
+    report 'note: the last commit is copied; what is not committed is not'
 }
 
 preflight() {
@@ -174,7 +174,7 @@ continue_run() {
     case $answer in
       '') request ;;
       SUSPENDED | FAILED | PREEMPTED | TERMINATED)
-        tell "$TPU_NAME is $answer: deleting it, to create it again"
+        report "$TPU_NAME is $answer: deleting it, to create it again"
         delete || pause 'it could not be deleted' ;;
       ACTIVE | READY) continue_on_workers ;;
       STOP*) fail "$TPU_NAME is $answer: expected a TPU that nobody stopped;" \
@@ -199,7 +199,7 @@ continue_on_workers() {
       fi
       failed_setups=$((failed_setups + 1))
       if [ "$failed_setups" = 3 ]; then
-        tell "error: setup failed 3 times; $TPU_NAME is still there, and paid"
+        report "error: setup failed 3 times; $TPU_NAME is still there, and paid"
         exit 1
       fi
       pause 'setup failed'
@@ -208,7 +208,7 @@ continue_on_workers() {
       pause 'the run is under way'
       return ;;
     *'locost_jax: stopped'*)
-      tell "the run was stopped; $TPU_NAME is still there, and paid"
+      report "the run was stopped; $TPU_NAME is still there, and paid"
       exit 143 ;;
     *'locost_jax: new'*)
       start || pause 'it could not be started'
@@ -231,7 +231,7 @@ EOF
     start || pause 'it could not be started'
     return
   fi
-  tell "the run ended with status $verdict; $TPU_NAME is still there, and paid"
+  report "the run ended with status $verdict; $TPU_NAME is still there, and paid"
   exit "$verdict"
 }
 

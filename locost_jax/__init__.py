@@ -1,16 +1,37 @@
 """locost_jax: summarising documents that are far too long for a transformer.
 
-The public face is `load` (a directory -> a `Summarizer`). Importing this
-package touches no device and no TensorFlow.
+  s = locost_jax.load('runs/finetune')   # a directory -> a Summarizer
+  s.summarize('A long text ...')         # -> ['Its summary.']
+
+Importing this package touches no device and no TensorFlow.
 """
 
+import importlib
+import typing
+
+if typing.TYPE_CHECKING:
+  from locost_jax.summarizing.pretrained import load
+  from locost_jax.summarizing.summarization_pipeline import pipeline
+  from locost_jax.summarizing.summarizer import Summarizer
+
 __version__ = '0.1.0'
+__all__ = ('Summarizer', 'load', 'pipeline')
+
+# The public names and their modules, which are imported on first use.
+_MODULES = {
+    'Summarizer': 'locost_jax.summarizing.summarizer',
+    'load': 'locost_jax.summarizing.pretrained',
+    'pipeline': 'locost_jax.summarizing.summarization_pipeline',
+}
 
 
-def __getattr__(name):
+def __getattr__(name: str) -> typing.Any:
   """Imports the public names on first use, so that importing stays instant."""
-  if name in ('load', 'Summarizer'):
-    from locost_jax.summarizing import pretrained
+  if name not in _MODULES:
+    raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
+  return getattr(importlib.import_module(_MODULES[name]), name)
 
-    return getattr(pretrained, name)
-  raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
+
+def __dir__() -> list[str]:
+  """Lists the public names, the version too."""
+  return [*__all__, '__version__']

@@ -26,7 +26,7 @@ class InputError(ValueError):
 class Stopped(Exception):
   """The command was asked to stop and has; the message is one clear line.
 
-  Command lines print it and exit with `status`, as a shell tells of a process
+  Command lines print it and exit with `status`, as a shell does for a process
   that a signal ended: 128 and the signal's number.
   """
 

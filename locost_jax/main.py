@@ -99,7 +99,7 @@ def _define_other_actions(values):
       'dry_run',
       False,
       'do not train: check everything, compile the train '
-      'step and what evaluations write with, and tell sizes, arithmetic and '
+      'step and what evaluations write with, and print sizes, arithmetic and '
       'memory, and whether it fits',
       flag_values=values,
   )
@@ -114,10 +114,9 @@ def _define_other_actions(values):
       values,
       'preflight',
       preflight.SECONDS,
-      'do not train: tell hosts, '
-      'versions, devices and mesh, check everything, add up over all devices '
-      'and write into the workdir; what does not answer within so many '
-      'seconds is named',
+      'do not train: print hosts, versions, devices and mesh, check everything, '
+      'run one all-reduce over all devices, write into the workdir, and report '
+      'whatever does not answer within this many seconds',
   )
 
 
@@ -164,7 +163,7 @@ def _define_telemetry(values):
   flags.DEFINE_float(
       'carbon_intensity',
       None,
-      'grams of CO2 per kWh, to tell the emissions '
+      'grams of CO2 per kWh, to log the emissions '
       'of training where energy can be read',
       lower_bound=0,
       flag_values=values,
@@ -172,7 +171,7 @@ def _define_telemetry(values):
   flags.DEFINE_float(
       'peak_tflops',
       None,
-      'TFLOP/s of one device at most, to tell its '
+      'peak TFLOP/s of one device, to log its '
       'utilisation [of the device: locost_jax/devices/peak_flops.py]',
       lower_bound=0,
       flag_values=values,
@@ -181,7 +180,7 @@ def _define_telemetry(values):
       values,
       'profile',
       profiling.STEPS,
-      'write a trace of so many steps into WORKDIR/profile',
+      'write a trace of this many steps into WORKDIR/profile',
   )
 
 

@@ -214,7 +214,7 @@ def find_file(path):
 
 
 def score(pairs, protocol, values):
-  """Returns the scores of each pair, and tells what could not be scored."""
+  """Returns the scores of each pair, and reports what could not be scored."""
   progress = Progress()
   scores = scoring.score_pairs(
       pairs,

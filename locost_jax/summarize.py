@@ -10,11 +10,11 @@ A FILE is a text (.txt, .md, anything else), a page (.html, .htm), a book
 (.epub), JSONL (.jsonl), each of whose rows is a document, a directory, which
 stands for all of these in it and below, or - for a text on standard input;
 texts, pages and JSONL may be compressed (.gz). Only summaries go to stdout, one
-line per document in the order given; stderr tells how much of each was read.
+line per document in the order given; stderr shows how much of each was read.
 Settings that are not given are those of the run that trained the checkpoint.
 
 With --output the command may be interrupted at any moment: given again, it does
-what is missing. A document that cannot be summarised is told on stderr, the
+what is missing. A document that cannot be summarised gets a line on stderr, the
 others are done, and the exit status is 2.
 """
 

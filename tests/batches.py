@@ -1,4 +1,4 @@
-"""What the tests of batches share: caches, batches, and a slow definition."""
+"""Shared by the tests of batches: caches, batches, and a slow definition."""
 
 import itertools
 import types
@@ -65,7 +65,7 @@ def row_contents(batch):
 
 
 def slow_stream(shards, window, seed, epochs):
-  """The order as the docstring of data/order.py tells it, record by record."""
+  """The order as the docstring of data/order.py defines it, record by record."""
   found = []
   for epoch in range(epochs):
     names = order.permutation(len(shards), seed, order.SHARDS, epoch)

@@ -31,7 +31,7 @@ needed = pytest.mark.skipif(
 
 
 def path():
-  """Returns the path of the browser; fails if none is installed."""
+  """The browser; a test that needs one fails if it is missing."""
   assert CHROMIUM, (
       f'CI=true, and none of {", ".join(NAMES)} on PATH: install Chromium, or '
       'say in NO_CHROMIUM why it cannot be'

@@ -1,4 +1,4 @@
-"""What the tests of chunks on a mesh run in processes with eight host devices.
+"""Programs for the tests of chunks on a mesh, in processes of eight devices.
 
 Each function returns JSON; `mesh_program.run` calls them.
 """
@@ -65,9 +65,11 @@ def make_batch():
   )
 
 
-def step(meshes, model):
+def step(meshes, model, dtype='float32'):
   """How far a step on each mesh is from that on one device."""
-  return mesh_program.steps(make_config(**model), make_batch(), meshes, 'none')
+  jax.config.update('jax_enable_x64', dtype == 'float64')
+  config = make_config(**model)
+  return mesh_program.steps(config, make_batch(), meshes, 'none', dtype)
 
 
 def turns(meshes):
@@ -122,7 +124,7 @@ def turns(meshes):
 
 
 def write(meshes, settings, model):
-  """What is encoded and written on each mesh, from a compact memory.
+  """Encodes and writes on each mesh, from a compact memory.
 
   Args:
     meshes: sizes; the states of the first are what others are compared with.

@@ -8,7 +8,7 @@ import pytest
 
 @contextlib.contextmanager
 def within(seconds=60):
-  """In this context the test fails after so many seconds.
+  """In this context the test fails after a number of seconds.
 
   The failure is no `Exception`: code under test that catches those does not
   catch it.

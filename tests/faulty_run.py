@@ -64,7 +64,7 @@ class Bag(small_training.Bag):
     return jax.tree.map(lambda x: x * factor, found)
 
 
-def tell(text):
+def report(text):
   print(text, file=sys.stderr, flush=True)
 
 
@@ -97,7 +97,7 @@ def main(workdir, given):
     ):
       time.sleep(given['step_seconds'])
       if step == given['hang_at']:
-        tell('hanging')
+        report('hanging')
         while True:
           time.sleep(0.1)
       if process >= 0:
@@ -116,7 +116,7 @@ def main(workdir, given):
         time.sleep(0.1)
 
     try:
-      tell(f'evaluating {step}')
+      report(f'evaluating {step}')
       wait()
     except BaseException:  # a signal raises once, wherever the process is
       if not given['deaf']:

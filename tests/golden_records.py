@@ -1,6 +1,6 @@
-"""What the modules behind token caches give for a small text, and the record.
+"""The outputs of the modules behind token caches for a small text.
 
-`golden/records.json` holds these outputs beside the versions they belong to.
+`golden/records.json` holds these outputs with the versions they belong to.
 When an output is meant to change, raise the module's number in
 locost_jax/data/record_versions.py, then write the file anew:
 

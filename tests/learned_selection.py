@@ -198,7 +198,7 @@ def read(seed, report=lambda row: None, most=MOST, every=20):
 def select(
     seed, params, steps=200, every=20, baseline='critic', report=lambda r: None
 ):
-  """The second phase: the selector learns in turns with the others.
+  """The second phase: the selector learns alternately with the others.
 
   Args:
     seed: of the documents.

@@ -1,4 +1,4 @@
-"""What the tests of meshes run in processes with eight host devices.
+"""Programs for the tests of meshes, in processes with eight host devices.
 
 Each function of `run` returns JSON. What the devices send each other is read
 off the compiled program.
@@ -301,7 +301,7 @@ def write(meshes):
 
 
 def place(length):
-  """A batch of so many tokens on eight parts of a document, as lists."""
+  """A batch of a number of tokens on eight parts of a document, as lists."""
   batch = {
       key: np.full((2, length), 5)
       for key in ('encoder_input_tokens', 'encoder_positions')

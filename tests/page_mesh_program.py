@@ -1,4 +1,4 @@
-"""What the tests of pages on a mesh run in processes with eight host devices.
+"""Programs for the tests of pages on a mesh, in processes of eight devices.
 
 Each function returns JSON; `mesh_program.run` calls them.
 """
@@ -81,19 +81,20 @@ def naively(function, *arguments):
   return jax.tree.map(lambda x: x.reshape(-1, P, *x.shape[1:]), result)
 
 
-def step(meshes, in_pieces=False, model=()):
+def step(meshes, in_pieces=False, model=(), dtype='float32'):
   """How far a step on each mesh is from that on one device."""
+  jax.config.update('jax_enable_x64', dtype == 'float64')
   if in_pieces:
     long_attention.LONG = 0
     tokenwise.CPU_PIECE = 24
   remat = 'pieces' if in_pieces else 'none'
   return mesh_program.steps(
-      make_config(**dict(model)), make_batch(), meshes, remat
+      make_config(**dict(model)), make_batch(), meshes, remat, dtype
   )
 
 
 def control(sizes):
-  """What gradients and decoding send, written without a thought of the mesh."""
+  """The messages of gradients and decoding, written without regard to the mesh."""
   model = models.build(make_config().model, remat='none')
   settings = Settings(max_length=S, start_id=2, eos_id=2, pad_id=PAD)
   mesh = mesh_program.make_mesh(sizes)
@@ -119,7 +120,7 @@ def control(sizes):
 
 
 def write(meshes, settings, model=(), reads_states=False):
-  """What is encoded and written on each mesh, and what crosses for it.
+  """Encodes and writes on each mesh; returns the messages too.
 
   Args:
     meshes: sizes; the states of the first are what others are compared with.
@@ -204,7 +205,7 @@ def rows():
 
 
 def refused():
-  """What is said of 6 pages on 4 devices."""
+  """The error for 6 pages on 4 devices."""
   batch = {'encoder_input_tokens': np.ones((2, 6, L), np.int32)}
   try:
     sharding.global_batch(batch, mesh_program.make_mesh((2, 1, 1, 4)), PAD)
@@ -247,8 +248,8 @@ def gradients_of_jitted():
 
 
 def dry_runs(meshes):
-  """What a dry run tells of each mesh, with long pages."""
-  told = []
+  """The dry run of each mesh, with long pages."""
+  results = []
   for sizes in meshes:
     config = make_config(max_positions=256)
     config.mesh = mesh_program.mesh_config(sizes)
@@ -257,5 +258,5 @@ def dry_runs(meshes):
     config.train.batch_size = 2
     config.eval.metrics = ('loss',)
     setup = assemble.Setup(phases_lib.Phase('', None, config))
-    told.append(dry_run.compile_programs(setup))
-  return json.loads(json.dumps(told))
+    results.append(dry_run.compile_programs(setup))
+  return json.loads(json.dumps(results))

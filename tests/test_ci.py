@@ -1,4 +1,4 @@
-"""What CI runs, and what it says of what it did not run."""
+"""The stages of CI, and its lines about tests that it skipped."""
 
 from pathlib import Path
 import re

@@ -44,7 +44,7 @@ def run(name, folder, parameters=()):
 
 
 def shown(notebook, id_):
-  """What a cell's outputs say."""
+  """The text of a cell's outputs."""
   (cell,) = [cell for cell in notebook.cells if cell.id == id_]
   return execute.text_of(cell)
 
@@ -409,7 +409,7 @@ def test_colab_installs_for_its_hardware(
 @pytest.mark.slow
 @pytest.mark.parametrize('name', NAMES)
 def test_defaults(name, tmp_path, monkeypatch):
-  """What is committed can be made again; each takes minutes."""
+  """The committed notebooks can be made again; each takes minutes."""
   monkeypatch.delenv('XLA_FLAGS', raising=False)  # programs are to be fast
   notebook = run(name, tmp_path / 'room')
   assert execute.problems(notebook) == []

@@ -13,7 +13,7 @@ from tests.runs import test_main
 ROOT = Path(__file__).parent.parent
 PARTS = 'setup.py setup.cfg pyproject.toml README.md LICENSE'.split()
 # Of its files: code, pages, and the models that come with the package.
-KINDS = '.py .css .js .md .json .model .safetensors'.split()
+KINDS = '.py .typed .css .js .md .json .model .safetensors'.split()
 MINE = """
 from configs import default
 

@@ -51,7 +51,7 @@ def make_spec(spec, name, length):
 def compare_all(spec, names, length, out_of_memory, report):
   """Compares all encoders together, but train steps in pairs: ours and a peer.
 
-  So our train step has several rows: 'locost, beside longt5' and so on.
+  So our train step has several rows: 'locost, next to longt5' and so on.
   Arguments and result as in `compare`.
   """
   others = [
@@ -64,7 +64,7 @@ def compare_all(spec, names, length, out_of_memory, report):
     pair = compare(spec, [OURS, other], length, out_of_memory, report)
     for row in pair:
       if row['subject'] == OURS:
-        row['subject'] = f'{OURS}, beside {other}'
+        row['subject'] = f'{OURS}, next to {other}'
     rows += pair
   return rows
 

@@ -34,7 +34,7 @@ class OutOfMemory(Exception):
   """A process held more than it may, or was refused or killed for memory."""
 
   def __init__(self, held):
-    super().__init__(f'memory ended at {held} bytes')
+    super().__init__(f'out of memory at {held} bytes')
     self.held = held  # bytes, the most that was seen
 
 

@@ -165,7 +165,7 @@ TABLES = {
                 ('step', 'seconds.step', 's'),
                 ('step that saves', 'seconds.saving', 's'),
                 ('ratio', 'saving_ratio', 'x'),
-                ('beside writing', 'seconds.beside', 's'),
+                ('during writing', 'seconds.during', 's'),
                 ('on disk after', 'seconds.writing', 's'),
                 ('on disk', 'state_bytes', 'B'),
                 ('waits for data', 'data_wait', '%'),

@@ -45,7 +45,7 @@ def notes(result):
 def _row_notes(row):
   if row.get('memory_ended'):
     yield (
-        f"{row['length']} tokens: memory ended at "
+        f"{row['length']} tokens: out of memory at "
         f"{units.format_value(row['peak_bytes'], 'B')}"
     )
   if row.get('same_tokens') is not None:
@@ -93,7 +93,7 @@ def _cells(columns, row):
   ]
   if row.get('memory_ended'):
     peak = units.format_value(row['peak_bytes'], 'B')
-    cells[-1] = f'memory ended at {peak}'
+    cells[-1] = f'out of memory at {peak}'
   return cells
 
 

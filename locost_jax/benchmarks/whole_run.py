@@ -34,7 +34,7 @@ def measure_run(spec):
 
   Returns:
     A dict; times and seconds have 'saving' (a save and the step after it),
-    'beside' (other steps while a state was being written), 'step' (all others
+    'during' (other steps while a state was being written), 'step' (all others
     but the first), 'writing' (from the end of a step until its state is on
     disk) and 'ready' (from the start of the second process until it begins its
     first step, compiled).
@@ -82,15 +82,15 @@ def step_times(done, saved):
     saved: step -> when its state was on disk.
 
   Returns:
-    name -> list: step, saving, beside, writing, see `measure_run`.
+    name -> list: step, saving, during, writing, see `measure_run`.
   """
-  times = {name: [] for name in ('step', 'saving', 'beside', 'writing')}
+  times = {name: [] for name in ('step', 'saving', 'during', 'writing')}
   for step in sorted(done)[1:]:  # the first is compiled
     begin = done[step - 1]
     if step - 1 in saved:
       kind = 'saving'
     elif any(done[save] <= begin < saved[save] for save in saved):
-      kind = 'beside'
+      kind = 'during'
     else:
       kind = 'step'
     times[kind].append(done[step] - begin)

@@ -1,1 +1,1 @@
-"""What the commands share: flags, progress lines, versions, allocator."""
+"""Shared by the commands: flags, progress lines, versions, allocator."""

@@ -3,14 +3,14 @@
 XLA frees its temporary memory after every call, and the kernel then hands it
 out again page by page: 53,000 page faults of 4 KiB in one step of the
 quickstart, a fifth of its time. With transparent huge pages it is 500 faults of
-2 MiB. glibc (2.35 and later) asks for them if it is told so when a process
+2 MiB. glibc (2.35 and later) asks for them if a variable is set when a process
 starts, and only then: hence a new start.
 
 After TensorFlow has read and tokenised a corpus in the same process, a step of
 the quickstart took 1.4 times as long again, for a reason that was not found:
 hence another.
 
-What XLA's compiler frees glibc keeps, so that it counts beside the first step:
+glibc keeps what XLA's compiler frees, so it counts during the first step:
 0.4 GiB of 3.7 with 2 + 2 layers of base width and 16,384 tokens in float32, 0.5
 of 3.8 in bfloat16. Hence what is trimmed.
 """

@@ -1,4 +1,4 @@
-"""What the command lines share: flags, errors in one line, exit statuses.
+"""Shared by the command lines: flags, one-line errors, exit statuses.
 
 absl by itself answers an unknown config key with a traceback and status 1, and
 lets a missing config file pass until its first value is used. Here whatever the
@@ -58,7 +58,7 @@ def run(main, define_flags, doc, argv=None):
       define_flags(values, argv)
       arguments = parse_flags(values, argv)
     flags.FLAGS.mark_as_parsed()  # app.run insists
-    flags.FLAGS.verbosity = -1  # warnings; JAX tells of every absent backend
+    flags.FLAGS.verbosity = -1  # warnings; JAX reports every absent backend
     return values, arguments
 
   def run_main(parsed):
@@ -193,7 +193,7 @@ def define_config(values, argv, default=None, renamed=()):
   Args:
     values: where the flag goes.
     argv: the command line.
-    default: the FILE when none is given; None: there is none.
+    default: the FILE if none is given; None: no default.
     renamed: {old key: new key}, which the error names.
 
   Raises:

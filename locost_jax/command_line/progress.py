@@ -24,7 +24,7 @@ class Line:
       stream: where to; None: stderr.
       seconds: between lines when the stream is no terminal.
       clock: seconds since whenever.
-      at_once: do not wait so long before the first line.
+      at_once: print the first line without waiting.
     """
     self._stream = stream or sys.stderr
     self.live = self._stream.isatty() and os.environ.get('TERM') != 'dumb'
@@ -85,7 +85,7 @@ class Progress:
   """Shows how far the work is and how long the stage it is in still takes."""
 
   def __init__(self, stream=None, seconds=30.0, clock=time.monotonic):
-    """Draws nothing yet; arguments as of `Line`."""
+    """Draws nothing yet; arguments as in `Line`."""
     self._line, self._clock = Line(stream, seconds, clock), clock
     self.note, self.wipe = self._line.note, self._line.wipe
     self._stage, self._head, self._done = '', '', 0

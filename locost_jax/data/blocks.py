@@ -59,7 +59,7 @@ def build(
     key: JSON object, everything that makes the records.
     path: of the cache.
     shards: numbers of the shards to tokenise; None: all.
-    limit: only the first so many records, made by this process; 0: all.
+    limit: the number of records, made by this process; 0: all.
     processes: how many work; 1: this one.
     show: called now and then with the number of records so far.
 

@@ -68,7 +68,7 @@ def make_corpus(packages=documentation.PACKAGES):
 
   Returns:
     A Corpus, kept for the next call: do not change it. It depends on the
-    versions that are installed; its checksum tells such corpora apart.
+    versions that are installed; its checksum distinguishes such corpora.
   """
   docstrings = [
       _Docstring(

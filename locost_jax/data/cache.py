@@ -145,14 +145,14 @@ def _refuse_others(path, key):
     if other.suffix or made_by.get('corpus') != key['corpus']:
       continue
     names = [name for name in key if made_by.get(name) != key[name]]
-    told = [
+    differences = [
         f'{name} {made_by.get(name)!r}, not {key[name]!r}'
         if len(f'{made_by.get(name)}{key[name]}') < 60
         else name
         for name in names
     ]
     raise InputError(
-        f'{other} was made with other settings: {", ".join(told)}; for a cache '
+        f'{other} was made with other settings: {", ".join(differences)}; for a cache '
         'of these: `python -m locost_jax.data.cache` with the same --config '
         f'and --output={path.parent}'
     )

@@ -159,7 +159,7 @@ TABLE = {
         "booksum_book's training split, and one of this training split "
         'in its test split',
         raw='the booksum repository after its scripts, with '
-        'all_chapterized_books beside',
+        'all_chapterized_books next to',
     ),
     'booksum_book': Entry(
         what='novels -> summaries (Kryscinski et al. 2021)',
@@ -170,7 +170,7 @@ TABLE = {
         licence='research only',
         traps=_BOOKSUM_TRAPS,
         raw='the booksum repository after its scripts, with '
-        'all_chapterized_books beside',
+        'all_chapterized_books next to',
     ),
     'multinews': Entry(
         what='news, two to ten articles -> summaries (Fabbri et al. 2019)',

@@ -7,7 +7,7 @@
 For every split: documents, tokens of inputs and targets (mean, median, 90th
 percentile, longest), how much of them config.data.max_input_length and
 max_target_length cut off, documents that are empty or too short, and copies; an
-input that stands in two splits is told too. Then three examples as the model
+input that stands in two splits is reported too. Then three examples as the model
 will see them. The same as JSON and pictures of the lengths go to --output.
 
 With config.data.pages, tokens cut off are those that no page or chunk has. The
@@ -42,7 +42,7 @@ def define_flags(values, argv):
   flags.DEFINE_integer(
       'documents',
       0,
-      'look only at the first so many of each split; 0: all',
+      'look only at the first N of each split; 0: all',
       lower_bound=0,
       flag_values=values,
   )
@@ -87,7 +87,7 @@ def inspect(task, config, vocabulary, most=0):
     task: its name.
     config: a config of this one task.
     vocabulary: one of vocabularies/vocabulary.py.
-    most: look only at the first so many documents of a split; 0: all.
+    most: the number of documents to look at in each split; 0: all.
 
   Returns:
     dict of task, gsg, kept (tokens of an input and of a target at most), splits

@@ -109,7 +109,7 @@ def define_flags(values, argv):
   flags.DEFINE_integer(
       'documents',
       0,
-      'look only at the first so many; 0: all',
+      'look only at the first N; 0: all',
       lower_bound=0,
       flag_values=values,
   )
@@ -149,7 +149,7 @@ def analyse(task, config, split, most=0):
     task: its name.
     config: a config of this one task.
     split: of the corpus.
-    most: look only at the first so many documents; 0: all.
+    most: the number of documents to look at; 0: all.
 
   Returns:
     dict of task, split, documents, summary_sentences, pairs (dicts of id, and

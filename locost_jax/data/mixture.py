@@ -12,7 +12,7 @@ import numpy as np
 from locost_jax.data import order
 from locost_jax.data import subset
 
-# What a permutation is for, beside those of data/order.py.
+# The purpose of a permutation; data/order.py has others.
 _TASKS = 3
 
 
@@ -44,7 +44,7 @@ class Mixture:
     return self._sizes
 
   def window(self, epoch, index):
-    """What an epoch reads of each task, as caches."""
+    """The records of each task that an epoch reads, as caches."""
     del index
     if self._opened[0] != epoch:
       self._opened = epoch, [

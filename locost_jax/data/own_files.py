@@ -72,7 +72,7 @@ class OwnFiles:
     self._config, self._settings = config, settings
 
   def made_of(self, split):
-    """Returns, beside its files, what decides on the rows of a split."""
+    """Returns the settings that, with its files, decide the rows of a split."""
     made = dict(held_out=self.held_out, fields=self.fields)
     if any(map(file_formats.is_text, self.files[split])):
       made['text_unit'] = self._config.data.text_unit

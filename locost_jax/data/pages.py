@@ -166,9 +166,9 @@ def parts_of(row, data, vocabulary):
   """`pieces` of a row under config.data, with its document_length.
 
   Args:
-    row: as of `pieces`.
+    row: see `pieces`.
     data: config.data.
-    vocabulary: as of `first_tokens`.
+    vocabulary: see `first_tokens`.
   """
   if data.document_length:
     text = first_tokens(row['document'], data.document_length, vocabulary)
@@ -180,9 +180,9 @@ def of_row(row, data, vocabulary):
   """Pages or chunks of token ids of a row, under config.data.
 
   Args:
-    row: as of `pieces`, with its query ('': none).
+    row: see `pieces`, with its query ('': none).
     data: config.data.
-    vocabulary: as of `tokenise` and `first_tokens`.
+    vocabulary: see `tokenise` and `first_tokens`.
 
   Returns:
     List of lists of ids.
@@ -261,7 +261,7 @@ def tokenise(
 
 
 def fronts(pages, front, later):
-  """What stands in front of each page.
+  """Returns the text in front of each page.
 
   Args:
     pages: lists of ids, [] of a page without tokens.
@@ -326,7 +326,7 @@ def count_cut(lengths, fronts, form, page_length, max_length):
   Args:
     lengths: tokens of each of `pieces`, and behind them of what has no page.
     fronts: of each page, tokens in front of it, a mark included.
-    form, page_length, max_length: as of `tokenise`.
+    form, page_length, max_length: see `tokenise`.
   """
   if form in LOCALITIES:
     rooms = [page_length - front - 1 for front in fronts]

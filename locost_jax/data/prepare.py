@@ -5,7 +5,7 @@
 
 The rows go to OUTPUT/TASK/SPLIT.jsonl.gz, where a run with
 --config.data.task=TASK finds them. A corpus is written whole or not at all.
-Texts that are not there and rows without input or summary are counted and told,
+Missing texts and rows without input or summary are counted and reported,
 and so is a number of rows that is not the paper's.
 """
 
@@ -72,7 +72,7 @@ def main(values, arguments):
     )
     raise InputError(f'{what}: expected {entry.raw}')
   counts = prepare(values.task, values.raw, values.output)
-  tell(values.task, counts, os.path.join(values.output, values.task))
+  report(values.task, counts, os.path.join(values.output, values.task))
 
 
 def prepare(task, directory, output):
@@ -145,7 +145,7 @@ def _discard(files, partial):
   shutil.rmtree(partial, ignore_errors=True)
 
 
-def tell(task, counts, place, stream=None):
+def report(task, counts, place, stream=None):
   """Prints what was made, and what differs from the paper's numbers."""
   stream, entry = stream or sys.stdout, corpora.TABLE[task]
   for split, count in counts.items():

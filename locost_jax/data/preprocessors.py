@@ -70,14 +70,17 @@ class Vocabulary(seqio.Vocabulary):
 
   @property
   def bos_id(self):
+    """The id in front of every text, or None."""
     return self.vocabulary.bos_id
 
   @property
   def eos_id(self):
+    """The id that ends a text."""
     return self.vocabulary.eos_id
 
   @property
   def unk_id(self):
+    """The id of unknown pieces."""
     return self.vocabulary.unk_id
 
   @property
@@ -146,13 +149,16 @@ class RowSource(seqio.DataSource):
 
   @property
   def splits(self):
+    """The names of the splits."""
     return tuple(self.corpus.splits)
 
   @property
   def supports_arbitrary_sharding(self):
+    """Always False: a shard is a file."""
     return False
 
   def list_shards(self, split):
+    """Returns the files of a split."""
     return self.corpus.splits[split]
 
   def get_dataset(
@@ -351,7 +357,7 @@ def paginate(dataset, data, vocabulary, on_error):
     dataset: of dicts whose inputs is JSON of query and what `pages.pieces`
       reads.
     data: config.data, of which data/pages.py reads its keys.
-    vocabulary: as of `pages.of_row`.
+    vocabulary: see `pages.of_row`.
     on_error: called with the InputError of a row that cannot be cut, which
       TensorFlow hides in one of its own.
 

@@ -6,8 +6,8 @@ A cache is a directory:
                          targets (bytes of little-endian integers, eos
                          included), reference (str, the whole target text);
                          where there are, references (list of str, all that
-                         count as right) and pages (list of int: inputs are
-                         pages of so many tokens, one after the other)
+                         count as right) and pages (list of int: the length
+                         of each page; inputs are the pages in order)
   lengths.npy            int32 [n, 2]: tokens of inputs and of targets
   shapes.npy             int32 [n, 3], where inputs are pages: pages, tokens of
                          the longest page, tokens of targets
@@ -16,7 +16,7 @@ A cache is a directory:
                          the writer (documents skipped, the corpus's checksum)
   checksums.json         of all these files: data/checksums.py
 
-It is written under a temporary name beside its own, flushed to the disk and
+It is written under a temporary name in the same directory, flushed to the disk and
 renamed, so a directory with its final name is complete: a build that is killed
 leaves only `NAME.partial`, which the next build removes. Builders of the same
 cache (the hosts of a run share a file system) exclude each other by a lock on
@@ -205,7 +205,7 @@ def _load(path, name, stats, columns):
 
 
 def dump_key(key):
-  """What key.json holds."""
+  """Returns the contents of key.json."""
   return json.dumps(key, indent=2, sort_keys=True)
 
 
@@ -290,11 +290,11 @@ def join(path, key, parts, limit=0, notes=dict):
     path: directory of the cache; anything there is replaced.
     key: JSON object, everything that makes the records.
     parts: directories of complete caches of one vocabulary, at least one.
-    limit: only the first so many records; 0: all.
-    notes: as of `write`.
+    limit: the number of records; 0: all.
+    notes: see `write`.
 
   Returns:
-    The stats, as of `write`.
+    The stats, see `write`.
   """
 
   def packed():

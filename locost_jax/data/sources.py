@@ -244,7 +244,7 @@ def find_tfds(name, tfds_dir=''):
     `tfds.builder_from_directory` reads.
 
   Raises:
-    InputError: there is none; nothing is downloaded.
+    InputError: not found; nothing is downloaded.
   """
   from etils import epath  # also reads gs:// and the like
 

@@ -52,7 +52,7 @@ def members(config):
 
 
 def name(config):
-  """What a config trains on: 'jsonl', or the name of a task or mixture."""
+  """Returns 'jsonl' for own files, or the name of the task or mixture."""
   return 'jsonl' if corpus_lib.has_files(config) else config.data.task
 
 
@@ -306,7 +306,7 @@ def vocabulary_home(config, directory):
 
 
 def find_vocabulary(config):
-  """The vocabulary of a config; one to be trained is trained, and it is told.
+  """Returns the vocabulary of a config; trains it, with a line, if asked to.
 
   One that is in config.data.cache_dir is not trained again.
   """

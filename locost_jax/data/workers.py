@@ -99,7 +99,7 @@ def _start(function, job, log):
     process.stdin.write(pickle.dumps((function, job)))
     process.stdin.flush()
   except BrokenPipeError:
-    pass  # it has failed already, which `running` tells
+    pass  # it has failed already; `running` reports it
   return process
 
 
@@ -115,7 +115,7 @@ def _stop(processes):
 
 
 def _error(process):
-  """What a failed worker said, as the exception to raise here."""
+  """Returns a failed worker's error as the exception to raise here."""
   lines = process.stdout.read().decode('utf-8', 'replace').splitlines()
   if lines and lines[-1].startswith('InputError: '):
     return InputError(lines[-1].removeprefix('InputError: '))

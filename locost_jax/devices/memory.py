@@ -1,6 +1,6 @@
 """How much memory there is and how much has been taken.
 
-On an accelerator that tells, its own memory counts; elsewhere the machine's,
+On an accelerator that reports it, its own memory counts; elsewhere the machine's,
 the limits of the control groups that this process is in (containers and batch
 systems set them), and that of its addresses (`ulimit -v`).
 """
@@ -11,7 +11,7 @@ import sys
 
 
 def available_bytes(root='/'):
-  """Returns the bytes that may still be taken, or None if nobody tells.
+  """Returns the bytes that may still be taken, or None if unknown.
 
   Args:
     root: directory in which /proc and /sys are looked for.
@@ -27,7 +27,7 @@ def peak_bytes():
 
 
 def free_device_bytes():
-  """What the first device has left; None where it does not tell (a CPU)."""
+  """Bytes left on the first device; None if it does not report them (a CPU)."""
   stats = _device_stats()
   if 'bytes_limit' not in stats:
     return None
@@ -86,7 +86,7 @@ def show(number):
 
 
 def _device_stats():
-  """{} where the backend does not tell (a CPU)."""
+  """{} if the backend reports nothing (a CPU)."""
   import jax  # a process that measures others has no use for it
 
   return jax.local_devices()[0].memory_stats() or {}
@@ -114,7 +114,7 @@ def _addresses_left(root):
 
 
 def _control_groups(root):
-  """What each group that has a limit leaves free.
+  """Returns the free bytes of each control group that has a limit.
 
   A group's limit holds for its children too, so all the way up is looked at.
   Pages of files that nobody has used for a while count as taken in `usage`;

@@ -1,8 +1,8 @@
-"""What a device can do at most, to say how much of it a run uses.
+"""The peak FLOP/s of a device, from which a run's utilisation follows.
 
 Dense products in bfloat16 (float16 where there is no bfloat16) with sums in
 float32, in TFLOP/s of one device as JAX counts devices, from the makers' data
-sheets. Utilisation is told against this number whatever a run computes in: a
+sheets. Utilisation is relative to this number whatever a run computes in: a
 float32 run on an A100 cannot come above a sixteenth, or half with TF32.
 """
 

@@ -14,7 +14,7 @@ from locost_jax.errors import InputError
 
 INSTALL = "pip install 'locost_jax[tpu-aot]'"
 # libtpu asks the cloud what machine this is, and complains at length where
-# nobody answers. What it is told instead decides nothing: the topology does.
+# nobody answers. These values decide nothing: the topology does.
 _MACHINE = {
     'TPU_SKIP_MDS_QUERY': '1',
     'TPU_ACCELERATOR_TYPE': 'v5litepod-16',

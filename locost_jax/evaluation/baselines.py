@@ -1,4 +1,4 @@
-"""What a summary model must beat: three baselines without a model.
+"""Three baselines without a model, which a summary model must beat.
 
 - `lead`: the first sentences of the document.
 - `best_constant`: one and the same summary for every document, the one of the

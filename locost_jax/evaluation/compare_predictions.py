@@ -118,7 +118,7 @@ def compare(pairs, scores, protocol):
         and wins, ties and losses (documents; not of the geometric mean, which
         single documents do not have)}.
       examples: of the largest differences of the mean, dicts of id (or line,
-        where there are none), scores (two numbers) and texts (two str, from
+        where missing), scores (two numbers) and texts (two str, from
         where they differ, cut).
   """
   keys = [*protocols.TYPES, protocols.MEAN]

@@ -2,7 +2,7 @@
 
 `metric_table.METRICS` says what can be measured. Summaries are generated as
 config.decode says, and only where a metric needs them. `measure_baselines.py`
-has the numbers that tell what these are worth.
+has the numbers to compare them with.
 """
 
 import dataclasses
@@ -81,7 +81,7 @@ def evaluate(
     task_name: part of the metrics' names.
     split: likewise, unless it is 'validation'.
     predictions_path: where rows go, see `write_predictions`; a line on stderr
-      tells if there was no room. None: nowhere.
+      says if there was no room. None: nowhere.
     common: the `content.Common` of the training targets; None: recall and
       content_loss are not measured.
 
@@ -252,7 +252,7 @@ def write_predictions(path, rows, made_with=()):
 
 
 def keep_predictions(path, rows, made_with=()):
-  """The same; if they cannot be written, a line on stderr tells why."""
+  """The same; if they cannot be written, a line on stderr says why."""
   try:
     write_predictions(path, rows, made_with)
   except OSError as error:

@@ -29,7 +29,7 @@ def exchange_inputs(batches, vocabulary):
 
   Within a batch, whose documents are of about the same length, document i gets
   the input of document i + n // 2: neighbours in length may be copies. A single
-  document in its batch gets an input of the batch before; if there is none, it
+  document in its batch gets an input of the batch before; if that is missing, it
   is left out.
 
   Args:
@@ -62,7 +62,7 @@ def exchange_inputs(batches, vocabulary):
 
 
 def measure_baselines(batches, train_records, vocabulary, metrics, common=None):
-  """What can be had without a model.
+  """Scores that need no model.
 
   Args:
     batches: as in `evaluate`.

@@ -76,7 +76,7 @@ def find_run(directory):
 
 
 def find_runs(directories):
-  """Returns the Runs of WORKDIRs, with distinct names."""
+  """Returns the Runs of WORKDIRs, each with a name of its own."""
   runs = [find_run(directory) for directory in directories]
   names = [run.name for run in runs]
   return [
@@ -104,7 +104,7 @@ def find_predictions(run, split=''):
 
   Returns:
     List of (path, task, split, step), a task each; of the best checkpoint where
-    it was evaluated, otherwise of the latest step; empty: there are none.
+    it was evaluated, otherwise of the latest step; empty if missing.
   """
   found = {}
   for path in sorted((run.home / 'predictions').glob('*.jsonl')):

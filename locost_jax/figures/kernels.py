@@ -77,7 +77,8 @@ def contexts(summarizer, length):
   """Returns the effective context of every channel and its bound, in tokens.
 
   Args:
-    summarizer, length: see `of_layers`; weights beyond `length` are ignored.
+    summarizer, length: see `of_layers`; what lies beyond `length` does not
+      count.
 
   Returns:
     (effective contexts int [layers, C, D], bounds float of the same shape).

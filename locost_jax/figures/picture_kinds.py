@@ -29,7 +29,7 @@ _MOST_BYTES = 1 << 28  # of a JSON file
 
 
 class Options(NamedTuple):
-  """The values of the flags of `plot`."""
+  """The values of `plot`'s flags, see there."""
 
   keys: tuple = curves.KEYS
   channel: int = 0
@@ -219,7 +219,7 @@ def _document(inputs):
 def _read_one(path):
   """Returns the Document of a file that holds exactly one."""
   problems = []
-  found, _ = documents.read([path], tell=problems.append)
+  found, _ = documents.read([path], report=problems.append)
   if problems:
     raise InputError(problems[0].removeprefix('error: '))
   if len(found) != 1:

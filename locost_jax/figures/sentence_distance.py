@@ -56,7 +56,7 @@ def draw_similarity(inputs):
   """Draws figure 1: similarity against distance, dashed the mean of all pairs.
 
   Args:
-    inputs: list of (name, rows), rows see `means`.
+    inputs: list of (name, rows), rows as in `means`.
 
   Returns:
     The matplotlib Figure.

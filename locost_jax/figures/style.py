@@ -1,6 +1,6 @@
 """How the pictures look: colours, sizes, axes, and the bytes of a file.
 
-The colours are those of Okabe and Ito (2008), which the colour-blind tell
+The colours are those of Okabe and Ito (2008), which colour-blind people keep
 apart; lines also have markers of their own. Axes: [rows, columns] of panels.
 """
 
@@ -74,7 +74,7 @@ def line(number, points=0):
 
   Args:
     number: which line of the panel it is.
-    points: number of points; 40 markers or more would hide the line.
+    points: how many it has; with more than 40, markers would hide it.
   """
   look = dict(
       color=color(number),

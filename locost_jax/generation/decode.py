@@ -81,7 +81,7 @@ def begin(settings, per_row, batch_size, keys=None):
   if method == 'beam':
     first = jnp.arange(rows) % K == 0
     state['scores'] = jnp.where(first, 0.0, UNUSED).astype(jnp.float32)
-    # The finished texts, best first; -inf: there is none.
+    # The finished texts, best first; -inf: no text.
     state['texts'] = jnp.full(
         (batch_size, K, 1 + T), settings.pad_id, jnp.int32
     )

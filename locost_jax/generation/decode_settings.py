@@ -5,6 +5,7 @@ keywords of `Summarizer.generate` and `summarize` are made from it.
 """
 
 import dataclasses
+import math
 import numbers
 
 from locost_jax.errors import InputError
@@ -265,7 +266,7 @@ def _is_of_kind(value, key, field):
     return isinstance(value, bool), key, 'be True or False'
   if least is not None:
     return _is_at_least(value, key, least)
-  is_number = isinstance(value, numbers.Real) and abs(value) < float('inf')
+  is_number = isinstance(value, numbers.Real) and math.isfinite(value)
   return is_number, key, 'be a number'
 
 

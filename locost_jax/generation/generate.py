@@ -10,6 +10,7 @@ Axes: B documents, L input length, T max_length, V vocabulary.
 """
 
 import functools
+import itertools
 import zlib
 
 import jax
@@ -17,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from locost_jax.generation import decode
+from locost_jax.generation import streaming
 from locost_jax.models import low_memory_encoder
 
 # Tokens written between two looks at the state: few enough for a display, many
@@ -172,7 +174,7 @@ def generate_in_one_program(
 
 @functools.partial(jax.jit, static_argnums=(0, 3))
 def decode_memory(model, params, memory, settings, seeds=None):
-  """The summaries of a memory; arguments and result as of `generate`."""
+  """The summaries of a memory; arguments and result as in `generate`."""
   shared, state = begin(model, params, memory, settings, seeds)
   state = advance(model, params, settings, shared, state, settings.max_length)
   return finish(settings, state)
@@ -188,6 +190,7 @@ def generate_in_steps(
     kernels=None,
     progress=None,
     on_encoded=None,
+    on_tokens=None,
 ):
   """The same with a look at the state every CHUNK tokens.
 
@@ -198,27 +201,50 @@ def generate_in_steps(
       in layers; then 'decoding', in tokens written of max_length. Decoding ends
       below it when every document is done.
     on_encoded: None, or called with what `encode` gives, all of it.
+    on_tokens: None, or called after every token with the beginning of each
+      summary that no later token can change: a list of B lists of ids.
 
   Returns:
     As `generate`.
   """
-  tell = progress or (lambda *_: None)
   memory = encode_in_steps(model, params, inputs, input_mask, kernels, progress)
   if on_encoded:
     on_encoded(memory)
+  steps = decode_in_steps(
+      model, params, memory, settings, seeds, 1 if on_tokens else CHUNK
+  )
+  del memory
+  state = next(steps)
+  for state in itertools.chain([state], steps):
+    if on_tokens:
+      on_tokens(streaming.certain_tokens(settings, state))
+    if progress:
+      progress('decoding', int(state['position']), settings.max_length)
+  return finish(settings, state)
+
+
+def decode_in_steps(model, params, memory, settings, seeds=None, chunk=CHUNK):
+  """Yields the state of `decode` before the first token and after each chunk.
+
+  A state is given away when the next one is asked for: read it before.
+
+  Args:
+    model, params, settings, seeds: as in `generate`.
+    memory: of `encode`.
+    chunk: tokens written between two states.
+  """
   if hasattr(model, 'compact_memory'):
     memory = model.compact_memory(memory)
   shared, state = begin(model, params, memory, settings, seeds)
   del memory
   written, done = 0, False
-  tell('decoding', 0, settings.max_length)
+  yield state
   while written < settings.max_length and not done:
     state = advance(
-        model, params, settings, shared, state, jnp.int32(written + CHUNK)
+        model, params, settings, shared, state, jnp.int32(written + chunk)
     )
     written, done = int(state['position']), bool(state['done'].all())
-    tell('decoding', written, settings.max_length)
-  return finish(settings, state)
+    yield state
 
 
 def document_seeds(inputs, input_mask, seed):

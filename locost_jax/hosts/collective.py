@@ -1,4 +1,4 @@
-"""What the hosts of a run do together, and what only the first one does."""
+"""Work that all hosts of a run do together, or only the first one."""
 
 import json
 import sys
@@ -11,6 +11,7 @@ from locost_jax.errors import InputError
 
 
 def is_first_host():
+  """Returns whether this process is the one that writes and prints."""
   return jax.process_index() == 0
 
 

@@ -1,7 +1,7 @@
 """Several processes, one run: they find each other before any device is used.
 
 The same command runs on every host. On Cloud TPUs and in steps of SLURM
-(`srun`) that is all; elsewhere each is told where the first one listens:
+(`srun`) that is all; elsewhere each needs the address where the first one listens:
 
   python -m locost_jax.main --config=FILE --coordinator=HOST:PORT \\
       --hosts=2 --host=0        # and on the other machine --host=1
@@ -93,7 +93,7 @@ def find_seat(values, environment, seconds=PATIENCE):
   Args:
     values: the flags of `define_flags`.
     environment: like os.environ.
-    seconds: to wait for a cluster to tell.
+    seconds: how long to wait for the cluster's answer.
   """
   given = {
       name: values[name].value for name in ('coordinator', 'hosts', 'host')
@@ -154,9 +154,9 @@ def is_cluster(environment):
 
 
 def _ask_cluster(environment, seconds):
-  """The Seat that SLURM or the cloud tells JAX of.
+  """Returns the Seat that JAX learns from SLURM or the cloud.
 
-  JAX has no public function that tells without connecting. By itself it gives
+  JAX has no public function that returns it without connecting. By itself it gives
   a SLURM task one device even where the task has the whole machine.
   """
   from jax._src import clusters
@@ -168,7 +168,7 @@ def _ask_cluster(environment, seconds):
         )
     )
   except (RuntimeError, OSError, ValueError) as error:
-    raise InputError(f'the cluster does not tell its hosts: {error}') from error
+    raise InputError(f'the cluster does not name its hosts: {error}') from error
   if None in (address, hosts, host):  # a TPU without a pod: Colab's
     return roll_call.Seat('', 1, 0)
   tasks = int(environment.get('SLURM_STEP_NUM_TASKS', 1))

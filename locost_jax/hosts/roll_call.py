@@ -1,4 +1,4 @@
-"""Who is there: the hosts of a run tell each other before JAX connects them.
+"""A roll call: the hosts of a run report before JAX connects them.
 
 JAX waits in silence for a host that does not come and then aborts the process,
 with a stack of its own and no word about which host it was. So the first host
@@ -91,7 +91,7 @@ def versions():
 
 
 def _gather(seat, me, deadline):
-  """The first host: hears all that come, then tells them all the same."""
+  """The first host: collects all reports, then sends the result to all."""
   there, lines = [me], []
   try:
     with _listen(int(seat.address.rsplit(':', 1)[1])) as server:

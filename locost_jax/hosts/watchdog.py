@@ -1,4 +1,4 @@
-"""Ends a process that hangs, and tells what it was waiting for.
+"""Ends a process that hangs, and prints what it was waiting for.
 
 A read from a dead file server, a device or another host that answers no more:
 such a wait has no end, and a scheduler sees a process that runs. The watchdog
@@ -54,6 +54,7 @@ class Watchdog:
     self._ended.set()
 
   def alive(self):
+    """Resets the time without a sign of life."""
     self._silent, self._since = 0.0, time.time()
 
   @contextlib.contextmanager
@@ -113,7 +114,7 @@ class Watchdog:
 def ending_after(seconds, what):
   """Ends the process with a line if this context takes longer.
 
-  For waits inside JAX before there is a run, whose stacks tell nothing.
+  For waits inside JAX before there is a run, whose stacks show nothing.
 
   Args:
     seconds: that it may take.

@@ -1,6 +1,6 @@
 """The config.json of BART, PageSum and SimCAS: Hugging Face's keys and ours.
 
-That of a PageSum or a SimCAS says that it is a BART. A tensor tells them apart,
+That of a PageSum or a SimCAS says that it is a BART. A tensor distinguishes them,
 or the keys that are written only of them.
 """
 
@@ -63,7 +63,7 @@ def model_config(theirs, tensors=(), path='config.json'):
 
   Args:
     theirs: what config.json holds.
-    tensors: the names of the weights beside it.
+    tensors: the names of the weights in the same directory.
     path: of the config.json.
 
   Raises:
@@ -95,7 +95,7 @@ def model_config(theirs, tensors=(), path='config.json'):
   ]
   if len(systems) > 1:
     raise InputError(
-        f'config.json and the tensors beside it are of {" and of ".join(systems)}'
+        f'config.json and the tensors next to it are of {" and of ".join(systems)}'
         ': expected those of one system'
     )
   for name in systems:

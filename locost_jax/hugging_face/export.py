@@ -1,6 +1,6 @@
 """Parameters -> released weights: safetensors files, written tensor by tensor.
 
-Files are laid out before anything is written, so that beside the parameters
+Files are laid out before anything is written, so that next to the parameters
 only one tensor is in memory.
 """
 
@@ -61,7 +61,7 @@ class Exported:
         self.tensors[name] = path, layer, source.form[1]
         self.shapes[name] = shape
 
-  def write(self, directory, params, max_shard_size, tell=lambda done: None):
+  def write(self, directory, params, max_shard_size, report=lambda done: None):
     """Writes model.safetensors, or shards of it and their index.
 
     Args:
@@ -69,7 +69,7 @@ class Exported:
       params: {path: array}.
       max_shard_size: bytes of tensors in a file, at most; a tensor that is
         larger has a file of its own.
-      tell: called with how many tensors are written, again and again.
+      report: called after each tensor with the number written so far.
 
     Returns:
       The names of the files.
@@ -91,7 +91,7 @@ class Exported:
     count = itertools.count(1)
     for file, names in zip(files, shards, strict=True):
       self._write_file(
-          directory / file, params, names, sizes, lambda: tell(next(count))
+          directory / file, params, names, sizes, lambda: report(next(count))
       )
     if len(shards) == 1:
       return files
@@ -125,7 +125,7 @@ class Exported:
 
 
 def split(sizes, most):
-  """{name: bytes} -> lists of names, each of at most so many bytes."""
+  """{name: bytes} -> lists of names, each within the size limit."""
   shards, room = [], -1
   for name, size in sizes.items():
     if size > room:

@@ -70,7 +70,7 @@ def download(text):
 
   Args:
     text: org/name[@revision]: a branch, a tag or a commit; without,
-      the main branch. The commit it was is told on stderr.
+      the main branch. The commit is printed to stderr.
 
   Returns:
     The directory.

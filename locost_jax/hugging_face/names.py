@@ -261,8 +261,8 @@ _SELECTOR = tuple(
         ('bias', 'bias', SAME),
     )
 )
-# What a model has beside BART's.
-_BESIDE_BART = {'bart': (), 'pagesum': _CONFIDENCE, 'simcas': _SELECTOR}
+# Parameters that BART does not have.
+_NOT_IN_BART = {'bart': (), 'pagesum': _CONFIDENCE, 'simcas': _SELECTOR}
 
 # Only T5's first releases have it, and no T5 has ever read it.
 _UNREAD = (
@@ -283,14 +283,14 @@ def table(config):
     InputError: there is no release of this model.
   """
   name = config['name']
-  if name in _BESIDE_BART:
+  if name in _NOT_IN_BART:
     copies = (
         'model.encoder.embed_tokens.weight',
         'model.decoder.embed_tokens.weight',
         'lm_head.weight',
     )
     return Table(
-        _BART + _BESIDE_BART[name],
+        _BART + _NOT_IN_BART[name],
         {'model.shared.weight': copies},
         prefix='model.',
         zeros=('final_logits_bias',),

@@ -51,7 +51,7 @@ class Tensors:
     A file of PyTorch's with another name is taken if it is the only one.
 
     Raises:
-      InputError: there is none, one is missing or broken, or a tensor is
+      InputError: no file of weights, one is missing or broken, or a tensor is
         neither float32 nor bfloat16 nor float16.
     """
     self.files, self.shapes, self.dtypes = [], {}, {}
@@ -76,6 +76,7 @@ class Tensors:
     )
 
   def names(self):
+    """Returns the names of all tensors."""
     return set(self._read)
 
   def __getitem__(self, name):
@@ -182,7 +183,7 @@ def find_names(directory):
 
 
 def _stems(directory):
-  """What weights may be called, the first found being read."""
+  """Returns the file names that weights may have, in order of preference."""
   pickles = [
       name for name in os.listdir(directory) if name.endswith(_PICKLE_ENDS)
   ]

@@ -77,7 +77,7 @@ def check_padding(config, token, where):
   """Raises an InputError if a model takes another token for padding.
 
   Args:
-    config: as of `pad_id`.
+    config: see `pad_id`.
     token: the vocabulary's.
     where: what to call the vocabulary.
   """

@@ -32,7 +32,7 @@ def relative_buckets(distance, bidirectional, num_buckets, max_distance):
 
   Args:
     distance: integers, key position - query position.
-    bidirectional: whether later keys are told from earlier ones.
+    bidirectional: whether later and earlier keys have different biases.
     num_buckets: number of buckets.
     max_distance: from here on all distances share the last bucket.
 
@@ -117,6 +117,7 @@ class Attention(nn.Module):
     self.dropout = nn.Dropout(self.dropout_rate)
 
   def split_heads(self, x):
+    """x [..., H * K] -> [..., H, K]."""
     return x.reshape(*x.shape[:-1], self.num_heads, self.d_kv)
 
   def merge_heads(self, context):
@@ -183,7 +184,7 @@ class Attention(nn.Module):
       x: [B, T, D].
       keys: [B, T, H, K].
       values: [B, T, H, K].
-      bias: [H, T], of the key so many positions before the query.
+      bias: [H, T], by the distance from the query back to the key.
       deterministic: no dropout; it is drawn otherwise than in `__call__`.
 
     Returns:
@@ -279,7 +280,7 @@ class Attention(nn.Module):
     return self.merge_heads(context.astype(self.dtype))
 
   def traced(self, x, states, mask, segments, num_segments):
-    """Attends from x to states and tells where; see `attention_mass`.
+    """Attends from x to states and returns where; see `attention_mass`.
 
     Args:
       x: [B, T, D].

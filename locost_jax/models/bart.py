@@ -188,7 +188,7 @@ class Bart(copy_head.CopyingModel):
   def cross_mass(self, memory, targets_in, segments, num_segments):
     """Where the decoder looks while it writes: [B, T, P].
 
-    Arguments and result as of `encoder_decoder.EncoderDecoder.cross_mass`.
+    Arguments and result as in `encoder_decoder.EncoderDecoder.cross_mass`.
     """
     return self.decoder.traced(
         self.vectors(targets_in), memory, segments, num_segments

@@ -29,7 +29,7 @@ OFFSET = 2
 
 @dataclasses.dataclass(frozen=True)
 class BartConfig:
-  """What a BART has; configs/default.py explains the keys it shares.
+  """The config of a BART; configs/default.py explains the shared keys.
 
   Attributes:
     decoder_d_ff: d_ff of the decoder.
@@ -90,6 +90,7 @@ class BartConfig:
     return self.num_decoder_heads or self.num_heads
 
   def keys_seen(self, length):
+    """Returns how many keys a query of the encoder attends to."""
     return length
 
 
@@ -103,11 +104,13 @@ def check_length(what, length, config):
 
 
 def make_norm(dtype):
+  """Returns the layer norm of BART."""
   # flax's fast variance, E[x^2] - E[x]^2, loses digits where means are large.
   return nn.LayerNorm(1e-5, dtype=dtype, use_fast_variance=False)
 
 
 def make_attention(config, dtype, heads):
+  """Returns an attention of BART with this many heads."""
   c, K = config, config.d_model // heads
   return attention.Attention(
       heads,

@@ -82,6 +82,7 @@ class LocostConfig(stack.T5StyleConfig):
       )
 
   def keys_seen(self, length):
+    """Returns 0: the encoder has no attention."""
     del length
     return 0
 
@@ -114,7 +115,7 @@ def circular_size(config, length):
 
 
 def spectra_bytes(config, channels, length, dtype):
-  """Bytes of `spectrum` of so many channels, made in this dtype."""
+  """Bytes of `spectrum` for a number of channels, made in this dtype."""
   bins = circular_size(config, length) // 2 + 1
   return channels * bins * 2 * jnp.dtype(dtype).itemsize
 
@@ -293,7 +294,7 @@ class LocostMixer(nn.Module):
       u: [D, B, L].
       spectrum: (start, count) -> the kernels' spectrum of these channels, where
         it has been made before; None: made here.
-      lean: as of `convolve`.
+      lean: see `convolve`.
 
     Returns:
       y [D, B, L].
@@ -315,7 +316,7 @@ class LocostMixer(nn.Module):
     return ssm_kernel.kernel(log_z, w, length)
 
   def spectra(self, length):
-    """What `mix` makes for inputs of this length: [D, circular_size/2 + 1]."""
+    """The kernels' spectra for inputs of a length: [D, circular_size/2 + 1]."""
     n, D = circular_size(self.config, length), self.config.d_model
     of_channels = functools.partial(
         spectrum, self.config, *self.ssm.discretised(), length

@@ -64,6 +64,7 @@ class LongT5Config(stack.T5StyleConfig):
       )
 
   def keys_seen(self, length):
+    """Returns how many keys a query of the encoder attends to."""
     near = 3 * (self.local_radius + 1)
     if self.attention == LOCAL:
       return near
@@ -97,7 +98,7 @@ def block_sums(x, mask, size):
 
 
 class SharedBiases(nn.Module):
-  """What layers share: mask [B, L] -> the biases near and of side tokens.
+  """Shared by all layers: mask [B, L] -> biases of near and side tokens.
 
   near: [H, W, 3 W], of a block's queries and the keys of three blocks.
   side: [H, 2 L / global_block_size + 2], a line by distance in blocks, or None.

@@ -3,7 +3,7 @@
   W' = W + (alpha / r) A B    W [..., in, out], A [..., in, r], B [..., r, out]
 
 W is frozen. A is drawn, B begins at zero, so that the first step sees W itself.
-The adapters A and B of `PATH/kernel` lie beside it, at `PATH/lora_a` and
+The adapters A and B of `PATH/kernel` lie next to it, at `PATH/lora_a` and
 `PATH/lora_b`; leading axes are stacked layers, each with its own.
 
 The model knows nothing of this: it is given what `merge` returns. So the
@@ -38,11 +38,11 @@ def optim_config(config):
 
 
 def add(params, config, rng):
-  """Returns the parameters with adapters beside the kernels that are named.
+  """Returns the parameters with adapters next to the named kernels.
 
   Args:
     params: nested dict of arrays.
-    config: config.train.lora; with rank 0 there are none.
+    config: config.train.lora; rank 0: no adapters.
     rng: a typed key. A is normal with variance 1 / in: what it makes of a
       normed input has a variance of 1.
 
@@ -113,7 +113,7 @@ def _select(params, config):
 
 
 def _with_adapters(params, path, rank, rng):
-  """The same nested dict with A and B beside the kernel at a path of keys."""
+  """The same nested dict with A and B next to the kernel at a path of keys."""
   first, *rest = path
   if rest:
     return params | {first: _with_adapters(params[first], rest, rank, rng)}

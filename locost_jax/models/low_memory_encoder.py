@@ -82,7 +82,7 @@ def encoder_bytes(model, batch, length):
 
   h and u, then the larger of the feed-forward of one piece (inputs, hidden
   units and norms: 3 F + 4 D numbers per token) and the transforms of one group
-  (four arrays of its size, beside the tables of its kernels), and one layer's
+  (four arrays of its size, and the tables of its kernels), and one layer's
   parameters. On the CPU, base size, 4K to 256K tokens: 1.03 to 1.26 times what
   XLA reports as temporary memory and result. Of models with attention the
   states, queries, keys and values are whole, and scores take two pieces.

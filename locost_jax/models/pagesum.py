@@ -54,6 +54,7 @@ class PageSumConfig(bart_layers.BartConfig):
     return self.decoding == 'pages'
 
   def decoder_rows(self, pages, length):
+    """Returns (rows, tokens of each) that the decoder reads of a document."""
     if self.decoding == 'global':
       return 1, pages * length
     return pages, length
@@ -114,7 +115,7 @@ class PageSum(bart.Bart):
   def cross_mass(self, memory, targets_in, segments, num_segments):
     """A page's mass times its weight; segments [B, P, L], or [B, L].
 
-    Arguments and result as of `encoder_decoder.EncoderDecoder.cross_mass`;
+    Arguments and result as in `encoder_decoder.EncoderDecoder.cross_mass`;
     segments do not decrease within a page, in `global` decoding nowhere.
     """
     sources = self.sources({**memory, 'segments': as_pages(segments)})

@@ -34,7 +34,7 @@ MOST_PROJECTED = 256 << 20
 
 
 class Selection(NamedTuple):
-  """What was selected.
+  """The selected tokens.
 
   Attributes:
     actions: bool [B, C, J], true where a token is selected.
@@ -48,7 +48,7 @@ class Selection(NamedTuple):
 
 
 class Rollout(NamedTuple):
-  """What the selector did with documents: what it learns from.
+  """The selector's choices for documents, from which it learns.
 
   Attributes:
     observations: [B, C, J, D], the tokens that it saw.
@@ -199,7 +199,7 @@ def act(logits, is_token, is_single, uniform=None, actions=None):
     logits: [B, J, 2], the actor's.
     is_token: bool [B, J].
     is_single: bool [B], whether this is the document's only chunk.
-    uniform: [B, J], actions: bool [B, J], or None, as of `Selector.select`.
+    uniform: [B, J], actions: bool [B, J], or None, see `Selector.select`.
 
   Returns:
     bool [B, J].
@@ -255,7 +255,7 @@ def _mixed(x):
 
 
 def uniform(seeds, num_chunks, length):
-  """What sampling draws: it depends on the document and the token's place.
+  """Draws uniform numbers that depend on the document and the token's place.
 
   Args:
     seeds: uint32 [B].

@@ -34,7 +34,7 @@ def relative_bias(config, stddev=None):
 
 
 def by_distance(bias, queries, keys):
-  """The bias of a query so many positions behind a key, as one line.
+  """The bias by the distance of a query behind a key, as one line.
 
   Args:
     bias: a bound RelativeBias.

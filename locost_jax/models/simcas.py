@@ -68,6 +68,7 @@ class SimCASConfig(bart_layers.BartConfig):
     check_choice('model.padding', self.padding, ('tokens', 'release'))
 
   def decoder_rows(self, pages, length):
+    """Returns (rows, tokens of each) that the decoder reads of a document."""
     return 1, pages * length
 
   def selector_flops(self, batch, pages, length):
@@ -224,7 +225,7 @@ class SimCAS(bart.Bart):
     return states, mask, seeds
 
   def choose(self, states, mask, seeds):
-    """Which tokens the decoder reads: bool [B, C, J]; as of `encode`."""
+    """Which tokens the decoder reads: bool [B, C, J]; see `encode`."""
     B, C, L = mask.shape
     is_token = mask[:, :, 1:]
     if self.config.select == 'none':
@@ -270,8 +271,8 @@ class SimCAS(bart.Bart):
     """`encode`, always by the selector, and what it did.
 
     Args:
-      inputs, input_mask, deterministic, seeds: as of `encode`.
-      actions: as of `Selector.select`.
+      inputs, input_mask, deterministic, seeds: see `encode`.
+      actions: see `Selector.select`.
 
     Returns:
       (memory, selector.Rollout).
@@ -295,7 +296,7 @@ class SimCAS(bart.Bart):
     )
 
   def judge(self, observations, state, actions):
-    """What the selector thinks of choices, at states that it saw.
+    """Evaluates given choices with the selector, at the states it saw.
 
     Args:
       observations, state, actions: of a Rollout, or parts of it.

@@ -15,7 +15,7 @@ LOCOST makes of it, be it by select='none', by a selector that selects all, or
 because it has one chunk only.
 
 Parameter paths are LOCOST's and `selector`, so a trained LOCOST is a warm start
-for all but the selector. select, selection and limit are as of `simcas`.
+for all but the selector. select, selection and limit are as in `simcas`.
 
 Axes: B documents, L input length, C chunks, J tokens of a chunk, T target
 length, D d_model.
@@ -107,7 +107,7 @@ class SimCASLocost(encoder_decoder.EncoderDecoder):
 
     Args:
       memory: states and mask of all tokens.
-      inputs, seeds: as of `encode`.
+      inputs, seeds: see `encode`.
     """
     mask = memory['mask']
     if self.config.select == 'none':
@@ -132,7 +132,7 @@ class SimCASLocost(encoder_decoder.EncoderDecoder):
 
     Args:
       memory: states and mask of all tokens.
-      uniform: [B, L], actions: bool [B, L], or None, as of `Selector.select`.
+      uniform: [B, L], actions: bool [B, L], or None, see `Selector.select`.
 
     Returns:
       (bool [B, L], true where a token is selected; [B, C, D], what the
@@ -195,8 +195,8 @@ class SimCASLocost(encoder_decoder.EncoderDecoder):
     """`encode`, always by the selector, and what it did.
 
     Args:
-      inputs, input_mask, deterministic, seeds: as of `encode`.
-      actions: bool [B, C, J], as of `Selector.select`.
+      inputs, input_mask, deterministic, seeds: see `encode`.
+      actions: bool [B, C, J], see `Selector.select`.
 
     Returns:
       (memory, `selector.Rollout`).
@@ -218,7 +218,7 @@ class SimCASLocost(encoder_decoder.EncoderDecoder):
     )
 
   def judge(self, observations, state, actions):
-    """What the selector thinks of choices: `simcas.SimCAS.judge`."""
+    """Evaluates given choices with the selector: `simcas.SimCAS.judge`."""
     logits, values = self.selector.judge(observations, state)
     return *selector_lib.of_actions(logits, actions), values
 

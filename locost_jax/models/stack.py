@@ -1,4 +1,4 @@
-"""What stacks of layers share: sizes, parts, how layers run, caches."""
+"""Shared by stacks of layers: sizes, modules, how layers run, caches."""
 
 import dataclasses
 
@@ -118,22 +118,25 @@ def lay_written(h):
 
 
 def make_norm(config, dtype):
+  """Returns the norm of the T5 family."""
   return layers.RMSNorm(config.layer_norm_epsilon, dtype)
 
 
 def make_feed_forward(config, dtype):
+  """Returns a feed-forward of the T5 family."""
   gated = config.feed_forward == 'gated-gelu'
   return layers.FeedForward(config.d_ff, gated, config.dropout_rate, dtype)
 
 
 def make_attention(config, dtype):
+  """Returns an attention of the T5 family."""
   return attention.Attention(
       config.num_heads, config.d_kv, config.d_model, config.dropout_rate, dtype
   )
 
 
 def kept_bytes(config, B, L):
-  """What the backward pass of an encoder keeps where remat is 'none'.
+  """The bytes that the backward pass of an encoder keeps with remat='none'.
 
   32 arrays [B, L, D] of float32 per layer: XLA's temporary memory grew by 34 to
   35 of them with each layer, gradients of the layer included (CPU, D 768 and
@@ -147,7 +150,7 @@ def reads_in_pieces(config, remat, B, L):
 
   Args:
     config: the model's.
-    remat: as of `models.build`.
+    remat: see `models.build`.
     B: documents.
     L: tokens of each.
   """

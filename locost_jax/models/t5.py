@@ -19,4 +19,5 @@ class T5Config(stack.T5StyleConfig):
   mixer_bytes = stack.attention_bytes
 
   def keys_seen(self, length):
+    """Returns how many keys a query of the encoder attends to."""
     return length

@@ -15,6 +15,7 @@ Axes: B batch, T targets, H heads, K head width.
 """
 
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -50,7 +51,7 @@ def in_pieces(
     queries: [B, T, H, K].
     keys: [B, T, H, K].
     values: [B, T, H, K].
-    bias: [H, T], added to the score of the key so many positions before.
+    bias: [H, T], added to scores, by the distance back to the key.
     dropout_rate: of the weights; the factors of the n-th pair, counted row by
       row of the lower triangle, come from fold_in(key, n).
     key: a random key, where dropout_rate is not 0.
@@ -72,7 +73,7 @@ def in_pieces(
     # In front: distances of keys that come later, in pieces on the diagonal.
     bias = jnp.pad(bias, ((0, 0), (length - 1, more)))
     own = mesh_lib.own_key(key, *mesh_lib.ROWS, mesh_lib.TENSOR)
-    out = _in_pieces(
+    out: Any = _in_pieces(
         length, float(dropout_rate), queries, keys, values, bias, own
     )
     return out[:, :T]

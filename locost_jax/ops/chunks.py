@@ -19,7 +19,7 @@ def last_tokens(mask):
     mask: bool [..., L], true at tokens.
 
   Returns:
-    int [...]; -1 where there is none.
+    int [...]; -1 where missing.
   """
   L = mask.shape[-1]
   last = L - 1 - jnp.argmax(jnp.flip(mask, -1), axis=-1)

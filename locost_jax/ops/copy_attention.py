@@ -24,7 +24,7 @@ n-gram, V vocabulary.
 """
 
 import functools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -51,7 +51,7 @@ class Queries(NamedTuple):
 
   vectors: jax.Array
   weights: jax.Array
-  before: jax.Array
+  before: jax.Array | None  # None: of a cotangent
 
 
 class Source(NamedTuple):
@@ -64,9 +64,9 @@ class Source(NamedTuple):
   """
 
   keys: jax.Array
-  mask: jax.Array
-  tokens: jax.Array
-  before: jax.Array
+  mask: jax.Array | None  # None: of a cotangent, as the next two
+  tokens: jax.Array | None
+  before: jax.Array | None
 
 
 def at_targets(queries, source, targets, piece=None):
@@ -85,7 +85,7 @@ def at_targets(queries, source, targets, piece=None):
     target; and the largest log a[t, s] of each t, [B, T], without a gradient.
   """
 
-  def of_part(queries, source, targets):
+  def of_part(queries, source, targets) -> Any:
     size = min(source.keys.shape[1], piece or _piece_length(targets))
     return _at_targets(size, mesh_lib.length_axis(), queries, source, targets)
 

@@ -169,11 +169,12 @@ class Softmax(NamedTuple):
 
   @classmethod
   def of_nothing(cls, B, H, T, K, dtype):
+    """Returns the softmax over no key: weight 0, the lowest maximum."""
     zeros = jnp.zeros((B, H, T, K), dtype)
     lowest = jnp.full((B, H, T), jnp.finfo(dtype).min, dtype)
     return cls(lowest, zeros[..., 0], zeros)
 
-  def add(self, scores, values, factor=1):
+  def add(self, scores, values, factor: jax.Array | int = 1):
     """scores [B, H, T, S] and values [B, S, H, K] of S further keys.
 
     factor: of the weights of the values, [B, H, T, S] or a number.
@@ -275,7 +276,7 @@ def masked_scores(queries, keys, mask, fresh):
   Args:
     queries: [B, T, H, K].
     keys: [B, S, H, K].
-    mask, fresh: as of `masked`.
+    mask, fresh: see `masked`.
   """
   precise = jnp.promote_types(queries.dtype, jnp.float32)
   return masked(

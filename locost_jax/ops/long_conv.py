@@ -125,7 +125,8 @@ def conv_in_groups(u, spectrum, n, group=None):
     return y.astype(part.dtype)
 
   def write(piece, y):
-    part = piece.take(y, 0)  # what is not fresh is an output already
+    # Elements shared with the previous piece are outputs already.
+    part = piece.take(y, 0)
     new = piece.choose(convolve(piece.start, part), part, 0)
     return piece.put(y, new, 0)
 
@@ -138,7 +139,7 @@ def spectra_in_groups(spectrum, channels, group):
   """The spectra of all channels' kernels, made group by group.
 
   Args:
-    spectrum: as of `conv_in_groups`.
+    spectrum: see `conv_in_groups`.
     channels: D.
     group: channels at a time.
 
@@ -164,11 +165,11 @@ def learned_conv(u, parameters, spectrum, n, group=None, keep='all'):
   Args:
     u: [D, B, L], real.
     parameters: tree of float arrays, of all channels.
-    spectrum: (parameters, start, count) -> as of `conv_in_groups`; holds no
+    spectrum: (parameters, start, count) -> as in `conv_in_groups`; holds no
       arrays.
     n: size of the transform, >= L.
     group: channels at a time; None: `group_size`.
-    keep: what the backward pass has beside u and the parameters. 'spectra':
+    keep: what the backward pass keeps besides u and the parameters. 'spectra':
       those of the kernels, as many bytes as two arrays u of one document;
       'all': also the transforms, where all channels are one group; 'nothing':
       all is made again.
@@ -203,7 +204,8 @@ def _conv_backward(spectrum, n, group, keeps_spectra, kept, d_y):
 
   def add(piece, carry):
     d, d_parameters = carry
-    part = piece.take(d, 0)  # of d_y; what is not fresh is d_u already
+    # Of d_y; elements shared with the previous piece are d_u already.
+    part = piece.take(d, 0)
     s, pull_s = jax.vjp(
         lambda parameters: spectrum(parameters, piece.start, group), parameters
     )
@@ -282,7 +284,7 @@ def release_kernel(K0, K1):
 
 
 def release_length(length):
-  """Lags of the kernels that `release_kernel` takes for inputs so long."""
+  """Lags of the kernels that `release_kernel` takes for inputs of a length."""
   return length if length > RELEASE_MAX_LENGTH else length + length % 2
 
 

@@ -5,15 +5,19 @@ Axes: `data` and `fsdp` cut the rows of a batch, `tensor` the inside of a layer,
 `sequence` the length of a document, or its pages (`by_page`).
 """
 
+from collections.abc import Callable
 import contextvars
 import functools
 import math
+from typing import TypeVar
 
 import jax
 from jax.sharding import PartitionSpec as P
 
 from locost_jax.errors import InputError
 from locost_jax.ops import pieces
+
+Result = TypeVar('Result')
 
 # The mesh axes of the whole project.
 DATA, FSDP, TENSOR, SEQUENCE = 'data', 'fsdp', 'tensor', 'sequence'
@@ -55,7 +59,9 @@ def length_axis():
   return _place((SEQUENCE,))[0]
 
 
-def on_mesh(function, in_specs, out_specs, *arguments):
+def on_mesh(
+    function: Callable[..., Result], in_specs, out_specs, *arguments
+) -> Result:
   """function(*arguments), each device having its own part of them.
 
   Args:

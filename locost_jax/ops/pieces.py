@@ -1,7 +1,7 @@
 """Loops over the pieces of an axis, all of one size.
 
 Where the size does not divide the length the last piece begins early and has
-some of the one before: `Piece.fresh` tells which elements are new.
+some of the one before: `Piece.fresh` marks the elements that are new.
 """
 
 import dataclasses
@@ -48,7 +48,7 @@ class Piece:
 
 
 def of_tokens(tokens, batch, length):
-  """The size of pieces of [batch, length] that have so many tokens together."""
+  """The size of pieces of [batch, length] that have `tokens` tokens together."""
   return min(length, max(1, tokens // batch))
 
 

@@ -16,6 +16,8 @@ Axes: B batch, l a device's part of the length, D channels, N state pairs, C
 directions, G parameter sets.
 """
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 
@@ -26,7 +28,7 @@ from locost_jax.ops import ssm_kernel
 
 
 def check(convolution, devices):
-  """Raises an InputError where documents cannot lie on so many devices.
+  """Raises an InputError if documents cannot be split over these devices.
 
   Args:
     convolution: config.model.convolution; None for a model that has none.
@@ -68,7 +70,8 @@ def add_other_parts(y, u, log_z, w, axis):
   x = tuple(part.reshape(C * B, D, N) for part in x)
 
   def add(y, log_z, x):
-    K = ssm_kernel.kernel(log_z, x, l).reshape(C, B, -1, l)
+    K: Any = ssm_kernel.kernel(log_z, x, l)
+    K = K.reshape(C, B, -1, l)
     if C == 1:
       return y + K[0].swapaxes(0, 1)
     return y + (K[0] + jnp.flip(K[1], -1)).swapaxes(0, 1)

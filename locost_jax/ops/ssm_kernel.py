@@ -89,7 +89,7 @@ def keeps_tables(log_z, C, T, A):
 
 
 def _channel_bytes(log_z, C, T, A):
-  """Bytes of a channel's tables, as of `group_size`."""
+  """Bytes of a channel's tables, see `group_size`."""
   G, _, N = log_z[0].shape
   return log_z[0].dtype.itemsize * 2 * N * (G * (T + A) + C * A)
 

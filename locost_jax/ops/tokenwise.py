@@ -41,7 +41,7 @@ def is_long(batch, length, along=None):
 
 
 def on_device(batch, length, along=None):
-  """(rows, length) of a device's part of [batch, length]; as of `apply`."""
+  """(rows, length) of a device's part of [batch, length]; see `apply`."""
   return batch // mesh_lib.row_parts(), length // mesh_lib.axis_size(along)
 
 

@@ -45,6 +45,7 @@ class Scale(NamedTuple):
   is_log: bool = False
 
   def at(self, value):
+    """Returns the coordinate of a value, in pixels."""
     low, high = self.low, self.high
     if self.is_log:
       low, high, value = math.log(low), math.log(high), math.log(value)
@@ -53,7 +54,7 @@ class Scale(NamedTuple):
 
 
 def thin(x, y, most=MOST_POINTS):
-  """Returns the means of runs of points, at most `most` of them."""
+  """Returns the means of consecutive points, at most `most` of them."""
   size = -(-len(x) // most)
   if size <= 1:
     return list(x), list(y)

@@ -1,4 +1,4 @@
-"""Computes the contents of a results page for each run; no HTML.
+"""Computes what a results page shows of each run; no HTML.
 
 The score of an example is the mean of its kinds of ROUGE (`protocols.MEAN`).
 """
@@ -24,7 +24,7 @@ _LEAST = 4  # documents of a bin
 
 
 class Contents(NamedTuple):
-  """The contents shown for a run.
+  """The contents of a results page for one run.
 
   Attributes:
     run: a `finished_runs.Run`.
@@ -172,7 +172,7 @@ def profile(scored, sources, bins=_BINS):
   Args:
     scored: a `finished_runs.Scored`.
     sources: {id: source_texts.Source}.
-    bins: maximum number of bins.
+    bins: the largest number of bins.
   """
   if not sources:
     return None

@@ -66,7 +66,7 @@ def _cell(heading, html):
 
 
 def render_marks(pieces):
-  """Returns the HTML of a summary; for `pieces` see `marks.mark`."""
+  """Returns the HTML of a summary; pieces as in `marks.mark`."""
   html = ''
   for text, is_copied, is_expected in pieces:
     piece = escape(text)

@@ -71,7 +71,7 @@ class Setup:
 
   @property
   def task(self):
-    """What it trains on: 'jsonl', or the name of a task or mixture."""
+    """'jsonl' for own files, or the name of the task or mixture."""
     return tasks.name(self.config)
 
   def train_batches(self, start_step):
@@ -184,6 +184,7 @@ class Setup:
     )
 
   def predictions_file(self, task, split, step):
+    """Returns the path of the predictions of an evaluation."""
     name = f'{task}-{split}-{step}{self.file_suffix}.jsonl'
     return self.directory / 'predictions' / name
 

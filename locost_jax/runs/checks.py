@@ -1,4 +1,4 @@
-"""What is checked before a run makes anything: keys, files, vocabulary."""
+"""Checks keys, files and vocabulary before a run makes anything."""
 
 import importlib.util
 

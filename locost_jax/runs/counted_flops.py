@@ -19,7 +19,7 @@ def count(jaxpr):
   condition the dearest counts.
 
   Args:
-    jaxpr: a ClosedJaxpr, as of `jax.jit(function).trace(...)`.
+    jaxpr: a ClosedJaxpr, see `jax.jit(function).trace(...)`.
   """
   return _count(jaxpr.jaxpr)
 

@@ -1,4 +1,4 @@
-"""What a run will need, told before it begins: `main --dry_run`.
+"""Estimates what a run will need before it begins: `main --dry_run`.
 
 The train step and the program that evaluations write with are compiled for the
 largest batches that the config allows, on the run's mesh, from shapes alone:
@@ -66,7 +66,7 @@ def measure_phase(setup, devices=None):
 
   Returns:
     dict: name, task, steps, parameters; what `compile_programs` returns;
-    available (bytes a device has left, None if nobody tells), fits, and
+    available (bytes a device has left, None if unknown), fits, and
     changes: a list of dicts (config, total, fits), the last of which fits if
     any was found.
   """
@@ -117,7 +117,7 @@ def compile_programs(setup):
     temporary, output, reused (of the output, in place of arguments) and total;
     evaluating: documents, input_tokens, tokens, temporary, total (the state
     with it); None where evaluations write nothing. What the compiler refuses
-    for want of memory is None, and `refused` says in its words why.
+    because of its memory is None, and `refused` says in its words why.
   """
   config, mesh = setup.config, setup.mesh
   documents, *read, T = largest_batch(config)
@@ -142,7 +142,7 @@ def compile_programs(setup):
             )
         },
     )
-    told = dict(
+    results = dict(
         batch=dict(
             documents=documents,
             input_tokens=math.prod(read),
@@ -156,16 +156,16 @@ def compile_programs(setup):
         refused=None,
     )
     try:
-      told['memory'] = account(step.lower().compile(), bytes_of(state))
+      results['memory'] = account(step.lower().compile(), bytes_of(state))
       if metric_table.of_summaries(config.eval.metrics):
-        told['evaluating'] = _compile_writing(setup, read, state)
+        results['evaluating'] = _compile_writing(setup, read, state)
     except jax.errors.JaxRuntimeError as error:
       if 'RESOURCE_EXHAUSTED' not in str(error):
         raise
-      told['refused'] = (
+      results['refused'] = (
           str(error).partition('RESOURCE_EXHAUSTED: ')[2].split('\n')[0]
       )
-  return told
+  return results
 
 
 def _compile_writing(setup, read, state):
@@ -176,7 +176,7 @@ def _compile_writing(setup, read, state):
   if decode_settings.method_of(settings) == 'sample':
     seeds = _array(mesh, (rows,), dtype=jnp.uint32)
   params, kernels = lora.without(state.params), ()
-  if config.train.lora.rank:  # merged ones are beside those of the state
+  if config.train.lora.rank:  # merged ones exist next to those of the state
     kernels = ((config.train.lora.paths, 0.0),)
   shared, _ = optim.split(params, kernels)
   inputs = _array(mesh, (rows, *read), 'encoder_input_tokens')
@@ -209,7 +209,7 @@ def _writing_programs(model, params, inputs, settings, seeds):
   Args:
     model: the Flax module.
     params, inputs, seeds: shapes on the mesh; seeds may be None.
-    settings: as of `generate`.
+    settings: see `generate`.
   """
   if not hasattr(model, 'compact_memory'):
     write = generate.generate_in_one_program.trace(
@@ -319,7 +319,7 @@ def changed(config, change):
 
 
 def available_bytes():
-  """What one device may still take; devices of a CPU share the machine's."""
+  """Bytes that one device may still take; devices of a CPU share memory."""
   free = memory.free_device_bytes()
   if free is not None:
     return free

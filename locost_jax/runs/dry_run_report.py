@@ -1,4 +1,4 @@
-"""What a dry run prints: sizes, arithmetic, memory, and whether it fits."""
+"""Prints a dry run: sizes, arithmetic, memory, and whether it fits."""
 
 import json
 import math
@@ -46,7 +46,7 @@ def _lines(phase):
     share = peak_bytes(phase) / phase['available']
     yield f'  it fits: {share:.0%} of what is available'
   else:
-    yield '  the compiler takes it; how much memory is free, nobody tells'
+    yield '  the compiler takes it; the free memory is unknown'
 
 
 def _sizes(phase):

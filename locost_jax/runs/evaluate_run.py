@@ -23,7 +23,7 @@ def evaluate_run(
 ):
   """Evaluates the best checkpoint of WORKDIR.
 
-  On the test split, or on validation where there is none. Data and decoding may
+  On the test split, or on validation if it is missing. Data and decoding may
   be other than in training; the model may not, but for its dropout.
 
   Args:

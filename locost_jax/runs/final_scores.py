@@ -250,7 +250,7 @@ def dependencies(setup, phases, split):
 
 
 def identity(setup):
-  """Returns what tells a phase's best checkpoint from all others.
+  """Returns the identity of a phase's best checkpoint.
 
   Returns:
     dict of step and sha256, a hash of its parameters' files.

@@ -1,4 +1,4 @@
-"""What a run prints at its end: tables, examples, the next command.
+"""Prints the end of a run: tables, examples, the next command.
 
 Plain text for a terminal of 80 columns, or one JSON object.
 """
@@ -55,7 +55,7 @@ def format_text(tables, examples, workdir, step=None, by_length=()):
     tables: list of Table.
     examples: list of Example.
     workdir: of the run, for the next command.
-    step: the step that the examples are of, if one should be told.
+    step: the step of the examples, if it is to be printed.
     by_length: list of Table, with a row for each group of lengths.
   """
   parts = []

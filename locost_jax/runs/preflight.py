@@ -29,7 +29,7 @@ from locost_jax.runs import assemble
 from locost_jax.runs import checks
 
 SECONDS = 60  # for each answer
-_TEXT = 1000  # bytes of what a host tells the others
+_TEXT = 1000  # bytes of a host's report to the others
 
 
 def run(phases, workdir, roll, seconds, file):
@@ -102,6 +102,7 @@ def format_text(**found):
 
 
 def format_json(**found):
+  """Returns the results of `--preflight --format=json`."""
   return json.dumps(found)
 
 
@@ -119,7 +120,7 @@ def look_at_devices():
 
 
 def unused_accelerator(root='/'):
-  """What this machine has and JAX does not use, with what pip would need."""
+  """Returns an accelerator that JAX does not use, with its pip command."""
   for pattern, text in (
       ('dev/nvidia[0-9]*', "an NVIDIA GPU: pip install -U 'jax[cuda13]'"),
       ('dev/accel*', "a TPU: pip install -U 'jax[tpu]'"),

@@ -1,4 +1,4 @@
-"""What an existing run may be continued and evaluated with.
+"""Decides with which configs a run may be continued and evaluated.
 
 A run continues under the config it was begun with, but for the keys that
 change nothing it computed (`_FREE`). A key that one of the two configs lacks,

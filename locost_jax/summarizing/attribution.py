@@ -125,7 +125,7 @@ def decoded_ends(vocabulary, tokens):
 
 @functools.partial(jax.jit, static_argnums=(0, 5))
 def cross_mass(model, params, memory, targets_in, segments, num_segments):
-  """Applies the model's `cross_mass`, compiled: [1, T, num_segments]."""
+  """Calls the model's `cross_mass`: the attention on each segment."""
   return model.apply(
       {'params': params},
       memory,
@@ -138,7 +138,7 @@ def cross_mass(model, params, memory, targets_in, segments, num_segments):
 
 @functools.partial(jax.jit, static_argnums=0)
 def page_weights(model, params, memory, targets_in):
-  """Applies the model's `page_weights`, compiled: [1, pages, T]."""
+  """Calls the model's `page_weights`: [B, T, P]."""
   return model.apply(
       {'params': params}, memory, targets_in, method='page_weights'
   )
@@ -385,5 +385,5 @@ def _describe_sentence(span, mass, closest):
 
 
 def _mean_mass(mass):
-  """Returns the mean over the tokens of [n, P]; zeros if there are none."""
+  """Returns the mean over the tokens of [n, P]; zeros without tokens."""
   return mass.mean(0) if len(mass) else np.zeros(mass.shape[1])

@@ -46,7 +46,7 @@ class Traced(NamedTuple):
 
 @functools.partial(jax.jit, static_argnums=0)
 def copied_from(model, params, memory, targets_in, targets):
-  """Applies the model's `copied_from`, compiled."""
+  """Calls the model's `copied_from`: where each target stands."""
   return model.apply(
       {'params': params}, memory, targets_in, targets, method='copied_from'
   )

@@ -53,7 +53,7 @@ class Document(NamedTuple):
 def read(
     names,
     input_field='document',
-    tell=print,
+    report=print,
     most=None,
     held=None,
     reference_field=None,
@@ -63,7 +63,7 @@ def read(
   Args:
     names: files, directories or '-'.
     input_field: of JSONL rows: where the document is.
-    tell: called with a line for each document that cannot be read, and for
+    report: called with a line for each document that cannot be read, and for
       files of a directory that were passed over.
     most: bytes of a document, also of what a file unpacks to; None: an eighth
       of the free memory, at most 1 GiB.
@@ -81,7 +81,7 @@ def read(
   if held is None and free is not None:
     held = int(free * _PART_OF_ALL)
   documents, failures = [], 0
-  for path in _paths(names, tell):
+  for path in _paths(names, report):
     fields = input_field, reference_field
     for found in _read_safely(path, fields, most):
       if isinstance(found, Document) and held is not None:
@@ -95,7 +95,7 @@ def read(
         documents.append(found)
         continue
       failures += 1
-      tell(f'error: {found}')
+      report(f'error: {found}')
       if held is not None and held < 0:
         return documents, failures
   return documents, failures
@@ -108,21 +108,21 @@ def inputs(names):
   ]
 
 
-def _paths(names, tell):
+def _paths(names, report):
   """Yields the paths of names; an InputError for a name without any."""
   for name in names:
     try:
-      yield from [name] if name == '-' else find(name, tell)
+      yield from [name] if name == '-' else find(name, report)
     except InputError as error:
       yield error
 
 
-def find(name, tell=print):
+def find(name, report=print):
   """Returns the files of a name: itself, or the readable ones below it.
 
   Args:
     name: a file or a directory; hidden files and directories are passed over.
-    tell: called with a line where others were passed over.
+    report: called with a line where others were passed over.
 
   Raises:
     InputError: there is nothing of this name, or nothing readable in it.
@@ -149,7 +149,7 @@ def find(name, tell=print):
   if others:
     shown = ', '.join(os.path.relpath(p, name) for p in others[:_NAMED])
     more = f' and {len(others) - _NAMED} more' if len(others) > _NAMED else ''
-    tell(f'{name}: passed over {len(others)} of other kinds: {shown}{more}')
+    report(f'{name}: passed over {len(others)} of other kinds: {shown}{more}')
   return readable
 
 
@@ -226,7 +226,7 @@ def _read_row(path, number, line, input_field, reference_field):
 
 
 def _references(where, row, field):
-  """Returns what a row says is right, as of `Document.references`."""
+  """Returns what a row says is right, see `Document.references`."""
   if field is None:
     return ()
   found = row.get(field)

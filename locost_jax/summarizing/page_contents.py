@@ -1,4 +1,4 @@
-"""Computes the contents of a source page: texts, strips, heat, shared words.
+"""Computes a source page: texts, strips, heat and shared words.
 
 `page_html` renders them.
 """

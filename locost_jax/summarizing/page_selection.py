@@ -1,4 +1,4 @@
-"""Renders the tokens that the decoder read as HTML; see `selected_tokens`."""
+"""The tokens that the decoder read, as HTML: see `selected_tokens`."""
 
 from locost_jax.summarizing.page_html import escape
 from locost_jax.summarizing.page_html import format_share

@@ -208,7 +208,7 @@ def json_line(row, encoding='utf-8'):
 
 
 def _compared(row):
-  """Returns the fields of a row that determine its summary."""
+  """The settings that decide a summary: with others it may differ."""
   return {
       **(row.get('settings') or {}),
       'dtype': row.get('dtype'),

@@ -3,7 +3,7 @@
 A document is a string, or a dict with `document`, `sections` (a list of
 {heading, text}) or `documents` (a list of strings). 'discourse' reads sections
 and 'document' documents: the text is then theirs, a blank line between them.
-Where there are none, or none with text, `document` is cut as 'spatial' does.
+If these are missing or have no text, `document` is cut as 'spatial' does.
 """
 
 import dataclasses

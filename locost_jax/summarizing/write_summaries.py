@@ -30,7 +30,7 @@ from locost_jax.workdir import find
 
 
 class Options(NamedTuple):
-  """Where summaries are written, and how they are computed."""
+  """Where to write which form of summary, and how to compute it."""
 
   checkpoint: str  # directory or name that was loaded
   dtype: str

@@ -1,7 +1,7 @@
 """Joules of a piece of work, where the machine lets them be read, and grams.
 
 CPU packages: the RAPL counters that Linux shows below /sys/class/powercap
-(often for root only). NVIDIA GPUs: the power that nvidia-smi tells, sampled and
+(often for root only). NVIDIA GPUs: the power that nvidia-smi reports, sampled and
 summed over time. Elsewhere there is no number, and the reason is said.
 """
 
@@ -16,7 +16,7 @@ JOULES_PER_KWH = 3.6e6
 
 
 def grams_co2(joules, intensity):
-  """What making the energy emits, in grams of CO2.
+  """The emissions of making the energy, in grams of CO2.
 
   The paper (LOCOST, section 8): 16 GPUs of 190 W on average for 140 hours are
   16 * 190 * 140 * 3600 = 1.53e9 J = 425.6 kWh; at 58 g per kWh 24.7 kg, its
@@ -135,7 +135,7 @@ def _read(package):
 def _gpu_watts():
   """The power all NVIDIA GPUs draw now, in watts; None: not readable."""
   try:
-    told = subprocess.run(
+    reported = subprocess.run(
         [
             'nvidia-smi',
             '--query-gpu=power.draw',
@@ -146,6 +146,6 @@ def _gpu_watts():
         timeout=10,
         check=True,
     ).stdout
-    return sum(float(line) for line in told.split())
+    return sum(float(line) for line in reported.split())
   except (OSError, subprocess.SubprocessError, ValueError):
     return None

@@ -50,6 +50,7 @@ class File:
       self.problem = disk_error(error)
 
   def close(self):
+    """Writes what is missing to disk and closes the file."""
     self.sync()
     self._file.close()
 

@@ -52,7 +52,7 @@ class MetricsLog:
     row = {'step': int(step)}
     for name, value in metrics.items():
       if not isinstance(value, int):
-        # The shortest digits that tell every float32 apart: 0.003, not
+        # The shortest digits that distinguish every float32: 0.003, not
         # 0.003000000026077032.
         value = float(str(np.float32(value)))
       row[name] = value if math.isfinite(value) else None

@@ -2,7 +2,7 @@
 
 A run (of a config with phases, each phase) is known there by the id in
 WORKDIR/wandb.json, so that it goes on where it was continued. Steps that are
-done again after a kill are told once: W&B leaves out what is not after the last
+done again after a kill are sent once: W&B leaves out what is not after the last
 step that it has. Logging in is its own affair (`wandb login`, WANDB_API_KEY,
 WANDB_MODE=offline).
 """

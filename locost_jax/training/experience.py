@@ -1,4 +1,4 @@
-"""What SimCAS's selector learns from: what it did, and what that was worth.
+"""The experience of SimCAS's selector: its choices and their rewards.
 
 Documents are read once, with the parameters as they are and with dropout (the
 release). The reward is the likelihood of the summary, shared among the selected
@@ -21,7 +21,7 @@ from locost_jax.training import step as step_lib
 
 
 class Experience(NamedTuple):
-  """What the selector learns from; arrays [B, C, J, ...], state [B, C, D]."""
+  """One turn's choices and rewards: [B, C, J, ...], state [B, C, D]."""
 
   observations: Any
   tokens: Any
@@ -137,7 +137,7 @@ def describe(rollout, reward, attention):
 
 
 def targets_read(batch, model):
-  """What the decoder reads where its attention is measured.
+  """Returns the tokens that the decoder reads while its attention is measured.
 
   Also the last target, which predicts nothing: the release's attention is an
   average over it, too. Only where there is no position left for it, it is not.

@@ -1,4 +1,4 @@
-"""What a run begins with in place of new parameters: train.init_from.
+"""Loads the parameters that a run starts from: train.init_from.
 
 `warm_start` decides what is taken; here it is read, and put on the mesh.
 """

@@ -11,7 +11,7 @@ What goes wrong from outside costs no step that was taken:
 - SIGTERM, SIGINT: the step that runs is finished; waiting for data or an
   evaluation is broken off, and the evaluation done when the run continues;
   then the state is saved. With several processes an evaluation is finished.
-- No room for a checkpoint: a line tells it, the run goes on, and the next
+- No room for a checkpoint: a line says so, the run goes on, and the next
   checkpoint is tried. The last is tried for half an hour.
 """
 
@@ -39,7 +39,7 @@ _AGAIN = 'the next checkpoint tries again'
 
 
 class Functions(NamedTuple):
-  """What the loop calls."""
+  """The functions that the loop calls."""
 
   batches: Any  # start_step -> iterator of numpy batches; see `train.train`
   place: Any  # numpy batch -> the same on the mesh
@@ -48,7 +48,7 @@ class Functions(NamedTuple):
 
 
 class Services(NamedTuple):
-  """What keeps a run safe and shows how it goes."""
+  """Checkpoints, watchdog and logs: they keep a run safe and show it."""
 
   checkpointer: Any  # checkpointer.Checkpointer
   telemetry: Any  # telemetry.Telemetry
@@ -294,7 +294,7 @@ class Loop:
       yield
 
   def _save(self, otherwise=_AGAIN):
-    """Begins to save; a line tells if this or the save before had no room."""
+    """Begins to save; a line says if this or the save before had no room."""
     with self._at_the_disk():
       self._telemetry.sync()
       problem = self._checkpointer.save(

@@ -44,7 +44,7 @@ def of_states(
     targets: int [B, T], token ids.
     weights: [B, T], 1 where a target counts, 0 on padding; or [B, T, W], for W
       sums.
-    label_smoothing: as of `cross_entropy`.
+    label_smoothing: see `cross_entropy`.
     z_loss: likewise.
     size: targets of a piece; None: what PIECE_BYTES allow.
     copied: [B, t, D], targets [B, t] -> `models.copy_head.Copied`; None: the
@@ -98,7 +98,8 @@ def _sum_pieces(sums, head, states, targets, weights, size=None):
 
   def split(x):
     x = jnp.pad(x, ((0, 0), (0, -T % size)) + ((0, 0),) * (x.ndim - 2))
-    return x.reshape(B, -1, size, *x.shape[2:]).swapaxes(0, 1)
+    x = x.reshape(B, x.shape[1] // size, size, *x.shape[2:])
+    return x.swapaxes(0, 1)
 
   xs = jax.tree.map(split, (states, targets, weights))
   sums = jax.checkpoint(sums, prevent_cse=False)
@@ -108,7 +109,7 @@ def _sum_pieces(sums, head, states, targets, weights, size=None):
 
   zeros = jax.tree.map(
       lambda x: jnp.zeros(x.shape, x.dtype),
-      jax.eval_shape(sums, *(x[0] for x in xs)),
+      jax.eval_shape(sums, *jax.tree.map(lambda x: x[0], xs)),
   )
   return jax.lax.scan(add, zeros, xs)[0]
 

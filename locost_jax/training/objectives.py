@@ -1,4 +1,4 @@
-"""What a run trains for: a name -> how its state begins and what a step does.
+"""Training objectives: a name -> its first state and its step.
 
 likelihood  the cross entropy of the targets (`training.step`)
 simcas      the same with SimCAS's selector frozen; then, after every
@@ -166,9 +166,9 @@ OBJECTIVES = {'likelihood': likelihood, 'simcas': simcas}
 
 
 def sampling_seeds(batch, key, model):
-  """What the selector samples from in a step.
+  """Returns the seeds with which the selector samples in a step.
 
-  Of a document's tokens and the step: never of its place in the batch.
+  They depend on a document's tokens and the step, not on its place in the batch.
 
   Args:
     batch: see `step.train_step`.

@@ -52,6 +52,7 @@ class Schedule(NamedTuple):
 
 
 def constant(step, settings, steps):
+  """shape(s) = 1."""
   del settings, steps
   return jnp.ones_like(step)
 
@@ -210,7 +211,7 @@ def split(params, groups):
 
   Args:
     params: nested dict of parameters or shapes.
-    groups: as of `group_factors`; a factor of 0 freezes.
+    groups: see `group_factors`; a factor of 0 freezes.
   """
   factors = group_factors(groups, params)
   return (

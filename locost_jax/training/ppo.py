@@ -53,7 +53,7 @@ def likelihood(logits, targets, written, scale=1e4):
 def rewards(
     reward, attention, first, actions, tokens, limit=2048, skip='release'
 ):
-  """What each token's action is given.
+  """The reward of each token's action.
 
   Args:
     reward: R [B].

@@ -38,7 +38,7 @@ METRICS = (
 
 
 class Turned(NamedTuple):
-  """What a turn leaves.
+  """The result of a turn.
 
   Attributes:
     params: the whole tree.
@@ -62,7 +62,7 @@ def no_metrics():
 
 
 class SelectorTurn:
-  """What a step does to the selector.
+  """The selector's part of a step.
 
   Attributes:
     groups: rows of optim.groups that leave what is trained here.
@@ -101,7 +101,7 @@ class SelectorTurn:
     return self._optimizer.init(optim.split(params, self.groups)[0])
 
   def pass_over(self, params, opt_state, last, batch):
-    """What `take` returns where nothing is to be learned."""
+    """The result of `take` in a step without a turn."""
     del batch
     return Turned(params, opt_state, last, jnp.bool_(True), jnp.int32(-1))
 

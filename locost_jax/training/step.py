@@ -56,8 +56,8 @@ def init_state(rng, model, optimizer, groups=(), adapters=None):
     rng: a typed key.
     model: of `models.build`.
     optimizer: of `optim.make_optimizer`.
-    groups: as of `optim.split`.
-    adapters: config.train.lora; None: there are none.
+    groups: see `optim.split`.
+    adapters: config.train.lora; None: no adapters.
   """
   params = init_params(rng, model)
   if adapters is not None:
@@ -211,7 +211,7 @@ def _gradient_metrics(gradients, squares, params, groups):
   """Norms by group of parameters, and `culprit`.
 
   The culprit is the first parameter whose gradient is not finite, as a number
-  in the order of jax.tree.leaves(params); -1: there is none.
+  in the order of jax.tree.leaves(params); -1: all are finite.
   """
   factors = jax.tree.leaves(optim.group_factors(groups, params))
   places = jnp.asarray(np.flatnonzero(factors))  # of the trained ones
@@ -259,8 +259,8 @@ def token_sums(params, batch, model, rng=None, label_smoothing=0.0, z_loss=0.0):
 
   Args:
     params, batch, model: as in `eval_step`.
-    rng: of dropout; None: there is none.
-    label_smoothing, z_loss: as of `losses.cross_entropy`.
+    rng: of dropout; None: no dropout.
+    label_smoothing, z_loss: see `losses.cross_entropy`.
   """
   inputs = batch['encoder_input_tokens']
   sampling = {'seeds': batch[SEEDS]} if SEEDS in batch else {}

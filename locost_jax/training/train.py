@@ -171,7 +171,7 @@ def first_position(config, programs, checkpointer, given, watch):
 
 
 def _summary(checkpointer):
-  """What `train` returns."""
+  """The result of `train`."""
   last, best = checkpointer.latest_step(), checkpointer.best_step()
   return {
       'step': last,
@@ -182,7 +182,7 @@ def _summary(checkpointer):
 
 
 class Programs(NamedTuple):
-  """What a run computes, besides evaluating."""
+  """The compiled functions of a run, besides evaluation."""
 
   init: Any  # key -> TrainState; not compiled
   merge: Any  # TrainState.params -> the model's parameters; not compiled

@@ -166,7 +166,7 @@ def describe(origin, target, chosen):
 
 
 def _by_rows(rows, path):
-  """What train.init_map says of a path; None where it says nothing."""
+  """The source that train.init_map names for a path; None: it has no row."""
   for pattern, replacement in rows:
     match = re.fullmatch(pattern, path)
     if match:

@@ -17,6 +17,7 @@ class Integer(NamedTuple):
   most: int
 
   def problem(self, name, value):
+    """Returns what is wrong with a value in words, or None."""
     if _is(numbers.Integral, value) and self.least <= value <= self.most:
       return None
     return f'expected an integer, {self.least} <= {name} <= {self.most:,}'
@@ -31,6 +32,7 @@ class Number(NamedTuple):
   below: bool = False
 
   def problem(self, name, value):
+    """Returns what is wrong with a value in words, or None."""
     if (
         _is(numbers.Real, value)
         and math.isfinite(value)
@@ -55,6 +57,7 @@ class Steps(NamedTuple):
   most: int
 
   def problem(self, name, value):
+    """Returns what is wrong with a value in words, or None."""
     del name
     if _is(numbers.Real, value) and (
         0 < value < 1 or (0 <= value <= self.most and value % 1 == 0)
@@ -70,6 +73,7 @@ class Size(NamedTuple):
   """Bytes in words, like 8GiB, or None."""
 
   def problem(self, name, value):
+    """Returns what is wrong with a value in words, or None."""
     del name
     match = re.fullmatch(r'(\d+(?:\.\d+)?)([KMG]iB)', value)
     if match and float(match[1]) > 0:
@@ -81,6 +85,7 @@ class Truth(NamedTuple):
   """True or False."""
 
   def problem(self, name, value):
+    """Returns what is wrong with a value in words, or None."""
     del name
     return None if isinstance(value, bool) else 'expected True or False'
 
@@ -89,6 +94,7 @@ class Text(NamedTuple):
   """Any text: whoever reads it knows its choices."""
 
   def problem(self, name, value):
+    """Returns what is wrong with a value in words, or None."""
     del name
     return None if isinstance(value, str) else 'expected a text'
 
@@ -97,6 +103,7 @@ class Texts(NamedTuple):
   """Several texts."""
 
   def problem(self, name, value):
+    """Returns what is wrong with a value in words, or None."""
     del name
     if _is_row(value) and all(isinstance(x, str) for x in value):
       return None
@@ -114,6 +121,7 @@ class Path(NamedTuple):
   schemes: tuple | None = ()
 
   def problem(self, name, value):
+    """Returns what is wrong with a value in words, or None."""
     del name
     if not isinstance(value, str):
       return 'expected a path'
@@ -134,6 +142,7 @@ class Lengths(NamedTuple):
   most: int
 
   def problem(self, name, value):
+    """Returns what is wrong with a value in words, or None."""
     del name
     if (
         _is_row(value)
@@ -156,6 +165,7 @@ class Patterns(NamedTuple):
   kind: tuple
 
   def problem(self, name, value):
+    """Returns what is wrong with a value in words, or None."""
     if not _is_row(value):
       return f'expected ((regex of paths, {self.what}), ...)'
     for row in value:
@@ -172,6 +182,7 @@ class Pattern(NamedTuple):
   """A regex."""
 
   def problem(self, name, value):
+    """Returns what is wrong with a value in words, or None."""
     del name
     if not isinstance(value, str):
       return 'expected a regex'

@@ -7,7 +7,7 @@ EXTRA_IDS = 100  # sentinels, '<extra_id_0>' being the last id
 
 
 def fingerprint(model, extra_ids):
-  """Returns a hash that tells vocabularies apart.
+  """Returns a hash that distinguishes vocabularies.
 
   Args:
     model: bytes that stand for the vocabulary without its sentinels.

@@ -40,7 +40,7 @@ class TokenizerVocabulary:
     bos_id, pad_id, eos_id, unk_id, start_id: the same.
     extra_ids: how many '<extra_id_N>' it has.
     size: one more than its largest id.
-    fingerprint: tells vocabularies apart.
+    fingerprint: distinguishes vocabularies.
   """
 
   def __init__(self, files, ids=None, where='tokenizer', config=None):

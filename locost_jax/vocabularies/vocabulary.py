@@ -55,7 +55,7 @@ def load_vocabulary(path):
 
   Args:
     path: 'byte'; a SentencePiece model file; tokenizer.json, or vocab.json
-      beside merges.txt; or a directory with one of these (SentencePiece first)
+      with merges.txt; or a directory with one of these (SentencePiece first)
       or with what `save_vocabulary` wrote.
 
   Returns:

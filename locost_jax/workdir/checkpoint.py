@@ -205,6 +205,7 @@ def _describe(leaf):
 
 
 def metadata(item):
+  """Returns the shapes and types of an item of a checkpoint, as a tree."""
   # The handler itself: a Checkpointer warns about a file only a step has.
   handler = ocp.PyTreeCheckpointHandler()
   try:

@@ -124,7 +124,7 @@ class Checkpointer:
     return problem
 
   def wait(self):
-    """Returns when the last save is over; what it returns is as of `save`."""
+    """Waits until the last save is over; returns as `save` does."""
     try:
       self._manager.wait_until_finished()
     except Exception as error:

@@ -26,7 +26,7 @@ def set_aside(directory):
     directory: WORKDIR/checkpoints.
 
   Returns:
-    Lines that tell of it, and of files that no manifest names.
+    Lines that report it, and files that no manifest names.
   """
   lines = []
   for path in _numbered(directory):
@@ -74,8 +74,8 @@ def _forget_metrics(directory, found):
     os.replace(path, directory / _METRICS_ASIDE)
   path.parent.mkdir(exist_ok=True)
   manifest.replace(directory, checkpoint.METRICS, nothing)
-  told = f'{directory}: {found}: set aside as {_METRICS_ASIDE}'
+  line = f'{directory}: {found}: set aside as {_METRICS_ASIDE}'
   if known == [files.describe(nothing.encode())]:
-    return told
+    return line
   set_measured(directory, False)
-  return f'{told}; the step is evaluated again'
+  return f'{line}; the step is evaluated again'

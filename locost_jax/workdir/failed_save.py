@@ -1,4 +1,4 @@
-"""What a save that failed leaves behind: half-written files, and tracebacks.
+"""Cleans up after a failed save: half-written files, and tracebacks.
 
 Orbax and TensorStore raise what went wrong, and `checkpoint.py` says it in a
 line. But Orbax also logs it from each of its threads; writes of TensorStore

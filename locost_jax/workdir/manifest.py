@@ -1,7 +1,7 @@
 """A manifest per checkpoint: what each of its files must be, to find damage.
 
 A flipped bit or a page of zeros in an array restores without an error, with
-wrong numbers. So DIRECTORY/manifest.json tells the size and the SHA-256 of
+wrong numbers. So DIRECTORY/manifest.json has the size and the SHA-256 of
 every file in DIRECTORY's subdirectories:
 
   {"params/d/3a0f...": ["8192 5e88...", ...], ...}
@@ -129,7 +129,7 @@ def set_aside(directory, damage):
     damage: what is wrong with it.
 
   Returns:
-    One line that tells of it.
+    One line that reports it.
   """
   directory = Path(directory)
   number, aside = 1, directory.with_name(f'{directory.name}.damaged')
@@ -171,7 +171,7 @@ def _read(directory):
   """The manifest of a directory: {name: ['BYTES SHA-256', ...]}.
 
   Raises:
-    FileNotFoundError, NotADirectoryError: there is none.
+    FileNotFoundError, NotADirectoryError: it is missing.
     InputError: it is no manifest, or names what is not in the directory.
   """
   path = directory / FILE
@@ -224,7 +224,7 @@ def _within(directory, error):
 
 
 def _list(directory, only=''):
-  """The files in subdirectories; those beside them are Orbax's own notes."""
+  """The files in subdirectories; other files are Orbax's own notes."""
   found = []
   for parent, directories, names in os.walk(directory):
     links = [x for x in directories if os.path.islink(os.path.join(parent, x))]

@@ -1,4 +1,4 @@
-"""What a run's config.json must be, before anything of it is used.
+"""Checks a run's config.json before any of it is used.
 
 A run writes it, but it may have been edited, damaged or sent by somebody else.
 The keys that readers use have a kind here; all others are only compared with

@@ -384,7 +384,7 @@ def test_run(call, here, tmp_path):
       str(whole_run.BETWEEN),
       str(2 * whole_run.BETWEEN),
   }
-  assert len(times['step'] + times['saving'] + times['beside']) == (
+  assert len(times['step'] + times['saving'] + times['during']) == (
       2 * whole_run.BETWEEN - 1
   )
   assert len(times['saving']) == 1 and len(times['writing']) == 2
@@ -401,7 +401,7 @@ def test_the_steps_of_a_run():
   """A save after step 2, on disk while step 4 runs, and one after step 6."""
   done = dict(zip(range(1, 8), (10, 11, 13.5, 14.75, 15.75, 16.75, 19)))
   assert whole_run.step_times(done, {2: 14, 6: 20}) == dict(
-      step=[1, 1, 1], saving=[2.5, 2.25], beside=[1.25], writing=[3, 3.25]
+      step=[1, 1, 1], saving=[2.5, 2.25], during=[1.25], writing=[3, 3.25]
   )
 
 
@@ -575,7 +575,7 @@ def test_products_alone_are_the_products():
 
 
 def test_a_process_of_its_own(monkeypatch):
-  """Answers as this process does, and tells its own peak."""
+  """Answers as this process does, with a peak of its own."""
   spec = make_spec(what='kernel', length=64)
   with processes.WorkerProcess(spec, spec['limit']) as process:
     assert process.prepared['platform'] == 'cpu'
@@ -586,7 +586,7 @@ def test_a_process_of_its_own(monkeypatch):
 
 
 def test_memory_ends(call):
-  """A process over its limit is ended; what comes after is still told."""
+  """A process over its limit is ended; what comes after is still reported."""
   status, out, _, result = call(
       'encode', '--lengths=64,128', *TINY, '--memory_limit=1MiB'
   )
@@ -598,7 +598,7 @@ def test_memory_ends(call):
       (compare_models.KERNELS_KEPT, 64),
   ]
   assert all(row['memory_ended'] for row in result['contest'])
-  assert '64 tokens: memory ended at' in out
+  assert '64 tokens: out of memory at' in out
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Models beside each other: ours and, where they are installed, PyTorch's."""
+"""Models next to each other: ours and, where installed, PyTorch's."""
 
 import pytest
 
@@ -152,14 +152,14 @@ def test_train_steps_are_compared_two_by_two(monkeypatch):
       )
   ]
   assert compare({}) == [
-      ('locost, beside t5', 1),
+      ('locost, next to t5', 1),
       ('t5', 2),
-      ('locost, beside t5, recomputing', 1),
+      ('locost, next to t5, recomputing', 1),
       ('t5, recomputing', 2),
   ]
   assert max(most) == 2
   assert compare({'t5': 64}) == [
-      ('locost, beside t5, recomputing', 1),
+      ('locost, next to t5, recomputing', 1),
       ('t5, recomputing', 2),
   ]
   assert compare({'t5': 64, 't5, recomputing': 64}) == [('locost', 1)]

@@ -1,4 +1,4 @@
-"""What the benchmarks calculate with: times, growth, tables, energy."""
+"""The arithmetic of the benchmarks: times, growth, tables, energy."""
 
 import time
 

@@ -68,7 +68,7 @@ def contents(path):
 
 @pytest.fixture
 def whole(config, tmp_path):
-  """What one block for each shard gives."""
+  """The result of one block for each shard."""
   return build(config, tmp_path / 'whole')
 
 

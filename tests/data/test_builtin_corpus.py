@@ -181,7 +181,7 @@ def test_packages_are_read_but_not_imported(tmp_path, monkeypatch):
 
   corpus = builtin_corpus.make_corpus.__wrapped__(packages)
   train, validation = corpus.pairs['train'], corpus.pairs['validation']
-  # One of each two copies; all of them are told apart by a number only.
+  # One of each two copies; they differ in a number only.
   assert sorted(p.summary for p in train + validation) == sorted(firsts)
   assert {p.id.split(':')[0] for p in train + validation} == {'fakeone.core'}
   held_out = {p.summary for p in validation}

@@ -74,7 +74,7 @@ def test_damage_is_one_line(path, name, spoil):
   with pytest.raises(InputError) as error, within():
     read_all(path)
   line = str(error.value)
-  # A checksum that flipped is not told from its file.
+  # A flipped checksum looks like damage of its file.
   assert line.startswith(f'{path}/') and '\n' not in line
   assert line.startswith(f'{path / name}: ') or name == checksums.FILE
   assert line.endswith(f'; remove {path}, and it is made again')

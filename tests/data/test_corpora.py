@@ -182,7 +182,7 @@ def test_tfds_mocked(config, task, monkeypatch):
 
 
 def test_queries_and_documents_of_tfds(config, monkeypatch):
-  """What pages need: the query by itself, several documents by themselves."""
+  """Pages need the query by itself, and several documents by themselves."""
   import tensorflow_datasets as tfds
 
   monkeypatch.setattr(sources, 'find_tfds', lambda name, where: where)

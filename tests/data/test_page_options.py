@@ -160,7 +160,7 @@ def key_of(path, **data):
 
 
 def test_caches_made_before_these_keys_stay_valid(tmp_path):
-  """What commit f76f397 wrote; only other values are named."""
+  """The key that commit f76f397 wrote; only other values are named."""
   assert key_of(tmp_path) == key_of(tmp_path, query_in='first') == ''
   old = ['spatial', 3, 24, '.']
   assert key_of(tmp_path, pages='spatial') == old
@@ -362,7 +362,7 @@ def test_models_and_data_that_do_not_fit(name, data, message):
 
 
 def test_a_page_that_counts_has_something_to_read():
-  """What attention makes of padding alone depends on how much there is."""
+  """Attention over padding alone depends on how much padding there is."""
   config = default.get_config()
   config.model = default.pagesum()
   config.data.update(dict(pages='spatial', empty_page=''))

@@ -515,8 +515,8 @@ def test_prepared_corpus_is_found_by_its_name(tmp_path, task, run_command):
     there = [row for row in rows if row]
     missing = len(rows) - len(there)
     assert f'{split}: {len(there)} rows' in out
-    told = out.partition(f'{split}: ')[2].split('\n')[0]
-    assert (f'{missing} missing' in told) == bool(missing)
+    line = out.partition(f'{split}: ')[2].split('\n')[0]
+    assert (f'{missing} missing' in line) == bool(missing)
     assert f'expected {corpora.TABLE[task].splits[split]:,}' in out
     if there:
       read = [

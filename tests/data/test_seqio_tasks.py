@@ -97,7 +97,7 @@ def tokens(rows):
 
 
 def trained_on(task, split, directory, vocabulary=BYTES):
-  """What the trainer reads of a task: [(inputs, targets)]."""
+  """The trainer's examples of a task: [(inputs, targets)]."""
   cache = cache_lib.open_cache(make_config(task), vocabulary, split, directory)
   return tokens(cache.read(range(len(cache))))
 

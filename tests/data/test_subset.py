@@ -95,7 +95,7 @@ def test_all_numbers_and_seeds_share_a_cache(tmp_path, monkeypatch):
 
 
 def epochs(config, cache, start, steps, hosts=1):
-  """References' bytes of the rows of some batches, host beside host."""
+  """References' bytes of the rows of some batches, host by host."""
   found = []
   parts = [
       pipeline.train_batches(cache, BYTES, config, start, host, hosts)

@@ -1,4 +1,4 @@
-"""What is available, read from made-up machines; what has been taken."""
+"""Available memory, read from made-up machines; memory that is taken."""
 
 from locost_jax.devices import memory
 

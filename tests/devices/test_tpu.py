@@ -119,7 +119,7 @@ def test_chips_gather_no_activation():
 
 
 def memory_of_a_chip(sizes, L):
-  """What `main --dry_run` tells of the paper's model, a document per row."""
+  """`main --dry_run` of the paper's model, a document per row."""
   config = default.get_config()
   config.model.vocab_size = 32100
   config.mesh = mesh_program.mesh_config(sizes)
@@ -139,10 +139,10 @@ def memory_of_a_chip(sizes, L):
 @pytest.mark.parametrize('sizes', [(16, 1, 1, 1), (4, 1, 1, 4)])
 def test_the_papers_model_fits(sizes):
   """16K tokens in 16 GiB; the compiler is asked, nothing is run."""
-  told = run('memory_of_a_chip', sizes, 16384)
-  assert told['refused'] is None and told['device'] == 'TPU v5 lite'
-  assert told['memory']['state'] > 3 * 4 * 234e6
-  assert dry_run_report.peak_bytes(told) < 16 << 30
+  result = run('memory_of_a_chip', sizes, 16384)
+  assert result['refused'] is None and result['device'] == 'TPU v5 lite'
+  assert result['memory']['state'] > 3 * 4 * 234e6
+  assert dry_run_report.peak_bytes(result) < 16 << 30
 
 
 def test_programs_are_exported_for_tpus(monkeypatch):

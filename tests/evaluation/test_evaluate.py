@@ -21,7 +21,7 @@ from locost_jax.evaluation import generated_batches
 from locost_jax.evaluation import measure_baselines
 from locost_jax.evaluation import metric_table
 from locost_jax.evaluation.metrics import rouge as rouge_lib
-from locost_jax.summarizing.pretrained import Summarizer
+from locost_jax.summarizing.summarizer import Summarizer
 from locost_jax.training import losses
 from locost_jax.training import step as step_lib
 from locost_jax.vocabularies import byte_vocabulary

@@ -46,7 +46,7 @@ def test_is_perl_rouge_of_several_references():
 
 
 def test_google_is_not_perl_rouge():
-  """The golden file can tell two protocols apart."""
+  """The golden file distinguishes the protocols."""
   distances = [
       abs(
           score('google', r['prediction'], r['reference'])['rouge1']

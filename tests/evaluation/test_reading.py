@@ -1,4 +1,4 @@
-"""What summaries copy, repeat and invent: small texts, and slow references."""
+"""Copies, repetitions, inventions of summaries: by hand and slow references."""
 
 import collections
 import itertools

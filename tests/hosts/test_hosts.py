@@ -53,7 +53,7 @@ def test_where_jax_finds_the_hosts_by_itself():
 
 
 class Mesh:
-  """What `host_part` reads of a mesh: the hosts of its devices, in order."""
+  """A mesh as `host_part` reads it: the hosts of its devices, in order."""
 
   def __init__(self, shape, processes):
     class Device:

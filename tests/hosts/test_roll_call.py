@@ -1,4 +1,4 @@
-"""Hosts tell each other who they are; every way in which one does not."""
+"""The hosts' roll call, and every way in which a host does not answer."""
 
 import re
 import socket
@@ -19,13 +19,13 @@ from tests.ports import free_port
 
 
 def call_all(seats, seconds=10.0):
-  """What each seat's call gives or raises, all at once."""
+  """The result or exception of each seat's call, all at once."""
   results = [None] * len(seats)
 
   def call(i):
     try:
       results[i] = roll_call.call(seats[i], seconds)
-    except Exception as error:  # told to the test
+    except Exception as error:  # the test looks at it
       results[i] = error
 
   threads = [
@@ -170,7 +170,7 @@ def test_others_who_knock_are_not_hosts(noise):
   with stranger:
     stranger.sendall(noise)
     stranger.shutdown(socket.SHUT_WR)
-    assert stranger.recv(100) == b''  # it is told nothing
+    assert stranger.recv(100) == b''  # it gets no answer
   assert roll_call.call(other, 10.0).me == 1
   thread.join()
   assert len(results[0].hosts) == 2

@@ -1,4 +1,4 @@
-"""What the watchdog counts as waiting, by a clock of the test."""
+"""The watchdog's waiting time, by a clock of the test."""
 
 import itertools
 import threading

@@ -85,7 +85,7 @@ def test_there_and_back_is_the_same_to_the_bit(folder, tmp_path, call):
 
 
 def test_a_run_is_another_s_start(tmp_path, call, run_command):
-  """What a release became is loaded, named as a checkpoint and begun from."""
+  """A converted release is loaded, named as a checkpoint and trained from."""
   source = GOLDEN / 'locost_d_untied_relu'
   call(source, tmp_path / 'run')
   inputs, targets = [[3, 4, 5, 6]], [[0, 7, 8]]
@@ -228,7 +228,7 @@ def test_an_imported_run_is_evaluated(run, tmp_path, call, run_command):
     assert status == 0, err
     reports.append(json.loads(out))
   assert [report.pop('step') for report in reports] == [2, 0]
-  for report in reports:  # what tells the step
+  for report in reports:  # all but the step
     report.pop('workdir')
     report['tables'][0]['rows'][0].pop('name')
   assert reports[0] == reports[1]

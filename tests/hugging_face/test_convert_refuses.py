@@ -1,4 +1,4 @@
-"""What convert refuses: one line, status 2, and no target."""
+"""Refused by convert: one line, status 2, and no target."""
 
 import json
 import os
@@ -161,7 +161,7 @@ def test_a_hostile_pickle_does_nothing(release, tmp_path, refuse):
 
 @pytest.fixture
 def small_files():
-  """In this test no file can have more than so many bytes, as on a full disk."""
+  """Limits the size of files in this test, as a full disk does."""
   before = resource.getrlimit(resource.RLIMIT_FSIZE)
   resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, before[1]))
   yield

@@ -56,7 +56,7 @@ def test_a_selector_without_its_critic_is_refused(tmp_path):
 
 
 def test_what_config_json_says_of_it():
-  """Nothing where all is the release's: its tensors tell."""
+  """No keys for a plain release: its tensors say which model it is."""
   config = configs.model_config(SOURCE)
   assert config['name'] == 'simcas'
   assert config | models.default_keys('simcas') | {'pad_id': 1} == (

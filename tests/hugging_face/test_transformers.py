@@ -110,10 +110,10 @@ def test_there_and_back(name, tmp_path, run_command):
   for place in ('theirs', 'run', 'back'):
     got = locost_jax.load(tmp_path / place).logits(inputs, targets, mask)
     np.testing.assert_allclose(got, want, rtol=0, atol=1e-5 * scale)
-  back, told = getattr(
+  back, info = getattr(
       transformers, f'{kind}ForConditionalGeneration'
   ).from_pretrained(tmp_path / 'back', output_loading_info=True)
-  assert not any(told.values()), told
+  assert not any(info.values()), info
   np.testing.assert_array_equal(
       logits(back.eval(), inputs, mask, targets), want
   )

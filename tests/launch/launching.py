@@ -1,4 +1,4 @@
-"""What the tests of launch/ share: the stand-ins, an env file, its words.
+"""Shared by the tests of launch/: stand-ins, an env file, its words.
 
 fake_launch.py is gcloud, ssh, srun and the others, and the trainer; nothing
 there leaves the machine or imports JAX.
@@ -85,11 +85,11 @@ class Fakes:
     (self.path / 'my.env').write_text(text, encoding='utf-8')
 
   def answer(self, *rules):
-    """What the stand-ins answer: (words, [answer, ...]), ..."""
+    """Sets the answers of the stand-ins: (words, [answer, ...]), ..."""
     (self.path / 'answers').write_text(repr(rules))
 
   def runs(self, *rules):
-    """What the trainer does: (words, [what `train` knows, ...])."""
+    """Sets what the trainer does: (words, [a mode of `train`, ...])."""
     (self.path / 'runs').write_text(repr(rules))
 
   def start(self, script, *arguments, cwd=ROOT, **environment):

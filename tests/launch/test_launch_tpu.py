@@ -375,7 +375,7 @@ def test_create_waits(fakes):
 
 
 def report(fakes):
-  """What the workers say, sorted."""
+  """The workers' lines, sorted."""
   fakes.answer([' list ', [dict(out='ACTIVE')]])
   status, out, err = fakes.run('tpu_vm.sh', 'status')
   assert status == 0, err
@@ -385,7 +385,7 @@ def report(fakes):
 
 
 def run_and_wait(fakes, waiting):
-  """Starts a run on both workers, until so many in all have begun to wait."""
+  """Starts a run on both workers, until `number` in all have begun to wait."""
   fakes.runs(['worker', ['wait', 'wait']])
   assert fakes.run('tpu_vm.sh', 'run')[0] == 0
   fakes.wait_for('waiting*', waiting)

@@ -310,7 +310,7 @@ def test_longt5_refuses_masks_with_holes(folder):
 
 
 def test_masks_with_holes_cost_nothing_inside_of_a_program():
-  """What is traced has no numbers to look at; other models take holes."""
+  """Traced masks have no values to check; other models take holes."""
   model = load('longt5_tglobal', 'float32').model
   program = jax.make_jaxpr(lambda mask: model.config.check_mask(mask))(
       jax.ShapeDtypeStruct((2, 6), bool)

@@ -464,7 +464,7 @@ def test_the_formula_of_a_step_is_what_the_trace_holds():
 
 
 def test_heads_of_the_decoder():
-  """4 heads read and 2 write: each stack is that of a model with so many."""
+  """4 heads read and 2 write: each stack equals that of a model of its own."""
   models_ = {
       heads: models.build(SMALL | heads_of)
       for heads, heads_of in {

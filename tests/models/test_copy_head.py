@@ -13,6 +13,7 @@ from locost_jax.generation import generate
 from locost_jax.generation.decode_settings import Settings
 from locost_jax.models import parameters
 from locost_jax.training import experience
+from locost_jax.training import losses
 from locost_jax.training import step as step_lib
 
 V, T, N = 40, 6, 2
@@ -215,6 +216,37 @@ def test_gradients_of_the_loss(name):
     np.testing.assert_allclose(found[path], gradient, 0, least, err_msg=path)
   for kernel in {'query', 'key', 'gate', 'ngrams'} & params['copy_head'].keys():
     assert abs(found[f'copy_head/{kernel}/kernel']).max() > 1e-3
+
+
+@pytest.mark.parametrize('name', DIFFERENT)
+def test_the_loss_over_pieces_of_the_targets(name, monkeypatch):
+  """Loss, accuracy and gradients; the second piece is filled up."""
+  batch, params = make_batch(name), drawn(name)[0]
+
+  def compute():
+    sums = lambda params: step_lib.token_sums(params, batch, make(name))
+    loss = lambda params: (sums(params)[0], sums(params))
+    return jax.jit(jax.value_and_grad(loss, has_aux=True))(params)
+
+  (_, expected), gradients = compute()
+  monkeypatch.setattr(losses, 'PIECE_BYTES', 4 * 2 * V * 4)
+  sizes, spy = [], losses.hits
+
+  def hits(logits, *arguments):
+    sizes.append(logits.shape[1])
+    return spy(logits, *arguments)
+
+  monkeypatch.setattr(losses, 'hits', hits)
+  (_, found), found_gradients = compute()
+  assert set(sizes) == {3}
+  np.testing.assert_allclose(found, expected, 1e-6)
+  jax.tree.map(
+      lambda x, y: np.testing.assert_allclose(
+          x, y, 0, 1e-6 + 1e-5 * abs(y).max()
+      ),
+      found_gradients,
+      gradients,
+  )
 
 
 @pytest.mark.parametrize('name', DIFFERENT)

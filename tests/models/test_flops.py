@@ -1,4 +1,4 @@
-"""The formula of a step's operations, beside what XLA and the trace count."""
+"""The formula of a step's operations, against the counts of XLA and a trace."""
 
 import math
 

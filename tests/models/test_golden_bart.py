@@ -19,7 +19,7 @@ from locost_jax.hugging_face import names as names_lib
 from locost_jax.models import bart_layers
 from locost_jax.models import decoder_layers
 from locost_jax.models import parameters
-from locost_jax.summarizing import pretrained
+from locost_jax.summarizing.summarizer import Summarizer
 from locost_jax.training import losses
 
 TABLE = names_lib.table({'name': 'bart'})
@@ -222,9 +222,7 @@ def test_numbers_of_heads_of_both_stacks():
 
 def summarizer():
   model, params = golden_model('float32')
-  return pretrained.Summarizer(
-      model, params, settings=decode_settings.Settings(**IDS)
-  )
+  return Summarizer(model, params, settings=decode_settings.Settings(**IDS))
 
 
 def test_golden_greedy_tokens():
@@ -266,7 +264,7 @@ def test_progress_of_a_model_that_is_read_at_once():
   seen = []
   io = arrays()
   got = summarizer().generate(
-      io['input_ids'], max_length=4, progress=lambda *told: seen.append(told)
+      io['input_ids'], max_length=4, progress=lambda *call: seen.append(call)
   )
   np.testing.assert_array_equal(got, io['greedy_tokens'][:, :4])
   assert seen == [

@@ -47,7 +47,7 @@ def golden_model(dtype, **changes):
 
 
 def layer_inputs(model, params, inputs):
-  """What each layer of the encoder reads, by its golden name."""
+  """The input of each layer of the encoder, by its golden name."""
   own, mask = params['encoder'], jnp.ones(inputs.shape, bool)
   h = model.apply(
       {'params': params},
@@ -172,9 +172,9 @@ def test_golden_loss_and_gradients(dtype, atol, bound):
     )(params)
     grads = golden_bart.theirs(grads, TABLE)
   np.testing.assert_allclose(loss, arrays()['f64/loss_ls'], 0, atol)
-  beside = set(grads) - set(want)
+  added = set(grads) - set(want)
   agent = {name for name in grads if 'encoder.agent.' in name}
-  assert len(agent) == 16 and beside == agent | {'final_logits_bias'}
+  assert len(agent) == 16 and added == agent | {'final_logits_bias'}
   assert not any(grads[name].any() for name in agent)
   assert set(want) <= set(grads)
   for key, array in want.items():

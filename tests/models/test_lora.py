@@ -123,7 +123,7 @@ def test_merged_is_the_sum_of_both_paths():
   params = trained(config)
   adapters, found = flat(params), []
 
-  def beside(call, arguments, keywords, context):
+  def with_adapter(call, arguments, keywords, context):
     y = call(*arguments, **keywords)
     form = dict(
         __call__='...d,dr,rf->...f',
@@ -141,7 +141,7 @@ def test_merged_is_the_sum_of_both_paths():
     a, b = (adapters[f'{path}/lora_{name}'][0] for name in 'ab')
     return y + 6.0 / 2 * jnp.einsum(form, arguments[0], a, b)
 
-  with nn.intercept_methods(beside):
+  with nn.intercept_methods(with_adapter):
     expected = logits(config, lora.without(params))
   assert len(set(found)) == 7
   merged = logits(config, lora.merge(params, 6.0))

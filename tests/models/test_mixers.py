@@ -1,4 +1,4 @@
-"""What every mixer brings: its FLOPs, its memory, the keys it sees.
+"""Every mixer's FLOPs, memory and keys.
 
 One test for all rows of `models.MODELS`, whatever they are.
 """

@@ -71,8 +71,8 @@ def run(*arguments, method='__call__', params=None, remat='auto', **changes):
 def test_parameters_are_those_of_bart_and_the_selector():
   paths = set(parameters.flatten(small_params()['params']))
   bart = parameters.abstract_params(models.build(SMALL | dict(num_layers=3)))
-  beside = paths - set(parameters.flatten(bart))
-  assert beside == {
+  added = paths - set(parameters.flatten(bart))
+  assert added == {
       f'selector/{judge}/{layer}/{part}'
       for judge in ('actor', 'critic')
       for layer in ('token', 'state', 'hidden', 'output')
@@ -197,7 +197,7 @@ def test_the_exchange_is_between_layers(align):
 
 
 def test_masked_padding_is_not_read_and_the_release_s_is():
-  """What the pad token's vector is makes no difference to the masked mode."""
+  """The pad token's vector makes no difference to the masked mode."""
   params = jax.tree.map(lambda x: x, small_params())
   embedding = params['params']['token_embedding']['embedding']
   changed = embedding.at[PAD].add(np.sin(np.arange(32)))

@@ -397,7 +397,7 @@ def test_given_actions_are_taken():
 
 
 def test_the_selector_learns_from_it_as_from_simcas():
-  """What PPO collects of a batch is what it collects of each document."""
+  """PPO collects the same of a batch as of each document."""
   settings = default.get_config().selector
   model, params = models.build(OURS), small_params()['params']
   inputs, targets = documents(), tokens(7, 4, 5)

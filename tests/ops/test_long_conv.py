@@ -190,7 +190,7 @@ def test_group_size():
 
 @pytest.mark.parametrize('grouped', (True, False))
 def test_memory_of_groups(grouped):
-  """16K tokens, 768 channels: about one array beside the result."""
+  """16K tokens, 768 channels: about one array besides the result."""
   L, D = 16384, 768
   n = long_conv.fft_size(2 * L)
 

@@ -203,7 +203,7 @@ def test_initialisation():
 
 
 def faded(p, by):
-  """Parameters whose states fade so many times as fast."""
+  """Parameters whose states fade `times` times as fast."""
   log_dt, A_real, *rest = p
   return log_dt, A_real + np.log(by), *rest
 

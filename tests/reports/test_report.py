@@ -216,7 +216,7 @@ def plain_runs(summary, document, least):
 
 @pytest.mark.parametrize('seed', range(20))
 def test_copied_runs_by_searching_the_text(seed):
-  """Runs of two words or more, each distinct from the next."""
+  """Runs of two words or more, each different from the next."""
   generator = random.Random(seed)
   document = generator.choices('ab ac ad ae'.split(), k=30)
   summary = generator.choices('ab ac ad ae x'.split(), k=12)

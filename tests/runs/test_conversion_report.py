@@ -1,4 +1,4 @@
-"""What convert prints."""
+"""The output of convert."""
 
 from locost_jax.runs import conversion_report
 

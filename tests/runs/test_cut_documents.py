@@ -1,4 +1,4 @@
-"""What `main` says of documents that the maximum lengths cut."""
+"""The line of `main` about documents that the maximum lengths cut."""
 
 from pathlib import Path
 

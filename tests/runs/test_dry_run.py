@@ -1,4 +1,4 @@
-"""What a run will need: counted by hand, by XLA, and by the command."""
+"""A run's needs: counted by hand, by XLA, and by the command."""
 
 import json
 import math
@@ -112,16 +112,16 @@ def compile_programs(config):
 def test_a_step_as_it_will_be():
   """Its batch, and memory that adds up; a piece of the batch takes less."""
   config = make_config()
-  told = compile_programs(config)
-  assert told['batch'] == dict(documents=4, input_tokens=64, target_tokens=16)
-  taken = told['memory']
+  result = compile_programs(config)
+  assert result['batch'] == dict(documents=4, input_tokens=64, target_tokens=16)
+  taken = result['memory']
   assert taken['total'] == (
       taken['arguments']
       + taken['temporary']
       + taken['output']
       - taken['reused']
   )
-  # AdamW has two numbers per parameter; counters and a key beside.
+  # AdamW has two numbers per parameter; and counters and a key.
   params = 4 * parameters.count(make_setup(config).shapes)
   assert 0 <= taken['state'] - 3 * params < 100
   batch = 4 * 4 * (64 + 3 * 16)
@@ -129,7 +129,7 @@ def test_a_step_as_it_will_be():
   assert taken['reused'] == taken['state']
   half = compile_programs(dry_run.changed(config, {'train.accumulate': 2}))
   assert half['memory']['temporary'] < taken['temporary']
-  assert half['flops'] == pytest.approx(told['flops'], rel=0.2)
+  assert half['flops'] == pytest.approx(result['flops'], rel=0.2)
   assert config.train.accumulate == 1
 
 
@@ -137,13 +137,13 @@ def test_adapters_take_little_of_the_optimiser_and_are_merged_to_write():
   config = make_config()
   config.train.lora.rank = 2
   config.decode.max_length = 4
-  told = compile_programs(config)
+  result = compile_programs(config)
   params = 4 * parameters.count(make_setup(config).shapes)
   # Queries and values of two attentions, 16 x 16 each.
   adapters, kernels = 4 * 4 * (2 * 16 + 16 * 2), 4 * 4 * 16 * 16
-  state = told['memory']['state']
+  state = result['memory']['state']
   assert 0 <= state - params - 3 * adapters < 100
-  evaluating = told['evaluating']
+  evaluating = result['evaluating']
   inputs = 4 * evaluating['documents'] * evaluating['input_tokens']
   assert evaluating['total'] > state + kernels + inputs + (
       evaluating['temporary']
@@ -202,7 +202,7 @@ def test_ways_out_come_in_order():
 
 
 def scripted(monkeypatch, available, totals, evaluating=None, refused=None):
-  """Reports with so many bytes available; XLA's numbers are made up."""
+  """Reports with a number of bytes available; XLA's numbers are made up."""
   totals = iter(totals)
 
   def compile_programs(setup):
@@ -234,7 +234,7 @@ def rows(path):
   path.write_text(
       ''.join(
           json.dumps(
-              dict(document=f'{i} tells of {i}. And so on.', summary='So.')
+              dict(document=f'{i} is about {i}. And so on.', summary='So.')
           )
           + '\n'
           for i in range(100)
@@ -345,10 +345,14 @@ def test_what_evaluations_take():
   config = make_config()
   config.eval.update(metrics=('loss', 'rouge'), batch_size=2)
   config.decode.update(max_length=7, temperature=0.5)
-  told = compile_programs(config)['evaluating']
-  assert (told['documents'], told['input_tokens'], told['tokens']) == (2, 64, 7)
+  result = compile_programs(config)['evaluating']
+  assert (result['documents'], result['input_tokens'], result['tokens']) == (
+      2,
+      64,
+      7,
+  )
   params = 4 * parameters.count(make_setup(config).shapes)
-  assert told['total'] - told['temporary'] == pytest.approx(
+  assert result['total'] - result['temporary'] == pytest.approx(
       3 * params, rel=0.01
   )
   config.eval.metrics = ('loss',)
@@ -384,7 +388,7 @@ def test_what_evaluations_take_that_compact_their_memory():
   for beams in 1, 16:
     config.decode.num_beams = beams
     settings = evaluate.settings_of(config)
-    told = compile_programs(config)['evaluating']
+    result = compile_programs(config)['evaluating']
     sizes = [
         program.memory_analysis()
         for program in (
@@ -400,9 +404,9 @@ def test_what_evaluations_take_that_compact_their_memory():
         + size.output_size_in_bytes
         for size in sizes
     ]
-    assert told['input_tokens'] == math.prod(read)
+    assert result['input_tokens'] == math.prod(read)
     own = 4 * parameters.count(params)
-    assert told['temporary'] == max(taken) - own
+    assert result['temporary'] == max(taken) - own
     assert (taken[0] > taken[1]) == (beams == 1)
 
 

@@ -1,4 +1,4 @@
-"""What a run survives: signals, kills, a full disk, other devices, a hang.
+"""A run survives signals, kills, a full disk, other devices, a hang.
 
 Every run here is a process of its own (faulty_run.py), and what comes out at
 last is compared with a run that nothing happened to.
@@ -129,7 +129,7 @@ def _rows(workdir):
   for line in (Path(workdir) / 'metrics.jsonl').read_text().splitlines():
     row = json.loads(line)
     row = {k: row[k] for k in row if k not in telemetry_lib.OF_THE_MACHINE}
-    if len(row) > 1:  # where energy is read, a line of its own tells it again
+    if len(row) > 1:  # where energy is read, a line of its own repeats it
       rows.append(json.dumps(row))
   return rows
 
@@ -285,7 +285,7 @@ def test_a_killed_run_is_as_one_that_was_not(
 
 
 def _limit_files(run, size):
-  """Lets no file of a process grow beyond so many bytes: a disk that is full.
+  """Lets no file of a process grow beyond a size: a full disk.
 
   It needs no rights, and fails where a full disk does: in writes, of whatever
   thread. The error is EFBIG instead of ENOSPC.

@@ -389,7 +389,7 @@ def test_phases_from_start_to_end(call, corpus, tmp_path):
   kept = checkpoint.read_metrics(run / 'second' / 'checkpoints' / '3')
   assert kept[checkpoint.SCORE_OF] == 'loss'
 
-  # The numbers: what training itself logged, and what stands beside it.
+  # The numbers: what training itself logged, and the numbers next to it.
   table = report['tables'][-1]
   rows = {row['name'].strip(): row for row in table['rows']}
   logged = [

@@ -1,4 +1,4 @@
-"""What a run may be continued with: its schedule, and keys that it lacks."""
+"""Changes with which a run continues: its schedule, and keys that it lacks."""
 
 import importlib
 

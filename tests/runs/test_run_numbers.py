@@ -1,4 +1,4 @@
-"""What a run tells over its life: totals, traces, W&B, and all in a process."""
+"""A run's numbers: totals, traces, W&B, and all in a process."""
 
 import collections
 import gzip
@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[2]
 
 
 class Clock:
-  """Seconds that pass when told."""
+  """Seconds that pass on request."""
 
   def __init__(self):
     self.now = 100.0
@@ -152,7 +152,7 @@ def test_a_number_that_cannot_be_had_is_absent(tmp_path, monkeypatch):
   assert peak.pop('train/mfu') == 0.5
   assert peak.keys() == plain.keys()
   assert plain['train/peak_bytes'] > 1 << 20
-  # Of steps before lines told of totals nobody knows the tokens.
+  # The tokens of steps before lines had totals are unknown.
   (tmp_path / 'a' / 'metrics.jsonl').write_text('{"step": 1}\n')
   list(_run(tmp_path / 'a', 1, 1, Clock()))
   assert 'train/total_tokens' not in _rows(tmp_path / 'a')[-1]
@@ -255,17 +255,17 @@ def init(settings, **arguments):
 
 @pytest.fixture
 def fake_wandb(tmp_path, monkeypatch):
-  """A package `wandb` that writes down what it is told; returns where."""
+  """A package `wandb` that writes down what it gets; returns the file."""
   (tmp_path / 'fake' / 'wandb').mkdir(parents=True)
   (tmp_path / 'fake' / 'wandb' / '__init__.py').write_text(WANDB)
-  monkeypatch.setenv('FAKE_WANDB', str(tmp_path / 'told.jsonl'))
+  monkeypatch.setenv('FAKE_WANDB', str(tmp_path / 'sent.jsonl'))
   monkeypatch.syspath_prepend(tmp_path / 'fake')
   monkeypatch.delitem(sys.modules, 'wandb', raising=False)
-  yield tmp_path / 'told.jsonl'
+  yield tmp_path / 'sent.jsonl'
   sys.modules.pop('wandb', None)
 
 
-def _told(path):
+def _sent(path):
   return [json.loads(line) for line in path.read_text().splitlines()]
 
 
@@ -289,7 +289,7 @@ def test_wandb_gets_the_lines_and_a_run_goes_on(tmp_path, fake_wandb):
   _track(run, 'demo', 0, 2)
   _track(run, 'demo', 2, 1)
   _track(run, 'other', 3, 1)
-  begun, *rows, ended, again, row, _, other, _, _ = _told(fake_wandb)
+  begun, *rows, ended, again, row, _, other, _, _ = _sent(fake_wandb)
   assert rows == [
       {'step': 1, 'train/loss': 1.0},
       {'step': 2, 'train/loss': 0.5},
@@ -308,7 +308,7 @@ def test_a_run_does_not_end_because_wandb_fails(
   said = _track(tmp_path / 'run', 'demo', 0, 4)
   assert said == 'W&B gets nothing more: RuntimeError: the network is down\n'
   assert [row['step'] for row in _rows(tmp_path / 'run')] == [1, 2, 3, 4]
-  assert [row.get('step') for row in _told(fake_wandb)] == [None, 1]
+  assert [row.get('step') for row in _sent(fake_wandb)] == [None, 1]
   with pytest.raises(InputError, match='=refused: RuntimeError: not logged in'):
     _track(tmp_path / 'new', 'refused', 0, 1)
 
@@ -462,7 +462,7 @@ def test_a_real_run_tells_all(tmp_path, fake_wandb):
   page = (ROOT / 'docs' / 'training.md').read_text()
   assert [key for key in named if f'`{key}`' not in page] == []
   # W&B got the same lines, and the config.
-  told = _told(fake_wandb)
-  (begun,) = [row for row in told if 'project' in row]
+  sent = _sent(fake_wandb)
+  (begun,) = [row for row in sent if 'project' in row]
   assert begun['config']['model']['d_model'] == 16
-  assert [row for row in told if 'step' in row] == _rows(run)
+  assert [row for row in sent if 'step' in row] == _rows(run)

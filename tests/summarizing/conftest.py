@@ -5,7 +5,7 @@ import functools
 import pytest
 
 from locost_jax import summarize
-from locost_jax.summarizing import pretrained
+from locost_jax.summarizing.summarizer import Summarizer
 from tests import tiny_run
 
 
@@ -29,11 +29,11 @@ def call(run_command):
 @pytest.fixture
 def batches(monkeypatch):
   """Shapes of the batches that were computed."""
-  shapes, generate = [], pretrained.Summarizer.generate
+  shapes, generate = [], Summarizer.generate
 
   def spy(self, inputs, *arguments, **named):
     shapes.append(inputs.shape)
     return generate(self, inputs, *arguments, **named)
 
-  monkeypatch.setattr(pretrained.Summarizer, 'generate', spy)
+  monkeypatch.setattr(Summarizer, 'generate', spy)
   return shapes

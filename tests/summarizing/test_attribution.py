@@ -15,7 +15,7 @@ from locost_jax.models import decoder
 from locost_jax.models import decoder_layers
 from locost_jax.summarizing import attribution
 from locost_jax.summarizing import closest_words
-from locost_jax.summarizing import pretrained
+from locost_jax.summarizing.summarizer import Summarizer
 from locost_jax.training import optim
 from locost_jax.training import step as step_lib
 from locost_jax.vocabularies import byte_vocabulary
@@ -189,7 +189,7 @@ def test_attribution_is_the_mean_over_a_sentences_tokens(small_model_config):
   small_model_config.vocab_size = vocabulary.size
   model = models.build(small_model_config)
   params = make_params(model)
-  summarizer = pretrained.Summarizer(model, params, vocabulary)
+  summarizer = Summarizer(model, params, vocabulary)
   text = 'One.\n\nTwo and three.\n\nFour is the last.'
   tokens = vocabulary.encode('First here. Then this.') + [1]
   source = attribution.attribute(summarizer, text, tokens + [0, 0])
@@ -314,7 +314,7 @@ def reader(tmp_path_factory):
         ),
     )
   assert scalars['accuracy'] > 0.85
-  return pretrained.Summarizer(model, state.params, vocabulary)
+  return Summarizer(model, state.params, vocabulary)
 
 
 def found(reader, generator, paragraphs, documents, shuffled=False):

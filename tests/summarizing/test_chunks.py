@@ -20,7 +20,7 @@ from locost_jax.summarizing import batch_memory
 from locost_jax.summarizing import reading
 from locost_jax.summarizing import summaries
 from locost_jax.summarizing import texts
-from locost_jax.summarizing.pretrained import Summarizer
+from locost_jax.summarizing.summarizer import Summarizer
 from locost_jax.vocabularies import byte_vocabulary
 from tests.models.test_bart import moved_params
 from tests.models.test_bart import SMALL

@@ -12,7 +12,7 @@ from locost_jax.summarizing import copied_words
 from locost_jax.summarizing import reading
 from locost_jax.summarizing import source_page
 from locost_jax.summarizing import texts
-from locost_jax.summarizing.pretrained import Summarizer
+from locost_jax.summarizing.summarizer import Summarizer
 from locost_jax.vocabularies import byte_vocabulary
 from tests.models import test_copy_head
 from tests.summarizing import test_source_page

@@ -19,9 +19,12 @@ PARAGRAPHS = ['The first & foremost.', 'Second: “é” <b> is text.', 'The thi
 
 
 def read(*names, field='document'):
-  """Returns (documents, failures, lines told)."""
-  told = []
-  return (*documents_lib.read(list(map(str, names)), field, told.append), told)
+  """Returns (documents, failures, lines reported)."""
+  lines = []
+  return (
+      *documents_lib.read(list(map(str, names)), field, lines.append),
+      lines,
+  )
 
 
 def make_page(paragraphs, head=''):
@@ -83,8 +86,8 @@ def test_one_text_in_every_form(tmp_path):
       },
       order=['c1.xhtml', 'c%202.xhtml'],
   )
-  found, failures, told = read(tmp_path)
-  assert (failures, told) == (0, [])
+  found, failures, lines = read(tmp_path)
+  assert (failures, lines) == (0, [])
   assert [d.source for d in found] == [
       str(p) for p in sorted(tmp_path.iterdir())
   ]
@@ -137,10 +140,10 @@ def test_a_directory_is_read_sorted_and_below(tmp_path):
   ):
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_text(name)
-  found, failures, told = read(tmp_path)
+  found, failures, lines = read(tmp_path)
   assert [d.text for d in found] == ['a.TXT', 'b/1.md', 'b/2.txt']
   assert failures == 0
-  assert told == [f'{tmp_path}: passed over 2 of other kinds: b/y.docx, x.png']
+  assert lines == [f'{tmp_path}: passed over 2 of other kinds: b/y.docx, x.png']
 
 
 def test_standard_input_and_fields(tmp_path, monkeypatch):
@@ -164,12 +167,12 @@ def test_bad_rows_do_not_stop_the_others(tmp_path):
       b'{"document": " "}\n{"document": "caf\xe9"}\n[]\n'
       b'{"document": "two"}'
   )
-  found, failures, told = read(path)
+  found, failures, lines = read(path)
   assert [d.id for d in found] == [f'{path}:1', f'{path}:8']
   assert failures == 5
-  assert [line.split(':')[2] for line in told] == list('24567')
+  assert [line.split(':')[2] for line in lines] == list('24567')
   for line, expected in zip(
-      told,
+      lines,
       (
           'not JSON',
           "no field 'document'",
@@ -203,9 +206,9 @@ def test_one_line_for_a_bad_file(tmp_path, name):
   data, expected = BAD[name]
   (tmp_path / name).write_bytes(data)
   (tmp_path / 'good.txt').write_text('Good.')
-  found, failures, told = read(tmp_path / name, tmp_path / 'good.txt')
+  found, failures, lines = read(tmp_path / name, tmp_path / 'good.txt')
   assert [d.text for d in found] == ['Good.'] and failures == 1
-  (line,) = told
+  (line,) = lines
   assert line.startswith(f'error: {tmp_path / name}: ')
   assert expected in line and '\n' not in line
 
@@ -228,9 +231,9 @@ def test_one_line_for_a_bad_file(tmp_path, name):
 def test_broken_books(tmp_path, changes, expected):
   path = tmp_path / 'a.epub'
   make_book(path, **{'pages': {'a.xhtml': make_page(['x'])}, **changes})
-  found, failures, told = read(path)
+  found, failures, lines = read(path)
   assert (found, failures) == ([], 1)
-  assert expected in told[0] and '\n' not in told[0]
+  assert expected in lines[0] and '\n' not in lines[0]
 
 
 def test_books_with_obfuscated_fonts_are_read(tmp_path):
@@ -246,6 +249,6 @@ def test_names_with_nothing_behind_them(tmp_path):
   (tmp_path / 'x.png').write_bytes(b'')
   with pytest.raises(InputError, match='a directory with nothing readable'):
     documents_lib.find(str(tmp_path))
-  found, failures, told = read(tmp_path, tmp_path / 'missing.txt')
+  found, failures, lines = read(tmp_path, tmp_path / 'missing.txt')
   assert (found, failures) == ([], 2)
-  assert told[1] == f'error: {tmp_path}/missing.txt: no such file'
+  assert lines[1] == f'error: {tmp_path}/missing.txt: no such file'

@@ -26,23 +26,23 @@ def guard():
 
 
 def read(*names, **options):
-  """Returns (documents, failures, lines told)."""
-  told = []
+  """Returns (documents, failures, lines reported)."""
+  lines = []
   found, failures = documents_lib.read(
-      list(map(str, names)), tell=told.append, **options
+      list(map(str, names)), report=lines.append, **options
   )
-  return found, failures, told
+  return found, failures, lines
 
 
 def expect_only(path, expected, **options):
   """Reads a bad document and a good one: one line for the bad one."""
   good = path.parent / 'good.txt'
   good.write_text('Good.')
-  found, failures, told = read(path, good, **options)
-  assert [document.text for document in found] == ['Good.'], told
-  assert failures == 1 and len(told) == 1
-  assert told[0].startswith((f'error: {path}:', f'error: {path}, ')), told
-  assert expected in told[0] and '\n' not in told[0]
+  found, failures, lines = read(path, good, **options)
+  assert [document.text for document in found] == ['Good.'], lines
+  assert failures == 1 and len(lines) == 1
+  assert lines[0].startswith((f'error: {path}:', f'error: {path}, ')), lines
+  assert expected in lines[0] and '\n' not in lines[0]
 
 
 ODD = {
@@ -56,8 +56,8 @@ ODD = {
 @pytest.mark.parametrize('name', ODD)
 def test_odd_declarations_are_passed_over(tmp_path, name):
   (tmp_path / name).write_bytes(ODD[name])
-  found, failures, told = read(tmp_path / name)
-  assert (failures, told) == (0, [])
+  found, failures, lines = read(tmp_path / name)
+  assert (failures, lines) == (0, [])
   assert found[0].text.startswith('Read.')
 
 
@@ -141,18 +141,18 @@ def test_a_long_row_costs_its_file_only(tmp_path):
       + '\n{"document": "Two."}\n'
   )
   (tmp_path / 'b.jsonl').write_text('{"document": "Three."}\n')
-  found, failures, told = read(path, tmp_path / 'b.jsonl', most=MOST)
+  found, failures, lines = read(path, tmp_path / 'b.jsonl', most=MOST)
   assert [d.text for d in found] == ['One.', 'Three.'] and failures == 1
-  assert told[0].startswith(f'error: {path}:2: a row has more than 1,048,576')
+  assert lines[0].startswith(f'error: {path}:2: a row has more than 1,048,576')
 
 
 def test_all_documents_together(tmp_path):
   (tmp_path / 'a.jsonl').write_text(
       ''.join(json.dumps({'document': 'x' * 999}) + '\n' for _ in range(99))
   )
-  found, failures, told = read(tmp_path / 'a.jsonl', held=10_000)
-  assert len(found) == 10 and failures == 1 and len(told) == 1
-  assert 'a.jsonl:11: ' in told[0] and 'more than memory' in told[0]
+  found, failures, lines = read(tmp_path / 'a.jsonl', held=10_000)
+  assert len(found) == 10 and failures == 1 and len(lines) == 1
+  assert 'a.jsonl:11: ' in lines[0] and 'more than memory' in lines[0]
 
 
 @pytest.mark.parametrize('pages', [1, 40])
@@ -204,9 +204,9 @@ def test_only_regular_files_are_opened(tmp_path):
     expect_only(tmp_path / name, f'is {kind}, expected a regular file')
   listening.close()
   for name in '/dev/zero', '/dev/null':
-    found, failures, told = read(name)
+    found, failures, lines = read(name)
     assert (found, failures) == ([], 1)
-    assert told[0].startswith(f'error: {name}: is a device, expected')
+    assert lines[0].startswith(f'error: {name}: is a device, expected')
 
 
 # --- Work in proportion to the length ----------------------------------------
@@ -264,13 +264,13 @@ def test_utf_32_is_not_read_as_utf_16(tmp_path, order):
   mark = codecs.BOM_UTF32_LE if order == 'le' else codecs.BOM_UTF32_BE
   for name, text in (('a.txt', 'Read “this”.'), ('a.html', '<p>Read “this”.')):
     (tmp_path / name).write_bytes(mark + text.encode(f'utf-32-{order}'))
-    found, failures, told = read(tmp_path / name)
-    assert failures == 0, told
+    found, failures, lines = read(tmp_path / name)
+    assert failures == 0, lines
     assert found[0].text == 'Read “this”.'
 
 
 def test_a_name_without_letters(tmp_path):
-  found, failures, told = read('')
+  found, failures, lines = read('')
   assert (found, failures) == ([], 1)
-  assert told == ["error: '': no such file"]
+  assert lines == ["error: '': no such file"]
   assert 'no such file' in read(tmp_path / ('x' * 300))[2][0]

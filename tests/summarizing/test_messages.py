@@ -9,7 +9,7 @@ import pytest
 
 from locost_jax.devices import memory
 from locost_jax.runs import convert_weights
-from locost_jax.summarizing import pretrained
+from locost_jax.summarizing.summarizer import Summarizer
 from locost_jax.workdir import find
 from tests import deadline
 
@@ -42,9 +42,9 @@ def test_a_bad_number_of_a_release_names_its_file(
   assert err == f'error: {path}: {key}={shown}: expected {expected}\n'
 
 
-def test_out_of_memory_inside_xla(run, call, tmp_path, monkeypatch):
-  """XLA's message under `ulimit -v` differs."""
-  generate = pretrained.Summarizer.generate
+def test_memory_that_ends_inside_of_xla(run, call, tmp_path, monkeypatch):
+  """As under `ulimit -v`: it has another word for it."""
+  generate = Summarizer.generate
 
   def small_device(self, inputs, *arguments, **named):
     if inputs.shape[-1] > 128:
@@ -55,7 +55,7 @@ def test_out_of_memory_inside_xla(run, call, tmp_path, monkeypatch):
       raise MemoryError
     return generate(self, inputs, *arguments, **named)
 
-  monkeypatch.setattr(pretrained.Summarizer, 'generate', small_device)
+  monkeypatch.setattr(Summarizer, 'generate', small_device)
   (tmp_path / 'a.jsonl').write_text(
       '\n'.join(json.dumps({'document': 'x' * n}) for n in (10, 11, 200))
   )
@@ -73,7 +73,7 @@ def test_other_errors_are_not_out_of_memory(monkeypatch):
 def test_a_tokenizer_error_fails_only_its_document(
     run, call, tmp_path, monkeypatch
 ):
-  read = pretrained.Summarizer.read
+  read = Summarizer.read
 
   def fail(self, text, *arguments):
     if text.text == 'bad':
@@ -82,7 +82,7 @@ def test_a_tokenizer_error_fails_only_its_document(
 
   for name in 'good', 'bad':
     (tmp_path / f'{name}.txt').write_text(name)
-  monkeypatch.setattr(pretrained.Summarizer, 'read', fail)
+  monkeypatch.setattr(Summarizer, 'read', fail)
   status, out, err = call(
       '--checkpoint', run, tmp_path / 'bad.txt', tmp_path / 'good.txt'
   )

@@ -21,7 +21,7 @@ from locost_jax.summarizing import page_weights
 from locost_jax.summarizing import reading
 from locost_jax.summarizing import source_page
 from locost_jax.summarizing import texts
-from locost_jax.summarizing.pretrained import Summarizer
+from locost_jax.summarizing.summarizer import Summarizer
 from locost_jax.vocabularies import byte_vocabulary
 from tests.hugging_face.converting import GOLDEN
 from tests.models.test_bart import moved_params
@@ -412,7 +412,7 @@ def test_memory_is_estimated_for_all_pages(summarizer):
 def test_the_command_reads_pages(
     tmp_path, summarizer, monkeypatch, run_command
 ):
-  """Sections of JSONL rows; unread and missing sections are reported."""
+  """Sections of JSONL rows; what is not read or missing is reported."""
   from locost_jax import summarize
 
   monkeypatch.setattr(

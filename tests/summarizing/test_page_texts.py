@@ -14,7 +14,7 @@ from locost_jax.summarizing import attribution
 from locost_jax.summarizing import page_contents
 from locost_jax.summarizing import reading
 from locost_jax.summarizing import texts
-from locost_jax.summarizing.pretrained import Summarizer
+from locost_jax.summarizing.summarizer import Summarizer
 from locost_jax.vocabularies import byte_vocabulary
 from locost_jax.vocabularies import vocabulary as vocabulary_lib
 from tests import bart_files
@@ -100,8 +100,8 @@ def summarizer_of(vocabulary, start):
   )
 
 
-def test_summary_tokens_equal_the_generated_ones(tmp_path):
-  """The start token is not part of the summary."""
+def test_tokens_of_a_text_are_those_that_were_written(tmp_path):
+  """The token that the decoder reads first is not written."""
   vocabulary = vocabulary_lib.load_vocabulary(bart_files.write(tmp_path / 'v'))
   whole = vocabulary_lib.surround(vocabulary, vocabulary.encode('Whales.'))
   for start, want in (('', whole), ('bos', whole[1:])):

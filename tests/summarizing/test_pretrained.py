@@ -17,7 +17,7 @@ from locost_jax import models
 from locost_jax.errors import InputError
 from locost_jax.generation import decode_settings
 from locost_jax.summarizing.batching import bucket_length
-from locost_jax.summarizing.pretrained import Summarizer
+from locost_jax.summarizing.summarizer import Summarizer
 from locost_jax.vocabularies import byte_vocabulary
 from locost_jax.vocabularies import vocabulary as vocabulary_lib
 

@@ -1,4 +1,4 @@
-"""The selected tokens of a document: counted, drawn and highlighted."""
+"""The tokens that a model selected: counted, drawn and highlighted."""
 
 import dataclasses
 import functools
@@ -20,7 +20,7 @@ from locost_jax.summarizing import reading
 from locost_jax.summarizing import selected_tokens
 from locost_jax.summarizing import source_page
 from locost_jax.summarizing import texts
-from locost_jax.summarizing.pretrained import Summarizer
+from locost_jax.summarizing.summarizer import Summarizer
 from locost_jax.vocabularies import byte_vocabulary
 from locost_jax.vocabularies import vocabulary as vocabulary_lib
 from tests import bart_files

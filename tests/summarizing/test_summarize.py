@@ -17,6 +17,7 @@ from locost_jax.generation import decode_settings
 from locost_jax.summarizing import batching
 from locost_jax.summarizing import pretrained
 from locost_jax.summarizing import summaries
+from locost_jax.summarizing.summarizer import Summarizer
 from locost_jax.vocabularies import byte_vocabulary
 from tests.summarizing.summarize_command import rows_of
 
@@ -133,7 +134,7 @@ def test_the_fingerprint_depends_on_the_weights(run, tmp_path):
   )
   params = jax.tree.map(np.array, one.params)
   jax.tree.leaves(params)[0].reshape(-1)[3] += 1e-3
-  other = pretrained.Summarizer(one.model, params, one.vocabulary)
+  other = Summarizer(one.model, params, one.vocabulary)
   assert summaries.fingerprint(one) != summaries.fingerprint(other)
 
 
@@ -381,14 +382,14 @@ def test_too_large_for_the_memory(run, call, tmp_path, batches):
 def test_a_device_out_of_memory_gets_smaller_batches(
     run, call, tmp_path, monkeypatch
 ):
-  generate = pretrained.Summarizer.generate
+  generate = Summarizer.generate
 
   def small_device(self, inputs, *arguments, **named):
     if inputs.shape[0] * inputs.shape[1] > 128:
       raise jax.errors.JaxRuntimeError('RESOURCE_EXHAUSTED: Out of memory')
     return generate(self, inputs, *arguments, **named)
 
-  monkeypatch.setattr(pretrained.Summarizer, 'generate', small_device)
+  monkeypatch.setattr(Summarizer, 'generate', small_device)
   (tmp_path / 'a.jsonl').write_text(
       '\n'.join(
           json.dumps({'document': 'x' * n}) for n in (10, 11, 200, 12, 13, 14)

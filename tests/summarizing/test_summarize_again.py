@@ -18,16 +18,16 @@ from tests.summarizing.summarize_command import rows_of
 PROGRAM = textwrap.dedent("""
     import signal, sys, time
     from locost_jax.command_line import commands
-    from locost_jax.summarizing import pretrained
+    from locost_jax.summarizing.summarizer import Summarizer
     from locost_jax import summarize
     # Who runs the tests in the background has it ignored.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    generate = pretrained.Summarizer.generate
+    generate = Summarizer.generate
     def slow(self, inputs, *arguments, **named):
       tokens = generate(self, inputs, *arguments, **named)
       time.sleep(600 if inputs[0, 0] == ord('d') + 3 else 0)
       return tokens
-    pretrained.Summarizer.generate = slow
+    Summarizer.generate = slow
     commands.run(summarize.main, summarize.define_flags, '', sys.argv)
 """)
 ROOT = Path(__file__).parents[2]

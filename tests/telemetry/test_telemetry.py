@@ -15,7 +15,7 @@ from locost_jax.telemetry import telemetry as telemetry_lib
 
 
 class Clock:
-  """Seconds that pass when told."""
+  """Seconds that pass on request."""
 
   def __init__(self):
     self.now = 100.0
@@ -215,7 +215,7 @@ def test_waiting_for_data_is_told(tmp_path):
 
 
 class Step:
-  """The arrays of a step that is done when told."""
+  """The arrays of a step that is done on request."""
 
   def __init__(self):
     self.done = threading.Event()

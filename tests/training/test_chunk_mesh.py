@@ -53,3 +53,9 @@ def test_the_same_is_encoded_selected_and_written(sizes, settings, model):
   assert other['chunks'] == C // sizes[3]
   rows, _, slots, _ = other['here']
   assert rows == B // sizes[0] and slots == other['slots'] // sizes[3]
+
+
+def test_a_step_in_float64():
+  meshes = [(2, 1, 1, 4)]
+  (result,) = run('step', meshes, {}, 'float64')
+  assert result['loss'] < 1e-13 and result['gradients'] < 1e-12, result

@@ -127,7 +127,13 @@ def test_gradients_of_what_was_traced_before():
 
 def test_a_dry_run_counts_the_pages_of_a_device():
   one, four = run('dry_runs', [(1, 1, 1, 1), (1, 1, 1, 4)])
-  for told in one, four:
-    assert told['batch']['input_tokens'] == P * 256
+  for result in one, four:
+    assert result['batch']['input_tokens'] == P * 256
   assert four['flops'] == one['flops']
   assert four['memory']['temporary'] < 0.35 * one['memory']['temporary']
+
+
+def test_a_step_in_float64():
+  meshes = [(2, 1, 1, 4)]
+  (result,) = run('step', meshes, True, {}, 'float64')
+  assert result['loss'] < 1e-13 and result['gradients'] < 1e-12, result

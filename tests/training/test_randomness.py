@@ -47,7 +47,7 @@ def losses_of():
 
 
 def test_every_step_has_a_dropout_mask_of_its_own(losses_of):
-  """Masks alone tell the losses apart: batch and parameters are the same."""
+  """Only the masks make the losses differ: batch and parameters are the same."""
   losses = losses_of(range(6))
   assert len(set(losses)) == 6, losses
   assert np.std(losses) > 1e-3

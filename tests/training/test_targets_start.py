@@ -1,4 +1,4 @@
-"""What a decoder reads first: the start token, or the mark of the beginning."""
+"""A decoder first reads the start token, or the mark of the beginning."""
 
 import dataclasses
 import json

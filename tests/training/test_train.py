@@ -447,7 +447,7 @@ def test_patience_counts_from_an_evaluation_that_is_kept(key, tmp_path):
 
 
 def test_what_ends_an_evaluation_costs_no_step(tmp_path):
-  """It is saved before, is evaluated again, and nothing else is told twice."""
+  """It is saved before, is evaluated again, and nothing else is reported twice."""
 
   def evaluate(params, step):
     if step == 8:

@@ -1,4 +1,4 @@
-"""What is taken from another model, what stays fresh, and what is refused."""
+"""Parameters taken from another model, those that stay new, refusals."""
 
 import math
 from pathlib import Path
@@ -37,7 +37,7 @@ def shapes_of(**changes):
 
 
 def like_t5(target, rows=32128):
-  """The paths of T5 v1.1 beside a LOCOST of its size: another mixer."""
+  """The paths of T5 v1.1 next to a LOCOST of its size: another mixer."""
   D = target['encoder/norm/scale'].shape[0]
   layers = target['encoder/layers/mixer_norm/scale'].shape[0]
   shape = lambda *sizes: jax.ShapeDtypeStruct(sizes, jnp.float32)
@@ -258,7 +258,7 @@ def test_a_hugging_face_directory_gives_what_it_loads():
 
 
 def test_a_run_begins_once_from_another(tmp_path, capfd):
-  """Smaller vocabulary there; told once; not again when it continues."""
+  """Smaller vocabulary there; reported once; not again when it continues."""
 
   class Wider(small_training.Bag):
 
@@ -284,10 +284,10 @@ def test_a_run_begins_once_from_another(tmp_path, capfd):
         capfd.readouterr().err.count('warm start'),
     )
 
-  first, told = run('first', small_training.Bag(), 2, rate=0.1)
-  assert told == 0
-  second, told = run('second', Wider(), 2, 'first')
-  assert told == 1
+  first, notes = run('first', small_training.Bag(), 2, rate=0.1)
+  assert notes == 0
+  second, notes = run('second', Wider(), 2, 'first')
+  assert notes == 1
   np.testing.assert_array_equal(
       second['token_embedding']['embedding'],
       first['token_embedding']['embedding'],
@@ -297,8 +297,8 @@ def test_a_run_begins_once_from_another(tmp_path, capfd):
   )
   np.testing.assert_array_equal(second['logits']['kernel'][:, -1], 7)
   shutil.rmtree(tmp_path / 'first')
-  third, told = run('second', Wider(), 4, 'first')
-  assert told == 0
+  third, notes = run('second', Wider(), 4, 'first')
+  assert notes == 0
   jax.tree.map(np.testing.assert_array_equal, third, second)
 
 

@@ -288,7 +288,7 @@ def test_help_does_not_print_a_config(run_command):
 
 
 def test_the_corrected_command_runs(run_command, guard, tmp_path, monkeypatch):
-  """What was refused leaves nothing in the way of the right values."""
+  """A refused run leaves nothing in the way of the right values."""
   monkeypatch.chdir(tmp_path)
   rows = [dict(document=test_main.story(i), summary='Day.') for i in range(20)]
   test_main.write_rows(tmp_path / 'train.jsonl', rows)

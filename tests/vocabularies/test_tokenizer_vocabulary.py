@@ -82,7 +82,7 @@ def write(directory, **files):
 
 
 def old_files(trained):
-  """What BART's own release has: vocab.json and merges.txt."""
+  """The files of BART's release: vocab.json and merges.txt."""
   vocab = dict(
       trained['model']['vocab'],
       **{token['content']: token['id'] for token in trained['added_tokens']},
@@ -133,7 +133,7 @@ def words(text):
 
 
 def merge(word, ranks):
-  """Merges the pair learned first wherever it stands, until there is none."""
+  """Merges the pair learned first wherever it stands, until none is left."""
   while True:
     pairs = set(zip(word, word[1:])) & ranks.keys()
     if not pairs:
@@ -202,7 +202,7 @@ def test_ids_of_marks(both):
 
 
 def test_ends_are_characters(texts, both):
-  """What lies between two ends reads as the token's bytes."""
+  """The text between two ends reads as the token's bytes."""
   letters = {letter: b for b, letter in byte_letters().items()}
   for vocabulary in both:
     for text in NASTY + texts[:5] + ['x <mask> y \ud800']:
@@ -264,7 +264,7 @@ def test_files_tell_more(trained, tmp_path):
 def test_save_load_pickle(both, tmp_path):
   text = 'Some </s> text <mask> more.'
   for i, vocabulary in enumerate(both):
-    vocabulary.ids['start'] = 0  # what only config.json can have told
+    vocabulary.ids['start'] = 0  # which only config.json can say
     vocabulary = pickle.loads(pickle.dumps(vocabulary))
     assert vocabulary.start_id == 0
     home = tmp_path / str(i)

@@ -190,7 +190,7 @@ def test_bad_vocabularies(tmp_path):
 
 @pytest.mark.parametrize('has_newline', [True, False])
 def test_token_ends(trained, monkeypatch, has_newline):
-  """What lies between two ends is what the token reads as; ids as always."""
+  """The text between two ends is the token's; ids as always."""
   vocabulary, _ = trained
   if not has_newline:  # as in T5's model
     monkeypatch.setattr(vocabulary, '_newline_id', None)

@@ -1,0 +1,371 @@
+"""A model with its parameters and vocabulary: text in, summary out.
+
+`pretrained.load` makes a `Summarizer`. Arrays are NumPy's on both sides.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from flax import linen as nn
+import jax
+import numpy as np
+import numpy.typing
+
+from locost_jax import models
+from locost_jax.errors import InputError
+from locost_jax.generation import decode_settings
+from locost_jax.generation import generate
+from locost_jax.generation import streaming
+from locost_jax.summarizing import batching
+from locost_jax.summarizing import reading
+from locost_jax.summarizing import texts
+
+# A text, or a dict as `texts` describes it.
+Document = str | Mapping | texts.Text
+ArrayLike = numpy.typing.ArrayLike
+
+
+class Summarizer:
+  """A model with its parameters and vocabulary; numpy in, numpy out.
+
+  Attributes:
+    config: the model's config, a frozen dataclass.
+    params: nested dict of arrays.
+    model: the Flax module.
+    vocabulary: text <-> tokens, or None.
+    settings: a `decode_settings.Settings`: how the run that trained it, or the
+      release, writes summaries, with the vocabulary's ids.
+    pages: a `texts.Pages`: how documents are cut; None: the model reads none.
+    source: the checkpoint or directory it was loaded from, or ''.
+  """
+
+  def __init__(
+      self,
+      model: nn.Module,
+      params: Mapping,
+      vocabulary=None,
+      settings: decode_settings.Settings | None = None,
+      pages: texts.Pages | None = None,
+      source: str = '',
+  ):
+    self.model = model
+    self.params = jax.device_put(params)
+    self.vocabulary = vocabulary
+    settings = settings or decode_settings.Settings()
+    self.settings = (
+        settings
+        if vocabulary is None
+        else (decode_settings.with_ids(settings, vocabulary))
+    )
+    self.pages = pages or reading.choose_pages(model.config, None, {})
+    self.source = source
+    self._kernels = generate.KeptKernels(self.model, self.params)
+
+  def __repr__(self) -> str:
+    name = type(self.config).__name__.removesuffix('Config')
+    number = sum(x.size for x in jax.tree.leaves(self.params))
+    source = f', from {self.source}' if self.source else ''
+    return f'Summarizer({name}, {number:,} parameters{source})'
+
+  @property
+  def config(self) -> Any:
+    """The model's config, a frozen dataclass."""
+    return self.model.config
+
+  def encode(
+      self, inputs: ArrayLike, input_mask: ArrayLike | None = None
+  ) -> np.ndarray:
+    """inputs [B, L] -> the encoder's states [B, L, D].
+
+    A model that reads pages also takes [B, P, L]. It returns [B, P, L, D].
+    """
+    return np.asarray(self.memory(inputs, input_mask)['states'])
+
+  def memory(
+      self, inputs: ArrayLike, input_mask: ArrayLike | None = None
+  ) -> Mapping[str, jax.Array]:
+    """inputs as in `encode` -> all that the decoder reads, on the device.
+
+    Its mask is true where the decoder attends: at tokens; of a model that
+    selects, at the selected ones.
+    """
+    inputs, input_mask = self._check(inputs, input_mask)
+    return generate.encode_in_steps(
+        self.model,
+        self.params,
+        inputs,
+        input_mask,
+        self._kernels.get(inputs.shape[-1]),
+    )
+
+  def logits(
+      self,
+      inputs: ArrayLike,
+      targets_in: ArrayLike,
+      input_mask: ArrayLike | None = None,
+  ) -> np.ndarray:
+    """inputs as in `generate`, targets_in [B, T] (start first) -> [B, T, V]."""
+    inputs, input_mask = self._check(inputs, input_mask)
+    targets_in, _ = self._check(targets_in, None, 'targets_in', False)
+    return np.asarray(
+        generate.logits(self.model, self.params, inputs, targets_in, input_mask)
+    )
+
+  def generate(
+      self,
+      inputs: ArrayLike,
+      input_mask: ArrayLike | None = None,
+      *,
+      seed: int = 0,
+      progress: Callable | None = None,
+      on_encoded: Callable | None = None,
+      on_tokens: Callable | None = None,
+      **options,
+  ) -> np.ndarray:
+    """Writes summaries: greedily, unless asked for more.
+
+    Args:
+      inputs: [B, L] token ids, or [B, P, L] of a model that reads pages.
+      input_mask: of their shape, true at tokens; None: where inputs are not
+        pad.
+      seed: of sampling. What is drawn depends on it and on the document only.
+      progress, on_encoded, on_tokens: None, or called as in
+        `generate.generate_in_steps`.
+      **options: options of `decode_settings.Settings`: max_length=512,
+        num_beams=1, min_length=0, temperature, top_p and so on. Any of
+        temperature, top_k and top_p asks for sampling.
+
+    Returns:
+      int32 [B, n], n <= max_length: tokens up to and including eos, then pad.
+
+    Raises:
+      InputError: an unknown option, or values that cannot be.
+    """
+    plain = decode_settings.Settings(
+        eos_id=self.settings.eos_id,
+        pad_id=self.settings.pad_id,
+        start_id=self.settings.start_id,
+        start=self.settings.start,
+    )
+    settings = self._change(plain, options)
+    return self._generate(
+        inputs,
+        input_mask,
+        settings,
+        seed,
+        progress=progress,
+        on_encoded=on_encoded,
+        on_tokens=on_tokens,
+    )
+
+  def _generate(self, inputs, input_mask, settings, seed, **calls):
+    """`generate` with Settings; calls are those of `generate_in_steps`."""
+    inputs, input_mask, seeds = self._prepare(
+        inputs, input_mask, settings, seed
+    )
+    tokens, _ = generate.generate_in_steps(
+        self.model,
+        self.params,
+        inputs,
+        input_mask,
+        settings,
+        seeds,
+        self._kernels.get(inputs.shape[-1]),
+        **calls,
+    )
+    tokens = np.asarray(tokens)
+    used = np.flatnonzero((tokens != settings.pad_id).any(0))
+    return tokens[:, : used.max(initial=-1) + 1]
+
+  def _prepare(self, inputs, input_mask, settings, seed):
+    """Checks everything and pads the length: inputs, their mask, seeds."""
+    inputs, input_mask = self._check(inputs, input_mask)
+    decode_settings.check(settings, self.config.vocab_size)
+    models.check_length(self.config, settings.max_length, 'max_length')
+    pad_id = settings.pad_id
+    if input_mask is None:
+      input_mask = inputs != pad_id
+    seeds = None
+    if decode_settings.method_of(settings) == 'sample':
+      seeds = generate.document_seeds(inputs, input_mask, seed)
+    length = inputs.shape[-1]
+    padding = [(0, 0)] * inputs.ndim
+    padding[-1] = 0, batching.padded_length(self.config, length) - length
+    inputs = np.pad(inputs, padding, constant_values=pad_id)
+    return inputs, np.pad(input_mask, padding), seeds
+
+  def summarize(
+      self,
+      documents: Document | Sequence[Document],
+      *,
+      seed: int = 0,
+      max_input_length: int | None = None,
+      batch_size: int = 8,
+      progress: Callable | None = None,
+      **options,
+  ) -> list[str]:
+    """Summarises documents of any length.
+
+    Args:
+      documents: one or a list: strings, or dicts as `texts` describes them.
+      seed: as in `generate`.
+      max_input_length: most tokens read of a document; None: all of them. Not
+        for a model that reads P pages, which are the limit.
+      batch_size: most documents read at once; they share a shape.
+      progress: as in `generate`, for each batch.
+      **options: as in `generate`; what is not given is as in `settings`.
+
+    Returns:
+      A list of str, one summary per document, in order.
+
+    Raises:
+      InputError: no vocabulary, an unknown option, or values that cannot be.
+    """
+    self._check_vocabulary()
+    if isinstance(documents, (str, Mapping, texts.Text)):
+      documents = [documents]
+    settings = self._change(self.settings, options)
+    read = [self.read(text, max_input_length).pages for text in documents]
+    for number, pages in enumerate(read):
+      models.check_length(
+          self.config,
+          max(map(len, pages)),
+          f'document {number}',
+          '; a max_input_length reads its beginning',
+      )
+    summaries = [''] * len(read)
+    for shape, rows in batching.make_batches(
+        range(len(read)),
+        lambda i: batching.padded_shape(self.config, read[i], bool(self.pages)),
+        lambda _: batch_size,
+    ):
+      inputs, mask = batching.pad(
+          [read[i] for i in rows], shape, settings.pad_id
+      )
+      outputs = self._generate(inputs, mask, settings, seed, progress=progress)
+      for i, tokens in zip(rows, outputs):
+        summaries[i] = self.vocabulary.decode(tokens.tolist())
+    return summaries
+
+  def stream(
+      self,
+      document: Document,
+      *,
+      seed: int = 0,
+      max_input_length: int | None = None,
+      **options,
+  ) -> Iterator[str]:
+    """Summarises one document and yields the summary while it is written.
+
+    Greedy search and sampling give each word when the next one begins. With
+    beams, the words come that all beams begin with.
+
+    Args:
+      document: a string, or a dict as `texts` describes it.
+      seed, max_input_length, **options: as in `summarize`.
+
+    Yields:
+      Pieces of text; joined they are the summary that `summarize` returns.
+
+    Raises:
+      InputError: as `summarize`.
+    """
+    self._check_vocabulary()
+    settings = self._change(self.settings, options)
+    pages = self.read(document, max_input_length).pages
+    shape = batching.padded_shape(self.config, pages, bool(self.pages))
+    inputs, mask = batching.pad([pages], shape, settings.pad_id)
+    inputs, mask, seeds = self._prepare(inputs, mask, settings, seed)
+    memory = generate.encode_in_steps(
+        self.model, self.params, inputs, mask, self._kernels.get(shape[-1])
+    )
+    steps = generate.decode_in_steps(
+        self.model, self.params, memory, settings, seeds, 1
+    )
+    del memory
+    given = ''
+    for state in steps:
+      (tokens,) = streaming.certain_tokens(settings, state)
+      text = streaming.stable_text(self.vocabulary.decode(tokens))
+      if len(text) > len(given):
+        yield text[len(given) :]
+        given = text
+    tokens, _ = generate.finish(settings, state)
+    yield self.vocabulary.decode(np.asarray(tokens)[0].tolist())[len(given) :]
+
+  def _check_vocabulary(self):
+    if self.vocabulary is None:
+      raise InputError(
+          'this model was loaded without a vocabulary: its '
+          'directory lacks spiece.model or tokenizer.json'
+      )
+
+  def _change(self, settings, options):
+    """`decode_settings.change`, with the ids of what `start` asks for."""
+    settings = decode_settings.change(settings, options)
+    if self.vocabulary is None or options.get('start') is None:
+      return settings
+    return decode_settings.with_ids(settings, self.vocabulary)
+
+  def tokenize(
+      self, document: Document, max_input_length: int | None = None
+  ) -> list[int] | list[list[int]]:
+    """The ids of a document as the model reads it, eos last.
+
+    A model that reads pages has a list of lists, those of each page.
+    """
+    pages = self.read(document, max_input_length).pages
+    return pages if self.pages else pages[0]
+
+  def read(
+      self, document: Document, max_input_length: int | None = None
+  ) -> reading.Read:
+    """A document, see `texts`, as the model reads it: a `reading.Read`.
+
+    Raises:
+      InputError: no text in it, or a max_input_length of a model that reads
+        P pages.
+    """
+    is_limited = self.pages and not reading.reads_chunks(self.pages)
+    if is_limited and max_input_length is not None:
+      raise InputError(
+          f'max_input_length={max_input_length}: this model reads '
+          f'{self.pages.num_pages} pages of {self.pages.page_length} tokens, '
+          'which num_pages and page_length change'
+      )
+    text = texts.text_of(document, self.pages)
+    return reading.read(self.vocabulary, text, self.pages, max_input_length)
+
+  def _check(self, tokens, mask, name='inputs', may_be_pages=True):
+    """Integer ids in range, [B, L] or pages, and a mask of the shape or None."""
+    tokens = np.asarray(tokens)
+    V = self.config.vocab_size
+    paged = may_be_pages and self.pages
+    if tokens.ndim not in ((2, 3) if paged else (2,)) or not np.issubdtype(
+        tokens.dtype, np.integer
+    ):
+      raise InputError(
+          f'{name} is {tokens.dtype}{list(tokens.shape)}: '
+          f'expected integers [batch, length]'
+          + (' or [batch, pages, length]' if paged else '')
+      )
+    if 0 in tokens.shape:
+      raise InputError(f'{name} is empty: shape {list(tokens.shape)}')
+    models.check_length(self.config, tokens.shape[-1], name)
+    if tokens.min() < 0 or tokens.max() >= V:
+      raise InputError(
+          f'{name} has ids from {tokens.min()} to {tokens.max()}: '
+          f'expected 0 to {V - 1}'
+      )
+    if mask is not None:
+      mask = np.asarray(mask).astype(bool)
+      if mask.shape != tokens.shape:
+        raise InputError(
+            f'input_mask has shape {list(mask.shape)}, {name} '
+            f'{list(tokens.shape)}: expected the same'
+        )
+      models.check_mask(self.config, mask)
+    elif name == 'inputs':
+      is_token = tokens != models.pad_id(self.config)
+      models.check_mask(self.config, is_token, name)
+    return tokens.astype(np.int32), mask
