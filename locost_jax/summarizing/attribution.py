@@ -138,7 +138,7 @@ def cross_mass(model, params, memory, targets_in, segments, num_segments):
 
 @functools.partial(jax.jit, static_argnums=0)
 def page_weights(model, params, memory, targets_in):
-  """Calls the model's `page_weights`: [B, T, P]."""
+  """Calls the model's `page_weights`: [B, P, T]."""
   return model.apply(
       {'params': params}, memory, targets_in, method='page_weights'
   )
