@@ -1,4 +1,4 @@
-"""The browser of the tests that need one."""
+"""Finds the browser for the tests that need one."""
 
 import os
 import shutil
@@ -10,9 +10,9 @@ CHROMIUM = next(filter(None, map(shutil.which, NAMES)), None)
 
 
 def reason_to_skip(found, environment):
-  """Why the tests of pages are skipped; '': they run, or fail.
+  """Returns why the tests of pages are skipped; '' if they run.
 
-  In CI a browser that is missing is a failure, unless NO_CHROMIUM says why.
+  In CI a missing browser is a failure, unless NO_CHROMIUM gives a reason.
 
   Args:
     found: the path of a browser, or None.

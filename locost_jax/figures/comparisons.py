@@ -20,8 +20,8 @@ _LARGEST = 900  # area of the largest circle, in square points
 def draw_memory(points):
   """Draws score against inference memory (LOCOST's figure 1).
 
-  The area of a circle is proportional to the memory of training, where a point
-  has one; the smallest can still be seen.
+  The area of a circle is proportional to the memory of training, if a point has
+  one; the smallest circle stays visible.
 
   Args:
     points: list of dicts, MEMORY with bytes, and train_memory in bytes.
@@ -142,7 +142,7 @@ def draw_examples(points):
           alpha=0.18,
           linewidth=0,
       )
-    axis.set_xscale('symlog', linthresh=10)  # 0 examples have a place
+    axis.set_xscale('symlog', linthresh=10)  # shows 0 examples too
     ticks = sorted({point['examples'] for point in own})
     axis.set_xticks(ticks, [f'{tick:,}' for tick in ticks])
     axis.minorticks_off()

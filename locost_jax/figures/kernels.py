@@ -25,7 +25,7 @@ from locost_jax.ops import ssm
 from locost_jax.ops import ssm_kernel
 
 DIRECTIONS = ('tokens before', 'tokens after')
-SHARE = 0.95  # of a kernel's weight: what its effective context holds
+SHARE = 0.95  # of a kernel's weight lies in its effective context
 _COLORS = style.BEFORE, style.AFTER
 
 
@@ -74,7 +74,7 @@ def context_range(kernels):
 
 
 def contexts(summarizer, length):
-  """Returns how far all channels look, in tokens.
+  """Returns the effective context of every channel and its bound, in tokens.
 
   Args:
     summarizer, length: see `of_layers`; what lies beyond `length` does not
@@ -258,7 +258,7 @@ def draw_contexts(runs, length=2048):
   for axis, (name, summarizer) in zip(axes[:, 0], runs):
     ranges, bounds = contexts(summarizer, length)
     layers, C, D = ranges.shape
-    # Spread evenly, in an order of its own: a random draw would differ.
+    # Spread points by the golden ratio: even, and the same in every call.
     spread = (np.arange(D) * 0.618034) % 1 - 0.5
     for c in range(C):
       for layer in range(layers):

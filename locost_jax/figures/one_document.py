@@ -111,7 +111,7 @@ def attention(summarizer, text, summary=None):
   memory = attribution.read_again(summarizer, read.pages)
   columns, number = selected_tokens.columns(summarizer, read.pages)
   is_own = (columns >= 0) & (columns < number)
-  # Segments must not decrease: each token is one, and they are added up.
+  # Segments must not decrease: use one per token, and add them up later.
   ids = np.arange(len(columns))
   cuts = np.cumsum([len(page) for page in read.pages])[:-1]
   mass = attribution.token_mass(

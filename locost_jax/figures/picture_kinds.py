@@ -57,10 +57,10 @@ class Kind(NamedTuple):
 
 
 def find(name):
-  """Returns the Kind of a name.
+  """Returns the Kind with this name.
 
   Raises:
-    InputError: no kind has it; the line lists all.
+    InputError: unknown name; the message lists all kinds.
   """
   if name not in KINDS:
     raise InputError(
@@ -219,7 +219,7 @@ def _document(inputs):
 
 
 def _read_one(path):
-  """Returns the Document of a file that has one."""
+  """Returns the Document of a file that holds exactly one."""
   problems = []
   found, _ = documents.read([path], report=problems.append)
   if problems:
@@ -242,7 +242,7 @@ def _name(path):
 
 
 def _names(paths):
-  """Returns short names of paths; the paths where these are equal."""
+  """Returns short names of paths; the paths if short names are not unique."""
   names = list(map(_name, paths))
   return names if len(set(names)) == len(names) else list(paths)
 

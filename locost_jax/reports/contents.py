@@ -74,7 +74,7 @@ def collect(
       {
           key: value
           for key, value in phases_lib.flatten(run.config).items()
-          # What steps were resolved from; the steps are there, too.
+          # Shares that the steps were resolved from; the steps are kept.
           if not key.startswith(f'{phases_lib.SHARES}.')
       },
       _curves(run),
@@ -99,7 +99,7 @@ def tasks(all_contents):
 
 
 def ids_of(scored):
-  """Returns the ids of the documents; their numbers where a row has none."""
+  """Returns the ids of the documents; a row without an id has its index."""
   return [str(row.get('id', i)) for i, row in enumerate(scored.rows)]
 
 
@@ -159,15 +159,15 @@ def differences(all_contents, defaults):
 
 
 def _is_same(value, default):
-  """Whether two values are equal, as JSON has them: () is []."""
+  """Whether two values are equal in JSON, where () is []."""
   plain = lambda x: list(x) if isinstance(x, tuple) else x
   return plain(value) == plain(default)
 
 
 def profile(scored, sources, bins=_BINS):
-  """Returns the Profile of a run on a task; None: lengths are not known.
+  """Returns the Profile of a run on a task; None if lengths are unknown.
 
-  Bins have about as many documents each.
+  Bins have about equal numbers of documents.
 
   Args:
     scored: a `finished_runs.Scored`.
@@ -195,7 +195,7 @@ def profile(scored, sources, bins=_BINS):
 
 
 def choose_examples(all_scored, count):
-  """Chooses documents of which the summaries are best and worst.
+  """Chooses the documents with the best and worst summaries.
 
   Args:
     all_scored: list of `finished_runs.Scored`, runs on one task; several count

@@ -1,4 +1,4 @@
-"""Which words of a summary were copied, and which stand in the reference."""
+"""Finds the words of a summary that were copied or are in the reference."""
 
 import bisect
 
@@ -34,7 +34,7 @@ def mark(summary, document, references):
     place = bisect.bisect_right(starts, i) - 1
     run = place if place >= 0 and i < runs[place][1] else None
     gap = summary[at:start]
-    # What stands between two words of a run was copied with them.
+    # Text between two words of a run was copied with them.
     if gap:
       pieces.append((gap, run is not None and run == before, False))
     pieces.append((summary[start:end], run is not None, word in expected))

@@ -1,6 +1,6 @@
 """The HTML of a results page: one file, no script, nothing is loaded.
 
-All text goes through `escape`. Runs have a colour each, the same everywhere.
+All text goes through `escape`. Each run has one colour on the whole page.
 """
 
 import importlib.resources

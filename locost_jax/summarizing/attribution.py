@@ -1,24 +1,23 @@
-"""Which passages of a document the decoder attended to, for each sentence.
+"""Finds the passages that the decoder attended to, for each summary sentence.
 
-The decoder is run once more over a finished summary, all tokens in parallel,
-and gives for each of them how its cross-attention, averaged over heads and
-layers, is spread over the passages (`models/attention_mass.py`). This says
-where the decoder looked while it wrote; it is no proof of why it wrote what it
-wrote (Jain and Wallace 2019).
+The decoder runs once more over a finished summary, all tokens in parallel. For
+each token, `models/attention_mass.py` sums its cross-attention, averaged over
+heads and layers, over each passage. This shows where the decoder looked while
+it wrote, not why it wrote what it wrote (Jain and Wallace 2019).
 
 Passages are ranked by the mean of their mass over the tokens of a sentence. On
 planted facts (tests/summarizing/test_attribution.py, 40 and 100 paragraphs)
-that puts the true passage among the first three for all of 60 facts each. With
-a like model, subtracting or dividing by the mean over the whole summary did so
+this ranks the true passage among the first three for all of 60 facts each. In a
+similar model, subtracting or dividing by the mean over the whole summary did so
 for 82% to 95%, a single layer for 97% to 100%. Some attention falls on the same
-passages whatever is written: compare a sentence's mass with the mean over the
-whole summary, which is kept with it.
+passages in every sentence: compare a sentence's mass with the mean over the
+whole summary, which is returned with it.
 
 Each sentence also has the passage that shares most words with it, found without
 the model.
 
-A model that weighs pages (PageSum) says for each token how much each page
-counted; the attention on a passage is then that of its page times the weight.
+A model that weighs pages (PageSum) gives a weight to each page for each token;
+the attention on a passage is then multiplied by the weight of its page.
 """
 
 import functools
@@ -44,9 +43,9 @@ class Sentence(NamedTuple):
   """A sentence of a summary and where it comes from."""
 
   span: tuple  # of the summary
-  mass: Any  # [P], the part of its tokens' attention on each passage
+  mass: Any  # [P], share of its tokens' attention on each passage
   attended: list  # Match, the first TOP passages, best first
-  closest: Any  # Match by words, or None: no word in common
+  closest: Any  # Match by words; None: no word in common
 
 
 class PageWeights(NamedTuple):
@@ -66,7 +65,7 @@ class Source(NamedTuple):
   passages: list  # (start, end) in the text, in order
   tokens: Any  # int [P], tokens of each passage
   sentences: list  # Sentence, in order
-  mass: Any  # [P], the part of the whole summary's attention
+  mass: Any  # [P], share of the whole summary's attention
   tokens_read: int  # of the document, marks included
   tokens_kept: int
   pages: Any = None  # PageWeights; None: the model weighs no pages
@@ -104,12 +103,12 @@ def token_passages(ends, passages):
   """Finds the passage of each token.
 
   Args:
-    ends: of each token, where it ends in the text, in characters.
+    ends: for each token its end in the text, in characters.
     passages: of `cut_passages`.
 
   Returns:
     int [len(ends)]: the passage that the token's last character lies in or
-    follows. What stands before the first passage belongs to it.
+    follows. Text before the first passage belongs to it.
   """
   starts = np.array([start for start, _ in passages])
   found = np.searchsorted(starts, np.array(ends, int) - 1, 'right') - 1
@@ -139,7 +138,7 @@ def cross_mass(model, params, memory, targets_in, segments, num_segments):
 
 @functools.partial(jax.jit, static_argnums=0)
 def page_weights(model, params, memory, targets_in):
-  """Calls the model's `page_weights`: [B, T, P]."""
+  """Calls the model's `page_weights`: [B, P, T]."""
   return model.apply(
       {'params': params}, memory, targets_in, method='page_weights'
   )
@@ -157,11 +156,11 @@ def token_mass(summarizer, pages, segments, num_segments, tokens, memory=None):
     summarizer: of `locost_jax.load`.
     pages: the document's ids, marks included: a list of arrays, one where the
       model reads no pages.
-    segments: likewise, an int for each of them, not decreasing.
+    segments: like `pages`, an int for each id, not decreasing.
     num_segments: P.
     tokens: ids of the summary, without start, with or without eos.
-    memory: what the model's `encode` gave for the document ([1, L, ...] or [1,
-      pages, L, ...], L padded or not); None: the document is read again.
+    memory: output of the model's `encode` ([1, L, ...] or [1, pages, L, ...], L
+      padded or not); None: the document is encoded again.
 
   Returns:
     float32 [len(tokens), P]; rows sum to 1.
@@ -208,7 +207,7 @@ def token_pages(summarizer, pages, tokens, memory=None):
 
 
 def read_again(summarizer, pages):
-  """Returns what the model's `encode` gives for the ids of a document."""
+  """Encodes the ids of a document; returns the output of `encode`."""
   inputs, mask = batching.pad(
       [pages],
       batching.padded_shape(
@@ -220,17 +219,14 @@ def read_again(summarizer, pages):
 
 
 def summary_tokens(summarizer, summary):
-  """Returns the ids of a summary that is only there as text.
-
-  What the decoder reads first is none of them, as in what it writes.
-  """
+  """Returns the ids of a summary given as text, without the start token."""
   vocabulary = summarizer.vocabulary
   tokens = surround(vocabulary, vocabulary.encode(summary))
   return tokens[1:] if summarizer.settings.start == 'bos' else tokens
 
 
 def _targets_in(summarizer, tokens):
-  """Returns what the decoder read while it wrote tokens: int32 [1, T]."""
+  """Returns the decoder's inputs for these tokens: int32 [1, T], padded."""
   T = round_up(len(tokens), 16)
   targets_in = np.full((1, T), summarizer.settings.start_id, np.int32)
   targets_in[0, 1 : len(tokens)] = tokens[:-1]
@@ -245,8 +241,8 @@ def attribute(summarizer, text, tokens, max_input_length=None, memory=None):
     text: the document, see `texts`.
     tokens: ids of the summary as generated, without start; or of
       `summary_tokens`.
-    max_input_length: as the document was read; None: all of it.
-    memory: what the model's `encode` gave for it; None: it is read again.
+    max_input_length: the limit the document was read with; None: no limit.
+    memory: output of the model's `encode`; None: the text is encoded again.
 
   Returns:
     A Source.
@@ -309,7 +305,7 @@ def _count_tokens(owners, P):
 
 
 def _is_text(vocabulary, tokens):
-  """Returns which tokens are no marks: bool [len(tokens)]."""
+  """Returns which tokens are not bos or eos: bool [len(tokens)]."""
   marks = vocabulary.bos_id, vocabulary.eos_id
   return ~np.isin(tokens, [mark for mark in marks if mark is not None])
 
@@ -320,7 +316,7 @@ def _selection(summarizer, pages, places, owners, tokens, is_text, memory):
   Args:
     summarizer: of `locost_jax.load`.
     pages: ids of the document, see `token_mass`.
-    places, owners: of each, where it ends in the text, and its passage.
+    places, owners: for each id, its end in the text and its passage.
     tokens: ids of the summary.
     is_text: bool [len(tokens)], false at marks.
     memory: of the model's `encode`.
@@ -353,7 +349,7 @@ def _passage_mass(summarizer, pages, owners, P, tokens, memory):
   Args:
     summarizer: of `locost_jax.load`.
     pages: ids of the document, see `token_mass`.
-    owners: likewise, the passage of each; -1: it is a mark, and of none.
+    owners: like `pages`, the passage of each id; -1 at bos, eos and padding.
     P: number of passages.
     tokens: ids of the summary.
     memory: see `token_mass`.

@@ -1,4 +1,4 @@
-"""How many documents fit into a batch: the memory of a batch, estimated."""
+"""Estimates the memory of a batch, and how many documents fit into one."""
 
 import math
 
@@ -13,24 +13,24 @@ from locost_jax.summarizing import batching
 from locost_jax.summarizing import reading
 from locost_jax.vocabularies import vocabulary as vocabulary_lib
 
-# By default as many documents share a batch as have this many tokens together,
-# padding included: enough rows for the matrix products of short documents, and
-# no more memory than one document of this length takes.
+# By default, maximum tokens of a batch, padding included: enough rows for the
+# matrix products of short documents, and no more memory than one document of
+# this length takes.
 BATCH_TOKENS = 2**15
 _MOST_ROWS = 64
-_COMPILING = 2**28  # bytes for compiling and the libraries' own needs
+_COMPILING = 2**28  # bytes for compiling and for the libraries
 # Shorter documents are padded to this: fewer programs to compile.
 _SMALLEST_LENGTH = 64
 
 
 def needed_bytes(model, params, batch, shape, settings):
-  """Estimates what summarising a batch takes.
+  """Estimates the bytes that summarising a batch takes.
 
   Args:
     model: the Flax module.
     params: its parameters, or their shapes.
-    batch: documents.
-    shape: that each is padded to, see `batching`.
+    batch: number of documents.
+    shape: padded shape of each document, see `batching`.
     settings: dict with num_beams and max_length.
 
   Returns:
@@ -38,7 +38,6 @@ def needed_bytes(model, params, batch, shape, settings):
   """
   c, itemsize = model.config, model.dtype.itemsize
   *pages, length = shape
-  # Rows of the encoder and of the decoder, and what one of these reads.
   texts = batch * math.prod(pages)
   copies, seen = c.decoder_rows(math.prod(pages), length)
   rows, width = batch * settings['num_beams'], c.num_heads * c.d_kv
@@ -72,7 +71,7 @@ def peak_of(parts):
 
 
 def limiting_flag(summarizer):
-  """Returns the option that makes less be read of a document."""
+  """Returns the flag that limits how much of a document is read."""
   is_limited = summarizer.pages and not reading.reads_chunks(summarizer.pages)
   return 'num_pages' if is_limited else 'max_input_length'
 
@@ -81,13 +80,13 @@ class BatchLimits:
   """The shapes that documents are padded to, and how many share a batch."""
 
   def __init__(self, summarizer, settings, batch_size=None, available=None):
-    """Computes nothing yet.
+    """Stores the limits.
 
     Args:
       summarizer: of `locost_jax.load`.
       settings: dict with num_beams and max_length.
-      batch_size: most documents in a batch; None: see BATCH_TOKENS.
-      available: bytes that may be taken, parameters included; None: no limit.
+      batch_size: maximum documents in a batch; None: see BATCH_TOKENS.
+      available: bytes that may be used, parameters included; None: no limit.
     """
     self._summarizer, self._settings = summarizer, settings
     self._batch_size, self._available = batch_size, available
@@ -115,7 +114,7 @@ class BatchLimits:
     return most
 
   def too_large(self, job, shape):
-    """Returns the InputError of a document for which there is no memory."""
+    """Returns the InputError of a document that does not fit into memory."""
     parts = self._needs(1, shape)
     shown = ', '.join(
         f'{name} {memory.show(size)}' for name, size in parts.items()

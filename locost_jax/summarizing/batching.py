@@ -1,7 +1,7 @@
 """Batches of documents of similar shape, padded to one of few lengths.
 
-The shape of a document is (L,), or (P, L) where a model reads pages: P pages, L
-tokens that each is padded to.
+The shape of a document is (L,), or (P, L) if the model reads pages: P pages,
+each padded to L tokens.
 """
 
 import numpy as np
@@ -9,14 +9,15 @@ import numpy as np
 from locost_jax import models
 from locost_jax.data import buckets
 
-# Tokens from where on `bucket_length` goes in smaller steps.
+# Above this number of tokens, `bucket_length` takes smaller steps.
 LONG = 1 << 17
 
 
 def bucket_length(length):
-  """Returns what inputs of this length are padded to: 2^k or 1.5 * 2^k.
+  """Returns the padded length of inputs of this length: 2^k or 1.5 * 2^k.
 
-  Above LONG to eighths of 2^k: there reading takes far longer than compiling.
+  Above LONG, a multiple of 2^k / 8: there, reading takes far longer than
+  compiling.
   """
   if length > LONG:
     eighth = 1 << ((length - 1).bit_length() - 4)
@@ -26,11 +27,11 @@ def bucket_length(length):
 
 
 def padded_length(config, length, least=1):
-  """Returns what inputs of this length are padded to.
+  """Returns the padded length of inputs of this length.
 
   Args:
-    config: the model's. The release's convolution, whose results depend on the
-      length, takes no padding.
+    config: the model's. With the release's convolution, whose results depend on
+      the length, inputs are not padded.
     length: tokens, not more than the model has positions.
     least: shorter inputs are padded like inputs of this length.
   """
@@ -57,8 +58,8 @@ def pad(documents, shape, pad_id):
   """Pads documents of one shape.
 
   Args:
-    documents: the lists of ids of each, of `reading.Read`.
-    shape: of each, of `padded_shape`.
+    documents: for each document its `Read.pages`, lists of ids.
+    shape: of each document, from `padded_shape`.
     pad_id: the vocabulary's.
 
   Returns:
@@ -74,16 +75,16 @@ def pad(documents, shape, pad_id):
 
 
 def power_of_two_in(number):
-  """Returns the largest power of two that is not above `number`."""
+  """Returns the largest power of two up to `number`."""
   return 2 ** (int(number).bit_length() - 1)
 
 
 def truncate(ids, most):
-  """Returns at most `most` of a document's ids, the end mark among them.
+  """Returns at most `most` of a document's ids, ending with eos.
 
   Args:
-    ids: list, the end mark last.
-    most: None: all of them.
+    ids: list, with eos last.
+    most: maximum number of ids; None: no limit.
   """
   if most is None or len(ids) <= most:
     return ids
@@ -94,10 +95,9 @@ def make_batches(documents, shape_of, rows):
   """Groups documents of one shape; the first documents are read first.
 
   Args:
-    documents: anything that stands for them, in the order in which their
-      summaries are to come.
+    documents: list of any type, in the desired order of the summaries.
     shape_of: document -> the shape it is padded to.
-    rows: shape -> most documents in a batch; 0 counts as 1.
+    rows: shape -> maximum documents in a batch; 0 counts as 1.
 
   Returns:
     List of (shape, list of documents).

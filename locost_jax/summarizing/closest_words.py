@@ -18,19 +18,19 @@ class Match(NamedTuple):
 
 
 def word_spans(text):
-  """Returns (start, end, word as it is compared) of the words of a text."""
+  """Returns (start, end, folded word) of the words of a text."""
   return [
       (*match.span(), _fold(match.group())) for match in _WORD.finditer(text)
   ]
 
 
 def words(text):
-  """Returns the words of a text, as they are compared."""
+  """Returns the folded words of a text."""
   return [_fold(word) for word in _WORD.findall(text)]
 
 
 def _fold(word):
-  """Removes case and accents of a word: Kurágin and KURAGIN are one."""
+  """Removes case and accents of a word: Kurágin and KURAGIN become equal."""
   if word.isascii():
     return word.lower()
   return ''.join(
@@ -43,11 +43,11 @@ def _fold(word):
 def closest_passages(sentences, passages):
   """Finds for each sentence the passage that shares most words with it.
 
-  The overlap is the part of the sentence that the passage has: the mean of
-  ROUGE-1 and ROUGE-2 recall (Lin 2004), in which a word or pair of words that
-  n of P passages have weighs log(1 + P / n), so that names count and articles
-  do not. Words are looked up in an index: the time grows with the words that
-  are shared and not with sentences times passages.
+  The overlap is the mean of ROUGE-1 and ROUGE-2 recall (Lin 2004) of the
+  sentence in the passage. A word or pair of words in n of P passages weighs
+  log(1 + P / n), so that names count more than articles. Words are looked up in
+  an index: the time grows with the number of shared words, not with sentences
+  times passages.
 
   Args:
     sentences: list of str.

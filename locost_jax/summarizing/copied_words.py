@@ -1,10 +1,10 @@
-"""Which words of a summary were copied from its document, and from where.
+"""Finds the words of a summary that were copied, and their places.
 
-A model with a copy head (`models/copy_head.py`) says for each token of a
-summary which part of its probability was copied, and which token of the input
-weighs most of those like it. A word was copied if at least half of the
-probability of its tokens was; its place is the word around the token that
-weighs most.
+For each token of a summary, a model with a copy head (`models/copy_head.py`)
+gives the share of its probability that was copied, and the equal input token
+with the most attention. A word counts as copied if the mean share of its tokens
+is at least one half. Its place is the document's word around the input token
+with the most attention.
 """
 
 import functools
@@ -27,11 +27,12 @@ class CopiedWord(NamedTuple):
 
 
 class Traced(NamedTuple):
-  """Of each token of a summary, arrays [T].
+  """Arrays [T], a value for each token of a summary.
 
-  share: the part of its probability that was copied.
-  weight: the attention on the token of the document like it that weighs most.
-  end: where that ends in the document; -1: it is a mark.
+  Attributes:
+    share: the copied share of its probability.
+    weight: the attention on the equal document token with the most attention.
+    end: end of that token in the document, in characters; -1 at bos and eos.
   """
 
   share: np.ndarray
@@ -39,7 +40,7 @@ class Traced(NamedTuple):
   end: np.ndarray
 
   def take(self, which):
-    """Returns that of the tokens that an index or a bool [T] chooses."""
+    """Returns the values at an index array or bool [T]."""
     return Traced(*(x[which] for x in self))
 
 
@@ -57,12 +58,12 @@ def trace(summarizer, memory, targets_in, tokens, places):
   Args:
     summarizer: of `locost_jax.load`.
     memory: of the model's `encode`, of one document.
-    targets_in: int [1, T], what the decoder read.
+    targets_in: int [1, T], the decoder's inputs.
     tokens: ids of the summary, at most T.
-    places: of `reading.places`: for each page where its tokens end.
+    places: of `reading.places`, the ends of the tokens of each page.
 
   Returns:
-    Traced; None where the model has no copy head.
+    Traced; None if the model has no copy head.
   """
   if not getattr(summarizer.config, 'copy', False):
     return None
@@ -105,7 +106,7 @@ def find(summary, text, ends, traced):
 
 
 def _word_around(text, at):
-  """Returns (start, end) of the word with a character; None: it has none."""
+  """Returns (start, end) of the word around a character, or None."""
   if at < 0 or text[at].isspace():
     return None
   start = end = at

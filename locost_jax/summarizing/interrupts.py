@@ -13,8 +13,8 @@ from locost_jax.errors import visible
 def end_at_once(progress, output):
   """In this context Ctrl-C and SIGTERM end the process at once.
 
-  Python's own handlers run between two of its instructions, and one layer of a
-  book may take minutes. Finished summaries are on disk already (`results`).
+  Python's own handlers run between bytecode instructions, and one layer over a
+  book may take minutes. Finished summaries are already on disk (`results`).
 
   Args:
     progress: a `progress.Progress`.
@@ -23,7 +23,7 @@ def end_at_once(progress, output):
   if threading.current_thread() is not threading.main_thread():
     yield
     return
-  # A signal that is ignored stays so: a shell's background job ignores SIGINT.
+  # Keep ignored signals ignored: a shell's background job ignores SIGINT.
   wanted = [
       number
       for number in (signal.SIGINT, signal.SIGTERM)
@@ -49,7 +49,7 @@ def end_at_once(progress, output):
 
 
 def _wait(reader, progress, output):
-  """Ends the process when a signal's number comes; returns at b'', the end."""
+  """Ends the process on a signal's number; returns when the pipe is closed."""
   received = os.read(reader, 1)
   if not received:
     return

@@ -1,7 +1,7 @@
-"""Where summaries and their pages go: looked at before anything is computed.
+"""Checks the files of summaries and pages before anything is computed.
 
-A file that is there is replaced only with --overwrite, a document never, and
-only regular files are.
+An existing file is replaced only with --overwrite and only if it is a regular
+file. A document is never replaced.
 """
 
 import os
@@ -20,21 +20,21 @@ def page_path(path, number, total):
 
 
 def page_paths(path, total):
-  """Returns the files of a report: its pages, and the list of them."""
+  """Returns the files of a report: its pages, then its index."""
   pages = [page_path(path, i, total) for i in range(1, total + 1)]
   return pages if total == 1 else [*pages, path]
 
 
 def check(output, report, overwrite, keeps_rows, inputs, total):
-  """Raises an InputError where writing would lose something.
+  """Raises an InputError if writing would replace a file that must stay.
 
   Args:
     output: FILE of the summaries, or None.
     report: FILE of the report, or None.
-    overwrite: whether files that are there may be replaced.
-    keeps_rows: whether rows that `output` has stay (`results` looks at them).
+    overwrite: whether existing files may be replaced.
+    keeps_rows: whether existing rows of `output` stay (`results` checks them).
     inputs: paths of the documents, '-' for standard input.
-    total: documents.
+    total: number of documents.
   """
   documents = _identities(inputs)
   of_output = [output, partial_path(output)] if output else []
@@ -61,14 +61,14 @@ def check(output, report, overwrite, keeps_rows, inputs, total):
       )
   if not overwrite:
     replaced = [] if keeps_rows or not output else [(output, 'output')]
-    if not output:  # a command that goes on makes the same pages anew
+    if not output:  # with --output, a repeated call rewrites its own pages
       replaced += [(path, 'report') for path in of_report]
     for path, flag in replaced:
       refuse_existing(path, flag)
 
 
 def refuse_existing(path, flag):
-  """Raises an InputError if there is a file."""
+  """Raises an InputError if the file exists."""
   if os.path.lexists(path) and os.path.exists(path):
     raise InputError(
         f'--{flag}={path}: exists already; expected the name of a new file, or '
@@ -77,7 +77,7 @@ def refuse_existing(path, flag):
 
 
 def partial_path(output):
-  """Returns where the summaries of FILE are until all are done."""
+  """Returns the path that holds FILE's summaries until all are done."""
   return output + '.partial'
 
 

@@ -1,6 +1,6 @@
 """Computes a source page: texts, strips, heat and shared words.
 
-No HTML: `page_html` makes that of it.
+`page_html` renders them.
 """
 
 import bisect
@@ -13,7 +13,7 @@ from locost_jax.summarizing import closest_words
 from locost_jax.summarizing import selected_tokens
 
 COLUMNS = 240  # of a strip
-_QUOTED = 420  # characters of a passage that are shown with a sentence
+_QUOTED = 420  # maximum characters of a passage shown with a sentence
 # A rare word is in at most this share of the passages.
 _RARE = 0.1
 
@@ -114,7 +114,7 @@ def _copies(source):
 
 
 def _containing(spans, span):
-  """Returns which of some spans contains another; None: none of them."""
+  """Returns the index of the span that contains another, or None."""
   starts = [start for start, _ in spans]
   i = bisect.bisect_right(starts, span[0]) - 1
   return i if i >= 0 and span[1] <= spans[i][1] else None
@@ -147,13 +147,13 @@ def make_strip(mass, edges, top):
     top: numbers of the passages to point at.
 
   Returns:
-    dict as the page's script reads it: mass and passage of COLUMNS columns, and
-    top.
+    The dict that the page's script reads: mass and passage, lists of COLUMNS
+    values, and top.
   """
   if not edges[-1]:  # nothing was read
     return {'mass': [0.0] * COLUMNS, 'passage': [1] * COLUMNS, 'top': top}
   cuts = np.linspace(0, 1, COLUMNS + 1)
-  # Passages that were not read have no width; interp wants rising edges.
+  # np.interp needs increasing edges; passages not read have no width.
   read = np.append(np.flatnonzero(np.diff(edges) > 0), len(mass))
   total = np.append(0, np.cumsum(mass))
   columns = np.diff(np.interp(cuts, edges[read], total[read]))
@@ -181,10 +181,9 @@ def _find_rare_words(quotes):
 
 
 def find_shared_phrases(quote, sentence, is_rare):
-  """Finds what a passage shares with a sentence.
+  """Finds the phrases that a passage shares with a sentence.
 
-  These are runs of shared words, each cut to go from its first rare word to its
-  last.
+  A phrase is a run of shared words from its first rare word to its last.
 
   Args:
     quote: the passage.

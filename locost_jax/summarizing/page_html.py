@@ -10,7 +10,7 @@ import locost_jax
 from locost_jax.summarizing import page_contents
 from locost_jax.summarizing.page_contents import COLUMNS
 
-_RUN = 60  # passages that a browser lays out together
+_RUN = 60  # passages that the browser lays out together
 
 
 def escape(text):
@@ -21,7 +21,7 @@ def escape(text):
 
 
 def embed_json(data):
-  """Returns JSON that cannot end the element it stands in."""
+  """Returns JSON that cannot close the element around it."""
   return json.dumps(data, separators=(',', ':')).replace('<', '\\u003c')
 
 
@@ -29,9 +29,9 @@ def format_share(share):
   """Returns a share as percent, in HTML."""
   percent = 100 * share
   if 0 < percent < 0.01:
-    return '&lt;\u20090.01\u2009%'
+    return '&lt;\u202f0.01\u202f%'
   digits = 0 if percent >= 10 else 1 if percent >= 1 else 2
-  return f'{percent:.{digits}f}\u2009%'
+  return f'{percent:.{digits}f}\u202f%'
 
 
 def render_strip(row, quotes):
@@ -78,7 +78,7 @@ def render_sentence(i, found, overall, contents, pages=''):
     found: its `attribution.Sentence`.
     overall: [P], the mass of the whole summary.
     contents: page_contents.Contents.
-    pages: HTML that says which pages counted.
+    pages: HTML of the weight of each page.
   """
   edges, words = contents.edges, _render_words(i, contents)
   links = ''.join(
@@ -177,7 +177,7 @@ def _render_match(i, passage, bar, label, contents):
 
 
 def render_quote(text, sentence_text, is_rare):
-  """Returns a part of a passage, what it shares with a sentence marked.
+  """Returns an excerpt of a passage; phrases shared with a sentence are marked.
 
   Args:
     text: of the passage.
@@ -195,7 +195,7 @@ def render_quote(text, sentence_text, is_rare):
 
 
 def _render_marked(text, spans, begin, stop):
-  """Returns text[begin:stop], marked where spans lie whole in it."""
+  """Returns text[begin:stop] with the spans marked that lie inside it."""
   parts, at = [], begin
   for start, end in spans:
     if start >= at and end <= stop:
@@ -213,7 +213,7 @@ def render_document(contents, tokens, pages=()):
 
   Args:
     contents: page_contents.Contents.
-    tokens: int [P], how many the model read of each passage.
+    tokens: int [P], tokens of each passage that the model read.
     pages: the passage that each page of the document begins in.
   """
   marks = {}
@@ -236,7 +236,7 @@ def _render_passage(i, contents, tokens):
   Args:
     i: which, from 0.
     contents: page_contents.Contents.
-    tokens: how many the model read of it.
+    tokens: number of its tokens that the model read.
   """
   heat, text = contents.heat[i], contents.quotes[i]
   shown = _render_places(text, contents.selected[i], contents.copied_from[i])
@@ -262,7 +262,7 @@ def _render_passage(i, contents, tokens):
 
 
 def _render_places(text, selected, places):
-  """Returns a passage: what was selected marked, what was copied linked."""
+  """Returns a passage with selected tokens marked and copied words linked."""
 
   def render(begin, stop):
     own = [(max(a, begin), min(b, stop)) for a, b in selected]
@@ -291,6 +291,6 @@ def render_footer(settings):
       if value is not None
   )
   return (
-      f'<footer><h2>Settings</h2><dl>{rows}'
+      f'<footer id="settings"><h2>Settings</h2><dl>{rows}'
       f'<dt>locost_jax</dt><dd>{locost_jax.__version__}</dd></dl></footer>'
   )

@@ -10,7 +10,7 @@ def render(selection, quotes):
   """Returns the section of a source page that shows what was selected.
 
   Args:
-    selection: a `selection.Selection`.
+    selection: a `selected_tokens.Selection`.
     quotes: texts of the passages.
   """
   return f"""\
@@ -30,7 +30,7 @@ them that was selected, up to 100&#8201;%.</figcaption></figure></section>"""
 
 
 def _render_rest(selection):
-  """Returns where the attention is that is on no token of the text."""
+  """Returns a sentence on the attention outside the text's tokens."""
   rest = f'<b>{format_share(selection.marks)}</b> on marks and padding'
   if selection.front is None:
     return f'Of its attention {rest} is not shown here. '
@@ -43,7 +43,7 @@ def _render_rest(selection):
 
 
 def fact(selection):
-  """Returns the words for the head of the page."""
+  """Returns the number of selected tokens, for the head of the page."""
   return (
       f'{selection.selected:,} of {selection.total:,} tokens selected '
       f'({_share_of_all(selection)})'
@@ -77,7 +77,7 @@ def render_charts(selection, quotes):
 
 
 def render_switch():
-  """Returns the legend of the document, which shows and hides what it names."""
+  """Returns the checkbox that shows or hides the selected tokens."""
   return (
       '<input type="checkbox" id="show-selected" checked>'
       '<label for="show-selected">Show <mark>selected tokens</mark>: what the '

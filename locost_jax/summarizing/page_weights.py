@@ -1,8 +1,8 @@
-"""Which page of a document each word of a summary came from, as HTML.
+"""Renders the page of the document that each summary word came from, as HTML.
 
-PageSum's decoder weighs the pages anew for every token (its equation 9). Shown
-are the summary with the page that counted most for each word, and the weights
-of all pages over all words (its figure 3).
+PageSum's decoder weighs the pages for every token (its equation 9). The section
+shows the summary with the page of highest weight for each word, and the weights
+of all pages for all words (its figure 3).
 """
 
 import numpy as np
@@ -23,7 +23,7 @@ def word_weights(summary, pages):
 
   Returns:
     (list of (start, end), float [words, pages]): the mean over the tokens that
-    end in a word. A word without a token has those of the word before it.
+    end in a word. A word without a token has the weights of the word before.
   """
   spans, owner = summary_words.find(summary, pages.ends)
   found = np.zeros((len(spans), pages.weights.shape[1]))
@@ -64,7 +64,7 @@ each word of the summary (from left to right); darker is more.</figcaption>
 
 
 def _render_words(words, weights):
-  """Returns the words, a number behind each run of words of one page."""
+  """Returns the words, with the page number after each run of one page."""
   best = weights.argmax(1)
   parts = []
   for i, (word, p) in enumerate(zip(words, best)):
@@ -79,7 +79,7 @@ def _render_words(words, weights):
 
 
 def heat_map(words, weights):
-  """Returns a picture of the weights as SVG: a row a page, a column a word.
+  """Returns the weights as SVG: a row per page, a column per word.
 
   Args:
     words: of the summary.

@@ -1,15 +1,15 @@
-"""Summaries of documents that are read part by part: two baselines.
+"""Two baselines that summarise a document part by part.
 
 Models that cannot read a whole book summarise its paragraphs one by one:
 
-  join   the summary is that of all parts, in order
-  rank   it is those of the parts that the model is most sure of, in the order
-         of the document (BookSum, Kryscinski et al. 2021; the rows of BART, T5
+  join   the summaries of all parts, in order
+  rank   the summaries that the model is most confident of, in the order of the
+         document (BookSum, Kryscinski et al. 2021; the rows of BART, T5
          and PEGASUS in table 7 of LOCOST, section 5.6)
 
 A part is as many whole paragraphs as fit; a longer paragraph is cut between
-sentences, a longer sentence between words. The model is as sure of a summary as
-the mean log-probability of its tokens is high (`generation.confidence`).
+sentences, a longer sentence between words. The confidence in a summary is the
+mean log-probability of its tokens (`generation.confidence`).
 """
 
 import re
@@ -29,7 +29,7 @@ from locost_jax.summarizing import texts
 from locost_jax.vocabularies import vocabulary as vocabulary_lib
 
 RANK = 'rank'  # the other is 'join'
-_PARAGRAPH, _SENTENCE = '\n\n', ' '  # what stands in front of a unit
+_PARAGRAPH, _SENTENCE = '\n\n', ' '  # separators before a unit
 _ROWS = 8  # summaries whose probabilities are computed at once
 
 
@@ -37,12 +37,12 @@ class Parts(NamedTuple):
   """How a document is read part by part."""
 
   parts: str  # 'join' or 'rank'
-  part_length: int  # most tokens of a part, marks included
-  summary_length: int  # most tokens of the summary; 0: any number
+  part_length: int  # maximum tokens of a part, with bos and eos
+  summary_length: int  # maximum tokens of the summary; 0: no limit
 
 
 def of_flags(values, summarizer):
-  """Returns the Parts of the flags of `part_options`; None: none are asked for.
+  """Returns the Parts of the flags of `part_options`; None without --parts.
 
   Raises:
     InputError: the model cannot read such parts.
@@ -87,7 +87,7 @@ def split(text, most, count):
 
 
 def _units(text, most, count):
-  """Yields (what stands in front of it, text): paragraphs, or pieces of them."""
+  """Yields (separator before it, text): paragraphs, or pieces of them."""
   for paragraph in re.split(r'\n\s*\n', text):
     before = _PARAGRAPH
     for piece in _cut(paragraph.strip(), most, count):
@@ -123,16 +123,15 @@ def _halve(text, most, count):
 
 
 def choose(lengths, sureness, most):
-  """Chooses summaries, the surest first, as long as they fit together.
+  """Chooses summaries in order of confidence, as long as they fit together.
 
   Args:
-    lengths: tokens of each.
-    sureness: of each; of equals the first is taken. All equal: from the
-      beginning on.
-    most: most tokens of all that are chosen; 0: any number.
+    lengths: tokens of each summary.
+    sureness: confidence in each; of equal ones, the first is taken.
+    most: maximum tokens of all chosen summaries; 0: no limit.
 
   Returns:
-    Sorted list of places; at least one if there is any.
+    Sorted list of indices; at least one unless `lengths` is empty.
   """
   chosen, total = [], 0
   for i in sorted(range(len(lengths)), key=lambda i: (-sureness[i], i)):
@@ -147,8 +146,8 @@ def summarize(
 ):
   """Yields a `summaries.Done` for each document.
 
-  Its row has two fields more: `parts`, how many there are, and `parts_used`,
-  the places of those whose summaries were taken, from 0 on.
+  Its row has two more fields: `parts`, the number of parts, and `parts_used`,
+  the indices of the parts whose summaries were taken.
 
   Args:
     summarizer, jobs, settings, progress, batch_size, available: as of

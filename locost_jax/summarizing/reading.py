@@ -1,15 +1,15 @@
-"""How a model reads a document: its tokens, and where they stand in its text.
+"""How a model reads a document: its tokens and their places in the text.
 
-Most models read a document as one sequence. One that reads pages
-(`models.page_forms`) gets them cut as in training, by `data.pages`; a page
-without tokens is left out where it weighs nothing.
+Most models read a document as one sequence. For a model that reads pages
+(`models.page_forms`), `data.pages` cuts the document as in training; pages
+without tokens and without weight are left out.
 
-A model that reads chunks gets as many as the document takes; max_input_length
-counts its tokens, the marks of chunks left out.
+A model that reads chunks gets as many chunks as the document fills.
+max_input_length counts its tokens without the bos and eos of chunks.
 
-Pages change white space only. So the n-th character of the pages that is no
-white space is that of the text, and a token's place in a page gives its place
-in the text.
+Pages change only white space. The n-th non-space character of the pages is
+therefore the n-th of the text, and a token's place in a page gives its place in
+the text.
 """
 
 import dataclasses
@@ -25,9 +25,9 @@ from locost_jax.summarizing import batching
 from locost_jax.summarizing import texts
 from locost_jax.vocabularies import vocabulary as vocabulary_lib
 
-# The least that a field of `texts.Pages` can be; a page has two marks.
+# Minimum of each field of `texts.Pages`; a page has bos, eos and one token.
 _LEAST = {'num_pages': 1, 'page_length': 3, 'document_length': 0}
-# What says how much is read where documents have P pages.
+# Fields that limit the text of a document with P pages, not of chunks.
 _NOT_OF_CHUNKS = 'num_pages', 'document_length'
 
 
@@ -35,9 +35,9 @@ class Read(NamedTuple):
   """The tokens of a document.
 
   Attributes:
-    pages: lists of ids, marks included; one where a model reads no pages.
-    tokens: what the document has, marks of what is read included.
-    dropped: parts of it that are not read, as there are too many.
+    pages: lists of ids, with bos and eos; one list if the model reads no pages.
+    tokens: number of the document's tokens, with bos and eos of the read part.
+    dropped: number of parts beyond the maximum, which are not read.
   """
 
   pages: list
@@ -51,15 +51,15 @@ def choose_pages(config, stored, given):
   Args:
     config: the model's.
     stored: `config.data` of the run that trained it, or None.
-    given: {field of `texts.Pages`: value}, which replace those of the run; None
-      is not given.
+    given: {field of `texts.Pages`: value}, replacing the run's; None: not
+      given.
 
   Returns:
-    `texts.Pages`; None for a model that reads none.
+    `texts.Pages`; None for a model that reads no pages.
 
   Raises:
-    InputError: an unknown field, a value that cannot be, or a model that reads
-      no pages.
+    InputError: an unknown field, an invalid value, or a model that reads no
+      pages.
   """
   given = {key: value for key, value in given.items() if value is not None}
   _check_given(given)
@@ -69,7 +69,7 @@ def choose_pages(config, stored, given):
       raise InputError(f'{key}={value!r}: this model reads no pages')
     return None
   most = models.max_positions(config) or texts.LONGEST_PAGE
-  # The release's mode has no empty pages: they say something.
+  # padding='release': an empty page holds a full stop, as in PageSum's release.
   empty_page = '.' if getattr(config, 'padding', '') == 'release' else ''
   chosen = texts.Pages(
       pages=texts.Pages.pages if texts.Pages.pages in forms else forms[0],
@@ -100,7 +100,7 @@ def choose_pages(config, stored, given):
 
 
 def _check_given(given):
-  """Raises an InputError for what is no field of `texts.Pages`, or no value."""
+  """Raises an InputError for an unknown field or a value of the wrong type."""
   fields = {f.name: type(f.default) for f in dataclasses.fields(texts.Pages)}
   for key, value in given.items():
     if key not in fields:
@@ -115,7 +115,7 @@ def _check_given(given):
 
 
 def reads_chunks(pages):
-  """Whether `texts.Pages`, or None, are chunks: as many as a document takes."""
+  """Whether `pages` (`texts.Pages` or None) are chunks, of any number."""
   return pages is not None and pages.pages in pages_lib.CHUNKS
 
 
@@ -123,11 +123,11 @@ def read(vocabulary, text, pages=None, max_input_length=None):
   """Returns the tokens of a document as a Read.
 
   Args:
-    vocabulary: whose tokens they are.
+    vocabulary: of the model.
     text: a `texts.Text`.
     pages: `texts.Pages`, or None: one sequence.
-    max_input_length: tokens that are read of one sequence, or of what becomes
-      chunks; None: all. None where there are P pages.
+    max_input_length: maximum tokens of one sequence, or of all chunks; None: no
+      limit. Always None with P pages.
   """
   if pages is None:
     ids = vocabulary_lib.surround(vocabulary, vocabulary.encode(text.text))
@@ -138,7 +138,7 @@ def read(vocabulary, text, pages=None, max_input_length=None):
         parts, '', pages.pages, pages.page_length, most, vocabulary
     )
     cut = 0
-    if max_input_length is not None:  # else not tokenised once more
+    if max_input_length is not None:  # otherwise nothing was cut
       lengths = [len(vocabulary.encode(part)) for part in parts]
       cut = pages_lib.count_cut(lengths, (), pages.pages, 0, most)
     return Read(made, sum(map(len, made)) + cut)
@@ -158,13 +158,13 @@ def read(vocabulary, text, pages=None, max_input_length=None):
 
 
 def places(vocabulary, text, pages=None, max_input_length=None):
-  """Finds where in the text the tokens of `read` end.
+  """Finds the end in the text of each token of `read`.
 
   Args:
     vocabulary, text, pages, max_input_length: as in `read`.
 
   Returns:
-    An int array for each of `Read.pages`, -1 at marks, at padding and in a page
+    An int array for each of `Read.pages`, -1 at bos, eos, padding and in a page
     without letters.
   """
   if pages is None:
@@ -195,9 +195,9 @@ def places(vocabulary, text, pages=None, max_input_length=None):
 
 
 def _ends_in_text(vocabulary, text, parts, empty_page=''):
-  """Where in the text the tokens of its parts end: a list for each part.
+  """Returns the ends in the text of the tokens of its parts, a list per part.
 
-  Tokens of a part without letters, or of what an empty one says, have -1.
+  Tokens of a part without letters, or of `empty_page`, have -1.
   """
   letters, found, before = _letters(text), [], 0
   for part in parts:
@@ -222,12 +222,12 @@ def _with_marks(ends, front):
 
 
 def _letters(text):
-  """Returns where a text's characters are that are no white space."""
+  """Returns the indices of the non-space characters of a text."""
   return np.flatnonzero([not letter.isspace() for letter in text])
 
 
 def _page_texts(vocabulary, text, pages):
-  """Returns the texts of the pages, and what has none."""
+  """Returns the texts of the pages, and the texts that are not read."""
   P = pages.num_pages
   if text.parts is not None:
     return pages_lib.document(text.parts, P), text.parts[P:]

@@ -1,11 +1,10 @@
 """A file of summaries that can be interrupted: FILE and FILE.partial.
 
-While work goes on every row is appended to FILE.partial and is on disk before
-the next one begins; at the end FILE takes its place, whole. So a process that
-is killed at any moment loses the summaries it was writing and no other, and
-the next call does only what is missing. Rows are JSON in FILE.partial, in the
-order they were finished; FILE has them in the order of the documents, as JSON
-or as text.
+Each row is appended to FILE.partial and is on disk before the next one starts.
+At the end, FILE is written whole and FILE.partial is removed. A process that is
+killed at any moment loses only the summaries it was writing, and the next call
+computes only the missing ones. FILE.partial has rows of JSON in the order they
+finished; FILE has them in the order of the documents, as JSON or as text.
 """
 
 import fcntl
@@ -23,21 +22,21 @@ _BEGIN = b'{"id": '  # every row that is appended to FILE.partial
 
 
 class Results:
-  """Rows by (file, id, sha256 of the text); those of an earlier call are there."""
+  """Rows by (file, id, sha256 of the text), with those of earlier calls."""
 
   def __init__(self, path, made_with, as_json, overwrite=False):
-    """Reads what there is and opens FILE.partial for appending.
+    """Reads the existing rows and opens FILE.partial for appending.
 
     Args:
       path: FILE.
-      made_with: what every new row holds besides its summary; `settings`,
-        `dtype` and the checkpoint's fingerprint must be those of the old rows.
+      made_with: fields of every new row besides its summary. `settings`,
+        `dtype` and the checkpoint's fingerprint must match the old rows.
       as_json: JSON lines; otherwise a line of text per summary.
-      overwrite: start afresh whatever there is.
+      overwrite: ignore and replace existing rows.
 
     Raises:
-      InputError: other settings, another checkpoint, a FILE of something else,
-        or another process at work on it.
+      InputError: FILE has other settings, another checkpoint or other contents,
+        or another process is writing it.
     """
     self._path, self._as_json = path, as_json
     self._partial = outputs.partial_path(path)
@@ -61,7 +60,7 @@ class Results:
     return self._rows.get(key)
 
   def add(self, row):
-    """Puts a row on disk.
+    """Writes a row to disk.
 
     Raises:
       InputError: it cannot be written.
@@ -76,15 +75,15 @@ class Results:
       raise InputError(f'{self._partial}: {disk_error(error)}') from None
 
   def finish(self, keys):
-    """Puts FILE in its place.
+    """Writes FILE and removes FILE.partial.
 
     Args:
-      keys: (file, id, sha256) of the documents of this call, in order; those
-        without a row have failed.
+      keys: (file, id, sha256) of the documents of this call, in order;
+        documents without a row have failed.
 
     Returns:
-      How many rows of other documents FILE holds in front of these: a JSONL
-      file keeps what it had, a text has only what was asked for.
+      The number of rows of other documents at the front of FILE. A JSONL file
+      keeps its old rows; a text file has only the documents of this call.
 
     Raises:
       InputError: it cannot be written; the rows stay in FILE.partial.
@@ -111,14 +110,14 @@ class Results:
     return len(others)
 
   def close(self):
-    """Ends the file; one that never got a row leaves nothing behind."""
+    """Closes FILE.partial, and removes it if it has no row."""
     status = os.fstat(self._file.fileno())
     if status.st_nlink and not status.st_size:
       os.unlink(self._partial)
     self._file.close()
 
   def _find_complete_lines(self):
-    """Returns FILE.partial without what a killed process had not finished."""
+    """Returns FILE.partial without an incomplete last line."""
     data = self._file.read()
     torn = data[data.rfind(b'\n') + 1 :]
     if torn[: len(_BEGIN)] != _BEGIN[: len(torn)]:
@@ -129,7 +128,7 @@ class Results:
     return data[: len(data) - len(torn)]
 
   def _read(self, path, lines):
-    """Takes the rows of a file that are fit to go on with.
+    """Adds the rows of a file after checking that they match this call.
 
     Args:
       path: of the file.
@@ -163,7 +162,7 @@ class Results:
 
 
 def _open_locked(path):
-  """Opens a file for appending, which no other process writes.
+  """Opens a file for appending and locks it against other processes.
 
   Raises:
     InputError: it cannot be opened, or another process has it.
@@ -183,7 +182,7 @@ def _open_locked(path):
             f'{path}: cannot be locked: {error.strerror}'
         ) from None
       raise InputError(f'{path}: another process is writing it') from None
-    # The process that had it may have removed it meanwhile.
+    # The former holder of the lock may have removed the file.
     if os.fstat(file.fileno()).st_nlink:
       return file
     file.close()
@@ -194,12 +193,12 @@ def _key(row):
 
 
 def text_line(row):
-  """A summary as one line of text."""
+  """Returns a summary as one line of text."""
   return ' '.join(row['prediction'].split())
 
 
 def json_line(row, encoding='utf-8'):
-  """A row as one line of JSON, which an encoding has: ASCII if need be."""
+  """Returns a row as a line of JSON; ASCII if `encoding` cannot hold it."""
   line = json.dumps(row, ensure_ascii=False)
   try:
     line.encode(encoding)

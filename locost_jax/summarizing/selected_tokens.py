@@ -1,9 +1,9 @@
-"""Which tokens of a document the decoder read, where a model selects them.
+"""The tokens that the decoder read, for a model that selects tokens.
 
 SimCAS's decoder attends to the selected tokens, and to one vector in front of
-them: the mean of the chunks' start states, which stands at the first place of
-the memory. What is counted are tokens of the text: marks and padding, which can
-be selected too, are not.
+them: the mean of the chunks' start states, at the first place of the memory.
+Only tokens of the text are counted. Bos, eos and padding can be selected too,
+but are not counted.
 
 A page shows the document from left to right in COLUMNS columns of as many
 tokens each: the share that was selected, and the part of the attention that
@@ -23,8 +23,8 @@ class Selection(NamedTuple):
   Attributes:
     selected: tokens of the text that were selected.
     total: tokens of the text.
-    spans: (start, end) in the text, in order: what was selected. Selected
-      tokens that follow one another are one span.
+    spans: (start, end) in the text of the selected tokens, in order; adjacent
+      tokens form one span.
     columns: float [columns], the share of each that was selected.
     mass: float [columns], the part of the summary's attention on each.
     front: the part of the attention on the vector in front; None: this model
@@ -44,12 +44,12 @@ class Selection(NamedTuple):
 
 
 def selects(config):
-  """Whether the memory's mask says what a selector chose."""
+  """Whether the memory's mask marks the tokens that a selector chose."""
   return getattr(config, 'select', 'none') != 'none'
 
 
 def is_text(summarizer, pages):
-  """Which ids of a document are tokens of its text.
+  """Returns which ids of a document are tokens of its text.
 
   Args:
     summarizer: of `locost_jax.load`, whose model selects tokens.
@@ -57,8 +57,8 @@ def is_text(summarizer, pages):
       model reads no chunks.
 
   Returns:
-    bool of all ids in line: false at marks, padding and the place of the vector
-    in front.
+    bool of all ids in order: false at bos, eos, padding and the place of the
+    vector in front.
   """
   vocabulary = summarizer.vocabulary
   marks = vocabulary.bos_id, vocabulary.eos_id, vocabulary.pad_id
@@ -70,7 +70,7 @@ def is_text(summarizer, pages):
 
 
 def is_selected(summarizer, pages, mask):
-  """Which tokens of a text were selected: bool of all ids in line.
+  """Returns which tokens of a text were selected: bool of all ids in order.
 
   Args:
     summarizer, pages: see `is_text`.
@@ -173,8 +173,8 @@ def _first_passages(column, owners, number):
 def spans_in_quotes(text, passages, spans):
   """Finds spans of a text in its passages as they are shown.
 
-  A quote is the passage's text with every run of white space made one space;
-  that is in a span if the letters around it are.
+  A quote is the passage's text with each run of white space replaced by one
+  space, which is in a span if the letters around it are.
 
   Args:
     text: the document.

@@ -6,7 +6,7 @@ const all = (selector) => [...document.querySelectorAll(selector)];
 const strip = document.querySelector('.map');
 const cells = all('.map svg a');
 const chips = all('.chips a');
-const sentences = all('.summary a');
+const sentences = all('.summary p:first-of-type a');
 const tip = document.querySelector('.tip');
 const here = document.querySelector('.here');
 let shown = 0;  // 0: the whole summary; n: its sentence n
@@ -50,7 +50,7 @@ strip.addEventListener('pointermove', (event) => {
   const share = 100 * data.rows[shown].mass[i];
   const text = document.querySelector('#p' + n + ' > span').textContent;
   tip.firstElementChild.textContent = `\u00b6 ${n} \u00b7 ` +
-      `${share.toFixed(share < 10 ? 1 : 0)}\u2009% of the attention here`;
+      `${share.toFixed(share < 10 ? 1 : 0)}\u202f% of the attention here`;
   tip.lastElementChild.textContent =
       text.length > 180 ? text.slice(0, 180) + '\u2026' : text;
   tip.hidden = false;

@@ -1,13 +1,14 @@
 """The page that shows where a summary comes from: HTML, one file, no network.
 
-The summary; for each of its sentences the passages that the decoder attended
-to most and the passage closest in words; a strip of the attention over the
-whole document; the document itself, linked both ways; settings and versions. Of
-a model that selects tokens also how many, and which of the document.
+The page shows the summary; for each of its sentences the passages that the
+decoder attended to most and the passage closest in words; a strip of the
+attention over the whole document; the document itself, linked both ways; and
+the model, its settings and the time it took. For a model that selects tokens,
+the page also shows how many and which.
 
-Everything but the strip's choice of a sentence works without JavaScript. All
-text is escaped, scripts get numbers only, and the page's own policy lets no
-other script run and nothing be loaded.
+The page works without JavaScript, except for choosing a sentence of the strip.
+All text is escaped, the script gets only numbers, and the page's content policy
+forbids other scripts and loading anything.
 
 `page_contents` computes what a page shows, `page_html` writes its parts.
 """
@@ -23,6 +24,7 @@ from locost_jax.summarizing import attribution
 from locost_jax.summarizing import outputs
 from locost_jax.summarizing import page_contents
 from locost_jax.summarizing import page_html
+from locost_jax.summarizing import page_origin
 from locost_jax.summarizing import page_selection
 from locost_jax.summarizing import page_weights
 from locost_jax.summarizing.page_html import escape
@@ -41,22 +43,24 @@ def write(
     total=1,
     max_input_length=None,
     memory=None,
+    origin=None,
 ):
   """Writes the page of one document.
 
   Args:
-    path: of the report; with several documents it is that of the index, and
-      the pages lie next to it (`outputs.page_path`).
+    path: of the report; with several documents the path of the index, with
+      the pages next to it (`outputs.page_path`).
     summarizer: of `locost_jax.load`, with a vocabulary.
-    name: what the document is called.
+    name: of the document.
     text: the document.
-    tokens: ids of its summary as generated, without start. (Of a summary that
-      is only there as text: `attribution.summary_tokens`.)
+    tokens: ids of its summary as generated, without start. (For a summary
+      known only as text: `attribution.summary_tokens`.)
     settings: {name: value}, shown at the foot; None is left out.
     number: which document this is, from 1.
     total: documents of the report.
     max_input_length: as the document was read; None: all of it.
-    memory: what the model's `encode` gave for it; None: it is read again.
+    memory: output of the model's `encode`; None: the text is encoded again.
+    origin: {name: value} of `page_origin`; not part of the page's key.
 
   Returns:
     (file name, name, summary), for `write_index`.
@@ -66,12 +70,12 @@ def write(
   )
   own = outputs.page_path(path, number, total)
   key = page_key(name, text, settings)
-  files.write(own, page(name, source, settings, key))
+  files.write(own, page(name, source, settings, key, origin))
   return os.path.basename(own), name, source.summary
 
 
 def page_key(*contents):
-  """Returns what says of a page that it was made of the same contents."""
+  """Returns a hash of the contents that a page is made from."""
   return hashlib.sha256(
       repr(contents).encode('utf-8', 'surrogatepass')
   ).hexdigest()
@@ -88,7 +92,7 @@ def write_index(path, entries, key=''):
 
   Args:
     path: of the report.
-    entries: what `write` returned for each.
+    entries: list of the return values of `write`.
     key: `page_key` of the documents.
   """
   items = ''.join(
@@ -111,19 +115,22 @@ def write_index(path, entries, key=''):
   )
 
 
-def page(name, source, settings, key=''):
+def page(name, source, settings, key='', origin=None):
   """Returns the page of one document.
 
   Args:
-    name: what the document is called.
+    name: of the document.
     source: of `attribution.attribute`.
     settings: {name: value}, shown at the foot.
     key: see `page_key`.
+    origin: {name: value} of `page_origin`, shown with the settings.
 
   Returns:
     HTML.
   """
   contents = page_contents.collect(source)
+  origin = origin or {}
+  shown = {**page_origin.without_unused(settings), **origin}
   data = {
       'rows': contents.strips,
       'starts': [round(x, 5) for x in contents.edges[:-1].tolist()],
@@ -137,8 +144,8 @@ def page(name, source, settings, key=''):
 <p class="facts">{' · '.join(_facts(source))}</p>
 </header>
 {_render_navigation(contents)}
-{_render_main(source, contents)}
-{page_html.render_footer(settings)}
+{_render_main(source, contents, page_origin.render_line(origin))}
+{page_html.render_footer(shown)}
 <script type="application/json" id="data">{page_html.embed_json(data)}</script>
 """,
       key,
@@ -188,7 +195,7 @@ def _render_navigation(contents):
 </div></nav>"""
 
 
-def _render_main(source, contents):
+def _render_main(source, contents, origin):
   """Returns the summary, its sentences one by one, and the document."""
   summary = page_html.render_summary(contents.sentences)
   pages, spoken, begins = source.pages, '', ()
@@ -210,7 +217,7 @@ def _render_main(source, contents):
   return f"""\
 <main>
 <section class="summary" id="summary"><h2>Summary</h2>
-<p>{summary or 'The model wrote nothing.'}</p></section>
+<p>{summary or 'The model wrote nothing.'}</p>{origin}</section>
 {spoken}
 <section><h2>Sentence by sentence</h2>
 <p class="note">Left: what the decoder attended to while it wrote the sentence,

@@ -1,8 +1,8 @@
-"""Documents -> rows with their summaries, in batches that fit into memory.
+"""Summarises documents in batches that fit into memory.
 
-Documents of like shape share a batch (see `batching.padded_shape`). A batch
-is made smaller until its estimated memory is there; a document that does not
-fit alone is refused before anything is computed for it.
+Documents of the same padded shape share a batch (`batching.padded_shape`). A
+batch shrinks until its estimated memory fits. A document that does not fit
+alone is refused before anything is computed for it.
 """
 
 import dataclasses
@@ -27,7 +27,7 @@ from locost_jax.summarizing import texts
 # Documents are tokenised in portions of this many characters, so that the
 # first summary does not wait for the last document.
 _PORTION = 2**24
-# The settings that are no arguments of `Summarizer.generate`.
+# Settings that are not arguments of `Summarizer.generate`.
 _NO_ARGUMENTS = (
     'max_input_length',
     'eos_id',
@@ -38,14 +38,14 @@ _NO_ARGUMENTS = (
 
 
 class Job(NamedTuple):
-  """A document that is to be summarised."""
+  """A document to summarise."""
 
-  number: int  # its place among all documents
+  number: int  # index among all documents
   document: Any
   sha256: str  # of its text
   pages: Any = None  # lists of ids, see `reading.Read`
-  read: int = 0  # tokens it has
-  dropped: int = 0  # parts that are not read
+  read: int = 0  # tokens of the whole document
+  dropped: int = 0  # parts not read
 
   @property
   def kept(self):
@@ -60,7 +60,7 @@ class Done(NamedTuple):
   row: Any = None
   error: Any = None
   tokens: Any = None  # int32 [written], padding included
-  memory: Any = None  # what the encoder gave for it, if that is kept
+  memory: Any = None  # the encoder's output, if kept
 
 
 class _Written(NamedTuple):
@@ -69,7 +69,7 @@ class _Written(NamedTuple):
   tokens: Any  # int32 [rows, written]
   encoding: float  # seconds
   decoding: float  # seconds
-  memory: Any  # what the encoder gave, or None
+  memory: Any  # the encoder's output, or None
   mask: Any  # [rows, ...], which tokens were selected; None: all
 
 
@@ -103,11 +103,11 @@ def summarize(
   Args:
     summarizer: of `locost_jax.load`, with a vocabulary.
     jobs: list of Job, not yet tokenised.
-    settings: dict: max_input_length, or None for all of a document, seed, and
-      the fields of `decode_settings.Settings`.
+    settings: dict: max_input_length (None: no limit), seed, and the fields of
+      `decode_settings.Settings`.
     progress: a `progress.Progress`.
-    batch_size: most documents in a batch; None: see `batch_memory`.
-    available: bytes that may be taken, parameters included; None: no limit.
+    batch_size: maximum documents in a batch; None: see `batch_memory`.
+    available: bytes that may be used, parameters included; None: no limit.
     keep_memory: whether a Done has `memory`.
   """
   limits = batch_memory.BatchLimits(summarizer, settings, batch_size, available)
@@ -133,14 +133,14 @@ def summarize(
 
 
 class _TimeLeft:
-  """Estimates the time for all documents, from the characters that are done."""
+  """Estimates the time left from the number of characters done."""
 
   def __init__(self, jobs):
     self._total = sum(len(job.document.text) for job in jobs)
     self._finished, self._start = 0, time.monotonic()
 
   def finish(self, jobs):
-    """Counts documents that are done."""
+    """Counts these documents as done."""
     self._finished += sum(len(job.document.text) for job in jobs)
 
   def seconds(self):
@@ -164,7 +164,7 @@ def _portions(jobs):
 
 
 def _tokenize(summarizer, portion, settings, progress, tokenized):
-  """Tokenises documents into a list; yields a Done for each that cannot be.
+  """Tokenises documents into a list; yields a Done for each failure.
 
   Args:
     summarizer, settings, progress: see `summarize`.
@@ -190,7 +190,7 @@ def _tokenize(summarizer, portion, settings, progress, tokenized):
       tokenized.append(job)
     except InputError as error:
       yield Done(job, error=error)
-    except Exception as error:  # of one document, whatever a tokenizer raises
+    except Exception as error:  # a tokenizer may raise anything
       reason = f'{type(error).__name__}: {" ".join(str(error).split())}'
       yield Done(
           job, error=InputError(f'{name}: cannot be tokenised: {reason}')
@@ -202,13 +202,13 @@ def _summarize_batch(
 ):
   """Yields a Done for each job of a batch.
 
-  A batch for which the device runs out of memory all the same is halved.
+  If the device runs out of memory, the batch is halved and tried again.
 
   Args:
     summarizer, settings, progress, keep_memory: see `summarize`.
     batch: list of Job.
-    shape: that each is padded to.
-    most: rows the batch may have.
+    shape: padded shape of each document.
+    most: maximum rows of the batch.
   """
   written = _write(
       summarizer, batch, shape, most, settings, progress, keep_memory
@@ -291,8 +291,8 @@ def _write(summarizer, batch, shape, most, settings, progress, keep_memory):
 def _pad(batch, shape, most, pad_id):
   """Returns inputs int32 [rows, *shape] and their mask.
 
-  The batch is rounded up to a power of two so that few shapes are compiled; the
-  extra rows repeat documents, so they end when those do.
+  The batch is rounded up to a power of two so that few shapes are compiled. The
+  extra rows repeat real documents, so decoding them takes no extra steps.
   """
   rows = min(batching.power_of_two_in(2 * len(batch) - 1), most)
   documents = [batch[row % len(batch)].pages for row in range(rows)]
@@ -305,10 +305,10 @@ def _make_row(summarizer, job, tokens, mask, written, documents):
   Args:
     summarizer: of `locost_jax.load`.
     job: the Job.
-    tokens: of its summary.
+    tokens: ids of its summary.
     mask: [...], which of its tokens were selected; None: all.
-    written: _Written, of its batch.
-    documents: of its batch.
+    written: _Written of its batch.
+    documents: number of documents in its batch.
   """
   # A document's share: the seconds of all documents add up to the whole.
   encoding, decoding = (

@@ -1,7 +1,7 @@
 """Summarises documents and writes the summaries: to stdout or into a file.
 
-Progress, a line for each document and errors go to stderr. With a report, every
-document also gets a page that shows where its summary comes from.
+Progress, one line per document and errors go to stderr. With a report, every
+document also gets a page that shows the sources of its summary.
 """
 
 import contextlib
@@ -20,6 +20,7 @@ from locost_jax.errors import visible
 from locost_jax.summarizing import attribution
 from locost_jax.summarizing import interrupts
 from locost_jax.summarizing import outputs
+from locost_jax.summarizing import page_origin
 from locost_jax.summarizing import part_by_part
 from locost_jax.summarizing import results
 from locost_jax.summarizing import source_page
@@ -31,14 +32,14 @@ from locost_jax.workdir import find
 class Options(NamedTuple):
   """Where to write which form of summary, and how to compute it."""
 
-  checkpoint: str  # as it was loaded
+  checkpoint: str  # directory or name that was loaded
   dtype: str
   as_json: bool  # a row of JSON for each document, otherwise a line of text
   output: str | None  # FILE; None: stdout
-  overwrite: bool  # replaces what FILE has
+  overwrite: bool  # replaces FILE
   report: str | None  # FILE.html
-  batch_size: int | None  # most documents in a batch
-  available: int | None  # bytes that may be taken
+  batch_size: int | None  # maximum documents in a batch
+  available: int | None  # bytes of device memory that may be used
   parts: part_by_part.Parts | None = None  # read part by part
 
 
@@ -60,7 +61,7 @@ def write(summarizer, documents, settings, options):
   if options.as_json or options.output:
     made_with = describe_origin(summarizer, settings, options)
   documents = [_with_text(document, summarizer.pages) for document in documents]
-  _tell_missing_parts(documents, summarizer.pages, progress)
+  _report_missing_parts(documents, summarizer.pages, progress)
   jobs = [
       summaries.Job(number, document, summaries.hash_text(document.text))
       for number, document in enumerate(documents)
@@ -88,15 +89,15 @@ def write(summarizer, documents, settings, options):
         progress.note(visible(describe_done(done, len(jobs))))
       target.add(done.job.number, row)
       if row is not None:
-        pages.add(done.job, done.tokens, done.memory)
-        done = done._replace(memory=None)  # the next batch needs the room
+        pages.add(done.job, row, done.tokens, done.memory)
+        done = done._replace(memory=None)  # free it for the next batch
     target.finish()
   pages.write_index()
   return failures + pages.failures
 
 
 def _summarize(summarizer, jobs, settings, progress, options):
-  """Returns the iterator of `summaries.summarize`, or that of parts."""
+  """Returns an iterator of Done: `summaries` or `part_by_part`."""
   arguments = summarizer, jobs, settings, progress
   limits = options.batch_size, options.available
   if options.parts is not None:
@@ -107,13 +108,13 @@ def _summarize(summarizer, jobs, settings, progress, options):
 
 
 def _with_text(document, pages):
-  """Returns a document with the text that is read of it."""
+  """Returns a document with the text the model reads."""
   text = texts.text_of(document.as_read or document.text, pages)
   return document._replace(text=text.text, as_read=text)
 
 
-def _tell_missing_parts(documents, pages, progress):
-  """Tells once which documents have no parts for the pages that were asked."""
+def _report_missing_parts(documents, pages, progress):
+  """Reports once which documents lack the parts that `pages` needs."""
   field = texts.field_of(pages)
   lacking = [d.id for d in documents if field and d.as_read.parts is None]
   if lacking:
@@ -125,7 +126,7 @@ def _tell_missing_parts(documents, pages, progress):
 
 
 def describe_origin(summarizer, settings, options):
-  """Returns what every row holds besides its summary: all that reproduces it."""
+  """Returns the fields of every row that reproduce its summary."""
   run = find.find_run(options.checkpoint)
   path = os.path.abspath(options.checkpoint if run is None else run[1])
   step = os.path.basename(path)
@@ -146,7 +147,7 @@ def describe_origin(summarizer, settings, options):
 
 
 def describe_done(done, total):
-  """Returns the line of a document on stderr.
+  """Returns the line that reports a document on stderr.
 
   Args:
     done: summaries.Done, with a row.
@@ -170,7 +171,7 @@ def describe_done(done, total):
 
 
 class _Stdout:
-  """Prints summaries, each as soon as those before it are printed.
+  """Prints summaries in the order of the documents, as early as possible.
 
   Attributes:
     todo: list of summaries.Job.
@@ -201,14 +202,14 @@ class _Stdout:
     )
     try:
       print(line, flush=True)
-    except BrokenPipeError:  # who reads them has gone, and knows
+    except BrokenPipeError:  # the reader has closed the pipe
       raise
     except OSError as error:
-      sys.stdout = None  # it would fail again at the end
+      sys.stdout = None  # the flush at exit would fail again
       raise InputError(f'standard output: {disk_error(error)}') from None
 
   def finish(self):
-    """Does nothing: all is printed."""
+    """Does nothing: all summaries are printed."""
 
   def close(self):
     """Does nothing."""
@@ -218,7 +219,7 @@ class _File:
   """Writes summaries into FILE, see `results`.
 
   Attributes:
-    todo: list of summaries.Job, those of which FILE has no summary.
+    todo: list of summaries.Job that have no summary in FILE.
   """
 
   def __init__(self, jobs, made_with, options, progress):
@@ -229,7 +230,7 @@ class _File:
     self.todo = [job for job in jobs if not self._old_row(job)]
 
   def skip_done(self, pages):
-    """Makes the pages of the documents that were done before."""
+    """Writes the pages of documents that an earlier call summarised."""
     done_before = len(self._jobs) - len(self.todo)
     if not done_before:
       return
@@ -240,7 +241,7 @@ class _File:
     for job in self._jobs:
       row = self._old_row(job)
       if row:
-        pages.add(job, row['prediction'])
+        pages.add(job, row)
 
   def add(self, number, row):
     """Adds the row of a document, None if there is no summary."""
@@ -249,7 +250,7 @@ class _File:
       self._results.add(row)
 
   def finish(self):
-    """Puts FILE in its place."""
+    """Replaces FILE with the finished rows."""
     others = self._results.finish([_key(job) for job in self._jobs])
     if others:
       self._progress.note(
@@ -258,7 +259,7 @@ class _File:
       )
 
   def close(self):
-    """Ends FILE.partial."""
+    """Closes FILE.partial."""
     self._results.close()
 
   def _old_row(self, job):
@@ -279,31 +280,37 @@ class _Pages:
   def __init__(self, summarizer, settings, options, jobs, progress):
     self._summarizer, self._path = summarizer, options.report
     self._settings = dict(settings, checkpoint=options.checkpoint)
+    self._model = {}
+    if self._path:
+      self._model = page_origin.describe_model(
+          summarizer, options.checkpoint, options.dtype
+      )
     self._jobs, self._progress, self._entries = jobs, progress, {}
     self.failures = 0
     if self._path and not options.overwrite:
       self._refuse_others()
 
-  def add(self, job, tokens, encoded=None):
+  def add(self, job, row, tokens=None, encoded=None):
     """Writes the page of a document.
 
     Args:
       job: summaries.Job.
-      tokens: ids of its summary, or the summary, where only that is there.
-      encoded: what the encoder gave for it; None: it is read again.
+      row: its row, with the summary and the time it took.
+      tokens: ids of its summary; None: made from the text in `row`.
+      encoded: the encoder's output for it; None: it is encoded again.
     """
     if self._path:
       self._progress.show('the page of', job.number + 1, len(self._jobs))
-      self._try(job.document.id, lambda: self._write(job, tokens, encoded))
+      self._try(job.document.id, lambda: self._write(job, row, tokens, encoded))
 
   def write_index(self):
     """Writes the list of the pages of several documents."""
     if len(self._jobs) > 1 and self._entries:
       self._try('all summaries', self._write_index)
 
-  def _write(self, job, tokens, encoded):
-    if isinstance(tokens, str):
-      tokens = attribution.summary_tokens(self._summarizer, tokens)
+  def _write(self, job, row, tokens, encoded):
+    if tokens is None:
+      tokens = attribution.summary_tokens(self._summarizer, row['prediction'])
     self._entries[job.number] = source_page.write(
         self._path,
         self._summarizer,
@@ -315,6 +322,7 @@ class _Pages:
         len(self._jobs),
         self._settings['max_input_length'],
         encoded,
+        {**self._model, **page_origin.describe_row(row)},
     )
 
   def _write_index(self):
@@ -325,10 +333,10 @@ class _Pages:
     )
 
   def _try(self, name, write_page):
-    """Writes a page; one that cannot be written costs itself only."""
+    """Writes a page; a failure is reported and counted, not raised."""
     try:
       write_page()
-    except Exception as error:  # the summary is written, whatever it is
+    except Exception as error:  # the summary itself is already written
       self.failures += 1
       if isinstance(error, OSError):
         error = f'{error.filename}: {disk_error(error)}'
@@ -337,14 +345,14 @@ class _Pages:
       self._progress.note(visible(f'error: the page of {name}: {error}'))
 
   def _refuse_others(self):
-    """Raises an InputError for a file that is not the same page already."""
+    """Raises an InputError if a page would replace a different file."""
     paths = outputs.page_paths(self._path, len(self._jobs))
     for path, key in zip(paths, self._keys()):
       if os.path.exists(path) and not source_page.has_key(path, key):
         outputs.refuse_existing(path, 'report')
 
   def _keys(self):
-    """Returns the keys of the pages, then that of their list."""
+    """Returns the keys of the pages, then the key of the index."""
     keys = [
         source_page.page_key(
             job.document.id, job.document.as_read, self._settings

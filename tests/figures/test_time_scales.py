@@ -13,7 +13,7 @@ RELEASE, SHORT = (0.001, 0.1), (0.02, 1.0)
 
 
 def test_kernels_are_a_new_model_s(small_model_config):
-  """Of the same distribution: half of the energy lies as near."""
+  """Same distribution: half of the energy lies within the same distance."""
   config = small_model_config
   config.update(dict(d_model=256, d_state=16))
   mixer = locost.BiSSM(models.build(config).config)

@@ -145,7 +145,7 @@ def test_scores_of_two_kinds_are_not_compared_silently(collected):
   assert 'cannot be compared' in page_lib.render(both, [{}, {}], 1)
 
 
-def test_lengths_and_documents_are_those_that_were_read(collected, workdir):
+def test_lengths_and_documents_are_the_ones_read(collected, workdir):
   (sources,) = collected.sources
   rows = {
       row['id']: row['document']
@@ -277,7 +277,7 @@ def test_the_page_loads_nothing_and_escapes_texts(page):
   assert page.count('class="example"') == 6
 
 
-def test_the_config_is_what_differs_from_the_default(page, workdir):
+def test_the_config_shows_differences_from_the_default(page, workdir):
   table = page[page.index('class="config"') :].split('</table>')[0]
   rows = {}
   for row in re.findall(r'<tr>(.*?)</tr>', table.replace('<wbr>', ''), re.S):

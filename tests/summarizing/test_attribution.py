@@ -29,7 +29,7 @@ def encode(model, params, inputs, mask):
 
 @functools.partial(jax.jit, static_argnums=(0, 6))
 def direct_mass(model, params, inputs, mask, targets_in, segments, P):
-  """The same layer by layer, from weights that exist whole."""
+  """The same layer by layer, from complete attention weights."""
   states = encode(model, params, inputs, mask)['states']
   h = params['token_embedding']['embedding'][targets_in]
   positions = np.arange(targets_in.shape[1])
@@ -93,7 +93,7 @@ def test_mass_equals_the_direct_sum(
 
 
 def test_memory_does_not_grow_with_the_input():
-  """Nor are there ever weights of all keys; of a compiled program."""
+  """Peak memory of the compiled program; it never holds weights of all keys."""
   B, T, H, K, D, P = 1, 128, 4, 16, 64, 256
 
   def temporary(L):
@@ -139,7 +139,7 @@ def test_tokens_belong_to_the_passage_of_their_last_character():
 
 
 def test_closest_is_the_best_weighted_recall():
-  """Against the sum over all passages, written out."""
+  """Equals an explicit sum over all passages."""
   generator = np.random.default_rng(0)
   letters = np.array(list('aaaabbbccdefgh'))
   passages = [
@@ -358,6 +358,6 @@ def test_planted_facts_are_found(reader, paragraphs):
 
 
 @pytest.mark.slow
-def test_other_paragraphs_are_not(reader):
-  """The negative control: the seventh paragraph behind it; measured 3%."""
+def test_other_paragraphs_are_not_found(reader):
+  """Negative control: the seventh paragraph after the fact; measured 3%."""
   assert found(reader, np.random.default_rng(999), 40, 10, True) < 0.4

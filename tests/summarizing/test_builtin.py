@@ -37,7 +37,7 @@ def tiny(tmp_path, monkeypatch):
 
 
 def test_made_from_a_run(tiny):
-  """It is the run, its parameters rounded to bfloat16."""
+  """The built-in model equals the run, with parameters rounded to bfloat16."""
   run, builtin = locost_jax.load(tiny), locost_jax.load('builtin:tiny')
   assert builtin.config == run.config and builtin.settings == run.settings
   assert builtin.vocabulary.encode('a b') == run.vocabulary.encode('a b')
@@ -70,7 +70,7 @@ def list_models():
   return [find_builtin.find_directory(name) for name in find_builtin.names()]
 
 
-def test_there_is_one():
+def test_a_builtin_model_exists():
   assert 'documentation' in find_builtin.names()
 
 
@@ -90,7 +90,7 @@ def test_shipped(directory):
 
 
 def test_summarizes(tmp_path, run_command):
-  """It uses the words of the text, without a network."""
+  """The summary uses words of the text; no network is needed."""
   path = tmp_path / 'search.txt'
   path.write_text(TEXT)
   status, out, _ = run_command(

@@ -68,7 +68,7 @@ def changed(summarizer, **pages):
 
 @pytest.mark.parametrize('form', pages_lib.CHUNKS)
 @pytest.mark.parametrize('most', (1, 9, 15, 33, 10**4))
-def test_max_input_length_counts_what_is_in_chunks(form, most):
+def test_max_input_length_counts_tokens_in_chunks(form, most):
   """The first tokens of all sentences, as the data pipeline cuts them."""
   pages, text = texts.Pages(form, page_length=16), texts.Text(TEXT)
   read = reading.read(VOCABULARY, text, pages, most)
@@ -85,7 +85,7 @@ def test_max_input_length_counts_what_is_in_chunks(form, most):
 
 
 def test_one_chunk_and_forty_are_summarised_together(summarizer):
-  """Together as one by one; the empty document is one of them."""
+  """A batch equals single documents, an empty one included."""
   long = ' '.join(f'{n} whales went by.' for n in range(33))
   documents = [TEXT, long, '', 'One.', long[::-1], ' \n']
   counts = [len(summarizer.tokenize(document)) for document in documents]
@@ -103,7 +103,7 @@ def test_one_chunk_and_forty_are_summarised_together(summarizer):
   assert len(np.unique(tokens, axis=0)) > 3
 
 
-def test_a_chunk_of_which_nothing_is_chosen_is_read_whole(summarizer):
+def test_a_chunk_without_selected_tokens_is_read_whole(summarizer):
   """An actor that skips everything gives the texts of keeping everything."""
   params = dict(summarizer.params)
   actor = dict(params['selector']['actor'])
@@ -156,10 +156,8 @@ def test_options_of_pages_are_refused(key, summarizer):
   assert reading.choose_pages(summarizer.config, stored, {}).page_length == 16
 
 
-def test_what_lowers_the_need_of_memory_is_max_input_length(
-    summarizer, monkeypatch
-):
-  """A document cut to it has the shape whose need was estimated."""
+def test_max_input_length_lowers_the_memory_needed(summarizer, monkeypatch):
+  """A document cut to the proposed length has the estimated shape."""
   settings = {'num_beams': 2, 'max_length': 8}
   needs = lambda *shape: batch_memory.peak_of(
       batch_memory.needed_bytes(

@@ -55,7 +55,7 @@ def make_summarizer(name):
 
 @pytest.mark.parametrize('name', test_copy_head.NAMES)
 def test_the_place_of_each_token(name):
-  """It has the token's character; a mark has none in the text."""
+  """The place holds the token's character; bos and eos have no place."""
   summarizer = make_summarizer(name)
   tokens = [*VOCABULARY.encode(SUMMARY), VOCABULARY.eos_id]
   given = VOCABULARY, texts.text_of(TEXT), summarizer.pages
@@ -78,7 +78,7 @@ def test_the_place_of_each_token(name):
     assert traced.end[-1] == -1
 
 
-def test_a_model_without_a_copy_head_has_none(run_without_copy):
+def test_a_model_without_a_copy_head_has_no_copied_words(run_without_copy):
   source = attribution.attribute(
       run_without_copy, TEXT, VOCABULARY.encode(SUMMARY)
   )
@@ -146,7 +146,7 @@ def test_the_page_links_words_to_their_places():
       page.split(f'id="s{i}"')[1].split('</h3>')[0] for i in (1, 2)
   )
   assert (
-      'The <a class="copied" href="#c1" title="copied: 93\u2009% of its '
+      'The <a class="copied" href="#c1" title="copied: 93\u202f% of its '
       'probability">cook</a> slept'
   ) in first
   assert '>cold</a>.' in first and 'href="#c2"' in first

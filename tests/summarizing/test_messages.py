@@ -65,12 +65,12 @@ def test_memory_that_ends_inside_of_xla(run, call, tmp_path, monkeypatch):
   assert 'a.jsonl:3: the device has not the memory' in line
 
 
-def test_an_error_of_another_kind_is_not_taken_for_it(monkeypatch):
+def test_other_errors_are_not_out_of_memory(monkeypatch):
   assert not memory.ran_out(ValueError('a mistake'))
   assert not memory.ran_out(jax.errors.JaxRuntimeError('INTERNAL: a mistake'))
 
 
-def test_a_tokenizer_that_fails_costs_its_document_only(
+def test_a_tokenizer_error_fails_only_its_document(
     run, call, tmp_path, monkeypatch
 ):
   read = Summarizer.read

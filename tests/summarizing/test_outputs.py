@@ -95,7 +95,7 @@ def test_standard_input_is_a_document(call, thesis, monkeypatch):
 
 
 @pytest.mark.parametrize('flag', ['output', 'report'])
-def test_another_file_is_replaced_only_if_told_to(run, call, thesis, flag):
+def test_another_file_is_replaced_only_with_overwrite(run, call, thesis, flag):
   with open('notes.txt', 'w') as file:
     file.write('My notes.')
   command = '--checkpoint', run, f'--{flag}=notes.txt', 'thesis.txt'
@@ -165,7 +165,7 @@ def test_names_of_300_characters(call, thesis):
 
 
 def test_the_lock_belongs_to_its_holder(tmp_path):
-  """The second is refused; the first one's empty file stays, its row too."""
+  """The second process is refused; the first one's file and row stay."""
   path = str(tmp_path / 'out.txt')
   first = results.Results(path, {}, False)
   with pytest.raises(InputError, match='another process is writing it'):
@@ -177,7 +177,7 @@ def test_the_lock_belongs_to_its_holder(tmp_path):
   assert os.listdir(tmp_path) == ['out.txt']
 
 
-def test_a_lock_on_a_file_that_is_gone_is_none(tmp_path, monkeypatch):
+def test_a_lock_on_a_removed_file_is_retried(tmp_path, monkeypatch):
   """The first ends between the second's opening of its file and its lock."""
   path = str(tmp_path / 'out.txt')
   first, flock = results.Results(path, {}, False), fcntl.flock
@@ -196,7 +196,9 @@ def test_a_lock_on_a_file_that_is_gone_is_none(tmp_path, monkeypatch):
   assert (tmp_path / 'out.txt').read_text() == 'p\n'
 
 
-def test_a_page_that_fails_costs_the_page_only(run, call, thesis, monkeypatch):
+def test_a_failed_page_does_not_stop_the_summaries(
+    run, call, thesis, monkeypatch
+):
   (thesis.parent / 'b.txt').write_text('Another text.')
   write, seen = source_page.write, []
 
@@ -226,7 +228,7 @@ def test_a_page_that_fails_costs_the_page_only(run, call, thesis, monkeypatch):
 
 
 def test_pages_continue_with_their_summaries(run, call, thesis):
-  """The same pages are made anew, those of anything else are not replaced."""
+  """The same pages are written again; pages of other documents are kept."""
   (thesis.parent / 'b.txt').write_text('Another text.')
   command = '--checkpoint', run, '--report=p.html', '--output=out.jsonl'
   documents = 'thesis.txt', 'b.txt'
@@ -255,7 +257,7 @@ def test_equal_ids_of_two_files(run, call, thesis, tmp_path):
   ]
 
 
-def test_a_full_disk_is_told_with_the_file(run, call, thesis, monkeypatch):
+def test_a_full_disk_error_names_the_file(run, call, thesis, monkeypatch):
   def fail(*_):
     raise OSError(28, 'No space left on device')
 

@@ -25,8 +25,8 @@ BYTES = byte_vocabulary.ByteVocabulary()
 
 @pytest.mark.parametrize('form', ('discourse', 'document'))
 @pytest.mark.parametrize('blank', ('', ' \n'))
-def test_parts_without_text_stand_back_for_the_document(form, blank):
-  """As `corpus_rows.make_row` does it for sections."""
+def test_parts_without_text_give_way_to_the_document(form, blank):
+  """Like `corpus_rows.make_row` for sections."""
   row = {
       'document': 'A whale. A ship.',
       'sections': [{'heading': '', 'text': blank}],
@@ -86,7 +86,7 @@ def test_letters_without_a_token_keep_their_place():
   assert [text.text[end - 1] for end in places[1][:-1]] == ['b', 'c']
 
 
-def test_a_document_of_which_nothing_was_read_has_an_even_strip():
+def test_an_unread_document_has_an_even_strip():
   row = page_contents.make_strip(np.zeros(2), np.zeros(3), [1])
   assert row['mass'] == [0.0] * page_contents.COLUMNS
   assert set(row['passage']) == {1} and row['top'] == [1]

@@ -57,7 +57,7 @@ def test_a_long_paragraph_is_cut_between_sentences_and_then_words():
 
 
 def test_the_surest_are_chosen_as_long_as_they_fit():
-  """Against all sets: it fits, and none that was passed over would have fit."""
+  """The choice fits, and no skipped summary would have fit."""
   generator = np.random.default_rng(0)
   for most in range(1, 40, 3):
     lengths = generator.integers(1, 12, 6).tolist()
@@ -125,7 +125,7 @@ def run_parts(call, run, books, output, *more):
 
 @pytest.mark.parametrize('options', [(), ('--num_beams=2',)])
 def test_join_and_rank(call, run, books, tmp_path, options):
-  """The same as part after part by hand."""
+  """Equals summarising the parts one by one."""
   joined = run_parts(
       call, run, books, tmp_path / 'j.jsonl', '--parts=join', *options
   )
@@ -201,7 +201,7 @@ def test_a_part_without_a_summary_is_read_and_not_used(run):
   assert row['peak_memory_bytes'] == 5 and row['id'] == 'book'
 
 
-def test_how_sure_a_model_is_equals_a_loop(run):
+def test_confidence_equals_a_loop(run):
   summarizer = locost_jax.load(run)
   texts = ['A house.', 'Another house is old, and this one is not.', 'No.']
   tokens = [
@@ -226,9 +226,7 @@ def test_how_sure_a_model_is_equals_a_loop(run):
   )
 
 
-def test_parts_of_another_kind_are_not_taken_for_the_same(
-    call, run, books, tmp_path
-):
+def test_rows_with_other_part_settings_are_refused(call, run, books, tmp_path):
   output = tmp_path / 'out.jsonl'
   run_parts(call, run, books, output, '--parts=join')
   status, _, err = call(

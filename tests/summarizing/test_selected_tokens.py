@@ -93,7 +93,7 @@ def is_text(summarizer, token):
 
 @pytest.mark.parametrize('padding', ('tokens', 'release'))
 @pytest.mark.parametrize('text', (TEXT, 'A whale.'))
-def test_what_is_selected_is_a_loop_over_tokens(text, padding, summarizer):
+def test_selected_tokens_equal_a_loop(text, padding, summarizer):
   reader = changed(summarizer, padding=padding)
   pages, _, mask = read_mask(reader, text)
   found = attribution.attribute(reader, text, tokens_of(reader)).selection
@@ -117,7 +117,7 @@ def test_what_is_selected_is_a_loop_over_tokens(text, padding, summarizer):
     assert 0.2 * total < selected < 0.8 * total
 
 
-def test_columns_are_the_model_s_attention_added_up(summarizer):
+def test_columns_are_sums_of_the_model_s_attention(summarizer):
   reader = summarizer
   text, tokens = TEXT * 3, tokens_of(reader)
   pages, memory, mask = read_mask(reader, text)
@@ -162,7 +162,7 @@ def test_chunks_that_only_fill_the_batch_change_nothing(summarizer):
   )
 
 
-def test_the_page_highlights_what_was_selected(summarizer, tmp_path):
+def test_the_page_highlights_selected_tokens(summarizer, tmp_path):
   path = tmp_path / 'out.html'
   tokens = tokens_of(summarizer)
   source_page.write(str(path), summarizer, 'a', TEXT, tokens, {})
@@ -221,7 +221,7 @@ def test_an_empty_document_and_an_empty_summary(summarizer):
 
 
 @pytest.mark.parametrize('batch_size', (1, 4))
-def test_the_command_counts_what_was_selected(
+def test_the_command_counts_selected_tokens(
     batch_size, tmp_path, summarizer, monkeypatch, run_command
 ):
   """In JSON and on stderr, with a report and without, alone and in batches."""

@@ -88,7 +88,7 @@ def test_output_file_and_kept_tokens(run, call, tmp_path):
   assert sorted(p.name for p in tmp_path.iterdir()) == ['a.txt', 'out.jsonl']
 
 
-def test_a_row_holds_what_reproduces_it(run, call, tmp_path):
+def test_a_row_holds_all_settings_that_reproduce_it(run, call, tmp_path):
   (tmp_path / 'a.txt').write_text('A text.')
   row = json.loads(
       call(
@@ -127,7 +127,7 @@ def test_a_row_holds_what_reproduces_it(run, call, tmp_path):
   assert again == [row['prediction']]
 
 
-def test_the_fingerprint_tells_weights_apart(run, tmp_path):
+def test_the_fingerprint_depends_on_the_weights(run, tmp_path):
   one = pretrained.load(str(run))
   assert summaries.fingerprint(one) == summaries.fingerprint(
       pretrained.load(str(run))
@@ -289,8 +289,10 @@ def test_the_flags_arrive(run, call, tmp_path, flags):
 # --- Batches and memory ------------------------------------------------------
 
 
-def test_documents_of_like_length_share_a_batch(run, call, tmp_path, batches):
-  """And each is written as soon as those before it are, in their order."""
+def test_documents_of_similar_length_share_a_batch(
+    run, call, tmp_path, batches
+):
+  """Summaries are printed in order, as early as possible."""
   lengths = [10, 200, 20, 30, 210, 40]
   (tmp_path / 'a.jsonl').write_text(
       ''.join(
@@ -322,7 +324,7 @@ def test_documents_of_like_length_share_a_batch(run, call, tmp_path, batches):
   ]
 
 
-def test_batches_come_in_the_order_they_are_wanted():
+def test_batches_keep_the_order_of_documents():
   rows = lambda length: {8: 2, 16: 1, 32: 0}[length]
   assert batching.make_batches(
       [
@@ -377,7 +379,7 @@ def test_too_large_for_the_memory(run, call, tmp_path, batches):
   assert batches == [(1, fits)]
 
 
-def test_a_device_that_ends_its_memory_gets_less(
+def test_a_device_out_of_memory_gets_smaller_batches(
     run, call, tmp_path, monkeypatch
 ):
   generate = Summarizer.generate

@@ -63,7 +63,7 @@ def documents(tmp_path):
 def test_killed_and_continued(
     run, call, tmp_path, batches, name, number, status
 ):
-  """Three are on disk; the next call does the other three: as if unbroken."""
+  """Three rows are on disk; the next call adds the other three."""
   output, partial = tmp_path / name, tmp_path / (name + '.partial')
   command = [
       '--checkpoint',
@@ -102,7 +102,7 @@ def test_killed_and_continued(
     )
 
 
-def test_a_finished_file_is_completed_not_redone(run, call, tmp_path, batches):
+def test_a_finished_file_keeps_its_rows(run, call, tmp_path, batches):
   path, output = documents(tmp_path), tmp_path / 'out.jsonl'
   command = ['--checkpoint', run, f'--output={output}']
   assert call(*command, path)[0] == 0
@@ -126,7 +126,7 @@ def test_a_finished_file_is_completed_not_redone(run, call, tmp_path, batches):
   assert [row['id'] for row in rows_of(output)] == ['a', 'z']
 
 
-def test_a_file_of_something_else_is_not_touched(run, call, tmp_path):
+def test_a_file_of_other_contents_is_not_touched(run, call, tmp_path):
   output = tmp_path / 'out.jsonl'
   output.write_text('{"precious": 1}\n')
   status, _, err = call(
