@@ -323,6 +323,7 @@ class _Pages:
         self._settings['max_input_length'],
         encoded,
         {**self._model, **page_origin.describe_row(row)},
+        job.document.places,
     )
 
   def _write_index(self):

@@ -2,8 +2,8 @@
 
 import os
 
-from locost_jax.data import markup
 from locost_jax.data import sources
+from locost_jax.documents import markup
 from locost_jax.errors import InputError
 
 # Our names of the splits -> the names in the files.

@@ -1,0 +1,139 @@
+"""The text of subtitles: WebVTT (.vtt) and SubRip (.srt).
+
+What one speaker says is a paragraph, in the form of meeting corpora:
+'NAME: what is said'. Each cue is a place: its time, and its speaker if known.
+Marks are left out, and so are lines that a rolling caption repeats.
+"""
+
+import html
+import re
+
+from locost_jax.documents.places import Place
+from locost_jax.documents.places import Placed
+from locost_jax.errors import InputError
+
+_TIME = re.compile(r'(?:(\d{1,4}):)?(\d\d):(\d\d)[.,](\d{3})')
+_ARROW = '-->'
+_VOICE = re.compile(r'<v(?:\.[^\s>]*)?\s+([^>]+)>')
+_MARKS = re.compile(r'<[^<>]*>|\{\\[^{}]*\}')
+# 'JOHN: ...' or 'PhD A: ...' at the beginning of a cue.
+_NAME = re.compile(r"-?\s*([A-Z][\w.'’-]*(?: [\w.'’-]+){0,3}):\s+(?=\S)")
+_SKIPPED = ('WEBVTT', 'NOTE', 'STYLE', 'REGION')
+_PAUSE = 2.0  # seconds between cues that may end a paragraph
+_LONG = 600  # characters after which a paragraph ends with its sentence
+_ENDS = re.compile(r'[.!?…]["\'”’)\]]*\Z')
+
+
+def read(text, where):
+  """Returns the text of subtitles with the times as places.
+
+  Args:
+    text: the file's.
+    where: what to call it in an error.
+
+  Returns:
+    Placed.
+
+  Raises:
+    InputError: a cue without a valid time, or no cue at all.
+  """
+  pieces, places, at = [], [], 0
+  before = None  # the cue before, its speaker carried on
+  length = 0  # characters of the paragraph
+  for cue in _cues(text, where):
+    start, end, speaker, words = cue
+    if before is None:
+      between = ''
+    elif speaker and speaker != before[2]:
+      between = '\n\n'
+    elif length > _LONG and _ENDS.search(before[3]):
+      between = '\n\n'
+    elif start - before[1] > _PAUSE and _ENDS.search(before[3]):
+      between = '\n\n'
+    else:
+      between = ' '
+    named = speaker or (before[2] if before else '')
+    if between != ' ' and named:
+      words = f'{named}: {words}'
+    if between != ' ':
+      length = 0
+    at += len(between)
+    label = _clock(start) + (f', {named}' if named else '')
+    places.append(Place(at, label))
+    pieces += [between, words]
+    at += len(words)
+    length += len(words)
+    before = (start, end, named, words)
+  if before is None:
+    raise InputError(f'{where}: has no subtitle')
+  return Placed(''.join(pieces), tuple(places))
+
+
+def _cues(text, where):
+  """Yields (start, end, speaker or '', words); seconds from the beginning."""
+  shown = []  # the lines of the cue before
+  for number, block in _blocks(text):
+    if block[0].startswith(_SKIPPED) and _ARROW not in block[0]:
+      continue
+    at = next((i for i, line in enumerate(block[:2]) if _ARROW in line), None)
+    if at is None:
+      raise InputError(
+          f'{where}:{number}: expected a time like 00:01:02.000 --> '
+          f'00:01:04.000, got {block[0][:60]!r}'
+      )
+    start, end = _times(block[at], where, number + at)
+    voice = _VOICE.search('\n'.join(block[at + 1 :]))
+    lines = [_plain(line) for line in block[at + 1 :]]
+    new = [line for line in lines if line and line not in shown]
+    shown = lines
+    if not new:
+      continue
+    words = ' '.join(new)
+    named = None if voice else _NAME.match(words)
+    if named:
+      words = words[named.end() :]
+    speaker = voice[1] if voice else named[1] if named else ''
+    yield start, end, ' '.join(html.unescape(speaker).split()), words
+
+
+def _blocks(text):
+  """Yields (line number, lines) of the blocks between blank lines."""
+  block = []
+  for number, line in enumerate(text.split('\n'), start=1):
+    if line.strip():
+      block.append(line.strip())
+    elif block:
+      yield number - len(block), block
+      block = []
+  if block:
+    yield number + 1 - len(block), block
+
+
+def _times(line, where, number):
+  """Returns the seconds of 'START --> END ...'."""
+  first, _, rest = line.partition(_ARROW)
+  found = _TIME.fullmatch(first.strip()), _TIME.match(rest.strip())
+  if not all(found):
+    raise InputError(
+        f'{where}:{number}: expected a time like 00:01:02.000 --> '
+        f'00:01:04.000, got {line[:60]!r}'
+    )
+  start, end = (
+      3600 * int(m[1] or 0) + 60 * int(m[2]) + int(m[3]) + int(m[4]) / 1000
+      for m in found
+  )
+  if end < start:
+    raise InputError(f'{where}:{number}: ends before it begins: {line[:60]!r}')
+  return start, end
+
+
+def _plain(line):
+  """A line without marks."""
+  return ' '.join(html.unescape(_MARKS.sub('', line)).split())
+
+
+def _clock(seconds):
+  """Seconds -> 'HH:MM:SS'."""
+  minutes, seconds = divmod(int(seconds), 60)
+  hours, minutes = divmod(minutes, 60)
+  return f'{hours:02}:{minutes:02}:{seconds:02}'
