@@ -296,6 +296,9 @@ TABLE = {
 
 
 # Trained on together, each in proportion to its size up to data.mixture_cap.
+# Their rows begin with a query.
+WITH_QUERIES = ('narrativeqa', 'qmsum', 'squality', 'qasper')
+
 MIXTURES = {
     # What LOCOST's paper fine-tunes on, corpus by corpus.
     # One book of booksum_chapter's training split is in booksum_book's test
