@@ -69,7 +69,8 @@ def test_a_question_is_read_as_in_training(form, query_in):
       if end > 0 and not bytes([token - 3]).isspace():
         assert bytes([token - 3]) == TEXT[end - 1].encode()
   marked = sum((np.asarray(ends) > 0).sum() for ends in places)
-  assert marked == len(TEXT)
+  # Pages are cut, and chunks of sentences leave blanks between them out.
+  assert marked == len(TEXT) if form in ('', 'chunks') else marked > 30
 
 
 def test_rows_have_one_question_or_several():
