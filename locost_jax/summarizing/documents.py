@@ -59,10 +59,10 @@ class Document(NamedTuple):
   text: str
   source: str  # the file's path as given, '-' for standard input
   as_read: Any = None  # what a Summarizer reads, see `texts`; None: the text
+  references: tuple = ()  # ((`reference` or `references`, its value),) of a row
   places: tuple = ()  # of `documents.places`: pages, headings, times
   queries: tuple = ()  # of its row
   query: str = ''  # the question that is asked
-  references: tuple = ()  # ((`reference` or `references`, its value),) of a row
 
 
 def read(

@@ -9,15 +9,13 @@ import os
 import sys
 from typing import NamedTuple
 
-import jax
-
-import locost_jax
 from locost_jax.command_line.progress import Progress
-from locost_jax.devices import memory
 from locost_jax.errors import disk_error
 from locost_jax.errors import InputError
 from locost_jax.errors import visible
 from locost_jax.summarizing import attribution
+from locost_jax.summarizing import facts
+from locost_jax.summarizing import hierarchical
 from locost_jax.summarizing import interrupts
 from locost_jax.summarizing import outputs
 from locost_jax.summarizing import page_origin
@@ -27,7 +25,6 @@ from locost_jax.summarizing import source_page
 from locost_jax.summarizing import streamed_output
 from locost_jax.summarizing import summaries
 from locost_jax.summarizing import texts
-from locost_jax.workdir import find
 
 
 class Options(NamedTuple):
@@ -61,7 +58,7 @@ def write(summarizer, documents, settings, options):
   progress = Progress()
   made_with = {}
   if options.as_json or options.output:
-    made_with = describe_origin(summarizer, settings, options)
+    made_with = facts.describe_origin(summarizer, settings, options)
   documents = [_with_text(document, summarizer.pages) for document in documents]
   _report_missing_parts(documents, summarizer.pages, progress)
   jobs = [
@@ -86,7 +83,7 @@ def write(summarizer, documents, settings, options):
         failures += 1
         progress.note(visible(f'error: {done.error}'))
       else:
-        progress.note(visible(describe_done(done, len(jobs))))
+        progress.note(visible(facts.describe_done(done, len(jobs))))
         pages.add(done.job, row, done.tokens, done.memory)
         done = done._replace(memory=None)  # free it for the next batch
     target.finish()
@@ -102,7 +99,12 @@ def _summarize(summarizer, target, settings, progress, options):
   arguments = summarizer, target.todo, settings, progress
   limits = options.batch_size, options.available
   if options.parts is not None:
-    found = part_by_part.summarize(*arguments, options.parts, *limits)
+    read = (
+        hierarchical
+        if options.parts.parts == hierarchical.NAME
+        else part_by_part
+    )
+    found = read.summarize(*arguments, options.parts, *limits)
   else:
     found = summaries.summarize(
         *arguments, *limits, keep_memory=bool(options.report)
@@ -152,51 +154,6 @@ def _report_missing_parts(documents, pages, progress):
         f'{visible(lacking[0])}{more}: no {field}, which {pages.pages!r} pages are made '
         "of; cut into 'spatial' pages instead"
     )
-
-
-def describe_origin(summarizer, settings, options):
-  """Returns the fields of every row that reproduce its summary."""
-  run = find.find_run(options.checkpoint)
-  path = os.path.abspath(options.checkpoint if run is None else run[1])
-  step = os.path.basename(path)
-  device = jax.local_devices()[0]
-  how = options.parts._asdict() if options.parts else {}
-  return dict(
-      settings={**settings, **how},
-      dtype=options.dtype,
-      checkpoint=dict(
-          path=path,
-          step=int(step) if run and step.isdigit() else None,
-          fingerprint=summaries.fingerprint(summarizer),
-      ),
-      versions=dict(locost_jax=locost_jax.__version__, jax=jax.__version__),
-      backend=device.platform,
-      device=device.device_kind,
-  )
-
-
-def describe_done(done, total):
-  """Returns the line that reports a document on stderr.
-
-  Args:
-    done: summaries.Done, with a row.
-    total: documents.
-  """
-  row, dropped = done.row, done.job.dropped
-  unread = ''
-  if dropped:
-    which = 'part' if dropped == 1 else f'{dropped} parts'
-    unread = f'the last {which} not read, '
-  selected = ''
-  if 'tokens_selected' in row:
-    selected = f'{row["tokens_selected"]:,} selected, '
-  return (
-      f'{done.job.number + 1:{len(str(total))}}/{total}  {row["id"]}: '
-      f'{row["tokens_read"]:,} tokens read, {row["tokens_kept"]:,} kept, {unread}{selected}'
-      f'{row["seconds"]:.1f} s (encoding {row["seconds_encoding"]:.1f}, '
-      f'decoding {row["seconds_decoding"]:.1f}), peak memory '
-      f'{memory.show(row["peak_memory_bytes"])}'
-  )
 
 
 class _Stdout:

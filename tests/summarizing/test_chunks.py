@@ -203,7 +203,7 @@ def test_the_command_cuts_chunks(
       raising=False,
   )
   monkeypatch.setattr(
-      'locost_jax.summarizing.write_summaries.describe_origin',
+      'locost_jax.summarizing.facts.describe_origin',
       lambda *_: {},
   )
   path = tmp_path / 'rows.jsonl'
