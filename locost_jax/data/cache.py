@@ -55,7 +55,12 @@ FORMAT = 2  # of the records on disk
 
 
 def open_cache(
-    config, vocabulary, split, directory, processes=None, beside_others=False
+    config,
+    vocabulary,
+    split,
+    directory,
+    processes=None,
+    allow_other_caches=False,
 ):
   """Opens the records of a split, tokenising them first when they are missing.
 
@@ -66,7 +71,7 @@ def open_cache(
     directory: where caches lie; used when config.data.cache_dir is ''.
     processes: how many tokenise; None: this one alone, or of a corpus that is
       cached shard by shard a quarter of the cores, at most 8.
-    beside_others: whether to build in config.data.cache_dir where there is one
+    allow_other_caches: whether to build in config.data.cache_dir where there is one
       of the same text made otherwise.
 
   Returns:
@@ -95,7 +100,7 @@ def open_cache(
       )
   found = {
       task: _open(
-          member, vocabulary, split, directory, processes, beside_others
+          member, vocabulary, split, directory, processes, allow_other_caches
       )
       for task, member in members.items()
   }
@@ -113,13 +118,13 @@ def open_cache(
   return mixture.Mixture(found, config.data.mixture_cap, config.data.seed)
 
 
-def _open(config, vocabulary, split, directory, processes, beside_others):
+def _open(config, vocabulary, split, directory, processes, allow_other_caches):
   found = corpus_lib.corpus(config)
   if split not in found.splits:
     return None
   path, key = place(config, found, vocabulary, split, directory)
   begun = path.exists() or pathlib.Path(f'{path}.parts').exists()
-  if config.data.cache_dir and not beside_others and not begun:
+  if config.data.cache_dir and not allow_other_caches and not begun:
     _refuse_others(path, key)
   if split == 'train' and is_large(config, found):
     return streamed.StreamedCache(
@@ -347,7 +352,7 @@ def main(values, arguments):
   vocabulary = _find_vocabulary(config)
   for split in values.split:
     found = open_cache(
-        config, vocabulary, split, '', values.processes, beside_others=True
+        config, vocabulary, split, '', values.processes, allow_other_caches=True
     )
     if isinstance(found, streamed.StreamedCache):
       found.wait()

@@ -317,7 +317,9 @@ def test_a_name_that_another_library_has(load, name):
       ),
       output_features={},
   )
-  with pytest.raises(InputError, match=f'registered the SeqIO .* {name}') as error:
+  with pytest.raises(
+      InputError, match=f'registered the SeqIO .* {name}'
+  ) as error:
     load()
   assert '\n' not in str(error.value)
   assert seqio.get_mixture_or_task(name) is theirs
