@@ -100,7 +100,7 @@ def run(config, vocabulary, output, options=()):
         f'{found.name}: small enough for one machine: `python -m '
         f'locost_jax.data.cache --task={found.name} --output={output}`'
     )
-  path, key = cache_lib.place(config, found, vocabulary, 'train', output)
+  path, key = cache_lib.locate(config, found, vocabulary, 'train', output)
   job = dict(
       config=config.to_dict(),
       vocabulary=vocabulary,

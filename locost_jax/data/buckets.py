@@ -48,7 +48,7 @@ def column_buckets(config):
   if data.pages in pages.LOCALITIES:
     several = np.array([data.num_pages])
   else:  # the longest documents, of which there may be many, are not rounded
-    several = np.union1d(_CHUNKS, pages.most_chunks(data))
+    several = np.union1d(_CHUNKS, pages.max_chunks(data))
   return several, bucket_lengths(data.page_length, data.input_buckets), targets
 
 

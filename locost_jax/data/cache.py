@@ -122,7 +122,7 @@ def _open(config, vocabulary, split, directory, processes, allow_other_caches):
   found = corpus_lib.corpus(config)
   if split not in found.splits:
     return None
-  path, key = place(config, found, vocabulary, split, directory)
+  path, key = locate(config, found, vocabulary, split, directory)
   begun = path.exists() or pathlib.Path(f'{path}.parts').exists()
   if config.data.cache_dir and not allow_other_caches and not begun:
     _refuse_others(path, key)
@@ -186,7 +186,7 @@ def _limit(config, found, split):
   )
 
 
-def place(config, found, vocabulary, split, directory):
+def locate(config, found, vocabulary, split, directory):
   """Returns (directory of the cache, JSON object of all that makes it)."""
   data = config.data
   key = json.loads(

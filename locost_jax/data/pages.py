@@ -335,7 +335,7 @@ def count_cut(lengths, fronts, form, page_length, max_length):
   return max(sum(lengths) - max_length, 0)
 
 
-def most_chunks(data):
+def max_chunks(data):
   """The number of chunks of the longest document that is not cut.
 
   Without a query, which takes room. Of whole sentences two neighbouring chunks

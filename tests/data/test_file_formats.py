@@ -231,7 +231,7 @@ def test_a_cache_knows_the_unit_of_texts_only(tmp_path):
   def place(file, unit):
     config = make_config(file, gaps=True, text_unit=unit)
     found = corpus_lib.corpus(config)
-    return cache_lib.place(config, found, BYTES, 'train', 'x')[0]
+    return cache_lib.locate(config, found, BYTES, 'train', 'x')[0]
 
   assert place(rows, 'file') == place(rows, 'line')
   assert len({place(text, unit) for unit in ('file', 'line', 'paragraph')}) == 3

@@ -156,7 +156,7 @@ def test_a_query_of_one_sequence(tmp_path):
 def key_of(path, **data):
   config = make_config(path, [row_of(2)], **data)
   found = corpus_lib.corpus(config)
-  return cache_lib.place(config, found, BYTES, 'train', 'caches')[1]['pages']
+  return cache_lib.locate(config, found, BYTES, 'train', 'caches')[1]['pages']
 
 
 def test_caches_made_before_these_keys_stay_valid(tmp_path):

@@ -128,12 +128,12 @@ def test_the_number_of_chunks_that_a_length_allows():
   for size, most in ((8, 60), (8, 61), (8, 5), (20, 400)):
     data.update(pages='chunks', page_length=size, max_input_length=most)
     made = pages.tokenise(['a ' * 500], '', 'chunks', size, most, WORDS)
-    assert len(made) == pages.most_chunks(data)
+    assert len(made) == pages.max_chunks(data)
   # Rows of that many chunks are not filled up to a power of two.
   data.update(page_length=512, max_input_length=16_384)
   config = default.get_config()
   config.data = data
-  assert pages.most_chunks(data) == 33
+  assert pages.max_chunks(data) == 33
   pads = buckets.column_buckets(config)
   shapes = np.array([[33, 512, 9], [32, 512, 9], [27, 512, 9], [1, 512, 9]])
   assert buckets.pad_shapes(shapes, pads)[:, 0].tolist() == [33, 32, 32, 1]
@@ -141,7 +141,7 @@ def test_the_number_of_chunks_that_a_length_allows():
   data.update(pages='sentence_chunks', page_length=10, max_input_length=99)
   for longest in (2, 5, 6, 9, 30):
     lists = [[1] * rng.integers(1, longest) for _ in range(99)]
-    assert len(pages.pack(iter(lists), 8, 99)) <= pages.most_chunks(data)
+    assert len(pages.pack(iter(lists), 8, 99)) <= pages.max_chunks(data)
   halves = [[1] * (1 + 7 * (i % 2)) for i in range(99)]  # 1, 8, 1, 8 ...
   assert len(pages.pack(iter(halves), 8, 99)) > 99 / 8 * 1.5
 

@@ -48,7 +48,7 @@ def place(tmp_path, monkeypatch):
   )
   config = default.get_config()
   config.data.train_files = str(path)
-  found, _ = cache_lib.place(
+  found, _ = cache_lib.locate(
       config,
       corpus_lib.corpus(config),
       byte_vocabulary.ByteVocabulary(),

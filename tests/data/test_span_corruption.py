@@ -177,7 +177,7 @@ def test_a_cache_is_of_its_settings(tmp_path):
   def place(**given):
     config = make_config(**given)
     found = corpus_lib.corpus(config)
-    return cache_lib.place(config, found, BYTES, 'train', tmp_path)[0].name
+    return cache_lib.locate(config, found, BYTES, 'train', tmp_path)[0].name
 
   places = [place(), place(share=0.5), place(share=0.4), place(seed=3)]
   assert len(set(places)) == 4
