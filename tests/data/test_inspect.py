@@ -91,7 +91,7 @@ def test_text(run_command, files):
   ]
   assert 'train: 1 documents are without input or target (left out)' in lines
   assert 'train: 2 inputs are copies of another' in lines
-  assert 'train, validation: 1 inputs stand in both' in lines
+  assert 'train, validation: 1 inputs are in both' in lines
   assert '  reads:  xxx' in lines and '  writes: y' in lines
 
 

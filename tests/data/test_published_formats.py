@@ -566,7 +566,7 @@ def test_what_is_wrong_leaves_nothing(tmp_path, run_command):
   )
   file = tmp_path / 'raw' / 'data' / 'v1-3' / 'txt' / 'test.jsonl'
   for content, message in (
-      ('{"metadata": {}}\n', 'not the files of squality as they were publish'),
+      ('{"metadata": {}}\n', 'not the published files of squality'),
       ('{"metadata": ', 'test.jsonl:1: not JSON'),
       (None, 'expected data/v1-3'),
   ):
