@@ -259,8 +259,8 @@ TABLE = {
         splits=dict(train=2_567, validation=1_726, test=1_399),
         counted_by="TFDS's catalogue",
         licence='CC BY 4.0',
-        traps='a row per answer, each scored by itself, although all answers to a '
-        'question (rows with one id) are correct; '
+        traps='a row per answer, each scored by itself, although all answers '
+        'to a question (rows with one id) are correct; '
         f'{_SCROLLS_TRAPS}',
         raw="{train,validation,test}.jsonl of SCROLLS' qasper.zip",
         tfds=('scrolls/qasper:1.0.0',),

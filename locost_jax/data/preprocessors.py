@@ -6,9 +6,9 @@ The steps of a document, of which those in brackets are optional:
   -> trim -> append eos
 
 SeqIO itself tokenises, trims and appends eos: `append_eos_after_trim` keeps
-max - 1 ids and appends eos, so the end mark is never cut. Sentence splitting, gap
-sentences and vocabularies are plain Python (data/text.py, gsg.py,
-vocabulary.py) and run inside `tf.numpy_function`.
+max - 1 ids and appends eos, so the end mark is never cut. Sentence splitting,
+gap sentences and vocabularies are plain Python (data/text.py, data/gsg.py,
+vocabularies/) and run inside `tf.numpy_function`.
 
 Only this module imports TensorFlow and SeqIO at the top level. Other modules
 import it inside functions and before TensorFlow, because it silences TensorFlow
@@ -211,8 +211,8 @@ def read_tfds(name, split, tfds_dir='', shard=None):
   """Reads the rows of a corpus that TFDS has prepared; downloads nothing.
 
   Args:
-    name: 'dataset/config:version', complete. Check with `sources.find_tfds` that
-      it exists; TFDS itself takes minutes for that.
+    name: 'dataset/config:version', complete. Call `sources.find_tfds` first to
+      check that it exists; TFDS itself takes minutes for that.
     split: name of the split.
     tfds_dir: data directory of TFDS; '': its default.
     shard: number of one of the split's files; None: all.

@@ -108,8 +108,8 @@ def _check_names(registries):
     if taken:
       raise InputError(
           f'another library has registered the SeqIO {kind} '
-          f'{", ".join(taken)}, which is a name of locost_jax: expected another '
-          'name there'
+          f'{", ".join(taken)}, a name of locost_jax: expected another name '
+          'there'
       )
 
 
