@@ -324,7 +324,7 @@ def _built_in(config, task):
   )
 
 
-# --- Facts that the key of a cache contains ------------------------------------
+# --- Facts that the key of a cache contains -----------------------------------
 
 
 def _stat_files(files):

@@ -79,8 +79,8 @@ def stream(sizes, windows, total, seed, start=0):
     start: position in the stream, from 0.
 
   Yields:
-    (epoch, index, part int64 [n], row int64 [n]) for the rest of each window:
-    record i of the stream is record row[i] of the window's part part[i].
+    (epoch, index, part int64 [n], row int64 [n]) for each window: its remaining
+    records in order, the i-th being record row[i] of its part part[i].
 
   Raises:
     InputError: an epoch has no records.
