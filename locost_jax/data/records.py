@@ -61,8 +61,9 @@ class Cache:
   """The records of one split (or of one shard of it).
 
   `len(cache)` is the number of records. `cache[i]` is a dict of id (str),
-  inputs and targets (int32 [length], eos included), reference (str) and optionally
-  references and pages (see the top of this module). Several threads may read.
+  inputs and targets (int32 [length], eos included), reference (str) and
+  optionally references and pages (see the top of this module). Several threads
+  may read.
 
   Attributes:
     path: the directory.
