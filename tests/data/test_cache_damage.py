@@ -1,4 +1,4 @@
-"""Token caches that are not what was written: one line, never wrong records."""
+"""Damaged token caches give a one-line error, never wrong records."""
 
 import json
 import os
@@ -69,7 +69,7 @@ def test_a_whole_cache_is_read(path):
 def test_damage_is_one_line(path, name, spoil):
   spoil(path / name)
   if name == checksums.FILE and not (path / name).exists():
-    read_all(path)  # as an older version left it
+    read_all(path)  # as in caches of older versions
     return
   with pytest.raises(InputError) as error, within():
     read_all(path)
@@ -81,7 +81,7 @@ def test_damage_is_one_line(path, name, spoil):
 
 
 def test_each_flipped_bit_of_the_records_is_found(path):
-  """By the reader or by the checksum; never other rows."""
+  """The reader or the checksum finds it; no wrong row is returned."""
   size = (path / records.RECORDS).stat().st_size
   for at in range(0, size, max(1, size // 60)):
     flip(path / records.RECORDS, at)

@@ -1,4 +1,4 @@
-"""Where a query stands, what is cut before pages, and what has no page."""
+"""Position of the query, document_length, and texts without a page."""
 
 import json
 
@@ -67,7 +67,7 @@ def pages_of(record):
 
 @pytest.mark.parametrize('form', pages.LOCALITIES)
 def test_a_query_in_the_first_page_alone(form):
-  """The others are what they are without a query."""
+  """The other pages are the same as without a query."""
   parts = ['a bb ccc dddd', '', 'eeeee f gg']
   cut = lambda query, where: pages.tokenise(
       parts, query, form, 6, 99, WORDS, query_in=where
@@ -78,7 +78,7 @@ def test_a_query_in_the_first_page_alone(form):
 
 
 def test_the_first_page_is_the_first_with_tokens():
-  """A short text stands in the last page alone, and its query with it."""
+  """A short text is only in the last page, with its query."""
   parts = pages.spatial('One. Two.', 3)
   assert parts[:2] == ['', '']
   made = pages.tokenise(parts, 'why', 'spatial', 9, 99, WORDS, '', 'first')
@@ -105,7 +105,7 @@ def test_chunks_after_the_query_are_full():
 
 
 def test_sentences_are_packed_around_the_query():
-  """By the loop of one size, with a first sentence that stands for the query."""
+  """As with one size and a first sentence in place of the query."""
   rng = np.random.default_rng(0)
   for _ in range(200):
     lists = [
@@ -141,7 +141,7 @@ def test_records_have_the_query_where_it_is_asked(form, tmp_path):
 
 
 def test_a_query_of_one_sequence(tmp_path):
-  """Of which the beginning is the first page."""
+  """A document of one sequence begins with the query."""
   rows = [row_of(2, query='q?')]
   expected = BYTES.encode('q?\n\nPart 0 of 2. Part 1 of 2.') + [1]
   for where in '', 'first':
@@ -160,7 +160,7 @@ def key_of(path, **data):
 
 
 def test_caches_made_before_these_keys_stay_valid(tmp_path):
-  """The key that commit f76f397 wrote; only other values are named."""
+  """The key is that of commit f76f397; only other values extend it."""
   assert key_of(tmp_path) == key_of(tmp_path, query_in='first') == ''
   old = ['spatial', 3, 24, '.']
   assert key_of(tmp_path, pages='spatial') == old
