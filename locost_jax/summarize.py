@@ -34,11 +34,14 @@ from locost_jax.errors import visible
 from locost_jax.generation import decode_settings
 from locost_jax.summarizing import documents as documents_lib
 from locost_jax.summarizing import outputs
+from locost_jax.summarizing import questions
 from locost_jax.summarizing import texts
 from locost_jax.values import ranges
 
 # The flags that are fields of `texts.Pages`.
-_PAGES = tuple(f.name for f in dataclasses.fields(texts.Pages))
+_PAGES = tuple(
+    f.name for f in dataclasses.fields(texts.Pages) if f.name != 'query_in'
+)
 
 
 def define_flags(values, argv):
@@ -142,13 +145,7 @@ def main(values, arguments):
   """
   as_json = values.format == 'json' or (values.output or '').endswith('.jsonl')
   _check(values, arguments, as_json)
-  documents, failures = documents_lib.read(
-      arguments,
-      values.input_field,
-      lambda line: print(visible(line), file=sys.stderr, flush=True),
-      values.max_document_bytes,
-      reference_field=values.reference_field,
-  )
+  documents, failures = _read(values, arguments)
   if not documents:
     return 2
   outputs.check(
@@ -165,6 +162,13 @@ def main(values, arguments):
       else int(values.memory_limit * 2**30)
   )
   summarizer, checkpoint = _load(values)
+  documents = questions.ask(
+      documents,
+      values.query,
+      _is_trained_with_queries(checkpoint),
+      values.ask_anyway,
+      _report,
+  )
   settings = choose_settings(values, summarizer.settings, checkpoint)
   if summarizer.pages:
     settings.update(_settings_of_pages(values, summarizer.pages))
@@ -186,6 +190,22 @@ def main(values, arguments):
   )
   failures += write_summaries.write(summarizer, documents, settings, options)
   return 2 if failures else 0
+
+
+def _read(values, arguments):
+  """Returns the documents, and how many could not be read."""
+  return documents_lib.read(
+      arguments,
+      values.input_field,
+      _report,
+      values.max_document_bytes,
+      reference_field=values.reference_field,
+      query_field=values.query_field,
+  )
+
+
+def _report(line):
+  print(visible(line), file=sys.stderr, flush=True)
 
 
 def _load(values):
@@ -210,6 +230,15 @@ def _load(values):
   return summarizer, checkpoint
 
 
+def _is_trained_with_queries(checkpoint):
+  """Returns whether a run was trained with queries; None: unknown."""
+  from locost_jax.workdir import find
+  from locost_jax.workdir import trained_queries
+
+  run = find.find_run(checkpoint)
+  return run and trained_queries.load(run[0])
+
+
 def _follow(path):
   """Returns the file of a link: one next to it would replace the link."""
   return os.path.realpath(path) if path and os.path.islink(path) else path
@@ -226,6 +255,7 @@ def _check(values, arguments, as_json):
   if not arguments:
     raise InputError('no FILE given; - reads standard input')
   choose_settings(values)
+  questions.check(values.query)
   part_options.check(values)
   if values.stream and (as_json or values.output or values.parts):
     raise InputError(
@@ -254,7 +284,7 @@ def _settings_of_pages(values, pages):
         f'--max_input_length={values.max_input_length}: this model reads '
         'pages; expected --num_pages or --page_length'
     )
-  return dataclasses.asdict(pages)
+  return {name: getattr(pages, name) for name in _PAGES}
 
 
 def _check_lengths(settings, summarizer):

@@ -130,6 +130,7 @@ RUNS = (
         says='base_url',
     ),
     Run(r'.*locost_jax\.score .*'),
+    Run(r'.*summarize .*--query=.*', '--max_length=4 --ask_anyway'),
     Run(
         r'.*summarize .*--parts=.*--output=(\S+) .*',
         '--max_length=4 --part_length=64',
@@ -515,12 +516,11 @@ def test_section_runs(house, ran, page, heading):
     ],
 )
 def test_python_runs(house, monkeypatch, capsys, page):
-  block, *_ = re.findall(
-      r'^```python\n(.*?)^```', PAGES[page], re.M | re.DOTALL
-  )
+  snippets = re.findall(r'^```python\n(.*?)^```', PAGES[page], re.M | re.DOTALL)
   monkeypatch.chdir(house)
   names = {'tokens': np.full((1, 64), 7)}
-  exec(block, names)  # pylint: disable=exec-used
+  for block in snippets:
+    exec(block, names)  # pylint: disable=exec-used
   if page == 'README.md':
     assert names['s'].encode(names['tokens']).shape == (1, 64, 16)
   elif page == 'docs/summarizing.md':

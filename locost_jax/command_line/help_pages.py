@@ -25,6 +25,7 @@ GROUPS = {
         'documents',
         'query',
         'query_field',
+        'ask_anyway',
         'input_field',
         'reference_field',
         'max_input_length',

@@ -49,6 +49,25 @@ def define_documents(values):
       lower_bound=2,
       flag_values=values,
   )
+  flags.DEFINE_multi_string(
+      'query',
+      None,
+      'TEXT: a question about each document, which stands in front of it; '
+      'several --query ask several questions, and the document is read for each',
+      flag_values=values,
+  )
+  flags.DEFINE_string(
+      'query_field',
+      'query',
+      'of JSONL rows: where their question is; `queries` is a list of several',
+      flag_values=values,
+  )
+  flags.DEFINE_boolean(
+      'ask_anyway',
+      False,
+      'ask a model that was trained without queries',
+      flag_values=values,
+  )
   flags.DEFINE_string(
       'input_field',
       'document',

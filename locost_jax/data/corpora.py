@@ -295,6 +295,9 @@ TABLE = {
 }
 
 
+# Corpora whose rows begin with a query.
+WITH_QUERIES = ('narrativeqa', 'qmsum', 'squality', 'qasper')
+
 # Corpora trained on together; config.data.mixture_cap limits their rates.
 MIXTURES = {
     # The corpora that LOCOST is fine-tuned on (one by one) in its paper.

@@ -69,6 +69,20 @@ def has_files(config):
   return bool(data.train_files or data.validation_files or data.test_files)
 
 
+def has_queries(config):
+  """Whether the training rows of a config begin with a query.
+
+  Args:
+    config: a run's config. For own files, the first rows are examined.
+  """
+  if config.gsg is not None:
+    return False
+  if has_files(config):
+    return own_files.has_queries(config.data)
+  members = corpora.MIXTURES.get(config.data.task, (config.data.task,))
+  return any(name in corpora.WITH_QUERIES for name in members)
+
+
 def is_gsg(task):
   """Whether a task makes gap sentences."""
   return BUILT_IN.get(task, False) or (

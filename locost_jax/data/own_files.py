@@ -9,6 +9,7 @@ files.
 
 import functools
 import hashlib
+import itertools
 
 from locost_jax.data import corpus_rows
 from locost_jax.data import file_formats
@@ -37,6 +38,22 @@ def find(data):
       for split, globs in given.items()
       if globs
   }
+
+
+_FIRST = 100  # rows to examine for queries
+
+
+def has_queries(data):
+  """Whether one of the first training rows has a query.
+
+  Args:
+    data: config.data.
+  """
+  field = data.query_field or 'query'
+  for path in find(data).get('train', ())[:1]:
+    rows = file_formats.read_rows(path, (data.input_field,), data.text_unit)
+    return any(row.get(field) for row in itertools.islice(rows, _FIRST))
+  return False
 
 
 class OwnFiles:

@@ -5,6 +5,7 @@ import shutil
 
 import jax
 
+from locost_jax.data import corpus
 from locost_jax.data import records
 from locost_jax.data import tasks
 from locost_jax.errors import InputError
@@ -22,6 +23,7 @@ from locost_jax.training import train
 from locost_jax.values import directories
 from locost_jax.workdir import lock
 from locost_jax.workdir import phases as phases_lib
+from locost_jax.workdir import trained_queries
 
 
 def train_run(
@@ -109,6 +111,7 @@ def train_phase(setup, options):
         setup.directory, setup.config, setup.vocabulary, setup.shares
     )
     content.save(setup.common, setup.directory / content.FILE)
+    trained_queries.save(setup.directory, corpus.has_queries(setup.config))
   collective.wait_for_hosts(f'start {setup.name}')
   plan = f'{setup.config.train.steps} steps'
   if phases_lib.is_finished(setup.phase):

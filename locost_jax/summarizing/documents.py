@@ -36,6 +36,7 @@ from locost_jax.documents import subtitles
 from locost_jax.documents.places import Place
 from locost_jax.documents.places import Placed
 from locost_jax.errors import InputError
+from locost_jax.summarizing import questions
 from locost_jax.summarizing import texts
 
 _ROWS = ('.jsonl', '.jsonl.gz')
@@ -59,6 +60,8 @@ class Document(NamedTuple):
   source: str  # the file's path as given, '-' for standard input
   as_read: Any = None  # what a Summarizer reads, see `texts`; None: the text
   places: tuple = ()  # of `documents.places`: pages, headings, times
+  queries: tuple = ()  # of its row
+  query: str = ''  # the question that is asked
   references: tuple = ()  # ((`reference` or `references`, its value),) of a row
 
 
@@ -69,6 +72,7 @@ def read(
     most=None,
     held=None,
     reference_field=None,
+    query_field='query',
 ):
   """Reads all documents.
 
@@ -82,6 +86,7 @@ def read(
     held: characters of all documents; None: half of the free memory.
     reference_field: of JSONL rows: where the right summary is, or the list of
       all that count as right; None: it is not read.
+    query_field: of JSONL rows: where a question about the document is.
 
   Returns:
     (list of Document in the order of their names, number that could not be
@@ -94,7 +99,7 @@ def read(
     held = int(free * _PART_OF_ALL)
   documents, failures = [], 0
   for path in _paths(names, report):
-    fields = input_field, reference_field
+    fields = input_field, reference_field, query_field
     for found in _read_safely(path, fields, most):
       if isinstance(found, Note):
         report(str(found))
@@ -257,12 +262,12 @@ READABLE = (
 )
 
 
-def _read_row(path, number, line, input_field, reference_field):
+def _read_row(path, number, line, input_field, reference_field, query_field):
   """Returns the Document of a row of JSONL, or an InputError."""
   where = f'{path}:{number}'
   try:
     row = sources.parse_row(path, number, line, ())
-    sources.check_parts(where, row)
+    sources.check_parts(where, {**row, 'query': None})
     parts = {
         field: row[field] for field in pages.FIELDS.values() if row.get(field)
     }
@@ -271,6 +276,7 @@ def _read_row(path, number, line, input_field, reference_field):
       parts['document'] = row[input_field]
     text = texts.text_of(parts).text
     references = _references(where, row, reference_field)
+    queries = questions.of_row(where, row, query_field)
   except InputError as error:
     return error
   if not text.strip():
@@ -282,6 +288,7 @@ def _read_row(path, number, line, input_field, reference_field):
       path,
       parts if parts.keys() - {'document'} else None,
       references,
+      queries=queries,
   )
 
 

@@ -335,6 +335,7 @@ def _make_row(summarizer, job, tokens, mask, written, documents):
       source=job.document.source,
       sha256=job.sha256,
       **dict(job.document.references),
+      **({'query': job.document.query} if job.document.query else {}),
       tokens_read=job.read,
       tokens_kept=job.kept,
       **selected,

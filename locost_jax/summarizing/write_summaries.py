@@ -65,7 +65,7 @@ def write(summarizer, documents, settings, options):
   documents = [_with_text(document, summarizer.pages) for document in documents]
   _report_missing_parts(documents, summarizer.pages, progress)
   jobs = [
-      summaries.Job(number, document, summaries.hash_text(document.text))
+      summaries.Job(number, document, _hash(document))
       for number, document in enumerate(documents)
   ]
   pages = _Pages(summarizer, settings, options, jobs, progress)
@@ -129,7 +129,17 @@ def _stream(summarizer, target, settings, progress, options):
 def _with_text(document, pages):
   """Returns a document with the text the model reads."""
   text = texts.text_of(document.as_read or document.text, pages)
+  if document.query:
+    text = text._replace(query=document.query)
   return document._replace(text=text.text, as_read=text)
+
+
+def _hash(document):
+  """The hash of what is read: the question too, if there is one."""
+  text = document.text
+  if document.query:
+    text = f'{document.query}\n\n{text}'
+  return summaries.hash_text(text)
 
 
 def _report_missing_parts(documents, pages, progress):

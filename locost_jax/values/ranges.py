@@ -255,6 +255,8 @@ FLAGS = {
     'profile': Integer(0, COUNT),
     'program_cache': Path(),
     'protocol': Text(),
+    'query': Texts(),
+    'query_field': Text(),
     'raw': Path(),
     'reference_field': Text(),
     'repeats': Integer(1, COUNT),
