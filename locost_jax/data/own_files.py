@@ -1,9 +1,10 @@
-"""The user's own files: config.data.train_files, validation_files, test_files.
+"""Reads config.data.train_files, validation_files and test_files.
 
-Files without validation files lend 2% of their rows to validation, by a hash of
-the document, so that copies fall on one side. Files are made into gap sentences
-if config.gsg says so, or config.data.task names a task of gap sentences (then
-of their field `text`). data/file_formats.py reads them.
+Without validation files, 2% of the training rows are held out for validation.
+A hash of the document chooses them, so copies fall on one side. Rows become gap
+sentences if config.gsg is set, or if config.data.task is a task of gap
+sentences (which reads their field `text`). data/file_formats.py reads the
+files.
 """
 
 import functools
@@ -22,10 +23,10 @@ def find(data):
     data: config.data.
 
   Returns:
-    split -> sorted paths, without the splits for which none are named.
+    split -> sorted paths, for the splits that the config names.
 
   Raises:
-    InputError: a glob without a match.
+    InputError: a glob matches no file.
   """
   given = dict(
       train=data.train_files,
@@ -39,7 +40,7 @@ def find(data):
   }
 
 
-_FIRST = 100  # rows that say whether there are queries
+_FIRST = 100  # rows to examine for queries
 
 
 def has_queries(data):
@@ -59,19 +60,19 @@ class OwnFiles:
   """Reads the rows of a split from the user's files.
 
   Attributes:
-    files: split -> paths. A validation split that is held out has those of the
+    files: split -> paths. A held-out validation split has the paths of the
       training split.
-    held_out: whether validation is a part of the training files.
-    fields: our name of a field -> its name in the files.
+    held_out: whether validation rows are held out of the training files.
+    fields: name of a field in this package -> its name in the files.
   """
 
   def __init__(self, config, files, settings):
-    """Decides what is read; reads nothing yet.
+    """Decides which fields to read; reads no file.
 
     Args:
       config: the run's config.
-      files: of `find`.
-      settings: of gap sentences, or None.
+      files: see `find`.
+      settings: keyword arguments of gap_sentences; None: summarising.
     """
     data = config.data
     self.held_out = 'train' in files and 'validation' not in files
@@ -79,7 +80,7 @@ class OwnFiles:
     if self.held_out:
       self.files['validation'] = files['train']
     if settings:
-      # Without config.gsg it is the task that asks for gap sentences.
+      # Without config.gsg the task makes gap sentences, of `text`.
       field = 'text' if config.gsg is None else data.input_field
       self.fields = dict(text=field)
     else:
@@ -89,7 +90,7 @@ class OwnFiles:
     self._config, self._settings = config, settings
 
   def made_of(self, split):
-    """Returns the settings that, with its files, decide the rows of a split."""
+    """Returns the settings that, with the files, determine a split's rows."""
     made = dict(held_out=self.held_out, fields=self.fields)
     if any(map(file_formats.is_text, self.files[split])):
       made['text_unit'] = self._config.data.text_unit
@@ -99,15 +100,17 @@ class OwnFiles:
     """Yields the rows of a file that belong to a split; see `Corpus.read`."""
     for document, row in self._rows(file):
       if self.held_out and split != 'test':
-        held = sources.is_held_out(document) or document == self._stand_in
-        if held != (split == 'validation'):
+        is_validation = (
+            sources.is_held_out(document) or document == self._stand_in
+        )
+        if is_validation != (split == 'validation'):
           continue
       yield row
 
   def _rows(self, file):
     """Yields (document, row) of all rows of a file."""
     renamed = (
-        {**row, **{ours: row[theirs] for ours, theirs in self.fields.items()}}
+        {**row, **{name: row[field] for name, field in self.fields.items()}}
         for row in file_formats.read_rows(
             file, tuple(self.fields.values()), self._config.data.text_unit
         )
@@ -119,7 +122,7 @@ class OwnFiles:
 
   @functools.cached_property
   def _stand_in(self):
-    """The one document held back if the hash holds none back, else None."""
+    """The document to hold out if the hash chooses none, else None."""
     smallest = None
     for file in self.files['train']:
       for document, row in self._rows(file):

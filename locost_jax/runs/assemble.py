@@ -198,13 +198,13 @@ class Setup:
     fill_vocab_size(self.config, vocabulary)
     self.__dict__.pop('shapes', None)  # of another size
 
-  def open_caches(self, directory, splits, beside_others=False):
+  def open_caches(self, directory, splits, allow_other_caches=False):
     """Opens the records of some splits, tokenising what is missing.
 
     Args:
       directory: where caches lie unless config.data.cache_dir says.
       splits: names of splits.
-      beside_others: see `cache.open_cache`.
+      allow_other_caches: see `cache.open_cache`.
     """
     for split in splits:
       self.caches[split] = cache_lib.open_cache(
@@ -212,7 +212,7 @@ class Setup:
           self.vocabulary,
           split,
           directory,
-          beside_others=beside_others,
+          allow_other_caches=allow_other_caches,
       )
 
 

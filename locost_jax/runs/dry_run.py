@@ -276,7 +276,7 @@ def largest_batch(config):
   if data.pages in pages_lib.LOCALITIES:
     read = data.num_pages, data.page_length
   elif data.pages:
-    read = pages_lib.most_chunks(data), data.page_length
+    read = pages_lib.max_chunks(data), data.page_length
   documents = settings.batch_size
   if settings.batch_tokens:
     documents = order.rows_in_budget(settings.batch_tokens, math.prod(read))

@@ -51,7 +51,7 @@ def evaluate_run(
   setup.use_vocabulary(vocabulary)
   caches, setup.file_suffix = caches or workdir / 'cache', file_suffix
   setup.open_caches(
-      caches, ('test', 'validation'), beside_others=bool(file_suffix)
+      caches, ('test', 'validation'), allow_other_caches=bool(file_suffix)
   )
   setup.caches['test'] = without_hidden(setup.caches['test'], setup.vocabulary)
   split = 'test' if setup.caches['test'] is not None else 'validation'

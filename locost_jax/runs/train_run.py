@@ -93,7 +93,7 @@ def _prepare(config, setups, workdir, caches):
     setup.open_caches(
         caches,
         ('train', 'validation'),
-        beside_others=len(setups) > 1,
+        allow_other_caches=len(setups) > 1,
     )
   return vocabulary
 
