@@ -163,7 +163,7 @@ def _entry(name, flag, width):
 
 
 def _default(flag):
-  """' [default]', or '' if there is none to show."""
+  """' [default]', or '' without one."""
   default = flag.default
   if isinstance(default, ConfigDict):  # the file, not all its keys
     default = config_flags.get_config_filename(flag)

@@ -13,6 +13,7 @@ import itertools
 
 from locost_jax.data import corpus_rows
 from locost_jax.data import file_formats
+from locost_jax.data import nested_fields
 from locost_jax.data import sources
 
 
@@ -50,6 +51,8 @@ def has_queries(data):
     data: config.data.
   """
   field = data.query_field or 'query'
+  if nested_fields.MARK in field:
+    return True
   for path in find(data).get('train', ())[:1]:
     rows = file_formats.read_rows(path, (data.input_field,), data.text_unit)
     return any(row.get(field) for row in itertools.islice(rows, _FIRST))
@@ -87,6 +90,7 @@ class OwnFiles:
       self.fields = dict(document=data.input_field, summary=data.target_field)
       if data.query_field:
         self.fields['query'] = data.query_field
+    nested_fields.list_of(self.fields.values())
     self._config, self._settings = config, settings
 
   def made_of(self, split):
@@ -94,6 +98,8 @@ class OwnFiles:
     made = dict(held_out=self.held_out, fields=self.fields)
     if any(map(file_formats.is_text, self.files[split])):
       made['text_unit'] = self._config.data.text_unit
+    if self._config.data.references_field:
+      made['references_field'] = self._config.data.references_field
     return made
 
   def read(self, split, file):
@@ -109,16 +115,28 @@ class OwnFiles:
 
   def _rows(self, file):
     """Yields (document, row) of all rows of a file."""
+    data, fields = self._config.data, tuple(self.fields.values())
+    plain = [field for field in fields if nested_fields.MARK not in field]
+    rows = file_formats.read_rows(file, tuple(plain), data.text_unit)
+    if len(plain) < len(fields):
+      rows = nested_fields.expand(rows, fields, file)
     renamed = (
-        {**row, **{name: row[field] for name, field in self.fields.items()}}
-        for row in file_formats.read_rows(
-            file, tuple(self.fields.values()), self._config.data.text_unit
-        )
+        {
+            **row,
+            **{name: row[field] for name, field in self.fields.items()},
+            **self._references(row),
+        }
+        for row in rows
     )
     for row, made in corpus_rows.make_rows(
         self._config, self._settings, file, renamed
     ):
       yield row[next(iter(self.fields))], made
+
+  def _references(self, row):
+    """The references of a row, if they have another name in the files."""
+    field = self._config.data.references_field
+    return {'references': row.get(field)} if field else {}
 
   @functools.cached_property
   def _stand_in(self):
