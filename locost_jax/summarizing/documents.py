@@ -281,7 +281,7 @@ def _read_row(path, number, line, input_field, reference_field):
       text,
       path,
       parts if parts.keys() - {'document'} else None,
-      references,
+      references=references,
   )
 
 
