@@ -1,6 +1,6 @@
-"""The text of a PDF, page by page (extra `documents`: pypdf).
+"""The text of a PDF, page by page (extra `documents`: pypdfium2).
 
-pypdf gives the lines of each page in the order in which the file draws them,
+PDFium gives the lines of each page in the order in which the file draws them,
 which for most files is the order of reading, columns too. Then
 
 - lines that recur at the top or bottom of pages (running heads, page numbers)
@@ -10,15 +10,19 @@ which for most files is the order of reading, columns too. Then
 """
 
 import collections
-import io
-import logging
+import importlib.util
+import json
 import re
+import subprocess
+import sys
 
 from locost_jax.documents import markup
 from locost_jax.documents.places import Place
 from locost_jax.documents.places import Placed
 from locost_jax.errors import InputError
 
+_COMMAND = (sys.executable, '-m', 'locost_jax.documents.pdf_process')
+_SECONDS = 600  # that the process may take
 _EDGE = 2  # lines at the top and at the bottom of a page that may be heads
 _RECURS = 3  # pages with a line at the same edge that make it a head
 _NEAR = 4  # of which two are at most this many pages apart
@@ -42,7 +46,7 @@ def read(data, where, most=None):
     Placed; 'page 1' is the first page of the file.
 
   Raises:
-    InputError: pypdf is missing, a broken or encrypted file, no text (a scan),
+    InputError: pypdfium2 is missing, a broken or encrypted file, no text (a scan),
       or too much of it.
   """
   lines = _read_lines(data, where, most)
@@ -62,36 +66,38 @@ def read(data, where, most=None):
 
 def _read_lines(data, where, most):
   """Returns the lines of each page: a list of lists of str."""
-  try:
-    import pypdf
-  except ImportError:
+  if importlib.util.find_spec('pypdfium2') is None:
     raise InputError(
-        f'{where}: is a PDF, which needs pypdf: '
+        f'{where}: is a PDF, which needs pypdfium2: '
         'pip install "locost_jax[documents]"'
-    ) from None
-  # It warns of every small defect that it mends.
-  logging.getLogger('pypdf').setLevel(logging.CRITICAL)
+    )
   try:
-    reader = pypdf.PdfReader(io.BytesIO(data))
-    if reader.is_encrypted and not reader.decrypt(''):
-      raise InputError(
-          f'{where}: is encrypted; expected a PDF without a password'
-      )
-    pages, size = [], 0
-    for page in reader.pages:
-      text = page.extract_text()
-      size += len(text)
-      markup.check_size(where, size, most)
-      lines = (' '.join(line.split()) for line in text.splitlines())
-      pages.append([line for line in lines if line])
-  except (InputError, MemoryError):
-    raise
-  except Exception as error:  # whatever a parser raises
-    reason = ' '.join(str(error).split()) or type(error).__name__
-    raise InputError(f'{where}: a broken PDF: {reason}') from None
-  if not pages:
+    done = subprocess.run(
+        [*_COMMAND, str(most or 0)],
+        input=data,
+        capture_output=True,
+        check=False,
+        timeout=_SECONDS,
+    )
+  except subprocess.TimeoutExpired:
+    raise InputError(
+        f'{where}: its text was not found within {_SECONDS} seconds'
+    ) from None
+  if done.returncode:
+    last = done.stderr.decode('utf-8', 'replace').strip().splitlines()[-1:]
+    reason = last[0] if last else f'its reader ended with {done.returncode}'
+    raise InputError(f'{where}: a broken PDF: {reason}')
+  found = json.loads(done.stdout)
+  if found.get('error') == 'encrypted':
+    raise InputError(
+        f'{where}: is encrypted; expected a PDF without a password'
+    )
+  if 'error' in found:
+    raise InputError(f'{where}: a broken PDF: {found["error"]}')
+  markup.check_size(where, found.get('too_large', 0), most)
+  if not found['pages']:
     raise InputError(f'{where}: a PDF without pages')
-  return pages
+  return found['pages']
 
 
 def _without_heads(pages):
