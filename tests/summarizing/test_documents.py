@@ -105,7 +105,8 @@ def test_reading_order_of_a_page():
       thing</h1><p>A&amp;B&nbsp;&eacute;<br/>next<p>Unclosed
       <ul><li>one</li><li>two
       </ul><pre>a  b\n   c</pre><table><tr><td>1<td>2<tr><td>3</table>
-      <![CDATA[raw]]>end<template>no</template><script src="x"/></body>"""
+      <![CDATA[raw]]>end<template>no</template><script src="x"/>
+      <svg><text>no</text></svg></body>"""
   assert markup.html_text(page.encode(), 'x') == (
       'The great thing\n\nA&B é\nnext\n\nUnclosed\n\none\ntwo\n\na  b\n   c\n\n'
       '1 2\n3\n\nrawend'
