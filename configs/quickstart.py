@@ -41,7 +41,7 @@ def get_config():
       )
   )
 
-  config.data.vocabulary_size = 4000
+  config.data.vocabulary_size = 8000
 
   config.optim.name = 'adafactor'
   config.optim.learning_rate = 0.05
@@ -84,9 +84,9 @@ def get_config():
               'data.input_buckets': (128, 256),
               'data.max_target_length': 32,
               'data.target_buckets': (32,),
-              'optim.warmup_steps': 0.0133,  # 20 steps
-              'optim.cooldown_steps': 0.6,  # 900 steps
-              'train.steps': 1500,
+              'optim.warmup_steps': 0.015,  # 20 steps
+              'optim.cooldown_steps': 0.6,  # 800 steps
+              'train.steps': 1330,
           },
       ),
   )

@@ -24,6 +24,7 @@ from locost_jax.summarizing import page_origin
 from locost_jax.summarizing import part_by_part
 from locost_jax.summarizing import results
 from locost_jax.summarizing import source_page
+from locost_jax.summarizing import streamed_output
 from locost_jax.summarizing import summaries
 from locost_jax.summarizing import texts
 from locost_jax.workdir import find
@@ -41,6 +42,7 @@ class Options(NamedTuple):
   batch_size: int | None  # maximum documents in a batch
   available: int | None  # bytes of device memory that may be used
   parts: part_by_part.Parts | None = None  # read part by part
+  stream: bool = False  # print words as they are written
 
 
 def write(summarizer, documents, settings, options):
@@ -71,24 +73,20 @@ def write(summarizer, documents, settings, options):
     target = (
         _File(jobs, made_with, options, progress)
         if options.output
-        else _Stdout(jobs, options, progress)
+        else _Stdout(jobs, options, progress, summarizer.vocabulary)
     )
     stack.callback(target.close)
     target.skip_done(pages)
     stack.enter_context(interrupts.end_at_once(progress, options.output))
     failures = 0
-    for done in _summarize(
-        summarizer, target.todo, settings, progress, options
-    ):
-      row = None
+    for done in _summarize(summarizer, target, settings, progress, options):
+      row = None if done.error else {**done.row, **made_with}
+      target.add(done.job.number, row)
       if done.error:
         failures += 1
         progress.note(visible(f'error: {done.error}'))
       else:
-        row = {**done.row, **made_with}
         progress.note(visible(describe_done(done, len(jobs))))
-      target.add(done.job.number, row)
-      if row is not None:
         pages.add(done.job, row, done.tokens, done.memory)
         done = done._replace(memory=None)  # free it for the next batch
     target.finish()
@@ -96,15 +94,36 @@ def write(summarizer, documents, settings, options):
   return failures + pages.failures
 
 
-def _summarize(summarizer, jobs, settings, progress, options):
-  """Returns an iterator of Done: `summaries` or `part_by_part`."""
-  arguments = summarizer, jobs, settings, progress
+def _summarize(summarizer, target, settings, progress, options):
+  """Yields a Done for each document, as `summaries` or `part_by_part`."""
+  if target.stream:
+    yield from _stream(summarizer, target, settings, progress, options)
+    return
+  arguments = summarizer, target.todo, settings, progress
   limits = options.batch_size, options.available
   if options.parts is not None:
-    return part_by_part.summarize(*arguments, options.parts, *limits)
-  return summaries.summarize(
-      *arguments, *limits, keep_memory=bool(options.report)
-  )
+    found = part_by_part.summarize(*arguments, options.parts, *limits)
+  else:
+    found = summaries.summarize(
+        *arguments, *limits, keep_memory=bool(options.report)
+    )
+  yield from found
+
+
+def _stream(summarizer, target, settings, progress, options):
+  """Yields a Done for each document in order, one after the other."""
+  quiet = streamed_output.QuietWhileWriting(progress)
+  for job in target.todo:
+    yield from summaries.summarize(
+        summarizer,
+        [job],
+        settings,
+        quiet,
+        1,
+        options.available,
+        bool(options.report),
+        target.stream.on_tokens,
+    )
 
 
 def _with_text(document, pages):
@@ -175,11 +194,15 @@ class _Stdout:
 
   Attributes:
     todo: list of summaries.Job.
+    stream: a `streamed_output.Stream`, or None.
   """
 
-  def __init__(self, jobs, options, progress):
+  def __init__(self, jobs, options, progress, vocabulary):
     self.todo, self._as_json = jobs, options.as_json
     self._progress, self._ready, self._printed = progress, {}, 0
+    self.stream = None
+    if options.stream:
+      self.stream = streamed_output.Stream(vocabulary, progress)
 
   def skip_done(self, pages):
     """Skips nothing."""
@@ -190,7 +213,9 @@ class _Stdout:
     while self._printed in self._ready:
       row = self._ready.pop(self._printed)
       self._printed += 1
-      if row is not None:
+      if self.stream:
+        self.stream.end(row and results.text_line(row))
+      elif row is not None:
         self._progress.wipe()
         self._print(row)
 
@@ -221,6 +246,8 @@ class _File:
   Attributes:
     todo: list of summaries.Job that have no summary in FILE.
   """
+
+  stream = None  # a file is written row by row
 
   def __init__(self, jobs, made_with, options, progress):
     self._results = results.Results(
