@@ -16,7 +16,7 @@ from xml.parsers import expat
 import zipfile
 
 from locost_jax.documents import markup
-from locost_jax.documents.places import Place
+from locost_jax.documents import places
 from locost_jax.documents.places import Placed
 from locost_jax.errors import InputError
 
@@ -324,7 +324,7 @@ def _kind(tag, value):
 
 def _join(blocks):
   """Returns blocks as one Placed; a blank line except between items."""
-  pieces, places, at, before = [], [], 0, None
+  pieces, headings, at, before = [], [], 0, None
   for block in blocks:
     text = f'- {block.text}' if block.kind == 'item' else block.text
     if before:
@@ -332,8 +332,8 @@ def _join(blocks):
       pieces.append('\n' if is_list else '\n\n')
       at += len(pieces[-1])
     if block.kind == 'heading':
-      places.append(Place(at, ' '.join(block.text.split())))
+      headings.append(places.of_heading(at, block.text))
     pieces.append(text)
     at += len(text)
     before = block.kind or 'text'
-  return Placed(''.join(pieces), tuple(places))
+  return Placed(''.join(pieces), tuple(headings))
