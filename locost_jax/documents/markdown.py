@@ -2,7 +2,7 @@
 
 import re
 
-from locost_jax.documents.places import Place
+from locost_jax.documents import places
 from locost_jax.documents.places import Placed
 
 _HEADING = re.compile(r'^ {0,3}(#{1,6})[ \t]+(.*?)[ \t]*#*[ \t]*$')
@@ -15,7 +15,7 @@ _EMPHASIS = re.compile(r'[*_`]+')
 
 def read(text):
   """Returns the text with its headings as places: Placed."""
-  places, at, fence, before = [], 0, None, None
+  headings, at, fence, before = [], 0, None, None
   for line in text.split('\n'):
     opened = _FENCE.match(line)
     if fence:
@@ -24,15 +24,15 @@ def read(text):
     elif opened:
       fence = opened[1]
     elif found := _HEADING.match(line):
-      places.append(Place(at, _label(found[2])))
+      headings.append(places.of_heading(at, _plain(found[2])))
     elif before is not None and _UNDERLINE.match(line):
-      places.append(Place(before[0], _label(before[1])))
+      headings.append(places.of_heading(before[0], _plain(before[1])))
     is_text = line.strip() and not fence and not _HEADING.match(line)
     before = (at, line) if is_text else None
     at += len(line) + 1
-  return Placed(text, tuple(place for place in places if place.label))
+  return Placed(text, tuple(place for place in headings if place.label))
 
 
-def _label(heading):
+def _plain(heading):
   """A heading without marks."""
-  return ' '.join(_EMPHASIS.sub('', _LINK.sub(r'\1', heading)).split())
+  return _EMPHASIS.sub('', _LINK.sub(r'\1', heading))

@@ -14,8 +14,9 @@ import re
 
 from locost_jax.errors import InputError
 
-# What they hold is not read. <title> repeats the heading.
-_DROPPED = frozenset('script style nav template title'.split())
+# What they hold is not read. <title> repeats the heading; <svg> has the labels
+# of a drawing.
+_DROPPED = frozenset('script style nav svg template title'.split())
 # A blank line before and after.
 _BLOCKS = frozenset(
     'address article aside blockquote body center dd details dialog div dl dt '

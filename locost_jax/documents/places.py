@@ -3,6 +3,8 @@
 import bisect
 from typing import NamedTuple
 
+_LONGEST = 80  # characters of a heading as a label
+
 
 class Place(NamedTuple):
   """A place of a document.
@@ -28,6 +30,19 @@ class Placed(NamedTuple):
   text: str
   places: tuple = ()
   notes: tuple = ()
+
+
+def of_heading(start, heading):
+  """Returns the Place of a heading; a long one is cut.
+
+  Args:
+    start: its first character.
+    heading: its text; the mark that Sphinx puts behind it is left out.
+  """
+  label = ' '.join(heading.split()).removesuffix('¶').rstrip()
+  if len(label) > _LONGEST:
+    label = label[: _LONGEST - 1].rstrip() + '…'
+  return Place(start, label)
 
 
 def label_at(places, offset):

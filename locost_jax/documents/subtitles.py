@@ -1,6 +1,6 @@
 """The text of subtitles: WebVTT (.vtt) and SubRip (.srt).
 
-What one speaker says is a paragraph, in the form of meeting corpora:
+Several voices may share a cue. What one speaker says is a paragraph, in the form of meeting corpora:
 'NAME: what is said'. Each cue is a place: its time, and its speaker if known.
 Marks are left out, and so are lines that a rolling caption repeats.
 """
@@ -16,9 +16,10 @@ _TIME = re.compile(r'(?:(\d{1,4}):)?(\d\d):(\d\d)[.,](\d{3})')
 _ARROW = '-->'
 _VOICE = re.compile(r'<v(?:\.[^\s>]*)?\s+([^>]+)>')
 _MARKS = re.compile(r'<[^<>]*>|\{\\[^{}]*\}')
-# 'JOHN: ...' or 'PhD A: ...' at the beginning of a cue.
-_NAME = re.compile(r"-?\s*([A-Z][\w.'’-]*(?: [\w.'’-]+){0,3}):\s+(?=\S)")
-_SKIPPED = ('WEBVTT', 'NOTE', 'STYLE', 'REGION')
+# 'JOHN: ...', '- PhD A: ...' or '>> JOHN: ...' at the beginning of a line.
+_NAME = re.compile(r"(?:-|>>+)?\s*([\w.'’-]+(?: [\w.'’-]+){0,3}):\s+(?=\S)")
+_SKIPPED = re.compile(r'(?:WEBVTT|NOTE|STYLE|REGION)(?:\s|\Z)')
+_LIKE_A_TIME = re.compile(r'\d+:\d\d(?::|[.,]\d)')
 _PAUSE = 2.0  # seconds between cues that may end a paragraph
 _LONG = 600  # characters after which a paragraph ends with its sentence
 _ENDS = re.compile(r'[.!?…]["\'”’)\]]*\Z')
@@ -40,8 +41,7 @@ def read(text, where):
   pieces, places, at = [], [], 0
   before = None  # the cue before, its speaker carried on
   length = 0  # characters of the paragraph
-  for cue in _cues(text, where):
-    start, end, speaker, words = cue
+  for start, end, speaker, words in _cues(text, where):
     if before is None:
       between = ''
     elif speaker and speaker != before[2]:
@@ -59,7 +59,8 @@ def read(text, where):
       length = 0
     at += len(between)
     label = _clock(start) + (f', {named}' if named else '')
-    places.append(Place(at, label))
+    if not places or places[-1].label != label:
+      places.append(Place(at, label))
     pieces += [between, words]
     at += len(words)
     length += len(words)
@@ -70,30 +71,46 @@ def read(text, where):
 
 
 def _cues(text, where):
-  """Yields (start, end, speaker or '', words); seconds from the beginning."""
+  """Yields (start, end, speaker or '', a line); seconds from the beginning."""
   shown = []  # the lines of the cue before
+  times = None
   for number, block in _blocks(text):
-    if block[0].startswith(_SKIPPED) and _ARROW not in block[0]:
+    if _SKIPPED.match(block[0]) and _ARROW not in block[0]:
       continue
     at = next((i for i, line in enumerate(block[:2]) if _ARROW in line), None)
-    if at is None:
+    if at is not None:
+      times = _times(block[at], where, number + at)
+      block = block[at + 1 :]
+    elif times is None or any(map(_LIKE_A_TIME.match, block[:2])):
       raise InputError(
           f'{where}:{number}: expected a time like 00:01:02.000 --> '
           f'00:01:04.000, got {block[0][:60]!r}'
       )
-    start, end = _times(block[at], where, number + at)
-    voice = _VOICE.search('\n'.join(block[at + 1 :]))
-    lines = [_plain(line) for line in block[at + 1 :]]
-    new = [line for line in lines if line and line not in shown]
+    # Otherwise a blank line stood in a cue.
+    lines = [(name, _plain(line)) for name, line in _voices(block)]
+    for name, line in lines:
+      if line and (name, line) not in shown:
+        yield *times, *((name, line) if name else _split_name(line))
     shown = lines
-    if not new:
-      continue
-    words = ' '.join(new)
-    named = None if voice else _NAME.match(words)
-    if named:
-      words = words[named.end() :]
-    speaker = voice[1] if voice else named[1] if named else ''
-    yield start, end, ' '.join(html.unescape(speaker).split()), words
+
+
+def _voices(lines):
+  """Yields (name in '<v name>' or '', what follows)."""
+  for line in lines:
+    first, *rest = _VOICE.split(line)
+    yield '', first
+    for name, words in zip(rest[::2], rest[1::2]):
+      yield _plain(name), words
+
+
+def _split_name(line):
+  """'JOHN: ...' -> ('JOHN', '...'); a name's words begin with capitals."""
+  found = _NAME.match(line)
+  if found and all(
+      word[0].isupper() or word[0].isdigit() for word in found[1].split()
+  ):
+    return found[1], line[found.end() :]
+  return '', line
 
 
 def _blocks(text):

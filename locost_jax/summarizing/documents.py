@@ -32,8 +32,8 @@ from locost_jax.documents import epub
 from locost_jax.documents import markdown
 from locost_jax.documents import markup
 from locost_jax.documents import pdf
+from locost_jax.documents import places
 from locost_jax.documents import subtitles
-from locost_jax.documents.places import Place
 from locost_jax.documents.places import Placed
 from locost_jax.errors import InputError
 from locost_jax.summarizing import questions
@@ -238,7 +238,7 @@ def _read_epub(data, where, most):
 
 
 def _placed(text, headings):
-  return Placed(text, tuple(Place(*heading) for heading in headings))
+  return Placed(text, tuple(places.of_heading(*one) for one in headings))
 
 
 # Ending -> a reader: (bytes, name in errors, most bytes) -> Placed.
@@ -287,7 +287,7 @@ def _read_row(path, number, line, input_field, reference_field, query_field):
       text,
       path,
       parts if parts.keys() - {'document'} else None,
-      references,
+      references=references,
       queries=queries,
   )
 

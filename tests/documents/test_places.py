@@ -16,6 +16,11 @@ def test_the_place_of_a_character():
   assert places.label_of(found, (0, 8)) == ''
 
 
+def test_the_label_of_a_heading():
+  assert places.of_heading(4, ' 6.1.\n Rules¶') == (4, '6.1. Rules')
+  assert places.of_heading(4, 99 * 'a') == (4, 79 * 'a' + '…')
+
+
 def test_markdown_headings():
   text = (
       'intro\n\n# The *first* one #\ntext\n```\n# no heading\n```\nSecond\n'

@@ -89,6 +89,36 @@ def test_lines_that_roll_on_are_read_once():
   assert found.text == 'the first line and the second and the third'
 
 
+def test_several_voices_in_a_cue():
+  text = 'WEBVTT\n\n' + '\n\n'.join(
+      [
+          '00:01.000 --> 00:02.000\n<v Al>Yes.</v> <v Bea>Yes.',
+          '00:02.000 --> 00:03.000\n- JOHN: So\nit is.\n>> MARY 2: No.',
+          '00:09.000 --> 00:10.000\nThe answer is: 42. Who: me.',
+      ]
+  )
+  found = subtitles.read(text, 'a.vtt')
+  assert found.text == (
+      'Al: Yes.\n\nBea: Yes.\n\nJOHN: So it is.\n\nMARY 2: No.\n\n'
+      'MARY 2: The answer is: 42. Who: me.'
+  )
+  assert [place.label for place in found.places] == [
+      '00:00:01, Al',
+      '00:00:01, Bea',
+      '00:00:02, JOHN',
+      '00:00:02, MARY 2',
+      '00:00:09, MARY 2',
+  ]
+
+
+def test_a_blank_line_in_a_cue():
+  text = '1\n00:00:01,000 --> 00:00:02,000\nOne,\n\nat 10:30\n\n\n2\n'
+  text += '00:00:02,000 --> 00:00:03,000\ntwo.'
+  assert subtitles.read(text, 'a.srt').text == 'One, at 10:30 two.'
+  with pytest.raises(InputError, match='a.srt:12: expected a time like'):
+    subtitles.read(f'{text}\n\n00:00:04,000 -> 00:00:05,000\nx', 'a.srt')
+
+
 @pytest.mark.parametrize(
     'text, line',
     [

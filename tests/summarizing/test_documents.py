@@ -105,7 +105,8 @@ def test_reading_order_of_a_page():
       thing</h1><p>A&amp;B&nbsp;&eacute;<br/>next<p>Unclosed
       <ul><li>one</li><li>two
       </ul><pre>a  b\n   c</pre><table><tr><td>1<td>2<tr><td>3</table>
-      <![CDATA[raw]]>end<template>no</template><script src="x"/></body>"""
+      <![CDATA[raw]]>end<template>no</template><script src="x"/>
+      <svg><text>no</text></svg></body>"""
   assert markup.html_text(page.encode(), 'x') == (
       'The great thing\n\nA&B é\nnext\n\nUnclosed\n\none\ntwo\n\na  b\n   c\n\n'
       '1 2\n3\n\nrawend'
@@ -185,6 +186,18 @@ def test_standard_input_and_fields(tmp_path, monkeypatch):
       ('-', 'From stdin.', '-'),
       (f'{tmp_path}/a.jsonl:1', 'A row.', f'{tmp_path}/a.jsonl'),
   ]
+
+
+def test_references_of_a_row(tmp_path):
+  path = tmp_path / 'a.jsonl'
+  path.write_text('{"document": "One.", "best": "1", "all": ["1", "one"]}')
+  for field, references in (
+      ('best', (('reference', '1'),)),
+      ('all', (('references', ['1', 'one']),)),
+      (None, ()),
+  ):
+    (document,), _ = documents_lib.read([str(path)], reference_field=field)
+    assert (document.references, document.places) == (references, ())
 
 
 def test_bad_rows_do_not_stop_the_others(tmp_path):
