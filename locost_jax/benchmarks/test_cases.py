@@ -42,7 +42,7 @@ def make_inputs(spec):
   return jnp.asarray(ids), jnp.ones(shape, bool)
 
 
-def make_learner(spec):
+def make_train_step(spec):
   """Makes a train step of a config, with random weights and tokens.
 
   Args:

@@ -20,7 +20,7 @@ def prepare(spec, report):
     (what is known of it, run), see `processes.serve`.
   """
   report('compiling')
-  _, state, batch, compile_step = test_cases.make_learner(spec)
+  _, state, batch, compile_step = test_cases.make_train_step(spec)
   step, states = compile_step('auto'), [state]
   del state
   run = functools.partial(_run_step, step, states, batch)
@@ -40,7 +40,7 @@ def measure_training(spec, report):
   """
   from locost_jax.training import step as step_lib  # seconds to import
 
-  model, state, batch, compile_step = test_cases.make_learner(spec)
+  model, state, batch, compile_step = test_cases.make_train_step(spec)
   forward = jax_programs.compile_program(
       functools.partial(step_lib.eval_step, model=model), state.params, batch
   )

@@ -16,9 +16,9 @@ from locost_jax.data import text as text_lib
 from locost_jax.evaluation import baselines
 from locost_jax.evaluation import scoring
 from locost_jax.evaluation.metrics import extractive_oracle
-from locost_jax.evaluation.metrics import measure
 from locost_jax.evaluation.metrics import metric
 from locost_jax.evaluation.metrics import protocols
+from locost_jax.evaluation.metrics import score_metric
 from locost_jax.evaluation.predictions import Pair
 
 _MOST_REFERENCES = 500
@@ -29,11 +29,11 @@ COLUMNS = tuple(
 
 
 def run(rows, settings):
-  """Scores lead, constant and oracle by ROUGE: a Measured.
+  """Scores lead, constant and oracle by ROUGE: a Result.
 
   Args:
-    rows: list of `measure.Row` with documents.
-    settings: `measure.Settings`.
+    rows: list of `score_metric.Row` with documents.
+    settings: `score_metric.Settings`.
   """
   first = [row.references[0] for row in rows]
   k = max(1, round(np.mean([_sentences(text) for text in first])))
@@ -54,7 +54,7 @@ def run(rows, settings):
   }
   own = [constant in row.references for row in rows]
   values['constant'][own] = np.nan
-  return measure.Measured(
+  return score_metric.Result(
       COLUMNS,
       values,
       (protocols.method(protocols.signature(settings.protocol, len(rows))),),
@@ -68,9 +68,9 @@ def run_rouge(rows, settings):
   signature = protocols.signature(settings.protocol, len(rows))
   blank = sum(not any(map(str.strip, row.references)) for row in rows)
   note = f'warning: rouge: {blank:,} pairs with empty references, counted as 0'
-  return measure.Measured(
+  return score_metric.Result(
       COLUMNS,
-      {measure.PREDICTION: rouge(predictions, rows, settings, 'ROUGE')},
+      {score_metric.PREDICTION: rouge(predictions, rows, settings, 'ROUGE')},
       tuple(protocols.method(signature).split('|')[1:]),
       (note,) if blank else (),
   )
@@ -81,8 +81,8 @@ def rouge(texts, rows, settings, stage):
 
   Args:
     texts: list of n str.
-    rows: list of n `measure.Row`, whose references count.
-    settings: `measure.Settings`.
+    rows: list of n `score_metric.Row`, whose references count.
+    settings: `score_metric.Settings`.
     stage: what progress calls it.
   """
   scores = scoring.score_pairs(

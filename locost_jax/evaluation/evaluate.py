@@ -93,7 +93,9 @@ def evaluate(
       model, params, batches, vocabulary, config, mesh, common=common
   )
   if predictions_path is not None and rows and jax.process_index() == 0:
-    keep_predictions(predictions_path, rows, origin(config, len(rows)))
+    try_write_predictions(
+        predictions_path, rows, prediction_metadata(config, len(rows))
+    )
   if split != 'validation':
     task_name = f'{task_name}-{split}'
   return {f'eval/{task_name}/{name}': metrics[name] for name in metrics}
@@ -207,7 +209,7 @@ def _generate(model, params, batch, real, vocabulary, config, mesh):
   return tokens[start : start + rows].tolist()
 
 
-def origin(config, documents, checkpoint=None):
+def prediction_metadata(config, documents, checkpoint=None):
   """Returns what every row of predictions holds besides its summary.
 
   Args:
@@ -234,27 +236,27 @@ def origin(config, documents, checkpoint=None):
   return found | ({'checkpoint': checkpoint} if checkpoint else {})
 
 
-def write_predictions(path, rows, made_with=()):
+def write_predictions(path, rows, metadata=()):
   """Writes rows as JSONL, whole or not at all.
 
   Args:
     path: of the file.
     rows: dicts of `measure`; of several references `references` is made.
-    made_with: what every row holds besides, see `origin`.
+    metadata: what every row holds besides, see `prediction_metadata`.
   """
   lines = []
   for row in rows:
-    row = dict(row, **dict(made_with))
+    row = dict(row, **dict(metadata))
     if not isinstance(row['reference'], str):
       row['references'] = row.pop('reference')
     lines.append(json.dumps(row, ensure_ascii=False) + '\n')
   files.write(path, ''.join(lines))
 
 
-def keep_predictions(path, rows, made_with=()):
+def try_write_predictions(path, rows, metadata=()):
   """The same; if they cannot be written, a line on stderr says why."""
   try:
-    write_predictions(path, rows, made_with)
+    write_predictions(path, rows, metadata)
   except OSError as error:
     print(
         f'{path} could not be written: {disk_error(error)}',

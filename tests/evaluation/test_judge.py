@@ -9,14 +9,16 @@ import numpy as np
 import pytest
 
 from locost_jax.errors import InputError
-from locost_jax.evaluation.metrics import measure
+from locost_jax.evaluation.metrics import score_metric
 from locost_jax.evaluation.model_metrics import endpoint
 from locost_jax.evaluation.model_metrics import judge
 from tests.evaluation import test_score
 
 KEY = 'sk-very-secret-0123456789'
 GOOD = 'Relevance: 4\nConsistency: 5\nFluency: 3\nCoherence: 2'
-ROWS = [measure.Row(f'Summary {i}.', ['x'], f'Article {i}.') for i in range(6)]
+ROWS = [
+    score_metric.Row(f'Summary {i}.', ['x'], f'Article {i}.') for i in range(6)
+]
 
 
 class Judge:
@@ -103,13 +105,13 @@ def waits(monkeypatch):
 
 
 def settings(server, path, **more):
-  return measure.Settings(
+  return score_metric.Settings(
       model='m', base_url=server.url, cache=str(path / 'cache'), **more
   )
 
 
 def ratings(measured):
-  return measured.values[measure.PREDICTION]
+  return measured.values[score_metric.PREDICTION]
 
 
 @pytest.mark.parametrize(
@@ -195,7 +197,7 @@ def test_nonsense_is_missing_reported_and_never_zero(serve, tmp_path, waits):
           [4, 5, 3, 2],
       ],
   )
-  summary = measure.summarize('judge', found)
+  summary = score_metric.summarize('judge', found)
   assert summary['values']['prediction'] == dict(
       relevance=3, consistency=5, fluency=3, coherence=2
   )

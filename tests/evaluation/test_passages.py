@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from locost_jax.errors import InputError
-from locost_jax.evaluation.metrics import measure
+from locost_jax.evaluation.metrics import score_metric
 from locost_jax.evaluation.model_metrics import coherence
 from locost_jax.evaluation.model_metrics import entailment
 from locost_jax.evaluation.model_metrics import locality
@@ -14,19 +14,19 @@ from tests import tiny_run
 
 def test_passages_hold_whole_sentences():
   document = 'One two three. Four five. Six. Seven eight nine ten eleven. Z.'
-  assert passages.passages(document, 5) == [
+  assert passages.split(document, 5) == [
       'One two three. Four five.',
       'Six.',
       'Seven eight nine ten eleven.',
       'Z.',
   ]
-  assert passages.passages(document) == [document]
-  assert len(passages.passages('word ' * 1001)) == 1  # one sentence
+  assert passages.split(document) == [document]
+  assert len(passages.split('word ' * 1001)) == 1  # one sentence
 
 
 def test_a_sentence_is_as_supported_as_by_its_best_passage():
   text = ' '.join(f'Cats sleep {i}.' for i in range(200))
-  assert len(passages.passages(text)) == 2
+  assert len(passages.split(text)) == 2
   seen = []
 
   def support(pairs):
@@ -37,12 +37,12 @@ def test_a_sentence_is_as_supported_as_by_its_best_passage():
     ]
 
   rows = [
-      measure.Row('Cats sleep 199. Dogs bark.', ['x'], text),
-      measure.Row('', ['x'], text),
-      measure.Row('Cats sleep 0.', ['x'], text),
+      score_metric.Row('Cats sleep 199. Dogs bark.', ['x'], text),
+      score_metric.Row('', ['x'], text),
+      score_metric.Row('Cats sleep 0.', ['x'], text),
   ]
   found = passages.run(
-      'entailment', rows, measure.Settings(threshold=0.5), support, ('m',)
+      'entailment', rows, score_metric.Settings(threshold=0.5), support, ('m',)
   )
   np.testing.assert_allclose(
       found.values['prediction'], [[50, 0.55], [np.nan] * 2, [100, 0.9]]
@@ -52,7 +52,7 @@ def test_a_sentence_is_as_supported_as_by_its_best_passage():
   assert found.notes == ('warning: entailment: 1 empty predictions, left out',)
   # At the threshold is not above it.
   at = passages.run(
-      'entailment', rows, measure.Settings(threshold=0.9), support, ('m',)
+      'entailment', rows, score_metric.Settings(threshold=0.9), support, ('m',)
   )
   assert np.nanmax(at.values['prediction'][:, 0]) == 0
 
@@ -94,8 +94,10 @@ def test_shuffling_keeps_all_sentences():
 
 
 def test_entailment_refuses_what_is_no_t5(tmp_path):
-  rows = [measure.Row('One cat. Two.', ['x'], 'One cat sat. Two dogs did not.')]
-  settings = lambda name: measure.Settings(
+  rows = [
+      score_metric.Row('One cat. Two.', ['x'], 'One cat sat. Two dogs did not.')
+  ]
+  settings = lambda name: score_metric.Settings(
       model=str(tmp_path / name), batch_size=2
   )
   tiny_run.make(tmp_path / 'locost')

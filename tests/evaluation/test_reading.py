@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from locost_jax.evaluation import bounds
-from locost_jax.evaluation import measures
+from locost_jax.evaluation import score_metric_table
 from locost_jax.evaluation import source_documents
 from locost_jax.evaluation.metrics import answers
 from locost_jax.evaluation.metrics import correlation
@@ -17,10 +17,10 @@ from locost_jax.evaluation.metrics import entities
 from locost_jax.evaluation.metrics import extractive_oracle
 from locost_jax.evaluation.metrics import fragments
 from locost_jax.evaluation.metrics import lengths
-from locost_jax.evaluation.metrics import measure
 from locost_jax.evaluation.metrics import ngrams
 from locost_jax.evaluation.metrics import overlap
 from locost_jax.evaluation.metrics import protocols
+from locost_jax.evaluation.metrics import score_metric
 from tests.evaluation import test_score
 
 
@@ -202,14 +202,14 @@ TEXT = (
     'Rain fell on the hills. The river rose by 3 metres. Dogs bark. It ended.'
 )
 ROWS = [
-    measure.Row(TEXT[:23], ['The river rose by 3 metres.'], TEXT),
-    measure.Row('Dogs bark.', ['Dogs bark. It ended.'], TEXT),
-    measure.Row('Dogs.', ['Rain fell on the hills.'], TEXT),
+    score_metric.Row(TEXT[:23], ['The river rose by 3 metres.'], TEXT),
+    score_metric.Row('Dogs bark.', ['Dogs bark. It ended.'], TEXT),
+    score_metric.Row('Dogs.', ['Rain fell on the hills.'], TEXT),
 ]
 
 
 def test_bounds():
-  settings = measure.Settings(protocol=protocols.find('locost'))
+  settings = score_metric.Settings(protocol=protocols.find('locost'))
   found = bounds.run(ROWS, settings)
   oracle = found.values['oracle']
   np.testing.assert_allclose(oracle, 100)  # references are sentences of TEXT
@@ -225,8 +225,8 @@ def test_bounds():
 def test_means_intervals_and_what_is_missing():
   values = np.array([[1.0, np.nan], [3.0, np.nan], [8.0, np.nan]])
   columns = ngrams.NOVELTY.columns[:2]
-  found = measure.summarize(
-      'x', measure.Measured(columns, {'prediction': values}, ('a:1',))
+  found = score_metric.summarize(
+      'x', score_metric.Result(columns, {'prediction': values}, ('a:1',))
   )
   low, high = found['intervals']['prediction']['novel_1']
   assert found['values']['prediction'] == {'novel_1': 4, 'novel_2': None}
@@ -353,12 +353,12 @@ def test_documents_that_do_not_match(tmp_path):
 
 
 def test_models_of_metrics():
-  chosen = measures.find(['bertscore', 'reading', 'blanc', 'novelty'])
+  chosen = score_metric_table.find(['bertscore', 'reading', 'blanc', 'novelty'])
   names = [entry.name for entry in chosen]
   assert names.count('novelty') == 1 and names[0] == 'bertscore'
-  assert measures.find_models(chosen, ['a=b']) == dict(
+  assert score_metric_table.find_models(chosen, ['a=b']) == dict(
       bertscore='a=b', blanc='a=b'
   )
-  assert measures.find_models(
+  assert score_metric_table.find_models(
       chosen, ['blanc=x', 'bertscore=hf://a/b']
   ) == dict(bertscore='hf://a/b', blanc='x')

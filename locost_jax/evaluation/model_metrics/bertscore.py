@@ -23,8 +23,8 @@ import numpy as np
 
 from locost_jax import untrusted
 from locost_jax.errors import InputError
-from locost_jax.evaluation.metrics import measure
 from locost_jax.evaluation.metrics import metric
+from locost_jax.evaluation.metrics import score_metric
 from locost_jax.evaluation.model_metrics import torch_models
 
 NAME = 'bertscore'
@@ -81,11 +81,11 @@ def idf(references):
 
 
 def run(rows, settings):
-  """Scores predictions by BERTScore: a `measure.Measured`.
+  """Scores predictions by BERTScore: a `score_metric.Result`.
 
   Args:
-    rows: list of `measure.Row`.
-    settings: `measure.Settings`; read are model, layer, idf, baseline and
+    rows: list of `score_metric.Row`.
+    settings: `score_metric.Settings`; read are model, layer, idf, baseline and
       batch_size.
   """
   loaded = torch_models.load(
@@ -100,7 +100,7 @@ def run(rows, settings):
   weights = collections.defaultdict(lambda: 1.0)
   if settings.idf:
     weights = idf([one for group in ids for one in group[1:]])
-  marks = marks_of(loaded.tokenizer)
+  marks = special_ids(loaded.tokenizer)
   weigh = lambda one: np.array([weights[t] * (t not in marks) for t in one])
   values = np.full([len(rows), 3], np.nan)
   done, empty = 0, 0
@@ -117,9 +117,9 @@ def run(rows, settings):
   if baseline is not None:
     # An empty text stays at 0.
     values = np.where(values == 0, 0, (values - baseline) / (1 - baseline))
-  return measure.Measured(
+  return score_metric.Result(
       COLUMNS,
-      {measure.PREDICTION: 100 * values},
+      {score_metric.PREDICTION: 100 * values},
       (
           loaded.name,
           f'layer:{layer}',
@@ -181,7 +181,7 @@ def shorten(ids, length):
   return ids if len(ids) <= length else ids[: length - 1] + ids[-1:]
 
 
-def marks_of(tokenizer):
+def special_ids(tokenizer):
   """Returns the ids of the marks at the ends of a text."""
   return {
       tokenizer.cls_token_id,
@@ -273,6 +273,6 @@ def short(path):
   return '' if path is None else torch_models.short_name(path)
 
 
-MEASURE = measure.Measure(
-    NAME, 'BERTScore (Zhang et al. 2020)', run, (measure.MODEL,)
+METRIC = score_metric.ScoreMetric(
+    NAME, 'BERTScore (Zhang et al. 2020)', run, (score_metric.MODEL,)
 )

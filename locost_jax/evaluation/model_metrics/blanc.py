@@ -20,8 +20,8 @@ import numpy as np
 
 from locost_jax.data import text as text_lib
 from locost_jax.errors import InputError
-from locost_jax.evaluation.metrics import measure
 from locost_jax.evaluation.metrics import metric
+from locost_jax.evaluation.metrics import score_metric
 from locost_jax.evaluation.model_metrics import torch_models
 
 NAME = 'blanc'
@@ -32,11 +32,11 @@ COLUMNS = (metric.Column('blanc', 'BLANC-help', 2),)
 
 
 def run(rows, settings):
-  """Measures BLANC-help x 100 of predictions: a `measure.Measured`.
+  """Measures BLANC-help x 100 of predictions: a `score_metric.Result`.
 
   Args:
-    rows: list of `measure.Row` with documents.
-    settings: `measure.Settings`; read are model and batch_size.
+    rows: list of `score_metric.Row` with documents.
+    settings: `score_metric.Settings`; read are model and batch_size.
   """
   loaded = torch_models.load(
       NAME,
@@ -66,9 +66,9 @@ def run(rows, settings):
           for side in (filled, helped)
       ]
       values[i] = 100 * score(*right)
-  return measure.Measured(
+  return score_metric.Result(
       COLUMNS,
-      {measure.PREDICTION: values},
+      {score_metric.PREDICTION: values},
       (loaded.name, f'gap:{GAP}', f'lengths:{WHOLE},{FIRST}'),
   )
 
@@ -185,9 +185,9 @@ def guess(loaded, rows, expected, batch_size):
   return np.array([right for row in found for right in row], bool)
 
 
-MEASURE = measure.Measure(
+METRIC = score_metric.ScoreMetric(
     NAME,
     'BLANC-help (Vasilyev et al. 2020)',
     run,
-    (measure.DOCUMENT, measure.MODEL),
+    (score_metric.DOCUMENT, score_metric.MODEL),
 )

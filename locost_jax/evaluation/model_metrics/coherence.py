@@ -16,8 +16,8 @@ import random
 import numpy as np
 
 from locost_jax.data import text as text_lib
-from locost_jax.evaluation.metrics import measure
 from locost_jax.evaluation.metrics import metric
+from locost_jax.evaluation.metrics import score_metric
 from locost_jax.evaluation.model_metrics import torch_models
 
 NAME, SHUFFLED = 'coherence', 'shuffled'
@@ -26,11 +26,11 @@ _TRIALS = 10_000
 
 
 def run(rows, settings):
-  """Measures the coherence of predictions and references: a Measured.
+  """Measures the coherence of predictions and references: a Result.
 
   Args:
-    rows: list of `measure.Row`.
-    settings: `measure.Settings`; read are model, batch_size and seed.
+    rows: list of `score_metric.Row`.
+    settings: `score_metric.Settings`; read are model, batch_size and seed.
   """
   loaded = torch_models.load(
       NAME,
@@ -39,16 +39,16 @@ def run(rows, settings):
       'a BERT with its next-sentence head',
   )
   texts = {
-      measure.PREDICTION: [
+      score_metric.PREDICTION: [
           text_lib.split_sentences(row.prediction) for row in rows
       ],
-      measure.REFERENCE: [
+      score_metric.REFERENCE: [
           text_lib.split_sentences(row.references[0]) for row in rows
       ],
   }
   texts[SHUFFLED] = [
       shuffled(sentences, f'{settings.seed}:{i}')
-      for i, sentences in enumerate(texts[measure.REFERENCE])
+      for i, sentences in enumerate(texts[score_metric.REFERENCE])
   ]
   values = {}
   for name, documents in texts.items():
@@ -63,7 +63,7 @@ def run(rows, settings):
         [[mean_of([next(found) for _ in one[1:]])] for one in documents]
     )
   p_values = compare_rows(values, settings.seed)
-  return measure.Measured(
+  return score_metric.Result(
       COLUMNS,
       values,
       (loaded.name, f'seed:{settings.seed}'),
@@ -83,7 +83,7 @@ def compare_rows(values, seed):
     seed: of `p_value`.
   """
   pairs = itertools.combinations(
-      (measure.PREDICTION, measure.REFERENCE, SHUFFLED), 2
+      (score_metric.PREDICTION, score_metric.REFERENCE, SHUFFLED), 2
   )
   return {
       f'{one} - {other}': p_value(values[one][:, 0] - values[other][:, 0], seed)
@@ -160,9 +160,9 @@ def p_value(differences, seed):
   return (int(at_least) + 1) / (_TRIALS + 1)
 
 
-MEASURE = measure.Measure(
+METRIC = score_metric.ScoreMetric(
     NAME,
     "coherence by next-sentence prediction (PageSum's)",
     run,
-    (measure.MODEL,),
+    (score_metric.MODEL,),
 )

@@ -87,13 +87,13 @@ def check(base_url):
     )
 
 
-def ask(endpoint, prompt, most_tokens):
+def ask(endpoint, prompt, max_tokens):
   """Sends one prompt; never raises for what a server does, but:
 
   Args:
     endpoint: an Endpoint.
     prompt: str.
-    most_tokens: of the answer.
+    max_tokens: of the answer.
 
   Returns:
     An Answer.
@@ -106,7 +106,7 @@ def ask(endpoint, prompt, most_tokens):
       model=endpoint.model,
       messages=[dict(role='user', content=prompt)],
       temperature=0,
-      max_tokens=most_tokens,
+      max_tokens=max_tokens,
   )
   problem, reached = '', False
   for attempt in range(_ATTEMPTS):

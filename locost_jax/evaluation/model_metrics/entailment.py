@@ -16,7 +16,7 @@ a T5 that was trained for this prompt will do.
 import numpy as np
 
 from locost_jax.errors import InputError
-from locost_jax.evaluation.metrics import measure
+from locost_jax.evaluation.metrics import score_metric
 from locost_jax.evaluation.model_metrics import passages
 from locost_jax.evaluation.model_metrics import torch_models
 
@@ -26,11 +26,11 @@ _SMALLEST = 64  # tokens to which inputs are padded, and doublings of it
 
 
 def run(rows, settings):
-  """Measures how much of the summaries is supported: a `measure.Measured`.
+  """Measures how much of the summaries is supported: a `score_metric.Result`.
 
   Args:
-    rows: list of `measure.Row` with documents.
-    settings: `measure.Settings`; read are model, threshold and batch_size.
+    rows: list of `score_metric.Row` with documents.
+    settings: `score_metric.Settings`; read are model, threshold and batch_size.
   """
   from locost_jax.summarizing import pretrained
 
@@ -107,9 +107,9 @@ def answers(vocabulary):
   return no, yes
 
 
-MEASURE = measure.Measure(
+METRIC = score_metric.ScoreMetric(
     NAME,
     "sentences that the document supports, by a T5 of MiniCheck's form",
     run,
-    (measure.DOCUMENT, measure.MODEL),
+    (score_metric.DOCUMENT, score_metric.MODEL),
 )

@@ -15,7 +15,7 @@ memory.
 import numpy as np
 
 from locost_jax.errors import InputError
-from locost_jax.evaluation.metrics import measure
+from locost_jax.evaluation.metrics import score_metric
 from locost_jax.evaluation.model_metrics import passages
 from locost_jax.evaluation.model_metrics import torch_models
 from locost_jax.hugging_face import hub
@@ -41,11 +41,11 @@ FLAN_T5_BASE = dict(
 
 
 def run(rows, settings):
-  """Measures how much of the summaries is consistent: a `measure.Measured`.
+  """Measures how much of the summaries is consistent: a `score_metric.Result`.
 
   Args:
-    rows: list of `measure.Row` with documents.
-    settings: `measure.Settings`; read are model, threshold and batch_size.
+    rows: list of `score_metric.Row` with documents.
+    settings: `score_metric.Settings`; read are model, threshold and batch_size.
   """
   directory = hub.find_directory(settings.model)
   loaded = load(settings.model, directory)
@@ -145,9 +145,9 @@ def prompt(vocabulary, passage, sentence):
   return [vocabulary.pad_id, *vocabulary.encode(text), vocabulary.eos_id]
 
 
-MEASURE = measure.Measure(
+METRIC = score_metric.ScoreMetric(
     NAME,
     "sentences that are consistent with it, by a T5 of HHEM-2.1-Open's form",
     run,
-    (measure.DOCUMENT, measure.MODEL),
+    (score_metric.DOCUMENT, score_metric.MODEL),
 )

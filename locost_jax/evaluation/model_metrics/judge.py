@@ -21,8 +21,8 @@ import numpy as np
 from locost_jax import files
 from locost_jax import untrusted
 from locost_jax.errors import InputError
-from locost_jax.evaluation.metrics import measure
 from locost_jax.evaluation.metrics import metric
+from locost_jax.evaluation.metrics import score_metric
 from locost_jax.evaluation.model_metrics import endpoint as endpoint_lib
 
 NAME = 'judge'
@@ -107,11 +107,11 @@ def parse(answer):
 
 
 def run(rows, settings):
-  """Lets a language model rate the predictions: a `measure.Measured`.
+  """Lets a language model rate the predictions: a `score_metric.Result`.
 
   Args:
-    rows: list of `measure.Row` with documents.
-    settings: `measure.Settings`; read are model, base_url, sample, seed, cache.
+    rows: list of `score_metric.Row` with documents.
+    settings: `score_metric.Settings`; read are model, base_url, sample, seed, cache.
 
   Raises:
     InputError: the server refuses, or cannot be reached.
@@ -141,9 +141,9 @@ def run(rows, settings):
     ratings = parse(answer)
     values[i] = [ratings[name] or np.nan for name in DIMENSIONS]
   missing = len(chosen) - (~np.isnan(values[chosen])).sum(0)
-  return measure.Measured(
+  return score_metric.Result(
       COLUMNS,
-      {measure.PREDICTION: values},
+      {score_metric.PREDICTION: values},
       (
           settings.model.replace('|', '_'),
           'prompt:locost-1',
@@ -270,9 +270,9 @@ def read(path):
   return found if isinstance(found, str) else None
 
 
-MEASURE = measure.Measure(
+METRIC = score_metric.ScoreMetric(
     NAME,
     'a language model rates four dimensions from 1 to 5',
     run,
-    (measure.DOCUMENT, measure.MODEL),
+    (score_metric.DOCUMENT, score_metric.MODEL),
 )

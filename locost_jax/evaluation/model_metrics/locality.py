@@ -9,8 +9,8 @@ SimCSE (Gao et al. 2021), which the paper takes.
 import numpy as np
 
 from locost_jax.data import text as text_lib
-from locost_jax.evaluation.metrics import measure
 from locost_jax.evaluation.metrics import metric
+from locost_jax.evaluation.metrics import score_metric
 from locost_jax.evaluation.model_metrics import torch_models
 
 NAME = 'locality'
@@ -22,14 +22,14 @@ COLUMNS = (
 
 
 def run(rows, settings):
-  """Measures the similarity of documents' sentences: a `measure.Measured`.
+  """Measures the similarity of documents' sentences: a `score_metric.Result`.
 
   Args:
-    rows: list of `measure.Row` with documents.
-    settings: `measure.Settings`; read are model and batch_size.
+    rows: list of `score_metric.Row` with documents.
+    settings: `score_metric.Settings`; read are model and batch_size.
 
   Returns:
-    A Measured; `similarities` of its JSON is a list of {distance, similarity,
+    A Result; `similarities` of its JSON is a list of {distance, similarity,
     count}, means over all pairs of all documents.
   """
   loaded = torch_models.load(
@@ -46,9 +46,9 @@ def run(rows, settings):
     total, count, mean = similarities(vectors, FARTHEST)
     sums, counts = sums + total, counts + count
     values[i] = total[0] / count[0], mean
-  return measure.Measured(
+  return score_metric.Result(
       COLUMNS,
-      {measure.DOCUMENT: values},
+      {score_metric.DOCUMENT: values},
       (loaded.name, 'pool:first'),
       more=dict(
           similarities=[
@@ -113,9 +113,9 @@ def embed(loaded, sentences, batch_size):
   return np.stack(found)
 
 
-MEASURE = measure.Measure(
+METRIC = score_metric.ScoreMetric(
     NAME,
     "sentence similarity against distance (PageSum's figure 1)",
     run,
-    (measure.DOCUMENT, measure.MODEL),
+    (score_metric.DOCUMENT, score_metric.MODEL),
 )

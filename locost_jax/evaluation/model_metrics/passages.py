@@ -8,8 +8,8 @@ well supported as by the passage that supports it best.
 import numpy as np
 
 from locost_jax.data import text as text_lib
-from locost_jax.evaluation.metrics import measure
 from locost_jax.evaluation.metrics import metric
+from locost_jax.evaluation.metrics import score_metric
 
 SIZE = 500  # words between spaces
 COLUMNS = (
@@ -18,7 +18,7 @@ COLUMNS = (
 )
 
 
-def passages(document, size=SIZE):
+def split(document, size=SIZE):
   """Returns the passages of a document, each of whole sentences.
 
   Args:
@@ -37,12 +37,12 @@ def passages(document, size=SIZE):
 
 
 def run(name, rows, settings, support, parts):
-  """Measures how much of the summaries is supported: a `measure.Measured`.
+  """Measures how much of the summaries is supported: a `score_metric.Result`.
 
   Args:
     name: of the measure.
-    rows: list of `measure.Row` with documents.
-    settings: `measure.Settings`; read is threshold.
+    rows: list of `score_metric.Row` with documents.
+    settings: `score_metric.Settings`; read is threshold.
     support: function (list of (passage, sentence)) -> list of probabilities.
     parts: of the signature.
   """
@@ -51,16 +51,16 @@ def run(name, rows, settings, support, parts):
   for i, row in enumerate(rows):
     settings.show(name, i, len(rows))
     ours = text_lib.split_sentences(row.prediction)
-    theirs = passages(row.document)
+    theirs = split(row.document)
     sides[i] = (len(ours), len(theirs))
     if ours:
       found = support([(one, other) for other in ours for one in theirs])
       best = np.reshape(found, [len(ours), len(theirs)]).max(1)
       values[i] = 100 * np.mean(best > settings.threshold), best.mean()
   silent = int(np.isnan(values[:, 0]).sum())
-  return measure.Measured(
+  return score_metric.Result(
       COLUMNS,
-      {measure.PREDICTION: values},
+      {score_metric.PREDICTION: values},
       (*parts, f'threshold:{settings.threshold:g}', f'passages:{SIZE}'),
       (f'warning: {name}: {silent:,} empty predictions, left out',)
       if silent

@@ -59,7 +59,7 @@ class Settings(NamedTuple):
   note: Callable = lambda line: None
 
 
-class Measured(NamedTuple):
+class Result(NamedTuple):
   """The numbers of one measure.
 
   Attributes:
@@ -80,13 +80,13 @@ class Measured(NamedTuple):
   numbers: dict = {}
 
 
-class Measure(NamedTuple):
+class ScoreMetric(NamedTuple):
   """One word of `score --metrics`.
 
   Attributes:
     name: the word.
     what: one line about it.
-    run: function (list of Row, Settings) -> Measured.
+    run: function (list of Row, Settings) -> Result.
     needs: some of DOCUMENT and MODEL.
   """
 
@@ -101,7 +101,7 @@ def summarize(name, measured):
 
   Args:
     name: of the measure.
-    measured: a Measured.
+    measured: a Result.
 
   Returns:
     dict of values and intervals ({row: {key: number}}, None where no document

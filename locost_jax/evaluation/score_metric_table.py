@@ -12,9 +12,9 @@ from locost_jax.evaluation.metrics import correlation
 from locost_jax.evaluation.metrics import entities
 from locost_jax.evaluation.metrics import fragments
 from locost_jax.evaluation.metrics import lengths
-from locost_jax.evaluation.metrics import measure
 from locost_jax.evaluation.metrics import metric
 from locost_jax.evaluation.metrics import ngrams
+from locost_jax.evaluation.metrics import score_metric
 from locost_jax.evaluation.model_metrics import bertscore
 from locost_jax.evaluation.model_metrics import blanc
 from locost_jax.evaluation.model_metrics import coherence
@@ -26,8 +26,8 @@ from locost_jax.evaluation.model_metrics import locality
 _WORDS = 'words:1'  # `words.of_any_script`
 
 
-def of_texts(entry, what, parts, references=True):
-  """Returns the Measure of a `metric.Metric` of texts.
+def from_metric(entry, what, parts, references=True):
+  """Returns the ScoreMetric of a `metric.Metric` of texts.
 
   Args:
     entry: a Metric that needs TEXT or DOCUMENT.
@@ -35,16 +35,16 @@ def of_texts(entry, what, parts, references=True):
     parts: of the signature.
     references: whether the references are measured, too, like predictions.
   """
-  needs = (measure.DOCUMENT,) if entry.needs == metric.DOCUMENT else ()
+  needs = (score_metric.DOCUMENT,) if entry.needs == metric.DOCUMENT else ()
   run = functools.partial(_run_texts, entry, tuple(parts), references)
-  return measure.Measure(entry.name, what, run, needs)
+  return score_metric.ScoreMetric(entry.name, what, run, needs)
 
 
 def _run_texts(entry, parts, references, rows, settings):
   values = {}
-  sides = {measure.PREDICTION: lambda row: row.prediction}
+  sides = {score_metric.PREDICTION: lambda row: row.prediction}
   if references:
-    sides[measure.REFERENCE] = lambda row: row.references[0]
+    sides[score_metric.REFERENCE] = lambda row: row.references[0]
   for side, text_of in sides.items():
     values[side] = np.full([len(rows), len(entry.columns)], np.nan)
     for i, row in enumerate(rows):
@@ -55,53 +55,55 @@ def _run_texts(entry, parts, references, rows, settings):
         if column.key in sums:
           value, weight = sums[column.key]
           values[side][i, c] = value / weight
-  return measure.Measured(entry.columns, values, parts)
+  return score_metric.Result(entry.columns, values, parts)
 
 
-ROUGE = measure.Measure('rouge', 'ROUGE, by --protocol', bounds.run_rouge)
-MEASURES = {
+ROUGE = score_metric.ScoreMetric(
+    'rouge', 'ROUGE, by --protocol', bounds.run_rouge
+)
+METRICS = {
     entry.name: entry
     for entry in (
         ROUGE,
-        of_texts(
+        from_metric(
             ngrams.NOVELTY, '% of n-grams that the document lacks', [_WORDS]
         ),
-        of_texts(
+        from_metric(
             fragments.FRAGMENTS,
             'what is copied in one piece (Grusky et al. 2018)',
             [_WORDS],
         ),
-        of_texts(ngrams.REPETITION, '% of n-grams said before', [_WORDS]),
-        of_texts(
+        from_metric(ngrams.REPETITION, '% of n-grams said before', [_WORDS]),
+        from_metric(
             lengths.LENGTH,
             'words, and words for each word of the reference',
             [_WORDS],
             0,
         ),
-        of_texts(
+        from_metric(
             entities.ENTITIES,
             '% of numbers and names in the document',
             ['rules:1'],
         ),
-        measure.Measure(
+        score_metric.ScoreMetric(
             'bounds',
             'ROUGE of lead, best constant and extractive oracle',
             bounds.run,
-            (measure.DOCUMENT,),
+            (score_metric.DOCUMENT,),
         ),
-        of_texts(
+        from_metric(
             answers.ANSWERS,
             "exact match and F1 of answers, SCROLLS'",
             ['scrolls|agg:max'],
             0,
         ),
-        bertscore.MEASURE,
-        blanc.MEASURE,
-        entailment.MEASURE,
-        hhem.MEASURE,
-        coherence.MEASURE,
-        locality.MEASURE,
-        judge.MEASURE,
+        bertscore.METRIC,
+        blanc.METRIC,
+        entailment.METRIC,
+        hhem.METRIC,
+        coherence.METRIC,
+        locality.METRIC,
+        judge.METRIC,
     )
 }
 # A word for several.
@@ -126,7 +128,7 @@ def find(names):
   Raises:
     InputError: one is unknown; the line lists all.
   """
-  known = [*MEASURES, *GROUPS]
+  known = [*METRICS, *GROUPS]
   found = {}
   for name in names:
     if name not in known:
@@ -135,7 +137,7 @@ def find(names):
           f'expected some of {", ".join(known)}'
       )
     for one in GROUPS.get(name, (name,)):
-      found[one] = MEASURES[one]
+      found[one] = METRICS[one]
   if not found:
     raise InputError(f'--metrics=: expected some of {", ".join(known)}')
   return list(found.values())
@@ -145,18 +147,18 @@ def find_models(chosen, texts):
   """Returns {name of a measure: its model}.
 
   Args:
-    chosen: list of Measure.
+    chosen: list of ScoreMetric.
     texts: of --model: 'MODEL' for all that need one, or 'NAME=MODEL', each for
       one of them.
 
   Raises:
     InputError: one is missing, or nothing needs it.
   """
-  wanted = [entry.name for entry in chosen if measure.MODEL in entry.needs]
+  wanted = [entry.name for entry in chosen if score_metric.MODEL in entry.needs]
   models = {}
   for text in texts:
     name, equals, model = text.partition('=')
-    is_named = equals and name in MEASURES
+    is_named = equals and name in METRICS
     named = {name: model} if is_named else dict.fromkeys(wanted, text)
     for one in named:
       if one not in wanted or one in models:
@@ -183,12 +185,12 @@ def check_documents(chosen, rows, path):
   """Raises an InputError where a measure needs a document that is missing.
 
   Args:
-    chosen: list of Measure.
-    rows: list of `measure.Row`.
+    chosen: list of ScoreMetric.
+    rows: list of `score_metric.Row`.
     path: the file of the rows.
   """
   for entry in chosen:
-    if measure.DOCUMENT in entry.needs:
+    if score_metric.DOCUMENT in entry.needs:
       for number, row in enumerate(rows, 1):
         if row.document is None:
           raise InputError(
@@ -202,13 +204,13 @@ def run(chosen, models, rows, settings):
   """Measures everything; what one measure refuses does not lose the others.
 
   Args:
-    chosen: list of Measure.
+    chosen: list of ScoreMetric.
     models: of `find_models`.
-    rows: list of `measure.Row`.
-    settings: `measure.Settings`.
+    rows: list of `score_metric.Row`.
+    settings: `score_metric.Settings`.
 
   Returns:
-    ({name: Measured}, the first InputError of a measure, or None).
+    ({name: Result}, the first InputError of a measure, or None).
   """
   found, problem = {}, None
   for entry in chosen:
@@ -224,14 +226,14 @@ def correlate(measured):
   """Correlates the predictions' numbers over documents, pairwise.
 
   Args:
-    measured: {name: Measured}.
+    measured: {name: Result}.
 
   Returns:
     (titles, float [k, k]).
   """
   titles, columns = [], []
   for name, one in measured.items():
-    numbers = one.values.get(measure.PREDICTION)
+    numbers = one.values.get(score_metric.PREDICTION)
     if numbers is not None:
       titles += [
           title_of(name, column, len(one.columns)) for column in one.columns

@@ -10,8 +10,8 @@ def format_text(summaries, measured, correlations=None):
   """Returns all tables as one text.
 
   Args:
-    summaries: {name: of `measure.summarize`}.
-    measured: {name: `measure.Measured`}.
+    summaries: {name: of `score_metric.summarize`}.
+    measured: {name: `score_metric.Result`}.
     correlations: (titles, float [k, k]), or None.
   """
   blocks = [
@@ -28,7 +28,7 @@ def table(name, summary, columns, numbers):
 
   Args:
     name: of the measure.
-    summary: of `measure.summarize`.
+    summary: of `score_metric.summarize`.
     columns: tuple of `metric.Column`.
     numbers: {title: text}.
   """
