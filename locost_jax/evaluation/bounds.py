@@ -1,13 +1,13 @@
-"""Bounds of a score: floors without a model, and a ceiling.
+"""Bounds of ROUGE: two lower bounds without a model, and an upper bound.
 
 - lead: the first k sentences of the document; k is the mean number of sentences
   of the references.
-- constant: one and the same text for every document, the reference that suits
-  the references best (of at most 500 of each, by the mean of 2/3 ROUGE-1 and
-  1/3 ROUGE-2). It is not scored on the document that it is from.
-- oracle: sentences chosen by looking at the reference
-  (`metrics/extractive_oracle.py`). No summary made of whole sentences gets much
-  more.
+- constant: the same text for every document: the reference with the highest
+  mean of 2/3 ROUGE-1 + 1/3 ROUGE-2 over the references (of at most 500). It is
+  not scored on its own document.
+- oracle: sentences of the document, chosen with knowledge of the reference
+  (`metrics/extractive_oracle.py`). Summaries made of whole sentences hardly
+  score higher.
 """
 
 import numpy as np
@@ -63,7 +63,7 @@ def run(rows, settings):
 
 
 def run_rouge(rows, settings):
-  """Scores the predictions themselves, to stand next to other measures."""
+  """Scores the predictions by ROUGE, for a table with other metrics."""
   predictions = [row.prediction for row in rows]
   signature = protocols.signature(settings.protocol, len(rows))
   blank = sum(not any(map(str.strip, row.references)) for row in rows)
@@ -77,13 +77,13 @@ def run_rouge(rows, settings):
 
 
 def rouge(texts, rows, settings, stage):
-  """Returns the ROUGE of texts, float [n, 5], as COLUMNS has it.
+  """Returns the ROUGE of texts, float [n, 5], in the order of COLUMNS.
 
   Args:
     texts: list of n str.
-    rows: list of n `score_metric.Row`, whose references count.
+    rows: list of n `score_metric.Row`, which have the references.
     settings: `score_metric.Settings`.
-    stage: what progress calls it.
+    stage: its name in the progress line.
   """
   scores = scoring.score_pairs(
       [Pair(text, row.references) for text, row in zip(texts, rows)],
@@ -102,7 +102,7 @@ def oracle(document, reference, protocol):
   Args:
     document: str.
     reference: str.
-    protocol: a `protocols.Protocol`, whose words count.
+    protocol: a `protocols.Protocol`, which splits texts into words.
   """
   sentences = text_lib.split_sentences(document)
   words = [

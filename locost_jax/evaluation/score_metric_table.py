@@ -1,4 +1,4 @@
-"""All that `score --metrics` can measure: one row each."""
+"""The metrics of `score --metrics` by name."""
 
 import functools
 
@@ -27,13 +27,13 @@ _WORDS = 'words:1'  # `words.of_any_script`
 
 
 def from_metric(entry, what, parts, references=True):
-  """Returns the ScoreMetric of a `metric.Metric` of texts.
+  """Makes a ScoreMetric from a `metric.Metric` of texts.
 
   Args:
     entry: a Metric that needs TEXT or DOCUMENT.
     what: one line about it.
     parts: of the signature.
-    references: whether the references are measured, too, like predictions.
+    references: whether the references are also measured, like predictions.
   """
   needs = (score_metric.DOCUMENT,) if entry.needs == metric.DOCUMENT else ()
   run = functools.partial(_run_texts, entry, tuple(parts), references)
@@ -70,13 +70,13 @@ METRICS = {
         ),
         from_metric(
             fragments.FRAGMENTS,
-            'what is copied in one piece (Grusky et al. 2018)',
+            'extractive fragments (Grusky et al. 2018)',
             [_WORDS],
         ),
-        from_metric(ngrams.REPETITION, '% of n-grams said before', [_WORDS]),
+        from_metric(ngrams.REPETITION, '% of n-grams that are repeated', [_WORDS]),
         from_metric(
             lengths.LENGTH,
-            'words, and words for each word of the reference',
+            'words, and words / words of the reference',
             [_WORDS],
             0,
         ),
@@ -106,7 +106,7 @@ METRICS = {
         judge.METRIC,
     )
 }
-# A word for several.
+# Names of groups of metrics.
 GROUPS = {
     'reading': (
         'novelty',
@@ -120,13 +120,13 @@ GROUPS = {
 
 
 def find(names):
-  """Returns the measures of --metrics, each once.
+  """Returns the metrics of --metrics, each once.
 
   Args:
-    names: list of names of measures and groups.
+    names: list of names of metrics and groups.
 
   Raises:
-    InputError: one is unknown; the line lists all.
+    InputError: a name is unknown; the message lists all names.
   """
   known = [*METRICS, *GROUPS]
   found = {}
@@ -144,15 +144,15 @@ def find(names):
 
 
 def find_models(chosen, texts):
-  """Returns {name of a measure: its model}.
+  """Returns {name of a metric: its model}.
 
   Args:
     chosen: list of ScoreMetric.
-    texts: of --model: 'MODEL' for all that need one, or 'NAME=MODEL', each for
-      one of them.
+    texts: list of --model: 'MODEL' for all metrics that need a model, or
+      'NAME=MODEL' for one of them.
 
   Raises:
-    InputError: one is missing, or nothing needs it.
+    InputError: a model is missing, or no metric needs it.
   """
   wanted = [entry.name for entry in chosen if score_metric.MODEL in entry.needs]
   models = {}
@@ -182,7 +182,7 @@ def find_models(chosen, texts):
 
 
 def check_documents(chosen, rows, path):
-  """Raises an InputError where a measure needs a document that is missing.
+  """Raises an InputError if a metric needs a document that is missing.
 
   Args:
     chosen: list of ScoreMetric.
@@ -201,16 +201,16 @@ def check_documents(chosen, rows, path):
 
 
 def run(chosen, models, rows, settings):
-  """Measures everything; what one measure refuses does not lose the others.
+  """Computes all metrics; an InputError of one does not stop the others.
 
   Args:
     chosen: list of ScoreMetric.
-    models: of `find_models`.
+    models: from `find_models`.
     rows: list of `score_metric.Row`.
     settings: `score_metric.Settings`.
 
   Returns:
-    ({name: Result}, the first InputError of a measure, or None).
+    ({name: Result}, the first InputError of a metric, or None).
   """
   found, problem = {}, None
   for entry in chosen:
@@ -223,7 +223,7 @@ def run(chosen, models, rows, settings):
 
 
 def correlate(measured):
-  """Correlates the predictions' numbers over documents, pairwise.
+  """Correlates all numbers of the predictions over documents, pairwise.
 
   Args:
     measured: {name: Result}.
@@ -243,7 +243,7 @@ def correlate(measured):
 
 
 def correlation_json(titles, values):
-  """Returns `correlate` as JSON has it: titles, and values or None."""
+  """Returns the JSON output of `correlate`; NaN becomes None."""
   rows = [
       [None if np.isnan(value) else float(value) for value in row]
       for row in values
@@ -252,7 +252,7 @@ def correlation_json(titles, values):
 
 
 def title_of(name, column, columns):
-  """'R-1' of ROUGE, else the measure's name before the column's title."""
+  """Returns a column's title, after the metric's name if it is not ROUGE."""
   if name == 'rouge' or column.title.startswith(name):
     return column.title
   return name if columns == 1 else f'{name} {column.title}'

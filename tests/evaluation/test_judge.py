@@ -155,7 +155,7 @@ def test_what_is_sent(serve, tmp_path, monkeypatch):
   tokens = -(-len(prompt) // 4)
   assert noted == [
       f'judge: 1 calls, about {tokens:,} tokens to read and at most 512 to '
-      'write; 0 answers are known already'
+      'write; 0 answers are cached'
   ]
 
 
@@ -206,8 +206,8 @@ def test_nonsense_is_missing_reported_and_never_zero(serve, tmp_path, waits):
       relevance=4, consistency=5, fluency=5, coherence=5
   )
   assert found.notes == (
-      'warning: judge: ratings that are missing, of 6: relevance 4, consistency '
-      '5, fluency 5, coherence 5; they count nowhere',
+      'warning: judge: missing ratings, of 6: relevance 4, consistency '
+      '5, fluency 5, coherence 5; left out',
       'warning: judge: 1 documents without an answer: status 400',
       'warning: judge: 1 documents without an answer: no completion in the '
       'answer',
@@ -267,7 +267,7 @@ def test_refusals_end_the_command(
 def test_a_server_that_is_gone_ends_the_command(serve, tmp_path, waits):
   server = serve()
   server.close()
-  with pytest.raises(InputError, match='no answer .*; 0 answers are kept'):
+  with pytest.raises(InputError, match='no answer .*; 0 answers are cached'):
     judge.run(ROWS, settings(server, tmp_path))
   assert waits == [1, 2, 4, 8]
   server = serve([GOOD, *[(500, {})] * 25])
@@ -317,7 +317,7 @@ def test_the_command(serve, tmp_path, monkeypatch, capsys):
   )
   assert '4.00 +-0.00 n:5' in out
   assert err.startswith('judge: 6 calls, about ')
-  assert 'ratings that are missing, of 6: relevance 1' in err
+  assert 'missing ratings, of 6: relevance 1' in err
   assert KEY not in out + err
   files = ''.join(one.read_text() for one in (tmp_path / 'kept').iterdir())
   assert KEY not in files and files.count('Relevance: 4') == 5

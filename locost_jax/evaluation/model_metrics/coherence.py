@@ -1,13 +1,13 @@
 """Semantic coherence by next-sentence prediction (PageSum, equation 12).
 
-A BERT says how probable it is that sentence S_i follows S_(i-1):
+A BERT gives the probability that sentence S_i follows S_(i-1):
 
   SC(S) = sum over i = 2 .. N of p(S_i | S_(i-1)) / (N - 1)
 
-A text of one sentence has none. The table has the predictions, the references,
-and the references with their sentences shuffled: what is not above the last row
-is no coherence. The p-values are those of a paired randomisation test over the
-documents (10,000 times, each difference keeps its sign or not).
+A text of one sentence has no SC. The table has the predictions, the references,
+and as a lower bound the references with their sentences shuffled. The p-values
+come from a paired randomisation test over the documents (10,000 draws of random
+signs of the differences).
 """
 
 import itertools
@@ -30,7 +30,7 @@ def run(rows, settings):
 
   Args:
     rows: list of `score_metric.Row`.
-    settings: `score_metric.Settings`; read are model, batch_size and seed.
+    settings: `score_metric.Settings`; uses model, batch_size and seed.
   """
   loaded = torch_models.load(
       NAME,
@@ -92,12 +92,12 @@ def compare_rows(values, seed):
 
 
 def mean_of(numbers):
-  """Returns the mean, or NaN of nothing."""
+  """Returns the mean; NaN for an empty list."""
   return sum(numbers) / len(numbers) if numbers else np.nan
 
 
 def shuffled(sentences, seed):
-  """Returns the sentences in a random order that the seed gives."""
+  """Returns the sentences shuffled with a seed."""
   return random.Random(seed).sample(sentences, len(sentences))
 
 
@@ -107,11 +107,11 @@ def next_probabilities(loaded, pairs, batch_size, show):
   Args:
     loaded: a `torch_models.Loaded` of a BERT.
     pairs: list of n pairs of str.
-    batch_size: how many are read at once.
-    show: function (done) for progress.
+    batch_size: pairs per batch.
+    show: function (done) that shows progress.
 
   Returns:
-    float [n]. A pair that is too long loses the end of its longer sentence.
+    float [n]. In a pair that is too long, the longer sentence is cut.
   """
   import torch
 
@@ -140,11 +140,11 @@ def p_value(differences, seed):
   """Tests whether the mean of paired differences is 0, two-sided.
 
   Args:
-    differences: float [n]; NaN: the document does not count.
+    differences: float [n]; NaN: the document is left out.
     seed: of the random signs.
 
   Returns:
-    (trials with at least as large a mean + 1) / (trials + 1); None without
+    (trials whose mean is at least as large + 1) / (trials + 1); None without
     differences.
   """
   known = differences[~np.isnan(differences)]

@@ -1,8 +1,8 @@
-"""Passages of a document and sentences of a summary, for entailment.
+"""Support of summary sentences by passages of the document.
 
-A document is cut between sentences into passages of at most SIZE words, as
-MiniCheck cuts for its FLAN-T5 (Tang et al. 2024); a sentence of a summary is as
-well supported as by the passage that supports it best.
+A document is split between sentences into passages of at most SIZE words, as
+MiniCheck does for its FLAN-T5 (Tang et al. 2024). The support of a summary
+sentence is the maximum over the passages.
 """
 
 import numpy as np
@@ -11,7 +11,7 @@ from locost_jax.data import text as text_lib
 from locost_jax.evaluation.metrics import metric
 from locost_jax.evaluation.metrics import score_metric
 
-SIZE = 500  # words between spaces
+SIZE = 500  # words separated by whitespace
 COLUMNS = (
     metric.Column('supported', 'supported %', 1),
     metric.Column('support', 'probability', 3),
@@ -19,11 +19,11 @@ COLUMNS = (
 
 
 def split(document, size=SIZE):
-  """Returns the passages of a document, each of whole sentences.
+  """Splits a document into passages of whole sentences.
 
   Args:
     document: str.
-    size: most words of a passage; a longer sentence is one by itself.
+    size: most words of a passage; a longer sentence is a passage of its own.
   """
   found, words = [[]], 0
   for sentence in text_lib.split_sentences(document):
@@ -40,9 +40,9 @@ def run(name, rows, settings, support, parts):
   """Measures how much of the summaries is supported: a `score_metric.Result`.
 
   Args:
-    name: of the measure.
+    name: of the metric.
     rows: list of `score_metric.Row` with documents.
-    settings: `score_metric.Settings`; read is threshold.
+    settings: `score_metric.Settings`; uses threshold.
     support: function (list of (passage, sentence)) -> list of probabilities.
     parts: of the signature.
   """
