@@ -127,10 +127,10 @@ def test_texts_begin_where_they_differ(compare):
         (
             [row('a', 1)] * 2,
             [row('a', 1)],
-            "a.jsonl:2: id '1' is also that of line 1",
+            "a.jsonl:2: id '1' is also in line 1",
         ),
         ([row('a')], [row('a')] * 2, 'a.jsonl has 1 rows, '),
-        ([row('a')] * 2, [row('a'), OTHER], 'b.jsonl:2 have other references'),
+        ([row('a')] * 2, [row('a'), OTHER], 'b.jsonl:2 have different references'),
         ([row('a', 1.5)], [row('a')], "'id' must be a string or a whole"),
         ([row('a', True)], [row('a')], "'id' must be a string or a whole"),
     ],
@@ -201,7 +201,7 @@ def test_submission(run_command, tmp_path):
   assert json.loads(made.read_text()) == {'1': GOOD}
   for rows, expected in (
       ([row('a')], ":1: no field 'id'"),
-      ([row('a', 1), row('a', '1')], ":2: the same 'id'"),
+      ([row('a', 1), row('a', '1')], ":2: repeated 'id'"),
       ([row('a', 1), dict(id=2, prediction='a')], 'rows have references'),
   ):
     write(path, rows)
