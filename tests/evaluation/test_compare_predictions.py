@@ -154,7 +154,7 @@ def test_other_references_and_signatures_are_said(compare):
   status, _, err = compare(ours, theirs)
   assert status == 0
   others, signatures = err.splitlines()
-  assert 'other references for 1 of 2 ids' in others
+  assert 'different references for 1 of 2 ids' in others
   assert 'b.jsonl was written with scores of another signature' in signatures
   assert 'split:locost_jax-0' in signatures
   assert compare(ours, ours)[2] == ''  # n and ci are no difference
