@@ -302,7 +302,7 @@ def test_turn(call, here):
 @pytest.mark.parametrize(
     'arguments, expected',
     (
-        ((), "name='locost' with select=None has no selector at work"),
+        ((), "name='locost' with select=None has no active selector"),
         ((*SELECTS, '--config.model.select=none'), "select='none' has no"),
         ((*SELECTS, '--lengths=80'), '--lengths=80: expected multiples of'),
     ),
