@@ -73,7 +73,9 @@ METRICS = {
             'extractive fragments (Grusky et al. 2018)',
             [_WORDS],
         ),
-        from_metric(ngrams.REPETITION, '% of n-grams that are repeated', [_WORDS]),
+        from_metric(
+            ngrams.REPETITION, '% of n-grams that are repeated', [_WORDS]
+        ),
         from_metric(
             lengths.LENGTH,
             'words, and words / words of the reference',

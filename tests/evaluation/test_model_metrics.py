@@ -1,4 +1,4 @@
-"""Metrics that a model computes: tiny models, packages' numbers, definitions."""
+"""Metrics that a model computes, against packages and definitions."""
 
 import json
 
@@ -24,7 +24,7 @@ torch = pytest.importorskip('torch', reason='needs the extra `metrics`')
 transformers = pytest.importorskip(
     'transformers', reason='needs the extra `metrics`'
 )
-torch.set_num_threads(1)  # tiny models: threads only wait for each other
+torch.set_num_threads(1)  # more threads are slower for tiny models
 
 PREDICTIONS = (
     'The town was flooded.',
@@ -68,7 +68,7 @@ GOLDEN = {
 
 @pytest.mark.parametrize('idf', GOLDEN)
 @pytest.mark.parametrize('batch_size', [1, 8])
-def test_bertscore_is_the_packages(bert, idf, batch_size):
+def test_bertscore_equals_the_package(bert, idf, batch_size):
   settings = score_metric.Settings(
       model=bert, layer=2, idf=idf, batch_size=batch_size
   )
@@ -85,7 +85,7 @@ def test_bertscore_is_the_packages(bert, idf, batch_size):
   assert not found.notes
 
 
-def test_matching_is_the_papers_equations():
+def test_matching_equals_the_equations_of_the_paper():
   draw = np.random.default_rng(0)
   ours, theirs = (draw.normal(size=(n, 5)) for n in (4, 6))
   ours /= np.linalg.norm(ours, axis=1, keepdims=True)
@@ -148,7 +148,7 @@ def test_baseline_rescales(bert, tmp_path):
     bertscore.read_baseline(str(tmp_path / 'absent'), 3)
 
 
-def test_what_is_too_long_is_cut_and_said(bert):
+def test_long_texts_are_cut_with_a_warning(bert):
   rows = [score_metric.Row('rain ' * 100, ['rain ' * 200])]
   found = bertscore.run(rows, score_metric.Settings(model=bert, layer=2))
   assert '2 texts are longer than the 64 tokens' in found.notes[0]
@@ -163,8 +163,8 @@ def test_what_is_too_long_is_cut_and_said(bert):
 # --- BLANC-help --------------------------------------------------------------
 
 
-def test_blanc_is_the_packages(tmp_path):
-  """blanc 0.3.4 on this model, x 100; its sentences were cut by our splitter."""
+def test_blanc_equals_the_package(tmp_path):
+  """Numbers of blanc 0.3.4 on this model, x 100, with our sentence splitter."""
   model = tiny_models.bert(tmp_path / 'm', scale=1.0, seed=8)
   documents = (
       DOCUMENT,
@@ -221,9 +221,11 @@ T5 = dict(
 
 @pytest.fixture(scope='module')
 def pieces(tmp_path_factory):
-  """A SentencePiece model, and transformers' tokenizer of it."""
+  """A SentencePiece model and its tokenizer in transformers."""
   path = tmp_path_factory.mktemp('pieces') / 'spiece.model'
-  ones = [f'1 {word} 1' for word in tiny_models.WORDS]  # for a piece of 1
+  ones = [
+      f'1 {word} 1' for word in tiny_models.WORDS
+  ]  # so that 1 becomes a piece
   vocabulary = sentencepiece_training.train(
       [*tiny_models.TEXTS, *ones, 'predict 0', hhem.PROMPT], path, 300
   )
@@ -247,7 +249,7 @@ SENTENCES = [
 ]
 
 
-def test_our_t5_answers_as_transformers(tmp_path, pieces):
+def test_our_t5_equals_transformers(tmp_path, pieces):
   theirs = save_t5(tmp_path, pieces)
   loaded = pretrained.load(tmp_path)
   tokenizer = pieces[2]
@@ -278,7 +280,7 @@ def test_our_t5_answers_as_transformers(tmp_path, pieces):
 
 
 @pytest.mark.parametrize('published', [False, True])
-def test_hhem_answers_as_transformers(tmp_path, pieces, monkeypatch, published):
+def test_hhem_equals_transformers(tmp_path, pieces, monkeypatch, published):
   theirs = save_t5(tmp_path, pieces, 'T5ForTokenClassification')
   if published:
     sizes = {key: T5[key] for key in ('d_model', 'd_kv', 'd_ff', 'num_layers')}
@@ -417,7 +419,7 @@ def test_the_command_takes_several_models(bert, tmp_path, capsys):
   assert -1 <= found['correlation']['values'][rouge1][f1] <= 1
 
 
-def test_one_model_that_does_not_fit_does_not_lose_the_rest(
+def test_an_unsuitable_model_does_not_stop_the_other_metrics(
     bert, tmp_path, pieces, capsys
 ):
   (tmp_path / 't5').mkdir()
@@ -450,7 +452,7 @@ def test_one_model_that_does_not_fit_does_not_lose_the_rest(
         ('bertscore', 'BertForMaskedLM', 'needs --layer=N, 1 <= N <= 3'),
     ],
 )
-def test_other_architectures_are_one_line(tmp_path, metric, kind, expected):
+def test_other_architectures_give_one_line(tmp_path, metric, kind, expected):
   model = tiny_models.bert(tmp_path / 'm', kind)
   with pytest.raises(InputError) as error:
     test_score.call(
@@ -464,7 +466,7 @@ def test_other_architectures_are_one_line(tmp_path, metric, kind, expected):
 @pytest.mark.parametrize(
     'metric', ['bertscore', 'blanc', 'coherence', 'locality', 'hhem']
 )
-def test_a_t5_or_nothing_is_refused(tmp_path, pieces, metric):
+def test_a_t5_and_an_empty_folder_are_refused(tmp_path, pieces, metric):
   (tmp_path / 'm').mkdir()
   path = as_file(tmp_path / 'p.jsonl')
   for model, expected in (
@@ -503,6 +505,6 @@ def test_nothing_is_downloaded_and_no_code_is_run(tmp_path):
   assert not (tmp_path / 'ran').exists()
 
 
-def test_every_measure_has_a_line():
+def test_every_metric_has_a_line():
   for entry in score_metric_table.METRICS.values():
     assert entry.what and '\n' not in entry.what

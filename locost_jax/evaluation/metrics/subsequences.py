@@ -47,7 +47,9 @@ def indices(one, where, size):
     List of indices into `one`, descending.
   """
   row = ones = (1 << size) - 1
-  rows = []  # (index, matches, row before, row after), only for words that match
+  rows = (
+      []
+  )  # (index, matches, row before, row after), only for words that match
   for i, word in enumerate(one):
     matches = where.get(word)
     if matches:

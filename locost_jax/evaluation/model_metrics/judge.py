@@ -168,9 +168,7 @@ def read_key():
   """
   key = os.environ.get(KEY, '').strip()
   if not key.isascii() or not key.isprintable():
-    raise InputError(
-        f'{KEY}: expected printable ASCII, as in an HTTP header'
-    )
+    raise InputError(f'{KEY}: expected printable ASCII, as in an HTTP header')
   return key
 
 
