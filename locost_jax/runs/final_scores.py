@@ -157,10 +157,10 @@ def _measure_task(records, setups, initial, metrics):
   if config.eval.baselines:
     table_rows += _baseline_rows(records, measure, params, metrics)
   if rows and collective.is_first_host():
-    evaluate.keep_predictions(
+    evaluate.try_write_predictions(
         setup.predictions_file(records.task, records.name, step),
         rows,
-        evaluate.origin(config, len(rows), identity(setups[-1])),
+        evaluate.prediction_metadata(config, len(rows), identity(setups[-1])),
     )
   table = Table(
       records.task,
