@@ -1,7 +1,7 @@
 """Loops over the pieces of an axis, all of one size.
 
-Where the size does not divide the length the last piece begins early and has
-some of the one before: `Piece.fresh` marks the elements that are new.
+If the size does not divide the length, the last piece starts early and overlaps
+the one before: `Piece.fresh` marks its new elements.
 """
 
 import dataclasses
@@ -20,10 +20,10 @@ import jax.numpy as jnp
 class Piece:
   """`size` elements of an axis, from `start` on.
 
-  index: which piece, int [].
+  index: int [], the number of the piece.
   start: int [].
-  fresh: bool [size], false at elements that the piece before had.
-  overlaps: whether any piece of the axis has some of the one before.
+  fresh: bool [size], false at elements shared with the piece before.
+  overlaps: whether any piece of the axis overlaps the one before.
   """
 
   index: jax.Array
@@ -40,7 +40,7 @@ class Piece:
     return jax.lax.dynamic_update_slice_in_dim(x, part, self.start, axis)
 
   def choose(self, new, old, axis):
-    """`new` where the elements along this axis are fresh, `old` elsewhere."""
+    """`new` at the new elements along this axis, `old` elsewhere."""
     if not self.overlaps:
       return new
     fresh = self.fresh.reshape(-1, *[1] * (new.ndim - axis - 1))
@@ -48,7 +48,7 @@ class Piece:
 
 
 def of_tokens(tokens, batch, length):
-  """The size of pieces of [batch, length] that have `tokens` tokens together."""
+  """The length of pieces of [batch, length] that hold about `tokens` tokens."""
   return min(length, max(1, tokens // batch))
 
 
@@ -75,20 +75,20 @@ def over(length, size, update, carry):
 
 
 def tie(constants, to):
-  """`constants`, as if they depended on the array `to`.
+  """Makes `constants` depend on the array `to`.
 
-  What a loop inside the loop over layers makes from constants of the layers or
-  from its counter alone, like masks, JAX takes out of the gradient's layers and
-  keeps for all pieces at once: the memory that pieces were to save. What is
-  tied to the carry stays inside.
+  In a loop inside the loop over layers, JAX hoists values that depend only on
+  the counter or on constants of the layers, like masks, and keeps them for all
+  pieces at once: the memory that pieces should save. Values tied to the carry
+  stay inside.
   """
   return jax.lax.optimization_barrier((constants, to))[0]
 
 
 def settled(step, carry):
-  """The carry of a loop over step(carry), of the type it has after a step.
+  """Gives a loop's initial carry the type that step(carry) returns.
 
-  Inside shard_map: what is the same on all devices may differ afterwards.
+  Inside shard_map, values equal on all devices may differ after a step.
   """
   if not jax.sharding.get_abstract_mesh().manual_axes:
     return carry
@@ -100,7 +100,7 @@ def settled(step, carry):
 
 
 def varying(tree, axes):
-  """Arrays in shard_map as such that may differ along these mesh axes."""
+  """Marks arrays in shard_map as varying along these mesh axes."""
   return jax.tree.map(
       lambda x: jax.lax.pcast(
           x,
@@ -112,7 +112,7 @@ def varying(tree, axes):
 
 
 def _axes(kind):
-  """The mesh axes along which a value differs, of its type in shard_map."""
+  """The mesh axes along which values of a type in shard_map vary."""
   if hasattr(kind, 'vma'):  # its name in other releases of JAX
     return kind.vma
   return kind.manual_axis_type.varying
