@@ -24,7 +24,7 @@ DATA, FSDP, TENSOR, SEQUENCE = 'data', 'fsdp', 'tensor', 'sequence'
 AXES = (DATA, FSDP, TENSOR, SEQUENCE)
 ROWS = (DATA, FSDP)
 
-# Whether the rows of arrays are pages, which are split over `sequence` too. Read
+# Whether the rows of arrays are pages, split over `sequence` too. It is read
 # while a function is traced, never by the backward pass of a custom_vjp.
 _rows_are_pages = contextvars.ContextVar('rows_are_pages', default=False)
 
