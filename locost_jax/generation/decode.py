@@ -171,7 +171,7 @@ def _write_beams(settings, scores, state):
     hope = _worth(settings, scores[:, 0], length, False)
     done = done | full & (text_scores[:, -1] >= hope)
 
-  # The first K that have not ended. K exist: each beam has one eos in the 2K.
+  # The first K that have not ended. K exist: a beam ends in one way only.
   going_on = jnp.argsort(ended, axis=1, stable=True)[:, :K]
   parents = _take(parents, going_on)
   return dict(

@@ -21,7 +21,7 @@ _KEYS = 2048
 
 
 def piece_length(rows, length):
-  """Keys looked at together.
+  """The number of keys in a piece.
 
   Args:
     rows: scores of one key, B H T.
