@@ -51,12 +51,12 @@ def pad_id(config):
 
 
 def max_positions(config):
-  """Most tokens that a model reads or writes in one sequence; None: no limit."""
+  """Most tokens that a model reads or writes in a sequence; None: no limit."""
   return getattr(config, 'max_positions', None)
 
 
 def page_forms(config):
-  """The values of data.pages that a model reads as [B, P, L]; (): it reads none.
+  """The values of data.pages that a model reads, [B, P, L]; (): it reads [B, L].
 
   Args:
     config: a model's config: its dataclass or config.model.

@@ -1,7 +1,7 @@
 """A copy head: the next token comes from the vocabulary or from the input.
 
   q[t] = W_q h[t]                      of the decoder's last state h
-  k[s] = W_k e[s]                      of the encoder's states e
+  k[s] = W_k e[s]                      of the states e that the decoder reads
   w[t] = W_n h[t] + b_n                [N], N = copy_ngram
   m[t, s] = sum over n = 1..N of w[t, n] [x[s-n..s-1] = y[t-n..t-1]]
   a[t, s] = softmax over s of q[t] . k[s] + m[t, s]
@@ -273,7 +273,7 @@ class CopyingModel(nn.Module):
       caches: per_row after it, without the entries of the copy head.
 
     Returns:
-      logits [R, V] (log-probabilities with a copy head), per_row after the step.
+      logits [R, V], with a copy head log-probabilities; per_row after the step.
     """
     source = shared.get('source')
     if source is None:

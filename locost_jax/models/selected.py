@@ -1,8 +1,8 @@
-"""A memory without the states that the decoder is not to read.
+"""Drops the states of a memory that the decoder does not read.
 
-Decoding it gives the same: a softmax over the selected states alone. A step of
-the decoder then costs what was selected and not what was read. `chunk_memory`
-is the same for documents in chunks.
+Decoding gives the same result: a softmax over the selected states alone. The
+cost of a step then depends on their number and not on the input's length.
+`chunk_memory` does the same for documents in chunks.
 
 Axes: B documents, L input length, D d_model.
 """
@@ -22,7 +22,7 @@ def most(memory):
 def compact(memory, size=None):
   """Keeps the selected states of a memory, in reading order.
 
-  Not under jit: looks at how many there are.
+  Not under jit: reads the number of selected states.
 
   Args:
     memory: {'states': [B, L, D], 'mask': bool [B, L]}.
@@ -30,11 +30,11 @@ def compact(memory, size=None):
       the largest number.
 
   Returns:
-    {'states': [B, size, D], 'mask': bool [B, size]}; the memory itself where it
-    is not longer.
+    {'states': [B, size, D], 'mask': bool [B, size]}; the memory itself if it is
+    not longer.
 
   Raises:
-    InputError: more than `size` were selected.
+    InputError: more than `size` states were selected.
   """
   number = int(most(memory))
   size = chunk_memory.bucket(number) if size is None else size
