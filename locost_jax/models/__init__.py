@@ -56,7 +56,7 @@ def max_positions(config):
 
 
 def page_forms(config):
-  """The values of data.pages that a model reads, [B, P, L]; (): it reads [B, L].
+  """The values of data.pages that a model reads [B, P, L]; (): it reads [B, L].
 
   Args:
     config: a model's config: its dataclass or config.model.
