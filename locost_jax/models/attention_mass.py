@@ -57,7 +57,7 @@ def attend_and_sum(
 
   def scores(piece):
     return long_attention.masked_scores(
-        queries, project(piece, key_kernel), piece.take(mask, 1), piece.fresh
+        queries, project(piece, key_kernel), piece.take(mask, 1), piece.is_new
     )
 
   def attend(piece, softmax):

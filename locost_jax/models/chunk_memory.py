@@ -50,7 +50,7 @@ def compact(memory, capacity):
   Raises:
     InputError: more states than `capacity` were selected.
   """
-  most = int(_most(memory))
+  most = int(_largest_count(memory))
   if most > capacity:
     raise InputError(
         f'{most} states of a document are selected: expected at most {capacity}'
@@ -65,13 +65,13 @@ def compact_to_bucket(memory):
   The maximum is over all hosts, so that all run the same program. A memory with
   no more slots than the bucket is returned unchanged.
   """
-  capacity = bucket(int(_most(memory)))
+  capacity = bucket(int(_largest_count(memory)))
   few = capacity < memory['mask'][0].size
   return compact(memory, capacity) if few else memory
 
 
 @jax.jit
-def _most(memory):
+def _largest_count(memory):
   """The largest of `selected_counts`: a scalar that every host has."""
   return selected_counts(memory).max()
 

@@ -14,7 +14,7 @@ from locost_jax.models import chunk_memory
 
 
 @jax.jit
-def most(memory):
+def largest_count(memory):
   """The largest number of states that the decoder reads of a document."""
   return memory['mask'].sum(1).max()
 
@@ -36,7 +36,7 @@ def compact(memory, size=None):
   Raises:
     InputError: more than `size` states were selected.
   """
-  number = int(most(memory))
+  number = int(largest_count(memory))
   size = chunk_memory.bucket(number) if size is None else size
   if number > size:
     raise InputError(

@@ -157,7 +157,7 @@ class SimCASLocost(encoder_decoder.EncoderDecoder):
     def step(piece, carry):
       total, count, chosen, seen = carry
       take = lambda x: x if x is None else piece.take(x, 1)
-      x, is_token = take(states), take(mask) & piece.fresh
+      x, is_token = take(states), take(mask) & piece.is_new
       g = (total / count[:, None]).astype(x.dtype)
       new = selector_lib.act(
           actor.apply(params, x, g),

@@ -65,13 +65,13 @@ def in_pieces(
     B, T, H, _ = queries.shape
     length = min(T, size or piece_length(B, H))
     # The padding comes after all tokens, so no token attends to it.
-    more = -T % length
+    padding = -T % length
     queries, keys, values = (
-        jnp.pad(x, ((0, 0), (0, more), (0, 0), (0, 0)))
+        jnp.pad(x, ((0, 0), (0, padding), (0, 0), (0, 0)))
         for x in (queries, keys, values)
     )
     # In front: the distances to later keys, in pieces on the diagonal.
-    bias = jnp.pad(bias, ((0, 0), (length - 1, more)))
+    bias = jnp.pad(bias, ((0, 0), (length - 1, padding)))
     own = mesh_lib.own_key(key, *mesh_lib.ROWS, mesh_lib.TENSOR)
     out: Any = _in_pieces(
         length, float(dropout_rate), queries, keys, values, bias, own
@@ -126,7 +126,7 @@ def _over_pairs(length, size, update, carry):
   def step(carry, pair):
     return update(*pair, carry), None
 
-  carry = pieces.settled(lambda carry: update(0, 0, 0, carry), carry)
+  carry = pieces.match_type(lambda carry: update(0, 0, 0, carry), carry)
   return jax.lax.scan(step, carry, (np.arange(rows.size), rows, columns))[0]
 
 

@@ -222,13 +222,13 @@ def _piece_length(written):
 
 def _scores(piece, queries, source):
   """Scores of one piece plus m, [B, T, size]."""
-  own = piece.take(source.mask, 1), piece.fresh
-  mask, fresh = pieces.tie(own, queries.vectors)
+  own = piece.take(source.mask, 1), piece.is_new
+  mask, is_new = pieces.tie(own, queries.vectors)
   scores = long_attention.masked_scores(
       queries.vectors[:, :, None],
       piece.take(source.keys, 1)[:, :, None],
       mask,
-      fresh,
+      is_new,
   )[:, 0]
   before = piece.take(source.before, 1)
   matches = _of_matches(queries.weights, queries.before, before)

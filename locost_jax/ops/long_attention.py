@@ -239,7 +239,7 @@ def _of_part_of_states(queries, states, mask):
         'bsd,bqd->bsq', part, queries, preferred_element_type=precise
     ).swapaxes(1, 2)
     return softmax.add(
-        masked(scores[:, None], own, piece.fresh), part[:, :, None]
+        masked(scores[:, None], own, piece.is_new), part[:, :, None]
     )
 
   softmax = pieces.over(
@@ -270,13 +270,13 @@ def step_piece(backend, B, Q):
   return max(1024, STEP_BYTES // (4 * B * Q))
 
 
-def masked_scores(queries, keys, mask, fresh):
+def masked_scores(queries, keys, mask, is_new):
   """Masked scores q . k of a piece, [B, H, T, S], for `Softmax.add`.
 
   Args:
     queries: [B, T, H, K].
     keys: [B, S, H, K].
-    mask, fresh: see `masked`.
+    mask, is_new: see `masked`.
   """
   precise = jnp.promote_types(queries.dtype, jnp.float32)
   return masked(
@@ -284,21 +284,21 @@ def masked_scores(queries, keys, mask, fresh):
           'bthk,bshk->bhts', queries, keys, preferred_element_type=precise
       ),
       mask,
-      fresh,
+      is_new,
   )
 
 
-def masked(scores, mask, fresh):
+def masked(scores, mask, is_new):
   """Masks the scores of a piece.
 
   Args:
     scores: [B, H, T, S].
     mask: bool [B, S]; where false, keys get the lowest finite score.
-    fresh: bool [S]; where false, keys (of the piece before) get -inf.
+    is_new: bool [S]; where false, keys (of the piece before) get -inf.
   """
   low = jnp.finfo(scores.dtype).min
   scores = jnp.where(mask[:, None, None, :], scores, low)
-  return jnp.where(fresh, scores, -jnp.inf)
+  return jnp.where(is_new, scores, -jnp.inf)
 
 
 def dropout(dropout_rate, key, i, like):
@@ -324,8 +324,8 @@ def _forward(size, dropout_rate, along, queries, keys, values, mask, key):
 
   def add(piece, softmax):
     k, v, own = (piece.take(x, 1) for x in (keys, values, mask))
-    own, fresh = pieces.tie((own, piece.fresh), softmax.m)
-    scores = masked_scores(queries, k, own, fresh)
+    own, is_new = pieces.tie((own, piece.is_new), softmax.m)
+    scores = masked_scores(queries, k, own, is_new)
     return softmax.add(
         scores, v, dropout(dropout_rate, key, piece.index, scores)
     )
@@ -351,7 +351,7 @@ def _backward(size, dropout_rate, along, kept, d_out):
   def add(piece, carry):
     d_queries, d_keys, d_values = carry
     k, v, own = (piece.take(x, 1) for x in (keys, values, mask))
-    scores = masked_scores(queries, k, own, piece.fresh)
+    scores = masked_scores(queries, k, own, piece.is_new)
     weights = jnp.exp(scores - m[..., None]) / l[..., None]
     factor = dropout(dropout_rate, key, piece.index, weights)
     d_weights = product('bthk,bshk->bhts', d_out, v) * factor

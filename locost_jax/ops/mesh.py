@@ -170,7 +170,7 @@ def by_page(function, *arguments):
   return jax.tree.map(lambda x: to_pages(x, pages), result)
 
 
-def as_here(function):
+def bind_rows(function):
   """The function, bound to whether rows are pages now.
 
   The backward pass of a custom_vjp traces it again, after `by_page` has ended.

@@ -1,7 +1,7 @@
 """Loops over the pieces of an axis, all of one size.
 
 If the size does not divide the length, the last piece starts early and overlaps
-the one before: `Piece.fresh` marks its new elements.
+the one before: `Piece.is_new` marks its new elements.
 """
 
 import dataclasses
@@ -13,7 +13,7 @@ import jax.numpy as jnp
 
 @functools.partial(
     jax.tree_util.register_dataclass,
-    data_fields=['index', 'start', 'fresh'],
+    data_fields=['index', 'start', 'is_new'],
     meta_fields=['overlaps'],
 )
 @dataclasses.dataclass(frozen=True)
@@ -22,18 +22,18 @@ class Piece:
 
   index: int [], the number of the piece.
   start: int [].
-  fresh: bool [size], false at elements shared with the piece before.
+  is_new: bool [size], false at elements shared with the piece before.
   overlaps: whether any piece of the axis overlaps the one before.
   """
 
   index: jax.Array
   start: jax.Array
-  fresh: jax.Array
+  is_new: jax.Array
   overlaps: bool = False
 
   def take(self, x, axis):
     """The piece of x along this axis."""
-    return jax.lax.dynamic_slice_in_dim(x, self.start, self.fresh.size, axis)
+    return jax.lax.dynamic_slice_in_dim(x, self.start, self.is_new.size, axis)
 
   def put(self, x, part, axis):
     """x with the piece replaced by part."""
@@ -43,8 +43,8 @@ class Piece:
     """`new` at the new elements along this axis, `old` elsewhere."""
     if not self.overlaps:
       return new
-    fresh = self.fresh.reshape(-1, *[1] * (new.ndim - axis - 1))
-    return jnp.where(fresh, new, old)
+    is_new = self.is_new.reshape(-1, *[1] * (new.ndim - axis - 1))
+    return jnp.where(is_new, new, old)
 
 
 def of_tokens(tokens, batch, length):
@@ -67,10 +67,10 @@ def over(length, size, update, carry):
 
   def run(index, carry):
     start = jnp.minimum(index * size, length - size)
-    fresh = start + jnp.arange(size) >= index * size
-    return update(Piece(index, start, fresh, bool(length % size)), carry)
+    is_new = start + jnp.arange(size) >= index * size
+    return update(Piece(index, start, is_new, bool(length % size)), carry)
 
-  carry = settled(functools.partial(run, jnp.asarray(0)), carry)
+  carry = match_type(functools.partial(run, jnp.asarray(0)), carry)
   return jax.lax.fori_loop(0, -(-length // size), run, carry)
 
 
@@ -85,7 +85,7 @@ def tie(constants, to):
   return jax.lax.optimization_barrier((constants, to))[0]
 
 
-def settled(step, carry):
+def match_type(step, carry):
   """Gives a loop's initial carry the type that step(carry) returns.
 
   Inside shard_map, values equal on all devices may differ after a step.

@@ -91,7 +91,7 @@ def _scan(own, log_z, l, axis):
   """The exclusive scan over the devices, each z^l further away."""
   devices = jax.lax.axis_size(axis)
 
-  def come(part, distance):
+  def receive(part, distance):
     """part [C, ...] from `distance` devices away, by direction; 0 if none."""
     right = [(i, i + distance) for i in range(devices - distance)]
     ways = right, [(j, i) for i, j in right]
@@ -102,14 +102,14 @@ def _scan(own, log_z, l, axis):
         ]
     )
 
-  states = tuple(come(part, 1) for part in own)
+  states = tuple(receive(part, 1) for part in own)
   distance = 1
   while distance < devices:
     far = complex_pairs.exp(
         tuple(distance * l * part[:, None] for part in log_z)
     )
     more = complex_pairs.multiply(
-        far, tuple(come(part, distance) for part in states)
+        far, tuple(receive(part, distance) for part in states)
     )
     states = tuple(a + b for a, b in zip(states, more))
     distance *= 2

@@ -125,7 +125,7 @@ def kernel_in_tiles(log_z, w, length, T, A, group):
         )
         return 2 * (re - im).swapaxes(1, 2).reshape(C, -1, A * T)
 
-      lags = _unless_faded(rates, start, make)
+      lags = _unless_decayed(rates, start, make)
       return jax.lax.dynamic_update_slice(K, lags, (0, piece.start, start))
 
     return _over_blocks(blocks, of_block, K)
@@ -183,10 +183,10 @@ def _kernel_backward(length, T, A, group, kept, d_K):
             for x in (plain, by_lag)
         )
 
-      more = _unless_faded(rates, k * A * T, make)
+      more = _unless_decayed(rates, k * A * T, make)
       return jax.tree.map(jnp.add, sums, more)
 
-    zero = jnp.zeros((G, piece.fresh.size, C // G, N), d_K.dtype)
+    zero = jnp.zeros((G, piece.is_new.size, C // G, N), d_K.dtype)
     own = _over_blocks(blocks, of_block, ((zero, zero), (zero, zero)))
     return jax.tree.map(lambda x, part: piece.put(x, part, 1), sums, own)
 
@@ -238,21 +238,21 @@ def _over_blocks(blocks, run, carry):
   """carry <- run(k, carry) for k = 0 .. blocks - 1."""
   if blocks == 1:
     return run(0, carry)
-  carry = pieces.settled(functools.partial(run, jnp.asarray(0)), carry)
+  carry = pieces.match_type(functools.partial(run, jnp.asarray(0)), carry)
   return jax.lax.fori_loop(0, blocks, run, carry)
 
 
-def _unless_faded(log_z, lag, make):
+def _unless_decayed(log_z, lag, make):
   """make(), or zeros where no |z^lag| is more than eps^1.5."""
   if isinstance(lag, int):  # there is a single block
     return make()
-  fading = -log_z[0].max() * lag  # NaN: not decayed
+  decay = -log_z[0].max() * lag  # NaN: not decayed
   zeros = jax.tree.map(
       lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(make)
   )
   return jax.lax.cond(
-      fading > -1.5 * math.log(jnp.finfo(fading.dtype).eps),
-      lambda: pieces.settled(lambda _: make(), zeros),
+      decay > -1.5 * math.log(jnp.finfo(decay.dtype).eps),
+      lambda: pieces.match_type(lambda _: make(), zeros),
       make,
   )
 

@@ -92,7 +92,7 @@ def apply(function, shared, xs, key=None, axes=None, along=None, size=None):
     [..., B, L, ...].
   """
   axes = axes or (1,) * (len(xs) + 1)
-  function = mesh_lib.as_here(function)
+  function = mesh_lib.bind_rows(function)
 
   def of_part(shared, xs, key):
     B, L = _sizes(xs, axes)

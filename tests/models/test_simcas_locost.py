@@ -288,7 +288,7 @@ def test_steps_over_a_compact_memory_are_the_decoder(
   memory = run(inputs, method='encode')
   repeated = jax.tree.map(lambda x: jnp.repeat(x, 3, axis=0), memory)
   expected = run(repeated, targets, method='decode')
-  most = int(selected.most(memory))
+  most = int(selected.largest_count(memory))
   assert 8 < most < 29
   for read in memory, selected.compact(memory), selected.compact(memory, most):
     shared, per_row = apply(read, 5, method='init_cache')
