@@ -35,6 +35,7 @@ PAGES = {
         'docs/evaluation.md',
         'docs/data.md',
         'docs/summarizing.md',
+        'docs/models.md',
         'docs/weights.md',
         'docs/many_devices.md',
         'docs/reliability.md',
@@ -130,6 +131,12 @@ RUNS = (
         says='base_url',
     ),
     Run(r'.*locost_jax\.score .*'),
+    Run(r'.*locost_jax\.known_models.*'),
+    Run(
+        r'.*summarize --checkpoint=hf://.*',
+        less=r'^pip .*&& ',
+        says='(hub|network)',
+    ),
     Run(
         r'.*summarize .*--parts=.*--output=(\S+) .*',
         '--max_length=4 --part_length=64',

@@ -431,3 +431,28 @@ def test_local_directories_need_no_network(
     )
     assert status == 0, err
     assert out.strip() == want.strip()
+
+
+def test_a_summary_from_the_hub(server, shard, released, tmp_path):
+  """The command itself, with a connection that is cut on the way."""
+  pytest.importorskip('huggingface_hub', reason='needs the extra `hub`')
+  (tmp_path / 'text.txt').write_text('A text to read.')
+  server.faults[shard.name] = [hub_server.Fault(cut=3_500)]
+  done = subprocess.run(
+      [sys.executable, '-m', 'locost_jax.summarize']
+      + [f'--checkpoint=hf://{NAME}', 'text.txt'],
+      env={
+          **os.environ,
+          'HF_ENDPOINT': server.url,
+          'HF_HOME': str(tmp_path / 'hf'),
+          'PYTHONPATH': str(ROOT),
+      },
+      capture_output=True,
+      text=True,
+      cwd=tmp_path,
+  )
+  assert done.returncode == 0, done.stderr
+  (summary,) = locost_jax.load(released).summarize('A text to read.')
+  assert done.stdout.strip() == summary.strip()
+  assert f'hf://{NAME}: downloads ' in done.stderr
+  assert f'{NAME}@{"a" * 40}\n' in done.stderr
