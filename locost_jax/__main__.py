@@ -17,6 +17,7 @@ COMMANDS = (
     'report',
     'convert',
     'bench',
+    'known_models',
     'data.inspect',
     'data.interdependent',
     'data.prepare',

@@ -5,15 +5,43 @@ import http.server
 import json
 from pathlib import Path
 import threading
+import time
+from typing import NamedTuple
 import urllib.parse
+
+# The Hub keeps such files in LFS.
+LARGE = ('.safetensors', '.bin', '.model', '.msgpack')
+
+
+class Fault(NamedTuple):
+  """How the next answer about a file, or about the model, goes wrong.
+
+  Attributes:
+    cut: the connection is closed after this many bytes of the body.
+    status: the HTTP status instead of 200.
+    code: the X-Error-Code that goes with it.
+    damage: the first byte of the body is another one.
+    seconds: the body comes in ten pieces over this time.
+    whole: a request for the rest of a file gets all of it.
+  """
+
+  cut: int | None = None
+  status: int = 0
+  code: str = ''
+  damage: bool = False
+  seconds: float = 0
+  whole: bool = False
 
 
 class Hub:
-  """Serves a directory's files as a model's, until it is closed.
+  """Serves a directory's files as those of a model, until it is closed.
 
   Attributes:
-    url: what HF_ENDPOINT is to be.
+    url: the value for HF_ENDPOINT.
     asked: (method, path) of all requests so far.
+    ranges: (file, Range header or None) of all requests for files.
+    faults: {file name, or '' for the model: list of `Fault`}; each answer takes
+      the first away.
   """
 
   def __init__(self, directory, name, revisions):
@@ -26,7 +54,7 @@ class Hub:
     """
     self._directory, self._name = Path(directory), name
     self._revisions = {**revisions, **{x: x for x in revisions.values()}}
-    self.asked = []
+    self.asked, self.ranges, self.faults = [], [], {}
     hub = self
 
     class Handler(http.server.BaseHTTPRequestHandler):
@@ -43,6 +71,7 @@ class Hub:
         pass
 
     self._server = http.server.ThreadingHTTPServer(('127.0.0.1', 0), Handler)
+    self._server.daemon_threads = True
     self.url = f'http://127.0.0.1:{self._server.server_port}'
     threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
@@ -55,59 +84,96 @@ class Hub:
     path = urllib.parse.unquote(urllib.parse.urlsplit(request.path).path)
     self.asked.append((request.command, path))
     api, files = f'/api/models/{self._name}', f'/{self._name}/resolve/'
-    status, headers, body = 404, {'X-Error-Code': 'RepoNotFound'}, b''
     if path.startswith(files):
       revision, _, file = path.removeprefix(files).partition('/')
-      found = self._directory / file
-      if revision in self._revisions and found.is_file():
-        status, body = 200, found.read_bytes()
-        headers = {
-            'ETag': f'"{hashlib.sha256(body).hexdigest()}"',
-            'X-Repo-Commit': self._revisions[revision],
-        }
+      fault = self._next_fault(file)
+      answer = self._file(request, revision, file, fault)
     elif path == api or path.startswith(api + '/'):
-      headers = {'Content-Type': 'application/json'}
-      kind, _, revision = path.removeprefix(api).strip('/').partition('/')
-      commit = self._revisions.get(revision or 'main')
-      listed = sorted(file for file in self._directory.iterdir())
-      if commit is None:
-        headers = {'X-Error-Code': 'RevisionNotFound'}
-      elif kind == 'tree':
-        status, body = (
-            200,
-            json.dumps(
-                [
-                    dict(
-                        type='file',
-                        path=file.name,
-                        size=file.stat().st_size,
-                        oid=hashlib.sha1(file.read_bytes()).hexdigest(),
-                    )
-                    for file in listed
-                ]
-            ).encode(),
-        )
-      else:
-        status, body = (
-            200,
-            json.dumps(
-                dict(
-                    _id='0',
-                    id=self._name,
-                    modelId=self._name,
-                    sha=commit,
-                    private=False,
-                    tags=[],
-                    downloads=0,
-                    likes=0,
-                    siblings=[dict(rfilename=file.name) for file in listed],
-                )
-            ).encode(),
-        )
+      fault = self._next_fault('')
+      answer = self._model(path.removeprefix(api))
+    else:
+      fault, answer = Fault(), (404, {'X-Error-Code': 'RepoNotFound'}, b'')
+    if fault.status:
+      code = {'X-Error-Code': fault.code} if fault.code else {}
+      answer = fault.status, code, b''
+    self._send(request, fault, *answer)
+
+  def _next_fault(self, name):
+    faults = self.faults.get(name)
+    return faults.pop(0) if faults else Fault()
+
+  def _file(self, request, revision, name, fault):
+    """Returns (status, headers, body) of a file."""
+    path = self._directory / name
+    self.ranges.append((name, request.headers.get('Range')))
+    if revision not in self._revisions or not path.is_file():
+      return 404, {'X-Error-Code': 'EntryNotFound'}, b''
+    body = path.read_bytes()
+    headers = {
+        'ETag': f'"{_metadata(path)["checksum"]}"',
+        'X-Repo-Commit': self._revisions[revision],
+    }
+    if fault.damage:
+      body = bytes([body[0] ^ 1]) + body[1:]
+    if 'Range' not in request.headers or fault.whole:
+      return 200, headers, body
+    first = int(request.headers['Range'].removeprefix('bytes=').rstrip('-'))
+    size = len(body)
+    headers['Content-Range'] = f'bytes {first}-{size - 1}/{size}'
+    return 206, headers, body[first:]
+
+  def _model(self, path):
+    """Returns (status, headers, body) of the model's description."""
+    _, _, revision = path.strip('/').partition('/')
+    commit = self._revisions.get(revision or 'main')
+    if commit is None:
+      return 404, {'X-Error-Code': 'RevisionNotFound'}, b''
+    model = dict(
+        _id='0',
+        id=self._name,
+        modelId=self._name,
+        sha=commit,
+        private=False,
+        tags=[],
+        downloads=0,
+        likes=0,
+        siblings=[
+            _metadata(path)['sibling']
+            for path in sorted(self._directory.iterdir())
+        ],
+    )
+    return (
+        200,
+        {'Content-Type': 'application/json'},
+        json.dumps(model).encode(),
+    )
+
+  def _send(self, request, fault, status, headers, body):
     request.send_response(status)
     for key, value in headers.items():
       request.send_header(key, value)
     request.send_header('Content-Length', str(len(body)))
     request.end_headers()
-    if request.command == 'GET':
-      request.wfile.write(body)
+    if request.command != 'GET':
+      return
+    pieces = 10 if fault.seconds else 1
+    size = max(-(-len(body) // pieces), 1)
+    for start in range(0, len(body), size):
+      request.wfile.write(body[start : min(start + size, fault.cut or 10**9)])
+      request.wfile.flush()
+      time.sleep(fault.seconds / pieces)
+    if fault.cut is not None:
+      request.close_connection = True
+
+
+def _metadata(path):
+  """A file as the Hub describes it: its checksum and its entry in siblings."""
+  body = path.read_bytes()
+  git = hashlib.sha1(b'blob %d\0' % len(body) + body).hexdigest()
+  sibling = dict(rfilename=path.name, size=len(body), blobId=git)
+  if path.suffix not in LARGE:
+    return dict(checksum=git, sibling=sibling)
+  checksum = hashlib.sha256(body).hexdigest()
+  sibling['blobId'] = hashlib.sha1(checksum.encode()).hexdigest()  # a pointer's
+  sibling['lfs'] = dict(sha256=checksum, size=len(body), pointerSize=134)
+  return dict(checksum=checksum, sibling=sibling)

@@ -156,7 +156,10 @@ COMMANDS = {
     'report',
     'convert',
     'bench',
+    'known_models',
 }
+# What `python -m` of a package runs: it imports one command.
+ENTRIES = {'models.__main__': {'known_models'}}
 # Commands inside a package, which import command_line as well.
 DATA_COMMANDS = {
     'data.beam',
@@ -269,6 +272,7 @@ def may_import(module, target):
   if package in COMMANDS:
     return package_of(target) not in COMMANDS
   allowed = TABLE[package] | {package}
+  allowed = allowed | ENTRIES.get(module, set())
   if module in DATA_COMMANDS:
     allowed = allowed | {'command_line'}
   return is_in(target, allowed)

@@ -35,6 +35,7 @@ PAGES = {
         'docs/evaluation.md',
         'docs/data.md',
         'docs/summarizing.md',
+        'docs/models.md',
         'docs/weights.md',
         'docs/many_devices.md',
         'docs/reliability.md',
@@ -131,6 +132,12 @@ RUNS = (
     ),
     Run(r'.*locost_jax\.score .*'),
     Run(r'.*summarize .*--query=.*', '--max_length=4 --ask_anyway'),
+    Run(r'.*locost_jax\.known_models.*'),
+    Run(
+        r'.*summarize --checkpoint=hf://.*',
+        less=r'^pip .*&& ',
+        says='(hub|network)',
+    ),
     Run(
         r'.*summarize .*--parts=.*--output=(\S+) .*',
         '--max_length=4 --part_length=64',

@@ -1,13 +1,13 @@
 """The config.json of BART, PageSum and SimCAS: Hugging Face's keys and ours.
 
-That of a PageSum or a SimCAS says that it is a BART. A tensor distinguishes them,
-or the keys that are written only of them.
+The config.json of a PageSum or a SimCAS says that it is a BART. They are
+recognised by a tensor that BART lacks, or by keys that only their exports have.
 """
 
 from locost_jax.errors import InputError
 from locost_jax.hugging_face.keys import take
 
-# Our key, their key, what it is where they leave it out (None: they may not).
+# Our key, their key, default (None: required).
 KEYS = (
     ('vocab_size', 'vocab_size', None),
     ('d_model', 'd_model', None),
@@ -25,8 +25,8 @@ KEYS = (
     ('pad_id', 'pad_token_id', 1),
 )
 
-# What this BART is, in keys of configs of all times; another value is another
-# model.
+# Keys, also of old configs, that must have this value: another value means
+# another model.
 FIXED = {
     'activation_function': 'gelu',
     'tie_word_embeddings': True,
@@ -36,12 +36,12 @@ FIXED = {
     'static_position_embeddings': False,
 }
 
-# How the name of a tensor ends that a BART has not.
+# Endings of names of tensors that BART lacks.
 TENSORS = {
     'pagesum': 'lin.weight',
     'simcas': 'encoder.agent.actor.dense_1.weight',
 }
-# As `KEYS`, written only where they differ from what they are when left out.
+# Like `KEYS`; written only if the value differs from the default.
 OWN_KEYS = {
     'pagesum': (
         ('decoding', 'pagesum_decoding', 'pages'),
@@ -59,21 +59,21 @@ OWN_KEYS = {
 
 
 def model_config(theirs, tensors=(), path='config.json'):
-  """The `config.model` of a config.json, as a dict.
+  """Returns the `config.model` of a config.json, as a dict.
 
   Args:
-    theirs: what config.json holds.
-    tensors: the names of the weights in the same directory.
-    path: of the config.json.
+    theirs: the contents of config.json, a dict.
+    tensors: names of the tensors in the same directory.
+    path: the config.json, for messages.
 
   Raises:
-    InputError: a missing key, a kind of BART that is not here, or keys and
-      tensors of two systems.
+    InputError: a missing key, a kind of BART that is not supported, or keys
+      and tensors of two systems.
   """
   for key, value in FIXED.items():
     if theirs.get(key, value) != value:
       raise InputError(
-          f'{path}: {key}={theirs[key]!r}: expected {value!r} of a BART'
+          f'{path}: {key}={theirs[key]!r}: expected {value!r} for a BART'
       )
   config = {'name': 'bart'}
   for ours, key, default in KEYS:
@@ -106,7 +106,7 @@ def model_config(theirs, tensors=(), path='config.json'):
 
 
 def released_config(config):
-  """The config.json of a `config.model`: `model_config` the other way."""
+  """Returns the config.json of a `config.model`: undoes `model_config`."""
   theirs = {key: config[ours] for ours, key, _ in KEYS}
   for ours, key, default in OWN_KEYS.get(config['name'], ()):
     if config.get(ours, default) != default:

@@ -9,7 +9,7 @@ from locost_jax.hugging_face import bart_configs
 from locost_jax.hugging_face import tensors
 from locost_jax.hugging_face.keys import take
 
-# Ours, theirs and what they take where it is missing; None: it must be there.
+# Our key, their key, default (None: required).
 _SHELL_KEYS = (
     ('vocab_size', 'vocab_size', None),
     ('d_model', 'd_model', None),
@@ -43,7 +43,7 @@ _CLASSES = {
     't5': 'T5ForConditionalGeneration',
     'longt5': 'LongT5ForConditionalGeneration',
 }
-# d_state of a release, which counts re and im.
+# A release's d_state counts real and imaginary parts.
 _BOTH_PARTS = untrusted.Kind(
     'an even integer from 2 to 2,000,000',
     lambda value: type(value) is int
@@ -87,10 +87,10 @@ _GENERATION_KINDS = {
 
 
 def model_config(directory):
-  """The `config.model` of a Hugging Face directory, as a dict.
+  """Returns the `config.model` of a Hugging Face directory, as a dict.
 
   Raises:
-    InputError: no config.json, broken, or of a model that is not here.
+    InputError: config.json is missing or broken, or its model is not supported.
   """
   path = os.path.join(directory, 'config.json')
   try:
@@ -100,7 +100,7 @@ def model_config(directory):
         f'{directory} holds no config.json: expected that of the model its '
         "weights began as (facebook/bart-large-cnn's for a published PageSum)"
     ) from None
-  # A release's config also carries LongT5's keys: d_state and gating decide.
+  # A LOCOST release also has LongT5's keys: d_state and gating decide.
   name = theirs.get('model_type')
   if name is not None:
     untrusted.check(path, 'model_type', name, untrusted.TEXT)
@@ -144,25 +144,26 @@ def model_config(directory):
 
 
 def has_tied_head(directory):
-  """Whether a config.json says that the output layer is the embedding.
+  """Returns whether a config.json ties the output layer to the embedding.
 
-  transformers 5 says so of a T5 with unscaled outputs, too.
+  transformers 5 writes so for a T5 with unscaled outputs, too.
   """
   return _read(directory, 'config.json').get('tie_word_embeddings') is True
 
 
 def generation_settings(directory):
-  """How a Hugging Face directory wants summaries to be written.
+  """Returns the generation settings of a Hugging Face directory.
 
-  From generation_config.json, else config.json. Their max_length counts the
-  start token too; 20, the default of transformers, is taken as not given. The
-  prefix and numbers of task_specific_params are passed over.
+  They come from generation_config.json, else config.json. Their max_length
+  counts the start token too; 20, the default of transformers, counts as not
+  set. repetition_penalty, encoder_no_repeat_ngram_size and the prefix and
+  numbers of task_specific_params are ignored.
 
   Args:
-    directory: with a config.json.
+    directory: has a config.json.
 
   Returns:
-    A `decode_settings.Settings`; checking it is left to whoever uses it.
+    A `decode_settings.Settings`, not yet checked.
   """
 
   config = _read(directory, 'config.json')
@@ -202,7 +203,7 @@ def generation_settings(directory):
 
 
 def _read(directory, name):
-  """The values of a file that are not null; {} if there is no such file."""
+  """Returns the values of a file that are not null; {} without the file."""
   try:
     values = untrusted.read_object(os.path.join(directory, name))
   except FileNotFoundError:
@@ -211,19 +212,19 @@ def _read(directory, name):
 
 
 def _check_generation(directory, name, values):
-  """Raises an InputError for values that no way of writing can have."""
+  """Raises an InputError for generation settings out of their range."""
   for key, kind in _GENERATION_KINDS.items():
     if key in values:
       untrusted.check(os.path.join(directory, name), key, values[key], kind)
 
 
 def release(config, settings, dtype):
-  """The config.json of a model: `model_config` the other way.
+  """Returns the config.json of a model: undoes `model_config`.
 
   Args:
     config: `config.model` as a mapping.
-    settings: a `decode_settings.Settings`, for the ids of the marks.
-    dtype: of the tensors, 'float32' or 'bfloat16'.
+    settings: a `decode_settings.Settings`, for the ids of special tokens.
+    dtype: type of the tensors, 'float32' or 'bfloat16'.
   """
   name = config['name']
   if name == 'bart' or name in bart_configs.OWN_KEYS:
@@ -248,11 +249,13 @@ def release(config, settings, dtype):
 
 
 def release_generation(settings):
-  """The generation_config.json of settings: undoes `generation_settings`.
+  """Returns the generation_config.json of settings.
+
+  It undoes `generation_settings`.
 
   Args:
-    settings: a `decode_settings.Settings`; its length_penalty_form is left
-      out, since transformers knows only one.
+    settings: a `decode_settings.Settings`; length_penalty_form is left out,
+      because transformers has only one form.
   """
   s = settings
   theirs = dict(

@@ -1,7 +1,7 @@
 """Parameters -> released weights: safetensors files, written tensor by tensor.
 
-Files are laid out before anything is written, so that next to the parameters
-only one tensor is in memory.
+The layout of the files is computed first, so that only one tensor besides the
+parameters is in memory.
 """
 
 import itertools
@@ -21,7 +21,8 @@ class Exported:
   """A model's parameters under the names of a released state dict.
 
   Attributes:
-    tensors: {name: (path, layer, the way back)}, layer () or (i,).
+    tensors: {name: (path, layer, function from our array to the released
+      one)}; layer is () or (i,).
     shapes: {name: tuple}.
   """
 
@@ -39,7 +40,7 @@ class Exported:
     if config.get('variant', 'release') != 'release':
       raise InputError(
           f"config.model.variant={config['variant']!r} cannot be exported: the "
-          'names of the release mean its own kernel, with one log_dt, A and B '
+          'release has names only for its own kernel, with one log_dt, A and B '
           "for both directions; expected 'release'"
       )
     if config.get('copy'):
@@ -67,8 +68,8 @@ class Exported:
     Args:
       directory: a Path that exists.
       params: {path: array}.
-      max_shard_size: bytes of tensors in a file, at most; a tensor that is
-        larger has a file of its own.
+      max_shard_size: most bytes of tensors in a file; a larger tensor has a
+        file of its own.
       report: called after each tensor with the number written so far.
 
     Returns:
@@ -104,7 +105,7 @@ class Exported:
     (directory / INDEX).write_text(json.dumps(index, indent=2) + '\n')
     return [*files, INDEX]
 
-  def _write_file(self, path, params, names, sizes, tell_one):
+  def _write_file(self, path, params, names, sizes, report_one):
     header, end = {'__metadata__': {'format': 'pt'}}, 0
     for name in names:
       start, end = end, end + sizes[name]
@@ -121,16 +122,21 @@ class Exported:
             back(np.asarray(params[parameter])[layer]), self._dtype
         )
         f.write(tensor.reshape(-1).view(np.uint8))
-        tell_one()
+        report_one()
 
 
-def split(sizes, most):
-  """{name: bytes} -> lists of names, each within the size limit."""
+def split(sizes, limit):
+  """Returns lists of names whose tensors have at most `limit` bytes together.
+
+  Args:
+    sizes: {name: bytes}.
+    limit: bytes; a larger tensor has a list of its own.
+  """
   shards, room = [], -1
   for name, size in sizes.items():
     if size > room:
       shards.append([])
-      room = most
+      room = limit
     shards[-1].append(name)
     room -= size
   return shards

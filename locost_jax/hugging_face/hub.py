@@ -1,10 +1,11 @@
 """Models by their name on the Hugging Face Hub: hf://org/name[@revision].
 
-Nothing is looked for there unless the user says so, by `hf://` or by allowing
-downloads: a path with a mistake in it stays on this machine. What was downloaded
-is kept where huggingface_hub keeps it, and is used when there is no network.
+The Hub is asked only if the user says so, with `hf://` or by allowing
+downloads: a path with a mistake in it makes no connection. Downloads are kept
+in huggingface_hub's cache and are used when there is no network.
 """
 
+import contextlib
 import os
 import re
 import sys
@@ -13,12 +14,14 @@ from locost_jax.builtin import find_builtin
 from locost_jax.errors import FULL
 from locost_jax.errors import InputError
 from locost_jax.errors import visible
+from locost_jax.hugging_face import downloads
+from locost_jax.hugging_face import hub_errors
 from locost_jax.hugging_face import tensors
 
 PREFIX = 'hf://'
 _NAME = re.compile(r'\w[\w.-]*/\w[\w.-]*(@[\w./-]+)?')
 
-# What a tokenizer may consist of.
+# The files of all kinds of tokenizers.
 TOKENIZER_FILES = (
     'spiece.model',
     'vocabulary.json',
@@ -33,13 +36,13 @@ TOKENIZER_FILES = (
 
 
 def find_directory(name, allow_download=None):
-  """Returns the directory that a user means.
+  """Returns the directory of a model, and downloads it from the Hub if named so.
 
   Args:
     name: a local directory, builtin:name, or hf://org/name or
       hf://org/name@revision.
-    allow_download: whether org/name, if there is no such directory, is a name
-      on the Hub; None: no, and the caller has no option that would allow it.
+    allow_download: whether org/name is a name on the Hub if there is no such
+      directory; None: no, and the caller has no option that allows it.
 
   Raises:
     InputError: there is no such directory or model.
@@ -66,72 +69,93 @@ def find_directory(name, allow_download=None):
 
 
 def download(text):
-  """Downloads what is needed of a model, unless it is here already.
+  """Downloads the files of a model that are needed and not here yet.
+
+  Prints the size, the progress and at last the commit to stderr. A broken
+  download continues when the same model is asked for again.
 
   Args:
     text: org/name[@revision]: a branch, a tag or a commit; without,
-      the main branch. The commit is printed to stderr.
+      the main branch.
 
   Returns:
     The directory.
 
   Raises:
-    InputError: there is no network and nothing was kept, or no such model.
+    InputError: no such model or revision, no access, no network and no earlier
+      download, no room on the disk, or a wrong checksum.
   """
   repository, _, revision = text.partition('@')
-  by_hand = (
-      f'download https://huggingface.co/{repository} by hand into DIR '
-      'and pass DIR'
-  )
+  title, revision = PREFIX + text, revision or 'main'
   try:
     import huggingface_hub
-    from huggingface_hub import errors
   except ImportError:
     raise InputError(
-        f'{PREFIX}{text}: pip install "locost_jax[hub]", or {by_hand}'
+        f'{title}: pip install "locost_jax[hub]", or download '
+        f'https://huggingface.co/{repository} by hand into DIR and pass DIR'
     ) from None
-  try:
-    info = huggingface_hub.HfApi().model_info(
-        repository, revision=revision or None
-    )
-    files = choose_files([file.rfilename for file in info.siblings], text)
-    directory = huggingface_hub.snapshot_download(
-        repository, revision=info.sha, allow_patterns=files
-    )
-    _keep_reference(directory, revision or 'main', info.sha)
-  except InputError:
-    raise
-  except (errors.RepositoryNotFoundError, errors.RevisionNotFoundError):
-    raise InputError(
-        f'{PREFIX}{text}: the Hub has no such model or revision, or wants a '
-        'login'
-    ) from None
-  except Exception as error:  # of which of its layers, it does not promise
-    if isinstance(error, OSError) and error.errno in FULL:
-      raise
+  cache = downloads.Cache(repository)
+  with _quiet_client():
     try:
-      directory = huggingface_hub.snapshot_download(
-          repository,
-          revision=revision or None,
-          local_files_only=True,
-          allow_patterns=['config.json'],
+      info = huggingface_hub.HfApi().model_info(
+          repository, revision=revision, files_metadata=True, timeout=30.0
       )
-    except (errors.LocalEntryNotFoundError, ValueError):
-      reason = (str(error).strip() or type(error).__name__).split('\n')[0]
-      raise InputError(
-          f'{PREFIX}{text}: no network: {by_hand} ({reason})'
-      ) from None
+    except Exception as error:  # the HTTP client's own as well
+      directory = cache.find_kept(revision)
+      if directory is None or not hub_errors.is_unreachable(error):
+        raise _explain(error, title, repository) from None
+    else:
+      names = choose_files([file.rfilename for file in info.siblings], title)
+      files = downloads.read_files(info.siblings, names)
+      try:
+        downloads.fetch(cache, repository, info.sha, files, title)
+        directory = cache.keep(files, revision, info.sha)
+      except InputError:
+        raise
+      except Exception as error:
+        raise _explain(error, title, repository, files, cache) from None
   commit = os.path.basename(directory)
   print(f'{repository}@{commit}', file=sys.stderr, flush=True)
   return directory
 
 
+def _explain(error, title, repository, files=(), cache=None):
+  """Returns what to raise for an exception of a download."""
+  if isinstance(error, OSError) and error.errno in FULL:
+    return error
+  here = sum(cache.count_bytes(file) for file in files)
+  if here and hub_errors.is_unreachable(error):
+    return InputError(
+        f'{title}: the connection broke; {downloads.format_bytes(here)} of an '
+        'unfinished file are kept, and the same command continues there'
+    )
+  return hub_errors.explain(error, title, repository) or error
+
+
+@contextlib.contextmanager
+def _quiet_client():
+  """In this context huggingface_hub draws no bars and logs no warnings."""
+  from huggingface_hub import utils
+
+  had_bars = not utils.are_progress_bars_disabled()
+  verbosity = utils.logging.get_verbosity()
+  utils.logging.set_verbosity_error()
+  if had_bars:
+    utils.disable_progress_bars()
+  try:
+    yield
+  finally:
+    utils.logging.set_verbosity(verbosity)
+    if had_bars:
+      utils.enable_progress_bars()
+
+
 def choose_files(names, text):
-  """Which files of a repository are needed: safetensors rather than pickles.
+  """Returns the files that are needed: safetensors rather than pickles.
 
   Args:
-    names: of all its files.
-    text: what the user calls it.
+    names: the names of all files of a repository.
+    text: the model's name in messages.
 
   Raises:
     InputError: there is no config.json, or no weights.
@@ -158,16 +182,3 @@ def choose_files(names, text):
       f'{text}: holds no weights; expected {tensors.SAFETENSORS} '
       f'or {tensors.PICKLE}, whole or in shards'
   )
-
-
-def _keep_reference(directory, revision, commit):
-  """Notes which commit a revision was, for when there is no network.
-
-  snapshot_download does it for the revision it is given, which is the commit.
-  """
-  if revision == commit:
-    return
-  path = os.path.join(directory, '..', '..', 'refs', revision)
-  os.makedirs(os.path.dirname(path), exist_ok=True)
-  with open(path, 'w', encoding='utf-8') as f:
-    f.write(commit)

@@ -1,4 +1,4 @@
-"""One key of a config.json: taken if its value can be."""
+"""Reads and checks single keys of a config.json."""
 
 from locost_jax import untrusted
 from locost_jax.errors import InputError
@@ -12,18 +12,19 @@ _KINDS = {
 
 
 def take(path, theirs, ours, key, default):
-  """Returns a key's value, of the kind that our key has.
+  """Returns the checked value of a key.
 
   Args:
-    path: of the config.json.
-    theirs: what it holds.
-    ours: our key; one that is no size of a model takes values of the type of
-      its default.
-    key: theirs.
-    default: where it is missing or null; None: it must be there, an integer.
+    path: the config.json, for messages.
+    theirs: its contents, a dict.
+    ours: our name of the key; a key that is not a size of a model takes values
+      of the type of its default.
+    key: the name in config.json.
+    default: the value if the key is missing or null; None: the key is required
+      and its value is an integer.
 
   Raises:
-    InputError: it is missing, or no such value.
+    InputError: the key is missing, or its value is not allowed.
   """
   value = theirs.get(key)
   if value is None:

@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 from locost_jax.errors import InputError
 
-# How a released tensor becomes ours, and the way back.
+# Functions from a released tensor to ours, and back.
 SAME = (lambda x: x, lambda x: x)
 TRANSPOSED = (lambda x: x.T, lambda x: x.T)
-ROW = (lambda x: x[0], lambda x: x[None])  # theirs is a matrix of one row
+ROW = (lambda x: x[0], lambda x: x[None])  # released as a matrix of one row
 SHARED = (lambda x: x[None], lambda x: x[0])  # one set for both directions
 
 
@@ -20,14 +20,13 @@ class Table(NamedTuple):
   """The names of one model.
 
   Attributes:
-    rows: (path in our parameters, name in a released state dict, form), '{}'
-      in a name being the layer. A model has the rows whose paths it has.
-    copies: name -> names under which a file may hold the same tensor again, or
-      instead.
-    unread: names that a file may hold although the model never reads them.
-    prefix: what some files leave away in front of all names, and others have
-      once more.
-    zeros: names that a file may lack, as all of the tensor is zero then.
+    rows: (path in our parameters, name in a released state dict, form); '{}'
+      in a name is the layer. Rows whose path a model lacks do not apply.
+    copies: name -> other names under which files may have the same tensor, in
+      addition or instead.
+    unread: names that a file may have although no model uses them.
+    prefix: the start of all names, which some files lack and others have twice.
+    zeros: names that a file may lack: the tensor is then zero.
   """
 
   rows: tuple
@@ -42,7 +41,7 @@ _WEIGHTS = ('wi', 'wi_0', 'wi_1', 'wo')
 _PROJECTIONS = (('query', 'q'), ('key', 'k'), ('value', 'v'), ('output', 'o'))
 _DECODER = 'decoder.block.{}.layer.'
 
-# All of a T5-style model but the mixers of its encoder.
+# All tensors of a T5-style model except the mixers of its encoder.
 _SHELL = (
     ('token_embedding/embedding', 'shared.weight', SAME),
     ('logits/kernel', 'lm_head.weight', TRANSPOSED),
@@ -128,7 +127,7 @@ _LOCOST_MIXER = (
 
 
 def _attention_mixer(name):
-  """The rows of an encoder of attention: name is that of its module."""
+  """Returns the rows of an encoder with attention; `name` is its module."""
   layer = 'encoder.block.{}.layer.0.'
   first = f'encoder.block.0.layer.0.{name}.'
   return (
@@ -242,7 +241,7 @@ _CONFIDENCE = (
     ('confidence/bias', 'lin.bias', SAME),
 )
 
-# Of SimCAS; its layers are named by their order.
+# SimCAS's selector; the release numbers its layers.
 _SELECTOR = tuple(
     (
         f'selector/{judge}/{ours}/{part}',
@@ -264,23 +263,23 @@ _SELECTOR = tuple(
 # Parameters that BART does not have.
 _NOT_IN_BART = {'bart': (), 'pagesum': _CONFIDENCE, 'simcas': _SELECTOR}
 
-# Only T5's first releases have it, and no T5 has ever read it.
+# Only T5's first releases have this tensor, and no T5 uses it.
 _UNREAD = (
     'decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight',
 )
 
 
 def table(config):
-  """The names of a model.
+  """Returns the table of names of a model.
 
   Args:
-    config: a mapping, `config.model`: name, and what its tables depend on.
+    config: `config.model` as a mapping.
 
   Returns:
     A Table.
 
   Raises:
-    InputError: there is no release of this model.
+    InputError: no release has such a model.
   """
   name = config['name']
   if name in _NOT_IN_BART:
@@ -307,10 +306,10 @@ def table(config):
 
 
 class Source(NamedTuple):
-  """The released tensors that one of our parameters is made of.
+  """The released tensors that make one of our parameters.
 
   Attributes:
-    names: of the tensors: one, or one for each layer.
+    names: names of the tensors: one, or one for each layer.
     is_stacked: whether the parameter has a first axis of layers.
     form: as in `Table.rows`.
   """
@@ -321,7 +320,7 @@ class Source(NamedTuple):
 
 
 def sources(names, abstract):
-  """Where each parameter of a model comes from.
+  """Returns the `Source` of each parameter of a model.
 
   Args:
     names: a Table.

@@ -1,9 +1,9 @@
-"""Tensors in files: safetensors, whole or in shards, and PyTorch's pickles.
+"""Reads tensors from safetensors, whole or in shards, and PyTorch's pickles.
 
 A safetensors file is 8 bytes (the header's length), a JSON header {name:
 {dtype, shape, data_offsets}}, and the data. Tensors are read from the file one
-by one: mapping it, as the safetensors package does, counts every page that was
-read as this process's memory.
+by one. The safetensors package maps the file instead, and every page that was
+read then counts as memory of this process.
 """
 
 import json
@@ -26,9 +26,9 @@ SAFETENSORS = 'model.safetensors'
 INDEX = SAFETENSORS + '.index.json'
 PICKLE = 'pytorch_model.bin'
 _MOST_INDEX_BYTES = 1 << 26
-# How the name of a state dict ends that a project published by itself.
+# Endings of state dicts that a project published in a format of its own.
 _PICKLE_ENDS = ('.bin', '.pt', '.pth', '.ckpt')
-# What a parameter may be stored as, by safetensors' names.
+# The allowed types of parameters, by safetensors' names.
 DTYPES = {
     'F32': np.dtype(np.float32),
     'F16': np.dtype(np.float16),
@@ -40,7 +40,7 @@ class Tensors:
   """The tensors of a directory by name, read one at a time.
 
   Attributes:
-    files: the paths they lie in.
+    files: the paths of their files.
     shapes: {name: tuple}.
     dtypes: {name: numpy's dtype}.
   """
@@ -48,7 +48,7 @@ class Tensors:
   def __init__(self, directory):
     """Finds safetensors files, sharded or not, else pytorch_model.bin.
 
-    A file of PyTorch's with another name is taken if it is the only one.
+    A PyTorch file with another name is taken if it is the only one.
 
     Raises:
       InputError: no file of weights, one is missing or broken, or a tensor is
@@ -80,7 +80,7 @@ class Tensors:
     return set(self._read)
 
   def __getitem__(self, name):
-    """The tensor as a new array of its own dtype."""
+    """Returns a tensor as a new array of its own dtype."""
     return self._read[name]()
 
   def _add(self, path, name, shape, dtype, read):
@@ -96,8 +96,8 @@ class Tensors:
     self._read[name] = read
 
   def _add_safetensors(self, path):
-    with untrusted.open_regular(path) as f:  # so that no pipe is waited for
-      try:  # all of the header, its size and the file's
+    with untrusted.open_regular(path) as f:  # a pipe would block
+      try:  # checks the header, its size and that of the file
         with safe_open(path, framework='numpy'):
           pass
         size = int.from_bytes(f.read(8), 'little')
@@ -156,9 +156,9 @@ class Tensors:
 
 
 def _pickle_problem(error):
-  """Says why a pickle is refused; never how to load it all the same.
+  """Returns why a pickle is refused, without PyTorch's own message.
 
-  PyTorch's own words advise weights_only=False, which runs the file's code.
+  That one advises weights_only=False, which runs code of the file.
   """
   found = re.search(r'GLOBAL ([\w.]+)', str(error))
   if found:
@@ -168,15 +168,15 @@ def _pickle_problem(error):
   return visible(str(error).strip().split('\n')[0])
 
 
-def list_few(names, most=5):
-  """'a, b, c, d, e and 7 more', what steers a terminal made visible."""
+def list_few(names, limit=5):
+  """Returns 'a, b, c, d, e and 7 more', with control characters escaped."""
   names = [visible(name) for name in names]
-  rest = f' and {len(names) - most} more' if len(names) > most else ''
-  return ', '.join(names[:most]) + rest
+  rest = f' and {len(names) - limit} more' if len(names) > limit else ''
+  return ', '.join(names[:limit]) + rest
 
 
 def find_names(directory):
-  """The names of a directory's tensors, none where it has no weights."""
+  """Returns the names of a directory's tensors; none if it has no weights."""
   if not any(_find_files(directory, stem)[0] for stem in _stems(directory)):
     return set()
   return Tensors(directory).names()
@@ -192,10 +192,10 @@ def _stems(directory):
 
 
 def _find_files(directory, stem):
-  """The files of one kind of weights: whole, or listed in an index.
+  """Finds the files of one kind of weights: whole, or listed in an index.
 
   Returns:
-    (paths, the names of all tensors as far as an index lists them).
+    (paths, names of the tensors that an index lists).
   """
   path = os.path.join(directory, stem)
   if os.path.lexists(path):
@@ -205,7 +205,7 @@ def _find_files(directory, stem):
     return [], set()
   shards = untrusted.read_object(index, _MOST_INDEX_BYTES).get('weight_map')
   try:
-    # A name, so that no index reads elsewhere.
+    # Only the file's name: an index must not lead to other directories.
     names = sorted({os.path.basename(name) for name in shards.values()})
   except (TypeError, AttributeError):
     raise InputError(

@@ -1,7 +1,7 @@
 """Released weights -> parameters: every tensor used, every parameter found.
 
-Names, shapes and types are compared before anything is read; then parameters
-are made one after the other, so that little more than they are is in memory.
+Names, shapes and types are compared before anything is read. Parameters are then
+made one by one, to need little memory besides their own.
 """
 
 import math
@@ -22,8 +22,8 @@ def load_params(directory, config, abstract, place=lambda array: array):
     directory: a Hugging Face directory.
     config: `config.model` as a mapping.
     abstract: {path: ShapeDtypeStruct}, paths joined by '/'.
-    place: float32 array -> where it is kept; called for each parameter before
-      the next is read.
+    place: function that stores a float32 array, for example on a device;
+      called for each parameter before the next is read.
 
   Returns:
     {path: what `place` returned}.
@@ -32,7 +32,7 @@ def load_params(directory, config, abstract, place=lambda array: array):
     InputError: a tensor that is missing, of another shape or not used.
   """
   released = Released(directory, config, abstract)
-  # The largest first: while `place` copies, a parameter is there twice.
+  # Largest first: `place` needs a second copy of a parameter while it copies.
   paths = sorted(abstract, key=lambda path: -math.prod(abstract[path].shape))
   return {path: place(released.read(path)) for path in paths}
 
@@ -43,10 +43,10 @@ class Released:
   Attributes:
     sources: {path: `names.Source`}.
     tensors: a `Tensors`.
-    stored: {a tensor's name in our table: its name in the files}, None where
-      the files have none and it is zero.
+    stored: {a tensor's name in our table: its name in the files}; None if the
+      files lack it and it is zero.
     copies: {name in the table: names in the files of its other copies}.
-    unread: names in the files that no model reads.
+    unread: names of tensors in the files that no model uses.
   """
 
   def __init__(self, directory, config, abstract):

@@ -3,6 +3,7 @@
 import json
 import os
 from pathlib import Path
+import re
 import shutil
 import socket
 import subprocess
@@ -131,50 +132,78 @@ def test_what_is_chosen_of_a_repository():
     choose(pickles)
 
 
-def test_downloads_what_is_needed_and_keeps_it(released, tmp_path):
-  """The Hub's own client against a server here: asked once, then never."""
-  pytest.importorskip('huggingface_hub', reason='needs the extra `hub`')
+@pytest.fixture
+def server(released):
   server = hub_server.Hub(released, NAME, COMMITS)
+  yield server
+  server.close()
+
+
+@pytest.fixture
+def find_model(server, tmp_path):
+  """find_model(name, ...) -> (status, stdout, stderr) of hub.find_directory.
+
+  It runs in a process of its own, with huggingface_hub's own client.
+  """
+  pytest.importorskip('huggingface_hub', reason='needs the extra `hub`')
   environment = {
       **os.environ,
       'HF_ENDPOINT': server.url,
       'HF_HOME': str(tmp_path / 'hf'),
-      'HF_HUB_DISABLE_PROGRESS_BARS': '1',
       'PYTHONPATH': str(ROOT),
   }
 
-  def find(*arguments):
+  def find_model(*arguments, setup='', stderr=subprocess.PIPE):
     done = subprocess.run(
         [
             sys.executable,
             '-c',
             'import sys\n'
+            'from huggingface_hub import constants\n'
+            'constants.DOWNLOAD_CHUNK_SIZE = 1000\n'
             'from locost_jax.command_line import commands\n'
             'from locost_jax.hugging_face import hub\n'
+            f'{setup}\n'
             'with commands.one_line_errors():\n'
             '  print(hub.find_directory(*sys.argv[1:]))',
             *arguments,
         ],
         env=environment,
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=stderr,
         text=True,
         cwd=tmp_path,
     )
-    assert 'Traceback' not in done.stderr, done.stderr
-    return done.returncode, done.stdout.strip(), done.stderr.strip()
+    err = (done.stderr or '').strip()
+    assert 'Traceback' not in err, err
+    return done.returncode, done.stdout.strip(), err
 
+  return find_model
+
+
+def test_downloads_what_is_needed_and_keeps_it(
+    server, find_model, released, tmp_path
+):
+  """Real sockets; a second call downloads nothing."""
+  needed = sorted(
+      path.name
+      for path in released.iterdir()
+      if path.name
+      not in ('pytorch_model.bin', 'flax_model.msgpack', 'README.md')
+  )
+  size = sum((released / name).stat().st_size for name in needed)
   for name, commit in ((f'{NAME}@v1', 'b' * 40), (NAME, 'a' * 40)):
-    status, directory, err = find(f'hf://{name}')
-    assert find(name, 'allow') == (status, directory, err)
-    assert (status, err) == (0, f'{NAME}@{commit}'), err
+    status, directory, err = find_model(f'hf://{name}')
+    lines = err.splitlines()
+    assert (status, lines[-1]) == (0, f'{NAME}@{commit}'), err
+    if commit[0] == 'b':  # the other commit has the same files
+      assert lines[0] == (
+          f'hf://{name}: downloads {len(needed)} files, {size / 1e3:.1f} kB'
+      )
+    assert len(lines) == 1 + (commit[0] == 'b')
+    assert find_model(name, 'allow') == (status, directory, lines[-1])
     assert Path(directory).name == commit
     found = sorted(path.name for path in Path(directory).iterdir())
-    needed = sorted(
-        path.name
-        for path in released.iterdir()
-        if path.name
-        not in ('pytorch_model.bin', 'flax_model.msgpack', 'README.md')
-    )
     assert found == needed
     for file in needed:
       assert (Path(directory) / file).read_bytes() == (
@@ -184,14 +213,10 @@ def test_downloads_what_is_needed_and_keeps_it(released, tmp_path):
   assert locost_jax.load(directory).summarize(text) == (
       locost_jax.load(released).summarize(text)
   )
-  for bad in ('org/other', f'{NAME}@v9'):
-    status, _, err = find(f'hf://{bad}')
-    assert status == 2 and err.count('\n') == 0
-    assert f'hf://{bad}: the Hub has no such model or revision' in err
   asked = len(server.asked)
   # A directory of that name wins where downloads are only allowed.
   shutil.copytree(released, tmp_path / 'org' / 'tiny')
-  assert find(NAME) == find(NAME, 'allow') == (0, NAME, '')
+  assert find_model(NAME) == find_model(NAME, 'allow') == (0, NAME, '')
   shutil.rmtree(tmp_path / 'org')
   assert len(server.asked) == asked
   server.close()
@@ -201,15 +226,163 @@ def test_downloads_what_is_needed_and_keeps_it(released, tmp_path):
       (NAME, 'a' * 40),
       (f'{NAME}@{"a" * 40}', 'a' * 40),
   ):
-    status, kept, err = find(f'hf://{name}')
+    status, kept, err = find_model(f'hf://{name}')
     assert (status, err) == (0, f'{NAME}@{commit}')
     assert Path(kept).name == commit
-  status, _, err = find('hf://org/new')
+  status, _, err = find_model('hf://org/new')
   assert status == 2 and err.count('\n') == 0
   assert (
       'hf://org/new: no network: download '
       'https://huggingface.co/org/new by hand into DIR and pass DIR'
   ) in err
+
+
+def test_other_programs_find_the_download(find_model, monkeypatch):
+  """The cache is as huggingface_hub itself lays it out."""
+  import huggingface_hub
+
+  status, directory, err = find_model(f'hf://{NAME}')
+  assert status == 0, err
+  assert (
+      huggingface_hub.snapshot_download(
+          NAME,
+          cache_dir=Path(directory).parents[2],
+          local_files_only=True,
+          allow_patterns=['config.json', '*.safetensors'],
+      )
+      == directory
+  )
+
+
+@pytest.fixture
+def shard(released):
+  """The largest file of the weights."""
+  return max(released.glob('*.safetensors'), key=lambda x: x.stat().st_size)
+
+
+def test_a_cut_connection_continues_by_itself(server, find_model, shard):
+  server.faults[shard.name] = [hub_server.Fault(cut=3_500)]
+  status, directory, err = find_model(f'hf://{NAME}')
+  assert status == 0 and err.count('\n') == 1, err
+  assert [x for x in server.ranges if x[0] == shard.name] == [
+      (shard.name, None),
+      (shard.name, 'bytes=3000-'),  # pieces of 1,000 bytes are written
+  ]
+  assert (Path(directory) / shard.name).read_bytes() == shard.read_bytes()
+
+
+# huggingface_hub's own attempts to go on end here.
+ONE_TRY = """
+from huggingface_hub import file_download
+http_get = file_download.http_get
+def once(*arguments, **options):
+  if '_tqdm_bar' in options:
+    raise ConnectionError('cut off')
+  http_get(*arguments, **options)
+file_download.http_get = once
+"""
+
+
+@pytest.mark.parametrize('whole', (False, True))
+def test_the_same_command_continues_a_broken_download(
+    server, find_model, shard, whole
+):
+  """In another process, also where the server sends the file from its start."""
+  server.faults[shard.name] = [
+      hub_server.Fault(cut=3_500),
+      hub_server.Fault(whole=whole),
+  ]
+  status, _, err = find_model(f'hf://{NAME}', setup=ONE_TRY)
+  assert status == 2
+  assert err.splitlines()[1:] == [
+      f'error: hf://{NAME}: the connection broke; 3.0 kB of an unfinished file '
+      'are kept, and the same command continues there'
+  ]
+  status, directory, err = find_model(f'hf://{NAME}')
+  assert status == 0, err
+  assert err.splitlines()[0].endswith(', 3.0 kB of it already here')
+  assert server.ranges[-1][0] >= shard.name
+  assert (shard.name, 'bytes=3000-') in server.ranges
+  assert (Path(directory) / shard.name).read_bytes() == shard.read_bytes()
+
+
+@pytest.mark.parametrize('kind', ('large', 'small'))
+def test_a_wrong_checksum_is_refused(server, find_model, shard, kind, tmp_path):
+  """SHA-256 of files in LFS, git's SHA-1 of the others."""
+  name = shard.name if kind == 'large' else 'config.json'
+  server.faults[name] = [hub_server.Fault(damage=True)]
+  status, out, err = find_model(f'hf://{NAME}')
+  assert (status, out) == (2, '')
+  assert err.count('\n') == 1 and f'{NAME}: {name}: its checksum is ' in err
+  assert 'the same command downloads it again' in err
+  assert not list((tmp_path / 'hf').rglob('*.partial'))
+  assert not list((tmp_path / 'hf').rglob('snapshots'))
+  status, directory, _ = find_model(f'hf://{NAME}')
+  assert status == 0
+  assert (Path(directory) / shard.name).read_bytes() == shard.read_bytes()
+
+
+GATED = hub_server.Fault(status=403, code='GatedRepo')
+
+
+@pytest.mark.parametrize(
+    'name, place, fault, message',
+    (
+        ('org/other', '', None, 'the Hub has no model of this name, or it is'),
+        (f'{NAME}@v9', '', None, 'the model has no branch, tag or commit'),
+        (
+            NAME,
+            '',
+            GATED,
+            'accept its terms at https://huggingface.co/org/tiny',
+        ),
+        (NAME, 'config.json', GATED, 'access to this model is restricted'),
+        (
+            NAME,
+            'config.json',
+            hub_server.Fault(status=401),
+            'the Hub refused the login (401)',
+        ),
+        (NAME, '', hub_server.Fault(status=500), 'the Hub answered 500: try'),
+    ),
+)
+def test_each_refusal_has_its_own_line(
+    server, find_model, name, place, fault, message
+):
+  if fault:
+    server.faults[place] = [fault] * 9
+  status, out, err = find_model(f'hf://{name}')
+  last = err.splitlines()[-1]
+  assert (status, out) == (2, '') and f'error: hf://{name}: ' in last, err
+  assert message in last and 'no network' not in last
+  assert len(err.splitlines()) == 1 + (place != '')
+
+
+def test_no_room_on_the_disk(find_model, server):
+  """Nothing is downloaded; what fails later is the system's own line."""
+  no_room = (
+      'import shutil\n'
+      'shutil.disk_usage = lambda path: shutil._ntuple_diskusage(9, 9, 7)'
+  )
+  status, _, err = find_model(f'hf://{NAME}', setup=no_room)
+  assert status == 2 and err.count('\n') == 0
+  assert ' has 7 bytes left: free some space, or set HF_HOME' in err
+  assert server.ranges == []
+
+
+def test_a_slow_answer_shows_progress(server, find_model, shard):
+  """On a terminal: a bar, bytes, speed and the time left."""
+  server.faults[shard.name] = [hub_server.Fault(seconds=2)]
+  main, terminal = os.openpty()
+  status, directory, _ = find_model(f'hf://{NAME}', stderr=terminal)
+  os.close(terminal)
+  shown = os.read(main, 100_000).decode()
+  os.close(main)
+  assert status == 0 and Path(directory).is_dir()
+  line = (
+      r'downloading  (?:[━╌]+  )?[\d.]+ of [\d.]+ kB  [\d.]+ k?B/s  \d+ s left'
+  )
+  assert len(re.findall(line, shown)) >= 3, shown
 
 
 def test_a_name_without_a_network_is_one_line(
@@ -258,3 +431,28 @@ def test_local_directories_need_no_network(
     )
     assert status == 0, err
     assert out.strip() == want.strip()
+
+
+def test_a_summary_from_the_hub(server, shard, released, tmp_path):
+  """The command itself, with a connection that is cut on the way."""
+  pytest.importorskip('huggingface_hub', reason='needs the extra `hub`')
+  (tmp_path / 'text.txt').write_text('A text to read.')
+  server.faults[shard.name] = [hub_server.Fault(cut=3_500)]
+  done = subprocess.run(
+      [sys.executable, '-m', 'locost_jax.summarize']
+      + [f'--checkpoint=hf://{NAME}', 'text.txt'],
+      env={
+          **os.environ,
+          'HF_ENDPOINT': server.url,
+          'HF_HOME': str(tmp_path / 'hf'),
+          'PYTHONPATH': str(ROOT),
+      },
+      capture_output=True,
+      text=True,
+      cwd=tmp_path,
+  )
+  assert done.returncode == 0, done.stderr
+  (summary,) = locost_jax.load(released).summarize('A text to read.')
+  assert done.stdout.strip() == summary.strip()
+  assert f'hf://{NAME}: downloads ' in done.stderr
+  assert f'{NAME}@{"a" * 40}\n' in done.stderr
