@@ -31,6 +31,8 @@ _SHORT = 0.8
 _ENDS = re.compile(r'[.!?:;]["\'”’)\]]*\Z')
 _STARTS = re.compile(r'["“‘(\[]?[A-Z0-9•\-–—*§]')
 _HYPHEN = re.compile(r'(\w+)[-\u00ad\u2010]\Z')
+# The dots of a table of contents.
+_LEADERS = re.compile(r' ?(?:\. ?){5,}')
 _ROMAN = re.compile(r'[ivxlcdm]+', re.IGNORECASE)
 
 
@@ -97,7 +99,9 @@ def _read_lines(data, where, most):
   markup.check_size(where, found.get('too_large', 0), most)
   if not found['pages']:
     raise InputError(f'{where}: a PDF without pages')
-  return found['pages']
+  return [
+      [_LEADERS.sub(' … ', line) for line in page] for page in found['pages']
+  ]
 
 
 def _without_heads(pages):

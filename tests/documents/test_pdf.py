@@ -106,6 +106,16 @@ def test_a_paragraph_goes_on_over_a_page():
   assert places.label_of(found.places, span) == 'page 1 to page 2'
 
 
+def test_the_dots_of_a_table_of_contents():
+  lines = [
+      '1.1. Purpose ............ 12',
+      '1.2. More . . . . . . . 13',
+      'Wait... no.',
+  ]
+  text = pdf.read(made_pdf.make([lines]), 'a.pdf').text
+  assert text.split() == '1.1. Purpose … 12 1.2. More … 13 Wait... no.'.split()
+
+
 def test_columns_in_the_order_of_the_file():
   left = [(72, 740 - 14 * i, f'left column line {i} here') for i in range(5)]
   right = [(330, 740 - 14 * i, f'right column line {i} here') for i in range(5)]
