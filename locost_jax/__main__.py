@@ -46,7 +46,7 @@ def main(arguments):
   width = max(map(len, COMMANDS))
   for command in COMMANDS:
     print(f'python -m locost_jax.{command:<{width}}  {_purpose(command)}')
-  print('\nEach explains its flags: python -m locost_jax.COMMAND --help')
+  print('\nTo see the flags of a command: python -m locost_jax.COMMAND --help')
   return 0
 
 
