@@ -74,7 +74,7 @@ def make_batch():
 
 
 def naively(function, *arguments):
-  """`mesh.by_page` without any sharding, the negative control."""
+  """`mesh.by_page` without regard to the mesh: folds pages into rows."""
   P = jax.tree.leaves(arguments)[0].shape[1]
   fold = lambda x: x.reshape(-1, *x.shape[2:])
   result = function(*jax.tree.map(fold, arguments))

@@ -89,7 +89,7 @@ def counter(tmp_path, monkeypatch):
     temporary.write_text(f'{joules * 10**6}\n')
     temporary.replace(package / 'energy_uj')
     before, deadline = len(reads), time.monotonic() + 60
-    # A run reads the counter when it starts.
+    # When the next reading starts, the previous one has been counted.
     while read and len(reads) < before + 3 and time.monotonic() < deadline:
       time.sleep(0.001)
 

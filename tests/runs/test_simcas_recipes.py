@@ -179,7 +179,7 @@ def test_a_recipe_runs_from_rows_to_a_summary(command, run_command, tmp_path):
   found = [json.loads(line) for line in written.read_text().splitlines()]
   assert len(found) == 6 and all(len(row['references']) == 2 for row in found)
   losses = {}
-  for length in 14, 500, 1_000_000:  # trained at 60; there are 100 positions
+  for length in 14, 500, 1_000_000:  # trained at 60; documents have at most 100
     status, out, err = run_command(
         main,
         *arguments,
@@ -190,7 +190,7 @@ def test_a_recipe_runs_from_rows_to_a_summary(command, run_command, tmp_path):
     assert status == 0, err
     losses[length] = json.loads(out)['loss']
   assert losses[14] != losses[500] == losses[1_000_000]
-  # Other examples start another run; their number must be the same.
+  # Another number of examples needs another run, and must exist.
   status, _, err = run_command(
       main, *arguments, '--config.data.train_examples=4'
   )

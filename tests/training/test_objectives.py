@@ -78,7 +78,7 @@ def make_objective(config):
 
 
 def noisy(params):
-  """Adds noise to the selector's parameters, so that it prefers some tokens."""
+  """Adds noise to parameters, so that the selector prefers some tokens."""
   rng = np.random.default_rng(5)
   return jax.tree.map(
       lambda x: x + 0.3 * rng.normal(size=x.shape).astype(x.dtype), params
