@@ -66,22 +66,22 @@ def make_batch():
 
 
 def step(meshes, model, dtype='float32'):
-  """How far a step on each mesh is from that on one device."""
+  """Returns how much a step on each mesh differs from one device's."""
   jax.config.update('jax_enable_x64', dtype == 'float64')
   config = make_config(**model)
   return mesh_program.steps(config, make_batch(), meshes, 'none', dtype)
 
 
 def turns(meshes):
-  """Three steps of the objective 'simcas', a turn in the second one.
+  """Takes three steps of the objective 'simcas'; the second has a turn.
 
   Returns:
-    Of each mesh but the first: how far it is from the first: `selector` and
-    `others`, parameters; `metrics`, the largest relative difference.
+    The largest relative differences of each other mesh from the first:
+    `selector` and `others` (parameters) and `metrics`.
   """
   config = make_config()
   config.train.update(steps=3, batch_size=B, objective='simcas')
-  # Noise of rounding is not divided by itself.
+  # A large eps, so that Adam does not amplify rounding errors.
   config.optim.update(learning_rate=1e-3, eps=1e-3)
   config.selector.update(every=2, limit=8, learning_rate=1e-3, kl=1e9)
   model = models.build(config.model)
@@ -124,10 +124,10 @@ def turns(meshes):
 
 
 def write(meshes, settings, model):
-  """Encodes and writes on each mesh, from a compact memory.
+  """Encodes and generates on each mesh, from a compact memory.
 
   Args:
-    meshes: sizes; the states of the first are what others are compared with.
+    meshes: sizes; states are compared with those of the first mesh.
     settings: keys of `Settings`.
     model: keys of the model.
   """
@@ -150,7 +150,7 @@ def write(meshes, settings, model):
       mask = np.asarray(encoded['mask'])
       states = np.where(mask[..., None], encoded['states'], 0)
       first = states if first is None else first
-      # Larger, so that texts differ from one another.
+      # Larger parameters, so that the texts differ.
       params = jax.tree.map(lambda x: 2 * x, params)
       memory = encode(params)
       small = built.compact_memory(memory)

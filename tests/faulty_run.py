@@ -1,8 +1,8 @@
-"""A small training run in a process of its own, for tests that harm it.
+"""A small training run in a separate process, for tests that disturb it.
 
-python tests/faulty_run.py WORKDIR '{"steps": 30, ...}' ends as a command does:
-with a line and a status for what is expected, with JSON on stdout for a run
-that came to its end.
+python tests/faulty_run.py WORKDIR '{"steps": 30, ...}' ends like a command:
+expected errors give one line and a status, and a finished run prints JSON to
+stdout.
 """
 
 import json
@@ -11,7 +11,7 @@ import signal
 import sys
 import time
 
-# Training must not need TensorFlow: here it cannot be imported.
+# Training must not need TensorFlow, so block its import.
 for blocked in ('tensorflow', 'tensorflow_datasets', 'seqio'):
   sys.modules[blocked] = None
 
@@ -26,7 +26,7 @@ from tests import small_training
 
 DEFAULTS = dict(
     model='bag',
-    size=8,  # floats of the bag, so that saving takes its time
+    size=8,  # extra floats of the bag, to make saving slow
     steps=24,
     log_every=7,
     checkpoint_every=4,
@@ -37,16 +37,16 @@ DEFAULTS = dict(
     step_seconds=0.0,
     eval_seconds=0.0,
     hang_at=0,  # the step whose batch never comes
-    deaf=False,  # an evaluation that no exception ends
+    deaf=False,  # whether evaluations ignore exceptions
     attempts=30,
-    rank=0,  # of adapters in all kernels, with which alone it then learns
-    process=-1,
-    port=0,  # which of two processes; -1: there is one
+    rank=0,  # of adapters in all kernels; above 0 only they are trained
+    process=-1,  # index of two processes; -1: a single process
+    port=0,
 )
 
 
 class Bag(small_training.Bag):
-  """A bag of words with `size` parameters more."""
+  """A bag of words with `size` extra parameters."""
 
   def __init__(self, size):
     self.size = size
@@ -69,7 +69,7 @@ def report(text):
 
 
 def main(workdir, given):
-  """Trains; prints what `train` returns."""
+  """Trains; prints the result of `train`."""
   given = DEFAULTS | given
   process = given['process']
   if process >= 0:
@@ -135,6 +135,6 @@ def main(workdir, given):
 
 
 if __name__ == '__main__':
-  # Who runs the tests in the background has it ignored.
+  # A shell ignores SIGINT for tests that run in the background.
   signal.signal(signal.SIGINT, signal.default_int_handler)
   main(sys.argv[1], json.loads(sys.argv[2]))

@@ -1,7 +1,7 @@
 """Programs for the tests of meshes, in processes with eight host devices.
 
-Each function of `run` returns JSON. What the devices send each other is read
-off the compiled program.
+`run` calls functions that return JSON. The messages between devices are read
+from the compiled program.
 """
 
 import collections
@@ -45,7 +45,7 @@ COLLECTIVES = (
     'all-to-all',
     'reduce-scatter',
 )
-B, L, T = 8, 112, 24  # of no parameter
+B, L, T = 8, 112, 24  # different from all sizes of parameters
 
 
 def run(function, *arguments, module='tests.mesh_program', devices=8):
@@ -107,9 +107,9 @@ def make_mesh(sizes, devices=None):
 
 
 def sent(compiled):
-  """{collective: {shape: how many}} of a compiled program, per device.
+  """Returns {collective: {shape: count}} of a compiled program, per device.
 
-  Several arrays in one message: '8,32+8,32'.
+  The shape of several arrays in one message reads '8,32+8,32'.
   """
   found = {name: collections.Counter() for name in COLLECTIVES}
   for result, name in re.findall(
@@ -120,15 +120,15 @@ def sent(compiled):
 
 
 def difference(a, b):
-  """The largest difference relative to the largest number."""
+  """Returns the largest difference relative to the largest number of b."""
   return float(np.abs(a - b).max() / np.abs(a).max())
 
 
 def difference_of_trees(a, b):
-  """The largest `difference` of two trees' leaves.
+  """Returns the largest `difference` of two trees' leaves.
 
-  Biases that every score of a softmax has have no gradient but for rounding:
-  they are compared with the largest number of all.
+  A bias added to every score of a softmax has no gradient except rounding
+  errors, so it is compared with the largest number of all leaves.
   """
   a, b = parameters.flatten(a), parameters.flatten(b)
   largest = max(float(np.abs(x).max()) for x in a.values())
@@ -141,11 +141,11 @@ def difference_of_trees(a, b):
 
 
 def mixer(cases):
-  """How far the convolution on each mesh is from that on a device.
+  """Returns how much the convolution on each mesh differs from one device's.
 
   Args:
-    cases: list of (sizes of the mesh, length, whether XLA's partitioner is left
-      alone with the FFT, keys of the model).
+    cases: list of (sizes of the mesh, length, whether XLA's partitioner handles
+      the FFT alone, keys of the model).
   """
   return [_mixer(*case) for case in cases]
 
@@ -166,8 +166,8 @@ def _mixer(sizes, length, plain, model):
         config, *locost.discretise(config, p), length, 0, config.d_model
     )
     n = locost.circular_size(config, length)
-    # Transforms of [B, D, L]: of the layout that XLA's partitioner chooses for
-    # [D, B, L] its CPU runs none.
+    # Transforms of [B, D, L]: XLA's CPU backend has no FFT for the layout that
+    # the partitioner chooses for [D, B, L].
     y = jnp.fft.irfft(jnp.fft.rfft(u.swapaxes(0, 1), n) * spectrum, n)
     return y[..., :length].swapaxes(0, 1)
 
@@ -210,13 +210,13 @@ def make_batch():
 
 
 def step_in_float64(meshes):
-  """`step` in pieces, with parameters of float64."""
+  """`step` in pieces, with float64 parameters."""
   jax.config.update('jax_enable_x64', True)
   return step(meshes, True, dtype='float64')
 
 
 def step(meshes, in_pieces, layers=1, dtype='float32'):
-  """How far a step on each mesh is from that on one device."""
+  """Returns how much a step on each mesh differs from one device's."""
   if in_pieces:
     long_attention.LONG = 0
     tokenwise.CPU_PIECE = 24
@@ -229,7 +229,7 @@ def steps(config, batch, meshes, remat, dtype='float32'):
   """`step` of a config's model with a batch of numpy arrays."""
   model = models.build(config.model, dtype=dtype, remat=remat)
   pad_id = models.pad_id(model.config)
-  # An optimiser that does nothing and keeps the gradient.
+  # An optimiser that changes nothing and keeps the gradient.
   optimizer = optax.with_extra_args_support(optax.trace(0.0))
   results = []
   for sizes in [(1, 1, 1, 1), *meshes]:
@@ -268,7 +268,7 @@ def steps(config, batch, meshes, remat, dtype='float32'):
 
 
 def init_state(model, optimizer, dtype, key):
-  """The first TrainState, its numbers of this dtype."""
+  """Returns the first TrainState with floats of a dtype."""
   return jax.tree.map(
       lambda x: x.astype(dtype) if x.dtype == jnp.float32 else x,
       step_lib.init_state(key, model, optimizer),
@@ -276,7 +276,7 @@ def init_state(model, optimizer, dtype, key):
 
 
 def write(meshes):
-  """Tokens written on each mesh."""
+  """Returns the tokens generated on each mesh."""
   config = make_config(num_layers=2, num_decoder_layers=2)
   model = models.build(config.model)
   texts = []
@@ -301,7 +301,7 @@ def write(meshes):
 
 
 def place(length):
-  """A batch of a number of tokens on eight parts of a document, as lists."""
+  """Puts a batch of this length on 8 devices along `sequence`; returns lists."""
   batch = {
       key: np.full((2, length), 5)
       for key in ('encoder_input_tokens', 'encoder_positions')
@@ -311,7 +311,7 @@ def place(length):
 
 
 def restore(directory, meshes):
-  """Saves a state on the first mesh and restores it on each: all equal?"""
+  """Saves a state on the first mesh and compares the restored one on each."""
   config = make_config()
   model = models.build(config.model)
   shapes = jax.eval_shape(

@@ -27,7 +27,7 @@ from locost_jax.training import step as step_lib
 from locost_jax.workdir import phases as phases_lib
 from tests import mesh_program
 
-# Lengths, of inputs, targets and summaries, that divide no size of a parameter.
+# Lengths of inputs, targets and summaries; they divide no size of a parameter.
 B, P, L, T, S = 4, 8, 28, 11, 13
 PAD = 1
 
@@ -74,7 +74,7 @@ def make_batch():
 
 
 def naively(function, *arguments):
-  """`mesh.by_page` without a thought of the mesh."""
+  """`mesh.by_page` without regard to the mesh: folds pages into rows."""
   P = jax.tree.leaves(arguments)[0].shape[1]
   fold = lambda x: x.reshape(-1, *x.shape[2:])
   result = function(*jax.tree.map(fold, arguments))
@@ -82,7 +82,7 @@ def naively(function, *arguments):
 
 
 def step(meshes, in_pieces=False, model=(), dtype='float32'):
-  """How far a step on each mesh is from that on one device."""
+  """Returns how much a step on each mesh differs from one device's."""
   jax.config.update('jax_enable_x64', dtype == 'float64')
   if in_pieces:
     long_attention.LONG = 0
@@ -94,7 +94,7 @@ def step(meshes, in_pieces=False, model=(), dtype='float32'):
 
 
 def control(sizes):
-  """The messages of gradients and decoding, written without regard to the mesh."""
+  """Returns the messages of gradients and decoding with `naively`."""
   model = models.build(make_config().model, remat='none')
   settings = Settings(max_length=S, start_id=2, eos_id=2, pad_id=PAD)
   mesh = mesh_program.make_mesh(sizes)
@@ -120,10 +120,10 @@ def control(sizes):
 
 
 def write(meshes, settings, model=(), reads_states=False):
-  """Encodes and writes on each mesh; returns the messages too.
+  """Encodes and generates on each mesh; returns the messages too.
 
   Args:
-    meshes: sizes; the states of the first are what others are compared with.
+    meshes: sizes; states are compared with those of the first mesh.
     settings: keys of `Settings`.
     model: keys of the model.
     reads_states: whether steps read states in place of keys and values.
@@ -148,7 +148,7 @@ def write(meshes, settings, model=(), reads_states=False):
       memory = generate.encode(built, params, inputs, None)
       states = np.where(memory['mask'][..., None], memory['states'], 0)
       first = states if first is None else first
-      # Larger, so that texts differ from one another.
+      # Larger parameters, so that the texts differ.
       params = jax.tree.map(lambda x: 3 * x, params)
       compiled = generate.generate_in_one_program.lower(
           built, params, inputs, None, settings
@@ -167,11 +167,11 @@ def write(meshes, settings, model=(), reads_states=False):
 
 
 def rows():
-  """Rows of pages on 2 x 4 devices: their order, and their random numbers.
+  """Checks order and random numbers of rows of pages on 2 x 4 devices.
 
   Returns:
-    (whether pages are given back as they were, whether each device had rows of
-    its own pages alone, numbers drawn, different ones among them).
+    (whether the pages come back unchanged, whether each device had only the
+    rows of its own pages, count of random numbers, count of different ones).
   """
   x = np.arange(B * P * 3.0).reshape(B, P, 3)
   own = PartitionSpec(mesh_lib.ROWS)
@@ -205,7 +205,7 @@ def rows():
 
 
 def refused():
-  """The error for 6 pages on 4 devices."""
+  """Returns the error message for 6 pages on 4 devices."""
   batch = {'encoder_input_tokens': np.ones((2, 6, L), np.int32)}
   try:
     sharding.global_batch(batch, mesh_program.make_mesh((2, 1, 1, 4)), PAD)
@@ -214,9 +214,9 @@ def refused():
 
 
 def gradients_of_jitted():
-  """How far gradients through a jitted model are off on a mesh.
+  """Returns how much gradients through a jitted model differ on a mesh.
 
-  The backward pass is then traced when the model is not.
+  The backward pass is then traced separately from the model.
   """
   long_attention.LONG = 0
   tokenwise.CPU_PIECE = 24
@@ -248,7 +248,7 @@ def gradients_of_jitted():
 
 
 def dry_runs(meshes):
-  """The dry run of each mesh, with long pages."""
+  """Returns the dry run of each mesh, with long pages."""
   results = []
   for sizes in meshes:
     config = make_config(max_positions=256)

@@ -1,4 +1,4 @@
-"""A run of moments: batches, configs, and a model that compiles fast."""
+"""A tiny run: batches, configs, and a model that compiles fast."""
 
 import types
 
@@ -14,7 +14,7 @@ V = 32
 
 
 def batches(start, rows=4):
-  """Batches, each a function of its step: copy every fourth token."""
+  """Yields batches that depend only on the step; task: copy every fourth token."""
   step = start
   while True:
     rng = np.random.default_rng([7, step])
@@ -58,13 +58,13 @@ def make_config(steps):
 
 
 def evaluate(params, step):
-  """Measures something that every parameter has a part in."""
+  """Returns a metric that depends on every parameter."""
   total = sum(float(jnp.sum(jnp.abs(x))) for x in jax.tree.leaves(params))
   return {'eval/copy/rouge_mean': -total, 'eval/copy/step': step}
 
 
 class Bag:
-  """The face of a model over the mean of the inputs' embeddings; compiles fast.
+  """A bag-of-words model with a model's interface; compiles fast.
 
   logits = (mean of E[inputs] + E[targets_in]) W.
   """
@@ -113,7 +113,7 @@ def bag_config(steps, **changes):
 
 
 def poisoned(bad_steps, rows=4):
-  """Batches in which some steps, counted from 1, have an infinite weight."""
+  """Returns batches in which some steps, from 1, have an infinite weight."""
 
   def poisoned_batches(start):
     for step, batch in enumerate(batches(start, rows), start + 1):

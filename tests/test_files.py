@@ -1,4 +1,4 @@
-"""Files are written whole or not at all."""
+"""Atomic writes of files."""
 
 import os
 
@@ -16,7 +16,7 @@ from locost_jax.errors import InputError
         ('', b''),
     ),
 )
-def test_text_and_bytes_are_written_as_they_are(tmp_path, content, expected):
+def test_text_and_bytes_are_written_unchanged(tmp_path, content, expected):
   path = tmp_path / 'new' / 'file'
   files.write(path, content)
   assert path.read_bytes() == expected
@@ -48,7 +48,7 @@ def test_permissions_are_those_of_any_new_file(tmp_path):
   assert modes[0] == modes[1]
 
 
-def test_a_full_disk_is_told_with_the_name(tmp_path, monkeypatch):
+def test_a_full_disk_is_reported_with_the_name(tmp_path, monkeypatch):
   def fail(*_):
     raise OSError(28, 'No space left on device')
 
@@ -73,6 +73,6 @@ def test_only_regular_files_are_replaced(tmp_path, kind):
   assert os.lstat(path) == before and os.listdir(tmp_path) == ['file']
 
 
-def test_the_longest_name_there_is(tmp_path):
+def test_the_longest_file_name(tmp_path):
   files.write(tmp_path / ('x' * 255), b'new')
   assert (tmp_path / ('x' * 255)).read_bytes() == b'new'

@@ -1,4 +1,4 @@
-"""Files that anybody may have written: what is read and what is refused."""
+"""Untrusted files: accepted and refused contents."""
 
 import json
 import os
@@ -27,7 +27,7 @@ from tests.deadline import within
         (b' ' * (1 << 22) + b'{}', 'has 4,194,306 bytes; expected at most'),
     ],
 )
-def test_what_is_no_object_is_one_line(tmp_path, data, words):
+def test_data_that_is_no_object_is_one_line(tmp_path, data, words):
   path = tmp_path / 'config.json'
   path.write_bytes(data)
   with pytest.raises(InputError) as error, within():
@@ -37,7 +37,7 @@ def test_what_is_no_object_is_one_line(tmp_path, data, words):
   assert len(line) < len(str(path)) + 200
 
 
-def test_objects_of_the_limits_are_read(tmp_path):
+def test_objects_at_the_limits_are_read(tmp_path):
   path = tmp_path / 'config.json'
   path.write_bytes(b'{"a": ' * 16 + b'NaN' + b'}' * 16)
   (value,) = json.loads(path.read_bytes()).items()
@@ -46,7 +46,7 @@ def test_objects_of_the_limits_are_read(tmp_path):
     untrusted.read_object(tmp_path / 'none')
 
 
-def test_a_small_file_takes_little_memory_whatever_may_be_read(tmp_path):
+def test_a_small_file_needs_little_memory_whatever_the_limit(tmp_path):
   path = tmp_path / 'file'
   path.write_bytes(b'abc')
   assert untrusted.read_bytes(path, 1 << 50) == b'abc'
@@ -70,7 +70,7 @@ def test_only_regular_files_are_opened(tmp_path, make, words):
     untrusted.read_bytes(path)
 
 
-def test_links_are_followed_only_where_that_is_meant(tmp_path):
+def test_links_are_followed_only_on_request(tmp_path):
   (tmp_path / 'blob').write_bytes(b'1')
   os.symlink('blob', tmp_path / 'link')
   assert untrusted.read_bytes(tmp_path / 'link') == b'1'

@@ -1,4 +1,4 @@
-"""A finished run, made without a corpus: for tests of what comes after it."""
+"""Makes a finished run without a corpus, for tests that need one."""
 
 from pathlib import Path
 
@@ -50,9 +50,12 @@ def make_batch(config, rows=2, length=16):
 
 
 def make(directory, steps=2, model=()):
-  """Trains for a few steps into `directory`, a WORKDIR.
+  """Trains for a few steps.
 
-  model: keys of config.model that are to be others, with their values.
+  Args:
+    directory: WORKDIR.
+    steps: config.train.steps.
+    model: {key: value} to change in config.model.
   """
   directory = Path(directory)
   config = make_config(steps, model)

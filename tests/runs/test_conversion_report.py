@@ -1,4 +1,4 @@
-"""The output of convert."""
+"""The report of `convert`."""
 
 from locost_jax.runs import conversion_report
 

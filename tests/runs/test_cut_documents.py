@@ -42,7 +42,7 @@ def make_setup(tmp_path, **data):
 
 
 def test_counts_are_those_of_inspect(tmp_path):
-  """`inspect` counts them in a pass of its own."""
+  """`inspect` counts them independently."""
   setup = make_setup(tmp_path)
   expected = inspect.inspect('jsonl', setup.config, VOCABULARY)['splits']
   lines = list(cut_documents.describe(setup))
@@ -62,7 +62,7 @@ def test_counts_are_those_of_inspect(tmp_path):
   assert 'cuts 18 of 30 inputs' in lines[0]
 
 
-def test_nothing_is_said_where_nothing_is_cut(tmp_path):
+def test_no_line_if_nothing_is_cut(tmp_path):
   config = make_setup(tmp_path).config
   config.data.update(max_input_length=999, max_target_length=99)
   setup = assemble.Setup(phases_lib.Phase('', tmp_path, config))
@@ -72,14 +72,14 @@ def test_nothing_is_said_where_nothing_is_cut(tmp_path):
 
 
 @pytest.mark.parametrize('data', [dict(train_examples=30)])
-def test_a_part_of_a_cache_knows_its_documents(tmp_path, data):
+def test_a_part_of_a_cache_counts_its_documents(tmp_path, data):
   setup = make_setup(tmp_path, **data)
   line = next(cut_documents.describe(setup))
   assert 'max_input_length=64 cuts 18 of 30 inputs;' in line
   assert 'tokens' not in line
 
 
-def test_an_older_cache_knows_its_documents(tmp_path):
+def test_an_older_cache_counts_its_documents(tmp_path):
   setup = make_setup(tmp_path)
   cache = setup.caches['train']
   for name in [name for name in cache.stats if name.endswith(('_cut', 'lost'))]:
@@ -88,7 +88,7 @@ def test_an_older_cache_knows_its_documents(tmp_path):
 
 
 def test_stopped_and_limited_builds(tmp_path):
-  """Counts of the first records alone would need another pass."""
+  """Without counts: those of the first records would need another pass."""
   config = make_setup(tmp_path).config
   config.eval.examples = 3
   from locost_jax.data import blocks
@@ -100,7 +100,7 @@ def test_stopped_and_limited_builds(tmp_path):
   assert cache_lib.records.Cache(tmp_path / 'limited').stats == stats
 
 
-def test_main_says_it_once(run_command, tmp_path, monkeypatch):
+def test_main_prints_the_line_once(run_command, tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
   test_main.write_rows(tmp_path / 't.jsonl', make_rows(30))
   test_main.write_rows(tmp_path / 'v.jsonl', make_rows(5))

@@ -1,4 +1,4 @@
-"""A run's needs: counted by hand, by XLA, and by the command."""
+"""The dry run: FLOPs and memory by hand, from XLA, and in the report."""
 
 import json
 import math
@@ -26,7 +26,7 @@ def counted(function, *args):
   return counted_flops.count(jax.jit(function).trace(*args).jaxpr)
 
 
-def test_flops_of_loops_count_as_often_as_they_run():
+def test_flops_of_loops_count_every_iteration():
   x, w = jnp.ones((5, 8)), jnp.ones((8, 8))
   once = 2 * 5 * 8 * 8
   assert counted(lambda x: x @ w, x) == once
@@ -46,7 +46,7 @@ def test_flops_of_loops_count_as_often_as_they_run():
       )
       == 6 * once
   )
-  # The backward pass of a product with a constant is one product more.
+  # The backward pass of a product with a constant has one more product.
   assert counted(jax.grad(lambda x: ((x @ w) ** 2).sum()), x) == 2 * once
   assert (
       counted(
@@ -66,7 +66,7 @@ def test_flops_of_loops_count_as_often_as_they_run():
 
 @pytest.mark.parametrize('groups', [1, 16])
 def test_flops_of_convolutions(groups):
-  """And of its gradients, which are convolutions with as many."""
+  """Also of its gradients, which are convolutions with as many FLOPs."""
 
   def square(x, w):
     y = jax.lax.conv_general_dilated(
@@ -109,8 +109,8 @@ def compile_programs(config):
   return dry_run.compile_programs(make_setup(config))
 
 
-def test_a_step_as_it_will_be():
-  """Its batch, and memory that adds up; a piece of the batch takes less."""
+def test_the_memory_of_a_step():
+  """The parts of the memory add up; a piece of the batch needs less."""
   config = make_config()
   result = compile_programs(config)
   assert result['batch'] == dict(documents=4, input_tokens=64, target_tokens=16)
@@ -121,7 +121,7 @@ def test_a_step_as_it_will_be():
       + taken['output']
       - taken['reused']
   )
-  # AdamW has two numbers per parameter; and counters and a key.
+  # AdamW has two numbers per parameter; plus counters and a key.
   params = 4 * parameters.count(make_setup(config).shapes)
   assert 0 <= taken['state'] - 3 * params < 100
   batch = 4 * 4 * (64 + 3 * 16)
@@ -133,13 +133,13 @@ def test_a_step_as_it_will_be():
   assert config.train.accumulate == 1
 
 
-def test_adapters_take_little_of_the_optimiser_and_are_merged_to_write():
+def test_adapters_need_little_optimiser_memory_and_are_merged_to_generate():
   config = make_config()
   config.train.lora.rank = 2
   config.decode.max_length = 4
   result = compile_programs(config)
   params = 4 * parameters.count(make_setup(config).shapes)
-  # Queries and values of two attentions, 16 x 16 each.
+  # Query and value kernels of two attentions, 16 x 16 each.
   adapters, kernels = 4 * 4 * (2 * 16 + 16 * 2), 4 * 4 * 16 * 16
   state = result['memory']['state']
   assert 0 <= state - params - 3 * adapters < 100
@@ -154,7 +154,7 @@ def test_adapters_take_little_of_the_optimiser_and_are_merged_to_write():
   )  # what is written
 
 
-def test_a_budget_of_tokens_decides_the_rows():
+def test_a_token_budget_sets_the_batch_size():
   config = make_config()
   config.train.batch_tokens = 64 * 11
   assert dry_run.largest_batch(config) == (8, 64, 16)
@@ -202,7 +202,7 @@ def test_proposed_changes_come_in_order():
 
 
 def scripted(monkeypatch, available, totals, evaluating=None, refused=None):
-  """Reports with a number of bytes available; XLA's numbers are made up."""
+  """Fakes the available bytes and XLA's numbers."""
   totals = iter(totals)
 
   def compile_programs(setup):
@@ -268,7 +268,7 @@ def arguments(tmp_path):
   ]
 
 
-def test_the_command_makes_nothing_but_a_report(run_command, tmp_path):
+def test_the_command_writes_only_a_report(run_command, tmp_path):
   status, out, _ = run_command(main, *arguments(tmp_path), '--format=json')
   assert status == 0
   (phase,) = json.loads(out)['phases']
@@ -304,14 +304,16 @@ def test_a_program_that_does_not_fit_is_reported_with_changes(
   assert '2e+15 FLOPs' in out and '1e+15 on each device' in out
 
 
-def test_a_state_that_does_not_fit_is_told(run_command, tmp_path, monkeypatch):
+def test_a_state_that_does_not_fit_is_reported(
+    run_command, tmp_path, monkeypatch
+):
   scripted(monkeypatch, 2 << 30, [20 << 30] * 4)
   _, out, _ = run_command(main, *arguments(tmp_path))
   assert 'the parameters and the optimiser alone do not fit' in out
   assert out.count('does not fit') == 3
 
 
-def test_evaluations_that_do_not_fit_are_told(
+def test_evaluations_that_do_not_fit_are_reported(
     run_command, tmp_path, monkeypatch
 ):
   taken = dict(
@@ -327,7 +329,7 @@ def test_evaluations_that_do_not_fit_are_told(
   assert '    9.0 GiB  does not fit  --config.eval.batch_size=1' in out
 
 
-def test_evaluations_that_fit_alone_are_told(
+def test_evaluations_that_fit_alone_are_reported(
     run_command, tmp_path, monkeypatch
 ):
   taken = dict(
@@ -341,7 +343,7 @@ def test_evaluations_that_fit_alone_are_told(
   assert 'IT DOES NOT FIT' in out
 
 
-def test_what_evaluations_take():
+def test_the_memory_of_evaluations():
   config = make_config()
   config.eval.update(metrics=('loss', 'rouge'), batch_size=2)
   config.decode.update(max_length=7, temperature=0.5)
@@ -359,8 +361,8 @@ def test_what_evaluations_take():
   assert compile_programs(config)['evaluating'] is None
 
 
-def test_what_evaluations_take_that_compact_their_memory():
-  """The larger of both programs: the encoder's, or beams over all states."""
+def test_the_memory_of_evaluations_with_compaction():
+  """The larger program counts: the encoder's, or beams over all states."""
   config = make_config()
   config.model = default.simcas()
   config.model.update(
@@ -410,8 +412,8 @@ def test_what_evaluations_take_that_compact_their_memory():
     assert (taken[0] > taken[1]) == (beams == 1)
 
 
-def test_a_compiler_that_refuses_is_quoted(run_command, tmp_path, monkeypatch):
-  """Devices that are not here: their compiler knows what they hold."""
+def test_the_compiler_s_message_is_quoted(run_command, tmp_path, monkeypatch):
+  """For absent devices the compiler itself reports that memory is too small."""
   scripted(monkeypatch, None, [20 << 30] * 4, refused='No room on HBM.')
   _, out, _ = run_command(main, *arguments(tmp_path))
   lines = out.splitlines()
@@ -424,7 +426,7 @@ def test_a_compiler_that_refuses_is_quoted(run_command, tmp_path, monkeypatch):
   assert lines[-1].startswith('    still too large')
 
 
-def test_bad_data_is_refused_all_the_same(run_command, tmp_path):
+def test_a_dry_run_refuses_bad_data(run_command, tmp_path):
   status, out, err = run_command(
       main, *arguments(tmp_path), '--config.data.target_field=title'
   )

@@ -1,4 +1,4 @@
-"""`main --evaluate`: all documents, keys of training in nobody's way, tables."""
+"""`main --evaluate`: all documents, other keys than in training, tables."""
 
 import json
 from pathlib import Path
@@ -43,7 +43,7 @@ def pretrained(tmp_path_factory):
 def test_zero_shot_evaluation_of_a_pretraining_run(
     run_command, pretrained, monkeypatch
 ):
-  """Another dropout, loss and optimiser than in training; the whole split."""
+  """On the whole split, with another dropout, loss and optimiser."""
   monkeypatch.chdir(pretrained)
   status, _, err = run_command(
       main,
@@ -68,7 +68,7 @@ def test_zero_shot_evaluation_of_a_pretraining_run(
   assert status == 0, err
   assert 'jsonl, test, 6 documents' in out and ' R-L ' in out
   assert ' of 6 documents' not in out + err
-  # What was generated is kept only until there are results.
+  # Generated batches are kept only until there are results.
   assert list((pretrained / 'run' / 'evaluations').iterdir()) == []
   status, out, err = run_command(
       main,
@@ -90,7 +90,7 @@ def test_zero_shot_evaluation_of_a_pretraining_run(
 
 
 def test_another_model_is_still_refused(run_command, pretrained, monkeypatch):
-  """The control: dropout is no other model, its width is."""
+  """Control: another dropout is allowed, another width is not."""
   monkeypatch.chdir(pretrained)
   status, _, err = run_command(
       main,
@@ -104,7 +104,7 @@ def test_another_model_is_still_refused(run_command, pretrained, monkeypatch):
   assert status == 2 and 'config.model.d_ff=32' in err
 
 
-def test_a_table_that_is_cut_says_of_how_many():
+def test_the_title_has_both_numbers_of_documents():
   rows = [
       final_table.Row('a' * 50, {'loss': 1.0, 'rougeL': 99.123, 'rouge1': 1.0})
   ]

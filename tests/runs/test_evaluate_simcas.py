@@ -1,4 +1,4 @@
-"""`main --evaluate` of a SimCAS: what it says, and what it refuses."""
+"""`main --evaluate` of a SimCAS: its report and its errors."""
 
 import json
 from pathlib import Path
@@ -30,7 +30,7 @@ def flags(folder, name='simcas'):
       '--config.eval.baselines=False',
       '--config.train.steps=1',
       '--config.train.batch_size=4',
-      '--config.phases=()',  # one is enough
+      '--config.phases=()',  # one phase is enough
       f'--workdir={folder / "run"}',
   ]
 
@@ -54,15 +54,15 @@ def trained(run_command, tmp_path):
 
 
 def stored_with(folder, **model):
-  """As if the run had been trained with other keys of the model."""
+  """Changes keys of the model in the stored config."""
   path = folder / 'run' / 'config.json'
   config = json.loads(path.read_text())
   config['model'].update(model)
   path.write_text(json.dumps(config))
 
 
-def test_an_evaluation_says_how_it_selected(trained, run_command):
-  """Of all rows, also of the empty one, which is a chunk of its marks."""
+def test_an_evaluation_reports_its_selection(trained, run_command):
+  """All rows count, also the empty one: a chunk of special tokens."""
   evaluate = *flags(trained), '--evaluate'
   status, out, err = run_command(
       main, *evaluate, '--config.model.select=first_k', '--format=json'
@@ -87,8 +87,8 @@ def test_an_evaluation_says_how_it_selected(trained, run_command):
   assert status == 0 and '8 documents, selected by argmax' in out
 
 
-def test_a_run_of_another_system_is_refused(trained, run_command):
-  """Neither is SimCAS's run evaluated as another's, nor loaded: one line."""
+def test_a_run_of_another_model_is_refused(trained, run_command):
+  """A SimCAS run is neither evaluated nor loaded as another model."""
   path = trained / 'run' / 'config.json'
   stored = json.loads(path.read_text())
   own = models.default_keys('simcas').keys() - models.default_keys('bart')
@@ -116,8 +116,8 @@ def test_a_run_of_another_system_is_refused(trained, run_command):
         ('simcas', 'pagesum_padding', 'are of pagesum and of simcas: expected'),
     ],
 )
-def test_another_system_s_files_are_refused(source, key, words, tmp_path):
-  """A config.json that says of tensors what they are not."""
+def test_files_of_another_model_are_refused(source, key, words, tmp_path):
+  """A config.json that does not match the tensors."""
   target = tmp_path / source
   shutil.copytree(GOLDEN / source, target)
   path = target / 'config.json'

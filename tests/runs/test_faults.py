@@ -30,7 +30,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class Run:
-  """A process, what it has written to stderr so far, and its workdir."""
+  """A training process, its stderr so far, and its workdir."""
 
   started = []  # all processes
 
@@ -97,7 +97,7 @@ class Run:
 
 @pytest.fixture(autouse=True)
 def leave_no_process():
-  """A test that fails leaves none behind that hangs or waits."""
+  """Kills the processes of a failed test."""
   yield
   for process in Run.started:
     process.kill()
@@ -107,7 +107,7 @@ def leave_no_process():
 
 @pytest.fixture(scope='session')
 def environment(tmp_path_factory):
-  """CPU, and what one process has compiled the next need not."""
+  """The processes' environment: CPU, and a shared compilation cache."""
   return os.environ | {
       'PYTHONPATH': str(ROOT),
       'JAX_PLATFORMS': 'cpu',
@@ -118,18 +118,18 @@ def environment(tmp_path_factory):
 
 @pytest.fixture(scope='module')
 def unbroken(tmp_path_factory, environment):
-  """A run that nothing happens to: (workdir, its result)."""
+  """An uninterrupted run: (workdir, result)."""
   workdir = tmp_path_factory.mktemp('unbroken')
   return workdir, Run(workdir, environment).end()
 
 
 def _rows(workdir):
-  """metrics.jsonl as text, line by line, without what the clock decides."""
+  """Returns the lines of metrics.jsonl without timings."""
   rows = []
   for line in (Path(workdir) / 'metrics.jsonl').read_text().splitlines():
     row = json.loads(line)
     row = {k: row[k] for k in row if k not in telemetry_lib.OF_THE_MACHINE}
-    if len(row) > 1:  # where energy is read, a line of its own repeats it
+    if len(row) > 1:  # with an energy counter, an extra line repeats it
       rows.append(json.dumps(row))
   return rows
 
@@ -168,10 +168,10 @@ def _is_saving(run):
   return any('tmp' in name for name in run.steps())
 
 
-def test_a_run_stopped_by_signals_is_as_one_that_was_not(
+def test_a_run_stopped_by_signals_equals_an_uninterrupted_one(
     tmp_path, environment, unbroken
 ):
-  # While waiting for data; the window has the numbers of two steps.
+  # A signal while waiting for data; the window has the numbers of two steps.
   run = Run(tmp_path, environment, hang_at=10)
   run.wait_for_line('hanging')
   run.send(signal.SIGTERM)
@@ -181,14 +181,14 @@ def test_a_run_stopped_by_signals_is_as_one_that_was_not(
       'continues'
   )
   assert run.steps() == ['8', '9']
-  # While evaluating: that is done when the run continues.
+  # While evaluating: the evaluation runs again when the run continues.
   run = Run(tmp_path, environment, eval_seconds=100)
   run.wait_for_line('evaluating 10')
   run.send(signal.SIGINT)
   run.end(130)
   assert 'SIGINT: stopped after step 10, which is saved' in run.stderr
   assert run.steps() == ['10', '9']
-  # And killed before that is done.
+  # Killed before that evaluation ends.
   run = Run(tmp_path, environment, eval_seconds=100)
   run.wait_for_line('evaluating 10')
   run.send(signal.SIGKILL)
@@ -208,7 +208,7 @@ def test_a_second_sigint_ends_at_once_and_a_second_sigterm_does_not(
 ):
   run = Run(tmp_path, environment, eval_seconds=100, deaf=True)
   run.wait_for_line('evaluating 10')
-  # Saved before, and what is not kept is gone.
+  # The step was saved before, and pruned steps are removed.
   run.wait_for(lambda run: run.steps() == ['10', '8'])
   run.send(signal.SIGTERM)
   run.wait_for_line('SIGTERM: ')
@@ -222,7 +222,7 @@ def test_a_second_sigint_ends_at_once_and_a_second_sigterm_does_not(
 
 
 def _kill(run, rng, while_saving):
-  """SIGKILLs at a random moment, or in the midst of a save."""
+  """Sends SIGKILL at a random moment, or during a save."""
   latest = checkpoint.latest_step(run.workdir / 'checkpoints') or 0
   step = int(rng.integers(latest + 1, max(26, latest + 2)))
   path = run.workdir / 'metrics.jsonl'
@@ -257,7 +257,7 @@ def _is_stopped_while_saving(run):
         pytest.param(20, 0, marks=pytest.mark.slow),
     ],
 )
-def test_a_killed_run_is_as_one_that_was_not(
+def test_a_killed_run_equals_an_uninterrupted_one(
     kills, rank, tmp_path, environment
 ):
   seed = int.from_bytes(os.urandom(4), 'big')
@@ -270,8 +270,8 @@ def test_a_killed_run_is_as_one_that_was_not(
   unbroken = other, Run(other, environment, **given).end()
   for kill in range(kills):
     _kill(Run(killed, environment, **given), rng, while_saving=kill % 2 == 1)
-    # Whatever was being written, what counts as a checkpoint can be read.
-    # (There may be none: a first save that was cut off.)
+    # Every checkpoint can be read, whenever the run was killed.
+    # (There may be none, if the first save was interrupted.)
     latest = checkpoint.latest_step(killed / 'checkpoints')
     if latest is not None:
       assert jax.tree.leaves(checkpoint.load_params(killed, latest))
@@ -281,11 +281,11 @@ def test_a_killed_run_is_as_one_that_was_not(
   losses = [json.loads(row).get('train/loss') for row in _rows(killed)]
   losses = [loss for loss in losses if loss is not None]
   assert len(losses) == 36
-  assert np.mean(losses[-5:]) < np.mean(losses[:5])  # it does learn
+  assert np.mean(losses[-5:]) < np.mean(losses[:5])  # it learns
 
 
 def _limit_files(run, size):
-  """Lets no file of a process grow beyond a size: a full disk.
+  """Limits the size of a process's files, to imitate a full disk.
 
   It needs no rights, and fails where a full disk does: in writes, of whatever
   thread. The error is EFBIG instead of ENOSPC.
@@ -295,7 +295,7 @@ def _limit_files(run, size):
   )
 
 
-def test_a_full_disk_costs_nothing_when_there_is_room_again(
+def test_a_full_disk_loses_nothing_after_there_is_room_again(
     tmp_path, environment
 ):
   given = dict(size=50_000)
@@ -308,7 +308,7 @@ def test_a_full_disk_costs_nothing_when_there_is_room_again(
       'step 8 could not be saved: File too large; the next '
       'checkpoint tries again\n'
   )
-  assert run.steps() == ['4']  # what was written of 8 is gone
+  assert run.steps() == ['4']  # the partial files of 8 are removed
   run.wait_for_line('metrics could not be written and are kept: File too large')
   run.wait_for_line('10.jsonl could not be written: File too large')
   run.wait_for_line('step 10 could not be saved: File too large')
@@ -318,11 +318,11 @@ def test_a_full_disk_costs_nothing_when_there_is_room_again(
   _assert_same(full, result, unbroken)
 
 
-def test_without_room_for_the_last_state_the_one_before_is_kept(
+def test_without_room_for_the_last_state_the_previous_one_is_kept(
     tmp_path, environment, unbroken
 ):
   run = Run(tmp_path, environment, step_seconds=0.2, eval_seconds=1, attempts=2)
-  run.wait_for(lambda run: '20' in run.steps())  # it is being evaluated
+  run.wait_for(lambda run: '20' in run.steps())  # while it is evaluated
   _limit_files(run, 100)
   run.wait_for_line('what was measured at step 20 could not be saved: File too')
   run.wait_for_line('saving step 24 again in 1 seconds, 1 retries left')
@@ -332,7 +332,7 @@ def test_without_room_for_the_last_state_the_one_before_is_kept(
       'is kept: make room and run the same command again'
   )
   assert 'step 24 could not be saved: File too large\n' in run.stderr
-  assert run.steps() == ['10', '16', '20']  # 10: the best that was measured
+  assert run.steps() == ['10', '16', '20']  # 10: the best measured step
   assert not list(tmp_path.glob('checkpoints/20/*.tmp'))
   _assert_same(tmp_path, Run(tmp_path, environment).end(), unbroken)
 

@@ -1,4 +1,4 @@
-"""The main command: bad input in one line, phases, continuing, C4 mocked."""
+"""The main command: errors in one line, phases, continuing, a fake C4."""
 
 import collections
 import functools
@@ -69,7 +69,7 @@ def call(run_command):
 
 @pytest.fixture(scope='module')
 def finished(tmp_path_factory):
-  """A run made elsewhere."""
+  """A finished run in another directory."""
   directory = tmp_path_factory.mktemp('main') / 'finished'
   tiny_run.make(directory)
   return directory
@@ -254,7 +254,7 @@ def test_bad_input(call, finished, tmp_path, monkeypatch, arguments, expected):
 
 
 def test_without_the_train_extra(call, tmp_path, monkeypatch):
-  """One line that names what to install."""
+  """One line with the packages to install."""
   monkeypatch.setattr(checks, '_TRAIN_EXTRA', ('numpy', 'not_installed'))
   path = write_rows(tmp_path / 'a.jsonl', [dict(document='a', summary='b')])
   status, _, err = call(
@@ -275,7 +275,7 @@ def test_without_the_train_extra(call, tmp_path, monkeypatch):
             f'error: {ROOT}/configs/finetune.py has no key config.train.stepz; did '
             'you mean config.train.steps?\n',
         ),
-        # Found by the tokeniser, when WORKDIR is there already.
+        # Found while tokenising, when WORKDIR exists already.
         (
             [
                 '--config.data.train_files=late.jsonl',
@@ -286,12 +286,12 @@ def test_without_the_train_extra(call, tmp_path, monkeypatch):
     ],
 )
 def test_the_real_command_line(tmp_path, arguments, expected):
-  """As a user types it: a process of its own."""
+  """In a process, as a user runs it."""
   rows = [dict(document=story(i), summary='Sum.') for i in range(39)]
   path = tmp_path / 'late.jsonl'
   write_rows(path, rows + [dict(document='x')])
   environment = dict(os.environ, PYTHONPATH=str(ROOT))
-  environment.pop('TF_CPP_MIN_LOG_LEVEL', None)  # JAX set it here
+  environment.pop('TF_CPP_MIN_LOG_LEVEL', None)  # set by JAX in this process
   done = subprocess.run(
       [sys.executable, '-m', 'locost_jax.main', CONFIG, *arguments],
       cwd=tmp_path,
@@ -351,7 +351,7 @@ def get_config():
 
 
 def test_phases_from_start_to_end(call, corpus, tmp_path):
-  """Two phases; the report; continuing; evaluating; refusing."""
+  """Two phases: the report, continuing, evaluating, and errors."""
   config = tmp_path / 'two.py'
   config.write_text(PHASES % str(corpus / 'train.jsonl'))
   run = tmp_path / 'run'
@@ -360,7 +360,7 @@ def test_phases_from_start_to_end(call, corpus, tmp_path):
   assert status == 0, err
   report = json.loads(out)
 
-  # What lies in WORKDIR, and what the phases hand on.
+  # The files in WORKDIR, and the start of each phase.
   stored = phases_lib.read_config(run / 'second')
   vocabulary = vocabulary_lib.load_vocabulary(run / 'vocabulary')
   assert vocabulary.size == stored['model']['vocab_size'] > 103
@@ -373,7 +373,7 @@ def test_phases_from_start_to_end(call, corpus, tmp_path):
   first = phases_lib.read_config(run / 'first')
   assert first['span_corruption'] == {'share': 0.5}
   assert stored['span_corruption'] is None
-  # The command line comes after a phase's own.
+  # The command line overrides a phase's values.
   assert stored['train']['batch_size'] == 4 and stored['train']['steps'] == 3
   assert (run / 'first' / 'checkpoints' / '2' / 'params').is_dir()
   summarizer = pretrained.load(str(run))
@@ -383,13 +383,13 @@ def test_phases_from_start_to_end(call, corpus, tmp_path):
       == (params['encoder']['norm']['scale'])
   ).all()
 
-  # Of so few documents the loss chooses the best checkpoint.
+  # With few documents the loss chooses the best checkpoint.
   assert stored['checkpoint']['metric'] == 'loss'
   assert re.search(r'second on .*; the best by loss of \d validation doc', err)
   kept = checkpoint.read_metrics(run / 'second' / 'checkpoints' / '3')
   assert kept[checkpoint.SCORE_OF] == 'loss'
 
-  # The numbers: what training itself logged, and the numbers next to it.
+  # The numbers in the report equal those that training logged.
   table = report['tables'][-1]
   rows = {row['name'].strip(): row for row in table['rows']}
   logged = [
@@ -421,7 +421,7 @@ def test_phases_from_start_to_end(call, corpus, tmp_path):
     assert example['prediction'] in [p['prediction'] for p in predictions]
     assert example['source'].startswith('The ')
 
-  # Again: nothing is trained, the same numbers, as text.
+  # The same command again trains nothing and prints the same numbers, as text.
   before = (run / 'second' / 'metrics.jsonl').read_text()
   status, out, err = call(*command)
   assert status == 0
@@ -432,8 +432,8 @@ def test_phases_from_start_to_end(call, corpus, tmp_path):
       len(line) <= 80 for line in out.splitlines() if 'python -m' not in line
   )
 
-  # It keeps the metric that it was begun with, also where the default is
-  # another, until one is asked for.
+  # The run keeps its first metric, even if the default changes, until another
+  # one is set.
   begun = run / 'second' / 'config.json'
   text = begun.read_text()
   begun.write_text(text.replace('"metric": "loss"', '"metric": "rouge_mean"'))
@@ -450,7 +450,7 @@ def test_phases_from_start_to_end(call, corpus, tmp_path):
   assert status == 2 and 'config.optim.clip was 1, now 2' in err
   assert len(err.strip().splitlines()) == 1
 
-  # On the test split.
+  # Evaluation on the test split.
   status, out, err = call(
       *command,
       '--evaluate',
@@ -467,7 +467,7 @@ def test_phases_from_start_to_end(call, corpus, tmp_path):
   )  # eval.examples
   assert 0 <= report['rouge1'] <= 100 and report['loss'] > 0
 
-  # Without training files there are no baselines made from them.
+  # Baselines need training files.
   status, out, err = call(
       *command,
       '--evaluate',
@@ -481,7 +481,7 @@ def test_phases_from_start_to_end(call, corpus, tmp_path):
 
 
 def test_continues_only_under_the_same_config(tmp_path):
-  """The keys that may change, one that may not, and unfinished phases."""
+  """Keys that may change, one that may not, and unfinished phases."""
   config = tiny_run.make_config()
   setups = [assemble.Setup(phases_lib.Phase('', tmp_path, config))]
   phases_lib.write_config(tmp_path, config)
@@ -558,7 +558,7 @@ def test_c4_on_mocked_data(call, tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_a_named_corpus_from_its_size_to_its_hidden_summaries(call, tmp_path):
-  """Another size is refused before anything is made, unless it is meant."""
+  """A wrong size is refused before anything is written, unless allowed."""
   place = tmp_path / 'corpora' / 'qmsum'
   place.mkdir(parents=True)
   for split, count in (('train', 12), ('validation', 3), ('test', 3)):
@@ -600,9 +600,7 @@ def test_a_named_corpus_from_its_size_to_its_hidden_summaries(call, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_mixture_is_trained_on_and_told_task_by_task(
-    call, tmp_path, monkeypatch
-):
+def test_a_mixture_is_trained_and_reported_by_task(call, tmp_path, monkeypatch):
   from locost_jax.data import corpora
 
   monkeypatch.setitem(corpora.MIXTURES, 'both', ('arxiv', 'xsum'))
@@ -637,8 +635,8 @@ def test_a_mixture_is_trained_on_and_told_task_by_task(
     assert list((tmp_path / 'run' / 'predictions').glob(f'{task}-val*'))
 
 
-def test_what_was_tokenised_is_kept(call, tmp_path):
-  """The training split is there when the validation split cannot be read."""
+def test_token_caches_are_kept_after_an_error(call, tmp_path):
+  """The training split's cache is kept if the validation split has an error."""
   train = write_rows(
       tmp_path / 't.jsonl',
       [dict(document=story(i), summary='Sum.') for i in range(20)],
@@ -664,14 +662,14 @@ def test_what_was_tokenised_is_kept(call, tmp_path):
     'flags, models_made',
     [
         ((), 1),
-        # Its paths are checked before the vocabulary, and so its size, is known.
+        # Paths are checked before the vocabulary and its size are known.
         (("--config.optim.groups=(('token_embedding/.*', 0.0),)",), 2),
     ],
 )
 def test_mesh_and_model_are_made_once(
     call, tmp_path, monkeypatch, flags, models_made
 ):
-  """While a phase is checked, trained, evaluated, and its table is made."""
+  """In the checks, training, evaluation and final table of a phase."""
   counts = collections.Counter()
 
   def count(module, name):

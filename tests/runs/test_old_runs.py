@@ -1,4 +1,4 @@
-"""A run that an earlier commit wrote continues, evaluates and summarises.
+"""A run of an earlier commit can be continued, evaluated and used.
 
 Also after keys were added, which the run knows nothing of.
 """
@@ -25,14 +25,14 @@ EXPECTED = json.loads((OLD / 'expected.json').read_text())
 
 @dataclasses.dataclass(frozen=True)
 class LaterConfig(locost.LocostConfig):
-  """LOCOST's config in a version that has one key more."""
+  """LOCOST's config in a later version with one more key."""
 
   later_key: int = 3
 
 
 @pytest.fixture(params=['today', 'later'])
 def version(request, monkeypatch):
-  """Today's keys, or one more in each section."""
+  """The current keys, or a later version with one more key in each section."""
   if request.param == 'today':
     return
   today = default.get_config
@@ -75,12 +75,12 @@ def test_it_continues_evaluates_and_summarises(
   for row in EXPECTED['steps']:
     for key, value in row.items():
       assert found[row['step']][key] == pytest.approx(value, rel=2e-4), key
-  # Its config is stored in today's keys from now on.
+  # Its config is now stored with the current keys.
   stored = json.loads((workdir / 'finetune' / 'config.json').read_text())
   assert stored['optim']['cooldown_steps'] == 3
   assert 'cooldown' not in stored['optim']
 
-  # The number is of the first 6 documents, which --evaluate then took.
+  # The old --evaluate measured only the first 6 documents.
   evaluate = ['--evaluate', '--config.eval.examples=6', '--format=json']
   status, out, err = run_command(main, *command, *evaluate)
   assert status == 0, err
@@ -130,7 +130,7 @@ def test_other_values_are_still_refused(workdir, run_command, flag, expected):
   assert status == 2 and expected in err
 
 
-def test_old_keys_become_todays():
+def test_old_keys_become_current_keys():
   stored = {
       'optim': {'schedule': 'constant', 'ramp': 20, 'warmup': 7, 'cooldown': 5},
       'train': {'steps': 9},
@@ -140,7 +140,7 @@ def test_old_keys_become_todays():
       'optim': {
           'schedule': 'constant',
           'warmup_steps': 20,
-          'flat_steps': 0,  # it had no effect under this schedule
+          'flat_steps': 0,  # the old key had no effect under this schedule
           'cooldown_steps': 5,
       },
       'train': {'steps': 9},
@@ -150,7 +150,7 @@ def test_old_keys_become_todays():
 
 
 @pytest.mark.parametrize('ignored', [False, None])
-def test_a_removed_key_is_ignored_where_it_did_nothing(ignored):
+def test_a_removed_key_without_effect_is_ignored(ignored):
   stored = {
       'data': {'packing': ignored, 'seed': 1},
       'phases': [['one', {'data.packing': ignored, 'data.seed': 2}]],
@@ -164,7 +164,7 @@ def test_a_removed_key_is_ignored_where_it_did_nothing(ignored):
 
 
 def test_the_old_run_has_a_removed_key(workdir):
-  """So that the tests above see that it is ignored."""
+  """Needed for the tests above to show that the key is ignored."""
   stored = json.loads((workdir / 'finetune' / 'config.json').read_text())
   assert stored['data']['packing'] is False
   assert 'packing' not in default.get_config().data

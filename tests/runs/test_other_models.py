@@ -1,4 +1,4 @@
-"""Every model by its word, configs/finetune.py:WORD, from rows to a summary."""
+"""Every model of configs/finetune.py:NAME, from rows to a summary."""
 
 import json
 from pathlib import Path
@@ -66,7 +66,7 @@ def tiny_flags(name):
         ),
     ],
 )
-def test_an_objective_that_cannot_be(flags, expected, run_command, tmp_path):
+def test_an_invalid_objective(flags, expected, run_command, tmp_path):
   rows = tmp_path / 'rows.jsonl'
   rows.write_text(json.dumps(dict(document='A cat.', summary='Cat.')) + '\n')
   status, out, err = run_command(

@@ -1,4 +1,4 @@
-"""configs/pagesum.py, shrunken: from rows to compiled programs and a summary."""
+"""configs/pagesum.py at a small size: compiled programs, and a summary."""
 
 import json
 from pathlib import Path
@@ -99,7 +99,7 @@ def test_a_recipe_runs_from_sections_to_a_summary(
       for line in (workdir / 'metrics.jsonl').read_text().splitlines()
   ]
   assert sum('eval/arxiv/loss' in row for row in rows) == 2
-  # The release's way to write: </s> is read, <s> forced.
+  # Generation as in the release: </s> is read, <s> forced.
   s = locost_jax.load(workdir)
   assert (s.settings.start_id, s.settings.forced_first_token) == (2, 0)
   assert not np.any(s.params['logits_bias'])
@@ -114,7 +114,7 @@ def test_a_recipe_runs_from_sections_to_a_summary(
 # --- A start from another system ------------------------------------------------
 
 
-def test_a_checkpoint_of_another_system_is_refused(
+def test_a_checkpoint_of_another_model_is_refused(
     command, run_command, tmp_path, capfd
 ):
   """A LOCOST has another vocabulary; with its own, another width."""

@@ -1,4 +1,4 @@
-"""main --preflight: on one process, on two, with one of two missing."""
+"""`main --preflight`: one process, two, and two of which one is missing."""
 
 import json
 import os
@@ -160,8 +160,8 @@ def test_one_of_two_is_missing(data, tmp_path):
   assert not (tmp_path / 'run').exists()
 
 
-def test_what_one_host_finds_ends_both(data, tmp_path):
-  """WORKDIR is not the same directory: the second cannot see the first's."""
+def test_an_error_of_one_host_ends_both(data, tmp_path):
+  """The hosts have different WORKDIRs and cannot see each other's files."""
   for status, lines, err in pair(
       data, tmp_path / 'a', tmp_path / 'b', devices=1
   ):
@@ -194,7 +194,7 @@ def test_what_one_host_finds_ends_both(data, tmp_path):
         ),
     ],
 )
-def test_what_is_wrong_is_a_line(run_command, data, arguments, words):
+def test_errors_are_one_line(run_command, data, arguments, words):
   status, out, err = run_command(
       main,
       '--preflight',
@@ -209,7 +209,7 @@ def test_what_is_wrong_is_a_line(run_command, data, arguments, words):
   assert list(data.parent.iterdir()) == [data]
 
 
-def test_a_sum_that_is_wrong(monkeypatch):
+def test_a_wrong_sum(monkeypatch):
   n = jax.device_count()
   assert preflight.sum_over_devices()['seconds'] > 0
   monkeypatch.setattr(preflight.jnp, 'sum', lambda x: jnp.max(x) + n)
@@ -225,7 +225,7 @@ def test_a_sum_that_is_wrong(monkeypatch):
         ('dev/vfio/0', 'TPU'),
     ],
 )
-def test_an_accelerator_that_jax_does_not_use(tmp_path, path, words):
+def test_an_unused_accelerator(tmp_path, path, words):
   assert preflight.unused_accelerator(tmp_path) is None
   (tmp_path / path).parent.mkdir(parents=True)
   (tmp_path / path).write_text('')

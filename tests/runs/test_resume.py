@@ -1,4 +1,4 @@
-"""Changes with which a run continues: its schedule, and keys that it lacks."""
+"""Changes that a continued run allows: its schedule, and missing keys."""
 
 import importlib
 
@@ -20,7 +20,7 @@ def make_setup(directory, steps, **optim):
 
 
 def begin(setup, done=0):
-  """Begins the run of a setup, with a checkpoint after `done` steps."""
+  """Starts a setup's run, with a checkpoint after `done` steps."""
   setup.shares = resume.resolve_schedule(setup.config)
   phases_lib.write_config(setup.directory, setup.config, setup.shares)
   if done:
@@ -29,7 +29,7 @@ def begin(setup, done=0):
 
 
 def continued(directory, steps, **optim):
-  """config.optim after the same command, with other steps."""
+  """Returns config.optim after the same command with other steps."""
   setup = make_setup(directory, steps, **optim)
   resume.check_unchanged([setup], directory)
   phases_lib.write_config(directory, setup.config, setup.shares)
@@ -55,7 +55,7 @@ def test_shares_become_steps(tmp_path, steps, expected):
   }
 
 
-def test_more_steps_move_a_cooldown_that_has_not_begun(tmp_path):
+def test_more_steps_move_a_future_cooldown(tmp_path):
   begin(make_setup(tmp_path, 100, **SHARES), done=60)
   for steps in (200, 400, 100, 200):  # the same command again and again
     optim = continued(tmp_path, steps, **SHARES)
@@ -65,9 +65,9 @@ def test_more_steps_move_a_cooldown_that_has_not_begun(tmp_path):
 @pytest.mark.parametrize('steps', [100, 101, 80])
 @pytest.mark.parametrize('done', [61, 62, 100])
 def test_other_steps_in_a_cooldown_are_refused(tmp_path, done, steps):
-  """Step 62 is the first with a smaller rate: 39 / 40 of it."""
+  """Step 62 is the first with a reduced rate: 39 / 40."""
   begin(make_setup(tmp_path, 100, **SHARES), done=done)
-  first_less = min(steps, 100) - 40 + 1  # steps before it have the whole rate
+  first_less = min(steps, 100) - 40 + 1  # earlier steps have the full rate
   if steps == 100 or done <= first_less:
     continued(tmp_path, steps, **SHARES)
   else:
@@ -75,7 +75,7 @@ def test_other_steps_in_a_cooldown_are_refused(tmp_path, done, steps):
       continued(tmp_path, steps, **SHARES)
 
 
-def test_without_a_cooldown_any_steps_will_do(tmp_path):
+def test_without_a_cooldown_steps_may_change(tmp_path):
   begin(make_setup(tmp_path, 10), done=10)
   continued(tmp_path, 20)
 
@@ -89,7 +89,7 @@ def test_without_a_cooldown_any_steps_will_do(tmp_path):
         (SHARES, dict(SHARES, warmup_steps=6), 'was 5, now 6'),
     ],
 )
-def test_shares_and_the_steps_they_stand_for(tmp_path, begun, now, expected):
+def test_shares_equal_their_steps(tmp_path, begun, now, expected):
   begin(make_setup(tmp_path, 100, **begun))
   if expected is None:
     continued(tmp_path, 100, **now)
@@ -125,7 +125,7 @@ def test_gap_sentences_are_not_the_default():
 def test_span_corruption_is_not_the_default():
   config = tiny_run.make_config()
   stored = phases_lib.to_dict(config)
-  del stored['span_corruption']  # a run of before there was any
+  del stored['span_corruption']  # a run of a version without it
   assert resume.list_differences(stored, config) == {}
   with config.unlocked():
     config.span_corruption = dict(share=0.5)  # the default
@@ -140,7 +140,7 @@ def test_span_corruption_is_not_the_default():
     'name', ['finetune', 'pretrain', 'quickstart', 'quickstart_long']
 )
 @pytest.mark.parametrize('steps', [40, 40_000])
-def test_configs_reach_the_rate_they_name(name, steps):
+def test_configs_reach_their_learning_rate(name, steps):
   config = importlib.import_module(f'configs.{name}').get_config()
   given = {'train.steps': steps}
   for phase in phases_lib.make_phases(config, given, 'w'):
@@ -151,7 +151,7 @@ def test_configs_reach_the_rate_they_name(name, steps):
 
 
 @pytest.mark.parametrize('now, continues', [('hf://a/b', True), ('a/b', False)])
-def test_names_of_the_hub_had_no_prefix_once(tmp_path, now, continues):
+def test_hub_names_without_a_prefix(tmp_path, now, continues):
   setup = make_setup(tmp_path, 4)
   setup.config.train.init_from = 'a/b' if continues else 'hf://a/b'
   begin(setup)

@@ -1,4 +1,4 @@
-"""A run's numbers: totals, traces, W&B, and all in a process."""
+"""A run's numbers: totals, traces, W&B, and all options in a real process."""
 
 import collections
 import gzip
@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[2]
 
 
 class Clock:
-  """Seconds that pass on request."""
+  """A clock that a test sets."""
 
   def __init__(self):
     self.now = 100.0
@@ -66,7 +66,7 @@ def _run(workdir, start, steps, clock, **options):
 
 @pytest.fixture
 def counter(tmp_path, monkeypatch):
-  """counter(joules, read): what the only energy counter shows.
+  """counter(joules, read): sets the only energy counter.
 
   read: return when it has been read.
   """
@@ -89,23 +89,23 @@ def counter(tmp_path, monkeypatch):
     temporary.write_text(f'{joules * 10**6}\n')
     temporary.replace(package / 'energy_uj')
     before, deadline = len(reads), time.monotonic() + 60
-    # When the second one begins the first one is counted.
+    # When the next reading starts, the previous one has been counted.
     while read and len(reads) < before + 3 and time.monotonic() < deadline:
       time.sleep(0.001)
 
   return show
 
 
-def test_totals_continue_over_a_kill(tmp_path, counter):
-  """Tokens as of an unbroken run; energy with that of the lost steps."""
+def test_totals_continue_after_a_kill(tmp_path, counter):
+  """Tokens as in an uninterrupted run; energy includes the lost steps."""
   counter(0, read=False)
   run = _run(tmp_path, 0, 6, Clock(), carbon_intensity=58.0)
   next(run)
   for step in range(1, 6):
     counter(3_600_000 * step)
     next(run)
-  run.close()  # after step 5; the last that was saved is 3
-  counter(0, read=False)  # the machine was started again
+  run.close()  # after step 5; the last saved step is 3
+  counter(0, read=False)  # the machine has restarted
   run = _run(tmp_path, 3, 2, Clock(), carbon_intensity=58.0)
   next(run)
   for step in range(4, 6):
@@ -128,7 +128,7 @@ def test_totals_continue_over_a_kill(tmp_path, counter):
   assert rows[5]['train/total_kg_co2'] == pytest.approx(5 * 0.058, rel=1e-4)
 
 
-def test_a_number_that_cannot_be_had_is_absent(tmp_path, monkeypatch):
+def test_unknown_numbers_are_absent(tmp_path, monkeypatch):
   monkeypatch.setattr(energy, '_gpu_watts', lambda: None)
   monkeypatch.setattr(energy, 'POWERCAP', tmp_path / 'none')
   list(_run(tmp_path / 'a', 0, 1, Clock(), carbon_intensity=58.0))
@@ -152,7 +152,7 @@ def test_a_number_that_cannot_be_had_is_absent(tmp_path, monkeypatch):
   assert peak.pop('train/mfu') == 0.5
   assert peak.keys() == plain.keys()
   assert plain['train/peak_bytes'] > 1 << 20
-  # The tokens of steps before lines had totals are unknown.
+  # Older versions wrote no totals, so the tokens of their steps are unknown.
   (tmp_path / 'a' / 'metrics.jsonl').write_text('{"step": 1}\n')
   list(_run(tmp_path / 'a', 1, 1, Clock()))
   assert 'train/total_tokens' not in _rows(tmp_path / 'a')[-1]
@@ -196,7 +196,7 @@ def _steps_of_traces(workdir):
   return found
 
 
-def test_a_trace_of_so_many_compiled_steps(tmp_path):
+def test_a_trace_has_n_compiled_steps(tmp_path):
   """Calls 1 and 3 compile, 2 and 4 warm up, 5 to 7 are traced."""
   stream = io.StringIO()
   _, results = _trace(tmp_path, [1, 1, 2, 1, 2, 1, 1, 1, 1], 3, stream)
@@ -215,7 +215,7 @@ def test_a_trace_ends_with_the_run(tmp_path):
   assert 'a trace of 2 steps' in stream.getvalue()
 
 
-def test_no_trace_of_a_short_run_or_unasked(tmp_path):
+def test_no_trace_of_a_short_run_or_without_the_flag(tmp_path):
   stream = io.StringIO()
   _trace(tmp_path / 'short', [1, 1, 2], 3, stream)
   assert 'no trace: the run ended' in stream.getvalue()
@@ -255,7 +255,7 @@ def init(settings, **arguments):
 
 @pytest.fixture
 def fake_wandb(tmp_path, monkeypatch):
-  """A package `wandb` that writes down what it gets; returns the file."""
+  """A fake package `wandb` that logs its calls to a file; returns the path."""
   (tmp_path / 'fake' / 'wandb').mkdir(parents=True)
   (tmp_path / 'fake' / 'wandb' / '__init__.py').write_text(WANDB)
   monkeypatch.setenv('FAKE_WANDB', str(tmp_path / 'sent.jsonl'))
@@ -284,7 +284,7 @@ def _track(workdir, project, start, steps):
   return stream.getvalue()
 
 
-def test_wandb_gets_the_lines_and_a_run_goes_on(tmp_path, fake_wandb):
+def test_wandb_gets_the_lines_and_continues_a_run(tmp_path, fake_wandb):
   run = tmp_path / 'run'
   _track(run, 'demo', 0, 2)
   _track(run, 'demo', 2, 1)
@@ -320,7 +320,7 @@ def test_wandb_must_be_installed(tmp_path, monkeypatch):
       'path',
       [str(tmp_path), *(p for p in sys.path if 'site-packages' not in p)],
   )
-  (tmp_path / 'wandb').mkdir()  # what W&B leaves behind is no package
+  (tmp_path / 'wandb').mkdir()  # W&B's own output directory is no package
   weights_and_biases.check('')
   with pytest.raises(InputError, match='^--wandb=x: wandb is not installed'):
     weights_and_biases.check('x')
@@ -336,7 +336,7 @@ def test_wandb_must_be_installed(tmp_path, monkeypatch):
         ('--peak_tflops=much', 'expected a number'),
     ],
 )
-def test_options_that_cannot_be(
+def test_invalid_options(
     run_command, monkeypatch, tmp_path, argument, expected
 ):
   monkeypatch.setitem(sys.modules, 'wandb', None)
@@ -355,7 +355,7 @@ def test_options_that_cannot_be(
 # --- All of it ---------------------------------------------------------------
 
 
-def test_a_real_run_tells_all(tmp_path, fake_wandb):
+def test_a_real_run_with_all_options(tmp_path, fake_wandb):
   """`python -m locost_jax.main` with every option, as a user types it."""
   run = tmp_path / 'run'
   with open(tmp_path / 'texts.jsonl', 'w') as file:
@@ -414,6 +414,9 @@ def test_a_real_run_tells_all(tmp_path, fake_wandb):
       timeout=300,
   )
   assert done.returncode == 0, done.stderr
+  for words in 'jsonl, validation, ', 'after training, step 6', 'loss: nats':
+    assert done.stdout.count(words) == 1, done.stdout  # one table, once
+  assert 'after training, step 6' not in done.stderr
   assert f'{run}/profile: a trace of 2 steps' in done.stderr
   assert _steps_of_traces(run) == [[4, 5]]
 
@@ -446,15 +449,15 @@ def test_a_real_run_tells_all(tmp_path, fake_wandb):
     total += 2 * row['train/tokens']
     assert row['train/total_tokens'] == total
     assert row['train/samples'] == 4
-    # The norms are means of two steps: their squares add up nearly.
+    # The norms are means of two steps, so their squares add up only nearly.
     squares = [row[key] ** 2 for key in row if '/grad_norm/' in key]
     assert sum(squares) == pytest.approx(row['train/grad_norm'] ** 2, rel=0.2)
-    # Of a device of 1 GFLOP/s.
+    # --peak_tflops sets a device of 1 GFLOP/s.
     assert row['train/mfu'] == pytest.approx(
         row['train/flops'] / row['train/step_seconds'] / 1e9, rel=1e-3
     )
 
-  # The documentation names each of them, and so does the page on training.
+  # The module's docstring and docs/training.md name each number.
   named = set(re.findall(r'train/\w+', telemetry_lib.__doc__))
   assert named >= {
       re.match(r'train/\w+', key)[0] for key in (expected | energies) - {'step'}

@@ -61,7 +61,7 @@ def test_seeds(call, run_command, folder):
   assert status == 0, err
   assert 'seed 4, 1 of 2: three/seed-4' in err
   assert sorted(find.seeds(folder / 'three')) == [4, 5]
-  # Seeds make different models, of the same records.
+  # Seeds give different models, trained on the same records.
   losses = [
       checkpoint.read_metrics(path / 'checkpoints' / '2')['eval/jsonl/loss']
       for path in find.seeds(folder / 'three').values()
@@ -69,7 +69,7 @@ def test_seeds(call, run_command, folder):
   assert losses[0] != losses[1]
   assert (folder / 'three' / 'cache').is_dir()
   assert not list(folder.glob('three/seed-*/cache'))
-  # The table: mean and spread of the standard library.
+  # The table's mean and spread equal those of the standard library.
   status, text, err = call(
       'three', '--seeds=2', '--config.train.seed=4', '--format=json'
   )
@@ -85,14 +85,14 @@ def test_seeds(call, run_command, folder):
     assert spread[key] == pytest.approx(statistics.stdev(values))
   assert f'{mean["loss"]:.3f}' in out and 'spread' in out
   assert table['signatures']['rouge'] in out.splitlines()
-  # A third seed: those that are finished take no step.
+  # A third seed: finished seeds take no step.
   before = times_of_checkpoints(folder / 'three')
   status, _, err = call('three', '--seeds=3', '--config.train.seed=4')
   assert status == 0 and err.count('measured before') == 2, err
   after = times_of_checkpoints(folder / 'three')
   assert before.items() < after.items()
 
-  # The WORKDIR stands for the best seed.
+  # WORKDIR means its best seed.
   losses = {
       seed: checkpoint.read_metrics(path / 'checkpoints' / '2')[
           'eval/jsonl/loss'
@@ -111,7 +111,7 @@ def test_seeds(call, run_command, folder):
   status, _, err = run_command(score, '--predictions=three')
   assert status == 0 and f'seed-{best}/predictions/jsonl-test-2.jsonl' in err
 
-  # The test split of each.
+  # Evaluation of each on the test split.
   flags = '--seeds=3', '--config.train.seed=4', '--evaluate', '--format=json'
   status, out, err = call('three', *flags)
   (table,) = json.loads(out)['tables']
@@ -132,7 +132,7 @@ def test_the_best_seed_is_named_once(call, folder, capfd):
   (line,) = capfd.readouterr().err.splitlines()
   assert line.startswith('named: seed-')
   assert 'the best of 2 seeds (loss ' in line
-  # One that is not finished does not count.
+  # An unfinished seed does not count.
   (best,) = [n for n in find.seeds('named') if f'seed-{n},' in line]
   config = folder / 'named' / f'seed-{best}' / 'config.json'
   config.write_text(config.read_text().replace('"steps": 2', '"steps": 3'))
@@ -184,7 +184,7 @@ def test_lengths_and_groups(call, folder):
   ]
   assert [row['tokens_kept'] for row in written] == [32, 128]
   assert not (folder / 'run/predictions/jsonl-test-2.jsonl').exists()
-  # Again, with one more: only that one is measured.
+  # With one more length, only this one is measured.
   status, _, err = call('run', '--evaluate', '--lengths=32,128,64')
   assert status == 0 and err.count('measured before') == 2, err
   status, text, _ = call('run', '--evaluate', '--lengths=32,128')
@@ -213,7 +213,7 @@ def test_lengths_and_groups(call, folder):
   assert names == ['65 to 128: 4 documents'] and len(rows) == 4
   assert groups['rows'][0]['rouge1'] == pytest.approx(report['rouge1'])
 
-  # What the rows say of themselves.
+  # The names of the rows.
   row = rows[0]
   assert row['signature'] == report['tables'][0]['signatures']['rouge']
   assert row['settings']['max_input_length'] == 128
@@ -254,12 +254,12 @@ def test_evaluations_and_their_signatures(call, folder):
   assert status == 0 and 'warning' not in err
   assert table['signatures'] == {'rouge': evaluated[0][key]}
   assert documents == str(table['documents'])
-  # As an older version would have left it: its splitter was another.
+  # As written by an older version with another sentence splitter.
   path.write_text(path.read_text().replace('locost_jax-1', 'locost_jax-0'))
   status, _, err = call('signed')
   (line,) = [line for line in err.splitlines() if 'warning' in line]
   assert status == 0 and 'split:locost_jax-0' in line
-  assert 'do not compare them' in line
+  assert 'do not compare these numbers' in line
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""configs/simcas.py, shrunken: from rows to compiled programs and a summary."""
+"""configs/simcas.py at a small size: compiled programs, and a summary."""
 
 import json
 from pathlib import Path
@@ -51,7 +51,7 @@ def command(tmp_path, monkeypatch):
   bart_files.write(tmp_path / 'bart')
   rows = [
       dict(
-          # Of equally many chunks, for one shape to compile.
+          # The same number of chunks, so that one shape is compiled.
           document=' '.join(f'Part {i} of text {number}.' for i in range(4)),
           summary=f'Text {number}.',
           references=[f'Text {number}.', f'The text {number}'],
@@ -101,7 +101,7 @@ FEW = (
 
 
 def check(arguments, tmp_path):
-  """All that a run checks before it tokenises; returns its config."""
+  """Runs all checks before tokenising; returns the config."""
   first, *rest = arguments
   config = commands.load_config(first.removeprefix('--config='))
   for argument in rest:
@@ -118,7 +118,9 @@ def check(arguments, tmp_path):
 
 
 @pytest.mark.parametrize('name', simcas.EXPERIMENTS)
-def test_every_word_is_accepted_up_to_the_data(name, command, tmp_path):
+def test_every_variant_passes_the_checks_before_the_data(
+    name, command, tmp_path
+):
   recipe, _ = simcas.EXPERIMENTS[name]
   config = check(command(name), tmp_path)
   assert config.data.task == recipe.task
@@ -126,8 +128,8 @@ def test_every_word_is_accepted_up_to_the_data(name, command, tmp_path):
 
 
 @pytest.mark.parametrize('keys', ABLATIONS + PAPER + FEW)
-def test_ablations_and_the_paper_s_ways_are_keys(keys, command, tmp_path):
-  """Accepted, and in the docstring as they are here."""
+def test_ablations_and_paper_variants_are_config_keys(keys, command, tmp_path):
+  """They are accepted, and the config's docstring shows them."""
   check(command('arxiv', *keys), tmp_path)
   for key in keys:
     assert f'--config.{key}' in simcas.__doc__.replace(
@@ -136,7 +138,7 @@ def test_ablations_and_the_paper_s_ways_are_keys(keys, command, tmp_path):
 
 
 def test_a_recipe_begins_from_a_bart():
-  """All of it but the selector, which is new."""
+  """All parameters are copied except the selector's, which is new."""
   config = simcas.get_config('arxiv')
   sizes = hugging_face.model_config(BART)
   keys = set(simcas.LARGE.model) | {'vocab_size', 'max_positions'}
@@ -177,7 +179,7 @@ def test_a_recipe_runs_from_rows_to_a_summary(command, run_command, tmp_path):
   found = [json.loads(line) for line in written.read_text().splitlines()]
   assert len(found) == 6 and all(len(row['references']) == 2 for row in found)
   losses = {}
-  for length in 14, 500, 1_000_000:  # trained at 60; at most 100 are there
+  for length in 14, 500, 1_000_000:  # trained at 60; documents have at most 100
     status, out, err = run_command(
         main,
         *arguments,
@@ -188,7 +190,7 @@ def test_a_recipe_runs_from_rows_to_a_summary(command, run_command, tmp_path):
     assert status == 0, err
     losses[length] = json.loads(out)['loss']
   assert losses[14] != losses[500] == losses[1_000_000]
-  # Other examples are another run, and there must be as many.
+  # Another number of examples needs another run, and must exist.
   status, _, err = run_command(
       main, *arguments, '--config.data.train_examples=4'
   )

@@ -1,4 +1,4 @@
-"""Chunks of documents on several devices: what one device gives."""
+"""Chunks of documents on several devices give the results of one device."""
 
 import pytest
 
@@ -15,7 +15,7 @@ def run(function, *arguments):
   )
 
 
-def test_a_step_is_that_of_one_device():
+def test_a_step_equals_the_step_on_one_device():
   """Chunks over `sequence`, documents over `data` and `fsdp`."""
   meshes = [(2, 1, 1, 4), (1, 2, 1, 4)]
   for sizes, result in zip(meshes, run('step', meshes, {}), strict=True):
@@ -23,7 +23,7 @@ def test_a_step_is_that_of_one_device():
     assert result['gradients'] < 1e-5 and result['parameters'] < 1e-5, sizes
 
 
-def test_a_turn_of_the_selector_is_that_of_one_device():
+def test_a_selector_turn_equals_the_turn_on_one_device():
   meshes = [ONE, (2, 1, 1, 4), (1, 2, 2, 2)]
   for sizes, result in zip(meshes[1:], run('turns', meshes), strict=True):
     assert result['turns'] == 1 and result['reward'] > 0
@@ -38,8 +38,10 @@ def test_a_turn_of_the_selector_is_that_of_one_device():
         ((1, 1, 1, 8), dict(num_beams=3), dict(align='mean', select='first_k')),
     ],
 )
-def test_the_same_is_encoded_selected_and_written(sizes, settings, model):
-  """From a memory whose capacity is that of the largest document of all."""
+def test_encoding_selection_and_generation_equal_one_device(
+    sizes, settings, model
+):
+  """With a memory of the capacity that the largest document needs."""
   if 'select' in model:
     model = model | dict(limit=70)
   one, other = run('write', [ONE, sizes], settings, model)

@@ -1,4 +1,4 @@
-"""Losses against a loop over tokens and against the gradient's closed form."""
+"""Losses against a loop over tokens and the closed form of the gradient."""
 
 import math
 
@@ -38,7 +38,7 @@ def _by_loop(logits, targets, weights, smoothing, z_loss):
 @pytest.mark.parametrize(
     'smoothing, z_loss', [(0.0, 0.0), (0.1, 0.0), (0.0, 1e-2), (0.2, 1e-2)]
 )
-def test_cross_entropy_is_the_sum_of_a_loop(smoothing, z_loss):
+def test_cross_entropy_equals_a_loop(smoothing, z_loss):
   example = _example()
   loss, weight = losses.cross_entropy(*example, smoothing, z_loss)
   expected = _by_loop(*example, smoothing, z_loss)
@@ -46,7 +46,7 @@ def test_cross_entropy_is_the_sum_of_a_loop(smoothing, z_loss):
   assert weight == example[2].sum()
 
 
-def test_gradient_is_its_closed_form():
+def test_the_gradient_equals_its_closed_form():
   """d/dlogits = weight (softmax (1 + 2 z log Z) - q)."""
   smoothing, z_loss = 0.1, 1e-2
   logits, targets, weights = _example(1)
@@ -87,7 +87,7 @@ def test_hits_counts_weighted_targets():
 
 
 @pytest.mark.parametrize('size', (1, 2, 3, 5, None))
-def test_pieces_of_the_targets_are_the_whole(size):
+def test_pieces_of_the_targets_add_up_to_the_whole(size):
   """Sums, and gradients of the states and of the head."""
   rng = np.random.default_rng(4)
   with jax.enable_x64(True):
@@ -120,7 +120,7 @@ def test_pieces_of_the_targets_are_the_whole(size):
 
 @pytest.mark.parametrize('size, is_small', ((None, True), (2048, False)))
 def test_logits_of_long_targets_never_exist_at_once(size, is_small):
-  """2,048 targets of 32,100 tokens; all at once is the control."""
+  """2,048 targets, vocabulary of 32,100; a single piece is the control."""
   shape = jax.ShapeDtypeStruct
   states, table = shape((1, 2048, 64), 'float32'), shape((64, 32100), 'float32')
   targets, weights = shape((1, 2048), 'int32'), shape((1, 2048), 'float32')
@@ -134,13 +134,13 @@ def test_logits_of_long_targets_never_exist_at_once(size, is_small):
       jax.jit(jax.value_and_grad(loss, (0, 1)))
       .lower(states, table, targets, weights)
       .compile({'xla_cpu_use_fusion_emitters': True})
-  )  # as outside of tests
+  )  # XLA's default outside of tests
   used = compiled.memory_analysis().temp_size_in_bytes
   assert (used < 4 * 2048 * 32100) == is_small, used
 
 
 @pytest.mark.parametrize('size', [1, 3, 100])
-def test_losses_of_documents_are_those_of_each_alone(size, monkeypatch):
+def test_losses_of_documents_equal_each_document_alone(size, monkeypatch):
   rng = np.random.default_rng(1)
   B, T, D, V = 3, 7, 4, 11
   kernel = rng.normal(size=(D, V)).astype(np.float32)

@@ -1,4 +1,4 @@
-"""SimCAS's objective against a plain loop over documents, chunks and tokens."""
+"""SimCAS's objective against a loop over documents, chunks and tokens."""
 
 import copy
 import functools
@@ -32,7 +32,7 @@ IS_OF_SELECTOR = ((r'selector/.*', 1.0), (r'.*', 0.0))
 
 
 def make_config(**selector):
-  """A SimCAS of moments, with dropout, whose selector moves far in a turn."""
+  """A tiny SimCAS with dropout, whose selector changes much in a turn."""
   config = task.make_config('ppo', 10)
   config.model.update(d_model=16, d_ff=16, decoder_d_ff=16, num_layers=1)
   config.model.update(num_decoder_layers=1, num_heads=2, dropout_rate=0.1)
@@ -47,7 +47,7 @@ def make_config(**selector):
 
 
 def make_batch(seed=0, scale=1):
-  """Documents of 3, 1, 2 and 3 chunks, targets of other lengths."""
+  """Documents of 3, 1, 2 and 3 chunks, targets of different lengths."""
   rng = np.random.default_rng(seed)
   inputs = rng.integers(8, 96, (B, C, L))
   inputs[:, :, 0], inputs[:, :, -1] = task.START, task.END
@@ -78,7 +78,7 @@ def make_objective(config):
 
 
 def noisy(params):
-  """Parameters whose selector has preferences."""
+  """Adds noise to parameters, so that the selector prefers some tokens."""
   rng = np.random.default_rng(5)
   return jax.tree.map(
       lambda x: x + 0.3 * rng.normal(size=x.shape).astype(x.dtype), params
@@ -99,7 +99,7 @@ def one_step(**selector):
 
 
 def split(params):
-  """(the selector's, all others), as numpy."""
+  """Returns (selector's parameters, all others), as numpy."""
   return optim.split(jax.tree.map(np.asarray, params), IS_OF_SELECTOR)
 
 
@@ -110,7 +110,7 @@ def differs(one, other):
   )
 
 
-def test_between_turns_it_is_the_likelihood_with_the_selector_frozen():
+def test_steps_between_turns_train_the_likelihood_with_the_selector_frozen():
   config = make_config(every=2)
   objective = make_objective(config)
   before, batch = first_state(objective), make_batch()
@@ -119,7 +119,7 @@ def test_between_turns_it_is_the_likelihood_with_the_selector_frozen():
   assert not differs(split(after.params)[0], split(before.params)[0])
   assert differs(split(after.params)[1], split(before.params)[1])
   assert metrics['turns'] == 0 and metrics['reward'] == 0
-  # As the likelihood's step takes it, with the same selected tokens.
+  # The likelihood's step with the same selected tokens.
   frozen = copy.deepcopy(config)
   frozen.optim.groups = (selector_turn.FROZEN,)
   model = models.build(config.model)
@@ -147,7 +147,7 @@ def test_between_turns_it_is_the_likelihood_with_the_selector_frozen():
       expected.params,
       after.params,
   )
-  # The second step has a turn; what it says of it stays until the next one.
+  # The second step has a turn; its metrics stay until the next turn.
   second, metrics = step(after, batch)
   assert differs(split(second.params)[0], split(after.params)[0])
   assert metrics['turns'] == 1 and metrics['reward'] > 0
@@ -156,7 +156,7 @@ def test_between_turns_it_is_the_likelihood_with_the_selector_frozen():
   assert again['reward'] == metrics['reward'] and again['turns'] == 1
 
 
-def test_a_turn_moves_the_selector_alone():
+def test_a_turn_changes_only_the_selector():
   before, after, metrics = one_step()
   _, without, _ = one_step(every=3)
   assert not differs(split(after.params)[1], split(without.params)[1])
@@ -167,7 +167,7 @@ def test_a_turn_moves_the_selector_alone():
   assert 0 < metrics['selected_attention'] < 1
 
 
-def test_without_a_critic_none_is_trained():
+def test_the_mean_baseline_trains_no_critic():
   before, after, metrics = one_step(baseline='mean')
   one, other = (x.params['selector'] for x in (before, after))
   assert differs(one['actor'], other['actor'])
@@ -188,7 +188,7 @@ def experience_of(params, batch, settings, model):
   )
 
 
-def test_experience_in_a_plain_loop_over_documents():
+def test_experience_equals_a_loop_over_documents():
   """Each document alone: its own chunks, rewards as sums over its tokens."""
   model, settings = build(dropout_rate=0.0), make_config().selector
   params = first_state(make_objective(make_config())).params
@@ -243,7 +243,7 @@ def test_experience_in_a_plain_loop_over_documents():
 
 @pytest.mark.parametrize('kl', [1e9, 0.0])
 @pytest.mark.parametrize('size', [512, 4])
-def test_learning_in_a_plain_loop(size, kl):
+def test_learning_equals_a_loop(size, kl):
   """Epochs, order, minibatches and Adam, one after the other."""
   model = build(dropout_rate=0.0)
   config = make_config(minibatch=size, kl=kl)
@@ -331,7 +331,7 @@ def test_learning_in_a_plain_loop(size, kl):
   assert np.isfinite(metrics['policy_loss']) and metrics['entropy'] > 0
 
 
-def test_values_that_are_not_finite_change_nothing():
+def test_non_finite_values_change_nothing():
   objective = make_objective(make_config())
   before = first_state(objective)
   after, metrics = jax.jit(objective.step)(before, make_batch(scale=np.nan))
@@ -349,7 +349,7 @@ def test_values_that_are_not_finite_change_nothing():
 
 
 def test_sampling_depends_on_the_document_and_the_step():
-  """Not on the place in the batch, the padding or the pieces of a batch."""
+  """Not on the position in the batch, the padding or the pieces."""
   model, batch = build(), make_batch()
   seeds = lambda batch, key: np.asarray(
       objectives.sampling_seeds(batch, jax.random.key(key), model)
@@ -369,7 +369,7 @@ def test_sampling_depends_on_the_document_and_the_step():
   assert len(np.unique(drawn)) == drawn.size
 
 
-def test_pieces_of_a_batch_are_turns_one_after_the_other():
+def test_pieces_of_a_batch_take_consecutive_turns():
   config = make_config()
   config.train.accumulate = 2
   objective = make_objective(config)
@@ -383,7 +383,7 @@ def test_pieces_of_a_batch_are_turns_one_after_the_other():
   assert whole.opt_state['selector'][0].count == 2 * 3
 
 
-def test_the_last_target_is_read_where_there_is_a_position():
+def test_the_last_target_is_read_if_it_has_a_position():
   model, batch = build(), make_batch()
   tokens, counts = experience.targets_read(batch, model)
   np.testing.assert_array_equal(tokens[:, 1:], batch['decoder_target_tokens'])
@@ -400,8 +400,8 @@ def test_the_last_target_is_read_where_there_is_a_position():
   assert tokens.shape == counts.shape == (1, L)
 
 
-def test_a_run_that_was_stopped_continues_bit_for_bit(tmp_path):
-  """Both optimisers, the turns and what the last one measured are saved."""
+def test_a_stopped_run_continues_bit_for_bit(tmp_path):
+  """Both optimisers, the number of turns and the last metrics are saved."""
   batches = lambda start: map(make_batch, itertools.count(start))
   measure = lambda params, step: {'eval/x': 1.0}
 
@@ -436,8 +436,8 @@ def test_a_run_that_was_stopped_continues_bit_for_bit(tmp_path):
   assert [row['train/turns'] for row in rows[0]] == [0, 1, 1, 2, 2, 3]
 
 
-def test_adapters_learn_next_to_the_selector():
-  """LoRA: the other parameters stay, the whole selector has its turns."""
+def test_adapters_learn_together_with_the_selector():
+  """LoRA: the other parameters stay, the whole selector is trained."""
   config = make_config()
   config.train.lora.update(rank=2, paths=r'.*attention/(query|value)/kernel')
   objective = make_objective(config)

@@ -1,4 +1,4 @@
-"""Optimisers against plain numpy, optax's own Adafactor, and themselves."""
+"""Optimisers against numpy loops and optax's own Adafactor."""
 
 import jax
 import jax.numpy as jnp
@@ -57,7 +57,7 @@ def _run(optimizer, params, steps, scale=1.0, groups=()):
   return optim.combine(params, frozen)
 
 
-def test_inverse_sqrt_is_the_releases_pretraining_rate():
+def test_inverse_sqrt_equals_the_rate_of_the_release():
   config = _config(
       schedule='inverse_sqrt', learning_rate=0.02, flat_steps=10_000
   )
@@ -75,7 +75,7 @@ def test_warmup_and_cooldown_multiply_the_schedule():
   np.testing.assert_allclose(schedule(np.array(steps)), expected, rtol=1e-6)
 
 
-def test_adamw_is_the_textbooks():
+def test_adamw_equals_a_loop():
   """Clip, AdamW and decay on matrices only, by a loop in float64."""
   config = _config(
       weight_decay=0.1, clip=2.0, learning_rate=1e-2, warmup_steps=3
@@ -104,12 +104,12 @@ def test_adamw_is_the_textbooks():
 
 
 def _layers(params):
-  """Every layer's parameters as an array of its own, as unstacked T5 has."""
+  """Splits stacked parameters into one array per layer, as in T5."""
   mixer = params['encoder']['layers']['mixer']
   return [jax.tree.map(lambda x: x[i], mixer) for i in range(2)]
 
 
-def test_adafactor_of_stacked_layers_is_that_of_each_layer():
+def test_adafactor_of_stacked_layers_equals_separate_layers():
   config = _config(name='adafactor', learning_rate=0.1)
   params = _params()
   stacked = _run(optim.make_optimizer(config, STEPS, params), params, 4, 1e3)
@@ -127,8 +127,8 @@ def test_adafactor_of_stacked_layers_is_that_of_each_layer():
       np.testing.assert_allclose(ours[path], leaf, rtol=1e-4, atol=1e-6)
 
 
-def test_adafactor_of_one_big_stack_is_not():
-  """The control of the test above: optax's own sees one block per array."""
+def test_optax_adafactor_differs_on_stacked_layers():
+  """Control of the test above: optax treats a stacked array as one block."""
   params = _params()
   config = _config(name='adafactor', learning_rate=0.1)
   ours = _run(optim.make_optimizer(config, STEPS, params), params, 4, 1e3)
@@ -168,7 +168,7 @@ def _square(old, g, decay):
 
 
 @pytest.mark.parametrize('relative', [True, False])
-def test_adafactor_is_the_papers(relative):
+def test_adafactor_equals_the_paper(relative):
   """A loop in float64 over single matrices; relative or absolute updates."""
   rng = np.random.default_rng(0)
   draw = lambda scale: {
@@ -213,11 +213,11 @@ def test_adafactor_is_the_papers(relative):
   for path, found in _flat(moved).items():
     x, gs = _flat(params)[path], [_flat(g)[path] for g in gradients]
     parts = [(found, x, gs)]
-    if 'layers' in path:  # a layer's array is its own
+    if 'layers' in path:  # each layer is a separate array
       parts = [(found[i], x[i], [g[i] for g in gs]) for i in range(2)]
     for found, x, gs in parts:
       want = expected(x, gs)
-      # Updates cancel: their sum has the rounding of the largest.
+      # Updates cancel, so the sum has the rounding error of the largest.
       atol = 1e-6 * np.abs(want).max()
       np.testing.assert_allclose(found, want, 1e-4, atol, err_msg=path)
 
@@ -244,7 +244,7 @@ def test_groups_scale_and_freeze():
     )
 
 
-def test_what_is_frozen_is_split_off_and_comes_back():
+def test_split_and_combine_are_inverse():
   params = _params()
   trained, frozen = optim.split(params, (('.*/(key|ssm)/.*', 0.0),))
   assert _flat(trained).keys() == {
@@ -274,7 +274,7 @@ def test_rate_follows_the_step_not_the_number_of_updates():
   )
 
 
-def test_norms_of_groups_make_up_the_whole():
+def test_norms_of_groups_add_up_to_the_global_norm():
   shapes = {
       'token_embedding/embedding': 2,
       'encoder/layers/mixer/ssm/log_dt': 3,

@@ -1,4 +1,4 @@
-"""Pages of a document on several devices: the same numbers, small messages."""
+"""Pages of a document on several devices: equal results, small messages."""
 
 import pytest
 
@@ -21,14 +21,14 @@ def run(function, *arguments):
 
 
 def large(sent, rows=2):
-  """The messages that have pages in them: [(collective, shape)].
+  """Returns the messages that contain pages: [(collective, shape)].
 
-  All shapes with a length are, but those of position tables; of sums, also but
-  those of the confidences [B, T] and the mixed states [B, T, D].
+  These are all shapes with a sequence length, except those of position tables
+  and, in all-reduces, confidences [B, T] and mixed states [B, T, D].
 
   Args:
-    sent: of `mesh_program.sent`.
-    rows: documents of a device.
+    sent: from `mesh_program.sent`.
+    rows: documents per device.
   """
   found = []
   for name in COLLECTIVES:
@@ -50,18 +50,18 @@ def check_steps(meshes, results):
     assert result['gradients'] < 1e-5 and result['parameters'] < 1e-5, sizes
     assert result['flops'] == 1, sizes
     assert not large(result['sent'], B // (sizes[0] * sizes[1])), sizes
-    # Parameters are gathered where they are cut, and nothing else is.
+    # Only sharded parameters are gathered.
     for name in COLLECTIVES:
       if name != 'all-reduce' and (name != 'all-gather' or sizes[1] == 1):
         assert not result['sent'][name], (sizes, name)
 
 
-def test_a_step_moves_no_page():
+def test_a_step_communicates_no_page():
   check_steps(MESHES, run('step', MESHES))
 
 
-def test_the_check_sees_what_xla_alone_moves():
-  """The negative control: pages folded and laid out as rows of texts are."""
+def test_the_check_fails_for_code_that_communicates_pages():
+  """Negative control: pages folded into rows and sharded like rows of texts."""
   learning, writing = run('control', MESHES[0])
   assert ('all-gather', f'2,{P},{T},{D}') in large(learning)
   assert ('all-gather', f'{2 * P},{L},4,8') in large(writing)
@@ -86,7 +86,7 @@ def test_steps_on_other_meshes(meshes, in_pieces, model):
 @pytest.mark.parametrize(
     'sizes, settings', [(MESHES[0], {}), (MESHES[1], dict(num_beams=3))]
 )
-def test_the_same_is_encoded_and_written(sizes, settings):
+def test_encoding_and_generation_equal_one_device(sizes, settings):
   one, other = run('write', [(1, 1, 1, 1), sizes], settings)
   assert len({tuple(row) for row in one['tokens']}) == B
   assert other['states'] < 1e-6 and other['tokens'] == one['tokens']
@@ -96,7 +96,7 @@ def test_the_same_is_encoded_and_written(sizes, settings):
 
 @pytest.mark.slow
 def test_global_decoding():
-  """One decoder over all pages: its keys lie over `sequence` as a text's."""
+  """One decoder over all pages; its keys are sharded over `sequence`."""
   model = dict(decoding='global')
   (result,) = run('step', MESHES[:1], False, model)
   assert result['loss'] < 1e-6 and result['gradients'] < 1e-5
@@ -111,7 +111,7 @@ def test_steps_that_read_states():
   assert other['tokens'] == one['tokens'] and not large(other['sent'])
 
 
-def test_rows_lie_where_their_pages_do():
+def test_rows_are_on_the_devices_of_their_pages():
   returned, own, drawn, different = run('rows')
   assert returned and own and drawn == different
 
@@ -121,7 +121,7 @@ def test_pages_are_never_added_to_a_batch():
   assert run('refused') == message
 
 
-def test_gradients_of_what_was_traced_before():
+def test_gradients_through_a_function_traced_before():
   assert run('gradients_of_jitted') < 1e-5
 
 

@@ -1,4 +1,4 @@
-"""Rewards, advantages and PPO's losses: golden arrays and plain loops."""
+"""Rewards, advantages and PPO's losses against golden arrays and loops."""
 
 import functools
 import math
@@ -21,7 +21,7 @@ SIZE = 4
 
 @functools.lru_cache
 def rolled_out(dtype):
-  """(model, params, rollout, what rewards are made of) of the golden arrays."""
+  """(model, params, rollout, inputs of rewards) of the golden arrays."""
   io = golden.arrays()
   targets = io['output_ids']
   with jax.enable_x64(dtype == 'float64'):
@@ -80,7 +80,7 @@ def assert_near(value, expected, bound, name):
 
 
 def golden_losses(agent, model, params, rollout, gains, returns):
-  """Of minibatches of 4 tokens, at the states of the rollout."""
+  """Losses of minibatches of 4 tokens, at the states of the rollout."""
   io = golden.arrays()
   new = model.apply(
       {'params': params | {'selector': agent}},
@@ -138,7 +138,7 @@ def test_golden_losses_and_gradients_of_ppo(dtype, atol, bound):
 
 
 def documents(seed=0, B=3, C=5, J=6):
-  """Ragged documents: an empty chunk among others, short last chunks."""
+  """Ragged documents: with an empty chunk and short last chunks."""
   rng = np.random.default_rng(seed)
   tokens = np.ones((B, C, J), bool)
   tokens[0, 3:] = False
@@ -152,8 +152,8 @@ def own_chunks(tokens):
 
 
 @pytest.mark.parametrize('trace', ppo.TRACES)
-def test_advantages_are_their_loop(trace):
-  """Of each document alone, its last chunk first."""
+def test_advantages_equal_a_loop(trace):
+  """A loop over documents, from the last chunk to the first."""
   rng, tokens = documents()
   rewards, values = (rng.normal(size=tokens.shape) for _ in range(2))
   with jax.enable_x64():
@@ -181,8 +181,8 @@ def test_advantages_are_their_loop(trace):
 
 @pytest.mark.parametrize('skip', ppo.SKIP)
 @pytest.mark.parametrize('limit', [3, 12, 1000])
-def test_rewards_are_their_loop(skip, limit):
-  """With documents that select less than the limit, as many, and more."""
+def test_rewards_equal_a_loop(skip, limit):
+  """Documents that select fewer tokens than the limit, as many, and more."""
   rng, tokens = documents()
   actions = tokens & (rng.random(tokens.shape) < 0.5)
   actions[0] = False
@@ -210,7 +210,7 @@ def test_rewards_are_their_loop(skip, limit):
     assert not np.asarray(found)[row][~tokens[row]].any()
 
 
-def test_the_likelihood_is_its_loop():
+def test_the_likelihood_equals_a_loop():
   rng = np.random.default_rng(1)
   logits, targets = rng.normal(size=(3, 4, 7)), rng.integers(0, 7, (3, 4))
   written = np.arange(4) < np.array([[4], [2], [0]])
@@ -249,8 +249,8 @@ def plain_losses(new, old, clip, factor):
   return policy - factor * entropy + value, policy, value, entropy, kl
 
 
-def test_losses_are_their_loop():
-  """Of minibatches of many tokens, of one and of none."""
+def test_losses_equal_a_loop():
+  """Minibatches of many tokens, of one token and without tokens."""
   rng, tokens = documents(2)
   tokens[1, 4, 1:] = False  # a single token
   new, old = (
@@ -272,8 +272,8 @@ def test_losses_are_their_loop():
       np.testing.assert_allclose([x[row, c] for x in found], expected, 0, 1e-12)
 
 
-def test_what_is_no_token_has_no_gradient():
-  """Nor numbers that are none: a ratio there may be infinite."""
+def test_padding_has_no_gradient():
+  """Nor NaNs: the ratio of padding may be infinite."""
   rng, tokens = documents(3)
   new, old = (
       tuple(rng.normal(size=tokens.shape) for _ in range(n)) for n in (3, 4)

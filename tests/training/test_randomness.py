@@ -1,4 +1,4 @@
-"""Every step, and every piece of one, draws masks of its own."""
+"""Each step, and each piece of a step, draws different dropout masks."""
 
 import functools
 
@@ -15,7 +15,7 @@ from tests import small_training
 
 @pytest.fixture(scope='module')
 def losses_of():
-  """losses_of(steps): of one batch and the first parameters, step by step."""
+  """losses_of(steps): losses of these steps, same batch and parameters."""
   config = small_training.make_config(10)
   config.model.dropout_rate = 0.5
   model = models.build(config.model)
@@ -46,20 +46,20 @@ def losses_of():
   return losses_of
 
 
-def test_every_step_has_a_dropout_mask_of_its_own(losses_of):
+def test_each_step_has_another_dropout_mask(losses_of):
   """Only the masks make the losses differ: batch and parameters are the same."""
   losses = losses_of(range(6))
   assert len(set(losses)) == 6, losses
   assert np.std(losses) > 1e-3
 
 
-def test_a_step_that_is_taken_again_has_the_same_mask(losses_of):
+def test_a_repeated_step_has_the_same_mask(losses_of):
   assert losses_of([4, 2]) == losses_of([2, 4])[::-1]
 
 
 @pytest.mark.parametrize('accumulate', [2, 4])
-def test_every_piece_of_a_batch_has_a_key_of_its_own(accumulate):
-  """The loss of a piece is what it draws, so that the sum shows the keys."""
+def test_each_piece_of_a_batch_has_another_key(accumulate):
+  """The loss of a piece is its random number, so the sum shows the keys."""
   batch = {'decoder_loss_weights': jnp.ones((4, 3))}
   key = jax.random.key(1)
 

@@ -1,4 +1,4 @@
-"""A decoder first reads the start token, or the mark of the beginning."""
+"""A decoder reads the start token first, or the mark <s>."""
 
 import dataclasses
 import json
@@ -30,8 +30,8 @@ BYTES = byte_vocabulary.ByteVocabulary()
 MARKS = types.SimpleNamespace(bos_id=0, pad_id=1, eos_id=2, start_id=2)
 
 
-def test_batches_of_both_kinds():
-  """The golden targets <s> w </s>: <s> is either predicted, or read first."""
+def test_batches_with_and_without_a_start_mark():
+  """The golden targets <s> w </s>: <s> is either predicted or read first."""
   rows = [
       dict(inputs=[0, 9, 2], targets=[0, 7, 8, 2]),
       dict(inputs=[0, 2], targets=[0, 2]),
@@ -60,8 +60,8 @@ def test_batches_of_both_kinds():
 
 @pytest.mark.parametrize('padding', ['release', 'tokens'])
 @pytest.mark.parametrize('smoothing', [0.1, 0.0])
-def test_losses_are_those_of_the_release(padding, smoothing):
-  """The golden batch through the training loss, in one piece and in two."""
+def test_losses_equal_the_release(padding, smoothing):
+  """The training loss of the golden batch, in one piece and in two."""
   if padding == 'tokens' and not smoothing:
     return  # no such array
   io = golden.arrays()
@@ -98,7 +98,7 @@ def test_losses_are_those_of_the_release(padding, smoothing):
     np.testing.assert_allclose(
         found['loss'] / found['weight'], expected, 0, 2e-4
     )
-  # Hugging Face's convention is another loss.
+  # Hugging Face's convention gives another loss.
   batch = batch_arrays.make_batch(
       rows, 2, (*io['input_ids'].shape[1:], 10), MARKS
   )
@@ -117,14 +117,14 @@ def settings_of(**changes):
   return decode_settings.of_run(config)
 
 
-def test_texts_start_as_in_training_unless_told():
+def test_generation_starts_as_in_training_unless_set():
   start_of = lambda settings: decode_settings.with_ids(settings, MARKS).start_id
   assert start_of(settings_of()) == 2
   assert start_of(settings_of(data_targets_start='bos')) == 0
   assert start_of(settings_of(decode_start='bos')) == 0
   both = dict(data_targets_start='bos', decode_start='start_id')
   assert start_of(settings_of(**both)) == 2
-  # A config.json of before, and of an import.
+  # A config.json of an older version, and of an imported model.
   decode = dataclasses.asdict(decode_settings.Settings())
   del decode['start']
   for config in dict(decode=decode), dict(decode=decode, data=dict(task='')):
@@ -156,10 +156,10 @@ def test_a_vocabulary_without_the_mark_is_refused():
     evaluate.settings_of(config)
 
 
-def test_a_run_that_learns_and_writes_after_the_mark(
+def test_a_run_trains_and_generates_after_the_mark(
     run_command, tmp_path, monkeypatch
 ):
-  """It is loaded so that it starts as it was trained, or as the release."""
+  """A loaded model starts as it was trained, or as the release does."""
   monkeypatch.chdir(tmp_path)
   home = bart_files.write(tmp_path / 'bart')
   texts = ''.join(
@@ -212,13 +212,13 @@ def test_a_run_that_learns_and_writes_after_the_mark(
   ids = vocabulary_lib.surround(s.vocabulary, s.vocabulary.encode('Ann sat.'))
   plain = s.generate(np.array([ids]), max_length=4)
   assert plain[0, 0] != 0  # the mark is read, not written
-  # Also where it is taken to.
+  # Also after a conversion.
   status, _, err = run_command(convert, '--source=run', '--target=exported')
   assert status == 0, err
   other = locost_jax.load('exported')
   assert other.settings.start_id == 0
   assert other.summarize('Ann sat. Ann sat. Ann sat.', max_length=6) == [text]
-  # The release's way: the start token is read, and the mark is forced.
+  # As in the release: the start token is read, and the mark is forced.
   release = s.generate(
       np.array([ids]), max_length=4, start='start_id', forced_first_token=0
   )

@@ -1,4 +1,4 @@
-"""The training loop: steps that are not finite, lines and saves."""
+"""The training loop: non-finite steps, metrics lines and saves."""
 
 import functools
 import json
@@ -38,7 +38,7 @@ from tests.small_training import V
 
 
 def _rows(workdir):
-  """Returns the lines of metrics.jsonl without what the clock decides."""
+  """Returns the lines of metrics.jsonl without timings."""
   path = Path(workdir) / 'metrics.jsonl'
   lines = path.read_text().splitlines() if path.exists() else []
   rows = [json.loads(line) for line in lines]
@@ -75,7 +75,7 @@ def _equal(one, other):
   jax.tree.map(np.testing.assert_array_equal, one, other)
 
 
-def test_padding_may_be_another_token():
+def test_the_padding_id_may_be_1():
   """Tokens 0 and 1 exchanged everywhere: the same loss, the same counts."""
   batch, state = next(_batches(3)), _bag_state()
   exchanged = np.array([1, 0, *range(2, V)])
@@ -98,7 +98,7 @@ def test_padding_may_be_another_token():
   assert abs(wrong['loss'] / expected['loss'] - 1) > 1e-3
 
 
-def test_a_step_that_is_not_finite_changes_nothing_but_the_count():
+def test_a_non_finite_step_changes_only_the_count():
   batch = next(_batches(0))
   state, metrics = _bag_step(_bag_state(), batch)
   assert metrics['nonfinite'] == 0 and metrics['culprit'] == -1
@@ -108,7 +108,7 @@ def test_a_step_that_is_not_finite_changes_nothing_but_the_count():
   assert skipped.nonfinite == 1 and skipped.step == state.step + 1
   _equal(skipped.params, state.params)
   _equal(skipped.opt_state, state.opt_state)
-  # The next one goes on from there, at the rate of its own step.
+  # The next step continues from this state, at its own learning rate.
   after, metrics = _bag_step(skipped, batch)
   assert metrics['nonfinite'] == 0 and after.nonfinite == 1
   assert np.any(
@@ -116,8 +116,8 @@ def test_a_step_that_is_not_finite_changes_nothing_but_the_count():
   )
 
 
-def test_pieces_of_a_batch_are_the_batch():
-  """Of a tiny model; pieces have different numbers of target tokens."""
+def test_pieces_of_a_batch_equal_the_batch():
+  """A tiny model; the pieces have different numbers of target tokens."""
   config = _config(10)
   config.model.dropout_rate = 0.0
   model = models.build(config.model, dtype='float64')
@@ -150,8 +150,8 @@ def test_pieces_of_a_batch_are_the_batch():
     )
 
 
-def test_frozen_parameters_cost_nothing():
-  """No optimiser's numbers, no gradient, and no backward pass to get one."""
+def test_frozen_parameters_need_no_memory_or_flops():
+  """No optimiser state, no gradient, and no backward pass for one."""
   config = _config(10)
   mesh = sharding.make_mesh(config.mesh)
   model, batch = models.build(config.model), next(_batches(0))
@@ -178,12 +178,12 @@ def test_frozen_parameters_cost_nothing():
       {'params': state.params}, batch['encoder_input_tokens']
   )
   saved = operations - fewer
-  # The backward pass of a product takes two of its size; of the kernels the
-  # one that makes them is not asked for, either.
+  # The backward pass of a product has two products of its size; the one for
+  # the kernels is not computed.
   assert saved > 1.5 * counted_flops.count(encode.jaxpr)
 
 
-def test_a_gradient_that_is_not_finite_is_named_beside_frozen_ones(tmp_path):
+def test_a_non_finite_gradient_is_named_among_frozen_parameters(tmp_path):
   config = _bag_config(3)
   config.optim.groups = (('logits/.*', 0.0),)
   with pytest.raises(InputError) as error:
@@ -226,8 +226,8 @@ def test_the_numbers_of_a_step():
 @pytest.mark.parametrize(
     'changes', [dict(label_smoothing=0.1), dict(z_loss=1e-2)]
 )
-def test_what_the_training_loss_adds(changes):
-  """label_smoothing and z_loss reach loss and gradients, of training alone."""
+def test_label_smoothing_and_z_loss_affect_training_only(changes):
+  """label_smoothing and z_loss change loss and gradients in training only."""
   batch, state = next(_batches(3)), _bag_state()
 
   def mean(params):
@@ -259,7 +259,7 @@ def test_what_the_training_loss_adds(changes):
   )
 
 
-def test_the_first_step_that_is_not_finite_ends_the_run(tmp_path):
+def test_the_first_non_finite_step_ends_the_run(tmp_path):
   config = _bag_config(12, checkpoint_every=4)
   with pytest.raises(InputError) as error:
     small_training.train(config, tmp_path, Bag(), _poisoned({7}), _evaluate)
@@ -269,13 +269,13 @@ def test_the_first_step_that_is_not_finite_ends_the_run(tmp_path):
   assert 'the checkpoint of step 4 is kept' in message
   assert '\n' not in message
   assert checkpoint.find(tmp_path).name == '4'
-  # With sound batches it goes on from there, as if nothing had been.
+  # With finite batches the run continues normally.
   small_training.train(config, tmp_path, Bag(), _batches, _evaluate)
   small_training.train(config, tmp_path / 'other', Bag(), _batches, _evaluate)
   assert _rows(tmp_path) == _rows(tmp_path / 'other')
 
 
-def test_some_steps_may_be_not_finite(tmp_path):
+def test_some_non_finite_steps_are_allowed(tmp_path):
   config = _bag_config(12, max_nonfinite_steps=2, log_every=6)
   small_training.train(config, tmp_path, Bag(), _poisoned({3, 9}), _evaluate)
   rows = [row for row in _rows(tmp_path) if 'train/loss' in row]
@@ -288,7 +288,7 @@ def test_some_steps_may_be_not_finite(tmp_path):
 
 
 def test_the_count_of_skipped_steps_continues(tmp_path):
-  """One step is skipped before a signal and one after it, one too many."""
+  """One step is skipped before a signal and one after: one too many."""
 
   def interrupted(start):
     for step, batch in enumerate(_poisoned({3, 9})(start), start + 1):
@@ -307,7 +307,7 @@ def test_the_count_of_skipped_steps_continues(tmp_path):
   assert str(error.value).endswith('the checkpoint of step 5 is kept')
 
 
-def test_a_parameter_that_is_not_finite_is_named(tmp_path):
+def test_a_non_finite_parameter_is_named(tmp_path):
 
   class Broken(Bag):
 
@@ -325,7 +325,7 @@ def test_a_parameter_that_is_not_finite_is_named(tmp_path):
   assert 'no checkpoint was written yet' in str(error.value)
 
 
-def test_a_line_is_the_mean_since_the_line_before(tmp_path):
+def test_a_line_has_the_means_since_the_previous_line(tmp_path):
   each, some = tmp_path / 'each', tmp_path / 'some'
   small_training.train(_bag_config(10), each, Bag(), _batches, _evaluate)
   small_training.train(
@@ -354,7 +354,7 @@ def test_a_line_is_the_mean_since_the_line_before(tmp_path):
   )
 
 
-def test_when_it_evaluates_and_saves(tmp_path):
+def test_evaluations_and_saves_are_on_time(tmp_path):
   asked = []
 
   def evaluate(params, step):
@@ -373,7 +373,7 @@ def test_when_it_evaluates_and_saves(tmp_path):
   }
   steps = sorted(int(p.name) for p in (tmp_path / 'checkpoints').glob('[0-9]*'))
   assert steps == [4, 8, 9, 10]
-  # A run that is over is not run again, but says the same.
+  # A finished run does not run again and returns the same result.
   never = lambda start: pytest.fail('asked for batches')
   assert (
       small_training.train(config, tmp_path, Bag(), never, evaluate) == result
@@ -382,7 +382,7 @@ def test_when_it_evaluates_and_saves(tmp_path):
 
 
 def test_patience(capsys, tmp_path):
-  """Ends after two evaluations that are worse, and goes on with four."""
+  """Stops after two worse evaluations; continues with a patience of four."""
   scores = {2: 1.0, 4: 3.0, 6: 2.0, 8: 2.9, 10: 2.5, 12: 4.0, 14: 9.0}
   asked = []
 
@@ -411,8 +411,8 @@ def test_patience(capsys, tmp_path):
   assert phases.is_finished(phase)
 
 
-def test_a_phase_that_ended_by_its_patience_is_the_last_finished_one(tmp_path):
-  """The next phase has begun, and is not finished."""
+def test_a_phase_stopped_by_patience_is_finished(tmp_path):
+  """The next phase has started and is not finished."""
   config = _bag_config(14, eval_every=2, checkpoint_every=1)
   config.train.patience = 2
   evaluate = lambda params, step: {'eval/x/rouge_mean': 100 - step}
@@ -438,7 +438,7 @@ def test_a_phase_that_ended_by_its_patience_is_the_last_finished_one(tmp_path):
 
 
 @pytest.mark.parametrize('key', ('train.eval_every', 'checkpoint.keep_best'))
-def test_patience_counts_from_an_evaluation_that_is_kept(key, tmp_path):
+def test_patience_needs_a_kept_evaluation(key, tmp_path):
   config = _bag_config(4, eval_every=2)
   config.train.patience = 3
   config.update_from_flattened_dict({key: 0})
@@ -446,8 +446,8 @@ def test_patience_counts_from_an_evaluation_that_is_kept(key, tmp_path):
     small_training.train(config, tmp_path / 'run', Bag(), _batches, _evaluate)
 
 
-def test_what_ends_an_evaluation_costs_no_step(tmp_path):
-  """It is saved before, is evaluated again, and nothing else is reported twice."""
+def test_a_failed_evaluation_loses_no_step(tmp_path):
+  """The state is saved first and evaluated again; no line is written twice."""
 
   def evaluate(params, step):
     if step == 8:
@@ -523,7 +523,7 @@ def test_parameters_from_another_run(tmp_path):
         (dict(init_from='nowhere/at/all'), 'nowhere/at/all: no such directory'),
     ],
 )
-def test_values_that_cannot_be(changes, words, tmp_path):
+def test_invalid_values(changes, words, tmp_path):
   config = _bag_config(2)
   config.train.update(changes)
   with pytest.raises(InputError) as error:

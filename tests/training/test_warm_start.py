@@ -1,4 +1,4 @@
-"""Parameters taken from another model, those that stay new, refusals."""
+"""Warm start: parameters that are copied, that stay new, and errors."""
 
 import math
 from pathlib import Path
@@ -30,14 +30,14 @@ GOLDEN = Path(__file__).parents[1] / 'golden'
 
 
 def shapes_of(**changes):
-  """{path: shape} of a LOCOST."""
+  """Returns {path: shape} of a LOCOST."""
   config = default.get_config().model
   config.update(vocab_size=32100, **changes)
   return parameters.flatten(parameters.abstract_params(models.build(config)))
 
 
 def like_t5(target, rows=32128):
-  """The paths of T5 v1.1 next to a LOCOST of its size: another mixer."""
+  """Returns the shapes of T5 v1.1, given a LOCOST of its size."""
   D = target['encoder/norm/scale'].shape[0]
   layers = target['encoder/layers/mixer_norm/scale'].shape[0]
   shape = lambda *sizes: jax.ShapeDtypeStruct(sizes, jnp.float32)
@@ -57,7 +57,7 @@ def like_t5(target, rows=32128):
 
 
 def test_t5_gives_locost_its_embedding_and_decoder():
-  """59% of the paper-size model; a kernel of its name and shape stays out."""
+  """59% of the paper-size model; an encoder kernel of equal shape is left out."""
   target = shapes_of()
   source = Source(like_t5(target), 't5', 'DIR')
   key = 'encoder/layers/mixer/key/kernel'
@@ -77,7 +77,7 @@ def test_t5_gives_locost_its_embedding_and_decoder():
       'token_embedding/embedding: 32,128 rows there, 32,100 here; '
       'not used: encoder, logits'
   )
-  # The feed-forwards and norms of the encoder, where they are asked for.
+  # init_map can ask for the feed-forwards and norms of the encoder.
   rows = ((r'encoder/(norm|layers/(feed_forward|\w+_norm))/.*', r'\g<0>'),)
   more = warm_start.choose(source, target, 'locost', rows)
   assert more.keys() - chosen.keys() == {
@@ -89,9 +89,9 @@ def test_t5_gives_locost_its_embedding_and_decoder():
   assert 'fresh: encoder/layers/mixer (' in line
 
 
-def test_the_same_paths_in_another_model_are_the_same_part():
-  """An encoder is taken whole where it has the same parameters; T5's decoder
-  is not, where the feed-forward has another form."""
+def test_modules_with_the_same_paths_are_copied_from_another_model():
+  """An encoder with the same paths is copied whole; T5's decoder with another
+  form of feed-forward is not."""
   target = shapes_of(feed_forward='relu')
   encoder = Source(shapes_of(), 'other', 'DIR')
   assert 'encoder/layers/mixer/key/kernel' not in warm_start.choose(
@@ -104,7 +104,7 @@ def test_the_same_paths_in_another_model_are_the_same_part():
   assert whole.keys() == shapes_of().keys()
 
 
-def test_of_the_same_model_what_has_the_same_path():
+def test_the_same_model_gives_all_parameters_with_the_same_path():
   target = shapes_of(gating=False)
   source = Source(shapes_of(), 'locost', 'DIR')
   chosen = warm_start.choose(source, target, 'locost', ())
@@ -119,7 +119,7 @@ def test_of_the_same_model_what_has_the_same_path():
   } == {'encoder/layers/mixer/gate'}
 
 
-def test_a_copy_head_that_the_source_lacks_stays_new():
+def test_a_copy_head_missing_in_the_source_stays_new():
   target = shapes_of(copy=True)
   source = Source(shapes_of(), 'locost', 'DIR')
   chosen = warm_start.choose(source, target, 'locost', ())
@@ -129,7 +129,7 @@ def test_a_copy_head_that_the_source_lacks_stays_new():
   }
   assert target.keys() - chosen.keys() == fresh
   line = warm_start.describe(source, target, chosen)
-  # 768 x 64 of queries and of keys, and a gate of 768 and 1.
+  # 768 x 64 each for queries and keys, and 768 + 1 for the gate.
   assert '; fresh: copy_head (99,073)' in line
 
 
@@ -191,7 +191,7 @@ def test_rows_decide_first_and_arrays_follow():
 
 @pytest.mark.parametrize('source_rows, own_rows', [(9, 6), (6, 9)])
 def test_rows_of_padded_vocabularies(source_rows, own_rows):
-  """Those in common are taken, the others stay as they were drawn."""
+  """The common rows are copied, the others keep their initial values."""
   make = lambda rows, seed: random_tree(
       {'token_embedding/embedding': (rows, 4), 'logits/kernel': (4, rows)}, seed
   )
@@ -217,7 +217,7 @@ def test_rows_of_padded_vocabularies(source_rows, own_rows):
     assert words.format(source_rows, own_rows) in line
 
 
-def test_what_does_not_fit_is_refused():
+def test_parameters_that_do_not_fit_are_refused():
   target = shapes_of()
   t5 = Source(like_t5(target), 't5', 'DIR')
   shallow = Source(like_t5(shapes_of(num_decoder_layers=6)), 't5', 'DIR')
@@ -240,12 +240,12 @@ def test_what_does_not_fit_is_refused():
     with pytest.raises(InputError) as error:
       warm_start.choose(source, target, 'locost', rows)
     assert words in str(error.value) and '\n' not in str(error.value)
-  # The map says otherwise: that part stays fresh.
+  # With a row in init_map that module stays new.
   chosen = warm_start.choose(shallow, target, 'locost', (('decoder/.*', ''),))
   assert set(chosen) == {'token_embedding/embedding'}
 
 
-def test_a_hugging_face_directory_gives_what_it_loads():
+def test_a_hugging_face_directory_gives_all_its_parameters():
   directory = GOLDEN / 'locost_a_tiny'
   loaded = pretrained.load(directory)
   origin = init_from.read(directory)
@@ -257,8 +257,8 @@ def test_a_hugging_face_directory_gives_what_it_loads():
     np.testing.assert_array_equal(origin.params[path], array)
 
 
-def test_a_run_begins_once_from_another(tmp_path, capfd):
-  """Smaller vocabulary there; reported once; not again when it continues."""
+def test_a_run_starts_once_from_another(tmp_path, capfd):
+  """A smaller vocabulary; reported once, and not when the run continues."""
 
   class Wider(small_training.Bag):
 
@@ -341,8 +341,8 @@ def test_vocabularies_must_be_the_same_unless_rows_stay_fresh(tmp_path):
   assert find('byte', both).size == 359
 
 
-def test_only_the_first_phase_begins_from_elsewhere():
-  """Of the config and of the command line; later ones from that before."""
+def test_only_the_first_phase_uses_init_from():
+  """From config or command line; later phases start from the previous one."""
   config = default.get_config()
   config.train.update(init_from='t5', init_map=(('encoder/.*', ''),))
   config.phases = (('one', {}), ('two', {}), ('three', {}))

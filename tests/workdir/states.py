@@ -47,5 +47,5 @@ def steps(directory):
 
 
 def step_of(params):
-  """The step whose parameters these are."""
+  """Returns the step of these parameters."""
   return int(np.asarray(params['a'])[0])

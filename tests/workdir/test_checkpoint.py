@@ -1,4 +1,4 @@
-"""Checkpoints: what is kept, what comes back, what is refused."""
+"""Checkpoints: keeping, restoring, damage and errors."""
 
 import os
 from typing import Any, NamedTuple
@@ -24,7 +24,7 @@ class State(NamedTuple):
 
 
 def _optimizer():
-  # Masks leave holes in the state: nodes without arrays.
+  # Masks give the state nodes without arrays.
   return optax.chain(
       optax.masked(optax.adam(1e-2), {'a': True, 'b': False}),
       optax.masked(optax.set_to_zero(), {'a': False, 'b': True}),
@@ -90,7 +90,7 @@ def test_latest_and_best_are_kept(run):
   checkpointer.close()
 
 
-def test_restore_gives_back_every_bit(run):
+def test_restore_is_exact(run):
   checkpointer = _open(run)
   restored = checkpointer.restore(6, _abstract(_state()))
   checkpointer.close()
@@ -153,7 +153,7 @@ def test_the_best_by_loss_is_the_smallest(tmp_path):
 
 
 def test_a_save_is_a_snapshot(tmp_path):
-  """Steps that reuse the memory while it is being written change nothing."""
+  """Later steps that reuse the state's memory do not change the save."""
   spoil = jax.jit(lambda x: jax.tree.map(jnp.zeros_like, x), donate_argnums=0)
   big = jnp.arange(4_000_000, dtype=jnp.float32)
   state = _state(1)._replace(params={'a': big})
@@ -166,11 +166,11 @@ def test_a_save_is_a_snapshot(tmp_path):
   np.testing.assert_array_equal(checkpoint.load_params(tmp_path)['a'], expected)
 
 
-def test_a_half_written_step_is_no_checkpoint(run, tmp_path):
+def test_a_partial_step_is_no_checkpoint(run, tmp_path):
   checkpointer = _open(tmp_path)
   checkpointer.save(1, _state(1))
   checkpointer.close()
-  # What a run killed while it saves leaves behind.
+  # The files of a run that was killed during a save.
   half = tmp_path / 'checkpoints' / '2.orbax-checkpoint-tmp' / 'params'
   half.mkdir(parents=True)
   assert checkpoint.find(tmp_path).name == '1'
@@ -245,7 +245,7 @@ def test_a_damaged_step_is_set_aside(spoil, words, tmp_path, capfd):
   directory = _save_scored(tmp_path)
   spoiled = _largest(directory / '4' / 'training')
   spoil(spoiled)
-  # Who only reads sees no damage in what it does not read, and moves nothing.
+  # A reader checks only what it reads, and renames nothing.
   _equal(
       checkpoint.load_params(tmp_path, 4),
       jax.tree.map(np.asarray, _state(4).params),
@@ -257,7 +257,7 @@ def test_a_damaged_step_is_set_aside(spoil, words, tmp_path, capfd):
   assert f'checkpoints/4: {name} ' in line and words in line
   assert line.endswith('damaged, set aside as 4.damaged')
   _equal(checkpointer.restore(3, _abstract(_state())), _state(3))
-  # The step is done again, and damaged again.
+  # The step is saved again, and damaged again.
   checkpointer.save(4, _state(4))
   checkpointer.close()
   _flip(_largest(directory / '4' / 'params'))
@@ -280,7 +280,7 @@ def test_a_damaged_best_is_not_the_best(tmp_path, capfd):
   assert checkpointer.set_damaged_aside() == 4
   assert 'set aside as 2.damaged' in capfd.readouterr().err
   assert checkpointer.best_step() == 3
-  # What is kept from now on goes by what is left: 3 stays as the best.
+  # Later saves keep the best of the remaining steps, 3.
   for step in (5, 6, 7):
     checkpointer.save(step, _state(step), {'eval/x/rouge_mean': 1.0})
   checkpointer.close()
@@ -289,11 +289,11 @@ def test_a_damaged_best_is_not_the_best(tmp_path, capfd):
   assert names == ['2.damaged', '3', '6', '7']
 
 
-def test_when_all_are_damaged_it_does_not_begin_anew(tmp_path):
+def test_a_run_with_only_damaged_steps_does_not_start_anew(tmp_path):
   directory = _save_scored(tmp_path)
   for step in directory.iterdir():
     (step / 'manifest.json').unlink()
-  for _ in range(2):  # the second time there is no step left to look at
+  for _ in range(2):  # the second time no step is left
     checkpointer = _open(tmp_path)
     with pytest.raises(InputError, match='all checkpoints are damaged'):
       checkpointer.set_damaged_aside()
@@ -301,7 +301,7 @@ def test_when_all_are_damaged_it_does_not_begin_anew(tmp_path):
   assert len(list(directory.glob('*.damaged'))) == 3
 
 
-def test_an_evaluation_that_comes_later(tmp_path):
+def test_metrics_added_later(tmp_path):
   checkpointer = _open(tmp_path, keep_latest=1)
   checkpointer.save(1, _state(1), {'eval/x/rouge_mean': 10.0})
   checkpointer.save(2, _state(2), None, {'window': [1], 'measured': False})
@@ -320,8 +320,10 @@ def test_an_evaluation_that_comes_later(tmp_path):
   assert not manifest.find_damage(tmp_path / 'checkpoints' / '2')
 
 
-def test_a_file_is_replaced_in_step_with_its_manifest(tmp_path, monkeypatch):
-  """A kill between any two renames leaves a directory that is intact."""
+def test_a_file_and_its_manifest_agree_while_it_is_replaced(
+    tmp_path, monkeypatch
+):
+  """A kill between any two renames leaves an intact directory."""
   (tmp_path / 'metrics').mkdir()
   (tmp_path / 'metrics' / 'metrics').write_text('old')
   manifest.write(tmp_path)

@@ -1,4 +1,4 @@
-"""The lock on WORKDIR: one holder, gone with it, and in nobody else's way."""
+"""The lock on WORKDIR: one holder, until it ends; readers need no lock."""
 
 import os
 import signal
@@ -39,7 +39,7 @@ def holder(tmp_path):
     process.kill()
 
 
-def test_the_second_is_refused_with_the_first_one_s_name(holder, tmp_path):
+def test_a_second_process_is_refused_and_the_first_is_named(holder, tmp_path):
   with pytest.raises(InputError) as error, within():
     with lock.hold(tmp_path / 'run'):
       pass
@@ -50,7 +50,7 @@ def test_the_second_is_refused_with_the_first_one_s_name(holder, tmp_path):
 
 
 @pytest.mark.parametrize('how', [signal.SIGKILL, signal.SIGTERM, 'end'])
-def test_the_lock_goes_with_its_holder(holder, tmp_path, how):
+def test_the_lock_ends_with_its_holder(holder, tmp_path, how):
   if how == 'end':
     holder.stdin.close()
   else:
@@ -120,7 +120,7 @@ def test_two_commands_cannot_write_one_workdir(
   assert os.listdir(tmp_path / 'run') == ['run.lock']
 
 
-def test_what_only_reads_is_not_hindered(
+def test_reading_commands_need_no_lock(
     tmp_path, arguments, run_command, request
 ):
   tiny_run.make(tmp_path / 'run')
@@ -135,9 +135,7 @@ def test_what_only_reads_is_not_hindered(
   assert status == 0, err
 
 
-def test_a_refused_command_leaves_no_lock_behind(
-    tmp_path, arguments, run_command
-):
+def test_a_refused_command_leaves_no_lock(tmp_path, arguments, run_command):
   status, _, err = run_command(main, *arguments, '--config.train.steps=-1')
   assert status == 2, err
   assert not (tmp_path / 'run').exists()
@@ -147,8 +145,8 @@ def test_a_refused_command_leaves_no_lock_behind(
   assert not list((tmp_path / 'run').iterdir())
 
 
-def test_of_what_was_made_only_what_is_empty_is_removed(tmp_path):
-  """Another run may have begun next to it."""
+def test_only_empty_new_directories_are_removed(tmp_path):
+  """Another run may have started in the same parent directory."""
   workdir = tmp_path / 'runs' / 'mine'
   with pytest.raises(InputError):
     missing = train_run.missing_directories(workdir)

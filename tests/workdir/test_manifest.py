@@ -1,4 +1,4 @@
-"""Manifests that anybody may have written."""
+"""Untrusted manifests."""
 
 import json
 import os
@@ -34,7 +34,7 @@ def directory(tmp_path):
     ['../secret', 'params/../../secret', '/etc/passwd', 'params//a', 'a', '']
     + ['params/', './params/a', 'params/\0', 'params/..'],
 )
-def test_names_that_lead_elsewhere_are_refused(directory, name):
+def test_names_outside_the_directory_are_refused(directory, name):
   (directory / 'manifest.json').write_text(
       json.dumps({GOOD: [DIGEST], name: [DIGEST]})
   )
@@ -57,7 +57,7 @@ def test_names_that_lead_elsewhere_are_refused(directory, name):
         ('{"params/b": ["%s"]}' % DIGEST, 'params/b is missing'),
     ],
 )
-def test_what_is_no_manifest_is_told_in_a_few_words(directory, text, words):
+def test_an_invalid_manifest_is_described(directory, text, words):
   (directory / 'manifest.json').write_text(text)
   with within():
     damage = manifest.find_damage(directory)
@@ -109,7 +109,7 @@ def test_a_checkpoint_with_a_pipe_is_refused_at_once(tmp_path):
     checkpoint.load_params(tmp_path)
 
 
-def test_files_that_no_manifest_names_are_told(tmp_path, capfd):
+def test_files_not_in_the_manifest_are_reported(tmp_path, capfd):
   directory = states.save(tmp_path, [None]) / '1'
   checkpoint.load_params(tmp_path)
   assert capfd.readouterr().err == ''

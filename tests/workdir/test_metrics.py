@@ -1,4 +1,4 @@
-"""Metrics of checkpoints: damage of them, and which checkpoint is the best."""
+"""Metrics of checkpoints: damage, and the choice of the best checkpoint."""
 
 import json
 import os
@@ -38,14 +38,14 @@ def scored(tmp_path_factory):
   return workdir
 
 
-# Of steps that are the best, kept and the latest; `known`: as if the manifest
-# had been written so.
+# Damage of the best, a kept and the latest step; `known`: with a manifest that
+# matches the damaged file.
 @pytest.mark.parametrize(
     'name, step, known',
     [('cut', step, known) for step in (2, 3, 4) for known in (False, True)]
     + [(name, 4, True) for name in NOT_METRICS if name != 'cut'],
 )
-def test_damaged_metrics_end_nothing(
+def test_damaged_metrics_end_no_command(
     scored, tmp_path, capfd, name, step, known
 ):
   tmp_path = shutil.copytree(scored, tmp_path / 'run')
@@ -54,7 +54,7 @@ def test_damaged_metrics_end_nothing(
   if known:
     manifest.write(directory / str(step))
   with within():
-    # Who only reads passes over them, and says so once.
+    # A reader ignores them and warns once.
     params = checkpoint.load_params(tmp_path)
     assert states.step_of(params) == (3 if step == 2 else 2)
     checkpoint.find(tmp_path)
@@ -62,7 +62,7 @@ def test_damaged_metrics_end_nothing(
     assert f'checkpoints/{step}: metrics/metrics' in line
     assert 'not among the best' in line
     assert states.steps(directory) == ['2', '3', '4']
-    # The run goes on.
+    # The run continues.
     checkpointer = states.open_run(tmp_path)
     assert checkpointer.set_damaged_aside() == 4
     assert f'checkpoints/{step}: ' in capfd.readouterr().err
@@ -86,8 +86,8 @@ def test_the_latest_step_is_measured_again(tmp_path, capfd):
   checkpointer.close()
 
 
-def test_a_step_that_was_not_measured_stays_so(tmp_path):
-  """Its metrics were {}: no evaluation is due that there was none of."""
+def test_a_step_without_metrics_is_not_evaluated(tmp_path):
+  """Its metrics were {}, so no evaluation is due."""
   directory = states.save(tmp_path, [{ROUGE: 10.0}, None])
   (directory / '2' / METRICS).write_bytes(b'')
   checkpointer = states.open_run(tmp_path)
@@ -97,8 +97,8 @@ def test_a_step_that_was_not_measured_stays_so(tmp_path):
   checkpointer.close()
 
 
-def test_another_step_with_damaged_metrics_is_kept_aside(tmp_path):
-  """It may have been the best: nothing of it is deleted."""
+def test_an_earlier_step_with_damaged_metrics_is_set_aside(tmp_path):
+  """It may have been the best, so nothing is deleted."""
   directory = states.save(tmp_path, SCORED)
   (directory / '2' / METRICS).write_bytes(b'')
   checkpointer = states.open_run(tmp_path)
@@ -109,8 +109,8 @@ def test_another_step_with_damaged_metrics_is_kept_aside(tmp_path):
   assert states.steps(directory) == ['2.damaged', '3', '6', '7']
 
 
-def test_metrics_that_are_another_number_are_not_trusted(tmp_path, capfd):
-  """A digit that flipped makes no other step the best."""
+def test_changed_metrics_are_not_trusted(tmp_path, capfd):
+  """A flipped digit does not change the best step."""
   directory = states.save(tmp_path, SCORED)
   path = directory / '3' / METRICS
   path.write_text(path.read_text().replace('20.0', '90.0'))
@@ -118,7 +118,7 @@ def test_metrics_that_are_another_number_are_not_trusted(tmp_path, capfd):
   assert 'has other contents than were written' in capfd.readouterr().err
 
 
-def test_metrics_that_no_manifest_names_are_read(tmp_path, capfd):
+def test_metrics_missing_in_the_manifest_are_read(tmp_path, capfd):
   """Checkpoints of an older version."""
   directory = states.save(tmp_path, SCORED)
   for step in directory.iterdir():
@@ -136,8 +136,8 @@ def test_metrics_that_no_manifest_names_are_read(tmp_path, capfd):
   assert capfd.readouterr().err == ''
 
 
-def test_the_best_is_by_the_metric_asked_for_now(tmp_path):
-  """Numbers of two metrics are never compared; both are stored."""
+def test_the_best_is_by_the_current_metric(tmp_path):
+  """Scores of two metrics are never compared; both metrics are stored."""
   metrics = [
       {ROUGE: 10.0, LOSS: 0.5},  # the best by loss
       {ROUGE: 30.0, LOSS: 3.0},
@@ -150,13 +150,13 @@ def test_the_best_is_by_the_metric_asked_for_now(tmp_path):
   assert checkpointer.set_damaged_aside() == 4
   assert checkpointer.best_step() == 3
   assert checkpoint.find(tmp_path).name == '3'
-  # By ROUGE 25 would be better than a score of -2.
+  # If metrics were mixed, a ROUGE of 25 would beat a loss score of -2.
   for step, loss in ((5, 2.7), (6, 2.8), (7, 2.9)):
     checkpointer.save(step, states.make(step), {ROUGE: 25.0, LOSS: loss})
   checkpointer.close()
   assert checkpoint.find(tmp_path).name == '3'
   assert states.steps(directory) == ['3', '7']
-  # And back.
+  # Back to the first metric.
   checkpointer = states.open_run(tmp_path)
   checkpointer.set_damaged_aside()
   assert checkpointer.best_step() == 7
@@ -164,8 +164,8 @@ def test_the_best_is_by_the_metric_asked_for_now(tmp_path):
   assert not manifest.find_damage(directory / '3')
 
 
-def test_killed_between_two_metrics_they_are_not_compared(tmp_path):
-  """The latest step says which metric is meant."""
+def test_scores_of_two_metrics_are_not_compared(tmp_path):
+  """A run killed while it rewrites scores: the latest step's metric counts."""
   directory = states.save(
       tmp_path, [{ROUGE: 1.0, LOSS: 9.0}, {ROUGE: 30.0, LOSS: 3.0}]
   )
@@ -177,7 +177,7 @@ def test_killed_between_two_metrics_they_are_not_compared(tmp_path):
   assert checkpoint.find(tmp_path).name == '2'
 
 
-def test_scores_of_an_older_version_say_no_metric(tmp_path):
+def test_scores_of_an_older_version_without_a_metric(tmp_path):
   directory = states.save(tmp_path, SCORED)
   for step in directory.iterdir():
     metrics = json.loads((step / METRICS).read_text())
@@ -193,7 +193,7 @@ def test_scores_of_an_older_version_say_no_metric(tmp_path):
 
 
 @pytest.mark.parametrize('keep_latest', [1, 4])
-def test_a_tie_is_won_by_the_later_step(tmp_path, keep_latest):
+def test_of_equal_steps_the_later_is_best(tmp_path, keep_latest):
   directory = states.save(
       tmp_path,
       [{ROUGE: 30.0}, {ROUGE: 30.0}, {ROUGE: 1.0}, {ROUGE: 1.0}],
@@ -225,7 +225,7 @@ def test_a_latest_step_without_parameters_is_saved_again(tmp_path, capfd):
 
 @pytest.fixture
 def synced(monkeypatch):
-  """Paths that were flushed to the disk, by the names they had then."""
+  """The paths synced to disk, by their names at that time."""
   paths, flush = [], os.fsync
 
   def spy(descriptor):
@@ -236,8 +236,8 @@ def synced(monkeypatch):
   return paths
 
 
-def test_what_replaces_metrics_is_flushed(tmp_path, synced):
-  """A power cut leaves the old ones or the new ones, never an empty file."""
+def test_replaced_metrics_are_synced(tmp_path, synced):
+  """A power cut leaves the old or the new metrics, never an empty file."""
   directory = states.save(tmp_path, [{ROUGE: 10.0}]) / '1'
   synced.clear()
   manifest.replace(directory, METRICS, '{}')
@@ -245,12 +245,12 @@ def test_what_replaces_metrics_is_flushed(tmp_path, synced):
       f'{directory}/metrics'
   )
   manifests = [i for i, p in enumerate(synced) if 'manifest.json.tmp' in p]
-  # Before the first rename, and after the file has its name.
+  # Before the first rename, and after the file is renamed.
   assert manifests[0] < synced.index(f'{directory}/metrics') < manifests[-1]
   assert str(directory) in synced[manifests[-1] :]
 
 
-def test_a_checkpoint_is_flushed_before_it_has_its_name(tmp_path, synced):
+def test_a_checkpoint_is_synced_before_it_is_renamed(tmp_path, synced):
   directory = states.save(tmp_path, [{ROUGE: 10.0}]) / '1'
   names = {
       path.partition('checkpoint-tmp')[2].partition('/')[2] for path in synced
@@ -260,7 +260,7 @@ def test_a_checkpoint_is_flushed_before_it_has_its_name(tmp_path, synced):
   assert any(name.startswith('manifest.json.tmp') for name in names)
 
 
-def test_a_file_that_is_written_is_flushed(tmp_path, synced):
+def test_a_written_file_is_synced(tmp_path, synced):
   files.write(tmp_path / 'file', 'text')
   assert [path.rpartition('.tmp')[0] for path in synced[:1]] == [
       f'{tmp_path}/file'

@@ -1,4 +1,4 @@
-"""A WORKDIR's config.json that somebody changed: one line, at once."""
+"""Errors of a changed config.json in WORKDIR: one line, before anything else."""
 
 import json
 import os
@@ -24,7 +24,7 @@ def trained(tmp_path_factory):
 
 @pytest.fixture
 def run(trained, tmp_path):
-  """A copy of a run, and what its config.json holds."""
+  """A copy of a run, and the contents of its config.json."""
   directory = shutil.copytree(trained, tmp_path / 'run')
   return directory, json.loads((directory / 'config.json').read_text())
 
@@ -119,7 +119,7 @@ def test_a_damaged_file_is_one_line(run, data, words):
   assert str(error.value).startswith(f'{path}: ') and words in str(error.value)
 
 
-def test_a_pipe_is_not_waited_for(run):
+def test_a_pipe_does_not_block(run):
   path = run[0] / 'config.json'
   path.unlink()
   os.mkfifo(path)
@@ -144,7 +144,7 @@ def test_a_command_prints_the_line(run, run_command, tmp_path):
   )
 
 
-def test_what_is_of_no_run_is_read_as_it_is(tmp_path):
+def test_a_config_of_another_program_is_not_checked(tmp_path):
   (tmp_path / 'config.json').write_text('{"model": 3}')
   assert phases_lib.read_config(tmp_path) == {'model': 3}
   assert find.find_run(tmp_path) is None
