@@ -40,6 +40,7 @@ def get_config():
           input_field='document',  # the field that is read
           target_field='summary',  # the field that is to be written
           query_field='',  # the field in front of it; '': `query`, if any
+          references_field='',  # the list of references; '': `references`
           text_unit='file',  # .txt: a 'file', 'paragraph' or 'line' is a row
           targets_start='start_id',  # what a decoder reads first; 'bos': <s>
           vocabulary='train',  # T5's or BART's files, 'byte' or 'train'

@@ -23,6 +23,7 @@ def get_config():
           dropout_rate=0.1,
       )
   )
+  config.data.vocabulary_size = 4000  # it is to have few megabytes
   config.optim.groups = ((default.TIME_SCALES, 0.1),)
   config.train.checkpoint_every = 500
   (_, pretrain), (_, finetune) = config.phases

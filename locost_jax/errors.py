@@ -5,10 +5,10 @@ import errno
 import os
 import re
 
-# No room: on the disk, in a quota, in a file.
+# Error codes of no room: disk full, quota, file size limit.
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
-# C0 and C1, line separators, marks of direction, lone surrogates.
+# C0 and C1 controls, line separators, direction marks, lone surrogates.
 _UNSEEN = re.compile(
     '[\0-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069'
     '\ud800-\udfff\ufeff]'
@@ -18,16 +18,16 @@ _UNSEEN = re.compile(
 class InputError(ValueError):
   """A wrong file, key, field or value; the message is one clear line.
 
-  The message names the culprit, what was expected and what came. Command lines
-  print it without a traceback and exit with status 2.
+  The message has the culprit, the expected and the given value. Commands print
+  it without a traceback and exit with status 2.
   """
 
 
 class Stopped(Exception):
-  """The command was asked to stop and has; the message is one clear line.
+  """The command has stopped on request; the message is one clear line.
 
-  Command lines print it and exit with `status`, as a shell does for a process
-  that a signal ended: 128 and the signal's number.
+  Commands print it and exit with `status`: 128 plus the signal's number, as a
+  shell reports a process that a signal ended.
   """
 
   def __init__(self, message, status):
@@ -36,10 +36,10 @@ class Stopped(Exception):
 
 
 def visible(text):
-  """Returns a text with what a terminal would obey, or not show, as escapes.
+  """Escapes characters that a terminal would interpret or not show.
 
-  These are control characters, newlines, marks of the direction of writing, and
-  bytes of a file's name that are no text.
+  These are control characters, newlines, direction marks, and bytes of a file
+  name that do not decode.
   """
   return _UNSEEN.sub(
       lambda found: found[0].encode('unicode_escape').decode(), str(text)
@@ -47,12 +47,12 @@ def visible(text):
 
 
 def check_choice(key, value, choices):
-  """Raises an InputError where a value is none of the choices.
+  """Raises an InputError if a value is not one of the choices.
 
   Args:
-    key: what the user set, 'model.variant' for example.
-    value: what it was set to.
-    choices: an iterable of the values that are possible.
+    key: the config key, 'model.variant' for example.
+    value: its value.
+    choices: an iterable of the possible values.
   """
   if value not in choices:
     raise InputError(
@@ -61,10 +61,10 @@ def check_choice(key, value, choices):
 
 
 def disk_error(error):
-  """Returns what the system said of a write that failed; None: it was not one.
+  """Returns the system's message of a failed write, or None for other errors.
 
   Args:
-    error: an OSError, or the ValueError with which TensorStore quotes one.
+    error: an OSError, or TensorStore's ValueError that quotes one.
   """
   if isinstance(error, OSError):
     return error.strerror or str(error)
@@ -75,8 +75,8 @@ def disk_error(error):
 def suggest(name, known, prefix=''):
   """Returns '; did you mean PREFIXname?' for the nearest known name, or ''.
 
-  A dotted name whose last part is right is nearest, then one that is spelt
-  alike, then one whose last part is.
+  Prefers a dotted name with the same last part, then a similarly spelt name,
+  then a name with a similarly spelt last part.
   """
   last = name.rsplit('.', 1)[-1]
   last_parts = {key.rsplit('.', 1)[-1]: key for key in known}

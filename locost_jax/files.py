@@ -1,4 +1,4 @@
-"""Whole files on disk: a file is there complete, or not at all."""
+"""Atomic writes: a file on disk is complete or does not exist."""
 
 import hashlib
 import os
@@ -18,11 +18,11 @@ _KINDS = {
 
 
 def check_regular(path, name=None):
-  """Raises an InputError for what is no regular file; nothing there is fine.
+  """Raises an InputError if a path exists and is not a regular file.
 
   Args:
     path: of the file; links are followed.
-    name: what the error calls it; None: the path.
+    name: the file's name in the message; None: the path.
   """
   try:
     mode = os.stat(path).st_mode
@@ -35,14 +35,14 @@ def check_regular(path, name=None):
 
 
 def check_mode(mode, name):
-  """Raises an InputError for the mode of what is no regular file.
+  """Raises an InputError unless a mode is that of a regular file.
 
   Reading a pipe may wait for ever, and a device may never end. Replacing one
-  breaks what others do with it.
+  would break other programs that use it.
 
   Args:
     mode: `st_mode`.
-    name: what the error calls the file.
+    name: the file's name in the message.
   """
   if not stat.S_ISREG(mode):
     kind = _KINDS.get(stat.S_IFMT(mode), 'no file')
@@ -53,18 +53,18 @@ def write(path, content):
   """Writes a file so that a crash leaves the old one or the new one.
 
   Args:
-    path: of the file; its directories are made.
-    content: bytes; or str, written as UTF-8 with line ends as they are.
+    path: of the file; missing directories are made.
+    content: bytes; or str, written as UTF-8 with unchanged line ends.
 
   Raises:
-    InputError: there is something that is no regular file.
-    OSError: it cannot be written; `filename` is the path.
+    InputError: the path exists and is not a regular file.
+    OSError: the file cannot be written; `filename` is the path.
   """
   data = content.encode() if isinstance(content, str) else content
   path = Path(path)
   check_regular(path)
   path.parent.mkdir(parents=True, exist_ok=True)
-  # A name may have 255 bytes, and the temporary one is longer.
+  # A name has at most 255 bytes, so shorten it before adding a suffix.
   temporary = path.with_name(f'{path.name[:60]}.tmp{os.getpid()}')
   try:
     with open(temporary, 'wb') as file:
@@ -82,7 +82,7 @@ def write(path, content):
 
 
 def sync(path):
-  """Makes a file, or the names in a directory, survive a power cut."""
+  """Syncs a file, or the names in a directory, to disk (fsync)."""
   descriptor = os.open(path, os.O_RDONLY)
   try:
     os.fsync(descriptor)
@@ -93,7 +93,7 @@ def sync(path):
 def describe(file):
   """Returns 'BYTES SHA-256' of an open binary file, or of bytes.
 
-  0.8 s per GiB on a core with SHA instructions.
+  Takes 0.8 s per GiB on a core with SHA instructions.
   """
   if isinstance(file, bytes):
     return f'{len(file)} {hashlib.sha256(file).hexdigest()}'

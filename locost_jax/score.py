@@ -35,14 +35,14 @@ from locost_jax.command_line.progress import Progress
 from locost_jax.errors import InputError
 from locost_jax.evaluation import compare_predictions
 from locost_jax.evaluation import comparison_table
-from locost_jax.evaluation import measure_table
-from locost_jax.evaluation import measures
 from locost_jax.evaluation import predictions
+from locost_jax.evaluation import score_metric_table
+from locost_jax.evaluation import score_output
 from locost_jax.evaluation import scoring
 from locost_jax.evaluation import source_documents
 from locost_jax.evaluation import submission
-from locost_jax.evaluation.metrics import measure
 from locost_jax.evaluation.metrics import protocols
+from locost_jax.evaluation.metrics import score_metric
 
 
 def define_flags(values, argv):
@@ -94,9 +94,13 @@ def define_metric_flags(values):
       'metrics',
       'rouge',
       'what is measured, with commas; '
-      + '; '.join(f'{m.name}: {m.what}' for m in measures.MEASURES.values())
+      + '; '.join(
+          f'{m.name}: {m.what}' for m in score_metric_table.METRICS.values()
+      )
       + '; '
-      + '; '.join(f'{k}: {", ".join(v)}' for k, v in measures.GROUPS.items()),
+      + '; '.join(
+          f'{k}: {", ".join(v)}' for k, v in score_metric_table.GROUPS.items()
+      ),
       flag_values=values,
   )
   flags.DEFINE_string(
@@ -175,12 +179,12 @@ def main(values, arguments):
     if values.compare:
       raise InputError('--compare and --submission: expected one of them')
     submission.check(values.submission, values.overwrite, path)
-  chosen = measures.find(_words(values.metrics))
-  if chosen != [measures.ROUGE] or values.correlation or values.model:
+  chosen = score_metric_table.find(_words(values.metrics))
+  if chosen != [score_metric_table.ROUGE] or values.correlation or values.model:
     if values.compare or values.submission:
       other = '--compare' if values.compare else '--submission'
       raise InputError(f'{other} and --metrics: expected one of them')
-    return print_measures(path, chosen, protocol, values)
+    return print_metrics(path, chosen, protocol, values)
   pairs = predictions.read(path, references=not values.submission)
   if values.submission:
     submission.write(values.submission, path, pairs)
@@ -250,32 +254,32 @@ def compare(paths, pairs, protocol, values):
   )
 
 
-def print_measures(path, chosen, protocol, values):
+def print_metrics(path, chosen, protocol, values):
   """Measures and prints everything that --metrics names.
 
   Args:
     path: of the predictions.
-    chosen: list of `measure.Measure`.
+    chosen: list of `score_metric.ScoreMetric`.
     protocol: a `protocols.Protocol`.
     values: the flags.
   """
-  models = measures.find_models(chosen, _words(values.model))
+  models = score_metric_table.find_models(chosen, _words(values.model))
   if 'judge' in models and not values.base_url:
     raise InputError(
         '--base_url is missing: where is the judge? Such as '
         'https://api.openai.com/v1'
     )
   rows = [
-      measure.Row(pair.prediction, pair.references, document)
+      score_metric.Row(pair.prediction, pair.references, document)
       for pair, document in zip(
           predictions.read(path),
           source_documents.read(path, values.documents),
           strict=True,
       )
   ]
-  measures.check_documents(chosen, rows, path)
+  score_metric_table.check_documents(chosen, rows, path)
   progress = Progress()
-  measured, problem = measures.run(
+  measured, problem = score_metric_table.run(
       chosen, models, rows, _settings(values, protocol, progress)
   )
   progress.wipe()
@@ -284,23 +288,25 @@ def print_measures(path, chosen, protocol, values):
   for one in measured.values():
     for line in one.notes:
       print(line, file=sys.stderr)
-  found = {name: measure.summarize(name, one) for name, one in measured.items()}
-  table = measures.correlate(measured) if values.correlation else None
+  found = {
+      name: score_metric.summarize(name, one) for name, one in measured.items()
+  }
+  table = score_metric_table.correlate(measured) if values.correlation else None
   if values.format == 'text':
-    print(measure_table.format_text(found, measured, table))
+    print(score_output.format_text(found, measured, table))
   else:
     result = dict(pairs=len(rows), metrics=found)
     if table is not None:
-      result['correlation'] = measures.correlation_json(*table)
+      result['correlation'] = score_metric_table.correlation_json(*table)
     print(json.dumps(result))
   if problem is not None:
     raise problem
 
 
 def _settings(values, protocol, progress):
-  """The flags as `measure.Settings`."""
+  """The flags as `score_metric.Settings`."""
   cache = values.judge_cache or '~/.cache/locost_jax/judge'
-  return measure.Settings(
+  return score_metric.Settings(
       protocol=protocol,
       processes=values.processes or os.cpu_count() or 1,
       layer=values.layer,

@@ -27,23 +27,21 @@ from absl import flags
 from locost_jax.command_line import allocator
 from locost_jax.command_line import commands
 from locost_jax.command_line import part_options
+from locost_jax.command_line import summary_options
 from locost_jax.devices import memory
 from locost_jax.errors import InputError
 from locost_jax.errors import visible
 from locost_jax.generation import decode_settings
 from locost_jax.summarizing import documents as documents_lib
 from locost_jax.summarizing import outputs
+from locost_jax.summarizing import questions
 from locost_jax.summarizing import texts
 from locost_jax.values import ranges
 
-# The options of decoding that are flags.
-_SETTINGS = {
-    name: field
-    for name, field in decode_settings.OPTIONS.items()
-    if field.metadata['is_flag']
-}
 # The flags that are fields of `texts.Pages`.
-_PAGES = tuple(f.name for f in dataclasses.fields(texts.Pages))
+_PAGES = tuple(
+    f.name for f in dataclasses.fields(texts.Pages) if f.name != 'query_in'
+)
 
 
 def define_flags(values, argv):
@@ -59,96 +57,13 @@ def define_flags(values, argv):
       flag_values=values,
   )
   commands.define_allow_download(values, 'checkpoint')
-  _define_decoding(values)
-  _define_documents(values)
-  _define_pages(values)
+  summary_options.define_decoding(values)
+  summary_options.define_documents(values)
+  summary_options.define_pages(values, texts.FORMS)
   part_options.define(values)
   _define_output(values)
+  _define_stream(values)
   _define_computation(values)
-
-
-def _define_decoding(values):
-  for name, field in _SETTINGS.items():
-    text, least = field.metadata['text'], field.metadata['least']
-    if field.metadata['choices']:
-      flags.DEFINE_enum(
-          name, None, list(field.metadata['choices']), text, flag_values=values
-      )
-    elif isinstance(field.default, bool):
-      flags.DEFINE_boolean(name, None, text, flag_values=values)
-    elif least is not None:
-      flags.DEFINE_integer(
-          name, None, text, lower_bound=least, flag_values=values
-      )
-    else:
-      flags.DEFINE_float(name, None, text, flag_values=values)
-  flags.DEFINE_integer(
-      'seed', 0, 'of sampling', lower_bound=0, flag_values=values
-  )
-
-
-def _define_documents(values):
-  flags.DEFINE_integer(
-      'max_input_length',
-      None,
-      'tokens read of a document [all of them]',
-      lower_bound=2,
-      flag_values=values,
-  )
-  flags.DEFINE_string(
-      'input_field',
-      'document',
-      'of JSONL rows: where the document is',
-      flag_values=values,
-  )
-  flags.DEFINE_string(
-      'reference_field',
-      None,
-      'of JSONL rows: where the right summary is, or a list of all that are '
-      'right; kept in the JSON rows, so that locost_jax.score can read them',
-      flag_values=values,
-  )
-  flags.DEFINE_integer(
-      'max_document_bytes',
-      None,
-      'most bytes of a document: of a file, of what a compressed file or a book '
-      'unpacks to, of a row [1 GiB, or an eighth of the free memory]',
-      lower_bound=1,
-      flag_values=values,
-  )
-
-
-def _define_pages(values):
-  """Defines the fields of `texts.Pages` as flags; None: as trained."""
-  flags.DEFINE_enum(
-      'pages',
-      None,
-      texts.FORMS,
-      'of a model that reads pages: sentences in order (spatial), the sections '
-      'of a JSONL row (discourse), its documents (document); of one that reads '
-      'chunks: cut wherever one is full (chunks), or between sentences '
-      '(sentence_chunks) [as trained]',
-      flag_values=values,
-  )
-  for name, least, text in (
-      ('num_pages', 1, 'most pages of a document [as trained]'),
-      ('page_length', 3, 'most tokens of a page or chunk [as trained]'),
-      (
-          'document_length',
-          0,
-          "tokens of a document that 'spatial' pages are made of; 0: all [as "
-          'trained]',
-      ),
-  ):
-    flags.DEFINE_integer(
-        name, None, text, lower_bound=least, flag_values=values
-    )
-  flags.DEFINE_string(
-      'empty_page',
-      None,
-      'text of a page without any; empty: the page is left out [as trained]',
-      flag_values=values,
-  )
 
 
 def _define_output(values):
@@ -179,6 +94,15 @@ def _define_output(values):
       'sentence of the summary attended to and, where a model selects tokens, '
       'which; with several documents it lists '
       'their pages, FILE-1.html, FILE-2.html, ...',
+      flag_values=values,
+  )
+
+
+def _define_stream(values):
+  flags.DEFINE_boolean(
+      'stream',
+      False,
+      'print words as soon as they are certain, one document after the other',
       flag_values=values,
   )
 
@@ -221,13 +145,7 @@ def main(values, arguments):
   """
   as_json = values.format == 'json' or (values.output or '').endswith('.jsonl')
   _check(values, arguments, as_json)
-  documents, failures = documents_lib.read(
-      arguments,
-      values.input_field,
-      lambda line: print(visible(line), file=sys.stderr, flush=True),
-      values.max_document_bytes,
-      reference_field=values.reference_field,
-  )
+  documents, failures = _read(values, arguments)
   if not documents:
     return 2
   outputs.check(
@@ -244,6 +162,13 @@ def main(values, arguments):
       else int(values.memory_limit * 2**30)
   )
   summarizer, checkpoint = _load(values)
+  documents = questions.ask(
+      documents,
+      values.query,
+      _is_trained_with_queries(checkpoint),
+      values.ask_anyway,
+      _report,
+  )
   settings = choose_settings(values, summarizer.settings, checkpoint)
   if summarizer.pages:
     settings.update(_settings_of_pages(values, summarizer.pages))
@@ -261,9 +186,26 @@ def main(values, arguments):
       batch_size=values.batch_size,
       available=available,
       parts=part_by_part.of_flags(values, summarizer),
+      stream=values.stream,
   )
   failures += write_summaries.write(summarizer, documents, settings, options)
   return 2 if failures else 0
+
+
+def _read(values, arguments):
+  """Returns the documents, and how many could not be read."""
+  return documents_lib.read(
+      arguments,
+      values.input_field,
+      _report,
+      values.max_document_bytes,
+      reference_field=values.reference_field,
+      query_field=values.query_field,
+  )
+
+
+def _report(line):
+  print(visible(line), file=sys.stderr, flush=True)
 
 
 def _load(values):
@@ -288,6 +230,15 @@ def _load(values):
   return summarizer, checkpoint
 
 
+def _is_trained_with_queries(checkpoint):
+  """Returns whether a run was trained with queries; None: unknown."""
+  from locost_jax.workdir import find
+  from locost_jax.workdir import trained_queries
+
+  run = find.find_run(checkpoint)
+  return run and trained_queries.load(run[0])
+
+
 def _follow(path):
   """Returns the file of a link: one next to it would replace the link."""
   return os.path.realpath(path) if path and os.path.islink(path) else path
@@ -304,7 +255,13 @@ def _check(values, arguments, as_json):
   if not arguments:
     raise InputError('no FILE given; - reads standard input')
   choose_settings(values)
+  questions.check(values.query)
   part_options.check(values)
+  if values.stream and (as_json or values.output or values.parts):
+    raise InputError(
+        '--stream prints to standard output; expected no --output, '
+        '--format=json or --parts'
+    )
   if values.reference_field and not as_json:
     raise InputError('--reference_field belongs to --format=json or .jsonl')
   for path in arguments:
@@ -327,7 +284,7 @@ def _settings_of_pages(values, pages):
         f'--max_input_length={values.max_input_length}: this model reads '
         'pages; expected --num_pages or --page_length'
     )
-  return dataclasses.asdict(pages)
+  return {name: getattr(pages, name) for name in _PAGES}
 
 
 def _check_lengths(settings, summarizer):
@@ -358,7 +315,7 @@ def choose_settings(values, trained=None, checkpoint=''):
     InputError: flags that contradict each other or what was trained, or a
       checkpoint whose own settings cannot be.
   """
-  given = {key: values[key].value for key in _SETTINGS}
+  given = {key: values[key].value for key in summary_options.SETTINGS}
   if trained is None:
     trained = decode_settings.Settings(
         method='beam', num_beams=2, max_length=2**30

@@ -1,9 +1,9 @@
-"""Reads files that anybody may have written: whole, small, and as expected.
+"""Reads untrusted files, with limits on type, size and contents.
 
 Configs, vocabularies, manifests and weights come from downloads and from other
-people's disks. Only regular files are opened, so that a pipe never makes a
-command wait. JSON has limits: of bytes before it is read, of depth, and a kind
-for every value that is used. Each refusal is one line: file, key, value, what
+people's disks. Only regular files are opened, so that a pipe never blocks a
+command. JSON is limited in bytes (before it is read) and in depth, and every
+value that is used has a kind. An error is one line: file, key, value, and what
 was expected.
 """
 
@@ -19,8 +19,8 @@ from locost_jax import files
 from locost_jax.errors import InputError
 from locost_jax.errors import visible
 
-MOST_BYTES = 1 << 22  # of a config or of what a command keeps about a run
-# Of files that list a vocabulary: the largest in use have about 40 MB.
+MOST_BYTES = 1 << 22  # of a config, or of a file that a command keeps of a run
+# Of a vocabulary's files: the largest in use have about 40 MB.
 MOST_TOKENIZER_BYTES = 1 << 28
 MOST_DEPTH = 16
 _SHOWN = 60  # characters of a value
@@ -30,7 +30,7 @@ class Kind(NamedTuple):
   """The values that a key may have.
 
   Attributes:
-    words: 'an integer from 1 to 100', for messages.
+    words: its description in messages, 'an integer from 1 to 100'.
     fits: value -> bool.
   """
 
@@ -39,7 +39,7 @@ class Kind(NamedTuple):
 
 
 def integer(low, high):
-  """A Kind: an integer of a range, its ends included."""
+  """Returns the Kind of integers from low to high, inclusive."""
   return Kind(
       f'an integer from {low:,} to {high:,}',
       lambda value: type(value) is int and low <= value <= high,
@@ -47,7 +47,7 @@ def integer(low, high):
 
 
 def number(low=-math.inf, high=math.inf):
-  """A Kind: a finite number of a range, its ends included."""
+  """Returns the Kind of finite numbers from low to high, inclusive."""
   words = 'a number'
   if math.isfinite(low) and math.isfinite(high):
     words += f' from {low:g} to {high:g}'
@@ -57,7 +57,7 @@ def number(low=-math.inf, high=math.inf):
 
 
 def one_of(*values):
-  """A Kind: one of some values."""
+  """Returns the Kind of the given values."""
   return Kind(
       'one of ' + ', '.join(map(json.dumps, values)),
       lambda value: any(
@@ -67,7 +67,7 @@ def one_of(*values):
 
 
 def list_of(kind):
-  """A Kind: a list of values of another Kind."""
+  """Returns the Kind of lists whose items are of another Kind."""
   return Kind(
       f'a list, each item {kind.words}',
       lambda value: isinstance(value, list) and all(map(kind.fits, value)),
@@ -79,8 +79,8 @@ TEXT = Kind('a string', lambda value: isinstance(value, str))
 LIST = Kind('a list', lambda value: isinstance(value, list))
 OBJECT = Kind('an object', lambda value: isinstance(value, dict))
 
-# The sizes of models in our keys. The most is far above any model there is; it
-# keeps a tampered file from being worked on for hours.
+# Sizes of models by config key. The limits are far above any existing model;
+# they keep a tampered file from running for hours.
 MODEL_SIZES = {
     'vocab_size': integer(1, 10**7),
     'd_model': integer(1, 10**6),
@@ -132,14 +132,14 @@ def open_regular(path, follow=True):
 
   Args:
     path: of the file.
-    follow: whether it may be a link, as in the Hub's own directories.
+    follow: whether the file may be a link, as in the Hub's cache.
 
   Returns:
     A binary file.
 
   Raises:
     FileNotFoundError, NotADirectoryError: the file does not exist.
-    InputError: it is something else, or cannot be opened.
+    InputError: it is not a regular file, or cannot be opened.
   """
   flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
   if not follow:
@@ -166,16 +166,16 @@ def read_bytes(path, most=MOST_BYTES):
 
   Args:
     path: of the file.
-    most: bytes it may have.
+    most: largest size in bytes.
 
   Raises:
     FileNotFoundError, NotADirectoryError: the file does not exist.
-    InputError: as `open_regular`, it is larger, or cannot be read.
+    InputError: as in `open_regular`, or the file is larger or cannot be read.
   """
   with open_regular(path) as file:
     size = os.fstat(file.fileno()).st_size
     try:
-      # Python takes as much memory as it is asked to read.
+      # Python allocates as much memory as `read` asks for.
       data = file.read(min(size, most) + 1)
     except OSError as error:
       raise InputError(f'{path}: cannot be read: {error.strerror}') from None
@@ -189,29 +189,28 @@ def read_object(path, most=MOST_BYTES):
 
   Args:
     path: of the file.
-    most: bytes it may have.
+    most: largest size in bytes.
 
   Raises:
     FileNotFoundError, NotADirectoryError: the file does not exist.
-    InputError: as `read_bytes` and `parse_object`.
+    InputError: as in `read_bytes` and `parse_object`.
   """
   return parse_object(read_bytes(path, most), path)
 
 
 def parse_object(data, where, depth=MOST_DEPTH):
-  """Returns the JSON object that some bytes hold, as a dict.
+  """Parses bytes as a JSON object; returns a dict.
 
-  Numbers may be NaN and infinite, as Python writes them: the kind of a key
-  refuses those.
+  Numbers may be NaN or infinite, as Python writes them; a key's Kind rejects
+  them.
 
   Args:
     data: bytes.
-    where: what to call them in an error.
-    depth: objects and lists inside each other, at most; None: as many as Python
-      reads.
+    where: their source, for messages.
+    depth: largest depth of nested objects and lists; None: Python's own limit.
 
   Raises:
-    InputError: it is none, or nested too deep.
+    InputError: not a JSON object, or nested too deep.
   """
   try:
     value = json.loads(data)
@@ -231,7 +230,7 @@ def parse_object(data, where, depth=MOST_DEPTH):
 
 @contextlib.contextmanager
 def named(where):
-  """Puts the name of a file in front of an InputError about what it holds."""
+  """A context that puts a file's name in front of its InputErrors."""
   try:
     yield
   except InputError as error:
@@ -241,17 +240,17 @@ def named(where):
 
 
 def is_name(text):
-  """Whether a text can name one file or directory, and leads nowhere else."""
+  """Whether a text is a single file name, without a path to elsewhere."""
   return bool(re.fullmatch(r'[^/\0]+', text)) and text not in ('.', '..')
 
 
 def _is_finite(value):
-  # A comparison, as an integer may be too large for a float.
+  # Compare: math.isfinite fails for an integer too large for a float.
   return type(value) in (int, float) and abs(value) <= sys.float_info.max
 
 
 def _is_flat(value, depth):
-  """Whether a value's lists and objects are nested at most so deep."""
+  """Whether lists and objects are nested at most `depth` levels deep."""
   level = [value]
   for _ in range(depth):
     level = [

@@ -1,8 +1,8 @@
-"""REPRODUCE.md: its sections, and its commands at tiny size in one process.
+"""Parses REPRODUCE.md and runs its commands at tiny size in one process.
 
-`sections` reads the page, `make_home` makes a directory with mock corpora, and
-`run` runs a command there with a tiny model: keys are added, nothing else is
-changed. A loop of the shell runs for its first value.
+`sections` parses the page, `make_home` makes a directory with mock corpora, and
+`run` runs a command there with a tiny model, only by adding flags. A shell loop
+runs only for its first value.
 """
 
 import glob
@@ -59,7 +59,7 @@ RUN = {
     'decode.max_length': 6,
     'decode.min_length': 0,
 }
-# How much is measured; the command's own values are taken away.
+# Settings of bench; they replace the command's own values.
 BENCH_FLAGS = ('--repeats=1', '--seconds=1', '--tokens=2')
 REPLACED = r'--(repeats|seconds|tokens|lengths|memory_limit|longest)\b.*'
 
@@ -98,7 +98,7 @@ def sections(text):
 
 
 def before(text):
-  """Returns a Section of what stands before the first table."""
+  """Returns the text before the first table as a Section."""
   front = text[: _HEADING.search(text).start()]
   return Section('LOCOST', 'pretraining', 0, commands_of(front), [])
 
@@ -124,7 +124,7 @@ def rows_of(text):
 
 
 def expand(text):
-  """Returns the commands of a line: of a loop one for each value."""
+  """Returns the commands of a line, for a loop one per value."""
   loop = re.fullmatch(r'for (\w+) in (.*?); do (.*); done', text)
   if not loop:
     return [text]
@@ -135,7 +135,7 @@ def expand(text):
 
 
 def read_files(text):
-  """Returns a command with the files that its patterns find, as a shell does."""
+  """Expands the file patterns of a command, like a shell."""
   words = [sorted(glob.glob(w)) if '*' in w else [w] for w in shlex.split(text)]
   return shlex.join(sum(words, []))
 
@@ -145,7 +145,7 @@ def is_pytest(text):
 
 
 def check_pytest(text):
-  """Asserts that the files are there, and have what -k chooses."""
+  """Asserts that the test files exist and have the tests of -k."""
   words = shlex.split(text)
   files = [ROOT / word for word in words if word.endswith('.py')]
   assert files and all(file.is_file() for file in files), text
@@ -159,14 +159,14 @@ def parse(text, more=()):
 
   Args:
     text: 'python -m locost_jax.COMMAND ...'.
-    more: arguments behind it.
+    more: arguments to append.
 
   Returns:
     (module, values, arguments).
 
   Raises:
     ImportError: there is no such command.
-    locost_jax.errors.InputError: a flag, key or value that it does not have.
+    locost_jax.errors.InputError: an unknown flag, key or value.
   """
   python, option, name, *words = shlex.split(text)
   assert (python, option) == ('python', '-m') and 'locost_jax.' in name, text
@@ -236,7 +236,7 @@ def _config_flags(keys):
 
 
 def make_home(home):
-  """Makes a directory with what a reader of the page has, all of it small."""
+  """Makes a directory with tiny versions of the files that a reader has."""
   (home / 'configs').symlink_to(ROOT / 'configs')
   bart_files.write(home / 'bart')
   rows = [_row(number) for number in range(104)]
@@ -253,8 +253,8 @@ def make_home(home):
   text = ''.join(json.dumps(pair) + '\n' for pair in pairs[:6])
   (home / 'predictions.jsonl').write_text(text)
   (home / 'report.txt').write_text(rows[0]['document'])
-  tiny_models.bert(home / 'bert')  # for all of the Hub's
-  # What `plot` reads: a point of figure 1 for each model, and similarities.
+  tiny_models.bert(home / 'bert')  # for all models of the Hub
+  # Input of `plot`: a point of figure 1, and similarities.
   point = dict(model='locost', data='govreport', score=37.4, memory=1.0)
   (home / 'points.jsonl').write_text(json.dumps(point) + '\n')
   (home / 'similarity.jsonl').write_text(
@@ -281,7 +281,7 @@ def _row(number):
 
 
 def enter(home, monkeypatch):
-  """Goes into a home; bench measures here, compiled programs are kept."""
+  """Changes to a home; bench runs in this process, programs are cached."""
   from locost_jax.benchmarks import processes
   from tests.benchmarks.measuring import ThisProcess
 

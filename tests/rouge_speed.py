@@ -3,9 +3,9 @@
   python -m tests.rouge_speed --pairs=1000
   python -m tests.rouge_speed --predictions=FILE.jsonl
 
-Rounds of 20 pairs, the loop and ours by turns, in one process; without
---predictions the pairs are texts of 500 words of the built-in corpus. Every
-number must be the same, to the last bit. Prints the median of the rounds.
+Both run in interleaved rounds of 20 pairs, in one process. Without --predictions
+the pairs are texts of 500 words from the built-in corpus. All scores must be
+exactly equal. Prints the median of the rounds.
 """
 
 import itertools
@@ -32,12 +32,12 @@ def define_flags(values, argv):
   """Defines this command's flags."""
   del argv
   flags.DEFINE_integer(
-      'pairs', 1000, 'at most', lower_bound=1, flag_values=values
+      'pairs', 1000, 'most pairs to score', lower_bound=1, flag_values=values
   )
   flags.DEFINE_string(
       'predictions',
       None,
-      'FILE: JSON Lines, as locost_jax.score reads them',
+      'FILE: JSON Lines in the format of locost_jax.score',
       flag_values=values,
   )
 
@@ -60,14 +60,14 @@ def main(values, arguments):
     ours, loop = (statistics.median(column) for column in zip(*found))
     ratio = statistics.median(theirs / mine for mine, theirs in found)
     print(
-        f'{name}: {len(pairs):,} pairs, the same numbers; a pair takes '
+        f'{name}: {len(pairs):,} pairs, equal scores; a pair takes '
         f'{1e3 * ours:.1f} ms, in the loop {1e3 * loop:.0f} ms; '
         f'{ratio:.1f} times as fast'
     )
 
 
 def make_pairs():
-  """Yields pairs of different texts of the built-in corpus, for ever."""
+  """Yields pairs of different texts of the built-in corpus, without end."""
   texts = list(map(' '.join, gap_sentences.make_documents(WORDS)))
   for distance in itertools.count(1):
     for i, text in enumerate(texts):
@@ -75,10 +75,10 @@ def make_pairs():
 
 
 def measure(pairs, name):
-  """Returns seconds for a pair: (ours, the loop over rouge_score).
+  """Returns the seconds per pair: (ours, the loop over rouge_score).
 
   Raises:
-    InputError: their numbers differ.
+    InputError: the scores differ.
   """
   begin = time.perf_counter()
   ours = scoring.score_pairs(pairs, protocols.find(name))

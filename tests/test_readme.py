@@ -131,6 +131,7 @@ RUNS = (
         says='base_url',
     ),
     Run(r'.*locost_jax\.score .*'),
+    Run(r'.*summarize .*--query=.*', '--max_length=4 --ask_anyway'),
     Run(r'.*locost_jax\.known_models.*'),
     Run(
         r'.*summarize --checkpoint=hf://.*',
@@ -522,12 +523,11 @@ def test_section_runs(house, ran, page, heading):
     ],
 )
 def test_python_runs(house, monkeypatch, capsys, page):
-  block, *_ = re.findall(
-      r'^```python\n(.*?)^```', PAGES[page], re.M | re.DOTALL
-  )
+  snippets = re.findall(r'^```python\n(.*?)^```', PAGES[page], re.M | re.DOTALL)
   monkeypatch.chdir(house)
   names = {'tokens': np.full((1, 64), 7)}
-  exec(block, names)  # pylint: disable=exec-used
+  for block in snippets:
+    exec(block, names)  # pylint: disable=exec-used
   if page == 'README.md':
     assert names['s'].encode(names['tokens']).shape == (1, 64, 16)
   elif page == 'docs/summarizing.md':

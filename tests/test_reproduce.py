@@ -1,4 +1,4 @@
-"""REPRODUCE.md: complete, and (slow) every command of it runs."""
+"""REPRODUCE.md is complete, and (slow) all its commands run."""
 
 import collections
 import re
@@ -12,7 +12,7 @@ from tests.evaluation import test_judge
 TEXT = reproduce.PAGE.read_text(encoding='utf-8')
 SECTIONS = reproduce.sections(TEXT)
 COMMANDS = reproduce.commands_of(TEXT)
-# 'LOCOST table 2, 3' -> a command that is run; one that stands twice runs once.
+# 'LOCOST table 2, 3' -> command; a repeated command runs once.
 OURS = {}
 for section in [reproduce.before(TEXT), *SECTIONS]:
   for number, command in enumerate(section.commands, start=1):
@@ -38,7 +38,7 @@ def test_each_table_and_figure_has_a_section():
   assert len(SECTIONS) == 48 and missing(SECTIONS) == []
 
 
-def test_each_command_is_of_a_section():
+def test_each_command_belongs_to_a_section():
   ours = {text for text in COMMANDS if not reproduce.is_pytest(text)}
   assert set(OURS.values()) == ours and len(ours) > 100
 
@@ -57,21 +57,20 @@ def test_percent_of_longt5():
   assert [round(value, 1) for value in found] == [96.1, 94.1, 95.2, 94.2, 93.4]
 
 
-def test_a_number_that_is_missing_is_found():
+def test_missing_and_repeated_sections_are_found():
   assert missing(SECTIONS[1:]) == ['LOCOST table 1']
   assert missing([*SECTIONS, SECTIONS[-1]]) == ['SimCAS figure 9']
 
 
 @pytest.mark.parametrize('section', SECTIONS, ids=lambda s: s.name)
-def test_a_section_is_whole(section):
-  """Commands, and rows with the paper's number and what it rests on."""
+def test_a_section_is_complete(section):
+  """It has commands, and rows with the paper's number and its check."""
   assert section.commands and section.rows
   for row in section.rows:
     assert len(row) == 4, row
     name, paper, here, check = row
     assert name and paper and check in reproduce.CHECKS, row
-    # A system that cannot be run has no number here; the others say what is
-    # known or what it takes.
+    # Only published systems have an empty column "here".
     assert bool(here) == (check != 'published'), row
   assert any(row[3] != 'published' for row in section.rows)
 
@@ -92,7 +91,7 @@ def test_files_and_links_exist():
 
 @pytest.mark.parametrize('text', COMMANDS)
 def test_flags_exist(text, monkeypatch):
-  """Of every value of a loop."""
+  """For every value of a loop."""
   monkeypatch.chdir(reproduce.ROOT)
   if reproduce.is_pytest(text):
     return reproduce.check_pytest(text)
@@ -100,12 +99,12 @@ def test_flags_exist(text, monkeypatch):
     reproduce.parse(command)
 
 
-# --- Really ------------------------------------------------------------------
+# --- Running commands ------------------------------------------------------------------
 
 
 @pytest.fixture(scope='module')
 def home(tmp_path_factory):
-  """A directory with the files of a reader; JAX keeps its programs there."""
+  """A directory with the files of a reader, and with JAX's program cache."""
   pytest.importorskip('torch')
   home = tmp_path_factory.mktemp('reproduce')
   reproduce.make_home(home)
@@ -123,7 +122,7 @@ def judge():
 @pytest.mark.slow
 @pytest.mark.parametrize('text', OURS.values(), ids=OURS)
 def test_command_runs(home, judge, text, monkeypatch):
-  """In the order of the page: later ones read what earlier ones wrote."""
+  """In the order of the page: later commands read output of earlier ones."""
   reproduce.enter(home, monkeypatch)
   monkeypatch.setenv('OPENAI_API_KEY', test_judge.KEY)
   text = text.replace('http://localhost:8000/v1', judge.url)

@@ -1,11 +1,11 @@
-"""Compares models: ours and PyTorch's, each in a process of its own.
+"""Compares our model with PyTorch models, each in a process of its own.
 
-Their encoders, their train steps, or whole models that read and write. All
-models of a comparison are loaded, and their runs are interleaved; each has its
-median time, its ratios, and the peak of its process with the whole model
-loaded. Train steps hold much memory, so ours is compared with one other at a
-time. A model that would hold more memory than it may is ended and reported;
-longer inputs of it are skipped.
+Compared are encoders, train steps, or whole models (encode and generate). All
+models of a comparison are loaded, and their runs are interleaved. Each gets its
+median time, its ratios to ours, and the peak memory of its process with the
+whole model loaded. Train steps need much memory, so ours is compared with one
+peer at a time. A process above the memory limit is stopped and reported; longer
+inputs of its model are skipped.
 """
 
 import contextlib
@@ -15,12 +15,11 @@ import statistics
 from locost_jax.benchmarks import processes
 from locost_jax.benchmarks import timing
 
-# Our encoder, in two forms.
+# Our encoder: with kernels computed in each pass, or computed once and kept.
 KERNELS_MADE, KERNELS_KEPT = 'locost, kernels made', 'locost, kernels kept'
-# Our train step, and our whole model.
+# Our train step and our whole model.
 OURS = 'locost'
-# Ends the name of a peer that computes activations again, as ours does in
-# pieces.
+# Suffix of a peer that recomputes activations, as ours does in pieces.
 RECOMPUTES = ', recomputing'
 
 
@@ -34,7 +33,7 @@ def names_of(spec, peers):
 
 
 def make_spec(spec, name, length):
-  """Returns the worker's spec of a model, by its name of `names_of`."""
+  """Returns the worker's spec of a model, by its name in `names_of`."""
   spec = dict(spec, length=length)
   if name == OURS:
     return dict(spec, what='writer' if spec['writes'] else 'learner')
@@ -49,10 +48,10 @@ def make_spec(spec, name, length):
 
 
 def compare_all(spec, names, length, out_of_memory, report):
-  """Compares all encoders together, but train steps in pairs: ours and a peer.
+  """Compares all encoders or whole models together, but train steps in pairs.
 
-  So our train step has several rows: 'locost, next to longt5' and so on.
-  Arguments and result as in `compare`.
+  Our train step then has a row for each peer, such as 'locost, next to longt5'.
+  Arguments and result are those of `compare`.
   """
   others = [
       name for name in names if name != OURS and name not in out_of_memory
@@ -74,18 +73,18 @@ def compare(spec, names, length, out_of_memory, report):
 
   Args:
     spec: see `spec.make_spec`.
-    names: of `names_of`.
+    names: some of `names_of`.
     length: tokens.
-    out_of_memory: name -> the length that needed too much memory; these models
-      are left out. Filled.
-    report: takes a line of progress.
+    out_of_memory: {name: length that needed too much memory}; these models are
+      skipped. New ones are added.
+    report: function (line) that shows progress.
 
   Returns:
     A list of dicts: subject, length, times, seconds, loaded_peak_bytes (of the
-    process before its first run), peak_bytes (after all), ratio_made and
-    ratio_kept or, of train steps and whole models, ratio (its time in ours),
-    peak_ratio (our
-    peak, kernels made, in its); or memory_ended.
+    process before its first run), peak_bytes (after the last run), ratio_made
+    and ratio_kept (its time / ours) or, for train steps and whole models, ratio
+    (its time / ours), and peak_ratio (our peak, kernels made, / its peak); or
+    memory_ended.
   """
   with contextlib.ExitStack() as stack:
     workers = _Workers(stack, length, out_of_memory)
@@ -121,10 +120,10 @@ class _Workers:
   """
 
   def __init__(self, stack, length, out_of_memory):
-    """Has no process yet.
+    """Starts no process yet.
 
     Args:
-      stack: contextlib.ExitStack that ends the processes.
+      stack: contextlib.ExitStack that will stop the processes.
       length, out_of_memory: see `compare`.
     """
     self._stack, self._length = stack, length
@@ -132,7 +131,7 @@ class _Workers:
     self.rows = {}
 
   def start(self, name, spec):
-    """Prepares a model, unless it needs too much memory or cannot be kept."""
+    """Prepares a model, unless it or its kept kernels need too much memory."""
     row = self.rows[name] = dict(subject=name, length=self._length)
     try:
       worker = processes.WorkerProcess(spec, spec['limit'])
@@ -149,7 +148,7 @@ class _Workers:
     self._running[name] = worker
 
   def calls(self):
-    """Returns name -> () -> seconds, None when out of memory."""
+    """Returns {name: function () -> seconds, or None if out of memory}."""
     return {
         name: functools.partial(self._measure, name) for name in self._running
     }
@@ -186,16 +185,22 @@ def _add_ratios(rows):
 
 
 def find_longest(spec, name, start, report):
-  """Finds the longest input whose whole process stays below spec['limit'].
+  """Finds the longest input whose process stays below spec['limit'].
 
-  Lengths are doubled from `start` until the process is out of memory, then 1.5
-  times the last length is tried. A pass longer than spec['seconds'] ends the
-  search too.
+  The length is doubled from `start` until the process is out of memory, then 1.5
+  times the last length is tried. The search also ends after a pass longer than
+  spec['seconds'].
+
+  Args:
+    spec: see `spec.make_spec`.
+    name: of the model.
+    start: first length, in tokens.
+    report: function (line) that shows progress.
 
   Returns:
-    dict(subject, length, peak_bytes, ended_at): length is None if not even
-    `start` fits; ended_at is the shortest length that did not, None if the
-    search hit its time limit.
+    dict(subject, length, peak_bytes, ended_at): length is None if `start` does
+    not fit; ended_at is the shortest length that did not fit, None if the search
+    hit its time limit.
   """
   found = dict(subject=name, length=None, peak_bytes=None, ended_at=None)
 

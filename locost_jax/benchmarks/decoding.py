@@ -1,4 +1,4 @@
-"""Decoding: the caches of the input compared, and the time per token."""
+"""Decoding: compares the caches of the input, and times a token."""
 
 import functools
 from typing import Any, NamedTuple
@@ -11,7 +11,7 @@ from locost_jax.benchmarks import test_cases
 from locost_jax.benchmarks import timing
 from locost_jax.models import low_memory_encoder
 
-# The form of the cache that has the selected states alone.
+# The form of the cache that has only the selected states.
 SELECTED = 'selected'
 
 
@@ -23,14 +23,13 @@ class _Form(NamedTuple):
 
 
 def measure_decoding(spec, report):
-  """Measures writing after reading, with each form of the input's cache.
+  """Measures decoding with each form of the input's cache.
 
-  times: 'encode'; for each form 'cache FORM' (all that is made of the encoder
-  states before the first step) and 'step FORM', the time per token of
-  writing spec['tokens'] tokens, greedily or with spec['num_beams'] beams. A
-  form that does not fit has its cache_bytes and no times. A model that selects
-  what is decoded has the form 'selected' too; the others then attend to all of
-  the input, under the mask of what was selected.
+  times: 'encode'; for each form 'cache FORM' (making the cache from the encoder
+  states) and 'step FORM', the time per token of generating spec['tokens']
+  tokens, greedily or with spec['num_beams'] beams. A form that does not fit into
+  memory has its cache_bytes but no times. A model with a selector also has the
+  form 'selected'; its other forms keep all states and mask those not selected.
   """
   model, params = test_cases.make(spec)
   inputs, mask = test_cases.make_inputs(spec)
@@ -73,21 +72,21 @@ def measure_decoding(spec, report):
 def _compile_forms(spec, model, params, encoded):
   """Compiles the forms of the cache that fit into memory together.
 
-  A model that selects what is decoded has one form more, of those states alone.
+  A model with a selector also has the form SELECTED.
 
   Args:
     spec: see `spec.make_spec`.
     model: the Flax module.
     params: its parameters.
-    encoded: what `encode` gives.
+    encoded: output of `encode`.
 
   Returns:
-    ({name: _Form} of those that fit, {name: bytes of the cache} of all).
+    ({name: _Form} of the forms that fit, {name: bytes of the cache} of all).
   """
   forms, cache_bytes = {}, {}
   selects = hasattr(model, 'compact_memory')
   for name in test_cases.CACHES + (SELECTED,) * selects:
-    # Compacting is no program: it looks at how many states were selected.
+    # compact_memory is not compiled: its shapes depend on the selection.
     prepare = model.compact_memory if name == SELECTED else lambda x: x
     make = lambda params, memory, name=name: test_cases.init_cache(
         model,
@@ -121,13 +120,13 @@ def _compile_forms(spec, model, params, encoded):
 
 
 def _time_caches(forms, params, encoded, interleave):
-  """Times how long the caches take to make.
+  """Times making the caches.
 
   Args:
     forms: {name: _Form}.
     params: parameters.
-    encoded: what `encode` gives.
-    interleave: calls -> times, see `timing.time_interleaved`.
+    encoded: output of `encode`.
+    interleave: function calls -> times, see `timing.time_interleaved`.
 
   Returns:
     ({'cache NAME': times}, {name: cache}).
@@ -135,7 +134,7 @@ def _time_caches(forms, params, encoded, interleave):
   caches = {}
 
   def make_cache(name):
-    caches.pop(name, None)  # the old one first: two may not fit
+    caches.pop(name, None)  # free the old cache first: two may not fit
 
     def run():
       caches[name] = jax.block_until_ready(forms[name].begin(params, encoded))
@@ -149,7 +148,7 @@ def _time_caches(forms, params, encoded, interleave):
 
 
 def _time_steps(forms, params, caches, tokens, interleave):
-  """Times a step of writing: ({'step NAME': times}, {name: tokens written})."""
+  """Times a decoding step: ({'step NAME': times}, {name: generated tokens})."""
   written = {}
 
   def write(name):
@@ -165,7 +164,7 @@ def _time_steps(forms, params, caches, tokens, interleave):
 
 
 def _are_same(written):
-  """Whether all forms wrote the same tokens; None if there is only one."""
+  """Whether all forms generated the same tokens; None for a single form."""
   if len(written) < 2:
     return None
   first, *others = written.values()

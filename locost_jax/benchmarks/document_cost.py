@@ -1,4 +1,4 @@
-"""The cost of one document, read and summarised: seconds, joules, money."""
+"""The cost of summarising one document: seconds, joules, money."""
 
 import numpy as np
 
@@ -9,10 +9,10 @@ from locost_jax.telemetry import energy
 
 
 def measure_cost(spec, report):
-  """Measures what it costs to summarise spec['length'] tokens."""
+  """Measures the cost of summarising spec['length'] tokens."""
   call, joules = _make_call(spec)
   result = jax_programs.time_programs({'whole': call}, spec, report)
-  # Of the rounds that count, per document.
+  # Only the counted rounds.
   count = len(result['times']['whole'])
   values = [value for value, _ in joules[-count:]]
   B = spec['batch_size']
@@ -34,11 +34,11 @@ def measure_cost(spec, report):
 
 
 def _make_call(spec):
-  """Compiles reading and writing.
+  """Compiles the whole model.
 
   Returns:
     (call, joules): call() summarises once, returns the seconds, and appends
-    (joules or None, where they were read) to the list `joules`.
+    (joules or None, source of the reading) to the list `joules`.
   """
   whole, _ = whole_model.compile_whole(spec)
   joules = []
@@ -56,7 +56,7 @@ def money(prices, seconds, kwh):
   """Returns the price of machine time and energy; None if neither is known.
 
   Args:
-    prices: dict(per_hour, per_kwh); None for a price that is not given.
+    prices: dict(per_hour, per_kwh); None for an unknown price.
     seconds: of machine time.
     kwh: of energy, or None.
   """

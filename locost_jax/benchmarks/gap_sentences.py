@@ -1,7 +1,7 @@
-"""Gap sentences: documents per second and core, and a loop over rouge_score.
+"""Gap sentences: documents per second and core, against rouge_score.
 
-The documents are the built-in corpus's, joined or cut at sentences to `length`
-words. Everything runs in one thread; JAX is not imported.
+The documents come from the built-in corpus, joined or split between sentences
+to about `length` words. Everything runs in one thread, without JAX.
 """
 
 import os
@@ -16,18 +16,18 @@ from locost_jax.data import gsg
 from locost_jax.data import text as text_lib
 from locost_jax.vocabularies import sentencepiece_training
 
-BATCH = 256  # the paper's documents per step
-WORDS = 50_000  # of all documents of one length together
+BATCH = 256  # documents per step in the paper
+WORDS = 50_000  # total words of the documents of one length
 VOCABULARY = 4000
 
 
 def prepare(spec, report):
-  """Returns (what is known, run), see `processes.serve`; run() gives a row.
+  """Returns (known, run), see `processes.serve`; run() returns a row.
 
-  The row's times are seconds per document: 'choose' the sentences, and by
-  'sequential' choice; 'loop', the same choice by rouge_score; 'make' source and
-  target from a text; 'make and tokenise' them. ratio: the loop's time in ours.
-  documents_per_second and cores (for BATCH documents a second) are those of
+  The row's times are seconds per document: 'choose', sentence selection, and
+  'choose, sequential'; 'loop', the same selection with rouge_score; 'make',
+  source and target from a text; 'make and tokenise'. ratio: time of the loop /
+  ours. documents_per_second and cores (for BATCH documents per second) refer to
   'make and tokenise'.
   """
 
@@ -88,7 +88,7 @@ def _per_document(run, documents):
 
 
 def loop(sentences, ratio=0.2):
-  """`gsg.select_sentences` as a plain loop over rouge_score's ROUGE-1."""
+  """Does `gsg.select_sentences` in a plain loop over rouge_score's ROUGE-1."""
   scorer = rouge_scorer.RougeScorer(['rouge1'], use_stemmer=False)
   scores = []
   for j, sentence in enumerate(sentences):
@@ -100,7 +100,7 @@ def loop(sentences, ratio=0.2):
 
 
 def make_documents(length):
-  """Lists of sentences with `length` words or a sentence more, WORDS in all."""
+  """Makes lists of sentences of at least `length` words, about WORDS in total."""
   documents, sentences, words = [], [], 0
   most = max(1, WORDS // length)
   for document in builtin_corpus.make_corpus().documents['train']:

@@ -1,16 +1,16 @@
-"""How a time grows with the length of the input."""
+"""Growth of a time with the length of the input."""
 
 import math
 import statistics
 
-# Time per token is compared with that at this length, or at the shortest.
+# Time per token is relative to this length or, if missing, to the shortest.
 BASE_LENGTH = 16384
 
 
 def fit_exponent(lengths, seconds):
-  """Returns the p of seconds = c length^p, by least squares of the logarithms.
+  """Returns p of seconds = c length^p, by least squares of the logarithms.
 
-  None with fewer than two different lengths.
+  Returns None with fewer than two different lengths.
   """
   points = [
       (math.log(x), math.log(y)) for x, y in zip(lengths, seconds) if y > 0
@@ -25,14 +25,14 @@ def fit_exponent(lengths, seconds):
 
 
 def describe_growth(points):
-  """Returns how a time grows: dict(exponent, per_token, base), or None.
+  """Describes the growth of a time: dict(exponent, per_token, base), or None.
 
   Args:
     points: [(length, seconds)].
 
   Returns:
-    per_token is the time per token at the longest input over that at the length
-    `base`. None with fewer than two different lengths.
+    per_token is the time per token at the longest input / at the length `base`.
+    None with fewer than two different lengths.
   """
   points = sorted(points)
   exponent = fit_exponent(*zip(*points)) if points else None

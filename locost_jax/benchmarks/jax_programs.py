@@ -1,8 +1,8 @@
-"""JAX programs for a measurement: compiled, timed, and the memory they take.
+"""Compiles and times JAX programs, and measures their memory.
 
-Programs are compiled before they are timed. Temporary memory is XLA's own
-number for a compiled program, results not counted; the peak of a process is the
-operating system's (VmHWM), that of a device the allocator's.
+Programs are compiled before they are timed. Temporary memory is XLA's number
+for a compiled program, without results. The peak of a process comes from the
+operating system (VmHWM), the peak of a device from its allocator.
 """
 
 import jax
@@ -16,7 +16,7 @@ SHARE_OF_FREE_MEMORY = 0.9
 
 
 def describe_device():
-  """Returns what each row reports of the first device."""
+  """Returns platform, kind and peak memory of the first device, for a row."""
   first = jax.local_devices()[0]
   return dict(
       platform=first.platform,
@@ -31,17 +31,17 @@ def compile_program(function, *args):
 
 
 def timed_call(program, *args):
-  """Returns () -> seconds of program(*args), until its results are ready."""
+  """Returns a function () -> seconds until program(*args) is ready."""
   return lambda: timing.timed(lambda: jax.block_until_ready(program(*args)))
 
 
 def time_programs(calls, spec, report):
-  """Times calls, interleaved.
+  """Times calls in interleaved rounds.
 
   Args:
-    calls: name -> () -> seconds.
+    calls: {name: function () -> seconds}.
     spec: see `spec.make_spec`.
-    report: takes a line of progress.
+    report: function (line) that shows progress.
 
   Returns:
     dict(times={name: list of seconds}, seconds={name: median}).
@@ -67,7 +67,7 @@ def float_bytes(tree):
 
 
 def free_bytes(spec):
-  """Returns the bytes that may still be taken; infinity if nothing is known."""
+  """Returns the bytes that can still be allocated; infinity if unknown."""
   on_device = memory.free_device_bytes()
   if on_device is not None:
     return on_device

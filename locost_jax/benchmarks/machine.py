@@ -35,7 +35,7 @@ def cores():
 
 
 def describe_machine():
-  """Returns CPU, cores, memory, system and VARIABLES as JSON holds them."""
+  """Returns CPU, cores, memory, system and VARIABLES as a dict for JSON."""
   cpu = platform.processor() or platform.machine()
   try:
     for line in Path('/proc/cpuinfo').read_text().splitlines():
@@ -59,7 +59,7 @@ def describe_machine():
 
 
 def versions():
-  """Returns the versions of Python and of those PACKAGES that are installed."""
+  """Returns the versions of Python and of the installed PACKAGES."""
   return {
       'python': platform.python_version(),
       **versions_lib.installed(PACKAGES),

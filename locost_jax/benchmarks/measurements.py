@@ -1,9 +1,9 @@
 """All measurements that need JAX, by name.
 
-A row is everything that is measured at one length: a function of a spec (see
-`spec.make_spec`) and `report`, which takes a line of progress, to a dict with
-times {name: seconds of each round}, seconds {name: median}, and what else
-belongs to its command.
+A row has all numbers of one length. It is computed by a function of a spec (see
+`spec.make_spec`) and of `report`, a function (line) that shows progress. It is
+a dict with times {name: seconds of each round}, seconds {name: median}, and the
+other numbers of its command.
 """
 
 from locost_jax.benchmarks import decoding
@@ -16,7 +16,7 @@ from locost_jax.benchmarks import train_steps
 from locost_jax.benchmarks import whole_encoder
 from locost_jax.benchmarks import whole_model
 
-# spec['what'] -> (spec, report) -> row.
+# spec['what'] -> function (spec, report) -> row.
 ROWS = dict(
     kernel=one_layer.measure_kernels,
     layer=one_layer.measure_layer,
@@ -28,8 +28,8 @@ ROWS = dict(
     cost=document_cost.measure_cost,
     generate=whole_model.measure_generating,
 )
-# spec['what'] -> (spec, report) -> (what is known of it, run): of the models
-# that are compared, which run many times.
+# spec['what'] -> function (spec, report) -> (known, run), see
+# `processes.serve`; for compared models, which run many times.
 COMPARED = dict(
     encoder=whole_encoder.prepare,
     learner=train_steps.prepare,
@@ -38,7 +38,7 @@ COMPARED = dict(
 
 
 def prepare(spec, report):
-  """Returns (what is known of a measurement, run), see `processes.serve`."""
+  """Prepares a measurement: returns (known, run), see `processes.serve`."""
   if spec['what'] in COMPARED:
     return COMPARED[spec['what']](spec, report)
   measure = ROWS[spec['what']]

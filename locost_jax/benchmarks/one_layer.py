@@ -13,9 +13,9 @@ from locost_jax.errors import InputError
 from locost_jax.models import low_memory_encoder
 from locost_jax.ops import ssm_kernel
 
-# Bytes of one array of the materialised kernel: a slice of channels.
+# Most bytes of one array of the materialised kernel, a slice of channels.
 SLICE_BYTES = 1 << 28
-# Matrix products alone run over pieces of this many tokens.
+# `products` runs over pieces of this many tokens.
 PIECE = 2048
 
 
@@ -23,7 +23,7 @@ def check(command, config):
   """Raises an InputError for a model without long convolutions.
 
   Args:
-    command: of bench.
+    command: the command of bench.
     config: the whole config.
   """
   if not low_memory_encoder.comes_in_parts(models.build(config.model)):
@@ -35,10 +35,10 @@ def check(command, config):
 
 
 def measure_kernels(spec, report):
-  """Measures the kernels of one layer: two levels against H x N x L.
+  """Compares the two-level kernels of one layer with the H x N x L array.
 
-  Kernels of both directions. The materialised form is timed on as many channels
-  as fit SLICE_BYTES, its time scaled to all of them.
+  Kernels of both directions. The materialised form is timed on the channels that
+  fit into SLICE_BYTES, and its time is scaled to all channels.
   """
   D, N = spec['model']['d_model'], spec['model']['d_state']
   L = spec['length']
@@ -71,14 +71,14 @@ def measure_kernels(spec, report):
 
 
 def _materialised_kernels(log_z, w, channels, L):
-  """Returns () -> kernels [2, channels, L] by the array of all powers.
+  """Returns a function () -> kernels [2, channels, L], by the array of powers.
 
   The array is exp(dtA l), complex [channels, N, L]; it is then multiplied
   with C.
 
   Args:
-    log_z, w: of `test_cases.kernel_arguments`.
-    channels: how many.
+    log_z, w: from `test_cases.kernel_arguments`.
+    channels: number of channels.
     L: length of the kernels.
   """
   z = jax.lax.complex(*(part[0, :channels] for part in log_z))
@@ -87,7 +87,7 @@ def _materialised_kernels(log_z, w, channels, L):
       lambda z: jnp.exp(z[..., None] * jnp.arange(L)), z
   )
   shape = jax.ShapeDtypeStruct((*z.shape, L), jnp.complex64)
-  # The slowest lags have cancelled digits: the full precision of each product.
+  # Digits cancel in these sums, so each product needs full precision.
   multiply = jax_programs.compile_program(
       lambda c, table: 2
       * jnp.einsum('cdn,dnl->cdl', c, table, precision='highest').real,
@@ -98,10 +98,10 @@ def _materialised_kernels(log_z, w, channels, L):
 
 
 def measure_layer(spec, report):
-  """Measures a layer: kernels made, kernels given, its products alone.
+  """Measures a layer: kernels made, kernels given, and matrix products alone.
 
-  Also its relative difference from the unblocked form, |a - b| / |b| in the
-  largest element, if that form fits half of the free memory.
+  Also measures its relative difference from the unblocked form,
+  max |a - b| / max |b|, if that form fits into half of the free memory.
   """
   model, params = test_cases.first_layer(*test_cases.make(spec))
   B, L, D = spec['batch_size'], spec['length'], model.config.d_model
@@ -156,12 +156,12 @@ def _compare_with_unblocked(model, args, ours, unit, spec, report):
   Args:
     model: the Flax module.
     args: (params, h, mask) of the layer.
-    ours: () -> the layer's output.
+    ours: function () -> the layer's output.
     unit: bytes of one float32 array [B, L, D].
     spec, report: see `measurements.prepare`.
 
   Returns:
-    dict(difference, temp_LD4_unblocked); difference is None where the unblocked
+    dict(difference, temp_LD4_unblocked); difference is None if the unblocked
     form does not fit.
   """
   unblocked = jax_programs.compile_program(
@@ -181,10 +181,11 @@ def _compare_with_unblocked(model, args, ours, unit, spec, report):
 
 
 def product_weights(config, dtype):
-  """Makes matrices of the shapes of a layer's dense products, in groups.
+  """Makes random matrices with the shapes of a layer's dense layers.
 
   Returns:
-    Three lists: [D x D] of key, gate and output; [D x F] one or two; [F x D].
+    Three lists: two or three [D, D] (key, gate, output); one or two [D, F]; one
+    [F, D].
   """
   D, F = config.d_model, config.d_ff
   shapes = (
@@ -203,7 +204,15 @@ def product_weights(config, dtype):
 
 
 def products(h, weights):
-  """Computes a layer's dense products alone, in turn, over pieces of L."""
+  """Computes only a layer's dense products, over pieces of PIECE tokens.
+
+  Args:
+    h: [B, L, D].
+    weights: from `product_weights`.
+
+  Returns:
+    [pieces, B, L / pieces, D].
+  """
   square, up, down = weights
   B, L, D = h.shape
   count = max(1, L // PIECE)
@@ -213,16 +222,16 @@ def products(h, weights):
       x = x @ matrix
     return sum(x @ matrix for matrix in up) @ down[0]
 
-  # The tokens that remain, less than one in 2048, are left out.
+  # The last L % count tokens, less than one in PIECE, are left out.
   pieces = h[:, : L // count * count].reshape(B, count, -1, D).swapaxes(0, 1)
   return jax.lax.map(piece, pieces)
 
 
 def measure_backward(spec, model, report):
-  """Measures a layer, forward and backward, in three forms.
+  """Measures the forward and backward pass of a layer in three forms.
 
-  As its equations read, as the model has it, and as the model has it in pieces.
-  A form that does not fit is compiled and not timed.
+  The plain equations, the model's layer, and the model's layer in pieces. A form
+  that does not fit into memory is compiled but not timed.
   """
   layer = low_memory_encoder.make_layer(model)
   h, mask = _make_input(model, spec)

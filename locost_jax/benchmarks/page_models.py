@@ -1,9 +1,9 @@
-"""A model that reads pages: reading and writing against the number of pages.
+"""Measures encoding and decoding of a page model against the number of pages.
 
-Writing is compared, in interleaved rounds, with two others that have the same
-weights: BART with a row for each page, which weighs nothing and makes logits
-for every row; and one decoder over the states of all pages, as BART over the
-whole document would read them (`decoding='global'`).
+Decoding is compared, in interleaved rounds, with two models that have the same
+weights: BART with a batch row for each page, which computes logits for every
+row and no page weights; and one decoder that attends to the states of all
+pages, as in BART over the whole document (`decoding='global'`).
 """
 
 import dataclasses
@@ -21,7 +21,7 @@ _BART_LACKS = ('decoding', 'padding')
 
 
 def check(config, lengths):
-  """Raises an InputError for a model or lengths that make no pages.
+  """Raises an InputError for a model without pages, or lengths in part pages.
 
   Args:
     config: the whole config.
@@ -44,7 +44,7 @@ def check(config, lengths):
 def measure_pages(spec, report):
   """Measures a document of spec['length'] / spec['page_length'] pages.
 
-  seconds: 'encode', and the time per token of writing spec['tokens'] tokens
+  seconds: 'encode', and the time per token of decoding spec['tokens'] tokens
   with 'pages', 'rows' and 'global', see the top of this module.
   """
   B, L = spec['batch_size'], spec['page_length']
@@ -79,7 +79,7 @@ def measure_pages(spec, report):
 
 
 def _forms(spec, model, encoded):
-  """Yields (name, model, rows to write, memory) of what is compared."""
+  """Yields (name, model, batch rows, memory) of each compared form."""
   B = spec['batch_size']
   yield 'pages', model, B, encoded
   config = {k: v for k, v in spec['model'].items() if k not in _BART_LACKS}
@@ -91,7 +91,7 @@ def _forms(spec, model, encoded):
 
 
 def _write_call(spec, model, params, caches, rows):
-  """Returns () -> seconds of a token."""
+  """Returns a function () -> seconds per token."""
   tokens, beams = spec['tokens'], spec['num_beams']
   write = jax_programs.compile_program(
       lambda params, caches: test_cases.write(

@@ -1,17 +1,17 @@
-"""PyTorch models of the same size, as transformers has them: random weights.
+"""PyTorch models of transformers of the same size, with random weights.
 
   t5       T5 v1.1, full attention
   longt5   LongT5, transient-global attention
   led      LED: half as many layers, d_ff 4 D, windows of 1024 (its base size)
   bart     BART: half as many layers, d_ff 4 D (its base size)
 
-Width, heads, depth and vocabulary are those of our config, so that at the
-paper's size they are the base models; embeddings are tied, as ours are.
-Positions of LED and BART reach as far as the input. The whole model is loaded;
-its encoder, without gradients, its `generate`, or a step of AdamW is timed,
-with one thread per core. In bfloat16 an encoder has bfloat16 parameters too; a
-train step is under autocast and keeps them in float32, as ours does. Nothing is
-downloaded.
+Width, heads, depth and vocabulary come from our config; at the paper's size
+these are the base models. Embeddings are tied, as in ours. LED and BART have
+position embeddings up to the length of the input. The whole model is loaded;
+its encoder without gradients, its `generate`, or a step of AdamW is timed, with
+one thread per core. With bfloat16, encoders and `generate` also have bfloat16
+parameters; a train step runs under autocast with float32 parameters, as ours
+does. Nothing is downloaded.
 """
 
 import importlib.util
@@ -37,14 +37,14 @@ def prepare(spec, report):
   """Loads a peer.
 
   Args:
-    spec: peer (of NAMES), model (our config.model), dtype, seed, batch_size,
-      length; learns: whether a train step is timed, then with tokens (of a
-      target) and recomputes (activations, layer by layer); writes: whether
-      `generate` is, then with tokens (to write) and num_beams.
-    report: takes a line of progress.
+    spec: dict with peer (one of NAMES), model (our config.model), dtype, seed,
+      batch_size and length. learns: whether to time a train step; it needs
+      tokens (of a target) and recomputes (activations, layer by layer). writes:
+      whether to time `generate`; it needs tokens (to generate) and num_beams.
+    report: function (line) that shows progress.
 
   Returns:
-    (what is known of it, run), see `processes.serve`.
+    (known, run), see `processes.serve`.
   """
   check()
   report(f'loading {spec["peer"]}')
@@ -63,7 +63,7 @@ def prepare(spec, report):
       attention_mask=torch.ones(shape, dtype=torch.long),
   )
   if spec['peer'] == 'led':
-    # Summarising, LED attends globally to its first token.
+    # For summarisation LED has global attention on its first token.
     attends = torch.zeros(shape, dtype=torch.long)
     attends[:, 0] = 1
     inputs['global_attention_mask'] = attends
@@ -94,7 +94,7 @@ def prepare(spec, report):
 
 
 def _make_step(spec, model, inputs):
-  """Returns a train step: loss, gradients, their norm clipped, AdamW."""
+  """Returns a train step: loss, gradients, gradient clipping, AdamW."""
   import torch
 
   model.train()
@@ -118,7 +118,7 @@ def _make_step(spec, model, inputs):
 
 
 def _make_generation(spec, model, inputs):
-  """Returns a call that reads, and writes spec['tokens'] tokens."""
+  """Returns a function that generates spec['tokens'] tokens from the input."""
   import torch
 
   def generate():
@@ -135,7 +135,7 @@ def _make_generation(spec, model, inputs):
 
 
 def _make_t5_like(name, config, length):
-  """T5 v1.1 or LongT5 with random weights."""
+  """Makes T5 v1.1 or LongT5 with random weights."""
   del length
   import transformers
 
@@ -166,7 +166,7 @@ def _make_t5_like(name, config, length):
 
 
 def _make_bart_like(name, config, length):
-  """BART or LED with random weights."""
+  """Makes BART or LED with random weights."""
   import transformers
 
   D, heads = config['d_model'], config['num_heads']

@@ -1,4 +1,4 @@
-"""The picture of a result: times and memory against length, logarithmic."""
+"""Plots a result: times and memory against length, on logarithmic axes."""
 
 from locost_jax.benchmarks import tables
 from locost_jax.benchmarks import units
@@ -8,14 +8,13 @@ _AXES = {'s': ('seconds', 10), 'B': ('bytes', 2)}
 
 
 def draw(result, path):
-  """Draws a result into a PNG.
+  """Draws a result as a PNG.
 
-  One model or form has one colour, in the picture of times and in that of
-  memory.
+  A model or form has the same colour in both plots.
 
   Args:
-    result: of `run_benchmark.run`.
-    path: of the PNG.
+    result: from `run_benchmark.run`.
+    path: the PNG file.
 
   Raises:
     ImportError: matplotlib is not installed.
@@ -43,8 +42,9 @@ def _draw_table(axes, heading, columns, rows, colors):
 
   Args:
     axes: {unit: axis}.
-    heading, columns, rows: a table.
-    colors: {(heading, number of the line on its axis): colour}; filled.
+    heading, columns, rows: a table of `tables.make_tables`.
+    colors: {(heading, index of the line on its axis): colour}; new lines are
+      added.
   """
   name = heading.partition(': ')[2] or (
       'one layer' if heading == tables.LAYER else ''
@@ -71,7 +71,7 @@ def _draw_table(axes, heading, columns, rows, colors):
 
 
 def _label_axis(axis, xlabel, ylabel, base):
-  """Labels an axis and puts its legend below the lines, not over them."""
+  """Labels an axis and puts its legend below the plot."""
   axis.set(xlabel=xlabel, ylabel=ylabel)
   axis.set_xscale('log', base=2)
   axis.set_yscale('log', base=base)

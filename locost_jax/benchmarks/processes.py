@@ -1,12 +1,11 @@
-"""Worker processes: every measurement runs in its own, watched from here.
+"""Worker processes: each measurement runs in a process of its own.
 
-So lengths and models do not hide each other's peak, a process that would need
-more than it may is ended without harm, and the runs of two libraries can be
+Separate processes give each length and model its own peak memory. A process
+above the memory limit can be stopped safely, and runs of two libraries can be
 interleaved.
 
-A worker reads one JSON object per line on stdin and answers each with one on
-stdout: first the spec, then {} for every run of it. Everything else that is
-printed goes to stderr.
+A worker reads one JSON object per line from stdin and answers each with one on
+stdout: first the spec, then {} for each run. All other output goes to stderr.
 """
 
 import json
@@ -18,8 +17,8 @@ import sys
 from locost_jax.devices import memory
 from locost_jax.errors import InputError
 
-SECONDS_BETWEEN_LOOKS = 0.05
-# What XLA, PyTorch and Python say when an allocation fails.
+POLL_SECONDS = 0.05
+# Error messages of XLA, PyTorch and Python for a failed allocation.
 OUT_OF_MEMORY = (
     'RESOURCE_EXHAUSTED',
     'Out of memory',
@@ -31,28 +30,27 @@ OUT_OF_MEMORY = (
 
 
 class OutOfMemory(Exception):
-  """A process held more than it may, or was refused or killed for memory."""
+  """A process exceeded its memory limit, or ran out of memory."""
 
   def __init__(self, held):
     super().__init__(f'out of memory at {held} bytes')
-    self.held = held  # bytes, the most that was seen
+    self.held = held  # largest observed memory of the process, in bytes
 
 
 class WorkerProcess:
-  """A measurement prepared in its own process; use it in `with`.
+  """A measurement in a process of its own; a context manager.
 
   Attributes:
-    prepared: what is known of the measurement before its first run, a dict with
-      `peak_bytes`.
+    prepared: dict of the facts known before the first run, with `peak_bytes`.
   """
 
   def __init__(self, spec, limit=None, module='locost_jax.benchmarks.worker'):
     """Starts the process and waits until the measurement is prepared.
 
     Args:
-      spec: what to prepare, JSON; `worker.prepare` reads it.
-      limit: most bytes it may hold; None: no limit.
-      module: what runs there.
+      spec: a JSON object for `worker.prepare`.
+      limit: most bytes of memory of the process; None: no limit.
+      module: the module that the process runs.
 
     Raises:
       OutOfMemory, InputError: see `measure`.
@@ -76,7 +74,7 @@ class WorkerProcess:
     self.close()
 
   def close(self):
-    """Ends the process."""
+    """Stops the process."""
     if self._process.poll() is None:
       self._process.kill()
     self._process.wait()
@@ -87,8 +85,8 @@ class WorkerProcess:
     """Runs the measurement once and returns its dict, with `peak_bytes`.
 
     Raises:
-      OutOfMemory: the process was ended for its memory.
-      InputError: the process refused.
+      OutOfMemory: the process was stopped because of its memory.
+      InputError: the worker raised one.
     """
     return self._request({})
 
@@ -109,7 +107,7 @@ class WorkerProcess:
   def _read_line(self):
     stdout = self._process.stdout.fileno()
     while b'\n' not in self._rest:
-      ready, _, _ = select.select([stdout], [], [], SECONDS_BETWEEN_LOOKS)
+      ready, _, _ = select.select([stdout], [], [], POLL_SECONDS)
       held = memory.held_bytes(self._process.pid) or 0
       self._held = max(self._held, held)
       if self._limit is not None and held > self._limit:
@@ -120,11 +118,11 @@ class WorkerProcess:
       part = os.read(stdout, 1 << 16)
       if not part:
         status = self._process.wait()
-        if status == -9:  # the kernel's signal when it runs out of memory
+        if status == -9:  # SIGKILL, sent by the kernel when out of memory
           raise OutOfMemory(self._held)
         raise RuntimeError(
-            f'a measuring process ended with status {status}; '
-            'it says why above'
+            f'a worker process ended with status {status}; '
+            'its error is printed above'
         )
       self._rest += part
     line, self._rest = self._rest.split(b'\n', 1)
@@ -132,20 +130,21 @@ class WorkerProcess:
 
 
 def serve(prepare):
-  """Runs a worker: answers until stdin ends.
+  """Runs a worker: answers requests until stdin ends.
 
   Args:
-    prepare: spec -> (what is known of it, run); run() -> what it measured. Both
-      are dicts. An InputError in them is answered and ends the process.
+    prepare: function spec -> (known, run): `known` is a dict of facts known
+      before the first run, and run() returns a dict of measured numbers. An
+      InputError in either is sent to the parent, and the process ends.
   """
-  # Should the machine run out of memory, this process goes first.
+  # If the machine runs out of memory, the kernel kills this process first.
   try:
     with open('/proc/self/oom_score_adj', 'w', encoding='ascii') as f:
       f.write('1000')
   except OSError:
     pass
   out = os.fdopen(os.dup(1), 'w', encoding='utf-8')
-  os.dup2(2, 1)  # libraries print
+  os.dup2(2, 1)  # libraries may print to stdout
 
   def answer(values):
     values = dict(values, peak_bytes=memory.peak_host_bytes())

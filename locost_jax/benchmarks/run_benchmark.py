@@ -1,4 +1,4 @@
-"""Runs one command of bench: every length in turn, each in its own process."""
+"""Runs one command of bench: each length in a process of its own."""
 
 import datetime
 import json
@@ -22,19 +22,18 @@ def run(command, spec, lengths, peers, with_longest, report):
 
   Args:
     command: one of `spec.COMMANDS`.
-    spec: of `spec.make_spec`.
+    spec: from `spec.make_spec`.
     lengths: in tokens (gsg: in words), shortest first.
-    peers: of `peers.NAMES`, the models that ours is compared with.
-    with_longest: whether the longest input of every model is looked for.
-    report: takes a line of progress.
+    peers: some of `peers.NAMES`, the models to compare ours with.
+    with_longest: whether to find the longest input of every model.
+    report: function (line) that shows progress.
 
   Returns:
-    The result as JSON holds it: command, date, machine, settings and so on;
-    rows, one of each length; contest, the rows of the models compared; longest;
-    growth.
+    dict for COMMAND.json: command, date, machine, settings and so on; rows, one
+    per length; contest, the rows of the compared models; longest; growth.
 
   Raises:
-    InputError: a worker refused, or peers are compared on an accelerator.
+    InputError: a worker raised one, or peers are compared on an accelerator.
   """
   result = dict(
       command=command,
@@ -71,7 +70,7 @@ def run(command, spec, lengths, peers, with_longest, report):
 
 
 def _measure_rows(result, spec, lengths, peers):
-  """Adds the rows and the device; ends at a length that is out of memory."""
+  """Adds rows and device to result; stops at the first out-of-memory length."""
   command = result['command']
   what = 'layer' if command == 'encode' else command
   for length in lengths:
@@ -82,13 +81,13 @@ def _measure_rows(result, spec, lengths, peers):
     result['device'] = row['device']
     if peers and row['platform'] != 'cpu':
       raise InputError(
-          f'--against compares on the CPU, and JAX is on '
+          f'--against compares on the CPU, but JAX runs on '
           f'{row["device"]}: set JAX_PLATFORMS=cpu'
       )
 
 
 def measure_row(spec):
-  """Measures one row in a process of its own, a run in two."""
+  """Measures one row in a process of its own; 'run' takes two processes."""
   try:
     if spec['what'] == 'run':
       return dict(whole_run.measure_run(spec), length=spec['length'])

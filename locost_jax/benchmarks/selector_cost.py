@@ -1,8 +1,8 @@
-"""SimCAS's selector: its share of reading and writing, and of training.
+"""Measures SimCAS's selector: its share of inference time and training time.
 
-`select` compares, in interleaved rounds, a model that selects with the same one
-that keeps every token (`model.select='none'`); `turn` compares train steps with
-and without a turn of the selector.
+`select` compares, in interleaved rounds, a model with a selector with the same
+model that keeps every token (`model.select='none'`); `turn` compares train steps
+with and without a turn of the selector.
 """
 
 import functools
@@ -18,12 +18,12 @@ from locost_jax.errors import InputError
 from locost_jax.models import low_memory_encoder
 
 COMMANDS = 'select', 'turn'
-# selector.every of steps without a turn.
+# selector.every for steps without a turn.
 NEVER = 1 << 30
 
 
 def check(config, lengths):
-  """Raises an InputError for a model without a selector, or lengths.
+  """Raises an InputError without a selector, or for lengths in part chunks.
 
   Args:
     config: the whole config.
@@ -33,7 +33,7 @@ def check(config, lengths):
   if 'chunks' not in models.page_forms(model) or model.get('select') != 'ppo':
     raise InputError(
         f'bench {" and ".join(COMMANDS)}: config.model.name={model.name!r} '
-        f'with select={model.get("select")!r} has no selector at work: '
+        f'with select={model.get("select")!r} has no active selector: '
         "expected --config=configs/simcas.py with config.model.select='ppo'"
     )
   for length in lengths:
@@ -45,13 +45,13 @@ def check(config, lengths):
 
 
 def measure_selecting(spec, report):
-  """Measures reading and writing, with the selector and with all tokens.
+  """Measures encoding and decoding, with the selector and with all tokens.
 
-  seconds: 'encode', of which 'select' is the choice alone, measured by itself;
-  'compact', the memory without what was not selected; 'write', spec['tokens']
-  tokens with their caches; 'encode all' and 'write all' keep every token.
-  share_of_encode is select / encode, and share_of_all (select + compact) /
-  (encode + compact + write).
+  seconds: 'encode', with selection; 'select', the selection by itself;
+  'compact', removing the states that were not selected; 'write', decoding
+  spec['tokens'] tokens, caches included; 'encode all' and 'write all', the same
+  with every token. share_of_encode is select / encode; share_of_all is (select +
+  compact) / (encode + compact + write).
   """
   model, params = test_cases.make(spec)
   whole = models.build(dict(spec['model'], select='none'), dtype=spec['dtype'])
@@ -94,7 +94,7 @@ def measure_selecting(spec, report):
 
 
 def _select_call(model, params, inputs):
-  """Returns () -> seconds of the choice alone."""
+  """Returns a function () -> seconds of the selection alone."""
   apply = lambda method: lambda params, *arguments: model.apply(
       {'params': params}, *arguments, method=method
   )
@@ -104,7 +104,7 @@ def _select_call(model, params, inputs):
 
 
 def _write_call(spec, model, params, memory):
-  """Returns () -> seconds of writing from a memory, caches made first."""
+  """Returns a function () -> seconds of decoding from a memory, with caches."""
   write = test_cases.make_writer(spec, model)
   program = jax_programs.compile_program(write, params, memory)
   return jax_programs.timed_call(program, params, memory)
@@ -114,7 +114,8 @@ def measure_turn(spec, report):
   """Measures a train step of the objective 'simcas'.
 
   seconds: 'step', without a turn of the selector, and 'step with turn'. share
-  is that of a turn in the steps between two of them, config.selector.every.
+  is the share of training time spent in turns, with one turn every
+  config.selector.every steps.
   """
   from ml_collections import ConfigDict
 
@@ -176,5 +177,5 @@ def _make_chunks(spec):
 
 
 def _run_step(program, states, batch):
-  """Replaces the state in the list `states` by the one after a step."""
+  """Runs a step and replaces the state in the list `states`."""
   states[0] = jax.block_until_ready(program(states[0], batch))[0]

@@ -1,19 +1,19 @@
-"""Turns bench's flags into specs, from which the workers measure.
+"""Turns bench's flags into specs, the settings of the worker processes.
 
-A spec is a dict that JSON holds. `make_spec` makes what is common to all
-measurements of a call; each of them adds `what` and `length`:
+A spec is a JSON object. `make_spec` makes the fields that all measurements of a
+call share; each measurement adds `what` and `length`:
 
-  learns                   whether train steps are measured
-  writes                   whether whole models read and write
+  learns                   whether train steps are compared
+  writes                   whether whole models are compared
   model, optim             config.model and config.optim, as dicts
   dtype, seed, batch_size
-  tokens                   to write, or of a target
-  page_length              of `pages`, `select` and `turn` only
+  tokens                   to generate, or of a target
+  page_length              for `pages`, `select` and `turn` only
   num_beams
-  repeats, seconds         rounds that count; no new round after this time
+  repeats, seconds         counted rounds; no new round starts after this time
   limit                    most bytes of a worker process; None: no limit
   prices                   dict(per_hour, per_kwh, carbon_intensity)
-  config, directory        the whole config, and --output; of `run` and `turn`
+  config, directory        the whole config, and --output; for `run` and `turn`
                            only
 """
 
@@ -37,13 +37,13 @@ COMMANDS = (
     'select',
     'turn',
 )
-# Those that compare models.
+# The commands that can compare models.
 COMPARES = ('encode', 'generate', 'train')
 DEFAULT_VOCABULARY = 32100  # the paper's
 DECODE_TOKENS = 32
 LENGTHS = ('1024', '4096', '16384')
-WORDS = ('400', '5000')  # of a page of C4, of a long document
-# Of the memory that is available, the share a measured process may take.
+WORDS = ('400', '5000')  # a page of C4, a long document
+# A measured process may take this share of the free memory.
 SHARE_OF_MEMORY = 0.9
 UNITS = {'KiB': 1 << 10, 'MiB': 1 << 20, 'GiB': 1 << 30}
 
@@ -53,14 +53,14 @@ def check(values, arguments):
 
   Args:
     values: the flags.
-    arguments: what else is on the command line.
+    arguments: the other arguments of the command line.
 
   Returns:
     The command, one of COMMANDS.
 
   Raises:
-    InputError: another command, flags of another command, or a file in the
-      place of the directory --output.
+    InputError: an unknown command, flags of another command, or --output is a
+      file.
   """
   if len(arguments) != 1 or arguments[0] not in COMMANDS:
     given = ' '.join(arguments) or 'nothing'
@@ -99,7 +99,7 @@ def make_spec(command, values, config):
   Args:
     command: one of COMMANDS.
     values: the flags.
-    config: the whole config; gets a vocabulary size if it has none.
+    config: the whole config; a missing vocabulary size is filled in.
   """
   config.model.vocab_size = config.model.vocab_size or DEFAULT_VOCABULARY
   tokens = values.tokens or {
@@ -136,7 +136,7 @@ def make_spec(command, values, config):
 
 
 def _read_limit(given):
-  """'8GiB' -> bytes; None -> a share of the free memory, None if unknown."""
+  """Converts '8GiB' to bytes; None: a share of free memory, None if unknown."""
   if given is None:
     available = memory.free_host_bytes()
     return None if available is None else int(SHARE_OF_MEMORY * available)
@@ -144,11 +144,14 @@ def _read_limit(given):
 
 
 def read_lengths(command, given):
-  """Returns the lengths to measure at, shortest first.
+  """Returns the lengths to measure, shortest first.
 
   Args:
     command: one of COMMANDS.
-    given: --lengths, a list of str; None or []: the command's own.
+    given: --lengths, a list of str; None or []: the command's default.
+
+  Raises:
+    InputError: a length is not a positive integer.
   """
   given = given or (WORDS if command == 'gsg' else LENGTHS)
   try:

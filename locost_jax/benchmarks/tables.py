@@ -1,8 +1,7 @@
-"""The tables of each command: which numbers of a row stand in which column.
+"""The tables of each command: the columns and the numbers they show.
 
-A column is (title, path in a row, unit). The unit says how a number is written
-(`units`) and where it is drawn: 's' in the picture of times, 'B' in that of
-memory.
+A column is (title, path in a row, unit). The unit gives the format of a number
+(see `units`). Columns with 's' are plotted as times, those with 'B' as memory.
 """
 
 from locost_jax.benchmarks import growth
@@ -211,7 +210,7 @@ _RATIOS = (
     ('peak of process', 'peak', 'B'),
     ('our peak / its', 'peak_ratio', 'x'),
 )
-# command -> (heading, columns): models compared with each other.
+# command -> (heading, columns) of the tables that compare models.
 COMPARISONS = {
     'encode': (
         'The whole encoder',
@@ -268,8 +267,8 @@ def _decode_tables(heading, columns, rows):
 
 
 def look_up(row, path):
-  """Returns row['a']['b'] for 'a.b', None if missing; names may hold dots."""
-  if path == 'peak':  # the device's memory if it has its own
+  """Returns row['a']['b'] for 'a.b', None if missing; b may contain dots."""
+  if path == 'peak':  # of the device, if it has its own memory
     return row.get('device_peak_bytes') or row.get('peak_bytes')
   key, _, rest = path.partition('.')
   value = row.get(key)
@@ -277,7 +276,7 @@ def look_up(row, path):
 
 
 def column_growth(rows, path):
-  """Returns how a time of the rows grows, see `growth.describe_growth`."""
+  """Returns the growth of a time in rows, see `growth.describe_growth`."""
   return growth.describe_growth(
       [
           (row['length'], look_up(row, path))
@@ -288,7 +287,7 @@ def column_growth(rows, path):
 
 
 def all_growth(result):
-  """Returns {heading: {title: growth}} of all columns of times of a result."""
+  """Returns {heading: {title: growth}} of all time columns of a result."""
   return {
       heading: {
           title: column_growth(rows, path)

@@ -1,4 +1,4 @@
-"""Makes models, weights and inputs to measure, and parts of a model alone."""
+"""Makes models, weights, inputs and parts of models for measurements."""
 
 import dataclasses
 import functools
@@ -17,12 +17,12 @@ from locost_jax.ops import complex_pairs
 from locost_jax.ops import ssm
 from locost_jax.training import step as step_lib
 
-# How the input is kept for decoding; `init_cache` chooses by length.
+# Forms of the input's cache; a model's `init_cache` chooses by length.
 CACHES = ('keys and values', 'absorbed')
 
 
 def make(spec):
-  """Returns (model, params): random weights of a config.
+  """Returns (model, params), a model with random weights.
 
   Args:
     spec: dict with model (the whole of config.model), dtype and seed.
@@ -42,7 +42,7 @@ def make_inputs(spec):
   return jnp.asarray(ids), jnp.ones(shape, bool)
 
 
-def make_learner(spec):
+def make_train_step(spec):
   """Makes a train step of a config, with random weights and tokens.
 
   Args:
@@ -50,8 +50,8 @@ def make_learner(spec):
       and tokens (of a target).
 
   Returns:
-    (model, state, batch, compile_step): compile_step(remat) gives the compiled
-    step, which takes the state's memory.
+    (model, state, batch, compile_step): compile_step(remat) returns the compiled
+    step, which donates (reuses) the memory of the state.
   """
   from ml_collections import ConfigDict
 
@@ -90,7 +90,7 @@ def make_learner(spec):
 
 
 def first_layer(model, params):
-  """Returns the model cut down to its first encoder layer, and its params."""
+  """Returns the model with only its first encoder layer, and its params."""
   config = dataclasses.replace(model.config, num_layers=1)
   encoder = dict(
       params['encoder'],
@@ -100,7 +100,7 @@ def first_layer(model, params):
 
 
 def unblocked_layer(model, params, index, h, mask):
-  """Applies `low_memory_encoder.encoder_layer`, all arrays at full length."""
+  """Applies an encoder layer without blocks, all arrays at full length."""
   own = jax.tree.map(lambda p: p[index], params['encoder']['layers'])
   return low_memory_encoder.make_layer(model).apply(
       {'params': own}, h, mask, True
@@ -108,13 +108,13 @@ def unblocked_layer(model, params, index, h, mask):
 
 
 def plain_layer(config, params, h, mask):
-  """Applies an encoder layer as its equations read, every array whole.
+  """Applies an encoder layer by its plain equations, every array at full length.
 
-  In jnp with JAX's own gradients; only the kernels are made by `ssm`.
+  Uses jnp and JAX's own gradients; only the kernels come from `locost`.
 
   Args:
-    config: a `locost.LocostConfig`; of the exact convolution.
-    params: of `low_memory_encoder.make_layer`.
+    config: a `locost.LocostConfig` with the exact convolution.
+    params: parameters of `low_memory_encoder.make_layer`.
     h: [B, L, D].
     mask: bool [B, L].
 
@@ -155,14 +155,14 @@ def plain_layer(config, params, h, mask):
 
 
 def kernel_arguments(model_config, seed):
-  """Makes (log z, w) of one layer as the release initialises it.
+  """Makes (log z, w) of one layer, initialised like the release.
 
   Args:
     model_config: dict with d_model (D) and d_state (N).
     seed: of log dt and C.
 
   Returns:
-    Pairs (re, im) of [1, D, N] and of [2, D, N], two directions.
+    Pairs (re, im) of shapes [1, D, N] and [2, D, N], two directions.
   """
   D, N = model_config['d_model'], model_config['d_state']
   keys = jax.random.split(jax.random.key(seed))
@@ -182,9 +182,9 @@ def init_cache(model, params, memory, max_length, form):
   Args:
     model: the Flax module.
     params: its parameters.
-    memory: of `encode`.
-    max_length: tokens to be written.
-    form: of CACHES; None: the form that the model chooses for this length.
+    memory: output of `encode`.
+    max_length: number of tokens to generate.
+    form: one of CACHES; None: the form that the model chooses for this length.
   """
 
   def keys_and_values(model, states):
@@ -203,7 +203,7 @@ def init_cache(model, params, memory, max_length, form):
 
 
 def make_writer(spec, model):
-  """Returns (params, memory) -> tokens, int32 [B, T]; makes the caches first.
+  """Returns a function (params, memory) -> tokens, int32 [B, T], with caches.
 
   Args:
     spec: see `spec.make_spec`.
@@ -221,7 +221,7 @@ def make_writer(spec, model):
 
 
 def write(model, params, shared, per_row, batch_size, tokens, num_beams):
-  """Decodes exactly `tokens` tokens, eos only as the last: int32 [B, T]."""
+  """Decodes exactly `tokens` tokens, EOS only at the end: int32 [B, T]."""
   settings = decode_settings.Settings(
       max_length=tokens, min_length=tokens, num_beams=num_beams
   )

@@ -1,11 +1,11 @@
-"""The tables of a result as text, with the growth of the times below."""
+"""Formats the tables of a result as text, with the growth of the times."""
 
 from locost_jax.benchmarks import tables
 from locost_jax.benchmarks import units
 
 
 def format_result(result):
-  """Returns all tables of a result, and the notes on it."""
+  """Returns all tables of a result, with notes below."""
   parts = [
       format_table(heading, columns, rows)
       for heading, columns, rows in tables.make_tables(result)
@@ -14,7 +14,7 @@ def format_result(result):
 
 
 def notes(result):
-  """Yields the lines below the tables: what the numbers alone do not say."""
+  """Yields the notes below the tables: device, settings and failures."""
   for row in result['rows']:
     yield from _row_notes(row)
   sources = {
@@ -58,7 +58,7 @@ def _row_notes(row):
 def format_table(heading, columns, rows):
   """Returns a heading, a line of titles and a line per row.
 
-  Numbers stand at the right of their column, texts at the left.
+  Numbers are right-aligned, texts left-aligned.
 
   Args:
     heading: str.
@@ -98,7 +98,7 @@ def _cells(columns, row):
 
 
 def _growth_lines(columns, rows):
-  """Returns the exponents of the times, and time per token over the base's."""
+  """Returns two lines: exponents of the times, and relative time per token."""
   growths = {
       path: tables.column_growth(rows, path)
       for _, path, unit in columns

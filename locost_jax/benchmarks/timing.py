@@ -1,7 +1,7 @@
-"""Times calls: interleaved runs and their medians.
+"""Times calls in interleaved rounds, and takes medians.
 
-Times are wall-clock seconds of whole calls. The calls that are compared are
-interleaved, because a machine's speed drifts.
+Times are wall-clock seconds of whole calls. Compared calls are interleaved,
+because a machine's speed drifts.
 """
 
 import statistics
@@ -11,18 +11,18 @@ import time
 def time_interleaved(calls, repeats, seconds, report=lambda text: None):
   """Times several calls in interleaved rounds: a, b, c, a, b, c, ...
 
-  The first round warms up and does not count, unless it alone took longer than
-  `seconds`: then it is the only one.
+  The first round is a warm-up and does not count, unless it takes longer than
+  `seconds`; then it is the only round.
 
   Args:
-    calls: name -> () -> seconds that it took. A call that returns None is not
-      made again.
-    repeats: rounds that count.
-    seconds: no round begins after this time; one round always counts.
-    report: takes a line of progress.
+    calls: {name: function () -> seconds it took}. A call that returns None is
+      not repeated.
+    repeats: number of counted rounds.
+    seconds: no round starts after this time; one round always counts.
+    report: function (line) that shows progress.
 
   Returns:
-    name -> seconds of each counted round; [] for a call whose first result was
+    {name: seconds of each counted round}; [] for a call whose first result was
     None.
   """
   calls, start = dict(calls), time.perf_counter()
@@ -44,12 +44,12 @@ def time_interleaved(calls, repeats, seconds, report=lambda text: None):
 
 
 def timed(run, *args):
-  """Returns the seconds of run(*args), which returns when its work is done."""
+  """Returns the seconds of run(*args), which must block until it is done."""
   start = time.perf_counter()
   run(*args)
   return time.perf_counter() - start
 
 
 def medians(times):
-  """Returns name -> median of name -> list of seconds, without empty lists."""
+  """Returns {name: median} of {name: list of seconds}, without empty lists."""
   return {name: statistics.median(row) for name, row in times.items() if row}

@@ -1,4 +1,4 @@
-"""Train steps: of the model alone, and as `main` takes them."""
+"""Measures train steps, and the forward pass."""
 
 import functools
 
@@ -9,18 +9,18 @@ from locost_jax.benchmarks import one_layer
 from locost_jax.benchmarks import test_cases
 from locost_jax.benchmarks import timing
 
-# Values of train.remat that are compared.
+# Compared values of train.remat.
 POLICIES = ('none', 'pieces', 'full')
 
 
 def prepare(spec, report):
-  """Compiles a train step as `main` takes it, by default.
+  """Compiles the default train step of `main` (train.remat='auto').
 
   Returns:
-    (what is known of it, run), see `processes.serve`.
+    (known, run), see `processes.serve`.
   """
   report('compiling')
-  _, state, batch, compile_step = test_cases.make_learner(spec)
+  _, state, batch, compile_step = test_cases.make_train_step(spec)
   step, states = compile_step('auto'), [state]
   del state
   run = functools.partial(_run_step, step, states, batch)
@@ -33,14 +33,14 @@ def prepare(spec, report):
 
 
 def measure_training(spec, report):
-  """Measures a forward pass, whole train steps, and the layer that learns.
+  """Measures the forward pass, train steps, and one layer's backward pass.
 
-  A step for each of POLICIES. A step that does not fit is compiled and not
-  timed.
+  There is a step for each of POLICIES. A step that does not fit into memory is
+  compiled but not timed.
   """
   from locost_jax.training import step as step_lib  # seconds to import
 
-  model, state, batch, compile_step = test_cases.make_learner(spec)
+  model, state, batch, compile_step = test_cases.make_train_step(spec)
   forward = jax_programs.compile_program(
       functools.partial(step_lib.eval_step, model=model), state.params, batch
   )
@@ -81,5 +81,5 @@ def measure_training(spec, report):
 
 
 def _run_step(step, states, batch):
-  """Replaces the state in the list `states` by the one after a step."""
+  """Runs a step and replaces the state in the list `states`."""
   states[0] = jax.block_until_ready(step(states[0], batch))[0]

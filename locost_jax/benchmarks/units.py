@@ -1,11 +1,11 @@
-"""Numbers as text, with a unit and about three digits.
+"""Formats numbers with a unit and about three digits.
 
-s  seconds            n  a whole number     %  a share
+s  seconds            n  an integer         %  a share
 B  bytes              g  three digits       e  a small difference
-x  a ratio            f  two decimals       t  a text, as it is
+x  a ratio            f  two decimals       t  a text, unchanged
 """
 
-# The largest unit that fits is taken. From a minute on there are no decimals.
+# The largest unit that fits is used. Times of a minute or more have no decimals.
 _SECONDS = ((60.0, 's'), (1.0, 's'), (1e-3, 'ms'), (1e-6, 'us'))
 _BYTES = ((1 << 30, 'GiB'), (1 << 20, 'MiB'), (1 << 10, 'KiB'))
 _OTHERS = {
@@ -39,7 +39,7 @@ def format_length(value):
 
 def _format_seconds(value):
   for size, name in _SECONDS:
-    if value >= 0.9995 * size:  # what three digits round up to `size`
+    if value >= 0.9995 * size:  # rounds up to `size` with three digits
       if size == 60:
         return f'{value:.0f} s'
       return f'{value / size:#.3g} {name}'.replace('. ', ' ')

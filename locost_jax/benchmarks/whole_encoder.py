@@ -1,4 +1,4 @@
-"""The whole encoder, with the whole model loaded, kernels made or kept."""
+"""Measures the whole encoder, with the whole model loaded."""
 
 import functools
 
@@ -11,15 +11,16 @@ from locost_jax.models import low_memory_encoder
 
 
 def prepare(spec, report):
-  """Compiles a pass of the encoder.
+  """Compiles a forward pass of the encoder.
 
   Args:
-    spec: see `spec.make_spec`; with kept, whether the kernels are kept.
-    report: takes a line of progress.
+    spec: see `spec.make_spec`; also kept: whether the kernels are computed once
+      and kept.
+    report: function (line) that shows progress.
 
   Returns:
-    (what is known of it, run), see `processes.serve`. Kernels that are too
-    large to be kept have too_large_to_keep and no run.
+    (known, run), see `processes.serve`. If the kernels are too large to keep,
+    known has too_large_to_keep and run is None.
   """
   report('compiling')
   model, params = test_cases.make(spec)

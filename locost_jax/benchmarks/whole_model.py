@@ -1,7 +1,7 @@
-"""A whole model at work: it reads a document and writes a summary.
+"""Measures a whole model: encoding a document and decoding a summary.
 
 Table 4 of LOCOST gives samples per second of whole models. The weights are
-random, so exactly spec['tokens'] tokens are written, the end mark last.
+random, so exactly spec['tokens'] tokens are generated, the end mark last.
 """
 
 import functools
@@ -18,7 +18,7 @@ from locost_jax.models import low_memory_encoder
 
 
 def check(config, lengths):
-  """Raises an InputError for a model that cannot read such inputs.
+  """Raises an InputError for a page model, or lengths the model cannot read.
 
   Args:
     config: the whole config.
@@ -34,14 +34,14 @@ def check(config, lengths):
 
 
 def compile_whole(spec):
-  """Compiles reading and writing.
+  """Compiles encoding and decoding.
 
   Args:
     spec: see `spec.make_spec`.
 
   Returns:
-    (call, temp_bytes): call() -> tokens, int32 [B, spec['tokens']]; the larger
-    temporary memory of the two programs.
+    (call, temp_bytes): call() returns tokens, int32 [B, spec['tokens']];
+    temp_bytes is the larger temporary memory of the two programs.
   """
   model, params = test_cases.make(spec)
   inputs, mask = test_cases.make_inputs(spec)
@@ -57,7 +57,7 @@ def compile_whole(spec):
 
 
 def measure_generating(spec, report):
-  """Measures how many documents are read and written in a second."""
+  """Measures how many documents are summarised per second."""
   report('compiling')
   call, temp_bytes = compile_whole(spec)
   result = jax_programs.time_programs(
@@ -72,10 +72,10 @@ def measure_generating(spec, report):
 
 
 def prepare(spec, report):
-  """Compiles reading and writing, to be compared with other models.
+  """Compiles encoding and decoding, for a comparison with other models.
 
   Returns:
-    (what is known of it, run), see `processes.serve`.
+    (known, run), see `processes.serve`.
   """
   report('compiling')
   call, temp_bytes = compile_whole(spec)

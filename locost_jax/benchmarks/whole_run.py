@@ -1,8 +1,8 @@
-"""A run as `main` takes it: batches from a disk, steps, saves, continuing.
+"""Measures a training run of `main`: data loading, steps, saving, continuing.
 
-Two processes, one after the other: the first trains and saves, the second
-continues from its checkpoint. metrics.jsonl shows when a step was done, the
-directories of checkpoints show when a state was on disk.
+There are two processes, one after the other: the first trains and saves, the
+second continues from its checkpoint. The end of a step is seen in
+metrics.jsonl, the end of a save in the directory of checkpoints.
 """
 
 import json
@@ -18,11 +18,11 @@ from locost_jax.benchmarks import processes
 from locost_jax.benchmarks import timing
 from locost_jax.errors import InputError
 
-# Steps from one save to the next. The first of them is the one that saves.
+# Steps from one save to the next. The save falls into the first of them.
 BETWEEN = 6
-# Documents on disk: enough that no batch repeats the one before.
+# Documents on disk, enough that successive batches differ.
 RECORDS = 64
-SECONDS_BETWEEN_LOOKS = 0.01
+POLL_SECONDS = 0.01
 
 
 def measure_run(spec):
@@ -30,14 +30,14 @@ def measure_run(spec):
 
   Args:
     spec: see `spec.make_spec`, with config (the whole config, as a dict) and
-      directory (all that is written lies in it and is removed in the end).
+      directory (for temporary files).
 
   Returns:
-    A dict; times and seconds have 'saving' (a save and the step after it),
-    'during' (other steps while a state was being written), 'step' (all others
-    but the first), 'writing' (from the end of a step until its state is on
-    disk) and 'ready' (from the start of the second process until it begins its
-    first step, compiled).
+    A dict. times and seconds have 'saving' (a save and the step after it),
+    'during' (other steps while a state is being written), 'step' (all other
+    steps except the first), 'writing' (from the end of a step until its state is
+    on disk) and 'ready' (from the start of the second process until its first
+    step is compiled and starts).
 
   Raises:
     processes.OutOfMemory, InputError: see `processes.WorkerProcess`.
@@ -75,17 +75,17 @@ def measure_run(spec):
 
 
 def step_times(done, saved):
-  """Returns how long steps and saves took, in seconds.
+  """Returns the durations of steps and saves, in seconds.
 
   Args:
-    done: step -> when it was done, of all steps of a run.
-    saved: step -> when its state was on disk.
+    done: {step: time at its end}, all steps of a run.
+    saved: {step: time when its state was on disk}.
 
   Returns:
-    name -> list: step, saving, during, writing, see `measure_run`.
+    {name: list of seconds}: step, saving, during, writing, see `measure_run`.
   """
   times = {name: [] for name in ('step', 'saving', 'during', 'writing')}
-  for step in sorted(done)[1:]:  # the first is compiled
+  for step in sorted(done)[1:]:  # the first step includes compilation
     begin = done[step - 1]
     if step - 1 in saved:
       kind = 'saving'
@@ -99,7 +99,7 @@ def step_times(done, saved):
 
 
 def prepare(spec, report):
-  """Returns (what is known of the device, run), see `processes.serve`."""
+  """Returns (known, run), see `processes.serve`."""
   from locost_jax import models
   from locost_jax.benchmarks import jax_programs
   from locost_jax.devices import sharding
@@ -138,7 +138,7 @@ def prepare(spec, report):
 
 
 def make_config(spec):
-  """Makes the config of a run of spec['steps'] steps and the spec's sizes."""
+  """Makes the config of a run with the spec's steps and sizes."""
   config = ConfigDict(spec['config'])
   config.data.update(
       max_input_length=spec['length'], max_target_length=spec['tokens']
@@ -158,7 +158,7 @@ def make_config(spec):
 
 
 def make_batches(spec, config, directory):
-  """Makes the train_batches of `train.train`: random tokens, from the disk."""
+  """Makes the train_batches of `train.train`: random tokens, read from disk."""
   try:
     import array_record  # noqa: F401
 
@@ -190,20 +190,20 @@ def make_batches(spec, config, directory):
 
 
 class RunWatcher:
-  """Watches a run from outside, in a thread; use it in `with`."""
+  """Watches the files of a run in a thread; a context manager."""
 
   def __init__(self, workdir):
-    """Begins after the lines that metrics.jsonl already has.
+    """Starts at the current end of metrics.jsonl.
 
     Args:
-      workdir: of the run.
+      workdir: the run's directory.
     """
     self._lines, self._checkpoints = (
         workdir / 'metrics.jsonl',
         workdir / 'checkpoints',
     )
     self._rest, self._done, self._saved = b'', {}, {}
-    self._last, self._ends, self._looked = {}, threading.Event(), time.time()
+    self._last, self._ends, self._polled = {}, threading.Event(), time.time()
     self._place = self._lines.stat().st_size if self._lines.exists() else 0
     self._thread = threading.Thread(target=self._run, daemon=True)
 
@@ -214,13 +214,14 @@ class RunWatcher:
   def __exit__(self, *_):
     self._ends.set()
     self._thread.join()
-    self._look()
+    self._poll()
 
   def seen(self):
-    """Returns done, saved: step -> time.time(); data_wait: the last share.
+    """Returns dict(done, saved, data_wait).
 
-    Steps that one look finds together are spread evenly since the look before:
-    those of a tiny model take less time than passes between two looks.
+    done and saved are {step: time.time()}; data_wait is the last logged share.
+    The times of steps found in the same poll are spread evenly since the previous
+    poll, because a tiny model does several steps between two polls.
     """
     return dict(
         done=self._done,
@@ -229,12 +230,12 @@ class RunWatcher:
     )
 
   def _run(self):
-    while not self._ends.wait(SECONDS_BETWEEN_LOOKS):
-      self._look()
+    while not self._ends.wait(POLL_SECONDS):
+      self._poll()
 
-  def _look(self):
-    before, now = self._looked, time.time()
-    self._looked = now
+  def _poll(self):
+    before, now = self._polled, time.time()
+    self._polled = now
     if self._lines.exists():
       with open(self._lines, 'rb') as file:
         file.seek(self._place)

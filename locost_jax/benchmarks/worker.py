@@ -1,7 +1,7 @@
-"""The process in which one thing is measured, see `processes`.
+"""The worker process of one measurement, see `processes`.
 
-Its spec is a dict: `what` is measured (a name in `measurements`, 'run', 'gsg'
-or 'peer'), the length, and what `spec.make_spec` makes of the flags.
+Its spec is a dict of `spec.make_spec` with `length` and `what`: a name in
+`measurements`, 'run', 'gsg' or 'peer'.
 """
 
 from locost_jax.benchmarks import processes
@@ -10,7 +10,7 @@ from locost_jax.command_line.progress import Line
 
 
 def prepare(spec):
-  """Returns (what is known of the measurement, run), see `processes.serve`."""
+  """Returns (known, run), see `processes.serve`."""
   line = Line(seconds=10.0, at_once=True)
   unit = 'words' if spec['what'] == 'gsg' else 'tokens'
   report = lambda text: line.show(

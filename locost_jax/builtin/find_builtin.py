@@ -1,7 +1,7 @@
-"""Models that come with the package, by name: builtin:documentation.
+"""Finds the models that come with the package, such as builtin:documentation.
 
-Each is a directory next to this file: config.json as a run writes it, the
-vocabulary, the parameters in bfloat16, and MODEL_CARD.md. Nothing is
+Each model is a directory next to this file with config.json as written by a
+run, the vocabulary, the parameters in bfloat16, and MODEL_CARD.md. Nothing is
 downloaded.
 """
 
@@ -20,15 +20,15 @@ _HERE = Path(__file__).parent
 
 
 def names():
-  """Returns the names of all models that come with the package."""
+  """Returns the names of all built-in models, without `builtin:`."""
   return sorted(path.parent.name for path in _HERE.glob(f'*/{PARAMETERS}'))
 
 
 def find_directory(name):
-  """Returns the directory of the model that 'builtin:NAME' means.
+  """Returns the directory of the model 'builtin:NAME' (or 'NAME').
 
   Raises:
-    InputError: no model of that name comes with the package.
+    InputError: there is no built-in model of this name.
   """
   if name.removeprefix(PREFIX) not in names():
     known = ', '.join(PREFIX + name for name in names())
@@ -37,11 +37,11 @@ def find_directory(name):
 
 
 def has_parameters(directory):
-  """Whether a directory holds the parameters of a model like these."""
+  """Whether a directory has the parameters of a built-in model."""
   return (Path(directory) / PARAMETERS).is_file()
 
 
 def load_parameters(directory):
-  """Returns {path of a parameter: numpy array, float32}."""
+  """Returns {path of a parameter: float32 array} of a directory."""
   stored = safetensors.load_file(Path(directory) / PARAMETERS)
   return {path: array.astype(np.float32) for path, array in stored.items()}

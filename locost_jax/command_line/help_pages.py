@@ -25,6 +25,7 @@ GROUPS = {
         'documents',
         'query',
         'query_field',
+        'ask_anyway',
         'input_field',
         'reference_field',
         'max_input_length',
@@ -162,7 +163,7 @@ def _entry(name, flag, width):
 
 
 def _default(flag):
-  """' [default]', or '' if there is none to show."""
+  """' [default]', or '' without one."""
   default = flag.default
   if isinstance(default, ConfigDict):  # the file, not all its keys
     default = config_flags.get_config_filename(flag)

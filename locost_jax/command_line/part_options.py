@@ -4,9 +4,10 @@ from absl import flags
 
 from locost_jax.errors import InputError
 
-FORMS = ('join', 'rank')
-# Flags that mean nothing where a document is read in parts.
+FORMS = ('join', 'rank', 'hierarchical')
+# Flags that mean nothing if a document is read in parts.
 _OF_WHOLE_DOCUMENTS = ('max_input_length', 'report')
+_HIERARCHICAL = 'hierarchical'
 
 
 def define(values):
@@ -15,9 +16,10 @@ def define(values):
       'parts',
       None,
       FORMS,
-      'read a document part by part, paragraphs that fit into --part_length, '
-      'and summarise each: join: the summaries of all parts; rank: those that '
-      'the model is most sure of [read it whole]',
+      'summarise a document part by part; a part is as many paragraphs as fit '
+      'into --part_length. join: print the summaries of all parts; rank: those '
+      'in which the model is most confident; hierarchical: summarise the '
+      'summaries again, until one is left [read it whole]',
       flag_values=values,
   )
   flags.DEFINE_integer(
@@ -43,7 +45,13 @@ def check(values):
       if values[name].present:
         raise InputError(f'--{name} belongs to --parts')
     return
+  if values.parts == _HIERARCHICAL and values.report and values.output:
+    raise InputError(
+        '--report and --output with --parts=hierarchical: expected one of them'
+    )
   for name in _OF_WHOLE_DOCUMENTS:
+    if name == 'report' and values.parts == _HIERARCHICAL:
+      continue
     if values[name].value is not None:
       raise InputError(
           f'--{name} and --parts={values.parts}: expected one of them; parts '

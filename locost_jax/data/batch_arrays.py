@@ -1,23 +1,24 @@
 """Pads records into the arrays of a batch.
 
-A batch is a dict of arrays under SeqIO's names, B rows, L and T the smallest
-buckets that hold the longest row of the GLOBAL batch, so that all hosts agree:
+A batch is a dict of arrays with SeqIO's names. It has B rows; L and T are the
+smallest buckets that hold the longest row of the GLOBAL batch, so that all
+hosts agree:
 
   encoder_input_tokens   int32 [B, L]    inputs, padded with pad
   decoder_target_tokens  int32 [B, T]    targets y, padded with pad
   decoder_input_tokens   int32 [B, T]    start, y_0, ..., y_{T-2}
-  decoder_loss_weights   float32 [B, T]  1 where a target stands, else 0
+  decoder_loss_weights   float32 [B, T]  1 for targets, 0 for padding
 
 pad and start are the vocabulary's pad_id and start_id. Targets begin with the
-vocabulary's bos, where it has one, so that the model learns to write it. With
-config.data.targets_start='bos' it is what the decoder reads first instead (the
-release of PageSum), and y begins with the first word.
+vocabulary's bos, if it has one, so the model learns to write it. With
+config.data.targets_start='bos' the decoder reads bos in place of start (as in
+PageSum's release), and y begins with the first word.
 
-Where documents are cut into pages, encoder_input_tokens is int32 [B, P, L]: P
-pages, L tokens of a page.
+If documents are cut into pages, encoder_input_tokens is int32 [B, P, L]: P
+pages of L tokens.
 
-With config.train.batch_tokens the number of rows depends on the length. Rows
-that are empty, which fill a batch up, have zero weights.
+With config.train.batch_tokens the number of rows depends on the length. The
+empty rows that fill up a batch have zero weights.
 """
 
 import numpy as np
@@ -30,10 +31,10 @@ def make_batch(rows, size, shape, vocabulary, targets_start='start_id'):
 
   Args:
     rows: list of records.
-    size: rows of the batch.
-    shape: of the inputs of a row, then the length of its targets.
-    vocabulary: whose tokens they are.
-    targets_start: one of TARGETS_START; 'bos' for records whose targets begin
+    size: B, at least the number of records.
+    shape: (L, T), or (P, L, T) for pages.
+    vocabulary: the vocabulary that tokenised the records.
+    targets_start: one of TARGETS_START; 'bos' needs records whose targets begin
       with the vocabulary's bos.
 
   Returns:
@@ -45,7 +46,7 @@ def make_batch(rows, size, shape, vocabulary, targets_start='start_id'):
   weights = np.zeros((size, target_length), np.float32)
   start_id, begin = vocabulary.start_id, 0
   if targets_start == 'bos':
-    start_id, begin = vocabulary.bos_id, 1  # what is read is not written
+    start_id, begin = vocabulary.bos_id, 1  # bos is read, not written
   for i, row in enumerate(rows):
     if 'pages' in row:
       _fill_pages(inputs[i], row)
@@ -65,7 +66,7 @@ def make_batch(rows, size, shape, vocabulary, targets_start='start_id'):
 
 
 def _fill_pages(inputs, record):
-  """Puts the pages of a record into inputs [P, L]."""
+  """Copies the pages of a record into inputs [P, L]."""
   start = 0
   for page, length in enumerate(record['pages']):
     inputs[page, :length] = record['inputs'][start : start + length]

@@ -5,16 +5,15 @@
       --output=gs://BUCKET/caches -- --runner=DataflowRunner --region=REGION \\
       --project=PROJECT --temp_location=gs://BUCKET/tmp
 
-What stands behind `--` goes to Beam: its runner (by default this machine) and
-the runner's options; workers need this package, by the runner's own means. The
-corpus must lie where all workers, and later the run, see it under one path: a
-shared disk, or gs:// for what TFDS prepared. Every shard of the training split
-becomes what data/streamed.py would make of it in the background of a run, file
-for file; shards that are there are passed over, so a stopped job can be given
-again. A run finds them with --config.data.cache_dir=DIR, after they were copied
-to where it reads files if that is not where they were written.
+Arguments after `--` go to Beam: the runner (by default this machine) and its
+options. The runner must install this package on its workers. All workers, and
+later the run, must see the corpus under one path: on a shared disk, or on gs://
+for TFDS. Every shard of the training split becomes the same files that
+data/streamed.py makes during a run. Finished shards are skipped, so a stopped
+job can be started again. A run finds the caches with
+--config.data.cache_dir=DIR; copy them there if Beam wrote them elsewhere.
 
-The corpus must be one that is cached shard by shard; others are done by
+Only a corpus that is cached shard by shard can be used. For others use
 `python -m locost_jax.data.cache` on one machine.
 """
 
@@ -43,7 +42,7 @@ def define_flags(values, argv):
   flags.DEFINE_string(
       'output',
       None,
-      'DIR for the caches, of any kind that Beam can write to',
+      'DIR for the caches, on any file system that Beam can write to',
       flag_values=values,
   )
 
@@ -53,7 +52,7 @@ def main(values, arguments):
 
   Args:
     values: the flags of `define_flags`.
-    arguments: what is given to Beam.
+    arguments: command-line arguments of Beam.
   """
   if not values.output:
     raise InputError('--output=DIR is missing: where to keep the caches?')
@@ -73,10 +72,10 @@ def run(config, vocabulary, output, options=()):
   """Tokenises the training split of a config.
 
   Args:
-    config: of one task.
+    config: a run's config, of one task.
     vocabulary: one of vocabularies/vocabulary.py.
     output: directory of all caches.
-    options: of Beam, like '--runner=DirectRunner'.
+    options: options of Beam, such as '--runner=DirectRunner'.
 
   Returns:
     The directory of the shards.
@@ -100,7 +99,7 @@ def run(config, vocabulary, output, options=()):
         f'{found.name}: small enough for one machine: `python -m '
         f'locost_jax.data.cache --task={found.name} --output={output}`'
     )
-  path, key = cache_lib.place(config, found, vocabulary, 'train', output)
+  path, key = cache_lib.locate(config, found, vocabulary, 'train', output)
   job = dict(
       config=config.to_dict(),
       vocabulary=vocabulary,
@@ -119,9 +118,16 @@ def run(config, vocabulary, output, options=()):
 
 
 def tokenise_shard(job, shard):
-  """Makes one shard's cache and copies it to its place; returns its records.
+  """Makes the cache of one shard and copies it to the output.
 
-  stats.json, without which a cache is not complete, is copied last.
+  stats.json is copied last, because a cache without it is incomplete.
+
+  Args:
+    job: dict of config, vocabulary, name and output; see `run`.
+    shard: number of the shard.
+
+  Returns:
+    The number of new records; 0 if the shard was complete before.
   """
   from apache_beam.io.filesystems import FileSystems
 
@@ -146,12 +152,12 @@ def tokenise_shard(job, shard):
 
 
 def _write(path, data):
-  """Writes a file of any kind that Beam knows, its directory too."""
+  """Writes a file, with its directory, on any file system of Beam."""
   from apache_beam.io.filesystem import CompressionTypes
   from apache_beam.io.filesystems import FileSystems
 
   directory = path.rpartition('/')[0]
-  if '://' not in directory:  # object stores have none
+  if '://' not in directory:  # object stores have no directories
     pathlib.Path(directory).mkdir(parents=True, exist_ok=True)
   with FileSystems.create(
       path, compression_type=CompressionTypes.UNCOMPRESSED

@@ -1,12 +1,11 @@
-"""A split tokenised block by block: restartable, by one process or several.
+"""Tokenises a split block by block, in one or several processes.
 
 The rows of every shard are cut into blocks of at most ROWS rows and about
-CHARACTERS characters, a function of the rows alone. Each block becomes a small
-cache of its own under PATH.parts/SHARD-BLOCK, written whole or not at all
-(data/records.py); at the end they are joined, in order, into PATH. A build that
-is stopped at any moment goes on with the blocks that are missing, and the
-result does not depend on how many processes made it, nor how often they were
-stopped.
+CHARACTERS characters. The cuts depend only on the rows. Each block becomes a
+small cache PATH.parts/SHARD-BLOCK, written completely or not at all
+(data/records.py). At the end the blocks are joined in order into PATH. A build
+that was stopped resumes with the missing blocks. The result does not depend on
+the number of processes or interruptions.
 """
 
 import json
@@ -26,7 +25,7 @@ from locost_jax.data import workers
 from locost_jax.errors import InputError
 
 ROWS, CHARACTERS = 5000, 16_000_000
-# Documents that the maximum lengths cut, and tokens that they lost.
+# Documents cut by the maximum lengths, and the tokens lost.
 _CUT = 'inputs_cut', 'inputs_lost', 'targets_cut', 'targets_lost'
 _COUNTS = (
     'records',
@@ -50,25 +49,25 @@ def build(
     processes=1,
     show=lambda records: None,
 ):
-  """Tokenises a split into `path`; call it with the lock of `path` held.
+  """Tokenises a split into `path`; the caller holds the lock of `path`.
 
   Args:
     config: the run's config, of one task.
     vocabulary: one of vocabularies/vocabulary.py.
     split: its name.
-    key: JSON object, everything that makes the records.
-    path: of the cache.
+    key: JSON object of everything that determines the records.
+    path: directory of the cache.
     shards: numbers of the shards to tokenise; None: all.
-    limit: the number of records, made by this process; 0: all.
-    processes: how many work; 1: this one.
-    show: called now and then with the number of records so far.
+    limit: maximum records; 0: all. With a limit one process works.
+    processes: number of processes; 1: only this one.
+    show: function (number of records so far), called repeatedly.
 
   Returns:
     The stats of the cache; see `records.write`.
 
   Raises:
-    InputError: a row cannot be read (finished blocks stay, for the next time);
-      all shards together give no record at all (nothing stays).
+    InputError: a row cannot be read (finished blocks are kept for the next
+      build), or all shards together give no record (nothing is kept).
   """
   found = corpus_lib.corpus(config)
   if shards is None:
@@ -87,7 +86,7 @@ def build(
   try:
     blocks = _make_blocks(job, parts, show)
     notes = _count(blocks)
-    if limit:  # the last block may have more rows than become records
+    if limit:  # the last block may have counted rows beyond the limit
       for name in _CUT:
         notes.pop(name, None)
     if not notes.pop('records') and shards == list(
@@ -111,7 +110,7 @@ def build(
 
 
 def _make_blocks(job, parts, show):
-  """Tokenises what is missing; returns the paths of all blocks, in order."""
+  """Tokenises the missing blocks; returns the paths of all, in order."""
   if job['processes'] == 1:
     counts = tokenise({**job, 'number': 0}, show)
   else:
@@ -124,18 +123,19 @@ def _make_blocks(job, parts, show):
 
 
 def tokenise(job, show=lambda records: None):
-  """Tokenises the blocks that are missing, or this worker's share of them.
+  """Tokenises the missing blocks, or this worker's share of them.
 
-  Worker w of W takes the shards w, w + W, ...; of fewer shards than workers,
-  block b of shard s belongs to worker (s + b) mod W, and all read all rows.
+  Worker w of W takes the shards w, w + W, .... If there are fewer shards than
+  workers, every worker reads all rows and block b of shard s belongs to worker
+  (s + b) mod W.
 
   Args:
-    job: dict; see `build`.
-    show: called now and then with the number of records so far.
+    job: dict of `number` (of this worker) and the values that `build` puts in.
+    show: see `build`.
 
   Returns:
-    {shard: its number of blocks}, also of shards that are others' work if they
-    had to be read; written to `parts` too, unless this is the only worker.
+    {shard: number of blocks} of all shards that this worker read. Several
+    workers also write it to DONE in `parts`.
   """
   config, parts = ConfigDict(job['config']), pathlib.Path(job['parts'])
   vocabulary, split = job['vocabulary'], job['split']
@@ -179,7 +179,7 @@ def tokenise(job, show=lambda records: None):
 def _in_processes(job, parts, show):
   """Runs `tokenise` in several processes; returns all counts."""
   numbers = range(job['processes'])
-  for number in numbers:  # of an earlier build
+  for number in numbers:  # files of an earlier build
     (parts / DONE.format(number)).unlink(missing_ok=True)
   team = workers.Workers(
       f'{__name__}:tokenise',
@@ -208,9 +208,10 @@ def _place(parts, shard, block):
 
 
 def _count(blocks):
-  """Returns the sums over finished blocks of what was counted in each.
+  """Sums the counts of finished blocks.
 
-  dict of records, skipped (rows), and what `corpus_rows.count_pages` gives.
+  Returns:
+    dict of records, skipped (rows) and the other names in _COUNTS.
   """
   total = dict(records=0, skipped=0)
   for block in blocks:
@@ -222,12 +223,12 @@ def _count(blocks):
 
 
 def _key(shard, block):
-  # The name of PATH has the hash of all the rest.
+  # The name of PATH contains the hash of everything else.
   return dict(shard=shard, block=block, cut=[ROWS, CHARACTERS])
 
 
 def _cut(rows):
-  """Rows -> lists of rows, one after the other; [] for none at all."""
+  """Yields the rows in lists; one [] if there are no rows."""
   block, characters, some = [], 0, False
   for row in rows:
     block.append(row)
@@ -243,9 +244,12 @@ def _examples(config, vocabulary, split, rows, skipped, cut):
   """Yields the records of a block, in the order of its rows.
 
   Args:
-    config, vocabulary, split, rows: what the records are made of.
-    skipped: list; gets the ids of rows that give no record.
-    cut: dict; counts what `_count_cut` counts.
+    config: the run's config, of one task.
+    vocabulary: one of vocabularies/vocabulary.py.
+    split: name of the split.
+    rows: rows of a Corpus.
+    skipped: list to which ids of rows without a record are appended.
+    cut: dict that `_count_cut` updates.
   """
   if not rows:
     return
@@ -267,16 +271,16 @@ def _examples(config, vocabulary, split, rows, skipped, cut):
       _count_cut(row, bool(config.data.pages), cut)
       yield _record(row)
   except Exception:
-    # TensorFlow's own exceptions hide what the tokeniser said.
+    # TensorFlow's exceptions hide the tokeniser's InputError.
     if getattr(task.source, 'error', None):
       raise task.source.error from None
     raise
 
 
 def _count_cut(row, is_paged, cut):
-  """Adds an example of SeqIO's to {'inputs_cut': 3, 'inputs_lost': 90, ...}.
+  """Adds a SeqIO example to {'inputs_cut': 3, 'inputs_lost': 90, ...}.
 
-  Pages are cut elsewhere, and their inputs not counted.
+  Inputs that are pages are not counted: data/pages.py cuts them.
   """
   for i, name in enumerate(('inputs', 'targets')):
     if name == 'inputs' and is_paged:
@@ -287,7 +291,7 @@ def _count_cut(row, is_paged, cut):
 
 
 def _record(row):
-  """An example of SeqIO's -> a record."""
+  """Converts a SeqIO example to a record."""
   references = row.get('references', b'').decode()
   return dict(
       id=row['id'].decode('utf-8', 'replace'),

@@ -1,6 +1,6 @@
-"""Length buckets: rows are padded to few lengths, so that few shapes compile.
+"""Length buckets: rows are padded to few lengths, so few shapes are compiled.
 
-The lengths are 2^k and 1.5 * 2^k, or those that the config gives.
+The lengths are 2^k and 1.5 * 2^k, or those of the config.
 """
 
 import numpy as np
@@ -9,7 +9,7 @@ from locost_jax.data import pages
 from locost_jax.errors import InputError
 
 SMALLEST = 16  # tokens
-# A number of chunks is rounded up to one of these, by at most a half.
+# Numbers of chunks are rounded up to one of these, by at most 50%.
 _CHUNKS = np.array(sorted({n << k for n in (2, 3) for k in range(20)} | {1}))
 
 
@@ -18,7 +18,7 @@ def bucket_lengths(maximum, given=()):
 
   Args:
     maximum: tokens of the longest row.
-    given: own lengths; (): powers of two and 1.5 times them, from 16.
+    given: lengths to use; (): powers of two and 1.5 times them, from 16.
 
   Returns:
     int64 [n].
@@ -36,7 +36,7 @@ def bucket_lengths(maximum, given=()):
 
 
 def column_buckets(config):
-  """Returns the lengths that each column of a cache's shapes is padded to.
+  """Returns the buckets of each column of a cache's shapes.
 
   Args:
     config: the run's config: data (pages, lengths, buckets).
@@ -47,8 +47,8 @@ def column_buckets(config):
     return bucket_lengths(data.max_input_length, data.input_buckets), targets
   if data.pages in pages.LOCALITIES:
     several = np.array([data.num_pages])
-  else:  # the longest documents, of which there may be many, are not rounded
-    several = np.union1d(_CHUNKS, pages.most_chunks(data))
+  else:  # not rounded up for the longest documents, which may be many
+    several = np.union1d(_CHUNKS, pages.max_chunks(data))
   return several, bucket_lengths(data.page_length, data.input_buckets), targets
 
 
@@ -57,7 +57,7 @@ def pad_shapes(shapes, pads):
 
   Args:
     shapes: int [n, k].
-    pads: k ascending arrays, as `column_buckets` gives them.
+    pads: k ascending arrays; see `column_buckets`.
 
   Returns:
     int [n, k], the smallest buckets that hold the shapes.

@@ -1,9 +1,8 @@
-"""The built-in corpus: documentation on this machine, for a first run.
+"""The built-in corpus for a first run: the documentation on this machine.
 
-It is the documentation of Python and of the packages installed with this one
-(data/documentation.py reads it). Two tasks are made of it: documents for gap
-sentences, and pairs (documentation without its first sentence -> that
-sentence).
+data/documentation.py reads the documentation of Python and of the packages
+installed with this one. It makes two tasks: documents for gap sentences, and
+pairs (documentation without its first sentence -> that sentence).
 """
 
 import functools
@@ -16,20 +15,20 @@ from locost_jax.data import sources
 from locost_jax.data import text as text_lib
 
 _HELD_OUT = 0.04  # share of pairs and of modules kept for validation
-_PART_WORDS = 1000  # a module's documents are cut at docstrings beyond this
+_PART_WORDS = 1000  # a longer module is split between docstrings
 _FEWEST_DOCUMENT_WORDS = 50
-# Shorter ones ("The dtype of this.") say too little to be a summary.
+# Shorter sentences ("The dtype of this.") are too little for a summary.
 _TARGET_WORDS = (6, 40)
 _FEWEST_INPUT_WORDS = 12
-# Of the words of four letters and more in a target, at least this share must
-# occur in the input: the others cannot be known from it.
+# At least this share of a target's words of four or more letters must occur in
+# the input, because the others cannot be derived from it.
 _SHARE_FOUND = 1 / 3
 _WORD = re.compile(r'[a-z0-9]+')
 _CODE = re.compile(r'->|::|\w\([^)]|[={}|<>@\\^]|__|\bTODO\b|\bFIXME\b')
 
 
 class Document(NamedTuple):
-  """Documentation of a module or topic, or a part of it: for gap sentences."""
+  """Documentation of (a part of) a module or topic, for gap sentences."""
 
   id: str
   text: str
@@ -44,7 +43,7 @@ class Pair(NamedTuple):
 
 
 class Corpus(NamedTuple):
-  """The built-in corpus; lists are in the order of hashes of the ids."""
+  """The built-in corpus; lists are sorted by hashes of the ids."""
 
   documents: dict  # 'train', 'validation' -> list of Document
   pairs: dict  # 'train', 'validation' -> list of Pair
@@ -56,19 +55,18 @@ class Corpus(NamedTuple):
 def make_corpus(packages=documentation.PACKAGES):
   """Makes the built-in corpus of this machine's documentation.
 
-  Equal docstrings are read once. A pair is in validation when the hash of its
-  target's words says so, so copies of a sentence (jax and keras repeat numpy)
-  fall on one side. Of the gap-sentence documents, those of modules chosen by
-  hash are validation. Left out of everything that is trained on, pairs and
-  documents: docstrings that open with, or contain, a validation target;
-  documents also leave out those of the validation modules, wherever copied.
+  Equal docstrings are read once. A hash of a target's words decides whether its
+  pair is in validation, so copies of a sentence (jax and keras repeat numpy)
+  are on one side. A hash of the module decides for gap-sentence documents. The
+  training split leaves out docstrings that contain a validation target, and its
+  documents also leave out copies of docstrings of the validation modules.
 
   Args:
     packages: see `documentation.read_docstrings`.
 
   Returns:
-    A Corpus, kept for the next call: do not change it. It depends on the
-    versions that are installed; its checksum distinguishes such corpora.
+    A Corpus, cached for the next call: do not modify it. It depends on the
+    installed versions, which its checksum distinguishes.
   """
   docstrings = [
       _Docstring(
@@ -99,7 +97,7 @@ def _words(text):
 
 
 class _HeldOut:
-  """Finds word sequences of which one occurs in a text."""
+  """Finds texts that contain one of some word sequences."""
 
   _HEAD = 4  # words; no target is shorter
 
@@ -121,7 +119,7 @@ class _HeldOut:
 
 
 def _pairs(docstrings):
-  """Returns dict(train=pairs, validation=pairs), equal ones once."""
+  """Returns dict(train=pairs, validation=pairs) without duplicates."""
   pairs = {'train': [], 'validation': []}
   seen = set()
   for docstring in docstrings:
@@ -139,11 +137,11 @@ def _pairs(docstrings):
 
 
 def _pair(docstring):
-  """Makes a pair of a docstring, or None when it would teach nothing.
+  """Makes a pair of a docstring; None if it is useless for training.
 
-  None: the first sentence is no sentence (a signature, code, too short or
-  long); too little is left; what is left repeats it, or has so little of its
-  words that nobody could write it.
+  It is useless if the first sentence is a signature, code, too short or too
+  long; if the rest is too short; or if the rest repeats the sentence or has too
+  few of its words.
   """
   paragraph = docstring.text.partition('\n\n')[0]
   start, end = text_lib.sentence_spans(paragraph)[0]
@@ -157,7 +155,7 @@ def _pair(docstring):
       or _CODE.search(summary)
   ):
     return None
-  # Many headlines have no full stop; then they are a paragraph of their own.
+  # Many first sentences have no full stop; then they must be a paragraph.
   if not summary.endswith('.') and (
       end < len(paragraph) or not summary[-1].isalnum()
   ):
@@ -176,7 +174,7 @@ def _documents(docstrings, leaks):
   validation = [
       d for d in docstrings if sources.is_held_out(d.module, _HELD_OUT)
   ]
-  # Copies may differ below the first words.
+  # Copies may differ after the first words.
   openings = {tuple(d.words[:12]) for d in validation}
   train = [
       d

@@ -1,24 +1,25 @@
-"""Tokenises a task once into random-access records, which later runs reuse.
+"""Tokenises a task once into random-access records that later runs reuse.
 
   python -m locost_jax.data.cache --task=arxiv --output=caches
   python -m locost_jax.main --config=configs/finetune_arxiv.py \\
       --config.data.cache_dir=caches
 
-A run makes the caches it needs by itself; this command makes them beforehand,
-with several processes, for every split (--split) of a task or of all tasks of a
-mixture, with the settings of --config. Stopped, it goes on where it was.
+A run makes the caches it needs. This command makes them in advance, with
+several processes, for every split (--split) of a task or of all tasks of a
+mixture, with the settings of --config. An interrupted command resumes where it
+stopped.
 
-`open_cache` builds what is missing, in a directory whose name holds a hash of
-everything that makes the records (files with size and time of change or package
-versions, fields, gap-sentence settings, the vocabulary's fingerprint, lengths,
-the versions in data/record_versions.py): nothing stale is ever read. Other
-settings build another cache next to it. In config.data.cache_dir, where a cache
-was made on purpose, only this command does that: a run reports the difference
-and ends. data/records.py has the format and its guarantees, data/blocks.py the
-work.
+`open_cache` builds a missing cache in a directory whose name contains a hash of
+everything that determines the records: the files (with size and modification
+time) or package versions, fields, gap-sentence settings, the vocabulary's
+fingerprint, lengths, and the versions in data/record_versions.py. So a stale
+cache is never read, and other settings build another cache next to it. In
+config.data.cache_dir only this command builds another one; a run stops and
+reports the difference. data/records.py defines the format, data/blocks.py
+tokenises.
 
-A training split of many large shards (C4) is cached shard by shard instead,
-while training runs: data/streamed.py.
+A training split of many large shards (C4) is instead cached shard by shard
+while training runs; see data/streamed.py.
 
 Opening a finished cache needs neither TensorFlow nor SeqIO.
 """
@@ -48,41 +49,48 @@ from locost_jax.data import tasks
 from locost_jax.errors import InputError
 from locost_jax.vocabularies import vocabulary as vocabulary_lib
 
-# A training split with more bytes than this on disk, in more shards than a
-# window has, is cached shard by shard: about an hour's work for two cores.
+# A training split with more bytes on disk than this, in more shards than a
+# window has, is cached shard by shard. Two cores tokenise it in about an hour.
 STREAM_BYTES = 4 * 10**9
 FORMAT = 2  # of the records on disk
 
 
 def open_cache(
-    config, vocabulary, split, directory, processes=None, beside_others=False
+    config,
+    vocabulary,
+    split,
+    directory,
+    processes=None,
+    allow_other_caches=False,
 ):
-  """Opens the records of a split, tokenising them first when they are missing.
+  """Opens the records of a split; tokenises them first if they are missing.
 
   Args:
     config: the run's config.
     vocabulary: one of vocabularies/vocabulary.py.
     split: 'train', 'validation' or 'test'.
-    directory: where caches lie; used when config.data.cache_dir is ''.
-    processes: how many tokenise; None: this one alone, or of a corpus that is
-      cached shard by shard a quarter of the cores, at most 8.
-    beside_others: whether to build in config.data.cache_dir where there is one
-      of the same text made otherwise.
+    directory: the directory of caches if config.data.cache_dir is ''.
+    processes: number of processes that tokenise. None: one; for a corpus that
+      is cached shard by shard a quarter of the cores, at most 8.
+    allow_other_caches: whether to build a cache in config.data.cache_dir if it
+      has one of the same text with other settings.
 
   Returns:
-    A records.Cache, or with config.data.train_examples a subset.Subset of the
-    training split's; a streamed.StreamedCache for the training split of a
-    corpus too large to tokenise first; None when the task has no such split. Of
-    a corpus too large the other splits hold the first config.eval.examples
-    records (0: all). Of a mixture a mixture.Mixture of the training splits, or
-    a dict of task -> records.Cache of the others, those without this split left
-    out.
+    None if the task has no such split. Otherwise
+    - usually a records.Cache;
+    - for a training split with config.data.train_examples a subset.Subset;
+    - for a training split that is cached shard by shard (see `is_large`) a
+      streamed.StreamedCache; the other splits of such a corpus hold the first
+      config.eval.examples records (0: all);
+    - for a mixture a mixture.Mixture of the training splits, or a dict of task
+      -> records.Cache of the tasks that have this other split.
 
   Raises:
-    InputError: the corpus cannot be read, or gives no record at all;
-      config.data.cache_dir has only caches of other settings; the training
-      split of a task of a mixture, or of one with config.data.train_examples,
-      is too large to tokenise first; it has fewer examples than these.
+    InputError: the corpus cannot be read or gives no record;
+      config.data.cache_dir has only caches with other settings; a training
+      split that is cached shard by shard is part of a mixture or used with
+      config.data.train_examples; config.data.train_examples is more than the
+      split has.
   """
   members = tasks.members(config)
   few = bool(config.data.train_examples)
@@ -95,7 +103,7 @@ def open_cache(
       )
   found = {
       task: _open(
-          member, vocabulary, split, directory, processes, beside_others
+          member, vocabulary, split, directory, processes, allow_other_caches
       )
       for task, member in members.items()
   }
@@ -113,13 +121,13 @@ def open_cache(
   return mixture.Mixture(found, config.data.mixture_cap, config.data.seed)
 
 
-def _open(config, vocabulary, split, directory, processes, beside_others):
+def _open(config, vocabulary, split, directory, processes, allow_other_caches):
   found = corpus_lib.corpus(config)
   if split not in found.splits:
     return None
-  path, key = place(config, found, vocabulary, split, directory)
+  path, key = locate(config, found, vocabulary, split, directory)
   begun = path.exists() or pathlib.Path(f'{path}.parts').exists()
-  if config.data.cache_dir and not beside_others and not begun:
+  if config.data.cache_dir and not allow_other_caches and not begun:
     _refuse_others(path, key)
   if split == 'train' and is_large(config, found):
     return streamed.StreamedCache(
@@ -133,9 +141,9 @@ def _open(config, vocabulary, split, directory, processes, beside_others):
 
 
 def _refuse_others(path, key):
-  """Raises an InputError if there are caches of the same text made otherwise.
+  """Raises an InputError if there is a cache of this text with other settings.
 
-  They took somebody hours; making another by accident takes hours again.
+  A cache may take hours; another one must not be built by accident.
   """
   for other in sorted(path.parent.glob(f'{path.name.rpartition("-")[0]}-*')):
     try:
@@ -152,16 +160,16 @@ def _refuse_others(path, key):
         for name in names
     ]
     raise InputError(
-        f'{other} was made with other settings: {", ".join(differences)}; for a cache '
-        'of these: `python -m locost_jax.data.cache` with the same --config '
-        f'and --output={path.parent}'
+        f'{other} was made with other settings: {", ".join(differences)}; to '
+        'make a cache for this run, use `python -m locost_jax.data.cache` with '
+        f'the same --config and --output={path.parent}'
     )
 
 
 def is_large(config, found):
   """Whether the training split is cached shard by shard.
 
-  Not where its number of rows is known and asserted: C4 and files are.
+  Only C4 and the user's own files can be; other corpora are small enough.
   """
   if found.sizes:
     return False
@@ -173,7 +181,7 @@ def is_large(config, found):
 
 
 def _limit(config, found, split):
-  """Records that are made at most; 0: all."""
+  """Returns the most records to make; 0: all."""
   return (
       config.eval.examples
       if split != 'train' and is_large(config, found)
@@ -181,8 +189,11 @@ def _limit(config, found, split):
   )
 
 
-def place(config, found, vocabulary, split, directory):
-  """Returns (directory of the cache, JSON object of all that makes it)."""
+def locate(config, found, vocabulary, split, directory):
+  """Returns (directory of the cache, its key).
+
+  The key is a JSON object of everything that determines the records.
+  """
   data = config.data
   key = json.loads(
       json.dumps(
@@ -209,7 +220,7 @@ def place(config, found, vocabulary, split, directory):
 
 def _span_key(settings):
   """Returns the part of a cache's key that stands for span corruption."""
-  if settings is None:  # caches made before there was any stay valid
+  if settings is None:  # caches without it, older ones too, stay valid
     return {}
   version = record_versions.VERSIONS['span_corruption']
   return dict(span_corruption=dict(settings, code=version))
@@ -218,8 +229,8 @@ def _span_key(settings):
 def _pages_key(data):
   """Returns the part of a cache's key that stands for its pages, '' for none.
 
-  A key that is newer than caches with pages is named only where it is not as
-  by default: those caches stay valid.
+  query_in and document_length are left out if they have their defaults, so that
+  caches made before these settings existed stay valid.
   """
   if not data.pages:
     return ''
@@ -236,7 +247,7 @@ def _build(config, vocabulary, found, split, key, path, processes=1):
   tasks.check_size(config, found, split)
   what, start = f'tokenising {found.name} {split}:', time.monotonic()
   line, expected = Line(seconds=10.0), found.sizes.get(split)
-  known = []  # records that were there before
+  known = []  # the number of records at the start of this build
 
   def show(count):
     known[:] = known or [count]
@@ -265,11 +276,11 @@ def _build(config, vocabulary, found, split, key, path, processes=1):
   for said in _page_notes(stats, config.data):
     line.note(f'{found.name} {split}: {said}')
   if 'checksum' in stats:
-    _tell_corpus(stats['checksum'], tuple(stats['counts'].items()))
+    _log_corpus(stats['checksum'], tuple(stats['counts'].items()))
 
 
 def _page_notes(stats, data):
-  """Yields a line for what did not become pages; see corpus_rows.count_pages."""
+  """Yields a line for each count of `corpus_rows.count_pages`."""
   if stats.get('dropped_pages'):
     yield (
         f'{stats["dropped_in"]:,} documents have more than '
@@ -279,13 +290,13 @@ def _page_notes(stats, data):
   if stats.get('without_sections'):
     yield (
         f'{stats["without_sections"]:,} documents have no sections, which '
-        f'config.data.pages={data.pages!r} makes pages of: they are cut as with '
+        f'config.data.pages={data.pages!r} needs: they are cut as with '
         "'spatial'"
     )
 
 
-@functools.lru_cache  # once, however many tasks read the corpus
-def _tell_corpus(checksum, counts):
+@functools.lru_cache  # once, even if several tasks read the corpus
+def _log_corpus(checksum, counts):
   counts = ', '.join(f'{n:,} {name.replace("_", " ")}' for name, n in counts)
   print(
       f'corpus checksum {checksum[:12]}: {counts}', file=sys.stderr, flush=True
@@ -309,13 +320,13 @@ def define_flags(values, argv):
   flags.DEFINE_list(
       'split',
       ['train', 'validation', 'test'],
-      'which splits; those that the task lacks are passed over',
+      'which splits; those that the task lacks are skipped',
       flag_values=values,
   )
   flags.DEFINE_integer(
       'processes',
       os.cpu_count(),
-      'how many tokenise',
+      'number of processes that tokenise',
       lower_bound=1,
       flag_values=values,
   )
@@ -326,7 +337,7 @@ def main(values, arguments):
 
   Args:
     values: the flags of `define_flags`.
-    arguments: what else was on the command line; there must be nothing.
+    arguments: other command-line arguments; must be empty.
   """
   commands.expect_flags_only(arguments)
   if not values.output:
@@ -335,8 +346,8 @@ def main(values, arguments):
   config.data.cache_dir = values.output
   if config.phases:
     raise InputError(
-        'config.phases: the caches of such a run are made by the '
-        'run itself; expected a config without phases'
+        'config.phases: a run with phases makes its own caches; expected a '
+        'config without phases'
     )
   for split in values.split:
     if split not in ('train', 'validation', 'test'):
@@ -347,7 +358,7 @@ def main(values, arguments):
   vocabulary = _find_vocabulary(config)
   for split in values.split:
     found = open_cache(
-        config, vocabulary, split, '', values.processes, beside_others=True
+        config, vocabulary, split, '', values.processes, allow_other_caches=True
     )
     if isinstance(found, streamed.StreamedCache):
       found.wait()
@@ -357,7 +368,7 @@ def main(values, arguments):
 
 
 def _find_vocabulary(config):
-  """The vocabulary of a config; one to be trained is kept with the caches."""
+  """Returns the vocabulary; a trained one is saved with the caches."""
   vocabulary = tasks.find_vocabulary(config)
   if config.data.vocabulary == 'train':
     home = tasks.vocabulary_home(config, config.data.cache_dir)

@@ -1,9 +1,9 @@
-"""Checksums of a token cache: damage is found before it is trained on.
+"""Checksums of a token cache, to find damage before training on it.
 
-CACHE/checksums.json names every other file of the cache, each with its size and
-SHA-256. The small ones are compared when the cache is opened, the records by a
-thread at 0.8 s per GiB while the first of them are being read. A cache of an
-older version has no checksums, and is read without.
+CACHE/checksums.json has the size and SHA-256 of every other file of the cache.
+The small files are verified when the cache is opened. A thread verifies the
+records (0.8 s per GiB) while the first of them are read. Caches of older
+versions have no checksums and are not verified.
 """
 
 import json
@@ -18,7 +18,7 @@ FILE = 'checksums.json'
 
 
 def write(directory):
-  """Writes the checksums of a cache whose files are all written."""
+  """Writes checksums.json, after all other files of the cache."""
   directory = pathlib.Path(directory)
   found = {}
   for path in sorted(directory.iterdir()):
@@ -28,14 +28,14 @@ def write(directory):
 
 
 def read(directory, names):
-  """Returns {name: 'BYTES SHA-256'} of a cache; {} of one without checksums.
+  """Returns {name: 'BYTES SHA-256'} of a cache; {} if it has no checksums.
 
   Args:
-    directory: of the cache.
-    names: of the files that a cache may have.
+    directory: directory of the cache.
+    names: names of the files that a cache may have.
 
   Raises:
-    InputError: they are damaged.
+    InputError: checksums.json is damaged.
   """
   path = pathlib.Path(directory) / FILE
   try:
@@ -55,12 +55,12 @@ def read(directory, names):
 
 
 def check(directory, name, known):
-  """Raises an InputError unless a file of a cache is what was written.
+  """Raises an InputError if a file of a cache differs from its checksum.
 
   Args:
-    directory: of the cache.
-    name: of the file.
-    known: of `read`; a file that it does not name is not compared.
+    directory: directory of the cache.
+    name: name of the file.
+    known: see `read`; a file that it does not name is not verified.
   """
   if name not in known:
     return
@@ -72,7 +72,7 @@ def check(directory, name, known):
 
 
 def open_file(directory, name):
-  """Returns a file of a cache, opened; InputError: it is none."""
+  """Opens a file of a cache; InputError: it is missing or not a file."""
   path = pathlib.Path(directory) / name
   try:
     return untrusted.open_regular(path)
@@ -86,21 +86,21 @@ def damaged(directory, what):
   """Returns the InputError of a damaged cache.
 
   Args:
-    directory: of the cache.
-    what: the file, and what is wrong with it.
+    directory: directory of the cache.
+    what: the file and its fault.
   """
-  return InputError(f'{what}; remove {directory}, and it is made again')
+  return InputError(f'{what}; remove {directory} to have it made again')
 
 
 class Background:
-  """Compares one file in a thread of its own.
+  """Verifies one file in a thread.
 
   Attributes:
-    error: the InputError of a file that is not what was written, once known.
+    error: the InputError if the file is damaged; None until that is known.
   """
 
   def __init__(self, directory, name, known):
-    """Starts the comparison; for the arguments see `check`."""
+    """Starts the thread; for the arguments see `check`."""
     self.error = None
     self._thread = threading.Thread(
         target=self._run, args=(directory, name, known), daemon=True
@@ -114,5 +114,5 @@ class Background:
       self.error = error
 
   def wait(self):
-    """Returns when the file is compared."""
+    """Waits until the file is verified."""
     self._thread.join()

@@ -1,10 +1,10 @@
-"""The table of corpora: sizes, lengths, licences, traps, and where to get them.
+"""The table of corpora: sizes, lengths, licences, sources and known problems.
 
-To add a corpus, add a row to TABLE; MIXTURES lists corpora that are trained on
-together. data/prepared_corpora.py says where their files lie.
+To add a corpus, add an entry to TABLE; MIXTURES lists corpora that are trained
+on together. data/prepared_corpora.py finds their files.
 
-Sizes are asserted: a corpus with other numbers of rows than the paper's is
-another corpus (config.data.check_sizes=False accepts it).
+Sizes are asserted: a corpus whose number of rows differs from the paper's is
+refused unless config.data.check_sizes=False.
 """
 
 from typing import Callable, NamedTuple
@@ -15,18 +15,18 @@ from locost_jax.data import tfds_rows
 class Entry(NamedTuple):
   """One corpus."""
 
-  what: str
-  lengths: tuple  # tokens of input and target that are kept
-  lengths_of: str  # by whom
+  what: str  # one line about inputs, targets and source
+  lengths: tuple  # maximum tokens of input and target
+  lengths_of: str  # the source of `lengths`
   splits: dict  # split -> number of rows
-  counted_by: str  # where these numbers stand
+  counted_by: str  # the source of `splits`
   licence: str
-  traps: str
-  raw: str  # what data/prepare.py reads
-  tfds: tuple = ()  # 'name/config:version' of TFDS, all of them together
-  download: str = ''  # size of what TFDS would fetch
-  row: Callable = dict  # row of TFDS -> row of ours
-  gsg: bool = False  # gap sentences of `text`
+  traps: str  # known problems
+  raw: str  # the authors' files that data/prepare.py reads
+  tfds: tuple = ()  # 'name/config:version' in TFDS; all are read
+  download: str = ''  # size of the download by TFDS
+  row: Callable = dict  # converts a row of TFDS; see data/tfds_rows.py
+  gsg: bool = False  # whether gap sentences are made of the field `text`
 
 
 _ARXIV_TRAPS = (
@@ -193,7 +193,7 @@ TABLE = {
         splits=dict(train=8_158, validation=1_020, test=1_022),
         counted_by='the copy of PRIMERA; SimCAS, table 6, in thousands',
         licence="MIT (the authors' repository); articles not stated",
-        traps="the ten cannot be had exactly from the authors' own files; "
+        traps="the authors' own files do not give exactly these ten; "
         'SimCAS shuffles the articles anew each time they are read, here '
         'they stay in order',
         raw='{train,val,test}.pt of PRIMERA (with torch), or *.jsonl or *.txt '
@@ -223,7 +223,7 @@ TABLE = {
         traps="Wikipedia's summary of the plot is read: scores cannot be "
         f'compared with those of systems that read the story alone; '
         f'{_NARRATIVEQA_TRAPS}; SimCAS draws one of the two answers anew each '
-        'time it is learned, here it is always the first',
+        'time it is trained on, here it is always the first',
         raw='the repository after download_stories.sh: documents.csv, qaps.csv, '
         'third_party/wikipedia/summaries.csv and tmp/*.content',
     ),
@@ -259,8 +259,8 @@ TABLE = {
         splits=dict(train=2_567, validation=1_726, test=1_399),
         counted_by="TFDS's catalogue",
         licence='CC BY 4.0',
-        traps=f'a row per answer, each scored by itself, though those of a '
-        f'question (they share their id) all count as right; '
+        traps='a row per answer, each scored by itself, although all answers '
+        'to a question (rows with one id) are correct; '
         f'{_SCROLLS_TRAPS}',
         raw="{train,validation,test}.jsonl of SCROLLS' qasper.zip",
         tfds=('scrolls/qasper:1.0.0',),
@@ -287,7 +287,7 @@ TABLE = {
         splits=dict(train=204_045, validation=11_332, test=11_334),
         counted_by='the authors',
         licence="MIT (the authors' repository)",
-        traps="TFDS reads only a crawl of one's own, which has other rows; "
+        traps='TFDS reads only a crawl that you make, which has other rows; '
         'some documents are empty or one line',
         raw='bbc-summary-data/*.summary and '
         'XSum-TRAINING-DEV-TEST-SPLIT-90-5-5.json',
@@ -295,9 +295,12 @@ TABLE = {
 }
 
 
-# Trained on together, each in proportion to its size up to data.mixture_cap.
+# Corpora whose rows begin with a query.
+WITH_QUERIES = ('narrativeqa', 'qmsum', 'squality', 'qasper')
+
+# Corpora trained on together; config.data.mixture_cap limits their rates.
 MIXTURES = {
-    # What LOCOST's paper fine-tunes on, corpus by corpus.
+    # The corpora that LOCOST is fine-tuned on (one by one) in its paper.
     # One book of booksum_chapter's training split is in booksum_book's test
     # split, and one of booksum_book's in booksum_chapter's validation split.
     'locost_finetune': (
@@ -309,7 +312,7 @@ MIXTURES = {
         'booksum_book',
     ),
     'scrolls_summarization': ('govreport', 'summscreenfd', 'qmsum'),
-    # Each text once; questions and answers are left out.
+    # Each text once, without the corpora of questions and answers.
     'all_summarization': (
         'arxiv',
         'pubmed',

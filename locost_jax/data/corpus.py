@@ -1,10 +1,10 @@
-"""Finds the rows of text that a run's config names.
+"""Finds the corpus that a run's config names.
 
-A `Corpus` is rows on disk, split by split and shard by shard: files of the
-user's own (config.data.train_files, ...), a named corpus of data/corpora.py, or
-the documentation on this machine (`BUILT_IN`).
+A `Corpus` gives access to rows on disk by split and shard. It is one of the
+user's own files (config.data.train_files, ...), a named corpus of
+data/corpora.py, or the documentation on this machine (`BUILT_IN`).
 
-No TensorFlow is imported, but to read what TFDS prepared.
+TensorFlow is imported only to read a corpus in TFDS.
 """
 
 import functools
@@ -27,7 +27,7 @@ from locost_jax.errors import InputError
 from locost_jax.errors import suggest
 
 GSG = dict(ratio=0.2, strategy='independent', mask='', seed=0)  # the paper's
-# Task of the built-in corpus -> whether it is of gap sentences.
+# Task of the built-in corpus -> whether it makes gap sentences.
 BUILT_IN = {'python_docs_gsg': True, 'python_docs_summary': False}
 
 
@@ -35,27 +35,27 @@ class Corpus(NamedTuple):
   """Rows of text on disk, dicts of strings.
 
   For gap sentences a row has id and text. For summarising it has id, inputs,
-  targets and references: inputs is JSON of query and document (or sections,
-  documents) if that is cut into pages; references is a JSON list if several
-  texts count as right, else ''.
+  targets and references. With config.data.pages, inputs is JSON of the query
+  and the document, sections or documents. references is a JSON list if there
+  are several references, else ''.
   """
 
   name: str  # of the task
-  splits: dict  # split -> list of its shards' names
-  read: Callable  # (split, shard's name) -> iterator of rows
+  splits: dict  # split -> list of names of its shards
+  read: Callable  # (split, name of a shard) -> iterator of rows
   gsg: dict | None  # keyword arguments of gap_sentences; None: summarising
-  made_of: Callable  # split -> JSON object, another when rows may have changed
-  held_out: bool = False  # validation is a part of the training files
+  made_of: Callable  # split -> JSON object that changes if rows may change
+  held_out: bool = False  # whether validation is held out of training files
   describe: Callable = dict  # () -> JSON object kept with the records
-  sizes: dict = {}  # split -> rows that there should be
-  count: Callable = lambda split: None  # rows that there are; None: unknown
-  has_files: bool = False  # the shards are local files
-  # Of the documents that become no gap sentences; None: all become them.
+  sizes: dict = {}  # split -> expected number of rows
+  count: Callable = lambda split: None  # actual number of rows; None: unknown
+  has_files: bool = False  # whether the shards are local files
+  # Settings of span corruption; None: no document is corrupted.
   span_corruption: dict | None = None
 
   @property
   def fields(self):
-    """The names of a row's strings."""
+    """The names of the fields of a row."""
     return (
         ('id', 'text')
         if self.gsg
@@ -69,8 +69,22 @@ def has_files(config):
   return bool(data.train_files or data.validation_files or data.test_files)
 
 
+def has_queries(config):
+  """Whether the training rows of a config begin with a query.
+
+  Args:
+    config: a run's config. For own files, the first rows are examined.
+  """
+  if config.gsg is not None:
+    return False
+  if has_files(config):
+    return own_files.has_queries(config.data)
+  members = corpora.MIXTURES.get(config.data.task, (config.data.task,))
+  return any(name in corpora.WITH_QUERIES for name in members)
+
+
 def is_gsg(task):
-  """Whether a task is of gap sentences."""
+  """Whether a task makes gap sentences."""
   return BUILT_IN.get(task, False) or (
       task in corpora.TABLE and corpora.TABLE[task].gsg
   )
@@ -85,14 +99,14 @@ def corpus(config):
   """Finds the corpus of a config.
 
   Args:
-    config: a run's config; its task is no mixture.
+    config: a run's config; its task is not a mixture.
 
   Returns:
     A Corpus.
 
   Raises:
-    InputError: no task and no files, an unknown task, a glob without a match,
-      gsg where the task summarises, data that is not there.
+    InputError: neither task nor files; an unknown task; a glob without a match;
+      config.gsg for a task that summarises; data that does not exist.
   """
   found = _find(config)
   spans = span_settings(config, found.gsg is not None, found.name)
@@ -100,7 +114,7 @@ def corpus(config):
 
 
 def _find(config):
-  """Returns the Corpus without its settings of span corruption."""
+  """Returns the Corpus without settings of span corruption."""
   task = config.data.task
   if has_files(config):
     return _own_files(config)
@@ -117,7 +131,7 @@ def _find(config):
 
 
 def check_name(task):
-  """Raises an InputError unless there is such a corpus or mixture."""
+  """Raises an InputError unless a corpus or mixture has this name."""
   if task not in names():
     raise InputError(
         f'config.data.task={task!r} is none of the tasks '
@@ -143,17 +157,17 @@ def _gsg_settings(config):
 
 
 def settings_of(config, task):
-  """Finds the settings of a task's gap sentences; looks at no data.
+  """Returns the settings of a task's gap sentences; reads no data.
 
   Args:
     config: a run's config.
-    task: name of a corpus that is no mixture.
+    task: name of a corpus.
 
   Returns:
-    The keyword arguments of gap_sentences; None: the task summarises.
+    The keyword arguments of gap_sentences; None if the task summarises.
 
   Raises:
-    InputError: config.gsg is wrong, or set where the task summarises.
+    InputError: config.gsg is invalid, or set for a task that summarises.
   """
   if is_gsg(task):
     return _gsg_settings(config)
@@ -166,18 +180,19 @@ def settings_of(config, task):
 
 
 def span_settings(config, has_gap_sentences, task):
-  """Finds the settings of a task's span corruption; looks at no data.
+  """Returns the settings of a task's span corruption; reads no data.
 
   Args:
     config: a run's config.
-    has_gap_sentences: whether the task is of gap sentences.
+    has_gap_sentences: whether the task makes gap sentences.
     task: its name, for messages.
 
   Returns:
-    `span_corruption.settings`; None: no document is corrupted.
+    See `span_corruption.settings`; None if no document is corrupted.
 
   Raises:
-    InputError: config.span_corruption is wrong, or the task summarises.
+    InputError: config.span_corruption is invalid, or set for a task that
+      summarises.
   """
   given = config.get('span_corruption')
   if given is None:
@@ -194,7 +209,7 @@ def span_settings(config, has_gap_sentences, task):
 
 
 def _own_files(config):
-  """Makes a corpus of the files that a config names."""
+  """Returns the corpus of the files that a config names."""
   files = own_files.find(config.data)
   is_summarising = config.gsg is None and not is_gsg(config.data.task)
   settings = None if is_summarising else _gsg_settings(config)
@@ -216,7 +231,7 @@ def _own_files(config):
 
 
 def _named(config, task):
-  """Finds a named corpus in local files, or else in what TFDS prepared."""
+  """Finds a named corpus in local files, or else in TFDS."""
   files = prepared_corpora.find_files(task, config.data.corpora_dir)
   if files and 'train' not in files:
     raise InputError(
@@ -229,7 +244,7 @@ def _named(config, task):
 
 
 def _asserted_sizes(entry):
-  """Returns the numbers of rows to assert; C4 has several right ones."""
+  """Returns the numbers of rows to assert; {} for C4, whose copies differ."""
   return {} if entry.gsg else entry.splits
 
 
@@ -323,11 +338,11 @@ def _built_in(config, task):
   )
 
 
-# --- What a cache depends on --------------------------------------------------
+# --- Facts that the key of a cache contains -----------------------------------
 
 
 def _stat_files(files):
-  """Returns [[absolute path, bytes, time of change]] of files."""
+  """Returns [[absolute path, bytes, modification time]] of files."""
   sizes = []
   for file in files:
     if '://' in file:
@@ -343,7 +358,7 @@ def _stat_files(files):
 
 @functools.cache
 def _installed():
-  """Returns the versions of what the built-in corpus is read from."""
+  """Returns the versions of Python and of the built-in corpus's packages."""
   packages = importlib.metadata.packages_distributions()
   versions = dict(python=sys.version)
   for package in documentation.PACKAGES:

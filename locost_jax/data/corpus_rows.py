@@ -1,9 +1,10 @@
-"""Makes the rows of a corpus from rows of files, and reads their strings.
+"""Converts rows of files to rows of a corpus.
 
-A row to be summarised may have a query (its field `query`, or
-config.data.query_field), which then stands in front of the document and a blank
-line, as in SCROLLS. With `config.data.pages` documents are cut into pages or
-chunks (data/pages.py), and config.data.query_in says which of them it begins.
+A row for summarising may have a query (its field `query`, or
+config.data.query_field). The query and a blank line precede the document, as in
+SCROLLS. With `config.data.pages` documents are cut into pages or chunks
+(data/pages.py); config.data.query_in selects the pages that begin with the
+query.
 """
 
 import json
@@ -16,12 +17,12 @@ from locost_jax.errors import InputError
 
 
 def make_rows(config, settings, file, rows):
-  """Yields (row as it was, `make_row` of it) for the rows of a file.
+  """Yields (original row, `make_row` of it) for the rows of a file.
 
   Args:
     config: the run's config.
-    settings: of gap sentences, or None.
-    file: its path, which names the rows in errors and those without an id.
+    settings: keyword arguments of gap_sentences; None: summarising.
+    file: path of the file, for errors and for the ids of rows without id.
     rows: iterator of dicts; see `make_row`.
   """
   name = os.path.basename(file)
@@ -32,20 +33,20 @@ def make_rows(config, settings, file, rows):
 
 
 def make_row(config, settings, where, row):
-  """Makes the row of a Corpus from a row with document, summary, ...
+  """Converts a row with document, summary, ... to a row of a Corpus.
 
   Args:
     config: the run's config.
-    settings: of gap sentences, or None.
-    where: what to call the row in an error.
-    row: dict with id and text; or id, document, summary, perhaps query,
-      sections, documents, references.
+    settings: keyword arguments of gap_sentences; None: summarising.
+    where: file and number of the row, for errors.
+    row: dict with id and text; or with id, document and summary, and optionally
+      query, sections, documents, references.
 
   Returns:
     dict of strings; see `Corpus`.
 
   Raises:
-    InputError: a field is missing or has another form.
+    InputError: a field is missing or has the wrong type.
   """
   name = str(row['id'])
   if settings is not None:
@@ -61,13 +62,13 @@ def make_row(config, settings, where, row):
           f'{where}: no field {field!r}, which config.data.pages='
           f'{form!r} needs'
       )
-    # Cut into pages where it is tokenised, by several processes.
+    # The processes that tokenise cut it into pages.
     inputs = json.dumps({'query': query, field: row[field]})
   else:
     field = 'document'
     inputs = '\n\n'.join(filter(None, (query, row['document'])))
   if not pages.has_text(row[field]):
-    inputs = ''  # whatever the query
+    inputs = ''  # even if there is a query
   references = row.get('references') or []
   return dict(
       id=name,
@@ -78,16 +79,16 @@ def make_row(config, settings, where, row):
 
 
 def count_pages(rows, data):
-  """Counts what does not become pages of its own.
+  """Counts sections and documents without a page of their own.
 
   Args:
-    rows: of a Corpus.
+    rows: rows of a Corpus.
     data: config.data.
 
   Returns:
     dict: dropped_pages (sections or documents beyond data.num_pages),
     dropped_in (rows that have them), without_sections (rows cut as 'spatial'
-    instead). {} where data.pages reads neither.
+    instead). {} if data.pages reads neither sections nor documents.
   """
   field = pages.FIELDS.get(data.pages)
   if field is None:
@@ -104,7 +105,12 @@ def count_pages(rows, data):
 
 
 def is_usable(row, settings):
-  """Whether a row gives a training example (gsg: is long enough)."""
+  """Whether a row gives a training example.
+
+  Args:
+    row: of a Corpus.
+    settings: keyword arguments of gap_sentences; None: summarising.
+  """
   if settings is None:
     return bool(row['inputs'].strip() and row['targets'].strip())
   return gsg.gap_sentences(row['text'], **settings) is not None

@@ -1,13 +1,13 @@
-"""The documentation that is on every machine that runs this package.
+"""Reads the documentation of the installed Python and its packages.
 
 `pydoc_data.topics` (chapters of Python's language reference) and the docstrings
 of the standard library and of the installed packages named in PACKAGES: real
 English text for a first run without a download. Files are parsed with `ast`;
 nothing is imported, so reading has no side effects and needs no accelerator.
 
-Docstrings are cleaned of what is not prose: code (doctests, fenced, literal and
-directive blocks), underlines of headings, the marks of reStructuredText and
-Markdown inside a line. builtin_corpus.py makes documents and pairs of them.
+`clean` removes everything but prose from docstrings: code (doctests, fenced,
+literal and directive blocks), underlines of headings, and inline marks of
+reStructuredText and Markdown. data/builtin_corpus.py makes documents and pairs.
 """
 
 import ast
@@ -19,7 +19,7 @@ import sysconfig
 from typing import NamedTuple
 import warnings
 
-# What the extras of this package install and what is documented at length.
+# Well-documented packages that the extras of this package install.
 PACKAGES = (
     'numpy',
     'scipy',
@@ -38,30 +38,30 @@ _SKIPPED = frozenset("""
 """.split())
 
 
-# Files of which a smaller part is triple-quoted are passed over: parsing them
-# takes a third of the time and they hold 6% of the words.
+# Files with a smaller share of triple-quoted text are skipped: parsing them
+# takes a third of the time, but they have only 6% of the words.
 _FEWEST_DOCUMENTED = 0.15
 _TRIPLE_QUOTED = re.compile(rb'"""(.*?)"""|\'\'\'(.*?)\'\'\'', re.DOTALL)
 
 
 class Docstring(NamedTuple):
-  """One object's documentation; `module` is the module or topic it lies in."""
+  """The documentation of one object."""
 
-  module: str
+  module: str  # or topic
   name: str  # qualified in the module; '' for the module itself
   text: str  # cleaned
 
 
 def read_docstrings(packages=PACKAGES):
-  """Reads the documentation of this machine.
+  """Reads the documentation on this machine.
 
   Args:
-    packages: top-level packages besides the standard library; those that are
-      not installed are left out.
+    packages: top-level packages in addition to the standard library; packages
+      that are not installed are skipped.
 
   Returns:
-    Docstrings, modules in the order of their names, objects in source order;
-    of equal ones the first.
+    List of Docstring. Modules are in the order of their names, objects in
+    source order. Only the first of equal docstrings is kept.
   """
   found = {}
   for module, name, text in _raw_docstrings(packages):
@@ -75,7 +75,7 @@ def read_docstrings(packages=PACKAGES):
 
 
 def _raw_docstrings(packages):
-  """Yields (module, name, text) of everything, copies included."""
+  """Yields (module, name, text) of all docstrings, copies included."""
   yield from _topics()
   stdlib = sysconfig.get_paths()['stdlib']
   yield from _package('', stdlib)
@@ -129,12 +129,12 @@ def _python_files(directory):
 
 def _docstrings(source):
   """Returns (qualified name, docstring) of module, classes and functions."""
-  # A syntax tree is hundreds of thousands of objects without a cycle; walking
-  # over them again and again takes the collector a third of the time.
+  # A syntax tree has hundreds of thousands of objects without cycles; garbage
+  # collection would take a third of the time.
   collecting = gc.isenabled()
   gc.disable()
   try:
-    with warnings.catch_warnings():  # of other people's escape sequences
+    with warnings.catch_warnings():  # invalid escape sequences
       warnings.simplefilter('ignore')
       tree = ast.parse(source)
     found = [('', ast.get_docstring(tree))]
@@ -148,7 +148,7 @@ def _docstrings(source):
 
 
 def _objects(tree, prefix=''):
-  """Yields (qualified name, node); functions inside functions are left out."""
+  """Yields (qualified name, node), without functions inside functions."""
   for node in tree.body:
     if isinstance(node, ast.ClassDef):
       yield prefix + node.name, node
@@ -165,7 +165,7 @@ _RULE = re.compile(r'[^\w\n]{3,}$')
 _DIRECTIVE = re.compile(r'\s*\.\. (?:(\[[^]]*\])|\|?([\w -]+)\|?.*?::|_)')
 # Directives whose block is prose; the block of any other is dropped.
 _PROSE = frozenset('note warning tip important caution hint seealso'.split())
-_INLINE = (  # (a sign that the mark is there at all, the mark, what stays)
+_INLINE = (  # (substring of any match, for speed; the mark; its replacement)
     ('](', re.compile(r'!?\[([^]\n]+)\]\([^)\s]*\)'), r'\1'),  # [text](url)
     (
         '>`',
@@ -181,14 +181,14 @@ _INLINE = (  # (a sign that the mark is there at all, the mark, what stays)
 
 
 def clean(text):
-  """Leaves the prose of a docstring.
+  """Removes everything but prose from a docstring.
 
   Args:
     text: a docstring whose indentation was removed (inspect.cleandoc).
 
   Returns:
-    The text without code blocks, doctests, underlines and inline marks; the
-    other lines as they were, blank lines never doubled.
+    The text without code blocks, doctests, underlines and inline marks. Other
+    lines are unchanged; runs of blank lines become one.
   """
   kept = []
   fenced = doctest = False

@@ -1,10 +1,9 @@
-"""The formats of the user's own files, recognised by their endings.
+"""The formats of the user's own files, recognised by file extension.
 
-READERS is the table of them. A reader yields the rows of a file as dicts in
-which the fields that are asked for are strings; data/sources.py checks the
-optional ones (query, references, ...), whatever the format. A file of any other
-ending is read as JSONL. Nothing is read before it is asked for, and only what a
-row needs.
+READERS is the table of formats. A reader yields the rows of a file lazily as
+dicts in which the requested fields are strings. data/sources.py checks the
+optional fields (query, references, ...) of all formats. A file with any other
+extension is read as JSONL.
 """
 
 import functools
@@ -22,7 +21,7 @@ def _read_jsonl(path, fields, text_unit):
   return sources.read_jsonl([path], fields)
 
 
-# Ending, without .gz behind it -> function (path, fields, text_unit) -> rows.
+# Extension (before .gz) -> function (path, fields, text_unit) -> rows.
 READERS = {
     '.jsonl': _read_jsonl,
     '.csv': functools.partial(delimited_files.read_rows, ','),
@@ -37,15 +36,15 @@ def read_rows(path, fields, text_unit):
   """Reads the rows of a file of any format.
 
   Args:
-    path: of the file; one that ends in '.gz' is decompressed.
+    path: path of the file; a '.gz' file is decompressed.
     fields: names of the fields that every row must have, as strings.
-    text_unit: one of text_files.UNITS: how much of a text is a document.
+    text_unit: one of text_files.UNITS, the part of a text that is a document.
 
   Yields:
-    A dict a row, in order.
+    One dict per row, in order.
 
   Raises:
-    InputError: the file or a row is not of its format, or lacks a field; names
+    InputError: the file or a row has another format or lacks a field; names
       the file and the row.
   """
   ending = _ending(path)
@@ -64,7 +63,7 @@ def read_rows(path, fields, text_unit):
 
 
 def is_text(path):
-  """Whether config.data.text_unit says what is a document of a file."""
+  """Whether config.data.text_unit applies to a file."""
   return READERS.get(_ending(path)) is text_files.read_rows
 
 

@@ -1,21 +1,21 @@
 """Gap-sentence generation (GSG): a summarising task made from plain text.
 
-Of the M sentences of a document, K = floor(ratio M) are chosen; joined in
-document order they are the target, and the rest is the source. A sentence's
+K = floor(ratio M) of the M sentences of a document are chosen. Joined in
+document order they are the target; the rest is the source. A sentence's
 score is its ROUGE-1 F1 against the rest of the document (LOCOST, equation 4,
 after PEGASUS). With c_j the word counts of sentence j and C = sum_j c_j,
 
   F1_j = 2 overlap_j / |C|,   overlap_j = sum_w min(c_j(w), C(w) - c_j(w)),
 
-because precision and recall have |c_j| and |C| - |c_j| below the line. |C| is
-the same for every j: the ranking is by the integer overlap_j, and ties are
-exact and go to the earlier sentence. Words are those of Google's rouge_score
-without stemming: lower case, runs of a-z and 0-9.
+because the denominators of precision and recall are |c_j| and |C| - |c_j|. |C|
+is the same for every j, so sentences are ranked by the integer overlap_j; ties
+are exact and go to the earlier sentence. Words are those of Google's
+rouge_score without stemming: lower case, runs of a-z and 0-9.
 
-PEGASUS's variants, by name: `sequential` scores a sentence together with those
-already chosen; `..._unique` takes the words of the two sides as sets S and R.
-Then F1 = 2 |S & R| / (|S| + |R|), and |S| + |R| = |S & R| + (words of the
-document): growing with |S & R|, it ranks as that integer does.
+PEGASUS's variants: `sequential` scores a sentence together with those already
+chosen; `..._unique` takes the words of the two sides as sets S and R. Then
+F1 = 2 |S & R| / (|S| + |R|) with |S| + |R| = |S & R| + (words of the document).
+F1 grows with |S & R|, so sentences are ranked by that integer.
 """
 
 from collections import Counter
@@ -51,7 +51,7 @@ def _total(counts):
 
 
 def _independent(counts, k):
-  """The k sentences of the largest overlap with the rest (equation 4)."""
+  """Returns the k sentences that overlap most with the rest (equation 4)."""
   total = _total(counts)
   overlaps = [
       sum([min(n, total[w] - n) for w, n in count.items()]) for count in counts
@@ -60,14 +60,16 @@ def _independent(counts, k):
 
 
 def _sequential(counts, k, unique):
-  """k times the sentence that, with those before it, overlaps the rest most.
+  """Chooses k sentences one by one, as PEGASUS's sequential strategy.
 
-  PEGASUS's sequential choice: the score is that of the chosen sentences and the
-  candidate together against what then remains, again ranked by the overlap.
-  With u(w) the count of w in the chosen ones, candidate j changes the overlap
-  by gain_j = sum_w o(u + c_j, C - u - c_j) - o(u, C - u), where o is the
-  minimum (unique: and at most 1); a choice changes the terms of its own words
-  only.
+  A candidate is scored together with the sentences already chosen, against the
+  remaining ones, and ranked by the overlap. Let u(w) be the count of w in the
+  chosen sentences. Candidate j changes the overlap by
+
+    gain_j = sum_w o(u + c_j, C - u - c_j) - o(u, C - u),
+
+  where o is the minimum (unique: at most 1). A choice changes only the terms of
+  its own words.
   """
   total = _total(counts)
   most = 1 if unique else max(total.values(), default=0)
@@ -75,7 +77,7 @@ def _sequential(counts, k, unique):
   for j, count in enumerate(counts):
     for w, n in count.items():
       postings.setdefault(w, []).append((j, n))
-  # Words of one sentence only overlap with nothing.
+  # A word that is in one sentence only cannot overlap.
   postings = {
       w: np.array(found).T for w, found in postings.items() if len(found) > 1
   }
@@ -104,7 +106,7 @@ def _sequential(counts, k, unique):
 
 
 def _random(sentences, k, seed):
-  """k sentences by their hashes with the seed and the whole document."""
+  """Chooses k sentences by hashes of seed, number and whole document."""
   document = hashlib.blake2b(
       '\n'.join(sentences).encode('utf-8', 'replace'), digest_size=16
   ).digest()
@@ -121,16 +123,16 @@ def select_sentences(sentences, ratio=0.2, strategy='independent', seed=0):
   Args:
     sentences: list of M strings.
     ratio: K = floor(ratio M) are chosen; in [0, 1].
-    strategy: 'independent' (the paper's, equation 4) or 'sequential' (each
-      choice knows those before it), either with '_unique' behind (a word counts
-      once on each side), 'lead' (the first K) or 'random'.
-    seed: of 'random'; equal documents are drawn from equally.
+    strategy: one of STRATEGIES. 'independent' is the paper's (equation 4);
+      'sequential' scores a sentence with those already chosen; '_unique' counts
+      a word once on each side; 'lead' takes the first K.
+    seed: seed of 'random'; equal documents give equal choices.
 
   Returns:
-    K indices in increasing order; none when M ratio < 1.
+    K indices in increasing order; [] if M ratio < 1.
 
   Raises:
-    InputError: the ratio or the strategy is none of these.
+    InputError: the ratio is outside [0, 1], or the strategy is unknown.
   """
   if not 0 <= ratio <= 1:
     raise InputError(f'gsg.ratio={ratio} must lie between 0 and 1')
@@ -160,14 +162,14 @@ def gap_sentences(text, ratio=0.2, strategy='independent', mask='', seed=0):
     text: the document.
     ratio: share of the sentences that become the target.
     strategy: see `select_sentences`.
-    mask: '': chosen sentences are removed from the source, as in the paper;
-      otherwise each is replaced by this string (PEGASUS; '<extra_id_0>').
+    mask: string that replaces each chosen sentence in the source, such as
+      PEGASUS's '<extra_id_0>'; '' removes the sentence, as in the paper.
     seed: see `select_sentences`.
 
   Returns:
-    (source, target): the sentences of the target are joined by spaces; those of
-    the source keep a newline (or a blank line) where the document has one.
-    None when the document is too short: nothing chosen, or nothing left.
+    (source, target). The sentences of the target are joined by spaces; those of
+    the source keep the newlines and blank lines of the document. None if the
+    document is too short: no sentence is chosen, or none is left.
   """
   spans = text_lib.sentence_spans(text)
   sentences = [text_lib.squeeze(text[start:end]) for start, end in spans]

@@ -1,17 +1,18 @@
-"""Shows what a corpus holds before anything is trained on it.
+"""Reports the contents of a corpus before training on it.
 
   python -m locost_jax.data.inspect --task=python_docs_summary
   python -m locost_jax.data.inspect --config=configs/finetune.py \\
       --config.data.train_files='data/*.jsonl'
 
-For every split: documents, tokens of inputs and targets (mean, median, 90th
-percentile, longest), how much of them config.data.max_input_length and
-max_target_length cut off, documents that are empty or too short, copies, and
-inputs that are in two splits. Then three examples as the model will see them.
-The same as JSON and pictures of the lengths go to --output.
+For every split it reports the number of documents, the tokens of inputs and
+targets (mean, median, 90th percentile, longest), the share that
+config.data.max_input_length and max_target_length cut off, documents that are
+empty or too short, copies, and inputs that are in two splits. Three examples
+follow as the model sees them. --output gets the same numbers as JSON and
+histograms of the lengths.
 
-With config.data.pages, tokens cut off are those that no page or chunk has. The
-vocabulary is the config's; one that is still to be trained is trained.
+With config.data.pages, the tokens cut off are those in no page or chunk. With
+config.data.vocabulary='train' the command trains the vocabulary first.
 """
 
 import hashlib
@@ -32,7 +33,7 @@ from locost_jax.data import span_corruption
 from locost_jax.data import tasks
 from locost_jax.vocabularies.vocabulary import surround
 
-EXAMPLES, SHOWN = 3, 600  # examples; characters of each of their texts
+EXAMPLES, SHOWN = 3, 600  # examples; characters shown of each text
 
 
 def define_flags(values, argv):
@@ -42,7 +43,7 @@ def define_flags(values, argv):
   flags.DEFINE_integer(
       'documents',
       0,
-      'look only at the first N of each split; 0: all',
+      'read only the first N of each split; 0: all',
       lower_bound=0,
       flag_values=values,
   )
@@ -60,7 +61,7 @@ def main(values, arguments):
 
   Args:
     values: the flags of `define_flags`.
-    arguments: what else was on the command line; there must be nothing.
+    arguments: other command-line arguments; must be empty.
   """
   commands.expect_flags_only(arguments)
   config, _ = commands.get_config(values)
@@ -80,21 +81,25 @@ def main(values, arguments):
       print(text(result), end='')
 
 
-def inspect(task, config, vocabulary, most=0):
-  """Counts what there is to know about a task's rows.
+def inspect(task, config, vocabulary, max_documents=0):
+  """Measures the rows of a task.
 
   Args:
     task: its name.
     config: a config of this one task.
     vocabulary: one of vocabularies/vocabulary.py.
-    most: the number of documents to look at in each split; 0: all.
+    max_documents: most documents to read of each split; 0: all.
 
   Returns:
-    dict of task, gsg, kept (tokens of an input and of a target at most), splits
-    (name -> documents, unusable, copies, expected, inputs, targets; the latter
-    mean, median, p90, longest, documents_cut and tokens_cut, shares), shared
-    (pairs of splits -> inputs that stand in both), examples, and lengths (split
-    -> int [n, 2]).
+    dict of
+    - task, gsg;
+    - kept: (most tokens of an input, most tokens of a target);
+    - splits: name -> dict of documents, unusable, copies, expected, inputs and
+      targets; the last two are None or dicts of mean, median, p90, longest,
+      documents_cut and tokens_cut (shares in [0, 1]);
+    - shared: 'split, split' -> number of inputs that are in both;
+    - examples: list of dicts of id, inputs and targets;
+    - lengths: split -> int [n, 2], tokens of input and target.
   """
   found = corpus_lib.corpus(config)
   data = config.data
@@ -112,7 +117,7 @@ def inspect(task, config, vocabulary, most=0):
   )
   seen, line = {}, Line(seconds=10.0)
   for split in found.splits:
-    rows = _measure(task, found, split, vocabulary, data, most, line)
+    rows = _measure(task, found, split, vocabulary, data, max_documents, line)
     lengths = rows.lengths
     if split == 'train':
       result['examples'] = rows.examples
@@ -121,12 +126,12 @@ def inspect(task, config, vocabulary, most=0):
         documents=len(lengths),
         unusable=rows.unusable,
         copies=len(lengths) - len(rows.hashes),
-        expected=None if most else found.sizes.get(split),
+        expected=None if max_documents else found.sizes.get(split),
         inputs=_summary(lengths[:, 0], lengths[:, 2]),
         targets=_summary(lengths[:, 1], lengths[:, 3]),
     )
-    for other, theirs in seen.items():
-      result['shared'][f'{other}, {split}'] = len(theirs & rows.hashes)
+    for other, hashes in seen.items():
+      result['shared'][f'{other}, {split}'] = len(hashes & rows.hashes)
     seen[split] = rows.hashes
   line.wipe()
   return result
@@ -135,20 +140,20 @@ def inspect(task, config, vocabulary, most=0):
 class _Measured(NamedTuple):
   """The rows of a split, measured."""
 
-  lengths: np.ndarray  # [n, 4]: tokens of input, target; cut off of each
+  lengths: np.ndarray  # [n, 4]: tokens of input, target; tokens cut of each
   unusable: int  # rows that give no example
   hashes: set  # of the inputs
-  examples: list  # the first EXAMPLES, as the model will see them
+  examples: list  # the first EXAMPLES, as the model sees them
 
 
-def _measure(task, found, split, vocabulary, data, most, line):
+def _measure(task, found, split, vocabulary, data, max_documents, line):
   """Reads and measures the rows of a split; see `inspect`."""
   lengths, unusable, hashes, examples = [], 0, set(), []
   corrupt, spans = None, found.span_corruption
   if spans is not None:
     corrupt = span_corruption.maker(vocabulary, data, spans)
   for number, row in enumerate(_rows(found, split)):
-    if number == most > 0:
+    if number == max_documents > 0:
       break
     line.show([f'{task} {split}: {number} documents'])
     made = example(row, found.gsg)
@@ -176,9 +181,9 @@ def _measure(task, found, split, vocabulary, data, most, line):
 
 
 def example(row, settings):
-  """(input, target) of a row of a corpus; None if it gives no example.
+  """Returns (input, target) of a row; None if it gives no example.
 
-  The input is JSON where documents are cut into pages.
+  The input is JSON if documents are cut into pages.
   """
   if settings is not None:
     return gsg.gap_sentences(row['text'], **settings)
@@ -187,16 +192,16 @@ def example(row, settings):
 
 
 def read(text, vocabulary, data):
-  """Returns an input as a model sees it.
+  """Returns an input as a model sees it, with its length.
 
   Args:
-    text: of `example`.
+    text: the input of `example`.
     vocabulary: one of vocabularies/vocabulary.py.
     data: config.data.
 
   Returns:
-    (the text that is left, pages a line each; tokens, marks included; tokens of
-    them that are cut off).
+    (the text that is kept, one page per line; number of tokens, marks included;
+    number of tokens that are cut off).
   """
   if not data.pages:
     ids = surround(vocabulary, vocabulary.encode(text))
@@ -241,7 +246,7 @@ def _shorten(text):
 
 
 def _summary(lengths, lost):
-  """Summarises lengths in tokens, `lost` of each being cut off."""
+  """Summarises lengths in tokens; `lost` tokens of each are cut off."""
   if not len(lengths):
     return None
   return dict(
@@ -255,7 +260,7 @@ def _summary(lengths, lost):
 
 
 def text(result):
-  """Returns what is printed of an `inspect`."""
+  """Formats the result of `inspect` as text."""
   lines = [f'{result["task"]}: tokens, marks included', *_table(result)]
   lines += notes(result)
   for shown in result['examples']:
@@ -317,7 +322,7 @@ def _cells(row, kept):
 
 
 def notes(result):
-  """Yields a line for everything that is wrong or to be minded."""
+  """Yields a line for each problem of the corpus."""
   why = (
       'too short for gap sentences'
       if result['gsg']
@@ -334,7 +339,7 @@ def notes(result):
       yield f'{split}: {total:,} rows, the paper has {found["expected"]:,}'
   for splits, count in result['shared'].items():
     if count:
-      yield f'{splits}: {count:,} inputs stand in both'
+      yield f'{splits}: {count:,} inputs are in both'
 
 
 def _one_line(text):
@@ -342,7 +347,11 @@ def _one_line(text):
 
 
 def draw(result, path):
-  """Draws histograms of the lengths into a PNG.
+  """Draws histograms of the lengths into a PNG file.
+
+  Args:
+    result: see `inspect`.
+    path: of the PNG file.
 
   Raises:
     ImportError: matplotlib is not installed.

@@ -1,23 +1,25 @@
-"""Finds source sentences that a summary fuses, and how far apart they stand.
+"""Finds pairs of sentences that a summary fuses, and their distances.
 
   python -m locost_jax.data.interdependent --task=arxiv --documents=1000
   python -m locost_jax.data.interdependent --config=configs/finetune.py \\
       --config.data.train_files='data/*.jsonl'
 
-Appendix A of PageSum (Liu et al., EMNLP 2022). Of all pairs of sentences of a
-document, one contributes most to a sentence h of its summary:
+This is appendix A of PageSum (Liu et al., EMNLP 2022). One pair of sentences of
+a document contributes most to a sentence h of its summary:
 
   (i, j) = argmax R(h, s_i + s_j)                                (equation 14)
 
-They are interdependent if each has a part in it, and a part of its own:
+The two are interdependent if each overlaps h and contributes words that the
+other lacks:
 
   R(h, s) > 20  and  R(h, s_i + s_j) - R(h, s) > 10,   s in {s_i, s_j}
                                                       (equations 15 and 16)
 
 R is the recall of ROUGE-1 in percent, words stemmed; the paper does not say
-which ROUGE it takes. A model that reads pages alone can only fuse sentences of
-one page: printed is how far apart pairs stand, as a share of the sentences of
-the document (figure 4). The pairs go to --output as JSON, and a picture.
+which ROUGE it uses. A model that reads pages separately can only fuse sentences
+of one page, so the command prints the distances of the pairs as a share of the
+sentences of the document (figure 4). --output gets the pairs as JSON and a
+histogram.
 """
 
 import collections
@@ -58,11 +60,11 @@ def find_pairs(document, summary, least=LEAST, gain=GAIN):
     document: list of its sentences.
     summary: list of the sentences of its summary.
     least: t1 of the paper, in percent.
-    gain: t2.
+    gain: t2 of the paper, in percent.
 
   Returns:
-    List of Pair, at most one for each sentence of the summary; of equal pairs
-    the first.
+    List of Pair, at most one for each sentence of the summary; ties go to the
+    first pair.
   """
   sources, found = [_count(sentence) for sentence in document], []
   for h, target in enumerate(map(_count, summary)):
@@ -70,13 +72,13 @@ def find_pairs(document, summary, least=LEAST, gain=GAIN):
     total = sum(target.values())
     if not total or len(sources) < 2:
       continue
-    # [S, W]: how often each sentence has each word of h; [W]: how often h.
-    there = np.array([[own[word] for word in words] for own in sources])
+    # Counts of each word of h: [S, W] in each sentence; [W] in h.
+    counts = np.array([[source[word] for word in words] for source in sources])
     wanted = np.array([target[word] for word in words])
-    alone = 100 * np.minimum(there, wanted).sum(1) / total
+    alone = 100 * np.minimum(counts, wanted).sum(1) / total
     best = None
     for i in range(len(sources) - 1):
-      both = np.minimum(there[i] + there[i + 1 :], wanted).sum(1)
+      both = np.minimum(counts[i] + counts[i + 1 :], wanted).sum(1)
       j = int(both.argmax())
       if best is None or both[j] > best[0]:
         best = both[j], i, i + 1 + j
@@ -88,7 +90,7 @@ def find_pairs(document, summary, least=LEAST, gain=GAIN):
 
 
 def _count(sentence):
-  """The words of a sentence, stemmed as rouge_score does."""
+  """Counts the words of a sentence, stemmed as in rouge_score."""
   return collections.Counter(_tokenizer().tokenize(sentence))
 
 
@@ -103,13 +105,11 @@ def define_flags(values, argv):
   """Defines this command's flags."""
   commands.define_config(values, argv, 'configs/default.py')
   commands.define_task(values)
-  flags.DEFINE_string(
-      'split', 'validation', 'of the corpus', flag_values=values
-  )
+  flags.DEFINE_string('split', 'validation', 'which split', flag_values=values)
   flags.DEFINE_integer(
       'documents',
       0,
-      'look only at the first N; 0: all',
+      'read only the first N; 0: all',
       lower_bound=0,
       flag_values=values,
   )
@@ -127,7 +127,7 @@ def main(values, arguments):
 
   Args:
     values: the flags of `define_flags`.
-    arguments: what else was on the command line; there must be nothing.
+    arguments: other command-line arguments; must be empty.
   """
   commands.expect_flags_only(arguments)
   config, _ = commands.get_config(values)
@@ -142,14 +142,14 @@ def main(values, arguments):
     print(json.dumps(result) if values.format == 'json' else text(result))
 
 
-def analyse(task, config, split, most=0):
+def analyse(task, config, split, max_documents=0):
   """Finds the pairs of a split.
 
   Args:
     task: its name.
     config: a config of this one task.
-    split: of the corpus.
-    most: the number of documents to look at; 0: all.
+    split: name of the split.
+    max_documents: most documents to read; 0: all.
 
   Returns:
     dict of task, split, documents, summary_sentences, pairs (dicts of id, and
@@ -157,7 +157,7 @@ def analyse(task, config, split, most=0):
     sentences of the document).
 
   Raises:
-    InputError: gap sentences, or no such split.
+    InputError: the task makes gap sentences, or has no such split.
   """
   found = corpus_lib.corpus(config)
   if found.gsg is not None:
@@ -170,7 +170,7 @@ def analyse(task, config, split, most=0):
   line = Line(seconds=10.0)
   for shard in found.splits[split]:
     for row in found.read(split, shard):
-      if documents == most > 0:
+      if documents == max_documents > 0:
         break
       line.show([f'{task} {split}: {documents} documents'])
       source = row['inputs']
@@ -194,7 +194,7 @@ def analyse(task, config, split, most=0):
 
 
 def text(result):
-  """Returns what is printed of an `analyse`: a histogram of distances."""
+  """Formats the result of `analyse` as a histogram of distances."""
   distances = result['distances']
   lines = [
       f'{result["task"]} {result["split"]}: {result["documents"]:,} documents, '
@@ -210,7 +210,11 @@ def text(result):
 
 
 def draw(result, path):
-  """Draws figure 4: the number of pairs against their distance, as a PNG.
+  """Draws figure 4, the number of pairs by distance, into a PNG file.
+
+  Args:
+    result: see `analyse`.
+    path: of the PNG file.
 
   Raises:
     ImportError: matplotlib is not installed.

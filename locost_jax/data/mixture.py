@@ -1,10 +1,10 @@
-"""Several tasks trained on together, in proportion to their sizes.
+"""Mixes the training splits of several tasks in proportion to their sizes.
 
-An epoch of the mixture holds min(n_i, cap) records of task i, which has n_i
-(T5's examples-proportional mixing with an artificial limit; Raffel et al. 2020,
-section 3.5.2). A task goes through its own records in a seeded order before it
-begins anew, however many epochs of the mixture that takes. So the record at any
-position follows from (seed, position), as data/order.py wants it.
+An epoch of the mixture has min(n_i, cap) of the n_i records of task i (T5's
+examples-proportional mixing with an artificial limit; Raffel et al. 2020,
+section 3.5.2). Each task reads all its records in a seeded order before it
+repeats one, over several epochs of the mixture if necessary. So the record at a
+position depends only on (seed, position), as data/order.py requires.
 """
 
 import numpy as np
@@ -12,12 +12,12 @@ import numpy as np
 from locost_jax.data import order
 from locost_jax.data import subset
 
-# The purpose of a permutation; data/order.py has others.
+# The purpose of a permutation; see data/order.py for the others.
 _TASKS = 3
 
 
 class Mixture:
-  """The training splits of some tasks, read as one by data/pipeline.py."""
+  """The training splits of several tasks, as data/pipeline.py reads them."""
 
   windows = 1
 
@@ -26,8 +26,8 @@ class Mixture:
 
     Args:
       tasks: dict of task -> records.Cache or subset.Subset.
-      cap: the most records of a task in an epoch.
-      seed: of the order.
+      cap: maximum records of a task in an epoch.
+      seed: seed of the order.
     """
     self.tasks, self._seed = tasks, seed
     self._caches = list(tasks.values())
@@ -35,16 +35,16 @@ class Mixture:
     self._opened = None, None
 
   def total(self):
-    """Records in an epoch."""
+    """Returns the number of records in an epoch."""
     return sum(self._sizes)
 
   def sizes(self, epoch, index):
-    """The records of each task in an epoch."""
+    """Returns the number of records of each task in an epoch."""
     del epoch, index
     return self._sizes
 
   def window(self, epoch, index):
-    """The records of each task that an epoch reads, as caches."""
+    """Returns the records of each task in an epoch, as caches."""
     del index
     if self._opened[0] != epoch:
       self._opened = epoch, [
@@ -54,7 +54,7 @@ class Mixture:
     return self._opened[1]
 
   def _rows(self, task, epoch):
-    """Records epoch k .. (epoch + 1) k - 1 of a task's own endless stream."""
+    """Returns records epoch k .. (epoch + 1) k - 1 of a task's own stream."""
     n, k = len(self._caches[task]), self._sizes[task]
     start, stop = epoch * k, (epoch + 1) * k
     if not k:

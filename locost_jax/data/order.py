@@ -1,23 +1,23 @@
-"""PURE: the order of training examples, a function of seed and position.
+"""PURE: the order of training examples as a function of seed and position.
 
-The training stream is infinite: epoch after epoch, every epoch a new order. An
-epoch lists the shards of the corpus in a seeded order, cuts that list into
-windows of `window_shards` shards, and permutes the records of every window. A
-corpus that is tokenised as a whole is one shard, hence one window, and its
-epoch is a plain permutation of all records.
+The training stream is infinite, and every epoch has another order. An epoch
+lists the shards of the corpus in a seeded order, cuts the list into windows of
+`window_shards` shards, and permutes the records of each window. A corpus that
+is tokenised as a whole has one shard and one window, so its epoch is a
+permutation of all records.
 
-Batches of similar lengths waste little padding. So `GROUP` batches are made at
+Batches of similar lengths need little padding. `GROUP` batches are made at
 once: `GROUP * batch_size` consecutive records of the stream are sorted by the
-lengths they will be padded to, cut into batches, and the batches are permuted.
-Batch s is thus a function of (seed, s) alone: a run that stopped after step s
-continues with batch s, and the position in the data is the step.
+lengths they are padded to and cut into batches, and the batches are permuted.
+So batch s depends only on (seed, s), and a run that stopped after step s
+resumes with batch s.
 
-With a budget of tokens instead of a number of rows, a group gives as many
-batches as it takes; batch s is found by counting those of the groups before, of
-which only lengths are read.
+With a budget of tokens instead of a number of rows, the number of batches in a
+group varies. Batch s is found by counting the batches of the earlier groups, of
+which only the lengths are read.
 
-Random bits come raw from Philox, whose stream NumPy keeps for ever (NEP 19; the
-methods of `Generator` may change from release to release), and are sorted.
+A permutation sorts raw bits of Philox, whose stream NumPy guarantees (NEP 19);
+the methods of `Generator` may change between releases.
 """
 
 import itertools
@@ -26,19 +26,19 @@ import numpy as np
 
 from locost_jax.errors import InputError
 
-# Batches whose records are sorted together. The padding that is left falls
-# like 1 / GROUP; records that lie further apart than GROUP batches never meet.
+# Batches whose records are sorted together. The remaining padding falls like
+# 1 / GROUP; records more than GROUP batches apart are never in one batch.
 GROUP = 16
 
-# What a permutation is for; keeps the uses independent of each other.
+# Purposes of a permutation; they make its uses independent of each other.
 SHARDS, RECORDS, BATCHES = 0, 1, 2
 
 
 def permutation(n, *key):
-  """A permutation of range(n), a function of the integers in `key` alone.
+  """Returns a permutation of range(n) that depends only on `key`.
 
   Args:
-    n: how many.
+    n: number of elements.
     *key: integers, for example (seed, RECORDS, epoch, window).
 
   Returns:
@@ -50,40 +50,40 @@ def permutation(n, *key):
 
 
 def window_shards(shards, size, seed, epoch, window):
-  """The shards of one window.
+  """Returns the shards of one window.
 
   Args:
-    shards: how many shards the corpus has.
+    shards: number of shards of the corpus.
     size: shards in a window; the last window of an epoch may have fewer.
-    seed: of the order.
-    epoch: counts from 0.
-    window: counts from 0 within the epoch.
+    seed: seed of the order.
+    epoch: number of the epoch, from 0.
+    window: number of the window in the epoch, from 0.
 
   Returns:
-    A list of shard numbers; empty past the last window of the epoch.
+    A list of shard numbers; empty after the last window of the epoch.
   """
   order = permutation(shards, seed, SHARDS, epoch)
   return order[window * size : (window + 1) * size].tolist()
 
 
 def stream(sizes, windows, total, seed, start=0):
-  """The infinite stream of records from position `start` on.
+  """Yields the infinite stream of records from position `start` on.
 
   Args:
     sizes: function (epoch, index) -> list of int, the number of records of
-      every part (shard) of that window; may block until the shards exist.
-    windows: windows in an epoch.
-    total: function () -> records of an epoch, or None while that is unknown;
-      known, whole epochs are stepped over at once.
-    seed: of the order.
-    start: position in the stream, counts from 0.
+      each part (shard) of a window; may block until the shards exist.
+    windows: number of windows in an epoch.
+    total: function () -> number of records of an epoch, None if unknown. If
+      known, whole epochs are skipped without calling `sizes`.
+    seed: seed of the order.
+    start: position in the stream, from 0.
 
   Yields:
-    (epoch, index, part int64 [n], row int64 [n]): the rest of one window, in
-    order: record row[i] of the window's part part[i].
+    (epoch, index, part int64 [n], row int64 [n]) for each window: its remaining
+    records in order, the i-th being record row[i] of its part part[i].
 
   Raises:
-    InputError: an epoch has no records at all.
+    InputError: an epoch has no records.
   """
   size = total()
   first = start // size if size else 0
@@ -108,42 +108,42 @@ def group_batches(lengths, batch_size, seed, group):
   """Cuts a group of records into batches of similar lengths.
 
   Args:
-    lengths: int [GROUP * batch_size, k], what each record is padded to.
+    lengths: int [GROUP * batch_size, k], the shape each record is padded to.
     batch_size: records in a batch.
-    seed: of the order.
-    group: the group's number, counts from 0.
+    seed: seed of the order.
+    group: number of the group, from 0.
 
   Returns:
     int64 [GROUP, batch_size]: the records of each batch, as indices into
     `lengths`.
   """
-  # lexsort's last key is the first to decide; equal lengths keep their order.
+  # The last key of lexsort is the primary one; the sort is stable.
   by_length = np.lexsort(np.asarray(lengths).T[::-1])
   batches = by_length.reshape(-1, batch_size)
   return batches[permutation(len(batches), seed, BATCHES, group)]
 
 
 def rows_in_budget(tokens, length):
-  """Rows of a batch whose longest has this length: a power of two, or 0."""
+  """Returns how many rows of `length` tokens fit: a power of two, or 0."""
   rows = tokens // length
   return 1 << rows.bit_length() - 1 if rows else 0
 
 
 def budget_batches(padded, tokens):
-  """Cuts a group of records into batches of about as many input tokens.
+  """Cuts a group of records into batches with a budget of input tokens.
 
-  From the longest record down: a batch has as many rows as the budget holds of
-  its longest one, rounded down to a power of two, which devices divide; so
-  there is one number of rows for each length.
+  The longest records come first. The number of rows of a batch is the budget
+  divided by the tokens of its longest record, rounded down to a power of two,
+  which devices divide. So each length has one number of rows.
 
   Args:
-    padded: int [n, k], what each record is padded to; all but the last column
-      are of its input, which has their product of tokens.
-    tokens: of the inputs of a batch, padding included.
+    padded: int [n, k], the shape each record is padded to. The product of all
+      columns but the last is the number of its input tokens.
+    tokens: maximum input tokens of a batch, padding included.
 
   Returns:
-    A list of (rows int64 [at most size], size): records as indices into
-    `padded`, and the number of rows that the batch is filled up to.
+    A list of (rows int64 [at most size], size): the records of a batch as
+    indices into `padded`, and the number of rows it is filled up to.
 
   Raises:
     InputError: a record is longer than the budget.

@@ -1,29 +1,30 @@
-"""PURE: a document as pages (PageSum) or chunks (SimCAS), and their tokens.
+"""PURE: cuts a document into pages (PageSum) or chunks (SimCAS) of tokens.
 
-PageSum's localities (section 3 of its paper), always P pages:
+PageSum's localities (section 3 of its paper) always give P pages:
 
 - spatial: S sentences, q = floor(S / P); sentence i goes to page floor(i / q)
   for i < q P, the others to the last page; with S < P all go to the last one.
-- discourse: a section, heading and text, is a page; a document without sections
-  is cut as in 'spatial'.
-- document: one of several documents is a page.
+- discourse: each section (heading and text) is a page; a document without
+  sections is cut as in 'spatial'.
+- document: each of several documents is a page.
 
-At most P sections or documents are kept, and empty pages fill up to P. Every
-page is tokenised alone and cut at `page_length`, end mark included. For 'spatial'
-a document may be cut to its first `document_length` tokens before (section 5.5).
+At most P sections or documents are kept; empty pages fill up to P. Every page
+is tokenised separately and cut at `page_length` tokens, end mark included. With
+'spatial', a document may first be cut to its first `document_length` tokens
+(section 5.5).
 
-SimCAS's chunks, as many as it takes, of `page_length` tokens each with the
-marks at their ends:
+SimCAS's chunks have `page_length` tokens, marks included; their number is not
+limited:
 
-- chunks: the tokens cut wherever a chunk is full (its release).
-- sentence_chunks: whole sentences as long as they fit (its paper); one that is
-  longer than a chunk is cut.
+- chunks: the tokens are cut wherever a chunk is full (SimCAS's release).
+- sentence_chunks: a chunk has as many whole sentences as fit (SimCAS's paper);
+  a sentence longer than a chunk is cut.
 
-A document of one chunk is left at its length; of several, the last is padded
-before its end mark, so that the mark is at the same place in all.
+A single chunk is not padded. If there are several, the last one is padded
+before its end mark, so that the mark has the same position in all.
 
-A query and a blank line stand in front of every page and every chunk, or with
-query_in='first' of the first one that has tokens.
+A query and a blank line precede every page or chunk, or with query_in='first'
+only the first one that has tokens.
 """
 
 import itertools
@@ -42,17 +43,17 @@ NOTHING = '{"query": "", "document": "", "sections": [], "documents": []}'
 
 
 def query_in(data):
-  """Which pages begin with the query: one of QUERY_IN.
+  """Returns which pages begin with the query: one of QUERY_IN.
 
   Args:
-    data: config.data; its query_in '' stands for every page, and where a
-      document is one sequence for the first, which is all there is.
+    data: config.data. query_in='' means every page, or 'first' if documents are
+      not cut into pages.
   """
   return data.query_in or ('every' if data.pages else 'first')
 
 
 def spatial(text, num_pages):
-  """The sentences of a text, distributed by their number.
+  """Distributes the sentences of a text over pages.
 
   Args:
     text: the document.
@@ -71,14 +72,14 @@ def spatial(text, num_pages):
 
 
 def discourse(sections, num_pages):
-  """The first sections, heading and text together.
+  """Makes a page of each section, heading and text together.
 
   Args:
     sections: list of dicts with heading and text.
     num_pages: P.
 
   Returns:
-    P texts, '' behind the last section.
+    P texts; '' after the last section.
   """
   return document(
       [
@@ -90,22 +91,22 @@ def discourse(sections, num_pages):
 
 
 def document(documents, num_pages):
-  """The first P of several texts, '' behind the last one."""
+  """Returns the first P of several texts, filled up with '' to P."""
   pages = list(documents)[:num_pages]
   return pages + [''] * (num_pages - len(pages))
 
 
 def pieces(row, form, num_pages):
-  """The texts of a row that are tokenised one by one.
+  """Returns the texts of a row that are tokenised one by one.
 
   Args:
-    row: dict with document, and sections or documents where the form asks. In
-      place of sections that are missing or [] the document is cut as 'spatial'.
+    row: dict with document, sections or documents, as the form needs (see
+      FIELDS). If sections are missing or [], the document is cut as 'spatial'.
     form: one of FORMS.
-    num_pages: P of the localities.
+    num_pages: P; ignored by the chunks.
 
   Returns:
-    List of str: pages; or sentences for 'sentence_chunks', and the whole
+    List of str: the pages; the sentences for 'sentence_chunks'; only the
     document for 'chunks'.
   """
   if form == 'spatial':
@@ -127,12 +128,12 @@ def count_dropped(row, form, num_pages):
 
 
 def first_tokens(text, length, vocabulary):
-  """Returns the part of a text that its first tokens cover.
+  """Cuts a text after a number of tokens.
 
   Args:
     text: the document.
-    length: tokens; 0: all of them.
-    vocabulary: encode_with_ends(text) -> (ids, ends).
+    length: tokens to keep; 0: all.
+    vocabulary: one of vocabularies/vocabulary.py.
   """
   if not length:
     return text
@@ -141,7 +142,7 @@ def first_tokens(text, length, vocabulary):
 
 
 def has_text(value):
-  """Whether a document, a list of them or of sections has more than blanks."""
+  """Whether a document, or a list of documents or sections, has any text."""
   if isinstance(value, str):
     return bool(value.strip())
   parts = value.values() if isinstance(value, dict) else value or ()
@@ -149,7 +150,7 @@ def has_text(value):
 
 
 def texts(row):
-  """All strings of a row with document, sections or documents."""
+  """Returns all strings of a row with document, sections or documents."""
   return [
       row.get('query', ''),
       row.get('document', ''),
@@ -163,12 +164,12 @@ def texts(row):
 
 
 def parts_of(row, data, vocabulary):
-  """`pieces` of a row under config.data, with its document_length.
+  """Returns `pieces` of a row, after the cut to config.data.document_length.
 
   Args:
     row: see `pieces`.
     data: config.data.
-    vocabulary: see `first_tokens`.
+    vocabulary: one of vocabularies/vocabulary.py.
   """
   if data.document_length:
     text = first_tokens(row['document'], data.document_length, vocabulary)
@@ -177,12 +178,12 @@ def parts_of(row, data, vocabulary):
 
 
 def of_row(row, data, vocabulary):
-  """Pages or chunks of token ids of a row, under config.data.
+  """Cuts a row into pages or chunks of token ids.
 
   Args:
     row: see `pieces`, with its query ('': none).
     data: config.data.
-    vocabulary: see `tokenise` and `first_tokens`.
+    vocabulary: one of vocabularies/vocabulary.py.
 
   Returns:
     List of lists of ids.
@@ -212,19 +213,19 @@ def tokenise(
     empty_page='.',
     query_in='every',
 ):
-  """Pages or chunks of token ids.
+  """Tokenises texts into pages or chunks of token ids.
 
   Args:
-    parts: texts, of `pieces`.
-    query: '' or what stands in front of pages.
+    parts: list of texts; see `pieces`.
+    query: text in front of pages; '': none.
     form: one of FORMS.
-    page_length: most tokens of a page, marks included.
-    max_length: most tokens of a document, marks and queries not counted, kept
-      from its front; chunks only, as pages are cut one by one.
-    vocabulary: encode(text) -> ids, pad_id, eos_id, and bos_id or None.
-    empty_page: text of a page without any; '': no token at all, so that a
-      model's mask shows that nothing is there.
-    query_in: one of QUERY_IN: in front of which pages the query stands.
+    page_length: maximum tokens of a page, marks included.
+    max_length: the first tokens of a document that are kept, marks and queries
+      not counted. For chunks only; pages are cut one by one.
+    vocabulary: one of vocabularies/vocabulary.py.
+    empty_page: text of an empty page; '': the page gets no tokens, so that a
+      model masks it.
+    query_in: one of QUERY_IN: the pages that begin with the query.
 
   Returns:
     List of lists of ids.
@@ -261,19 +262,19 @@ def tokenise(
 
 
 def fronts(pages, front, later):
-  """Returns the text in front of each page.
+  """Returns the ids in front of each page.
 
   Args:
-    pages: lists of ids, [] of a page without tokens.
-    front: of the first page that has tokens.
-    later: of the others.
+    pages: lists of ids; [] for a page without tokens.
+    front: ids in front of the first page that has tokens.
+    later: ids in front of the others.
   """
   first = next((i for i, page in enumerate(pages) if page), None)
   return [front if i == first else later for i in range(len(pages))]
 
 
 def front_of(query, vocabulary):
-  """The ids at the front of every page: a mark and the query, if there are."""
+  """Returns the ids in front of a page: the bos, if any, and the query."""
   bos = vocabulary.bos_id
   return ([] if bos is None else [bos]) + (
       vocabulary.encode(f'{query}\n\n') if query else []
@@ -284,29 +285,29 @@ def cut(ids, size, first=None):
   """Cuts a list into lists of `size`, the last one shorter.
 
   Args:
-    ids: the list.
-    size: of a list.
-    first: of the first list; None: size.
+    ids: list of ids.
+    size: ids of a list.
+    first: ids of the first list; None: size.
   """
   first = size if first is None else first
   starts = [0, *range(first, len(ids), size)] if ids else []
   return [ids[i:j] for i, j in zip(starts, starts[1:] + [len(ids)])]
 
 
-def pack(sentences, size, most, first=None):
-  """Sentences -> chunks of whole sentences, each as full as it gets.
+def pack(sentences, size, max_length, first=None):
+  """Packs as many whole sentences into each chunk as fit.
 
   Args:
     sentences: iterable of lists of ids.
-    size: most ids of a chunk; a longer sentence is cut.
-    most: ids in all; what follows is left out.
-    first: most ids of the first chunk; None: size.
+    size: maximum ids of a chunk; a longer sentence is cut.
+    max_length: maximum ids in all chunks; further ids are dropped.
+    first: maximum ids of the first chunk; None: size.
 
   Returns:
     List of lists of ids, none longer than `size`, none empty.
   """
   first = size if first is None else first
-  chunks, left = [], most
+  chunks, left = [], max_length
   for sentence in sentences:
     sentence = sentence[:left]
     left -= len(sentence)
@@ -321,12 +322,15 @@ def pack(sentences, size, most, first=None):
 
 
 def count_cut(lengths, fronts, form, page_length, max_length):
-  """Tokens of a document that are cut off.
+  """Counts the tokens of a document that are cut off.
 
   Args:
-    lengths: tokens of each of `pieces`, and behind them of what has no page.
-    fronts: of each page, tokens in front of it, a mark included.
-    form, page_length, max_length: see `tokenise`.
+    lengths: tokens of each text of `pieces`, followed by those of texts without
+      a page.
+    fronts: tokens in front of each page, the bos included.
+    form: one of FORMS.
+    page_length: see `tokenise`.
+    max_length: see `tokenise`.
   """
   if form in LOCALITIES:
     rooms = [page_length - front - 1 for front in fronts]
@@ -335,11 +339,11 @@ def count_cut(lengths, fronts, form, page_length, max_length):
   return max(sum(lengths) - max_length, 0)
 
 
-def most_chunks(data):
-  """The number of chunks of the longest document that is not cut.
+def max_chunks(data):
+  """Returns the most chunks of a document without a query.
 
-  Without a query, which takes room. Of whole sentences two neighbouring chunks
-  hold more than one of them could, so there are at most twice as many.
+  Two neighbouring chunks of whole sentences together exceed the size of one, so
+  there are fewer than twice as many of them.
 
   Args:
     data: config.data; `pages` is one of CHUNKS.
@@ -349,5 +353,5 @@ def most_chunks(data):
 
 
 def flatten(pages):
-  """Lists of ids -> (all ids in one list, the length of each page)."""
+  """Returns (all ids in one list, the length of each page)."""
   return list(itertools.chain.from_iterable(pages)), list(map(len, pages))

@@ -1,27 +1,28 @@
-"""Rows of parquet files, a few at a time. Needs pyarrow, as TFDS does."""
+"""Reads parquet files a few rows at a time. Needs pyarrow, as TFDS does."""
 
 from locost_jax.errors import InputError
 
 _OPTIONAL = ('id', 'query', 'references', 'sections', 'documents')
 _ROWS = 16  # in memory at once
-_BYTES = 1 << 20  # of a column that are read from the disk at once
-_SHOWN = 12  # names of columns in an error
+_BYTES = 1 << 20  # read from one column at once
+_SHOWN = 12  # column names in an error message
 
 
 def read_rows(path, fields, text_unit=None):
   """Reads the rows of a file; see `file_formats.read_rows`.
 
   Args:
-    path: of the file.
-    fields: names of the columns of strings that there must be.
+    path: path of the file.
+    fields: names of the required columns of strings.
     text_unit: not used.
 
   Yields:
-    A dict a row, in order, without other columns and without nulls.
+    One dict per row, in order, with these and the optional columns and without
+    nulls.
 
   Raises:
-    InputError: pyarrow is not installed; the file is not parquet or damaged,
-      lacks a column, or has another kind of values in it.
+    InputError: pyarrow is not installed; the file is not parquet or damaged;
+      a column is missing or does not hold strings.
   """
   del text_unit
   try:
@@ -44,9 +45,9 @@ def read_rows(path, fields, text_unit=None):
 
 
 def _batches(path, fields, pyarrow, parquet):
-  """Yields record batches of the columns that are read."""
+  """Yields record batches of the required and optional columns."""
   try:
-    # Read page by page; by default it is the whole file that is buffered.
+    # Read page by page; by default pyarrow buffers the whole file.
     file = parquet.ParquetFile(path, buffer_size=_BYTES, pre_buffer=False)
   except (pyarrow.ArrowException, OSError) as error:
     raise InputError(
@@ -70,7 +71,7 @@ def _batches(path, fields, pyarrow, parquet):
 
 
 def _check_columns(path, schema, fields, pyarrow):
-  """Raises an InputError unless each field is one column of strings."""
+  """Raises an InputError unless each field is exactly one string column."""
   for name in fields:
     if name not in schema.names:
       shown = ', '.join(map(repr, schema.names[:_SHOWN])) or 'none'

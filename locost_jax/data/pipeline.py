@@ -1,17 +1,16 @@
-"""Cached records -> padded batches, in an order that position determines.
+"""Makes padded batches from cached records, in a reproducible order.
 
-`train_batches` is infinite, and its batch s is a function of (config.data.seed,
-config.train.batch_size, the records, s) alone (`data/order.py` says how): a run
-continued at step s starts with batch s. Neither the number of hosts nor
-prefetching changes a batch; a host gets its contiguous part of every global
-batch. `eval_batches` passes once over the first records of a split; a last,
-partial batch is filled up with rows of padding and zero weights, so nothing is
-dropped or counted twice, and every host sees the same number of batches.
+`train_batches` is infinite. Batch s depends only on config.data.seed,
+config.train.batch_size, the records and s (see `data/order.py`), so a run
+resumed at step s starts with batch s. The number of hosts and prefetching do
+not change a batch; each host gets a contiguous part of every global batch.
+
+`eval_batches` passes once over the first records of a split. The last batch is
+filled up with padding rows of zero weight, so no record is dropped or counted
+twice, and every host sees the same number of batches.
 
 data/batch_arrays.py lists the arrays of a batch, data/buckets.py the lengths
-they are padded to.
-
-NumPy and the record reader only: no TensorFlow, no JAX.
+they are padded to. This module needs neither TensorFlow nor JAX.
 """
 
 import functools
@@ -28,24 +27,24 @@ from locost_jax.data.pages import CHUNKS
 from locost_jax.data.pages import LOCALITIES
 from locost_jax.errors import InputError
 
-PREFETCH = 4  # batches made ahead
+PREFETCH = 4  # batches
 
 
 class Batch(NamedTuple):
-  """Which records stand where."""
+  """The records of a batch and the shape they are padded to."""
 
-  rows: list  # records' numbers
-  size: int  # rows, empty ones included
-  shape: tuple  # of the inputs of a row, and behind it length of its targets
+  rows: list  # numbers of the records
+  size: int  # rows, padding rows included
+  shape: tuple  # (*shape of a row's inputs, length of its targets)
 
 
 def check(config, parts):
-  """Raises an InputError for batches that cannot be.
+  """Raises an InputError if config.train.batch_tokens is impossible.
 
   Args:
     config: the run's config: data (pages, lengths), train
       (batch_size, batch_tokens).
-    parts: a batch is split into, over devices and one after the other.
+    parts: parts that a batch is split into (devices x train.accumulate).
   """
   data, tokens = config.data, config.train.batch_tokens
   longest = (
@@ -66,26 +65,25 @@ def check(config, parts):
 
 
 def train_batches(cache, vocabulary, config, start_step=0, host=0, hosts=1):
-  """Training batches from step `start_step` on, for ever.
+  """Returns an infinite iterator of training batches from a step on.
 
   Args:
     cache: a Cache or a StreamedCache (data/cache.py).
-    vocabulary: whose tokens its records hold.
+    vocabulary: the vocabulary that tokenised the records.
     config: the run's config: data (seed, lengths, buckets), train (batch_size,
       batch_tokens).
-    start_step: steps already taken; batch s of a run from 0 comes first here
-      with start_step = s.
+    start_step: steps already taken; the first batch is number start_step.
     host: this host's number.
     hosts: how many hosts share each global batch.
 
   Returns:
     An iterator of batches (see data/batch_arrays.py) of batch_size / hosts
-    rows. Made ahead in a thread, which stops when the iterator is closed or
-    forgotten and whose exceptions are raised here.
+    rows. A thread prefetches them. It stops when the iterator is closed or
+    garbage-collected; its exceptions are raised by the iterator.
 
   Raises:
-    InputError: hosts do not divide the batch size, or as `check` raises; from
-      the iterator, when the training corpus has no records.
+    InputError: hosts do not divide the batch size, or `check` fails. The
+      iterator raises it if the training corpus has no records.
   """
   _host_rows(config.train.batch_size, 'train.batch_size', hosts)
   check(config, hosts)
@@ -111,7 +109,7 @@ def _train(cache, vocabulary, config, start_step, host, hosts):
 
 
 def _plan(config, pads, shapes, group):
-  """The batches of a group, as a list of Batch."""
+  """Cuts a group of records into a list of Batch."""
   padded, seed = buckets.pad_shapes(shapes, pads), config.data.seed
   if config.train.batch_tokens:
     cut = order.budget_batches(padded, config.train.batch_tokens)
@@ -135,10 +133,10 @@ def _plan(config, pads, shapes, group):
 
 
 def _shape_of(padded, config):
-  """The shape of a batch of rows [n, k].
+  """Returns the shape of a batch of rows [n, k].
 
-  Chunks are filled up to a number that `sequence` divides, which changes
-  nothing: a chunk without tokens takes no part.
+  The number of chunks is rounded up to a multiple of config.mesh.sequence. The
+  added chunks are empty and masked.
   """
   shape = padded.max(axis=0).tolist()
   if config.data.pages in CHUNKS:
@@ -147,7 +145,7 @@ def _shape_of(padded, config):
 
 
 def _groups(cache, seed, start, size):
-  """Yields ([(cache, row)] * size, shapes [size, k]) along the stream."""
+  """Yields (list of `size` (cache, row), shapes [size, k]) from the stream."""
   records, shapes = [], []
   stream = order.stream(cache.sizes, cache.windows, cache.total, seed, start)
   for epoch, index, part, row in stream:
@@ -164,13 +162,13 @@ def _groups(cache, seed, start, size):
 
 
 def eval_batches(cache, vocabulary, config, host=0, hosts=1):
-  """One pass over the first `config.eval.examples` records (0: all).
+  """Iterates once over the first `config.eval.examples` records (0: all).
 
-  Records come sorted by length, which wastes the least padding.
+  Records are sorted by length to waste little padding.
 
   Args:
     cache: a Cache.
-    vocabulary: whose tokens its records hold.
+    vocabulary: the vocabulary that tokenised the records.
     config: the run's config: data (lengths, buckets), eval (examples,
       batch_size).
     host: this host's number.
@@ -178,9 +176,9 @@ def eval_batches(cache, vocabulary, config, host=0, hosts=1):
 
   Returns:
     An iterator of (batch, info): a batch (see data/batch_arrays.py) of
-    eval.batch_size / hosts rows, and a dict of lists, id and reference, for its
-    real rows, which come first; the rows after them are padding with zero
-    weights. A reference is a list where several texts count as right.
+    eval.batch_size / hosts rows, and a dict with the lists id and reference.
+    They cover the real rows, which come first; padding rows with zero weights
+    follow. A reference is a list if the document has several references.
 
   Raises:
     InputError: hosts do not divide the batch size.
@@ -215,7 +213,7 @@ def _evaluate(cache, vocabulary, config, host, hosts):
 
 
 def _host_rows(batch_size, name, hosts):
-  """Rows of a batch that each host has."""
+  """Returns the rows of a batch for each host."""
   if batch_size < 1 or batch_size % hosts:
     raise InputError(
         f'{name}={batch_size} must be positive and divisible by the number of '
@@ -225,13 +223,13 @@ def _host_rows(batch_size, name, hosts):
 
 
 def _host_part(batch, host, hosts):
-  """(rows, how many with empty ones) of a batch that this host has."""
+  """Returns (rows, size with padding rows) of this host's part of a batch."""
   size = batch.size // hosts
   return batch.rows[host * size : (host + 1) * size], size
 
 
 def _read(places):
-  """[(cache, row)] -> their records, read with one call per cache."""
+  """Reads the records of [(cache, row)], with one call per cache."""
   rows = [None] * len(places)
   caches = {id(cache): cache for cache, _ in places}
   for key, cache in caches.items():
@@ -242,7 +240,7 @@ def _read(places):
 
 
 def _prefetch(iterator):
-  """The same items, made ahead in a thread that ends with this generator."""
+  """Yields the same items, prefetched in a thread that ends with this one."""
   ready = queue.Queue(PREFETCH)
   stopped = threading.Event()
 
@@ -261,7 +259,7 @@ def _prefetch(iterator):
         if stopped.is_set():
           return
       put((None, StopIteration()))
-    except BaseException as error:  # whatever it is, the reader shall see it
+    except BaseException as error:  # raised again in the reader
       put((None, error))
 
   thread = threading.Thread(target=work, name='prefetch', daemon=True)
@@ -276,4 +274,4 @@ def _prefetch(iterator):
       yield item
   finally:
     stopped.set()
-    thread.join(5)  # not for ever: it may hang in reading
+    thread.join(5)  # a blocked read must not block here

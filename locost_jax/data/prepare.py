@@ -1,12 +1,12 @@
-"""Makes a corpus for config.data.task from the files its authors published.
+"""Prepares a corpus for config.data.task from its authors' files.
 
   python -m locost_jax.data.prepare --task=squality --raw=SQuALITY
-  python -m locost_jax.data.prepare            # which corpora, and of what
+  python -m locost_jax.data.prepare            # lists the corpora
 
 The rows go to OUTPUT/TASK/SPLIT.jsonl.gz, where a run with
---config.data.task=TASK finds them. A corpus is written whole or not at all.
-Missing texts and rows without input or summary are counted and reported,
-and so is a number of rows that is not the paper's.
+--config.data.task=TASK finds them. A corpus is written completely or not at
+all. The command reports missing texts, rows without input or summary, and
+splits whose number of rows differs from the paper's.
 """
 
 import collections
@@ -47,7 +47,7 @@ def main(values, arguments):
 
   Args:
     values: the flags of `define_flags`.
-    arguments: what else was on the command line; there must be nothing.
+    arguments: other command-line arguments; must be empty.
   """
   commands.expect_flags_only(arguments)
   if values.task is None:
@@ -55,10 +55,10 @@ def main(values, arguments):
     return
   if values.task not in published_formats.READERS:
     reason = (
-        'is read through TFDS or as it is, nothing is to be made'
+        'needs no preparation: it is read through TFDS or as it is'
         if (values.task in corpora.TABLE)
         else (
-            f'is none of {", ".join(published_formats.READERS)}'
+            f'expected one of {", ".join(published_formats.READERS)}'
             f'{suggest(values.task, published_formats.READERS)}'
         )
     )
@@ -79,16 +79,17 @@ def prepare(task, directory, output):
   """Writes OUTPUT/TASK/SPLIT.jsonl.gz.
 
   Args:
-    task: of published_formats.READERS.
-    directory: the authors' files.
-    output: directory of all corpora.
+    task: a key of published_formats.READERS.
+    directory: the directory with the authors' files.
+    output: the directory of all corpora.
 
   Returns:
-    split -> Counter of rows, missing, empty inputs, empty summaries, sections,
-    documents, references, query (rows that have them).
+    split -> Counter with the keys rows, missing (texts), 'empty inputs',
+    'empty summaries', and sections, documents, references, query (the rows that
+    have them).
 
   Raises:
-    InputError: a file is not there or has another form; nothing is written.
+    InputError: a file is missing or has another format; nothing is written.
   """
   place = os.path.join(output, task)
   partial = f'{place}.partial'
@@ -125,7 +126,7 @@ def prepare(task, directory, output):
     if isinstance(error, InputError):
       raise
     raise InputError(
-        f'{directory}: not the files of {task} as they were published: '
+        f'{directory}: not the published files of {task}: '
         f'{type(error).__name__}: {error}'
     ) from error
   except BaseException:
@@ -146,7 +147,7 @@ def _discard(files, partial):
 
 
 def report(task, counts, place, stream=None):
-  """Prints what was made, and what differs from the paper's numbers."""
+  """Prints the number of rows of each split and differences to the paper."""
   stream, entry = stream or sys.stdout, corpora.TABLE[task]
   for split, count in counts.items():
     parts = [f'{count["rows"]:,} rows']
@@ -174,7 +175,7 @@ def report(task, counts, place, stream=None):
 
 
 def describe():
-  """All corpora, their sizes, licences and traps, and what they are made of."""
+  """Lists all corpora with sizes, licence, source files and known problems."""
   lines = []
   for task, entry in corpora.TABLE.items():
     sizes = ' / '.join(f'{n:,}' for n in entry.splits.values())

@@ -1,13 +1,13 @@
 """Finds the prepared files of the corpora in data/corpora.py.
 
-A corpus is found in one of two places, and nothing is ever downloaded:
+A corpus is read from one of two places, and nothing is downloaded:
 
 - local files, CORPORA/TASK/SPLIT*.jsonl or .jsonl.gz (config.data.corpora_dir),
-  one object per line with `document` and `summary` (C4: `text`), and where the
-  corpus has them `id`, `query`, `sections` (a list of {heading, text}),
-  `documents` (a list of texts) and `references` (a list of all that count as
-  right); data/prepare.py makes them of what the authors published;
-- TFDS, where it has the corpus in a sound form, prepared with `tfds build`.
+  one object per line with `document` and `summary` (C4: `text`), and optionally
+  `id`, `query`, `sections` (a list of {heading, text}), `documents` (a list of
+  texts) and `references` (a list of all correct summaries or answers).
+  data/prepare.py makes them from the authors' files;
+- TFDS, if it has a usable version of the corpus, prepared with `tfds build`.
 """
 
 import glob
@@ -19,17 +19,17 @@ from locost_jax.data import corpora
 from locost_jax.data import sources
 from locost_jax.errors import InputError
 
-# In the directory of a task, for each split. The last is allenai's copy of C4.
+# Files of a split in the directory of a task; the last is allenai's copy of C4.
 PATTERNS = ('{}*.jsonl', '{}*.jsonl.gz', 'c4-{}.*.json.gz')
 
 
 class Shard(NamedTuple):
-  """A file of a split as TFDS keeps it."""
+  """A file of a split in TFDS."""
 
   name: str
   tfds: str  # 'name/config:version'
-  number: int | None  # None: all of the split
-  file: str | None  # None: TFDS is mocked, there are no files
+  number: int | None  # of the file in the split; None: the whole split
+  file: str | None  # path; None: TFDS is mocked and has no files
 
 
 def find_files(task, directory):
@@ -40,7 +40,7 @@ def find_files(task, directory):
     directory: config.data.corpora_dir.
 
   Returns:
-    split -> sorted paths, without the splits that have no files.
+    split -> sorted paths, for the splits that have files.
   """
   files = {}
   for split in corpora.TABLE[task].splits:
@@ -57,7 +57,7 @@ def find_files(task, directory):
 
 
 def find_tfds_shards(task, data):
-  """Finds what TFDS has prepared of a task.
+  """Finds the files of a task that TFDS has prepared.
 
   Args:
     task: a name in corpora.TABLE.
@@ -67,7 +67,7 @@ def find_tfds_shards(task, data):
     split -> list of Shard.
 
   Raises:
-    InputError: nothing is there; says what to do, in one line.
+    InputError: the corpus is not prepared; the message says what to do.
   """
   entry = corpora.TABLE[task]
   try:
@@ -104,14 +104,14 @@ def find_tfds_shards(task, data):
 
 
 def count_tfds(shards, split):
-  """Counts the rows of a split by TFDS's own numbers.
+  """Counts the rows of a split from TFDS's dataset_info.json.
 
   Args:
-    shards: of `find_tfds_shards`.
+    shards: list of Shard of the split; see `find_tfds_shards`.
     split: its name.
 
   Returns:
-    A number of rows, or None where TFDS is mocked.
+    The number of rows; None if TFDS is mocked.
   """
   total = 0
   for directory in {os.path.dirname(shard.file or '') for shard in shards}:
@@ -125,7 +125,7 @@ def count_tfds(shards, split):
 
 
 def _read(path):
-  """Reads the text of a file of any kind, gs:// too."""
+  """Reads a text file, also on gs://."""
   from etils import epath
 
   return epath.Path(path).read_text()

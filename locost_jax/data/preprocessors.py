@@ -1,18 +1,18 @@
-"""The TensorFlow side of a task: source, vocabulary and steps as SeqIO wants.
+"""The TensorFlow part of a SeqIO task: data source, vocabulary, preprocessors.
 
-Documents run through these steps:
+The steps of a document, of which those in brackets are optional:
 
-  text -> gap_sentences -> inputs, targets -> tokenise -> corrupt_spans, where
-  asked for -> prepend bos, where there is one -> trim -> append eos
+  [gap_sentences] -> [paginate] -> tokenise -> [corrupt_spans] -> [prepend bos]
+  -> trim -> append eos
 
-SeqIO's own steps tokenise and do the last two; `append_eos_after_trim` keeps
-max - 1 ids and then eos, so the end mark is never cut. Sentence splitting, gap
-sentences and vocabularies are plain Python (data/text.py, gsg.py,
-vocabulary.py) and run inside `tf.numpy_function`.
+SeqIO itself tokenises, trims and appends eos: `append_eos_after_trim` keeps
+max - 1 ids and appends eos, so the end mark is never cut. Sentence splitting,
+gap sentences and vocabularies are plain Python (data/text.py, data/gsg.py,
+vocabularies/) and run inside `tf.numpy_function`.
 
-Only this module imports TensorFlow and SeqIO at its top; others import it
-inside the function that needs it, and before TensorFlow itself, which it keeps
-quiet and away from the accelerators.
+Only this module imports TensorFlow and SeqIO at the top level. Other modules
+import it inside functions and before TensorFlow, because it silences TensorFlow
+and keeps it off the accelerators.
 """
 
 import contextlib
@@ -27,10 +27,10 @@ import numpy as np
 
 @contextlib.contextmanager
 def _quiet():
-  """Drops what TensorFlow's C++ prints on stderr while it loads.
+  """Silences the stderr of TensorFlow's C++ code while it loads.
 
-  "GPU will not be used" is true of TensorFlow, but not of JAX, and no setting
-  turns those lines off. Exceptions come through.
+  Its line "GPU will not be used" does not apply to JAX, and no setting turns it
+  off. Exceptions are still raised.
   """
   sys.stderr.flush()
   kept = os.dup(2)
@@ -43,7 +43,7 @@ def _quiet():
     os.close(kept)
 
 
-os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')  # after it has loaded
+os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')  # after loading
 with _quiet():
   import seqio
   import tensorflow as tf
@@ -54,15 +54,15 @@ from locost_jax.data import span_corruption
 from locost_jax.errors import InputError
 
 try:
-  # TensorFlow would otherwise take the accelerators' memory from JAX.
+  # TensorFlow would otherwise allocate the accelerators' memory.
   tf.config.set_visible_devices([], 'GPU')
   tf.config.set_visible_devices([], 'TPU')
 except RuntimeError:
-  pass  # the process has used TensorFlow before: its devices are settled
+  pass  # TensorFlow is already initialised in this process
 
 
 class Vocabulary(seqio.Vocabulary):
-  """One of vocabularies/vocabulary.py's vocabularies as a seqio.Vocabulary."""
+  """Wraps one of vocabularies/vocabulary.py as a seqio.Vocabulary."""
 
   def __init__(self, vocabulary):
     super().__init__(extra_ids=vocabulary.extra_ids)
@@ -70,12 +70,12 @@ class Vocabulary(seqio.Vocabulary):
 
   @property
   def bos_id(self):
-    """The id in front of every text, or None."""
+    """The id of the mark that begins a text, or None."""
     return self.vocabulary.bos_id
 
   @property
   def eos_id(self):
-    """The id that ends a text."""
+    """The id of the mark that ends a text."""
     return self.vocabulary.eos_id
 
   @property
@@ -122,17 +122,17 @@ class Vocabulary(seqio.Vocabulary):
 
 
 class RowSource(seqio.DataSource):
-  """Rows that Python reads, shard by shard, as a seqio.DataSource.
+  """A seqio.DataSource of rows that Python reads shard by shard.
 
-  TensorFlow wraps an exception of the reader into one of its own; the last
-  InputError is kept in `error` for whoever iterates.
+  TensorFlow wraps exceptions of the reader into its own; `error` keeps the last
+  InputError for the caller.
   """
 
   def __init__(self, find, check=None, skip=None, on_skip=None):
     """Makes the source; reads nothing yet.
 
     Args:
-      find: function () -> the Corpus, called once, when something is asked.
+      find: function () -> the Corpus; called once, at the first use.
       check: function (Corpus, split), called before a split is read.
       skip: function (split, row) -> whether to leave the row out.
       on_skip: called with the id of every row left out.
@@ -144,7 +144,7 @@ class RowSource(seqio.DataSource):
 
   @functools.cached_property
   def corpus(self):
-    """The Corpus that is read."""
+    """The Corpus to read."""
     return self._find()
 
   @property
@@ -154,7 +154,7 @@ class RowSource(seqio.DataSource):
 
   @property
   def supports_arbitrary_sharding(self):
-    """Always False: a shard is a file."""
+    """False, because a shard is a file."""
     return False
 
   def list_shards(self, split):
@@ -172,7 +172,7 @@ class RowSource(seqio.DataSource):
       use_cached=False,
       num_epochs=1,
   ):
-    """The rows of a split, or of every num_shards-th of its shards."""
+    """Returns the rows of a split, or of every num_shards-th of its shards."""
     del sequence_length, use_cached, num_epochs
     if self._check:
       self._check(self.corpus, split)
@@ -208,17 +208,17 @@ class RowSource(seqio.DataSource):
 
 
 def read_tfds(name, split, tfds_dir='', shard=None):
-  """Reads the rows of a corpus that TFDS prepared; never a download.
+  """Reads the rows of a corpus that TFDS has prepared; downloads nothing.
 
   Args:
-    name: 'dataset/config:version', with all three (`sources.find_tfds` looks
-      whether it is there, which takes TFDS minutes).
+    name: 'dataset/config:version', complete. Call `sources.find_tfds` first to
+      check that it exists; TFDS itself takes minutes for that.
     split: name of the split.
-    tfds_dir: where TFDS keeps its data; '': its own default.
-    shard: number of one of the split's files; None: all of them.
+    tfds_dir: data directory of TFDS; '': its default.
+    shard: number of one of the split's files; None: all.
 
   Yields:
-    dicts of strings; other features are left out.
+    dicts of the features that are strings.
   """
   import tensorflow_datasets as tfds
 
@@ -247,17 +247,17 @@ def gap_sentences(
     on_skip=None,
     spans=None,
 ):
-  """Documents -> gap-sentence pairs (equation 4; data/gsg.py).
+  """Makes gap-sentence pairs of documents (LOCOST, equation 4; data/gsg.py).
 
   Args:
     dataset: tf.data.Dataset of dicts with the strings id and text.
-    ratio: share of the sentences that becomes the target.
-    strategy: how they are chosen.
-    mask: what stands in their place in the source; '' for nothing.
-    seed: of the strategy 'random'.
+    ratio: see `gsg.gap_sentences`.
+    strategy: see `gsg.gap_sentences`.
+    mask: see `gsg.gap_sentences`.
+    seed: seed of the strategy 'random'.
     on_skip: called with the id of every document that is too short.
-    spans: of `span_corruption.settings`: the documents that they draw keep
-      their whole text as inputs, for `corrupt_spans`; None: none does.
+    spans: see `span_corruption.settings`. Documents drawn for span corruption
+      keep their whole text as inputs, for `corrupt_spans`. None: none is drawn.
 
   Returns:
     A dataset of dicts with the strings id, inputs and targets.
@@ -292,22 +292,23 @@ def gap_sentences(
 
 
 def corrupt_spans(dataset, vocabulary, data, spans):
-  """Texts of the documents that are drawn -> data/span_corruption.py.
+  """Replaces the examples of documents drawn for span corruption.
 
   Args:
-    dataset: of dicts with id, inputs and targets, ids without marks.
+    dataset: of dicts with id, and with inputs and targets as ids without marks.
     vocabulary: one of vocabularies/vocabulary.py.
     data: config.data, for its maximum lengths.
-    spans: of `span_corruption.settings`.
+    spans: see `span_corruption.settings`.
 
   Returns:
-    A dataset in which these documents have other inputs and targets.
+    The dataset with inputs and targets of data/span_corruption.py for these
+    documents.
   """
   make = span_corruption.maker(vocabulary, data, spans)
   keys = 'inputs', 'targets'
 
   def corrupt(name, *row):
-    """ids and texts of both sides -> the same, corrupted if it is drawn."""
+    """Returns ids and texts of both sides, corrupted if the row is drawn."""
     name, ids = _text(name), row[:2]
     made = make(ids[0], name)
     if made is None:
@@ -332,7 +333,7 @@ def corrupt_spans(dataset, vocabulary, data, spans):
 
 
 def prepend(dataset, bos_id, keys):
-  """Puts a token in front of the ids (int32 [tokens]) of some keys."""
+  """Prepends a token to the ids (int32 [tokens]) of some keys."""
 
   def put(row):
     return {**row, **{key: tf.concat([[bos_id], row[key]], 0) for key in keys}}
@@ -341,7 +342,7 @@ def prepend(dataset, bos_id, keys):
 
 
 def count_tokens(dataset):
-  """Puts the numbers of tokens before they are cut, [2], under `whole`."""
+  """Adds `whole`, int32 [2]: tokens of input and target before the cut."""
 
   def count(row):
     sizes = [tf.size(row['inputs']), tf.size(row['targets'])]
@@ -351,19 +352,19 @@ def count_tokens(dataset):
 
 
 def paginate(dataset, data, vocabulary, on_error):
-  """Documents -> pages or chunks of tokens (data/pages.py).
+  """Cuts documents into pages or chunks of tokens (data/pages.py).
 
   Args:
-    dataset: of dicts whose inputs is JSON of query and what `pages.pieces`
-      reads.
-    data: config.data, of which data/pages.py reads its keys.
-    vocabulary: see `pages.of_row`.
-    on_error: called with the InputError of a row that cannot be cut, which
-      TensorFlow hides in one of its own.
+    dataset: of dicts whose inputs are JSON of the query and the fields that
+      `pages.pieces` reads.
+    data: config.data.
+    vocabulary: one of vocabularies/vocabulary.py.
+    on_error: called with the InputError of a row that cannot be cut, because
+      TensorFlow wraps it in its own.
 
   Returns:
-    A dataset in which inputs (int32 [tokens]) are all pages one after the
-    other, and pages (int32 [P]) the length of each.
+    A dataset with inputs (int32 [tokens], all pages concatenated) and pages
+    (int32 [P], the length of each).
   """
 
   def cut(inputs):
@@ -390,6 +391,6 @@ def paginate(dataset, data, vocabulary, on_error):
 
 
 def _text(data):
-  # Eagerly, numpy_function gives an array without axes; in a graph, bytes.
+  # numpy_function passes a scalar array in eager mode, bytes in a graph.
   data = data.item() if isinstance(data, np.ndarray) else data
   return data.decode('utf-8', 'replace')

@@ -1,12 +1,12 @@
-"""The table of readers: what the authors of the corpora published, as rows.
+"""The table of readers of the files that authors of corpora published.
 
-READERS has a function for each task: directory -> iterator of (split, row), row
-a dict of id, document and summary, with query, sections, documents, references
-where the corpus has them. data/prepare.py writes them as JSON Lines; the facts
-about the corpora are in data/corpora.py, the readers in data/published/.
+READERS maps each task to a function (directory) -> iterator of (split, row). A
+row is a dict of id, document and summary, and optionally query, sections,
+documents and references. data/prepare.py writes the rows as JSON Lines. The
+readers are in data/published/, the facts about the corpora in data/corpora.py.
 
-A missing text is no error: its row is None, and whoever writes counts it. A
-missing file or folder that the whole corpus needs is an InputError.
+A row whose text is missing is None, and data/prepare.py counts it. A missing
+file or folder of the whole corpus is an InputError.
 """
 
 import functools

@@ -1,9 +1,9 @@
-"""Versions of the modules that decide what a tokenised record holds.
+"""Versions of the modules that determine the tokenised records.
 
-The key of every cache contains them, so a cache is reused until one of them is
-raised. Raise a module's number by hand in the commit that changes its output;
-tests of golden records fail when the output changes and the number does not.
-Other edits to these modules keep all caches valid.
+The key of every cache contains the versions, so a cache is reused until one of
+them is raised. Raise a module's version by hand in the commit that changes its
+output; tests of golden records fail if the output changes without it. Other
+edits to these modules keep all caches valid.
 """
 
 VERSIONS = dict(
@@ -17,12 +17,12 @@ VERSIONS = dict(
     text=2,  # et al. (see Fig. 3) is one sentence
 )
 
-RECORDS = ('text', 'gsg', 'pages', 'preprocessors')  # of every corpus
-# Of the built-in corpus as well.
+RECORDS = ('text', 'gsg', 'pages', 'preprocessors')  # for every corpus
+# In addition, for the built-in corpus.
 BUILT_IN = ('builtin_corpus', 'documentation', 'sources')
 
-# Earlier caches hold a SHA-256 of the modules' bytes instead. Version 1 of all
-# of them stands for these two hashes, which keeps those caches valid.
+# Older caches have a SHA-256 of the modules' bytes instead. If all versions are
+# 1, these hashes are used, so that those caches stay valid.
 _HASHES = {
     RECORDS: (
         '67409bec45b20f6ca703733bda4d1fe56818ab4a9cdf87ad5392c8011c447b20'

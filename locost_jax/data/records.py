@@ -5,22 +5,22 @@ A cache is a directory:
   records.array_record   one msgpack map per record: id (str), inputs and
                          targets (bytes of little-endian integers, eos
                          included), reference (str, the whole target text);
-                         where there are, references (list of str, all that
-                         count as right) and pages (list of int: the length
-                         of each page; inputs are the pages in order)
+                         optionally references (list of str, all correct
+                         ones) and pages (list of int, the length of each
+                         page; inputs are the concatenated pages)
   lengths.npy            int32 [n, 2]: tokens of inputs and of targets
-  shapes.npy             int32 [n, 3], where inputs are pages: pages, tokens of
-                         the longest page, tokens of targets
-  key.json               everything that made the records
+  shapes.npy             only if inputs are pages, int32 [n, 3]: pages, tokens
+                         of the longest page, tokens of targets
+  key.json               everything that determines the records
   stats.json             records, tokens, the integer type, bytes, notes of
                          the writer (documents skipped, the corpus's checksum)
-  checksums.json         of all these files: data/checksums.py
+  checksums.json         of all these files; see data/checksums.py
 
-It is written under a temporary name in the same directory, flushed to the disk and
-renamed, so a directory with its final name is complete: a build that is killed
-leaves only `NAME.partial`, which the next build removes. Builders of the same
-cache (the hosts of a run share a file system) exclude each other by a lock on
-`NAME.lock`, which the operating system drops when its holder dies.
+A cache is written to `NAME.partial` in the same parent directory, flushed to
+disk and renamed, so a directory with its final name is complete. A killed build
+leaves only `NAME.partial`, which the next build removes. A lock on `NAME.lock`
+keeps two processes (hosts of a run share a file system) from building the same
+cache; the operating system releases it when its holder dies.
 
 Reading needs neither TensorFlow nor SeqIO.
 """
@@ -60,12 +60,18 @@ _STATS_KINDS = {
 class Cache:
   """The records of one split (or of one shard of it).
 
-  `len(cache)` is their number, `cache[i]` a dict of id (str), inputs and
-  targets (int32 [length], eos included) and reference (str), perhaps references
-  and pages (see above), `cache.lengths` int32 [n, 2], `cache.shapes` what a
-  batch is padded to: the same, or int32 [n, 3] where inputs are pages.
-  `cache.stats` is what was counted when the cache was made. Safe to read from
-  several threads.
+  `len(cache)` is the number of records. `cache[i]` is a dict of id (str),
+  inputs and targets (int32 [length], eos included), reference (str) and
+  optionally references and pages (see the top of this module). Several threads
+  may read.
+
+  Attributes:
+    path: the directory.
+    stats: dict, the contents of stats.json.
+    lengths: int32 [n, 2], tokens of inputs and of targets.
+    shapes: the shapes that batches are padded to: `lengths`, or int32 [n, 3] if
+      inputs are pages.
+    windows: 1, the number of windows in an epoch (see data/order.py).
   """
 
   def __init__(self, path, verify=True):
@@ -73,11 +79,11 @@ class Cache:
 
     Args:
       path: its directory.
-      verify: whether to compare the records with their checksum, in the
-        background: a later read raises if they are damaged.
+      verify: whether to verify the checksum of the records in the background.
+        If they are damaged, a later read raises an InputError.
 
     Raises:
-      InputError: a file is not what was written.
+      InputError: a file is damaged.
     """
     # Imported here: array_record belongs to the `train` extra.
     from array_record.python import array_record_module
@@ -109,21 +115,21 @@ class Cache:
     return self.read([index])[0]
 
   def read(self, indices):
-    """The records with these indices, as a list of dicts in their order."""
+    """Returns the records with these indices as a list of dicts, in order."""
     return [self._unpack(row) for row in self.read_packed(indices)]
 
   def read_packed(self, indices):
-    """The same as bytes, as they lie in the file."""
+    """Returns the records with these indices as msgpack bytes."""
     if self._check is not None and self._check.error is not None:
       raise self._check.error
     with self._lock:
       return self._trying(self._reader.read, [int(i) for i in indices])
 
   def wait_until_checked(self):
-    """Returns when the records are compared with their checksum.
+    """Waits until the checksum of the records is verified.
 
     Raises:
-      InputError: they are not what was written.
+      InputError: the records are damaged.
     """
     if self._check is not None:
       self._check.wait()
@@ -131,29 +137,29 @@ class Cache:
         raise self._check.error
 
   def _trying(self, read, argument):
-    """Calls what reads the records; any failure of it is their damage."""
+    """Calls a reader of the records; its failures become InputErrors."""
     try:
       return read(argument)
-    except Exception as error:  # of which kind, the reader does not promise
+    except Exception as error:  # the reader documents no types
       reason = str(error).strip().split('\n')[0]
       raise checksums.damaged(
           self.path, f'{self.path / RECORDS}: cannot be read: {reason}'
       ) from error
 
-  # What data/pipeline.py asks of a training set: here all is one window.
+  # The interface of a training set for data/pipeline.py: one window.
   windows = 1
 
   def total(self):
-    """Records in an epoch."""
+    """Returns the number of records in an epoch."""
     return len(self)
 
   def sizes(self, epoch, index):
-    """The records of each part of a window."""
+    """Returns the number of records of each part of a window."""
     del epoch, index
     return [len(self)]
 
   def window(self, epoch, index):
-    """The parts of a window, as caches."""
+    """Returns the parts of a window, as caches."""
     del epoch, index
     return [self]
 
@@ -166,7 +172,7 @@ class Cache:
 
 
 def _read_stats(path):
-  """Returns stats.json; InputError: it is not what a cache has."""
+  """Returns the contents of stats.json; InputError: it is invalid."""
   try:
     stats = untrusted.read_object(path / STATS)
     for key, kind in _STATS_KINDS.items():
@@ -179,7 +185,7 @@ def _read_stats(path):
 
 
 def _load(path, name, stats, columns):
-  """Returns an array of a cache; InputError: it does not fit its stats."""
+  """Returns an array of a cache; InputError: it contradicts stats.json."""
   path = pathlib.Path(path)
   expected = stats['records'], columns
   try:
@@ -199,7 +205,7 @@ def _load(path, name, stats, columns):
   tokens = [stats['input_tokens'], stats['target_tokens']]
   if columns == 2 and array.sum(axis=0, dtype=np.int64).tolist() != tokens:
     raise checksums.damaged(
-        path, f'{path / name}: its sums are not the tokens of {STATS}'
+        path, f'{path / name}: its sums differ from the tokens in {STATS}'
     )
   return array
 
@@ -210,7 +216,7 @@ def dump_key(key):
 
 
 def is_complete(path, key):
-  """Whether `path` holds a whole cache that `key` made."""
+  """Whether `path` is a complete cache with this key."""
   path = pathlib.Path(path)
   try:
     stats = untrusted.read_object(path / STATS)
@@ -226,14 +232,14 @@ def is_complete(path, key):
 
 @contextlib.contextmanager
 def locked(path, wait=True):
-  """Holds the lock of the cache `path` against other builders of it.
+  """Holds the lock of a cache, so that no other process builds it.
 
   Args:
-    path: the cache's directory, which need not exist.
-    wait: whether to wait for another holder.
+    path: directory of the cache; it need not exist.
+    wait: whether to wait while another process holds the lock.
 
   Yields:
-    True, or False when another process holds the lock and `wait` is False.
+    True; False if another process holds the lock and `wait` is False.
   """
   path = pathlib.Path(path)
   path.parent.mkdir(parents=True, exist_ok=True)
@@ -247,14 +253,14 @@ def locked(path, wait=True):
 
 
 def write(path, key, records, vocabulary_size, notes=dict):
-  """Writes a cache; call it with the lock of `path` held.
+  """Writes a cache; the caller holds the lock of `path`.
 
   Args:
     path: directory of the cache; anything there is replaced.
-    key: JSON object, everything that makes the records.
-    records: iterable of dicts as `Cache` gives them.
-    vocabulary_size: ids are smaller; below 2^16 they take two bytes each.
-    notes: called at the end; gives a dict that is kept with the stats.
+    key: JSON object of everything that determines the records.
+    records: iterable of dicts as in `Cache`.
+    vocabulary_size: size of the vocabulary; up to 2^16, an id takes two bytes.
+    notes: function () -> dict to add to the stats; called at the end.
 
   Returns:
     The stats: dict of records, input_tokens, target_tokens, dtype, paged,
@@ -284,13 +290,13 @@ def write(path, key, records, vocabulary_size, notes=dict):
 
 
 def join(path, key, parts, limit=0, notes=dict):
-  """Writes a cache of the records of others, one cache after the other.
+  """Writes a cache that concatenates the records of others.
 
   Args:
     path: directory of the cache; anything there is replaced.
-    key: JSON object, everything that makes the records.
+    key: JSON object of everything that determines the records.
     parts: directories of complete caches of one vocabulary, at least one.
-    limit: the number of records; 0: all.
+    limit: maximum records; 0: all.
     notes: see `write`.
 
   Returns:
@@ -315,7 +321,7 @@ def join(path, key, parts, limit=0, notes=dict):
 
 
 def _write(path, key, packed, dtype, notes):
-  """`write` of (bytes, (input, target) lengths, shape) of each record."""
+  """Writes records given as (bytes, (input, target) lengths, shape)."""
   from array_record.python import array_record_module
 
   path = pathlib.Path(path)
@@ -324,7 +330,7 @@ def _write(path, key, packed, dtype, notes):
   partial.mkdir(parents=True)
   try:
     lengths, shapes = [], []
-    # One record per chunk: what random access asks for.
+    # One record per chunk, for random access.
     writer = array_record_module.ArrayRecordWriter(
         str(partial / RECORDS), 'group_size:1,zstd:1'
     )

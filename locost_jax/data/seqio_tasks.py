@@ -1,4 +1,4 @@
-"""Every corpus and mixture of data/corpora.py by its name in SeqIO.
+"""Registers every corpus and mixture of data/corpora.py in SeqIO.
 
   from locost_jax.data import seqio_tasks
   import seqio
@@ -6,13 +6,12 @@
   dataset = seqio.get_mixture_or_task('c4_gsg').get_dataset(
       dict(inputs=4096, targets=910), split='train')
 
-Importing this module registers them, with bytes as the vocabulary; `register`
-registers them with another one. No data is looked for before it is read. Their
-examples are those that a run of the same config trains on, token for token, and
-mixtures have its rates: as many rows as the corpus has, at most
-config.data.mixture_cap.
+Importing this module registers them with the byte vocabulary; `register`
+chooses another one. Data is searched for only when it is read. The examples are
+token for token those that a run of the same config trains on. The rate of a
+corpus in a mixture is its number of rows, at most config.data.mixture_cap.
 
-Nothing of locost_jax imports this module, which loads TensorFlow.
+This module loads TensorFlow, so no other module of locost_jax imports it.
 """
 
 import functools
@@ -26,7 +25,7 @@ from locost_jax.data import text_to_tokens
 from locost_jax.errors import InputError
 from locost_jax.vocabularies import vocabulary as vocabulary_lib
 
-# What is read of a config, with the values of configs/default.py.
+# The keys that are read, with the values of configs/default.py.
 DEFAULTS = ConfigDict(
     dict(
         data=dict(
@@ -47,24 +46,23 @@ DEFAULTS = ConfigDict(
 
 _registered = {}  # name -> our seqio.Task or seqio.Mixture
 _made_of = None  # (name of the vocabulary, its fingerprint, the config)
-_is_chosen = False  # by a call of `register`, not by the import
+_is_chosen = False  # whether `register` was called after the import
 
 
 def register(vocabulary='byte', config=None):
   """Registers every corpus and mixture in SeqIO, all or none.
 
-  The first call replaces what the import of this module registered. Later
-  calls change nothing: examples may be on their way already.
+  The first call replaces what importing this module registered. Later calls
+  must repeat it, because the tasks may be in use.
 
   Args:
     vocabulary: a path (T5's or BART's files, or what a run saved), or 'byte'.
-    config: a run's config, of which data, gsg and span_corruption are read (not
-      its task or files); None: as by default.
+    config: a run's config; its data (without task and files), gsg and
+      span_corruption are read. None: the defaults.
 
   Raises:
-    InputError: no such vocabulary; SeqIO has another library's task or mixture
-      of one of the names; they are registered with another vocabulary or
-      config.
+    InputError: the vocabulary does not exist; another library has registered
+      one of the names; an earlier call chose another vocabulary or config.
   """
   global _made_of, _is_chosen
   tokens = vocabulary_lib.load_vocabulary(vocabulary)
@@ -75,8 +73,8 @@ def register(vocabulary='byte', config=None):
     raise InputError(
         f'vocabulary={str(vocabulary)!r}: the tasks of locost_jax are '
         f'registered already, with vocabulary={_made_of[0]!r} or another '
-        'config, and may be in use: expected the same again; for others '
-        'begin another process'
+        'config, and may be in use: expected the same again; start another '
+        'process for other settings'
     )
   registries = _registries()
   _check_names(registries)
@@ -99,7 +97,7 @@ def _registries():
 
 
 def _check_names(registries):
-  """Raises an InputError for names that others have registered."""
+  """Raises an InputError if another library has registered a name."""
   for kind, registry in zip(('task', 'mixture'), registries):
     taken = [
         name
@@ -109,13 +107,14 @@ def _check_names(registries):
     ]
     if taken:
       raise InputError(
-          f'SeqIO has a {kind} of another library called {", ".join(taken)}, '
-          'which locost_jax has too: expected another name there'
+          f'another library has registered the SeqIO {kind} '
+          f'{", ".join(taken)}, a name of locost_jax: expected another name '
+          'there'
       )
 
 
 def _make(config, vocabulary):
-  """Makes every seqio.Task and seqio.Mixture: {name: it}."""
+  """Returns {name: seqio.Task or seqio.Mixture} of all corpora."""
   import seqio
 
   config = config.copy_and_resolve_references()
@@ -151,7 +150,7 @@ def _make_task(config, name, vocabulary):
 
 
 def _rate(data, task):
-  """Returns the rate of a task in a mixture, as data/mixture.py has it."""
+  """Returns the rate of a task in a mixture; see data/mixture.py."""
   found = task.source.corpus
   rows = None if data.check_sizes else found.count('train')
   if rows is None:  # its size is checked, or TFDS is mocked
@@ -160,7 +159,7 @@ def _rate(data, task):
 
 
 def _text_of(config):
-  """Returns what is read of a config as a text."""
+  """Returns the keys that are read of a config as JSON."""
   return ConfigDict(
       dict(
           data=config.data,

@@ -1,11 +1,12 @@
-"""Where text comes from: files, and corpora that TFDS prepared.
+"""Reads JSONL files and finds corpora that TFDS has prepared.
 
-- JSONL: one object a line, UTF-8, split at the byte '\\n' only (some strings
-  hold U+0085 and others that `str.splitlines` would split at); `.gz` is read
-  through gzip. data/file_formats.py reads the other formats.
-- TFDS: a corpus somebody prepared on this machine; never a download.
+- JSONL: one object per line, UTF-8, optionally compressed (`.gz`). Lines are
+  split only at the byte '\\n', because strings may contain U+0085 and other
+  characters at which `str.splitlines` splits. data/file_formats.py reads the
+  other formats.
+- TFDS: a corpus prepared on this machine; nothing is downloaded.
 
-No TensorFlow is imported.
+This module does not import TensorFlow.
 """
 
 import glob
@@ -19,17 +20,17 @@ import zlib
 
 from locost_jax.errors import InputError
 
-# Characters of a document at most, where nothing else says where it ends: more
-# than the longest of all novels.
+# Maximum characters of a document in formats without a limit of their own; more
+# than the longest novel.
 LONGEST = 1 << 26
 
 
 def is_held_out(key, fraction=0.02):
-  """Whether a row belongs to the held-out part, by the hash of its key.
+  """Whether a row is held out, by a hash of its key.
 
   Args:
-    key: a string; equal keys fall on one side.
-    fraction: share of the keys that is held out.
+    key: a string; rows with equal keys are on one side.
+    fraction: share of the keys to hold out.
   """
   return hash_key(key) < fraction * 2**64
 
@@ -60,7 +61,7 @@ def expand_globs(globs):
   if not patterns:
     raise InputError(f'{globs!r}: expected at least one file or glob pattern')
   for pattern in patterns:
-    # A name that exists is meant literally, brackets and all.
+    # The name of an existing file is not a pattern, even with brackets.
     matches = (
         [pattern]
         if os.path.isfile(pattern)
@@ -82,12 +83,12 @@ def read_jsonl(files, fields=()):
   """Reads the rows of JSONL files.
 
   Args:
-    files: paths; those that end in '.gz' are decompressed.
+    files: paths; '.gz' files are decompressed.
     fields: names of the fields every row must have, as strings.
 
   Yields:
-    A dict a row, in order. Empty lines are passed over; a byte order mark and
-    carriage returns at line ends are tolerated.
+    One dict per row, in order. Empty lines are skipped; a byte order mark and
+    carriage returns at line ends are allowed.
 
   Raises:
     InputError: a file cannot be read; a line is not UTF-8, not a JSON object,
@@ -98,33 +99,34 @@ def read_jsonl(files, fields=()):
       yield parse_row(path, number, line, fields)
 
 
-def read_lines(path, most=None):
-  """Yields (line number from 1, bytes without the line end) of a file.
+def read_lines(path, max_bytes=None):
+  """Yields (line number from 1, stripped bytes) of the lines with text.
 
   Args:
-    path: of the file; one that ends in '.gz' is decompressed.
-    most: bytes of a line, and of all white space around lines; None: no limit.
+    path: path of the file; a '.gz' file is decompressed.
+    max_bytes: maximum bytes of a line, and of all white space around lines;
+      None: no limit.
 
   Raises:
-    InputError: the file cannot be read, or holds too long a line.
+    InputError: the file cannot be read, or a line is too long.
   """
   space = 0
-  for number, line in raw_lines(path, most, ' (--max_document_bytes)'):
+  for number, line in raw_lines(path, max_bytes, ' (--max_document_bytes)'):
     text = line.strip()
     space += len(line) - len(text)
-    if most is not None and max(len(text), space) > most:
-      raise _too_long(path, number, most, ' (--max_document_bytes)')
+    if max_bytes is not None and max(len(text), space) > max_bytes:
+      raise _too_long(path, number, max_bytes, ' (--max_document_bytes)')
     if text:
       yield number, text
 
 
-def raw_lines(path, most=None, limit=''):
-  """Yields the lines of a file as they are, but for a byte order mark.
+def raw_lines(path, max_bytes=None, limit=''):
+  """Yields the lines of a file unchanged, without a byte order mark.
 
   Args:
-    path: of the file; one that ends in '.gz' is decompressed.
-    most: bytes of a line, its end not counted; None: no limit.
-    limit: what sets `most`, for the error.
+    path: path of the file; a '.gz' file is decompressed.
+    max_bytes: maximum bytes of a line without its end; None: no limit.
+    limit: the flag that sets `max_bytes`, for the error.
 
   Yields:
     (line number from 1, bytes with the line end).
@@ -135,12 +137,12 @@ def raw_lines(path, most=None, limit=''):
   try:
     with gzip.open(path) if path.endswith('.gz') else open(path, 'rb') as f:
       for number in itertools.count(1):
-        # Up to b'\n' only, as the file is binary.
-        line = f.readline(-1 if most is None else most + 1)
+        # A binary file is split only at b'\n'.
+        line = f.readline(-1 if max_bytes is None else max_bytes + 1)
         if not line:
           return
-        if most is not None and len(line.removesuffix(b'\n')) > most:
-          raise _too_long(path, number, most, limit)
+        if max_bytes is not None and len(line.removesuffix(b'\n')) > max_bytes:
+          raise _too_long(path, number, max_bytes, limit)
         if number == 1 and line.startswith(b'\xef\xbb\xbf'):
           line = line[3:]
         yield number, line
@@ -149,15 +151,15 @@ def raw_lines(path, most=None, limit=''):
     raise InputError(f'{path}: cannot be read: {reason}') from None
 
 
-def _too_long(path, number, most, limit):
+def _too_long(path, number, max_bytes, limit):
   return InputError(
-      f'{path}:{number}: a row has more than {most:,} bytes{limit}; the file is '
-      'not read from here on'
+      f'{path}:{number}: a row has more than {max_bytes:,} bytes{limit}; the '
+      'file is not read from here on'
   )
 
 
 def decode(where, data):
-  """Returns the text of bytes that must be UTF-8; `where` begins an error."""
+  """Decodes UTF-8 bytes; `where` names them in an error."""
   if b'\0' in data:
     raise InputError(
         f'{where}: a NUL byte: expected text in UTF-8, not UTF-16 or a file of '
@@ -173,7 +175,7 @@ def decode(where, data):
 
 
 def parse_row(path, number, line, fields):
-  """Returns the dict of a line; errors and fields as in `read_jsonl`."""
+  """Parses a line of a JSONL file; see `read_jsonl`."""
   where = f'{path}:{number}'
   try:
     row = json.loads(line.decode('utf-8'))
@@ -190,7 +192,7 @@ def parse_row(path, number, line, fields):
 
 
 def check_texts(where, row, fields):
-  """Raises an InputError unless a row has each of these fields, as a string."""
+  """Raises an InputError unless a row has these fields as strings."""
   for field in fields:
     if field not in row:
       raise InputError(
@@ -205,7 +207,7 @@ def check_texts(where, row, fields):
 
 
 def check_parts(where, row):
-  """Raises an InputError where an optional field has another form."""
+  """Raises an InputError if an optional field has the wrong type."""
   is_text = lambda value: isinstance(value, str)
   for field, what, is_part in (
       (
@@ -235,16 +237,16 @@ def find_tfds(name, tfds_dir=''):
   """Finds a corpus that TFDS prepared on this machine.
 
   Args:
-    name: 'dataset', 'dataset/config', either with ':version' behind.
-    tfds_dir: where TFDS keeps its data; '': $TFDS_DATA_DIR, or else
+    name: 'dataset' or 'dataset/config', optionally with ':version' at the end.
+    tfds_dir: data directory of TFDS; '': $TFDS_DATA_DIR, or else
       ~/tensorflow_datasets.
 
   Returns:
-    The directory of the version (the newest one unless named), which
-    `tfds.builder_from_directory` reads.
+    The directory of this version (by default the newest) for
+    `tfds.builder_from_directory`.
 
   Raises:
-    InputError: not found; nothing is downloaded.
+    InputError: the corpus is not prepared.
   """
   from etils import epath  # also reads gs:// and the like
 
@@ -265,15 +267,15 @@ def find_tfds(name, tfds_dir=''):
     raise InputError(
         f'{name}: not prepared by TFDS: expected '
         f'{root / (version or "VERSION")}/dataset_info.json. Prepare it with '
-        f'`tfds build {dataset}{where}`, or let config.data.tfds_dir name the '
-        'directory that TFDS keeps it in'
+        f'`tfds build {dataset}{where}`, or set config.data.tfds_dir to the '
+        'data directory of TFDS'
     )
   newest = max(prepared, key=lambda v: tuple(map(int, v.split('.'))))
   return str(root / newest)
 
 
 def tfds_shards(directory, split):
-  """The files of a split in a directory of `find_tfds`, sorted."""
+  """Returns the sorted files of a split in a directory of `find_tfds`."""
   from etils import epath
 
   return sorted(map(str, epath.Path(directory).glob(f'*-{split}.*-of-*')))

@@ -1,21 +1,21 @@
 """Span corruption: T5's objective, as a part of pretraining.
 
-Of the tokens of a text a share is cut out in spans. The input has a sentinel in
-the place of each; the target has every sentinel with the span behind it (Raffel
-et al. 2020, section 3.1.4):
+A share of the tokens of a text is cut out in spans. In the input a sentinel
+replaces each span; the target has each sentinel followed by its span (Raffel et
+al. 2020, section 3.1.4):
 
   text      Thank you for inviting me to your party last week
   input     Thank you <0> me to your party <1> week
   target    <0> for inviting <1> last
 
-Of a text of n tokens round(density n) are cut out, in round(that / mean_length)
-spans; the lengths of the spans, and of what stands between them, are drawn with
-equal probability from all ways to divide their totals. The first token stays.
-There are at most as many spans as sentinels: spans of a longer text are longer.
+Of n tokens, m = round(density n) are cut out in round(m / mean_length) spans.
+The lengths of the spans and of the gaps between them are drawn uniformly from
+all divisions of their totals. The first token is kept. The number of spans is
+at most the number of sentinels, so a longer text has longer spans.
 
-One example is made of a document: of a run of tokens at a random place, as long
-as the maximum lengths of input and target allow, so that neither is cut.
-Everything is drawn from a hash of the seed and the document's id.
+A document gives one example, from a run of tokens at a random position. The run
+is as long as the maximum lengths of input and target allow without cutting
+either. All draws use a hash of the seed and the document's id.
 """
 
 import hashlib
@@ -30,11 +30,14 @@ DEFAULTS = dict(share=0.5, density=0.15, mean_length=3.0, seed=0)
 
 
 def settings(given):
-  """Returns all settings of some, checked.
+  """Checks settings and adds the defaults.
 
   Args:
-    given: config.span_corruption as a dict: share, of the documents; density,
-      of a text's tokens; mean_length, of a span, in tokens; seed.
+    given: config.span_corruption as a dict: share (of documents), density
+      (share of tokens cut out), mean_length (of a span, in tokens), seed.
+
+  Returns:
+    dict with all keys of DEFAULTS.
 
   Raises:
     InputError: an unknown key, or a number out of its range.
@@ -50,10 +53,11 @@ def settings(given):
 
 
 def sentinels(vocabulary):
-  """Returns the ids of '<extra_id_0>', '<extra_id_1>', ...: a list.
+  """Returns the list of the ids of '<extra_id_0>', '<extra_id_1>', ....
 
   Raises:
-    InputError: it has none, or they are not its last ids, as T5's are.
+    InputError: the vocabulary has no sentinels, or they are not its last ids
+      (as in T5).
   """
   ids = range(vocabulary.size)[::-1][: vocabulary.extra_ids]
   first = vocabulary.decode(ids[:1])
@@ -67,12 +71,12 @@ def sentinels(vocabulary):
 
 
 def is_drawn(name, share, seed):
-  """Whether the document of this id is corrupted; of the others, gap sentences.
+  """Whether a document is drawn; the others become gap sentences.
 
   Args:
-    name: the id.
-    share: of the documents, from 0 to 1.
-    seed: of the draw.
+    name: id of the document.
+    share: share of the documents to draw, in [0, 1].
+    seed: seed of the draw.
   """
   return int.from_bytes(_hash(name, seed)[:8], 'big') < share * 2**64
 
@@ -84,50 +88,56 @@ def _hash(name, seed):
   ).digest()
 
 
-def counts(length, density, mean_length, most):
+def counts(length, density, mean_length, max_spans):
   """Returns (tokens cut out, spans) of a text.
 
   Args:
     length: tokens of the text, at least 2.
-    density: share that is cut out.
-    mean_length: of a span.
-    most: spans at most.
+    density: share of the tokens to cut out.
+    mean_length: mean length of a span, in tokens.
+    max_spans: maximum number of spans.
   """
   noise = min(max(round(length * density), 1), length - 1)
-  spans = min(max(round(noise / mean_length), 1), most, length - noise)
+  spans = min(max(round(noise / mean_length), 1), max_spans, length - noise)
   return noise, spans
 
 
-def longest(max_input, max_target, density, mean_length, most):
+def longest(max_input, max_target, density, mean_length, max_spans):
   """Returns the most tokens of a text whose input and target both fit.
 
   Args:
-    max_input, max_target: most tokens, without marks.
-    density, mean_length, most: see `counts`.
+    max_input: maximum tokens of the input, without marks.
+    max_target: maximum tokens of the target, without marks.
+    density: see `counts`.
+    mean_length: see `counts`.
+    max_spans: see `counts`.
 
   Returns:
-    At least 2, or 0: none fits.
+    At least 2; 0 if no text fits.
   """
 
   def fits(length):
-    noise, spans = counts(length, density, mean_length, most)
+    noise, spans = counts(length, density, mean_length, max_spans)
     return length - noise + spans <= max_input and noise + spans <= max_target
 
   low, high = 1, 2 * (max_input + max_target)
-  while low < high:  # the most that fits, of numbers that grow together
+  while low < high:  # bisection: both lengths grow with the text
     middle = (low + high + 1) // 2
     low, high = (middle, high) if fits(middle) else (low, middle - 1)
   return low if low > 1 else 0
 
 
-def draw(length, density, mean_length, most, generator):
+def draw(length, density, mean_length, max_spans, generator):
   """Draws which tokens are cut out: bool [length].
 
   Args:
-    length, density, mean_length, most: see `counts`.
+    length: see `counts`.
+    density: see `counts`.
+    mean_length: see `counts`.
+    max_spans: see `counts`.
     generator: a numpy Generator.
   """
-  noise, spans = counts(length, density, mean_length, most)
+  noise, spans = counts(length, density, mean_length, max_spans)
   lengths = np.stack(
       [_divide(n, spans, generator) for n in (length - noise, noise)], 1
   )
@@ -145,11 +155,11 @@ def cut_out(ids, is_noise, sentinels):
 
   Args:
     ids: int [n].
-    is_noise: bool [n], what is cut out.
-    sentinels: ids, one for each span at least.
+    is_noise: bool [n], the tokens to cut out.
+    sentinels: ids, at least one for each span.
 
   Returns:
-    Two int arrays, see the top of this module.
+    (input, target), int arrays; see the top of this module.
   """
   begins = is_noise & ~np.append(False, is_noise[:-1])
   marks = np.asarray(sentinels, np.int32)[np.cumsum(begins) - 1]
@@ -164,14 +174,16 @@ def maker(vocabulary, data, settings):
   Args:
     vocabulary: one of vocabularies/vocabulary.py, with sentinels.
     data: config.data, for its maximum lengths.
-    settings: of `settings`.
+    settings: see `settings`.
 
   Returns:
-    (ids of a text without marks, its id) -> (input, target), int32 arrays
-    without marks. None where it is not drawn, or has less than two tokens.
+    function (ids of a text without marks, id of its document) -> (input,
+    target), int32 arrays without marks; None if the document is not drawn or
+    has fewer than two tokens.
 
   Raises:
-    InputError: no sentinels, or maximum lengths that no example fits.
+    InputError: the vocabulary has no sentinels, or the maximum lengths are too
+      short for any example.
   """
   marks = len(vocabulary_lib.surround(vocabulary, []))
   ids_of_spans = sentinels(vocabulary)
@@ -179,11 +191,11 @@ def maker(vocabulary, data, settings):
       settings[key] for key in ('share', 'seed', 'density', 'mean_length')
   )
   numbers.append(len(ids_of_spans))
-  most = longest(
+  max_length = longest(
       data.max_input_length - marks, data.max_target_length - marks, *numbers
   )
 
-  if not most:
+  if not max_length:
     raise InputError(
         f'config.data.max_input_length={data.max_input_length}, '
         f'max_target_length={data.max_target_length}: too short for span '
@@ -191,7 +203,7 @@ def maker(vocabulary, data, settings):
     )
 
   def make(ids, name):
-    length = min(len(ids), most)
+    length = min(len(ids), max_length)
     if length < 2 or not is_drawn(name, share, seed):
       return None
     generator = np.random.default_rng(list(_hash(name, seed)[8:]))

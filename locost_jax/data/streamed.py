@@ -1,13 +1,13 @@
 """A corpus that is tokenised shard by shard while training runs.
 
 Every shard is a cache of its own in `DIRECTORY/SHARD/`. Background processes
-tokenise the shards in the order in which the first epoch wants them, and
-training starts when the first window of `config.data.window_shards` shards is
-there; later windows are waited for when the stream comes to them
-(data/order.py). Which shards exist changes only how long that takes, never the
-order. The processes end with their parent, whatever kills it, and a continued
-run tokenises the rest. A shard of C4 (1/1024) has 356K documents. On a cluster
-data/beam.py makes the same shards.
+tokenise the shards in the order in which the first epoch reads them. Training
+starts when the first window of `config.data.window_shards` shards is complete,
+and waits for a later window when it reaches it (data/order.py). The shards that
+exist already shorten the wait; they do not change the order. The processes end
+with their parent, even if it is killed, and a resumed run tokenises the rest. A
+shard of C4 (1/1024) has 356K documents. data/beam.py makes the same shards on a
+cluster.
 """
 
 import functools
@@ -28,20 +28,20 @@ from locost_jax.hosts import watchdog
 class StreamedCache:
   """A training split whose shards are tokenised while training runs.
 
-  data/pipeline.py reads it window by window. `window(0, 0)` gives the caches of
-  the first window, which stand for the corpus where a part of it suffices.
+  data/pipeline.py reads it window by window. `window(0, 0)`, the caches of the
+  first window, represents the corpus where a part of it is enough.
   """
 
   def __init__(self, config, vocabulary, shards, key, path, processes=None):
-    """Starts the processes that tokenise the shards that are missing.
+    """Starts the processes that tokenise the missing shards.
 
     Args:
       config: the run's config.
       vocabulary: one of vocabularies/vocabulary.py.
       shards: names of the shards.
-      key: JSON object, everything that makes the records.
-      path: directory for the shards' caches.
-      processes: how many; None: a quarter of the cores, at most 8.
+      key: JSON object of everything that determines the records.
+      path: directory for the caches of the shards.
+      processes: number of processes; None: a quarter of the cores, at most 8.
     """
     self._path, self._shards = path, len(shards)
     self._size, self._seed = config.data.window_shards, config.data.seed
@@ -71,14 +71,14 @@ class StreamedCache:
     self._workers.close()
 
   def total(self):
-    """Records in an epoch, or None while shards are missing."""
+    """Returns the number of records in an epoch; None if shards are missing."""
     for shard in range(self._shards):
       if not self._is_there(shard):
         return None
     return sum(self._records.values())
 
   def sizes(self, epoch, index):
-    """The records of each shard of a window; waits until they exist."""
+    """Returns the number of records of each shard of a window; may wait."""
     shards = order.window_shards(
         self._shards, self._size, self._seed, epoch, index
     )
@@ -86,7 +86,7 @@ class StreamedCache:
     return [self._records[shard] for shard in shards]
 
   def window(self, epoch, index):
-    """The caches of a window's shards; waits until they exist."""
+    """Returns the caches of the shards of a window; may wait."""
     return self._opened(epoch, index)
 
   def _open(self, epoch, index):
@@ -118,8 +118,8 @@ class StreamedCache:
         return
       if not self._workers.running(statuses):
         raise RuntimeError(
-            f'{self._path}: shards are missing, and no process '
-            'tokenises them any more'
+            f'{self._path}: shards are missing, but the processes that '
+            'tokenise have ended'
         )
       if time.monotonic() - looked > 5:
         before, (looked, begun) = begun, (time.monotonic(), self._begun())
@@ -136,41 +136,44 @@ class StreamedCache:
       time.sleep(0.2)
 
   def _begun(self):
-    """Bytes of the shards that are being made."""
+    """Returns the bytes of the unfinished shards."""
     total = 0
     try:
       for file in self._path.glob(f'*.parts/*/{records.RECORDS}'):
         total += file.stat().st_size
     except FileNotFoundError:
-      pass  # one was finished meanwhile
+      pass  # a shard was finished in the meantime
     return total
 
 
 def shard_path(path, shard):
-  """Where a shard of a streamed cache lies."""
+  """Returns the path of a shard of a streamed cache."""
   return path / f'{shard:05d}'
 
 
 def shard_key(path, shard):
-  """The key of a shard; the directory's name has the hash of all the rest."""
+  """Returns the key of a shard; the directory's name hashes the rest."""
   return dict(corpus=path.name, shard=shard)
 
 
 def tokenise_shards(job):
-  """Tokenises shard after shard, in a background process.
+  """Tokenises shards in a background process.
 
-  Any number of such processes, of any number of hosts, share the work: each
-  takes the next shard that nobody has locked.
+  Any number of processes on any number of hosts share the work. Each takes the
+  next shard that is not locked.
+
+  Args:
+    job: dict of config, vocabulary, path, split and shards; see StreamedCache.
   """
   config, path = ConfigDict(job['config']), job['path']
-  # At first what nobody works at; then wait for what others have begun.
+  # First the shards without a lock; then wait for those of other processes.
   for wait in False, True:
     for shard in job['shards']:
       place, key = shard_path(path, shard), shard_key(path, shard)
       if records.is_complete(place, key):
         continue
-      with records.locked(place, wait) as held:
-        if held and not records.is_complete(place, key):
+      with records.locked(place, wait) as is_locked:
+        if is_locked and not records.is_complete(place, key):
           blocks.build(
               config, job['vocabulary'], job['split'], key, place, [shard]
           )

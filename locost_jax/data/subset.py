@@ -1,20 +1,19 @@
-"""Some records of a cache, read like a cache; few-shot training sets.
+"""Subsets of a cache, for example few-shot training sets.
 
-`config.data.train_examples` trains on a few examples of a corpus (SimCAS's
-figure 4). They are chosen among its tokenised records, so that every number and
-every seed shares one cache.
+`config.data.train_examples` trains on a few examples of a corpus (SimCAS,
+figure 4). They are chosen from its tokenised records, so all numbers and seeds
+share one cache.
 """
 
 from locost_jax.data import order
 from locost_jax.errors import InputError
 
-# Which examples are chosen: a use of permutations besides those of
-# data/order.py and data/mixture.py.
+# The purpose of a permutation; see data/order.py for the others.
 _EXAMPLES = 4
 
 
 class Subset:
-  """Some records of a cache, as data/pipeline.py and a mixture read them."""
+  """Some records of a cache, with the methods of a cache."""
 
   windows = 1
 
@@ -23,7 +22,7 @@ class Subset:
 
     Args:
       cache: a records.Cache.
-      rows: int64 [n], the numbers of its records, in the order of the subset.
+      rows: int64 [n], numbers of its records, in the order of the subset.
     """
     self._cache, self._rows = cache, rows
     self.lengths, self.shapes = cache.lengths[rows], cache.shapes[rows]
@@ -35,20 +34,20 @@ class Subset:
     return self.read([index])[0]
 
   def read(self, indices):
-    """The records with these indices, as a list of dicts in their order."""
+    """Returns the records with these indices as a list of dicts, in order."""
     return self._cache.read(self._rows[list(indices)])
 
   def total(self):
-    """Records in an epoch."""
+    """Returns the number of records in an epoch."""
     return len(self)
 
   def sizes(self, epoch, index):
-    """The records of each part of a window."""
+    """Returns the number of records of each part of a window."""
     del epoch, index
     return [len(self)]
 
   def window(self, epoch, index):
-    """The parts of a window, as caches."""
+    """Returns the parts of a window, as caches."""
     del epoch, index
     return [self]
 
@@ -56,21 +55,21 @@ class Subset:
 def choose_examples(task, cache, data):
   """Chooses the training examples of a task.
 
-  A function of config.data.seed and the number of records alone, hence the same
-  in every process. With one seed, fewer examples are among the more.
+  The choice depends only on config.data.seed and the number of records, so all
+  processes agree. With one seed, a larger choice contains every smaller one.
 
   Args:
     task: its name.
-    cache: records.Cache of its training split; or None, or a
-      streamed.StreamedCache where train_examples is 0.
+    cache: records.Cache of its training split. If train_examples is 0, None or
+      a streamed.StreamedCache is allowed.
     data: config.data: train_examples, seed.
 
   Returns:
-    The cache itself where train_examples is 0, else a Subset in the order of
-    the corpus.
+    The cache itself if train_examples is 0, else a Subset in the order of the
+    corpus.
 
   Raises:
-    InputError: the cache has fewer records.
+    InputError: the cache has fewer records than train_examples.
   """
   count = data.train_examples
   if not count or cache is None:

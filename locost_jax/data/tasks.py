@@ -1,9 +1,10 @@
-"""The tasks of a run: checks their data, finds or trains their vocabulary.
+"""Checks the data of a run's tasks and finds or trains their vocabulary.
 
 `config.data.task` names a corpus (data/corpus.py) or a mixture
-(data/corpora.py); `config.data.train_files` and its like replace it.
+(data/corpora.py). Files in `config.data.train_files`, `validation_files` or
+`test_files` replace it.
 
-Neither TensorFlow nor SeqIO is needed (but TFDS for a corpus of its).
+This module needs neither TensorFlow nor SeqIO. Corpora in TFDS need TFDS.
 """
 
 import hashlib
@@ -28,17 +29,17 @@ from locost_jax.values import ranges
 from locost_jax.vocabularies import sentencepiece_training
 from locost_jax.vocabularies import vocabulary as vocabulary_lib
 
-# Documents that a vocabulary is trained on at most: a few thousand pieces need
-# a few megabytes of text, and C4 has 365M documents.
+# Most documents to train a vocabulary on: a few thousand pieces need a few
+# megabytes of text, and C4 has 365M documents.
 VOCABULARY_DOCUMENTS = 100_000
 
 
 def members(config):
-  """The tasks of a config, each with a config that names it alone.
+  """Lists the tasks of a config, each with a config of its own.
 
   Returns:
-    dict of name -> config: one for each task of a mixture; otherwise the config
-    itself, under the name of its task, 'jsonl' for files.
+    dict of name -> config. A mixture gives one config for each of its tasks.
+    Otherwise the config itself under the name of its task ('jsonl' for files).
   """
   if corpus_lib.has_files(config):
     return {'jsonl': config}
@@ -57,19 +58,19 @@ def name(config):
 
 
 def check(config):
-  """Looks, before anything is made, whether the data can be what it should.
+  """Checks settings and data before a run makes anything.
 
-  Cheap: the first row of every file, and rows until one is long enough. No
-  TensorFlow (but TFDS where the task is of TFDS).
+  This is cheap: it reads the first row of every file, and more rows until one
+  is long enough. It needs no TensorFlow, except for corpora in TFDS.
 
   Args:
     config: the run's config.
 
   Raises:
-    InputError: an unknown task; globs without a match; a first row that is no
+    InputError: an unknown task; a glob without a match; a first row that is no
       JSON object or lacks a field; an empty corpus; a corpus in which every
-      document is too short for gap sentences; no such vocabulary; settings
-      that cannot be.
+      document is too short for gap sentences; a vocabulary that does not exist;
+      settings that contradict each other.
   """
   data = config.data
   ranges.check_section('data', data)
@@ -112,7 +113,7 @@ def check(config):
 
 
 def _check_pages(data):
-  """Raises an InputError for settings of pages that cannot be.
+  """Raises an InputError if the settings of pages are invalid.
 
   Args:
     data: config.data.
@@ -138,11 +139,11 @@ def _check_pages(data):
 
 
 def _check_tokens(data, masks, vocabulary):
-  """Raises an InputError for lengths and masks that a vocabulary cannot have.
+  """Raises an InputError if lengths or masks do not fit the vocabulary.
 
   Args:
     data: config.data.
-    masks: what stands for gap sentences, '' for nothing.
+    masks: strings that replace gap sentences; '': they are removed.
     vocabulary: one of vocabularies/vocabulary.py.
   """
   marks = len(vocabulary_lib.surround(vocabulary, []))
@@ -161,7 +162,7 @@ def _check_tokens(data, masks, vocabulary):
 
 
 def check_starts(config, vocabulary):
-  """Raises an InputError where a text is to start with a bos there is not.
+  """Raises an InputError if a setting asks for a bos the vocabulary lacks.
 
   Args:
     config: the run's config.
@@ -182,7 +183,7 @@ def check_starts(config, vocabulary):
 
 def _check_first_rows(found):
   for split, files in found.splits.items():
-    # Rows held back are in files that are looked at anyway.
+    # Held-out rows are in the training files, which are checked anyway.
     for file in () if split == 'validation' and found.held_out else files:
       next(found.read(split, file), None)
 
@@ -202,13 +203,13 @@ def _check_any(config, found, split):
 
 
 def empty_error(config, found, split, rows):
-  """The InputError for a split that gives no record.
+  """Returns the InputError for a split that gives no record.
 
   Args:
     config: the run's config.
     found: its corpus.
     split: name of the split.
-    rows: documents that were there, but gave nothing.
+    rows: documents that were read but gave no record.
   """
   where = config.data[f'{split}_files'] if found.name == 'jsonl' else ''
   where = where or found.name
@@ -244,7 +245,7 @@ def empty_error(config, found, split, rows):
 
 
 def check_size(config, found, split):
-  """Raises an InputError where a named corpus has another number of rows.
+  """Raises an InputError if a corpus has an unexpected number of rows.
 
   Args:
     config: the run's config; data.check_sizes=False lets any number pass.
@@ -259,21 +260,21 @@ def check_size(config, found, split):
     entry = corpora.TABLE[found.name]
     raise InputError(
         f'{found.name}: the {split} split has {rows:,} rows, expected '
-        f'{expected:,} ({entry.counted_by}); if it is meant to, '
+        f'{expected:,} ({entry.counted_by}); to use it anyway, set '
         '--config.data.check_sizes=False'
     )
 
 
 def training_texts(config):
-  """The text that a vocabulary is trained on: the training split's.
+  """Yields the texts of the training split, to train a vocabulary on.
 
   Args:
     config: the run's config.
 
   Yields:
-    Strings: documents, and for summarising also the summaries. At most
-    VOCABULARY_DOCUMENTS rows, of the first shards; of a mixture as many of
-    each task.
+    Strings: documents, and summaries if the task has them. They come from the
+    first VOCABULARY_DOCUMENTS rows at most; the tasks of a mixture share this
+    number equally.
   """
   configs = members(config).values()
   for member in configs:
@@ -288,7 +289,7 @@ def training_texts(config):
 
 
 def vocabulary_home(config, directory):
-  """Where a vocabulary trained on a config's texts is kept, in a directory."""
+  """Returns the path in a directory of a vocabulary trained on a config."""
   data = config.data
   made_of = [
       [corpus_lib.corpus(member).made_of('train'), member.data.query_field]
@@ -306,9 +307,10 @@ def vocabulary_home(config, directory):
 
 
 def find_vocabulary(config):
-  """Returns the vocabulary of a config; trains it, with a line, if asked to.
+  """Returns the vocabulary of a config.
 
-  One that is in config.data.cache_dir is not trained again.
+  With config.data.vocabulary='train' it is read from config.data.cache_dir if
+  it is there; otherwise it is trained, which one line on stderr reports.
   """
   data = config.data
   if data.vocabulary != 'train':
@@ -326,7 +328,7 @@ def find_vocabulary(config):
 
 
 def train_vocabulary(config):
-  """A SentencePiece vocabulary of config.data.vocabulary_size tokens."""
+  """Trains a SentencePiece vocabulary; see config.data.vocabulary_size."""
   with tempfile.TemporaryDirectory() as directory:
     return sentencepiece_training.train(
         training_texts(config),

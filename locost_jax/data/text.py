@@ -11,19 +11,19 @@ fitted. So one newline separates the paragraphs of web text, the turns of a
 transcript and the items of a list, and joins the lines of a docstring.
 
 Sentences. `.`, `!`, `?` or an ellipsis, with the closing quotes and brackets
-behind it, ends a sentence when white space follows and the next character is
-not a lower-case letter. After a full stop also: the word before is no
-abbreviation (`Fig.`, `e.g.`, a title, an initial) and no number that opens the
-paragraph (`1. Install`); after `etc.`, `Inc.`, `U.S.` and their like only a
-word that commonly opens a sentence counts, with a capital.
+after it, ends a sentence if white space follows and the next character is not a
+lower-case letter. A full stop does not end one after an abbreviation (`Fig.`,
+`e.g.`, a title, an initial) or after a number that opens the paragraph
+(`1. Install`). After `etc.`, `Inc.`, `U.S.` and similar words it ends one only
+if the next word is capitalised and commonly opens a sentence.
 
 Every character that is not white space is in exactly one sentence, in order.
 """
 
 import re
 
-_WRAP = 120  # no editor wraps prose wider: longer lines are paragraphs
-_NARROWEST = 40  # a block narrower than this is not wrapped because it is full
+_WRAP = 120  # characters; longer lines are paragraphs, not wrapped prose
+_NARROWEST = 40  # characters; a narrower block is not wrapped for its width
 
 _LINE = re.compile(r'[^\n]+|\n')
 _FIRST_WORD = re.compile(r'\S+')
@@ -39,17 +39,17 @@ _ENDS_LINE = re.compile(
 )
 _RULE = re.compile(r'[^\w\n]{3,}$')
 
-# The look-behind starts a match only where a run of marks starts, and the
-# possessive quantifiers never give back: the scan stays linear on '.....'.
+# The look-behind starts a match only at the start of a run of marks, and the
+# possessive quantifiers do not backtrack: the scan stays linear on '.....'.
 _END = re.compile(
     r'(?<![.!?\u2026])[.!?\u2026]++'
     r'["\'\u201d\u2019)\]\u00bb*_`]*+(?=\s|$)'
     r'|[\u3002\uff01\uff1f][\u300d\u300f\u201d\u2019\uff09]*+'
 )
 _OPENERS = '"\'\u201c\u2018([{\u00ab*_`'
-_LONGEST = 24  # characters looked at before a full stop
+_LONGEST = 24  # characters examined before a full stop
 
-# Never at the end of a sentence, or so rarely that joining is the better guess.
+# Rarely or never at the end of a sentence.
 _ABBREVIATIONS = frozenset("""
     mr mrs ms mx dr prof rev hon fr st messrs mme mlle gen col maj capt cpt lt
     sgt cmdr adm gov sen rep pres supt fig figs eq eqs eqn eqns chap pp eds cf
@@ -79,13 +79,12 @@ _STARTERS = frozenset("""
 
 
 def paragraph_spans(text):
-  """Yields (start, end) of the paragraphs of `text`, blank ones left out."""
+  """Yields (start, end) of the paragraphs of `text` that are not blank."""
   block = []  # lines of the current block: (start, end, stripped line)
   for match in _LINE.finditer(text):
     line = match.group()
     if line == '\n':
-      # The newline that ends a line of text is followed by its next line; a
-      # newline at the start of a line is a blank line.
+      # A newline at the start of a line is a blank line.
       if match.start() == 0 or text[match.start() - 1] == '\n':
         yield from _join_lines(block)
         block = []
@@ -115,13 +114,13 @@ def _join_lines(block):
 
 
 def _continues(line, next_line, width):
-  """Whether a hard-wrapped paragraph runs on from `line` to `next_line`."""
+  """Whether a hard-wrapped paragraph continues in `next_line`."""
   if _RULE.match(next_line):  # an underline belongs to its heading
     return True
   if _RULE.match(line) or _ITEM.match(next_line):
     return False
   if _ENDS_LINE.search(line[-8:]):
-    # 'e.g.' at the end of a line ends nothing.
+    # 'e.g.' at the end of a line does not end a sentence.
     return line.endswith('.') and not _is_end(
         line, len(line) - 1, len(line), next_line[0], next_line
     )
@@ -136,8 +135,8 @@ def _is_end(text, stop, end, follower, rest):
 
   Args:
     text: a paragraph.
-    stop: where the marks start.
-    end: where they end, closing quotes and brackets included.
+    stop: index of the first mark.
+    end: index after the marks, closing quotes and brackets included.
     follower: the next character that is not white space.
     rest: text from `follower` on (at least its first word).
   """
@@ -172,8 +171,8 @@ def sentence_spans(text):
     text: any string.
 
   Returns:
-    A list of (start, end): the sentences are text[start:end], without white
-    space at their ends, in order, covering all that is not white space.
+    A list of (start, end) in order. The sentences are text[start:end] without
+    white space at their ends; together they cover all other characters.
   """
   spans = []
   for start, end in paragraph_spans(text):
@@ -200,7 +199,7 @@ def sentence_spans(text):
 
 
 def squeeze(text):
-  """Returns `text` with every run of white space made one space."""
+  """Replaces every run of white space by one space and strips the ends."""
   return ' '.join(text.split())
 
 

@@ -1,8 +1,8 @@
-"""A task's rows of text to tokens, as a seqio.Task.
+"""Makes a seqio.Task that tokenises the rows of a corpus.
 
-A task works in SeqIO's own pipelines and mixtures too (data/seqio_tasks.py has
-them by their names); inside locost_jax it is read once, by data/blocks.py.
-SeqIO and TensorFlow are imported when it is made.
+data/blocks.py reads the task once. The same tasks work in SeqIO's own pipelines
+and mixtures; data/seqio_tasks.py registers them. SeqIO and TensorFlow are
+imported only when a task is made.
 """
 
 import functools
@@ -12,17 +12,17 @@ from locost_jax.data import corpus_rows
 
 
 def make_task(config, vocabulary, on_skip=None, block=None, counts=False):
-  """Makes the run's task as a seqio.Task; see `task_of`.
+  """Makes the seqio.Task of a config; see `task_of`.
 
   Args:
     config: the run's config, of one task.
     vocabulary: one of vocabularies/vocabulary.py.
     on_skip: called with the id of every document that gives no example.
-    block: rows that are read in the corpus's place; None: it is read itself.
-    counts: whether examples also have what `preprocessors.count_tokens` gives.
+    block: rows to read instead of the corpus; None: the corpus is read.
+    counts: whether examples get the counts of `preprocessors.count_tokens`.
 
   Returns:
-    A seqio.Task. Not registered.
+    A seqio.Task, not registered.
 
   Raises:
     InputError: see `corpus.corpus`.
@@ -56,30 +56,30 @@ def task_of(
     on_skip=None,
     counts=False,
 ):
-  """Makes a seqio.Task of a corpus that is looked for when it is first read.
+  """Makes a seqio.Task of a corpus that is found when it is first read.
 
   Its examples have id, inputs and targets (int32, with the vocabulary's marks
   at their ends, trimmed to the sequence_length given to get_dataset),
   inputs_pretokenized, targets_pretokenized and references. With
-  config.data.pages inputs are all pages one after the other, and pages (int32)
+  config.data.pages, inputs are the concatenated pages, and pages (int32 [P])
   has the length of each.
 
   Args:
     name: of the task.
     find: function () -> its Corpus.
-    settings: of gap sentences, or None: those of the corpus.
+    settings: keyword arguments of gap_sentences; None: summarising.
     data: config.data.
     vocabulary: one of vocabularies/vocabulary.py.
-    spans: of `span_corruption.settings`, or None: those of the corpus.
+    spans: see `span_corruption.settings`; None: no span corruption.
     check: function (Corpus, split), called before a split is read.
     on_skip: called with the id of every document that gives no example.
-    counts: whether examples also have what `preprocessors.count_tokens` gives.
+    counts: whether examples get the counts of `preprocessors.count_tokens`.
   """
   from locost_jax.data import preprocessors  # isort: skip; loads seqio quietly
   import seqio
 
   def skip(split, row):
-    # An empty summary teaches nothing; in the other splits every row counts.
+    # Only training skips empty rows; in the other splits every row counts.
     return (
         settings is None
         and split == 'train'
@@ -100,13 +100,13 @@ def task_of(
 
 
 def _features(data, vocabulary):
-  """Returns SeqIO's description of inputs and targets."""
+  """Returns the SeqIO features of inputs and targets."""
   from locost_jax.data import preprocessors  # isort: skip; loads seqio quietly
   import seqio
 
   feature = seqio.Feature(preprocessors.Vocabulary(vocabulary), add_eos=True)
   features = dict(inputs=feature, targets=feature)
-  if data.pages:  # they are tokens with their marks already
+  if data.pages:  # inputs are already tokens with marks
     features['inputs'] = seqio.Feature(
         seqio.PassThroughVocabulary(vocabulary.size), add_eos=False
     )
@@ -119,8 +119,8 @@ def _steps(data, vocabulary, settings, spans, on_skip, on_error):
   Args:
     data: config.data.
     vocabulary: one of vocabularies/vocabulary.py.
-    settings: of gap sentences, or None.
-    spans: of span corruption, or None.
+    settings: see `task_of`.
+    spans: see `task_of`.
     on_skip: called with the id of every document that gives no example.
     on_error: called with an exception that TensorFlow would hide.
   """
@@ -156,7 +156,7 @@ def _steps(data, vocabulary, settings, spans, on_skip, on_error):
             spans=spans,
         )
     )
-  if vocabulary.bos_id is not None:  # pages have it already
+  if vocabulary.bos_id is not None:  # pages already have it
     steps.append(
         functools.partial(
             preprocessors.prepend,

@@ -1,15 +1,15 @@
-"""Converts rows of TFDS's corpora to rows of ours: document, summary, ...
+"""Converts rows of TFDS to rows with document, summary, ...
 
-A function for each format; the column `row` of the table in data/corpora.py
-says which corpus has which. The authors' own files of SCROLLS and Multi-News
-have the same rows (data/published_formats.py).
+There is one function for each format; the column `row` of the table in
+data/corpora.py selects it. The authors' files of SCROLLS and Multi-News have
+the same rows (data/published/).
 """
 
 SEPARATOR = '|||||'  # between the documents of a row of Multi-News
 
 
 def scientific(row):
-  """Converts a row of scientific_papers: strips sentences, one per line."""
+  """Converts a row of scientific_papers: strips the lines, drops empty ones."""
   # The abstract's lines have stray spaces, and some are empty.
   lines = {
       field: [line.strip() for line in row[field].split('\n')]
@@ -22,12 +22,12 @@ def scientific(row):
 
 
 def scrolls(row):
-  """Converts a row of SCROLLS; hidden outputs are '' or None there."""
+  """Converts a row of SCROLLS, whose hidden outputs are '' or None."""
   return dict(id=row['id'], document=row['input'], summary=row['output'] or '')
 
 
 def scrolls_with_query(row):
-  """Converts a row of SCROLLS whose input is a query, a blank line, a text."""
+  """Converts a row of SCROLLS; its input is query, blank line, document."""
   query, _, document = row['input'].partition('\n\n')
   return dict(scrolls(row), query=query, document=document)
 
@@ -38,7 +38,7 @@ def summscreen(row):
 
 
 def multi_news(row):
-  """Converts a row of Multi-News, whose documents are one text."""
+  """Converts a row of Multi-News, which joins its documents in one text."""
   documents = split_documents(row['document'])
   return dict(
       document=join_documents(documents),
@@ -53,11 +53,11 @@ def cnn_dailymail(row):
 
 
 def split_documents(text):
-  """Splits 'a ||||| b' into ['a', 'b']; empty ones are left out."""
+  """Splits 'a ||||| b' into ['a', 'b'], without empty documents."""
   parts = (part.strip() for part in text.split(SEPARATOR))
   return [part for part in parts if part]
 
 
 def join_documents(documents):
-  """Joins several documents into one text, in Multi-News's way."""
+  """Joins documents into one text with Multi-News's separator."""
   return f'\n\n{SEPARATOR}\n\n'.join(documents)

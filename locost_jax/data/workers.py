@@ -1,9 +1,9 @@
-"""Processes that tokenise in the background, and end with their parent.
+"""Background processes that tokenise and end with their parent.
 
-A worker runs a function of a module with a job that came through its stdin,
-pickled. The system closes that stdin when the parent dies, whatever kills it;
-the worker sees it and ends at once. What a worker cannot read of the user's
-data it prints as the last line of its stdout, and the parent raises it.
+A worker unpickles a job from its stdin and calls a function with it. The
+operating system closes that stdin when the parent dies, even if it is killed;
+then the worker ends at once. A worker prints an InputError as the last line of
+its stdout, and the parent raises it.
 """
 
 import os
@@ -17,39 +17,39 @@ from locost_jax.errors import InputError
 
 
 class Workers:
-  """Some processes that do the same kind of job."""
+  """Processes that run one function on different jobs."""
 
   def __init__(self, function, jobs, logs):
     """Starts the processes.
 
     Args:
-      function: 'module:name' of what each runs; it takes the job.
-      jobs: what each is given; any object that pickles.
-      logs: a path for what each prints on stderr.
+      function: 'module:name' of a function (job) -> None.
+      jobs: list of picklable objects, one for each process.
+      logs: list of paths for the stderr of each process.
     """
     self._processes = []
-    # Also when the interpreter ends.
+    # Also called when the interpreter ends.
     self.close = weakref.finalize(self, _stop, self._processes)
     for job, log in zip(jobs, logs, strict=True):
       self._processes.append(_start(function, job, log))
 
   def pids(self):
-    """The process ids."""
+    """Returns the process ids."""
     return [process.pid for process in self._processes]
 
   def poll(self):
-    """The exit status of each, None of those that still work."""
+    """Returns the exit status of each process; None while it runs."""
     return [process.poll() for process in self._processes]
 
   def running(self, statuses=None):
-    """Whether one of them still works.
+    """Whether a process is still running.
 
     Args:
-      statuses: of an earlier `poll`; None: as it is now.
+      statuses: result of an earlier `poll`; None: call it now.
 
     Raises:
-      InputError: one has failed for what was wrong with the user's data.
-      RuntimeError: one has failed otherwise; says where its log is.
+      InputError: a process failed because of the user's data.
+      RuntimeError: a process failed otherwise; the message names its log.
     """
     statuses = self.poll() if statuses is None else statuses
     for process, status in zip(self._processes, statuses):
@@ -62,7 +62,7 @@ def run():
   """Main function of a worker: reads its job and does it."""
   function, job = pickle.load(sys.stdin.buffer)
   threading.Thread(target=_end_with_parent, daemon=True).start()
-  os.nice(10)  # a training loop comes first
+  os.nice(10)  # the training loop has priority
   module, _, name = function.partition(':')
   try:
     getattr(__import__(module, fromlist=[name]), name)(job)
@@ -72,10 +72,10 @@ def run():
 
 
 def _end_with_parent():
-  # Not sys.stdin: its lock, held here, would abort the end of the interpreter.
+  # Not sys.stdin: holding its lock here would abort the interpreter's shutdown.
   while os.read(0, 1):
     pass
-  os._exit(1)  # at once, whatever the main thread does
+  os._exit(1)  # at once, even if the main thread is busy
 
 
 def _start(function, job, log):
@@ -99,7 +99,7 @@ def _start(function, job, log):
     process.stdin.write(pickle.dumps((function, job)))
     process.stdin.flush()
   except BrokenPipeError:
-    pass  # it has failed already; `running` reports it
+    pass  # the process has already failed; `running` reports it
   return process
 
 
@@ -115,7 +115,7 @@ def _stop(processes):
 
 
 def _error(process):
-  """Returns a failed worker's error as the exception to raise here."""
+  """Returns the exception of a failed worker."""
   lines = process.stdout.read().decode('utf-8', 'replace').splitlines()
   if lines and lines[-1].startswith('InputError: '):
     return InputError(lines[-1].removeprefix('InputError: '))

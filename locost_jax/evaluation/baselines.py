@@ -1,10 +1,10 @@
 """Three baselines without a model, which a summary model must beat.
 
 - `lead`: the first sentences of the document.
-- `best_constant`: one and the same summary for every document, the one of the
-  training summaries with the highest mean ROUGE on the validation references. A
-  model that ignores its input can at best learn this.
-- `unigram_loss`: the loss of a model that knows only how frequent tokens are.
+- `best_constant`: the same summary for every document: the training summary
+  with the highest mean ROUGE on the validation references. A model that ignores
+  its input can at best learn this.
+- `unigram_loss`: the loss of a model that knows only token frequencies.
 """
 
 from collections import Counter
@@ -25,28 +25,27 @@ def lead(text, sentences=1):
 
 
 def best_constant(train_references, validation_references, most_exact=100):
-  """Finds the training summary that serves best as everybody's summary.
+  """Finds the training summary that scores best as a summary of all documents.
 
-  Best is the highest mean over the validation references of the mean of
-  ROUGE-1, -2 and -Lsum (F1, no stemmer). ROUGE-1 and -2 of every training
-  summary are computed exactly and at once. A longest common subsequence has no
-  more words than the two texts share, so ROUGE-Lsum <= ROUGE-1 and
+  The score is the mean of ROUGE-1, -2 and -Lsum (F1, no stemmer) over the
+  validation references. ROUGE-1 and -2 of all training summaries are computed
+  exactly, in one pass. A longest common subsequence has no more words than the
+  two texts share, so ROUGE-Lsum <= ROUGE-1 and
 
     bound = (2 ROUGE-1 + ROUGE-2) / 3 >= mean ROUGE.
 
-  Candidates are scored with rouge_score in the order of the bound until no
-  bound left exceeds the best score: then it is the best of all. With long
-  summaries the bound is loose; after `most_exact` candidates the search stops
-  and the best of these is returned.
+  Candidates are scored exactly in the order of their bounds, until no remaining
+  bound exceeds the best score. With long summaries the bound is loose; after
+  `most_exact` candidates the search stops and returns the best of these.
 
   Args:
     train_references: list of strings.
     validation_references: list of strings; 500 of them and 10,000 short
       training summaries take a few seconds.
-    most_exact: most candidates scored with rouge_score.
+    most_exact: most candidates that are scored exactly.
 
   Returns:
-    One of `train_references`; of equals the first.
+    One of `train_references`; the first of equal ones.
 
   Raises:
     InputError: one of the lists is empty.
@@ -65,7 +64,7 @@ def best_constant(train_references, validation_references, most_exact=100):
   bound = (2 * rouge1 + rouge2) / 3
   best, best_score = None, -1.0
   for j in np.argsort(-bound, kind='stable')[:most_exact]:
-    # The bound is summed in another order than the score.
+    # 1e-6 allows for rounding: bound and score are summed in different orders.
     if bound[j] + 1e-6 < best_score:
       break
     score = rouge_lib.rouge([candidates[j]] * len(references), references)[
@@ -81,9 +80,9 @@ def best_constant(train_references, validation_references, most_exact=100):
 def _mean_rouge_n(candidates, references, n):
   """ROUGE-n of every candidate, averaged over all references.
 
-  F1 = 2 overlap / (grams of one + grams of the other), where overlap counts a
-  gram min(a, b) times. With a feature for the first, second, ... occurrence of
-  a gram, min(a, b) is the number of features both have.
+  F1 = 2 overlap / (n-grams of one + n-grams of the other), where overlap counts
+  an n-gram min(a, b) times. With a feature for each first, second, ...
+  occurrence of an n-gram, min(a, b) is the number of shared features.
 
   Args:
     candidates: list of lists of words.
@@ -112,7 +111,7 @@ def _mean_rouge_n(candidates, references, n):
 
 
 def _occurrences(words, n):
-  """Returns (gram, 0), (gram, 1), ... for the grams of a list of words."""
+  """Returns (n-gram, 0), (n-gram, 1), ... for each occurrence of an n-gram."""
   seen = Counter()
   occurrences = []
   for gram in zip(*(words[i:] for i in range(n))):
@@ -122,15 +121,15 @@ def _occurrences(words, n):
 
 
 def unigram_loss(train_targets, validation_targets, vocabulary_size):
-  """Loss of the validation targets under the training targets' frequencies.
+  """Loss of the validation targets under the training token frequencies.
 
   p(w) = (count of w + 1) / (tokens + vocabulary size).
 
   Args:
     train_targets: iterable of integer arrays: ids without padding, with the end
       mark if the model's loss counts it.
-    validation_targets: likewise.
-    vocabulary_size: ids lie below it.
+    validation_targets: the same for the validation targets.
+    vocabulary_size: all ids are below it.
 
   Returns:
     Nats per validation token.

@@ -1,13 +1,13 @@
-"""Bounds of a score: floors without a model, and a ceiling.
+"""Bounds of ROUGE: two lower bounds without a model, and an upper bound.
 
 - lead: the first k sentences of the document; k is the mean number of sentences
   of the references.
-- constant: one and the same text for every document, the reference that suits
-  the references best (of at most 500 of each, by the mean of 2/3 ROUGE-1 and
-  1/3 ROUGE-2). It is not scored on the document that it is from.
-- oracle: sentences chosen by looking at the reference
-  (`metrics/extractive_oracle.py`). No summary made of whole sentences gets much
-  more.
+- constant: the same text for every document: the reference with the highest
+  mean of 2/3 ROUGE-1 + 1/3 ROUGE-2 over the references (of at most 500). It is
+  not scored on its own document.
+- oracle: sentences of the document, chosen with knowledge of the reference
+  (`metrics/extractive_oracle.py`). Summaries made of whole sentences hardly
+  score higher.
 """
 
 import numpy as np
@@ -16,9 +16,9 @@ from locost_jax.data import text as text_lib
 from locost_jax.evaluation import baselines
 from locost_jax.evaluation import scoring
 from locost_jax.evaluation.metrics import extractive_oracle
-from locost_jax.evaluation.metrics import measure
 from locost_jax.evaluation.metrics import metric
 from locost_jax.evaluation.metrics import protocols
+from locost_jax.evaluation.metrics import score_metric
 from locost_jax.evaluation.predictions import Pair
 
 _MOST_REFERENCES = 500
@@ -29,11 +29,11 @@ COLUMNS = tuple(
 
 
 def run(rows, settings):
-  """Scores lead, constant and oracle by ROUGE: a Measured.
+  """Scores lead, constant and oracle by ROUGE: a Result.
 
   Args:
-    rows: list of `measure.Row` with documents.
-    settings: `measure.Settings`.
+    rows: list of `score_metric.Row` with documents.
+    settings: `score_metric.Settings`.
   """
   first = [row.references[0] for row in rows]
   k = max(1, round(np.mean([_sentences(text) for text in first])))
@@ -54,7 +54,7 @@ def run(rows, settings):
   }
   own = [constant in row.references for row in rows]
   values['constant'][own] = np.nan
-  return measure.Measured(
+  return score_metric.Result(
       COLUMNS,
       values,
       (protocols.method(protocols.signature(settings.protocol, len(rows))),),
@@ -63,27 +63,27 @@ def run(rows, settings):
 
 
 def run_rouge(rows, settings):
-  """Scores the predictions themselves, to stand next to other measures."""
+  """Scores the predictions by ROUGE, for a table with other metrics."""
   predictions = [row.prediction for row in rows]
   signature = protocols.signature(settings.protocol, len(rows))
   blank = sum(not any(map(str.strip, row.references)) for row in rows)
   note = f'warning: rouge: {blank:,} pairs with empty references, counted as 0'
-  return measure.Measured(
+  return score_metric.Result(
       COLUMNS,
-      {measure.PREDICTION: rouge(predictions, rows, settings, 'ROUGE')},
+      {score_metric.PREDICTION: rouge(predictions, rows, settings, 'ROUGE')},
       tuple(protocols.method(signature).split('|')[1:]),
       (note,) if blank else (),
   )
 
 
 def rouge(texts, rows, settings, stage):
-  """Returns the ROUGE of texts, float [n, 5], as COLUMNS has it.
+  """Returns the ROUGE of texts, float [n, 5], in the order of COLUMNS.
 
   Args:
     texts: list of n str.
-    rows: list of n `measure.Row`, whose references count.
-    settings: `measure.Settings`.
-    stage: what progress calls it.
+    rows: list of n `score_metric.Row`, which have the references.
+    settings: `score_metric.Settings`.
+    stage: its name in the progress line.
   """
   scores = scoring.score_pairs(
       [Pair(text, row.references) for text, row in zip(texts, rows)],
@@ -102,7 +102,7 @@ def oracle(document, reference, protocol):
   Args:
     document: str.
     reference: str.
-    protocol: a `protocols.Protocol`, whose words count.
+    protocol: a `protocols.Protocol`, which splits texts into words.
   """
   sentences = text_lib.split_sentences(document)
   words = [

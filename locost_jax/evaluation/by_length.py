@@ -1,18 +1,18 @@
-"""Scores by the length of the document: groups between powers of two."""
+"""Scores by document length: groups between powers of two."""
 
 from locost_jax.evaluation import metric_table
 from locost_jax.evaluation.metrics import metric as metric_lib
 
 
 def group(rows):
-  """Groups rows of predictions by the tokens that the model read.
+  """Groups rows of predictions by the number of tokens that the model read.
 
   Args:
-    rows: dicts with tokens_kept, n above 0; of `evaluate.measure`.
+    rows: dicts from `evaluate.measure`, with tokens_kept > 0.
 
   Returns:
-    List of (low, high, rows with low <= n <= high), shortest first, low being
-    a power of two and 1, high the next power; groups without rows are left out.
+    List of (low, high, rows with low <= tokens_kept <= high), shortest first;
+    low is a power of two plus 1, high the next power. Empty groups are left out.
   """
   groups = {}
   for row in rows:
@@ -21,11 +21,11 @@ def group(rows):
 
 
 def score(rows, names):
-  """Returns the groups of `group` with their scores instead of their rows.
+  """Scores the groups of `group`.
 
   Args:
     rows: dicts with prediction, reference and tokens_kept.
-    names: config.eval.metrics; those of texts are computed.
+    names: config.eval.metrics; only metrics of texts are computed.
 
   Returns:
     List of (low, high, documents, {'rouge1': ..., ...}).

@@ -7,17 +7,17 @@ from locost_jax.errors import visible
 from locost_jax.evaluation.metrics import paired_tests
 from locost_jax.evaluation.metrics import protocols
 
-EXAMPLES = 5  # that differ most
+EXAMPLES = 5  # documents with the largest differences
 _SHOWN = 160  # characters of a text
-_BEFORE = 3  # words in front of where two texts begin to differ
-_TIE = 1e-9  # F1 x 100; rounding is smaller
+_BEFORE = 3  # words shown before the first difference of two texts
+_TIE = 1e-9  # F1 x 100; larger than rounding errors
 
 
 def match(ours, theirs, names):
   """Puts the pairs of two files in the same order.
 
-  By id; where no row of either file has one, by position, and then the
-  references must be equal.
+  Pairs are matched by id. If no row of either file has an id, they are matched
+  by position, and the references must be equal.
 
   Args:
     ours, theirs: lists of `predictions.Pair`.
@@ -27,7 +27,7 @@ def match(ours, theirs, names):
     `theirs` in the order of `ours`.
 
   Raises:
-    InputError: they are not of the same documents; one line names the first
+    InputError: the files have different documents; the message names the first
       difference.
   """
   has_ids = [pair.id is not None for pair in (*ours, *theirs)]
@@ -50,15 +50,15 @@ def match(ours, theirs, names):
   for one, other in zip(ours, theirs):
     if one.references != other.references:
       raise InputError(
-          f'{names[0]}:{one.line} and {names[1]}:{other.line} have other '
-          'references, and no ids: expected the same documents in the same '
-          'order'
+          f'{names[0]}:{one.line} and {names[1]}:{other.line} have '
+          'different references, and no ids: expected the same documents in '
+          'the same order'
       )
   return theirs
 
 
 def _by_id(pairs, name):
-  """Returns {id: Pair}; raises for a row without id, or an id twice."""
+  """Returns {id: Pair}; raises for a missing or repeated id."""
   found = {}
   for pair in pairs:
     if pair.id is None:
@@ -68,7 +68,7 @@ def _by_id(pairs, name):
       )
     if pair.id in found:
       raise InputError(
-          f'{name}:{pair.line}: id {_show(pair.id)} is also that of line '
+          f'{name}:{pair.line}: id {_show(pair.id)} is also in line '
           f'{found[pair.id].line}: expected each id once'
       )
     found[pair.id] = pair
@@ -76,12 +76,12 @@ def _by_id(pairs, name):
 
 
 def warnings(pairs, names, protocol):
-  """Yields lines about what makes a comparison doubtful.
+  """Yields warnings about differences that make a comparison doubtful.
 
   Args:
     pairs: two lists of n Pairs, of the same documents in the same order.
     names: of the two files.
-    protocol: a `protocols.Protocol`, by which both are scored.
+    protocol: the `protocols.Protocol` of both scores.
   """
   others = sum(
       sorted(one.references) != sorted(other.references)
@@ -89,9 +89,9 @@ def warnings(pairs, names, protocol):
   )
   if others:
     yield (
-        f'warning: {names[0]} and {names[1]} have other references for '
-        f'{others:,} of {len(pairs[0]):,} ids: each prediction is scored with '
-        'those of its own file'
+        f'warning: {names[0]} and {names[1]} have different references '
+        f'for {others:,} of {len(pairs[0]):,} ids: each prediction is scored '
+        'with the references of its own file'
     )
   now = protocols.method(protocols.signature(protocol, len(pairs[0])))
   for side, name in zip(pairs, names):
@@ -99,27 +99,27 @@ def warnings(pairs, names, protocol):
     if different := sorted(written - {now}):
       yield (
           f'warning: {name} was written with scores of another signature, '
-          f'{visible(different[0])}; both files are scored anew as {now}: do '
-          'not compare these with the earlier scores'
+          f'{visible(different[0])}; both files are scored again as {now}: do '
+          'not compare these scores with the earlier ones'
       )
 
 
 def compare(pairs, scores, protocol):
-  """Returns wins, ties, losses, both tests, and the largest differences.
+  """Returns differences, both tests, wins, ties, losses, and examples.
 
   Args:
     pairs: two lists of n Pairs, of the same documents in the same order.
-    scores: of `scoring.score_pairs`, two lists of n.
+    scores: two lists of n, from `scoring.score_pairs`.
     protocol: a `protocols.Protocol`.
 
   Returns:
     dict of
-      differences: {kind of ROUGE or mean: what `paired_tests.compare` gives,
-        and wins, ties and losses (documents; not of the geometric mean, which
-        single documents do not have)}.
-      examples: of the largest differences of the mean, dicts of id (or line,
-        where missing), scores (two numbers) and texts (two str, from
-        where they differ, cut).
+      differences: {kind of ROUGE or mean: the dict of `paired_tests.compare`
+        with wins, ties and losses, numbers of documents (except for the
+        geometric mean, which is not defined for a single document)}.
+      examples: the documents whose mean differs most, dicts of id (or line, if
+        there is no id), scores (two numbers) and texts (two str, cut, from
+        their first difference).
   """
   keys = [*protocols.TYPES, protocols.MEAN]
   ours, theirs = (
@@ -148,7 +148,7 @@ def compare(pairs, scores, protocol):
 
 
 def _statistic(protocol, keys):
-  """[..., k] means of `keys` -> those and the geometric mean, if it is shown."""
+  """Returns a function that appends the geometric mean to means [..., k]."""
 
   def statistic(means):
     if not protocol.geometric:
@@ -161,7 +161,7 @@ def _statistic(protocol, keys):
 
 
 def _example(pairs, scores):
-  """One document as `compare` returns it."""
+  """Returns an entry of the examples of `compare`."""
   name = pairs[0].id
   return dict(
       {'line': pairs[0].line} if name is None else {'id': name},
@@ -171,7 +171,7 @@ def _example(pairs, scores):
 
 
 def _shorten(texts):
-  """Returns the beginnings of two texts, from where they begin to differ."""
+  """Returns two texts from their first difference, cut to _SHOWN characters."""
   words = [text.split() for text in texts]
   same = 0
   while (

@@ -1,4 +1,4 @@
-"""Shows what `comparison.compare` found as text of 80 columns."""
+"""Formats the result of `compare_predictions.compare`, 80 columns wide."""
 
 import textwrap
 
@@ -9,15 +9,16 @@ _TITLES = protocols.TITLES | {protocols.GEOMETRIC: 'geomean'}
 _HEAD = 'F1 x 100      A       B   A - B   95% interval   p: boot   swap won-tied-lost'
 _NOTES = """\
 boot: paired bootstrap. swap: approximate randomisation. p: how often chance
-alone gives a difference as large. won: documents where A scores higher."""
+alone gives a difference this large. won: documents where A scores higher."""
 
 
 def format_text(result):
   """Returns the table, the signature and the examples.
 
   Args:
-    result: `score --format=json` of a comparison: predictions (two names),
-      scores (two of `scoring.summarize`), differences, examples, signature.
+    result: the dict of `score --format=json` for a comparison: predictions (two
+      names), scores (two dicts of `scoring.summarize`), differences, examples,
+      signature.
   """
   first, second = result['predictions']
   lines = [f'A: {visible(first)}', f'B: {visible(second)}', '', _HEAD]
@@ -38,7 +39,7 @@ def format_text(result):
 
 
 def _row(title, key, result):
-  """The line of one kind of ROUGE."""
+  """Returns the line of one kind of ROUGE."""
   found = result['differences'][key]
   ours, theirs = (scores[key] for scores in result['scores'])
   interval = '{:.2f} to {:.2f}'.format(*found['interval'])
@@ -53,7 +54,7 @@ def _row(title, key, result):
 
 
 def _example(example):
-  """The lines of one document."""
+  """Returns the lines of one document."""
   name = example.get('id') or f'line {example["line"]}'
   ours, theirs = example['scores']
   lines = [f'─── {visible(name)[:50]}: A {ours:.2f}, B {theirs:.2f}']

@@ -1,16 +1,16 @@
-"""The words and tokens that a summary could copy from its document.
+"""Content words and tokens: those that a summary can copy from its document.
 
-A model that knows how summaries sound but does not read its input gets common
-words right and the document's own words wrong. Two numbers show that:
+A model that ignores its input can learn common words, but not the words of a
+document. Two numbers measure this:
 
-- `recall` (`metrics/recall.py`): of the reference's words that stand in the
-  document and are not common, the share that is written.
-- `content_loss` (`model_metrics/loss.py`): the loss of the target tokens that
-  stand in the input and are not common. With the input of another document it
-  is the same for a model that does not read.
+- `recall` (`metrics/recall.py`): the share of the reference's content words
+  that the summary has.
+- `content_loss` (`model_metrics/loss.py`): the loss over content tokens of the
+  target. If a model ignores its input, another document's input does not change
+  this loss.
 
-Common are the COMMONEST most frequent words, and tokens, of the training
-targets.
+A content word or token is in the reference and in the document, and not among
+the COMMONEST most frequent ones of the training targets.
 """
 
 import collections
@@ -25,7 +25,7 @@ from locost_jax.evaluation.metrics import metric
 from locost_jax.evaluation.metrics import recall
 
 COMMONEST = 150
-# In a run's or a phase's directory: `save`.
+# The file of `save` in the directory of a run or a phase.
 FILE = 'common.json'
 _KINDS = {
     'words': untrusted.list_of(untrusted.TEXT),
@@ -43,14 +43,14 @@ class Common(NamedTuple):
 
 
 def most_common(records, count=COMMONEST):
-  """Counts the words and tokens of targets.
+  """Finds the most frequent words and tokens of targets.
 
   Args:
     records: iterable of dicts with targets (ids) and reference (str).
     count: how many words, and how many tokens.
 
   Returns:
-    Common; of equally frequent ones those that came first.
+    Common; among equally frequent ones, the first to appear.
   """
   words, tokens = collections.Counter(), collections.Counter()
   for record in records:
@@ -61,7 +61,7 @@ def most_common(records, count=COMMONEST):
 
 
 def save(common, path):
-  """Writes a Common as JSON, whole or not at all."""
+  """Writes a Common as JSON, atomically."""
   files.write(path, json.dumps(common._asdict()) + '\n')
 
 
@@ -70,7 +70,7 @@ def load(path):
 
   Raises:
     FileNotFoundError: there is no such file.
-    InputError: it holds something else.
+    InputError: the file has other content.
   """
   found = untrusted.read_object(path)
   for key, kind in _KINDS.items():
@@ -96,7 +96,7 @@ def of_document(tokens, reference, vocabulary, common):
 
   Args:
     tokens: see `input_text`.
-    reference: str, or a list of str that all count as right.
+    reference: str, or a list of str that are all correct.
     vocabulary: decode(ids) -> text.
     common: a Common.
   """
@@ -105,11 +105,11 @@ def of_document(tokens, reference, vocabulary, common):
 
 
 def with_weights(batches, common):
-  """Adds WEIGHTS to batches that do not have them.
+  """Adds the key WEIGHTS to batches that lack it.
 
   Args:
     batches: iterator of (batch, info), see `evaluate.evaluate`.
-    common: a Common; None: nothing is added.
+    common: a Common; None: the batches stay as they are.
 
   Yields:
     (batch, info).
@@ -121,7 +121,7 @@ def with_weights(batches, common):
 
 
 def weights(batch, common):
-  """Returns float32 [B, T]: the weights of targets that are content, else 0.
+  """Returns the loss weights of content tokens, else 0: float32 [B, T].
 
   Args:
     batch: encoder_input_tokens [B, L] or [B, P, L], decoder_target_tokens and
@@ -140,13 +140,13 @@ def input_text(tokens, vocabulary):
   """Returns the text that a model read of one document.
 
   Args:
-    tokens: int [L]; or [P, L], where each page has an end mark of its own.
+    tokens: int [L]; or [P, L], each page with its own end mark.
     vocabulary: decode(ids) -> text.
 
   Returns:
-    str. Pages are joined by line ends, also where chunks cut a sentence. Pages
-    without a letter or digit are left out: config.data.empty_page stands for a
-    page without text.
+    str. Pages are joined by newlines, even if a page ends within a sentence.
+    Pages without a letter or digit are left out, because config.data.empty_page
+    stands for a page without text.
   """
   if tokens.ndim == 1:
     return vocabulary.decode(tokens.tolist())

@@ -1,8 +1,8 @@
-"""Evaluates a model on a split: its loss, its summaries, their scores.
+"""Evaluates a model on a split: loss, generated summaries and their scores.
 
-`metric_table.METRICS` says what can be measured. Summaries are generated as
-config.decode says, and only where a metric needs them. `measure_baselines.py`
-has the numbers to compare them with.
+`metric_table.METRICS` lists the metrics. Summaries are generated with
+config.decode, and only if a metric needs them. `measure_baselines.py` gives the
+numbers to compare with.
 """
 
 import dataclasses
@@ -27,7 +27,7 @@ from locost_jax.values import ranges
 
 
 def check(config):
-  """Raises an InputError for settings no evaluation can have.
+  """Raises an InputError for invalid settings of an evaluation.
 
   Args:
     config: the whole config.
@@ -39,12 +39,12 @@ def check(config):
 
 
 def settings_of(config):
-  """A run's config -> a checked `decode_settings.Settings`."""
+  """Returns the checked `decode_settings.Settings` of a run's config."""
   return decode_settings.of_run(config)
 
 
 def selection_of(model_config):
-  """How what the decoder reads is selected, in words; '' without a selector.
+  """Describes how the decoder's input is selected; '' without a selector.
 
   Args:
     model_config: the model's config.
@@ -70,18 +70,18 @@ def evaluate(
   """Measures a model on a split.
 
   Args:
-    model: of `models.build`.
+    model: from `models.build`.
     params: its parameters, on the mesh.
     batches: iterator of (batch, info), this host's rows; info has the lists id
-      and reference of the real rows, which come first. A reference may be a
-      list of strings that all count as right.
+      and reference of the real rows, which precede the padding rows. A
+      reference is a str, or a list of str that are all correct.
     vocabulary: text <-> ids.
-    config: the whole config; read are eval.metrics and decode.
-    mesh: of `sharding.make_mesh`.
+    config: the whole config; uses eval.metrics and decode.
+    mesh: from `sharding.make_mesh`.
     task_name: part of the metrics' names.
-    split: likewise, unless it is 'validation'.
-    predictions_path: where rows go, see `write_predictions`; a line on stderr
-      says if there was no room. None: nowhere.
+    split: also part of the names, unless it is 'validation'.
+    predictions_path: file for the predictions, see `write_predictions`; a write
+      error is reported on stderr. None: no file.
     common: the `content.Common` of the training targets; None: recall and
       content_loss are not measured.
 
@@ -93,7 +93,9 @@ def evaluate(
       model, params, batches, vocabulary, config, mesh, common=common
   )
   if predictions_path is not None and rows and jax.process_index() == 0:
-    keep_predictions(predictions_path, rows, origin(config, len(rows)))
+    try_write_predictions(
+        predictions_path, rows, prediction_metadata(config, len(rows))
+    )
   if split != 'validation':
     task_name = f'{task_name}-{split}'
   return {f'eval/{task_name}/{name}': metrics[name] for name in metrics}
@@ -110,18 +112,18 @@ def measure(
     common=None,
     generated=None,
 ):
-  """Measures a model: `evaluate` without names and files.
+  """Measures a model, like `evaluate`, but without metric prefixes and files.
 
   Args:
     model, params, batches, vocabulary, config, mesh, common: see `evaluate`.
-    metrics: instead of config.eval.metrics.
+    metrics: replaces config.eval.metrics.
     generated: a `generated_batches.GeneratedBatches`, for an evaluation that
-      may be stopped and given again.
+      can be stopped and continued.
 
   Returns:
     ({'loss': ..., 'rouge1': ..., ...}, [{id, prediction, reference,
-    tokens_kept}, ...]), the rows of all hosts; no rows where no metric needs
-    summaries. tokens_kept is the length of the input as the model read it.
+    tokens_kept}, ...]), the rows of all hosts; no rows if no metric needs
+    summaries. tokens_kept is the number of input tokens that the model read.
   """
   names = config.eval.metrics if metrics is None else metrics
   of_model = metric_table.select(names, metric_lib.MODEL)
@@ -160,7 +162,7 @@ def measure(
 
 
 def _rows(batch, info, tokens, vocabulary, common):
-  """A row of `measure` for each document, and its contents."""
+  """Returns a row for each document, see `measure`, with its contents."""
   rows = []
   for i, (name, reference) in enumerate(zip(info['id'], info['reference'])):
     kept = batch['encoder_input_tokens'][i] != vocabulary.pad_id
@@ -179,9 +181,9 @@ def _rows(batch, info, tokens, vocabulary, common):
 
 
 def _generate(model, params, batch, real, vocabulary, config, mesh):
-  """Returns this host's rows of tokens as lists, padding rows included."""
+  """Generates this host's rows of tokens, padding rows included."""
   inputs = np.array(batch['encoder_input_tokens'])
-  # Rows of padding would be decoded to the maximum: they repeat the first row.
+  # Padding rows would be decoded to max_length, so they copy the first row.
   inputs[real:] = inputs[:1]
   settings = decode_settings.with_ids(settings_of(config), vocabulary)
   rows = {'encoder_input_tokens': inputs}
@@ -207,17 +209,17 @@ def _generate(model, params, batch, real, vocabulary, config, mesh):
   return tokens[start : start + rows].tolist()
 
 
-def origin(config, documents, checkpoint=None):
-  """Returns what every row of predictions holds besides its summary.
+def prediction_metadata(config, documents, checkpoint=None):
+  """Returns the fields that all rows of a predictions file share.
 
   Args:
     config: the whole config.
-    documents: how many rows there are.
-    checkpoint: {step, sha256} of what wrote them; None: it is not on disk yet.
+    documents: number of rows.
+    checkpoint: {step, sha256} of the model; None: it is not on disk yet.
 
   Returns:
-    dict of signature (of ROUGE, if it is measured), settings (as `summarize`
-    writes them) and checkpoint.
+    dict of signature (of ROUGE, if measured), settings (as `summarize` writes
+    them) and checkpoint.
   """
   settings = settings_of(config)
   found = dict(
@@ -234,27 +236,27 @@ def origin(config, documents, checkpoint=None):
   return found | ({'checkpoint': checkpoint} if checkpoint else {})
 
 
-def write_predictions(path, rows, made_with=()):
-  """Writes rows as JSONL, whole or not at all.
+def write_predictions(path, rows, metadata=()):
+  """Writes rows as JSONL, atomically.
 
   Args:
-    path: of the file.
-    rows: dicts of `measure`; of several references `references` is made.
-    made_with: what every row holds besides, see `origin`.
+    path: the file.
+    rows: dicts from `measure`; a list of references is written as `references`.
+    metadata: fields added to every row, see `prediction_metadata`.
   """
   lines = []
   for row in rows:
-    row = dict(row, **dict(made_with))
+    row = dict(row, **dict(metadata))
     if not isinstance(row['reference'], str):
       row['references'] = row.pop('reference')
     lines.append(json.dumps(row, ensure_ascii=False) + '\n')
   files.write(path, ''.join(lines))
 
 
-def keep_predictions(path, rows, made_with=()):
-  """The same; if they cannot be written, a line on stderr says why."""
+def try_write_predictions(path, rows, metadata=()):
+  """Like `write_predictions`, but reports a write error on stderr."""
   try:
-    write_predictions(path, rows, made_with)
+    write_predictions(path, rows, metadata)
   except OSError as error:
     print(
         f'{path} could not be written: {disk_error(error)}',

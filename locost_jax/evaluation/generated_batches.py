@@ -1,9 +1,10 @@
-"""Keeps what an evaluation generates, batch by batch, until it is done.
+"""Stores the generated tokens of an evaluation until it has finished.
 
-Generating summaries is nearly all of an evaluation's time. One that was killed
-takes the batches that are there and generates the others. A host's file has an
-object in each line: first what the tokens depend on, then {'tokens': lists of
-ids} for each batch, in order. It is removed when the results are there.
+Generating summaries takes nearly all of an evaluation's time. After an
+interruption, an evaluation reuses the stored batches and generates only the
+rest. Each host has a JSONL file: first the key, everything the tokens depend
+on; then {'tokens': lists of ids} for each batch, in order. The file is removed
+when the results are complete.
 """
 
 import json
@@ -20,20 +21,20 @@ _ROWS = untrusted.list_of(untrusted.list_of(untrusted.integer(0, 10**7)))
 
 
 class GeneratedBatches:
-  """The batches of one model and one split that were generated so far."""
+  """The batches generated so far with one model on one split."""
 
   def __init__(self, path, key):
-    """Reads what is there of the same key.
+    """Reads the stored batches, if they have the same key.
 
-    A line that was cut off, and all behind it, is generated again.
+    From a truncated line on, batches are generated again.
 
     Args:
-      path: of this host's file; its directory is made.
-      key: what the tokens depend on, as JSON has it.
+      path: this host's file; its directory is created.
+      key: everything the tokens depend on, a JSON object.
     """
     self._path, self._file = Path(path), None
     found = _read(self._path, key)
-    # Hosts generate together: all begin with the first batch that one lacks.
+    # Hosts generate together, so all start at the first batch missing on any.
     count = min(collective.gather_rows([len(found)]))
     self._found = found[:count]
     if count:
@@ -50,7 +51,7 @@ class GeneratedBatches:
     return self._found[number] if number < len(self._found) else None
 
   def add(self, tokens):
-    """Keeps the tokens of the next batch. If the disk is full, a line says so.
+    """Stores the tokens of the next batch; a write error is only logged.
 
     Args:
       tokens: list of lists of ids.
@@ -64,7 +65,7 @@ class GeneratedBatches:
       self._give_up(error)
 
   def remove(self):
-    """Removes the file: there are results now."""
+    """Removes the file, when the results are complete."""
     if self._file is not None:
       self._file.close()
     self._path.unlink(missing_ok=True)
@@ -73,12 +74,12 @@ class GeneratedBatches:
     self._file = None
     collective.log(
         f'{self._path}: {disk_error(error)}: if this evaluation is stopped, it '
-        'begins again'
+        'starts again from the beginning'
     )
 
 
 def _read(path, key):
-  """Returns the tokens of all whole lines behind the key; [] of another key."""
+  """Returns the tokens of all complete lines; [] if the key differs."""
   if not os.path.exists(path):
     return []
   with untrusted.open_regular(path) as file:

@@ -1,11 +1,11 @@
 """Baselines that need no model, and inputs exchanged between documents.
 
-- The loss with the inputs exchanged between documents: a model that reads its
-  input is worse then.
+- The loss with inputs exchanged between documents, which is higher if a model
+  uses its input.
 - The loss of a unigram model of the training targets.
-- The scores of the first sentences of the input (lead), of the one training
-  target that suits the validation targets best, and of the sentences of the
-  input that suit the reference best (oracle), which needs the reference.
+- The scores of the first sentences of the input (lead), of the training target
+  that scores best on all validation references (constant), and of the input's
+  sentences that score best on the reference (oracle).
 """
 
 import numpy as np
@@ -19,18 +19,18 @@ from locost_jax.evaluation.metrics import metric as metric_lib
 from locost_jax.evaluation.metrics import protocols
 from locost_jax.hosts import collective
 
-# Training targets that the baselines look at: enough for the frequencies of
-# tokens, few enough to read within seconds.
+# Training targets for the baselines: enough for token frequencies, and read
+# within seconds.
 _TRAIN_TARGETS = 20_000
 
 
 def exchange_inputs(batches, vocabulary):
-  """The same batches with the inputs exchanged between documents.
+  """Exchanges the inputs of batches between documents.
 
-  Within a batch, whose documents are of about the same length, document i gets
-  the input of document i + n // 2: neighbours in length may be copies. A single
-  document in its batch gets an input of the batch before; if that is missing, it
-  is left out.
+  Within a batch, document i gets the input of document i + n // 2, not of its
+  neighbour: batches are sorted by length, and neighbours may be duplicates. A
+  document that is alone in its batch gets an input of the previous batch; if
+  there is no previous batch, its loss weights become 0.
 
   Args:
     batches, vocabulary: as in `evaluate`.
@@ -62,23 +62,23 @@ def exchange_inputs(batches, vocabulary):
 
 
 def measure_baselines(batches, train_records, vocabulary, metrics, common=None):
-  """Scores that need no model.
+  """Measures the baselines that need no model.
 
   Args:
     batches: as in `evaluate`.
     train_records: iterable of dicts with targets (ids) and reference (str).
     vocabulary: text <-> ids.
+    metrics: like config.eval.metrics. If none needs summaries, only 'unigram'
+      is returned.
     common: see `evaluate.evaluate`.
-    metrics: as config.eval.metrics; where none needs summaries, only the
-      first of:
 
   Returns:
     dict of
-      unigram: {'loss'}, of the frequencies of tokens in the training targets.
-      lead: scores, and 'sentences', how many: as many as a training target has
-        on average.
-      constant: scores, and 'text', the training target that has the highest
-        mean ROUGE on this split.
+      unigram: {'loss'}, under the token frequencies of the training targets.
+      lead: scores, and 'sentences', the mean number of sentences of a training
+        target.
+      constant: scores, and 'text', the training target with the highest mean
+        ROUGE on this split.
       oracle: scores; see `metrics/extractive_oracle.py`.
   """
   train_records, of_text = list(train_records), metric_table.of_summaries(
@@ -111,12 +111,12 @@ def measure_baselines(batches, train_records, vocabulary, metrics, common=None):
 
 
 def _rows(batches, vocabulary, sentences, has_texts, common):
-  """Yields each document's lead, oracle, reference, targets, contents, a dict.
+  """Yields a dict for each document: lead, oracle, reference, targets, contents.
 
   Args:
-    batches, vocabulary, common: as in `measure_baselines`.
-    sentences: of the lead.
-    has_texts: whether the oracle is wanted.
+    batches, vocabulary, common: see `measure_baselines`.
+    sentences: number of sentences of the lead.
+    has_texts: whether to compute the oracle.
   """
   for batch, info in batches:
     lengths = batch['decoder_loss_weights'].astype(bool).sum(axis=1)
@@ -145,12 +145,12 @@ def _mean_sentences(texts):
 
 
 def first_reference(reference):
-  """The text, or the first of several that count as right."""
+  """Returns the reference, or the first one of a list of references."""
   return reference if isinstance(reference, str) else reference[0]
 
 
 def first_records(cache, most=_TRAIN_TARGETS):
-  """Yields the first records of a training cache, of each part as many."""
+  """Yields at most `most` records of a training cache, evenly from its parts."""
   parts = cache.window(0, 0)
   for part in parts:
     for i in range(min(most // len(parts), len(part))):
@@ -158,7 +158,7 @@ def first_records(cache, most=_TRAIN_TARGETS):
 
 
 def find_inputs(batches, vocabulary, ids):
-  """Returns {id: text} of the inputs of some documents, of this host's rows."""
+  """Returns {id: input text} of the documents of `ids` among this host's rows."""
   texts = {}
   for batch, info in batches:
     for i, name in enumerate(info['id']):

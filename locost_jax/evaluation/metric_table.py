@@ -1,4 +1,4 @@
-"""The metrics by name: one row each, in the order of tables."""
+"""The metrics of config.eval.metrics by name, in the order of the tables."""
 
 from locost_jax.errors import InputError
 from locost_jax.evaluation.metrics import answers
@@ -28,21 +28,21 @@ LOWER_IS_BETTER = frozenset(
 )
 
 
-# config.checkpoint.metric: the loss where there are so few documents that ROUGE
-# is mostly noise, else the mean of ROUGE.
+# config.checkpoint.metric: the loss with fewer than FEW_DOCUMENTS documents,
+# because ROUGE is then mostly noise; else the mean of ROUGE.
 AUTO = 'auto'
 FEW_DOCUMENTS = 500
 
 
 def choose_best_by(names, documents):
-  """Returns the number by which the best checkpoint is chosen.
+  """Returns the key of the number that chooses the best checkpoint.
 
   Args:
     names: config.eval.metrics.
-    documents: how many an evaluation measures.
+    documents: number of documents of an evaluation.
 
   Raises:
-    InputError: as `check`.
+    InputError: see `check`.
   """
   check(names, AUTO)
   preferred = ['loss', 'rouge_mean']
@@ -56,11 +56,12 @@ def select(names, *needs):
   """Returns the metrics of these names.
 
   Args:
-    names: of config.eval.metrics.
-    *needs: metric.TEXT, metric.CONTENT, metric.MODEL: only these; none: all.
+    names: config.eval.metrics.
+    *needs: some of metric.TEXT, metric.CONTENT and metric.MODEL: only metrics
+      that need one of them; no argument: all.
 
   Raises:
-    InputError: there is no such metric.
+    InputError: unknown metric.
   """
   for name in names:
     if name not in METRICS:
@@ -73,16 +74,16 @@ def select(names, *needs):
 
 
 def of_summaries(names):
-  """Returns those of these metrics that summaries are generated for."""
+  """Returns the metrics of these names that need generated summaries."""
   return select(names, metric.TEXT, metric.CONTENT)
 
 
 def signatures(names, documents):
-  """Returns {metric: signature} of those that have one.
+  """Returns {metric: signature} of the metrics that have a signature.
 
   Args:
     names: config.eval.metrics.
-    documents: that are measured.
+    documents: number of documents.
   """
   return {
       entry.name: entry.signature(documents)
@@ -92,7 +93,7 @@ def signatures(names, documents):
 
 
 def check(names, best_by):
-  """Raises an InputError for unknown metrics, or if none gives `best_by`.
+  """Raises an InputError for unknown metrics, or if none computes `best_by`.
 
   Args:
     names: config.eval.metrics.
@@ -110,5 +111,5 @@ def check(names, best_by):
 
 
 def _keys(names):
-  """The numbers that metrics of these names give."""
+  """Returns the keys of the numbers of these metrics."""
   return [key for entry in select(names) for key in entry.keys]

@@ -1,4 +1,4 @@
-"""Reads files of predictions and their references, to score them again."""
+"""Reads files of predictions and references, to score them."""
 
 from typing import NamedTuple
 
@@ -7,14 +7,14 @@ from locost_jax.errors import InputError
 
 
 class Pair(NamedTuple):
-  """A prediction and the references that all count as right.
+  """A prediction and its references, each of which is correct.
 
   Attributes:
     prediction: str.
-    references: list of str; [] where the row has none.
-    id: str; None where the row has none.
-    line: of the file, from 1.
-    signature: of the scores that it had when it was written, or ''.
+    references: list of str; [] if the row has none.
+    id: str; None if the row has none.
+    line: line number in the file, from 1.
+    signature: of the scores that were computed when the file was written, or ''.
   """
 
   prediction: str
@@ -28,17 +28,17 @@ def read(path, references=True):
   """Reads a JSONL file of predictions.
 
   Args:
-    path: of rows with the text `prediction` and either the text `reference` or
-      `references`, a list of texts; also read are `id`, a text or a number, and
-      the text `signature`. Other fields are passed over.
+    path: the file. Fields of a row: `prediction`, a string; `reference`, a
+      string, or `references`, a list of strings; optional `id`, a string or an
+      integer, and `signature`, a string. Other fields are ignored.
     references: whether every row must have references.
 
   Returns:
-    List of Pair, in order.
+    List of Pair, in the order of the file.
 
   Raises:
     InputError: the file cannot be read or has no rows, or a row is not UTF-8,
-      not JSON, or lacks a field; names file and line.
+      not JSON, or lacks a field; the message names file and line.
   """
   pairs = []
   for number, line in sources.read_lines(path):
@@ -76,7 +76,7 @@ def _id(where, row):
 
 
 def _references(where, row):
-  """Returns the references of a row, a list of str that is not empty."""
+  """Returns the references of a row, a non-empty list of str."""
   if 'references' not in row:
     sources.check_texts(where, row, ['reference'])
     return [row['reference']]

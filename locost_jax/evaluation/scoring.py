@@ -1,4 +1,4 @@
-"""Scores many pairs by a protocol: in processes, with intervals."""
+"""Scores many pairs by a protocol, in several processes, with intervals."""
 
 import concurrent.futures
 import functools
@@ -12,8 +12,8 @@ from locost_jax.evaluation.metrics import intervals
 from locost_jax.evaluation.metrics import metric
 from locost_jax.evaluation.metrics import protocols
 
-_BATCH = 16  # pairs that a process takes at once
-_FEW = 64  # pairs that are scored sooner than processes start
+_BATCH = 16  # pairs per task of a process
+_FEW = 64  # scoring up to this many pairs is faster than starting processes
 _PACKAGES = ('locost_jax', 'nltk', 'numpy')
 
 
@@ -23,8 +23,8 @@ def score_pairs(pairs, protocol, processes=1, show=None):
   Args:
     pairs: list of `predictions.Pair`.
     protocol: a `protocols.Protocol`.
-    processes: how many work on it.
-    show: function (pairs done, pairs) for progress; None: none is shown.
+    processes: number of processes.
+    show: function (pairs done, pairs) that shows progress, or None.
 
   Returns:
     List of n dicts, {kind of ROUGE: F1 x 100}.
@@ -56,7 +56,7 @@ def _collect(batches, scores, total, show):
 
 
 def _score_batch(name, pairs):
-  protocol = protocols.find(name)  # its functions do not travel by themselves
+  protocol = protocols.find(name)  # only its name is sent
   return [
       protocols.score(protocol, pair.prediction, pair.references)
       for pair in pairs
@@ -64,21 +64,21 @@ def _score_batch(name, pairs):
 
 
 def _prepare_process():
-  """Leaves Ctrl-C to the parent, and ends when the parent does."""
+  """Ignores Ctrl-C, which the parent handles, and exits with the parent."""
   signal.signal(signal.SIGINT, signal.SIG_IGN)
   threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
 def _end_with_parent():
   multiprocessing.parent_process().join()
-  os._exit(1)  # at once, whatever the main thread does
+  os._exit(1)  # does not wait for the main thread
 
 
 def summarize(scores, protocol):
-  """Returns the numbers of a set of documents, and what they mean.
+  """Returns the mean scores of a set of documents, and how they were computed.
 
   Args:
-    scores: of `score_pairs`.
+    scores: from `score_pairs`.
     protocol: a `protocols.Protocol`.
 
   Returns:
@@ -110,11 +110,11 @@ def summarize(scores, protocol):
 
 
 def count_empty(pairs, scores, protocol):
-  """Counts the pairs whose references have nothing that could be scored.
+  """Counts the pairs whose references have no words to score.
 
   Returns:
     (pairs whose references are all blank, pairs whose references have text but
-    no word that the protocol counts).
+    no words of the protocol).
   """
   blank = wordless = 0
   for pair, row in zip(pairs, scores, strict=True):

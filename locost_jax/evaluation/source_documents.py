@@ -1,4 +1,4 @@
-"""The documents that predictions are of: in their own rows, or another file."""
+"""Reads the documents of predictions, from their rows or from another file."""
 
 import json
 
@@ -10,12 +10,13 @@ def read(path, documents=None):
   """Returns the document of each row of a file of predictions.
 
   Args:
-    path: the file of predictions; `document` of its rows counts.
-    documents: another JSONL file, whose rows have `document`: the same `id` if
-      all rows of both have one, else the same order. None: no such file.
+    path: the file of predictions, whose rows may have `document`.
+    documents: another JSONL file, whose rows have `document`. Rows are matched
+      by `id` if all rows of both files have one, else by position. None: no
+      such file.
 
   Returns:
-    List of str, None where there is no document.
+    List of str, or None for a row without a document.
 
   Raises:
     InputError: a file cannot be read, or the rows do not match.
@@ -30,7 +31,7 @@ def read(path, documents=None):
     if missing:
       raise InputError(
           f'--documents={documents}: no row with the id {missing[0]} of '
-          f'{path}, nor {len(missing) - 1:,} others of its {len(ids):,}'
+          f'{path}; {len(missing):,} of its {len(ids):,} ids are missing'
       )
     return [known[key] for key in ids]
   if len(others) != len(rows):
@@ -42,7 +43,7 @@ def read(path, documents=None):
 
 
 def _rows(path):
-  """Returns (id as JSON, document) of each row, None for what it has not."""
+  """Returns (id as JSON or None, document or None) of each row."""
   found = []
   for number, line in sources.read_lines(path):
     row = sources.parse_row(path, number, line, [])

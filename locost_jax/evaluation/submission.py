@@ -1,7 +1,7 @@
-"""Writes predictions as SCROLLS wants them: one JSON object, {id: prediction}.
+"""Writes predictions in the format of SCROLLS: a JSON object {id: prediction}.
 
-https://github.com/tau-nlp/scrolls/tree/main/evaluator describes it. A script of
-that repository makes one table of these files, one a data set.
+The format is described in https://github.com/tau-nlp/scrolls/tree/main/evaluator.
+A script of that repository joins such files, one per data set, into one table.
 """
 
 import json
@@ -13,12 +13,12 @@ from locost_jax.errors import InputError
 
 
 def check(path, overwrite, source):
-  """Raises an InputError if FILE.json cannot be written, or would lose something.
+  """Raises an InputError if FILE.json cannot be written or must not be replaced.
 
   Args:
     path: FILE.json.
-    overwrite: whether it may be replaced.
-    source: the file of predictions, which it must not be.
+    overwrite: whether an existing file may be replaced.
+    source: the file of predictions, which must not be replaced.
   """
   where = f'--submission={path}'
   if os.path.isdir(path):
@@ -43,12 +43,12 @@ def write(path, name, pairs):
 
   Args:
     path: FILE.json.
-    name: of the file that the pairs are from.
+    name: the file of the pairs, for messages.
     pairs: list of `predictions.Pair`.
 
   Raises:
-    InputError: a row has no id, or that of another; some rows have references
-      and some have none; or it cannot be written.
+    InputError: an id is missing or repeated; only some rows have references; or
+      the file cannot be written.
   """
   scored = sum(bool(pair.references) for pair in pairs)
   if scored not in (0, len(pairs)):
@@ -59,10 +59,10 @@ def write(path, name, pairs):
   found = {}
   for pair in pairs:
     if pair.id is None or pair.id in found:
-      problem = 'no field' if pair.id is None else 'the same'
+      problem = 'no field' if pair.id is None else 'repeated'
       raise InputError(
-          f"{name}:{pair.line}: {problem} 'id': --submission needs one of its "
-          'own for each row'
+          f"{name}:{pair.line}: {problem} 'id': --submission needs a different "
+          'one for each row'
       )
     found[pair.id] = pair.prediction
   try:

@@ -1,1 +1,1 @@
-"""Tokens out of a model: greedy search, beam search and sampling."""
+"""Text generation: greedy search, beam search and sampling."""

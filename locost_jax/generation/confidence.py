@@ -1,4 +1,4 @@
-"""How sure a model is of a text: the mean log-probability of its tokens."""
+"""A model's confidence in a text: the mean log-probability of its tokens."""
 
 import functools
 

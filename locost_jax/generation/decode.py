@@ -1,25 +1,25 @@
 """Writing a summary token by token: greedy, beam search, sampling.
 
-Works on any model through its `step(tokens [R], shared, per_row) -> (logits
-[R, V], per_row)` and knows nothing else of it. All methods are three functions:
-`begin` makes a state, `advance` runs one `while_loop` over tokens without
-coming back to the host, `finish` reads the result off. The state may be
-advanced piecewise; `until` is traced, so all pieces are one compiled program.
+Of the model it needs only `step(tokens [R], shared, per_row) -> (logits [R, V],
+per_row)`. Every method has three functions: `begin` makes a state, `advance`
+runs one `while_loop` over tokens on the device, `finish` reads the result. The
+state may be advanced a few tokens at a time; `until` is traced, so all calls
+share one compiled program.
 
 Scores are sums of log p over the tokens written, divided by a length penalty:
 - 'hugging_face': length^p. The length counts the start token but not eos.
 - 'gnmt': ((5 + length) / 6)^p (Wu et al. 2016, equation 14). The length counts
   the tokens written, eos too.
-Both are the number of tokens written where a text ends with eos. What is banned
-gets log p = -inf without renormalising, a forced token log p = 0.
+For a text that ends with eos both are the number of tokens written. Banned
+tokens get log p = -inf without renormalising, forced tokens log p = 0.
 
 Beam search is that of Hugging Face's transformers 4.30: of the 2K best
-continuations of K beams, those among the first K that end with eos are kept as
-finished texts, the K best others go on. A document is done when it has K
-finished texts and none of its beams, penalised at its present length, is better
-than the worst of them; with `early_stopping` K finished texts suffice. Beams
-that are open at the end count as finished. The caches of beams are not copied
-when beams change places: see `ops.beam_attention`.
+continuations of K beams, those among the first K that end with eos become
+finished texts, and the K best others continue. A document is done when it has K
+finished texts and no beam, penalised at its current length, beats the worst of
+them; with `early_stopping` K finished texts suffice. Beams still open at the
+end count as finished. Reordering beams copies no caches: see
+`ops.beam_attention`.
 
 Lengths count written tokens, eos included and the start token not. Axes: B
 documents, K beams, R = B * K rows, T max_length, V vocabulary.
@@ -33,7 +33,7 @@ from locost_jax.generation import decode_settings
 from locost_jax.generation import largest
 
 NEVER = decode_limits.NEVER
-# A finished text that had to take a banned token; below it, no text at all.
+# The score of a finished text with a banned token. Below it: no text.
 WORST = float(jnp.finfo(jnp.float32).min)
 # The score of all beams but the first, which are equal to it at the start.
 UNUSED = -1e9
@@ -55,15 +55,15 @@ def begin(settings, per_row, batch_size, keys=None):
 
   Args:
     settings: a Settings.
-    per_row: what the model keeps per row, for one row per document. It follows
+    per_row: the model's state per row, for one row per document. It moves with
       its beam, except for per_row['own'] of a dict, which stays in its row.
     batch_size: B.
     keys: one random key per document [B]; only sampling needs them.
 
   Returns:
     A dict: position (scalar, tokens written), written [R, 1 + T] with the start
-    token first, scores [R] (sums of log p), done [B], per_row, and what its
-    method needs more: beams with caches have ancestors, int [B, K, T].
+    token first, scores [R] (sums of log p), done [B], per_row, and entries of
+    its method: beams with caches have ancestors, int [B, K, T].
   """
   method = decode_settings.method_of(settings)
   K, T = settings.num_beams, settings.max_length
@@ -97,11 +97,11 @@ def advance(settings, step, shared, state, until):
 
   Args:
     settings: a Settings.
-    step: (tokens [R], shared, per_row) -> (logits [R, V], per_row). Where the
-      state has ancestors they are a fourth argument.
+    step: (tokens [R], shared, per_row) -> (logits [R, V], per_row). If the
+      state has ancestors, they are a fourth argument.
     shared: what the model keeps per document.
     state: of `begin` or `advance`.
-    until: scalar, at most max_length counts.
+    until: scalar, capped at max_length.
 
   Returns:
     The new state.
@@ -171,7 +171,7 @@ def _write_beams(settings, scores, state):
     hope = _worth(settings, scores[:, 0], length, False)
     done = done | full & (text_scores[:, -1] >= hope)
 
-  # The first K that have not ended: there are K, a beam ends in one way only.
+  # The first K that have not ended. K exist: a beam ends in one way only.
   going_on = jnp.argsort(ended, axis=1, stable=True)[:, :K]
   parents = _take(parents, going_on)
   return dict(
@@ -185,9 +185,9 @@ def _write_beams(settings, scores, state):
 
 
 def _reorder(state, parents):
-  """The state in which beam k goes on from beam parents[k]; parents [B, K].
+  """The state in which beam k continues beam parents[k]; parents [B, K].
 
-  The caches stay: of them the beam inherits a row of ancestors.
+  The caches stay in place: the beam copies a row of ancestors instead.
   """
   B, K = parents.shape
 
@@ -218,7 +218,7 @@ def _take(x, places):
 
 
 def _worth(settings, scores, length, ended):
-  """Scores of texts, above those of no text."""
+  """Penalised scores of texts, at least WORST."""
   worth = scores / penalty(settings, length, ended)
   return jnp.maximum(worth, WORST)
 

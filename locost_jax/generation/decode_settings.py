@@ -14,7 +14,7 @@ from locost_jax.errors import suggest
 METHODS = 'greedy', 'beam', 'sample'
 LENGTH_PENALTY_FORMS = 'hugging_face', 'gnmt'
 STARTS = 'start_id', 'bos'
-# What a setting is when it asks for nothing.
+# The neutral values of sampling.
 SAMPLING = {'temperature': 1.0, 'top_k': 0, 'top_p': 1.0}
 
 
@@ -22,7 +22,7 @@ def _option(default, text, least=None, choices=None, is_flag=True):
   """A field that users set.
 
   Args:
-    default: its value where nothing is asked for.
+    default: its value if not given.
     text: what it is, for --help.
     least: the least value of an integer.
     choices: all values of a string.
@@ -113,18 +113,18 @@ def method_of(settings):
 
 
 def change(settings, changes):
-  """Settings with some options replaced; the method follows what is asked for.
+  """Returns settings with some options replaced; the method follows from them.
 
-  num_beams asks for beam search (1: for none), temperature, top_k or top_p for
-  sampling, unless `method` is among the changes. Where the method changes, what
-  belongs to the former one is forgotten.
+  num_beams selects beam search (1: deselects it), temperature, top_k or top_p
+  select sampling, unless `method` is among the changes. If the method changes,
+  the options of the former one are reset.
 
   Args:
     settings: a Settings.
-    changes: {option: value}; None: as it is.
+    changes: {option: value}; the value None changes nothing.
 
   Raises:
-    InputError: there is no such option.
+    InputError: an unknown option.
   """
   for key in changes:
     if key not in OPTIONS:
@@ -149,10 +149,10 @@ def change(settings, changes):
 
 
 def with_ids(settings, vocabulary):
-  """Settings with the eos_id and pad_id of a vocabulary, and what it starts with.
+  """Returns settings with the eos, pad and start ids of a vocabulary.
 
   Raises:
-    InputError: start='bos' with a vocabulary that has none.
+    InputError: start='bos' with a vocabulary without bos.
   """
   start_id = vocabulary.start_id
   if settings.start == 'bos':
@@ -173,12 +173,12 @@ def with_ids(settings, vocabulary):
 def of_run(config):
   """Returns the checked Settings of a run.
 
-  Where config.decode.start says nothing, texts start as the targets did in
-  training: config.data.targets_start.
+  Unless config.decode.start is set, texts start like the targets in training:
+  config.data.targets_start.
 
   Args:
-    config: the whole config, or config.json as nested dicts, perhaps of an
-      import, which has no `data`.
+    config: the whole config, or config.json as nested dicts; that of an
+      imported model has no `data`.
 
   Raises:
     InputError: as `from_config`.
@@ -194,11 +194,11 @@ def from_config(values):
   """Returns the checked Settings of config.decode, or of a stored one.
 
   Args:
-    values: {option: value}, and ids; an option that is absent has its default.
-      `seed`, which is not a setting, is passed over.
+    values: {option: value}, and ids; a missing option has its default. `seed`
+      is not a setting and is ignored.
 
   Raises:
-    InputError: an unknown key, or a value that cannot be.
+    InputError: an unknown key or an invalid value.
   """
   values = {key: x for key, x in dict(values).items() if key != 'seed'}
   names = [field.name for field in dataclasses.fields(Settings)]
@@ -213,7 +213,7 @@ def from_config(values):
 
 
 def check(settings, vocab_size=None):
-  """Raises an InputError for settings that cannot be.
+  """Raises an InputError for invalid settings.
 
   Args:
     settings: a Settings.

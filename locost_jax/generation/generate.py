@@ -1,10 +1,10 @@
-"""A model at work: documents read, summaries written, on the device.
+"""Encodes documents and writes summaries on the device.
 
 `generate_in_one_program` is one compiled program from tokens to tokens.
-`generate` is that too, unless the model can leave out of its memory what the
-decoder does not read: then it encodes, looks at how much that is, and decodes.
-`generate_in_steps` is a loop on the host over the same parts, a layer of the
-encoder or CHUNK tokens at a time, for those who want to see how far it is.
+`generate` is the same, unless the model can drop from its memory what the
+decoder does not read: then it encodes, drops that, and decodes.
+`generate_in_steps` runs the same parts in a loop on the host, one layer of the
+encoder or CHUNK tokens at a time, and reports its progress.
 
 Axes: B documents, L input length, T max_length, V vocabulary.
 """
@@ -21,25 +21,25 @@ from locost_jax.generation import decode
 from locost_jax.generation import streaming
 from locost_jax.models import low_memory_encoder
 
-# Tokens written between two looks at the state: few enough for a display, many
-# enough that the look costs nothing.
+# Tokens written between two reads of the state: few enough for a progress
+# display, many enough that reading costs nothing.
 CHUNK = 16
-# Of the encoder's kernels in memory: those of the paper's size for inputs of
-# 16K tokens take 1.1 GiB.
+# Limit for the encoder's kernels in memory: at the paper's size they take 1.1
+# GiB for inputs of 16K tokens.
 KEPT_BYTES = 2 << 30
 
 
 class KeptKernels:
-  """The encoder's kernels, which depend on weights and length only.
+  """A cache of the encoder's kernels, which depend on weights and length only.
 
-  They are kept from the second input of a length on: a book that is read once
-  leaves nothing behind. Together they have at most KEPT_BYTES; those not used
-  for longest are given up.
+  Kernels are kept from the second input of a length on, so that a book read
+  once takes no memory afterwards. Together they take at most KEPT_BYTES; the
+  least recently used are dropped.
   """
 
   def __init__(self, model, params):
     self._model, self._params = model, params
-    self._kept = {}  # length -> kernels or None, the last used at the end
+    self._kept = {}  # length -> kernels or None, the most recently used last
 
   def get(self, length):
     """Returns the kernels for inputs of this length, or None."""
@@ -65,7 +65,7 @@ def encode(model, params, inputs, input_mask):
 def encode_in_steps(
     model, params, inputs, input_mask, kernels=None, progress=None
 ):
-  """The same, layer by layer, for models that come in parts.
+  """`encode`, layer by layer for models that come in parts.
 
   Args:
     model, params, inputs, input_mask: as in `encode`.
@@ -104,7 +104,7 @@ def logits(model, params, inputs, targets_in, input_mask):
 
 @functools.partial(jax.jit, static_argnums=(0, 3))
 def begin(model, params, memory, settings, seeds=None):
-  """Before the first token.
+  """The state before the first token.
 
   Args:
     model: the Flax module; static.
@@ -141,9 +141,9 @@ def generate(model, params, inputs, input_mask, settings, seeds=None):
   """Summaries of a batch.
 
   Args:
-    model: the Flax module; static. Where it has `compact_memory(memory)`, that
-      gives a memory which decodes to the same in fewer slots; it looks at the
-      values, so this function is then not for jit.
+    model: the Flax module; static. `compact_memory(memory)`, if it has one,
+      returns an equivalent memory with fewer slots. It reads the values, so
+      that this function cannot be jitted then.
     params: its parameters.
     inputs: [B, L] token ids.
     input_mask: [B, L], or None: where inputs are not pad.
@@ -167,7 +167,7 @@ def generate(model, params, inputs, input_mask, settings, seeds=None):
 def generate_in_one_program(
     model, params, inputs, input_mask, settings, seeds=None
 ):
-  """`generate`, decoding from all of the memory."""
+  """`generate`, decoding from the whole memory."""
   memory = encode(model, params, inputs, input_mask)
   return decode_memory(model, params, memory, settings, seeds)
 
@@ -192,15 +192,15 @@ def generate_in_steps(
     on_encoded=None,
     on_tokens=None,
 ):
-  """The same with a look at the state every CHUNK tokens.
+  """`generate`, reading the state every CHUNK tokens.
 
   Args:
     model, params, inputs, input_mask, settings, seeds: as in `generate`.
     kernels: as in `encode_in_steps`.
     progress: None, or called as progress(stage, done, total): stage 'encoding',
-      in layers; then 'decoding', in tokens written of max_length. Decoding ends
-      below it when every document is done.
-    on_encoded: None, or called with what `encode` gives, all of it.
+      in layers; then 'decoding', in tokens of max_length. Decoding ends earlier
+      when every document is done.
+    on_encoded: None, or called with the whole memory of `encode`.
     on_tokens: None, or called after every token with the beginning of each
       summary that no later token can change: a list of B lists of ids.
 
@@ -226,7 +226,7 @@ def generate_in_steps(
 def decode_in_steps(model, params, memory, settings, seeds=None, chunk=CHUNK):
   """Yields the state of `decode` before the first token and after each chunk.
 
-  A state is given away when the next one is asked for: read it before.
+  Each state is donated to the next step: read it before asking for the next.
 
   Args:
     model, params, settings, seeds: as in `generate`.
@@ -250,8 +250,7 @@ def decode_in_steps(model, params, memory, settings, seeds=None, chunk=CHUNK):
 def document_seeds(inputs, input_mask, seed):
   """A number per document that depends on its tokens and the seed alone.
 
-  What is sampled for a document therefore depends neither on its batch nor on
-  its padding.
+  So the samples of a document depend neither on its batch nor on its padding.
 
   Args:
     inputs: numpy [B, L].

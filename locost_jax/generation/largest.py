@@ -1,19 +1,18 @@
-"""The k largest numbers of long rows, where XLA would sort them whole.
+"""The k largest numbers of long rows, without sorting whole rows.
 
-In the program of a beam search on a CPU, XLA sorts the rows of `jax.lax.top_k`:
-of 50 rows of 16,000 scores that took 150 ms for every token, and 6 ms as here.
-The k largest lie in the k blocks whose maxima are largest, so only those are
-sorted.
+In a beam search on a CPU, XLA sorts whole rows for `jax.lax.top_k`: 150 ms per
+token for 50 rows of 16,000 scores, against 6 ms here. The k largest lie in the
+k blocks with the largest maxima, so only those are sorted.
 """
 
 import jax
 import jax.numpy as jnp
 
-BLOCK = 128  # numbers of a block: about the root of a row
+BLOCK = 128  # numbers in a block, about the square root of a row
 
 
 def top_k(x, k):
-  """Returns what jax.lax.top_k does: of equal numbers the first is taken.
+  """Like jax.lax.top_k: of equal numbers the first is taken.
 
   Args:
     x: [B, N], floating.
@@ -28,7 +27,7 @@ def top_k(x, k):
     return jax.lax.top_k(x, k)
   x = jnp.pad(x, ((0, 0), (0, count * BLOCK - N)), constant_values=-jnp.inf)
   x = x.reshape(B, count, BLOCK)
-  # In order, so that of equal numbers the first comes first.
+  # Sorted, so that of equal numbers the first comes first.
   blocks = jnp.sort(jax.lax.top_k(x.max(-1), k)[1], axis=1)
   few = jnp.take_along_axis(x, blocks[..., None], axis=1).reshape(B, -1)
   numbers, places = jax.lax.top_k(few, k)

@@ -1,7 +1,7 @@
 """The beginning of a summary that no later step can change.
 
-Greedy search and sampling never take a token back. Beam search does: certain is
-what all open beams and all finished texts of a document begin with.
+Greedy search and sampling never take a token back. Beam search does: there,
+only the common beginning of all open beams and finished texts is certain.
 """
 
 import re
@@ -11,8 +11,8 @@ import numpy as np
 from locost_jax.generation import decode
 from locost_jax.generation import decode_settings
 
-# The end of a text that later tokens may change: a word, or a character of
-# which some bytes are missing. Scripts without spaces have no such words.
+# The end of a text that later tokens may change: a word, or a character with
+# missing bytes. Scripts without spaces have no such words.
 _OPEN_WORD = re.compile(r'[^\s\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]*\Z')
 
 

@@ -184,7 +184,7 @@ CHECKPOINTS = (
         'the paper; the model card has 42.95 / 20.81 / 30.62, '
         'Lsum 40.04, on the training split',
         'news in a few sentences; also the parts of a longer document, with '
-        '--parts=rank',
+        '--parts=hierarchical',
         (
             f'{_HUB}facebook/bart-large-cnn',
             'https://paperswithcode.com/paper/'

@@ -42,7 +42,7 @@ REMAT = ('auto', 'none', 'pieces', 'full')
 
 
 def pad_id(config):
-  """The token that a model takes for padding, and never reads.
+  """The token that a model treats as padding.
 
   Args:
     config: a model's config: its dataclass or config.model.
@@ -51,12 +51,12 @@ def pad_id(config):
 
 
 def max_positions(config):
-  """Most tokens that a model reads or writes in one sequence; None: any."""
+  """Most tokens that a model reads or writes in a sequence; None: no limit."""
   return getattr(config, 'max_positions', None)
 
 
 def page_forms(config):
-  """The values of data.pages whose inputs [B, P, L] a model reads, () of [B, L].
+  """The values of data.pages that a model reads [B, P, L]; (): it reads [B, L].
 
   Args:
     config: a model's config: its dataclass or config.model.
@@ -67,14 +67,14 @@ def page_forms(config):
   name = getattr(config, 'name', None)
   if name is not None:
     check_choice('model.name', name, MODELS)
-  if getattr(config, 'chunk', 'many') == 'one':  # SimCAS's: it is not cut
+  if getattr(config, 'chunk', 'many') == 'one':  # SimCAS without chunks
     return ()
   Config = type(config) if name is None else MODELS[name][0]
   return getattr(Config, 'PAGE_FORMS', ())
 
 
 def check_padding(config, token, where):
-  """Raises an InputError if a model takes another token for padding.
+  """Raises an InputError if a model has another padding token.
 
   Args:
     config: see `pad_id`.
@@ -94,8 +94,8 @@ def check_length(config, length, what, way_out=''):
   Args:
     config: the model's.
     length: tokens.
-    what: has them.
-    way_out: the end of the line.
+    what: what to call the text that has them.
+    way_out: advice at the end of the message.
   """
   most = max_positions(config)
   if most is not None and length > most:
@@ -108,12 +108,12 @@ def check_length(config, length, what, way_out=''):
 def check_mask(config, mask, what='input_mask'):
   """Raises an InputError for a mask that a model cannot read.
 
-  LongT5 takes padding after the tokens only; others take it anywhere.
+  LongT5 allows padding after the tokens only; other models allow it anywhere.
 
   Args:
     config: the model's.
     mask: bool [B, L] or [B, P, L], true at tokens.
-    what: the name of what has the padding.
+    what: what to call the mask.
   """
   check = getattr(config, 'check_mask', None)
   if check is not None:
@@ -183,17 +183,16 @@ def build(config, dtype='float32', remat='auto'):
     dtype: of matmuls and activations: 'float32' or 'bfloat16' ('float64' for
       checks, with jax_enable_x64). The SSM, the FFT, softmax, norms and logits
       stay in float32 at least.
-    remat: what the backward pass keeps of the L tokens of a layer. 'none': all
-      that was computed. 'pieces': the encoder's layers run over pieces of long
-      inputs and keep their input, the mixer's input and output and its kernels
-      while those are few bytes (`locost.KEPT_BYTES`); likewise the decoder's
-      feed-forward over long targets. 'full': so too, and of all layers only the
-      input is kept, the rest is computed again. 'auto': 'none' while that is
-      little memory (`stack.AUTO_BYTES`), else 'pieces'. With dropout what is
-      drawn depends on it.
+    remat: what the backward pass keeps of a layer. 'none': everything computed.
+      'pieces': the encoder's layers run over pieces of long inputs and keep
+      their input, the mixer's input and output, and its kernels if they are
+      small (`locost.KEPT_BYTES`); likewise the decoder's feed-forward over long
+      targets. 'full': also in pieces, but all layers keep only their input and
+      recompute the rest. 'auto': 'none' if that takes little memory
+      (`stack.AUTO_BYTES`), else 'pieces'. Dropout masks depend on it.
 
   Returns:
-    A module with the face of `models.encoder_decoder.EncoderDecoder`.
+    A module with the interface of `models.encoder_decoder.EncoderDecoder`.
 
   Raises:
     InputError: an unknown name, key or value, or a missing key.

@@ -93,8 +93,8 @@ class Attention(nn.Module):
     dropout_rate: of the weights.
     dtype: of matmuls and activations.
     use_bias: whether the four projections have biases.
-    scale: factor of the queries, after their bias. They begin with 1 / scale of
-      it, so that scores begin alike.
+    scale: factor of the queries, after their bias. Their initial weights are
+      divided by it, so that initial scores do not depend on it.
   """
 
   num_heads: int
@@ -161,7 +161,7 @@ class Attention(nn.Module):
     return self.merge_heads(context)
 
   def step(self, x, keys, values, seen, bias=None):
-    """`__call__` of one query a row; see `ops.beam_attention`.
+    """`__call__` with one query per row; see `ops.beam_attention`.
 
     Args:
       x: [R, 1, D].
@@ -178,14 +178,14 @@ class Attention(nn.Module):
     return self.merge_heads(context[:, None])
 
   def causal(self, x, keys, values, bias, deterministic=True):
-    """`__call__` of a long text on itself, each token on those up to it.
+    """`__call__` of a long text on itself, causally and in pieces.
 
     Args:
       x: [B, T, D].
       keys: [B, T, H, K].
       values: [B, T, H, K].
       bias: [H, T], by the distance from the query back to the key.
-      deterministic: no dropout; it is drawn otherwise than in `__call__`.
+      deterministic: no dropout; its masks differ from those of `__call__`.
 
     Returns:
       [B, T, D].
@@ -205,7 +205,7 @@ class Attention(nn.Module):
   def cross(self, x, keys, values, mask, deterministic=True):
     """`__call__` for inputs of any length: x [B, T, D], mask bool [B, S].
 
-    From `long_attention.LONG` on in pieces; dropout is then drawn otherwise.
+    From `long_attention.LONG` on in pieces, with other dropout masks.
     """
     rate = 0.0 if deterministic else self.dropout_rate
     T, S = x.shape[1], keys.shape[1]
@@ -229,10 +229,9 @@ class Attention(nn.Module):
     return self.merge_heads(attend(queries, keys, values, mask, rate, key))
 
   def cached(self, x, keys, values, mask):
-    """`__call__` with keys and values as the products read them.
+    """`__call__` with keys and values in the layout that products read.
 
-    On a CPU a step of one query that has to transpose them takes up to ten
-    times as long.
+    On a CPU, transposing them makes a step of one query up to ten times slower.
 
     Args:
       x: [B, T, D].
@@ -254,11 +253,11 @@ class Attention(nn.Module):
     return self.merge_heads(context.swapaxes(1, 2))
 
   def absorbed(self, x, states, mask):
-    """`__call__` with keys and values of states that are never made.
+    """`__call__` on states, without making their keys and values.
 
-    score = (q W_key) . state and context = (weights . states) W_value + b_value
-    as there is no position bias here. q . b_key, the same for all keys of a
-    query, changes no weight.
+    score = (q W_key) . state and context = (weights . states) W_value +
+    b_value, since there is no position bias. q . b_key is the same for all keys
+    of a query and changes no weight.
 
     Args:
       x: [B, T, D].
@@ -280,7 +279,7 @@ class Attention(nn.Module):
     return self.merge_heads(context.astype(self.dtype))
 
   def traced(self, x, states, mask, segments, num_segments):
-    """Attends from x to states and returns where; see `attention_mass`.
+    """Attends from x to states and sums the weights; see `attention_mass`.
 
     Args:
       x: [B, T, D].
@@ -303,14 +302,14 @@ class Attention(nn.Module):
     return self.merge_heads(self._add_value_bias(context)), mass
 
   def _key_value_kernels(self):
-    """Two of [D, H K]."""
+    """The kernels of keys and values, [D, H K] each."""
     return tuple(
         part.variables['params']['kernel'].astype(self.dtype)
         for part in (self.key, self.value)
     )
 
   def _add_value_bias(self, context):
-    """To [B, T, H, K] of values without it: weights sum to 1."""
+    """Adds the bias to a context [B, T, H, K] without it: weights sum to 1."""
     if not self.use_bias:
       return context
     bias = self.value.variables['params']['bias'].astype(self.dtype)

@@ -21,7 +21,7 @@ _KEYS = 2048
 
 
 def piece_length(rows, length):
-  """Keys looked at together.
+  """The number of keys in a piece.
 
   Args:
     rows: scores of one key, B H T.
@@ -57,7 +57,7 @@ def attend_and_sum(
 
   def scores(piece):
     return long_attention.masked_scores(
-        queries, project(piece, key_kernel), piece.take(mask, 1), piece.fresh
+        queries, project(piece, key_kernel), piece.take(mask, 1), piece.is_new
     )
 
   def attend(piece, softmax):

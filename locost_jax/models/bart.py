@@ -1,10 +1,10 @@
 """BART (Lewis et al. 2020): an encoder-decoder with norms after its branches.
 
 Embedding of both stacks: h = norm(s E[token] + P[position + 2]), s = sqrt(D) or
-1, the positions P each stack's own. They begin at 0 with every row, whatever is
-padding. Logits: h E^T + bias. `models.bart_layers` has what is in between.
+1, with positions P per stack. They count from 0 in every row, padding included.
+Logits: h E^T + bias. `models.bart_layers` has the layers.
 
-The face is that of `encoder_decoder.EncoderDecoder`, the axis letters too.
+Interface and axis letters are those of `encoder_decoder.EncoderDecoder`.
 """
 
 from flax import linen as nn
@@ -172,7 +172,7 @@ class Bart(copy_head.CopyingModel):
     return h * self.config.d_model**0.5 if self.config.scale_embedding else h
 
   def states(self, inputs, targets_in, input_mask=None, deterministic=True):
-    """`__call__` up to `predict`: its arguments, [B, T, D] and the source."""
+    """The arguments of `predict`: states [B, T, D] and the source."""
     memory = self.encode(inputs, input_mask, deterministic)
     return self.decoder_states(memory, targets_in, deterministic)
 

@@ -1,11 +1,12 @@
-"""The layers of BART, and what they are made of, for `models.bart`.
+"""The layers of BART and their parts, for `models.bart`.
 
-Encoder layer: h = norm(h + self(h));  h = norm(h + ff(h)). `decoder_layers` has
-the decoder's, of the `PARTS` below.
+Encoder layer: h = norm(h + self(h));  h = norm(h + ff(h)). The decoder's layers
+are those of `decoder_layers` with the `PARTS` below.
 
 Layer norms with mean and bias, 1e-5 in the root; biases everywhere; queries
-scaled by K^-1/2 after theirs; ff(x) = wo(gelu(wi x)) with the exact, erf, GELU.
-Dropout on every branch, of its own rate on attention weights and hidden units.
+scaled by K^-1/2 after theirs; ff(x) = wo(gelu(wi x)) with the exact (erf) GELU.
+Dropout on every branch; attention weights and hidden units have their own
+rates.
 """
 
 import dataclasses
@@ -22,8 +23,8 @@ from locost_jax.models import stack
 from locost_jax.ops import mesh as mesh_lib
 from locost_jax.ops import tokenwise
 
-# Rows of the position tables in front of that of position 0. The published
-# models have them and never read them.
+# Rows of the position tables before that of position 0: published models have
+# them but never read them.
 OFFSET = 2
 
 
@@ -35,7 +36,7 @@ class BartConfig:
     decoder_d_ff: d_ff of the decoder.
     max_positions: most tokens of an input, and of a target.
     scale_embedding: whether vectors of tokens are multiplied by sqrt(D).
-    pad_id: where inputs have it there is no token.
+    pad_id: the padding token.
     num_decoder_heads: attention heads of the decoder; 0: num_heads.
     copy, copy_dim, copy_ngram: see `copy_head`.
   """
@@ -177,8 +178,8 @@ class EncoderLayer(nn.Module):
   def __call__(self, h, mask, deterministic, in_pieces=False):
     """h [B, L, D], mask [B, L] -> h [B, L, D], None.
 
-    in_pieces: the feed-forward over pieces of the length; dropout is then drawn
-    otherwise. Not to make parameters with.
+    in_pieces: runs the feed-forward over pieces of the length, with other
+    dropout masks. Not for initialisation.
     """
     own = self.self_attention.keys_values(h)
     x = self.self_attention.cross(h, *own, mask, deterministic)
@@ -201,7 +202,7 @@ def has_dropout(config):
   return bool(config.dropout_rate or config.activation_dropout_rate)
 
 
-# Of the decoder, see `decoder_layers`.
+# The decoder's, see `decoder_layers`.
 PARTS = decoder_layers.Parts(
     make_norm=lambda config, dtype: make_norm(dtype),
     make_attention=lambda config, dtype: make_attention(

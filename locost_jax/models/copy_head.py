@@ -1,18 +1,18 @@
 """A copy head: the next token comes from the vocabulary or from the input.
 
   q[t] = W_q h[t]                      of the decoder's last state h
-  k[s] = W_k e[s]                      of the encoder's states e, which are read
+  k[s] = W_k e[s]                      of the states e that the decoder reads
   w[t] = W_n h[t] + b_n                [N], N = copy_ngram
   m[t, s] = sum over n = 1..N of w[t, n] [x[s-n..s-1] = y[t-n..t-1]]
   a[t, s] = softmax over s of q[t] . k[s] + m[t, s]
   g[t] = sigmoid(w_g . h[t] + b_g)     the share of the vocabulary
   p[t](v) = g[t] p_vocabulary[t](v) + (1 - g[t]) sum of a[t, s] where x[s] = v
 
-See et al. 2017, equations 8 and 9, with an attention of its own, `copy_dim`
-wide, in place of the decoder's. Gate and mixture are in float32 at least.
+See et al. 2017, equations 8 and 9, but with a separate attention, `copy_dim`
+wide, instead of the decoder's. Gate and mixture are in float32 at least.
 
-m lets the head go on with the word or name that it is copying: places behind the
-same n tokens as the target have a score of their own, as in the n-gram heads of
+m lets the head continue the word or name that it is copying: positions after
+the same n tokens as the target get an extra score, as in the n-gram heads of
 Akyurek et al. 2024. An n-gram lies within one page or chunk.
 
 Axes: B documents, S input tokens, T target length, D d_model, N longest n-gram,
@@ -30,7 +30,7 @@ from locost_jax.ops import copy_attention
 
 
 class Copied(NamedTuple):
-  """The parts of the mixture at the targets but p_vocabulary, [B, T] each.
+  """The mixture at the targets without p_vocabulary, [B, T] each.
 
   log_gate: log g.
   log_copy: log (1 - g).
@@ -44,7 +44,7 @@ class Copied(NamedTuple):
   log_largest: jax.Array
 
   def mixed(self, log_p):
-    """log p of the targets, of their log p_vocabulary [B, T]."""
+    """log p of the targets, from their log p_vocabulary [B, T]."""
     return jnp.logaddexp(self.log_gate + log_p, self.log_copy + self.log_mass)
 
 
@@ -53,7 +53,7 @@ class Written(NamedTuple):
 
   h: [B, T, D], the decoder's last states.
   before: int [B, T, N], the tokens before each target, the nearest first; -1
-    in place of those before the first token.
+    before the first token.
   """
 
   h: jax.Array
@@ -64,9 +64,9 @@ class CopiedFrom(NamedTuple):
   """Where the targets were copied from, [B, T] each.
 
   share: (1 - g) c(target) / p(target), the part of p that is copied.
-  place: of the input tokens that are the target, the one that weighs most; of
-    pages or chunks, all of them one after the other.
-  weight: its attention; 0 where the input does not have the target.
+  place: the index of the input token equal to the target with the largest
+    attention; pages or chunks count as one sequence.
+  weight: its attention; 0 if the target is not in the input.
   """
 
   share: jax.Array
@@ -75,7 +75,7 @@ class CopiedFrom(NamedTuple):
 
 
 class CopyHead(nn.Module):
-  """The parameters, and the mixture at the targets or of all tokens."""
+  """The parameters, and the mixture at the targets or for all tokens."""
 
   d_model: int
   copy_dim: int
@@ -97,7 +97,7 @@ class CopyHead(nn.Module):
       )
 
   def source(self, memory):
-    """Returns the input as it is copied: its tokens and a key for each.
+    """Returns the input's side of the head: its tokens and a key for each.
 
     Args:
       memory: {'states': [B, S, D], 'mask': [B, S]} and what `with_tokens` adds.
@@ -135,7 +135,7 @@ class CopyHead(nn.Module):
     return CopiedFrom(share, *found)
 
   def log_probs(self, written, source, logits):
-    """Returns log p of all tokens. Not made to be differentiated.
+    """Returns log p of all tokens. Not meant to be differentiated.
 
     Args:
       written: a Written.
@@ -160,7 +160,7 @@ class CopyHead(nn.Module):
   def log_gates(self, h, source):
     """h [B, T, D] -> log g, log (1 - g), [B, T] each.
 
-    g is 1 where there is nothing to copy: in a document without tokens.
+    g is 1 for a document without tokens: nothing can be copied.
     """
     score = self.gate(layers.at_least_float32(h))[..., 0]
     has_tokens = source.mask.any(1)[:, None]
@@ -172,7 +172,7 @@ class CopyHead(nn.Module):
 
 
 def with_tokens(config, memory, inputs):
-  """The memory of a model, with what can be copied where config.copy asks.
+  """Adds the tokens that can be copied to a memory, if config.copy is set.
 
   Args:
     config: the model's.
@@ -197,7 +197,7 @@ def tokens_before(tokens, most):
     most: N.
 
   Returns:
-    int [..., S, N], -1 in place of tokens before the first.
+    int [..., S, N], -1 before the first token.
   """
   S, lead = tokens.shape[-1], [(0, 0)] * (tokens.ndim - 1)
   padded = jnp.pad(tokens, [*lead, (most, 0)], constant_values=-1)
@@ -208,11 +208,11 @@ def tokens_before(tokens, most):
 
 
 class CopyingModel(nn.Module):
-  """A model with `config` and `head`, and a copy head where config.copy asks.
+  """A model with `config` and `head`, and a copy head if config.copy is set.
 
   With a copy head the memory also holds what `with_tokens` adds,
-  `decoder_states` gives a `Written` in place of h, and `decode` and `step`
-  return log-probabilities in place of logits; log_softmax does not change them.
+  `decoder_states` returns a `Written` instead of h, and `decode` and `step`
+  return log-probabilities instead of logits; log_softmax does not change them.
   """
 
   def make_copy_head(self):
@@ -227,14 +227,14 @@ class CopyingModel(nn.Module):
     return self.copy_head.source(memory) if self.config.copy else None
 
   def written(self, h, targets_in):
-    """h [B, T, D] and what the decoder read for it, int [B, T] -> see above.
+    """h [B, T, D], targets_in int [B, T] -> h, or `Written` with a copy head.
 
     The first target has one token before it, the start token.
     """
     if not self.config.copy:
       return h
     most = self.config.copy_ngram
-    # A target stands behind the token that the decoder reads for it.
+    # A target follows the token that the decoder reads for it.
     behind = jnp.pad(targets_in, ((0, 0), (0, 1)))
     return Written(h, tokens_before(behind, most)[:, 1:])
 
@@ -245,15 +245,15 @@ class CopyingModel(nn.Module):
     return self.copy_head.log_probs(written, source, self.head(written.h))
 
   def with_source(self, shared, per_row, memory):
-    """The caches of a decoding with what the head needs, where there is one.
+    """Adds to the caches what the copy head needs, if there is one.
 
     Args:
       shared, per_row: of `stack.init_cache`.
       memory: of `encode`.
 
     Returns:
-      (shared, per_row) with the 'source', and the tokens 'before' [B, N] that a
-      row reads next.
+      (shared, per_row) with 'source', and with 'before' [B, N], the tokens
+      before the one that a row reads next.
     """
     source = self.source(memory)
     if source is None:
@@ -268,12 +268,12 @@ class CopyingModel(nn.Module):
 
     Args:
       h: [R, 1, D].
-      tokens: int [R], which were read for it.
+      tokens: int [R], read in this step.
       shared, per_row: the caches before the step.
-      caches: per_row after it, without what belongs to the head.
+      caches: per_row after it, without the entries of the copy head.
 
     Returns:
-      logits [R, V], see above, and per_row after the step.
+      logits [R, V], with a copy head log-probabilities; per_row after the step.
     """
     source = shared.get('source')
     if source is None:

@@ -1,4 +1,4 @@
-"""The layers of a decoder, T5's and BART's: all targets at once, or by steps.
+"""The decoder layers of T5 and BART: all targets at once, or step by step.
 
   T5    h += self(norm(h));     h += cross(norm(h));    h += ff(norm(h))
   BART  h = norm(h + self(h));  h = norm(h + cross(h)); h = norm(h + ff(h))
@@ -114,7 +114,7 @@ class DecoderLayer(nn.Module):
     )
 
   def traced(self, h, states, mask, segments, causal_mask, bias, num_segments):
-    """As `__call__`, and where the cross-attention falls.
+    """`__call__` that also sums the cross-attention by segment.
 
     Args:
       h: (h [B, T, D], mass [B, T, P]).
@@ -160,12 +160,12 @@ class DecoderLayer(nn.Module):
       h: [R, 1, D].
       layer: scalar, the index of this one.
       cross: keys and values [B, H, L, K]; row r reads document r // (R / B).
-        None: the states are read in their place.
-      own: keys and values of the tokens before, of all layers, [R, layers, H,
-        S, K]; with pages two axes for R.
-      states: [B, L, D], or None where there is cross.
-      cross_mask: [B, L]; or [B, P, L] for documents in pages, where cross and
-        states have B P rows, and rows of h are P for each row that is decoded.
+        None: `states` are read instead.
+      own: keys and values of earlier tokens, all layers, [R, layers, H, S, K];
+        with pages R is two axes.
+      states: [B, L, D], or None if cross is given.
+      cross_mask: [B, L]; or [B, P, L] for documents in pages: then cross and
+        states have B P rows, and h has P rows per decoded row.
       seen: of `Attention.step`.
       bias: [H, 1, S], or None.
       position: scalar, of this token.
@@ -209,8 +209,8 @@ class DecoderLayers(nn.Module):
     if self.remat == 'full':
       layer = nn.remat(layer, prevent_cse=False, static_argnums=(6, 7))
     over = stack.stacked(self.config.num_decoder_layers, self.remat)
-    # A loop, or XLA copies the caches: it reads them before the new keys and
-    # values are written.
+    # Not unrolled, or XLA copies the caches, which it reads before the new keys
+    # and values are written.
     step = dict(
         over, in_axes=(0, 0) + (nn.broadcast,) * 6, out_axes=1, unroll=1
     )
@@ -281,7 +281,7 @@ class DecoderLayers(nn.Module):
       h: [R, 1, D].
       shared, per_row: of `stack.init_cache`.
       ancestors: int [B, beams, S] of `ops.beam_attention`; None: every row
-        reads what it wrote.
+        reads its own slot.
       bias: [H, 1, S], or None.
 
     Returns:
@@ -308,7 +308,7 @@ class DecoderLayers(nn.Module):
 
 
 def by_document(x, shape):
-  """Brings the rows that read one text together: the queries of one attention.
+  """Groups the rows that read one text into the queries of one attention.
 
   Args:
     x: [R, 1, D].
@@ -334,7 +334,7 @@ def by_row(x, shape):
 
 
 def _with_token(cache, layer, new, position):
-  """One layer of a cache, and the token that it does not have yet.
+  """One layer of a cache with the new token added.
 
   Args:
     cache: [..., layers, H, S, K], of R rows.

@@ -6,16 +6,16 @@ final norm; no absolute positions (Raffel et al. 2020, section 2.1).
 
 The mixer's contract:
 
-- A module of (config, dtype): x [B, L, D], mask [B, L], what its layers share,
+- A module of (config, dtype): x [B, L, D], mask [B, L], common,
   `deterministic` -> [B, L, D].
-- What its layers share, if anything, comes from its `Common`, a module of
-  (config): mask -> a tree of arrays, made once.
+- If its layers share arrays, `common`, its `Common` makes them once: a module
+  of (config): mask -> a tree of arrays. Else common is None.
 - Its config extends `stack.T5StyleConfig` and defines keys_seen, mixer_flops
   and mixer_bytes, which utilisation, dry runs and `summarize` read.
 - One entry in `models.MODELS`.
-- A mixer in parts, inward, mix, outward and spectra (see `locost`), runs over
-  pieces of long inputs, and its config has kernel_bytes; of any other only the
-  feed-forward runs over pieces.
+- A mixer with the parts inward, mix, outward and spectra (see `locost`) runs
+  over pieces of long inputs, and its config has kernel_bytes. With any other
+  mixer only the feed-forward runs over pieces.
 
 Axes: B batch, L input length, D d_model.
 """
@@ -48,10 +48,9 @@ class EncoderLayer(nn.Module):
   def __call__(self, h, mask, deterministic, in_pieces=False, common=None):
     """h [B, L, D], mask [B, L] -> h [B, L, D], None.
 
-    in_pieces: all but the mixer's `mix` over pieces of the length, where only
-    h, the mixer's input and its output are kept for the backward pass, and what
-    `mix` keeps when it is lean; dropout is then drawn otherwise. Not to make
-    parameters with.
+    in_pieces: runs all but the mixer's `mix` over pieces of the length. The
+    backward pass keeps h, the mixer's input and output, and what a lean `mix`
+    keeps. Dropout masks differ. Not for initialisation.
     common: what the layers share, or None.
     """
     if in_pieces:
@@ -85,7 +84,7 @@ class EncoderLayer(nn.Module):
     return self.mixer.mix(u, spectrum, lean)
 
   def outward(self, h, y, deterministic=True):
-    """The layer from there on: h [B, L, D], y [D, B, L] -> h."""
+    """The layer after `mix`: h [B, L, D], y [D, B, L] -> h."""
     x = self.mixer.outward(self.mixer_norm(h), y)
     return self.add(h, x, deterministic)
 

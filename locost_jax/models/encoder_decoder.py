@@ -24,7 +24,7 @@ PAD_ID = 0
 
 
 class EncoderDecoder(copy_head.CopyingModel):
-  """The model every part of the house knows: encode, decode, cache, step.
+  """The interface of every model: encode, decode, cache, step.
 
   Attributes:
     config: a T5StyleConfig or one that extends it.
@@ -83,7 +83,7 @@ class EncoderDecoder(copy_head.CopyingModel):
     return stack.lay_read(self.token_embedding(inputs)), mask
 
   def states(self, inputs, targets_in, input_mask=None, deterministic=True):
-    """`__call__` up to `predict`: its arguments, [B, T, D] and the source."""
+    """The arguments of `predict`: states [B, T, D] and the source."""
     memory = self.encode(inputs, input_mask, deterministic)
     return self.decoder_states(memory, targets_in, deterministic)
 
@@ -108,8 +108,8 @@ class EncoderDecoder(copy_head.CopyingModel):
       num_segments: P.
 
     Returns:
-      float32 [B, T, P]: of the cross-attention of position t, averaged over
-      heads and layers, the part that falls on segment p. Rows sum to 1.
+      float32 [B, T, P]: the share of the cross-attention of position t that
+      falls on segment p, averaged over heads and layers. Rows sum to 1.
     """
     return self.decoder.traced(
         self.token_embedding(targets_in), memory, segments, num_segments
@@ -134,9 +134,9 @@ class EncoderDecoder(copy_head.CopyingModel):
     Args:
       tokens: [R].
       shared, per_row: of `init_cache`.
-      ancestors: int [B, beams, max_length] of `ops.beam_attention`, which slot
-        of per_row['own'] each beam reads at each position; None: every row
-        reads what it wrote.
+      ancestors: int [B, beams, max_length] of `ops.beam_attention`, the slot of
+        per_row['own'] that each beam reads at each position; None: every row
+        reads its own slot.
 
     Returns:
       (logits [R, V], per_row).

@@ -1,8 +1,8 @@
 """Floating-point operations of a training step, by formula.
 
-What the equations need, for the utilisation of a device: layers computed again
-(remat), pieces, casts, norms, softmax and other work per element do not count.
-Padding does: it is what the compiled step is given. A multiply-add is 2.
+Counts what the equations need, for the utilisation of a device. Recomputed
+layers (remat), pieces, casts, norms, softmax and other elementwise work do not
+count. Padding does: the compiled step computes it. A multiply-add is 2.
 
 A product of m parameters with a token takes 2m forwards and 4m backwards (the
 gradients of the token and of the parameters): 6 m per token (Kaplan et al.
@@ -12,9 +12,9 @@ M decoder layers, HK = H x K, G hidden units in the decoder (BART; else F):
   dense       6 [ B L (E (m + f D F) + M 2 D HK)
                 + B T (M (6 D HK + f D G) + D V) ]
               m of the token mixer: LOCOST 3 D^2 (key, gate, output; 2 without
-              gating), attention 4 D HK; f 3 (gated; 2 else); the M 2 D HK of
-              each input token are cross-attention's keys and values, the 6 of a
-              target token all else of both attentions
+              gating), attention 4 D HK; f 3 (gated; 2 else); the M 2 D HK per
+              input token are the keys and values of cross-attention, the 6 per
+              target token the other projections of both attentions
   attention   12 M B T (T + L) HK: scores and weighted values are 2 HK each
               per query and key, 3 times (the causal half is computed too); an
               encoder with attention has 12 E B L S HK more, where a query is
@@ -27,10 +27,9 @@ M decoder layers, HK = H x K, G hidden units in the decoder (BART; else F):
   selector    SimCAS's actor, forwards only: `simcas.SimCASConfig`, also of
               `simcas_locost`
   transforms  E D [2 (2 B + 1) 2.5 n log2 n + 9 B n]: a real FFT of size n is
-              2.5 n log2 n. Forwards a channel has one of the input and one of
-              the output per document and one of its kernels, backwards as
-              many; the product of n / 2 complex numbers is 3 n per document, 3
-              times
+              2.5 n log2 n. Per channel: one of the input and one of the output
+              per document and one of the kernels forwards, as many backwards;
+              the product of n / 2 complex numbers is 3 n per document, 3 times
 """
 
 
@@ -45,8 +44,8 @@ def train_step(config, batch, length, targets, pages=1):
     pages: P; B P pages of L tokens are read, and decoded as the model does.
 
   Returns:
-    dict of floats: dense, attention, and what else the mixer has, of LOCOST
-    kernels and transforms, of SimCAS selector.
+    dict of floats: dense, attention, and further parts of the model: kernels
+    and transforms (LOCOST), selector (SimCAS).
   """
   c, B, L, T = config, batch, length, targets
   D, HK = c.d_model, c.num_heads * c.d_kv
@@ -72,7 +71,7 @@ def train_step(config, batch, length, targets, pages=1):
 
 
 def of_step(model, inputs, targets):
-  """All operations of a step, or None for a model that has no formula here.
+  """All operations of a step; None for a model without a formula here.
 
   Args:
     model: of `models.build`.

@@ -54,12 +54,12 @@ def of_channels(x, kernel):
 def matmul(a, b, i, j, precise=False):
   """The sum over axis i of one matrix and axis j of the other: [m, n].
 
-  In the dtype of both; `precise`: not rounded to it, but float32 at least. What
-  comes back is rounded, so that gradients cost the same.
+  In the dtype of both; `precise`: not rounded to it, but float32 at least. The
+  incoming gradient is rounded, so that gradients cost the same.
 
-  With gradients that are made as they lie. JAX's own of b [k, n] is the
-  transpose of g^T a: on a CPU that copied g [m, n], and a gated feed-forward
-  took twice as long, forward and backward.
+  Gradients are computed in their final layout. JAX's own gradient of b [k, n]
+  is the transpose of g^T a: on a CPU that copied g [m, n] and made a gated
+  feed-forward twice as slow, forward and backward.
   """
   return _contract(a, b, i, j, precise)
 
@@ -80,10 +80,10 @@ matmul.defvjp(
 
 
 def _contract(x, y, x_axis, y_axis, precise=False):
-  """The sum over these axes, in the dtype that both have; see `matmul`.
+  """The sum over these axes, in the dtype of both; see `matmul`.
 
-  A CPU's units for bfloat16 (AMX) are used where the result is float32 only:
-  five times as fast on one as XLA's product of bfloat16 to bfloat16.
+  On CPUs sums are float32: only then does XLA use a CPU's bfloat16 units (AMX),
+  five times as fast on one as the product of bfloat16 to bfloat16.
   """
   wide = jnp.promote_types(x.dtype, jnp.float32)
   sums = jnp.tensordot(
@@ -98,16 +98,16 @@ def _contract(x, y, x_axis, y_axis, precise=False):
 
 
 def _rows(x):
-  """[..., D] -> [rows, D], for a sum over the rows; as it is if they are cut.
+  """[..., D] -> [rows, D], for a sum over rows; unchanged if they are split.
 
-  A CPU would transpose x for a sum over several axes, a row at a time: with a
-  power of two for D that took as long as the product itself.
+  A CPU would transpose x row by row for a sum over several axes: if D is a
+  power of two, that took as long as the product itself.
   """
   return x if _is_cut() else x.reshape(-1, x.shape[-1])
 
 
 def _is_cut():
-  """Whether rows lie on several devices, each with a part of every length."""
+  """Whether each device has a part of the length of every row."""
   return mesh_lib.axis_size(mesh_lib.SEQUENCE) > 1 and not mesh_lib.is_on_mesh()
 
 
@@ -138,7 +138,7 @@ def dense(
 
 
 class Projection(nn.Module):
-  """x W + b with W [D, F], where channels come first before it or after it."""
+  """x W + b with W [D, F], to or from arrays with channels first."""
 
   shape: tuple[int, int]
   dtype: jnp.dtype
@@ -176,7 +176,7 @@ class Embedding(nn.Module):
     )
 
   def table(self):
-    """[V, D], over `tensor` where that divides the vocabulary."""
+    """[V, D], split over `tensor` if that divides V."""
     cut = self.vocab_size % mesh_lib.axis_size(mesh_lib.TENSOR) == 0
     return mesh_lib.lay_out(
         self.embedding.astype(self.dtype), mesh_lib.TENSOR if cut else None
@@ -217,10 +217,10 @@ rms_norm.defvjp(_rms_norm_forward, _rms_norm_backward)
 
 
 def _sum(x, axes):
-  """The sum over these axes of what is a product of two arrays.
+  """The sum over these axes of an array that is a product of two.
 
-  On CPUs as a product with ones: XLA takes 10 to 40 times as long for what it
-  sees as one sum of products, which was a sixth of a layer that learns.
+  On CPUs it is a product with ones: XLA takes 10 to 40 times as long for a
+  fused sum of products, which was a sixth of a layer's training time.
   """
   if mesh_lib.platform() != 'cpu':
     return x.sum(axes)

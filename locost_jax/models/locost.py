@@ -36,9 +36,9 @@ from locost_jax.ops import split_conv
 from locost_jax.ops import ssm
 from locost_jax.ops import ssm_kernel
 
-# The most bytes of a layer's spectra, on a device, that the backward pass keeps
-# where layers are in pieces: about what a layer of base size takes itself, its
-# parameters with their gradients and AdamW's numbers.
+# Limit for the spectra of a layer, per device, that the backward pass keeps if
+# layers run in pieces: about as much as the parameters, gradients and AdamW
+# state of a layer of base size.
 KEPT_BYTES = 128 << 20
 
 
@@ -258,8 +258,8 @@ class BiSSM(nn.Module):
   def discretised(self):
     """(log z, w, skip) of `discretise`.
 
-    Before any loop over groups of channels: inside, XLA fuses it into the
-    tables of powers and takes its exponentials again for each of them.
+    Call it before any loop over groups of channels: inside, XLA fuses it into
+    the tables of powers and recomputes its exponentials for each of them.
     """
     return discretise(self.config, self.parameters())
 
@@ -292,8 +292,8 @@ class LocostMixer(nn.Module):
 
     Args:
       u: [D, B, L].
-      spectrum: (start, count) -> the kernels' spectrum of these channels, where
-        it has been made before; None: made here.
+      spectrum: (start, count) -> the kernels' spectrum of these channels, if
+        made before; None: made here.
       lean: see `convolve`.
 
     Returns:

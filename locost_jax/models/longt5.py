@@ -1,14 +1,14 @@
 """The token mixers of LongT5 (Guo et al. 2022, section 3).
 
 local             a token attends to those at most `local_radius` away
-transient-global  also to one side token per block of `global_block_size`, made
-                  anew in every layer: the normed sum of the block's states
+transient-global  also to one side token per block of `global_block_size`: the
+                  normed sum of the block's states, recomputed in every layer
 
-Tokens are cut in blocks of local_radius + 1, and a block looks at itself and
-its neighbours. Of n valid tokens there are G = n // global_block_size side
-tokens; those at the end that fill no block count to the last full one. Side
-tokens take the keys' and values' projections and have a position bias of their
-own, by the distance in blocks. Valid tokens come before padding.
+Tokens are split into blocks of local_radius + 1, and a block attends to itself
+and its neighbours. n valid tokens have G = n // global_block_size side tokens;
+tokens at the end that fill no block belong to the last full one. Side tokens
+use the projections of keys and values and have their own position bias, by the
+distance in blocks. Valid tokens come before padding.
 
 Axes: B batch, L length, D width, H heads, K head width, W local_radius + 1, G
 side tokens.
@@ -49,7 +49,7 @@ class LongT5Config(stack.T5StyleConfig):
   def check_mask(self, mask, what='input_mask'):
     """Raises an InputError unless tokens come first; see `models.check_mask`.
 
-    A traced mask has no numbers to look at and costs nothing.
+    A traced mask has no values and is not checked.
     """
     if isinstance(mask, jax.core.Tracer):
       return
@@ -80,8 +80,8 @@ def block_sums(x, mask, size):
     size: tokens of a block.
 
   Returns:
-    sums [B, L // size, D], zero where a document has no such block, and how
-    many it has, int [B].
+    sums [B, L // size, D], zero where a document has no full block, and the
+    number of its full blocks, int [B].
   """
   B, L, D = x.shape
   most = L // size
@@ -120,7 +120,7 @@ class SharedBiases(nn.Module):
     if self.config.attention == LOCAL:
       return near, None
     G = mask.shape[1] // self.config.global_block_size
-    # Own blocks go from -1, of a document that fills none, to G.
+    # Own blocks range from -1 (a document without a full block) to G.
     distance = jnp.arange(2 * G + 1) - (G + 1)
     return near, self.global_relative_bias.of_distance(-distance).T
 
@@ -150,7 +150,7 @@ class LongT5Attention(nn.Module):
     queries = self.attention.queries(x)
     B, L, H, _ = queries.shape
     side = None
-    if c.attention == GLOBAL:  # short inputs have none, but need parameters
+    if c.attention == GLOBAL:  # short inputs too, to make the parameters
       side = SideTokens(*self.side_tokens(x, mask), line)
       side = side if L >= c.global_block_size else None
     rate = 0.0 if deterministic else c.dropout_rate
@@ -188,7 +188,7 @@ class SideTokens(NamedTuple):
 
   keys: Any  # [B, G, H, K]
   values: Any  # [B, G, H, K]
-  full: Any  # int [B], how many there are
+  full: Any  # int [B], their number
   line: Any  # [H, 2 G + 1], their bias, of `SharedBiases`
 
 
@@ -209,7 +209,7 @@ def blocks_of_piece(config, B, L):
 
 
 def pad_blocks(x, L, W, n):
-  """Pads [B, L, ...] with a block in front, and to whole pieces and a block."""
+  """Pads [B, L, ...] to whole pieces, with one more block at either end."""
   piece = n * W
   behind = -(-L // piece) * piece + W - L
   return jnp.pad(x, ((0, 0), (W, behind), *[(0, 0)] * (x.ndim - 2)))
@@ -235,7 +235,7 @@ def neighbours(x, start, W, n):
 
 
 def with_side_tokens(read, side, start, n, block):
-  """A Read of n blocks, and the side tokens of their documents.
+  """Adds the documents' side tokens to a Read of n blocks.
 
   Args:
     read: a Read.
@@ -274,8 +274,8 @@ def side_bias(line, start, size, block, full):
   """
   G = (line.shape[1] - 1) // 2
   own = jnp.minimum((start + jnp.arange(size)) // block, full[:, None] - 1)
-  # Rows of blocks that a piece can have, from the one before its first on, so
-  # that a query picks a row rather than G numbers.
+  # One row for each block that a piece can touch, from the one before its first
+  # on, so that a query picks a row instead of G numbers.
   rows = min(size // block + 3, G + 1)
   first = jnp.clip(start // block - 1, -1, G - rows)
   part = jax.lax.dynamic_slice_in_dim(line, first + 2, rows + G - 1, 1)

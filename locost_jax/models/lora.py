@@ -6,9 +6,9 @@ W is frozen. A is drawn, B begins at zero, so that the first step sees W itself.
 The adapters A and B of `PATH/kernel` lie next to it, at `PATH/lora_a` and
 `PATH/lora_b`; leading axes are stacked layers, each with its own.
 
-The model knows nothing of this: it is given what `merge` returns. So the
-backward pass makes the gradient of W' for the moment in which it becomes those
-of A and B; what LoRA saves is the optimiser's state, and W where it is shared.
+The model only sees W', which `merge` returns. So the backward pass makes the
+gradient of W' briefly, on the way to those of A and B; LoRA saves the state of
+the optimiser, and W where it is shared.
 """
 
 import copy
@@ -21,12 +21,12 @@ from locost_jax.errors import InputError
 from locost_jax.models import parameters
 
 A, B, KERNEL = 'lora_a', 'lora_b', 'kernel'
-# A last row of optim.groups: what no row before it names and is no adapter.
+# The last row of optim.groups: what no earlier row matches, except adapters.
 _FROZEN = ((rf'(?!(.*/)?({A}|{B})$).*', 0.0),)
 
 
 def optim_config(config):
-  """Returns config.optim; where there are adapters, it freezes all others.
+  """Returns config.optim; with adapters, all other parameters are frozen.
 
   Args:
     config: the whole config.
@@ -43,12 +43,12 @@ def add(params, config, rng):
   Args:
     params: nested dict of arrays.
     config: config.train.lora; rank 0: no adapters.
-    rng: a typed key. A is normal with variance 1 / in: what it makes of a
-      normed input has a variance of 1.
+    rng: a typed key. A is normal with variance 1 / in, so that its product with
+      a normed input has variance 1.
 
   Raises:
-    InputError: train.lora.paths names no parameter, or something that is no
-      kernel, or a kernel that is no larger than its adapters' rank.
+    InputError: train.lora.paths matches no parameter, or one that is not a
+      kernel, or a kernel whose smaller side is not above the rank.
   """
   if not config.rank:
     return params
@@ -64,7 +64,7 @@ def merge(params, alpha):
   """Returns the parameters of the model: W' in place of W, A and B.
 
   Args:
-    params: nested dict, of `add`; one without adapters comes back as it is.
+    params: nested dict, of `add`; without adapters it is returned unchanged.
     alpha: config.train.lora.alpha.
   """
   merged = {

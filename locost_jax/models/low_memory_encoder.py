@@ -1,4 +1,4 @@
-"""The encoder of an inference in little memory.
+"""Encoder inference in little memory.
 
 A layer keeps two arrays of the input's length, h [B, L, D] and u [D, B, L]:
 
@@ -11,8 +11,8 @@ one group at a time. Same results as `model.apply(..., method='encode')`.
 
 For models whose mixer has these parts: inward(x, mask) -> u, outward(x, y),
 token by token; mix(u, spectrum) -> y; spectra(length) -> what `mix` would make
-from the parameters, channels first. Others are read as a whole, with scores of
-their attention in pieces.
+from the parameters, channels first. Other models encode the whole input at
+once, with attention scores in pieces.
 """
 
 import functools
@@ -27,8 +27,8 @@ from locost_jax.models import stack
 from locost_jax.ops import mesh as mesh_lib
 from locost_jax.ops import pieces
 
-# Tokens, of all documents together, in one piece. CPU: the hidden units of a
-# piece stay near its cache. Elsewhere larger products are faster.
+# Tokens in one piece, over all documents. CPU: the hidden units of a piece stay
+# near its cache. Elsewhere larger products are faster.
 CPU_PIECE = 2048
 PIECE = 16384
 
@@ -44,7 +44,7 @@ def make_layer(model):
 
 
 def kernel_bytes(model, length, dtype=jnp.float32):
-  """Bytes of what `kernels` returns; 0 for a model that has none.
+  """Bytes of the result of `kernels`; 0 for a model without them.
 
   Args:
     model: the Flax module.
@@ -78,14 +78,14 @@ def kernels(model, params, length):
 
 
 def encoder_bytes(model, batch, length):
-  """Estimate of the most bytes `encode` has at once, parameters left out.
+  """Estimates the peak memory of `encode` in bytes, without the parameters.
 
   h and u, then the larger of the feed-forward of one piece (inputs, hidden
   units and norms: 3 F + 4 D numbers per token) and the transforms of one group
   (four arrays of its size, and the tables of its kernels), and one layer's
   parameters. On the CPU, base size, 4K to 256K tokens: 1.03 to 1.26 times what
-  XLA reports as temporary memory and result. Of models with attention the
-  states, queries, keys and values are whole, and scores take two pieces.
+  XLA reports as temporary memory and result. Models with attention have whole
+  states, queries, keys and values, and two pieces of scores.
 
   Args:
     model: the Flax module.
@@ -126,7 +126,7 @@ def encode(model, params, inputs, input_mask=None, kernels=None):
   Returns:
     {'states': [B, L, D], 'mask': bool [B, L]}.
   """
-  # Documents that lie on several devices are in pieces there.
+  # Documents split over devices already run in pieces.
   if mesh_lib.axis_size(mesh_lib.SEQUENCE) > 1 or not comes_in_parts(model):
     return model.apply({'params': params}, inputs, input_mask, method='encode')
   h, mask = _embed(model, params, inputs, input_mask)
@@ -175,7 +175,7 @@ def finish(model, params, h, mask):
 
 
 def choose(model, params, memory, inputs):
-  """The memory of `encode`: what the decoder reads of it, of most models all.
+  """The memory of `encode`, masked to what the decoder reads (often all).
 
   Args:
     model: the Flax module.
@@ -186,7 +186,7 @@ def choose(model, params, memory, inputs):
   memory = copy_head.with_tokens(model.config, memory, inputs)
   if not hasattr(model, 'kept'):
     return memory
-  # Only the mask is made anew: the states would be copied.
+  # Only the mask comes out of jit: it would copy the states.
   return memory | {'mask': _choose(model, params, memory, inputs)}
 
 
@@ -244,7 +244,7 @@ def _over_pieces(update, h, axis=1):
 
   def run(piece, h):
     part = piece.take(h, axis)
-    # What is not fresh has been replaced already.
+    # Elements shared with the previous piece have already been replaced.
     new = piece.choose(update(part, piece.take), part, axis)
     return piece.put(h, new, axis)
 

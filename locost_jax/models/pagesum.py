@@ -12,8 +12,8 @@ are BART's and `confidence`. On a mesh, pages lie over `sequence`
 
 decoding: 'pages', as above; 'global' (section 5.6): one decoder reads the
 states of all pages, one after the other; it has no confidence.
-padding: what a page without tokens weighs. 'tokens': nothing (the paper's
-documents have different numbers of pages); 'release': as much as another.
+padding: the weight of a page without tokens. 'tokens': 0 (the paper's documents
+have different numbers of pages); 'release': as that of any page.
 
 Inputs are [B, P, L]; [B, L] is one page. Axes: B documents, P pages, L tokens
 of a page, T target length, D d_model, R rows of a decoding step.
@@ -50,7 +50,7 @@ class PageSumConfig(bart_layers.BartConfig):
 
   @property
   def weighs_pages(self):
-    """Whether `PageSum.page_weights` says how much each page counts."""
+    """Whether pages have weights, see `PageSum.page_weights`."""
     return self.decoding == 'pages'
 
   def decoder_rows(self, pages, length):
@@ -95,7 +95,7 @@ class PageSum(bart.Bart):
     return mesh_lib.by_page(read, *jax.tree.map(as_pages, (inputs, input_mask)))
 
   def states(self, inputs, targets_in, input_mask=None, deterministic=True):
-    """`__call__` up to `predict`: the mixed states [B, T, D], the source."""
+    """The arguments of `predict`: mixed states [B, T, D] and the source."""
     memory = self.encode(inputs, input_mask, deterministic)
     return self.decoder_states(memory, targets_in, deterministic)
 
@@ -165,7 +165,7 @@ class PageSum(bart.Bart):
     return stack.lay_written(mixed)
 
   def init_cache(self, memory, max_length):
-    """(shared, per_row): BART's of B P rows, a row's pages on an axis more."""
+    """(shared, per_row): BART's with B P rows; in per_row P is an axis."""
     memory = self.sources(memory)
     P = memory['mask'].shape[1]
     rows = jax.tree.map(mesh_lib.to_rows, memory)
@@ -183,7 +183,7 @@ class PageSum(bart.Bart):
       of_pages = jnp.repeat(ancestors[:, None], P, axis=1)
       ancestors = mesh_lib.split_pages(of_pages)[:, 0]
     position = per_row['position']
-    # Of two axes for rows: XLA would copy caches that are reshaped first.
+    # Two axes for rows: XLA would copy caches if they were reshaped first.
     own = jax.tree.map(mesh_lib.split_pages, per_row['own'])
 
     def decode(h):

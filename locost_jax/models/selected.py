@@ -1,8 +1,8 @@
-"""A memory without the states that the decoder is not to read.
+"""Drops the states of a memory that the decoder does not read.
 
-Decoding it gives the same: a softmax over the selected states alone. A step of
-the decoder then costs what was selected and not what was read. `chunk_memory`
-is the same for documents in chunks.
+Decoding gives the same result: a softmax over the selected states alone. The
+cost of a step then depends on their number and not on the input's length.
+`chunk_memory` does the same for documents in chunks.
 
 Axes: B documents, L input length, D d_model.
 """
@@ -14,7 +14,7 @@ from locost_jax.models import chunk_memory
 
 
 @jax.jit
-def most(memory):
+def largest_count(memory):
   """The largest number of states that the decoder reads of a document."""
   return memory['mask'].sum(1).max()
 
@@ -22,7 +22,7 @@ def most(memory):
 def compact(memory, size=None):
   """Keeps the selected states of a memory, in reading order.
 
-  Not under jit: looks at how many there are.
+  Not under jit: reads the number of selected states.
 
   Args:
     memory: {'states': [B, L, D], 'mask': bool [B, L]}.
@@ -30,13 +30,13 @@ def compact(memory, size=None):
       the largest number.
 
   Returns:
-    {'states': [B, size, D], 'mask': bool [B, size]}; the memory itself where it
-    is not longer.
+    {'states': [B, size, D], 'mask': bool [B, size]}; the memory itself if it is
+    not longer.
 
   Raises:
-    InputError: more than `size` were selected.
+    InputError: more than `size` states were selected.
   """
-  number = int(most(memory))
+  number = int(largest_count(memory))
   size = chunk_memory.bucket(number) if size is None else size
   if number > size:
     raise InputError(

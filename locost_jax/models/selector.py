@@ -1,19 +1,19 @@
-"""The selector of SimCAS (section 3.3): which tokens the decoder is to read.
+"""The selector of SimCAS (section 3.3): which tokens the decoder reads.
 
-Chunk after chunk, each token is selected or skipped by an actor that sees it
-and the selector's state g, the mean of g_0 (of the chunks' start marks) and of
-all that was selected before:
+Chunk by chunk, an actor selects or skips each token. It sees the token and the
+selector's state g, the mean of g_0 (of the chunks' start marks) and of all
+tokens selected before:
 
   g_c = (g_0 + sum of selected) / (1 + number of selected)
   actor, critic:  W_out tanh(W_hidden tanh(W_token x + W_state g_c))
 
-with biases. Where nothing of a chunk is selected, or the document has one chunk
-only, all of the chunk is. The actor has two outputs, skip and select; the
-critic, whose output is the value, is needed in training only. What is learned
-here is learned from rewards (`training.ppo`): no gradient goes from the choice
-to the states.
+with biases. If nothing in a chunk is selected, or the document has one chunk
+only, the whole chunk is selected. The actor has two outputs, skip and select;
+the critic, whose output is the value, is needed in training only. The selector
+learns from rewards (`training.ppo`): no gradient flows from its choices to the
+states.
 
-Axes: B documents, C chunks, J tokens of a chunk (its start mark is none), D
+Axes: B documents, C chunks, J tokens of a chunk (without its start mark), D
 d_model.
 """
 
@@ -29,7 +29,7 @@ from locost_jax.ops import chunks
 from locost_jax.ops import mesh as mesh_lib
 
 # Bytes of the projected tokens of a batch, above which they are projected chunk
-# by chunk: 85 chunks of BART-base; of a million tokens 6 GiB.
+# by chunk: 85 chunks of BART-base. A million tokens would take 6 GiB.
 MOST_PROJECTED = 256 << 20
 
 
@@ -38,7 +38,7 @@ class Selection(NamedTuple):
 
   Attributes:
     actions: bool [B, C, J], true where a token is selected.
-    state: [B, C, D], g_c, which the selector saw with chunk c.
+    state: [B, C, D], g_c, the selector's state at chunk c.
     logits: float32 [B, C, J, 2], the actor's: skip, select.
   """
 
@@ -53,7 +53,7 @@ class Rollout(NamedTuple):
   Attributes:
     observations: [B, C, J, D], the tokens that it saw.
     tokens: bool [B, C, J], true where there is a token.
-    state: [B, C, D], what it saw with each chunk.
+    state: [B, C, D], its state g at each chunk.
     actions: bool [B, C, J], true where a token was selected.
     log_probs: float32 [B, C, J], of the actions.
     entropies: float32 [B, C, J], of the choices.
@@ -72,7 +72,7 @@ class Rollout(NamedTuple):
 class Judge(nn.Module):
   """An actor or a critic: tokens and the selector's state -> outputs.
 
-  Orthogonal matrices at the start, of gain sqrt 2, the last of `gain`.
+  Weights start orthogonal with gain sqrt 2, the last with `gain`.
   """
 
   outputs: int
@@ -95,7 +95,7 @@ class Judge(nn.Module):
     self.output = dense(self.outputs, self.gain)
 
   def project(self, x):
-    """Tokens x [..., D] -> [..., 2 D], what does not depend on g."""
+    """Tokens x [..., D] -> [..., 2 D], the part that does not depend on g."""
     return self.token(x)
 
   def of_projected(self, projected, state):
@@ -124,10 +124,10 @@ class Selector(nn.Module):
     Args:
       states: [B, C, L, D], the encoder's.
       mask: bool [B, C, L], true at tokens.
-      uniform: float [B, C, J] in [0, 1): a token is selected where it is below
-        the probability. None: where that is above 1/2.
-      actions: bool [B, C, J] in place of the actor's choice, before a chunk
-        without any is selected whole. None: the actor chooses.
+      uniform: float [B, C, J] in [0, 1): a token is selected if its number is
+        below its probability. None: if its probability is above 1/2.
+      actions: bool [B, C, J], replaces the actor's choice; a chunk without any
+        is still selected whole. None: the actor chooses.
 
     Returns:
       A Selection.
@@ -171,7 +171,7 @@ class Selector(nn.Module):
 
     Args:
       x: [..., J, D], tokens.
-      state: [..., D], the g that is seen with them.
+      state: [..., D], g at their chunk.
 
     Returns:
       float32 [..., J, 2] and [..., J].
@@ -182,8 +182,8 @@ class Selector(nn.Module):
 def is_projected_at_once(states):
   """Whether the actor projects all chunks before it goes over them.
 
-  One product of all is faster than one per chunk, but it is kept whole. Chunks
-  that lie over several devices are always projected there.
+  One product is faster than one per chunk, but its whole result is kept. Chunks
+  split over devices are always projected at once.
 
   Args:
     states: [B, C, L, D].
@@ -235,7 +235,7 @@ def document_seeds(tokens, mask):
 
   Args:
     tokens: int [B, C, L].
-    mask: bool [B, C, L], true at tokens; what is not true may have any size.
+    mask: bool [B, C, L], true at tokens; the amount of padding does not matter.
 
   Returns:
     uint32 [B].
@@ -263,7 +263,7 @@ def uniform(seeds, num_chunks, length):
     length: J.
 
   Returns:
-    float32 [B, C, J] in [0, 1), however large C and J are.
+    float32 [B, C, J] in [0, 1), which do not depend on C and J.
   """
 
   def draw(seed, chunk, place):

@@ -2,9 +2,9 @@
 
   score(t, s) = q_t . k_s + b(s - t),   b from bidirectional buckets
 
-(Raffel et al. 2020, section 2.1.) The bias is that of all layers: it is looked
-up once per distance, and laid out as a matrix where it is added. Queries go in
-pieces, of which the backward pass makes the scores again.
+(Raffel et al. 2020, section 2.1.) All layers share the bias: it is looked up
+once per distance, and laid out as a matrix where it is added. Queries run in
+pieces, whose scores the backward pass recomputes.
 
 Axes: B batch, L length, D width, H heads, K head width.
 """
@@ -38,7 +38,7 @@ def by_distance(bias, queries, keys):
 
   Args:
     bias: a bound RelativeBias.
-    queries, keys: how many positions there are of each.
+    queries, keys: the number of positions of each.
 
   Returns:
     [H, queries + keys - 1], of distances 1 - keys to queries - 1.
@@ -56,7 +56,7 @@ def attend(queries, keys, values, mask, bias, rate=0.0, key=None):
     mask: bool, broadcast to [B, H, Q, S].
     bias: broadcast to [B, H, Q, S].
     rate: of dropout of the weights.
-    key: a random key, where rate is not 0.
+    key: a random key; needed unless rate is 0.
 
   Returns:
     [B, Q, H, K].
@@ -75,15 +75,15 @@ def attend(queries, keys, values, mask, bias, rate=0.0, key=None):
 
 
 def over_queries(function, queries, size, key=None):
-  """Context of all queries, of which the function sees some at a time.
+  """The context of all queries, computed piece by piece.
 
   Args:
     function: (queries [B, size, H, K], start, key) -> context, likewise. It is
-      computed again in the backward pass, where there are several pieces. At
-      the end it is given zeros.
+      recomputed in the backward pass if there are several pieces. The last
+      piece is padded with zeros.
     queries: [B, L, H, K].
     size: of a piece.
-    key: a random key, or None; a piece is given its own.
+    key: a random key, or None; each piece gets its own.
 
   Returns:
     [B, L, H, K].

@@ -6,22 +6,22 @@ and end marks (`ops.chunks`), and of the last layer's states H the decoder reads
 
   [g_0, the selected ones of H[c, j], j > 0, in reading order]
 
-where g_0 is the mean of the chunks' start states (`models.selector`). A
-document of one chunk is what BART makes of it. Parameter paths are BART's and
-`selector`; it has parameters whether it selects or not.
+where g_0 is the mean of the chunks' start states (`models.selector`). For a
+document of one chunk the result is BART's. Parameter paths are BART's and
+`selector`, which has parameters even if it selects nothing.
 
-chunk: 'many', as many as the document takes; 'one': its beginning alone, up to
+chunk: 'many', as many as the document needs; 'one': only its beginning, up to
   max_positions tokens, is read as one sequence (the ablation of table 5).
 align: 'shift' (the release), 'mean' (equation 5), 'none'.
-select: 'ppo', what the selector chooses; 'first_k', the first `limit` tokens;
+select: 'ppo', the selector's choice; 'first_k', the first `limit` tokens;
   'none', every token is kept.
 selection: how the selector chooses: 'sample', with the document's own random
-  numbers (the release, also where it writes summaries), or 'argmax'.
-padding: what a token is. 'tokens': what is no padding; 'release': all up to a
-  chunk's last token, also the padding that is before its end mark.
+  numbers (the release, in inference too), or 'argmax'.
+padding: what counts as a token. 'tokens': everything but padding; 'release':
+  everything up to a chunk's last token, also padding before its end mark.
 
-Inputs are [B, C, L]; [B, L] is one chunk. Everything is per document: a chunk
-without tokens takes no part. Axes: B documents, C chunks, L tokens of a chunk,
+Inputs are [B, C, L]; [B, L] is one chunk. Documents are independent, and chunks
+without tokens are ignored. Axes: B documents, C chunks, L tokens of a chunk,
 J = L - 1 those that can be selected, T target length, D d_model.
 """
 
@@ -87,7 +87,7 @@ class SimCASConfig(bart_layers.BartConfig):
 
 
 class EncoderLayer(bart_layers.EncoderLayer):
-  """A layer of the encoder, the exchange before it; a step of `nn.scan`."""
+  """The exchange and a layer of the encoder; a step of `nn.scan`."""
 
   def __call__(self, h, mask, deterministic, in_pieces=False):
     """One layer.
@@ -96,8 +96,8 @@ class EncoderLayer(bart_layers.EncoderLayer):
       h: ([B, C, L, D], whether this is the first layer).
       mask: bool [B, C, L].
       deterministic: no dropout.
-      in_pieces: a few chunks at a time, of which the backward pass keeps h
-        alone; dropout is then drawn otherwise. Not to make parameters with.
+      in_pieces: runs a few chunks at a time, of which the backward pass keeps h
+        only, with other dropout masks. Not for initialisation.
 
     Returns:
       h likewise, None.
@@ -160,15 +160,15 @@ class Encoder(bart.Encoder):
 class SimCAS(bart.Bart):
   """The model: encode, decode, cache, step, of chunks.
 
-  The memory is {'states': [B, C, L, D], 'mask': bool [B, C, L]}: g_0 stands at
-  [0, 0], and the mask is true there and at what was selected.
+  The memory is {'states': [B, C, L, D], 'mask': bool [B, C, L]}: g_0 is at [0,
+  0], and the mask is true there and at selected tokens.
   """
 
   config: SimCASConfig
 
   ENCODER = Encoder
 
-  # See `generation.generate`: models without it are decoded as they encode.
+  # See `generation.generate`: models without it decode their whole memory.
   compact_memory = staticmethod(chunk_memory.compact_to_bucket)
 
   def setup(self):
@@ -176,14 +176,15 @@ class SimCAS(bart.Bart):
     self.selector = selector_lib.Selector(self.config.d_model, self.dtype)
 
   def encode(self, inputs, input_mask=None, deterministic=True, seeds=None):
-    """Reads documents and selects what the decoder is to read.
+    """Reads documents and selects what the decoder reads.
 
     Args:
       inputs: [B, C, L] token ids, or [B, L].
       input_mask: of the same shape, true at tokens; None: where inputs are not
         pad_id.
       deterministic: no dropout.
-      seeds: uint32 [B], of sampling; None: made of each document's tokens.
+      seeds: uint32 [B], of sampling; None: computed from each document's
+        tokens.
 
     Returns:
       {'states': [B, C, L, D], 'mask': bool [B, C, L]}.
@@ -254,7 +255,7 @@ class SimCAS(bart.Bart):
     return copy_head.with_tokens(self.config, memory, inputs)
 
   def source(self, memory):
-    """`CopyingModel.source` without padding, which the release reads."""
+    """`CopyingModel.source` without the padding that the release reads."""
     if not self.config.copy:
       return None
     is_text = memory['tokens'] != self.config.pad_id
@@ -268,7 +269,7 @@ class SimCAS(bart.Bart):
       seeds=None,
       actions=None,
   ):
-    """`encode`, always by the selector, and what it did.
+    """`encode`, always with the selector, and its choices.
 
     Args:
       inputs, input_mask, deterministic, seeds: see `encode`.
@@ -296,7 +297,7 @@ class SimCAS(bart.Bart):
     )
 
   def judge(self, observations, state, actions):
-    """Evaluates given choices with the selector, at the states it saw.
+    """Evaluates given choices with the selector, at given states.
 
     Args:
       observations, state, actions: of a Rollout, or parts of it.
@@ -315,7 +316,7 @@ class SimCAS(bart.Bart):
       deterministic=True,
       seeds=None,
   ):
-    """`__call__` up to `predict`: its arguments, [B, T, D] and the source."""
+    """The arguments of `predict`: states [B, T, D] and the source."""
     memory = self.encode(inputs, input_mask, deterministic, seeds)
     return self.decoder_states(memory, targets_in, deterministic)
 
@@ -336,7 +337,7 @@ class SimCAS(bart.Bart):
     )
 
   def attention(self, memory, targets_in, written):
-    """Where the decoder looks on average: over layers, heads and targets.
+    """Where the decoder looks, averaged over layers, heads and targets.
 
     Args:
       memory: of `encode`.
@@ -344,7 +345,7 @@ class SimCAS(bart.Bart):
       written: bool [B, T], the targets that count.
 
     Returns:
-      float32 [B, C, L], like the memory's mask; a document's sum is 1.
+      float32 [B, C, L], like the memory's mask; the sum per document is 1.
     """
     shape = memory['mask'].shape
     slots = jnp.arange(shape[1] * shape[2])

@@ -1,18 +1,18 @@
-"""LOCOST under SimCAS's selector: a whole book is read, a part is decoded.
+"""LOCOST with SimCAS's selector: reads a whole book, decodes from a part.
 
 LOCOST's encoder reads all tokens as one sequence; no chunk is read alone, and
-there are no marks to exchange. Of its states h[1], .., h[L] the decoder
-attends to those alone that were selected, in reading order. The selector
-(`selector`) goes over chunks of `chunk_length` tokens, with
+there are no marks to exchange. The decoder attends only to the selected ones of
+its states h[1], .., h[L], in reading order. The selector (`selector`) goes over
+chunks of `chunk_length` tokens, with
 
   g_0 = mean of h over the document
   g_c = (g_0 + sum of selected) / (1 + number of selected)
 
 Three things differ from `simcas`. Every token can be selected, the first of a
 chunk too, since it is no mark. g_0 is the mean of all tokens instead of the
-start marks. And g_0 is not decoded: a document that is kept whole is what
-LOCOST makes of it, be it by select='none', by a selector that selects all, or
-because it has one chunk only.
+start marks. And the decoder does not read g_0: for a document that is kept
+whole (select='none', all tokens selected, or a single chunk) the result is
+LOCOST's.
 
 Parameter paths are LOCOST's and `selector`, so a trained LOCOST is a warm start
 for all but the selector. select, selection and limit are as in `simcas`.
@@ -73,7 +73,7 @@ class SimCASLocost(encoder_decoder.EncoderDecoder):
   """The model: encode, decode, cache, step, of documents [B, L].
 
   The memory is {'states': [B, L, D], 'mask': bool [B, L]}: the mask is true at
-  what was selected. `selected.compact` keeps nothing else of it.
+  selected tokens. `selected.compact` drops the rest.
   """
 
   config: SimCASLocostConfig
@@ -86,13 +86,14 @@ class SimCASLocost(encoder_decoder.EncoderDecoder):
     self.selector = selector_lib.Selector(self.config.d_model, self.dtype)
 
   def encode(self, inputs, input_mask=None, deterministic=True, seeds=None):
-    """Reads documents and selects what the decoder is to read.
+    """Reads documents and selects what the decoder reads.
 
     Args:
       inputs: [B, L] token ids.
       input_mask: [B, L], true at tokens; None: where inputs are not pad.
       deterministic: no dropout.
-      seeds: uint32 [B], of sampling; None: made of each document's tokens.
+      seeds: uint32 [B], of sampling; None: computed from each document's
+        tokens.
 
     Returns:
       {'states': [B, L, D], 'mask': bool [B, L]}.
@@ -135,8 +136,8 @@ class SimCASLocost(encoder_decoder.EncoderDecoder):
       uniform: [B, L], actions: bool [B, L], or None, see `Selector.select`.
 
     Returns:
-      (bool [B, L], true where a token is selected; [B, C, D], what the
-      selector saw with each chunk: g_c).
+      (bool [B, L], true where a token is selected; [B, C, D], the selector's
+      state g_c at each chunk).
     """
     states, mask = jax.lax.stop_gradient(memory['states']), memory['mask']
     (B, L, D), (C, J) = states.shape, self.config.chunks(states.shape[1])
@@ -156,7 +157,7 @@ class SimCASLocost(encoder_decoder.EncoderDecoder):
     def step(piece, carry):
       total, count, chosen, seen = carry
       take = lambda x: x if x is None else piece.take(x, 1)
-      x, is_token = take(states), take(mask) & piece.fresh
+      x, is_token = take(states), take(mask) & piece.is_new
       g = (total / count[:, None]).astype(x.dtype)
       new = selector_lib.act(
           actor.apply(params, x, g),
@@ -192,7 +193,7 @@ class SimCASLocost(encoder_decoder.EncoderDecoder):
       seeds=None,
       actions=None,
   ):
-    """`encode`, always by the selector, and what it did.
+    """`encode`, always with the selector, and its choices.
 
     Args:
       inputs, input_mask, deterministic, seeds: see `encode`.
@@ -230,12 +231,12 @@ class SimCASLocost(encoder_decoder.EncoderDecoder):
       deterministic=True,
       seeds=None,
   ):
-    """`__call__` up to `predict`: its arguments, [B, T, D] and the source."""
+    """The arguments of `predict`: states [B, T, D] and the source."""
     memory = self.encode(inputs, input_mask, deterministic, seeds)
     return self.decoder_states(memory, targets_in, deterministic)
 
   def attention(self, memory, targets_in, written):
-    """Where the decoder looks on average: over layers, heads and targets.
+    """Where the decoder looks, averaged over layers, heads and targets.
 
     Args:
       memory: of `encode`.
@@ -243,8 +244,8 @@ class SimCASLocost(encoder_decoder.EncoderDecoder):
       written: bool [B, T], the targets that count.
 
     Returns:
-      float32 [B, C, 1 + J], as SimCAS has it: at [:, 0, 0], which there is
-      g_0's, and at the other chunks' starts 0; the sum is 1.
+      float32 [B, C, 1 + J] in SimCAS's layout, with 0 in place of g_0 and of
+      the start marks; the sum per document is 1.
     """
     B, L = memory['mask'].shape
     segments = jnp.broadcast_to(jnp.arange(L), (B, L))

@@ -11,8 +11,8 @@ from locost_jax.ops import long_attention
 from locost_jax.ops import mesh as mesh_lib
 from locost_jax.ops import tokenwise
 
-# remat='auto': what the backward pass may keep of an encoder whose layers are
-# not in pieces.
+# remat='auto': limit for what the backward pass keeps of an encoder whose
+# layers do not run in pieces.
 AUTO_BYTES = 1 << 30
 
 
@@ -21,8 +21,8 @@ class T5StyleConfig:
   """The keys of every T5-style model, and what its mixer brings.
 
   configs/default.py explains each key. A model's own config extends this one
-  and defines the methods below for its token mixer, per layer. They are what
-  the rest of the house knows of a mixer besides its module (see `encoder`).
+  and defines the methods below for its token mixer, per layer. Other modules
+  know only these and the mixer's module (see `encoder`).
   """
 
   vocab_size: int
@@ -60,10 +60,10 @@ class T5StyleConfig:
     return pages, length
 
   def check_mask(self, mask, what='input_mask'):
-    """Raises an InputError for a mask that the mixer cannot read; any is."""
+    """Raises an InputError for a mask that the mixer cannot read; here none."""
 
   def keys_seen(self, length):
-    """Keys that a token is multiplied with; 0 without attention."""
+    """Keys that a query attends to; 0 without attention."""
     raise NotImplementedError(f'{type(self).__name__} lacks keys_seen')
 
   def mixer_flops(self, batch, length):
@@ -78,8 +78,8 @@ class T5StyleConfig:
   def mixer_bytes(self, batch, length):
     """Most bytes of temporary arrays in inference.
 
-    Arrays of the input's size, [B, L, D], do not count: the encoder's estimate
-    has them.
+    Arrays of the input's size, [B, L, D], do not count:
+    `low_memory_encoder.encoder_bytes` has them.
     """
     raise NotImplementedError(f'{type(self).__name__} lacks mixer_bytes')
 
@@ -95,25 +95,25 @@ def attention_flops(config, batch, length):
 
 
 def attention_bytes(config, batch, length):
-  """`mixer_bytes` of self-attention whose queries go in pieces."""
+  """`mixer_bytes` of self-attention whose queries run in pieces."""
   scores = 4 * batch * config.num_heads * length * config.keys_seen(length)
   return 3 * min(scores, long_attention.PIECE_BYTES)
 
 
 def lay_read(h):
-  """h [B, L, D] of the encoder, where it belongs on a mesh."""
+  """Lays out h [B, L, D] of the encoder on the mesh."""
   return mesh_lib.lay_out(h, mesh_lib.ROWS, mesh_lib.SEQUENCE)
 
 
 def in_line(memory):
-  """Arrays [B, P, L, ...] of all pages, one after the other: [B, P L, ...]."""
+  """Joins the pages of arrays: [B, P, L, ...] -> [B, P L, ...]."""
   return jax.tree.map(
       lambda x: lay_read(x.reshape(x.shape[0], -1, *x.shape[3:])), memory
   )
 
 
 def lay_written(h):
-  """h [B, T, D] of the decoder, where it belongs on a mesh."""
+  """Lays out h [B, T, D] of the decoder on the mesh."""
   return mesh_lib.lay_out(h, mesh_lib.ROWS)
 
 
@@ -195,16 +195,15 @@ def init_cache(config, dtype, memory, cross_cache, max_length):
 def stacked(num_layers, remat):
   """How parameters and randomness run over the layers of a stack.
 
-  Two layers are written out one after the other. As a loop, whose values for
-  the backward pass are copied into and out of arrays of all layers, a step of
-  the quickstart took 1.15 times as long on a CPU, and no less to compile. With
-  whole layers recomputed they stay a loop, which keeps XLA from merging what is
-  computed twice.
+  Up to two layers are unrolled. A loop copies the values for the backward pass
+  into and out of arrays of all layers: with it a step of the quickstart took
+  1.15 times as long on a CPU and compiled no faster. With remat='full' they
+  stay a loop, which keeps XLA from merging the recomputation with the original.
   """
-  written_out = num_layers <= 2 and remat != 'full'
+  is_unrolled = num_layers <= 2 and remat != 'full'
   return dict(
       variable_axes={'params': 0},
       split_rngs={'params': True, 'dropout': True},
       length=num_layers,
-      unroll=num_layers if written_out else 1,
+      unroll=num_layers if is_unrolled else 1,
   )

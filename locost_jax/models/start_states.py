@@ -33,8 +33,8 @@ def after_layers(model, params, inputs, input_mask=None):
       pad_id.
 
   Returns:
-    [num_layers, B, C, D], before they are exchanged; of a chunk without tokens
-    they mean nothing.
+    [num_layers, B, C, D], before the exchange; arbitrary for a chunk without
+    tokens.
   """
   apply = functools.partial(model.apply, {'params': params})
   _, mask, _ = apply(inputs, input_mask, method='chunk_states')
@@ -61,7 +61,7 @@ def cosines(states):
 
 @jax.jit
 def similarities(states):
-  """Sim of the top of this module: [..., C, D] -> float32 [..., C, C]."""
+  """Sim between states, see the module: [..., C, D] -> float32 [..., C, C]."""
   states = layers.at_least_float32(states)
   by_chunk = jnp.moveaxis(states, -2, 0)
   # One chunk at a time: all differences together are C times the states.

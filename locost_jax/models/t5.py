@@ -3,7 +3,7 @@
 The T5-style stack with attention of every token to every other in the encoder.
 
   v1.0  feed_forward 'relu', tie_embeddings
-  v1.1  feed_forward 'gated-gelu', an output layer of its own
+  v1.1  feed_forward 'gated-gelu', a separate output layer
 """
 
 import dataclasses

@@ -1,17 +1,17 @@
 """Attention of beams through a table of ancestors: no cache is ever copied.
 
 Keys and values stay in the slot that computed them: slot j at position s. A
-beam that goes on from another one inherits a row of integers, not the keys:
+beam that continues another one copies a row of integers, not the keys:
 
-  ancestors[k, s] = the slot that holds beam k's key of position s; -1: not yet
+  ancestors[k, s] = the slot with beam k's key of position s; -1: not written
 
-and a step of all K beams of a document reads the keys of all their slots:
+A step of all K beams of a document reads the keys of all their slots:
 
   w[k, j, s]  = softmax over j, s of q[k] . keys[j, s] where ancestors[k, s] = j
   context[k]  = sum over j, s of w[k, j, s] values[j, s]
 
-Every key is read once, as without beams, but multiplied with K queries. After
-a step at position t, a beam k that goes on from beam p (`generation.decode`):
+Each key is read once, as without beams, but multiplied with K queries. After a
+step at position t, a beam k that continues beam p gets (`generation.decode`)
 
   ancestors'[k, :t + 1] = ancestors[p, :t + 1], ancestors'[k, t + 1] = k
 
@@ -27,24 +27,24 @@ import jax.numpy as jnp
 
 
 def is_seen(ancestors):
-  """ancestors int [B, K, S] -> bool [B, slots K, beams K, S], for `attend`."""
+  """The mask of `attend`: int [B, K, S] -> bool [B, slots K, beams K, S]."""
   slots = jnp.arange(ancestors.shape[1])
   return ancestors[:, None] == slots[:, None, None]
 
 
 def attend(queries, keys, values, seen, bias=None):
-  """One step of every row.
+  """Attends from one query in every row.
 
   Args:
     queries: [R, H, N].
     keys: [R, H, S, N], of the slots.
     values: [R, H, S, N].
     seen: bool [B, K, K, S] of `is_seen`: [b, j, k, s], whether beam k reads
-      slot j at position s. Of [1, 1, 1, S], every row reads its own.
+      slot j at position s. If it is [1, 1, 1, S], every row reads its own slot.
     bias: broadcast to [H, 1, S], added to the scores.
 
   Returns:
-    [R, H, N], of the queries' dtype; scores and sums are at least float32.
+    [R, H, N] in the queries' dtype; scores and sums are at least float32.
   """
   precise = jnp.promote_types(queries.dtype, jnp.float32)
   product = functools.partial(jnp.einsum, preferred_element_type=precise)

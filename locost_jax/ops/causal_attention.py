@@ -1,13 +1,13 @@
-"""Self-attention of a decoder over long targets, in pieces of both axes.
+"""Causal self-attention over long targets, in pieces of both axes.
 
-Queries i attend to keys j <= i only: of the pairs of pieces those above the
-diagonal are never looked at. The running softmax is that of `long_attention`;
-the backward pass makes the weights again from its maximum and sum.
+Query i attends to keys j <= i, so pairs of pieces above the diagonal are
+skipped. The running softmax is `long_attention`'s; the backward pass recomputes
+the weights from its maximum and sum.
 
 The bias depends on the distance alone. A pair of pieces needs 2 * size - 1 of
-its values, which are laid out as a matrix of equal diagonals, M[q, k] =
-line[q - k + columns - 1], by reading copies of the line with a row length that
-is one too large. The gradient of that sums the diagonals.
+its values, as a Toeplitz matrix M[q, k] = line[q - k + columns - 1]: copies of
+the line are read with a row length that is one too large. The gradient sums
+the diagonals.
 
 Scores are q . k without 1/sqrt(K), float32 at least.
 
@@ -28,12 +28,12 @@ from locost_jax.ops import pieces
 
 
 def is_long(T):
-  """Whether `in_pieces` takes over from the plain form at T targets."""
+  """Whether T targets use `in_pieces` instead of the plain form."""
   return T * T >= long_attention.LONG
 
 
 def piece_length(B, H):
-  """Queries, and keys, of a piece: 128 to 1024, a power of two."""
+  """Queries (and keys) in a piece: a power of two from 128 to 1024."""
   size = 1024
   while size > 128 and 4 * B * H * size**2 > long_attention.PIECE_BYTES:
     size //= 2
@@ -45,16 +45,16 @@ def in_pieces(
 ):
   """Causal attention with scores of one pair of pieces at a time.
 
-  Kept for the backward pass: the arguments, the result, m and l.
+  The backward pass keeps the arguments, the result, m and l.
 
   Args:
     queries: [B, T, H, K].
     keys: [B, T, H, K].
     values: [B, T, H, K].
     bias: [H, T], added to scores, by the distance back to the key.
-    dropout_rate: of the weights; the factors of the n-th pair, counted row by
-      row of the lower triangle, come from fold_in(key, n).
-    key: a random key, where dropout_rate is not 0.
+    dropout_rate: of the weights. Pair n of the lower triangle, counted row by
+      row, draws its factors from fold_in(key, n).
+    key: a random key; needed unless dropout_rate is 0.
     size: of a piece; None: `piece_length`.
 
   Returns:
@@ -64,14 +64,14 @@ def in_pieces(
   def of_part(queries, keys, values, bias, key):
     B, T, H, _ = queries.shape
     length = min(T, size or piece_length(B, H))
-    # What is added comes after all that counts, so nothing attends to it.
-    more = -T % length
+    # The padding comes after all tokens, so no token attends to it.
+    padding = -T % length
     queries, keys, values = (
-        jnp.pad(x, ((0, 0), (0, more), (0, 0), (0, 0)))
+        jnp.pad(x, ((0, 0), (0, padding), (0, 0), (0, 0)))
         for x in (queries, keys, values)
     )
-    # In front: distances of keys that come later, in pieces on the diagonal.
-    bias = jnp.pad(bias, ((0, 0), (length - 1, more)))
+    # In front: the distances to later keys, in pieces on the diagonal.
+    bias = jnp.pad(bias, ((0, 0), (length - 1, padding)))
     own = mesh_lib.own_key(key, *mesh_lib.ROWS, mesh_lib.TENSOR)
     out: Any = _in_pieces(
         length, float(dropout_rate), queries, keys, values, bias, own
@@ -92,7 +92,7 @@ def in_pieces(
 
 
 def diagonals(line, rows):
-  """line [H, rows + columns - 1] -> M [H, rows, columns] of equal diagonals."""
+  """line [H, rows + columns - 1] -> Toeplitz matrix M [H, rows, columns]."""
   H, W = line.shape
   copies = jnp.broadcast_to(line[:, None], (H, rows + 1, W)).reshape(H, -1)
   shifted = copies[:, : rows * (W + 1)].reshape(H, rows, W + 1)
@@ -100,7 +100,7 @@ def diagonals(line, rows):
 
 
 def _pair(size, row, column, bias):
-  """The pieces of a pair, the bias [H, size, size], whether a key counts."""
+  """Both pieces, the bias line [H, 2 size - 1], the mask [size, size]."""
 
   def piece(index):
     return pieces.Piece(index, index * size, jnp.ones(size, bool))
@@ -113,20 +113,20 @@ def _pair(size, row, column, bias):
 
 
 def _scores(q, k, line, counts):
-  """[B, H, size, size] of a pair; -inf where a key does not count."""
+  """Scores of a pair, [B, H, size, size]; -inf at later keys."""
   precise = jnp.promote_types(q.dtype, jnp.float32)
   scores = jnp.einsum('bthk,bshk->bhts', q, k, preferred_element_type=precise)
   return jnp.where(counts, scores + diagonals(line, counts.shape[0]), -jnp.inf)
 
 
 def _over_pairs(length, size, update, carry):
-  """carry <- update(number, row, column, carry) of the lower triangle."""
+  """carry <- update(number, row, column, carry) over the lower triangle."""
   rows, columns = np.tril_indices(length // size)
 
   def step(carry, pair):
     return update(*pair, carry), None
 
-  carry = pieces.settled(lambda carry: update(0, 0, 0, carry), carry)
+  carry = pieces.match_type(lambda carry: update(0, 0, 0, carry), carry)
   return jax.lax.scan(step, carry, (np.arange(rows.size), rows, columns))[0]
 
 
@@ -194,7 +194,7 @@ def _backward(size, dropout_rate, kept, d_out):
         d_bias,
     )
 
-  # d_queries as the scores lie, [B, H, T, K]: in another order they are copied.
+  # d_queries in the scores' layout, [B, H, T, K]; any other is copied.
   d_queries, d_keys, d_values, d_bias = _over_pairs(
       queries.shape[1],
       size,

@@ -1,9 +1,9 @@
-"""The chunks of documents: which tokens they have, and what they exchange.
+"""Chunks of documents: their tokens, and the states they exchange.
 
-A document is cut into chunks that an encoder reads alone; after each of its
-layers the states of their start and end marks go to other chunks (SimCAS,
-section 3.2, equation 5). Everything is per document: a chunk without tokens
-takes no part, wherever it is.
+The encoder reads each chunk of a document alone; after each layer the states of
+the start and end marks go to other chunks (SimCAS, section 3.2, equation 5).
+Documents are independent, and chunks without tokens are ignored wherever they
+are.
 
 Axes: B documents, C chunks, L tokens of a chunk, D width.
 """
@@ -13,13 +13,13 @@ import jax.numpy as jnp
 
 
 def last_tokens(mask):
-  """The place of the last token of each chunk.
+  """The position of each chunk's last token.
 
   Args:
     mask: bool [..., L], true at tokens.
 
   Returns:
-    int [...]; -1 where missing.
+    int [...]; -1 for a chunk without tokens.
   """
   L = mask.shape[-1]
   last = L - 1 - jnp.argmax(jnp.flip(mask, -1), axis=-1)
@@ -27,7 +27,7 @@ def last_tokens(mask):
 
 
 def up_to_last(mask):
-  """True up to the last true place: bool [..., L] -> bool [..., L]."""
+  """True up to the last true position: bool [..., L] -> bool [..., L]."""
   return jnp.arange(mask.shape[-1]) <= last_tokens(mask)[..., None]
 
 
@@ -35,10 +35,10 @@ def neighbours(is_chunk):
   """The chunks before and after each one, in a ring.
 
   Args:
-    is_chunk: bool [B, C], false at what only fills the batch.
+    is_chunk: bool [B, C], false at chunks that only pad the batch.
 
   Returns:
-    Two int [B, C]; of a chunk that is none, any.
+    Two int [B, C]; arbitrary where is_chunk is false.
   """
   C = is_chunk.shape[1]
   places = jnp.arange(C)
@@ -68,11 +68,11 @@ def mean(states, is_chunk):
 
 
 def exchange(h, mask, align):
-  """The states of start and end marks, exchanged between chunks.
+  """Exchanges the states of start and end marks between chunks.
 
   shift: chunk i takes the start of chunk i - 1 and the end of chunk i + 1, in a
-  ring (the release). mean: all take the mean of all (equation 5). none: nothing
-  is exchanged. A document of one chunk stays as it is.
+  ring (the release). mean: every chunk takes the mean over all chunks (equation
+  5). none: no exchange. A document of one chunk does not change.
 
   Args:
     h: [B, C, L, D].

@@ -1,4 +1,4 @@
-"""Complex arrays as pairs (re, im) of real ones, and powers of them."""
+"""Complex arrays as pairs (re, im) of real ones, and their powers."""
 
 import jax
 import jax.numpy as jnp
@@ -30,9 +30,10 @@ def expm1(log_z):
 
 @expm1.defjvp
 def _expm1_jvp(primals, tangents):
-  """The derivative is exp. Term by term it would not fade as exp(x) does.
+  """The derivative is exp, computed directly.
 
-  What rounding leaves of it is multiplied by y: infinite gradients of large dt.
+  Derived term by term, it would not decay like exp(x): rounding leaves a
+  remainder, which is multiplied by y and makes gradients of large dt infinite.
   """
   (log_z,), (tangent,) = primals, tangents
   return expm1(log_z), multiply(exp(log_z), tangent)
@@ -41,12 +42,12 @@ def _expm1_jvp(primals, tangents):
 def squares(log_z, length):
   """z, z^2, z^4, ... up to the first z^s with s >= length, for `powers`.
 
-  Made before any loop over groups of channels: inside, XLA fuses their
-  exponentials into the tables and takes them again for every entry.
+  Call it before any loop over groups of channels: inside, XLA fuses the
+  exponentials into the tables and recomputes them for every entry.
 
   Args:
     log_z: pair of [..., N].
-    length: from 1 on.
+    length: at least 1.
 
   Returns:
     Pair of [S, ..., N].
@@ -59,11 +60,11 @@ def squares(log_z, length):
 def powers(of_two, length):
   """z^0 .. z^(length-1) along a new axis.
 
-  z^(2^h a + b) = z^(2^h a) z^b, and so on for either factor: one product for
-  every entry, and errors that do not grow with the power.
+  Applies z^(2^h a + b) = z^(2^h a) z^b recursively: one product per entry, and
+  errors that do not grow with the power.
 
   Args:
-    of_two: pair of [S, ..., N], z^(2^i) of `squares`, for this length at least.
+    of_two: pair of [S, ..., N], z^(2^i) of `squares`, for at least this length.
     length: number of powers.
 
   Returns:
@@ -87,5 +88,5 @@ def powers(of_two, length):
 
 
 def index(lags):
-  """Where `squares` has z^lags, for a power of two."""
+  """The index of z^lags in `squares`; lags is a power of two."""
   return (lags - 1).bit_length()

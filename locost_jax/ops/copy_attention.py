@@ -1,4 +1,4 @@
-"""Attention over the input, summed by token: the distribution that is copied.
+"""The copy distribution: attention over the input, summed by token.
 
 With the input's tokens x[s], the targets y[t], queries q[t] and keys k[s]:
 
@@ -6,18 +6,18 @@ With the input's tokens x[s], the targets y[t], queries q[t] and keys k[s]:
   a[t, s] = softmax over s of q[t] . k[s] + m[t, s]
   c[t](v) = sum over s with x[s] = v of a[t, s]
 
-m is for places that continue what was just written: the n tokens before them
-are the last n of the target, as for the n-gram heads of Akyurek et al. 2024.
-With N = 0, m is 0.
+m is added at positions that continue the target: the n tokens before them are
+the last n of the target, as in the n-gram heads of Akyurek et al. 2024. With
+N = 0, m is 0.
 
-A loss needs only c[t](target): `at_targets` computes it with the scores of one
-piece of the input at a time and makes nothing as large as the vocabulary. A
-decoding step needs c of all tokens: `of_all` scatters the weights once.
-`places` says where in the input the target was found.
+A loss needs only c[t](target): `at_targets` computes it one piece of the input
+at a time, without arrays as large as the vocabulary. A decoding step needs c of
+all tokens: `of_all` scatters the weights once. `places` finds the targets in
+the input.
 
 Scores as in `long_attention`: without 1/sqrt(C), float32 at least, the lowest
 finite one where the mask is false. On a mesh each device has its part of the
-batch and of the input, and the sums of the parts are put together.
+batch and of the input, and the sums of the parts are combined.
 
 Axes: B batch, T targets, S input tokens, C width of queries and keys, N longest
 n-gram, V vocabulary.
@@ -36,8 +36,8 @@ from locost_jax.ops import pieces
 
 _WRITTEN = P(mesh_lib.ROWS)
 _READ = P(mesh_lib.ROWS, mesh_lib.SEQUENCE)
-# Below this part of the largest weight the input does not have the target: its
-# inverse must be a finite number.
+# A target below this fraction of the largest weight counts as missing from the
+# input, so that 1 / weight is finite.
 _LEAST = 1e-30
 
 
@@ -51,7 +51,7 @@ class Queries(NamedTuple):
 
   vectors: jax.Array
   weights: jax.Array
-  before: jax.Array | None  # None: of a cotangent
+  before: jax.Array | None  # None in a cotangent
 
 
 class Source(NamedTuple):
@@ -64,7 +64,7 @@ class Source(NamedTuple):
   """
 
   keys: jax.Array
-  mask: jax.Array | None  # None: of a cotangent, as the next two
+  mask: jax.Array | None  # None in a cotangent, like the next two
   tokens: jax.Array | None
   before: jax.Array | None
 
@@ -72,17 +72,17 @@ class Source(NamedTuple):
 def at_targets(queries, source, targets, piece=None):
   """Returns log c[t](target) and the largest weight. Differentiable.
 
-  Kept for the backward pass: the arguments, and three numbers per target.
+  The backward pass keeps the arguments and three numbers per target.
 
   Args:
     queries: a Queries.
     source: a Source.
     targets: int [B, T].
-    piece: input tokens at a time; None: what long_attention.PIECE_BYTES allow.
+    piece: input tokens at a time; None: up to long_attention.PIECE_BYTES.
 
   Returns:
-    log c [B, T], the lowest finite number where the input does not have the
-    target; and the largest log a[t, s] of each t, [B, T], without a gradient.
+    log c [B, T], the lowest finite number if the target is not in the input;
+    and the largest log a[t, s] of each t, [B, T], without a gradient.
   """
 
   def of_part(queries, source, targets) -> Any:
@@ -101,7 +101,7 @@ def at_targets(queries, source, targets, piece=None):
 
 
 def of_all(queries, source, vocab_size, piece=None):
-  """Returns c of every token. Not made to be differentiated.
+  """Returns c of every token. Not meant to be differentiated.
 
   Args:
     queries, source, piece: see `at_targets`.
@@ -137,17 +137,17 @@ def of_all(queries, source, vocab_size, piece=None):
 
 
 def places(queries, source, targets):
-  """Returns where in the input the targets stand, and how much they weigh.
+  """Returns where the targets are in the input, and their attention.
 
-  One target at a time, so that no weights [T, S] are made.
+  One target at a time, so that the weights [T, S] never exist.
 
   Args:
     queries, source, targets: see `at_targets`.
 
   Returns:
-    int [B, T]: of the s where x[s] is the target, that with the largest
-    a[t, s], the first of equals; and that a[t, s], [B, T], 0 where the input
-    does not have the target.
+    int [B, T], the s with the largest a[t, s] among those where x[s] is the
+    target (the first of equals); and that a[t, s], [B, T], 0 if the target is
+    not in the input.
   """
   precise = jnp.promote_types(queries.vectors.dtype, jnp.float32)
 
@@ -161,7 +161,7 @@ def places(queries, source, targets):
     weights = jax.nn.softmax(scores, where=source.mask)
     is_target = source.mask & (source.tokens == target[:, None])
     found = jnp.where(is_target, weights, 0)
-    # A target whose weights are all 0 still stands somewhere.
+    # A target whose weights are all 0 still has a place.
     place = jnp.argmax(jnp.where(is_target, found, -1), axis=-1)
     return place, found.max(-1)
 
@@ -196,7 +196,7 @@ class _Sums(NamedTuple):
     )
 
   def joined(self, along):
-    """The sums over the tokens of all devices along a mesh axis, or None."""
+    """The sums over all devices along a mesh axis; None: this device's."""
     if along is None or not mesh_lib.is_on_mesh():
       return self
     m = jax.lax.pmax(self.m, along)
@@ -209,7 +209,7 @@ class _Sums(NamedTuple):
 
 
 def _sum_over(along, x):
-  """The sum over the devices along a mesh axis, or None."""
+  """The sum over the devices along a mesh axis; x itself if that is None."""
   if along is None or not mesh_lib.is_on_mesh():
     return x
   return jax.lax.psum(x, along)
@@ -221,14 +221,14 @@ def _piece_length(written):
 
 
 def _scores(piece, queries, source):
-  """[B, T, size]: of one piece; `long_attention.masked_scores` and m."""
-  own = piece.take(source.mask, 1), piece.fresh
-  mask, fresh = pieces.tie(own, queries.vectors)
+  """Scores of one piece plus m, [B, T, size]."""
+  own = piece.take(source.mask, 1), piece.is_new
+  mask, is_new = pieces.tie(own, queries.vectors)
   scores = long_attention.masked_scores(
       queries.vectors[:, :, None],
       piece.take(source.keys, 1)[:, :, None],
       mask,
-      fresh,
+      is_new,
   )[:, 0]
   before = piece.take(source.before, 1)
   matches = _of_matches(queries.weights, queries.before, before)
@@ -236,7 +236,7 @@ def _scores(piece, queries, source):
 
 
 def _of_matches(weights, written, read):
-  """m [B, T, S] of w [B, T, N] and what is before, [B, T, N] and [B, S, N]."""
+  """m [B, T, S] from w [B, T, N] and `before` [B, T, N] and [B, S, N]."""
   B, T, _ = written.shape
   precise = jnp.promote_types(weights.dtype, jnp.float32)
   m = jnp.zeros((B, T, read.shape[1]), precise)
@@ -248,7 +248,7 @@ def _of_matches(weights, written, read):
 def _matches(written, read):
   """Yields bool [B, T, S] for n = 1..N: whether the n tokens before are equal.
 
-  Where there is no token, none is equal.
+  A missing token (-1) equals none.
   """
   is_equal = True
   for n in range(written.shape[-1]):

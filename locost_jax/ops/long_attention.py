@@ -1,4 +1,4 @@
-"""Attention over very long inputs, without scores of all of it at once.
+"""Attention over very long inputs, without all scores at once.
 
 A running softmax goes over pieces of the keys. With the maximum m and the sum l
 of exp(score - m) so far, a further piece with maximum m' gives
@@ -6,15 +6,15 @@ of exp(score - m) so far, a further piece with maximum m' gives
   m'' = max(m, m');  l'' = l e^(m - m'') + l' e^(m' - m'')
 
 and the weighted values likewise (Milakov and Gimelshein 2018; Dao et al. 2022
-for the backward pass, which makes the weights again from m and l).
+for the backward pass, which recomputes the weights from m and l).
 
 Scores are q . k without 1/sqrt(K), float32 at least. Masked keys have the
 lowest finite score, so that a document without any token has equal weights, as
 in the plain form.
 
 Under a mesh each device has its part of the batch, of the heads (`tensor`) and,
-where documents are split (`sequence`), of the keys; the softmaxes of the parts
-of a document are put together by the same formula.
+where documents are split (`sequence`), of the keys; the same formula combines
+the softmaxes of the parts of a document.
 
 Axes: B batch, T queries, S keys, H heads, K head width, D width.
 """
@@ -29,33 +29,33 @@ from jax.sharding import PartitionSpec as P
 from locost_jax.ops import mesh as mesh_lib
 from locost_jax.ops import pieces
 
-# Queries x keys from where on the plain form, which keeps scores and weights of
-# all of them for the backward pass, gives way: 100 MB per document and layer at
-# 12 heads.
+# Queries x keys from which on attention runs in pieces. The plain form keeps
+# all scores and weights for the backward pass: here 100 MB per document and
+# layer at 12 heads.
 LONG = 1 << 20
 
-# Bytes of the scores of one piece, of all documents and heads.
+# Bytes of the scores of one piece, over all documents and heads.
 PIECE_BYTES = 32 << 20
 
-# Input length from where on a decoding step reads the encoder's states in place
-# of keys and values, 1/24 of the memory with 12 layers. One layer at base size,
-# one row, processor time on a busy 2-core machine, keys and values against
-# states: 10 against 6 ms at 4K tokens, 104 against 23 at 16K, 488 against 94 at
-# 64K; with four rows per document 11 against 12, 110 against 47, 566 against
-# 196. Below, the projections of the queries cost more than they save.
+# Input length from which on a decoding step reads the encoder's states instead
+# of keys and values, 1/24 of the memory with 12 layers. CPU time of one layer
+# at base size on a busy 2-core machine, keys and values vs. states: one row 10
+# vs. 6 ms at 4K tokens, 104 vs. 23 at 16K, 488 vs. 94 at 64K; four rows per
+# document 11 vs. 12, 110 vs. 47, 566 vs. 196. For shorter inputs, projecting
+# the queries costs more than it saves.
 ABSORBED = 4096
 
-# Bytes of the scores of one piece of a decoding step, on an accelerator: those
-# of 2.8 million tokens with 12 heads and one row.
+# Bytes of the scores of one piece of a decoding step, on an accelerator: enough
+# for 2.8 million tokens with 12 heads and one row.
 STEP_BYTES = 128 << 20
 
 
 def choose(backend, dtype, T, S, dropout_rate, head_width, split=1):
   """'plain', 'pieces' or 'cudnn': how T queries attend to S keys.
 
-  cuDNN's fused attention takes half precision and knows no random numbers of
-  ours; a head must be a multiple of 8 wide and at most 128. It gives no sums
-  that could be put together where the keys lie on `split` devices.
+  cuDNN's fused attention takes half precision only and cannot use our random
+  numbers; the head width must be a multiple of 8 and at most 128. It returns no
+  sums to combine if the keys are split over `split` devices.
   """
   if T * S < LONG:
     return 'plain'
@@ -69,11 +69,11 @@ def choose(backend, dtype, T, S, dropout_rate, head_width, split=1):
 
 
 def fused(queries, keys, values, mask, dropout_rate=0.0, key=None):
-  """cuDNN's kernel.
+  """Attention by cuDNN's kernel.
 
-  It is given the lengths of documents rather than a mask (jax#28974), hence
-  only documents that have tokens and all of them first. Others take
-  `in_pieces`, at run time.
+  It takes document lengths instead of a mask (jax#28974), so every document
+  must have tokens, all of them before its padding. Other batches fall back to
+  `in_pieces` at run time.
 
   Args and result as in `in_pieces`; dropout_rate must be 0.
   """
@@ -109,7 +109,7 @@ def in_pieces(
 ):
   """Attention, forward and backward, with weights of one piece at a time.
 
-  Kept for the backward pass: the arguments, the result, m and l.
+  The backward pass keeps the arguments, the result, m and l.
 
   Args:
     queries: [B, T, H, K].
@@ -118,8 +118,8 @@ def in_pieces(
     mask: bool [B, S], true at keys that may be attended to.
     dropout_rate: of the weights; the mask of piece i comes from fold_in(key, i)
       and has the shape [B, H, T, piece].
-    key: a random key, where dropout_rate is not 0.
-    piece: keys at a time; None: what PIECE_BYTES allow.
+    key: a random key; needed unless dropout_rate is 0.
+    piece: keys at a time; None: up to PIECE_BYTES.
 
   Returns:
     [B, T, H, K] in the dtype of queries.
@@ -156,7 +156,7 @@ def in_pieces(
 
 
 class Softmax(NamedTuple):
-  """A softmax over the keys so far and the values that it weighs.
+  """A softmax over the keys so far, and the weighted sum of their values.
 
   m: [B, H, T], the highest score.
   l: [B, H, T], sum of exp(score - m).
@@ -175,9 +175,9 @@ class Softmax(NamedTuple):
     return cls(lowest, zeros[..., 0], zeros)
 
   def add(self, scores, values, factor: jax.Array | int = 1):
-    """scores [B, H, T, S] and values [B, S, H, K] of S further keys.
+    """Adds scores [B, H, T, S] and values [B, S, H, K] of S further keys.
 
-    factor: of the weights of the values, [B, H, T, S] or a number.
+    factor: multiplies the weights of the values, [B, H, T, S] or a number.
     """
     m = jnp.maximum(self.m, scores.max(-1))
     weights = jnp.exp(scores - m[..., None])
@@ -193,7 +193,7 @@ class Softmax(NamedTuple):
     )
 
   def joined(self, along):
-    """The softmax over the keys of all devices along a mesh axis, or None."""
+    """The softmax over all devices along a mesh axis; None: this device's."""
     if along is None or not mesh_lib.is_on_mesh():
       return self
     m = jax.lax.pmax(self.m, along)
@@ -210,7 +210,7 @@ class Softmax(NamedTuple):
 
 
 def of_states(queries, states, mask):
-  """Attention whose keys and values are the states; no gradient in mind.
+  """Attention whose keys and values are the states, for decoding.
 
   Args:
     queries: [B, Q, D].
@@ -234,12 +234,12 @@ def _of_part_of_states(queries, states, mask):
 
   def add(piece, softmax):
     part, own = piece.take(states, 1), piece.take(mask, 1)
-    # The states first: on a CPU twice as fast as [B, Q, S].
+    # Scores as [B, S, Q]: on a CPU twice as fast as [B, Q, S].
     scores = jnp.einsum(
         'bsd,bqd->bsq', part, queries, preferred_element_type=precise
     ).swapaxes(1, 2)
     return softmax.add(
-        masked(scores[:, None], own, piece.fresh), part[:, :, None]
+        masked(scores[:, None], own, piece.is_new), part[:, :, None]
     )
 
   softmax = pieces.over(
@@ -253,30 +253,30 @@ def _of_part_of_states(queries, states, mask):
 
 
 def step_piece(backend, B, Q):
-  """Tokens whose states a decoding step takes at a time.
+  """Tokens whose states a decoding step reads at a time.
 
   On a CPU they should stay in its caches. One layer at base size on 2 cores, in
   pieces of 256, 512, 1024 and at once: one document of 256K tokens 133, 100, 94
   and 152 ms; four of 64K 112, 102, 110 and 155; eight of 5,000 18, 19, 23 and
-  20. On an accelerator the fewer pieces the better.
+  20. On an accelerator fewer pieces are faster.
 
   Args:
     backend: of JAX.
     B: documents.
-    Q: queries of each, heads and rows.
+    Q: queries per document, heads x rows.
   """
   if backend == 'cpu':
     return 1024 if B <= 4 else 512
   return max(1024, STEP_BYTES // (4 * B * Q))
 
 
-def masked_scores(queries, keys, mask, fresh):
-  """q . k, [B, H, T, S], as the softmax of a piece takes them.
+def masked_scores(queries, keys, mask, is_new):
+  """Masked scores q . k of a piece, [B, H, T, S], for `Softmax.add`.
 
   Args:
     queries: [B, T, H, K].
     keys: [B, S, H, K].
-    mask, fresh: see `masked`.
+    mask, is_new: see `masked`.
   """
   precise = jnp.promote_types(queries.dtype, jnp.float32)
   return masked(
@@ -284,25 +284,25 @@ def masked_scores(queries, keys, mask, fresh):
           'bthk,bshk->bhts', queries, keys, preferred_element_type=precise
       ),
       mask,
-      fresh,
+      is_new,
   )
 
 
-def masked(scores, mask, fresh):
-  """Scores of a piece without those that do not count.
+def masked(scores, mask, is_new):
+  """Masks the scores of a piece.
 
   Args:
     scores: [B, H, T, S].
-    mask: bool [B, S]; masked keys get the lowest finite score.
-    fresh: bool [S]; keys that the piece before had get -inf.
+    mask: bool [B, S]; where false, keys get the lowest finite score.
+    is_new: bool [S]; where false, keys (of the piece before) get -inf.
   """
   low = jnp.finfo(scores.dtype).min
   scores = jnp.where(mask[:, None, None, :], scores, low)
-  return jnp.where(fresh, scores, -jnp.inf)
+  return jnp.where(is_new, scores, -jnp.inf)
 
 
 def dropout(dropout_rate, key, i, like):
-  """The factors, shaped as `like`, of the weights of piece i."""
+  """The dropout factors of the weights of piece i, shaped as `like`."""
   if not dropout_rate:
     return jnp.ones((), like.dtype)
   kept = jax.random.bernoulli(
@@ -324,8 +324,8 @@ def _forward(size, dropout_rate, along, queries, keys, values, mask, key):
 
   def add(piece, softmax):
     k, v, own = (piece.take(x, 1) for x in (keys, values, mask))
-    own, fresh = pieces.tie((own, piece.fresh), softmax.m)
-    scores = masked_scores(queries, k, own, fresh)
+    own, is_new = pieces.tie((own, piece.is_new), softmax.m)
+    scores = masked_scores(queries, k, own, is_new)
     return softmax.add(
         scores, v, dropout(dropout_rate, key, piece.index, scores)
     )
@@ -351,7 +351,7 @@ def _backward(size, dropout_rate, along, kept, d_out):
   def add(piece, carry):
     d_queries, d_keys, d_values = carry
     k, v, own = (piece.take(x, 1) for x in (keys, values, mask))
-    scores = masked_scores(queries, k, own, piece.fresh)
+    scores = masked_scores(queries, k, own, piece.is_new)
     weights = jnp.exp(scores - m[..., None]) / l[..., None]
     factor = dropout(dropout_rate, key, piece.index, weights)
     d_weights = product('bthk,bshk->bhts', d_out, v) * factor
@@ -369,7 +369,7 @@ def _backward(size, dropout_rate, along, kept, d_out):
         put(d_values, product('bhts,bthk->bshk', weights, d_out)),
     )
 
-  # d_queries as the scores lie, [B, H, T, K]: in another order they are copied.
+  # d_queries in the scores' layout, [B, H, T, K]; any other is copied.
   d_queries, d_keys, d_values = pieces.over(
       S,
       size,

@@ -7,12 +7,12 @@ is a circular convolution of size n >= 2L with the kernel
   k = [K0[0] + K1[0], K0[1], ..., K0[L-1], 0, ..., 0, K1[L-1], ..., K1[1]].
 
 In the release lag 0 belongs to both kernels. In the paper's equation 3 it
-belongs to the second one only: the caller clears K0[0] then.
+belongs to the second one only: then the caller clears K0[0].
 
-Axes: D channels, B batch, L length: the transforms are along the last, and a
-group of channels is one block of memory. At least float32. A sharded transform
-must not be left to XLA's partitioner, which gathers the operands of every FFT
-(openxla/xla#24): under a mesh it runs in `shard_map` (`mesh.on_mesh`).
+Axes: D channels, B batch, L length. Transforms run along the last, so that a
+group of channels is one block of memory, and in float32 at least. XLA's
+partitioner would gather the operands of every FFT (openxla/xla#24), so under a
+mesh they run in `shard_map` (`mesh.on_mesh`).
 """
 
 import functools
@@ -26,7 +26,7 @@ from locost_jax.ops import pieces
 # The release's CUDA extension takes no longer inputs.
 RELEASE_MAX_LENGTH = 8192
 
-# What `group_size` goes by.
+# Limits for `group_size`.
 CPU_GROUP = 16
 CPU_ALL_BYTES = 16 << 20
 GROUP_BYTES = 1 << 30
@@ -83,10 +83,10 @@ def spectral_conv(u, spectrum, n):
 
 
 def group_size(batch, channels, n, backend=None):
-  """Channels that are transformed at once.
+  """The number of channels that are transformed at once.
 
-  CPU: all while they are few bytes, else 16: at 16K tokens as fast as 64 and
-  128. Elsewhere: as many as keep a transform's complex work area at GROUP_BYTES
+  CPU: all if they fit CPU_ALL_BYTES, else 16, which is as fast as 64 and 128 at
+  16K tokens. Elsewhere: as many as fit a complex work area of GROUP_BYTES
   (above 4 GB cuFFT fails, jax#9591).
 
   Args:
@@ -104,7 +104,7 @@ def group_size(batch, channels, n, backend=None):
 def conv_in_groups(u, spectrum, n, group=None):
   """`spectral_conv` over groups of channels, each written over its input.
 
-  Beside u and the result (one array where u is not needed any more) only one
+  Apart from u and the result (one array if u is not used again), only one
   group's transforms and kernels exist at a time. For gradients: `learned_conv`.
 
   Args:
@@ -158,9 +158,7 @@ def spectra_in_groups(spectrum, channels, group):
 
 
 def learned_conv(u, parameters, spectrum, n, group=None, keep='all'):
-  """`conv_in_groups`, whose backward pass goes over the groups as well.
-
-  It writes d_u over d_y.
+  """`conv_in_groups` with gradients in groups; d_u is written over d_y.
 
   Args:
     u: [D, B, L], real.
@@ -170,9 +168,9 @@ def learned_conv(u, parameters, spectrum, n, group=None, keep='all'):
     n: size of the transform, >= L.
     group: channels at a time; None: `group_size`.
     keep: what the backward pass keeps besides u and the parameters. 'spectra':
-      those of the kernels, as many bytes as two arrays u of one document;
-      'all': also the transforms, where all channels are one group; 'nothing':
-      all is made again.
+      the kernels' spectra, as many bytes as two arrays u of one document;
+      'all': the transforms too, if all channels are one group; 'nothing':
+      everything is recomputed.
 
   Returns:
     [D, B, L] in u's dtype.
@@ -184,7 +182,7 @@ def learned_conv(u, parameters, spectrum, n, group=None, keep='all'):
   return _conv(spectrum, n, group, keep != 'nothing', u, parameters)
 
 
-# What `learned_conv` is where it keeps no transforms.
+# `learned_conv` without kept transforms.
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2, 3))
 def _conv(spectrum, n, group, keeps_spectra, u, parameters):
   del keeps_spectra
@@ -204,12 +202,12 @@ def _conv_backward(spectrum, n, group, keeps_spectra, kept, d_y):
 
   def add(piece, carry):
     d, d_parameters = carry
-    # Of d_y; elements shared with the previous piece are d_u already.
+    # d_y, but elements shared with the previous piece are already d_u.
     part = piece.take(d, 0)
     s, pull_s = jax.vjp(
         lambda parameters: spectrum(parameters, piece.start, group), parameters
     )
-    if keeps_spectra:  # nothing needs the one that was just made
+    if keeps_spectra:  # the s of jax.vjp is then dead code
       s = piece.take(spectra, 0)
     _, pull = jax.vjp(
         lambda u, s: spectral_conv(u, s, n),
@@ -237,7 +235,7 @@ def _precise(x):
 
 
 def _writable(x):
-  """x for a loop to write into: a CPU writes no bfloat16 in place."""
+  """x in a dtype that loops write in place: on a CPU not bfloat16."""
   return x.astype(_precise(x)) if mesh_lib.platform() == 'cpu' else x
 
 
@@ -265,8 +263,8 @@ def release_kernel(K0, K1):
   F = max(2 * 2^ceil(log2 L), 16), after its negative lags, so that K1[m] acts
   at lag -(m + F - 2L) instead of -m unless L is a power of two (spec: "A defect
   in the release"). Odd lengths are first padded by one, hence kernels of L + 1
-  lags there (`release_length`). Longer than 8192 tokens the release has no such
-  path: the exact one is taken.
+  lags there (`release_length`). Above 8192 tokens the release has no such path,
+  and the exact kernel is used.
 
   Args:
     K0: [D, release_length(L)].

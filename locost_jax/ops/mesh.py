@@ -1,8 +1,8 @@
-"""The mesh in context, as the models see it: its axes, and who has what.
+"""The mesh in context, as models see it: its axes, and the layout of arrays.
 
-Without a mesh everything here stands aside, so that a model is written once.
-Axes: `data` and `fsdp` cut the rows of a batch, `tensor` the inside of a layer,
-`sequence` the length of a document, or its pages (`by_page`).
+Without a mesh these functions do nothing, so that a model is written once.
+Axes: `data` and `fsdp` split the rows of a batch, `tensor` the inside of a
+layer, `sequence` the length of a document, or its pages (`by_page`).
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ DATA, FSDP, TENSOR, SEQUENCE = 'data', 'fsdp', 'tensor', 'sequence'
 AXES = (DATA, FSDP, TENSOR, SEQUENCE)
 ROWS = (DATA, FSDP)
 
-# Whether the rows of arrays are pages, which lie over `sequence` too. It is read
+# Whether the rows of arrays are pages, split over `sequence` too. It is read
 # while a function is traced, never by the backward pass of a custom_vjp.
 _rows_are_pages = contextvars.ContextVar('rows_are_pages', default=False)
 
@@ -39,9 +39,9 @@ def platform():
 
 
 def axis_size(axis):
-  """Parts that an axis of the mesh in context cuts arrays into.
+  """The number of parts that an axis of the mesh splits arrays into.
 
-  1 without a mesh, for None, and for `sequence` where rows are pages.
+  1 without a mesh, for None, and for `sequence` if rows are pages.
   """
   if axis == SEQUENCE and _rows_are_pages.get():
     return 1
@@ -49,20 +49,20 @@ def axis_size(axis):
 
 
 def row_parts():
-  """Parts that rows are cut into."""
+  """The number of parts that rows are split into."""
   sizes = jax.sharding.get_abstract_mesh().shape
   return math.prod(sizes.get(axis, 1) for axis in _place((ROWS,))[0])
 
 
 def length_axis():
-  """The mesh axis that the length of a row lies over; None for pages."""
+  """The mesh axis that splits the length of a row; None for pages."""
   return _place((SEQUENCE,))[0]
 
 
 def on_mesh(
     function: Callable[..., Result], in_specs, out_specs, *arguments
 ) -> Result:
-  """function(*arguments), each device having its own part of them.
+  """Runs function(*arguments) on each device's own part of the arguments.
 
   Args:
     function: of local arrays; may use collectives over the mesh's axes.
@@ -71,8 +71,8 @@ def on_mesh(
     *arguments: trees of arrays.
 
   Returns:
-    What `function` gives. Without a mesh of several devices in context, or
-    inside of another `on_mesh`, it is called as it is.
+    The result of `function`. Without a mesh of several devices, or inside
+    another `on_mesh`, `function` is called directly.
   """
   if not _is_whole():
     return function(*arguments)
@@ -82,8 +82,8 @@ def on_mesh(
   axes = _named(in_specs) | _named(out_specs)
 
   def local(*arguments):
-    # Gradients are summed over devices where the arguments come in, not at the
-    # (longer) spectra that are made of them.
+    # Sum gradients over devices at the arguments, not at the (longer) spectra
+    # made from them.
     return function(*pieces.varying(arguments, axes))
 
   return jax.shard_map(
@@ -95,7 +95,7 @@ def on_mesh(
 
 
 def _is_whole():
-  """Whether arrays are those of all devices of a mesh, of several."""
+  """Whether arrays are global: several devices, and outside `on_mesh`."""
   mesh = jax.sharding.get_abstract_mesh()
   return not mesh.empty and mesh.size > 1 and not mesh.manual_axes
 
@@ -112,10 +112,10 @@ def _named(specs):
 
 
 def lay_out(x, *axes):
-  """x with its dimensions cut over these mesh axes (None: not cut).
+  """x with its dimensions split over these mesh axes (None: not split).
 
-  XLA finds where the rest lies. Without this, where parameters and rows are cut
-  over one axis, it gathers activations in place of parameters.
+  XLA infers the other layouts. Without this constraint it gathers activations
+  instead of parameters if one axis splits both parameters and rows.
   """
   if not _is_whole():
     return x
@@ -123,15 +123,15 @@ def lay_out(x, *axes):
 
 
 def is_on_mesh():
-  """Whether this is inside of `on_mesh`, on one device of several."""
+  """Whether this code runs inside `on_mesh`, on one device of several."""
   return bool(jax.sharding.get_abstract_mesh().manual_axes)
 
 
 def own_key(key, *axes):
-  """A random key of this device alone, of devices along these mesh axes.
+  """A random key for this device, different along these mesh axes.
 
-  Outside of `on_mesh`, and for None, the key itself. Where rows are pages, the
-  devices along `sequence` have keys of their own too.
+  Outside `on_mesh`, and for None, the key itself. If rows are pages, keys also
+  differ along `sequence`.
   """
   if key is None or not is_on_mesh():
     return key
@@ -143,12 +143,12 @@ def own_key(key, *axes):
 
 
 def by_page(function, *arguments):
-  """function(*arguments), which takes pages as rows.
+  """Runs function(*arguments) with pages as rows.
 
-  The pages of a document lie over `sequence`, and each device works on its own.
-  In `function` the devices along `sequence` are therefore devices for rows: to
-  this module's functions ROWS in a spec means (*ROWS, SEQUENCE), and SEQUENCE
-  alone means None. A single page is not cut; its length lies over `sequence`.
+  Pages are split over `sequence`, and each device works on its own pages. So
+  while `function` runs, this module reads ROWS in a spec as (*ROWS, SEQUENCE)
+  and SEQUENCE alone as None. The only page of a document is split by its length
+  instead.
 
   Args:
     function: trees of arrays [B P, ...] -> a tree of arrays [B P, ...].
@@ -170,10 +170,10 @@ def by_page(function, *arguments):
   return jax.tree.map(lambda x: to_pages(x, pages), result)
 
 
-def as_here(function):
-  """The function, for which rows are pages wherever they are so here.
+def bind_rows(function):
+  """The function, bound to whether rows are pages now.
 
-  What the backward pass of a custom_vjp traces again would not know it.
+  The backward pass of a custom_vjp traces it again, after `by_page` has ended.
   """
   rows_are_pages = _rows_are_pages.get()
 
@@ -188,7 +188,7 @@ def as_here(function):
 
 
 def page_parts(pages):
-  """The number of parts that the pages of a document are cut into.
+  """The number of parts that the pages of a document are split into.
 
   Raises:
     InputError: `sequence` does not divide the pages.
@@ -199,7 +199,7 @@ def page_parts(pages):
 
 
 def check_pages(pages, parts, words='the {} pages of a document'):
-  """Raises an InputError unless the pages can be cut into equal parts.
+  """Raises an InputError unless the pages split into equal parts.
 
   Args:
     pages: P.
@@ -215,8 +215,8 @@ def check_pages(pages, parts, words='the {} pages of a document'):
 def split_pages(x):
   """[B, P, ...] -> [B s, P / s, ...]: each device's part as a document.
 
-  The rows are in the order of the devices, s of them for a document, so that
-  nothing is moved.
+  Rows are in the order of the devices, s rows per document, so that no data
+  moves.
   """
   B, pages, *rest = x.shape
   s, n = page_parts(pages), row_parts()
@@ -242,7 +242,7 @@ def to_pages(x, pages):
 
 
 def _place(axes):
-  """The mesh axes that the dimensions of an array lie over, pages seen to."""
+  """The mesh axes of an array's dimensions, adapted if rows are pages."""
   if not _rows_are_pages.get():
     return axes
   pages = {ROWS: (*ROWS, SEQUENCE), SEQUENCE: None}

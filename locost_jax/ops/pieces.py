@@ -1,7 +1,7 @@
 """Loops over the pieces of an axis, all of one size.
 
-Where the size does not divide the length the last piece begins early and has
-some of the one before: `Piece.fresh` marks the elements that are new.
+If the size does not divide the length, the last piece starts early and overlaps
+the one before: `Piece.is_new` marks its new elements.
 """
 
 import dataclasses
@@ -13,42 +13,42 @@ import jax.numpy as jnp
 
 @functools.partial(
     jax.tree_util.register_dataclass,
-    data_fields=['index', 'start', 'fresh'],
+    data_fields=['index', 'start', 'is_new'],
     meta_fields=['overlaps'],
 )
 @dataclasses.dataclass(frozen=True)
 class Piece:
   """`size` elements of an axis, from `start` on.
 
-  index: which piece, int [].
+  index: int [], the number of the piece.
   start: int [].
-  fresh: bool [size], false at elements that the piece before had.
-  overlaps: whether any piece of the axis has some of the one before.
+  is_new: bool [size], false at elements shared with the piece before.
+  overlaps: whether any piece of the axis overlaps the one before.
   """
 
   index: jax.Array
   start: jax.Array
-  fresh: jax.Array
+  is_new: jax.Array
   overlaps: bool = False
 
   def take(self, x, axis):
     """The piece of x along this axis."""
-    return jax.lax.dynamic_slice_in_dim(x, self.start, self.fresh.size, axis)
+    return jax.lax.dynamic_slice_in_dim(x, self.start, self.is_new.size, axis)
 
   def put(self, x, part, axis):
     """x with the piece replaced by part."""
     return jax.lax.dynamic_update_slice_in_dim(x, part, self.start, axis)
 
   def choose(self, new, old, axis):
-    """`new` where the elements along this axis are fresh, `old` elsewhere."""
+    """`new` at the new elements along this axis, `old` elsewhere."""
     if not self.overlaps:
       return new
-    fresh = self.fresh.reshape(-1, *[1] * (new.ndim - axis - 1))
-    return jnp.where(fresh, new, old)
+    is_new = self.is_new.reshape(-1, *[1] * (new.ndim - axis - 1))
+    return jnp.where(is_new, new, old)
 
 
 def of_tokens(tokens, batch, length):
-  """The size of pieces of [batch, length] that have `tokens` tokens together."""
+  """The length of pieces of [batch, length] that hold about `tokens` tokens."""
   return min(length, max(1, tokens // batch))
 
 
@@ -67,28 +67,28 @@ def over(length, size, update, carry):
 
   def run(index, carry):
     start = jnp.minimum(index * size, length - size)
-    fresh = start + jnp.arange(size) >= index * size
-    return update(Piece(index, start, fresh, bool(length % size)), carry)
+    is_new = start + jnp.arange(size) >= index * size
+    return update(Piece(index, start, is_new, bool(length % size)), carry)
 
-  carry = settled(functools.partial(run, jnp.asarray(0)), carry)
+  carry = match_type(functools.partial(run, jnp.asarray(0)), carry)
   return jax.lax.fori_loop(0, -(-length // size), run, carry)
 
 
 def tie(constants, to):
-  """`constants`, as if they depended on the array `to`.
+  """Makes `constants` depend on the array `to`.
 
-  What a loop inside the loop over layers makes from constants of the layers or
-  from its counter alone, like masks, JAX takes out of the gradient's layers and
-  keeps for all pieces at once: the memory that pieces were to save. What is
-  tied to the carry stays inside.
+  In a loop inside the loop over layers, JAX hoists values that depend only on
+  the counter or on constants of the layers, like masks, and keeps them for all
+  pieces at once: the memory that pieces should save. Values tied to the carry
+  stay inside.
   """
   return jax.lax.optimization_barrier((constants, to))[0]
 
 
-def settled(step, carry):
-  """The carry of a loop over step(carry), of the type it has after a step.
+def match_type(step, carry):
+  """Gives a loop's initial carry the type that step(carry) returns.
 
-  Inside shard_map: what is the same on all devices may differ afterwards.
+  Inside shard_map, values equal on all devices may differ after a step.
   """
   if not jax.sharding.get_abstract_mesh().manual_axes:
     return carry
@@ -100,7 +100,7 @@ def settled(step, carry):
 
 
 def varying(tree, axes):
-  """Arrays in shard_map as such that may differ along these mesh axes."""
+  """Marks arrays in shard_map as varying along these mesh axes."""
   return jax.tree.map(
       lambda x: jax.lax.pcast(
           x,
@@ -112,7 +112,7 @@ def varying(tree, axes):
 
 
 def _axes(kind):
-  """The mesh axes along which a value differs, of its type in shard_map."""
+  """The mesh axes along which values of a type in shard_map vary."""
   if hasattr(kind, 'vma'):  # its name in other releases of JAX
     return kind.vma
   return kind.manual_axis_type.varying

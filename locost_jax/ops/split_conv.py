@@ -1,16 +1,16 @@
-"""The long convolution of a document that lies on several devices.
+"""The long convolution of a document that is split over devices.
 
-Device i of P holds l consecutive tokens. It convolves them by themselves; all
-that the others' tokens add passes through N complex numbers per channel and
-direction at each of its ends (K[m] = 2 Re sum_n w_n z_n^m, t from its start):
+Device i of P holds l consecutive tokens and convolves them alone. The others'
+tokens contribute through N complex numbers per channel and direction at each
+end of its part (K[m] = 2 Re sum_n w_n z_n^m, t from its start):
 
   y_t += 2 Re sum_n w0_n S_n z_n^t           S  = sum_(s < 0) z^-s u_s
   y_t += 2 Re sum_n w1_n S'_n z_n^(l - t)    S' = sum_(s >= l) z^(s - l) u_s
 
 With a device's own sums E = sum_t z^(l - t) u_t and E' = sum_t z^t u_t these
 are exclusive scans over the devices, S_(i+1) = z^l S_i + E_i to the right and
-S'_(i-1) = z^l S'_i + E'_i to the left, in log2 P + 1 exchanges. What is
-exchanged does not depend on the length: 8 bytes B D N per direction each time.
+S'_(i-1) = z^l S'_i + E'_i to the left, in log2 P + 1 exchanges. Each moves 8 B
+D N bytes per direction, whatever the length.
 
 Axes: B batch, l a device's part of the length, D channels, N state pairs, C
 directions, G parameter sets.
@@ -31,7 +31,7 @@ def check(convolution, devices):
   """Raises an InputError if documents cannot be split over these devices.
 
   Args:
-    convolution: config.model.convolution; None for a model that has none.
+    convolution: config.model.convolution; None for a model without one.
     devices: along the mesh's `sequence` axis.
   """
   if devices > 1 and convolution == "release":
@@ -57,13 +57,13 @@ def add_other_parts(y, u, log_z, w, axis):
   """
   (D, B, l), (C, _, N) = u.shape, w[0].shape
   wide = u.astype(log_z[0].dtype)
-  # Each direction as sums of z^t over its own way through the part.
+  # Sums with z^t, where each direction counts t its own way through the part.
   ways = jnp.stack([jnp.flip(wide, 2), wide][:C]).swapaxes(1, 2)
   own = ssm_kernel.weighted_sums(log_z, ways.reshape(C * B, D, l))
   own = tuple(part.reshape(C, B, D, N) for part in own)
   z = tuple(part[:, None] for part in complex_pairs.exp(log_z))
-  # Counted from 0, E lacks a factor z, and so does what S' adds: one of the two
-  # in either direction.
+  # Powers count from 0: E lacks a factor z in direction 0, and the S' term in
+  # direction 1. This supplies both.
   own = complex_pairs.multiply(own, z)
   states = _scan(own, log_z, l, axis)
   x = complex_pairs.multiply(tuple(part[:, None] for part in w), states)
@@ -88,11 +88,11 @@ def add_other_parts(y, u, log_z, w, axis):
 
 
 def _scan(own, log_z, l, axis):
-  """The sum of what all devices on the way have, each z^l further away."""
+  """The exclusive scan over the devices, each z^l further away."""
   devices = jax.lax.axis_size(axis)
 
-  def come(part, distance):
-    """part [C, ...] of the device `distance` before, per direction; else 0."""
+  def receive(part, distance):
+    """part [C, ...] from `distance` devices away, by direction; 0 if none."""
     right = [(i, i + distance) for i in range(devices - distance)]
     ways = right, [(j, i) for i, j in right]
     return jnp.stack(
@@ -102,14 +102,14 @@ def _scan(own, log_z, l, axis):
         ]
     )
 
-  states = tuple(come(part, 1) for part in own)
+  states = tuple(receive(part, 1) for part in own)
   distance = 1
   while distance < devices:
     far = complex_pairs.exp(
         tuple(distance * l * part[:, None] for part in log_z)
     )
     more = complex_pairs.multiply(
-        far, tuple(come(part, distance) for part in states)
+        far, tuple(receive(part, distance) for part in states)
     )
     states = tuple(a + b for a, b in zip(states, more))
     distance *= 2

@@ -1,6 +1,6 @@
 """Diagonal state-space models: initialisation, discretisation, equations.
 
-One channel is driven by u and keeps N complex states (LOCOST, equation 1):
+One channel reads u and keeps N complex states (LOCOST, equation 1):
 
   x_t = z * x_(t-1) + b_bar u_t        z = exp(dt lambda)        [N]
   y_t = 2 Re (c . x_t)
@@ -12,8 +12,8 @@ it is a convolution with the kernel (equation 2)
 
 lambda = -exp(log_A_real) + i A_imag has a negative real part for any value of
 the parameters, so |z| < 1 (appendix E). `recurrence` and `kernel` are the two
-equations as they stand; models compute the kernel with `ssm_kernel`, which the
-tests hold equal to both.
+equations as written; models compute the kernel with `ssm_kernel`, which the
+tests compare with both.
 
 All arithmetic is real: a complex array is a pair of real ones
 (`complex_pairs`). Axes: C directions, G parameter sets (1: shared by the
@@ -58,7 +58,7 @@ def init_A(initialisation, part):
   return init
 
 
-# The release's. A state fades to 1 / e in 2 / dt tokens.
+# The release's values. A state decays to 1 / e in 2 / dt tokens.
 DT_MIN, DT_MAX = 0.001, 0.1
 
 
@@ -163,14 +163,14 @@ def recurrence(log_z, w, u):
 
 
 def context_range(kernel, share=0.95):
-  """How many lags from the first on hold this share of sum_l |K[l]|.
+  """The number of first lags that hold this share of sum_l |K[l]|.
 
-  |K[l]| is how much an output moves with the input l tokens away (section 4.1),
-  so this is how far a channel looks. It counts the token itself.
+  |K[l]| is how strongly an output depends on the input l tokens away (section
+  4.1), so this is the range of a channel, the token itself included.
 
   Args:
-    kernel: [..., L]; what it would be beyond L lags does not count.
-    share: above 0, below 1 (there rounding would decide).
+    kernel: [..., L]; lags beyond L do not count.
+    share: above 0 and below 1 (at 1, rounding would decide).
 
   Returns:
     int [...], the least r >= 1 with sum_(l < r) |K[l]| >= share sum_l |K[l]|.

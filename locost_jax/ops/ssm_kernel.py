@@ -27,8 +27,8 @@ from locost_jax.ops import pieces
 
 HIGHEST = jax.lax.Precision.HIGHEST
 
-# What the tables of a group of channels may take: on a CPU they stay in its
-# cache; a GPU has far more memory, and few large products are faster there.
+# Limits for the tables of a group of channels: on a CPU they stay in its cache;
+# a GPU has far more memory and is faster with few large products.
 CPU_TABLE_BYTES = 16 << 20
 TABLE_BYTES = 512 << 20
 CPU_TILES = 16  # in a block
@@ -37,9 +37,10 @@ CPU_TILES = 16  # in a block
 def tile_size(length):
   """T, the lags of one tile of the two-level product.
 
-  About sqrt(length), which makes the tables smallest, and at least 128, below
-  which the products are too narrow: on a CPU 128 took 0.65 of the time of 64
-  at 16K lags and 0.43 of that of 256; at 64K 256 took 0.64 of that of 128.
+  About sqrt(length), which makes the tables smallest, but at least 128, since
+  narrower products are slow. On a CPU with 16K lags, 128 took 0.65 times as
+  long as 64 and 0.43 times as long as 256; with 64K, 256 took 0.64 times as
+  long as 128.
   """
   return min(length, max(128, 1 << round(math.log2(length) / 2)))
 
@@ -61,8 +62,8 @@ def kernel(log_z, w, length):
   C, T = w[0].shape[0], tile_size(length)
   A = -(-length // T)
   if mesh_lib.platform() == 'cpu':
-    # Tables of one channel stay in its cache; two blocks at least, since XLA
-    # would make the tables again for every product of a single one.
+    # Tables of one channel stay in cache. At least two blocks: with a single
+    # one, XLA would recompute the tables for every product.
     few = min(CPU_TILES, 1 << max(A.bit_length() - 2, 0))
     return kernel_in_tiles(log_z, w, length, T, few, 1)
   return kernel_in_tiles(log_z, w, length, T, A, group_size(log_z, C, T, A))
@@ -74,7 +75,7 @@ def group_size(log_z, C, T, A):
 
 
 def table_bytes():
-  """Most bytes that the tables of one group of channels take."""
+  """The limit in bytes for the tables of one group of channels."""
   return CPU_TABLE_BYTES if mesh_lib.platform() == 'cpu' else TABLE_BYTES
 
 
@@ -98,7 +99,7 @@ def _channel_bytes(log_z, C, T, A):
 def kernel_in_tiles(log_z, w, length, T, A, group):
   """`kernel` with tiles of T lags, A of them in a block, in groups of channels.
 
-  T and A are powers of two where they do not cover all lags.
+  T and A are powers of two unless they cover all lags.
   """
   C, D, _ = w[0].shape
   blocks = -(-length // (A * T))
@@ -124,7 +125,7 @@ def kernel_in_tiles(log_z, w, length, T, A, group):
         )
         return 2 * (re - im).swapaxes(1, 2).reshape(C, -1, A * T)
 
-      lags = _unless_faded(rates, start, make)
+      lags = _unless_decayed(rates, start, make)
       return jax.lax.dynamic_update_slice(K, lags, (0, piece.start, start))
 
     return _over_blocks(blocks, of_block, K)
@@ -144,8 +145,8 @@ def _kernel_backward(length, T, A, group, kept, d_K):
     M_n = sum_l l dK[l] z_n^l          d log z = 2 conj(w M)
 
   where a complex x stands for the pair (Re x, Im x). Over b they are products
-  with the table of z^b, of dK and of b dK; JAX's own way through the products
-  and the tables took 3.3 times as long on a CPU.
+  of dK and b dK with the table of z^b; JAX's own gradients took 3.3 times as
+  long on a CPU.
   """
   log_z, w = kept
   (G, D, N), C = log_z[0].shape, w[0].shape[0]
@@ -182,10 +183,10 @@ def _kernel_backward(length, T, A, group, kept, d_K):
             for x in (plain, by_lag)
         )
 
-      more = _unless_faded(rates, k * A * T, make)
+      more = _unless_decayed(rates, k * A * T, make)
       return jax.tree.map(jnp.add, sums, more)
 
-    zero = jnp.zeros((G, piece.fresh.size, C // G, N), d_K.dtype)
+    zero = jnp.zeros((G, piece.is_new.size, C // G, N), d_K.dtype)
     own = _over_blocks(blocks, of_block, ((zero, zero), (zero, zero)))
     return jax.tree.map(lambda x, part: piece.put(x, part, 1), sums, own)
 
@@ -202,7 +203,7 @@ kernel_in_tiles.defvjp(_kernel_forward, _kernel_backward)
 
 
 def _by_set(log_z, w):
-  """w [C, D, N] with the directions next to what they share: [G, D, C/G, N]."""
+  """w [C, D, N] with directions grouped by parameter set: [G, D, C/G, N]."""
   G, D, N = log_z[0].shape
   return tuple(part.reshape(G, -1, D, N).swapaxes(1, 2) for part in w)
 
@@ -237,27 +238,27 @@ def _over_blocks(blocks, run, carry):
   """carry <- run(k, carry) for k = 0 .. blocks - 1."""
   if blocks == 1:
     return run(0, carry)
-  carry = pieces.settled(functools.partial(run, jnp.asarray(0)), carry)
+  carry = pieces.match_type(functools.partial(run, jnp.asarray(0)), carry)
   return jax.lax.fori_loop(0, blocks, run, carry)
 
 
-def _unless_faded(log_z, lag, make):
+def _unless_decayed(log_z, lag, make):
   """make(), or zeros where no |z^lag| is more than eps^1.5."""
-  if isinstance(lag, int):  # the first of one
+  if isinstance(lag, int):  # there is a single block
     return make()
-  fading = -log_z[0].max() * lag  # of NaN nothing is faded
+  decay = -log_z[0].max() * lag  # NaN: not decayed
   zeros = jax.tree.map(
       lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(make)
   )
   return jax.lax.cond(
-      fading > -1.5 * math.log(jnp.finfo(fading.dtype).eps),
-      lambda: pieces.settled(lambda _: make(), zeros),
+      decay > -1.5 * math.log(jnp.finfo(decay.dtype).eps),
+      lambda: pieces.match_type(lambda _: make(), zeros),
       make,
   )
 
 
 def weighted_sums(log_z, u):
-  """sum_t z_n^t u_t, what `kernel` is the transpose of, also in two levels.
+  """sum_t z_n^t u_t, the transpose of `kernel`, also in two levels.
 
   Args:
     log_z: pair of [G, D, N].

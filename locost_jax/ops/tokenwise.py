@@ -1,9 +1,9 @@
 """Parts of a layer that work token by token, over pieces of the length.
 
-What such a part computes on its way, like the hidden units of a feed-forward,
-exists for one piece at a time: the backward pass keeps the arguments only and
-makes the rest again, piece by piece. Arrays of the whole length are the
-arguments, the result and their gradients, each written in place.
+Intermediate values, like the hidden units of a feed-forward, exist for one
+piece at a time: the backward pass keeps the arguments only and recomputes the
+rest piece by piece. Only the arguments, the result and their gradients have the
+whole length, each written in place.
 """
 
 import functools
@@ -15,24 +15,24 @@ from jax.sharding import PartitionSpec as P
 from locost_jax.ops import mesh as mesh_lib
 from locost_jax.ops import pieces
 
-# Tokens, of all documents of a device together, in one piece. CPU: hidden units
-# stay near its caches. Elsewhere larger products are faster.
+# Tokens in one piece, over all documents of a device. CPU: hidden units stay
+# near its caches. Elsewhere larger products are faster.
 CPU_PIECE = 2048
 PIECE = 4096
 
 
 def piece_length(batch, length):
-  """Tokens of a document in a piece of what a device has, [batch, length]."""
+  """Tokens per document in a piece of a device's part [batch, length]."""
   return pieces.of_tokens(
       CPU_PIECE if mesh_lib.platform() == 'cpu' else PIECE, batch, length
   )
 
 
 def is_long(batch, length, along=None):
-  """Whether what a device has of [batch, length] is more than a piece.
+  """Whether a device's part of [batch, length] is more than one piece.
 
-  Never under a `tensor` axis: parameters that are cut along it are left to
-  XLA's partitioner, outside of `apply`.
+  Always False under a `tensor` axis: parameters split along it are left to
+  XLA's partitioner, outside `apply`.
   """
   batch, length = on_device(batch, length, along)
   return mesh_lib.axis_size(mesh_lib.TENSOR) == 1 and (
@@ -46,12 +46,11 @@ def on_device(batch, length, along=None):
 
 
 def method(module, name, *xs, axes=None, along=None, draws=False, size=None):
-  """module.name(*xs), token by token, over pieces of the length.
+  """Calls module.name(*xs) over pieces of the length.
 
   Args:
     module: a bound Flax module, whose parameters exist.
-    name: of a method (*xs, deterministic=True) that only works on tokens one
-      by one.
+    name: of a method (*xs, deterministic=True) that works token by token.
     *xs: as in `apply`.
     axes: likewise.
     along: likewise.
@@ -59,7 +58,7 @@ def method(module, name, *xs, axes=None, along=None, draws=False, size=None):
     size: as in `apply`.
 
   Returns:
-    What it returns, of the whole length.
+    The method's result for the whole length.
   """
   unbound = module.clone(parent=None)
 
@@ -75,25 +74,25 @@ def method(module, name, *xs, axes=None, along=None, draws=False, size=None):
 
 
 def apply(function, shared, xs, key=None, axes=None, along=None, size=None):
-  """function over pieces of the length, forward and backward.
+  """Runs a function over pieces of the length, forward and backward.
 
   Args:
     function: (shared, key, *pieces of xs) -> a piece of the result; token by
-      token. It must not hold arrays: they belong into `shared`.
+      token. It must not close over arrays: pass them in `shared`.
     shared: tree of float arrays that all tokens share, the parameters.
-    xs: tuple of arrays [..., B, L, ...]. Those that are not float have no
+    xs: tuple of arrays [..., B, L, ...]. Arrays that are not float have no
       gradient.
-    key: a random key, or None; piece i is given fold_in(key, i). Each device
-      draws its own numbers.
-    axes: which axis L is, of each of xs and of the result; None: the second.
-    along: the mesh axis that the length is cut over, or None.
+    key: a random key, or None; piece i gets fold_in(key, i). Each device draws
+      its own numbers.
+    axes: the index of axis L in each of xs and in the result; None: 1.
+    along: the mesh axis that the length is split over, or None.
     size: tokens of a piece; None: `piece_length`.
 
   Returns:
     [..., B, L, ...].
   """
   axes = axes or (1,) * (len(xs) + 1)
-  function = mesh_lib.as_here(function)
+  function = mesh_lib.bind_rows(function)
 
   def of_part(shared, xs, key):
     B, L = _sizes(xs, axes)
@@ -116,7 +115,7 @@ def _over_pieces(function, size, axes, shared, xs, key):
     return function(shared, _fold(key, piece), *_take(piece, xs, axes))
 
   def put(piece, out):
-    # With dropout it matters which piece an element is of.
+    # With dropout the value of an element depends on its piece.
     new = piece.choose(run(piece), piece.take(out, axis), axis)
     return piece.put(out, new, axis)
 
@@ -159,7 +158,7 @@ def _backward(function, size, axes, kept, d_out):
       )
 
     _, pull = jax.vjp(of_smooth, shared, _select(parts, smooth))
-    # What the piece before had is computed again and counts once.
+    # Elements shared with the previous piece are recomputed but count once.
     part = piece.take(d_out, axes[-1])
     more, d_parts = pull(piece.choose(part, 0, axes[-1]))
     return (

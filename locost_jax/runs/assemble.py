@@ -1,7 +1,7 @@
-"""Puts a run together: what is expensive to make is made once and handed on.
+"""Sets up a run: mesh, model, vocabulary and records of each phase.
 
-A `Setup` is one phase with its mesh, model, vocabulary and records. Checks,
-training, evaluation and the dry run all take Setups.
+They are expensive, so a `Setup` makes them once; checks, training, evaluation
+and the dry run all take Setups.
 """
 
 import contextlib
@@ -23,16 +23,16 @@ from locost_jax.workdir import phases as phases_lib
 
 
 class Setup:
-  """One phase of a run, with what is made once.
+  """One phase of a run, with its mesh, model, vocabulary and records.
 
   Attributes:
     phase: a phases.Phase.
     config, name, directory: the phase's.
     mesh: the mesh of config.mesh.
     vocabulary: text <-> ids; None until `use_vocabulary`.
-    caches: split -> what `cache.open_cache` returns; {} until `open_caches`.
-    shares: what `resume.resolve_schedule` returned.
-    file_suffix: behind the names of files of predictions.
+    caches: {split: the result of `cache.open_cache`}; {} until `open_caches`.
+    shares: the result of `resume.resolve_schedule`.
+    file_suffix: appended to the names of prediction files.
   """
 
   def __init__(self, phase, devices=None):
@@ -59,9 +59,9 @@ class Setup:
 
   @functools.cached_property
   def shapes(self):
-    """The parameters' shapes, before or after the vocabulary is known.
+    """The parameters' shapes.
 
-    Before, the vocabulary has the fewest tokens that a model can have.
+    Until the vocabulary is known, it has the fewest tokens a model can have.
     """
     if self.config.model.vocab_size:
       return parameters.abstract_params(self.model)
@@ -71,11 +71,11 @@ class Setup:
 
   @property
   def task(self):
-    """'jsonl' for own files, or the name of the task or mixture."""
+    """'jsonl' for the user's own files, or the name of the task or mixture."""
     return tasks.name(self.config)
 
   def train_batches(self, start_step):
-    """Endless batches of this host, from the step on."""
+    """Returns an endless iterator of this host's batches, from a step on."""
     part = sharding.host_part(self.mesh)
     return pipeline.train_batches(
         self.caches['train'],
@@ -87,30 +87,30 @@ class Setup:
     )
 
   def eval_batches(self, cache):
-    """The batches of this host over the records of an evaluation split."""
+    """Returns this host's batches of an evaluation split."""
     part = sharding.host_part(self.mesh)
     return pipeline.eval_batches(
         cache, self.vocabulary, self.config, part.index, part.count
     )
 
   def eval_caches(self, split):
-    """{task: records} of an evaluation split; {} where it has none."""
+    """Returns {task: records} of an evaluation split; {} if it has no records."""
     cache = self.caches.get(split)
     if cache is None:
       return {}
     return cache if isinstance(cache, dict) else {self.task: cache}
 
   def choose_metric(self):
-    """Sets config.checkpoint.metric where it is 'auto'.
+    """Sets config.checkpoint.metric if it is 'auto'.
 
-    A run that continues keeps the metric that it was begun with.
+    A continued run keeps its metric.
 
     Returns:
-      (the metric, how many validation documents an evaluation measures).
+      (the metric, the number of validation documents in an evaluation).
     """
-    settings, most = self.config.checkpoint, self.config.eval.examples
+    settings, limit = self.config.checkpoint, self.config.eval.examples
     documents = sum(
-        min(most or len(cache), len(cache))
+        min(limit or len(cache), len(cache))
         for cache in self.eval_caches('validation').values()
     )
     if settings.metric == metric_table.AUTO:
@@ -124,13 +124,13 @@ class Setup:
     return settings.metric, documents
 
   def labels(self):
-    """The signatures of evaluations, as telemetry.Options.labels."""
-    names, most = self.config.eval.metrics, self.config.eval.examples
+    """Returns the signatures of evaluations, for telemetry.Options.labels."""
+    names, limit = self.config.eval.metrics, self.config.eval.examples
     return {
         f'eval/{task}/': {
             f'eval/{task}/signature/{name}': text
             for name, text in metric_table.signatures(
-                names, min(most or len(cache), len(cache))
+                names, min(limit or len(cache), len(cache))
             ).items()
         }
         for task, cache in self.eval_caches('validation').items()
@@ -141,7 +141,7 @@ class Setup:
 
     Args:
       params: the model's parameters, on the mesh.
-      step: their step, for the name of the file.
+      step: the parameters' step, for the file's name.
 
     Returns:
       {'eval/TASK/NAME': number}.
@@ -166,8 +166,9 @@ class Setup:
   def common(self):
     """The most common words and tokens of the training targets.
 
-    Training writes them into the phase's directory. Where they are not there
-    and no training records are open, those of an evaluation split stand in.
+    Read from the phase's directory, where training writes them; otherwise
+    counted in the training records or, if these are not open, in the evaluation
+    splits.
     """
     with contextlib.suppress(FileNotFoundError):
       return content.load(self.directory / content.FILE)
@@ -184,27 +185,27 @@ class Setup:
     )
 
   def predictions_file(self, task, split, step):
-    """Returns the path of the predictions of an evaluation."""
+    """Returns the path of an evaluation's predictions."""
     name = f'{task}-{split}-{step}{self.file_suffix}.jsonl'
     return self.directory / 'predictions' / name
 
   def use_vocabulary(self, vocabulary):
-    """Sets the vocabulary, and config.model.vocab_size where it is 0.
+    """Sets the vocabulary, and config.model.vocab_size if it is 0.
 
     Raises:
       InputError: config.model.vocab_size is smaller than the vocabulary.
     """
     self.vocabulary = vocabulary
     fill_vocab_size(self.config, vocabulary)
-    self.__dict__.pop('shapes', None)  # of another size
+    self.__dict__.pop('shapes', None)  # cached with another vocab_size
 
-  def open_caches(self, directory, splits, beside_others=False):
+  def open_caches(self, directory, splits, allow_other_caches=False):
     """Opens the records of some splits, tokenising what is missing.
 
     Args:
-      directory: where caches lie unless config.data.cache_dir says.
+      directory: of the caches, unless config.data.cache_dir is set.
       splits: names of splits.
-      beside_others: see `cache.open_cache`.
+      allow_other_caches: see `cache.open_cache`.
     """
     for split in splits:
       self.caches[split] = cache_lib.open_cache(
@@ -212,18 +213,18 @@ class Setup:
           self.vocabulary,
           split,
           directory,
-          beside_others=beside_others,
+          allow_other_caches=allow_other_caches,
       )
 
 
 def with_vocabulary(model_config):
-  """config.model as a dict, with the fewest tokens where vocab_size is 0."""
+  """Returns config.model as a dict, with the smallest vocab_size instead of 0."""
   size = model_config.vocab_size or models.pad_id(model_config) + 1
   return dict(model_config, vocab_size=size)
 
 
 def fill_vocab_size(config, vocabulary):
-  """Sets config.model.vocab_size to the vocabulary's size where it is 0.
+  """Sets config.model.vocab_size to the vocabulary's size if it is 0.
 
   Raises:
     InputError: it is smaller than the vocabulary.

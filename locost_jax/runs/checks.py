@@ -1,4 +1,4 @@
-"""Checks keys, files and vocabulary before a run makes anything."""
+"""Checks keys, files and vocabulary before a run writes anything."""
 
 import importlib.util
 
@@ -37,10 +37,10 @@ def check_all(setups, workdir):
     workdir: WORKDIR.
 
   Returns:
-    The vocabulary, or None: it is to be trained.
+    The vocabulary, or None if one is to be trained.
 
   Raises:
-    InputError: something is wrong.
+    InputError: a check failed.
   """
   directories.check('--workdir', workdir)
   for setup in setups:
@@ -67,11 +67,11 @@ def check_all(setups, workdir):
 
 
 def check_keys(setup, first):
-  """Raises an InputError for values that no run can have; makes nothing.
+  """Raises an InputError for invalid values of the config.
 
   Args:
     setup: an assemble.Setup.
-    first: that of the first phase.
+    first: the Setup of the first phase.
   """
   config, mesh = setup.config, setup.mesh
   train.check(config)
@@ -91,9 +91,7 @@ def check_keys(setup, first):
 
 
 def check_evaluation_keys(setup):
-  """Raises an InputError for values that no evaluation can have.
-
-  Keys that matter only in training are not looked at.
+  """Raises an InputError for invalid values of keys that evaluations read.
 
   Args:
     setup: an assemble.Setup.
@@ -109,11 +107,12 @@ def check_evaluation_keys(setup):
 
 
 def check_forced_tokens(config, vocabulary):
-  """Raises an InputError for forced tokens that the vocabulary does not have.
+  """Raises an InputError for forced tokens outside the vocabulary.
 
   Args:
     config: the whole config.
-    vocabulary: None: one of config.data.vocabulary_size is to be trained.
+    vocabulary: the vocabulary; None: one of config.data.vocabulary_size tokens
+      is to be trained.
   """
   size = vocabulary.size if vocabulary else config.data.vocabulary_size
   try:
@@ -123,14 +122,14 @@ def check_forced_tokens(config, vocabulary):
 
 
 def pages_of(config):
-  """The argument `pages` of `sharding.check_model`."""
+  """Returns the argument `pages` of `sharding.check_model`."""
   if not models.page_forms(config.model):
     return 0
   return None if config.data.pages in CHUNKS else config.data.num_pages
 
 
 def check_reading(config):
-  """Raises an InputError for inputs that the model does not read."""
+  """Raises an InputError if the model does not read this form of input."""
   name, data = config.model.name, config.data
   forms = models.page_forms(config.model)
   if data.pages and not forms:
@@ -146,30 +145,30 @@ def check_reading(config):
   if config.model.get('padding') == 'release' and not data.empty_page:
     raise InputError(
         "config.data.empty_page='': with model.padding='release' a page "
-        'without tokens counts as another, and what is read of it would depend '
-        "on the padding of its batch; expected '.', or model.padding='tokens'"
+        'without tokens counts like any other, and its states would depend on '
+        "the padding of its batch; expected '.', or model.padding='tokens'"
     )
 
 
 def check_positions(config):
-  """Raises an InputError for lengths that the model has no positions for."""
-  most, data = models.max_positions(config.model), config.data
+  """Raises an InputError for lengths above the model's positions."""
+  limit, data = models.max_positions(config.model), config.data
   read = 'page_length' if data.pages else 'max_input_length'
   for key, length in (
       (f'data.{read}', data[read]),
       ('data.max_target_length', data.max_target_length),
       ('decode.max_length', config.decode.max_length),
   ):
-    if most is not None and length > most:
+    if limit is not None and length > limit:
       raise InputError(
           f'config.{key}={length}: expected at most '
-          f'model.max_positions={most}, which is all that '
+          f'model.max_positions={limit}, the most that '
           f'{config.model.name} reads or writes'
       )
 
 
 def require_train_extra():
-  """Raises an InputError that names the pip line unless all is installed."""
+  """Raises an InputError with the pip command if a package is missing."""
   missing = [
       name for name in _TRAIN_EXTRA if importlib.util.find_spec(name) is None
   ]

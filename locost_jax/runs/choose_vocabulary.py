@@ -1,4 +1,4 @@
-"""Which vocabulary a run has: its own, the config's, or its warm start's."""
+"""Chooses a run's vocabulary: its own, the config's, or its warm start's."""
 
 import os
 
@@ -17,17 +17,17 @@ _WITHOUT_ROWS = (
 
 
 def choose_vocabulary(setups, workdir):
-  """Returns the vocabulary that is there, or None: it is to be trained.
+  """Returns the run's vocabulary, or None if it is to be trained.
 
-  That of WORKDIR when the run continues; else config.data.vocabulary; with
-  'train', that of train.init_from.
+  A continued run has the vocabulary in WORKDIR, a new one that of
+  config.data.vocabulary or, if this is 'train', of train.init_from.
 
   Args:
     setups: assemble.Setups of all phases.
     workdir: WORKDIR.
 
   Raises:
-    InputError: two of them differ.
+    InputError: two of these vocabularies differ, or train.init_from has none.
   """
   names = sorted({setup.config.data.vocabulary for setup in setups})
   if len(names) > 1:
@@ -50,15 +50,15 @@ def choose_vocabulary(setups, workdir):
     found[where] = find.find_vocabulary(_find_home(init_from))
     if found[where] is None:
       raise InputError(
-          f'{where}: has no vocabulary, so nobody knows which token a row of '
-          'its embedding is; put its tokenizer files there, or give another '
+          f'{where}: has no vocabulary, so the tokens of its embedding are '
+          'unknown; put its tokenizer files there, or give another '
           f'config.data.vocabulary and {_WITHOUT_ROWS}'
       )
-  return _the_same(found, '' if begun else f', or {_WITHOUT_ROWS}')
+  return _check_equal(found, '' if begun else f', or {_WITHOUT_ROWS}')
 
 
-def _the_same(found, way_out):
-  """The vocabulary of {where: vocabulary}, all of which must be equal."""
+def _check_equal(found, alternative):
+  """Returns the vocabulary of {where: vocabulary}; all must be equal."""
   if not found:
     return None
   (first, vocabulary), *others = found.items()
@@ -66,22 +66,22 @@ def _the_same(found, way_out):
     if other.fingerprint != vocabulary.fingerprint:
       raise InputError(
           f'{where} has another vocabulary ({other.size} tokens) than {first} '
-          f'({vocabulary.size} tokens): expected the same{way_out}'
+          f'({vocabulary.size} tokens): expected the same{alternative}'
       )
   return vocabulary
 
 
 def _leaves_embedding(setup):
-  """Whether train.init_map takes no embedding from train.init_from."""
+  """Whether train.init_map excludes the embedding of train.init_from."""
   return not warm_start.takes_vocabulary(
       setup.config.train.init_map, parameters.flatten(setup.shapes)
   )
 
 
 def _find_home(init_from):
-  """Returns where the vocabulary of train.init_from is to be found.
+  """Returns the directory of the vocabulary of train.init_from.
 
-  A name on the Hugging Face Hub is downloaded, unless it is here already.
+  A model on the Hugging Face Hub is downloaded unless it is cached.
 
   Raises:
     InputError: there is no model.

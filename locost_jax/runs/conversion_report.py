@@ -1,9 +1,9 @@
-"""The report of a conversion: every tensor, where it comes from and goes to.
+"""The report of a conversion: the source and target of every tensor.
 
-A report is a dict that JSON holds: direction ('run' or 'hugging_face'), model,
-tensors ({'from', 'to'}, each a name, a dtype and a shape), copies, unread,
-parameters, dtype, copied (the tokenizer's files), notes. `convert` adds source,
-target and, if asked, verified (`verify_weights.compare`).
+A report is a dict for JSON: direction ('run' or 'hugging_face'), model, tensors
+({'from', 'to'}, each a name, a dtype and a shape), copies, unread, parameters,
+dtype, copied (the tokenizer's files), notes. `convert` adds source, target and,
+with --verify, verified (from `verify_weights.compare`).
 """
 
 import math
@@ -12,12 +12,12 @@ from locost_jax.errors import visible
 
 
 def of_import(config, released, abstract, copied):
-  """Reports on a Hugging Face directory that became a run.
+  """Returns the report of a conversion from Hugging Face to a run.
 
   Args:
     config: `config.model` as a mapping.
     released: a `weights.Released`, whose parameters have been read.
-    abstract: {path: leaf with a shape}, of the parameters.
+    abstract: {path: leaf with a shape} of the parameters.
     copied: names of the tokenizer's files.
   """
   rows = []
@@ -28,7 +28,7 @@ def of_import(config, released, abstract, copied):
       rows.append(
           {
               'from': _describe(
-                  stored or f'{name}, which is not there: zeros',
+                  stored or f'{name}, which is missing: zeros',
                   released.tensors.dtypes.get(stored, 'float32'),
                   released.tensors.shapes.get(stored, ()),
               ),
@@ -52,22 +52,22 @@ def of_import(config, released, abstract, copied):
       copied=copied,
       notes=[]
       if copied
-      else ['no tokenizer that is known here: the run has no vocabulary'],
+      else ['no supported tokenizer: the run has no vocabulary'],
   )
 
 
 def of_export(
     config, checkpoint, exported, params, dtype, written, copied, notes
 ):
-  """Reports on a checkpoint that became a Hugging Face directory.
+  """Returns the report of a conversion from a checkpoint to Hugging Face.
 
   Args:
     config: `config.model` as a mapping.
-    checkpoint: its directory.
+    checkpoint: the checkpoint's directory.
     exported: an `export.Exported`.
     params: {path: array}.
-    dtype: of the tensors.
-    written: names of the files of tensors.
+    dtype: of the exported tensors.
+    written: names of the tensors' files.
     copied: names of the tokenizer's files.
     notes: lines.
   """
@@ -117,7 +117,7 @@ def format_text(report):
       for name, copies in report['copies'].items()
       for copy in copies
   ]
-  lines += [f'{name}: no model reads it' for name in report['unread']]
+  lines += [f'{name}: not used by the model' for name in report['unread']]
   size = 2 if report['dtype'] == 'bfloat16' else 4
   lines.append(
       f'{report["model"]}: {len(report["tensors"])} tensors, '
@@ -130,7 +130,7 @@ def format_text(report):
   if verified := report.get('verified'):
     lines.append(
         f'logits here and in transformers: {verified["tokens"]} tokens, '
-        f'largest difference {verified["difference"]:.2g} of at most '
+        f'largest difference {verified["difference"]:.2g}, largest logit '
         f'{verified["largest"]:.3g}; the same likeliest token at '
         f'{verified["same_choice"]:.1%} of the positions'
     )

@@ -1,7 +1,7 @@
-"""Converts weights: a Hugging Face directory -> a run, and a run -> one.
+"""Converts weights between Hugging Face directories and runs.
 
-Both directions write into a temporary directory that takes its name when it is
-whole, and return a report (`conversion_report`).
+Both directions write to a temporary directory, rename it when it is complete,
+and return a report (`conversion_report`).
 """
 
 import contextlib
@@ -33,11 +33,11 @@ from locost_jax.workdir import phases as phases_lib
 
 
 def import_release(source, target):
-  """Makes a WORKDIR of a Hugging Face directory.
+  """Converts a Hugging Face directory to a WORKDIR.
 
   Args:
-    source: the directory.
-    target: a Path.
+    source: the Hugging Face directory.
+    target: the new WORKDIR, a Path.
 
   Returns:
     The report, see `conversion_report.of_import`.
@@ -60,7 +60,7 @@ def import_release(source, target):
     if vocabulary is not None:
       home = directory / 'vocabulary'
       copied = copy_tokenizer(source, home)
-      # With its marks, which only the model's config may have named.
+      # With its special tokens, which may come from the model's config.
       vocabulary_lib.save_vocabulary(vocabulary, home)
     run_config = dict(
         model=config,
@@ -73,7 +73,7 @@ def import_release(source, target):
 
 
 def _read_released(released, abstract):
-  """Reads all parameters: {path: array}."""
+  """Returns all parameters as {path: array}."""
   params, progress = {}, Progress()
   for path in abstract:
     params[path] = released.read(path)
@@ -83,13 +83,13 @@ def _read_released(released, abstract):
 
 
 def export_run(home, step_directory, stored, target, dtype, max_shard_size):
-  """Makes a Hugging Face directory of a run's checkpoint.
+  """Converts a run's checkpoint to a Hugging Face directory.
 
   Args:
-    home, step_directory, stored: of `find.find_run`.
-    target: a Path.
-    dtype: of the tensors.
-    max_shard_size: bytes.
+    home, step_directory, stored: from `find.find_run`.
+    target: the new directory, a Path.
+    dtype: of the exported tensors.
+    max_shard_size: the largest size of a file of tensors, in bytes.
 
   Returns:
     The report, see `conversion_report.of_export`.
@@ -148,8 +148,8 @@ def copy_tokenizer(home, target):
   """Copies a tokenizer's files; returns their names.
 
   Args:
-    home: of a run or a release.
-    target: a Path; made if it does not exist.
+    home: the directory of a run or a release.
+    target: a Path; made if missing.
   """
   inner = Path(home) / 'vocabulary'
   source = inner if inner.is_dir() else Path(home)
@@ -161,10 +161,10 @@ def copy_tokenizer(home, target):
 
 
 def describe_tokenizer(directory, vocabulary):
-  """Writes tokenizer_config.json, from which transformers knows the class.
+  """Writes tokenizer_config.json, which gives transformers the class.
 
   Args:
-    directory: a Path; a tokenizer_config.json that is there stays.
+    directory: a Path; an existing tokenizer_config.json is kept.
     vocabulary: the vocabulary.
 
   Returns:
@@ -196,10 +196,15 @@ def describe_tokenizer(directory, vocabulary):
 
 @contextlib.contextmanager
 def new_directory(target):
-  """Makes a directory that becomes `target` at the end, or is removed.
+  """Yields a temporary directory, renamed to `target` at the end.
+
+  It is removed after an exception.
 
   Args:
     target: a Path that does not exist; its parent does.
+
+  Raises:
+    InputError: the directory cannot be written.
   """
   directory = target.with_name(f'{target.name}.tmp{os.getpid()}')
   try:

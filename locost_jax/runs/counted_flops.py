@@ -1,10 +1,10 @@
-"""Counts the arithmetic of a traced function: products and transforms.
+"""Counts the FLOPs of a traced function: matrix products and transforms.
 
-XLA's own `cost_analysis` counts the body of a loop once, however often it runs;
-here it counts as often. A product of M x K and K x N is 2 M N K operations, a
-complex transform of size n is 5 n log2 n and a real one half of that (Frigo and
-Johnson's convention). A convolution has the products of each output with its
-kernel. All else, which is little, is left out.
+XLA's own `cost_analysis` counts the body of a loop only once; this module
+counts every iteration. A product of M x K and K x N has 2 M N K operations, a
+complex Fourier transform of size n has 5 n log2 n and a real one half of that
+(Frigo and Johnson's convention). A convolution counts the products of each
+output with the kernel. Other operations are few and not counted.
 """
 
 import math
@@ -13,13 +13,13 @@ import jax
 
 
 def count(jaxpr):
-  """Returns the operations of a jaxpr, on all devices together.
+  """Returns the number of operations of a jaxpr, on all devices together.
 
-  A loop of unknown length (`while`) counts as one round; of the branches of a
-  condition the dearest counts.
+  A loop of unknown length (`while`) counts as one iteration, a condition as its
+  most expensive branch.
 
   Args:
-    jaxpr: a ClosedJaxpr, see `jax.jit(function).trace(...)`.
+    jaxpr: a ClosedJaxpr, from `jax.jit(function).trace(...)`.
   """
   return _count(jaxpr.jaxpr)
 
@@ -48,7 +48,7 @@ def _equation(eqn):
     n, real = math.prod(sizes), params['fft_type'] != jax.lax.FftType.FFT and (
         params['fft_type'] != jax.lax.FftType.IFFT
     )
-    # Of a real transform one side has about half as many numbers.
+    # One side of a real transform has about half as many numbers.
     rows = max(
         math.prod(var.aval.shape[: -len(sizes)])
         for var in (eqn.invars[0], eqn.outvars[0])
@@ -65,7 +65,7 @@ def _equation(eqn):
 
 
 def _jaxprs(params):
-  """The functions that an equation calls."""
+  """Yields the jaxprs that an equation calls."""
   for value in params.values():
     if hasattr(value, 'eqns'):
       yield value

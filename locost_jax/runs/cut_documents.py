@@ -1,6 +1,6 @@
-"""Says how much of a run's documents its maximum lengths cut.
+"""Reports how much of a run's documents its maximum lengths cut.
 
-Counted when the token caches were made, so that it costs nothing here.
+The counts are stored in the token caches, so they cost nothing here.
 """
 
 from locost_jax.data import mixture
@@ -12,7 +12,7 @@ _SIDES = (
 
 
 def describe(setup, splits=('train', 'validation')):
-  """Yields a line for each split of a phase of which something is cut.
+  """Yields a line for each split of a phase with documents that are cut.
 
   Args:
     setup: an assemble.Setup, caches open.
@@ -26,7 +26,7 @@ def describe(setup, splits=('train', 'validation')):
 
 
 def _caches(setup, split):
-  """{task: cache} of a split."""
+  """Returns {task: cache} of a split."""
   cache = setup.caches.get(split)
   if isinstance(cache, mixture.Mixture):
     return cache.tasks
@@ -38,7 +38,7 @@ def _caches(setup, split):
 def _parts(cache, data):
   """Yields 'data.max_input_length=512 cuts 3 of 9 inputs: ...'.
 
-  Of a cache that is made while the run trains nothing is known yet.
+  Yields nothing for a cache that is filled while the run trains.
   """
   stats, lengths = getattr(cache, 'stats', {}), getattr(cache, 'lengths', ())
   for i, (side, key) in enumerate(_SIDES):
@@ -46,7 +46,7 @@ def _parts(cache, data):
       continue
     most, count = data[key], stats.get(f'{side}_cut')
     share = ''
-    if count is None:  # an older cache, or a part of one
+    if count is None:  # a cache of an older version, or a part of a cache
       count = int((lengths[:, i] >= most).sum())
     else:
       lost = stats[f'{side}_lost']

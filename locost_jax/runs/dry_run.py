@@ -1,11 +1,11 @@
-"""Estimates what a run will need before it begins: `main --dry_run`.
+"""Estimates a run's memory and arithmetic before it starts: `main --dry_run`.
 
-The train step and the program that evaluations write with are compiled for the
-largest batches that the config allows, on the run's mesh, from shapes alone:
-nothing is computed, no parameter is made. Memory is XLA's own account of the
-programs, per device; what JAX, the data pipeline and the allocator take besides
-is not in it. Of devices that are not here (`topology`) the compiler itself says
-what they cannot hold.
+Compiles the train step and the generation program of evaluations for the
+largest batches of the config, on the run's mesh, from shapes alone: nothing is
+computed and no parameter is allocated. The memory is what XLA reports for the
+programs, per device; it does not include what JAX, the data pipeline and the
+allocator need. For devices that are not present (`topology`), the compiler
+reports when the programs do not fit.
 """
 
 import copy
@@ -35,40 +35,41 @@ from locost_jax.training import train
 
 
 def dry_run(phases, workdir, devices=None):
-  """Checks what a run checks, and compiles its programs; makes no file.
+  """Runs all checks of a run and compiles its programs; writes no file.
 
   Args:
     phases: from `phases.make_phases`.
     workdir: WORKDIR.
-    devices: from `topology.devices`, to compile for; None: those of this run.
+    devices: the devices to compile for, from `topology.devices`; None: this
+      machine's.
 
   Returns:
-    {'phases': [...]}, each of them `measure_phase`'s.
+    {'phases': [...]}, each from `measure_phase`.
   """
   setups = [assemble.Setup(phase, devices) for phase in phases]
   vocabulary = checks.check_all(setups, workdir)
   for setup in setups:
     if vocabulary is not None:
       setup.use_vocabulary(vocabulary)
-    elif not setup.config.model.vocab_size:  # one will be trained
+    elif not setup.config.model.vocab_size:  # a vocabulary will be trained
       setup.config.model.vocab_size = setup.config.data.vocabulary_size
-  if begun_from := train_run.check_init(setups[0]):
-    collective.log(begun_from)
+  if warm_start_report := train_run.check_init(setups[0]):
+    collective.log(warm_start_report)
   return {'phases': [measure_phase(setup, devices) for setup in setups]}
 
 
 def measure_phase(setup, devices=None):
-  """Compiles a phase's programs; where they do not fit, also ways out.
+  """Compiles a phase's programs; if they do not fit, also smaller variants.
 
   Args:
     setup: an assemble.Setup, vocab_size filled in.
     devices: as in `dry_run`.
 
   Returns:
-    dict: name, task, steps, parameters; what `compile_programs` returns;
-    available (bytes a device has left, None if unknown), fits, and
-    changes: a list of dicts (config, total, fits), the last of which fits if
-    any was found.
+    dict: name, task, steps, parameters; the results of `compile_programs`;
+    available (free bytes of a device, None if unknown), fits, and changes: a
+    list of dicts (config, total, fits), which ends with the first change that
+    fits.
   """
   config = setup.config
   collective.log(f'{setup.name or "the step"}: compiling')
@@ -90,10 +91,10 @@ def measure_phase(setup, devices=None):
       changes=[],
   )
   step_fits = fits(found['memory'] and found['memory']['total'])
-  ways = () if found['fits'] else ways_out(setup, step_fits)
-  for change in ways:
-    said = ' '.join(f'config.{key}={value}' for key, value in change.items())
-    collective.log(f'it does not fit; compiling with {said}')
+  changes = () if found['fits'] else propose_changes(setup, step_fits)
+  for change in changes:
+    keys = ' '.join(f'config.{key}={value}' for key, value in change.items())
+    collective.log(f'it does not fit; compiling with {keys}')
     phase = setup.phase._replace(config=changed(config, change))
     total = dry_run_report.peak_bytes(
         compile_programs(assemble.Setup(phase, devices))
@@ -105,24 +106,29 @@ def measure_phase(setup, devices=None):
 
 
 def compile_programs(setup):
-  """Compiles the train step, and what evaluations write with.
+  """Compiles the train step and the generation program of evaluations.
 
   Args:
     setup: an assemble.Setup, vocab_size filled in.
 
   Returns:
-    dict: batch (documents, input_tokens, target_tokens), mesh (axis -> size),
-    device (its kind), flops (of a step, all devices together) and, bytes per
-    device, memory of a step: state (parameters and optimiser), arguments,
-    temporary, output, reused (of the output, in place of arguments) and total;
-    evaluating: documents, input_tokens, tokens, temporary, total (the state
-    with it); None where evaluations write nothing. What the compiler refuses
-    because of its memory is None, and `refused` says in its words why.
+    A dict with these keys; memory is in bytes per device.
+      batch: documents, input_tokens, target_tokens.
+      mesh: {axis: size}.
+      device: kind of device.
+      flops: of a step, on all devices together.
+      memory: of a step: state (parameters and optimiser), arguments, temporary,
+        output, reused (the part of the output in place of arguments), total.
+        None if the compiler refuses the step.
+      evaluating: documents, input_tokens, tokens, temporary, total (including
+        the state). None if evaluations generate nothing, or if refused.
+      refused: the compiler's message that a program needs too much memory, or
+        None.
   """
   config, mesh = setup.config, setup.mesh
   documents, *read, T = largest_batch(config)
   if config.data.pages not in pages_lib.LOCALITIES:
-    # Tokens and chunks are filled up; pages are cut.
+    # Tokens and chunks are padded; pages are cut.
     read[0] += -read[0] % mesh.shape[sharding.SEQUENCE]
   with jax.set_mesh(mesh):
     programs = train.make_programs(config, setup.model, mesh)
@@ -158,7 +164,7 @@ def compile_programs(setup):
     try:
       results['memory'] = account(step.lower().compile(), bytes_of(state))
       if metric_table.of_summaries(config.eval.metrics):
-        results['evaluating'] = _compile_writing(setup, read, state)
+        results['evaluating'] = _compile_generation(setup, read, state)
     except jax.errors.JaxRuntimeError as error:
       if 'RESOURCE_EXHAUSTED' not in str(error):
         raise
@@ -168,27 +174,27 @@ def compile_programs(setup):
   return results
 
 
-def _compile_writing(setup, read, state):
-  """`evaluating` of `compile_programs`, with a state in memory."""
+def _compile_generation(setup, read, state):
+  """Returns `evaluating` of `compile_programs`, with a state in memory."""
   config, mesh = setup.config, setup.mesh
   settings = evaluate.settings_of(config)
   rows, seeds = config.eval.batch_size, None
   if decode_settings.method_of(settings) == 'sample':
     seeds = _array(mesh, (rows,), dtype=jnp.uint32)
   params, kernels = lora.without(state.params), ()
-  if config.train.lora.rank:  # merged ones exist next to those of the state
+  if config.train.lora.rank:  # merged kernels exist next to the state's
     kernels = ((config.train.lora.paths, 0.0),)
   shared, _ = optim.split(params, kernels)
   inputs = _array(mesh, (rows, *read), 'encoder_input_tokens')
   programs = [
       account(program, bytes_of(state))
-      for program in _writing_programs(
+      for program in _generation_programs(
           setup.model, params, inputs, settings, seeds
       )
   ]
   taken = max(programs, key=lambda taken: taken['total'])
   temporary = taken['temporary']
-  if len(programs) > 1:  # and the memory that one hands to the other
+  if len(programs) > 1:  # include the encoder memory passed between them
     temporary = taken['total'] - bytes_of(params)
   return dict(
       documents=rows,
@@ -199,12 +205,13 @@ def _compile_writing(setup, read, state):
   )
 
 
-def _writing_programs(model, params, inputs, settings, seeds):
-  """Yields the programs of `generate.generate`, compiled.
+def _generation_programs(model, params, inputs, settings, seeds):
+  """Yields the compiled programs of `generate.generate`.
 
-  Where the model compacts its memory there are two, to read and to write. How
-  much is left is not known before, so the second is given all of it. Compacting
-  needs less than reading, whose temporary arrays are gone by then.
+  A model that compacts its encoder memory has two, to read and to write. The
+  compacted size is not known in advance, so the second takes the whole memory.
+  Compacting itself needs less than reading, whose temporary arrays are freed by
+  then.
 
   Args:
     model: the Flax module.
@@ -232,14 +239,19 @@ def _writing_programs(model, params, inputs, settings, seeds):
 
 
 def _array(mesh, shape, key='', dtype=jnp.int32):
-  """The shape of an array of a batch, where it lies on the mesh."""
+  """Returns the ShapeDtypeStruct of an array of a batch, sharded on the mesh."""
   return jax.ShapeDtypeStruct(
       shape, dtype, sharding=sharding.batch_sharding(mesh, key)
   )
 
 
 def account(compiled, state):
-  """XLA's account of a program's memory; see `compile_programs`."""
+  """Returns a program's memory as XLA reports it; see `compile_programs`.
+
+  Args:
+    compiled: from `jax.stages.Lowered.compile`.
+    state: bytes of the state.
+  """
   sizes = compiled.memory_analysis()
   taken = dict(
       state=state,
@@ -258,7 +270,7 @@ def account(compiled, state):
 
 
 def bytes_of(tree):
-  """Bytes of a device's part of some arrays, given as shapes on a mesh."""
+  """Returns the bytes per device of a tree of sharded shapes."""
   return sum(
       math.prod(x.sharding.shard_shape(x.shape)) * x.dtype.itemsize
       for x in jax.tree.leaves(tree)
@@ -266,28 +278,31 @@ def bytes_of(tree):
 
 
 def largest_batch(config):
-  """(documents, input tokens, target tokens) of a step's largest shape.
+  """Returns (documents, input tokens, target tokens) of a step's largest shape.
 
-  Where documents are in pages or chunks, (documents, pages, tokens of a page,
-  targets).
+  With pages or chunks: (documents, pages, tokens of a page, target tokens).
   """
   data, settings = config.data, config.train
   read = (data.max_input_length,)
   if data.pages in pages_lib.LOCALITIES:
     read = data.num_pages, data.page_length
   elif data.pages:
-    read = pages_lib.most_chunks(data), data.page_length
+    read = pages_lib.max_chunks(data), data.page_length
   documents = settings.batch_size
   if settings.batch_tokens:
     documents = order.rows_in_budget(settings.batch_tokens, math.prod(read))
   return documents, *read, data.max_target_length
 
 
-def ways_out(setup, step_fits=False):
-  """Changes of the config that take less memory, least harm first.
+def propose_changes(setup, step_fits=False):
+  """Yields changes of the config that need less memory, least harmful first.
 
-  All but the last, which reads less, leave the results as they are. Where the
-  step fits it is evaluations that do not.
+  All but the last, which halves the input length, leave the results as they
+  are.
+
+  Args:
+    setup: an assemble.Setup that does not fit.
+    step_fits: whether the train step fits, so that only evaluations do not.
   """
   config, documents = setup.config, sharding.batch_parts(setup.mesh)
   rows = largest_batch(config)[0] // documents
@@ -310,7 +325,7 @@ def ways_out(setup, step_fits=False):
 
 
 def changed(config, change):
-  """A copy of the config with {'train.remat': 'full', ...} set."""
+  """Returns a copy of the config with {'train.remat': 'full', ...} set."""
   config = copy.deepcopy(config)
   for key, value in change.items():
     section, name = key.split('.')
@@ -319,7 +334,7 @@ def changed(config, change):
 
 
 def available_bytes():
-  """Bytes that one device may still take; devices of a CPU share memory."""
+  """Returns the free bytes of one device, or None; CPU devices share memory."""
   free = memory.free_device_bytes()
   if free is not None:
     return free

@@ -1,4 +1,4 @@
-"""Prints a dry run: sizes, arithmetic, memory, and whether it fits."""
+"""Formats a dry run: sizes, arithmetic, memory, and whether it fits."""
 
 import json
 import math
@@ -17,10 +17,10 @@ def format_text(phases):
 
 
 def peak_bytes(programs):
-  """Returns the bytes that the larger program takes; None: one is refused.
+  """Returns the bytes of the larger program; None if one is refused.
 
   Args:
-    programs: dict of memory, evaluating and refused, from
+    programs: dict with memory, evaluating and refused, from
       `dry_run.compile_programs`.
   """
   if programs['refused']:
@@ -41,7 +41,7 @@ def _lines(phase):
   if phase['available'] is not None:
     yield _line('  available', f'{_show(phase["available"]):>9}')
   if not phase['fits']:
-    yield from _ways_out(phase)
+    yield from _changes(phase)
   elif phase['available'] is not None:
     share = peak_bytes(phase) / phase['available']
     yield f'  it fits: {share:.0%} of what is available'
@@ -87,7 +87,7 @@ def _memory(step, evaluating):
     )
 
 
-def _ways_out(phase):
+def _changes(phase):
   step, changes = phase['memory'], phase['changes']
   available = phase['available']
   if phase['refused']:
@@ -103,11 +103,14 @@ def _ways_out(phase):
     yield f'    {total:>9}  {verdict:12}  {flags}'
   if step and available is not None and step['state'] > available:
     yield (
-        '    the parameters and the optimiser alone do not fit: a smaller '
+        '    the parameters and the optimiser alone do not fit: try a smaller '
         'model, optim.name=adafactor, or more devices'
     )
   elif not changes[-1:] or not changes[-1]['fits']:
-    yield '    still too large: smaller batches or model, or more devices'
+    yield (
+        '    still too large: try smaller batches, a smaller model or more '
+        'devices'
+    )
   evaluating = phase['evaluating']
   if evaluating and available is not None and evaluating['total'] <= available:
     yield '    evaluating alone fits, as --evaluate of a run does'

@@ -1,4 +1,4 @@
-"""Evaluates the best checkpoint of a run, on data and with settings of now."""
+"""Evaluates the best checkpoint of a run under the current config."""
 
 from pathlib import Path
 
@@ -23,20 +23,23 @@ def evaluate_run(
 ):
   """Evaluates the best checkpoint of WORKDIR.
 
-  On the test split, or on validation if it is missing. Data and decoding may
-  be other than in training; the model may not, but for its dropout.
+  Uses the test split, or validation if it is missing. Data and decoding may
+  differ from training; the model may not, except for its dropout.
 
   Args:
     phases: from `phases.make_phases`.
     workdir: WORKDIR.
-    whole_split: take all documents, whatever config.eval.examples says, which
-      is meant for evaluations during training.
+    whole_split: whether to measure all documents and ignore
+      config.eval.examples, which is meant for evaluations during training.
     measure: `final_scores.measure_run`, or a function like it.
-    file_suffix: behind the names of files of predictions.
+    file_suffix: appended to the names of prediction files.
     caches: the directory of token caches; None: WORKDIR/cache.
 
   Returns:
-    What the final table shows, see `final_scores.measure_run`.
+    The final table's contents, see `final_scores.measure_run`.
+
+  Raises:
+    InputError: an invalid config, or no run of this model in WORKDIR.
   """
   setups = [assemble.Setup(phase) for phase in phases]
   for setup in setups:
@@ -51,7 +54,7 @@ def evaluate_run(
   setup.use_vocabulary(vocabulary)
   caches, setup.file_suffix = caches or workdir / 'cache', file_suffix
   setup.open_caches(
-      caches, ('test', 'validation'), beside_others=bool(file_suffix)
+      caches, ('test', 'validation'), allow_other_caches=bool(file_suffix)
   )
   setup.caches['test'] = without_hidden(setup.caches['test'], setup.vocabulary)
   split = 'test' if setup.caches['test'] is not None else 'validation'
@@ -61,7 +64,7 @@ def evaluate_run(
 
 
 def choose_setup(setups, workdir):
-  """Returns the Setup of the phase that WORKDIR stands for.
+  """Returns the Setup of the phase that WORKDIR's best checkpoint belongs to.
 
   Raises:
     InputError: there is no run, or it has another model.
@@ -84,11 +87,11 @@ def choose_setup(setups, workdir):
 
 
 def without_hidden(cache, vocabulary):
-  """A test split, tasks whose summaries are hidden left out; None: all are.
+  """Returns a test split without the tasks whose summaries are hidden, or None.
 
   Args:
     cache: from `cache.open_cache`: a Cache, a dict of them, or None.
-    vocabulary: whose tokens its records hold.
+    vocabulary: the vocabulary of the cache's tokens.
   """
   if cache is None:
     return None

@@ -1,8 +1,8 @@
-"""The final table: each phase's best checkpoint and the baselines.
+"""Measures the final table: each phase's best checkpoint and the baselines.
 
-For the task of the last phase: the model before training, after each phase
-(its best checkpoint), and baselines that need no model. With
-config.eval.baselines also a table of losses for each earlier task.
+For the task of the last phase: the model before training, the best checkpoint
+of each phase, and baselines that need no model. With config.eval.baselines also
+a table of losses for each earlier task.
 """
 
 import functools
@@ -39,7 +39,7 @@ EXAMPLES = 3  # documents shown with their summaries
 
 
 class _Split(NamedTuple):
-  """Records that are measured on: a task's, of one split."""
+  """The records of one task and split to measure on."""
 
   setup: Any  # assemble.Setup of the last phase on this task
   task: str
@@ -60,8 +60,8 @@ def measure_run(setups, workdir, split, by_length=False):
     by_length: whether to score documents by their length, too.
 
   Returns:
-    The arguments of final_table.format_text: tables, examples, workdir, step,
-    by_length.
+    dict of the arguments of `final_table.format_text`: tables, examples,
+    workdir, step, by_length.
   """
   *_, last = setups
   tables, groups, examples, initial = [], [], [], None
@@ -88,7 +88,7 @@ def measure_run(setups, workdir, split, by_length=False):
 
 
 def _table_by_length(table, rows, metrics):
-  """The scores of the rows of a table's last checkpoint by their length."""
+  """Returns a table's last checkpoint scored by length of the documents."""
   return table._replace(
       task=f'{table.task}, by tokens read',
       rows=[
@@ -99,7 +99,7 @@ def _table_by_length(table, rows, metrics):
 
 
 def _tables_of_losses(setups, split, initial):
-  """Tables of the tasks of earlier phases, losses alone."""
+  """Returns a table of losses for each task of the earlier phases."""
   tables, seen = [], {setups[-1].task}
   for setup in setups:
     if setup.task in seen:
@@ -117,7 +117,7 @@ def _measure_task(records, setups, initial, metrics):
 
   Args:
     records: a _Split.
-    setups: of the phases that are measured.
+    setups: Setups of the phases to measure.
     initial: the untrained model's parameters, on the mesh; None: not measured.
     metrics: as config.eval.metrics.
 
@@ -157,10 +157,10 @@ def _measure_task(records, setups, initial, metrics):
   if config.eval.baselines:
     table_rows += _baseline_rows(records, measure, params, metrics)
   if rows and collective.is_first_host():
-    evaluate.keep_predictions(
+    evaluate.try_write_predictions(
         setup.predictions_file(records.task, records.name, step),
         rows,
-        evaluate.origin(config, len(rows), identity(setups[-1])),
+        evaluate.prediction_metadata(config, len(rows), identity(setups[-1])),
     )
   table = Table(
       records.task,
@@ -175,17 +175,17 @@ def _measure_task(records, setups, initial, metrics):
 
 
 def _measure_checkpoint(records, phase, step, params, measure, metrics):
-  """Measures a checkpoint, going on where an earlier call was stopped.
+  """Measures a checkpoint; continues an interrupted measurement.
 
   Args:
     records: a _Split.
-    phase: the Setup whose checkpoint it is.
+    phase: the Setup of the checkpoint's phase.
     step, params: of the checkpoint.
-    measure: `evaluate.measure` but for parameters, batches and metrics.
+    measure: `evaluate.measure` without parameters, batches and metrics.
     metrics: as config.eval.metrics.
 
   Returns:
-    What `evaluate.measure` returns.
+    The result of `evaluate.measure`.
   """
   if not metric_table.of_summaries(metrics):
     return measure(params, records.batches(), metrics=metrics)
@@ -203,12 +203,12 @@ def _measure_checkpoint(records, phase, step, params, measure, metrics):
 
 
 def _warn_of_signatures(records, setup, signatures):
-  """Warns where a phase's own evaluations were computed in another way.
+  """Warns if a phase's own evaluations were computed in another way.
 
   Args:
     records: a _Split.
-    setup: of the phase.
-    signatures: of the numbers of now, {metric: signature}.
+    setup: the phase's Setup.
+    signatures: {metric: signature} of the current numbers.
   """
   for name, text in signatures.items():
     key = f'eval/{records.task}/signature/{name}'
@@ -216,27 +216,27 @@ def _warn_of_signatures(records, setup, signatures):
       if protocols.method(other) != protocols.method(text):
         collective.log(
             f'warning: {setup.directory / "metrics.jsonl"} has evaluations '
-            f'with the signature {visible(other)}, the table has {text}: do '
-            'not compare them, nor checkpoints chosen by both'
+            f'with the signature {visible(other)}, but the table has {text}: '
+            'do not compare these numbers, nor checkpoints chosen by both'
         )
 
 
 def dependencies(setup, phases, split):
-  """Returns all that the summaries of a split depend on, as JSON has it.
+  """Returns everything that the summaries of a split depend on, for JSON.
 
   Args:
-    setup: whose records, model and decoding count.
+    setup: the Setup of records, model and decoding.
     phases: Setups whose best checkpoints are measured.
     split: 'validation' or 'test'.
   """
-  config, most = phases_lib.to_dict(setup.config), setup.config.eval.examples
+  config, limit = phases_lib.to_dict(setup.config), setup.config.eval.examples
   return dict(
       checkpoints=[
           {'phase': phase.name, **identity(phase)} for phase in phases
       ],
       split=split,
       records={
-          task: [cache.path.name, min(most or len(cache), len(cache))]
+          task: [cache.path.name, min(limit or len(cache), len(cache))]
           for task, cache in setup.eval_caches(split).items()
       },
       **{
@@ -260,7 +260,7 @@ def identity(setup):
 
 
 def _best_params(setup, mesh):
-  """(step, parameters on the mesh) of a phase's best checkpoint."""
+  """Returns (step, parameters on the mesh) of a phase's best checkpoint."""
   path = checkpoint.find(setup.directory)
   params = lora.merge(
       checkpoint.load_params(path), setup.config.train.lora.alpha
@@ -269,7 +269,7 @@ def _best_params(setup, mesh):
 
 
 def _baseline_rows(records, measure, params, metrics):
-  """Rows of the exchanged inputs, and of the baselines without a model."""
+  """Returns the rows of the exchanged inputs and of the baselines."""
   vocabulary = records.setup.vocabulary
   exchanged, _ = measure(
       params,
@@ -282,7 +282,7 @@ def _baseline_rows(records, measure, params, metrics):
   rows = [Row("  another document's input", exchanged)]
   train_cache = _train_cache(records)
   if train_cache is None:
-    collective.log('no training files: no baselines, which are made from them')
+    collective.log('no baselines: they need the training files')
     return rows
   measured = measure_baselines.measure_baselines(
       records.batches(),
@@ -304,7 +304,7 @@ def _baseline_rows(records, measure, params, metrics):
 
 
 def _train_cache(records):
-  """The training records of the task, also of one of a mixture, or None."""
+  """Returns the training records of the task, or of its part of a mixture."""
   found = records.setup.caches.get('train')
   if isinstance(found, mixture.Mixture):
     return found.tasks[records.task]
@@ -312,9 +312,10 @@ def _train_cache(records):
 
 
 def initial_params(setup):
-  """The parameters that a phase starts from, on its mesh; None if not there.
+  """Returns the parameters that a phase starts from, on its mesh.
 
-  Equal to those of step 0: they follow from train.seed or train.init_from.
+  They are equal to those of step 0, from train.seed and train.init_from; None
+  if the directory of train.init_from is missing.
   """
   settings, given = setup.config.train, {}
   if settings.init_from:
@@ -330,12 +331,12 @@ def initial_params(setup):
 
 
 def put(params, mesh):
-  """Numpy parameters -> arrays on the mesh."""
+  """Puts parameters on the mesh, with their shardings."""
   return jax.device_put(params, sharding.param_shardings(mesh, params))
 
 
 def _choose_examples(rows, records):
-  """Documents spread over the lengths: the rows come sorted by length."""
+  """Chooses examples of different lengths; the rows are sorted by length."""
   count = min(EXAMPLES, len(rows))
   if not count:
     return []

@@ -1,4 +1,4 @@
-"""Prints the end of a run: tables, examples, the next command.
+"""Formats the report at the end of a run: tables, examples, the next command.
 
 Plain text for a terminal of 80 columns, or one JSON object.
 """
@@ -24,7 +24,7 @@ class Row(NamedTuple):
   name: str
   metrics: dict
   is_baseline: bool = False
-  is_result: bool = False  # of a checkpoint
+  is_result: bool = False  # whether a checkpoint of the run was measured
 
 
 class Table(NamedTuple):
@@ -32,11 +32,11 @@ class Table(NamedTuple):
 
   task: str
   split: str
-  documents: int  # that were measured on
+  documents: int  # number of documents measured
   rows: list
-  selection: str = ''  # of `evaluate.selection_of`
-  total: int = 0  # documents of the split; 0: as many
-  signatures: dict = {}  # of `metric_table.signatures`
+  selection: str = ''  # from `evaluate.selection_of`
+  total: int = 0  # documents in the split; 0: the same number
+  signatures: dict = {}  # from `metric_table.signatures`
 
 
 class Example(NamedTuple):
@@ -54,8 +54,8 @@ def format_text(tables, examples, workdir, step=None, by_length=()):
   Args:
     tables: list of Table.
     examples: list of Example.
-    workdir: of the run, for the next command.
-    step: the step of the examples, if it is to be printed.
+    workdir: the run's WORKDIR, for the next command.
+    step: the checkpoint's step of the examples; None: not printed.
     by_length: list of Table, with a row for each group of lengths.
   """
   parts = []
@@ -75,14 +75,14 @@ def format_text(tables, examples, workdir, step=None, by_length=()):
 
 
 def columns_of(tables):
-  """The columns of METRICS that any row has a number for."""
+  """Returns the metric columns for which any row has a number."""
   keys = {key for table in tables for row in table.rows for key in row.metrics}
   return [column for column in metric_table.COLUMNS if column.key in keys]
 
 
 def format_table(table, columns):
-  """Returns a table as text, its numbers aligned, baselines below a line."""
-  width = WIDTH - sum(map(_cell, columns))  # of the names
+  """Returns a table as text, with the baselines below a dashed line."""
+  width = WIDTH - sum(map(_cell, columns))  # of the column of names
   count = count_documents(table.documents, table.total)
   title = f'{table.task}, {table.split}, {count}'
   if table.selection:
@@ -103,16 +103,16 @@ def format_table(table, columns):
 
 
 def _cell(column):
-  """Characters of a column, with the space in front of it."""
+  """Returns a column's width in characters, including the space before it."""
   return 1 + max(_NUMBER, len(column.title))
 
 
 def count_documents(documents, total=0):
-  """Returns '382 documents', or '500 of 6,440 documents' where it is cut.
+  """Returns '382 documents', or '500 of 6,440 documents' for a part of a split.
 
   Args:
-    documents: that are measured on.
-    total: of the split.
+    documents: number of documents measured.
+    total: number of documents in the split.
   """
   of = f' of {total:,}' if total > documents else ''
   return f'{documents:,}{of} documents'
@@ -128,10 +128,10 @@ def _format_row(row, columns, width):
 
 
 def format_example(example):
-  """Returns the beginning of a document and its two summaries as text."""
+  """Returns the start of a document and its two summaries as text."""
   lines = ['─── ' + _clip(example.id, WIDTH - 5) + ' ']
   lines[0] = lines[0].ljust(WIDTH, '─')
-  for label, text, most in (
+  for label, text, max_lines in (
       ('document', example.source, 3),
       ('reference', example.reference, 4),
       ('model', example.prediction, 4),
@@ -141,16 +141,16 @@ def format_example(example):
         WIDTH,
         initial_indent=f'{label:<11}',
         subsequent_indent=' ' * 11,
-        max_lines=most,
+        max_lines=max_lines,
         placeholder=' …',
     )
   return '\n'.join(lines)
 
 
 def format_json(tables, examples, workdir, step=None, by_length=()):
-  """Returns the same as one JSON object.
+  """Returns the same report as one JSON object.
 
-  Its own numbers are those of the last checkpoint measured in the last table.
+  Its top-level metrics are those of the last checkpoint in the last table.
   """
   report = {'workdir': str(workdir), 'step': step}
   if tables:
@@ -165,7 +165,7 @@ def format_json(tables, examples, workdir, step=None, by_length=()):
 
 
 def to_json(table):
-  """Returns a Table as `format_json` has it, a dict."""
+  """Returns a Table as a dict for JSON."""
   return dict(
       task=table.task,
       split=table.split,

@@ -1,9 +1,9 @@
-"""Keeps the results of evaluations, so that none is done twice.
+"""Keeps the results of evaluations, so that none runs twice.
 
   WORKDIR/evaluations/NAME-HASH.json
 
-HASH is of everything that makes the numbers: checkpoints, records, decoding,
-metrics. Results of other settings lie next to each other.
+HASH covers everything that the numbers depend on: checkpoints, records,
+decoding, metrics. Results of different settings are different files.
 """
 
 import hashlib
@@ -23,13 +23,16 @@ _TABLES = 'tables', 'by_length'
 
 
 def measure(setups, workdir, split, name, overwrite=False, **options):
-  """Does `final_scores.measure_run`, or returns what it gave before.
+  """Runs `final_scores.measure_run`, or returns its stored result.
 
   Args:
-    setups, workdir, split: as there.
-    name: the beginning of the file's name.
+    setups, workdir, split: as in `final_scores.measure_run`.
+    name: prefix of the file's name.
     overwrite: whether to measure again.
-    **options: its other arguments.
+    **options: other arguments of `final_scores.measure_run`.
+
+  Returns:
+    The result of `final_scores.measure_run`.
   """
   key = _key(setups, split, options)
   text = json.dumps(key, sort_keys=True)
@@ -46,7 +49,7 @@ def measure(setups, workdir, split, name, overwrite=False, **options):
 
 
 def _key(setups, split, options):
-  """All that the numbers depend on, as JSON has it."""
+  """Returns everything that the numbers depend on, for JSON."""
   last = setups[-1]
   return dict(
       final_scores.dependencies(last, setups, split),
@@ -58,7 +61,7 @@ def _key(setups, split, options):
 def read(path):
   """Returns the results that `measure` wrote, or None.
 
-  A damaged file counts as missing, and a line says so.
+  A damaged file counts as missing, and this is logged.
   """
   try:
     found = untrusted.read_object(path)
@@ -70,7 +73,7 @@ def read(path):
   except FileNotFoundError:
     return None
   except (InputError, KeyError, TypeError, ValueError) as error:
-    collective.log(f'{path}: measured again, as the file is damaged: {error}')
+    collective.log(f'{path}: the file is damaged, measuring again: {error}')
     return None
 
 
@@ -79,7 +82,7 @@ def _table(found):
 
 
 def _to_json(results):
-  """The results of `measure_run` as JSON has them."""
+  """Returns the results of `measure_run` for JSON."""
   return dict(
       {
           name: [

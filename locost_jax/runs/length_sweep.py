@@ -15,8 +15,8 @@ from locost_jax.values import ranges
 
 GAIN = metric.Column('gain', 'gain %', 1)
 _NOTE = """\
-gain: of the mean ROUGE, in % of that of the first length. A length that was
-measured before is not measured again without --overwrite."""
+gain: increase of the mean ROUGE over the first length, in %. Stored results
+of earlier runs are used again; --overwrite measures again."""
 
 
 def parse(words):
@@ -26,13 +26,13 @@ def parse(words):
     words: list of str.
 
   Raises:
-    InputError: one is no length, or there twice.
+    InputError: a word is not a length, or is repeated.
   """
   try:
     lengths = [int(word) for word in words]
   except ValueError:
     lengths = []
-  most, least = ranges.TOKENS, 2
+  least, most = 2, ranges.TOKENS
   if (
       not lengths
       or len(set(lengths)) < len(lengths)
@@ -50,12 +50,15 @@ def evaluate_lengths(phases, workdir, lengths, whole_split, overwrite):
 
   Args:
     phases, workdir, whole_split: see `evaluate_run.evaluate_run`.
-    lengths: values of config.data.max_input_length, the first one being what
-      gains are relative to.
-    overwrite: whether to measure again what was measured before.
+    lengths: values of config.data.max_input_length; gains are relative to the
+      first.
+    overwrite: whether to ignore stored results and measure again.
 
   Returns:
-    The arguments of `format_text`.
+    dict of the arguments of `format_text`.
+
+  Raises:
+    InputError: the model reads pages, or as in `evaluate_run.evaluate_run`.
   """
   if phases[-1].config.data.pages:
     raise InputError(
@@ -93,7 +96,7 @@ def evaluate_lengths(phases, workdir, lengths, whole_split, overwrite):
 
 
 def _join(tables, lengths):
-  """Returns one table of the results of the same task at several lengths."""
+  """Joins the tables of one task, one for each length, into one table."""
   rows, first = [], None
   for table, length in zip(tables, lengths):
     metrics = dict(table.rows[-1].metrics)
@@ -110,8 +113,8 @@ def format_text(tables, workdir, step):
 
   Args:
     tables: list of final_table.Table, a row for each length.
-    workdir: of the run.
-    step: of the checkpoint.
+    workdir: the run's WORKDIR.
+    step: the checkpoint's step.
   """
   columns = (*final_table.columns_of(tables), GAIN)
   return '\n\n'.join(
@@ -124,6 +127,6 @@ def format_text(tables, workdir, step):
 
 
 def format_json(tables, workdir, step):
-  """Returns the same as one JSON object."""
+  """Returns the same report as one JSON object."""
   shown = [final_table.to_json(table) for table in tables]
   return json.dumps(dict(workdir=workdir, step=step, tables=shown))

@@ -1,8 +1,9 @@
-"""Before a long run: is everything there that it needs, on every host?
+"""Checks before a long run that every host is ready: `main --preflight`.
 
-Hosts, versions, devices, a sum over all of them, what the config names, the
-mesh, and files that the hosts write for each other into WORKDIR. Nothing is
-trained and nothing stays; what does not answer ends with a sentence.
+Checks hosts, versions, devices, an all-reduce over all devices, the config and
+its files, the mesh, and that each host can read the others' files in WORKDIR.
+Nothing is trained and no file remains. If something does not answer in time,
+the process ends with a message.
 """
 
 import contextlib
@@ -28,63 +29,67 @@ from locost_jax.hosts import watchdog
 from locost_jax.runs import assemble
 from locost_jax.runs import checks
 
-SECONDS = 60  # for each answer
-_TEXT = 1000  # bytes of a host's report to the others
+SECONDS = 60  # time limit of each answer
+_TEXT = 1000  # bytes of a host's message to the others
 
 
 def run(phases, workdir, roll, seconds, file):
-  """Looks at everything; returns it as a dict for JSON.
+  """Runs all checks.
 
   Args:
     phases: from `phases.make_phases`.
     workdir: WORKDIR.
-    roll: of `hosts.connect`.
-    seconds: for each answer; above it the process ends with a sentence.
-    file: where the first host writes each line as soon as it is known.
+    roll: from `connect.connect`.
+    seconds: time limit of each answer; the process ends with a message after
+      it.
+    file: where the first host writes the result of each check.
+
+  Returns:
+    dict of the results, for JSON.
 
   Raises:
-    InputError: something is not as it must be; on every host, with the name of
-      the host that said so.
+    InputError: a check failed on any host; raised on every host, with the name
+      of the host that failed.
   """
 
-  def say(title, text):
+  def report(title, text):
     if roll.me == 0:
       print(f'  {title:10}{text}', file=file, flush=True)
 
-  there = roll.hosts
-  found = dict(hosts=there, python=platform.python_version())
-  say(
+  hosts = roll.hosts
+  found = dict(hosts=hosts, python=platform.python_version())
+  report(
       'hosts',
-      f'{len(there)} of {there[0]["hosts"]}: '
-      + ', '.join(f"{row['host']} {row['name']}" for row in there),
+      f'{len(hosts)} of {hosts[0]["hosts"]}: '
+      + ', '.join(f"{row['host']} {row['name']}" for row in hosts),
   )
-  say(
+  report(
       'versions',
       ', '.join(
-          f'{name} {version}' for name, version in there[0]['versions'].items()
+          f'{name} {version}' for name, version in hosts[0]['versions'].items()
       )
       + f", Python {found['python']}",
   )
   connect.check_srun(os.environ)
   with watchdog.ending_after(seconds, 'the devices of all hosts'):
-    found['devices'] = look_at_devices()
-  say('devices', describe_devices(**found['devices']))
+    found['devices'] = inspect_devices()
+  report('devices', describe_devices(**found['devices']))
   with watchdog.ending_after(seconds, 'a sum over all devices'):
-    found['sum'] = add_up()
-  say(
+    found['sum'] = sum_over_devices()
+  report(
       'sum',
       'over all devices: right, '
       f"{1e3 * found['sum']['seconds']:.1f} ms after "
       f"{found['sum']['first_seconds']:.1f} s to compile",
   )
-  with _telling(roll, seconds):
+  with _shared_errors(roll, seconds):
     setups = [assemble.Setup(phase) for phase in phases]
     checks.check_all(setups, workdir)
   found['mesh'] = dict(setups[0].mesh.shape)
-  say('mesh', ' '.join(f'{axis}={n}' for axis, n in found['mesh'].items()))
+  report('mesh', ' '.join(f'{axis}={n}' for axis, n in found['mesh'].items()))
   found['free_bytes'] = write_and_read(workdir, roll, seconds)
-  others = ", and read each other's files" if len(there) > 1 else ''
-  say(
+  others = ", and read each other's files" if len(hosts) > 1 else ''
+  report(
       'workdir',
       f'{workdir}: written to{others}, '
       f'{memory.show(found["free_bytes"])} free',
@@ -93,11 +98,11 @@ def run(phases, workdir, roll, seconds, file):
 
 
 def format_text(**found):
-  """The last line."""
-  devices, there = found['devices']['count'], len(found['hosts'])
+  """Returns the last line of the report."""
+  devices, hosts = found['devices']['count'], len(found['hosts'])
   return (
-      f'ready: {devices} device{"s" * (devices > 1)} on {there} '
-      f'host{"s" * (there > 1)}'
+      f'ready: {devices} device{"s" * (devices > 1)} on {hosts} '
+      f'host{"s" * (hosts > 1)}'
   )
 
 
@@ -106,8 +111,8 @@ def format_json(**found):
   return json.dumps(found)
 
 
-def look_at_devices():
-  """{'platform', 'kind', 'count', 'local', 'free_bytes', 'unused'}."""
+def inspect_devices():
+  """Returns a dict: platform, kind, count, local, free_bytes, unused."""
   first = jax.local_devices()[0]
   return dict(
       platform=first.platform,
@@ -120,7 +125,7 @@ def look_at_devices():
 
 
 def unused_accelerator(root='/'):
-  """Returns an accelerator that JAX does not use, with its pip command."""
+  """Returns an accelerator that JAX does not use and its pip command, or None."""
   for pattern, text in (
       ('dev/nvidia[0-9]*', "an NVIDIA GPU: pip install -U 'jax[cuda13]'"),
       ('dev/accel*', "a TPU: pip install -U 'jax[tpu]'"),
@@ -132,7 +137,7 @@ def unused_accelerator(root='/'):
 
 
 def describe_devices(platform, kind, count, local, free_bytes, unused):
-  """The line of `look_at_devices`."""
+  """Returns the results of `inspect_devices` as a line."""
   name = platform if kind == platform else f'{platform} ({kind})'
   each = f', {local} on each host' if count > local else ''
   free = '' if free_bytes is None else f', {memory.show(free_bytes)} free'
@@ -140,8 +145,11 @@ def describe_devices(platform, kind, count, local, free_bytes, unused):
   return f'{count} {name}{each}{free}{hint}'
 
 
-def add_up():
-  """Adds the numbers of all devices, twice; the seconds of both.
+def sum_over_devices():
+  """Runs one all-reduce over all devices, twice.
+
+  Returns:
+    dict: first_seconds (including compilation), seconds.
 
   Raises:
     InputError: the sum is wrong.
@@ -159,35 +167,35 @@ def add_up():
     seconds.append(time.perf_counter() - start)
   if total != n * (n - 1) // 2:
     raise InputError(
-        f'the sum of 0 to {n - 1} over {n} devices came out as '
-        f'{total}: expected {n * (n - 1) // 2}'
+        f'the sum of 0 to {n - 1} over {n} devices is {total}: expected '
+        f'{n * (n - 1) // 2}'
     )
   return dict(first_seconds=seconds[0], seconds=seconds[1])
 
 
 def write_and_read(workdir, roll, seconds):
-  """Every host writes a file into WORKDIR and reads those of all.
+  """Every host writes a file into WORKDIR and waits for those of all hosts.
 
   Args:
-    workdir: WORKDIR; made if missing, and then removed again.
-    roll: of `hosts.connect`.
-    seconds: for each answer.
+    workdir: WORKDIR; made if missing, and removed again in this case.
+    roll: from `connect.connect`.
+    seconds: time limit of each answer.
 
   Returns:
-    The bytes that are free there.
+    The free bytes on WORKDIR's disk.
 
   Raises:
-    InputError: one cannot write, or does not see what another has written.
+    InputError: a host cannot write, or does not see another host's file.
   """
-  # Before any host makes them: the last to leave removes them.
+  # Listed before any host makes them; the last host removes them.
   made = [
       folder for folder in (workdir, *workdir.parents) if not folder.exists()
   ]
   with watchdog.ending_after(seconds, 'the hosts to begin with WORKDIR'):
-    word = _of_first_host(secrets.randbelow(2**31))
+    word = _broadcast(secrets.randbelow(2**31))
   files = [workdir / f'.preflight-{word}-{row["host"]}' for row in roll.hosts]
   try:
-    with _telling(roll, seconds), watchdog.ending_after(
+    with _shared_errors(roll, seconds), watchdog.ending_after(
         seconds, f'{workdir} to be written to'
     ), _disk_errors(workdir):
       workdir.mkdir(parents=True, exist_ok=True)
@@ -195,18 +203,19 @@ def write_and_read(workdir, roll, seconds):
         file.write(str(word))
         file.flush()
         os.fsync(file.fileno())
-    with _telling(roll, seconds), watchdog.ending_after(
+    with _shared_errors(roll, seconds), watchdog.ending_after(
         seconds, f'{workdir} to be read'
     ), _disk_errors(workdir):
       for row, path in zip(roll.hosts, files, strict=True):
         if not _appears(path):
           raise InputError(
-              f"--workdir={workdir}: what host {row['host']} ({row['name']}) "
-              'wrote is not there: expected one directory that all hosts see'
+              f"--workdir={workdir}: the file of host {row['host']} "
+              f"({row['name']}) is missing: expected one directory that all "
+              'hosts see'
           )
     return shutil.disk_usage(workdir).free
   finally:
-    with contextlib.suppress(OSError):  # it was never written
+    with contextlib.suppress(OSError):  # it may not have been written
       files[roll.me].unlink()
     for folder in made:
       with contextlib.suppress(OSError):  # another host's file is still in it
@@ -214,7 +223,7 @@ def write_and_read(workdir, roll, seconds):
 
 
 def _appears(path, seconds=5.0):
-  """Whether a file is there; on a network disk it may take a moment."""
+  """Whether a file appears; on a network disk this may take a moment."""
   end = time.monotonic() + seconds
   while not path.exists():
     if time.monotonic() > end:
@@ -235,24 +244,24 @@ def _disk_errors(workdir):
 
 
 @contextlib.contextmanager
-def _telling(roll, seconds):
-  """An InputError of one host in this context is one of all hosts."""
+def _shared_errors(roll, seconds):
+  """Raises one host's InputError on all hosts."""
   problem = ''
   try:
     yield
   except InputError as error:
     problem = str(error)
   with watchdog.ending_after(seconds, 'what the other hosts found'):
-    problems = _of_all_hosts(problem)
+    problems = _gather(problem)
   if len(set(problems)) == 1 and problem:
     raise InputError(problem)
-  for row, said in zip(roll.hosts, problems, strict=True):
-    if said:
-      raise InputError(f"host {row['host']} ({row['name']}): {said}")
+  for row, message in zip(roll.hosts, problems, strict=True):
+    if message:
+      raise InputError(f"host {row['host']} ({row['name']}): {message}")
 
 
-def _of_all_hosts(text):
-  """Every host's text, in order."""
+def _gather(text):
+  """Returns the texts of all hosts, in order."""
   line = np.zeros(_TEXT, np.uint8)
   encoded = text.encode()[:_TEXT]
   line[: len(encoded)] = np.frombuffer(encoded, np.uint8)
@@ -262,5 +271,6 @@ def _of_all_hosts(text):
   ]
 
 
-def _of_first_host(number):
+def _broadcast(number):
+  """Returns the first host's number on every host."""
   return int(multihost_utils.broadcast_one_to_all(np.int32(number)))

@@ -1,8 +1,8 @@
-"""Decides with which configs a run may be continued and evaluated.
+"""Checks that a run may be continued or evaluated with a config.
 
-A run continues under the config it was begun with, but for the keys that
-change nothing it computed (`_FREE`). A key that one of the two configs lacks,
-because it is newer or older than the run, has its default.
+The config must be the one that the run was started with, except for keys that
+change no result (`_FREE`). A key that one of the two configs lacks, because it
+is newer or older than the run, has its default.
 """
 
 import json
@@ -17,32 +17,32 @@ from locost_jax.training import optim
 from locost_jax.workdir import checkpoint
 from locost_jax.workdir import phases as phases_lib
 
-# These keys move no loss but by rounding (and which units dropout takes), and
-# more steps only extend a run; `check_steps` looks at the rate of learning.
+# Keys that may change: they change losses only by rounding (and by the units
+# that dropout picks). More steps extend a run; `check_steps` checks its rate.
 _FREE = re.compile(
     r'(mesh|checkpoint|eval|decode)\..*'
     r'|train\.(steps|remat|accumulate|max_nonfinite_steps|timeout|patience)'
     r'|train\.\w+_every'
 )
 
-# Keys of a model that change nothing but training.
 _MAY_BE_NONE = 'gsg', 'span_corruption'
+# Keys of a model that matter only in training.
 _TRAINING_ONLY = re.compile(r'model\.(\w+_)?dropout_rate')
 
 
 def check_unchanged(setups, workdir):
-  """Raises unless what lies in WORKDIR can go on under this config.
+  """Raises unless the run in WORKDIR can be continued with this config.
 
-  A phase that has begun must have been begun under the same config but for the
-  keys that may change, and before it all phases must be finished. Shares of
-  train.steps in the schedule become steps here: those of the run's beginning.
+  A phase that was started must have the same config, except for keys that may
+  change, and all phases before it must be finished. Shares of train.steps in
+  the schedule become steps here, those of the run's first config.
 
   Args:
     setups: assemble.Setups of all phases; the configs' schedules are resolved.
     workdir: WORKDIR.
 
   Raises:
-    InputError: names the keys that differ, both values, and the way out.
+    InputError: with the keys that differ, both values, and what to do.
   """
   _check_phases(setups, workdir)
   for i, setup in enumerate(setups):
@@ -52,13 +52,13 @@ def check_unchanged(setups, workdir):
       continue
     if 'optim' not in stored:
       raise InputError(
-          f'{setup.directory} holds weights from elsewhere, no training to go '
-          'on with: use another --workdir, with '
+          f'{setup.directory} holds converted weights, no training to '
+          'continue: use another --workdir, with '
           f'--config.train.init_from={setup.directory}'
       )
     differences = list_differences(stored, setup.config)
     before, now = differences.get('train.init_from', ('', None))
-    # Where WORKDIR lies may change; names of the Hub had no prefix once.
+    # WORKDIR may have moved; older versions wrote Hub names without prefix.
     if i or now == hub.PREFIX + str(before):
       differences.pop('train.init_from', None)
     if differences:
@@ -95,17 +95,17 @@ def _check_phases(setups, workdir):
 
 
 def resolve_schedule(config, stored=None):
-  """Makes steps of the shares of train.steps in config.optim.
+  """Turns the shares of train.steps in config.optim into steps.
 
-  Where the run exists they are shares of the steps that it was begun with, so
-  that more steps move its cooldown and leave the rest as it was.
+  In an existing run they are shares of its first train.steps, so that more
+  steps move the cooldown and nothing else.
 
   Args:
-    config: of a phase, changed in place.
-    stored: the phase's config.json; None: it begins now.
+    config: a phase's config, changed in place.
+    stored: the phase's config.json; None: a new phase.
 
   Returns:
-    {'optim.warmup_steps': 0.05, ...}, the shares that were given.
+    {'optim.warmup_steps': 0.05, ...}, the shares in the config.
   """
   shares, steps = {}, config.train.steps
   known = {} if stored is None else stored.get(phases_lib.SHARES, {})
@@ -124,9 +124,9 @@ def resolve_schedule(config, stored=None):
 
 
 def check_steps(setup, stored):
-  """Raises an InputError if other train.steps change a rate already used.
+  """Raises an InputError if another train.steps changes a rate already used.
 
-  The cooldown ends at train.steps: it moves with them until it has begun.
+  The cooldown ends at train.steps, so these may change until it begins.
 
   Args:
     setup: an assemble.Setup, its schedule resolved.
@@ -139,7 +139,7 @@ def check_steps(setup, stored):
   if now != before and cooldown and done > first + 1:
     raise InputError(
         f'config.train.steps={now}: {setup.directory} was begun with {before}, '
-        f'and step {done}, its last, lies in the cooldown of '
+        f'and its last step, {done}, is in the cooldown of '
         f'{cooldown:g} steps: keep {before}, or use another --workdir'
     )
 
@@ -147,7 +147,7 @@ def check_steps(setup, stored):
 def check_same_model(setup, stored):
   """Raises an InputError if a run was trained with another model.
 
-  Another dropout makes no other model.
+  Dropout may differ.
 
   Args:
     setup: an assemble.Setup.
@@ -157,7 +157,7 @@ def check_same_model(setup, stored):
       stored, setup.config, keys=r'model\..*', free=_TRAINING_ONLY
   )
   if differences:
-    # Of another system every key differs: its name says so.
+    # With another architecture all keys differ; the name explains it best.
     key = 'model.name' if 'model.name' in differences else min(differences)
     old, new = differences[key]
     raise InputError(
@@ -167,15 +167,14 @@ def check_same_model(setup, stored):
 
 
 def list_differences(stored, config, keys='.*', free=_FREE):
-  """Returns {key: (old, new)} of the keys that differ and may not.
+  """Returns {key: (old, new)} of the keys that differ but must not.
 
-  A key that one of them lacks has its default; model.vocab_size 0 stands for
-  the vocabulary's size.
+  A missing key has its default; model.vocab_size 0 means the vocabulary's size.
 
   Args:
     stored: config.json as nested dicts.
-    config: a run's config now.
-    keys: regex of the dotted keys that are looked at.
+    config: the current config.
+    keys: regex of the dotted keys to compare.
     free: regex of the dotted keys that may differ.
   """
   defaults = default_values(config)
@@ -197,10 +196,10 @@ def list_differences(stored, config, keys='.*', free=_FREE):
 
 
 def default_values(config):
-  """The defaults of all keys of a run with this model, as nested dicts.
+  """Returns the defaults of all keys of a run, as nested dicts.
 
   Args:
-    config: a run's config; its model.name decides which keys of models count.
+    config: a run's config; its model.name selects the model's keys.
   """
   from configs import default  # loading the config made it importable
 
@@ -215,7 +214,7 @@ def default_values(config):
 
 
 def _fill(config, defaults):
-  """A copy of nested dicts in which keys that lack have their defaults.
+  """Returns a copy of nested dicts with missing keys at their defaults.
 
   A section that is None stays None.
   """

@@ -1,9 +1,9 @@
-"""Runs one config under several seeds, and shows mean and spread.
+"""Runs one config under several seeds, and reports mean and spread.
 
-WORKDIR/seed-N is a run of its own, with config.train.seed=N; WORKDIR/cache has
-the records of all of them. Given again, the command goes on where it was; a
-seed that was trained and measured is neither trained nor measured again.
-WORKDIR stands for its best seed (`workdir.find`).
+WORKDIR/seed-N is a separate run with config.train.seed=N; all share the records
+in WORKDIR/cache. The same command continues an interrupted sweep and skips
+seeds that were trained and measured. Commands that read WORKDIR use its best
+seed (`workdir.find`).
 """
 
 import copy
@@ -21,8 +21,8 @@ from locost_jax.workdir import find
 from locost_jax.workdir import phases as phases_lib
 
 _NOTE = """\
-Each seed is the number of a directory, seed-N, and was config.train.seed.
-spread: the standard deviation over the seeds (of a sample: n - 1)."""
+seed N: the run in the directory seed-N, with config.train.seed=N.
+spread: the sample standard deviation over the seeds (n - 1)."""
 
 
 def run(config, overrides, workdir, count, run_one):
@@ -32,15 +32,15 @@ def run(config, overrides, workdir, count, run_one):
     config: the whole config; the first seed is its train.seed.
     overrides: what the command line set, see `phases.make_phases`.
     workdir: WORKDIR.
-    count: how many seeds.
-    run_one: (config, phases, directory) -> what `final_scores.measure_run`
-      returns.
+    count: number of seeds.
+    run_one: (config, phases, directory) -> the result of
+      `final_scores.measure_run`.
 
   Returns:
-    The arguments of `format_text`.
+    dict of the arguments of `format_text`.
 
   Raises:
-    InputError: WORKDIR holds a run, or as `run_one`.
+    InputError: WORKDIR holds a single run, or as in `run_one`.
   """
   directories.check('--workdir', workdir)
   if phases_lib.read_config(workdir) is not None:
@@ -64,10 +64,10 @@ def run(config, overrides, workdir, count, run_one):
 
 
 def _join(found):
-  """Returns the tables of each task: a row a seed, mean and spread.
+  """Returns a table for each task: a row for each seed, mean and spread.
 
   Args:
-    found: {seed: what `final_scores.measure_run` returns}.
+    found: {seed: result of `final_scores.measure_run`}.
   """
   rows, tables = {}, {}
   for seed, results in found.items():
@@ -84,9 +84,9 @@ def _join(found):
 
 
 def statistics(rows):
-  """Returns the rows 'mean' and, of two or more, 'spread'.
+  """Returns the rows 'mean' and, for two rows or more, 'spread'.
 
-  A number that a row lacks has neither.
+  A metric that any row lacks is left out.
 
   Args:
     rows: list of final_table.Row.
@@ -125,6 +125,6 @@ def format_text(tables, workdir, best):
 
 
 def format_json(tables, workdir, best):
-  """Returns the same as one JSON object."""
+  """Returns the same report as one JSON object."""
   shown = [final_table.to_json(table) for table in tables]
   return json.dumps(dict(workdir=workdir, best=str(best), tables=shown))

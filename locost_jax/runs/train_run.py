@@ -1,10 +1,11 @@
-"""Trains a whole run: checks, vocabulary, records, its phases, final scores."""
+"""Trains a whole run: checks, vocabulary, records, phases, final scores."""
 
 import contextlib
 import shutil
 
 import jax
 
+from locost_jax.data import corpus
 from locost_jax.data import records
 from locost_jax.data import tasks
 from locost_jax.errors import InputError
@@ -22,6 +23,7 @@ from locost_jax.training import train
 from locost_jax.values import directories
 from locost_jax.workdir import lock
 from locost_jax.workdir import phases as phases_lib
+from locost_jax.workdir import trained_queries
 
 
 def train_run(
@@ -40,19 +42,23 @@ def train_run(
     phases: from `phases.make_phases`.
     workdir: WORKDIR.
     options: telemetry.Options.
-    when_read: called when everything has been read and nothing computed.
+    when_read: called after all data is read and before anything is computed.
     measure: `final_scores.measure_run`, or a function like it.
     caches: the directory of token caches; None: WORKDIR/cache.
 
   Returns:
-    What the final table shows, see `final_scores.measure_run`.
+    The final table's contents, see `final_scores.measure_run`.
+
+  Raises:
+    InputError: an invalid config or data, or as in `train.train`.
+    errors.Stopped: after SIGTERM or SIGINT; the state is saved.
   """
   weights_and_biases.check(options.wandb)
   setups = [assemble.Setup(phase) for phase in phases]
   directories.check('--workdir', workdir)  # before the lock makes it
   missing = missing_directories(workdir)
   with hold_lock(workdir):
-    with nothing_half_written(workdir, missing):
+    with removing_on_input_error(workdir, missing):
       vocabulary = _prepare(
           config, setups, workdir, caches or workdir / 'cache'
       )
@@ -76,9 +82,9 @@ def train_run(
 
 
 def _prepare(config, setups, workdir, caches):
-  """Checks everything, and reads and tokenises the data; returns the vocabulary.
+  """Checks everything and tokenises the data; returns the vocabulary.
 
-  That the data cannot be used may show only when all of it is read.
+  Some errors in the data show only after all of it is read.
   """
   vocabulary = checks.check_all(setups, workdir)
   if vocabulary is None:
@@ -91,7 +97,7 @@ def _prepare(config, setups, workdir, caches):
     setup.open_caches(
         caches,
         ('train', 'validation'),
-        beside_others=len(setups) > 1,
+        allow_other_caches=len(setups) > 1,
     )
   return vocabulary
 
@@ -109,6 +115,7 @@ def train_phase(setup, options):
         setup.directory, setup.config, setup.vocabulary, setup.shares
     )
     content.save(setup.common, setup.directory / content.FILE)
+    trained_queries.save(setup.directory, corpus.has_queries(setup.config))
   collective.wait_for_hosts(f'start {setup.name}')
   plan = f'{setup.config.train.steps} steps'
   if phases_lib.is_finished(setup.phase):
@@ -129,10 +136,13 @@ def train_phase(setup, options):
 
 
 def check_init(setup):
-  """Returns what will be taken from train.init_from, in a line, or None.
+  """Returns a line that reports the parameters of train.init_from, or None.
+
+  Args:
+    setup: an assemble.Setup.
 
   Raises:
-    InputError: it does not fit.
+    InputError: the parameters do not fit.
   """
   if not setup.config.train.init_from or phases_lib.has_checkpoint(setup.phase):
     return None
@@ -141,16 +151,16 @@ def check_init(setup):
 
 @contextlib.contextmanager
 def hold_lock(workdir):
-  """Holds the lock on WORKDIR, on the first host for all of them.
+  """Holds the lock on WORKDIR; the first host holds it for all hosts.
 
   Raises:
-    InputError: another process trains in it.
+    InputError: another process trains in WORKDIR.
   """
   with contextlib.ExitStack() as stack:
     problem = None
     if collective.is_first_host():
       try:
-        stack.enter_context(lock.held(workdir))
+        stack.enter_context(lock.hold(workdir))
       except InputError as error:
         problem = str(error)
     collective.raise_together(problem)
@@ -158,20 +168,20 @@ def hold_lock(workdir):
 
 
 def missing_directories(workdir):
-  """Returns WORKDIR and its parents as far as they do not exist."""
+  """Returns those of WORKDIR and its parents that do not exist."""
   return [path for path in (workdir, *workdir.parents) if not path.exists()]
 
 
 @contextlib.contextmanager
-def nothing_half_written(workdir, missing):
-  """Removes what is made in this context if an InputError ends it.
+def removing_on_input_error(workdir, missing):
+  """A context that removes a new WORKDIR after an InputError.
 
-  Not what was tokenised, which may have taken hours; nor what another run has
-  made.
+  WORKDIR is kept if it has a token cache, which may have taken hours to make,
+  and directories are kept if another run has written to them.
 
   Args:
-    workdir: WORKDIR, which this run holds the lock of.
-    missing: `missing_directories` of before.
+    workdir: WORKDIR, locked by this run.
+    missing: the result of `missing_directories` before the lock.
   """
   is_new = missing and not _files_of(workdir)
   try:
@@ -179,7 +189,7 @@ def nothing_half_written(workdir, missing):
   except InputError:
     if is_new and not any(workdir.glob(f'cache/**/{records.STATS}')):
       shutil.rmtree(workdir, ignore_errors=True)
-      with contextlib.suppress(OSError):  # not empty: another run's
+      with contextlib.suppress(OSError):  # not empty: used by another run
         for path in missing[1:]:
           path.rmdir()
     raise

@@ -1,6 +1,6 @@
-"""Compares converted weights: the same random documents in both frameworks.
+"""Verifies converted weights: runs the same documents in both frameworks.
 
-Needs PyTorch and transformers, which must know the model: T5, LongT5 or BART.
+Needs PyTorch and transformers. Models: T5, LongT5 and BART.
 """
 
 import importlib.util
@@ -12,24 +12,24 @@ from locost_jax import models
 from locost_jax.errors import InputError
 from locost_jax.summarizing import pretrained
 
-KNOWN = ('t5', 'longt5', 'bart')  # to transformers, by our names
-# Most difference of logits, as a share of the largest logit: both compute in
-# float32, and weights exported in bfloat16 have 8 bits.
-MOST = {'float32': 1e-3, 'bfloat16': 0.1}
-_SHAPE = 2, 64, 16  # documents, tokens of each, tokens of a target
-_FIRST = 3  # token ids below it are marks
+SUPPORTED = ('t5', 'longt5', 'bart')  # values of config.model.name
+# Largest difference of logits, as a share of the largest logit: both sides
+# compute in float32; weights exported in bfloat16 have 8 significant bits.
+TOLERANCE = {'float32': 1e-3, 'bfloat16': 0.1}
+_SHAPE = 2, 64, 16  # documents, tokens per document, tokens per target
+_FIRST = 3  # smaller token ids are special tokens
 
 
 def check(name):
-  """Raises an InputError where a model cannot be compared.
+  """Raises an InputError if a model cannot be compared.
 
   Args:
     name: config.model.name.
   """
-  if name not in KNOWN:
+  if name not in SUPPORTED:
     raise InputError(
         f'--verify: transformers has no {name!r}; expected one of '
-        f'{", ".join(KNOWN)}'
+        f'{", ".join(SUPPORTED)}'
     )
   for package in 'torch', 'transformers':
     if importlib.util.find_spec(package) is None:
@@ -56,15 +56,15 @@ def compare(run, release, dtype='float32'):
   """
   ours = pretrained.load(os.fspath(run))
   inputs, targets = _make_tokens(ours.config)
-  expected = _their_logits(os.fspath(release), inputs, targets)
+  expected = _transformers_logits(os.fspath(release), inputs, targets)
   found = ours.logits(inputs, targets)
   difference = float(np.abs(found - expected).max())
   largest = float(np.abs(expected).max())
-  if not difference <= MOST[dtype] * largest:
+  if not difference <= TOLERANCE[dtype] * largest:
     raise InputError(
         f'--verify: the logits of {run} and of {release} in transformers '
         f'differ by {difference:.2g}, the largest is {largest:.2g}: expected '
-        f'at most {MOST[dtype]:g} of it; do not use the converted weights'
+        f'at most {TOLERANCE[dtype]:g} of it; do not use the converted weights'
     )
   return dict(
       tokens=inputs.size + targets.size,
@@ -75,7 +75,7 @@ def compare(run, release, dtype='float32'):
 
 
 def _make_tokens(config):
-  """Returns random documents [B, L] and targets [B, T] without marks."""
+  """Returns random documents [B, L] and targets [B, T], no special tokens."""
   rng = np.random.default_rng(0)
   B, L, T = _SHAPE
   most = models.max_positions(config) or L
@@ -85,7 +85,7 @@ def _make_tokens(config):
   return draw(min(L, most)), draw(min(T, most))
 
 
-def _their_logits(directory, inputs, targets):
+def _transformers_logits(directory, inputs, targets):
   """Returns the logits [B, T, V] that transformers computes in float32."""
   import torch
   import transformers

@@ -3,12 +3,15 @@
 A name is a file, a directory (every readable file in it and below, sorted) or
 '-' for a text on standard input. Kinds by ending:
 
-  .txt .md and anything else   a text, UTF-8 or with a byte order mark
+  .txt and anything else       a text, UTF-8 or with a byte order mark
+  .md                          Markdown
   .html .htm .xhtml            a page
   .epub                        a book
+  .pdf .docx                   extra `documents`
+  .vtt .srt                    subtitles
   .jsonl                       a document for each row; a row's sections or
                                documents are kept for models that read pages
-  .gz behind one of these      the same, compressed
+  .gz behind one of these      the same, compressed (not .epub .pdf .docx)
 
 A document that cannot be read, for whatever reason, does not keep the others
 from being read. Only regular files are opened, and sizes are looked at before
@@ -21,23 +24,32 @@ import sys
 from typing import Any, NamedTuple
 
 from locost_jax import files
-from locost_jax.data import markup
 from locost_jax.data import pages
 from locost_jax.data import sources
 from locost_jax.devices import memory
+from locost_jax.documents import docx
+from locost_jax.documents import epub
+from locost_jax.documents import markdown
+from locost_jax.documents import markup
+from locost_jax.documents import pdf
+from locost_jax.documents import places
+from locost_jax.documents import subtitles
+from locost_jax.documents.places import Placed
 from locost_jax.errors import InputError
+from locost_jax.summarizing import questions
 from locost_jax.summarizing import texts
 
 _ROWS = ('.jsonl', '.jsonl.gz')
-_PAGES = ('.html', '.htm', '.xhtml', '.html.gz', '.htm.gz')
-_BOOKS = ('.epub',)
-_TEXTS = ('.txt', '.md', '.txt.gz', '.md.gz')
-READABLE = _TEXTS + _PAGES + _BOOKS + _ROWS
+_TEXTS = ('.txt', '.txt.gz')
 _NAMED = 4  # files passed over that are named, the others are counted
 # By default a document has at most this many bytes, or this part of the memory
 # that is free: text, marks and tokens take a multiple of the bytes. All of them
 # together take no more than the second part.
 _MOST_BYTES, _PART, _PART_OF_ALL = 2**30, 1 / 8, 1 / 2
+
+
+class Note(str):
+  """A line about a document that is read all the same."""
 
 
 class Document(NamedTuple):
@@ -48,6 +60,9 @@ class Document(NamedTuple):
   source: str  # the file's path as given, '-' for standard input
   as_read: Any = None  # what a Summarizer reads, see `texts`; None: the text
   references: tuple = ()  # ((`reference` or `references`, its value),) of a row
+  places: tuple = ()  # of `documents.places`: pages, headings, times
+  queries: tuple = ()  # of its row
+  query: str = ''  # the question that is asked
 
 
 def read(
@@ -57,6 +72,7 @@ def read(
     most=None,
     held=None,
     reference_field=None,
+    query_field='query',
 ):
   """Reads all documents.
 
@@ -70,6 +86,7 @@ def read(
     held: characters of all documents; None: half of the free memory.
     reference_field: of JSONL rows: where the right summary is, or the list of
       all that count as right; None: it is not read.
+    query_field: of JSONL rows: where a question about the document is.
 
   Returns:
     (list of Document in the order of their names, number that could not be
@@ -82,8 +99,11 @@ def read(
     held = int(free * _PART_OF_ALL)
   documents, failures = [], 0
   for path in _paths(names, report):
-    fields = input_field, reference_field
+    fields = input_field, reference_field, query_field
     for found in _read_safely(path, fields, most):
+      if isinstance(found, Note):
+        report(str(found))
+        continue
       if isinstance(found, Document) and held is not None:
         held -= len(found.text)
         if held < 0:
@@ -185,24 +205,69 @@ def _read_file(path, where, fields, most):
       raise InputError(f'{path}: holds no document')
     return
   data = _read_bytes(path, where, most)
-  text = (
-      markup.html_text(data, where)
-      if lower.endswith(_PAGES)
-      else markup.epub_text(data, where, most)
-      if lower.endswith(_BOOKS)
-      else markup.decode(data, where)
-  )
-  if not text.strip():
+  kind = os.path.splitext(lower.removesuffix('.gz'))[1]
+  found = READERS.get(kind, _read_text)(data, where, most)
+  if not found.text.strip():
     raise InputError(f'{where}: an empty document')
-  yield Document(path, text, path)
+  yield from map(Note, found.notes)
+  yield Document(path, found.text, path, places=found.places)
 
 
-def _read_row(path, number, line, input_field, reference_field):
+def _read_text(data, where, most):
+  del most
+  return Placed(markup.decode(data, where))
+
+
+def _read_markdown(data, where, most):
+  del most
+  return markdown.read(markup.decode(data, where))
+
+
+def _read_subtitles(data, where, most):
+  del most
+  return subtitles.read(markup.decode(data, where), where)
+
+
+def _read_html(data, where, most):
+  del most
+  return _placed(*markup.html_headings(data, where))
+
+
+def _read_epub(data, where, most):
+  return _placed(*epub.read_headings(data, where, most))
+
+
+def _placed(text, headings):
+  return Placed(text, tuple(places.of_heading(*one) for one in headings))
+
+
+# Ending -> a reader: (bytes, name in errors, most bytes) -> Placed.
+READERS = {
+    '.md': _read_markdown,
+    '.html': _read_html,
+    '.htm': _read_html,
+    '.xhtml': _read_html,
+    '.epub': _read_epub,
+    '.pdf': pdf.read,
+    '.docx': docx.read,
+    '.vtt': _read_subtitles,
+    '.srt': _read_subtitles,
+}
+_PACKED = ('.epub', '.pdf', '.docx')  # compressed by themselves
+READABLE = (
+    *_TEXTS,
+    *READERS,
+    *(f'{kind}.gz' for kind in READERS if kind not in _PACKED),
+    *_ROWS,
+)
+
+
+def _read_row(path, number, line, input_field, reference_field, query_field):
   """Returns the Document of a row of JSONL, or an InputError."""
   where = f'{path}:{number}'
   try:
     row = sources.parse_row(path, number, line, ())
-    sources.check_parts(where, row)
+    sources.check_parts(where, {**row, 'query': None})
     parts = {
         field: row[field] for field in pages.FIELDS.values() if row.get(field)
     }
@@ -211,6 +276,7 @@ def _read_row(path, number, line, input_field, reference_field):
       parts['document'] = row[input_field]
     text = texts.text_of(parts).text
     references = _references(where, row, reference_field)
+    queries = questions.of_row(where, row, query_field)
   except InputError as error:
     return error
   if not text.strip():
@@ -221,7 +287,8 @@ def _read_row(path, number, line, input_field, reference_field):
       text,
       path,
       parts if parts.keys() - {'document'} else None,
-      references,
+      references=references,
+      queries=queries,
   )
 
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from locost_jax.data import text as text_lib
+from locost_jax.documents import places as places_lib
 from locost_jax.summarizing import closest_words
 from locost_jax.summarizing import selected_tokens
 
@@ -34,6 +35,7 @@ class Contents(NamedTuple):
   is_rare: Any  # word -> whether few passages have it
   copied: list  # for each sentence its Copy list
   copied_from: list  # for each passage its Place list
+  places: list  # for each passage where it stands: 'page 3'; '' if unknown
 
 
 class Copy(NamedTuple):
@@ -52,11 +54,12 @@ class Place(NamedTuple):
   sentence: int  # that has it first
 
 
-def collect(source):
+def collect(source, places=()):
   """Computes the contents of the page of a summary.
 
   Args:
     source: of `attribution.attribute`.
+    places: of the document: see `documents.places`.
 
   Returns:
     Contents.
@@ -90,6 +93,7 @@ def collect(source):
       ),
       _find_rare_words(quotes),
       *_copies(source),
+      [places_lib.label_of(places, span) for span in source.passages],
   )
 
 

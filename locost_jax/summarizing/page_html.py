@@ -168,8 +168,10 @@ def _render_match(i, passage, bar, label, contents):
   marked = render_quote(
       contents.quotes[passage], contents.sentences[i - 1], contents.is_rare
   )
+  place = contents.places[passage]
+  place = place and f'<span class="place">{escape(place)}</span>'
   return (
-      f'<div class="where"><a href="#p{n}">¶ {n}</a>'
+      f'<div class="where"><a href="#p{n}">¶ {n}</a>{place}'
       f'<span class="bar"><i style="width:{100 * bar:.1f}%"></i></span>'
       f'<span>{label}</span></div><blockquote><a href="#p{n}">{marked}'
       f'</a></blockquote>'
@@ -220,6 +222,12 @@ def render_document(contents, tokens, pages=()):
   for page, passage in enumerate(pages, start=1):
     mark = f'<h3 class="mark" id="page{page}">Page {page}</h3>'
     marks[passage] = marks.get(passage, '') + mark
+  before = ''
+  for passage, place in enumerate(contents.places):
+    if place and place != before:
+      mark = f'<h3 class="mark">{escape(place)}</h3>'
+      marks[passage] = marks.get(passage, '') + mark
+    before = place
   passages = [
       marks.get(i, '') + _render_passage(i, contents, count)
       for i, count in enumerate(tokens)

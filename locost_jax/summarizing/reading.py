@@ -102,6 +102,7 @@ def choose_pages(config, stored, given):
 def _check_given(given):
   """Raises an InputError for an unknown field or a value of the wrong type."""
   fields = {f.name: type(f.default) for f in dataclasses.fields(texts.Pages)}
+  del fields['query_in']  # as trained
   for key, value in given.items():
     if key not in fields:
       raise InputError(
@@ -130,12 +131,19 @@ def read(vocabulary, text, pages=None, max_input_length=None):
       limit. Always None with P pages.
   """
   if pages is None:
-    ids = vocabulary_lib.surround(vocabulary, vocabulary.encode(text.text))
+    ids = vocabulary.encode(_front(text) + text.text)
+    ids = vocabulary_lib.surround(vocabulary, ids)
     return Read([batching.truncate(ids, max_input_length)], len(ids))
   if reads_chunks(pages):
     parts, most = _chunk_texts(text, pages), max_input_length or sys.maxsize
     made = pages_lib.tokenise(
-        parts, '', pages.pages, pages.page_length, most, vocabulary
+        parts,
+        text.query,
+        pages.pages,
+        pages.page_length,
+        most,
+        vocabulary,
+        query_in=_query_in(pages),
     )
     cut = 0
     if max_input_length is not None:  # otherwise nothing was cut
@@ -144,13 +152,18 @@ def read(vocabulary, text, pages=None, max_input_length=None):
     return Read(made, sum(map(len, made)) + cut)
   parts, unread = _page_texts(vocabulary, text, pages)
   made = pages_lib.tokenise(
-      parts, '', pages.pages, pages.page_length, 0, vocabulary, pages.empty_page
+      parts,
+      text.query,
+      pages.pages,
+      pages.page_length,
+      0,
+      vocabulary,
+      pages.empty_page,
+      _query_in(pages),
   )
   lengths = [len(vocabulary.encode(part)) for part in (*parts, *unread)]
-  front = len(pages_lib.front_of('', vocabulary))
-  cut = pages_lib.count_cut(
-      lengths, [front] * len(parts), pages.pages, pages.page_length, 0
-  )
+  fronts = _fronts(vocabulary, text, pages, made)
+  cut = pages_lib.count_cut(lengths, fronts, pages.pages, pages.page_length, 0)
   made = [page for page in made if page]
   made = made or [vocabulary_lib.surround(vocabulary, [])]
   dropped = len(unread) if text.parts else 0
@@ -164,34 +177,60 @@ def places(vocabulary, text, pages=None, max_input_length=None):
     vocabulary, text, pages, max_input_length: as in `read`.
 
   Returns:
-    An int array for each of `Read.pages`, -1 at bos, eos, padding and in a page
-    without letters.
+    An int array for each of `Read.pages`, -1 at bos, eos, padding, the query
+    and in a page without letters.
   """
   if pages is None:
-    _, ends = vocabulary.encode_with_ends(text.text)
+    query = _front(text)
+    _, ends = vocabulary.encode_with_ends(query + text.text)
+    ends = [max(end - len(query), 0) or -1 for end in ends]
     front = len(vocabulary_lib.surround(vocabulary, [])) - 1
     if max_input_length is not None:
       ends = ends[: max_input_length - front - 1]
     return [_with_marks(ends, front)]
-  front = len(pages_lib.front_of('', vocabulary))
-  room = pages.page_length - front - 1
+  front, later = (
+      len(pages_lib.front_of(query, vocabulary))
+      for query in (text.query, text.query if _in_every(pages) else '')
+  )
+  first, room = (pages.page_length - marks - 1 for marks in (front, later))
   if reads_chunks(pages):
     ends = _ends_in_text(vocabulary, text.text, _chunk_texts(text, pages))
     most = max_input_length or sys.maxsize
     if pages.pages == 'chunks':
-      chunks = pages_lib.cut(ends[0][:most], room)
+      chunks = pages_lib.cut(ends[0][:most], room, first)
     else:
-      chunks = pages_lib.pack(ends, room, most)
+      chunks = pages_lib.pack(ends, room, most, first)
+    rooms = [(first, front)] + [(room, later)] * (len(chunks) - 1)
     if len(chunks) > 1:
-      chunks = [chunk + [-1] * (room - len(chunk)) for chunk in chunks]
-    return [_with_marks(chunk, front) for chunk in chunks or [[]]]
+      chunks = [c + [-1] * (n - len(c)) for c, (n, _) in zip(chunks, rooms)]
+    return [_with_marks(c, n) for c, (_, n) in zip(chunks or [[]], rooms)]
   parts, _ = _page_texts(vocabulary, text, pages)
-  found = [
-      _with_marks(ends[:room], front)
-      for ends in _ends_in_text(vocabulary, text.text, parts, pages.empty_page)
-      if ends
-  ]
+  found = []
+  for ends in _ends_in_text(vocabulary, text.text, parts, pages.empty_page):
+    if ends:
+      own = later if found else front
+      found.append(_with_marks(ends[: pages.page_length - own - 1], own))
   return found or [_with_marks([], front)]
+
+
+def _front(text):
+  """The characters in front of a document of one sequence, as in training."""
+  return f'{text.query}\n\n' if text.query else ''
+
+
+def _query_in(pages):
+  return pages.query_in or 'every'
+
+
+def _in_every(pages):
+  return _query_in(pages) == 'every'
+
+
+def _fronts(vocabulary, text, pages, made):
+  """The numbers of tokens in front of each page, its bos included."""
+  front = pages_lib.front_of(text.query, vocabulary)
+  later = front if _in_every(pages) else pages_lib.front_of('', vocabulary)
+  return [len(ids) for ids in pages_lib.fronts(made, front, later)]
 
 
 def _ends_in_text(vocabulary, text, parts, empty_page=''):

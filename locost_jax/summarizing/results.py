@@ -194,7 +194,9 @@ def _key(row):
 
 def text_line(row):
   """Returns a summary as one line of text."""
-  return ' '.join(row['prediction'].split())
+  query = row.get('query')
+  text = f'{query}: {row["prediction"]}' if query else row['prediction']
+  return ' '.join(text.split())
 
 
 def json_line(row, encoding='utf-8'):

@@ -44,6 +44,7 @@ def write(
     max_input_length=None,
     memory=None,
     origin=None,
+    places=(),
 ):
   """Writes the page of one document.
 
@@ -61,6 +62,7 @@ def write(
     max_input_length: as the document was read; None: all of it.
     memory: output of the model's `encode`; None: the text is encoded again.
     origin: {name: value} of `page_origin`; not part of the page's key.
+    places: of the document: see `documents.places`.
 
   Returns:
     (file name, name, summary), for `write_index`.
@@ -70,7 +72,7 @@ def write(
   )
   own = outputs.page_path(path, number, total)
   key = page_key(name, text, settings)
-  files.write(own, page(name, source, settings, key, origin))
+  files.write(own, page(name, source, settings, key, origin, places))
   return os.path.basename(own), name, source.summary
 
 
@@ -115,7 +117,7 @@ def write_index(path, entries, key=''):
   )
 
 
-def page(name, source, settings, key='', origin=None):
+def page(name, source, settings, key='', origin=None, places=()):
   """Returns the page of one document.
 
   Args:
@@ -124,11 +126,12 @@ def page(name, source, settings, key='', origin=None):
     settings: {name: value}, shown at the foot.
     key: see `page_key`.
     origin: {name: value} of `page_origin`, shown with the settings.
+    places: of the document: see `documents.places`.
 
   Returns:
     HTML.
   """
-  contents = page_contents.collect(source)
+  contents = page_contents.collect(source, places)
   origin = origin or {}
   shown = {**page_origin.without_unused(settings), **origin}
   data = {

@@ -97,6 +97,7 @@ def summarize(
     batch_size=None,
     available=None,
     keep_memory=False,
+    on_tokens=None,
 ):
   """Yields a Done for each document, in the order they are finished.
 
@@ -109,7 +110,9 @@ def summarize(
     batch_size: maximum documents in a batch; None: see `batch_memory`.
     available: bytes that may be used, parameters included; None: no limit.
     keep_memory: whether a Done has `memory`.
+    on_tokens: None, or called as in `generate.generate_in_steps`.
   """
+  looks = dict(keep_memory=keep_memory, on_tokens=on_tokens)
   limits = batch_memory.BatchLimits(summarizer, settings, batch_size, available)
   time_left = _TimeLeft(jobs)
   for portion in _portions(jobs):
@@ -127,7 +130,7 @@ def summarize(
         yield Done(job, error=limits.too_large(job, shape))
       else:
         yield from _summarize_batch(
-            summarizer, batch, shape, most, settings, progress, keep_memory
+            summarizer, batch, shape, most, settings, progress, **looks
         )
       time_left.finish(batch)
 
@@ -198,21 +201,19 @@ def _tokenize(summarizer, portion, settings, progress, tokenized):
 
 
 def _summarize_batch(
-    summarizer, batch, shape, most, settings, progress, keep_memory
+    summarizer, batch, shape, most, settings, progress, **looks
 ):
   """Yields a Done for each job of a batch.
 
   If the device runs out of memory, the batch is halved and tried again.
 
   Args:
-    summarizer, settings, progress, keep_memory: see `summarize`.
+    summarizer, settings, progress, **looks: see `summarize`.
     batch: list of Job.
     shape: padded shape of each document.
     most: maximum rows of the batch.
   """
-  written = _write(
-      summarizer, batch, shape, most, settings, progress, keep_memory
-  )
+  written = _write(summarizer, batch, shape, most, settings, progress, **looks)
   if written is None and len(batch) == 1:
     (job,) = batch
     yield Done(
@@ -227,7 +228,7 @@ def _summarize_batch(
     half = len(batch) // 2
     for part in (batch[:half], batch[half:]):
       yield from _summarize_batch(
-          summarizer, part, shape, len(part), settings, progress, keep_memory
+          summarizer, part, shape, len(part), settings, progress, **looks
       )
   else:
     for i, (job, tokens) in enumerate(zip(batch, written.tokens)):
@@ -239,7 +240,16 @@ def _summarize_batch(
       yield Done(job, row, tokens=tokens, memory=own)
 
 
-def _write(summarizer, batch, shape, most, settings, progress, keep_memory):
+def _write(
+    summarizer,
+    batch,
+    shape,
+    most,
+    settings,
+    progress,
+    keep_memory,
+    on_tokens,
+):
   """Writes the summaries of a batch, arguments as in `_summarize_batch`.
 
   Returns:
@@ -269,6 +279,7 @@ def _write(summarizer, batch, shape, most, settings, progress, keep_memory):
         mask,
         progress=watch,
         on_encoded=look,
+        on_tokens=on_tokens,
         **{
             key: value
             for key, value in settings.items()
@@ -324,6 +335,7 @@ def _make_row(summarizer, job, tokens, mask, written, documents):
       source=job.document.source,
       sha256=job.sha256,
       **dict(job.document.references),
+      **({'query': job.document.query} if job.document.query else {}),
       tokens_read=job.read,
       tokens_kept=job.kept,
       **selected,

@@ -1,6 +1,6 @@
 """The text of a document, and the parts of it that are pages.
 
-A document is a string, or a dict with `document`, `sections` (a list of
+A document is a string, or a dict with `query` (a question, optional) and `document`, `sections` (a list of
 {heading, text}) or `documents` (a list of strings). 'discourse' reads sections
 and 'document' documents: the text is then theirs, a blank line between them.
 If these are missing or have no text, `document` is cut as 'spatial' does.
@@ -28,6 +28,7 @@ class Pages:
   page_length: int = LONGEST_PAGE
   empty_page: str = ''
   document_length: int = 0
+  query_in: str = ''  # 'every' page (''), or the 'first', has the query
 
 
 class Text(NamedTuple):
@@ -35,6 +36,7 @@ class Text(NamedTuple):
 
   text: str
   parts: Any = None  # texts of sections or documents; None: pages are spatial
+  query: str = ''  # stands in front of the document, or of its pages
 
 
 def field_of(pages):
@@ -58,6 +60,13 @@ def text_of(document, pages=None):
   if isinstance(document, str):
     return Text(document)
   _check(document)
+  return _text_of(document, pages)._replace(
+      query=(document.get('query') or '').strip()
+  )
+
+
+def _text_of(document, pages):
+  """The text of a dict, without its query."""
   of_form = field_of(pages)
   if of_form and pages_lib.has_text(document.get(of_form)):
     parts = _parts(document, pages.pages)

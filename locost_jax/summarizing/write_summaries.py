@@ -9,24 +9,22 @@ import os
 import sys
 from typing import NamedTuple
 
-import jax
-
-import locost_jax
 from locost_jax.command_line.progress import Progress
-from locost_jax.devices import memory
 from locost_jax.errors import disk_error
 from locost_jax.errors import InputError
 from locost_jax.errors import visible
 from locost_jax.summarizing import attribution
+from locost_jax.summarizing import facts
+from locost_jax.summarizing import hierarchical
 from locost_jax.summarizing import interrupts
 from locost_jax.summarizing import outputs
 from locost_jax.summarizing import page_origin
 from locost_jax.summarizing import part_by_part
 from locost_jax.summarizing import results
 from locost_jax.summarizing import source_page
+from locost_jax.summarizing import streamed_output
 from locost_jax.summarizing import summaries
 from locost_jax.summarizing import texts
-from locost_jax.workdir import find
 
 
 class Options(NamedTuple):
@@ -41,6 +39,7 @@ class Options(NamedTuple):
   batch_size: int | None  # maximum documents in a batch
   available: int | None  # bytes of device memory that may be used
   parts: part_by_part.Parts | None = None  # read part by part
+  stream: bool = False  # print words as they are written
 
 
 def write(summarizer, documents, settings, options):
@@ -59,11 +58,11 @@ def write(summarizer, documents, settings, options):
   progress = Progress()
   made_with = {}
   if options.as_json or options.output:
-    made_with = describe_origin(summarizer, settings, options)
+    made_with = facts.describe_origin(summarizer, settings, options)
   documents = [_with_text(document, summarizer.pages) for document in documents]
   _report_missing_parts(documents, summarizer.pages, progress)
   jobs = [
-      summaries.Job(number, document, summaries.hash_text(document.text))
+      summaries.Job(number, document, _hash(document))
       for number, document in enumerate(documents)
   ]
   pages = _Pages(summarizer, settings, options, jobs, progress)
@@ -71,24 +70,20 @@ def write(summarizer, documents, settings, options):
     target = (
         _File(jobs, made_with, options, progress)
         if options.output
-        else _Stdout(jobs, options, progress)
+        else _Stdout(jobs, options, progress, summarizer.vocabulary)
     )
     stack.callback(target.close)
     target.skip_done(pages)
     stack.enter_context(interrupts.end_at_once(progress, options.output))
     failures = 0
-    for done in _summarize(
-        summarizer, target.todo, settings, progress, options
-    ):
-      row = None
+    for done in _summarize(summarizer, target, settings, progress, options):
+      row = None if done.error else {**done.row, **made_with}
+      target.add(done.job.number, row)
       if done.error:
         failures += 1
         progress.note(visible(f'error: {done.error}'))
       else:
-        row = {**done.row, **made_with}
-        progress.note(visible(describe_done(done, len(jobs))))
-      target.add(done.job.number, row)
-      if row is not None:
+        progress.note(visible(facts.describe_done(done, len(jobs))))
         pages.add(done.job, row, done.tokens, done.memory)
         done = done._replace(memory=None)  # free it for the next batch
     target.finish()
@@ -96,21 +91,57 @@ def write(summarizer, documents, settings, options):
   return failures + pages.failures
 
 
-def _summarize(summarizer, jobs, settings, progress, options):
-  """Returns an iterator of Done: `summaries` or `part_by_part`."""
-  arguments = summarizer, jobs, settings, progress
+def _summarize(summarizer, target, settings, progress, options):
+  """Yields a Done for each document, as `summaries` or `part_by_part`."""
+  if target.stream:
+    yield from _stream(summarizer, target, settings, progress, options)
+    return
+  arguments = summarizer, target.todo, settings, progress
   limits = options.batch_size, options.available
   if options.parts is not None:
-    return part_by_part.summarize(*arguments, options.parts, *limits)
-  return summaries.summarize(
-      *arguments, *limits, keep_memory=bool(options.report)
-  )
+    read = (
+        hierarchical
+        if options.parts.parts == hierarchical.NAME
+        else part_by_part
+    )
+    found = read.summarize(*arguments, options.parts, *limits)
+  else:
+    found = summaries.summarize(
+        *arguments, *limits, keep_memory=bool(options.report)
+    )
+  yield from found
+
+
+def _stream(summarizer, target, settings, progress, options):
+  """Yields a Done for each document in order, one after the other."""
+  quiet = streamed_output.QuietWhileWriting(progress)
+  for job in target.todo:
+    yield from summaries.summarize(
+        summarizer,
+        [job],
+        settings,
+        quiet,
+        1,
+        options.available,
+        bool(options.report),
+        target.stream.on_tokens,
+    )
 
 
 def _with_text(document, pages):
   """Returns a document with the text the model reads."""
   text = texts.text_of(document.as_read or document.text, pages)
+  if document.query:
+    text = text._replace(query=document.query)
   return document._replace(text=text.text, as_read=text)
+
+
+def _hash(document):
+  """The hash of what is read: the question too, if there is one."""
+  text = document.text
+  if document.query:
+    text = f'{document.query}\n\n{text}'
+  return summaries.hash_text(text)
 
 
 def _report_missing_parts(documents, pages, progress):
@@ -125,61 +156,20 @@ def _report_missing_parts(documents, pages, progress):
     )
 
 
-def describe_origin(summarizer, settings, options):
-  """Returns the fields of every row that reproduce its summary."""
-  run = find.find_run(options.checkpoint)
-  path = os.path.abspath(options.checkpoint if run is None else run[1])
-  step = os.path.basename(path)
-  device = jax.local_devices()[0]
-  how = options.parts._asdict() if options.parts else {}
-  return dict(
-      settings={**settings, **how},
-      dtype=options.dtype,
-      checkpoint=dict(
-          path=path,
-          step=int(step) if run and step.isdigit() else None,
-          fingerprint=summaries.fingerprint(summarizer),
-      ),
-      versions=dict(locost_jax=locost_jax.__version__, jax=jax.__version__),
-      backend=device.platform,
-      device=device.device_kind,
-  )
-
-
-def describe_done(done, total):
-  """Returns the line that reports a document on stderr.
-
-  Args:
-    done: summaries.Done, with a row.
-    total: documents.
-  """
-  row, dropped = done.row, done.job.dropped
-  unread = ''
-  if dropped:
-    which = 'part' if dropped == 1 else f'{dropped} parts'
-    unread = f'the last {which} not read, '
-  selected = ''
-  if 'tokens_selected' in row:
-    selected = f'{row["tokens_selected"]:,} selected, '
-  return (
-      f'{done.job.number + 1:{len(str(total))}}/{total}  {row["id"]}: '
-      f'{row["tokens_read"]:,} tokens read, {row["tokens_kept"]:,} kept, {unread}{selected}'
-      f'{row["seconds"]:.1f} s (encoding {row["seconds_encoding"]:.1f}, '
-      f'decoding {row["seconds_decoding"]:.1f}), peak memory '
-      f'{memory.show(row["peak_memory_bytes"])}'
-  )
-
-
 class _Stdout:
   """Prints summaries in the order of the documents, as early as possible.
 
   Attributes:
     todo: list of summaries.Job.
+    stream: a `streamed_output.Stream`, or None.
   """
 
-  def __init__(self, jobs, options, progress):
+  def __init__(self, jobs, options, progress, vocabulary):
     self.todo, self._as_json = jobs, options.as_json
     self._progress, self._ready, self._printed = progress, {}, 0
+    self.stream = None
+    if options.stream:
+      self.stream = streamed_output.Stream(vocabulary, progress)
 
   def skip_done(self, pages):
     """Skips nothing."""
@@ -190,7 +180,9 @@ class _Stdout:
     while self._printed in self._ready:
       row = self._ready.pop(self._printed)
       self._printed += 1
-      if row is not None:
+      if self.stream:
+        self.stream.end(row and results.text_line(row))
+      elif row is not None:
         self._progress.wipe()
         self._print(row)
 
@@ -221,6 +213,8 @@ class _File:
   Attributes:
     todo: list of summaries.Job that have no summary in FILE.
   """
+
+  stream = None  # a file is written row by row
 
   def __init__(self, jobs, made_with, options, progress):
     self._results = results.Results(
@@ -323,6 +317,7 @@ class _Pages:
         self._settings['max_input_length'],
         encoded,
         {**self._model, **page_origin.describe_row(row)},
+        job.document.places,
     )
 
   def _write_index(self):

@@ -1,8 +1,8 @@
-"""The experience of SimCAS's selector: its choices and their rewards.
+"""Collects the experience of SimCAS's selector: choices and their rewards.
 
-Documents are read once, with the parameters as they are and with dropout (the
-release). The reward is the likelihood of the summary, shared among the selected
-tokens by the attention that the decoder pays to them. Equations:
+Documents are read once, with the current parameters and with dropout (as in the
+release). The reward is the likelihood of the summary, split over the selected
+tokens in proportion to the decoder's attention to them. Equations:
 `training.ppo`.
 
 Axes: B documents, C chunks, J tokens of a chunk, T target length, D d_model.
@@ -21,7 +21,7 @@ from locost_jax.training import step as step_lib
 
 
 class Experience(NamedTuple):
-  """One turn's choices and rewards: [B, C, J, ...], state [B, C, D]."""
+  """The choices and rewards of one turn: [B, C, J, ...], state [B, C, D]."""
 
   observations: Any
   tokens: Any
@@ -34,10 +34,10 @@ class Experience(NamedTuple):
 
 
 def collect(params, batch, rng, *, model, settings):
-  """Lets the selector select, and rewards it.
+  """Lets the selector select, and computes its rewards.
 
   Args:
-    params: the model's.
+    params: the model's parameters.
     batch: see `step.train_step`, with step.SEEDS.
     rng: key of dropout.
     model: a SimCAS, or a model with its `rollout` and `attention`.
@@ -78,12 +78,12 @@ def collect(params, batch, rng, *, model, settings):
 
 
 def credit(rollout, reward, attention, settings):
-  """Shares the rewards of summaries among the actions.
+  """Splits each summary's reward over the actions.
 
   Args:
     rollout: a `selector.Rollout`.
     reward: R [B].
-    attention: [B, C, J + 1], of `SimCAS.attention`.
+    attention: [B, C, J + 1], from `SimCAS.attention`.
     settings: config.selector.
 
   Returns:
@@ -125,7 +125,7 @@ def credit(rollout, reward, attention, settings):
 
 
 def describe(rollout, reward, attention):
-  """Means over documents, for the log; as `credit` takes them."""
+  """Returns means over documents, for the log; arguments as in `credit`."""
   total = rollout.tokens.sum((1, 2))
   selected = (rollout.actions & rollout.tokens).sum((1, 2))
   return {
@@ -137,13 +137,13 @@ def describe(rollout, reward, attention):
 
 
 def targets_read(batch, model):
-  """Returns the tokens that the decoder reads while its attention is measured.
+  """Returns the decoder's inputs while its attention is measured.
 
-  Also the last target, which predicts nothing: the release's attention is an
-  average over it, too. Only where there is no position left for it, it is not.
+  They include the last target, which predicts nothing: the release averages the
+  attention over it, too. It is left out if the model has no position for it.
 
   Returns:
-    (tokens int, which of them count bool), both [B, T + 1] or [B, T].
+    (tokens int, mask bool), both [B, T + 1] or [B, T].
   """
   tokens = jnp.concatenate(
       [batch['decoder_input_tokens'][:, :1], batch['decoder_target_tokens']], 1

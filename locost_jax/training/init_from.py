@@ -1,6 +1,7 @@
 """Loads the parameters that a run starts from: train.init_from.
 
-`warm_start` decides what is taken; here it is read, and put on the mesh.
+`warm_start` chooses the parameters; this module reads them and puts them on the
+mesh.
 """
 
 import os
@@ -19,11 +20,14 @@ from locost_jax.workdir import phases as phases_lib
 
 
 def load(config, shapes):
-  """Returns what is taken from train.init_from, {path: numpy}, and a report.
+  """Loads the parameters to copy from train.init_from.
 
   Args:
     config: the whole config.
     shapes: the model's parameters as shapes.
+
+  Returns:
+    ({path: numpy array}, a line that reports what is copied).
 
   Raises:
     InputError: there is no model, or it does not fit (`warm_start.choose`).
@@ -40,38 +44,44 @@ def load(config, shapes):
 
 
 def read(directory):
-  """Returns the parameters of what `pretrained.load` takes, as an Origin.
+  """Reads the parameters of a run, checkpoint or Hugging Face model.
 
-  Of a run nothing else is read. A checkpoint without its run's config will do.
+  A checkpoint without its run's config is accepted.
 
   Args:
     directory: a WORKDIR, a checkpoint, a Hugging Face directory or a name on
       its Hub: hf://org/name[@revision], or builtin:NAME.
+
+  Returns:
+    A warm_start.Source.
   """
   where, directory = str(directory), hub.find_directory(directory)
   run = find.find_run(directory)
   if run is not None:
     _, step_directory, settings = run
     params = find.load_run_params(step_directory, settings)
-    return warm_start.Origin(
+    return warm_start.Source(
         parameters.flatten(params), settings['model']['name'], where
     )
   if not os.path.exists(os.path.join(directory, phases_lib.CONFIG_FILE)):
     params = checkpoint.load_params(directory)
-    return warm_start.Origin(parameters.flatten(params), '', where)
+    return warm_start.Source(parameters.flatten(params), '', where)
   config = configs.model_config(directory)
   shapes = parameters.abstract_params(models.build(config))
   params = weights.load_params(directory, config, parameters.flatten(shapes))
-  return warm_start.Origin(params, config['name'], where)
+  return warm_start.Source(params, config['name'], where)
 
 
 def put(params, given):
-  """Returns the parameters with those of another model in their places.
+  """Replaces parameters by those of another model.
 
   Args:
     params: nested dict of arrays on the mesh.
-    given: of `load`; emptied, so that memory holds no third copy. Of a smaller
-      array the rows and columns are the first.
+    given: {path: array} from `load`; emptied, so that memory holds no third
+      copy. A smaller array fills the first rows and columns.
+
+  Returns:
+    A nested dict like `params`.
   """
 
   def put_one(path, own):

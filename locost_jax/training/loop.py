@@ -1,18 +1,18 @@
-"""The steps of a run, and what happens between: lines, evaluations, saves.
+"""The training loop: takes steps, logs metrics, evaluates and saves.
 
-With the state go into a checkpoint the numbers of the steps since the last line
-of metrics, and whether an evaluation that was due is still to be done: a run
-that was stopped anywhere writes the same lines as one that was not.
+A checkpoint also stores the numbers of the steps since the last metrics line,
+and whether its evaluation is still due: an interrupted run writes the same
+lines as an uninterrupted one.
 
-What goes wrong from outside costs no step that was taken:
+Failures outside the program lose no finished step:
 
-- The state is saved before it is evaluated: whatever ends an evaluation, the
-  run continues with it.
-- SIGTERM, SIGINT: the step that runs is finished; waiting for data or an
-  evaluation is broken off, and the evaluation done when the run continues;
-  then the state is saved. With several processes an evaluation is finished.
-- No room for a checkpoint: a line says so, the run goes on, and the next
-  checkpoint is tried. The last is tried for half an hour.
+- The state is saved before it is evaluated, so a run whose evaluation failed
+  continues from that state.
+- After SIGTERM or SIGINT the current step finishes. Waiting for data is
+  interrupted; so is an evaluation, which runs again when the run continues
+  (with several processes an evaluation finishes). Then the state is saved.
+- If the disk has no room for a checkpoint, the run logs it, continues, and
+  tries again at the next one. The last checkpoint is retried for half an hour.
 """
 
 import collections
@@ -31,9 +31,8 @@ from locost_jax.hosts import preemption
 from locost_jax.models import parameters
 from locost_jax.telemetry import telemetry as telemetry_lib
 
-# When there is no room for the last state: how often it is tried again, and
-# after how many seconds each time. Training is done: there is time to wait for
-# somebody who makes room, though not for ever.
+# Retries, and seconds between them, when the disk has no room for the last
+# state: training is done, so the run can wait for somebody to make room.
 ATTEMPTS, PAUSE = 30, 60.0
 _AGAIN = 'the next checkpoint tries again'
 
@@ -42,13 +41,13 @@ class Functions(NamedTuple):
   """The functions that the loop calls."""
 
   batches: Any  # start_step -> iterator of numpy batches; see `train.train`
-  place: Any  # numpy batch -> the same on the mesh
+  place: Any  # numpy batch -> arrays on the mesh
   step: Any  # (state, batch) -> (state, metrics), compiled
   evaluate: Any  # (state.params, step) -> {name: number}
 
 
 class Services(NamedTuple):
-  """Checkpoints, watchdog and logs: they keep a run safe and show it."""
+  """The run's checkpoints, logs, signals and watchdog."""
 
   checkpointer: Any  # checkpointer.Checkpointer
   telemetry: Any  # telemetry.Telemetry
@@ -58,17 +57,17 @@ class Services(NamedTuple):
 
 @dataclasses.dataclass
 class Position:
-  """Where a run is.
+  """The progress of a run.
 
   Attributes:
-    state: the TrainState; its memory is taken by the next step.
+    state: the TrainState; the next step reuses its memory.
     done: steps done.
-    measured: what an evaluation of `done` gave; None: there was none.
-    is_due: whether the evaluation of `done` is still to be done.
-    skipped: steps that were not finite.
-    window: numbers of the steps since the last line of metrics.
-    running: (step, metrics, signal asked for) of steps whose numbers are still
-      on the devices.
+    measured: metrics of the evaluation at step `done`; None: not evaluated.
+    is_due: whether the evaluation at step `done` is still due.
+    skipped: number of non-finite steps.
+    window: numbers of the steps since the last metrics line.
+    running: (step, metrics, signal request) of steps whose numbers are still on
+      the devices.
   """
 
   state: Any
@@ -81,12 +80,12 @@ class Position:
 
   @classmethod
   def after(cls, state, done, kept):
-    """The position after `done` steps.
+    """Returns the position after `done` steps.
 
     Args:
       state: the TrainState.
       done: steps done.
-      kept: what `Loop._save` put into the checkpoint of `done`; {}: nothing.
+      kept: the dict that `Loop._save` stored in the checkpoint; {}: nothing.
     """
     return cls(
         state=state,
@@ -103,11 +102,11 @@ class Loop:
   """One process's loop over the steps of a run."""
 
   def __init__(self, settings, mesh, functions, services, position):
-    """Does nothing yet.
+    """Stores the arguments.
 
     Args:
       settings: config.train.
-      mesh: from `sharding.make_mesh`, the context's.
+      mesh: from `sharding.make_mesh`; must be the context's mesh.
       functions: Functions.
       services: Services.
       position: Position.
@@ -117,13 +116,11 @@ class Loop:
     self._checkpointer, self._telemetry, self._signals, self._watch = services
 
   def run(self):
-    """Takes the steps up to train.steps, or as train.patience lasts.
-
-    The last state is saved.
+    """Trains up to train.steps or until train.patience ends; saves the last state.
 
     Raises:
-      InputError: too many steps were not finite, or no room for the last state.
-      Stopped: a signal came.
+      InputError: too many non-finite steps, or no room for the last state.
+      Stopped: after a signal.
     """
     start = self._at.done
     try:
@@ -139,13 +136,13 @@ class Loop:
       raise self._stop(start) from None
 
   def _take_steps(self, start):
-    """Steps from `start` on, each with what is due after it."""
+    """Takes the steps after `start`; logs, saves and evaluates when due."""
     steps, shapes = self._settings.steps, set()
     batches = self._functions.batches(start) if start < steps else None
     for step in range(start + 1, steps + 1):
       self._take_step(step, self._next(batches), shapes)
-      # The numbers of a step are fetched while the next one runs, so that the
-      # devices never wait for the host; a checkpoint needs them all.
+      # Fetch a step's numbers while the next one runs, so that the devices
+      # never wait for the host; a checkpoint needs them all.
       is_save = self._is_save(step)
       self._collect_metrics(pending=0 if is_save else 1)
       if is_save:
@@ -158,7 +155,7 @@ class Loop:
           return
 
   def _next(self, batches):
-    """The next batch; a signal ends the wait for it."""
+    """Returns the next batch; a signal interrupts the wait."""
     with (
         self._watch.waiting_for('data'),
         self._signals.interrupting(),
@@ -172,7 +169,7 @@ class Loop:
     Args:
       step: its number, from 1.
       batch: numpy arrays.
-      shapes: those of batches so far; a new one is compiled for.
+      shapes: set of batch shapes seen so far; a new shape needs compiling.
     """
     read = batch['encoder_input_tokens'].shape
     written = batch['decoder_target_tokens'].shape
@@ -191,10 +188,10 @@ class Loop:
     self._at.done, self._at.measured = step, None
 
   def _last_metrics(self):
-    """The numbers of the last step, on the devices; None: all are fetched."""
+    """Returns the last step's numbers on the devices; None: all are fetched."""
     return self._at.running[-1][1] if self._at.running else None
 
-  # A line of metrics is the mean since the line before.
+  # A metrics line has the means since the previous line.
   def _is_line(self, step):
     return self._is_eval(step) or _is_due(step, self._settings.log_every)
 
@@ -223,7 +220,7 @@ class Loop:
     return True
 
   def _collect_metrics(self, pending):
-    """Fetches the numbers of all but the last `pending` steps."""
+    """Fetches and logs the numbers of all but the last `pending` steps."""
     others = ' or other hosts' if jax.process_count() > 1 else ''
     while len(self._at.running) > pending:
       step, metrics, asked = self._at.running.popleft()
@@ -243,19 +240,19 @@ class Loop:
       self._signals.check(asked)
 
   def _count_skipped(self, step, metrics):
-    """Ends the run after too many steps that were not finite."""
+    """Counts a non-finite step; ends the run after too many."""
     culprit = int(metrics.pop('culprit'))
     self._at.skipped += int(metrics['nonfinite'])
-    most = self._settings.max_nonfinite_steps
-    if self._at.skipped > most:
+    limit = self._settings.max_nonfinite_steps
+    if self._at.skipped > limit:
       raise InputError(
           f'step {step}: '
           + _not_finite(metrics, culprit, self._at.state.params)
-          + f' (train.max_nonfinite_steps={most}); {self._kept()}'
+          + f' (train.max_nonfinite_steps={limit}); {self._describe_kept()}'
       )
 
   def _log_line(self, step):
-    """Logs the means over the steps since the line before."""
+    """Logs the means over the steps since the previous line."""
     window = self._at.window
     row = telemetry_lib.mean_of_finite(window)
     row |= self._telemetry.measured(
@@ -265,7 +262,7 @@ class Loop:
     window.clear()
 
   def _measure(self):
-    """Evaluates the state there is, which has been saved without."""
+    """Evaluates the current state and adds the metrics to its checkpoint."""
     with (
         self._telemetry.aside('evaluating'),
         self._watch.waiting_for('the evaluation'),
@@ -281,21 +278,21 @@ class Loop:
         _AGAIN if self._at.done < self._settings.steps else ''
     ):
       return
-    with self._at_the_disk():
+    with self._using_disk():
       self._telemetry.sync()
       problem = self._checkpointer.measure(self._at.done, measured)
     if problem:
       self._telemetry.note(problem)
 
   @contextlib.contextmanager
-  def _at_the_disk(self):
-    """Around what waits for it; not a part of the step's time."""
+  def _using_disk(self):
+    """A context of waiting for the disk, not counted in the step's time."""
     with self._telemetry.aside('saving'), self._watch.waiting_for('the disk'):
       yield
 
   def _save(self, otherwise=_AGAIN):
-    """Begins to save; a line says if this or the save before had no room."""
-    with self._at_the_disk():
+    """Starts saving; logs whether this or the previous save had no room."""
+    with self._using_disk():
       self._telemetry.sync()
       problem = self._checkpointer.save(
           self._at.done,
@@ -311,8 +308,8 @@ class Loop:
       self._telemetry.note(f'{problem}; {otherwise}')
 
   def _is_saved(self, otherwise=''):
-    """Waits for the last save; whether the state there is, is on disk."""
-    with self._at_the_disk():
+    """Waits for the last save; returns whether the current state is on disk."""
+    with self._using_disk():
       problem = self._checkpointer.wait()
       saved = self._checkpointer.latest_step() == self._at.done
     if problem:
@@ -320,39 +317,39 @@ class Loop:
     return saved
 
   def _save_last(self):
-    """Returns when the last state is on disk; tries for a while."""
+    """Saves the last state, retrying while the disk has no room."""
     for attempt in range(ATTEMPTS + 1):
       if self._is_saved():
         return
       if attempt < ATTEMPTS:
         self._telemetry.note(
             f'saving step {self._at.done} again in {PAUSE:g} seconds, '
-            f'{ATTEMPTS - attempt} times at most: please make room'
+            f'{ATTEMPTS - attempt} retries left: please make room'
         )
         for _ in range(10):
           with self._signals.interrupting(), self._watch.waiting_for('room'):
             time.sleep(PAUSE / 10)
         self._save('it is the last')
     raise InputError(
-        f'step {self._at.done}, the last, could not be saved; {self._kept()}: '
-        'make room and give the same command again'
+        f'step {self._at.done}, the last, could not be saved; '
+        f'{self._describe_kept()}: make room and run the same command again'
     )
 
   def _stop(self, start):
-    """Saves the state after a signal; returns what then is to be raised."""
+    """Saves the state after a signal; returns the exception to raise."""
     received = self._signals.received
     if self._at.done > start and not self._is_saved():
       self._save('there is no time to try again')
-    said = f'{received.name}: stopped after step {self._at.done}, '
+    message = f'{received.name}: stopped after step {self._at.done}, '
     if not self._at.done:
-      said = f'{received.name}: stopped before the first step'
+      message = f'{received.name}: stopped before the first step'
     elif self._at.done == start or self._is_saved():
-      said += 'which is saved; the same command continues'
+      message += 'which is saved; the same command continues'
     else:
-      said += f'which could not be saved; {self._kept()}'
-    return Stopped(said, 128 + received)
+      message += f'which could not be saved; {self._describe_kept()}'
+    return Stopped(message, 128 + received)
 
-  def _kept(self):
+  def _describe_kept(self):
     last = self._checkpointer.latest_step()
     if last is None:
       return 'no checkpoint was written yet'
@@ -360,12 +357,12 @@ class Loop:
 
 
 def _not_finite(metrics, culprit, params):
-  """Returns what is not finite, naming the first path."""
+  """Describes what is not finite and names the first parameter."""
   paths = list(parameters.flatten(params))
-  sound = jax.jit(
+  finite = jax.jit(
       lambda params: [jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(params)]
   )(params)
-  broken = [path for path, is_sound in zip(paths, sound) if not is_sound]
+  broken = [path for path, is_finite in zip(paths, finite) if not is_finite]
   if broken:
     where = f'the parameter {broken[0]} is not finite'
   elif culprit >= 0:

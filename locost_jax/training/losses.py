@@ -1,4 +1,4 @@
-"""Sums over target tokens: cross entropy and hits. At least in float32.
+"""Sums over target tokens: cross entropy and hits, in float32 at least.
 
 With p = softmax(logits), Z = sum_v exp(logits_v), target t, smoothing e and
 z-loss factor z, one token costs
@@ -7,11 +7,11 @@ z-loss factor z, one token costs
 
 Label smoothing: Szegedy et al. 2016, section 7 (the true class keeps its share
 of the spread mass). z-loss: Shazeer et al. 2018, as T5 trains with (1e-4).
-LOCOST uses neither. Every function returns sums, so that a mean over batches,
+LOCOST uses neither. The functions return sums, so that a mean over batches,
 hosts or devices is one division at the very end.
 
-What is looked up in the V logits of a token is a masked sum or minimum over
-them, which also works where the vocabulary is split over devices.
+A lookup among the V logits of a token is a masked sum or minimum over them,
+which also works if the vocabulary is sharded over devices.
 """
 
 import jax
@@ -19,7 +19,7 @@ import jax.numpy as jnp
 
 from locost_jax.ops import tokenwise
 
-# Bytes of the float32 logits, on one device, that exist at a time.
+# Largest size in bytes of the float32 logits that exist at once on a device.
 PIECE_BYTES = 64 << 20
 
 
@@ -33,10 +33,10 @@ def of_states(
     size=None,
     copied=None,
 ):
-  """`cross_entropy` and `hits` of head(states), with few logits at a time.
+  """Computes `cross_entropy` and `hits` of head(states) in pieces, to save memory.
 
-  Over pieces of the targets, whose logits the backward pass makes again; what
-  fits PIECE_BYTES is one piece and made once.
+  The targets are split into pieces whose logits fit PIECE_BYTES; the backward
+  pass computes the logits again. A single piece is computed only once.
 
   Args:
     head: [B, t, D] -> logits [B, t, V], position by position.
@@ -46,7 +46,7 @@ def of_states(
       sums.
     label_smoothing: see `cross_entropy`.
     z_loss: likewise.
-    size: targets of a piece; None: what PIECE_BYTES allow.
+    size: targets per piece; None: as many as PIECE_BYTES allow.
     copied: [B, t, D], targets [B, t] -> `models.copy_head.Copied`; None: the
       model does not copy.
 
@@ -66,7 +66,7 @@ def of_states(
 
 
 def of_documents(head, states, targets, weights, copied=None):
-  """The cross entropy of each document, with few logits at a time.
+  """Returns the cross entropy of each document, computed in pieces.
 
   Args:
     head, states, targets, weights, copied: see `of_states`.
@@ -93,7 +93,7 @@ def _sum_pieces(sums, head, states, targets, weights, size=None):
     size = max(1, PIECE_BYTES // (4 * rows * V))
   if size >= T:
     return sums(states, targets, weights)
-  # What fills up the last piece has no weight.
+  # The padding of the last piece has zero weight.
   size = -(-T // -(-T // size))
 
   def split(x):
@@ -125,8 +125,8 @@ def cross_entropy(
     weights: [B, T], 1 where a target counts, 0 on padding.
     label_smoothing: mass in [0, 1) spread evenly over the V tokens.
     z_loss: factor of log(Z)^2.
-    copied: a `models.copy_head.Copied`, or None. p_t is then the mixture's;
-      smoothing and z-loss are of the vocabulary's part.
+    copied: None, or a `models.copy_head.Copied`: p_t is then the mixture's
+      probability; smoothing and z-loss use the vocabulary's part alone.
 
   Returns:
     (loss in nats summed over tokens, number of tokens), scalars.
@@ -167,12 +167,12 @@ def log_likelihoods(logits, targets, copied=None):
 
 
 def hits(logits, targets, weights, copied=None):
-  """Returns how many targets have the largest logit: a float32 scalar.
+  """Returns the weighted count of targets with the largest logit, in float32.
 
-  Of several that are largest the first one counts. With a copy head these are
-  the targets that are at least as probable as the best token of the vocabulary
-  and as the best place of the input, each without the other's part: a few more
-  than have the largest p, which would have to be known of all tokens.
+  Among equal logits the first one counts. With a copy head, a target counts if
+  its probability is at least that of the vocabulary's best token and that of
+  the input's best position, each without the other part. This counts slightly
+  more targets than the exact argmax, which would need p of every token.
 
   Args:
     logits: [B, T, V].

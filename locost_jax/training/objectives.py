@@ -1,14 +1,14 @@
 """Training objectives: a name -> its first state and its step.
 
 likelihood  the cross entropy of the targets (`training.step`)
-simcas      the same with SimCAS's selector frozen; then, after every
+simcas      the same with SimCAS's selector frozen; after every
             selector.every-th step, a turn of the selector with everything else
-            frozen (`training.selector_turn`). One program: the turn is a branch
-            of it, and the step stays a pure function of (state, batch).
+            frozen (`training.selector_turn`). The turn is a branch of the same
+            program, so the step stays a pure function of (state, batch).
 
-The optimiser's state of 'simcas' is a dict: `generator` and `selector`, each of
-its own parameters, `turns`, those taken so far, and `last`, what the latest
-turn measured, which every step reports.
+The optimiser state of 'simcas' is a dict: `generator` and `selector` (one state
+for each set of parameters), `turns` (the number of turns so far), and `last`
+(the metrics of the latest turn, which every step reports).
 """
 
 import copy
@@ -28,7 +28,8 @@ from locost_jax.training import ppo
 from locost_jax.training import selector_turn
 from locost_jax.training import step as step_lib
 
-# Keys of a step: pieces of a batch draw from 0, 1, ... (`loss_and_gradients`).
+# Folded into a step's key; pieces of a batch use 0, 1, ...
+# (`step.loss_and_gradients`).
 SAMPLING, TURN = 1 << 30, (1 << 30) + 1
 
 
@@ -63,7 +64,7 @@ def make(config, model, shapes):
 
 
 def likelihood(config, model, shapes):
-  """The Objective of `step.train_step`."""
+  """Returns the Objective of `step.train_step`."""
   rules = lora.optim_config(config)
   optimizer = make_optimizer(config, shapes)
   init = functools.partial(
@@ -86,7 +87,7 @@ def likelihood(config, model, shapes):
 
 
 def simcas(config, model, shapes):
-  """The Objective of SimCAS (section 3.4 of its paper): see the top."""
+  """Returns the Objective of SimCAS (section 3.4 of its paper)."""
   frozen = copy.deepcopy(config)
   frozen.optim.groups = (selector_turn.FROZEN, *config.optim.groups)
   generator = likelihood(frozen, model, shapes)
@@ -114,12 +115,12 @@ def simcas(config, model, shapes):
     state, metrics = generator.step(
         state._replace(opt_state=before['generator']), batch
     )
-    # state.step is that of the next step: steps done, as the release counts.
+    # state.step is now the number of steps done, as in the release.
     is_due = state.step % config.selector.every == 0
     turned = jax.lax.cond(
         is_due,
         functools.partial(turn.take, rng=jax.random.fold_in(key, TURN)),
-        turn.pass_over,
+        turn.skip,
         state.params,
         before['selector'],
         before['last'],
@@ -131,16 +132,19 @@ def simcas(config, model, shapes):
 
 
 def _after_turn(state, metrics, turned, turns, is_due):
-  """The state and the metrics of a step, with those of a turn.
+  """Merges the results of a turn into a step's state and metrics.
 
   Args:
-    state, metrics: of the likelihood's step.
+    state, metrics: results of the likelihood's step.
     turned: a selector_turn.Turned.
-    turns: those before it.
-    is_due: whether there was one.
+    turns: number of turns before this step.
+    is_due: whether this step had a turn.
+
+  Returns:
+    (state, metrics).
   """
   turns += (is_due & turned.is_finite).astype(jnp.int32)
-  # A step counts once, whatever of it was not finite.
+  # Count a non-finite step once, whether its update or its turn failed.
   nonfinite = jnp.where(turned.is_finite, metrics['nonfinite'], 1)
   culprit = jnp.where(turned.is_finite, metrics['culprit'], turned.culprit)
   state = state._replace(
@@ -166,13 +170,14 @@ OBJECTIVES = {'likelihood': likelihood, 'simcas': simcas}
 
 
 def sampling_seeds(batch, key, model):
-  """Returns the seeds with which the selector samples in a step.
+  """Returns the selector's sampling seeds of a step.
 
-  They depend on a document's tokens and the step, not on its place in the batch.
+  A seed depends on the document's tokens and the step, not on the document's
+  position in the batch.
 
   Args:
     batch: see `step.train_step`.
-    key: of the step.
+    key: the step's key.
     model: from `models.build`.
 
   Returns:
@@ -187,14 +192,15 @@ def sampling_seeds(batch, key, model):
 
 
 def make_optimizer(config, shapes):
-  """Makes the optimiser of a run, adapters and frozen parameters included.
+  """Makes the optimiser of a run, including adapters and frozen parameters.
 
   Args:
     config: the whole config.
     shapes: the model's parameters as shapes.
 
   Raises:
-    InputError: optim or train.lora cannot be, or do not fit the parameters.
+    InputError: config.optim or train.lora is invalid, or does not fit the
+      parameters.
   """
   return optim.make_optimizer(
       lora.optim_config(config),
@@ -204,7 +210,7 @@ def make_optimizer(config, shapes):
 
 
 def with_adapters(config, shapes):
-  """The shapes of the parameters, with those of train.lora."""
+  """Returns the shapes of the parameters, including the adapters'."""
   return jax.eval_shape(
       lambda params: lora.add(params, config.train.lora, jax.random.key(0)),
       shapes,

@@ -8,15 +8,14 @@ of U steps, cooldown of C steps before the last step, S:
   constant      shape = 1
   inverse_sqrt  shape = sqrt((F + 1) / max(s + 1, F + 1)), F = flat_steps
 
-T5 (Raffel et al. 2020, section 3.1.2) has no warm-up, but a flat part of F
-steps. LOCOST's pretraining is lr 0.02, F 10000; its fine-tuning is 5e-4,
-constant.
+T5 (Raffel et al. 2020, section 3.1.2) has no warm-up, but F flat steps. LOCOST
+is pretrained with lr 0.02 and F 10000, and fine-tuned with a constant 5e-4.
 
 Adafactor (Shazeer and Stern 2018) with T5's settings: factored second moments
 with decay 1 - t^-0.8, no momentum, updates clipped to a root mean square of 1
-and multiplied by that of the parameter (at least 1e-3). Without the last factor
-(scale_by_parameter=False) the rate is absolute, as Adam's; PageSum trains on
-GovReport in this way.
+and multiplied by the parameter's root mean square (at least 1e-3). Without this
+last factor (scale_by_parameter=False) the rate is absolute, as in Adam; PageSum
+trains on GovReport in this way.
 """
 
 import re
@@ -30,8 +29,8 @@ from locost_jax.errors import InputError
 from locost_jax.models import parameters
 from locost_jax.values import ranges
 
-# Decay makes sense where a matrix multiplies; it would drag biases, norms,
-# position biases and the state spaces (log_dt, A, B, C) to arbitrary points.
+# Weight decay suits matrices that multiply; it would pull biases, norms,
+# position biases and the state spaces (log_dt, A, B, C) to arbitrary values.
 _DECAYED = re.compile(r'(.*/)?(kernel|lora_[ab]|token_embedding/embedding)')
 # nn.scan stacks the layers on the first axis of everything below `layers`.
 _STACKED = re.compile(r'(.*/)?layers/.*')
@@ -42,9 +41,10 @@ class Schedule(NamedTuple):
 
   Attributes:
     shape: (step, settings, steps) -> the factor on learning_rate at a step
-      (float32 scalar); settings is config.optim as a dict, in steps; steps is
-      config.train.steps.
-    keys: the keys of config.optim that this schedule reads and not all do.
+      (float32 scalar); settings is config.optim as a dict, its shares turned
+      into steps; steps is config.train.steps.
+    keys: the keys of config.optim that only some schedules read, this one
+      included.
   """
 
   shape: Any
@@ -58,7 +58,7 @@ def constant(step, settings, steps):
 
 
 def inverse_sqrt(step, settings, steps):
-  """Flat for F steps, then falling like 1 / sqrt(s + 1) (T5's)."""
+  """Flat for F steps, then proportional to 1 / sqrt(s + 1), as in T5."""
   del steps
   flat = settings['flat_steps'] + 1.0
   return jnp.sqrt(flat / jnp.maximum(step + 1, flat))
@@ -68,7 +68,7 @@ SCHEDULES = {
     'constant': Schedule(constant),
     'inverse_sqrt': Schedule(inverse_sqrt, ('flat_steps',)),
 }
-# Steps, or strictly between 0 and 1 a share of train.steps.
+# Numbers of steps; a value strictly between 0 and 1 is a share of train.steps.
 STEP_KEYS = ('warmup_steps', 'flat_steps', 'cooldown_steps')
 
 
@@ -78,7 +78,7 @@ def is_share(value):
 
 
 def to_steps(value, steps):
-  """Returns a value of STEP_KEYS in steps; a share is one step at least."""
+  """Converts a value of STEP_KEYS to steps; a share gives at least one step."""
   return max(1, round(value * steps)) if is_share(value) else int(value)
 
 
@@ -115,7 +115,7 @@ def make_schedule(config, steps):
 
 
 def check_schedule(config, steps):
-  """Raises an InputError for a schedule that cannot be; see `make_schedule`."""
+  """Raises an InputError for an invalid schedule; see `make_schedule`."""
   ranges.check_section('optim', config)
   if config.schedule not in SCHEDULES:
     raise InputError(
@@ -156,8 +156,8 @@ def check_name(config):
 def make_optimizer(config, steps, params):
   """Returns the whole optimiser: clip, direction, decay, groups, rate.
 
-  The rate depends on the step alone and not on a count of its own, so it
-  stays right when steps are skipped: `update` wants `step=`, an int scalar.
+  The rate depends on the step and not on the optimiser's own count, so that it
+  stays right when steps are skipped: `update` needs `step=`, an int scalar.
 
   Args:
     config: config.optim.
@@ -166,12 +166,12 @@ def make_optimizer(config, steps, params):
 
   Returns:
     An optax.GradientTransformationExtraArgs for the trained part of `split`:
-    frozen parameters have no optimiser state and do not count in the norm that
-    is clipped.
+    frozen parameters have no optimiser state and do not count in the clipped
+    norm.
 
   Raises:
-    InputError: as `check_name`, a group's regex that matches no path, or
-      nothing that is trained.
+    InputError: as in `check_name`, a group's regex matches no path, or every
+      parameter is frozen.
   """
   check_name(config)
   schedule = make_schedule(config, steps)
@@ -204,10 +204,10 @@ def make_optimizer(config, steps, params):
 
 
 def split(params, groups):
-  """Returns what is trained and what is frozen, as two nested dicts.
+  """Splits the parameters into trained and frozen ones, two nested dicts.
 
-  Gradients are to be taken of the first alone: what is not asked for is not
-  computed.
+  Differentiate with respect to the first alone, so that no gradient of a frozen
+  parameter is computed.
 
   Args:
     params: nested dict of parameters or shapes.
@@ -221,7 +221,7 @@ def split(params, groups):
 
 
 def combine(one, other):
-  """Returns one nested dict of two without a common path: undoes `split`."""
+  """Merges two nested dicts without a common path: the inverse of `split`."""
   both = dict(one)
   for key, node in other.items():
     both[key] = combine(one[key], node) if key in one else node
@@ -229,7 +229,7 @@ def combine(one, other):
 
 
 def _pick(params, factors, is_picked):
-  """The part of a nested dict whose factors are picked; no empty dicts."""
+  """Returns the part of a nested dict whose factors are picked."""
   picked = {}
   for key, node in params.items():
     if isinstance(node, dict):
@@ -245,8 +245,8 @@ def group_factors(groups, params):
   """Returns the factor on the rate of every parameter.
 
   Args:
-    groups: ((regex, factor), ...); the first regex that matches the whole
-      path decides, 0 freezes. Paths read 'encoder/layers/mixer/ssm/log_dt'.
+    groups: ((regex, factor), ...); the first regex that matches the whole path
+      decides, 0 freezes. A path looks like 'encoder/layers/mixer/ssm/log_dt'.
     params: a tree of parameters or shapes.
 
   Returns:
@@ -272,16 +272,16 @@ def group_factors(groups, params):
 
 
 def norms_by_group(tree, squares):
-  """Returns the norms of a handful of groups of parameters.
+  """Returns the norms of groups of parameters.
 
   Args:
     tree: like the parameters; only paths are read.
     squares: [leaves of the tree], the sum of squares of each.
 
   Returns:
-    {'encoder/layers/mixer': scalar, ...}: a part of a layer together with its
-    norm and over all layers, otherwise the module at the second place of the
-    path. Their squares add up to that of the global norm.
+    {'encoder/layers/mixer': scalar, ...}: in layers, one group for each part,
+    with its norm, over all layers; elsewhere one for each second-level module.
+    The squares add up to the square of the global norm.
   """
   groups = {}
   for i, path in enumerate(jax.tree.leaves(parameters.map_paths(str, tree))):
@@ -308,7 +308,7 @@ def _scale_groups(factors):
 
 
 def _scale_by_rate(schedule):
-  """Multiplies by -schedule(step); `step` comes with every update."""
+  """Multiplies by -schedule(step); `step` is an argument of every update."""
 
   def update(updates, state, params=None, *, step, **_):
     del params
@@ -347,10 +347,10 @@ def _scale_by_layer_rms(smallest):
 
 
 def _layer_rms(path, x):
-  """Root mean square of each layer of a stacked array, else of all of it.
+  """Root mean square of each layer of a stacked array, else of the whole array.
 
-  optax.adafactor would take one over all layers together: T5, whose layers
-  are separate arrays, does not.
+  optax.adafactor would take one over all stacked layers; in T5, layers are
+  separate arrays with a root mean square each.
   """
   axes = None
   if _STACKED.fullmatch(path):

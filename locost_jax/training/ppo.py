@@ -1,23 +1,24 @@
-"""PURE: what the selector of SimCAS learns from (section 3.3 and its release).
+"""PPO for SimCAS's selector: rewards, advantages and losses. All pure functions.
 
-The summary's likelihood is a reward R = scale exp(mean_t log p(y_t)). A selected
-token has its share of it, by the attention a that the decoder pays to it; what
-is skipped has the same for every token (equations 9 and 10):
+From section 3.3 of the paper and its release. The reward of a summary is its
+likelihood, R = scale exp(mean_t log p(y_t)). Each selected token gets a share in
+proportion to the decoder's attention a to it; all skipped tokens get the same
+(equations 9 and 10):
 
-  r = R a / (1 - a_0)     selected; a_0 is of the selector's first state
-  r = R / n_selected      skipped, where n_selected > limit, else R / n_all
+  r = R a / (1 - a_0)     selected; a_0 is the attention to the first state
+  r = R / n_selected      skipped, if n_selected > limit, else R / n_all
 
-Time is the chunk c, and with V the critic's values, m(.) the mean over the
-tokens of a chunk and zeros behind the last chunk
+The time axis is the chunk c. With the critic's values V, the mean m(.) over the
+tokens of a chunk, and zeros after the last chunk,
 
   delta_c[j] = r_c[j] + gamma m(V_{c+1}) - V_c[j]
   A_c[j] = delta_c[j] + gamma lambda A_{c+1}[j]
 
-(Schulman et al. 2016; elementwise in j is the release's). The losses are those
-of PPO (Schulman et al. 2017) over minibatches of tokens.
+(Schulman et al. 2016; the release computes it elementwise in j). The losses are
+those of PPO (Schulman et al. 2017) over minibatches of tokens.
 
-Everything is per document, of its own tokens. Axes: B documents, C chunks, J
-tokens of a chunk, T target length, V vocabulary.
+Rewards and advantages use a document's own tokens only. Axes: B documents, C
+chunks, J tokens of a chunk, T target length, V vocabulary.
 """
 
 from typing import Any, NamedTuple
@@ -35,16 +36,16 @@ BASELINES = ('critic', 'mean')
 
 
 def likelihood(logits, targets, written, scale=1e4):
-  """scale times the geometric mean of the probabilities of the targets.
+  """Returns scale times the geometric mean of the targets' probabilities.
 
   Args:
-    logits: [B, T, V], of targets.
+    logits: [B, T, V].
     targets: int [B, T].
-    written: bool [B, T], those that count: with the end mark.
+    written: bool [B, T], true for the summary's tokens and its end mark.
     scale: xi.
 
   Returns:
-    R [B], float32 at least; of no targets `scale`.
+    R [B], float32 at least; `scale` for a row without targets.
   """
   log_p = losses_lib.log_likelihoods(logits, targets)
   return scale * jnp.exp(mean(log_p, written))
@@ -53,26 +54,26 @@ def likelihood(logits, targets, written, scale=1e4):
 def rewards(
     reward, attention, first, actions, tokens, limit=2048, skip='release'
 ):
-  """The reward of each token's action.
+  """Computes the reward of each token's action (equations 9 and 10).
 
   Args:
     reward: R [B].
-    attention: [B, C, J], on average over layers, heads and target positions;
-      of selected tokens.
-    first: [B], that of the first state, which is never skipped.
-    actions: bool [B, C, J], true where a token is selected.
-    tokens: bool [B, C, J], true where there is one.
-    limit: of selected tokens: from there on skipping is worth more.
-    skip: below the limit the reward is divided by the number of tokens
-      ('paper'), by at least the limit ('release').
+    attention: [B, C, J], attention to the selected tokens, the mean over
+      layers, heads and target positions.
+    first: [B], attention to the first state, which is never skipped.
+    actions: bool [B, C, J], true for selected tokens.
+    tokens: bool [B, C, J], false for padding.
+    limit: number of selected tokens above which skipping is rewarded more.
+    skip: below the limit, R is divided by the number of tokens ('paper'), or by
+      the larger of this number and the limit ('release').
 
   Returns:
-    [B, C, J]; 0 where there is no token.
+    [B, C, J]; 0 for padding.
   """
   total = tokens.sum((1, 2)).astype(reward.dtype)
   selected = (actions & tokens).sum((1, 2)).astype(reward.dtype)
   share = total if skip == 'paper' else jnp.maximum(total, limit)
-  # At the limit itself the paper says 'otherwise', the release 'below'.
+  # At exactly the limit, the paper counts as above and the release as below.
   is_many = selected >= limit if skip == 'paper' else selected > limit
   share = jnp.maximum(jnp.where(is_many, selected, share), 1)
   of_selected = (reward / (1 - first))[:, None, None] * attention
@@ -87,16 +88,16 @@ def advantages(
 
   Args:
     rewards: [B, C, J].
-    values: [B, C, J], the critic's while it selected.
-    tokens: bool [B, C, J]; a chunk without any is passed over.
-    gamma: discount of a chunk.
+    values: [B, C, J], the critic's values during the rollout.
+    tokens: bool [B, C, J]; a chunk without tokens is skipped.
+    gamma: discount per chunk.
     decay: lambda.
-    trace: what of the next chunk's advantages goes on: that at the same
+    trace: which advantage of the next chunk is propagated: the one at the same
       'position', their 'mean', or 'none'.
 
   Returns:
     (advantages, returns) [B, C, J]: returns = advantages + values, the critic's
-    targets. Both 0 where there is no token.
+    targets. Both 0 for padding.
   """
 
   def step(carry, chunk):
@@ -121,27 +122,27 @@ def advantages(
 
 
 def above_mean(rewards, tokens):
-  """Advantages without a critic: rewards above the mean of their chunk.
+  """Advantages without a critic: rewards minus the mean of their chunk.
 
   Args:
     rewards: [B, C, J].
     tokens: bool [B, C, J].
 
   Returns:
-    [B, C, J]; 0 where there is no token.
+    [B, C, J]; 0 for padding.
   """
   return jnp.where(tokens, rewards - mean(rewards, tokens)[..., None], 0)
 
 
 class Losses(NamedTuple):
-  """Of minibatches, one number each.
+  """PPO's losses, one number per minibatch.
 
   Attributes:
-    total: policy - entropy's factor x entropy + value, what is minimised.
-    policy: of the clipped ratios.
-    value: of the clipped values.
-    entropy: of the choices.
-    kl: how far the policy has moved, mean of (ratio - 1) - log ratio.
+    total: the objective: policy - entropy's factor x entropy + value.
+    policy: loss of the clipped ratios.
+    value: loss of the clipped values.
+    entropy: entropy of the choices.
+    kl: distance from the old policy, the mean of (ratio - 1) - log ratio.
   """
 
   total: Any
@@ -152,15 +153,15 @@ class Losses(NamedTuple):
 
 
 def losses(new, old, tokens, clip=0.2, entropy=0.1):
-  """PPO's losses, means over the tokens of a minibatch.
+  """Computes PPO's losses, means over the tokens of a minibatch.
 
   Args:
-    new: (log_probs, entropies, values) [..., n], of the policy that learns.
-    old: (log_probs, values, advantages, returns) [..., n], of the rollout;
+    new: (log_probs, entropies, values) [..., n] of the current policy.
+    old: (log_probs, values, advantages, returns) [..., n] of the rollout;
       advantages are normalised here.
-    tokens: bool [..., n], true at those of the minibatch.
-    clip: of ratios around 1, and of values around the old ones.
-    entropy: its factor.
+    tokens: bool [..., n], false for padding.
+    clip: largest distance of ratios from 1, and of values from the old ones.
+    entropy: the entropy's factor.
 
   Returns:
     Losses of arrays [...]; 0 for a minibatch without tokens.
@@ -182,16 +183,16 @@ def losses(new, old, tokens, clip=0.2, entropy=0.1):
 
 
 def normalised(x, mask):
-  """x less its mean, over its unbiased standard deviation, along the last axis.
+  """Normalises x along the last axis: (x - mean) / unbiased standard deviation.
 
   A single number stays as it is.
 
   Args:
     x: [..., n].
-    mask: bool [..., n], what counts.
+    mask: bool [..., n], true for the numbers that count.
 
   Returns:
-    [..., n]; 0 where nothing counts.
+    [..., n]; 0 where the mask is false.
   """
   count = mask.sum(-1, keepdims=True)
   off = jnp.where(mask, x - mean(x, mask)[..., None], 0)
@@ -201,20 +202,20 @@ def normalised(x, mask):
 
 
 def mean(x, mask):
-  """The mean along the last axis of what counts; 0 where nothing does."""
+  """Returns the masked mean along the last axis; 0 where the mask is empty."""
   total = jnp.sum(jnp.where(mask, x, 0), -1)
   return total / jnp.maximum(mask.sum(-1), 1)
 
 
 def minibatches(x, size):
-  """[..., J] -> [..., ceil(J / size), size], filled with 0 or False."""
+  """[..., J] -> [..., ceil(J / size), size], padded with 0 or False."""
   missing = -x.shape[-1] % size
   x = jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, missing)])
   return x.reshape(*x.shape[:-1], -1, size)
 
 
 def check(config):
-  """Raises an InputError for values of config.selector that cannot be."""
+  """Raises an InputError for invalid values of config.selector."""
   ranges.check_section('selector', config)
   check_choice('selector.skip', config.skip, SKIP)
   check_choice('selector.trace', config.trace, TRACES)

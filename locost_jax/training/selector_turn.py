@@ -1,11 +1,11 @@
 """A turn of SimCAS's selector: it selects, is rewarded, and learns by PPO.
 
-The documents are read and summaries scored once, with the parameters as they
-are and with dropout (the release); then the actor and the critic take
-`selector.epochs` passes over the chunks in random order, an update of Adam for
-each minibatch of `selector.minibatch` tokens of a chunk, over all documents at
-once. A batch that is trained in pieces (train.accumulate) has a rollout and its
-updates for each piece. Equations: `training.ppo`.
+Documents are read and summaries scored once, with the current parameters and
+with dropout (as in the release). Actor and critic then take `selector.epochs`
+passes over the chunks in random order, with one Adam update for each minibatch:
+`selector.minibatch` tokens of a chunk, of all documents. With train.accumulate,
+each piece of the batch has its own rollout and updates. Equations:
+`training.ppo`.
 
 Axes: B documents, C chunks, J tokens of a chunk, T target length.
 """
@@ -42,11 +42,11 @@ class Turned(NamedTuple):
 
   Attributes:
     params: the whole tree.
-    opt_state: the selector's.
+    opt_state: the selector's optimiser state.
     metrics: dict of float32 scalars.
-    is_finite: whether all numbers were; nothing has changed where not.
-    culprit: the place of the selector's first parameter in
-      jax.tree.leaves(params) where they were not; -1.
+    is_finite: whether all numbers are finite; if not, nothing has changed.
+    culprit: -1; if not finite, the index of the selector's first parameter in
+      jax.tree.leaves(params).
   """
 
   params: Any
@@ -65,11 +65,11 @@ class SelectorTurn:
   """The selector's part of a step.
 
   Attributes:
-    groups: rows of optim.groups that leave what is trained here.
+    groups: rows of optim.groups that freeze all other parameters.
   """
 
   def __init__(self, config, model, shapes):
-    """Makes the optimiser: Adam as the release has it, at a constant rate.
+    """Makes the optimiser: Adam with a constant rate, as in the release.
 
     Args:
       config: the whole config.
@@ -89,7 +89,7 @@ class SelectorTurn:
     rules.groups = self.groups
     optimizer = optim.make_optimizer(rules, config.train.steps, shapes)
     self._optimizer = optimizer
-    # The rate is constant, whatever the step.
+    # The rate is constant, so any step will do.
     self._update = functools.partial(optimizer.update, step=jnp.int32(0))
     paths = parameters.flatten(shapes)
     self._first = next(
@@ -100,18 +100,18 @@ class SelectorTurn:
     """The optimiser's state before the first turn."""
     return self._optimizer.init(optim.split(params, self.groups)[0])
 
-  def pass_over(self, params, opt_state, last, batch):
-    """The result of `take` in a step without a turn."""
+  def skip(self, params, opt_state, last, batch):
+    """Returns the result of `take` for a step without a turn."""
     del batch
     return Turned(params, opt_state, last, jnp.bool_(True), jnp.int32(-1))
 
   def take(self, params, opt_state, last, batch, rng):
-    """A turn.
+    """Takes a turn.
 
     Args:
       params: all parameters.
-      opt_state: of `init` or the turn before.
-      last: metrics of the turn before.
+      opt_state: from `init` or the previous turn.
+      last: metrics of the previous turn.
       batch: see `step.train_step`, with step.SEEDS.
       rng: a typed key.
 
@@ -149,7 +149,7 @@ class SelectorTurn:
     )
 
   def _take_piece(self, frozen, carry, piece):
-    """A rollout of a piece of the batch, and its updates; a step of a scan."""
+    """Runs a rollout of a piece of the batch and its updates; a scan's step."""
     batch, rng = piece
     reading, learning = jax.random.split(rng)
     whole = lambda trained: self._merge(optim.combine(trained, frozen))
@@ -177,7 +177,7 @@ class SelectorTurn:
 
 
 def default_rules(config):
-  """config.optim of the selector's Adam, without groups."""
+  """Returns config.optim with the settings of the selector's Adam."""
   rules = copy.deepcopy(config.optim)
   rules.update(
       name='adamw',
@@ -204,15 +204,15 @@ def split_batch(batch, pieces):
 
 
 def learn(trained, opt_state, collected, rng, *, judge, update, settings):
-  """The epochs of a turn.
+  """Takes the epochs of a turn.
 
   Args:
     trained: the selector's parameters.
-    opt_state: of its optimiser.
+    opt_state: the optimiser state of `trained`.
     collected: an `experience.Experience`.
     rng: key of the minibatches' order.
-    judge: (trained, observations, state, actions) -> what
-      `SimCAS.judge` returns.
+    judge: (trained, observations, state, actions) -> the result of
+      `SimCAS.judge`.
     update: (gradients, opt_state, trained) -> (updates, opt_state).
     settings: config.selector.
 
@@ -244,7 +244,7 @@ def learn(trained, opt_state, collected, rng, *, judge, update, settings):
     )
     updates, opt_state = update(gradients, opt_state, trained)
     after = jax.tree.map(jnp.add, trained, updates), opt_state
-    # Adam would go on by its momentum where there is nothing to learn from.
+    # Without tokens, Adam would still move the parameters by its momentum.
     has_tokens = some.tokens.any()
     after = jax.tree.map(functools.partial(jnp.where, has_tokens), after, carry)
     return after, (found, has_tokens)
@@ -278,7 +278,7 @@ def learn(trained, opt_state, collected, rng, *, judge, update, settings):
 
 
 def mean_losses(trained, some, judge, settings):
-  """PPO's losses of a minibatch, on average over its documents.
+  """Returns PPO's losses of a minibatch, averaged over its documents.
 
   Args:
     trained: the selector's parameters.

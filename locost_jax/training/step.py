@@ -1,8 +1,8 @@
 """One step of training: a pure function of the state and a batch.
 
-The batch of step s and the randomness of step s are functions of (seed, s)
-alone, and the state is saved whole: a run that was killed and continued gives
-the same losses and parameters, bit for bit, as one that was not.
+The batch and the randomness of step s depend only on (seed, s), and the whole
+state is saved: a run that was killed and continued gives bit for bit the same
+losses and parameters as an uninterrupted one.
 
 Axes: B documents, L input tokens, T target tokens.
 """
@@ -21,28 +21,32 @@ from locost_jax.models import lora
 from locost_jax.training import losses
 from locost_jax.training import optim
 
-# A key of a batch, if a model samples what it reads: uint32 [B].
+# Batch key of the sampling seeds, uint32 [B]; only for models that sample
+# which tokens they read.
 SEEDS = 'sampling_seeds'
 
 
 class TrainState(NamedTuple):
-  """All that a run needs to continue."""
+  """Everything that a run needs to continue."""
 
   step: Any  # int32, steps done; also the position in the data
-  params: Any  # the tree of parameters, with adapters where there are any
+  params: Any  # nested dict of parameters, including any adapters
   opt_state: Any
   rng: Any  # uint32 key data; step s draws from fold_in(rng, s)
   nonfinite: Any  # int32, steps skipped so far
 
 
 def init_params(rng, model):
-  """Returns new parameters.
+  """Initialises the parameters.
 
   Args:
     rng: a typed key.
-    model: of `models.build`.
+    model: from `models.build`.
+
+  Returns:
+    A nested dict of arrays.
   """
-  # No parameter depends on the shape, but the mesh in context must divide it.
+  # No parameter depends on these shapes, but the mesh must divide them.
   reads_pages = bool(models.page_forms(model.config))
   inputs = jnp.ones(sharding.smallest_batch(reads_pages), jnp.int32)
   targets = jnp.ones((inputs.shape[0], 8), jnp.int32)
@@ -54,8 +58,8 @@ def init_state(rng, model, optimizer, groups=(), adapters=None):
 
   Args:
     rng: a typed key.
-    model: of `models.build`.
-    optimizer: of `optim.make_optimizer`.
+    model: from `models.build`.
+    optimizer: from `optim.make_optimizer`.
     groups: see `optim.split`.
     adapters: config.train.lora; None: no adapters.
   """
@@ -85,24 +89,24 @@ def train_step(
 ):
   """One update of the parameters. Pure; `train.make_programs` compiles it.
 
-  Gradients are taken only of what `optim.split` says is trained; for frozen
-  parameters nothing is computed or kept.
+  Gradients are computed only for the trained part of `optim.split`; frozen
+  parameters have neither gradients nor optimiser state.
 
   Args:
     state: TrainState.
     batch: encoder_input_tokens int [B, L], decoder_input_tokens and
-      decoder_target_tokens int [B, T], decoder_loss_weights float [B, T]; for
-      a model that samples what it reads also SEEDS, uint32 [B].
+      decoder_target_tokens int [B, T], decoder_loss_weights float [B, T]; also
+      SEEDS, uint32 [B], for a model that samples which tokens it reads.
     model: from `models.build`.
     optimizer: from `optim.make_optimizer`.
     schedule: from `optim.make_schedule`, to log the rate.
     config: config.optim, for groups, label_smoothing and z_loss.
     accumulate: see `loss_and_gradients`.
-    merge: state.params -> what the model takes: `lora.merge`.
+    merge: state.params -> the model's parameters: `lora.merge`.
 
   Returns:
-    The next TrainState, and a dict of scalars. Each of them is logged as
-    train/NAME, except `culprit` (see `_gradient_metrics`).
+    The next TrainState, and a dict of scalars. Each is logged as train/NAME,
+    except `culprit` (see `_gradient_metrics`).
   """
   rng = jax.random.fold_in(jax.random.wrap_key_data(state.rng), state.step)
   trained, frozen = optim.split(state.params, config.groups)
@@ -143,18 +147,18 @@ def train_step(
 
 
 def loss_and_gradients(sums_of, trained, batch, rng, accumulate=1):
-  """Mean loss over the target tokens of a batch, and its gradients.
+  """Computes the mean loss over the target tokens of a batch, and its gradients.
 
-  A batch may be taken in pieces: only one piece's activations exist at a time,
-  and the means are still those of the whole batch.
+  A batch can be split into pieces to save memory: only one piece's activations
+  exist at a time. Loss and gradients are still means over the whole batch.
 
   Args:
     sums_of: (trained, batch, rng) -> (loss, hits, weight), sums over tokens.
-    trained: the parameters that gradients are taken of.
+    trained: the parameters to differentiate with respect to.
     batch: as in `train_step`.
     rng: the step's key; piece i draws from fold_in(rng, i).
-    accumulate: pieces of the batch, a divisor of B; row b is in piece
-      b % accumulate, so that each device keeps its rows.
+    accumulate: number of pieces, a divisor of B; row b is in piece
+      b % accumulate, so that no row moves to another device.
 
   Returns:
     ((loss, accuracy), gradients like `trained`).
@@ -184,13 +188,13 @@ def loss_and_gradients(sums_of, trained, batch, rng, accumulate=1):
 
 
 def guarded_update(state, trained, gradients, is_finite, optimizer):
-  """Updates the parameters, or changes nothing where is_finite is False.
+  """Updates the parameters, or changes nothing if is_finite is False.
 
   Args:
     state: TrainState.
     trained: the trained part of its parameters.
     gradients: like `trained`.
-    is_finite: scalar bool, whether loss and gradient norm are.
+    is_finite: scalar bool, whether loss and gradient norm are finite.
     optimizer: from `optim.make_optimizer`.
 
   Returns:
@@ -208,10 +212,10 @@ def guarded_update(state, trained, gradients, is_finite, optimizer):
 
 
 def _gradient_metrics(gradients, squares, params, groups):
-  """Norms by group of parameters, and `culprit`.
+  """Returns gradient norms by group of parameters, and `culprit`.
 
-  The culprit is the first parameter whose gradient is not finite, as a number
-  in the order of jax.tree.leaves(params); -1: all are finite.
+  `culprit` is the index in jax.tree.leaves(params) of the first parameter with
+  a non-finite gradient; -1 if all are finite.
   """
   factors = jax.tree.leaves(optim.group_factors(groups, params))
   places = jnp.asarray(np.flatnonzero(factors))  # of the trained ones
@@ -225,7 +229,7 @@ def _gradient_metrics(gradients, squares, params, groups):
 
 
 def _batch_metrics(batch, model):
-  """Sizes of a batch: tokens, documents, operations."""
+  """Returns the batch's tokens, documents and FLOPs."""
   inputs, weights = batch['encoder_input_tokens'], batch['decoder_loss_weights']
   operations = flops.of_step(model, inputs.shape, weights.shape)
   tokens = jnp.sum(weights > 0) + jnp.sum(inputs != models.pad_id(model.config))
@@ -238,17 +242,19 @@ def _batch_metrics(batch, model):
 
 
 def eval_step(params, batch, *, model):
-  """Sums over the target tokens of a batch. Pure; the caller compiles it.
+  """Sums loss and hits over the target tokens of a batch.
+
+  Pure; the caller compiles it.
 
   Args:
     params: the tree of parameters.
-    batch: as in `train_step`; rows of padding have zero weights. W weights of
-      each token, [B, T, W], give W sums.
-    model: of `models.build`.
+    batch: as in `train_step`; padding rows have zero weights. Weights
+      [B, T, W] give W sums.
+    model: from `models.build`.
 
   Returns:
-    dict of float32 sums: loss (nats; plain cross entropy, whatever the
-    training loss adds), accuracy (hits), weight (tokens). Scalars, or [W].
+    dict of float32 sums, scalars or [W]: loss (nats; plain cross entropy,
+    without label smoothing or z-loss), accuracy (hits), weight (tokens).
   """
   loss, hits, weight = token_sums(params, batch, model)
   return {'loss': loss, 'accuracy': hits, 'weight': weight}
@@ -259,7 +265,7 @@ def token_sums(params, batch, model, rng=None, label_smoothing=0.0, z_loss=0.0):
 
   Args:
     params, batch, model: as in `eval_step`.
-    rng: of dropout; None: no dropout.
+    rng: key of dropout; None: no dropout.
     label_smoothing, z_loss: see `losses.cross_entropy`.
   """
   inputs = batch['encoder_input_tokens']
@@ -287,10 +293,10 @@ def token_sums(params, batch, model, rng=None, label_smoothing=0.0, z_loss=0.0):
 
 
 def heads(model, params, source):
-  """Returns the functions that `losses.of_states` needs of a model.
+  """Returns a model's functions for `losses.of_states`.
 
   Args:
-    model: of `models.build`.
+    model: from `models.build`.
     params: its parameters.
     source: from the model's `states`.
 

@@ -1,6 +1,6 @@
-"""Training: one story from a config and batches to the last checkpoint.
+"""Trains a model: from a config and batches to the last checkpoint.
 
-`step.py` has the step itself, `loop.py` takes the steps one after the other.
+`step.py` defines one step; `loop.py` runs the steps, evaluates and saves.
 """
 
 import contextlib
@@ -49,19 +49,18 @@ def train(
       host's rows of the steps start_step, start_step + 1, ... (from 0).
     evaluate: (params, step) -> dict of name -> number. Called on every host,
       in the run's mesh, every train.eval_every steps and after the last; it
-      must not keep `params`, whose memory the next step takes.
+      must not keep `params`, because the next step reuses their memory.
     options: telemetry.Options.
     lower_is_better: see `checkpoint.score`.
 
   Returns:
-    dict(step, final, best_step, best): the last step, what was measured
-    there, and the same for the best checkpoint (None and {} without one).
+    dict(step, final, best_step, best): the last step and its metrics, the best
+    checkpoint's step and its metrics (None and {} without one).
 
   Raises:
-    InputError: a value that cannot be, a checkpoint that does not fit, more
-      than train.max_nonfinite_steps steps that were not finite, or no room for
-      the last state.
-    errors.Stopped: SIGTERM or SIGINT came; the state is saved.
+    InputError: an invalid value, a checkpoint that does not fit, more than
+      train.max_nonfinite_steps non-finite steps, or no room for the last state.
+    errors.Stopped: after SIGTERM or SIGINT; the state is saved.
   """
   check(config)
   objectives.check(config)
@@ -72,7 +71,7 @@ def train(
       watchdog.Watchdog(config.train.timeout) as watch,
       jax.set_mesh(mesh),
   ):
-    # Shapes first: all errors come before any memory is taken.
+    # Shapes first, so that errors come before any memory is allocated.
     programs = make_programs(config, model, mesh)
     given, report = read_warm_start(config, programs, workdir)
     with contextlib.closing(
@@ -105,12 +104,12 @@ def train(
 
 @contextlib.contextmanager
 def open_telemetry(config, workdir, mesh, position, options, report):
-  """Opens the run's metrics and events, from its position on.
+  """Opens the run's metrics and events at its current position.
 
   Args:
     config, workdir, mesh, options: as in `train`.
     position: loop.Position.
-    report: a line that is logged first, or None.
+    report: a line to log first, or None.
   """
   with contextlib.closing(
       telemetry_lib.Telemetry(
@@ -128,11 +127,16 @@ def open_telemetry(config, workdir, mesh, position, options, report):
 
 
 def read_warm_start(config, programs, workdir):
-  """Reads what a run that has no checkpoint yet takes from train.init_from.
+  """Reads the initial parameters of a new run from train.init_from.
+
+  Args:
+    config: the whole config.
+    programs: Programs.
+    workdir: WORKDIR, a Path.
 
   Returns:
-    ({path: numpy array}, a line that says what was taken); ({}, None) where
-    there is nothing to take.
+    ({path: numpy array}, a line that reports what was loaded); ({}, None) if
+    the run has a checkpoint or train.init_from is empty.
   """
   if not config.train.init_from or (
       checkpoint.latest_step(workdir / 'checkpoints') is not None
@@ -144,13 +148,13 @@ def read_warm_start(config, programs, workdir):
 
 
 def first_position(config, programs, checkpointer, given, watch):
-  """This run's latest state, or new parameters with those that are given.
+  """Restores the run's latest state, or initialises a new one.
 
   Args:
     config: the whole config.
     programs: Programs.
     checkpointer: checkpointer.Checkpointer.
-    given: of `read_warm_start`; emptied.
+    given: {path: array} from `read_warm_start`; emptied.
     watch: watchdog.Watchdog.
 
   Returns:
@@ -171,7 +175,7 @@ def first_position(config, programs, checkpointer, given, watch):
 
 
 def _summary(checkpointer):
-  """The result of `train`."""
+  """Returns the result of `train`."""
   last, best = checkpointer.latest_step(), checkpointer.best_step()
   return {
       'step': last,
@@ -182,12 +186,12 @@ def _summary(checkpointer):
 
 
 class Programs(NamedTuple):
-  """The compiled functions of a run, besides evaluation."""
+  """The compiled functions of a run, except evaluation."""
 
   init: Any  # key -> TrainState; not compiled
   merge: Any  # TrainState.params -> the model's parameters; not compiled
-  shardings: Any  # TrainState of where its arrays lie
-  step: Any  # (state, batch) -> (state, metrics); takes the state's memory
+  shardings: Any  # a TrainState of shardings
+  step: Any  # (state, batch) -> (state, metrics); donates the state
 
 
 def make_programs(config, model, mesh):
@@ -195,8 +199,8 @@ def make_programs(config, model, mesh):
 
   Args:
     config: the whole config.
-    model: of `models.build`.
-    mesh: of `sharding.make_mesh`, which must be the context's.
+    model: from `models.build`.
+    mesh: from `sharding.make_mesh`; must be the context's mesh.
   """
   key = jax.eval_shape(lambda: jax.random.key(config.train.seed))
   shapes = jax.eval_shape(
@@ -219,7 +223,7 @@ def make_programs(config, model, mesh):
 
 
 def check(config):
-  """Raises an InputError for values no run can have; needs no device."""
+  """Raises an InputError for invalid values; needs no device."""
   ranges.check_config(config)
   optim.check_name(config.optim)
   for key, value in (
@@ -234,11 +238,11 @@ def check(config):
 
 
 def check_batch(settings, mesh):
-  """Raises an InputError unless a step's documents can be split as is asked.
+  """Raises an InputError unless mesh and train.accumulate divide a step's batch.
 
   Args:
     settings: config.train.
-    mesh: of `sharding.make_mesh`.
+    mesh: from `sharding.make_mesh`.
   """
   sharding.check_batch_size(settings.batch_size, mesh, 'train.batch_size')
   rows = settings.batch_size // sharding.batch_parts(mesh)

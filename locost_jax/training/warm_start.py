@@ -1,17 +1,19 @@
-r"""Warm start: the parameters of another model in the places where they fit.
+r"""Warm start: copies the parameters of another model where they fit.
 
 For each parameter, by its path:
 
 - The first row (regex, replacement) of config.train.init_map whose regex
-  matches the whole path decides: the replacement is a path in the source, \1
-  and \g<0> standing for what was matched; '' leaves the parameter fresh.
-- Where no row does, it is the same path. Of another model (config.model.name)
-  only in those parts of the tree, `encoder`, `decoder` and so on, that have the
-  same paths in both: T5's decoder is LOCOST's; its encoder is not, though some
-  of its kernels go by a name and a shape that LOCOST's have, too.
+  matches the whole path decides. The replacement is a path in the source, with
+  \1 and \g<0> for matched groups; '' leaves the parameter newly initialised.
+- Without such a row, the source's path is the same. If the source is another
+  model (config.model.name), this holds only in the top-level modules, such as
+  `encoder` and `decoder`, that have the same paths in both: LOCOST has T5's
+  decoder, but not its encoder, although some kernels there have the same name
+  and shape.
 
-What the source lacks stays fresh. Another shape is an error, but for the rows
-of a vocabulary, which releases round up: those that both have are taken.
+Parameters that the source lacks stay newly initialised. A different shape is an
+error, except in the rows of a vocabulary, whose number releases round up: the
+rows that both models have are copied.
 """
 
 import math
@@ -24,12 +26,13 @@ from locost_jax.errors import InputError
 _SHOWN = 6  # groups of parameters in a report
 
 
-class Origin(NamedTuple):
-  """Whose parameters they are.
+class Source(NamedTuple):
+  """A model to copy parameters from.
 
-  params: {path: array}; of arrays or shapes.
-  name: config.model.name; '': not known, taken to be the same model.
-  where: what train.init_from says, to name it.
+  Attributes:
+    params: {path: array or shape}.
+    name: its config.model.name; '': unknown, assumed to be the same model.
+    where: the value of train.init_from, for messages.
   """
 
   params: dict
@@ -38,34 +41,34 @@ class Origin(NamedTuple):
 
 
 def takes_vocabulary(rows, target):
-  """Whether an array with a row per token is to be taken from the source.
+  """Whether an array with one row per token is copied from the source.
 
   Args:
     rows: config.train.init_map.
-    target: the paths that the run needs.
+    target: the paths of the run's parameters.
   """
   return any(
       path in target and _by_rows(rows, path) != '' for path, _ in VOCABULARY
   )
 
 
-def choose(origin, target, name, rows):
-  """Returns which parameter comes from where.
+def choose(source, target, name, rows):
+  """Chooses the parameters to copy.
 
   Args:
-    origin: an Origin.
-    target: {path: array or shape}, what the run needs.
-    name: its config.model.name.
+    source: a Source.
+    target: {path: array or shape} of the run's parameters.
+    name: the run's config.model.name.
     rows: config.train.init_map.
 
   Returns:
-    {path: path in the source} of what is taken.
+    {path: path in the source} of the parameters to copy.
 
   Raises:
-    InputError: a row that matches nothing or names what is not there, shapes
-      that differ, or nothing that is taken.
+    InputError: a row that matches nothing or names a missing path, different
+      shapes, or nothing to copy.
   """
-  given = f'train.init_from={origin.where}'
+  given = f'train.init_from={source.where}'
   for pattern, _ in rows:
     if not any(re.fullmatch(pattern, path) for path in target):
       raise InputError(
@@ -73,73 +76,73 @@ def choose(origin, target, name, rows):
           f'paths read like {min(target)!r}'
       )
   alike = {_part(path) for path in target}
-  if origin.name not in ('', name):
+  if source.name not in ('', name):
     alike = {
         part
         for part in alike
-        if _below(part, target) == _below(part, origin.params)
+        if _below(part, target) == _below(part, source.params)
     }
   chosen = {}
   for path, leaf in target.items():
-    source = _by_rows(rows, path)
-    if source is None:
-      known = _part(path) in alike and path in origin.params
-      source = path if known else ''
-    elif source and source not in origin.params:
+    source_path = _by_rows(rows, path)
+    if source_path is None:
+      known = _part(path) in alike and path in source.params
+      source_path = path if known else ''
+    elif source_path and source_path not in source.params:
       raise InputError(
-          f'{given}: has no {source}, which train.init_map wants '
+          f'{given}: has no {source_path}, which train.init_map wants '
           f'for {path}; paths there read like '
-          f'{min(origin.params)!r}'
+          f'{min(source.params)!r}'
       )
-    if not source:
+    if not source_path:
       continue
-    have, want = origin.params[source].shape, leaf.shape
+    have, want = source.params[source_path].shape, leaf.shape
     if len(have) != len(want) or any(
         h != w and (path, i) not in VOCABULARY
         for i, (h, w) in enumerate(zip(have, want))
     ):
       raise InputError(
-          f'{given}: {source} is {list(have)}; expected {list(want)}, as this '
+          f'{given}: {source_path} is {list(have)}; expected {list(want)}, as this '
           'model has it (a row of train.init_map like '
           f"('{_part(path)}/.*', '') leaves it fresh)"
       )
-    chosen[path] = source
+    chosen[path] = source_path
   if not chosen:
     raise InputError(
-        f'{given}: a {origin.name or "model"} that has nothing in '
+        f'{given}: a {source.name or "model"} that has nothing in '
         f'common with this {name}'
     )
   return chosen
 
 
-def take(origin, target, chosen):
-  """Returns {path: array} of what is taken, rows that are too many left out.
+def take(source, target, chosen):
+  """Returns {path: array} to copy, without the rows that the run lacks.
 
   Args:
-    origin, target: as in `choose`.
+    source, target: as in `choose`.
     chosen: its result.
   """
   taken = {}
-  for path, source in chosen.items():
-    array, want = origin.params[source], target[path]
+  for path, source_path in chosen.items():
+    array, want = source.params[source_path], target[path]
     part = tuple(slice(size) for size in want.shape)
     taken[path] = array[part].astype(want.dtype, copy=False)
   return taken
 
 
-def describe(origin, target, chosen):
-  """Returns a line: how much was copied, what stays fresh, what was not used.
+def describe(source, target, chosen):
+  """Reports in a line what was copied, what is fresh and what was not used.
 
   Args:
-    origin, target, chosen: as in `take`.
+    source, target, chosen: as in `take`.
   """
 
   def size(path):
     return math.prod(target[path].shape)
 
   total, copied, parts = sum(map(size, target)), 0, []
-  for path, source in chosen.items():
-    have, want = origin.params[source].shape, target[path].shape
+  for path, source_path in chosen.items():
+    have, want = source.params[source_path].shape, target[path].shape
     copied += math.prod(map(min, have, want))
     for i, (h, w) in enumerate(zip(have, want)):
       if h != w:
@@ -147,26 +150,26 @@ def describe(origin, target, chosen):
             f'{path}: {h:,} {"columns" if i else "rows"} there, {w:,} here'
         )
   fresh = target.keys() - chosen.keys()
-  unused = origin.params.keys() - set(chosen.values())
+  unused = source.params.keys() - set(chosen.values())
   line = (
-      f'warm start from {origin.where}'
-      f'{f" ({origin.name})" if origin.name else ""}: copied {copied:,} of '
+      f'warm start from {source.where}'
+      f'{f" ({source.name})" if source.name else ""}: copied {copied:,} of '
       f'{total:,} parameters ({copied / total:.0%})'
   )
   if fresh:
     line += '; fresh: ' + _list(
         f'{group} ({sum(map(size, _below(group, fresh))):,})'
-        for group in _summits(fresh, target)
+        for group in _shortest_prefixes(fresh, target)
     )
   if parts:
     line += f'; {", ".join(parts)}'
   if unused:
-    line += f'; not used: {_list(_summits(unused, origin.params))}'
+    line += f'; not used: {_list(_shortest_prefixes(unused, source.params))}'
   return line
 
 
 def _by_rows(rows, path):
-  """The source that train.init_map names for a path; None: it has no row."""
+  """Returns the source path that train.init_map gives a path, or None."""
   for pattern, replacement in rows:
     match = re.fullmatch(pattern, path)
     if match:
@@ -187,8 +190,8 @@ def _below(prefix, paths):
   }
 
 
-def _summits(chosen, paths, depth=1):
-  """The shortest beginnings of paths below which all are chosen."""
+def _shortest_prefixes(chosen, paths, depth=1):
+  """Returns the shortest path prefixes below which every path is chosen."""
   found = []
   for prefix in sorted({'/'.join(path.split('/')[:depth]) for path in paths}):
     below = _below(prefix, paths)
@@ -196,7 +199,7 @@ def _summits(chosen, paths, depth=1):
     if inside == below:
       found.append(prefix)
     elif inside:
-      found += _summits(inside, below, depth + 1)
+      found += _shortest_prefixes(inside, below, depth + 1)
   return found
 
 

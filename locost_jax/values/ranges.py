@@ -51,6 +51,7 @@ KEYS = {
     'data.input_field': Text(),
     'data.target_field': Text(),
     'data.query_field': Text(),
+    'data.references_field': Text(),
     'data.targets_start': Text(),
     'data.vocabulary': Path(),
     # 100 sentinels, the marks of padding, end and unknown, and the line end.
@@ -255,6 +256,8 @@ FLAGS = {
     'profile': Integer(0, COUNT),
     'program_cache': Path(),
     'protocol': Text(),
+    'query': Texts(),
+    'query_field': Text(),
     'raw': Path(),
     'reference_field': Text(),
     'repeats': Integer(1, COUNT),

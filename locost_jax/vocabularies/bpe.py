@@ -1,11 +1,11 @@
-"""Byte-level BPE from vocab.json and merges.txt, as GPT-2 and BART have it."""
+"""Makes byte-level BPE of vocab.json and merges.txt (GPT-2, BART)."""
 
 import os
 
 from locost_jax.errors import InputError
 from locost_jax.vocabularies import tokenizer_json
 
-# How an added token is found in a text, unless its file says otherwise.
+# Default options of added tokens.
 _PLAIN = dict.fromkeys(
     ('single_word', 'lstrip', 'rstrip', 'normalized', 'special'), False
 )
@@ -16,8 +16,8 @@ def make_spec(files, named, where):
 
   Args:
     files: {name: bytes}.
-    named: tokenizer_config.json and special_tokens_map.json.
-    where: what to call the directory.
+    named: tokenizer_config.json and special_tokens_map.json, merged.
+    where: name of the directory in errors.
 
   Returns:
     The tokenizer.json, as a dict.
@@ -47,7 +47,7 @@ def make_spec(files, named, where):
 
 
 def _read_merges(data, path):
-  """Returns the pairs of tokens of a merges.txt, in order."""
+  """Returns the pairs of tokens in merges.txt, in order."""
   try:
     lines = data.decode().split('\n')
   except UnicodeDecodeError:
@@ -68,10 +68,10 @@ def _read_merges(data, path):
 
 
 def _added_tokens(files, named, vocab, where):
-  """Returns the tokens that are found before words are cut, each as a dict.
+  """Returns the added tokens as dicts; they are found before words are cut.
 
-  They are the mask, those of added_tokens.json, and those of
-  tokenizer_config.json, which has the last word on how one is found.
+  They are the mask and the tokens of added_tokens.json and
+  tokenizer_config.json. The options in tokenizer_config.json take precedence.
   """
   mask = tokenizer_json.token_text(named.get('mask_token'), '<mask>')
   ids = {mask: vocab[mask]} if mask in vocab else {}

@@ -13,10 +13,10 @@ _SPECIAL = 3  # pad, eos, unk
 
 
 class ByteVocabulary:
-  """UTF-8 bytes: every text survives encode, then decode, unchanged.
+  """UTF-8 bytes; decode(encode(text)) is the text, except lone surrogates.
 
-  Ids 3 to 258 are the bytes; the sentinels behind them are never written by
-  `encode`. `decode` drops what is no byte, and bytes that are not UTF-8.
+  Ids 3 to 258 are the bytes. The sentinels follow; `encode` never returns them.
+  `decode` drops ids that are not bytes and bytes that are not UTF-8.
   """
 
   pad_id, eos_id, unk_id = PAD_ID, EOS_ID, UNK_ID
@@ -29,15 +29,15 @@ class ByteVocabulary:
 
   def encode(self, text):
     """Returns the ids of a text as a list, without an end mark."""
-    # As in the other vocabularies, '?' for a lone surrogate.
+    # '?' replaces a lone surrogate, as in the other vocabularies.
     return [b + _SPECIAL for b in text.encode('utf-8', errors='replace')]
 
   def encode_with_ends(self, text):
     """Returns the ids of `encode(text)` and where each token ends.
 
     Returns:
-      (ids, ends), lists of one length: token i is part of, or the end of, the
-      first ends[i] characters of `text`.
+      (ids, ends), lists of equal length: tokens 0 to i are in the first ends[i]
+      characters of `text`.
     """
     ids = self.encode(text)
     data = np.array(ids, int) - _SPECIAL

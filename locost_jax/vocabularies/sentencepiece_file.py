@@ -1,13 +1,15 @@
-"""PURE: the two protocol buffers of SentencePiece that are touched here."""
+"""PURE: reads and extends two protocol buffers of SentencePiece."""
 
 
 def ids_and_ends(proto):
-  """The ids of an encoded line, and the bytes of it that each ends behind.
+  """Returns (ids, ends) of an encoded line; ends count bytes of the line.
+
+  The readers of the sentencepiece package differ between its releases, so the
+  protocol buffer is parsed here.
 
   Args:
-    proto: a serialised SentencePieceText: field 2 repeats the pieces, each of
-      which has its id in field 2 and its end in field 5. (Read here because
-      the package's own readers differ between its releases.)
+    proto: a serialised SentencePieceText. Its repeated field 2 has the pieces,
+      each with its id in field 2 and its end in field 5.
   """
 
   def varint(at):
@@ -40,12 +42,15 @@ def ids_and_ends(proto):
 
 
 def sentinel_pieces(extra_ids):
-  """The bytes that, appended to a model, add the sentinels behind its pieces.
+  """Returns bytes that, appended to a model, add sentinels after its pieces.
 
-  A model is a protocol buffer whose field 1 repeats the pieces (1: piece, 2:
-  score as a 32-bit float, 3: type, 4 = user defined); appending to a serialised
-  message appends to its repeated fields. As in SeqIO, a sentinel includes the
-  space before it.
+  A model is a protocol buffer with the pieces in its repeated field 1 (1:
+  piece, 2: score as a 32-bit float, 3: type, where 4 is user defined).
+  Appending bytes to a serialised message appends to its repeated fields. As in
+  SeqIO, a sentinel includes the space before it.
+
+  Args:
+    extra_ids: number of sentinels.
   """
   added = b''
   for i in reversed(range(extra_ids)):

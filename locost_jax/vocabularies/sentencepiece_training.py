@@ -13,36 +13,36 @@ from locost_jax.vocabularies.t5_ids import EXTRA_IDS
 from locost_jax.vocabularies.t5_ids import PAD_ID
 from locost_jax.vocabularies.t5_ids import UNK_ID
 
-# Training text per id. On 25 MB of documentation, 4,000 ids trained on 2 MB cut
-# unseen text into 0.6% more pieces than trained on all of it, in a quarter of
-# the time (6 s of two cores). BPE takes 1 s and makes 0.4% more still; unigram
-# is what T5 uses.
+# Training text per id. With 4,000 ids and 25 MB of documentation, training on
+# 2 MB gives 0.6% more pieces on unseen text than training on all of it, in a
+# quarter of the time (6 s on two cores). BPE takes 1 s and gives another 0.4%
+# more. T5 uses unigram.
 _BYTES_PER_ID = 500
-_LONGEST_LINE = 1000  # characters; longer ones are cut between words
-# Every letter, digit and sign of plain English gets a piece, however rare, and
-# so do the quotation marks and dashes of printed books.
+_LONGEST_LINE = 1000  # characters; longer lines are cut between words
+# Characters that get a piece even if they are rare: those of plain English, and
+# the quotation marks and dashes of printed books.
 _REQUIRED = ''.join(map(chr, range(33, 127))) + '‘’“”–—'
 
 
 def train(texts, path, size, seed=0):
   """Trains a unigram SentencePiece model with T5's ids and writes it.
 
-  Lines are the unit, and each counts once. Of a corpus of more than 500 bytes
-  for each id, a part chosen by the hash of (seed, line) is used; so the result
-  depends on the set of lines and the seed only.
+  It trains on distinct lines. If they have more than 500 bytes per id, a part
+  chosen by the hash of (seed, line) is used. So the result depends only on the
+  set of lines and the seed.
 
   Args:
     texts: iterable of strings.
-    path: where the model is written.
-    size: ids of the vocabulary, the 100 sentinels included. A corpus too small
-      for it gives a smaller vocabulary: look at `.size`.
-    seed: chooses another part of a large corpus.
+    path: path of the model to write.
+    size: number of ids, the 100 sentinels included. A small corpus gives a
+      smaller vocabulary; see its `size`.
+    seed: selects the part of a large corpus.
 
   Returns:
     The SentencePieceVocabulary.
 
   Raises:
-    InputError: there is no text, or `size` cannot hold even its letters.
+    InputError: there is no text, or `size` is too small for its characters.
   """
   import sentencepiece as spm
 
@@ -78,10 +78,10 @@ def train(texts, path, size, seed=0):
   return SentencePieceVocabulary(path)
 
 
-def _training_lines(texts, seed, most):
-  """Distinct lines of the texts, at most `most` bytes of them.
+def _training_lines(texts, seed, max_bytes):
+  """Returns distinct lines of the texts, at most `max_bytes` bytes.
 
-  Kept are the lines with the smallest hashes, in the order of the hashes.
+  The lines with the smallest hashes are kept, in the order of the hashes.
   """
   kept = {}  # hash -> line
   total = 0
@@ -97,15 +97,15 @@ def _training_lines(texts, seed, most):
         continue
       kept[key] = data.decode()
       total += len(data)
-      if total > 2 * most:
-        limit, total = _keep_smallest(kept, most)
-  if total > most:
-    _keep_smallest(kept, most)
+      if total > 2 * max_bytes:
+        limit, total = _keep_smallest(kept, max_bytes)
+  if total > max_bytes:
+    _keep_smallest(kept, max_bytes)
   return [kept[key] for key in sorted(kept)]
 
 
 def _short_lines(text):
-  """Yields the lines of a text, white space squeezed, long ones in parts."""
+  """Yields the lines of a text with single spaces; cuts long lines."""
   for line in text.split('\n'):
     line = ' '.join(line.split())
     while len(line) > _LONGEST_LINE:
@@ -117,14 +117,14 @@ def _short_lines(text):
       yield line
 
 
-def _keep_smallest(kept, most):
-  """Drops the largest hashes beyond `most` bytes; returns (limit, bytes)."""
+def _keep_smallest(kept, max_bytes):
+  """Drops the largest hashes beyond `max_bytes`; returns (limit, bytes)."""
   total = 0
   limit = None
   for key in sorted(kept):
     if limit is None:
       total += len(kept[key].encode('utf-8'))
-      if total <= most:
+      if total <= max_bytes:
         continue
       limit = key
       total -= len(kept[key].encode('utf-8'))

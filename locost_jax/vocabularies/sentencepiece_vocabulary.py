@@ -1,8 +1,8 @@
 """SentencePiece models (Kudo & Richardson 2018) with T5's ids and sentinels.
 
-A vocabulary is a model file plus `extra_ids` sentinels behind its pieces,
-`<extra_id_0>` being the LAST id. T5's own 32,000 pieces make 32,100 ids. pad
-and start are 0, eos 1, unk 2.
+A vocabulary is a model file plus `extra_ids` sentinels after its pieces;
+`<extra_id_0>` is the LAST id. T5's 32,000 pieces give 32,100 ids. pad and start
+are 0, eos is 1, unk is 2.
 """
 
 import numpy as np
@@ -20,12 +20,11 @@ from locost_jax.vocabularies.t5_ids import UNK_ID
 class SentencePieceVocabulary:
   """A SentencePiece model with sentinels.
 
-  Words survive encode, then decode, and so do newlines if the model has the
-  piece '\\n': those of sentencepiece_training.py have it, T5's does not, there a
-  newline becomes a space. A run of spaces or tabs becomes one space, and none
-  is left at the ends of lines, so indentation is lost. Text is NFKC-normalised
-  as the model demands, and characters the model lacks become its mark for
-  unknown.
+  Encoding and decoding preserves words. It preserves newlines if the model has
+  the piece '\\n' (models of sentencepiece_training.py); otherwise (T5) a newline
+  becomes a space. A run of spaces or tabs becomes one space, and lines are
+  stripped, so indentation is lost. Text is NFKC-normalised if the model says so.
+  Characters that the model lacks become unk.
   """
 
   pad_id, eos_id, unk_id = PAD_ID, EOS_ID, UNK_ID
@@ -36,10 +35,11 @@ class SentencePieceVocabulary:
 
     Args:
       path: a SentencePiece model file with pad 0, eos 1, unk 2.
-      extra_ids: sentinels added behind the pieces.
+      extra_ids: number of sentinels to add after the pieces.
 
     Raises:
-      InputError: no such file, not a SentencePiece model, or other ids.
+      InputError: there is no such file, it is not a SentencePiece model, or it
+        has other ids.
     """
     try:
       self.model = untrusted.read_bytes(path, untrusted.MOST_TOKENIZER_BYTES)
@@ -73,8 +73,8 @@ class SentencePieceVocabulary:
     text = text.encode('utf-8', errors='replace').decode()
     if self._newline_id is None or '\n' not in text:
       return self._processor.encode(text)
-    # Line by line, so that a word at the start of a line is the same piece as
-    # one behind a space.
+    # Line by line, so that a word has the same pieces at the start of a line as
+    # after a space.
     lines = text.split('\n')
     encoded = self._processor.encode(lines, num_threads=1)
     ids = encoded[0]
@@ -87,9 +87,9 @@ class SentencePieceVocabulary:
     """Returns the ids of `encode(text)` and where each token ends.
 
     Returns:
-      (ids, ends), lists of one length: token i ends behind the first ends[i]
-      characters of `text`. It begins where the token before it ends, so white
-      space belongs to the word behind it.
+      (ids, ends), lists of equal length: token i ends after the first ends[i]
+      characters of `text`. It begins where the previous token ends, so white
+      space belongs to the word after it.
     """
     text = text.encode('utf-8', errors='replace').decode()
     is_split = self._newline_id is not None

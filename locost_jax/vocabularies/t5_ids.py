@@ -1,9 +1,9 @@
-"""T5's ids of marks and sentinels: SentencePiece and byte vocabularies."""
+"""T5's ids of marks and sentinels, for SentencePiece and byte vocabularies."""
 
 import hashlib
 
 PAD_ID, EOS_ID, UNK_ID = 0, 1, 2
-EXTRA_IDS = 100  # sentinels, '<extra_id_0>' being the last id
+EXTRA_IDS = 100  # sentinels; '<extra_id_0>' is the last id
 
 
 def fingerprint(model, extra_ids):

@@ -1,11 +1,11 @@
-"""The JSON files of Hugging Face's `tokenizers` library: reading and checking.
+"""Reads and checks the JSON files of Hugging Face's `tokenizers` library.
 
 A vocabulary is in tokenizer.json, or in vocab.json and merges.txt (byte-level
-BPE only; bpe.py makes a tokenizer.json of them). The names of the marks are
-read from special_tokens_map.json and tokenizer_config.json, else their ids from
-config.json; else they are '<s>', '<pad>', '</s>' and '<unk>'. What stands at
-the ends of a text is what tokenizer.json puts there; without it, BART's '<s>'
-and '</s>'.
+BPE only; bpe.py makes a tokenizer.json of them). The names of the marks come
+from special_tokens_map.json and tokenizer_config.json, else their ids come from
+config.json, else they are '<s>', '<pad>', '</s>' and '<unk>'. tokenizer.json
+determines the marks at the ends of a text; without it they are BART's '<s>' and
+'</s>'.
 """
 
 import json
@@ -26,8 +26,8 @@ def read_object(files, name, where):
 
   Args:
     files: {name: bytes}.
-    name: of the file.
-    where: what to call the directory in an error.
+    name: name of the file.
+    where: name of the directory in errors.
 
   Returns:
     dict; {} if there is no such file.
@@ -58,10 +58,11 @@ def make_tokenizer(spec, path):
 
   Args:
     spec: the tokenizer.json, as a dict.
-    path: what to call it in an error.
+    path: its name in errors.
 
   Raises:
-    InputError: it is not a tokenizer, or its added tokens have other ids.
+    InputError: it is not a tokenizer, or its added tokens have other ids than
+      it says.
   """
   import tokenizers
 
@@ -70,7 +71,7 @@ def make_tokenizer(spec, path):
     known = found.get_vocab(True)
   except (KeyboardInterrupt, SystemExit):
     raise
-  except BaseException as e:  # a fault in Rust is no Exception
+  except BaseException as e:  # a panic in Rust is not an Exception
     reason = str(e).strip().split('\n')[0]
     raise InputError(f'{path}: not a tokenizer: {reason}') from None
   if not known:
@@ -85,19 +86,19 @@ def make_tokenizer(spec, path):
 
 
 def hide_marks(spec, marks):
-  """Changes a tokenizer.json so that marks written out in a text are text.
+  """Changes a tokenizer.json so that marks in a text are encoded as text.
 
   Args:
-    spec: the tokenizer.json, for `encode_special_tokens`: special tokens are
-      not looked for, all others are.
-    marks: ids; None is passed over.
+    spec: the tokenizer.json, for use with `encode_special_tokens`, which
+      encodes special tokens as text.
+    marks: ids of the marks; None is ignored.
   """
   added = spec.get('added_tokens') or []
   for token in added:
     token['special'] = token['id'] in marks
   if spec['model']['type'] == 'Unigram':
-    # Its pieces have no types: '</s>' would be found in a text like any other.
-    # Plain spaces are not, so one hides it.
+    # Its pieces have no types, so '</s>' in a text would become its id. Pieces
+    # with a plain space never match, so a space is appended.
     vocab = spec['model']['vocab']
     inside = {i for i in marks if i is not None and i < len(vocab)}
     for i in inside:
@@ -106,14 +107,14 @@ def hide_marks(spec, marks):
 
 
 def is_byte_level(spec, path):
-  """Whether a tokenizer.json is byte-level BPE; False: Unigram.
+  """Whether a tokenizer.json is byte-level BPE; otherwise it is Unigram.
 
   Raises:
     InputError: it is neither.
   """
 
   def types(key):
-    """The types of a step, or of the steps that it is made of."""
+    """Returns the types of a step, or of its substeps."""
     step = spec.get(key)
     if not isinstance(step, dict):
       return []
@@ -147,14 +148,17 @@ def find_ids(tokenizer, is_bpe, named, config, path):
   """Finds the ids of the marks; see TokenizerVocabulary.
 
   Args:
-    tokenizer: of `make_tokenizer`.
+    tokenizer: see `make_tokenizer`.
     is_bpe: whether it is byte-level BPE.
-    named: tokenizer_config.json and special_tokens_map.json.
-    config: config.json of the model, for ids that those do not give.
-    path: what to call the tokenizer in an error.
+    named: tokenizer_config.json and special_tokens_map.json, merged.
+    config: config.json of the model, for ids that `named` does not give.
+    path: name of the tokenizer in errors.
+
+  Returns:
+    {'bos', 'pad', 'eos', 'unk', 'start': id}; bos may be None.
 
   Raises:
-    InputError: one is missing, or other marks stand at the ends of a text.
+    InputError: an id is missing, or other marks are at the ends of a text.
   """
   ids = {}
   for mark, usual in _MARKS.items():

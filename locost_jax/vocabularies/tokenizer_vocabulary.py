@@ -1,17 +1,17 @@
 """Vocabularies in the files of Hugging Face's `tokenizers` library.
 
-Two kinds, with the face of vocabularies/vocabulary.py:
+There are two kinds, with the interface of vocabularies/vocabulary.py:
 
-- byte-level BPE (GPT-2, BART, LED): bytes are written as letters, words (with
-  the space before them) are merged pair by pair, the pair learned first first.
-  Every text survives encode, then decode, but for lone surrogates and what an
-  added token like ' <mask>' takes of the space around it.
+- byte-level BPE (GPT-2, BART, LED): bytes are written as letters, and pairs in
+  words (with the space before them) are merged in the order of merges.txt.
+  decode(encode(text)) is the text, except for lone surrogates and for spaces
+  that an added token such as ' <mask>' absorbs.
 - Unigram with a metaspace (T5 without its spiece.model).
 
-tokenizer_json.py lists the files they come from.
+tokenizer_json.py lists the files.
 
-Marks written out in a text ('</s>') are text, so that a document cannot end
-itself. Other added tokens ('<mask>', '<extra_id_0>') are found in it.
+Marks in a text ('</s>') are encoded as text, so a document cannot end itself.
+Other added tokens ('<mask>', '<extra_id_0>') in a text become their ids.
 """
 
 import hashlib
@@ -34,12 +34,12 @@ class TokenizerVocabulary:
   """A vocabulary in the files of the `tokenizers` library.
 
   Attributes:
-    files: {name: bytes}, as they were found.
-    ids: {'bos', 'pad', 'eos', 'unk', 'start': id}; bos is None where nothing
-      stands in front of a text.
-    bos_id, pad_id, eos_id, unk_id, start_id: the same.
-    extra_ids: how many '<extra_id_N>' it has.
-    size: one more than its largest id.
+    files: {name: bytes}, the unchanged files.
+    ids: {'bos', 'pad', 'eos', 'unk', 'start': id}; bos is None if texts do not
+      begin with a mark.
+    bos_id, pad_id, eos_id, unk_id, start_id: the values of `ids`.
+    extra_ids: number of tokens '<extra_id_N>'.
+    size: the largest id plus one.
     fingerprint: distinguishes vocabularies.
   """
 
@@ -48,13 +48,12 @@ class TokenizerVocabulary:
 
     Args:
       files: {name: bytes}, some of tokenizer_json.FILES.
-      ids: as the attribute; None: they are read from the files.
-      where: what to call the directory in an error.
-      config: config.json of the model that the files belong to, for ids that
-        they do not give.
+      ids: see the attribute; None: they are read from the files.
+      where: name of the directory in errors.
+      config: config.json of the model, for ids that the files do not give.
 
     Raises:
-      InputError: files that are no vocabulary of these two kinds.
+      InputError: the files are not a vocabulary of these two kinds.
     """
     self.files = dict(files)
     source = TOKENIZER if TOKENIZER in files else VOCAB
@@ -68,7 +67,7 @@ class TokenizerVocabulary:
         else bpe.make_spec(files, named, where)
     )
     is_bpe = tokenizer_json.is_byte_level(spec, path)
-    # Documents are neither cut, padded nor read by chance here.
+    # No truncation, padding or random BPE dropout here.
     spec.update(truncation=None, padding=None)
     if is_bpe:
       spec['model']['dropout'] = None
@@ -92,7 +91,7 @@ class TokenizerVocabulary:
     tokenizer_json.hide_marks(
         spec, {self.bos_id, self.pad_id, self.eos_id, self.unk_id}
     )
-    spec['post_processor'] = None  # It would cut the spaces off the ends.
+    spec['post_processor'] = None  # it would trim spaces from the offsets
     self._reader = whole
     self._tokenizer = tokenizer_json.make_tokenizer(spec, path)
     self._tokenizer.encode_special_tokens = True
@@ -103,7 +102,7 @@ class TokenizerVocabulary:
     ).hexdigest()
 
   def __reduce__(self):
-    # The library's own pickles forget `encode_special_tokens`.
+    # The library's pickles lose `encode_special_tokens`.
     return TokenizerVocabulary, (self.files, self.ids)
 
   def encode(self, text):
@@ -114,8 +113,8 @@ class TokenizerVocabulary:
     """Returns the ids of `encode(text)` and where each token ends.
 
     Returns:
-      (ids, ends), lists of one length: token i is part of, or the end of, the
-      first ends[i] characters of `text`.
+      (ids, ends), lists of equal length: tokens 0 to i are in the first ends[i]
+      characters of `text`.
     """
     encoded = self._encode(text)
     ends, last = [], 0
@@ -125,15 +124,14 @@ class TokenizerVocabulary:
     return encoded.ids, ends
 
   def _encode(self, text):
-    # As in the other vocabularies, '?' for a lone surrogate.
+    # '?' replaces a lone surrogate, as in the other vocabularies.
     text = text.encode('utf-8', errors='replace').decode()
     return self._tokenizer.encode(text, add_special_tokens=False)
 
   def decode(self, ids):
     """Returns the text of ids (any iterable of ints), up to the first eos.
 
-    Padding and the mark at the front are skipped. Ids that the vocabulary does
-    not have count as unknown.
+    pad and bos are skipped. Ids that the vocabulary lacks become unk.
     """
     kept = []
     for i in map(int, ids):
@@ -145,7 +143,7 @@ class TokenizerVocabulary:
 
 
 def is_in(directory):
-  """Whether a directory has the files of a vocabulary of this kind."""
+  """Whether a directory has the files of such a vocabulary."""
   there = [
       os.path.exists(os.path.join(directory, name))
       for name in (TOKENIZER, VOCAB, MERGES)
@@ -157,15 +155,15 @@ def load(path, ids=None):
   """Loads a vocabulary.
 
   Args:
-    path: a directory for which `is_in`, or one of its files tokenizer.json,
-      vocab.json and merges.txt.
+    path: a directory for which `is_in` holds, or one of its files
+      tokenizer.json, vocab.json and merges.txt.
     ids: see TokenizerVocabulary.
 
   Returns:
     A TokenizerVocabulary.
 
   Raises:
-    InputError: files that are missing or broken, or of another kind.
+    InputError: a file is missing, broken or of another kind.
   """
   directory, left_out = path, ()
   if not os.path.isdir(path):

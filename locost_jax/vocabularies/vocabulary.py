@@ -1,18 +1,21 @@
 """Vocabularies: text <-> token ids.
 
-One face: `encode(text) -> ids` (no marks added; `surround` adds them),
-`encode_with_ends(text) -> (ids, ends)` (the characters each token ends behind),
-`decode(ids) -> text` (up to the first end mark), `bos_id` (in front of every
-text; None: nothing is), `pad_id`, `eos_id`, `unk_id`, `start_id` (what a
-decoder reads first), `extra_ids` (number of sentinels), `size` (sentinels
-included), `fingerprint`. The rest of the house knows these ids from here alone.
+All vocabularies have the same interface:
+
+- `encode(text) -> ids`, without marks (`surround` adds them);
+- `encode_with_ends(text) -> (ids, ends)`: the number of characters of the text
+  up to the end of each token;
+- `decode(ids) -> text`, up to the first eos;
+- `bos_id` (begins every text; None: no mark), `pad_id`, `eos_id`, `unk_id`,
+  `start_id` (the first token that a decoder reads);
+- `extra_ids` (number of sentinels), `size` (sentinels included), `fingerprint`.
 
 The kinds:
 
 - sentencepiece_vocabulary.py: SentencePiece with T5's ids;
 - byte_vocabulary.py: bytes (ByT5);
-- tokenizer_vocabulary.py: the files of the `tokenizers` library, which are
-  BART's byte-level BPE, and T5's pieces where there is no spiece.model.
+- tokenizer_vocabulary.py: the files of the `tokenizers` library, for BART's
+  byte-level BPE, and for T5's pieces without a spiece.model.
 """
 
 import json
@@ -37,13 +40,13 @@ _INFO_KINDS = {
 
 
 def surround(vocabulary, ids):
-  """Adds the marks at the ends of a text, as a model reads or writes it."""
+  """Adds the marks that a model reads or writes: bos, if any, and eos."""
   front = [] if vocabulary.bos_id is None else [vocabulary.bos_id]
   return front + ids + [vocabulary.eos_id]
 
 
 def is_in(directory):
-  """Whether `load_vocabulary` finds files of a vocabulary in a directory."""
+  """Whether a directory has files that `load_vocabulary` reads."""
   return tokenizer_vocabulary.is_in(directory) or any(
       os.path.exists(os.path.join(directory, name))
       for name in (MODEL_FILE, INFO_FILE)
@@ -62,7 +65,7 @@ def load_vocabulary(path):
     A SentencePieceVocabulary, ByteVocabulary or TokenizerVocabulary.
 
   Raises:
-    InputError: there is nothing of the kind.
+    InputError: there is no such file, or it is not a vocabulary.
   """
   if path == 'byte':
     return byte_vocabulary.ByteVocabulary()
@@ -100,7 +103,7 @@ def load_vocabulary(path):
 
 
 def _read_info(path):
-  """Returns what vocabulary.json holds; {} if there is no such file."""
+  """Returns the contents of vocabulary.json; {} if there is no such file."""
   try:
     info = untrusted.read_object(path)
   except FileNotFoundError:
@@ -112,7 +115,7 @@ def _read_info(path):
 
 
 def save_vocabulary(vocabulary, directory):
-  """Writes a vocabulary so that `load_vocabulary(directory)` finds it."""
+  """Writes a vocabulary that `load_vocabulary(directory)` can load."""
   if isinstance(vocabulary, byte_vocabulary.ByteVocabulary):
     own, info = {}, dict(kind='byte', extra_ids=vocabulary.extra_ids)
   elif isinstance(vocabulary, sentencepiece_vocabulary.SentencePieceVocabulary):

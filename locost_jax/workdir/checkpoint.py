@@ -1,8 +1,8 @@
 """Reads checkpoints: finds steps, compares and loads their parameters.
 
-Whoever only reads renames nothing and gets no other checkpoint than the one
-asked for: `load_params` checks the parameters against the manifest and raises.
-`checkpointer.py` writes checkpoints.
+Reading changes no file and never falls back to another checkpoint:
+`load_params` checks the parameters against the manifest and raises an error if
+they are damaged. `checkpointer.py` writes checkpoints.
 """
 
 import functools
@@ -19,23 +19,23 @@ from locost_jax.errors import InputError
 from locost_jax.models import parameters
 from locost_jax.workdir import manifest
 
-# Keys in a checkpoint's metrics: by which number the best is chosen, and what
-# config.checkpoint.metric was then.
+# Keys in a checkpoint's metrics: the number that selects the best checkpoint,
+# and the config.checkpoint.metric it was computed for.
 SCORE, SCORE_OF = 'score', 'score_of'
 METRICS = 'metrics/metrics'  # where Orbax puts them
 
 
 def score(metrics, name, lower_is_better=('loss',)):
-  """Returns the number by which checkpoints compare, larger is better.
+  """Returns the number that ranks checkpoints; larger is better.
 
   Args:
     metrics: name -> number, names like 'eval/arxiv/rouge_mean'.
-    name: config.checkpoint.metric: a whole name or its last part; several
-      tasks that have it are averaged.
-    lower_is_better: last parts of names that count negatively.
+    name: config.checkpoint.metric: a whole name or its last part; a metric of
+      several tasks is averaged.
+    lower_is_better: last parts of the names whose sign is reversed.
 
   Returns:
-    A float, or None when nothing has that name or it is not finite.
+    A float, or None if the metric is missing or not finite.
   """
   values = [
       float(value)
@@ -49,10 +49,10 @@ def score(metrics, name, lower_is_better=('loss',)):
 
 
 def latest_step(directory):
-  """Returns the most recent finished step, or None. Makes no directory.
+  """Returns the most recent finished step, or None.
 
   Args:
-    directory: WORKDIR/checkpoints; may not exist.
+    directory: WORKDIR/checkpoints; need not exist.
   """
   directory = Path(directory)
   steps = list_steps(directory) if directory.is_dir() else []
@@ -69,7 +69,7 @@ def best_step(directory):
 
 
 def evaluations_since_best(directory, every):
-  """Returns how many evaluations ago the best checkpoint was written.
+  """Returns the number of evaluations since the best checkpoint.
 
   Args:
     directory: WORKDIR/checkpoints.
@@ -80,11 +80,11 @@ def evaluations_since_best(directory, every):
 
 
 def is_finished(directory, settings):
-  """Whether a run took its last step, or ended by its patience.
+  """Whether a run took its last step, or stopped by train.patience.
 
   Args:
-    directory: WORKDIR/checkpoints; may not exist.
-    settings: config.train, or the same of config.json, as a dict.
+    directory: WORKDIR/checkpoints; need not exist.
+    settings: config.train, or `train` of config.json, a dict.
   """
   latest = latest_step(directory)
   if latest is None:
@@ -100,11 +100,12 @@ def find(directory, step=None):
   """Returns the directory of one checkpoint.
 
   Args:
-    directory: a WORKDIR, its `checkpoints`, or one checkpoint in there.
-    step: which one; None: the best, or the latest where none was evaluated.
+    directory: a WORKDIR, its `checkpoints`, or one checkpoint in it.
+    step: the checkpoint's step; None: the best, or the latest if none was
+      evaluated.
 
   Raises:
-    InputError: there is no checkpoint, or not that one.
+    InputError: there is no checkpoint, or none of this step.
   """
   directory = Path(directory)
   if not directory.is_dir():
@@ -123,22 +124,22 @@ def find(directory, step=None):
     best = best_step(directory)
     step = steps[-1] if best is None else best
   elif step not in steps:
-    raise InputError(f'{directory}: no step {step}; there are {steps}')
+    raise InputError(f'{directory}: no step {step}; the steps are {steps}')
   return directory / str(step)
 
 
 def load_params(directory, step=None):
   """Returns the parameters of a checkpoint as numpy arrays.
 
-  Needs neither the optimiser nor the devices they were saved with.
+  Needs neither the optimiser state nor the devices of the run.
 
   Args:
     directory: as in `find`.
     step: as in `find`.
 
   Raises:
-    InputError: as `find`, or the checkpoint is damaged: names the file, what is
-      wrong with it, and the other steps.
+    InputError: as in `find`, or the checkpoint is damaged; the message has the
+      file, the damage, and the other steps.
   """
   path = find(directory, step)
   damage = manifest.find_damage(path, 'params/')
@@ -150,7 +151,7 @@ def load_params(directory, step=None):
         f'{path}: {damage}: damaged; the other checkpoints are of steps '
         f'{others}'
     )
-  _tell(manifest.find_extra(path, 'params/'))
+  _warn_once(manifest.find_extra(path, 'params/'))
   path = path / 'params'
   try:
     to_numpy = jax.tree.map(
@@ -164,10 +165,10 @@ def load_params(directory, step=None):
 
 
 def save_params(directory, params):
-  """Writes a checkpoint that has nothing but parameters.
+  """Writes a checkpoint with parameters only.
 
   Args:
-    directory: WORKDIR/checkpoints/STEP; does not exist.
+    directory: WORKDIR/checkpoints/STEP; must not exist.
     params: the tree of parameters.
   """
   directory = Path(directory).absolute()
@@ -180,19 +181,20 @@ def compare(found, expected, source):
   """Raises unless two trees have the same paths, shapes and dtypes.
 
   Args:
-    found: a tree of what a checkpoint holds: arrays or anything with shape
-      and dtype.
-    expected: the same of what the run wants.
-    source: where `found` comes from, to name it.
+    found: a checkpoint's tree of arrays, or anything with shape and dtype.
+    expected: the run's tree.
+    source: the origin of `found`, for messages.
 
   Raises:
-    InputError: names the first path that differs, what was expected and what
-      was found.
+    InputError: with the first path that differs, the expected and the found
+      value.
   """
   found, expected = parameters.flatten(found), parameters.flatten(expected)
   for path in sorted(found.keys() | expected.keys()):
     if path not in expected:
-      raise InputError(f'{source}: has {path}, which this config does not')
+      raise InputError(
+          f'{source}: has {path}, which is not part of this config'
+      )
     if path not in found:
       raise InputError(f'{source}: lacks {path}, which this config needs')
     have, want = _describe(found[path]), _describe(expected[path])
@@ -205,8 +207,8 @@ def _describe(leaf):
 
 
 def metadata(item):
-  """Returns the shapes and types of an item of a checkpoint, as a tree."""
-  # The handler itself: a Checkpointer warns about a file only a step has.
+  """Returns the tree of shapes and dtypes of a checkpoint's item."""
+  # Not through a Checkpointer, which warns about a file only a step has.
   handler = ocp.PyTreeCheckpointHandler()
   try:
     return handler.metadata(item.absolute()).tree
@@ -215,7 +217,7 @@ def metadata(item):
 
 
 def list_steps(directory):
-  """Returns the finished steps; an unfinished one has another name."""
+  """Returns the finished steps in order; an unfinished step has another name."""
   return sorted(
       int(path.name)
       for path in Path(directory).iterdir()
@@ -224,10 +226,10 @@ def list_steps(directory):
 
 
 def best_first(directory):
-  """Returns the steps that have a score, of a tie the later one first.
+  """Returns the steps that have a score, best first; of equal ones the later.
 
-  Scores of two metrics are not compared: the latest one says which is meant. A
-  run that continues writes the scores of its own metric (`Checkpointer`).
+  Only scores of the same metric as the latest score are compared. A continued
+  run rewrites the scores for its metric (`Checkpointer`).
   """
   scored = {}
   for step in list_steps(directory):
@@ -236,24 +238,24 @@ def best_first(directory):
       scored[step] = metrics[SCORE], metrics.get(SCORE_OF)
   if not scored:
     return []
-  _, meant = scored[max(scored)]
-  steps = [step for step in scored if scored[step][1] == meant]
+  _, metric = scored[max(scored)]
+  steps = [step for step in scored if scored[step][1] == metric]
   return sorted(steps, key=lambda step: (scored[step][0], step), reverse=True)
 
 
 def read_metrics(step_directory):
-  """Returns the metrics of a checkpoint; {}, and a line on stderr, if damaged."""
+  """Returns a checkpoint's metrics; if damaged, {} and a warning on stderr."""
   metrics, problem = find_metrics(step_directory)
   if problem:
-    _tell(f'{step_directory}: {problem}: not among the best checkpoints')
+    _warn_once(f'{step_directory}: {problem}: not among the best checkpoints')
   return metrics
 
 
 def find_metrics(step_directory):
-  """Returns (metrics of a checkpoint, '') or ({}, what is wrong with them).
+  """Returns (a checkpoint's metrics, '') or ({}, a description of the damage).
 
-  They are what the manifest says; those that no manifest names, of an older
-  version, are taken as they are.
+  The metrics are checked against the manifest; if it does not name them, as in
+  older versions, they are not checked.
   """
   step_directory = Path(step_directory)
   path = step_directory / METRICS
@@ -277,7 +279,7 @@ def find_metrics(step_directory):
     return {}, str(error).removeprefix(f'{step_directory}/')
 
 
-@functools.lru_cache  # once, however often they are read
-def _tell(line):
+@functools.lru_cache  # once per line
+def _warn_once(line):
   if line:
     print(line, file=sys.stderr, flush=True)

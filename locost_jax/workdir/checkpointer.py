@@ -1,17 +1,16 @@
 """Writes a run's checkpoints: WORKDIR/checkpoints/STEP/.
 
-  params     the tree of parameters: all that inference reads
+  params     the tree of parameters, the only item that inference reads
   training   the rest of the state by path: step, optimiser, random key
-  loop       what the training loop keeps on the host
-  metrics    what was measured at this step
+  loop       the training loop's state on the host
+  metrics    the metrics of this step
 
-A thread writes a step under a temporary name, adds a manifest of its files'
-checksums, and renames it when it is complete; older steps are removed only
-after that. A run killed at any moment therefore has a latest checkpoint that
-restores.
+A thread writes a step under a temporary name, adds a manifest of checksums, and
+renames the directory when it is complete; only then are older steps removed. A
+run killed at any moment therefore has a checkpoint that restores.
 
-Disks fail in other ways too: a run that continues checks every step against
-its manifest and renames a damaged one to STEP.damaged. Nothing is deleted.
+Disks also fail in other ways, so a continued run checks every step against its
+manifest and renames a damaged one to STEP.damaged. Nothing is deleted.
 `checkpoint.py` reads checkpoints.
 """
 
@@ -38,7 +37,7 @@ from locost_jax.workdir import manifest
 
 
 class _Manager(ocp.CheckpointManager):
-  """Orbax's manager, which sees only metrics that were checked."""
+  """Orbax's manager, restricted to metrics that passed the checks."""
 
   def metrics(self, step):
     return checkpoint.find_metrics(Path(self.directory) / str(step))[0]
@@ -47,19 +46,22 @@ class _Manager(ocp.CheckpointManager):
 class Checkpointer:
   """Saves, prunes and restores the checkpoints of one run.
 
-  Kept are the `keep_latest` most recent and the `keep_best` with the largest
-  score (see `checkpoint.score`); one without a score is never a best one. The
-  metric may be another than when the run was begun: scores are made anew from
-  the numbers that are stored.
+  It keeps the `keep_latest` most recent checkpoints and the `keep_best` with
+  the largest score (see `checkpoint.score`); one without a score is never among
+  the best. If config.checkpoint.metric has changed, the scores are computed
+  again from the stored metrics.
   """
 
   def __init__(self, directory, config, lower_is_better=('loss',)):
-    """Opens the directory, making it if need be, and clears half-written steps.
+    """Opens the directory and removes partially written steps.
 
     Args:
-      directory: WORKDIR/checkpoints.
+      directory: WORKDIR/checkpoints; made if missing.
       config: config.checkpoint.
       lower_is_better: see `checkpoint.score`.
+
+    Raises:
+      InputError: checkpoint.keep_latest is below 1.
     """
     if config.keep_latest < 1:
       raise InputError(
@@ -73,7 +75,7 @@ class Checkpointer:
         checkpoint.SCORE, -math.inf
     )
     self._saving = None  # the step of the last save
-    failed_save.quieten()
+    failed_save.silence_logs()
     self._manager = _Manager(
         self._directory,
         options=ocp.CheckpointManagerOptions(
@@ -99,12 +101,12 @@ class Checkpointer:
     Args:
       step: the number of steps done.
       state: a NamedTuple of pytrees with a field `params`.
-      metrics: what was measured at this step, name -> number, or None.
-      loop: what else is to be kept, as JSON holds it.
+      metrics: the metrics of this step, name -> number, or None.
+      loop: the loop's state, a dict for JSON, or None.
 
     Returns:
-      None, or in a few words which step had no room on the disk, the one before
-      or this one. What was written of it is removed; saving goes on.
+      None, or a message that the disk had no room for this step or the previous
+      one. Its partial files are removed; later steps can be saved.
     """
     problem = self.wait()
     metrics = self._scored(metrics or {})
@@ -119,19 +121,19 @@ class Checkpointer:
           ),
           metrics=metrics,
       )
-    except Exception as error:  # raised again if it is not the disk's
+    except Exception as error:  # raised again unless the disk failed
       return self._give_up(error)
     return problem
 
   def wait(self):
-    """Waits until the last save is over; returns as `save` does."""
+    """Waits for the last save; returns None or a message, as `save` does."""
     try:
       self._manager.wait_until_finished()
     except Exception as error:
       return self._give_up(error)
 
   def check(self):
-    """Returns the same of the last save, without waiting, if it is over."""
+    """Returns the last save's message or None, without waiting."""
     return None if self._manager.is_saving_in_progress() else self.wait()
 
   def close(self):
@@ -143,20 +145,20 @@ class Checkpointer:
       self._give_up(error)
 
   def latest_step(self):
-    """Returns the most recent step there is, or None."""
+    """Returns the most recent step, or None."""
     self.wait()
     return checkpoint.latest_step(self._directory)
 
   def set_damaged_aside(self):
-    """Renames every step that is not what was written, and says so on stderr.
+    """Renames damaged steps and reports them on stderr; see `damage.set_aside`.
 
-    See `damage.set_aside`. The steps that stay get scores of this metric.
+    The other steps get scores for the current metric.
 
     Returns:
-      The most recent step that is intact, or None where nothing was saved.
+      The most recent intact step, or None if nothing was saved.
 
     Raises:
-      InputError: only damaged ones are left.
+      InputError: all steps are damaged.
     """
     if jax.process_index() == 0:
       for line in damage.set_aside(self._directory):
@@ -164,7 +166,7 @@ class Checkpointer:
       for step in checkpoint.list_steps(self._directory):
         self._score_again(self._directory / str(step))
     step = checkpoint.latest_step(self._directory)
-    if jax.process_count() > 1:  # also: the others wait until it is renamed
+    if jax.process_count() > 1:  # the others also wait for the renaming
       known = multihost_utils.broadcast_one_to_all(
           np.int32(-1 if step is None else step)
       )
@@ -178,14 +180,14 @@ class Checkpointer:
     return step
 
   def measure(self, step, metrics):
-    """Adds what was measured at a step that was saved without.
+    """Adds metrics to a step that was saved without them.
 
     Args:
-      step: a step that was saved.
+      step: a saved step.
       metrics: name -> number.
 
     Returns:
-      None, or in a few words that there was no room for it on the disk.
+      None, or a message that the disk had no room.
     """
     self.wait()
     problem = None
@@ -198,17 +200,17 @@ class Checkpointer:
             f'{disk_error(error)}'
         )
       self._prune()
-    if jax.process_count() > 1:  # the others read what is there now
+    if jax.process_count() > 1:  # before the other hosts read the directory
       multihost_utils.sync_global_devices(f'{self._directory} {step} measured')
     self._manager.reload()
     return problem
 
   def loop(self, step):
-    """Returns the `loop` that was saved with a step."""
+    """Returns the `loop` dict saved with a step."""
     return untrusted.read_object(self._directory / str(step) / damage.LOOP)
 
   def best_step(self):
-    """Returns the step with the largest score, or None if none has one."""
+    """Returns the step with the largest score, or None."""
     self.wait()
     return checkpoint.best_step(self._directory)
 
@@ -223,15 +225,15 @@ class Checkpointer:
     return _numbers(checkpoint.read_metrics(self._directory / str(step)))
 
   def restore(self, step, abstract_state):
-    """Returns the state saved at a step, born with the shardings asked for.
+    """Restores the state of a step with the given shardings.
 
     Args:
-      step: a step that was saved.
+      step: a saved step.
       abstract_state: the state as jax.ShapeDtypeStructs with shardings.
 
     Raises:
-      InputError: paths, shapes or dtypes differ from what was saved. (Orbax
-        would cast a wrong dtype silently.)
+      InputError: the saved paths, shapes or dtypes differ. (Orbax would cast to
+        another dtype silently.)
     """
     directory = self._directory / str(step)
     training = _training(abstract_state)
@@ -262,7 +264,7 @@ class Checkpointer:
     damage.set_measured(directory, True)
 
   def _score_again(self, directory):
-    """Writes the score of this metric where another is stored."""
+    """Rewrites a step's score if it is for another metric."""
     stored = checkpoint.read_metrics(directory)
     scored = self._scored(stored)
     keys = checkpoint.SCORE, checkpoint.SCORE_OF
@@ -270,21 +272,24 @@ class Checkpointer:
       manifest.replace(directory, checkpoint.METRICS, json.dumps(scored))
 
   def _prune(self):
-    """Removes what is the best no longer. Orbax looks only when it saves."""
+    """Removes steps that are no longer among the best or the latest.
+
+    Orbax does so only when it saves.
+    """
     steps = checkpoint.list_steps(self._directory)
     kept = (
         steps[-self._config.keep_latest :]
         + checkpoint.best_first(self._directory)[: self._config.keep_best]
     )
     for step in set(steps).difference(kept):
-      # Under a name that is cleared later, should this be killed.
+      # Rename first: if this process is killed, the next one removes the rest.
       path = (self._directory / str(step)).rename(
           self._directory / f'{step}{failed_save.UNFINISHED}-removed'
       )
       shutil.rmtree(path, ignore_errors=True)
 
   def _scored(self, metrics):
-    """Metrics, of which scores are left out, with the score of this metric."""
+    """Returns metrics with the score of the current metric."""
     metrics, name = _numbers(metrics), self._config.metric
     best_by = checkpoint.score(metrics, name, self._lower_is_better)
     if best_by is None:
@@ -292,19 +297,22 @@ class Checkpointer:
     return metrics | {checkpoint.SCORE: best_by, checkpoint.SCORE_OF: name}
 
   def _write_manifest(self):
-    # Called by the first host when all files are written, before the rename.
+    # Called on the first host after all files are written, before the rename.
     name = f'{self._saving}{failed_save.UNFINISHED}*'
     for path in self._directory.glob(name):
       manifest.write(path)
 
   def _give_up(self, error):
-    """Makes room again after a save without; other errors are raised."""
+    """Cleans up after a save without room, and returns a message.
+
+    Other errors are raised.
+    """
     reason = disk_error(error)
     if reason is None:
       raise error
     if jax.process_index() == 0:
       failed_save.remove_unfinished(self._directory)
-    self._manager.reload()  # it has forgotten what this save would have removed
+    self._manager.reload()  # it has dropped the steps this save was to remove
     return f'step {self._saving} could not be saved: {reason}'
 
 

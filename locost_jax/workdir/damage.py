@@ -1,8 +1,8 @@
 """Sets damaged checkpoints aside when a run continues.
 
-A step that is not what was written is renamed to STEP.damaged. Where only the
-metrics are damaged, the latest step goes on without them and is evaluated
-again; another step is renamed, as it may have been the best. Nothing is
+A step whose files differ from its manifest is renamed to STEP.damaged. If only
+the metrics are damaged, the latest step is kept without them and evaluated
+again; an earlier step is renamed, because it may have been the best. Nothing is
 deleted.
 """
 
@@ -20,17 +20,17 @@ _METRICS_ASIDE = 'metrics.damaged'
 
 
 def set_aside(directory):
-  """Sets aside what is not what was written.
+  """Sets damaged steps aside.
 
   Args:
     directory: WORKDIR/checkpoints.
 
   Returns:
-    Lines that report it, and files that no manifest names.
+    Lines that report damage, and files that no manifest names.
   """
   lines = []
   for path in _numbered(directory):
-    # Also a step without parameters, which Orbax would take for one.
+    # Without `params`, it is no checkpoint, although Orbax would take it as one.
     found = manifest.find_damage(path, but='metrics/')
     if not found and not (path / 'params').is_dir():
       found = 'params is missing'
@@ -50,13 +50,13 @@ def set_aside(directory):
 
 
 def set_measured(directory, measured):
-  """Notes in a checkpoint whether its step has been evaluated."""
+  """Stores in a checkpoint whether its step has been evaluated."""
   record = untrusted.read_object(directory / LOOP)
   manifest.replace(directory, LOOP, json.dumps(record | {'measured': measured}))
 
 
 def _numbered(directory):
-  """The directories of all steps, whatever is in them, in order."""
+  """Returns all step directories in order, whatever they contain."""
   paths = [
       path
       for path in Path(directory).iterdir()
@@ -66,7 +66,7 @@ def _numbered(directory):
 
 
 def _forget_metrics(directory, found):
-  """Empties the metrics of a step; it is evaluated again if it was before."""
+  """Sets a step's metrics aside; if it had any, it is evaluated again."""
   nothing = json.dumps({})
   known = manifest.known_of(directory, checkpoint.METRICS)
   path = directory / checkpoint.METRICS

@@ -1,10 +1,9 @@
-"""Cleans up after a failed save: half-written files, and tracebacks.
+"""Cleans up after a failed save: partial files, and tracebacks.
 
-Orbax and TensorStore raise what went wrong, and `checkpoint.py` says it in a
-line. But Orbax also logs it from each of its threads; writes of TensorStore
-that fail a moment later find Orbax's event loop closed, which Python prints, as
-there is nobody to raise it to; and asyncio logs those that nobody waits for any
-more.
+Orbax and TensorStore raise the error, and `checkpointer.py` reports it in one
+line. But Orbax also logs it from each of its threads. TensorStore writes that
+fail later find Orbax's event loop closed, which Python prints as an unraisable
+exception, and asyncio logs abandoned writes.
 """
 
 import functools
@@ -19,12 +18,12 @@ UNFINISHED = '.orbax-checkpoint-tmp'  # in the name of a step being written
 
 
 def remove_unfinished(directory):
-  """Removes what is there of steps that are not whole.
+  """Removes the partial files of unfinished steps.
 
   Args:
-    directory: of the checkpoints, in which nothing is being saved.
+    directory: WORKDIR/checkpoints; no save may be in progress.
   """
-  # Writes that were under way make their directories anew for a moment.
+  # Pending writes may make their directories again for a moment.
   clean = 0
   for _ in range(30):
     unfinished = list(directory.glob(f'*{UNFINISHED}*'))
@@ -36,15 +35,15 @@ def remove_unfinished(directory):
     time.sleep(0.1)
 
 
-def quieten():
-  """Filters what is logged and printed, from now on; again: nothing more."""
-  logging.getLogger('absl').addFilter(_is_told)
+def silence_logs():
+  """Filters the logs and tracebacks of failed saves; may be called repeatedly."""
+  logging.getLogger('absl').addFilter(_is_no_orbax_error)
   logging.getLogger('asyncio').addFilter(_is_no_write)
   if getattr(sys.unraisablehook, 'func', None) is not _print:
     sys.unraisablehook = functools.partial(_print, sys.unraisablehook)
 
 
-def _is_told(record):
+def _is_no_orbax_error(record):
   return record.levelno < logging.ERROR or 'orbax' not in record.pathname
 
 

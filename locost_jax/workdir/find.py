@@ -20,17 +20,17 @@ from locost_jax.workdir import phases as phases_lib
 
 
 def find_run(directory):
-  """Where a run's checkpoint lies.
+  """Finds a run's checkpoint.
 
   Args:
-    directory: a WORKDIR (with phases it stands for the last finished one; while
-      none is, for the last that has a checkpoint; with several seeds for the
-      best of them, see `best_seed`), a checkpoint in one, or the directory of a
-      model that comes with the package.
+    directory: a WORKDIR, a checkpoint in one, or the directory of a model that
+      comes with the package. A WORKDIR with phases means its last finished
+      phase or, if none is finished, the last one with a checkpoint; a WORKDIR
+      with several seeds means its best seed (`best_seed`).
 
   Returns:
-    (home, checkpoint, config as nested dicts), home being where config.json and
-    vocabulary/ are; None when no run wrote the directory.
+    (home, checkpoint, config as nested dicts), where home is the directory of
+    config.json and vocabulary/; None if no run wrote the directory.
   """
   given, directory = directory, os.path.abspath(directory)
   parent, name = os.path.split(directory)
@@ -63,13 +63,13 @@ def find_run(directory):
 
 
 def seeds(directory):
-  """Returns {seed: path} of the runs that `main --seeds` has begun, ascending.
+  """Returns {seed: path} of the runs that `main --seeds` started, ascending.
 
   Args:
-    directory: a WORKDIR; {} where it is a run itself.
+    directory: a WORKDIR; {} if it is a single run.
   """
   directory = Path(directory)
-  # os.path answers also for a path that cannot be.
+  # os.path, because Path raises an error for an invalid path.
   if (
       not os.path.isdir(directory)
       or (directory / phases_lib.CONFIG_FILE).exists()
@@ -84,19 +84,19 @@ def seeds(directory):
 
 
 def best_seed(directory):
-  """Returns the best run of a WORKDIR of several seeds, named on stderr.
+  """Returns the best run of a WORKDIR of several seeds, and logs it on stderr.
 
-  It is the one whose best checkpoint has the best score, of those that are
-  finished; while none is, of those that have a checkpoint.
+  Compares the best checkpoints of the finished runs or, if none is finished, of
+  the runs that have a checkpoint.
 
   Args:
     directory: a WORKDIR.
 
   Returns:
-    The path of the seed's directory; None: it has no seeds.
+    The path of the seed's directory; None if there are no seeds.
 
   Raises:
-    InputError: none has a checkpoint, or they were chosen by other metrics.
+    InputError: no seed has a checkpoint, or their metrics differ.
   """
   begun = {}
   for path in seeds(directory).values():
@@ -117,15 +117,15 @@ def best_seed(directory):
       chosen_by.add(metrics.get(checkpoint.SCORE_OF, 'score'))
   if len(chosen_by) > 1:
     raise InputError(
-        f'{directory}: its seeds were chosen by other metrics: '
+        f'{directory}: its seeds have different checkpoint metrics: '
         f'{", ".join(sorted(map(str, chosen_by)))}; expected one of '
         f'{directory}/seed-N'
     )
   best = max(scores, key=scores.get)
-  # The score of what is better when lower is negative.
+  # The score is negative for metrics that are better when lower.
   by = [f'{name} {abs(scores[best]):.4g}' for name in chosen_by]
   by = by[0] if by else 'the first, as none was evaluated'
-  _tell(f'{directory}: {best.name}, the best of {len(scores)} seeds ({by})')
+  _log_once(f'{directory}: {best.name}, the best of {len(scores)} seeds ({by})')
   return best
 
 
@@ -140,28 +140,28 @@ def _is_finished(directory):
   )
 
 
-@functools.lru_cache  # once, however often it is looked for
-def _tell(line):
+@functools.lru_cache  # once per line
+def _log_once(line):
   print(line, file=sys.stderr, flush=True)
 
 
 def load_run_params(directory, config):
-  """The model's parameters in a checkpoint, adapters merged, as numpy.
+  """Loads a checkpoint's model parameters as numpy arrays, adapters merged.
 
   Args:
     directory: of the checkpoint.
-    config: the run's, as nested dicts.
+    config: the run's config, as nested dicts.
   """
   if find_builtin.has_parameters(directory):
     return parameters.unflatten(find_builtin.load_parameters(directory))
-  # Runs begun before there were adapters say nothing of them, and have none.
+  # Runs of versions without adapters lack the key.
   settings = config['train'].get('lora', {'alpha': 1.0})
   params = lora.merge(checkpoint.load_params(directory), settings['alpha'])
   return jax.tree.map(np.asarray, params)
 
 
 def find_vocabulary(home):
-  """The vocabulary of a run or a Hugging Face directory, or None."""
+  """Returns the vocabulary of a run or a Hugging Face directory, or None."""
   for directory in (os.path.join(home, 'vocabulary'), home):
     if vocabulary_lib.is_in(directory):
       return vocabulary_lib.load_vocabulary(directory)
@@ -171,11 +171,11 @@ def find_vocabulary(home):
 def check_vocabulary(home, vocabulary, config):
   """Raises an InputError if the embedding has fewer rows than tokens.
 
-  More it may have: releases round it up.
+  It may have more, because releases round the number up.
 
   Args:
-    home: where both are, to name it.
-    vocabulary: or None.
+    home: their directory, for the message.
+    vocabulary: a vocabulary, or None.
     config: `config.model` as a mapping.
   """
   if vocabulary is not None and vocabulary.size > config['vocab_size']:

@@ -14,7 +14,7 @@ def newest(directory):
     directory: a WORKDIR, or a checkpoint in one (see `find.find_run`).
 
   Raises:
-    InputError: no run wrote the directory, or it has no such file.
+    InputError: the directory is not a run's, or it has no such file.
   """
   run = find.find_run(directory)
   if run is None:

@@ -1,8 +1,8 @@
 """A lock on WORKDIR: one process trains in it at a time.
 
-The operating system keeps the lock (flock) and drops it when its holder ends,
-however it ends. WORKDIR/run.lock says who the holder is; the file alone means
-nothing.
+The operating system holds the lock (flock) and releases it whenever the process
+ends, also after a crash. WORKDIR/run.lock only names the holder: the existence
+of the file is not the lock.
 """
 
 import contextlib
@@ -16,20 +16,20 @@ import sys
 from locost_jax.errors import InputError
 
 FILE = 'run.lock'
-# A file system that has no locks.
+# Errors of a file system without locks.
 _NO_LOCKS = errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP
 
 
 @contextlib.contextmanager
-def held(workdir):
-  """Holds the lock in its context; makes WORKDIR.
+def hold(workdir):
+  """A context that holds the lock.
 
   Args:
-    workdir: WORKDIR.
+    workdir: WORKDIR; made if missing.
 
   Raises:
-    InputError: another process holds it, which the line names; or WORKDIR
-      cannot be written.
+    InputError: another process holds the lock (the message names it), or
+      WORKDIR cannot be written.
   """
   path = Path(workdir) / FILE
   try:
@@ -59,7 +59,7 @@ def _open(path):
       fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
       if _is_at(file, path):
         return file
-      # Its holder ended, and removed it, while this one opened it.
+      # The holder ended and removed the file after this process opened it.
       file.close()
     except BlockingIOError:
       raise InputError(
@@ -86,7 +86,7 @@ def _is_at(file, path):
 
 
 def _holder(file):
-  """Returns 'process PID on HOST', as the holder wrote it, and closes the file."""
+  """Returns 'process PID on HOST' from the lock's file, and closes the file."""
   with file:
     file.seek(0)
     pid, _, host = file.read(300).partition(' ')

@@ -1,4 +1,4 @@
-"""A manifest per checkpoint: what each of its files must be, to find damage.
+"""A manifest per checkpoint: sizes and checksums of its files, to find damage.
 
 A flipped bit or a page of zeros in an array restores without an error, with
 wrong numbers. So DIRECTORY/manifest.json has the size and the SHA-256 of
@@ -6,11 +6,11 @@ every file in DIRECTORY's subdirectories:
 
   {"params/d/3a0f...": ["8192 5e88...", ...], ...}
 
-a list, as a file that is being replaced may for a moment be either of two.
-Making and checking cost one pass over the bytes.
+Each entry is a list, because a file that is being replaced may be the old or
+the new one. Writing and checking take one pass over the bytes.
 
-A manifest may come from anybody. It names regular files in subdirectories;
-links, pipes and names that lead elsewhere are damage, and never opened.
+A manifest is not trusted. It names regular files in subdirectories; links,
+pipes and names outside the directory count as damage and are never opened.
 """
 
 import hashlib
@@ -24,14 +24,14 @@ from locost_jax import untrusted
 from locost_jax.errors import InputError
 
 FILE = 'manifest.json'
-_MOST_BYTES = 1 << 26  # of a manifest: that of some 500,000 files
-_SHOWN = 3  # extra files that a line names
+_MOST_BYTES = 1 << 26  # the largest manifest: about 500,000 files
+_SHOWN = 3  # extra files named in a message
 
 
 def write(directory):
-  """Makes the manifest of a directory whose files are all written.
+  """Writes the manifest of a directory whose files are complete.
 
-  The files are on the disk before the manifest that names them.
+  The files are synced to disk before the manifest that names them.
 
   Args:
     directory: of a checkpoint.
@@ -47,12 +47,12 @@ def write(directory):
 
 
 def find_damage(directory, only='', but=None):
-  """Returns what is wrong with a directory in a few words; '': nothing.
+  """Returns a short description of a directory's damage; '' if it is intact.
 
   Args:
     directory: of a checkpoint.
-    only: look only at files whose names begin so, 'params/' for example.
-    but: pass over files whose names begin so; None: over none.
+    only: prefix of the files to check, 'params/' for example.
+    but: prefix of the files to skip; None: none.
   """
   directory = Path(directory)
   try:
@@ -73,14 +73,14 @@ def find_damage(directory, only='', but=None):
 
 
 def find_damage_of(directory, name):
-  """Returns the same of one file; '' also where no manifest names it."""
+  """Returns `find_damage` of one file; '' also if no manifest names it."""
   directory = Path(directory)
   known = known_of(directory, name)
   return _compare(directory, name, known) if known else ''
 
 
 def known_of(directory, name):
-  """Returns what a file may be, 'BYTES SHA-256' each; []: no manifest says."""
+  """Returns a file's valid 'BYTES SHA-256' strings; [] if no manifest names it."""
   try:
     return _read(Path(directory)).get(name, [])
   except (InputError, OSError):
@@ -91,7 +91,7 @@ def identify(directory, only=''):
   """Returns a SHA-256 in hex of the names, sizes and hashes of files.
 
   Args:
-    directory: of a checkpoint, which is intact.
+    directory: of an intact checkpoint.
     only: as in `find_damage`.
   """
   known = sorted(_read(Path(directory)).items())
@@ -101,10 +101,10 @@ def identify(directory, only=''):
 
 
 def find_extra(directory, only='', but=()):
-  """Returns a line about files that the manifest does not name; '': none.
+  """Returns a line about files that the manifest does not name, or ''.
 
   Args:
-    directory: of a checkpoint, which is intact.
+    directory: of an intact checkpoint.
     only: as in `find_damage`.
     but: names of files that an older manifest may lack.
   """
@@ -126,10 +126,10 @@ def set_aside(directory, damage):
 
   Args:
     directory: of a checkpoint.
-    damage: what is wrong with it.
+    damage: a description of the damage.
 
   Returns:
-    One line that reports it.
+    One line that reports the renaming.
   """
   directory = Path(directory)
   number, aside = 1, directory.with_name(f'{directory.name}.damaged')
@@ -143,8 +143,8 @@ def set_aside(directory, damage):
 def replace(directory, name, text):
   """Replaces a file; directory and manifest agree at every moment.
 
-  Each step is on the disk before the next, so that a power cut is one of these
-  moments, too.
+  Each step is synced to disk before the next, so that this also holds after a
+  power cut.
 
   Args:
     directory: of a checkpoint.
@@ -172,7 +172,7 @@ def _read(directory):
 
   Raises:
     FileNotFoundError, NotADirectoryError: it is missing.
-    InputError: it is no manifest, or names what is not in the directory.
+    InputError: it is not a manifest, or names files outside the directory.
   """
   path = directory / FILE
   entries = untrusted.parse_object(
@@ -200,7 +200,7 @@ def _is_description(text):
 
 
 def _compare(directory, name, known):
-  """Returns what is wrong with one file; '': nothing."""
+  """Returns a description of one file's damage; '' if it is intact."""
   shown = untrusted.visible(name)
   try:
     found = _describe(directory, name)
@@ -219,12 +219,12 @@ def _compare(directory, name, known):
 
 
 def _within(directory, error):
-  """An InputError's line about a file, named relative to the directory."""
+  """Returns an InputError's message, with the path relative to the directory."""
   return untrusted.visible(str(error).removeprefix(f'{directory}/'))
 
 
 def _list(directory, only=''):
-  """The files in subdirectories; other files are Orbax's own notes."""
+  """Returns the files in subdirectories; Orbax writes its own files outside."""
   found = []
   for parent, directories, names in os.walk(directory):
     links = [x for x in directories if os.path.islink(os.path.join(parent, x))]

@@ -1,8 +1,8 @@
-"""Config keys of earlier versions: what became of each.
+"""Renamed and removed config keys of earlier versions.
 
-Everything that reads a stored config gets it in today's keys, so that old runs
-continue, evaluate and summarise. A key that is new needs no row: where a stored
-config lacks it, it has its default.
+Stored configs are converted to the current keys when they are read, so that old
+runs can be continued, evaluated and used for summaries. A new key needs no row:
+a stored config without it has the default.
 """
 
 # old key -> new key.
@@ -11,15 +11,15 @@ RENAMED = {
     'optim.warmup': 'optim.flat_steps',
     'optim.cooldown': 'optim.cooldown_steps',
 }
-# A key that was removed -> the values at which it did nothing. A stored config
-# with another value keeps the key, so that the run is refused by its name.
+# A removed key -> the values without effect. A stored config with another value
+# keeps the key, so that the error message names it.
 REMOVED = {
     'data.packing': (False, None),  # several short documents in a row
 }
 
 
 def update(config):
-  """Returns a stored config, nested dicts, in today's keys."""
+  """Returns a stored config, nested dicts, with the current keys."""
   config = {
       name: dict(value) if isinstance(value, dict) else value
       for name, value in config.items()
@@ -32,7 +32,7 @@ def update(config):
     section, last = _find(config, old)
     if section is not None and section[last] in ignored:
       del section[last]
-  # Until it was renamed, the flat part was ignored by the constant schedule.
+  # In old versions the constant schedule ignored this key.
   optim = config.get('optim') or {}
   if optim.get('schedule') == 'constant' and 'flat_steps' in optim:
     optim['flat_steps'] = 0
@@ -44,7 +44,7 @@ def update(config):
 
 
 def update_overrides(values):
-  """Returns what a phase sets, {'optim.ramp': 20, ...}, in today's keys."""
+  """Returns a phase's overrides, {'optim.ramp': 20, ...}, with current keys."""
   return {
       RENAMED.get(key, key): value
       for key, value in dict(values).items()
@@ -53,7 +53,7 @@ def update_overrides(values):
 
 
 def _find(config, key):
-  """(section that holds the key, its last part); (None, ...) without it."""
+  """Returns (section with the key, the key's last part); (None, ...) if missing."""
   *sections, last = key.split('.')
   for section in sections:
     config = config.get(section)

@@ -1,10 +1,10 @@
-"""A run's directory: its phases, what it was begun with, what may change.
+"""A run's directory: its phases and its stored config.
 
   WORKDIR/config.json  vocabulary/  cache/  checkpoints/STEP/  metrics.jsonl
   tensorboard/  predictions/TASK-SPLIT-STEP.jsonl  profile/  wandb.json
 
-With phases, WORKDIR holds config.json, vocabulary and cache, and WORKDIR/PHASE
-all of a run but the cache, so that a phase's directory is complete by itself.
+With phases, WORKDIR has config.json, vocabulary and cache; each WORKDIR/PHASE
+has all other files of a run, and its own config.json and vocabulary.
 """
 
 import copy
@@ -27,13 +27,13 @@ from locost_jax.workdir import old_keys
 from locost_jax.workdir import stored_config
 
 CONFIG_FILE = 'config.json'
-SHARES = 'shares'  # a key of it, see `write_config`
+SHARES = 'shares'  # a key of config.json, see `write_config`
 
 
 class Phase(NamedTuple):
-  """One training run of one or several in a row."""
+  """One training phase of a run."""
 
-  name: str  # '' where the config has no phases
+  name: str  # '' if the config has no phases
   directory: Path
   config: Any  # ConfigDict, resolved; train.init_from is the phase before
 
@@ -42,13 +42,13 @@ def make_phases(config, overrides, workdir):
   """Returns the phases of a config, a list of one or more.
 
   Args:
-    config: the whole config, the command line's values in it.
-    overrides: what the command line set, {'train.steps': 100, ...}: it comes
-      after what a phase sets.
+    config: the whole config, including the command line's values.
+    overrides: the command line's values, {'train.steps': 100, ...}; they
+      override a phase's values.
     workdir: WORKDIR.
 
   Raises:
-    InputError: config.phases has another form, an unknown key or a wrong type.
+    InputError: config.phases has a wrong form, an unknown key or a wrong type.
   """
   workdir = Path(workdir)
   if not config.phases:
@@ -80,7 +80,7 @@ def make_phases(config, overrides, workdir):
       )
     phase_config = copy.deepcopy(config)
     phase_config.phases = ()
-    own = ()  # of the command line, what is the first phase's alone
+    own = ()  # keys of the command line that only the first phase uses
     if phases:
       phase_config.train.init_from = str(phases[-1].directory)
       phase_config.train.init_map = ()
@@ -112,12 +112,12 @@ def _set(config, key, value, where):
 
 
 def to_dict(config):
-  """Returns a config as plain dicts and lists, as JSON holds it."""
+  """Returns a config as plain dicts and lists, for JSON."""
   return json.loads(config.to_json_best_effort())
 
 
 def has_checkpoint(phase):
-  """Whether the phase has saved any step."""
+  """Whether the phase has a checkpoint."""
   return any(
       path.parent.name.isdigit()
       for path in (phase.directory / 'checkpoints').glob('*/params')
@@ -125,7 +125,7 @@ def has_checkpoint(phase):
 
 
 def is_finished(phase):
-  """Whether the phase's last step has been saved, or its patience ended."""
+  """Whether the phase saved its last step, or stopped by train.patience."""
   return checkpoint.is_finished(
       phase.directory / 'checkpoints', phase.config.train
   )
@@ -134,10 +134,10 @@ def is_finished(phase):
 def read_config(directory):
   """Returns a directory's config.json as nested dicts, or None.
 
-  Its keys are today's, whatever version wrote it (`old_keys`).
+  Keys of older versions are converted to the current ones (`old_keys`).
 
   Raises:
-    InputError: it is not JSON, or a run's with values that cannot be.
+    InputError: it is not JSON, or a run's config with invalid values.
   """
   path = Path(directory) / CONFIG_FILE
   try:
@@ -153,7 +153,7 @@ def read_config(directory):
 
 
 def begin(directory, config, vocabulary, shares=()):
-  """Writes vocabulary/ and then config.json, each whole or not at all.
+  """Writes vocabulary/ and then config.json, each atomically.
 
   Args:
     directory: of a run or one of its phases.
@@ -176,7 +176,7 @@ def write_config(directory, config, shares=()):
   Args:
     directory: of a run or one of its phases.
     config: its config, shares of train.steps resolved to steps.
-    shares: {'optim.warmup_steps': 0.05, ...}, what they were resolved from.
+    shares: {'optim.warmup_steps': 0.05, ...}, the shares before resolution.
   """
   stored = to_dict(config)
   if shares:

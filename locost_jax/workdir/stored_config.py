@@ -1,8 +1,9 @@
-"""Checks a run's config.json before any of it is used.
+"""Checks a run's config.json before it is used.
 
-A run writes it, but it may have been edited, damaged or sent by somebody else.
-The keys that readers use have a kind here; all others are only compared with
-today's. Whether a model can be of these sizes is checked where it is built.
+A run wrote it, but it may have been edited, damaged or sent by somebody else.
+Keys that the code reads have a kind here; all others are only compared with the
+current config. Whether the sizes fit together is checked when the model is
+built.
 """
 
 import re
@@ -118,11 +119,11 @@ _KINDS = {
 
 
 def check(path, config):
-  """Raises an InputError unless a config.json can be a run's.
+  """Raises an InputError unless a config.json is a valid run's config.
 
   Args:
     path: of the file.
-    config: what it holds, a dict.
+    config: its contents, a dict.
   """
   for name in _SECTIONS:
     if name in config:
@@ -147,11 +148,11 @@ def check(path, config):
 
 
 def _check_phases(path, phases):
-  """Raises an InputError unless these are [name, {key: value}] each."""
+  """Raises an InputError unless each phase is [name, {key: value}]."""
   untrusted.check(path, 'phases', phases, untrusted.LIST)
   for row in phases:
     is_row = isinstance(row, list) and len(row) == 2
-    # The name is that of a directory of WORKDIR, and leads nowhere else.
+    # The name becomes a directory in WORKDIR and must not lead elsewhere.
     if not (
         is_row
         and isinstance(row[0], str)

@@ -8,5 +8,5 @@ from tests.benchmarks.measuring import ThisProcess
 
 @pytest.fixture
 def here(monkeypatch):
-  """Measures in the test's own process, which is warm."""
+  """Measures in the test's own process, without starting another."""
   monkeypatch.setattr(processes, 'WorkerProcess', ThisProcess)

@@ -1,4 +1,4 @@
-"""Measuring at reduced size, in a process of its own or in the test's."""
+"""Helpers to measure tiny models, in the test's process."""
 
 import json
 
@@ -22,7 +22,7 @@ TINY = [f'--config.model.{key}={value}' for key, value in SIZES.items()]
 
 
 class ThisProcess:
-  """A `processes.WorkerProcess` that is this process."""
+  """A `processes.WorkerProcess` that runs in this process."""
 
   def __init__(self, spec, limit=None):
     del limit

@@ -88,7 +88,7 @@ def test_kernel(call, here):
 
 
 def test_generate(call, here):
-  """Alone, and as a part of a comparison; 3 tokens, as asked."""
+  """Alone and in a comparison, with 3 generated tokens."""
   out, result = run(call, 'generate', '--tokens=3', lengths=(64, 128))
   assert 'samples/s' in out and 'contest' not in result
   for row in result['rows']:
@@ -169,7 +169,7 @@ def test_decode(call, here):
   assert '64 tokens: the caches give the same tokens' in out
 
 
-def test_decode_of_selected_states(call, here):
+def test_decode_with_selected_states(call, here):
   """7 tokens are selected: the smallest bucket has 64 states."""
   status, _, err, result = call(
       'decode',
@@ -224,7 +224,7 @@ def test_pages(call, here):
     assert row['times'].keys() == {'encode', 'pages', 'rows', 'global'}
     assert row['to_rows'] == seconds['pages'] / seconds['rows']
     assert row['to_global'] == seconds['pages'] / seconds['global']
-    # Keys and values of two layers: of what is read, and of what is written.
+    # Keys and values of two layers, of the input and of the generated tokens.
     read, own = (2 * 2 * n * 32 * 4 for n in (32, 5))
     assert row['cache_bytes'] == {
         'pages': P * (read + own),
@@ -246,7 +246,9 @@ def test_pages(call, here):
         ((*PAGES, '--lengths=80'), '--lengths=80: expected multiples of'),
     ),
 )
-def test_what_makes_no_pages_is_refused(arguments, expected, call, here):
+def test_models_and_lengths_without_pages_are_refused(
+    arguments, expected, call, here
+):
   status, out, err, _ = call('pages', *arguments)
   assert status == 2 and out == '' and expected in err
 
@@ -261,7 +263,7 @@ SELECTS = (
 
 
 def test_select(call, here):
-  """All tokens but start marks, g_0 in addition, where all are kept."""
+  """With all tokens kept: all but the start marks, and in addition g_0."""
   status, out, err, result = call('select', '--lengths=32,128', *SELECTS)
   assert status == 0, err
   one, four = result['rows']
@@ -287,7 +289,7 @@ def test_select(call, here):
 
 
 def test_turn(call, here):
-  """Half of the steps, warm-up included, take a turn; one in 50 is counted."""
+  """Half of the steps, warm-up included, have a turn; share assumes 1 in 50."""
   status, out, err, result = call('turn', '--lengths=64', *SELECTS)
   assert status == 0, err
   (row,) = result['rows']
@@ -302,12 +304,14 @@ def test_turn(call, here):
 @pytest.mark.parametrize(
     'arguments, expected',
     (
-        ((), "name='locost' with select=None has no selector at work"),
+        ((), "name='locost' with select=None has no active selector"),
         ((*SELECTS, '--config.model.select=none'), "select='none' has no"),
         ((*SELECTS, '--lengths=80'), '--lengths=80: expected multiples of'),
     ),
 )
-def test_what_selects_nothing_is_refused(arguments, expected, call, here):
+def test_models_and_lengths_without_a_selector_are_refused(
+    arguments, expected, call, here
+):
   status, out, err, _ = call('select', *arguments)
   assert status == 2 and out == '' and expected in err
 
@@ -322,7 +326,7 @@ def test_models_without_convolutions_are_refused(command, call, here):
 
 @pytest.mark.slow
 def test_train(call, here, monkeypatch):
-  """A layer of 512 tokens in pieces of 64 needs less than as a whole."""
+  """A layer of 512 tokens needs less memory in pieces of 64 than as a whole."""
   monkeypatch.setattr(tokenwise, 'CPU_PIECE', 64)
   out, result = run(call, 'train', '--tokens=6', lengths=(512,))
   (row,) = result['rows']
@@ -364,7 +368,7 @@ def test_a_step_that_does_not_fit_is_not_timed(here, monkeypatch):
 
 
 def test_run(call, here, tmp_path):
-  """Two saves, a step after the first of them, and a process that goes on."""
+  """Two saves, a step after the first, and a process that continues."""
   status, out, err, result = call(
       'run',
       '--lengths=64',
@@ -389,15 +393,15 @@ def test_run(call, here, tmp_path):
   )
   assert len(times['saving']) == 1 and len(times['writing']) == 2
   assert row['saving_ratio'] == seconds['saving'] / seconds['step']
-  # Compiling alone takes longer than a step of so small a model.
+  # Compiling takes longer than a step of such a small model.
   assert seconds['ready'] > 5 * seconds['step'] > 0
   assert 0 <= row['data_wait'] < 1
-  assert row['state_bytes'] > 3 * 4 * 60 * 32  # of the embedding alone
+  assert row['state_bytes'] > 3 * 4 * 60 * 32  # only the embedding
   assert 'step that saves' in out and 'ready again after' in out
   assert not list(tmp_path.glob('run-*'))
 
 
-def test_the_steps_of_a_run():
+def test_step_times_of_a_run():
   """A save after step 2, on disk while step 4 runs, and one after step 6."""
   done = dict(zip(range(1, 8), (10, 11, 13.5, 14.75, 15.75, 16.75, 19)))
   assert whole_run.step_times(done, {2: 14, 6: 20}) == dict(
@@ -405,10 +409,10 @@ def test_the_steps_of_a_run():
   )
 
 
-def test_steps_that_one_look_finds_are_spread_since_the_look_before(
+def test_steps_of_one_poll_are_spread_since_the_previous_poll(
     monkeypatch, tmp_path
 ):
-  """Looks at 10, 12 and 18; the last finds three steps and half a line."""
+  """Polls at 10, 12 and 18; the last finds three steps and half a line."""
   looks = iter((10.0, 12.0, 18.0))
   monkeypatch.setattr(
       whole_run, 'time', types.SimpleNamespace(time=lambda: next(looks))
@@ -416,14 +420,14 @@ def test_steps_that_one_look_finds_are_spread_since_the_look_before(
   watcher, file = whole_run.RunWatcher(tmp_path), tmp_path / 'metrics.jsonl'
   line = '{"step": %d, "train/loss": 1.0}\n'
   file.write_text(line % 1)
-  watcher._look()
+  watcher._poll()
   file.write_text(
       ''.join(line % step for step in (1, 2, 3))
       + '{"step": 3, "eval/loss": 1.0}\n'
       + line % 4
       + '{"step"'
   )
-  watcher._look()
+  watcher._poll()
   assert watcher.seen()['done'] == {1: 12.0, 2: 14.0, 3: 16.0, 4: 18.0}
 
 
@@ -434,7 +438,7 @@ def test_run_without_record_files_says_what_to_install(monkeypatch):
 
 
 def test_cost(call, here, monkeypatch):
-  """Ten joules a document; money is machine time and energy."""
+  """Ten joules per document; money is for machine time and energy."""
 
   class Ten:
     joules, source = 10.0, 'a made-up meter'
@@ -463,7 +467,7 @@ def test_cost(call, here, monkeypatch):
 
 @pytest.mark.slow
 def test_gap_sentences(call, here, monkeypatch):
-  """Chosen as by rouge_score; as many documents as make up the words."""
+  """The choice of rouge_score; enough documents for the number of words."""
   monkeypatch.setattr(gap_sentences, 'WORDS', 1500)
   out, result = run(call, 'gsg', lengths=(60, 500))
   for row, documents in zip(result['rows'], (25, 3), strict=True):
@@ -479,7 +483,7 @@ def test_gap_sentences(call, here, monkeypatch):
 
 
 @pytest.mark.slow
-def test_gap_sentences_that_differ_are_told(call, here, monkeypatch):
+def test_different_gap_sentences_are_reported(call, here, monkeypatch):
   monkeypatch.setattr(gap_sentences, 'WORDS', 120)
   monkeypatch.setattr(gap_sentences, 'loop', lambda sentences: [0])
   out, result = run(call, 'gsg', lengths=(60,))
@@ -522,8 +526,8 @@ def test_cost_without_energy_says_so(tmp_path, monkeypatch):
         dict(variant='paper'),
     ],
 )
-def test_the_plain_layer_is_the_layer(change):
-  """Output and gradients, also with padding, as a whole and in pieces."""
+def test_the_plain_layer_equals_the_layer(change):
+  """Output and gradients, with and without padding, whole and in pieces."""
   config = default.get_config().model
   config.update(SIZES, dropout_rate=0.0, **change)
   random = np.random.default_rng(0)
@@ -559,7 +563,7 @@ def test_the_plain_layer_is_the_layer(change):
       )
 
 
-def test_products_alone_are_the_products():
+def test_products_equal_matrix_products():
   config = types.SimpleNamespace(
       d_model=6, d_ff=10, gating=True, feed_forward='gated-gelu'
   )
@@ -574,8 +578,8 @@ def test_products_alone_are_the_products():
   assert np.allclose(result.reshape(expected.shape), expected, atol=1e-4)
 
 
-def test_a_process_of_its_own(monkeypatch):
-  """Answers as this process does, with a peak of its own."""
+def test_worker_process(monkeypatch):
+  """Same answers as in this process, with its own peak memory."""
   spec = make_spec(what='kernel', length=64)
   with processes.WorkerProcess(spec, spec['limit']) as process:
     assert process.prepared['platform'] == 'cpu'
@@ -585,8 +589,8 @@ def test_a_process_of_its_own(monkeypatch):
     assert process.measure().keys() == row.keys()
 
 
-def test_memory_ends(call):
-  """A process over its limit is ended; what comes after is still reported."""
+def test_out_of_memory(call):
+  """A process over its limit is stopped; later measurements are reported."""
   status, out, _, result = call(
       'encode', '--lengths=64,128', *TINY, '--memory_limit=1MiB'
   )
@@ -615,7 +619,7 @@ def test_memory_ends(call):
         ("print('noise'); return {}, None", None),
     ],
 )
-def test_how_a_process_can_end(tmp_path, monkeypatch, body, expected):
+def test_failures_of_a_worker_process(tmp_path, monkeypatch, body, expected):
   (tmp_path / 'ends.py').write_text(
       'from locost_jax import errors\n'
       'from locost_jax.benchmarks import processes\n'

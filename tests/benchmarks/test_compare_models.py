@@ -1,4 +1,4 @@
-"""Models next to each other: ours and, where installed, PyTorch's."""
+"""Comparison of our models with PyTorch's, if PyTorch is installed."""
 
 import pytest
 
@@ -11,7 +11,7 @@ from tests.benchmarks.measuring import ThisProcess
 
 
 def test_longest_input(monkeypatch):
-  """Doubles, then tries 1.5 times; sizes scripted."""
+  """Doubles, then tries 1.5 times the length; memory sizes are scripted."""
 
   class Scripted(ThisProcess):
 
@@ -40,8 +40,8 @@ def test_longest_input(monkeypatch):
 
 
 @pytest.mark.parametrize('name', peers.NAMES)
-def test_a_peer_has_our_size_and_gives_states(name):
-  """Of the width, and for T5 the number of parameters, that we have."""
+def test_a_peer_has_our_size_and_returns_states(name):
+  """The same width as ours and, for T5, the expected number of parameters."""
   pytest.importorskip('torch', reason='peers need the extra `peers`')
   pytest.importorskip('transformers', reason='peers need the extra `peers`')
   spec = make_spec(what='peer', peer=name, length=64)
@@ -75,8 +75,8 @@ def test_comparison_with_peers():
   assert len(ours['times']) == len(theirs['times']) == 2
 
 
-def test_comparison_of_train_steps():
-  """Each learns: its loss falls, and it takes the memory of a step."""
+def test_train_step_comparison():
+  """Ours and each peer have times and ratios."""
   pytest.importorskip('torch', reason='peers need the extra `peers`')
   pytest.importorskip('transformers', reason='peers need the extra `peers`')
   spec = make_spec(what='train', tokens=8)
@@ -93,7 +93,7 @@ def test_comparison_of_train_steps():
 
 
 def test_comparison_of_whole_models():
-  """Both write what was asked."""
+  """Both generate the given number of tokens."""
   pytest.importorskip('torch', reason='peers need the extra `peers`')
   pytest.importorskip('transformers', reason='peers need the extra `peers`')
   spec = make_spec(what='generate', writes=True, tokens=4)
@@ -106,7 +106,7 @@ def test_comparison_of_whole_models():
 
 
 @pytest.mark.parametrize('name', peers.NAMES)
-def test_a_peer_writes_as_many_tokens_as_asked(name):
+def test_a_peer_generates_the_given_number_of_tokens(name):
   torch = pytest.importorskip('torch', reason='peers need the extra `peers`')
   pytest.importorskip('transformers', reason='peers need the extra `peers`')
   spec = make_spec(what='peer', tokens=4)
@@ -122,8 +122,8 @@ def test_a_peer_writes_as_many_tokens_as_asked(name):
   assert written.shape == (2, 1 + 4)  # the start mark first
 
 
-def test_train_steps_are_compared_two_by_two(monkeypatch):
-  """With what has ended there is nothing to compare; processes scripted."""
+def test_train_steps_are_compared_in_pairs(monkeypatch):
+  """A model out of memory is not compared again; processes are scripted."""
   loaded, most = set(), []
 
   class Scripted(ThisProcess):
@@ -165,14 +165,14 @@ def test_train_steps_are_compared_two_by_two(monkeypatch):
   assert compare({'t5': 64, 't5, recomputing': 64}) == [('locost', 1)]
 
 
-def test_our_part_of_a_comparison_of_train_steps(here):
+def test_our_train_step_in_a_comparison(here):
   spec = make_spec(what='train', tokens=8)
   (ours,) = compare_models.compare(spec, ['locost'], 64, {}, lambda text: None)
   assert ours['temp_bytes'] > 64 * 32 * 4 and min(ours['times']) > 0
 
 
-def test_a_peer_learns_in_bfloat16_under_autocast(monkeypatch):
-  """Products are in bfloat16, parameters stay in float32."""
+def test_a_peer_trains_in_bfloat16_under_autocast(monkeypatch):
+  """Matrix products are in bfloat16, parameters stay in float32."""
   torch = pytest.importorskip('torch', reason='peers need the extra `peers`')
   pytest.importorskip('transformers', reason='peers need the extra `peers`')
   made, make, products = [], peers._make_t5_like, set()

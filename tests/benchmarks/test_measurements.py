@@ -15,7 +15,7 @@ from locost_jax.telemetry import energy
 
 
 @pytest.mark.parametrize('power', [0.5, 1.0, 1.05, 2.0])
-def test_exponent_of_a_power(power):
+def test_exponent_of_a_power_law(power):
   lengths = np.array([1024, 4096, 16384, 600000])
   assert growth.fit_exponent(lengths, 3e-7 * lengths**power) == (
       pytest.approx(power, abs=1e-9)
@@ -31,7 +31,7 @@ def test_exponent_is_least_squares():
   assert growth.fit_exponent([64, 64], [1.0, 2.0]) is None
 
 
-def test_growth_is_compared_with_16k():
+def test_growth_is_relative_to_16k():
   rows_ = [
       dict(length=length, seconds={'a': length * per_token})
       for length, per_token in ((1024, 3.0), (16384, 2.0), (65536, 2.5))
@@ -115,7 +115,7 @@ def test_numbers_with_units(value, unit, expected):
 
 
 def test_joules_of_counters_that_wrap(tmp_path, monkeypatch):
-  """Packages only, not their parts; a counter that starts again from 0."""
+  """Packages without their parts, and a counter that wraps to 0."""
   monkeypatch.setattr(energy, '_gpu_watts', lambda: None)
   counts = {'intel-rapl:0': 9_000_000, 'intel-rapl:1': 500, 'intel-rapl:0:0': 1}
 
@@ -134,9 +134,7 @@ def test_joules_of_counters_that_wrap(tmp_path, monkeypatch):
   assert meter.source == 'RAPL'
 
 
-def test_a_counter_that_does_not_answer_once_is_made_up_for(
-    tmp_path, monkeypatch
-):
+def test_a_failed_reading_of_a_counter_is_made_up_for(tmp_path, monkeypatch):
   monkeypatch.setattr(energy, '_gpu_watts', lambda: None)
   package = tmp_path / 'intel-rapl:0'
   package.mkdir()

@@ -30,7 +30,7 @@ def test_each_flag_once_under_a_heading(command, run_command, monkeypatch):
   status, out, err = run_command(module, '--help')
   assert (status, err) == (0, '')
   assert out.startswith(module.__doc__.strip().splitlines()[0])
-  listed = out.partition('\nInput:')[2].partition('\nConfig keys:')[0]
+  listed = out[len(module.__doc__.strip()) :].partition('\nConfig keys:')[0]
   shown = re.findall(r'^  --(\w+)', listed, re.M)
   assert sorted(shown) == sorted(set(defined(command)))
   assert max(map(len, out.splitlines())) <= 80

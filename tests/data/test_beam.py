@@ -1,4 +1,4 @@
-"""data/beam.py on Beam's own runner: what a run would have made itself."""
+"""data/beam.py on Beam's local runner makes the shards that a run makes."""
 
 import json
 
@@ -21,7 +21,7 @@ SHARDS = 3
 
 @pytest.fixture
 def config(tmp_path, monkeypatch):
-  """Three shards that count as too large to tokenise first."""
+  """Three shards that are cached shard by shard."""
   for shard in range(SHARDS):
     (tmp_path / f's{shard}.jsonl').write_text(
         ''.join(
@@ -60,7 +60,7 @@ def test_direct_runner(config, tmp_path, monkeypatch):
   path = beam.run(
       config, BYTES, str(tmp_path / 'beam'), ['--runner=DirectRunner']
   )
-  # A run finds every shard there: no process is started.
+  # A run finds every shard and starts no process.
   start = workers._start
   monkeypatch.setattr(workers, '_start', None)
   config.data.cache_dir = str(tmp_path / 'beam')
@@ -73,7 +73,7 @@ def test_direct_runner(config, tmp_path, monkeypatch):
     for key in a:
       np.testing.assert_array_equal(a[key], b[key])
   own.close()
-  # Given again, only what is missing is made.
+  # A second job makes only the missing shard.
   shard = streamed.shard_path(tmp_path / 'beam' / path.rpartition('/')[2], 1)
   (shard / records.STATS).unlink()
   made = []

@@ -1,4 +1,4 @@
-"""data/blocks.py, workers.py: the same cache however it came about."""
+"""data/blocks.py, workers.py: processes and interruptions change no cache."""
 
 import json
 import os
@@ -32,7 +32,7 @@ def write_jsonl(path, rows):
 
 
 def make_rows(n, start=0):
-  """Every seventh row has no summary and is left out of training."""
+  """Every seventh row has no summary and is skipped in training."""
   return [
       dict(
           id=f'row {i}',
@@ -72,7 +72,7 @@ def whole(config, tmp_path):
   return build(config, tmp_path / 'whole')
 
 
-def test_what_it_makes(whole):
+def test_records_and_stats(whole):
   rows, stats = whole
   assert len(rows) == stats['records'] == 28 and stats['skipped'] == 5
   assert [row.split("'")[3] for row in rows[:7]] == [
@@ -96,7 +96,7 @@ def test_blocks_change_nothing(config, tmp_path, whole, size, monkeypatch):
 
 @pytest.mark.slow
 def test_processes_change_nothing(config, tmp_path, whole):
-  """More than shards, and fewer; progress rises to the end."""
+  """More processes than shards, and fewer; progress never falls."""
   shown = []
   assert build(config, tmp_path / 'c', processes=3, show=shown.append) == whole
   assert shown == sorted(shown) and shown[-1] <= 28
@@ -119,8 +119,8 @@ def test_an_empty_shard_among_others(config, tmp_path, whole):
   assert build(config, tmp_path / 'd', shards=[2])[0] == []
 
 
-def test_a_stopped_build_goes_on(config, tmp_path, whole, monkeypatch):
-  """SIGKILL in the middle; finished blocks are not made again."""
+def test_a_stopped_build_resumes(config, tmp_path, whole, monkeypatch):
+  """After SIGKILL, finished blocks are not made again."""
   code = """
 import pickle, sys, time
 from ml_collections import ConfigDict
@@ -163,7 +163,7 @@ blocks.build(config, byte_vocabulary.ByteVocabulary(), 'train', dict(a='key'),
 
 
 @pytest.mark.slow
-def test_several_processes_that_are_killed_go_on(config, tmp_path):
+def test_several_killed_processes_resume(config, tmp_path):
   for i in range(2, 8):
     write_jsonl(tmp_path / f'a{i}.jsonl', make_rows(5, 40 * i))
   whole = build(config, tmp_path / 'whole')
@@ -189,7 +189,7 @@ blocks.build(config, byte_vocabulary.ByteVocabulary(), 'train', dict(a='key'),
   assert build(config, path, processes=2) == whole
 
 
-def test_a_cut_of_other_blocks_is_not_mixed_in(
+def test_blocks_of_another_size_are_not_reused(
     config, tmp_path, whole, monkeypatch
 ):
   monkeypatch.setattr(blocks, 'ROWS', 4)
@@ -210,7 +210,7 @@ def test_a_cut_of_other_blocks_is_not_mixed_in(
   assert build(config, tmp_path / 'c') == whole
 
 
-def test_what_one_process_cannot_read_ends_all(config, tmp_path):
+def test_an_input_error_of_one_process_ends_all(config, tmp_path):
   file = tmp_path / 'a1.jsonl'
   file.write_text(file.read_text() + '{"document": "no summary"}\n')
   with pytest.raises(InputError, match=r"a1\.jsonl:11: no field 'summary'"):
@@ -218,7 +218,7 @@ def test_what_one_process_cannot_read_ends_all(config, tmp_path):
   assert not (tmp_path / 'c').exists()
 
 
-def test_a_process_that_dies_is_told(tmp_path):
+def test_a_process_that_dies_is_reported(tmp_path):
   team = workers.Workers('os:abort', [None], [tmp_path / 'log'])
   with pytest.raises(RuntimeError, match=f'see {tmp_path}/log'):
     while team.running():
@@ -259,7 +259,7 @@ sys.stdin.read()
 
 @pytest.mark.slow
 def test_the_command_and_then_a_run(config, tmp_path, run_command):
-  """A run with cache_dir finds what the command made, and makes nothing."""
+  """A run with cache_dir uses the caches of the command and makes none."""
   flags = [
       f'--config.data.{key}={config.data[key]}'
       for key in (
@@ -284,12 +284,12 @@ def test_the_command_and_then_a_run(config, tmp_path, run_command):
   made = sorted((tmp_path / 'caches').iterdir())
   cache = cache_lib.open_cache(config, BYTES, 'train', tmp_path / 'elsewhere')
   assert len(cache) == 28 and sorted((tmp_path / 'caches').iterdir()) == made
-  # Another text is no other setting of this one.
+  # A cache of another text is not one with other settings.
   config.data.train_files = str(tmp_path / 'a0.jsonl')
   other = cache_lib.open_cache(config, BYTES, 'train', tmp_path / 'elsewhere')
   assert len(other) == 19
   config.data.train_files = str(tmp_path / 'a?.jsonl')
-  # Other settings: refused, by name, as it would take hours again.
+  # Other settings are refused and named: another cache may take hours.
   config.data.max_input_length = 30
   with pytest.raises(InputError, match='max_input_length 24, not 30; for a'):
     cache_lib.open_cache(config, BYTES, 'train', tmp_path / 'elsewhere')
@@ -318,7 +318,7 @@ def test_the_command_trains_a_vocabulary_once(config, tmp_path, run_command):
     assert f'vocabulary: {tmp_path / "caches"}/vocabulary-jsonl-260-' in err
   (home,) = (tmp_path / 'caches').glob('vocabulary-jsonl-260-*')
   assert vocabulary_lib.load_vocabulary(home).encode('Document')
-  # A run finds it; one on other texts has its own.
+  # A run finds it; a run on other texts trains its own.
   config.data.update(
       cache_dir=str(tmp_path / 'caches'),
       vocabulary='train',

@@ -1,4 +1,4 @@
-"""data/builtin_corpus.py and documentation.py: what is read on this machine."""
+"""data/builtin_corpus.py and documentation.py on this machine."""
 
 import re
 import sys
@@ -90,7 +90,7 @@ def test_rows_are_distinct(corpus):
   assert len({_words(p.document) for p in pairs}) == len(pairs)
 
 
-def test_pairs_are_sound(corpus):
+def test_pairs_are_valid(corpus):
   for pair in corpus.pairs['train'] + corpus.pairs['validation']:
     assert 4 <= len(_words(pair.summary).split()) <= 40
     assert len(_words(pair.document).split()) >= 12
@@ -98,14 +98,14 @@ def test_pairs_are_sound(corpus):
     assert not re.search(r'>>>|```|^[-=]{4,}$', pair.document, re.M)
 
 
-def test_validation_targets_are_nowhere_in_training(corpus):
+def test_validation_targets_are_not_in_training(corpus):
   trained = ''.join(
       [_words(d.text) for d in corpus.documents['train']]
       + [_words(p.document) + _words(p.summary) for p in corpus.pairs['train']]
   )
   for pair in corpus.pairs['validation']:
     assert _words(pair.summary) not in trained
-  # They are in the whole: the check above can fail.
+  # They are in the unfiltered corpus, so the check above can fail.
   everything = ''.join(
       _words(d.text) for d in documentation.read_docstrings(packages=())
   )
@@ -181,7 +181,7 @@ def test_packages_are_read_but_not_imported(tmp_path, monkeypatch):
 
   corpus = builtin_corpus.make_corpus.__wrapped__(packages)
   train, validation = corpus.pairs['train'], corpus.pairs['validation']
-  # One of each two copies; they differ in a number only.
+  # One of two copies, which differ only in a number.
   assert sorted(p.summary for p in train + validation) == sorted(firsts)
   assert {p.id.split(':')[0] for p in train + validation} == {'fakeone.core'}
   held_out = {p.summary for p in validation}

@@ -1,4 +1,4 @@
-"""data/records.py and data/cache.py: complete or absent, never stale."""
+"""data/records.py and data/cache.py: caches are complete and never stale."""
 
 import itertools
 import json
@@ -179,7 +179,7 @@ def run(code, *arguments, **keywords):
   )
 
 
-def test_killed_build_leaves_nothing_that_counts(tmp_path):
+def test_killed_build_leaves_no_cache(tmp_path):
   path = tmp_path / 'c'
   code = """
 import os, signal, sys
@@ -204,7 +204,7 @@ with records.locked(sys.argv[1]):
   assert not records.is_complete(path, {'another': 'key'})
 
 
-def test_builders_exclude_each_other(tmp_path):
+def test_only_one_process_builds(tmp_path):
   code = """
 import sys
 from locost_jax.data import records
@@ -308,7 +308,7 @@ SHARDS = 5
 
 @pytest.fixture
 def large(config, tmp_path, monkeypatch):
-  """A corpus of five shards that counts as too large to tokenise first."""
+  """A corpus of five shards that is cached shard by shard."""
   for shard in range(SHARDS):
     write_jsonl(tmp_path / f's{shard}.jsonl', make_rows(6 + shard, 50 * shard))
   config.data.train_files = str(tmp_path / 's?.jsonl')
@@ -368,7 +368,7 @@ def test_large_corpus_is_cached_shard_by_shard(large, tmp_path, monkeypatch):
   # An epoch is 40 records, 20 batches; but groups of 16 batches cross epochs.
   assert {len(b['encoder_input_tokens']) for b in batches} == {2}
 
-  # Which shards were there already changes nothing: take two away.
+  # Existing shards do not change the batches: remove two.
   monkeypatch.setattr(cache_lib, 'STREAM_BYTES', 0)
   for shard in shards_there(directory)[1:3]:
     for file in shard.iterdir():
@@ -381,7 +381,7 @@ def test_large_corpus_is_cached_shard_by_shard(large, tmp_path, monkeypatch):
   wait_for(lambda: again.total() is not None)
   again.close()
 
-  # All shards are there: no process is started, and nothing is tokenised.
+  # All shards exist: no process is started, and nothing is tokenised.
   monkeypatch.setattr(workers, '_start', None)
   third = cache_lib.open_cache(large, VOCABULARY, 'train', directory)
   assert equal(
@@ -398,7 +398,7 @@ def test_validation_of_a_large_corpus_is_its_beginning(large, tmp_path):
 
 @pytest.mark.slow
 def test_training_starts_before_all_is_tokenised(large, tmp_path, monkeypatch):
-  """A row that cannot be read, in the last shard, stops only what needs it."""
+  """An unreadable row in the last shard stops only readers of that shard."""
   last = order.window_shards(SHARDS, 2, 0, 0, 2)
   file = tmp_path / f's{last[0]}.jsonl'
   file.write_text('{"document": 1, "summary": "x"}\n')

@@ -1,4 +1,4 @@
-"""Token caches that are not what was written: one line, never wrong records."""
+"""Damaged token caches give a one-line error, never wrong records."""
 
 import json
 import os
@@ -69,7 +69,7 @@ def test_a_whole_cache_is_read(path):
 def test_damage_is_one_line(path, name, spoil):
   spoil(path / name)
   if name == checksums.FILE and not (path / name).exists():
-    read_all(path)  # as an older version left it
+    read_all(path)  # as in caches of older versions
     return
   with pytest.raises(InputError) as error, within():
     read_all(path)
@@ -77,11 +77,11 @@ def test_damage_is_one_line(path, name, spoil):
   # A flipped checksum looks like damage of its file.
   assert line.startswith(f'{path}/') and '\n' not in line
   assert line.startswith(f'{path / name}: ') or name == checksums.FILE
-  assert line.endswith(f'; remove {path}, and it is made again')
+  assert line.endswith(f'; remove {path} to have it made again')
 
 
 def test_each_flipped_bit_of_the_records_is_found(path):
-  """By the reader or by the checksum; never other rows."""
+  """The reader or the checksum finds it; no wrong row is returned."""
   size = (path / records.RECORDS).stat().st_size
   for at in range(0, size, max(1, size // 60)):
     flip(path / records.RECORDS, at)
@@ -108,7 +108,7 @@ def test_damage_found_in_the_background_ends_the_next_read(path):
         (dict(dtype='<f8'), 'dtype="<f8": expected one of "<u2", "<i4"'),
         (dict(records=-1), 'records=-1: expected an integer'),
         (dict(records='9'), 'records="9": expected an integer'),
-        (dict(input_tokens=1), 'its sums are not the tokens'),
+        (dict(input_tokens=1), 'its sums differ from the tokens'),
         (dict(records=49), 'expected int32[49, 2]'),
     ],
 )
@@ -127,7 +127,7 @@ def test_lengths_without_checksums(path):
   lengths = np.load(path / records.LENGTHS)
   lengths[3, 0] += 4
   np.save(path / records.LENGTHS, lengths)
-  with pytest.raises(InputError, match='its sums are not the tokens'):
+  with pytest.raises(InputError, match='its sums differ from the tokens'):
     read_all(path)
 
 
@@ -162,5 +162,5 @@ def test_a_command_prints_the_line(tmp_path, run_command, capfd):
   assert (status, out) == (2, '')
   assert err == (
       f'error: {path / records.LENGTHS}: has other contents than were written; '
-      f'remove {path}, and it is made again\n'
+      f'remove {path} to have it made again\n'
   )

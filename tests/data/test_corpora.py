@@ -1,4 +1,4 @@
-"""data/corpora.py, corpus.py: every named corpus, local, mocked, or missing."""
+"""data/corpora.py, corpus.py: named corpora, local, mocked or missing."""
 
 import gzip
 import json
@@ -55,7 +55,7 @@ def row(i, **more):
   )
 
 
-def test_the_table_tells_everything():
+def test_the_table_is_complete():
   assert set(corpora.TABLE) >= set("""
       c4_gsg arxiv pubmed govreport govreport_authors summscreenfd summscreen
       booksum_chapter booksum_book multinews wcep narrativeqa qmsum squality
@@ -98,7 +98,7 @@ def test_sizes_of_the_paper(task, splits):
 
 
 @pytest.mark.parametrize('task', corpora.TABLE)
-def test_missing_data_is_said_in_one_line(config, task):
+def test_missing_data_is_a_one_line_error(config, task):
   config.data.task = task
   entry = corpora.TABLE[task]
   with pytest.raises(InputError) as error:
@@ -146,7 +146,7 @@ MAPPED = {
 
 @pytest.mark.parametrize('task', WITH_TFDS)
 def test_tfds_mocked(config, task, monkeypatch):
-  """The builders' own features, read as ours, on mocked data."""
+  """Rows of mocked TFDS builders are converted to rows of a Corpus."""
   import tensorflow_datasets as tfds
 
   asked = []
@@ -182,7 +182,7 @@ def test_tfds_mocked(config, task, monkeypatch):
 
 
 def test_queries_and_documents_of_tfds(config, monkeypatch):
-  """Pages need the query by itself, and several documents by themselves."""
+  """Pages need the query and each document separately."""
   import tensorflow_datasets as tfds
 
   monkeypatch.setattr(sources, 'find_tfds', lambda name, where: where)
@@ -256,7 +256,7 @@ def test_prepared_by_tfds(config, prepared, tmp_path):
     i = row['id'][1:]
     assert row['inputs'] == f'What is {i}?\n\nA: It is {i}.'
     assert row['targets'] == f'It is {i}.'
-  # It has other numbers of rows than the paper's: refused, and not forgotten.
+  # Its numbers of rows differ from the paper's: refused, also the second time.
   with pytest.raises(
       InputError,
       match=r'qmsum: the train split has 7 rows, '
@@ -338,7 +338,7 @@ def test_several_references_reach_the_records(config, tmp_path):
   assert 'references' not in cache[1]
 
 
-def test_a_query_of_one_s_own_files(config, tmp_path):
+def test_a_query_in_own_files(config, tmp_path):
   path = tmp_path / 'a.jsonl'
   write_jsonl(path, [dict(text='A text.', gist='Gist.', question='Who?')])
   config.data.update(
@@ -372,8 +372,8 @@ def test_copies_with_other_queries_are_held_out_together(config, tmp_path):
   assert documents[0] and documents[1] and not documents[0] & documents[1]
 
 
-def test_files_as_the_task_says(config, tmp_path):
-  """C4's task makes gap sentences of any text; config.gsg still counts."""
+def test_files_with_a_gap_sentence_task(config, tmp_path):
+  """C4's task makes gap sentences of own files; config.gsg still applies."""
   path = tmp_path / 'a.jsonl'
   write_jsonl(
       path,
@@ -395,7 +395,7 @@ def test_files_as_the_task_says(config, tmp_path):
 def test_asserted_corpora_are_tokenised_as_a_whole(
     config, tmp_path, monkeypatch
 ):
-  """However large; so their sizes are asserted, and they can be mixed."""
+  """At any size, so their sizes are asserted and they can be mixed."""
   monkeypatch.setattr(cache_lib, 'STREAM_BYTES', 0)
   config.data.update(task='arxiv', check_sizes=False, window_shards=1)
   for i in range(3):
@@ -409,7 +409,7 @@ def test_asserted_corpora_are_tokenised_as_a_whole(
   assert cache_lib.is_large(config, corpus_lib.corpus(config))
 
 
-def test_wrong_names_are_seen_at_once(config, tmp_path):
+def test_wrong_names_are_refused_early(config, tmp_path):
   place = tmp_path / 'corpora' / 'arxiv'
   write_jsonl(place / 'train.jsonl', [dict(article='a', abstract='b')])
   config.data.task = 'arxiv'

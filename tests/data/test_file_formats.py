@@ -1,4 +1,4 @@
-"""data/file_formats.py: CSV, TSV, parquet and texts are read as JSONL is."""
+"""data/file_formats.py: CSV, TSV, parquet and texts give the rows of JSONL."""
 
 import csv
 import gzip
@@ -111,7 +111,7 @@ def expected(tmp_path_factory):
 
 @pytest.mark.parametrize('name', WRITERS)
 def test_every_format_has_the_rows_of_jsonl(tmp_path, name, expected):
-  """Also those that are held back: the split is of the content."""
+  """Also the held-out rows, because the split depends on the content."""
   file = write(tmp_path / name, WRITERS[name](ROWS))
   config = make_config(file, test_files=file)
   tasks.check(config)
@@ -224,20 +224,20 @@ def test_units_of_a_text(tmp_path, unit, expected):
   assert read(blank, ('text',), unit) == []
 
 
-def test_a_cache_knows_the_unit_of_texts_only(tmp_path):
+def test_only_caches_of_texts_depend_on_the_unit(tmp_path):
   text = write(tmp_path / 'a.txt', '\n\n'.join(map(story, range(4))).encode())
   rows = write(tmp_path / 'a.jsonl', to_jsonl([dict(text=story(0))]))
 
   def place(file, unit):
     config = make_config(file, gaps=True, text_unit=unit)
     found = corpus_lib.corpus(config)
-    return cache_lib.place(config, found, BYTES, 'train', 'x')[0]
+    return cache_lib.locate(config, found, BYTES, 'train', 'x')[0]
 
   assert place(rows, 'file') == place(rows, 'line')
   assert len({place(text, unit) for unit in ('file', 'line', 'paragraph')}) == 3
 
 
-def test_one_text_is_too_little_to_hold_some_back(tmp_path):
+def test_one_text_is_too_little_to_hold_rows_out(tmp_path):
   file = write(tmp_path / 'a.txt', '\n\n'.join(map(story, range(9))).encode())
   with pytest.raises(InputError, match="too few rows.*text_unit='paragraph'"):
     tasks.check(make_config(file, gaps=True))
@@ -257,7 +257,7 @@ QUOTE = b'"'
 
 
 def parquet_of(**columns):
-  """Columns as they come, also of strange types."""
+  """Writes columns unchanged, also of unusual types."""
   import pyarrow
   from pyarrow import parquet
 
@@ -383,7 +383,7 @@ BAD = {
 
 
 @pytest.mark.parametrize('name', BAD)
-def test_what_is_wrong_is_one_line(tmp_path, name):
+def test_errors_are_one_line(tmp_path, name):
   data, message = BAD[name]
   file = write(tmp_path / name, data() if callable(data) else data)
   config = make_config(file, validation_files=file)
@@ -407,7 +407,7 @@ BAD_TEXTS = {
 
 @pytest.mark.parametrize('name', BAD_TEXTS)
 @pytest.mark.parametrize('unit', ['file', 'paragraph', 'line'])
-def test_what_is_wrong_with_a_text(tmp_path, name, unit):
+def test_errors_of_a_text(tmp_path, name, unit):
   data, message = BAD_TEXTS[name]
   file = write(tmp_path / name, data)
   config = make_config(file, True, validation_files=file, text_unit=unit)
@@ -467,7 +467,7 @@ def test_a_field_of_several_megabytes(tmp_path, name):
 
 @pytest.mark.parametrize('name', ['a.csv', 'a.txt'])
 def test_a_field_that_never_ends(tmp_path, name, monkeypatch):
-  """Its size is looked at before it is in memory."""
+  """Its size is checked before it is in memory."""
   monkeypatch.setattr(file_formats.sources, 'LONGEST', 1000)
   for end in b'\n', b'':
     data = b'document\n"' + (b'x' * 99 + end) * 99

@@ -26,7 +26,7 @@ def _k(sentences, ratio):
 
 
 def _f1_unique(part, rest):
-  """The same of texts in which every word is said once."""
+  """F1 of texts in which every word counts once."""
   tokenizer = tokenizers.DefaultTokenizer()
   return _f1(
       *(
@@ -84,7 +84,7 @@ def test_other_strategies_are_their_rouge_loops(documents, strategy, loop, f1):
   short = [s for s in documents if 15 <= len(s) <= 40][:12]
   chosen = [gsg.select_sentences(s, 0.3, strategy) for s in short]
   assert chosen == [loop(sentences, 0.3, f1) for sentences in short]
-  for other in gsg.STRATEGIES:  # no two names for the same thing
+  for other in gsg.STRATEGIES:  # no two strategies are the same
     if other != strategy:
       assert chosen != [gsg.select_sentences(s, 0.3, other) for s in short]
 
@@ -101,7 +101,7 @@ def test_random_depends_on_document_and_seed_only(documents):
   assert abs(sum(places) / len(places) - 0.5) < 0.05
 
 
-def test_the_loop_of_the_bench_is_the_loop(documents):
+def test_the_loop_of_the_benchmark_is_the_loop(documents):
   for sentences in documents[:5]:
     assert bench.loop(sentences) == loop_independent(sentences, 0.2)
 
@@ -126,7 +126,7 @@ def test_number_of_sentences_is_floating_point_safe():
   assert gsg.select_sentences(sentences, 0.03, 'lead') == [0, 1, 2]
 
 
-def test_every_word_is_looked_at_once(documents, monkeypatch):
+def test_every_word_is_read_once(documents, monkeypatch):
   """The loop over sentences reads the rest of the document for each."""
   sentences = []
   for more in documents:
@@ -137,7 +137,7 @@ def test_every_word_is_looked_at_once(documents, monkeypatch):
   read, looked_up, added = [], [], []
 
   class Counted(collections.Counter):
-    """A Counter that notes what is added to it and looked up in it."""
+    """A Counter that records additions and look-ups."""
 
     def update(self, words=None, **more):
       added.append(len(words or ()))

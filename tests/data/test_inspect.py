@@ -1,4 +1,4 @@
-"""data/inspect.py: every number against a count by hand, and what is shown."""
+"""data/inspect.py: numbers counted by hand, examples, notes and errors."""
 
 import json
 import struct
@@ -66,7 +66,7 @@ def test_numbers(run_command, files, tmp_path):
   assert train['targets']['tokens_cut'] == 3 / targets.sum()
   assert result['shared'] == {'train, validation': 1}
   assert [row['id'] for row in result['examples']] == ['t0', 't1', 't2']
-  # As the model will see them: cut.
+  # Cut, as the model sees them.
   assert result['examples'][2] == dict(id='t2', inputs='x' * 9, targets='yyy')
   picture = (tmp_path / 'out' / 'jsonl.png').read_bytes()
   assert struct.unpack('>II', picture[16:24]) == (1320, 480)
@@ -91,7 +91,7 @@ def test_text(run_command, files):
   ]
   assert 'train: 1 documents are without input or target (left out)' in lines
   assert 'train: 2 inputs are copies of another' in lines
-  assert 'train, validation: 1 inputs stand in both' in lines
+  assert 'train, validation: 1 inputs are in both' in lines
   assert '  reads:  xxx' in lines and '  writes: y' in lines
 
 
@@ -127,7 +127,7 @@ def test_gap_sentences_as_the_model_sees_them(run_command, tmp_path):
 
 @pytest.mark.slow
 def test_the_built_in_corpus(run_command, tmp_path, monkeypatch):
-  """With a vocabulary that is still to be trained; the first documents only."""
+  """Only the first documents, with a vocabulary that is trained."""
   monkeypatch.setattr(tasks, 'VOCABULARY_DOCUMENTS', 300)
   status, out, err = run_command(
       inspect,
@@ -167,7 +167,7 @@ def test_pages_as_the_model_sees_them(run_command, tmp_path):
   assert status == 0, err
   result = json.loads(out)
   assert result['kept'] == [32, 512]
-  # Pages 'H\nccc' and 'H\n' with 30; in front of each 'q' and a blank line.
+  # Pages 'H\nccc' and 'H\n' with 30, each after 'q' and a blank line.
   inputs = result['splits']['train']['inputs']
   assert inputs['longest'] == 5 + 32 + 1
   assert inputs['tokens_cut'] == (32 - (16 - 3 - 1)) / (5 + 32 + 1)

@@ -54,10 +54,10 @@ def test_pairs_are_those_of_the_equations():
           pair.recall, recall(summary[pair.target], both)
       )
     seen += len(found)
-  assert 20 < seen < 80  # some sentences have a pair and some have none
+  assert 20 < seen < 80  # some sentences have a pair, others not
 
 
-def test_the_command_tells_how_far_apart_they_are(tmp_path, run_command):
+def test_the_command_prints_distances(tmp_path, run_command):
   filler = [f'Filler number {i} says nothing.' for i in range(8)]
   document = ' '.join(
       ['The whale sank the ship.', *filler, 'Ishmael survived the storm.']

@@ -89,7 +89,7 @@ def test_parts_of_a_task_follow_one_another(tmp_path):
 
 
 @pytest.mark.parametrize('start', [1, 16, 23])
-def test_a_run_goes_on_with_the_same_batches(tmp_path, start):
+def test_a_resumed_run_has_the_same_batches(tmp_path, start):
   mixed = mixture.Mixture(make_caches(tmp_path, (9, 30)), 12, seed=1)
   unbroken = read(mixed, 2, 40)
   again = mixture.Mixture(
@@ -102,7 +102,7 @@ def test_a_run_goes_on_with_the_same_batches(tmp_path, start):
 
 @pytest.fixture
 def config(tmp_path, monkeypatch):
-  """A mixture of two named corpora with files of their own."""
+  """A mixture of two named corpora in local files."""
   monkeypatch.setitem(corpora.MIXTURES, 'both', ('arxiv', 'xsum'))
   for task, count in (('arxiv', 20), ('xsum', 4)):
     place = tmp_path / 'corpora' / task
@@ -147,7 +147,7 @@ def test_a_mixture_by_its_name(config, tmp_path):
   assert cache_lib.open_cache(config, BYTES, 'test', tmp_path / 'cache') is None
 
 
-def test_what_is_wrong_with_a_task_of_it(config, tmp_path, monkeypatch):
+def test_errors_of_a_task_of_a_mixture(config, tmp_path, monkeypatch):
   (tmp_path / 'corpora' / 'xsum' / 'train.jsonl').unlink()
   (tmp_path / 'corpora' / 'xsum' / 'validation.jsonl').unlink()
   with pytest.raises(InputError, match='^xsum: no '):

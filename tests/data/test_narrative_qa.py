@@ -112,7 +112,7 @@ def test_chunks_are_those_of_the_text(config, bart, tmp_path):
       padding = [bart.pad_id] * (62 - len(part))
       expected.append([bart.bos_id, *part, *padding, bart.eos_id])
     assert chunks_of(record) == expected
-    # The question is in the first chunk alone.
+    # Only the first chunk has the question.
     asked = bart.encode(question)
     assert [contains(chunk, asked) for chunk in expected] == [
         True,
@@ -121,7 +121,7 @@ def test_chunks_are_those_of_the_text(config, bart, tmp_path):
 
 
 def test_all_answers_are_references(config, bart, tmp_path):
-  """One is learned; the better one counts."""
+  """Training uses one answer; scores use the better one."""
   train = cache_lib.open_cache(config, bart, 'train', tmp_path / 'cache')
   for (_, *answers), record in zip(QUESTIONS, train.read([0, 1])):
     assert record['reference'] == answers[0]

@@ -1,4 +1,4 @@
-"""Where a query stands, what is cut before pages, and what has no page."""
+"""Position of the query, document_length, and texts without a page."""
 
 import json
 
@@ -66,8 +66,8 @@ def pages_of(record):
 
 
 @pytest.mark.parametrize('form', pages.LOCALITIES)
-def test_a_query_in_the_first_page_alone(form):
-  """The others are what they are without a query."""
+def test_a_query_only_in_the_first_page(form):
+  """The other pages are the same as without a query."""
   parts = ['a bb ccc dddd', '', 'eeeee f gg']
   cut = lambda query, where: pages.tokenise(
       parts, query, form, 6, 99, WORDS, query_in=where
@@ -78,7 +78,7 @@ def test_a_query_in_the_first_page_alone(form):
 
 
 def test_the_first_page_is_the_first_with_tokens():
-  """A short text stands in the last page alone, and its query with it."""
+  """A short text is only in the last page, with its query."""
   parts = pages.spatial('One. Two.', 3)
   assert parts[:2] == ['', '']
   made = pages.tokenise(parts, 'why', 'spatial', 9, 99, WORDS, '', 'first')
@@ -105,7 +105,7 @@ def test_chunks_after_the_query_are_full():
 
 
 def test_sentences_are_packed_around_the_query():
-  """By the loop of one size, with a first sentence that stands for the query."""
+  """As with one size and a first sentence in place of the query."""
   rng = np.random.default_rng(0)
   for _ in range(200):
     lists = [
@@ -126,7 +126,7 @@ def test_sentences_are_packed_around_the_query():
 
 
 @pytest.mark.parametrize('form', pages.FORMS)
-def test_records_have_the_query_where_it_is_asked(form, tmp_path):
+def test_records_follow_query_in(form, tmp_path):
   rows = [row_of(4, query='q?')]
   found = {}
   for where in '', 'every', 'first':
@@ -141,7 +141,7 @@ def test_records_have_the_query_where_it_is_asked(form, tmp_path):
 
 
 def test_a_query_of_one_sequence(tmp_path):
-  """Of which the beginning is the first page."""
+  """A document of one sequence begins with the query."""
   rows = [row_of(2, query='q?')]
   expected = BYTES.encode('q?\n\nPart 0 of 2. Part 1 of 2.') + [1]
   for where in '', 'first':
@@ -156,11 +156,11 @@ def test_a_query_of_one_sequence(tmp_path):
 def key_of(path, **data):
   config = make_config(path, [row_of(2)], **data)
   found = corpus_lib.corpus(config)
-  return cache_lib.place(config, found, BYTES, 'train', 'caches')[1]['pages']
+  return cache_lib.locate(config, found, BYTES, 'train', 'caches')[1]['pages']
 
 
 def test_caches_made_before_these_keys_stay_valid(tmp_path):
-  """The key that commit f76f397 wrote; only other values are named."""
+  """The key is that of commit f76f397; only other values extend it."""
   assert key_of(tmp_path) == key_of(tmp_path, query_in='first') == ''
   old = ['spatial', 3, 24, '.']
   assert key_of(tmp_path, pages='spatial') == old
@@ -181,7 +181,7 @@ def test_caches_made_before_these_keys_stay_valid(tmp_path):
 # --- Documents that are cut first ---------------------------------------------
 
 
-def test_documents_are_cut_before_they_are_pages(tmp_path):
+def test_documents_are_cut_before_paging(tmp_path):
   text = 'One is here. Two is here. Three is here. Four is here.'
   row = dict(id='a', document=text, summary='Numbers.')
   config = make_config(tmp_path, [row], pages='spatial', document_length=30)
@@ -197,14 +197,14 @@ def test_documents_are_cut_before_they_are_pages(tmp_path):
   )
   assert shown == 'One is here.\nTwo is here. Thre'
   assert (length, lost) == (12 + 17 + len(text) - 30 + 1, len(text) - 30)
-  # Long enough for all of it: as if it were not set.
+  # A length beyond the document changes nothing.
   config.data.document_length = 500
   whole = pages_of(open_records(config, tmp_path)['a'])
   config.data.document_length = 0
   assert pages_of(open_records(config, tmp_path)['a']) == whole
 
 
-# --- What has no page ----------------------------------------------------------
+# --- Texts without a page ------------------------------------------------------
 
 
 @pytest.mark.parametrize('form', ['discourse', 'document'])
@@ -226,7 +226,7 @@ def test_pages_that_are_dropped_are_counted(form, processes, tmp_path, capfd):
   assert 'dropped' not in capfd.readouterr().err
 
 
-def test_inspect_counts_what_has_no_page(tmp_path):
+def test_inspect_counts_texts_without_a_page(tmp_path):
   config = make_config(tmp_path, [row_of(5)], pages='document')
   row = json.dumps(dict(query='', documents=row_of(5)['documents']))
   shown, length, lost = inspect.read(row, BYTES, config.data)
@@ -239,7 +239,7 @@ def test_inspect_counts_what_has_no_page(tmp_path):
 
 @pytest.mark.parametrize('sections', [None, [], [dict(heading=' ', text='')]])
 def test_without_sections_pages_are_spatial(sections, tmp_path, capfd):
-  """Of these rows alone; a line says how many they are, once."""
+  """Only for these rows; one line reports their number."""
   rows = [row_of(3), row_of(4), row_of(5)]
   for row in rows[1:]:
     row['sections'] = sections
@@ -307,7 +307,7 @@ def test_empty_pages_and_documents_on_the_way_to_a_model(
     assert np.isfinite(logits).all()
 
 
-# --- What cannot be ------------------------------------------------------------
+# --- Invalid settings ----------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -329,7 +329,7 @@ def test_empty_pages_and_documents_on_the_way_to_a_model(
         ),
     ],
 )
-def test_settings_that_cannot_be(tmp_path, data, message):
+def test_invalid_settings(tmp_path, data, message):
   config = make_config(tmp_path, [row_of(2)], **data)
   with pytest.raises(InputError, match=message):
     tasks.check(config)
@@ -352,7 +352,7 @@ def test_settings_that_cannot_be(tmp_path, data, message):
         ),
     ],
 )
-def test_models_and_data_that_do_not_fit(name, data, message):
+def test_models_and_data_that_do_not_match(name, data, message):
   config = default.get_config()
   config.model = getattr(default, name)()
   config.data.update(data)
@@ -361,7 +361,7 @@ def test_models_and_data_that_do_not_fit(name, data, message):
     checks.check_positions(config)
 
 
-def test_a_page_that_counts_has_something_to_read():
+def test_unmasked_pages_have_tokens():
   """Attention over padding alone depends on how much padding there is."""
   config = default.get_config()
   config.model = default.pagesum()

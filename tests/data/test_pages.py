@@ -1,4 +1,4 @@
-"""data/pages.py: pages and chunks by their definitions, and in batches."""
+"""data/pages.py: pages and chunks match their definitions, also in batches."""
 
 import json
 
@@ -64,10 +64,10 @@ def test_sections_and_documents():
   assert pages.document(['a'], 3) == ['a', '', '']
 
 
-def test_every_page_is_cut_alone():
+def test_every_page_is_cut_separately():
   made = pages.tokenise(['a bb ccc dddd', '', 'a'], '', 'spatial', 5, 99, WORDS)
   assert made == [[90, 1, 2, 3, 91], [90, 1, 91], [90, 1, 91]]
-  # An empty page is '.' (the release), or nothing at all.
+  # An empty page is '.' (the release), or has no tokens.
   made = pages.tokenise(['a', ''], '', 'spatial', 5, 99, WORDS, empty_page='')
   assert made == [[90, 1, 91], []]
   # T5's vocabularies have no mark at the beginning.
@@ -86,7 +86,7 @@ def test_chunks_are_full():
   ]  # padded before the end mark
   made = pages.tokenise([' '.join(ids)], '', 'chunks', 6, 5, WORDS)
   assert made == [[90, 1, 2, 3, 4, 91], [90, 5, 99, 99, 99, 91]]
-  # A document of one chunk is left as long as it is.
+  # A single chunk is not padded.
   assert pages.tokenise(['a b'], '', 'chunks', 6, 99, WORDS) == [[90, 1, 1, 91]]
   assert pages.tokenise([''], '', 'chunks', 6, 99, WORDS) == [[90, 91]]
 
@@ -106,7 +106,7 @@ def slow_packing(lists, size, most):
   return chunks
 
 
-def test_sentences_are_packed_as_long_as_they_fit():
+def test_sentences_are_packed_while_they_fit():
   rng = np.random.default_rng(0)
   for _ in range(50):
     lists = [
@@ -122,18 +122,18 @@ def test_sentences_are_packed_as_long_as_they_fit():
     assert all(0 < len(chunk) <= 8 for chunk in made)
 
 
-def test_the_number_of_chunks_that_a_length_allows():
+def test_max_chunks():
   """Reached by full chunks; sentences just above a half fill the fewest."""
   data = default.get_config().data
   for size, most in ((8, 60), (8, 61), (8, 5), (20, 400)):
     data.update(pages='chunks', page_length=size, max_input_length=most)
     made = pages.tokenise(['a ' * 500], '', 'chunks', size, most, WORDS)
-    assert len(made) == pages.most_chunks(data)
-  # Rows of that many chunks are not filled up to a power of two.
+    assert len(made) == pages.max_chunks(data)
+  # Rows with max_chunks chunks are not filled up to a power of two.
   data.update(page_length=512, max_input_length=16_384)
   config = default.get_config()
   config.data = data
-  assert pages.most_chunks(data) == 33
+  assert pages.max_chunks(data) == 33
   pads = buckets.column_buckets(config)
   shapes = np.array([[33, 512, 9], [32, 512, 9], [27, 512, 9], [1, 512, 9]])
   assert buckets.pad_shapes(shapes, pads)[:, 0].tolist() == [33, 32, 32, 1]
@@ -141,13 +141,13 @@ def test_the_number_of_chunks_that_a_length_allows():
   data.update(pages='sentence_chunks', page_length=10, max_input_length=99)
   for longest in (2, 5, 6, 9, 30):
     lists = [[1] * rng.integers(1, longest) for _ in range(99)]
-    assert len(pages.pack(iter(lists), 8, 99)) <= pages.most_chunks(data)
+    assert len(pages.pack(iter(lists), 8, 99)) <= pages.max_chunks(data)
   halves = [[1] * (1 + 7 * (i % 2)) for i in range(99)]  # 1, 8, 1, 8 ...
   assert len(pages.pack(iter(halves), 8, 99)) > 99 / 8 * 1.5
 
 
 @pytest.mark.parametrize('form', pages.FORMS)
-def test_a_query_stands_in_front_of_each_page(form):
+def test_every_page_begins_with_the_query(form):
   row = dict(
       document='aaa. ' * 30,
       sections=[dict(heading='A', text='a b c d e f g h')] * 2,
@@ -257,7 +257,7 @@ def test_batches_hold_the_pages(config, form, tmp_path):
 
 @pytest.mark.parametrize('sequence', [3, 5])
 def test_chunks_are_filled_up_for_a_mesh(config, sequence, tmp_path):
-  """The same documents stand together; their batch has a few empty chunks."""
+  """The batches have the same documents and a few empty chunks."""
   config, _ = config
   config.data.pages = 'chunks'
   for split in 'validation', 'train':
@@ -286,7 +286,7 @@ def test_chunks_are_filled_up_for_a_mesh(config, sequence, tmp_path):
 
 @pytest.mark.parametrize('form', pages.FORMS)
 def test_rows_without_text(config, form, tmp_path):
-  """Left out of training; in other splits pages without text."""
+  """Training skips them; in other splits they are pages without text."""
   config, rows = config
   config.data.pages = form
   rows[1].update(document='', sections=[], documents=[])
@@ -337,7 +337,7 @@ def test_a_vocabulary_is_trained_on_the_text_of_pages(config):
         ),
     ],
 )
-def test_settings_that_cannot_be(config, data, message):
+def test_invalid_settings(config, data, message):
   config, _ = config
   config.data.update(data)
   with pytest.raises(InputError, match=message):

@@ -1,4 +1,4 @@
-"""data/order.py and data/pipeline.py: what comes in which batch."""
+"""data/order.py and data/pipeline.py: order and contents of batches."""
 
 import gc
 import itertools
@@ -52,7 +52,7 @@ def test_buckets():
 
 
 def test_permutation_is_stable_and_complete():
-  # The very numbers: another order would break the exact resume of every run.
+  # Exact numbers, because another order would break resumed runs.
   assert order.permutation(8, 0, 1, 2).tolist() == [6, 7, 2, 3, 0, 5, 1, 4]
   for n in 0, 1, 1000:
     assert sorted(order.permutation(n, 5, 6).tolist()) == list(range(n))
@@ -188,7 +188,7 @@ def test_evaluation_counts_every_record_once(tmp_path, examples, hosts):
 def test_stream_equals_its_slow_definition(seed):
   rng = np.random.default_rng(seed)
   shards = rng.integers(0, 9, rng.integers(1, 12)).tolist()
-  shards[0] += 1  # some record there must be
+  shards[0] += 1  # at least one record
   window = int(rng.integers(1, 5))
   epochs = 4
   expected = slow_stream(shards, window, seed, epochs)
@@ -215,7 +215,7 @@ def test_stream_equals_its_slow_definition(seed):
 
 
 def test_batches_equal_their_slow_definition(tmp_path):
-  """Three shards in windows of two, through train_batches itself."""
+  """Three shards in windows of two, through train_batches."""
   parts = [
       make_cache(tmp_path / str(s), n, seed=s)[0]
       for s, n in enumerate((30, 50, 25))

@@ -1,4 +1,4 @@
-"""data/raw.py, prepare.py: the authors' layouts, with tiny files of each."""
+"""data/published/, prepare.py: tiny files in the layouts of the authors."""
 
 import gzip
 import json
@@ -28,7 +28,7 @@ def put(root, files):
 
 
 def in_splits(pattern, names, content):
-  """The same content under the authors' name of each split."""
+  """The same content for each split, under the authors' names."""
   return {pattern.format(name): content for name in names}
 
 
@@ -87,7 +87,7 @@ QAPS = (
     'answer1_tokenized,answer2_tokenized\n'
 )
 
-# task -> (files, {split: rows}); a row None is a text that is missing.
+# task -> (files, {split: rows}); a row is None if its text is missing.
 PAPER = dict(
     id='1',
     document='first .\nsecond .',
@@ -498,7 +498,7 @@ def test_reader(tmp_path, task):
 
 @pytest.mark.parametrize('task', CASES)
 def test_prepared_corpus_is_found_by_its_name(tmp_path, task, run_command):
-  """The command, and then the corpus as a run reads it."""
+  """Runs the command, then reads the corpus as a run does."""
   files, expected = CASES[task]
   put(tmp_path / 'raw', files)
   status, out, err = run_command(
@@ -540,7 +540,7 @@ def test_prepared_corpus_is_found_by_its_name(tmp_path, task, run_command):
         (b'<p>a\0b', 'ab'),
     ],
 )
-def test_pages_that_say_the_wrong_encoding(page, expected):
+def test_pages_that_declare_the_wrong_encoding(page, expected):
   assert author_files.page_text(page, 'name') == expected
 
 
@@ -556,7 +556,7 @@ def test_papers_with_fewer_headings_lose_no_section(tmp_path):
   ]
 
 
-def test_what_is_wrong_leaves_nothing(tmp_path, run_command):
+def test_errors_leave_no_files(tmp_path, run_command):
   files, _ = CASES['squality']
   put(tmp_path / 'raw', files)
   arguments = (
@@ -566,7 +566,7 @@ def test_what_is_wrong_leaves_nothing(tmp_path, run_command):
   )
   file = tmp_path / 'raw' / 'data' / 'v1-3' / 'txt' / 'test.jsonl'
   for content, message in (
-      ('{"metadata": {}}\n', 'not the files of squality as they were publish'),
+      ('{"metadata": {}}\n', 'not the published files of squality'),
       ('{"metadata": ', 'test.jsonl:1: not JSON'),
       (None, 'expected data/v1-3'),
   ):
@@ -615,7 +615,7 @@ def test_wrong_flags(run_command, arguments, message):
   assert status == 2 and message in err and err.count('\n') == 1 and not out
 
 
-def test_without_flags_it_tells_what_there_is(run_command):
+def test_without_flags_it_lists_the_corpora(run_command):
   status, out, _ = run_command(prepare)
   assert status == 0
   for task, entry in corpora.TABLE.items():

@@ -1,4 +1,4 @@
-"""Caches stay valid across edits, and go stale when records change."""
+"""Caches stay valid across edits until a version is raised."""
 
 import json
 
@@ -28,7 +28,7 @@ def test_every_versioned_module_has_golden_records():
   assert GOLDEN.keys() == record_versions.VERSIONS.keys()
 
 
-def test_a_changed_output_is_seen(monkeypatch):
+def test_a_changed_output_is_detected(monkeypatch):
   monkeypatch.setitem(
       gsg.gap_sentences.__globals__,
       'select_sentences',
@@ -38,7 +38,7 @@ def test_a_changed_output_is_seen(monkeypatch):
 
 
 def place(tmp_path, monkeypatch):
-  """The name of the cache of one file, wherever and whenever it was made."""
+  """The name of the cache of one file, without its real path and time."""
   path = tmp_path / 'train.jsonl'
   path.write_text('{}\n')
   monkeypatch.setattr(  # path, bytes, time of change
@@ -48,7 +48,7 @@ def place(tmp_path, monkeypatch):
   )
   config = default.get_config()
   config.data.train_files = str(path)
-  found, _ = cache_lib.place(
+  found, _ = cache_lib.locate(
       config,
       corpus_lib.corpus(config),
       byte_vocabulary.ByteVocabulary(),
@@ -59,10 +59,10 @@ def place(tmp_path, monkeypatch):
 
 
 def test_caches_of_earlier_releases_stay_valid(tmp_path, monkeypatch):
-  """As long as no module's version was raised."""
+  """With version 1 of every module."""
   for module in record_versions.RECORDS:
     monkeypatch.setitem(record_versions.VERSIONS, module, 1)
-  # The name that commit d54c30f gave this cache.
+  # The name of this cache at commit d54c30f.
   assert place(tmp_path, monkeypatch) == 'jsonl-train-20d8cc0116c64f41'
 
 
@@ -75,7 +75,7 @@ def test_a_raised_version_makes_another_cache(module, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize('module', record_versions.BUILT_IN)
-def test_a_raised_version_makes_the_built_in_corpus_anew(module, monkeypatch):
+def test_a_raised_version_makes_another_built_in_corpus(module, monkeypatch):
   config = default.get_config()
   config.data.task = 'python_docs_summary'
   before = corpus_lib.corpus(config).made_of('train')

@@ -1,4 +1,4 @@
-"""data/seqio_tasks.py: every task and mixture of ours by its name in SeqIO."""
+"""data/seqio_tasks.py registers all tasks and mixtures in SeqIO."""
 
 import importlib
 import itertools
@@ -26,7 +26,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 NAME = 'locost_jax.data.seqio_tasks'
 BYTES = byte_vocabulary.ByteVocabulary()
 LENGTHS = dict(inputs=96, targets=24)
-# Rows of the training split of the mock corpora; 4 is the mixtures' cap.
+# Training rows of the mock corpora; the cap of mixtures is 4.
 ROWS = dict(
     arxiv=9,
     pubmed=2,
@@ -40,7 +40,7 @@ CAP = 4
 
 @pytest.fixture
 def load():
-  """load() imports the module anew; afterwards SeqIO knows none of our names."""
+  """load() imports the module again; at the end its names are unregistered."""
   from locost_jax.data import preprocessors  # isort: skip; loads seqio quietly
   import seqio
 
@@ -60,7 +60,7 @@ def load():
 
 @pytest.fixture
 def mock(tmp_path, monkeypatch):
-  """Small corpora in tmp_path/corpora, the working directory's."""
+  """Small corpora in corpora/ of the working directory, tmp_path."""
   monkeypatch.chdir(tmp_path)
   for task, count in dict(ROWS, c4_gsg=12).items():
     (tmp_path / 'corpora' / task).mkdir(parents=True)
@@ -138,7 +138,7 @@ def test_importing_registers_all_and_touches_no_data(
   assert asked
 
 
-def test_its_own_settings_are_the_default_ones(load):
+def test_its_settings_are_the_defaults(load):
   module = load()
   theirs, ours = default.get_config(), module.DEFAULTS
   for key, value in ours.data.items():
@@ -174,7 +174,7 @@ def test_settings_of_gap_sentences(load, mock):
   config.data.task = 'c4_gsg'
   cache = cache_lib.open_cache(config, BYTES, 'train', mock / 'cache')
   assert read('c4_gsg', 'train', shuffle=False) == tokens(cache.read(range(12)))
-  # The other tasks have none.
+  # The other tasks make no gap sentences.
   assert read('arxiv', 'train', shuffle=False) == trained_on(
       'arxiv', 'train', mock / 'cache'
   )
@@ -232,7 +232,7 @@ def test_batches_have_seqio_s_keys_and_the_trainer_s_tokens(load, mock):
       np.testing.assert_array_equal(batch[key][place], value)
 
 
-def test_what_tfds_prepared(load, tmp_path):
+def test_a_corpus_in_tfds(load, tmp_path):
   import seqio
 
   config = make_config('c4_gsg')
@@ -261,7 +261,7 @@ def test_a_corpus_of_another_size_is_refused_as_in_training(load, mock):
 # --- Registering again --------------------------------------------------------
 
 
-def test_the_same_again_changes_nothing(load):
+def test_registering_again_changes_nothing(load):
   import seqio
 
   module = load()
@@ -296,7 +296,7 @@ def test_another_vocabulary_is_chosen_once(load, tmp_path):
 
 
 @pytest.mark.parametrize('path', ['no/spiece.model', 'train'])
-def test_a_vocabulary_that_is_not_there(load, path):
+def test_a_missing_vocabulary(load, path):
   import seqio
 
   module = load()
@@ -306,8 +306,8 @@ def test_a_vocabulary_that_is_not_there(load, path):
 
 
 @pytest.mark.parametrize('name', ['xsum', 'locost_finetune'])
-def test_a_name_that_another_library_has(load, name):
-  """Nothing of ours is registered then, nothing of theirs replaced."""
+def test_a_name_of_another_library(load, name):
+  """Then no task is registered, and the other library's task is kept."""
   import seqio
 
   theirs = seqio.TaskRegistry.add(
@@ -317,7 +317,9 @@ def test_a_name_that_another_library_has(load, name):
       ),
       output_features={},
   )
-  with pytest.raises(InputError, match=f'SeqIO has a .* {name}') as error:
+  with pytest.raises(
+      InputError, match=f'registered the SeqIO .* {name}'
+  ) as error:
     load()
   assert '\n' not in str(error.value)
   assert seqio.get_mixture_or_task(name) is theirs

@@ -33,7 +33,7 @@ def test_the_example_of_the_paper():
 
 
 def put_back(inputs, targets, marks):
-  """The text of an example, in a loop."""
+  """Restores the text of an example with a loop."""
   of_mark, latest = {}, None
   for token in targets.tolist():
     if token in marks:
@@ -92,7 +92,7 @@ def test_the_longest_text_that_fits(sizes):
   assert spans.longest(1, 1, 0.15, 3, 100) == 0
 
 
-def test_which_documents():
+def test_which_documents_are_drawn():
   names = [f'document {i}' for i in range(4000)]
   drawn = lambda *given: [spans.is_drawn(name, *given) for name in names]
   assert not any(drawn(0, 0)) and all(drawn(1, 0))
@@ -141,7 +141,7 @@ class Marked(byte_vocabulary.ByteVocabulary):
 
 @pytest.mark.parametrize('vocabulary', [BYTES, Marked()])
 def test_records(vocabulary):
-  """Those of documents that are not drawn are as without span corruption."""
+  """Documents that are not drawn have the records without span corruption."""
   rows = make_rows()
   short = dict(id='short', text='Too short.')
   plain = read(make_config(), [*rows, short], vocabulary)
@@ -173,18 +173,18 @@ def test_records(vocabulary):
   )
 
 
-def test_a_cache_is_of_its_settings(tmp_path):
+def test_a_cache_depends_on_the_settings(tmp_path):
   def place(**given):
     config = make_config(**given)
     found = corpus_lib.corpus(config)
-    return cache_lib.place(config, found, BYTES, 'train', tmp_path)[0].name
+    return cache_lib.locate(config, found, BYTES, 'train', tmp_path)[0].name
 
   places = [place(), place(share=0.5), place(share=0.4), place(seed=3)]
   assert len(set(places)) == 4
   assert place(share=0.5) == place(share=0.5, density=0.15)
 
 
-def test_inspect_shows_what_is_learned(tmp_path, monkeypatch):
+def test_inspect_shows_corrupted_examples(tmp_path, monkeypatch):
   (tmp_path / 'train.jsonl').write_text(
       ''.join(json.dumps(row) + '\n' for row in make_rows())
   )
@@ -207,12 +207,12 @@ def test_inspect_shows_what_is_learned(tmp_path, monkeypatch):
         (dict(seed='a'), 'span_corruption.seed=a'),
     ],
 )
-def test_settings_that_cannot_be(given, message):
+def test_invalid_settings(given, message):
   with pytest.raises(InputError, match=message.replace('.', r'\.')):
     tasks.check(make_config(**given))
 
 
-def test_a_task_that_summarises_has_none():
+def test_a_task_that_summarises_is_refused():
   config = make_config(share=0.5)
   config.data.task = 'python_docs_summary'
   with pytest.raises(InputError, match='python_docs_summary summarises'):
@@ -227,7 +227,7 @@ def test_a_vocabulary_without_sentinels_is_refused(tmp_path):
 
 
 def test_lengths_that_fit_no_example_are_refused(tmp_path):
-  """Before anything is made, where the vocabulary is there already."""
+  """Before anything is made, if the vocabulary exists."""
   config = make_config(share=0.5)
   config.data.max_target_length = 2  # a token and the end mark
   message = 'max_target_length=2: too short for span corruption'

@@ -1,4 +1,4 @@
-"""config.data.train_examples: which examples of a corpus a run trains on."""
+"""config.data.train_examples: the choice of few training examples."""
 
 import json
 
@@ -41,13 +41,13 @@ def make_config(path, **data):
 
 
 def chosen(config, path):
-  """The numbers of the examples, in the order of the cache."""
+  """Returns the numbers of the examples, in the order of the cache."""
   cache = cache_lib.open_cache(config, BYTES, 'train', path / 'cache')
   return [int(cache[i]['reference'][:-1]) for i in range(len(cache))]
 
 
 def test_chosen_by_the_seed_alone(tmp_path):
-  """As a plain loop over the permutation of the order; fewer are among more."""
+  """As in a plain loop; a larger choice contains every smaller one."""
   for seed in range(5):
     found = {}
     for n in 1, 5, 10, COUNT:
@@ -62,13 +62,13 @@ def test_chosen_by_the_seed_alone(tmp_path):
     assert found[10] != chosen(others, tmp_path)
 
 
-def test_every_example_is_as_likely():
+def test_all_examples_are_equally_likely():
   counts = [0] * COUNT
   for seed in range(400):
     for i in order.permutation(COUNT, seed, 4)[:5]:
       counts[i] += 1
   mean = 400 * 5 / COUNT
-  # 5 standard deviations of a count.
+  # 5 standard deviations of a count
   assert all(
       abs(n - mean) < 5 * (mean * (1 - 5 / COUNT)) ** 0.5 for n in counts
   )
@@ -115,7 +115,7 @@ def epochs(config, cache, start, steps, hosts=1):
 
 
 def test_batches_are_those_of_a_corpus_of_these_examples(tmp_path):
-  """In every epoch each once; on two hosts and continued, the same batches."""
+  """Each once per epoch; two hosts and a resumed run have the same batches."""
   config = make_config(tmp_path, seed=2, train_examples=6)
   few = cache_lib.open_cache(config, BYTES, 'train', tmp_path / 'cache')
   alone = tmp_path / 'alone'
@@ -166,7 +166,7 @@ def test_of_each_task_of_a_mixture(tmp_path, monkeypatch):
   assert set(sum(epochs(config, mixed, 0, 16), [])) == set(expected)
 
 
-def test_numbers_that_cannot_be(tmp_path):
+def test_invalid_numbers(tmp_path):
   config = make_config(tmp_path, train_examples=-1)
   with pytest.raises(
       InputError, match='train_examples=-1: expected an integer'
@@ -193,8 +193,8 @@ def test_not_of_a_corpus_that_is_tokenised_while_training(
 
 
 @pytest.mark.parametrize('key', ['train_examples', 'seed'])
-def test_a_run_goes_on_with_its_examples(key, tmp_path):
-  """An older run, whose config lacks the key, had all of them."""
+def test_a_resumed_run_keeps_its_examples(key, tmp_path):
+  """An older run, whose config lacks the key, uses all examples."""
   stored = phases_lib.to_dict(tiny_run.make_config())
   del stored['data']['train_examples']
   config = tiny_run.make_config()

@@ -132,7 +132,7 @@ def test_check_passes(tmp_path):
         (dict(train_files='one'), 'too few rows to hold some back'),
     ],
 )
-def test_check_names_the_culprit(tmp_path, data, message):
+def test_check_names_the_error(tmp_path, data, message):
   row = dict(document='A b.', summary='C.')
   files = dict(
       ok=[row, dict(row, document='D e.')],
@@ -228,7 +228,7 @@ def test_held_out_rows_are_never_trained_on(tmp_path):
   assert not set(train) & set(validation)
   assert 8 <= len(validation) <= 40
   assert len(set(validation)) == len(validation) / 2  # copies stay together
-  assert len(test) == 500  # nothing is held back from test files
+  assert len(test) == 500  # no rows of test files are held out
   texts = set(tasks.training_texts(config))
   assert not texts & set(validation) and texts > set(train)
   config.data.validation_files = str(tmp_path / 'b.jsonl')
@@ -237,7 +237,7 @@ def test_held_out_rows_are_never_trained_on(tmp_path):
 
 
 @pytest.mark.parametrize('gaps', [False, True])
-def test_a_small_corpus_lends_one_row(tmp_path, gaps):
+def test_a_small_corpus_holds_one_row_out(tmp_path, gaps):
   texts = [
       text for text in map(story, range(40)) if not sources.is_held_out(text)
   ][:6]
@@ -288,7 +288,7 @@ def test_gap_sentence_task_equals_plain_python(tmp_path, pieces):
   for row, text in zip(rows, texts):
     source, target = gsg.gap_sentences(text, 0.4, 'lead')
     assert row['inputs'].dtype == np.int32
-    # Trimmed, then the end mark: it is never cut.
+    # The end mark is appended after trimming and never cut.
     assert row['inputs'].tolist() == pieces.encode(source)[:39] + [1]
     assert row['targets'].tolist() == pieces.encode(target)[:11] + [1]
     assert row['targets_pretokenized'].decode() == target
@@ -328,12 +328,12 @@ def test_batches_equal_those_of_seqio(tmp_path, pieces):
     batch = found[f'a.jsonl:{i}']
     assert set(batch) == set(row)
     for key in row:
-      n = batch[key].shape[1]  # our bucket may be shorter than the maximum
+      n = batch[key].shape[1]  # the bucket may be shorter than the maximum
       np.testing.assert_array_equal(batch[key][0], row[key][:n])
       assert not row[key][n:].any()
 
 
-def test_task_is_at_home_in_seqio(tmp_path, pieces):
+def test_task_works_in_seqio(tmp_path, pieces):
   import seqio
 
   for name in 'abc':
@@ -401,7 +401,7 @@ def test_accelerators_are_left_to_jax():
   assert preprocessors.tf.config.get_visible_devices('GPU') == []
 
 
-def test_the_reader_s_own_error_comes_out(tmp_path):
+def test_errors_of_the_reader_are_raised(tmp_path):
   file = tmp_path / 'a.jsonl'
   write_jsonl(file, [dict(document='a', summary='b')] * 3)
   with file.open('ab') as f:
@@ -449,8 +449,8 @@ def test_python_docs(tmp_path, monkeypatch, capsys):
   assert BYTES.decode(cache[0]['inputs']) == source
 
 
-def test_c4_that_is_not_there_is_said_at_once(tmp_path, monkeypatch):
-  """Nothing is imported that takes seconds, no process, no connection."""
+def test_missing_c4_is_reported_at_once(tmp_path, monkeypatch):
+  """No slow import, no process, no connection."""
   for slow in ('tensorflow', 'tensorflow_datasets', 'seqio', 'apache_beam'):
     monkeypatch.setitem(sys.modules, slow, None)
 
@@ -561,7 +561,7 @@ def test_prepared_c4_shard_by_shard(c4, tmp_path, monkeypatch):
 
 
 def test_tensorflow_is_loaded_quietly(tmp_path):
-  """Its C++ prints lines about GPUs, which are true of itself only."""
+  """Its C++ code prints lines about GPUs that do not apply to JAX."""
   rows = tmp_path / 'rows.jsonl'
   rows.write_text(json.dumps(dict(document='A text.', summary='Text.')) + '\n')
   program = f"""

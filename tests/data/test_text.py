@@ -35,7 +35,7 @@ def test_hard_wrapped_text_splits_like_the_same_text_on_one_line(width):
   assert text_lib.split_sentences(wrapped) == PROSE
 
 
-def test_transcript_turns_are_sentences_of_their_own():
+def test_transcript_turns_are_separate_sentences():
   turns = [
       'Grad C: Yeah , we had a long discussion about that',
       "PhD D: It it doesn't",
@@ -135,7 +135,7 @@ def test_every_character_is_in_one_sentence(text):
     ],
 )
 def test_linear_time(unit):
-  """Ten times the text is about ten times the work of this thread's CPU."""
+  """Ten times the text takes about ten times the CPU time."""
 
   def work(length):
     text = unit * (length // len(unit)) + 'x'
@@ -143,6 +143,6 @@ def test_linear_time(unit):
     text_lib.split_sentences(text)
     return time.thread_time_ns() - start
 
-  work(1000)  # what the first call prepares
+  work(1000)  # warm-up
   short = min(work(10_000) for _ in range(5))
   assert work(100_000) < 40 * short  # quadratic: 100 times

@@ -1,4 +1,4 @@
-"""data/pipeline.py: batches of about as many tokens."""
+"""data/pipeline.py: batches with a budget of tokens."""
 
 import numpy as np
 import pytest
@@ -28,13 +28,13 @@ def test_a_budget_of_tokens(tmp_path):
   for size, length in shapes:
     # A power of two; twice as many rows would not fit.
     assert size & (size - 1) == 0 and size * length <= 900 < 2 * size * length
-  # There is one number of rows for each length.
+  # Each length has one number of rows.
   assert len({length for _, length in shapes}) == len(shapes) > 3
   known = {(tuple(r['inputs']), tuple(r['targets'])) for r in rows}
   assert {row for b in batches for row in row_contents(b) if row[1]} <= known
 
 
-def test_a_document_that_no_budget_holds():
+def test_a_document_beyond_the_budget():
   with pytest.raises(InputError, match='=99 holds no document of 100 tokens'):
     order.budget_batches(np.array([[50, 8], [100, 8]]), 99)
 
@@ -102,7 +102,7 @@ def test_variable_groups_continue_exactly(tmp_path, start):
 @pytest.mark.parametrize(
     'tokens,devices', [(99, 1), (399, 4), (400, 3), (-1, 1)]
 )
-def test_budgets_that_cannot_be(tokens, devices):
+def test_invalid_budgets(tokens, devices):
   config = make_config(4)
   config.train.batch_tokens = 400
   pipeline.check(config, 4)

@@ -47,7 +47,7 @@ def test_best_constant_with_an_unlimited_search_stops_early(monkeypatch):
   assert unlimited in train
 
 
-def test_mean_rouge_n_is_rouge_score():
+def test_mean_rouge_n_equals_rouge_score():
   rng = np.random.default_rng(1)
   candidates = _sentences(rng, 20) + ['', 'the the the the', '...']
   references = _sentences(rng, 15) + ['the the', '', 'nothing shared']
@@ -84,7 +84,7 @@ def test_unigram_loss_by_hand():
   assert baselines.unigram_loss(train, validation, 5) == pytest.approx(expected)
 
 
-def test_nothing_to_measure():
+def test_empty_inputs_are_refused():
   with pytest.raises(InputError, match='no validation tokens'):
     baselines.unigram_loss([[1]], [], 5)
   with pytest.raises(InputError, match='got 0 and 1'):

@@ -29,7 +29,7 @@ def test_groups_end_at_powers_of_two():
     assert all(low <= n <= high for n in lengths)
 
 
-def test_scores_are_those_of_the_documents_alone():
+def test_scores_equal_those_of_single_groups():
   rows = [row(10), row(12, 'a'), row(100, 'c'), row(16, 'b a')]
   short, long = by_length.score(rows, ('loss', 'rouge'))
   assert short[:3] == (9, 16, 3) and long[:3] == (65, 128, 1)

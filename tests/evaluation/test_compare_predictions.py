@@ -50,8 +50,7 @@ def test_by_hand(compare):
   of = found['differences']['rouge1']
   assert of['difference'] == 25
   assert (of['wins'], of['ties'], of['losses']) == (2, 1, 1)
-  # Differences 100, 50, 0, -50. Of 16 exchanges the sums of 8 are as far from
-  # 0 as 100.
+  # Differences 100, 50, 0, -50. In 8 of 16 exchanges |sum| >= 100.
   assert of['p_randomisation'] == pytest.approx(12 / 16, abs=0.02)
   assert [example['id'] for example in found['examples']] == ['1', '4', '3']
   assert found['examples'][0]['texts'] == [GOOD, BAD]
@@ -81,7 +80,7 @@ def test_the_table(compare):
   assert shown['R-1'][-2] == shown['R-Lsum'][-2]
   assert 'rouge|locost|' in out and '─── 0: A 100.00, B' in out
   assert out.count('───') == compare_predictions.EXAMPLES
-  # From where they differ, three words before it; the rest is cut.
+  # Texts begin three words before the first difference; the rest is cut.
   assert 'A  a b c d' in lines and 'B  a b x ya b' in out and ' ...' in out
   _, out, _ = compare(ours, ours)
   assert '─── ' not in out and '0-9-0' in out
@@ -93,7 +92,7 @@ def test_the_table(compare):
   assert '% of' not in out
 
 
-def test_without_ids_by_position(compare):
+def test_rows_without_ids_are_matched_by_position(compare):
   status, out, _ = compare([row(GOOD), row(BAD)], [row(GOOD), row(HALF)])
   assert status == 0 and '─── line 2: A 0.00' in out
 
@@ -101,7 +100,7 @@ def test_without_ids_by_position(compare):
 OTHER = dict(prediction='a', reference='another')
 
 
-def test_texts_begin_where_they_differ(compare):
+def test_texts_begin_at_their_first_difference(compare):
   ours = [row('1 2 3 4 5 6 7')]
   _, out, _ = compare(ours, [row('1 2 3 4 5 a b c d')], '--format=json')
   (example,) = json.loads(out)['examples']
@@ -127,26 +126,30 @@ def test_texts_begin_where_they_differ(compare):
         (
             [row('a', 1)] * 2,
             [row('a', 1)],
-            "a.jsonl:2: id '1' is also that of line 1",
+            "a.jsonl:2: id '1' is also in line 1",
         ),
         ([row('a')], [row('a')] * 2, 'a.jsonl has 1 rows, '),
-        ([row('a')] * 2, [row('a'), OTHER], 'b.jsonl:2 have other references'),
+        (
+            [row('a')] * 2,
+            [row('a'), OTHER],
+            'b.jsonl:2 have different references',
+        ),
         ([row('a', 1.5)], [row('a')], "'id' must be a string or a whole"),
         ([row('a', True)], [row('a')], "'id' must be a string or a whole"),
     ],
 )
-def test_other_documents_are_one_line(compare, ours, theirs, expected):
+def test_different_documents_give_one_line(compare, ours, theirs, expected):
   status, out, err = compare(ours, theirs)
   assert (status, out) == (2, '') and err.count('\n') == 1
   assert err.startswith('error: ') and expected in err
 
 
-def test_numbers_and_texts_are_the_same_id():
+def test_a_number_and_its_text_are_the_same_id():
   read = [predictions.Pair('a', ['a'], '7')]
   assert compare_predictions.match(read, read, 'ab') == read
 
 
-def test_other_references_and_signatures_are_said(compare):
+def test_different_references_and_signatures_give_warnings(compare):
   now = protocols.signature(protocols.find('locost'), 500, None)
   old = now.replace('split:locost_jax-1', 'split:locost_jax-0')
   ours = [row(GOOD, 1, signature=now), row(GOOD, 2, signature=now)]
@@ -154,10 +157,10 @@ def test_other_references_and_signatures_are_said(compare):
   status, _, err = compare(ours, theirs)
   assert status == 0
   others, signatures = err.splitlines()
-  assert 'other references for 1 of 2 ids' in others
+  assert 'different references for 1 of 2 ids' in others
   assert 'b.jsonl was written with scores of another signature' in signatures
   assert 'split:locost_jax-0' in signatures
-  assert compare(ours, ours)[2] == ''  # n and ci are no difference
+  assert compare(ours, ours)[2] == ''  # n and ci may differ
   assert compare(ours, ours, '--protocol=google')[2].count('warning') == 2
 
 
@@ -172,7 +175,7 @@ def test_a_workdir_stands_for_its_newest_predictions(
   for age, name in enumerate(('x-test-2', 'x-validation-2', 'x-test-1')):
     path = write(folder / f'{name}.jsonl', [row(HALF if age else GOOD)])
     os.utime(path, (1000 - age, 1000 - age))
-  os.utime(folder / 'x-test-1.jsonl', (2000, 2000))  # not of the best step
+  os.utime(folder / 'x-test-1.jsonl', (2000, 2000))  # not the best step
   status, out, err = run_command(
       score, '--predictions=run', '--compare=run', '--format=json'
   )
@@ -196,12 +199,12 @@ def test_submission(run_command, tmp_path):
   status, _, err = call()
   assert status == 2 and 'exists already' in err
   write(path, [row(GOOD, 1)])
-  status, out, _ = call('--overwrite')  # what has references is scored
+  status, out, _ = call('--overwrite')  # rows with references are scored
   assert status == 0 and '100.00' in out
   assert json.loads(made.read_text()) == {'1': GOOD}
   for rows, expected in (
       ([row('a')], ":1: no field 'id'"),
-      ([row('a', 1), row('a', '1')], ":2: the same 'id'"),
+      ([row('a', 1), row('a', '1')], ":2: repeated 'id'"),
       ([row('a', 1), dict(id=2, prediction='a')], 'rows have references'),
   ):
     write(path, rows)

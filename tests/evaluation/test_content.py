@@ -55,7 +55,7 @@ def test_recall_is_over_all_words_of_all_documents():
   measured = metric.score(
       [recall.RECALL, rouge.ROUGE], predictions, ['a'] * 3, contents
   )
-  # 2 of 3; of the second document's references 0 of 1 and 1 of 2; no word.
+  # 2 of 3; 1 of 2, better than 0 of 1 of the other reference; no words.
   assert measured['recall'] == pytest.approx(100 * (2 + 1) / (3 + 2))
   assert recall.sums('anything', [[], []]) == {}
   without = metric.score([recall.RECALL, rouge.ROUGE], predictions, ['a'] * 3)
@@ -76,7 +76,7 @@ def test_weights(shape):
 
 
 def content_tokens(text, target):
-  """The places of a target whose token is content: a loop."""
+  """Finds the positions of content tokens in a target, by a plain loop."""
   read, common = VOCABULARY.encode(text) + [1], COMMON.tokens
   ids = VOCABULARY.encode(target) + [1]
   return np.array([token in read and token not in common for token in ids])
@@ -98,7 +98,7 @@ def measure(setup, batches):
 
 
 @pytest.mark.parametrize('batch_size', [1, 2, 5])
-def test_content_loss_is_a_loop_over_documents(setup, batch_size):
+def test_content_loss_equals_a_loop_over_documents(setup, batch_size):
   model, params, _, _ = setup
   total, weight, every = 0.0, 0, []
   for (batch, _), text, target in zip(make_batches(1), TEXTS, TARGETS):
@@ -131,7 +131,7 @@ def test_content_loss_is_a_loop_over_documents(setup, batch_size):
 
 
 def test_exchanged_inputs_are_measured_on_the_same_tokens(setup):
-  """The tokens of content are those of the own document."""
+  """The content tokens are those of the target's own document."""
   model, params, _, _ = setup
   batches = content.with_weights(make_batches(5), COMMON)
   ((batch, _),) = measure_baselines.exchange_inputs(batches, VOCABULARY)
@@ -164,7 +164,7 @@ def test_a_single_document_is_left_out_of_both():
   assert not batch['decoder_loss_weights'].any()
 
 
-def test_it_is_kept(tmp_path):
+def test_common_words_are_saved_and_loaded(tmp_path):
   path = tmp_path / content.FILE
   content.save(COMMON, path)
   assert content.load(path) == COMMON

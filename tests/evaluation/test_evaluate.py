@@ -39,7 +39,7 @@ TARGETS = ['one', 'two two', 'three, three', 'four', 'the fifth']
 
 
 def make_params(model):
-  """Random parameters, sharp enough for predictions to differ."""
+  """Random parameters, large enough that predictions differ."""
   init = jax.jit(lambda key: step_lib.init_params(key, model))
   return jax.tree.map(lambda x: x * 2, init(jax.random.key(1)))
 
@@ -54,7 +54,7 @@ def setup():
 
 
 def make_batches(batch_size, L=64, T=16):
-  """The texts in batches, the last filled up with rows of padding."""
+  """Batches of the texts; the last is filled up with padding rows."""
   for start in range(0, len(TEXTS), batch_size):
     part = range(start, min(start + batch_size, len(TEXTS)))
     encode = lambda text: VOCABULARY.encode(text) + [1]
@@ -76,7 +76,7 @@ def make_batches(batch_size, L=64, T=16):
     )
 
 
-def test_numbers_do_not_depend_on_batches(setup):
+def test_scores_do_not_depend_on_batches(setup):
   """One document at a time is the reference."""
   config, model, params, mesh = setup
   total, tokens, predictions = 0.0, 0.0, []
@@ -109,7 +109,7 @@ def test_numbers_do_not_depend_on_batches(setup):
     assert [row['prediction'] for row in rows] == predictions
     assert [row['id'] for row in rows] == [f'd{i}' for i in range(5)]
     assert {key: metrics[key] for key in expected} == expected
-  # The last batch counted as a whole one would give another mean.
+  # Weighting the last batch like a full one would give another mean.
   wrong = np.mean(
       [
           evaluate.measure(
@@ -128,7 +128,7 @@ def test_numbers_do_not_depend_on_batches(setup):
         dict(temperature=0.7, top_k=40, seed=5),
     ],
 )
-def test_summaries_are_written_as_the_config_says(setup, decoding):
+def test_summaries_follow_the_config(setup, decoding):
   config, model, params, mesh = setup
   config = config.copy_and_resolve_references()
   config.decode.update(decoding)
@@ -199,7 +199,7 @@ def test_names_and_predictions_file(setup, tmp_path):
 
 
 def test_several_references(setup, tmp_path):
-  """The best counts; the file calls them references; baselines know them."""
+  """The best reference counts; the file has `references`; baselines use them."""
   config, model, params, mesh = setup
   batches = list(make_batches(2))
   _, rows = evaluate.measure(
@@ -240,8 +240,8 @@ def test_several_references(setup, tmp_path):
   assert baselines['constant']['text'] in TARGETS
 
 
-def test_a_stopped_evaluation_goes_on(setup, tmp_path, monkeypatch, capsys):
-  """Only what is not there, or belongs to another checkpoint, is generated."""
+def test_a_stopped_evaluation_continues(setup, tmp_path, monkeypatch, capsys):
+  """Only missing batches, or those of another checkpoint, are generated."""
   config, model, params, mesh = setup
   path, generate, calls = tmp_path / 'there' / 'x.jsonl', evaluate._generate, []
 
@@ -269,10 +269,10 @@ def test_a_stopped_evaluation_goes_on(setup, tmp_path, monkeypatch, capsys):
   _, whole = run()
   assert len(calls) == 3
   assert run()[1] == whole and not calls
-  for step, most in (4, 2), (4, 0):  # stopped, and again at once
+  for step, most in (4, 2), (4, 0):  # stopped, then stopped again at once
     with pytest.raises(KeyboardInterrupt):
       run(step, most)
-  path.write_text(path.read_text()[:-5])  # the line is written when killed
+  path.write_text(path.read_text()[:-5])  # killed while writing the line
   generated, results = run(4)
   assert results == whole and len(calls) == 2
   assert '1 batches were generated before' in capsys.readouterr().err
@@ -291,7 +291,7 @@ def full_disk(path, content):
 
 @pytest.mark.parametrize('batch_size', [1, 2, 3, 5])
 def test_exchanged_inputs(batch_size):
-  """Every document gets another's input; targets and shapes stay."""
+  """Each document gets the input of another; targets and shapes stay."""
   before = list(make_batches(batch_size))
   after = list(
       measure_baselines.exchange_inputs(make_batches(batch_size), VOCABULARY)
@@ -307,7 +307,7 @@ def test_exchanged_inputs(batch_size):
       x, y = (pair['encoder_input_tokens'][:n] for pair in (old, new))
       assert (x != y).any(axis=1).all()
       assert sorted(map(tuple, x)) == sorted(map(tuple, y))
-  # A single document in the very first batch is left out, later ones are not.
+  # A document alone in the first batch is left out, in later batches it is not.
   weights = [pair[0]['decoder_loss_weights'].sum() for pair in after]
   assert [w == 0 for w in weights] == [
       batch_size == 1 and i == 0 for i in range(len(weights))
@@ -324,8 +324,8 @@ def test_exchanged_inputs(batch_size):
       )
 
 
-def test_a_model_that_reads_suffers_from_the_exchange(setup):
-  """Trained to copy its input's first letter: exchanged inputs cost it."""
+def test_exchanged_inputs_raise_the_loss_of_a_model_that_reads(setup):
+  """A model that copies the first letter has a higher loss after the exchange."""
   config, model, params, mesh = setup
 
   def pairs():
@@ -369,7 +369,7 @@ def test_a_model_that_reads_suffers_from_the_exchange(setup):
 
 
 def paged_batch(documents, length):
-  """A batch of documents, each a list of pages; targets are TARGETS."""
+  """Makes a batch of documents, each a list of pages; targets are TARGETS."""
   encoded = [
       [VOCABULARY.encode(page) + [1] if page else [] for page in pages]
       for pages in documents
@@ -405,7 +405,7 @@ def test_baselines_and_examples_read_every_page():
       '1': 'All of it. On the last page.',
       '2': 'First.\nSecond.',
   }
-  reference = 'One. Two.'  # two sentences, so that leads have two
+  reference = 'One. Two.'  # two sentences, so leads have two
   records = [dict(targets=np.array([1]), reference=reference)]
   measured = measure_baselines.measure_baselines(
       [batch], records, VOCABULARY, ('rouge',)
@@ -468,7 +468,7 @@ def test_baselines():
         ('decode.seed', -1, 'decode.seed=-1'),
     ],
 )
-def test_settings_that_cannot_be(key, value, expected):
+def test_invalid_settings_are_refused(key, value, expected):
   config = tiny_run.make_config()
   section, last = key.split('.')
   config[section][last] = value
@@ -487,17 +487,19 @@ def test_settings_that_cannot_be(key, value, expected):
         (('recall',), 3, 'recall'),
     ],
 )
-def test_what_the_best_checkpoint_is_chosen_by(names, documents, expected):
+def test_choice_of_the_metric_for_the_best_checkpoint(
+    names, documents, expected
+):
   assert metric_table.choose_best_by(names, documents) == expected
 
 
-def test_without_a_metric_there_is_nothing_to_choose_by():
+def test_auto_needs_a_metric():
   with pytest.raises(InputError, match="'auto' is not measured.*gives nothing"):
     metric_table.check((), metric_table.AUTO)
 
 
-def test_eight_devices_give_the_same_numbers(setup):
-  """Rows split over a mesh of eight, in a process that has them."""
+def test_eight_devices_give_the_same_scores(setup):
+  """Rows sharded over eight devices, in a process of its own."""
   config, model, params, mesh = setup
   program = (
       'import json, jax\n'

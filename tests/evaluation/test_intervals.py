@@ -8,7 +8,7 @@ import pytest
 from locost_jax.evaluation.metrics import intervals
 
 
-def test_is_a_plain_loop():
+def test_bootstrap_equals_a_plain_loop():
   scores = [[1.0, 10.0], [2.0, 0.0], [6.0, 5.0], [7.0, 5.0]]
   draw, means = np.random.default_rng(3), []
   for _ in range(50):
@@ -18,7 +18,7 @@ def test_is_a_plain_loop():
   np.testing.assert_allclose(found, means, rtol=1e-12)
 
 
-def test_width_is_that_of_the_normal_distribution():
+def test_width_matches_the_normal_distribution():
   """The mean of n independent scores varies by their spread / sqrt(n)."""
   scores = np.random.default_rng(0).normal(30, 5, size=(400, 1))
   low, high = intervals.interval(intervals.bootstrap(scores)[:, 0])
@@ -27,7 +27,7 @@ def test_width_is_that_of_the_normal_distribution():
   assert low < scores.mean() < high
 
 
-def test_the_same_twice_and_nothing_to_vary():
+def test_bootstrap_is_deterministic_and_constant_scores_have_no_width():
   scores = np.arange(12.0).reshape(6, 2)
   first, second = intervals.bootstrap(scores), intervals.bootstrap(scores)
   assert (first == second).all() and first.shape == (1000, 2)

@@ -1,4 +1,4 @@
-"""A language model as judge, behind a server of this machine."""
+"""A language model as judge, with a local server."""
 
 import http.server
 import json
@@ -9,14 +9,16 @@ import numpy as np
 import pytest
 
 from locost_jax.errors import InputError
-from locost_jax.evaluation.metrics import measure
+from locost_jax.evaluation.metrics import score_metric
 from locost_jax.evaluation.model_metrics import endpoint
 from locost_jax.evaluation.model_metrics import judge
 from tests.evaluation import test_score
 
 KEY = 'sk-very-secret-0123456789'
 GOOD = 'Relevance: 4\nConsistency: 5\nFluency: 3\nCoherence: 2'
-ROWS = [measure.Row(f'Summary {i}.', ['x'], f'Article {i}.') for i in range(6)]
+ROWS = [
+    score_metric.Row(f'Summary {i}.', ['x'], f'Article {i}.') for i in range(6)
+]
 
 
 class Judge:
@@ -26,8 +28,8 @@ class Judge:
     url: for --base_url.
     asked: bodies of all requests, as dicts.
     headers: of the requests.
-    answers: list of what comes next: a text; (status, headers); bytes, sent as
-      they are; None: the connection is closed. At its end GOOD.
+    answers: list of the next answers: a text; (status, headers); raw bytes; or
+      None, to close the connection. GOOD after the last one.
   """
 
   def __init__(self, answers=()):
@@ -94,7 +96,7 @@ def serve():
 
 @pytest.fixture
 def waits(monkeypatch):
-  """The seconds that would have been waited."""
+  """Records the waiting times in seconds instead of waiting."""
   found, sleep = [], time.sleep
   monkeypatch.setattr(
       endpoint.time, 'sleep', lambda s: found.append(s) if s >= 1 else sleep(s)
@@ -103,13 +105,13 @@ def waits(monkeypatch):
 
 
 def settings(server, path, **more):
-  return measure.Settings(
+  return score_metric.Settings(
       model='m', base_url=server.url, cache=str(path / 'cache'), **more
   )
 
 
 def ratings(measured):
-  return measured.values[measure.PREDICTION]
+  return measured.values[score_metric.PREDICTION]
 
 
 @pytest.mark.parametrize(
@@ -122,7 +124,7 @@ def ratings(measured):
         ('Relevance (1-5): 2\nRelevance:\n2', (2, None, None, None)),
         ('Relevance - 4 out of 5. Coherence = [3]', (4, None, None, 3)),
         ('RELEVANCE RATING: 1. Poor.', (1, None, None, None)),
-        # Nonsense, out of range, of another scale, contradictory, ranges.
+        # Nonsense, out of range, another scale, contradictory, ranges.
         ('', (None,) * 4),
         ('I am sorry, I cannot rate 5 summaries.', (None,) * 4),
         (
@@ -138,7 +140,7 @@ def test_answers_are_parsed_or_missing(answer, expected):
   assert judge.parse(answer) == dict(zip(judge.DIMENSIONS, expected))
 
 
-def test_what_is_sent(serve, tmp_path, monkeypatch):
+def test_the_request(serve, tmp_path, monkeypatch):
   monkeypatch.setenv(judge.KEY, KEY)
   server, noted = serve(), []
   found = judge.run(ROWS[:1], settings(server, tmp_path, note=noted.append))
@@ -153,7 +155,7 @@ def test_what_is_sent(serve, tmp_path, monkeypatch):
   tokens = -(-len(prompt) // 4)
   assert noted == [
       f'judge: 1 calls, about {tokens:,} tokens to read and at most 512 to '
-      'write; 0 answers are known already'
+      'write; 0 answers are cached'
   ]
 
 
@@ -164,7 +166,7 @@ def test_cost_is_shown_before_the_first_call(serve, tmp_path):
   assert seen == [('judge: 6 call', 0)] and len(server.asked) == 6
 
 
-def test_busy_servers_are_asked_again(serve, tmp_path, waits):
+def test_requests_to_busy_servers_are_repeated(serve, tmp_path, waits):
   server = serve(
       [
           (500, {}),
@@ -195,7 +197,7 @@ def test_nonsense_is_missing_reported_and_never_zero(serve, tmp_path, waits):
           [4, 5, 3, 2],
       ],
   )
-  summary = measure.summarize('judge', found)
+  summary = score_metric.summarize('judge', found)
   assert summary['values']['prediction'] == dict(
       relevance=3, consistency=5, fluency=3, coherence=2
   )
@@ -204,8 +206,8 @@ def test_nonsense_is_missing_reported_and_never_zero(serve, tmp_path, waits):
       relevance=4, consistency=5, fluency=5, coherence=5
   )
   assert found.notes == (
-      'warning: judge: ratings that are missing, of 6: relevance 4, consistency '
-      '5, fluency 5, coherence 5; they count nowhere',
+      'warning: judge: missing ratings, of 6: relevance 4, consistency '
+      '5, fluency 5, coherence 5; left out',
       'warning: judge: 1 documents without an answer: status 400',
       'warning: judge: 1 documents without an answer: no completion in the '
       'answer',
@@ -214,19 +216,19 @@ def test_nonsense_is_missing_reported_and_never_zero(serve, tmp_path, waits):
   assert waits == [1, 2, 4, 8]
 
 
-def test_answers_are_kept(serve, tmp_path):
+def test_answers_are_cached(serve, tmp_path):
   server = serve(['nonsense'])
   first = judge.run(ROWS, settings(server, tmp_path))
   assert len(server.asked) == 6 and np.isnan(ratings(first)[0]).all()
   noted = []
   again = judge.run(ROWS, settings(server, tmp_path, note=noted.append))
-  # Only the nonsense is asked for again.
+  # Only the answer without ratings is requested again.
   assert len(server.asked) == 7 and noted[0].startswith('judge: 1 calls')
   np.testing.assert_array_equal(ratings(again)[1:], ratings(first)[1:])
   judge.run(ROWS, settings(server, tmp_path)._replace(model='other'))
   assert len(server.asked) == 13
   one = next((tmp_path / 'cache').iterdir())
-  one.write_text('{"answer": ')  # a broken file is asked for again
+  one.write_text('{"answer": ')  # a damaged file is requested again
   judge.run(ROWS, settings(server, tmp_path)._replace(model='other'))
   judge.run(ROWS, settings(server, tmp_path))
   assert len(server.asked) == 14
@@ -262,10 +264,10 @@ def test_refusals_end_the_command(
   assert KEY not in f'{error.value} {capfd.readouterr()}'
 
 
-def test_a_server_that_is_gone_ends_the_command(serve, tmp_path, waits):
+def test_an_unreachable_server_ends_the_command(serve, tmp_path, waits):
   server = serve()
   server.close()
-  with pytest.raises(InputError, match='no answer .*; 0 answers are kept'):
+  with pytest.raises(InputError, match='no answer .*; 0 answers are cached'):
     judge.run(ROWS, settings(server, tmp_path))
   assert waits == [1, 2, 4, 8]
   server = serve([GOOD, *[(500, {})] * 25])
@@ -273,7 +275,7 @@ def test_a_server_that_is_gone_ends_the_command(serve, tmp_path, waits):
     judge.run(ROWS, settings(server, tmp_path))
 
 
-def test_keys_and_folders_that_cannot_be_used(tmp_path, monkeypatch):
+def test_invalid_keys_and_folders_are_refused(tmp_path, monkeypatch):
   monkeypatch.setenv(judge.KEY, 'sk-1\n\nsk-2')
   with pytest.raises(InputError) as error:
     judge.read_key()
@@ -285,7 +287,7 @@ def test_keys_and_folders_that_cannot_be_used(tmp_path, monkeypatch):
     judge.check_writable(str(tmp_path / 'file'))
 
 
-def test_the_key_is_in_no_text():
+def test_the_key_is_never_shown():
   assert KEY not in repr(endpoint.Endpoint('http://x', 'm', KEY))
 
 
@@ -315,7 +317,7 @@ def test_the_command(serve, tmp_path, monkeypatch, capsys):
   )
   assert '4.00 +-0.00 n:5' in out
   assert err.startswith('judge: 6 calls, about ')
-  assert 'ratings that are missing, of 6: relevance 1' in err
+  assert 'missing ratings, of 6: relevance 1' in err
   assert KEY not in out + err
   files = ''.join(one.read_text() for one in (tmp_path / 'kept').iterdir())
   assert KEY not in files and files.count('Relevance: 4') == 5

@@ -1,4 +1,4 @@
-"""Metrics that a model computes: tiny models, packages' numbers, definitions."""
+"""Metrics that a model computes, against packages and definitions."""
 
 import json
 
@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from locost_jax.errors import InputError
-from locost_jax.evaluation import measures
-from locost_jax.evaluation.metrics import measure
+from locost_jax.evaluation import score_metric_table
+from locost_jax.evaluation.metrics import score_metric
 from locost_jax.evaluation.model_metrics import bertscore
 from locost_jax.evaluation.model_metrics import blanc
 from locost_jax.evaluation.model_metrics import coherence
@@ -24,7 +24,7 @@ torch = pytest.importorskip('torch', reason='needs the extra `metrics`')
 transformers = pytest.importorskip(
     'transformers', reason='needs the extra `metrics`'
 )
-torch.set_num_threads(1)  # tiny models: threads only wait for each other
+torch.set_num_threads(1)  # more threads are slower for tiny models
 
 PREDICTIONS = (
     'The town was flooded.',
@@ -37,7 +37,7 @@ REFERENCES = (
     'The rain was on the town, and in the river',
 )
 DOCUMENT = ' '.join(tiny_models.TEXTS)
-PAIRS = [measure.Row(a, [b]) for a, b in zip(PREDICTIONS, REFERENCES)]
+PAIRS = [score_metric.Row(a, [b]) for a, b in zip(PREDICTIONS, REFERENCES)]
 
 
 @pytest.fixture(scope='module')
@@ -46,7 +46,7 @@ def bert(tmp_path_factory):
 
 
 def numbers(measured):
-  return measured.values[measure.PREDICTION]
+  return measured.values[score_metric.PREDICTION]
 
 
 # --- BERTScore ---------------------------------------------------------------
@@ -68,8 +68,8 @@ GOLDEN = {
 
 @pytest.mark.parametrize('idf', GOLDEN)
 @pytest.mark.parametrize('batch_size', [1, 8])
-def test_bertscore_is_the_packages(bert, idf, batch_size):
-  settings = measure.Settings(
+def test_bertscore_equals_the_package(bert, idf, batch_size):
+  settings = score_metric.Settings(
       model=bert, layer=2, idf=idf, batch_size=batch_size
   )
   found = bertscore.run(PAIRS, settings)
@@ -85,7 +85,7 @@ def test_bertscore_is_the_packages(bert, idf, batch_size):
   assert not found.notes
 
 
-def test_matching_is_the_papers_equations():
+def test_matching_equals_the_equations_of_the_paper():
   draw = np.random.default_rng(0)
   ours, theirs = (draw.normal(size=(n, 5)) for n in (4, 6))
   ours /= np.linalg.norm(ours, axis=1, keepdims=True)
@@ -112,15 +112,15 @@ def test_idf_by_hand():
 
 
 def test_bertscore_of_several_references_and_none(bert):
-  settings = measure.Settings(model=bert, layer=2)
+  settings = score_metric.Settings(model=bert, layer=2)
   rows = [
-      measure.Row(PREDICTIONS[0], [REFERENCES[1], REFERENCES[0]]),
-      measure.Row('', ['Rain.']),
-      measure.Row('Rain.', [' ']),
+      score_metric.Row(PREDICTIONS[0], [REFERENCES[1], REFERENCES[0]]),
+      score_metric.Row('', ['Rain.']),
+      score_metric.Row('Rain.', [' ']),
   ]
   found = bertscore.run(rows, settings)
   alone = bertscore.run(
-      [PAIRS[0], measure.Row(PREDICTIONS[0], [REFERENCES[1]])], settings
+      [PAIRS[0], score_metric.Row(PREDICTIONS[0], [REFERENCES[1]])], settings
   )
   best = numbers(alone)[numbers(alone)[:, 2].argmax()]
   np.testing.assert_allclose(numbers(found), [best, [0] * 3, [0] * 3], 1e-6)
@@ -131,15 +131,15 @@ def test_baseline_rescales(bert, tmp_path):
   path = tmp_path / 'base|line.tsv'
   path.write_text('LAYER,P,R,F\n1,0,0,0\n2,0.5,0.6,0.8\n')
   found = bertscore.run(
-      PAIRS, measure.Settings(model=bert, layer=2, baseline=str(path))
+      PAIRS, score_metric.Settings(model=bert, layer=2, baseline=str(path))
   )
   b = np.array([0.5, 0.6, 0.8])
   expected = 100 * (np.array(GOLDEN[False]) / 100 - b) / (1 - b)
   np.testing.assert_allclose(numbers(found), expected, atol=2e-3)
   assert found.parts[3] == 'baseline:base_line.tsv'
   empty = bertscore.run(
-      [measure.Row('', ['x'])],
-      measure.Settings(model=bert, layer=2, baseline=str(path)),
+      [score_metric.Row('', ['x'])],
+      score_metric.Settings(model=bert, layer=2, baseline=str(path)),
   )
   assert not numbers(empty).any()
   with pytest.raises(InputError, match='a row for layer 3'):
@@ -148,13 +148,13 @@ def test_baseline_rescales(bert, tmp_path):
     bertscore.read_baseline(str(tmp_path / 'absent'), 3)
 
 
-def test_what_is_too_long_is_cut_and_said(bert):
-  rows = [measure.Row('rain ' * 100, ['rain ' * 200])]
-  found = bertscore.run(rows, measure.Settings(model=bert, layer=2))
+def test_long_texts_are_cut_with_a_warning(bert):
+  rows = [score_metric.Row('rain ' * 100, ['rain ' * 200])]
+  found = bertscore.run(rows, score_metric.Settings(model=bert, layer=2))
   assert '2 texts are longer than the 64 tokens' in found.notes[0]
   same = bertscore.run(
-      [measure.Row('rain ' * 62, ['rain ' * 62])],
-      measure.Settings(model=bert, layer=2),
+      [score_metric.Row('rain ' * 62, ['rain ' * 62])],
+      score_metric.Settings(model=bert, layer=2),
   )
   np.testing.assert_allclose(numbers(found), numbers(same), 1e-6)
   assert not same.notes
@@ -163,8 +163,8 @@ def test_what_is_too_long_is_cut_and_said(bert):
 # --- BLANC-help --------------------------------------------------------------
 
 
-def test_blanc_is_the_packages(tmp_path):
-  """blanc 0.3.4 on this model, x 100; its sentences were cut by our splitter."""
+def test_blanc_equals_the_package(tmp_path):
+  """Numbers of blanc 0.3.4 on this model, x 100, with our sentence splitter."""
   model = tiny_models.bert(tmp_path / 'm', scale=1.0, seed=8)
   documents = (
       DOCUMENT,
@@ -172,19 +172,20 @@ def test_blanc_is_the_packages(tmp_path):
       tiny_models.TEXTS[1],
   )
   rows = [
-      measure.Row(prediction, ['x'], document)
+      score_metric.Row(prediction, ['x'], document)
       for prediction, document in zip(PREDICTIONS, documents)
   ]
   for batch_size in 1, 8:
     found = blanc.run(
-        rows, measure.Settings(model=str(model), batch_size=batch_size)
+        rows, score_metric.Settings(model=str(model), batch_size=batch_size)
     )
     np.testing.assert_allclose(
         numbers(found)[:, 0], [100 / 19, -100 / 19, 100 / 7]
     )
   assert found.parts == ('m', 'gap:2', 'lengths:4,2')
   empty = blanc.run(
-      [measure.Row('Rain.', ['x'], 'a b c')], measure.Settings(model=str(model))
+      [score_metric.Row('Rain.', ['x'], 'a b c')],
+      score_metric.Settings(model=str(model)),
   )
   assert np.isnan(numbers(empty)).all()  # nothing long enough to mask
 
@@ -220,9 +221,11 @@ T5 = dict(
 
 @pytest.fixture(scope='module')
 def pieces(tmp_path_factory):
-  """A SentencePiece model, and transformers' tokenizer of it."""
+  """A SentencePiece model and its tokenizer in transformers."""
   path = tmp_path_factory.mktemp('pieces') / 'spiece.model'
-  ones = [f'1 {word} 1' for word in tiny_models.WORDS]  # for a piece of 1
+  ones = [
+      f'1 {word} 1' for word in tiny_models.WORDS
+  ]  # so that 1 becomes a piece
   vocabulary = sentencepiece_training.train(
       [*tiny_models.TEXTS, *ones, 'predict 0', hhem.PROMPT], path, 300
   )
@@ -246,7 +249,7 @@ SENTENCES = [
 ]
 
 
-def test_our_t5_answers_as_transformers(tmp_path, pieces):
+def test_our_t5_equals_transformers(tmp_path, pieces):
   theirs = save_t5(tmp_path, pieces)
   loaded = pretrained.load(tmp_path)
   tokenizer = pieces[2]
@@ -267,8 +270,8 @@ def test_our_t5_answers_as_transformers(tmp_path, pieces):
   for batch_size in 1, 4:
     found = entailment.probabilities(loaded, SENTENCES, batch_size)
     np.testing.assert_allclose(found, expected, atol=1e-4)
-  rows = [measure.Row(' '.join(PREDICTIONS[:2]), ['x'], DOCUMENT)]
-  measured = entailment.run(rows, measure.Settings(model=str(tmp_path)))
+  rows = [score_metric.Row(' '.join(PREDICTIONS[:2]), ['x'], DOCUMENT)]
+  measured = entailment.run(rows, score_metric.Settings(model=str(tmp_path)))
   assert measured.parts[:2] == (tmp_path.name, 'prompt:predict')
   parts = [PREDICTIONS[0], *PREDICTIONS[1].split('. ')]
   parts[1] += '.'
@@ -277,7 +280,7 @@ def test_our_t5_answers_as_transformers(tmp_path, pieces):
 
 
 @pytest.mark.parametrize('published', [False, True])
-def test_hhem_answers_as_transformers(tmp_path, pieces, monkeypatch, published):
+def test_hhem_equals_transformers(tmp_path, pieces, monkeypatch, published):
   theirs = save_t5(tmp_path, pieces, 'T5ForTokenClassification')
   if published:
     sizes = {key: T5[key] for key in ('d_model', 'd_kv', 'd_ff', 'num_layers')}
@@ -304,8 +307,10 @@ def test_hhem_answers_as_transformers(tmp_path, pieces, monkeypatch, published):
   for batch_size in 1, 4:
     found = hhem.probabilities(loaded, pieces[0], SENTENCES, batch_size)
     np.testing.assert_allclose(found, expected, atol=1e-5)
-  rows = [measure.Row(PREDICTIONS[0], ['x'], DOCUMENT)]
-  measured = hhem.run(rows, measure.Settings(model=str(tmp_path), threshold=0))
+  rows = [score_metric.Row(PREDICTIONS[0], ['x'], DOCUMENT)]
+  measured = hhem.run(
+      rows, score_metric.Settings(model=str(tmp_path), threshold=0)
+  )
   np.testing.assert_allclose(numbers(measured), [[100, expected[0]]], atol=1e-5)
 
 
@@ -315,8 +320,8 @@ def test_hhem_answers_as_transformers(tmp_path, pieces, monkeypatch, published):
 def test_coherence_is_equation_12(tmp_path):
   model = str(tiny_models.bert(tmp_path / 'm', scale=0.6))
   texts = [DOCUMENT, 'The river rose. The town was flooded in spring.', 'Rain.']
-  rows = [measure.Row(text, [DOCUMENT]) for text in texts]
-  found = coherence.run(rows, measure.Settings(model=model, batch_size=2))
+  rows = [score_metric.Row(text, [DOCUMENT]) for text in texts]
+  found = coherence.run(rows, score_metric.Settings(model=model, batch_size=2))
   tokenizer = transformers.AutoTokenizer.from_pretrained(model)
   theirs = transformers.BertForNextSentencePrediction.from_pretrained(model)
 
@@ -349,8 +354,11 @@ def test_coherence_is_equation_12(tmp_path):
 
 
 def test_locality_is_the_mean_cosine_at_each_distance(bert):
-  rows = [measure.Row('x', ['x'], DOCUMENT), measure.Row('x', ['x'], 'One.')]
-  found = locality.run(rows, measure.Settings(model=bert, batch_size=2))
+  rows = [
+      score_metric.Row('x', ['x'], DOCUMENT),
+      score_metric.Row('x', ['x'], 'One.'),
+  ]
+  found = locality.run(rows, score_metric.Settings(model=bert, batch_size=2))
   tokenizer = transformers.AutoTokenizer.from_pretrained(bert)
   model = transformers.AutoModel.from_pretrained(bert).eval()
   with torch.no_grad():
@@ -411,7 +419,7 @@ def test_the_command_takes_several_models(bert, tmp_path, capsys):
   assert -1 <= found['correlation']['values'][rouge1][f1] <= 1
 
 
-def test_one_model_that_does_not_fit_does_not_lose_the_rest(
+def test_an_unsuitable_model_does_not_stop_the_other_metrics(
     bert, tmp_path, pieces, capsys
 ):
   (tmp_path / 't5').mkdir()
@@ -444,7 +452,7 @@ def test_one_model_that_does_not_fit_does_not_lose_the_rest(
         ('bertscore', 'BertForMaskedLM', 'needs --layer=N, 1 <= N <= 3'),
     ],
 )
-def test_other_architectures_are_one_line(tmp_path, metric, kind, expected):
+def test_other_architectures_give_one_line(tmp_path, metric, kind, expected):
   model = tiny_models.bert(tmp_path / 'm', kind)
   with pytest.raises(InputError) as error:
     test_score.call(
@@ -458,7 +466,7 @@ def test_other_architectures_are_one_line(tmp_path, metric, kind, expected):
 @pytest.mark.parametrize(
     'metric', ['bertscore', 'blanc', 'coherence', 'locality', 'hhem']
 )
-def test_a_t5_or_nothing_is_refused(tmp_path, pieces, metric):
+def test_a_t5_and_an_empty_folder_are_refused(tmp_path, pieces, metric):
   (tmp_path / 'm').mkdir()
   path = as_file(tmp_path / 'p.jsonl')
   for model, expected in (
@@ -469,9 +477,11 @@ def test_a_t5_or_nothing_is_refused(tmp_path, pieces, metric):
       test_score.call(path, f'--metrics={metric}', f'--model={model}')
   save_t5(tmp_path / 'm', pieces)
   if metric in ('bertscore', 'locality'):  # its encoder embeds texts
-    settings = measure.Settings(model=str(tmp_path / 'm'), layer=1)
-    rows = [measure.Row('Rain.', ['Rain.'], DOCUMENT)]
-    (numbers_,) = measures.MEASURES[metric].run(rows, settings).values.values()
+    settings = score_metric.Settings(model=str(tmp_path / 'm'), layer=1)
+    rows = [score_metric.Row('Rain.', ['Rain.'], DOCUMENT)]
+    (numbers_,) = (
+        score_metric_table.METRICS[metric].run(rows, settings).values.values()
+    )
     assert not np.isnan(numbers_).any()
     return
   with pytest.raises(InputError) as error:
@@ -495,6 +505,6 @@ def test_nothing_is_downloaded_and_no_code_is_run(tmp_path):
   assert not (tmp_path / 'ran').exists()
 
 
-def test_every_measure_has_a_line():
-  for entry in measures.MEASURES.values():
+def test_every_metric_has_a_line():
+  for entry in score_metric_table.METRICS.values():
     assert entry.what and '\n' not in entry.what

@@ -1,4 +1,4 @@
-"""Fast ROUGE against rouge_score, number for number, and a plain table."""
+"""Fast ROUGE against rouge_score (exactly) and against a plain table."""
 
 import json
 from pathlib import Path
@@ -21,7 +21,7 @@ TEXTS = [
 
 
 def random_text(draw, words):
-  """Sentences on lines, a few of them empty or without any word."""
+  """Makes a text of one sentence per line, some without words."""
   lines = [
       ' '.join(draw.choices(words, k=draw.randint(0, 12)))
       for _ in range(draw.randint(0, 8))
@@ -30,15 +30,15 @@ def random_text(draw, words):
 
 
 def cut(text):
-  """The sentences of a text that has them on lines."""
+  """Splits a text with one sentence per line."""
   return [line.split() for line in text.split('\n')]
 
 
 @pytest.mark.parametrize(
     'words', ['ab', 'abcdef', 'abcdefghijklmnopqrstuvwxyz']
 )
-def test_is_rouge_score_on_random_texts(words):
-  """Few different words: many longest common subsequences to choose from."""
+def test_equals_rouge_score_on_random_texts(words):
+  """With few different words there are many longest common subsequences."""
   draw, letters = random.Random(0), list(words)
   scorer = rouge_scorer.RougeScorer(protocols.TYPES)
   texts = [
@@ -58,7 +58,7 @@ def test_is_rouge_score_on_random_texts(words):
 
 
 @pytest.mark.parametrize('name, stemmer', [('locost', False), ('google', True)])
-def test_is_rouge_score_on_real_texts(name, stemmer):
+def test_equals_rouge_score_on_real_texts(name, stemmer):
   scorer = rouge_scorer.RougeScorer(protocols.TYPES, use_stemmer=stemmer)
   draw = random.Random(1)
   pairs = list(zip(TEXTS, TEXTS[1:])) + [
@@ -66,7 +66,7 @@ def test_is_rouge_score_on_real_texts(name, stemmer):
       (TEXTS[0], ''),
       ('', ''),
   ]
-  # Long ones, as of reports.
+  # Long texts, like reports.
   pairs += [
       (' '.join(draw.sample(TEXTS, 8)), ' '.join(draw.sample(TEXTS, 8)))
       for _ in range(4)
@@ -80,7 +80,7 @@ def test_is_rouge_score_on_real_texts(name, stemmer):
 
 
 def table(one, other):
-  """Lengths of longest common subsequences of all beginnings, cell by cell."""
+  """Computes the table of LCS lengths of all prefixes, cell by cell."""
   t = [[0] * (len(other) + 1) for _ in range(len(one) + 1)]
   for i, word in enumerate(one, 1):
     for j, theirs in enumerate(other, 1):
@@ -93,7 +93,7 @@ def table(one, other):
 
 
 def walk(one, other):
-  """The path that ROUGE takes through the table."""
+  """Follows ROUGE's path through the table."""
   t, i, j, found = table(one, other), len(one), len(other), []
   while i and j:
     if one[i - 1] == other[j - 1]:
@@ -106,7 +106,7 @@ def walk(one, other):
   return found
 
 
-def test_subsequences_are_those_of_the_table():
+def test_subsequences_equal_those_of_the_table():
   draw = random.Random(2)
   for _ in range(2000):
     one, other = (draw.choices('abcd', k=draw.randint(0, 70)) for _ in range(2))
@@ -115,8 +115,8 @@ def test_subsequences_are_those_of_the_table():
     assert subsequences.indices(one, where, len(other)) == walk(one, other)
 
 
-def test_a_word_hits_as_often_as_both_have_it():
-  """Of "a b" and "a c", each sentence would hit the one "a"."""
+def test_hits_of_a_word_are_limited_by_both_counts():
+  """Both sentences, "a b" and "a c", match the single "a"."""
   found = overlap.summary_subsequence([['a', 'x']], [['a', 'b'], ['a', 'c']])
   assert found == overlap.Overlap(1, 2, 4)
   assert overlap.f1(found) == pytest.approx(2 / 6)

@@ -1,4 +1,4 @@
-"""Tests of significance against plain loops, all cases, and cases by hand."""
+"""Significance tests against plain loops, enumeration and cases by hand."""
 
 import itertools
 import math
@@ -16,7 +16,7 @@ def column(rows, k):
   return [row[k] for row in rows]
 
 
-def test_the_bootstrap_is_a_plain_loop():
+def test_bootstrap_equals_a_plain_loop():
   draw, expected = np.random.default_rng(0), []
   for _ in range(40):
     drawn = draw.integers(5, size=5)
@@ -27,7 +27,7 @@ def test_the_bootstrap_is_a_plain_loop():
   np.testing.assert_allclose(found, expected, atol=1e-12)
 
 
-def test_the_exchange_is_a_plain_loop():
+def test_exchange_equals_a_plain_loop():
   draw, expected = np.random.default_rng(4), []
   for _ in range(40):
     coins, row = draw.integers(2, size=5), []
@@ -43,8 +43,8 @@ def test_the_exchange_is_a_plain_loop():
 
 
 @pytest.mark.parametrize('k', [0, 1])
-def test_p_is_that_of_all_cases(k):
-  """All 2^5 exchanges, and all 5^5 draws with replacement."""
+def test_p_equals_that_of_all_cases(k):
+  """Enumerates all 2^5 exchanges and all 5^5 draws with replacement."""
   by = [a - b for a, b in zip(column(OURS, k), column(THEIRS, k))]
   d = sum(by) / 5
   signed = [
@@ -64,12 +64,12 @@ def test_p_is_that_of_all_cases(k):
 
 
 def test_by_hand():
-  # Differences 2 and 4. Exchanges give 3, 1, -1, -3: half are as far as 3.
+  # Differences 2 and 4. Exchanges give 3, 1, -1, -3: half have |d| >= 3.
   two = [[3.0], [5.0]], [[1.0], [1.0]]
   (found,) = paired_tests.compare(*two)
   assert found['difference'] == 3 and found['interval'] == [2, 4]
   assert found['p_randomisation'] == pytest.approx(0.5, abs=0.02)
-  assert found['p_bootstrap'] == 1 / 1001  # draws are 2, 3 or 4, less 3
+  assert found['p_bootstrap'] == 1 / 1001  # draws are 2, 3 or 4, minus 3
   assert paired_tests.p_value(2, np.array([-2.0, 1, 3, 0])) == 3 / 5
   assert paired_tests.p_value(0, np.array([-2.0, 0])) == 1
 
@@ -80,8 +80,8 @@ def test_equal_systems_never_differ():
     assert found['p_bootstrap'] == found['p_randomisation'] == 1
 
 
-def test_a_statistic_is_of_the_means():
-  """Not the mean of the statistic; and both sides are drawn together."""
+def test_the_statistic_is_applied_to_means():
+  """Not the mean of the statistic; both systems share each resample."""
   root = lambda means: np.sqrt(means[..., :1] * means[..., 1:])
   (found,) = paired_tests.compare(OURS, THEIRS, root)
   mean = lambda rows: math.sqrt(
@@ -94,8 +94,8 @@ def test_a_statistic_is_of_the_means():
   assert same['interval'] == [0, 0]
 
 
-def test_p_is_uniform_without_a_difference():
-  """Of tests of equal systems about 5% fall below 0.05."""
+def test_p_is_uniform_for_equal_systems():
+  """For equal systems, p is below 0.05 in about 5% of tests."""
   draw = np.random.default_rng(1)
   below = {'p_bootstrap': 0, 'p_randomisation': 0}
   for _ in range(200):

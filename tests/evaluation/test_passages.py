@@ -1,10 +1,10 @@
-"""Passages of documents and sentences of summaries, with a support of ours."""
+"""Support by passages (with a simple support function), and PageSum metrics."""
 
 import numpy as np
 import pytest
 
 from locost_jax.errors import InputError
-from locost_jax.evaluation.metrics import measure
+from locost_jax.evaluation.metrics import score_metric
 from locost_jax.evaluation.model_metrics import coherence
 from locost_jax.evaluation.model_metrics import entailment
 from locost_jax.evaluation.model_metrics import locality
@@ -14,19 +14,19 @@ from tests import tiny_run
 
 def test_passages_hold_whole_sentences():
   document = 'One two three. Four five. Six. Seven eight nine ten eleven. Z.'
-  assert passages.passages(document, 5) == [
+  assert passages.split(document, 5) == [
       'One two three. Four five.',
       'Six.',
       'Seven eight nine ten eleven.',
       'Z.',
   ]
-  assert passages.passages(document) == [document]
-  assert len(passages.passages('word ' * 1001)) == 1  # one sentence
+  assert passages.split(document) == [document]
+  assert len(passages.split('word ' * 1001)) == 1  # one sentence
 
 
-def test_a_sentence_is_as_supported_as_by_its_best_passage():
+def test_support_is_the_maximum_over_passages():
   text = ' '.join(f'Cats sleep {i}.' for i in range(200))
-  assert len(passages.passages(text)) == 2
+  assert len(passages.split(text)) == 2
   seen = []
 
   def support(pairs):
@@ -37,12 +37,12 @@ def test_a_sentence_is_as_supported_as_by_its_best_passage():
     ]
 
   rows = [
-      measure.Row('Cats sleep 199. Dogs bark.', ['x'], text),
-      measure.Row('', ['x'], text),
-      measure.Row('Cats sleep 0.', ['x'], text),
+      score_metric.Row('Cats sleep 199. Dogs bark.', ['x'], text),
+      score_metric.Row('', ['x'], text),
+      score_metric.Row('Cats sleep 0.', ['x'], text),
   ]
   found = passages.run(
-      'entailment', rows, measure.Settings(threshold=0.5), support, ('m',)
+      'entailment', rows, score_metric.Settings(threshold=0.5), support, ('m',)
   )
   np.testing.assert_allclose(
       found.values['prediction'], [[50, 0.55], [np.nan] * 2, [100, 0.9]]
@@ -50,14 +50,14 @@ def test_a_sentence_is_as_supported_as_by_its_best_passage():
   assert len(seen) == 6 and found.more == dict(sentences=3, passages=6)
   assert found.parts == ('m', 'threshold:0.5', 'passages:500')
   assert found.notes == ('warning: entailment: 1 empty predictions, left out',)
-  # At the threshold is not above it.
+  # A probability equal to the threshold does not count.
   at = passages.run(
-      'entailment', rows, measure.Settings(threshold=0.9), support, ('m',)
+      'entailment', rows, score_metric.Settings(threshold=0.9), support, ('m',)
   )
   assert np.nanmax(at.values['prediction'][:, 0]) == 0
 
 
-def test_similarities_are_those_of_all_pairs():
+def test_similarities_equal_a_loop_over_all_pairs():
   vectors = np.random.default_rng(0).normal(size=(7, 4))
   vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
   sums, counts, mean = locality.similarities(vectors, 4)
@@ -80,7 +80,7 @@ def test_significance_of_paired_differences():
   assert coherence.p_value(draw.normal(1, 1, 60), 0) < 0.001
   assert coherence.p_value(draw.normal(0, 1, 60), 0) > 0.05
   assert coherence.p_value(np.full(4, np.nan), 0) is None
-  # All 2^3 signs: of 1, 2, 4 only two sums are as far from 0 as 7.
+  # Of the 2^3 sums of +-1, +-2, +-4, only two have |sum| >= 7.
   p = coherence.p_value(np.array([1.0, np.nan, 2, 4]), 0)
   np.testing.assert_allclose(p, 2 / 8, atol=0.02)
 
@@ -93,9 +93,11 @@ def test_shuffling_keeps_all_sentences():
   assert found != coherence.shuffled(given, '1:1')
 
 
-def test_entailment_refuses_what_is_no_t5(tmp_path):
-  rows = [measure.Row('One cat. Two.', ['x'], 'One cat sat. Two dogs did not.')]
-  settings = lambda name: measure.Settings(
+def test_entailment_refuses_other_models_than_t5(tmp_path):
+  rows = [
+      score_metric.Row('One cat. Two.', ['x'], 'One cat sat. Two dogs did not.')
+  ]
+  settings = lambda name: score_metric.Settings(
       model=str(tmp_path / name), batch_size=2
   )
   tiny_run.make(tmp_path / 'locost')

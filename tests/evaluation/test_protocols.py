@@ -1,4 +1,4 @@
-"""Protocols against Perl ROUGE-1.5.5, and what each of them counts."""
+"""Protocols against Perl ROUGE-1.5.5, and their words and stems."""
 
 import hashlib
 import json
@@ -22,7 +22,7 @@ def score(name, prediction, *references):
 
 
 @pytest.mark.parametrize('name', ['pagesum', 'simcas'])
-def test_is_perl_rouge(name):
+def test_equals_perl_rouge(name):
   """The script rounds precision, recall and F1 to 5 digits."""
   assert len(ROWS) == 30
   for row in ROWS:
@@ -31,8 +31,8 @@ def test_is_perl_rouge(name):
       assert found[key] == pytest.approx(row[key], abs=0.002), key
 
 
-def test_is_perl_rouge_of_several_references():
-  """Two to four: their counts are added up; the best one is another number."""
+def test_equals_perl_rouge_with_several_references():
+  """Counts of two to four references are summed, which differs from the best."""
   path = GOLDEN.with_name('perl_rouge_references.jsonl')
   rows = [json.loads(line) for line in path.read_text().splitlines()]
   assert {len(row['references']) for row in rows} == {2, 3, 4}
@@ -60,7 +60,7 @@ def test_google_is_not_perl_rouge():
 @pytest.mark.parametrize(
     'word, stem',
     [
-        # Porter (1980), his examples.
+        # Examples of Porter (1980).
         ('caresses', 'caress'),
         ('ponies', 'poni'),
         ('agreed', 'agre'),
@@ -81,7 +81,7 @@ def test_google_is_not_perl_rouge():
         ('cease', 'ceas'),
         ('controlled', 'control'),
         ('roll', 'roll'),
-        # Words of three letters are left alone.
+        # Words of three letters are not stemmed.
         ('was', 'was'),
         ('yield', 'yield'),
         ('yes', 'yes'),
@@ -150,7 +150,7 @@ def test_only_unicode_scores_other_scripts():
     assert not protocols.has_words(protocols.find(name), text)
 
 
-def test_the_mean_is_of_the_kinds_the_protocol_names():
+def test_the_mean_is_over_the_kinds_of_the_protocol():
   pair = 'One dog. Two cats sat.', 'Two cats. One dog sat there.'
   found = score('locost', *pair)
   assert found['rougeL'] < found['rougeLsum']
@@ -169,7 +169,7 @@ def test_geometric_mean_of_means():
 
 
 def test_several_references():
-  """The best one counts, for each kind; Perl ROUGE adds up their counts."""
+  """The best counts, for each kind of ROUGE; Perl ROUGE sums the counts."""
   prediction, few, many = 'a b c d', 'a b', 'x y z w v u a q'
   best = score('scrolls', prediction, many, few)
   assert best == score('scrolls', prediction, few)
@@ -198,6 +198,6 @@ def test_the_version_of_the_splitter():
   assert (protocols.SPLIT, digest) == ('locost_jax-1', 'e950c16433b4d440')
 
 
-def test_an_unknown_protocol_is_one_line():
+def test_an_unknown_protocol_gives_one_line():
   with pytest.raises(InputError, match='did you mean pagesum.*locost, google'):
     protocols.find('pagesun')

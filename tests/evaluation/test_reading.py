@@ -1,4 +1,4 @@
-"""Copies, repetitions, inventions of summaries: by hand and slow references."""
+"""Metrics of copying, repetition and invention, by hand and by plain loops."""
 
 import collections
 import itertools
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from locost_jax.evaluation import bounds
-from locost_jax.evaluation import measures
+from locost_jax.evaluation import score_metric_table
 from locost_jax.evaluation import source_documents
 from locost_jax.evaluation.metrics import answers
 from locost_jax.evaluation.metrics import correlation
@@ -17,10 +17,10 @@ from locost_jax.evaluation.metrics import entities
 from locost_jax.evaluation.metrics import extractive_oracle
 from locost_jax.evaluation.metrics import fragments
 from locost_jax.evaluation.metrics import lengths
-from locost_jax.evaluation.metrics import measure
 from locost_jax.evaluation.metrics import ngrams
 from locost_jax.evaluation.metrics import overlap
 from locost_jax.evaluation.metrics import protocols
+from locost_jax.evaluation.metrics import score_metric
 from tests.evaluation import test_score
 
 
@@ -60,15 +60,15 @@ def slow_fragments(summary, document):
   return [len(one) for one in found if one]
 
 
-def test_fragments_are_those_of_the_papers_loop():
+def test_fragments_equal_the_loop_of_the_paper():
   draw = random.Random(0)
   for _ in range(200):
     summary, document = (
         [draw.choice('abcde') for _ in range(draw.randrange(30))]
         for _ in range(2)
     )
-    # The paper's loop goes on behind a match, and may miss a longer one that
-    # begins inside it: the lengths may differ, the words that are covered not.
+    # The paper's loop continues after a match and can miss a longer one that
+    # begins inside it: lengths can differ, the covered words cannot.
     spans = fragments.find(summary, document)
     ours = [end - start for start, end in spans]
     assert [start for start, _ in spans] == sorted(start for start, _ in spans)
@@ -79,7 +79,7 @@ def test_fragments_are_those_of_the_papers_loop():
 
 
 def longest_matches(summary, document):
-  """The same by trying all lengths at all places."""
+  """Finds fragments by trying all lengths at all positions."""
   texts = {
       tuple(document[j:k])
       for j, k in itertools.combinations(range(len(document) + 1), 2)
@@ -104,7 +104,7 @@ def test_coverage_and_density_by_hand():
   assert not fragments.sums('!', 'a')
 
 
-def test_lengths_are_those_of_the_nearest_reference():
+def test_length_ratio_uses_the_nearest_reference():
   assert lengths.sums('a b', ['a', 'a b c', '']) == {
       'words': (2, 1),
       'length': (2, 1),
@@ -145,7 +145,7 @@ def test_answers(prediction, references, match, f1):
 
 
 def oracle_value(sentences, reference):
-  """Mean of ROUGE-1 and -2 F1; pairs are counted within sentences."""
+  """Returns the mean of ROUGE-1 and -2 F1; bigrams do not cross sentences."""
   scores = []
   for n in (1, 2):
     grams = lambda words: list(zip(*(words[i:] for i in range(n))))
@@ -156,7 +156,7 @@ def oracle_value(sentences, reference):
   return sum(scores) / 2
 
 
-def test_oracle_takes_the_best_sentence_each_time():
+def test_oracle_adds_the_best_sentence_each_time():
   draw = random.Random(1)
   words = lambda most: [draw.choice('abcdefgh') for _ in range(most)]
   sizes = set()
@@ -174,7 +174,7 @@ def test_oracle_takes_the_best_sentence_each_time():
       if max(scores) <= best + 1e-12:
         break
       best = max(scores)
-      # The first of those that are equal but for rounding.
+      # The first of those that are equal up to rounding.
       chosen.append(next(s for s in range(9) if scores[s] > best - 1e-12))
     found = extractive_oracle.select(document, reference)
     value = oracle_value([document[s] for s in found], reference)
@@ -184,7 +184,7 @@ def test_oracle_takes_the_best_sentence_each_time():
   assert len(sizes) > 2
 
 
-def test_pearson_is_numpys():
+def test_pearson_equals_numpy():
   numbers = np.random.default_rng(0).normal(size=(40, 3))
   numbers[:, 2] += numbers[:, 0]
   found = correlation.pearson(numbers)
@@ -202,14 +202,14 @@ TEXT = (
     'Rain fell on the hills. The river rose by 3 metres. Dogs bark. It ended.'
 )
 ROWS = [
-    measure.Row(TEXT[:23], ['The river rose by 3 metres.'], TEXT),
-    measure.Row('Dogs bark.', ['Dogs bark. It ended.'], TEXT),
-    measure.Row('Dogs.', ['Rain fell on the hills.'], TEXT),
+    score_metric.Row(TEXT[:23], ['The river rose by 3 metres.'], TEXT),
+    score_metric.Row('Dogs bark.', ['Dogs bark. It ended.'], TEXT),
+    score_metric.Row('Dogs.', ['Rain fell on the hills.'], TEXT),
 ]
 
 
 def test_bounds():
-  settings = measure.Settings(protocol=protocols.find('locost'))
+  settings = score_metric.Settings(protocol=protocols.find('locost'))
   found = bounds.run(ROWS, settings)
   oracle = found.values['oracle']
   np.testing.assert_allclose(oracle, 100)  # references are sentences of TEXT
@@ -222,11 +222,11 @@ def test_bounds():
   assert not np.isnan(found.values['constant'][np.logical_not(constant)]).any()
 
 
-def test_means_intervals_and_what_is_missing():
+def test_means_intervals_and_missing_numbers():
   values = np.array([[1.0, np.nan], [3.0, np.nan], [8.0, np.nan]])
   columns = ngrams.NOVELTY.columns[:2]
-  found = measure.summarize(
-      'x', measure.Measured(columns, {'prediction': values}, ('a:1',))
+  found = score_metric.summarize(
+      'x', score_metric.Result(columns, {'prediction': values}, ('a:1',))
   )
   low, high = found['intervals']['prediction']['novel_1']
   assert found['values']['prediction'] == {'novel_1': 4, 'novel_2': None}
@@ -279,7 +279,7 @@ def test_command_prints_tables_and_json(tmp_path, capsys):
   assert found['correlation']['values'][0][0] == pytest.approx(1)
 
 
-def test_documents_of_another_file(tmp_path):
+def test_documents_from_another_file(tmp_path):
   rows = [dict(id=i, prediction='a', reference='b') for i in range(3)]
   path = test_score.write(tmp_path / 'p.jsonl', rows)
   of = lambda ids: test_score.write(
@@ -331,7 +331,7 @@ def test_documents_of_another_file(tmp_path):
         (['--metrics=novelty', '--sample=0'], '1 <= sample'),
     ],
 )
-def test_bad_command_lines_are_one_line(tmp_path, capsys, arguments, expected):
+def test_bad_command_lines_give_one_line(tmp_path, capsys, arguments, expected):
   rows = [ROWS[0], ROWS[1]._replace(document=None)]
   path = as_file(tmp_path / 'p.jsonl', rows)
   with pytest.raises(ValueError) as error:
@@ -353,12 +353,12 @@ def test_documents_that_do_not_match(tmp_path):
 
 
 def test_models_of_metrics():
-  chosen = measures.find(['bertscore', 'reading', 'blanc', 'novelty'])
+  chosen = score_metric_table.find(['bertscore', 'reading', 'blanc', 'novelty'])
   names = [entry.name for entry in chosen]
   assert names.count('novelty') == 1 and names[0] == 'bertscore'
-  assert measures.find_models(chosen, ['a=b']) == dict(
+  assert score_metric_table.find_models(chosen, ['a=b']) == dict(
       bertscore='a=b', blanc='a=b'
   )
-  assert measures.find_models(
+  assert score_metric_table.find_models(
       chosen, ['blanc=x', 'bertscore=hf://a/b']
   ) == dict(bertscore='hf://a/b', blanc='x')

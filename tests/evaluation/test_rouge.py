@@ -16,7 +16,7 @@ REFERENCES = [
     'wholly different words here.',
     'It began again. It ended.',
 ]
-# The same with every sentence on its line, by hand.
+# The same texts with one sentence per line, split by hand.
 SPLIT_PREDICTIONS = [
     'The cat sat.\nA dog barked at running birds.',
     'Nothing in common',
@@ -30,7 +30,7 @@ SPLIT_REFERENCES = [
 
 
 @pytest.mark.parametrize('stemmer', [False, True])
-def test_is_google_rouge_on_split_text(stemmer):
+def test_equals_google_rouge_on_split_text(stemmer):
   scores = rouge_lib.rouge(PREDICTIONS, REFERENCES, stemmer)
   scorer = rouge_scorer.RougeScorer(rouge_lib.TYPES, use_stemmer=stemmer)
   expected = [
@@ -46,7 +46,7 @@ def test_is_google_rouge_on_split_text(stemmer):
 
 
 def test_numbers_by_hand():
-  # 3 of 4 and of 6 words, in order; no two of them next to each other in both.
+  # 3 of 4 and of 6 words match, in order; no bigram matches.
   scores = rouge_lib.rouge(['the cat sat down'], ['the black cat never sat up'])
   assert scores['rouge1'] == pytest.approx(100 * 2 * 3 / 10)
   assert scores['rouge2'] == 0
@@ -55,7 +55,7 @@ def test_numbers_by_hand():
 
 
 def test_the_best_of_several_references_counts():
-  """For each kind of ROUGE by itself."""
+  """Separately for each kind of ROUGE."""
   several = ['the cat sat down there', 'sat the cat down']
   found = rouge_lib.rouge(['the cat sat down', 'x'], [several, 'x'])
   single = [rouge_lib.rouge(['the cat sat down'], [text]) for text in several]

@@ -1,4 +1,4 @@
-"""`python -m locost_jax.score`: its numbers, its output, its errors."""
+"""`python -m locost_jax.score`: numbers, output and errors."""
 
 import json
 import subprocess
@@ -82,18 +82,18 @@ def test_json_has_the_numbers_of_rouge_score(tmp_path):
   )
 
 
-def test_table_ends_in_the_signature(tmp_path, capsys):
+def test_table_ends_with_the_signature(tmp_path, capsys):
   call(write(tmp_path / 'p.jsonl', ROWS[:2]), '--protocol=booksum')
   *table, signature = capsys.readouterr().out.splitlines()
   assert signature.startswith('rouge|booksum|stem:no|')
   shown = {line.split()[0]: line for line in table}
   assert list(shown) == ['F1', 'R-1', 'R-2', 'R-L', 'R-Lsum', 'mean']
-  # 2 of 6 and 2 words; 2 of 3 and 2 words.
+  # 2 of 6 and of 2 words match; 2 of 3 and of 2 words.
   assert shown['R-1'].split()[1] == '65.00'
   assert shown['mean'].endswith('of R-1, R-2, R-L')
 
 
-def test_text_without_a_word_of_the_protocol_is_said(tmp_path, capsys):
+def test_texts_without_words_of_the_protocol_give_a_warning(tmp_path, capsys):
   text = '\u0414\u0430.'
   path = write(tmp_path / 'p.jsonl', [dict(prediction=text, reference=text)])
   call(path)
@@ -106,7 +106,7 @@ def test_text_without_a_word_of_the_protocol_is_said(tmp_path, capsys):
   assert json.loads(captured.out)['rouge1'] == 100 and not captured.err
 
 
-def test_processes_change_nothing():
+def test_processes_do_not_change_scores():
   protocol = protocols.find('pagesum')
   pairs = [
       predictions.Pair(f'a b {i} c {i % 7}', [f'b a {i % 5} {i}'])
@@ -122,7 +122,7 @@ def test_processes_change_nothing():
 
 
 def children(pid):
-  """The processes that a process has started (Linux)."""
+  """Returns the child processes of a process (Linux)."""
   listed = subprocess.run(
       ['ps', '--ppid', str(pid), '-o', 'pid='], capture_output=True, text=True
   )
@@ -130,7 +130,7 @@ def children(pid):
 
 
 def is_running(pid):
-  """Whether a process runs; one that nobody waits for does not."""
+  """Whether a process runs; a zombie does not."""
   found = subprocess.run(
       ['ps', '-p', pid, '-o', 'stat='], capture_output=True, text=True
   )
@@ -152,7 +152,8 @@ def test_processes_end_with_a_killed_parent(tmp_path):
   )
   try:
     with deadline.within(60):
-      while len(found := children(command.pid)) < 3:  # and their tracker
+      # Two workers and the resource tracker.
+      while len(found := children(command.pid)) < 3:
         time.sleep(0.05)
   finally:
     command.kill()
@@ -162,7 +163,7 @@ def test_processes_end_with_a_killed_parent(tmp_path):
       time.sleep(0.05)
 
 
-def test_references_are_never_cut():
+def test_references_are_not_shortened():
   text = ' '.join(map(str, range(20000)))
   (row,) = scoring.score_pairs(
       [predictions.Pair('19999', [text])], protocols.find('locost')
@@ -197,7 +198,7 @@ GOOD = b'{"prediction": "a", "reference": "a"}\n'
         (GOOD + b'{"prediction": "\xff"}', ':2: not UTF-8'),
     ],
 )
-def test_bad_rows_are_one_line(tmp_path, data, expected):
+def test_bad_rows_give_one_line(tmp_path, data, expected):
   path = tmp_path / 'p.jsonl'
   path.write_bytes(data)
   with pytest.raises(InputError) as error:
@@ -225,7 +226,7 @@ def test_bad_rows_are_one_line(tmp_path, data, expected):
         (['setup.cfg'], "'setup.cfg': expected flags only"),
     ],
 )
-def test_bad_command_lines_are_one_line(arguments, expected):
+def test_bad_command_lines_give_one_line(arguments, expected):
   done = run(*arguments)
   assert done.returncode == 2 and not done.stdout
   assert done.stderr.startswith('error: ') and done.stderr.count('\n') == 1

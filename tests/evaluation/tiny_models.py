@@ -1,4 +1,4 @@
-"""Tiny random models for the metrics that a model computes, made on the spot.
+"""Makes tiny random models for the metrics that a model computes.
 
 Weights come from NumPy, so that golden numbers do not depend on the version of
 PyTorch or transformers.
@@ -13,7 +13,7 @@ TEXTS = (
 )
 MARKS = ('[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]')
 LETTERS = 'abcdefghijklmnopqrstuvwxyz'
-# 'higher' and 'walls' are two pieces, 'bridges' and 'engineers' letters.
+# 'higher' and 'walls' become two pieces, 'bridges' and 'engineers' letters.
 WORDS = (
     """the river rose and town was in spring nobody had expected rain to last
  closed both later council paid for along flooded high wall bridge""".split()
@@ -29,7 +29,7 @@ BERT = dict(
 
 
 def fill(model, scale, seed=0):
-  """Sets all weights to random numbers around 0, norms' scales around 1."""
+  """Sets weights to random numbers around 0, scales of norms around 1."""
   import torch
 
   draw = np.random.default_rng(seed)
@@ -37,7 +37,7 @@ def fill(model, scale, seed=0):
     for name, weight in sorted(model.named_parameters()):
       numbers = scale * draw.normal(size=tuple(weight.shape))
       if name.endswith('bias'):
-        numbers *= 0.1  # else all tokens are alike
+        numbers *= 0.1  # otherwise all tokens are alike
       is_scale = 'norm' in name.lower() and name.endswith('weight')
       weight.copy_(torch.from_numpy(numbers + is_scale))
   return model
@@ -47,7 +47,7 @@ def bert(directory, kind='BertForPreTraining', scale=0.3, seed=0):
   """Saves a BERT with random weights and its tokenizer; returns the directory.
 
   Args:
-    directory: where to.
+    directory: the directory to write.
     kind: the class of transformers.
     scale: of the weights.
     seed: of the weights.

@@ -1,4 +1,4 @@
-"""Beams that read through a table of ancestors are beams that copy caches."""
+"""Beams that read through a table of ancestors match beams that copy caches."""
 
 import functools
 import re
@@ -132,7 +132,7 @@ def copying_beams(s, step, shared, per_row):
 
 @pytest.mark.parametrize('settings', (EARLY, LATE), ids=('early', 'late'))
 @pytest.mark.parametrize('name', MODELS)
-def test_the_table_gives_what_copies_give(name, settings):
+def test_the_table_matches_copied_caches(name, settings):
   model, variables, memory = make(name)
   state = jax.jit(lambda memory: write(model, variables, memory, settings))(
       memory
@@ -157,8 +157,8 @@ def test_the_table_gives_what_copies_give(name, settings):
 
 
 @pytest.mark.parametrize('name', MODELS)
-def test_all_beams_are_those_of_copies(name, monkeypatch):
-  """Every beam and finished text; not so where the table stays as it was."""
+def test_all_beams_match_copied_caches(name, monkeypatch):
+  """Every beam and finished text; they differ if the table is not updated."""
   model, variables, memory = make(name)
   run = lambda copies: jax.jit(
       lambda memory: write(model, variables, memory, EARLY, copies)
@@ -199,7 +199,7 @@ def copies_in_loops(program, size):
 
 @pytest.mark.parametrize('name', ('t5', 'bart', 'pagesum'))
 def test_no_step_copies_a_cache(name):
-  """Read off the compiled program; the reference does copy them."""
+  """In the compiled program; the reference does copy them."""
   model, variables, memory = make(name)
   settings = decode_settings.Settings(num_beams=4, max_length=32)
   c = model.config
@@ -218,7 +218,7 @@ def test_no_step_copies_a_cache(name):
 
 @pytest.mark.parametrize('name', ('t5', 'bart'))
 def test_memory_of_decoding(name):
-  """Estimated growth with the tokens written is that of the program."""
+  """The estimated growth per token written matches the program's."""
   model, variables, memory = make(name)
 
   def taken(length, copies):
@@ -240,7 +240,7 @@ def test_memory_of_decoding(name):
 
 
 @pytest.mark.parametrize('B,K,P', ((1, 3, 1), (2, 4, 3)))
-def test_attention_reads_what_the_table_names(B, K, P):
+def test_attention_reads_the_slots_of_the_table(B, K, P):
   """Loops over documents, beams, pages, heads and positions."""
   H, S, N, position = 2, 7, 5, 4
   rng = np.random.default_rng(0)

@@ -1,4 +1,4 @@
-"""Decoding from what was selected alone, against decoding under the mask."""
+"""Decoding from the selected states alone, against decoding with the mask."""
 
 import functools
 
@@ -20,7 +20,7 @@ from tests.models.test_simcas import SIMCAS
 from tests.models.test_simcas import small_params
 
 METHODS = {
-    # Texts of documents differ where no token comes twice.
+    # If no token repeats, the texts of documents differ.
     'greedy': dict(no_repeat_ngram_size=1),
     'beams': dict(num_beams=3, length_penalty=0.8, no_repeat_ngram_size=2),
     'sampling': dict(method='sample', top_k=9),
@@ -28,7 +28,7 @@ METHODS = {
 
 
 def slots_decoded(monkeypatch, model, *arguments):
-  """(tokens, scores, slots that the decoder read) of both ways to decode."""
+  """(tokens, scores, slots that the decoder read), compact and not."""
   begun = []
   begin = generate.begin
 
@@ -38,14 +38,14 @@ def slots_decoded(monkeypatch, model, *arguments):
 
   monkeypatch.setattr(generate, 'begin', count_slots)
   for write in generate.generate, generate.generate_in_steps:
-    # Its own programs: one that was traced before would not be counted.
+    # New programs: one traced before would not be counted.
     generate.decode_memory.clear_cache()
     tokens, scores = write(model, *arguments)
     yield tokens, scores, begun.pop()
 
 
 @pytest.mark.parametrize('method', METHODS)
-def test_texts_and_scores_are_those_of_all_states(monkeypatch, method):
+def test_texts_and_scores_match_those_of_all_states(monkeypatch, method):
   """Documents of 1, 2, 40 and 3 chunks: 240 slots, fewer than 192 selected."""
   model, params = models.build(SIMCAS), small_params()['params']
   inputs = documents().astype(np.int32)
@@ -64,8 +64,8 @@ def test_texts_and_scores_are_those_of_all_states(monkeypatch, method):
     np.testing.assert_allclose(scores, want_scores, 0, 1e-5)
 
 
-def test_nothing_is_left_out_where_that_saves_no_slot():
-  """All are selected: the memory goes on as it was encoded."""
+def test_nothing_is_dropped_if_that_saves_no_slot():
+  """All are selected: the memory is decoded unchanged."""
   model = models.build(SIMCAS | dict(select='none'))
   inputs = documents().astype(np.int32)
   memory = generate.encode(model, small_params()['params'], inputs, None)

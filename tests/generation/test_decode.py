@@ -18,7 +18,7 @@ from locost_jax.generation import decode
 from locost_jax.generation import decode_limits
 from locost_jax.generation import decode_settings
 
-MEMORIES = 5  # what a row can remember of its past
+MEMORIES = 5  # states of a row's memory of its past
 
 
 def step(tokens, table, per_row):
@@ -47,7 +47,7 @@ def random_table(seed, B, T, V, eos=0.0):
 
 
 def limited(s, table, document, written):
-  """log p [V] after the tokens written, by hand: bans, then what is forced."""
+  """log p [V] after the tokens written, by hand: bans, then forced tokens."""
   past = 0
   for token in (s.start_id, *written):
     past = (3 * past + token) % MEMORIES
@@ -129,7 +129,7 @@ def slow_beams(s, table, document):
 
 
 def compare(settings, tables, slow):
-  """How many texts ended with eos before the maximum, and how many did not."""
+  """The numbers of texts that ended with eos before the maximum and did not."""
   ended, T = [], settings.max_length
   for table in tables:
     tokens, scores = run(settings, table)
@@ -155,7 +155,7 @@ LIMITS = (
 
 
 @pytest.mark.parametrize('limits', LIMITS)
-def test_greedy_is_the_slow_loop(limits):
+def test_greedy_matches_the_slow_loop(limits):
   settings = decode_settings.Settings(max_length=6, **limits)
   early, late = compare(
       settings,
@@ -181,7 +181,7 @@ GNMT = dict(num_beams=2, length_penalty=0.6, length_penalty_form='gnmt')
         (GNMT, LIMITS[1]),
     ),
 )
-def test_beams_are_the_slow_search(limits, beams):
+def test_beams_match_the_slow_search(limits, beams):
   settings = decode_settings.Settings(max_length=7, **limits, **beams)
   early, late = compare(
       settings,
@@ -196,7 +196,7 @@ def test_beams_are_the_slow_search(limits, beams):
 
 
 def test_enough_beams_find_the_best_of_all_texts():
-  """27 beams hold all texts of 4 tokens of which one is eos."""
+  """27 beams hold all texts of 4 tokens, one of which is eos."""
   settings = decode_settings.Settings(
       num_beams=27, max_length=3, length_penalty=0.0
   )
@@ -223,8 +223,8 @@ def test_enough_beams_find_the_best_of_all_texts():
 @pytest.mark.parametrize(
     'changes', (dict(), dict(num_beams=3), dict(temperature=0.8))
 )
-def test_pieces_are_the_whole(changes):
-  """Advanced two tokens at a time, the last piece too long: the same."""
+def test_pieces_match_the_whole(changes):
+  """Two tokens at a time, with a last piece that is too long."""
   settings = decode_settings.Settings(max_length=7, **changes)
   table, zeros = random_table(0, 6, 7, 9), jnp.zeros(6, jnp.int32)
   keys = jax.random.split(jax.random.key(0), 6)
@@ -258,7 +258,7 @@ def test_the_loop_stops_when_all_documents_are_done(num_beams):
   assert state['done'].all()
 
 
-def test_when_nothing_may_come_pad_does():
+def test_pad_if_every_token_is_banned():
   """Four of six tokens once each (not the start's, not eos), then none."""
   settings = decode_settings.Settings(
       max_length=7, min_length=7, no_repeat_ngram_size=1
@@ -269,7 +269,7 @@ def test_when_nothing_may_come_pad_does():
 
 
 def numpy_restrict(scores, temperature, top_k, top_p):
-  """The probabilities [V] of one row that sampling should have."""
+  """The expected probabilities [V] of sampling in one row."""
   order = np.argsort(-scores)
   p = np.exp(scores[order] / temperature)
   p[top_k or len(p) :] = 0
@@ -297,7 +297,7 @@ def numpy_restrict(scores, temperature, top_k, top_p):
     ),
 )
 def test_sampling_is_from_the_right_distribution(temperature, top_k, top_p):
-  """Support and probabilities to rounding; then what is drawn, by counting."""
+  """Support and probabilities to rounding; then the counts of samples."""
   settings = decode_settings.Settings(
       method='sample',
       temperature=temperature,
@@ -321,15 +321,15 @@ def test_sampling_is_from_the_right_distribution(temperature, top_k, top_p):
   assert (counts[want[0] == 0] == 0).all()
   bound = 5 * np.sqrt(n * want[0] * (1 - want[0])) + 1e-3 * n
   assert (abs(counts - n * want[0]) <= bound).all()
-  # The score is the model's log p, whatever it was drawn from.
+  # The score is the model's log p, not that of the sampling distribution.
   log_p = rows[0] - np.log(np.exp(rows[0]).sum())
   length = np.where(tokens[:, 0] == 1, 1, 2)
   np.testing.assert_allclose(scores, log_p[tokens[:, 0]] / length, rtol=1e-5)
 
 
 @pytest.mark.parametrize('spread', (0.1, 4.0))
-def test_a_nucleus_may_be_larger_than_what_is_sorted_first(spread):
-  """Where the probability is spread out, and where few tokens have it all."""
+def test_a_nucleus_may_be_larger_than_the_first_sort(spread):
+  """With probability spread out, and concentrated on few tokens."""
   rows = np.random.default_rng(0).normal(size=(5, 3 * decode_limits.NUCLEUS))
   rows *= spread
   settings = decode_settings.Settings(method='sample', top_p=0.8)
@@ -413,13 +413,13 @@ def test_a_sample_depends_on_its_own_key_only():
         ),
     ),
 )
-def test_settings_that_cannot_be_are_named(changes, message):
+def test_invalid_settings_are_named(changes, message):
   with pytest.raises(InputError, match=message) as error:
     decode_settings.check(decode_settings.Settings(**changes), vocab_size=50)
   assert '\n' not in str(error.value)
 
 
-def test_the_method_follows_what_is_asked_for():
+def test_the_method_follows_from_the_options():
   beams = decode_settings.Settings(
       num_beams=4, length_penalty=2.0, min_length=3
   )

@@ -40,7 +40,9 @@ def slow_greedy(summarizer, inputs, mask, max_length):
   return np.array(outputs)
 
 
-def test_greedy_is_the_slow_loop_with_and_without_eos(summarizer, documents):
+def test_greedy_matches_the_slow_loop_with_and_without_eos(
+    summarizer, documents
+):
   """Rows that write eos early, late and never; ragged inputs; one batch."""
   want = slow_greedy(summarizer, *documents, 10)
   ends = (want == 1).any(1)
@@ -52,7 +54,7 @@ def test_greedy_is_the_slow_loop_with_and_without_eos(summarizer, documents):
 
 @pytest.mark.parametrize('method', METHODS)
 def test_a_text_depends_on_its_document_only(summarizer, documents, method):
-  """Not on its batch, its place there, its padding or its bucket."""
+  """Not on its batch, its row, its padding or its bucket."""
   inputs, mask = documents
   write = functools.partial(
       summarizer.generate, max_length=10, **METHODS[method]
@@ -109,9 +111,7 @@ def test_another_seed_another_sample(summarizer, documents):
     ),
     ids=('greedy', 'beams', 'gnmt', 'sampling'),
 )
-def test_scores_are_those_of_the_parallel_decoder(
-    summarizer, documents, settings
-):
+def test_scores_match_the_parallel_decoder(summarizer, documents, settings):
   """The reported score is the log p of the text under teacher forcing."""
   inputs, mask = documents
   seeds = generate.document_seeds(inputs, mask, 0)
@@ -161,7 +161,7 @@ def test_rows_of_one_document_share_its_states(summarizer, documents):
 
 
 def test_beams_do_not_copy_the_document(summarizer):
-  """The states of 4 beams keep one copy of what belongs to the document."""
+  """The state of 4 beams has one copy of the document's arrays."""
   inputs = jax.ShapeDtypeStruct((2, 64), jnp.int32)
 
   def sizes(settings):
@@ -182,7 +182,7 @@ def test_beams_do_not_copy_the_document(summarizer):
 
 @pytest.mark.parametrize('method', METHODS)
 def test_in_steps_as_in_one_program(summarizer, documents, method, monkeypatch):
-  """The same tokens, by one program for all steps, kernels kept or not."""
+  """Equal tokens, one program for all steps, kernels kept or not."""
   monkeypatch.setattr(generate, 'CHUNK', 4)
   inputs, mask = documents
   model, params = summarizer.model, summarizer.params
@@ -226,7 +226,7 @@ def test_kernels_are_kept_from_the_second_call_on(summarizer, monkeypatch):
   assert kept.get(64) is first
   assert kept.get(48) is not None
   assert kept.get(64) is first
-  assert kept.get(32) is None and kept.get(32) is not None  # 48 goes
+  assert kept.get(32) is None and kept.get(32) is not None  # 48 is dropped
   assert kept.get(64) is first
   assert kept.get(48) is None
 

@@ -14,7 +14,7 @@ from tests.generation import test_decode
 @pytest.mark.parametrize('B, N, k', [(3, 1000, 5), (2, 16_000, 8), (1, 129, 1)])
 @pytest.mark.parametrize('different', [2, 7, 10**6])
 def test_as_sorted(B, N, k, different):
-  """With numbers that come again and again, and rows of nearly all -inf."""
+  """With repeated numbers, and with rows of nearly all -inf."""
   generator = np.random.default_rng(N)
   x = generator.integers(0, different, (B, N)).astype(np.float32)
   x[0, : N - k - 1] = -np.inf
@@ -24,7 +24,7 @@ def test_as_sorted(B, N, k, different):
   np.testing.assert_array_equal(numbers, np.take_along_axis(x, order, 1))
 
 
-def test_rows_of_nothing():
+def test_rows_of_minus_infinity():
   x = np.full((2, 700), -np.inf, np.float32)
   numbers, places = largest.top_k(x, 4)
   assert np.isneginf(numbers).all()

@@ -13,7 +13,7 @@ T = 10
 
 @pytest.mark.parametrize('method', METHODS)
 def test_certain_tokens_stay(summarizer, documents, method):
-  """Each list begins the next one and the result; beams are not always late."""
+  """Each list is a prefix of the next and of the result; some come early."""
   inputs, mask = documents
   changes = {key: x for key, x in METHODS[method].items() if key != 'seed'}
   settings = decode_settings.change(
@@ -44,7 +44,7 @@ def test_certain_tokens_stay(summarizer, documents, method):
 
 
 def test_certain_of_beams_is_their_common_beginning():
-  """Open beams, a finished text and one that is none, by hand."""
+  """Open beams, a finished text and an unused slot, by hand."""
   settings = decode_settings.Settings(num_beams=2, max_length=5, eos_id=1)
   state = dict(
       position=np.int32(3),

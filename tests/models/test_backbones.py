@@ -274,7 +274,7 @@ def test_bad_values():
 
 
 def masks_with_holes():
-  """Masks of two documents of six tokens: the second has a hole."""
+  """Masks of two documents of six tokens; the second has a hole."""
   whole = np.array([[1, 1, 1, 1, 1, 0], [1, 1, 1, 0, 0, 0]])
   holes = np.array([[1, 1, 1, 1, 1, 0], [1, 1, 0, 1, 0, 0]])
   return whole, holes
@@ -304,7 +304,7 @@ def test_longt5_refuses_masks_with_holes(folder):
     call(inputs=inputs, input_mask=whole)
     call(inputs=inputs * whole)
     call(inputs=inputs, input_mask=np.zeros((2, 6), int))
-  for call in calls[:3]:  # the padding is in the tokens themselves
+  for call in calls[:3]:  # here the tokens contain padding
     with pytest.raises(InputError, match=f'^inputs, {words}'):
       call(inputs=inputs * holes)
 

@@ -1,4 +1,4 @@
-"""BART: every form of it against its plain one; golden arrays are elsewhere."""
+"""BART: every form against the plain one; golden arrays are elsewhere."""
 
 import functools
 
@@ -143,7 +143,7 @@ def test_decoder_is_causal():
 @pytest.mark.parametrize(
     'length,beams,absorbed', ((13, 1, False), (7, 3, False), (40, 3, True))
 )
-def test_cached_steps_are_the_whole_decoder(
+def test_cached_steps_match_the_whole_decoder(
     monkeypatch, length, beams, absorbed
 ):
   if absorbed:
@@ -162,7 +162,7 @@ def test_cached_steps_are_the_whole_decoder(
     np.testing.assert_allclose(got, want[:, t], rtol=0, atol=2e-5)
 
 
-def test_long_forms_are_the_plain_ones(monkeypatch):
+def test_long_forms_match_the_plain_ones(monkeypatch):
   """Keys in pieces, causal attention in pieces, feed-forwards in pieces."""
   model, params, _ = make(remat='none')
   want = gradients(model, params)
@@ -216,7 +216,7 @@ def test_auto_runs_in_pieces_where_much_would_be_kept(monkeypatch):
 
 @pytest.mark.slow
 def test_remat_changes_no_gradient(monkeypatch):
-  """With dropout, of which pieces draw their own."""
+  """With dropout, whose masks each piece draws itself."""
 
   def run(remat):
     model, params, _ = make(
@@ -264,7 +264,7 @@ def test_each_dropout_rate_acts_in_training_alone(rate):
 
 
 @pytest.mark.parametrize('dtype,atol', (('float32', 2e-6), ('float64', 1e-12)))
-def test_cross_mass_is_the_weights_written_out(dtype, atol):
+def test_cross_mass_matches_plain_weights(dtype, atol):
   """Against softmax by hand of the one decoder layer's cross-attention."""
   with jax.enable_x64(dtype == 'float64'):
     model, params, _ = make(dtype)
@@ -320,8 +320,8 @@ def test_cross_mass_is_the_weights_written_out(dtype, atol):
   np.testing.assert_allclose(got.sum(-1), 1, rtol=0, atol=1e-5)
 
 
-def test_cross_mass_goes_on_as_the_decoder():
-  """A layer hands on what it does in `decode`."""
+def test_traced_layers_match_the_decoder():
+  """The output of each layer is that of `decode`."""
   model, params, apply = make()
   memory = apply(params, documents(), method='encode')
   layer = decoder_layers.DecoderLayer(
@@ -433,7 +433,7 @@ def test_every_parameter_has_a_row_that_fits():
     assert ('fsdp' in spec) == path.endswith(('kernel', 'embedding'))
 
 
-def test_the_formula_of_a_step_is_what_the_trace_holds():
+def test_the_formula_of_a_step_matches_the_trace():
   """Every product of matrices, to the last one."""
   B, L, T = 3, 24, 16
   model = models.build(SMALL | {'num_decoder_layers': 3})

@@ -132,7 +132,7 @@ def test_the_mixture(name):
 
 @pytest.mark.parametrize('name', [*NAMES, WITHOUT])
 def test_step_by_step(name):
-  """Also two rows of a document, as beams are."""
+  """Also with two rows per document, like beams."""
   _, inputs, targets = drawn(name)
   expected = apply(name, inputs, targets)
   memory = apply(name, inputs, method='encode')
@@ -158,8 +158,8 @@ def make_batch(name):
 
 
 @pytest.mark.parametrize('name', NAMES)
-def test_the_loss_is_that_of_the_mixture(name):
-  """Cross entropy, and accuracy between what it must be and a bit above."""
+def test_the_loss_matches_the_mixture(name):
+  """Cross entropy, and accuracy within its bounds."""
   batch, params = make_batch(name), drawn(name)[0]
   weights = batch['decoder_loss_weights']
   sums = step_lib.eval_step(params, batch, model=make(name))
@@ -175,7 +175,7 @@ def test_the_loss_is_that_of_the_mixture(name):
 
 @pytest.mark.parametrize('name', DIFFERENT)
 def test_gradients_of_the_loss(name):
-  """Those of log p of all tokens, in one piece, for every parameter."""
+  """Against those of log p of all tokens at once, for every parameter."""
   batch, model = make_batch(name), make(name)
   inputs, targets_in = (
       batch[f'{side}_input_tokens'] for side in ('encoder', 'decoder')
@@ -220,7 +220,7 @@ def test_gradients_of_the_loss(name):
 
 @pytest.mark.parametrize('name', DIFFERENT)
 def test_the_loss_over_pieces_of_the_targets(name, monkeypatch):
-  """Loss, accuracy and gradients; the second piece is filled up."""
+  """Loss, accuracy and gradients; the second piece is padded."""
   batch, params = make_batch(name), drawn(name)[0]
 
   def compute():
@@ -251,7 +251,7 @@ def test_the_loss_over_pieces_of_the_targets(name, monkeypatch):
 
 @pytest.mark.parametrize('name', DIFFERENT)
 def test_beams(name):
-  """The score of what beams write is its log p; alone as in a batch."""
+  """Scores of beams are log p of their texts, alone and in a batch."""
   params, inputs, _ = drawn(name)
   settings = Settings(
       start_id=0,
@@ -303,7 +303,7 @@ def test_bfloat16_keeps_the_mixture_in_float32():
   np.testing.assert_allclose(np.exp(log_p).sum(-1), 1, 0, 1e-5)
 
 
-def test_rewards_of_the_selector_are_those_of_the_mixture():
+def test_rewards_of_the_selector_use_the_mixture():
   batch, params = make_batch('simcas'), drawn('simcas')[0]
   batch[step_lib.SEEDS] = np.arange(2, dtype=np.uint32)
   _, numbers = experience.collect(

@@ -50,7 +50,7 @@ def _tokens(*shape):
         ((4, 512, 512), dict(gating=False, feed_forward='relu', d_kv=256)),
     ],
 )
-def test_the_formula_is_what_xla_counts(monkeypatch, sizes, changes):
+def test_the_formula_matches_xla(monkeypatch, sizes, changes):
   """At the paper's width, where work per element is small. Nothing runs."""
   B, L, T = sizes
   model, step, params = _step(monkeypatch, **changes)
@@ -93,7 +93,7 @@ def _count(jaxpr, repeats, found):
         dict(convolution='release'),
     ],
 )
-def test_the_formula_is_what_the_trace_holds(monkeypatch, changes):
+def test_the_formula_matches_the_trace(monkeypatch, changes):
   """Every product of matrices and every transform, to the last one."""
   B, L, T = 3, 384, 16
   sizes = dict(
@@ -115,7 +115,7 @@ def test_the_formula_is_what_the_trace_holds(monkeypatch, changes):
 
 
 def test_the_copy_head(monkeypatch):
-  """Its products in the trace of a step; the scores are made twice."""
+  """Its products in the trace of a step; scores are computed twice."""
   B, L, T, C = 3, 384, 16, 4
   sizes = dict(d_model=32, d_ff=48, d_kv=8, num_heads=2, copy_dim=C)
   counted, expected = [], []

@@ -55,7 +55,7 @@ CASES.append(('t5', dict(tie_embeddings=False)))
 
 @pytest.mark.parametrize('name, changes', CASES)
 def test_logits_are_float32_products(name, changes):
-  """Neither ties, nor another argmax, nor another loss than in float64."""
+  """No ties; the argmax and the loss match float64."""
   model = make(name, **changes)
   params, states = draw_params(model), draw_states()
   logits = model.apply({'params': params}, states, method='head')

@@ -108,7 +108,7 @@ def test_products_with_channels_first(dtype, cut, monkeypatch):
 
 
 def test_no_gradient_copies_its_input_transposed():
-  """A sum over [B, L] is one over rows: on a CPU else x becomes [D, B L]."""
+  """Sums over [B, L] run over rows: else a CPU transposes x to [D, B L]."""
   B, L, D, F = 2, 256, 128, 64
   x, g, kernel = (
       jax.ShapeDtypeStruct(shape, 'float32')

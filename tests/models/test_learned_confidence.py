@@ -61,7 +61,7 @@ def test_accuracy_and_weight_in_a_plain_loop():
   assert 0.5 <= np.mean(hits) < 1 and np.std(of_right) > 0.05
 
 
-def test_the_table_says_when_a_run_has_learned():
+def test_the_table_shows_when_a_run_has_learned():
   row = lambda step, accuracy, weight: dict(
       step=step, accuracy=accuracy, weight=weight
   )

@@ -29,7 +29,7 @@ def test_documents_read_in_a_plain_loop():
       batch['decoder_input_tokens'][:, 1:],
       batch['decoder_target_tokens'][:, :-1],
   )
-  # Every chunk and every place in it has its share.
+  # Every chunk and every place in it occurs.
   assert np.abs(marked.mean((0, 2)) - 4 / (8 * 31)).max() < 0.006
   assert (marked.any((0, 1))[:-1]).all() and not marked[:, :, -1].any()
   again, _ = task.make_documents((3, 7), 200)
@@ -67,7 +67,7 @@ def test_what_is_measured_in_a_plain_loop():
   assert measured['argmax_selected'] != measured['selected']
 
 
-def test_the_table_says_when_a_run_has_learned():
+def test_the_table_shows_when_a_run_has_learned():
   row = lambda step, marked, others, selected, reward: dict(
       step=step,
       reads_at=440,

@@ -1,4 +1,4 @@
-"""LoRA: its algebra, what is trained, kept, merged, cut and refused."""
+"""LoRA: algebra, training, checkpoints, merging, meshes and errors."""
 
 import functools
 import json
@@ -53,7 +53,7 @@ def base(config, seed=0):
 
 
 def trained(config, seed=0):
-  """With adapters, B drawn, too."""
+  """The parameters with adapters, B drawn at random."""
   params = lora.add(base(config), config.train.lora, jax.random.key(7))
   rng = np.random.default_rng(seed)
   return jax.tree_util.tree_map_with_path(
@@ -117,7 +117,7 @@ def test_adapters_have_the_shapes_of_the_paper_and_change_nothing_at_first():
   assert lora.add(params, config.train.lora, jax.random.key(1)) is params
 
 
-def test_merged_is_the_sum_of_both_paths():
+def test_merged_matches_the_sum_of_both_paths():
   """h W' against h W + alpha / r (h A) B, added in the layers themselves."""
   config = make_config(layers=1)
   params = trained(config)
@@ -205,7 +205,7 @@ def test_only_adapters_are_trained_and_have_state():
     ), path
 
 
-def test_clipping_looks_at_adapters_alone():
+def test_clipping_uses_the_norm_of_adapters_alone():
   """A bound between the adapters' norm and that of all gradients."""
   batch = next(small_training.batches(0))
 
@@ -214,7 +214,7 @@ def test_clipping_looks_at_adapters_alone():
     state, metrics = made.step(state, batch)
     return float(metrics['grad_norm']), flat(state.opt_state)
 
-  # Adam is blind to a factor, so its first moment is looked at.
+  # Adam ignores a factor, so compare its first moment.
   def moment(clip):
     found = step(clip)[1]
     (path,) = (path for path in found if path.endswith('mu/logits/lora_b'))
@@ -223,12 +223,12 @@ def test_clipping_looks_at_adapters_alone():
   norm = step(1e9)[0]
   assert norm > 0
   np.testing.assert_allclose(moment(norm / 2), moment(1e9) / 2, rtol=1e-5)
-  # Had the frozen ones a say, this would clip.
+  # With the frozen parameters this would clip.
   everything = np.hypot(norm, step(1e9, rank=0)[0])
   np.testing.assert_array_equal(moment((norm + everything) / 2), moment(1e9))
 
 
-def test_groups_train_others_beside_and_change_rates():
+def test_groups_train_other_parameters_and_change_rates():
   """Rows of optim.groups come first."""
   batch = next(small_training.batches(0))
   made, state = bag(clip=0.0)
@@ -324,7 +324,7 @@ def test_a_fine_tuned_run_is_loaded_merged(tmp_path):
   for path, leaf in flat(after.params).items():
     np.testing.assert_array_equal(given[path], leaf)
 
-  # Runs begun before there were adapters say nothing of them.
+  # Configs of runs from before LoRA do not mention it.
   path = tmp_path / 'base' / 'config.json'
   stored = json.loads(path.read_text())
   del stored['train']['lora']
@@ -406,7 +406,7 @@ def test_adapters_on_a_mesh():
         ),
     ],
 )
-def test_values_that_cannot_be(changes, words, tmp_path):
+def test_invalid_values(changes, words, tmp_path):
   config = small_training.make_config(2)
   config.train.lora.rank = 2
   config.train.lora.update(changes)

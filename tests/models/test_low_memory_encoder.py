@@ -42,7 +42,7 @@ def documents(batch, length):
 
 
 def check(model, params, inputs, mask=None, tolerance=2e-6, by_layer=False):
-  """Kernels given and made, as a whole or by layer, against `model.encode`."""
+  """With kernels given or made, at once or by layer, against `model.encode`."""
   apply = jax.jit(functools.partial(model.apply, method='encode'))
   want = apply({'params': params}, inputs, mask)
   kernels = low_memory_encoder.kernels(model, params, inputs.shape[1])
@@ -102,7 +102,7 @@ def test_every_variant(small_model_config, tiny_pieces, change):
 
 
 def test_bfloat16(small_model_config, tiny_pieces):
-  """Roundings to 8 bits of the same numbers."""
+  """Equal up to rounding to 8 bits."""
   model, params = make(small_model_config, dtype='bfloat16')
   check(model, params, documents(3, 13), tolerance=0.01)
 
@@ -113,7 +113,7 @@ def test_a_mask_of_any_form(small_model_config, tiny_pieces):
   check(model, params, documents(2, 13), mask)
 
 
-def test_the_sizes_of_every_day(small_model_config):
+def test_the_default_sizes(small_model_config):
   """One group, one piece."""
   model, params = make(small_model_config)
   check(model, params, documents(2, 16))

@@ -41,7 +41,7 @@ def tokens(*shape):
   return jax.ShapeDtypeStruct(shape, jnp.int32)
 
 
-def test_flops_are_those_of_the_traced_step(model):
+def test_flops_match_the_traced_step(model):
   def loss(params, inputs, targets):
     return jnp.sum(model.apply({'params': params}, inputs, targets))
 
@@ -56,7 +56,7 @@ def test_flops_are_those_of_the_traced_step(model):
   )
 
 
-def test_memory_is_what_xla_takes(model):
+def test_memory_matches_xla(model):
   encode = jax.jit(functools.partial(low_memory_encoder.encode, model))
   sizes = (
       encode.lower(parameters.abstract_params(model), tokens(B, L))
@@ -73,7 +73,7 @@ def test_every_parameter_has_a_place_on_a_mesh(model):
     sharding.spec_of(path)
 
 
-def test_keys_seen_are_not_more_than_there_are(model):
+def test_keys_seen_are_at_most_the_length(model):
   assert 0 <= model.config.keys_seen(1 << 20) <= 1 << 20
 
 

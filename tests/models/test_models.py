@@ -55,7 +55,7 @@ def test_paper_size():
         {'variant': 'paper', 'bidirectional': False},
     ),
 )
-def test_mixer_is_the_written_out_sum(small_model_config, change):
+def test_mixer_matches_the_plain_sum(small_model_config, change):
   """The mixer against loops over tokens, both variants (spec of figure 2a)."""
   small_model_config.update(change)
   c = small_model_config
@@ -122,7 +122,7 @@ def test_padding_and_buckets_change_nothing(small_model_config, change):
   np.testing.assert_allclose(got, want, rtol=0, atol=2e-5)
 
 
-def test_the_release_s_convolution_depends_on_padding(small_model_config):
+def test_the_release_convolution_depends_on_padding(small_model_config):
   """Negative control of the test above."""
   small_model_config.convolution = 'release'
   _, params, apply = make(small_model_config)
@@ -134,7 +134,9 @@ def test_the_release_s_convolution_depends_on_padding(small_model_config):
 
 @pytest.mark.parametrize('beams', (1, 3))
 @pytest.mark.parametrize('tied', (True, False))
-def test_cached_steps_are_the_parallel_decode(small_model_config, tied, beams):
+def test_cached_steps_match_the_parallel_decoder(
+    small_model_config, tied, beams
+):
   small_model_config.tie_embeddings = tied
   model, params, apply = make(small_model_config)
   inputs = tokens(5, 2, 13)
@@ -202,7 +204,7 @@ def test_remat_keeps_less(small_model_config):
   assert sizes[1] < 0.7 * sizes[0], sizes
 
 
-def test_dropout_is_random_and_only_where_asked(small_model_config):
+def test_dropout_is_random_and_only_in_training(small_model_config):
   inputs, targets = tokens(5, 2, 13), tokens(6, 2, 6)
   small_model_config.dropout_rate = 0.5
   model, params, apply = make(small_model_config)

@@ -1,4 +1,4 @@
-"""PageSum: every form of it against its plain one; golden arrays elsewhere."""
+"""PageSum: every form against the plain one; golden arrays are elsewhere."""
 
 import functools
 
@@ -55,8 +55,8 @@ def test_parameters_are_those_of_bart_and_the_confidence():
     sharding.spec_of(path)
 
 
-def test_one_page_is_bart():
-  """Also as [B, L]; the confidence has nothing to choose."""
+def test_one_page_matches_bart():
+  """Also as [B, L]; the confidence has one page only."""
   own = dict(small_params()['params'])
   del own['confidence']
   inputs, targets = documents()[:, 0], tokens(7, 2, 5)
@@ -67,7 +67,7 @@ def test_one_page_is_bart():
   )
 
 
-def test_global_decoding_is_bart_over_all_states():
+def test_global_decoding_matches_bart_over_all_states():
   own = dict(small_params()['params'])
   del own['confidence']
   inputs, targets = documents(), tokens(7, 2, 5)
@@ -82,7 +82,7 @@ def test_global_decoding_is_bart_over_all_states():
 
 
 @pytest.mark.parametrize('padding', ['tokens', 'release'])
-def test_mixing_is_equation_9(padding):
+def test_mixing_matches_equation_9(padding):
   """A loop over pages, each of which a BART reads alone."""
   own = dict(small_params()['params'])
   confidence = own.pop('confidence')
@@ -107,8 +107,8 @@ def test_mixing_is_equation_9(padding):
 @pytest.mark.parametrize('padding', ['tokens', 'release'])
 @pytest.mark.parametrize('decoding', ['pages', 'global'])
 @pytest.mark.parametrize('absorbed', [False, True])
-def test_steps_are_the_decoder(monkeypatch, padding, decoding, absorbed):
-  """Also of three rows for each document, as beams have them."""
+def test_steps_match_the_decoder(monkeypatch, padding, decoding, absorbed):
+  """Also with three rows per document, like beams."""
   if absorbed:
     monkeypatch.setattr(long_attention, 'ABSORBED', 1)
   changes = dict(padding=padding, decoding=decoding)
@@ -126,7 +126,7 @@ def test_steps_are_the_decoder(monkeypatch, padding, decoding, absorbed):
     np.testing.assert_allclose(logits, expected[:, i], 0, 1e-4)
 
 
-def test_a_batch_is_its_documents_one_by_one():
+def test_a_batch_matches_its_documents_one_by_one():
   """Of 1, 2 and 40 pages; empty ones at the end change nothing."""
   inputs, targets = tokens(6, 3, 40, 5), tokens(7, 3, 4)
   counts = [1, 2, 40]
@@ -138,7 +138,7 @@ def test_a_batch_is_its_documents_one_by_one():
     np.testing.assert_allclose(together[row], alone[0], 0, 1e-5)
 
 
-def test_a_document_without_tokens_has_numbers():
+def test_a_document_without_tokens_gives_finite_numbers():
   inputs = np.full((1, 3, 5), 1)
   assert np.isfinite(run(inputs, tokens(7, 1, 4))).all()
 
@@ -160,7 +160,7 @@ def test_order_of_pages():
 
 
 @pytest.mark.parametrize('options', [dict(), dict(num_beams=3)])
-def test_texts_of_a_batch_are_those_of_its_documents(options):
+def test_texts_of_a_batch_match_those_of_its_documents(options):
   model, params = models.build(PAGESUM), small_params()['params']
   settings = decode_settings.Settings(
       max_length=12, eos_id=2, pad_id=1, start_id=2, **options
@@ -175,8 +175,8 @@ def test_texts_of_a_batch_are_those_of_its_documents(options):
     np.testing.assert_allclose(scores[row], score[0], 0, 1e-4)
 
 
-def test_who_reads_pages():
-  """The forms are some of those that data makes."""
+def test_which_models_read_pages():
+  """Their page forms exist in data."""
   assert set(models.page_forms(default.pagesum())) == set(pages.LOCALITIES)
   assert models.page_forms(models.make_config(PAGESUM))
   for name in 'locost', 't5', 'longt5', 'bart':
@@ -184,7 +184,7 @@ def test_who_reads_pages():
 
 
 @pytest.mark.parametrize('decoding', ['pages', 'global'])
-def test_flops_are_those_of_the_traced_step(decoding):
+def test_flops_match_the_traced_step(decoding):
   model = models.build(
       PAGESUM
       | dict(decoding=decoding, d_model=128, d_ff=256, max_positions=512),

@@ -1,4 +1,4 @@
-"""SimCAS: every form of it against a plain one; golden arrays elsewhere."""
+"""SimCAS: every form against a plain one; golden arrays are elsewhere."""
 
 import functools
 import itertools
@@ -114,8 +114,8 @@ def test_new_selectors_are_orthogonal():
         ('mean', 'tokens', 'first_k'),
     ],
 )
-def test_a_batch_is_its_documents_one_by_one(align, padding, select):
-  """Also where a batch has longer rows; other chunks would be seen."""
+def test_a_batch_matches_its_documents_one_by_one(align, padding, select):
+  """Also with longer rows; an influence of other chunks would show."""
   changes = dict(align=align, padding=padding, select=select)
   inputs, targets = documents(), tokens(7, len(COUNTS), 5)
   together = run(inputs, targets, **changes)
@@ -129,7 +129,7 @@ def test_a_batch_is_its_documents_one_by_one(align, padding, select):
 
 
 @pytest.mark.parametrize('align', ALIGNS)
-def test_other_exchanges_are_seen(align):
+def test_exchanges_differ(align):
   """Each differs from the others where there are several chunks."""
   inputs, targets = documents(), tokens(7, len(COUNTS), 5)
   own = run(inputs, targets, align=align, select='none')
@@ -156,8 +156,8 @@ def plain_exchange(h, mask, align):
 
 
 @pytest.mark.parametrize('align', ALIGNS)
-def test_the_exchange_is_its_loop(align):
-  """Also with chunks without tokens between others, and a document of none."""
+def test_the_exchange_matches_its_loop(align):
+  """Also with empty chunks between others, and with an empty document."""
   mask = documents() != PAD
   mask[3, 1], mask[1] = False, False
   h = np.random.default_rng(0).normal(size=(*mask.shape, 8))
@@ -171,7 +171,7 @@ def test_the_exchange_is_its_loop(align):
 
 @pytest.mark.parametrize('align', ALIGNS)
 def test_the_exchange_is_between_layers(align):
-  """Before none but the second and third: layer by layer, by BART's layer."""
+  """Only before the second and third layer: layer by layer, with BART's."""
   inputs, params = documents()[:, :3], small_params()['params']
   model = models.build(SIMCAS | dict(align=align))
   mask = inputs != PAD
@@ -196,8 +196,8 @@ def test_the_exchange_is_between_layers(align):
   np.testing.assert_allclose(found, h, 0, 2e-5)
 
 
-def test_masked_padding_is_not_read_and_the_release_s_is():
-  """The pad token's vector makes no difference to the masked mode."""
+def test_only_the_release_mode_reads_padding():
+  """The pad token's vector has no effect in the masked mode."""
   params = jax.tree.map(lambda x: x, small_params())
   embedding = params['params']['token_embedding']['embedding']
   changed = embedding.at[PAD].add(np.sin(np.arange(32)))
@@ -213,8 +213,8 @@ def test_masked_padding_is_not_read_and_the_release_s_is():
     assert (difference > 1e-3) == differs, padding
 
 
-def test_a_short_document_is_what_bart_makes_of_it():
-  """One chunk, as [B, L] and [B, 1, L], whatever selects."""
+def test_a_document_of_one_chunk_matches_bart():
+  """As [B, L] and [B, 1, L], for every kind of selection."""
   own = dict(small_params()['params'])
   del own['selector']
   inputs, targets = tokens(5, 2, 13), tokens(7, 2, 5)
@@ -231,7 +231,7 @@ def test_a_short_document_is_what_bart_makes_of_it():
 
 @pytest.mark.parametrize('padding', PADDINGS)
 @pytest.mark.parametrize('selection', ['sample', 'argmax'])
-def test_the_selector_is_its_loop(selection, padding):
+def test_the_selector_matches_its_loop(selection, padding):
   """Chunk by chunk, in float64, over each document alone."""
   changes = dict(padding=padding, selection=selection)
   model = models.build(SIMCAS | changes, 'float64')
@@ -275,7 +275,7 @@ def test_the_selector_is_its_loop(selection, padding):
       np.testing.assert_allclose(
           small['states'][row, 0, :n], np.stack(selected), 0, 1e-12
       )
-  assert whole > 1  # a chunk of which nothing was selected was among them
+  assert whole > 1  # including a chunk where nothing was selected
 
 
 @pytest.mark.parametrize('form', ['sample', 'argmax', 'given'])
@@ -316,7 +316,7 @@ def judged(judge, x, g):
   return dense('output', np.tanh(dense('hidden', x)))
 
 
-def test_what_is_sampled_depends_on_the_document_alone():
+def test_samples_depend_on_the_document_alone():
   """Not on its place, its batch or padding; on its tokens and the seeds."""
   inputs = documents()
   apply = jax.jit(
@@ -361,10 +361,10 @@ def test_the_first_tokens_are_kept():
 
 @pytest.mark.parametrize('absorbed', [False, True])
 @pytest.mark.parametrize('select', ['ppo', 'none', 'first_k'])
-def test_steps_and_a_compact_memory_are_the_decoder(
+def test_steps_over_a_compact_memory_match_the_decoder(
     monkeypatch, absorbed, select
 ):
-  """Also of three rows for each document, as beams have them."""
+  """Also with three rows per document, like beams."""
   if absorbed:
     monkeypatch.setattr(long_attention, 'ABSORBED', 1)
   model = models.build(SIMCAS | dict(select=select, limit=9))
@@ -393,7 +393,7 @@ def test_steps_and_a_compact_memory_are_the_decoder(
 
 
 @pytest.mark.parametrize('options', [dict(), dict(num_beams=3)])
-def test_texts_of_a_batch_are_those_of_its_documents(options):
+def test_texts_of_a_batch_match_those_of_its_documents(options):
   model, params = models.build(SIMCAS), small_params()['params']
   settings = decode_settings.Settings(
       max_length=8, eos_id=2, pad_id=1, start_id=2, **options
@@ -424,7 +424,7 @@ def gradients(select, remat, **keys):
 
 @pytest.mark.parametrize('select', ['ppo', 'first_k'])
 def test_groups_of_chunks_give_the_same_gradients(monkeypatch, select):
-  """A layer over a few chunks at a time; none goes to the selector."""
+  """A layer over a few chunks at a time; the selector gets no gradient."""
   want = gradients(select, 'none')
   monkeypatch.setattr(tokenwise, 'CPU_PIECE', 7 * 6)
   shapes = []
@@ -455,7 +455,7 @@ def test_groups_draw_their_dropout(monkeypatch):
   assert abs(one[path] - other[path]).max() > 1e-3 * abs(one[path]).max()
 
 
-def test_a_document_without_tokens_has_numbers():
+def test_a_document_without_tokens_gives_finite_numbers():
   inputs, targets = np.full((2, 3, 5), PAD), tokens(7, 2, 4)
   inputs[0] = tokens(3, 3, 5)
   for align, select in (('shift', 'ppo'), ('mean', 'first_k')):
@@ -466,7 +466,7 @@ def test_a_document_without_tokens_has_numbers():
 
 
 def test_attention_is_the_mean_of_the_mass():
-  """Of what was selected only, per document, over its own targets."""
+  """Over selected tokens only, per document, over its own targets."""
   inputs, targets = documents(), tokens(7, 4, 5)
   memory = run(inputs, method='encode')
   written = np.arange(5) < np.array([[5], [3], [4], [1]])
@@ -519,13 +519,13 @@ def test_one_chunk_is_one_sequence():
     checks.check_positions(config)
 
 
-def test_who_reads_chunks():
+def test_which_models_read_chunks():
   assert set(models.page_forms(default.simcas())) == set(pages.CHUNKS)
   assert models.make_config(SIMCAS)
 
 
 @pytest.mark.parametrize('select', ['ppo', 'none'])
-def test_flops_are_those_of_the_traced_step(select):
+def test_flops_match_the_traced_step(select):
   model = models.build(
       SIMCAS | dict(select=select, d_model=128, d_ff=256, max_positions=512),
       remat='none',

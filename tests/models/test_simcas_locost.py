@@ -1,4 +1,4 @@
-"""LOCOST under a selector: LOCOST itself where all is kept, else plain loops."""
+"""LOCOST with a selector, against LOCOST (all kept) and plain loops."""
 
 import dataclasses
 import functools
@@ -119,7 +119,7 @@ def test_parameters_are_those_of_locost_and_the_selector():
 
 
 @pytest.mark.parametrize('how', ['none', 'first_k', 'ppo'])
-def test_where_all_is_kept_it_is_locost(how):
+def test_a_document_kept_whole_matches_locost(how):
   """Logits, and the texts of greedy search and of beams."""
   params = with_bias(-50, 50) if how == 'ppo' else small_params()
   changes = dict(select=how, limit=29)
@@ -136,7 +136,7 @@ def test_where_all_is_kept_it_is_locost(how):
     np.testing.assert_allclose(scores, same, 0, 1e-4)
 
 
-def test_a_document_of_one_chunk_is_what_locost_makes_of_it():
+def test_a_document_of_one_chunk_matches_locost():
   inputs, targets = documents()[:2, :8], tokens(7, 2, 5)
   locost, own = of_locost()
   want = locost.apply({'params': own}, inputs, targets)
@@ -156,7 +156,7 @@ def judged(judge, x, g):
 
 @pytest.mark.parametrize('length', [29, 40])
 @pytest.mark.parametrize('selection,bias', [('sample', 1.5), ('argmax', 0.4)])
-def test_the_selector_is_its_loop(selection, bias, length):
+def test_the_selector_matches_its_loop(selection, bias, length):
   """Chunk by chunk, in float64, over each document alone."""
   model = models.build(OURS | dict(selection=selection), 'float64')
   inputs, kinds = documents(length), []
@@ -204,7 +204,7 @@ def test_the_selector_is_its_loop(selection, bias, length):
 
 
 @pytest.mark.parametrize('selection', ['sample', 'argmax'])
-def test_it_is_the_selector_of_chunks(selection):
+def test_it_matches_the_selector_of_chunks(selection):
   """`Selector.select`, where each chunk has the mean of all as its start."""
   inputs = documents(32)
   mask = inputs != 0
@@ -234,8 +234,8 @@ def test_it_is_the_selector_of_chunks(selection):
         dict(select='none'),
     ],
 )
-def test_a_batch_is_its_documents_one_by_one(changes):
-  """Also with more padding, at whatever place of the batch."""
+def test_a_batch_matches_its_documents_one_by_one(changes):
+  """Also with more padding, in any row of the batch."""
   inputs, targets = documents(), tokens(7, 4, 5)
   kept = run(inputs, method='encode', **changes)['mask']
   together = run(inputs, targets, **changes)
@@ -254,7 +254,7 @@ def test_a_batch_is_its_documents_one_by_one(changes):
     np.testing.assert_allclose(alone[0], together[row], 0, 1e-5)
 
 
-def test_what_is_sampled_depends_on_tokens_and_seeds():
+def test_samples_depend_on_tokens_and_seeds():
   inputs = documents()
   seeds = np.arange(4, dtype=np.uint32)
   mask = lambda *arguments: np.asarray(
@@ -277,10 +277,10 @@ def test_the_first_tokens_are_kept():
 
 
 @pytest.mark.parametrize('absorbed', [False, True])
-def test_steps_over_a_compact_memory_are_the_decoder(
+def test_steps_over_a_compact_memory_match_the_decoder(
     monkeypatch, small_buckets, absorbed
 ):
-  """Also of three rows for each document, as beams have them."""
+  """Also with three rows per document, like beams."""
   if absorbed:
     monkeypatch.setattr(long_attention, 'ABSORBED', 1)
   apply = functools.partial(models.build(OURS).apply, small_params())
@@ -288,7 +288,7 @@ def test_steps_over_a_compact_memory_are_the_decoder(
   memory = run(inputs, method='encode')
   repeated = jax.tree.map(lambda x: jnp.repeat(x, 3, axis=0), memory)
   expected = run(repeated, targets, method='decode')
-  most = int(selected.most(memory))
+  most = int(selected.largest_count(memory))
   assert 8 < most < 29
   for read in memory, selected.compact(memory), selected.compact(memory, most):
     shared, per_row = apply(read, 5, method='init_cache')
@@ -358,7 +358,7 @@ def test_the_decoder_of_steps_sees_a_short_memory(monkeypatch, small_buckets):
 
 
 def test_gradients_are_those_of_locost_and_none_of_the_selector():
-  """Where a part is kept, of a LOCOST that is given the same mask."""
+  """With a part kept, against LOCOST with the same mask."""
   inputs, targets = documents(), tokens(7, 4, 5)
   model, (locost, own) = models.build(OURS), of_locost()
   mask = run(inputs, method='encode')['mask']
@@ -384,7 +384,7 @@ def test_given_actions_are_taken():
   inputs = documents()
   actions = np.random.default_rng(0).random((4, 4, 8)) < 0.4
   actions[3, 1] = False  # then the whole chunk
-  # Also of the last one, but nothing of the chunk before, which a piece of the
+  # Also in the last chunk, but nothing in the one before, which a piece of the
   # states that ends with the document overlaps.
   actions[3, 2], actions[3, 3] = np.arange(8) == 0, False
   memory, rollout = run(inputs, None, True, None, actions, method='rollout')
@@ -428,7 +428,7 @@ def test_the_selector_learns_from_it_as_from_simcas():
 
 
 def test_attention_is_the_mean_of_the_mass():
-  """Of what was selected only, per document, over its own targets."""
+  """Over selected tokens only, per document, over its own targets."""
   inputs, targets = documents(), tokens(7, 4, 5)
   memory = run(inputs, method='encode')
   written = np.arange(5) < np.array([[5], [3], [4], [1]])
@@ -447,7 +447,7 @@ def test_attention_is_the_mean_of_the_mass():
     np.testing.assert_allclose(flat[row], want, 0, 1e-6)
 
 
-def test_a_document_without_tokens_has_numbers():
+def test_a_document_without_tokens_gives_finite_numbers():
   inputs, targets = documents(), tokens(7, 4, 5)
   inputs[1] = 0
   logits = run(inputs, targets)
@@ -471,7 +471,7 @@ def test_flops_of_the_selector():
 
 
 def test_memory_of_decoding_counts_keys_and_values_of_what_is_selected():
-  """They are made of a short memory, also where the input is long."""
+  """They belong to the short memory, however long the input is."""
   found = {}
   for name, config in ('locost', LOCOST), ('ours', OURS):
     model = models.build(config)

@@ -1,4 +1,4 @@
-"""The start states of chunks, and their similarity, against plain ones."""
+"""The start states of chunks and their similarity, against plain loops."""
 
 import jax
 import numpy as np
@@ -36,7 +36,7 @@ def test_states_are_those_of_the_model_that_ends_there(align):
     )
 
 
-def test_similarity_is_its_loop():
+def test_similarity_matches_its_loop():
   """Also of a state that is near another, and of one that is zero."""
   generator = np.random.default_rng(0)
   states = 3 * generator.normal(size=(2, 5, 8)).astype(np.float32)

@@ -21,7 +21,7 @@ def example(S, B=2, T=5, H=3, K=4, seed=0):
 
 
 def plain(queries, keys, values, mask, factor=1.0):
-  """Softmax of all scores; factor is what dropout multiplies weights by."""
+  """Softmax of all scores; dropout multiplies the weights by factor."""
   scores = jnp.einsum('bthk,bshk->bhts', queries, keys)
   scores = jnp.where(
       mask[:, None, None, :], scores, jnp.finfo(scores.dtype).min
@@ -49,7 +49,7 @@ def assert_same(got, want, **tolerance):
 @pytest.mark.parametrize(
     'S,piece', ((1, 1), (2, 1), (7, 3), (12, 4), (13, 5), (31, 30), (16, 16))
 )
-def test_pieces_are_the_plain_form(S, piece):
+def test_pieces_match_the_plain_form(S, piece):
   with jax.enable_x64(True):
     args = example(S, B=3)
     in_pieces = functools.partial(long_attention.in_pieces, piece=piece)
@@ -69,7 +69,7 @@ def test_pieces_are_the_plain_form(S, piece):
 
 
 @pytest.mark.parametrize('S', (12, 13))
-def test_dropout_of_pieces_is_dropout_of_weights(S):
+def test_dropout_of_pieces_matches_dropout_of_weights(S):
   """The same factors, drawn here as the docstring says, in the plain form."""
   piece, rate, key = 4, 0.3, jax.random.key(1)
   with jax.enable_x64(True):
@@ -161,7 +161,7 @@ def make_attention(dtype=jnp.float32):
   return module, variables, x, states, mask
 
 
-def test_long_cross_attention_is_the_short_one(monkeypatch):
+def test_long_cross_attention_matches_the_short_one(monkeypatch):
   module, variables, x, states, mask = make_attention()
 
   def run(variables, x, states, **keys):
@@ -197,8 +197,8 @@ def test_long_cross_attention_is_the_short_one(monkeypatch):
     'dtype,atol', ((jnp.float32, 2e-5), (jnp.bfloat16, 0.06))
 )
 @pytest.mark.parametrize('piece', (1, 10, 1000))
-def test_absorbed_is_the_ordinary_form(monkeypatch, piece, dtype, atol):
-  """In pieces and as one."""
+def test_absorbed_matches_the_plain_form(monkeypatch, piece, dtype, atol):
+  """In pieces and at once."""
   monkeypatch.setattr(long_attention, 'step_piece', lambda *_: piece)
   module, variables, x, states, mask = make_attention(dtype)
 
@@ -220,10 +220,10 @@ def test_absorbed_is_the_ordinary_form(monkeypatch, piece, dtype, atol):
     'dtype,atol,beams',
     (('float32', 2e-5, 1), ('float32', 2e-5, 3), ('bfloat16', 0.1, 3)),
 )
-def test_steps_without_keys_are_steps_with_them(
+def test_steps_on_states_match_steps_on_keys(
     small_model_config, monkeypatch, dtype, atol, beams
 ):
-  """A whole decoding; ragged inputs, one of them nothing but padding."""
+  """A whole decoding; ragged inputs, one of them only padding."""
   small_model_config.num_layers = 1
   model = models.build(small_model_config, dtype=dtype)
   rng = np.random.default_rng(0)

@@ -21,7 +21,7 @@ def example(T, B=2, H=3, K=4):
 
 
 def plain(queries, keys, values, bias, factor=1.0):
-  """Softmax of all scores; factor is what dropout multiplies weights by."""
+  """Softmax of all scores; dropout multiplies the weights by factor."""
   T = queries.shape[1]
   distance = np.arange(T)[:, None] - np.arange(T)
   scores = jnp.einsum('bthk,bshk->bhts', queries, keys)
@@ -49,7 +49,7 @@ def assert_same(got, want, atol):
   )
 
 
-def test_diagonals_are_a_matrix_of_distances():
+def test_diagonals_make_a_matrix_of_distances():
   line = jnp.arange(14.0).reshape(2, 7)
   want = [
       [[row[q - k + 3] for k in range(4)] for q in range(4)]
@@ -59,7 +59,7 @@ def test_diagonals_are_a_matrix_of_distances():
 
 
 @pytest.mark.parametrize('T,size', ((1, 1), (5, 2), (12, 4), (13, 5), (9, 16)))
-def test_pieces_are_the_plain_form(T, size):
+def test_pieces_match_the_plain_form(T, size):
   in_pieces = functools.partial(causal_attention.in_pieces, size=size)
   with jax.enable_x64(True):
     args = example(T)
@@ -69,7 +69,7 @@ def test_pieces_are_the_plain_form(T, size):
     assert_same(value_and_gradients(in_pieces, *single), want, 1e-5)
 
 
-def test_dropout_of_pieces_is_dropout_of_weights():
+def test_dropout_of_pieces_matches_dropout_of_weights():
   """The same factors, drawn here as the docstring says, in the plain form."""
   T, size, rate, key = 11, 4, 0.3, jax.random.key(1)
   with jax.enable_x64(True):
@@ -107,8 +107,8 @@ def test_scores_of_long_targets_never_exist_at_once(attend, small):
   assert (used < 0.1 * 4 * H * T * T) == small, used
 
 
-def test_only_the_lower_triangle_is_looked_at():
-  """Pairs of pieces of 12 in pieces of 3, as the loop counts them."""
+def test_only_the_lower_triangle_is_computed():
+  """The pairs that the loop counts for 12 targets in pieces of 3."""
 
   def update(number, row, column, seen):
     return seen.at[row, column].add(number + 1)
@@ -149,7 +149,7 @@ def test_layers_keep_nothing_of_all_pieces(monkeypatch, attend, tied):
 
 @pytest.mark.parametrize('attend', ('causal', 'cross'))
 def test_no_gradient_copies_the_scores_of_a_piece(attend):
-  """As a result in another order than theirs makes XLA do on a CPU."""
+  """On a CPU, XLA copies them if the result has another layout."""
   x = jax.ShapeDtypeStruct((1, 512, 2, 64), jnp.float32)
   if attend == 'causal':
     bias = jax.ShapeDtypeStruct((2, 512), jnp.float32)

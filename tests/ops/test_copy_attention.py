@@ -36,7 +36,7 @@ def arguments():
 
 @functools.cache
 def targets():
-  """Tokens of the vocabulary, the first document's last not in the input."""
+  """Targets; the last one of the first document is not in the input."""
   drawn = np.random.default_rng(1).integers(1, V - 2, (B, T))
   drawn[0, -1] = V - 1
   return drawn
@@ -88,7 +88,7 @@ def test_targets(piece):
 
 
 def test_places():
-  """The largest weight of each target's; one target is nowhere."""
+  """The place with the largest weight; one target is not in the input."""
   _, (_, mask, tokens, _) = arguments()
   own = np.array(targets())
   own[0, 0] = tokens.max() + 1
@@ -106,7 +106,7 @@ def test_places():
 
 
 def test_the_place_of_a_target_without_weight():
-  """Where it stands, not where a token like it is masked."""
+  """Its place, not that of an equal token that is masked."""
   keys = np.array([[[0.0], [1e4], [0.0]]], np.float32)
   none = np.zeros((1, 1, 0)), np.zeros((1, 1, 0), int)
   place, weight = copy_attention.places(
@@ -124,7 +124,7 @@ def test_the_place_of_a_target_without_weight():
 
 @pytest.mark.parametrize('piece', [S, 128, 37])
 def test_gradients(piece):
-  """Those of the equation, by jax.grad."""
+  """Against jax.grad of the equation."""
   queries, source = arguments()
   factor = np.random.default_rng(2).normal(size=(B, T))
   factor[0, -1] = 0  # log 0
@@ -158,7 +158,7 @@ def test_gradients(piece):
     np.testing.assert_allclose(one, other, 0, 2e-6)
 
 
-def test_a_target_that_is_nowhere_has_no_gradient():
+def test_a_target_not_in_the_input_has_no_gradient():
   queries, source = arguments()
   gradients = jax.grad(
       lambda vectors, weights, keys: copy_attention.at_targets(
@@ -197,7 +197,7 @@ def test_memory_of_a_long_input():
     )
     return compiled.memory_analysis().temp_size_in_bytes
 
-  # Besides the gradients, which are as large as the keys: 64 MiB.
+  # Without the gradients, which are as large as the keys: 64 MiB.
   assert temporary(1 << 18) > 4 << 26  # the control: in one piece
   assert temporary(None) < 3 << 26
 

@@ -42,7 +42,7 @@ def direct_sum(u, K0, K1):
 
 
 @pytest.mark.parametrize('length', LENGTHS)
-def test_two_sided_is_the_direct_sum(length):
+def test_two_sided_matches_the_direct_sum(length):
   u, K0, K1 = example(length)
   want = direct_sum(u, K0, K1)
   with jax.enable_x64(True):
@@ -59,7 +59,7 @@ def test_two_sided_is_the_direct_sum(length):
 
 
 @pytest.mark.parametrize('length', (1, 2, 7, 16, 97))
-def test_causal_is_the_direct_sum(length):
+def test_causal_matches_the_direct_sum(length):
   u, K0, _ = example(length)
   want = direct_sum(u, K0, np.zeros_like(K0))
   with jax.enable_x64(True):
@@ -99,7 +99,7 @@ def test_fft_size_is_the_next_smooth_number():
     assert long_conv.fft_size(n, 'tpu') == 1 << (n - 1).bit_length()
 
 
-def test_gradient_is_the_direct_sum_s():
+def test_gradient_matches_the_direct_sum():
   u, K0, K1 = example(21)
   with jax.enable_x64(True):
     args = tuple(map(jnp.asarray, (u, K0, K1)))
@@ -112,7 +112,7 @@ def test_gradient_is_the_direct_sum_s():
 
 @pytest.mark.parametrize('group', (1, 2, 3, 5, 7))
 @pytest.mark.parametrize('length', (1, 2, 13, 16))
-def test_groups_of_channels_are_all_channels(length, group):
+def test_groups_match_all_channels_at_once(length, group):
   """Value and gradients, also where groups do not divide the channels."""
   u, K0, K1 = example(length, channels=5)
   grouped = functools.partial(two_sided_conv, group=group)
@@ -135,8 +135,8 @@ def test_groups_of_channels_are_all_channels(length, group):
 
 @pytest.mark.parametrize('group', (2, 3))
 @pytest.mark.parametrize('keep', ('nothing', 'spectra', 'all'))
-def test_what_is_kept_and_what_is_made_again(keep, group):
-  """The gradients are the sum's; only one group keeps more than spectra."""
+def test_what_the_backward_pass_keeps(keep, group):
+  """Gradients match the sum's; only one group keeps more than spectra."""
   u, K0, K1 = example(13)
   n = long_conv.fft_size(26)
 
@@ -179,7 +179,7 @@ def test_groups_of_bfloat16_are_transformed_in_float32():
 
 
 def test_group_size():
-  """By hand: what fits, 16 on a CPU, 1 GiB of work area elsewhere."""
+  """By hand: all that fit or 16 on a CPU, 1 GiB of work area elsewhere."""
   assert long_conv.group_size(4, 128, 1024, 'cpu') == 128
   assert long_conv.group_size(1, 768, 32768, 'cpu') == 16
   assert long_conv.group_size(1, 8, 1 << 20, 'cpu') == 8
@@ -190,7 +190,7 @@ def test_group_size():
 
 @pytest.mark.parametrize('grouped', (True, False))
 def test_memory_of_groups(grouped):
-  """16K tokens, 768 channels: about one array besides the result."""
+  """16K tokens, 768 channels: about one array in addition to the result."""
   L, D = 16384, 768
   n = long_conv.fft_size(2 * L)
 

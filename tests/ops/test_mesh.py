@@ -39,16 +39,16 @@ def test_xla_alone_gathers():
 
 
 def test_traffic_of_split_documents_does_not_grow():
-  """Twice the length, the same messages; none of them has the length."""
+  """Twice the length, the same messages, whose size is independent of it."""
   short, long = mesh_program.run(
       'mixer', [((1, 1, 1, 8), n, False, {}) for n in (208, 416)]
   )
   assert short['sent'] == long['sent']
-  # Four exchanges of 2 numbers, in 2 directions, forward and backward; of the
-  # forward pass none, half or all stands twice in this program.
+  # Four exchanges of 2 numbers, in 2 directions, forward and backward; none,
+  # half or all of the forward pass is twice in this program.
   moved = short['sent']['collective-permute']
   assert set(moved) == {f'{B},32,8'} and sum(moved.values()) in (32, 40, 48)
-  # What is reduced: gradients of parameters.
+  # The gradients of parameters are reduced.
   assert all(
       int(n) <= 32
       for shape in short['sent']['all-reduce']
@@ -56,7 +56,7 @@ def test_traffic_of_split_documents_does_not_grow():
   )
 
 
-def test_what_is_read_is_padded_to_equal_parts():
+def test_inputs_are_padded_to_equal_parts():
   for length, missing in ((16, 0), (21, 3)):
     placed = mesh_program.run('place', length)
     row = [5] * length
@@ -65,7 +65,7 @@ def test_what_is_read_is_padded_to_equal_parts():
 
 
 @pytest.mark.slow
-def test_the_same_is_written_on_every_mesh():
+def test_summaries_are_equal_on_every_mesh():
   one, *others = mesh_program.run(
       'write', [(1, 1, 1, 1), (1, 1, 1, 8), (1, 2, 2, 2), (8, 1, 1, 1)]
   )

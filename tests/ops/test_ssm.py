@@ -45,7 +45,7 @@ def make_kernel(p, length):
 
 @pytest.mark.parametrize('G', (1, 2))
 @pytest.mark.parametrize('length', LENGTHS)
-def test_two_level_product_is_the_sum_of_exponentials(length, G):
+def test_two_level_product_matches_the_sum_of_exponentials(length, G):
   p = parameters(length, G)
   with jax.enable_x64(True):
     got = jax.jit(lambda p: make_kernel(p, length)[0])(p)
@@ -54,8 +54,8 @@ def test_two_level_product_is_the_sum_of_exponentials(length, G):
 
 
 @pytest.mark.parametrize('G', (1, 2))
-def test_the_equation_is_the_sum_of_exponentials(G):
-  """`ssm.kernel`, equation 2, which `ssm_kernel.kernel` is fast for."""
+def test_the_equation_matches_the_sum_of_exponentials(G):
+  """`ssm.kernel`, equation 2: `ssm_kernel.kernel` is its fast form."""
   p = parameters(70, G)
   with jax.enable_x64(True):
     fast, log_z, w = make_kernel(p, 70)
@@ -66,7 +66,7 @@ def test_the_equation_is_the_sum_of_exponentials(G):
 
 @pytest.mark.parametrize('G', (1, 2))
 @pytest.mark.parametrize('group', (1, 2, 3))
-def test_groups_of_channels_are_all_channels(group, G):
+def test_groups_match_all_channels_at_once(group, G):
   """Value and gradients, also where groups do not divide the channels."""
   log_dt, A_real, A_imag, B, C = parameters(3, G)
 
@@ -113,7 +113,7 @@ def test_float32_kernel_at_sixteen_thousand_lags():
 
 
 @pytest.mark.parametrize('length', (1, 2, 17, 256, 300))
-def test_convolution_with_the_kernel_is_the_recurrence(length):
+def test_convolution_with_the_kernel_matches_the_recurrence(length):
   with jax.enable_x64(True):
     K, log_z, w = make_kernel(parameters(1), length)
     u = np.random.default_rng(2).normal(size=(length, 3))
@@ -203,22 +203,22 @@ def test_initialisation():
 
 
 def faded(p, by):
-  """Parameters whose states fade `times` times as fast."""
+  """Parameters whose states decay `times` times as fast."""
   log_dt, A_real, *rest = p
   return log_dt, A_real + np.log(by), *rest
 
 
 @pytest.mark.parametrize('length, by', ((5000, 20.0), (20000, 5.0)))
-def test_lags_where_every_state_has_faded_are_zero(length, by):
-  """And all before are there: nothing that counts is left out."""
+def test_lags_where_every_state_has_decayed_are_zero(length, by):
+  """And no lag before them is zero."""
   p = faded(parameters(length, D=6), by)
   want = materialised(*p, length)
   with jax.enable_x64(True):
     got = np.asarray(jax.jit(lambda p: make_kernel(p, length)[0])(p))
   np.testing.assert_allclose(got, want, rtol=0, atol=1e-11)
   last = [np.flatnonzero(K)[-1] for K in got[0]]
-  assert min(last) < length - 1 == max(last)  # some channels do not fade
-  # No block of lags is made that begins after the slowest state has faded.
+  assert min(last) < length - 1 == max(last)  # some channels do not decay
+  # No block of lags is computed after the slowest state has decayed.
   log_dt, A_real, *_ = p
   slowest = np.exp(log_dt + A_real.min(-1))[0]
   begins = (
@@ -227,7 +227,7 @@ def test_lags_where_every_state_has_faded_are_zero(length, by):
   assert (slowest * begins <= -1.5 * np.log(np.finfo(float).eps)).all()
 
 
-def test_what_is_not_a_number_does_not_fade():
+def test_nan_does_not_count_as_decayed():
   p = faded(parameters(0), 20.0)
   p[1][0, 1, 2] = np.nan
   got = make_kernel([x.astype(np.float32) for x in p], 16384)[0]
@@ -237,7 +237,7 @@ def test_what_is_not_a_number_does_not_fade():
 @pytest.mark.parametrize('T, A, by', ((8, 2, 1.0), (8, 4, 1e3), (4, 8, 1e4)))
 @pytest.mark.parametrize('G', (1, 2))
 def test_gradients_of_blocks_of_tiles(G, T, A, by):
-  """Of blocks that are there and such that have faded, 150 lags."""
+  """With blocks that have decayed and blocks that have not, 150 lags."""
   check_gradients(
       faded(parameters(A, G), by),
       lambda log_z, w: ssm_kernel.kernel_in_tiles(log_z, w, 150, T, A, 2),
@@ -247,7 +247,7 @@ def test_gradients_of_blocks_of_tiles(G, T, A, by):
 
 @pytest.mark.parametrize('G', (1, 2))
 @pytest.mark.parametrize('length', (1, 7, 128, 300, 1000))
-def test_gradients_are_those_of_the_sum_of_exponentials(length, G):
+def test_gradients_match_the_sum_of_exponentials(length, G):
   check_gradients(
       parameters(length, G),
       functools.partial(ssm_kernel.kernel, length=length),
@@ -256,7 +256,7 @@ def test_gradients_are_those_of_the_sum_of_exponentials(length, G):
 
 
 def check_gradients(p, kernel, length):
-  """Those of kernel(log_z, w) against those of the sum written out."""
+  """Gradients of kernel(log_z, w) against those of the plain sum."""
   C = p[-1].shape[0]
   weights = np.random.default_rng(1).normal(size=(C, 3, length))
 
@@ -285,10 +285,8 @@ def check_gradients(p, kernel, length):
 @pytest.mark.parametrize('table_bytes', (ssm_kernel.CPU_TABLE_BYTES, 1))
 @pytest.mark.parametrize('length', (1, 7, 128, 300, 1000))
 @pytest.mark.parametrize('G', (1, 2))
-def test_weighted_sums_are_those_written_out(
-    length, G, table_bytes, monkeypatch
-):
-  """Of all channels at once and of one after the other."""
+def test_weighted_sums_match_plain_sums(length, G, table_bytes, monkeypatch):
+  """All channels at once, and one after the other."""
   monkeypatch.setattr(ssm_kernel, 'CPU_TABLE_BYTES', table_bytes)
   log_dt, A_real, A_imag, *_ = parameters(length, G)
   u = np.random.default_rng(length).normal(size=(4, 3, length))
@@ -299,7 +297,7 @@ def test_weighted_sums_are_those_written_out(
     log_z = ssm.discretise(*map(jnp.asarray, (log_dt, A_real, A_imag)))
     run = jax.jit(
         lambda *given: ssm_kernel.weighted_sums(*given)
-    )  # traced anew
+    )  # traced again
     re, im = map(np.asarray, run(log_z, jnp.asarray(u)))
   np.testing.assert_allclose(
       re + 1j * im, want.reshape(4, 3, -1), rtol=0, atol=1e-11
@@ -307,7 +305,7 @@ def test_weighted_sums_are_those_written_out(
 
 
 @pytest.mark.parametrize('share', (0.01, 0.5, 0.95))
-def test_context_range_is_counted_out(share):
+def test_context_range_matches_a_count(share):
   kernel = np.random.default_rng(4).normal(size=(2, 3, 500))
   kernel *= np.exp(-np.arange(500) / np.array([3, 30, 300])[:, None])
   with jax.enable_x64(True):

@@ -63,7 +63,7 @@ def assert_same(got, want, **tolerance):
 
 @pytest.mark.parametrize('draws', (False, True))
 @pytest.mark.parametrize('L,size', ((1, 1), (12, 4), (13, 5), (7, 7), (9, 8)))
-def test_pieces_are_the_whole(L, size, draws):
+def test_pieces_match_the_whole(L, size, draws):
   """With dropout: the same numbers, drawn here as the docstring says."""
   key = jax.random.key(1) if draws else None
 
@@ -90,7 +90,7 @@ def test_pieces_are_the_whole(L, size, draws):
     )
 
 
-def test_channels_first_among_others():
+def test_arrays_with_channels_first():
   """x and the result are [D, B, L], the mask and y [B, L, ...]."""
 
   def moved(shared, key, x, mask, y):
@@ -151,7 +151,7 @@ def gradients(config, remat, **keys):
   return jax.jit(jax.value_and_grad(loss)), params
 
 
-def test_no_policy_changes_a_gradient(
+def test_remat_changes_no_gradient(
     small_model_config, tiny_pieces, monkeypatch
 ):
   calls = []
@@ -162,7 +162,7 @@ def test_no_policy_changes_a_gradient(
       lambda *args, **keys: calls.append(args[1]) or method(*args, **keys),
   )
   with jax.enable_x64(True):
-    # Nothing looks for pieces where all is kept.
+    # Pieces are not used if everything is kept.
     with monkeypatch.context() as whole:
       whole.setattr(long_attention, 'LONG', 1 << 20)
       run, params = gradients(small_model_config, 'none')
@@ -177,7 +177,7 @@ def test_no_policy_changes_a_gradient(
       assert_same(got[1], want[1], rtol=0, atol=1e-11 * scale)
 
 
-def test_the_backward_pass_drops_what_the_forward_pass_did(
+def test_both_passes_use_the_same_dropout_masks(
     small_model_config, tiny_pieces
 ):
   """Gradients along a direction against differences, with dropout.
@@ -206,7 +206,7 @@ def test_the_backward_pass_drops_what_the_forward_pass_did(
     np.testing.assert_allclose(got, want, rtol=1e-6)
 
 
-def test_auto_goes_by_the_size_of_the_input():
+def test_auto_depends_on_the_size_of_the_input():
   """Base size is in pieces from a few thousand tokens, the quickstart never."""
 
   def is_in_pieces(remat, B, L, **sizes):
@@ -230,7 +230,7 @@ def test_auto_goes_by_the_size_of_the_input():
 
 
 @pytest.mark.parametrize('is_small', (True, False))
-def test_memory_of_a_layer_that_learns(is_small):
+def test_memory_of_a_layer_in_training(is_small):
   """Forward and backward at base size, 16K: 10 arrays of the input's size.
 
   The plain form is the control.
@@ -378,8 +378,8 @@ def _run_on_devices():
   )
 
 
-def test_eight_devices_do_what_one_does():
-  """One sum over devices per parameter, and each draws its own dropout."""
+def test_eight_devices_match_one():
+  """One sum over devices per parameter; each draws its own dropout."""
   path = os.pathsep.join([str(ROOT), os.environ.get('PYTHONPATH', '')])
   done = subprocess.run(
       [sys.executable, __file__],

@@ -21,5 +21,5 @@ def test_escape_codes_of_tensor_names_are_visible():
   text = conversion_report.format_text(report)
   assert text.splitlines()[:2] == [
       'a\\x1b[31m\\nb float32[2] -> c float32[2]',
-      'd\\u202ee: no model reads it',
+      'd\\u202ee: not used by the model',
   ]

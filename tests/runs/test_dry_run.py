@@ -173,15 +173,15 @@ def test_the_largest_batch_of_pages_and_of_chunks():
   assert dry_run.largest_batch(config) == (2, 7, 512, 64)
   config.data.pages = 'chunks'  # a longer input has more of them
   assert dry_run.largest_batch(config) == (2, 33, 512, 64)
-  *_, last = dry_run.ways_out(make_setup(config))
+  *_, last = dry_run.propose_changes(make_setup(config))
   assert last['data.max_input_length'] == 8192
 
 
-def test_ways_out_come_in_order():
+def test_proposed_changes_come_in_order():
   config = default.get_config()
   config.train.batch_size = 8
   config.mesh.data = 1
-  assert list(dry_run.ways_out(make_setup(config))) == [
+  assert list(dry_run.propose_changes(make_setup(config))) == [
       {'train.remat': 'full'},
       {'train.remat': 'full', 'train.accumulate': 8},
       {
@@ -191,12 +191,12 @@ def test_ways_out_come_in_order():
       },
   ]
   config.eval.batch_size = 4
-  assert list(dry_run.ways_out(make_setup(config), step_fits=True)) == [
+  assert list(dry_run.propose_changes(make_setup(config), step_fits=True)) == [
       {'eval.batch_size': 1},
       {'eval.batch_size': 1, 'data.max_input_length': 2048},
   ]
   config.train.update(remat='full', accumulate=8)
-  assert list(dry_run.ways_out(make_setup(config))) == [
+  assert list(dry_run.propose_changes(make_setup(config))) == [
       {'data.max_input_length': 2048}
   ]
 
@@ -278,7 +278,7 @@ def test_the_command_makes_nothing_but_a_report(run_command, tmp_path):
   assert sorted(p.name for p in tmp_path.iterdir()) == ['rows.jsonl']
 
 
-def test_what_does_not_fit_is_told_with_ways_out(
+def test_a_program_that_does_not_fit_is_reported_with_changes(
     run_command, tmp_path, monkeypatch
 ):
   scripted(monkeypatch, 8 << 30, [20 << 30, 9 << 30, 7 << 30])

@@ -325,11 +325,11 @@ def test_without_room_for_the_last_state_the_one_before_is_kept(
   run.wait_for(lambda run: '20' in run.steps())  # it is being evaluated
   _limit_files(run, 100)
   run.wait_for_line('what was measured at step 20 could not be saved: File too')
-  run.wait_for_line('saving step 24 again in 1 seconds, 1 times at most')
+  run.wait_for_line('saving step 24 again in 1 seconds, 1 retries left')
   run.end(2)
   assert run.stderr.splitlines()[-1] == (
       'error: step 24, the last, could not be saved; the checkpoint of step 20 '
-      'is kept: make room and give the same command again'
+      'is kept: make room and run the same command again'
   )
   assert 'step 24 could not be saved: File too large\n' in run.stderr
   assert run.steps() == ['10', '16', '20']  # 10: the best that was measured

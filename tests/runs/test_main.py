@@ -474,7 +474,7 @@ def test_phases_from_start_to_end(call, corpus, tmp_path):
       '--config.data.train_files=',
       f'--config.data.test_files={corpus / "test.jsonl"}',
   )
-  assert status == 0 and 'no training files: no baselines' in err
+  assert status == 0 and 'no baselines: they need the training files' in err
   assert "another document's input" in out and 'unigram' not in out
   status, _, err = call(*command, '--evaluate', '--config.model.d_ff=32')
   assert status == 2 and 'model.d_ff=32' in err

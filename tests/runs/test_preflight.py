@@ -167,8 +167,8 @@ def test_what_one_host_finds_ends_both(data, tmp_path):
   ):
     assert status == 2
     assert re.search(
-        r'^error: host 0 \(\S+\): --workdir=\S+/a: what host 1 \(\S+\) wrote '
-        'is not there: expected one directory that all hosts see\n$',
+        r'^error: host 0 \(\S+\): --workdir=\S+/a: the file of host 1 '
+        r'\(\S+\) is missing: expected one directory that all hosts see\n$',
         err,
         re.M,
     ), err
@@ -211,10 +211,10 @@ def test_what_is_wrong_is_a_line(run_command, data, arguments, words):
 
 def test_a_sum_that_is_wrong(monkeypatch):
   n = jax.device_count()
-  assert preflight.add_up()['seconds'] > 0
+  assert preflight.sum_over_devices()['seconds'] > 0
   monkeypatch.setattr(preflight.jnp, 'sum', lambda x: jnp.max(x) + n)
-  with pytest.raises(InputError, match=f'over {n} devices came out as '):
-    preflight.add_up()
+  with pytest.raises(InputError, match=f'over {n} devices is '):
+    preflight.sum_over_devices()
 
 
 @pytest.mark.parametrize(

@@ -71,7 +71,7 @@ def test_other_steps_in_a_cooldown_are_refused(tmp_path, done, steps):
   if steps == 100 or done <= first_less:
     continued(tmp_path, steps, **SHARES)
   else:
-    with pytest.raises(InputError, match='lies in the cooldown of 40 steps'):
+    with pytest.raises(InputError, match='is in the cooldown of 40 steps'):
       continued(tmp_path, steps, **SHARES)
 
 

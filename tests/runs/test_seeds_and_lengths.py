@@ -100,7 +100,7 @@ def test_seeds(call, run_command, folder):
       for seed, path in find.seeds(folder / 'three').items()
   }
   best = min(losses, key=losses.get)
-  find._tell.cache_clear()
+  find._log_once.cache_clear()
   loaded = locost_jax.load('three')
   own = locost_jax.load(f'three/seed-{best}')
   table = lambda s: s.params['token_embedding']['embedding']
@@ -126,7 +126,7 @@ def test_seeds(call, run_command, folder):
 def test_the_best_seed_is_named_once(call, folder, capfd):
   status, _, err = call('named', '--seeds=2')
   assert status == 0, err
-  find._tell.cache_clear()
+  find._log_once.cache_clear()
   locost_jax.load('named')
   locost_jax.load('named')
   (line,) = capfd.readouterr().err.splitlines()
@@ -230,7 +230,7 @@ def test_a_damaged_result_is_measured_again(call, folder):
   for text in '{"tables": 3}', '{', whole.replace('"rows"', '"lines"'):
     path.write_text(text)
     status, _, err = call(*flags)
-    assert status == 0 and 'as the file is damaged' in err
+    assert status == 0 and 'the file is damaged, measuring again' in err
     assert path.read_text() == whole
   # Another checkpoint is another result.
   saved = folder / 'damaged' / 'checkpoints' / '2' / 'manifest.json'

@@ -50,10 +50,10 @@ def test_made_from_a_run(tiny):
 
 
 def test_training_starts_from_it(tiny):
-  origin = init_from.read('builtin:tiny')
-  assert origin.name == 'locost'
+  source = init_from.read('builtin:tiny')
+  assert source.name == 'locost'
   assert (
-      origin.params.keys()
+      source.params.keys()
       == parameters.flatten(locost_jax.load(tiny).params).keys()
   )
 

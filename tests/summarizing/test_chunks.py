@@ -184,9 +184,9 @@ def test_max_input_length_lowers_the_memory_needed(summarizer, monkeypatch):
   assert 5 <= len(sentences.read(worst, 45).pages) <= 7
 
   job = summaries.Job(0, document, '', [[5] * 16])
-  monkeypatch.setattr(summaries, '_write', lambda *_: None)
+  monkeypatch.setattr(summaries, '_write', lambda *_, **__: None)
   (done,) = summaries._summarize_batch(  # pylint: disable=protected-access
-      summarizer, [job], (1, 16), 1, settings, None, False
+      summarizer, [job], (1, 16), 1, settings, None
   )
   assert str(done.error).endswith('--max_input_length lowers the need')
 
@@ -203,7 +203,7 @@ def test_the_command_cuts_chunks(
       raising=False,
   )
   monkeypatch.setattr(
-      'locost_jax.summarizing.write_summaries.describe_origin',
+      'locost_jax.summarizing.facts.describe_origin',
       lambda *_: {},
   )
   path = tmp_path / 'rows.jsonl'

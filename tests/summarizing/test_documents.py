@@ -9,11 +9,14 @@ import sys
 import types
 import zipfile
 
+import docx as python_docx
 import pytest
 
-from locost_jax.data import markup
+from locost_jax.documents import markup
+from locost_jax.documents import places
 from locost_jax.errors import InputError
 from locost_jax.summarizing import documents as documents_lib
+from tests.documents import made_pdf
 
 PARAGRAPHS = ['The first & foremost.', 'Second: “é” <b> is text.', 'The third.']
 
@@ -102,7 +105,8 @@ def test_reading_order_of_a_page():
       thing</h1><p>A&amp;B&nbsp;&eacute;<br/>next<p>Unclosed
       <ul><li>one</li><li>two
       </ul><pre>a  b\n   c</pre><table><tr><td>1<td>2<tr><td>3</table>
-      <![CDATA[raw]]>end<template>no</template><script src="x"/></body>"""
+      <![CDATA[raw]]>end<template>no</template><script src="x"/>
+      <svg><text>no</text></svg></body>"""
   assert markup.html_text(page.encode(), 'x') == (
       'The great thing\n\nA&B é\nnext\n\nUnclosed\n\none\ntwo\n\na  b\n   c\n\n'
       '1 2\n3\n\nrawend'
@@ -136,14 +140,38 @@ def test_a_directory_is_read_sorted_and_below(tmp_path):
       '.hidden.txt',
       '.git/c.txt',
       'x.png',
-      'b/y.docx',
+      'b/y.doc',
   ):
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_text(name)
   found, failures, lines = read(tmp_path)
   assert [d.text for d in found] == ['a.TXT', 'b/1.md', 'b/2.txt']
   assert failures == 0
-  assert lines == [f'{tmp_path}: passed over 2 of other kinds: b/y.docx, x.png']
+  assert lines == [f'{tmp_path}: passed over 2 of other kinds: b/y.doc, x.png']
+
+
+def test_all_kinds_have_places(tmp_path):
+  word, file = python_docx.Document(), io.BytesIO()
+  word.add_heading('Chapter', 1)
+  word.add_paragraph('Whales sing.')
+  word.save(file)
+  page = b'<h1>Chapter</h1><p>Whales sing.'
+  kinds = {
+      'a.md': (b'# Chapter\nWhales sing.', 'Chapter'),
+      'b.html': (page, 'Chapter'),
+      'c.pdf': (made_pdf.make([['One.'], ['Whales sing.']]), 'page 2'),
+      'd.docx': (file.getvalue(), 'Chapter'),
+      'e.vtt': (b'00:01.000 --> 00:02.000\n<v A>Whales sing.', '00:00:01, A'),
+      'f.srt': (b'1\n00:00:01,000 --> 00:00:02,000\nWhales sing.', '00:00:01'),
+      'g.html.gz': (gzip.compress(page), 'Chapter'),
+  }
+  for name, (data, _) in kinds.items():
+    (tmp_path / name).write_bytes(data)
+  found, failures, lines = read(tmp_path)
+  assert (failures, lines) == (0, []) and len(found) == len(kinds)
+  for document, (_, label) in zip(found, kinds.values()):
+    at = document.text.index('Whales')
+    assert places.label_at(document.places, at) == label, document.id
 
 
 def test_standard_input_and_fields(tmp_path, monkeypatch):
@@ -158,6 +186,18 @@ def test_standard_input_and_fields(tmp_path, monkeypatch):
       ('-', 'From stdin.', '-'),
       (f'{tmp_path}/a.jsonl:1', 'A row.', f'{tmp_path}/a.jsonl'),
   ]
+
+
+def test_references_of_a_row(tmp_path):
+  path = tmp_path / 'a.jsonl'
+  path.write_text('{"document": "One.", "best": "1", "all": ["1", "one"]}')
+  for field, references in (
+      ('best', (('reference', '1'),)),
+      ('all', (('references', ['1', 'one']),)),
+      (None, ()),
+  ):
+    (document,), _ = documents_lib.read([str(path)], reference_field=field)
+    assert (document.references, document.places) == (references, ())
 
 
 def test_bad_rows_do_not_stop_the_others(tmp_path):
@@ -189,8 +229,10 @@ BAD = {
     'empty.html': (b'<p></p><script>x</script>', 'an empty document'),
     'latin.txt': (b'caf\xe9 au lait', 'not UTF-8 (byte 3 is 0xe9)'),
     'binary.txt': (b'ab\0c', 'is binary data, expected text (byte 2 is zero)'),
-    'a.pdf': (b'%PDF-1.7\n\0', 'is a PDF (pdftotext makes text of it)'),
-    'a.docx': (b'PK\3\4\0', 'is a zip archive'),
+    'a.pdf': (b'%PDF-1.7\n\0', 'a broken PDF: '),
+    'b.pdf.txt': (b'%PDF-1.7\n\0', 'is a PDF (its name must end in .pdf)'),
+    'a.docx': (b'PK\3\4\0', 'a broken Word document: '),
+    'a.odt': (b'PK\3\4\0', 'is a zip archive'),
     'wrong.html': (b'<meta charset=utf-8><p>caf\xe9', 'not UTF-8 (byte 26'),
     'odd.html': (b'<meta charset=klingon><p>x', "its encoding is 'klingon'"),
     'rot.html': (b'<meta charset=rot13><p>x', "its encoding is 'rot13'"),

@@ -10,7 +10,7 @@ import zipfile
 
 import pytest
 
-from locost_jax.data import markup
+from locost_jax.documents import markup
 from locost_jax.summarizing import documents as documents_lib
 from tests import deadline
 from tests.summarizing.test_documents import make_book
@@ -105,7 +105,7 @@ def test_any_exception_of_a_document_costs_that_document(tmp_path, monkeypatch):
   def fail(*_, **__):
     raise ZeroDivisionError('of the\nparser')
 
-  monkeypatch.setattr(markup, 'html_text', fail)
+  monkeypatch.setattr(markup, 'html_headings', fail)
   (tmp_path / 'a.html').write_text('x')
   expect_only(
       tmp_path / 'a.html', 'cannot be read: ZeroDivisionError: of the parser'

@@ -424,7 +424,7 @@ def test_the_command_reads_pages(
       raising=False,
   )
   monkeypatch.setattr(
-      'locost_jax.summarizing.write_summaries.describe_origin',
+      'locost_jax.summarizing.facts.describe_origin',
       lambda *_: {},
   )
   rows = [

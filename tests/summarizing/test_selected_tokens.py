@@ -229,7 +229,7 @@ def test_the_command_counts_selected_tokens(
       locost_jax, 'load', lambda *_, **__: summarizer, raising=False
   )
   monkeypatch.setattr(
-      'locost_jax.summarizing.write_summaries.describe_origin', lambda *_: {}
+      'locost_jax.summarizing.facts.describe_origin', lambda *_: {}
   )
   documents = [TEXT, TEXT[::-1], 'A whale.']
   path = tmp_path / 'rows.jsonl'

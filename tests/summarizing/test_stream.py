@@ -1,5 +1,7 @@
 """A summary that is read while it is written, and transformers' call."""
 
+import types
+
 import jax
 import numpy as np
 import pytest
@@ -172,3 +174,54 @@ def test_the_public_names_say_something(summarizer):
   assert locost_jax.Summarizer is Summarizer
   size = sum(x.size for x in jax.tree.leaves(summarizer.params))
   assert repr(summarizer) == f'Summarizer(Locost, {size:,} parameters)'
+
+
+@pytest.fixture(scope='module')
+def run(tmp_path_factory):
+  directory = tmp_path_factory.mktemp('stream') / 'run'
+  tiny_run.make(directory)
+  return directory
+
+
+@pytest.mark.parametrize('options', [[], ['--num_beams=2']])
+def test_the_command_prints_the_same_lines(run, run_command, tmp_path, options):
+  from locost_jax import summarize  # pylint: disable=g-import-not-at-top
+
+  for i, text in enumerate((TEXT, TEXT * 9, 'Short.')):
+    (tmp_path / f'{i}.txt').write_text(text)
+  arguments = ['--checkpoint', run, tmp_path, '--max_length=30', *options]
+  want = run_command(summarize, *arguments)
+  found = run_command(summarize, *arguments, '--stream')
+  assert found[:2] == want[:2] and want[1].count('\n') == 3
+
+
+def test_words_are_printed_one_by_one(capsys):
+  from locost_jax.command_line.progress import Progress  # pylint: disable=g-import-not-at-top
+  from locost_jax.summarizing import streamed_output  # pylint: disable=g-import-not-at-top
+
+  words = types.SimpleNamespace(decode=lambda ids: ' '.join(map(str, ids)))
+  stream = streamed_output.Stream(words, Progress())
+  printed = []
+  for tokens in ([], [1], [1, 2], [1, 2, 3]):
+    stream.on_tokens([tokens])
+    printed.append(capsys.readouterr().out)
+  stream.end('1 2 3 4')
+  printed.append(capsys.readouterr().out)
+  assert printed == ['', '', '1', ' 2', ' 3 4\n']
+  stream.on_tokens([[5, 6]])
+  stream.end(None)
+  stream.end(None)
+  stream.end('')
+  assert capsys.readouterr().out == '5\n\n'
+
+
+@pytest.mark.parametrize(
+    'option', ['--format=json', '--output=a.txt', '--parts=join']
+)
+def test_a_stream_goes_to_stdout_only(run, run_command, option):
+  from locost_jax import summarize  # pylint: disable=g-import-not-at-top
+
+  status, out, err = run_command(
+      summarize, '--checkpoint', run, __file__, '--stream', option
+  )
+  assert (status, out) == (2, '') and '--stream prints to standard' in err

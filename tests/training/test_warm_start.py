@@ -18,7 +18,7 @@ from locost_jax.runs import choose_vocabulary
 from locost_jax.summarizing import pretrained
 from locost_jax.training import init_from
 from locost_jax.training import warm_start
-from locost_jax.training.warm_start import Origin
+from locost_jax.training.warm_start import Source
 from locost_jax.vocabularies import byte_vocabulary
 from locost_jax.vocabularies import vocabulary as vocabulary_lib
 from locost_jax.workdir import checkpoint
@@ -59,7 +59,7 @@ def like_t5(target, rows=32128):
 def test_t5_gives_locost_its_embedding_and_decoder():
   """59% of the paper-size model; a kernel of its name and shape stays out."""
   target = shapes_of()
-  source = Origin(like_t5(target), 't5', 'DIR')
+  source = Source(like_t5(target), 't5', 'DIR')
   key = 'encoder/layers/mixer/key/kernel'
   assert source.params[key].shape == target[key].shape
   chosen = warm_start.choose(source, target, 'locost', ())
@@ -93,7 +93,7 @@ def test_the_same_paths_in_another_model_are_the_same_part():
   """An encoder is taken whole where it has the same parameters; T5's decoder
   is not, where the feed-forward has another form."""
   target = shapes_of(feed_forward='relu')
-  encoder = Origin(shapes_of(), 'other', 'DIR')
+  encoder = Source(shapes_of(), 'other', 'DIR')
   assert 'encoder/layers/mixer/key/kernel' not in warm_start.choose(
       encoder, target, 'locost', ()
   )
@@ -106,13 +106,13 @@ def test_the_same_paths_in_another_model_are_the_same_part():
 
 def test_of_the_same_model_what_has_the_same_path():
   target = shapes_of(gating=False)
-  source = Origin(shapes_of(), 'locost', 'DIR')
+  source = Source(shapes_of(), 'locost', 'DIR')
   chosen = warm_start.choose(source, target, 'locost', ())
   assert chosen.keys() == target.keys()
   line = warm_start.describe(source, target, chosen)
   assert '(100%); not used: encoder/layers/mixer/gate' in line
   back = warm_start.choose(
-      Origin(target, 'locost', 'DIR'), source.params, 'locost', ()
+      Source(target, 'locost', 'DIR'), source.params, 'locost', ()
   )
   assert {
       path.rsplit('/', 1)[0] for path in source.params if path not in back
@@ -121,7 +121,7 @@ def test_of_the_same_model_what_has_the_same_path():
 
 def test_a_copy_head_that_the_source_lacks_stays_new():
   target = shapes_of(copy=True)
-  source = Origin(shapes_of(), 'locost', 'DIR')
+  source = Source(shapes_of(), 'locost', 'DIR')
   chosen = warm_start.choose(source, target, 'locost', ())
   fresh = {
       f'copy_head/{name}'
@@ -142,7 +142,7 @@ def random_tree(shapes, seed=0):
 
 
 def test_rows_decide_first_and_arrays_follow():
-  source = Origin(
+  source = Source(
       random_tree(
           {
               'token_embedding/embedding': (7, 2),
@@ -195,7 +195,7 @@ def test_rows_of_padded_vocabularies(source_rows, own_rows):
   make = lambda rows, seed: random_tree(
       {'token_embedding/embedding': (rows, 4), 'logits/kernel': (4, rows)}, seed
   )
-  source, own = Origin(make(source_rows, 0), 't5', 'DIR'), make(own_rows, 1)
+  source, own = Source(make(source_rows, 0), 't5', 'DIR'), make(own_rows, 1)
   chosen = warm_start.choose(source, own, 'locost', ())
   given = warm_start.take(source, own, chosen)
   params = jax.tree.map(jnp.asarray, parameters.unflatten(own))
@@ -219,10 +219,10 @@ def test_rows_of_padded_vocabularies(source_rows, own_rows):
 
 def test_what_does_not_fit_is_refused():
   target = shapes_of()
-  t5 = Origin(like_t5(target), 't5', 'DIR')
-  shallow = Origin(like_t5(shapes_of(num_decoder_layers=6)), 't5', 'DIR')
-  narrow = Origin(like_t5(shapes_of(d_model=384)), 't5', 'DIR')
-  strange = Origin({'stem/kernel': target['encoder/norm/scale']}, 'cnn', 'DIR')
+  t5 = Source(like_t5(target), 't5', 'DIR')
+  shallow = Source(like_t5(shapes_of(num_decoder_layers=6)), 't5', 'DIR')
+  narrow = Source(like_t5(shapes_of(d_model=384)), 't5', 'DIR')
+  strange = Source({'stem/kernel': target['encoder/norm/scale']}, 'cnn', 'DIR')
   for source, rows, words in [
       (shallow, (), 'train.init_from=DIR: decoder/layers/'),
       (shallow, (), 'kernel is [6, 768, 768]; expected [12, 768, 768]'),

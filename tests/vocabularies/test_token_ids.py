@@ -1,4 +1,4 @@
-"""BART's ids in the whole house: `<s>` 0, `<pad>` 1, `</s>` and start 2."""
+"""BART's ids in the whole package: `<s>` 0, `<pad>` 1, `</s>` and start 2."""
 
 import json
 from pathlib import Path
@@ -127,7 +127,7 @@ def make_config(tmp_path, files, **data):
 
 
 def test_batches_are_as_bart_is_trained(tmp_path, files):
-  """`<s> text </s>`, cut before the end; decoders read what is shifted."""
+  """`<s> text </s>`, cut before the end mark; decoders read shifted targets."""
   config = make_config(tmp_path, files)
   tasks.check(config)
   tokens = vocabulary_lib.load_vocabulary(files)
@@ -176,7 +176,7 @@ def test_pages_have_their_marks_once(tmp_path, files):
 
 @pytest.mark.slow
 def test_a_run(train, run_command, tmp_path):
-  """Trained, evaluated, loaded and used: the ids are the vocabulary's."""
+  """Training, evaluation and loading use the ids of the vocabulary."""
   home = train('--config.eval.baselines=True')
   s = locost_jax.load(str(home))
   assert {key: getattr(s.settings, key) for key in MARKS} == MARKS
@@ -190,7 +190,7 @@ def test_a_run(train, run_command, tmp_path):
   for row in predictions:
     document = rows(5)[int(row['id'])]['document']
     inputs = [0, *s.vocabulary.encode(document)][:63] + [2]
-    # Greedily, by whole passes: the start is 2, the end is 2, padding 1.
+    # Greedy decoding without a cache: start 2, end 2, padding 1.
     written = [2]
     while len(written) < 7 and (len(written) == 1 or written[-1] != 2):
       logits = s.logits(np.array([inputs]), np.array([written]))
@@ -249,7 +249,7 @@ def test_a_trained_vocabulary_pads_with_zero(run_command, bart, tmp_path):
 
 @pytest.fixture
 def plain(tmp_path):
-  """A run of bytes, whose model pads with 0."""
+  """A run with the byte vocabulary, whose model pads with 0."""
   tiny_run.make(tmp_path / 'plain')
   return tmp_path / 'plain'
 

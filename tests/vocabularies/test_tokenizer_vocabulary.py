@@ -1,4 +1,4 @@
-"""BPE and Unigram: ids by a second implementation, round trips, bad files."""
+"""BPE and Unigram: a reference implementation, round trips, bad files."""
 
 import json
 import pickle
@@ -106,7 +106,7 @@ def both(trained, tmp_path_factory):
   ]
 
 
-# --- GPT-2's encoder a second time, by its definition ------------------------
+# --- A reference implementation of GPT-2's encoder ---------------------------
 
 _SPACES = set('\t\n\x0b\x0c\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000') | {
     chr(c) for c in range(0x2000, 0x200B)
@@ -116,7 +116,7 @@ _ENDINGS = re.compile("'(?:s|t|re|ve|m|ll|d)")
 
 
 def words(text):
-  """GPT-2's regular expression, on the kinds of letters."""
+  """Splits a text as GPT-2's regular expression does, by kinds of letters."""
   kinds = ''.join(
       'b'
       if c == ' '
@@ -133,7 +133,7 @@ def words(text):
 
 
 def merge(word, ranks):
-  """Merges the pair learned first wherever it stands, until none is left."""
+  """Merges the earliest learned pair everywhere, until no pair is left."""
   while True:
     pairs = set(zip(word, word[1:])) & ranks.keys()
     if not pairs:
@@ -177,7 +177,7 @@ def test_every_text_survives(texts, both):
       assert vocabulary.decode(ids) == text
       padded = [1, *vocabulary_lib.surround(vocabulary, ids), 5, 6, 1]
       assert vocabulary.decode(padded) == text
-      assert not {0, 1, 2, 3} & set(ids)  # marks written out are text
+      assert not {0, 1, 2, 3} & set(ids)  # marks in a text are text
     assert vocabulary.decode(vocabulary.encode('a\ud800b')) == 'a?b'
     assert vocabulary.decode([10**9, -1]) == '<unk><unk>'
 
@@ -219,8 +219,8 @@ def test_ends_are_characters(texts, both):
         assert text.encode('utf-8', 'replace').startswith(data)
 
 
-def test_files_tell_more(trained, tmp_path):
-  """Other names, other ids, a space in front, tokens that were added."""
+def test_options_in_the_files(trained, tmp_path):
+  """Other names and ids, a space in front, added tokens."""
   old = old_files(trained)
   vocab = dict(old['vocab__json'])
   vocab = {{'<s>': '[B]', '</s>': '[E]'}.get(t, t): i for t, i in vocab.items()}
@@ -264,7 +264,7 @@ def test_files_tell_more(trained, tmp_path):
 def test_save_load_pickle(both, tmp_path):
   text = 'Some </s> text <mask> more.'
   for i, vocabulary in enumerate(both):
-    vocabulary.ids['start'] = 0  # which only config.json can say
+    vocabulary.ids['start'] = 0  # only config.json can set it
     vocabulary = pickle.loads(pickle.dumps(vocabulary))
     assert vocabulary.start_id == 0
     home = tmp_path / str(i)
@@ -360,7 +360,7 @@ def changed(trained, **changes):
 
 
 def bad_files(trained):
-  """(what is wrong, files, expected in the message)."""
+  """Yields (fault, files, expected in the message)."""
   old, model = old_files(trained), trained['model']
   vocab = old['vocab__json']
   yield 'no JSON', dict(tokenizer__json='{"model"'), 'not a JSON object'

@@ -55,7 +55,7 @@ def test_round_trip(trained, text):
   assert vocabulary.decode(padded) == text
 
 
-def test_what_does_not_survive(trained):
+def test_losses_of_a_round_trip(trained):
   vocabulary, _ = trained
   ids = vocabulary.encode('a  b\t c \n    indented ')
   assert vocabulary.decode(ids) == 'a b c\nindented'
@@ -190,7 +190,7 @@ def test_bad_vocabularies(tmp_path):
 
 @pytest.mark.parametrize('has_newline', [True, False])
 def test_token_ends(trained, monkeypatch, has_newline):
-  """The text between two ends is the token's; ids as always."""
+  """The text between two ends is the token's; the ids do not change."""
   vocabulary, _ = trained
   if not has_newline:  # as in T5's model
     monkeypatch.setattr(vocabulary, '_newline_id', None)

@@ -189,7 +189,7 @@ def test_directories_without_a_checkpoint(run, tmp_path):
       (tmp_path / 'nowhere', None, 'no such directory'),
       (tmp_path, None, 'holds no checkpoint'),
       (empty, None, 'holds no checkpoint'),
-      (run, 17, 'no step 17; there are [2, 5, 6]'),
+      (run, 17, 'no step 17; the steps are [2, 5, 6]'),
   ]:
     with pytest.raises(InputError) as error:
       checkpoint.load_params(directory, step)

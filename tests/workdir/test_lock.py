@@ -19,7 +19,7 @@ from tests.deadline import within
 HOLDER = """
 import sys
 from locost_jax.workdir import lock
-with lock.held(sys.argv[1]):
+with lock.hold(sys.argv[1]):
   print('held', flush=True)
   sys.stdin.read()
 """
@@ -41,7 +41,7 @@ def holder(tmp_path):
 
 def test_the_second_is_refused_with_the_first_one_s_name(holder, tmp_path):
   with pytest.raises(InputError) as error, within():
-    with lock.held(tmp_path / 'run'):
+    with lock.hold(tmp_path / 'run'):
       pass
   assert str(error.value) == (
       f'{tmp_path / "run"}: process {holder.pid} on {socket.gethostname()} is '
@@ -56,17 +56,17 @@ def test_the_lock_goes_with_its_holder(holder, tmp_path, how):
   else:
     holder.send_signal(how)
   holder.wait(60)
-  with within(), lock.held(tmp_path / 'run'):
+  with within(), lock.hold(tmp_path / 'run'):
     with pytest.raises(InputError, match=f'process {os.getpid()} on'):
-      with lock.held(tmp_path / 'run'):
+      with lock.hold(tmp_path / 'run'):
         pass
   assert not list((tmp_path / 'run').iterdir())
 
 
 def test_children_do_not_keep_the_lock(tmp_path):
-  with lock.held(tmp_path):
+  with lock.hold(tmp_path):
     child = subprocess.Popen(['sleep', '60'], close_fds=False)
-  with within(), lock.held(tmp_path):
+  with within(), lock.hold(tmp_path):
     pass
   child.kill()
   child.wait()
@@ -76,7 +76,7 @@ def test_a_workdir_that_cannot_be_locked_is_one_line(tmp_path):
   (tmp_path / 'file').write_text('')
   for path in (tmp_path / 'file', tmp_path / 'file' / 'run'):
     with pytest.raises(InputError, match='not a directory'):
-      with lock.held(path):
+      with lock.hold(path):
         pass
 
 
@@ -152,7 +152,7 @@ def test_of_what_was_made_only_what_is_empty_is_removed(tmp_path):
   workdir = tmp_path / 'runs' / 'mine'
   with pytest.raises(InputError):
     missing = train_run.missing_directories(workdir)
-    with train_run.nothing_half_written(workdir, missing):
+    with train_run.removing_on_input_error(workdir, missing):
       (workdir / 'vocabulary').mkdir(parents=True)
       (tmp_path / 'runs' / 'other').mkdir()
       raise InputError('no')

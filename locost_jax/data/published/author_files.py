@@ -2,11 +2,11 @@
 
 import os
 
-from locost_jax.data import markup
 from locost_jax.data import sources
+from locost_jax.documents import markup
 from locost_jax.errors import InputError
 
-# Our names of the splits -> the names in the files.
+# Name of a split in this package -> its name in the files.
 VAL = dict(train='train', validation='val', test='test')
 DEV = dict(train='train', validation='dev', test='test')
 VALID = dict(train='train', validation='valid', test='test')
@@ -14,10 +14,10 @@ VALIDATION = dict(train='train', validation='validation', test='test')
 
 
 def find(directory, *names):
-  """Finds the first of some paths that exists below a directory.
+  """Returns the first of some paths that exists in a directory.
 
   Raises:
-    InputError: none does.
+    InputError: none exists.
   """
   for name in names:
     path = os.path.join(directory, name)
@@ -27,7 +27,7 @@ def find(directory, *names):
 
 
 def read_rows(directory, *names):
-  """Yields (line number, row) of a JSONL file whose name may vary."""
+  """Yields (line number, row) of a JSONL file with one of these names."""
   path = find(directory, *names)
   for number, line in sources.read_lines(path):
     yield number, sources.parse_row(path, number, line, ())
@@ -46,7 +46,7 @@ def read_text(path):
   """Reads the text of a UTF-8 file; None if there is no file.
 
   Raises:
-    InputError: it is not UTF-8.
+    InputError: the file is not UTF-8.
   """
   data = read_bytes(path)
   try:
@@ -76,7 +76,7 @@ def page_text(data, name):
 
 
 def join(value, separator='\n'):
-  """Joins a list of strings, or strips a string: the files have both."""
+  """Joins a list of strings, or strips a string; the files have both."""
   if isinstance(value, str):
     return value.strip()
   if not isinstance(value, (list, type(None))):

@@ -15,7 +15,7 @@ def read_multi_news(directory):
         author_files.find(directory, f'{theirs}.{kind}')
         for kind in ('src.cleaned', 'tgt')
     ]
-    # Not str.splitlines: the articles have other signs that break lines.
+    # str.splitlines would also split at other characters in the articles.
     files = [
         author_files.read_text(path).rstrip('\n').split('\n') for path in paths
     ]
@@ -30,7 +30,7 @@ def read_multi_news(directory):
 
 
 def read_wcep(directory):
-  """Yields (split, row) of PRIMERA's copy, in any of its formats."""
+  """Yields (split, row) of PRIMERA's copy, in any of its file formats."""
   for split, theirs in author_files.VAL.items():
     names = [
         f'{name}.{kind}'
@@ -58,7 +58,7 @@ def read_wcep(directory):
       )
 
 
-# Lines of the BBC's pages that belong to no article.
+# Lines of BBC pages that are not part of the article.
 _BBC = frozenset(
     (
         'Share this with',
@@ -77,7 +77,7 @@ _BBC = frozenset(
 
 
 def read_xsum(directory):
-  """Yields (split, row) of the articles, None for one without its file."""
+  """Yields (split, row) of the articles; row is None if its file is missing."""
   path = author_files.find(
       directory, 'XSum-TRAINING-DEV-TEST-SPLIT-90-5-5.json'
   )

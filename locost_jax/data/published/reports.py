@@ -7,7 +7,7 @@ from locost_jax.data.published import author_files
 
 
 def _sections(section, skip_letter):
-  """Yields {heading, text} of a section and those below it, in order."""
+  """Yields {heading, text} of a section and its subsections, in order."""
   heading = section['section_title'].strip()
   text = author_files.join(section['paragraphs'])
   if (heading or text) and not (skip_letter and heading == 'Letter'):
@@ -17,7 +17,7 @@ def _sections(section, skip_letter):
 
 
 def _parts_and_summary(source, report):
-  """Returns the list of a report's parts, and its summary."""
+  """Returns (list of the parts of a report, its summary)."""
   if source == 'crs':
     # The authors' README says `report`; their files have `reports`.
     parts = [report.get('reports') or report['report']]
@@ -32,7 +32,7 @@ def _parts_and_summary(source, report):
 
 
 def read_gov_report(directory):
-  """Yields (split, row) of the reports, None for one without its file."""
+  """Yields (split, row) of the reports; row is None if its file is missing."""
   root = os.path.dirname(
       author_files.find(directory, 'split_ids', 'gov-report/split_ids')
   )

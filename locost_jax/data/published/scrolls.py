@@ -8,9 +8,9 @@ def read_scrolls(directory, name, convert=tfds_rows.scrolls):
   """Reads a corpus of SCROLLS.
 
   Args:
-    directory: the archive, unpacked.
-    name: of the corpus there.
-    convert: row of SCROLLS -> row of ours.
+    directory: the unpacked archive.
+    name: name of the corpus in SCROLLS.
+    convert: function (row of SCROLLS) -> row; see data/tfds_rows.py.
 
   Yields:
     (split, row).

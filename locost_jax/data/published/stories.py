@@ -10,14 +10,14 @@ from locost_jax.data.published import author_files
 
 
 def read_booksum(directory, level):
-  """Reads BookSum after its authors' scripts have collected the texts.
+  """Reads BookSum; its authors' scripts must have collected the texts.
 
   Args:
-    directory: the authors' repository, or the folder that it lies in.
+    directory: the authors' repository or its parent folder.
     level: 'book' or 'chapter'.
 
   Yields:
-    (split, row), None for a row without its document or summary.
+    (split, row); the row is None if its document or summary is missing.
   """
   pattern = dict(
       book='book_summaries_aligned_{}.jsonl',
@@ -65,7 +65,7 @@ def _without_licence(text):
   """Removes the licence before and after a book of Project Gutenberg."""
   begin = _GUTENBERG_BEGINS.search(text, 0, max(len(text) // 4, 20_000))
   text = text[begin.end() :] if begin else text
-  # The licence behind it has some 20,000 characters.
+  # The licence after the text has about 20,000 characters.
   end = _GUTENBERG_ENDS.search(
       text, max(min(len(text) // 2, len(text) - 60_000), 0)
   )
@@ -77,13 +77,13 @@ def read_narrative_qa(directory, with_plot=False):
 
   Args:
     directory: the authors' repository after download_stories.sh.
-    with_plot: whether a row's document is SimCAS's: question, Wikipedia's
-      summary of the plot and story, each behind a word that names it. The
-      question is then a part of the document and no query.
+    with_plot: whether documents are SimCAS's: question, Wikipedia's summary of
+      the plot, and story, each after a label (`join_question`). The question is
+      then part of the document instead of a query.
 
   Yields:
-    (split, row), None for a question without its story or, with_plot, without
-    its plot summary.
+    (split, row); the row is None if the story or, with_plot, the plot summary
+    is missing.
   """
   csv.field_size_limit(1 << 30)
 
@@ -94,7 +94,7 @@ def read_narrative_qa(directory, with_plot=False):
 
   kinds = {row['document_id']: row['kind'] for row in rows('documents.csv')}
 
-  @functools.lru_cache(maxsize=2)  # questions of a story stand together
+  @functools.lru_cache(maxsize=2)  # questions of a story are adjacent
   def story(name):
     data = author_files.read_bytes(
         os.path.join(directory, 'tmp', f'{name}.content')
@@ -113,7 +113,7 @@ def read_narrative_qa(directory, with_plot=False):
         row['document_id']: row['summary'].strip()
         for row in rows('third_party/wikipedia/summaries.csv')
     }
-  ours = {theirs: split for split, theirs in author_files.VALID.items()}
+  splits = {theirs: split for split, theirs in author_files.VALID.items()}
   for number, row in enumerate(rows('qaps.csv')):
     name, question = row['document_id'], row['question'].strip()
     text = story(name)
@@ -125,18 +125,18 @@ def read_narrative_qa(directory, with_plot=False):
       made['document'] = join_question(question, plots[name], text)
     else:
       made.update(document=text, query=question)
-    yield ours[row['set']], made
+    yield splits[row['set']], made
 
 
 def join_question(question, plot, story):
-  """Joins what SimCAS reads of NarrativeQA into one text (its release)."""
+  """Joins question, plot summary and story as in SimCAS's release."""
   return (
       f'Answer the question: {question}\n\nSummary: {plot}\n\nSource: {story}'
   )
 
 
 def read_squality(directory):
-  """Yields (split, row) of the questions; in training, of each response."""
+  """Yields (split, row) of each question; in training of each response."""
   for split, theirs in author_files.DEV.items():
     for _, row in author_files.read_rows(
         directory, f'data/v1-3/txt/{theirs}.jsonl', f'{theirs}.jsonl'

@@ -8,12 +8,12 @@ from locost_jax.data.published import author_files
 
 
 def read_summscreen(directory):
-  """Yields (split, row) of the episodes, None for one without its file."""
+  """Yields (split, row) of the episodes; row is None if its file is missing."""
   folders = dict(fd='ForeverDreaming', tms='TVMegaSite')
   for split, theirs in author_files.DEV.items():
     for short, folder in folders.items():
-      # The raw texts have more episodes than were kept; the tokenised ones
-      # show which.
+      # Only the tokenised files list the episodes of the corpus; there are more
+      # raw texts.
       names = [
           row['filename']
           for _, row in author_files.read_rows(
@@ -31,7 +31,7 @@ def read_summscreen(directory):
         )
 
 
-# '{vocalsound}', '{disfmarker}': what the transcribers noted.
+# Notes of the transcribers: '{vocalsound}', '{disfmarker}'.
 _NOTE = re.compile(r'\{ ?\w+ ?\}')
 
 
@@ -48,7 +48,9 @@ def read_qmsum(directory):
           (turn['speaker'], ' '.join(_NOTE.sub(' ', turn['content']).split()))
           for turn in row['meeting_transcripts']
       )
-      document = '\n'.join(f'{who}: {said}' for who, said in turns if said)
+      document = '\n'.join(
+          f'{speaker}: {turn}' for speaker, turn in turns if turn
+      )
       queries = row['general_query_list'] + row['specific_query_list']
       for i, query in enumerate(queries):
         yield split, dict(

@@ -1,9 +1,8 @@
-"""Exact match and F1 of answers, as SCROLLS (Shaham et al. 2022) has them.
+"""Exact match and F1 of answers, as in SCROLLS (Shaham et al. 2022).
 
-Texts are put in small letters; then punctuation, the articles a, an and the,
-and superfluous spaces go (Rajpurkar et al. 2016). F1 is that of the words, each
-as often as both texts have it. Of several references the best counts, for each
-number by itself.
+Texts are lowercased; punctuation, the articles a, an and the, and extra spaces
+are removed (Rajpurkar et al. 2016). F1 is computed over the multisets of words.
+With several references, each number is the maximum over them.
 """
 
 import re
@@ -17,7 +16,7 @@ _NO_PUNCTUATION = str.maketrans('', '', string.punctuation)
 
 
 def normalize(text):
-  """Returns the words of an answer that count."""
+  """Returns the words of an answer after normalisation."""
   text = text.lower().translate(_NO_PUNCTUATION)
   return _ARTICLES.sub(' ', text).split()
 

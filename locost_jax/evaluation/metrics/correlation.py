@@ -7,11 +7,11 @@ def pearson(columns):
   """Correlates columns of numbers pairwise.
 
   Args:
-    columns: float [n, k], a row for each document; NaN: it has no such number.
+    columns: float [n, k], a row for each document; NaN: missing.
 
   Returns:
-    float [k, k]: for each pair, over the documents that have both numbers. NaN
-    where these are fewer than two, or all equal in one of them.
+    float [k, k]: for each pair of columns, over the documents that have both
+    numbers. NaN with fewer than two such documents, or if a column is constant.
   """
   columns = np.asarray(columns, np.float64)
   k = columns.shape[1]

@@ -1,16 +1,15 @@
-"""Numbers and names of a summary that stand in its document.
+"""Share of a summary's numbers and names that occur in its document.
 
 - Numbers: runs of digits, with the points and commas between them; commas are
-  dropped, so that 1,200 is 1200. Numbers in words do not count.
+  dropped, so that 1,200 equals 1200. Numbers written as words do not count.
 - Names: words of at least two letters that begin with a capital. The first word
-  of a sentence counts only if it has another capital (NASA): its capital says
-  nothing. A final 's is dropped.
+  of a sentence counts only if it has another capital (NASA), because every
+  first word is capitalised. A final 's is dropped.
 
-Each counts once. A number must stand in the document as it is, a name may stand
-there in small letters too. The score is the share that does, in percent, the
-mean over the documents whose summaries have any. A model that invents a number
-or a name loses here what ROUGE hardly notices; a paraphrase (12 for twelve)
-loses too.
+Each number or name counts once. Numbers must match exactly, names without regard
+to case. The score is in percent, the mean over the documents whose summaries
+have any. It drops if a model invents a number or a name, which ROUGE hardly
+notices, but also with a paraphrase (12 for twelve).
 """
 
 import re
@@ -29,7 +28,7 @@ def numbers(text):
 
 
 def names(text):
-  """Returns the set of names of a text, in small letters."""
+  """Returns the set of names of a text, case-folded."""
   found = set()
   for sentence in text_lib.split_sentences(text):
     for i, word in enumerate(_plain_words(sentence)):

@@ -1,11 +1,11 @@
 """The greedy extractive oracle (Nallapati et al. 2017, section 3.1).
 
-Sentences of the document are added one by one: the one that raises
+Starting with no sentence, the sentence of the document that most increases
 
   (ROUGE-1 F1 + ROUGE-2 F1) / 2
 
-of the chosen sentences most, until none raises it. It shows how far copying
-whole sentences can go. Pairs of words are counted within sentences.
+of the chosen sentences is added, until none increases it. The result shows how
+well a summary of copied sentences can score. Bigrams do not cross sentences.
 """
 
 import collections
@@ -19,7 +19,7 @@ def select(document, reference, most=None):
   Args:
     document: list of sentences, lists of words.
     reference: list of words.
-    most: how many are chosen at most; None: as many as help.
+    most: most sentences to choose; None: no limit.
   """
   counted = [_count(document, [reference], n) for n in (1, 2)]
   chosen, best = [], 0.0
@@ -46,12 +46,12 @@ def select(document, reference, most=None):
 
 
 def _count(document, reference, n):
-  """Counts the n-grams of a reference, and where the document has them.
+  """Counts the n-grams of a reference, and their occurrences in sentences.
 
   Returns:
-    int [S, G], how often each sentence has each n-gram of the reference; [G],
-    how often the reference has it; [S], n-grams of each sentence; and how many
-    the reference has.
+    (there, wanted, sizes, expected): int [S, G], the count of each reference
+    n-gram in each sentence; int [G], its count in the reference; int [S], all
+    n-grams of each sentence; and the number of n-grams of the reference.
   """
   (expected,) = _ngrams(reference, n)
   columns = {gram: g for g, gram in enumerate(expected)}

@@ -1,14 +1,14 @@
-"""How much of a summary is copied in one piece (Grusky et al. 2018, section 4).
+"""Extractive fragments of a summary (Grusky et al. 2018, section 4).
 
-The fragments F of a summary S are the longest pieces it shares with its
-document, found from left to right (their figure 3):
+The fragments F of a summary S are the longest word sequences that it shares
+with its document, found from left to right (their figure 3):
 
   coverage    = sum of |f| over F, / |S|
   density     = sum of |f|^2 over F, / |S|
   compression = |document| / |S|
 
-Lengths are in words, those of `words.of_any_script`: unlike the paper's they
-have no punctuation.
+Lengths are in words of `words.of_any_script`, which, unlike the paper's tokens,
+exclude punctuation.
 """
 
 import collections
@@ -31,7 +31,7 @@ def find(summary, document):
   while i < len(summary):
     longest = 0
     for j in places.get(summary[i], ()):
-      # Only a piece that also has the next word is longer than the longest.
+      # Skip a match that cannot be longer: its next word differs.
       if summary[i + longest : i + longest + 1] == (
           document[j + longest : j + longest + 1]
       ):
@@ -43,7 +43,7 @@ def find(summary, document):
 
 
 def _shared(summary, i, document, j):
-  """How many words are equal from summary[i] and document[j] on."""
+  """Returns the number of equal words from summary[i] and document[j] on."""
   most, length = min(len(summary) - i, len(document) - j), 0
   while length < most and summary[i + length] == document[j + length]:
     length += 1
@@ -51,7 +51,7 @@ def _shared(summary, i, document, j):
 
 
 def sums(prediction, document):
-  """Returns {key: (number, 1)} of one document, or {} without a word."""
+  """Returns {key: (number, 1)} of one document; {} for an empty summary."""
   ours, theirs = words.flat(prediction), words.flat(document)
   if not ours:
     return {}

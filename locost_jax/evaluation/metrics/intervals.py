@@ -12,8 +12,8 @@ def bootstrap(scores, resamples=RESAMPLES, seed=SEED):
 
   Args:
     scores: float [n, k], a row for each document.
-    resamples: how many times n documents are drawn.
-    seed: of the draws.
+    resamples: number of resamples of n documents.
+    seed: of the resamples.
 
   Returns:
     float [resamples, k].
@@ -27,7 +27,7 @@ def bootstrap(scores, resamples=RESAMPLES, seed=SEED):
 
 
 def interval(means, level=LEVEL):
-  """Returns the (low, high) between which `level` percent of means lie."""
+  """Returns (low, high), the central interval of `level` percent of means."""
   tail = (100 - level) / 2
   low, high = np.percentile(means, [tail, 100 - tail])
   return float(low), float(high)

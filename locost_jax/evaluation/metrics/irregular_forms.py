@@ -1,9 +1,9 @@
-"""Irregular English forms and the words they belong to.
+"""Irregular English forms and their base words.
 
-Perl ROUGE-1.5.5 -m looks such forms up in the 5,930 exceptions of WordNet 2.0
-before it stems. These are the common ones, with the entry that it has: no more,
-so that "older" stays regular, and some are odd ("best" is "well"). A form that
-is not here is stemmed like any word.
+Perl ROUGE-1.5.5 -m looks up such forms in the 5,930 exceptions of WordNet 2.0
+before it stems. These are the common ones, with WordNet's entries; "older" is
+not among them, and some are odd ("best" is "well"). Other forms are stemmed
+like any word.
 """
 
 # Word, then its forms.

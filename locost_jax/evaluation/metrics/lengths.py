@@ -1,7 +1,7 @@
-"""How long summaries are: in words, and next to their references.
+"""Length of summaries, in words and relative to their references.
 
-Words are those of `words.of_any_script`. With several references the one of the
-nearest length counts.
+Words are those of `words.of_any_script`. With several references, the one with
+the nearest length counts.
 """
 
 from locost_jax.evaluation.metrics import metric

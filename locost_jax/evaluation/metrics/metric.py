@@ -1,7 +1,7 @@
-"""A metric as one object: its numbers, what it needs, how it is computed.
+"""A metric as one object: its numbers, its inputs, and how it is computed.
 
-Every number is a sum and a weight until the last line, so that a last, partial
-batch counts for what it holds.
+Every number is kept as a sum and a weight until the end, so that a partial last
+batch has the right weight.
 """
 
 from typing import Any, NamedTuple
@@ -23,21 +23,23 @@ class Metric(NamedTuple):
   Attributes:
     name: in config.eval.metrics.
     keys: the names of its numbers, as in eval/TASK/KEY.
-    needs: TEXT: summaries are generated for it; CONTENT: and what they could
-      take from their documents; MODEL: only the model; DOCUMENT: the text of
-      the document, which only `score --metrics` has.
-    sums: {key: (sum, weight)}, as numbers or scalar arrays. With TEXT a
-      function of (prediction, references), a str and a list of str, of one
-      document; with DOCUMENT of (prediction, document), both str; with CONTENT
-      of (prediction, contents), where contents has the content words of each
-      reference, a list of lists; with MODEL of (model, params, batch), where
-      the batch is as in `step.eval_step`, on the mesh.
-    columns: those of its numbers that tables show.
+    needs: the input. TEXT: generated summaries and references; CONTENT:
+      generated summaries and the content words of the references; MODEL: the
+      model and a batch; DOCUMENT: a summary and its document, in
+      `score --metrics` only.
+    sums: function that returns {key: (sum, weight)}, numbers or scalar arrays.
+      Its arguments depend on `needs`:
+      TEXT: (prediction, references) of one document, a str and a list of str;
+      DOCUMENT: (prediction, document), both str;
+      CONTENT: (prediction, contents), where contents is a list of lists, the
+      content words of each reference;
+      MODEL: (model, params, batch), a batch of `step.eval_step`, on the mesh.
+    columns: the numbers that tables show.
     lower_is_better: the keys whose best value is the smallest.
-    signature: function of the number of documents -> what fixes the numbers, a
-      text without spaces; None: the metric has no variants.
-    derive: {key: mean over the split} -> numbers that follow from these, such
-      as a perplexity; None: nothing does.
+    signature: function (number of documents) -> str without spaces that names
+      the variant of the metric; None: the metric has no variants.
+    derive: function ({key: mean over the split}) -> numbers computed from the
+      means, such as a perplexity; None: no such numbers.
   """
 
   name: str
@@ -51,13 +53,13 @@ class Metric(NamedTuple):
 
 
 def means(parts):
-  """Adds up parts and divides.
+  """Returns the weighted means of parts.
 
   Args:
     parts: list of {key: (sum, weight)}.
 
   Returns:
-    {key: float}; keys without any weight are left out.
+    {key: float}; keys of total weight 0 are left out.
   """
   totals = {}
   for part in parts:
@@ -70,15 +72,15 @@ def means(parts):
 
 
 def score(metrics, predictions, references, contents=None):
-  """Returns the numbers of metrics of texts over documents: {key: float}.
+  """Returns the mean scores of texts: {key: float}.
 
   Args:
     metrics: list of Metric that need TEXT or CONTENT.
     predictions: list of n str.
-    references: list of n references: a str, or a list of str that all count
-      as right.
-    contents: list of n lists, the content words of each reference; None: they
-      are not known, and metrics that need CONTENT are left out.
+    references: list of n references: a str, or a list of str that are all
+      correct.
+    contents: list of n lists, the content words of each reference; None: unknown;
+      metrics that need CONTENT are left out.
   """
   parts = []
   pairs = zip(predictions, references, strict=True)
@@ -95,5 +97,5 @@ def score(metrics, predictions, references, contents=None):
 
 
 def as_list(reference):
-  """A reference, a str or a list of str that all count, as a list."""
+  """Returns a reference (a str, or a list of correct references) as a list."""
   return [reference] if isinstance(reference, str) else list(reference)

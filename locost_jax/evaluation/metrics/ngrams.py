@@ -1,12 +1,12 @@
-"""How new, and how repetitive, the n-grams of a summary are.
+"""Novelty and repetition of the n-grams of a summary.
 
-- Novel n-grams (See et al. 2017, section 6): of the distinct n-grams of a
-  summary, the share that its document does not have.
-- Repeated n-grams: of all n-grams of a summary, the share that it had before,
-  1 - distinct / all.
+- Novel n-grams (See et al. 2017, section 6): the share of a summary's distinct
+  n-grams that are not in its document.
+- Repeated n-grams: the share of a summary's n-grams that occurred earlier in
+  it, 1 - distinct / all.
 
-Words are those of `words.of_any_script`. The mean is over documents; one whose
-summary has no n-gram is left out.
+Words are those of `words.of_any_script`. The mean is over the documents whose
+summaries have n-grams.
 """
 
 from locost_jax.evaluation.metrics import metric
@@ -32,7 +32,7 @@ def novelty(prediction, document):
 
 
 def repetition(prediction, references=()):
-  """Returns {'repeated_N': (percent that stood before, 1)}."""
+  """Returns {'repeated_N': (percent that occurred earlier, 1)}."""
   del references
   sums = {}
   for n in SIZES:

@@ -1,7 +1,7 @@
-"""Counts what two texts have in common, as ROUGE does (Lin 2004).
+"""Counts the overlap of two texts for ROUGE (Lin 2004).
 
-A text is a list of sentences, a sentence a list of words. The counts and F1 are
-those of the package rouge_score, number for number.
+A text is a list of sentences, a sentence a list of words. Counts and F1 equal
+those of the package rouge_score.
 """
 
 import collections
@@ -11,12 +11,12 @@ from locost_jax.evaluation.metrics import subsequences
 
 
 class Overlap(NamedTuple):
-  """How many words, or pairs of words, two texts share.
+  """Counts of the words or n-grams of two texts.
 
   Attributes:
-    hits: words, or pairs of words, that both have.
-    predicted: how many the prediction has.
-    expected: how many the reference has.
+    hits: number that both texts share.
+    predicted: number in the prediction.
+    expected: number in the reference.
   """
 
   hits: int
@@ -34,7 +34,7 @@ def f1(overlap):
 
 
 def ngrams(prediction, reference, n):
-  """Returns the Overlap of runs of n words (ROUGE-N)."""
+  """Returns the Overlap of two lists of words by n-grams (ROUGE-N)."""
   ours, theirs = (
       collections.Counter(zip(*(words[i:] for i in range(n))))
       for words in (prediction, reference)
@@ -55,8 +55,9 @@ def summary_subsequence(prediction, reference):
   """Returns the Overlap of two lists of sentences by ROUGE-Lsum.
 
   The hits of a reference sentence are its words in a longest common
-  subsequence with any sentence of the prediction. A word hits at most as often
-  as each text has it (section 3.2 of the paper, as Perl ROUGE-1.5.5 counts).
+  subsequence with any sentence of the prediction. The hits of a word are limited
+  to its count in either text (section 3.2 of the paper, as in Perl
+  ROUGE-1.5.5).
   """
   ours, theirs = (
       collections.Counter(word for sentence in text for word in sentence)

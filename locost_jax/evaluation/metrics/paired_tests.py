@@ -1,16 +1,17 @@
-"""Whether two systems differ by more than chance, on the same documents.
+"""Paired significance tests of two systems on the same documents.
 
-Both tests are two-sided, and count the observed difference d as one draw more,
+Both tests are two-sided. They count the observed difference d as one more draw,
 so that p is never 0 (Phipson & Smyth 2010):
 
-  p = (draws at least as far from 0 as d + 1) / (draws + 1)
+  p = (number of draws with |draw| >= |d| + 1) / (number of draws + 1)
 
-- Paired bootstrap: n of the n documents are drawn with replacement, the same
-  for both systems. The differences of the draws, less d, show how far chance
-  moves a difference (Riezler & Maxwell 2005, figure 2).
-- Approximate randomisation: if the systems were equal, it would not matter
-  which of them wrote which summary. For each document the two scores are
-  exchanged or not, by the toss of a coin (Noreen 1989; the same, figure 1).
+- Paired bootstrap: resample the n documents with replacement, the same for both
+  systems. The difference of each resample, minus d, is a draw under the null
+  hypothesis (Riezler & Maxwell 2005, figure 2).
+- Approximate randomisation: under the null hypothesis the two scores of a
+  document can be exchanged. Each draw exchanges them with probability 1/2,
+  independently for each document (Noreen 1989; Riezler & Maxwell 2005,
+  figure 1).
 """
 
 import numpy as np
@@ -18,17 +19,17 @@ import numpy as np
 from locost_jax.evaluation.metrics import intervals
 
 EXCHANGES = 10_000
-_ROUNDING = 1e-9  # of a sum of scores, far below any difference of F1 x 100
+_ROUNDING = 1e-9  # error of a sum; differences of F1 x 100 are much larger
 
 
 def bootstrap(ours, theirs, statistic=np.array, resamples=intervals.RESAMPLES):
-  """Returns differences of resampled documents.
+  """Returns the differences of the systems on resampled documents.
 
   Args:
-    ours: float [n, k], the scores of one system, a row for each document.
-    theirs: float [n, k], those of the other on the same documents.
-    statistic: [..., k] means -> [..., m] numbers that are compared.
-    resamples: how many times n documents are drawn.
+    ours: float [n, k], scores of one system, a row for each document.
+    theirs: float [n, k], scores of the other system on the same documents.
+    statistic: function of means [..., k] -> numbers to compare [..., m].
+    resamples: number of resamples of n documents.
 
   Returns:
     float [resamples, m].
@@ -41,12 +42,12 @@ def bootstrap(ours, theirs, statistic=np.array, resamples=intervals.RESAMPLES):
 def exchange(
     ours, theirs, statistic=np.array, exchanges=EXCHANGES, seed=intervals.SEED
 ):
-  """Returns differences after exchanging scores at random.
+  """Returns the differences after exchanging scores at random.
 
   Args:
     ours, theirs, statistic: as in `bootstrap`.
-    exchanges: how many times all coins are tossed.
-    seed: of the coins.
+    exchanges: number of draws.
+    seed: of the random exchanges.
 
   Returns:
     float [exchanges, m].
@@ -62,11 +63,11 @@ def exchange(
 
 
 def p_value(observed, draws):
-  """Returns the share of draws that are at least as far from 0.
+  """Returns the p-value of a difference, see the top of this module.
 
   Args:
     observed: the difference.
-    draws: float [r], differences if there were none but by chance.
+    draws: float [r], differences under the null hypothesis.
   """
   extreme = np.abs(draws) >= abs(observed) - _ROUNDING
   return float((extreme.sum() + 1) / (len(draws) + 1))

@@ -1,7 +1,7 @@
-"""Stems as Perl ROUGE-1.5.5 -m makes them: Porter (1980), with its changes.
+"""The stemmer of Perl ROUGE-1.5.5 -m: Porter (1980) with two changes.
 
-The changes: irregular forms come first (`irregular_forms`), and what ends in
--ment may lose -ent as well. Only words of more than three letters are stemmed.
+Irregular forms are looked up first (`irregular_forms`), and a word in -ment can
+also lose -ent. Only words of more than three letters are stemmed.
 """
 
 import functools
@@ -55,7 +55,7 @@ _STEP_4 = (
 
 
 def _ending(endings):
-  """A regex of the longest of some endings."""
+  """Returns a regex that matches the longest of some endings."""
   longest_first = sorted(endings, key=len, reverse=True)
   return re.compile(f'({"|".join(longest_first)})$')
 
@@ -70,7 +70,7 @@ def stem(word):
     return word
   if word in irregular_forms.STEMS:
     return irregular_forms.STEMS[word]
-  # A first y is a consonant: as Y, no pattern takes it for a vowel.
+  # An initial y is a consonant; as Y, no pattern matches it as a vowel.
   capital = 'Y' + word[1:] if word[0] == 'y' else word
   made = _drop_last(_derive(_inflect(capital)))
   return made.replace('Y', 'y')
@@ -95,7 +95,7 @@ def _inflect(word):
 
 
 def _mend(word):
-  """Step 1, of what is left without -ed or -ing: agreed, hopped, hoped."""
+  """Step 1, after -ed or -ing was removed: agreed, hopped, hoped."""
   if word.endswith(('at', 'bl', 'iz')):
     return word + 'e'
   if re.search(r'([^aeiouylsz])\1$', word):

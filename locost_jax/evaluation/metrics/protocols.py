@@ -1,8 +1,7 @@
 """Protocols: how a paper or a package computes ROUGE, one object each.
 
-ROUGE is not one number: tokeniser, stemmer, sentence splitter and the rule for
-several references move it by points. A protocol fixes them, and its signature
-says so.
+Tokeniser, stemmer, sentence splitter and the rule for several references change
+ROUGE by points. A protocol fixes them, and its signature names them.
 """
 
 from typing import Callable, NamedTuple
@@ -15,7 +14,7 @@ from locost_jax.evaluation.metrics import words
 
 TYPES = ('rouge1', 'rouge2', 'rougeL', 'rougeLsum')
 MEAN, GEOMETRIC = 'rouge_mean', 'rouge_geometric_mean'
-# How tables name them, in this order.
+# Column titles of tables, in this order.
 TITLES = {
     'rouge1': 'R-1',
     'rouge2': 'R-2',
@@ -24,16 +23,16 @@ TITLES = {
     MEAN: 'mean',
     GEOMETRIC: 'geometric mean',
 }
-SPLIT = 'locost_jax-1'  # data/text.py; raise the number if it cuts elsewhere
+SPLIT = 'locost_jax-1'  # data/text.py; raise the number if its splits change
 
 
 def best(overlaps):
-  """Returns the F1 of the reference that serves best."""
+  """Returns the highest F1 over references."""
   return max(map(overlap.f1, overlaps))
 
 
 def pooled(overlaps):
-  """Returns the F1 of the sums over references (Perl ROUGE's formula A)."""
+  """Returns the F1 of counts summed over references (Perl ROUGE, formula A)."""
   return overlap.f1(overlap.Overlap(*map(sum, zip(*overlaps))))
 
 
@@ -41,14 +40,14 @@ class Protocol(NamedTuple):
   """One way to compute ROUGE.
 
   Attributes:
-    name: of --protocol.
+    name: in --protocol.
     what: one line about it.
-    sentences: text -> list of sentences, lists of words; see `words`.
-    mean_of: the kinds of ROUGE that `rouge_mean` is the mean of.
-    tokens: whose words these are, for the signature.
-    stem: the stemmer, for the signature.
-    combine: list of `overlap.Overlap`, one a reference -> F1.
-    geometric: whether the geometric mean of the means is shown, too.
+    sentences: function text -> list of sentences, lists of words; see `words`.
+    mean_of: the kinds of ROUGE that `rouge_mean` averages.
+    tokens: name of the tokeniser, for the signature.
+    stem: name of the stemmer, for the signature.
+    combine: function (list of `overlap.Overlap`, one per reference) -> F1.
+    geometric: whether to add the geometric mean of the means.
   """
 
   name: str
@@ -90,7 +89,7 @@ PROTOCOLS = {
         ),
         Protocol(
             name='simcas',
-            what='the same; R-Lsum on arXiv and PubMed, R-L elsewhere',
+            what='as pagesum; R-Lsum on arXiv and PubMed, R-L elsewhere',
             sentences=words.treebank,
             mean_of=('rouge1', 'rouge2', 'rougeL'),
             tokens='ptb:1|ROUGE:1.5.5',
@@ -127,7 +126,7 @@ def find(name):
   """Returns the protocol of a name.
 
   Raises:
-    InputError: no protocol has it; the line lists all.
+    InputError: unknown name; the message lists all names.
   """
   if name not in PROTOCOLS:
     raise InputError(
@@ -164,7 +163,7 @@ def geometric_mean(protocol, means):
   """Returns the geometric mean of the means over all documents.
 
   Args:
-    protocol: a Protocol; those of its `mean_of` count.
+    protocol: a Protocol; its `mean_of` names the kinds of ROUGE.
     means: {kind of ROUGE: float, or array of floats}.
   """
   product = 1.0
@@ -174,16 +173,16 @@ def geometric_mean(protocol, means):
 
 
 def has_words(protocol, text):
-  """Whether a text has anything that the protocol counts."""
+  """Whether a text has any words of the protocol."""
   return any(protocol.sentences(text))
 
 
 def signature(protocol, pairs, level=intervals.LEVEL):
-  """Returns what fixes the numbers: 'rouge|locost|stem:no|...|n:1000|ci:95'.
+  """Returns the signature of scores: 'rouge|locost|stem:no|...|n:1000|ci:95'.
 
   Args:
     protocol: a Protocol.
-    pairs: how many were scored.
+    pairs: number of scored pairs.
     level: of the intervals, in percent; None: no intervals.
   """
   parts = [
@@ -199,8 +198,8 @@ def signature(protocol, pairs, level=intervals.LEVEL):
 
 
 def method(signature):
-  """Returns a signature without the number of pairs and what follows it.
+  """Returns a signature up to the number of pairs.
 
-  Scores may be compared where this is equal.
+  Scores can be compared if this part is equal.
   """
   return signature.partition('|n:')[0]

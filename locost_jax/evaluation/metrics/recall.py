@@ -1,9 +1,9 @@
-"""Content recall: how much of what could be copied was written.
+"""Content recall: the share of content words that a summary has.
 
-Content words of a document and its reference: the words of the reference that
-stand in the document and are not among the most common words of the training
-targets (`evaluation.content`). A summary has a word or it does not; how often
-does not count. Words are those of ROUGE: runs of a-z and 0-9, in lower case.
+Content words are the words of the reference that occur in the document and are
+not among the most common words of the training targets (`evaluation.content`).
+Each word counts once. Words are those of ROUGE: runs of a-z and 0-9, in lower
+case.
 """
 
 import re
@@ -24,7 +24,7 @@ def sums(prediction, contents):
   Args:
     prediction: str.
     contents: the content words of each reference, a list of lists; the
-      reference of which the largest share was written counts.
+      reference with the highest recall counts.
   """
   written = set(words(prediction))
   counts = [

@@ -1,8 +1,8 @@
-"""ROUGE (Lin 2004) as the papers' package computes it, Google's rouge_score.
+"""ROUGE (Lin 2004) with the numbers of Google's rouge_score.
 
 F1 in percent, averaged over pairs. ROUGE-Lsum compares sentence by sentence;
-text.py cuts both sides. The numbers are those of the package; it is not called,
-as its loops are slow (docs/evaluation.md).
+`data/text.py` splits both texts. The package itself is not called, because its
+loops are slow (docs/evaluation.md).
 """
 
 import functools
@@ -20,10 +20,9 @@ def sums(prediction, references, stemmer=False):
 
   Args:
     prediction: str.
-    references: list of str, of which the best counts, for each kind of ROUGE
-      by itself.
-    stemmer: whether words are stemmed first (Porter); the LOCOST release does
-      not, many other papers do.
+    references: list of str; each kind of ROUGE takes its best reference.
+    stemmer: whether words are stemmed first (Porter). The LOCOST release does
+      not stem, many other papers do.
   """
   protocol = protocols.PROTOCOLS['google' if stemmer else 'locost']
   scores = protocols.score(protocol, prediction, references)
@@ -31,7 +30,7 @@ def sums(prediction, references, stemmer=False):
 
 
 def signature(documents):
-  """Returns what fixes the numbers of `sums`, see `protocols.signature`."""
+  """Returns the signature of `sums`, see `protocols.signature`."""
   return protocols.signature(protocols.PROTOCOLS['locost'], documents, None)
 
 
@@ -61,10 +60,10 @@ def rouge(predictions, references, stemmer=False):
 
   Returns:
     dict of floats: 'rouge1', 'rouge2', 'rougeL', 'rougeLsum' (mean F1 x 100)
-    and 'rouge_mean', by which checkpoints are chosen.
+    and 'rouge_mean', which can choose the best checkpoint.
 
   Raises:
-    InputError: there are no pairs, or not as many of one as of the other.
+    InputError: the lists are empty, or differ in length.
   """
   if len(predictions) != len(references):
     raise InputError(

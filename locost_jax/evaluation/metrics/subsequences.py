@@ -1,17 +1,17 @@
-"""Longest common subsequences of lists of words, a bit for each position.
+"""Longest common subsequences of lists of words, computed with bit vectors.
 
-Row i of the usual table t[i][j] (the longest common subsequence of the first i
-words of one list and the first j of the other) rises by 0 or 1 from column to
-column. It is kept as one integer V: bit j is 0 where the row rises. A row takes
-four operations on such integers (Allison & Dix 1986, in the form of Hyyro
-2004), however many columns they have.
+Row i of the usual table t[i][j] (the length of the longest common subsequence
+of the first i words of one list and the first j of the other) increases by 0 or
+1 from column to column. It is stored as one integer V whose bit j is 0 where
+the row increases. A row takes four operations on such integers, for any number
+of columns (Allison & Dix 1986, in the form of Hyyro 2004).
 """
 
 import collections
 
 
 def positions(words):
-  """Returns {word: integer whose bit j is set where words[j] is the word}."""
+  """Returns {word: integer whose bit j is set if words[j] is the word}."""
   found = collections.defaultdict(int)
   for j, word in enumerate(words):
     found[word] |= 1 << j
@@ -21,7 +21,7 @@ def positions(words):
 def length(one, other):
   """Returns the length of the longest common subsequence of two lists."""
   if len(one) < len(other):
-    one, other = other, one  # fewer bits for each word
+    one, other = other, one  # fewer bits per row
   where, ones = positions(other), (1 << len(other)) - 1
   row = ones
   for word in one:
@@ -32,11 +32,11 @@ def length(one, other):
 
 
 def indices(one, where, size):
-  """Returns which words of one list a longest common subsequence has.
+  """Returns the words of one list that are in a longest common subsequence.
 
-  There may be several; this is the one that Perl ROUGE-1.5.5 and rouge_score
-  find: from the ends of both lists, take a match; or else pass over a word of
-  `one` where that costs nothing; or else a word of the other list.
+  If there are several subsequences, this is the one of Perl ROUGE-1.5.5 and
+  rouge_score: from the ends of both lists, take a match; else skip the word
+  of `one` if the length stays the same; else skip the word of the other list.
 
   Args:
     one: list of words.
@@ -47,17 +47,19 @@ def indices(one, where, size):
     List of indices into `one`, descending.
   """
   row = ones = (1 << size) - 1
-  rows = []  # (index, matches, row before, row after); others change nothing
+  rows = (
+      []
+  )  # (index, matches, row before, row after), only for words that match
   for i, word in enumerate(one):
     matches = where.get(word)
     if matches:
       before, row = row, _next_row(row, matches, ones)
       rows.append((i, matches, before, row))
-  found, low = [], ones  # the bits of the columns that are left
+  found, low = [], ones  # low: the bits of the remaining columns
   while rows:
     i, matches, before, after = rows[-1]
     if after & low == low:
-      break  # nothing in common is left
+      break  # the remaining lists have no common words
     if matches & (low ^ (low >> 1)):
       found.append(i)
       rows.pop()

@@ -1,6 +1,7 @@
-"""How the protocols cut texts: into sentences, and these into words.
+"""Splits texts into sentences and words, as the protocols need them.
 
-Each function returns a list of sentences, a sentence being a list of words.
+Each public function returns a list of sentences, each a list of words, except
+`flat`.
 """
 
 import functools
@@ -31,7 +32,7 @@ _UNSPACED = (
     range(0xF900, 0xFB00),
     range(0x20000, 0x40000),
 )
-# Words that the Penn Treebank writes as two, and ROUGE's tokeniser does not.
+# Words that the Penn Treebank splits in two, but ROUGE's tokeniser does not.
 _NEGATIONS = re.compile(r"(?<=\w)(?=n['\u2019]t\b)")
 _COMPOUNDS = re.compile(
     r'\b(can(?=not\b)|gon(?=na\b)|got(?=ta\b)|wan(?=na\b)|(?:gim|lem)(?=me\b))'
@@ -39,7 +40,7 @@ _COMPOUNDS = re.compile(
 
 
 def latin(text):
-  """Runs of a-z and 0-9 in lower case, as rouge_score has them."""
+  """Splits into runs of a-z and 0-9 in lower case, like rouge_score."""
   return [
       _LATIN.findall(sentence.lower())
       for sentence in text_lib.split_sentences(text)
@@ -47,7 +48,7 @@ def latin(text):
 
 
 def latin_stemmed(text):
-  """The same, words of more than three letters stemmed by NLTK's Porter."""
+  """Like `latin`; NLTK's Porter stems words of more than three letters."""
   return [
       [stem for word in sentence if (stem := _porter()(word))]
       for sentence in latin(text)
@@ -69,11 +70,11 @@ def _porter():
 
 
 def treebank(text):
-  """Words as Perl ROUGE-1.5.5 -m counts them in Penn Treebank tokens.
+  """Splits into the words of Perl ROUGE-1.5.5 -m after Penn Treebank tokens.
 
-  Stanford's tokeniser (CoreNLP 3.8) writes brackets as -LRB-, -RRB- and so on.
-  Perl ROUGE takes these for words: lrb, rrb. Of the rest of the tokeniser's
-  work only contractions are left when ROUGE has dropped all punctuation.
+  Stanford's tokeniser (CoreNLP 3.8) writes brackets as -LRB-, -RRB- and so on,
+  which Perl ROUGE reads as the words lrb and rrb. ROUGE drops all punctuation,
+  so the tokeniser's only other effect is to split contractions.
   """
   return [_treebank_words(s) for s in text_lib.split_sentences(text)]
 
@@ -85,9 +86,9 @@ def _treebank_words(sentence):
 
 
 def of_any_script(text):
-  """Runs of letters, marks and digits of any script, NFKC and case-folded.
+  """Splits into runs of letters, marks and digits, NFKC and case-folded.
 
-  A character of a script that is written without spaces is a word by itself.
+  In scripts written without spaces, each character is a word.
   """
   return [
       unicodedata.normalize('NFKC', sentence)
@@ -104,12 +105,12 @@ def flat(text):
 
 
 class _Separated(dict):
-  """The replacement of each character, by code point; computed when needed."""
+  """The replacement of each character by code point, computed on first use."""
 
   def __missing__(self, code):
     character = chr(code)
     kind = unicodedata.category(character)
-    if kind == 'Cf':  # joiners inside words, marks of direction
+    if kind == 'Cf':  # joiners within words, direction marks
       made = ''
     elif kind[0] not in 'LMN':
       made = ' '

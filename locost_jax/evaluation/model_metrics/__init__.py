@@ -1,1 +1,1 @@
-"""Metrics that need the model, one file each."""
+"""Metrics that a model computes, one file each."""

@@ -7,11 +7,11 @@ y_j of a prediction and weights w:
   precision = sum_j w(y_j) max_i x_i . y_j / sum_j w(y_j)
   F1        = their harmonic mean
 
-The marks at the ends of a text have weight 0, but may be matched, as in the
-authors' package. With idf, w = log((N + 1) / (n + 1)), where n of the N
-references have the token; else w = 1. Rescaling by a baseline b, the score of
-texts that have nothing in common, gives (score - b) / (1 - b). Of several
-references the one with the highest F1 counts. Numbers are x 100.
+The special tokens at the ends of a text have weight 0, but can be matched, as
+in the authors' package. With idf, w = log((N + 1) / (n + 1)), where n of the N
+references have the token; else w = 1. Rescaling with a baseline b (the score of
+unrelated texts) gives (score - b) / (1 - b). With several references, the one
+with the highest F1 counts. Numbers are x 100.
 """
 
 import collections
@@ -23,8 +23,8 @@ import numpy as np
 
 from locost_jax import untrusted
 from locost_jax.errors import InputError
-from locost_jax.evaluation.metrics import measure
 from locost_jax.evaluation.metrics import metric
+from locost_jax.evaluation.metrics import score_metric
 from locost_jax.evaluation.model_metrics import torch_models
 
 NAME = 'bertscore'
@@ -33,8 +33,8 @@ COLUMNS = (
     metric.Column('bertscore_recall', 'recall', 2),
     metric.Column('bertscore', 'F1', 2),
 )
-# The layers that the authors' package takes, by model_type and layers; that of
-# bart-large-mnli, which SimCAS takes, is 11.
+# The layers of the authors' package, by model_type and number of layers. For
+# bart-large-mnli, which SimCAS uses, it is 11.
 LAYERS = {
     ('bert', 12): 9,
     ('bert', 24): 18,
@@ -44,7 +44,7 @@ LAYERS = {
     ('bart', 6): 6,
     ('bart', 12): 10,
 }
-# Byte-level BPE, of which the package reads the first word with a space.
+# Byte-level BPE: the package adds a space before the first word.
 _SPACED = ('roberta', 'gpt2')
 
 
@@ -53,7 +53,7 @@ def match(ours, theirs, our_weights, their_weights):
 
   Args:
     ours: float [T, D], unit vectors of the prediction's tokens.
-    theirs: float [S, D], of the reference's.
+    theirs: float [S, D], unit vectors of the reference's tokens.
     our_weights: float [T].
     their_weights: float [S].
   """
@@ -67,7 +67,7 @@ def match(ours, theirs, our_weights, their_weights):
 
 
 def idf(references):
-  """Returns {token: weight} of references; others have log(N + 1).
+  """Returns {token: idf weight}; unseen tokens have log(N + 1).
 
   Args:
     references: list of N lists of ids.
@@ -81,11 +81,11 @@ def idf(references):
 
 
 def run(rows, settings):
-  """Scores predictions by BERTScore: a `measure.Measured`.
+  """Scores predictions by BERTScore: a `score_metric.Result`.
 
   Args:
-    rows: list of `measure.Row`.
-    settings: `measure.Settings`; read are model, layer, idf, baseline and
+    rows: list of `score_metric.Row`.
+    settings: `score_metric.Settings`; uses model, layer, idf, baseline and
       batch_size.
   """
   loaded = torch_models.load(
@@ -100,7 +100,7 @@ def run(rows, settings):
   weights = collections.defaultdict(lambda: 1.0)
   if settings.idf:
     weights = idf([one for group in ids for one in group[1:]])
-  marks = marks_of(loaded.tokenizer)
+  marks = special_ids(loaded.tokenizer)
   weigh = lambda one: np.array([weights[t] * (t not in marks) for t in one])
   values = np.full([len(rows), 3], np.nan)
   done, empty = 0, 0
@@ -117,9 +117,9 @@ def run(rows, settings):
   if baseline is not None:
     # An empty text stays at 0.
     values = np.where(values == 0, 0, (values - baseline) / (1 - baseline))
-  return measure.Measured(
+  return score_metric.Result(
       COLUMNS,
-      {measure.PREDICTION: 100 * values},
+      {score_metric.PREDICTION: 100 * values},
       (
           loaded.name,
           f'layer:{layer}',
@@ -132,12 +132,12 @@ def run(rows, settings):
 
 
 def _best(vectors, is_empty, weights):
-  """The numbers of the reference of which F1 is highest.
+  """Returns (precision, recall, F1) of the reference with the highest F1.
 
   Args:
     vectors: of the prediction, then of each reference.
-    is_empty: whether each of these texts has no token but marks.
-    weights: of each of these texts' tokens.
+    is_empty: for each of these texts, whether it has only special tokens.
+    weights: for each of these texts, the weights of its tokens.
   """
   found = []
   for i in range(1, len(vectors)):
@@ -162,14 +162,14 @@ def _notes(cut, empty, missing, length):
     )
   if missing:
     notes.append(
-        f'warning: {NAME}: {missing:,} pairs in which idf leaves no token any '
-        'weight, left out'
+        f'warning: {NAME}: {missing:,} pairs left out: idf gives all their '
+        'tokens the weight 0'
     )
   return tuple(notes)
 
 
 def encode(loaded, text):
-  """Returns the ids of a text with its marks; never cut."""
+  """Returns the ids of a text with special tokens, at full length."""
   text = text.strip()
   if text and loaded.kind in _SPACED:
     text = ' ' + text
@@ -177,12 +177,12 @@ def encode(loaded, text):
 
 
 def shorten(ids, length):
-  """Returns ids cut to a length; the mark at the end stays."""
+  """Returns ids cut to a length; the last special token stays."""
   return ids if len(ids) <= length else ids[: length - 1] + ids[-1:]
 
 
-def marks_of(tokenizer):
-  """Returns the ids of the marks at the ends of a text."""
+def special_ids(tokenizer):
+  """Returns the ids of the special tokens at the ends of a text."""
   return {
       tokenizer.cls_token_id,
       tokenizer.sep_token_id,
@@ -197,7 +197,7 @@ def embed(loaded, rows, layer):
   Args:
     loaded: a `torch_models.Loaded`.
     rows: list of lists of ids.
-    layer: whose outputs, from 1; 0 would be the embeddings.
+    layer: whose outputs are taken, from 1; 0 would be the embeddings.
   """
   import torch
 
@@ -215,10 +215,10 @@ def embed(loaded, rows, layer):
 
 
 def choose_layer(loaded, settings):
-  """Returns the layer, from 1.
+  """Returns the layer to embed with, from 1.
 
   Raises:
-    InputError: the model has no such layer, or it must be given.
+    InputError: the model has no such layer, or no default and no --layer.
   """
   config = loaded.model.config
   layers = getattr(config, 'encoder_layers', None) or config.num_hidden_layers
@@ -226,8 +226,8 @@ def choose_layer(loaded, settings):
   if layer is None:
     raise InputError(
         f'--model={settings.model}: --metrics={NAME} needs --layer=N, 1 <= N '
-        f'<= {layers}: the authors have chosen none for {loaded.kind} with '
-        f'{layers} layers'
+        f'<= {layers}: there is no default for {loaded.kind} with {layers} '
+        'layers'
     )
   if layer > layers:
     raise InputError(f'--layer={layer}: --model has {layers} layers')
@@ -238,12 +238,12 @@ def read_baseline(path, layer):
   """Returns float [3], the baselines of precision, recall and F1, or None.
 
   Args:
-    path: of a file like those of the package bert-score: comma-separated, the
-      header LAYER,P,R,F, a row for each layer; None: no rescaling.
-    layer: the row.
+    path: a baseline file of the package bert-score: comma-separated, with the
+      header LAYER,P,R,F and a row for each layer. None: no rescaling.
+    layer: the row to read.
 
   Raises:
-    InputError: it cannot be read, or has no such row.
+    InputError: the file cannot be read, or has no such row.
   """
   if path is None:
     return None
@@ -269,10 +269,10 @@ def read_baseline(path, layer):
 
 
 def short(path):
-  """Returns the name of a file for the signature; '' for None."""
+  """Returns a file's name for the signature; '' for None."""
   return '' if path is None else torch_models.short_name(path)
 
 
-MEASURE = measure.Measure(
-    NAME, 'BERTScore (Zhang et al. 2020)', run, (measure.MODEL,)
+METRIC = score_metric.ScoreMetric(
+    NAME, 'BERTScore (Zhang et al. 2020)', run, (score_metric.MODEL,)
 )

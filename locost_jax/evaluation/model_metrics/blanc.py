@@ -1,17 +1,17 @@
 """BLANC-help: how much a summary helps a model to read its document.
 
-Vasilyev et al. 2020, section 2. Tokens of each sentence of the document are
-masked, every GAP-th one, in GAP ways, and a masked language model guesses them:
-once behind the summary, once behind as many full stops. With the number of
-tokens that were guessed right (+) and wrong (-) behind the full stops, then
-behind the summary,
+Vasilyev et al. 2020, section 2. In each sentence of the document every GAP-th
+token is masked, in GAP ways, and a masked language model predicts it twice:
+after the summary, and after the same number of full stops. S counts tokens; its
+first sign says whether the prediction after the full stops was right (+) or
+wrong (-), its second sign the same after the summary:
 
   BLANC = (S-+ - S+-) / (S++ + S+- + S-+ + S--)
 
-A token is masked if it is long enough: a word in one piece has at least 4
-characters, the first piece of a word 2; later pieces are never masked. GAP and
-these lengths are the defaults of the authors' package (0.3), which the paper's
-6 is not; it reads [CLS] summary sentence [SEP].
+Only long tokens are masked: a word of one piece with at least 4 characters, or
+the first piece of a word with at least 2; later pieces are never masked. GAP
+and these lengths are the defaults of the authors' package (0.3); the paper has
+GAP = 6. The model reads [CLS] summary sentence [SEP].
 """
 
 import unicodedata
@@ -20,23 +20,23 @@ import numpy as np
 
 from locost_jax.data import text as text_lib
 from locost_jax.errors import InputError
-from locost_jax.evaluation.metrics import measure
 from locost_jax.evaluation.metrics import metric
+from locost_jax.evaluation.metrics import score_metric
 from locost_jax.evaluation.model_metrics import torch_models
 
 NAME = 'blanc'
 GAP = 2
-WHOLE, FIRST = 4, 2  # least characters of a token that is masked
-SHORTEST = 100  # tokens to which a sentence is cut before the summary is
+WHOLE, FIRST = 4, 2  # fewest characters of a masked token
+SHORTEST = 100  # tokens of a sentence that are kept before the summary is cut
 COLUMNS = (metric.Column('blanc', 'BLANC-help', 2),)
 
 
 def run(rows, settings):
-  """Measures BLANC-help x 100 of predictions: a `measure.Measured`.
+  """Measures BLANC-help x 100 of predictions: a `score_metric.Result`.
 
   Args:
-    rows: list of `measure.Row` with documents.
-    settings: `measure.Settings`; read are model and batch_size.
+    rows: list of `score_metric.Row` with documents.
+    settings: `score_metric.Settings`; uses model and batch_size.
   """
   loaded = torch_models.load(
       NAME,
@@ -48,7 +48,7 @@ def run(rows, settings):
   if not any(token.startswith('##') for token in vocabulary):
     raise InputError(
         f'--model={settings.model}: --metrics={NAME} needs WordPiece (pieces '
-        f'that begin with ##), which the tokenizer of a {loaded.kind} has not'
+        f'that begin with ##), got the tokenizer of a {loaded.kind}'
     )
   values = np.full([len(rows), 1], np.nan)
   for i, row in enumerate(rows):
@@ -66,22 +66,27 @@ def run(rows, settings):
           for side in (filled, helped)
       ]
       values[i] = 100 * score(*right)
-  return measure.Measured(
+  return score_metric.Result(
       COLUMNS,
-      {measure.PREDICTION: values},
+      {score_metric.PREDICTION: values},
       (loaded.name, f'gap:{GAP}', f'lengths:{WHOLE},{FIRST}'),
   )
 
 
 def score(filled, helped):
-  """Returns BLANC of bool [n] of the tokens: guessed behind each of both."""
+  """Returns BLANC, from -1 to 1.
+
+  Args:
+    filled: bool [n], the tokens that were predicted after full stops.
+    helped: bool [n], the tokens that were predicted after the summary.
+  """
   gained = np.sum(~filled & helped)
   lost = np.sum(filled & ~helped)
   return (gained - lost) / len(filled)
 
 
 def tokenize(tokenizer, text):
-  """Returns the tokens of each sentence of a text, NFKD."""
+  """Returns the tokens of each sentence of a text in NFKD."""
   return [
       tokenizer.tokenize(sentence)
       for sentence in text_lib.split_sentences(
@@ -99,8 +104,8 @@ def inputs(loaded, summary, sentence):
     sentence: list of tokens.
 
   Returns:
-    Three lists of equal length: ids behind the summary, ids behind full stops,
-    and {position: id that is expected there}.
+    Three lists of equal length: ids of the masked sentence after the summary,
+    after full stops, and {position: id of the masked token}.
   """
   tokenizer = loaded.tokenizer
   to_ids = tokenizer.convert_tokens_to_ids
@@ -120,7 +125,7 @@ def inputs(loaded, summary, sentence):
 
 
 def masks(tokens):
-  """Returns sets of places of tokens: those that are masked together."""
+  """Returns the sets of token positions that are masked together."""
   gap = min(GAP, len(tokens))
   found = []
   for start in range(gap):
@@ -144,13 +149,14 @@ def is_long(token, following):
 def fit(summary, sentence, most):
   """Returns (tokens of the summary, tokens of the sentence) that fit.
 
-  The sentence loses its end until SHORTEST tokens are left, then the summary
-  its last sentences; of a first sentence that is too long the end is kept.
+  First the sentence is cut at its end, to no fewer than SHORTEST tokens. Then
+  the last sentences of the summary are dropped. If its first sentence alone is
+  too long, only the end of that sentence is kept.
 
   Args:
     summary: list of lists of tokens.
     sentence: list of tokens.
-    most: how many fit.
+    most: how many tokens fit.
   """
   total = sum(map(len, summary))
   sentence = sentence[: max(most - total, min(SHORTEST, len(sentence)))]
@@ -165,13 +171,13 @@ def fit(summary, sentence, most):
 
 
 def guess(loaded, rows, expected, batch_size):
-  """Returns bool [n]: which masked tokens the model guesses.
+  """Returns bool [n]: which masked tokens the model predicts.
 
   Args:
     loaded: a `torch_models.Loaded`.
     rows: list of lists of ids.
-    expected: list of {position: id}, one a row; n positions in all.
-    batch_size: how many rows are read at once.
+    expected: list of {position: id}, one per row; n positions in total.
+    batch_size: rows per batch.
   """
   import torch
 
@@ -185,9 +191,9 @@ def guess(loaded, rows, expected, batch_size):
   return np.array([right for row in found for right in row], bool)
 
 
-MEASURE = measure.Measure(
+METRIC = score_metric.ScoreMetric(
     NAME,
     'BLANC-help (Vasilyev et al. 2020)',
     run,
-    (measure.DOCUMENT, measure.MODEL),
+    (score_metric.DOCUMENT, score_metric.MODEL),
 )

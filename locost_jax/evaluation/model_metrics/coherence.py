@@ -1,13 +1,13 @@
 """Semantic coherence by next-sentence prediction (PageSum, equation 12).
 
-A BERT says how probable it is that sentence S_i follows S_(i-1):
+A BERT gives the probability that sentence S_i follows S_(i-1):
 
   SC(S) = sum over i = 2 .. N of p(S_i | S_(i-1)) / (N - 1)
 
-A text of one sentence has none. The table has the predictions, the references,
-and the references with their sentences shuffled: what is not above the last row
-is no coherence. The p-values are those of a paired randomisation test over the
-documents (10,000 times, each difference keeps its sign or not).
+A text of one sentence has no SC. The table has the predictions, the references,
+and as a lower bound the references with their sentences shuffled. The p-values
+come from a paired randomisation test over the documents (10,000 draws of random
+signs of the differences).
 """
 
 import itertools
@@ -16,8 +16,8 @@ import random
 import numpy as np
 
 from locost_jax.data import text as text_lib
-from locost_jax.evaluation.metrics import measure
 from locost_jax.evaluation.metrics import metric
+from locost_jax.evaluation.metrics import score_metric
 from locost_jax.evaluation.model_metrics import torch_models
 
 NAME, SHUFFLED = 'coherence', 'shuffled'
@@ -26,11 +26,11 @@ _TRIALS = 10_000
 
 
 def run(rows, settings):
-  """Measures the coherence of predictions and references: a Measured.
+  """Measures the coherence of predictions and references: a Result.
 
   Args:
-    rows: list of `measure.Row`.
-    settings: `measure.Settings`; read are model, batch_size and seed.
+    rows: list of `score_metric.Row`.
+    settings: `score_metric.Settings`; uses model, batch_size and seed.
   """
   loaded = torch_models.load(
       NAME,
@@ -39,16 +39,16 @@ def run(rows, settings):
       'a BERT with its next-sentence head',
   )
   texts = {
-      measure.PREDICTION: [
+      score_metric.PREDICTION: [
           text_lib.split_sentences(row.prediction) for row in rows
       ],
-      measure.REFERENCE: [
+      score_metric.REFERENCE: [
           text_lib.split_sentences(row.references[0]) for row in rows
       ],
   }
   texts[SHUFFLED] = [
       shuffled(sentences, f'{settings.seed}:{i}')
-      for i, sentences in enumerate(texts[measure.REFERENCE])
+      for i, sentences in enumerate(texts[score_metric.REFERENCE])
   ]
   values = {}
   for name, documents in texts.items():
@@ -63,7 +63,7 @@ def run(rows, settings):
         [[mean_of([next(found) for _ in one[1:]])] for one in documents]
     )
   p_values = compare_rows(values, settings.seed)
-  return measure.Measured(
+  return score_metric.Result(
       COLUMNS,
       values,
       (loaded.name, f'seed:{settings.seed}'),
@@ -83,7 +83,7 @@ def compare_rows(values, seed):
     seed: of `p_value`.
   """
   pairs = itertools.combinations(
-      (measure.PREDICTION, measure.REFERENCE, SHUFFLED), 2
+      (score_metric.PREDICTION, score_metric.REFERENCE, SHUFFLED), 2
   )
   return {
       f'{one} - {other}': p_value(values[one][:, 0] - values[other][:, 0], seed)
@@ -92,12 +92,12 @@ def compare_rows(values, seed):
 
 
 def mean_of(numbers):
-  """Returns the mean, or NaN of nothing."""
+  """Returns the mean; NaN for an empty list."""
   return sum(numbers) / len(numbers) if numbers else np.nan
 
 
 def shuffled(sentences, seed):
-  """Returns the sentences in a random order that the seed gives."""
+  """Returns the sentences shuffled with a seed."""
   return random.Random(seed).sample(sentences, len(sentences))
 
 
@@ -107,11 +107,11 @@ def next_probabilities(loaded, pairs, batch_size, show):
   Args:
     loaded: a `torch_models.Loaded` of a BERT.
     pairs: list of n pairs of str.
-    batch_size: how many are read at once.
-    show: function (done) for progress.
+    batch_size: pairs per batch.
+    show: function (done) that shows progress.
 
   Returns:
-    float [n]. A pair that is too long loses the end of its longer sentence.
+    float [n]. In a pair that is too long, the longer sentence is cut.
   """
   import torch
 
@@ -140,11 +140,11 @@ def p_value(differences, seed):
   """Tests whether the mean of paired differences is 0, two-sided.
 
   Args:
-    differences: float [n]; NaN: the document does not count.
+    differences: float [n]; NaN: the document is left out.
     seed: of the random signs.
 
   Returns:
-    (trials with at least as large a mean + 1) / (trials + 1); None without
+    (trials whose mean is at least as large + 1) / (trials + 1); None without
     differences.
   """
   known = differences[~np.isnan(differences)]
@@ -160,9 +160,9 @@ def p_value(differences, seed):
   return (int(at_least) + 1) / (_TRIALS + 1)
 
 
-MEASURE = measure.Measure(
+METRIC = score_metric.ScoreMetric(
     NAME,
     "coherence by next-sentence prediction (PageSum's)",
     run,
-    (measure.MODEL,),
+    (score_metric.MODEL,),
 )

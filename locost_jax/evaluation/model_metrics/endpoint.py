@@ -1,9 +1,9 @@
-"""Asks a language model behind an OpenAI-compatible endpoint.
+"""Sends prompts to an OpenAI-compatible endpoint.
 
-POST BASE_URL/chat/completions with a model and messages. What a server answers
-in a hurry (429, 5xx) or not at all is asked again after 1, 2, 4 and 8 seconds,
-or as long as its Retry-After says. The key is sent in a header, to this server
-only: redirects are refused, and no message shows it.
+POST BASE_URL/chat/completions with a model and messages. A request that fails
+with 408, 409, 425, 429 or 5xx, or gets no answer, is repeated after 1, 2, 4 and
+8 seconds, or after the server's Retry-After. The key is sent in a header, to
+this server only: redirects are refused. No message shows the key.
 """
 
 import http.client
@@ -21,9 +21,9 @@ _ATTEMPTS = 5
 _LONGEST_WAIT = 60.0  # seconds, whatever Retry-After says
 _TIMEOUT = 300.0  # seconds
 _MOST_BYTES = 1 << 22  # of an answer
-_LATER = (408, 409, 425, 429)  # and 5xx: asked again
-# What no document changes: a wrong key, no right, no such path or model, a
-# redirect.
+_LATER = (408, 409, 425, 429)  # and 5xx: the request is repeated
+# Failures of every document: redirects, wrong key, no permission, wrong path or
+# model.
 _FATAL = (301, 302, 303, 307, 308, 401, 403, 404, 405)
 
 
@@ -31,11 +31,12 @@ class Answer(NamedTuple):
   """The outcome of one request.
 
   Attributes:
-    text: of the model; None: it gave no answer.
-    problem: why not, in words.
-    usage: {'prompt_tokens': ..., 'completion_tokens': ...} as far as counted.
+    text: the model's answer, or None.
+    problem: why there is no answer.
+    usage: {'prompt_tokens': ..., 'completion_tokens': ...}, if the server
+      counts them.
     reached: whether a server answered at all.
-    gave_up: whether it might have answered later.
+    gave_up: whether all attempts failed, so that a later call may succeed.
   """
 
   text: str | None
@@ -46,12 +47,12 @@ class Answer(NamedTuple):
 
 
 class Endpoint(NamedTuple):
-  """Where a language model is.
+  """The address of a language model.
 
   Attributes:
     base_url: such as https://api.openai.com/v1.
-    model: the name that the server knows.
-    key: or ''.
+    model: its name on the server.
+    key: the API key, or ''.
   """
 
   base_url: str
@@ -70,10 +71,10 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 
 
 def check(base_url):
-  """Raises an InputError for what is no http(s) address."""
+  """Raises an InputError if base_url is not an http(s) address."""
   try:
     parts = urllib.parse.urlsplit(base_url)
-  except ValueError:  # an unfinished [::1
+  except ValueError:  # such as [::1 without ]
     parts = urllib.parse.urlsplit('')
   if parts.scheme not in ('http', 'https') or not parts.netloc:
     raise InputError(
@@ -87,26 +88,26 @@ def check(base_url):
     )
 
 
-def ask(endpoint, prompt, most_tokens):
-  """Sends one prompt; never raises for what a server does, but:
+def ask(endpoint, prompt, max_tokens):
+  """Sends one prompt; repeats it if the server is busy or does not answer.
 
   Args:
     endpoint: an Endpoint.
     prompt: str.
-    most_tokens: of the answer.
+    max_tokens: of the answer.
 
   Returns:
-    An Answer.
+    An Answer; a failure that concerns this prompt is in its `problem`.
 
   Raises:
-    InputError: the server refuses the key, the model or the address: so it
-      would for every other prompt.
+    InputError: the server rejects the key, the model or the address, so every
+      other prompt would fail too.
   """
   body = dict(
       model=endpoint.model,
       messages=[dict(role='user', content=prompt)],
       temperature=0,
-      max_tokens=most_tokens,
+      max_tokens=max_tokens,
   )
   problem, reached = '', False
   for attempt in range(_ATTEMPTS):
@@ -124,7 +125,7 @@ def ask(endpoint, prompt, most_tokens):
             f'address, the model {endpoint.model!r} and the key'
         ) from None
       if status not in _LATER and status < 500:
-        return Answer(None, problem)  # too long, for example
+        return Answer(None, problem)  # such as a prompt that is too long
     except (OSError, http.client.HTTPException) as error:
       reason = getattr(error, 'reason', None) or error
       problem = f'no answer ({_hide(str(reason), endpoint.key)})'
@@ -171,7 +172,7 @@ def _read(data):
 
 
 def _seconds(retry_after, attempt):
-  """How long to wait: what the server says, or 1, 2, 4, ... seconds."""
+  """Returns the seconds to wait: Retry-After, or 1, 2, 4, ..."""
   try:
     wait = float(retry_after)
   except (TypeError, ValueError):  # missing, or a date

@@ -1,36 +1,35 @@
 """Faithfulness by entailment, in MiniCheck's FLAN-T5 form (Tang et al. 2024).
 
-A T5 that was trained to answer 1 if a passage supports a sentence, and 0 if it
-does not, reads
+A T5 is trained to answer 1 if a passage supports a sentence, else 0. It reads
 
   predict: PASSAGE</s>SENTENCE</s>
 
-The probability is the softmax of two logits of its first token: that with which
-"1" begins and that with which "0" begins (ids 209 and 3 of T5's vocabulary). A
-sentence is supported if the best passage gives more than --threshold (0.5).
+The probability is the softmax over two logits of the first output token: the
+first tokens of "1" and of "0" (ids 209 and 3 in T5's vocabulary). A sentence is
+supported if its best passage has a probability above --threshold (0.5).
 
-Our own T5 runs it: `locost_jax.load`. Any WORKDIR or Hugging Face directory of
-a T5 that was trained for this prompt will do.
+The model runs in this library's T5 (`locost_jax.load`). --model is any WORKDIR
+or Hugging Face directory of a T5 that was trained for this prompt.
 """
 
 import numpy as np
 
 from locost_jax.errors import InputError
-from locost_jax.evaluation.metrics import measure
+from locost_jax.evaluation.metrics import score_metric
 from locost_jax.evaluation.model_metrics import passages
 from locost_jax.evaluation.model_metrics import torch_models
 
 NAME = 'entailment'
 PROMPT = 'predict: '
-_SMALLEST = 64  # tokens to which inputs are padded, and doublings of it
+_SMALLEST = 64  # inputs are padded to this many tokens times a power of two
 
 
 def run(rows, settings):
-  """Measures how much of the summaries is supported: a `measure.Measured`.
+  """Measures how much of the summaries is supported: a `score_metric.Result`.
 
   Args:
-    rows: list of `measure.Row` with documents.
-    settings: `measure.Settings`; read are model, threshold and batch_size.
+    rows: list of `score_metric.Row` with documents.
+    settings: `score_metric.Settings`; uses model, threshold and batch_size.
   """
   from locost_jax.summarizing import pretrained
 
@@ -61,7 +60,7 @@ def probabilities(loaded, pairs, batch_size):
   Args:
     loaded: a `locost_jax.Summarizer` of a T5.
     pairs: list of n pairs of str.
-    batch_size: how many are read at once.
+    batch_size: pairs per batch.
   """
   vocabulary = loaded.vocabulary
   rows = [prompt(vocabulary, *pair) for pair in pairs]
@@ -71,7 +70,7 @@ def probabilities(loaded, pairs, batch_size):
     length = _SMALLEST
     while length < len(rows[chosen[0]]):
       length *= 2
-    # Always batch_size rows: few shapes are compiled.
+    # Always batch_size rows, so that few shapes are compiled.
     inputs = np.full([batch_size, length], vocabulary.pad_id, np.int32)
     inputs[:, 0] = vocabulary.eos_id
     for b, i in enumerate(chosen):
@@ -93,23 +92,23 @@ def prompt(vocabulary, passage, sentence):
 
 
 def answers(vocabulary):
-  """Returns the ids with which '0' and '1' begin.
+  """Returns the first ids of '0' and '1'.
 
   Raises:
-    InputError: they begin alike.
+    InputError: they are equal.
   """
   no, yes = (vocabulary.encode(text)[0] for text in '01')
   if no == yes:
     raise InputError(
-        f'--metrics={NAME}: the vocabulary of --model begins 0 and 1 with the '
-        'same token'
+        f'--metrics={NAME}: expected a vocabulary of --model in which 0 and 1 '
+        'begin with different tokens'
     )
   return no, yes
 
 
-MEASURE = measure.Measure(
+METRIC = score_metric.ScoreMetric(
     NAME,
     "sentences that the document supports, by a T5 of MiniCheck's form",
     run,
-    (measure.DOCUMENT, measure.MODEL),
+    (score_metric.DOCUMENT, score_metric.MODEL),
 )

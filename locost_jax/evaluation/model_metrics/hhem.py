@@ -1,21 +1,22 @@
 """Faithfulness in the form of HHEM-2.1-Open: FLAN-T5-base with a classifier.
 
 An encoder reads PROMPT with a passage and a sentence. A linear layer on the
-state of the first token, <pad>, gives two logits; the softmax of the second is
-the probability that the sentence is consistent with the passage.
+state of the first token, <pad>, gives two logits; the softmax probability of
+the second one is the probability that the sentence is consistent with the
+passage.
 
---model is the published directory, whose weights begin with `t5.`, or one that
-transformers' T5ForTokenClassification saved. Its tokenizer (spiece.model or
-tokenizer.json of google/flan-t5-base) is not published with it and must be put
-there. Unlike the authors, who give the model a whole document, we give it
-passages, as `entailment` does: attention over a long document needs too much
-memory.
+--model is the published directory, whose weight names begin with `t5.`, or one
+saved by transformers' T5ForTokenClassification. The tokenizer (spiece.model or
+tokenizer.json of google/flan-t5-base) is not published with the model and must
+be copied there. The authors give the model a whole document; we give it
+passages, like `entailment`, because attention over a long document needs too
+much memory.
 """
 
 import numpy as np
 
 from locost_jax.errors import InputError
-from locost_jax.evaluation.metrics import measure
+from locost_jax.evaluation.metrics import score_metric
 from locost_jax.evaluation.model_metrics import passages
 from locost_jax.evaluation.model_metrics import torch_models
 from locost_jax.hugging_face import hub
@@ -27,7 +28,7 @@ PROMPT = (
     'Determine if the hypothesis is true given the premise?\n\n'
     'Premise: {premise}\n\nHypothesis: {hypothesis}'
 )
-# The released directory has neither its model's sizes nor transformers' name.
+# model_type of the released directory, which does not give the model's sizes.
 PUBLISHED = 'HHEMv2Config'
 FLAN_T5_BASE = dict(
     vocab_size=32128,
@@ -41,11 +42,11 @@ FLAN_T5_BASE = dict(
 
 
 def run(rows, settings):
-  """Measures how much of the summaries is consistent: a `measure.Measured`.
+  """Measures how much of the summaries is consistent: a `score_metric.Result`.
 
   Args:
-    rows: list of `measure.Row` with documents.
-    settings: `measure.Settings`; read are model, threshold and batch_size.
+    rows: list of `score_metric.Row` with documents.
+    settings: `score_metric.Settings`; uses model, threshold and batch_size.
   """
   directory = hub.find_directory(settings.model)
   loaded = load(settings.model, directory)
@@ -63,10 +64,14 @@ def run(rows, settings):
 
 
 def load(model, directory):
-  """Loads the classifier: a T5ForTokenClassification.
+  """Loads the classifier as a T5ForTokenClassification.
+
+  Args:
+    model: --model, for messages.
+    directory: its local directory.
 
   Raises:
-    InputError: other weights.
+    InputError: the directory has another model, or weights of other shapes.
   """
   torch, transformers = torch_models.packages(NAME)
   theirs = torch_models.read_config(directory)
@@ -113,10 +118,10 @@ def probabilities(loaded, vocabulary, pairs, batch_size):
   """Returns P(consistent) of each (passage, sentence), float [n].
 
   Args:
-    loaded: of `load`.
-    vocabulary: of its directory.
+    loaded: from `load`.
+    vocabulary: from the same directory.
     pairs: list of n pairs of str.
-    batch_size: how many are read at once.
+    batch_size: pairs per batch.
   """
   import torch
 
@@ -145,9 +150,9 @@ def prompt(vocabulary, passage, sentence):
   return [vocabulary.pad_id, *vocabulary.encode(text), vocabulary.eos_id]
 
 
-MEASURE = measure.Measure(
+METRIC = score_metric.ScoreMetric(
     NAME,
-    "sentences that are consistent with it, by a T5 of HHEM-2.1-Open's form",
+    "sentences consistent with the document, by a T5 of HHEM-2.1-Open's form",
     run,
-    (measure.DOCUMENT, measure.MODEL),
+    (score_metric.DOCUMENT, score_metric.MODEL),
 )

@@ -2,13 +2,12 @@
 
 LOCOST's appendix I: the model reads an article and a summary, and rates the
 summary from 1 (worst) to 5 (best) on four dimensions. PROMPT is the paper's.
-At most --sample documents are judged (500, drawn by --seed).
+At most --sample documents are rated (500, drawn with --seed).
 
-A rating counts if the answer has one number from 1 to 5 for its dimension. What
-is missing, out of range or contradictory stays missing: it is reported, and
-never 0. Every answer is kept in a file as soon as it is there, so that a second
-call asks only for what is missing; answers without any rating are asked for
-again.
+A rating counts if the answer has one number from 1 to 5 for its dimension. A
+missing, out-of-range or contradictory rating is reported as missing, never
+counted as 0. Every answer is written to a file at once, so that a second call
+asks only for missing answers and for those without any rating.
 """
 
 import hashlib
@@ -21,18 +20,18 @@ import numpy as np
 from locost_jax import files
 from locost_jax import untrusted
 from locost_jax.errors import InputError
-from locost_jax.evaluation.metrics import measure
 from locost_jax.evaluation.metrics import metric
+from locost_jax.evaluation.metrics import score_metric
 from locost_jax.evaluation.model_metrics import endpoint as endpoint_lib
 
 NAME = 'judge'
 DIMENSIONS = ('relevance', 'consistency', 'fluency', 'coherence')
 COLUMNS = tuple(metric.Column(name, name, 2) for name in DIMENSIONS)
-# The environment variable of the key, as OpenAI's own client has it.
+# The environment variable of the key, the one of OpenAI's client.
 KEY = 'OPENAI_API_KEY'
 MOST_TOKENS = 512  # of an answer
-_CHARACTERS = 4  # of a token of English, roughly
-# Failures in a row after which the server counts as gone.
+_CHARACTERS = 4  # per English token, roughly
+# Stop after this many failures in a row.
 _GIVE_UP = 5
 PROMPT = """\
 Imagine you are a human annotator now. You will evaluate the quality of \
@@ -72,8 +71,8 @@ Consistency:
 Fluency:
 
 Coherence:"""
-# Behind a dimension's name: marks such as ** and (1-5), then the number, and
-# perhaps what it is out of.
+# After a dimension's name: optional marks such as ** and (1-5), the number, and
+# optionally its maximum, as in 4/5.
 _RATING = (
     r'\b{name}\b["\'*_`\s]*(?:\(1\s*[-\u2013]\s*5\))?["\'*_`\s]*'
     r'(?:rating|score)?["\'*_`\s]*[:=\-\u2013|]*["\'*_`\s\[(]*'
@@ -86,9 +85,9 @@ def parse(answer):
   """Returns the ratings in a text, {dimension: 1 to 5, or None}.
 
   Args:
-    answer: str. A rating is a number right behind its dimension's name. None:
-      there is no number, it is not from 1 to 5, or there are two different
-      ones.
+    answer: str. A rating is the number that follows its dimension's name; None
+      if the number is missing, not from 1 to 5, or given twice with different
+      values.
   """
   found = {}
   for name in DIMENSIONS:
@@ -107,11 +106,11 @@ def parse(answer):
 
 
 def run(rows, settings):
-  """Lets a language model rate the predictions: a `measure.Measured`.
+  """Rates the predictions with a language model: a `score_metric.Result`.
 
   Args:
-    rows: list of `measure.Row` with documents.
-    settings: `measure.Settings`; read are model, base_url, sample, seed, cache.
+    rows: list of `score_metric.Row` with documents.
+    settings: `score_metric.Settings`; uses model, base_url, sample, seed, cache.
 
   Raises:
     InputError: the server refuses, or cannot be reached.
@@ -141,9 +140,9 @@ def run(rows, settings):
     ratings = parse(answer)
     values[i] = [ratings[name] or np.nan for name in DIMENSIONS]
   missing = len(chosen) - (~np.isnan(values[chosen])).sum(0)
-  return measure.Measured(
+  return score_metric.Result(
       COLUMNS,
-      {measure.PREDICTION: values},
+      {score_metric.PREDICTION: values},
       (
           settings.model.replace('|', '_'),
           'prompt:locost-1',
@@ -162,21 +161,19 @@ def run(rows, settings):
 
 
 def read_key():
-  """Returns the key in the environment, or ''.
+  """Returns the key from the environment, or ''.
 
   Raises:
-    InputError: it cannot be sent; the line does not show it.
+    InputError: the key cannot be sent in a header. The message does not show it.
   """
   key = os.environ.get(KEY, '').strip()
   if not key.isascii() or not key.isprintable():
-    raise InputError(
-        f'{KEY}: has characters that no header may have; expected a key'
-    )
+    raise InputError(f'{KEY}: expected printable ASCII, as in an HTTP header')
   return key
 
 
 def check_writable(directory):
-  """Raises an InputError if no answer could be kept there."""
+  """Raises an InputError if answers cannot be written to a directory."""
   try:
     os.makedirs(directory, exist_ok=True)
   except OSError as error:
@@ -186,7 +183,7 @@ def check_writable(directory):
 
 
 def choose(total, sample, seed):
-  """Returns the indices of the documents that are judged, in order."""
+  """Returns the indices of the documents to rate, in order."""
   if total <= sample:
     return list(range(total))
   draw = np.random.default_rng(seed)
@@ -194,31 +191,31 @@ def choose(total, sample, seed):
 
 
 def cost(prompts, known):
-  """Returns a line: how many calls and tokens the prompts will take."""
+  """Returns a line with the number of calls and tokens of the prompts."""
   tokens = sum(-(-len(prompt) // _CHARACTERS) for prompt in prompts)
   return (
       f'{NAME}: {len(prompts):,} calls, about {tokens:,} tokens to read and at '
       f'most {len(prompts) * MOST_TOKENS:,} to write; {known:,} answers are '
-      'known already'
+      'cached'
   )
 
 
 def ask_all(endpoint, prompts, paths, wanted, answers, show):
-  """Asks for the answers that are missing, and keeps each at once.
+  """Asks for the missing answers, and writes each to its file at once.
 
   Args:
     endpoint: an `endpoint.Endpoint`.
     prompts: {i: str}.
     paths: {i: file of the answer}.
-    wanted: list of i.
-    answers: {i: str}, to which they are added.
-    show: function (stage, done, total) for progress.
+    wanted: list of i, the missing answers.
+    answers: {i: str}; new answers are added.
+    show: function (stage, done, total) that shows progress.
 
   Returns:
-    ({problem in words: how often}, {'prompt_tokens': ..., ...}).
+    ({problem: count}, {'prompt_tokens': ..., 'completion_tokens': ...}).
 
   Raises:
-    InputError: the server refuses, or cannot be reached.
+    InputError: the server rejects the request, or cannot be reached.
   """
   problems, usage, in_a_row = {}, {}, 0
   for done, i in enumerate(wanted):
@@ -232,8 +229,8 @@ def ask_all(endpoint, prompts, paths, wanted, answers, show):
       if (not answer.reached and not answers) or in_a_row == _GIVE_UP:
         raise InputError(
             f'--base_url={endpoint.base_url}: {answer.problem}, '
-            f'{in_a_row} documents in a row; {len(answers):,} answers are kept '
-            'for the next call'
+            f'{in_a_row} documents in a row; {len(answers):,} answers are '
+            'cached for the next call'
         )
       continue
     in_a_row = 0
@@ -244,25 +241,25 @@ def ask_all(endpoint, prompts, paths, wanted, answers, show):
 
 
 def notes(missing, problems, chosen):
-  """Yields lines about ratings that are missing."""
+  """Yields warnings about missing ratings and answers."""
   if any(missing.values()):
     listed = ', '.join(f'{name} {count:,}' for name, count in missing.items())
     yield (
-        f'warning: {NAME}: ratings that are missing, of {len(chosen):,}: '
-        f'{listed}; they count nowhere'
+        f'warning: {NAME}: missing ratings, of {len(chosen):,}: {listed}; '
+        'left out'
     )
   for problem, count in problems.items():
     yield f'warning: {NAME}: {count:,} documents without an answer: {problem}'
 
 
 def key_of(endpoint, prompt):
-  """Returns the name under which an answer is kept; nothing secret is in it."""
+  """Returns the file name of an answer, a hash that does not use the key."""
   parts = [endpoint.base_url, endpoint.model, MOST_TOKENS, prompt]
   return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
 def read(path):
-  """Returns the answer in a file, or None if it holds no whole one."""
+  """Returns the answer in a file; None if it is missing or damaged."""
   try:
     found = untrusted.read_object(path).get('answer')
   except (FileNotFoundError, InputError):
@@ -270,9 +267,9 @@ def read(path):
   return found if isinstance(found, str) else None
 
 
-MEASURE = measure.Measure(
+METRIC = score_metric.ScoreMetric(
     NAME,
     'a language model rates four dimensions from 1 to 5',
     run,
-    (measure.DOCUMENT, measure.MODEL),
+    (score_metric.DOCUMENT, score_metric.MODEL),
 )

@@ -1,16 +1,16 @@
-"""How alike sentences of a document are, against their distance.
+"""Similarity of a document's sentences against their distance.
 
-PageSum's figure 1: the mean cosine of two sentences' embeddings at each
-distance (difference of their indices), and the mean of all pairs, its dashed line. A
-sentence's embedding is the state of its first token in the last layer, as of
-SimCSE (Gao et al. 2021), which the paper takes.
+PageSum's figure 1: the mean cosine similarity of two sentence embeddings at
+each distance (difference of their indices), and the mean over all pairs, the
+dashed line. A sentence's embedding is the last-layer state of its first token,
+as in SimCSE (Gao et al. 2021), which the paper uses.
 """
 
 import numpy as np
 
 from locost_jax.data import text as text_lib
-from locost_jax.evaluation.metrics import measure
 from locost_jax.evaluation.metrics import metric
+from locost_jax.evaluation.metrics import score_metric
 from locost_jax.evaluation.model_metrics import torch_models
 
 NAME = 'locality'
@@ -22,14 +22,14 @@ COLUMNS = (
 
 
 def run(rows, settings):
-  """Measures the similarity of documents' sentences: a `measure.Measured`.
+  """Measures the similarity of documents' sentences: a `score_metric.Result`.
 
   Args:
-    rows: list of `measure.Row` with documents.
-    settings: `measure.Settings`; read are model and batch_size.
+    rows: list of `score_metric.Row` with documents.
+    settings: `score_metric.Settings`; uses model and batch_size.
 
   Returns:
-    A Measured; `similarities` of its JSON is a list of {distance, similarity,
+    A Result. In its JSON, `similarities` is a list of {distance, similarity,
     count}, means over all pairs of all documents.
   """
   loaded = torch_models.load(
@@ -46,9 +46,9 @@ def run(rows, settings):
     total, count, mean = similarities(vectors, FARTHEST)
     sums, counts = sums + total, counts + count
     values[i] = total[0] / count[0], mean
-  return measure.Measured(
+  return score_metric.Result(
       COLUMNS,
-      {measure.DOCUMENT: values},
+      {score_metric.DOCUMENT: values},
       (loaded.name, 'pool:first'),
       more=dict(
           similarities=[
@@ -79,7 +79,7 @@ def similarities(vectors, farthest):
   for d in range(1, min(farthest, S - 1) + 1):
     sums[d - 1] = (vectors[:-d] * vectors[d:]).sum()
     counts[d - 1] = S - d
-  # The squared length of the sum has each pair twice, and S ones.
+  # The squared norm of the sum counts each pair twice, and S ones.
   mean = ((vectors.sum(0) ** 2).sum() - S) / (S * (S - 1))
   return sums, counts, float(mean)
 
@@ -89,8 +89,8 @@ def embed(loaded, sentences, batch_size):
 
   Args:
     loaded: a `torch_models.Loaded`.
-    sentences: list of S str; what is too long loses its end.
-    batch_size: how many are read at once.
+    sentences: list of S str; sentences that are too long are cut.
+    batch_size: sentences per batch.
   """
   import torch
 
@@ -113,9 +113,9 @@ def embed(loaded, sentences, batch_size):
   return np.stack(found)
 
 
-MEASURE = measure.Measure(
+METRIC = score_metric.ScoreMetric(
     NAME,
     "sentence similarity against distance (PageSum's figure 1)",
     run,
-    (measure.DOCUMENT, measure.MODEL),
+    (score_metric.DOCUMENT, score_metric.MODEL),
 )

@@ -1,7 +1,7 @@
 """Mean cross entropy in nats per target token, accuracy and perplexity.
 
 The perplexity of a split (SimCAS, table 9) is exp(loss). content_loss is the
-loss of the targets in `evaluation.content`.
+loss over content tokens only, see `evaluation.content`.
 """
 
 import functools
@@ -40,10 +40,10 @@ def sums(model, params, batch):
 
 
 def derive(means):
-  """Returns the perplexity of a split, from {'loss': ...}."""
+  """Returns {'perplexity': exp(loss)} from {'loss': ...}."""
   if 'loss' not in means:
     return {}
-  # Above exp(700) a float64 would be infinite, which JSON has not.
+  # exp(710) is infinite in float64, and JSON has no infinity.
   return {'perplexity': math.exp(min(means['loss'], 700.0))}
 
 

@@ -1,29 +1,29 @@
-"""Passages of a document and sentences of a summary, for entailment.
+"""Support of summary sentences by passages of the document.
 
-A document is cut between sentences into passages of at most SIZE words, as
-MiniCheck cuts for its FLAN-T5 (Tang et al. 2024); a sentence of a summary is as
-well supported as by the passage that supports it best.
+A document is split between sentences into passages of at most SIZE words, as
+MiniCheck does for its FLAN-T5 (Tang et al. 2024). The support of a summary
+sentence is the maximum over the passages.
 """
 
 import numpy as np
 
 from locost_jax.data import text as text_lib
-from locost_jax.evaluation.metrics import measure
 from locost_jax.evaluation.metrics import metric
+from locost_jax.evaluation.metrics import score_metric
 
-SIZE = 500  # words between spaces
+SIZE = 500  # words separated by whitespace
 COLUMNS = (
     metric.Column('supported', 'supported %', 1),
     metric.Column('support', 'probability', 3),
 )
 
 
-def passages(document, size=SIZE):
-  """Returns the passages of a document, each of whole sentences.
+def split(document, size=SIZE):
+  """Splits a document into passages of whole sentences.
 
   Args:
     document: str.
-    size: most words of a passage; a longer sentence is one by itself.
+    size: most words of a passage; a longer sentence is a passage of its own.
   """
   found, words = [[]], 0
   for sentence in text_lib.split_sentences(document):
@@ -37,12 +37,12 @@ def passages(document, size=SIZE):
 
 
 def run(name, rows, settings, support, parts):
-  """Measures how much of the summaries is supported: a `measure.Measured`.
+  """Measures how much of the summaries is supported: a `score_metric.Result`.
 
   Args:
-    name: of the measure.
-    rows: list of `measure.Row` with documents.
-    settings: `measure.Settings`; read is threshold.
+    name: of the metric.
+    rows: list of `score_metric.Row` with documents.
+    settings: `score_metric.Settings`; uses threshold.
     support: function (list of (passage, sentence)) -> list of probabilities.
     parts: of the signature.
   """
@@ -51,16 +51,16 @@ def run(name, rows, settings, support, parts):
   for i, row in enumerate(rows):
     settings.show(name, i, len(rows))
     ours = text_lib.split_sentences(row.prediction)
-    theirs = passages(row.document)
+    theirs = split(row.document)
     sides[i] = (len(ours), len(theirs))
     if ours:
       found = support([(one, other) for other in ours for one in theirs])
       best = np.reshape(found, [len(ours), len(theirs)]).max(1)
       values[i] = 100 * np.mean(best > settings.threshold), best.mean()
   silent = int(np.isnan(values[:, 0]).sum())
-  return measure.Measured(
+  return score_metric.Result(
       COLUMNS,
-      {measure.PREDICTION: values},
+      {score_metric.PREDICTION: values},
       (*parts, f'threshold:{settings.threshold:g}', f'passages:{SIZE}'),
       (f'warning: {name}: {silent:,} empty predictions, left out',)
       if silent

@@ -1,7 +1,7 @@
-"""Models that PyTorch and transformers run for a metric (extra `metrics`).
+"""Loads models for metrics that run in PyTorch (extra `metrics`).
 
-They come from a local directory or hf://, as `hugging_face.hub` has it, and are
-never downloaded by transformers itself. Code in a directory is never executed.
+A model comes from a local directory or hf:// (see `hugging_face.hub`), never
+from a download by transformers itself. Code in a directory is never executed.
 """
 
 import os
@@ -11,7 +11,7 @@ from locost_jax import untrusted
 from locost_jax.errors import InputError
 from locost_jax.hugging_face import hub
 
-_MOST_TOKENS = 10**6  # of a model that has no limit
+_MOST_TOKENS = 10**6  # for a model without a limit
 
 
 class Loaded(NamedTuple):
@@ -19,11 +19,11 @@ class Loaded(NamedTuple):
 
   Attributes:
     model: in evaluation mode, on `device`.
-    tokenizer: of transformers.
+    tokenizer: the tokenizer of transformers.
     device: 'cuda' or 'cpu'.
-    length: most tokens that the model reads, its marks included.
+    length: most tokens of an input, special tokens included.
     name: of the directory, for signatures.
-    kind: model_type of config.json.
+    kind: model_type in config.json.
   """
 
   model: Any
@@ -38,7 +38,7 @@ def packages(name):
   """Returns (torch, transformers).
 
   Args:
-    name: of the measure that needs them.
+    name: of the metric that needs them.
 
   Raises:
     InputError: they are not installed.
@@ -59,7 +59,7 @@ def read_config(directory):
   """Returns config.json of a directory, a dict.
 
   Raises:
-    InputError: it does not exist, or is no JSON object.
+    InputError: the file does not exist, or is not a JSON object.
   """
   path = os.path.join(directory, 'config.json')
   try:
@@ -69,17 +69,17 @@ def read_config(directory):
 
 
 def load(name, model, auto, expected):
-  """Loads a model.
+  """Loads a model and its tokenizer: a `Loaded`.
 
   Args:
-    name: of the measure.
+    name: of the metric.
     model: a directory or hf://org/name[@revision].
     auto: the class of transformers, such as 'AutoModelForMaskedLM'.
-    expected: what the measure needs, in words, for errors.
+    expected: the kind of model that the metric needs, for messages.
 
   Raises:
-    InputError: nothing there, another architecture, no tokenizer, or weights
-      that are missing.
+    InputError: no such directory, another architecture, no tokenizer, or missing
+      weights.
   """
   torch, transformers = packages(name)
   directory = hub.find_directory(model)
@@ -123,14 +123,14 @@ def load(name, model, auto, expected):
 
 
 def short_name(model):
-  """Returns a model's name for signatures: the end of its path, or its name."""
+  """Returns a model's name for signatures: org/name, or its directory's name."""
   if model.startswith(hub.PREFIX):
     return model.removeprefix(hub.PREFIX)
   return os.path.basename(os.path.abspath(model)).replace('|', '_')
 
 
 def _most_tokens(config, tokenizer):
-  """The smaller of what the tokenizer says and what there are positions for."""
+  """Returns the smaller limit of tokenizer and position embeddings."""
   positions = getattr(config, 'max_position_embeddings', None)
   if positions is not None and config.model_type in (
       'roberta',
@@ -138,13 +138,13 @@ def _most_tokens(config, tokenizer):
       'camembert',
       'longformer',
   ):
-    positions -= (config.pad_token_id or 0) + 1  # they count from there
+    positions -= (config.pad_token_id or 0) + 1  # first position: pad id + 1
   known = [tokenizer.model_max_length, positions, _MOST_TOKENS]
   return int(min(length for length in known if length and length > 0))
 
 
 def pad(torch, loaded, rows):
-  """Returns (ids [B, L], mask [B, L]) of lists of ids, on the device."""
+  """Pads lists of ids: returns (ids [B, L], mask [B, L]) on the device."""
   length = max(map(len, rows))
   fill = loaded.tokenizer.pad_token_id or 0
   ids = [row + [fill] * (length - len(row)) for row in rows]
@@ -156,7 +156,7 @@ def pad(torch, loaded, rows):
 
 
 def batches(lengths, batch_size):
-  """Yields lists of indices, of about the same length, the longest first."""
+  """Yields batches of indices of similar lengths, longest first."""
   order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
   for start in range(0, len(order), batch_size):
     yield order[start : start + batch_size]

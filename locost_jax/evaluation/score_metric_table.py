@@ -1,4 +1,4 @@
-"""All that `score --metrics` can measure: one row each."""
+"""The metrics of `score --metrics` by name."""
 
 import functools
 
@@ -12,9 +12,9 @@ from locost_jax.evaluation.metrics import correlation
 from locost_jax.evaluation.metrics import entities
 from locost_jax.evaluation.metrics import fragments
 from locost_jax.evaluation.metrics import lengths
-from locost_jax.evaluation.metrics import measure
 from locost_jax.evaluation.metrics import metric
 from locost_jax.evaluation.metrics import ngrams
+from locost_jax.evaluation.metrics import score_metric
 from locost_jax.evaluation.model_metrics import bertscore
 from locost_jax.evaluation.model_metrics import blanc
 from locost_jax.evaluation.model_metrics import coherence
@@ -26,25 +26,25 @@ from locost_jax.evaluation.model_metrics import locality
 _WORDS = 'words:1'  # `words.of_any_script`
 
 
-def of_texts(entry, what, parts, references=True):
-  """Returns the Measure of a `metric.Metric` of texts.
+def from_metric(entry, what, parts, references=True):
+  """Makes a ScoreMetric from a `metric.Metric` of texts.
 
   Args:
     entry: a Metric that needs TEXT or DOCUMENT.
     what: one line about it.
     parts: of the signature.
-    references: whether the references are measured, too, like predictions.
+    references: whether the references are also measured, like predictions.
   """
-  needs = (measure.DOCUMENT,) if entry.needs == metric.DOCUMENT else ()
+  needs = (score_metric.DOCUMENT,) if entry.needs == metric.DOCUMENT else ()
   run = functools.partial(_run_texts, entry, tuple(parts), references)
-  return measure.Measure(entry.name, what, run, needs)
+  return score_metric.ScoreMetric(entry.name, what, run, needs)
 
 
 def _run_texts(entry, parts, references, rows, settings):
   values = {}
-  sides = {measure.PREDICTION: lambda row: row.prediction}
+  sides = {score_metric.PREDICTION: lambda row: row.prediction}
   if references:
-    sides[measure.REFERENCE] = lambda row: row.references[0]
+    sides[score_metric.REFERENCE] = lambda row: row.references[0]
   for side, text_of in sides.items():
     values[side] = np.full([len(rows), len(entry.columns)], np.nan)
     for i, row in enumerate(rows):
@@ -55,56 +55,60 @@ def _run_texts(entry, parts, references, rows, settings):
         if column.key in sums:
           value, weight = sums[column.key]
           values[side][i, c] = value / weight
-  return measure.Measured(entry.columns, values, parts)
+  return score_metric.Result(entry.columns, values, parts)
 
 
-ROUGE = measure.Measure('rouge', 'ROUGE, by --protocol', bounds.run_rouge)
-MEASURES = {
+ROUGE = score_metric.ScoreMetric(
+    'rouge', 'ROUGE, by --protocol', bounds.run_rouge
+)
+METRICS = {
     entry.name: entry
     for entry in (
         ROUGE,
-        of_texts(
+        from_metric(
             ngrams.NOVELTY, '% of n-grams that the document lacks', [_WORDS]
         ),
-        of_texts(
+        from_metric(
             fragments.FRAGMENTS,
-            'what is copied in one piece (Grusky et al. 2018)',
+            'extractive fragments (Grusky et al. 2018)',
             [_WORDS],
         ),
-        of_texts(ngrams.REPETITION, '% of n-grams said before', [_WORDS]),
-        of_texts(
+        from_metric(
+            ngrams.REPETITION, '% of n-grams that are repeated', [_WORDS]
+        ),
+        from_metric(
             lengths.LENGTH,
-            'words, and words for each word of the reference',
+            'words, and words / words of the reference',
             [_WORDS],
             0,
         ),
-        of_texts(
+        from_metric(
             entities.ENTITIES,
             '% of numbers and names in the document',
             ['rules:1'],
         ),
-        measure.Measure(
+        score_metric.ScoreMetric(
             'bounds',
             'ROUGE of lead, best constant and extractive oracle',
             bounds.run,
-            (measure.DOCUMENT,),
+            (score_metric.DOCUMENT,),
         ),
-        of_texts(
+        from_metric(
             answers.ANSWERS,
             "exact match and F1 of answers, SCROLLS'",
             ['scrolls|agg:max'],
             0,
         ),
-        bertscore.MEASURE,
-        blanc.MEASURE,
-        entailment.MEASURE,
-        hhem.MEASURE,
-        coherence.MEASURE,
-        locality.MEASURE,
-        judge.MEASURE,
+        bertscore.METRIC,
+        blanc.METRIC,
+        entailment.METRIC,
+        hhem.METRIC,
+        coherence.METRIC,
+        locality.METRIC,
+        judge.METRIC,
     )
 }
-# A word for several.
+# Names of groups of metrics.
 GROUPS = {
     'reading': (
         'novelty',
@@ -118,15 +122,15 @@ GROUPS = {
 
 
 def find(names):
-  """Returns the measures of --metrics, each once.
+  """Returns the metrics of --metrics, each once.
 
   Args:
-    names: list of names of measures and groups.
+    names: list of names of metrics and groups.
 
   Raises:
-    InputError: one is unknown; the line lists all.
+    InputError: a name is unknown; the message lists all names.
   """
-  known = [*MEASURES, *GROUPS]
+  known = [*METRICS, *GROUPS]
   found = {}
   for name in names:
     if name not in known:
@@ -135,28 +139,28 @@ def find(names):
           f'expected some of {", ".join(known)}'
       )
     for one in GROUPS.get(name, (name,)):
-      found[one] = MEASURES[one]
+      found[one] = METRICS[one]
   if not found:
     raise InputError(f'--metrics=: expected some of {", ".join(known)}')
   return list(found.values())
 
 
 def find_models(chosen, texts):
-  """Returns {name of a measure: its model}.
+  """Returns {name of a metric: its model}.
 
   Args:
-    chosen: list of Measure.
-    texts: of --model: 'MODEL' for all that need one, or 'NAME=MODEL', each for
-      one of them.
+    chosen: list of ScoreMetric.
+    texts: list of --model: 'MODEL' for all metrics that need a model, or
+      'NAME=MODEL' for one of them.
 
   Raises:
-    InputError: one is missing, or nothing needs it.
+    InputError: a model is missing, or no metric needs it.
   """
-  wanted = [entry.name for entry in chosen if measure.MODEL in entry.needs]
+  wanted = [entry.name for entry in chosen if score_metric.MODEL in entry.needs]
   models = {}
   for text in texts:
     name, equals, model = text.partition('=')
-    is_named = equals and name in MEASURES
+    is_named = equals and name in METRICS
     named = {name: model} if is_named else dict.fromkeys(wanted, text)
     for one in named:
       if one not in wanted or one in models:
@@ -180,15 +184,15 @@ def find_models(chosen, texts):
 
 
 def check_documents(chosen, rows, path):
-  """Raises an InputError where a measure needs a document that is missing.
+  """Raises an InputError if a metric needs a document that is missing.
 
   Args:
-    chosen: list of Measure.
-    rows: list of `measure.Row`.
+    chosen: list of ScoreMetric.
+    rows: list of `score_metric.Row`.
     path: the file of the rows.
   """
   for entry in chosen:
-    if measure.DOCUMENT in entry.needs:
+    if score_metric.DOCUMENT in entry.needs:
       for number, row in enumerate(rows, 1):
         if row.document is None:
           raise InputError(
@@ -199,16 +203,16 @@ def check_documents(chosen, rows, path):
 
 
 def run(chosen, models, rows, settings):
-  """Measures everything; what one measure refuses does not lose the others.
+  """Computes all metrics; an InputError of one does not stop the others.
 
   Args:
-    chosen: list of Measure.
-    models: of `find_models`.
-    rows: list of `measure.Row`.
-    settings: `measure.Settings`.
+    chosen: list of ScoreMetric.
+    models: from `find_models`.
+    rows: list of `score_metric.Row`.
+    settings: `score_metric.Settings`.
 
   Returns:
-    ({name: Measured}, the first InputError of a measure, or None).
+    ({name: Result}, the first InputError of a metric, or None).
   """
   found, problem = {}, None
   for entry in chosen:
@@ -221,17 +225,17 @@ def run(chosen, models, rows, settings):
 
 
 def correlate(measured):
-  """Correlates the predictions' numbers over documents, pairwise.
+  """Correlates all numbers of the predictions over documents, pairwise.
 
   Args:
-    measured: {name: Measured}.
+    measured: {name: Result}.
 
   Returns:
     (titles, float [k, k]).
   """
   titles, columns = [], []
   for name, one in measured.items():
-    numbers = one.values.get(measure.PREDICTION)
+    numbers = one.values.get(score_metric.PREDICTION)
     if numbers is not None:
       titles += [
           title_of(name, column, len(one.columns)) for column in one.columns
@@ -241,7 +245,7 @@ def correlate(measured):
 
 
 def correlation_json(titles, values):
-  """Returns `correlate` as JSON has it: titles, and values or None."""
+  """Returns the JSON output of `correlate`; NaN becomes None."""
   rows = [
       [None if np.isnan(value) else float(value) for value in row]
       for row in values
@@ -250,7 +254,7 @@ def correlation_json(titles, values):
 
 
 def title_of(name, column, columns):
-  """'R-1' of ROUGE, else the measure's name before the column's title."""
+  """Returns a column's title, after the metric's name if it is not ROUGE."""
   if name == 'rouge' or column.title.startswith(name):
     return column.title
   return name if columns == 1 else f'{name} {column.title}'

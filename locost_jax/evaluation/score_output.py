@@ -1,4 +1,4 @@
-"""The output of `score --metrics`: a table and a signature for each measure."""
+"""The output of `score --metrics`: a table and a signature for each metric."""
 
 import math
 
@@ -10,8 +10,8 @@ def format_text(summaries, measured, correlations=None):
   """Returns all tables as one text.
 
   Args:
-    summaries: {name: of `measure.summarize`}.
-    measured: {name: `measure.Measured`}.
+    summaries: {name: result of `score_metric.summarize`}.
+    measured: {name: `score_metric.Result`}.
     correlations: (titles, float [k, k]), or None.
   """
   blocks = [
@@ -24,11 +24,11 @@ def format_text(summaries, measured, correlations=None):
 
 
 def table(name, summary, columns, numbers):
-  """Returns the table of one measure, its signature last.
+  """Returns the table of one metric, with its signature below.
 
   Args:
-    name: of the measure.
-    summary: of `measure.summarize`.
+    name: of the metric.
+    summary: from `score_metric.summarize`.
     columns: tuple of `metric.Column`.
     numbers: {title: text}.
   """
@@ -70,7 +70,7 @@ def correlation_table(titles, values):
 
 
 def _align(rows, width=_WIDTH):
-  """Returns rows of cells as lines; the first cell of each to the left."""
+  """Returns rows of cells as lines; first cells are left-aligned."""
   widths = [max(width, *map(len, column)) for column in zip(*rows)]
   return [
       '  '.join(

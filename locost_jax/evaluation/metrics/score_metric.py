@@ -1,8 +1,7 @@
-"""A measure of `score --metrics` as one object, and what it returns.
+"""A metric of `score --metrics` as one object, and its result.
 
-A measure sees all documents at once, because idf weights, samples and exchanged
-texts need them. Its numbers stay apart for each document, so that they get
-intervals and can be correlated.
+A `ScoreMetric` gets all documents at once, because idf weights and samples need
+them. It returns a number for each document, for intervals and correlations.
 """
 
 from typing import Any, Callable, NamedTuple
@@ -16,7 +15,7 @@ DOCUMENT, MODEL = 'document', 'model'
 
 
 class Row(NamedTuple):
-  """A prediction, the references that count as right, and the document."""
+  """A prediction, its references (each is correct), and the document."""
 
   prediction: str
   references: list
@@ -24,23 +23,23 @@ class Row(NamedTuple):
 
 
 class Settings(NamedTuple):
-  """The user's settings; each measure reads what it needs.
+  """The user's settings; each metric uses some of them.
 
   Attributes:
-    model: a local directory, hf://org/name, or the name that an endpoint knows.
-    protocol: a `protocols.Protocol`, for what is scored by ROUGE.
-    processes: how many score by ROUGE.
-    layer: of BERTScore, from 1; None: the one of its authors.
-    idf: whether BERTScore weights words by their rarity.
+    model: a local directory, hf://org/name, or a model name of the endpoint.
+    protocol: a `protocols.Protocol`, for ROUGE.
+    processes: number of processes that compute ROUGE.
+    layer: of BERTScore, from 1; None: the authors' choice.
+    idf: whether BERTScore weights tokens by inverse document frequency.
     baseline: FILE of BERTScore's rescaling, or None.
-    threshold: from which probability a sentence counts as supported.
-    batch_size: texts that a model reads at once.
+    threshold: a sentence above this probability counts as supported.
+    batch_size: texts per batch of a model.
     seed: of samples and shuffles.
-    sample: most documents that a judge reads.
+    sample: most documents that a judge rates.
     base_url: of an OpenAI-compatible endpoint.
-    cache: DIR of a judge's answers.
-    show: function (stage, done, total) for progress.
-    note: function (line) for what the user must see at once.
+    cache: directory of a judge's answers.
+    show: function (stage, done, total) that shows progress.
+    note: function (line) that prints a line at once.
   """
 
   model: str | None = None
@@ -59,17 +58,17 @@ class Settings(NamedTuple):
   note: Callable = lambda line: None
 
 
-class Measured(NamedTuple):
-  """The numbers of one measure.
+class Result(NamedTuple):
+  """The numbers of one metric.
 
   Attributes:
     columns: the `metric.Column` of each number.
-    values: {row, such as PREDICTION: float [n, columns]}, NaN where a document
-      has no such number.
-    parts: what fixes the numbers besides the measure's name, for the signature.
-    notes: lines that the user must see.
-    more: what else JSON has.
-    numbers: {title: text} that the table shows below.
+    values: {row of the table, such as PREDICTION: float [n, columns]}, NaN where
+      a document has no such number.
+    parts: of the signature, after the metric's name.
+    notes: lines for stderr.
+    more: further fields of the JSON output.
+    numbers: {title: text}, lines below the table.
   """
 
   columns: tuple
@@ -80,13 +79,13 @@ class Measured(NamedTuple):
   numbers: dict = {}
 
 
-class Measure(NamedTuple):
-  """One word of `score --metrics`.
+class ScoreMetric(NamedTuple):
+  """One metric of `score --metrics`.
 
   Attributes:
-    name: the word.
+    name: its name in --metrics.
     what: one line about it.
-    run: function (list of Row, Settings) -> Measured.
+    run: function (list of Row, Settings) -> Result.
     needs: some of DOCUMENT and MODEL.
   """
 
@@ -97,16 +96,16 @@ class Measure(NamedTuple):
 
 
 def summarize(name, measured):
-  """Returns the numbers of a measure as JSON has them.
+  """Returns the JSON output of a metric.
 
   Args:
-    name: of the measure.
-    measured: a Measured.
+    name: of the metric.
+    measured: a Result.
 
   Returns:
-    dict of values and intervals ({row: {key: number}}, None where no document
-    has one), documents ({row: {key: how many have one}}), signature, and what
-    else the measure gives.
+    dict of values and intervals ({row: {key: number}}, None if no document has
+    one), documents ({row: {key: number of documents that have one}}),
+    signature, and the fields of `measured.more`.
   """
   found = dict(values={}, intervals={}, documents={})
   for row, numbers in measured.values.items():

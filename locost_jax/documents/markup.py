@@ -1,27 +1,22 @@
-"""The text of an HTML page or an EPUB book, in reading order.
+"""The text of an HTML page, in reading order.
 
 Paragraphs are kept apart by blank lines; what a reader does not read (scripts,
 styles, navigation) is left out. Only the standard library is used.
 
-Pages and books may come from anywhere. A page is read in time that grows in
-proportion to its length, whatever is in it (html.parser's grows with the square
-of it where marks are not closed); a book's files are not unpacked if they are
-too large.
+A page may come from anywhere. It is read in time that grows in proportion to its
+length, whatever is in it (html.parser's grows with the square of it where marks
+are not closed).
 """
 
 import codecs
 import html
-import io
-import posixpath
 import re
-from urllib import parse
-from xml.etree import ElementTree
-import zipfile
 
 from locost_jax.errors import InputError
 
-# What they hold is not read. <title> repeats the heading.
-_DROPPED = frozenset('script style nav template title'.split())
+# What they hold is not read. <title> repeats the heading; <svg> has the labels
+# of a drawing.
+_DROPPED = frozenset('script style nav svg template title'.split())
 # A blank line before and after.
 _BLOCKS = frozenset(
     'address article aside blockquote body center dd details dialog div dl dt '
@@ -31,6 +26,7 @@ _BLOCKS = frozenset(
 # A line of their own.
 _LINES = frozenset('li option tr'.split())
 _CELLS = frozenset('td th'.split())
+_HEADINGS = frozenset('h1 h2 h3 h4 h5 h6'.split())
 _ENCODING = re.compile(
     rb'<meta[^>]{0,200}?charset\s*=\s*["\']?\s*([\w.:-]+)'
     rb'|<\?xml[^>]{0,200}?encoding\s*=\s*["\']([\w.:-]+)',
@@ -96,7 +92,7 @@ def decode(data, where, encoding='utf-8'):
       break
   if b'\0' in data and not encoding.startswith(('utf-16', 'utf-32')):
     kind = (
-        'a PDF (pdftotext makes text of it)'
+        'a PDF (its name must end in .pdf)'
         if (data.startswith(b'%PDF'))
         else 'a zip archive'
         if (data.startswith(b'PK\3\4'))
@@ -135,19 +131,45 @@ def html_text(data, where, undeclared='cp1252'):
   Raises:
     InputError: as `decode`, or an encoding that browsers do not know.
   """
+  page = Page()
+  page.feed(source_text(data, where, undeclared))
+  return page.text()
+
+
+def html_headings(data, where, undeclared='cp1252'):
+  """The text of a page, as `html_text`, and where its headings begin.
+
+  Returns:
+    (text, [(character, heading), ...]).
+  """
+  page = Page(marks_headings=True)
+  page.feed(source_text(data, where, undeclared))
+  return take_marks(page.text())
+
+
+def take_marks(text):
+  """Removes the marks of headings: (text, [(character, heading), ...])."""
+  first, *rest = text.split('\4')
+  parts, headings, at = [first], [], len(first)
+  for part in rest:
+    heading = ' '.join(part.strip().split('\n', 1)[0].split())
+    if heading:
+      headings.append((at + len(part) - len(part.lstrip()), heading))
+    parts.append(part)
+    at += len(part)
+  return ''.join(parts), headings
+
+
+def source_text(data, where, undeclared):
+  """The source of a page; arguments as in `html_text`."""
   found = _ENCODING.search(data[:2048])
   if found:
-    text = decode(
-        data, where, _declared((found[1] or found[2]).decode(), where)
-    )
-  else:
-    try:
-      text = decode(data, where)
-    except InputError:
-      text = decode(data, where, undeclared)
-  page = _Page()
-  page.feed(text)
-  return page.text()
+    declared = _declared((found[1] or found[2]).decode(), where)
+    return decode(data, where, declared)
+  try:
+    return decode(data, where)
+  except InputError:
+    return decode(data, where, undeclared)
 
 
 def _declared(encoding, where):
@@ -189,15 +211,17 @@ _RAW = {
 _LONG_NUMBER = re.compile('&#[xX]?[0-9a-fA-F]{100,}+;?')
 
 
-class _Page:
+class Page:
   """Collects the text of a page.
 
   Until all is there \\0 stands for the end of a paragraph, \\1 for that of a
-  line, \\2 and \\3 for newlines and spaces that are kept.
+  line, \\2 and \\3 for newlines and spaces that are kept, and \\4 for the
+  beginning of a heading.
   """
 
-  def __init__(self):
+  def __init__(self, marks_headings=False):
     self._parts, self._dropped, self._verbatim = [], [], 0
+    self._headings = _HEADINGS if marks_headings else ()
 
   def feed(self, text):
     """Reads the whole page."""
@@ -222,6 +246,8 @@ class _Page:
     if tag in _DROPPED and tag not in self._dropped:
       self._dropped.append(tag)
     self._break(tag)
+    if tag in self._headings and not self._dropped:
+      self._parts.append('\4')
     if tag == 'br':  # two of them end a paragraph
       self._parts.append('\2')
     self._verbatim += tag == 'pre'
@@ -234,7 +260,7 @@ class _Page:
 
   def _add(self, data):
     if data and not self._dropped:
-      data = re.sub('[\0\1\2\3]', '', data)
+      data = re.sub('[\0\1\2\3\4]', '', data)
       self._parts.append(
           data.replace('\n', '\2').replace(' ', '\3')
           if self._verbatim
@@ -254,7 +280,11 @@ class _Page:
 
   def text(self):
     """Everything so far, its breaks made lines."""
-    text = re.sub(' {2,}', ' ', ''.join(self._parts))
+    text = ''.join(self._parts)
+    # The mark of a heading goes right before its first character.
+    text = re.sub('\4(?= *[\0\1])', '', text)  # an empty one
+    text = re.sub('\4([\2 ]+)', lambda found: found[1] + '\4', text)
+    text = re.sub(' {2,}', ' ', text)
     text = re.sub(' ?([\0\1\2]) ?', r'\1', text)
     text = re.sub(
         '[\0\1]+', lambda run: '\n\n' if '\0' in run[0] else '\n', text
@@ -268,113 +298,3 @@ def _unescape(text):
   return (
       html.unescape(_LONG_NUMBER.sub('\ufffd', text)) if '&' in text else text
   )
-
-
-def epub_text(data, where, most=None):
-  """The text of an EPUB book: its pages in the order of its spine.
-
-  A page is read once, however often the spine names it.
-
-  Args:
-    data: bytes of the file.
-    where: what to call it in an error.
-    most: bytes that its files may unpack to, together; None: no limit.
-
-  Returns:
-    str; blank lines between paragraphs.
-
-  Raises:
-    InputError: not an EPUB, broken, encrypted, too large, or a page that is not
-      text.
-  """
-  try:
-    with zipfile.ZipFile(io.BytesIO(data)) as book:
-      return _Book(book, where, most).text()
-  except (InputError, MemoryError):
-    raise
-  except Exception as error:  # of zipfile, a decompressor, or the XML parser
-    reason = ' '.join(str(error).strip('"\'').split()) or type(error).__name__
-    raise InputError(f'{where}: a broken EPUB: {reason}') from None
-
-
-class _Book:
-  """Reads the files of an EPUB."""
-
-  def __init__(self, book, where, most):
-    self._book, self._where, self._most = book, where, most
-    self._unpacked = 0
-
-  def text(self):
-    """Returns the text of the pages."""
-    order = self._order()
-    if self._encrypted() & set(order) or any(
-        self._book.getinfo(page).flag_bits & 1
-        for page in order
-        if page in self._book.NameToInfo
-    ):
-      raise InputError(
-          f'{self._where}: an encrypted EPUB (DRM), which cannot be read'
-      )
-    texts = [
-        html_text(self._read(page), f'{self._where}, {page}', 'utf-8')
-        for page in order
-    ]
-    return '\n\n'.join(text for text in texts if text)
-
-  def _order(self):
-    """Returns the names of the pages in reading order, each once."""
-    root = next(
-        (
-            node.get('full-path')
-            for node in self._xml('META-INF/container.xml').iter()
-            if _local(node) == 'rootfile' and node.get('full-path')
-        ),
-        None,
-    )
-    if root is None:
-      raise InputError(
-          f'{self._where}: a broken EPUB: META-INF/container.xml names no '
-          'package'
-      )
-    pages, order = {}, []
-    for node in self._xml(root).iter():
-      if _local(node) == 'item':
-        # The table of contents is no part of the text.
-        if 'html' in node.get('media-type', '') and (
-            'nav' not in node.get('properties', '').split()
-        ):
-          pages[node.get('id')] = posixpath.normpath(
-              posixpath.join(
-                  posixpath.dirname(root), parse.unquote(node.get('href', ''))
-              )
-          )
-      elif _local(node) == 'itemref' and node.get('linear') != 'no':
-        order.append(node.get('idref'))
-    order = list(dict.fromkeys(pages[name] for name in order if name in pages))
-    if not order:
-      raise InputError(f'{self._where}: a broken EPUB: {root} lists no page')
-    return order
-
-  def _encrypted(self):
-    """Returns the names of encrypted files; without DRM fonts may be among them."""
-    name = 'META-INF/encryption.xml'
-    if name not in self._book.NameToInfo:
-      return set()
-    return {
-        parse.unquote(node.get('URI', ''))
-        for node in self._xml(name).iter()
-        if _local(node) == 'CipherReference'
-    }
-
-  def _xml(self, name):
-    return ElementTree.fromstring(self._read(name))
-
-  def _read(self, name):
-    # zipfile unpacks no more than this number says.
-    self._unpacked += self._book.getinfo(name).file_size
-    check_size(f'{self._where}, {name}', self._unpacked, self._most)
-    return self._book.read(name)
-
-
-def _local(node):
-  return str(node.tag).rpartition('}')[2]

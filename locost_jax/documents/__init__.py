@@ -1,0 +1,1 @@
+"""Readers of documents: bytes -> text and the places in it."""

@@ -1,0 +1,339 @@
+"""The text of a Word document, .docx, in reading order.
+
+Headings are places. A list item is a line that begins with '- '; a row of a
+table is a line, its cells separated by ' | '; a note follows the paragraph that
+refers to it. Deleted text, comments, headers and footers are left out.
+
+A document may come from anywhere: only the files with text are unpacked, and not
+if they are too large; nothing in them is expanded. Only the standard library is
+used.
+"""
+
+import io
+import posixpath
+from typing import NamedTuple
+from xml.parsers import expat
+import zipfile
+
+from locost_jax.documents import markup
+from locost_jax.documents import places
+from locost_jax.documents.places import Placed
+from locost_jax.errors import InputError
+
+_ELEMENTS = frozenset(
+    {
+        'http://schemas.openxmlformats.org/wordprocessingml/2006/main',
+        'http://purl.oclc.org/ooxml/wordprocessingml/main',  # ISO 29500 Strict
+    }
+)
+_MATH = frozenset(
+    {
+        'http://schemas.openxmlformats.org/officeDocument/2006/math',
+        'http://purl.oclc.org/ooxml/officeDocument/math',
+    }
+)
+# A fallback says the same again, for older programs.
+_SKIPPED = frozenset('del moveFrom Fallback pPrChange'.split())
+_CHARACTERS = {'tab': ' ', 'br': '\n', 'cr': '\n', 'noBreakHyphen': '-'}
+_PIECE = 2**16  # bytes that are parsed at a time
+_DEPTH = 64  # of tables in tables
+
+
+class _Block(NamedTuple):
+  """A paragraph, a table or a note."""
+
+  text: str
+  kind: str = ''  # 'heading', 'item' or ''
+
+
+def read(data, where, most=None):
+  """Returns the text of a .docx with its headings as places.
+
+  Args:
+    data: bytes of the file.
+    where: what to call it in an error.
+    most: bytes that its files with text may unpack to; None: no limit.
+
+  Returns:
+    Placed.
+
+  Raises:
+    InputError: a broken, encrypted or too large file.
+  """
+  if data.startswith(b'\xd0\xcf\x11\xe0'):
+    raise InputError(
+        f'{where}: is encrypted, or of an older Word; expected a .docx without '
+        'a password'
+    )
+  try:
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+      return _join(_Archive(archive, where, most).blocks())
+  except (InputError, MemoryError):
+    raise
+  except Exception as error:  # of zipfile, a decompressor, or the XML parser
+    reason = ' '.join(str(error).strip('"\'').split()) or type(error).__name__
+    raise InputError(f'{where}: a broken Word document: {reason}') from None
+
+
+class _Archive:
+  """Parses the files of a .docx."""
+
+  def __init__(self, archive, where, most):
+    self._archive, self._where, self._most = archive, where, most
+    self._unpacked = 0
+
+  def blocks(self):
+    """Returns the list of _Block of the body."""
+    main = self._related('').get('officeDocument', 'word/document.xml')
+    related = self._related(main)
+    styles = _Styles()
+    if related.get('styles') in self._archive.NameToInfo:
+      self._parse(related['styles'], styles)
+    notes = {}
+    for kind in ('footnote', 'endnote'):
+      if related.get(f'{kind}s') in self._archive.NameToInfo:
+        found = _Body(styles.kinds(), {})
+        self._parse(related[f'{kind}s'], found)
+        notes |= {(kind, i): text for i, text in found.notes.items()}
+    body = _Body(styles.kinds(), notes)
+    self._parse(main, body)
+    return body.blocks
+
+  def _related(self, name):
+    """Returns {kind: name} of the files that a file refers to."""
+    folder, file = posixpath.split(name)
+    relations = posixpath.join(folder, '_rels', f'{file}.rels')
+    if relations not in self._archive.NameToInfo:
+      return {}
+    found = _Relations()
+    self._parse(relations, found)
+    return {
+        kind: posixpath.normpath(posixpath.join('/', folder, target))[1:]
+        for kind, target in found.targets.items()
+    }
+
+  def _parse(self, name, handler):
+    """Gives the elements of a file to handler.start, .end and .characters."""
+    # zipfile unpacks no more than this number says.
+    self._unpacked += self._archive.getinfo(name).file_size
+    markup.check_size(f'{self._where}, {name}', self._unpacked, self._most)
+    parser = expat.ParserCreate(namespace_separator=' ')
+    parser.buffer_text = True
+    parser.StartDoctypeDeclHandler = self._refuse
+    parser.StartElementHandler = handler.start
+    parser.EndElementHandler = handler.end
+    parser.CharacterDataHandler = handler.characters
+    with self._archive.open(name) as file:
+      while piece := file.read(_PIECE):
+        parser.Parse(piece)
+    parser.Parse(b'', True)
+
+  def _refuse(self, *unused):
+    raise ValueError('its XML declares a document type, which Word never does')
+
+
+class _Handler:
+  """Reads the elements of a file; names are 'namespace tag'."""
+
+  def start(self, name, attributes):
+    pass
+
+  def end(self, name):
+    pass
+
+  def characters(self, data):
+    pass
+
+
+class _Relations(_Handler):
+  """Collects the targets of a .rels file by their kinds."""
+
+  def __init__(self):
+    self.targets = {}  # the last part of the type -> path
+
+  def start(self, name, attributes):
+    if name.endswith(' Relationship') and 'Target' in attributes:
+      kind = attributes.get('Type', '').rpartition('/')[2]
+      if attributes.get('TargetMode') != 'External':
+        self.targets.setdefault(kind, attributes['Target'])
+
+
+class _Styles(_Handler):
+  """Collects the paragraph styles that are headings or list items."""
+
+  def __init__(self):
+    self._kinds, self._based, self._id = {}, {}, None
+
+  def start(self, name, attributes):
+    tag, value = _tag(name), _value(attributes, 'val')
+    if tag == 'style':
+      self._id = _value(attributes, 'styleId')
+    elif tag == 'basedOn':
+      self._based[self._id] = value
+    elif tag == 'name' and value.lower().startswith(('heading ', 'title')):
+      self._kinds[self._id] = 'heading'
+    elif tag in ('outlineLvl', 'numId'):
+      self._kinds.setdefault(self._id, _kind(tag, value))
+
+  def kinds(self):
+    """Returns {style: 'heading', 'item' or ''}, as inherited."""
+    return {
+        style: self._find(style) for style in {**self._kinds, **self._based}
+    }
+
+  def _find(self, style):
+    seen = set()
+    while style and style not in seen:  # a circle ends
+      if style in self._kinds:
+        return self._kinds[style]
+      seen.add(style)
+      style = self._based.get(style)
+    return ''
+
+
+class _Paragraph:
+  """A paragraph that is being read."""
+
+  def __init__(self):
+    self.pieces, self.kind = [], ''
+
+  def block(self):
+    """Returns its _Block."""
+    lines = (
+        ' '.join(line.split()) for line in ''.join(self.pieces).split('\n')
+    )
+    return _Block('\n'.join(filter(None, lines)), self.kind)
+
+
+class _Body(_Handler):
+  """Collects the blocks of a body, or of each note.
+
+  Attributes:
+    blocks: list of _Block.
+    notes: {id: text}, if the file is one of notes.
+  """
+
+  def __init__(self, kinds, notes):
+    self.blocks, self.notes = [], {}
+    self._kinds, self._known = kinds, notes
+    self._paragraphs = []  # a box of text is a paragraph in a paragraph
+    self._tables = []  # (the blocks around it, rows) for tables in tables
+    self._pending = []  # notes that follow the next block
+    self._cited, self._note = {}, None
+    self._skipped, self._is_text = 0, False
+
+  def start(self, name, attributes):
+    tag = _tag(name)
+    if self._skipped or tag in _SKIPPED:
+      self._skipped += 1
+    elif tag == 'p':
+      self._paragraphs.append(_Paragraph())
+    elif tag == 'tbl':
+      if len(self._tables) == _DEPTH:
+        raise ValueError(f'more than {_DEPTH} tables in each other')
+      self._tables.append((self.blocks, []))
+    elif tag == 'tr' and self._tables:
+      self._tables[-1][1].append([])
+    elif tag == 'tc' and self._tables:
+      self.blocks = []
+    elif tag in ('footnote', 'endnote'):
+      self._note, self.blocks = _value(attributes, 'id'), []
+    elif self._paragraphs:
+      self._add(tag, attributes)
+
+  def _add(self, tag, attributes):
+    """Reads an element of a paragraph."""
+    paragraph = self._paragraphs[-1]
+    self._is_text = tag == 't'
+    if tag in _CHARACTERS:
+      paragraph.pieces.append(_CHARACTERS[tag])
+    elif tag == 'pStyle':
+      style = _value(attributes, 'val')
+      paragraph.kind = paragraph.kind or self._kinds.get(style, '')
+    elif tag in ('outlineLvl', 'numId') and paragraph.kind != 'heading':
+      paragraph.kind = _kind(tag, _value(attributes, 'val'))
+    elif tag in ('footnoteReference', 'endnoteReference'):
+      self._cite(tag.removesuffix('Reference'), _value(attributes, 'id'))
+
+  def _cite(self, kind, number):
+    """Reads a reference to a note: '[1]'."""
+    if (kind, number) in self._known:
+      key = kind, number
+      if key not in self._cited:
+        self._cited[key] = len(self._cited) + 1
+        self._pending.append(f'[{self._cited[key]}] {self._known[key]}')
+      self._paragraphs[-1].pieces.append(f'[{self._cited[key]}]')
+
+  def characters(self, data):
+    if self._is_text and not self._skipped:
+      self._paragraphs[-1].pieces.append(data.replace('\n', ' '))
+
+  def end(self, name):
+    tag = _tag(name)
+    self._is_text = False
+    if self._skipped:
+      self._skipped -= 1
+    elif tag == 'p' and self._paragraphs:
+      self._close(self._paragraphs.pop().block())
+    elif tag == 'tc' and self._tables and self._tables[-1][1]:
+      cell = ' '.join(' '.join(block.text.split()) for block in self.blocks)
+      self._tables[-1][1][-1].append(cell)
+    elif tag == 'tbl' and self._tables:
+      self.blocks, rows = self._tables.pop()
+      self._close(_Block('\n'.join(map(' | '.join, filter(any, rows)))))
+    elif tag in ('footnote', 'endnote'):
+      text = ' '.join(block.text for block in self.blocks)
+      if text:
+        self.notes[self._note] = text
+
+  def _close(self, block):
+    """Adds a block and, outside of tables, the notes that it refers to."""
+    if block.text:
+      self.blocks.append(block)
+    if not self._tables and not self._paragraphs:
+      self.blocks += map(_Block, self._pending)
+      self._pending = []
+
+
+def _tag(name):
+  """Returns the tag of an element of Word, 't' of mathematics too, or ''."""
+  space, _, tag = name.rpartition(' ')
+  if space in _ELEMENTS or tag == 'Fallback':
+    return tag
+  return 't' if tag == 't' and space in _MATH else ''
+
+
+def _value(attributes, name):
+  """Returns an attribute of Word's, whatever its namespace, or ''."""
+  return next(
+      (
+          value
+          for key, value in attributes.items()
+          if key.rpartition(' ')[2] == name
+      ),
+      '',
+  )
+
+
+def _kind(tag, value):
+  """Returns the kind of a paragraph with an outline level or a list number."""
+  if tag == 'outlineLvl':  # 9 is body text
+    return '' if value == '9' else 'heading'
+  return '' if value == '0' else 'item'  # 0 is no list
+
+
+def _join(blocks):
+  """Returns blocks as one Placed; a blank line except between items."""
+  pieces, headings, at, before = [], [], 0, None
+  for block in blocks:
+    text = f'- {block.text}' if block.kind == 'item' else block.text
+    if before:
+      is_list = before == block.kind == 'item'
+      pieces.append('\n' if is_list else '\n\n')
+      at += len(pieces[-1])
+    if block.kind == 'heading':
+      headings.append(places.of_heading(at, block.text))
+    pieces.append(text)
+    at += len(text)
+    before = block.kind or 'text'
+  return Placed(''.join(pieces), tuple(headings))

@@ -1,0 +1,192 @@
+"""The text of a PDF, page by page (extra `documents`: pypdfium2).
+
+PDFium gives the lines of each page in the order in which the file draws them,
+which for most files is the order of reading, columns too. Then
+
+- lines that recur at the top or bottom of pages (running heads, page numbers)
+  are left out;
+- words that are cut at the end of a line are joined;
+- lines are joined to paragraphs, also over the end of a page.
+"""
+
+import collections
+import importlib.util
+import json
+import re
+import subprocess
+import sys
+
+from locost_jax.documents import markup
+from locost_jax.documents.places import Place
+from locost_jax.documents.places import Placed
+from locost_jax.errors import InputError
+
+_COMMAND = (sys.executable, '-m', 'locost_jax.documents.pdf_process')
+_SECONDS = 600  # that the process may take
+_EDGE = 2  # lines at the top and at the bottom of a page that may be heads
+_RECURS = 3  # pages with a line at the same edge that make it a head
+_NEAR = 4  # of which two are at most this many pages apart
+# A line shorter than this share of a page's long lines may end a paragraph.
+_SHORT = 0.8
+_ENDS = re.compile(r'[.!?:;]["\'”’)\]]*\Z')
+_STARTS = re.compile(r'["“‘(\[]?[A-Z0-9•\-–—*§]')
+_HYPHEN = re.compile(r'(\w+)[-\u00ad\u2010]\Z')
+# The dots of a table of contents.
+_LEADERS = re.compile(r' ?(?:\. ?){5,}')
+_ROMAN = re.compile(r'[ivxlcdm]+', re.IGNORECASE)
+
+
+def read(data, where, most=None):
+  """Returns the text of a PDF with its pages as places.
+
+  Args:
+    data: bytes of the file.
+    where: what to call it in an error.
+    most: bytes of text that it may have; None: no limit.
+
+  Returns:
+    Placed; 'page 1' is the first page of the file.
+
+  Raises:
+    InputError: pypdfium2 is missing, a broken or encrypted file, no text (a scan),
+      or too much of it.
+  """
+  lines = _read_lines(data, where, most)
+  empty = sum(not page for page in lines)
+  if empty == len(lines):
+    raise InputError(
+        f'{where}: its {len(lines):,} pages have no text, as those of a scan; '
+        'expected a PDF with text (ocrmypdf adds it)'
+    )
+  notes = (
+      (f'{where}: {empty:,} of {len(lines):,} pages have no text',)
+      if empty
+      else ()
+  )
+  return _join(_without_heads(lines))._replace(notes=notes)
+
+
+def _read_lines(data, where, most):
+  """Returns the lines of each page: a list of lists of str."""
+  if importlib.util.find_spec('pypdfium2') is None:
+    raise InputError(
+        f'{where}: is a PDF, which needs pypdfium2: '
+        'pip install "locost_jax[documents]"'
+    )
+  try:
+    done = subprocess.run(
+        [*_COMMAND, str(most or 0)],
+        input=data,
+        capture_output=True,
+        check=False,
+        timeout=_SECONDS,
+    )
+  except subprocess.TimeoutExpired:
+    raise InputError(
+        f'{where}: its text was not found within {_SECONDS} seconds'
+    ) from None
+  if done.returncode:
+    last = done.stderr.decode('utf-8', 'replace').strip().splitlines()[-1:]
+    reason = last[0] if last else f'its reader ended with {done.returncode}'
+    raise InputError(f'{where}: a broken PDF: {reason}')
+  found = json.loads(done.stdout)
+  if found.get('error') == 'encrypted':
+    raise InputError(
+        f'{where}: is encrypted; expected a PDF without a password'
+    )
+  if 'error' in found:
+    raise InputError(f'{where}: a broken PDF: {found["error"]}')
+  markup.check_size(where, found.get('too_large', 0), most)
+  if not found['pages']:
+    raise InputError(f'{where}: a PDF without pages')
+  return [
+      [_LEADERS.sub(' … ', line) for line in page] for page in found['pages']
+  ]
+
+
+def _without_heads(pages):
+  """Returns the pages without the lines that recur at their edges."""
+  seen = collections.defaultdict(list)  # (edge, line) -> pages
+  for number, lines in enumerate(pages):
+    for edge, line in _edges(lines):
+      seen[edge, _shape(line)].append(number)
+  heads = {
+      key
+      for key, found in seen.items()
+      if len(found) >= _RECURS
+      and min(b - a for a, b in zip(found, found[1:])) <= _NEAR
+  }
+  kept = []
+  for lines in pages:
+    drop = {
+        edge % len(lines)
+        for edge, line in _edges(lines)
+        if (edge, _shape(line)) in heads
+    }
+    kept.append([line for i, line in enumerate(lines) if i not in drop])
+  return kept
+
+
+def _edges(lines):
+  """Returns [(place, line)]: places 0, 1 from the top, -1, -2 from the end."""
+  count = min(_EDGE, len(lines) // 2)
+  return [(i, lines[i]) for i in [*range(count), *range(-count, 0)]]
+
+
+def _shape(line):
+  """A line with '#' for its numbers; a roman number alone is one too."""
+  return '#' if _ROMAN.fullmatch(line) else re.sub(r'\d+', '#', line)
+
+
+def _join(pages):
+  """Returns the lines as one Placed text of paragraphs."""
+  known = collections.Counter(
+      word for lines in pages for line in lines for word in _words(line)
+  )
+  parts, places, at, before = [], [], 0, ''
+  for number, lines in enumerate(pages, start=1):
+    long = sorted(map(len, lines))[len(lines) * 4 // 5] if lines else 0
+    is_first = True
+    for line in lines:
+      between = _between(before, line, long, known) if before else ''
+      if between is None:  # a cut word
+        parts[-1] = parts[-1][:-1]
+        at -= 1
+        between = ''
+      parts += [between, line]
+      at += len(between)
+      if is_first:
+        places.append(Place(at, f'page {number}'))
+        is_first = False
+      at += len(line)
+      before = line
+  return Placed(''.join(parts), tuple(places))
+
+
+def _between(before, line, long, known):
+  """Returns what stands between two lines; None: the hyphen goes.
+
+  Args:
+    before: the line before.
+    line: the next line.
+    long: the length of long lines of the page.
+    known: Counter of the words of the document.
+  """
+  cut = _HYPHEN.search(before)
+  if cut and line[:1].islower():
+    rest = re.match(r'\w+', line)
+    whole = cut[1] + rest[0] if rest else ''
+    hyphenated = f'{cut[1]}-{rest[0]}' if rest else ''
+    is_compound = before[-1] != '\u00ad' and (
+        known[hyphenated.lower()] > known[whole.lower()]
+    )
+    return '' if is_compound else None
+  is_short = len(before) < _SHORT * long
+  if is_short and (_ENDS.search(before) or _STARTS.match(line)):
+    return '\n\n'
+  return ' '
+
+
+def _words(line):
+  """The words of a line in lower case; compounds count as one."""
+  return re.findall(r'\w+(?:-\w+)*', line.lower())

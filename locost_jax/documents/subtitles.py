@@ -1,0 +1,156 @@
+"""The text of subtitles: WebVTT (.vtt) and SubRip (.srt).
+
+Several voices may share a cue. What one speaker says is a paragraph, in the form of meeting corpora:
+'NAME: what is said'. Each cue is a place: its time, and its speaker if known.
+Marks are left out, and so are lines that a rolling caption repeats.
+"""
+
+import html
+import re
+
+from locost_jax.documents.places import Place
+from locost_jax.documents.places import Placed
+from locost_jax.errors import InputError
+
+_TIME = re.compile(r'(?:(\d{1,4}):)?(\d\d):(\d\d)[.,](\d{3})')
+_ARROW = '-->'
+_VOICE = re.compile(r'<v(?:\.[^\s>]*)?\s+([^>]+)>')
+_MARKS = re.compile(r'<[^<>]*>|\{\\[^{}]*\}')
+# 'JOHN: ...', '- PhD A: ...' or '>> JOHN: ...' at the beginning of a line.
+_NAME = re.compile(r"(?:-|>>+)?\s*([\w.'’-]+(?: [\w.'’-]+){0,3}):\s+(?=\S)")
+_SKIPPED = re.compile(r'(?:WEBVTT|NOTE|STYLE|REGION)(?:\s|\Z)')
+_LIKE_A_TIME = re.compile(r'\d+:\d\d(?::|[.,]\d)')
+_PAUSE = 2.0  # seconds between cues that may end a paragraph
+_LONG = 600  # characters after which a paragraph ends with its sentence
+_ENDS = re.compile(r'[.!?…]["\'”’)\]]*\Z')
+
+
+def read(text, where):
+  """Returns the text of subtitles with the times as places.
+
+  Args:
+    text: the file's.
+    where: what to call it in an error.
+
+  Returns:
+    Placed.
+
+  Raises:
+    InputError: a cue without a valid time, or no cue at all.
+  """
+  pieces, places, at = [], [], 0
+  before = None  # the cue before, its speaker carried on
+  length = 0  # characters of the paragraph
+  for start, end, speaker, words in _cues(text, where):
+    if before is None:
+      between = ''
+    elif speaker and speaker != before[2]:
+      between = '\n\n'
+    elif length > _LONG and _ENDS.search(before[3]):
+      between = '\n\n'
+    elif start - before[1] > _PAUSE and _ENDS.search(before[3]):
+      between = '\n\n'
+    else:
+      between = ' '
+    named = speaker or (before[2] if before else '')
+    if between != ' ' and named:
+      words = f'{named}: {words}'
+    if between != ' ':
+      length = 0
+    at += len(between)
+    label = _clock(start) + (f', {named}' if named else '')
+    if not places or places[-1].label != label:
+      places.append(Place(at, label))
+    pieces += [between, words]
+    at += len(words)
+    length += len(words)
+    before = (start, end, named, words)
+  if before is None:
+    raise InputError(f'{where}: has no subtitle')
+  return Placed(''.join(pieces), tuple(places))
+
+
+def _cues(text, where):
+  """Yields (start, end, speaker or '', a line); seconds from the beginning."""
+  shown = []  # the lines of the cue before
+  times = None
+  for number, block in _blocks(text):
+    if _SKIPPED.match(block[0]) and _ARROW not in block[0]:
+      continue
+    at = next((i for i, line in enumerate(block[:2]) if _ARROW in line), None)
+    if at is not None:
+      times = _times(block[at], where, number + at)
+      block = block[at + 1 :]
+    elif times is None or any(map(_LIKE_A_TIME.match, block[:2])):
+      raise InputError(
+          f'{where}:{number}: expected a time like 00:01:02.000 --> '
+          f'00:01:04.000, got {block[0][:60]!r}'
+      )
+    # Otherwise a blank line stood in a cue.
+    lines = [(name, _plain(line)) for name, line in _voices(block)]
+    for name, line in lines:
+      if line and (name, line) not in shown:
+        yield *times, *((name, line) if name else _split_name(line))
+    shown = lines
+
+
+def _voices(lines):
+  """Yields (name in '<v name>' or '', what follows)."""
+  for line in lines:
+    first, *rest = _VOICE.split(line)
+    yield '', first
+    for name, words in zip(rest[::2], rest[1::2]):
+      yield _plain(name), words
+
+
+def _split_name(line):
+  """'JOHN: ...' -> ('JOHN', '...'); a name's words begin with capitals."""
+  found = _NAME.match(line)
+  if found and all(
+      word[0].isupper() or word[0].isdigit() for word in found[1].split()
+  ):
+    return found[1], line[found.end() :]
+  return '', line
+
+
+def _blocks(text):
+  """Yields (line number, lines) of the blocks between blank lines."""
+  block = []
+  for number, line in enumerate(text.split('\n'), start=1):
+    if line.strip():
+      block.append(line.strip())
+    elif block:
+      yield number - len(block), block
+      block = []
+  if block:
+    yield number + 1 - len(block), block
+
+
+def _times(line, where, number):
+  """Returns the seconds of 'START --> END ...'."""
+  first, _, rest = line.partition(_ARROW)
+  found = _TIME.fullmatch(first.strip()), _TIME.match(rest.strip())
+  if not all(found):
+    raise InputError(
+        f'{where}:{number}: expected a time like 00:01:02.000 --> '
+        f'00:01:04.000, got {line[:60]!r}'
+    )
+  start, end = (
+      3600 * int(m[1] or 0) + 60 * int(m[2]) + int(m[3]) + int(m[4]) / 1000
+      for m in found
+  )
+  if end < start:
+    raise InputError(f'{where}:{number}: ends before it begins: {line[:60]!r}')
+  return start, end
+
+
+def _plain(line):
+  """A line without marks."""
+  return ' '.join(html.unescape(_MARKS.sub('', line)).split())
+
+
+def _clock(seconds):
+  """Seconds -> 'HH:MM:SS'."""
+  minutes, seconds = divmod(int(seconds), 60)
+  hours, minutes = divmod(minutes, 60)
+  return f'{hours:02}:{minutes:02}:{seconds:02}'

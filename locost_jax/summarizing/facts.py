@@ -1,0 +1,59 @@
+"""Facts about a summary: what made it, and its line on stderr."""
+
+import os
+
+import jax
+
+import locost_jax
+from locost_jax.devices import memory
+from locost_jax.summarizing import summaries
+from locost_jax.workdir import find
+
+
+def describe_origin(summarizer, settings, options):
+  """Returns the fields of every row that reproduce its summary."""
+  run = find.find_run(options.checkpoint)
+  path = os.path.abspath(options.checkpoint if run is None else run[1])
+  step = os.path.basename(path)
+  device = jax.local_devices()[0]
+  how = options.parts._asdict() if options.parts else {}
+  return dict(
+      settings={**settings, **how},
+      dtype=options.dtype,
+      checkpoint=dict(
+          path=path,
+          step=int(step) if run and step.isdigit() else None,
+          fingerprint=summaries.fingerprint(summarizer),
+      ),
+      versions=dict(locost_jax=locost_jax.__version__, jax=jax.__version__),
+      backend=device.platform,
+      device=device.device_kind,
+  )
+
+
+def describe_done(done, total):
+  """Returns the line that reports a document on stderr.
+
+  Args:
+    done: summaries.Done, with a row.
+    total: documents.
+  """
+  row, dropped = done.row, done.job.dropped
+  unread = ''
+  if dropped:
+    which = 'part' if dropped == 1 else f'{dropped} parts'
+    unread = f'the last {which} not read, '
+  selected = ''
+  if 'tokens_selected' in row:
+    selected = f'{row["tokens_selected"]:,} selected, '
+  if 'levels' in row:
+    left = row['parts'] - len(row['parts_used'])
+    unread += f'{row["parts"]} parts, {row["levels"]} levels, '
+    unread += f'{left} parts without a summary, ' if left else ''
+  return (
+      f'{done.job.number + 1:{len(str(total))}}/{total}  {row["id"]}: '
+      f'{row["tokens_read"]:,} tokens read, {row["tokens_kept"]:,} kept, {unread}{selected}'
+      f'{row["seconds"]:.1f} s (encoding {row["seconds_encoding"]:.1f}, '
+      f'decoding {row["seconds_decoding"]:.1f}), peak memory '
+      f'{memory.show(row["peak_memory_bytes"])}'
+  )

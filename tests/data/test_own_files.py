@@ -1,0 +1,100 @@
+"""Own files: lists of questions in a row, references of another name."""
+
+import json
+
+import pytest
+
+from configs import default
+from locost_jax.data import corpus as corpus_lib
+from locost_jax.errors import InputError
+
+ROWS = [
+    {
+        'id': 'm1',
+        'text': 'A long meeting.',
+        'questions': [
+            {'text': 'Why blue?', 'answer': 'For the sea.', 'n': 3},
+            {'text': 'Who decides?', 'answer': 'B.'},
+        ],
+    },
+    {'text': 'Another one.', 'questions': []},
+    {'text': 'A third.', 'questions': [{'text': 'When?', 'answer': 'Soon.'}]},
+]
+
+
+def read(tmp_path, rows, **data):
+  path = tmp_path / 'rows.jsonl'
+  path.write_text('\n'.join(map(json.dumps, rows)))
+  config = default.get_config()
+  config.data.update(dict(test_files=str(path), **data))
+  corpus = corpus_lib.corpus(config)
+  return list(corpus.read('test', str(path))), corpus, path
+
+
+NESTED = dict(
+    input_field='text',
+    query_field='questions[].text',
+    target_field='questions[].answer',
+)
+
+
+def test_a_row_for_each_question(tmp_path):
+  found, _, path = read(tmp_path, ROWS, **NESTED)
+  assert [row['id'] for row in found] == ['m1#0', 'm1#1', f'{path}:2#0']
+  assert [(row['inputs'], row['targets']) for row in found] == [
+      ('Why blue?\n\nA long meeting.', 'For the sea.'),
+      ('Who decides?\n\nA long meeting.', 'B.'),
+      ('When?\n\nA third.', 'Soon.'),
+  ]
+  assert corpus_lib.has_queries(read_config(path))
+
+
+def read_config(path):
+  config = default.get_config()
+  config.data.update(dict(train_files=str(path), **NESTED))
+  return config
+
+
+@pytest.mark.parametrize(
+    'row, data, line',
+    [
+        (
+            {'text': 'a'},
+            {},
+            "row 0: field 'questions' must be a list of objects",
+        ),
+        (
+            {'text': 'a', 'questions': [{'text': 'b'}]},
+            {},
+            r"row 0: questions\[0\] must have a text in 'answer'",
+        ),
+        (
+            {'text': 'a', 'questions': ['b']},
+            {},
+            r"questions\[0\] must have a text in 'answer'",
+        ),
+        (
+            ROWS[0],
+            dict(query_field='others[].text'),
+            'expected fields of one list',
+        ),
+        (ROWS[0], dict(target_field='questions[].a[].b'), 'fields of one list'),
+    ],
+)
+def test_one_line_for_a_list_of_another_form(tmp_path, row, data, line):
+  with pytest.raises(InputError, match=line):
+    read(tmp_path, [row], **{**NESTED, **data})
+
+
+def test_references_of_another_name(tmp_path):
+  row = {'document': 'a', 'summary': 'b', 'answers': ['b', 'c']}
+  (found,), corpus, _ = read(tmp_path, [row], references_field='answers')
+  assert json.loads(found['references']) == ['b', 'c']
+  assert corpus.made_of('test')['references_field'] == 'answers'
+  (found,), corpus, _ = read(tmp_path, [row])
+  assert found['references'] == ''
+  assert 'references_field' not in corpus.made_of('test')
+  with pytest.raises(
+      InputError, match="'references' must be a list of strings"
+  ):
+    read(tmp_path, [{**row, 'answers': 'b'}], references_field='answers')

@@ -1,0 +1,62 @@
+"""Writes small PDFs: pages of lines, or of columns of lines."""
+
+import zlib
+
+
+def make(pages, compress=False):
+  """Returns the bytes of a PDF.
+
+  Args:
+    pages: for each page a list of lines, or of (x, y, line) in points.
+    compress: whether the pages are compressed.
+  """
+  objects = ['<< /Type /Catalog /Pages 2 0 R >>', None]
+  objects.append('<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>')
+  kids = []
+  for lines in pages:
+    stream = _stream(lines)
+    filters = ''
+    if compress:
+      stream, filters = zlib.compress(stream), ' /Filter /FlateDecode'
+    objects.append((f'<< /Length {len(stream)}{filters} >>', stream))
+    kids.append(f'{len(objects) + 1} 0 R')
+    objects.append(
+        '<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Resources '
+        f'<< /Font << /F1 3 0 R >> >> /Contents {len(objects)} 0 R >>'
+    )
+  objects[1] = f'<< /Type /Pages /Kids [{" ".join(kids)}] /Count {len(kids)} >>'
+  return assemble(objects)
+
+
+def assemble(objects):
+  """Returns a PDF of objects: str, or (dict, stream bytes); 1 is the root."""
+  data, offsets = b'%PDF-1.4\n', []
+  for number, item in enumerate(objects, start=1):
+    offsets.append(len(data))
+    data += f'{number} 0 obj\n'.encode()
+    if isinstance(item, str):
+      data += item.encode('latin-1')
+    else:
+      data += item[0].encode() + b'\nstream\n' + item[1] + b'\nendstream'
+    data += b'\nendobj\n'
+  start = len(data)
+  data += f'xref\n0 {len(objects) + 1}\n0000000000 65535 f \n'.encode()
+  data += b''.join(f'{offset:010} 00000 n \n'.encode() for offset in offsets)
+  return (
+      data
+      + (
+          f'trailer << /Size {len(objects) + 1} /Root 1 0 R >>\nstartxref\n'
+          f'{start}\n%%EOF'
+      ).encode()
+  )
+
+
+def _stream(lines):
+  """The operators that draw lines, 14 points apart unless placed."""
+  parts = []
+  for i, line in enumerate(lines):
+    x, y, text = (72, 740 - 14 * i, line) if isinstance(line, str) else line
+    for mark in '\\()':
+      text = text.replace(mark, f'\\{mark}')
+    parts.append(f'BT /F1 11 Tf {x} {y} Td ({text}) Tj ET')
+  return '\n'.join(parts).encode('cp1252')

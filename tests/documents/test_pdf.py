@@ -1,0 +1,197 @@
+"""PDFs: pages, running heads, cut words, paragraphs; scans and broken files."""
+
+from pathlib import Path
+import sys
+import zlib
+
+import pytest
+
+from locost_jax.documents import pdf
+from locost_jax.documents import places
+from locost_jax.errors import InputError
+from tests.documents import made_pdf
+
+LONG = 'The whale swam on through the cold grey water of the northern sea and'
+
+
+def word(page):
+  """A word of its own for each page."""
+  return 3 * chr(96 + page)
+
+
+def story(pages):
+  """Pages with a title at the top and a number below; each has its own text."""
+  return [
+      [
+          'THE WHALE' if page % 2 else f'CHAPTER {page // 8 + 1}',
+          f'{LONG} {word(page)},',
+          f'{LONG} so it went on with page number {word(page)}',
+          f'it ended here as all of page {word(page)} did.',
+          str(page),
+      ]
+      for page in range(1, pages + 1)
+  ]
+
+
+@pytest.mark.parametrize('compress', [False, True])
+def test_pages_without_heads_and_numbers(compress):
+  found = pdf.read(made_pdf.make(story(20), compress), 'a.pdf')
+  assert 'CHAPTER' not in found.text and 'THE WHALE' not in found.text
+  assert ' '.join(found.text.split()).startswith(f'{LONG} aaa, {LONG} so it')
+  assert [place.label for place in found.places] == [
+      f'page {number}' for number in range(1, 21)
+  ]
+  for number, place in enumerate(found.places, start=1):
+    assert found.text[place.start :].startswith(f'{LONG} {word(number)},')
+    at = found.text.index(f'page number {word(number)}')
+    assert places.label_at(found.places, at) == f'page {number}'
+  # Nothing else is lost: the words in their order.
+  want = [
+      word for page in story(20) for line in page[1:-1] for word in line.split()
+  ]
+  assert found.text.split() == want
+
+
+def test_lines_that_recur_elsewhere_stay():
+  pages = [
+      [
+          f'First line {chr(97 + i)} of it,',
+          'the same.',
+          f'last {chr(97 + i)} one.',
+      ]
+      for i in range(9)
+  ]
+  found = pdf.read(made_pdf.make(pages), 'a.pdf')
+  assert found.text.count('the same.') == 9
+  assert found.text.count('First line') == 9
+
+
+def test_cut_words_and_compounds():
+  lines = [
+      f'{LONG} a sum-',
+      f'mary of the state-space model, {LONG[:40]}',
+      f'{LONG} state-',
+      'space models again, which ends it all here right now in full, not-',
+      'Withstanding the rest. A summary.',
+  ]
+  text = pdf.read(made_pdf.make([lines]), 'a.pdf').text
+  assert 'a summary of the state-space model' in text
+  assert 'state-space models again' in text
+  assert 'not- Withstanding' in text
+
+
+def test_paragraphs_end_with_short_lines():
+  lines = [
+      'A Heading',
+      LONG,
+      'and it ended.',
+      f'Next {LONG}',
+      f'{LONG} end.',
+      f'{LONG} more.',
+  ]
+  text = pdf.read(made_pdf.make([lines]), 'a.pdf').text
+  assert text.split('\n\n') == [
+      'A Heading',
+      f'{LONG} and it ended.',
+      f'Next {LONG} {LONG} end. {LONG} more.',
+  ]
+
+
+def test_a_paragraph_goes_on_over_a_page():
+  pages = [[LONG, f'{LONG} and'], [f'more of it: {LONG}', LONG]]
+  found = pdf.read(made_pdf.make(pages), 'a.pdf')
+  assert '\n' not in found.text
+  assert found.text[found.places[1].start :].startswith('more of it')
+  span = (0, len(found.text))
+  assert places.label_of(found.places, span) == 'page 1 to page 2'
+
+
+def test_the_dots_of_a_table_of_contents():
+  lines = [
+      '1.1. Purpose ............ 12',
+      '1.2. More . . . . . . . 13',
+      'Wait... no.',
+  ]
+  text = pdf.read(made_pdf.make([lines]), 'a.pdf').text
+  assert text.split() == '1.1. Purpose … 12 1.2. More … 13 Wait... no.'.split()
+
+
+def test_columns_in_the_order_of_the_file():
+  left = [(72, 740 - 14 * i, f'left column line {i} here') for i in range(5)]
+  right = [(330, 740 - 14 * i, f'right column line {i} here') for i in range(5)]
+  text = pdf.read(made_pdf.make([left + right]), 'a.pdf').text
+  assert text.index('left column line 4') < text.index('right column line 0')
+
+
+def test_pages_without_text_are_counted():
+  found = pdf.read(made_pdf.make([[LONG], [], [LONG + ' 2']]), 'a.pdf')
+  assert found.notes == ('a.pdf: 1 of 3 pages have no text',)
+  assert [place.label for place in found.places] == ['page 1', 'page 3']
+
+
+@pytest.mark.parametrize(
+    'data, line',
+    [
+        (
+            made_pdf.make([[], []]),
+            'a.pdf: its 2 pages have no text, as those of a',
+        ),
+        (made_pdf.make([[LONG]])[:200], 'a.pdf: a broken PDF: '),
+        (b'%PDF-1.4 nothing', 'a.pdf: a broken PDF: '),
+    ],
+    ids=['scan', 'cut', 'nothing'],
+)
+def test_one_line_for_a_bad_file(data, line):
+  with pytest.raises(InputError) as error:
+    pdf.read(data, 'a.pdf')
+  assert str(error.value).startswith(line) and '\n' not in str(error.value)
+
+
+def test_a_password_is_needed():
+  """Encrypted with RC4 and 40 bits; the password is `secret`."""
+  data = (Path(__file__).parent / 'encrypted.pdf').read_bytes()
+  with pytest.raises(InputError, match='is encrypted; expected a PDF without'):
+    pdf.read(data, 'a.pdf')
+
+
+@pytest.mark.parametrize(
+    'program, line',
+    [
+        ('import os; os.abort()', 'a broken PDF: its reader ended with -6'),
+        ('raise MemoryError("full")', 'a broken PDF: MemoryError: full'),
+        ('import time; time.sleep(9)', 'not found within 1 seconds'),
+    ],
+)
+def test_a_reader_that_ends(program, line, monkeypatch):
+  monkeypatch.setattr(pdf, '_COMMAND', (sys.executable, '-c', program))
+  monkeypatch.setattr(pdf, '_SECONDS', 1)
+  with pytest.raises(InputError, match=line):
+    pdf.read(b'', 'a.pdf')
+
+
+def test_too_much_text():
+  with pytest.raises(InputError, match='at most 100 .--max_document_bytes'):
+    pdf.read(made_pdf.make([[LONG], [LONG]]), 'a.pdf', most=100)
+
+
+def test_a_stream_that_unpacks_to_too_much():
+  """300 MB of spaces in 300 KB: no text, and the process stays small."""
+  bomb = zlib.compress(b' ' * 300_000_000, 9)
+  data = made_pdf.assemble(
+      [
+          '<< /Type /Catalog /Pages 2 0 R >>',
+          '<< /Type /Pages /Kids [3 0 R] /Count 1 >>',
+          '<< /Type /Page /Parent 2 0 R /MediaBox [0 0 9 9] /Contents 4 0 R >>',
+          (f'<< /Length {len(bomb)} /Filter /FlateDecode >>', bomb),
+      ]
+  )
+  with pytest.raises(InputError, match='a.pdf: '):
+    pdf.read(data, 'a.pdf', most=2**20)
+
+
+def test_without_pypdfium2(monkeypatch):
+  monkeypatch.setattr(pdf.importlib.util, 'find_spec', lambda name: None)
+  with pytest.raises(
+      InputError, match=r'pip install "locost_jax\[documents\]"'
+  ):
+    pdf.read(made_pdf.make([[LONG]]), 'a.pdf')

@@ -1,0 +1,53 @@
+"""Places of characters, and headings of Markdown, pages and books."""
+
+from locost_jax.documents import markdown
+from locost_jax.documents import markup
+from locost_jax.documents import places
+from locost_jax.documents.places import Place
+
+
+def test_the_place_of_a_character():
+  found = (Place(3, 'a'), Place(7, 'b'))
+  labels = [places.label_at(found, i) for i in (0, 3, 6, 7, 99)]
+  assert labels == ['', 'a', 'a', 'b', 'b']
+  assert places.label_at((), 5) == ''
+  assert places.label_of(found, (3, 7)) == 'a'
+  assert places.label_of(found, (4, 8)) == 'a to b'
+  assert places.label_of(found, (0, 8)) == ''
+
+
+def test_the_label_of_a_heading():
+  assert places.of_heading(4, ' 6.1.\n Rules¶') == (4, '6.1. Rules')
+  assert places.of_heading(4, 99 * 'a') == (4, 79 * 'a' + '…')
+
+
+def test_markdown_headings():
+  text = (
+      'intro\n\n# The *first* one #\ntext\n```\n# no heading\n```\nSecond\n'
+      '------\nmore\n\n---\n## [Third](http://x)\nend'
+  )
+  found = markdown.read(text)
+  assert found.text == text
+  assert [place.label for place in found.places] == [
+      'The first one',
+      'Second',
+      'Third',
+  ]
+  assert [text[p.start :][:3] for p in found.places] == ['# T', 'Sec', '## ']
+
+
+def test_headings_change_nothing_in_the_text_of_a_page():
+  page = (
+      b'<body> <h1> Big <b>Title</b></h1><p>One  two<h2></h2><h2>\n Second\n'
+      b' part</h2>text<script><h1>no</h1></script><h3><br>third</h3><pre> a\n'
+      b'<h4>  b</h4></pre><nav><h2>menu</h2></nav><h5><div>in</div></h5>'
+  )
+  text, headings = markup.html_headings(page, 'x')
+  assert text == markup.html_text(page, 'x')
+  assert [heading for _, heading in headings][:3] == [
+      'Big Title',
+      'Second part',
+      'third',
+  ]
+  for at, heading in headings:
+    assert text[at:].startswith(heading)

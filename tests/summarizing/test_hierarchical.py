@@ -1,0 +1,215 @@
+"""Summaries of summaries: budgets, levels, parts, places, the command."""
+
+import json
+import types
+
+import numpy as np
+import pytest
+
+import locost_jax
+from locost_jax import summarize
+from locost_jax.documents.places import Place
+from locost_jax.errors import InputError
+from locost_jax.summarizing import documents
+from locost_jax.summarizing import hierarchical
+from locost_jax.summarizing import part_by_part
+from locost_jax.summarizing import summaries
+from locost_jax.summarizing import texts
+from tests import tiny_run
+
+COUNT = lambda text: len(text.split())
+
+
+def document(paragraphs, words, seed=0):
+  """Paragraphs of different lengths; all words differ."""
+  lengths = np.random.default_rng(seed).integers(1, words, paragraphs)
+  number, made = 0, []
+  for length in lengths:
+    made.append(' '.join(f'w{number + i}' for i in range(length)))
+    number += length
+  return '\n\n'.join(made)
+
+
+def run_levels(text, room, most, write):
+  """`hierarchical` with a model that is a function: (row, calls, document)."""
+  calls = []
+
+  def run(jobs, settings):
+    calls.append((len(jobs), settings['max_length']))
+    for job in reversed(jobs):
+      prediction = write(job.document.text, settings['max_length'])
+      row = dict(
+          prediction=prediction,
+          tokens_read=COUNT(job.document.text),
+          tokens_kept=COUNT(job.document.text),
+          seconds=1.0,
+          seconds_encoding=0.5,
+          seconds_decoding=0.5,
+          peak_memory_bytes=7,
+      )
+      yield summaries.Done(job, row, tokens=np.array([5]))
+
+  job = summaries.Job(
+      0,
+      documents.Document(
+          'a', text, 'a.txt', texts.Text(text), (), (Place(0, 'page 1'),)
+      ),
+      'hash',
+  )
+  settings = dict(max_length=most, min_length=50)
+  done = hierarchical._of_document(job, settings, room, most, COUNT, run)  # pylint: disable=protected-access
+  return done, calls
+
+
+def first_words(text, most):
+  return ' '.join(text.split()[:most])
+
+
+def slow(text, room, most, write):
+  """The recursion as one would write it without a word about speed."""
+  parts = part_by_part.split(text, room, COUNT)
+  if len(parts) == 1:
+    return write(parts[0], most)
+  length = hierarchical.budget(len(parts), room, most)
+  return slow(
+      '\n\n'.join(write(part, length) for part in parts), room, most, write
+  )
+
+
+@pytest.mark.parametrize('seed', range(4))
+@pytest.mark.parametrize('room', [50, 120, 10_000])
+def test_levels_are_the_recursion(room, seed):
+  text = document(60, 40, seed)
+  done, calls = run_levels(text, room, 30, first_words)
+  assert done.row['prediction'] == slow(text, room, 30, first_words)
+  assert done.row['levels'] == len(calls)
+  assert done.row['tokens_read'] == COUNT(text)
+  # Every level is shorter, and each but the last has the budget of its parts.
+  for (parts, length), (fewer, _) in zip(calls, calls[1:]):
+    assert fewer < parts or parts == 2
+    assert length == hierarchical.budget(parts, room, 30)
+  assert calls[-1] == (1, 30)
+  if room == 10_000:
+    assert calls == [(1, 30)] and done.row['parts_used'] == [0]
+
+
+def test_the_budget():
+  budget = hierarchical.budget
+  assert budget(4, 400, 512) == 100  # all fit into one part
+  assert budget(4, 400, 64) == 64
+  assert budget(40, 400, 512) == 196  # another level will be needed
+  assert budget(2, 50, 512) == 25
+
+
+def test_every_word_is_in_one_part():
+  text = document(50, 90)
+  pieces = hierarchical.cut(
+      [hierarchical.Piece(text, (0, len(text)), (1, 1))], 60, COUNT, True
+  )
+  words = [word for piece in pieces for word in piece.text.split()]
+  assert words == text.split()
+  assert [piece.parts for piece in pieces] == [
+      (i, i) for i in range(1, len(pieces) + 1)
+  ]
+  for piece in pieces:
+    assert text[slice(*piece.span)].split() == piece.text.split()
+  again = hierarchical.cut(
+      [piece._replace(text=first_words(piece.text, 9)) for piece in pieces],
+      60,
+      COUNT,
+  )
+  assert again[0].parts[0] == 1 and again[-1].parts[1] == len(pieces)
+  for piece in again:
+    for at, summary in piece.behind:
+      assert piece.text[at:].startswith(summary.text)
+    first, last = piece.behind[0][1], piece.behind[-1][1]
+    assert piece.parts == (first.parts[0], last.parts[1])
+    assert piece.span == (first.span[0], last.span[1])
+
+
+def test_places_and_parts_without_a_summary():
+  text = document(40, 40)
+
+  def write(part, most):
+    return '' if 'w0 ' in f'{part} ' else first_words(part, most)
+
+  done, calls = run_levels(text, 200, 40, write)
+  assert done.row['parts_used'] == list(range(1, calls[0][0]))
+  used = done.job.document
+  assert [place.label for place in used.places] == [
+      f'part {i + 1}, page 1' for i in done.row['parts_used']
+  ]
+  for place, i in zip(used.places, done.row['parts_used']):
+    assert used.as_read.text[place.start] == 'w', i
+  done, _ = run_levels(text, 200, 40, lambda part, most: '')
+  assert done.row['prediction'] == '' and done.row['parts_used'] == [0]
+
+
+def test_an_error_of_a_part_is_that_of_the_document():
+  text = document(40, 40)
+
+  def run(jobs, settings):
+    del settings
+    return [summaries.Done(job, error=InputError('full')) for job in jobs]
+
+  job = summaries.Job(
+      0, types.SimpleNamespace(text=text, id='a', source='a'), ''
+  )
+  done = hierarchical._of_document(job, dict(max_length=9), 99, 9, COUNT, run)  # pylint: disable=protected-access
+  assert str(done.error) == 'full' and done.job is job
+
+
+@pytest.fixture(scope='module')
+def run(tmp_path_factory):
+  directory = tmp_path_factory.mktemp('hierarchical') / 'run'
+  tiny_run.make(directory)
+  return directory
+
+
+def test_the_command(run, run_command, tmp_path):
+  (tmp_path / 'a.txt').write_text(document(30, 12))
+  (tmp_path / 'b.txt').write_text('Short.')
+  arguments = ['--checkpoint', run, '--parts=hierarchical', '--part_length=128']
+  output = tmp_path / 'out.jsonl'
+  status, _, err = run_command(
+      summarize, *arguments, tmp_path / 'b.txt', f'--output={output}'
+  )
+  assert status == 0, err
+  status, _, err = run_command(
+      summarize,
+      *arguments,
+      tmp_path / 'a.txt',
+      tmp_path / 'b.txt',
+      f'--output={output}',
+  )
+  assert status == 0 and '1 of 2 documents were done before' in err
+  long, short = map(json.loads, output.read_text().splitlines())
+  assert long['levels'] > 1 and set(long['parts_used']) < set(range(20))
+  assert max(long['parts_used']) < long['parts']
+  assert (short['levels'], short['parts']) == (1, 1)
+  want = locost_jax.load(str(run)).summarize('Short.')
+  assert short['prediction'] == want[0]
+  page = tmp_path / 'page.html'
+  status, _, err = run_command(
+      summarize, *arguments, tmp_path / 'a.txt', f'--report={page}'
+  )
+  assert status == 0 and 'class="mark">part' in page.read_text(), err
+
+
+@pytest.mark.parametrize(
+    'options, line',
+    [
+        (
+            ['--part_length=16'],
+            'expected at least 41 with --parts=hierarchical',
+        ),
+        (['--report=x.html', '--output=x.jsonl'], 'expected one of them'),
+        (['--max_input_length=9'], '--max_input_length and --parts'),
+    ],
+)
+def test_refused(run, run_command, tmp_path, monkeypatch, options, line):
+  monkeypatch.chdir(tmp_path)
+  status, _, err = run_command(
+      summarize, '--checkpoint', run, '--parts=hierarchical', __file__, *options
+  )
+  assert status == 2 and line in err

@@ -1,0 +1,184 @@
+"""Questions about documents: read as in training, asked, refused, continued."""
+
+import json
+
+import numpy as np
+import pytest
+
+from configs import default
+from locost_jax.data import corpus_rows
+from locost_jax.data import own_files
+from locost_jax.data import pages as pages_lib
+from locost_jax.errors import InputError
+from locost_jax.summarizing import questions
+from locost_jax.summarizing import reading
+from locost_jax.summarizing import texts
+from locost_jax.summarizing.documents import Document
+from locost_jax.vocabularies import byte_vocabulary
+from locost_jax.workdir import trained_queries
+from tests import tiny_run
+
+VOCABULARY = byte_vocabulary.ByteVocabulary()
+TEXT = 'Whales sing. The sea listens! Ships pass by; nobody hears. The end.'
+QUERY = 'Who sings?'
+FORMS = [
+    ('', ''),
+    ('spatial', ''),
+    ('spatial', 'first'),
+    ('chunks', ''),
+    ('chunks', 'first'),
+    ('sentence_chunks', ''),
+    ('sentence_chunks', 'first'),
+]
+
+
+def trained_on(form, query_in):
+  """The ids that a run of config.data reads of the row, as lists."""
+  config = default.get_config()
+  config.data.update(
+      dict(
+          pages=form,
+          query_in=query_in,
+          num_pages=2,
+          page_length=30,
+          empty_page='',
+          max_input_length=1000,
+      )
+  )
+  row = {'id': 'a', 'document': TEXT, 'summary': 'x', 'query': QUERY}
+  inputs = corpus_rows.make_row(config, None, 'here', row)['inputs']
+  if not form:
+    return [VOCABULARY.encode(inputs) + [VOCABULARY.eos_id]]
+  return pages_lib.of_row(json.loads(inputs), config.data, VOCABULARY)
+
+
+@pytest.mark.parametrize('form, query_in', FORMS)
+def test_a_question_is_read_as_in_training(form, query_in):
+  pages = None
+  if form:
+    pages = texts.Pages(form, 2, 30, '', 0, query_in)
+  text = texts.text_of({'document': TEXT, 'query': f' {QUERY}\n'}, pages)
+  assert text.text == TEXT
+  read = reading.read(VOCABULARY, text, pages)
+  assert [list(page) for page in read.pages] == trained_on(form, query_in)
+  # Every token of the document still knows its place, the question has none.
+  places = reading.places(VOCABULARY, text, pages)
+  assert list(map(len, places)) == list(map(len, read.pages))
+  for ids, ends in zip(read.pages, places):
+    for token, end in zip(ids, ends):
+      if end > 0 and not bytes([token - 3]).isspace():
+        assert bytes([token - 3]) == TEXT[end - 1].encode()
+  marked = sum((np.asarray(ends) > 0).sum() for ends in places)
+  # Pages are cut, and chunks of sentences leave blanks between them out.
+  assert marked == len(TEXT) if form in ('', 'chunks') else marked > 30
+
+
+def test_rows_have_one_question_or_several():
+  row = questions.of_row
+  assert row('x', {'query': ' a? '}, 'query') == ('a?',)
+  assert row('x', {'q': 'a?', 'query': 'b?'}, 'q') == ('a?',)
+  assert row('x', {'queries': ['a?', ' ', 'b?']}, 'query') == ('a?', 'b?')
+  assert row('x', {}, 'query') == row('x', {'query': ''}, 'query') == ()
+  for wrong in ({'query': 3}, {'queries': 'a?'}, {'queries': [3]}):
+    with pytest.raises(InputError, match="x: expected a text in 'query'"):
+      row('x', wrong, 'query')
+  with pytest.raises(InputError, match="'query' and 'queries'; expected one"):
+    row('x', {'query': 'a', 'queries': ['b']}, 'query')
+
+
+def ask(documents, queries=None, trained=None, anyway=False):
+  lines = []
+  asked = questions.ask(documents, queries, trained, anyway, lines.append)
+  return [(document.id, document.query) for document in asked], lines
+
+
+A, B = Document('a', 'A.', 'a.txt'), Document('b', 'B.', 'b.txt')
+OWN = B._replace(queries=('x?', 'y?'))
+
+
+def test_who_is_asked():
+  assert ask([A, B]) == ([('a', ''), ('b', '')], [])
+  asked, lines = ask([A, B], ['x?', 'y?'])
+  assert asked == [('a', 'x?'), ('a', 'y?'), ('b', 'x?'), ('b', 'y?')]
+  assert lines == [
+      '4 questions about 2 documents: a document is read again for each '
+      'question'
+  ]
+  asked, lines = ask([A, OWN], trained=True)
+  assert asked == [('a', ''), ('b', 'x?'), ('b', 'y?')]
+  assert lines[1].startswith('a: no question, but this model was trained')
+  asked, lines = ask([A, OWN], trained=False)
+  assert asked == [('a', ''), ('b', '')]
+  assert lines[0].startswith('the queries of 1 rows are not read')
+  assert ask([OWN], trained=False, anyway=True)[0] == [('b', 'x?'), ('b', 'y?')]
+  with pytest.raises(InputError, match='--ask_anyway asks it'):
+    ask([A], ['x?'], trained=False)
+  with pytest.raises(InputError, match='1 of the rows have a query of their'):
+    ask([A, OWN], ['x?'])
+
+
+def test_a_run_says_whether_it_had_queries(tmp_path):
+  assert trained_queries.load(tmp_path) is None
+  for value in (True, False):
+    trained_queries.save(tmp_path, value)
+    assert trained_queries.load(tmp_path) is value
+  data = default.get_config().data
+  rows = [{'document': 'a', 'summary': 'b'}] * 3
+  for queries, field, expected in (
+      ([], '', False),
+      ([{'document': 'a', 'summary': 'b', 'query': 'c'}], '', True),
+      ([{'document': 'a', 'summary': 'b', 'query': 'c'}], 'other', False),
+      ([{'document': 'a', 'summary': 'b', 'other': 'c'}], 'other', True),
+  ):
+    path = tmp_path / 'rows.jsonl'
+    path.write_text('\n'.join(map(json.dumps, rows + queries)))
+    data.train_files, data.query_field = str(path), field
+    assert own_files.has_queries(data) is expected
+
+
+@pytest.fixture(scope='module')
+def run(tmp_path_factory):
+  directory = tmp_path_factory.mktemp('questions') / 'run'
+  tiny_run.make(directory)
+  return directory
+
+
+def test_the_command_asks(run, run_command, tmp_path):
+  from locost_jax import summarize  # pylint: disable=g-import-not-at-top
+
+  (tmp_path / 'a.txt').write_text(TEXT)
+  output = tmp_path / 'out.jsonl'
+  arguments = ['--checkpoint', run, tmp_path / 'a.txt', '--max_length=8']
+  asked = ['--query=Who sings?', '--query=Who listens?']
+  status, _, err = run_command(
+      summarize, *arguments, *asked[:1], f'--output={output}'
+  )
+  assert status == 0, err
+  status, _, err = run_command(
+      summarize, *arguments, *asked, f'--output={output}'
+  )
+  assert status == 0 and '1 of 2 documents were done before' in err
+  assert '2 questions about 1 document:' in err
+  rows = [json.loads(line) for line in output.read_text().splitlines()]
+  assert [row['query'] for row in rows] == ['Who sings?', 'Who listens?']
+  import locost_jax  # pylint: disable=g-import-not-at-top
+
+  want = locost_jax.load(str(run)).summarize(
+      [{'document': TEXT, 'query': row['query']} for row in rows], max_length=8
+  )
+  assert [row['prediction'] for row in rows] == want
+  _, out, _ = run_command(summarize, *arguments, *asked)
+  assert [line.partition(': ')[0] for line in out.splitlines()] == [
+      'Who sings?',
+      'Who listens?',
+  ]
+  page = tmp_path / 'page.html'
+  run_command(summarize, *arguments, *asked, f'--report={page}')
+  assert (tmp_path / 'page-2.html').exists()
+  trained_queries.save(run, False)
+  status, _, err = run_command(summarize, *arguments, *asked)
+  assert status == 2 and '--ask_anyway' in err
+  status, _, err = run_command(summarize, *arguments, *asked, '--ask_anyway')
+  assert status == 0
+  status, _, err = run_command(summarize, *arguments, '--query= ')
+  assert status == 2 and '--query is empty' in err
