@@ -74,6 +74,7 @@ class Cache:
 
     folder = 'models--' + repository.replace('/', '--')
     self.home = os.path.join(constants.HF_HUB_CACHE, folder)
+    self.locks = os.path.join(constants.HF_HUB_CACHE, '.locks', folder)
 
   def snapshot(self, commit):
     """Returns the directory of a commit, which may not exist."""
@@ -146,6 +147,7 @@ def fetch(cache, repository, commit, files, title):
   if not missing:
     return
   os.makedirs(os.path.join(cache.home, 'blobs'), exist_ok=True)
+  os.makedirs(cache.locks, exist_ok=True)
   total = sum(file.size for file in missing)
   here = sum(min(cache.count_bytes(file), file.size) for file in missing)
   _check_space(cache, total - here, title)
@@ -180,7 +182,8 @@ def _fetch_file(cache, repository, commit, file, title, meter):
 
   blob = cache.blob(file)
   partial = blob + '.partial'
-  with utils.WeakFileLock(blob + '.lock'):
+  # huggingface_hub's own lock of this file.
+  with utils.WeakFileLock(os.path.join(cache.locks, f'{file.checksum}.lock')):
     if os.path.exists(blob):  # another process was faster
       return
     if cache.count_bytes(file) > file.size:
@@ -203,8 +206,6 @@ def _fetch_file(cache, repository, commit, file, title, meter):
           'and has been deleted; the same command downloads it again'
       )
     os.replace(partial, blob)
-  if os.path.exists(blob + '.lock'):
-    os.remove(blob + '.lock')
 
 
 def compute_checksum(path, digits):
