@@ -246,8 +246,9 @@ class _Counted:
     self._position = 0
 
   def write(self, piece):
-    """Writes bytes."""
+    """Writes bytes, so that they are kept if the process is killed."""
     self._file.write(piece)
+    self._file.flush()
     self._meter.add(len(piece))
 
   def truncate(self):

@@ -36,7 +36,7 @@ TOKENIZER_FILES = (
 
 
 def find_directory(name, allow_download=None):
-  """Returns the directory of a model, and downloads it from the Hub if named so.
+  """Returns the directory of a model; downloads a model of the Hub.
 
   Args:
     name: a local directory, builtin:name, or hf://org/name or

@@ -147,7 +147,7 @@ CHECKPOINTS = (
         'C4, gap sentences',
         '16,384',
         'Apache-2.0',
-        '990 MB (a pickle: needs torch)',
+        '990 MB (only a pickle is listed: needs torch)',
         NOT_FINE_TUNED,
         '',
         'a start for fine-tuning on long documents',
@@ -163,7 +163,7 @@ CHECKPOINTS = (
         'C4, gap sentences',
         '16,384',
         'Apache-2.0',
-        '3 GB (a pickle: needs torch)',
+        '3 GB (only a pickle is listed: needs torch)',
         NOT_FINE_TUNED,
         '',
         'the same, larger',
@@ -249,8 +249,8 @@ CHECKPOINTS = (
         UNKNOWN,
         NOT_FINE_TUNED,
         '',
-        'a start for fine-tuning on very long documents; the authors have '
-        'published no fine-tuned LOCOST',
+        'a start for fine-tuning on very long documents; the authors name no '
+        'fine-tuned LOCOST',
         (
             'https://github.com/flbbb/locost-summarization',
             'https://aclanthology.org/2024.eacl-long.69/',

@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -304,6 +305,31 @@ def test_the_same_command_continues_a_broken_download(
   assert server.ranges[-1][0] >= shard.name
   assert (shard.name, 'bytes=3000-') in server.ranges
   assert (Path(directory) / shard.name).read_bytes() == shard.read_bytes()
+
+
+KILL = """
+import os, signal
+from locost_jax.hugging_face import downloads
+add = downloads._Meter.add
+def stop(meter, count):
+  add(meter, count)
+  if meter._done > 20_000 and count == 1000:  # within a file
+    os.kill(os.getpid(), signal.SIGKILL)
+downloads._Meter.add = stop
+"""
+
+
+def test_a_killed_download_continues(server, find_model, released):
+  status, out, _ = find_model(f'hf://{NAME}', setup=KILL)
+  assert (status, out) == (-signal.SIGKILL, '')
+  first = len(server.ranges)
+  name = server.ranges[-1][0]
+  status, directory, err = find_model(f'hf://{NAME}')
+  assert status == 0 and ' kB of it already here' in err.splitlines()[0], err
+  assert server.ranges[first][0] == name
+  assert re.fullmatch(r'bytes=[1-9]\d*000-', server.ranges[first][1])
+  for path in Path(directory).iterdir():
+    assert path.read_bytes() == (released / path.name).read_bytes()
 
 
 @pytest.mark.parametrize('kind', ('large', 'small'))
