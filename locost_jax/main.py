@@ -330,7 +330,7 @@ def default_workdir(config_flag):
 
 
 def restart_after_reading():
-  """Restarts the process so that what reading left behind takes no memory.
+  """Restarts the process to free the memory that reading the data left in use.
 
   Only for this command, on a CPU: see `allocator.restart_after_reading`.
   """

@@ -165,7 +165,10 @@ def analyse(task, config, split, max_documents=0):
         f'{task}: gap sentences have no summaries; expected a task with them'
     )
   if split not in found.splits:
-    raise InputError(f'--split={split}: {task} has {", ".join(found.splits)}')
+    raise InputError(
+        f'--split={split}: {task} has no such split; expected '
+        f'{" or ".join(found.splits)}'
+    )
   pairs, distances, documents, sentences = [], [], 0, 0
   line = Line(seconds=10.0)
   for shard in found.splits[split]:

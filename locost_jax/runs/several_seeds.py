@@ -86,7 +86,7 @@ def _join(found):
 def statistics(rows):
   """Returns the rows 'mean' and, for two rows or more, 'spread'.
 
-  A metric that any row lacks is left out.
+  Metrics that are missing from a row are left out.
 
   Args:
     rows: list of final_table.Row.

@@ -90,7 +90,7 @@ def choose_pages(config, stored, given):
     if reads_chunks(chosen) and key in given:
       raise InputError(
           f'{key}={given[key]!r}: this model reads chunks, as many as a '
-          'document takes; expected max_input_length, its most tokens'
+          'document takes; expected max_input_length, which limits its tokens'
       )
   for key, least in _LEAST.items():
     if getattr(chosen, key) < least:

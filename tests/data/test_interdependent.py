@@ -89,4 +89,7 @@ def test_the_command_prints_distances(tmp_path, run_command):
   status, out, _ = run_command(*arguments, '--format=json', '--documents=1')
   assert json.loads(out)['documents'] == 1
   status, _, err = run_command(*arguments, '--split=test')
-  assert status == 2 and '--split=test: jsonl has train, validation' in err
+  assert (
+      status == 2
+      and 'jsonl has no such split; expected train or validation' in err
+  )
