@@ -287,6 +287,24 @@ def _render_places(text, selected, places):
   return ''.join([*parts, render(at, len(text))])
 
 
+def render_tabs(tabs):
+  """Returns the questions about a document, linked to their pages.
+
+  Args:
+    tabs: ((question, file), ...); the file '' is this page.
+  """
+  links = ''.join(
+      f'<li><a href="{escape(file)}">{escape(question)}</a></li>'
+      if file
+      else f'<li><a aria-current="page">{escape(question)}</a></li>'
+      for question, file in tabs
+  )
+  return links and (
+      f'<nav class="tabs" aria-label="Questions about this document"><ul>{links}'
+      '</ul></nav>'
+  )
+
+
 def render_footer(settings):
   """Returns the foot of a page.
 

@@ -45,6 +45,7 @@ def write(
     memory=None,
     origin=None,
     places=(),
+    tabs=(),
 ):
   """Writes the page of one document.
 
@@ -63,6 +64,7 @@ def write(
     memory: output of the model's `encode`; None: the text is encoded again.
     origin: {name: value} of `page_origin`; not part of the page's key.
     places: of the document: see `documents.places`.
+    tabs: see `page`.
 
   Returns:
     (file name, name, summary), for `write_index`.
@@ -72,7 +74,7 @@ def write(
   )
   own = outputs.page_path(path, number, total)
   key = page_key(name, text, settings)
-  files.write(own, page(name, source, settings, key, origin, places))
+  files.write(own, page(name, source, settings, key, origin, places, tabs))
   return os.path.basename(own), name, source.summary
 
 
@@ -117,7 +119,7 @@ def write_index(path, entries, key=''):
   )
 
 
-def page(name, source, settings, key='', origin=None, places=()):
+def page(name, source, settings, key='', origin=None, places=(), tabs=()):
   """Returns the page of one document.
 
   Args:
@@ -127,6 +129,7 @@ def page(name, source, settings, key='', origin=None, places=()):
     key: see `page_key`.
     origin: {name: value} of `page_origin`, shown with the settings.
     places: of the document: see `documents.places`.
+    tabs: ((question, file), ...) of the document; the file '' is this page.
 
   Returns:
     HTML.
@@ -144,6 +147,7 @@ def page(name, source, settings, key='', origin=None, places=()):
 <header>
 <p class="kicker">Where the summary comes from</p>
 <h1>{escape(name)}</h1>
+{page_html.render_tabs(tabs)}
 <p class="facts">{' · '.join(_facts(source))}</p>
 </header>
 {_render_navigation(contents)}

@@ -318,7 +318,24 @@ class _Pages:
         encoded,
         {**self._model, **page_origin.describe_row(row)},
         job.document.places,
+        self._tabs(job),
     )
+
+  def _tabs(self, job):
+    """Returns the questions about a document and the files of their pages."""
+    of = lambda job: (job.document.source, job.document.id)
+    return [
+        (
+            other.document.query,
+            ''
+            if other.number == job.number
+            else os.path.basename(
+                outputs.page_path(self._path, other.number + 1, len(self._jobs))
+            ),
+        )
+        for other in self._jobs
+        if other.document.query and of(other) == of(job)
+    ]
 
   def _write_index(self):
     source_page.write_index(

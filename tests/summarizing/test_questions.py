@@ -174,7 +174,13 @@ def test_the_command_asks(run, run_command, tmp_path):
   ]
   page = tmp_path / 'page.html'
   run_command(summarize, *arguments, *asked, f'--report={page}')
-  assert (tmp_path / 'page-2.html').exists()
+  first, second = ((tmp_path / f'page-{i}.html').read_text() for i in (1, 2))
+  assert '<a aria-current="page">Who sings?</a>' in first
+  assert '<a href="page-2.html">Who listens?</a>' in first
+  assert '<a href="page-1.html">Who sings?</a>' in second
+  assert '<a aria-current="page">Who listens?</a>' in second
+  run_command(summarize, *arguments, f'--report={tmp_path / "one.html"}')
+  assert 'class="tabs"' not in (tmp_path / 'one.html').read_text()
   trained_queries.save(run, False)
   status, _, err = run_command(summarize, *arguments, *asked)
   assert status == 2 and '--ask_anyway' in err
