@@ -67,7 +67,7 @@ def check_unchanged(setups, workdir):
           for key, (old, new) in sorted(differences.items())
       ]
       raise InputError(
-          f'{setup.directory} was begun with another config: '
+          f'{setup.directory} was started with another config: '
           f'{"; ".join(shown)}. Use another --workdir, or the same values'
       )
     check_steps(setup, stored)
@@ -75,7 +75,7 @@ def check_unchanged(setups, workdir):
       if not phases_lib.is_finished(before.phase):
         raise InputError(
             f'{before.directory} has no step {before.config.train.steps}, but '
-            f'{setup.directory} was begun from it: keep config.train.steps of '
+            f'{setup.directory} was started from it: keep config.train.steps of '
             f'{before.name}, or use another --workdir'
         )
 
@@ -89,7 +89,7 @@ def _check_phases(setups, workdir):
   wanted = [setup.name for setup in setups if setup.name]
   if names != wanted:
     raise InputError(
-        f'{workdir} was begun with the phases {names}, not {wanted}: use '
+        f'{workdir} was started with the phases {names}, not {wanted}: use '
         'another --workdir'
     )
 
@@ -138,7 +138,7 @@ def check_steps(setup, stored):
   first = min(before, now) - cooldown  # steps before any cooldown
   if now != before and cooldown and done > first + 1:
     raise InputError(
-        f'config.train.steps={now}: {setup.directory} was begun with {before}, '
+        f'config.train.steps={now}: {setup.directory} was started with {before}, '
         f'and its last step, {done}, is in the cooldown of '
         f'{cooldown:g} steps: keep {before}, or use another --workdir'
     )

@@ -45,7 +45,7 @@ def of_states(
     weights: [B, T], 1 where a target counts, 0 on padding; or [B, T, W], for W
       sums.
     label_smoothing: see `cross_entropy`.
-    z_loss: likewise.
+    z_loss: see `cross_entropy`.
     size: targets per piece; None: as many as PIECE_BYTES allow.
     copied: [B, t, D], targets [B, t] -> `models.copy_head.Copied`; None: the
       model does not copy.

@@ -196,7 +196,7 @@ class Checkpointer:
         self._add_metrics(self._directory / str(step), metrics)
       except OSError as error:
         problem = (
-            f'what was measured at step {step} could not be saved: '
+            f'the metrics of step {step} could not be saved: '
             f'{disk_error(error)}'
         )
       self._prune()

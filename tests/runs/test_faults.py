@@ -324,7 +324,7 @@ def test_without_room_for_the_last_state_the_previous_one_is_kept(
   run = Run(tmp_path, environment, step_seconds=0.2, eval_seconds=1, attempts=2)
   run.wait_for(lambda run: '20' in run.steps())  # while it is evaluated
   _limit_files(run, 100)
-  run.wait_for_line('what was measured at step 20 could not be saved: File too')
+  run.wait_for_line('the metrics of step 20 could not be saved: File too')
   run.wait_for_line('saving step 24 again in 1 seconds, 1 retries left')
   run.end(2)
   assert run.stderr.splitlines()[-1] == (
