@@ -2,7 +2,6 @@
 
 import math
 from pathlib import Path
-import re
 
 import jax
 import pytest
@@ -14,6 +13,7 @@ from configs import pretrain
 from configs import simcas
 from locost_jax import models
 from locost_jax.command_line import commands
+from locost_jax.command_line import config_help
 from locost_jax.data import corpora
 from locost_jax.errors import InputError
 from locost_jax.generation import decode_settings
@@ -61,21 +61,18 @@ def test_config_can_run(name):
 
 
 def test_default_explains_every_key():
-  lines = (ROOT / 'configs' / 'default.py').read_text().split('\n')
-  found = {}
-  for i, line in enumerate(lines):
-    match = re.match(r" +(?:\*\*\{')?(\w+)(?:=|': )", line)
-    if match:
-      found.setdefault(match[1], []).append(line)
-    match = re.match(r'  config\.(gsg|span_corruption|phases) = ', line)
-    if match:
-      found.setdefault(match[1], []).append(line + lines[i - 1])
+  """In comments above or behind it, as --help=config finds them."""
+  found = config_help.comments(ROOT / 'configs' / 'default.py')
+  texts = {}
+  for (_, key), text in found.items():
+    texts.setdefault(key, []).append(text)
   for key, value in commands.config_items(default.get_config()):
     section, _, last = key.rpartition('.')
     if section == 'decode' and last in decode_settings.OPTIONS:
       assert decode_settings.OPTIONS[last].metadata['text']
     elif not hasattr(value, 'items'):
-      assert all('#' in line for line in found[last]), key
+      known = texts[last if section == 'model' else key]
+      assert all(known), key
 
 
 def test_pretrain_c4_is_the_paper():

@@ -661,7 +661,7 @@ def test_token_caches_are_kept_after_an_error(call, tmp_path):
 @pytest.mark.parametrize(
     'flags, models_made',
     [
-        ((), 1),
+        (('--config.optim.groups=()',), 1),
         # Paths are checked before the vocabulary and its size are known.
         (("--config.optim.groups=(('token_embedding/.*', 0.0),)",), 2),
     ],

@@ -84,7 +84,11 @@ def files(tmp_path_factory):
 def bart(tmp_path):
   """The flags of a small BART."""
   (tmp_path / 'bart.py').write_text(BART)
-  return [f'--config={tmp_path / "bart.py"}', *SIZES]
+  return [
+      f'--config={tmp_path / "bart.py"}',
+      '--config.optim.groups=()',
+      *SIZES,
+  ]
 
 
 @pytest.fixture
