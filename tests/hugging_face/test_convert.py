@@ -107,7 +107,7 @@ def test_a_run_is_another_s_start(tmp_path, call, run_command):
     )
   config = tiny_run.make_config()
   setup = assemble.Setup(phases_lib.Phase('', tmp_path / 'run', config))
-  with pytest.raises(InputError, match='no training to go on.*init_from='):
+  with pytest.raises(InputError, match='no training to continue.*init_from='):
     resume.check_unchanged([setup], tmp_path / 'run')
   text = tmp_path / 'text.txt'
   text.write_text('A text.')
