@@ -71,7 +71,7 @@ TRAIN = (
     'train.batch_size=8',
     'eval.batch_size=8',
     'eval.examples=8',
-    'decode.max_length=12',
+    'decode.max_length=16',
 )
 
 
