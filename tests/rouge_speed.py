@@ -3,9 +3,9 @@
   python -m tests.rouge_speed --pairs=1000
   python -m tests.rouge_speed --predictions=FILE.jsonl
 
-Both run in interleaved rounds of 20 pairs, in one process. Without --predictions
-the pairs are texts of 500 words from the built-in corpus. All scores must be
-exactly equal. Prints the median of the rounds.
+Both run in interleaved rounds of 20 pairs, in one process. Without
+--predictions the pairs are texts of 500 words from the built-in corpus. All
+scores must be exactly equal. Prints the median of the rounds.
 """
 
 import itertools

@@ -99,7 +99,7 @@ def test_flags_exist(text, monkeypatch):
     reproduce.parse(command)
 
 
-# --- Running commands ------------------------------------------------------------------
+# --- Running commands ---------------------------------------------------------
 
 
 @pytest.fixture(scope='module')

@@ -187,9 +187,9 @@ def _add_ratios(rows):
 def find_longest(spec, name, start, report):
   """Finds the longest input whose process stays below spec['limit'].
 
-  The length is doubled from `start` until the process is out of memory, then 1.5
-  times the last length is tried. The search also ends after a pass longer than
-  spec['seconds'].
+  The length is doubled from `start` until the process is out of memory, then
+  1.5 times the last length is tried. The search also ends after a pass longer
+  than spec['seconds'].
 
   Args:
     spec: see `spec.make_spec`.
@@ -199,8 +199,8 @@ def find_longest(spec, name, start, report):
 
   Returns:
     dict(subject, length, peak_bytes, ended_at): length is None if `start` does
-    not fit; ended_at is the shortest length that did not fit, None if the search
-    hit its time limit.
+    not fit; ended_at is the shortest length that did not fit, None if the
+    search hit its time limit.
   """
   found = dict(subject=name, length=None, peak_bytes=None, ended_at=None)
 

@@ -27,9 +27,10 @@ def measure_decoding(spec, report):
 
   times: 'encode'; for each form 'cache FORM' (making the cache from the encoder
   states) and 'step FORM', the time per token of generating spec['tokens']
-  tokens, greedily or with spec['num_beams'] beams. A form that does not fit into
-  memory has its cache_bytes but no times. A model with a selector also has the
-  form 'selected'; its other forms keep all states and mask those not selected.
+  tokens, greedily or with spec['num_beams'] beams. A form that does not fit
+  into memory has its cache_bytes but no times. A model with a selector also has
+  the form 'selected'; its other forms keep all states and mask those not
+  selected.
   """
   model, params = test_cases.make(spec)
   inputs, mask = test_cases.make_inputs(spec)

@@ -100,7 +100,7 @@ def loop(sentences, ratio=0.2):
 
 
 def make_documents(length):
-  """Makes lists of sentences of at least `length` words, about WORDS in total."""
+  """Makes lists of sentences of at least `length` words, WORDS in total."""
   documents, sentences, words = [], [], 0
   most = max(1, WORDS // length)
   for document in builtin_corpus.make_corpus().documents['train']:

@@ -37,8 +37,8 @@ def check(command, config):
 def measure_kernels(spec, report):
   """Compares the two-level kernels of one layer with the H x N x L array.
 
-  Kernels of both directions. The materialised form is timed on the channels that
-  fit into SLICE_BYTES, and its time is scaled to all channels.
+  Kernels of both directions. The materialised form is timed on the channels
+  that fit into SLICE_BYTES, and its time is scaled to all channels.
   """
   D, N = spec['model']['d_model'], spec['model']['d_state']
   L = spec['length']
@@ -230,8 +230,8 @@ def products(h, weights):
 def measure_backward(spec, model, report):
   """Measures the forward and backward pass of a layer in three forms.
 
-  The plain equations, the model's layer, and the model's layer in pieces. A form
-  that does not fit into memory is compiled but not timed.
+  The plain equations, the model's layer, and the model's layer in pieces. A
+  form that does not fit into memory is compiled but not timed.
   """
   layer = low_memory_encoder.make_layer(model)
   h, mask = _make_input(model, spec)

@@ -1,8 +1,8 @@
 """Measures SimCAS's selector: its share of inference time and training time.
 
 `select` compares, in interleaved rounds, a model with a selector with the same
-model that keeps every token (`model.select='none'`); `turn` compares train steps
-with and without a turn of the selector.
+model that keeps every token (`model.select='none'`); `turn` compares train
+steps with and without a turn of the selector.
 """
 
 import functools
@@ -50,8 +50,8 @@ def measure_selecting(spec, report):
   seconds: 'encode', with selection; 'select', the selection by itself;
   'compact', removing the states that were not selected; 'write', decoding
   spec['tokens'] tokens, caches included; 'encode all' and 'write all', the same
-  with every token. share_of_encode is select / encode; share_of_all is (select +
-  compact) / (encode + compact + write).
+  with every token. share_of_encode is select / encode; share_of_all is (select
+  + compact) / (encode + compact + write).
   """
   model, params = test_cases.make(spec)
   whole = models.build(dict(spec['model'], select='none'), dtype=spec['dtype'])
@@ -114,7 +114,7 @@ def measure_turn(spec, report):
   """Measures a train step of the objective 'simcas'.
 
   seconds: 'step', without a turn of the selector, and 'step with turn'. share
-  is the share of training time spent in turns, with one turn every
+  is the share of training time that turns take, with one turn every
   config.selector.every steps.
   """
   from ml_collections import ConfigDict

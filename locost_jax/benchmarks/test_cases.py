@@ -50,8 +50,8 @@ def make_train_step(spec):
       and tokens (of a target).
 
   Returns:
-    (model, state, batch, compile_step): compile_step(remat) returns the compiled
-    step, which donates (reuses) the memory of the state.
+    (model, state, batch, compile_step): compile_step(remat) returns the
+    compiled step, which donates (reuses) the memory of the state.
   """
   from ml_collections import ConfigDict
 
@@ -108,7 +108,7 @@ def unblocked_layer(model, params, index, h, mask):
 
 
 def plain_layer(config, params, h, mask):
-  """Applies an encoder layer by its plain equations, every array at full length.
+  """Applies an encoder layer by its plain equations, all arrays at full length.
 
   Uses jnp and JAX's own gradients; only the kernels come from `locost`.
 

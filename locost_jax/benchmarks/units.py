@@ -5,7 +5,7 @@ B  bytes              g  three digits       e  a small difference
 x  a ratio            f  two decimals       t  a text, unchanged
 """
 
-# The largest unit that fits is used. Times of a minute or more have no decimals.
+# The largest unit that fits is used. Times from a minute on have no decimals.
 _SECONDS = ((60.0, 's'), (1.0, 's'), (1e-3, 'ms'), (1e-6, 'us'))
 _BYTES = ((1 << 30, 'GiB'), (1 << 20, 'MiB'), (1 << 10, 'KiB'))
 _OTHERS = {

@@ -35,9 +35,9 @@ def measure_run(spec):
   Returns:
     A dict. times and seconds have 'saving' (a save and the step after it),
     'during' (other steps while a state is being written), 'step' (all other
-    steps except the first), 'writing' (from the end of a step until its state is
-    on disk) and 'ready' (from the start of the second process until its first
-    step is compiled and starts).
+    steps except the first), 'writing' (from the end of a step until its state
+    is on disk) and 'ready' (from the start of the second process until its
+    first step is compiled and starts).
 
   Raises:
     processes.OutOfMemory, InputError: see `processes.WorkerProcess`.
@@ -220,8 +220,8 @@ class RunWatcher:
     """Returns dict(done, saved, data_wait).
 
     done and saved are {step: time.time()}; data_wait is the last logged share.
-    The times of steps found in the same poll are spread evenly since the previous
-    poll, because a tiny model does several steps between two polls.
+    The times of steps found in the same poll are spread evenly since the
+    previous poll, because a tiny model does several steps between two polls.
     """
     return dict(
         done=self._done,

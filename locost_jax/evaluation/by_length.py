@@ -12,7 +12,8 @@ def group(rows):
 
   Returns:
     List of (low, high, rows with low <= tokens_kept <= high), shortest first;
-    low is a power of two plus 1, high the next power. Empty groups are left out.
+    low is a power of two plus 1, high the next power. Groups without rows
+    are left out.
   """
   groups = {}
   for row in rows:

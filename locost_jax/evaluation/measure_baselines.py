@@ -111,7 +111,7 @@ def measure_baselines(batches, train_records, vocabulary, metrics, common=None):
 
 
 def _rows(batches, vocabulary, sentences, has_texts, common):
-  """Yields a dict for each document: lead, oracle, reference, targets, contents.
+  """Yields a dict per document: lead, oracle, reference, targets, contents.
 
   Args:
     batches, vocabulary, common: see `measure_baselines`.
@@ -150,7 +150,7 @@ def first_reference(reference):
 
 
 def first_records(cache, most=_TRAIN_TARGETS):
-  """Yields at most `most` records of a training cache, evenly from its parts."""
+  """Yields at most `most` records of a training cache, evenly from parts."""
   parts = cache.window(0, 0)
   for part in parts:
     for i in range(min(most // len(parts), len(part))):
@@ -158,7 +158,7 @@ def first_records(cache, most=_TRAIN_TARGETS):
 
 
 def find_inputs(batches, vocabulary, ids):
-  """Returns {id: input text} of the documents of `ids` among this host's rows."""
+  """Returns {id: input text} of the documents `ids` in this host's rows."""
   texts = {}
   for batch, info in batches:
     for i, name in enumerate(info['id']):

@@ -14,7 +14,7 @@ class Pair(NamedTuple):
     references: list of str; [] if the row has none.
     id: str; None if the row has none.
     line: line number in the file, from 1.
-    signature: of the scores that were computed when the file was written, or ''.
+    signature: of the scores computed when the file was written, or ''.
   """
 
   prediction: str

@@ -1,6 +1,6 @@
 """Writes predictions in the format of SCROLLS: a JSON object {id: prediction}.
 
-The format is described in https://github.com/tau-nlp/scrolls/tree/main/evaluator.
+https://github.com/tau-nlp/scrolls/tree/main/evaluator describes the format.
 A script of that repository joins such files, one per data set, into one table.
 """
 
@@ -13,7 +13,7 @@ from locost_jax.errors import InputError
 
 
 def check(path, overwrite, source):
-  """Raises an InputError if FILE.json cannot be written or must not be replaced.
+  """Raises an InputError if FILE.json cannot be written or replaced.
 
   Args:
     path: FILE.json.

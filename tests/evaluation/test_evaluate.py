@@ -199,7 +199,7 @@ def test_names_and_predictions_file(setup, tmp_path):
 
 
 def test_several_references(setup, tmp_path):
-  """The best reference counts; the file has `references`; baselines use them."""
+  """The best one counts; the file has `references`; baselines use them."""
   config, model, params, mesh = setup
   batches = list(make_batches(2))
   _, rows = evaluate.measure(
@@ -325,7 +325,7 @@ def test_exchanged_inputs(batch_size):
 
 
 def test_exchanged_inputs_raise_the_loss_of_a_model_that_reads(setup):
-  """A model that copies the first letter has a higher loss after the exchange."""
+  """The model copies the first letter, so exchanged inputs raise its loss."""
   config, model, params, mesh = setup
 
   def pairs():

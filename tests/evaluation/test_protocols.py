@@ -32,7 +32,7 @@ def test_equals_perl_rouge(name):
 
 
 def test_equals_perl_rouge_with_several_references():
-  """Counts of two to four references are summed, which differs from the best."""
+  """Counts of two to four references are summed; the best one differs."""
   path = GOLDEN.with_name('perl_rouge_references.jsonl')
   rows = [json.loads(line) for line in path.read_text().splitlines()]
   assert {len(row['references']) for row in rows} == {2, 3, 4}

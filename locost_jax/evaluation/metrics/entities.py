@@ -6,10 +6,10 @@
   of a sentence counts only if it has another capital (NASA), because every
   first word is capitalised. A final 's is dropped.
 
-Each number or name counts once. Numbers must match exactly, names without regard
-to case. The score is in percent, the mean over the documents whose summaries
-have any. It drops if a model invents a number or a name, which ROUGE hardly
-notices, but also with a paraphrase (12 for twelve).
+Each number or name counts once. Numbers must match exactly, names without
+regard to case. The score is in percent, the mean over the documents whose
+summaries have any. It drops if a model invents a number or a name, which ROUGE
+hardly notices, but also with a paraphrase (12 for twelve).
 """
 
 import re

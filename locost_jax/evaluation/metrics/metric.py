@@ -79,8 +79,8 @@ def score(metrics, predictions, references, contents=None):
     predictions: list of n str.
     references: list of n references: a str, or a list of str that are all
       correct.
-    contents: list of n lists, the content words of each reference; None: unknown;
-      metrics that need CONTENT are left out.
+    contents: list of n lists, the content words of each reference; None:
+      unknown; metrics that need CONTENT are left out.
   """
   parts = []
   pairs = zip(predictions, references, strict=True)

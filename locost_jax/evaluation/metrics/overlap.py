@@ -55,8 +55,8 @@ def summary_subsequence(prediction, reference):
   """Returns the Overlap of two lists of sentences by ROUGE-Lsum.
 
   The hits of a reference sentence are its words in a longest common
-  subsequence with any sentence of the prediction. The hits of a word are limited
-  to its count in either text (section 3.2 of the paper, as in Perl
+  subsequence with any sentence of the prediction. The hits of a word are
+  limited to its count in either text (section 3.2 of the paper, as in Perl
   ROUGE-1.5.5).
   """
   ours, theirs = (

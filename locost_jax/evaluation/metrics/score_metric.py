@@ -63,8 +63,8 @@ class Result(NamedTuple):
 
   Attributes:
     columns: the `metric.Column` of each number.
-    values: {row of the table, such as PREDICTION: float [n, columns]}, NaN where
-      a document has no such number.
+    values: {row of the table, such as PREDICTION: float [n, columns]}, NaN
+      where a document has no such number.
     parts: of the signature, after the metric's name.
     notes: lines for stderr.
     more: further fields of the JSON output.

@@ -110,7 +110,8 @@ def run(rows, settings):
 
   Args:
     rows: list of `score_metric.Row` with documents.
-    settings: `score_metric.Settings`; uses model, base_url, sample, seed, cache.
+    settings: `score_metric.Settings`; uses model, base_url, sample, seed and
+      cache.
 
   Raises:
     InputError: the server refuses, or cannot be reached.
@@ -164,7 +165,7 @@ def read_key():
   """Returns the key from the environment, or ''.
 
   Raises:
-    InputError: the key cannot be sent in a header. The message does not show it.
+    InputError: the key cannot be sent in a header. No message shows it.
   """
   key = os.environ.get(KEY, '').strip()
   if not key.isascii() or not key.isprintable():

@@ -78,8 +78,8 @@ def load(name, model, auto, expected):
     expected: the kind of model that the metric needs, for messages.
 
   Raises:
-    InputError: no such directory, another architecture, no tokenizer, or missing
-      weights.
+    InputError: no such directory, another architecture, no tokenizer, or
+      missing weights.
   """
   torch, transformers = packages(name)
   directory = hub.find_directory(model)
@@ -123,7 +123,7 @@ def load(name, model, auto, expected):
 
 
 def short_name(model):
-  """Returns a model's name for signatures: org/name, or its directory's name."""
+  """Returns a model's name for signatures: org/name, or its directory."""
   if model.startswith(hub.PREFIX):
     return model.removeprefix(hub.PREFIX)
   return os.path.basename(os.path.abspath(model)).replace('|', '_')
