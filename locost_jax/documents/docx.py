@@ -36,7 +36,7 @@ _MATH = frozenset(
 _SKIPPED = frozenset('del moveFrom Fallback pPrChange'.split())
 _CHARACTERS = {'tab': ' ', 'br': '\n', 'cr': '\n', 'noBreakHyphen': '-'}
 _PIECE = 2**16  # bytes that are parsed at a time
-_DEPTH = 64  # of tables in tables
+_DEPTH = 64  # of tables in tables: each copies the text in it
 
 
 class _Block(NamedTuple):
@@ -177,18 +177,13 @@ class _Styles(_Handler):
 
   def kinds(self):
     """Returns {style: 'heading', 'item' or ''}, as inherited."""
-    return {
-        style: self._find(style) for style in {**self._kinds, **self._based}
-    }
-
-  def _find(self, style):
-    seen = set()
-    while style and style not in seen:  # a circle ends
-      if style in self._kinds:
-        return self._kinds[style]
-      seen.add(style)
-      style = self._based.get(style)
-    return ''
+    for style in self._based:
+      above = set()  # without a kind of their own; a circle ends
+      while style and style not in self._kinds and style not in above:
+        above.add(style)
+        style = self._based.get(style)
+      self._kinds |= dict.fromkeys(above, self._kinds.get(style, ''))
+    return self._kinds
 
 
 class _Paragraph:

@@ -5,12 +5,14 @@ import re
 from locost_jax.documents import places
 from locost_jax.documents.places import Placed
 
-_HEADING = re.compile(r'^ {0,3}(#{1,6})[ \t]+(.*?)[ \t]*#*[ \t]*$')
+_HEADING = re.compile(r'^ {0,3}#{1,6}[ \t]+(.*)')
+_CLOSING = re.compile(r'(?:^|[ \t])#+$')
 _UNDERLINE = re.compile(r'^ {0,3}(=+|-{2,})[ \t]*$')
 _FENCE = re.compile(r'^ {0,3}(```+|~~~+)')
 # [text](target), emphasis and code: only for labels.
-_LINK = re.compile(r'!?\[([^\]]*)\]\([^)]*\)')
+_LINK = re.compile(r'!?\[([^\[\]]*)\]\([^()]*\)')
 _EMPHASIS = re.compile(r'[*_`]+')
+_LONG = 1000  # characters of a heading that are looked at
 
 
 def read(text):
@@ -24,7 +26,7 @@ def read(text):
     elif opened:
       fence = opened[1]
     elif found := _HEADING.match(line):
-      headings.append(places.of_heading(at, _plain(found[2])))
+      headings.append(places.of_heading(at, _plain(found[1])))
     elif before is not None and _UNDERLINE.match(line):
       headings.append(places.of_heading(before[0], _plain(before[1])))
     is_text = line.strip() and not fence and not _HEADING.match(line)
@@ -34,5 +36,6 @@ def read(text):
 
 
 def _plain(heading):
-  """A heading without marks."""
+  """A heading without marks; no more of it than a label shows."""
+  heading = _CLOSING.sub('', heading[:_LONG].strip())
   return _EMPHASIS.sub('', _LINK.sub(r'\1', heading))

@@ -227,7 +227,7 @@ class Page:
     """Reads the whole page."""
     at = 0
     while found := _MARKUP.search(text, at):
-      self._add(_unescape(text[at : found.start()]))
+      self._add(unescape(text[at : found.start()]))
       at = found.end()
       if found['cdata'] is not None:
         self._add(found['cdata'])
@@ -240,7 +240,7 @@ class Page:
         elif tag in _RAW:
           end = _RAW[tag].search(text, at)
           at = end.start() if end else len(text)
-    self._add(_unescape(text[at:]))
+    self._add(unescape(text[at:]))
 
   def _start(self, tag):
     if tag in _DROPPED and tag not in self._dropped:
@@ -293,7 +293,7 @@ class Page:
     return re.sub(r'\n{3,}', '\n\n', text).strip()
 
 
-def _unescape(text):
+def unescape(text):
   """Returns text with its character references replaced."""
   return (
       html.unescape(_LONG_NUMBER.sub('\ufffd', text)) if '&' in text else text

@@ -5,16 +5,16 @@ Several voices may share a cue. What one speaker says is a paragraph, in the for
 Marks are left out, and so are lines that a rolling caption repeats.
 """
 
-import html
 import re
 
+from locost_jax.documents import markup
 from locost_jax.documents.places import Place
 from locost_jax.documents.places import Placed
 from locost_jax.errors import InputError
 
 _TIME = re.compile(r'(?:(\d{1,4}):)?(\d\d):(\d\d)[.,](\d{3})')
 _ARROW = '-->'
-_VOICE = re.compile(r'<v(?:\.[^\s>]*)?\s+([^>]+)>')
+_VOICE = re.compile(r'<v(?:\.[^\s<>]*+)?+\s++([^<>]++)>')
 _MARKS = re.compile(r'<[^<>]*>|\{\\[^{}]*\}')
 # 'JOHN: ...', '- PhD A: ...' or '>> JOHN: ...' at the beginning of a line.
 _NAME = re.compile(r"(?:-|>>+)?\s*([\w.'’-]+(?: [\w.'’-]+){0,3}):\s+(?=\S)")
@@ -72,7 +72,7 @@ def read(text, where):
 
 def _cues(text, where):
   """Yields (start, end, speaker or '', a line); seconds from the beginning."""
-  shown = []  # the lines of the cue before
+  shown = set()  # the lines of the cue before
   times = None
   for number, block in _blocks(text):
     if _SKIPPED.match(block[0]) and _ARROW not in block[0]:
@@ -91,7 +91,7 @@ def _cues(text, where):
     for name, line in lines:
       if line and (name, line) not in shown:
         yield *times, *((name, line) if name else _split_name(line))
-    shown = lines
+    shown = set(lines)
 
 
 def _voices(lines):
@@ -146,7 +146,7 @@ def _times(line, where, number):
 
 def _plain(line):
   """A line without marks."""
-  return ' '.join(html.unescape(_MARKS.sub('', line)).split())
+  return ' '.join(markup.unescape(_MARKS.sub('', line)).split())
 
 
 def _clock(seconds):

@@ -130,6 +130,16 @@ def test_headings_by_level_and_by_inherited_style():
   assert found.text == 'Level\n\nStyle\n\nBody\n\nCircle'
 
 
+def test_a_long_chain_of_styles():
+  styles = ''.join(
+      f'<w:style w:styleId="{i}"><w:basedOn w:val="{i + 1}"/></w:style>'
+      for i in range(50_000)
+  )
+  data = body(paragraph(run('One'), '<w:pStyle w:val="0"/>'), styles=styles)
+  with within():
+    assert docx.read(data, 'a.docx').text == 'One'
+
+
 def test_a_table_in_a_table():
   cell = lambda xml: f'<w:tc>{xml}</w:tc>'
   table = lambda *cells: f'<w:tbl><w:tr>{"".join(cells)}</w:tr></w:tbl>'

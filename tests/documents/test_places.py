@@ -1,9 +1,12 @@
 """Places of characters, and headings of Markdown, pages and books."""
 
+import pytest
+
 from locost_jax.documents import markdown
 from locost_jax.documents import markup
 from locost_jax.documents import places
 from locost_jax.documents.places import Place
+from tests.deadline import within
 
 
 def test_the_place_of_a_character():
@@ -51,3 +54,14 @@ def test_headings_change_nothing_in_the_text_of_a_page():
   ]
   for at, heading in headings:
     assert text[at:].startswith(heading)
+
+
+@pytest.mark.parametrize(
+    'heading',
+    ['a' + ' ' * 10**5 + 'b', '[' * 10**5, '*[](' * 10**5, ' #' * 10**5 + 'a'],
+    ids=['spaces', 'brackets', 'links', 'signs'],
+)
+def test_markdown_is_read_in_linear_time(heading):
+  with within():
+    found = markdown.read(f'# {heading}\n{heading}\n---\nend')
+  assert all(len(place.label) <= 80 for place in found.places)

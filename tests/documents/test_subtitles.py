@@ -5,6 +5,7 @@ import pytest
 from locost_jax.documents import places
 from locost_jax.documents import subtitles
 from locost_jax.errors import InputError
+from tests.deadline import within
 
 VTT = """WEBVTT - a meeting
 
@@ -142,3 +143,20 @@ def test_a_blank_line_in_a_cue():
 def test_one_line_for_a_bad_file(text, line):
   with pytest.raises(InputError, match=line):
     subtitles.read(text, 'a.vtt')
+
+
+@pytest.mark.parametrize(
+    'words',
+    [
+        '<v ' * 10**6,
+        '<v' + ' ' * 10**6,
+        '&#' + '9' * 10**6 + ';',
+        '\n'.join(map(str, range(10**5))),
+    ],
+    ids=['voices', 'spaces', 'number', 'lines'],
+)
+def test_any_words_are_read_in_linear_time(words):
+  text = f'WEBVTT\n\n00:01.000 --> 00:02.000\n{words}'
+  text += f'\n\n00:02.000 --> 00:03.000\n{words}\nend'
+  with within():
+    assert subtitles.read(text, 'a.vtt').text.endswith('end')
