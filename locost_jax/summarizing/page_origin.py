@@ -11,19 +11,21 @@ from locost_jax.workdir import find
 def describe_model(summarizer, checkpoint, dtype):
   """Returns {name: value} of the model, the same for every document.
 
+  A page is for others too, so a local checkpoint is named without the
+  directories above its WORKDIR.
+
   Args:
     summarizer: of `locost_jax.load`.
     checkpoint: directory or name that was loaded.
     dtype: name of the dtype of the activations.
   """
-  run = find.find_run(checkpoint)
-  path = checkpoint if run is None else run[1]
-  step = os.path.basename(path)
+  name = _checkpoint_name(checkpoint)
+  step = os.path.basename(name)
   return {
       'model': _model_name(summarizer.config),
       'parameters': f'{parameters.count(summarizer.params):,}',
-      'checkpoint': path,
-      'step': f'{int(step):,}' if run and step.isdigit() else None,
+      'checkpoint': name,
+      'step': f'{int(step):,}' if step.isdigit() else None,
       'dtype': dtype,
   }
 
@@ -71,6 +73,15 @@ def render_line(origin):
       '<a href="#settings">all settings</a>',
   ]
   return f'<p class="note">{" · ".join(parts)}</p>'
+
+
+def _checkpoint_name(checkpoint):
+  """Returns e.g. `quickstart/checkpoints/1200`, or a name on the Hub."""
+  if '://' in checkpoint:
+    return checkpoint
+  run = find.find_run(checkpoint)
+  home, path = (os.path.abspath(checkpoint),) * 2 if run is None else run[:2]
+  return os.path.relpath(path, os.path.dirname(home))
 
 
 def _model_name(config):

@@ -291,7 +291,7 @@ def test_the_command_and_then_a_run(config, tmp_path, run_command):
   config.data.train_files = str(tmp_path / 'a?.jsonl')
   # Other settings are refused and named: another cache may take hours.
   config.data.max_input_length = 30
-  with pytest.raises(InputError, match='max_input_length 24, not 30; for a'):
+  with pytest.raises(InputError, match='max_input_length 24, not 30; to make'):
     cache_lib.open_cache(config, BYTES, 'train', tmp_path / 'elsewhere')
   other = byte_vocabulary.ByteVocabulary(extra_ids=3)
   with pytest.raises(InputError, match='other settings: vocabulary, max_input'):
