@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+import re
 
 import pytest
 
@@ -113,6 +114,11 @@ def test_the_title_has_both_numbers_of_documents():
   assert 'arxiv, test, 500 of 6,440 documents' in text
   assert all(len(line) <= final_table.WIDTH for line in text.splitlines())
   assert '99.12' in text and ' R-L' in text
+  # A perfect score has no more characters than another one.
+  best = dict.fromkeys(('rouge1', 'rouge2', 'rougeL'), 100.0) | {'loss': 99.99}
+  perfect = table._replace(rows=[final_table.Row('lead', best)])
+  text = final_table.format_text([perfect], [], 'runs/x')
+  assert re.search('^lead  .* 99.99 100.0 100.0 100.0$', text, re.M), text
   whole = table._replace(documents=6440)
   text = final_table.format_text([whole], [], 'runs/x')
   assert 'arxiv, test, 6,440 documents' in text
