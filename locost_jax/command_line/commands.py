@@ -218,8 +218,7 @@ def define_config(values, argv, default=None, renamed=()):
   config_flags.DEFINE_config_file(
       'config',
       default,
-      'FILE: the config, like configs/quickstart.py; each of '
-      'its keys can be set: --config.train.steps=100',
+      'FILE: the config, for example configs/quickstart.py',
       flag_values=values,
       sys_argv=argv,
   )
@@ -242,8 +241,8 @@ def define_allow_download(values, flag):
   flags.DEFINE_boolean(
       'allow_download',
       False,
-      f'where there is no directory --{flag}=org/name, take the model of this '
-      'name from the Hugging Face Hub',
+      f'if the directory --{flag}=org/name does not exist, download the model '
+      'of this name from the Hugging Face Hub',
       flag_values=values,
   )
 
@@ -253,8 +252,8 @@ def define_program_cache(values):
   flags.DEFINE_string(
       'program_cache',
       None,
-      'DIR: where compiled programs are kept between '
-      'calls; off: nowhere [LOCOST_JAX_CACHE or ~/.cache/locost_jax]',
+      'DIR: where to keep compiled programs for later commands; off: nowhere '
+      '[LOCOST_JAX_CACHE or ~/.cache/locost_jax]',
       flag_values=values,
   )
 
@@ -264,7 +263,7 @@ def define_task(values):
   flags.DEFINE_string(
       'task',
       None,
-      'a task or mixture, instead of --config.data.task',
+      'a corpus or mixture; short for --config.data.task',
       flag_values=values,
   )
 
