@@ -70,7 +70,6 @@ GROUPS = {
         'temperature',
         'top_k',
         'top_p',
-        'seed',
     ),
     'Pages and parts of a document': (
         'pages',
@@ -83,6 +82,7 @@ GROUPS = {
         'summary_length',
     ),
     'Scores': ('protocol', 'metrics', 'correlation', 'verify'),
+    'Random numbers': ('seed',),
     'Metrics that use a model': (
         'model',
         'baseline',

@@ -355,7 +355,7 @@ def test_thinned_curves_are_means():
     'arguments, message',
     [
         (['--output=a.html'], 'which runs?'),
-        (['run'], '--output=FILE is missing'),
+        (['run'], '--output=FILE.html is missing'),
         (['none', '--output=a.html'], 'none: no such directory'),
         (['run/vocabulary', '--output=a.html'], 'no config.json of a run'),
         (['run', '--output=a.html', '--protocol=x'], 'no such protocol'),
