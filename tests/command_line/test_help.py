@@ -83,7 +83,7 @@ def test_every_key_has_its_default_and_a_meaning(run_command):
           rf'^  --config\.{re.escape(key)}=(.*)\n((?:      .*\n?)*)', out, re.M
       )
       assert entry[0] == repr(value) and entry[1].strip(), key
-  assert '      AdamW: decay of the mean (0 <= x < 1)\n' in out
+  assert '      AdamW: decay of the mean gradient (0 <= x < 1)\n' in out
   assert out.index('--config.train.steps=1000') > out.index('config.data.seed')
 
 
