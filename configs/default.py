@@ -62,7 +62,7 @@ def get_config():
           corpora_dir='corpora',  # directory that data/prepare.py writes to
           tfds_dir='',  # directory of TFDS's data; '': its default
           check_sizes=True,  # refuse a corpus whose size differs from its paper's
-          # Mixtures: a task's share of an epoch is its records, at most these.
+          # Mixtures: a task's weight is its number of records, but at most this.
           mixture_cap=100_000,
           # Number of training examples per task, chosen by data.seed; 0: all.
           train_examples=0,
@@ -88,7 +88,7 @@ def get_config():
   # density=0.15, mean_length=3.0, seed=0)); None: in no document.
   config.span_corruption = None
 
-  # A number of steps between 0 and 1 is a share of train.steps.
+  # A number of steps strictly between 0 and 1 is a share of train.steps.
   config.optim = ConfigDict(
       dict(
           name='adamw',  # 'adamw' or 'adafactor'
@@ -184,7 +184,7 @@ def get_config():
           trace='position',
           # Baseline of the rewards: a 'critic', or the 'mean' of the chunk.
           baseline='critic',
-          **{'lambda': 0.95},  # decay of the advantages (GAE)
+          **{'lambda': 0.95},  # lambda of generalised advantage estimation
       )
   )
 
@@ -246,10 +246,10 @@ def locost():
           # 'exact', or 'release' with its defect for lengths that are not 2^k.
           convolution='exact',
           initialisation='s4d-lin',  # initial A, see ops/ssm.py
-          # dt is initialised log-uniformly from dt_min to dt_max; a channel
+          # Smallest initial dt, which is log-uniform up to dt_max; a channel
           # remembers about 2 / dt tokens.
           dt_min=0.001,
-          dt_max=0.1,  # see dt_min
+          dt_max=0.1,  # largest initial dt
       )
   )
 
@@ -268,7 +268,7 @@ def longt5():
       dict(
           _t5_style(),
           name='longt5',  # as above
-          tie_embeddings=False,  # as T5 v1.1
+          tie_embeddings=False,  # the output layer is the embedding (T5 v1.0)
           attention='transient-global',  # 'transient-global' or 'local'
           local_radius=127,  # tokens on each side that a token attends to
           global_block_size=16,  # tokens per global token

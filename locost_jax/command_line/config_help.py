@@ -6,6 +6,7 @@ behind it. Those of decoding options are in `decode_settings`; the ranges are in
 """
 
 import ast
+import functools
 import io
 import re
 import textwrap
@@ -105,7 +106,7 @@ def _entry(key, value, meaning):
   """Returns the lines of a key."""
   expected = _range(ranges.kind_of(key))
   if expected:
-    meaning = f'{meaning} ({expected})'
+    meaning = f'{meaning.removesuffix(".")} ({expected})'
   return [f'  --config.{key}={value!r}'] + textwrap.wrap(
       meaning, _WIDTH, initial_indent='      ', subsequent_indent='      '
   )
@@ -130,12 +131,37 @@ def _meaning(key, config, found):
     return decode_settings.OPTIONS[name].metadata['text']
   if section != 'model':
     return found.get(('get_config', key), '')
-  functions = [config.model.name, *(function for function, _ in found)]
-  for function in functions:
+  own = _called(config.model.name, config_files.find(DEFAULT))
+  for function in [*own, *(function for function, _ in found)]:
     text = found.get((function, name), '')
     if text and not _ELSEWHERE.match(text):
       return text
   return ''
+
+
+@functools.cache
+def _called(name, path):
+  """Returns a model's function and all that it calls, the nearest first.
+
+  Args:
+    name: config.model.name; a model without a function is like 't5'.
+    path: configs/default.py.
+  """
+  with open(path, encoding='utf-8') as file:
+    tree = ast.parse(file.read())
+  calls = {
+      node.name: [
+          call.func.id
+          for call in ast.walk(node)
+          if isinstance(call, ast.Call) and isinstance(call.func, ast.Name)
+      ]
+      for node in tree.body
+      if isinstance(node, ast.FunctionDef)
+  }
+  found = [name if name in calls else 't5']
+  for function in found:  # grows in the loop
+    found += [call for call in calls[function] if call in calls]
+  return found
 
 
 def comments(path):

@@ -119,6 +119,21 @@ def test_keys_of_models_have_a_meaning(name):
 
 
 @pytest.mark.parametrize(
+    'name, line',
+    [
+        ('locost', "'gated-gelu' or 'relu'"),
+        ('longt5', "'gated-gelu' or 'relu'"),
+        ('pagesum', 'the only choice'),
+    ],
+)
+def test_the_meaning_is_that_of_the_model(name, line):
+  config = default.get_config()
+  config.model = getattr(default, name)()
+  page = config_help.make(config, 'x.py', 'model.feed_forward')
+  assert page.endswith(f'\n      {line}')
+
+
+@pytest.mark.parametrize(
     'command, argument, line',
     [
         ('main', '--help=config.optmi', 'did you mean config.optim?'),
