@@ -26,7 +26,7 @@ pages    PageSum: the whole encoder, and the time per token compared with BART
          with one row per page, and with one decoder over all pages
 select   SimCAS: reading and writing with the selector and with all tokens kept,
          and the selector's share of the time
-turn     SimCAS: a train step with and without a turn of the selector
+turn     SimCAS: a train step with and without training of the selector
 train    forward pass and whole step for each train.remat; an encoder layer,
          forward and backward: written like its equations, whole as in the
          model, and in pieces; with --against a step of `main` and PyTorch's

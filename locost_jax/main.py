@@ -1,4 +1,4 @@
-"""Trains a model, or evaluates one: from a config to a table of numbers.
+"""Trains or evaluates a model: from a config to a table of scores.
 
   python -m locost_jax.main --config=configs/quickstart.py
   python -m locost_jax.main --config=configs/finetune.py \\

@@ -32,7 +32,10 @@ def define_flags(values, argv):
   """Defines this command's flags."""
   del argv
   flags.DEFINE_string(
-      'output', None, 'FILE.png or FILE.svg: the picture', flag_values=values
+      'output',
+      None,
+      'FILE: the picture to write, FILE.png or FILE.svg',
+      flag_values=values,
   )
   flags.DEFINE_boolean(
       'overwrite', False, 'replace an existing --output', flag_values=values

@@ -1,4 +1,4 @@
-"""Scores predictions with the ROUGE of a paper or package; needs no model.
+"""Scores predictions with the ROUGE of a paper or package, and other metrics.
 
   python -m locost_jax.score --predictions=FILE.jsonl --protocol=locost
   python -m locost_jax.score --predictions=A.jsonl --compare=B.jsonl

@@ -238,7 +238,7 @@ def _load(values):
 
 
 def _is_trained_with_queries(checkpoint):
-  """Returns whether a run was trained with queries; None: unknown."""
+  """Returns whether the run was trained with queries; None if unknown."""
   from locost_jax.workdir import find
   from locost_jax.workdir import trained_queries
 

@@ -51,8 +51,8 @@ def run(main, define_flags, doc, argv=None):
     values = flags.FlagValues()
     values.set_gnu_getopt(True)  # flags may follow file names
     with one_line_errors():
-      if asked := [word for word in argv[1:] if _HELP.fullmatch(word)]:
-        print(_help(asked[0], doc, values, define_flags, argv))
+      if words := [word for word in argv[1:] if _HELP.fullmatch(word)]:
+        print(_help(words[0], doc, values, define_flags, argv))
         sys.exit(0)
       argv = config_files.resolve(_read_flag_files(values, argv))
       define_flags(values, argv)

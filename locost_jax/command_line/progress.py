@@ -76,7 +76,7 @@ class Line:
       self.drawn = False
 
   def end(self):
-    """Leaves the line as it is; what follows begins a new one."""
+    """Keeps the line, and begins a new one."""
     if self.drawn:
       print(file=self._stream, flush=True)
       self.drawn = False
@@ -110,10 +110,10 @@ class Progress:
     self._stage, self._done = stage, done
     self._window.append((self._clock(), done))
     front = [self._head, stage] if self._head else [stage]
-    (then, few), (now, _) = self._window[0], self._window[-1]
+    (start, done_before), (now, _) = self._window[0], self._window[-1]
     parts = front + [f'{done}/{total}']
-    if few < done < total:
-      left = (total - done) * (now - then) / (done - few)
+    if done_before < done < total:
+      left = (total - done) * (now - start) / (done - done_before)
       parts.append(f'{duration(left)} left')
     self._line.show(parts, done / max(total, 1), len(front))
 

@@ -43,13 +43,13 @@ class Kind(NamedTuple):
   """A kind of picture.
 
   Attributes:
-    what: the description in --help.
+    description: shown by --help.
     inputs: the inputs as --help shows them.
     least, most: smallest and largest number of inputs.
     draw: (inputs, Options) -> Figure.
   """
 
-  what: str
+  description: str
   inputs: str
   least: int
   most: int
@@ -94,7 +94,8 @@ def describe():
   """Returns a paragraph for each kind, for --help."""
   indents = dict(initial_indent=' ' * 6, subsequent_indent=' ' * 6)
   return '\n'.join(
-      f'  {name} {kind.inputs}\n' + textwrap.fill(kind.what, 80, **indents)
+      f'  {name} {kind.inputs}\n'
+      + textwrap.fill(kind.description, 80, **indents)
       for name, kind in KINDS.items()
   )
 
