@@ -160,7 +160,7 @@ def _called(name, path):
   }
   found = [name if name in calls else 't5']
   for function in found:  # grows in the loop
-    found += [call for call in calls[function] if call in calls]
+    found += [call for call in calls.get(function, ()) if call in calls]
   return found
 
 

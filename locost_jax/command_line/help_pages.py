@@ -171,7 +171,7 @@ def _entry(name, flag, width):
 
 
 def _default(flag):
-  """Returns ' [default]'; '' if there is none or the flag's text has it."""
+  """Returns ' [default]', or '' without one or if the flag's text has it."""
   default = flag.default
   if isinstance(default, ConfigDict):  # the file, not all its keys
     default = config_flags.get_config_filename(flag)

@@ -34,7 +34,7 @@ def choose_keys(paths, patterns=KEYS):
   if not chosen:
     raise InputError(
         f'--keys={",".join(patterns)}: no such number; expected some of '
-        f'{", ".join(known) or "the logged numbers, but there are none"}'
+        f'{", ".join(known) or "a number of the run, but it logged nothing"}'
     )
   return list(chosen)
 

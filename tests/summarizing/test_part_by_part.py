@@ -245,7 +245,10 @@ def test_rows_with_other_part_settings_are_refused(call, run, books, tmp_path):
         (('--parts=join', '--part_length=4'), '8'),
         (('--parts=join', '--max_input_length=64'), '--max_input_length and'),
         (('--parts=join', '--report=page.html'), '--report and --parts=join'),
-        (('--reference_field=summary',), '--reference_field: expected --format=json'),
+        (
+            ('--reference_field=summary',),
+            '--reference_field: expected --format=json',
+        ),
         (('--format=json', '--reference_field=gone'), "field 'gone'"),
     ],
 )
