@@ -31,21 +31,21 @@ def define_flags(values):
   flags.DEFINE_string(
       'coordinator',
       None,
-      'HOST:PORT at which the first of several hosts '
-      'listens; not needed on TPUs and under SLURM',
+      'HOST:PORT: the address of the first of several hosts; not needed on '
+      'TPUs and under SLURM',
       flag_values=values,
   )
   flags.DEFINE_integer(
       'hosts',
       None,
-      'how many processes take part, with --coordinator',
+      'with --coordinator: number of processes',
       lower_bound=1,
       flag_values=values,
   )
   flags.DEFINE_integer(
       'host',
       None,
-      'which of them this is, from 0 on',
+      'with --coordinator: index of this process, from 0',
       lower_bound=0,
       flag_values=values,
   )

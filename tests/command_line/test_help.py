@@ -83,7 +83,7 @@ def test_every_key_has_its_default_and_a_meaning(run_command):
           rf'^  --config\.{re.escape(key)}=(.*)\n((?:      .*\n?)*)', out, re.M
       )
       assert entry[0] == repr(value) and entry[1].strip(), key
-  assert '      AdamW: decay of the mean (0 <= x < 1)\n' in out
+  assert '      AdamW: decay of the mean gradient (0 <= x < 1)\n' in out
   assert out.index('--config.train.steps=1000') > out.index('config.data.seed')
 
 
@@ -116,6 +116,21 @@ def test_keys_of_models_have_a_meaning(name):
   for line, after in zip(lines, [*lines[1:], '']):
     assert not line.startswith('  --') or after.startswith('      '), line
     assert 'as above' not in line and 'as in LOCOST' not in line
+
+
+@pytest.mark.parametrize(
+    'name, line',
+    [
+        ('locost', "'gated-gelu' or 'relu'"),
+        ('longt5', "'gated-gelu' or 'relu'"),
+        ('pagesum', 'the only choice'),
+    ],
+)
+def test_the_meaning_is_that_of_the_model(name, line):
+  config = default.get_config()
+  config.model = getattr(default, name)()
+  page = config_help.make(config, 'x.py', 'model.feed_forward')
+  assert page.endswith(f'\n      {line}')
 
 
 @pytest.mark.parametrize(

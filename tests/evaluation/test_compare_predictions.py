@@ -180,7 +180,7 @@ def test_a_workdir_stands_for_its_newest_predictions(
       score, '--predictions=run', '--compare=run', '--format=json'
   )
   taken = 'run/predictions/x-test-2.jsonl'
-  assert status == 0 and err.endswith(f'run: takes {taken}\n' * 2)
+  assert status == 0 and err.endswith(f'run: uses {taken}\n' * 2)
   assert json.loads(out)['predictions'] == [taken] * 2
   status, _, err = run_command(score, '--predictions=empty')
   assert status == 2 and 'no predictions of its best checkpoint, step 2' in err

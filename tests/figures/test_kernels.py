@@ -79,7 +79,9 @@ def test_the_lines_are_the_kernels_of_the_channel(summarizer, expected):
         rtol=1e-3,
         atol=1e-4,
     )
-  with pytest.raises(InputError, match='--channel=16: the model has 16, count'):
+  with pytest.raises(
+      InputError, match='--channel=16: expected a channel from 0 to 15'
+  ):
     kernels.draw_kernels(summarizer, L, channel=16)
 
 

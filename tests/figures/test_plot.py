@@ -175,7 +175,7 @@ def test_every_kind_is_drawn(call, home, tmp_path, kind):
         ('start_states run text.txt --output=a.png', 'expected a SimCAS'),
         ('kernels simcas --output=a.png', 'this model has no kernels'),
         ('time_scales simcas --output=a.png', 'no config.json of a run'),
-        ('kernels run --channel=99 --output=a.png', '--channel=99: the model'),
+        ('kernels run --channel=99 --output=a.png', '--channel=99: expected a channel'),
         ('score_length run --protocol=x --output=a.png', 'no such protocol'),
     ],
 )  # fmt: skip

@@ -62,7 +62,7 @@ def test_words_choose(run_command):
   )
   status, out, err = run_command(known_models, 'gpt')
   assert (status, out) == (2, '')
-  assert err.startswith("error: 'gpt': no checkpoint has these words")
+  assert err.startswith("error: 'gpt': no checkpoint has all these words")
   status, out, _ = run_command(known_models)
   assert status == 0
   assert all(row.name in out for row in published.CHECKPOINTS)

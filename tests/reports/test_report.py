@@ -135,14 +135,14 @@ def test_scores_are_those_of_rouge_score(page, collected):
   assert high == pytest.approx(drawn[974], abs=0.2)
   signature = f'rouge|locost|stem:no|split:locost_jax-1|agg:max|rouge_score:0.1.2|n:{ROWS}|ci:95'
   assert page.count(f'<code>{signature}</code>') == 1
-  assert 'cannot be compared' not in page
+  assert 'Do not compare these scores' not in page
 
 
 def test_scores_of_two_kinds_are_not_compared_silently(collected):
   (scored,) = collected.scored
   other = scored._replace(summary=dict(scored.summary, signature='rouge|x'))
   both = [collected, collected._replace(scored=[other])]
-  assert 'cannot be compared' in page_lib.render(both, [{}, {}], 1)
+  assert 'Do not compare these scores' in page_lib.render(both, [{}, {}], 1)
 
 
 def test_lengths_and_documents_are_the_ones_read(collected, workdir):
@@ -355,7 +355,7 @@ def test_thinned_curves_are_means():
     'arguments, message',
     [
         (['--output=a.html'], 'which runs?'),
-        (['run'], '--output=FILE is missing'),
+        (['run'], '--output=FILE.html is missing'),
         (['none', '--output=a.html'], 'none: no such directory'),
         (['run/vocabulary', '--output=a.html'], 'no config.json of a run'),
         (['run', '--output=a.html', '--protocol=x'], 'no such protocol'),

@@ -155,9 +155,9 @@ def test_seeds_with_phases(call, folder):
 def test_runs_and_seeds_do_not_mix(call):
   assert call('mixed', '--seeds=1')[0] == 0
   status, _, err = call('mixed')
-  assert status == 2 and 'mixed holds the runs of --seeds' in err
+  assert status == 2 and 'mixed has the runs of --seeds' in err
   status, _, err = call('mixed', '--seeds=2', '--evaluate')
-  assert status == 2 and 'mixed holds 1 seeds: train them first' in err
+  assert status == 2 and 'mixed has only 1 trained seeds: train' in err
   assert call('single')[0] == 0
   status, _, err = call('single', '--seeds=2')
   assert status == 2 and 'single holds one run' in err
@@ -265,15 +265,15 @@ def test_evaluations_and_their_signatures(call, folder):
 @pytest.mark.parametrize(
     'flags, expected',
     [
-        (['--by_length'], '--by_length belongs to --evaluate'),
-        (['--lengths=32'], '--lengths belongs to --evaluate'),
-        (['--overwrite'], '--overwrite belongs to --lengths or --seeds'),
+        (['--by_length'], '--by_length needs --evaluate'),
+        (['--lengths=32'], '--lengths needs --evaluate'),
+        (['--overwrite'], '--overwrite needs --lengths or --seeds'),
         (['--seeds=2', '--dry_run'], '--dry_run and --seeds: expected one'),
         (['--seeds=0'], 'seeds=0: expected an integer, 1 <= seeds'),
         (['--evaluate', '--lengths=32,x'], '--lengths=32,x: expected differ'),
         (['--evaluate', '--lengths=32,32'], 'expected different numbers'),
         (['--evaluate', '--lengths=1'], 'expected different numbers of tok'),
-        (['--evaluate', '--seeds=2'], 'none holds 0 seeds: train them first'),
+        (['--evaluate', '--seeds=2'], 'none has only 0 trained seeds: train'),
         (
             ['--evaluate', '--lengths=32', '--by_length'],
             '--by_length and --lengths: expected one',
