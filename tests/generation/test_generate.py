@@ -181,7 +181,9 @@ def test_beams_do_not_copy_the_document(summarizer):
 
 
 @pytest.mark.parametrize('method', METHODS)
-def test_decoding_in_steps_matches_one_program(summarizer, documents, method, monkeypatch):
+def test_decoding_in_steps_matches_one_program(
+    summarizer, documents, method, monkeypatch
+):
   """Equal tokens, one program for all steps, with kept kernels or without."""
   monkeypatch.setattr(generate, 'CHUNK', 4)
   inputs, mask = documents

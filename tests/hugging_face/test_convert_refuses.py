@@ -53,7 +53,7 @@ def test_verify_without_pytorch(monkeypatch):
     verify_weights.check('t5')
 
 
-def test_flags_that_cannot_be(release, tmp_path, refuse, run_command):
+def test_invalid_flags(release, tmp_path, refuse, run_command):
   refuse(release, '--dtype=bfloat16', message="--dtype=bfloat16: a run's")
   refuse(release, '--max_shard_size=big', message='expected a size like 5GB')
   refuse(tmp_path / 'nowhere', message='nowhere: no such directory')
