@@ -11,7 +11,7 @@ from tests.mesh_program import T
 
 
 def is_activation(shape):
-  """Whether a shape has a sequence axis, whole or sharded, alone or with rows."""
+  """Whether a shape has a sequence axis, whole or sharded, with rows or not."""
   numbers = map(int, re.findall(r'\d+', shape))
   lengths = L, L // 2, L // 8, T
   return bool(
