@@ -214,12 +214,12 @@ def test_downloads_what_is_needed_and_keeps_it(
   assert locost_jax.load(directory).summarize(text) == (
       locost_jax.load(released).summarize(text)
   )
-  asked = len(server.asked)
+  count = len(server.requests)
   # A directory of that name wins where downloads are only allowed.
   shutil.copytree(released, tmp_path / 'org' / 'tiny')
   assert find_model(NAME) == find_model(NAME, 'allow') == (0, NAME, '')
   shutil.rmtree(tmp_path / 'org')
-  assert len(server.asked) == asked
+  assert len(server.requests) == count
   server.close()
   # Without the server: what was kept, by branch, tag and commit.
   for name, commit in (

@@ -1,4 +1,4 @@
-"""A source page names its model, and works in print, by keyboard, on a phone."""
+"""A source page names its model; works in print, by keyboard, on phones."""
 
 import os
 import re
