@@ -197,7 +197,7 @@ def read(seed, report=lambda row: None, most=MOST, every=20):
 def select(
     seed, params, steps=200, every=20, baseline='critic', report=lambda r: None
 ):
-  """Runs the second phase: selector and other parameters learn in turns.
+  """Runs the second phase: selector and other parameters learn alternately.
 
   Args:
     seed: of the documents.
