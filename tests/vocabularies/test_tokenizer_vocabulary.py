@@ -335,7 +335,7 @@ def test_unigram(texts, tmp_path):
   for text in (' '.join(line.split()) for line in lines):
     ids, ends = found.encode_with_ends(text)
     assert ids == found.encode(text) == theirs.encode(text)
-    # A token that is only the space added before a word ends at its first letter.
+    # If the space added before a word is a token, it ends at the first letter.
     lone = pieces.piece_to_id('\u2581')
     assert all(
         ours - end in ((0, 1) if i == lone else (0,))
