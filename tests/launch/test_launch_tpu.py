@@ -425,7 +425,7 @@ def test_from_nothing_to_the_end(fakes):
 
 
 def test_setup_from_a_git_address(fakes):
-  """Uses a branch of another repository; a failed setup is undone."""
+  """A branch of another repository; after a failed setup all workers are bare."""
   origin = fakes.path / 'origin'
   for line in (
       f'init -q -b main {origin}',

@@ -396,7 +396,7 @@ def test_bad_configs_are_named(change, message):
 
 
 def test_published_sizes():
-  """facebook/bart-base and bart-large-cnn; its model card says 406M."""
+  """facebook/bart-base, and bart-large-cnn, whose model card says 406M."""
   sizes = dict(
       vocab_size=50265,
       d_model=768,
@@ -464,7 +464,7 @@ def test_the_formula_of_a_step_matches_the_trace():
 
 
 def test_heads_of_the_decoder():
-  """An encoder with 4 heads, a decoder with 2: each matches a model's stack."""
+  """4 heads encode and 2 decode: stacks match models with as many heads."""
   models_ = {
       heads: models.build(SMALL | heads_of)
       for heads, heads_of in {

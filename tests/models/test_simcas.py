@@ -237,7 +237,7 @@ def test_the_selector_matches_its_loop(selection, padding):
   model = models.build(SIMCAS | changes, 'float64')
   with jax.enable_x64():
     params = jax.tree.map(lambda x: np.asarray(x, np.float64), small_params())
-    # A bias, because otherwise no chunk selects nothing.
+    # A bias, so that some chunks select nothing.
     params['params']['selector']['actor']['output']['bias'] += [0.6, 0]
     inputs = documents()
     _, rollout = model.apply(params, inputs, method='rollout')
@@ -280,7 +280,7 @@ def test_the_selector_matches_its_loop(selection, padding):
 
 @pytest.mark.parametrize('form', ['sample', 'argmax', 'given'])
 def test_tokens_are_projected_at_once_or_chunk_by_chunk(monkeypatch, form):
-  """Equal choices and states; only at once an array has all chunks."""
+  """Equal choices and states; only `at once` makes an array of all chunks."""
   model = models.build(SIMCAS, 'float64')
   with jax.enable_x64():
     params = jax.tree.map(lambda x: np.asarray(x, np.float64), small_params())
