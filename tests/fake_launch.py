@@ -1,16 +1,16 @@
-"""Stands in for gcloud, ssh, srun, ... and for the trainer, in launching.py.
+"""Stands in for gcloud, ssh, srun, ... and the trainer, in launching.py.
 
 One program under many names, in a directory that comes first on PATH. Each call
-adds a line of JSON to $FAKES/calls: name, argv, and of the trainer the working
-directory and the variable ADDED. $FAKES/answers says what is answered, a list
-of (words, [answer, ...]): a call takes an answer, {'out': ..., 'status': ...},
-off the first whose words are in its name and arguments. What none is for is
-done: gcloud and ssh run the command on this machine, each worker or host in a
-home directory of its own. $FAKES/runs says in the same way what the trainer
+appends a line of JSON to $FAKES/calls: name and argv, for the trainer also the
+working directory and the variable ADDED. $FAKES/answers is a list of (words,
+[answer, ...]): a call takes the next answer, {'out': ..., 'status': ...}, from
+the first entry whose words are in its name and arguments. Without an entry the
+call is executed: gcloud and ssh run the command on this machine, with one home
+directory per worker or host. $FAKES/runs sets in the same way what the trainer
 does.
 
-There are hundreds of calls: nothing is imported that not all of them need, and
-json takes as long as all the rest.
+Tests make hundreds of calls, so this file imports only what every call needs,
+and not json, which takes as long as all the rest.
 """
 
 from _json import encode_basestring_ascii as encode
@@ -28,7 +28,7 @@ def note(name, argv, *more):
 
 
 def take(name, key):
-  """Takes an item off the first (words, items) whose words are in key."""
+  """Removes and returns the next item of the first entry with words in key."""
   with open(f'{FAKES}/{name}', 'r+', encoding='utf-8') as file:
     fcntl.flock(file, fcntl.LOCK_EX)
     rules = eval(file.read())
@@ -45,7 +45,7 @@ def take(name, key):
 
 
 def homes(argv):
-  """The home directories of the workers that gcloud's flags name."""
+  """Returns the home directories of the workers in gcloud's flags."""
   workers = int(os.environ['FAKE_WORKERS'])
   (worker,) = [arg for arg in argv if arg.startswith('--worker=')]
   numbers = range(workers) if worker == '--worker=all' else [int(worker[9:])]
@@ -53,7 +53,7 @@ def homes(argv):
 
 
 def run_at(home, command):
-  """Starts a command as a connection does: from home, SIGINT not ignored."""
+  """Starts a command as over ssh: in the home directory, SIGINT not ignored."""
   import signal  # pylint: disable=g-import-not-at-top
   import subprocess  # pylint: disable=g-import-not-at-top
 
@@ -116,8 +116,8 @@ def srun(argv):
 def train(argv):
   """Does a status, 'wait' (for a signal), 'hang', or (status, hosts).
 
-  The last ends so when that many hosts run, and not by a signal: what is seen
-  then does not depend on which host is first.
+  (status, hosts) ends with the status once that many hosts run, and ignores
+  signals, so that results do not depend on which host is first.
   """
   if argv[:2] != ['-m', 'locost_jax.main']:
     return 0

@@ -16,7 +16,7 @@ COMMANDS = [name for name in command_list.COMMANDS if name != 'data.beam']
 
 
 def defined(command):
-  """The flags of a command."""
+  """Returns the flags of a command."""
   values = flags.FlagValues()
   module = importlib.import_module(f'locost_jax.{command}')
   module.define_flags(values, ['x'])
@@ -141,7 +141,7 @@ def test_the_meaning_is_that_of_the_model(name, line):
         ('score', '--help=config', 'this command has no config'),
     ],
 )
-def test_help_that_does_not_exist(run_command, command, argument, line):
+def test_help_about_an_unknown_section(run_command, command, argument, line):
   module = importlib.import_module(f'locost_jax.{command}')
   status, out, err = run_command(module, argument)
   assert status == 2 and not out and line in err and err.count('\n') == 1

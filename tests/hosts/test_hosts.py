@@ -1,4 +1,4 @@
-"""Several processes, one run: flags, and two real ones over loopback."""
+"""A run on several hosts: flags, and two real processes over loopback."""
 
 import functools
 import json
@@ -39,12 +39,12 @@ def parse(*arguments):
         ),
     ],
 )
-def test_flags_that_cannot_be(arguments, words):
+def test_invalid_flags(arguments, words):
   with pytest.raises(InputError, match=words):
     connect.connect(parse(*arguments))
 
 
-def test_where_jax_finds_the_hosts_by_itself():
+def test_clusters_that_jax_detects():
   assert connect.is_cluster({'SLURM_STEP_NUM_TASKS': '2'})
   assert not connect.is_cluster(
       {'SLURM_STEP_NUM_TASKS': '1', 'JAX_PLATFORMS': 'cpu'}
@@ -71,7 +71,7 @@ class Mesh:
         ((8, 1, 1, 1), [0] * 8, 0, (0, 1, True)),
         ((4, 2, 1, 1), [0, 0, 0, 0, 1, 1, 1, 1], 1, (1, 2, True)),
         ((2, 1, 2, 2), [0, 0, 0, 0, 1, 1, 1, 1], 1, (1, 2, True)),
-        # A document goes across hosts: both read the same rows.
+        # A document is split over two hosts: both read the same rows.
         ((1, 1, 1, 8), [0, 0, 0, 0, 1, 1, 1, 1], 1, (0, 1, False)),
         ((2, 1, 1, 4), [0, 0, 1, 1, 2, 2, 3, 3], 2, (1, 2, True)),
         ((2, 1, 1, 4), [0, 0, 1, 1, 2, 2, 3, 3], 3, (1, 2, False)),
@@ -82,7 +82,7 @@ def test_the_rows_of_a_host(monkeypatch, shape, processes, me, expected):
   assert sharding.host_part(Mesh(shape, processes)) == expected
 
 
-def test_rows_that_do_not_follow_each_other(monkeypatch):
+def test_rows_of_a_host_must_be_consecutive(monkeypatch):
   monkeypatch.setattr(jax, 'process_index', lambda: 0)
   with pytest.raises(InputError, match='into whole parts for the 1 hosts'):
     sharding.host_part(Mesh((4, 1, 1, 1), [0, 1, 0, 1]))
@@ -115,14 +115,14 @@ PAGESUM = (
     '--config.data.input_buckets=16',
     '--config.model.decoder_d_ff=16',
     '--config.model.max_positions=16',
-    # What is drawn depends on the mesh.
+    # Dropout masks depend on the mesh.
     '--config.model.dropout_rate=0.0',
     '--config.model.attention_dropout_rate=0.0',
     '--config.model.activation_dropout_rate=0.0',
-    # Their gradient is rounding alone, which the optimiser makes large.
+    # Their gradients are only rounding errors, which the optimiser amplifies.
     "--config.optim.groups=(('.*_attention/key/bias|confidence/bias', 0.0),)",
 )
-# Documents of 2 to 6 chunks; two phases, in the second the selector learns.
+# Documents of 2 to 6 chunks; two phases: the selector learns in the second.
 SIMCAS = (
     *(flag for flag in PAGESUM if 'num_pages' not in flag),
     '--config.selector.every=2',
@@ -166,15 +166,15 @@ def start(workdir, data, devices, *arguments, config='finetune.py'):
     'config, model, mesh, alone',
     [
         ('finetune.py', LOCOST, dict(fsdp=2, sequence=2), 4),
-        # The pages of a document lie on both; compared with one device.
+        # A document's pages lie on both processes; compared with one device.
         ('finetune.py:pagesum', PAGESUM, dict(sequence=4), 1),
         ('finetune.py:simcas', SIMCAS, dict(sequence=4), 1),
     ],
 )
 def test_two_processes_train_as_one(tmp_path, config, model, mesh, alone):
-  """Four devices in two processes, and some in one; documents are split, too.
+  """Two processes of two devices match a single one; documents are split too.
 
-  alone: the devices of the one process, on a mesh of their own if they are 1.
+  alone: the number of devices of the single process; 1 uses no mesh flags.
   """
   mesh = [f'--config.mesh.{axis}={mesh[axis]}' for axis in mesh]
   data = tmp_path / 'rows.jsonl'
@@ -213,17 +213,17 @@ def test_two_processes_train_as_one(tmp_path, config, model, mesh, alone):
       run.kill()
   for run, (_, err) in zip(runs, said):
     assert run.returncode == 0, err
-  # What Gloo says, through which CPUs talk, is on stderr.
+  # Gloo, which connects CPUs, prints to stderr.
   one, two, silent = (out.splitlines() for out, _ in said)
   assert '[Gloo]' in said[1][1]
-  assert not silent  # the second host reports nothing
+  assert not silent  # the second host prints nothing
   (one,), (two,) = one, two
   one, two = (json.loads(line)['tables'][0] for line in (one, two))
   assert len(one['rows']) == len(two['rows']) > 2
   for ours, theirs in zip(one['rows'], two['rows']):
     assert ours.keys() == theirs.keys()
     if 'another document' in ours['name']:
-      continue  # each host exchanges its own
+      continue  # each host exchanges documents among its own rows
     for key, value in ours.items():
       if not isinstance(value, str):
         value = pytest.approx(value, rel=1e-4)

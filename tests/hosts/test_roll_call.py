@@ -1,4 +1,4 @@
-"""The hosts' roll call, and every way in which a host does not answer."""
+"""The roll call of hosts, and all ways in which a host may fail to answer."""
 
 import re
 import socket
@@ -19,13 +19,13 @@ from tests.ports import free_port
 
 
 def call_all(seats, seconds=10.0):
-  """The result or exception of each seat's call, all at once."""
+  """Runs the calls of all seats at once; returns results or exceptions."""
   results = [None] * len(seats)
 
   def call(i):
     try:
       results[i] = roll_call.call(seats[i], seconds)
-    except Exception as error:  # the test looks at it
+    except Exception as error:  # returned to the test
       results[i] = error
 
   threads = [
@@ -54,7 +54,7 @@ def test_all_get_the_same_list():
   assert rolls[0].hosts[1]['versions'] == roll_call.versions()
 
 
-def test_one_alone_needs_nobody():
+def test_a_single_host_waits_for_nobody():
   roll = roll_call.call(roll_call.Seat('', 1, 0), 0.0)
   assert roll.me == 0 and len(roll.hosts) == 1
 
@@ -79,11 +79,11 @@ def test_missing_hosts_are_named_by_all(there, words, monkeypatch):
     assert isinstance(error, Stopped) and error.status == 75
     assert str(error).startswith('error: ')
     assert re.search(words, str(error)), error
-  # No wait is longer than the hosts were given, and a word's time.
+  # No wait is longer than the time limit and the time of one message.
   assert waits and max(waits) <= 1.0 + roll_call._SPEAKING
 
 
-def test_nobody_listens():
+def test_the_first_host_does_not_listen():
   (seat,) = seats_of([1], 2)
   with pytest.raises(
       Stopped,
@@ -100,8 +100,8 @@ def test_nobody_listens():
         (b'HTTP/1.1 400 Bad Request\r\n', 'it answered something else|reset'),
     ],
 )
-def test_a_first_host_that_is_none(answer, words):
-  """It dies after it has listened, or is another service."""
+def test_the_first_host_is_another_service(answer, words):
+  """Something accepts the connection and closes it, or answers with HTTP."""
   with socket.create_server(('localhost', 0)) as server:
 
     def serve():
@@ -119,7 +119,7 @@ def test_a_first_host_that_is_none(answer, words):
       roll_call.call(seat, 0.5)
 
 
-def test_the_first_host_may_come_last(monkeypatch):
+def test_the_first_host_may_start_last(monkeypatch):
   first, other = seats_of([0, 1], 2)
   results, called_in_vain, sleep = [], threading.Event(), time.sleep
 
@@ -153,7 +153,7 @@ def test_the_first_host_may_come_last(monkeypatch):
         b'\xff\xfe\n',
     ],
 )
-def test_others_who_knock_are_not_hosts(noise):
+def test_other_connections_are_ignored(noise):
   first, other = seats_of([0, 1], 2)
   results = []
   thread = threading.Thread(
@@ -176,24 +176,24 @@ def test_others_who_knock_are_not_hosts(noise):
   assert len(results[0].hosts) == 2
 
 
-def test_two_of_the_same_number():
+def test_two_hosts_of_the_same_number():
   for error in call_all(seats_of([0, 1, 1], 3)):
     assert isinstance(error, InputError)
     assert 'host 1 is there twice' in str(error)
 
 
-def test_another_number_of_hosts():
+def test_different_numbers_of_hosts():
   first, other = seats_of([0, 1], 2)
   for error in call_all([first, other._replace(hosts=3)]):
     assert isinstance(error, InputError)
     assert ') expects 3 hosts, host 0 (' in str(error)
 
 
-def test_another_version(monkeypatch):
+def test_different_versions(monkeypatch):
   mine = roll_call.versions()
   answers = iter([mine, dict(mine, jax='0.1.2')])
   monkeypatch.setattr(roll_call, 'versions', lambda: next(answers))
-  for error in call_all(seats_of([0, 1], 2)):  # either may ask first
+  for error in call_all(seats_of([0, 1], 2)):  # in any order
     assert isinstance(error, InputError)
     assert re.search(r'has jax .*\b0\.1\.2\b.*: expected the same', str(error))
 
@@ -234,11 +234,11 @@ SLURM = {
 @pytest.mark.parametrize(
     'changes, expected',
     [
-        ({}, (4, 3, (1,))),  # two tasks on a node: a device each
+        ({}, (4, 3, (1,))),  # two tasks on a node: one device each
         ({'SLURM_STEP_NUM_NODES': '4', 'SLURM_LOCALID': '0'}, (4, 3, None)),
     ],
 )
-def test_a_seat_that_slurm_gives(monkeypatch, changes, expected):
+def test_a_seat_from_slurm(monkeypatch, changes, expected):
   environment = {**SLURM, **changes}
   for name, value in environment.items():
     monkeypatch.setenv(name, value)
@@ -256,7 +256,7 @@ def test_seats_without_a_cluster():
 @pytest.mark.parametrize(
     'address', ['gpu1', 'gpu1:', ':8476', 'gpu1:x', 'gpu1:0', 'gpu1:65536']
 )
-def test_an_address_that_is_none(address):
+def test_invalid_addresses(address):
   with pytest.raises(InputError, match='expected HOST:PORT'):
     connect.find_seat(
         parse(f'--coordinator={address}', '--hosts=2', '--host=0'), {}
@@ -272,7 +272,7 @@ def test_a_slurm_job_without_srun():
     connect.check_srun(job)
 
 
-def test_a_wait_inside_jax_has_an_end():
+def test_a_wait_inside_jax_has_a_time_limit():
   done = subprocess.run(
       [
           sys.executable,

@@ -1,4 +1,4 @@
-"""The watchdog's waiting time, by a clock of the test."""
+"""The watchdog's waiting time, measured with a fake clock."""
 
 import itertools
 import threading
@@ -12,14 +12,14 @@ from locost_jax.hosts import watchdog
 
 
 class Ended(Exception):
-  """Stands for the end of the process."""
+  """Raised in place of ending the process."""
 
 
 @pytest.fixture
 def count_ticks(monkeypatch):
-  """count_ticks(watch, jumps) -> looks of the watchdog until it ends all.
+  """count_ticks(watch, jumps) -> ticks until the watchdog ends the process.
 
-  Between looks the clock goes on by the jumps, then by the watchdog's own.
+  The clock first advances by the jumps, then by the watchdog's own tick.
   """
   now = [0.0]
   clock = types.SimpleNamespace(monotonic=lambda: now[0], time=lambda: now[0])
@@ -40,7 +40,7 @@ def count_ticks(monkeypatch):
       nonlocal looked
       looked = next(looks)
       now[0] += next(jumps, tick)
-      return looked > most  # as if the run were over
+      return looked > most  # like the end of the run
 
     watch._ended = types.SimpleNamespace(wait=wait)
     try:
@@ -52,35 +52,33 @@ def count_ticks(monkeypatch):
   return count_ticks
 
 
-def test_silence_ends_the_process(count_ticks):
-  """After ten looks, whatever the seconds are."""
+def test_a_silent_process_is_ended(count_ticks):
+  """It is ended after ten ticks, whatever their length."""
   assert 10 <= count_ticks(watchdog.Watchdog(2)) <= 11
 
 
-def test_a_process_that_was_stopped_has_not_been_waiting(count_ticks):
-  """However late it is when it goes on."""
+def test_time_while_the_process_was_stopped_does_not_count(count_ticks):
+  """However long the process was stopped."""
   looks = count_ticks(watchdog.Watchdog(2), [0.2, 1e6, 0.2, 1e6])
-  assert 7 <= looks <= 9  # a stop counts as two
+  assert 7 <= looks <= 9  # a stop counts as two ticks
 
 
-def test_signs_of_life_keep_it_silent(count_ticks, monkeypatch):
+def test_alive_resets_the_watchdog(count_ticks, monkeypatch):
   watch = watchdog.Watchdog(2)
-  # Whatever the watched thread does between two looks.
+  # Calls `alive` at each tick, like the watched thread.
   monkeypatch.setattr(watch, '_is_compiling', watch.alive)
   assert count_ticks(watch) is None
 
 
-def test_a_compilation_is_no_hang_but_what_comes_after_it_is(
-    count_ticks, monkeypatch
-):
+def test_a_hang_after_a_compilation_is_found(count_ticks, monkeypatch):
   watch = watchdog.Watchdog(2)
   looks = itertools.count(1)
   monkeypatch.setattr(watch, '_is_compiling', lambda: next(looks) <= 500)
   assert 510 <= count_ticks(watch) <= 511
 
 
-def test_a_thread_that_compiles_is_seen():
-  """By a look at any moment of it; one that computes is not."""
+def test_a_compiling_thread_is_detected():
+  """A compiling thread is detected at any moment, a computing one never."""
   watch, seen, is_over = watchdog.Watchdog(2), [], threading.Event()
 
   def look():
@@ -88,7 +86,7 @@ def test_a_thread_that_compiles_is_seen():
       seen.extend([True] * watch._is_compiling())
 
   x = jnp.ones(8)
-  x.sum().block_until_ready()  # compiled here
+  x.sum().block_until_ready()  # compiles now
   looking = threading.Thread(target=look)
   looking.start()
   for _ in range(20):

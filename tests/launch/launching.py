@@ -1,7 +1,7 @@
-"""Shared by the tests of launch/: stand-ins, an env file, its words.
+"""Shared by tests of launch/: stand-ins for commands, and an env file.
 
-fake_launch.py is gcloud, ssh, srun and the others, and the trainer; nothing
-there leaves the machine or imports JAX.
+fake_launch.py stands in for gcloud, ssh, srun, ... and the trainer. It never
+connects to other machines or imports JAX.
 """
 
 import json
@@ -17,11 +17,11 @@ import time
 ROOT = Path(__file__).parents[2]
 LAUNCH = ROOT / 'launch'
 SCRIPTS = sorted(LAUNCH.glob('*.sh')) + [LAUNCH / 'slurm.sbatch']
-# Seconds after which something hangs: less than what the scripts themselves give
-# a host that ended badly, whatever LAUNCH_GRACE says.
+# Seconds until a test counts as hanging: less than the scripts' default grace
+# period for a failed host, so that tests notice if LAUNCH_GRACE has no effect.
 PATIENCE = 50
 NAMES = ('gcloud', 'ssh', 'srun', 'scontrol', 'sbatch', 'git', 'uv', 'trainer')
-# What a shell must not touch on its way to the run.
+# Words that shells must pass to the run unchanged.
 ODD = [
     '--config.data.train_files=texts-*.jsonl.gz',
     '--odd=a b  c',
@@ -53,7 +53,7 @@ FLAGS = [
 
 
 class Fakes:
-  """The stand-ins of a test, and what they were called with."""
+  """The stand-ins of a test, and a record of their calls."""
 
   def __init__(self, path):
     self.path, self.bin = path, path / 'bin'
@@ -107,13 +107,13 @@ class Fakes:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         start_new_session=True,
-        # Ignored where the tests run in the background, and a shell cannot
-        # trap what was ignored when it began.
+        # SIGINT is ignored if tests run in the background, and a shell cannot
+        # trap signals that were ignored when it started.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
 
   def run(self, script, *arguments, **environment):
-    """Runs a script to its end: (status, stdout, stderr)."""
+    """Runs a script to its end; returns (status, stdout, stderr)."""
     process = self.start(script, *arguments, **environment)
     try:
       out, err = process.communicate(timeout=PATIENCE)
@@ -122,7 +122,7 @@ class Fakes:
     return process.returncode, out, err
 
   def calls(self, *names):
-    """[argv with the name first, ...], in order; () stands for all names."""
+    """Returns [[name, *argv], ...] in order; () stands for all names."""
     return [
         [name, *argv]
         for name, argv, *_ in self.all_calls()
@@ -146,11 +146,11 @@ class Fakes:
 
 
 def split(out):
-  """The commands that a dry run printed, without its comments."""
+  """Returns the commands that a dry run printed, without comments."""
   lines = [line for line in out.splitlines() if not line.startswith('# ')]
   return list(map(shlex.split, lines))
 
 
 def trainers(fakes):
-  """The calls that were runs."""
+  """Returns the calls of the trainer that started a run."""
   return [call for call in fakes.calls('trainer') if 'locost_jax.main' in call]

@@ -30,7 +30,7 @@ def test_shellcheck_finds_nothing():
   assert (done.returncode, done.stdout) == (0, '')
 
 
-def test_shellcheck_finds_what_is_wrong(tmp_path):
+def test_shellcheck_finds_a_mistake(tmp_path):
   wrong = tmp_path / 'wrong.sh'
   wrong.write_text(
       (LAUNCH / 'gpu.sh')
@@ -41,8 +41,8 @@ def test_shellcheck_finds_what_is_wrong(tmp_path):
   assert done.returncode and 'SC2068' in done.stdout
 
 
-def test_no_bash_newer_than_that_of_macos():
-  """3.2 has none of these; slurm.sbatch and worker.sh run on Linux."""
+def test_scripts_run_in_the_bash_of_macos():
+  """Bash 3.2 has none of these; slurm.sbatch and worker.sh run on Linux."""
   newer = re.compile(
       r'declare -A|mapfile|readarray|@Q|wait -n|\$\{\w+[,^]'
       r'|&>>|\|&|coproc|local -n|EPOCH'
@@ -93,7 +93,7 @@ def test_no_bash_newer_than_that_of_macos():
         ),
     ],
 )
-def test_an_env_file_that_cannot_be(fakes, change, expected):
+def test_invalid_env_files(fakes, change, expected):
   assert change[0] in ENV
   fakes.write(ENV.replace(*change, 1))
   status, out, err = fakes.run('tpu_vm.sh', 'run')
@@ -127,14 +127,14 @@ def test_no_env_file(fakes, script):
         ('slurm.sbatch', ['--fast'], '--fast is not an option'),
     ],
 )
-def test_a_command_line_that_cannot_be(fakes, script, arguments, expected):
+def test_invalid_command_lines(fakes, script, arguments, expected):
   status, _, err = fakes.run(script, *arguments)
   assert (status, err.count('\n')) == (2, 1) and expected in err, err
   assert not fakes.calls()
 
 
 def test_the_example_names_everything(fakes):
-  """With every name uncommented it is read; and it forgets none."""
+  """It is accepted with every name uncommented, and contains all names."""
   text = re.sub(
       r'(?m)^#(?=[A-Z_]+=)',
       '',

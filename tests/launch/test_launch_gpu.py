@@ -1,4 +1,4 @@
-"""launch/gpu.sh and slurm.sbatch: with an ssh and a SLURM of ours."""
+"""launch/gpu.sh and slurm.sbatch, with stand-ins for ssh and SLURM."""
 
 import os
 import re
@@ -23,7 +23,7 @@ SSH = ['ssh', '-n', '-o', 'BatchMode=yes', '-o', 'ServerAliveInterval=30']
 
 
 def use_hosts(fakes, more=''):
-  """Two hosts, whose checkout and Python are stand-ins with odd names."""
+  """Sets two hosts; checkout and Python are stand-ins with odd names."""
   code = fakes.path / "their code's"
   code.mkdir()
   fakes.write(
@@ -103,8 +103,8 @@ def test_dry_runs_on_gpus(fakes):
         ('JAX=jax[cuda12]', 'jax[cuda12]'),
     ],
 )
-def test_gpus_get_the_jax_of_cuda(fakes, line, installed):
-  """Whatever the file says of TPUs, which other scripts read."""
+def test_gpus_get_jax_for_cuda(fakes, line, installed):
+  """JAX=jax[tpu], which is for other scripts, has no effect."""
   fakes.write(ENV.replace('JAX=jax[tpu]', line))
   status, out, _ = fakes.run('gpu.sh', '--dry_run', '--setup')
   assert status == 0
@@ -150,15 +150,15 @@ def test_two_hosts(fakes, first, second, status):
   assert ('gpu2: ended with status' in err) == bool(second)
 
 
-def test_one_host_ends_badly_and_the_other_is_asked_to(fakes):
+def test_a_failed_host_ends_the_other(fakes):
   use_hosts(fakes)
   fakes.runs(['gpu1', ['wait']], ['gpu2', [(1, 2)]])
   status, _, err = fakes.run('gpu.sh')
-  assert status == 1, err  # what began it, not what this script did
+  assert status == 1, err  # of the host that failed first
   assert 'gpu2: ended with status 1' in err and 'gpu1: ended with' in err
 
 
-def test_one_host_ends_badly_and_the_other_hangs(fakes):
+def test_a_failed_host_ends_a_hanging_one(fakes):
   use_hosts(fakes)
   fakes.runs(['gpu1', [(75, 2)]], ['gpu2', ['hang']])
   status, _, err = fakes.run('gpu.sh', LAUNCH_GRACE='1')
@@ -172,7 +172,7 @@ def test_one_host_ends_badly_and_the_other_hangs(fakes):
 
 @pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_reaches_both_hosts(fakes, number):
-  """The same one, though it has ended the first before the second has it."""
+  """Both get the same signal, also if the first ends earlier."""
   use_hosts(fakes)
   fakes.runs(['host', ['wait', 'wait']])
   run = fakes.start('gpu.sh', FAKE_SLOW=f'gpu2 kill -{number.name[3:]}')
@@ -237,8 +237,8 @@ def test_dry_runs_under_slurm(fakes):
   assert fakes.calls() == [['sbatch', *sbatch]]
 
 
-def test_what_slurm_is_told_in_the_file():
-  """Before the first command, and SIGTERM for steps, not for the script."""
+def test_sbatch_directives():
+  """Come before the first command; SIGTERM goes to steps, not the script."""
   head = SLURM.read_text(encoding='utf-8').partition('\nset ')[0]
   assert re.findall('(?m)^#SBATCH (.*)', head) == [
       '--job-name=locost_jax',
@@ -254,7 +254,7 @@ def test_what_slurm_is_told_in_the_file():
     [(0, False), (2, False), (1, False), (137, False), (143, True), (75, True)],
 )
 def test_a_job_is_queued_again(fakes, ended, again, tmp_path):
-  """From the copy that SLURM runs, which lies anywhere."""
+  """From the copy that SLURM runs, in any directory."""
   fakes.write(ENV + f'PYTHON={fakes.bin / "trainer"}\n')
   fakes.runs(['host', [ended, ended]])
   copy = tmp_path / 'slurm_script'
@@ -279,7 +279,7 @@ def test_a_job_is_queued_again(fakes, ended, again, tmp_path):
 
 
 def test_a_job_that_is_cancelled_is_not_queued_again(fakes):
-  """SLURM then signals the script too, which must not live on."""
+  """SLURM then also signals the script, which must end."""
   fakes.write(ENV + f'PYTHON={fakes.bin / "trainer"}\n')
   fakes.runs(['host', ['wait']])
   run = fakes.start('slurm.sbatch', **JOB)
@@ -290,7 +290,7 @@ def test_a_job_that_is_cancelled_is_not_queued_again(fakes):
   assert not fakes.calls('scontrol')
 
 
-def test_a_job_elsewhere_than_in_a_checkout(fakes):
+def test_a_job_outside_of_a_checkout(fakes):
   run = fakes.start('slurm.sbatch', cwd=fakes.path, **JOB)
   _, err = run.communicate(timeout=PATIENCE)
   assert run.returncode == 2

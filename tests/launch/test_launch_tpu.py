@@ -1,4 +1,4 @@
-"""launch/tpu_vm.sh: what it prints, calls and runs, with a gcloud of ours."""
+"""launch/tpu_vm.sh with a stand-in for gcloud: dry runs, calls, runs."""
 
 import os
 import shlex
@@ -70,7 +70,7 @@ SETUP = COPY + [workers("bash locost/worker.sh install 'jax[tpu]' train '' ''")]
 ASK = workers(
     "bash locost/worker.sh status 2>/dev/null || echo 'locost_jax: bare'"
 )
-# The run's words, quoted as the scripts do.
+# The words of the run, quoted like the scripts do.
 WORDS = ' '.join(
     [
         'env',
@@ -91,7 +91,7 @@ START = workers(f'bash locost/worker.sh start {WORDS}')
 STOP = workers('bash locost/worker.sh stop')
 
 
-def test_the_words_above_are_the_run():
+def test_the_quoted_words_are_the_run():
   assert shlex.split(WORDS) == [
       'env',
       'ADDED=two words',
@@ -143,8 +143,8 @@ def test_dry_runs_on_a_tpu(fakes, arguments, expected):
 
 @pytest.mark.parametrize('command', ['delete', 'continue'])
 @pytest.mark.parametrize('capacity', ['spot', 'on-demand'])
-def test_a_dry_run_says_what_delete_does(fakes, command, capacity):
-  """In the line before it, for those who paste what they have not read."""
+def test_a_dry_run_explains_delete(fakes, command, capacity):
+  """In the line before it, for those who paste commands unread."""
   fakes.write(ENV.replace('=spot', f'={capacity}'))
   lines = fakes.run('tpu_vm.sh', command, '--dry_run')[1].splitlines()
   deletes = [i for i, line in enumerate(lines) if ' delete slice ' in line]
@@ -153,7 +153,7 @@ def test_a_dry_run_says_what_delete_does(fakes, command, capacity):
   assert 'deletes slice and its disks' in lines[comments[0]]
 
 
-def test_the_jax_of_tpus_need_not_be_named(fakes):
+def test_jax_for_tpus_is_the_default(fakes):
   fakes.write(ENV.replace('JAX=jax[tpu]', ''))
   _, out, _ = fakes.run('tpu_vm.sh', 'setup', '--dry_run')
   assert split(out) == SETUP
@@ -196,8 +196,8 @@ def test_dry_runs_of_the_other_capacities(fakes):
   assert split(out) == [[w for w in CREATE if w != '--spot'], LOOK]
 
 
-def test_what_is_printed_is_what_is_done(fakes):
-  """The lines of a dry run, pasted, are the calls of the run itself."""
+def test_dry_runs_print_the_calls_of_a_run(fakes):
+  """The printed lines, pasted into a shell, make the same calls."""
   fakes.answer(['gcloud', [{}] * 9])
   for command in ('run', 'preflight', 'stop', 'logs', 'delete'):
     _, out, _ = fakes.run('tpu_vm.sh', command, '--dry_run')
@@ -236,12 +236,12 @@ def continue_with(fakes, states, reports, **more):
   )
 
 
-# What stands in for no command is not seen.
+# Commands without a stand-in are not recorded.
 SEEN = [call for call in SETUP if call[0] != 'mkdir']
 DIFF = ['git', '-C', str(ROOT), 'diff', '--quiet', 'HEAD']
 
 
-def test_after_a_preemption_all_is_done_again(fakes):
+def test_everything_is_repeated_after_a_preemption(fakes):
   status, err, calls = continue_with(
       fakes,
       [
@@ -260,7 +260,7 @@ def test_after_a_preemption_all_is_done_again(fakes):
           says('bare', 'bare'),
           says('new', 'new'),
           says('running', 'running'),
-          GONE,  # taken away, and nobody says so yet
+          GONE,  # preempted, but not yet reported
           says('bare', 'bare'),
           says('new', 'new'),
           says('running', 'ended 0'),
@@ -285,7 +285,7 @@ def test_after_a_preemption_all_is_done_again(fakes):
             2,
             0,
         ),
-        # The others abort when one of them is gone.
+        # The other workers abort when one is gone.
         ([('ended 134', 'ended 75'), ('ended 0', 'ended 0')], 1, 0),
         ([('ended 0', 'ended 75'), ('ended 0', 'ended 0')], 1, 0),
         ([('new', 'ended 75'), ('ended 0', 'ended 0')], 1, 0),
@@ -307,7 +307,7 @@ def test_after_a_preemption_all_is_done_again(fakes):
         ([('stopped', 'ended 143')], 0, 143),
     ],
 )
-def test_what_is_tried_again(fakes, ended, starts, status):
+def test_which_ends_are_retried(fakes, ended, starts, status):
   got, err, calls = continue_with(
       fakes, ['ACTIVE'] * 9, [says(*line) for line in ended]
   )
@@ -318,7 +318,7 @@ def test_connections_that_drop_and_an_installation_that_fails(fakes):
   status, err, calls = continue_with(
       fakes,
       [GONE, 'ACTIVE', GONE, *['ACTIVE'] * 5],
-      # What some workers say is not what all say.
+      # Some workers answer, not all.
       [
           GONE,
           dict(says('ended 0'), status=255),
@@ -344,14 +344,14 @@ def test_an_installation_that_fails_every_time(fakes):
   assert 'setup failed 3 times' in err
 
 
-def test_a_request_that_is_refused(fakes):
+def test_a_refused_request(fakes):
   status, _, calls = continue_with(
       fakes, [''] * 9, [], rules=[['create', [dict(status=7)] * 9]]
   )
   assert (status, calls) == (7, [CREATE])
 
 
-def test_a_tpu_that_somebody_stopped(fakes):
+def test_a_stopped_tpu(fakes):
   status, err, calls = continue_with(fakes, ['STOPPED'] * 9, [])
   assert (status, calls) == (2, []) and 'slice is STOPPED' in err
 
@@ -371,11 +371,11 @@ def test_create_waits(fakes):
   assert status == 1 and 'slice is FAILED' in err
 
 
-# --- Workers that are really there -------------------------------------------
+# --- Workers that run --------------------------------------------------------
 
 
 def report(fakes):
-  """The workers' lines, sorted."""
+  """Returns the workers' lines of the status, sorted."""
   fakes.answer([' list ', [dict(out='ACTIVE')]])
   status, out, err = fakes.run('tpu_vm.sh', 'status')
   assert status == 0, err
@@ -385,14 +385,14 @@ def report(fakes):
 
 
 def run_and_wait(fakes, waiting):
-  """Starts a run on both workers, until `number` in all have begun to wait."""
+  """Starts a run on both workers; returns when `waiting` trainers wait."""
   fakes.runs(['worker', ['wait', 'wait']])
   assert fakes.run('tpu_vm.sh', 'run')[0] == 0
   fakes.wait_for('waiting*', waiting)
 
 
 def test_from_nothing_to_the_end(fakes):
-  """Both workers are set up and run three times; words arrive as they are."""
+  """Both workers are set up and run three times; words arrive unchanged."""
   fakes.answer(
       [' list ', [dict(out=s) for s in ['', *['ACTIVE'] * 99]]],
       ['queued-resources', [{}] * 9],
@@ -405,7 +405,7 @@ def test_from_nothing_to_the_end(fakes):
   for number in range(2):
     home = fakes.path / f'worker{number}/locost'
     assert (home / 'set up').read_text() == f'{home.parent}\n'
-    assert (home / 'code/launch/worker.sh').is_file()  # of the last commit
+    assert (home / 'code/launch/worker.sh').is_file()  # from the last commit
     log = (home / 'log').read_text()
     assert log.count('--- started') == log.count('--- ended') == 3
     assert 'ended with status 0' in log
@@ -425,7 +425,7 @@ def test_from_nothing_to_the_end(fakes):
 
 
 def test_setup_from_a_git_address(fakes):
-  """A branch of another repository; a broken setup leaves no TPU set up."""
+  """A branch of another repository; after a failed setup all workers are bare."""
   origin = fakes.path / 'origin'
   for line in (
       f'init -q -b main {origin}',
@@ -453,7 +453,7 @@ def test_setup_from_a_git_address(fakes):
 def test_a_run_is_stopped_and_not_started_again(fakes):
   assert fakes.run('tpu_vm.sh', 'setup')[0] == 0
   run_and_wait(fakes, 2)
-  # Started again it is still the one run, and nothing else is let in.
+  # Starting again changes nothing, and other commands are refused.
   assert fakes.run('tpu_vm.sh', 'run')[0] == 0
   assert report(fakes) == ['running', 'running']
   fakes.answer()
@@ -469,7 +469,7 @@ def test_a_run_is_stopped_and_not_started_again(fakes):
   fakes.answer([' list ', [dict(out='ACTIVE')] * 9])
   status, _, err = fakes.run('tpu_vm.sh', 'continue')
   assert status == 143 and 'the run was stopped' in err
-  # Asked for, it goes on, and what was known of the one before is forgotten.
+  # `run` continues it, and the previous status is forgotten.
   fakes.answer()
   run_and_wait(fakes, 4)
   assert report(fakes) == ['running', 'running']
@@ -479,8 +479,8 @@ def test_a_run_is_stopped_and_not_started_again(fakes):
   assert report(fakes) == ['ended 137', 'ended 137']
 
 
-def test_a_worker_that_went_down_with_its_run(fakes):
-  """A process that nobody can report about, its number another's by now."""
+def test_a_worker_that_restarted(fakes):
+  """Its run's process is gone, and another process has the same id."""
   assert fakes.run('tpu_vm.sh', 'setup')[0] == 0
   run_and_wait(fakes, 2)
   for number in range(2):

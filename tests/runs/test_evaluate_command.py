@@ -1,4 +1,4 @@
-"""`main --evaluate`: all documents, other keys than in training, tables."""
+"""`main --evaluate`: all documents, changed keys, tables."""
 
 import json
 from pathlib import Path
@@ -44,7 +44,7 @@ def pretrained(tmp_path_factory):
 def test_zero_shot_evaluation_of_a_pretraining_run(
     run_command, pretrained, monkeypatch
 ):
-  """On the whole split, with another dropout, loss and optimiser."""
+  """On the whole split, with other dropout, loss and optimiser keys."""
   monkeypatch.chdir(pretrained)
   status, _, err = run_command(
       main,
@@ -69,7 +69,7 @@ def test_zero_shot_evaluation_of_a_pretraining_run(
   assert status == 0, err
   assert 'jsonl, test, 6 documents' in out and ' R-L ' in out
   assert ' of 6 documents' not in out + err
-  # Generated batches are kept only until there are results.
+  # Generated batches are removed once results exist.
   assert list((pretrained / 'run' / 'evaluations').iterdir()) == []
   status, out, err = run_command(
       main,
@@ -91,7 +91,7 @@ def test_zero_shot_evaluation_of_a_pretraining_run(
 
 
 def test_another_model_is_still_refused(run_command, pretrained, monkeypatch):
-  """Control: another dropout is allowed, another width is not."""
+  """Negative control: other dropout is allowed, another width is not."""
   monkeypatch.chdir(pretrained)
   status, _, err = run_command(
       main,

@@ -85,14 +85,14 @@ def test_seeds(call, run_command, folder):
     assert spread[key] == pytest.approx(statistics.stdev(values))
   assert f'{mean["loss"]:.3f}' in out and 'spread' in out
   assert table['signatures']['rouge'] in out.splitlines()
-  # A third seed: finished seeds take no step.
+  # A third seed is added; finished seeds take no steps.
   before = times_of_checkpoints(folder / 'three')
   status, _, err = call('three', '--seeds=3', '--config.train.seed=4')
   assert status == 0 and err.count('measured before') == 2, err
   after = times_of_checkpoints(folder / 'three')
   assert before.items() < after.items()
 
-  # WORKDIR means its best seed.
+  # WORKDIR stands for its best seed.
   losses = {
       seed: checkpoint.read_metrics(path / 'checkpoints' / '2')[
           'eval/jsonl/loss'
@@ -184,7 +184,7 @@ def test_lengths_and_groups(call, folder):
   ]
   assert [row['tokens_kept'] for row in written] == [32, 128]
   assert not (folder / 'run/predictions/jsonl-test-2.jsonl').exists()
-  # With one more length, only this one is measured.
+  # A new length is measured; the others are not measured again.
   status, _, err = call('run', '--evaluate', '--lengths=32,128,64')
   assert status == 0 and err.count('measured before') == 2, err
   status, text, _ = call('run', '--evaluate', '--lengths=32,128')
@@ -193,7 +193,7 @@ def test_lengths_and_groups(call, folder):
   again = call('run', *flags, '--overwrite')
   assert 'measured before' not in again[2] and again[1] == out
 
-  # The same length by itself gives the same numbers.
+  # The same length alone gives the same numbers.
   status, alone, _ = call(
       'run',
       '--evaluate',
@@ -205,7 +205,7 @@ def test_lengths_and_groups(call, folder):
   assert {key: second[key] for key in ('loss', 'rouge1')} == {
       key: report[key] for key in ('loss', 'rouge1')
   }
-  # By length: the groups' scores are those of their documents.
+  # By length: scores of groups equal those of their documents.
   path = folder / 'run/predictions/jsonl-test-2.jsonl'
   rows = [json.loads(line) for line in path.read_text().splitlines()]
   (groups,) = report['by_length']

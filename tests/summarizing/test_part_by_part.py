@@ -1,4 +1,4 @@
-"""Documents read part by part: cut, chosen, how sure, and the command."""
+"""Documents read part by part: splits, choice, confidence, command."""
 
 import itertools
 import json
@@ -33,7 +33,7 @@ def test_parts_have_all_words_and_fit(text, most):
 
 
 @pytest.mark.parametrize('most', [21, 23, 42, 46, 1000])
-def test_parts_are_as_many_whole_paragraphs_as_fit(most):
+def test_parts_hold_as_many_whole_paragraphs_as_fit(most):
   """Each paragraph has 21 words."""
   found = part_by_part.split(story(7), most, count_words)
   each = most // 21
@@ -56,7 +56,7 @@ def test_a_long_paragraph_is_cut_between_sentences_and_then_words():
   assert part_by_part.split('abcdefgh', 3, len) == ['ab', 'cd', 'ef', 'gh']
 
 
-def test_the_surest_are_chosen_as_long_as_they_fit():
+def test_the_most_confident_that_fit_are_chosen():
   """The choice fits, and no skipped summary would have fit."""
   generator = np.random.default_rng(0)
   for most in range(1, 40, 3):
@@ -65,7 +65,7 @@ def test_the_surest_are_chosen_as_long_as_they_fit():
     chosen = part_by_part.choose(lengths, sureness, most)
     best = int(np.argmax(sureness))
     assert best in chosen and chosen == sorted(chosen)
-    # The first set in the order of what is surest: in or out, one by one.
+    # The first set that fits, in lexicographic order by confidence.
     order = np.argsort(-sureness)
     sets = [
         {int(i) for i, bit in zip(order, bits) if bit}
@@ -87,8 +87,8 @@ def test_the_surest_are_chosen_as_long_as_they_fit():
   )
 
 
-def reference_sureness(summarizer, text, tokens):
-  """Token by token, without padding."""
+def reference_confidence(summarizer, text, tokens):
+  """Returns the mean log p, token by token, without padding."""
   total, written = 0.0, [summarizer.settings.start_id]
   for token in tokens:
     logits = summarizer.logits([summarizer.tokenize(text)], [written])
@@ -152,14 +152,14 @@ def test_join_and_rank(call, run, books, tmp_path, options):
     for text in texts:
       inputs = [summarizer.tokenize(text)]
       tokens = summarizer.generate(inputs, max_length=6, **beams)[0]
-      sure.append(reference_sureness(summarizer, text, tokens))
+      sure.append(reference_confidence(summarizer, text, tokens))
     expected = part_by_part.choose(list(map(count, each)), sure, 12)
     assert rank['parts_used'] == expected
     assert rank['prediction'] == ' '.join(each[i].strip() for i in expected)
     assert rank['settings']['parts'] == 'rank'
     assert rank['settings']['summary_length'] == 12
     assert rank['reference'] == f'{n}'
-  # `score` reads them, also several references.
+  # `score` reads the rows, also with several references.
   assert predictions.read(str(tmp_path / 'r.jsonl'))[1].references == ['2']
   several = run_parts(
       call,
@@ -172,7 +172,7 @@ def test_join_and_rank(call, run, books, tmp_path, options):
   assert several[0]['references'] == ['5', 'n']
 
 
-def test_a_part_without_a_summary_is_read_and_not_used(run):
+def test_a_part_with_an_empty_summary_is_not_used(run):
   summarizer = locost_jax.load(run)
   rows = [
       dict(
@@ -218,7 +218,7 @@ def test_confidence_equals_a_loop(run):
       for i, (text, own) in enumerate(zip(texts, tokens))
   ]
   expected = [
-      reference_sureness(summarizer, text, own)
+      reference_confidence(summarizer, text, own)
       for text, own in zip(texts, tokens)
   ]
   np.testing.assert_allclose(
@@ -263,7 +263,7 @@ def test_a_model_that_reads_pages_has_no_parts(run):
   summarizer = locost_jax.load(run)
   part_by_part.check(
       part_by_part.Parts('join', 10**6, 0), summarizer
-  )  # LOCOST has none
+  )  # LOCOST has no pages
   summarizer.pages = True
   with pytest.raises(
       part_by_part.InputError, match='reads pages or chunks by itself'

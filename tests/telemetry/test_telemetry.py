@@ -1,4 +1,4 @@
-"""metrics.jsonl, event files and the line of progress."""
+"""metrics.jsonl, event files and the progress line."""
 
 import io
 import json
@@ -15,7 +15,7 @@ from locost_jax.telemetry import telemetry as telemetry_lib
 
 
 class Clock:
-  """Seconds that pass on request."""
+  """A clock that the test sets: `now`, in seconds."""
 
   def __init__(self):
     self.now = 100.0
@@ -60,7 +60,7 @@ def test_lines_are_exact_and_strict_json(tmp_path):
   assert second == {'step': 2, 'train/loss': None}
 
 
-def test_a_run_that_continues_tells_each_step_once(tmp_path):
+def test_a_continued_run_logs_each_step_once(tmp_path):
   out = telemetry_lib.Telemetry(tmp_path, 10, stream=io.StringIO())
   for step in range(1, 6):
     out.log(step, {'train/loss': step})
@@ -80,7 +80,7 @@ def test_a_run_that_continues_tells_each_step_once(tmp_path):
   assert {'step': 3, 'eval/loss': 0.5} in rows
 
 
-def test_an_evaluation_that_is_done_again_is_told_once(tmp_path):
+def test_a_repeated_evaluation_is_logged_once(tmp_path):
   out = telemetry_lib.Telemetry(tmp_path, 10, stream=io.StringIO())
   for row in ({'train/loss': 1}, {'eval/loss': 2}):
     out.log(5, row)
@@ -139,7 +139,7 @@ def test_plain_lines_come_every_few_seconds(tmp_path):
   assert lines[-1] == 'step 100/100  loss 4.000  500 tokens/s'
 
 
-def test_the_bar_is_one_line_under_the_notes(tmp_path, monkeypatch):
+def test_the_bar_is_one_line_below_the_messages(tmp_path, monkeypatch):
   monkeypatch.setenv('COLUMNS', '80')
   monkeypatch.setenv('TERM', 'xterm')
   clock, stream = Clock(), Terminal()
@@ -169,7 +169,7 @@ def test_a_narrow_terminal_gets_no_second_line(tmp_path, monkeypatch):
   out.close()
 
 
-def test_what_is_no_step_does_not_slow_the_rate(tmp_path):
+def test_time_outside_of_steps_does_not_lower_the_rate(tmp_path):
   clock, stream = Clock(), io.StringIO()
   out = telemetry_lib.Telemetry(
       tmp_path, 100, stream=stream, seconds=0.0, clock=clock
@@ -184,8 +184,8 @@ def test_what_is_no_step_does_not_slow_the_rate(tmp_path):
   out.close()
 
 
-def test_waiting_for_data_is_told(tmp_path):
-  """Its share of the steps' time; a line says so from 5% on."""
+def test_waiting_for_data_is_reported(tmp_path):
+  """As a share of the steps' time; the line shows it from 5% on."""
   clock, stream = Clock(), io.StringIO()
   out = telemetry_lib.Telemetry(
       tmp_path, 100, stream=stream, seconds=0.0, clock=clock
@@ -215,7 +215,7 @@ def test_waiting_for_data_is_told(tmp_path):
 
 
 class Step:
-  """The arrays of a step that is done on request."""
+  """The output arrays of a step that is done when the test sets `done`."""
 
   def __init__(self):
     self.done = threading.Event()
@@ -225,7 +225,7 @@ class Step:
 
 
 class Last:
-  """Arrays that are looked at after all that was asked about before."""
+  """Arrays of a last step: all earlier steps were waited for when it is."""
 
   def __init__(self):
     self.looked_at = threading.Event()
@@ -235,14 +235,14 @@ class Last:
 
 
 def _finish(step, out):
-  """Ends a step; returns when the telemetry knows."""
+  """Ends a step; returns when the telemetry has registered it."""
   last = Last()
   step.done.set()
   with out.waiting(last):
     assert last.looked_at.wait(60)
 
 
-def test_waiting_while_a_step_runs_is_no_waiting(tmp_path):
+def test_waiting_while_a_step_runs_does_not_count(tmp_path):
   clock = Clock()
   out = telemetry_lib.Telemetry(
       tmp_path, 100, stream=io.StringIO(), clock=clock
@@ -263,8 +263,8 @@ def test_waiting_while_a_step_runs_is_no_waiting(tmp_path):
   out.close()
 
 
-def test_a_step_beside_a_compilation_takes_its_time(tmp_path):
-  """Steps of 2 seconds; while the first three run, the next is compiled."""
+def test_step_time_during_a_compilation(tmp_path):
+  """Steps take 2 seconds; during the first three a program is compiled."""
   clock = Clock()
   out = telemetry_lib.Telemetry(
       tmp_path, 100, stream=io.StringIO(), clock=clock
@@ -276,13 +276,13 @@ def test_a_step_beside_a_compilation_takes_its_time(tmp_path):
     with out.aside('compiling', step):
       clock.now += 2
       _finish(step, out)
-      with out.aside('inside'):  # counts once
+      with out.aside('inside'):  # nested: counts once
         clock.now += 28
     out.progress(number, 3.0, tokens=100, samples=4, flops=3e12)
     assert out.measured(0)['tokens_per_second'] == pytest.approx(50)
   step = Step()
   with out.aside('compiling', step):
-    clock.now += 1.5  # takes less than the step
+    clock.now += 1.5  # shorter than the step
   clock.now += 0.5
   _finish(step, out)
   out.progress(4, 3.0, tokens=100, samples=4, flops=3e12)
@@ -306,7 +306,7 @@ def test_one_thread_waits_for_all_steps(tmp_path):
     assert threading.active_count() <= threads + 1
     step.done.set()
   broken = Step()
-  broken.block_until_ready = lambda: 1 / 0  # does not end the thread
+  broken.block_until_ready = lambda: 1 / 0  # an error does not end the thread
   with out.waiting(broken):
     pass
   _finish(Step(), out)
@@ -314,7 +314,7 @@ def test_one_thread_waits_for_all_steps(tmp_path):
   last.block_until_ready = lambda: time.sleep(0.3)
   with out.waiting(last):
     pass
-  out.close()  # Python ends after it, and must not meet the thread
+  out.close()  # joins the thread, so that it does not run while Python exits
   assert threading.active_count() == before
 
 
@@ -333,7 +333,7 @@ def test_an_old_terminal_gets_an_ascii_bar(tmp_path, monkeypatch):
   assert '####....' in stream.getvalue().encode('latin-1').decode()
 
 
-def test_a_mean_leaves_out_what_was_skipped():
+def test_a_mean_leaves_out_skipped_steps():
   row = lambda loss, bad: {'loss': np.float32(loss), 'nonfinite': bad}
   mean = telemetry_lib.mean_of_finite([row(1, 0), row(np.nan, 1), row(3, 0)])
   assert mean == {'loss': 2.0, 'nonfinite': 1}

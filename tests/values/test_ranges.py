@@ -1,4 +1,4 @@
-"""The table of values: complete, and refused before anything is written."""
+"""The table of ranges is complete; bad values are refused before writing."""
 
 import dataclasses
 import importlib
@@ -27,7 +27,7 @@ from tests.runs import test_main
 
 ROOT = Path(__file__).parents[2]
 CONFIG = f'--config={ROOT}/configs/finetune.py'
-# Without buckets: repeated flags of tuples add up.
+# Without buckets, because repeated flags of tuples are concatenated.
 SMALL = [flag for flag in test_main.SMALL if 'buckets' not in flag]
 
 
@@ -86,7 +86,7 @@ def test_every_flag_is_in_the_table(command):
     ranges.check_flags({name: values[name].default}, command.split('.')[-1])
 
 
-# Key, value, and what is expected.
+# Key, value, expected words of the message.
 KEYS = [
     ('optim.b1', 2, 'optim.b1=2: expected 0 <= b1 < 1'),
     ('optim.b2', 1, 'optim.b2=1: expected 0 <= b2 < 1'),
@@ -288,7 +288,7 @@ def test_help_does_not_print_a_config(run_command):
 
 
 def test_the_corrected_command_runs(run_command, guard, tmp_path, monkeypatch):
-  """A refused run leaves nothing in the way of the right values."""
+  """A refused run leaves no file that stops the corrected command."""
   monkeypatch.chdir(tmp_path)
   rows = [dict(document=test_main.story(i), summary='Day.') for i in range(20)]
   test_main.write_rows(tmp_path / 'train.jsonl', rows)
