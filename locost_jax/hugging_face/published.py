@@ -21,7 +21,7 @@ class Checkpoint(NamedTuple):
     longest_input: tokens that it was trained to read, or can read.
     licence: of the weights.
     download: size of the weights.
-    rouge: published ROUGE, or why there is none.
+    rouge: published ROUGE, or why it is missing.
     protocol: how that was computed.
     use: what it is good for, and what to mind.
     sources: addresses of the pages and papers with these facts.

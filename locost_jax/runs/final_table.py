@@ -127,7 +127,7 @@ def _format_row(row, columns, width):
 
 
 def _format_number(value, digits):
-  """Returns a number with so many digits, fewer where it would be too long."""
+  """Returns a number with `digits` digits, or fewer where it is too long."""
   if value is None:
     return ''
   text = f'{value:.{digits}f}'

@@ -102,7 +102,7 @@ def _of_document(job, settings, room, most, count, run, pad_id):
 
 
 def _length_options(settings, parts, room, most):
-  """Returns the settings of a level of so many parts."""
+  """Returns the settings of a level of `parts` parts."""
   length = most if parts == 1 else budget(parts, room, settings['max_length'])
   least = min(settings.get('min_length') or 0, length)
   return dict(settings, max_length=length, min_length=least)

@@ -131,7 +131,7 @@ def take(source, target, chosen):
 
 
 def describe(source, target, chosen):
-  """Reports in a line what was copied, what is fresh and what was not used.
+  """Reports in a line the copied, the new and the unused parameters.
 
   Args:
     source, target, chosen: as in `take`.
