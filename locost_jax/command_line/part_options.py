@@ -46,10 +46,6 @@ def check(values):
       if values[name].present:
         raise InputError(f'--{name} needs --parts')
     return
-  if values.parts == _HIERARCHICAL and values.report and values.output:
-    raise InputError(
-        '--report and --output with --parts=hierarchical: expected one of them'
-    )
   for name in _OF_WHOLE_DOCUMENTS:
     if name == 'report' and values.parts == _HIERARCHICAL:
       continue

@@ -17,6 +17,7 @@ shorter than the one before.
 from typing import Any, NamedTuple
 
 from locost_jax.errors import InputError
+from locost_jax.summarizing import attribution
 from locost_jax.summarizing import documents
 from locost_jax.summarizing import part_by_part
 from locost_jax.summarizing import summaries
@@ -62,12 +63,12 @@ def summarize(
 ):
   """Yields a `summaries.Done` for each document; see `part_by_part.summarize`.
 
-  Its row also has `levels`, `parts` (of the first level) and `parts_used` (the
-  indices of those whose summary has words).
+  Its row also has `levels`, `parts` (of the first level), `parts_used` (the
+  indices of those whose summary has words) and `level_summaries` (the texts of
+  all levels but the last).
   """
   vocabulary = summarizer.vocabulary
-  count = lambda text: len(vocabulary.encode(text))
-  room = parts.part_length - len(vocabulary_lib.surround(vocabulary, []))
+  room, count = _measures(vocabulary, parts.part_length)
   if room < 2 * _LEAST + 2 * _JOINT:
     raise InputError(
         f'--part_length={parts.part_length}: expected at least '
@@ -80,6 +81,42 @@ def summarize(
   )
   for job in jobs:
     yield _of_document(job, settings, room, most, count, run, vocabulary.pad_id)
+
+
+def read_levels(summarizer, text, row):
+  """Returns the levels of an earlier call: a list of Part for each level.
+
+  Args:
+    summarizer: of `locost_jax.load`, with a vocabulary.
+    text: the document, str.
+    row: of `summarize`, with its `settings`.
+
+  Raises:
+    InputError: the row does not have the summaries of the text's parts.
+  """
+  room, count = _measures(summarizer.vocabulary, row['settings']['part_length'])
+  levels = []
+  for written in (*row.get('level_summaries', ()), [row['prediction']]):
+    parts = part_by_part.split(text, room, count)
+    if len(parts) != len(written):
+      raise InputError(
+          f'{len(written)} summaries of {len(parts)} parts in level_summaries: '
+          'expected one of each; --overwrite writes them again'
+      )
+    levels.append(
+        [
+            Part(part, attribution.summary_tokens(summarizer, summary), summary)
+            for part, summary in zip(parts, written)
+        ]
+    )
+    text = _BETWEEN.join(summary for summary in written if summary)
+  return levels
+
+
+def _measures(vocabulary, part_length):
+  """Returns the tokens of text that a part may have, and text -> its tokens."""
+  room = part_length - len(vocabulary_lib.surround(vocabulary, []))
+  return room, lambda text: len(vocabulary.encode(text))
 
 
 def _of_document(job, settings, room, most, count, run, pad_id):
@@ -144,4 +181,7 @@ def _row(job, levels, rows):
       levels=len(levels),
       parts=len(levels[0]),
       parts_used=used or [0],
+      level_summaries=[
+          [part.summary for part in level] for level in levels[:-1]
+      ],
   )

@@ -307,9 +307,13 @@ class _Pages:
     tokens = done and done.tokens
     if tokens is None:
       tokens = attribution.summary_tokens(self._summarizer, row['prediction'])
-    elif len(done.levels or ()) > 1:
+    if row.get('levels', 1) > 1:
+      levels = done and done.levels
       source = hierarchical_attribution.attribute(
-          self._summarizer, document.text, done.levels
+          self._summarizer,
+          document.text,
+          levels
+          or hierarchical.read_levels(self._summarizer, document.text, row),
       )
     self._entries[job.number] = source_page.write(
         self._path,

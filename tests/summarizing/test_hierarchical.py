@@ -183,6 +183,40 @@ def test_the_command(run, run_command, tmp_path):
   parts = html[html.index('id="parts"') : html.index('<h2>Sentence')]
   links = [int(n) for n in re.findall(r'href="#p(\d+)"', parts)]
   assert len(links) == long['parts'] and links == sorted(links)
+  # The summaries in the file are enough to make the page later.
+  status, _, err = run_command(
+      summarize,
+      *arguments,
+      tmp_path / 'a.txt',
+      f'--output={output}',
+      f'--report={tmp_path / "later.html"}',
+  )
+  assert status == 0 and '1 of 1 documents were done before' in err, err
+  again = (tmp_path / 'later.html').read_text()
+  again = again[again.index('id="parts"') : again.index('<h2>Sentence')]
+  assert re.findall('<p>.*?</p>', again) == re.findall('<p>.*?</p>', parts)
+
+
+def test_levels_from_a_file(run):
+  """Parts are cut as before; a row of another document is refused."""
+  summarizer = locost_jax.load(str(run))
+  text = document(30, 12)
+  parts = part_by_part.split(text, 127, len)
+  written = [f'Part {i}.' if i % 2 else '' for i in range(len(parts))]
+  row = dict(
+      settings=dict(part_length=128),
+      level_summaries=[written],
+      prediction='All of it.',
+  )
+  first, last = hierarchical.read_levels(summarizer, text, row)
+  assert [part.text for part in first] == parts
+  assert [part.summary for part in first] == written
+  assert last[0].text == '\n\n'.join(filter(None, written))
+  assert last[0].tokens == [*summarizer.vocabulary.encode('All of it.'), 1]
+  with pytest.raises(InputError, match='4 summaries of 1 parts'):
+    hierarchical.read_levels(
+        summarizer, 'Short.', dict(row, level_summaries=[['a'] * 4])
+    )
 
 
 @pytest.mark.parametrize(
@@ -192,7 +226,6 @@ def test_the_command(run, run_command, tmp_path):
             ['--part_length=16'],
             'expected at least 41 with --parts=hierarchical',
         ),
-        (['--report=x.html', '--output=x.jsonl'], 'expected one of them'),
         (['--max_input_length=9'], '--max_input_length and --parts'),
     ],
 )
