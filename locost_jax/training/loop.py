@@ -184,7 +184,9 @@ class Loop:
     batch = self._functions.place(batch)
     with compiling:
       self._at.state, metrics = self._functions.step(self._at.state, batch)
-    self._at.running.append((step, metrics, self._signals.ask(self._mesh)))
+    self._at.running.append(
+        (step, metrics, self._signals.start_sum(self._mesh))
+    )
     self._at.done, self._at.measured = step, None
 
   def _last_metrics(self):

@@ -1,4 +1,4 @@
-"""The watchdog's waiting time, by a clock of the test."""
+"""The watchdog's timer, with a fake clock."""
 
 import itertools
 import threading
@@ -17,14 +17,14 @@ class Ended(Exception):
 
 @pytest.fixture
 def count_ticks(monkeypatch):
-  """count_ticks(watch, jumps) -> looks of the watchdog until it ends all.
+  """Returns count_ticks(watch, jumps) -> rounds until the process ends.
 
-  Between looks the clock goes on by the jumps, then by the watchdog's own.
+  Between rounds the clock advances by the jumps, then by the watchdog's tick.
   """
   now = [0.0]
   clock = types.SimpleNamespace(monotonic=lambda: now[0], time=lambda: now[0])
   monkeypatch.setattr(watchdog, 'time', clock)
-  monkeypatch.setattr(watchdog.Watchdog, '_tell', lambda self: None)
+  monkeypatch.setattr(watchdog.Watchdog, '_report', lambda self: None)
 
   def end(status):
     assert status == watchdog.STATUS
@@ -53,34 +53,30 @@ def count_ticks(monkeypatch):
 
 
 def test_silence_ends_the_process(count_ticks):
-  """After ten looks, whatever the seconds are."""
+  """After ten rounds, for any number of seconds."""
   assert 10 <= count_ticks(watchdog.Watchdog(2)) <= 11
 
 
-def test_a_process_that_was_stopped_has_not_been_waiting(count_ticks):
-  """However late it is when it goes on."""
+def test_time_in_a_stopped_process_does_not_count(count_ticks):
   looks = count_ticks(watchdog.Watchdog(2), [0.2, 1e6, 0.2, 1e6])
-  assert 7 <= looks <= 9  # a stop counts as two
+  assert 7 <= looks <= 9  # a stop counts as two ticks
 
 
-def test_signs_of_life_keep_it_silent(count_ticks, monkeypatch):
+def test_heartbeats_keep_the_process_alive(count_ticks, monkeypatch):
   watch = watchdog.Watchdog(2)
-  # Whatever the watched thread does between two looks.
-  monkeypatch.setattr(watch, '_is_compiling', watch.alive)
+  # Called between two rounds, as the watched thread might.
+  monkeypatch.setattr(watch, '_is_compiling', watch.heartbeat)
   assert count_ticks(watch) is None
 
 
-def test_a_compilation_is_no_hang_but_what_comes_after_it_is(
-    count_ticks, monkeypatch
-):
+def test_time_counts_only_after_a_compilation(count_ticks, monkeypatch):
   watch = watchdog.Watchdog(2)
   looks = itertools.count(1)
   monkeypatch.setattr(watch, '_is_compiling', lambda: next(looks) <= 500)
   assert 510 <= count_ticks(watch) <= 511
 
 
-def test_a_thread_that_compiles_is_seen():
-  """By a look at any moment of it; one that computes is not."""
+def test_only_compiling_threads_count_as_compiling():
   watch, seen, is_over = watchdog.Watchdog(2), [], threading.Event()
 
   def look():
