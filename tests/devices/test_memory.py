@@ -1,4 +1,4 @@
-"""Available memory, read from made-up machines; memory that is taken."""
+"""Available memory, read from fake /proc and /sys files; peak memory."""
 
 from locost_jax.devices import memory
 
@@ -16,20 +16,20 @@ def machine(root, files):
 MEMINFO = 'MemTotal:  16777216 kB\nMemFree: 1 kB\nMemAvailable:  8388608 kB\n'
 
 
-def test_a_machine_has_more_than_it_has_left():
+def test_free_and_peak_memory_are_below_the_total():
   assert (
       memory.peak_host_bytes() < memory.host_bytes() >= memory.free_host_bytes()
   )
 
 
-def test_the_machine_alone(tmp_path):
+def test_a_machine_without_control_groups(tmp_path):
   assert memory.available_bytes(tmp_path) is None
   machine(tmp_path, {'proc/meminfo': MEMINFO, 'proc/self/cgroup': '0::/\n'})
   assert memory.available_bytes(tmp_path) == 8 * GIB
 
 
 def test_control_groups_version_2(tmp_path):
-  """A parent's limit holds too; 'max' is none; cached files can be dropped."""
+  """A parent's limit counts; 'max' is no limit; cached files are free."""
   group = 'sys/fs/cgroup/batch/job'
   machine(
       tmp_path,
@@ -48,7 +48,7 @@ def test_control_groups_version_2(tmp_path):
 
 
 def test_control_groups_version_1_in_a_container(tmp_path):
-  """The group has the host's name, its files lie at the root."""
+  """The group has the host's name; its files are at the root."""
   base = 'sys/fs/cgroup/memory'
   machine(
       tmp_path,
@@ -63,7 +63,7 @@ def test_control_groups_version_1_in_a_container(tmp_path):
   assert memory.available_bytes(tmp_path) == 2 * GIB
 
 
-def test_a_device_that_tells(tmp_path, monkeypatch):
+def test_a_device_that_reports_its_memory(tmp_path, monkeypatch):
   monkeypatch.setattr(
       memory,
       '_device_stats',
@@ -72,7 +72,7 @@ def test_a_device_that_tells(tmp_path, monkeypatch):
   assert (memory.available_bytes(tmp_path), memory.peak_bytes()) == (6, 7)
 
 
-def test_the_peak_follows_what_is_taken():
+def test_the_peak_grows_and_stays():
   before = memory.peak_bytes()
   held = bytearray(b'x') * (before + 2**26)
   assert memory.peak_bytes() >= len(held) > before
