@@ -64,12 +64,12 @@ def peak_host_bytes():
   return peak
 
 
-def held_bytes(pid):
+def resident_bytes(pid):
   """Returns the resident bytes (VmRSS) of a process; None if unreadable."""
   return _kilobytes(Path(f'/proc/{pid}/status'), 'VmRSS')
 
 
-def ran_out(error):
+def is_out_of_memory(error):
   """Returns whether an exception means out of memory, on device or host."""
   words = 'RESOURCE_EXHAUSTED', 'Out of memory', 'out of memory', 'bad_alloc'
   return isinstance(error, MemoryError) or (
@@ -78,7 +78,7 @@ def ran_out(error):
   )
 
 
-def show(number):
+def format_bytes(number):
   """Formats bytes as '7.9 GiB', or as '312 MiB' below 1 GiB."""
   if number < 2**30:
     return f'{number / 2**20:.0f} MiB'

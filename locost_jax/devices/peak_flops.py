@@ -36,7 +36,7 @@ TFLOPS = (
 )
 
 
-def of(kind):
+def lookup(kind):
   """Returns the FLOP/s of one device; None if not in the table (any CPU).
 
   Args:

@@ -218,7 +218,7 @@ def state_shardings(mesh, abstract_state):
   return parameters.map_with_path(sharding, abstract_state)
 
 
-def abstract(shapes, shardings):
+def abstract_arrays(shapes, shardings):
   """Returns the shapes as jax.ShapeDtypeStructs with shardings, to restore."""
   return jax.tree.map(
       lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s),

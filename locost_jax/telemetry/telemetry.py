@@ -137,7 +137,7 @@ class Telemetry:
     )
     if self._quiet:
       return
-    peak = peak_flops.of(jax.devices()[0].device_kind)
+    peak = peak_flops.lookup(jax.devices()[0].device_kind)
     if options.peak_tflops:
       peak = options.peak_tflops * 1e12
     self._peak = peak and peak * devices

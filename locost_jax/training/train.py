@@ -166,7 +166,7 @@ def first_position(config, programs, checkpointer, given, watch):
     state = jax.jit(programs.init, out_shardings=programs.shardings)(rng)
     params = init_from.put(state.params, given)
     return loop.Position.after(state._replace(params=params), 0, {})
-  abstract = sharding.abstract(
+  abstract = sharding.abstract_arrays(
       jax.eval_shape(programs.init, rng), programs.shardings
   )
   with watch.waiting_for(f'the checkpoint of step {start}'):

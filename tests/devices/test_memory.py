@@ -80,8 +80,8 @@ def test_the_peak_grows_and_stays():
   assert memory.peak_bytes() > before
 
 
-def test_show():
-  assert [memory.show(n) for n in (0, 5 * 2**20, int(7.9 * GIB))] == [
+def test_format_bytes():
+  assert [memory.format_bytes(n) for n in (0, 5 * 2**20, int(7.9 * GIB))] == [
       '0 MiB',
       '5 MiB',
       '7.9 GiB',

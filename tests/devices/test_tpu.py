@@ -46,7 +46,7 @@ def programs_of(mesh, L):
   rows = sharding.batch_parts(mesh)
   model = models.build(config.model, 'bfloat16', 'pieces')
   programs = train.make_programs(config, model, mesh)
-  state = sharding.abstract(
+  state = sharding.abstract_arrays(
       jax.eval_shape(lambda: programs.init(jax.random.key(0))),
       programs.shardings,
   )

@@ -169,11 +169,11 @@ def test_a_model_without_a_formula_has_no_number():
     ],
 )
 def test_the_peak_of_a_device_by_its_name(kind, tflops):
-  assert peak_flops.of(kind) == tflops * 1e12
+  assert peak_flops.lookup(kind) == tflops * 1e12
 
 
 @pytest.mark.parametrize(
     'kind', ['cpu', 'NVIDIA RTX A1000', 'TPU', 'NVIDIA H20']
 )
 def test_no_peak_is_guessed(kind):
-  assert peak_flops.of(kind) is None
+  assert peak_flops.lookup(kind) is None
