@@ -177,7 +177,7 @@ class Loop:
     if (read, written) not in shapes:
       shapes.add((read, written))
       rows, *lengths = read
-      compiling = self._telemetry.aside(
+      compiling = self._telemetry.activity(
           f'compiling for {rows} x {math.prod(lengths)} -> {written[1]} tokens',
           self._last_metrics(),
       )
@@ -257,7 +257,7 @@ class Loop:
     """Logs the means over the steps since the previous line."""
     window = self._at.window
     row = telemetry_lib.mean_of_finite(window)
-    row |= self._telemetry.measured(
+    row |= self._telemetry.machine_metrics(
         sum(int(numbers['tokens']) for numbers in window)
     )
     self._telemetry.log(step, {f'train/{key}': row[key] for key in row})
@@ -266,7 +266,7 @@ class Loop:
   def _measure(self):
     """Evaluates the current state and adds the metrics to its checkpoint."""
     with (
-        self._telemetry.aside('evaluating'),
+        self._telemetry.activity('evaluating'),
         self._watch.waiting_for('the evaluation'),
         self._signals.interrupting(),
     ):
@@ -289,7 +289,9 @@ class Loop:
   @contextlib.contextmanager
   def _using_disk(self):
     """A context of waiting for the disk, not counted in the step's time."""
-    with self._telemetry.aside('saving'), self._watch.waiting_for('the disk'):
+    with self._telemetry.activity('saving'), self._watch.waiting_for(
+        'the disk'
+    ):
       yield
 
   def _save(self, otherwise=_AGAIN):

@@ -84,7 +84,7 @@ def train(
           open_telemetry(
               config, workdir, mesh, position, options, report
           ) as telemetry,
-          profiling.traced(
+          profiling.trace_steps(
               programs.step, workdir / 'profile', options.profile, telemetry
           ) as step,
       ):
@@ -116,7 +116,7 @@ def open_telemetry(config, workdir, mesh, position, options, report):
           workdir,
           config.train.steps,
           position.done,
-          measured=not position.is_due,
+          is_evaluated=not position.is_due,
           options=options,
           devices=mesh.size,
       )
