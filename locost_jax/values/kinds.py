@@ -1,7 +1,7 @@
-"""Kinds of values: each says in words why a value is none of its kind.
+"""Kinds of values, such as integers in a range.
 
-A kind has one method, problem(name, value): None, or the end of an error line,
-such as 'expected 0 <= b1 < 1'.
+A kind has one method, `problem(name, value)`. It returns None for a valid value,
+else the end of an error message, such as 'expected 0 <= b1 < 1'.
 """
 
 import math
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 
 class Integer(NamedTuple):
-  """Whole numbers of `least` to `most`."""
+  """Integers from `least` to `most`, inclusive."""
 
   least: int
   most: int
@@ -24,7 +24,7 @@ class Integer(NamedTuple):
 
 
 class Number(NamedTuple):
-  """Finite numbers; `above` and `below` leave out the bounds themselves."""
+  """Finite numbers; `above` and `below` exclude the lower and upper bound."""
 
   least: float = -math.inf
   most: float = math.inf
@@ -52,7 +52,7 @@ class Number(NamedTuple):
 
 
 class Steps(NamedTuple):
-  """Whole numbers of steps, or shares of all steps."""
+  """Integers from 0 to `most`, or a share of train.steps between 0 and 1."""
 
   most: int
 
@@ -70,7 +70,7 @@ class Steps(NamedTuple):
 
 
 class Size(NamedTuple):
-  """Bytes in words, like 8GiB, or None."""
+  """Sizes in bytes with a unit, such as '8GiB'."""
 
   def problem(self, name, value):
     """Returns what is wrong with a value in words, or None."""
@@ -81,7 +81,7 @@ class Size(NamedTuple):
     return 'expected a number above 0 with KiB, MiB or GiB, like 8GiB'
 
 
-class Truth(NamedTuple):
+class Boolean(NamedTuple):
   """True or False."""
 
   def problem(self, name, value):
@@ -91,7 +91,7 @@ class Truth(NamedTuple):
 
 
 class Text(NamedTuple):
-  """Any text: whoever reads it knows its choices."""
+  """Any text; its reader checks its choices."""
 
   def problem(self, name, value):
     """Returns what is wrong with a value in words, or None."""
@@ -100,7 +100,7 @@ class Text(NamedTuple):
 
 
 class Texts(NamedTuple):
-  """Several texts."""
+  """A tuple or list of texts."""
 
   def problem(self, name, value):
     """Returns what is wrong with a value in words, or None."""
@@ -111,11 +111,10 @@ class Texts(NamedTuple):
 
 
 class Path(NamedTuple):
-  """A path on this machine, or several with commas.
+  """A local path, or several separated by commas.
 
   Attributes:
-    schemes: the others that may be given, such as 'hf' of hf://org/name; None:
-      all.
+    schemes: allowed URL schemes, such as 'hf' for hf://org/name; None: all.
   """
 
   schemes: tuple | None = ()
@@ -132,12 +131,12 @@ class Path(NamedTuple):
         others = ''.join(f' or {other}://' for other in self.schemes)
         return f'{scheme}:// cannot be used here: expected a local path{others}'
     if '\0' in value:
-      return 'expected a path without the character 0'
+      return 'expected a path without a null character'
     return None
 
 
 class Lengths(NamedTuple):
-  """Ascending lengths of 1 to `most`."""
+  """Ascending lengths from 1 to `most`."""
 
   most: int
 
@@ -150,15 +149,17 @@ class Lengths(NamedTuple):
         and list(value) == sorted(set(value))
     ):
       return None
-    return f'expected ascending lengths of 1 to {self.most:,}, like (128, 512)'
+    return (
+        f'expected ascending lengths from 1 to {self.most:,}, like (128, 512)'
+    )
 
 
 class Patterns(NamedTuple):
-  """Rows (regex of paths, value).
+  """A table of rows (regex of paths, value).
 
   Attributes:
-    what: the value of a row, in words.
-    kind: its kind.
+    what: what a row's value is, for error messages.
+    kind: the kind of a row's value.
   """
 
   what: str

@@ -189,8 +189,8 @@ def test_an_error_of_one_host_ends_both(data, tmp_path):
         ),
         (
             ['--workdir=/proc/runs/mine'],
-            '--workdir=/proc/runs/mine: /proc cannot be written to: expected '
-            'a directory to write to',
+            '--workdir=/proc/runs/mine: /proc is not writable: expected a '
+            'writable directory',
         ),
     ],
 )
