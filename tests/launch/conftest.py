@@ -1,4 +1,4 @@
-"""Fixtures of the tests of launch/."""
+"""Fixtures for the tests of launch/."""
 
 import pytest
 
