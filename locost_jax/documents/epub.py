@@ -116,7 +116,7 @@ class _Book:
     return order
 
   def _encrypted(self):
-    """Returns the names of encrypted files; books without DRM may list fonts."""
+    """Returns the names of encrypted files, which may be just fonts."""
     name = 'META-INF/encryption.xml'
     if name not in self._book.NameToInfo:
       return set()

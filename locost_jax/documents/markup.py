@@ -3,8 +3,8 @@
 Blank lines separate paragraphs; invisible content (scripts, styles) and
 navigation are left out. Uses only the standard library.
 
-Pages are untrusted: any page is read in linear time (html.parser takes quadratic
-time for unclosed tags).
+Pages are untrusted: any page is read in linear time (html.parser takes
+quadratic time for unclosed tags).
 """
 
 import codecs
@@ -189,9 +189,9 @@ def _declared(encoding, where):
   return known
 
 
-# A comment, CDATA, a declaration or a tag. An unclosed one reaches to the end of
-# the page, as in browsers. So a match consumes all scanned characters, and the
-# scan is linear.
+# A comment, CDATA, a declaration or a tag. An unclosed one reaches to the end
+# of the page, as in browsers. So a match consumes all scanned characters, and
+# the scan is linear.
 _MARKUP = re.compile(
     r"""<!--(?:-?>|.*?(?:--!?>|\Z))
     |<!\[CDATA\[(?P<cdata>.*?)(?:\]\]>|\Z)
@@ -216,8 +216,8 @@ _LONG_NUMBER = re.compile('&#[xX]?[0-9a-fA-F]{100,}+;?')
 class Page:
   """Collects the text of a page.
 
-  While reading, \\0 marks the end of a paragraph, \\1 the end of a line, \\2 and
-  \\3 preserved newlines and spaces, and \\4 the beginning of a heading.
+  While reading, \\0 marks the end of a paragraph, \\1 the end of a line, \\2
+  and \\3 preserved newlines and spaces, and \\4 the beginning of a heading.
   """
 
   def __init__(self, marks_headings=False):

@@ -2,8 +2,8 @@
 
 Each turn of a speaker is a paragraph, in the form of meeting corpora: 'NAME:
 words'. Each cue is a place, with its time and its speaker if known; a cue may
-have several speakers. Markup and the repeated lines of rolling captions are left
-out.
+have several speakers. Markup and the repeated lines of rolling captions are
+left out.
 """
 
 import re

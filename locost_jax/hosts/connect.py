@@ -89,7 +89,7 @@ def connect(values, seconds=TIMEOUT):
 
 
 def find_host_config(values, environment, seconds=TIMEOUT):
-  """Returns the roll_call.HostConfig of this process; host 0 of 1 if it is alone.
+  """Returns this process's roll_call.HostConfig; host 0 of 1 if it is alone.
 
   Args:
     values: the flags of `define_flags`.

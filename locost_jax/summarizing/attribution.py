@@ -28,24 +28,14 @@ import numpy as np
 
 from locost_jax.data import text as text_lib
 from locost_jax.summarizing import batching
-from locost_jax.summarizing import closest_words
 from locost_jax.summarizing import copied_words
 from locost_jax.summarizing import reading
 from locost_jax.summarizing import selected_tokens
 from locost_jax.summarizing import texts
+from locost_jax.summarizing import written_tokens
 from locost_jax.vocabularies.vocabulary import surround
 
 LONGEST = 1200  # characters of a passage; longer paragraphs are cut
-TOP = 3  # passages named for a sentence
-
-
-class Sentence(NamedTuple):
-  """A sentence of a summary and where it comes from."""
-
-  span: tuple  # of the summary
-  mass: Any  # [P], share of its tokens' attention on each passage
-  attended: list  # Match, the first TOP passages, best first
-  closest: Any  # Match by words; None: no word in common
 
 
 class PageWeights(NamedTuple):
@@ -64,13 +54,14 @@ class Source(NamedTuple):
   summary: str
   passages: list  # (start, end) in the text, in order
   tokens: Any  # int [P], tokens of each passage
-  sentences: list  # Sentence, in order
+  sentences: list  # written_tokens.Sentence, in order
   mass: Any  # [P], share of the whole summary's attention
   tokens_read: int  # of the document, marks included
   tokens_kept: int
   pages: Any = None  # PageWeights; None: the model weighs no pages
   selection: Any = None  # selection.Selection; None: all tokens are decoded
   copied: Any = None  # list of CopiedWord; None: the model has no copy head
+  parts: Any = None  # of `hierarchical_attribution`; None: read as a whole
 
 
 def cut_passages(text):
@@ -97,30 +88,6 @@ def cut_passages(text):
       last = stop
     passages.append((begin, end))
   return passages
-
-
-def token_passages(ends, passages):
-  """Finds the passage of each token.
-
-  Args:
-    ends: for each token its end in the text, in characters.
-    passages: of `cut_passages`.
-
-  Returns:
-    int [len(ends)]: the passage that the token's last character lies in or
-    follows. Text before the first passage belongs to it.
-  """
-  starts = np.array([start for start, _ in passages])
-  found = np.searchsorted(starts, np.array(ends, int) - 1, 'right') - 1
-  return np.maximum(found, 0)
-
-
-def decoded_ends(vocabulary, tokens):
-  """Returns where in their text the tokens of a summary end: int [T]."""
-  lengths = [
-      len(vocabulary.decode(tokens[: i + 1])) for i in range(len(tokens))
-  ]
-  return np.maximum.accumulate(np.array(lengths, int))
 
 
 @functools.partial(jax.jit, static_argnums=(0, 5))
@@ -255,46 +222,45 @@ def attribute(summarizer, text, tokens, max_input_length=None, memory=None):
   text = document.text
   passages = cut_passages(text) or [(0, len(text))]
   owners = [
-      np.where(ends < 0, -1, token_passages(ends, passages)) for ends in places
+      np.where(ends < 0, -1, written_tokens.token_passages(ends, passages))
+      for ends in places
   ]
   if memory is None:
     memory = read_again(summarizer, read.pages)
-  mass = _passage_mass(
+  mass = passage_mass(
       summarizer, read.pages, owners, len(passages), tokens, memory
   )
   weights = token_pages(summarizer, read.pages, tokens, memory)
-  is_text = _is_text(vocabulary, tokens)
+  written = written_tokens.split(vocabulary, tokens)
+  is_text = written.is_text
   selected = _selection(
       summarizer, read.pages, places, owners, tokens, is_text, memory
   )
   targets_in = _targets_in(summarizer, tokens)
   copied = copied_words.trace(summarizer, memory, targets_in, tokens, places)
 
-  summary = vocabulary.decode(tokens)
-  spans = text_lib.sentence_spans(summary)
-  closest = closest_words.closest_passages(
-      [summary[start:end] for start, end in spans],
-      [text[start:end] for start, end in passages],
-  )
-  mass, ends = mass[is_text], decoded_ends(vocabulary, tokens)[is_text]
-  sentence_of = token_passages(ends, spans or [(0, 0)])
+  mass = mass[is_text]
   return Source(
       text,
-      summary,
+      written.text,
       passages,
       _count_tokens(owners, len(passages)),
-      [
-          _describe_sentence(span, mass[sentence_of == i], closest[i])
-          for i, span in enumerate(spans)
-      ],
-      _mean_mass(mass),
+      written_tokens.describe_sentences(
+          written, mass, [text[start:end] for start, end in passages]
+      ),
+      written_tokens.mean_mass(mass),
       read.tokens,
       sum(map(len, read.pages)),
       weights
       if weights is None
-      else PageWeights(weights[is_text], ends, sentence_of, _first(owners)),
+      else PageWeights(
+          weights[is_text], written.ends, written.sentence_of, _first(owners)
+      ),
       selected,
-      copied and copied_words.find(summary, text, ends, copied.take(is_text)),
+      copied
+      and copied_words.find(
+          written.text, text, written.ends, copied.take(is_text)
+      ),
   )
 
 
@@ -302,12 +268,6 @@ def _count_tokens(owners, P):
   """Returns how many tokens each of P passages has: int [P]."""
   of_passage = np.concatenate(owners)
   return np.bincount(of_passage[of_passage >= 0], minlength=P)
-
-
-def _is_text(vocabulary, tokens):
-  """Returns which tokens are not bos or eos: bool [len(tokens)]."""
-  marks = vocabulary.bos_id, vocabulary.eos_id
-  return ~np.isin(tokens, [mark for mark in marks if mark is not None])
 
 
 def _selection(summarizer, pages, places, owners, tokens, is_text, memory):
@@ -325,7 +285,7 @@ def _selection(summarizer, pages, places, owners, tokens, is_text, memory):
     return None
   columns, number = selected_tokens.columns(summarizer, pages)
   cuts = np.cumsum([len(page) for page in pages])[:-1]
-  mass = _passage_mass(
+  mass = passage_mass(
       summarizer, pages, np.split(columns, cuts), number + 1, tokens, memory
   )
   return selected_tokens.describe(
@@ -334,7 +294,7 @@ def _selection(summarizer, pages, places, owners, tokens, is_text, memory):
       np.concatenate(places),
       np.concatenate(owners),
       memory['mask'][0],
-      _mean_mass(mass[is_text]),
+      written_tokens.mean_mass(mass[is_text]),
   )
 
 
@@ -343,7 +303,7 @@ def _first(owners):
   return [int(own[own >= 0][0]) if (own >= 0).any() else 0 for own in owners]
 
 
-def _passage_mass(summarizer, pages, owners, P, tokens, memory):
+def passage_mass(summarizer, pages, owners, P, tokens, memory=None):
   """Computes the attention of each token of a summary to each passage.
 
   Args:
@@ -368,22 +328,3 @@ def _passage_mass(summarizer, pages, owners, P, tokens, memory):
   is_text = of_run >= 0
   np.add.at(mass, of_run[is_text], found.T[is_text])
   return mass.T
-
-
-def _describe_sentence(span, mass, closest):
-  """Makes the Sentence at a span.
-
-  Args:
-    span: of the summary.
-    mass: [n, P], of its tokens.
-    closest: the Match by words, or None.
-  """
-  mean = _mean_mass(mass)
-  best = np.argsort(-mean, kind='stable')[:TOP]
-  attended = [closest_words.Match(int(p), float(mean[p])) for p in best]
-  return Sentence(span, mean, attended, closest)
-
-
-def _mean_mass(mass):
-  """Returns the mean over the tokens of [n, P]; zeros without tokens."""
-  return mass.mean(0) if len(mass) else np.zeros(mass.shape[1])

@@ -14,9 +14,8 @@ Two neighbouring parts have more than P tokens together, so every level is
 shorter than the one before.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from locost_jax.documents import places as places_lib
 from locost_jax.errors import InputError
 from locost_jax.summarizing import documents
 from locost_jax.summarizing import part_by_part
@@ -30,20 +29,18 @@ _JOINT = 4  # tokens that a blank line between two summaries may have
 _BETWEEN = '\n\n'
 
 
-class Piece(NamedTuple):
-  """A text of a level and what it was written from.
+class Part(NamedTuple):
+  """A part of a level and its summary.
 
   Attributes:
     text: str.
-    span: (start, end), the characters of the document behind it.
-    parts: (first, last), the numbers of the document's parts, from 1.
-    behind: ((character of the text, Piece), ...), the summaries it consists of.
+    tokens: ids of the summary, without padding.
+    summary: their text without white space around it.
   """
 
   text: str
-  span: tuple
-  parts: tuple
-  behind: tuple = ()
+  tokens: Any
+  summary: str
 
 
 def budget(parts, room, most):
@@ -65,9 +62,8 @@ def summarize(
 ):
   """Yields a `summaries.Done` for each document; see `part_by_part.summarize`.
 
-  Its row has `levels`, `parts` (of the first level) and `parts_used` (those
-  whose summary has words). The document of its job is what the last summary
-  was written from, with the parts as places.
+  Its row also has `levels`, `parts` (of the first level) and `parts_used` (the
+  indices of those whose summary has words).
   """
   vocabulary = summarizer.vocabulary
   count = lambda text: len(vocabulary.encode(text))
@@ -83,155 +79,69 @@ def summarize(
       summarizer, jobs, options, progress, batch_size, available
   )
   for job in jobs:
-    yield _of_document(job, settings, room, most, count, run)
+    yield _of_document(job, settings, room, most, count, run, vocabulary.pad_id)
 
 
-def _of_document(job, settings, room, most, count, run):
-  """The Done of a document; arguments as in `summarize`."""
-  pieces = cut(
-      [Piece(job.document.text, (0, len(job.document.text)), (1, 1))],
-      room,
-      count,
-      number=True,
-  )
-  rows, first, level = [], pieces, 0
-  used = None
-  while True:
-    level += 1
-    is_last = len(pieces) == 1
-    length = (
-        most if is_last else budget(len(pieces), room, settings['max_length'])
-    )
-    options = dict(
-        settings,
-        max_length=length,
-        min_length=min(settings.get('min_length') or 0, length),
-    )
-    done = sorted(
-        run(
-            [_job(job, level, i, piece) for i, piece in enumerate(pieces)],
-            options,
-        ),
-        key=lambda one: one.job.number,
-    )
+def _of_document(job, settings, room, most, count, run, pad_id):
+  """Returns the Done of a document; arguments as in `summarize`."""
+  text, levels, rows = job.document.text, [], []
+  while not levels or len(levels[-1]) > 1:
+    parts = part_by_part.split(text, room, count)
+    options = _length_options(settings, len(parts), room, most)
+    jobs = [_job(job, len(levels) + 1, i, part) for i, part in enumerate(parts)]
+    done = sorted(run(jobs, options), key=lambda one: one.job.number)
     error = next((one.error for one in done if one.error), None)
     if error is not None:
       return summaries.Done(job, error=error)
-    rows += [one.row for one in done]
-    if is_last:
-      return _result(job, pieces[0], done[0], rows, first, used, level)
-    written = [
-        piece._replace(text=one.row['prediction'].strip())
-        for piece, one in zip(pieces, done)
-    ]
-    written = [piece for piece in written if piece.text] or written[:1]
-    if used is None:
-      used = [piece.parts[0] - 1 for piece in written]
-    pieces = cut(written, room, count)
+    levels.append([_part(one, pad_id) for one in done])
+    rows.append([one.row for one in done])
+    text = _BETWEEN.join(part.summary for part in levels[-1] if part.summary)
+  return summaries.Done(
+      job, _row(job, levels, rows), tokens=done[0].tokens, levels=levels
+  )
 
 
-def cut(pieces, room, count, number=False):
-  """Joins the texts of a level and cuts them into the parts of the next.
-
-  Args:
-    pieces: list of Piece.
-    room: most tokens of a part.
-    count: text -> its number of tokens.
-    number: whether the parts of the document are counted, from 1.
-
-  Returns:
-    List of Piece; a part that has words of several pieces has the span from
-    the first to the last.
-  """
-  joined = _BETWEEN.join(piece.text for piece in pieces)
-  places, at = [], 0
-  for piece in pieces:
-    places.append((at, piece))
-    at += len(piece.text) + len(_BETWEEN)
-  found, position = [], 0
-  for i, text in enumerate(part_by_part.split(joined, room, count), start=1):
-    start, end = _find(joined, text, position)
-    position = end
-    if number:
-      found.append(Piece(text, (start, end), (i, i)))
-      continue
-    behind = [
-        (max(at - start, 0), piece)
-        for at, piece in places
-        if at < end and at + len(piece.text) > start
-    ] or [(0, pieces[0])]
-    (_, one), (_, other) = behind[0], behind[-1]
-    found.append(
-        Piece(
-            text,
-            (one.span[0], other.span[1]),
-            (one.parts[0], other.parts[1]),
-            tuple(behind),
-        )
-    )
-  return found
+def _length_options(settings, parts, room, most):
+  """Returns the settings of a level of so many parts."""
+  length = most if parts == 1 else budget(parts, room, settings['max_length'])
+  least = min(settings.get('min_length') or 0, length)
+  return dict(settings, max_length=length, min_length=least)
 
 
-def _find(text, part, position):
-  """Returns (start, end) of a part that differs from a text in white space."""
-  letters = sum(not letter.isspace() for letter in part)
-  start = position
-  while start < len(text) and text[start].isspace():
-    start += 1
-  end = start
-  while letters and end < len(text):
-    letters -= not text[end].isspace()
-    end += 1
-  return start, end
-
-
-def _job(job, level, number, piece):
-  """The Job of a part."""
+def _job(job, level, number, text):
+  """Returns the Job of a part."""
   name = f'{job.document.id}, level {level}, part {number + 1}'
   return summaries.Job(
       number,
-      documents.Document(
-          name, piece.text, job.document.source, texts.Text(piece.text)
-      ),
+      documents.Document(name, text, job.document.source, texts.Text(text)),
       '',
   )
 
 
-def _result(job, last, done, rows, first, used, level):
-  """The Done of a document, from that of its last level."""
-  total = lambda key: sum(row[key] for row in rows)
-  row = dict(
-      done.row,
+def _part(done, pad_id):
+  """Returns the Part of a Done."""
+  tokens = [int(token) for token in done.tokens if token != pad_id]
+  return Part(done.job.document.text, tokens, done.row['prediction'].strip())
+
+
+def _row(job, levels, rows):
+  """Returns the row of a document from those of its parts, level by level."""
+  every = [row for level in rows for row in level]
+  total = lambda rows, key: sum(row[key] for row in rows)
+  used = [i for i, part in enumerate(levels[0]) if part.summary]
+  return dict(
+      rows[-1][0],
       id=job.document.id,
       sha256=job.sha256,
       **dict(job.document.references),
-      tokens_read=sum(row['tokens_read'] for row in rows[: len(first)]),
-      tokens_kept=sum(row['tokens_kept'] for row in rows[: len(first)]),
+      tokens_read=total(rows[0], 'tokens_read'),
+      tokens_kept=total(rows[0], 'tokens_kept'),
       **{
-          key: round(total(key), 3)
+          key: round(total(every, key), 3)
           for key in ('seconds', 'seconds_encoding', 'seconds_decoding')
       },
-      peak_memory_bytes=max(row['peak_memory_bytes'] for row in rows),
-      levels=level,
-      parts=len(first),
-      parts_used=[0] if used is None else used,
+      peak_memory_bytes=max(row['peak_memory_bytes'] for row in every),
+      levels=len(levels),
+      parts=len(levels[0]),
+      parts_used=used or [0],
   )
-  document = job.document
-  if level > 1:
-    document = document._replace(
-        as_read=texts.Text(last.text), places=_places(job.document, last)
-    )
-  return summaries.Done(
-      job._replace(document=document), row, tokens=done.tokens
-  )
-
-
-def _places(document, last):
-  """The places in the last level's text: the parts behind each summary."""
-  found = []
-  for at, piece in last.behind:
-    first, end = piece.parts
-    name = f'part {first}' if first == end else f'parts {first} to {end}'
-    where = places_lib.label_of(document.places, piece.span)
-    found.append(places_lib.Place(at, f'{name}, {where}' if where else name))
-  return tuple(found)

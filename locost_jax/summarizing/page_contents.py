@@ -36,6 +36,7 @@ class Contents(NamedTuple):
   copied: list  # for each sentence its Copy list
   copied_from: list  # for each passage its Place list
   places: list  # for each passage where it stands: 'page 3'; '' if unknown
+  part_places: list  # for each of `Source.parts` likewise
 
 
 class Copy(NamedTuple):
@@ -94,7 +95,13 @@ def collect(source, places=()):
       _find_rare_words(quotes),
       *_copies(source),
       [places_lib.label_of(places, span) for span in source.passages],
+      [_place_of_part(part, source, places) for part in source.parts or ()],
   )
+
+
+def _place_of_part(part, source, places):
+  first, last = (source.passages[i] for i in part.passages)
+  return places_lib.label_of(places, (first[0], last[1]))
 
 
 def _copies(source):

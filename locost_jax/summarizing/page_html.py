@@ -75,7 +75,7 @@ def render_sentence(i, found, overall, contents, pages=''):
 
   Args:
     i: its number, from 1.
-    found: its `attribution.Sentence`.
+    found: its `written_tokens.Sentence`.
     overall: [P], the mass of the whole summary.
     contents: page_contents.Contents.
     pages: HTML of the weight of each page.

@@ -7,9 +7,10 @@ of the book joins, in the order of the document,
   rank   the summaries in which the model is most confident (BookSum, Kryscinski
          et al. 2021; BART, T5 and PEGASUS in table 7 of LOCOST, section 5.6)
 
-A part has as many whole paragraphs as fit. A paragraph that is too long is split
-between sentences, and a sentence that is too long between words. The confidence
-in a summary is the mean log-probability of its tokens (`generation.confidence`).
+A part has as many whole paragraphs as fit. A paragraph that is too long is
+split between sentences, and a sentence that is too long between words. The
+confidence in a summary is the mean log-probability of its tokens
+(`generation.confidence`).
 """
 
 import re

@@ -25,6 +25,7 @@ from locost_jax.summarizing import outputs
 from locost_jax.summarizing import page_contents
 from locost_jax.summarizing import page_html
 from locost_jax.summarizing import page_origin
+from locost_jax.summarizing import page_parts
 from locost_jax.summarizing import page_selection
 from locost_jax.summarizing import page_weights
 from locost_jax.summarizing.page_html import escape
@@ -46,6 +47,7 @@ def write(
     origin=None,
     places=(),
     tabs=(),
+    source=None,
 ):
   """Writes the page of one document.
 
@@ -65,13 +67,15 @@ def write(
     origin: {name: value} of `page_origin`; not part of the page's key.
     places: of the document: see `documents.places`.
     tabs: see `page`.
+    source: `attribution.Source` of the summary; None: it is computed.
 
   Returns:
     (file name, name, summary), for `write_index`.
   """
-  source = attribution.attribute(
-      summarizer, text, tokens, max_input_length, memory
-  )
+  if source is None:
+    source = attribution.attribute(
+        summarizer, text, tokens, max_input_length, memory
+    )
   own = outputs.page_path(path, number, total)
   key = page_key(name, text, settings)
   files.write(own, page(name, source, settings, key, origin, places, tabs))
@@ -166,6 +170,7 @@ def _facts(source):
       f'{source.tokens_kept:,} tokens read'
       + (f' of {source.tokens_read:,}' if is_cut else ''),
       *([_count(source.pages.begins, 'page')] if source.pages else []),
+      *([_count(source.parts, 'part')] if source.parts else []),
       *([page_selection.fact(source.selection)] if source.selection else []),
       _count(source.passages, 'passage'),
       _count(source.sentences, 'summary sentence'),
@@ -213,6 +218,8 @@ def _render_main(source, contents, origin):
         page_weights.render_sentence(pages.weights[pages.sentences == i])
         for i in range(len(source.sentences))
     ]
+  if source.parts is not None:
+    spoken = page_parts.render(source.parts, contents.part_places)
   read = switch = ''
   if source.selection is not None:
     read = page_selection.render(source.selection, contents.quotes)
@@ -231,7 +238,7 @@ def _render_main(source, contents, origin):
 in percent of its cross-attention, averaged over layers and heads; behind it the
 same for the whole summary, and the passage’s part of the text. This is where
 the model looked, not why it wrote what it wrote. What it attended to as much
-for the whole summary says little about one sentence. Right: the passage that
+for the whole summary says little about one sentence.{_parts_note(source)} Right: the passage that
 has most of the sentence’s words and pairs of words, rare ones counting more,
 found without the model.{_copied_note(source)}</p>
 {articles}</section>
@@ -242,6 +249,15 @@ attended to a passage most.</p>
 {switch}
 {page_html.render_document(contents, source.tokens, begins)}</section>
 </main>"""
+
+
+def _parts_note(source):
+  return (
+      ''
+      if source.parts is None
+      else ' The model read only the summaries of the parts; their attention '
+      'on the document is followed through them.'
+  )
 
 
 def _copied_note(source):

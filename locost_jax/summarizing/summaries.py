@@ -61,6 +61,7 @@ class Done(NamedTuple):
   error: Any = None
   tokens: Any = None  # int32 [written], padding included
   memory: Any = None  # the encoder's output, if kept
+  levels: Any = None  # of `hierarchical`: a list of Part for each level
 
 
 class _Written(NamedTuple):

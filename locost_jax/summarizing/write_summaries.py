@@ -16,6 +16,7 @@ from locost_jax.errors import visible
 from locost_jax.summarizing import attribution
 from locost_jax.summarizing import facts
 from locost_jax.summarizing import hierarchical
+from locost_jax.summarizing import hierarchical_attribution
 from locost_jax.summarizing import interrupts
 from locost_jax.summarizing import outputs
 from locost_jax.summarizing import page_origin
@@ -84,7 +85,7 @@ def write(summarizer, documents, settings, options):
         progress.note(visible(f'error: {done.error}'))
       else:
         progress.note(visible(facts.describe_done(done, len(jobs))))
-        pages.add(done.job, row, done.tokens, done.memory)
+        pages.add(done.job, row, done)
         done = done._replace(memory=None)  # free it for the next batch
     target.finish()
   pages.write_index()
@@ -284,41 +285,47 @@ class _Pages:
     if self._path and not options.overwrite:
       self._refuse_others()
 
-  def add(self, job, row, tokens=None, encoded=None):
+  def add(self, job, row, done=None):
     """Writes the page of a document.
 
     Args:
       job: summaries.Job.
       row: its row, with the summary and the time it took.
-      tokens: ids of its summary; None: made from the text in `row`.
-      encoded: the encoder's output for it; None: it is encoded again.
+      done: summaries.Done; None: an earlier call wrote the summary.
     """
     if self._path:
       self._progress.show('the page of', job.number + 1, len(self._jobs))
-      self._try(job.document.id, lambda: self._write(job, row, tokens, encoded))
+      self._try(job.document.id, lambda: self._write(job, row, done))
 
   def write_index(self):
     """Writes the list of the pages of several documents."""
     if len(self._jobs) > 1 and self._entries:
       self._try('all summaries', self._write_index)
 
-  def _write(self, job, row, tokens, encoded):
+  def _write(self, job, row, done):
+    source, document = None, job.document
+    tokens = done and done.tokens
     if tokens is None:
       tokens = attribution.summary_tokens(self._summarizer, row['prediction'])
+    elif len(done.levels or ()) > 1:
+      source = hierarchical_attribution.attribute(
+          self._summarizer, document.text, done.levels
+      )
     self._entries[job.number] = source_page.write(
         self._path,
         self._summarizer,
-        job.document.id,
-        job.document.as_read,
+        document.id,
+        document.as_read,
         tokens,
         self._settings,
         job.number + 1,
         len(self._jobs),
         self._settings['max_input_length'],
-        encoded,
+        done and done.memory,
         {**self._model, **page_origin.describe_row(row)},
-        job.document.places,
+        document.places,
         self._tabs(job),
+        source,
     )
 
   def _tabs(self, job):

@@ -106,7 +106,7 @@ class Meter:
 
 
 def _find_packages(powercap):
-  """Returns ([(directory, microjoules at which it wraps)], source or reason)."""
+  """Returns ([(directory, wrap-around in microjoules)], source or reason)."""
   # intel-rapl:0 is a package, of AMD too; intel-rapl:0:1 is a part of it.
   packages = sorted(
       path

@@ -1,7 +1,7 @@
 """Kinds of values, such as integers in a range.
 
-A kind has one method, `problem(name, value)`. It returns None for a valid value,
-else the end of an error message, such as 'expected 0 <= b1 < 1'.
+A kind has one method, `problem(name, value)`. It returns None for a valid
+value, else the end of an error message, such as 'expected 0 <= b1 < 1'.
 """
 
 import math

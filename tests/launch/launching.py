@@ -17,7 +17,7 @@ import time
 ROOT = Path(__file__).parents[2]
 LAUNCH = ROOT / 'launch'
 SCRIPTS = sorted(LAUNCH.glob('*.sh')) + [LAUNCH / 'slurm.sbatch']
-# Time limit in seconds, below the scripts' own default for hosts that hang (60).
+# Seconds; below LAUNCH_GRACE, the scripts' time limit for hosts that hang (60).
 TIMEOUT = 50
 NAMES = ('gcloud', 'ssh', 'srun', 'scontrol', 'sbatch', 'git', 'uv', 'trainer')
 # Flags with characters that the scripts must quote.

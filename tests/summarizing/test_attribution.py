@@ -15,6 +15,7 @@ from locost_jax.models import decoder
 from locost_jax.models import decoder_layers
 from locost_jax.summarizing import attribution
 from locost_jax.summarizing import closest_words
+from locost_jax.summarizing import written_tokens
 from locost_jax.summarizing.summarizer import Summarizer
 from locost_jax.training import optim
 from locost_jax.training import step as step_lib
@@ -133,7 +134,7 @@ def test_tokens_belong_to_the_passage_of_their_last_character():
   text = ' One.\n\nTwo and three. Four.'
   passages = [(1, 5), (7, 21), (22, 27)]
   ends = [1, 2, 5, 6, 7, 10, 20, 21, 22, 23, 27]
-  owners = attribution.token_passages(ends, passages)
+  owners = written_tokens.token_passages(ends, passages)
   assert owners.tolist() == [0, 0, 0, 0, 0, 1, 1, 1, 1, 2, 2]
   assert text[22:27] == 'Four.'
 

@@ -1,6 +1,7 @@
-"""Summaries of summaries: budgets, levels, parts, places, the command."""
+"""Summaries of summaries: budgets, levels, parts, the command."""
 
 import json
+import re
 import types
 
 import numpy as np
@@ -8,7 +9,6 @@ import pytest
 
 import locost_jax
 from locost_jax import summarize
-from locost_jax.documents.places import Place
 from locost_jax.errors import InputError
 from locost_jax.summarizing import documents
 from locost_jax.summarizing import hierarchical
@@ -51,13 +51,11 @@ def run_levels(text, room, most, write):
 
   job = summaries.Job(
       0,
-      documents.Document(
-          'a', text, 'a.txt', texts.Text(text), (), (Place(0, 'page 1'),)
-      ),
+      documents.Document('a', text, 'a.txt', texts.Text(text)),
       'hash',
   )
   settings = dict(max_length=most, min_length=50)
-  done = hierarchical._of_document(job, settings, room, most, COUNT, run)  # pylint: disable=protected-access
+  done = hierarchical._of_document(job, settings, room, most, COUNT, run, 0)  # pylint: disable=protected-access
   return done, calls
 
 
@@ -101,33 +99,18 @@ def test_the_budget():
   assert budget(2, 50, 512) == 25
 
 
-def test_every_word_is_in_one_part():
+def test_levels_have_every_word_in_one_part():
   text = document(50, 90)
-  pieces = hierarchical.cut(
-      [hierarchical.Piece(text, (0, len(text)), (1, 1))], 60, COUNT, True
-  )
-  words = [word for piece in pieces for word in piece.text.split()]
-  assert words == text.split()
-  assert [piece.parts for piece in pieces] == [
-      (i, i) for i in range(1, len(pieces) + 1)
-  ]
-  for piece in pieces:
-    assert text[slice(*piece.span)].split() == piece.text.split()
-  again = hierarchical.cut(
-      [piece._replace(text=first_words(piece.text, 9)) for piece in pieces],
-      60,
-      COUNT,
-  )
-  assert again[0].parts[0] == 1 and again[-1].parts[1] == len(pieces)
-  for piece in again:
-    for at, summary in piece.behind:
-      assert piece.text[at:].startswith(summary.text)
-    first, last = piece.behind[0][1], piece.behind[-1][1]
-    assert piece.parts == (first.parts[0], last.parts[1])
-    assert piece.span == (first.span[0], last.span[1])
+  done, _ = run_levels(text, 60, 30, first_words)
+  assert len(done.levels) > 2
+  for level in done.levels:
+    assert [w for part in level for w in part.text.split()] == text.split()
+    for part in level:
+      assert part.summary == first_words(part.text, COUNT(part.summary))
+    text = ' '.join(part.summary for part in level)
 
 
-def test_places_and_parts_without_a_summary():
+def test_parts_without_a_summary():
   text = document(40, 40)
 
   def write(part, most):
@@ -135,14 +118,10 @@ def test_places_and_parts_without_a_summary():
 
   done, calls = run_levels(text, 200, 40, write)
   assert done.row['parts_used'] == list(range(1, calls[0][0]))
-  used = done.job.document
-  assert [place.label for place in used.places] == [
-      f'part {i + 1}, page 1' for i in done.row['parts_used']
-  ]
-  for place, i in zip(used.places, done.row['parts_used']):
-    assert used.as_read.text[place.start] == 'w', i
-  done, _ = run_levels(text, 200, 40, lambda part, most: '')
+  assert done.job.document.text == text
+  done, calls = run_levels(text, 200, 40, lambda part, most: '')
   assert done.row['prediction'] == '' and done.row['parts_used'] == [0]
+  assert len(calls) == 2  # of nothing there is one part
 
 
 def test_an_error_of_a_part_is_that_of_the_document():
@@ -155,7 +134,7 @@ def test_an_error_of_a_part_is_that_of_the_document():
   job = summaries.Job(
       0, types.SimpleNamespace(text=text, id='a', source='a'), ''
   )
-  done = hierarchical._of_document(job, dict(max_length=9), 99, 9, COUNT, run)  # pylint: disable=protected-access
+  done = hierarchical._of_document(job, dict(max_length=9), 99, 9, COUNT, run, 0)  # pylint: disable=protected-access
   assert str(done.error) == 'full' and done.job is job
 
 
@@ -193,7 +172,17 @@ def test_the_command(run, run_command, tmp_path):
   status, _, err = run_command(
       summarize, *arguments, tmp_path / 'a.txt', f'--report={page}'
   )
-  assert status == 0 and 'class="mark">part' in page.read_text(), err
+  assert status == 0, err
+  html = page.read_text()
+  assert f'{long["parts"]} parts' in html and '<h2>Part by part</h2>' in html
+  # The page shows the document itself, and each part leads to its place.
+  assert [text for text in (tmp_path / 'a.txt').read_text().split('\n\n')] == [
+      re.sub('<[^>]*>', '', p)
+      for p in re.findall(r'<p id="p\d+".*?</a><span>(.*?)</span>', html)
+  ]
+  parts = html[html.index('id="parts"') : html.index('<h2>Sentence')]
+  links = [int(n) for n in re.findall(r'href="#p(\d+)"', parts)]
+  assert len(links) == long['parts'] and links == sorted(links)
 
 
 @pytest.mark.parametrize(

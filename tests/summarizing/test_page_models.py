@@ -21,6 +21,7 @@ from locost_jax.summarizing import page_weights
 from locost_jax.summarizing import reading
 from locost_jax.summarizing import source_page
 from locost_jax.summarizing import texts
+from locost_jax.summarizing import written_tokens
 from locost_jax.summarizing.summarizer import Summarizer
 from locost_jax.vocabularies import byte_vocabulary
 from tests.hugging_face.converting import GOLDEN
@@ -278,7 +279,7 @@ def test_attention_on_passages_is_each_page_s_own_times_its_weight(summarizer):
   places = reading.places(VOCABULARY, texts.Text(TEXT), summarizer.pages)
   P = len(source.passages)
   owners = [
-      np.where(e < 0, -1, attribution.token_passages(e, source.passages))
+      np.where(e < 0, -1, written_tokens.token_passages(e, source.passages))
       for e in places
   ]
   expected = direct_mass(summarizer, read.pages, owners, P, tokens)[:-1]

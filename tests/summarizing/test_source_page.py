@@ -18,6 +18,7 @@ from locost_jax.summarizing import closest_words
 from locost_jax.summarizing import page_contents
 from locost_jax.summarizing import page_html
 from locost_jax.summarizing import source_page
+from locost_jax.summarizing import written_tokens
 from tests import browser
 from tests import tiny_run
 
@@ -51,7 +52,7 @@ def make_source(text=TEXT, summary=SUMMARY, peak=(2, 1)):
     mass[p], mass[-1] = 0.7, 0
     best = np.argsort(-mass, kind='stable')[:3]
     sentences.append(
-        attribution.Sentence(
+        written_tokens.Sentence(
             span,
             mass,
             [closest_words.Match(int(b), mass[b]) for b in best],
