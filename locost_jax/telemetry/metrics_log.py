@@ -3,8 +3,8 @@
 metrics.jsonl has one JSON object per line: `step` and the numbers measured
 after that many steps, {"step": 100, "train/loss": 3.21, ...}. A number that is
 not finite is null. Lines of evaluations also have texts, the signatures. A run
-that resumes from a step drops the lines after that step. While the disk is full,
-lines wait in memory (`growing_files`).
+that resumes from a step drops the lines after it. While the disk is full, lines
+wait in memory (`growing_files`).
 """
 
 import json

@@ -5,8 +5,8 @@ Means over the steps since the last line, without skipped steps:
 
   train/loss                nats per target token, with smoothing and z-loss
   train/accuracy            share of target tokens with the highest probability
-  train/grad_norm           of the trained parameters' gradients, before clipping
-  train/grad_norm/GROUP     of a group of parameters: token_embedding,
+  train/grad_norm           of all trained parameters, before clipping
+  train/grad_norm/GROUP     of the gradients of a group: token_embedding,
                             encoder/layers/mixer, ... (optim.norms_by_group)
   train/learning_rate
   train/weight              weight of the target tokens of a step
