@@ -17,7 +17,7 @@ class Integer(NamedTuple):
   most: int
 
   def problem(self, name, value):
-    """Returns what is wrong with a value in words, or None."""
+    """Returns the end of an error message, or None for a valid value."""
     if _is(numbers.Integral, value) and self.least <= value <= self.most:
       return None
     return f'expected an integer, {self.least} <= {name} <= {self.most:,}'
@@ -32,7 +32,7 @@ class Number(NamedTuple):
   below: bool = False
 
   def problem(self, name, value):
-    """Returns what is wrong with a value in words, or None."""
+    """Returns the end of an error message, or None for a valid value."""
     if (
         _is(numbers.Real, value)
         and math.isfinite(value)
@@ -57,7 +57,7 @@ class Steps(NamedTuple):
   most: int
 
   def problem(self, name, value):
-    """Returns what is wrong with a value in words, or None."""
+    """Returns the end of an error message, or None for a valid value."""
     del name
     if _is(numbers.Real, value) and (
         0 < value < 1 or (0 <= value <= self.most and value % 1 == 0)
@@ -73,7 +73,7 @@ class Size(NamedTuple):
   """Sizes in bytes with a unit, such as '8GiB'."""
 
   def problem(self, name, value):
-    """Returns what is wrong with a value in words, or None."""
+    """Returns the end of an error message, or None for a valid value."""
     del name
     match = re.fullmatch(r'(\d+(?:\.\d+)?)([KMG]iB)', value)
     if match and float(match[1]) > 0:
@@ -85,7 +85,7 @@ class Boolean(NamedTuple):
   """True or False."""
 
   def problem(self, name, value):
-    """Returns what is wrong with a value in words, or None."""
+    """Returns the end of an error message, or None for a valid value."""
     del name
     return None if isinstance(value, bool) else 'expected True or False'
 
@@ -94,7 +94,7 @@ class Text(NamedTuple):
   """Any text; its reader checks its choices."""
 
   def problem(self, name, value):
-    """Returns what is wrong with a value in words, or None."""
+    """Returns the end of an error message, or None for a valid value."""
     del name
     return None if isinstance(value, str) else 'expected a text'
 
@@ -103,7 +103,7 @@ class Texts(NamedTuple):
   """A tuple or list of texts."""
 
   def problem(self, name, value):
-    """Returns what is wrong with a value in words, or None."""
+    """Returns the end of an error message, or None for a valid value."""
     del name
     if _is_row(value) and all(isinstance(x, str) for x in value):
       return None
@@ -120,7 +120,7 @@ class Path(NamedTuple):
   schemes: tuple | None = ()
 
   def problem(self, name, value):
-    """Returns what is wrong with a value in words, or None."""
+    """Returns the end of an error message, or None for a valid value."""
     del name
     if not isinstance(value, str):
       return 'expected a path'
@@ -141,7 +141,7 @@ class Lengths(NamedTuple):
   most: int
 
   def problem(self, name, value):
-    """Returns what is wrong with a value in words, or None."""
+    """Returns the end of an error message, or None for a valid value."""
     del name
     if (
         _is_row(value)
@@ -166,7 +166,7 @@ class Patterns(NamedTuple):
   kind: tuple
 
   def problem(self, name, value):
-    """Returns what is wrong with a value in words, or None."""
+    """Returns the end of an error message, or None for a valid value."""
     if not _is_row(value):
       return f'expected ((regex of paths, {self.what}), ...)'
     for row in value:
@@ -183,7 +183,7 @@ class Pattern(NamedTuple):
   """A regex."""
 
   def problem(self, name, value):
-    """Returns what is wrong with a value in words, or None."""
+    """Returns the end of an error message, or None for a valid value."""
     del name
     if not isinstance(value, str):
       return 'expected a regex'

@@ -34,7 +34,7 @@ T = 24
 
 
 def run(function, *arguments):
-  """Calls a function of this file in a process of its own, for libtpu."""
+  """Calls a function of this file in a separate process, for libtpu."""
   return mesh_program.run(
       function, *arguments, module='tests.devices.test_tpu', devices=1
   )
