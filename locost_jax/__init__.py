@@ -33,5 +33,5 @@ def __getattr__(name: str) -> typing.Any:
 
 
 def __dir__() -> list[str]:
-  """Lists the public names, the version too."""
+  """Lists the public names, including the version."""
   return [*__all__, '__version__']

@@ -2,7 +2,7 @@
 
   python -m locost_jax
 
-Each line is the first of the command's docstring.
+Each line shows a command and the first line of its docstring.
 """
 
 import ast
@@ -51,7 +51,7 @@ def main(arguments):
 
 
 def _purpose(command):
-  """The first line of a command's docstring; nothing is imported."""
+  """Returns the first line of a command's docstring, without importing it."""
   path = Path(__file__).parent / f'{command.replace(".", "/")}.py'
   docstring = ast.get_docstring(ast.parse(path.read_text(encoding='utf-8')))
   return docstring.splitlines()[0]

@@ -1,4 +1,4 @@
-"""Measures speed and memory against length.
+"""Measures speed and memory by input length.
 
   python -m locost_jax.bench kernel --lengths=4096,16384
   python -m locost_jax.bench encode --lengths=16384,65536,262144
@@ -14,33 +14,33 @@
   python -m locost_jax.bench cost --lengths=600000 --price_per_hour=0.40
   python -m locost_jax.bench gsg
 
-kernel   the kernels of one layer: two-level product, materialised array
-encode   one encoder layer: kernels made, kernels given, its matrix products
-         alone; then the whole encoder, each form in a process of its own, and
-         with --against PyTorch's models too
-decode   time to the first token, time per token, bytes kept of the input
-generate a whole model: it reads, and writes --tokens; samples per second; with
-         --against PyTorch's models too
-pages    of a model that reads pages: the whole encoder, and the time per token
-         compared with BART with one row per page, and with one decoder
-         over all pages
-select   of SimCAS: reading and writing with the selector and with all tokens
-         kept, and the selector's share of the time
-turn     of SimCAS: a train step with and without a turn of the selector
-train    forward pass and whole step, by what is kept for the backward pass;
-         an encoder layer, forward and backward: as its equations read, as
-         the model has it as a whole, and in pieces; with --against a step as
-         `main` takes it, and PyTorch's models
-run      a whole run: a step that saves and an ordinary one, waiting for data,
-         and the time until a new process continues from a checkpoint
-cost     seconds, joules where they can be read, money of one document
+kernel   the kernels of one layer: two-level product, or one H x N x L array
+encode   one encoder layer: with kernels computed, with kernels given, only its
+         matrix products; then the whole encoder in each form; with --against
+         also PyTorch's models
+decode   time to the first token, time per token, and the bytes that decoding
+         keeps of the input
+generate samples per second of a whole model that reads an input and writes
+         --tokens; with --against also PyTorch's models
+pages    PageSum: the whole encoder, and the time per token compared with BART
+         with one row per page, and with one decoder over all pages
+select   SimCAS: reading and writing with the selector and with all tokens kept,
+         and the selector's share of the time
+turn     SimCAS: a train step with and without training of the selector
+train    forward pass and whole step for each train.remat; an encoder layer,
+         forward and backward: written like its equations, whole as in the
+         model, and in pieces; with --against a step of `main` and PyTorch's
+         models
+run      a whole run: a step with and without a checkpoint, waiting for data,
+         and the time a new process takes to resume from a checkpoint
+cost     seconds, joules (if the machine reports them) and money per document
 gsg      gap sentences of documents of --lengths words, per core, compared
          with rouge_score
 
-The weights are random, of --config's model; with --config.decode.num_beams=4
-decode and cost write with beams. Each length is measured in a process of its
-own; runs that are compared are interleaved. A table goes to stdout, with raw
-times, machine and versions as JSON, and a picture, to --output.
+The model is that of --config, with random weights. decode and cost use beam
+search with --config.decode.num_beams=4. Each length is measured in a separate
+process; compared runs are interleaved. A table goes to stdout; raw times,
+machine and versions (JSON) and a picture go to --output.
 """
 
 import json
@@ -48,7 +48,7 @@ import os
 
 from locost_jax.command_line import allocator
 
-if __name__ == '__main__':  # before JAX is imported; its children inherit it
+if __name__ == '__main__':  # before JAX is imported; subprocesses inherit it
   allocator.restart_with_huge_pages()
 
 # pylint: disable=g-import-not-at-top
@@ -79,20 +79,20 @@ def _define_sizes(values):
   flags.DEFINE_list(
       'lengths',
       None,
-      'input lengths in tokens, shortest first '
+      'N,N,...: input lengths in tokens, shortest first '
       f'[{",".join(spec_lib.LENGTHS)}]; gsg: in words '
       f'[{",".join(spec_lib.WORDS)}]',
       flag_values=values,
   )
   flags.DEFINE_integer(
-      'batch_size', 1, 'documents at once', lower_bound=1, flag_values=values
+      'batch_size', 1, 'documents per batch', lower_bound=1, flag_values=values
   )
   flags.DEFINE_integer(
       'tokens',
       None,
-      f'tokens written; decode, pages, select [{spec_lib.DECODE_TOKENS}], generate, '
-      'cost [config.decode.max_length]; of a target, train, turn '
-      '[config.data.max_target_length]',
+      'tokens to write: decode, pages, select '
+      f'[{spec_lib.DECODE_TOKENS}], generate, cost [config.decode.max_length]; '
+      'tokens of a target: train, turn [config.data.max_target_length]',
       lower_bound=1,
       flag_values=values,
   )
@@ -103,32 +103,34 @@ def _define_precision(values):
       'dtype',
       'float32',
       ['float32', 'bfloat16'],
-      'of matrix products and activations',
+      'type of matrix products and activations',
       flag_values=values,
   )
-  flags.DEFINE_integer('seed', 0, 'of weights and inputs', flag_values=values)
+  flags.DEFINE_integer(
+      'seed', 0, 'random seed of weights and inputs', flag_values=values
+  )
 
 
 def _define_rounds(values):
   flags.DEFINE_integer(
       'repeats',
       5,
-      'rounds that count; the tables show medians',
+      'number of measurements; the tables show medians',
       lower_bound=1,
       flag_values=values,
   )
   flags.DEFINE_float(
       'seconds',
       600.0,
-      'no new round of a comparison after that many seconds',
+      'stop repeating a comparison after N seconds',
       lower_bound=0,
       flag_values=values,
   )
   flags.DEFINE_string(
       'memory_limit',
       None,
-      'most memory of a measured process, like 8GiB; one that needs more is '
-      f'ended [{spec_lib.SHARE_OF_MEMORY:.0%} of what is available]',
+      'SIZE: end a measured process that uses more memory, for example 8GiB '
+      f'[{spec_lib.SHARE_OF_MEMORY:.0%} of the available memory]',
       flag_values=values,
   )
 
@@ -137,23 +139,23 @@ def _define_comparison(values):
   flags.DEFINE_list(
       'against',
       [],
-      'encode, generate, train: PyTorch models to compare ours with: '
+      'NAME,NAME,...: encode, generate, train: PyTorch models to compare with: '
       f'{", ".join(peers.NAMES)}',
       flag_values=values,
   )
   flags.DEFINE_bool(
       'longest',
       False,
-      'encode, generate, train: also look for the longest input '
-      'of every model within --memory_limit',
+      'encode, generate, train: also find the longest input of each model '
+      'within --memory_limit',
       flag_values=values,
   )
 
 
 def _define_prices(values):
   for name, text in (
-      ('price_per_hour', 'of the machine'),
-      ('price_per_kwh', 'of energy'),
+      ('price_per_hour', 'price of the machine per hour'),
+      ('price_per_kwh', 'price of energy per kWh'),
       ('carbon_intensity', 'grams of CO2 per kWh'),
   ):
     flags.DEFINE_float(
@@ -165,10 +167,10 @@ def _define_output(values):
   flags.DEFINE_string(
       'output',
       'runs/bench',
-      'DIR for COMMAND.json and COMMAND.png',
+      'DIR: write COMMAND.json and COMMAND.png here',
       flag_values=values,
   )
-  commands.define_format(values, 'what goes to stdout')
+  commands.define_format(values, 'format of the result on stdout')
   commands.define_program_cache(values)
 
 
@@ -184,7 +186,7 @@ def main(values, arguments):
   spec = spec_lib.make_spec(command, values, config)
   lengths = spec_lib.read_lengths(command, values.lengths)
   _check_model(command, config, lengths)
-  if values.program_cache:  # for the processes that measure
+  if values.program_cache:  # inherited by the processes that measure
     os.environ[commands.PROGRAM_CACHE] = values.program_cache
   os.makedirs(values.output, exist_ok=True)
   line = Line(seconds=10.0, at_once=True)
@@ -205,7 +207,7 @@ def main(values, arguments):
 
 
 def _check_model(command, config, lengths):
-  """Raises an InputError for a command that does not measure this model."""
+  """Raises an InputError if a command cannot measure this model."""
   from locost_jax.benchmarks import one_layer
   from locost_jax.benchmarks import page_models
   from locost_jax.benchmarks import selector_cost

@@ -3,13 +3,13 @@
   python -m locost_jax.convert --source=runs/finetune --target=exported
   python -m locost_jax.convert --source=exported --target=runs/imported
 
-What the source is decides the direction. A run (a WORKDIR stands for its best
-checkpoint, or its latest) becomes a Hugging Face directory: config.json,
-generation_config.json, model.safetensors and the tokenizer's files. A Hugging
-Face directory becomes a WORKDIR with config.json, vocabulary/ and
-checkpoints/0, which all that takes a checkpoint takes. The target is there
-whole or not at all. stdout has a line for each tensor. --verify computes the
-logits of random documents in both frameworks and reports how far they differ.
+A run (of a WORKDIR, its best checkpoint, or else the latest) becomes a Hugging
+Face directory: config.json, generation_config.json, model.safetensors and the
+tokenizer's files. A Hugging Face directory becomes a WORKDIR with config.json,
+vocabulary/ and checkpoints/0, which every command accepts as a checkpoint. The
+target is written completely or not at all. stdout has a line for each tensor.
+--verify computes the logits of random documents in both frameworks and reports
+how far they differ.
 """
 
 import json
@@ -41,29 +41,31 @@ def define_flags(values, argv):
       'source',
       None,
       'DIR: a WORKDIR, a checkpoint in it, a Hugging Face directory, or '
-      'hf://org/name[@revision] on its Hub',
+      'hf://org/name[@revision] on the Hugging Face Hub',
   )
-  string('target', None, 'DIR: made; must not exist')
+  string('target', None, 'DIR: the directory to write; must not exist')
   flags.DEFINE_enum(
       'dtype',
       None,
       ['float32', 'bfloat16'],
-      "of exported tensors [float32]; a run's are always float32",
+      'type of exported tensors; those of a run are always float32 [float32]',
       flag_values=values,
   )
   string(
       'max_shard_size',
       '5GB',
-      'of an exported file; above it there are several and an index',
+      'SIZE: largest exported file; larger weights are split into several files '
+      'with an index',
   )
   flags.DEFINE_boolean(
       'verify',
       False,
-      'compare the logits with those of transformers (extra `peers`)',
+      "compare the logits with those of Hugging Face's transformers (extra "
+      '`peers`)',
       flag_values=values,
   )
   commands.define_allow_download(values, 'source')
-  commands.define_format(values, 'of the report on stdout')
+  commands.define_format(values, 'format of the report on stdout')
 
 
 def main(values, arguments):
@@ -71,13 +73,13 @@ def main(values, arguments):
 
   Args:
     values: the flags of `define_flags`.
-    arguments: what else was on the command line; there must be nothing.
+    arguments: the other words of the command line; there must be none.
   """
   commands.expect_flags_only(arguments)
   for flag in ('source', 'target'):
     if not values[flag].value:
       raise InputError(f'--{flag}=DIR is missing')
-  most = parse_size(values.max_shard_size)
+  max_shard_size = parse_size(values.max_shard_size)
   target = Path(values.target).absolute()
   if os.path.lexists(target):
     raise InputError(
@@ -102,7 +104,7 @@ def main(values, arguments):
     if values.verify:
       verify_weights.check(run[2]['model']['name'])
     report = convert_weights.export_run(
-        *run, target, values.dtype or 'float32', most
+        *run, target, values.dtype or 'float32', max_shard_size
     )
     pair = source, target
   report = dict(source=str(source), target=values.target, **report)
@@ -116,10 +118,10 @@ def main(values, arguments):
 
 
 def parse_size(text):
-  """'5GB', '500MB', '2GiB' or a number -> bytes.
+  """Returns the number of bytes of a size: '5GB', '500MB', '2GiB' or a number.
 
   Raises:
-    InputError: it is none of these.
+    InputError: the text is not a size above 0.
   """
   match = re.fullmatch(
       r'(\d+(?:\.\d+)?) ?(?:([KMGT]?)(i?)B?)', text.strip(), re.IGNORECASE

@@ -5,10 +5,10 @@ import errno
 import os
 import re
 
-# Error codes of no room: disk full, quota, file size limit.
+# Error codes of a write without room: disk full, quota, file size limit.
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
-# C0 and C1 controls, line separators, direction marks, lone surrogates.
+# C0 and C1 controls, line separators, direction marks, unpaired surrogates.
 _UNSEEN = re.compile(
     '[\0-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069'
     '\ud800-\udfff\ufeff]'
@@ -18,8 +18,8 @@ _UNSEEN = re.compile(
 class InputError(ValueError):
   """A wrong file, key, field or value; the message is one clear line.
 
-  The message has the culprit, the expected and the given value. Commands print
-  it without a traceback and exit with status 2.
+  The message names the file or key, its value and the expected value. Commands
+  print it without a traceback and exit with status 2.
   """
 
 
@@ -38,8 +38,8 @@ class Stopped(Exception):
 def visible(text):
   """Escapes characters that a terminal would interpret or not show.
 
-  These are control characters, newlines, direction marks, and bytes of a file
-  name that do not decode.
+  Escaped are control characters, newlines, direction marks, and bytes of a file
+  name that cannot be decoded.
   """
   return _UNSEEN.sub(
       lambda found: found[0].encode('unicode_escape').decode(), str(text)

@@ -21,7 +21,7 @@ def check_regular(path, name=None):
   """Raises an InputError if a path exists and is not a regular file.
 
   Args:
-    path: of the file; links are followed.
+    path: the file; links are followed.
     name: the file's name in the message; None: the path.
   """
   try:
@@ -53,7 +53,7 @@ def write(path, content):
   """Writes a file so that a crash leaves the old one or the new one.
 
   Args:
-    path: of the file; missing directories are made.
+    path: the file; missing directories are created.
     content: bytes; or str, written as UTF-8 with unchanged line ends.
 
   Raises:
@@ -91,7 +91,7 @@ def sync(path):
 
 
 def describe(file):
-  """Returns 'BYTES SHA-256' of an open binary file, or of bytes.
+  """Returns 'SIZE SHA-256' of an open binary file, or of bytes.
 
   Takes 0.8 s per GiB on a core with SHA instructions.
   """

@@ -3,8 +3,8 @@
   python -m locost_jax.models
   python -m locost_jax.models longt5 book
 
-Words after the command choose: a checkpoint is listed if all words occur in
-its facts. Nothing is downloaded. docs/models.md has the same facts as a table.
+Lists only the checkpoints whose facts contain all words that are given. Nothing
+is downloaded. docs/models.md has the same facts as a table.
 """
 
 import json
@@ -31,7 +31,7 @@ def define_flags(values, argv):
   """Defines this command's flags."""
   del argv
   commands.define_format(
-      values, 'what goes to stdout; json: an object for each checkpoint'
+      values, 'format of the list; json: one object per line and checkpoint'
   )
 
 
@@ -40,16 +40,16 @@ def main(values, arguments):
 
   Args:
     values: the flags of `define_flags`.
-    arguments: words; the checkpoints with all of them are listed.
+    arguments: words that the facts of a listed checkpoint contain.
 
   Raises:
-    InputError: no checkpoint has all words.
+    InputError: no checkpoint's facts contain all words.
   """
   rows = [row for row in published.CHECKPOINTS if _has(row, arguments)]
   if not rows:
     raise InputError(
-        f'{" ".join(arguments)!r}: no checkpoint has these words; without '
-        'words, all are listed'
+        f'{" ".join(arguments)!r}: no checkpoint has all these words; give '
+        'fewer words, or none to list all checkpoints'
     )
   for row in rows:
     if values.format == 'json':
@@ -58,7 +58,7 @@ def main(values, arguments):
     else:
       print(text(row))
   if values.format == 'text':
-    print('None was downloaded here; the sources are in docs/models.md.')
+    print('The facts are those of the sources in docs/models.md.')
 
 
 def _has(row, words):

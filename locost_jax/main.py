@@ -1,4 +1,4 @@
-"""Trains a model, or evaluates one: from a config to a table of numbers.
+"""Trains or evaluates a model: from a config to a table of scores.
 
   python -m locost_jax.main --config=configs/quickstart.py
   python -m locost_jax.main --config=configs/finetune.py \\
@@ -16,11 +16,11 @@
   python -m locost_jax.main --config=configs/finetune.py --preflight \\
       --config.data.train_files='data/train-*.jsonl'
 
-Each key of the config can be set, like --config.train.steps=100; --help=config
-lists them. A run that was stopped goes on when the same command
-is given again. The report goes to stdout, progress to stderr.
+Every key of the config can be set, for example --config.train.steps=100;
+--help=config lists the keys. To resume a stopped run, give the same command
+again. The report goes to stdout, progress to stderr.
 
-On several hosts the same command runs on each of them
+To train on several hosts, run the same command on each of them
 (locost_jax/hosts/connect.py).
 """
 
@@ -34,8 +34,8 @@ from locost_jax.command_line import allocator
 if __name__ == '__main__':  # before JAX is imported
   allocator.restart_with_huge_pages()
 
-# TensorFlow, which only reads data here, says at length on stderr what is said
-# better elsewhere. Importing JAX sets this to 1 where it is not set.
+# TensorFlow only reads data here; hide its long messages on stderr. If this is
+# not set, importing JAX sets it to 1.
 os.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '2')
 
 # pylint: disable=g-import-not-at-top
@@ -73,11 +73,11 @@ def define_flags(values, argv):
   flags.DEFINE_string(
       'workdir',
       None,
-      'DIR: where the run is kept, and continued from '
-      '[runs/NAME, for configs/NAME.py]',
+      'DIR: where the run is stored and resumed [runs/NAME for '
+      '--config=configs/NAME.py]',
       flag_values=values,
   )
-  commands.define_format(values, 'of the report on stdout')
+  commands.define_format(values, 'format of the report on stdout')
   commands.define_program_cache(values)
   _define_other_actions(values)
   _define_evaluation(values)
@@ -86,28 +86,28 @@ def define_flags(values, argv):
 
 
 def _define_other_actions(values):
-  """Defines the flags of what is done instead of training."""
+  """Defines the flags of actions other than training."""
   flags.DEFINE_bool(
       'evaluate',
       False,
-      'do not train: measure the best checkpoint of the workdir on the test '
-      'split, or on validation if it is missing: all documents, unless '
-      '--config.eval.examples is given',
+      'do not train: evaluate the best checkpoint of the workdir on the test '
+      'split, or on validation if there is no test split; on all documents, '
+      'unless --config.eval.examples is given',
       flag_values=values,
   )
   flags.DEFINE_bool(
       'dry_run',
       False,
-      'do not train: check everything, compile the train '
-      'step and what evaluations write with, and print sizes, arithmetic and '
-      'memory, and whether it fits',
+      'do not train: check everything, compile the train step and the decoding '
+      'of evaluations, and print sizes, FLOPs, memory, and whether the run '
+      'fits',
       flag_values=values,
   )
   flags.DEFINE_string(
       'topology',
       '',
-      'with --dry_run: TPUs to compile for, which need not be '
-      'here, like v5e:4x4 (extra tpu-aot)',
+      'with --dry_run: compile for TPUs that need not be attached, for example '
+      'v5e:4x4 (extra `tpu-aot`)',
       flag_values=values,
   )
   optional_number.define(
@@ -116,63 +116,62 @@ def _define_other_actions(values):
       preflight.SECONDS,
       'do not train: print hosts, versions, devices and mesh, check everything, '
       'run one all-reduce over all devices, write into the workdir, and report '
-      'whatever does not answer within this many seconds',
+      'whatever does not answer within NUMBER seconds',
   )
 
 
 def _define_evaluation(values):
-  """Defines the flags of several seeds, and of how --evaluate measures."""
+  """Defines the flags of several seeds and of --evaluate."""
   flags.DEFINE_integer(
       'seeds',
       None,
-      'run the config with N values of train.seed, from its own on, each in '
-      'WORKDIR/seed-N; show their mean and spread. With --evaluate: measure '
-      'the best checkpoint of each',
+      'train N runs with the seeds train.seed, train.seed + 1, ..., each in '
+      'WORKDIR/seed-SEED, and show mean and spread of their scores. With '
+      '--evaluate: evaluate the best checkpoint of each',
       flag_values=values,
   )
   flags.DEFINE_bool(
       'by_length',
       False,
-      'with --evaluate: a second table, of the scores by document length',
+      'with --evaluate: add a table of the scores by document length',
       flag_values=values,
   )
   flags.DEFINE_list(
       'lengths',
       None,
-      'with --evaluate: measure at each of these maximum input lengths, and '
-      'show the gain over the first; a length that was measured before is not '
-      'measured again',
+      'N,N,...: with --evaluate: evaluate with each of these maximum input '
+      'lengths and show the gain over the first; earlier results are reused',
       flag_values=values,
   )
   flags.DEFINE_bool(
       'overwrite',
       False,
-      'with --lengths or --seeds: measure again what was measured before',
+      'with --lengths or --seeds: do not reuse earlier results',
       flag_values=values,
   )
 
 
 def _define_telemetry(values):
-  """Defines the flags of what a run logs while it trains."""
+  """Defines the flags of logging during training."""
   flags.DEFINE_string(
       'wandb',
       '',
-      'PROJECT: send the numbers of metrics.jsonl to Weights & Biases too',
+      'PROJECT: also log the numbers of metrics.jsonl to Weights & Biases',
       flag_values=values,
   )
   flags.DEFINE_float(
       'carbon_intensity',
       None,
-      'grams of CO2 per kWh, to log the emissions '
-      'of training where energy can be read',
+      'grams of CO2 per kWh, to log the emissions of training if the machine '
+      'reports its energy',
       lower_bound=0,
       flag_values=values,
   )
   flags.DEFINE_float(
       'peak_tflops',
       None,
-      'peak TFLOP/s of one device, to log its '
-      'utilisation [of the device: locost_jax/devices/peak_flops.py]',
+      'peak TFLOP/s of one device, to log the utilisation [of known devices: '
+      'see locost_jax/devices/peak_flops.py]',
       lower_bound=0,
       flag_values=values,
   )
@@ -180,7 +179,7 @@ def _define_telemetry(values):
       values,
       'profile',
       profiling.STEPS,
-      'write a trace of this many steps into WORKDIR/profile',
+      'write a trace of NUMBER steps into WORKDIR/profile',
   )
 
 
@@ -189,7 +188,7 @@ def main(values, arguments):
 
   Args:
     values: the flags of `define_flags`.
-    arguments: what else was on the command line; there must be nothing.
+    arguments: the other words of the command line; there must be none.
   """
   commands.expect_flags_only(arguments)
   config, overrides = commands.get_config(values)
@@ -209,22 +208,23 @@ def main(values, arguments):
 
 
 def run_once(values, config, overrides, workdir, roll):
-  """Does what the flags ask for, of one run.
+  """Trains one run, or does what other flags ask for.
 
   Args:
     values: the flags of `define_flags`.
     config: the whole config.
-    overrides: what the command line set.
+    overrides: {key: value} of the command line.
     workdir: WORKDIR.
-    roll: of `connect.connect`.
+    roll: returned by `connect.connect`.
 
   Returns:
-    (the module whose `format_text` and `format_json` show it, their arguments).
+    (the module whose `format_text` and `format_json` format the report, dict of
+    their arguments).
   """
   if find.seeds(workdir) and not values.dry_run:
     if not values.evaluate:
       raise InputError(
-          f'{workdir} holds the runs of --seeds: give --seeds, or use another '
+          f'{workdir} has the runs of --seeds: give --seeds, or use another '
           '--workdir'
       )
     workdir = find.best_seed(workdir)
@@ -258,8 +258,8 @@ def run_seeds(values, config, overrides, workdir):
   whole_split = 'eval.examples' not in overrides
   if values.evaluate and len(find.seeds(workdir)) < values.seeds:
     raise InputError(
-        f'--seeds={values.seeds}: {workdir} holds '
-        f'{len(find.seeds(workdir))} seeds: train them first'
+        f'--seeds={values.seeds}: {workdir} has only '
+        f'{len(find.seeds(workdir))} trained seeds: train the others first'
     )
 
   def run_one(config, phases, directory):
@@ -280,7 +280,7 @@ def run_seeds(values, config, overrides, workdir):
 
 
 def make_measure(values):
-  """Returns what --evaluate measures with, see `evaluate_run.evaluate_run`."""
+  """Returns the `measure` of `evaluate_run.evaluate_run` for --evaluate."""
   return functools.partial(final_scores.measure_run, by_length=values.by_length)
 
 
@@ -305,7 +305,7 @@ def check_flags(values):
   if len(instead) > 1:
     raise InputError(f'{" and ".join(instead)}: expected one of them')
   if values.topology and not values.dry_run:
-    raise InputError(f'--topology={values.topology} belongs to --dry_run')
+    raise InputError(f'--topology={values.topology} needs --dry_run')
   several = [
       f'--{name}'
       for name in ('seeds', 'by_length', 'lengths')
@@ -314,11 +314,11 @@ def check_flags(values):
   if len(several) > 1:
     raise InputError(f'{" and ".join(several)}: expected one of them')
   if several and several != ['--seeds'] and not values.evaluate:
-    raise InputError(f'{several[0]} belongs to --evaluate')
+    raise InputError(f'{several[0]} needs --evaluate')
   if values.seeds and (values.dry_run or values.preflight):
     raise InputError(f'{instead[0]} and --seeds: expected one of them')
   if values.overwrite and not (values.lengths or values.seeds):
-    raise InputError('--overwrite belongs to --lengths or --seeds')
+    raise InputError('--overwrite needs --lengths or --seeds')
 
 
 def default_workdir(config_flag):

@@ -5,9 +5,9 @@
   python -m locost_jax.plot page_weights runs/pagesum report.txt \\
       --output=weights.png
 
-The first word is the kind of picture, the others are what it is made of; the
-end of --output says whether it is a PNG or an SVG. docs/pictures.md has the
-format of the files. It needs matplotlib: pip install 'locost_jax[plot]'.
+The first word is the kind of picture, the others are its inputs. The ending of
+--output decides between PNG and SVG. docs/pictures.md defines the files. Needs
+matplotlib: pip install 'locost_jax[plot]'.
 """
 
 import os
@@ -32,28 +32,32 @@ def define_flags(values, argv):
   """Defines this command's flags."""
   del argv
   flags.DEFINE_string(
-      'output', None, 'FILE.png or FILE.svg: the picture', flag_values=values
+      'output',
+      None,
+      'FILE: the picture to write, FILE.png or FILE.svg',
+      flag_values=values,
   )
   flags.DEFINE_boolean(
-      'overwrite', False, 'replace a file that is there', flag_values=values
+      'overwrite', False, 'replace an existing --output', flag_values=values
   )
   flags.DEFINE_list(
       'keys',
       list(curves.KEYS),
-      'curves: which numbers of metrics.jsonl; * stands for anything',
+      'KEY,KEY,...: curves: the numbers of metrics.jsonl to draw; * matches '
+      'anything',
       flag_values=values,
   )
   flags.DEFINE_integer(
       'channel',
       0,
-      'kernels: which channel, counted from 0',
+      'kernels: the channel to draw, counted from 0',
       lower_bound=0,
       flag_values=values,
   )
   flags.DEFINE_integer(
       'length',
       2048,
-      'kernels, kernel_map, context: how far kernels are looked at, in tokens',
+      'kernels, kernel_map, context: length of the kernels in tokens',
       lower_bound=2,
       flag_values=values,
   )
@@ -61,14 +65,15 @@ def define_flags(values, argv):
       'split',
       None,
       list(finished_runs.SPLITS),
-      'score_length, low_resource: of the predictions of a WORKDIR [test, or '
-      'validation where there is no test]',
+      "score_length, low_resource: the split of a WORKDIR's predictions [test, "
+      'or validation if there is no test]',
       flag_values=values,
   )
   flags.DEFINE_string(
       'protocol',
       'locost',
-      'score_length, low_resource: how ROUGE is computed, see score',
+      'score_length, low_resource: how to compute ROUGE, see '
+      '`python -m locost_jax.score --help`',
       flag_values=values,
   )
 
@@ -82,8 +87,8 @@ def main(values, arguments):
   """
   if not arguments:
     raise InputError(
-        f'which picture? expected one of {", ".join(picture_kinds.KINDS)}, then what '
-        'it is made of'
+        'which picture? expected one of '
+        f'{", ".join(picture_kinds.KINDS)}, then its inputs'
     )
   name, *inputs = arguments
   picture_kinds.find(name)

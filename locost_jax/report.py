@@ -4,11 +4,11 @@
   python -m locost_jax.report runs/a runs/b --protocol=google \\
       --output=results.html
 
-Scores with intervals and signature, training curves, score by input length,
-kernels (of LOCOST), what differs from the default config, and the best and
-worst summaries next to their references, copied words marked. It reads what
-lies in each WORKDIR; `main --evaluate` writes the predictions. The page is one
-file that loads nothing.
+The page shows scores with intervals and signature, training curves, scores by
+input length, kernels (of LOCOST), differences from the default config, and the
+best and worst summaries next to their references, with copied words marked. It
+is made from the files of each WORKDIR; `main --evaluate` writes the
+predictions. The page is a single file that loads no others.
 """
 
 import os
@@ -33,39 +33,39 @@ def define_flags(values, argv):
   del argv
   flags.DEFINE_string('output', None, 'FILE.html: the page', flag_values=values)
   flags.DEFINE_boolean(
-      'overwrite', False, 'replace a file that is there', flag_values=values
+      'overwrite', False, 'replace an existing --output', flag_values=values
   )
   flags.DEFINE_enum(
       'split',
       None,
       list(finished_runs.SPLITS),
-      'of the predictions [test, or validation where there is no test]',
+      'the split of the predictions [test, or validation if there is no test]',
       flag_values=values,
   )
   flags.DEFINE_string(
       'protocol',
       'locost',
-      'how ROUGE is computed, see score',
+      'how to compute ROUGE, see `python -m locost_jax.score --help`',
       flag_values=values,
   )
   flags.DEFINE_integer(
       'examples',
       3,
-      'how many best and worst examples of each task',
+      'show the N best and the N worst summaries of each task',
       lower_bound=0,
       flag_values=values,
   )
   flags.DEFINE_integer(
       'length',
       2048,
-      'how far kernels are looked at, in tokens',
+      'length of the kernels in tokens',
       lower_bound=2,
       flag_values=values,
   )
   flags.DEFINE_integer(
       'processes',
       None,
-      'how many compute ROUGE [one for each core]',
+      'number of processes that compute ROUGE [one per core]',
       flag_values=values,
   )
 
@@ -80,7 +80,9 @@ def main(values, arguments):
   if not arguments:
     raise InputError('which runs? expected one or more WORKDIRs')
   if not values.output:
-    raise InputError('--output=FILE is missing: where does the page go?')
+    raise InputError(
+        '--output=FILE.html is missing: expected the page to write'
+    )
   protocols.find(values.protocol)
   files.check_regular(values.output, f'--output={values.output}')
   if not values.overwrite:

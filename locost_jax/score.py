@@ -1,4 +1,4 @@
-"""Scores predictions by the ROUGE of a paper or package, without a model.
+"""Scores predictions with the ROUGE of a paper or package, and other metrics.
 
   python -m locost_jax.score --predictions=FILE.jsonl --protocol=locost
   python -m locost_jax.score --predictions=A.jsonl --compare=B.jsonl
@@ -9,19 +9,19 @@
       --metrics=rouge,bertscore --model=DIR
 
 Each row has `prediction` and `reference`, or `references`, a list of which the
-best counts. `main --evaluate` writes such files, and a WORKDIR stands for the
-newest one of its best checkpoint. Texts are never truncated.
+best one counts. `main --evaluate` writes such files; WORKDIR means the newest
+file of its best checkpoint. Texts are never truncated.
 
 --compare scores both files and tests each difference. Documents are matched by
 `id`; without ids the rows must have the same references in the same order.
 
-The last line is the signature: it says how the numbers were computed, and goes
-with them wherever they are printed. The intervals hold 95% of the means of
-1,000 sets of as many documents, drawn from these with replacement.
+The last line is the signature. It says how the numbers were computed; quote it
+with them. An interval holds 95% of the means of 1,000 bootstrap samples of the
+documents.
 
---metrics measures more, each number with half its interval: what summaries copy
-and repeat, what ROUGE lies between, and metrics that a model computes (extra
-`metrics`). docs/evaluation.md defines each.
+--metrics measures more, each number with half the width of its interval:
+copying and repetition, bounds of ROUGE, and metrics that a model computes
+(extra `metrics`). docs/evaluation.md defines each.
 """
 
 import json
@@ -51,40 +51,40 @@ def define_flags(values, argv):
   flags.DEFINE_string(
       'predictions',
       None,
-      'FILE: JSON Lines with prediction and reference (or references), or the '
-      'WORKDIR of a run',
+      'FILE: the predictions: JSON lines with prediction and reference (or '
+      'references), or the WORKDIR of a run',
       flag_values=values,
   )
   flags.DEFINE_string(
       'compare',
       None,
-      'FILE or WORKDIR: other predictions of the same documents',
+      'FILE: other predictions of the same documents, or another WORKDIR',
       flag_values=values,
   )
   flags.DEFINE_string(
       'submission',
       None,
-      "FILE.json: write {id: prediction} there, SCROLLS' format of predictions; "
-      'rows need no reference, and without any nothing is scored',
+      'FILE.json: write {id: prediction} there, the format of SCROLLS; if no '
+      'row has a reference, nothing is scored',
       flag_values=values,
   )
   flags.DEFINE_boolean(
-      'overwrite', False, 'replace --submission', flag_values=values
+      'overwrite', False, 'replace an existing --submission', flag_values=values
   )
   flags.DEFINE_string(
       'protocol',
       'locost',
-      'how ROUGE is computed. '
-      + '; '.join(f'{p.name}: {p.what}' for p in protocols.PROTOCOLS.values()),
+      'how to compute ROUGE [locost]\n'
+      + '\n'.join(f'{p.name}: {p.what}' for p in protocols.PROTOCOLS.values()),
       flag_values=values,
   )
   flags.DEFINE_integer(
       'processes',
       None,
-      'how many work on it [one for each core]',
+      'number of processes that score [one per core]',
       flag_values=values,
   )
-  commands.define_format(values, 'what goes to stdout')
+  commands.define_format(values, 'format of the scores on stdout')
   define_metric_flags(values)
 
 
@@ -93,12 +93,12 @@ def define_metric_flags(values):
   flags.DEFINE_string(
       'metrics',
       'rouge',
-      'what is measured, with commas; '
-      + '; '.join(
+      'NAME,NAME,...: the metrics to compute [rouge]\n'
+      + '\n'.join(
           f'{m.name}: {m.what}' for m in score_metric_table.METRICS.values()
       )
-      + '; '
-      + '; '.join(
+      + '\n'
+      + '\n'.join(
           f'{k}: {", ".join(v)}' for k, v in score_metric_table.GROUPS.items()
       ),
       flag_values=values,
@@ -106,28 +106,33 @@ def define_metric_flags(values):
   flags.DEFINE_string(
       'model',
       None,
-      'DIR or hf://org/name for the metric that needs a model, or '
-      "METRIC=DIR,METRIC=DIR for several; the judge's is a name that "
-      '--base_url knows',
+      'DIR: the model of a metric, or hf://org/name; METRIC=DIR,METRIC=DIR for '
+      'several metrics; for judge, a name that the server at --base_url knows',
       flag_values=values,
   )
   flags.DEFINE_string(
       'documents',
       None,
-      'FILE: JSON Lines with the documents, if --predictions has none',
+      'FILE: JSON lines with the documents, if --predictions has none',
       flag_values=values,
   )
   flags.DEFINE_boolean(
       'correlation',
       False,
-      "Pearson's correlation of the metrics over documents",
+      "also compute Pearson's correlation of the metrics over the documents",
       flag_values=values,
   )
   flags.DEFINE_integer(
-      'batch_size', 16, 'texts that a model reads at once', flag_values=values
+      'batch_size',
+      16,
+      'texts per batch of a metric that uses a model',
+      flag_values=values,
   )
   flags.DEFINE_integer(
-      'seed', 0, 'of the sample, and of shuffled sentences', flag_values=values
+      'seed',
+      0,
+      "random seed of judge's sample and coherence's shuffled sentences",
+      flag_values=values,
   )
   _define_flags_of_one_metric(values)
 
@@ -139,28 +144,34 @@ def _define_flags_of_one_metric(values):
   flags.DEFINE_integer(
       'layer',
       None,
-      "bertscore: whose outputs [its authors' choice]",
+      "bertscore: the layer whose outputs are compared [its authors' choice]",
       flag_values=values,
   )
   flags.DEFINE_boolean(
-      'idf', False, 'bertscore: rare words count more', flag_values=values
+      'idf', False, 'bertscore: weight rare words more', flag_values=values
   )
-  text('baseline', 'bertscore: FILE of its rescaling, LAYER,P,R,F')
+  text(
+      'baseline',
+      'FILE: bertscore: rescale with the rows LAYER,P,R,F of this file',
+  )
   flags.DEFINE_float(
       'threshold',
       0.5,
-      'entailment, hhem: a sentence is supported above this probability',
+      'entailment, hhem: count a sentence as supported above this probability',
       flag_values=values,
   )
   text(
       'base_url',
-      'judge: such as https://api.openai.com/v1; its key is in the environment '
-      'variable OPENAI_API_KEY',
+      'URL: judge: the server, for example https://api.openai.com/v1; its key '
+      'is read from the environment variable OPENAI_API_KEY',
   )
   flags.DEFINE_integer(
-      'sample', 500, 'judge: most documents', flag_values=values
+      'sample', 500, 'judge: rate at most N documents', flag_values=values
   )
-  text('judge_cache', 'judge: DIR of answers [~/.cache/locost_jax/judge]')
+  text(
+      'judge_cache',
+      'DIR: judge: where to keep the answers [~/.cache/locost_jax/judge]',
+  )
 
 
 def main(values, arguments):
@@ -168,11 +179,11 @@ def main(values, arguments):
 
   Args:
     values: the flags of `define_flags`.
-    arguments: what else was on the command line; there must be nothing.
+    arguments: the other words of the command line; there must be none.
   """
   commands.expect_flags_only(arguments)
   if not values.predictions:
-    raise InputError('--predictions=FILE is missing: which predictions?')
+    raise InputError('--predictions=FILE is missing: expected predictions')
   protocol = protocols.find(values.protocol)
   path = find_file(values.predictions)
   if values.submission:
@@ -200,25 +211,25 @@ def main(values, arguments):
 
 
 def find_file(path):
-  """Returns the file of predictions that a path stands for.
+  """Returns the file of predictions of a path.
 
-  For a WORKDIR a line on stderr says which file was taken.
+  For a WORKDIR, prints on stderr which file is used.
 
   Args:
-    path: of the file, or a WORKDIR.
+    path: a file, or a WORKDIR.
   """
   if not os.path.isdir(path):
     return path
-  # Only now: reading checkpoints takes JAX, and seconds.
+  # Imported late: reading checkpoints needs JAX, and takes seconds.
   from locost_jax.workdir import find_predictions
 
   found = find_predictions.newest(path)
-  print(f'{path}: takes {found}', file=sys.stderr)
+  print(f'{path}: uses {found}', file=sys.stderr)
   return found
 
 
 def score(pairs, protocol, values):
-  """Returns the scores of each pair, and reports what could not be scored."""
+  """Returns the scores of each pair, and prints warnings of `notes`."""
   progress = Progress()
   scores = scoring.score_pairs(
       pairs,
@@ -266,7 +277,7 @@ def print_metrics(path, chosen, protocol, values):
   models = score_metric_table.find_models(chosen, _words(values.model))
   if 'judge' in models and not values.base_url:
     raise InputError(
-        '--base_url is missing: where is the judge? Such as '
+        '--base_url is missing: expected the URL of the judge, for example '
         'https://api.openai.com/v1'
     )
   rows = [
@@ -304,7 +315,7 @@ def print_metrics(path, chosen, protocol, values):
 
 
 def _settings(values, protocol, progress):
-  """The flags as `score_metric.Settings`."""
+  """Returns the flags as `score_metric.Settings`."""
   cache = values.judge_cache or '~/.cache/locost_jax/judge'
   return score_metric.Settings(
       protocol=protocol,
@@ -329,7 +340,7 @@ def _words(text):
 
 
 def notes(pairs, scores, protocol):
-  """Yields a line for what could not be scored."""
+  """Yields a warning for references that cannot be scored."""
   blank, wordless = scoring.count_empty(pairs, scores, protocol)
   if blank:
     yield (
@@ -345,7 +356,7 @@ def notes(pairs, scores, protocol):
 
 
 def text(result):
-  """Returns the table and the signature of a `scoring.summarize`."""
+  """Formats the result of `scoring.summarize`: the table and the signature."""
   lines = [f'{"F1 x 100":<14}  {"":>6}  95% interval']
   for key, title in protocols.TITLES.items():
     if key in result:

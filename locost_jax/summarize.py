@@ -6,16 +6,25 @@
   python -m locost_jax.summarize --checkpoint=DIR --num_beams=4 \\
       --output=summaries.jsonl books/ part-*.jsonl
 
-A FILE is a text (.txt, .md, anything else), a page (.html, .htm), a book
-(.epub), JSONL (.jsonl), each of whose rows is a document, a directory, which
-stands for all of these in it and below, or - for a text on standard input;
-texts, pages and JSONL may be compressed (.gz). Only summaries go to stdout, one
-line per document in the order given; stderr shows how much of each was read.
-Settings that are not given are those of the run that trained the checkpoint.
+A FILE is one of these:
 
-With --output the command may be interrupted at any moment: given again, it does
-what is missing. A document that cannot be summarised gets a line on stderr, the
-others are done, and the exit status is 2.
+  .jsonl                one document per row
+  .html .htm .xhtml     a web page
+  .epub                 a book
+  .pdf .docx            a document (extra `documents`)
+  .vtt .srt             subtitles
+  .md or anything else  a text
+  a directory           all such files in it and below it
+  -                     a text on standard input
+
+All but .epub, .pdf and .docx may be compressed (.gz). stdout gets one summary
+per line, in the order of the documents; stderr reports how much of each
+document was read. Settings that are not given are those of the run that trained
+the checkpoint.
+
+A command with --output can be interrupted; run it again to write the missing
+summaries. If a document cannot be summarised, stderr says why, the other
+documents are summarised, and the exit status is 2.
 """
 
 import dataclasses
@@ -50,10 +59,10 @@ def define_flags(values, argv):
   flags.DEFINE_string(
       'checkpoint',
       None,
-      'DIR: a WORKDIR (its best checkpoint, or its '
-      'latest), a checkpoint in one, a Hugging Face directory, '
-      'hf://org/name[@revision] on its Hub, or builtin:documentation, which '
-      'comes with the package',
+      'DIR: a WORKDIR (its best checkpoint, or else the latest), a checkpoint '
+      'in one, a Hugging Face directory, hf://org/name[@revision] on the '
+      'Hugging Face Hub, or builtin:documentation, which comes with the '
+      'package',
       flag_values=values,
   )
   commands.define_allow_download(values, 'checkpoint')
@@ -69,31 +78,30 @@ def define_flags(values, argv):
 def _define_output(values):
   commands.define_format(
       values,
-      'text: a line per summary; json: '
-      'an object per line with the prediction and all that reproduces it',
+      'text: one summary per line; json: one object per line, with the '
+      'summary and everything that is needed to reproduce it',
   )
   flags.DEFINE_string(
       'output',
       None,
-      'FILE: where the summaries go instead of stdout; JSON '
-      'lines when it ends in .jsonl. Until all are done they are in '
-      'FILE.partial',
+      'FILE: write the summaries here instead of to stdout, as JSON lines if '
+      'FILE ends in .jsonl; they are in FILE.partial until all are written',
       flag_values=values,
   )
   flags.DEFINE_boolean(
       'overwrite',
       False,
-      'replace what --output and --report have, instead of doing what --output '
-      'lacks',
+      'replace existing files of --output and --report; without it, only '
+      'summaries that are missing from --output are written',
       flag_values=values,
   )
   flags.DEFINE_string(
       'report',
       None,
-      'FILE.html: a page that shows which passages each '
-      'sentence of the summary attended to and, where a model selects tokens, '
-      'which; with several documents it lists '
-      'their pages, FILE-1.html, FILE-2.html, ...',
+      'FILE.html: write a page that shows the passages that each sentence of '
+      'the summary attended to, and the tokens that the model selected, if it '
+      'selects tokens; for several documents it links to their pages, '
+      'FILE-1.html, FILE-2.html, ...',
       flag_values=values,
   )
 
@@ -102,7 +110,7 @@ def _define_stream(values):
   flags.DEFINE_boolean(
       'stream',
       False,
-      'print words as soon as they are certain, one document after the other',
+      'print each word as soon as it is final, one document after the other',
       flag_values=values,
   )
 
@@ -111,8 +119,7 @@ def _define_computation(values):
   flags.DEFINE_integer(
       'batch_size',
       None,
-      'most documents computed at once, of like length '
-      '[as many as have 32768 tokens]',
+      'maximum number of documents per batch [as many as have 32768 tokens]',
       lower_bound=1,
       flag_values=values,
   )
@@ -120,13 +127,13 @@ def _define_computation(values):
       'dtype',
       'float32',
       ['float32', 'bfloat16'],
-      'of matmuls and activations',
+      'type of matrix products and activations',
       flag_values=values,
   )
   flags.DEFINE_float(
       'memory_limit',
       None,
-      'GiB that may be taken [what is available]',
+      'use at most N GiB of memory [all that is available]',
       lower_bound=0,
       flag_values=values,
   )
@@ -141,7 +148,7 @@ def main(values, arguments):
     arguments: the FILEs.
 
   Returns:
-    The exit status: 2 when a document could not be summarised.
+    The exit status: 2 if a document could not be summarised.
   """
   as_json = values.format == 'json' or (values.output or '').endswith('.jsonl')
   _check(values, arguments, as_json)
@@ -210,7 +217,7 @@ def _report(line):
 
 def _load(values):
   """Returns the Summarizer of --checkpoint, and the directory it is in."""
-  # Only now: it takes seconds, and the documents may be wrong.
+  # Imported late, because it takes seconds and the documents may be wrong.
   import locost_jax
   from locost_jax.command_line import compiled_programs
   from locost_jax.hugging_face import hub
@@ -231,7 +238,7 @@ def _load(values):
 
 
 def _is_trained_with_queries(checkpoint):
-  """Returns whether a run was trained with queries; None: unknown."""
+  """Returns whether the run was trained with queries; None if unknown."""
   from locost_jax.workdir import find
   from locost_jax.workdir import trained_queries
 
@@ -240,20 +247,20 @@ def _is_trained_with_queries(checkpoint):
 
 
 def _follow(path):
-  """Returns the file of a link: one next to it would replace the link."""
+  """Resolves a link, so that the file it points to is replaced, not the link."""
   return os.path.realpath(path) if path and os.path.islink(path) else path
 
 
 def _check(values, arguments, as_json):
-  """Raises an InputError for what no checkpoint or document can make right."""
+  """Raises an InputError for flags that no checkpoint or document can use."""
   if not values.checkpoint:
-    raise InputError('--checkpoint=DIR is missing: whose model?')
+    raise InputError('--checkpoint=DIR is missing: expected a model')
   if sys.stdout is None and not values.output:
     raise InputError(
         'standard output is closed: expected --output=FILE for the summaries'
     )
   if not arguments:
-    raise InputError('no FILE given; - reads standard input')
+    raise InputError('no FILE given; expected files, or - for standard input')
   choose_settings(values)
   questions.check(values.query)
   part_options.check(values)
@@ -263,7 +270,9 @@ def _check(values, arguments, as_json):
         '--format=json or --parts'
     )
   if values.reference_field and not as_json:
-    raise InputError('--reference_field belongs to --format=json or .jsonl')
+    raise InputError(
+        '--reference_field: expected --format=json or --output=FILE.jsonl'
+    )
   for path in arguments:
     ranges.check_path('FILE', path)
   for flag in ('output', 'report'):
@@ -278,7 +287,7 @@ def _check(values, arguments, as_json):
 
 
 def _settings_of_pages(values, pages):
-  """Returns the settings of how documents are cut into pages."""
+  """Returns the settings for splitting documents into pages or chunks."""
   if values.max_input_length is not None and pages.pages in texts.LOCALITIES:
     raise InputError(
         f'--max_input_length={values.max_input_length}: this model reads '
@@ -292,28 +301,28 @@ def _check_lengths(settings, summarizer):
   from locost_jax import models
 
   keys = ['max_length']
-  if not summarizer.pages:  # chunks of it are short
+  if not summarizer.pages:  # pages and chunks are short
     keys.append('max_input_length')
   for key in keys:
     models.check_length(summarizer.config, settings[key] or 0, f'--{key}')
 
 
 def choose_settings(values, trained=None, checkpoint=''):
-  """Chooses the settings of every summary.
+  """Chooses the settings of every summary: the flags, else the checkpoint's.
 
   Args:
-    values: the flags; None: the checkpoint's setting.
+    values: the flags; a flag that is None takes the checkpoint's setting.
     trained: the checkpoint's `decode_settings.Settings`; None: not known yet,
-      and only what no checkpoint allows is refused.
-    checkpoint: the directory of that.
+      so only flags that no checkpoint allows are refused.
+    checkpoint: the checkpoint's directory.
 
   Returns:
     A dict: the fields of `decode_settings.Settings`, seed and max_input_length
     (None: all).
 
   Raises:
-    InputError: flags that contradict each other or what was trained, or a
-      checkpoint whose own settings cannot be.
+    InputError: flags that contradict each other or the checkpoint's settings,
+      or a checkpoint with invalid settings.
   """
   given = {key: values[key].value for key in summary_options.SETTINGS}
   if trained is None:
@@ -335,7 +344,7 @@ def choose_settings(values, trained=None, checkpoint=''):
 
 
 def _check_trained(settings, checkpoint):
-  """Raises an InputError for the settings of a checkpoint, naming its file."""
+  """Raises an InputError with the file of a checkpoint's invalid settings."""
   try:
     decode_settings.check(settings)
   except InputError as error:

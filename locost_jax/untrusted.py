@@ -2,9 +2,9 @@
 
 Configs, vocabularies, manifests and weights come from downloads and from other
 people's disks. Only regular files are opened, so that a pipe never blocks a
-command. JSON is limited in bytes (before it is read) and in depth, and every
-value that is used has a kind. An error is one line: file, key, value, and what
-was expected.
+command. JSON is limited in size (before it is read) and in depth, and every
+value that is used is checked against a `Kind`. An error is one line: file, key,
+value, and what was expected.
 """
 
 import contextlib
@@ -19,11 +19,11 @@ from locost_jax import files
 from locost_jax.errors import InputError
 from locost_jax.errors import visible
 
-MOST_BYTES = 1 << 22  # of a config, or of a file that a command keeps of a run
+MOST_BYTES = 1 << 22  # of a config or another small file of a run
 # Of a vocabulary's files: the largest in use have about 40 MB.
 MOST_TOKENIZER_BYTES = 1 << 28
 MOST_DEPTH = 16
-_SHOWN = 60  # characters of a value
+_SHOWN = 60  # characters of a value in a message
 
 
 class Kind(NamedTuple):
@@ -109,9 +109,9 @@ def check(where, key, value, kind):
   """Raises an InputError unless a value is of a Kind.
 
   Args:
-    where: the file.
-    key: the value's name in it.
-    value: as JSON has it.
+    where: the file, for the message.
+    key: the key in the file.
+    value: a value as `json.loads` returns it.
     kind: a Kind.
   """
   if not kind.fits(value):
@@ -230,7 +230,7 @@ def parse_object(data, where, depth=MOST_DEPTH):
 
 @contextlib.contextmanager
 def named(where):
-  """A context that puts a file's name in front of its InputErrors."""
+  """A context that puts a file's name in front of InputErrors raised in it."""
   try:
     yield
   except InputError as error:
@@ -240,7 +240,7 @@ def named(where):
 
 
 def is_name(text):
-  """Whether a text is a single file name, without a path to elsewhere."""
+  """Returns whether a text is a plain file name, without directories."""
   return bool(re.fullmatch(r'[^/\0]+', text)) and text not in ('.', '..')
 
 

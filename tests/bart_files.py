@@ -1,10 +1,10 @@
-"""A vocabulary like BART's, small enough for a test: bytes and three merges."""
+"""A small vocabulary like BART's: bytes and three merges."""
 
 import json
 
 
 def byte_letters():
-  """Byte -> letter: itself if it is printed, else the next from U+0100 on."""
+  """Returns {byte: letter}: printable bytes stay, others are from U+0100 on."""
   printed = [*range(33, 127), *range(161, 173), *range(174, 256)]
   others = [b for b in range(256) if b not in printed]
   return {
@@ -16,8 +16,8 @@ def byte_letters():
 def write(directory):
   """Writes vocab.json and merges.txt; returns the directory as a string.
 
-  Marks '<s>' 0, '<pad>' 1, '</s>' 2, '<unk>' 3, bytes from 4 on, merges, then
-  '<mask>' 263.
+  Ids: '<s>' 0, '<pad>' 1, '</s>' 2, '<unk>' 3, bytes from 4, merges, '<mask>'
+  263.
   """
   letters = byte_letters()
   space = letters[ord(' ')]

@@ -1,4 +1,4 @@
-"""Shared by the tests of batches: caches, batches, and a slow definition."""
+"""Helpers for tests of batches: caches, batches, and a slow definition."""
 
 import itertools
 import types
@@ -11,7 +11,7 @@ from locost_jax.data import records
 from locost_jax.vocabularies import byte_vocabulary
 
 BYTES = byte_vocabulary.ByteVocabulary()
-# BART's ids: all that batches take from a vocabulary.
+# BART's ids; batches need nothing else of a vocabulary.
 BART = types.SimpleNamespace(pad_id=1, start_id=2)
 KEYS = {
     'encoder_input_tokens',
@@ -55,7 +55,7 @@ def take(iterator, n):
 
 
 def row_contents(batch):
-  """The unpadded (inputs, targets) of the real rows, as tuples."""
+  """Returns the unpadded (inputs, targets) of the real rows, as tuples."""
   return [
       (tuple(inputs[inputs != 0]), tuple(targets[targets != 0]))
       for inputs, targets in zip(
@@ -65,7 +65,7 @@ def row_contents(batch):
 
 
 def slow_stream(shards, window, seed, epochs):
-  """The order as the docstring of data/order.py defines it, record by record."""
+  """Yields records in the order defined in data/order.py, one by one."""
   found = []
   for epoch in range(epochs):
     names = order.permutation(len(shards), seed, order.SHARDS, epoch)

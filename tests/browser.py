@@ -31,7 +31,7 @@ needed = pytest.mark.skipif(
 
 
 def path():
-  """The browser; a test that needs one fails if it is missing."""
+  """Returns the browser's path; fails the test if there is no browser."""
   assert CHROMIUM, (
       f'CI=true, and none of {", ".join(NAMES)} on PATH: install Chromium, or '
       'say in NO_CHROMIUM why it cannot be'

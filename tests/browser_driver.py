@@ -67,7 +67,7 @@ class Page:
 
 @contextlib.contextmanager
 def open_page(profile):
-  """Starts a browser and gives its Page.
+  """Starts a browser and yields its Page.
 
   Args:
     profile: a new directory for the browser's files.

@@ -1,4 +1,4 @@
-"""Programs for the tests of chunks on a mesh, in processes of eight devices.
+"""Programs for tests of chunks on a mesh, in processes with eight devices.
 
 Each function returns JSON; `mesh_program.run` calls them.
 """
@@ -46,7 +46,7 @@ def make_config(**model):
 
 
 def make_batch():
-  """Documents of 1, 8, 3 and 5 chunks; the last ones are padded inside."""
+  """Returns documents of 1, 8, 3, 5 chunks; last chunks are padded inside."""
   random = np.random.default_rng(0)
   inputs = random.integers(3, 96, (B, C, L))
   inputs[..., -1] = EOS
@@ -73,7 +73,7 @@ def step(meshes, model, dtype='float32'):
 
 
 def turns(meshes):
-  """Takes three steps of the objective 'simcas'; the second has a turn.
+  """Takes three steps of the objective 'simcas', the second with a turn.
 
   Returns:
     The largest relative differences of each other mesh from the first:
@@ -81,7 +81,7 @@ def turns(meshes):
   """
   config = make_config()
   config.train.update(steps=3, batch_size=B, objective='simcas')
-  # A large eps, so that Adam does not amplify rounding errors.
+  # A large eps keeps Adam from amplifying rounding errors.
   config.optim.update(learning_rate=1e-3, eps=1e-3)
   config.selector.update(every=2, limit=8, learning_rate=1e-3, kl=1e9)
   model = models.build(config.model)

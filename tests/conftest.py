@@ -1,12 +1,12 @@
-"""Shared by all tests: CPU only, and a small LOCOST to build upon."""
+"""Settings and fixtures of all tests: CPU only, and a small LOCOST."""
 
 import os
 
 os.environ.setdefault('JAX_PLATFORMS', 'cpu')
-# Programs compiled by one test are of no use to the next, and none of a user's.
+# Tests neither share compiled programs nor use the user's.
 os.environ.setdefault('LOCOST_JAX_CACHE', 'off')
-# Tests compile many programs and run each for a moment. XLA_FLAGS that are set
-# win: `XLA_FLAGS= python -m pytest` runs the programs that users run.
+# Tests compile many programs and run each briefly, so optimise little. Set
+# XLA_FLAGS to override: `XLA_FLAGS= python -m pytest` tests users' programs.
 os.environ.setdefault(
     'XLA_FLAGS',
     '--xla_llvm_disable_expensive_passes=true '
@@ -18,7 +18,7 @@ import pytest  # pylint: disable=g-import-not-at-top
 
 from configs import default
 
-# Files of minutes, which must not be the last that a process takes up.
+# Files that take minutes: start them first, so that no process ends with one.
 LONGEST = (
     'test_readme',
     'test_reproduce',
@@ -33,7 +33,7 @@ LONGEST = (
 
 
 def pytest_collection_modifyitems(items):
-  """Files that take longest first; the others as they are."""
+  """Moves the slowest files to the front; keeps the order of the others."""
 
   def rank(item):
     name = item.path.stem
@@ -86,7 +86,7 @@ def run_command(capfd):
 
 @pytest.fixture(scope='module', autouse=True)
 def forget_programs():
-  """Compiled programs of one file are of no use to the next."""
+  """Frees the compiled programs of a file, which the next does not use."""
   yield
   import jax  # pylint: disable=g-import-not-at-top
 

@@ -1,4 +1,4 @@
-"""A guard of tests against hanging."""
+"""A time limit for tests that may hang."""
 
 import contextlib
 import signal
@@ -8,10 +8,10 @@ import pytest
 
 @contextlib.contextmanager
 def within(seconds=60):
-  """In this context the test fails after a number of seconds.
+  """Fails the test if the context takes longer than a number of seconds.
 
-  The failure is no `Exception`: code under test that catches those does not
-  catch it.
+  The failure is not an `Exception`, so code under test cannot catch it by
+  accident.
   """
 
   def fail(*_):

@@ -1,4 +1,4 @@
-"""A small training run in a separate process, for tests that disturb it.
+"""A small training run in its own process, for tests that disturb it.
 
 python tests/faulty_run.py WORKDIR '{"steps": 30, ...}' ends like a command:
 expected errors give one line and a status, and a finished run prints JSON to
@@ -36,10 +36,10 @@ DEFAULTS = dict(
     devices=1,
     step_seconds=0.0,
     eval_seconds=0.0,
-    hang_at=0,  # the step whose batch never comes
+    hang_at=0,  # the step whose batch never arrives
     deaf=False,  # whether evaluations ignore exceptions
     attempts=30,
-    rank=0,  # of adapters in all kernels; above 0 only they are trained
+    rank=0,  # of adapters in all kernels; above 0 only adapters are trained
     process=-1,  # index of two processes; -1: a single process
     port=0,
 )
@@ -118,7 +118,7 @@ def main(workdir, given):
     try:
       report(f'evaluating {step}')
       wait()
-    except BaseException:  # a signal raises once, wherever the process is
+    except BaseException:  # a signal raises once, anywhere
       if not given['deaf']:
         raise
       wait()
@@ -135,6 +135,6 @@ def main(workdir, given):
 
 
 if __name__ == '__main__':
-  # A shell ignores SIGINT for tests that run in the background.
+  # Shells ignore SIGINT in background processes.
   signal.signal(signal.SIGINT, signal.default_int_handler)
   main(sys.argv[1], json.loads(sys.argv[2]))

@@ -1,8 +1,8 @@
 """The outputs of the modules behind token caches for a small text.
 
-`golden/records.json` holds these outputs with the versions they belong to.
-When an output is meant to change, raise the module's number in
-locost_jax/data/record_versions.py, then write the file anew:
+`golden/records.json` has these outputs and their versions. If an output is
+meant to change, raise the module's number in
+locost_jax/data/record_versions.py, then write the file again:
 
   python -m tests.golden_records
 """
@@ -78,7 +78,7 @@ def _f(): "Too short"
 
 
 class _Vocabulary(byte_vocabulary.ByteVocabulary):
-  """Bytes, with a mark in front as BART's have it."""
+  """Bytes with a start mark, like BART's vocabulary."""
 
   bos_id = 2
 
@@ -152,7 +152,7 @@ def _records(config, vocabulary, block):
 
 
 def _preprocessors():
-  """Whole records, as a cache gets them."""
+  """Returns whole records, as written to a cache."""
   config = default.get_config()
   config.data.max_input_length, config.data.max_target_length = 90, 20
   config.data.page_length = 30
@@ -259,7 +259,7 @@ OUTPUTS = dict(
 
 
 def compute(module):
-  """Returns what stands in the file for a module: version and output."""
+  """Returns the file's entry of a module: version and output."""
   return dict(
       version=record_versions.VERSIONS[module],
       output=json.loads(json.dumps(OUTPUTS[module]())),

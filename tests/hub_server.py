@@ -1,4 +1,4 @@
-"""A stand-in for the Hugging Face Hub on this machine: one model, read only."""
+"""A local stand-in for the Hugging Face Hub: one model, read only."""
 
 import hashlib
 import http.server
@@ -9,20 +9,20 @@ import time
 from typing import NamedTuple
 import urllib.parse
 
-# The Hub keeps such files in LFS.
+# The Hub stores such files in LFS.
 LARGE = ('.safetensors', '.bin', '.model', '.msgpack')
 
 
 class Fault(NamedTuple):
-  """How the next answer about a file, or about the model, goes wrong.
+  """A fault in the next answer about a file or the model.
 
   Attributes:
-    cut: the connection is closed after this many bytes of the body.
-    status: the HTTP status instead of 200.
-    code: the X-Error-Code that goes with it.
-    damage: the first byte of the body is another one.
-    seconds: the body comes in ten pieces over this time.
-    whole: a request for the rest of a file gets all of it.
+    cut: close the connection after this many bytes of the body.
+    status: HTTP status instead of 200.
+    code: X-Error-Code of this status.
+    damage: change the first byte of the body.
+    seconds: send the body in ten pieces over this time.
+    whole: answer a request for the rest of a file with the whole file.
   """
 
   cut: int | None = None
@@ -34,31 +34,31 @@ class Fault(NamedTuple):
 
 
 class Hub:
-  """Serves a directory's files as those of a model, until it is closed.
+  """Serves the files of a directory as a model, until it is closed.
 
   Attributes:
     url: the value for HF_ENDPOINT.
-    asked: (method, path) of all requests so far.
+    requests: (method, path) of all requests so far.
     ranges: (file, Range header or None) of all requests for files.
-    faults: {file name, or '' for the model: list of `Fault`}; each answer takes
-      the first away.
+    faults: {file name, or '' for the model: list of `Fault`}; each answer
+      removes the first.
   """
 
   def __init__(self, directory, name, revisions):
-    """Starts.
+    """Starts the server.
 
     Args:
-      directory: with the files.
+      directory: of the files.
       name: 'org/name'.
       revisions: {branch or tag: commit}.
     """
     self._directory, self._name = Path(directory), name
     self._revisions = {**revisions, **{x: x for x in revisions.values()}}
-    self.asked, self.ranges, self.faults = [], [], {}
+    self.requests, self.ranges, self.faults = [], [], {}
     hub = self
 
     class Handler(http.server.BaseHTTPRequestHandler):
-      """Answers as far as the client of the Hub needs it."""
+      """Implements the part of the Hub that its client needs."""
 
       protocol_version = 'HTTP/1.1'
 
@@ -82,7 +82,7 @@ class Hub:
   def answer(self, request):
     """Writes the answer to one request."""
     path = urllib.parse.unquote(urllib.parse.urlsplit(request.path).path)
-    self.asked.append((request.command, path))
+    self.requests.append((request.command, path))
     api, files = f'/api/models/{self._name}', f'/{self._name}/resolve/'
     if path.startswith(files):
       revision, _, file = path.removeprefix(files).partition('/')
@@ -167,13 +167,13 @@ class Hub:
 
 
 def _metadata(path):
-  """A file as the Hub describes it: its checksum and its entry in siblings."""
+  """Returns the Hub's description of a file: checksum, entry in siblings."""
   body = path.read_bytes()
   git = hashlib.sha1(b'blob %d\0' % len(body) + body).hexdigest()
   sibling = dict(rfilename=path.name, size=len(body), blobId=git)
   if path.suffix not in LARGE:
     return dict(checksum=git, sibling=sibling)
   checksum = hashlib.sha256(body).hexdigest()
-  sibling['blobId'] = hashlib.sha1(checksum.encode()).hexdigest()  # a pointer's
+  sibling['blobId'] = hashlib.sha1(checksum.encode()).hexdigest()  # LFS pointer
   sibling['lfs'] = dict(sha256=checksum, size=len(body), pointerSize=134)
   return dict(checksum=checksum, sibling=sibling)

@@ -3,16 +3,15 @@
   python -m tests.learned_confidence --output=runs/learned_confidence
 
 A document has P pages of L tokens. Every page has one of P slot marks at a
-random place, a payload right behind it, and filler elsewhere. The target is the
-payloads in the order of the slots, so each of its tokens is on one page only:
-the right page. PageSum has learned its confidence (`models.pagesum`) when the
-right page weighs more than 1 / P.
+random position, followed by a payload, and filler elsewhere. The target is the
+payloads in the order of the slots, so each target is on one page only: the
+right page. PageSum has learned its confidence (`models.pagesum`) when the right
+page has a weight above 1 / P.
 
-Training takes `training.step`, with new documents in every step. Measured on
-256 documents that are never trained on, given the true tokens before each
-target:
+Training uses `training.step`, with new documents in every step. Measured on 256
+held-out documents, given the true tokens before each target:
 
-  accuracy  share of the targets that are the likeliest token
+  accuracy  share of targets that are the most likely token
   weight    mean weight of the right page; global decoding has none
 
 The command trains --seeds models with pages and one with global decoding. It
@@ -43,7 +42,7 @@ MARKS = np.arange(2, 2 + P)
 PAYLOADS = np.arange(2 + P, 18 + P)
 FILLER = np.arange(18 + P, 34 + P)
 MEASURED = 256  # documents
-# What counts as learned; chance is 1 / 16 and 1 / P.
+# The criterion for "learned"; chance is 1 / 16 and 1 / P.
 ACCURACY, WEIGHT = 0.95, 0.5
 
 
@@ -80,7 +79,7 @@ def make_documents(key, count):
   """Makes documents.
 
   Args:
-    key: ints; the documents are a function of it.
+    key: ints that determine the documents.
     count: B.
 
   Returns:
@@ -113,7 +112,7 @@ def page_weights(model, params, batch):
 
 
 def measure(params, batch, right, *, model):
-  """Returns accuracy and, unless decoding is global, weight; see the top."""
+  """Returns accuracy and, unless decoding is global, weight; see the module."""
   sums = step_lib.eval_step(params, batch, model=model)
   measured = {'accuracy': sums['accuracy'] / sums['weight']}
   if model.config.decoding == 'pages':
@@ -200,7 +199,7 @@ def draw(curves, path):
   Raises:
     ImportError: matplotlib is not installed.
   """
-  from matplotlib.figure import Figure  # no window system is needed
+  from matplotlib.figure import Figure  # needs no display
 
   figure = Figure(figsize=(9, 3.6), layout='constrained')
   panels = figure.subplots(1, 2, sharex=True)

@@ -3,26 +3,25 @@
   python -m tests.learned_selection --output=runs/learned_selection
 
 A document has C chunks of L tokens: a start mark, filler and an end mark.
-Somewhere among the C (L - 1) tokens that can be selected are 4 payloads, which
-are the target, in order and followed by the end mark, as every summary is. A
-decoder that reads the payloads alone can write it.
+Among the C (L - 1) tokens that can be selected are 4 payloads. They are the
+target, in order and followed by the end mark, like every summary. A decoder can
+write it from the payloads alone.
 
 Training has two phases, each a `training.objectives`, with new documents in
-every step. First every token is kept (select='none'), until the decoder reads:
-until R, the mean over documents of exp(mean log p), is READS. Only then rewards
-say anything, and the selector has its turn after every step (select='ppo').
-Measured on 64 documents that are never trained on:
+every step. The first keeps every token (select='none') until the decoder reads:
+until R, the mean over documents of exp(mean log p), reaches READS. Rewards are
+only informative from then on. In the second phase the selector has a turn after
+every step (select='ppo'). Measured on 64 held-out documents:
 
-  marked      share of the payloads that are selected; a coin's is 1/2
-  others      share of all other tokens that are selected; likewise
-  selected    tokens selected in a document
-  reward      R with what is selected
+  marked      share of the payloads that are selected; chance is 1/2
+  others      share of all other tokens that are selected; chance is 1/2
+  selected    selected tokens per document
+  reward      R with the selected tokens
   everything  R with every token
 
-as sampled from the selector's probabilities, and as its likelier choices
-(argmax). The command trains --seeds models with a critic and as many with the
-chunk's mean reward in its place, prints a table and writes curves.json and
-curves.png.
+both sampled from the selector's probabilities and with argmax. The command
+trains --seeds models with a critic and as many with the chunk's mean reward
+instead, prints a table, and writes curves.json and curves.png.
 """
 
 import functools
@@ -48,8 +47,8 @@ C, L, PAYLOADS = 8, 32, 4
 START, PAD, END = 0, 1, 2
 FILLER, PAYLOAD = np.arange(8, 48), np.arange(48, 96)
 MEASURED = 64  # documents
-READS, MOST = 0.08, 900  # R that begins the second phase, steps of the first
-# What counts as learned.
+READS, MOST = 0.08, 900  # R that ends the first phase, and its most steps
+# The criterion for "learned".
 MARKED, OTHERS, SELECTED, KEPT_REWARD = 0.95, 0.25, (20, 60), 0.95
 
 
@@ -92,7 +91,7 @@ def make_documents(key, count):
   """Makes documents.
 
   Args:
-    key: ints; the documents are a function of it.
+    key: ints that determine the documents.
     count: B.
 
   Returns:
@@ -123,7 +122,7 @@ def make_documents(key, count):
 
 @functools.cache
 def build(select, selection='sample'):
-  """The model that selects in one way."""
+  """Returns the model with a kind of selection."""
   config = make_config(select, 1).model
   config.selection = selection
   return models.build(config)
@@ -146,7 +145,7 @@ def measure_one(params, batch, model):
 
 
 def measure(params, batch, marked):
-  """Returns the dict of what the top names; argmax's with that prefix."""
+  """Returns the measurements named in the module; argmax's have a prefix."""
   everything = float(measure_one(params, batch, build('none'))[1])
   measured = {'everything': everything}
   for selection, prefix in (('sample', ''), ('argmax', 'argmax_')):
@@ -162,7 +161,7 @@ def measure(params, batch, marked):
 
 
 def make_phase(select, steps, baseline='critic'):
-  """Returns the training.objectives.Objective of a phase, step compiled."""
+  """Returns the training.objectives.Objective of a phase, its step jitted."""
   config = make_config(select, steps, baseline)
   model = models.build(config.model)
   objective = objectives.make(config, model, parameters.abstract_params(model))
@@ -170,12 +169,12 @@ def make_phase(select, steps, baseline='critic'):
 
 
 def read(seed, report=lambda row: None, most=MOST, every=20):
-  """The first phase: trains a new model until it reads, or `most` steps.
+  """Runs the first phase: trains a new model until it reads, or `most` steps.
 
   Args:
     seed: of the parameters and the documents.
     report: called with a dict of step and everything.
-    most: steps.
+    most: maximum of steps.
     every: steps between measurements.
 
   Returns:
@@ -198,7 +197,7 @@ def read(seed, report=lambda row: None, most=MOST, every=20):
 def select(
     seed, params, steps=200, every=20, baseline='critic', report=lambda r: None
 ):
-  """The second phase: the selector learns alternately with the others.
+  """Runs the second phase: selector and other parameters learn alternately.
 
   Args:
     seed: of the documents.
@@ -257,7 +256,7 @@ def format_table(curves):
 
 
 def draw(curves, path):
-  """Draws what is selected and R against steps into a PNG.
+  """Draws selection and R against steps into a PNG.
 
   Args:
     curves: {(baseline, seed): rows}.
@@ -266,7 +265,7 @@ def draw(curves, path):
   Raises:
     ImportError: matplotlib is not installed.
   """
-  from matplotlib.figure import Figure  # no window system is needed
+  from matplotlib.figure import Figure  # needs no display
 
   figure = Figure(figsize=(12, 3.6), layout='constrained')
   panels = figure.subplots(1, 3, sharex=True)

@@ -1,4 +1,4 @@
-"""Programs for the tests of meshes, in processes with eight host devices.
+"""Programs for tests of meshes, in processes with eight host devices.
 
 `run` calls functions that return JSON. The messages between devices are read
 from the compiled program.
@@ -45,7 +45,7 @@ COLLECTIVES = (
     'all-to-all',
     'reduce-scatter',
 )
-B, L, T = 8, 112, 24  # different from all sizes of parameters
+B, L, T = 8, 112, 24  # equal to no size of a parameter
 
 
 def run(function, *arguments, module='tests.mesh_program', devices=8):
@@ -109,7 +109,7 @@ def make_mesh(sizes, devices=None):
 def sent(compiled):
   """Returns {collective: {shape: count}} of a compiled program, per device.
 
-  The shape of several arrays in one message reads '8,32+8,32'.
+  Several arrays in one message have the shape '8,32+8,32'.
   """
   found = {name: collections.Counter() for name in COLLECTIVES}
   for result, name in re.findall(
@@ -276,13 +276,13 @@ def init_state(model, optimizer, dtype, key):
 
 
 def write(meshes):
-  """Returns the tokens generated on each mesh."""
+  """Returns the generated tokens on each mesh."""
   config = make_config(num_layers=2, num_decoder_layers=2)
   model = models.build(config.model)
   texts = []
   for sizes in meshes:
     mesh = make_mesh(sizes)
-    long_attention.ABSORBED = 64  # states are read in place of keys and values
+    long_attention.ABSORBED = 64  # steps read states instead of keys and values
     with jax.set_mesh(mesh):
       params = jax.jit(functools.partial(step_lib.init_params, model=model))(
           jax.random.key(0)
@@ -301,7 +301,7 @@ def write(meshes):
 
 
 def place(length):
-  """Puts a batch of this length on 8 devices along `sequence`; returns lists."""
+  """Shards a batch of this length over 8 devices; returns it as lists."""
   batch = {
       key: np.full((2, length), 5)
       for key in ('encoder_input_tokens', 'encoder_positions')
@@ -355,7 +355,7 @@ def restore(directory, meshes):
 
 
 def copied(meshes):
-  """Differences of `ops.copy_attention` on meshes and on one device."""
+  """Compares `ops.copy_attention` on meshes with one device."""
   rng = np.random.default_rng(0)
   shapes = (8, 6, 4), (8, 96, 4)
   queries, keys = (jnp.asarray(rng.normal(size=x), jnp.float32) for x in shapes)

@@ -1,4 +1,4 @@
-"""Programs for the tests of pages on a mesh, in processes of eight devices.
+"""Programs for tests of pages on a mesh, in processes with eight devices.
 
 Each function returns JSON; `mesh_program.run` calls them.
 """
@@ -54,7 +54,7 @@ def make_config(**model):
 
 
 def make_batch():
-  """Ragged pages; document b has b pages without a token."""
+  """Returns ragged pages; document b has b empty pages."""
   random = np.random.default_rng(0)
   inputs = random.integers(3, 96, (B, P, L))
   kept = random.integers(2, L + 1, (B, P, 1))
@@ -74,7 +74,7 @@ def make_batch():
 
 
 def naively(function, *arguments):
-  """`mesh.by_page` without regard to the mesh: folds pages into rows."""
+  """A `mesh.by_page` that ignores the mesh and folds pages into rows."""
   P = jax.tree.leaves(arguments)[0].shape[1]
   fold = lambda x: x.reshape(-1, *x.shape[2:])
   result = function(*jax.tree.map(fold, arguments))
@@ -128,7 +128,7 @@ def write(meshes, settings, model=(), reads_states=False):
     meshes: sizes; states are compared with those of the first mesh.
     settings: keys of `Settings`.
     model: keys of the model.
-    reads_states: whether steps read states in place of keys and values.
+    reads_states: whether steps read states instead of keys and values.
   """
   if reads_states:
     long_attention.ABSORBED = 1
@@ -218,7 +218,7 @@ def refused():
 def gradients_of_jitted():
   """Returns how much gradients through a jitted model differ on a mesh.
 
-  The backward pass is then traced separately from the model.
+  jit makes JAX trace the backward pass separately from the model.
   """
   long_attention.LONG = 0
   tokenwise.CPU_PIECE = 24

@@ -1,4 +1,4 @@
-"""Ports that nobody listens at."""
+"""Finds free ports."""
 
 import socket
 

@@ -1,8 +1,8 @@
 """Parses REPRODUCE.md and runs its commands at tiny size in one process.
 
 `sections` parses the page, `make_home` makes a directory with mock corpora, and
-`run` runs a command there with a tiny model, only by adding flags. A shell loop
-runs only for its first value.
+`run` runs a command there with a tiny model by adding flags. Shell loops run
+only for their first value.
 """
 
 import glob
@@ -236,7 +236,7 @@ def _config_flags(keys):
 
 
 def make_home(home):
-  """Makes a directory with tiny versions of the files that a reader has."""
+  """Makes a directory with tiny versions of a reader's files."""
   (home / 'configs').symlink_to(ROOT / 'configs')
   bart_files.write(home / 'bart')
   rows = [_row(number) for number in range(104)]
@@ -281,7 +281,7 @@ def _row(number):
 
 
 def enter(home, monkeypatch):
-  """Changes to a home; bench runs in this process, programs are cached."""
+  """Changes to a home; bench runs in this process and programs are cached."""
   from locost_jax.benchmarks import processes
   from tests.benchmarks.measuring import ThisProcess
 

@@ -67,7 +67,7 @@ def main(values, arguments):
 
 
 def make_pairs():
-  """Yields pairs of different texts of the built-in corpus, without end."""
+  """Yields pairs of different texts of the built-in corpus, endlessly."""
   texts = list(map(' '.join, gap_sentences.make_documents(WORDS)))
   for distance in itertools.count(1):
     for i, text in enumerate(texts):

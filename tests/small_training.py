@@ -1,4 +1,4 @@
-"""A tiny run: batches, configs, and a model that compiles fast."""
+"""A tiny training run: batches, configs, and a model that compiles fast."""
 
 import types
 
@@ -14,7 +14,7 @@ V = 32
 
 
 def batches(start, rows=4):
-  """Yields batches that depend only on the step; task: copy every fourth token."""
+  """Yields batches that depend only on the step; task: copy each 4th token."""
   step = start
   while True:
     rng = np.random.default_rng([7, step])
@@ -64,7 +64,7 @@ def evaluate(params, step):
 
 
 class Bag:
-  """A bag-of-words model with a model's interface; compiles fast.
+  """A bag-of-words model with the interface of models; compiles fast.
 
   logits = (mean of E[inputs] + E[targets_in]) W.
   """
@@ -113,7 +113,7 @@ def bag_config(steps, **changes):
 
 
 def poisoned(bad_steps, rows=4):
-  """Returns batches in which some steps, from 1, have an infinite weight."""
+  """Returns batches; those of bad steps (from 1) have an infinite weight."""
 
   def poisoned_batches(start):
     for step, batch in enumerate(batches(start, rows), start + 1):
@@ -125,6 +125,6 @@ def poisoned(bad_steps, rows=4):
 
 
 def train(config, workdir, model, train_batches, evaluate):
-  """`train.train` on the mesh of the config."""
+  """Calls `train.train` on the mesh of the config."""
   mesh = sharding.make_mesh(config.mesh)
   return train_lib.train(config, workdir, model, mesh, train_batches, evaluate)

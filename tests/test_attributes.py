@@ -1,4 +1,4 @@
-"""Every `module.name` of our own modules exists, also in rarely run code."""
+"""Every used `module.name` of our modules exists, also in rarely run code."""
 
 import ast
 import importlib
@@ -45,6 +45,6 @@ def test_names_of_modules_exist():
   assert found == {}
 
 
-def test_a_missing_name_is_seen():
+def test_a_missing_name_is_found():
   source = 'from locost_jax.ops import ssm\nssm.kernel\nssm.colonel'
   assert find_missing(source) == ['line 3: ssm.colonel']

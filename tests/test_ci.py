@@ -1,5 +1,6 @@
 """The stages of CI, and its lines about tests that it skipped."""
 
+import configparser
 from pathlib import Path
 import re
 import shlex
@@ -45,6 +46,20 @@ def test_what_needs_an_extra_is_run_where_it_is_installed():
     paths = [ROOT / p for p in re.findall(r'tests/[\w/.]+', run[extra])]
     for file in files:
       assert {file, *file.parents} & set(paths), f'{file} is not run: {extra}'
+
+
+def test_ci_checks_types_and_docstrings():
+  """And .ci/lint runs every tool that the extra `lint` installs."""
+  assert 'stage lint' in SCRIPT and '.ci/lint' in SCRIPT
+  lint = (ROOT / '.ci' / 'lint').read_text(encoding='utf-8')
+  setup = configparser.ConfigParser()
+  setup.read(ROOT / 'setup.cfg')
+  tools = re.findall(r'^[a-z]+', setup['options.extras_require']['lint'], re.M)
+  assert {'pyright', 'interrogate'} <= set(tools)
+  checks = lint[lint.index('else') :]
+  for tool in tools:
+    assert re.search(rf'^  {tool}\b', checks, re.M), tool
+  assert (ROOT / 'locost_jax' / 'py.typed').exists()
 
 
 def test_the_flags_of_tests_can_be_taken_off():

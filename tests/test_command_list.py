@@ -1,4 +1,4 @@
-"""`python -m locost_jax` lists every command there is."""
+"""`python -m locost_jax` lists every command."""
 
 from pathlib import Path
 import subprocess
@@ -33,7 +33,7 @@ def test_every_command_is_listed_with_its_purpose():
   assert 'Writes summaries: text in' in done.stdout
 
 
-def test_a_command_without_its_dot_is_one_line():
+def test_a_command_after_a_space_is_one_line():
   done = run('summarize', 'a.txt')
   assert done.returncode == 2 and not done.stdout
   assert done.stderr.count('\n') == 1

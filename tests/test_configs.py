@@ -1,4 +1,4 @@
-"""The configs: complete, documented, and what the paper says."""
+"""The configs are complete and documented, and match the papers."""
 
 import math
 from pathlib import Path
@@ -52,7 +52,7 @@ def test_config_can_run(name):
   known = set(dict(commands.config_items(default.get_config())))
   model = getattr(default, config.model.name, default.t5)()
   known |= {f'model.{key}' for key in model}
-  # These two are the sections that default.py has as None.
+  # default.py has None for these two sections.
   for key, _ in commands.config_items(config):
     assert key in known or key.startswith(('gsg.', 'span_corruption.'))
   doc = (ROOT / 'configs' / f'{name}.py').read_text()
@@ -61,7 +61,7 @@ def test_config_can_run(name):
 
 
 def test_default_explains_every_key():
-  """In comments above or behind it, as --help=config finds them."""
+  """In comments above or after the key, as --help=config finds them."""
   found = config_help.comments(ROOT / 'configs' / 'default.py')
   texts = {}
   for (_, key), text in found.items():
@@ -75,8 +75,8 @@ def test_default_explains_every_key():
       assert any(known) if section == 'model' else all(known), key
 
 
-def test_pretrain_c4_is_the_paper():
-  """spec: 4096 in, 910 out, 1M steps of 256, AdamW .9 .999, clip 1, bf16."""
+def test_pretrain_c4_matches_the_paper():
+  """Inputs 4096, targets 910, 1M steps of 256, AdamW .9 .999, clip 1, bf16."""
   config = load('pretrain_c4')
   data, train = config.data, config.train
   assert (data.task, data.max_input_length, data.max_target_length) == (
@@ -116,7 +116,7 @@ def test_learning_rates_of_pretraining(step):
 
 
 def test_finetuning_starts_from_pretraining():
-  """The same model but for dropout; nothing to set but the files."""
+  """The models differ only in dropout; users set only the files."""
   pretrain, finetune = load('pretrain'), load('finetune')
   assert dict(pretrain.model, dropout_rate=0.1) == dict(finetune.model)
   assert pretrain.gsg is not None and finetune.gsg is None
@@ -124,7 +124,7 @@ def test_finetuning_starts_from_pretraining():
     assert config.data.vocabulary == 'train' and not config.data.task
 
 
-# spec: lengths, documents and epochs of each corpus.
+# Lengths, documents and epochs of each corpus.
 RECIPES = {
     'finetune_arxiv': ('arxiv', 4096, 512, 203_037, 60),
     'finetune_pubmed': ('pubmed', 4096, 512, 119_924, 60),
@@ -136,8 +136,8 @@ RECIPES = {
 
 
 @pytest.mark.parametrize('name', RECIPES)
-def test_finetuning_is_the_paper(name):
-  """Every key: those of the tables of the paper, the others as by default."""
+def test_finetuning_matches_the_paper(name):
+  """Checks every key: from the paper's tables, or the default."""
   task, inputs, targets, documents, epochs = RECIPES[name]
   config, steps = load(name), -(-documents // 128)
   expected = {
@@ -160,14 +160,14 @@ def test_finetuning_is_the_paper(name):
       'train.dtype': 'bfloat16',
       'train.steps': epochs * steps,
       'train.init_from': 'runs/pretrain_c4',
-      # Chosen on the first 500 validation documents, written greedily.
+      # Checkpoints are chosen on 500 validation documents, decoded greedily.
       'eval.examples': 500,
       'eval.metrics': ('loss', 'rouge', 'recall'),
       'checkpoint.metric': 'rouge_mean',
       'decode.num_beams': 1,
       'decode.method': '',
       'decode.no_repeat_ngram_size': 0,
-      # Of this project: not in the paper.
+      # Our choices; not in the paper.
       'train.remat': 'full',
       'train.log_every': 50,
       'eval.batch_size': 64,
@@ -219,7 +219,7 @@ def test_quickstart():
         ('xl', 2_784_146_432),
     ],
 )
-def test_sizes_have_as_many_parameters_as_they_say(name, count):
+def test_sizes_have_the_documented_numbers_of_parameters(name, count):
   config = load(f'locost_{name}')
   model = models.build(dict(config.model, vocab_size=32100))
   leaves = jax.tree.leaves(parameters.abstract_params(model))
@@ -231,8 +231,8 @@ def test_sizes_have_as_many_parameters_as_they_say(name, count):
 
 
 @pytest.mark.parametrize('name', RECIPES)
-def test_baselines_are_a_word_away(name):
-  """The same corpora and lengths; BART ends at its positions."""
+def test_baselines_by_suffix(name):
+  """Corpora and lengths are the same; BART is limited by its positions."""
   task, inputs, targets, documents, epochs = RECIPES[name]
   for model in finetune_arxiv.BASELINES:
     most = 1024 if model.startswith('bart') else math.inf
@@ -293,7 +293,7 @@ def test_pagesum_has_every_row():
 
 
 @pytest.mark.parametrize('name', PAGESUM)
-def test_pagesum_is_the_paper(name):
+def test_pagesum_matches_the_paper(name):
   """Every key: those of the recipe, the others as by default."""
   task, form, pages, size, batch, target, written, optimiser, remat, cut = (
       PAGESUM[name]
@@ -352,7 +352,7 @@ def test_pagesum_is_the_paper(name):
       assert value == expected.get(key, defaults[key]), key
   decoding = 'global' if name.endswith('_global') else 'pages'
   assert config.model.decoding == decoding
-  # facebook/bart-large-cnn has 406,290,432 parameters: 50,264 rows of 1,024.
+  # facebook/bart-large-cnn: 406,290,432 parameters, 50,264 rows of 1,024.
   model = models.build(dict(config.model, vocab_size=50264))
   leaves = parameters.flatten(parameters.abstract_params(model))
   new = {'logits_bias', 'confidence/kernel', 'confidence/bias'} & set(leaves)
@@ -365,7 +365,7 @@ def test_pagesum_is_the_paper(name):
 
 @pytest.mark.parametrize('step', [1, 2, 9_999, 10_000, 10_001, 126_900])
 def test_learning_rate_of_pagesum(step):
-  """Equation 11, n counted from 1."""
+  """Equation 11, with n from 1."""
   config = load_pagesum('arxiv')
   rate = optim.make_schedule(config.optim, config.train.steps)(step - 1)
   expected = 2e-3 * min(step**-0.5, step * 10_000**-1.5)
@@ -405,7 +405,7 @@ def test_simcas_has_every_row():
 
 @pytest.mark.parametrize('size', ['', '_large'])
 @pytest.mark.parametrize('name', SIMCAS)
-def test_simcas_is_the_paper(name, size):
+def test_simcas_matches_the_paper(name, size):
   """Every key: those of the recipe, the others as by default."""
   task, *numbers = SIMCAS[name]
   documents, epochs, w, batch, most, fewest, beams, penalty, every, measured = (
@@ -464,8 +464,8 @@ def test_simcas_is_the_paper(name, size):
       'decode.length_penalty_form': 'hugging_face',
       'decode.early_stopping': True,
       'decode.no_repeat_ngram_size': 3,
-      # </s> is read first, which is not counted here, <s> is forced. What is
-      # below the minimum there is the length before the end mark.
+      # </s> is read first (our lengths exclude it) and <s> is forced. The
+      # release's minimum is the length before the end mark.
       'decode.start': 'start_id',
       'decode.forced_first_token': 0,
       'decode.forced_last_token': 2,
@@ -486,7 +486,7 @@ def test_simcas_is_the_paper(name, size):
     ],
 )
 def test_models_of_simcas(name, bart, selector):
-  """facebook/bart-base and bart-large (50,265 rows), and a selector."""
+  """facebook/bart-base or bart-large (50,265 rows), and a selector."""
   config = load_simcas(name)
   model = models.build(dict(config.model, vocab_size=50265))
   leaves = parameters.flatten(parameters.abstract_params(model))
@@ -514,7 +514,7 @@ def test_models_of_simcas(name, bart, selector):
     'step', [1, 2, 1599, 1600, 1601, 6400, 10_001, 100_000]
 )
 def test_learning_rate_of_simcas(name, step):
-  """Appendix I, n counted from 1; the release names the factor g."""
+  """Appendix I, with n from 1; the factor g is the release's."""
   g = dict(arxiv=1e-2, summscreen=8e-3, wcep=4e-3)[name]
   w = int(SIMCAS[name][3])
   config = load_simcas(name)
@@ -543,7 +543,7 @@ def test_baselines_have_the_sizes_of_their_releases(word, vocabulary, count):
 
 @pytest.mark.parametrize('name', ['pretrain', 'finetune'])
 @pytest.mark.parametrize('model', pretrain.MODELS)
-def test_small_models_are_a_word_away(name, model):
+def test_small_models_by_suffix(name, model):
   path = str(ROOT / 'configs' / f'{name}.py')
   config = commands.load_config(f'{path}:{model}')
   check_keys(config)
@@ -561,18 +561,18 @@ def test_small_models_are_a_word_away(name, model):
         ('finetune', "'led': expected one of locost, longt5, t5, bart"),
     ],
 )
-def test_a_word_that_no_config_knows(name, expected):
+def test_unknown_suffixes(name, expected):
   with pytest.raises(InputError, match=expected):
     commands.load_config(str(ROOT / 'configs' / f'{name}.py:led'))
 
 
 def test_backbones_have_the_sizes_of_their_releases():
-  """T5 v1.1 base, LongT5 base and BART base of the Hugging Face Hub."""
+  """T5 v1.1 base, LongT5 base and BART base on the Hugging Face Hub."""
   for config, vocabulary, count in (
       (default.t5(), 32128, 247_577_856),
       (default.longt5(), 32128, 247_587_456),
       (default.bart(), 50265, 139_420_416 + 50265),
-  ):  # and logits_bias
+  ):  # plus logits_bias
     model = models.build(dict(config, vocab_size=vocabulary))
     leaves = jax.tree.leaves(parameters.abstract_params(model))
     assert sum(math.prod(leaf.shape) for leaf in leaves) == count

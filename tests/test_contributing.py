@@ -1,4 +1,4 @@
-"""The worked examples of docs/CONTRIBUTING.md, in a copy of the package."""
+"""The examples in docs/CONTRIBUTING.md work in a copy of the package."""
 
 from pathlib import Path
 import re
@@ -11,11 +11,11 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / 'docs' / 'CONTRIBUTING.md').read_text()
-MOST_LINES = 20  # of an example, blank ones not counted
+MOST_LINES = 20  # of an example, without blank lines
 
 
 def find_examples():
-  """Returns {heading: its Python}."""
+  """Returns {heading: Python code}."""
   return {
       part.splitlines()[0]: block
       for part in re.split(r'^### ', PAGE, flags=re.M)[1:]
@@ -34,21 +34,21 @@ def test_examples_are_short():
 
 
 def insert(path, mark, text):
-  """Puts text in front of the line that begins with `mark`."""
+  """Inserts text before the line that begins with `mark`."""
   source = path.read_text()
   assert source.count(f'\n{mark}') == 1, (path, mark)
   path.write_text(source.replace(f'\n{mark}', f'\n{text}{mark}'))
 
 
 def row_of(heading, table):
-  """The row that the text of an example adds to a table, `TABLE`."""
+  """Returns the row that an example adds to `table`, from its text."""
   part = PAGE.split(f'### {heading}\n')[1].split('\n### ')[0]
   return re.search(rf'Add\s+`([^`]+)`\s+to\s+`{table}`', part)[1]
 
 
 @pytest.fixture(scope='module')
 def copy(tmp_path_factory):
-  """A copy of the package with all the examples in it."""
+  """A copy of the package that contains all the examples."""
   home = tmp_path_factory.mktemp('copy')
   for folder in 'locost_jax', 'configs':
     shutil.copytree(ROOT / folder, home / folder)

@@ -1,7 +1,7 @@
-"""Who may import whom (the rules of the house), read from the source.
+"""Which module may import which, checked in the source.
 
-TABLE is the rule, one row per group of modules. The negative controls break
-it on purpose, in a copy of the package.
+TABLE has the rules, one row per group of modules. Negative controls break them
+in a copy of the package.
 """
 
 import ast
@@ -42,8 +42,7 @@ PURE = {
     'documents.markup',
     'evaluation.metrics',
 }
-# package -> what its modules may import besides each other and LEAVES: whole
-# packages, or single modules of them.
+# {package: packages or modules that it may import besides itself and LEAVES}
 TABLE = {
     'errors': set(),
     'files': set(),
@@ -158,9 +157,9 @@ COMMANDS = {
     'bench',
     'known_models',
 }
-# What `python -m` of a package runs: it imports one command.
+# Run by `python -m` of a package; each imports one command.
 ENTRIES = {'models.__main__': {'known_models'}}
-# Commands inside a package, which import command_line as well.
+# Commands inside a package, which also import command_line.
 DATA_COMMANDS = {
     'data.beam',
     'data.cache',
@@ -175,15 +174,15 @@ TENSORFLOW = (
     'seqio',
     'clu',
 )
-# Anywhere in these, and inside functions of `data.sources`.
+# Allowed anywhere in these, and in functions of `data.sources`.
 TENSORFLOW_ROOMS = (
     'data.preprocessors',
     'data.seqio_tasks',
     'data.text_to_tokens',
 )
-# For SeqIO's users: loads TensorFlow when it is imported.
+# For users of SeqIO: loads TensorFlow on import.
 IMPORTED_BY_NOBODY = 'data.seqio_tasks'
-# Importable after `pip install locost_jax` without extras.
+# Can be imported after `pip install locost_jax` without extras.
 BASE = {
     'jax',
     'flax',
@@ -202,14 +201,14 @@ BASE = {
 }
 
 
-# What the package's own __init__.py imports to import the rest on first use.
+# Used by the package's __init__.py to import the rest on first use.
 OF_THE_FACE = 'importlib', 'typing'
 
 
 def read_imports(root):
   """Returns {module: [(imported name, is at the top of the file)]}.
 
-  Imports for type checkers alone are made by nobody else: not at the top.
+  Imports under TYPE_CHECKING do not count as at the top.
   """
   imports = {}
   for path in sorted((root / PACKAGE).rglob('*.py')):
@@ -257,7 +256,7 @@ def package_of(module):
 
 
 def is_in(module, names):
-  """Whether a module, or the package it lies in, is among names."""
+  """Whether a module or its package is among names."""
   parts = module.split('.')
   return any('.'.join(parts[:end]) in names for end in range(1, len(parts) + 1))
 
@@ -331,7 +330,7 @@ def violations(root):
 
 
 def find_mutual_packages(graph):
-  """Two packages of which each imports the other; leaves do not count."""
+  """Returns pairs of packages that import each other, except leaves."""
   needs = {
       (package_of(module), package_of(target))
       for module, targets in graph.items()
@@ -363,11 +362,11 @@ def find_cycles(graph):
   return cycles
 
 
-def test_the_house_keeps_its_rules():
+def test_imports_follow_the_table():
   assert violations(ROOT) == []
 
 
-def test_the_page_of_the_architecture_has_every_package():
+def test_the_architecture_page_lists_every_package():
   page = (ROOT / 'docs' / 'architecture.md').read_text()
   rows = re.findall(r'^\| `(\w+)` \|', page, re.M)
   assert sorted(rows) == sorted(TABLE.keys() - {'errors', 'files', 'untrusted'})
@@ -434,7 +433,7 @@ def test_the_page_of_the_architecture_has_every_package():
         ),
     ],
 )
-def test_a_broken_rule_is_seen(tmp_path, module, line, expected):
+def test_a_broken_rule_is_found(tmp_path, module, line, expected):
   shutil.copytree(ROOT / PACKAGE, tmp_path / PACKAGE)
   with open(tmp_path / PACKAGE / f'{module}.py', 'a') as f:
     f.write(f'\n{line}\n')

@@ -14,19 +14,33 @@ import subprocess
 import sys
 import types
 
+import jax
 import nbclient
 import nbformat
 import numpy as np
 import pytest
 
 from colab import execute
+from configs import default
+from locost_jax import models
 from locost_jax.models import locost
 from locost_jax.summarizing import pretrained
+from locost_jax.training import step as step_lib
+from locost_jax.vocabularies import byte_vocabulary
+from locost_jax.vocabularies import vocabulary as vocabulary_lib
+from locost_jax.workdir import checkpoint
+from locost_jax.workdir import phases
 from tests import tiny_run
 
 ROOT = execute.ROOT
 NAMES = [path.stem for path in execute.NOTEBOOKS]
-PICTURES = dict(quickstart=0, finetune_your_data=1, state_space_kernels=6)
+PICTURES = dict(
+    compare_systems=0,
+    finetune_your_data=1,
+    quickstart=0,
+    state_space_kernels=6,
+)
+SYSTEMS = 'locost', 'longt5', 'pagesum', 'simcas'
 
 
 @pytest.fixture(autouse=True)
@@ -122,6 +136,84 @@ def test_quickstart(tmp_path):
   expected = pretrained.load(str(model)).summarize(texts)
   for expected in pretrained.load(str(model)).summarize(texts):
     assert f'  -> {expected}\n' in shown(notebook, 'python')
+
+
+def make_untrained(directory, name):
+  """Makes the WORKDIR of a small model of random weights that reads bytes."""
+  config = default.get_config()
+  vocabulary = byte_vocabulary.ByteVocabulary()
+  config.model = getattr(default, name)()
+  sizes = {
+      key: value
+      for key, value in tiny_run.make_config().model.items()
+      if type(value) is int
+  }
+  sizes |= dict(decoder_d_ff=16, max_positions=64, pad_id=0)
+  config.model.update({k: v for k, v in sizes.items() if k in config.model})
+  if name in ('pagesum', 'simcas'):
+    config.data.pages = 'spatial' if name == 'pagesum' else 'chunks'
+    config.data.update(dict(page_length=32, num_pages=4))
+  config.decode.max_length = 6
+  params = step_lib.init_params(jax.random.key(0), models.build(config.model))
+  vocabulary_lib.save_vocabulary(vocabulary, directory / 'vocabulary')
+  checkpoint.save_params(directory / 'checkpoints' / '1', params)
+  phases.write_config(directory, config)
+
+
+def test_compare_systems(tmp_path):
+  """Checkpoints of one's own: nothing is trained, four pages are shown."""
+  for name in SYSTEMS:
+    make_untrained(tmp_path / name, name)
+  document = tmp_path / 'document.txt'
+  document.write_text(
+      '\n\n'.join(f'Item {i} is here. It is red.' for i in range(9))
+  )
+  notebook = run(
+      'compare_systems',
+      tmp_path / 'room',
+      dict(
+          DOCUMENT=str(document),
+          **{name.upper(): str(tmp_path / name) for name in SYSTEMS},
+      ),
+  )
+  home = tmp_path / 'room' / 'runs' / 'compare_notebook'
+  assert 'no model was trained' in shown(notebook, 'scores')
+  table = shown(notebook, 'summaries')
+  for name in SYSTEMS:
+    (row,) = [json.loads(line) for line in open(home / f'{name}.jsonl')]
+    kept, selected = re.search(
+        rf'^{name} +([\d,]+) +(all|[\d,]+) ', table, re.M
+    ).groups()
+    assert kept == f'{row["tokens_kept"]:,}'
+    assert (selected == 'all') == (name != 'simcas')
+    page = (home / f'{name}.html').read_text()
+    assert page in shown(notebook, 'page')
+    assert '<section class="document" id="document">' in page
+  # PageSum's four pages hold less than the document, the others read it all.
+  assert (
+      re.findall(r'^\w+ +([\d,]+) +(?:all|[\d,]+) ', table, re.M)[:2]
+      == [f'{len(document.read_text()) + 1}'] * 2
+  )
+
+
+def check_systems(notebook):
+  """Four models were trained and have scores; all read the whole document."""
+  rows = re.findall(
+      r'^(\w+) ((?: *\d+\.\d\d){5})$', shown(notebook, 'scores'), re.M
+  )
+  assert [name for name, _ in rows] == list(SYSTEMS)
+  for name, numbers in rows:
+    loss, r1, r2, rlsum, recall = map(float, numbers.split())
+    assert 0 < loss < 8 and 0 <= r2 <= rlsum <= r1 < 100, name
+    assert r1 > 15 and 0 <= recall <= 100, name
+  kept = re.findall(
+      r'^(\w+) +([\d,]+) +(all|[\d,]+) ', shown(notebook, 'summaries'), re.M
+  )
+  assert [name for name, *_ in kept] == list(SYSTEMS)
+  assert all(int(n.replace(',', '')) > 1000 for _, n, _ in kept)
+  selected = {name: n for name, _, n in kept}
+  assert selected.pop('simcas') != 'all' and set(selected.values()) == {'all'}
+  assert shown(notebook, 'page').count('id="document"') == 4
 
 
 @pytest.mark.slow
@@ -288,6 +380,10 @@ def test_what_is_not_clean_is_seen(change, expected):
   assert any(expected in line for line in execute.problems(notebook))
 
 
+def test_four_systems_are_shown():
+  check_systems(read('compare_systems'))
+
+
 def test_the_quickstart_shows_a_page():
   notebook = read('quickstart')
   check_page(shown(notebook, 'page'))
@@ -302,9 +398,12 @@ def test_what_is_committed_is_of_the_defaults():
         node.targets[0].id: ast.literal_eval(node.value)
         for node in ast.parse(cell.source).body
     }
-    for key in ('BOOK', 'CHECKPOINT', 'TRAIN', 'TEST', 'START_FROM'):
+    paths = 'BOOK', 'CHECKPOINT', 'TRAIN', 'TEST', 'START_FROM', 'DOCUMENT'
+    for key in (*paths, *map(str.upper, SYSTEMS)):
       assert values.get(key, '') == '', f'{name}: {key}'
-    trained = 'train' if name == 'finetune_your_data' else 'model'
+    trained = (
+        'model' if name in ('quickstart', 'state_space_kernels') else 'train'
+    )
     assert f'--config.train.steps={values["STEPS"]} ' in shown(
         read(name), trained
     )
@@ -417,6 +516,8 @@ def test_defaults(name, tmp_path, monkeypatch):
     ]
     assert int(read_.replace(',', '')) > 100_000
     check_page(shown(notebook, 'page'))
+  elif name == 'compare_systems':
+    check_systems(notebook)
   elif name == 'finetune_your_data':
     check_scores(shown(notebook, 'scores'))
     check_page(shown(notebook, 'page'))

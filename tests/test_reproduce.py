@@ -1,4 +1,4 @@
-"""REPRODUCE.md is complete, and (slow) all its commands run."""
+"""REPRODUCE.md is complete and (slow) all its commands run."""
 
 import collections
 import re
@@ -21,7 +21,7 @@ for section in [reproduce.before(TEXT), *SECTIONS]:
 
 
 def missing(sections):
-  """Returns the tables and figures that no section has, or that two have."""
+  """Returns tables and figures without a section, or with two."""
   found = collections.Counter(section.name for section in sections)
   wanted = {
       f'{paper} {kind} {number}'
@@ -44,7 +44,7 @@ def test_each_command_belongs_to_a_section():
 
 
 def test_percent_of_longt5():
-  """LOCOST's tables 2 and 3: mean ROUGE relative to LongT5's, from their rows."""
+  """LOCOST, tables 2 and 3: mean ROUGE relative to LongT5, from their rows."""
   tables = {section.name: section.rows for section in SECTIONS}
   ours = [row[1] for row in tables['LOCOST table 2'][:3]]
   theirs = tables['LOCOST table 2'][4][1].split('; ')
@@ -70,7 +70,7 @@ def test_a_section_is_complete(section):
     assert len(row) == 4, row
     name, paper, here, check = row
     assert name and paper and check in reproduce.CHECKS, row
-    # Only published systems have an empty column "here".
+    # Only rows of published systems have an empty column "here".
     assert bool(here) == (check != 'published'), row
   assert any(row[3] != 'published' for row in section.rows)
 
@@ -104,7 +104,7 @@ def test_flags_exist(text, monkeypatch):
 
 @pytest.fixture(scope='module')
 def home(tmp_path_factory):
-  """A directory with the files of a reader, and with JAX's program cache."""
+  """A directory with a reader's files and a cache of compiled programs."""
   pytest.importorskip('torch')
   home = tmp_path_factory.mktemp('reproduce')
   reproduce.make_home(home)
@@ -122,7 +122,7 @@ def judge():
 @pytest.mark.slow
 @pytest.mark.parametrize('text', OURS.values(), ids=OURS)
 def test_command_runs(home, judge, text, monkeypatch):
-  """In the order of the page: later commands read output of earlier ones."""
+  """In the page's order, because commands read the output of earlier ones."""
   reproduce.enter(home, monkeypatch)
   monkeypatch.setenv('OPENAI_API_KEY', test_judge.KEY)
   text = text.replace('http://localhost:8000/v1', judge.url)

@@ -1,4 +1,4 @@
-"""setup.cfg asks for what the code imports, and for nothing else."""
+"""setup.cfg requires the packages that the code imports and no others."""
 
 import ast
 import configparser
@@ -13,17 +13,17 @@ OPTIONS.read(ROOT / 'setup.cfg')
 
 
 def names(text):
-  """The distributions of a list of requirements, as importlib spells them."""
+  """Returns the normalised distribution names of a list of requirements."""
   lines = [line for line in text.splitlines() if line.strip(' #') == line]
-  return {normal(re.match(r'[\w.-]+', line)[0]) for line in lines if line}
+  return {normalise(re.match(r'[\w.-]+', line)[0]) for line in lines if line}
 
 
-def normal(name):
+def normalise(name):
   return re.sub('[-_.]+', '-', name).lower()
 
 
 def imported():
-  """The top-level modules that any file of locost_jax imports."""
+  """Returns the top-level modules that locost_jax imports."""
   found = set()
   for path in (ROOT / 'locost_jax').rglob('*.py'):
     for node in ast.walk(ast.parse(path.read_text(encoding='utf-8'))):
@@ -35,10 +35,10 @@ def imported():
 
 
 def distributions(modules):
-  """Who installs them: a module of several is of the first that is declared."""
+  """Returns {module: distributions that install it}."""
   known = metadata.packages_distributions()
   return {
-      module: {normal(name) for name in known.get(module, [module])}
+      module: {normalise(name) for name in known.get(module, [module])}
       for module in modules
   }
 
@@ -50,20 +50,20 @@ EXTRAS = {
 }
 
 
-def test_what_is_imported_is_asked_for():
+def test_imported_packages_are_required():
   declared = REQUIRED.union(*EXTRAS.values())
   for module, owners in distributions(imported()).items():
     if module not in ('locost_jax', 'configs'):
       assert owners & declared, f'{module} of {owners} is not in setup.cfg'
 
 
-def test_what_is_asked_for_is_imported():
-  """Of what everybody installs; jaxlib and its like come with their users."""
+def test_required_packages_are_imported():
+  """Covers install_requires; dependencies such as jaxlib come with jax."""
   used = set().union(*distributions(imported()).values())
   assert REQUIRED <= used, REQUIRED - used
 
 
-def test_extras_that_the_documentation_names_exist():
+def test_extras_in_the_documentation_exist():
   named = set()
   for path in [ROOT / 'README.md', *(ROOT / 'docs').glob('*.md')]:
     for extras in re.findall(r"'\.\[([\w,-]+)\]'", path.read_text()):

@@ -52,7 +52,7 @@ def test_no_file_and_no_function_is_too_long():
   assert found == {}
 
 
-def test_what_is_too_long_is_seen():
+def test_long_files_and_functions_are_found():
   body = '  x = 1\n' * 50
   just = f'def f():\n  """Docs.\n\n  More.\n  """\n  # Why.\n\n{body[8:]}'
   assert find_too_long(just) == []

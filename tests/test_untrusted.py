@@ -1,4 +1,4 @@
-"""Untrusted files: accepted and refused contents."""
+"""Untrusted files: which contents are accepted or refused."""
 
 import json
 import os
@@ -27,7 +27,7 @@ from tests.deadline import within
         (b' ' * (1 << 22) + b'{}', 'has 4,194,306 bytes; expected at most'),
     ],
 )
-def test_data_that_is_no_object_is_one_line(tmp_path, data, words):
+def test_data_other_than_an_object_is_one_line(tmp_path, data, words):
   path = tmp_path / 'config.json'
   path.write_bytes(data)
   with pytest.raises(InputError) as error, within():

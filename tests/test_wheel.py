@@ -1,4 +1,4 @@
-"""The wheel holds what every command needs, also outside of a checkout."""
+"""The wheel contains all that commands need outside of a checkout."""
 
 import os
 from pathlib import Path
@@ -12,7 +12,7 @@ from tests.runs import test_main
 
 ROOT = Path(__file__).parent.parent
 PARTS = 'setup.py setup.cfg pyproject.toml README.md LICENSE'.split()
-# Of its files: code, pages, and the models that come with the package.
+# Files in the wheel: code, web pages, built-in models.
 KINDS = '.py .typed .css .js .md .json .model .safetensors'.split()
 MINE = """
 from configs import default
@@ -27,7 +27,7 @@ def get_config():
 
 @pytest.fixture(scope='module')
 def installed(tmp_path_factory):
-  """A directory with the wheel's contents, without dependencies."""
+  """A directory with the installed wheel, without its dependencies."""
   directory = tmp_path_factory.mktemp('wheel')
   source = directory / 'source'
   leave_out = shutil.ignore_patterns('__pycache__')
@@ -66,7 +66,7 @@ def command(installed, directory, name, *arguments):
   )
 
 
-def test_all_files_are_in_it(installed):
+def test_the_wheel_has_all_files(installed):
   expected = {
       path.relative_to(ROOT)
       for path in (ROOT / 'locost_jax').rglob('*')
@@ -81,7 +81,7 @@ def test_all_files_are_in_it(installed):
       if path.suffix in KINDS
   }
   assert there == expected
-  assert not (installed / 'configs').exists()  # a name that others use
+  assert not (installed / 'configs').exists()  # other packages use this name
 
 
 @pytest.mark.parametrize('name', ['main', 'bench', 'data.inspect'])
@@ -91,7 +91,7 @@ def test_help_in_an_empty_directory(installed, tmp_path, name):
 
 
 def test_configs_of_the_wheel_and_of_the_user(installed, tmp_path):
-  """A dry run with each, in a directory that has neither."""
+  """Dry runs with each, in a directory without configs."""
   rows = [
       dict(document=test_main.story(i), summary=f'Day {i}.') for i in range(20)
   ]
@@ -109,7 +109,7 @@ def test_configs_of_the_wheel_and_of_the_user(installed, tmp_path):
   config = '--config=configs/finetune.py'
   out = command(installed, empty, 'main', config, *arguments)
   assert '"phases"' in out and not any(empty.iterdir())
-  # A directory of the user's with the same name, and a config in it.
+  # A user's config in a directory of the same name.
   (own / 'configs').mkdir(parents=True)
   (own / 'configs' / '__init__.py').write_text('')
   (own / 'configs' / 'mine.py').write_text(MINE)

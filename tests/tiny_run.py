@@ -1,4 +1,4 @@
-"""Makes a finished run without a corpus, for tests that need one."""
+"""Makes a finished run, without a corpus, for tests."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from tests import small_training
 
 
 def make_config(steps=2, model=()):
-  """A config of a model small enough for a test, with bytes as tokens."""
+  """Returns the config of a small model with bytes as tokens."""
   config = default.get_config()
   vocabulary = byte_vocabulary.ByteVocabulary()
   config.model.update(
@@ -36,7 +36,7 @@ def make_config(steps=2, model=()):
 
 
 def make_batch(config, rows=2, length=16):
-  """A batch of random tokens."""
+  """Returns a batch of random tokens."""
   generator = np.random.default_rng(0)
   tokens = lambda: generator.integers(3, 200, (rows, length), dtype=np.int32)
   targets = tokens()

@@ -1,18 +1,18 @@
-"""A clean and fast memory for a command that computes on a CPU.
+"""Makes memory faster and smaller for commands that compute on a CPU.
 
-XLA frees its temporary memory after every call, and the kernel then hands it
-out again page by page: 53,000 page faults of 4 KiB in one step of the
+XLA frees its temporary memory after every call, and the next call gets it from
+the kernel page by page: 53,000 page faults of 4 KiB in one step of the
 quickstart, a fifth of its time. With transparent huge pages it is 500 faults of
-2 MiB. glibc (2.35 and later) asks for them if a variable is set when a process
-starts, and only then: hence a new start.
+2 MiB. glibc (2.35 and later) uses them only if an environment variable is set
+when the process starts, so the command restarts itself.
 
 After TensorFlow has read and tokenised a corpus in the same process, a step of
-the quickstart took 1.4 times as long again, for a reason that was not found:
-hence another.
+the quickstart takes 1.4 times as long; the reason was not found. So the command
+restarts itself after reading, too.
 
-glibc keeps what XLA's compiler frees, so it counts during the first step:
-0.4 GiB of 3.7 with 2 + 2 layers of base width and 16,384 tokens in float32, 0.5
-of 3.8 in bfloat16. Hence what is trimmed.
+glibc keeps the memory that XLA's compiler frees, which adds to the peak of the
+first step: 0.4 GiB of 3.7 with 2 + 2 layers of base width and 16,384 tokens in
+float32, 0.5 of 3.8 in bfloat16. So this memory is returned to the system.
 """
 
 import ctypes
@@ -26,19 +26,19 @@ _COMPILED = '/jax/core/compile/backend_compile_duration'
 
 
 def restart_with_huge_pages():
-  """Starts this very command again with huge pages; the process id stays.
+  """Restarts this command with huge pages, in the same process id.
 
-  To be called before anything heavy is imported. Does nothing off Linux, or
-  where GLIBC_TUNABLES is set already, empty or not.
+  Call it before slow imports. Does nothing outside Linux, or if GLIBC_TUNABLES
+  is already set, even if it is empty.
   """
   if sys.platform == 'linux' and _TUNABLES not in os.environ:
     _restart({_TUNABLES: 'glibc.malloc.hugetlb=1'})
 
 
 def restart_after_reading():
-  """Starts this very command again, if it has read data with SeqIO; once.
+  """Restarts this command once, in the same process id, if it has used SeqIO.
 
-  To be called when what was read is on disk. The process id stays.
+  Call it when the data that was read is in caches on disk.
   """
   if 'seqio' in sys.modules and _DATA_READ not in os.environ:
     _restart({_DATA_READ: '1'})
@@ -46,17 +46,18 @@ def restart_after_reading():
 
 @functools.cache
 def trim_after_compiling(shortest=0.5):
-  """From now on the system gets back what a compilation has freed.
+  """Returns freed memory to the system after each compilation from now on.
 
-  Before the program first runs. Does nothing without glibc, or a second time.
+  This happens before the compiled program first runs. Does nothing without
+  glibc, or when called again.
 
   Args:
-    shortest: seconds; what compiles faster leaves little behind.
+    shortest: shortest compilation in seconds; faster ones free little memory.
   """
   libc = ctypes.CDLL(None) if sys.platform == 'linux' else None
   if not hasattr(libc, 'malloc_trim'):
     return
-  import jax  # not before the process has started again
+  import jax  # only after the process has restarted
 
   def trim(event, seconds, **_):
     if event == _COMPILED and seconds >= shortest:

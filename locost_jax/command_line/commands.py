@@ -1,11 +1,11 @@
-"""Shared by the command lines: flags, one-line errors, exit statuses.
+"""Runs the commands: flags, one-line errors, exit statuses.
 
-absl by itself answers an unknown config key with a traceback and status 1, and
-lets a missing config file pass until its first value is used. Here whatever the
-user got wrong is one line on stderr and exit status 2.
+absl alone reports an unknown config key with a traceback and status 1, and a
+missing config file only when its first value is used. Here every mistake of the
+user is one line on stderr and exit status 2.
 
-Each command has flags of its own (an `absl.flags.FlagValues`), so that several
-commands can live in one process.
+Each command has its own flags (an `absl.flags.FlagValues`), so that several
+commands can run in one process.
 """
 
 import importlib.util
@@ -40,25 +40,26 @@ def run(main, define_flags, doc, argv=None):
 
   Args:
     main: (values, arguments) -> exit status or None. values: the parsed flags;
-      arguments: what is left of the command line. An InputError of it becomes
-      a line on stderr and status 2.
-    define_flags: (values, argv) -> None, defines the flags in `values`.
+      arguments: the other words of the command line. An InputError becomes a
+      line on stderr and status 2.
+    define_flags: (values, argv) -> None; defines the flags in `values`.
     doc: the command's docstring, for --help.
-    argv: the command line, program name first; None: sys.argv.
+    argv: the command line, beginning with the program's name; None: sys.argv.
   """
 
   def parse(argv):
     values = flags.FlagValues()
     values.set_gnu_getopt(True)  # flags may follow file names
     with one_line_errors():
-      if asked := [word for word in argv[1:] if _HELP.fullmatch(word)]:
-        print(_help(asked[0], doc, values, define_flags, argv))
+      if words := [word for word in argv[1:] if _HELP.fullmatch(word)]:
+        print(_help(words[0], doc, values, define_flags, argv))
         sys.exit(0)
       argv = config_files.resolve(_read_flag_files(values, argv))
       define_flags(values, argv)
       arguments = parse_flags(values, argv)
-    flags.FLAGS.mark_as_parsed()  # app.run insists
-    flags.FLAGS.verbosity = -1  # warnings; JAX reports every absent backend
+    flags.FLAGS.mark_as_parsed()  # required by app.run
+    # Only warnings and errors: JAX logs every backend that is missing.
+    flags.FLAGS.verbosity = -1
     return values, arguments
 
   def run_main(parsed):
@@ -71,7 +72,7 @@ def run(main, define_flags, doc, argv=None):
 
 
 def _help(word, doc, values, define_flags, argv):
-  """Returns the page that --help, or --help=config[.KEY], asks for."""
+  """Returns the page of --help or --help=config[.KEY]."""
   define_flags(values, argv[:1])
   topic = word.partition('=')[2]
   if not topic:
@@ -88,9 +89,9 @@ def _help(word, doc, values, define_flags, argv):
 
 
 class one_line_errors:
-  """In this context an InputError ends the program with one line, status 2.
+  """A context in which an InputError ends the program: one line, status 2.
 
-  So does a disk that is full; `Stopped` brings its own status.
+  A full disk does the same; `Stopped` has its own status.
   """
 
   def __enter__(self):
@@ -100,35 +101,35 @@ class one_line_errors:
     if kind is None:
       return
     if issubclass(kind, InputError):
-      _tell('error: ' + ' '.join(str(error).split()))
+      _print_error('error: ' + ' '.join(str(error).split()))
       sys.exit(2)
     if issubclass(kind, Stopped):
-      _tell(error)
+      _print_error(error)
       sys.exit(error.status)
     if issubclass(kind, OSError) and error.errno in FULL:
       where = f'{error.filename}: ' if error.filename else ''
-      _tell(f'error: {where}{error.strerror}')
+      _print_error(f'error: {where}{error.strerror}')
       sys.exit(2)
     if issubclass(kind, KeyboardInterrupt):
       print('\ninterrupted', file=sys.stderr)
       sys.exit(130)
 
 
-def _tell(text):
+def _print_error(text):
   print(visible(text), file=sys.stderr)
 
 
 def parse_flags(values, argv):
-  """Parses argv into `values` and returns the other arguments.
+  """Parses argv into `values` and returns the words that are not flags.
 
   Raises:
-    InputError: an unknown flag, a value that is missing, of the wrong type or
-      out of its range.
+    InputError: an unknown flag, or a value that is missing, of the wrong type
+      or out of range.
   """
   _check_has_value(values, argv)
   try:
     arguments = values(argv)[1:]
-    # DIR/bench.py, or a module's name.
+    # argv[0] is DIR/bench.py, or the name of a module.
     command = Path(argv[0]).name.removesuffix('.py').rpartition('.')[2]
     ranges.check_flags({name: values[name].value for name in values}, command)
     return arguments
@@ -142,7 +143,7 @@ def parse_flags(values, argv):
 
 
 def _flag_message(error):
-  """Returns what is wrong with a flag, of an absl.flags.Error."""
+  """Returns the message of an absl.flags.Error in our words."""
   message = str(error)
   for pattern, better in (
       (r'^flag (.*): invalid literal for int.*', r'\1: expected an integer'),
@@ -160,7 +161,7 @@ def _flag_message(error):
 
 
 def _read_flag_files(values, argv):
-  """Puts what --flagfile=FILE holds in its place."""
+  """Replaces --flagfile=FILE with the flags in the file."""
   try:
     return argv[:1] + values.read_flags_from_files(argv[1:])
   except flags.Error as error:
@@ -168,7 +169,7 @@ def _read_flag_files(values, argv):
 
 
 def _check_has_value(values, argv):
-  """Raises an InputError for '--workdir --dry_run', which absl would take."""
+  """Raises an InputError for '--workdir --dry_run', which absl would accept."""
   for word, following in zip(argv[1:], argv[2:]):
     name = word.lstrip('-')
     if word == '--':
@@ -192,10 +193,10 @@ def define_config(values, argv, default=None, renamed=()):
     values: where the flag goes.
     argv: the command line.
     default: the FILE if none is given; None: no default.
-    renamed: {old key: new key}, which the error names.
+    renamed: {old key: new key}; the error for an old key names the new one.
 
   Raises:
-    InputError: no such file, a config that fails, or an unknown key.
+    InputError: the file does not exist or fails, or a key is unknown.
   """
   default = default and config_files.find(default)
   path = _config_path(argv) or default
@@ -218,8 +219,7 @@ def define_config(values, argv, default=None, renamed=()):
   config_flags.DEFINE_config_file(
       'config',
       default,
-      'FILE: the config, like configs/quickstart.py; each of '
-      'its keys can be set: --config.train.steps=100',
+      'FILE: the config, for example configs/quickstart.py',
       flag_values=values,
       sys_argv=argv,
   )
@@ -230,7 +230,7 @@ def define_format(values, text):
 
   Args:
     values: where the flag goes.
-    text: of --help.
+    text: the flag's text in --help.
   """
   flags.DEFINE_enum(
       'format', 'text', ['text', 'json'], text, flag_values=values
@@ -242,8 +242,8 @@ def define_allow_download(values, flag):
   flags.DEFINE_boolean(
       'allow_download',
       False,
-      f'where there is no directory --{flag}=org/name, take the model of this '
-      'name from the Hugging Face Hub',
+      f'if the directory --{flag}=org/name does not exist, download the model '
+      'of this name from the Hugging Face Hub',
       flag_values=values,
   )
 
@@ -253,8 +253,8 @@ def define_program_cache(values):
   flags.DEFINE_string(
       'program_cache',
       None,
-      'DIR: where compiled programs are kept between '
-      'calls; off: nowhere [LOCOST_JAX_CACHE or ~/.cache/locost_jax]',
+      'DIR: where to keep compiled programs for later commands; off: nowhere '
+      '[LOCOST_JAX_CACHE or ~/.cache/locost_jax]',
       flag_values=values,
   )
 
@@ -264,13 +264,13 @@ def define_task(values):
   flags.DEFINE_string(
       'task',
       None,
-      'a task or mixture, instead of --config.data.task',
+      'a corpus or mixture; short for --config.data.task',
       flag_values=values,
   )
 
 
 def expect_flags_only(arguments):
-  """Raises an InputError for arguments that are no flags."""
+  """Raises an InputError for arguments that are not flags."""
   if arguments:
     raise InputError(
         f'{arguments[0]!r}: expected flags only; --help lists them'
@@ -278,18 +278,18 @@ def expect_flags_only(arguments):
 
 
 def get_config(values):
-  """Returns the config and what the command line set in it.
+  """Returns the config and the keys that the command line set.
 
   Returns:
     (ConfigDict, {'train.steps': 100, ...}).
 
   Raises:
-    InputError: there was no --config, it is no whole config, or a value of it
-      is out of its range.
+    InputError: --config is missing, the config lacks a section, or a value is
+      out of range.
   """
   if values.config is None:
     raise InputError(
-        '--config=FILE is missing: which config? For example '
+        '--config=FILE is missing: expected a config, for example '
         '--config=configs/quickstart.py'
     )
   missing = [name for name in ranges.SECTIONS if name not in values.config]
@@ -313,7 +313,7 @@ def load_config(path):
     path: FILE, or FILE:WORD for get_config(WORD).
 
   Raises:
-    InputError: no such file, or it fails; names the line.
+    InputError: the file does not exist, or fails; the message names the line.
   """
   path, _, word = path.partition(':')
   if not os.path.isfile(path):
@@ -329,7 +329,7 @@ def load_config(path):
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     config = module.get_config(*filter(None, [word]))
-  except Exception as error:  # whatever a user's Python file may raise
+  except Exception as error:  # a user's Python file may raise anything
     raise InputError(
         f'--config={path}: {_where(error, path)}'
         f'{type(error).__name__}: {error}'
@@ -343,7 +343,7 @@ def load_config(path):
 
 
 def _where(error, path):
-  """'line 12: ', the last line of `path` on the way to the error."""
+  """Returns 'line 12: ', the last line of `path` in the traceback, or ''."""
   line = getattr(error, 'lineno', None)
   traceback = error.__traceback__
   while traceback is not None:
@@ -366,7 +366,7 @@ def _config_path(argv):
 
 
 def config_items(config, prefix=''):
-  """Yields (dotted key, value) of a config, sections too."""
+  """Yields (dotted key, value) of a config, including its sections."""
   for key, value in config.items():
     yield prefix + key, value
     if isinstance(value, ConfigDict):

@@ -1,9 +1,10 @@
-"""Compiled programs kept between calls, in JAX's persistent cache.
+"""Keeps compiled programs for later commands, in JAX's persistent cache.
 
-JAX's own JAX_COMPILATION_CACHE_DIR wins; then come the directory that is asked
-for, LOCOST_JAX_CACHE, XDG_CACHE_HOME/locost_jax and ~/.cache/locost_jax. The
-programs lie in `xla` in there. A program's key holds the versions, the flags
-and the device, so nothing goes stale; the directory may be deleted at any time.
+The directory is the first of these that is set: JAX_COMPILATION_CACHE_DIR
+(JAX's own), --program_cache, LOCOST_JAX_CACHE, XDG_CACHE_HOME/locost_jax, and
+otherwise ~/.cache/locost_jax. The programs are in its subdirectory `xla`, except
+for JAX's own. A program's key contains versions, flags and device, so no entry
+becomes stale. The directory may be deleted at any time.
 """
 
 import os
@@ -16,13 +17,13 @@ OFF = 'off'
 
 
 def keep(directory=None):
-  """Lets JAX keep what it compiles from now on.
+  """Lets JAX keep the programs that it compiles from now on.
 
   Args:
-    directory: where; 'off': nowhere; None: the default.
+    directory: where to keep them; 'off': nowhere; None: the default.
 
   Returns:
-    The directory of the programs; None when none are kept, be it that the
+    The directory of the programs; None if they are not kept, also because the
     directory cannot be written.
   """
   if os.environ.get('JAX_COMPILATION_CACHE_DIR'):
@@ -45,7 +46,7 @@ def keep(directory=None):
   if not os.access(directory, os.W_OK | os.X_OK):
     return None
   jax.config.update('jax_compilation_cache_dir', directory)
-  # Also what compiles fast: a run has a hundred such programs.
+  # Also keep programs that compile fast: a run has a hundred of them.
   jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.0)
   jax.config.update('jax_persistent_cache_min_entry_size_bytes', -1)
   return directory

@@ -1,9 +1,9 @@
-"""Finds the configs that come with locost_jax, wherever a command is run.
+"""Finds the configs of the package from any working directory.
 
 `--config=configs/quickstart.py` is the file of that name in the working
-directory, or else the one that came with locost_jax; likewise for
-`from configs import default` in a config. In a checkout they lie next to
-locost_jax, in an installed wheel inside it.
+directory, or else the one in the package; likewise for `from configs import
+default` in a config. In a checkout the configs are next to locost_jax, in an
+installed wheel inside it.
 """
 
 import importlib.util
@@ -17,14 +17,14 @@ _PACKAGE = 'configs'
 
 
 def directory():
-  """Returns where the configs lie that came with locost_jax."""
+  """Returns the directory of the package's configs."""
   library = Path(__file__).parents[1]
   inside = library / _PACKAGE
   return inside if inside.is_dir() else library.parent / _PACKAGE
 
 
 def find(path):
-  """Returns the path of a config: in the working directory, or else ours.
+  """Returns the path of a config: in the working directory, or the package's.
 
   Args:
     path: FILE, or FILE:WORD.
@@ -37,7 +37,7 @@ def find(path):
 
 
 def resolve(argv):
-  """Returns a command line with the paths of `find` after --config."""
+  """Returns a command line in which --config has the path from `find`."""
   argv = list(argv)
   for i, word in enumerate(argv):
     if match := re.fullmatch(r'(--?config=)(.*)', word, re.DOTALL):
@@ -48,9 +48,9 @@ def resolve(argv):
 
 
 def make_importable():
-  """Lets `from configs import default` find ours, if no other one is there.
+  """Lets `from configs import default` find the package's, unless another does.
 
-  A `configs` of the user's keeps its own files.
+  A package `configs` of the user keeps its own files.
   """
   try:
     found = importlib.util.find_spec(f'{_PACKAGE}.default')

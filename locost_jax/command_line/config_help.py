@@ -1,11 +1,12 @@
 """--help=config: every key of a config, with its default and its meaning.
 
-The meanings are the comments of configs/default.py: those right above a key and
-the one behind it. The options of decoding have theirs in `decode_settings`, the
-ranges come from `values.ranges`.
+The meanings are the comments in configs/default.py, right above a key and
+behind it. Those of decoding options are in `decode_settings`; the ranges are in
+`values.ranges`.
 """
 
 import ast
+import functools
 import io
 import re
 import textwrap
@@ -20,7 +21,7 @@ from locost_jax.generation import decode_settings
 from locost_jax.values import kinds
 from locost_jax.values import ranges
 
-# Its comments say what the keys mean.
+# The config whose comments explain the keys.
 DEFAULT = 'configs/default.py'
 # A comment that refers to the same key of another model.
 _ELSEWHERE = re.compile('as (above|in LOCOST)')
@@ -32,8 +33,8 @@ def make(config, path, prefix=''):
 
   Args:
     config: the config whose values are shown.
-    path: its file.
-    prefix: only keys below this one, such as 'optim'; '': all.
+    path: the config's file.
+    prefix: show only keys below this one, for example 'optim'; '': all.
 
   Raises:
     InputError: no key begins with the prefix.
@@ -67,7 +68,7 @@ def make(config, path, prefix=''):
 
 
 def _place(key, places):
-  """Where a key stands in configs/default.py: its section, then itself."""
+  """Returns a sort key: the order of sections and keys in configs/default.py."""
   section, _, name = key.rpartition('.')
   model = section == 'model'
   return (
@@ -77,7 +78,7 @@ def _place(key, places):
 
 
 def _leaves(config, prefix=''):
-  """Yields (dotted key, value) of all keys that are no sections."""
+  """Yields (dotted key, value) of all keys that are not sections."""
   for key, value in config.items():
     if isinstance(value, ConfigDict):
       yield from _leaves(value, f'{prefix}{key}.')
@@ -92,7 +93,7 @@ def _prefixes(key):
 
 
 def _section(section, found):
-  """The heading of a section and the comment above it."""
+  """Returns the lines of a section's heading and the comment above it."""
   if not section:
     return []
   about = found.get(('get_config', section), '')
@@ -102,17 +103,17 @@ def _section(section, found):
 
 
 def _entry(key, value, meaning):
-  """The lines of a key."""
+  """Returns the lines of a key."""
   expected = _range(ranges.kind_of(key))
   if expected:
-    meaning = f'{meaning} ({expected})'
+    meaning = f'{meaning.removesuffix(".")} ({expected})'
   return [f'  --config.{key}={value!r}'] + textwrap.wrap(
       meaning, _WIDTH, initial_indent='      ', subsequent_indent='      '
   )
 
 
 def _range(kind):
-  """The range of a number in words; '' if any number will do."""
+  """Returns the range of a number in words; '' if every number is valid."""
   if isinstance(kind, kinds.Integer):
     if kind.most >= 10_000:
       return f'at least {kind.least}' if kind.least > 0 else ''
@@ -124,30 +125,55 @@ def _range(kind):
 
 
 def _meaning(key, config, found):
-  """The text of a key, or ''."""
+  """Returns the text of a key, or ''."""
   section, _, name = key.rpartition('.')
   if section == 'decode' and name in decode_settings.OPTIONS:
     return decode_settings.OPTIONS[name].metadata['text']
   if section != 'model':
     return found.get(('get_config', key), '')
-  functions = [config.model.name, *(function for function, _ in found)]
-  for function in functions:
+  own = _called(config.model.name, config_files.find(DEFAULT))
+  for function in [*own, *(function for function, _ in found)]:
     text = found.get((function, name), '')
     if text and not _ELSEWHERE.match(text):
       return text
   return ''
 
 
+@functools.cache
+def _called(name, path):
+  """Returns a model's function and all that it calls, the nearest first.
+
+  Args:
+    name: config.model.name; a model without a function is like 't5'.
+    path: configs/default.py.
+  """
+  with open(path, encoding='utf-8') as file:
+    tree = ast.parse(file.read())
+  calls = {
+      node.name: [
+          call.func.id
+          for call in ast.walk(node)
+          if isinstance(call, ast.Call) and isinstance(call.func, ast.Name)
+      ]
+      for node in tree.body
+      if isinstance(node, ast.FunctionDef)
+  }
+  found = [name if name in calls else 't5']
+  for function in found:  # grows in the loop
+    found += [call for call in calls.get(function, ()) if call in calls]
+  return found
+
+
 def comments(path):
   """Returns the comments of a config file.
 
   Args:
-    path: of the file, in which keys are keywords of `dict(...)` and sections
-      are assigned to `config.NAME`.
+    path: the file. Its keys are keywords of `dict(...)`, its sections are
+      assigned to `config.NAME`.
 
   Returns:
-    {(function, key): text}. The keys of get_config are dotted ('optim.name',
-    'optim' for what stands above a section), those of other functions are not.
+    {(function, key): text}. The keys of get_config are dotted ('optim.name';
+    'optim' for the comment above a section), those of other functions are not.
   """
   with open(path, encoding='utf-8') as file:
     source = file.read()
@@ -195,7 +221,7 @@ def comments(path):
 
 
 def _keys(node):
-  """The keys that a node of dict(key=...) or dict(**{'key': ...}) sets."""
+  """Returns the keys that a node of dict(key=...) or dict(**{...}) sets."""
   if isinstance(node, ast.keyword):
     return [node.arg] if node.arg else []
   if isinstance(node, ast.Dict):

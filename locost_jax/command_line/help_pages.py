@@ -1,7 +1,8 @@
 """--help of every command: its docstring, then its flags under headings.
 
-A flag stands under the same heading in all commands. The beginning of its text
-names its value: 'FILE: ...', or '<a|b>: ...' for a choice.
+A flag has the same heading in all commands. The beginning of its text names its
+value: 'FILE: ...', or '<a|b>: ...' for a choice, which absl adds. A text of
+several lines explains one choice per line after the first.
 """
 
 import re
@@ -69,7 +70,6 @@ GROUPS = {
         'temperature',
         'top_k',
         'top_p',
-        'seed',
     ),
     'Pages and parts of a document': (
         'pages',
@@ -82,6 +82,7 @@ GROUPS = {
         'summary_length',
     ),
     'Scores': ('protocol', 'metrics', 'correlation', 'verify'),
+    'Random numbers': ('seed',),
     'Metrics that use a model': (
         'model',
         'baseline',
@@ -110,6 +111,8 @@ GROUPS = {
     'Several hosts': ('coordinator', 'hosts', 'host'),
 }
 _COLUMN = 26  # where the texts begin
+# absl appends this to the text of a flag that may be repeated.
+_REPEAT = re.compile(r';\s+repeat this option to specify a list of values$')
 _CONFIG = """Config keys:
   --config.KEY=VALUE sets a key of the config; --help=config lists all keys,
   --help=config.optim those of a section."""
@@ -136,39 +139,47 @@ def make(doc, values):
 
 
 def _entry(name, flag, width):
-  """The lines of a flag: --NAME=VALUE and its text."""
-  text, shown = flag.help, f'--{name}'
+  """Returns the lines of a flag: --NAME=VALUE and its text."""
+  text, shown = _REPEAT.sub('', flag.help), f'--{name}'
   match = re.match(r'(?:\[=(\w+)\]|<(.*?)>|([A-Z]\S*)): ', text)
   if match:
     text = text[match.end() :]
     optional, choices, kind = match.groups()
     if choices and len(choices) > 24:
-      text, choices = f'{choices.replace("|", ", ")}: {text}', 'NAME'
+      if '\n' not in text:
+        text = f'{choices.replace("|", ", ")}: {text}'
+      choices = 'NAME'
     shown += f'[={optional}]' if optional else f'={choices or kind}'
   elif not flag.boolean:
     is_number = flag.flag_type() in ('int', 'float')
     shown += '=N' if is_number else '=NAME'
-  text += _default(flag)
-  if len(shown) > _COLUMN - 4:
-    first, indent = f'  {shown}', ' ' * _COLUMN
-    rest = textwrap.wrap(text, width - _COLUMN)
-    return [first, *(indent + line for line in rest)]
-  return textwrap.wrap(
-      text,
-      width,
-      initial_indent=f'  {shown}'.ljust(_COLUMN),
-      subsequent_indent=' ' * _COLUMN,
-      break_on_hyphens=False,
+  first, *choices = text.split('\n')
+  lines = textwrap.wrap(
+      first + _default(flag), width - _COLUMN, break_on_hyphens=False
   )
+  for choice in choices:
+    lines += textwrap.wrap(
+        choice,
+        width - _COLUMN,
+        subsequent_indent='  ',
+        break_on_hyphens=False,
+    )
+  indented = [' ' * _COLUMN + line for line in lines]
+  if len(shown) > _COLUMN - 4:
+    return [f'  {shown}', *indented]
+  return [f'  {shown}'.ljust(_COLUMN) + lines[0], *indented[1:]]
 
 
 def _default(flag):
-  """' [default]', or '' without one."""
+  """Returns ' [default]', or '' without one or if the flag's text has it."""
   default = flag.default
   if isinstance(default, ConfigDict):  # the file, not all its keys
     default = config_flags.get_config_filename(flag)
-  if default in (None, '', False) or flag.help.endswith(']'):
+  in_text = flag.help.partition('\n')[0].endswith(']')
+  if default in (None, '', False, []) or in_text:
     return ''
   if isinstance(default, (list, tuple)):
     default = ','.join(map(str, default))
+  if isinstance(default, float):
+    default = f'{default:g}'
   return f' [{default}]'

@@ -4,7 +4,10 @@ from absl import flags
 
 
 def define(values, name, default, text):
-  """Defines --NAME and --NAME=NUMBER; without the flag it is 0."""
+  """Defines --NAME, which means --NAME=default, and --NAME=NUMBER.
+
+  The value is 0 if the flag is not given.
+  """
   flags.DEFINE_flag(
       flags.Flag(
           _NumberParser(default),
@@ -19,7 +22,7 @@ def define(values, name, default, text):
 
 
 class _NumberParser(flags.ArgumentParser):
-  """--name, --noname or --name=NUMBER."""
+  """Parses --name (the default), --noname (0) and --name=NUMBER."""
 
   def __init__(self, default):
     super().__init__()

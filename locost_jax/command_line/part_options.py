@@ -1,11 +1,11 @@
-"""The flags of documents that are read part by part."""
+"""The flags for summarising a document part by part."""
 
 from absl import flags
 
 from locost_jax.errors import InputError
 
 FORMS = ('join', 'rank', 'hierarchical')
-# Flags that mean nothing if a document is read in parts.
+# Flags that cannot be used with --parts.
 _OF_WHOLE_DOCUMENTS = ('max_input_length', 'report')
 _HIERARCHICAL = 'hierarchical'
 
@@ -16,23 +16,24 @@ def define(values):
       'parts',
       None,
       FORMS,
-      'summarise a document part by part; a part is as many paragraphs as fit '
-      'into --part_length. join: print the summaries of all parts; rank: those '
-      'in which the model is most confident; hierarchical: summarise the '
-      'summaries again, until one is left [read it whole]',
+      'summarise a document part by part; a part has as many paragraphs as fit '
+      'into --part_length [the whole document at once]\n'
+      'join: print the summaries of all parts\n'
+      'rank: print those in which the model is most confident\n'
+      'hierarchical: summarise the summaries again, until one is left',
       flag_values=values,
   )
   flags.DEFINE_integer(
       'part_length',
       512,
-      '--parts: most tokens of a part',
+      '--parts: maximum length of a part in tokens',
       lower_bound=8,
       flag_values=values,
   )
   flags.DEFINE_integer(
       'summary_length',
       0,
-      '--parts: most tokens of the summary of all parts; 0: any number',
+      '--parts: maximum length of the whole summary in tokens; 0: no limit',
       lower_bound=0,
       flag_values=values,
   )
@@ -43,7 +44,7 @@ def check(values):
   if values.parts is None:
     for name in ('part_length', 'summary_length'):
       if values[name].present:
-        raise InputError(f'--{name} belongs to --parts')
+        raise InputError(f'--{name} needs --parts')
     return
   if values.parts == _HIERARCHICAL and values.report and values.output:
     raise InputError(
@@ -54,6 +55,6 @@ def check(values):
       continue
     if values[name].value is not None:
       raise InputError(
-          f'--{name} and --parts={values.parts}: expected one of them; parts '
-          'are all of a document, and have no page'
+          f'--{name} and --parts={values.parts}: expected one of them; --parts '
+          'reads the whole document and writes no page'
       )

@@ -1,18 +1,18 @@
-"""Draws pictures of a command's result, if matplotlib is installed."""
+"""Draws a picture of a command's result, if matplotlib is installed."""
 
 import sys
 
 
 def draw(function, result, path):
-  """Calls function(result, path), or says on stderr what it needs.
+  """Calls function(result, path); without matplotlib, prints how to install it.
 
   Args:
     function: draws a result into a PNG; imports matplotlib.
-    result: of the command.
-    path: of the PNG.
+    result: the command's result.
+    path: the PNG to write.
 
   Returns:
-    Whether there is a picture.
+    Whether the picture was drawn.
   """
   try:
     function(result, path)

@@ -1,7 +1,7 @@
-"""A line of progress on stderr, for work whose parts are counted.
+"""Shows the progress of counted work on stderr.
 
-On a terminal it is one line that is drawn over; elsewhere a line is printed now
-and then.
+On a terminal it is one line that is redrawn; elsewhere a new line is printed
+from time to time.
 """
 
 import collections
@@ -13,7 +13,7 @@ import time
 
 
 class Line:
-  """One line on a stream that is written anew as the work goes on."""
+  """One line on a stream that is redrawn as the work proceeds."""
 
   def __init__(
       self, stream=None, seconds=30.0, clock=time.monotonic, at_once=False
@@ -21,9 +21,9 @@ class Line:
     """Draws nothing yet.
 
     Args:
-      stream: where to; None: stderr.
-      seconds: between lines when the stream is no terminal.
-      clock: seconds since whenever.
+      stream: where to write; None: stderr.
+      seconds: time between lines if the stream is not a terminal.
+      clock: () -> time in seconds.
       at_once: print the first line without waiting.
     """
     self._stream = stream or sys.stderr
@@ -35,13 +35,14 @@ class Line:
     self._shown = -math.inf if self.live or at_once else clock()
 
   def show(self, parts, fraction=None, at=0, now=False):
-    """Writes the line, unless that was done a moment ago.
+    """Writes the line, unless the last one was written a moment ago.
 
     Args:
       parts: list of texts, shown side by side.
-      fraction: how much is done; None: no bar.
-      at: the part in front of which the bar is drawn, on a terminal with room.
-      now: however long ago it was.
+      fraction: the share of the work that is done; None: no bar.
+      at: index of the part before which the bar is drawn, on a terminal that is
+        wide enough.
+      now: write the line in any case.
     """
     if not now and self._clock() - self._shown < self._seconds:
       return
@@ -75,51 +76,50 @@ class Line:
       self.drawn = False
 
   def end(self):
-    """Leaves the line as it is; what follows begins a new one."""
+    """Keeps the line, and begins a new one."""
     if self.drawn:
       print(file=self._stream, flush=True)
       self.drawn = False
 
 
 class Progress:
-  """Shows how far the work is and how long the stage it is in still takes."""
+  """Shows the progress of a stage of the work and the time it still takes."""
 
   def __init__(self, stream=None, seconds=30.0, clock=time.monotonic):
     """Draws nothing yet; arguments as in `Line`."""
     self._line, self._clock = Line(stream, seconds, clock), clock
     self.note, self.wipe = self._line.note, self._line.wipe
     self._stage, self._head, self._done = '', '', 0
-    # (time, done) of the last calls: the first layer compiles, the others do
-    # not.
+    # (time, done) of the last calls only, because the first layer also compiles.
     self._window = collections.deque(maxlen=8)
 
   def head(self, text):
-    """Sets what stands before the stage: which document it is."""
+    """Sets the text before the stage: the name of the document."""
     self._head = text
 
   def show(self, stage, done, total):
     """Shows 'a.txt  encoding  ━━╌╌╌╌╌  4/12  1:02 left'.
 
     Args:
-      stage: such as 'encoding'; another one than before starts anew.
-      done: how many of its parts are done.
-      total: how many there are at most.
+      stage: for example 'encoding'; a new stage restarts the timing.
+      done: number of parts that are done.
+      total: largest number of parts.
     """
     if stage != self._stage or done < self._done:
       self._window.clear()
     self._stage, self._done = stage, done
     self._window.append((self._clock(), done))
     front = [self._head, stage] if self._head else [stage]
-    (then, few), (now, _) = self._window[0], self._window[-1]
+    (start, done_before), (now, _) = self._window[0], self._window[-1]
     parts = front + [f'{done}/{total}']
-    if few < done < total:
-      left = (total - done) * (now - then) / (done - few)
+    if done_before < done < total:
+      left = (total - done) * (now - start) / (done - done_before)
       parts.append(f'{duration(left)} left')
     self._line.show(parts, done / max(total, 1), len(front))
 
 
 def bar(fraction, width, done, left):
-  """A bar of `width` signs, those of the fraction `done`, the rest `left`."""
+  """Returns a bar of `width` characters: `done` for the fraction, then `left`."""
   full = int(min(max(fraction, 0), 1) * width)
   return done * full + left * (width - full)
 

@@ -1,4 +1,4 @@
-"""stdin, stdout and stderr that are closed, full, or without a reader."""
+"""Handles stdin, stdout and stderr that are closed or have no reader."""
 
 import contextlib
 import os
@@ -7,12 +7,12 @@ import sys
 
 
 def open_closed():
-  """Makes all three usable, so that no line lands where it does not belong.
+  """Opens closed streams on the null device, so that no output goes elsewhere.
 
-  A file that is opened while one of them is closed takes its number, and is
-  written by whoever writes to the stream; Python prints on stdout what is for a
-  stderr that is not there. `sys.stdout` stays None if it is closed. Characters
-  that a stream's encoding lacks are written as escapes.
+  A file opened while a stream is closed would get the stream's number, and the
+  stream's output. If stderr is closed, Python prints its output on stdout.
+  `sys.stdout` stays None if it is closed. Characters that a stream's encoding
+  lacks are written as escapes.
   """
   for number in range(3):
     try:
@@ -28,7 +28,7 @@ def open_closed():
 
 @contextlib.contextmanager
 def end_with_the_reader():
-  """Ends the program quietly, as SIGPIPE would, when `| head` has enough."""
+  """Ends the program quietly, as SIGPIPE would, when `| head` stops reading."""
   try:
     try:
       yield
@@ -47,7 +47,7 @@ def _flush():
 
 
 def _silence_broken():
-  """Drops what streams without a reader still hold; whether there is one."""
+  """Drops the buffers of streams without a reader; returns if there are any."""
   found = False
   for stream in sys.stdout, sys.stderr:
     if stream is not None and _has_no_reader(stream.fileno()):
@@ -58,5 +58,5 @@ def _silence_broken():
 
 def _has_no_reader(number):
   poll = select.poll()
-  poll.register(number, 0)  # errors are reported whatever is asked for
+  poll.register(number, 0)  # poll reports errors even for an empty mask
   return any(event & select.POLLERR for _, event in poll.poll(0))

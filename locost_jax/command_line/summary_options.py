@@ -1,15 +1,8 @@
-"""The flags of summarize: how summaries are written, and what is read."""
+"""The flags of summarize for reading documents and for decoding."""
 
 from absl import flags
 
 from locost_jax.generation import decode_settings
-
-# The options of decoding that are flags.
-_SETTINGS = {
-    name: field
-    for name, field in decode_settings.OPTIONS.items()
-    if field.metadata['is_flag']
-}
 
 # The options of decoding that are flags.
 SETTINGS = {
@@ -20,7 +13,7 @@ SETTINGS = {
 
 
 def define_decoding(values):
-  """Defines the options of decoding as flags; None: as trained."""
+  """Defines the options of decoding as flags; a flag not given is None."""
   for name, field in SETTINGS.items():
     text, least = field.metadata['text'], field.metadata['least']
     if field.metadata['choices']:
@@ -36,63 +29,65 @@ def define_decoding(values):
     else:
       flags.DEFINE_float(name, None, text, flag_values=values)
   flags.DEFINE_integer(
-      'seed', 0, 'of sampling', lower_bound=0, flag_values=values
+      'seed', 0, 'random seed of sampling', lower_bound=0, flag_values=values
   )
 
 
 def define_documents(values):
-  """Defines the flags of what is read of which documents."""
+  """Defines the flags for reading documents and questions."""
   flags.DEFINE_integer(
       'max_input_length',
       None,
-      'tokens read of a document [all of them]',
+      'read only the first N tokens of a document [all]',
       lower_bound=2,
       flag_values=values,
   )
   flags.DEFINE_multi_string(
       'query',
       None,
-      'TEXT: a question about each document, which stands in front of it; '
-      'several --query ask several questions, and the document is read for each',
+      'TEXT: a question about each document; repeat the flag to ask several, '
+      'each of which is answered from the whole document',
       flag_values=values,
   )
   flags.DEFINE_string(
       'query_field',
       'query',
-      'of JSONL rows: where their question is; `queries` is a list of several',
+      'FIELD: of a JSONL row, the field with the question; the field `queries` '
+      'may have a list of questions',
       flag_values=values,
   )
   flags.DEFINE_boolean(
       'ask_anyway',
       False,
-      'ask a model that was trained without queries',
+      'accept questions even if the model was trained without them',
       flag_values=values,
   )
   flags.DEFINE_string(
       'input_field',
       'document',
-      'of JSONL rows: where the document is',
+      'FIELD: of a JSONL row, the field with the document',
       flag_values=values,
   )
   flags.DEFINE_string(
       'reference_field',
       None,
-      'of JSONL rows: where the right summary is, or a list of all that are '
-      'right; kept in the JSON rows, so that locost_jax.score can read them',
+      'FIELD: of a JSONL row, the field with the reference summary, or with a '
+      'list of references; copied to the output, so that locost_jax.score can '
+      'score the summaries',
       flag_values=values,
   )
   flags.DEFINE_integer(
       'max_document_bytes',
       None,
-      'most bytes of a document: of a file, of what a compressed file or a book '
-      'unpacks to, of a row [1 GiB, or an eighth of the free memory]',
+      'largest document in bytes: a file, after decompression, or a JSONL row '
+      '[1 GiB, or an eighth of the free memory if that is less]',
       lower_bound=1,
       flag_values=values,
   )
 
 
 def define_pages(values, forms):
-  """Defines how documents are cut into pages as flags; None: as trained.
+  """Defines the flags for splitting documents; a flag not given is None.
 
   Args:
     values: where the flags go.
@@ -102,20 +97,26 @@ def define_pages(values, forms):
       'pages',
       None,
       forms,
-      'of a model that reads pages: sentences in order (spatial), the sections '
-      'of a JSONL row (discourse), its documents (document); of one that reads '
-      'chunks: cut wherever one is full (chunks), or between sentences '
-      '(sentence_chunks) [as trained]',
+      'how to split a document into pages or chunks [as trained]\n'
+      'spatial: pages of consecutive sentences\n'
+      'discourse: a page for each section of a JSONL row\n'
+      'document: a page for each document of a JSONL row\n'
+      'chunks: chunks of --page_length tokens\n'
+      'sentence_chunks: chunks of whole sentences',
       flag_values=values,
   )
   for name, least, text in (
-      ('num_pages', 1, 'most pages of a document [as trained]'),
-      ('page_length', 3, 'most tokens of a page or chunk [as trained]'),
+      ('num_pages', 1, 'maximum number of pages of a document [as trained]'),
+      (
+          'page_length',
+          3,
+          'maximum length of a page or chunk in tokens [as trained]',
+      ),
       (
           'document_length',
           0,
-          "tokens of a document that 'spatial' pages are made of; 0: all [as "
-          'trained]',
+          '--pages=spatial: split only the first N tokens of a document; '
+          '0: all [as trained]',
       ),
   ):
     flags.DEFINE_integer(
@@ -124,6 +125,7 @@ def define_pages(values, forms):
   flags.DEFINE_string(
       'empty_page',
       None,
-      'text of a page without any; empty: the page is left out [as trained]',
+      'TEXT: the text of a page that has none; an empty TEXT leaves the page '
+      'out [as trained]',
       flag_values=values,
   )

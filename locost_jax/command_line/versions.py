@@ -4,10 +4,10 @@ import importlib.metadata
 
 
 def installed(names):
-  """{name: version} of the packages that are installed.
+  """Returns {name: version} of the packages that are installed.
 
   Args:
-    names: of packages, as pip has them.
+    names: package names, as for pip.
   """
   found = {}
   for name in names:

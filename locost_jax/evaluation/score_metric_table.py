@@ -66,16 +66,14 @@ METRICS = {
     for entry in (
         ROUGE,
         from_metric(
-            ngrams.NOVELTY, '% of n-grams that the document lacks', [_WORDS]
+            ngrams.NOVELTY, '% of n-grams not in the document', [_WORDS]
         ),
         from_metric(
             fragments.FRAGMENTS,
             'extractive fragments (Grusky et al. 2018)',
             [_WORDS],
         ),
-        from_metric(
-            ngrams.REPETITION, '% of n-grams that are repeated', [_WORDS]
-        ),
+        from_metric(ngrams.REPETITION, '% of repeated n-grams', [_WORDS]),
         from_metric(
             lengths.LENGTH,
             'words, and words / words of the reference',
@@ -84,18 +82,18 @@ METRICS = {
         ),
         from_metric(
             entities.ENTITIES,
-            '% of numbers and names in the document',
+            '% of numbers and names that are also in the document',
             ['rules:1'],
         ),
         score_metric.ScoreMetric(
             'bounds',
-            'ROUGE of lead, best constant and extractive oracle',
+            'ROUGE of lead, best constant summary and extractive oracle',
             bounds.run,
             (score_metric.DOCUMENT,),
         ),
         from_metric(
             answers.ANSWERS,
-            "exact match and F1 of answers, SCROLLS'",
+            'exact match and F1 of answers (SCROLLS)',
             ['scrolls|agg:max'],
             0,
         ),

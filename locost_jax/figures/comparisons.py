@@ -1,4 +1,4 @@
-"""Pictures that compare models by points: score against memory and length.
+"""Pictures of models as points: score against memory, length and examples.
 
 Points are dicts of `points.read`. Each data set has a panel, each model a
 colour and a marker.
@@ -18,13 +18,13 @@ _LARGEST = 900  # area of the largest circle, in square points
 
 
 def draw_memory(points):
-  """Draws score against inference memory (LOCOST's figure 1).
+  """Draws score against inference memory (LOCOST, figure 1).
 
   The area of a circle is proportional to the memory of training, if a point has
-  one; the smallest circle stays visible.
+  train_memory; the smallest circle stays visible.
 
   Args:
-    points: list of dicts, MEMORY with bytes, and train_memory in bytes.
+    points: list of dicts with MEMORY and optionally train_memory, in bytes.
 
   Returns:
     The matplotlib Figure.
@@ -63,10 +63,11 @@ def draw_memory(points):
 
 
 def draw_lengths(points):
-  """Draws score against the input length of training (LOCOST's figure 5).
+  """Draws score against the input length of training (LOCOST, figure 5).
 
   Args:
-    points: list of dicts, LENGTH; with low and high where known.
+    points: list of dicts with LENGTH, and optionally low and high, the ends of
+      the score's interval.
 
   Returns:
     The matplotlib Figure.
@@ -102,10 +103,13 @@ def draw_lengths(points):
 
 
 def spreads(points):
-  """Returns {model: (examples, means, deviations)} of points, EXAMPLES.
+  """Returns {model: (examples, means, deviations)}, lists sorted by examples.
 
-  Points of one model and number of examples are seeds; their deviation is that
-  of the sample, 0 for a single one. Three lists a model, ascending in examples.
+  Points with the same model and number of examples are seeds of one experiment.
+  Their deviation is the sample standard deviation, 0 for a single seed.
+
+  Args:
+    points: list of dicts with EXAMPLES.
   """
   found = {}
   for (model,), own in points_lib.group(points, 'model').items():
@@ -119,11 +123,13 @@ def spreads(points):
 
 
 def draw_examples(points):
-  """Draws score against training examples, over seeds (SimCAS's figure 4).
+  """Draws score against training examples, over seeds (SimCAS, figure 4).
+
+  Points with the same model and number of examples are seeds: the picture shows
+  their mean and one standard deviation to each side.
 
   Args:
-    points: list of dicts, EXAMPLES; several of one model and number of examples
-      are seeds: the mean is drawn, and one standard deviation to each side.
+    points: list of dicts with EXAMPLES.
 
   Returns:
     The matplotlib Figure.
@@ -162,7 +168,7 @@ def _make_panels(points, height):
 
   Args:
     points: list of dicts.
-    height: of a panel, in inches.
+    height: height of a panel in inches.
 
   Returns:
     (Figure, list of Axes, list of (Axes, the points of its data set)).

@@ -1,4 +1,4 @@
-"""Memory and throughput against length (LOCOST's figure 4), from `bench`."""
+"""Memory and throughput against length (LOCOST, figure 4), from `bench`."""
 
 from locost_jax.errors import InputError
 from locost_jax.figures import style
@@ -13,23 +13,23 @@ def read(results):
   """Returns memory and speed of the models in results of `bench`.
 
   Args:
-    results: list of (name, result as JSON has it).
+    results: list of (name, result): the JSON object that `bench` wrote.
 
   Returns:
     {command: {model: [(length, bytes, samples/s), ...]}}; bytes or samples/s
-    are None where a run was out of memory or has no such number.
+    are None if a run was out of memory or the result has no such number.
 
   Raises:
-    InputError: a result of another command, or none.
+    InputError: not a result of `bench encode` or `bench train`.
   """
   found = {}
   for name, result in results:
     command, points = result.get('command'), []
-    if command in list(_TITLES):  # also what cannot be hashed
+    if command in list(_TITLES):  # a list, because JSON may not be hashable
       try:
         points = list(_points(result))
       except (KeyError, TypeError, AttributeError):
-        pass  # anybody may have written it
+        pass  # not written by `bench`
     if not points:
       raise InputError(
           f'{name}: expected a result of `bench encode` or `bench train`'
@@ -56,7 +56,7 @@ def _peak(row):
 
 
 def _alone(result):
-  """Yields the rows of `bench train` without --against as of a comparison."""
+  """Yields the rows of `bench train` without --against, like a comparison's."""
   batch = result.get('settings', {}).get('batch_size', 1)
   for row in result['rows'] if result['command'] == 'train' else ():
     seconds = row.get('seconds', {}).get('step none')
@@ -68,13 +68,13 @@ def _alone(result):
 
 
 def draw(costs):
-  """Draws memory and throughput against length (LOCOST's figure 4).
+  """Draws memory and throughput against length (LOCOST, figure 4).
 
-  A cross stands at a length that a model had too little memory for, as high as
-  its last value.
+  A cross marks a length at which a model was out of memory, at the height of
+  the model's last value.
 
   Args:
-    costs: of `read`.
+    costs: the result of `read`.
 
   Returns:
     The matplotlib Figure.
@@ -115,12 +115,12 @@ def draw(costs):
 
 
 def _scale_values(axis, values, ticks_on=None):
-  """Makes the vertical axis logarithmic where the values span powers.
+  """Makes the vertical axis logarithmic if the values span a factor above 8.
 
   Args:
     axis: an Axes.
-    values: drawn on it.
-    ticks_on: `style.bytes_on`; None: they are plain numbers.
+    values: the values drawn on it.
+    ticks_on: `style.bytes_on`; None: the values are plain numbers.
   """
   spans = bool(values) and max(values) > 8 * min(values)
   if spans:

@@ -10,22 +10,22 @@ KEYS = ('train/loss', 'eval/*/loss', 'eval/*/rouge_mean')
 
 
 def matches(key, patterns=KEYS):
-  """Whether a number's name is one of some shell patterns."""
+  """Returns whether a number's name matches one of the shell patterns."""
   return any(fnmatch.fnmatchcase(key, pattern) for pattern in patterns)
 
 
 def choose_keys(paths, patterns=KEYS):
-  """Returns which numbers of the runs are drawn.
+  """Returns the names of the numbers to draw.
 
   Args:
-    paths: of metrics.jsonl.
-    patterns: names of numbers, or shell patterns of them.
+    paths: metrics.jsonl of each run.
+    patterns: names of numbers, or shell patterns.
 
   Returns:
-    List of names, those of a pattern in alphabetical order, each once.
+    List of names without duplicates; the matches of a pattern are sorted.
 
   Raises:
-    InputError: no such file, or no number of that name.
+    InputError: a file does not exist, or no name matches.
   """
   known = sorted({key for path in paths for key in metrics_log.keys(path)})
   chosen = dict.fromkeys(
@@ -34,13 +34,13 @@ def choose_keys(paths, patterns=KEYS):
   if not chosen:
     raise InputError(
         f'--keys={",".join(patterns)}: no such number; expected some of '
-        f'{", ".join(known) or "those of a run, but it has logged none"}'
+        f'{", ".join(known) or "a number of the run, but it logged nothing"}'
     )
   return list(chosen)
 
 
 def draw(runs, patterns=KEYS):
-  """Draws each number in a panel, each run as a line.
+  """Draws a panel for each number, with a line for each run.
 
   Args:
     runs: list of (name, path of metrics.jsonl).

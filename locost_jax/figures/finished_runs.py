@@ -19,11 +19,11 @@ class Run(NamedTuple):
   """A run of `main`.
 
   Attributes:
-    name: short, for legends.
+    name: short name for legends.
     workdir: WORKDIR.
-    home: where its checkpoints are: WORKDIR, or its last finished phase.
-    step: of its best checkpoint.
-    config: nested dicts.
+    home: directory of the checkpoints: WORKDIR, or its last finished phase.
+    step: step of the best checkpoint.
+    config: the config as nested dicts.
   """
 
   name: str
@@ -37,13 +37,13 @@ class Scored(NamedTuple):
   """The predictions of a run and their scores.
 
   Attributes:
-    path: of the predictions.
+    path: file of the predictions.
     split: 'test' or 'validation'.
-    task: its name.
-    rows: dicts, as `main` wrote them.
+    task: name of the task.
+    rows: list of dicts, as `main` wrote them.
     pairs: list of `predictions.Pair`.
-    scores: of each pair, {kind of ROUGE: F1 x 100}.
-    summary: of `scoring.summarize`.
+    scores: for each pair {kind of ROUGE: F1 x 100}.
+    summary: the result of `scoring.summarize`.
   """
 
   path: Path
@@ -59,7 +59,7 @@ def find_run(directory):
   """Returns the Run of a WORKDIR.
 
   Raises:
-    InputError: no run wrote the directory, or it has no checkpoint.
+    InputError: the directory is not that of a run, or has no checkpoint.
   """
   if not os.path.isdir(directory):
     raise InputError(f'{directory}: no such directory; expected a WORKDIR')
@@ -76,7 +76,7 @@ def find_run(directory):
 
 
 def find_runs(directories):
-  """Returns the Runs of WORKDIRs, each with a name of its own."""
+  """Returns the Runs of WORKDIRs, with unique names."""
   runs = [find_run(directory) for directory in directories]
   names = [run.name for run in runs]
   return [
@@ -100,11 +100,11 @@ def find_predictions(run, split=''):
 
   Args:
     run: a Run.
-    split: 'test' or 'validation'; '': test where there is one.
+    split: 'test' or 'validation'; '': test, or validation if there is no test.
 
   Returns:
-    List of (path, task, split, step), a task each; of the best checkpoint where
-    it was evaluated, otherwise of the latest step; empty if missing.
+    List of (path, task, split, step), one per task. They are of the best
+    checkpoint if it was evaluated, otherwise of the latest evaluated step.
   """
   found = {}
   for path in sorted((run.home / 'predictions').glob('*.jsonl')):
@@ -118,7 +118,7 @@ def find_predictions(run, split=''):
 
 
 def score(run, split='', protocol='locost', processes=1, show=None):
-  """Scores the predictions of a run, each task by itself.
+  """Scores the predictions of a run, each task separately.
 
   Args:
     run: a Run.

@@ -1,13 +1,13 @@
-"""LOCOST's kernels and how far they look (figures 3, 6 and 7; section 4.1).
+"""LOCOST's kernels and their context (figures 3, 6 and 7; section 4.1).
 
-The weight of a token at distance l is |K[l]|, K of `ops.ssm.kernel`. Two
-measures say how far a channel looks:
+A channel weighs a token at distance l by |K[l]|, with K of `ops.ssm.kernel`.
+Two measures say how far a channel looks:
 
-- its effective context: the lags that hold 95% of sum_l |K[l]|
+- the effective context: the number of first lags with 95% of sum_l |K[l]|
   (`ops.ssm.context_range`);
 - the bound of section 4.1, |dy_j / du_(j-l)| <= rho(A)^l |c^T b|: the distance
-  at which rho(A)^l has fallen to 5%, rho(A) = max_n |z_n| being the spectral
-  radius. The slowest state decides it, however little it weighs.
+  at which rho(A)^l falls to 5%, with the spectral radius rho(A) = max_n |z_n|.
+  The slowest state alone decides it, even if its weight is small.
 
 Axes: C directions (0: the tokens before, 1: those after), D channels, L lags.
 """
@@ -25,7 +25,7 @@ from locost_jax.ops import ssm
 from locost_jax.ops import ssm_kernel
 
 DIRECTIONS = ('tokens before', 'tokens after')
-SHARE = 0.95  # of a kernel's weight lies in its effective context
+SHARE = 0.95  # of a kernel's weight is in its effective context
 _COLORS = style.BEFORE, style.AFTER
 
 
@@ -42,7 +42,7 @@ def of_layers(summarizer, length):
   """Yields the kernels of each layer of a LOCOST.
 
   Args:
-    summarizer: of `locost_jax.load`.
+    summarizer: the result of `locost_jax.load`.
     length: L.
 
   Yields:
@@ -50,7 +50,7 @@ def of_layers(summarizer, length):
     the top of this module.
 
   Raises:
-    InputError: the model has no such kernels.
+    InputError: the model is not a LOCOST.
   """
   config = summarizer.config
   if not isinstance(config, locost.LocostConfig):
@@ -77,8 +77,7 @@ def contexts(summarizer, length):
   """Returns the effective context of every channel and its bound, in tokens.
 
   Args:
-    summarizer, length: see `of_layers`; what lies beyond `length` does not
-      count.
+    summarizer, length: see `of_layers`; lags beyond `length` do not count.
 
   Returns:
     (effective contexts int [layers, C, D], bounds float of the same shape).
@@ -111,24 +110,24 @@ def decay(kernel):
 def draw_kernels(summarizer, length=2048, channel=0):
   """Draws the kernels of one channel in every layer (figures 3 and 6).
 
-  The weight |K| of one channel, its largest value 1, and bars: its mean in bins
-  of distances, the decay.
+  The line is the weight |K|, scaled so that its largest value is 1. The bars
+  show its decay: the mean in bins of distances.
 
   Args:
-    summarizer: of `locost_jax.load`.
+    summarizer: the result of `locost_jax.load`.
     length: L.
-    channel: which of the D; the paper shows the first.
+    channel: index of the channel; the paper shows the first.
 
   Returns:
     The matplotlib Figure.
 
   Raises:
-    InputError: no LOCOST, or no such channel.
+    InputError: the model is not a LOCOST, or has no such channel.
   """
   if channel >= summarizer.config.d_model:
     raise InputError(
-        f'--channel={channel}: the model has {summarizer.config.d_model}, '
-        'counted from 0'
+        f'--channel={channel}: expected a channel from 0 to '
+        f'{summarizer.config.d_model - 1}'
     )
   found = [kernels[:, channel] for kernels, _ in of_layers(summarizer, length)]
   columns = min(4, len(found))
@@ -176,8 +175,7 @@ def _draw_kernel(axis, kernel, sign, color, name):
 def draw_map(summarizer, length=2048):
   """Draws |K| of all channels, layers and directions (figure 7).
 
-  Channels are sorted by their effective context, so that a layer's scales can
-  be read off.
+  Channels are sorted by effective context, which shows a layer's time scales.
 
   Args:
     summarizer, length: see `of_layers`.
@@ -234,16 +232,16 @@ def binned(kernels, edges):
 
   Args:
     kernels: [D, L].
-    edges: distances, counted from 1, ascending; the last is L + 1.
+    edges: ascending distances, counted from 1; the last is L + 1.
   """
   return np.maximum.reduceat(np.abs(kernels), edges[:-1] - 1, axis=1)
 
 
 def draw_contexts(runs, length=2048):
-  """Draws how far each channel looks, layer by layer (section 4.1).
+  """Draws how far the channels of each layer look (section 4.1).
 
-  A point is a channel's effective context, a bar their median, a diamond the
-  median of the bound.
+  A point is the effective context of a channel, a bar the median of the points,
+  a diamond the median of the bound.
 
   Args:
     runs: list of (name, summarizer).

@@ -1,8 +1,8 @@
 """Pictures of one document as a model reads it.
 
-PageSum's figure 3: the weight of each page for each word. SimCAS's figure 6:
-the attention of each token of a summary over the document, and figure 8: how
-alike the chunks' start states are.
+PageSum's figure 3 shows the weight of each page for each word. SimCAS's figure
+6 shows the attention of each token of a summary over the document, its figure 8
+the similarity of the chunks' start states.
 """
 
 import numpy as np
@@ -16,20 +16,23 @@ from locost_jax.summarizing import page_weights
 from locost_jax.summarizing import selected_tokens
 from locost_jax.summarizing import texts
 
-COLUMNS = 240  # of the document, in the picture of attention
+COLUMNS = 240  # of the picture of attention, each a part of the document
 
 
 def write_summary(summarizer, text, summary=None):
   """Returns the tokens of a summary of a document.
 
   Args:
-    summarizer: of `locost_jax.load`, with a vocabulary.
+    summarizer: the result of `locost_jax.load`, with a vocabulary.
     text: the document, see `summarizing.texts`.
-    summary: a text that takes the place of what the model writes; the paper's
-      figures decode the reference.
+    summary: the summary; None: the model writes one. The papers' figures use
+      the reference.
 
   Returns:
-    List of ids, without start.
+    List of ids, without the start token.
+
+  Raises:
+    InputError: the model has no vocabulary.
   """
   if summarizer.vocabulary is None:
     raise InputError('this model has no vocabulary: it cannot read a text')
@@ -59,10 +62,10 @@ def weights_of_pages(summarizer, text, summary=None):
 
 
 def draw_pages(words, weights):
-  """Draws the weight of each page for each word (PageSum's figure 3).
+  """Draws the weight of each page for each word (PageSum, figure 3).
 
   Args:
-    words: list of str; fewer than 60 are written below.
+    words: list of str; if fewer than 60, they label the axis.
     weights: float [words, pages].
 
   Returns:
@@ -94,16 +97,17 @@ def draw_pages(words, weights):
 def attention(summarizer, text, summary=None):
   """Returns the attention of each token of a summary over a document.
 
-  The mean of all heads and layers of the decoder (SimCAS, figure 6). Marks and
-  padding, and SimCAS's vector in front, are left out.
+  The attention is the mean of all heads and layers of the decoder (SimCAS,
+  figure 6). Marks, padding and SimCAS's first vector are left out.
 
   Args:
     summarizer, text, summary: see `write_summary`.
 
   Returns:
-    (list of the tokens' texts, float [T, columns], float [columns] or None):
-    the document from left to right in at most COLUMNS columns of as many
-    tokens, and the share of each that was selected.
+    (list of the tokens' texts, attention float [T, columns], selected float
+    [columns] or None). The columns are at most COLUMNS parts of the document
+    with equal numbers of tokens; `selected` is the share of a part's tokens
+    that the model selected.
   """
   tokens = write_summary(summarizer, text, summary)
   document = texts.text_of(text, summarizer.pages)
@@ -137,12 +141,12 @@ def attention(summarizer, text, summary=None):
 
 
 def draw_attention(tokens, mass, selected=None):
-  """Draws attention over a document, token by token (SimCAS's figure 6).
+  """Draws the attention of each token over a document (SimCAS, figure 6).
 
   Args:
     tokens: list of T texts.
     mass: float [T, columns].
-    selected: float [columns], drawn below; None: the model selects none.
+    selected: float [columns], drawn below; None: the model selects no tokens.
 
   Returns:
     The matplotlib Figure.
@@ -182,19 +186,19 @@ def draw_attention(tokens, mass, selected=None):
 
 
 def draw_start_states(summarizer, text):
-  """Draws how alike the chunks' start states are (SimCAS's figure 8).
+  """Draws the similarity of the chunks' start states (SimCAS, figure 8).
 
-  The upper row has their cosines, the lower `start_states.similarities`.
+  The upper row shows their cosines, the lower `start_states.similarities`.
 
   Args:
-    summarizer: of `locost_jax.load`.
+    summarizer: the result of `locost_jax.load`.
     text: the document.
 
   Returns:
     The matplotlib Figure.
 
   Raises:
-    InputError: the model is no SimCAS.
+    InputError: the model is not a SimCAS.
   """
   if not hasattr(summarizer.config, 'align') or summarizer.pages is None:
     raise InputError('this model has no chunks: expected a SimCAS')

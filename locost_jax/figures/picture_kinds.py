@@ -1,7 +1,7 @@
-"""The kinds of pictures that `plot` draws: what each reads, and its function.
+"""The kinds of pictures that `plot` draws, with their inputs and functions.
 
-A kind's function takes the inputs as they stand on the command line and the
-command's options, and returns a matplotlib Figure.
+A kind's function takes the inputs of the command line and the command's
+options, and returns a matplotlib Figure.
 """
 
 import os
@@ -25,12 +25,12 @@ from locost_jax.figures import time_scales
 from locost_jax.summarizing import documents
 from locost_jax.summarizing import pretrained
 
-_MANY = 1000  # inputs of a picture at most
-_MOST_BYTES = 1 << 28  # of a JSON file
+_MANY = 1000  # largest number of inputs of a picture
+_MOST_BYTES = 1 << 28  # largest JSON file
 
 
 class Options(NamedTuple):
-  """The values of `plot`'s flags, see there."""
+  """The values of the flags of `plot`."""
 
   keys: tuple = curves.KEYS
   channel: int = 0
@@ -43,13 +43,13 @@ class Kind(NamedTuple):
   """A kind of picture.
 
   Attributes:
-    what: it shows, in one line.
-    inputs: as --help writes them.
-    least, most: how many inputs it takes.
+    description: shown by --help.
+    inputs: the inputs as --help shows them.
+    least, most: smallest and largest number of inputs.
     draw: (inputs, Options) -> Figure.
   """
 
-  what: str
+  description: str
   inputs: str
   least: int
   most: int
@@ -74,13 +74,12 @@ def draw(name, inputs, options=Options()):
   """Returns the Figure of a kind.
 
   Args:
-    name: of a Kind.
+    name: the name of a Kind.
     inputs: list of paths.
     options: an Options.
 
   Raises:
-    InputError: no such kind, too few or too many inputs, or one that cannot be
-      read.
+    InputError: unknown kind, too few or too many inputs, or an unreadable one.
   """
   kind = find(name)
   if not kind.least <= len(inputs) <= kind.most:
@@ -95,7 +94,8 @@ def describe():
   """Returns a paragraph for each kind, for --help."""
   indents = dict(initial_indent=' ' * 6, subsequent_indent=' ' * 6)
   return '\n'.join(
-      f'  {name} {kind.inputs}\n' + textwrap.fill(kind.what, 80, **indents)
+      f'  {name} {kind.inputs}\n'
+      + textwrap.fill(kind.description, 80, **indents)
       for name, kind in KINDS.items()
   )
 
@@ -210,7 +210,11 @@ def _interdependent(inputs, options):
 
 
 def _document(inputs):
-  """Returns (summarizer, document, summary or None) of WORKDIR and files."""
+  """Reads WORKDIR, DOCUMENT and SUMMARY.
+
+  Returns:
+    (summarizer, document, summary or None).
+  """
   directory, document, *summary = inputs
   found = _read_one(document)
   text = found.text if found.as_read is None else found.as_read
@@ -219,7 +223,7 @@ def _document(inputs):
 
 
 def _read_one(path):
-  """Returns the Document of a file that holds exactly one."""
+  """Returns the Document of a file; it must have exactly one."""
   problems = []
   found, _ = documents.read([path], report=problems.append)
   if problems:
@@ -273,15 +277,15 @@ KINDS = {
         _kernel_map,
     ),
     'context': Kind(
-        'how far each channel looks (LOCOST, section 4.1; --length)',
+        'effective context of each channel (LOCOST, section 4.1; --length)',
         'WORKDIR ...',
         1,
         _MANY,
         _context,
     ),
     'time_scales': Kind(
-        'kernels before training, of these runs or of the two ranges of '
-        'docs/time_scales.md',
+        'kernels before training: of these runs, or for the two ranges of dt '
+        'in docs/time_scales.md',
         '[WORKDIR ...]',
         0,
         _MANY,
@@ -317,14 +321,14 @@ KINDS = {
         _page_weights,
     ),
     'similarity': Kind(
-        'how alike sentences are, by their distance (PageSum, figure 1)',
+        'similarity of sentences by their distance (PageSum, figure 1)',
         'ROWS.jsonl ...',
         1,
         _MANY,
         _similarity,
     ),
     'interdependent': Kind(
-        'how far apart fused sentences stand (PageSum, figure 4)',
+        'distances of sentences that a summary fuses (PageSum, figure 4)',
         'TASK.json ...',
         1,
         _MANY,
@@ -353,7 +357,7 @@ KINDS = {
         _low_resource,
     ),
     'attention': Kind(
-        'attention over the document, and what is selected of it (SimCAS, '
+        'attention over the document, and the selected tokens (SimCAS, '
         'figure 6)',
         _WRITTEN,
         2,
@@ -361,7 +365,7 @@ KINDS = {
         _attention,
     ),
     'start_states': Kind(
-        "how alike the chunks' start states are (SimCAS, figure 8)",
+        "similarity of the chunks' start states (SimCAS, figure 8)",
         _TEXT,
         2,
         2,

@@ -1,12 +1,12 @@
-"""Reads the points of a picture that compares models: JSON Lines, or runs.
+"""Reads the points of a picture that compares models, from JSON lines or runs.
 
-A row of a file is a point: texts and numbers of the names that the picture
-asks for (docs/pictures.md). A WORKDIR stands for one row for each of its tasks:
+A row of a file is a point with the fields that the picture needs
+(docs/pictures.md). A WORKDIR gives a row for each of its tasks:
 
   model     config.model.name
   data      the task
   length    config.data.max_input_length
-  examples  config.data.train_examples, where it is not 0, all of them
+  examples  config.data.train_examples; missing if it is 0, all examples
   score     ROUGE of the best checkpoint's predictions, with low and high, the
             ends of its interval
 """
@@ -35,17 +35,17 @@ def read(paths, needed, split='', protocol='locost'):
   """Reads points.
 
   Args:
-    paths: of JSONL files or WORKDIRs.
-    needed: names that each point must have.
+    paths: JSONL files or WORKDIRs.
+    needed: fields that each point must have.
     split, protocol: see `finished_runs.score`, for WORKDIRs.
 
   Returns:
-    List of dicts with `needed` and the others of NUMBERS and TEXTS that a row
-    has; `data` is '' where it has none.
+    List of dicts with `needed` and the other fields of NUMBERS and TEXTS that a
+    row has; `data` is '' if the row lacks it.
 
   Raises:
-    InputError: a file cannot be read, has no rows, or a row lacks a name or has
-      a value of another kind; a WORKDIR without predictions.
+    InputError: a file cannot be read or has no rows, a row lacks a field or has
+      a value of the wrong type, or a WORKDIR has no predictions.
   """
   found = []
   for path in paths:
@@ -98,13 +98,13 @@ def of_run(path, split='', protocol='locost'):
     raise InputError(
         f'{path}: has no predictions'
         + (f' of the {split} split' if split else '')
-        + '; expected a WORKDIR that main --evaluate has evaluated'
+        + '; run main --evaluate on it first'
     )
   return points
 
 
 def group(points, *names):
-  """Returns {values of these names: points}, in the order of the points."""
+  """Returns {values of these fields: points}, in the order of the points."""
   found = {}
   for point in points:
     found.setdefault(tuple(point[name] for name in names), []).append(point)

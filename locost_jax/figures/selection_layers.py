@@ -1,7 +1,7 @@
-"""Pictures of SimCAS's selection: its paper's figures 2 and 8.
+"""Pictures of SimCAS's selection (figures 2 and 8 of its paper).
 
-The numbers come from what commands write: metrics.jsonl of a run, and the rows
-of `summarize --format=json`; the start states from `models.start_states`.
+The numbers come from the metrics.jsonl of a run and from the rows of `summarize
+--format=json`; the start states come from `models.start_states`.
 """
 
 import numpy as np
@@ -27,7 +27,7 @@ def draw_training(metrics, limit=None):
 
   Raises:
     ImportError: matplotlib is not installed.
-    InputError: no such file, or a run that trained no selector.
+    InputError: the file does not exist, or the run trained no selector.
   """
   # Both are 0 until the selector's first turn.
   selected, reward = (
@@ -59,15 +59,15 @@ def draw_lengths(rows):
 
   Args:
     rows: path of the JSONL that `summarize --output` wrote with a model that
-      selects. Times are a document's own with --batch_size=1, and without
-      compiling if the command has been called before.
+      selects tokens. Use --batch_size=1 for the times of single documents, and
+      a second call for times without compilation.
 
   Returns:
     The matplotlib Figure.
 
   Raises:
     ImportError: matplotlib is not installed.
-    InputError: no such file, or a row without the numbers.
+    InputError: the file does not exist, or a row lacks the numbers.
   """
   lengths, selected, seconds = zip(*_read_rows(rows))
   figure, ((left, right),) = style.make_figure(1, 2, 3.4, 3.2)
@@ -82,11 +82,11 @@ def draw_lengths(rows):
 
 
 def draw_similarity(similarities):
-  """Draws how alike the chunks' start states are, layer by layer (figure 8).
+  """Draws the similarity of the chunks' start states in each layer (figure 8).
 
   Args:
-    similarities: [2, layers, C, C]: `models.start_states.cosines`, the upper
-      row, and `similarities`.
+    similarities: [2, layers, C, C]: `models.start_states.cosines` (upper row)
+      and `models.start_states.similarities` (lower row).
 
   Returns:
     The matplotlib Figure.

@@ -1,8 +1,8 @@
-"""How sentences of a document depend on their distance (PageSum's figures).
+"""Pictures of sentences and their distance in a document (PageSum).
 
-Figure 1: how alike two sentences of a document are, against their distance.
-Figure 4: how far apart the sentences are that a summary fuses, which
-`data.interdependent` finds.
+Figure 1 shows the similarity of two sentences against their distance. Figure 4
+shows the distances of sentences that a summary fuses; `data.interdependent`
+finds them.
 """
 
 import numpy as np
@@ -23,15 +23,15 @@ def means(rows, where):
   """Returns the mean similarity at each distance.
 
   Args:
-    rows: dicts with distance (sentences), similarity (a cosine) and, where a
-      row is the mean of several pairs, count.
+    rows: dicts with distance (in sentences) and similarity (a cosine); also
+      with count, if a row is the mean of several pairs.
     where: the file, for errors.
 
   Returns:
     (distances, means, mean of all pairs).
 
   Raises:
-    InputError: a row without these numbers, or no rows.
+    InputError: a row lacks these numbers, or there are no rows.
   """
   found = {}
   for number, row in enumerate(rows, start=1):
@@ -40,7 +40,7 @@ def means(rows, where):
       if key not in row:
         raise InputError(
             f'{where}: row {number} lacks {key}; expected distance and '
-            'similarity, and perhaps count'
+            'similarity, and optionally count'
         )
       untrusted.check(f'{where}: row {number}', key, row[key], kind)
     total = found.setdefault(row['distance'], np.zeros(2))
@@ -53,7 +53,7 @@ def means(rows, where):
 
 
 def draw_similarity(inputs):
-  """Draws figure 1: similarity against distance, dashed the mean of all pairs.
+  """Draws figure 1: similarity against distance; dashed: mean of all pairs.
 
   Args:
     inputs: list of (name, rows), rows as in `means`.
@@ -83,13 +83,13 @@ def draw_distances(inputs):
   """Draws figure 4: pairs of interdependent sentences against their distance.
 
   Args:
-    inputs: list of (name, result): of `data.interdependent`, as JSON has it.
+    inputs: list of (name, result): JSON objects of `data.interdependent`.
 
   Returns:
     The matplotlib Figure.
 
   Raises:
-    InputError: something else.
+    InputError: a result has no distances.
   """
   figure, axes = style.make_figure(1, len(inputs), 3.8, 2.9)
   for number, (axis, (name, result)) in enumerate(zip(axes[0], inputs)):

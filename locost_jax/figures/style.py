@@ -1,7 +1,7 @@
-"""How the pictures look: colours, sizes, axes, and the bytes of a file.
+"""The style of the pictures: colours, sizes, axes, and files.
 
-The colours are those of Okabe and Ito (2008), which colour-blind people keep
-apart; lines also have markers of their own. Axes: [rows, columns] of panels.
+The colours are those of Okabe and Ito (2008), which colour-blind people can
+distinguish; lines also differ in their markers. Axes: [rows, columns] of panels.
 """
 
 import io
@@ -17,7 +17,7 @@ COLORS = (
     '#000000',
     '#8C8C8C',
 )
-BEFORE, AFTER = COLORS[:2]  # the tokens before, and after, another
+BEFORE, AFTER = COLORS[:2]  # for the tokens before and after a token
 MARKERS = 'osD^vPX*'
 _SETTINGS = {
     'font.size': 9,
@@ -30,7 +30,7 @@ _SETTINGS = {
     'ytick.major.width': 0.6,
     'legend.frameon': False,
     'svg.fonttype': 'none',  # text stays text
-    'svg.hashsalt': 'locost_jax',  # the same file each time
+    'svg.hashsalt': 'locost_jax',  # makes files reproducible
 }
 
 
@@ -73,8 +73,8 @@ def line(number, points=0):
   """Returns the look of a line, as arguments of `Axes.plot`.
 
   Args:
-    number: which line of the panel it is.
-    points: how many it has; with more than 40, markers would hide it.
+    number: index of the line in its panel.
+    points: its number of points; from 40 on it has no markers.
   """
   look = dict(
       color=color(number),
@@ -87,13 +87,13 @@ def line(number, points=0):
 
 
 def count_on(axis):
-  """Makes an axis (`Axes.xaxis` or `yaxis`) logarithmic, of whole numbers."""
+  """Makes an axis (`Axes.xaxis` or `yaxis`) logarithmic, with integer ticks."""
   getattr(axis.axes, f'set_{axis.axis_name}scale')('log', base=2)
   axis.set_major_formatter(lambda value, _: format_count(value))
 
 
 def format_count(value):
-  """Returns a number of tokens: '512', '16K', '1M' where it is one of these."""
+  """Formats a number of tokens: '512', '16K' if exact, '1M' if exact."""
   value = round(value)
   for size, unit in (2**20, 'M'), (2**10, 'K'):
     if value >= size and value % size == 0:
@@ -102,7 +102,7 @@ def format_count(value):
 
 
 def format_bytes(value):
-  """Returns a number of bytes: '512 MiB', '1.5 GiB'."""
+  """Formats a number of bytes: '512 MiB', '1.5 GiB'."""
   for power, unit in (40, 'TiB'), (30, 'GiB'), (20, 'MiB'), (10, 'KiB'):
     if value >= 2**power:
       return f'{value / 2**power:.3g} {unit}'
@@ -126,7 +126,7 @@ def add_legend(figure, axes, **settings_):
 
 
 def _columns(figure, labels):
-  """Returns how many labels stand side by side without leaving the figure."""
+  """Returns how many labels of a legend fit side by side into the figure."""
   inches = 0.5 + 0.085 * max(map(len, labels))
   most = max(1, int(figure.get_figwidth() / inches))
   rows = -(-len(labels) // most)
@@ -134,7 +134,7 @@ def _columns(figure, labels):
 
 
 def bytes_on(axis, most):
-  """Gives an axis about four ticks at round numbers of bytes."""
+  """Puts about four ticks at round numbers of bytes on an axis."""
   from matplotlib.ticker import MultipleLocator
 
   step = 2.0 ** round(math.log2(max(most, 4) / 4))

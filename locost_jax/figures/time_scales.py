@@ -1,7 +1,7 @@
-"""Pictures of what LOCOST's kernels look like before training.
+"""Pictures of LOCOST's kernels before training.
 
-Two settings decide it. A channel with time step dt forgets by a factor e in
-2 / dt tokens, and its N states make details of about 1 / (N dt) tokens: their
+Two settings decide their shape. A channel with time step dt forgets by a factor
+e in 2 / dt tokens. Its N states resolve details of 1 / (N dt) tokens: their
 frequencies are n dt / 2 cycles per token for n = 0 .. N - 1 (S4D-Lin).
 
 Axes: K kernels, two of each channel; L lags.
@@ -15,7 +15,7 @@ from locost_jax.ops import complex_pairs
 from locost_jax.ops import ssm
 from locost_jax.ops import ssm_kernel
 
-# What `draw` shows where nothing is given: the release and a small model's.
+# The defaults of `draw`: of the release, and of a small model.
 STATES = (16, 256)
 RANGES = ((0.001, 0.1), (0.02, 1.0))
 
@@ -28,7 +28,7 @@ def initial_kernels(d_state, dt_min, dt_max, channels=256, length=2048, seed=0):
     dt_min, dt_max: `model.dt_min`, `model.dt_max`.
     channels: K / 2.
     length: L.
-    seed: of the draw.
+    seed: random seed of dt and C.
   """
   log_dt, c = (
       init(key, shape)
@@ -50,24 +50,24 @@ def initial_kernels(d_state, dt_min, dt_max, channels=256, length=2048, seed=0):
 
 
 def energy_within(kernels):
-  """Returns the share of sum_l K[l]^2 in the first lags, [K, L]; ends in 1."""
+  """Returns the share of sum_l K[l]^2 up to each lag: [K, L] -> [K, L]."""
   total = np.cumsum(np.square(kernels, dtype=float), axis=-1)
   return total / total[:, -1:]
 
 
 def half_energy(kernels):
-  """Returns how many lags hold half of a kernel's energy: int [K]."""
+  """Returns the number of lags with half of each kernel's energy: int [K]."""
   return 1 + (energy_within(kernels) < 0.5).sum(-1)
 
 
 def draw(states=STATES, ranges=RANGES, shown=128, length=2048):
-  """Draws kernels, and how far their energy reaches, before training.
+  """Draws kernels before training (left) and their energy beyond a lag (right).
 
   Args:
-    states: numbers of states N, one row of pictures each.
-    ranges: of dt, (dt_min, dt_max) each.
-    shown: lags of the kernels on the left.
-    length: lags of the energy on the right.
+    states: numbers of states N, one row of panels each.
+    ranges: list of (dt_min, dt_max).
+    shown: number of lags on the left.
+    length: number of lags on the right.
 
   Returns:
     The matplotlib Figure.

@@ -41,48 +41,55 @@ class Settings:
 
   method: str = _option(
       '',
-      'how the next token is found; not given: beam with num_beams above 1, '
-      'sample with a temperature, top_k or top_p, else greedy',
+      'decoding method; if not given: beam with num_beams above 1, sample with '
+      'temperature, top_k or top_p, else greedy',
       choices=METHODS,
   )
-  max_length: int = _option(512, 'most tokens of a summary', 1)
-  min_length: int = _option(0, 'fewest tokens of a summary', 0)
+  max_length: int = _option(512, 'maximum length of a summary in tokens', 1)
+  min_length: int = _option(0, 'minimum length of a summary in tokens', 0)
   no_repeat_ngram_size: int = _option(
-      0, 'n-grams of this size are written at most once; 0: no limit', 0
+      0, 'never write an n-gram of this size twice; 0: no limit', 0
   )
-  num_beams: int = _option(1, 'texts continued side by side in beam search', 1)
+  num_beams: int = _option(
+      1, 'number of beams in beam search; 1: no beam search', 1
+  )
   length_penalty: float = _option(
       1.0,
-      'of beams: power of the length a score is divided by; above 0 longer '
-      'summaries are preferred',
+      'beam search: scores are divided by length^length_penalty; a value above '
+      '0 favours longer summaries',
   )
   length_penalty_form: str = _option(
       'hugging_face',
-      'the length itself (hugging_face), or (5 + length) / 6 (gnmt)',
+      'the length in length_penalty: the number of tokens (hugging_face), or '
+      '(5 + tokens) / 6 (gnmt)',
       choices=LENGTH_PENALTY_FORMS,
   )
   early_stopping: bool = _option(
-      False, 'of beams: end when as many summaries as beams are finished'
+      False,
+      'beam search: stop at num_beams finished summaries, even if an '
+      'unfinished one might still score higher',
   )
-  temperature: float = _option(1.0, 'of sampling: logits are divided by it')
+  temperature: float = _option(1.0, 'sampling: divide the logits by this')
   top_k: int = _option(
-      0, 'of sampling: among the most probable k tokens; 0: all', 0
+      0, 'sampling: choose among the k most probable tokens; 0: all', 0
   )
   top_p: float = _option(
-      1.0, 'of sampling: among the fewest tokens of this probability together'
+      1.0,
+      'sampling: choose among the most probable tokens that together have at '
+      'least this probability',
   )
   start: str = _option(
       '',
-      "what the first step reads: the vocabulary's start_id, or its bos; not "
-      'given: as in training (data.targets_start)',
+      "the first token that the decoder reads: the vocabulary's start_id or "
+      "bos; '': as in training (data.targets_start)",
       choices=STARTS,
       is_flag=False,
   )
   forced_first_token: int = _option(
-      -1, 'the token every text begins with; -1: none', -1, is_flag=False
+      -1, 'id of the first token of every text; -1: free', -1, is_flag=False
   )
   forced_last_token: int = _option(
-      -1, 'the token at max_length; -1: none', -1, is_flag=False
+      -1, 'id of the token at max_length; -1: free', -1, is_flag=False
   )
   eos_id: int = 1  # the token that ends a text
   pad_id: int = 0  # the token after it

@@ -31,8 +31,8 @@ def define_flags(values):
   flags.DEFINE_string(
       'coordinator',
       None,
-      'HOST:PORT at which the first of several hosts '
-      'listens; not needed on TPUs and under SLURM',
+      'HOST:PORT: the address of the first of several hosts; not needed on '
+      'TPUs and under SLURM',
       flag_values=values,
   )
   flags.DEFINE_integer(

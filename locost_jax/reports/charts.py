@@ -1,8 +1,8 @@
 """Charts of a results page, as SVG that a browser scales to its column.
 
-A chart is WIDTH units wide and stands in a column of about as many pixels, so
-its text is as readable on a phone as on a desktop. Colours are classes (c0, c1
-...) that the page's style sheet gives; lines also differ in their dashes.
+A chart is WIDTH units wide, in a column of about as many pixels, so that its
+text is readable on a phone and on a desktop. Colours are classes (c0, c1 ...)
+of the page's style sheet; lines also differ in their dashes.
 """
 
 import math
@@ -21,9 +21,9 @@ class Line(NamedTuple):
   """A line of a chart.
 
   Attributes:
-    name: for its tooltip.
+    name: shown in the tooltip.
     x, y: lists of numbers.
-    color: number of its colour.
+    color: index of the colour.
     low, high: ends of intervals around y; None: no intervals.
   """
 
@@ -36,7 +36,7 @@ class Line(NamedTuple):
 
 
 class Scale(NamedTuple):
-  """Maps values to places: linear, or logarithmic."""
+  """A linear or logarithmic map from values to coordinates."""
 
   low: float
   high: float
@@ -69,9 +69,9 @@ def linear_ticks(low, high, most=5, least=0.0):
   """Returns round numbers from low to high: multiples of 1, 2 or 5 times 10^n.
 
   Args:
-    low, high: between which.
-    most: how many.
-    least: distance of two.
+    low, high: ends of the axis.
+    most: about the largest number of ticks.
+    least: smallest distance between ticks.
   """
   span = (high - low) or abs(high) or 1
   step = 10.0 ** math.floor(math.log10(span / most))
@@ -90,7 +90,7 @@ def log_ticks(low, high, most=6):
 
 
 def format_number(value):
-  """Returns a number as a tick writes it."""
+  """Formats a number for a tick."""
   if value and abs(value) < 0.001:
     return f'{value:.0e}'
   return f'{value:,.6g}'
@@ -101,9 +101,9 @@ def draw_lines(lines, x_label, y_label, x_log=False, y_log=False, dots=False):
 
   Args:
     lines: list of Line; those without points are left out.
-    x_label, y_label: of the axes.
-    x_log, y_log: whether an axis is logarithmic; its values are above 0.
-    dots: whether each point has a mark, with its value as a tooltip.
+    x_label, y_label: labels of the axes.
+    x_log, y_log: whether an axis is logarithmic; its values must be above 0.
+    dots: whether each point has a mark with its value as a tooltip.
 
   Returns:
     SVG; '' if there is nothing to draw.
@@ -133,7 +133,7 @@ def draw_lines(lines, x_label, y_label, x_log=False, y_log=False, dots=False):
 
 
 def _scale(values, start, end, is_log, margin):
-  """Returns the Scale of values, with some room; not below 0 if none is."""
+  """Returns a Scale of values with a margin, but none below 0 for values >= 0."""
   low, high = min(values), max(values)
   if is_log:
     room = (high / low) ** margin if high > low else 2
@@ -205,7 +205,7 @@ def _draw_line(line, x, y, dots):
 
 
 def legend(names):
-  """Returns the names of lines with their colours, by their numbers."""
+  """Returns a legend: the i-th name with the i-th colour; '' for one name."""
   if len(names) < 2:
     return ''
   entries = ''.join(

@@ -1,4 +1,4 @@
-"""Computes what a results page shows of each run; no HTML.
+"""Computes the contents of a results page, without HTML.
 
 The score of an example is the mean of its kinds of ROUGE (`protocols.MEAN`).
 """
@@ -19,8 +19,8 @@ from locost_jax.workdir import find
 from locost_jax.workdir import phases as phases_lib
 
 MISSING = '(missing)'
-_BINS = 5  # of the length profile, at most
-_LEAST = 4  # documents of a bin
+_BINS = 5  # largest number of bins of the length profile
+_LEAST = 4  # smallest number of documents in a bin
 
 
 class Contents(NamedTuple):
@@ -30,10 +30,10 @@ class Contents(NamedTuple):
     run: a `finished_runs.Run`.
     config: {'train.steps': 100, ...}.
     curves: {name of a number: (steps, values)}.
-    scored: list of `finished_runs.Scored`, one a task.
-    sources: for each of them {id: source_texts.Source}.
-    context: (effective contexts int [layers, C, D], decays: for each layer
-      (distances, mean weight)), of a LOCOST; None: the model has no kernels.
+    scored: list of `finished_runs.Scored`, one per task.
+    sources: list of {id: source_texts.Source}, one per task.
+    context: of a LOCOST, (effective contexts int [layers, C, D], list of
+      (distances, mean weights), one per layer); None: the model has no kernels.
   """
 
   run: Any
@@ -45,7 +45,7 @@ class Contents(NamedTuple):
 
 
 class Profile(NamedTuple):
-  """Score by input length; lists, an entry a bin."""
+  """Score by input length: lists with an entry per bin."""
 
   lengths: list  # the median of the bin, in tokens
   means: list
@@ -62,7 +62,7 @@ def collect(
   Args:
     run: a `finished_runs.Run`.
     split, protocol, processes, show: see `finished_runs.score`.
-    lags: how far kernels are looked at.
+    lags: length of the kernels in tokens.
 
   Returns:
     Contents.
@@ -74,7 +74,7 @@ def collect(
       {
           key: value
           for key, value in phases_lib.flatten(run.config).items()
-          # Shares that the steps were resolved from; the steps are kept.
+          # Leave out the shares from which numbers of steps were computed.
           if not key.startswith(f'{phases_lib.SHARES}.')
       },
       _curves(run),
@@ -99,7 +99,7 @@ def tasks(all_contents):
 
 
 def ids_of(scored):
-  """Returns the ids of the documents; a row without an id has its index."""
+  """Returns the ids of the documents; a row without an id gets its index."""
   return [str(row.get('id', i)) for i, row in enumerate(scored.rows)]
 
 
@@ -139,9 +139,9 @@ def differences(all_contents, defaults):
     defaults: for each run {key: default}.
 
   Returns:
-    List of (key, default, [value in each run]), sorted; MISSING where a run or
-    the default has no such key. Defaults that differ between runs (of other
-    models) are those of the first run that has another value.
+    Sorted list of (key, default, [value in each run]); MISSING if a run or the
+    default has no such key. If models have different defaults, the default is
+    that of the first run with a changed value.
   """
   keys = sorted({key for one in all_contents for key in one.config})
   found = []
@@ -159,7 +159,7 @@ def differences(all_contents, defaults):
 
 
 def _is_same(value, default):
-  """Whether two values are equal in JSON, where () is []."""
+  """Returns whether two values are equal in JSON, where () is []."""
   plain = lambda x: list(x) if isinstance(x, tuple) else x
   return plain(value) == plain(default)
 
@@ -198,9 +198,10 @@ def choose_examples(all_scored, count):
   """Chooses the documents with the best and worst summaries.
 
   Args:
-    all_scored: list of `finished_runs.Scored`, runs on one task; several count
-      with the mean of their scores, over the documents that all have.
-    count: best, and worst; fewer where there are fewer documents.
+    all_scored: list of `finished_runs.Scored` of one task. A document's rank is
+      by its mean score over the runs; documents that a run lacks are left out.
+    count: number of best documents, and of worst ones; fewer if there are not
+      enough documents.
 
   Returns:
     (ids of the best, best first; ids of the worst, worst first); no id is in

@@ -13,7 +13,7 @@ def render(all_contents, count):
 
   Args:
     all_contents: list of `contents.Contents`.
-    count: best, and worst, of each task.
+    count: number of best, and of worst, examples of each task.
   """
   parts = []
   for (task, split), runs in contents_lib.tasks(all_contents).items():
@@ -29,12 +29,12 @@ def render(all_contents, count):
   return f"""
 <section id="examples"><h2>Best and worst examples</h2>
 <p class="note">By mean ROUGE. <mark>Marked</mark>: at least {marks.LEAST} words
-in a row that the document has too, copied from it. <span class="expected">
+in a row that are copied from the document. <span class="expected">
 Underlined</span>: words of the reference.</p>{''.join(parts)}</section>"""
 
 
 def _render_example(name, runs):
-  """Returns one document: its reference and what each run wrote."""
+  """Returns one document: its references, and the summary of each run."""
   cells, document = [], None
   for one, scored, sources in runs:
     place = contents_lib.ids_of(scored).index(name)
@@ -81,6 +81,6 @@ def _render_document(text):
     return ''
   rest = ' …' if len(text) > _SHOWN else ''
   return (
-      '<details><summary>the document as it was read</summary><p><bdi>'
+      '<details><summary>the document as the model read it</summary><p><bdi>'
       f'{escape(text[:_SHOWN])}{rest}</bdi></p></details>'
   )

@@ -5,20 +5,20 @@ import bisect
 from locost_jax.evaluation.metrics import fragments
 from locost_jax.summarizing import closest_words
 
-LEAST = 2  # words of a run: single words stand in every long document
+LEAST = 2  # words of a run: every long document has most single words
 
 
 def mark(summary, document, references):
-  """Cuts a summary into pieces and says what each is.
+  """Cuts a summary into pieces, and finds those that were copied or expected.
 
   Args:
     summary: str.
-    document: str; None: it is not known.
+    document: str; None: unknown.
     references: list of str.
 
   Returns:
-    List of (text, is copied from the document, stands in a reference); the
-    texts together are the summary. Words are compared without case and accents.
+    List of (text, is copied from the document, is in a reference); the joined
+    texts are the summary. Words are compared without case and accents.
   """
   spans = closest_words.word_spans(summary)
   runs = []

@@ -1,4 +1,4 @@
-"""The HTML of a results page: one file, no script, nothing is loaded.
+"""The HTML of a results page: one file without scripts that loads no others.
 
 All text goes through `escape`. Each run has one colour on the whole page.
 """
@@ -21,7 +21,7 @@ def render(all_contents, defaults, count):
   Args:
     all_contents: list of `contents.Contents`.
     defaults: for each run {key of the config: default}.
-    count: best and worst examples of a task.
+    count: number of best, and of worst, examples of each task.
 
   Returns:
     HTML.
@@ -74,7 +74,7 @@ def _header(all_contents, title):
 
 
 def _scores(all_contents):
-  """Returns the tables of scores, a task each, with their signatures."""
+  """Returns a table of scores for each task, with signatures."""
   parts = ['<section id="scores"><h2>Scores</h2>']
   found = contents_lib.tasks(all_contents)
   if not found:
@@ -98,8 +98,8 @@ def _table_of_scores(heading, rows):
   warning = ''
   if len(signatures) > 1:
     warning = (
-        '<p class="warning">These scores were computed in different ways, or '
-        'on different numbers of documents: they cannot be compared.</p>'
+        '<p class="warning">Do not compare these scores: they were computed in '
+        'different ways or on different numbers of documents.</p>'
     )
   mean_of = ', '.join(
       protocols.TITLES[key] for key in rows[0][1].summary['mean_of']
@@ -107,7 +107,7 @@ def _table_of_scores(heading, rows):
   return (
       f'<h3>{escape(heading)}</h3>{warning}<div class="wide">'
       f'<table class="scores"><tr><th>run</th>{head}</tr>{body}</table></div>'
-      '<p class="note">F1 x 100 with 95% intervals over documents; mean: of '
+      '<p class="note">F1 x 100 with 95% intervals over documents. Mean: of '
       f'{mean_of}. The signature says how they were computed.</p>{shown}'
   )
 
@@ -126,7 +126,7 @@ def _row_of_scores(one, scored, best):
 
 
 def _figure(chart, caption, note=''):
-  """Returns a chart with what it shows above it; '' for no chart."""
+  """Returns a chart with its caption above and a note below; '' without one."""
   if not chart:
     return ''
   note = f'<figcaption>{note}</figcaption>' if note else ''
@@ -185,8 +185,8 @@ def _profiles(all_contents):
     )
     figures.append(_figure(chart, f'{task}, {split}'))
   note = (
-      'The mean ROUGE of documents of about the same length, in bins of as many '
-      'documents each, with 95% intervals.'
+      'Mean ROUGE of documents of similar length, with 95% intervals. All points '
+      'of a line have about the same number of documents.'
   )
   return _section(
       'lengths', 'Score by input length', note, figures, all_contents
@@ -194,7 +194,7 @@ def _profiles(all_contents):
 
 
 def _kernels(all_contents):
-  """Returns the section about kernels, of the runs that have some."""
+  """Returns the section about kernels, for the runs that have them."""
   figures, lines = [], []
   for color, one in enumerate(all_contents):
     if one.context is None:
@@ -202,31 +202,31 @@ def _kernels(all_contents):
     ranges, decays = one.context
     flat = ranges.reshape(len(ranges), -1)
     layers = list(range(1, len(flat) + 1))
-    quarter, middle, third = np.quantile(flat, (0.25, 0.5, 0.75), axis=1)
+    first, median, third = np.quantile(flat, (0.25, 0.5, 0.75), axis=1)
     lines.append(
         charts.Line(
             one.run.name,
             layers,
-            middle.tolist(),
+            median.tolist(),
             color,
-            quarter.tolist(),
+            first.tolist(),
             third.tolist(),
         )
     )
     figures.append(_decay(one.run.name, decays))
   chart = charts.draw_lines(lines, 'layer', 'tokens', y_log=True, dots=True)
-  note = 'The median of all channels, and the middle half of them.'
+  note = 'Median and quartiles over all channels.'
   figures.insert(0, _figure(chart, 'effective context, tokens', note))
   note = (
-      'How far the encoder’s channels look. Effective context: the distances '
-      'that hold 95% of a kernel’s weight |K|. Decay: the mean of |K| over '
-      'channels at a distance, the largest 1.'
+      'How far the encoder’s channels look. Effective context: the distance '
+      'within which a kernel has 95% of its weight |K|. Decay: the mean of |K| '
+      'over channels by distance, scaled to a maximum of 1.'
   )
   return _section('kernels', 'Kernels', note, figures, all_contents)
 
 
 def _decay(name, decays):
-  """Returns the chart of the decay of a run's layers, as many as are colours."""
+  """Returns the chart of a run's decay in at most COLORS layers."""
   count = min(charts.COLORS, len(decays))
   shown = np.linspace(0, len(decays) - 1, count).round().astype(int).tolist()
   names = [f'layer {layer + 1}' for layer in shown]
@@ -243,7 +243,7 @@ def _decay(name, decays):
 
 
 def _config(all_contents, defaults):
-  """Returns the table of what differs from the default config."""
+  """Returns the table of keys that differ from the default config."""
   rows = contents_lib.differences(all_contents, defaults)
   head = ''.join(
       f'<th><bdi>{escape(one.run.name)}</bdi></th>' for one in all_contents

@@ -1,7 +1,7 @@
-"""The documents that a run's predictions were written for.
+"""Finds the documents of a run's predictions.
 
-Predictions have no documents; the run's token cache has them, as they were
-read. Without the `train` extra, or the cache, they are not known.
+The files of predictions have no documents, but the run's token cache has them
+as the model read them. They are unknown without the cache or the extra `train`.
 """
 
 from pathlib import Path
@@ -10,11 +10,11 @@ from typing import NamedTuple
 from locost_jax.data import records
 from locost_jax.errors import InputError
 
-_AT_ONCE = 64  # records in memory
+_AT_ONCE = 64  # records in memory at once
 
 
 class Source(NamedTuple):
-  """A document: its tokens as they were read, and a function for its text."""
+  """A document: its number of tokens, and a function that returns its text."""
 
   tokens: int
   text: object  # () -> str
@@ -25,12 +25,12 @@ def find(run, task, split, ids, vocabulary):
 
   Args:
     run: a `finished_runs.Run`.
-    task, split: of the predictions.
-    ids: of the documents.
-    vocabulary: decode(ids) -> text, or None.
+    task, split: task and split of the predictions.
+    ids: ids of the documents.
+    vocabulary: has decode(ids) -> text; None: the texts are None.
 
   Returns:
-    {id: Source}; empty where no cache has all of them.
+    {id: Source}; empty if no cache has all documents.
   """
   wanted = set(ids)
   homes = {run.workdir / 'cache'}
@@ -46,7 +46,7 @@ def find(run, task, split, ids, vocabulary):
 
 
 def _read(path, wanted, vocabulary):
-  """Returns {id: Source} of a cache; empty where it cannot be read."""
+  """Returns {id: Source} of a cache; empty if it cannot be read."""
   try:
     cache = records.Cache(path, verify=False)
     found = {}

@@ -122,9 +122,17 @@ def _format_row(row, columns, width):
   cells = ''
   for column in columns:
     value = row.metrics.get(column.key)
-    cell = '' if value is None else f'{value:.{column.digits}f}'
-    cells += cell.rjust(_cell(column))
+    cells += _format_number(value, column.digits).rjust(_cell(column))
   return (_clip(row.name, width - 1).ljust(width) + cells).rstrip()
+
+
+def _format_number(value, digits):
+  """Returns a number with so many digits, fewer where it would be too long."""
+  if value is None:
+    return ''
+  text = f'{value:.{digits}f}'
+  excess = max(0, len(text) - _NUMBER)
+  return f'{value:.{max(0, digits - excess)}f}'
 
 
 def format_example(example):

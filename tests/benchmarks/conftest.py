@@ -1,4 +1,4 @@
-"""Fixtures of the tests of bench."""
+"""Fixtures for tests of bench."""
 
 import pytest
 

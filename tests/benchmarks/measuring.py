@@ -1,4 +1,4 @@
-"""Helpers to measure tiny models, in the test's process."""
+"""Helpers to measure tiny models in the test's process."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""The bench command: every measurement at reduced size, and its numbers."""
+"""The bench command: every measurement at small size, and its numbers."""
 
 import functools
 import importlib.util
@@ -154,7 +154,7 @@ def test_encode(call, here):
 def test_decode(call, here):
   out, result = run(call, 'decode', '--tokens=5', '--config.decode.num_beams=2')
   for row in result['rows']:
-    # Keys and values of two layers against the states once.
+    # Keys and values of two layers, compared with the states once.
     assert row['cache_bytes'] == {
         'keys and values': 2 * 2 * row['length'] * 32 * 4,
         'absorbed': row['length'] * 32 * 4,
@@ -170,7 +170,7 @@ def test_decode(call, here):
 
 
 def test_decode_with_selected_states(call, here):
-  """7 tokens are selected: the smallest bucket has 64 states."""
+  """7 tokens are selected; the smallest bucket has 64 states."""
   status, _, err, result = call(
       'decode',
       '--lengths=64,256',
@@ -263,7 +263,7 @@ SELECTS = (
 
 
 def test_select(call, here):
-  """With all tokens kept: all but the start marks, and in addition g_0."""
+  """All tokens are kept: all but the start marks, plus g_0."""
   status, out, err, result = call('select', '--lengths=32,128', *SELECTS)
   assert status == 0, err
   one, four = result['rows']
@@ -289,7 +289,7 @@ def test_select(call, here):
 
 
 def test_turn(call, here):
-  """Half of the steps, warm-up included, have a turn; share assumes 1 in 50."""
+  """Half of the steps, also of warm-up, have a turn; share assumes 1 in 50."""
   status, out, err, result = call('turn', '--lengths=64', *SELECTS)
   assert status == 0, err
   (row,) = result['rows']
@@ -326,7 +326,7 @@ def test_models_without_convolutions_are_refused(command, call, here):
 
 @pytest.mark.slow
 def test_train(call, here, monkeypatch):
-  """A layer of 512 tokens needs less memory in pieces of 64 than as a whole."""
+  """A layer of 512 tokens needs less memory in pieces of 64 than whole."""
   monkeypatch.setattr(tokenwise, 'CPU_PIECE', 64)
   out, result = run(call, 'train', '--tokens=6', lengths=(512,))
   (row,) = result['rows']
@@ -396,7 +396,7 @@ def test_run(call, here, tmp_path):
   # Compiling takes longer than a step of such a small model.
   assert seconds['ready'] > 5 * seconds['step'] > 0
   assert 0 <= row['data_wait'] < 1
-  assert row['state_bytes'] > 3 * 4 * 60 * 32  # only the embedding
+  assert row['state_bytes'] > 3 * 4 * 60 * 32  # the embedding only
   assert 'step that saves' in out and 'ready again after' in out
   assert not list(tmp_path.glob('run-*'))
 
@@ -467,7 +467,7 @@ def test_cost(call, here, monkeypatch):
 
 @pytest.mark.slow
 def test_gap_sentences(call, here, monkeypatch):
-  """The choice of rouge_score; enough documents for the number of words."""
+  """Choices equal rouge_score's; checks how many documents are measured."""
   monkeypatch.setattr(gap_sentences, 'WORDS', 1500)
   out, result = run(call, 'gsg', lengths=(60, 500))
   for row, documents in zip(result['rows'], (25, 3), strict=True):
@@ -579,7 +579,7 @@ def test_products_equal_matrix_products():
 
 
 def test_worker_process(monkeypatch):
-  """Same answers as in this process, with its own peak memory."""
+  """Measures the same as this process, with its own peak memory."""
   spec = make_spec(what='kernel', length=64)
   with processes.WorkerProcess(spec, spec['limit']) as process:
     assert process.prepared['platform'] == 'cpu'

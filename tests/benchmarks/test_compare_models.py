@@ -1,4 +1,4 @@
-"""Comparison of our models with PyTorch's, if PyTorch is installed."""
+"""Comparison of our models with PyTorch models, if PyTorch is installed."""
 
 import pytest
 
@@ -11,7 +11,7 @@ from tests.benchmarks.measuring import ThisProcess
 
 
 def test_longest_input(monkeypatch):
-  """Doubles, then tries 1.5 times the length; memory sizes are scripted."""
+  """Doubles the length, then tries 1.5 times; memory sizes are scripted."""
 
   class Scripted(ThisProcess):
 
@@ -123,7 +123,7 @@ def test_a_peer_generates_the_given_number_of_tokens(name):
 
 
 def test_train_steps_are_compared_in_pairs(monkeypatch):
-  """A model out of memory is not compared again; processes are scripted."""
+  """A model that ran out of memory is not run again; processes are scripted."""
   loaded, most = set(), []
 
   class Scripted(ThisProcess):

@@ -53,7 +53,7 @@ def test_runs_are_interleaved():
   times = timing.time_interleaved({'a': make('a'), 'b': make('b', 2)}, 3, 60)
   assert order == ['a', 'b', 'a', 'b', 'a', 'b', 'a']
   assert times == {'a': [2, 3, 4], 'b': [2]}
-  # Too slow for a second round: the first counts.
+  # Too slow for a second round: the first one counts.
   assert timing.time_interleaved({'a': lambda: 1.0}, 3, 0) == {'a': [1.0]}
 
 
@@ -115,7 +115,7 @@ def test_numbers_with_units(value, unit, expected):
 
 
 def test_joules_of_counters_that_wrap(tmp_path, monkeypatch):
-  """Packages without their parts, and a counter that wraps to 0."""
+  """Sums packages but not their parts; a counter wraps to 0."""
   monkeypatch.setattr(energy, '_gpu_watts', lambda: None)
   counts = {'intel-rapl:0': 9_000_000, 'intel-rapl:1': 500, 'intel-rapl:0:0': 1}
 
@@ -127,14 +127,14 @@ def test_joules_of_counters_that_wrap(tmp_path, monkeypatch):
   for name, value in counts.items():
     put(name, value)
   with energy.Meter(tmp_path) as meter:
-    put('intel-rapl:0', 2_000_000)  # 1 J to the end, 2 J from there
+    put('intel-rapl:0', 2_000_000)  # 1 J up to the wrap, 2 J after it
     put('intel-rapl:1', 500_500)  # half a joule
     put('intel-rapl:0:0', 5_000_000)
   assert meter.joules == pytest.approx(3.5)
   assert meter.source == 'RAPL'
 
 
-def test_a_failed_reading_of_a_counter_is_made_up_for(tmp_path, monkeypatch):
+def test_a_failed_reading_of_a_counter_loses_no_energy(tmp_path, monkeypatch):
   monkeypatch.setattr(energy, '_gpu_watts', lambda: None)
   package = tmp_path / 'intel-rapl:0'
   package.mkdir()

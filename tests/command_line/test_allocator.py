@@ -1,4 +1,4 @@
-"""A command's process has huge pages, its own arguments and its own id."""
+"""A restarted command keeps its arguments and id; memory is returned."""
 
 import os
 import subprocess
@@ -52,31 +52,31 @@ def run(tmp_path, *arguments, program=SCRIPT, **environment):
 
 
 @pytest.mark.skipif(sys.platform != 'linux', reason='glibc only')
-def test_the_command_starts_again_once_as_itself(tmp_path):
+def test_a_command_restarts_once_with_the_same_id(tmp_path):
   before, after, tunables = run(tmp_path, 'two words', '--flag')
   assert before == after
   assert before.endswith('|two words|--flag')
   assert 'glibc.malloc.hugetlb=1' in tunables
 
 
-def test_after_reading_it_starts_once_more(tmp_path):
+def test_a_command_restarts_after_reading(tmp_path):
   before, after, trains = run(tmp_path, 'reads', 'a b', program=READING)
   assert before == after and before.endswith('|reads|a b')
   assert trains == 'trains'
 
 
-def test_a_command_that_read_nothing_goes_on(tmp_path):
+def test_a_command_that_read_nothing_does_not_restart(tmp_path):
   assert run(tmp_path, 'nothing', program=READING)[1:] == ['trains']
 
 
-def test_a_users_own_setting_stays(tmp_path):
+def test_a_users_setting_is_kept(tmp_path):
   start, tunables = run(tmp_path, GLIBC_TUNABLES='glibc.malloc.check=0')
   assert start
   assert tunables == 'glibc.malloc.check=0'
 
 
 @pytest.mark.skipif(sys.platform != 'linux', reason='glibc only')
-def test_after_compiling_the_system_gets_back_what_is_free(tmp_path):
+def test_free_memory_is_returned_after_compiling(tmp_path):
   (given_back,) = run(tmp_path, 'trims', program=COMPILING)
   assert int(given_back) > 100e6
   (given_back,) = run(tmp_path, 'keeps', program=COMPILING)

@@ -10,7 +10,7 @@ from tests.benchmarks import measuring
 from tests.runs import test_main
 
 ROOT = Path(__file__).parents[2]
-# A command that prints how many programs were in the cache and how many not.
+# A command that prints the hits and misses of the cache.
 PROGRAM = """
 import collections, sys
 import jax
@@ -63,14 +63,14 @@ def test_a_second_start_compiles_nothing(tmp_path):
       tmp_path, *arguments, '--workdir=b', '--evaluate', cache='kept'
   )
   assert misses == 0 and hits > 0
-  # The control: without the cache nothing is kept.
+  # Negative control: without the cache nothing is kept.
   counts = start(
       tmp_path, *arguments, '--workdir=b', '--program_cache=off', cache='kept'
   )
   assert counts[:2] == (0, 0)
 
 
-def test_processes_of_bench_keep_their_programs(tmp_path, monkeypatch):
+def test_processes_of_bench_use_the_cache(tmp_path, monkeypatch):
   monkeypatch.setenv('LOCOST_JAX_CACHE', str(tmp_path))
   spec = measuring.make_spec(what='kernel', length=64)
   with processes.WorkerProcess(spec) as worker:

@@ -16,7 +16,7 @@ COMMANDS = [name for name in command_list.COMMANDS if name != 'data.beam']
 
 
 def defined(command):
-  """The flags of a command."""
+  """Returns the flags of a command."""
   values = flags.FlagValues()
   module = importlib.import_module(f'locost_jax.{command}')
   module.define_flags(values, ['x'])
@@ -83,7 +83,7 @@ def test_every_key_has_its_default_and_a_meaning(run_command):
           rf'^  --config\.{re.escape(key)}=(.*)\n((?:      .*\n?)*)', out, re.M
       )
       assert entry[0] == repr(value) and entry[1].strip(), key
-  assert '      AdamW: decay of the mean (0 <= x < 1)\n' in out
+  assert '      AdamW: decay of the mean gradient (0 <= x < 1)\n' in out
   assert out.index('--config.train.steps=1000') > out.index('config.data.seed')
 
 
@@ -119,6 +119,21 @@ def test_keys_of_models_have_a_meaning(name):
 
 
 @pytest.mark.parametrize(
+    'name, line',
+    [
+        ('locost', "'gated-gelu' or 'relu'"),
+        ('longt5', "'gated-gelu' or 'relu'"),
+        ('pagesum', 'the only choice'),
+    ],
+)
+def test_the_meaning_is_that_of_the_model(name, line):
+  config = default.get_config()
+  config.model = getattr(default, name)()
+  page = config_help.make(config, 'x.py', 'model.feed_forward')
+  assert page.endswith(f'\n      {line}')
+
+
+@pytest.mark.parametrize(
     'command, argument, line',
     [
         ('main', '--help=config.optmi', 'did you mean config.optim?'),
@@ -126,7 +141,7 @@ def test_keys_of_models_have_a_meaning(name):
         ('score', '--help=config', 'this command has no config'),
     ],
 )
-def test_help_that_does_not_exist(run_command, command, argument, line):
+def test_help_about_an_unknown_section(run_command, command, argument, line):
   module = importlib.import_module(f'locost_jax.{command}')
   status, out, err = run_command(module, argument)
   assert status == 2 and not out and line in err and err.count('\n') == 1

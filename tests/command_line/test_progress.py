@@ -1,4 +1,4 @@
-"""The line of progress, on a terminal and elsewhere."""
+"""The progress line, on a terminal and elsewhere."""
 
 import io
 
@@ -16,7 +16,7 @@ class Terminal(io.StringIO):
 
 @pytest.fixture
 def clock():
-  """A clock that is set by hand: clock.now = 5.0."""
+  """A clock that tests set: clock.now = 5.0."""
 
   def clock():
     return clock.now
@@ -25,7 +25,7 @@ def clock():
   return clock
 
 
-def test_elsewhere_a_line_now_and_then(clock):
+def test_without_a_terminal_lines_are_rare(clock):
   stream = io.StringIO()
   shown = progress.Progress(stream, 30, clock)
   shown.head('a.txt')
@@ -51,7 +51,7 @@ def test_the_first_line_may_come_at_once(clock):
   assert stream.getvalue() == 'a: 1\n'
 
 
-def test_a_terminal_has_one_line_drawn_over(clock, monkeypatch):
+def test_a_terminal_redraws_one_line(clock, monkeypatch):
   monkeypatch.setenv('TERM', 'xterm')
   monkeypatch.setenv('COLUMNS', '60')
   stream = Terminal()
@@ -60,7 +60,7 @@ def test_a_terminal_has_one_line_drawn_over(clock, monkeypatch):
   clock.now = 8.0
   shown.show('encoding', 1, 4)
   shown.note('A note.')
-  # Another stage: its own rate.
+  # Another stage has its own rate.
   clock.now = 10.0
   shown.show('decoding', 0, 10)
   clock.now = 11.0
@@ -73,7 +73,7 @@ def test_a_terminal_has_one_line_drawn_over(clock, monkeypatch):
   assert all(len(line) < 60 + len('\x1b[K') for line in drawn)
 
 
-def test_it_does_not_draw_too_often(clock, monkeypatch):
+def test_redrawing_is_limited(clock, monkeypatch):
   monkeypatch.setenv('TERM', 'xterm')
   stream = Terminal()
   shown = progress.Progress(stream, clock=clock)

@@ -1,4 +1,4 @@
-"""Streams that are closed, full, or without a reader; names with escapes."""
+"""Streams that are closed, full or without a reader; names with escapes."""
 
 import subprocess
 import sys
@@ -36,7 +36,7 @@ commands.run(main, define_flags, 'Help.')
 
 
 def start(script, *arguments, status=None, **environment):
-  """Runs a shell line in which "$@" is the command."""
+  """Runs a shell script in which "$@" is the command."""
   done = subprocess.run(
       ['bash', '-c', script, '-', sys.executable, '-c', PROGRAM, *arguments],
       capture_output=True,
@@ -48,17 +48,17 @@ def start(script, *arguments, status=None, **environment):
 
 @pytest.mark.parametrize('arguments', [['many'], ['text'], ['--help']])
 def test_without_a_reader(arguments):
-  """`| head` ends it quietly, also with the last line."""
+  """`| head` ends a command silently, even at its last line."""
   status, out, err = start('"$@" | true; exit ${PIPESTATUS[0]}', *arguments)
   assert (status, out, err) == (141, '', '')
 
 
-def test_another_pipe_that_breaks_is_not_hidden():
+def test_other_broken_pipes_are_reported():
   status, _, err = start('"$@"', 'other')
   assert status == 1 and 'of a worker' in err
 
 
-def test_errors_never_land_on_stdout():
+def test_errors_are_never_written_to_stdout():
   assert start('"$@" 2>&-', 'wrong') == (2, '', '')
   assert start('"$@" >&-', 'text') == (0, '', '')
 
@@ -69,7 +69,7 @@ def test_a_file_does_not_take_the_place_of_stderr(tmp_path):
   assert path.read_text() == 'mine'
 
 
-def test_characters_that_the_encoding_lacks():
+def test_characters_missing_in_the_encoding():
   assert start('"$@"', 'text', PYTHONIOENCODING='ascii') == (
       0,
       'caf\\xe9\n',

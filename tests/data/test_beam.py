@@ -1,4 +1,4 @@
-"""data/beam.py on Beam's local runner makes the shards that a run makes."""
+"""data/beam.py on Beam's local runner makes the same shards as a run."""
 
 import json
 
@@ -21,7 +21,7 @@ SHARDS = 3
 
 @pytest.fixture
 def config(tmp_path, monkeypatch):
-  """Three shards that are cached shard by shard."""
+  """A config with three shards that are cached one by one."""
   for shard in range(SHARDS):
     (tmp_path / f's{shard}.jsonl').write_text(
         ''.join(

@@ -67,8 +67,8 @@ def _words(text):
 
 
 def test_corpus_is_not_small(corpus):
-  # A bare Python 3.11 has 300 documents; of its 1,700 pairs, 997 have a target
-  # of six words or more that their input supports.
+  # Plain Python 3.11 gives 300 documents; 997 of its 1,700 pairs have a target
+  # of six words or more that the input supports.
   assert corpus.statistics['train_documents'] > 200
   assert corpus.statistics['train_pairs'] > 900
   assert corpus.statistics['validation_pairs'] > 20
@@ -105,7 +105,7 @@ def test_validation_targets_are_not_in_training(corpus):
   )
   for pair in corpus.pairs['validation']:
     assert _words(pair.summary) not in trained
-  # They are in the unfiltered corpus, so the check above can fail.
+  # Negative control: the unfiltered corpus contains them.
   everything = ''.join(
       _words(d.text) for d in documentation.read_docstrings(packages=())
   )
@@ -181,7 +181,7 @@ def test_packages_are_read_but_not_imported(tmp_path, monkeypatch):
 
   corpus = builtin_corpus.make_corpus.__wrapped__(packages)
   train, validation = corpus.pairs['train'], corpus.pairs['validation']
-  # One of two copies, which differ only in a number.
+  # One of two copies that differ only in a number.
   assert sorted(p.summary for p in train + validation) == sorted(firsts)
   assert {p.id.split(':')[0] for p in train + validation} == {'fakeone.core'}
   held_out = {p.summary for p in validation}

@@ -1,4 +1,4 @@
-"""data/records.py and data/cache.py: caches are complete and never stale."""
+"""data/records.py and data/cache.py: caches are complete and up to date."""
 
 import itertools
 import json
@@ -78,7 +78,7 @@ def test_records_are_the_rows_tokenised(config, tmp_path, capsys):
     assert row['inputs'].tolist() == inputs
     assert row['targets'].tolist() == targets
     assert row['id'] == given['id']
-    assert row['reference'] == given['summary']  # whole, not cut
+    assert row['reference'] == given['summary']  # not cut
   np.testing.assert_array_equal(
       cache.lengths, [[len(r['inputs']), len(r['targets'])] for r in rows]
   )
@@ -99,7 +99,7 @@ def test_reused_while_nothing_changed(config, tmp_path, monkeypatch):
   made = names(tmp_path / 'cache')
   monkeypatch.setattr(
       text_to_tokens, 'make_task', None
-  )  # tokenising would fail
+  )  # fails if anything is tokenised
   config.train.batch_size = 99
   config.data.seed = 5
   _, again = open_all(config, tmp_path / 'cache')
@@ -197,7 +197,7 @@ with records.locked(sys.argv[1]):
   assert not records.is_complete(path, {})
   rows = [dict(id='x', inputs=[1], targets=[1], reference='r')]
   with records.locked(path, wait=False) as held:
-    assert held  # the dead process holds it no longer
+    assert held  # the killed process has released it
     records.write(path, {}, rows, 300)
   assert names(tmp_path) == ['c']
   assert records.is_complete(path, {}) and len(records.Cache(path)) == 1
@@ -308,7 +308,7 @@ SHARDS = 5
 
 @pytest.fixture
 def large(config, tmp_path, monkeypatch):
-  """A corpus of five shards that is cached shard by shard."""
+  """A config with five shards that are cached one by one."""
   for shard in range(SHARDS):
     write_jsonl(tmp_path / f's{shard}.jsonl', make_rows(6 + shard, 50 * shard))
   config.data.train_files = str(tmp_path / 's?.jsonl')
@@ -355,7 +355,7 @@ def test_large_corpus_is_cached_shard_by_shard(large, tmp_path, monkeypatch):
   growing.close()
   assert growing.total() == sum(range(6, 6 + SHARDS))
 
-  # The records are those of the corpus tokenised as a whole.
+  # The records equal those of the corpus tokenised as a whole.
   monkeypatch.setattr(cache_lib, 'STREAM_BYTES', 10**9)
   _, whole = open_all(large, tmp_path / 'whole')
   found = {}
@@ -390,7 +390,7 @@ def test_large_corpus_is_cached_shard_by_shard(large, tmp_path, monkeypatch):
   )
 
 
-def test_validation_of_a_large_corpus_is_its_beginning(large, tmp_path):
+def test_validation_of_a_large_corpus_uses_the_first_rows(large, tmp_path):
   large.eval.examples = 2
   _, rows = open_all(large, tmp_path / 'cache', 'validation')
   assert [row['id'] for row in rows] == ['row 100', 'row 101']
@@ -398,7 +398,7 @@ def test_validation_of_a_large_corpus_is_its_beginning(large, tmp_path):
 
 @pytest.mark.slow
 def test_training_starts_before_all_is_tokenised(large, tmp_path, monkeypatch):
-  """An unreadable row in the last shard stops only readers of that shard."""
+  """An invalid row in the last shard stops only readers of that shard."""
   last = order.window_shards(SHARDS, 2, 0, 0, 2)
   file = tmp_path / f's{last[0]}.jsonl'
   file.write_text('{"document": 1, "summary": "x"}\n')
@@ -426,7 +426,7 @@ sys.stdin.read()
   job = pickle.dumps(large.to_dict()).hex()
   with run(code, job, tmp_path / 'c', stdin=subprocess.PIPE) as parent:
     child = int(parent.stdout.readline())
-    os.kill(child, 0)  # it lives
+    os.kill(child, 0)  # it is running
     parent.kill()
     parent.wait()
 

@@ -69,19 +69,19 @@ def test_a_whole_cache_is_read(path):
 def test_damage_is_one_line(path, name, spoil):
   spoil(path / name)
   if name == checksums.FILE and not (path / name).exists():
-    read_all(path)  # as in caches of older versions
+    read_all(path)  # like caches of older versions
     return
   with pytest.raises(InputError) as error, within():
     read_all(path)
   line = str(error.value)
-  # A flipped checksum looks like damage of its file.
+  # A flipped bit in a checksum looks like damage to its file.
   assert line.startswith(f'{path}/') and '\n' not in line
   assert line.startswith(f'{path / name}: ') or name == checksums.FILE
   assert line.endswith(f'; remove {path} to have it made again')
 
 
 def test_each_flipped_bit_of_the_records_is_found(path):
-  """The reader or the checksum finds it; no wrong row is returned."""
+  """Found by the reader or the checksum; no wrong row is returned."""
   size = (path / records.RECORDS).stat().st_size
   for at in range(0, size, max(1, size // 60)):
     flip(path / records.RECORDS, at)
@@ -112,7 +112,7 @@ def test_damage_found_in_the_background_ends_the_next_read(path):
         (dict(records=49), 'expected int32[49, 2]'),
     ],
 )
-def test_caches_without_checksums_are_read_with_care(path, change, words):
+def test_caches_without_checksums_are_checked(path, change, words):
   (path / checksums.FILE).unlink()
   read_all(path)
   stats = json.loads((path / records.STATS).read_text())
@@ -155,7 +155,7 @@ def test_a_command_prints_the_line(tmp_path, run_command, capfd):
       'train',
       tmp_path / 'run' / 'cache',
   ).path
-  flip(path / records.LENGTHS, -1)  # a number, not the header
+  flip(path / records.LENGTHS, -1)  # in a number, not in the header
   capfd.readouterr()
   with within():
     status, out, err = run_command(main, *arguments)

@@ -1,4 +1,4 @@
-"""data/corpora.py, corpus.py: named corpora, local, mocked or missing."""
+"""data/corpora.py, corpus.py: named corpora that are local, mocked, missing."""
 
 import gzip
 import json
@@ -117,7 +117,7 @@ def test_missing_data_is_a_one_line_error(config, task):
 
 
 def mocked(self, *args, **keywords):
-  """Every text feature `f` of example i is 'f i', a blank line, 'body i'."""
+  """Makes every text feature f of example i 'f i', a blank line, 'body i'."""
   import tensorflow as tf
   import tensorflow_datasets as tfds
 
@@ -146,7 +146,7 @@ MAPPED = {
 
 @pytest.mark.parametrize('task', WITH_TFDS)
 def test_tfds_mocked(config, task, monkeypatch):
-  """Rows of mocked TFDS builders are converted to rows of a Corpus."""
+  """Rows of mocked TFDS builders become rows of a Corpus."""
   import tensorflow_datasets as tfds
 
   asked = []
@@ -182,7 +182,7 @@ def test_tfds_mocked(config, task, monkeypatch):
 
 
 def test_queries_and_documents_of_tfds(config, monkeypatch):
-  """Pages need the query and each document separately."""
+  """Pages need the query and each document as separate texts."""
   import tensorflow_datasets as tfds
 
   monkeypatch.setattr(sources, 'find_tfds', lambda name, where: where)
@@ -217,7 +217,7 @@ def test_sentences_of_papers_lose_stray_spaces():
 
 @pytest.fixture
 def prepared(tmp_path):
-  """SCROLLS' QMSum in TFDS's own files, seven rows in three shards."""
+  """SCROLLS' QMSum in TFDS's format: seven rows in three shards."""
   import tensorflow as tf
   import tensorflow_datasets as tfds
 
@@ -256,7 +256,7 @@ def test_prepared_by_tfds(config, prepared, tmp_path):
     i = row['id'][1:]
     assert row['inputs'] == f'What is {i}?\n\nA: It is {i}.'
     assert row['targets'] == f'It is {i}.'
-  # Its numbers of rows differ from the paper's: refused, also the second time.
+  # The size differs from the paper's, so the corpus is refused.
   with pytest.raises(
       InputError,
       match=r'qmsum: the train split has 7 rows, '
@@ -268,7 +268,7 @@ def test_prepared_by_tfds(config, prepared, tmp_path):
   assert len(cache) == 7
 
 
-def test_local_files_come_first(config, prepared, tmp_path):
+def test_local_files_are_preferred(config, prepared, tmp_path):
   config.data.update(task='qmsum', check_sizes=False)
   place = tmp_path / 'corpora' / 'qmsum'
   write_jsonl(place / 'train-0.jsonl.gz', [row(0, query='Why?'), row(1)])
@@ -284,7 +284,7 @@ def test_local_files_come_first(config, prepared, tmp_path):
     read_all(config, 'validation')
 
 
-def test_c4_as_allenai_has_it(config, tmp_path):
+def test_c4_in_the_files_of_allenai(config, tmp_path):
   config.data.task = 'c4_gsg'
   place = tmp_path / 'corpora' / 'c4_gsg'
   for split, count in (('train', 2), ('validation', 1)):
@@ -373,7 +373,7 @@ def test_copies_with_other_queries_are_held_out_together(config, tmp_path):
 
 
 def test_files_with_a_gap_sentence_task(config, tmp_path):
-  """C4's task makes gap sentences of own files; config.gsg still applies."""
+  """C4's task makes gap sentences from own files; config.gsg still applies."""
   path = tmp_path / 'a.jsonl'
   write_jsonl(
       path,
@@ -395,7 +395,7 @@ def test_files_with_a_gap_sentence_task(config, tmp_path):
 def test_asserted_corpora_are_tokenised_as_a_whole(
     config, tmp_path, monkeypatch
 ):
-  """At any size, so their sizes are asserted and they can be mixed."""
+  """At any size, so that sizes can be asserted and corpora mixed."""
   monkeypatch.setattr(cache_lib, 'STREAM_BYTES', 0)
   config.data.update(task='arxiv', check_sizes=False, window_shards=1)
   for i in range(3):
@@ -409,7 +409,7 @@ def test_asserted_corpora_are_tokenised_as_a_whole(
   assert cache_lib.is_large(config, corpus_lib.corpus(config))
 
 
-def test_wrong_names_are_refused_early(config, tmp_path):
+def test_unknown_names_are_refused_early(config, tmp_path):
   place = tmp_path / 'corpora' / 'arxiv'
   write_jsonl(place / 'train.jsonl', [dict(article='a', abstract='b')])
   config.data.task = 'arxiv'

@@ -1,4 +1,4 @@
-"""data/file_formats.py: CSV, TSV, parquet and texts give the rows of JSONL."""
+"""data/file_formats.py: CSV, TSV, parquet and text give the rows of JSONL."""
 
 import csv
 import gzip
@@ -111,7 +111,7 @@ def expected(tmp_path_factory):
 
 @pytest.mark.parametrize('name', WRITERS)
 def test_every_format_has_the_rows_of_jsonl(tmp_path, name, expected):
-  """Also the held-out rows, because the split depends on the content."""
+  """Held-out rows are equal too, because the split depends on the content."""
   file = write(tmp_path / name, WRITERS[name](ROWS))
   config = make_config(file, test_files=file)
   tasks.check(config)
@@ -127,7 +127,7 @@ def test_names_of_fields(tmp_path, name):
       for i in range(3)
   ]
   if name == 'a.parquet':
-    rows = [dict(row, id=i) for i, row in enumerate(rows)]  # numbers, as JSON's
+    rows = [dict(row, id=i) for i, row in enumerate(rows)]  # as in JSON
   file = write(tmp_path / name, WRITERS[name](rows))
   config = make_config(
       file,
@@ -201,7 +201,7 @@ def test_gap_sentences_of_all_formats(tmp_path):
     assert {row['text'] for row in read_all(config, split)} == set(texts)
 
 
-# --- Texts ---------------------------------------------------------------------
+# --- Texts -------------------------------------------------------------------
 
 TEXT = '\ufeffOne.\r\nTwo.\n \n\n\tThree.\rFour.\n\n\u2028\nFive\x0b.\n'
 
@@ -237,7 +237,7 @@ def test_only_caches_of_texts_depend_on_the_unit(tmp_path):
   assert len({place(text, unit) for unit in ('file', 'line', 'paragraph')}) == 3
 
 
-def test_one_text_is_too_little_to_hold_rows_out(tmp_path):
+def test_one_text_is_too_few_rows_for_a_split(tmp_path):
   file = write(tmp_path / 'a.txt', '\n\n'.join(map(story, range(9))).encode())
   with pytest.raises(InputError, match="too few rows.*text_unit='paragraph'"):
     tasks.check(make_config(file, gaps=True))
@@ -249,7 +249,7 @@ def test_one_text_is_too_little_to_hold_rows_out(tmp_path):
     tasks.check(config)
 
 
-# --- What can be wrong ----------------------------------------------------------
+# --- Errors ------------------------------------------------------------------
 
 HEAD = b'document,summary\n'
 FINE = HEAD + b'a,b\n'
@@ -257,7 +257,7 @@ QUOTE = b'"'
 
 
 def parquet_of(**columns):
-  """Writes columns unchanged, also of unusual types."""
+  """Returns a parquet file of columns, also of unusual types."""
   import pyarrow
   from pyarrow import parquet
 
@@ -280,7 +280,7 @@ def damaged():
 
 
 BAD = {
-    # Names of columns.
+    # Column names.
     'a.csv': (
         b'document,title\na,b\n',
         ":1: no field 'summary'; the header has 'document', 'title'",
@@ -373,7 +373,7 @@ BAD = {
         lambda: parquet_of(document=['a'], summary=['b'], query=[3]),
         "row 1: field 'query' must be a string, got int",
     ),
-    # Others are read as JSONL.
+    # Other names are read as JSONL.
     'a.xlsx': (b'PK\x03\x04\xff', r":1: not UTF-8.*'.xlsx' is read as JSONL"),
     'a.jsonl': (
         FINE,
@@ -418,7 +418,7 @@ def test_errors_of_a_text(tmp_path, name, unit):
 
 
 def test_kinds_of_columns(tmp_path):
-  """Pandas's categories, long strings, and a name with a dot."""
+  """Categories of pandas, long strings, and a name with a dot."""
   import pyarrow
 
   texts = pyarrow.array(['a', 'b', 'a'])
@@ -467,7 +467,7 @@ def test_a_field_of_several_megabytes(tmp_path, name):
 
 @pytest.mark.parametrize('name', ['a.csv', 'a.txt'])
 def test_a_field_that_never_ends(tmp_path, name, monkeypatch):
-  """Its size is checked before it is in memory."""
+  """The size is checked before the field is in memory."""
   monkeypatch.setattr(file_formats.sources, 'LONGEST', 1000)
   for end in b'\n', b'':
     data = b'document\n"' + (b'x' * 99 + end) * 99
@@ -476,7 +476,7 @@ def test_a_field_that_never_ends(tmp_path, name, monkeypatch):
       read(file, ('document',))
 
 
-def test_rows_come_before_the_file_is_read(tmp_path):
+def test_rows_are_yielded_while_the_file_is_read(tmp_path):
   for name in 'a.csv', 'a.tsv', 'a.jsonl':
     file = write(tmp_path / name, WRITERS[name](ROWS) + b'\xff\n')
     rows = file_formats.read_rows(file, ('document', 'summary'), 'file')
@@ -486,7 +486,7 @@ def test_rows_come_before_the_file_is_read(tmp_path):
       next(rows)
   file = write(tmp_path / 'a.txt', b'x\n' * 10 + b'\xff')
   rows = file_formats.read_rows(file, ('text',), 'line')
-  assert [next(rows)['text'] for _ in range(9)] == ['x'] * 9  # and reads one
+  assert [next(rows)['text'] for _ in range(9)] == ['x'] * 9  # reads one ahead
 
 
 def test_parquet_is_read_in_pieces(tmp_path):
@@ -505,7 +505,7 @@ def test_parquet_is_read_in_pieces(tmp_path):
     found += 1
     most = max(most, pyarrow.total_allocated_bytes() - before)
   assert found == 200
-  assert most < 8e6  # of 20 MB, in row groups of 2 MB
+  assert most < 8e6  # of 20 MB in row groups of 2 MB
 
 
 # --- The commands ---------------------------------------------------------------

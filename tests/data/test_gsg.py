@@ -1,4 +1,4 @@
-"""Gap sentences against plain loops over rouge_score."""
+"""Gap sentences equal plain loops over rouge_score."""
 
 import collections
 import types
@@ -26,7 +26,7 @@ def _k(sentences, ratio):
 
 
 def _f1_unique(part, rest):
-  """F1 of texts in which every word counts once."""
+  """Returns F1 of two texts, counting every word once."""
   tokenizer = tokenizers.DefaultTokenizer()
   return _f1(
       *(
@@ -65,7 +65,7 @@ def documents():
 
 
 @pytest.mark.parametrize('ratio', [0.2, 0.45])
-def test_independent_is_the_rouge_loop(documents, ratio):
+def test_independent_equals_the_rouge_loop(documents, ratio):
   for sentences in documents[:15]:
     assert gsg.select_sentences(sentences, ratio) == loop_independent(
         sentences, ratio
@@ -80,28 +80,30 @@ def test_independent_is_the_rouge_loop(documents, ratio):
         ('sequential_unique', loop_sequential, _f1_unique),
     ],
 )
-def test_other_strategies_are_their_rouge_loops(documents, strategy, loop, f1):
+def test_other_strategies_equal_their_rouge_loops(
+    documents, strategy, loop, f1
+):
   short = [s for s in documents if 15 <= len(s) <= 40][:12]
   chosen = [gsg.select_sentences(s, 0.3, strategy) for s in short]
   assert chosen == [loop(sentences, 0.3, f1) for sentences in short]
-  for other in gsg.STRATEGIES:  # no two strategies are the same
+  for other in gsg.STRATEGIES:  # all strategies differ
     if other != strategy:
       assert chosen != [gsg.select_sentences(s, 0.3, other) for s in short]
 
 
-def test_random_depends_on_document_and_seed_only(documents):
+def test_random_depends_only_on_document_and_seed(documents):
   choose = lambda seed: [
       gsg.select_sentences(s, 0.3, 'random', seed) for s in documents[:40]
   ]
   assert choose(0) == choose(0) != choose(1)
-  # All places are equally likely: the mean of many is the middle.
+  # All positions are equally likely, so their mean is near the middle.
   places = [
       j / len(s) for s, chosen in zip(documents, choose(0)) for j in chosen
   ]
   assert abs(sum(places) / len(places) - 0.5) < 0.05
 
 
-def test_the_loop_of_the_benchmark_is_the_loop(documents):
+def test_the_benchmark_has_the_same_loop(documents):
   for sentences in documents[:5]:
     assert bench.loop(sentences) == loop_independent(sentences, 0.2)
 
@@ -109,7 +111,7 @@ def test_the_loop_of_the_benchmark_is_the_loop(documents):
 def test_ties_go_to_the_earlier_sentence():
   sentences = ['A b.', 'C d.', 'A b.', 'C d.', 'E f.']
   assert gsg.select_sentences(sentences, 0.4) == [0, 1]
-  # A word counts only as often as the rest has it.
+  # A word counts at most as often as it occurs in the rest.
   sentences = ['x', 'x y', 'y z q r s', 'q q q q q q', 'z']
   assert (
       gsg.select_sentences(sentences) == loop_independent(sentences, 0.2) == [2]
@@ -127,7 +129,7 @@ def test_number_of_sentences_is_floating_point_safe():
 
 
 def test_every_word_is_read_once(documents, monkeypatch):
-  """The loop over sentences reads the rest of the document for each."""
+  """A plain loop reads the rest of the document for each sentence."""
   sentences = []
   for more in documents:
     sentences += more
@@ -160,7 +162,7 @@ def test_every_word_is_read_once(documents, monkeypatch):
   words = sum(len(set(word.findall(s.lower()))) for s in sentences)
   tokens = sum(len(word.findall(s.lower())) for s in sentences)
   assert sum(read) == sum(map(len, sentences))
-  # A dict's own update does not look up; one of ours that does is one more.
+  # dict.update does not call __getitem__; a loop in Python calls it once more.
   assert 0 < len(looked_up) <= 2 * words
   assert 0 < sum(added) <= words + tokens
 
@@ -183,7 +185,7 @@ def test_source_and_target_share_the_document():
   )
 
 
-def test_nothing_is_lost(documents):
+def test_no_word_is_lost(documents):
   for sentences in documents[:20]:
     source, target = gsg.gap_sentences('\n'.join(sentences), 0.25)
     together = sorted(source.split() + target.split())

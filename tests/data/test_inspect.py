@@ -1,4 +1,4 @@
-"""data/inspect.py: numbers counted by hand, examples, notes and errors."""
+"""data/inspect.py: numbers match hand counts; examples, notes and errors."""
 
 import json
 import struct
@@ -66,7 +66,7 @@ def test_numbers(run_command, files, tmp_path):
   assert train['targets']['tokens_cut'] == 3 / targets.sum()
   assert result['shared'] == {'train, validation': 1}
   assert [row['id'] for row in result['examples']] == ['t0', 't1', 't2']
-  # Cut, as the model sees them.
+  # Cut, as the model reads them.
   assert result['examples'][2] == dict(id='t2', inputs='x' * 9, targets='yyy')
   picture = (tmp_path / 'out' / 'jsonl.png').read_bytes()
   assert struct.unpack('>II', picture[16:24]) == (1320, 480)
@@ -95,7 +95,7 @@ def test_text(run_command, files):
   assert '  reads:  xxx' in lines and '  writes: y' in lines
 
 
-def test_gap_sentences_as_the_model_sees_them(run_command, tmp_path):
+def test_gap_sentences_as_the_model_reads_them(run_command, tmp_path):
   text = (
       'The cat sat on the mat. It was black. The dog saw the cat on the '
       'mat.\nNobody cared. The end came.'
@@ -127,7 +127,7 @@ def test_gap_sentences_as_the_model_sees_them(run_command, tmp_path):
 
 @pytest.mark.slow
 def test_the_built_in_corpus(run_command, tmp_path, monkeypatch):
-  """Only the first documents, with a vocabulary that is trained."""
+  """Reads only the first documents, with a trained vocabulary."""
   monkeypatch.setattr(tasks, 'VOCABULARY_DOCUMENTS', 300)
   status, out, err = run_command(
       inspect,
@@ -141,7 +141,7 @@ def test_the_built_in_corpus(run_command, tmp_path, monkeypatch):
   assert out.startswith('python_docs_summary: tokens') and '20  inputs' in out
 
 
-def test_pages_as_the_model_sees_them(run_command, tmp_path):
+def test_pages_as_the_model_reads_them(run_command, tmp_path):
   rows = [
       dict(
           document='aa. ' * 9,

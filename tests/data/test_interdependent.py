@@ -1,4 +1,4 @@
-"""Interdependent sentences (PageSum, appendix A) against rouge_score."""
+"""Interdependent sentences (PageSum, appendix A) equal rouge_score's."""
 
 import itertools
 import json
@@ -16,7 +16,7 @@ def recall(target, text):
 
 
 def loop(document, summary):
-  """Equations 14 to 16, written out."""
+  """Computes equations 14 to 16 in loops."""
   found = []
   for h, target in enumerate(summary):
     best, chosen = -1, None
@@ -33,7 +33,7 @@ def loop(document, summary):
   return found
 
 
-def test_pairs_are_those_of_the_equations():
+def test_pairs_equal_the_equations():
   generator = np.random.default_rng(0)
   words = 'running ships whales oceans sailed ice lost crew men storm'.split()
 
@@ -54,7 +54,7 @@ def test_pairs_are_those_of_the_equations():
           pair.recall, recall(summary[pair.target], both)
       )
     seen += len(found)
-  assert 20 < seen < 80  # some sentences have a pair, others not
+  assert 20 < seen < 80  # some sentences have a pair, others do not
 
 
 def test_the_command_prints_distances(tmp_path, run_command):

@@ -1,4 +1,4 @@
-"""data/mixture.py: how often each task is read, and in which order."""
+"""data/mixture.py: the share and order of each task."""
 
 import collections
 import itertools
@@ -45,7 +45,7 @@ def make_config(batch_size):
 
 
 def read(mixed, batch_size, steps, start=0):
-  """(task, record) of every row of some batches."""
+  """Returns (task, record) of every row of some batches."""
   batches = pipeline.train_batches(mixed, BYTES, make_config(batch_size), start)
   found = list(itertools.islice(batches, steps))
   batches.close()
@@ -64,16 +64,16 @@ def test_an_epoch_has_each_task_up_to_the_cap(tmp_path):
   counted = [min(size, cap) for size in sizes]
   assert mixed.total() == sum(counted) == 33
   rows = [row for batch in read(mixed, 3, 16 * 11) for row in batch]
-  assert len(rows) == 16 * 33  # groups of 48 records; 16 epochs in all
+  assert len(rows) == 16 * 33  # groups of 48 records; 16 epochs in total
   seen = collections.Counter(rows)
   for task, (size, count) in enumerate(zip(sizes, counted)):
     reads = [seen[task, i] for i in range(size)]
     assert sum(reads) == 16 * count
-    # Each is read once before any is read again.
+    # Each record is read once before any is read again.
     assert max(reads) - min(reads) <= 1
 
 
-def test_parts_of_a_task_follow_one_another(tmp_path):
+def test_parts_of_a_task_are_consecutive(tmp_path):
   mixed = mixture.Mixture(make_caches(tmp_path, (7,)), 3, seed=0)
   stream = []
   for epoch in range(7):

@@ -1,4 +1,4 @@
-"""NarrativeQA as SimCAS reads it: from the authors' files to chunks of tokens."""
+"""NarrativeQA for SimCAS: from the authors' files to chunks of tokens."""
 
 import csv
 import itertools
@@ -32,7 +32,7 @@ def bart(tmp_path_factory):
 
 @pytest.fixture
 def config(tmp_path, run_command):
-  """Of the prepared corpus, in chunks of 64."""
+  """A config of the prepared corpus, in chunks of 64."""
   raw = tmp_path / 'raw'
   (raw / 'tmp').mkdir(parents=True)
   (raw / 'third_party' / 'wikipedia').mkdir(parents=True)
@@ -95,8 +95,8 @@ def contains(chunk, ids):
   return any(chunk[i : i + len(ids)] == ids for i in range(len(chunk)))
 
 
-def test_chunks_are_those_of_the_text(config, bart, tmp_path):
-  """The release: the tokens of one text, cut every page_length - 2."""
+def test_chunks_equal_a_cut_text(config, bart, tmp_path):
+  """Like the release: one text's tokens, cut every page_length - 2."""
   tasks.check(config)
   cache = cache_lib.open_cache(config, bart, 'train', tmp_path / 'cache')
   assert len(cache) == 2
@@ -121,7 +121,7 @@ def test_chunks_are_those_of_the_text(config, bart, tmp_path):
 
 
 def test_all_answers_are_references(config, bart, tmp_path):
-  """Training uses one answer; scores use the better one."""
+  """Training uses the first answer; scores use the better one."""
   train = cache_lib.open_cache(config, bart, 'train', tmp_path / 'cache')
   for (_, *answers), record in zip(QUESTIONS, train.read([0, 1])):
     assert record['reference'] == answers[0]
@@ -143,7 +143,7 @@ def test_all_answers_are_references(config, bart, tmp_path):
 
 
 def test_the_story_alone_is_another_corpus(config, bart, tmp_path):
-  """Its question is a query, and no plot summary is read."""
+  """The question is a query, and the plot summary is not read."""
   config.data.update(task='narrativeqa', query_in='first')
   cache = cache_lib.open_cache(config, bart, 'train', tmp_path / 'cache')
   question = QUESTIONS[0][0]

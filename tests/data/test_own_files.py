@@ -1,4 +1,4 @@
-"""Own files: lists of questions in a row, references of another name."""
+"""Own files: several questions in a row, other names for references."""
 
 import json
 
@@ -81,12 +81,12 @@ def read_config(path):
         (ROWS[0], dict(target_field='questions[].a[].b'), 'fields of one list'),
     ],
 )
-def test_one_line_for_a_list_of_another_form(tmp_path, row, data, line):
+def test_invalid_lists_are_one_line(tmp_path, row, data, line):
   with pytest.raises(InputError, match=line):
     read(tmp_path, [row], **{**NESTED, **data})
 
 
-def test_references_of_another_name(tmp_path):
+def test_references_under_another_name(tmp_path):
   row = {'document': 'a', 'summary': 'b', 'answers': ['b', 'c']}
   (found,), corpus, _ = read(tmp_path, [row], references_field='answers')
   assert json.loads(found['references']) == ['b', 'c']

@@ -1,4 +1,4 @@
-"""Position of the query, document_length, and texts without a page."""
+"""Position of the query, document_length, and texts that lose their page."""
 
 import json
 
@@ -67,7 +67,7 @@ def pages_of(record):
 
 @pytest.mark.parametrize('form', pages.LOCALITIES)
 def test_a_query_only_in_the_first_page(form):
-  """The other pages are the same as without a query."""
+  """The other pages are as without a query."""
   parts = ['a bb ccc dddd', '', 'eeeee f gg']
   cut = lambda query, where: pages.tokenise(
       parts, query, form, 6, 99, WORDS, query_in=where
@@ -78,7 +78,7 @@ def test_a_query_only_in_the_first_page(form):
 
 
 def test_the_first_page_is_the_first_with_tokens():
-  """A short text is only in the last page, with its query."""
+  """A short text is only in the last page, so the query is too."""
   parts = pages.spatial('One. Two.', 3)
   assert parts[:2] == ['', '']
   made = pages.tokenise(parts, 'why', 'spatial', 9, 99, WORDS, '', 'first')
@@ -105,7 +105,7 @@ def test_chunks_after_the_query_are_full():
 
 
 def test_sentences_are_packed_around_the_query():
-  """As with one size and a first sentence in place of the query."""
+  """As if the query were the beginning of the first sentence."""
   rng = np.random.default_rng(0)
   for _ in range(200):
     lists = [
@@ -160,7 +160,7 @@ def key_of(path, **data):
 
 
 def test_caches_made_before_these_keys_stay_valid(tmp_path):
-  """The key is that of commit f76f397; only other values extend it."""
+  """The key equals that of commit f76f397; only new values extend it."""
   assert key_of(tmp_path) == key_of(tmp_path, query_in='first') == ''
   old = ['spatial', 3, 24, '.']
   assert key_of(tmp_path, pages='spatial') == old
@@ -239,7 +239,7 @@ def test_inspect_counts_texts_without_a_page(tmp_path):
 
 @pytest.mark.parametrize('sections', [None, [], [dict(heading=' ', text='')]])
 def test_without_sections_pages_are_spatial(sections, tmp_path, capfd):
-  """Only for these rows; one line reports their number."""
+  """Only rows without sections; one line reports their number."""
   rows = [row_of(3), row_of(4), row_of(5)]
   for row in rows[1:]:
     row['sections'] = sections
@@ -259,10 +259,8 @@ def test_without_sections_pages_are_spatial(sections, tmp_path, capfd):
 
 @pytest.mark.parametrize('empty_page', ['.', ''])
 @pytest.mark.parametrize('form', pages.LOCALITIES)
-def test_empty_pages_and_documents_on_the_way_to_a_model(
-    form, empty_page, tmp_path
-):
-  """A model computes numbers of them, and training leaves them out."""
+def test_empty_pages_and_documents_in_a_model(form, empty_page, tmp_path):
+  """A model's outputs for them are finite; training leaves them out."""
   rows = [row_of(1), row_of(0)]
   rows[1]['sections'], rows[1]['documents'] = [dict(heading='', text='')], ['']
   config = make_config(tmp_path, rows, pages=form, empty_page=empty_page)
@@ -362,7 +360,7 @@ def test_models_and_data_that_do_not_match(name, data, message):
 
 
 def test_unmasked_pages_have_tokens():
-  """Attention over padding alone depends on how much padding there is."""
+  """Attention over only padding depends on the amount of padding."""
   config = default.get_config()
   config.model = default.pagesum()
   config.data.update(dict(pages='spatial', empty_page=''))

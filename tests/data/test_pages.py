@@ -1,4 +1,4 @@
-"""data/pages.py: pages and chunks match their definitions, also in batches."""
+"""data/pages.py: pages and chunks match their definitions and batches."""
 
 import json
 
@@ -20,7 +20,7 @@ BYTES = byte_vocabulary.ByteVocabulary()
 
 
 class Words:
-  """A vocabulary with marks at both ends, like BART's: a word is its length."""
+  """A vocabulary with two marks, like BART's; a word's id is its length."""
 
   bos_id, eos_id, pad_id, size = 90, 91, 99, 100
 
@@ -38,7 +38,7 @@ def sentences(n):
 @pytest.mark.parametrize('count', [0, 1, 2, 3, 6, 7, 8, 20])
 @pytest.mark.parametrize('num_pages', [1, 3, 7])
 def test_spatial_pages_go_by_the_number_of_sentences(count, num_pages):
-  """Sentence i -> page i // q for i < q P, the others to the last page."""
+  """Sentence i < q P goes to page i // q, later ones to the last page."""
   text = sentences(count)
   split = text_lib.split_sentences(text)
   assert len(split) == count
@@ -67,10 +67,10 @@ def test_sections_and_documents():
 def test_every_page_is_cut_separately():
   made = pages.tokenise(['a bb ccc dddd', '', 'a'], '', 'spatial', 5, 99, WORDS)
   assert made == [[90, 1, 2, 3, 91], [90, 1, 91], [90, 1, 91]]
-  # An empty page is '.' (the release), or has no tokens.
+  # An empty page is '.' in the release, or has no tokens.
   made = pages.tokenise(['a', ''], '', 'spatial', 5, 99, WORDS, empty_page='')
   assert made == [[90, 1, 91], []]
-  # T5's vocabularies have no mark at the beginning.
+  # T5's vocabularies have no start mark.
   assert pages.tokenise(['abc'], '', 'document', 3, 99, BYTES) == [
       BYTES.encode('ab') + [1]
   ]
@@ -92,7 +92,7 @@ def test_chunks_are_full():
 
 
 def slow_packing(lists, size, most):
-  """Sentence by sentence; a longer one is cut wherever a chunk is full."""
+  """Packs one sentence at a time; cuts those longer than a chunk."""
   chunks, kept = [], 0
   for ids in lists:
     ids = ids[: most - kept]
@@ -123,7 +123,7 @@ def test_sentences_are_packed_while_they_fit():
 
 
 def test_max_chunks():
-  """Reached by full chunks; sentences just above a half fill the fewest."""
+  """Full chunks reach it; sentences just above half a chunk fill least."""
   data = default.get_config().data
   for size, most in ((8, 60), (8, 61), (8, 5), (20, 400)):
     data.update(pages='chunks', page_length=size, max_input_length=most)
@@ -164,7 +164,7 @@ def test_every_page_begins_with_the_query(form):
     pages.tokenise(parts, 'a b c d e f g', form, 9, 99, WORDS)
 
 
-# --- On the way to a model ---------------------------------------------------
+# --- Batches -----------------------------------------------------------------
 
 
 def write_rows(path):
@@ -257,7 +257,7 @@ def test_batches_hold_the_pages(config, form, tmp_path):
 
 @pytest.mark.parametrize('sequence', [3, 5])
 def test_chunks_are_filled_up_for_a_mesh(config, sequence, tmp_path):
-  """The batches have the same documents and a few empty chunks."""
+  """Batches have the same documents plus some empty chunks."""
   config, _ = config
   config.data.pages = 'chunks'
   for split in 'validation', 'train':
@@ -286,7 +286,7 @@ def test_chunks_are_filled_up_for_a_mesh(config, sequence, tmp_path):
 
 @pytest.mark.parametrize('form', pages.FORMS)
 def test_rows_without_text(config, form, tmp_path):
-  """Training skips them; in other splits they are pages without text."""
+  """Training skips them; other splits keep them as pages without text."""
   config, rows = config
   config.data.pages = form
   rows[1].update(document='', sections=[], documents=[])

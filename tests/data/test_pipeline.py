@@ -52,7 +52,7 @@ def test_buckets():
 
 
 def test_permutation_is_stable_and_complete():
-  # Exact numbers, because another order would break resumed runs.
+  # Exact numbers, because a changed order would break resumed runs.
   assert order.permutation(8, 0, 1, 2).tolist() == [6, 7, 2, 3, 0, 5, 1, 4]
   for n in 0, 1, 1000:
     assert sorted(order.permutation(n, 5, 6).tolist()) == list(range(n))
@@ -180,7 +180,7 @@ def test_evaluation_counts_every_record_once(tmp_path, examples, hosts):
     weight += batch['decoder_loss_weights'].sum()
   assert sorted(ids) == sorted(row['id'] for row in wanted)
   assert weight == sum(len(row['targets']) for row in wanted)
-  for step in zip(*parts):  # one shape on every host
+  for step in zip(*parts):  # the same shape on every host
     assert len({b['encoder_input_tokens'].shape for b, _ in step}) == 1
 
 
@@ -215,7 +215,7 @@ def test_stream_equals_its_slow_definition(seed):
 
 
 def test_batches_equal_their_slow_definition(tmp_path):
-  """Three shards in windows of two, through train_batches."""
+  """Runs train_batches on three shards in windows of two."""
   parts = [
       make_cache(tmp_path / str(s), n, seed=s)[0]
       for s, n in enumerate((30, 50, 25))
@@ -254,7 +254,7 @@ def test_sorting_saves_padding(tmp_path):
   batches = take(pipeline.train_batches(cache, BYTES, make_config(8)), 48)
   padded = sum(b['encoder_input_tokens'].size for b in batches)
   real = sum((b['encoder_input_tokens'] != 0).sum() for b in batches)
-  # By buckets alone a row of n tokens is padded to 1.2 n on average.
+  # Buckets alone pad a row of n tokens to 1.2 n on average.
   assert padded < 1.5 * real
   assert len({b['encoder_input_tokens'].shape for b in batches}) <= 8
 
@@ -280,7 +280,7 @@ def prefetching():
   return [t for t in threading.enumerate() if t.name == 'prefetch']
 
 
-def test_exceptions_come_through(tmp_path):
+def test_exceptions_reach_the_caller(tmp_path):
   cache, _ = make_cache(tmp_path / 'c', 5)
   with pytest.raises(OSError, match='the disk is gone'):
     next(pipeline.train_batches(Failing(cache), BYTES, make_config()))

@@ -1,4 +1,4 @@
-"""data/published/, prepare.py: tiny files in the layouts of the authors."""
+"""data/published/, prepare.py: tiny files in the authors' layouts."""
 
 import gzip
 import json
@@ -28,7 +28,7 @@ def put(root, files):
 
 
 def in_splits(pattern, names, content):
-  """The same content for each split, under the authors' names."""
+  """Returns the same content for each split, under the authors' names."""
   return {pattern.format(name): content for name in names}
 
 
@@ -498,7 +498,7 @@ def test_reader(tmp_path, task):
 
 @pytest.mark.parametrize('task', CASES)
 def test_prepared_corpus_is_found_by_its_name(tmp_path, task, run_command):
-  """Runs the command, then reads the corpus as a run does."""
+  """Runs the command, then reads the corpus like a run."""
   files, expected = CASES[task]
   put(tmp_path / 'raw', files)
   status, out, err = run_command(
@@ -579,7 +579,7 @@ def test_errors_leave_no_files(tmp_path, run_command):
     file.write_text('')
 
 
-def test_a_new_corpus_replaces_the_old_one_whole(tmp_path):
+def test_a_new_corpus_replaces_the_old_one(tmp_path):
   files, _ = CASES['squality']
   put(tmp_path / 'raw', files)
   place = tmp_path / 'corpora' / 'squality'

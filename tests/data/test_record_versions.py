@@ -1,4 +1,4 @@
-"""Caches stay valid across edits until a version is raised."""
+"""Caches stay valid across edits of the code until a version is raised."""
 
 import json
 
@@ -38,10 +38,10 @@ def test_a_changed_output_is_detected(monkeypatch):
 
 
 def place(tmp_path, monkeypatch):
-  """The name of the cache of one file, without its real path and time."""
+  """The name of the cache of a file with a fixed path and time."""
   path = tmp_path / 'train.jsonl'
   path.write_text('{}\n')
-  monkeypatch.setattr(  # path, bytes, time of change
+  monkeypatch.setattr(  # path, bytes, modification time
       corpus_lib,
       '_stat_files',
       lambda files: [['/data/train.jsonl', 43, 1.7e9]],

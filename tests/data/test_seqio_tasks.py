@@ -40,7 +40,7 @@ CAP = 4
 
 @pytest.fixture
 def load():
-  """load() imports the module again; at the end its names are unregistered."""
+  """load() imports the module again; its names are unregistered at the end."""
   from locost_jax.data import preprocessors  # isort: skip; loads seqio quietly
   import seqio
 
@@ -48,7 +48,7 @@ def load():
 
   def forget():
     if sys.modules.pop(NAME, None):
-      del data.seqio_tasks  # the package has it as well
+      del data.seqio_tasks  # also as an attribute of the package
     for name in corpus_lib.names():
       seqio.TaskRegistry.remove(name)
       seqio.MixtureRegistry.remove(name)
@@ -97,7 +97,7 @@ def tokens(rows):
 
 
 def trained_on(task, split, directory, vocabulary=BYTES):
-  """The trainer's examples of a task: [(inputs, targets)]."""
+  """Returns the trainer's examples of a task: [(inputs, targets)]."""
   cache = cache_lib.open_cache(make_config(task), vocabulary, split, directory)
   return tokens(cache.read(range(len(cache))))
 
@@ -174,7 +174,7 @@ def test_settings_of_gap_sentences(load, mock):
   config.data.task = 'c4_gsg'
   cache = cache_lib.open_cache(config, BYTES, 'train', mock / 'cache')
   assert read('c4_gsg', 'train', shuffle=False) == tokens(cache.read(range(12)))
-  # The other tasks make no gap sentences.
+  # Other tasks make no gap sentences.
   assert read('arxiv', 'train', shuffle=False) == trained_on(
       'arxiv', 'train', mock / 'cache'
   )
@@ -269,7 +269,7 @@ def test_registering_again_changes_nothing(load):
   module.register()
   module.register('byte')
   assert seqio.TaskRegistry.get('arxiv') is before
-  seqio.TaskRegistry.remove('arxiv')  # as tests of other libraries do
+  seqio.TaskRegistry.remove('arxiv')  # like tests of other libraries
   module.register()
   assert isinstance(seqio.TaskRegistry.get('arxiv'), seqio.Task)
 
@@ -280,7 +280,7 @@ def test_another_vocabulary_is_chosen_once(load, tmp_path):
   import seqio
 
   module = load()
-  module.register(vocabulary=path)  # instead of the bytes of the import
+  module.register(vocabulary=path)  # instead of the bytes set on import
   module.register(vocabulary=str(path))
   for name in 'arxiv', 'locost_finetune':
     features = seqio.get_mixture_or_task(name).output_features
@@ -302,12 +302,12 @@ def test_a_missing_vocabulary(load, path):
   module = load()
   with pytest.raises(InputError, match=f'{path}: no such vocabulary'):
     module.register(vocabulary=path)
-  assert seqio.get_mixture_or_task('arxiv')  # as it was
+  assert seqio.get_mixture_or_task('arxiv')  # unchanged
 
 
 @pytest.mark.parametrize('name', ['xsum', 'locost_finetune'])
 def test_a_name_of_another_library(load, name):
-  """Then no task is registered, and the other library's task is kept."""
+  """No task is registered, and the other library's task is kept."""
   import seqio
 
   theirs = seqio.TaskRegistry.add(

@@ -37,7 +37,7 @@ def test_globs(tmp_path):
 
 
 def test_rows_are_split_at_newlines_only(tmp_path):
-  # Characters str.splitlines would split at, and a line that is only spaces.
+  # Characters at which str.splitlines splits, and a line of only spaces.
   rows = [{'text': 'a\u0085b\u2028c\x0b\x1cd\r'}, {'text': 'e\nf', 'n': 1}]
   lines = [json.dumps(row, ensure_ascii=False) for row in rows]
   data = ('\n'.join([lines[0], '  ', lines[1]])).encode()
@@ -88,7 +88,7 @@ def test_find_tfds(tmp_path, monkeypatch):
     directory = tmp_path / 'c4' / 'en' / version
     directory.mkdir(parents=True)
     (directory / 'dataset_info.json').write_text('{}')
-  (tmp_path / 'c4' / 'en' / '4.0.0').mkdir()  # interrupted: no info
+  (tmp_path / 'c4' / 'en' / '4.0.0').mkdir()  # interrupted: no info file
   root = str(tmp_path / 'c4' / 'en')
   assert sources.find_tfds('c4/en', str(tmp_path)) == f'{root}/3.10.0'
   assert sources.find_tfds('c4/en:3.1.0', str(tmp_path)) == f'{root}/3.1.0'

@@ -1,4 +1,4 @@
-"""Span corruption: the paper's example, plain loops, whole records."""
+"""Span corruption equals the paper's example and plain loops; records."""
 
 import collections
 import itertools
@@ -33,7 +33,7 @@ def test_the_example_of_the_paper():
 
 
 def put_back(inputs, targets, marks):
-  """Restores the text of an example with a loop."""
+  """Restores the text of an example."""
   of_mark, latest = {}, None
   for token in targets.tolist():
     if token in marks:
@@ -66,7 +66,7 @@ def test_what_is_cut_out(length, density, mean):
 
 
 def test_lengths_are_drawn_with_equal_probability():
-  """All ways to write 6 as a sum of 3 positive numbers."""
+  """There are 10 ways to write 6 as a sum of 3 positive numbers."""
   generator = np.random.default_rng(0)
   found = collections.Counter(
       tuple(spans._divide(6, 3, generator).tolist()) for _ in range(5000)
@@ -134,14 +134,14 @@ def read(config, rows, vocabulary=BYTES):
 
 
 class Marked(byte_vocabulary.ByteVocabulary):
-  """Bytes, with a mark in front."""
+  """Bytes with a start mark."""
 
   bos_id = 2
 
 
 @pytest.mark.parametrize('vocabulary', [BYTES, Marked()])
 def test_records(vocabulary):
-  """Documents that are not drawn have the records without span corruption."""
+  """Documents that are not drawn have the same records as without it."""
   rows = make_rows()
   short = dict(id='short', text='Too short.')
   plain = read(make_config(), [*rows, short], vocabulary)
@@ -193,7 +193,7 @@ def test_inspect_shows_corrupted_examples(tmp_path, monkeypatch):
   vocabulary = vocabulary_lib.load_vocabulary('byte')
   found = inspect.inspect('jsonl', config, vocabulary)
   inputs = found['splits']['train']['inputs']
-  # Bytes have no text for their 5 sentinels or so.
+  # The byte vocabulary has no text for its sentinels, about 5 here.
   assert 150 < inputs['mean'] <= 200 and inputs['tokens_cut'] == 0
 
 
@@ -227,7 +227,7 @@ def test_a_vocabulary_without_sentinels_is_refused(tmp_path):
 
 
 def test_lengths_that_fit_no_example_are_refused(tmp_path):
-  """Before anything is made, if the vocabulary exists."""
+  """Before anything is written, if the vocabulary exists."""
   config = make_config(share=0.5)
   config.data.max_target_length = 2  # a token and the end mark
   message = 'max_target_length=2: too short for span corruption'

@@ -1,4 +1,4 @@
-"""config.data.train_examples: the choice of few training examples."""
+"""config.data.train_examples: the choice of a few training examples."""
 
 import json
 
@@ -46,8 +46,8 @@ def chosen(config, path):
   return [int(cache[i]['reference'][:-1]) for i in range(len(cache))]
 
 
-def test_chosen_by_the_seed_alone(tmp_path):
-  """As in a plain loop; a larger choice contains every smaller one."""
+def test_the_choice_depends_only_on_the_seed(tmp_path):
+  """A larger choice contains all smaller ones."""
   for seed in range(5):
     found = {}
     for n in 1, 5, 10, COUNT:
@@ -95,7 +95,7 @@ def test_all_numbers_and_seeds_share_a_cache(tmp_path, monkeypatch):
 
 
 def epochs(config, cache, start, steps, hosts=1):
-  """References' bytes of the rows of some batches, host by host."""
+  """Returns the texts of the rows of some batches, host by host."""
   found = []
   parts = [
       pipeline.train_batches(cache, BYTES, config, start, host, hosts)
@@ -115,7 +115,7 @@ def epochs(config, cache, start, steps, hosts=1):
 
 
 def test_batches_are_those_of_a_corpus_of_these_examples(tmp_path):
-  """Each once per epoch; two hosts and a resumed run have the same batches."""
+  """Each is read once per epoch; hosts and resumed runs change no batch."""
   config = make_config(tmp_path, seed=2, train_examples=6)
   few = cache_lib.open_cache(config, BYTES, 'train', tmp_path / 'cache')
   alone = tmp_path / 'alone'
@@ -137,7 +137,7 @@ def test_other_splits_are_whole(tmp_path):
   assert len(cache) == COUNT
 
 
-def test_of_each_task_of_a_mixture(tmp_path, monkeypatch):
+def test_examples_of_each_task_of_a_mixture(tmp_path, monkeypatch):
   monkeypatch.setitem(corpora.MIXTURES, 'both', ('arxiv', 'xsum'))
   for task in 'arxiv', 'xsum':
     place = tmp_path / 'corpora' / task
@@ -180,9 +180,7 @@ def test_invalid_numbers(tmp_path):
     cache_lib.open_cache(config, BYTES, 'train', tmp_path / 'cache')
 
 
-def test_not_of_a_corpus_that_is_tokenised_while_training(
-    tmp_path, monkeypatch
-):
+def test_corpora_tokenised_while_training_are_refused(tmp_path, monkeypatch):
   monkeypatch.setattr(cache_lib, 'is_large', lambda config, found: True)
   config = make_config(tmp_path, train_examples=3)
   with pytest.raises(

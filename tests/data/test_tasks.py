@@ -75,7 +75,7 @@ def examples(config, vocabulary, split='train', lengths=(64, 32), **keywords):
   )
 
 
-# --- What can be wrong with the user's data ----------------------------------
+# --- Errors in the user's data -----------------------------------------------
 
 
 def test_check_passes(tmp_path):
@@ -209,7 +209,7 @@ print(sorted(set(sys.modules) & {'tensorflow', 'seqio', 'jax', 'flax'}))
 
 
 def test_held_out_rows_are_never_trained_on(tmp_path):
-  # Every document twice, in another file and with another summary.
+  # Every document is also in a second file with another summary.
   for name in 'ab':
     write_jsonl(
         tmp_path / f'{name}.jsonl',
@@ -227,7 +227,7 @@ def test_held_out_rows_are_never_trained_on(tmp_path):
   assert len(train) + len(validation) == 1000
   assert not set(train) & set(validation)
   assert 8 <= len(validation) <= 40
-  assert len(set(validation)) == len(validation) / 2  # copies stay together
+  assert len(set(validation)) == len(validation) / 2  # copies together
   assert len(test) == 500  # no rows of test files are held out
   texts = set(tasks.training_texts(config))
   assert not texts & set(validation) and texts > set(train)
@@ -328,7 +328,7 @@ def test_batches_equal_those_of_seqio(tmp_path, pieces):
     batch = found[f'a.jsonl:{i}']
     assert set(batch) == set(row)
     for key in row:
-      n = batch[key].shape[1]  # the bucket may be shorter than the maximum
+      n = batch[key].shape[1]  # a bucket may be shorter than the maximum
       np.testing.assert_array_equal(batch[key][0], row[key][:n])
       assert not row[key][n:].any()
 
@@ -450,7 +450,7 @@ def test_python_docs(tmp_path, monkeypatch, capsys):
 
 
 def test_missing_c4_is_reported_at_once(tmp_path, monkeypatch):
-  """No slow import, no process, no connection."""
+  """Makes no slow import, no process and no connection."""
   for slow in ('tensorflow', 'tensorflow_datasets', 'seqio', 'apache_beam'):
     monkeypatch.setitem(sys.modules, slow, None)
 
@@ -476,10 +476,9 @@ def c4_rows(start, stop):
 
 @contextlib.contextmanager
 def mocked_c4(directory):
-  """Twelve rows of C4 in its context, as a test of a whole run mocks them.
+  """Mocks twelve rows of C4 in this context.
 
-  No file of C4 is there but what `find_tfds` looks for; the mock itself never
-  looks there.
+  Only the files that `find_tfds` looks for exist; the mock does not read them.
   """
   import tensorflow as tf
   import tensorflow_datasets as tfds
@@ -510,7 +509,7 @@ def test_c4_mocked(tmp_path):
 
 @pytest.fixture(scope='module')
 def c4(tmp_path_factory):
-  """A small C4 in TFDS's own files, in five shards."""
+  """A small C4 in TFDS's format, in five shards."""
   import tensorflow as tf
   import tensorflow_datasets as tfds
 
@@ -561,7 +560,7 @@ def test_prepared_c4_shard_by_shard(c4, tmp_path, monkeypatch):
 
 
 def test_tensorflow_is_loaded_quietly(tmp_path):
-  """Its C++ code prints lines about GPUs that do not apply to JAX."""
+  """Its C++ code would print lines about GPUs that do not apply to JAX."""
   rows = tmp_path / 'rows.jsonl'
   rows.write_text(json.dumps(dict(document='A text.', summary='Text.')) + '\n')
   program = f"""

@@ -1,4 +1,4 @@
-"""Sentence splitting: hard cases, equivalences, and linear time."""
+"""Sentence splitting: hard cases, equivalent texts, and linear time."""
 
 import textwrap
 import time
@@ -145,4 +145,4 @@ def test_linear_time(unit):
 
   work(1000)  # warm-up
   short = min(work(10_000) for _ in range(5))
-  assert work(100_000) < 40 * short  # quadratic: 100 times
+  assert work(100_000) < 40 * short  # quadratic time would be 100 times

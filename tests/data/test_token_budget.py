@@ -1,4 +1,4 @@
-"""data/pipeline.py: batches with a budget of tokens."""
+"""data/pipeline.py: batches with a token budget."""
 
 import numpy as np
 import pytest
@@ -28,7 +28,7 @@ def test_a_budget_of_tokens(tmp_path):
   for size, length in shapes:
     # A power of two; twice as many rows would not fit.
     assert size & (size - 1) == 0 and size * length <= 900 < 2 * size * length
-  # Each length has one number of rows.
+  # All batches of a length have the same number of rows.
   assert len({length for _, length in shapes}) == len(shapes) > 3
   known = {(tuple(r['inputs']), tuple(r['targets'])) for r in rows}
   assert {row for b in batches for row in row_contents(b) if row[1]} <= known
@@ -40,7 +40,7 @@ def test_a_document_beyond_the_budget():
 
 
 def test_batches_of_a_budget_are_those_of_the_stream(tmp_path):
-  """Groups of the stream, longest rows first, in permuted order."""
+  """They are groups of the stream, longest rows first, in permuted order."""
   cache, rows = long_cache(tmp_path)
   config = make_config(4)
   config.train.batch_tokens = 300
@@ -84,7 +84,7 @@ def test_variable_groups_continue_exactly(tmp_path, start):
   for a, b in zip(again, unbroken[start:], strict=True):
     for key in b:
       np.testing.assert_array_equal(a[key], b[key])
-  # Neither hosts nor devices change a batch.
+  # The number of hosts or devices changes no batch.
   parts = [
       take(
           pipeline.train_batches(cache, BYTES, config, start, host, 2),

@@ -60,7 +60,7 @@ def test_kernels_are_split_over_fsdp_and_tensor():
     if path.endswith('kernel') or path == 'token_embedding/embedding':
       spec = sharding.spec_of(path)
       assert sorted(filter(None, spec)) == ['fsdp', 'tensor']
-      assert spec[0] is None or leaf.ndim == 2  # never over the layers
+      assert spec[0] is None or leaf.ndim == 2  # never over layers
 
 
 def test_an_unknown_path_raises():

@@ -1,4 +1,4 @@
-"""Baselines against brute force."""
+"""Baselines match brute force."""
 
 import numpy as np
 import pytest
@@ -79,7 +79,7 @@ def test_lead():
 def test_unigram_loss_by_hand():
   train = [np.array([3, 3, 1]), np.array([4, 1])]
   validation = [np.array([3, 1]), [0]]
-  # Counts plus one: 1 for id 0, 3 for id 1, 1 for 2, 3 for 3, 2 for 4.
+  # Counts plus one, of ids 0 to 4: 1, 3, 1, 3, 2.
   expected = -(2 * np.log(3 / 10) + np.log(1 / 10)) / 3
   assert baselines.unigram_loss(train, validation, 5) == pytest.approx(expected)
 

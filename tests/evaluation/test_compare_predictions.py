@@ -11,7 +11,7 @@ from locost_jax.evaluation import predictions
 from locost_jax.evaluation.metrics import protocols
 from tests import tiny_run
 
-# R-1 by hand: 100 (all words), 50 (2 of 4 and 4), 0.
+# R-1 by hand: 100 (all words), 50 (2 of 4 in both), 0.
 GOOD, HALF, BAD = 'a b c d', 'a b x y', 'v w x y'
 
 
@@ -40,7 +40,7 @@ def compare(run_command, tmp_path):
   return compare
 
 
-def test_by_hand(compare):
+def test_statistics_by_hand(compare):
   ours = [row(GOOD, '1'), row(HALF, '2'), row(BAD, '3'), row(GOOD, '4')]
   theirs = [row(HALF, '4'), row(HALF, '3'), row(HALF, '2'), row(BAD, '1')]
   status, out, err = compare(ours, theirs, '--format=json')
@@ -80,7 +80,7 @@ def test_the_table(compare):
   assert shown['R-1'][-2] == shown['R-Lsum'][-2]
   assert 'rouge|locost|' in out and '─── 0: A 100.00, B' in out
   assert out.count('───') == compare_predictions.EXAMPLES
-  # Texts begin three words before the first difference; the rest is cut.
+  # Texts are shown from three words before the first difference.
   assert 'A  a b c d' in lines and 'B  a b x ya b' in out and ' ...' in out
   _, out, _ = compare(ours, ours)
   assert '─── ' not in out and '0-9-0' in out
@@ -180,7 +180,7 @@ def test_a_workdir_stands_for_its_newest_predictions(
       score, '--predictions=run', '--compare=run', '--format=json'
   )
   taken = 'run/predictions/x-test-2.jsonl'
-  assert status == 0 and err.endswith(f'run: takes {taken}\n' * 2)
+  assert status == 0 and err.endswith(f'run: uses {taken}\n' * 2)
   assert json.loads(out)['predictions'] == [taken] * 2
   status, _, err = run_command(score, '--predictions=empty')
   assert status == 2 and 'no predictions of its best checkpoint, step 2' in err

@@ -1,4 +1,4 @@
-"""evaluation/content.py and its two numbers: recall and content_loss."""
+"""The two metrics of evaluation/content.py: recall and content_loss."""
 
 import jax
 import numpy as np
@@ -21,11 +21,11 @@ from tests.evaluation.test_evaluate import TARGETS
 from tests.evaluation.test_evaluate import TEXTS
 from tests.evaluation.test_evaluate import VOCABULARY
 
-# Letters that are common as tokens, words that are common as words.
+# Each letter is a common token, each word a common word.
 COMMON = content.Common(('the', 'two'), tuple(VOCABULARY.encode('e t')))
 
 
-def test_the_most_common():
+def test_most_common_words():
   records = [
       dict(reference='A cat, a dog.', targets=np.array([7, 7, 8])),
       dict(reference='A dog and the CAT', targets=np.array([8, 9])),
@@ -55,7 +55,7 @@ def test_recall_is_over_all_words_of_all_documents():
   measured = metric.score(
       [recall.RECALL, rouge.ROUGE], predictions, ['a'] * 3, contents
   )
-  # 2 of 3; 1 of 2, better than 0 of 1 of the other reference; no words.
+  # 2 of 3; 1 of 2 (the other reference has 0 of 1); no words.
   assert measured['recall'] == pytest.approx(100 * (2 + 1) / (3 + 2))
   assert recall.sums('anything', [[], []]) == {}
   without = metric.score([recall.RECALL, rouge.ROUGE], predictions, ['a'] * 3)
@@ -131,7 +131,7 @@ def test_content_loss_equals_a_loop_over_documents(setup, batch_size):
 
 
 def test_exchanged_inputs_are_measured_on_the_same_tokens(setup):
-  """The content tokens are those of the target's own document."""
+  """Content tokens always come from the target's own document."""
   model, params, _, _ = setup
   batches = content.with_weights(make_batches(5), COMMON)
   ((batch, _),) = measure_baselines.exchange_inputs(batches, VOCABULARY)
@@ -157,7 +157,7 @@ def test_exchanged_inputs_are_measured_on_the_same_tokens(setup):
   assert exchanged['content_loss'] == pytest.approx(expected, rel=1e-5)
 
 
-def test_a_single_document_is_left_out_of_both():
+def test_a_single_document_is_left_out_of_both_losses():
   batches = content.with_weights(make_batches(1), COMMON)
   batch, _ = next(measure_baselines.exchange_inputs(batches, VOCABULARY))
   assert not batch[content.WEIGHTS].any()

@@ -1,4 +1,4 @@
-"""Evaluation: sums over any batches, predictions, baselines."""
+"""Evaluation: scores that do not depend on batches, predictions, baselines."""
 
 import errno
 import json
@@ -54,7 +54,7 @@ def setup():
 
 
 def make_batches(batch_size, L=64, T=16):
-  """Batches of the texts; the last is filled up with padding rows."""
+  """Yields batches of the texts; the last is filled with padding rows."""
   for start in range(0, len(TEXTS), batch_size):
     part = range(start, min(start + batch_size, len(TEXTS)))
     encode = lambda text: VOCABULARY.encode(text) + [1]
@@ -109,7 +109,7 @@ def test_scores_do_not_depend_on_batches(setup):
     assert [row['prediction'] for row in rows] == predictions
     assert [row['id'] for row in rows] == [f'd{i}' for i in range(5)]
     assert {key: metrics[key] for key in expected} == expected
-  # Weighting the last batch like a full one would give another mean.
+  # Weighting the last batch like a full one would give a different mean.
   wrong = np.mean(
       [
           evaluate.measure(
@@ -199,7 +199,7 @@ def test_names_and_predictions_file(setup, tmp_path):
 
 
 def test_several_references(setup, tmp_path):
-  """The best one counts; the file has `references`; baselines use them."""
+  """The best one counts; the file and the baselines use `references`."""
   config, model, params, mesh = setup
   batches = list(make_batches(2))
   _, rows = evaluate.measure(
@@ -241,7 +241,7 @@ def test_several_references(setup, tmp_path):
 
 
 def test_a_stopped_evaluation_continues(setup, tmp_path, monkeypatch, capsys):
-  """Only missing batches, or those of another checkpoint, are generated."""
+  """Generates only batches that are missing or of another checkpoint."""
   config, model, params, mesh = setup
   path, generate, calls = tmp_path / 'there' / 'x.jsonl', evaluate._generate, []
 
@@ -269,7 +269,7 @@ def test_a_stopped_evaluation_continues(setup, tmp_path, monkeypatch, capsys):
   _, whole = run()
   assert len(calls) == 3
   assert run()[1] == whole and not calls
-  for step, most in (4, 2), (4, 0):  # stopped, then stopped again at once
+  for step, most in (4, 2), (4, 0):  # stopped after 2, after 0
     with pytest.raises(KeyboardInterrupt):
       run(step, most)
   path.write_text(path.read_text()[:-5])  # killed while writing the line
@@ -291,7 +291,7 @@ def full_disk(path, content):
 
 @pytest.mark.parametrize('batch_size', [1, 2, 3, 5])
 def test_exchanged_inputs(batch_size):
-  """Each document gets the input of another; targets and shapes stay."""
+  """Each document gets the input of another one; the rest does not change."""
   before = list(make_batches(batch_size))
   after = list(
       measure_baselines.exchange_inputs(make_batches(batch_size), VOCABULARY)
@@ -307,7 +307,7 @@ def test_exchanged_inputs(batch_size):
       x, y = (pair['encoder_input_tokens'][:n] for pair in (old, new))
       assert (x != y).any(axis=1).all()
       assert sorted(map(tuple, x)) == sorted(map(tuple, y))
-  # A document alone in the first batch is left out, in later batches it is not.
+  # A single document is left out in the first batch, but not in later ones.
   weights = [pair[0]['decoder_loss_weights'].sum() for pair in after]
   assert [w == 0 for w in weights] == [
       batch_size == 1 and i == 0 for i in range(len(weights))
@@ -392,7 +392,7 @@ def paged_batch(documents, length):
 
 
 def test_baselines_and_examples_read_every_page():
-  """The release's empty page is '.', the paper's has no token."""
+  """An empty page is '.' in the release and has no token in the paper."""
   documents = (
       ['One ends', 'Two begins. It ends.', 'Three.'],
       ['.', '.', 'All of it. On the last page.'],
@@ -405,7 +405,7 @@ def test_baselines_and_examples_read_every_page():
       '1': 'All of it. On the last page.',
       '2': 'First.\nSecond.',
   }
-  reference = 'One. Two.'  # two sentences, so leads have two
+  reference = 'One. Two.'  # targets have two sentences, so leads have two
   records = [dict(targets=np.array([1]), reference=reference)]
   measured = measure_baselines.measure_baselines(
       [batch], records, VOCABULARY, ('rouge',)
@@ -451,7 +451,7 @@ def test_baselines():
   constant = measured['constant']
   assert constant.pop('text') == 'the fifth'
   assert constant == rouge_lib.rouge(['the fifth'] * 5, TARGETS)
-  # Only the last two targets have words of their documents.
+  # Only the last two targets share words with their documents.
   chosen = ['', '', '', 'Four.', 'The fifth and last one.']
   assert measured['oracle'] == rouge_lib.rouge(chosen, TARGETS)
 
@@ -499,7 +499,7 @@ def test_auto_needs_a_metric():
 
 
 def test_eight_devices_give_the_same_scores(setup):
-  """Rows sharded over eight devices, in a process of its own."""
+  """Rows are sharded over eight devices, in a separate process."""
   config, model, params, mesh = setup
   program = (
       'import json, jax\n'

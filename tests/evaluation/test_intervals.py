@@ -1,4 +1,4 @@
-"""Confidence intervals against a plain loop, and against theory."""
+"""Confidence intervals match a plain loop and the normal distribution."""
 
 import math
 

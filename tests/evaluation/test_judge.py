@@ -26,14 +26,14 @@ class Judge:
 
   Attributes:
     url: for --base_url.
-    asked: bodies of all requests, as dicts.
-    headers: of the requests.
-    answers: list of the next answers: a text; (status, headers); raw bytes; or
-      None, to close the connection. GOOD after the last one.
+    bodies: of all requests, as dicts.
+    headers: of all requests.
+    answers: the next answers: a text; (status, headers); raw bytes; or None, to
+      close the connection. Later answers are GOOD.
   """
 
   def __init__(self, answers=()):
-    self.answers, self.asked, self.headers = list(answers), [], []
+    self.answers, self.bodies, self.headers = list(answers), [], []
     judge_server = self
 
     class Handler(http.server.BaseHTTPRequestHandler):
@@ -51,7 +51,7 @@ class Judge:
   def answer(self, request):
     assert request.path == '/v1/chat/completions'
     size = int(request.headers['Content-Length'])
-    self.asked.append(json.loads(request.rfile.read(size)))
+    self.bodies.append(json.loads(request.rfile.read(size)))
     self.headers.append(dict(request.headers))
     found = self.answers.pop(0) if self.answers else GOOD
     if found is None:
@@ -124,7 +124,7 @@ def ratings(measured):
         ('Relevance (1-5): 2\nRelevance:\n2', (2, None, None, None)),
         ('Relevance - 4 out of 5. Coherence = [3]', (4, None, None, 3)),
         ('RELEVANCE RATING: 1. Poor.', (1, None, None, None)),
-        # Nonsense, out of range, another scale, contradictory, ranges.
+        # Nonsense, out of range, another scale, contradictions, ranges.
         ('', (None,) * 4),
         ('I am sorry, I cannot rate 5 summaries.', (None,) * 4),
         (
@@ -144,7 +144,7 @@ def test_the_request(serve, tmp_path, monkeypatch):
   monkeypatch.setenv(judge.KEY, KEY)
   server, noted = serve(), []
   found = judge.run(ROWS[:1], settings(server, tmp_path, note=noted.append))
-  (body,), (headers,) = server.asked, server.headers
+  (body,), (headers,) = server.bodies, server.headers
   assert headers['Authorization'] == f'Bearer {KEY}'
   assert body['model'] == 'm' and body['temperature'] == 0
   prompt = body['messages'][0]['content']
@@ -161,9 +161,9 @@ def test_the_request(serve, tmp_path, monkeypatch):
 
 def test_cost_is_shown_before_the_first_call(serve, tmp_path):
   server, seen = serve(), []
-  note = lambda line: seen.append((line[:13], len(server.asked)))
+  note = lambda line: seen.append((line[:13], len(server.bodies)))
   judge.run(ROWS, settings(server, tmp_path, note=note))
-  assert seen == [('judge: 6 call', 0)] and len(server.asked) == 6
+  assert seen == [('judge: 6 call', 0)] and len(server.bodies) == 6
 
 
 def test_requests_to_busy_servers_are_repeated(serve, tmp_path, waits):
@@ -177,7 +177,7 @@ def test_requests_to_busy_servers_are_repeated(serve, tmp_path, waits):
   )
   found = judge.run(ROWS[:1], settings(server, tmp_path))
   np.testing.assert_array_equal(ratings(found), [[4, 5, 3, 2]])
-  assert waits == [1, 7, 4, 8] and len(server.asked) == 5
+  assert waits == [1, 7, 4, 8] and len(server.bodies) == 5
 
 
 def test_nonsense_is_missing_reported_and_never_zero(serve, tmp_path, waits):
@@ -219,26 +219,26 @@ def test_nonsense_is_missing_reported_and_never_zero(serve, tmp_path, waits):
 def test_answers_are_cached(serve, tmp_path):
   server = serve(['nonsense'])
   first = judge.run(ROWS, settings(server, tmp_path))
-  assert len(server.asked) == 6 and np.isnan(ratings(first)[0]).all()
+  assert len(server.bodies) == 6 and np.isnan(ratings(first)[0]).all()
   noted = []
   again = judge.run(ROWS, settings(server, tmp_path, note=noted.append))
   # Only the answer without ratings is requested again.
-  assert len(server.asked) == 7 and noted[0].startswith('judge: 1 calls')
+  assert len(server.bodies) == 7 and noted[0].startswith('judge: 1 calls')
   np.testing.assert_array_equal(ratings(again)[1:], ratings(first)[1:])
   judge.run(ROWS, settings(server, tmp_path)._replace(model='other'))
-  assert len(server.asked) == 13
+  assert len(server.bodies) == 13
   one = next((tmp_path / 'cache').iterdir())
   one.write_text('{"answer": ')  # a damaged file is requested again
   judge.run(ROWS, settings(server, tmp_path)._replace(model='other'))
   judge.run(ROWS, settings(server, tmp_path))
-  assert len(server.asked) == 14
+  assert len(server.bodies) == 14
 
 
 def test_a_seeded_sample(serve, tmp_path):
   server = serve()
   found = judge.run(ROWS, settings(server, tmp_path, sample=2, seed=3))
   rated = np.flatnonzero(~np.isnan(ratings(found)[:, 0])).tolist()
-  assert len(server.asked) == 2 and rated == found.more['sampled']
+  assert len(server.bodies) == 2 and rated == found.more['sampled']
   assert found.parts == ('m', 'prompt:locost-1', 'sample:2', 'seed:3')
   assert judge.choose(1000, 500, 0) == judge.choose(1000, 500, 0)
   assert judge.choose(1000, 500, 0) != judge.choose(1000, 500, 1)
@@ -260,7 +260,7 @@ def test_refusals_end_the_command(
   server = serve([answer])
   with pytest.raises(InputError) as error:
     judge.run(ROWS, settings(server, tmp_path))
-  assert expected in str(error.value) and len(server.asked) == 1
+  assert expected in str(error.value) and len(server.bodies) == 1
   assert KEY not in f'{error.value} {capfd.readouterr()}'
 
 

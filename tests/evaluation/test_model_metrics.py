@@ -1,4 +1,4 @@
-"""Metrics that a model computes, against packages and definitions."""
+"""Metrics computed by a model match reference packages and definitions."""
 
 import json
 
@@ -164,7 +164,7 @@ def test_long_texts_are_cut_with_a_warning(bert):
 
 
 def test_blanc_equals_the_package(tmp_path):
-  """Numbers of blanc 0.3.4 on this model, x 100, with our sentence splitter."""
+  """blanc 0.3.4 on this model, x 100, with our sentence splitter."""
   model = tiny_models.bert(tmp_path / 'm', scale=1.0, seed=8)
   documents = (
       DOCUMENT,
@@ -187,7 +187,7 @@ def test_blanc_equals_the_package(tmp_path):
       [score_metric.Row('Rain.', ['x'], 'a b c')],
       score_metric.Settings(model=str(model)),
   )
-  assert np.isnan(numbers(empty)).all()  # nothing long enough to mask
+  assert np.isnan(numbers(empty)).all()  # no word is long enough to be masked
 
 
 def test_blanc_by_hand():
@@ -314,7 +314,7 @@ def test_hhem_equals_transformers(tmp_path, pieces, monkeypatch, published):
   np.testing.assert_allclose(numbers(measured), [[100, expected[0]]], atol=1e-5)
 
 
-# --- PageSum's ---------------------------------------------------------------
+# --- PageSum's metrics -------------------------------------------------------
 
 
 def test_coherence_is_equation_12(tmp_path):

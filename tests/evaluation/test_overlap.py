@@ -1,4 +1,4 @@
-"""Fast ROUGE against rouge_score (exactly) and against a plain table."""
+"""Fast ROUGE equals rouge_score exactly, and a plain table."""
 
 import json
 from pathlib import Path
@@ -38,7 +38,7 @@ def cut(text):
     'words', ['ab', 'abcdef', 'abcdefghijklmnopqrstuvwxyz']
 )
 def test_equals_rouge_score_on_random_texts(words):
-  """With few different words there are many longest common subsequences."""
+  """Few different words have many longest common subsequences."""
   draw, letters = random.Random(0), list(words)
   scorer = rouge_scorer.RougeScorer(protocols.TYPES)
   texts = [
@@ -116,7 +116,7 @@ def test_subsequences_equal_those_of_the_table():
 
 
 def test_hits_of_a_word_are_limited_by_both_counts():
-  """Both sentences, "a b" and "a c", match the single "a"."""
+  """Both sentences, "a b" and "a c", match the only "a"."""
   found = overlap.summary_subsequence([['a', 'x']], [['a', 'b'], ['a', 'c']])
   assert found == overlap.Overlap(1, 2, 4)
   assert overlap.f1(found) == pytest.approx(2 / 6)

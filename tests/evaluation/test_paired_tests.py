@@ -1,4 +1,4 @@
-"""Significance tests against plain loops, enumeration and cases by hand."""
+"""Significance tests match plain loops, enumeration and cases by hand."""
 
 import itertools
 import math
@@ -43,7 +43,7 @@ def test_exchange_equals_a_plain_loop():
 
 
 @pytest.mark.parametrize('k', [0, 1])
-def test_p_equals_that_of_all_cases(k):
+def test_p_equals_an_enumeration(k):
   """Enumerates all 2^5 exchanges and all 5^5 draws with replacement."""
   by = [a - b for a, b in zip(column(OURS, k), column(THEIRS, k))]
   d = sum(by) / 5
@@ -63,7 +63,7 @@ def test_p_equals_that_of_all_cases(k):
     assert found[key] == pytest.approx(p, abs=4 * spread + 2 / count), key
 
 
-def test_by_hand():
+def test_statistics_by_hand():
   # Differences 2 and 4. Exchanges give 3, 1, -1, -3: half have |d| >= 3.
   two = [[3.0], [5.0]], [[1.0], [1.0]]
   (found,) = paired_tests.compare(*two)
@@ -81,7 +81,7 @@ def test_equal_systems_never_differ():
 
 
 def test_the_statistic_is_applied_to_means():
-  """Not the mean of the statistic; both systems share each resample."""
+  """It is not a mean of statistics; both systems share each resample."""
   root = lambda means: np.sqrt(means[..., :1] * means[..., 1:])
   (found,) = paired_tests.compare(OURS, THEIRS, root)
   mean = lambda rows: math.sqrt(

@@ -1,4 +1,4 @@
-"""Support by passages (with a simple support function), and PageSum metrics."""
+"""Support of sentences by passages, and PageSum's metrics."""
 
 import numpy as np
 import pytest
@@ -50,7 +50,7 @@ def test_support_is_the_maximum_over_passages():
   assert len(seen) == 6 and found.more == dict(sentences=3, passages=6)
   assert found.parts == ('m', 'threshold:0.5', 'passages:500')
   assert found.notes == ('warning: entailment: 1 empty predictions, left out',)
-  # A probability equal to the threshold does not count.
+  # A probability equal to the threshold does not count as support.
   at = passages.run(
       'entailment', rows, score_metric.Settings(threshold=0.9), support, ('m',)
   )
@@ -93,7 +93,7 @@ def test_shuffling_keeps_all_sentences():
   assert found != coherence.shuffled(given, '1:1')
 
 
-def test_entailment_refuses_other_models_than_t5(tmp_path):
+def test_entailment_refuses_models_other_than_t5(tmp_path):
   rows = [
       score_metric.Row('One cat. Two.', ['x'], 'One cat sat. Two dogs did not.')
   ]

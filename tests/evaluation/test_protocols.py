@@ -1,4 +1,4 @@
-"""Protocols against Perl ROUGE-1.5.5, and their words and stems."""
+"""Protocols equal Perl ROUGE-1.5.5; their words and stems."""
 
 import hashlib
 import json
@@ -23,7 +23,7 @@ def score(name, prediction, *references):
 
 @pytest.mark.parametrize('name', ['pagesum', 'simcas'])
 def test_equals_perl_rouge(name):
-  """The script rounds precision, recall and F1 to 5 digits."""
+  """ROUGE-1.5.5 rounds precision, recall and F1 to 5 digits."""
   assert len(ROWS) == 30
   for row in ROWS:
     found = score(name, row['prediction'], row['reference'])
@@ -32,7 +32,7 @@ def test_equals_perl_rouge(name):
 
 
 def test_equals_perl_rouge_with_several_references():
-  """Counts of two to four references are summed; the best one differs."""
+  """Sums the counts of two to four references; the best one alone differs."""
   path = GOLDEN.with_name('perl_rouge_references.jsonl')
   rows = [json.loads(line) for line in path.read_text().splitlines()]
   assert {len(row['references']) for row in rows} == {2, 3, 4}
@@ -46,7 +46,7 @@ def test_equals_perl_rouge_with_several_references():
 
 
 def test_google_is_not_perl_rouge():
-  """The golden file distinguishes the protocols."""
+  """Negative control: the golden file distinguishes the protocols."""
   distances = [
       abs(
           score('google', r['prediction'], r['reference'])['rouge1']
@@ -60,7 +60,7 @@ def test_google_is_not_perl_rouge():
 @pytest.mark.parametrize(
     'word, stem',
     [
-        # Examples of Porter (1980).
+        # Examples from Porter (1980).
         ('caresses', 'caress'),
         ('ponies', 'poni'),
         ('agreed', 'agre'),
@@ -86,7 +86,7 @@ def test_google_is_not_perl_rouge():
         ('yield', 'yield'),
         ('yes', 'yes'),
         ('syzygy', 'syzygi'),
-        # Irregular forms come first and are not stemmed.
+        # Irregular forms are looked up first and not stemmed.
         ('were', 'be'),
         ('identified', 'identify'),
         ('identifies', 'identifi'),
@@ -169,7 +169,7 @@ def test_geometric_mean_of_means():
 
 
 def test_several_references():
-  """The best counts, for each kind of ROUGE; Perl ROUGE sums the counts."""
+  """Each kind of ROUGE takes the best reference; Perl ROUGE sums the counts."""
   prediction, few, many = 'a b c d', 'a b', 'x y z w v u a q'
   best = score('scrolls', prediction, many, few)
   assert best == score('scrolls', prediction, few)

@@ -1,4 +1,4 @@
-"""Metrics of copying, repetition and invention, by hand and by plain loops."""
+"""Metrics of copying, repetition and novelty match hand counts and loops."""
 
 import collections
 import itertools
@@ -27,7 +27,7 @@ from tests.evaluation import test_score
 def test_novel_and_repeated_ngrams_by_hand():
   novel = ngrams.novelty('The cat sat. The cat!', 'A cat sat there.')
   assert novel['novel_1'] == (pytest.approx(100 / 3), 1)  # the
-  # the cat, cat sat, sat the; of these the document has cat sat.
+  # the cat, cat sat, sat the: the document has only cat sat.
   assert novel['novel_2'] == (pytest.approx(200 / 3), 1)
   repeated = ngrams.repetition('The cat sat. The cat!')
   assert repeated['repeated_1'] == (pytest.approx(40), 1)
@@ -67,8 +67,8 @@ def test_fragments_equal_the_loop_of_the_paper():
         [draw.choice('abcde') for _ in range(draw.randrange(30))]
         for _ in range(2)
     )
-    # The paper's loop continues after a match and can miss a longer one that
-    # begins inside it: lengths can differ, the covered words cannot.
+    # The paper's loop continues after a match and can miss a longer match that
+    # begins inside it: lengths may differ, the covered words may not.
     spans = fragments.find(summary, document)
     ours = [end - start for start, end in spans]
     assert [start for start, _ in spans] == sorted(start for start, _ in spans)
@@ -174,7 +174,7 @@ def test_oracle_adds_the_best_sentence_each_time():
       if max(scores) <= best + 1e-12:
         break
       best = max(scores)
-      # The first of those that are equal up to rounding.
+      # The first of the sentences that are equal up to rounding.
       chosen.append(next(s for s in range(9) if scores[s] > best - 1e-12))
     found = extractive_oracle.select(document, reference)
     value = oracle_value([document[s] for s in found], reference)

@@ -1,4 +1,4 @@
-"""ROUGE against direct calls of rouge_score."""
+"""ROUGE equals direct calls of rouge_score."""
 
 import pytest
 from rouge_score import rouge_scorer
@@ -46,7 +46,7 @@ def test_equals_google_rouge_on_split_text(stemmer):
 
 
 def test_numbers_by_hand():
-  # 3 of 4 and of 6 words match, in order; no bigram matches.
+  # 3 words of 4 and of 6 match, in order; no bigram matches.
   scores = rouge_lib.rouge(['the cat sat down'], ['the black cat never sat up'])
   assert scores['rouge1'] == pytest.approx(100 * 2 * 3 / 10)
   assert scores['rouge2'] == 0
@@ -55,7 +55,7 @@ def test_numbers_by_hand():
 
 
 def test_the_best_of_several_references_counts():
-  """Separately for each kind of ROUGE."""
+  """The best reference is chosen for each kind of ROUGE."""
   several = ['the cat sat down there', 'sat the cat down']
   found = rouge_lib.rouge(['the cat sat down', 'x'], [several, 'x'])
   single = [rouge_lib.rouge(['the cat sat down'], [text]) for text in several]

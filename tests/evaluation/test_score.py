@@ -88,7 +88,7 @@ def test_table_ends_with_the_signature(tmp_path, capsys):
   assert signature.startswith('rouge|booksum|stem:no|')
   shown = {line.split()[0]: line for line in table}
   assert list(shown) == ['F1', 'R-1', 'R-2', 'R-L', 'R-Lsum', 'mean']
-  # 2 of 6 and of 2 words match; 2 of 3 and of 2 words.
+  # 2 words of 6 and of 2 match; 2 words of 3 and of 2.
   assert shown['R-1'].split()[1] == '65.00'
   assert shown['mean'].endswith('of R-1, R-2, R-L')
 
@@ -139,7 +139,7 @@ def is_running(pid):
 
 def test_processes_end_with_a_killed_parent(tmp_path):
   text = ' '.join(f'Word {i % 50} of {i}.' for i in range(3000))
-  rows = [dict(prediction=text, reference=text)] * 500  # minutes of work
+  rows = [dict(prediction=text, reference=text)] * 500  # takes minutes
   command = subprocess.Popen(
       [
           sys.executable,

@@ -1,4 +1,4 @@
-"""Directories of small BART-like models of random weights that read bytes."""
+"""Directories of small BART-like byte models with random weights."""
 
 import json
 

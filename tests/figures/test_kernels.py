@@ -1,4 +1,4 @@
-"""Pictures of kernels: the numbers drawn are those of the recurrence."""
+"""Pictures of kernels show the numbers of the recurrence."""
 
 import math
 
@@ -27,7 +27,7 @@ def summarizer(request, tmp_path_factory):
 
 @pytest.fixture(scope='module')
 def expected(summarizer):
-  """[layers, C, D, L]: the answer of equation 1 to a single 1."""
+  """Returns the impulse response of equation 1, [layers, C, D, L]."""
   stacked = summarizer.params['encoder']['layers']['mixer']['ssm']
   found = []
   for layer in range(summarizer.config.num_layers):
@@ -46,7 +46,7 @@ def expected(summarizer):
         for c in range(2)
     ]
     if summarizer.config.variant == 'paper':
-      answers[0][:, 0] = 0  # the token itself is in the second sum alone
+      answers[0][:, 0] = 0  # only the second sum contains the token itself
     found.append(answers)
   return np.array(found)
 
@@ -59,7 +59,7 @@ def test_kernels_are_those_of_the_recurrence(summarizer, expected):
 def test_the_lines_are_the_kernels_of_the_channel(summarizer, expected):
   figure = kernels.draw_kernels(summarizer, L, channel=3)
   for axis, own in zip(figure.axes, expected[:, :, 3]):
-    before, after, _ = axis.lines  # and the line at 0
+    before, after, _ = axis.lines  # one of them is the line at 0
     assert before.get_xdata().tolist() == [-l for l in range(L)]
     assert after.get_xdata().tolist() == list(range(L))
     for line, kernel in zip((before, after), own):
@@ -79,7 +79,9 @@ def test_the_lines_are_the_kernels_of_the_channel(summarizer, expected):
         rtol=1e-3,
         atol=1e-4,
     )
-  with pytest.raises(InputError, match='--channel=16: the model has 16, count'):
+  with pytest.raises(
+      InputError, match='--channel=16: expected a channel from 0 to 15'
+  ):
     kernels.draw_kernels(summarizer, L, channel=16)
 
 
@@ -140,7 +142,7 @@ def test_the_map_has_the_largest_weights_of_each_bin(summarizer, expected):
     for c in range(2):
       shown = meshes[2 * layer + c].get_array()
       assert shown.shape[0] == 16
-      # The first bin is lag 0; rows in some order of equal contexts.
+      # The first bin is lag 0; the order of rows with equal contexts is free.
       first = np.clip(abs(found[c, :, 0]) / scale, 1e-3, 1)
       np.testing.assert_allclose(
           sorted(shown[:, 0]), sorted(first), rtol=1e-2, atol=1e-4

@@ -1,4 +1,4 @@
-"""The plot command: every kind as PNG and SVG, and the numbers that it draws."""
+"""The plot command: every kind as PNG and SVG, and the numbers in it."""
 
 import functools
 import json
@@ -175,7 +175,7 @@ def test_every_kind_is_drawn(call, home, tmp_path, kind):
         ('start_states run text.txt --output=a.png', 'expected a SimCAS'),
         ('kernels simcas --output=a.png', 'this model has no kernels'),
         ('time_scales simcas --output=a.png', 'no config.json of a run'),
-        ('kernels run --channel=99 --output=a.png', '--channel=99: the model'),
+        ('kernels run --channel=99 --output=a.png', '--channel=99: expected a channel'),
         ('score_length run --protocol=x --output=a.png', 'no such protocol'),
     ],
 )  # fmt: skip
@@ -186,7 +186,7 @@ def test_bad_input_is_one_line(call, home, arguments, message):
   assert not (home / 'a.png').exists()
 
 
-def test_nothing_is_replaced_without_being_asked(call, tmp_path):
+def test_files_are_replaced_only_with_overwrite(call, tmp_path):
   path = tmp_path / 'a.png'
   path.write_text('mine')
   arguments = ['time_scales', 'run', f'--output={path}']
@@ -213,7 +213,7 @@ def test_curves_have_the_numbers_of_the_files(home):
 
 
 def test_a_run_is_a_point_with_the_scores_of_rouge_score(home):
-  """Mean of R-1, R-2, R-Lsum by the package; the test split before the other."""
+  """Mean of R-1, R-2, R-Lsum by rouge_score; the test split is preferred."""
   figure = picture_kinds.draw('score_length', [str(home / 'run')])
   (line,) = figure.axes[0].get_lines()[:1]
   config = json.loads((home / 'run' / 'config.json').read_text())
@@ -233,7 +233,7 @@ def test_a_run_is_a_point_with_the_scores_of_rouge_score(home):
   assert y == pytest.approx(statistics.fmean(means[:2]))
 
 
-def test_the_predictions_of_the_best_checkpoint_are_taken(tmp_path):
+def test_the_predictions_of_the_best_checkpoint_are_used(tmp_path):
   run = finished_runs.Run('r', tmp_path, tmp_path, 20, {})
   (tmp_path / 'predictions').mkdir()
   for name in ('a-test-10', 'a-test-20', 'a-test-30', 'a-validation-20',
@@ -248,7 +248,7 @@ def test_the_predictions_of_the_best_checkpoint_are_taken(tmp_path):
   assert [step for *_, step in found] == [20, 30]
 
 
-def test_seeds_are_a_mean_and_a_deviation():
+def test_seeds_are_drawn_as_mean_and_deviation():
   rows = [
       dict(model='m', examples=n, score=s, data='')
       for n, s in ((10, 3.0), (0, 1.0), (10, 5.0), (10, 10.0))
@@ -265,7 +265,7 @@ def test_seeds_are_a_mean_and_a_deviation():
   assert set(corners[corners[:, 0] == 0, 1]) == {1}
 
 
-def test_circles_have_the_area_of_the_memory_of_training():
+def test_circle_areas_show_the_training_memory():
   rows = [
       dict(model=str(n), data='', score=n, memory=n * 1e9, train_memory=n * 3e9)
       for n in (2, 8)
@@ -275,7 +275,7 @@ def test_circles_have_the_area_of_the_memory_of_training():
   assert large.get_sizes() / small.get_sizes() == pytest.approx(4)
 
 
-def test_costs_end_in_a_cross():
+def test_a_cross_marks_the_length_that_ran_out_of_memory():
   figure = costs.draw(costs.read([('a', make_costs('train'))]))
   memory, speed = figure.axes
   ours, theirs, cross = memory.lines
@@ -299,7 +299,7 @@ def test_costs_end_in_a_cross():
   assert costs.read([('b', alone)]) == {'train': {'locost': [(64, 5, 2.0)]}}
 
 
-def test_similarity_by_a_plain_sum(home):
+def test_similarity_equals_a_plain_sum(home):
   rows = [
       json.loads(line)
       for line in (home / 'similar.jsonl').read_text().splitlines()
@@ -323,7 +323,7 @@ def test_similarity_by_a_plain_sum(home):
   assert np.flatnonzero(heights).tolist() == [0, 10, 19]
 
 
-def test_page_weights_are_those_of_the_tokens(home):
+def test_page_weights_of_words_come_from_their_tokens(home):
   summarizer = locost_jax.load(home / 'pagesum')
   text = (home / 'text.txt').read_text()
   words, weights = one_document.weights_of_pages(
@@ -334,7 +334,7 @@ def test_page_weights_are_those_of_the_tokens(home):
   tokens = attribution.summary_tokens(summarizer, 'An old house.')
   pages = summarizer.tokenize(text)
   of_tokens = attribution.token_pages(summarizer, pages, tokens)
-  # Tokens are bytes: each belongs to the word that it is in, or follows.
+  # Tokens are bytes: each belongs to the word that it is in or follows.
   texts = [summarizer.vocabulary.decode([token]) for token in tokens]
   rows, word = {0: [], 1: [], 2: []}, 0
   for own, letter in zip(of_tokens, texts):
@@ -347,8 +347,8 @@ def test_page_weights_are_those_of_the_tokens(home):
   np.testing.assert_array_equal(figure.axes[0].images[0].get_array(), weights.T)
 
 
-def test_attention_adds_up_to_that_of_the_source_page(home):
-  """Computed there by columns, here by tokens."""
+def test_attention_equals_that_of_the_source_page(home):
+  """The source page sums it by columns, the plot by tokens."""
   summarizer = locost_jax.load(home / 'simcas')
   text = (home / 'text.txt').read_text()
   tokens, mass, selected = one_document.attention(
@@ -367,7 +367,7 @@ def test_attention_adds_up_to_that_of_the_source_page(home):
   np.testing.assert_allclose(np.square(shown), mass)
 
 
-def test_start_states_by_a_plain_cosine(home):
+def test_start_states_equal_a_plain_cosine(home):
   summarizer = locost_jax.load(home / 'simcas')
   text = (home / 'text.txt').read_text()
   pages = summarizer.tokenize(text)
@@ -397,7 +397,7 @@ def test_start_states_by_a_plain_cosine(home):
         )
 
 
-def test_numbers_are_written_round():
+def test_formatted_numbers():
   assert [style.format_count(n) for n in (1, 1000, 1024, 16384, 2**20)] == [
       '1', '1,000', '1K', '16K', '1M',
   ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Pictures of the selection: the lines have the numbers of the files."""
+"""Pictures of the selection show the numbers in the files."""
 
 import json
 
@@ -21,7 +21,7 @@ def points(line):
 
 
 def test_the_curves_of_a_run(tmp_path):
-  """Lines without the numbers, with 0, with null or cut off are left out."""
+  """Rows are left out if numbers are missing, 0 or null, or if cut off."""
   path = write_rows(
       tmp_path / 'metrics.jsonl',
       [
@@ -70,7 +70,7 @@ def test_time_and_selected_tokens_against_length(tmp_path):
 
 @pytest.mark.parametrize('layers', [1, 3, 8])
 def test_a_matrix_for_each_layer(layers):
-  """Rows of at most six layers: the cosines above, below them the others."""
+  """Rows have at most six layers: cosines above, the paper's Sim below."""
   values = np.random.default_rng(0).uniform(-0.2, 1, (2, layers, 4, 4))
   figure = selection_layers.draw_similarity(values)
   shown = [axis for axis in figure.axes if axis.get_title()]
@@ -80,4 +80,4 @@ def test_a_matrix_for_each_layer(layers):
     image = axis.images[0]
     expected = values[('cosine', 'Sim').index(name), int(layer) - 1]
     np.testing.assert_array_equal(image.get_array(), expected)
-    assert image.get_clim() == shown[0].images[0].get_clim()  # one scale
+    assert image.get_clim() == shown[0].images[0].get_clim()  # the same scale

@@ -1,4 +1,4 @@
-"""Kernels before training: their equation, and the numbers of the docs."""
+"""Kernels before training: their equation, and the numbers in the docs."""
 
 import jax
 import numpy as np
@@ -12,8 +12,8 @@ from locost_jax.ops import ssm
 RELEASE, SHORT = (0.001, 0.1), (0.02, 1.0)
 
 
-def test_kernels_are_a_new_model_s(small_model_config):
-  """Same distribution: half of the energy lies within the same distance."""
+def test_kernels_match_a_new_model(small_model_config):
+  """Half of the energy lies within the same distance in both."""
   config = small_model_config
   config.update(dict(d_model=256, d_state=16))
   mixer = locost.BiSSM(models.build(config).config)
@@ -45,7 +45,7 @@ def test_energy():
     'N, dt, median',
     [(16, RELEASE, 67), (256, RELEASE, 72), (16, SHORT, 6), (256, SHORT, 6)],
 )
-def test_the_numbers_of_the_docs(N, dt, median):
+def test_numbers_in_the_docs(N, dt, median):
   kernels = time_scales.initial_kernels(N, *dt)
   assert abs(np.median(time_scales.half_energy(kernels)) - median) <= 1
 

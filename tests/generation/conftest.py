@@ -28,7 +28,7 @@ def summarizer():
   model = models.build(config)
   one = np.ones((1, 4), np.int32)
   params = jax.jit(model.init)(jax.random.key(3), one, one)['params']
-  # A longer embedding of eos: some rows end with it, at different places.
+  # Scale up the embedding of eos, so that some rows end, at different steps.
   embedding = params['token_embedding']['embedding']
   params['token_embedding']['embedding'] = embedding.at[1].multiply(2.5)
   return Summarizer(model, params)

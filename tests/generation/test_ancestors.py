@@ -58,7 +58,7 @@ def make(name):
 
 
 def boost_eos(step, settings, amount):
-  """A step that finds eos more probable, so that beams end at all times."""
+  """Wraps a step to raise the logit of eos, so that beams end at any length."""
 
   def boosted(*args):
     logits, per_row = step(*args)
@@ -68,7 +68,7 @@ def boost_eos(step, settings, amount):
 
 
 def write(model, variables, memory, settings, copies=False):
-  """The last state of decode.py's beams; copies: caches follow their beams."""
+  """Returns the final state of beam search; copies: beams copy their caches."""
   shared, per_row = model.apply(
       variables, memory, settings.max_length, method='init_cache'
   )
@@ -87,10 +87,10 @@ def write(model, variables, memory, settings, copies=False):
 
 
 def copying_beams(s, step, shared, per_row):
-  """One document, lists of Python; a beam takes a copy of its parent's caches.
+  """Beam search of one document in lists; beams copy their parent's caches.
 
   Returns:
-    (tokens, score, beams that went on from another beam than themselves).
+    (tokens, score, how often a beam continued another beam).
   """
   K = s.num_beams
   per_row = jax.tree.map(lambda x: np.repeat(x, K, axis=0), per_row)
@@ -158,7 +158,7 @@ def test_the_table_matches_copied_caches(name, settings):
 
 @pytest.mark.parametrize('name', MODELS)
 def test_all_beams_match_copied_caches(name, monkeypatch):
-  """Every beam and finished text; they differ if the table is not updated."""
+  """All beams and texts match; if the table is not updated, they differ."""
   model, variables, memory = make(name)
   run = lambda copies: jax.jit(
       lambda memory: write(model, variables, memory, EARLY, copies)
@@ -171,16 +171,16 @@ def test_all_beams_match_copied_caches(name, monkeypatch):
     np.testing.assert_allclose(found[key], expected[key], rtol=1e-5)
   is_seen = beam_attention.is_seen
 
-  def forgotten(ancestors):
+  def without_updates(ancestors):
     own = jnp.arange(ancestors.shape[1])[:, None]
     return is_seen(jnp.where(ancestors < 0, -1, own))
 
-  monkeypatch.setattr(beam_attention, 'is_seen', forgotten)
+  monkeypatch.setattr(beam_attention, 'is_seen', without_updates)
   assert np.abs(run(False)['scores'] - expected['scores']).max() > 1e-3
 
 
 def copies_in_loops(program, size):
-  """The copies, gathers and transposes of at least `size` numbers after entry.
+  """Returns the operations in loops that copy at least `size` numbers.
 
   Args:
     program: compiled HLO, as text.
@@ -199,7 +199,7 @@ def copies_in_loops(program, size):
 
 @pytest.mark.parametrize('name', ('t5', 'bart', 'pagesum'))
 def test_no_step_copies_a_cache(name):
-  """In the compiled program; the reference does copy them."""
+  """Reads the compiled program; negative control: the copying reference."""
   model, variables, memory = make(name)
   settings = decode_settings.Settings(num_beams=4, max_length=32)
   c = model.config

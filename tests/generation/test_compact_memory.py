@@ -1,4 +1,4 @@
-"""Decoding from the selected states alone, against decoding with the mask."""
+"""Decoding from the selected states only equals decoding with a mask."""
 
 import functools
 
@@ -38,7 +38,7 @@ def slots_decoded(monkeypatch, model, *arguments):
 
   monkeypatch.setattr(generate, 'begin', count_slots)
   for write in generate.generate, generate.generate_in_steps:
-    # New programs: one traced before would not be counted.
+    # Make new programs: those traced earlier would not be counted.
     generate.decode_memory.clear_cache()
     tokens, scores = write(model, *arguments)
     yield tokens, scores, begun.pop()
@@ -65,7 +65,7 @@ def test_texts_and_scores_match_those_of_all_states(monkeypatch, method):
 
 
 def test_nothing_is_dropped_if_that_saves_no_slot():
-  """All are selected: the memory is decoded unchanged."""
+  """If all states are selected, the memory is decoded unchanged."""
   model = models.build(SIMCAS | dict(select='none'))
   inputs = documents().astype(np.int32)
   memory = generate.encode(model, small_params()['params'], inputs, None)
@@ -80,7 +80,7 @@ def test_other_models_are_one_program():
 
 @pytest.mark.parametrize('absorbed', [False, True])
 def test_more_than_a_capacity_is_refused(monkeypatch, absorbed):
-  """A compact memory at any capacity that holds it decodes to the same."""
+  """Any capacity that is large enough gives the same texts."""
   if absorbed:
     monkeypatch.setattr(long_attention, 'ABSORBED', 1)
   model = models.build(SIMCAS)
@@ -102,7 +102,7 @@ def test_more_than_a_capacity_is_refused(monkeypatch, absorbed):
 
 
 def test_buckets_are_those_of_lengths():
-  """2^k and 1.5 * 2^k, the smallest that holds the number."""
+  """Buckets are 2^k and 1.5 * 2^k; the smallest that fits is used."""
   sizes = sorted({n << k for n in (2, 3) for k in range(5, 23)})
   for count in (1, 64, 65, 96, 97, 128, 2049, 3072, 3073, 2**20 + 1):
     want = next(size for size in sizes if size >= count)
@@ -110,7 +110,7 @@ def test_buckets_are_those_of_lengths():
 
 
 def test_few_programs_are_compiled():
-  """One for all batches whose largest number is of one bucket."""
+  """Batches whose largest count is in the same bucket share a program."""
   before = chunk_memory._compact._cache_size()  # pylint: disable=protected-access
   random = np.random.default_rng(0)
   states = random.normal(size=(2, 8, 32, 4)).astype(np.float32)

@@ -1,8 +1,8 @@
 """Greedy decoding, beam search and sampling on scripted tables.
 
-The tables make every next token depend on the document, the position and, by
-`per_row`, on all tokens before: a cache that did not follow its beam would be
-seen.
+In these tables the next token depends on the document, the position and,
+through `per_row`, on all earlier tokens, so a cache that does not follow its
+beam is detected.
 """
 
 import functools
@@ -18,11 +18,11 @@ from locost_jax.generation import decode
 from locost_jax.generation import decode_limits
 from locost_jax.generation import decode_settings
 
-MEMORIES = 5  # states of a row's memory of its past
+MEMORIES = 5  # number of states in which a row remembers its earlier tokens
 
 
 def step(tokens, table, per_row):
-  """Reads logits from table [B, T, MEMORIES, V]; R / B rows a document."""
+  """Reads logits from table [B, T, MEMORIES, V]; R / B rows per document."""
   past, position = per_row
   past = (3 * past + tokens) % MEMORIES
   documents = jnp.arange(tokens.size) // (tokens.size // table.shape[0])
@@ -31,7 +31,7 @@ def step(tokens, table, per_row):
 
 @functools.partial(jax.jit, static_argnums=0)
 def run(settings, table, keys=None):
-  """tokens [B, T] and scores [B]."""
+  """Returns tokens [B, T] and scores [B]."""
   B = table.shape[0]
   zeros = jnp.zeros(B, jnp.int32)
   state = decode.begin(settings, (zeros, zeros), B, keys)
@@ -40,14 +40,14 @@ def run(settings, table, keys=None):
 
 
 def random_table(seed, B, T, V, eos=0.0):
-  """A table in which eos is as probable as the others, or more or less."""
+  """Returns a random table of logits; `eos` is added to the logits of eos."""
   table = np.random.default_rng(seed).normal(size=(B, T, MEMORIES, V)) * 2
   table[..., 1] += eos
   return table.astype(np.float32)
 
 
 def limited(s, table, document, written):
-  """log p [V] after the tokens written, by hand: bans, then forced tokens."""
+  """Returns log p [V] after the tokens written: bans, then forced tokens."""
   past = 0
   for token in (s.start_id, *written):
     past = (3 * past + token) % MEMORIES
@@ -93,7 +93,7 @@ def slow_greedy(s, table, document):
 
 
 def slow_beams(s, table, document):
-  """Lists of Python and one document; nothing in common with decode.py."""
+  """Beam search of one document in lists; shares no code with decode.py."""
   beams = [(0.0, [])] + [(-1e9, [])] * (s.num_beams - 1)
   texts, done = [], False
   for length in range(1, s.max_length + 1):
@@ -129,7 +129,7 @@ def slow_beams(s, table, document):
 
 
 def compare(settings, tables, slow):
-  """The numbers of texts that ended with eos before the maximum and did not."""
+  """Returns how many texts ended with eos before the maximum, and did not."""
   ended, T = [], settings.max_length
   for table in tables:
     tokens, scores = run(settings, table)
@@ -196,7 +196,7 @@ def test_beams_match_the_slow_search(limits, beams):
 
 
 def test_enough_beams_find_the_best_of_all_texts():
-  """27 beams hold all texts of 4 tokens, one of which is eos."""
+  """3 tokens and eos: 27 beams hold all texts of length 3."""
   settings = decode_settings.Settings(
       num_beams=27, max_length=3, length_penalty=0.0
   )
@@ -259,7 +259,7 @@ def test_the_loop_stops_when_all_documents_are_done(num_beams):
 
 
 def test_pad_if_every_token_is_banned():
-  """Four of six tokens once each (not the start's, not eos), then none."""
+  """Each of four tokens is written once; then every token is banned."""
   settings = decode_settings.Settings(
       max_length=7, min_length=7, no_repeat_ngram_size=1
   )
@@ -297,7 +297,7 @@ def numpy_restrict(scores, temperature, top_k, top_p):
     ),
 )
 def test_sampling_is_from_the_right_distribution(temperature, top_k, top_p):
-  """Support and probabilities to rounding; then the counts of samples."""
+  """Compares support and probabilities, then the counts of samples."""
   settings = decode_settings.Settings(
       method='sample',
       temperature=temperature,
@@ -321,7 +321,7 @@ def test_sampling_is_from_the_right_distribution(temperature, top_k, top_p):
   assert (counts[want[0] == 0] == 0).all()
   bound = 5 * np.sqrt(n * want[0] * (1 - want[0])) + 1e-3 * n
   assert (abs(counts - n * want[0]) <= bound).all()
-  # The score is the model's log p, not that of the sampling distribution.
+  # The score is log p of the model, not of the sampling distribution.
   log_p = rows[0] - np.log(np.exp(rows[0]).sum())
   length = np.where(tokens[:, 0] == 1, 1, 2)
   np.testing.assert_allclose(scores, log_p[tokens[:, 0]] / length, rtol=1e-5)
@@ -339,7 +339,7 @@ def test_a_nucleus_may_be_larger_than_the_first_sort(spread):
   want = np.stack([numpy_restrict(row, 1.0, 0, 0.8) for row in rows])
   sizes = (want > 0).sum(1)
   assert (sizes > decode_limits.NUCLEUS).all() == (spread < 1)
-  assert (abs((got > 0).sum(1) - sizes) <= 1).all()  # a sum of 600 roundings
+  assert (abs((got > 0).sum(1) - sizes) <= 1).all()  # 600 roundings
   both = (got > 0) & (want > 0)
   np.testing.assert_allclose(got[both], want[both], rtol=5e-3)
 

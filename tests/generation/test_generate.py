@@ -1,4 +1,4 @@
-"""Decoding with a real small LOCOST, against its parallel decoder."""
+"""Decoding with a small LOCOST matches its parallel decoder."""
 
 import functools
 
@@ -24,7 +24,7 @@ def padded(tokens, length=10):
 
 
 def slow_greedy(summarizer, inputs, mask, max_length):
-  """The whole decoder again for every token; each row by itself."""
+  """Runs the whole decoder again for every token, one row at a time."""
   apply = jax.jit(summarizer.model.apply)
   outputs = []
   for row, row_mask in zip(inputs, mask):
@@ -43,7 +43,7 @@ def slow_greedy(summarizer, inputs, mask, max_length):
 def test_greedy_matches_the_slow_loop_with_and_without_eos(
     summarizer, documents
 ):
-  """Rows that write eos early, late and never; ragged inputs; one batch."""
+  """One batch of ragged inputs; rows write eos early, late and never."""
   want = slow_greedy(summarizer, *documents, 10)
   ends = (want == 1).any(1)
   assert ends.any() and not ends.all(), 'the case must have both kinds of rows'
@@ -54,7 +54,7 @@ def test_greedy_matches_the_slow_loop_with_and_without_eos(
 
 @pytest.mark.parametrize('method', METHODS)
 def test_a_text_depends_on_its_document_only(summarizer, documents, method):
-  """Not on its batch, its row, its padding or its bucket."""
+  """A text does not depend on its batch, row, padding or bucket."""
   inputs, mask = documents
   write = functools.partial(
       summarizer.generate, max_length=10, **METHODS[method]
@@ -141,7 +141,7 @@ def test_scores_match_the_parallel_decoder(summarizer, documents, settings):
 
 
 def test_rows_of_one_document_share_its_states(summarizer, documents):
-  """R = 3 B rows with one copy of the caches equal three runs."""
+  """R = 3 B rows with one copy of the caches match three runs."""
   model, params = summarizer.model, summarizer.params
   settings = decode_settings.Settings(max_length=6)
   memory = generate.encode(model, params, *(x[:2] for x in documents))
@@ -181,8 +181,10 @@ def test_beams_do_not_copy_the_document(summarizer):
 
 
 @pytest.mark.parametrize('method', METHODS)
-def test_in_steps_as_in_one_program(summarizer, documents, method, monkeypatch):
-  """Equal tokens, one program for all steps, kernels kept or not."""
+def test_decoding_in_steps_matches_one_program(
+    summarizer, documents, method, monkeypatch
+):
+  """Equal tokens, one program for all steps, with kept kernels or without."""
   monkeypatch.setattr(generate, 'CHUNK', 4)
   inputs, mask = documents
   model, params = summarizer.model, summarizer.params

@@ -1,4 +1,4 @@
-"""The largest numbers of long rows: as jax.lax.top_k, also of equal ones."""
+"""The largest numbers of long rows match jax.lax.top_k, also with ties."""
 
 import re
 
@@ -13,8 +13,8 @@ from tests.generation import test_decode
 
 @pytest.mark.parametrize('B, N, k', [(3, 1000, 5), (2, 16_000, 8), (1, 129, 1)])
 @pytest.mark.parametrize('different', [2, 7, 10**6])
-def test_as_sorted(B, N, k, different):
-  """With repeated numbers, and with rows of nearly all -inf."""
+def test_top_k_matches_jax(B, N, k, different):
+  """Also with repeated numbers, and with rows of almost only -inf."""
   generator = np.random.default_rng(N)
   x = generator.integers(0, different, (B, N)).astype(np.float32)
   x[0, : N - k - 1] = -np.inf
@@ -32,14 +32,14 @@ def test_rows_of_minus_infinity():
 
 
 @pytest.mark.parametrize('N, k', [(6, 6), (300, 3), (128, 1)])
-def test_few_numbers(N, k):
+def test_short_rows(N, k):
   x = np.random.default_rng(0).standard_normal((4, N)).astype(np.float32)
   for found, expected in zip(largest.top_k(x, k), jax.lax.top_k(x, k)):
     np.testing.assert_array_equal(found, expected)
 
 
-def test_equal_numbers_of_different_blocks():
-  """The largest is in the last block, which comes after the others."""
+def test_equal_numbers_in_different_blocks():
+  """The largest number is in the last block, after equal smaller ones."""
   x = np.zeros((1, 10 * largest.BLOCK), np.float32)
   x[0, [5, 900, 1200]] = 1, 1, 2
   x[0, 1201] = 1

@@ -1,4 +1,4 @@
-"""The tokens that are certain while a summary is written."""
+"""The tokens that are final while the rest of a summary is generated."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ T = 10
 
 @pytest.mark.parametrize('method', METHODS)
 def test_certain_tokens_stay(summarizer, documents, method):
-  """Each list is a prefix of the next and of the result; some come early."""
+  """Each list is a prefix of the next and of the result; some arrive early."""
   inputs, mask = documents
   changes = {key: x for key, x in METHODS[method].items() if key != 'seed'}
   settings = decode_settings.change(
@@ -43,8 +43,8 @@ def test_certain_tokens_stay(summarizer, documents, method):
     assert 0 < lengths[len(lengths) // 2] < whole
 
 
-def test_certain_of_beams_is_their_common_beginning():
-  """Open beams, a finished text and an unused slot, by hand."""
+def test_certain_tokens_of_beams_are_their_common_prefix():
+  """A case by hand: open beams, a finished text and an unused slot."""
   settings = decode_settings.Settings(num_beams=2, max_length=5, eos_id=1)
   state = dict(
       position=np.int32(3),
@@ -87,7 +87,7 @@ def test_an_open_word_is_held_back(text, stable):
   assert streaming.stable_text(text) == stable
 
 
-def test_in_steps_tokens_come_one_by_one(summarizer, documents):
+def test_steps_of_one_token(summarizer, documents):
   inputs, mask = documents
   settings = decode_settings.Settings(max_length=4)
   memory = generate.encode(summarizer.model, summarizer.params, inputs, mask)

@@ -223,7 +223,7 @@ def test_two_processes_train_as_one(tmp_path, config, model, mesh, alone):
   for ours, theirs in zip(one['rows'], two['rows']):
     assert ours.keys() == theirs.keys()
     if 'another document' in ours['name']:
-      continue  # each host exchanges its own
+      continue  # each host exchanges documents among its own rows
     for key, value in ours.items():
       if not isinstance(value, str):
         value = pytest.approx(value, rel=1e-4)

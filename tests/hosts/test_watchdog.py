@@ -12,7 +12,7 @@ from locost_jax.hosts import watchdog
 
 
 class Ended(Exception):
-  """Stands for the end of the process."""
+  """Raised in place of ending the process."""
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def count_ticks(monkeypatch):
       nonlocal looked
       looked = next(looks)
       now[0] += next(jumps, tick)
-      return looked > most  # as if the run were over
+      return looked > most  # like the end of the run
 
     watch._ended = types.SimpleNamespace(wait=wait)
     try:
@@ -84,7 +84,7 @@ def test_only_compiling_threads_count_as_compiling():
       seen.extend([True] * watch._is_compiling())
 
   x = jnp.ones(8)
-  x.sum().block_until_ready()  # compiled here
+  x.sum().block_until_ready()  # compiles now
   looking = threading.Thread(target=look)
   looking.start()
   for _ in range(20):

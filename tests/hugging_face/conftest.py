@@ -1,4 +1,4 @@
-"""Fixtures of the tests of convert."""
+"""Fixtures for tests of convert."""
 
 import json
 import shutil
@@ -13,7 +13,7 @@ from tests.hugging_face.converting import WEIGHTS
 
 @pytest.fixture(scope='module')
 def run(tmp_path_factory):
-  """A WORKDIR that was trained for a moment, with bytes as tokens."""
+  """A WORKDIR of a short training run with bytes as tokens."""
   directory = tmp_path_factory.mktemp('runs') / 'run'
   tiny_run.make(directory)
   return directory
@@ -21,7 +21,7 @@ def run(tmp_path_factory):
 
 @pytest.fixture
 def release(tmp_path):
-  """A Hugging Face directory that may be damaged."""
+  """A copy of a Hugging Face directory, for tests that change it."""
   target = tmp_path / 'release'
   target.mkdir()
   shutil.copy(GOLDEN / 'locost_a_tiny' / 'config.json', target)
@@ -33,7 +33,7 @@ def release(tmp_path):
 
 @pytest.fixture
 def call(run_command):
-  """call(source, target, *flags) -> the report; other statuses are errors."""
+  """call(source, target, *flags) -> the report; asserts status 0."""
 
   def call(source, target, *flags):
     status, out, err = run_command(

@@ -1,4 +1,4 @@
-"""Fixtures of the tests of convert."""
+"""Helpers for tests of convert."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Hugging Face directories that somebody changed: one line, at once."""
+"""Invalid Hugging Face directories give a one-line error at once."""
 
 import json
 import os
@@ -25,7 +25,7 @@ def change(path, **values):
 
 
 def refused(directory):
-  """The line with which `load` refuses a directory."""
+  """Returns the error message of `load`, which must be one line."""
   with pytest.raises(InputError) as error, within():
     locost_jax.load(directory)
   line = str(error.value)
@@ -91,8 +91,8 @@ def test_values_of_generation_config_json(release, key, value, words):
   assert refused(release).startswith(f'{release}/config.json: {words}')
 
 
-def test_the_config_counts_only_where_it_is_read(release):
-  """A generation_config.json replaces what config.json says of writing."""
+def test_config_json_is_not_checked_if_it_is_not_used(release):
+  """generation_config.json replaces the generation keys of config.json."""
   change(release / 'config.json', num_beams='many')
   (release / 'generation_config.json').write_text('{"num_beams": 3}')
   assert configs.generation_settings(release).num_beams == 3
@@ -109,7 +109,7 @@ def test_the_config_counts_only_where_it_is_read(release):
         (None, 'is a named pipe, expected a regular file'),
     ],
 )
-def test_files_that_are_no_objects(release, name, data, words):
+def test_files_other_than_objects(release, name, data, words):
   path = release / name
   if data is None:
     path.unlink(missing_ok=True)
@@ -167,7 +167,7 @@ def test_headers_of_safetensors(release, header):
   assert 'is not a whole safetensors file' in refused(release)
 
 
-def test_names_of_tensors_are_made_visible(release):
+def test_escape_codes_in_names_of_tensors_are_visible(release):
   save_file({'a\x1b[2J\nb': np.zeros(3, np.float32)}, release / WEIGHTS)
   assert r'does not use: a\x1b[2J\nb' in refused(release)
   save_file({'a\x1b[2J\nb': np.zeros(3, np.int8)}, release / WEIGHTS)
@@ -255,7 +255,7 @@ def test_pipes_as_vocabularies(tmp_path, name):
       vocabulary_lib.load_vocabulary(path)
 
 
-def test_an_export_says_what_it_is(tmp_path):
+def test_an_export_has_its_model_type(tmp_path):
   config = configs.model_config(GOLDEN / 'locost_a_tiny')
   settings = configs.generation_settings(GOLDEN / 'locost_a_tiny')
   written = configs.release(config, settings, 'float32')

@@ -1,4 +1,4 @@
-"""Weights in and out: a Hugging Face directory <-> a run's directory."""
+"""Conversion between Hugging Face directories and runs."""
 
 import json
 import os
@@ -42,8 +42,8 @@ FOLDERS = sorted(
 
 
 @pytest.mark.parametrize('folder', FOLDERS)
-def test_there_and_back_is_the_same_to_the_bit(folder, tmp_path, call):
-  """All tensors, in float32 and in bfloat16, and what a model is made of."""
+def test_a_round_trip_is_exact(folder, tmp_path, call):
+  """All tensors, in float32 and in bfloat16, and the model's config."""
   source = GOLDEN / folder
   want = load_file(source / 'state_dict.safetensors')
   there = call(source, tmp_path / 'run')
@@ -62,7 +62,7 @@ def test_there_and_back_is_the_same_to_the_bit(folder, tmp_path, call):
     np.testing.assert_array_equal(array, want[name], err_msg=name)
     for report, side in ((there, 'from'), (back, 'to')):
       assert listed(report, side)[name]['shape'] == list(array.shape)
-  # bfloat16: rounded once, then the same again.
+  # bfloat16 rounds once; another round trip changes nothing.
   for start, home in (('run', '1'), ('again', '2')):
     call(tmp_path / start, tmp_path / home, '--dtype=bfloat16')
     if home == '1':
@@ -84,8 +84,10 @@ def test_there_and_back_is_the_same_to_the_bit(folder, tmp_path, call):
   )
 
 
-def test_a_run_is_another_s_start(tmp_path, call, run_command):
-  """A converted release is loaded, named as a checkpoint and trained from."""
+def test_a_converted_run_can_be_loaded_and_trained_from(
+    tmp_path, call, run_command
+):
+  """Also by the path of its checkpoint; it cannot be continued."""
   source = GOLDEN / 'locost_d_untied_relu'
   call(source, tmp_path / 'run')
   inputs, targets = [[3, 4, 5, 6]], [[0, 7, 8]]
@@ -117,8 +119,8 @@ def test_a_run_is_another_s_start(tmp_path, call, run_command):
   assert status == 2 and 'has no vocabulary' in err
 
 
-def test_a_trained_run_travels_whole(run, tmp_path, call, run_command):
-  """Weights, vocabulary and how it writes; the report names it all."""
+def test_a_round_trip_of_a_trained_run(run, tmp_path, call, run_command):
+  """Keeps weights, vocabulary and generation settings; checks the report."""
   exported = call(run, tmp_path / 'out', '--max_shard_size=9KB')
   assert exported['checkpoint'] == str(run / 'checkpoints' / '2')
   assert exported['copied'] == ['vocabulary.json']
@@ -139,7 +141,7 @@ def test_a_trained_run_travels_whole(run, tmp_path, call, run_command):
           array.nbytes for path in shards for array in load_file(path).values()
       )
   )
-  for path in shards:  # at most that large, or of one tensor
+  for path in shards:  # at most this size, or a single tensor
     assert path.stat().st_size < 9000 + 4096 or len(load_file(path)) == 1
   imported = call(tmp_path / 'out', tmp_path / 'again')
   assert imported['copied'] == ['vocabulary.json', 'tokenizer_config.json']
@@ -158,7 +160,7 @@ def test_a_trained_run_travels_whole(run, tmp_path, call, run_command):
 
 
 def test_adapters_are_merged_on_export(run, tmp_path, call):
-  """LoRA's: a query becomes W + alpha / r A B."""
+  """LoRA: a query kernel becomes W + alpha / r A B."""
   stored = phases_lib.read_config(run)
   stored['train']['lora'] = dict(rank=2, alpha=3.0, paths='')
   params = checkpoint.load_params(run)
@@ -180,7 +182,7 @@ def test_adapters_are_merged_on_export(run, tmp_path, call):
 
 
 def test_an_imported_run_is_evaluated(run, tmp_path, call, run_command):
-  """`main --evaluate` gives it the numbers of the run it once was."""
+  """`main --evaluate` gives the numbers of the original run."""
   call(run, tmp_path / 'out')
   call(tmp_path / 'out', tmp_path / 'run')
   rows = tmp_path / 'test.jsonl'
@@ -250,8 +252,8 @@ def test_the_report_as_text(release, tmp_path, run_command):
   assert lines[-1] == f'{tmp_path / "run"}: a run, from {release}'
 
 
-def test_a_vocabulary_s_files_are_copied_as_they_are(release, tmp_path, call):
-  """SentencePiece; the embedding's rows beyond the tokens stay."""
+def test_files_of_a_vocabulary_are_copied_unchanged(release, tmp_path, call):
+  """SentencePiece; rows of the embedding beyond the tokens are kept."""
   texts = ['the cat sat on the mat', 'a dog and a cat', 'dogs sit on mats']
   sentencepiece_training.train(texts * 9, release / 'spiece.model', 220)
   (release / 'tokenizer_config.json').write_text('{"extra_ids": 100}')
@@ -283,8 +285,10 @@ def test_a_vocabulary_s_files_are_copied_as_they_are(release, tmp_path, call):
     locost_jax.load(release)
 
 
-def test_one_embedding_under_any_of_its_names(release, tmp_path, call):
-  """Files that keep another of the tied names, and T5's left-over bias."""
+def test_a_tied_embedding_is_read_under_any_of_its_names(
+    release, tmp_path, call
+):
+  """Files with another of the tied names, and with T5's unused bias."""
   want = load_file(release / WEIGHTS)['shared.weight']
   bias = (
       'decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.'
@@ -315,8 +319,8 @@ def test_one_embedding_under_any_of_its_names(release, tmp_path, call):
   )
 
 
-def test_half_precision_and_mixtures_are_read(release, tmp_path, call):
-  """As of T5 files in float16 whose `wo` stay in float32."""
+def test_half_precision_and_mixed_dtypes_are_read(release, tmp_path, call):
+  """Like T5 files in float16 with `wo` in float32."""
   want = load_file(release / WEIGHTS)
 
   def change(tensors):
@@ -337,7 +341,7 @@ def test_half_precision_and_mixtures_are_read(release, tmp_path, call):
   )
 
 
-def test_pickles_are_read_where_torch_is(release, tmp_path, call):
+def test_pickles_are_read_with_torch(release, tmp_path, call):
   torch = pytest.importorskip('torch', reason='needs the extra `peers`')
   want = load_file(release / WEIGHTS)
   (release / WEIGHTS).unlink()
@@ -361,7 +365,7 @@ def test_pickles_are_read_where_torch_is(release, tmp_path, call):
 
 @pytest.mark.slow
 def test_loading_takes_little_more_memory_than_the_weights(tmp_path):
-  """250M parameters: the peak grows by at most 1.3 times their bytes."""
+  """250M parameters: peak memory grows by at most 1.3 times their bytes."""
   config = default.get_config().model
   config.vocab_size = 52_000
   abstract = parameters.flatten(

@@ -1,4 +1,4 @@
-"""Refused by convert: one line, status 2, and no target."""
+"""Errors of convert: one line, status 2, and no target."""
 
 import json
 import os
@@ -27,7 +27,7 @@ from tests.hugging_face.converting import WEIGHTS
 
 
 @pytest.mark.parametrize('key, value', [('variant', 'paper'), ('copy', True)])
-def test_what_a_release_cannot_say_is_refused(
+def test_keys_that_a_release_cannot_express_are_refused(
     tmp_path, small_model_config, refuse, key, value
 ):
   small_model_config[key] = value
@@ -53,7 +53,7 @@ def test_verify_without_pytorch(monkeypatch):
     verify_weights.check('t5')
 
 
-def test_flags_that_cannot_be(release, tmp_path, refuse, run_command):
+def test_invalid_flags(release, tmp_path, refuse, run_command):
   refuse(release, '--dtype=bfloat16', message="--dtype=bfloat16: a run's")
   refuse(release, '--max_shard_size=big', message='expected a size like 5GB')
   refuse(tmp_path / 'nowhere', message='nowhere: no such directory')
@@ -75,7 +75,7 @@ def test_flags_that_cannot_be(release, tmp_path, refuse, run_command):
 
 
 def test_other_weights_are_named(release, refuse):
-  """Another model's: a few of the names, and how many there are."""
+  """The message has a few names and the number of the others."""
   other = GOLDEN / 'locost_d_untied_relu' / 'state_dict.safetensors'
   shutil.copy(other, release / WEIGHTS)
   refuse(release, message='lacks the tensor decoder.block.1.layer.')
@@ -94,7 +94,7 @@ def test_other_weights_are_named(release, refuse):
     'dtype,shown',
     ((np.int8, 'I8'), (jnp.float8_e4m3fn, 'F8_E4M3'), (np.float64, 'F64')),
 )
-def test_types_that_are_no_weights_are_refused(dtype, shown, release, refuse):
+def test_other_dtypes_are_refused(dtype, shown, release, refuse):
   def change(tensors):
     tensors['shared.weight'] = tensors['shared.weight'].astype(dtype)
 
@@ -134,7 +134,7 @@ def test_damaged_files_are_named(release, refuse):
 
 
 class Hostile:
-  """Pickled, it makes a file when it is unpickled."""
+  """Makes a directory when it is unpickled."""
 
   def __init__(self, path):
     self.path = path
@@ -161,7 +161,7 @@ def test_a_hostile_pickle_does_nothing(release, tmp_path, refuse):
 
 @pytest.fixture
 def small_files():
-  """Limits the size of files in this test, as a full disk does."""
+  """Limits the size of files in this test, like a full disk."""
   before = resource.getrlimit(resource.RLIMIT_FSIZE)
   resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, before[1]))
   yield
@@ -175,7 +175,7 @@ def test_a_full_disk_is_one_line(direction, run, refuse, request):
   refuse(source, message='target: cannot be written: File too large')
 
 
-def test_killed_at_the_last_moment_there_is_no_target(run, tmp_path):
+def test_a_conversion_killed_before_the_rename_leaves_no_target(run, tmp_path):
   program = (
       'import os, pathlib, signal\n'
       'from locost_jax import convert\n'

@@ -1,4 +1,4 @@
-"""Models by their name on the Hub: when it is asked, for what, and when not."""
+"""Models by their name on the Hub: when and what is downloaded."""
 
 import json
 import os
@@ -30,7 +30,7 @@ COMMITS = {'main': 'a' * 40, 'v1': 'b' * 40}
 
 @pytest.fixture(scope='module')
 def released(tmp_path_factory):
-  """An exported tiny model, and files of its repository nobody needs."""
+  """An exported tiny model, and files of a repository that are not needed."""
   home = tmp_path_factory.mktemp('hub')
   tiny_run.make(home / 'run')
   convert_weights.export_run(
@@ -43,9 +43,9 @@ def released(tmp_path_factory):
 
 @pytest.fixture
 def close_sockets(monkeypatch):
-  """No connection can be made in this test but within this machine's kernel.
+  """Allows no connection in this test except Unix sockets.
 
-  (Event loops wake themselves through a pair of Unix sockets.)
+  (Event loops wake themselves through a pair of these.)
   """
 
   def refuse(*_, **__):
@@ -75,10 +75,10 @@ def close_sockets(monkeypatch):
         '',
     ),
 )
-def test_a_path_with_a_mistake_stays_here(
+def test_a_mistyped_path_makes_no_connection(
     close_sockets, tmp_path, monkeypatch, run_command, name
 ):
-  """No socket is made, and the line has both ways to name the Hub."""
+  """The message explains both ways to name a model on the Hub."""
   monkeypatch.chdir(tmp_path)
   (tmp_path / 'text.txt').write_text('A text.')
   for command, flags in (
@@ -100,12 +100,12 @@ def test_a_path_with_a_mistake_stays_here(
 @pytest.mark.parametrize(
     'name', ('hf://', 'hf://name', 'hf://a/b/c', 'hf://../x', 'hf://a/b@')
 )
-def test_what_is_no_name_on_the_hub(close_sockets, name):
+def test_invalid_names_on_the_hub(close_sockets, name):
   with pytest.raises(InputError, match='expected hf://org/name or hf://org'):
     hub.find_directory(name, allow_download=True)
 
 
-def test_what_is_chosen_of_a_repository():
+def test_which_files_of_a_repository_are_chosen():
   common = ['config.json', 'generation_config.json', 'spiece.model']
   rest = [
       'README.md',
@@ -144,7 +144,7 @@ def server(released):
 def find_model(server, tmp_path):
   """find_model(name, ...) -> (status, stdout, stderr) of hub.find_directory.
 
-  It runs in a process of its own, with huggingface_hub's own client.
+  Runs in a separate process with huggingface_hub's client.
   """
   pytest.importorskip('huggingface_hub', reason='needs the extra `hub`')
   environment = {
@@ -185,7 +185,7 @@ def find_model(server, tmp_path):
 def test_downloads_what_is_needed_and_keeps_it(
     server, find_model, released, tmp_path
 ):
-  """Real sockets; a second call downloads nothing."""
+  """Uses real sockets; a second call downloads nothing."""
   needed = sorted(
       path.name
       for path in released.iterdir()
@@ -197,7 +197,7 @@ def test_downloads_what_is_needed_and_keeps_it(
     status, directory, err = find_model(f'hf://{name}')
     lines = err.splitlines()
     assert (status, lines[-1]) == (0, f'{NAME}@{commit}'), err
-    if commit[0] == 'b':  # the other commit has the same files
+    if commit[0] == 'b':  # another commit with the same files
       assert lines[0] == (
           f'hf://{name}: downloads {len(needed)} files, {size / 1e3:.1f} kB'
       )
@@ -214,14 +214,14 @@ def test_downloads_what_is_needed_and_keeps_it(
   assert locost_jax.load(directory).summarize(text) == (
       locost_jax.load(released).summarize(text)
   )
-  asked = len(server.asked)
-  # A directory of that name wins where downloads are only allowed.
+  count = len(server.requests)
+  # A directory of that name is used if downloads are only allowed.
   shutil.copytree(released, tmp_path / 'org' / 'tiny')
   assert find_model(NAME) == find_model(NAME, 'allow') == (0, NAME, '')
   shutil.rmtree(tmp_path / 'org')
-  assert len(server.asked) == asked
+  assert len(server.requests) == count
   server.close()
-  # Without the server: what was kept, by branch, tag and commit.
+  # Without the server, the cache is used, by branch, tag and commit.
   for name, commit in (
       (f'{NAME}@v1', 'b' * 40),
       (NAME, 'a' * 40),
@@ -239,7 +239,7 @@ def test_downloads_what_is_needed_and_keeps_it(
 
 
 def test_other_programs_find_the_download(find_model, monkeypatch):
-  """The cache is as huggingface_hub itself lays it out."""
+  """The cache has huggingface_hub's layout."""
   import huggingface_hub
 
   status, directory, err = find_model(f'hf://{NAME}')
@@ -257,7 +257,7 @@ def test_other_programs_find_the_download(find_model, monkeypatch):
 
 @pytest.fixture
 def shard(released):
-  """The largest file of the weights."""
+  """The largest file of weights."""
   return max(released.glob('*.safetensors'), key=lambda x: x.stat().st_size)
 
 
@@ -272,7 +272,7 @@ def test_a_cut_connection_continues_by_itself(server, find_model, shard):
   assert (Path(directory) / shard.name).read_bytes() == shard.read_bytes()
 
 
-# huggingface_hub's own attempts to go on end here.
+# Stops huggingface_hub's own retries.
 ONE_TRY = """
 from huggingface_hub import file_download
 http_get = file_download.http_get
@@ -288,7 +288,7 @@ file_download.http_get = once
 def test_the_same_command_continues_a_broken_download(
     server, find_model, shard, whole
 ):
-  """In another process, also where the server sends the file from its start."""
+  """In another process, also if the server sends the whole file again."""
   server.faults[shard.name] = [
       hub_server.Fault(cut=3_500),
       hub_server.Fault(whole=whole),
@@ -334,7 +334,7 @@ def test_a_killed_download_continues(server, find_model, released):
 
 @pytest.mark.parametrize('kind', ('large', 'small'))
 def test_a_wrong_checksum_is_refused(server, find_model, shard, kind, tmp_path):
-  """SHA-256 of files in LFS, git's SHA-1 of the others."""
+  """SHA-256 for files in LFS, git's SHA-1 for others."""
   name = shard.name if kind == 'large' else 'config.json'
   server.faults[name] = [hub_server.Fault(damage=True)]
   status, out, err = find_model(f'hf://{NAME}')
@@ -372,7 +372,7 @@ GATED = hub_server.Fault(status=403, code='GatedRepo')
         (NAME, '', hub_server.Fault(status=500), 'the Hub answered 500: try'),
     ),
 )
-def test_each_refusal_has_its_own_line(
+def test_each_error_has_its_own_message(
     server, find_model, name, place, fault, message
 ):
   if fault:
@@ -385,7 +385,7 @@ def test_each_refusal_has_its_own_line(
 
 
 def test_no_room_on_the_disk(find_model, server):
-  """Nothing is downloaded; what fails later is the system's own line."""
+  """Nothing is downloaded if the disk is known to be too small."""
   no_room = (
       'import shutil\n'
       'shutil.disk_usage = lambda path: shutil._ntuple_diskusage(9, 9, 7)'
@@ -397,7 +397,7 @@ def test_no_room_on_the_disk(find_model, server):
 
 
 def test_a_slow_answer_shows_progress(server, find_model, shard):
-  """On a terminal: a bar, bytes, speed and the time left."""
+  """A terminal shows a bar, bytes, speed and the time left."""
   server.faults[shard.name] = [hub_server.Fault(seconds=2)]
   main, terminal = os.openpty()
   status, directory, _ = find_model(f'hf://{NAME}', stderr=terminal)
@@ -439,7 +439,7 @@ def test_a_name_without_a_network_is_one_line(
 def test_local_directories_need_no_network(
     released, close_sockets, tmp_path, run_command
 ):
-  """Nor is it looked for: no socket is made while they are loaded and used."""
+  """No socket is opened while they are loaded and used."""
   status, out, err = run_command(
       convert,
       f'--source={released}',
@@ -460,7 +460,7 @@ def test_local_directories_need_no_network(
 
 
 def test_a_summary_from_the_hub(server, shard, released, tmp_path):
-  """The command itself, with a connection that is cut on the way."""
+  """Runs the command; the connection is cut once."""
   pytest.importorskip('huggingface_hub', reason='needs the extra `hub`')
   (tmp_path / 'text.txt').write_text('A text to read.')
   server.faults[shard.name] = [hub_server.Fault(cut=3_500)]

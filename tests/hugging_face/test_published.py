@@ -1,4 +1,4 @@
-"""The list of public checkpoints: one source for the command and the page."""
+"""The list of public checkpoints, used by the command and the page."""
 
 import json
 from pathlib import Path
@@ -25,8 +25,8 @@ def test_the_page_has_the_table():
 
 
 @pytest.mark.parametrize('row', published.CHECKPOINTS, ids=lambda row: row.name)
-def test_each_row_is_whole(row):
-  """A fact is there, or said to be unknown, and has a source."""
+def test_each_row_is_complete(row):
+  """Each fact has a source, or is said to be unknown."""
   assert row.architecture in models.MODELS
   assert row.sources and all(x.startswith('https://') for x in row.sources)
   assert row.use and row.rouge and row.where
@@ -51,7 +51,7 @@ def test_commands_have_known_flags(row, monkeypatch):
   commands.parse_flags(values, [module, *words])
 
 
-def test_words_choose(run_command):
+def test_words_choose_rows(run_command):
   status, out, err = run_command(known_models, '--format=json', 'BART', 'xsum')
   (row,) = map(json.loads, out.splitlines())
   assert (status, err) == (0, '')
@@ -62,7 +62,7 @@ def test_words_choose(run_command):
   )
   status, out, err = run_command(known_models, 'gpt')
   assert (status, out) == (2, '')
-  assert err.startswith("error: 'gpt': no checkpoint has these words")
+  assert err.startswith("error: 'gpt': no checkpoint has all these words")
   status, out, _ = run_command(known_models)
   assert status == 0
   assert all(row.name in out for row in published.CHECKPOINTS)

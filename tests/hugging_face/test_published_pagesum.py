@@ -1,4 +1,4 @@
-"""PageSum's weights as its authors publish them, and as they are exported."""
+"""PageSum's weights as published by the authors and as exported."""
 
 import json
 import shutil
@@ -20,7 +20,7 @@ from tests.hugging_face.converting import GOLDEN
 SOURCE = GOLDEN / 'pagesum'
 
 
-def test_the_confidence_layer_tells_it_from_a_bart():
+def test_a_pagesum_is_recognised_by_its_confidence_layer():
   assert configs.model_config(SOURCE)['name'] == 'pagesum'
   assert configs.model_config(GOLDEN / 'bart')['name'] == 'bart'
 
@@ -30,8 +30,8 @@ def test_the_confidence_layer_tells_it_from_a_bart():
     ({'decoding': 'global'}, {'padding': 'release'}),
     ids=lambda change: '-'.join(*change.items()),
 )
-def test_how_pages_are_decoded_travels(change, tmp_path, call):
-  """A model without a confidence layer, too, comes back as a PageSum."""
+def test_a_round_trip_keeps_decoding_and_padding(change, tmp_path, call):
+  """A model without a confidence layer is also read as a PageSum again."""
   config = configs.model_config(SOURCE) | change
   params = parameters.abstract_params(models.build(config))
   params = parameters.flatten(params)
@@ -56,14 +56,14 @@ def test_how_pages_are_decoded_travels(change, tmp_path, call):
   assert again['model'] == config
 
 
-def test_a_bare_state_dict_asks_for_its_config(tmp_path):
+def test_a_state_dict_without_a_config_is_refused(tmp_path):
   shutil.copy(SOURCE / 'state_dict.safetensors', tmp_path)
   with pytest.raises(InputError, match='no config.json.*bart-large-cnn'):
     locost_jax.load(tmp_path)
 
 
 def test_the_published_state_dict_of_torch_is_read(tmp_path):
-  """Under any name, with the copies of the embedding that torch saves."""
+  """Under any file name, with the copies of the embedding that torch saves."""
   torch = pytest.importorskip('torch')
   tensors = {
       name: torch.from_numpy(array)
@@ -81,8 +81,8 @@ def test_the_published_state_dict_of_torch_is_read(tmp_path):
     np.testing.assert_array_equal(array, want[path], err_msg=path)
 
 
-def test_a_pagesum_begins_from_a_bart():
-  """All of it but the confidence layer, which is new."""
+def test_a_pagesum_starts_from_a_bart():
+  """All parameters are copied except the confidence layer, which is new."""
   config = configs.model_config(GOLDEN / 'bart') | {'name': 'pagesum'}
   abstract = parameters.abstract_params(models.build(config))
   settings = ConfigDict(

@@ -1,4 +1,4 @@
-"""SimCAS's files as its trainer writes them: names, and what config.json says."""
+"""SimCAS's files as its trainer writes them: tensor names, config.json."""
 
 import shutil
 
@@ -20,7 +20,7 @@ STORED = 'state_dict.safetensors'
 
 
 def copy_as(tmp_path, rename):
-  """A directory with other names of tensors, of which some have copies."""
+  """Copies the directory with renamed tensors and a copy of the embedding."""
   target = tmp_path / 'renamed'
   shutil.copytree(SOURCE, target)
   tensors = load_file(SOURCE / STORED)
@@ -36,7 +36,7 @@ def copy_as(tmp_path, rename):
         lambda name: name.removeprefix('model.'),
     ],
 )
-def test_names_with_one_more_prefix_or_without(rename, tmp_path):
+def test_names_with_and_without_a_prefix(rename, tmp_path):
   want = locost_jax.load(SOURCE)
   found = locost_jax.load(copy_as(tmp_path, rename))
   assert found.config == want.config
@@ -55,8 +55,8 @@ def test_a_selector_without_its_critic_is_refused(tmp_path):
     locost_jax.load(target)
 
 
-def test_what_config_json_says_of_it():
-  """No keys for a plain release: its tensors say which model it is."""
+def test_keys_in_config_json():
+  """A plain release has no keys: its tensors identify the model."""
   config = configs.model_config(SOURCE)
   assert config['name'] == 'simcas'
   assert config | models.default_keys('simcas') | {'pad_id': 1} == (

@@ -1,8 +1,8 @@
-"""A T5 whose output layer is its embedding, unscaled: of transformers 5.
+"""A T5 of transformers 5 whose output layer is its embedding, unscaled.
 
-T5Config(tie_word_embeddings=False) writes tie_word_embeddings true,
-scale_decoder_outputs false and, of a head that was not trained apart, no
-lm_head.weight.
+T5Config(tie_word_embeddings=False) writes tie_word_embeddings true and
+scale_decoder_outputs false, and no lm_head.weight unless the head was trained
+separately.
 """
 
 import json
@@ -48,7 +48,7 @@ def test_the_head_is_the_embedding(tmp_path, call):
   )
 
 
-def test_without_these_words_a_missing_head_is_missing(tmp_path):
+def test_without_these_keys_a_missing_head_is_an_error(tmp_path):
   directory = write(tmp_path / 'one', False, tie_word_embeddings=False)
   with pytest.raises(InputError, match='lacks the tensor lm_head.weight'):
     locost_jax.load(directory)

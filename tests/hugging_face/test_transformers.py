@@ -1,4 +1,4 @@
-"""Exported directories in transformers, and theirs here: the same logits."""
+"""Directories exchanged with transformers give the same logits."""
 
 import json
 
@@ -62,7 +62,7 @@ MODELS = {
 
 
 def make(kind, values, directory):
-  """A model of theirs with weights that all matter, saved by them."""
+  """Makes and saves a model of transformers without special weights."""
   config = getattr(transformers, f'{kind}Config')(**values)
   model = getattr(transformers, f'{kind}ForConditionalGeneration')(config)
   model.eval()
@@ -90,8 +90,8 @@ def logits(model, inputs, mask, targets):
 
 
 @pytest.mark.parametrize('name', MODELS)
-def test_there_and_back(name, tmp_path, run_command):
-  """Theirs, loaded here; converted to a run; exported; loaded there."""
+def test_round_trip_through_a_run(name, tmp_path, run_command):
+  """Loads theirs, converts it to a run, exports it, loads it there."""
   kind, values = MODELS[name]
   generator = np.random.default_rng(0)
   inputs = generator.integers(3, 80, (2, 22))
@@ -124,7 +124,7 @@ def test_there_and_back(name, tmp_path, run_command):
   assert last.keys() <= first.keys()
   for key, array in last.items():
     np.testing.assert_array_equal(array, first[key], err_msg=key)
-  # Without naming the class, and rounded.
+  # Without the class's name, and in bfloat16.
   status, _, err = run_command(
       convert,
       f'--source={tmp_path / "run"}',
@@ -142,7 +142,7 @@ def test_there_and_back(name, tmp_path, run_command):
 
 @pytest.mark.parametrize('kind', ('byte', 'sentencepiece'))
 def test_tokenizers_read_the_same_ids(kind, tmp_path, run_command):
-  """Of a run's vocabulary, through AutoTokenizer."""
+  """AutoTokenizer reads a run's vocabulary."""
   tiny_run.make(tmp_path / 'run')
   text = 'The cat sat on the mat, and so did 3 dogs.'
   if kind == 'sentencepiece':
@@ -171,7 +171,7 @@ def test_tokenizers_read_the_same_ids(kind, tmp_path, run_command):
 
 @pytest.mark.parametrize('name', ['t5', 'longt5, transient-global', 'bart'])
 def test_verify(name, tmp_path, run_command):
-  """Both directions; and weights that are not the same."""
+  """Both directions, and weights that differ."""
   kind, values = MODELS[name]
   model = make(kind, values, tmp_path / 'theirs')
   for source, target in (('theirs', 'run'), ('run', 'back')):

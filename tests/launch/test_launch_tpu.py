@@ -91,7 +91,7 @@ START = workers(f'bash locost/worker.sh start {WORDS}')
 STOP = workers('bash locost/worker.sh stop')
 
 
-def test_the_words_above_are_the_run():
+def test_the_quoted_words_are_the_run():
   assert shlex.split(WORDS) == [
       'env',
       'ADDED=two words',
@@ -344,14 +344,14 @@ def test_an_installation_that_always_fails(fakes):
   assert 'setup failed 3 times' in err
 
 
-def test_a_request_that_is_refused(fakes):
+def test_a_refused_request(fakes):
   status, _, calls = continue_with(
       fakes, [''] * 9, [], rules=[['create', [dict(status=7)] * 9]]
   )
   assert (status, calls) == (7, [CREATE])
 
 
-def test_a_tpu_that_somebody_stopped(fakes):
+def test_a_stopped_tpu(fakes):
   status, err, calls = continue_with(fakes, ['STOPPED'] * 9, [])
   assert (status, calls) == (2, []) and 'slice is STOPPED' in err
 
@@ -405,7 +405,7 @@ def test_continue_from_the_beginning_to_the_end(fakes):
   for number in range(2):
     home = fakes.path / f'worker{number}/locost'
     assert (home / 'set up').read_text() == f'{home.parent}\n'
-    assert (home / 'code/launch/worker.sh').is_file()  # of the last commit
+    assert (home / 'code/launch/worker.sh').is_file()  # from the last commit
     log = (home / 'log').read_text()
     assert log.count('--- started') == log.count('--- ended') == 3
     assert 'ended with status 0' in log

@@ -59,7 +59,7 @@ def test_states_and_logits(folder, precision):
   summarizer, io = load(folder, precision), arrays(folder)
   inputs, mask = io['input_ids'], io['attention_mask']
   atol = 2e-4 if precision == 'float32' else 1e-9
-  # A local block of nothing but padding has no defined states.
+  # States of a local block that is only padding are undefined.
   valid = mask.astype(bool)
   states = summarizer.encode(inputs, mask)
   np.testing.assert_allclose(
@@ -70,7 +70,7 @@ def test_states_and_logits(folder, precision):
 
 
 def released(summarizer, folder, tree):
-  """A tree of parameters under the release's names and layouts."""
+  """Returns parameters under the release's names and layouts."""
   flat, found = flatten(tree), {}
   table = names_lib.table(configs.model_config(GOLDEN / folder))
   for path, source in names_lib.sources(table, flat).items():
@@ -108,7 +108,7 @@ def test_loss_and_gradients(folder, precision):
   assert set(found) <= set(want)
   bound = 1e-3 if precision == 'float32' else 1e-6
   for name, array in want.items():
-    if name not in found:  # the embedding under its other names
+    if name not in found:  # other names of the embedding
       np.testing.assert_array_equal(array, want['shared.weight'])
       continue
     error = np.abs(found[name] - array).max()
@@ -159,8 +159,8 @@ def test_beams(folder):
 
 @pytest.mark.slow
 @pytest.mark.parametrize('folder', ('t5v11', 'longt5_tglobal'))
-def test_less_memory_gives_the_same(folder, float64, monkeypatch):
-  """Queries in pieces, feed-forwards in pieces, whole layers recomputed."""
+def test_less_memory_gives_the_same_results(folder, float64, monkeypatch):
+  """Queries and feed-forwards in pieces, and layers recomputed as a whole."""
   io = arrays(folder)
 
   def run(remat):
@@ -234,7 +234,7 @@ def test_side_bias_query_by_query(length):
 
 
 def test_temporary_memory_grows_with_the_length_not_its_square():
-  """LongT5's encoder at four times the length takes four times the memory."""
+  """LongT5's encoder takes four times the memory at four times the length."""
   base = default.longt5()
   base.update(
       LONGT5,
@@ -282,7 +282,7 @@ def masks_with_holes():
 
 @pytest.mark.parametrize('folder', ['longt5_local', 'longt5_tglobal'])
 def test_longt5_refuses_masks_with_holes(folder):
-  """Its side tokens stand for blocks of the first tokens of a document."""
+  """LongT5's side tokens summarise blocks counted from the first token."""
   summarizer = load(folder, 'float32')
   inputs, (whole, holes) = np.full((2, 6), 5), masks_with_holes()
   words = 'row 1: padding at position 2 and a token after it'
@@ -309,8 +309,8 @@ def test_longt5_refuses_masks_with_holes(folder):
       call(inputs=inputs * holes)
 
 
-def test_masks_with_holes_cost_nothing_inside_of_a_program():
-  """Traced masks have no values to check; other models take holes."""
+def test_masks_are_not_checked_inside_of_a_program():
+  """Traced masks have no values to check; other models accept holes."""
   model = load('longt5_tglobal', 'float32').model
   program = jax.make_jaxpr(lambda mask: model.config.check_mask(mask))(
       jax.ShapeDtypeStruct((2, 6), bool)

@@ -1,4 +1,4 @@
-"""BART: every form against the plain one; golden arrays are elsewhere."""
+"""BART: all forms match the plain one; test_golden_bart.py: golden arrays."""
 
 import functools
 
@@ -46,14 +46,14 @@ def tokens(seed, *shape):
 
 
 def documents(batch=2, length=13):
-  """Token ids of ragged lengths; the first fills the row."""
+  """Returns token ids of ragged length; the first document fills its row."""
   inputs = tokens(5, batch, length)
   kept = np.linspace(length, 2, batch).astype(int)
   return np.where(np.arange(length) < kept[:, None], inputs, 1)
 
 
 def moved_params(config, scale):
-  """New parameters, moved at random from special values."""
+  """Returns new parameters plus noise, so that none has a special value."""
   model = models.build(config)
   params = jax.jit(model.init)(
       jax.random.key(0), tokens(0, 1, 4), tokens(1, 1, 4)
@@ -70,7 +70,7 @@ def small_params():
 
 
 def first_layers(params):
-  """Parameters of the model with one layer in each stack."""
+  """Returns the parameters of a model with one layer in each stack."""
   own = dict(params['params'])
   for side in ('encoder', 'decoder'):
     layers = jax.tree.map(lambda x: x[:1], own[side]['layers'])
@@ -79,7 +79,7 @@ def first_layers(params):
 
 
 def make(dtype='float32', remat='auto', **changes):
-  """(model, parameters, jitted apply) with one layer in each stack."""
+  """Returns (model, parameters, jitted apply), with one layer per stack."""
   model = models.build(
       SMALL | dict(num_layers=1, num_decoder_layers=1) | changes, dtype, remat
   )
@@ -91,19 +91,19 @@ def make(dtype='float32', remat='auto', **changes):
 
 
 def loss(model, params, **keys):
-  """Mean squared logits of ragged documents."""
+  """Returns the mean squared logits of ragged documents."""
   logits = model.apply(params, documents(), tokens(6, 2, 6), **keys)
   return jnp.mean(logits**2)
 
 
 def gradients(model, params, **keys):
-  """Of `loss`, by path."""
+  """Returns the gradients of `loss` by path."""
   grad = jax.jit(jax.grad(lambda params: loss(model, params, **keys)))
   return parameters.flatten(grad(params))
 
 
 def assert_close(got, want, bound):
-  """Trees that differ by at most bound times the largest value of a leaf."""
+  """Asserts that leaves differ by at most bound times their largest value."""
   jax.tree.map(
       lambda a, b: np.testing.assert_allclose(
           a, b, rtol=0, atol=bound * np.abs(b).max() + 1e-7
@@ -163,7 +163,7 @@ def test_cached_steps_match_the_whole_decoder(
 
 
 def test_long_forms_match_the_plain_ones(monkeypatch):
-  """Keys in pieces, causal attention in pieces, feed-forwards in pieces."""
+  """Keys, causal attention and feed-forwards in pieces."""
   model, params, _ = make(remat='none')
   want = gradients(model, params)
   monkeypatch.setattr(long_attention, 'LONG', 1)
@@ -192,7 +192,7 @@ def test_long_forms_match_the_plain_ones(monkeypatch):
   }
 
 
-def test_auto_runs_in_pieces_where_much_would_be_kept(monkeypatch):
+def test_auto_uses_pieces_if_activations_are_large(monkeypatch):
   monkeypatch.setattr(tokenwise, 'CPU_PIECE', 8)
   calls = []
   method = tokenwise.method
@@ -216,7 +216,7 @@ def test_auto_runs_in_pieces_where_much_would_be_kept(monkeypatch):
 
 @pytest.mark.slow
 def test_remat_changes_no_gradient(monkeypatch):
-  """With dropout, whose masks each piece draws itself."""
+  """Includes dropout; each piece draws its own mask."""
 
   def run(remat):
     model, params, _ = make(
@@ -245,7 +245,7 @@ def test_remat_changes_no_gradient(monkeypatch):
     'rate',
     ('dropout_rate', 'attention_dropout_rate', 'activation_dropout_rate'),
 )
-def test_each_dropout_rate_acts_in_training_alone(rate):
+def test_each_dropout_rate_acts_only_in_training(rate):
   _, params, apply = make(**{rate: 0.5})
   inputs, targets = documents(), tokens(6, 2, 6)
   want = apply(params, inputs, targets)
@@ -265,7 +265,7 @@ def test_each_dropout_rate_acts_in_training_alone(rate):
 
 @pytest.mark.parametrize('dtype,atol', (('float32', 2e-6), ('float64', 1e-12)))
 def test_cross_mass_matches_plain_weights(dtype, atol):
-  """Against softmax by hand of the one decoder layer's cross-attention."""
+  """Compares with the softmax of one decoder layer's cross-attention."""
   with jax.enable_x64(dtype == 'float64'):
     model, params, _ = make(dtype)
     params = jax.tree.map(lambda x: jnp.asarray(x, dtype), params['params'])
@@ -321,7 +321,7 @@ def test_cross_mass_matches_plain_weights(dtype, atol):
 
 
 def test_traced_layers_match_the_decoder():
-  """The output of each layer is that of `decode`."""
+  """The method `traced` of a layer gives the output of a plain call."""
   model, params, apply = make()
   memory = apply(params, documents(), method='encode')
   layer = decoder_layers.DecoderLayer(
@@ -396,7 +396,7 @@ def test_bad_configs_are_named(change, message):
 
 
 def test_published_sizes():
-  """facebook/bart-base and bart-large-cnn, the latter's card: 406M."""
+  """facebook/bart-base, and bart-large-cnn, whose model card says 406M."""
   sizes = dict(
       vocab_size=50265,
       d_model=768,
@@ -419,7 +419,7 @@ def test_published_sizes():
   for change, count in ((sizes, 139_420_416), (sizes | large, 406_290_432)):
     params = parameters.abstract_params(models.build(SMALL | change))
     total = sum(leaf.size for leaf in jax.tree.leaves(params))
-    assert total - change['vocab_size'] == count  # logits_bias: a buffer there
+    assert total - change['vocab_size'] == count  # no logits_bias
 
 
 def test_every_parameter_has_a_row_that_fits():
@@ -434,7 +434,7 @@ def test_every_parameter_has_a_row_that_fits():
 
 
 def test_the_formula_of_a_step_matches_the_trace():
-  """Every product of matrices, to the last one."""
+  """Counts every matrix product."""
   B, L, T = 3, 24, 16
   model = models.build(SMALL | {'num_decoder_layers': 3})
 
@@ -464,7 +464,7 @@ def test_the_formula_of_a_step_matches_the_trace():
 
 
 def test_heads_of_the_decoder():
-  """4 heads read and 2 write: each stack equals that of a model of its own."""
+  """4 heads encode and 2 decode: stacks match models with as many heads."""
   models_ = {
       heads: models.build(SMALL | heads_of)
       for heads, heads_of in {
@@ -483,7 +483,7 @@ def test_heads_of_the_decoder():
   found = run((4, 2), memory, targets, method='decode')
   np.testing.assert_allclose(found, expected, 0, 1e-6)
   other = run(4, run(4, inputs, method='encode'), targets, method='decode')
-  assert abs(found - other).max() > 1e-3  # the heads do matter
+  assert abs(found - other).max() > 1e-3  # negative control
   shared, per_row = run((4, 2), memory, 5, method='init_cache')
   for i in range(5):
     logits, per_row = run((4, 2), targets[:, i], shared, per_row, method='step')

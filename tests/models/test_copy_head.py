@@ -1,4 +1,4 @@
-"""models/copy_head.py: the mixture is its equation, in every model."""
+"""models/copy_head.py: the mixture matches its equation in every model."""
 
 import functools
 
@@ -36,7 +36,7 @@ SMALL = dict(
 PAGED = 'pagesum', 'simcas'
 NAMES = 'locost', 't5', 'longt5', 'bart', 'simcas_locost', *PAGED
 WITHOUT = 'locost without n-grams'
-# The heads of the others are LOCOST's.
+# The other models use LOCOST's head.
 DIFFERENT = 'locost', WITHOUT, 'bart', *PAGED
 
 
@@ -50,21 +50,21 @@ def make(name, **changes):
 
 @functools.cache
 def drawn(name):
-  """params, inputs, targets; the second document is shorter."""
+  """Returns params, inputs, targets; the second document is shorter."""
   model = make(name)
   rng = np.random.default_rng(0)
   shape = (2, 3, 8) if name in PAGED else (2, 24)
   pad = models.pad_id(model.config)
-  # Few different tokens, so that n-grams are found.
+  # Few different tokens, so that n-grams match.
   inputs = rng.integers(3, 7, shape).astype(np.int32)
   if name in PAGED:
     inputs[1, 2] = inputs[1, 1, 5:] = pad
-    inputs[1, 0, 2:6] = pad  # in between: SimCAS reads it, as the release
+    inputs[1, 0, 2:6] = pad  # inside: SimCAS reads it, like the release
   else:
     inputs[1, 17:] = pad
   targets = rng.integers(3, 7, (2, T)).astype(np.int32)
   params = jax.jit(model.init)(jax.random.key(1), inputs, targets)['params']
-  # Sharper, so that the attention is far from equal weights.
+  # Larger weights, so that attention is far from uniform.
   for kernel in ('query', 'key'):
     params['copy_head'][kernel]['kernel'] *= 2
   return params, inputs, targets
@@ -80,7 +80,7 @@ def apply(name, *arguments, method='__call__'):
 
 
 def equation(name):
-  """log p [B, T, V], a loop over what can be copied."""
+  """Returns log p [B, T, V], looping over the tokens that can be copied."""
   params, inputs, targets = drawn(name)
   memory = apply(name, inputs, method='encode')
   h = apply(name, memory, targets, method='decoder_states')[0].h
@@ -107,7 +107,7 @@ def equation(name):
     for place, s in enumerate(np.flatnonzero(read)):
       for t in range(T):
         for n in range(1, N + 1):
-          # Within the page of s, and from the start token on.
+          # N-grams do not begin before the page of s or the start token.
           first = s // inputs.shape[-1] * inputs.shape[-1]
           if s - n < first or t + 1 - n < 0:
             continue
@@ -124,7 +124,7 @@ def equation(name):
 def test_the_mixture(name):
   _, inputs, targets = drawn(name)
   expected = equation(name)
-  assert np.ptp(expected) > 2  # not all alike
+  assert np.ptp(expected) > 2  # log p is not uniform
   found = apply(name, inputs, targets)
   np.testing.assert_allclose(found, expected, 0, 2e-5)
   np.testing.assert_allclose(np.exp(found).sum(-1), 1, 0, 1e-5)
@@ -159,7 +159,7 @@ def make_batch(name):
 
 @pytest.mark.parametrize('name', NAMES)
 def test_the_loss_matches_the_mixture(name):
-  """Cross entropy, and accuracy within its bounds."""
+  """Compares the cross entropy, and the bounds of the accuracy."""
   batch, params = make_batch(name), drawn(name)[0]
   weights = batch['decoder_loss_weights']
   sums = step_lib.eval_step(params, batch, model=make(name))
@@ -175,7 +175,7 @@ def test_the_loss_matches_the_mixture(name):
 
 @pytest.mark.parametrize('name', DIFFERENT)
 def test_gradients_of_the_loss(name):
-  """Against those of log p of all tokens at once, for every parameter."""
+  """Compares with gradients of log p of all tokens, for every parameter."""
   batch, model = make_batch(name), make(name)
   inputs, targets_in = (
       batch[f'{side}_input_tokens'] for side in ('encoder', 'decoder')
@@ -220,7 +220,7 @@ def test_gradients_of_the_loss(name):
 
 @pytest.mark.parametrize('name', DIFFERENT)
 def test_the_loss_over_pieces_of_the_targets(name, monkeypatch):
-  """Loss, accuracy and gradients; the second piece is padded."""
+  """Compares loss, accuracy and gradients; the second piece is padded."""
   batch, params = make_batch(name), drawn(name)[0]
 
   def compute():
@@ -251,7 +251,7 @@ def test_the_loss_over_pieces_of_the_targets(name, monkeypatch):
 
 @pytest.mark.parametrize('name', DIFFERENT)
 def test_beams(name):
-  """Scores of beams are log p of their texts, alone and in a batch."""
+  """Scores of beams equal log p of their texts, alone and in a batch."""
   params, inputs, _ = drawn(name)
   settings = Settings(
       start_id=0,
@@ -277,7 +277,7 @@ def test_beams(name):
   np.testing.assert_array_equal(in_steps, tokens)
 
 
-def test_without_it_nothing_changes():
+def test_models_without_a_copy_head_do_not_change():
   for name in NAMES:
     params = parameters.abstract_params(make(name, copy=False))
     assert 'copy_head' not in params

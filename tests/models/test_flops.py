@@ -1,4 +1,4 @@
-"""The formula of a step's operations, against the counts of XLA and a trace."""
+"""The FLOP formula of a step matches the counts of XLA and of a trace."""
 
 import math
 
@@ -15,8 +15,8 @@ from locost_jax.ops import mesh as mesh_lib
 from locost_jax.ops import ssm_kernel
 from locost_jax.training import step as step_lib
 
-# Layers, kernels and convolutions without loops, whose bodies XLA counts once,
-# and without what is computed twice.
+# Large enough that layers, kernels and convolutions use no loops (XLA counts a
+# loop's body once) and recompute nothing.
 WIDE = 1 << 40
 
 
@@ -46,12 +46,12 @@ def _tokens(*shape):
     'sizes, changes',
     [
         ((8, 512, 128), {}),
-        ((2, 2048, 64), dict(d_state=1024)),  # kernels: a sixth
+        ((2, 2048, 64), dict(d_state=1024)),  # a sixth of the FLOPs are kernels
         ((4, 512, 512), dict(gating=False, feed_forward='relu', d_kv=256)),
     ],
 )
 def test_the_formula_matches_xla(monkeypatch, sizes, changes):
-  """At the paper's width, where work per element is small. Nothing runs."""
+  """At the paper's width, elementwise work is small. Only compiles."""
   B, L, T = sizes
   model, step, params = _step(monkeypatch, **changes)
   lowered = jax.jit(step).lower(params, _tokens(B, L), _tokens(B, T))
@@ -62,7 +62,7 @@ def test_the_formula_matches_xla(monkeypatch, sizes, changes):
 
 
 def _count(jaxpr, repeats, found):
-  """Adds operations of products, and (numbers, size) of transforms."""
+  """Adds the FLOPs of products, and (count, size) of transforms, to `found`."""
   for equation in jaxpr.eqns:
     name, shapes = equation.primitive.name, [
         v.aval.shape for v in equation.invars if hasattr(v, 'aval')
@@ -94,7 +94,7 @@ def _count(jaxpr, repeats, found):
     ],
 )
 def test_the_formula_matches_the_trace(monkeypatch, changes):
-  """Every product of matrices and every transform, to the last one."""
+  """Counts every matrix product and every transform."""
   B, L, T = 3, 384, 16
   sizes = dict(
       d_model=32, d_state=8, d_ff=48, d_kv=8, num_heads=2, num_decoder_layers=3
@@ -115,7 +115,7 @@ def test_the_formula_matches_the_trace(monkeypatch, changes):
 
 
 def test_the_copy_head(monkeypatch):
-  """Its products in the trace of a step; scores are computed twice."""
+  """Matches a traced step, which computes the scores twice."""
   B, L, T, C = 3, 384, 16, 4
   sizes = dict(d_model=32, d_ff=48, d_kv=8, num_heads=2, copy_dim=C)
   counted, expected = [], []
@@ -144,7 +144,7 @@ def test_the_copy_head(monkeypatch):
   assert counted[0] - counted[1] == expected[0] - expected[1] + gate + twice
 
 
-def test_a_model_without_a_formula_has_no_number():
+def test_a_model_without_a_formula_gives_none():
   assert flops.of_step(object(), (2, 8), (2, 4)) is None
 
 

@@ -1,4 +1,4 @@
-"""The LOCOST release's numbers: every array of tests/golden/locost_*."""
+"""Compares with the LOCOST release: every array of tests/golden/locost_*."""
 
 import functools
 from pathlib import Path
@@ -30,7 +30,7 @@ FOLDERS = (
     'locost_d_untied_relu',
 )
 FLOAT32 = dict(rtol=0, atol=2e-4)
-# A float64 run against one, and against one that was rounded to float32.
+# Tolerances of float64 arrays, and of those stored as float32.
 FLOAT64 = {'f64': dict(rtol=0, atol=1e-9), 'f64r': dict(rtol=0, atol=3e-6)}
 
 
@@ -56,7 +56,7 @@ def float64(folder):
 
 
 def golden(folder, name):
-  """The float64 arrays of a name: [(array, tolerance)], one or none."""
+  """Returns the float64 array of a name as [(array, tolerance)], or []."""
   io = arrays(folder)
   return [
       (io[f'{run}/{name}'], tolerance)
@@ -66,7 +66,7 @@ def golden(folder, name):
 
 
 def encoder_hidden(summarizer, inputs, mask):
-  """The input of every encoder layer and, last, the output of the stack."""
+  """Returns the input of every encoder layer, then the stack's output."""
   h = summarizer.params['token_embedding']['embedding'][inputs]
   layer = encoder_lib.EncoderLayer(
       summarizer.config, summarizer.model.make_mixer, summarizer.model.dtype
@@ -80,7 +80,7 @@ def encoder_hidden(summarizer, inputs, mask):
 
 
 def decoder_hidden(summarizer, inputs, mask, targets_in):
-  """The input of every decoder layer."""
+  """Returns the input of every decoder layer."""
   c, params = summarizer.config, summarizer.params
   states = summarizer.encode(inputs, mask)
   positions = jnp.arange(targets_in.shape[1])
@@ -111,7 +111,7 @@ def decoder_hidden(summarizer, inputs, mask, targets_in):
 
 
 def kernels(summarizer, layer, length):
-  """[C, D, length] of one layer."""
+  """Returns the kernels [C, D, length] of one layer."""
   params = summarizer.params['encoder']['layers']['mixer']
   params = jax.tree.map(lambda p: p[layer], params)
   mixer = summarizer.model.make_mixer(summarizer.config, summarizer.model.dtype)
@@ -121,7 +121,7 @@ def kernels(summarizer, layer, length):
 
 
 def golden_layout(K):
-  """Kernels [C, D, L] as golden has them: [D, 2L], one direction [D, L]."""
+  """Converts kernels [C, D, L] to the golden [D, 2L]; one direction: [D, L]."""
   if len(K) == 1:
     return K[0]
   middle = np.zeros((K.shape[1], 1))
@@ -130,7 +130,7 @@ def golden_layout(K):
 
 
 def make_loss(summarizer, io):
-  """The function params -> mean cross entropy over the labels."""
+  """Returns the function params -> mean cross entropy of the labels."""
   labels = jnp.asarray(io['labels'])
   weights = labels != -100
 
@@ -182,7 +182,7 @@ def test_kernels_float32(folder, float32):
 
 
 def test_everything_float64(folder, float64):
-  """States of every layer, kernels and logits to 1e-9."""
+  """Compares states of every layer, kernels and logits, to 1e-9."""
   io = arrays(folder)
   inputs, mask = io['input_ids'], io['attention_mask']
   got = {
@@ -208,7 +208,7 @@ def test_everything_float64(folder, float64):
 
 
 def released_gradients(summarizer, gradients):
-  """Gradients under the release's names and layouts."""
+  """Returns gradients under the release's names and layouts."""
   named = {}
   flat = flatten(gradients)
   table = names_lib.table(dict(name='locost', **vars(summarizer.config)))
@@ -258,7 +258,7 @@ def test_beams(folder, float32):
   tokens, scores = generate.generate(
       float32.model, float32.params, inputs, mask, settings
   )
-  np.testing.assert_array_equal(  # theirs has the start token first
+  np.testing.assert_array_equal(  # the golden tokens include the start token
       tokens, io['hf_generate_beam4_lp0.8_nrng3'][:, 1:]
   )
   np.testing.assert_allclose(
@@ -281,7 +281,7 @@ def test_release_convolution(folder):
   differs = np.abs(want - exact[0])[valid].max() > 1e-2
   assert differs == (
       io['input_ids'].shape[1] & (io['input_ids'].shape[1] - 1) != 0
-  )  # only lengths that are powers of two are spared
+  )  # lengths that are powers of two have no defect
 
 
 @pytest.mark.parametrize('weights', ('init', 'pert'))

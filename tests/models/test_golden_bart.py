@@ -1,4 +1,4 @@
-"""BART's golden arrays, of transformers 4.30.2, and names there and back."""
+"""BART matches transformers 4.30.2; names convert in both directions."""
 
 import functools
 import json
@@ -33,7 +33,7 @@ def arrays(name='io'):
 
 
 def released():
-  """(config.json, tensors by name) of the golden directory."""
+  """Returns (config.json, tensors by name) of the golden directory."""
   return (
       json.loads((GOLDEN / 'config.json').read_text()),
       safetensors.load_file(GOLDEN / 'state_dict.safetensors'),
@@ -41,7 +41,7 @@ def released():
 
 
 def ours(tensors, config, table=TABLE):
-  """A released state dict -> our parameters; every tensor is used."""
+  """Converts a released state dict to our parameters; uses every tensor."""
   tensors, flat = dict(tensors), {}
   for path, name, form in table.rows:
     layers = config['num_decoder_layers' if 'decoder' in path else 'num_layers']
@@ -62,7 +62,7 @@ def ours(tensors, config, table=TABLE):
 
 
 def theirs(params, table=TABLE):
-  """Our parameters, or gradients, under the released names."""
+  """Returns our parameters or gradients under the released names."""
   flat, named = parameters.flatten(params), {}
   for path, name, form in table.rows:
     if '{}' in name:
@@ -86,7 +86,7 @@ def golden_model(dtype):
 
 
 def hidden(model, params, inputs, mask, targets):
-  """The memory, and all states and logits by their golden names."""
+  """Returns the memory, and all states and logits by golden name."""
   apply = functools.partial(model.apply, {'params': params})
   memory = apply(inputs, mask, method='encode')
   found = {
@@ -169,14 +169,14 @@ def test_golden_loss_and_gradients(dtype, atol, bound):
     got, grads = jax.jit(jax.value_and_grad(loss))(params)
     np.testing.assert_allclose(got, io['f64/loss'], rtol=0, atol=atol)
     grads = theirs(grads)
-  assert set(grads) - set(want) == {'final_logits_bias'}  # a buffer there
+  assert set(grads) - set(want) == {'final_logits_bias'}  # a buffer in torch
   assert set(want) <= set(grads)
   for name, array in want.items():
     error = np.abs(grads[name] - array).max()
     assert error <= bound * np.abs(array).max() + 1e-7, name
 
 
-def test_names_and_config_there_and_back():
+def test_names_and_config_round_trip():
   config, tensors = released()
   mine = bart_configs.model_config(config)
   back = theirs(ours(tensors, mine))
@@ -226,7 +226,7 @@ def summarizer():
 
 
 def test_golden_greedy_tokens():
-  """Also from inputs padded to a bucket, as `generate` does."""
+  """Also from inputs that `generate` pads to a bucket."""
   io = arrays()
   inputs, mask = io['input_ids'], io['attention_mask']
   want = io['greedy_tokens']
@@ -260,7 +260,7 @@ def test_golden_beams():
   )
 
 
-def test_progress_of_a_model_that_is_read_at_once():
+def test_progress_of_a_model_that_encodes_in_one_program():
   seen = []
   io = arrays()
   got = summarizer().generate(

@@ -1,4 +1,4 @@
-"""PageSum's golden arrays, of the authors' release, and of the masked mode."""
+"""PageSum matches golden arrays: the authors' release, and the masked mode."""
 
 import functools
 import json
@@ -44,7 +44,7 @@ def golden_model(dtype, padding='release'):
 
 
 def found_of(model, params, inputs, targets):
-  """The golden arrays, by name."""
+  """Returns our values of the golden arrays, by name."""
   apply = functools.partial(model.apply, {'params': params})
   memory = apply(inputs, method='encode')
   h, _ = apply(memory, targets, method='read')
@@ -61,7 +61,7 @@ def found_of(model, params, inputs, targets):
 
 
 def check(name, value, expected, atol):
-  """Compares where targets are not padding: there the release masks keys."""
+  """Compares targets that are not padding; the release masks padding keys."""
   if name != 'enc_last':
     keep = arrays()['tgt_input_ids'] != PAD
     if name == 'dec_last_per_page':
@@ -86,7 +86,7 @@ def test_golden_states_weights_and_logits(dtype, atol):
 
 @pytest.mark.parametrize('dtype,atol', (('float32', 2e-4), ('float64', 1e-9)))
 def test_golden_weights_and_logits_of_the_masked_mode(dtype, atol):
-  """A page without tokens weighs nothing."""
+  """A page without tokens has weight 0."""
   io, expected = arrays(), arrays('corrected')
   with jax.enable_x64(dtype == 'float64'):
     model, params = golden_model(dtype, 'tokens')
@@ -119,7 +119,7 @@ def loss_of(model, params, smoothing):
 def test_golden_losses_and_gradients(
     dtype, atol, bound, padding, name, gradients
 ):
-  """The pad token's row has no gradient from look-ups in torch."""
+  """In torch, look-ups give the pad token's row no gradient."""
   expected, want = arrays(name), arrays(gradients)
   with jax.enable_x64(dtype == 'float64'):
     model, params = golden_model(dtype, padding)
@@ -139,7 +139,7 @@ def test_golden_losses_and_gradients(
       for key, array in want.items()
       if array.ndim and key not in ('page_weights', 'logits')
   }
-  assert set(grads) - set(want) == {'final_logits_bias'}  # a buffer there
+  assert set(grads) - set(want) == {'final_logits_bias'}  # a buffer in torch
   assert len(want) == len(grads) - 1
   for key, array in want.items():
     got = grads[key]

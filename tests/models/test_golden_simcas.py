@@ -1,4 +1,4 @@
-"""SimCAS's golden arrays, of the authors' release: the model."""
+"""The SimCAS model matches golden arrays of the authors' release."""
 
 import functools
 import json
@@ -47,7 +47,7 @@ def golden_model(dtype, **changes):
 
 
 def layer_inputs(model, params, inputs):
-  """The input of each layer of the encoder, by its golden name."""
+  """Returns the input of each encoder layer, by golden name."""
   own, mask = params['encoder'], jnp.ones(inputs.shape, bool)
   h = model.apply(
       {'params': params},
@@ -68,7 +68,7 @@ def layer_inputs(model, params, inputs):
 
 
 def found_of(model, params, inputs, targets, actions):
-  """The golden arrays, by name."""
+  """Returns our values of the golden arrays, by name."""
   apply = functools.partial(model.apply, {'params': params})
   found, last = layer_inputs(model, params, inputs)
   memory, rollout = apply(inputs, actions=actions, method='rollout')
@@ -118,8 +118,8 @@ def test_golden_states_selector_and_logits(dtype, atol):
     np.testing.assert_allclose(value, expected, 0, atol, err_msg=name)
 
 
-def test_golden_states_are_those_of_the_encoder():
-  """All layers in a loop, in which the exchange comes before a layer."""
+def test_golden_states_match_the_encoder():
+  """Scans over the layers; the exchange comes before all but the first."""
   io = arrays()
   model, params = golden_model('float32')
   states, _, _ = model.apply(
@@ -163,7 +163,7 @@ def loss_of(model, params):
     'dtype,atol,bound', (('float32', 2e-4, 1e-3), ('float64', 1e-9, 1e-6))
 )
 def test_golden_loss_and_gradients(dtype, atol, bound):
-  """The selector has none; look-ups of the pad token have none in torch."""
+  """The selector has no gradient, nor, in torch, look-ups of the pad token."""
   want = arrays('grads')
   with jax.enable_x64(dtype == 'float64'):
     model, params = golden_model(dtype)
@@ -186,7 +186,7 @@ def test_golden_loss_and_gradients(dtype, atol, bound):
 
 
 def test_golden_greedy_tokens():
-  """With the golden actions, from all states and from those selected."""
+  """With the golden actions, from all states and from the selected ones."""
   io = arrays()
   model, params = golden_model('float32')
   memory, _ = model.apply(

@@ -1,4 +1,4 @@
-"""The logits of bfloat16 models: products of bfloat16, summed in float32."""
+"""Logits of bfloat16 models are bfloat16 products summed in float32."""
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +23,7 @@ def make(name, dtype='bfloat16', **changes):
 
 
 def draw_params(model):
-  """Random parameters of the size that training leaves."""
+  """Returns random parameters as large as trained ones."""
   rng = np.random.default_rng(0)
   return jax.tree.map(
       lambda x: jnp.asarray(0.3 * rng.normal(size=x.shape), x.dtype),
@@ -38,7 +38,7 @@ def draw_states():
 
 
 def exact_head(model, params, states):
-  """The head in float64, of the table that the model rounds to bfloat16."""
+  """Computes the head in float64 from a table rounded to bfloat16."""
   wide = lambda x: np.asarray(jnp.asarray(x, jnp.bfloat16), np.float64)
   states, c = wide(states), model.config
   if 'kernel' in params.get('logits', {}):
@@ -55,7 +55,7 @@ CASES.append(('t5', dict(tie_embeddings=False)))
 
 @pytest.mark.parametrize('name, changes', CASES)
 def test_logits_are_float32_products(name, changes):
-  """No ties; the argmax and the loss match float64."""
+  """There are no ties; the argmax and the loss match float64."""
   model = make(name, **changes)
   params, states = draw_params(model), draw_states()
   logits = model.apply({'params': params}, states, method='head')
@@ -83,7 +83,7 @@ def test_logits_are_float32_products(name, changes):
 
 @pytest.mark.parametrize('name', models.MODELS)
 def test_logits_of_a_step_are_not_rounded(name):
-  """A decoding step ends with the same head."""
+  """A decoding step uses the same head."""
   model = make(name)
   params = {'params': draw_params(model)}
   memory = model.apply(params, jnp.ones((B, 8), jnp.int32), method='encode')
@@ -92,13 +92,13 @@ def test_logits_of_a_step_are_not_rounded(name):
   logits, _ = model.apply(params, tokens, shared, per_row, method='step')
   assert logits.dtype == jnp.float32
   is_rounded = logits == logits.astype(jnp.bfloat16).astype(jnp.float32)
-  # A few float32 numbers end with the zeros that all bfloat16 ones have.
+  # A few float32 numbers happen to be bfloat16 numbers.
   assert is_rounded.mean() < 0.01
 
 
 @pytest.mark.parametrize('name, changes', CASES)
 def test_gradients_of_the_head(name, changes):
-  """Against those of the formula in float32, as far as bfloat16 goes."""
+  """Match those of the formula in float32 up to bfloat16 rounding."""
   model = make(name, **changes)
   params, states = draw_params(model), draw_states()
   g = np.random.default_rng(3).normal(size=(B, T, V)).astype(np.float32)

@@ -1,4 +1,4 @@
-"""Norms and products against their formulas, forward and backward."""
+"""Norms and products match their formulas, forward and backward."""
 
 import re
 
@@ -15,12 +15,12 @@ def vjp(function, g, *args):
   return out, *pull(g)
 
 
-def test_norm_against_its_formula():
-  """JAX's own gradients of the formula, in float64."""
+def test_norm_matches_its_formula():
+  """Gradients match JAX's gradients of the formula, in float64."""
   with jax.enable_x64(True):
     rng = np.random.RandomState(0)
     x, g = (jnp.asarray(rng.randn(2, 5, 24)) for _ in range(2))
-    x = x.at[0, 0].set(0)  # of padding: epsilon alone counts
+    x = x.at[0, 0].set(0)  # like padding: only epsilon is left
     norm = layers.RMSNorm(1e-6, jnp.float64)
     params = {'params': {'scale': jnp.asarray(rng.rand(24))}}
 
@@ -38,8 +38,8 @@ def test_norm_against_its_formula():
 
 @pytest.mark.parametrize('axis', [0, 1])
 @pytest.mark.parametrize('dtype', ['float64', 'float32', 'bfloat16'])
-def test_product_against_numpy(dtype, axis):
-  """Sums are of float32 at least, and rounded once."""
+def test_product_matches_numpy(dtype, axis):
+  """Sums are at least float32 and rounded once."""
   with jax.enable_x64(dtype == 'float64'):
     rng = np.random.RandomState(1)
     x, kernel, g = (
@@ -60,7 +60,7 @@ def test_product_against_numpy(dtype, axis):
         strict=True,
     ):
       error = abs(np.asarray(part, np.float64) - want)
-      # Half a step of rounding the result, and of sums what float32 leaves.
+      # Half a unit for rounding the result, and float32 errors of the sums.
       limit = 0.5 * eps * abs(want) + (1e-4 if dtype != 'float64' else 1e-11)
       assert (error <= limit).all(), error.max()
 
@@ -68,7 +68,7 @@ def test_product_against_numpy(dtype, axis):
 @pytest.mark.parametrize('cut', [False, True])
 @pytest.mark.parametrize('dtype', ['float64', 'float32', 'bfloat16'])
 def test_products_with_channels_first(dtype, cut, monkeypatch):
-  """Against NumPy, also in the form for lengths that several devices share."""
+  """Match NumPy, also in the form for lengths split over devices."""
   monkeypatch.setattr(layers, '_is_cut', lambda: cut)
   with jax.enable_x64(dtype == 'float64'):
     rng = np.random.RandomState(2)
@@ -108,7 +108,7 @@ def test_products_with_channels_first(dtype, cut, monkeypatch):
 
 
 def test_no_gradient_copies_its_input_transposed():
-  """Sums over [B, L] run over rows: else a CPU transposes x to [D, B L]."""
+  """Sums over [B, L] run over rows; otherwise CPUs transpose x to [D, B L]."""
   B, L, D, F = 2, 256, 128, 64
   x, g, kernel = (
       jax.ShapeDtypeStruct(shape, 'float32')

@@ -1,4 +1,4 @@
-"""PageSum learns which page to trust (slow), and the task itself."""
+"""PageSum learns which page to trust (slow); the task is tested too."""
 
 import json
 
@@ -10,7 +10,7 @@ from locost_jax import models
 from tests import learned_confidence as task
 
 
-def test_documents_read_in_a_plain_loop():
+def test_documents_match_a_plain_loop():
   batch, right = task.make_documents((3, 7), 200)
   for pages, targets, found in zip(
       batch['encoder_input_tokens'], batch['decoder_target_tokens'], right
@@ -26,7 +26,7 @@ def test_documents_read_in_a_plain_loop():
       batch['decoder_target_tokens'][:, :-1],
   )
   assert (batch['decoder_input_tokens'][:, 0] == task.START).all()
-  assert len(np.unique(right, axis=0)) == 24  # every order of the slots
+  assert len(np.unique(right, axis=0)) == 24  # all orders of the slots occur
   again, _ = task.make_documents((3, 7), 200)
   other, _ = task.make_documents((3, 8), 200)
   same = [
@@ -36,7 +36,7 @@ def test_documents_read_in_a_plain_loop():
   assert same == [True, False]
 
 
-def test_accuracy_and_weight_in_a_plain_loop():
+def test_accuracy_and_weight_match_a_plain_loop():
   model = models.build(task.make_config('pages', 1).model)
   batch, right = task.make_documents((0,), 6)
   inputs, before = batch['encoder_input_tokens'], batch['decoder_input_tokens']
@@ -46,7 +46,7 @@ def test_accuracy_and_weight_in_a_plain_loop():
       lambda x: x + 0.3 * rng.normal(size=x.shape).astype(x.dtype), params
   )
   logits = np.asarray(model.apply(params, inputs, before))
-  # Half of the targets are what the model says, so that accuracy is not 0.
+  # Half of the targets are the model's predictions, so accuracy is not 0.
   batch['decoder_target_tokens'][::2] = logits.argmax(-1)[::2]
   weights = np.asarray(task.page_weights(model, params['params'], batch))
   hits, of_right = [], []
@@ -61,7 +61,7 @@ def test_accuracy_and_weight_in_a_plain_loop():
   assert 0.5 <= np.mean(hits) < 1 and np.std(of_right) > 0.05
 
 
-def test_the_table_shows_when_a_run_has_learned():
+def test_the_table_shows_when_a_run_learned():
   row = lambda step, accuracy, weight: dict(
       step=step, accuracy=accuracy, weight=weight
   )
@@ -78,7 +78,7 @@ def test_the_table_shows_when_a_run_has_learned():
 
 
 def test_the_command(run_command, monkeypatch, tmp_path):
-  """Prints, writes and draws; docs/training.md runs it with training."""
+  """Tests its outputs without training; docs/training.md trains."""
   pytest.importorskip('matplotlib')
   asked = []
 
@@ -110,7 +110,7 @@ def test_the_command(run_command, monkeypatch, tmp_path):
 
 @pytest.mark.slow
 def test_pagesum_learns_its_confidence():
-  """And trained: permuted pages permute the weights and nothing else."""
+  """After training, permuted pages permute the weights and nothing else."""
   model, params, rows = task.train('pages', 0, 400, 100)
   assert not task.is_learned(rows[0])
   assert rows[0]['weight'] == pytest.approx(1 / task.P, abs=0.02)
@@ -124,7 +124,7 @@ def test_pagesum_learns_its_confidence():
       np.asarray(task.page_weights(model, params, b)) for b in (batch, permuted)
   )
   np.testing.assert_allclose(of_permuted, weights[:, order], 0, 1e-5)
-  assert np.abs(of_permuted - weights).max() > task.WEIGHT  # they did move
+  assert np.abs(of_permuted - weights).max() > task.WEIGHT  # negative control
   logits, of_permuted = (
       np.asarray(
           model.apply(
@@ -136,5 +136,5 @@ def test_pagesum_learns_its_confidence():
       for b in (batch, permuted)
   )
   np.testing.assert_allclose(of_permuted, logits, 0, 1e-4)
-  # The page that weighs most is the right one.
+  # The page with the largest weight is the right one.
   assert (weights.argmax(1) == right).mean() >= task.ACCURACY

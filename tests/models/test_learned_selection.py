@@ -1,4 +1,4 @@
-"""SimCAS's selector learns what to read (slow), and the task itself."""
+"""SimCAS's selector learns what to read (slow); the task is tested too."""
 
 import json
 
@@ -10,7 +10,7 @@ from locost_jax.training import ppo
 from tests import learned_selection as task
 
 
-def test_documents_read_in_a_plain_loop():
+def test_documents_match_a_plain_loop():
   batch, marked = task.make_documents((3, 7), 200)
   inputs = batch['encoder_input_tokens']
   assert inputs.shape == (200, task.C, task.L)
@@ -29,7 +29,7 @@ def test_documents_read_in_a_plain_loop():
       batch['decoder_input_tokens'][:, 1:],
       batch['decoder_target_tokens'][:, :-1],
   )
-  # Every chunk and every place in it occurs.
+  # All chunks and all positions occur.
   assert np.abs(marked.mean((0, 2)) - 4 / (8 * 31)).max() < 0.006
   assert (marked.any((0, 1))[:-1]).all() and not marked[:, :, -1].any()
   again, _ = task.make_documents((3, 7), 200)
@@ -38,7 +38,7 @@ def test_documents_read_in_a_plain_loop():
   assert same == [True, False]
 
 
-def test_what_is_measured_in_a_plain_loop():
+def test_measurements_match_a_plain_loop():
   batch, marked = task.make_documents((0,), 6)
   model = task.build('ppo')
   inputs, before = batch['encoder_input_tokens'], batch['decoder_input_tokens']
@@ -67,7 +67,7 @@ def test_what_is_measured_in_a_plain_loop():
   assert measured['argmax_selected'] != measured['selected']
 
 
-def test_the_table_shows_when_a_run_has_learned():
+def test_the_table_shows_when_a_run_learned():
   row = lambda step, marked, others, selected, reward: dict(
       step=step,
       reads_at=440,
@@ -90,7 +90,7 @@ def test_the_table_shows_when_a_run_has_learned():
 
 
 def test_the_command(run_command, monkeypatch, tmp_path):
-  """Prints, writes and draws; docs/training.md runs it with training."""
+  """Tests its outputs without training; docs/training.md trains."""
   pytest.importorskip('matplotlib')
   asked = []
 

@@ -46,14 +46,14 @@ def flat(tree):
 
 
 def base(config, seed=0):
-  """The parameters of a model, without adapters."""
+  """Returns the parameters of a model without adapters."""
   return jax.jit(
       functools.partial(step_lib.init_params, model=models.build(config.model))
   )(jax.random.key(seed))
 
 
 def trained(config, seed=0):
-  """The parameters with adapters, B drawn at random."""
+  """Returns parameters with adapters, with a random B."""
   params = lora.add(base(config), config.train.lora, jax.random.key(7))
   rng = np.random.default_rng(seed)
   return jax.tree_util.tree_map_with_path(
@@ -73,7 +73,7 @@ def logits(config, params):
   )
 
 
-def test_adapters_have_the_shapes_of_the_paper_and_change_nothing_at_first():
+def test_new_adapters_have_the_shapes_of_the_paper_and_no_effect():
   config = make_config()
   params = base(config)
   adapted = lora.add(params, config.train.lora, jax.random.key(1))
@@ -112,13 +112,13 @@ def test_adapters_have_the_shapes_of_the_paper_and_change_nothing_at_first():
   merged = lora.merge(adapted, 6.0)
   jax.tree.map(np.testing.assert_array_equal, merged, params)
   np.testing.assert_array_equal(logits(config, merged), logits(config, params))
-  # Off: the same tree.
+  # Without LoRA the tree is the same.
   config.train.lora.rank = 0
   assert lora.add(params, config.train.lora, jax.random.key(1)) is params
 
 
 def test_merged_matches_the_sum_of_both_paths():
-  """h W' against h W + alpha / r (h A) B, added in the layers themselves."""
+  """h W' equals h W + alpha / r (h A) B, computed in the layers."""
   config = make_config(layers=1)
   params = trained(config)
   adapters, found = flat(params), []
@@ -151,7 +151,7 @@ def test_merged_matches_the_sum_of_both_paths():
 
 
 def bag(rank=2, **optim_keys):
-  """Programs of a bag of words with adapters at its output, and a state."""
+  """Returns programs and state of a bag of words with output adapters."""
   config = small_training.bag_config(10)
   config.train.lora.update(rank=rank, alpha=6.0, paths='logits/kernel')
   config.optim.update(optim_keys)
@@ -169,14 +169,14 @@ def copied(tree):
   return jax.tree.map(np.array, tree)
 
 
-def test_only_adapters_are_trained_and_have_state():
+def test_only_adapters_are_trained_and_have_optimiser_state():
   made, state = bag()
   before, batch = copied(state), next(small_training.batches(0))
   adapters = {
       path: leaf for path, leaf in flat(before.params).items() if 'lora' in path
   }
   assert adapters['logits/lora_a'].shape == (8, 2)
-  # AdamW's two numbers for each of theirs, and a count.
+  # AdamW keeps two numbers per adapter weight, and a count.
   assert bytes_of(state.opt_state) == 2 * bytes_of(adapters) + 4
   whole = bag(rank=0)[1]
   assert bytes_of(whole.opt_state) == 2 * bytes_of(whole.params) + 4
@@ -188,7 +188,7 @@ def test_only_adapters_are_trained_and_have_state():
     sums = step_lib.eval_step(params, batch, model=small_training.Bag())
     return sums['loss'] / sums['weight']
 
-  # B is zero, so A has no gradient yet: the norm is that of B's.
+  # B is 0, so A has no gradient: the norm is that of B's gradient.
   gradient = jax.grad(loss)(jnp.zeros((2, small_training.V)))
   state, metrics = made.step(state, batch)
   np.testing.assert_allclose(
@@ -205,8 +205,8 @@ def test_only_adapters_are_trained_and_have_state():
     ), path
 
 
-def test_clipping_uses_the_norm_of_adapters_alone():
-  """A bound between the adapters' norm and that of all gradients."""
+def test_clipping_uses_only_the_norm_of_adapters():
+  """The bound lies between the adapters' norm and the norm of all gradients."""
   batch = next(small_training.batches(0))
 
   def step(clip, rank=2):
@@ -214,7 +214,7 @@ def test_clipping_uses_the_norm_of_adapters_alone():
     state, metrics = made.step(state, batch)
     return float(metrics['grad_norm']), flat(state.opt_state)
 
-  # Adam ignores a factor, so compare its first moment.
+  # Adam's updates ignore a factor, so compare its first moment.
   def moment(clip):
     found = step(clip)[1]
     (path,) = (path for path in found if path.endswith('mu/logits/lora_b'))
@@ -223,13 +223,13 @@ def test_clipping_uses_the_norm_of_adapters_alone():
   norm = step(1e9)[0]
   assert norm > 0
   np.testing.assert_allclose(moment(norm / 2), moment(1e9) / 2, rtol=1e-5)
-  # With the frozen parameters this would clip.
+  # This would clip if frozen parameters counted.
   everything = np.hypot(norm, step(1e9, rank=0)[0])
   np.testing.assert_array_equal(moment((norm + everything) / 2), moment(1e9))
 
 
 def test_groups_train_other_parameters_and_change_rates():
-  """Rows of optim.groups come first."""
+  """Rows of optim.groups are matched first."""
   batch = next(small_training.batches(0))
   made, state = bag(clip=0.0)
   before = flat(copied(state.params))
@@ -247,14 +247,14 @@ def test_groups_train_other_parameters_and_change_rates():
     ), path
 
 
-def test_a_step_that_is_not_finite_and_pieces_of_a_batch():
+def test_non_finite_steps_and_pieces_of_a_batch():
   made, state = bag()
   batch = next(small_training.batches(0, rows=8))
   state, _ = made.step(state, batch)
   kept = copied(state)
   bad = dict(batch, decoder_loss_weights=batch['decoder_loss_weights'] + np.inf)
   state, metrics = made.step(state, bad)
-  # Counted among all parameters: kernel, lora_a, ...
+  # The index counts all parameters: kernel, lora_a, ...
   assert metrics['nonfinite'] == 1 and metrics['culprit'] == 1
   jax.tree.map(
       np.testing.assert_array_equal,
@@ -280,8 +280,8 @@ def test_a_step_that_is_not_finite_and_pieces_of_a_batch():
   )
 
 
-def test_a_fine_tuned_run_is_loaded_merged(tmp_path):
-  """From a pretrained run; evaluated, loaded and started from as a model."""
+def test_a_fine_tuned_run_loads_merged_weights(tmp_path):
+  """Tuned from a run; evaluated, loaded and used as init_from when merged."""
   tiny_run.make(tmp_path / 'base', steps=1)
   config, seen = tiny_run.make_config(2), []
   config.train.init_from = str(tmp_path / 'base')
@@ -315,16 +315,16 @@ def test_a_fine_tuned_run_is_loaded_merged(tmp_path):
       np.testing.assert_allclose(
           leaf, flat(before.params)[path] + change, atol=1e-6
       )
-  assert adapted == 4  # queries and values of two attentions
+  assert adapted == 4  # query and value of two attentions
 
-  # What begins from it begins with the merged model.
+  # A run that starts from it gets the merged weights.
   config.train.init_from = str(tmp_path / 'tuned')
   shapes = parameters.abstract_params(after.model)
   given, _ = init_from.load(config, shapes)
   for path, leaf in flat(after.params).items():
     np.testing.assert_array_equal(given[path], leaf)
 
-  # Configs of runs from before LoRA do not mention it.
+  # Configs older than LoRA lack its keys.
   path = tmp_path / 'base' / 'config.json'
   stored = json.loads(path.read_text())
   del stored['train']['lora']
@@ -337,7 +337,7 @@ def test_a_fine_tuned_run_is_loaded_merged(tmp_path):
 
 
 def steps_on(meshes):
-  """Parameters after two steps on each mesh, and where A and B are cut."""
+  """Returns parameters after two steps on each mesh; shardings of A and B."""
   found = []
   for sizes in meshes:
     config = mesh_program.make_config()

@@ -1,4 +1,4 @@
-"""The encoder in pieces against the whole one, and its memory."""
+"""The encoder in pieces matches the whole one and needs less memory."""
 
 import functools
 
@@ -16,7 +16,7 @@ from locost_jax.ops import long_conv
 
 @pytest.fixture
 def tiny_pieces(monkeypatch):
-  """Pieces of 8 tokens, groups of 5 of the 32 channels."""
+  """Makes pieces of 8 tokens, and groups of 5 of the 32 channels."""
   monkeypatch.setattr(low_memory_encoder, 'CPU_PIECE', 8)
   monkeypatch.setattr(long_conv, 'CPU_ALL_BYTES', 0)
   monkeypatch.setattr(long_conv, 'CPU_GROUP', 5)
@@ -24,7 +24,7 @@ def tiny_pieces(monkeypatch):
 
 
 def make(config, **keys):
-  """A model and parameters without special values among them."""
+  """Returns a model and parameters without special values."""
   model = models.build(config, **keys)
   tokens = np.zeros((1, 4), np.int32)
   params = jax.jit(model.init)(jax.random.key(0), tokens, tokens)['params']
@@ -35,14 +35,14 @@ def make(config, **keys):
 
 
 def documents(batch, length):
-  """Token ids of ragged lengths; the first fills the row."""
+  """Returns token ids of ragged length; the first document fills its row."""
   inputs = np.random.default_rng(length).integers(2, 60, (batch, length))
   kept = np.linspace(length, 1, batch).astype(int)
   return np.where(np.arange(length) < kept[:, None], inputs, 0)
 
 
 def check(model, params, inputs, mask=None, tolerance=2e-6, by_layer=False):
-  """With kernels given or made, at once or by layer, against `model.encode`."""
+  """Compares with `model.encode`, with and without given kernels."""
   apply = jax.jit(functools.partial(model.apply, method='encode'))
   want = apply({'params': params}, inputs, mask)
   kernels = low_memory_encoder.kernels(model, params, inputs.shape[1])
@@ -114,13 +114,13 @@ def test_a_mask_of_any_form(small_model_config, tiny_pieces):
 
 
 def test_the_default_sizes(small_model_config):
-  """One group, one piece."""
+  """Here they make one group and one piece."""
   model, params = make(small_model_config)
   check(model, params, documents(2, 16))
 
 
 def base_size(length):
-  """A base-size model of two layers, and shapes of its arguments."""
+  """Returns a base-size model of two layers, and shapes of its arguments."""
   config = default.get_config().model
   config.update(dict(vocab_size=100, num_layers=2, num_decoder_layers=1))
   model = models.build(config)
@@ -130,7 +130,7 @@ def base_size(length):
 
 @pytest.mark.parametrize('length', (16384, 262144))
 def test_memory_of_a_layer(length):
-  """With kernels given or not: 3.2 arrays of the input's size at most."""
+  """At most 3.2 arrays of the input's size, with kernels given or not."""
   model, params, h = base_size(length)
   mask = jax.ShapeDtypeStruct((1, length), bool)
   n = long_conv.fft_size(2 * length)
@@ -144,7 +144,7 @@ def test_memory_of_a_layer(length):
 
 
 def test_memory_of_the_whole_layer_is_larger():
-  """Negative control: the layer as training runs it."""
+  """Negative control: the layer as used in training."""
   model, params, h = base_size(16384)
   layer = low_memory_encoder.make_layer(model)
   params = jax.tree.map(
@@ -163,7 +163,7 @@ def test_memory_of_the_whole_layer_is_larger():
 
 @pytest.mark.parametrize('batch,length', ((1, 4096), (2, 16384), (1, 65536)))
 def test_encoder_bytes(batch, length):
-  """The estimate is no less than what XLA reports and not far from it."""
+  """The estimate is at least XLA's number, and close to it."""
   model, params, _ = base_size(length)
   inputs = jax.ShapeDtypeStruct((batch, length), jnp.int32)
   compiled = (

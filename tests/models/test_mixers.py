@@ -1,6 +1,6 @@
 """Every mixer's FLOPs, memory and keys.
 
-One test for all rows of `models.MODELS`, whatever they are.
+Each test runs for every row of `models.MODELS`.
 """
 
 import dataclasses
@@ -24,7 +24,7 @@ B, L, T = 2, 1024, 64
 
 @pytest.fixture(scope='module', params=models.MODELS)
 def model(request):
-  """A model of base width; one without a function in default.py is like T5."""
+  """A model of base width; with T5's keys if default.py has none for it."""
   config = getattr(default, request.param, default.t5)()
   config.update(
       dict(
@@ -48,7 +48,7 @@ def test_flops_match_the_traced_step(model):
   traced = jax.make_jaxpr(jax.value_and_grad(loss))(
       parameters.abstract_params(model), tokens(B, L), tokens(B, T)
   )
-  # Scores that the backward pass computes again do not count as FLOPs.
+  # FLOPs exclude scores that the backward pass recomputes.
   assert (
       0.9
       <= flops.of_step(model, (B, L), (B, T)) / (counted_flops.count(traced))

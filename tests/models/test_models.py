@@ -19,7 +19,7 @@ def tokens(seed, *shape, vocab=60):
 
 
 def make(config, **keys):
-  """A model, its parameters moved away from special values, and its apply."""
+  """Returns a model, parameters without special values, and its apply."""
   model = models.build(config, **keys)
   params = jax.jit(model.init)(
       jax.random.key(0), tokens(0, 1, 4), tokens(1, 1, 4)
@@ -56,7 +56,7 @@ def test_paper_size():
     ),
 )
 def test_mixer_matches_the_plain_sum(small_model_config, change):
-  """The mixer against loops over tokens, both variants (spec of figure 2a)."""
+  """Both variants of the mixer match loops over tokens (figure 2a)."""
   small_model_config.update(change)
   c = small_model_config
   model, params, _ = make(c)
@@ -185,8 +185,8 @@ def test_remat_changes_no_gradient(small_model_config):
   )
 
 
-def test_remat_keeps_less(small_model_config):
-  """Two layers, whose backward pass keeps their inputs only."""
+def test_remat_needs_less_memory(small_model_config):
+  """The backward pass of two layers keeps only their inputs."""
   inputs, targets = tokens(5, 4, 512), tokens(6, 4, 32)
   sizes = []
   for remat in ('none', 'full'):
@@ -251,7 +251,7 @@ def test_bfloat16_keeps_float32_where_it_must(small_model_config):
 
 
 def test_relative_buckets_by_hand():
-  """T5's rule, distances -3..140 before the query, 8 buckets up to 16."""
+  """T5's rule: distances -3 to 140 before the query, 8 buckets, maximum 16."""
   buckets = attention.relative_buckets(
       jnp.array([3, 0, -1, -2, -3, -4, -6, -8, -15, -16, -140]), False, 8, 16
   )

@@ -1,4 +1,4 @@
-"""PageSum: every form against the plain one; golden arrays are elsewhere."""
+"""PageSum: all forms match the plain one; golden arrays: test_golden_*.py."""
 
 import functools
 
@@ -27,7 +27,7 @@ PAGESUM = SMALL | dict(name='pagesum')
 
 
 def documents():
-  """Two documents: of 4 pages, and of 3 whose second is short."""
+  """Returns documents of 4 pages, and of 3 pages with a short second one."""
   inputs = tokens(5, 2, P, L)
   lengths = np.array([[13, 13, 9, 5], [13, 2, 11, 0]])
   return np.where(np.arange(L) < lengths[..., None], inputs, 1)
@@ -56,7 +56,7 @@ def test_parameters_are_those_of_bart_and_the_confidence():
 
 
 def test_one_page_matches_bart():
-  """Also as [B, L]; the confidence has one page only."""
+  """Also as [B, L]; the confidence is over a single page."""
   own = dict(small_params()['params'])
   del own['confidence']
   inputs, targets = documents()[:, 0], tokens(7, 2, 5)
@@ -83,7 +83,7 @@ def test_global_decoding_matches_bart_over_all_states():
 
 @pytest.mark.parametrize('padding', ['tokens', 'release'])
 def test_mixing_matches_equation_9(padding):
-  """A loop over pages, each of which a BART reads alone."""
+  """Loops over pages; BART reads each page alone."""
   own = dict(small_params()['params'])
   confidence = own.pop('confidence')
   inputs, targets = documents(), tokens(7, 2, 5)
@@ -127,7 +127,7 @@ def test_steps_match_the_decoder(monkeypatch, padding, decoding, absorbed):
 
 
 def test_a_batch_matches_its_documents_one_by_one():
-  """Of 1, 2 and 40 pages; empty ones at the end change nothing."""
+  """Documents of 1, 2 and 40 pages; empty pages at the end change nothing."""
   inputs, targets = tokens(6, 3, 40, 5), tokens(7, 3, 4)
   counts = [1, 2, 40]
   for row, count in enumerate(counts):
@@ -176,7 +176,7 @@ def test_texts_of_a_batch_match_those_of_its_documents(options):
 
 
 def test_which_models_read_pages():
-  """Their page forms exist in data."""
+  """The data pipeline has their page forms."""
   assert set(models.page_forms(default.pagesum())) == set(pages.LOCALITIES)
   assert models.page_forms(models.make_config(PAGESUM))
   for name in 'locost', 't5', 'longt5', 'bart':

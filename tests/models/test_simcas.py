@@ -1,4 +1,4 @@
-"""SimCAS: every form against a plain one; golden arrays are elsewhere."""
+"""SimCAS: all forms match a plain one; test_golden_simcas.py: golden arrays."""
 
 import functools
 import itertools
@@ -40,14 +40,14 @@ PADDINGS = ('tokens', 'release')
 
 @functools.lru_cache
 def documents(L=6):
-  """Of 1, 2, 40 and 3 chunks, the last ones padded before their end mark."""
+  """Returns documents of 1, 2, 40, 3 chunks; last chunks are padded inside."""
   inputs = np.full((len(COUNTS), max(COUNTS), L), PAD)
   for row, count in enumerate(COUNTS):
     inputs[row, :count] = tokens(row, count, L)
     inputs[row, :count, -1] = EOS
     if count > 1:
       inputs[row, count - 1, 3:-1] = PAD
-  inputs[0, 0, 3:] = [EOS, PAD, PAD]  # one chunk is not padded inside
+  inputs[0, 0, 3:] = [EOS, PAD, PAD]  # a single chunk is not padded inside
   return inputs
 
 
@@ -63,7 +63,7 @@ def compiled(method, remat, changes):
 
 
 def run(*arguments, method='__call__', params=None, remat='auto', **changes):
-  """The model's method; jitted, options are positional."""
+  """Runs a method of the model, jitted; its options are positional."""
   apply = compiled(method, remat, tuple(sorted(changes.items())))
   return apply(params or small_params(), *arguments)
 
@@ -90,7 +90,7 @@ def test_parameters_are_those_of_bart_and_the_selector():
 
 
 def test_new_selectors_are_orthogonal():
-  """Gains sqrt 2, of the last layer 0.01 and 1; no biases."""
+  """Gains are sqrt(2), in the last layer 0.01 and 1; biases are 0."""
   model = models.build(SIMCAS)
   new = jax.jit(model.init)(jax.random.key(0), tokens(0, 1, 4), tokens(1, 1, 4))
   for judge, gain in (('actor', 0.01), ('critic', 1.0)):
@@ -115,7 +115,7 @@ def test_new_selectors_are_orthogonal():
     ],
 )
 def test_a_batch_matches_its_documents_one_by_one(align, padding, select):
-  """Also with longer rows; an influence of other chunks would show."""
+  """Also with longer rows; influence of other documents would be detected."""
   changes = dict(align=align, padding=padding, select=select)
   inputs, targets = documents(), tokens(7, len(COUNTS), 5)
   together = run(inputs, targets, **changes)
@@ -130,7 +130,7 @@ def test_a_batch_matches_its_documents_one_by_one(align, padding, select):
 
 @pytest.mark.parametrize('align', ALIGNS)
 def test_exchanges_differ(align):
-  """Each differs from the others where there are several chunks."""
+  """The exchanges differ if there are several chunks."""
   inputs, targets = documents(), tokens(7, len(COUNTS), 5)
   own = run(inputs, targets, align=align, select='none')
   for other in set(ALIGNS) - {align}:
@@ -140,7 +140,7 @@ def test_exchanges_differ(align):
 
 
 def plain_exchange(h, mask, align):
-  """`chunks.exchange` of one document as a loop over its chunks."""
+  """`chunks.exchange` for one document, as a loop over its chunks."""
   out = np.array(h)
   own = [c for c in range(len(h)) if mask[c].any()]
   last = {c: np.flatnonzero(mask[c])[-1] for c in own}
@@ -171,7 +171,7 @@ def test_the_exchange_matches_its_loop(align):
 
 @pytest.mark.parametrize('align', ALIGNS)
 def test_the_exchange_is_between_layers(align):
-  """Only before the second and third layer: layer by layer, with BART's."""
+  """It comes before layers 2 and 3; here BART's layers run one by one."""
   inputs, params = documents()[:, :3], small_params()['params']
   model = models.build(SIMCAS | dict(align=align))
   mask = inputs != PAD
@@ -197,7 +197,7 @@ def test_the_exchange_is_between_layers(align):
 
 
 def test_only_the_release_mode_reads_padding():
-  """The pad token's vector has no effect in the masked mode."""
+  """In the masked mode the pad token's vector has no effect."""
   params = jax.tree.map(lambda x: x, small_params())
   embedding = params['params']['token_embedding']['embedding']
   changed = embedding.at[PAD].add(np.sin(np.arange(32)))
@@ -214,7 +214,7 @@ def test_only_the_release_mode_reads_padding():
 
 
 def test_a_document_of_one_chunk_matches_bart():
-  """As [B, L] and [B, 1, L], for every kind of selection."""
+  """Inputs [B, L] and [B, 1, L], for every kind of selection."""
   own = dict(small_params()['params'])
   del own['selector']
   inputs, targets = tokens(5, 2, 13), tokens(7, 2, 5)
@@ -232,12 +232,12 @@ def test_a_document_of_one_chunk_matches_bart():
 @pytest.mark.parametrize('padding', PADDINGS)
 @pytest.mark.parametrize('selection', ['sample', 'argmax'])
 def test_the_selector_matches_its_loop(selection, padding):
-  """Chunk by chunk, in float64, over each document alone."""
+  """The loop is over documents and chunks, in float64."""
   changes = dict(padding=padding, selection=selection)
   model = models.build(SIMCAS | changes, 'float64')
   with jax.enable_x64():
     params = jax.tree.map(lambda x: np.asarray(x, np.float64), small_params())
-    # Logits that differ, or rows that have nothing are never seen.
+    # A bias, so that some chunks select nothing.
     params['params']['selector']['actor']['output']['bias'] += [0.6, 0]
     inputs = documents()
     _, rollout = model.apply(params, inputs, method='rollout')
@@ -280,7 +280,7 @@ def test_the_selector_matches_its_loop(selection, padding):
 
 @pytest.mark.parametrize('form', ['sample', 'argmax', 'given'])
 def test_tokens_are_projected_at_once_or_chunk_by_chunk(monkeypatch, form):
-  """Equal choices and states; only at once does an array hold all chunks."""
+  """Equal choices and states; only `at once` makes an array of all chunks."""
   model = models.build(SIMCAS, 'float64')
   with jax.enable_x64():
     params = jax.tree.map(lambda x: np.asarray(x, np.float64), small_params())
@@ -310,14 +310,14 @@ def test_tokens_are_projected_at_once_or_chunk_by_chunk(monkeypatch, form):
 
 
 def judged(judge, x, g):
-  """A judge's outputs by hand: x [J, D], g [D]."""
+  """Computes the outputs of the actor or critic: x [J, D], g [D]."""
   dense = lambda name, x: x @ judge[name]['kernel'] + judge[name]['bias']
   x = np.tanh(dense('token', x) + dense('state', g))
   return dense('output', np.tanh(dense('hidden', x)))
 
 
-def test_samples_depend_on_the_document_alone():
-  """Not on its place, its batch or padding; on its tokens and the seeds."""
+def test_samples_depend_only_on_the_document():
+  """Samples depend on tokens and seeds, not on row, batch or padding."""
   inputs = documents()
   apply = jax.jit(
       functools.partial(models.build(SIMCAS).apply, method='encode')
@@ -346,7 +346,7 @@ def test_the_first_tokens_are_kept():
       run(inputs, select='first_k', limit=7, method='encode')['mask']
   )
   kept = [np.flatnonzero(row)[1:] for row in mask.reshape(4, -1)]
-  # Places of a chunk are 0 to 5; 0 is its start.
+  # Positions in a chunk are 0 to 5; 0 is its start mark.
   assert [list(places) for places in kept] == [
       [1, 2, 3],
       [1, 2, 3, 4, 5, 7, 8],
@@ -368,7 +368,7 @@ def test_steps_over_a_compact_memory_match_the_decoder(
   if absorbed:
     monkeypatch.setattr(long_attention, 'ABSORBED', 1)
   model = models.build(SIMCAS | dict(select=select, limit=9))
-  jitted = {  # its own programs: `absorbed` is read while they are traced
+  jitted = {  # new programs, because `absorbed` is read during tracing
       method: jax.jit(
           functools.partial(model.apply, method=method),
           static_argnums=(2,) if method == 'init_cache' else (),
@@ -424,7 +424,7 @@ def gradients(select, remat, **keys):
 
 @pytest.mark.parametrize('select', ['ppo', 'first_k'])
 def test_groups_of_chunks_give_the_same_gradients(monkeypatch, select):
-  """A layer over a few chunks at a time; the selector gets no gradient."""
+  """Layers run over a few chunks at a time; the selector gets no gradient."""
   want = gradients(select, 'none')
   monkeypatch.setattr(tokenwise, 'CPU_PIECE', 7 * 6)
   shapes = []
@@ -444,7 +444,7 @@ def test_groups_of_chunks_give_the_same_gradients(monkeypatch, select):
       assert array.any() != ('selector/' in path)
 
 
-def test_groups_draw_their_dropout(monkeypatch):
+def test_dropout_in_groups_of_chunks(monkeypatch):
   keys = dict(deterministic=False, rngs={'dropout': jax.random.key(0)})
   monkeypatch.setattr(tokenwise, 'CPU_PIECE', 7 * 6)
   one, same = (gradients('none', 'pieces', **keys) for _ in range(2))
@@ -466,7 +466,7 @@ def test_a_document_without_tokens_gives_finite_numbers():
 
 
 def test_attention_is_the_mean_of_the_mass():
-  """Over selected tokens only, per document, over its own targets."""
+  """Per document: over selected tokens and its own targets."""
   inputs, targets = documents(), tokens(7, 4, 5)
   memory = run(inputs, method='encode')
   written = np.arange(5) < np.array([[5], [3], [4], [1]])
@@ -485,7 +485,7 @@ def test_attention_is_the_mean_of_the_mass():
 
 
 def test_one_chunk_is_one_sequence():
-  """The ablation without chunks: BART's inputs, checked as BART's are."""
+  """Ablation without chunks: inputs are checked as for BART."""
   one = SIMCAS | dict(chunk='one')
   config = models.make_config(one)
   assert models.page_forms(config) == () == models.page_forms(ConfigDict(one))

@@ -1,4 +1,4 @@
-"""LOCOST with a selector, against LOCOST (all kept) and plain loops."""
+"""LOCOST with a selector matches LOCOST (all kept) and plain loops."""
 
 import dataclasses
 import functools
@@ -41,7 +41,7 @@ SIZES = dict(
 )
 LOCOST = dict(default.locost()) | SIZES
 OURS = dict(default.simcas_locost()) | SIZES | dict(chunk_length=8)
-LENGTHS = [5, 8, 9, 29]  # of 1, 1, 2 and 4 chunks
+LENGTHS = [5, 8, 9, 29]  # 1, 1, 2 and 4 chunks
 SETTINGS = decode_settings.Settings(max_length=6, eos_id=1, start_id=0)
 
 
@@ -50,7 +50,7 @@ def tokens(seed, *shape):
 
 
 def documents(length=29):
-  """Padded to `length`, which need not be a number of chunks."""
+  """Pads to `length`, which need not be a multiple of the chunk length."""
   inputs = tokens(1, len(LENGTHS), 29)
   inputs = np.where(np.arange(29) < np.array(LENGTHS)[:, None], inputs, 0)
   return np.pad(inputs, ((0, 0), (0, length - 29))).astype(np.int32)
@@ -58,13 +58,13 @@ def documents(length=29):
 
 @pytest.fixture
 def small_buckets(monkeypatch):
-  """A compact memory may have as few states as were selected."""
+  """Allows a compact memory with as few states as were selected."""
   monkeypatch.setattr(chunk_memory, 'SMALLEST', 2)
 
 
 @functools.lru_cache
 def small_params():
-  """Parameters without special values; the actor keeps about half."""
+  """Returns parameters without special values; the actor keeps about half."""
   model = models.build(OURS)
   params = jax.jit(model.init)(
       jax.random.key(0), tokens(0, 1, 4), tokens(0, 1, 4)
@@ -87,14 +87,14 @@ def run(*arguments, method='__call__', params=None, **changes):
 
 
 def of_locost():
-  """LOCOST and its part of the parameters."""
+  """Returns LOCOST and its part of the parameters."""
   params = dict(small_params()['params'])
   del params['selector']
   return models.build(LOCOST), params
 
 
 def with_bias(skip, select):
-  """The parameters, with another bias of the actor."""
+  """Returns the parameters with another bias of the actor."""
   params = jax.tree.map(np.array, small_params())
   params['params']['selector']['actor']['output']['bias'] += np.float32(
       [skip, select]
@@ -120,7 +120,7 @@ def test_parameters_are_those_of_locost_and_the_selector():
 
 @pytest.mark.parametrize('how', ['none', 'first_k', 'ppo'])
 def test_a_document_kept_whole_matches_locost(how):
-  """Logits, and the texts of greedy search and of beams."""
+  """Compares logits, and the texts of greedy search and of beams."""
   params = with_bias(-50, 50) if how == 'ppo' else small_params()
   changes = dict(select=how, limit=29)
   inputs, targets = documents(32), tokens(7, 4, 5)
@@ -141,14 +141,14 @@ def test_a_document_of_one_chunk_matches_locost():
   locost, own = of_locost()
   want = locost.apply({'params': own}, inputs, targets)
   np.testing.assert_allclose(run(inputs, targets), want, 0, 1e-5)
-  # With a ninth token the second has two chunks, of which a part is kept.
+  # A document with a ninth token has two chunks and keeps a part of them.
   more = documents()[2:3, :9]
   want = locost.apply({'params': own}, more, targets[:1])
   assert abs(run(more, targets[:1]) - want).max() > 1e-3
 
 
 def judged(judge, x, g):
-  """A judge's outputs by hand: x [J, D], g [D]."""
+  """Computes the outputs of the actor or critic: x [J, D], g [D]."""
   dense = lambda name, x: x @ judge[name]['kernel'] + judge[name]['bias']
   x = np.tanh(dense('token', x) + dense('state', g))
   return dense('output', np.tanh(dense('hidden', x)))
@@ -157,7 +157,7 @@ def judged(judge, x, g):
 @pytest.mark.parametrize('length', [29, 40])
 @pytest.mark.parametrize('selection,bias', [('sample', 1.5), ('argmax', 0.4)])
 def test_the_selector_matches_its_loop(selection, bias, length):
-  """Chunk by chunk, in float64, over each document alone."""
+  """The loop is over documents and chunks, in float64."""
   model = models.build(OURS | dict(selection=selection), 'float64')
   inputs, kinds = documents(length), []
   with jax.enable_x64():
@@ -205,7 +205,7 @@ def test_the_selector_matches_its_loop(selection, bias, length):
 
 @pytest.mark.parametrize('selection', ['sample', 'argmax'])
 def test_it_matches_the_selector_of_chunks(selection):
-  """`Selector.select`, where each chunk has the mean of all as its start."""
+  """`Selector.select` matches if each chunk starts with the mean of all."""
   inputs = documents(32)
   mask = inputs != 0
   own = run(inputs, selection=selection, method='encode')
@@ -317,8 +317,8 @@ def test_a_compact_memory_has_the_selected_states_in_order(small_buckets):
 
 
 @pytest.mark.parametrize('options', [dict(), dict(num_beams=3)])
-def test_decoding_in_steps_is_one_program(small_buckets, options):
-  """The steps go over a compact memory, the program over the whole."""
+def test_decoding_in_steps_matches_one_program(small_buckets, options):
+  """The steps read a compact memory, the program reads the whole one."""
   model, params = models.build(OURS), small_params()['params']
   settings = dataclasses.replace(SETTINGS, **options)
   inputs, seen = documents(32), []
@@ -343,7 +343,7 @@ def test_decoding_in_steps_is_one_program(small_buckets, options):
     np.testing.assert_allclose(memory['states'], want['states'], 0, 1e-4)
 
 
-def test_the_decoder_of_steps_sees_a_short_memory(monkeypatch, small_buckets):
+def test_decoding_in_steps_reads_a_short_memory(monkeypatch, small_buckets):
   sizes = []
   begin = generate.begin
   monkeypatch.setattr(
@@ -357,8 +357,8 @@ def test_the_decoder_of_steps_sees_a_short_memory(monkeypatch, small_buckets):
   assert sizes == [(4, 4)]
 
 
-def test_gradients_are_those_of_locost_and_none_of_the_selector():
-  """With a part kept, against LOCOST with the same mask."""
+def test_gradients_match_locost_and_the_selector_has_none():
+  """A part of the tokens is kept; LOCOST gets the same mask."""
   inputs, targets = documents(), tokens(7, 4, 5)
   model, (locost, own) = models.build(OURS), of_locost()
   mask = run(inputs, method='encode')['mask']
@@ -380,12 +380,12 @@ def test_gradients_are_those_of_locost_and_none_of_the_selector():
   assert not any(np.any(array) for array in found.values())
 
 
-def test_given_actions_are_taken():
+def test_given_actions_are_used():
   inputs = documents()
   actions = np.random.default_rng(0).random((4, 4, 8)) < 0.4
-  actions[3, 1] = False  # then the whole chunk
-  # Also in the last chunk, but nothing in the one before, which a piece of the
-  # states that ends with the document overlaps.
+  actions[3, 1] = False  # no action: keeps the whole chunk
+  # So does the last chunk. The chunk before keeps one token; the last piece of
+  # states ends with the document and overlaps both.
   actions[3, 2], actions[3, 3] = np.arange(8) == 0, False
   memory, rollout = run(inputs, None, True, None, actions, method='rollout')
   want = np.pad(inputs != 0, ((0, 0), (0, 3))).reshape(4, 4, 8)
@@ -397,7 +397,7 @@ def test_given_actions_are_taken():
 
 
 def test_the_selector_learns_from_it_as_from_simcas():
-  """PPO collects the same of a batch as of each document."""
+  """PPO collects the same experience from a batch as from each document."""
   settings = default.get_config().selector
   model, params = models.build(OURS), small_params()['params']
   inputs, targets = documents(), tokens(7, 4, 5)
@@ -428,7 +428,7 @@ def test_the_selector_learns_from_it_as_from_simcas():
 
 
 def test_attention_is_the_mean_of_the_mass():
-  """Over selected tokens only, per document, over its own targets."""
+  """Per document: over selected tokens and its own targets."""
   inputs, targets = documents(), tokens(7, 4, 5)
   memory = run(inputs, method='encode')
   written = np.arange(5) < np.array([[5], [3], [4], [1]])
@@ -470,8 +470,8 @@ def test_flops_of_the_selector():
   assert flops.train_step(none, 2, 4096, 64)['selector'] == 0
 
 
-def test_memory_of_decoding_counts_keys_and_values_of_what_is_selected():
-  """They belong to the short memory, however long the input is."""
+def test_memory_of_decoding_counts_selected_tokens():
+  """Keys and values are of the short memory, at any input length."""
   found = {}
   for name, config in ('locost', LOCOST), ('ours', OURS):
     model = models.build(config)
@@ -486,7 +486,7 @@ def test_memory_of_decoding_counts_keys_and_values_of_what_is_selected():
 
 
 def test_bounded_memory_of_the_choice():
-  """A chunk's hidden units at a time: less than one array of the input."""
+  """Hidden units of one chunk at a time need less than one input-size array."""
   config = dict(default.simcas_locost()) | dict(
       vocab_size=100, num_layers=1, num_decoder_layers=1
   )
@@ -513,7 +513,7 @@ def test_bounded_memory_of_the_choice():
 
 
 def test_a_trained_locost_is_a_warm_start(tmp_path):
-  """All of its parameters are taken; the selector's are new."""
+  """All of LOCOST's parameters are copied; the selector's are new."""
   tiny_run.make(tmp_path / 'locost', steps=1)
   config = tiny_run.make_config()
   config.model = default.simcas_locost()

@@ -1,4 +1,4 @@
-"""The start states of chunks and their similarity, against plain loops."""
+"""Start states of chunks and their similarity match plain loops."""
 
 import jax
 import numpy as np
@@ -10,8 +10,8 @@ from tests.models import test_simcas
 
 
 @pytest.mark.parametrize('align', ('shift', 'mean', 'none'))
-def test_states_are_those_of_the_model_that_ends_there(align):
-  """Of 1, 2, 40 and 3 chunks; a model of the first layers alone reads them."""
+def test_states_match_models_with_fewer_layers(align):
+  """1, 2, 40 and 3 chunks; layer n's states match a model of n layers."""
   inputs, changes = test_simcas.documents(), dict(align=align)
   params = test_simcas.small_params()['params']
   found = start_states.after_layers(
@@ -37,7 +37,7 @@ def test_states_are_those_of_the_model_that_ends_there(align):
 
 
 def test_similarity_matches_its_loop():
-  """Also of a state that is near another, and of one that is zero."""
+  """Includes two states that are close, and one that is zero."""
   generator = np.random.default_rng(0)
   states = 3 * generator.normal(size=(2, 5, 8)).astype(np.float32)
   states[:, 1] = states[:, 0] + 1e-3 * generator.normal(size=(2, 8))
@@ -53,4 +53,4 @@ def test_similarity_matches_its_loop():
         assert abs(cosines[layer, i, j] - cosine) < 1e-6
         sim = cosine / (1 + np.sqrt(((v - w) ** 2).sum()))
         assert abs(found[layer, i, j] - sim) < 1e-6
-  assert 0.99 < found[0, 0, 1] < 0.9999  # the difference counts
+  assert 0.99 < found[0, 0, 1] < 0.9999  # not 1: the difference counts

@@ -1,4 +1,4 @@
-"""Attention over long inputs against the plain form: values and gradients."""
+"""Attention over long inputs matches the plain form: values and gradients."""
 
 import functools
 
@@ -13,7 +13,7 @@ from locost_jax.ops import long_attention
 
 
 def example(S, B=2, T=5, H=3, K=4, seed=0):
-  """Queries, keys, values, and a mask: ragged, the last document all padding."""
+  """Returns queries, keys, values, mask; the last document is all padding."""
   rng = np.random.default_rng(seed)
   arrays = (rng.normal(size=(B, n, H, K)) for n in (T, S, S))
   mask = np.arange(S) < np.linspace(S, 0, B).astype(int)[:, None]
@@ -21,7 +21,7 @@ def example(S, B=2, T=5, H=3, K=4, seed=0):
 
 
 def plain(queries, keys, values, mask, factor=1.0):
-  """Softmax of all scores; dropout multiplies the weights by factor."""
+  """Attends with a softmax of all scores; dropout scales weights by factor."""
   scores = jnp.einsum('bthk,bshk->bhts', queries, keys)
   scores = jnp.where(
       mask[:, None, None, :], scores, jnp.finfo(scores.dtype).min
@@ -70,7 +70,7 @@ def test_pieces_match_the_plain_form(S, piece):
 
 @pytest.mark.parametrize('S', (12, 13))
 def test_dropout_of_pieces_matches_dropout_of_weights(S):
-  """The same factors, drawn here as the docstring says, in the plain form."""
+  """The plain form uses the same factors, drawn as the docstring defines."""
   piece, rate, key = 4, 0.3, jax.random.key(1)
   with jax.enable_x64(True):
     args = example(S)
@@ -106,8 +106,8 @@ def test_bfloat16_accumulates_in_float32():
 @pytest.mark.parametrize(
     'attend,small', ((long_attention.in_pieces, True), (plain, False))
 )
-def test_scores_of_a_long_input_never_exist_at_once(attend, small):
-  """Forward and backward at 32K keys; the plain form is the control."""
+def test_scores_of_a_long_input_are_never_all_in_memory(attend, small):
+  """Forward and backward at 32K keys; negative control: the plain form."""
   B, T, S, H, K = 1, 512, 32768, 12, 64
   shape = functools.partial(jax.ShapeDtypeStruct, dtype=jnp.float32)
 
@@ -143,7 +143,7 @@ def test_scores_of_a_long_input_never_exist_at_once(attend, small):
         ('cudnn', ('gpu', 'bfloat16', 512, 16384, 0.0, 64)),
     ),
 )
-def test_the_form_follows_from_shape_type_and_machine(want, arguments):
+def test_the_form_depends_on_shape_dtype_and_platform(want, arguments):
   assert long_attention.choose(*arguments) == want
 
 
@@ -186,7 +186,7 @@ def test_long_cross_attention_matches_the_short_one(monkeypatch):
   )
   assert_same(grad(variables, x, states), want, rtol=1e-4, atol=1e-5)
   assert len(calls) == 1
-  # Another draw of the same distribution.
+  # Different dropout masks, from the same distribution.
   other = run(variables, x, states, deterministic=False)
   assert calls[1][4] == 0.1
   without = run(variables, x, states)
@@ -198,7 +198,7 @@ def test_long_cross_attention_matches_the_short_one(monkeypatch):
 )
 @pytest.mark.parametrize('piece', (1, 10, 1000))
 def test_absorbed_matches_the_plain_form(monkeypatch, piece, dtype, atol):
-  """In pieces and at once."""
+  """Both in pieces and at once."""
   monkeypatch.setattr(long_attention, 'step_piece', lambda *_: piece)
   module, variables, x, states, mask = make_attention(dtype)
 
@@ -223,7 +223,7 @@ def test_absorbed_matches_the_plain_form(monkeypatch, piece, dtype, atol):
 def test_steps_on_states_match_steps_on_keys(
     small_model_config, monkeypatch, dtype, atol, beams
 ):
-  """A whole decoding; ragged inputs, one of them only padding."""
+  """Decodes whole texts from ragged inputs, one of them only padding."""
   small_model_config.num_layers = 1
   model = models.build(small_model_config, dtype=dtype)
   rng = np.random.default_rng(0)

@@ -1,4 +1,4 @@
-"""Self-attention over long targets against the plain form."""
+"""Self-attention over long targets matches the plain form."""
 
 import functools
 import re
@@ -14,14 +14,14 @@ from locost_jax.ops import pieces
 
 
 def example(T, B=2, H=3, K=4):
-  """Queries, keys, values [B, T, H, K] and the bias by distance [H, T]."""
+  """Returns queries, keys, values [B, T, H, K], bias by distance [H, T]."""
   rng = np.random.default_rng(T)
   arrays = [rng.normal(size=(B, T, H, K)) for _ in range(3)]
   return *map(jnp.asarray, arrays), jnp.asarray(rng.normal(size=(H, T)))
 
 
 def plain(queries, keys, values, bias, factor=1.0):
-  """Softmax of all scores; dropout multiplies the weights by factor."""
+  """Attends with a softmax of all scores; dropout scales weights by factor."""
   T = queries.shape[1]
   distance = np.arange(T)[:, None] - np.arange(T)
   scores = jnp.einsum('bthk,bshk->bhts', queries, keys)
@@ -70,7 +70,7 @@ def test_pieces_match_the_plain_form(T, size):
 
 
 def test_dropout_of_pieces_matches_dropout_of_weights():
-  """The same factors, drawn here as the docstring says, in the plain form."""
+  """The plain form uses the same factors, drawn as the docstring defines."""
   T, size, rate, key = 11, 4, 0.3, jax.random.key(1)
   with jax.enable_x64(True):
     args = example(T)
@@ -96,8 +96,8 @@ def test_dropout_of_pieces_matches_dropout_of_weights():
 @pytest.mark.parametrize(
     'attend,small', ((causal_attention.in_pieces, True), (plain, False))
 )
-def test_scores_of_long_targets_never_exist_at_once(attend, small):
-  """Forward and backward at 8K targets; the plain form is the control."""
+def test_scores_of_long_targets_are_never_all_in_memory(attend, small):
+  """Forward and backward at 8K targets; negative control: the plain form."""
   T, H, K = 8192, 12, 64
   shape = jax.ShapeDtypeStruct((1, T, H, K), jnp.float32)
   bias = jax.ShapeDtypeStruct((H, T), jnp.float32)
@@ -108,7 +108,7 @@ def test_scores_of_long_targets_never_exist_at_once(attend, small):
 
 
 def test_only_the_lower_triangle_is_computed():
-  """The pairs that the loop counts for 12 targets in pieces of 3."""
+  """Counts the pairs that the loop visits, for 12 targets in pieces of 3."""
 
   def update(number, row, column, seen):
     return seen.at[row, column].add(number + 1)
@@ -123,10 +123,10 @@ def test_only_the_lower_triangle_is_computed():
 
 @pytest.mark.parametrize('attend', ('causal', 'cross'))
 @pytest.mark.parametrize('tied', (True, False))
-def test_layers_keep_nothing_of_all_pieces(monkeypatch, attend, tied):
-  """In a scan of layers no mask or bias is made for all pieces beforehand.
+def test_layers_keep_no_mask_or_bias_of_all_pieces(monkeypatch, attend, tied):
+  """A scan of layers makes no mask or bias for all pieces in advance.
 
-  The control is what JAX does with a loop that is not tied to its carry.
+  Negative control: JAX makes one if the loop is not tied to its carry.
   """
   if not tied:
     monkeypatch.setattr(pieces, 'tie', lambda constants, to: constants)
@@ -149,7 +149,7 @@ def test_layers_keep_nothing_of_all_pieces(monkeypatch, attend, tied):
 
 @pytest.mark.parametrize('attend', ('causal', 'cross'))
 def test_no_gradient_copies_the_scores_of_a_piece(attend):
-  """On a CPU, XLA copies them if the result has another layout."""
+  """XLA on a CPU copies the scores if the result has another layout."""
   x = jax.ShapeDtypeStruct((1, 512, 2, 64), jnp.float32)
   if attend == 'causal':
     bias = jax.ShapeDtypeStruct((2, 512), jnp.float32)

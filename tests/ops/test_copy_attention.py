@@ -1,4 +1,4 @@
-"""ops/copy_attention.py against its equation in numpy, token by token."""
+"""ops/copy_attention.py matches its equation in numpy, token by token."""
 
 import functools
 
@@ -15,11 +15,11 @@ B, T, S, C, N, V = 3, 5, 300, 4, 3, 20
 
 @functools.cache
 def arguments():
-  """Queries and Source; the third document has no token."""
+  """Returns Queries and Source; the third document has no token."""
   rng = np.random.default_rng(0)
   mask = np.arange(S) < np.array([[S], [170], [0]])
   tokens = rng.integers(1, V - 2, (B, S))  # never the last two
-  # Few different tokens, so that n-grams match; -1: before the first token.
+  # Few different tokens, so that n-grams match; -1: no token before.
   queries = copy_attention.Queries(
       rng.normal(size=(B, T, C)).astype(np.float32),
       rng.normal(size=(B, T, N)).astype(np.float32),
@@ -36,14 +36,14 @@ def arguments():
 
 @functools.cache
 def targets():
-  """Targets; the last one of the first document is not in the input."""
+  """Returns targets; the last one of document 0 is not in the input."""
   drawn = np.random.default_rng(1).integers(1, V - 2, (B, T))
   drawn[0, -1] = V - 1
   return drawn
 
 
 def equation(queries, source):
-  """c [B, T, V] and a [B, T, S], a loop over documents and targets."""
+  """Returns c [B, T, V] and a [B, T, S], looping over documents and targets."""
   c, a = np.zeros((B, T, V)), np.zeros((B, T, S))
   (vectors, weights, written), (keys, mask, tokens, read_before) = (
       queries,
@@ -58,7 +58,7 @@ def equation(queries, source):
             break
           scores[s] += weights[b, t, n]
       read = mask[b] if mask[b].any() else np.ones(S, bool)
-      # A document without tokens has equal weights, as in all attention here.
+      # A document without tokens gets equal weights, as in all attention here.
       scores = np.where(mask[b].any(), scores, 0)[read]
       a[b, t, read] = np.exp(scores) / np.exp(scores).sum()
       for s in range(S):
@@ -87,8 +87,8 @@ def test_targets(piece):
   np.testing.assert_allclose(np.exp(largest), a.max(-1), 1e-5)
 
 
-def test_places():
-  """The place with the largest weight; one target is not in the input."""
+def test_positions_of_targets():
+  """Finds the largest weight's position; one target is not in the input."""
   _, (_, mask, tokens, _) = arguments()
   own = np.array(targets())
   own[0, 0] = tokens.max() + 1
@@ -105,8 +105,8 @@ def test_places():
   )
 
 
-def test_the_place_of_a_target_without_weight():
-  """Its place, not that of an equal token that is masked."""
+def test_the_position_of_a_target_without_weight():
+  """Its own position is found, not that of an equal token that is masked."""
   keys = np.array([[[0.0], [1e4], [0.0]]], np.float32)
   none = np.zeros((1, 1, 0)), np.zeros((1, 1, 0), int)
   place, weight = copy_attention.places(
@@ -172,7 +172,7 @@ def test_a_target_not_in_the_input_has_no_gradient():
 
 
 def test_memory_of_a_long_input():
-  """The loss of 128 targets over 256K tokens: scores of all are 128 MiB."""
+  """The loss of 128 targets over 256K tokens; all scores take 128 MiB."""
   T, S = 128, 1 << 18
   of, real = jax.ShapeDtypeStruct, jnp.float32
   queries = of((1, T, 64), real), of((1, T, N), real), of((1, T, N), int)
@@ -197,8 +197,8 @@ def test_memory_of_a_long_input():
     )
     return compiled.memory_analysis().temp_size_in_bytes
 
-  # Without the gradients, which are as large as the keys: 64 MiB.
-  assert temporary(1 << 18) > 4 << 26  # the control: in one piece
+  # Gradients are outputs (64 MiB, like the keys) and not counted here.
+  assert temporary(1 << 18) > 4 << 26  # negative control: in one piece
   assert temporary(None) < 3 << 26
 
 

@@ -1,4 +1,4 @@
-"""The FFT convolution against the O(L^2) sum, for every kind of length."""
+"""The FFT convolution matches the O(L^2) sum, for every kind of length."""
 
 import functools
 
@@ -30,7 +30,7 @@ def two_sided_conv(u, K0, K1, group=None):
 
 
 def direct_sum(u, K0, K1):
-  """y_t = sum_(s <= t) K0[t-s] u_s + sum_(s >= t) K1[s-t] u_s, in loops."""
+  """Loops over y_t = sum_(s<=t) K0[t-s] u_s + sum_(s>=t) K1[s-t] u_s."""
   y = np.zeros_like(u)
   for t in range(u.shape[2]):
     for s in range(u.shape[2]):
@@ -71,8 +71,8 @@ def test_causal_matches_the_direct_sum(length):
 
 
 @pytest.mark.parametrize('length', (1, 5, 16, 23, 64, 100))
-def test_release_moves_the_future_unless_a_power_of_two(length):
-  """Lag -m of the reverse kernel acts at -(m + F - 2L), L made even first."""
+def test_release_shifts_the_reverse_kernel_unless_a_power_of_two(length):
+  """Lag -m of the reverse kernel acts at -(m + F - 2L), L rounded to even."""
   u, _, _ = example(length)
   even = length + length % 2
   _, K0, K1 = example(even)
@@ -113,7 +113,7 @@ def test_gradient_matches_the_direct_sum():
 @pytest.mark.parametrize('group', (1, 2, 3, 5, 7))
 @pytest.mark.parametrize('length', (1, 2, 13, 16))
 def test_groups_match_all_channels_at_once(length, group):
-  """Value and gradients, also where groups do not divide the channels."""
+  """Value and gradients, also if the groups do not divide the channels."""
   u, K0, K1 = example(length, channels=5)
   grouped = functools.partial(two_sided_conv, group=group)
 
@@ -136,7 +136,7 @@ def test_groups_match_all_channels_at_once(length, group):
 @pytest.mark.parametrize('group', (2, 3))
 @pytest.mark.parametrize('keep', ('nothing', 'spectra', 'all'))
 def test_what_the_backward_pass_keeps(keep, group):
-  """Gradients match the sum's; only one group keeps more than spectra."""
+  """Gradients match the direct sum; only one group keeps more than spectra."""
   u, K0, K1 = example(13)
   n = long_conv.fft_size(26)
 
@@ -174,12 +174,12 @@ def test_groups_of_bfloat16_are_transformed_in_float32():
   got = long_conv.conv_in_groups(u, spectrum, n, 2)
   want = long_conv.direct_conv(u.astype(jnp.float32), K0, K1)
   assert got.dtype == jnp.bfloat16
-  # One rounding of the result, as far as the last bits of float32 allow.
+  # The result is rounded once; the rest is rounding of float32.
   np.testing.assert_allclose(np.float32(got), want, rtol=2**-8, atol=1e-5)
 
 
 def test_group_size():
-  """By hand: all that fit or 16 on a CPU, 1 GiB of work area elsewhere."""
+  """On a CPU all channels that fit, or 16; elsewhere 1 GiB of work area."""
   assert long_conv.group_size(4, 128, 1024, 'cpu') == 128
   assert long_conv.group_size(1, 768, 32768, 'cpu') == 16
   assert long_conv.group_size(1, 8, 1 << 20, 'cpu') == 8
@@ -190,7 +190,7 @@ def test_group_size():
 
 @pytest.mark.parametrize('grouped', (True, False))
 def test_memory_of_groups(grouped):
-  """16K tokens, 768 channels: about one array in addition to the result."""
+  """Memory beyond the result, at 16K tokens and 768 channels."""
   L, D = 16384, 768
   n = long_conv.fft_size(2 * L)
 

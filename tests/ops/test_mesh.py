@@ -31,24 +31,24 @@ def test_the_mixer_on_every_mesh():
 
 
 def test_xla_alone_gathers():
-  """The negative control: a plain FFT in jit."""
+  """Negative control: a plain FFT under jit."""
   for result in mesh_program.run(
       'mixer', [((8, 1, 1, 1), 96, True, {}), ((1, 1, 1, 8), 96, True, {})]
   ):
     assert result['outputs'] < 1e-6 and result['sent']['all-gather']
 
 
-def test_traffic_of_split_documents_does_not_grow():
-  """Twice the length, the same messages, whose size is independent of it."""
+def test_messages_do_not_grow_with_the_length():
+  """A document of twice the length sends the same messages."""
   short, long = mesh_program.run(
       'mixer', [((1, 1, 1, 8), n, False, {}) for n in (208, 416)]
   )
   assert short['sent'] == long['sent']
-  # Four exchanges of 2 numbers, in 2 directions, forward and backward; none,
-  # half or all of the forward pass is twice in this program.
+  # 4 exchanges of 2 numbers, in 2 directions, forward and backward: 32. The
+  # program may contain none, half or all of the forward pass a second time.
   moved = short['sent']['collective-permute']
   assert set(moved) == {f'{B},32,8'} and sum(moved.values()) in (32, 40, 48)
-  # The gradients of parameters are reduced.
+  # Only gradients of parameters are reduced.
   assert all(
       int(n) <= 32
       for shape in short['sent']['all-reduce']

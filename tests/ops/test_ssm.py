@@ -1,4 +1,4 @@
-"""Kernels against exponentials written out and against the recurrence."""
+"""Kernels match sums of exponentials and the recurrence."""
 
 import functools
 
@@ -67,7 +67,7 @@ def test_the_equation_matches_the_sum_of_exponentials(G):
 @pytest.mark.parametrize('G', (1, 2))
 @pytest.mark.parametrize('group', (1, 2, 3))
 def test_groups_match_all_channels_at_once(group, G):
-  """Value and gradients, also where groups do not divide the channels."""
+  """Value and gradients, also if the groups do not divide the channels."""
   log_dt, A_real, A_imag, B, C = parameters(3, G)
 
   def run(group, log_dt, w):
@@ -105,7 +105,7 @@ def test_memory_at_sixteen_thousand_lags(group):
 
 
 def test_float32_kernel_at_sixteen_thousand_lags():
-  """Errors of the doubling do not grow with the length."""
+  """Errors of repeated doubling do not grow with the length."""
   p = parameters(0)
   want = materialised(*p, 16384)
   got = make_kernel([x.astype(np.float32) for x in p], 16384)[0]
@@ -130,7 +130,7 @@ def test_expm1_keeps_its_digits_near_zero():
     precise = complex_pairs.expm1((jnp.asarray(z.real), jnp.asarray(z.imag)))
     precise = np.asarray(precise[0]) + 1j * np.asarray(precise[1])
   np.testing.assert_allclose(precise[3], np.exp(z[3]) - 1, rtol=1e-13)
-  # Where exp(z) - 1 cancels, the series: z + z^2/2 + z^3/6 + z^4/24.
+  # Where exp(z) - 1 cancels, compare with z + z^2/2 + z^3/6 + z^4/24.
   series = z + z**2 / 2 + z**3 / 6 + z**4 / 24
   np.testing.assert_allclose(precise[:3], series[:3], rtol=1e-12)
   re, im = complex_pairs.expm1((jnp.float32(z.real), jnp.float32(z.imag)))
@@ -140,10 +140,10 @@ def test_expm1_keeps_its_digits_near_zero():
 
 @pytest.mark.parametrize('log_dt', (6.0, 20.0, 50.0))
 def test_a_large_time_step_has_no_gradient(log_dt):
-  """Where exp(dt lambda) is 0, the kernel is -2 Re(C B / lambda) at lag 0.
+  """If exp(dt lambda) is 0, the kernel is -2 Re(C B / lambda) at lag 0.
 
-  Rounding times dt Im lambda must not take the place of the gradient: training
-  let log_dt grow until it was infinite.
+  The gradient of log_dt must be 0, not rounding errors times dt Im lambda: with
+  those, log_dt grew in training until it was infinite.
   """
   _, A_real, A_imag, B, C = (jnp.asarray(x, jnp.float32) for x in parameters(0))
 
@@ -203,14 +203,14 @@ def test_initialisation():
 
 
 def faded(p, by):
-  """Parameters whose states decay `times` times as fast."""
+  """Returns parameters whose states decay `by` times as fast."""
   log_dt, A_real, *rest = p
   return log_dt, A_real + np.log(by), *rest
 
 
 @pytest.mark.parametrize('length, by', ((5000, 20.0), (20000, 5.0)))
 def test_lags_where_every_state_has_decayed_are_zero(length, by):
-  """And no lag before them is zero."""
+  """No earlier lag is zero."""
   p = faded(parameters(length, D=6), by)
   want = materialised(*p, length)
   with jax.enable_x64(True):
@@ -237,7 +237,7 @@ def test_nan_does_not_count_as_decayed():
 @pytest.mark.parametrize('T, A, by', ((8, 2, 1.0), (8, 4, 1e3), (4, 8, 1e4)))
 @pytest.mark.parametrize('G', (1, 2))
 def test_gradients_of_blocks_of_tiles(G, T, A, by):
-  """With blocks that have decayed and blocks that have not, 150 lags."""
+  """150 lags, in blocks that have decayed and blocks that have not."""
   check_gradients(
       faded(parameters(A, G), by),
       lambda log_z, w: ssm_kernel.kernel_in_tiles(log_z, w, 150, T, A, 2),
@@ -256,7 +256,7 @@ def test_gradients_match_the_sum_of_exponentials(length, G):
 
 
 def check_gradients(p, kernel, length):
-  """Gradients of kernel(log_z, w) against those of the plain sum."""
+  """Checks gradients of kernel(log_z, w) against those of the plain sum."""
   C = p[-1].shape[0]
   weights = np.random.default_rng(1).normal(size=(C, 3, length))
 
@@ -286,7 +286,7 @@ def check_gradients(p, kernel, length):
 @pytest.mark.parametrize('length', (1, 7, 128, 300, 1000))
 @pytest.mark.parametrize('G', (1, 2))
 def test_weighted_sums_match_plain_sums(length, G, table_bytes, monkeypatch):
-  """All channels at once, and one after the other."""
+  """Both with all channels at once and one channel at a time."""
   monkeypatch.setattr(ssm_kernel, 'CPU_TABLE_BYTES', table_bytes)
   log_dt, A_real, A_imag, *_ = parameters(length, G)
   u = np.random.default_rng(length).normal(size=(4, 3, length))
@@ -297,7 +297,7 @@ def test_weighted_sums_match_plain_sums(length, G, table_bytes, monkeypatch):
     log_z = ssm.discretise(*map(jnp.asarray, (log_dt, A_real, A_imag)))
     run = jax.jit(
         lambda *given: ssm_kernel.weighted_sums(*given)
-    )  # traced again
+    )  # so that it is traced again
     re, im = map(np.asarray, run(log_z, jnp.asarray(u)))
   np.testing.assert_allclose(
       re + 1j * im, want.reshape(4, 3, -1), rtol=0, atol=1e-11

@@ -1,6 +1,6 @@
 """Layers over pieces of the length: gradients, dropout, memory, devices.
 
-Run as a program this file takes steps on 8 devices and on one.
+Run as a program, this file compares 8 devices with one.
 """
 
 import functools
@@ -33,7 +33,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def part(shared, key, x, mask, y):
-  """Some function of tokens: x [B, L, 4], mask [B, L], y [B, L, 3]."""
+  """An example function of tokens: x [B, L, 4], mask [B, L], y [B, L, 3]."""
   out = jnp.tanh(x @ shared['w']) * mask[..., None] + y
   if key is not None:
     out = out * jax.random.bernoulli(key, 0.5, out.shape)
@@ -64,7 +64,7 @@ def assert_same(got, want, **tolerance):
 @pytest.mark.parametrize('draws', (False, True))
 @pytest.mark.parametrize('L,size', ((1, 1), (12, 4), (13, 5), (7, 7), (9, 8)))
 def test_pieces_match_the_whole(L, size, draws):
-  """With dropout: the same numbers, drawn here as the docstring says."""
+  """Includes dropout: `whole` draws its masks as the docstring defines."""
   key = jax.random.key(1) if draws else None
 
   def whole(shared, x, mask, y):
@@ -119,7 +119,7 @@ def test_arrays_with_channels_first():
 
 @pytest.fixture
 def tiny_pieces(monkeypatch):
-  """Pieces of few tokens and channels, whatever the size of the input."""
+  """Makes pieces of few tokens and channels, also for small inputs."""
   monkeypatch.setattr(tokenwise, 'CPU_PIECE', 16)
   monkeypatch.setattr(stack, 'AUTO_BYTES', 0)
   monkeypatch.setattr(long_conv, 'CPU_ALL_BYTES', 0)
@@ -129,9 +129,9 @@ def tiny_pieces(monkeypatch):
 
 
 def gradients(config, remat, **keys):
-  """(params -> loss and gradients, params), all in float64.
+  """Returns (params -> loss and gradients, params), all in float64.
 
-  Of logits for inputs of 13 tokens, 9 and padding; targets of 9.
+  Inputs have 13, 9 and 0 tokens, targets 9.
   """
   config.update(num_layers=1, num_decoder_layers=1)
   model = models.build(config, dtype='float64', remat=remat)
@@ -162,7 +162,7 @@ def test_remat_changes_no_gradient(
       lambda *args, **keys: calls.append(args[1]) or method(*args, **keys),
   )
   with jax.enable_x64(True):
-    # Pieces are not used if everything is kept.
+    # 'none' keeps everything and does not use pieces.
     with monkeypatch.context() as whole:
       whole.setattr(long_attention, 'LONG', 1 << 20)
       run, params = gradients(small_model_config, 'none')
@@ -180,9 +180,9 @@ def test_remat_changes_no_gradient(
 def test_both_passes_use_the_same_dropout_masks(
     small_model_config, tiny_pieces
 ):
-  """Gradients along a direction against differences, with dropout.
+  """Gradients along a direction match finite differences, with dropout.
 
-  remat 'full': what is drawn in pieces is drawn again with the layer.
+  remat 'full' draws the masks of the pieces again with the layer.
   """
   small_model_config.dropout_rate = 0.3
   with jax.enable_x64(True):
@@ -207,7 +207,7 @@ def test_both_passes_use_the_same_dropout_masks(
 
 
 def test_auto_depends_on_the_size_of_the_input():
-  """Base size is in pieces from a few thousand tokens, the quickstart never."""
+  """Base size uses pieces from a few thousand tokens, the quickstart never."""
 
   def is_in_pieces(remat, B, L, **sizes):
     config = default.get_config().model
@@ -231,9 +231,9 @@ def test_auto_depends_on_the_size_of_the_input():
 
 @pytest.mark.parametrize('is_small', (True, False))
 def test_memory_of_a_layer_in_training(is_small):
-  """Forward and backward at base size, 16K: 10 arrays of the input's size.
+  """Base size, 16K: both passes take at most 10 arrays of the input's size.
 
-  The plain form is the control.
+  Negative control: the plain form.
   """
   L, D = 16384, 768
   config = default.get_config().model
@@ -268,14 +268,14 @@ def test_memory_of_a_layer_in_training(is_small):
         ('none', 0, 25, 35),
     ],
 )
-def test_what_an_accelerator_keeps_of_each_layer(
+def test_arrays_kept_of_each_layer_on_an_accelerator(
     monkeypatch, remat, spectra, least, most
 ):
-  """In arrays of the input's size; all channels are one group there.
+  """Counts arrays of the input's size; all channels are one group.
 
-  In pieces three: what enters a layer, its mixer, and what leaves that; of the
-  group's transforms at most the kernels', which are two. Tables of powers, here
-  17, are never kept.
+  Pieces keep three: the inputs of the layer and of the mixer, and the mixer's
+  output; and, if allowed, the kernels' transforms, which take two. Tables of
+  powers (17 here) are never kept.
   """
   monkeypatch.setattr(locost, 'KEPT_BYTES', spectra)
   monkeypatch.setattr(mesh_lib, 'platform', lambda: 'gpu')
@@ -314,7 +314,7 @@ def test_what_an_accelerator_keeps_of_each_layer(
 
 
 class Projection(nn.Module):
-  """A layer of its own, for 8 devices."""
+  """A module with one projection, to compare 8 devices with one."""
 
   @nn.compact
   def __call__(self, x, deterministic=True):
@@ -322,7 +322,7 @@ class Projection(nn.Module):
 
 
 def _run_on_devices():
-  """Prints how gradients and dropout on 8 devices differ from those on one."""
+  """Prints how gradients and dropout on 8 devices differ from one device."""
   module = Projection()
   rng = np.random.default_rng(0)
   x = jnp.asarray(rng.normal(size=(8, 12, 4)), jnp.float32)
@@ -379,7 +379,7 @@ def _run_on_devices():
 
 
 def test_eight_devices_match_one():
-  """One sum over devices per parameter; each draws its own dropout."""
+  """At most one all-reduce per parameter; each device draws its own dropout."""
   path = os.pathsep.join([str(ROOT), os.environ.get('PYTHONPATH', '')])
   done = subprocess.run(
       [sys.executable, __file__],

@@ -1,4 +1,4 @@
-"""The results page: its numbers, its marks, and how it looks in a browser."""
+"""The results page: numbers, marks, and its width in a browser."""
 
 import html
 import html.parser
@@ -63,7 +63,7 @@ def call_main(*arguments):
 
 @pytest.fixture(scope='module')
 def workdir(tmp_path_factory):
-  """A trained run whose predictions are exchanged for better ones."""
+  """A trained run whose predictions are replaced by better ones."""
   home = tmp_path_factory.mktemp('report')
   documents = [
       test_main.story(i).replace('\n', ' ') * (1 + i % 3) for i in range(ROWS)
@@ -102,7 +102,7 @@ def collected(workdir):
 
 @pytest.fixture
 def page(run_command, workdir, tmp_path):
-  """The page of the run and itself, made by the command."""
+  """The page of the run compared with itself, made by the command."""
   path = tmp_path / 'page.html'
   status, out, err = run_command(
       report, workdir, workdir / '..' / 'run', f'--output={path}', '--length=64'
@@ -135,17 +135,17 @@ def test_scores_are_those_of_rouge_score(page, collected):
   assert high == pytest.approx(drawn[974], abs=0.2)
   signature = f'rouge|locost|stem:no|split:locost_jax-1|agg:max|rouge_score:0.1.2|n:{ROWS}|ci:95'
   assert page.count(f'<code>{signature}</code>') == 1
-  assert 'cannot be compared' not in page
+  assert 'Do not compare these scores' not in page
 
 
 def test_scores_of_two_kinds_are_not_compared_silently(collected):
   (scored,) = collected.scored
   other = scored._replace(summary=dict(scored.summary, signature='rouge|x'))
   both = [collected, collected._replace(scored=[other])]
-  assert 'cannot be compared' in page_lib.render(both, [{}, {}], 1)
+  assert 'Do not compare these scores' in page_lib.render(both, [{}, {}], 1)
 
 
-def test_lengths_and_documents_are_the_ones_read(collected, workdir):
+def test_lengths_are_those_read_by_the_model(collected, workdir):
   (sources,) = collected.sources
   rows = {
       row['id']: row['document']
@@ -163,7 +163,7 @@ def test_lengths_and_documents_are_the_ones_read(collected, workdir):
   assert lost == {}
 
 
-def test_the_profile_by_a_plain_loop(collected):
+def test_the_profile_equals_a_plain_loop(collected):
   (scored,), (sources,) = collected.scored, collected.sources
   profile = contents.profile(scored, sources)
   rows = sorted(
@@ -177,7 +177,7 @@ def test_the_profile_by_a_plain_loop(collected):
     assert length == statistics.median(length for length, _ in part)
     assert mean == pytest.approx(statistics.fmean(s for _, s in part))
     assert low <= mean <= high
-    # Documents of one length are not in two bins.
+    # Documents of one length are all in one bin.
     assert start == ROWS or rows[start][0] > part[-1][0]
   assert contents.profile(scored, {}) is None
 
@@ -216,7 +216,7 @@ def plain_runs(summary, document, least):
 
 @pytest.mark.parametrize('seed', range(20))
 def test_copied_runs_by_searching_the_text(seed):
-  """Runs of two words or more, each different from the next."""
+  """Runs have two words or more; consecutive words differ."""
   generator = random.Random(seed)
   document = generator.choices('ab ac ad ae'.split(), k=30)
   summary = generator.choices('ab ac ad ae x'.split(), k=12)
@@ -249,7 +249,7 @@ def test_marks_are_pieces_of_the_summary():
 
 
 class Reader(html.parser.HTMLParser):
-  """Collects tags and attributes that could load something."""
+  """Collects tags and attributes that may load a resource."""
 
   def __init__(self, text):
     super().__init__()
@@ -355,7 +355,7 @@ def test_thinned_curves_are_means():
     'arguments, message',
     [
         (['--output=a.html'], 'which runs?'),
-        (['run'], '--output=FILE is missing'),
+        (['run'], '--output=FILE.html is missing'),
         (['none', '--output=a.html'], 'none: no such directory'),
         (['run/vocabulary', '--output=a.html'], 'no config.json of a run'),
         (['run', '--output=a.html', '--protocol=x'], 'no such protocol'),
@@ -381,7 +381,7 @@ def test_a_run_without_predictions_has_a_page(collected):
 
 
 def width_in_browser(tmp_path, page, width):
-  """How wide the page is in a window of this width; none has scroll bars."""
+  """Returns the page's width in a window of a width, without scroll bars."""
   frame = tmp_path / 'frame.html'
   frame.write_text(
       f'<body><iframe style="width:{width}px;height:900px;border:0" '
@@ -401,6 +401,6 @@ def width_in_browser(tmp_path, page, width):
 def test_the_page_does_not_scroll_sideways(tmp_path, page, width):
   found, drawn = width_in_browser(tmp_path, page, width)
   assert found <= width and drawn >= 6
-  # What is too wide is seen: the negative control.
+  # Negative control: a page that is too wide is found.
   wide = page.replace('</header>', '<p style="width:90rem">x</p></header>')
   assert width_in_browser(tmp_path, wide, width)[0] > width

@@ -1,4 +1,4 @@
-"""The line of `main` about documents that the maximum lengths cut."""
+"""The line of `main` about documents cut at the maximum lengths."""
 
 from pathlib import Path
 
@@ -26,7 +26,7 @@ def make_rows(count):
 
 
 def make_setup(tmp_path, **data):
-  """A Setup with open caches of 30 and 5 documents."""
+  """Returns a Setup with open caches of 30 and 5 documents."""
   config = tiny_run.make_config()
   config.data.update(
       train_files=test_main.write_rows(tmp_path / 't.jsonl', make_rows(30)),
@@ -41,7 +41,7 @@ def make_setup(tmp_path, **data):
   return setup
 
 
-def test_counts_are_those_of_inspect(tmp_path):
+def test_counts_equal_those_of_inspect(tmp_path):
   """`inspect` counts them independently."""
   setup = make_setup(tmp_path)
   expected = inspect.inspect('jsonl', setup.config, VOCABULARY)['splits']
@@ -88,7 +88,7 @@ def test_an_older_cache_counts_its_documents(tmp_path):
 
 
 def test_stopped_and_limited_builds(tmp_path):
-  """Without counts: those of the first records would need another pass."""
+  """They have no counts, which would need another pass."""
   config = make_setup(tmp_path).config
   config.eval.examples = 3
   from locost_jax.data import blocks

@@ -1,4 +1,4 @@
-"""The dry run: FLOPs and memory by hand, from XLA, and in the report."""
+"""The dry run: FLOPs and memory equal hand counts and XLA; its report."""
 
 import json
 import math
@@ -46,7 +46,7 @@ def test_flops_of_loops_count_every_iteration():
       )
       == 6 * once
   )
-  # The backward pass of a product with a constant has one more product.
+  # The backward pass of a product with a constant adds one product.
   assert counted(jax.grad(lambda x: ((x @ w) ** 2).sum()), x) == 2 * once
   assert (
       counted(
@@ -66,7 +66,7 @@ def test_flops_of_loops_count_every_iteration():
 
 @pytest.mark.parametrize('groups', [1, 16])
 def test_flops_of_convolutions(groups):
-  """Also of its gradients, which are convolutions with as many FLOPs."""
+  """Gradients are convolutions with as many FLOPs."""
 
   def square(x, w):
     y = jax.lax.conv_general_dilated(
@@ -110,7 +110,7 @@ def compile_programs(config):
 
 
 def test_the_memory_of_a_step():
-  """The parts of the memory add up; a piece of the batch needs less."""
+  """Its parts add up to the total; pieces of a batch need less."""
   config = make_config()
   result = compile_programs(config)
   assert result['batch'] == dict(documents=4, input_tokens=64, target_tokens=16)
@@ -121,7 +121,7 @@ def test_the_memory_of_a_step():
       + taken['output']
       - taken['reused']
   )
-  # AdamW has two numbers per parameter; plus counters and a key.
+  # AdamW has two numbers per parameter; counters and a key are extra.
   params = 4 * parameters.count(make_setup(config).shapes)
   assert 0 <= taken['state'] - 3 * params < 100
   batch = 4 * 4 * (64 + 3 * 16)
@@ -139,7 +139,7 @@ def test_adapters_need_little_optimiser_memory_and_are_merged_to_generate():
   config.decode.max_length = 4
   result = compile_programs(config)
   params = 4 * parameters.count(make_setup(config).shapes)
-  # Query and value kernels of two attentions, 16 x 16 each.
+  # Query and value kernels, 16 x 16, of two attentions.
   adapters, kernels = 4 * 4 * (2 * 16 + 16 * 2), 4 * 4 * 16 * 16
   state = result['memory']['state']
   assert 0 <= state - params - 3 * adapters < 100
@@ -151,7 +151,7 @@ def test_adapters_need_little_optimiser_memory_and_are_merged_to_generate():
   assert (
       evaluating['total']
       < state + kernels + inputs + (evaluating['temporary']) + 4096
-  )  # what is written
+  )  # generated tokens
 
 
 def test_a_token_budget_sets_the_batch_size():
@@ -171,7 +171,7 @@ def test_the_largest_batch_of_pages_and_of_chunks():
   )
   config.train.batch_size = 2
   assert dry_run.largest_batch(config) == (2, 7, 512, 64)
-  config.data.pages = 'chunks'  # a longer input has more of them
+  config.data.pages = 'chunks'  # longer inputs have more chunks
   assert dry_run.largest_batch(config) == (2, 33, 512, 64)
   *_, last = dry_run.propose_changes(make_setup(config))
   assert last['data.max_input_length'] == 8192
@@ -202,7 +202,7 @@ def test_proposed_changes_come_in_order():
 
 
 def scripted(monkeypatch, available, totals, evaluating=None, refused=None):
-  """Fakes the available bytes and XLA's numbers."""
+  """Replaces the available bytes and XLA's numbers."""
   totals = iter(totals)
 
   def compile_programs(setup):
@@ -362,7 +362,7 @@ def test_the_memory_of_evaluations():
 
 
 def test_the_memory_of_evaluations_with_compaction():
-  """The larger program counts: the encoder's, or beams over all states."""
+  """The larger program counts: the encoder, or beams over all states."""
   config = make_config()
   config.model = default.simcas()
   config.model.update(
@@ -413,7 +413,7 @@ def test_the_memory_of_evaluations_with_compaction():
 
 
 def test_the_compiler_s_message_is_quoted(run_command, tmp_path, monkeypatch):
-  """For absent devices the compiler itself reports that memory is too small."""
+  """For absent devices the compiler reports that memory is too small."""
   scripted(monkeypatch, None, [20 << 30] * 4, refused='No room on HBM.')
   _, out, _ = run_command(main, *arguments(tmp_path))
   lines = out.splitlines()

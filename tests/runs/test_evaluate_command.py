@@ -1,7 +1,8 @@
-"""`main --evaluate`: all documents, other keys than in training, tables."""
+"""`main --evaluate`: all documents, changed keys, tables."""
 
 import json
 from pathlib import Path
+import re
 
 import pytest
 
@@ -43,7 +44,7 @@ def pretrained(tmp_path_factory):
 def test_zero_shot_evaluation_of_a_pretraining_run(
     run_command, pretrained, monkeypatch
 ):
-  """On the whole split, with another dropout, loss and optimiser."""
+  """On the whole split, with other dropout, loss and optimiser keys."""
   monkeypatch.chdir(pretrained)
   status, _, err = run_command(
       main,
@@ -68,7 +69,7 @@ def test_zero_shot_evaluation_of_a_pretraining_run(
   assert status == 0, err
   assert 'jsonl, test, 6 documents' in out and ' R-L ' in out
   assert ' of 6 documents' not in out + err
-  # Generated batches are kept only until there are results.
+  # Generated batches are removed once results exist.
   assert list((pretrained / 'run' / 'evaluations').iterdir()) == []
   status, out, err = run_command(
       main,
@@ -90,7 +91,7 @@ def test_zero_shot_evaluation_of_a_pretraining_run(
 
 
 def test_another_model_is_still_refused(run_command, pretrained, monkeypatch):
-  """Control: another dropout is allowed, another width is not."""
+  """Negative control: other dropout is allowed, another width is not."""
   monkeypatch.chdir(pretrained)
   status, _, err = run_command(
       main,
@@ -113,6 +114,11 @@ def test_the_title_has_both_numbers_of_documents():
   assert 'arxiv, test, 500 of 6,440 documents' in text
   assert all(len(line) <= final_table.WIDTH for line in text.splitlines())
   assert '99.12' in text and ' R-L' in text
+  # A perfect score has no more characters than another one.
+  best = dict.fromkeys(('rouge1', 'rouge2', 'rougeL'), 100.0) | {'loss': 99.99}
+  perfect = table._replace(rows=[final_table.Row('lead', best)])
+  text = final_table.format_text([perfect], [], 'runs/x')
+  assert re.search('^lead  .* 99.99 100.0 100.0 100.0$', text, re.M), text
   whole = table._replace(documents=6440)
   text = final_table.format_text([whole], [], 'runs/x')
   assert 'arxiv, test, 6,440 documents' in text

@@ -1,4 +1,4 @@
-"""`main --evaluate` of a SimCAS: its report and its errors."""
+"""`main --evaluate` of a SimCAS: report and errors."""
 
 import json
 from pathlib import Path
@@ -62,7 +62,7 @@ def stored_with(folder, **model):
 
 
 def test_an_evaluation_reports_its_selection(trained, run_command):
-  """All rows count, also the empty one: a chunk of special tokens."""
+  """All rows count, also the empty one, which is a chunk of marks."""
   evaluate = *flags(trained), '--evaluate'
   status, out, err = run_command(
       main, *evaluate, '--config.model.select=first_k', '--format=json'

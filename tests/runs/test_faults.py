@@ -1,7 +1,7 @@
 """A run survives signals, kills, a full disk, other devices, a hang.
 
-Every run here is a process of its own (faulty_run.py), and what comes out at
-last is compared with a run that nothing happened to.
+Every run is a separate process (faulty_run.py); results are compared with an
+uninterrupted run.
 """
 
 import json
@@ -58,7 +58,7 @@ class Run:
       self.stderr += line
 
   def wait_for(self, condition):
-    """Returns when condition(self) is true."""
+    """Waits until condition(self) is true."""
     deadline = time.monotonic() + 120
     while not condition(self):
       assert self.process.poll() is None, self.stderr
@@ -69,24 +69,24 @@ class Run:
     self.wait_for(lambda run: text in run.stderr)
 
   def steps(self):
-    """The names in checkpoints/, unfinished ones too."""
+    """Returns the names in checkpoints/, also unfinished ones."""
     directory = self.workdir / 'checkpoints'
     return sorted(os.listdir(directory)) if directory.is_dir() else []
 
   def stat(self, name):
-    """A line of the process's /proc/PID/status."""
+    """Returns a value in the process's /proc/PID/status."""
     path = Path('/proc', str(self.process.pid), 'status')
     return re.search(rf'(?m)^{name}:\s*(\S+)', path.read_text())[1]
 
   def has_pending(self, number):
-    """Whether a signal was sent that the process has not received."""
+    """Whether a sent signal has not been delivered yet."""
     return bool(int(self.stat('ShdPnd'), 16) >> (number - 1) & 1)
 
   def send(self, number):
     self.process.send_signal(number)
 
   def end(self, status=0):
-    """Waits for the end with this status; returns the result on stdout."""
+    """Waits for an end with this status; returns the result from stdout."""
     found = self.process.wait(timeout=120)
     stdout = self.process.stdout.read()
     self._reader.join()
@@ -135,7 +135,7 @@ def _rows(workdir):
 
 
 def _events(workdir):
-  """The numbers in TensorBoard's files: {(step, name): value}."""
+  """Returns the numbers in TensorBoard's files: {(step, name): value}."""
   values = {}
   for path in sorted((Path(workdir) / 'tensorboard').iterdir()):
     data = path.read_bytes()
@@ -171,7 +171,7 @@ def _is_saving(run):
 def test_a_run_stopped_by_signals_equals_an_uninterrupted_one(
     tmp_path, environment, unbroken
 ):
-  # A signal while waiting for data; the window has the numbers of two steps.
+  # A signal while waiting for data; two steps are not logged yet.
   run = Run(tmp_path, environment, hang_at=10)
   run.wait_for_line('hanging')
   run.send(signal.SIGTERM)
@@ -203,9 +203,7 @@ def test_a_run_stopped_by_signals_equals_an_uninterrupted_one(
   assert result['best'] == unbroken[1]['best']
 
 
-def test_a_second_sigint_ends_at_once_and_a_second_sigterm_does_not(
-    tmp_path, environment
-):
+def test_only_a_second_sigint_ends_at_once(tmp_path, environment):
   run = Run(tmp_path, environment, eval_seconds=100, deaf=True)
   run.wait_for_line('evaluating 10')
   # The step was saved before, and pruned steps are removed.
@@ -270,8 +268,8 @@ def test_a_killed_run_equals_an_uninterrupted_one(
   unbroken = other, Run(other, environment, **given).end()
   for kill in range(kills):
     _kill(Run(killed, environment, **given), rng, while_saving=kill % 2 == 1)
-    # Every checkpoint can be read, whenever the run was killed.
-    # (There may be none, if the first save was interrupted.)
+    # All checkpoints can be read. If the first save was interrupted, there
+    # is no checkpoint.
     latest = checkpoint.latest_step(killed / 'checkpoints')
     if latest is not None:
       assert jax.tree.leaves(checkpoint.load_params(killed, latest))
@@ -287,17 +285,15 @@ def test_a_killed_run_equals_an_uninterrupted_one(
 def _limit_files(run, size):
   """Limits the size of a process's files, to imitate a full disk.
 
-  It needs no rights, and fails where a full disk does: in writes, of whatever
-  thread. The error is EFBIG instead of ENOSPC.
+  Needs no privileges. Writes fail in any thread, as on a full disk, but with
+  EFBIG instead of ENOSPC.
   """
   resource.prlimit(
       run.process.pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY)
   )
 
 
-def test_a_full_disk_loses_nothing_after_there_is_room_again(
-    tmp_path, environment
-):
+def test_a_run_recovers_from_a_full_disk(tmp_path, environment):
   given = dict(size=50_000)
   other, full = tmp_path / 'unbroken', tmp_path / 'full'
   unbroken = other, Run(other, environment, **given).end()
@@ -320,7 +316,7 @@ def test_a_full_disk_loses_nothing_after_there_is_room_again(
   _assert_same(full, result, unbroken)
 
 
-def test_without_room_for_the_last_state_the_previous_one_is_kept(
+def test_a_full_disk_at_the_end_keeps_the_previous_checkpoint(
     tmp_path, environment, unbroken
 ):
   run = Run(tmp_path, environment, step_seconds=0.2, eval_seconds=1, attempts=2)

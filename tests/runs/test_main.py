@@ -1,4 +1,4 @@
-"""The main command: errors in one line, phases, continuing, a fake C4."""
+"""The main command: one-line errors, phases, restarts, a mocked C4."""
 
 import collections
 import functools
@@ -187,7 +187,7 @@ PRETRAIN = f'--config={ROOT}/configs/pretrain.py'
                 '--config.train.init_from=RUN',
             ],
             'expected',
-        ),  # its model is smaller
+        ),  # with a smaller model
         (
             [
                 CONFIG,
@@ -275,7 +275,7 @@ def test_without_the_train_extra(call, tmp_path, monkeypatch):
             f'error: {ROOT}/configs/finetune.py has no key config.train.stepz; did '
             'you mean config.train.steps?\n',
         ),
-        # Found while tokenising, when WORKDIR exists already.
+        # Found while tokenising, when WORKDIR already exists.
         (
             [
                 '--config.data.train_files=late.jsonl',
@@ -286,12 +286,12 @@ def test_without_the_train_extra(call, tmp_path, monkeypatch):
     ],
 )
 def test_the_real_command_line(tmp_path, arguments, expected):
-  """In a process, as a user runs it."""
+  """Runs it in a process, like a user."""
   rows = [dict(document=story(i), summary='Sum.') for i in range(39)]
   path = tmp_path / 'late.jsonl'
   write_rows(path, rows + [dict(document='x')])
   environment = dict(os.environ, PYTHONPATH=str(ROOT))
-  environment.pop('TF_CPP_MIN_LOG_LEVEL', None)  # set by JAX in this process
+  environment.pop('TF_CPP_MIN_LOG_LEVEL', None)  # JAX sets it in this process
   done = subprocess.run(
       [sys.executable, '-m', 'locost_jax.main', CONFIG, *arguments],
       cwd=tmp_path,
@@ -351,7 +351,7 @@ def get_config():
 
 
 def test_phases_from_start_to_end(call, corpus, tmp_path):
-  """Two phases: the report, continuing, evaluating, and errors."""
+  """Two phases: report, restart, evaluation and errors."""
   config = tmp_path / 'two.py'
   config.write_text(PHASES % str(corpus / 'train.jsonl'))
   run = tmp_path / 'run'
@@ -383,7 +383,7 @@ def test_phases_from_start_to_end(call, corpus, tmp_path):
       == (params['encoder']['norm']['scale'])
   ).all()
 
-  # With few documents the loss chooses the best checkpoint.
+  # With few documents, the best checkpoint is chosen by loss.
   assert stored['checkpoint']['metric'] == 'loss'
   assert re.search(r'second on .*; the best by loss of \d validation doc', err)
   kept = checkpoint.read_metrics(run / 'second' / 'checkpoints' / '3')
@@ -432,8 +432,8 @@ def test_phases_from_start_to_end(call, corpus, tmp_path):
       len(line) <= 80 for line in out.splitlines() if 'python -m' not in line
   )
 
-  # The run keeps its first metric, even if the default changes, until another
-  # one is set.
+  # The run keeps its first metric, even if the default changes, unless the
+  # user sets another.
   begun = run / 'second' / 'config.json'
   text = begun.read_text()
   begun.write_text(text.replace('"metric": "loss"', '"metric": "rouge_mean"'))
@@ -481,7 +481,7 @@ def test_phases_from_start_to_end(call, corpus, tmp_path):
 
 
 def test_continues_only_under_the_same_config(tmp_path):
-  """Keys that may change, one that may not, and unfinished phases."""
+  """Some keys may change, others may not; phases may be unfinished."""
   config = tiny_run.make_config()
   setups = [assemble.Setup(phases_lib.Phase('', tmp_path, config))]
   phases_lib.write_config(tmp_path, config)
@@ -557,7 +557,7 @@ def test_c4_on_mocked_data(call, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_named_corpus_from_its_size_to_its_hidden_summaries(call, tmp_path):
+def test_a_named_corpus(call, tmp_path):
   """A wrong size is refused before anything is written, unless allowed."""
   place = tmp_path / 'corpora' / 'qmsum'
   place.mkdir(parents=True)

@@ -1,6 +1,6 @@
 """A run of an earlier commit can be continued, evaluated and used.
 
-Also after keys were added, which the run knows nothing of.
+This includes keys that were added after it.
 """
 
 import dataclasses
@@ -64,7 +64,7 @@ def lines(workdir):
   return [json.loads(line) for line in text.splitlines()]
 
 
-def test_it_continues_evaluates_and_summarises(
+def test_an_old_run_continues_evaluates_and_summarises(
     version, workdir, run_command, tmp_path
 ):
   command = [f'--config={OLD / "config.py"}', f'--workdir={workdir}']
@@ -102,7 +102,9 @@ def test_it_continues_evaluates_and_summarises(
   assert out == EXPECTED['summary'] + '\n'
 
 
-def test_it_is_summarised_before_it_continues(version, workdir, run_command):
+def test_an_old_run_summarises_before_it_continues(
+    version, workdir, run_command
+):
   (workdir / 'text.txt').write_text('The ship lies at anchor.')
   status, out, err = run_command(
       summarize,
@@ -164,7 +166,7 @@ def test_a_removed_key_without_effect_is_ignored(ignored):
 
 
 def test_the_old_run_has_a_removed_key(workdir):
-  """Needed for the tests above to show that the key is ignored."""
+  """So the tests above show that the key is ignored."""
   stored = json.loads((workdir / 'finetune' / 'config.json').read_text())
   assert stored['data']['packing'] is False
   assert 'packing' not in default.get_config().data

@@ -99,7 +99,7 @@ def test_a_recipe_runs_from_sections_to_a_summary(
       for line in (workdir / 'metrics.jsonl').read_text().splitlines()
   ]
   assert sum('eval/arxiv/loss' in row for row in rows) == 2
-  # Generation as in the release: </s> is read, <s> forced.
+  # As in the release: </s> is read and <s> is forced.
   s = locost_jax.load(workdir)
   assert (s.settings.start_id, s.settings.forced_first_token) == (2, 0)
   assert not np.any(s.params['logits_bias'])
@@ -117,7 +117,7 @@ def test_a_recipe_runs_from_sections_to_a_summary(
 def test_a_checkpoint_of_another_model_is_refused(
     command, run_command, tmp_path, capfd
 ):
-  """A LOCOST has another vocabulary; with its own, another width."""
+  """A LOCOST has another vocabulary and, with its vocabulary, another width."""
   tiny_run.make(tmp_path / 'locost', model=dict(d_model=24))
   capfd.readouterr()
   start = '--config.train.init_from=locost'

@@ -1,4 +1,4 @@
-"""`main --preflight`: one process, two, and two of which one is missing."""
+"""`main --preflight`: one process, two, and one of two missing."""
 
 import json
 import os
@@ -59,7 +59,7 @@ def start(data, workdir, *arguments, devices=1, preflight='--preflight'):
 
 
 def finish(*runs):
-  """[(status, lines of stdout, stderr), ...]."""
+  """Returns [(status, lines of stdout, stderr), ...]."""
   try:
     said = [run.communicate(timeout=200) for run in runs]
   finally:
@@ -118,7 +118,7 @@ def test_one_process(data, tmp_path):
   found = json.loads(line)
   assert found['mesh'] == dict(data=1, fsdp=1, tensor=1, sequence=1)
   assert found['devices']['count'] == len(found['hosts']) == 1
-  assert len(err.splitlines()) == 6  # the lines of the text
+  assert len(err.splitlines()) == 6  # the lines of the text format
 
 
 def test_two_processes(data, tmp_path):
@@ -130,7 +130,7 @@ def test_two_processes(data, tmp_path):
   assert 'data=2 fsdp=2' in lines[4]
   assert "written to, and read each other's files" in lines[5]
   assert lines[6] == 'ready: 4 devices on 2 hosts'
-  assert other[:2] == (0, []), other  # the first one speaks
+  assert other[:2] == (0, []), other  # only the first host prints
   assert list(tmp_path.iterdir()) == [data]
 
 

@@ -1,4 +1,4 @@
-"""Changes that a continued run allows: its schedule, and missing keys."""
+"""A continued run may change its schedule and lack keys."""
 
 import importlib
 
@@ -20,7 +20,7 @@ def make_setup(directory, steps, **optim):
 
 
 def begin(setup, done=0):
-  """Starts a setup's run, with a checkpoint after `done` steps."""
+  """Creates the run of a setup, with a checkpoint after `done` steps."""
   setup.shares = resume.resolve_schedule(setup.config)
   phases_lib.write_config(setup.directory, setup.config, setup.shares)
   if done:
@@ -57,7 +57,7 @@ def test_shares_become_steps(tmp_path, steps, expected):
 
 def test_more_steps_move_a_future_cooldown(tmp_path):
   begin(make_setup(tmp_path, 100, **SHARES), done=60)
-  for steps in (200, 400, 100, 200):  # the same command again and again
+  for steps in (200, 400, 100, 200):  # repeats the same command
     optim = continued(tmp_path, steps, **SHARES)
     assert (optim.warmup_steps, optim.cooldown_steps) == (5, 40)
 
@@ -98,7 +98,7 @@ def test_shares_equal_their_steps(tmp_path, begun, now, expected):
       continued(tmp_path, 100, **now)
 
 
-def test_a_key_that_one_side_lacks_has_its_default(tmp_path):
+def test_a_missing_key_has_its_default(tmp_path):
   config = tiny_run.make_config()
   stored = phases_lib.to_dict(config)
   del stored['optim']['z_loss'], stored['train']['lora'], stored['data']['seed']
@@ -125,7 +125,7 @@ def test_gap_sentences_are_not_the_default():
 def test_span_corruption_is_not_the_default():
   config = tiny_run.make_config()
   stored = phases_lib.to_dict(config)
-  del stored['span_corruption']  # a run of a version without it
+  del stored['span_corruption']  # a run of a version without the key
   assert resume.list_differences(stored, config) == {}
   with config.unlocked():
     config.span_corruption = dict(share=0.5)  # the default

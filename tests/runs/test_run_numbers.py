@@ -1,4 +1,4 @@
-"""A run's numbers: totals, traces, W&B, and all options in a real process."""
+"""A run's numbers: totals, traces and W&B; all options in a real process."""
 
 import collections
 import gzip
@@ -66,9 +66,9 @@ def _run(workdir, start, steps, clock, **options):
 
 @pytest.fixture
 def counter(tmp_path, monkeypatch):
-  """counter(joules, read): sets the only energy counter.
+  """counter(joules, read) sets the only energy counter.
 
-  read: return when it has been read.
+  read: wait until it has been read.
   """
   reads, read_counter = [], energy._read
 
@@ -89,7 +89,7 @@ def counter(tmp_path, monkeypatch):
     temporary.write_text(f'{joules * 10**6}\n')
     temporary.replace(package / 'energy_uj')
     before, deadline = len(reads), time.monotonic() + 60
-    # When the next reading starts, the previous one has been counted.
+    # When the next reading starts, the previous one is counted.
     while read and len(reads) < before + 3 and time.monotonic() < deadline:
       time.sleep(0.001)
 
@@ -97,7 +97,7 @@ def counter(tmp_path, monkeypatch):
 
 
 def test_totals_continue_after_a_kill(tmp_path, counter):
-  """Tokens as in an uninterrupted run; energy includes the lost steps."""
+  """Tokens equal an uninterrupted run's; energy includes the lost steps."""
   counter(0, read=False)
   run = _run(tmp_path, 0, 6, Clock(), carbon_intensity=58.0)
   next(run)
@@ -197,7 +197,7 @@ def _steps_of_traces(workdir):
 
 
 def test_a_trace_has_n_compiled_steps(tmp_path):
-  """Calls 1 and 3 compile, 2 and 4 warm up, 5 to 7 are traced."""
+  """Calls 1 and 3 compile, 2 and 4 warm up, 5 to 7 are in the trace."""
   stream = io.StringIO()
   _, results = _trace(tmp_path, [1, 1, 2, 1, 2, 1, 1, 1, 1], 3, stream)
   assert results == [2, 2, 4, 2, 4, 2, 2, 2, 2]
@@ -301,9 +301,7 @@ def test_wandb_gets_the_lines_and_continues_a_run(tmp_path, fake_wandb):
   assert other['project'] == 'other' and other['id'] != begun['id']
 
 
-def test_a_run_does_not_end_because_wandb_fails(
-    tmp_path, fake_wandb, monkeypatch
-):
+def test_a_run_survives_errors_of_wandb(tmp_path, fake_wandb, monkeypatch):
   monkeypatch.setenv('FAKE_WANDB_FAILS', '2')
   said = _track(tmp_path / 'run', 'demo', 0, 4)
   assert (
@@ -323,7 +321,7 @@ def test_wandb_must_be_installed(tmp_path, monkeypatch):
       'path',
       [str(tmp_path), *(p for p in sys.path if 'site-packages' not in p)],
   )
-  (tmp_path / 'wandb').mkdir()  # W&B's own output directory is no package
+  (tmp_path / 'wandb').mkdir()  # the directory wandb/ is not the package
   weights_and_biases.check('')
   with pytest.raises(InputError, match='^--wandb=x: wandb is not installed'):
     weights_and_biases.check('x')
@@ -355,11 +353,11 @@ def test_invalid_options(
   assert not list(tmp_path.iterdir())
 
 
-# --- All of it ---------------------------------------------------------------
+# --- All options -------------------------------------------------------------
 
 
 def test_a_real_run_with_all_options(tmp_path, fake_wandb):
-  """`python -m locost_jax.main` with every option, as a user types it."""
+  """Runs `python -m locost_jax.main` with every option."""
   run = tmp_path / 'run'
   with open(tmp_path / 'texts.jsonl', 'w') as file:
     for i in range(24):
@@ -452,7 +450,7 @@ def test_a_real_run_with_all_options(tmp_path, fake_wandb):
     total += 2 * row['train/tokens']
     assert row['train/total_tokens'] == total
     assert row['train/samples'] == 4
-    # The norms are means of two steps, so their squares add up only nearly.
+    # Norms are means of two steps, so their squares add up only approximately.
     squares = [row[key] ** 2 for key in row if '/grad_norm/' in key]
     assert sum(squares) == pytest.approx(row['train/grad_norm'] ** 2, rel=0.2)
     # --peak_tflops sets a device of 1 GFLOP/s.

@@ -85,14 +85,14 @@ def test_seeds(call, run_command, folder):
     assert spread[key] == pytest.approx(statistics.stdev(values))
   assert f'{mean["loss"]:.3f}' in out and 'spread' in out
   assert table['signatures']['rouge'] in out.splitlines()
-  # A third seed: finished seeds take no step.
+  # A third seed is added; finished seeds take no steps.
   before = times_of_checkpoints(folder / 'three')
   status, _, err = call('three', '--seeds=3', '--config.train.seed=4')
   assert status == 0 and err.count('measured before') == 2, err
   after = times_of_checkpoints(folder / 'three')
   assert before.items() < after.items()
 
-  # WORKDIR means its best seed.
+  # WORKDIR stands for its best seed.
   losses = {
       seed: checkpoint.read_metrics(path / 'checkpoints' / '2')[
           'eval/jsonl/loss'
@@ -155,9 +155,9 @@ def test_seeds_with_phases(call, folder):
 def test_runs_and_seeds_do_not_mix(call):
   assert call('mixed', '--seeds=1')[0] == 0
   status, _, err = call('mixed')
-  assert status == 2 and 'mixed holds the runs of --seeds' in err
+  assert status == 2 and 'mixed has the runs of --seeds' in err
   status, _, err = call('mixed', '--seeds=2', '--evaluate')
-  assert status == 2 and 'mixed holds 1 seeds: train them first' in err
+  assert status == 2 and 'mixed has only 1 trained seeds: train' in err
   assert call('single')[0] == 0
   status, _, err = call('single', '--seeds=2')
   assert status == 2 and 'single holds one run' in err
@@ -184,7 +184,7 @@ def test_lengths_and_groups(call, folder):
   ]
   assert [row['tokens_kept'] for row in written] == [32, 128]
   assert not (folder / 'run/predictions/jsonl-test-2.jsonl').exists()
-  # With one more length, only this one is measured.
+  # A new length is measured; the others are not measured again.
   status, _, err = call('run', '--evaluate', '--lengths=32,128,64')
   assert status == 0 and err.count('measured before') == 2, err
   status, text, _ = call('run', '--evaluate', '--lengths=32,128')
@@ -193,7 +193,7 @@ def test_lengths_and_groups(call, folder):
   again = call('run', *flags, '--overwrite')
   assert 'measured before' not in again[2] and again[1] == out
 
-  # The same length by itself gives the same numbers.
+  # The same length alone gives the same numbers.
   status, alone, _ = call(
       'run',
       '--evaluate',
@@ -205,7 +205,7 @@ def test_lengths_and_groups(call, folder):
   assert {key: second[key] for key in ('loss', 'rouge1')} == {
       key: report[key] for key in ('loss', 'rouge1')
   }
-  # By length: the groups' scores are those of their documents.
+  # By length: scores of groups equal those of their documents.
   path = folder / 'run/predictions/jsonl-test-2.jsonl'
   rows = [json.loads(line) for line in path.read_text().splitlines()]
   (groups,) = report['by_length']
@@ -265,15 +265,15 @@ def test_evaluations_and_their_signatures(call, folder):
 @pytest.mark.parametrize(
     'flags, expected',
     [
-        (['--by_length'], '--by_length belongs to --evaluate'),
-        (['--lengths=32'], '--lengths belongs to --evaluate'),
-        (['--overwrite'], '--overwrite belongs to --lengths or --seeds'),
+        (['--by_length'], '--by_length needs --evaluate'),
+        (['--lengths=32'], '--lengths needs --evaluate'),
+        (['--overwrite'], '--overwrite needs --lengths or --seeds'),
         (['--seeds=2', '--dry_run'], '--dry_run and --seeds: expected one'),
         (['--seeds=0'], 'seeds=0: expected an integer, 1 <= seeds'),
         (['--evaluate', '--lengths=32,x'], '--lengths=32,x: expected differ'),
         (['--evaluate', '--lengths=32,32'], 'expected different numbers'),
         (['--evaluate', '--lengths=1'], 'expected different numbers of tok'),
-        (['--evaluate', '--seeds=2'], 'none holds 0 seeds: train them first'),
+        (['--evaluate', '--seeds=2'], 'none has only 0 trained seeds: train'),
         (
             ['--evaluate', '--lengths=32', '--by_length'],
             '--by_length and --lengths: expected one',

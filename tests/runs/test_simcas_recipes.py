@@ -51,7 +51,7 @@ def command(tmp_path, monkeypatch):
   bart_files.write(tmp_path / 'bart')
   rows = [
       dict(
-          # The same number of chunks, so that one shape is compiled.
+          # Equal numbers of chunks, so that only one shape is compiled.
           document=' '.join(f'Part {i} of text {number}.' for i in range(4)),
           summary=f'Text {number}.',
           references=[f'Text {number}.', f'The text {number}'],
@@ -129,7 +129,7 @@ def test_every_variant_passes_the_checks_before_the_data(
 
 @pytest.mark.parametrize('keys', ABLATIONS + PAPER + FEW)
 def test_ablations_and_paper_variants_are_config_keys(keys, command, tmp_path):
-  """They are accepted, and the config's docstring shows them."""
+  """The keys are accepted and shown in the config's docstring."""
   check(command('arxiv', *keys), tmp_path)
   for key in keys:
     assert f'--config.{key}' in simcas.__doc__.replace(
@@ -179,7 +179,7 @@ def test_a_recipe_runs_from_rows_to_a_summary(command, run_command, tmp_path):
   found = [json.loads(line) for line in written.read_text().splitlines()]
   assert len(found) == 6 and all(len(row['references']) == 2 for row in found)
   losses = {}
-  for length in 14, 500, 1_000_000:  # trained at 60; documents have at most 100
+  for length in 14, 500, 1_000_000:  # trained at 60, documents: at most 100
     status, out, err = run_command(
         main,
         *arguments,

@@ -1,4 +1,4 @@
-"""Fixtures of the tests of the summarize command."""
+"""Fixtures for tests of the summarize command."""
 
 import functools
 
@@ -28,7 +28,7 @@ def call(run_command):
 
 @pytest.fixture
 def batches(monkeypatch):
-  """Shapes of the batches that were computed."""
+  """The shapes of all computed batches."""
   shapes, generate = [], Summarizer.generate
 
   def spy(self, inputs, *arguments, **named):

@@ -1,4 +1,4 @@
-"""Fixtures of the tests of the summarize command."""
+"""Helpers for tests of the summarize command."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Where summaries come from: attention by passage, planted facts found."""
+"""Attribution of summaries: attention per passage; planted facts are found."""
 
 import functools
 
@@ -30,7 +30,7 @@ def encode(model, params, inputs, mask):
 
 @functools.partial(jax.jit, static_argnums=(0, 6))
 def direct_mass(model, params, inputs, mask, targets_in, segments, P):
-  """The same layer by layer, from complete attention weights."""
+  """Computes the mass layer by layer from complete attention weights."""
   states = encode(model, params, inputs, mask)['states']
   h = params['token_embedding']['embedding'][targets_in]
   positions = np.arange(targets_in.shape[1])
@@ -82,7 +82,7 @@ def test_mass_equals_the_direct_sum(
   mask = np.arange(length) < np.array([[length], [length - 9]])
   segments = np.sort(generator.integers(0, 7, (2, length)), axis=1)
   params = make_params(model)
-  params = jax.tree.map(lambda p: 2 * p, params)  # uneven weights
+  params = jax.tree.map(lambda p: 2 * p, params)  # attention is not uniform
   memory = encode(model, params, inputs, mask)
   mass = jax.jit(
       lambda *a: model.apply({'params': params}, *a, 7, method='cross_mass')
@@ -94,7 +94,7 @@ def test_mass_equals_the_direct_sum(
 
 
 def test_memory_does_not_grow_with_the_input():
-  """Peak memory of the compiled program; it never holds weights of all keys."""
+  """Peak memory of the compiled program: it never holds all weights."""
   B, T, H, K, D, P = 1, 128, 4, 16, 64, 256
 
   def temporary(L):
@@ -140,7 +140,7 @@ def test_tokens_belong_to_the_passage_of_their_last_character():
 
 
 def test_closest_is_the_best_weighted_recall():
-  """Equals an explicit sum over all passages."""
+  """Equals an explicit search over all passages."""
   generator = np.random.default_rng(0)
   letters = np.array(list('aaaabbbccdefgh'))
   passages = [
@@ -185,7 +185,7 @@ def test_closest_is_the_best_weighted_recall():
 
 
 def test_attribution_is_the_mean_over_a_sentences_tokens(small_model_config):
-  """A random model on bytes: shares of sentences, of all, of what was cut."""
+  """A random byte model: shares per sentence, in total, and of cut text."""
   vocabulary = byte_vocabulary.ByteVocabulary()
   small_model_config.vocab_size = vocabulary.size
   model = models.build(small_model_config)
@@ -233,7 +233,7 @@ FILLER = [
 
 
 def make_document(generator, paragraphs):
-  """A text that plants three facts, its summary, the facts' paragraphs."""
+  """Returns a text with three facts, its summary, the facts' paragraphs."""
   places = sorted(generator.choice(len(PLACES), 3, replace=False))
   codes = generator.choice(CODES, 3, replace=False)
   facts = [
@@ -252,7 +252,7 @@ def make_document(generator, paragraphs):
 
 @pytest.fixture(scope='module')
 def reader(tmp_path_factory):
-  """A small model that has learned to report the facts of 10 paragraphs."""
+  """A small model trained to report the facts in 10 paragraphs."""
   generator = np.random.default_rng(0)
   corpus = [make_document(generator, 10)[:2] for _ in range(2000)]
   vocabulary = sentencepiece_training.train(
@@ -318,8 +318,8 @@ def reader(tmp_path_factory):
   return Summarizer(model, state.params, vocabulary)
 
 
-def found(reader, generator, paragraphs, documents, shuffled=False):
-  """The part of the facts whose paragraph is among the first three."""
+def share_found(reader, generator, paragraphs, documents, shuffled=False):
+  """Returns the share of facts whose paragraph is in the top three."""
   hits = []
   for _ in range(documents):
     text, _, where = make_document(generator, paragraphs)
@@ -350,15 +350,15 @@ def found(reader, generator, paragraphs, documents, shuffled=False):
 @pytest.mark.slow
 @pytest.mark.parametrize('paragraphs', [40, 100])
 def test_planted_facts_are_found(reader, paragraphs):
-  """Held-out documents, four and ten times as long as those of training.
+  """Held-out documents are 4 and 10 times as long as training documents.
 
   Measured: 60 of 60 facts at both lengths.
   """
   generator = np.random.default_rng(999)
-  assert found(reader, generator, paragraphs, 20) >= 0.9
+  assert share_found(reader, generator, paragraphs, 20) >= 0.9
 
 
 @pytest.mark.slow
 def test_other_paragraphs_are_not_found(reader):
-  """Negative control: the seventh paragraph after the fact; measured 3%."""
-  assert found(reader, np.random.default_rng(999), 40, 10, True) < 0.4
+  """Negative control: the seventh paragraph after the fact; 3% measured."""
+  assert share_found(reader, np.random.default_rng(999), 40, 10, True) < 0.4

@@ -1,4 +1,4 @@
-"""Models that come with the package: found by name, small, described."""
+"""Built-in models are found by name, small, and have a model card."""
 
 import json
 from pathlib import Path
@@ -27,7 +27,7 @@ occur at all. The array is not changed, and need not be sorted.
 
 @pytest.fixture
 def tiny(tmp_path, monkeypatch):
-  """The only built-in model is `tiny`, made of a tiny run; returns the run."""
+  """Makes `tiny` the only built-in model, from a tiny run; returns the run."""
   run, directory = tmp_path / 'run', tmp_path / 'builtin'
   tiny_run.make(run)
   directory.mkdir()
@@ -76,7 +76,7 @@ def test_a_builtin_model_exists():
 
 @pytest.mark.parametrize('directory', list_models(), ids=find_builtin.names())
 def test_shipped(directory):
-  """Small, without paths of the machine that made it, with a model card."""
+  """Small, with a model card, without paths of the machine that made it."""
   files = [path for path in Path(directory).rglob('*') if path.is_file()]
   assert sum(path.stat().st_size for path in files) <= MOST_BYTES
   config = json.loads((Path(directory) / 'config.json').read_text())

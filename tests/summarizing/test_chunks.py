@@ -1,4 +1,4 @@
-"""A model that reads chunks, from text to summary, and what it refuses."""
+"""A model that reads chunks, from text to summary; refused inputs."""
 
 import dataclasses
 import json
@@ -26,7 +26,7 @@ from tests.models.test_bart import moved_params
 from tests.models.test_bart import SMALL
 
 VOCABULARY = byte_vocabulary.ByteVocabulary()
-# Random models repeat themselves, or end at once.
+# Without these options random models repeat themselves or end at once.
 LONG_TEXTS = dict(max_length=8, min_length=8, no_repeat_ngram_size=1)
 TEXT = 'The whale swam north. Nobody saw it go, or so they said. It was cold.'
 
@@ -41,9 +41,9 @@ SIMCAS = SMALL | dict(
 
 @pytest.fixture(scope='module')
 def summarizer():
-  """A small SimCAS of random weights that reads bytes in chunks of 16."""
+  """A small SimCAS with random weights that reads chunks of 16 bytes."""
   params = moved_params(SIMCAS, 0.3)['params']
-  # A selector that is not sure of anything: it keeps about half.
+  # Small logits, so that the selector keeps about half.
   actor = params['selector']['actor']
   actor['output'] = jax.tree.map(lambda x: 0.1 * x, actor['output'])
   return Summarizer(
@@ -56,7 +56,7 @@ def summarizer():
 
 
 def changed(summarizer, **pages):
-  """The same model with other pages."""
+  """Returns the same model with changed `Pages`."""
   return Summarizer(
       summarizer.model,
       summarizer.params,
@@ -69,7 +69,7 @@ def changed(summarizer, **pages):
 @pytest.mark.parametrize('form', pages_lib.CHUNKS)
 @pytest.mark.parametrize('most', (1, 9, 15, 33, 10**4))
 def test_max_input_length_counts_tokens_in_chunks(form, most):
-  """The first tokens of all sentences, as the data pipeline cuts them."""
+  """Keeps the first tokens of the document, like the data pipeline."""
   pages, text = texts.Pages(form, page_length=16), texts.Text(TEXT)
   read = reading.read(VOCABULARY, text, pages, most)
   parts = pages_lib.pieces({'document': TEXT}, form, 1)
@@ -85,7 +85,7 @@ def test_max_input_length_counts_tokens_in_chunks(form, most):
 
 
 def test_one_chunk_and_forty_are_summarised_together(summarizer):
-  """A batch equals single documents, an empty one included."""
+  """A batch equals single documents; one of them is empty."""
   long = ' '.join(f'{n} whales went by.' for n in range(33))
   documents = [TEXT, long, '', 'One.', long[::-1], ' \n']
   counts = [len(summarizer.tokenize(document)) for document in documents]
@@ -97,14 +97,14 @@ def test_one_chunk_and_forty_are_summarised_together(summarizer):
   for row, document in zip(inputs, documents):
     for chunk, ids in zip(row, summarizer.tokenize(document)):
       chunk[: len(ids)] = ids
-  # As one array, which has empty chunks, and not grouped by shape.
+  # Also in one array with empty chunks, instead of groups by shape.
   tokens = summarizer.generate(inputs, **LONG_TEXTS)
   assert [VOCABULARY.decode(row.tolist()) for row in tokens] == alone
   assert len(np.unique(tokens, axis=0)) > 3
 
 
 def test_a_chunk_without_selected_tokens_is_read_whole(summarizer):
-  """An actor that skips everything gives the texts of keeping everything."""
+  """Skipping every token gives the same texts as keeping every token."""
   params = dict(summarizer.params)
   actor = dict(params['selector']['actor'])
   bias = np.asarray(actor['output']['bias'])
@@ -151,7 +151,7 @@ def test_options_of_pages_are_refused(key, summarizer):
       InputError, match=f'{key}=3: this model reads chunks.* max_input_length'
   ):
     reading.choose_pages(summarizer.config, None, {key: 3})
-  # A run keeps them in its config, where they mean nothing.
+  # A run has them in its config, where they have no effect.
   stored = {'pages': 'chunks', 'page_length': 16, key: 3}
   assert reading.choose_pages(summarizer.config, stored, {}).page_length == 16
 
@@ -171,7 +171,7 @@ def test_max_input_length_lowers_the_memory_needed(summarizer, monkeypatch):
   )
   assert limits.rows((8, 16)) == 0 and limits.rows((7, 16)) == 1
   said = str(limits.too_large(job, (8, 16)))
-  assert said.endswith('--max_input_length=105 fits')  # 7 chunks, a mark each
+  assert said.endswith('--max_input_length=105 fits')  # 7 chunks with a mark
   long = 'a' * 500
   assert len(summarizer.read(long, 105).pages) == 7
   assert len(summarizer.read(long, 106).pages) == 8
@@ -226,6 +226,6 @@ def test_the_command_cuts_chunks(
     assert status == 2 and 'rows.jsonl:2: an empty document' in err
 
 
-def test_the_words_of_the_flag(run_command):
+def test_the_flag_is_explained(run_command):
   _, out, _ = run_command(summarize, '--helpfull')
   assert 'sentence_chunks' in ' '.join(out.split())

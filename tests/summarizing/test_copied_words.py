@@ -1,4 +1,4 @@
-"""Words that were copied: found, placed in the document, linked on the page."""
+"""Copied words: found, located in the document, linked on the page."""
 
 import jax
 import numpy as np
@@ -33,7 +33,7 @@ PAGES = {
 
 
 def make_summarizer(name):
-  """A small model of random weights that nearly always copies."""
+  """Makes a small model with random weights that nearly always copies."""
   config = getattr(default, name)()
   values = test_copy_head.SMALL | dict(
       vocab_size=VOCABULARY.size, pad_id=VOCABULARY.pad_id, max_positions=128
@@ -55,7 +55,7 @@ def make_summarizer(name):
 
 @pytest.mark.parametrize('name', test_copy_head.NAMES)
 def test_the_place_of_each_token(name):
-  """The place holds the token's character; bos and eos have no place."""
+  """The token's character is at its place; bos and eos have none."""
   summarizer = make_summarizer(name)
   tokens = [*VOCABULARY.encode(SUMMARY), VOCABULARY.eos_id]
   given = VOCABULARY, texts.text_of(TEXT), summarizer.pages
@@ -108,7 +108,7 @@ def make_traced(shares, ends, weights=None):
 
 
 def test_words():
-  """At least half of a word's probability; around its heaviest token."""
+  """Words with a mean share of at least half; placed at the heaviest token."""
   text, summary = 'One two-fold\n\nthree', 'a bc two'
   find = lambda *given: copied_words.find(
       summary, text, [1, 3, 4, 8], make_traced(*given)

@@ -1,4 +1,4 @@
-"""Files, directories, pages, books and rows -> documents."""
+"""Reading documents from files, directories, web pages, books and rows."""
 
 import codecs
 import gzip
@@ -67,8 +67,8 @@ def make_book(path, pages, order=None, encryption=None, drop=()):
         book.writestr(name, text)
 
 
-def test_one_text_in_every_form(tmp_path):
-  """Text, Markdown, page, book and row, compressed or not, are the same."""
+def test_all_formats_give_the_same_text(tmp_path):
+  """Text, Markdown, web page, book and row, compressed or not."""
   text = '\n\n'.join(PARAGRAPHS)
   page = make_page(PARAGRAPHS, '<meta charset="utf-8"><title>T</title>')
   (tmp_path / 'a.txt').write_text(text)
@@ -126,13 +126,13 @@ def test_reading_order_of_a_page():
         ('', 'utf-8'),
     ],
 )
-def test_the_page_says_its_encoding(declared, encoding):
+def test_declared_encodings(declared, encoding):
   text = '日本' if encoding == 'shift_jis' else '“naïve”'
   data = make_page([text], declared).encode(encoding)
   assert markup.html_text(data, 'x') == text
 
 
-def test_a_directory_is_read_sorted_and_below(tmp_path):
+def test_a_directory_is_read_sorted_and_recursively(tmp_path):
   for name in (
       'b/2.txt',
       'b/1.md',
@@ -287,7 +287,7 @@ def test_books_with_obfuscated_fonts_are_read(tmp_path):
   assert read(tmp_path)[0][0].text == 'x'
 
 
-def test_names_with_nothing_behind_them(tmp_path):
+def test_missing_files_and_unreadable_directories(tmp_path):
   (tmp_path / 'x.png').write_bytes(b'')
   with pytest.raises(InputError, match='a directory with nothing readable'):
     documents_lib.find(str(tmp_path))

@@ -1,4 +1,4 @@
-"""Documents that are odd, damaged or far too large cost themselves only."""
+"""Odd, damaged or far too large documents fail without affecting others."""
 
 import bz2
 import codecs
@@ -16,7 +16,7 @@ from tests import deadline
 from tests.summarizing.test_documents import make_book
 from tests.summarizing.test_documents import make_page
 
-MOST = 2**20  # bytes of a document
+MOST = 2**20  # limit of a document, in bytes
 
 
 @pytest.fixture(autouse=True)
@@ -54,7 +54,7 @@ ODD = {
 
 
 @pytest.mark.parametrize('name', ODD)
-def test_odd_declarations_are_passed_over(tmp_path, name):
+def test_odd_declarations_are_ignored(tmp_path, name):
   (tmp_path / name).write_bytes(ODD[name])
   found, failures, lines = read(tmp_path / name)
   assert (failures, lines) == (0, [])
@@ -101,7 +101,7 @@ def test_a_damaged_bzip2_member(tmp_path):
   expect_only(path, 'a broken EPUB')
 
 
-def test_any_exception_of_a_document_costs_that_document(tmp_path, monkeypatch):
+def test_any_exception_fails_only_its_document(tmp_path, monkeypatch):
   def fail(*_, **__):
     raise ZeroDivisionError('of the\nparser')
 
@@ -127,13 +127,13 @@ def test_too_large_files_are_not_read(tmp_path):
 
 
 @pytest.mark.parametrize('name', ['a.txt.gz', 'a.html.gz', 'a.jsonl.gz'])
-def test_what_gzip_makes_large(tmp_path, name):
+def test_compressed_files_that_expand_too_much(tmp_path, name):
   path = tmp_path / name
   path.write_bytes(gzip.compress(b' ' * (64 * MOST)))
   expect_only(path, '(--max_document_bytes)', most=MOST)
 
 
-def test_a_long_row_costs_its_file_only(tmp_path):
+def test_a_long_row_fails_only_its_file(tmp_path):
   path = tmp_path / 'a.jsonl'
   path.write_text(
       '{"document": "One."}\n'
@@ -146,7 +146,7 @@ def test_a_long_row_costs_its_file_only(tmp_path):
   assert lines[0].startswith(f'error: {path}:2: a row has more than 1,048,576')
 
 
-def test_all_documents_together(tmp_path):
+def test_total_size_of_all_documents(tmp_path):
   (tmp_path / 'a.jsonl').write_text(
       ''.join(json.dumps({'document': 'x' * 999}) + '\n' for _ in range(99))
   )
@@ -157,7 +157,7 @@ def test_all_documents_together(tmp_path):
 
 @pytest.mark.parametrize('pages', [1, 40])
 def test_a_book_of_zeros(tmp_path, pages):
-  """Too large by a page, or by all of them together."""
+  """One page is too large, or all pages together."""
   size = 64 * MOST // pages
   path = tmp_path / 'a.epub'
   make_book(path, {f'{i}.xhtml': '' for i in range(pages)})
@@ -177,7 +177,7 @@ def test_a_large_package_of_a_book(tmp_path):
   expect_only(path, '(--max_document_bytes)', most=MOST)
 
 
-def test_a_page_that_the_spine_names_again_is_read_once(tmp_path):
+def test_a_page_listed_twice_in_the_spine_is_read_once(tmp_path):
   path = tmp_path / 'a.epub'
   make_book(
       path,
@@ -209,7 +209,7 @@ def test_only_regular_files_are_opened(tmp_path):
     assert lines[0].startswith(f'error: {name}: is a device, expected')
 
 
-# --- Work in proportion to the length ----------------------------------------
+# --- Linear time -------------------------------------------------------------
 
 SLOW = {
     'tags': '<a ' * 200_000,
@@ -247,7 +247,7 @@ def test_a_page_is_read_in_linear_time(name):
 # --- Encodings ---------------------------------------------------------------
 
 
-def test_pages_that_declare_nothing_are_read_as_browsers_do(tmp_path):
+def test_pages_without_a_declaration_are_read_like_browsers_do(tmp_path):
   path = tmp_path / 'a.html'
   path.write_bytes(b'<p>\x93caf\xe9\x94 \x81')
   found, failures, _ = read(path)

@@ -1,4 +1,4 @@
-"""Lines that blame what is at fault."""
+"""Error messages name the cause."""
 
 import json
 import math
@@ -42,8 +42,8 @@ def test_a_bad_number_of_a_release_names_its_file(
   assert err == f'error: {path}: {key}={shown}: expected {expected}\n'
 
 
-def test_memory_that_ends_inside_of_xla(run, call, tmp_path, monkeypatch):
-  """As under `ulimit -v`: it has another word for it."""
+def test_out_of_memory_inside_of_xla(run, call, tmp_path, monkeypatch):
+  """XLA's error under `ulimit -v` is INTERNAL, not RESOURCE_EXHAUSTED."""
   generate = Summarizer.generate
 
   def small_device(self, inputs, *arguments, **named):

@@ -1,4 +1,4 @@
-"""Nothing is lost: files that are there, documents, summaries that are done."""
+"""Existing files, documents and finished summaries are never lost."""
 
 import fcntl
 import json
@@ -39,7 +39,7 @@ def expect_refused(result, expected):
   assert err.startswith('error: ') and expected in err, err
 
 
-# --- Files that are there ----------------------------------------------------
+# --- Existing files ----------------------------------------------------------
 
 
 @pytest.mark.parametrize('flag', ['output', 'report'])
@@ -68,7 +68,7 @@ def test_a_document_is_never_replaced(call, thesis, flag, more, name):
         ('odd.docx', '--output=odd.docx', 'odd.docx'),
     ],
 )
-def test_nor_by_files_that_are_made_on_the_way(
+def test_a_document_is_not_replaced_by_derived_files(
     call, thesis, name, flag, document
 ):
   os.makedirs('sub')
@@ -132,7 +132,7 @@ def test_a_link_stays_and_its_file_is_written(run, call, thesis):
   )
 
 
-def test_one_file_for_summaries_and_report(call, thesis):
+def test_summaries_and_report_cannot_share_a_file(call, thesis):
   for report in 'a.html', './a.html', 'a.html.partial':
     expect_refused(
         call('--checkpoint=x', '--output=a.html', f'--report={report}', thesis),
@@ -140,8 +140,8 @@ def test_one_file_for_summaries_and_report(call, thesis):
     )
 
 
-def test_a_partial_file_of_something_else(call, run, thesis):
-  """Its last line has no end, as that of a killed process may have none."""
+def test_a_partial_file_of_another_program(call, run, thesis):
+  """It ends without a newline, like the file of a killed process."""
   for more in [], ['--overwrite']:
     with open('out.txt.partial', 'w') as file:
       file.write('My notes.')
@@ -161,11 +161,11 @@ def test_names_of_300_characters(call, thesis):
     )
 
 
-# --- Summaries that are done -------------------------------------------------
+# --- Finished summaries ------------------------------------------------------
 
 
 def test_the_lock_belongs_to_its_holder(tmp_path):
-  """The second process is refused; the first one's file and row stay."""
+  """A second process is refused; the first one's file and row are kept."""
   path = str(tmp_path / 'out.txt')
   first = results.Results(path, {}, False)
   with pytest.raises(InputError, match='another process is writing it'):
@@ -178,7 +178,7 @@ def test_the_lock_belongs_to_its_holder(tmp_path):
 
 
 def test_a_lock_on_a_removed_file_is_retried(tmp_path, monkeypatch):
-  """The first ends between the second's opening of its file and its lock."""
+  """The first process ends after the second opens the file, before it locks."""
   path = str(tmp_path / 'out.txt')
   first, flock = results.Results(path, {}, False), fcntl.flock
 
@@ -228,7 +228,7 @@ def test_a_failed_page_does_not_stop_the_summaries(
 
 
 def test_pages_continue_with_their_summaries(run, call, thesis):
-  """The same pages are written again; pages of other documents are kept."""
+  """Pages are written again; those of other documents are kept."""
   (thesis.parent / 'b.txt').write_text('Another text.')
   command = '--checkpoint', run, '--report=p.html', '--output=out.jsonl'
   documents = 'thesis.txt', 'b.txt'
@@ -271,7 +271,7 @@ def test_a_full_disk_error_names_the_file(run, call, thesis, monkeypatch):
   )
 
 
-# --- Summaries that nobody gets ----------------------------------------------
+# --- Output that cannot be written -------------------------------------------
 
 
 def test_a_closed_stdout(call, thesis, monkeypatch):
@@ -294,7 +294,7 @@ def test_a_full_stdout(run, call, thesis, monkeypatch):
 
 
 @pytest.mark.parametrize('value', [float('nan'), float('inf')])
-def test_weights_that_are_no_numbers(run, call, thesis, monkeypatch, value):
+def test_weights_that_are_not_finite(run, call, thesis, monkeypatch, value):
   find_params = pretrained.find.load_run_params
   monkeypatch.setattr(
       pretrained.find,
@@ -307,9 +307,7 @@ def test_weights_that_are_no_numbers(run, call, thesis, monkeypatch, value):
 
 
 @pytest.mark.parametrize('as_json', [False, True])
-def test_a_stdout_that_takes_ascii_only(
-    run, call, thesis, monkeypatch, as_json
-):
+def test_a_stdout_with_ascii_encoding(run, call, thesis, monkeypatch, as_json):
   monkeypatch.setattr(
       byte_vocabulary.ByteVocabulary, 'decode', lambda self, ids: 'caf\xe9'
   )

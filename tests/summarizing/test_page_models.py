@@ -1,4 +1,4 @@
-"""A model that reads pages, from text to summary, attribution and report."""
+"""A model that reads pages: texts, summaries, attribution and report."""
 
 import dataclasses
 import json
@@ -46,7 +46,7 @@ SECTIONS = [
 
 @pytest.fixture(scope='module')
 def summarizer():
-  """A small PageSum of random weights that reads bytes."""
+  """A small PageSum with random weights that reads bytes."""
   config = dict(
       SMALL,
       name='pagesum',
@@ -64,7 +64,7 @@ def summarizer():
 
 
 def changed(summarizer, **keys):
-  """The same model with other pages."""
+  """Returns the same model with changed `Pages`."""
   return Summarizer(
       summarizer.model,
       summarizer.params,
@@ -121,8 +121,8 @@ def test_chunks_are_read_as_in_training(form, text):
 
 @pytest.mark.parametrize('form', pages_lib.FORMS)
 @pytest.mark.parametrize('page_length', (80, 14))
-def test_every_token_s_place_in_the_text_is_its_letter(form, page_length):
-  """Of a byte vocabulary, where a token is a letter of the text or a space."""
+def test_tokens_are_located_at_their_letters(form, page_length):
+  """A byte vocabulary: each token is a letter of the text or a space."""
   row = {
       'document': TEXT + ' ¿Qué? 鯨は歌う。海は広い。',
       'sections': SECTIONS,
@@ -144,7 +144,7 @@ def test_every_token_s_place_in_the_text_is_its_letter(form, page_length):
   assert seen > 15
 
 
-def test_without_pages_places_are_those_of_the_text():
+def test_places_without_pages():
   text = texts.Text('A whale. ¿Qué?')
   (ends,) = reading.places(VOCABULARY, text, None, 6)
   (ids,) = reading.read(VOCABULARY, text, None, 6).pages
@@ -158,7 +158,7 @@ def test_without_pages_places_are_those_of_the_text():
   ]
 
 
-def test_a_document_is_cut_before_it_becomes_pages(summarizer):
+def test_a_document_is_cut_before_paging(summarizer):
   reader = changed(summarizer, document_length=30)
   read, whole = reader.read(TEXT), summarizer.read(TEXT)
   first = TEXT[:30]
@@ -169,7 +169,7 @@ def test_a_document_is_cut_before_it_becomes_pages(summarizer):
   assert max(ends.max() for ends in places) == len(first.rstrip())
 
 
-def test_parts_that_are_too_many_are_counted(summarizer):
+def test_dropped_parts_are_counted(summarizer):
   sections = SECTIONS * 2
   read = changed(summarizer, pages='discourse').read({'sections': sections})
   assert len(read.pages) == 3 and read.dropped == 3
@@ -181,8 +181,8 @@ def test_parts_that_are_too_many_are_counted(summarizer):
 @pytest.mark.parametrize(
     'options', ({'num_beams': 2, 'no_repeat_ngram_size': 1}, {'temperature': 1})
 )
-def test_a_batch_is_its_documents_one_by_one(options, summarizer):
-  """1, 2 and 40 pages together, and how they are grouped."""
+def test_a_batch_equals_single_documents(options, summarizer):
+  """Documents of 1, 2 and 40 pages; checks how they are grouped."""
   generator = np.random.default_rng(0)
 
   def text(sentences):
@@ -207,7 +207,7 @@ def test_a_batch_is_its_documents_one_by_one(options, summarizer):
 @pytest.mark.parametrize('padding', ('tokens', 'release'))
 @pytest.mark.parametrize('P', (1, 2, 40))
 def test_pages_do_not_depend_on_the_batch(P, padding, summarizer):
-  """States and logits of the first of two documents, to 1e-5."""
+  """Compares states and logits of one document alone and in a batch."""
   config = dataclasses.replace(summarizer.config, padding=padding)
   model = dataclasses.replace(summarizer.model, config=config)
   reader = Summarizer(model, summarizer.params, VOCABULARY)
@@ -226,7 +226,7 @@ def test_pages_do_not_depend_on_the_batch(P, padding, summarizer):
 
 
 def test_empty_pages_change_nothing(summarizer):
-  """They are left out; with the model's own mask they weigh nothing."""
+  """Empty pages get no weight from the model's own mask."""
   pages = summarizer.tokenize(TEXT)
   inputs, _ = batching.pad([pages], (3, 96), VOCABULARY.pad_id)
   nothing = np.full_like(inputs[:, :2], VOCABULARY.pad_id)
@@ -240,7 +240,7 @@ def test_empty_pages_change_nothing(summarizer):
 
 
 def direct_mass(summarizer, pages, owners, P, tokens):
-  """Each page read alone, its mass weighed by its share; loops over pages."""
+  """Loops over pages, each read alone; sums mass times page weight."""
   model, params = summarizer.model, {'params': summarizer.params}
   targets = np.array([[summarizer.settings.start_id, *tokens[:-1]]])
   total = np.zeros((len(tokens), P))
@@ -252,7 +252,7 @@ def direct_mass(summarizer, pages, owners, P, tokens):
   for p in range(len(pages)):
     one = jax.tree.map(lambda x: x[:, p : p + 1], memory)
     for passage in range(P):
-      # Two segments: before, and from the passage on; a difference is its own.
+      # Segments: up to the passage and after it; differences give its own mass.
       rows = np.full((1, 1, 96), 2 * P, int)
       rows[0, 0, : len(owners[p])] = np.where(owners[p] < 0, 2 * P, owners[p])
       order = np.argsort(rows[0, 0], kind='stable')
@@ -272,7 +272,7 @@ def direct_mass(summarizer, pages, owners, P, tokens):
   return total
 
 
-def test_attention_on_passages_is_each_page_s_own_times_its_weight(summarizer):
+def test_attention_on_passages_is_weighted_by_page(summarizer):
   tokens = [70, 80, 90, 75, VOCABULARY.eos_id]
   source = attribution.attribute(summarizer, TEXT, tokens)
   read = summarizer.read(TEXT)
@@ -289,7 +289,7 @@ def test_attention_on_passages_is_each_page_s_own_times_its_weight(summarizer):
   np.testing.assert_allclose(weights.sum(1), 1, atol=1e-6)
   assert weights.std() > 1e-3
   assert source.tokens.sum() == sum((e >= 0).sum() for e in places)
-  # Page 2 begins in the second paragraph, as its sentence does.
+  # Page 2 begins in the second paragraph, like its first sentence.
   assert source.pages.begins == [0, 0, 1] and P == 2
   kept = attribution.attribute(
       summarizer,
@@ -341,7 +341,7 @@ def test_the_report_shows_which_page_each_word_came_from(summarizer, tmp_path):
   assert '3 pages' in html and html.count('Weight of the pages: ') == 2
 
 
-def test_pages_are_chosen_from_the_run_and_the_caller():
+def test_page_options_come_from_the_run_and_the_caller():
   config = models.make_config(dict(SMALL, name='pagesum'))
   stored = dict(
       pages='discourse', num_pages=8, page_length=12, empty_page='', other=1
@@ -372,7 +372,7 @@ def test_pages_are_chosen_from_the_run_and_the_caller():
     reading.choose_pages(bart, None, {'num_pages': 3})
 
 
-def test_a_directory_s_pages_are_given_when_it_is_loaded():
+def test_page_options_when_a_directory_is_loaded():
   golden = locost_jax.load(GOLDEN / 'pagesum', num_pages=2, page_length=20)
   assert golden.pages == texts.Pages('spatial', 2, 20, '')
   with pytest.raises(InputError, match='reads no pages'):
@@ -391,7 +391,7 @@ def test_bad_inputs_are_refused(summarizer):
 
 
 def test_memory_is_estimated_for_all_pages(summarizer):
-  """Eight pages of a length: eight times the states, keys and caches."""
+  """Eight pages need eight times the states, keys and caches of one."""
   settings = {'num_beams': 2, 'max_length': 8}
   parts = {
       P: batch_memory.needed_bytes(
@@ -413,7 +413,7 @@ def test_memory_is_estimated_for_all_pages(summarizer):
 def test_the_command_reads_pages(
     tmp_path, summarizer, monkeypatch, run_command
 ):
-  """Sections of JSONL rows; what is not read or missing is reported."""
+  """Reads sections of JSONL rows; reports missing and unread parts."""
   from locost_jax import summarize
 
   monkeypatch.setattr(

@@ -1,4 +1,4 @@
-"""A source page names its model, and works in print, by keyboard, on a phone."""
+"""A source page names its model; works in print, by keyboard, on phones."""
 
 import os
 import re
@@ -27,7 +27,7 @@ SETTINGS = {'method': 'beam', 'num_beams': 4, 'max_length': 128, 'seed': 7}
 
 
 def read_settings(page):
-  """Returns {name: value} of the foot of a page."""
+  """Returns {name: value} from the foot of a page."""
   foot = page[page.index('<footer') :]
   return dict(re.findall('<dt>(.*?)</dt><dd>(.*?)</dd>', foot))
 
@@ -47,7 +47,7 @@ def test_a_page_names_its_model_after_the_summary():
   assert read_settings(sampled)['seed'] == '7'
 
 
-def test_a_batch_is_named_with_the_seconds():
+def test_seconds_name_the_batch():
   row = dict(
       tokens_kept=9,
       tokens_read=1000,
@@ -128,7 +128,7 @@ def test_the_keyboard_opens_the_sources_of_a_sentence(tab):
       '[document.querySelector("#s2").getBoundingClientRect().top, innerHeight]'
   )
   assert 0 <= top < height / 2
-  tab.press('Tab')  # the focus goes on inside the sentence
+  tab.press('Tab')  # the next Tab stays inside the sentence
   assert tab.run(f'{active}closest("article").id') == 's2'
 
 
@@ -137,7 +137,7 @@ def test_a_phone_does_not_scroll_sideways(tab):
   tab.resize(360, 740, mobile=True)
   width = 'Math.max(document.documentElement.scrollWidth, innerWidth)'
   assert tab.run(width) == 360
-  # The measurement sees an element that is too wide.
+  # Negative control: an element that is too wide is detected.
   tab.run('document.querySelector("h1").style.width = "500px"')
   assert tab.run(width) > 360
   tab.run('document.querySelector("h1").style.width = ""')
@@ -146,7 +146,7 @@ def test_a_phone_does_not_scroll_sideways(tab):
 
 @browser.needed
 def test_print_is_black_on_white_without_controls(tab, tmp_path):
-  """Also in a dark colour scheme, which shows on the screen."""
+  """Also in a dark colour scheme, which only affects the screen."""
   tab.emulate(scheme='dark')
   tab.screenshot(tmp_path / 'screen.png')
   tab.emulate('print', 'dark')

@@ -1,4 +1,4 @@
-"""Documents with parts: what is read of odd ones, and what is refused."""
+"""Documents with parts: odd ones are read, wrong ones refused."""
 
 import json
 
@@ -25,8 +25,8 @@ BYTES = byte_vocabulary.ByteVocabulary()
 
 @pytest.mark.parametrize('form', ('discourse', 'document'))
 @pytest.mark.parametrize('blank', ('', ' \n'))
-def test_parts_without_text_give_way_to_the_document(form, blank):
-  """Like `corpus_rows.make_row` for sections."""
+def test_without_texts_in_parts_the_document_is_read(form, blank):
+  """For sections, like `corpus_rows.make_row`."""
   row = {
       'document': 'A whale. A ship.',
       'sections': [{'heading': '', 'text': blank}],
@@ -65,7 +65,7 @@ def test_a_blank_page_has_tokens_and_no_place(documents, empty_page, tmp_path):
 
 
 class NoTilde:
-  """Bytes; '~' has no token."""
+  """Bytes, except that '~' has no token."""
 
   bos_id, pad_id, eos_id = None, BYTES.pad_id, BYTES.eos_id
 
@@ -77,7 +77,7 @@ class NoTilde:
     return BYTES.encode(text.replace('~', '')), [i + 1 for i in kept]
 
 
-def test_letters_without_a_token_keep_their_place():
+def test_letters_without_a_token():
   text = texts.Text('a\n\n~~\n\nb~c', ('a', '~~', 'b~c'))
   pages = texts.Pages('document', 3, 9, '')
   read = reading.read(NoTilde(), text, pages)
@@ -86,7 +86,7 @@ def test_letters_without_a_token_keep_their_place():
   assert [text.text[end - 1] for end in places[1][:-1]] == ['b', 'c']
 
 
-def test_an_unread_document_has_an_even_strip():
+def test_the_strip_of_an_unread_document_is_empty():
   row = page_contents.make_strip(np.zeros(2), np.zeros(3), [1])
   assert row['mass'] == [0.0] * page_contents.COLUMNS
   assert set(row['passage']) == {1} and row['top'] == [1]
@@ -100,8 +100,8 @@ def summarizer_of(vocabulary, start):
   )
 
 
-def test_tokens_of_a_text_are_those_that_were_written(tmp_path):
-  """The token that the decoder reads first is not written."""
+def test_tokens_of_a_summary_are_the_generated_ones(tmp_path):
+  """The token that the decoder reads first is not among them."""
   vocabulary = vocabulary_lib.load_vocabulary(bart_files.write(tmp_path / 'v'))
   whole = vocabulary_lib.surround(vocabulary, vocabulary.encode('Whales.'))
   for start, want in (('', whole), ('bos', whole[1:])):

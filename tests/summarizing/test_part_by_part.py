@@ -241,12 +241,15 @@ def test_rows_with_other_part_settings_are_refused(call, run, books, tmp_path):
     'arguments, expected',
     [
         (('--parts=best',), 'parts'),
-        (('--part_length=64',), '--part_length belongs to --parts'),
-        (('--summary_length=64',), '--summary_length belongs to --parts'),
+        (('--part_length=64',), '--part_length needs --parts'),
+        (('--summary_length=64',), '--summary_length needs --parts'),
         (('--parts=join', '--part_length=4'), '8'),
         (('--parts=join', '--max_input_length=64'), '--max_input_length and'),
         (('--parts=join', '--report=page.html'), '--report and --parts=join'),
-        (('--reference_field=summary',), '--reference_field belongs to'),
+        (
+            ('--reference_field=summary',),
+            '--reference_field: expected --format=json',
+        ),
         (('--format=json', '--reference_field=gone'), "field 'gone'"),
     ],
 )

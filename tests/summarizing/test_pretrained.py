@@ -1,4 +1,4 @@
-"""Loading released weights, loudly, and using them."""
+"""Loading released weights: errors, and the loaded model."""
 
 import json
 from pathlib import Path
@@ -27,7 +27,7 @@ TENSORS = 'state_dict.safetensors'
 
 @pytest.fixture
 def directory(tmp_path):
-  """A released model's directory that may be damaged."""
+  """A copy of a released model's directory, for tests that change it."""
   target = tmp_path / 'model'
   target.mkdir()
   for name in ('config.json', TENSORS):
@@ -118,7 +118,7 @@ def test_wrong_tensors_are_named(directory, change, message):
     locost_jax.load(directory)
 
 
-def test_equal_copies_of_tied_embeddings_may_be_there_or_not(directory):
+def test_copies_of_tied_embeddings_are_optional(directory):
   want = locost_jax.load(directory)
 
   def add(tensors):
@@ -146,7 +146,7 @@ def test_equal_copies_of_tied_embeddings_may_be_there_or_not(directory):
     )
 
 
-def test_other_models_and_broken_files_are_named(directory, tmp_path):
+def test_other_models_and_broken_files(directory, tmp_path):
   with pytest.raises(InputError, match='nowhere: no such directory'):
     locost_jax.load(tmp_path / 'nowhere')
   with pytest.raises(InputError, match='holds no config.json'):
@@ -166,7 +166,7 @@ def test_other_models_and_broken_files_are_named(directory, tmp_path):
     locost_jax.load(directory)
 
 
-def test_a_pickle_without_torch_says_what_to_do(directory, monkeypatch):
+def test_a_pickle_without_torch_says_what_to_install(directory, monkeypatch):
   (directory / TENSORS).rename(directory / 'pytorch_model.bin')
   monkeypatch.setitem(sys.modules, 'torch', None)
   with pytest.raises(InputError, match='needs PyTorch.*model.safetensors'):
@@ -215,13 +215,13 @@ def test_numpy_in_numpy_out_and_bad_tokens_named(directory):
 
 
 def test_a_release_s_generation_settings(directory):
-  """Only ids reach `generate`; transformers' own defaults are not settings."""
+  """`generate` uses only ids; transformers' defaults are not settings."""
   inputs = np.array([[3, 4, 5, 6, 7]])
   plain = locost_jax.load(directory)
   want = plain.generate(inputs, max_length=9)
   assert (
       plain.settings == decode_settings.Settings()
-  )  # max_length=20, top_k=50 there
+  )  # not max_length=20, top_k=50
   change_config(
       directory,
       num_beams=4,
@@ -271,7 +271,7 @@ def test_a_release_s_generation_settings(directory):
     locost_jax.load(directory)
 
 
-def test_a_run_s_settings_are_those_of_its_summaries(small_model_config):
+def test_summaries_use_the_settings_of_the_run(small_model_config):
   vocabulary = byte_vocabulary.ByteVocabulary()
   small_model_config.vocab_size = vocabulary.size
   model = models.build(small_model_config)
@@ -295,7 +295,7 @@ def test_a_run_s_settings_are_those_of_its_summaries(small_model_config):
 
 
 def test_a_summary_does_not_depend_on_its_batch(small_model_config):
-  """Texts of many lengths together equal each alone, order kept."""
+  """Texts of many lengths in one call equal single calls, in order."""
   vocabulary = byte_vocabulary.ByteVocabulary()
   small_model_config.vocab_size = vocabulary.size
   model = models.build(small_model_config)
@@ -321,7 +321,7 @@ def test_bucket_length():
       4096,
       6144,
   ]
-  # Books: by an eighth at most.
+  # Long inputs: longer by an eighth at most.
   assert [
       bucket_length(n)
       for n in (1 << 17, (1 << 17) + 1, 785_163, 1 << 20, 1_055_000)

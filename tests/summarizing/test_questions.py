@@ -1,4 +1,4 @@
-"""Questions about documents: read as in training, asked, refused, continued."""
+"""Questions about documents: inputs as in training, the command, errors."""
 
 import json
 
@@ -33,7 +33,7 @@ FORMS = [
 
 
 def trained_on(form, query_in):
-  """The ids that a run of config.data reads of the row, as lists."""
+  """Returns the ids that a training run would read, as lists."""
   config = default.get_config()
   config.data.update(
       dict(
@@ -61,7 +61,7 @@ def test_a_question_is_read_as_in_training(form, query_in):
   assert text.text == TEXT
   read = reading.read(VOCABULARY, text, pages)
   assert [list(page) for page in read.pages] == trained_on(form, query_in)
-  # Every token of the document still knows its place, the question has none.
+  # Tokens of the document have places, those of the question do not.
   places = reading.places(VOCABULARY, text, pages)
   assert list(map(len, places)) == list(map(len, read.pages))
   for ids, ends in zip(read.pages, places):
@@ -69,7 +69,7 @@ def test_a_question_is_read_as_in_training(form, query_in):
       if end > 0 and not bytes([token - 3]).isspace():
         assert bytes([token - 3]) == TEXT[end - 1].encode()
   marked = sum((np.asarray(ends) > 0).sum() for ends in places)
-  # Pages are cut, and chunks of sentences leave blanks between them out.
+  # Pages are cut; sentence chunks omit the spaces between sentences.
   assert marked == len(TEXT) if form in ('', 'chunks') else marked > 30
 
 
@@ -96,7 +96,7 @@ A, B = Document('a', 'A.', 'a.txt'), Document('b', 'B.', 'b.txt')
 OWN = B._replace(queries=('x?', 'y?'))
 
 
-def test_who_is_asked():
+def test_which_questions_are_asked():
   assert ask([A, B]) == ([('a', ''), ('b', '')], [])
   asked, lines = ask([A, B], ['x?', 'y?'])
   assert asked == [('a', 'x?'), ('a', 'y?'), ('b', 'x?'), ('b', 'y?')]
@@ -117,7 +117,7 @@ def test_who_is_asked():
     ask([A, OWN], ['x?'])
 
 
-def test_a_run_says_whether_it_had_queries(tmp_path):
+def test_a_run_records_whether_it_had_queries(tmp_path):
   assert trained_queries.load(tmp_path) is None
   for value in (True, False):
     trained_queries.save(tmp_path, value)

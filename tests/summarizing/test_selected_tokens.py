@@ -1,4 +1,4 @@
-"""The tokens that a model selected: counted, drawn and highlighted."""
+"""Selected tokens: counts, columns and highlights."""
 
 import dataclasses
 import functools
@@ -40,7 +40,7 @@ TEXT = '\n\n'.join(
 
 @pytest.fixture(scope='module', params=('marks', 'bytes'))
 def summarizer(request, tmp_path_factory):
-  """A small SimCAS of random weights; its vocabulary has a start mark or not."""
+  """A small SimCAS with random weights, with and without a start mark."""
   vocabulary = byte_vocabulary.ByteVocabulary()
   if request.param == 'marks':
     directory = tmp_path_factory.mktemp('vocabulary')
@@ -58,7 +58,7 @@ def summarizer(request, tmp_path_factory):
 
 
 def changed(summarizer, **keys):
-  """The same parameters in a model with other keys."""
+  """Returns a model with changed keys and the same parameters."""
   config = dataclasses.replace(summarizer.config, **keys)
   return Summarizer(
       dataclasses.replace(summarizer.model, config=config),
@@ -79,7 +79,7 @@ def apply(summarizer, method, *arguments):
 
 
 def read_mask(summarizer, text):
-  """(pages, the memory, its mask [C, L]), of the model itself."""
+  """Returns (pages, memory, its mask [C, L])."""
   pages = summarizer.tokenize(text)
   memory = apply(summarizer, 'encode', np.array([pages]))
   return pages, memory, np.asarray(memory['mask'])[0]
@@ -146,8 +146,8 @@ def test_columns_are_sums_of_the_model_s_attention(summarizer):
   assert found.marks == pytest.approx(rest, abs=1e-6)
 
 
-def test_chunks_that_only_fill_the_batch_change_nothing(summarizer):
-  """Nor does how the document came to be read."""
+def test_padding_chunks_change_nothing(summarizer):
+  """Nor does a memory that was computed before."""
   tokens = tokens_of(summarizer)
   want = attribution.attribute(summarizer, TEXT, tokens)
   pages = np.array([summarizer.tokenize(TEXT)])
@@ -178,7 +178,7 @@ def test_the_page_highlights_selected_tokens(summarizer, tmp_path):
     assert plain == ' '.join(TEXT[start:end].split())
     inside = {i for span in found.spans for i in range(*span)}
     letters = [i for i in range(start, end) if not TEXT[i].isspace()]
-    # In order: letters of the passage, and whether each is marked.
+    # The letters of the passages in order, and whether each is highlighted.
     marked, is_in = [], False
     for part in re.split('(</?mark>)', text):
       is_in = part == '<mark>' if 'mark>' in part else is_in
@@ -193,7 +193,7 @@ def test_the_page_highlights_selected_tokens(summarizer, tmp_path):
   assert len(set(reader.ids)) == len(reader.ids)
 
 
-def test_spaces_are_highlighted_between_letters_that_are():
+def test_spaces_between_highlighted_letters_are_highlighted():
   quoted = selected_tokens.spans_in_quotes('ab \n c  d e', [(0, 11)], [(1, 9)])
   assert quoted == [[(1, 6)]]  # 'b c d' of 'ab c d e'
   spans = [(0, 3), (8, 10)]
@@ -224,7 +224,7 @@ def test_an_empty_document_and_an_empty_summary(summarizer):
 def test_the_command_counts_selected_tokens(
     batch_size, tmp_path, summarizer, monkeypatch, run_command
 ):
-  """In JSON and on stderr, with a report and without, alone and in batches."""
+  """In JSON and on stderr, with and without a report, alone and in batches."""
   monkeypatch.setattr(
       locost_jax, 'load', lambda *_, **__: summarizer, raising=False
   )
@@ -256,7 +256,7 @@ def test_the_command_counts_selected_tokens(
 
 @browser.needed
 def test_the_switch_hides_the_highlights(summarizer, tmp_path):
-  """In a browser, by the style alone."""
+  """In a browser; the page's style does it without scripts."""
   path = tmp_path / 'page.html'
   source_page.write(str(path), summarizer, 'a', TEXT, tokens_of(summarizer), {})
   page = re.sub('<script>.*?</script>', '', path.read_text(), flags=re.S)

@@ -1,4 +1,4 @@
-"""The page that shows where a summary comes from, also in a real browser."""
+"""The source page of a summary, also in a real browser."""
 
 import html.parser
 import json
@@ -36,7 +36,7 @@ SUMMARY = 'A caterpillar smoked on a mushroom. The cook said </script> & "no".'
 
 
 def make_source(text=TEXT, summary=SUMMARY, peak=(2, 1)):
-  """A Source whose sentence i attended to passage peak[i] most."""
+  """Makes a Source whose sentence i attended most to passage peak[i]."""
   passages = attribution.cut_passages(text)
   P = len(passages)
   tokens = np.array([end - start for start, end in passages])
@@ -73,7 +73,7 @@ def make_source(text=TEXT, summary=SUMMARY, peak=(2, 1)):
 
 
 class Reader(html.parser.HTMLParser):
-  """Collects elements, ids, links and the text of the passages."""
+  """Collects elements, ids, links and the texts of passages."""
 
   def __init__(self, text):
     super().__init__()
@@ -114,7 +114,7 @@ def test_text_is_escaped_everywhere():
   name = '</title><script>x</script>"\'&'
   page = source_page.page(name, make_source(), {'<key>': '"<value>'})
   reader = Reader(page)
-  assert reader.tags.count('script') == 2  # the data and the page's own
+  assert reader.tags.count('script') == 2  # the data and the page's script
   assert not {'img', 'b', 'link', 'iframe'} & set(
       re.findall(r'<(img|link|iframe)', page)
   )
@@ -153,7 +153,7 @@ def test_links_lead_both_ways():
 
 
 @pytest.mark.parametrize('P', [1, 3, 240, 1000])
-def test_the_strip_keeps_all_the_mass(P):
+def test_the_strip_keeps_the_total_mass(P):
   generator = np.random.default_rng(P)
   mass = generator.dirichlet(np.ones(P))
   tokens = generator.integers(0, 9, P)
@@ -163,7 +163,7 @@ def test_the_strip_keeps_all_the_mass(P):
   row = page_contents.make_strip(mass, edges, [])
   assert len(row['mass']) == len(row['passage']) == page_contents.COLUMNS
   np.testing.assert_allclose(sum(row['mass']), mass.sum(), atol=1e-3)
-  for column, p in enumerate(row['passage']):  # a passage of that column
+  for column, p in enumerate(row['passage']):  # it lies in that column
     left, right = column / page_contents.COLUMNS, (column + 1) / (
         page_contents.COLUMNS
     )
@@ -196,11 +196,11 @@ def read_untimed(path):
 
 @pytest.mark.slow
 def test_the_command_writes_pages(tmp_path, run_command, monkeypatch):
-  """One document: one page; several: a list of pages that exist.
+  """One document gives one page; several also give a list of pages.
 
-  Documents are read once: pages are made of the states that were decoded from,
-  also those of a batch, and equal those of a later reading. The states of one
-  batch are gone before the next is read.
+  Documents are encoded once: pages reuse the states of decoding, also in
+  batches, and equal pages that encode again. States of a batch are freed before
+  the next one.
   """
   read, states, one_at_a_time = [], [], True
   encode = generate.encode_in_steps
@@ -253,7 +253,7 @@ def test_the_command_writes_pages(tmp_path, run_command, monkeypatch):
       f'--report={report}',
       '--overwrite',
   )
-  assert len(read) == 8  # the batch, then each of the two
+  assert len(read) == 8  # the batch, then each document
   assert [read_untimed(tmp_path / link) for link in links] == pages
 
 
@@ -287,7 +287,7 @@ def chromium(tmp_path, *arguments):
 
 @browser.needed
 def test_the_browser_runs_the_page(tmp_path):
-  """No script error, the strip shows the sentence that the address names."""
+  """No script error; the strip shows the sentence named in the address."""
   page = tmp_path / 'page.html'
   page.write_text(source_page.page('name', make_source(), {}))
   dom, console = chromium(tmp_path, '--dump-dom', f'{page.as_uri()}#s1')
@@ -310,7 +310,7 @@ def test_the_browser_runs_the_page(tmp_path):
 
 
 def read_png(path):
-  """An 8-bit RGB(A) picture, not interlaced -> uint8 [height, width, 3]."""
+  """Reads an 8-bit RGB(A) PNG, not interlaced: uint8 [height, width, 3]."""
   data, at, packed = path.read_bytes(), 8, b''
   while at < len(data):
     size, kind = struct.unpack('>I4s', data[at : at + 8])
@@ -339,7 +339,7 @@ def read_png(path):
         up = before[x].astype(int)
         if row[0] == 3:
           guess = (left + up) // 2
-        else:  # Paeth: whichever of the three is nearest to left + up - corner
+        else:  # Paeth: the one of the three nearest to left + up - corner
           a, b, c = (
               abs(up - corner),
               abs(left - corner),
@@ -357,11 +357,11 @@ def read_png(path):
 
 @browser.needed
 def test_the_browser_paints_the_strip(tmp_path):
-  """The screenshot has the strip's colour where the passages are."""
+  """The screenshot has the strip's colours at the passages' positions."""
   page, picture = tmp_path / 'page.html', tmp_path / 'page.png'
   source = make_source(peak=(0, 0))
   html_text = source_page.page('name', source, {})
-  # Only the strip, so that its place is known.
+  # Only the strip, so that its position is known.
   html_text = html_text.replace(
       '</style>',
       """
@@ -379,12 +379,12 @@ def test_the_browser_paints_the_strip(tmp_path):
   row = read_png(picture)[15].astype(int)
   redness = row[:, 0] - row[:, 2]
   edge = int(source.tokens[0] / source.tokens.sum() * len(row))
-  # The first passage has seven times the attention of the others.
+  # The first passage has seven times the attention of each other one.
   assert redness[: edge - 10].min() > 100 > 60 > redness[edge + 10 :].max()
 
 
 class Isolation(html.parser.HTMLParser):
-  """Collects the elements around each text with a direction mark."""
+  """Collects the elements that enclose each text with a direction mark."""
 
   def __init__(self, page):
     super().__init__()
@@ -405,7 +405,7 @@ class Isolation(html.parser.HTMLParser):
 
 
 def test_a_direction_mark_changes_only_its_own_text(tmp_path):
-  """Each text stands in an isolated element, or fills a block."""
+  """Each text is in an isolated element or fills a block."""
   turn = lambda text: '\n\n'.join(
       '\u202e'.join([part[:9], part[9:]]) for part in text.split('\n\n')
   )

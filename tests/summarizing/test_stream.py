@@ -1,4 +1,4 @@
-"""A summary that is read while it is written, and transformers' call."""
+"""Streamed summaries, and `pipeline` with transformers' interface."""
 
 import types
 
@@ -30,7 +30,7 @@ def load(name='locost'):
   model = models.build(config.model)
   one = np.ones((1, 1, 8) if name == 'pagesum' else (1, 8), np.int32)
   params = model.init(jax.random.key(4), one, np.ones((1, 8), np.int32))
-  # Sharper: the texts of different documents and methods differ.
+  # Larger weights, so that texts of different documents and methods differ.
   params = jax.tree.map(lambda x: 3 * x, params['params'])
   return Summarizer(model, params, vocabulary)
 
@@ -49,7 +49,7 @@ def test_pieces_are_the_summary(summarizer, options):
 
 
 def test_pieces_end_between_words(summarizer, monkeypatch):
-  """And come before the summary is whole: one call a piece."""
+  """Pieces arrive before the summary is complete."""
   monkeypatch.setattr(
       summarizer.vocabulary.__class__,
       'decode',
@@ -61,7 +61,7 @@ def test_pieces_end_between_words(summarizer, monkeypatch):
   assert ''.join(pieces) == summarizer.summarize(TEXT, max_length=12)[0]
 
 
-def test_a_stream_that_is_left_computes_no_more(summarizer, monkeypatch):
+def test_a_closed_stream_stops_computing(summarizer, monkeypatch):
   from locost_jax.generation import generate  # pylint: disable=g-import-not-at-top
 
   steps, advance = [], generate.advance
@@ -88,7 +88,7 @@ def test_pages_are_streamed():
   assert ''.join(summarizer.stream(TEXT, max_length=12)) == want
 
 
-def test_a_stream_checks_as_summarize_does(summarizer):
+def test_a_stream_has_the_checks_of_summarize(summarizer):
   with pytest.raises(InputError, match='max_lenght: .*did you mean max_length'):
     next(summarizer.stream(TEXT, max_lenght=3))
   bare = Summarizer(summarizer.model, summarizer.params)
@@ -96,13 +96,13 @@ def test_a_stream_checks_as_summarize_does(summarizer):
     next(bare.stream(TEXT))
 
 
-def test_the_call_of_transformers(summarizer):
+def test_a_pipeline_accepts_the_options_of_transformers(summarizer):
   call = locost_jax.pipeline('summarization', model=summarizer, batch_size=2)
   texts = [TEXT, TEXT * 2, 'A short one.']
   want = summarizer.summarize(texts, max_length=29, min_length=9, num_beams=2)
   found = call(
       texts,
-      max_length=30,  # the start token counts
+      max_length=30,  # includes the start token
       min_length=10,
       num_beams=2,
       do_sample=False,
@@ -118,7 +118,7 @@ def test_the_call_of_transformers(summarizer):
   assert sampled == [{'summary_text': want[0]}]
 
 
-def test_truncation_cuts_what_the_model_cannot_read():
+def test_truncation_cuts_to_the_positions_of_the_model():
   call = locost_jax.pipeline(model=load('bart'))
   most = models.max_positions(call.summarizer.config)
   text = 'Whales sing. ' * most
@@ -138,7 +138,7 @@ def test_truncation_cuts_what_the_model_cannot_read():
         ((), dict(model='nowhere'), 'nowhere'),
     ],
 )
-def test_a_pipeline_that_cannot_be(arguments, options, line):
+def test_invalid_pipelines(arguments, options, line):
   with pytest.raises(InputError, match=line):
     locost_jax.pipeline(*arguments, **options)
 
@@ -151,7 +151,7 @@ def test_a_pipeline_that_cannot_be(arguments, options, line):
         (dict(do_sample=True, num_beams=3), 'do_sample=True, num_beams=3'),
     ],
 )
-def test_a_call_that_cannot_be(summarizer, options, line):
+def test_invalid_calls_of_a_pipeline(summarizer, options, line):
   call = locost_jax.pipeline(model=summarizer)
   with pytest.raises(InputError, match=line):
     call(TEXT, **options)
@@ -169,7 +169,7 @@ def test_a_pipeline_of_a_directory(tmp_path):
   assert found['summary_text'] == want[0]
 
 
-def test_the_public_names_say_something(summarizer):
+def test_public_names_and_repr(summarizer):
   assert dir(locost_jax) == ['Summarizer', '__version__', 'load', 'pipeline']
   assert locost_jax.Summarizer is Summarizer
   size = sum(x.size for x in jax.tree.leaves(summarizer.params))

@@ -1,4 +1,4 @@
-"""The summarize command: documents in, one line per document out."""
+"""The summarize command prints one line per document."""
 
 import gzip
 import io
@@ -23,7 +23,7 @@ from tests.summarizing.summarize_command import rows_of
 
 
 def test_one_line_per_document_in_order(run, call, tmp_path, monkeypatch):
-  """Files, JSONL rows, gz and stdin; equal to Summarizer.summarize."""
+  """Files, JSONL rows, gz and stdin; equals Summarizer.summarize."""
   texts = ['First text.', 'The second\ntext is longer.', 'Third.', 'Fourth.']
   (tmp_path / 'a.txt').write_text(texts[0])
   (tmp_path / 'b.jsonl').write_text(
@@ -112,7 +112,7 @@ def test_a_row_holds_all_settings_that_reproduce_it(run, call, tmp_path):
   assert row['seconds'] == pytest.approx(
       row['seconds_encoding'] + row['seconds_decoding'], abs=2e-3
   )
-  # As trained, as given, as nobody said.
+  # From the run, from the flag, and defaults.
   settings = row['settings']
   assert (
       settings['max_length'],
@@ -201,7 +201,7 @@ def test_the_fingerprint_depends_on_the_weights(run, tmp_path):
         ),
         (['a.txt', '--checkpoint=RUN', '--output=no/dir/x'], 'no directory'),
         (['a.txt', '--checkpoint=RUN', '--output=nothing'], 'is a directory'),
-        # Documents first, then the checkpoint.
+        # Documents are checked before the checkpoint.
         (['missing.txt', '--checkpoint=nowhere'], 'missing.txt: no such file'),
     ],
 )
@@ -254,7 +254,7 @@ def test_bad_documents_do_not_stop_the_others(run, call, tmp_path):
         (dict(length_penalty=2.0), dict(method='beam', length_penalty=2.0)),
     ],
 )
-def test_settings_as_given_then_as_trained(given, expected):
+def test_flags_override_the_settings_of_the_run(given, expected):
   values = commands.flags.FlagValues()
   summarize.define_flags(values, [])
   values(['x', *(f'--{key}={value}' for key, value in given.items())])
@@ -271,7 +271,7 @@ def test_settings_as_given_then_as_trained(given, expected):
         dict(temperature=0.7, top_k=9, top_p=0.9, seed=5),
     ],
 )
-def test_the_flags_arrive(run, call, tmp_path, flags):
+def test_flags_are_used(run, call, tmp_path, flags):
   text = 'A text to be read in full.'
   (tmp_path / 'a.txt').write_text(text)
   _, out, _ = call(
@@ -292,7 +292,7 @@ def test_the_flags_arrive(run, call, tmp_path, flags):
 def test_documents_of_similar_length_share_a_batch(
     run, call, tmp_path, batches
 ):
-  """Summaries are printed in order, as early as possible."""
+  """Summaries are printed in order and as early as possible."""
   lengths = [10, 200, 20, 30, 210, 40]
   (tmp_path / 'a.jsonl').write_text(
       ''.join(
@@ -349,8 +349,10 @@ def test_batches_keep_the_order_of_documents():
 
 
 def test_too_large_for_the_memory(run, call, tmp_path, batches):
-  """A batch shrinks; a document that does not fit alone is refused, and the
-  length that is named fits."""
+  """Batches shrink; a document that does not fit alone is refused.
+
+  The length in the message fits.
+  """
   (tmp_path / 'small.jsonl').write_text(
       '\n'.join(json.dumps({'document': 'x' * 5000}) for _ in range(4))
   )
@@ -411,7 +413,7 @@ def test_a_device_out_of_memory_gets_smaller_batches(
 
 
 def test_vocabulary_that_does_not_fit(run, call, tmp_path):
-  """More tokens than the model has rows: the weights are not even read."""
+  """With more tokens than the model has rows, the weights are not read."""
   copy = tmp_path / 'run'
   shutil.copytree(run, copy)
   config = json.loads((copy / 'config.json').read_text())

@@ -1,4 +1,4 @@
-"""The summarize command interrupted, continued, and called again."""
+"""The summarize command: interrupted, continued, and run again."""
 
 import json
 import os
@@ -45,7 +45,7 @@ def start(program, *arguments, **environment):
 
 
 def documents(tmp_path):
-  """Six documents; the fourth takes the slow process ten minutes."""
+  """Writes six documents; the slow process needs 10 minutes for the fourth."""
   path = tmp_path / 'in.jsonl'
   path.write_text(
       '\n'.join(
@@ -78,7 +78,7 @@ def test_killed_and_continued(
     assert process.poll() is None, process.communicate()
     assert time.monotonic() < deadline
     time.sleep(0.05)
-  time.sleep(0.5)  # it is in the fourth
+  time.sleep(0.5)  # the process is busy with the fourth
   locked = call(*command)
   assert locked[0] == 2 and 'another process is writing it' in locked[2]
   process.send_signal(number)
@@ -87,7 +87,7 @@ def test_killed_and_continued(
   assert ('interrupted; what is done is in' in err) == (status == 130)
   assert not output.exists()
   with open(partial, 'ab') as f:
-    f.write(b'{"id": "d", "predic')  # what SIGKILL may leave
+    f.write(b'{"id": "d", "predic')  # as SIGKILL may leave it
   batches.clear()
   result = call(*command)
   assert result[0] == 0 and '3 of 6 documents were done before' in result[2]
@@ -109,7 +109,7 @@ def test_a_finished_file_keeps_its_rows(run, call, tmp_path, batches):
   before, computed = output.read_text(), len(batches)
   assert call(*command, path)[0] == 0
   assert (output.read_text(), len(batches)) == (before, computed)
-  # Another text under an old id, and a new document.
+  # A new text under an old id, and a new document.
   path.write_text(
       '{"document": "new", "id": "a"}\n{"document": "zz", "id": "z"}\n'
   )
@@ -126,7 +126,7 @@ def test_a_finished_file_keeps_its_rows(run, call, tmp_path, batches):
   assert [row['id'] for row in rows_of(output)] == ['a', 'z']
 
 
-def test_a_file_of_other_contents_is_not_touched(run, call, tmp_path):
+def test_a_file_with_other_contents_is_not_changed(run, call, tmp_path):
   output = tmp_path / 'out.jsonl'
   output.write_text('{"precious": 1}\n')
   status, _, err = call(
@@ -137,7 +137,7 @@ def test_a_file_of_other_contents_is_not_touched(run, call, tmp_path):
 
 
 def test_programs_are_kept_between_calls(run, tmp_path):
-  """The second process loads what the first compiled, and adds nothing."""
+  """The second process loads the first one's programs and compiles nothing."""
   program = textwrap.dedent("""
       import collections, sys
       import jax

@@ -139,7 +139,7 @@ def test_plain_lines_come_every_few_seconds(tmp_path):
   assert lines[-1] == 'step 100/100  loss 4.000  500 tokens/s'
 
 
-def test_the_bar_is_one_line_under_the_notes(tmp_path, monkeypatch):
+def test_the_bar_is_one_line_below_the_messages(tmp_path, monkeypatch):
   monkeypatch.setenv('COLUMNS', '80')
   monkeypatch.setenv('TERM', 'xterm')
   clock, stream = Clock(), Terminal()
@@ -306,7 +306,7 @@ def test_one_thread_waits_for_all_steps(tmp_path):
     assert threading.active_count() <= threads + 1
     step.done.set()
   broken = Step()
-  broken.block_until_ready = lambda: 1 / 0  # does not end the thread
+  broken.block_until_ready = lambda: 1 / 0  # an error does not end the thread
   with out.waiting(broken):
     pass
   _finish(Step(), out)

@@ -16,7 +16,7 @@ def run(function, *arguments):
 
 
 def test_a_step_equals_the_step_on_one_device():
-  """Chunks over `sequence`, documents over `data` and `fsdp`."""
+  """Chunks are sharded over `sequence`, documents over `data` and `fsdp`."""
   meshes = [(2, 1, 1, 4), (1, 2, 1, 4)]
   for sizes, result in zip(meshes, run('step', meshes, {}), strict=True):
     assert result['loss'] < 1e-6, sizes
@@ -41,7 +41,7 @@ def test_a_selector_turn_equals_the_turn_on_one_device():
 def test_encoding_selection_and_generation_equal_one_device(
     sizes, settings, model
 ):
-  """With a memory of the capacity that the largest document needs."""
+  """The compact memory has the capacity that the largest document needs."""
   if 'select' in model:
     model = model | dict(limit=70)
   one, other = run('write', [ONE, sizes], settings, model)

@@ -1,4 +1,4 @@
-"""Losses against a loop over tokens and the closed form of the gradient."""
+"""Losses equal a loop over tokens, gradients their closed form."""
 
 import math
 
@@ -88,7 +88,7 @@ def test_hits_counts_weighted_targets():
 
 @pytest.mark.parametrize('size', (1, 2, 3, 5, None))
 def test_pieces_of_the_targets_add_up_to_the_whole(size):
-  """Sums, and gradients of the states and of the head."""
+  """Compares sums, and gradients with respect to states and head."""
   rng = np.random.default_rng(4)
   with jax.enable_x64(True):
     table = jnp.asarray(rng.normal(size=(7, V)))
@@ -119,8 +119,8 @@ def test_pieces_of_the_targets_add_up_to_the_whole(size):
 
 
 @pytest.mark.parametrize('size, is_small', ((None, True), (2048, False)))
-def test_logits_of_long_targets_never_exist_at_once(size, is_small):
-  """2,048 targets, vocabulary of 32,100; a single piece is the control."""
+def test_logits_of_long_targets_are_never_all_in_memory(size, is_small):
+  """2,048 targets, 32,100 tokens; negative control: a single piece."""
   shape = jax.ShapeDtypeStruct
   states, table = shape((1, 2048, 64), 'float32'), shape((64, 32100), 'float32')
   targets, weights = shape((1, 2048), 'int32'), shape((1, 2048), 'float32')
@@ -134,13 +134,13 @@ def test_logits_of_long_targets_never_exist_at_once(size, is_small):
       jax.jit(jax.value_and_grad(loss, (0, 1)))
       .lower(states, table, targets, weights)
       .compile({'xla_cpu_use_fusion_emitters': True})
-  )  # XLA's default outside of tests
+  )  # conftest.py switches it off
   used = compiled.memory_analysis().temp_size_in_bytes
   assert (used < 4 * 2048 * 32100) == is_small, used
 
 
 @pytest.mark.parametrize('size', [1, 3, 100])
-def test_losses_of_documents_equal_each_document_alone(size, monkeypatch):
+def test_losses_of_documents_equal_those_of_single_documents(size, monkeypatch):
   rng = np.random.default_rng(1)
   B, T, D, V = 3, 7, 4, 11
   kernel = rng.normal(size=(D, V)).astype(np.float32)

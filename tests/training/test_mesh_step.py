@@ -1,4 +1,4 @@
-"""A train step on eight devices equals that on one and gathers no activation."""
+"""A train step on 8 devices equals one on 1 device, gathers no activation."""
 
 import re
 
@@ -11,7 +11,7 @@ from tests.mesh_program import T
 
 
 def is_activation(shape):
-  """Whether a shape has a sequence axis, whole or sharded, alone or with rows."""
+  """Whether a shape has a sequence axis, whole or sharded, with rows or not."""
   numbers = map(int, re.findall(r'\d+', shape))
   lengths = L, L // 2, L // 8, T
   return bool(
@@ -34,7 +34,7 @@ def test_a_step_gathers_no_activation(meshes, in_pieces):
     for name in 'all-gather', 'all-to-all', 'reduce-scatter':
       moved = result['sent'][name]
       assert not list(filter(is_activation, moved)), (sizes, name, moved)
-    # Sharded parameters are gathered.
+    # Only sharded parameters are gathered.
     assert bool(result['sent']['all-gather']) == (sizes[1] > 1)
 
 
@@ -44,9 +44,9 @@ def test_tensor_parallel_blocks():
   for sizes, result in zip(meshes, mesh_program.run('step', meshes, False, 2)):
     assert result['loss'] < 1e-6 and result['gradients'] < 1e-5, sizes
     rows, length = B // sizes[1], L // sizes[3]
-    # 2 encoder layers with a mixer and a feed-forward each; the lookup in the
-    # embedding, which is sharded by the vocabulary; the gradient that all
-    # cross-attentions give the encoder.
+    # 2 encoder layers, with a mixer and a feed-forward each; the look-up in the
+    # embedding, which is sharded by the vocabulary; the sum of the
+    # cross-attentions' gradients for the encoder.
     reduced = sum(
         count
         for shape, count in result['sent']['all-reduce'].items()
@@ -67,7 +67,7 @@ def test_tensor_parallel_blocks():
 
 
 def test_a_step_in_float64():
-  """In pieces: the counters of these loops are also 64 bits wide."""
+  """In pieces, because their loop counters are then 64 bits wide too."""
   meshes = [(2, 2, 1, 2)]
   (result,) = mesh_program.run('step_in_float64', meshes)
   assert result['loss'] < 1e-13 and result['gradients'] < 1e-12, result

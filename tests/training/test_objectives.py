@@ -1,4 +1,4 @@
-"""SimCAS's objective against a loop over documents, chunks and tokens."""
+"""SimCAS's objective equals a loop over documents, chunks and tokens."""
 
 import copy
 import functools
@@ -32,7 +32,7 @@ IS_OF_SELECTOR = ((r'selector/.*', 1.0), (r'.*', 0.0))
 
 
 def make_config(**selector):
-  """A tiny SimCAS with dropout, whose selector changes much in a turn."""
+  """Returns a tiny SimCAS with dropout; a turn changes its selector a lot."""
   config = task.make_config('ppo', 10)
   config.model.update(d_model=16, d_ff=16, decoder_d_ff=16, num_layers=1)
   config.model.update(num_decoder_layers=1, num_heads=2, dropout_rate=0.1)
@@ -47,7 +47,7 @@ def make_config(**selector):
 
 
 def make_batch(seed=0, scale=1):
-  """Documents of 3, 1, 2 and 3 chunks, targets of different lengths."""
+  """Makes documents of 3, 1, 2 and 3 chunks; targets differ in length."""
   rng = np.random.default_rng(seed)
   inputs = rng.integers(8, 96, (B, C, L))
   inputs[:, :, 0], inputs[:, :, -1] = task.START, task.END
@@ -92,7 +92,7 @@ def first_state(objective):
 
 @functools.cache
 def one_step(**selector):
-  """(state before, state after, metrics) of a step with these settings."""
+  """Returns (state before, state after, metrics) of a step."""
   objective = make_objective(make_config(**selector))
   before = first_state(objective)
   return before, *jax.jit(objective.step)(before, make_batch())
@@ -110,7 +110,7 @@ def differs(one, other):
   )
 
 
-def test_steps_between_turns_train_the_likelihood_with_the_selector_frozen():
+def test_steps_between_turns_freeze_the_selector():
   config = make_config(every=2)
   objective = make_objective(config)
   before, batch = first_state(objective), make_batch()
@@ -119,7 +119,7 @@ def test_steps_between_turns_train_the_likelihood_with_the_selector_frozen():
   assert not differs(split(after.params)[0], split(before.params)[0])
   assert differs(split(after.params)[1], split(before.params)[1])
   assert metrics['turns'] == 0 and metrics['reward'] == 0
-  # The likelihood's step with the same selected tokens.
+  # It equals a plain train step with the same selected tokens.
   frozen = copy.deepcopy(config)
   frozen.optim.groups = (selector_turn.FROZEN,)
   model = models.build(config.model)
@@ -147,7 +147,7 @@ def test_steps_between_turns_train_the_likelihood_with_the_selector_frozen():
       expected.params,
       after.params,
   )
-  # The second step has a turn; its metrics stay until the next turn.
+  # The second step has a turn; its metrics are repeated until the next turn.
   second, metrics = step(after, batch)
   assert differs(split(second.params)[0], split(after.params)[0])
   assert metrics['turns'] == 1 and metrics['reward'] > 0
@@ -189,7 +189,7 @@ def experience_of(params, batch, settings, model):
 
 
 def test_experience_equals_a_loop_over_documents():
-  """Each document alone: its own chunks, rewards as sums over its tokens."""
+  """The loop runs each document alone and sums rewards over its tokens."""
   model, settings = build(dropout_rate=0.0), make_config().selector
   params = first_state(make_objective(make_config())).params
   batch = make_batch()
@@ -244,7 +244,7 @@ def test_experience_equals_a_loop_over_documents():
 @pytest.mark.parametrize('kl', [1e9, 0.0])
 @pytest.mark.parametrize('size', [512, 4])
 def test_learning_equals_a_loop(size, kl):
-  """Epochs, order, minibatches and Adam, one after the other."""
+  """The loop has the same epochs, order and minibatches, and Adam."""
   model = build(dropout_rate=0.0)
   config = make_config(minibatch=size, kl=kl)
   params = first_state(make_objective(config)).params
@@ -339,7 +339,7 @@ def test_non_finite_values_change_nothing():
   assert not differs(after.params, before.params)
   assert not differs(after.opt_state['selector'], before.opt_state['selector'])
   assert after.step == 1 and metrics['turns'] == 0
-  # A turn alone: an infinite scale of rewards.
+  # Only the turn is non-finite: the rewards overflow.
   objective = make_objective(make_config(reward_scale=1e38, gamma=1.0))
   after, metrics = jax.jit(objective.step)(before, make_batch())
   assert metrics['nonfinite'] == 1 and after.nonfinite == 1
@@ -348,8 +348,8 @@ def test_non_finite_values_change_nothing():
   assert paths[int(metrics['culprit'])].startswith('selector/')
 
 
-def test_sampling_depends_on_the_document_and_the_step():
-  """Not on the position in the batch, the padding or the pieces."""
+def test_sampling_depends_only_on_the_document_and_the_step():
+  """It does not depend on the row, the padding or the pieces."""
   model, batch = build(), make_batch()
   seeds = lambda batch, key: np.asarray(
       objectives.sampling_seeds(batch, jax.random.key(key), model)
@@ -383,7 +383,7 @@ def test_pieces_of_a_batch_take_consecutive_turns():
   assert whole.opt_state['selector'][0].count == 2 * 3
 
 
-def test_the_last_target_is_read_if_it_has_a_position():
+def test_the_last_target_is_read_if_positions_suffice():
   model, batch = build(), make_batch()
   tokens, counts = experience.targets_read(batch, model)
   np.testing.assert_array_equal(tokens[:, 1:], batch['decoder_target_tokens'])
@@ -436,8 +436,8 @@ def test_a_stopped_run_continues_bit_for_bit(tmp_path):
   assert [row['train/turns'] for row in rows[0]] == [0, 1, 1, 2, 2, 3]
 
 
-def test_adapters_learn_together_with_the_selector():
-  """LoRA: the other parameters stay, the whole selector is trained."""
+def test_adapters_and_the_selector_learn_together():
+  """With LoRA the whole selector is trained; other parameters are frozen."""
   config = make_config()
   config.train.lora.update(rank=2, paths=r'.*attention/(query|value)/kernel')
   objective = make_objective(config)

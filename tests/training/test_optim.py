@@ -1,4 +1,4 @@
-"""Optimisers against numpy loops and optax's own Adafactor."""
+"""Optimisers equal numpy loops and, without stacked layers, optax."""
 
 import jax
 import jax.numpy as jnp
@@ -76,7 +76,7 @@ def test_warmup_and_cooldown_multiply_the_schedule():
 
 
 def test_adamw_equals_a_loop():
-  """Clip, AdamW and decay on matrices only, by a loop in float64."""
+  """The loop, in float64, clips, applies AdamW, and decays only matrices."""
   config = _config(
       weight_decay=0.1, clip=2.0, learning_rate=1e-2, warmup_steps=3
   )
@@ -128,7 +128,7 @@ def test_adafactor_of_stacked_layers_equals_separate_layers():
 
 
 def test_optax_adafactor_differs_on_stacked_layers():
-  """Control of the test above: optax treats a stacked array as one block."""
+  """Negative control: optax treats a stacked array as one block."""
   params = _params()
   config = _config(name='adafactor', learning_rate=0.1)
   ours = _run(optim.make_optimizer(config, STEPS, params), params, 4, 1e3)
@@ -151,10 +151,10 @@ def test_adafactor_factors_large_matrices():
 
 
 def _square(old, g, decay):
-  """Adafactor's running second moment of one matrix or vector.
+  """Updates Adafactor's second moment of one matrix or vector.
 
-  Algorithms 4 and 5 of the paper: large matrices keep the means of their rows
-  and of their columns.
+  Algorithms 4 and 5 of the paper: large matrices keep row means and column
+  means.
   """
   squares = g**2 + 1e-30
   if g.ndim == 2 and min(g.shape) >= 128:
@@ -169,7 +169,7 @@ def _square(old, g, decay):
 
 @pytest.mark.parametrize('relative', [True, False])
 def test_adafactor_equals_the_paper(relative):
-  """A loop in float64 over single matrices; relative or absolute updates."""
+  """The loop is over single matrices, in float64; updates relative or not."""
   rng = np.random.default_rng(0)
   draw = lambda scale: {
       'embedding': scale * rng.normal(size=(200, 128)),
@@ -217,7 +217,7 @@ def test_adafactor_equals_the_paper(relative):
       parts = [(found[i], x[i], [g[i] for g in gs]) for i in range(2)]
     for found, x, gs in parts:
       want = expected(x, gs)
-      # Updates cancel, so the sum has the rounding error of the largest.
+      # Updates cancel, so the sum has the rounding error of the largest update.
       atol = 1e-6 * np.abs(want).max()
       np.testing.assert_allclose(found, want, 1e-4, atol, err_msg=path)
 
@@ -227,7 +227,7 @@ def test_groups_scale_and_freeze():
   groups = (
       ('encoder/layers/mixer/ssm/.*', 0.1),
       ('token_embedding/.*', 0),
-      ('.*/ssm/C', 5.0),  # too late: the first match decides
+      ('.*/ssm/C', 5.0),  # no effect: the first match is used
   )
   plain = optim.make_optimizer(_config(), STEPS, params)
   grouped = optim.make_optimizer(_config(groups=groups), STEPS, params)
@@ -261,7 +261,7 @@ def test_split_and_combine_are_inverse():
   assert nothing == {} and _flat(whole).keys() == _flat(params).keys()
 
 
-def test_rate_follows_the_step_not_the_number_of_updates():
+def test_rate_depends_on_the_step_not_the_number_of_updates():
   params = _params()
   optimizer = optim.make_optimizer(_config(cooldown_steps=50), STEPS, params)
   state = optimizer.init(params)

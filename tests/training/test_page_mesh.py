@@ -23,8 +23,8 @@ def run(function, *arguments):
 def large(sent, rows=2):
   """Returns the messages that contain pages: [(collective, shape)].
 
-  These are all shapes with a sequence length, except those of position tables
-  and, in all-reduces, confidences [B, T] and mixed states [B, T, D].
+  Pages are shapes with a sequence length, except position tables and, in
+  all-reduces, confidences [B, T] and mixed states [B, T, D].
 
   Args:
     sent: from `mesh_program.sent`.
@@ -56,12 +56,12 @@ def check_steps(meshes, results):
         assert not result['sent'][name], (sizes, name)
 
 
-def test_a_step_communicates_no_page():
+def test_a_step_sends_no_page():
   check_steps(MESHES, run('step', MESHES))
 
 
-def test_the_check_fails_for_code_that_communicates_pages():
-  """Negative control: pages folded into rows and sharded like rows of texts."""
+def test_the_check_finds_code_that_sends_pages():
+  """Negative control: pages are folded into rows and sharded like rows."""
   learning, writing = run('control', MESHES[0])
   assert ('all-gather', f'2,{P},{T},{D}') in large(learning)
   assert ('all-gather', f'{2 * P},{L},4,8') in large(writing)
@@ -121,7 +121,7 @@ def test_pages_are_never_added_to_a_batch():
   assert run('refused') == message
 
 
-def test_gradients_through_a_function_traced_before():
+def test_gradients_through_a_jitted_function():
   assert run('gradients_of_jitted') < 1e-5
 
 

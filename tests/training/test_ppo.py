@@ -1,4 +1,4 @@
-"""Rewards, advantages and PPO's losses against golden arrays and loops."""
+"""Rewards, advantages and PPO's losses equal golden arrays and loops."""
 
 import functools
 import math
@@ -21,7 +21,7 @@ SIZE = 4
 
 @functools.lru_cache
 def rolled_out(dtype):
-  """(model, params, rollout, inputs of rewards) of the golden arrays."""
+  """Returns (model, params, rollout, rewards' inputs) of the golden arrays."""
   io = golden.arrays()
   targets = io['output_ids']
   with jax.enable_x64(dtype == 'float64'):
@@ -80,7 +80,7 @@ def assert_near(value, expected, bound, name):
 
 
 def golden_losses(agent, model, params, rollout, gains, returns):
-  """Losses of minibatches of 4 tokens, at the states of the rollout."""
+  """Returns losses of minibatches of 4 tokens at the rollout's states."""
   io = golden.arrays()
   new = model.apply(
       {'params': params | {'selector': agent}},
@@ -138,7 +138,7 @@ def test_golden_losses_and_gradients_of_ppo(dtype, atol, bound):
 
 
 def documents(seed=0, B=3, C=5, J=6):
-  """Ragged documents: with an empty chunk and short last chunks."""
+  """Returns (generator, mask) with an empty chunk and short last chunks."""
   rng = np.random.default_rng(seed)
   tokens = np.ones((B, C, J), bool)
   tokens[0, 3:] = False
@@ -153,7 +153,7 @@ def own_chunks(tokens):
 
 @pytest.mark.parametrize('trace', ppo.TRACES)
 def test_advantages_equal_a_loop(trace):
-  """A loop over documents, from the last chunk to the first."""
+  """Loops over documents and chunks, from last to first."""
   rng, tokens = documents()
   rewards, values = (rng.normal(size=tokens.shape) for _ in range(2))
   with jax.enable_x64():
@@ -182,11 +182,11 @@ def test_advantages_equal_a_loop(trace):
 @pytest.mark.parametrize('skip', ppo.SKIP)
 @pytest.mark.parametrize('limit', [3, 12, 1000])
 def test_rewards_equal_a_loop(skip, limit):
-  """Documents that select fewer tokens than the limit, as many, and more."""
+  """Documents select fewer tokens than the limit, as many, and more."""
   rng, tokens = documents()
   actions = tokens & (rng.random(tokens.shape) < 0.5)
   actions[0] = False
-  actions[0, 0, :3] = True  # 3 of 18
+  actions[0, 0, :3] = True  # 3 of 18 tokens
   attention, first = rng.random(tokens.shape), rng.random(3)
   reward = np.array([2.0, 3.0, 5.0])
   with jax.enable_x64():
@@ -227,7 +227,7 @@ def test_the_likelihood_equals_a_loop():
 
 
 def plain_losses(new, old, clip, factor):
-  """PPO over a list of tokens."""
+  """Computes PPO's losses over a list of tokens."""
   gains = [token[2] for token in old]
   if len(gains) > 1:
     center = sum(gains) / len(gains)
@@ -250,7 +250,7 @@ def plain_losses(new, old, clip, factor):
 
 
 def test_losses_equal_a_loop():
-  """Minibatches of many tokens, of one token and without tokens."""
+  """Minibatches have many tokens, one or none."""
   rng, tokens = documents(2)
   tokens[1, 4, 1:] = False  # a single token
   new, old = (
@@ -273,7 +273,7 @@ def test_losses_equal_a_loop():
 
 
 def test_padding_has_no_gradient():
-  """Nor NaNs: the ratio of padding may be infinite."""
+  """There are no NaNs either: padding may have an infinite ratio."""
   rng, tokens = documents(3)
   new, old = (
       tuple(rng.normal(size=tokens.shape) for _ in range(n)) for n in (3, 4)

@@ -1,4 +1,4 @@
-"""Each step, and each piece of a step, draws different dropout masks."""
+"""Every step, and every piece of a step, draws other dropout masks."""
 
 import functools
 
@@ -15,7 +15,7 @@ from tests import small_training
 
 @pytest.fixture(scope='module')
 def losses_of():
-  """losses_of(steps): losses of these steps, same batch and parameters."""
+  """losses_of(steps) -> losses of these steps, same batch and parameters."""
   config = small_training.make_config(10)
   config.model.dropout_rate = 0.5
   model = models.build(config.model)
@@ -47,7 +47,7 @@ def losses_of():
 
 
 def test_each_step_has_another_dropout_mask(losses_of):
-  """Only the masks make the losses differ: batch and parameters are the same."""
+  """Batch and parameters are fixed, so only masks make losses differ."""
   losses = losses_of(range(6))
   assert len(set(losses)) == 6, losses
   assert np.std(losses) > 1e-3
@@ -59,7 +59,7 @@ def test_a_repeated_step_has_the_same_mask(losses_of):
 
 @pytest.mark.parametrize('accumulate', [2, 4])
 def test_each_piece_of_a_batch_has_another_key(accumulate):
-  """The loss of a piece is its random number, so the sum shows the keys."""
+  """A piece's loss is its random number, so the sum reveals the keys."""
   batch = {'decoder_loss_weights': jnp.ones((4, 3))}
   key = jax.random.key(1)
 

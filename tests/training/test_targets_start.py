@@ -1,4 +1,4 @@
-"""A decoder reads the start token first, or the mark <s>."""
+"""The first token that a decoder reads: the start token or the mark <s>."""
 
 import dataclasses
 import json
@@ -31,7 +31,7 @@ MARKS = types.SimpleNamespace(bos_id=0, pad_id=1, eos_id=2, start_id=2)
 
 
 def test_batches_with_and_without_a_start_mark():
-  """The golden targets <s> w </s>: <s> is either predicted or read first."""
+  """Targets <s> w </s>: <s> is predicted or, with 'bos', read first."""
   rows = [
       dict(inputs=[0, 9, 2], targets=[0, 7, 8, 2]),
       dict(inputs=[0, 2], targets=[0, 2]),
@@ -63,7 +63,7 @@ def test_batches_with_and_without_a_start_mark():
 def test_losses_equal_the_release(padding, smoothing):
   """The training loss of the golden batch, in one piece and in two."""
   if padding == 'tokens' and not smoothing:
-    return  # no such array
+    return  # no golden array
   io = golden.arrays()
   rows = [
       dict(
@@ -98,7 +98,7 @@ def test_losses_equal_the_release(padding, smoothing):
     np.testing.assert_allclose(
         found['loss'] / found['weight'], expected, 0, 2e-4
     )
-  # Hugging Face's convention gives another loss.
+  # Negative control: Hugging Face's convention gives another loss.
   batch = batch_arrays.make_batch(
       rows, 2, (*io['input_ids'].shape[1:], 10), MARKS
   )
@@ -106,7 +106,7 @@ def test_losses_equal_the_release(padding, smoothing):
   assert abs(loss / weight - expected) > 1e-2
 
 
-# --- Writing -------------------------------------------------------------------
+# --- Generation --------------------------------------------------------------
 
 
 def settings_of(**changes):
@@ -124,7 +124,7 @@ def test_generation_starts_as_in_training_unless_set():
   assert start_of(settings_of(decode_start='bos')) == 0
   both = dict(data_targets_start='bos', decode_start='start_id')
   assert start_of(settings_of(**both)) == 2
-  # A config.json of an older version, and of an imported model.
+  # The config.json of an older version, and of an imported model.
   decode = dataclasses.asdict(decode_settings.Settings())
   del decode['start']
   for config in dict(decode=decode), dict(decode=decode, data=dict(task='')):
@@ -159,7 +159,7 @@ def test_a_vocabulary_without_the_mark_is_refused():
 def test_a_run_trains_and_generates_after_the_mark(
     run_command, tmp_path, monkeypatch
 ):
-  """A loaded model starts as it was trained, or as the release does."""
+  """A loaded model starts texts as in training, or as in the release."""
   monkeypatch.chdir(tmp_path)
   home = bart_files.write(tmp_path / 'bart')
   texts = ''.join(
@@ -218,7 +218,7 @@ def test_a_run_trains_and_generates_after_the_mark(
   other = locost_jax.load('exported')
   assert other.settings.start_id == 0
   assert other.summarize('Ann sat. Ann sat. Ann sat.', max_length=6) == [text]
-  # As in the release: the start token is read, and the mark is forced.
+  # As in the release: read the start token, force the mark.
   release = s.generate(
       np.array([ids]), max_length=4, start='start_id', forced_first_token=0
   )

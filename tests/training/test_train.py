@@ -1,4 +1,4 @@
-"""The training loop: non-finite steps, metrics lines and saves."""
+"""The training loop: non-finite steps, lines of metrics.jsonl, saves."""
 
 import functools
 import json
@@ -76,7 +76,7 @@ def _equal(one, other):
 
 
 def test_the_padding_id_may_be_1():
-  """Tokens 0 and 1 exchanged everywhere: the same loss, the same counts."""
+  """Exchanging tokens 0 and 1 everywhere does not change the loss."""
   batch, state = next(_batches(3)), _bag_state()
   exchanged = np.array([1, 0, *range(2, V)])
   other = {
@@ -117,7 +117,7 @@ def test_a_non_finite_step_changes_only_the_count():
 
 
 def test_pieces_of_a_batch_equal_the_batch():
-  """A tiny model; the pieces have different numbers of target tokens."""
+  """The pieces have different numbers of target tokens."""
   config = _config(10)
   config.model.dropout_rate = 0.0
   model = models.build(config.model, dtype='float64')
@@ -151,7 +151,7 @@ def test_pieces_of_a_batch_equal_the_batch():
 
 
 def test_frozen_parameters_need_no_memory_or_flops():
-  """No optimiser state, no gradient, and no backward pass for one."""
+  """They have no optimiser state and no gradient, and save backward FLOPs."""
   config = _config(10)
   mesh = sharding.make_mesh(config.mesh)
   model, batch = models.build(config.model), next(_batches(0))
@@ -178,8 +178,8 @@ def test_frozen_parameters_need_no_memory_or_flops():
       {'params': state.params}, batch['encoder_input_tokens']
   )
   saved = operations - fewer
-  # The backward pass of a product has two products of its size; the one for
-  # the kernels is not computed.
+  # The backward pass of a product has two products; the one for the kernel's
+  # gradient is not computed.
   assert saved > 1.5 * counted_flops.count(encode.jaxpr)
 
 
@@ -193,7 +193,7 @@ def test_a_non_finite_gradient_is_named_among_frozen_parameters(tmp_path):
   )
 
 
-def test_the_numbers_of_a_step():
+def test_metrics_of_a_step():
   batch, state = next(_batches(3)), _bag_state()
   states, _ = Bag().states(
       state.params,
@@ -227,7 +227,7 @@ def test_the_numbers_of_a_step():
     'changes', [dict(label_smoothing=0.1), dict(z_loss=1e-2)]
 )
 def test_label_smoothing_and_z_loss_affect_training_only(changes):
-  """label_smoothing and z_loss change loss and gradients in training only."""
+  """They change loss and gradients in training, but not in evaluation."""
   batch, state = next(_batches(3)), _bag_state()
 
   def mean(params):
@@ -287,8 +287,8 @@ def test_some_non_finite_steps_are_allowed(tmp_path):
     )
 
 
-def test_the_count_of_skipped_steps_continues(tmp_path):
-  """One step is skipped before a signal and one after: one too many."""
+def test_the_count_of_skipped_steps_survives_a_restart(tmp_path):
+  """One skipped step before a signal and one after exceed the limit of one."""
 
   def interrupted(start):
     for step, batch in enumerate(_poisoned({3, 9})(start), start + 1):
@@ -325,7 +325,7 @@ def test_a_non_finite_parameter_is_named(tmp_path):
   assert 'no checkpoint was written yet' in str(error.value)
 
 
-def test_a_line_has_the_means_since_the_previous_line(tmp_path):
+def test_a_line_has_means_since_the_previous_line(tmp_path):
   each, some = tmp_path / 'each', tmp_path / 'some'
   small_training.train(_bag_config(10), each, Bag(), _batches, _evaluate)
   small_training.train(
@@ -354,7 +354,7 @@ def test_a_line_has_the_means_since_the_previous_line(tmp_path):
   )
 
 
-def test_evaluations_and_saves_are_on_time(tmp_path):
+def test_steps_of_evaluations_and_saves(tmp_path):
   asked = []
 
   def evaluate(params, step):
@@ -446,8 +446,8 @@ def test_patience_needs_a_kept_evaluation(key, tmp_path):
     small_training.train(config, tmp_path / 'run', Bag(), _batches, _evaluate)
 
 
-def test_a_failed_evaluation_loses_no_step(tmp_path):
-  """The state is saved first and evaluated again; no line is written twice."""
+def test_a_failed_evaluation_loses_no_steps(tmp_path):
+  """The state is saved before; the evaluation is repeated, no line twice."""
 
   def evaluate(params, step):
     if step == 8:

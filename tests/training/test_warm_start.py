@@ -1,4 +1,4 @@
-"""Warm start: parameters that are copied, that stay new, and errors."""
+"""Warm start: which parameters are copied or stay new, and errors."""
 
 import math
 from pathlib import Path
@@ -57,7 +57,7 @@ def like_t5(target, rows=32128):
 
 
 def test_t5_gives_locost_its_embedding_and_decoder():
-  """59% of the paper-size model; an encoder kernel of equal shape is left out."""
+  """59% of the paper-size model; no encoder kernel, even of equal shape."""
   target = shapes_of()
   source = Source(like_t5(target), 't5', 'DIR')
   key = 'encoder/layers/mixer/key/kernel'
@@ -77,7 +77,7 @@ def test_t5_gives_locost_its_embedding_and_decoder():
       'token_embedding/embedding: 32,128 rows there, 32,100 here; '
       'not used: encoder, logits'
   )
-  # init_map can ask for the feed-forwards and norms of the encoder.
+  # init_map can add the encoder's feed-forwards and norms.
   rows = ((r'encoder/(norm|layers/(feed_forward|\w+_norm))/.*', r'\g<0>'),)
   more = warm_start.choose(source, target, 'locost', rows)
   assert more.keys() - chosen.keys() == {
@@ -90,8 +90,8 @@ def test_t5_gives_locost_its_embedding_and_decoder():
 
 
 def test_modules_with_the_same_paths_are_copied_from_another_model():
-  """An encoder with the same paths is copied whole; T5's decoder with another
-  form of feed-forward is not."""
+  """An encoder with equal paths is copied; a decoder is not if its
+  feed-forward has another form."""
   target = shapes_of(feed_forward='relu')
   encoder = Source(shapes_of(), 'other', 'DIR')
   assert 'encoder/layers/mixer/key/kernel' not in warm_start.choose(
@@ -119,7 +119,7 @@ def test_the_same_model_gives_all_parameters_with_the_same_path():
   } == {'encoder/layers/mixer/gate'}
 
 
-def test_a_copy_head_missing_in_the_source_stays_new():
+def test_a_copy_head_that_the_source_lacks_stays_new():
   target = shapes_of(copy=True)
   source = Source(shapes_of(), 'locost', 'DIR')
   chosen = warm_start.choose(source, target, 'locost', ())
@@ -141,7 +141,7 @@ def random_tree(shapes, seed=0):
   }
 
 
-def test_rows_decide_first_and_arrays_follow():
+def test_init_map_is_matched_before_defaults():
   source = Source(
       random_tree(
           {
@@ -169,7 +169,7 @@ def test_rows_decide_first_and_arrays_follow():
       ('encoder/.*', ''),
       (r'decoder/(\w)/kernel', r'old/\1/kernel'),
       (r'.*/scale', 'nowhere'),
-  )  # too late: the first match decides
+  )  # no effect: the first match is used
   chosen = warm_start.choose(source, target, 'locost', rows)
   taken = warm_start.take(source, target, chosen)
   expected = {
@@ -191,7 +191,7 @@ def test_rows_decide_first_and_arrays_follow():
 
 @pytest.mark.parametrize('source_rows, own_rows', [(9, 6), (6, 9)])
 def test_rows_of_padded_vocabularies(source_rows, own_rows):
-  """The common rows are copied, the others keep their initial values."""
+  """Common rows are copied; the others keep their initial values."""
   make = lambda rows, seed: random_tree(
       {'token_embedding/embedding': (rows, 4), 'logits/kernel': (4, rows)}, seed
   )
@@ -200,7 +200,7 @@ def test_rows_of_padded_vocabularies(source_rows, own_rows):
   given = warm_start.take(source, own, chosen)
   params = jax.tree.map(jnp.asarray, parameters.unflatten(own))
   found = parameters.flatten(init_from.put(params, given))
-  assert not given  # no copy is left behind
+  assert not given  # all arrays were freed
   expected = {path: array.copy() for path, array in own.items()}
   expected['token_embedding/embedding'][:6] = source.params[
       'token_embedding/embedding'
@@ -258,7 +258,7 @@ def test_a_hugging_face_directory_gives_all_its_parameters():
 
 
 def test_a_run_starts_once_from_another(tmp_path, capfd):
-  """A smaller vocabulary; reported once, and not when the run continues."""
+  """From a smaller vocabulary; reported once, not when the run continues."""
 
   class Wider(small_training.Bag):
 
@@ -302,7 +302,7 @@ def test_a_run_starts_once_from_another(tmp_path, capfd):
   jax.tree.map(np.testing.assert_array_equal, third, second)
 
 
-def test_vocabularies_must_be_the_same_unless_rows_stay_fresh(tmp_path):
+def test_vocabularies_must_be_equal_unless_rows_stay_new(tmp_path):
   origin = tmp_path / 'origin'
   phases_lib.write_config(origin, tiny_run.make_config())
   vocabulary_lib.save_vocabulary(
@@ -342,7 +342,7 @@ def test_vocabularies_must_be_the_same_unless_rows_stay_fresh(tmp_path):
 
 
 def test_only_the_first_phase_uses_init_from():
-  """From config or command line; later phases start from the previous one."""
+  """Set by config or command line; later phases start from the previous one."""
   config = default.get_config()
   config.train.update(init_from='t5', init_map=(('encoder/.*', ''),))
   config.phases = (('one', {}), ('two', {}), ('three', {}))

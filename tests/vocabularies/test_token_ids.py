@@ -76,7 +76,7 @@ def write_rows(path, found):
 
 @pytest.fixture(scope='module')
 def files(tmp_path_factory):
-  """The directory of a vocabulary."""
+  """A directory with a vocabulary."""
   return bart_files.write(tmp_path_factory.mktemp('tokens') / 'bart')
 
 
@@ -93,7 +93,7 @@ def bart(tmp_path):
 
 @pytest.fixture
 def train(run_command, files, tmp_path, bart):
-  """Trains a little; returns the WORKDIR."""
+  """Trains for a few steps; returns WORKDIR."""
 
   def train(*arguments):
     status, _, err = run_command(
@@ -204,8 +204,8 @@ def test_a_run(train, run_command, tmp_path):
     padded = s.logits(np.array([inputs + [1] * 9]), np.array([[2, 0]]))
     plain = s.logits(np.array([inputs]), np.array([[2, 0]]))
     np.testing.assert_allclose(padded, plain, atol=1e-5)
-    assert row['prediction'].startswith('the')  # something was learned
-  # The command line, with its page of sources.
+    assert row['prediction'].startswith('the')  # training had an effect
+  # The command, with a source page.
   (tmp_path / 'a.txt').write_text(rows(5)[4]['document'])
   status, out, err = run_command(
       summarize,
@@ -298,7 +298,7 @@ def test_gap_sentences_need_a_token_for_their_mask(tmp_path, files):
   assert (row['inputs'] == 263).sum() == 1
 
 
-def test_what_models_say():
+def test_ids_of_models():
   for kind in types.SimpleNamespace, ConfigDict:
     config = (
         kind(dict(pad_id=1, max_positions=64))
@@ -332,7 +332,7 @@ def test_documents_beyond_the_models_positions(
     plain, run_command, monkeypatch, tmp_path
 ):
   monkeypatch.setattr(models, 'max_positions', lambda config: 60)
-  (tmp_path / 'long.txt').write_text('x' * 60)  # and its mark
+  (tmp_path / 'long.txt').write_text('x' * 60)  # and a mark
   (tmp_path / 'full.txt').write_text('x' * 59)
 
   def call(*arguments):

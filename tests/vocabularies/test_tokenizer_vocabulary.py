@@ -1,4 +1,4 @@
-"""BPE and Unigram: a reference implementation, round trips, bad files."""
+"""BPE and Unigram: compared with a reference; round trips, bad files."""
 
 import json
 import pickle
@@ -53,7 +53,7 @@ def texts():
 
 @pytest.fixture(scope='module')
 def trained(texts):
-  """A tokenizer of BART's make: marks first, the mask last."""
+  """A tokenizer like BART's: marks first, the mask last."""
   made = tokenizers.Tokenizer(models.BPE())
   made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
   made.decoder = decoders.ByteLevel()
@@ -72,7 +72,7 @@ def trained(texts):
 
 
 def write(directory, **files):
-  """Writes files, `__` for the dot of their names; JSON but for strings."""
+  """Writes files; `__` is the dot of a name, and all but strings are JSON."""
   directory.mkdir(exist_ok=True)
   for name, content in files.items():
     if not isinstance(content, str):
@@ -82,7 +82,7 @@ def write(directory, **files):
 
 
 def old_files(trained):
-  """The files of BART's release: vocab.json and merges.txt."""
+  """Returns the files of BART's release: vocab.json and merges.txt."""
   vocab = dict(
       trained['model']['vocab'],
       **{token['content']: token['id'] for token in trained['added_tokens']},
@@ -133,7 +133,7 @@ def words(text):
 
 
 def merge(word, ranks):
-  """Merges the earliest learned pair everywhere, until no pair is left."""
+  """Merges the pair of lowest rank everywhere, until no pair is left."""
   while True:
     pairs = set(zip(word, word[1:])) & ranks.keys()
     if not pairs:
@@ -167,17 +167,17 @@ def test_same_ids_as_the_reference(texts, trained, both):
       assert vocabulary.encode(text) == expected
     checked += len(expected)
   assert checked > 10_000
-  assert max(expected) > 300  # something was merged
+  assert max(expected) > 300  # pairs were merged
 
 
-def test_every_text_survives(texts, both):
+def test_round_trip_of_texts(texts, both):
   for vocabulary in both:
     for text in NASTY + texts[::15]:
       ids = vocabulary.encode(text)
       assert vocabulary.decode(ids) == text
       padded = [1, *vocabulary_lib.surround(vocabulary, ids), 5, 6, 1]
       assert vocabulary.decode(padded) == text
-      assert not {0, 1, 2, 3} & set(ids)  # marks in a text are text
+      assert not {0, 1, 2, 3} & set(ids)  # marks in a text are plain text
     assert vocabulary.decode(vocabulary.encode('a\ud800b')) == 'a?b'
     assert vocabulary.decode([10**9, -1]) == '<unk><unk>'
 
@@ -202,7 +202,7 @@ def test_ids_of_marks(both):
 
 
 def test_ends_are_characters(texts, both):
-  """The text between two ends reads as the token's bytes."""
+  """The text between two ends has the token's bytes."""
   letters = {letter: b for b, letter in byte_letters().items()}
   for vocabulary in both:
     for text in NASTY + texts[:5] + ['x <mask> y \ud800']:
@@ -214,13 +214,13 @@ def test_ends_are_characters(texts, both):
         token = vocabulary._tokenizer.id_to_token(i)
         data += b' <mask>' if i == 1500 else bytes(letters[c] for c in token)
         done = len(text[:end].encode('utf-8', 'replace'))
-        # A character's first bytes stand for the whole of it.
+        # The first bytes of a character stand for the whole character.
         assert 0 <= done - len(data) < 4
         assert text.encode('utf-8', 'replace').startswith(data)
 
 
 def test_options_in_the_files(trained, tmp_path):
-  """Other names and ids, a space in front, added tokens."""
+  """Other names and ids, a leading space, added tokens."""
   old = old_files(trained)
   vocab = dict(old['vocab__json'])
   vocab = {{'<s>': '[B]', '</s>': '[E]'}.get(t, t): i for t, i in vocab.items()}
@@ -239,7 +239,7 @@ def test_options_in_the_files(trained, tmp_path):
   assert (found.bos_id, found.eos_id, found.start_id) == (0, 2, 0)
   assert found.encode('the') == reference(trained, ' the')
   assert found.encode('a<new>')[-1] == 1501 and found.size == 1502
-  # Ids of config.json where no file names a token.
+  # Ids come from config.json if no file names a token.
   del vocab['[B]'], vocab['[E]']
   vocab.update({'[B]': 2, '[E]': 0})
   path = write(
@@ -250,7 +250,7 @@ def test_options_in_the_files(trained, tmp_path):
   )
   found = vocabulary_lib.load_vocabulary(path)
   assert (found.bos_id, found.eos_id, found.start_id) == (2, 0, 0)
-  # Length limits of tokenizer.json are not ours.
+  # Length limits in tokenizer.json are ignored.
   limited = dict(
       trained,
       truncation=dict(
@@ -264,7 +264,7 @@ def test_options_in_the_files(trained, tmp_path):
 def test_save_load_pickle(both, tmp_path):
   text = 'Some </s> text <mask> more.'
   for i, vocabulary in enumerate(both):
-    vocabulary.ids['start'] = 0  # only config.json can set it
+    vocabulary.ids['start'] = 0  # is set only by config.json
     vocabulary = pickle.loads(pickle.dumps(vocabulary))
     assert vocabulary.start_id == 0
     home = tmp_path / str(i)
@@ -285,7 +285,7 @@ def test_save_load_pickle(both, tmp_path):
 
 
 def test_unigram(texts, tmp_path):
-  """T5's kind: tokenizer.json gives the ids of the model it was made from."""
+  """As in T5: tokenizer.json gives the ids of its SentencePiece model."""
   model = str(tmp_path / 'spiece.model')
   spm.SentencePieceTrainer.train(
       sentence_iterator=iter(t.replace('\n', ' ') for t in texts),
@@ -330,12 +330,12 @@ def test_unigram(texts, tmp_path):
   ) == (None, 0, 1, 2, 0)
   assert (found.size, found.extra_ids) == (theirs.size, 10) == (910, 10)
   checked = 0
-  # By lines: sentencepiece's sums of scores, float32, err in longer texts.
+  # Line by line, because SentencePiece's float32 sums err in longer texts.
   lines = [line for text in texts[:200] for line in text.splitlines()]
   for text in (' '.join(line.split()) for line in lines):
     ids, ends = found.encode_with_ends(text)
     assert ids == found.encode(text) == theirs.encode(text)
-    # A space alone, made in front of a word, ends with its first letter.
+    # If the space added before a word is a token, it ends at the first letter.
     lone = pieces.piece_to_id('\u2581')
     assert all(
         ours - end in ((0, 1) if i == lone else (0,))

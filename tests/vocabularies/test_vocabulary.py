@@ -55,7 +55,7 @@ def test_round_trip(trained, text):
   assert vocabulary.decode(padded) == text
 
 
-def test_losses_of_a_round_trip(trained):
+def test_what_a_round_trip_loses(trained):
   vocabulary, _ = trained
   ids = vocabulary.encode('a  b\t c \n    indented ')
   assert vocabulary.decode(ids) == 'a b c\nindented'
@@ -104,7 +104,7 @@ def test_training_depends_on_the_set_of_lines_only(texts, trained, tmp_path):
   assert again.fingerprint == vocabulary.fingerprint
   with open(path, 'rb') as f, open(tmp_path / 'again.model', 'rb') as g:
     assert f.read() == g.read()
-  # The corpus is larger than what is used, so a seed uses another part.
+  # Only a part of the corpus is used, so another seed uses another part.
   assert sum(map(len, texts)) > 1000 * sentencepiece_training._BYTES_PER_ID
   other = sentencepiece_training.train(
       texts, str(tmp_path / 'other.model'), 1000, seed=1
@@ -176,7 +176,7 @@ def test_bad_vocabularies(tmp_path):
   (tmp_path / 'junk.model').write_bytes(b'junk')
   with pytest.raises(InputError, match='junk.model: not a SentencePiece'):
     vocabulary_lib.load_vocabulary(str(tmp_path / 'junk.model'))
-  # SentencePiece's own default ids.
+  # SentencePiece's default ids.
   spm.SentencePieceTrainer.train(
       sentence_iterator=iter(['abc def', 'ghi']),
       vocab_size=20,
@@ -190,7 +190,7 @@ def test_bad_vocabularies(tmp_path):
 
 @pytest.mark.parametrize('has_newline', [True, False])
 def test_token_ends(trained, monkeypatch, has_newline):
-  """The text between two ends is the token's; the ids do not change."""
+  """The text between two ends is the token's; ids do not change."""
   vocabulary, _ = trained
   if not has_newline:  # as in T5's model
     monkeypatch.setattr(vocabulary, '_newline_id', None)

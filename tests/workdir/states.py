@@ -1,4 +1,4 @@
-"""States and checkpoints small enough for tests of WORKDIR."""
+"""Small states and checkpoints for tests of WORKDIR."""
 
 from typing import Any, NamedTuple
 
@@ -26,7 +26,7 @@ def make(step):
 
 
 def open_run(workdir, **changes):
-  """A Checkpointer of a run; changes: keys of config.checkpoint."""
+  """Returns a Checkpointer; changes: keys of config.checkpoint."""
   config = default.get_config().checkpoint
   config.metric = 'rouge_mean'
   config.update(changes)

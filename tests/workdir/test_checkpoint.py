@@ -166,7 +166,7 @@ def test_a_save_is_a_snapshot(tmp_path):
   np.testing.assert_array_equal(checkpoint.load_params(tmp_path)['a'], expected)
 
 
-def test_a_partial_step_is_no_checkpoint(run, tmp_path):
+def test_a_partial_step_is_not_a_checkpoint(run, tmp_path):
   checkpointer = _open(tmp_path)
   checkpointer.save(1, _state(1))
   checkpointer.close()
@@ -289,7 +289,7 @@ def test_a_damaged_best_is_not_the_best(tmp_path, capfd):
   assert names == ['2.damaged', '3', '6', '7']
 
 
-def test_a_run_with_only_damaged_steps_does_not_start_anew(tmp_path):
+def test_a_run_with_only_damaged_steps_does_not_start_again(tmp_path):
   directory = _save_scored(tmp_path)
   for step in directory.iterdir():
     (step / 'manifest.json').unlink()

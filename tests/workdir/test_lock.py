@@ -1,4 +1,4 @@
-"""The lock on WORKDIR: one holder, until it ends; readers need no lock."""
+"""The lock on WORKDIR: held by one process until it ends; not for readers."""
 
 import os
 import signal

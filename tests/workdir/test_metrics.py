@@ -38,14 +38,14 @@ def scored(tmp_path_factory):
   return workdir
 
 
-# Damage of the best, a kept and the latest step; `known`: with a manifest that
-# matches the damaged file.
+# Damage to the best, a kept and the latest step; `known`: the manifest matches
+# the damaged file.
 @pytest.mark.parametrize(
     'name, step, known',
     [('cut', step, known) for step in (2, 3, 4) for known in (False, True)]
     + [(name, 4, True) for name in NOT_METRICS if name != 'cut'],
 )
-def test_damaged_metrics_end_no_command(
+def test_damaged_metrics_stop_no_command(
     scored, tmp_path, capfd, name, step, known
 ):
   tmp_path = shutil.copytree(scored, tmp_path / 'run')
@@ -165,7 +165,7 @@ def test_the_best_is_by_the_current_metric(tmp_path):
 
 
 def test_scores_of_two_metrics_are_not_compared(tmp_path):
-  """A run killed while it rewrites scores: the latest step's metric counts."""
+  """A run killed while rewriting scores uses the metric of the latest step."""
   directory = states.save(
       tmp_path, [{ROUGE: 1.0, LOSS: 9.0}, {ROUGE: 30.0, LOSS: 3.0}]
   )
@@ -225,7 +225,7 @@ def test_a_latest_step_without_parameters_is_saved_again(tmp_path, capfd):
 
 @pytest.fixture
 def synced(monkeypatch):
-  """The paths synced to disk, by their names at that time."""
+  """The paths synced to disk, under the names they had then."""
   paths, flush = [], os.fsync
 
   def spy(descriptor):

@@ -1,4 +1,4 @@
-"""Errors of a changed config.json in WORKDIR: one line, before anything else."""
+"""Errors of a changed config.json in WORKDIR: one line, before all else."""
 
 import json
 import os

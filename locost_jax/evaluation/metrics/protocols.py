@@ -65,14 +65,14 @@ PROTOCOLS = {
     for protocol in (
         Protocol(
             name='locost',
-            what='rouge_score without stemmer, as LOCOST and main --evaluate',
+            what='rouge_score, no stemmer; used by LOCOST and main --evaluate',
             sentences=words.latin,
             mean_of=('rouge1', 'rouge2', 'rougeLsum'),
             tokens='rouge_score:0.1.2',
         ),
         Protocol(
             name='google',
-            what='rouge_score with its stemmer, as most papers since 2020',
+            what='rouge_score with its stemmer; used by most papers since 2020',
             sentences=words.latin_stemmed,
             mean_of=('rouge1', 'rouge2', 'rougeLsum'),
             tokens='rouge_score:0.1.2',
@@ -80,7 +80,7 @@ PROTOCOLS = {
         ),
         Protocol(
             name='pagesum',
-            what='Perl ROUGE-1.5.5 -m of Treebank tokens, R-Lsum, as PageSum',
+            what='Perl ROUGE-1.5.5 -m on Treebank tokens, R-Lsum; PageSum',
             sentences=words.treebank,
             mean_of=('rouge1', 'rouge2', 'rougeLsum'),
             tokens='ptb:1|ROUGE:1.5.5',
@@ -89,7 +89,7 @@ PROTOCOLS = {
         ),
         Protocol(
             name='simcas',
-            what='as pagesum; R-Lsum on arXiv and PubMed, R-L elsewhere',
+            what='as pagesum, but R-L except on arXiv and PubMed; SimCAS',
             sentences=words.treebank,
             mean_of=('rouge1', 'rouge2', 'rougeL'),
             tokens='ptb:1|ROUGE:1.5.5',
@@ -98,7 +98,7 @@ PROTOCOLS = {
         ),
         Protocol(
             name='scrolls',
-            what='rouge_score without stemmer, geometric mean, as SCROLLS',
+            what='rouge_score, no stemmer, geometric mean; SCROLLS',
             sentences=words.latin,
             mean_of=('rouge1', 'rouge2', 'rougeL'),
             tokens='rouge_score:0.1.2',
@@ -106,14 +106,14 @@ PROTOCOLS = {
         ),
         Protocol(
             name='booksum',
-            what='rouge_score without stemmer, R-L instead of R-Lsum',
+            what='rouge_score, no stemmer, R-L instead of R-Lsum',
             sentences=words.latin,
             mean_of=('rouge1', 'rouge2', 'rougeL'),
             tokens='rouge_score:0.1.2',
         ),
         Protocol(
             name='unicode',
-            what='words of any script, for texts that are not in Latin letters',
+            what='words of any script, for texts not in Latin letters',
             sentences=words.of_any_script,
             mean_of=('rouge1', 'rouge2', 'rougeLsum'),
             tokens='words:1',

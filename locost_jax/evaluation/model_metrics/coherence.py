@@ -162,7 +162,7 @@ def p_value(differences, seed):
 
 METRIC = score_metric.ScoreMetric(
     NAME,
-    "coherence by next-sentence prediction (PageSum's)",
+    'coherence by next-sentence prediction (PageSum)',
     run,
     (score_metric.MODEL,),
 )

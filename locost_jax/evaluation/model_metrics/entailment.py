@@ -108,7 +108,7 @@ def answers(vocabulary):
 
 METRIC = score_metric.ScoreMetric(
     NAME,
-    "sentences that the document supports, by a T5 of MiniCheck's form",
+    'sentences that the document supports (a T5 in the form of MiniCheck)',
     run,
     (score_metric.DOCUMENT, score_metric.MODEL),
 )

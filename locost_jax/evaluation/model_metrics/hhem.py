@@ -152,7 +152,8 @@ def prompt(vocabulary, passage, sentence):
 
 METRIC = score_metric.ScoreMetric(
     NAME,
-    "sentences consistent with the document, by a T5 of HHEM-2.1-Open's form",
+    'consistency of sentences with the document (a T5 in the form of '
+    'HHEM-2.1-Open)',
     run,
     (score_metric.DOCUMENT, score_metric.MODEL),
 )

@@ -115,7 +115,7 @@ def embed(loaded, sentences, batch_size):
 
 METRIC = score_metric.ScoreMetric(
     NAME,
-    "sentence similarity against distance (PageSum's figure 1)",
+    'sentence similarity by distance (PageSum, figure 1)',
     run,
     (score_metric.DOCUMENT, score_metric.MODEL),
 )
