@@ -38,14 +38,14 @@ def define_flags(values):
   flags.DEFINE_integer(
       'hosts',
       None,
-      'number of hosts of the run, with --coordinator',
+      'with --coordinator: number of processes',
       lower_bound=1,
       flag_values=values,
   )
   flags.DEFINE_integer(
       'host',
       None,
-      'index of this host, from 0 on',
+      'with --coordinator: index of this process, from 0',
       lower_bound=0,
       flag_values=values,
   )
