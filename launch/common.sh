@@ -1,8 +1,8 @@
 # shellcheck shell=bash
-# What tpu_vm.sh, gpu.sh and slurm.sbatch share: reading the env file, making
-# the command, running or printing it. Sourced; bash 3.2 (macOS) is enough.
+# Functions of tpu_vm.sh, gpu.sh and slurm.sbatch: read the env file, build the
+# command, run or print it. To be sourced; needs bash 3.2 (macOS) or newer.
 #
-# The names of the env file become variables that the scripts read:
+# The names of the env file become variables for the scripts:
 # shellcheck disable=SC2034
 
 DRY_RUN=''
@@ -11,13 +11,13 @@ ENV_FILE=''
 
 # --- Running, or printing ----------------------------------------------------
 
-# run COMMAND...: runs it; with --dry_run prints it instead, to be pasted.
+# run COMMAND...: runs it; with --dry_run prints it instead, for pasting.
 run() {
   if [ -n "$DRY_RUN" ]; then quote "$@"; else "$@"; fi
 }
 
-# run_last COMMAND...: the same in place of this shell, so that signals for the
-# script reach the command.
+# run_last COMMAND...: the same, but replaces this shell, so that the command
+# receives the script's signals.
 run_last() {
   [ -n "$DRY_RUN" ] || exec "$@"
   quote "$@"
@@ -25,7 +25,7 @@ run_last() {
 
 # quote WORD...: prints a line that a shell reads as exactly these words.
 quote() {
-  # In variables, because versions of bash disagree about quotes within ${//}.
+  # In variables, because quotes inside ${//} depend on the version of bash.
   local word line='' mark="'" escaped="'\\''"
   for word in "$@"; do
     case $word in
@@ -36,17 +36,17 @@ quote() {
   printf '%s\n' "$line"
 }
 
-# report MESSAGE: progress; a dry run makes none.
+# report MESSAGE: prints progress; not in a dry run.
 report() {
   [ -n "$DRY_RUN" ] || printf '%s\n' "$*" >&2
 }
 
-# comment TEXT: of the next command of a dry run.
+# comment TEXT: prints a comment before the next command of a dry run.
 comment() {
   [ -z "$DRY_RUN" ] || printf '# %s\n' "$*"
 }
 
-# fail MESSAGE: something is wrong that another try cannot mend.
+# fail MESSAGE: exits with 2, for errors that another try cannot fix.
 fail() {
   printf 'error: %s\n' "$*" >&2
   exit 2
@@ -54,12 +54,12 @@ fail() {
 
 # --- Options -----------------------------------------------------------------
 
-# The comment at the head of a script is its help.
+# show_help FILE: prints the comment at the head of a script.
 show_help() {
   sed -n '2,/^[^#]/ { /^#SBATCH/d; /^#/ s/^# \{0,1\}//p; }' "$1"
 }
 
-# take_option WORD: whether WORD is an option of all scripts; then it is noted.
+# take_option WORD: applies an option common to all scripts; fails for others.
 take_option() {
   case $1 in
     --dry_run) DRY_RUN=yes ;;
@@ -77,7 +77,7 @@ CAPACITY='' REPOSITORY='' REVISION=''
 HOSTS='' PORT=8476 DIRECTORY='' PYTHON=python NODES=1 GPUS_PER_NODE=''
 FLAG=() ENVIRONMENT=() CREATE=() SETUP=() SBATCH=()
 
-# read_env NAME...: reads ENV_FILE; these names must have a value.
+# read_env NAME...: reads ENV_FILE, in which these names must have a value.
 read_env() {
   local line name value number=0 seen=' ' at
   ENV_FILE=${ENV_FILE:-$ROOT/launch/my.env}
@@ -86,7 +86,7 @@ read_env() {
   while IFS= read -r line || [ -n "$line" ]; do
     number=$((number + 1))
     at="$ENV_FILE, line $number"
-    line=${line%"${line##*[![:space:]]}"}  # blanks, or a Windows line end
+    line=${line%"${line##*[![:space:]]}"}  # strip blanks and Windows line ends
     case $line in
       '' | '#'*) continue ;;
       *=*) name=${line%%=*} value=${line#*=} ;;
@@ -94,7 +94,7 @@ read_env() {
     esac
     case $value in
       \"*\" | \'*\' | --*=\"*\" | --*=\'*\')
-        fail "$at: $name: values are taken as they stand: expected no quotes" ;;
+        fail "$at: $name: values are used literally: expected no quotes" ;;
     esac
     case $name in
       FLAG | CREATE | SBATCH)
@@ -122,7 +122,7 @@ read_env() {
         esac
         seen="$seen$name "
         printf -v "$name" %s "$value" ;;
-      *) fail "$at: there is no name $name; launch/example.env has them all" ;;
+      *) fail "$at: unknown name $name; launch/example.env lists all names" ;;
     esac
   done < "$ENV_FILE"
   for name in CONFIG WORKDIR "$@"; do
@@ -137,7 +137,7 @@ read_env() {
 
 # --- The command, and how it ended -------------------------------------------
 
-# make_command PYTHON: sets COMMAND, the same on every host.
+# make_command PYTHON: sets COMMAND, which is the same on every host.
 make_command() {
   COMMAND=()
   [ "${#ENVIRONMENT[@]}" = 0 ] || COMMAND=(env "${ENVIRONMENT[@]}")
@@ -146,23 +146,23 @@ make_command() {
   [ -z "$PREFLIGHT" ] || COMMAND+=(--preflight)
 }
 
-# judge STATUS...: sets `verdict`, the one status of several hosts. One that
-# names a cause comes before one of a host that the others left alone: 2 (wrong
-# input) first, then 143 (SIGTERM) and 75 (watchdog), then the first bad one.
-judge() {
+# combine_statuses STATUS...: sets `combined`, one status for all hosts: 2
+# (wrong input) if any host has it, else 143 (SIGTERM) or 75 (watchdog), else
+# the first other bad one, because hosts whose peers have gone end with any.
+combine_statuses() {
   local status
-  verdict=0
+  combined=0
   for status in "$@"; do
-    case $status:$verdict in
+    case $status:$combined in
       0:*) ;;
-      2:*) verdict=2 ;;
+      2:*) combined=2 ;;
       143:2 | 75:2 | 143:143 | 143:75 | 75:143 | 75:75) ;;
-      143:* | 75:* | *:0) verdict=$status ;;
+      143:* | 75:* | *:0) combined=$status ;;
     esac
   done
 }
 
-# may_be_tried_again STATUS: whether the same command would go on.
-may_be_tried_again() {
+# should_retry STATUS: whether the same command would continue the run.
+should_retry() {
   [ "$1" = 143 ] || [ "$1" = 75 ]
 }

@@ -1,21 +1,21 @@
 #!/usr/bin/env bash
-# A run on machines with GPUs: on this one, or on several over ssh.
+# Runs on GPUs: on this machine, or on several machines over ssh.
 #
 #   launch/gpu.sh [--env=FILE] [--dry_run] [--preflight | --setup] [--host=N]
 #
-#   --preflight   checks all of the run but its steps
+#   --preflight   checks the run without training
 #   --setup       installs locost_jax and JAX on every host
-#   --host=N      starts on this machine alone, as number N of HOSTS: for
-#                 clusters without ssh, where it is given on every host by hand
+#   --host=N      starts only this machine, as number N of HOSTS: for clusters
+#                 without ssh; give the command on every host by hand
 #
-# FILE [launch/my.env] is a copy of launch/example.env; without HOSTS in it the
-# run is on this machine alone, with all its GPUs in one process. --dry_run
-# prints the commands and runs none.
+# FILE [launch/my.env] is a copy of launch/example.env. Without HOSTS in it, the
+# run uses only this machine, with all its GPUs in one process. --dry_run prints
+# the commands without running them.
 #
-# SIGTERM and ctrl-C go on to all hosts: the run saves and ends. When it has
-# ended badly on one host it is ended on the others: SIGTERM, and SIGKILL
-# LAUNCH_GRACE seconds later [60]. The exit status says why: 2, wrong input, if
-# any host says so, else 143 (SIGTERM) or 75 (a hang), else the first other one.
+# SIGTERM and ctrl-C are sent to all hosts: the run saves and ends. If the run
+# fails on one host, the script ends the others: with SIGTERM, and with SIGKILL
+# LAUNCH_GRACE seconds later [60]. The exit status is 2 (wrong input) if any
+# host has it, else 143 (SIGTERM) or 75 (a hang), else the first other bad one.
 set -euo pipefail
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 # shellcheck source=launch/common.sh
@@ -32,13 +32,13 @@ over_ssh() {
   run ssh -n -o BatchMode=yes -o ServerAliveInterval=30 "${HOST[$1]}" "$2"
 }
 
-# Where host NUMBER notes its process; two runs differ in their port. Hosts may
-# share a home directory.
+# pid_file NUMBER: prints the name of the file with the process id of a host.
+# The port distinguishes runs; the number, hosts with a shared home directory.
 pid_file() {
   echo ".locost_jax-$PORT-$1.pid"
 }
 
-# start_on NUMBER: till the run ends there; notes its status in $ended.
+# start_on NUMBER: runs on a host until the end; writes the status to $ended.
 start_on() {
   local status=0
   over_ssh "$1" "echo \$\$ > $(pid_file "$1") && cd $(quote "$DIRECTORY") &&\
@@ -46,8 +46,8 @@ start_on() {
   [ -n "$DRY_RUN" ] || echo "$status" > "$ended/$1"
 }
 
-# send SIGNAL: to every host where the run has not ended. The connection is not
-# what carries it: a process outlives its connection.
+# send SIGNAL: signals the process on every host where the run has not ended,
+# over a new connection, because a process outlives its connection.
 send() {
   local number
   for number in "${!HOST[@]}"; do
@@ -58,7 +58,7 @@ send() {
 
 start_on_all() {
   local number status statuses=() received='' failed='' deadline='' left
-  local sent_on=''  # the status of a run that the signal sent on has ended
+  local sent_on=''  # the status of a run that the forwarded signal ends
   COMMAND+=("--coordinator=${HOST[0]}:$PORT" "--hosts=${#HOST[@]}")
   if [ -n "$DRY_RUN" ]; then
     for number in "${!HOST[@]}"; do start_on "$number"; done
@@ -87,8 +87,8 @@ start_on_all() {
         status=$(cat "$ended/$number")
         case $status:$deadline in
           0:*) statuses+=(0) ;;
-          143:?* | 137:?*) ;;  # this script's doing
-          "$sent_on":*)  # on its way to the others, too
+          143:?* | 137:?*) ;;  # ended by this script
+          "$sent_on":*)  # ended by the forwarded signal, as the others will be
             statuses+=("$status")
             deadline=${deadline:-$((SECONDS + GRACE))}
             ;;
@@ -106,10 +106,10 @@ start_on_all() {
       deadline=$((SECONDS + GRACE + 1))
     fi
     sleep "$POLL" &
-    wait $! || true  # so that a trap need not wait for it
+    wait $! || true  # `wait`, unlike `sleep`, lets a trap run at once
   done
-  judge "${statuses[@]}"
-  exit "$verdict"
+  combine_statuses "${statuses[@]}"
+  exit "$combined"
 }
 
 # --- Set-up ------------------------------------------------------------------
@@ -148,7 +148,7 @@ EOF
   run cd "$ROOT"
   if [ -n "$setup" ]; then
     case $JAX in
-      '' | *tpu*) JAX='jax[cuda13]' ;;  # the file may serve tpu_vm.sh too
+      '' | *tpu*) JAX='jax[cuda13]' ;;  # tpu_vm.sh may use the same file
     esac
     install_on_all
     return

@@ -1,23 +1,24 @@
 #!/usr/bin/env bash
-# A run on a Cloud TPU, one VM or a slice of many, from any machine with gcloud.
+# Runs on a Cloud TPU, one VM or a slice of many, from any machine with gcloud.
 #
 #   launch/tpu_vm.sh COMMAND [--env=FILE] [--dry_run]
 #
-#   continue    all of it: asks for the TPU, sets it up, runs, and does what is
-#               missing again after a preemption, till the run has ended. May be
-#               broken off and given again; the run does not need it
-#   create      asks for the TPU and waits until it is there
-#   setup       code and packages on all workers
-#   preflight   checks all of the run but its steps
+#   continue    requests the TPU, sets it up, runs, and repeats what is needed
+#               after a preemption, until the run has ended. You can interrupt
+#               and repeat it; the run does not depend on it
+#   create      requests the TPU and waits until it is ready
+#   setup       installs code and packages on all workers
+#   preflight   checks the run without training
 #   run         starts the run on all workers
-#   status      of the TPU, and what each worker does
-#   logs        follows worker 0; --worker=N: another one, --worker=all: all
-#   stop        the run saves and ends, and continue will not start it again
-#   delete      gives the TPU back; nothing is paid for it any more
+#   status      prints the state of the TPU and of each worker
+#   logs        follows the log of worker 0; --worker=N: of another one;
+#               --worker=all: of all
+#   stop        saves and ends the run; continue will not start it again
+#   delete      deletes the TPU, which ends its costs
 #
 # FILE [launch/my.env] is a copy of launch/example.env. --dry_run prints the
-# commands and runs none; of continue, those that follow a preemption.
-# LAUNCH_POLL: seconds between two looks [60].
+# commands without running them; for continue, those after a preemption.
+# LAUNCH_POLL: seconds between two checks of the state [60].
 set -euo pipefail
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 # shellcheck source=launch/common.sh
@@ -25,45 +26,46 @@ ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
 POLL=${LAUNCH_POLL:-60}
 WORKER=0
-# What --dry_run takes for the answers of gcloud.
-REHEARSED=()
+# The answers of gcloud that --dry_run assumes.
+ASSUMED=()
 
 # --- gcloud ------------------------------------------------------------------
 
-# tpus WORD...: gcloud compute tpus, of this project and zone.
+# tpus WORD...: runs gcloud compute tpus for this project and zone.
 tpus() {
   run gcloud compute tpus "$@" "--project=$PROJECT" "--zone=$ZONE"
 }
 
-# workers COMMAND: on all of them at once.
+# workers COMMAND: runs a command on all workers at once.
 workers() {
   tpus tpu-vm ssh "$TPU_NAME" --worker=all "--command=$1"
 }
 
-# ask WORD...: sets `answer` to what the command prints, and keeps its status.
-ask() {
+# capture WORD...: sets `answer` to the output of a command; keeps its status.
+capture() {
   if [ -z "$DRY_RUN" ]; then
     answer=$("$@")
     return
   fi
   "$@"
-  answer=${REHEARSED[0]-}
-  REHEARSED=("${REHEARSED[@]:1}")
+  answer=${ASSUMED[0]-}
+  ASSUMED=("${ASSUMED[@]:1}")
 }
 
-# look: sets `answer` to the state of the TPU, '' if missing.
-look() {
+# read_state: sets `answer` to the state of the TPU, '' if it does not exist.
+read_state() {
   if [ "$CAPACITY" = on-demand ]; then
-    ask tpus tpu-vm list "--filter=name~/$TPU_NAME\$" '--format=value(state)'
+    capture tpus tpu-vm list "--filter=name~/$TPU_NAME\$" \
+      '--format=value(state)'
   else
-    ask tpus queued-resources list "--filter=name~/$TPU_NAME\$" \
+    capture tpus queued-resources list "--filter=name~/$TPU_NAME\$" \
       '--format=value(state.state)'
   fi
 }
 
-# ask_workers: sets `answer` to a line of each, `locost_jax: ...`.
-ask_workers() {
-  ask workers \
+# read_worker_states: sets `answer` to one line per worker, `locost_jax: ...`.
+read_worker_states() {
+  capture workers \
     "bash locost/worker.sh status 2>/dev/null || echo 'locost_jax: bare'"
 }
 
@@ -90,14 +92,14 @@ request() {
 
 create() {
   request
-  while look; do
+  while read_state; do
     case $answer in
       ACTIVE | READY) return ;;
       SUSPENDED | FAILED | PREEMPTED | TERMINATED)
-        report "$TPU_NAME is $answer: delete it, and create it again"
+        report "$TPU_NAME is $answer: delete it, then create it again"
         return 1 ;;
     esac
-    pause "$TPU_NAME is ${answer:-not there yet}"
+    pause "$TPU_NAME is ${answer:-not created yet}"
   done
 }
 
@@ -110,7 +112,7 @@ setup() {
     tpus tpu-vm scp "$ROOT/launch/worker.sh" "$TPU_NAME:locost/worker.sh" \
       --worker=all || return
   if [ -z "$REPOSITORY" ]; then
-    tell_uncommitted
+    report_uncommitted
     run mkdir -p "$ROOT/build" &&
       run git -C "$ROOT" archive --format=tar.gz "--output=$code" HEAD &&
       tpus tpu-vm scp "$code" "$TPU_NAME:locost/code.tar.gz" --worker=all ||
@@ -119,9 +121,9 @@ setup() {
   workers "$(quote "${install[@]}")"
 }
 
-tell_uncommitted() {
+report_uncommitted() {
   [ -n "$DRY_RUN" ] || git -C "$ROOT" diff --quiet HEAD ||
-    report 'note: the last commit is copied; what is not committed is not'
+    report 'note: copying the last commit, without uncommitted changes'
 }
 
 preflight() {
@@ -136,11 +138,11 @@ start() {
 }
 
 status() {
-  look
-  [ -n "$DRY_RUN" ] || echo "$TPU_NAME: ${answer:-not there}"
+  read_state
+  [ -n "$DRY_RUN" ] || echo "$TPU_NAME: ${answer:-does not exist}"
   case $answer in
     ACTIVE | READY)
-      ask_workers
+      read_worker_states
       [ -n "$DRY_RUN" ] || printf '%s\n' "$answer" ;;
   esac
 }
@@ -163,11 +165,11 @@ delete() {
   fi
 }
 
-# Looks, does the one thing that is missing, and looks again.
+# Reads the state, takes the next step, and repeats.
 continue_run() {
   local failed_setups=0
   while :; do
-    if ! look; then
+    if ! read_state; then
       pause 'gcloud does not answer'
       continue
     fi
@@ -175,7 +177,7 @@ continue_run() {
       '') request ;;
       SUSPENDED | FAILED | PREEMPTED | TERMINATED)
         report "$TPU_NAME is $answer: deleting it, to create it again"
-        delete || pause 'it could not be deleted' ;;
+        delete || pause "$TPU_NAME could not be deleted" ;;
       ACTIVE | READY) continue_on_workers ;;
       STOP*) fail "$TPU_NAME is $answer: expected a TPU that nobody stopped;" \
         'start or delete it' ;;
@@ -184,10 +186,10 @@ continue_run() {
   done
 }
 
-# The same on a TPU that is there; ends the script when the run has ended.
+# The next step on a ready TPU; exits when the run has ended.
 continue_on_workers() {
   local line statuses=()
-  if ! ask_workers; then
+  if ! read_worker_states; then
     pause 'not all workers answer'
     return
   fi
@@ -199,19 +201,20 @@ continue_on_workers() {
       fi
       failed_setups=$((failed_setups + 1))
       if [ "$failed_setups" = 3 ]; then
-        report "error: setup failed 3 times; $TPU_NAME is still there, and paid"
+        report "error: setup failed 3 times; $TPU_NAME still exists and costs" \
+          "money"
         exit 1
       fi
       pause 'setup failed'
       return ;;
     *'locost_jax: running'*)
-      pause 'the run is under way'
+      pause 'running'
       return ;;
     *'locost_jax: stopped'*)
-      report "the run was stopped; $TPU_NAME is still there, and paid"
+      report "the run was stopped; $TPU_NAME still exists and costs money"
       exit 143 ;;
     *'locost_jax: new'*)
-      start || pause 'it could not be started'
+      start || pause 'the run could not be started'
       return ;;
   esac
   while IFS= read -r line; do
@@ -225,20 +228,21 @@ EOF
     pause 'not all workers answer'
     return
   fi
-  judge "${statuses[@]}"
-  if may_be_tried_again "$verdict"; then
-    pause "the run ended with status $verdict: it is started again"
-    start || pause 'it could not be started'
+  combine_statuses "${statuses[@]}"
+  if should_retry "$combined"; then
+    pause "the run ended with status $combined: starting it again"
+    start || pause 'the run could not be started'
     return
   fi
-  report "the run ended with status $verdict; $TPU_NAME is still there, and paid"
-  exit "$verdict"
+  report "the run ended with status $combined; $TPU_NAME still exists and" \
+    "costs money"
+  exit "$combined"
 }
 
 # --- The command line --------------------------------------------------------
 
 main() {
-  local word command='' there=ACTIVE taken=SUSPENDED
+  local word command='' ready=ACTIVE preempted=SUSPENDED
   for word in "$@"; do
     take_option "$word" && continue
     case $word in
@@ -261,13 +265,13 @@ main() {
   JAX=${JAX:-jax[tpu]}
   case $CAPACITY in
     spot | queued) ;;
-    on-demand) there=READY taken=TERMINATED ;;
+    on-demand) ready=READY preempted=TERMINATED ;;
     *) fail "$ENV_FILE: CAPACITY=$CAPACITY: expected spot, queued or on-demand"
   esac
-  REHEARSED=("$there" 'locost_jax: running')
+  ASSUMED=("$ready" 'locost_jax: running')
   if [ "$command" = continue_run ]; then
-    REHEARSED=("$taken" '' "$there" 'locost_jax: bare' "$there"
-               'locost_jax: new' "$there" 'locost_jax: ended 0')
+    ASSUMED=("$preempted" '' "$ready" 'locost_jax: bare' "$ready"
+             'locost_jax: new' "$ready" 'locost_jax: ended 0')
   fi
   "$command"
 }

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# What a worker of a TPU does for tpu_vm.sh, which copies this file to
-# ~/locost/worker.sh. Beside it lie code/, venv/, log, and what is known of the
-# run: pid, attendant, status, stopped.
+# Commands of tpu_vm.sh on a TPU worker, as ~/locost/worker.sh. The same
+# directory has code/, venv/, log, and the state of the run in files: pid,
+# supervisor (process ids), status, stopped.
 set -euo pipefail
 cd "$(dirname "$0")"
 
-# install JAX EXTRAS REPOSITORY REVISION SETUP...: an empty REPOSITORY stands
-# for code.tar.gz.
+# install JAX EXTRAS REPOSITORY REVISION SETUP...: installs code and packages;
+# an empty REPOSITORY means code.tar.gz.
 install() {
   local jax=$1 extras=$2 repository=$3 revision=$4 line
   shift 4
@@ -22,7 +22,7 @@ install() {
     mkdir code
     tar -xzf code.tar.gz -C code
   fi
-  # Images come with Pythons that are too old, or without venv.
+  # The Python of an image may be too old, or without venv.
   PATH=$HOME/.local/bin:$PATH
   command -v uv >/dev/null ||
     PIP_BREAK_SYSTEM_PACKAGES=1 python3 -m pip install --quiet --user uv
@@ -34,8 +34,8 @@ install() {
 is_alive() {
   local file
   [ ! -e status ] || return 1
-  for file in attendant pid; do
-    # A number alone could be another process by now.
+  for file in supervisor pid; do
+    # Another process may have the same id by now.
     case $([ ! -e $file ] || ps -o args= -p "$(cat $file)") in
       *locost_jax.main*) return 0 ;;
     esac
@@ -43,24 +43,24 @@ is_alive() {
   return 1
 }
 
-# start COMMAND...: in the background, in a session of its own, which outlives
-# the connection that asked for it.
+# start COMMAND...: runs in the background, in a new session, which outlives the
+# connection.
 start() {
   if is_alive; then
     say running
     return
   fi
-  rm -f pid attendant status stopped
+  rm -f pid supervisor status stopped
   echo "--- started $(date)" >> log
-  setsid bash "$PWD/worker.sh" attend "$@" >> log 2>&1 < /dev/null &
+  setsid bash "$PWD/worker.sh" supervise "$@" >> log 2>&1 < /dev/null &
   until [ -e pid ]; do sleep 0.1; done
   say started
 }
 
-# attend COMMAND...: runs it and notes how it ended.
-attend() {
+# supervise COMMAND...: runs it and writes its status to a file.
+supervise() {
   local status=0 child
-  echo $$ > attendant
+  echo $$ > supervisor
   (cd code && exec "$@") &
   child=$!
   echo $child > pid.new && mv pid.new pid
@@ -69,7 +69,7 @@ attend() {
   echo $status > status.new && mv status.new status
 }
 
-# stop: the run saves and ends, and is not to be started again.
+# stop: lets the run save and end, and keeps it from being started again.
 stop() {
   touch stopped
   if is_alive; then
@@ -77,7 +77,7 @@ stop() {
   fi
 }
 
-# call COMMAND...: at once, while this connection stands.
+# call COMMAND...: runs in the foreground, as part of this connection.
 call() {
   expect_no_run
   cd code
@@ -86,7 +86,7 @@ call() {
 
 expect_no_run() {
   if is_alive; then
-    echo 'error: a run is under way on this worker; stop it first' >&2
+    echo 'error: a run is active on this worker; stop it first' >&2
     exit 2
   fi
 }
@@ -103,13 +103,13 @@ status() {
   elif [ -e status ]; then
     say ended "$(cat status)"
   elif [ -e pid ]; then
-    say ended 75  # the machine went down with it
+    say ended 75  # the machine went down during the run
   else
     say new
   fi
 }
 
-# One line that is found among what else comes over the connection.
+# say WORD...: prints a line that tpu_vm.sh recognises in the output of ssh.
 say() {
   echo "locost_jax: $*"
 }

@@ -194,7 +194,7 @@ def main(values, arguments):
   config, overrides = commands.get_config(values)
   check_flags(values)
   compiled_programs.keep(values.program_cache)
-  roll = connect.connect(values, values.preflight or connect.PATIENCE)
+  roll = connect.connect(values, values.preflight or connect.TIMEOUT)
   workdir = Path(values.workdir or default_workdir(values['config']))
   if values.seeds:
     report, results = several_seeds, run_seeds(

@@ -192,7 +192,7 @@ def main(values, arguments):
       report=_follow(values.report),
       batch_size=values.batch_size,
       available=available,
-      parts=part_by_part.of_flags(values, summarizer),
+      parts=part_by_part.from_flags(values, summarizer),
       stream=values.stream,
   )
   failures += write_summaries.write(summarizer, documents, settings, options)

@@ -1,16 +1,16 @@
-"""Stands in for gcloud, ssh, srun, ... and the trainer, in launching.py.
+"""A fake gcloud, ssh, srun, ... and trainer, for launching.py.
 
-One program under many names, in a directory that comes first on PATH. Each call
-appends a line of JSON to $FAKES/calls: name and argv, for the trainer also the
-working directory and the variable ADDED. $FAKES/answers is a list of (words,
-[answer, ...]): a call takes the next answer, {'out': ..., 'status': ...}, from
-the first entry whose words are in its name and arguments. Without an entry the
-call is executed: gcloud and ssh run the command on this machine, with one home
-directory per worker or host. $FAKES/runs sets in the same way what the trainer
-does.
+One program under many names, in a directory at the front of PATH. Each call
+adds a line of JSON to $FAKES/calls: name, argv, and for the trainer the working
+directory and the variable ADDED. $FAKES/answers is a list of
+(words, [answer, ...]). A call takes the next answer, {'out': ..., 'status':
+...}, of the first item whose words are in its name and arguments. Without such
+an item it runs: gcloud and ssh run the command on this machine, with a separate
+home directory for each worker or host. $FAKES/runs lists the trainer's actions
+in the same way.
 
-Tests make hundreds of calls, so this file imports only what every call needs,
-and not json, which takes as long as all the rest.
+The tests make hundreds of calls, so every import counts; json alone takes as
+long as everything else.
 """
 
 from _json import encode_basestring_ascii as encode
@@ -28,14 +28,14 @@ def note(name, argv, *more):
 
 
 def take(name, key):
-  """Removes and returns the next item of the first entry with words in key."""
+  """Removes and returns an item of the first rule whose words are in key."""
   with open(f'{FAKES}/{name}', 'r+', encoding='utf-8') as file:
     fcntl.flock(file, fcntl.LOCK_EX)
     rules = eval(file.read())
     for words, items in rules:
       if words in key:
         if not items:
-          sys.exit(f'nothing is left for {words}')
+          sys.exit(f'no item is left for {words}')
         item = items.pop(0)
         file.seek(0)
         file.truncate()
@@ -53,7 +53,7 @@ def homes(argv):
 
 
 def run_at(home, command):
-  """Starts a command as over ssh: in the home directory, SIGINT not ignored."""
+  """Starts a command as sshd does: in the home, with SIGINT not ignored."""
   import signal  # pylint: disable=g-import-not-at-top
   import subprocess  # pylint: disable=g-import-not-at-top
 
@@ -91,7 +91,7 @@ def ssh(argv):
 
 
 def uv(argv):
-  """Makes an environment whose Python is the trainer below."""
+  """Makes an environment with the fake trainer as its Python."""
   os.makedirs(f'{argv[-1]}/bin')
   copy(f'{FAKES}/bin/trainer', f'{argv[-1]}/bin/python')
   return 0
@@ -114,10 +114,10 @@ def srun(argv):
 
 
 def train(argv):
-  """Does a status, 'wait' (for a signal), 'hang', or (status, hosts).
+  """Returns a status, or does 'wait' (for a signal), 'hang', (status, hosts).
 
-  (status, hosts) ends with the status once that many hosts run, and ignores
-  signals, so that results do not depend on which host is first.
+  (status, hosts) waits until that many hosts run, so that the result does not
+  depend on their order, then ends with the status.
   """
   if argv[:2] != ['-m', 'locost_jax.main']:
     return 0

@@ -336,7 +336,9 @@ def restore(directory, meshes):
         checkpointer.save(5, state, {}, {})
         checkpointer.wait()
         first = jax.device_get(state)
-      state = checkpointer.restore(5, sharding.abstract(abstract, placed))
+      state = checkpointer.restore(
+          5, sharding.abstract_arrays(abstract, placed)
+      )
     kernel = state.params['encoder']['layers']['mixer']['key']['kernel']
     parts.append(len({str(part.index) for part in kernel.addressable_shards}))
     equal.append(

@@ -106,7 +106,9 @@ def control(sizes):
     params = jax.eval_shape(
         lambda: step_lib.init_params(jax.random.key(0), model)
     )
-    params = sharding.abstract(params, sharding.param_shardings(mesh, params))
+    params = sharding.abstract_arrays(
+        params, sharding.param_shardings(mesh, params)
+    )
     batch = sharding.global_batch(make_batch(), mesh, PAD)
 
     def loss(params, batch):

@@ -108,7 +108,7 @@ class WorkerProcess:
     stdout = self._process.stdout.fileno()
     while b'\n' not in self._rest:
       ready, _, _ = select.select([stdout], [], [], POLL_SECONDS)
-      held = memory.held_bytes(self._process.pid) or 0
+      held = memory.resident_bytes(self._process.pid) or 0
       self._held = max(self._held, held)
       if self._limit is not None and held > self._limit:
         self._process.kill()

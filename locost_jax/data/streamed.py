@@ -124,7 +124,7 @@ class StreamedCache:
       if time.monotonic() - looked > 5:
         before, (looked, begun) = begun, (time.monotonic(), self._begun())
         if begun != before:
-          watchdog.alive()
+          watchdog.heartbeat()
       line.show(
           [
               f'waiting for {len(shards)} shards: {there} tokenised, '

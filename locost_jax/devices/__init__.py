@@ -1,1 +1,1 @@
-"""Meshes, shardings, memory and peak speed of the devices."""
+"""Meshes, shardings, memory and peak FLOP/s of the devices."""

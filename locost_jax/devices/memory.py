@@ -1,8 +1,8 @@
-"""How much memory there is and how much has been taken.
+"""Available memory and peak memory use, of the device or the host.
 
-On an accelerator that reports it, its own memory counts; elsewhere the machine's,
-the limits of the control groups that this process is in (containers and batch
-systems set them), and that of its addresses (`ulimit -v`).
+If the first device reports its memory, as accelerators do, that counts.
+Otherwise the host's memory counts, limited by this process's control groups
+(set by containers and batch systems) and its address space (`ulimit -v`).
 """
 
 from pathlib import Path
@@ -11,23 +11,23 @@ import sys
 
 
 def available_bytes(root='/'):
-  """Returns the bytes that may still be taken, or None if unknown.
+  """Returns the bytes that can still be allocated, or None if unknown.
 
   Args:
-    root: directory in which /proc and /sys are looked for.
+    root: directory that contains /proc and /sys.
   """
   free = free_device_bytes()
   return free_host_bytes(root) if free is None else free
 
 
 def peak_bytes():
-  """Returns the most bytes taken so far: the device's or the process's."""
+  """Returns the peak bytes used so far, of the device or the process."""
   peak = peak_device_bytes()
   return peak_host_bytes() if peak is None else peak
 
 
 def free_device_bytes():
-  """Bytes left on the first device; None if it does not report them (a CPU)."""
+  """Returns the bytes free on the first device; None if unknown (a CPU)."""
   stats = _device_stats()
   if 'bytes_limit' not in stats:
     return None
@@ -35,12 +35,12 @@ def free_device_bytes():
 
 
 def peak_device_bytes():
-  """The most that was given out of the first device's memory, or None."""
+  """Returns the peak bytes used on the first device; None if unknown."""
   return _device_stats().get('peak_bytes_in_use')
 
 
 def free_host_bytes(root='/'):
-  """As `available_bytes`, of the machine; JAX is not imported."""
+  """Returns `available_bytes` of the host; does not import JAX."""
   root = Path(root)
   free = [_kilobytes(root / 'proc/meminfo', 'MemAvailable')]
   free += _control_groups(root)
@@ -49,28 +49,28 @@ def free_host_bytes(root='/'):
 
 
 def host_bytes():
-  """The machine's memory, or None; JAX is not imported."""
+  """Returns the bytes of the host's memory, or None; does not import JAX."""
   return _kilobytes(Path('/proc/meminfo'), 'MemTotal')
 
 
 def peak_host_bytes():
-  """The most bytes this process has held (VmHWM); JAX is not imported."""
+  """Returns the peak resident bytes (VmHWM); does not import JAX."""
   peak = _kilobytes(Path('/proc/self/status'), 'VmHWM')
   if peak is None:
-    import resource  # absent from some systems; so is /proc
+    import resource  # missing on some systems, as /proc is
 
     unit = 1 if sys.platform == 'darwin' else 1024
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
   return peak
 
 
-def held_bytes(pid):
-  """The bytes a process holds now (VmRSS); None where it cannot be read."""
+def resident_bytes(pid):
+  """Returns the resident bytes (VmRSS) of a process; None if unreadable."""
   return _kilobytes(Path(f'/proc/{pid}/status'), 'VmRSS')
 
 
-def ran_out(error):
-  """Whether an exception means out of memory, on the device or the host."""
+def is_out_of_memory(error):
+  """Returns whether an exception means out of memory, on device or host."""
   words = 'RESOURCE_EXHAUSTED', 'Out of memory', 'out of memory', 'bad_alloc'
   return isinstance(error, MemoryError) or (
       isinstance(error, RuntimeError)
@@ -78,16 +78,16 @@ def ran_out(error):
   )
 
 
-def show(number):
-  """Bytes as '7.9 GiB', or '312 MiB' below one."""
+def format_bytes(number):
+  """Formats bytes as '7.9 GiB', or as '312 MiB' below 1 GiB."""
   if number < 2**30:
     return f'{number / 2**20:.0f} MiB'
   return f'{number / 2**30:.1f} GiB'
 
 
 def _device_stats():
-  """{} if the backend reports nothing (a CPU)."""
-  import jax  # a process that measures others has no use for it
+  """Returns the first device's statistics; {} if unknown (a CPU)."""
+  import jax  # imported here: processes that measure others do not need JAX
 
   return jax.local_devices()[0].memory_stats() or {}
 
@@ -103,7 +103,7 @@ def _kilobytes(path, name):
 def _addresses_left(root):
   """Returns the bytes that RLIMIT_AS still allows; None: no limit."""
   try:
-    import resource  # absent from some systems
+    import resource  # missing on some systems
   except ImportError:
     return None
   limit, _ = resource.getrlimit(resource.RLIMIT_AS)
@@ -116,9 +116,9 @@ def _addresses_left(root):
 def _control_groups(root):
   """Returns the free bytes of each control group that has a limit.
 
-  A group's limit holds for its children too, so all the way up is looked at.
-  Pages of files that nobody has used for a while count as taken in `usage`;
-  the kernel gives them back first.
+  A group's limit also holds for its children, so all parents are read too.
+  `usage` includes inactive file pages, which the kernel reclaims first; they
+  count as free here.
   """
   try:
     lines = (root / 'proc/self/cgroup').read_text().splitlines()
@@ -142,7 +142,7 @@ def _control_groups(root):
     else:
       continue
     group = base / name.strip('/')
-    # In a container the name may be the host's: then only the root is there.
+    # In a container the name may be the host's; then only the root exists.
     for folder in (group, *group.parents):
       if folder.is_relative_to(base):
         free.append(_left_in_group(folder, *files))

@@ -1,15 +1,15 @@
-"""The peak FLOP/s of a device, from which a run's utilisation follows.
+"""The peak FLOP/s of devices, used to compute a run's utilisation.
 
-Dense products in bfloat16 (float16 where there is no bfloat16) with sums in
-float32, in TFLOP/s of one device as JAX counts devices, from the makers' data
-sheets. Utilisation is relative to this number whatever a run computes in: a
-float32 run on an A100 cannot come above a sixteenth, or half with TF32.
+From the makers' data sheets: TFLOP/s of one device, as JAX counts devices, for
+dense matrix products in bfloat16 (float16 on devices without bfloat16) with
+sums in float32. Utilisation is relative to this number for every dtype: a
+float32 run on an A100 reaches at most 1/16, or 1/2 with TF32.
 """
 
 import re
 
-# Regex of jax.Device.device_kind -> TFLOP/s; the first that is found decides.
-# A TPU v2, v3 or 7x shows its two cores as two devices, which have half each.
+# Regex of jax.Device.device_kind -> TFLOP/s; the first match decides. A chip of
+# TPU v2, v3 or 7x is two devices, one per core, with half its FLOP/s each.
 TFLOPS = (
     (r'GB[23]00', 2500.0),
     (r'B[23]00', 2250.0),
@@ -36,8 +36,8 @@ TFLOPS = (
 )
 
 
-def of(kind):
-  """Returns the FLOP/s of one device, or None: not in the table (any CPU).
+def lookup(kind):
+  """Returns the FLOP/s of one device; None if not in the table (any CPU).
 
   Args:
     kind: jax.Device.device_kind, 'NVIDIA H100 80GB HBM3' or 'TPU v4'.

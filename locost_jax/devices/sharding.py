@@ -1,8 +1,8 @@
-"""Which device holds what: the mesh, one table by path, global batches.
+"""Sharding: the mesh, a table of PartitionSpecs by path, global batches.
 
-The axes: `data` and `fsdp` split the batch, `fsdp` also the parameters,
-`tensor` the inside of a layer (heads, hidden units, channels of the mixer, the
-vocabulary), `sequence` what is read of a document: its length or its pages.
+The mesh axes: `data` and `fsdp` split the batch; `fsdp` also splits the
+parameters; `tensor` splits the inside of a layer (heads, hidden units, channels
+of the mixer, the vocabulary); `sequence` splits a document's length or pages.
 """
 
 import math
@@ -29,7 +29,7 @@ from locost_jax.ops.mesh import TENSOR
 
 # Path of a parameter -> the mesh axis of each of its dimensions. The first
 # regex that matches the whole path decides. Layers are stacked on dimension 0.
-# There is no row for 'anything else': it would hide a misspelt name.
+# No row matches everything, because that would hide a misspelt name.
 RULES = (
     (r'token_embedding/embedding', P(TENSOR, FSDP)),  # V, D
     (r'logits/kernel', P(FSDP, TENSOR)),  # D, V
@@ -37,7 +37,7 @@ RULES = (
     (r'confidence/(kernel|bias)', P()),  # PageSum's
     (r'copy_head/(query|key)/kernel', P(FSDP)),  # D, copy_dim
     (r'copy_head/(gate|ngrams)/(kernel|bias)', P()),
-    # SimCAS's, a chunk after the other: not cut inside.
+    # SimCAS's, applied to one chunk after the other: not split over `tensor`.
     (r'selector/\w+/(token|state|hidden)/kernel', P(FSDP)),
     (r'selector/\w+/output/kernel', P()),
     (r'selector/\w+/\w+/bias', P()),
@@ -57,7 +57,7 @@ RULES = (
     (r'\w+/layers/(\w+_attention|feed_forward)/\w+/bias', P()),
     (r'\w+/(layers/)?(\w+/)?\w*norm/(scale|bias)', P()),
 )
-# Dimensions of any size: not cut by an axis that does not divide them.
+# Dimensions of any size: not split by an axis that does not divide them.
 VOCABULARY = {
     ('token_embedding/embedding', 0),
     ('logits/kernel', 1),
@@ -69,12 +69,12 @@ def make_mesh(config, devices=None):
   """Returns the mesh of axes data, fsdp, tensor, sequence.
 
   Args:
-    config: config.mesh; data=-1 takes all devices that are left. With one
-      process, fewer devices than there are may be asked for.
-    devices: to make it of; None: those of this run.
+    config: config.mesh; data=-1 takes all remaining devices. A run of one
+      process may use only some of its devices.
+    devices: the devices of the mesh; None: those of this run.
 
   Raises:
-    InputError: the axes do not take the devices that there are.
+    InputError: the sizes of the axes do not fit the number of devices.
   """
   devices = jax.devices() if devices is None else devices
   for axis in (FSDP, TENSOR, SEQUENCE):
@@ -90,10 +90,10 @@ def make_mesh(config, devices=None):
     wanted = 'all of' if fewest > 1 else 'at most'
     raise InputError(
         f'{axes}: expected {wanted} the {len(devices)} devices of '
-        'this run; mesh.data=-1 takes what is left'
+        'this run; mesh.data=-1 uses all remaining devices'
     )
   shape = data, config[FSDP], config[TENSOR], config[SEQUENCE]
-  # Auto: with Explicit, JAX's default, nn.Embed refuses to trace.
+  # Auto, because nn.Embed fails to trace with Explicit, JAX's default.
   return jax.make_mesh(
       shape,
       AXES,
@@ -105,7 +105,7 @@ def make_mesh(config, devices=None):
 def spec_of(path):
   """Returns the PartitionSpec of a parameter by its path.
 
-  The adapters of a kernel are cut where it is, and never over their rank.
+  LoRA adapters are split as their kernel is, but never over their rank.
 
   Raises:
     ValueError: no row of RULES matches; add one for the new parameter.
@@ -132,7 +132,7 @@ def param_shardings(mesh, params):
     params: a tree of parameters or shapes.
 
   Raises:
-    InputError: an axis does not divide a dimension that it is to cut.
+    InputError: an axis does not divide a dimension that it splits.
   """
   return parameters.map_with_path(
       lambda path, leaf: NamedSharding(mesh, _spec_on(mesh, path, leaf.shape)),
@@ -141,7 +141,13 @@ def param_shardings(mesh, params):
 
 
 def _spec_on(mesh, path, shape):
-  """`spec_of`, checked; a vocabulary of another size is not cut."""
+  """Returns `spec_of` for a shape.
+
+  A vocabulary that an axis does not divide is not split over it.
+
+  Raises:
+    InputError: an axis does not divide another dimension.
+  """
   spec = list(spec_of(path))
   for i, axis in enumerate(spec):
     if axis is None or shape[i] % mesh.shape[axis] == 0:
@@ -156,13 +162,13 @@ def _spec_on(mesh, path, shape):
 
 
 def check_model(config, mesh, pages=0):
-  """Raises an InputError where a mesh cannot cut a model or its documents.
+  """Raises an InputError if a mesh cannot split a model or its documents.
 
   Args:
     config: config.model.
     mesh: of `make_mesh`.
-    pages: of every document (data.num_pages); None: chunks, whose number the
-      data pipeline makes one that fits; 0: the model reads neither.
+    pages: pages per document (data.num_pages); None: chunks, whose number the
+      data pipeline makes divisible; 0: the model reads neither.
   """
   parts = mesh.shape[TENSOR]
   for key in 'num_heads', 'num_decoder_heads', 'd_model', 'd_ff':
@@ -180,7 +186,7 @@ def check_model(config, mesh, pages=0):
   elif pages == 0 and config.name != 'locost' and mesh.shape[SEQUENCE] > 1:
     raise InputError(
         f'mesh.sequence={mesh.shape[SEQUENCE]}: only LOCOST and models that '
-        'read pages or chunks have a document on several devices, not '
+        'read pages or chunks can split a document over devices, not '
         f'{config.name}'
     )
   split_conv.check(config.get('convolution'), mesh.shape[SEQUENCE])
@@ -189,13 +195,13 @@ def check_model(config, mesh, pages=0):
 def state_shardings(mesh, abstract_state):
   """Returns the NamedSharding of every array of a training state.
 
-  What the optimiser keeps per parameter lies as the parameter does: it is
-  recognised by a path that ends in the parameter's, and by the same shape.
-  Factored statistics, counters and keys are copied to every device.
+  An optimiser's array for a parameter is sharded as the parameter is; it has
+  the parameter's shape, and its path ends with the parameter's path. Factored
+  statistics, counters and keys are copied to every device.
 
   Args:
     mesh: of `make_mesh`.
-    abstract_state: a NamedTuple with a field `params`, of shapes.
+    abstract_state: shapes of the state, a NamedTuple with a field `params`.
   """
   specs = {}
   for path, leaf in parameters.flatten(abstract_state.params).items():
@@ -212,8 +218,8 @@ def state_shardings(mesh, abstract_state):
   return parameters.map_with_path(sharding, abstract_state)
 
 
-def abstract(shapes, shardings):
-  """Returns the shapes with where they are to be: what a restore needs."""
+def abstract_arrays(shapes, shardings):
+  """Returns the shapes as jax.ShapeDtypeStructs with shardings, to restore."""
   return jax.tree.map(
       lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s),
       shapes,
@@ -231,8 +237,8 @@ def batch_sharding(mesh, key=''):
 
   Args:
     mesh: of `make_mesh`.
-    key: its name; rows lie over `data` and `fsdp`. What an encoder reads lies
-      over `sequence` too: the length of [B, L], the pages of [B, P, L].
+    key: its name. Rows are split over `data` and `fsdp`; for encoder inputs
+      `sequence` also splits the length of [B, L] or the pages of [B, P, L].
   """
   if key.startswith('encoder_'):
     return NamedSharding(mesh, P(ROWS, SEQUENCE))
@@ -240,14 +246,18 @@ def batch_sharding(mesh, key=''):
 
 
 def batch_parts(mesh):
-  """The number of devices that a batch is split over."""
+  """Returns the number of parts into which the mesh splits a batch's rows."""
   return mesh.shape[DATA] * mesh.shape[FSDP]
 
 
 def smallest_batch(reads_pages=False):
-  """The shape of inputs that the mesh in context, if there is one, can cut.
+  """Returns the shape of the smallest inputs that the current mesh can split.
 
-  (rows, length), or (rows, pages, length) for a model that reads pages.
+  Args:
+    reads_pages: whether the model reads pages.
+
+  Returns:
+    (rows, length), or (rows, pages, length) for a model that reads pages.
   """
   shape = jax.sharding.get_abstract_mesh().shape
   rows, parts = shape.get(DATA, 1) * shape.get(FSDP, 1), shape.get(SEQUENCE, 1)
@@ -255,12 +265,12 @@ def smallest_batch(reads_pages=False):
 
 
 def check_batch_size(batch_size, mesh, key):
-  """Raises an InputError unless the mesh's devices divide the batch.
+  """Raises an InputError unless the mesh can split a batch evenly.
 
   Args:
-    batch_size: documents over all devices.
+    batch_size: documents in a batch, over all devices.
     mesh: of `make_mesh`.
-    key: the config key it comes from, to name it: 'train.batch_size'.
+    key: the config key of `batch_size`, such as 'train.batch_size'.
   """
   parts = batch_parts(mesh)
   if batch_size < 1 or batch_size % parts:
@@ -271,16 +281,16 @@ def check_batch_size(batch_size, mesh, key):
 
 
 def global_batch(batch, mesh, pad_id):
-  """Puts the rows this host has on its devices.
+  """Makes global arrays from the rows of this host.
 
   Args:
     batch: dict of numpy arrays [B / parts, ...], the part of `host_part`.
     mesh: of `make_mesh`.
-    pad_id: the token of padding.
+    pad_id: the padding token.
 
   Returns:
-    dict of jax arrays [B, ...], split over the mesh as `batch_sharding` says.
-    What is read is padded to a length that `sequence` divides.
+    dict of jax arrays [B, ...], sharded as in `batch_sharding`. Encoder inputs
+    [B, L] are padded to a length that `sequence` divides.
 
   Raises:
     InputError: `sequence` does not divide the pages of documents [B, P, L].
@@ -315,8 +325,8 @@ class HostPart(NamedTuple):
   """The part of each batch's rows that a host reads.
 
   index, count: the index-th of count equal parts, in order.
-  leads: whether this is the first of the hosts that read this part; several do
-    where `tensor` and `sequence` go across hosts.
+  leads: whether this is the first host that reads this part. Several hosts read
+    the same part if `tensor` or `sequence` spans hosts.
   """
 
   index: int
@@ -331,7 +341,7 @@ def host_part(mesh):
     mesh: of `make_mesh`.
 
   Raises:
-    InputError: the mesh does not give each host rows that follow each other.
+    InputError: the mesh does not give each host contiguous rows.
   """
   rows = mesh.devices.reshape(batch_parts(mesh), -1)
   hosts = [{device.process_index for device in row} for row in rows]
@@ -347,7 +357,7 @@ def host_part(mesh):
       or any(hosts[i] != hosts[i // n * n] for i in range(len(hosts)))
   ):
     raise InputError(
-        f'mesh {dict(mesh.shape)}: does not cut a batch into whole parts for '
+        f'mesh {dict(mesh.shape)}: does not split a batch into whole parts for '
         f'the {jax.process_count()} hosts of this run'
     )
   return HostPart(mine[0] // n, len(hosts) // n, me == min(hosts[mine[0]]))

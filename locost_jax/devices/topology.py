@@ -1,7 +1,7 @@
-"""A TPU slice that is not here, to compile programs for: 'v5e:4x4'.
+"""Compiles programs for a TPU slice, such as 'v5e:4x4', without a TPU.
 
-The compiler of TPUs comes with libtpu and needs no TPU. It gives programs with
-their memory, and refuses those that a chip's memory does not hold.
+libtpu contains the TPU compiler, which needs no TPU. It reports the memory of a
+program and refuses one that does not fit a chip's memory.
 """
 
 import importlib.util
@@ -13,8 +13,8 @@ from jax.experimental import topologies
 from locost_jax.errors import InputError
 
 INSTALL = "pip install 'locost_jax[tpu-aot]'"
-# libtpu asks the cloud what machine this is, and complains at length where
-# nobody answers. These values decide nothing: the topology does.
+# Without these libtpu asks the cloud for the type of the machine, and logs many
+# errors if no server answers. The topology overrides the values.
 _MACHINE = {
     'TPU_SKIP_MDS_QUERY': '1',
     'TPU_ACCELERATOR_TYPE': 'v5litepod-16',
@@ -23,14 +23,14 @@ _MACHINE = {
 
 
 def devices(name):
-  """Returns the devices of a slice, which can be compiled for, not run on.
+  """Returns the devices of a slice, for compiling only.
 
   Args:
-    name: of libtpu: a generation and the chips along its axes, like 'v5e:4x4',
-      'v6e:2x4' or 'v4:2x2x2'.
+    name: a generation and the chips along its axes, as libtpu names them:
+      'v5e:4x4', 'v6e:2x4' or 'v4:2x2x2'.
 
   Raises:
-    InputError: there is no such slice, or no libtpu.
+    InputError: an unknown slice, or libtpu is not installed.
   """
   if importlib.util.find_spec('libtpu') is None:
     raise InputError(

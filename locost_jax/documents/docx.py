@@ -1,12 +1,11 @@
 """The text of a Word document, .docx, in reading order.
 
-Headings are places. A list item is a line that begins with '- '; a row of a
-table is a line, its cells separated by ' | '; a note follows the paragraph that
-refers to it. Deleted text, comments, headers and footers are left out.
+Headings are places. A list item is a line that begins with '- '. A table row is
+a line with ' | ' between its cells. A note follows the paragraph that refers to
+it. Deleted text, comments, headers and footers are left out.
 
-A document may come from anywhere: only the files with text are unpacked, and not
-if they are too large; nothing in them is expanded. Only the standard library is
-used.
+Documents are untrusted: only files with text are unpacked, up to a size limit,
+and XML entities are not expanded. Uses only the standard library.
 """
 
 import io
@@ -32,11 +31,11 @@ _MATH = frozenset(
         'http://purl.oclc.org/ooxml/officeDocument/math',
     }
 )
-# A fallback says the same again, for older programs.
+# Deleted or moved text; a Fallback repeats content for older programs.
 _SKIPPED = frozenset('del moveFrom Fallback pPrChange'.split())
 _CHARACTERS = {'tab': ' ', 'br': '\n', 'cr': '\n', 'noBreakHyphen': '-'}
-_PIECE = 2**16  # bytes that are parsed at a time
-_DEPTH = 64  # of tables in tables: each copies the text in it
+_PIECE = 2**16  # bytes parsed at a time
+_DEPTH = 64  # of nested tables; each level copies its text
 
 
 class _Block(NamedTuple):
@@ -46,13 +45,14 @@ class _Block(NamedTuple):
   kind: str = ''  # 'heading', 'item' or ''
 
 
-def read(data, where, most=None):
+def read(data, where, max_bytes=None):
   """Returns the text of a .docx with its headings as places.
 
   Args:
     data: bytes of the file.
-    where: what to call it in an error.
-    most: bytes that its files with text may unpack to; None: no limit.
+    where: name of the file, for error messages.
+    max_bytes: limit of the unpacked size of its files with text; None: no
+      limit.
 
   Returns:
     Placed.
@@ -62,12 +62,12 @@ def read(data, where, most=None):
   """
   if data.startswith(b'\xd0\xcf\x11\xe0'):
     raise InputError(
-        f'{where}: is encrypted, or of an older Word; expected a .docx without '
-        'a password'
+        f'{where}: is encrypted or in an older Word format; expected a .docx '
+        'without a password'
     )
   try:
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
-      return _join(_Archive(archive, where, most).blocks())
+      return _join(_Archive(archive, where, max_bytes).blocks())
   except (InputError, MemoryError):
     raise
   except Exception as error:  # of zipfile, a decompressor, or the XML parser
@@ -78,8 +78,8 @@ def read(data, where, most=None):
 class _Archive:
   """Parses the files of a .docx."""
 
-  def __init__(self, archive, where, most):
-    self._archive, self._where, self._most = archive, where, most
+  def __init__(self, archive, where, max_bytes):
+    self._archive, self._where, self._max_bytes = archive, where, max_bytes
     self._unpacked = 0
 
   def blocks(self):
@@ -100,7 +100,7 @@ class _Archive:
     return body.blocks
 
   def _related(self, name):
-    """Returns {kind: name} of the files that a file refers to."""
+    """Returns {kind: name} of the files that a file's .rels file lists."""
     folder, file = posixpath.split(name)
     relations = posixpath.join(folder, '_rels', f'{file}.rels')
     if relations not in self._archive.NameToInfo:
@@ -113,10 +113,10 @@ class _Archive:
     }
 
   def _parse(self, name, handler):
-    """Gives the elements of a file to handler.start, .end and .characters."""
-    # zipfile unpacks no more than this number says.
+    """Passes the elements of a file to handler.start, .end and .characters."""
+    # zipfile never unpacks more than `file_size` bytes.
     self._unpacked += self._archive.getinfo(name).file_size
-    markup.check_size(f'{self._where}, {name}', self._unpacked, self._most)
+    markup.check_size(f'{self._where}, {name}', self._unpacked, self._max_bytes)
     parser = expat.ParserCreate(namespace_separator=' ')
     parser.buffer_text = True
     parser.StartDoctypeDeclHandler = self._refuse
@@ -178,7 +178,7 @@ class _Styles(_Handler):
   def kinds(self):
     """Returns {style: 'heading', 'item' or ''}, as inherited."""
     for style in self._based:
-      above = set()  # without a kind of their own; a circle ends
+      above = set()  # styles without their own kind; stops at a cycle
       while style and style not in self._kinds and style not in above:
         above.add(style)
         style = self._based.get(style)
@@ -187,7 +187,7 @@ class _Styles(_Handler):
 
 
 class _Paragraph:
-  """A paragraph that is being read."""
+  """A paragraph during parsing."""
 
   def __init__(self):
     self.pieces, self.kind = [], ''
@@ -205,15 +205,15 @@ class _Body(_Handler):
 
   Attributes:
     blocks: list of _Block.
-    notes: {id: text}, if the file is one of notes.
+    notes: {id: text}, for a file of notes.
   """
 
   def __init__(self, kinds, notes):
     self.blocks, self.notes = [], {}
     self._kinds, self._known = kinds, notes
-    self._paragraphs = []  # a box of text is a paragraph in a paragraph
-    self._tables = []  # (the blocks around it, rows) for tables in tables
-    self._pending = []  # notes that follow the next block
+    self._paragraphs = []  # a stack, because text boxes nest paragraphs
+    self._tables = []  # a stack of (blocks around the table, rows)
+    self._pending = []  # notes to add after the next block
     self._cited, self._note = {}, None
     self._skipped, self._is_text = 0, False
 
@@ -225,7 +225,7 @@ class _Body(_Handler):
       self._paragraphs.append(_Paragraph())
     elif tag == 'tbl':
       if len(self._tables) == _DEPTH:
-        raise ValueError(f'more than {_DEPTH} tables in each other')
+        raise ValueError(f'more than {_DEPTH} nested tables')
       self._tables.append((self.blocks, []))
     elif tag == 'tr' and self._tables:
       self._tables[-1][1].append([])
@@ -251,7 +251,7 @@ class _Body(_Handler):
       self._cite(tag.removesuffix('Reference'), _value(attributes, 'id'))
 
   def _cite(self, kind, number):
-    """Reads a reference to a note: '[1]'."""
+    """Adds a reference to a note, such as '[1]'."""
     if (kind, number) in self._known:
       key = kind, number
       if key not in self._cited:
@@ -282,7 +282,7 @@ class _Body(_Handler):
         self.notes[self._note] = text
 
   def _close(self, block):
-    """Adds a block and, outside of tables, the notes that it refers to."""
+    """Adds a block and, outside tables, the notes that it refers to."""
     if block.text:
       self.blocks.append(block)
     if not self._tables and not self._paragraphs:
@@ -291,7 +291,7 @@ class _Body(_Handler):
 
 
 def _tag(name):
-  """Returns the tag of an element of Word, 't' of mathematics too, or ''."""
+  """Returns the tag of a Word element or of math text ('t'), else ''."""
   space, _, tag = name.rpartition(' ')
   if space in _ELEMENTS or tag == 'Fallback':
     return tag
@@ -299,7 +299,7 @@ def _tag(name):
 
 
 def _value(attributes, name):
-  """Returns an attribute of Word's, whatever its namespace, or ''."""
+  """Returns an attribute by its local name, in any namespace, or ''."""
   return next(
       (
           value
@@ -314,11 +314,11 @@ def _kind(tag, value):
   """Returns the kind of a paragraph with an outline level or a list number."""
   if tag == 'outlineLvl':  # 9 is body text
     return '' if value == '9' else 'heading'
-  return '' if value == '0' else 'item'  # 0 is no list
+  return '' if value == '0' else 'item'  # 0: not in a list
 
 
 def _join(blocks):
-  """Returns blocks as one Placed; a blank line except between items."""
+  """Joins blocks to a Placed, with blank lines except between list items."""
   pieces, headings, at, before = [], [], 0, None
   for block in blocks:
     text = f'- {block.text}' if block.kind == 'item' else block.text

@@ -1,7 +1,7 @@
 """The text of an EPUB book, in reading order.
 
-A book may come from anywhere: its files are not unpacked if they are too large.
-Only the standard library is used.
+Books are untrusted: files are unpacked only up to a size limit. Uses only the
+standard library.
 """
 
 import io
@@ -14,24 +14,24 @@ from locost_jax.documents import markup
 from locost_jax.errors import InputError
 
 
-def read_headings(data, where, most=None):
-  """The text of an EPUB, as `read_text`, and where its headings begin.
+def read_headings(data, where, max_bytes=None):
+  """Returns the text of an EPUB and its headings; arguments as in `read_text`.
 
   Returns:
-    (text, [(character, heading), ...]).
+    (text, [(start, heading), ...]); start is the index of a character.
   """
-  return markup.take_marks(_epub(data, where, most, marks_headings=True))
+  return markup.take_marks(_epub(data, where, max_bytes, marks_headings=True))
 
 
-def read_text(data, where, most=None):
-  """The text of an EPUB book: its pages in the order of its spine.
+def read_text(data, where, max_bytes=None):
+  """Returns the text of an EPUB book: its pages in the order of its spine.
 
-  A page is read once, however often the spine names it.
+  A page is read once, even if the spine lists it several times.
 
   Args:
     data: bytes of the file.
-    where: what to call it in an error.
-    most: bytes that its files may unpack to, together; None: no limit.
+    where: name of the file, for error messages.
+    max_bytes: limit of the total unpacked size; None: no limit.
 
   Returns:
     str; blank lines between paragraphs.
@@ -40,14 +40,14 @@ def read_text(data, where, most=None):
     InputError: not an EPUB, broken, encrypted, too large, or a page that is not
       text.
   """
-  return _epub(data, where, most, marks_headings=False)
+  return _epub(data, where, max_bytes, marks_headings=False)
 
 
-def _epub(data, where, most, marks_headings):
-  """`read_text`; a heading begins with \\4 if it is to be marked."""
+def _epub(data, where, max_bytes, marks_headings):
+  """Returns the text; with marks_headings, \\4 begins each heading."""
   try:
     with zipfile.ZipFile(io.BytesIO(data)) as book:
-      return _Book(book, where, most).text(marks_headings)
+      return _Book(book, where, max_bytes).text(marks_headings)
   except (InputError, MemoryError):
     raise
   except Exception as error:  # of zipfile, a decompressor, or the XML parser
@@ -58,8 +58,8 @@ def _epub(data, where, most, marks_headings):
 class _Book:
   """Reads the files of an EPUB."""
 
-  def __init__(self, book, where, most):
-    self._book, self._where, self._most = book, where, most
+  def __init__(self, book, where, max_bytes):
+    self._book, self._where, self._max_bytes = book, where, max_bytes
     self._unpacked = 0
 
   def text(self, marks_headings):
@@ -99,7 +99,7 @@ class _Book:
     pages, order = {}, []
     for node in self._xml(root).iter():
       if _local(node) == 'item':
-        # The table of contents is no part of the text.
+        # The table of contents is not part of the text.
         if 'html' in node.get('media-type', '') and (
             'nav' not in node.get('properties', '').split()
         ):
@@ -116,7 +116,7 @@ class _Book:
     return order
 
   def _encrypted(self):
-    """Returns the names of encrypted files; without DRM fonts may be among them."""
+    """Returns the names of encrypted files, which may be just fonts."""
     name = 'META-INF/encryption.xml'
     if name not in self._book.NameToInfo:
       return set()
@@ -130,9 +130,9 @@ class _Book:
     return ElementTree.fromstring(self._read(name))
 
   def _read(self, name):
-    # zipfile unpacks no more than this number says.
+    # zipfile never unpacks more than `file_size` bytes.
     self._unpacked += self._book.getinfo(name).file_size
-    markup.check_size(f'{self._where}, {name}', self._unpacked, self._most)
+    markup.check_size(f'{self._where}, {name}', self._unpacked, self._max_bytes)
     return self._book.read(name)
 
 

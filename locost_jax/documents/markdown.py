@@ -1,4 +1,4 @@
-"""Markdown: the text as it is, its headings as places."""
+"""The text of a Markdown file, unchanged, with its headings as places."""
 
 import re
 
@@ -9,14 +9,21 @@ _HEADING = re.compile(r'^ {0,3}#{1,6}[ \t]+(.*)')
 _CLOSING = re.compile(r'(?:^|[ \t])#+$')
 _UNDERLINE = re.compile(r'^ {0,3}(=+|-{2,})[ \t]*$')
 _FENCE = re.compile(r'^ {0,3}(```+|~~~+)')
-# [text](target), emphasis and code: only for labels.
+# Marks that labels leave out: [text](target), emphasis and code.
 _LINK = re.compile(r'!?\[([^\[\]]*)\]\([^()]*\)')
 _EMPHASIS = re.compile(r'[*_`]+')
-_LONG = 1000  # characters of a heading that are looked at
+_MAX_HEADING = 1000  # characters; the rest of a heading is ignored
 
 
 def read(text):
-  """Returns the text with its headings as places: Placed."""
+  """Returns the text with its headings as places.
+
+  Args:
+    text: str.
+
+  Returns:
+    Placed.
+  """
   headings, at, fence, before = [], 0, None, None
   for line in text.split('\n'):
     opened = _FENCE.match(line)
@@ -36,6 +43,6 @@ def read(text):
 
 
 def _plain(heading):
-  """A heading without marks; no more of it than a label shows."""
-  heading = _CLOSING.sub('', heading[:_LONG].strip())
+  """Returns a heading without marks."""
+  heading = _CLOSING.sub('', heading[:_MAX_HEADING].strip())
   return _EMPHASIS.sub('', _LINK.sub(r'\1', heading))

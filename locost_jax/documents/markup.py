@@ -1,11 +1,10 @@
 """The text of an HTML page, in reading order.
 
-Paragraphs are kept apart by blank lines; what a reader does not read (scripts,
-styles, navigation) is left out. Only the standard library is used.
+Blank lines separate paragraphs; invisible content (scripts, styles) and
+navigation are left out. Uses only the standard library.
 
-A page may come from anywhere. It is read in time that grows in proportion to its
-length, whatever is in it (html.parser's grows with the square of it where marks
-are not closed).
+Pages are untrusted: any page is read in linear time (html.parser takes
+quadratic time for unclosed tags).
 """
 
 import codecs
@@ -14,16 +13,16 @@ import re
 
 from locost_jax.errors import InputError
 
-# What they hold is not read. <title> repeats the heading; <svg> has the labels
-# of a drawing.
+# Elements without text to read. <title> repeats the heading; <svg> contains the
+# labels of a drawing.
 _DROPPED = frozenset('script style nav svg template title'.split())
-# A blank line before and after.
+# Elements with a blank line before and after.
 _BLOCKS = frozenset(
     'address article aside blockquote body center dd details dialog div dl dt '
     'fieldset figcaption figure footer form h1 h2 h3 h4 h5 h6 header hgroup hr '
     'html main ol p pre section summary table tbody tfoot thead ul'.split()
 )
-# A line of their own.
+# Elements on a line of their own.
 _LINES = frozenset('li option tr'.split())
 _CELLS = frozenset('td th'.split())
 _HEADINGS = frozenset('h1 h2 h3 h4 h5 h6'.split())
@@ -34,13 +33,13 @@ _ENCODING = re.compile(
 )
 _MARKS = (
     (codecs.BOM_UTF8, 'utf-8'),
-    # The mark of UTF-32 begins with that of UTF-16.
+    # Before UTF-16, whose mark is the beginning of UTF-32's.
     (codecs.BOM_UTF32_LE, 'utf-32-le'),
     (codecs.BOM_UTF32_BE, 'utf-32-be'),
     (codecs.BOM_UTF16_LE, 'utf-16-le'),
     (codecs.BOM_UTF16_BE, 'utf-16-be'),
 )
-# What browsers read (the Encoding Standard), by Python's names.
+# Encodings that browsers read (the Encoding Standard), by Python's names.
 _KNOWN = frozenset(
     'utf-8 cp866 iso8859-2 iso8859-3 iso8859-4 iso8859-5 iso8859-6 iso8859-7 '
     'iso8859-8 iso8859-10 iso8859-13 iso8859-14 iso8859-15 iso8859-16 koi8-r '
@@ -48,8 +47,8 @@ _KNOWN = frozenset(
     'cp1255 cp1256 cp1257 cp1258 gbk gb18030 big5 big5hkscs euc_jp iso2022_jp '
     'cp932 cp949'.split()
 )
-# Browsers read these as encodings that hold more, and so must who reads the
-# same pages. What declares UTF-16 could not have been read so far.
+# Browsers read these as larger encodings, so this module does too. A page whose
+# declaration of UTF-16 could be read as ASCII is not UTF-16.
 _READ_AS = {
     **dict.fromkeys('ascii iso8859-1'.split(), 'cp1252'),
     **dict.fromkeys('utf-16 utf-16-le utf-16-be utf-32'.split(), 'utf-8'),
@@ -60,28 +59,31 @@ _READ_AS = {
     'shift_jis': 'cp932',
     'euc_kr': 'cp949',
 }
-# windows-1252 as browsers have it: no byte is without a meaning.
+# windows-1252 as browsers define it: every byte is a character.
 _WINDOWS = ''.join(
     bytes([i]).decode('cp1252', 'ignore') or chr(i) for i in range(256)
 )
 
 
-def check_size(where, size, most):
-  """Raises an InputError for what has more bytes than `most` (None: no limit)."""
-  if most is not None and size > most:
+def check_size(where, size, max_bytes):
+  """Raises an InputError for a size above max_bytes (None: no limit)."""
+  if max_bytes is not None and size > max_bytes:
     raise InputError(
-        f'{where}: holds {size:,} bytes, expected at most {most:,} '
+        f'{where}: holds {size:,} bytes, expected at most {max_bytes:,} '
         '(--max_document_bytes)'
     )
 
 
 def decode(data, where, encoding='utf-8'):
-  """The text of bytes; a byte order mark decides, if there is one.
+  """Decodes bytes; a byte order mark overrides the encoding.
 
   Args:
     data: bytes.
-    where: what to call them in an error.
-    encoding: in absence of a mark.
+    where: name of the file, for error messages.
+    encoding: encoding without a byte order mark.
+
+  Returns:
+    str, with \\n as line end.
 
   Raises:
     InputError: binary data, or bytes that are not in the encoding.
@@ -117,12 +119,12 @@ def decode(data, where, encoding='utf-8'):
 
 
 def html_text(data, where, undeclared='cp1252'):
-  """The text of an HTML or XHTML page.
+  """Returns the text of an HTML or XHTML page.
 
   Args:
-    data: its bytes. The encoding is that of the byte order mark, of <meta> or
-      of the XML declaration.
-    where: what to call it in an error.
+    data: its bytes. A byte order mark, <meta> or the XML declaration gives the
+      encoding.
+    where: name of the page, for error messages.
     undeclared: the encoding of a page that declares none and is not UTF-8.
 
   Returns:
@@ -137,10 +139,10 @@ def html_text(data, where, undeclared='cp1252'):
 
 
 def html_headings(data, where, undeclared='cp1252'):
-  """The text of a page, as `html_text`, and where its headings begin.
+  """Returns the text of a page and its headings; arguments as in `html_text`.
 
   Returns:
-    (text, [(character, heading), ...]).
+    (text, [(start, heading), ...]); start is the index of a character.
   """
   page = Page(marks_headings=True)
   page.feed(source_text(data, where, undeclared))
@@ -148,7 +150,7 @@ def html_headings(data, where, undeclared='cp1252'):
 
 
 def take_marks(text):
-  """Removes the marks of headings: (text, [(character, heading), ...])."""
+  """Removes the \\4 marks of headings; returns as `html_headings`."""
   first, *rest = text.split('\4')
   parts, headings, at = [first], [], len(first)
   for part in rest:
@@ -161,7 +163,7 @@ def take_marks(text):
 
 
 def source_text(data, where, undeclared):
-  """The source of a page; arguments as in `html_text`."""
+  """Returns the source of a page as str; arguments as in `html_text`."""
   found = _ENCODING.search(data[:2048])
   if found:
     declared = _declared((found[1] or found[2]).decode(), where)
@@ -181,14 +183,14 @@ def _declared(encoding, where):
   known = _READ_AS.get(known, known)
   if known not in _KNOWN:
     raise InputError(
-        f'{where}: says that its encoding is {encoding.lower()!r}, which '
-        'is not known'
+        f'{where}: declares the unknown encoding {encoding.lower()!r}; '
+        'expected one that browsers know, such as utf-8'
     )
   return known
 
 
-# A comment, CDATA, a declaration or a tag. What is not closed reaches to the end
-# of the page, as in browsers: so a match always takes what was looked at, and
+# A comment, CDATA, a declaration or a tag. An unclosed one reaches to the end
+# of the page, as in browsers. So a match consumes all scanned characters, and
 # the scan is linear.
 _MARKUP = re.compile(
     r"""<!--(?:-?>|.*?(?:--!?>|\Z))
@@ -202,21 +204,20 @@ _MARKUP = re.compile(
      )*+(?:>|\Z)""",
     re.DOTALL | re.VERBOSE,
 )
-# Up to their end tag nothing is a mark.
+# Up to the end tag of these elements, nothing is markup.
 _RAW = {
     tag: re.compile(rf'</{tag}(?=[\s/>])', re.IGNORECASE)
     for tag in ('script', 'style', 'title')
 }
-# No character has a number this long, and Python refuses to parse it.
+# Python refuses to parse numbers this long, which are no character.
 _LONG_NUMBER = re.compile('&#[xX]?[0-9a-fA-F]{100,}+;?')
 
 
 class Page:
   """Collects the text of a page.
 
-  Until all is there \\0 stands for the end of a paragraph, \\1 for that of a
-  line, \\2 and \\3 for newlines and spaces that are kept, and \\4 for the
-  beginning of a heading.
+  While reading, \\0 marks the end of a paragraph, \\1 the end of a line, \\2
+  and \\3 preserved newlines and spaces, and \\4 the beginning of a heading.
   """
 
   def __init__(self, marks_headings=False):
@@ -248,12 +249,12 @@ class Page:
     self._break(tag)
     if tag in self._headings and not self._dropped:
       self._parts.append('\4')
-    if tag == 'br':  # two of them end a paragraph
+    if tag == 'br':  # two in a row end a paragraph
       self._parts.append('\2')
     self._verbatim += tag == 'pre'
 
   def _end(self, tag):
-    if tag in self._dropped:  # closes what was left open inside it
+    if tag in self._dropped:  # also closes unclosed elements inside
       del self._dropped[self._dropped.index(tag) :]
     self._break(tag)
     self._verbatim = max(self._verbatim - (tag == 'pre'), 0)
@@ -279,10 +280,10 @@ class Page:
     )
 
   def text(self):
-    """Everything so far, its breaks made lines."""
+    """Returns the text so far, with marks replaced by line breaks."""
     text = ''.join(self._parts)
-    # The mark of a heading goes right before its first character.
-    text = re.sub('\4(?= *[\0\1])', '', text)  # an empty one
+    # Move the mark of a heading directly before its first character.
+    text = re.sub('\4(?= *[\0\1])', '', text)  # an empty heading
     text = re.sub('\4([\2 ]+)', lambda found: found[1] + '\4', text)
     text = re.sub(' {2,}', ' ', text)
     text = re.sub(' ?([\0\1\2]) ?', r'\1', text)

@@ -1,12 +1,12 @@
 """The text of a PDF, page by page (extra `documents`: pypdfium2).
 
-PDFium gives the lines of each page in the order in which the file draws them,
-which for most files is the order of reading, columns too. Then
+PDFium returns the lines of each page in the order in which the file draws them.
+For most files this is the reading order, even with columns. Then
 
 - lines that recur at the top or bottom of pages (running heads, page numbers)
   are left out;
-- words that are cut at the end of a line are joined;
-- lines are joined to paragraphs, also over the end of a page.
+- words hyphenated at the end of a line are joined;
+- lines are joined to paragraphs, also across pages.
 """
 
 import collections
@@ -22,41 +22,43 @@ from locost_jax.documents.places import Placed
 from locost_jax.errors import InputError
 
 _COMMAND = (sys.executable, '-m', 'locost_jax.documents.pdf_process')
-_SECONDS = 600  # that the process may take
+_SECONDS = 600  # time limit of the process
 _EDGE = 2  # lines at the top and at the bottom of a page that may be heads
-_RECURS = 3  # pages with a line at the same edge that make it a head
-_NEAR = 4  # of which two are at most this many pages apart
+# A line is a head if it recurs on at least _RECURS pages, two of them at most
+# _NEAR pages apart.
+_RECURS = 3
+_NEAR = 4
 # A line shorter than this share of a page's long lines may end a paragraph.
 _SHORT = 0.8
 _ENDS = re.compile(r'[.!?:;]["\'”’)\]]*\Z')
 _STARTS = re.compile(r'["“‘(\[]?[A-Z0-9•\-–—*§]')
 _HYPHEN = re.compile(r'(\w+)[-\u00ad\u2010]\Z')
-# The dots of a table of contents.
+# The dot leaders of a table of contents.
 _LEADERS = re.compile(r' ?(?:\. ?){5,}')
 _ROMAN = re.compile(r'[ivxlcdm]+', re.IGNORECASE)
 
 
-def read(data, where, most=None):
+def read(data, where, max_bytes=None):
   """Returns the text of a PDF with its pages as places.
 
   Args:
     data: bytes of the file.
-    where: what to call it in an error.
-    most: bytes of text that it may have; None: no limit.
+    where: name of the file, for error messages.
+    max_bytes: limit of its text; None: no limit.
 
   Returns:
     Placed; 'page 1' is the first page of the file.
 
   Raises:
-    InputError: pypdfium2 is missing, a broken or encrypted file, no text (a scan),
-      or too much of it.
+    InputError: pypdfium2 is missing; or the file is broken or encrypted, or has
+      no text (a scan) or too much of it.
   """
-  lines = _read_lines(data, where, most)
+  lines = _read_lines(data, where, max_bytes)
   empty = sum(not page for page in lines)
   if empty == len(lines):
     raise InputError(
-        f'{where}: its {len(lines):,} pages have no text, as those of a scan; '
-        'expected a PDF with text (ocrmypdf adds it)'
+        f'{where}: none of its {len(lines):,} pages has text, as in a scan; '
+        'expected a PDF with text (ocrmypdf can add it)'
     )
   notes = (
       (f'{where}: {empty:,} of {len(lines):,} pages have no text',)
@@ -66,7 +68,7 @@ def read(data, where, most=None):
   return _join(_without_heads(lines))._replace(notes=notes)
 
 
-def _read_lines(data, where, most):
+def _read_lines(data, where, max_bytes):
   """Returns the lines of each page: a list of lists of str."""
   if importlib.util.find_spec('pypdfium2') is None:
     raise InputError(
@@ -75,7 +77,7 @@ def _read_lines(data, where, most):
     )
   try:
     done = subprocess.run(
-        [*_COMMAND, str(most or 0)],
+        [*_COMMAND, str(max_bytes or 0)],
         input=data,
         capture_output=True,
         check=False,
@@ -83,11 +85,13 @@ def _read_lines(data, where, most):
     )
   except subprocess.TimeoutExpired:
     raise InputError(
-        f'{where}: its text was not found within {_SECONDS} seconds'
+        f'{where}: its text could not be read within {_SECONDS} seconds'
     ) from None
   if done.returncode:
     last = done.stderr.decode('utf-8', 'replace').strip().splitlines()[-1:]
-    reason = last[0] if last else f'its reader ended with {done.returncode}'
+    reason = (
+        last[0] if last else f'its reader ended with status {done.returncode}'
+    )
     raise InputError(f'{where}: a broken PDF: {reason}')
   found = json.loads(done.stdout)
   if found.get('error') == 'encrypted':
@@ -96,7 +100,7 @@ def _read_lines(data, where, most):
     )
   if 'error' in found:
     raise InputError(f'{where}: a broken PDF: {found["error"]}')
-  markup.check_size(where, found.get('too_large', 0), most)
+  markup.check_size(where, found.get('too_large', 0), max_bytes)
   if not found['pages']:
     raise InputError(f'{where}: a PDF without pages')
   return [
@@ -105,7 +109,7 @@ def _read_lines(data, where, most):
 
 
 def _without_heads(pages):
-  """Returns the pages without the lines that recur at their edges."""
+  """Returns the pages without lines that recur at their edges."""
   seen = collections.defaultdict(list)  # (edge, line) -> pages
   for number, lines in enumerate(pages):
     for edge, line in _edges(lines):
@@ -128,18 +132,18 @@ def _without_heads(pages):
 
 
 def _edges(lines):
-  """Returns [(place, line)]: places 0, 1 from the top, -1, -2 from the end."""
+  """Returns [(index, line)] of a page's first and last lines: 0, 1, -2, -1."""
   count = min(_EDGE, len(lines) // 2)
   return [(i, lines[i]) for i in [*range(count), *range(-count, 0)]]
 
 
 def _shape(line):
-  """A line with '#' for its numbers; a roman number alone is one too."""
+  """Returns a line with '#' for numbers, and for a line of one roman number."""
   return '#' if _ROMAN.fullmatch(line) else re.sub(r'\d+', '#', line)
 
 
 def _join(pages):
-  """Returns the lines as one Placed text of paragraphs."""
+  """Joins the lines of all pages to paragraphs; returns a Placed."""
   known = collections.Counter(
       word for lines in pages for line in lines for word in _words(line)
   )
@@ -149,7 +153,7 @@ def _join(pages):
     is_first = True
     for line in lines:
       between = _between(before, line, long, known) if before else ''
-      if between is None:  # a cut word
+      if between is None:  # a hyphenated word
         parts[-1] = parts[-1][:-1]
         at -= 1
         between = ''
@@ -164,12 +168,12 @@ def _join(pages):
 
 
 def _between(before, line, long, known):
-  """Returns what stands between two lines; None: the hyphen goes.
+  """Returns the separator between two lines; None: remove the hyphen.
 
   Args:
-    before: the line before.
+    before: the first line.
     line: the next line.
-    long: the length of long lines of the page.
+    long: the length of the page's long lines (80th percentile).
     known: Counter of the words of the document.
   """
   cut = _HYPHEN.search(before)
@@ -188,5 +192,5 @@ def _between(before, line, long, known):
 
 
 def _words(line):
-  """The words of a line in lower case; compounds count as one."""
+  """Returns the words of a line in lower case; 'state-space' is one word."""
   return re.findall(r'\w+(?:-\w+)*', line.lower())

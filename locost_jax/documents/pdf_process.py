@@ -1,9 +1,11 @@
 """The process that reads a PDF: bytes on stdin, JSON on stdout.
 
-PDFium is native code, and a PDF may come from anywhere: what goes wrong in it
-ends this process and not the one that summarises.
+PDFium is native code, and PDFs are untrusted: a crash ends only this process,
+not the one that summarises. The output is one of
 
-  {"pages": [[line, ...], ...]}, or {"error": 'encrypted' or a reason}
+  {"pages": [[line, ...], ...]}
+  {"error": "encrypted" or a reason}
+  {"too_large": characters read so far}
 """
 
 import json
@@ -11,17 +13,17 @@ import re
 import resource
 import sys
 
-# A word that is cut at the end of a line; PDFium drops the line's end.
+# PDFium's mark for a hyphen at the end of a line, where it drops the newline.
 _CUT = re.compile('[\ufffe\x02](?:\r?\n)?')
 _MEMORY = 4 << 30  # bytes of address space
 
 
-def read(data, most):
-  """Returns the object of the module's docstring.
+def read(data, max_size):
+  """Returns the dict described in the module's docstring.
 
   Args:
     data: bytes of the PDF.
-    most: bytes of text that it may have; 0: any number.
+    max_size: maximum characters of text; 0: no limit.
   """
   import pypdfium2
 
@@ -35,7 +37,7 @@ def read(data, most):
     text = page.get_textpage().get_text_bounded()
     text = _CUT.sub('-\n', text)
     size += len(text)
-    if most and size > most:
+    if max_size and size > max_size:
       return {'too_large': size}
     lines = (' '.join(line.split()) for line in text.splitlines())
     pages.append([line for line in lines if line])

@@ -1,16 +1,16 @@
-"""A text with its places: pages, headings, times."""
+"""A text with labelled places: pages, headings or times."""
 
 import bisect
 from typing import NamedTuple
 
-_LONGEST = 80  # characters of a heading as a label
+_MAX_LABEL = 80  # characters
 
 
 class Place(NamedTuple):
-  """A place of a document.
+  """A place of a document, up to the start of the next one.
 
   Attributes:
-    start: the character of the text at which it begins.
+    start: index of its first character in the text.
     label: its name, such as 'page 214', 'Methods' or '00:41:07, PhD A'.
   """
 
@@ -19,12 +19,12 @@ class Place(NamedTuple):
 
 
 class Placed(NamedTuple):
-  """A text and its places, by their starts.
+  """A text and its places.
 
   Attributes:
     text: str.
-    places: tuple of Place.
-    notes: tuple of lines about what was not read.
+    places: tuple of Place, sorted by start.
+    notes: tuple of messages about content that was not read.
   """
 
   text: str
@@ -36,32 +36,32 @@ def of_heading(start, heading):
   """Returns the Place of a heading; a long one is cut.
 
   Args:
-    start: its first character.
-    heading: its text; the mark that Sphinx puts behind it is left out.
+    start: index of its first character.
+    heading: its text; Sphinx's mark '¶' at its end is left out.
   """
   label = ' '.join(heading.split()).removesuffix('¶').rstrip()
-  if len(label) > _LONGEST:
-    label = label[: _LONGEST - 1].rstrip() + '…'
+  if len(label) > _MAX_LABEL:
+    label = label[: _MAX_LABEL - 1].rstrip() + '…'
   return Place(start, label)
 
 
 def label_at(places, offset):
-  """Returns the label of the place of a character, or ''.
+  """Returns the label of the place that contains a character, or ''.
 
   Args:
     places: sequence of Place.
-    offset: of the character.
+    offset: index of the character.
   """
   i = bisect.bisect_right(places, offset, key=lambda place: place.start)
   return places[i - 1].label if i else ''
 
 
 def label_of(places, span):
-  """Returns the labels of a passage, from the first place to the last.
+  """Returns the labels of a passage's first and last place.
 
   Args:
     places: sequence of Place.
-    span: (start, end), its characters.
+    span: (start, end) of the passage, in characters; end is exclusive.
 
   Returns:
     'page 3', 'page 3 to page 5', or ''.

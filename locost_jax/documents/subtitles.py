@@ -1,8 +1,9 @@
 """The text of subtitles: WebVTT (.vtt) and SubRip (.srt).
 
-Several voices may share a cue. What one speaker says is a paragraph, in the form of meeting corpora:
-'NAME: what is said'. Each cue is a place: its time, and its speaker if known.
-Marks are left out, and so are lines that a rolling caption repeats.
+Each turn of a speaker is a paragraph, in the form of meeting corpora: 'NAME:
+words'. Each cue is a place, with its time and its speaker if known; a cue may
+have several speakers. Markup and the repeated lines of rolling captions are
+left out.
 """
 
 import re
@@ -20,26 +21,26 @@ _MARKS = re.compile(r'<[^<>]*>|\{\\[^{}]*\}')
 _NAME = re.compile(r"(?:-|>>+)?\s*([\w.'’-]+(?: [\w.'’-]+){0,3}):\s+(?=\S)")
 _SKIPPED = re.compile(r'(?:WEBVTT|NOTE|STYLE|REGION)(?:\s|\Z)')
 _LIKE_A_TIME = re.compile(r'\d+:\d\d(?::|[.,]\d)')
-_PAUSE = 2.0  # seconds between cues that may end a paragraph
-_LONG = 600  # characters after which a paragraph ends with its sentence
+_PAUSE = 2.0  # a longer pause (seconds) after a sentence ends a paragraph
+_LONG = 600  # a longer paragraph (characters) ends with its current sentence
 _ENDS = re.compile(r'[.!?…]["\'”’)\]]*\Z')
 
 
 def read(text, where):
-  """Returns the text of subtitles with the times as places.
+  """Returns the text of subtitles with their times as places.
 
   Args:
-    text: the file's.
-    where: what to call it in an error.
+    text: contents of the file.
+    where: name of the file, for error messages.
 
   Returns:
     Placed.
 
   Raises:
-    InputError: a cue without a valid time, or no cue at all.
+    InputError: a cue without a valid time, or a file without cues.
   """
   pieces, places, at = [], [], 0
-  before = None  # the cue before, its speaker carried on
+  before = None  # the previous cue; its speaker is the last known one
   length = 0  # characters of the paragraph
   for start, end, speaker, words in _cues(text, where):
     if before is None:
@@ -66,13 +67,13 @@ def read(text, where):
     length += len(words)
     before = (start, end, named, words)
   if before is None:
-    raise InputError(f'{where}: has no subtitle')
+    raise InputError(f'{where}: has no subtitles')
   return Placed(''.join(pieces), tuple(places))
 
 
 def _cues(text, where):
-  """Yields (start, end, speaker or '', a line); seconds from the beginning."""
-  shown = set()  # the lines of the cue before
+  """Yields (start, end, speaker or '', line); times in seconds."""
+  shown = set()  # lines of the previous cue
   times = None
   for number, block in _blocks(text):
     if _SKIPPED.match(block[0]) and _ARROW not in block[0]:
@@ -86,7 +87,7 @@ def _cues(text, where):
           f'{where}:{number}: expected a time like 00:01:02.000 --> '
           f'00:01:04.000, got {block[0][:60]!r}'
       )
-    # Otherwise a blank line stood in a cue.
+    # Without a time, the block continues a cue after a blank line in it.
     lines = [(name, _plain(line)) for name, line in _voices(block)]
     for name, line in lines:
       if line and (name, line) not in shown:
@@ -95,7 +96,7 @@ def _cues(text, where):
 
 
 def _voices(lines):
-  """Yields (name in '<v name>' or '', what follows)."""
+  """Yields (name in '<v name>' or '', text after it)."""
   for line in lines:
     first, *rest = _VOICE.split(line)
     yield '', first
@@ -104,7 +105,7 @@ def _voices(lines):
 
 
 def _split_name(line):
-  """'JOHN: ...' -> ('JOHN', '...'); a name's words begin with capitals."""
+  """Splits 'JOHN: ...' into ('JOHN', '...'); names begin with capitals."""
   found = _NAME.match(line)
   if found and all(
       word[0].isupper() or word[0].isdigit() for word in found[1].split()
@@ -145,12 +146,12 @@ def _times(line, where, number):
 
 
 def _plain(line):
-  """A line without marks."""
+  """Returns a line without markup."""
   return ' '.join(markup.unescape(_MARKS.sub('', line)).split())
 
 
 def _clock(seconds):
-  """Seconds -> 'HH:MM:SS'."""
+  """Formats seconds as 'HH:MM:SS'."""
   minutes, seconds = divmod(int(seconds), 60)
   hours, minutes = divmod(minutes, 60)
   return f'{hours:02}:{minutes:02}:{seconds:02}'

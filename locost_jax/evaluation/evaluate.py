@@ -131,7 +131,7 @@ def measure(
   parts, rows = [], []
   with jax.set_mesh(mesh):
     for i, (batch, info) in enumerate(content.with_weights(batches, common)):
-      watchdog.alive()
+      watchdog.heartbeat()
       if of_model:
         placed = sharding.global_batch(batch, mesh, vocabulary.pad_id)
         parts += [entry.sums(model, params, placed) for entry in of_model]

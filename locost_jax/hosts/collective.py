@@ -1,4 +1,4 @@
-"""Work that all hosts of a run do together, or only the first one."""
+"""Collective operations of a run's hosts, and work of the first host only."""
 
 import json
 import sys
@@ -16,7 +16,7 @@ def is_first_host():
 
 
 def wait_for_hosts(name):
-  """Returns when every host has called this with the same name."""
+  """Blocks until every host has called this with the same name."""
   if jax.process_count() > 1:
     multihost_utils.sync_global_devices(name)
 
@@ -31,7 +31,7 @@ def raise_together(problem):
   """Raises an InputError on every host if one of them has a problem.
 
   Args:
-    problem: a line, or None.
+    problem: this host's error message, or None.
   """
   problem = next(filter(None, gather_rows([problem])), None)
   if problem:
@@ -39,7 +39,11 @@ def raise_together(problem):
 
 
 def gather_rows(rows):
-  """A list of JSON rows from each host -> one list, the same on all."""
+  """Returns the rows of all hosts in one list, the same on every host.
+
+  Args:
+    rows: this host's list of values that JSON can represent.
+  """
   if jax.process_count() == 1:
     return rows
   data = np.frombuffer(json.dumps(rows).encode(), np.uint8)

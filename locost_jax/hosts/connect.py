@@ -1,14 +1,14 @@
-"""Several processes, one run: they find each other before any device is used.
+"""Connects the processes of a multi-host run, before any device is used.
 
-The same command runs on every host. On Cloud TPUs and in steps of SLURM
-(`srun`) that is all; elsewhere each needs the address where the first one listens:
+Run the same command on every host. On Cloud TPUs and in SLURM steps (`srun`) no
+flags are needed; elsewhere every host needs the address of the first one:
 
   python -m locost_jax.main --config=FILE --coordinator=HOST:PORT \\
       --hosts=2 --host=0        # and on the other machine --host=1
 
-A roll call comes first (roll_call.py): where a host does not come, all others
-end with a line that says which. Every host reads its own rows of each batch;
-WORKDIR must be one directory that all of them see.
+A roll call comes first (roll_call.py): if a host is missing, all others exit
+with a message that names it. Every host reads its own rows of each batch;
+WORKDIR must be one directory that all hosts see.
 """
 
 import glob
@@ -23,7 +23,7 @@ from locost_jax.errors import InputError
 from locost_jax.hosts import roll_call
 from locost_jax.hosts import watchdog
 
-PATIENCE = 300.0  # seconds that hosts wait for each other
+TIMEOUT = 300.0  # seconds that hosts wait for each other
 
 
 def define_flags(values):
@@ -51,49 +51,53 @@ def define_flags(values):
   )
 
 
-def connect(values, seconds=PATIENCE):
-  """Waits for the other hosts, if there are any, and lets JAX connect them.
+def connect(values, seconds=TIMEOUT):
+  """Waits for the other hosts, if any, and lets JAX connect them.
 
   Args:
     values: the flags of `define_flags`.
-    seconds: to wait for them.
+    seconds: how long to wait for them.
 
   Returns:
     A roll_call.Roll.
 
   Raises:
-    InputError: a flag is missing or wrong, or the hosts do not fit together.
-    Stopped: a host does not come.
+    InputError: a flag is missing or wrong, or the hosts disagree on their
+      number, indices or versions.
+    Stopped: a host is missing.
   """
-  seat = find_seat(values, os.environ, seconds)
-  roll = roll_call.call(seat, seconds)
-  if seat.hosts == 1:
+  config = find_host_config(values, os.environ, seconds)
+  roll = roll_call.call(config, seconds)
+  if config.hosts == 1:
     return roll
   keep_stdout()
   with watchdog.ending_after(
-      seconds, 'the hosts to connect, which all were there'
+      seconds, 'JAX to connect the hosts, which all answered the roll call'
   ):
     try:
       jax.distributed.initialize(
-          seat.address,
-          seat.hosts,
-          seat.host,
-          seat.local_devices,
+          config.address,
+          config.hosts,
+          config.host,
+          config.local_devices,
           cluster_detection_method='deactivate',
       )
     except (RuntimeError, ValueError) as error:
       reason = str(error).strip().split('\n')[0]
-      raise InputError(f'the hosts do not find each other: {reason}') from error
+      raise InputError(f'JAX could not connect the hosts: {reason}') from error
   return roll
 
 
-def find_seat(values, environment, seconds=PATIENCE):
-  """Returns the roll_call.Seat of this process; one of one host if alone.
+def find_host_config(values, environment, seconds=TIMEOUT):
+  """Returns this process's roll_call.HostConfig; host 0 of 1 if it is alone.
 
   Args:
     values: the flags of `define_flags`.
     environment: like os.environ.
     seconds: how long to wait for the cluster's answer.
+
+  Raises:
+    InputError: a flag is missing or wrong, or the cluster does not answer.
   """
   given = {
       name: values[name].value for name in ('coordinator', 'hosts', 'host')
@@ -101,8 +105,8 @@ def find_seat(values, environment, seconds=PATIENCE):
   missing = [f'--{name}' for name, value in given.items() if value is None]
   if len(missing) == len(given):
     if is_cluster(environment):
-      return _ask_cluster(environment, seconds)
-    return roll_call.Seat('', 1, 0)
+      return _detect_cluster(environment, seconds)
+    return roll_call.HostConfig('', 1, 0)
   if missing:
     raise InputError(
         '--coordinator, --hosts and --host belong together: '
@@ -119,11 +123,13 @@ def find_seat(values, environment, seconds=PATIENCE):
         f'--coordinator={given["coordinator"]}: expected '
         'HOST:PORT, like gpu1:8476'
     )
-  return roll_call.Seat(given['coordinator'], given['hosts'], given['host'])
+  return roll_call.HostConfig(
+      given['coordinator'], given['hosts'], given['host']
+  )
 
 
 def check_srun(environment):
-  """Raises an InputError where a run would silently be of one host of several.
+  """Raises an InputError if srun did not start one of a job's several tasks.
 
   Args:
     environment: like os.environ.
@@ -133,13 +139,13 @@ def check_srun(environment):
   wanted = int(environment.get('SLURM_NTASKS', 1))
   if wanted > 1:
     raise InputError(
-        f'you ran on one host of {wanted}: SLURM gave this job {wanted} tasks, '
-        'but srun did not start this one: expected `srun python -m ...`'
+        f'this is one host of {wanted}: SLURM gave this job {wanted} tasks, '
+        'but srun did not start this one; use `srun python -m ...`'
     )
 
 
 def is_cluster(environment):
-  """Whether JAX can find the hosts of a run by itself.
+  """Returns whether JAX can find the hosts of a run by itself.
 
   Args:
     environment: like os.environ.
@@ -153,11 +159,11 @@ def is_cluster(environment):
   )
 
 
-def _ask_cluster(environment, seconds):
-  """Returns the Seat that JAX learns from SLURM or the cloud.
+def _detect_cluster(environment, seconds):
+  """Returns the HostConfig that JAX detects from SLURM or the cloud.
 
-  JAX has no public function that returns it without connecting. By itself it gives
-  a SLURM task one device even where the task has the whole machine.
+  JAX has no public function for this that does not connect. By default it gives
+  a SLURM task one device, even if the task has the whole machine.
   """
   from jax._src import clusters
 
@@ -168,19 +174,21 @@ def _ask_cluster(environment, seconds):
         )
     )
   except (RuntimeError, OSError, ValueError) as error:
-    raise InputError(f'the cluster does not name its hosts: {error}') from error
+    raise InputError(
+        f'cannot read the list of hosts from the cluster: {error}'
+    ) from error
   if None in (address, hosts, host):  # a TPU without a pod: Colab's
-    return roll_call.Seat('', 1, 0)
+    return roll_call.HostConfig('', 1, 0)
   tasks = int(environment.get('SLURM_STEP_NUM_TASKS', 1))
   if tasks == int(environment.get('SLURM_STEP_NUM_NODES', 0)):
     devices = None
-  return roll_call.Seat(address, hosts, host, devices and tuple(devices))
+  return roll_call.HostConfig(address, hosts, host, devices and tuple(devices))
 
 
 def keep_stdout():
-  """Leaves stdout to Python: what libraries write there goes to stderr.
+  """Redirects native libraries' stdout to stderr; Python's stdout stays.
 
-  Gloo, through which hosts without accelerators talk, says there that it does.
+  Gloo, which connects hosts without accelerators, prints a message to stdout.
   """
   sys.stdout.flush()
   sys.stdout = open(

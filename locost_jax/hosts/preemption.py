@@ -1,14 +1,14 @@
-"""SIGTERM and SIGINT end a run in order: the state is saved first.
+"""Saves a run's state on SIGTERM and SIGINT before the process ends.
 
-Schedulers send SIGTERM some time before they kill, a terminal SIGINT on ctrl-C.
-While a `Signals` is entered either is noted instead of obeyed, and the loop
-asks for it where it can stop. A repeated SIGTERM changes nothing; a SIGINT
-after another signal ends the process at once.
+Schedulers send SIGTERM some time before they kill a process; ctrl-C in a
+terminal sends SIGINT. Inside a `Signals` context either one is only recorded,
+and the training loop checks for it where it can stop. A second SIGTERM changes
+nothing; a SIGINT after another signal ends the process at once.
 
 Several processes must stop after the same step: each adds its flag to a sum
-over all of them, computed on the devices along with every step, so that all
-read the same sum after the same step. (JAX's own service for this knows SIGTERM
-only, and Orbax asks it at checkpoints alone.)
+over all of them, computed on the devices with every step, so that all read the
+same sum after the same step. (JAX's own service for this handles only SIGTERM,
+and Orbax checks it only at checkpoints.)
 """
 
 import contextlib
@@ -26,11 +26,11 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class Interrupted(BaseException):
-  """Raised by a signal where the loop allows it; no error, so no Exception."""
+  """Raised by a signal where the loop can stop; not an error."""
 
 
 class Signals:
-  """Notes SIGTERM and SIGINT in this context; does nothing in a side thread.
+  """Context that records SIGTERM and SIGINT; only in the main thread.
 
   Attributes:
     received: the first signal, or None.
@@ -44,20 +44,23 @@ class Signals:
   def __enter__(self):
     self._active = threading.current_thread() is threading.main_thread()
     if self._active:
-      # A handler in Python waits until the main thread is back from compiling
-      # or computing; what reads from this pipe does not.
+      # A Python handler runs only after the main thread returns from compiling
+      # or computing; a thread that reads this pipe answers at once.
       read, self._write = os.pipe()
       os.set_blocking(self._write, False)
       self._wakeup = signal.set_wakeup_fd(
           self._write, warn_on_full_buffer=False
       )
-      threading.Thread(target=_answer, args=(read,), daemon=True).start()
-      # None stands for a handler that is not Python's: jax.distributed's.
+      threading.Thread(
+          target=_report_signals, args=(read,), daemon=True
+      ).start()
+      # signal() returns None for a handler that Python did not install, as
+      # jax.distributed's.
       self._before = {
           number: signal.signal(number, self._handle) or signal.SIG_DFL
           for number in SIGNALS
           if signal.getsignal(number) != signal.SIG_IGN
-      }  # as nohup has it
+      }  # signals that the caller ignores stay ignored, as with nohup
     return self
 
   def __exit__(self, kind, *_):
@@ -66,7 +69,8 @@ class Signals:
         signal.signal(number, handler)
       signal.set_wakeup_fd(self._wakeup)
       os.close(self._write)
-      if self.received and kind is None:  # too late for the loop: obey
+      # The loop has not handled a signal that came after its last check.
+      if self.received and kind is None:
         signal.raise_signal(self.received)
 
   def _handle(self, number, frame):
@@ -78,9 +82,9 @@ class Signals:
 
   @contextlib.contextmanager
   def interrupting(self):
-    """In this context a signal raises Interrupted, also one from before.
+    """Context in which a signal raises Interrupted, even an earlier one.
 
-    Not with several processes: the others would wait for this one for ever.
+    Does nothing with several processes: the others would wait forever.
     """
     if jax.process_count() > 1:
       yield
@@ -93,14 +97,14 @@ class Signals:
     finally:
       self._may_raise = False
 
-  def ask(self, mesh):
+  def start_sum(self, mesh):
     """Starts the sum of all processes' flags; every process must call it.
 
     Args:
-      mesh: of the run, of all devices of all processes.
+      mesh: the run's mesh, of all devices of all processes.
 
     Returns:
-      What `check` takes.
+      The sum, for `check`; None with one process.
     """
     if jax.process_count() == 1:
       return None
@@ -113,23 +117,27 @@ class Signals:
         )
     )
 
-  def check(self, asked):
-    """Raises Interrupted if any process had a signal when it asked; once."""
-    if asked is None or self._agreed or not int(jax.device_get(asked)):
+  def check(self, flags):
+    """Raises Interrupted, once, if any process had received a signal.
+
+    Args:
+      flags: the sum that `start_sum` returned.
+    """
+    if flags is None or self._agreed or not int(jax.device_get(flags)):
       return
     self._agreed = True
     self.received = self.received or signal.SIGTERM
     raise Interrupted
 
   def stop_here(self, mesh):
-    """Raises Interrupted if any process has a signal; all must call it."""
-    self.check(self.ask(mesh))
+    """Raises Interrupted if any process got a signal; all must call it."""
+    self.check(self.start_sum(mesh))
     with self.interrupting():
       pass
 
 
-def _answer(read):
-  """Tells at once that a signal came, and ends the process at the second."""
+def _report_signals(read):
+  """Reports the first signal at once; ends the process at a later SIGINT."""
   several = False
   with os.fdopen(read, 'rb', buffering=0) as pipe:
     while numbers := pipe.read(1):
@@ -137,18 +145,18 @@ def _answer(read):
         continue
       name = signal.Signals(numbers[0]).name
       if not several:
-        _tell(
-            f'{name}: the run stops where its state can be saved; '
-            'ctrl-C (SIGINT) now ends it at once'
+        _write_to_stderr(
+            f'{name}: the run will save its state and stop; press ctrl-C '
+            '(SIGINT) to end it at once'
         )
       elif numbers[0] == signal.SIGINT:
-        _tell('SIGINT: ended at once')
+        _write_to_stderr('SIGINT: ended at once')
         os._exit(128 + signal.SIGINT)
       several = True
 
 
-def _tell(text):
+def _write_to_stderr(text):
   try:
     os.write(2, f'\n{text}\n'.encode())
   except OSError:
-    pass  # the terminal is gone: that may be why the signal came
+    pass  # a closed terminal may have caused the signal

@@ -1,10 +1,9 @@
 """A roll call: the hosts of a run report before JAX connects them.
 
-JAX waits in silence for a host that does not come and then aborts the process,
-with a stack of its own and no word about which host it was. So the first host
-listens at the port that JAX will have after it, the others say who they are,
-and all get the same list; a host that is missing, is there twice or has other
-versions is a line on every one of them.
+JAX waits silently for a missing host and then aborts the process, with a stack
+that does not name the host. So the first host first listens at the port that
+JAX will use, the others send their data, and all get the same list. Every host
+prints a message if one is missing, reports twice or has other versions.
 """
 
 import json
@@ -19,19 +18,19 @@ from locost_jax.errors import InputError
 from locost_jax.errors import Stopped
 from locost_jax.hosts import watchdog
 
-# What must be the same on all hosts, or their programs are not.
+# Their versions must agree, or the hosts compile different programs.
 PACKAGES = ('jax', 'jaxlib', 'flax', 'optax')
-_SPEAKING = 5.0  # seconds that a host may take to say its line
-_LONGEST = 1 << 20  # bytes of a line
+_SEND_TIMEOUT = 5.0  # seconds that a host may take to send its line
+_MAX_LINE = 1 << 20  # bytes
 
 
-class Seat(NamedTuple):
-  """The place of this process among those of a run.
+class HostConfig(NamedTuple):
+  """The index of this process in a run, and how to reach the first one.
 
-  address: HOST:PORT at which the first of them listens.
-  hosts: how many there are.
-  host: which of them this is, from 0 on.
-  local_devices: indices of the machine's devices that are its own; None: all.
+  address: HOST:PORT at which the first host listens.
+  hosts: number of hosts.
+  host: index of this one, from 0 on.
+  local_devices: indices of the machine's devices that it uses; None: all.
   """
 
   address: str
@@ -41,85 +40,85 @@ class Seat(NamedTuple):
 
 
 class Roll(NamedTuple):
-  """Who is there.
+  """The hosts of a run.
 
-  hosts: what each says of itself, in order: {'host', 'hosts', 'name',
-    'versions'}.
-  me: which of them this process is.
+  hosts: a row per host, in order: {'host', 'hosts', 'name', 'versions'}.
+  me: index of this process.
   """
 
   hosts: list[dict]
   me: int
 
 
-def call(seat, seconds):
-  """Waits until all hosts are there.
+def call(config, seconds):
+  """Waits until all hosts have reported.
 
   Args:
-    seat: a Seat.
-    seconds: to wait for them.
+    config: HostConfig of this process.
+    seconds: how long to wait.
 
   Returns:
     A Roll.
 
   Raises:
-    Stopped: a host did not come; another try may help (status 75).
-    InputError: two are the same host, or they differ where they must not.
+    Stopped: a host is missing; another try may help (status 75).
+    InputError: two hosts have one index, or the number of hosts or the versions
+      differ.
   """
   me = dict(
-      host=seat.host,
-      hosts=seat.hosts,
+      host=config.host,
+      hosts=config.hosts,
       name=socket.gethostname(),
       versions=versions(),
   )
   deadline = time.monotonic() + seconds
-  if seat.hosts == 1:
-    there = [me]
-  elif seat.host == 0:
-    there = _gather(seat, me, deadline)
+  if config.hosts == 1:
+    rows = [me]
+  elif config.host == 0:
+    rows = _gather(config, me, deadline)
   else:
-    there = _report(seat, me, deadline, seconds)
-  _check(seat, there, seconds)
-  return Roll(sorted(there, key=lambda row: row['host']), seat.host)
+    rows = _report(config, me, deadline, seconds)
+  _check(config, rows, seconds)
+  return Roll(sorted(rows, key=lambda row: row['host']), config.host)
 
 
 def versions():
-  """{package: version} of this one and of PACKAGES."""
+  """Returns {package: version} of locost_jax and PACKAGES."""
   return dict(
       locost_jax=locost_jax.__version__, **versions_lib.installed(PACKAGES)
   )
 
 
-def _gather(seat, me, deadline):
-  """The first host: collects all reports, then sends the result to all."""
-  there, lines = [me], []
+def _gather(config, me, deadline):
+  """On the first host: collects all rows, then sends the list to all."""
+  rows, connections = [me], []
   try:
-    with _listen(int(seat.address.rsplit(':', 1)[1])) as server:
-      while len(there) < seat.hosts:
+    with _listen(int(config.address.rsplit(':', 1)[1])) as server:
+      while len(rows) < config.hosts:
         server.settimeout(max(deadline - time.monotonic(), 0.001))
         try:
-          line = server.accept()[0]
+          connection = server.accept()[0]
         except TimeoutError:
           break
-        if row := _hear(line):
-          there.append(row)
-          lines.append(line)
+        if row := _receive_row(connection):
+          rows.append(row)
+          connections.append(connection)
         else:
-          line.close()  # somebody else's, a port scanner's
-      for line in lines:
+          connection.close()  # not a host of the run; a port scanner, say
+      for connection in connections:
         try:
-          line.sendall(_written(there))
+          connection.sendall(_encode(rows))
         except OSError:
-          pass  # it will be missed when JAX connects
+          pass  # JAX will report this host as missing
   except OSError as error:
     raise InputError(
-        f'host 0 cannot listen at {seat.address}: '
+        f'host 0 cannot listen at {config.address}: '
         f'{os.strerror(error.errno)}; expected a free port of this machine'
     ) from error
   finally:
-    for line in lines:
-      line.close()
-  return there
+    for connection in connections:
+      connection.close()
+  return rows
 
 
 def _listen(port):
@@ -130,42 +129,42 @@ def _listen(port):
   return socket.create_server(('', port))
 
 
-def _report(seat, me, deadline, seconds):
-  """Any other host: says its line and waits for the list."""
-  name, port = seat.address.rsplit(':', 1)
+def _report(config, me, deadline, seconds):
+  """On any other host: sends its row and waits for the list."""
+  name, port = config.address.rsplit(':', 1)
   while True:
     try:
-      line = socket.create_connection(
+      connection = socket.create_connection(
           (name.strip('[]'), int(port)),
-          max(min(deadline - time.monotonic(), _SPEAKING), 0.001),
+          max(min(deadline - time.monotonic(), _SEND_TIMEOUT), 0.001),
       )
-      with line:
-        line.sendall(_written(me))
-        # The first host was there before this one, so it gives up earlier.
-        line.settimeout(seconds + _SPEAKING)
-        if there := _read(line):
-          return there
+      with connection:
+        connection.sendall(_encode(me))
+        # The first host began to wait before this one, so it gives up earlier.
+        connection.settimeout(seconds + _SEND_TIMEOUT)
+        if rows := _read(connection):
+          return rows
     except OSError as error:
       reason = error.strerror or str(error)
     except ValueError:
-      reason = 'it answered something else'
+      reason = 'another program answered'
     else:
-      reason = 'it hung up'
+      reason = 'it closed the connection'
     if time.monotonic() > deadline:
       raise Stopped(
-          f'error: host {seat.host} of {seat.hosts}: host 0 did not answer at '
-          f'{seat.address} within {seconds:g} s ({reason}): expected the same '
-          'command to run there, and no firewall before that port',
+          f'error: host {config.host} of {config.hosts}: host 0 did not answer '
+          f'at {config.address} within {seconds:g} s ({reason}): expected the '
+          'same command to run there, and no firewall to block that port',
           watchdog.STATUS,
       )
     time.sleep(0.2)
 
 
-def _hear(line):
-  """The row that a host sends, or None."""
-  line.settimeout(_SPEAKING)
+def _receive_row(connection):
+  """Returns the row that a host sends, or None if it is not one."""
+  connection.settimeout(_SEND_TIMEOUT)
   try:
-    row = _read(line)
+    row = _read(connection)
     return (
         row
         if isinstance(row, dict)
@@ -176,59 +175,55 @@ def _hear(line):
     return None
 
 
-def _read(line):
-  with line.makefile('rb') as file:
-    return json.loads(file.readline(_LONGEST) or 'null')
+def _read(connection):
+  with connection.makefile('rb') as file:
+    return json.loads(file.readline(_MAX_LINE) or 'null')
 
 
-def _written(value):
+def _encode(value):
   return json.dumps(value).encode() + b'\n'
 
 
-def _check(seat, there, seconds):
-  """Raises unless each host is there once and all agree."""
-  first = there[0]
-  for row in there:
+def _check(config, rows, seconds):
+  """Raises unless each host has reported once and all agree."""
+  first = rows[0]
+  for row in rows:
     if row['hosts'] != first['hosts']:
       raise InputError(
-          f"{_who(row)} expects {row['hosts']} hosts, "
-          f"{_who(first)} {first['hosts']}: expected the same"
+          f"{_describe(row)} expects {row['hosts']} hosts, "
+          f"{_describe(first)} {first['hosts']}: expected the same"
       )
     for name, version in first['versions'].items():
       if row['versions'].get(name) != version:
         raise InputError(
-            f"{_who(row)} has {name} {row['versions'].get(name)}, "
-            f'{_who(first)} {version}: expected the same'
+            f"{_describe(row)} has {name} {row['versions'].get(name)}, "
+            f'{_describe(first)} {version}: expected the same'
         )
-  found = [row['host'] for row in there]
-  for host in set(found):
-    if found.count(host) > 1:
-      names = ' and '.join(row['name'] for row in there if row['host'] == host)
+  indices = [row['host'] for row in rows]
+  for host in set(indices):
+    if indices.count(host) > 1:
+      names = ' and '.join(row['name'] for row in rows if row['host'] == host)
       raise InputError(
-          f'host {host} is there twice, on {names}: expected '
-          f'each of 0 to {seat.hosts - 1} once'
+          f'host {host} reported twice, from {names}: expected '
+          f'each of 0 to {config.hosts - 1} once'
       )
-  missing = sorted(set(range(seat.hosts)) - set(found))
+  missing = sorted(set(range(config.hosts)) - set(indices))
   if missing:
-    names = ', '.join(_who(row) for row in there)
+    names = ', '.join(_describe(row) for row in rows)
     raise Stopped(
-        f'error: you ran on {_count(len(there))} of {seat.hosts}: {names} came '
-        f'to {seat.address} within {seconds:g} s, {_list(missing)} did not. '
-        'Expected the same command on every host',
+        f'error: only {len(rows)} of {config.hosts} hosts reported: {names} '
+        f'reached {config.address} within {seconds:g} s, {_list(missing)} did '
+        'not. Run the same command on every host',
         watchdog.STATUS,
     )
 
 
-def _who(row):
+def _describe(row):
   return f"host {row['host']} ({row['name']})"
 
 
-def _count(hosts):
-  return 'one host' if hosts == 1 else f'{hosts} hosts'
-
-
 def _list(hosts):
-  """'host 1' or 'hosts 1 to 3' or 'hosts 1, 3'."""
+  """Returns 'host 1', 'hosts 1 to 3' or 'hosts 1, 3'."""
   if len(hosts) == 1:
     return f'host {hosts[0]}'
   if len(hosts) > 2 and hosts[-1] - hosts[0] == len(hosts) - 1:

@@ -1,10 +1,10 @@
 """Ends a process that hangs, and prints what it was waiting for.
 
-A read from a dead file server, a device or another host that answers no more:
-such a wait has no end, and a scheduler sees a process that runs. The watchdog
-is a thread that counts the time without a sign of life; after too much of it
-the stacks of all threads go to stderr and the process ends with STATUS, so that
-whoever started it can start it again.
+A process can wait forever for a dead file server, device or host, while the
+scheduler still sees it running. The watchdog is a thread that measures the time
+since the last heartbeat. After the time limit it prints the stacks of all
+threads to stderr and ends the process with STATUS, so that its caller can start
+it again.
 """
 
 import contextlib
@@ -15,27 +15,27 @@ import threading
 import time
 
 STATUS = 75  # EX_TEMPFAIL of sysexits.h: try again
-# Where JAX waits for XLA to compile: a wait that may be long and does end.
+# JAX waits here for XLA to compile, which can take long but ends.
 _COMPILER = os.path.join('jax', '_src', 'compiler.py')
 
 _running = []
 
 
-def alive():
-  """A sign of life, from any thread: something was done. Costs nothing."""
+def heartbeat():
+  """Resets the time of every running watchdog; cheap, from any thread."""
   for watchdog in _running:
-    watchdog.alive()
+    watchdog.heartbeat()
 
 
 class Watchdog:
-  """Counts the seconds without a sign of life while it is entered."""
+  """Context that ends the process after too long without a heartbeat."""
 
   def __init__(self, seconds, key='train.timeout'):
     """Starts nothing yet.
 
     Args:
-      seconds: without a sign of life that end the process; 0: never.
-      key: the config key it comes from, to name it.
+      seconds: without a heartbeat, after which the process ends; 0: never.
+      key: the config key of this limit, for the error message.
     """
     self._seconds, self._key = seconds, key
     self._what, self._since = 'the start', time.time()
@@ -53,24 +53,24 @@ class Watchdog:
     _running.remove(self)
     self._ended.set()
 
-  def alive(self):
-    """Resets the time without a sign of life."""
+  def heartbeat(self):
+    """Resets the time without a heartbeat."""
     self._silent, self._since = 0.0, time.time()
 
   @contextlib.contextmanager
   def waiting_for(self, what):
-    """Says what is waited for in this context; entering is a sign of life."""
+    """Context that names the current wait; entering it is a heartbeat."""
     before, self._what = self._what, what
-    self.alive()
+    self.heartbeat()
     try:
       yield
     finally:
       self._what = before
-      self.alive()
+      self.heartbeat()
 
   def _watch(self):
-    # Ticks are counted, not the clock: a machine that slept or a process that
-    # was stopped has not been waiting, however late it is now.
+    # Add at most two ticks a round: time in which the machine slept or the
+    # process was stopped does not count.
     tick = min(self._seconds / 10, 1.0)
     last = time.monotonic()
     while not self._ended.wait(tick):
@@ -78,11 +78,11 @@ class Watchdog:
       self._silent += min(now - last, 2 * tick)
       last = now
       if self._is_compiling():
-        self.alive()
+        self.heartbeat()
       if self._silent >= self._seconds:
-        teller = threading.Thread(target=self._tell, daemon=True)
-        teller.start()
-        teller.join(10)  # stderr itself may be what hangs
+        reporter = threading.Thread(target=self._report, daemon=True)
+        reporter.start()
+        reporter.join(10)  # stderr itself may hang
         os._exit(STATUS)
 
   def _is_compiling(self):
@@ -93,7 +93,7 @@ class Watchdog:
       frame = frame.f_back
     return False
 
-  def _tell(self):
+  def _report(self):
     since = time.strftime('%H:%M:%S', time.localtime(self._since))
     os.write(
         2,
@@ -112,13 +112,13 @@ class Watchdog:
 
 @contextlib.contextmanager
 def ending_after(seconds, what):
-  """Ends the process with a line if this context takes longer.
+  """Context that ends the process with a message if it takes too long.
 
-  For waits inside JAX before there is a run, whose stacks show nothing.
+  For waits inside JAX before a run begins, whose stacks show nothing.
 
   Args:
-    seconds: that it may take.
-    what: it waits for, to say so.
+    seconds: how long the context may take.
+    what: what it waits for, for the message.
   """
 
   def end():

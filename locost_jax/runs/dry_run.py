@@ -132,7 +132,7 @@ def compile_programs(setup):
     read[0] += -read[0] % mesh.shape[sharding.SEQUENCE]
   with jax.set_mesh(mesh):
     programs = train.make_programs(config, setup.model, mesh)
-    state = sharding.abstract(
+    state = sharding.abstract_arrays(
         jax.eval_shape(lambda: programs.init(jax.random.key(0))),
         programs.shardings,
     )

@@ -92,7 +92,7 @@ def run(phases, workdir, roll, seconds, file):
   report(
       'workdir',
       f'{workdir}: written to{others}, '
-      f'{memory.show(found["free_bytes"])} free',
+      f'{memory.format_bytes(found["free_bytes"])} free',
   )
   return found
 
@@ -140,7 +140,9 @@ def describe_devices(platform, kind, count, local, free_bytes, unused):
   """Returns the results of `inspect_devices` as a line."""
   name = platform if kind == platform else f'{platform} ({kind})'
   each = f', {local} on each host' if count > local else ''
-  free = '' if free_bytes is None else f', {memory.show(free_bytes)} free'
+  free = (
+      '' if free_bytes is None else f', {memory.format_bytes(free_bytes)} free'
+  )
   hint = f'; not used: {unused}' if unused else ''
   return f'{count} {name}{each}{free}{hint}'
 

@@ -117,7 +117,7 @@ class BatchLimits:
     """Returns the InputError of a document that does not fit into memory."""
     parts = self._needs(1, shape)
     shown = ', '.join(
-        f'{name} {memory.show(size)}' for name, size in parts.items()
+        f'{name} {memory.format_bytes(size)}' for name, size in parts.items()
     )
     flag, others = self._smaller(shape)
     fits = [
@@ -128,8 +128,8 @@ class BatchLimits:
     way_out = f'--{flag}={max(fits)} fits' if fits else f'no {flag} fits'
     return InputError(
         f'{job.document.id}: {job.kept} tokens need about '
-        f'{memory.show(peak_of(parts))} ({shown}), but '
-        f'{memory.show(self._available)} are available: {way_out}'
+        f'{memory.format_bytes(peak_of(parts))} ({shown}), but '
+        f'{memory.format_bytes(self._available)} are available: {way_out}'
     )
 
   def _smaller(self, shape):

@@ -55,5 +55,5 @@ def describe_done(done, total):
       f'{row["tokens_read"]:,} tokens read, {row["tokens_kept"]:,} kept, {unread}{selected}'
       f'{row["seconds"]:.1f} s (encoding {row["seconds_encoding"]:.1f}, '
       f'decoding {row["seconds_decoding"]:.1f}), peak memory '
-      f'{memory.show(row["peak_memory_bytes"])}'
+      f'{memory.format_bytes(row["peak_memory_bytes"])}'
   )

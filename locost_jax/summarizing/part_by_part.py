@@ -1,15 +1,16 @@
 """Two baselines that summarise a document part by part.
 
-Models that cannot read a whole book summarise its paragraphs one by one:
+Models that cannot read a whole book summarise its parts one by one. The summary
+of the book joins, in the order of the document,
 
-  join   the summaries of all parts, in order
-  rank   the summaries that the model is most confident of, in the order of the
-         document (BookSum, Kryscinski et al. 2021; the rows of BART, T5
-         and PEGASUS in table 7 of LOCOST, section 5.6)
+  join   the summaries of all parts
+  rank   the summaries in which the model is most confident (BookSum, Kryscinski
+         et al. 2021; BART, T5 and PEGASUS in table 7 of LOCOST, section 5.6)
 
-A part is as many whole paragraphs as fit; a longer paragraph is cut between
-sentences, a longer sentence between words. The confidence in a summary is the
-mean log-probability of its tokens (`generation.confidence`).
+A part has as many whole paragraphs as fit. A paragraph that is too long is
+split between sentences, and a sentence that is too long between words. The
+confidence in a summary is the mean log-probability of its tokens
+(`generation.confidence`).
 """
 
 import re
@@ -28,21 +29,28 @@ from locost_jax.summarizing import summaries
 from locost_jax.summarizing import texts
 from locost_jax.vocabularies import vocabulary as vocabulary_lib
 
-RANK = 'rank'  # the other is 'join'
+RANK = 'rank'  # the other mode is 'join'
 _PARAGRAPH, _SENTENCE = '\n\n', ' '  # separators before a unit
-_ROWS = 8  # summaries whose probabilities are computed at once
+_ROWS = 8  # batch size for computing confidence
 
 
 class Parts(NamedTuple):
-  """How a document is read part by part."""
+  """Options for summarising part by part."""
 
   parts: str  # 'join' or 'rank'
   part_length: int  # maximum tokens of a part, with bos and eos
   summary_length: int  # maximum tokens of the summary; 0: no limit
 
 
-def of_flags(values, summarizer):
-  """Returns the Parts of the flags of `part_options`; None without --parts.
+def from_flags(values, summarizer):
+  """Returns the Parts that the flags of `part_options` give.
+
+  Args:
+    values: the parsed flags.
+    summarizer: of `locost_jax.load`.
+
+  Returns:
+    Parts; None without --parts.
 
   Raises:
     InputError: the model cannot read such parts.
@@ -64,51 +72,51 @@ def check(parts, summarizer):
   models.check_length(summarizer.config, parts.part_length, '--part_length')
 
 
-def split(text, most, count):
-  """Cuts a text into parts.
+def split(text, max_tokens, count):
+  """Splits a text into parts.
 
   Args:
     text: str.
-    most: most tokens of a part, 1 or more.
-    count: text -> its number of tokens.
+    max_tokens: maximum tokens of a part, 1 or more.
+    count: function text -> number of tokens.
 
   Returns:
-    List of str, with all words of the text in order; a single character that
-    has more tokens than `most` is a part of its own.
+    List of str with all words of the text in order. A single character with
+    more than `max_tokens` tokens is a part by itself.
   """
   parts = []
-  for before, unit in _units(text, most, count):
+  for before, unit in _units(text, max_tokens, count):
     joined = parts[-1] + before + unit if parts else unit
-    if parts and count(joined) <= most:
+    if parts and count(joined) <= max_tokens:
       parts[-1] = joined
     else:
       parts.append(unit)
   return parts or [text]
 
 
-def _units(text, most, count):
-  """Yields (separator before it, text): paragraphs, or pieces of them."""
+def _units(text, max_tokens, count):
+  """Yields (separator before it, text) of paragraphs, or pieces of them."""
   for paragraph in re.split(r'\n\s*\n', text):
     before = _PARAGRAPH
-    for piece in _cut(paragraph.strip(), most, count):
+    for piece in _split_paragraph(paragraph.strip(), max_tokens, count):
       yield before, piece
       before = _SENTENCE
 
 
-def _cut(paragraph, most, count):
-  """Yields a paragraph, or its sentences, or pieces of these."""
+def _split_paragraph(paragraph, max_tokens, count):
+  """Yields a paragraph if it fits, else its sentences or pieces of them."""
   if not paragraph:
     return
-  if count(paragraph) <= most:
+  if count(paragraph) <= max_tokens:
     yield paragraph
     return
   for sentence in text_lib.split_sentences(paragraph):
-    yield from _halve(sentence, most, count)
+    yield from _halve(sentence, max_tokens, count)
 
 
-def _halve(text, most, count):
-  """Yields a text, halved between words (or in one) until each piece fits."""
-  if count(text) <= most or len(text) < 2:
+def _halve(text, max_tokens, count):
+  """Halves a text, if possible between words, until each piece fits."""
+  if count(text) <= max_tokens or len(text) < 2:
     yield text
     return
   words = text.split()
@@ -119,23 +127,24 @@ def _halve(text, most, count):
     middle = len(text) // 2
     halves = text[:middle], text[middle:]
   for half in halves:
-    yield from _halve(half, most, count)
+    yield from _halve(half, max_tokens, count)
 
 
-def choose(lengths, sureness, most):
-  """Chooses summaries in order of confidence, as long as they fit together.
+def choose(lengths, confidences, max_tokens):
+  """Chooses summaries in order of confidence, skipping those that do not fit.
 
   Args:
     lengths: tokens of each summary.
-    sureness: confidence in each; of equal ones, the first is taken.
-    most: maximum tokens of all chosen summaries; 0: no limit.
+    confidences: confidence in each summary; of equal ones the first counts
+      more.
+    max_tokens: maximum tokens of all chosen summaries; 0: no limit.
 
   Returns:
     Sorted list of indices; at least one unless `lengths` is empty.
   """
   chosen, total = [], 0
-  for i in sorted(range(len(lengths)), key=lambda i: (-sureness[i], i)):
-    if not most or not chosen or total + lengths[i] <= most:
+  for i in sorted(range(len(lengths)), key=lambda i: (-confidences[i], i)):
+    if not max_tokens or not chosen or total + lengths[i] <= max_tokens:
       chosen.append(i)
       total += lengths[i]
   return sorted(chosen)
@@ -147,10 +156,10 @@ def summarize(
   """Yields a `summaries.Done` for each document.
 
   Its row has two more fields: `parts`, the number of parts, and `parts_used`,
-  the indices of the parts whose summaries were taken.
+  the indices of the parts whose summaries were chosen.
 
   Args:
-    summarizer, jobs, settings, progress, batch_size, available: as of
+    summarizer, jobs, settings, progress, batch_size, available: see
       `summaries.summarize`; settings without max_input_length.
     parts: Parts.
   """
@@ -158,7 +167,7 @@ def summarize(
   count = lambda text: len(vocabulary.encode(text))
   room = parts.part_length - len(vocabulary_lib.surround(vocabulary, []))
   for job in jobs:
-    found = [
+    part_jobs = [
         summaries.Job(
             number,
             documents.Document(
@@ -173,7 +182,7 @@ def summarize(
     ]
     done = sorted(
         summaries.summarize(
-            summarizer, found, settings, progress, batch_size, available
+            summarizer, part_jobs, settings, progress, batch_size, available
         ),
         key=lambda one: one.job.number,
     )
@@ -181,17 +190,17 @@ def summarize(
 
 
 def _merge(summarizer, job, done, parts, count):
-  """Returns the Done of a document from those of its parts."""
+  """Combines the Dones of a document's parts to one Done."""
   error = next((one.error for one in done if one.error), None)
   if error is not None:
     return summaries.Done(job, error=error)
   rows = [one.row for one in done]
   done = [one for one in done if one.row['prediction'].strip()] or done[:1]
-  sureness = np.zeros(len(done))
+  confidences = np.zeros(len(done))
   if parts.parts == RANK:
-    sureness = measure(summarizer, done)
+    confidences = measure_confidence(summarizer, done)
   lengths = [count(one.row['prediction']) for one in done]
-  chosen = [done[i] for i in choose(lengths, sureness, parts.summary_length)]
+  chosen = [done[i] for i in choose(lengths, confidences, parts.summary_length)]
   total = lambda key: sum(row[key] for row in rows)
   row = dict(
       rows[0],
@@ -212,14 +221,14 @@ def _merge(summarizer, job, done, parts, count):
   return summaries.Done(job, row)
 
 
-def measure(summarizer, done):
-  """Returns how sure the model is of each summary: float [n].
+def measure_confidence(summarizer, done):
+  """Returns the mean log-probability per token of each summary: float [n].
 
   Args:
     summarizer: of `locost_jax.load`.
     done: list of n `summaries.Done` of a model that reads one sequence.
   """
-  settings, sureness = summarizer.settings, np.zeros(len(done))
+  settings, confidences = summarizer.settings, np.zeros(len(done))
   written = [_without_padding(one.tokens, settings.pad_id) for one in done]
   shape_of = lambda i: (
       batching.padded_shape(summarizer.config, done[i].job.pages, False),
@@ -237,7 +246,7 @@ def measure(summarizer, done):
         [[written[i]] for i in batch], (length,), settings.pad_id
     )
     start = np.full((len(batch), 1), settings.start_id, np.int32)
-    sureness[batch] = confidence.mean_log_probs(
+    confidences[batch] = confidence.mean_log_probs(
         summarizer.model,
         summarizer.params,
         inputs,
@@ -246,10 +255,10 @@ def measure(summarizer, done):
         targets,
         weights.astype(np.float32),
     )
-  return sureness
+  return confidences
 
 
 def _without_padding(tokens, pad_id):
-  """Returns the tokens of a row up to the last that is not padding; >= 1."""
+  """Removes padding at the end of a row of tokens; keeps at least one token."""
   last = np.flatnonzero(tokens != pad_id).max(initial=0)
   return tokens[: last + 1]

@@ -288,7 +288,7 @@ def _write(
         },
     )
   except (jax.errors.JaxRuntimeError, MemoryError) as error:
-    if not memory.ran_out(error):
+    if not memory.is_out_of_memory(error):
       raise
     return None
   return _Written(

@@ -1,1 +1,1 @@
-"""The numbers that a run writes while it trains."""
+"""Metrics, progress, profiles and energy of a training run."""

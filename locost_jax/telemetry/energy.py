@@ -1,8 +1,8 @@
-"""Joules of a piece of work, where the machine lets them be read, and grams.
+"""Measures energy in joules, if the machine reports it, and CO2 in grams.
 
-CPU packages: the RAPL counters that Linux shows below /sys/class/powercap
-(often for root only). NVIDIA GPUs: the power that nvidia-smi reports, sampled and
-summed over time. Elsewhere there is no number, and the reason is said.
+CPU packages: Linux's RAPL counters in /sys/class/powercap, often readable by
+root only. NVIDIA GPUs: the power that nvidia-smi reports, sampled and summed
+over time. Elsewhere `Meter.joules` is None and `Meter.source` says why.
 """
 
 from pathlib import Path
@@ -16,34 +16,34 @@ JOULES_PER_KWH = 3.6e6
 
 
 def grams_co2(joules, intensity):
-  """The emissions of making the energy, in grams of CO2.
+  """Returns the emissions of producing the energy, in grams of CO2.
 
-  The paper (LOCOST, section 8): 16 GPUs of 190 W on average for 140 hours are
+  The paper (LOCOST, section 8): 16 GPUs of 190 W on average for 140 hours use
   16 * 190 * 140 * 3600 = 1.53e9 J = 425.6 kWh; at 58 g per kWh 24.7 kg, its
-  "approximately 25 kg". That is the GPUs alone: neither processors nor cooling.
+  "approximately 25 kg". This counts the GPUs only, without CPUs and cooling.
 
   Args:
     joules: energy.
-    intensity: of the electricity, in grams of CO2 per kWh.
+    intensity: carbon intensity of the electricity, in g CO2 per kWh.
   """
   return joules / JOULES_PER_KWH * intensity
 
 
 class Meter:
-  """`with Meter() as meter: work()`; then meter.joules, meter.source.
+  """Measures energy: `with Meter() as meter: work()`, then `meter.joules`.
 
   Attributes:
-    joules: of the machine's CPU packages and of all its NVIDIA GPUs, whoever
-      used them meanwhile; None where neither can be read. While it runs, as
-      they were at the last sample.
-    source: what was read, or why nothing was.
+    joules: energy of all CPU packages and NVIDIA GPUs of the machine, including
+      other processes' use; None if neither can be read. While the meter runs,
+      the value of the last sample.
+    source: what was read, or why nothing could be read.
   """
 
   def __init__(self, powercap=None, seconds=0.5):
-    """Finds what can be read.
+    """Finds the counters that can be read.
 
     Args:
-      powercap: the directory of the counters; None: POWERCAP.
+      powercap: directory of the RAPL counters; None: POWERCAP.
       seconds: between samples. A package's counter wraps after minutes.
     """
     self._seconds = seconds
@@ -67,7 +67,7 @@ class Meter:
     self.stop()
 
   def start(self):
-    """Counts from here on."""
+    """Starts to measure."""
     if self.joules is not None:
       self._last = [_read(package) for package, _ in self._packages]
       self._time = time.monotonic()
@@ -76,7 +76,7 @@ class Meter:
       self._thread.start()
 
   def stop(self):
-    """Counts up to here."""
+    """Takes the last sample and stops."""
     if self.joules is not None:
       self._stop.set()
       self._thread.join()
@@ -87,8 +87,8 @@ class Meter:
       self._sample()
 
   def _sample(self):
-    # What does not answer once is made up for by the next sample: a meter must
-    # not end the work it measures.
+    # After a failed reading the next sample covers the missing time. A meter
+    # must not end the work that it measures.
     for i, (package, wraps_at) in enumerate(self._packages):
       try:
         now = _read(package)
@@ -106,8 +106,8 @@ class Meter:
 
 
 def _find_packages(powercap):
-  """Returns ([(directory, microjoules at which it wraps)], what to say)."""
-  # intel-rapl:0 is a package; intel-rapl:0:1 a part of it. AMD has them too.
+  """Returns ([(directory, wrap-around in microjoules)], source or reason)."""
+  # intel-rapl:0 is a package, of AMD too; intel-rapl:0:1 is a part of it.
   packages = sorted(
       path
       for path in powercap.glob('intel-rapl:*')
@@ -123,9 +123,9 @@ def _find_packages(powercap):
         for package in packages
     ], 'RAPL'
   except PermissionError:
-    return [], 'RAPL counters are for root only'
+    return [], 'RAPL counters need root'
   except (OSError, ValueError):
-    return [], 'RAPL counters do not answer'
+    return [], 'RAPL counters cannot be read'
 
 
 def _read(package):
@@ -133,7 +133,7 @@ def _read(package):
 
 
 def _gpu_watts():
-  """The power all NVIDIA GPUs draw now, in watts; None: not readable."""
+  """Returns the power of all NVIDIA GPUs in watts; None: not readable."""
   try:
     reported = subprocess.run(
         [

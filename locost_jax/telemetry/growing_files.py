@@ -1,8 +1,8 @@
-"""Files that grow while a run lasts, and survive a disk without room.
+"""Append-only files that survive a full disk.
 
-What cannot be written stays in memory and is tried again with what comes next,
-from the very byte on. tensorboardX would write its events in a thread that dies
-of the first error, and stop the run when its queue is full.
+Bytes that cannot be written stay in memory; the next write continues with them.
+tensorboardX's own writer thread dies at the first error and then blocks the run
+when its queue is full.
 """
 
 import os
@@ -22,27 +22,27 @@ class File:
   """A file of whole records, opened for appending.
 
   Attributes:
-    problem: why the last write did not succeed, in a few words, or ''.
+    problem: why the last write failed, in a few words, or ''.
   """
 
   def __init__(self, path):
-    """Opens the file, making it if need be."""
+    """Opens the file; creates it if it does not exist."""
     self._file = open(path, 'ab', buffering=0)
-    self._waiting, self.problem = b'', ''
+    self._pending, self.problem = b'', ''
 
   def write(self, record):
-    """Appends bytes, after those that are still waiting."""
-    self._waiting += record
+    """Appends pending bytes and the record; keeps what cannot be written."""
+    self._pending += record
     try:
-      while self._waiting:
-        written = self._file.write(self._waiting)
-        self._waiting = self._waiting[written:]
+      while self._pending:
+        written = self._file.write(self._pending)
+        self._pending = self._pending[written:]
       self.problem = ''
     except OSError as error:
       self.problem = disk_error(error)
 
   def sync(self):
-    """Returns when what could be written is on disk."""
+    """Writes pending bytes and flushes the file to disk, if possible."""
     self.write(b'')
     try:
       os.fsync(self._file.fileno())
@@ -50,21 +50,21 @@ class File:
       self.problem = disk_error(error)
 
   def close(self):
-    """Writes what is missing to disk and closes the file."""
+    """Syncs and closes the file."""
     self.sync()
     self._file.close()
 
 
 class Events(File):
-  """TensorBoard's events of one process."""
+  """A TensorBoard event file of one process."""
 
   def __init__(self, directory, purge_step):
-    """Makes DIRECTORY/events.out.tfevents.TIME.HOST.
+    """Creates DIRECTORY/events.out.tfevents.TIME.HOST.
 
     Args:
-      directory: made if it is not there.
-      purge_step: TensorBoard hides what an earlier process wrote of this step
-        and later ones.
+      directory: created if missing.
+      purge_step: TensorBoard hides an earlier process's events from this step
+        on.
     """
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)

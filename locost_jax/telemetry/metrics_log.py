@@ -1,11 +1,10 @@
-"""metrics.jsonl, and its numbers in TensorBoard and W&B.
+"""Writes metrics to metrics.jsonl, TensorBoard and W&B; reads metrics.jsonl.
 
-metrics.jsonl has one JSON object per line, `step` and the numbers measured
-after that many steps: {"step": 100, "train/loss": 3.21, ...}. null stands for a
-number that is not finite. Lines of evaluations also have texts, the signatures.
-A run that continues drops the lines after the step it continues from, so each
-step is there once. While the disk has no room, what is to be written waits in
-memory (`growing_files`).
+metrics.jsonl has one JSON object per line: `step` and the numbers measured
+after that many steps, {"step": 100, "train/loss": 3.21, ...}. A number that is
+not finite is null. Lines of evaluations also have texts, the signatures. A run
+that resumes from a step drops the lines after it. While the disk is full, lines
+wait in memory (`growing_files`).
 """
 
 import json
@@ -22,20 +21,22 @@ from locost_jax.telemetry import growing_files
 class MetricsLog:
   """Writes every line to metrics.jsonl, TensorBoard and, if asked, W&B."""
 
-  def __init__(self, workdir, start_step, measured, tracker, note, labels=()):
+  def __init__(
+      self, workdir, start_step, is_evaluated, tracker, note, labels=()
+  ):
     """Opens WORKDIR/metrics.jsonl and WORKDIR/tensorboard for appending.
 
     Args:
-      workdir: a Path that exists.
-      start_step: the step that the run continues from; later lines are cut.
-      measured: whether start_step has been evaluated, see `cut`.
+      workdir: an existing Path.
+      start_step: the step that the run resumes from; later lines are removed.
+      is_evaluated: whether start_step has been evaluated, see `truncate`.
       tracker: weights_and_biases.Tracker, or None.
-      note: takes a line to print.
-      labels: {beginning of names: {name: text}}: texts that go into every line
-        of metrics.jsonl that has a number of such a name.
+      note: function that prints a line.
+      labels: {prefix: {name: text}}: texts added to every line of metrics.jsonl
+        that has a number whose name begins with the prefix.
     """
     path = workdir / 'metrics.jsonl'
-    cut(path, start_step, measured)
+    truncate(path, start_step, is_evaluated)
     self._file = growing_files.File(path)
     self._events = growing_files.Events(workdir / 'tensorboard', start_step + 1)
     self._tracker, self._note, self._is_full = tracker, note, False
@@ -46,20 +47,20 @@ class MetricsLog:
 
     Args:
       step: int.
-      metrics: name -> number (an int, which stays exact, or what float()
-        takes); one that is not finite becomes null in metrics.jsonl.
+      metrics: name -> number: an int, which stays exact, or anything that
+        float() takes. A number that is not finite becomes null.
     """
     row = {'step': int(step)}
     for name, value in metrics.items():
       if not isinstance(value, int):
-        # The shortest digits that distinguish every float32: 0.003, not
+        # The shortest decimal that gives this float32: 0.003 instead of
         # 0.003000000026077032.
         value = float(str(np.float32(value)))
       row[name] = value if math.isfinite(value) else None
       self._events.add_scalar(name, value, int(step))
     texts = {}
-    for beginning, labels in self._labels.items():
-      if any(name.startswith(beginning) for name in metrics):
+    for prefix, labels in self._labels.items():
+      if any(name.startswith(prefix) for name in metrics):
         texts |= labels
     self._file.write((json.dumps(row | texts) + '\n').encode())
     self._report_full_disk()
@@ -74,13 +75,13 @@ class MetricsLog:
       )
 
   def sync(self):
-    """Returns when all that was logged is on disk, if there is room."""
+    """Flushes everything logged to disk, if there is room."""
     self._file.sync()
     self._events.sync()
     self._report_full_disk()
 
   def close(self):
-    """Syncs and ends the files."""
+    """Syncs and closes the files and the tracker."""
     self.sync()
     self._file.close()
     self._events.close()
@@ -88,12 +89,12 @@ class MetricsLog:
       self._tracker.close()
 
   def _report_full_disk(self):
-    """Notes once that something could not be written, and once that it was."""
+    """Prints a line when writing first fails, and when it works again."""
     problem = self._file.problem or self._events.problem
     if problem and not self._is_full:
-      self._note(f'metrics could not be written and are kept: {problem}')
+      self._note(f'metrics could not be written and stay in memory: {problem}')
     elif self._is_full and not problem:
-      self._note('metrics that had been kept are written')
+      self._note('metrics that had stayed in memory are written')
     self._is_full = bool(problem)
 
 
@@ -102,11 +103,11 @@ def read_totals(path, step):
 
   Args:
     path: of metrics.jsonl; may not exist.
-    step: the step it continues from.
+    step: the step that the run resumes from.
 
   Returns:
-    (tokens, or None if no line has them; joules; joules spent in all, with
-    those for steps after `step`, which are done again).
+    (tokens up to `step`, or None if unknown; joules up to `step`; joules of all
+    lines, including those for later steps, which will be repeated).
   """
   tokens, kept, spent = None if step else 0, 0, 0
   for _, row in _read_lines(path):
@@ -119,7 +120,7 @@ def read_totals(path, step):
 
 
 def keys(path):
-  """Returns the names of the numbers of a metrics.jsonl: a sorted list.
+  """Returns the sorted names of all numbers in a metrics.jsonl.
 
   Raises:
     InputError: no such file.
@@ -130,31 +131,35 @@ def keys(path):
 
 
 def read_curve(path, key):
-  """Reads one number of a run, against its steps.
+  """Reads the curve of one number of a run.
 
   Args:
     path: of metrics.jsonl.
     key: 'train/loss' for example.
 
   Returns:
-    (steps, values), two lists; steps at which it is missing or null are left
-    out.
+    (steps, values), two lists, without steps at which the number is missing or
+    null.
 
   Raises:
-    InputError: no such file, or no line that has the key.
+    InputError: no such file, or no line has the key.
   """
   _expect_file(path)
   rows = [row for _, row in _read_lines(path)]
   found = [(row['step'], row[key]) for row in rows if row.get(key) is not None]
   if not found:
-    known = ', '.join(keys(path)) or 'its keys, but it has no lines'
-    raise InputError(f'{path}: no line has {key!r}; expected one of {known}')
+    known = ', '.join(keys(path))
+    raise InputError(
+        f'{path}: no line has {key!r}; expected one of {known}'
+        if known
+        else f'{path}: has no numbers yet; expected {key!r}'
+    )
   steps, values = zip(*found)
   return list(steps), list(values)
 
 
 def read_texts(path, key):
-  """Returns the different texts that a run has for a key, the first one first.
+  """Returns the distinct texts of a key in a run, in order of appearance.
 
   Args:
     path: of metrics.jsonl; may not exist.
@@ -169,15 +174,15 @@ def _expect_file(path):
     raise InputError(f'{path}: no such file; expected metrics.jsonl of a run')
 
 
-def cut(path, step, measured=True):
-  """Drops the lines after a step, and a last line that was cut off.
+def truncate(path, step, is_evaluated=True):
+  """Removes the lines after a step, and an incomplete last line.
 
-  The file is replaced in one move: there is no moment without it.
+  The file is replaced atomically.
 
   Args:
     path: of metrics.jsonl; may not exist.
     step: the last step whose lines stay.
-    measured: False: of this step only the line of training stays.
+    is_evaluated: if False, only the training line of `step` itself stays.
   """
   path = Path(path)
   if not path.exists():
@@ -185,7 +190,7 @@ def cut(path, step, measured=True):
   kept = []
   for line, row in _read_lines(path):
     is_kept = row['step'] <= step
-    if row['step'] == step and not measured:
+    if row['step'] == step and not is_evaluated:
       is_kept = 'train/loss' in row
     if is_kept:
       kept.append(line + b'\n')
@@ -193,7 +198,7 @@ def cut(path, step, measured=True):
 
 
 def _read_lines(path):
-  """Yields (line, row) of the whole lines of metrics.jsonl."""
+  """Yields (line, row) for each complete line of metrics.jsonl."""
   if not Path(path).exists():
     return
   for line in Path(path).read_bytes().split(b'\n')[:-1]:

@@ -1,10 +1,9 @@
-"""A trace of a few training steps, to see where their time goes.
+"""Profiles a few training steps with jax.profiler.
 
-WORKDIR/profile (with phases, that of each) gets what jax.profiler writes, one
-directory per trace:
+WORKDIR/profile (one per phase) gets one directory per trace. To see it:
 
   pip install xprof && xprof --logdir=WORKDIR/profile     (or TensorBoard)
-  https://ui.perfetto.dev                       opens the *.trace.json.gz in it
+  https://ui.perfetto.dev                       opens its *.trace.json.gz
 """
 
 import contextlib
@@ -12,26 +11,27 @@ from pathlib import Path
 
 import jax
 
-STEPS = 5  # that are traced where no number is given
-# Steps before the trace that compile nothing: the first ones after a compiling
+STEPS = 5  # traced steps by default
+# Steps without compilation before the trace: the first ones after a compilation
 # still fill caches and memory pools.
-WARM = 2
+WARMUP = 2
 
 
 @contextlib.contextmanager
-def traced(step_function, directory, steps, telemetry):
-  """Traces some steps of what is called in this context.
+def trace_steps(step_function, directory, steps, telemetry):
+  """Context that traces some calls of a step function.
 
   Args:
     step_function: (state, batch) -> (state, metrics), compiled per shape of
       the batch.
-    directory: where traces go; made if it is not there.
-    steps: how many; 0: none, and `step_function` itself is what comes back.
-    telemetry: of the run, to say what was written; its rates leave the
-      writing out.
+    directory: where traces go; created if missing.
+    steps: how many steps to trace; 0: none.
+    telemetry: the run's Telemetry; it prints where the trace is, and its rates
+      leave out the time for writing it.
 
   Yields:
-    The function to call in place of `step_function`.
+    The function to call instead of `step_function`; with 0 steps, and on hosts
+    other than the first, `step_function` itself.
   """
   if not steps or jax.process_index():
     yield step_function
@@ -44,12 +44,12 @@ def traced(step_function, directory, steps, telemetry):
 
 
 class _Trace:
-  """A step function; of its calls, `steps` in a row are traced."""
+  """Calls a step function and traces `steps` calls in a row."""
 
   def __init__(self, step_function, directory, steps, telemetry):
     self._step_function, self._directory = step_function, directory
     self._steps, self._telemetry = steps, telemetry
-    self._seen, self._warm, self._traced, self._before = set(), 0, 0, 0
+    self._seen, self._warmed_up, self._traced, self._before = set(), 0, 0, 0
     self._running, self._over = False, False
 
   def __call__(self, state, batch):
@@ -57,9 +57,9 @@ class _Trace:
     known = shapes in self._seen
     self._seen.add(shapes)
     if known and not self._over and not self._running:
-      if self._warm == WARM:
+      if self._warmed_up == WARMUP:
         self._start(state)
-      self._warm += 1
+      self._warmed_up += 1
     if not self._running:
       return self._step_function(state, batch)
     self._traced += 1
@@ -74,15 +74,15 @@ class _Trace:
 
   def _start(self, state):
     self._before = int(state.step)
-    jax.block_until_ready(state)  # the steps before are no part of it
-    with self._telemetry.aside('tracing'):
+    jax.block_until_ready(state)  # keeps earlier steps out of the trace
+    with self._telemetry.activity('tracing'):
       jax.profiler.start_trace(str(self._directory))
     self._running = True
 
   def end(self):
-    """Writes the trace that is being made, if one is."""
+    """Writes the current trace, if any."""
     if self._running:
-      with self._telemetry.aside('tracing'):
+      with self._telemetry.activity('tracing'):
         jax.profiler.stop_trace()
       self._telemetry.note(
           f'{self._directory}: a trace of {self._traced} steps; see it with '
@@ -91,7 +91,7 @@ class _Trace:
       )
     elif self._seen and not self._over:
       self._telemetry.note(
-          f'--profile: no trace: the run ended within {WARM} steps of what it '
-          'compiled'
+          f'--profile: no trace: the run ended within {WARMUP} steps after its '
+          'last compilation'
       )
     self._running, self._over = False, True

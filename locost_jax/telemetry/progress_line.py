@@ -1,12 +1,12 @@
-"""The line of progress of a run: step, loss, rate, and the time left."""
+"""The progress line of a run: step, loss, rate and time left."""
 
 import contextlib
 import math
 
 from locost_jax.command_line.progress import duration
 
-# From this share of the time on, waiting for data is shown.
-STARVED = 0.05
+# The line shows the time spent waiting for data above this share.
+MIN_DATA_WAIT = 0.05
 
 
 class ProgressLine:
@@ -19,27 +19,27 @@ class ProgressLine:
       line: a `progress.Line`.
       step_times: a `step_times.StepTimes`.
       steps: of the whole run.
-      start_step: the step that the run continues from.
-      is_shown: False: nothing is ever shown, as on all hosts but the first.
+      start_step: the step that the run resumes from.
+      is_shown: False: never shows anything, as on all hosts but the first.
     """
     self._line, self._times = line, step_times
     self._steps, self._step = steps, start_step
     self._loss, self._activity, self._is_shown = math.nan, '', is_shown
 
   def update(self, step, loss):
-    """Shows that a step is done, unless a line was shown a moment ago."""
+    """Shows a finished step, unless a line was shown a moment ago."""
     self._step, self._loss = step, float(loss)
     self.show(now=step >= self._steps)
 
   @contextlib.contextmanager
   def during(self, activity):
-    """In this context the line ends in an activity, not in the time left.
+    """Context in which the line shows an activity instead of the time left.
 
     Args:
       activity: such as 'saving'.
 
     Yields:
-      Whether this is inside another activity.
+      Whether this context is inside another activity.
     """
     outer, self._activity = self._activity, activity
     self.show(now=self._line.live)
@@ -49,7 +49,7 @@ class ProgressLine:
       self._activity = outer
 
   def show(self, now=False):
-    """Shows the line; now: also if a line was shown a moment ago."""
+    """Shows the line, unless one was shown a moment ago and `now` is False."""
     if not self._is_shown:
       return
     digits = len(str(self._steps))
@@ -58,7 +58,7 @@ class ProgressLine:
       parts.append(f'loss {self._loss:.3f}')
     if self._times.tokens_per_second():
       parts.append(f'{self._times.tokens_per_second():,.0f} tokens/s')
-    if self._times.data_wait() > STARVED:
+    if self._times.data_wait() > MIN_DATA_WAIT:
       parts.append(f'{self._times.data_wait():.0%} waiting for data')
     if self._activity or self._time_left():
       parts.append(self._activity or self._time_left())

@@ -1,9 +1,9 @@
-"""How long the steps of a run take, and how long they wait for data.
+"""Measures how long a run's steps take and how long they wait for data.
 
-The devices work on one step while the host prepares the next, so the host's
-clock alone does not show how long a step took. Time that is no training
-(compiling, evaluating, saving) is left out, except while a step still ran.
-Waiting for data counts only while no step ran.
+The devices run one step while the host prepares the next, so the host's clock
+alone does not show how long a step takes. Time for other work (compiling,
+evaluating, saving) counts only while a step still runs; waiting for data counts
+only while no step runs.
 """
 
 import collections
@@ -27,32 +27,32 @@ class _Mark(NamedTuple):
 
 
 class StepTimes:
-  """Rates over the last steps, 64 at most."""
+  """Rates over the last 64 steps, or fewer at the start."""
 
   def __init__(self, clock, start_step):
-    """Begins to count.
+    """Starts to measure.
 
     Args:
-      clock: seconds since whenever.
-      start_step: the step that the run continues from.
+      clock: function that returns seconds, like time.monotonic.
+      start_step: the step that the run resumes from.
     """
     self._clock, self._watch = clock, _Watch(clock)
-    self._aside = self._waited = 0.0
+    self._excluded = self._waited = 0.0
     self._marks = collections.deque([_Mark(clock(), start_step)], maxlen=64)
 
   def add(self, step, tokens, samples, flops):
-    """Counts a step that is done.
+    """Counts a finished step.
 
     Args:
-      step: the number of steps done.
-      tokens: in it.
-      samples: documents in it.
-      flops: operations in it.
+      step: number of steps done.
+      tokens: tokens of this step.
+      samples: documents of this step.
+      flops: floating-point operations of this step.
     """
     last = self._marks[-1]
     self._marks.append(
         _Mark(
-            self._clock() - self._aside,
+            self._clock() - self._excluded,
             step,
             last.tokens + int(tokens),
             last.samples + int(samples),
@@ -62,61 +62,61 @@ class StepTimes:
     )
 
   @contextlib.contextmanager
-  def aside(self, running):
-    """In this context there is no training, except a step that still runs.
+  def excluded(self, running):
+    """Context whose time does not count, except while a step still runs.
 
     Args:
-      running: arrays of that step, or None.
+      running: output arrays of that step, or None.
     """
     start, done = self._clock(), self._watch.when(running)
     try:
       yield
     finally:
-      self._aside += self._idle(start, done)
+      self._excluded += self._idle(start, done)
 
   @contextlib.contextmanager
   def waiting(self, running):
-    """In this context the host waits for data; `running` as in `aside`."""
+    """Context in which the host waits for data; `running` as in `excluded`."""
     start, done = self._clock(), self._watch.when(running)
     yield
     self._waited += self._idle(start, done)
 
   def _idle(self, start, done):
-    """Returns the seconds since `start` without a step.
+    """Returns the seconds since `start` in which no step ran.
 
     Args:
-      start: time.
-      done: of `_Watch.when`.
+      start: time of the clock.
+      done: list from `_Watch.when`, or None.
     """
     now = self._clock()
     since = start if done is None else done[0] if done else now
     return max(now - max(start, since), 0.0)
 
   def _span(self):
-    """Returns the marks before and after the last steps, and the seconds."""
+    """Returns the first mark, the last mark and the seconds between them."""
     first, last = self._marks[0], self._marks[-1]
     return first, last, max(last.seconds - first.seconds, 0.0)
 
   def tokens_per_second(self):
-    """Returns the rate, 0.0 before the first step."""
+    """Returns tokens per second, 0.0 before the first step."""
     first, last, seconds = self._span()
     return (last.tokens - first.tokens) / seconds if seconds else 0.0
 
   def data_wait(self):
-    """Returns the share of the time without data to work on."""
+    """Returns the share of the time in which the devices waited for data."""
     first, last, seconds = self._span()
     return min((last.waited - first.waited) / seconds, 1.0) if seconds else 0.0
 
   def step_seconds(self):
-    """Returns the time of a step, 0.0 before the first."""
+    """Returns the mean seconds per step, 0.0 before the first step."""
     first, last, seconds = self._span()
     return seconds / max(last.step - first.step, 1)
 
   def rates(self, peak):
-    """Returns the rates that are known: name -> number.
+    """Returns the known rates: name -> number.
 
     Args:
-      peak: FLOP/s of all devices together, or None.
+      peak: peak FLOP/s of all devices together, or None.
     """
     first, last, seconds = self._span()
     if not seconds:
@@ -132,23 +132,24 @@ class StepTimes:
     return row
 
   def end(self):
-    """Ends its thread."""
+    """Ends the thread that watches the steps."""
     self._watch.end()
 
 
 class _Watch:
-  """Records when steps are done, in one thread, made when it is first needed.
+  """Records when steps finish, in a thread that starts when first needed.
 
-  The main thread cannot look: it waits for data or compiles.
+  The main thread cannot do this, because it waits for data or compiles.
   """
 
   def __init__(self, clock):
     self._clock, self._queue, self._thread = clock, None, None
 
   def when(self, arrays):
-    """Returns a list that gets the time at which the arrays are there.
+    """Returns a list that gets the time at which the arrays are ready.
 
-    None for arrays that are None.
+    Args:
+      arrays: output of a step; None: the result is None.
     """
     if arrays is None:
       return None
@@ -163,11 +164,11 @@ class _Watch:
   def end(self):
     """Ends the thread.
 
-    Python at its own end aborts a process in which a thread drops arrays.
+    If a thread frees arrays while Python exits, the process aborts.
     """
     if self._queue is not None:
       self._queue.put((None, None))
-      self._thread.join(5)  # not for ever: the devices may hang
+      self._thread.join(5)  # with a limit, because the devices may hang
 
   def _run(self):
     while True:
@@ -177,5 +178,5 @@ class _Watch:
       try:
         jax.block_until_ready(arrays)
       except Exception:  # pylint: disable=broad-exception-caught
-        pass  # whoever reads the arrays gets it too
+        pass  # the reader of the arrays gets the same error
       done.append(self._clock())

@@ -1,13 +1,12 @@
-"""Reports on a run: metrics (`metrics_log`) and a line of progress.
+"""Reports on a run: metrics (`metrics_log`) and a progress line.
 
-There is a line of metrics every train.log_every steps, and before every
-evaluation. It has means of the steps since the line before, those that were not
-finite left out:
+Metrics are logged every train.log_every steps and before every evaluation.
+Means over the steps since the last line, without skipped steps:
 
   train/loss                nats per target token, with smoothing and z-loss
-  train/accuracy            share of the target tokens that were the likeliest
-  train/grad_norm           of the gradients of what is trained, before clipping
-  train/grad_norm/GROUP     of a group of parameters: token_embedding,
+  train/accuracy            share of target tokens with the highest probability
+  train/grad_norm           of all trained parameters, before clipping
+  train/grad_norm/GROUP     of the gradients of a group: token_embedding,
                             encoder/layers/mixer, ... (optim.norms_by_group)
   train/learning_rate
   train/weight              weight of the target tokens of a step
@@ -15,30 +14,30 @@ finite left out:
   train/samples             documents of a step
   train/flops               operations of a step (models/flops.py)
 
-A count since the line before, and sums over the run:
+A count since the last line, and sums over the run:
 
-  train/nonfinite           steps that were skipped
-  train/total_tokens        tokens of all steps; the same after a resume
-  train/total_joules        energy of the machine of the first host (`energy`),
-                            evaluations and work lost by kills included
-  train/total_kg_co2        its emissions, with --carbon_intensity
+  train/nonfinite           skipped steps
+  train/total_tokens        tokens of all steps, including those before a resume
+  train/total_joules        energy of the first host's machine (`energy`),
+                            including evaluations and work lost by kills
+  train/total_kg_co2        emissions of that energy, with --carbon_intensity
 
-The last 64 steps at most, without compiling, evaluating and saving:
+Over the last 64 steps at most, without compiling, evaluating and saving:
 
   train/tokens_per_second   train/samples_per_second
-  train/step_seconds        of a step, waiting for data included
-  train/data_wait           share of it in which the devices had no data
-  train/mfu                 utilisation: train/flops per step_seconds and device
+  train/step_seconds        seconds per step, including waiting for data
+  train/data_wait           share of that time in which the devices had no data
+  train/mfu                 utilisation: train/flops per second and device,
                             over the device's peak (`peak_flops`, --peak_tflops)
 
-And:
+Others:
 
-  train/peak_bytes          most memory taken so far: of the first device, on a
-                            CPU of the process
+  train/peak_bytes          peak memory so far, of the first device; on a CPU of
+                            the process
   eval/TASK/NAME            after an evaluation, in a line of their own
   eval/TASK/signature/NAME  text: how the metric NAME was computed
 
-A number that cannot be had on a machine is absent.
+A number that the machine does not provide is missing.
 """
 
 import contextlib
@@ -58,9 +57,9 @@ from locost_jax.telemetry import weights_and_biases
 from locost_jax.telemetry.progress_line import ProgressLine
 from locost_jax.telemetry.step_times import StepTimes
 
-# These depend on the clock and the machine. All other numbers are the same
-# whenever a run is repeated.
-OF_THE_MACHINE = tuple(
+# Metrics that depend on the clock and the machine. All others are the same if a
+# run is repeated.
+MACHINE_METRICS = tuple(
     f'train/{name}'
     for name in (
         'tokens_per_second',
@@ -73,18 +72,18 @@ OF_THE_MACHINE = tuple(
         'total_kg_co2',
     )
 )
-# Seconds between looks at the energy counters: nvidia-smi is a process.
+# Seconds between readings of the energy counters; each one starts nvidia-smi.
 ENERGY_SECONDS = 5.0
 
 
 class Options(NamedTuple):
-  """Options of one call that change no result.
+  """Options that do not change a run's result.
 
-  wandb: a project of W&B; '': none.
+  wandb: a W&B project; '': none.
   carbon_intensity: of the electricity, in g CO2 per kWh; None: no emissions.
-  peak_tflops: of one device; None: `peak_flops` by its name.
-  profile: how many steps are traced.
-  labels: {beginning of names: {name: text}}, see `MetricsLog`.
+  peak_tflops: peak TFLOP/s of one device; None: from `peak_flops`.
+  profile: number of steps to trace.
+  labels: {prefix: {name: text}}, see `MetricsLog`.
   """
 
   wandb: str = ''
@@ -95,9 +94,9 @@ class Options(NamedTuple):
 
 
 class Telemetry:
-  """Writes metrics and shows progress; on hosts other than the first, nothing.
+  """Writes metrics and shows progress, on the first host only.
 
-  On a terminal progress is one line that is drawn over; elsewhere a line is
+  On a terminal, progress is one line that is overwritten; elsewhere a line is
   printed every `seconds`.
   """
 
@@ -109,25 +108,25 @@ class Telemetry:
       stream=None,
       seconds=30.0,
       clock=time.monotonic,
-      measured=True,
+      is_evaluated=True,
       options=Options(),
       devices=1,
   ):
     """Opens WORKDIR/metrics.jsonl and WORKDIR/tensorboard for appending.
 
     Args:
-      workdir: of the run; made if it is not there.
-      steps: of the whole run.
-      start_step: the step it continues from; later lines are cut.
+      workdir: directory of the run; created if missing.
+      steps: number of steps of the whole run.
+      start_step: the step that the run resumes from; later lines are removed.
       stream: where progress goes; None: stderr.
-      seconds: between lines when the stream is no terminal.
-      clock: seconds since whenever.
-      measured: whether start_step has been evaluated, if that is due.
+      seconds: between lines if the stream is not a terminal.
+      clock: function that returns seconds, like time.monotonic.
+      is_evaluated: False if start_step still has to be evaluated.
       options: Options.
-      devices: that a step runs on.
+      devices: number of devices that a step runs on.
 
     Raises:
-      InputError: W&B is asked for and refuses.
+      InputError: W&B is requested and refuses.
     """
     self._quiet = jax.process_index() != 0
     self._line = Line(stream, seconds, clock, at_once=True)
@@ -137,15 +136,15 @@ class Telemetry:
     )
     if self._quiet:
       return
-    peak = peak_flops.of(jax.devices()[0].device_kind)
+    peak = peak_flops.lookup(jax.devices()[0].device_kind)
     if options.peak_tflops:
       peak = options.peak_tflops * 1e12
     self._peak = peak and peak * devices
     self._intensity = options.carbon_intensity
     workdir = Path(workdir)
     workdir.mkdir(parents=True, exist_ok=True)
-    # Asking a service or nvidia-smi takes seconds, which are no step's.
-    with self._step_times.aside(None):
+    # W&B and nvidia-smi take seconds, which must not count as a step's.
+    with self._step_times.excluded(None):
       tracker = None
       if options.wandb:
         tracker = weights_and_biases.Tracker(options.wandb, workdir, self.note)
@@ -155,9 +154,9 @@ class Telemetry:
         workdir / 'metrics.jsonl', start_step
     )
     self._metrics = metrics_log.MetricsLog(
-        workdir, start_step, measured, tracker, self.note, options.labels
+        workdir, start_step, is_evaluated, tracker, self.note, options.labels
     )
-    if self._joules_before > kept:  # for steps whose lines are gone
+    if self._joules_before > kept:  # spent on steps whose lines were removed
       self.log(start_step, {'train/total_joules': self._joules_before})
     if self._intensity is not None and self._meter.joules is None:
       self.note(f'--carbon_intensity: energy is {self._meter.source}')
@@ -168,64 +167,63 @@ class Telemetry:
       self._metrics.log(step, metrics)
 
   def sync(self):
-    """Returns when all that was logged is on disk, if there is room."""
+    """Flushes everything logged to disk, if there is room."""
     if not self._quiet:
       self._metrics.sync()
 
   def progress(self, step, loss, tokens, samples=0, flops=0.0):
-    """Counts a step that is done, and shows it.
+    """Counts and shows a finished step.
 
     Args:
-      step: the number of steps done.
-      loss: of that step, nats per token.
-      tokens: input and target tokens in it, without padding.
-      samples: documents in it.
-      flops: operations in it; 0: unknown.
+      step: number of steps done.
+      loss: of this step, in nats per token.
+      tokens: input and target tokens of this step, without padding.
+      samples: documents of this step.
+      flops: floating-point operations of this step; 0: unknown.
     """
     self._step_times.add(step, tokens, samples, flops)
     self._progress.update(step, loss)
 
   @contextlib.contextmanager
-  def aside(self, text, running=None):
-    """In this context something else than a training step is going on.
+  def activity(self, text, running=None):
+    """Context for work other than training steps, such as saving.
 
-    It is shown. Its time does not count in the rate of the steps, except the
-    time in which a step still runs.
+    The progress line shows it. Its time does not count in the rates, except
+    while a step still runs.
 
     Args:
-      text: what is going on.
-      running: arrays of a step that may still run; None: there is no such step.
+      text: the name of the activity.
+      running: output arrays of a step that may still run, or None.
     """
     with self._progress.during(text) as is_inside:
-      # The time inside another activity is counted there.
-      counted = contextlib.nullcontext()
+      # The outer activity already excludes its time.
+      excluded = contextlib.nullcontext()
       if not is_inside:
-        counted = self._step_times.aside(running)
-      with counted:
+        excluded = self._step_times.excluded(running)
+      with excluded:
         yield
 
   def waiting(self, running=None):
-    """Returns a context that counts its time in which the devices are idle.
+    """Returns a context that counts its time without a running step as waiting.
 
     Args:
-      running: arrays of the last step; the time it still runs counts as no
-        wait. None: there is no such step.
+      running: output arrays of a step that may still run, or None.
     """
     return self._step_times.waiting(running)
 
   def note(self, text):
-    """Prints a line that stays."""
+    """Prints a permanent line above the progress line."""
     if self._quiet:
       return
     self._line.note(text)
     if self._line.live:
       self._progress.show(now=True)
 
-  def measured(self, tokens):
-    """Returns the numbers that depend on the clock or the machine.
+  def machine_metrics(self, tokens):
+    """Returns the rates, totals and memory so far.
 
     Args:
-      tokens: of the steps since the line before.
+      tokens: tokens of the steps since the last line.
 
     Returns:
       name -> number; the module's docstring explains the names.
@@ -245,7 +243,7 @@ class Telemetry:
     return row
 
   def close(self):
-    """Ends the line of progress and the files."""
+    """Ends the progress line and closes the files."""
     self._step_times.end()
     if self._quiet:
       return
@@ -257,14 +255,14 @@ class Telemetry:
 
 
 def mean_of_finite(rows):
-  """Returns the mean of each number over the steps that were not skipped.
+  """Returns the mean of each number over the steps, without skipped ones.
 
   Args:
     rows: list of dicts of scalars, as `train_step` returns them.
 
   Returns:
-    dict of floats; `nonfinite` is a count, not a mean; the others are nan
-    when all steps were skipped.
+    dict of floats. `nonfinite` is the number of skipped steps; the others are
+    nan if all steps were skipped.
   """
   kept = [row for row in rows if not row['nonfinite']]
   means = {

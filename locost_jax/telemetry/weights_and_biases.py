@@ -1,10 +1,9 @@
-"""Weights & Biases, for runs that ask for it: the numbers of metrics.jsonl.
+"""Sends the numbers of metrics.jsonl to Weights & Biases, with --wandb.
 
-A run (of a config with phases, each phase) is known there by the id in
-WORKDIR/wandb.json, so that it goes on where it was continued. Steps that are
-done again after a kill are sent once: W&B leaves out what is not after the last
-step that it has. Logging in is its own affair (`wandb login`, WANDB_API_KEY,
-WANDB_MODE=offline).
+The id in WORKDIR/wandb.json identifies a run, or each phase of a run with
+phases, so that a resumed run continues the same W&B run. Steps repeated after a
+kill are recorded once: W&B ignores steps up to the last one that it has. Log in
+with wandb's own means (`wandb login`, WANDB_API_KEY, WANDB_MODE=offline).
 """
 
 import importlib.util
@@ -18,9 +17,9 @@ from locost_jax.workdir import phases as phases_lib
 
 
 def check(project):
-  """Raises an InputError if a project is named and wandb is not installed."""
-  # A directory `wandb`, which W&B leaves where it ran, passes for a package
-  # that has no file.
+  """Raises an InputError if a project is given and wandb is not installed."""
+  # W&B leaves a directory `wandb` where it ran, which Python finds as a package
+  # without a file.
   spec = importlib.util.find_spec('wandb') if project else None
   if project and (spec is None or spec.origin is None):
     raise InputError(
@@ -32,12 +31,12 @@ class Tracker:
   """One run on W&B."""
 
   def __init__(self, project, workdir, note):
-    """Begins the run, or continues that of WORKDIR.
+    """Starts a W&B run, or continues the one of WORKDIR.
 
     Args:
-      project: of W&B.
-      workdir: WORKDIR, with config.json if the run has one.
-      note: takes a line to print.
+      project: a W&B project.
+      workdir: WORKDIR, with the run's config.json if it has one.
+      note: function that prints a line.
 
     Raises:
       InputError: wandb is not installed or refuses.
@@ -57,30 +56,37 @@ class Tracker:
           resume='allow',
           dir=str(workdir),
           config=phases_lib.read_config(workdir),
-          # It would take over stderr, which has the line of progress.
+          # wandb would capture stderr, which shows the progress line.
           settings=wandb.Settings(console='off'),
       )
-    except Exception as error:  # of many kinds: no network, no account, ...
+    except Exception as error:  # any type: no network, no account, ...
       raise InputError(
           f'--wandb={project}: {type(error).__name__}: {error}'
       ) from None
     files.write(path, json.dumps(known) + '\n')
 
   def log(self, step, numbers):
-    """Sends name -> number; a run does not end because this fails."""
+    """Sends name -> number; an error does not end the run.
+
+    Args:
+      step: int.
+      numbers: name -> number.
+    """
     if self._run is None:
       return
     try:
       self._run.log(numbers, step=step)
-    except Exception as error:  # whatever a service may answer
-      self._note(f'W&B gets nothing more: {type(error).__name__}: {error}')
+    except Exception as error:  # any error of the service
+      self._note(
+          f'W&B failed, nothing more is sent: {type(error).__name__}: {error}'
+      )
       self._run = None
 
   def close(self):
-    """Returns when all is sent."""
+    """Waits until everything is sent, and ends the W&B run."""
     if self._run is None:
       return
     try:
       self._run.finish()
-    except Exception as error:  # as above
+    except Exception as error:  # any error of the service
       self._note(f'W&B: {type(error).__name__}: {error}')

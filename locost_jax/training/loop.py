@@ -177,14 +177,16 @@ class Loop:
     if (read, written) not in shapes:
       shapes.add((read, written))
       rows, *lengths = read
-      compiling = self._telemetry.aside(
+      compiling = self._telemetry.activity(
           f'compiling for {rows} x {math.prod(lengths)} -> {written[1]} tokens',
           self._last_metrics(),
       )
     batch = self._functions.place(batch)
     with compiling:
       self._at.state, metrics = self._functions.step(self._at.state, batch)
-    self._at.running.append((step, metrics, self._signals.ask(self._mesh)))
+    self._at.running.append(
+        (step, metrics, self._signals.start_sum(self._mesh))
+    )
     self._at.done, self._at.measured = step, None
 
   def _last_metrics(self):
@@ -255,7 +257,7 @@ class Loop:
     """Logs the means over the steps since the previous line."""
     window = self._at.window
     row = telemetry_lib.mean_of_finite(window)
-    row |= self._telemetry.measured(
+    row |= self._telemetry.machine_metrics(
         sum(int(numbers['tokens']) for numbers in window)
     )
     self._telemetry.log(step, {f'train/{key}': row[key] for key in row})
@@ -264,7 +266,7 @@ class Loop:
   def _measure(self):
     """Evaluates the current state and adds the metrics to its checkpoint."""
     with (
-        self._telemetry.aside('evaluating'),
+        self._telemetry.activity('evaluating'),
         self._watch.waiting_for('the evaluation'),
         self._signals.interrupting(),
     ):
@@ -287,7 +289,9 @@ class Loop:
   @contextlib.contextmanager
   def _using_disk(self):
     """A context of waiting for the disk, not counted in the step's time."""
-    with self._telemetry.aside('saving'), self._watch.waiting_for('the disk'):
+    with self._telemetry.activity('saving'), self._watch.waiting_for(
+        'the disk'
+    ):
       yield
 
   def _save(self, otherwise=_AGAIN):

@@ -84,7 +84,7 @@ def train(
           open_telemetry(
               config, workdir, mesh, position, options, report
           ) as telemetry,
-          profiling.traced(
+          profiling.trace_steps(
               programs.step, workdir / 'profile', options.profile, telemetry
           ) as step,
       ):
@@ -116,7 +116,7 @@ def open_telemetry(config, workdir, mesh, position, options, report):
           workdir,
           config.train.steps,
           position.done,
-          measured=not position.is_due,
+          is_evaluated=not position.is_due,
           options=options,
           devices=mesh.size,
       )
@@ -166,7 +166,7 @@ def first_position(config, programs, checkpointer, given, watch):
     state = jax.jit(programs.init, out_shardings=programs.shardings)(rng)
     params = init_from.put(state.params, given)
     return loop.Position.after(state._replace(params=params), 0, {})
-  abstract = sharding.abstract(
+  abstract = sharding.abstract_arrays(
       jax.eval_shape(programs.init, rng), programs.shardings
   )
   with watch.waiting_for(f'the checkpoint of step {start}'):

@@ -1,1 +1,1 @@
-"""Which values config keys and flags may have."""
+"""Allowed values of config keys and flags."""

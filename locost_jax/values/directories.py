@@ -1,40 +1,39 @@
-"""Whether files can be written into a directory that may not exist yet."""
+"""Checks that files can be written to a directory, which may not exist yet."""
 
 import os
 
 from locost_jax.errors import InputError
 
-_NAME = 255  # bytes of a name, on nearly every file system
+_MAX_NAME = 255  # bytes of a file name, on nearly every file system
 
 
 def check(name, path):
-  """Raises an InputError unless a directory is there or can be made.
+  """Raises an InputError unless a directory is writable or can be created.
 
-  Nothing is made.
+  Creates nothing.
 
   Args:
-    name: the flag or key, to name it.
+    name: the flag or key, for the error message.
     path: of the directory.
   """
   where = f'{name}={path}'
   path = os.path.abspath(path)
   for part in path.split(os.sep):
-    if len(os.fsencode(part)) > _NAME:
+    if len(os.fsencode(part)) > _MAX_NAME:
       raise InputError(
-          f'{name}={part[:20]}...: a name in it is longer than {_NAME} bytes: '
-          'expected a shorter path'
+          f'{name}={part[:20]}...: a name in it is longer than {_MAX_NAME} '
+          'bytes: expected a shorter path'
       )
-  there = path
-  while not os.path.lexists(there):
-    there = os.path.dirname(there)
-  if not os.path.isdir(there):
+  existing = path
+  while not os.path.lexists(existing):
+    existing = os.path.dirname(existing)
+  if not os.path.isdir(existing):
     raise InputError(
-        f'{where}: {os.path.relpath(there)} is no directory: expected a '
-        'directory, or one that can be made'
+        f'{where}: {os.path.relpath(existing)} is not a directory: expected a '
+        'directory, or one that can be created'
     )
-  # Root may write anywhere by its rights, but /proc takes no directory.
-  if not os.access(there, os.W_OK | os.X_OK) or there.startswith('/proc'):
+  # For root, os.access allows /proc, where no directory can be created.
+  if not os.access(existing, os.W_OK | os.X_OK) or existing.startswith('/proc'):
     raise InputError(
-        f'{where}: {there} cannot be written to: expected a directory to '
-        'write to'
+        f'{where}: {existing} is not writable: expected a writable directory'
     )

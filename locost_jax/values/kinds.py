@@ -1,7 +1,7 @@
-"""Kinds of values: each says in words why a value is none of its kind.
+"""Kinds of values, such as integers in a range.
 
-A kind has one method, problem(name, value): None, or the end of an error line,
-such as 'expected 0 <= b1 < 1'.
+A kind has one method, `problem(name, value)`. It returns None for a valid
+value, else the end of an error message, such as 'expected 0 <= b1 < 1'.
 """
 
 import math
@@ -11,20 +11,20 @@ from typing import NamedTuple
 
 
 class Integer(NamedTuple):
-  """Whole numbers of `least` to `most`."""
+  """Integers from `least` to `most`, inclusive."""
 
   least: int
   most: int
 
   def problem(self, name, value):
-    """Returns what is wrong with a value in words, or None."""
+    """Returns the end of an error message, or None for a valid value."""
     if _is(numbers.Integral, value) and self.least <= value <= self.most:
       return None
     return f'expected an integer, {self.least} <= {name} <= {self.most:,}'
 
 
 class Number(NamedTuple):
-  """Finite numbers; `above` and `below` leave out the bounds themselves."""
+  """Finite numbers; `above` and `below` exclude the lower and upper bound."""
 
   least: float = -math.inf
   most: float = math.inf
@@ -32,7 +32,7 @@ class Number(NamedTuple):
   below: bool = False
 
   def problem(self, name, value):
-    """Returns what is wrong with a value in words, or None."""
+    """Returns the end of an error message, or None for a valid value."""
     if (
         _is(numbers.Real, value)
         and math.isfinite(value)
@@ -52,12 +52,12 @@ class Number(NamedTuple):
 
 
 class Steps(NamedTuple):
-  """Whole numbers of steps, or shares of all steps."""
+  """Integers from 0 to `most`, or a share of train.steps between 0 and 1."""
 
   most: int
 
   def problem(self, name, value):
-    """Returns what is wrong with a value in words, or None."""
+    """Returns the end of an error message, or None for a valid value."""
     del name
     if _is(numbers.Real, value) and (
         0 < value < 1 or (0 <= value <= self.most and value % 1 == 0)
@@ -70,10 +70,10 @@ class Steps(NamedTuple):
 
 
 class Size(NamedTuple):
-  """Bytes in words, like 8GiB, or None."""
+  """Sizes in bytes with a unit, such as '8GiB'."""
 
   def problem(self, name, value):
-    """Returns what is wrong with a value in words, or None."""
+    """Returns the end of an error message, or None for a valid value."""
     del name
     match = re.fullmatch(r'(\d+(?:\.\d+)?)([KMG]iB)', value)
     if match and float(match[1]) > 0:
@@ -81,29 +81,29 @@ class Size(NamedTuple):
     return 'expected a number above 0 with KiB, MiB or GiB, like 8GiB'
 
 
-class Truth(NamedTuple):
+class Boolean(NamedTuple):
   """True or False."""
 
   def problem(self, name, value):
-    """Returns what is wrong with a value in words, or None."""
+    """Returns the end of an error message, or None for a valid value."""
     del name
     return None if isinstance(value, bool) else 'expected True or False'
 
 
 class Text(NamedTuple):
-  """Any text: whoever reads it knows its choices."""
+  """Any text; its reader checks its choices."""
 
   def problem(self, name, value):
-    """Returns what is wrong with a value in words, or None."""
+    """Returns the end of an error message, or None for a valid value."""
     del name
     return None if isinstance(value, str) else 'expected a text'
 
 
 class Texts(NamedTuple):
-  """Several texts."""
+  """A tuple or list of texts."""
 
   def problem(self, name, value):
-    """Returns what is wrong with a value in words, or None."""
+    """Returns the end of an error message, or None for a valid value."""
     del name
     if _is_row(value) and all(isinstance(x, str) for x in value):
       return None
@@ -111,17 +111,16 @@ class Texts(NamedTuple):
 
 
 class Path(NamedTuple):
-  """A path on this machine, or several with commas.
+  """A local path, or several separated by commas.
 
   Attributes:
-    schemes: the others that may be given, such as 'hf' of hf://org/name; None:
-      all.
+    schemes: allowed URL schemes, such as 'hf' for hf://org/name; None: all.
   """
 
   schemes: tuple | None = ()
 
   def problem(self, name, value):
-    """Returns what is wrong with a value in words, or None."""
+    """Returns the end of an error message, or None for a valid value."""
     del name
     if not isinstance(value, str):
       return 'expected a path'
@@ -132,17 +131,17 @@ class Path(NamedTuple):
         others = ''.join(f' or {other}://' for other in self.schemes)
         return f'{scheme}:// cannot be used here: expected a local path{others}'
     if '\0' in value:
-      return 'expected a path without the character 0'
+      return 'expected a path without a null character'
     return None
 
 
 class Lengths(NamedTuple):
-  """Ascending lengths of 1 to `most`."""
+  """Ascending lengths from 1 to `most`."""
 
   most: int
 
   def problem(self, name, value):
-    """Returns what is wrong with a value in words, or None."""
+    """Returns the end of an error message, or None for a valid value."""
     del name
     if (
         _is_row(value)
@@ -150,22 +149,24 @@ class Lengths(NamedTuple):
         and list(value) == sorted(set(value))
     ):
       return None
-    return f'expected ascending lengths of 1 to {self.most:,}, like (128, 512)'
+    return (
+        f'expected ascending lengths from 1 to {self.most:,}, like (128, 512)'
+    )
 
 
 class Patterns(NamedTuple):
-  """Rows (regex of paths, value).
+  """A table of rows (regex of paths, value).
 
   Attributes:
-    what: the value of a row, in words.
-    kind: its kind.
+    what: what a row's value is, for error messages.
+    kind: the kind of a row's value.
   """
 
   what: str
   kind: tuple
 
   def problem(self, name, value):
-    """Returns what is wrong with a value in words, or None."""
+    """Returns the end of an error message, or None for a valid value."""
     if not _is_row(value):
       return f'expected ((regex of paths, {self.what}), ...)'
     for row in value:
@@ -182,7 +183,7 @@ class Pattern(NamedTuple):
   """A regex."""
 
   def problem(self, name, value):
-    """Returns what is wrong with a value in words, or None."""
+    """Returns the end of an error message, or None for a valid value."""
     del name
     if not isinstance(value, str):
       return 'expected a regex'

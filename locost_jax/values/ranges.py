@@ -1,14 +1,15 @@
-"""The table of all config keys and flags: which values each may have.
+"""The table of all config keys and flags and their allowed values.
 
-`command_line.commands` checks a command's flags and its config with it before
-the command does anything, and `runs.checks` the config of each phase. The table
-knows single values. What several of them, the data, a vocabulary or the devices
-allow together, and the choices of a text, are checked by the room that reads
-them.
+`command_line.commands` checks a command's flags and config against the table
+before the command does anything; `runs.checks` checks the config of each phase.
+The table describes single values only. The modules that read the values check
+their combinations with others, the data, a vocabulary or the devices, and the
+choices of a text.
 """
 
 from locost_jax.errors import InputError
 from locost_jax.values import kinds
+from locost_jax.values.kinds import Boolean
 from locost_jax.values.kinds import Integer
 from locost_jax.values.kinds import Lengths
 from locost_jax.values.kinds import Number
@@ -19,13 +20,12 @@ from locost_jax.values.kinds import Size
 from locost_jax.values.kinds import Steps
 from locost_jax.values.kinds import Text
 from locost_jax.values.kinds import Texts
-from locost_jax.values.kinds import Truth
 
-# Far above what any machine can hold, and at most what 32 bits count.
+# Upper bounds far above any machine's memory; all but SEED fit an int32.
 TOKENS = 10**8  # of a document
 BATCH_TOKENS = 10**9
 DOCUMENTS = 10**6  # of a batch
-COUNT = 2**31 - 1  # steps, examples, seconds: an int32 counts them
+COUNT = 2**31 - 1  # steps, examples, seconds
 IDS = 10**7  # of a vocabulary
 WIDTH = 10**6  # of a layer
 LAYERS = 10**4
@@ -34,12 +34,12 @@ SEED = 2**32 - 1
 _POSITIVE = Number(0, above=True)
 _NOT_NEGATIVE = Number(0)
 _SHARE = Number(0, 1)
-_RATE = Number(0, 1, below=True)  # of dropout, of a decay
+_RATE = Number(0, 1, below=True)  # dropout or decay
 _COUNT = Integer(0, COUNT)
 _POSITIVE_COUNT = Integer(1, COUNT)
 _WIDTH = Integer(1, WIDTH)
 _SEED = Integer(0, SEED)
-# hf://org/name stands for a model on the Hugging Face Hub.
+# hf://org/name is a model on the Hugging Face Hub.
 _MODEL = Path(('hf',))
 
 KEYS = {
@@ -54,7 +54,7 @@ KEYS = {
     'data.references_field': Text(),
     'data.targets_start': Text(),
     'data.vocabulary': Path(),
-    # 100 sentinels, the marks of padding, end and unknown, and the line end.
+    # At least 100 sentinels, padding, end, unknown and the newline.
     'data.vocabulary_size': Integer(104, 10**6),
     'data.max_input_length': Integer(2, TOKENS),
     'data.max_target_length': Integer(2, TOKENS),
@@ -63,8 +63,8 @@ KEYS = {
     'data.cache_dir': Path(),
     'data.window_shards': Integer(1, 10**6),
     'data.corpora_dir': Path(),
-    'data.tfds_dir': Path(None),  # TFDS reads object stores by itself
-    'data.check_sizes': Truth(),
+    'data.tfds_dir': Path(None),  # TFDS can read object stores
+    'data.check_sizes': Boolean(),
     'data.mixture_cap': _POSITIVE_COUNT,
     'data.train_examples': _COUNT,
     'data.pages': Text(),
@@ -91,7 +91,7 @@ KEYS = {
     'optim.b1': _RATE,
     'optim.b2': _RATE,
     'optim.eps': _NOT_NEGATIVE,
-    'optim.scale_by_parameter': Truth(),
+    'optim.scale_by_parameter': Boolean(),
     'optim.weight_decay': _NOT_NEGATIVE,
     'optim.clip': _NOT_NEGATIVE,
     'optim.label_smoothing': _RATE,
@@ -133,7 +133,7 @@ KEYS = {
     'eval.examples': _COUNT,
     'eval.batch_size': Integer(1, DOCUMENTS),
     'eval.metrics': Texts(),
-    'eval.baselines': Truth(),
+    'eval.baselines': Boolean(),
     'decode.method': Text(),
     'decode.max_length': Integer(1, TOKENS),
     'decode.min_length': Integer(0, TOKENS),
@@ -141,7 +141,7 @@ KEYS = {
     'decode.num_beams': Integer(1, 10**4),
     'decode.length_penalty': Number(),
     'decode.length_penalty_form': Text(),
-    'decode.early_stopping': Truth(),
+    'decode.early_stopping': Boolean(),
     'decode.temperature': _POSITIVE,
     'decode.top_k': Integer(0, IDS),
     'decode.top_p': Number(0, 1, above=True),
@@ -158,10 +158,10 @@ KEYS = {
     'checkpoint.metric': Text(),
 }
 
-# A config without one of these is none.
+# Sections that every config has.
 SECTIONS = tuple(sorted({key.partition('.')[0] for key in KEYS} | {'model'}))
 
-# Of all models; `models.make_config` knows which of them a model has.
+# Keys of all models; `models.make_config` knows which of them a model has.
 MODEL_KEYS = {
     'model.name': Text(),
     'model.vocab_size': Integer(0, IDS),
@@ -178,15 +178,15 @@ MODEL_KEYS = {
     'model.dropout_rate': _RATE,
     'model.attention_dropout_rate': _RATE,
     'model.activation_dropout_rate': _RATE,
-    'model.tie_embeddings': Truth(),
-    'model.copy': Truth(),
+    'model.tie_embeddings': Boolean(),
+    'model.copy': Boolean(),
     'model.copy_dim': _WIDTH,
     'model.copy_ngram': Integer(0, 16),
     'model.relative_attention_num_buckets': _WIDTH,
     'model.relative_attention_max_distance': Integer(1, TOKENS),
     'model.layer_norm_epsilon': _NOT_NEGATIVE,
-    'model.gating': Truth(),
-    'model.bidirectional': Truth(),
+    'model.gating': Boolean(),
+    'model.bidirectional': Boolean(),
     'model.variant': Text(),
     'model.convolution': Text(),
     'model.initialisation': Text(),
@@ -196,7 +196,7 @@ MODEL_KEYS = {
     'model.local_radius': Integer(1, TOKENS),
     'model.global_block_size': Integer(1, TOKENS),
     'model.max_positions': Integer(1, TOKENS),
-    'model.scale_embedding': Truth(),
+    'model.scale_embedding': Boolean(),
     'model.pad_id': Integer(0, IDS),
     'model.decoding': Text(),
     'model.padding': Text(),
@@ -210,8 +210,8 @@ MODEL_KEYS = {
 
 _ALL_KEYS = KEYS | MODEL_KEYS
 
-# Flags of all commands but choices, which absl checks. COMMAND.FLAG where a
-# command has another flag of the same name.
+# Flags of all commands, except choices, which absl checks. COMMAND.FLAG is a
+# command's own flag with the name of another one.
 FLAGS = {
     'against': Texts(),
     'base_url': Text(),
@@ -244,7 +244,7 @@ FLAGS = {
     'metrics': Text(),
     'model': Text(),
     'output': Path(),
-    'beam.output': Path(None),  # all that Beam can write to
+    'beam.output': Path(None),  # Beam can write to object stores
     'page_length': KEYS['data.page_length'],
     'part_length': Integer(8, TOKENS),
     'peak_tflops': _POSITIVE,
@@ -296,26 +296,26 @@ FLAGS = {
 
 
 def kind_of(key):
-  """Returns the kind of values of a config key like 'optim.b1', or None."""
+  """Returns the kind of a config key such as 'optim.b1', or None."""
   return _ALL_KEYS.get(key)
 
 
 def check_config(config):
-  """Raises an InputError for a key whose value no run can have.
+  """Raises an InputError for a key with a value that is not allowed.
 
   Args:
-    config: a whole config; keys that the table does not have are passed over.
+    config: a whole config; keys that are not in the table are ignored.
   """
   for name in SECTIONS:
     check_section(name, config.get(name))
 
 
 def check_section(name, section):
-  """The same for one section.
+  """Raises an InputError for a key of a section with a value not allowed.
 
   Args:
-    name: such as 'optim', or 'train.lora'.
-    section: its keys and values; None: it is not there.
+    name: such as 'optim' or 'train.lora'.
+    section: mapping of keys to values; None: missing.
   """
   for key, value in (section or {}).items():
     where = f'{name}.{key}'
@@ -326,11 +326,11 @@ def check_section(name, section):
 
 
 def check_flags(flags, command):
-  """Raises an InputError for a flag whose value the command cannot have.
+  """Raises an InputError for a flag with a value that is not allowed.
 
   Args:
     flags: mapping of names to values; None: not given.
-    command: the last part of the command's module, like 'bench'.
+    command: the last part of the command's module, such as 'bench'.
   """
   for name, value in flags.items():
     kind = FLAGS.get(f'{command}.{name}', FLAGS.get(name))
@@ -339,12 +339,12 @@ def check_flags(flags, command):
 
 
 def check_path(name, path, kind=kinds.Path()):
-  """Raises an InputError for a path that is not on this machine.
+  """Raises an InputError for a path that is not local.
 
   Args:
-    name: what to call it.
-    path: the path.
-    kind: with the schemes that may be given too.
+    name: name of the path, for the error message.
+    path: str.
+    kind: kinds.Path with the URL schemes that are allowed too.
   """
   _check(name, name, kind, path)
 

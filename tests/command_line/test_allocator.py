@@ -30,10 +30,10 @@ from locost_jax.devices import memory
 if sys.argv[1] == 'trims':
   allocator.trim_after_compiling(shortest=0.0)
 blocks = [bytes(2000) for _ in range(100_000)]
-blocks = blocks[-1:]  # last on the heap, which cannot shrink below it
-before = memory.held_bytes(os.getpid())
+blocks = blocks[-1:]  # at the end of the heap, which cannot shrink below it
+before = memory.resident_bytes(os.getpid())
 jax.jit(lambda x: x + 1)(1.0)
-print(before - memory.held_bytes(os.getpid()))
+print(before - memory.resident_bytes(os.getpid()))
 """
 
 

@@ -1,4 +1,4 @@
-"""Available memory of fake machines; memory in use."""
+"""Available memory, read from fake /proc and /sys files; peak memory."""
 
 from locost_jax.devices import memory
 
@@ -16,7 +16,7 @@ def machine(root, files):
 MEMINFO = 'MemTotal:  16777216 kB\nMemFree: 1 kB\nMemAvailable:  8388608 kB\n'
 
 
-def test_free_memory_is_at_most_the_total():
+def test_free_and_peak_memory_are_below_the_total():
   assert (
       memory.peak_host_bytes() < memory.host_bytes() >= memory.free_host_bytes()
   )
@@ -29,7 +29,7 @@ def test_a_machine_without_control_groups(tmp_path):
 
 
 def test_control_groups_version_2(tmp_path):
-  """Parents' limits hold too; 'max' is no limit; cached files can be freed."""
+  """A parent's limit counts; 'max' is no limit; cached files are free."""
   group = 'sys/fs/cgroup/batch/job'
   machine(
       tmp_path,
@@ -48,7 +48,7 @@ def test_control_groups_version_2(tmp_path):
 
 
 def test_control_groups_version_1_in_a_container(tmp_path):
-  """The group's name is the host's; its files are at the root."""
+  """The group has the host's name; its files are at the root."""
   base = 'sys/fs/cgroup/memory'
   machine(
       tmp_path,
@@ -63,7 +63,7 @@ def test_control_groups_version_1_in_a_container(tmp_path):
   assert memory.available_bytes(tmp_path) == 2 * GIB
 
 
-def test_a_device_with_memory_statistics(tmp_path, monkeypatch):
+def test_a_device_that_reports_its_memory(tmp_path, monkeypatch):
   monkeypatch.setattr(
       memory,
       '_device_stats',
@@ -72,7 +72,7 @@ def test_a_device_with_memory_statistics(tmp_path, monkeypatch):
   assert (memory.available_bytes(tmp_path), memory.peak_bytes()) == (6, 7)
 
 
-def test_the_peak_grows_with_allocations():
+def test_the_peak_grows_and_stays():
   before = memory.peak_bytes()
   held = bytearray(b'x') * (before + 2**26)
   assert memory.peak_bytes() >= len(held) > before
@@ -80,8 +80,8 @@ def test_the_peak_grows_with_allocations():
   assert memory.peak_bytes() > before
 
 
-def test_show():
-  assert [memory.show(n) for n in (0, 5 * 2**20, int(7.9 * GIB))] == [
+def test_format_bytes():
+  assert [memory.format_bytes(n) for n in (0, 5 * 2**20, int(7.9 * GIB))] == [
       '0 MiB',
       '5 MiB',
       '7.9 GiB',

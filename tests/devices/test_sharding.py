@@ -1,4 +1,4 @@
-"""The table covers every parameter; checks of meshes and batches."""
+"""The sharding table covers every parameter; checks of meshes and batches."""
 
 from typing import Any, NamedTuple
 
@@ -47,14 +47,14 @@ def test_every_parameter_has_a_row_that_fits(changes):
   placed = sharding.param_shardings(mesh, shapes)
 
   def check(shape, where):
-    # With too many axes the error would only come later.
+    # A spec of the wrong rank would fail only later.
     assert len(where.spec) in (0, len(shape.shape))
 
   jax.tree.map(check, shapes, placed)
 
 
-def test_kernels_are_sharded_over_fsdp_and_tensor():
-  """No large array may match a row that replicates it."""
+def test_kernels_are_split_over_fsdp_and_tensor():
+  """No row of the table may replicate a large array."""
   for path, leaf in jax.tree_util.tree_leaves_with_path(_shapes()):
     path = jax.tree_util.keystr(path, simple=True, separator='/')
     if path.endswith('kernel') or path == 'token_embedding/embedding':
@@ -68,7 +68,7 @@ def test_an_unknown_path_raises():
     sharding.spec_of('encoder/layers/mixer/ssn/log_dt')
 
 
-def test_adapters_are_sharded_like_their_kernel():
+def test_adapters_are_split_as_their_kernel():
   for kernel, a, b in [
       (
           'decoder/layers/self_attention/query',
@@ -89,7 +89,7 @@ def test_adapters_are_sharded_like_their_kernel():
 
 
 @pytest.mark.parametrize('name', ['adamw', 'adafactor'])
-def test_optimiser_state_is_sharded_like_its_parameter(name):
+def test_optimiser_state_is_sharded_as_its_parameter(name):
   mesh = sharding.make_mesh(default.get_config().mesh)
   shapes = _shapes()
   config = default.get_config().optim
@@ -121,8 +121,8 @@ def test_a_global_batch_keeps_its_rows():
   assert placed['inputs'].sharding == sharding.batch_sharding(mesh)
 
 
-def test_pages_are_sharded_over_sequence():
-  """Tokens of a page are not; a batch [B, P, L] gets no further pages."""
+def test_pages_are_split_over_sequence():
+  """Their tokens are not, and a batch [B, P, L] gets no further pages."""
   mesh = sharding.make_mesh(default.get_config().mesh)
   batch = {'encoder_input_tokens': np.arange(24).reshape(2, 3, 4)}
   placed = sharding.global_batch(batch, mesh, 0)['encoder_input_tokens']
@@ -131,7 +131,7 @@ def test_pages_are_sharded_over_sequence():
 
 
 def test_documents_on_several_devices():
-  """Only for LOCOST, chunks, and pages that the mesh divides."""
+  """Only for LOCOST, chunks, and pages that `sequence` divides."""
   mesh = jax.sharding.AbstractMesh(
       (1, 1, 1, 2), ('data', 'fsdp', 'tensor', 'sequence')
   )
@@ -152,7 +152,7 @@ def test_documents_on_several_devices():
     jax.eval_shape(mesh_lib.to_rows, jnp.ones((2, 3, 4)))
 
 
-def test_invalid_meshes():
+def test_bad_meshes():
   for changes, words in [
       (dict(tensor=2), 'mesh.tensor=2 x mesh.sequence=1: expected at most'),
       (dict(data=4096), 'mesh.data=4096 x mesh.fsdp=1'),
@@ -166,7 +166,7 @@ def test_invalid_meshes():
     assert words in str(error.value)
 
 
-def test_batch_sizes_that_the_devices_do_not_divide():
+def test_a_batch_that_the_devices_do_not_divide():
   mesh = jax.sharding.AbstractMesh((8, 1), ('data', 'fsdp'))
   sharding.check_batch_size(16, mesh, 'train.batch_size')
   for size in (12, 0):

@@ -1,7 +1,7 @@
-"""Programs for an absent TPU slice, compiled on a CPU.
+"""Programs compiled for a TPU slice on a machine without TPUs.
 
-With libtpu (extra `tpu-aot`) its compiler reports the messages between chips
-and their memory; without it programs can still be exported for TPUs.
+With libtpu (extra `tpu-aot`) its compiler shows the collectives and the memory
+of a program; without libtpu, programs are only exported for TPUs.
 """
 
 import importlib.util
@@ -34,7 +34,7 @@ T = 24
 
 
 def run(function, *arguments):
-  """Calls a function of this file in a process of its own, for libtpu."""
+  """Calls a function of this file in a separate process, for libtpu."""
   return mesh_program.run(
       function, *arguments, module='tests.devices.test_tpu', devices=1
   )
@@ -46,7 +46,7 @@ def programs_of(mesh, L):
   rows = sharding.batch_parts(mesh)
   model = models.build(config.model, 'bfloat16', 'pieces')
   programs = train.make_programs(config, model, mesh)
-  state = sharding.abstract(
+  state = sharding.abstract_arrays(
       jax.eval_shape(lambda: programs.init(jax.random.key(0))),
       programs.shardings,
   )
@@ -105,8 +105,8 @@ def compiled_for_tpus(sizes, L):
 
 @needs_libtpu
 def test_chips_gather_no_activation():
-  """A document on four chips passes states on and gathers nothing."""
-  L = 352  # equal to no size of a parameter
+  """A document over four chips: they pass SSM states, and gather nothing."""
+  L = 352  # not the size of any parameter
   for name, messages in run('compiled_for_tpus', (4, 1, 1, 4), L).items():
     for kind in 'all-gather', 'all-to-all', 'reduce-scatter':
       assert not messages[kind], (name, kind, messages)
@@ -119,7 +119,7 @@ def test_chips_gather_no_activation():
 
 
 def memory_of_a_chip(sizes, L):
-  """Returns `main --dry_run` of the paper's model, one document per row."""
+  """Runs `main --dry_run` of the paper's model, one document per row."""
   config = default.get_config()
   config.model.vocab_size = 32100
   config.mesh = mesh_program.mesh_config(sizes)
@@ -138,7 +138,7 @@ def memory_of_a_chip(sizes, L):
 @pytest.mark.slow
 @pytest.mark.parametrize('sizes', [(16, 1, 1, 1), (4, 1, 1, 4)])
 def test_the_papers_model_fits(sizes):
-  """16K tokens in 16 GiB, according to the compiler; nothing runs."""
+  """16K tokens fit in 16 GiB, by the compiler's report; nothing runs."""
   result = run('memory_of_a_chip', sizes, 16384)
   assert result['refused'] is None and result['device'] == 'TPU v5 lite'
   assert result['memory']['state'] > 3 * 4 * 234e6
@@ -146,19 +146,19 @@ def test_the_papers_model_fits(sizes):
 
 
 def test_programs_are_exported_for_tpus(monkeypatch):
-  """Lowers to StableHLO without libtpu."""
+  """Lowered to StableHLO, without libtpu."""
   monkeypatch.setattr(mesh_lib, 'platform', lambda: 'tpu')
   mesh = mesh_program.make_mesh((1, 1, 1, 1))
   with jax.set_mesh(mesh):
     for name, (function, arguments) in programs_of(mesh, 352).items():
       exported = export.export(function, platforms=['tpu'])(*arguments)
       assert exported.platforms == ('tpu',), name
-      # A power of two, which is fast on TPUs, not 720 as on other platforms.
+      # FFTs of a power of two are fast on TPUs; other platforms use 720.
       assert 'x1024xf32>' in exported.mlir_module(), name
       assert 'x720xf32>' not in exported.mlir_module(), name
 
 
-def test_invalid_topologies(monkeypatch):
+def test_a_topology_without_libtpu(monkeypatch):
   monkeypatch.setattr(importlib.util, 'find_spec', lambda name: None)
   with pytest.raises(InputError, match='needs libtpu, which is not installed'):
     topology.devices('v5e:4x4')

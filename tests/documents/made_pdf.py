@@ -8,7 +8,7 @@ def make(pages, compress=False):
 
   Args:
     pages: for each page a list of lines, or of (x, y, line) in points.
-    compress: whether the pages are compressed.
+    compress: whether to compress the pages.
   """
   objects = ['<< /Type /Catalog /Pages 2 0 R >>', None]
   objects.append('<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>')
@@ -52,7 +52,7 @@ def assemble(objects):
 
 
 def _stream(lines):
-  """The operators that draw lines, 14 points apart unless placed."""
+  """Returns operators that draw lines, 14 points apart unless positioned."""
   parts = []
   for i, line in enumerate(lines):
     x, y, text = (72, 740 - 14 * i, line) if isinstance(line, str) else line

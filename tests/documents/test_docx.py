@@ -53,7 +53,7 @@ def test_lists_lines_and_links():
 
 
 def body(xml, **files):
-  """A document of this body, and of other files in word/."""
+  """Returns a document with this body and these files in word/."""
   space = f'xmlns:w="{SPACE}"'
   data = change(make(), MAIN, f'<w:document {space}>{xml}</w:document>')
   links = ''
@@ -153,11 +153,11 @@ def test_a_table_in_a_table():
 
 def test_pictures_are_not_unpacked():
   data = change(make(), 'docProps/thumbnail.jpeg', bytes(2**24))
-  assert docx.read(data, 'a.docx', most=2**20).text.startswith('The Sea')
+  assert docx.read(data, 'a.docx', max_bytes=2**20).text.startswith('The Sea')
 
 
 def change(data, name, content):
-  """The archive with this file, instead of another of its name."""
+  """Returns the archive with one file added or replaced."""
   file = io.BytesIO()
   with zipfile.ZipFile(io.BytesIO(data)) as old:
     with zipfile.ZipFile(file, 'w', zipfile.ZIP_DEFLATED) as new:
@@ -185,7 +185,7 @@ LAUGHS = (
     'data, line',
     [
         (b'PK\3\4 nothing', 'a.docx: a broken Word document: '),
-        (b'\xd0\xcf\x11\xe0 old', 'a.docx: is encrypted, or of an older Word'),
+        (b'\xd0\xcf\x11\xe0 old', 'a.docx: is encrypted or in an older Word'),
         (change(make(), MAIN, '<w:doc'), 'a.docx: a broken Word document: '),
         (
             change(make(), MAIN, ' ' * 2**24),
@@ -193,7 +193,7 @@ LAUGHS = (
         ),
         (
             body('<w:tbl><w:tr><w:tc>' * 9999),
-            'a.docx: a broken Word document: more than 64 tables',
+            'a.docx: a broken Word document: more than 64 nested tables',
         ),
         (body('<w:p>' * 99999), 'a.docx: a broken Word document: '),
         (
@@ -203,7 +203,7 @@ LAUGHS = (
     ],
     ids=['no archive', 'old', 'broken', 'bomb', 'tables', 'deep', 'laughs'],
 )
-def test_one_line_for_a_bad_file(data, line):
+def test_a_bad_file_gives_one_line(data, line):
   with pytest.raises(InputError, match=line) as error, within():
-    docx.read(data, 'a.docx', most=2**22)
+    docx.read(data, 'a.docx', max_bytes=2**22)
   assert '\n' not in str(error.value)

@@ -1,4 +1,4 @@
-"""PDFs: pages, running heads, cut words, paragraphs; scans and broken files."""
+"""PDFs: pages, running heads, hyphens, paragraphs; scans and broken files."""
 
 from pathlib import Path
 import sys
@@ -15,12 +15,12 @@ LONG = 'The whale swam on through the cold grey water of the northern sea and'
 
 
 def word(page):
-  """A word of its own for each page."""
+  """Returns a different word for each page."""
   return 3 * chr(96 + page)
 
 
 def story(pages):
-  """Pages with a title at the top and a number below; each has its own text."""
+  """Returns different pages with a title at the top and a number below."""
   return [
       [
           'THE WHALE' if page % 2 else f'CHAPTER {page // 8 + 1}',
@@ -45,7 +45,7 @@ def test_pages_without_heads_and_numbers(compress):
     assert found.text[place.start :].startswith(f'{LONG} {word(number)},')
     at = found.text.index(f'page number {word(number)}')
     assert places.label_at(found.places, at) == f'page {number}'
-  # Nothing else is lost: the words in their order.
+  # All other words are there, in order.
   want = [
       word for page in story(20) for line in page[1:-1] for word in line.split()
   ]
@@ -66,7 +66,7 @@ def test_lines_that_recur_elsewhere_stay():
   assert found.text.count('First line') == 9
 
 
-def test_cut_words_and_compounds():
+def test_hyphenated_words_and_compounds():
   lines = [
       f'{LONG} a sum-',
       f'mary of the state-space model, {LONG[:40]}',
@@ -134,21 +134,21 @@ def test_pages_without_text_are_counted():
     [
         (
             made_pdf.make([[], []]),
-            'a.pdf: its 2 pages have no text, as those of a',
+            'a.pdf: none of its 2 pages has text, as in a scan',
         ),
         (made_pdf.make([[LONG]])[:200], 'a.pdf: a broken PDF: '),
         (b'%PDF-1.4 nothing', 'a.pdf: a broken PDF: '),
     ],
     ids=['scan', 'cut', 'nothing'],
 )
-def test_one_line_for_a_bad_file(data, line):
+def test_a_bad_file_gives_one_line(data, line):
   with pytest.raises(InputError) as error:
     pdf.read(data, 'a.pdf')
   assert str(error.value).startswith(line) and '\n' not in str(error.value)
 
 
 def test_a_password_is_needed():
-  """Encrypted with RC4 and 40 bits; the password is `secret`."""
+  """The file is encrypted with 40-bit RC4; the password is `secret`."""
   data = (Path(__file__).parent / 'encrypted.pdf').read_bytes()
   with pytest.raises(InputError, match='is encrypted; expected a PDF without'):
     pdf.read(data, 'a.pdf')
@@ -157,12 +157,15 @@ def test_a_password_is_needed():
 @pytest.mark.parametrize(
     'program, line',
     [
-        ('import os; os.abort()', 'a broken PDF: its reader ended with -6'),
+        (
+            'import os; os.abort()',
+            'broken PDF: its reader ended with status -6',
+        ),
         ('raise MemoryError("full")', 'a broken PDF: MemoryError: full'),
-        ('import time; time.sleep(9)', 'not found within 1 seconds'),
+        ('import time; time.sleep(9)', 'not be read within 1 seconds'),
     ],
 )
-def test_a_reader_that_ends(program, line, monkeypatch):
+def test_a_reader_that_fails(program, line, monkeypatch):
   monkeypatch.setattr(pdf, '_COMMAND', (sys.executable, '-c', program))
   monkeypatch.setattr(pdf, '_SECONDS', 1)
   with pytest.raises(InputError, match=line):
@@ -171,11 +174,11 @@ def test_a_reader_that_ends(program, line, monkeypatch):
 
 def test_too_much_text():
   with pytest.raises(InputError, match='at most 100 .--max_document_bytes'):
-    pdf.read(made_pdf.make([[LONG], [LONG]]), 'a.pdf', most=100)
+    pdf.read(made_pdf.make([[LONG], [LONG]]), 'a.pdf', max_bytes=100)
 
 
 def test_a_stream_that_unpacks_to_too_much():
-  """300 MB of spaces in 300 KB: no text, and the process stays small."""
+  """300 MB of spaces in 300 KB: an error, with little memory."""
   bomb = zlib.compress(b' ' * 300_000_000, 9)
   data = made_pdf.assemble(
       [
@@ -186,7 +189,7 @@ def test_a_stream_that_unpacks_to_too_much():
       ]
   )
   with pytest.raises(InputError, match='a.pdf: '):
-    pdf.read(data, 'a.pdf', most=2**20)
+    pdf.read(data, 'a.pdf', max_bytes=2**20)
 
 
 def test_without_pypdfium2(monkeypatch):

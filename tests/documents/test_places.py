@@ -39,7 +39,7 @@ def test_markdown_headings():
   assert [text[p.start :][:3] for p in found.places] == ['# T', 'Sec', '## ']
 
 
-def test_headings_change_nothing_in_the_text_of_a_page():
+def test_html_headings_returns_the_text_of_html_text():
   page = (
       b'<body> <h1> Big <b>Title</b></h1><p>One  two<h2></h2><h2>\n Second\n'
       b' part</h2>text<script><h1>no</h1></script><h3><br>third</h3><pre> a\n'

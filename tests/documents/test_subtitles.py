@@ -77,7 +77,7 @@ def test_without_speakers_pauses_end_paragraphs():
   ]
 
 
-def test_lines_that_roll_on_are_read_once():
+def test_repeated_lines_of_rolling_captions_are_read_once():
   text = 'WEBVTT\n\n' + '\n\n'.join(
       [
           '00:01.000 --> 00:02.000\nthe first line',
@@ -132,7 +132,7 @@ def test_a_blank_line_in_a_cue():
             'WEBVTT\n\n00:09.000 --> 00:02.000\nx',
             'a.vtt:3: ends before it begins',
         ),
-        ('WEBVTT\n\n\n', 'a.vtt: has no subtitle'),
+        ('WEBVTT\n\n\n', 'a.vtt: has no subtitles'),
         (
             'Once upon a time.',
             "a.vtt:1: expected a time like .* got 'Once upon",
@@ -140,7 +140,7 @@ def test_a_blank_line_in_a_cue():
         ('00:01.000 --> soon\nx', 'a.vtt:1: expected a time like'),
     ],
 )
-def test_one_line_for_a_bad_file(text, line):
+def test_a_bad_file_gives_one_line(text, line):
   with pytest.raises(InputError, match=line):
     subtitles.read(text, 'a.vtt')
 
@@ -155,7 +155,7 @@ def test_one_line_for_a_bad_file(text, line):
     ],
     ids=['voices', 'spaces', 'number', 'lines'],
 )
-def test_any_words_are_read_in_linear_time(words):
+def test_subtitles_are_read_in_linear_time(words):
   text = f'WEBVTT\n\n00:01.000 --> 00:02.000\n{words}'
   text += f'\n\n00:02.000 --> 00:03.000\n{words}\nend'
   with within():

@@ -1,4 +1,4 @@
-"""A run on several hosts: flags, and two real processes over loopback."""
+"""Runs on several hosts: flags, and two real processes over loopback."""
 
 import functools
 import json
@@ -39,12 +39,12 @@ def parse(*arguments):
         ),
     ],
 )
-def test_invalid_flags(arguments, words):
+def test_bad_flags(arguments, words):
   with pytest.raises(InputError, match=words):
     connect.connect(parse(*arguments))
 
 
-def test_clusters_that_jax_detects():
+def test_is_cluster():
   assert connect.is_cluster({'SLURM_STEP_NUM_TASKS': '2'})
   assert not connect.is_cluster(
       {'SLURM_STEP_NUM_TASKS': '1', 'JAX_PLATFORMS': 'cpu'}
@@ -53,7 +53,7 @@ def test_clusters_that_jax_detects():
 
 
 class Mesh:
-  """A mesh as `host_part` reads it: the hosts of its devices, in order."""
+  """A fake mesh for `host_part`: the process of each device, in order."""
 
   def __init__(self, shape, processes):
     class Device:
@@ -71,7 +71,7 @@ class Mesh:
         ((8, 1, 1, 1), [0] * 8, 0, (0, 1, True)),
         ((4, 2, 1, 1), [0, 0, 0, 0, 1, 1, 1, 1], 1, (1, 2, True)),
         ((2, 1, 2, 2), [0, 0, 0, 0, 1, 1, 1, 1], 1, (1, 2, True)),
-        # A document is split over two hosts: both read the same rows.
+        # A document is split across hosts: both read the same rows.
         ((1, 1, 1, 8), [0, 0, 0, 0, 1, 1, 1, 1], 1, (0, 1, False)),
         ((2, 1, 1, 4), [0, 0, 1, 1, 2, 2, 3, 3], 2, (1, 2, True)),
         ((2, 1, 1, 4), [0, 0, 1, 1, 2, 2, 3, 3], 3, (1, 2, False)),
@@ -82,7 +82,7 @@ def test_the_rows_of_a_host(monkeypatch, shape, processes, me, expected):
   assert sharding.host_part(Mesh(shape, processes)) == expected
 
 
-def test_rows_of_a_host_must_be_consecutive(monkeypatch):
+def test_rows_that_are_not_contiguous(monkeypatch):
   monkeypatch.setattr(jax, 'process_index', lambda: 0)
   with pytest.raises(InputError, match='into whole parts for the 1 hosts'):
     sharding.host_part(Mesh((4, 1, 1, 1), [0, 1, 0, 1]))
@@ -115,14 +115,14 @@ PAGESUM = (
     '--config.data.input_buckets=16',
     '--config.model.decoder_d_ff=16',
     '--config.model.max_positions=16',
-    # Dropout masks depend on the mesh.
+    # Random dropout masks depend on the mesh.
     '--config.model.dropout_rate=0.0',
     '--config.model.attention_dropout_rate=0.0',
     '--config.model.activation_dropout_rate=0.0',
-    # Their gradients are only rounding errors, which the optimiser amplifies.
+    # Their gradient is only rounding error, which the optimiser scales up.
     "--config.optim.groups=(('.*_attention/key/bias|confidence/bias', 0.0),)",
 )
-# Documents of 2 to 6 chunks; two phases: the selector learns in the second.
+# Documents of 2 to 6 chunks; two phases, the second trains the selector.
 SIMCAS = (
     *(flag for flag in PAGESUM if 'num_pages' not in flag),
     '--config.selector.every=2',
@@ -166,15 +166,15 @@ def start(workdir, data, devices, *arguments, config='finetune.py'):
     'config, model, mesh, alone',
     [
         ('finetune.py', LOCOST, dict(fsdp=2, sequence=2), 4),
-        # A document's pages lie on both processes; compared with one device.
+        # Each host has some of a document's pages; compared with one device.
         ('finetune.py:pagesum', PAGESUM, dict(sequence=4), 1),
         ('finetune.py:simcas', SIMCAS, dict(sequence=4), 1),
     ],
 )
 def test_two_processes_train_as_one(tmp_path, config, model, mesh, alone):
-  """Two processes of two devices match a single one; documents are split too.
+  """Four devices in two processes give the results of one process.
 
-  alone: the number of devices of the single process; 1 uses no mesh flags.
+  alone: devices of the one process; 1: the default mesh, else the same mesh.
   """
   mesh = [f'--config.mesh.{axis}={mesh[axis]}' for axis in mesh]
   data = tmp_path / 'rows.jsonl'
@@ -207,16 +207,16 @@ def test_two_processes_train_as_one(tmp_path, config, model, mesh, alone):
       for i in range(2)
   ]
   try:
-    said = [run.communicate(timeout=400) for run in runs]
+    outputs = [run.communicate(timeout=400) for run in runs]
   finally:
     for run in runs:
       run.kill()
-  for run, (_, err) in zip(runs, said):
+  for run, (_, err) in zip(runs, outputs):
     assert run.returncode == 0, err
-  # Gloo, which connects CPUs, prints to stderr.
-  one, two, silent = (out.splitlines() for out, _ in said)
-  assert '[Gloo]' in said[1][1]
-  assert not silent  # the second host prints nothing
+  # Gloo, which connects CPU hosts, prints to stderr.
+  one, two, second_host = (out.splitlines() for out, _ in outputs)
+  assert '[Gloo]' in outputs[1][1]
+  assert not second_host  # only the first host prints
   (one,), (two,) = one, two
   one, two = (json.loads(line)['tables'][0] for line in (one, two))
   assert len(one['rows']) == len(two['rows']) > 2

@@ -1,4 +1,4 @@
-"""The roll call of hosts, and all ways in which a host may fail to answer."""
+"""The hosts' roll call, with missing, wrong and unrelated peers."""
 
 import re
 import socket
@@ -18,35 +18,35 @@ from locost_jax.hosts import roll_call
 from tests.ports import free_port
 
 
-def call_all(seats, seconds=10.0):
-  """Runs the calls of all seats at once; returns results or exceptions."""
-  results = [None] * len(seats)
+def call_all(configs, seconds=10.0):
+  """Returns the result or exception of each host's call, made concurrently."""
+  results = [None] * len(configs)
 
   def call(i):
     try:
-      results[i] = roll_call.call(seats[i], seconds)
-    except Exception as error:  # returned to the test
+      results[i] = roll_call.call(configs[i], seconds)
+    except Exception as error:  # the test checks it
       results[i] = error
 
   threads = [
       threading.Thread(target=call, args=(i,), daemon=True)
-      for i in range(len(seats))
+      for i in range(len(configs))
   ]
   for thread in threads:
     thread.start()
   for thread in threads:
     thread.join(120)
-    assert not thread.is_alive(), 'a call has no end'
+    assert not thread.is_alive(), 'a call hangs'
   return results
 
 
-def seats_of(hosts_there, hosts_in_all):
+def make_configs(indices, hosts):
   address = f'localhost:{free_port()}'
-  return [roll_call.Seat(address, hosts_in_all, i) for i in hosts_there]
+  return [roll_call.HostConfig(address, hosts, i) for i in indices]
 
 
 def test_all_get_the_same_list():
-  rolls = call_all(seats_of([2, 0, 3, 1], 4))
+  rolls = call_all(make_configs([2, 0, 3, 1], 4))
   assert [roll.me for roll in rolls] == [2, 0, 3, 1]
   assert all(roll.hosts == rolls[0].hosts for roll in rolls)
   assert [row['host'] for row in rolls[0].hosts] == [0, 1, 2, 3]
@@ -54,77 +54,76 @@ def test_all_get_the_same_list():
   assert rolls[0].hosts[1]['versions'] == roll_call.versions()
 
 
-def test_a_single_host_waits_for_nobody():
-  roll = roll_call.call(roll_call.Seat('', 1, 0), 0.0)
+def test_a_single_host():
+  roll = roll_call.call(roll_call.HostConfig('', 1, 0), 0.0)
   assert roll.me == 0 and len(roll.hosts) == 1
 
 
 @pytest.mark.parametrize(
-    'there, words',
+    'started, words',
     [
-        ([0], 'you ran on one host of 4: host 0 .* hosts 1 to 3 did not'),
-        ([0, 2], 'you ran on 2 hosts of 4: .* hosts 1, 3 did not'),
-        ([0, 1, 2], 'you ran on 3 hosts of 4: .* host 3 did not'),
+        ([0], 'only 1 of 4 hosts reported: host 0 .* hosts 1 to 3 did not'),
+        ([0, 2], 'only 2 of 4 hosts reported: .* hosts 1, 3 did not'),
+        ([0, 1, 2], 'only 3 of 4 hosts reported: .* host 3 did not'),
     ],
 )
-def test_missing_hosts_are_named_by_all(there, words, monkeypatch):
+def test_missing_hosts_are_named_by_all(started, words, monkeypatch):
   waits, set_timeout = [], socket.socket.settimeout
 
-  def note(line, seconds):
+  def record(connection, seconds):
     waits.append(seconds)
-    set_timeout(line, seconds)
+    set_timeout(connection, seconds)
 
-  monkeypatch.setattr(socket.socket, 'settimeout', note)
-  for error in call_all(seats_of(there, 4), seconds=1.0):
+  monkeypatch.setattr(socket.socket, 'settimeout', record)
+  for error in call_all(make_configs(started, 4), seconds=1.0):
     assert isinstance(error, Stopped) and error.status == 75
     assert str(error).startswith('error: ')
     assert re.search(words, str(error)), error
-  # No wait is longer than the time limit and the time of one message.
-  assert waits and max(waits) <= 1.0 + roll_call._SPEAKING
+  assert waits and max(waits) <= 1.0 + roll_call._SEND_TIMEOUT
 
 
-def test_the_first_host_does_not_listen():
-  (seat,) = seats_of([1], 2)
+def test_a_first_host_that_does_not_listen():
+  (config,) = make_configs([1], 2)
   with pytest.raises(
       Stopped,
       match=rf'host 1 of 2: host 0 did not answer at '
-      rf'{seat.address} within 0.5 s \(Connection refused\)',
+      rf'{config.address} within 0.5 s \(Connection refused\)',
   ):
-    roll_call.call(seat, 0.5)
+    roll_call.call(config, 0.5)
 
 
 @pytest.mark.parametrize(
     'answer, words',
     [
-        (b'', 'it hung up|reset'),
-        (b'HTTP/1.1 400 Bad Request\r\n', 'it answered something else|reset'),
+        (b'', 'it closed the connection|reset'),
+        (b'HTTP/1.1 400 Bad Request\r\n', 'another program answered|reset'),
     ],
 )
-def test_the_first_host_is_another_service(answer, words):
-  """Something accepts the connection and closes it, or answers with HTTP."""
+def test_an_address_that_is_not_the_first_host(answer, words):
+  """The first host dies while it listens, or another service has its port."""
   with socket.create_server(('localhost', 0)) as server:
 
     def serve():
       while True:
         try:
-          with server.accept()[0] as line:
-            line.recv(1000)
-            line.sendall(answer)
+          with server.accept()[0] as connection:
+            connection.recv(1000)
+            connection.sendall(answer)
         except OSError:
           return
 
     threading.Thread(target=serve, daemon=True).start()
-    seat = roll_call.Seat(f'localhost:{server.getsockname()[1]}', 2, 1)
+    address = f'localhost:{server.getsockname()[1]}'
     with pytest.raises(Stopped, match=words):
-      roll_call.call(seat, 0.5)
+      roll_call.call(roll_call.HostConfig(address, 2, 1), 0.5)
 
 
 def test_the_first_host_may_start_last(monkeypatch):
-  first, other = seats_of([0, 1], 2)
-  results, called_in_vain, sleep = [], threading.Event(), time.sleep
+  first, other = make_configs([0, 1], 2)
+  results, failed_once, sleep = [], threading.Event(), time.sleep
 
   def pause(seconds):
-    called_in_vain.set()
+    failed_once.set()
     sleep(seconds)
 
   monkeypatch.setattr(
@@ -136,7 +135,7 @@ def test_the_first_host_may_start_last(monkeypatch):
       target=lambda: results.append(roll_call.call(other, 60.0))
   )
   thread.start()
-  assert called_in_vain.wait(60)
+  assert failed_once.wait(60)
   assert roll_call.call(first, 60.0).hosts == (
       thread.join() or results[0].hosts
   )
@@ -153,8 +152,8 @@ def test_the_first_host_may_start_last(monkeypatch):
         b'\xff\xfe\n',
     ],
 )
-def test_other_connections_are_ignored(noise):
-  first, other = seats_of([0, 1], 2)
+def test_other_programs_that_connect_are_not_hosts(noise):
+  first, other = make_configs([0, 1], 2)
   results = []
   thread = threading.Thread(
       target=lambda: results.append(roll_call.call(first, 10.0))
@@ -176,14 +175,14 @@ def test_other_connections_are_ignored(noise):
   assert len(results[0].hosts) == 2
 
 
-def test_two_hosts_of_the_same_number():
-  for error in call_all(seats_of([0, 1, 1], 3)):
+def test_two_hosts_of_the_same_index():
+  for error in call_all(make_configs([0, 1, 1], 3)):
     assert isinstance(error, InputError)
-    assert 'host 1 is there twice' in str(error)
+    assert 'host 1 reported twice' in str(error)
 
 
 def test_different_numbers_of_hosts():
-  first, other = seats_of([0, 1], 2)
+  first, other = make_configs([0, 1], 2)
   for error in call_all([first, other._replace(hosts=3)]):
     assert isinstance(error, InputError)
     assert ') expects 3 hosts, host 0 (' in str(error)
@@ -193,7 +192,7 @@ def test_different_versions(monkeypatch):
   mine = roll_call.versions()
   answers = iter([mine, dict(mine, jax='0.1.2')])
   monkeypatch.setattr(roll_call, 'versions', lambda: next(answers))
-  for error in call_all(seats_of([0, 1], 2)):  # in any order
+  for error in call_all(make_configs([0, 1], 2)):  # in either order
     assert isinstance(error, InputError)
     assert re.search(r'has jax .*\b0\.1\.2\b.*: expected the same', str(error))
 
@@ -207,10 +206,10 @@ def test_a_port_in_use():
         InputError,
         match=f'cannot listen at localhost:{port}: Address already in use',
     ):
-      roll_call.call(roll_call.Seat(f'localhost:{port}', 2, 0), 1.0)
+      roll_call.call(roll_call.HostConfig(f'localhost:{port}', 2, 0), 1.0)
 
 
-# --- The seat ----------------------------------------------------------------
+# --- find_host_config --------------------------------------------------------
 
 
 def parse(*arguments):
@@ -238,17 +237,17 @@ SLURM = {
         ({'SLURM_STEP_NUM_NODES': '4', 'SLURM_LOCALID': '0'}, (4, 3, None)),
     ],
 )
-def test_a_seat_from_slurm(monkeypatch, changes, expected):
+def test_the_config_from_slurm(monkeypatch, changes, expected):
   environment = {**SLURM, **changes}
   for name, value in environment.items():
     monkeypatch.setenv(name, value)
-  seat = connect.find_seat(parse(), environment)
-  assert seat == ('gpu3:61441', *expected)
+  config = connect.find_host_config(parse(), environment)
+  assert config == ('gpu3:61441', *expected)
 
 
-def test_seats_without_a_cluster():
-  assert connect.find_seat(parse(), {'JAX_PLATFORMS': 'cpu'}).hosts == 1
-  assert connect.find_seat(
+def test_configs_without_a_cluster():
+  assert connect.find_host_config(parse(), {'JAX_PLATFORMS': 'cpu'}).hosts == 1
+  assert connect.find_host_config(
       parse('--coordinator=gpu1:8476', '--hosts=3', '--host=2'), {}
   ) == ('gpu1:8476', 3, 2, None)
 
@@ -256,9 +255,9 @@ def test_seats_without_a_cluster():
 @pytest.mark.parametrize(
     'address', ['gpu1', 'gpu1:', ':8476', 'gpu1:x', 'gpu1:0', 'gpu1:65536']
 )
-def test_invalid_addresses(address):
+def test_a_bad_address(address):
   with pytest.raises(InputError, match='expected HOST:PORT'):
-    connect.find_seat(
+    connect.find_host_config(
         parse(f'--coordinator={address}', '--hosts=2', '--host=0'), {}
     )
 
@@ -268,11 +267,11 @@ def test_a_slurm_job_without_srun():
   connect.check_srun({'SLURM_NTASKS': '1'})
   connect.check_srun(SLURM)
   job = {'SLURM_NTASKS': '4'}
-  with pytest.raises(InputError, match='you ran on one host of 4: SLURM gave'):
+  with pytest.raises(InputError, match='this is one host of 4: SLURM gave'):
     connect.check_srun(job)
 
 
-def test_a_wait_inside_jax_has_a_time_limit():
+def test_ending_after():
   done = subprocess.run(
       [
           sys.executable,

@@ -1,4 +1,4 @@
-"""The watchdog's waiting time, measured with a fake clock."""
+"""The watchdog's timer, with a fake clock."""
 
 import itertools
 import threading
@@ -17,14 +17,14 @@ class Ended(Exception):
 
 @pytest.fixture
 def count_ticks(monkeypatch):
-  """count_ticks(watch, jumps) -> ticks until the watchdog ends the process.
+  """Returns count_ticks(watch, jumps) -> rounds until the process ends.
 
-  The clock first advances by the jumps, then by the watchdog's own tick.
+  Between rounds the clock advances by the jumps, then by the watchdog's tick.
   """
   now = [0.0]
   clock = types.SimpleNamespace(monotonic=lambda: now[0], time=lambda: now[0])
   monkeypatch.setattr(watchdog, 'time', clock)
-  monkeypatch.setattr(watchdog.Watchdog, '_tell', lambda self: None)
+  monkeypatch.setattr(watchdog.Watchdog, '_report', lambda self: None)
 
   def end(status):
     assert status == watchdog.STATUS
@@ -52,33 +52,31 @@ def count_ticks(monkeypatch):
   return count_ticks
 
 
-def test_a_silent_process_is_ended(count_ticks):
-  """It is ended after ten ticks, whatever their length."""
+def test_silence_ends_the_process(count_ticks):
+  """After ten rounds, for any number of seconds."""
   assert 10 <= count_ticks(watchdog.Watchdog(2)) <= 11
 
 
-def test_time_while_the_process_was_stopped_does_not_count(count_ticks):
-  """However long the process was stopped."""
+def test_time_in_a_stopped_process_does_not_count(count_ticks):
   looks = count_ticks(watchdog.Watchdog(2), [0.2, 1e6, 0.2, 1e6])
   assert 7 <= looks <= 9  # a stop counts as two ticks
 
 
-def test_alive_resets_the_watchdog(count_ticks, monkeypatch):
+def test_heartbeats_keep_the_process_alive(count_ticks, monkeypatch):
   watch = watchdog.Watchdog(2)
-  # Calls `alive` at each tick, like the watched thread.
-  monkeypatch.setattr(watch, '_is_compiling', watch.alive)
+  # Called between two rounds, as the watched thread might.
+  monkeypatch.setattr(watch, '_is_compiling', watch.heartbeat)
   assert count_ticks(watch) is None
 
 
-def test_a_hang_after_a_compilation_is_found(count_ticks, monkeypatch):
+def test_time_counts_only_after_a_compilation(count_ticks, monkeypatch):
   watch = watchdog.Watchdog(2)
   looks = itertools.count(1)
   monkeypatch.setattr(watch, '_is_compiling', lambda: next(looks) <= 500)
   assert 510 <= count_ticks(watch) <= 511
 
 
-def test_a_compiling_thread_is_detected():
-  """A compiling thread is detected at any moment, a computing one never."""
+def test_only_compiling_threads_count_as_compiling():
   watch, seen, is_over = watchdog.Watchdog(2), [], threading.Event()
 
   def look():

@@ -1,4 +1,4 @@
-"""Fixtures for tests of launch/."""
+"""Fixtures for the tests of launch/."""
 
 import pytest
 

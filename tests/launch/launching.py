@@ -1,7 +1,7 @@
-"""Shared by tests of launch/: stand-ins for commands, and an env file.
+"""Helpers of the tests of launch/: fake commands and an env file.
 
-fake_launch.py stands in for gcloud, ssh, srun, ... and the trainer. It never
-connects to other machines or imports JAX.
+fake_launch.py stands in for gcloud, ssh, srun, other commands and the trainer.
+It uses no network and does not import JAX.
 """
 
 import json
@@ -17,11 +17,10 @@ import time
 ROOT = Path(__file__).parents[2]
 LAUNCH = ROOT / 'launch'
 SCRIPTS = sorted(LAUNCH.glob('*.sh')) + [LAUNCH / 'slurm.sbatch']
-# Seconds until a test counts as hanging: less than the scripts' default grace
-# period for a failed host, so that tests notice if LAUNCH_GRACE has no effect.
-PATIENCE = 50
+# Seconds; below LAUNCH_GRACE, the scripts' time limit for hosts that hang (60).
+TIMEOUT = 50
 NAMES = ('gcloud', 'ssh', 'srun', 'scontrol', 'sbatch', 'git', 'uv', 'trainer')
-# Words that shells must pass to the run unchanged.
+# Flags with characters that the scripts must quote.
 ODD = [
     '--config.data.train_files=texts-*.jsonl.gz',
     '--odd=a b  c',
@@ -53,7 +52,7 @@ FLAGS = [
 
 
 class Fakes:
-  """The stand-ins of a test, and a record of their calls."""
+  """The fake commands of a test, and a record of their calls."""
 
   def __init__(self, path):
     self.path, self.bin = path, path / 'bin'
@@ -85,11 +84,11 @@ class Fakes:
     (self.path / 'my.env').write_text(text, encoding='utf-8')
 
   def answer(self, *rules):
-    """Sets the answers of the stand-ins: (words, [answer, ...]), ..."""
+    """Sets the answers of the fake commands: (words, [answer, ...]), ..."""
     (self.path / 'answers').write_text(repr(rules))
 
   def runs(self, *rules):
-    """Sets what the trainer does: (words, [a mode of `train`, ...])."""
+    """Sets the trainer's actions: (words, [a mode of `train`, ...]), ..."""
     (self.path / 'runs').write_text(repr(rules))
 
   def start(self, script, *arguments, cwd=ROOT, **environment):
@@ -107,22 +106,22 @@ class Fakes:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         start_new_session=True,
-        # SIGINT is ignored if tests run in the background, and a shell cannot
-        # trap signals that were ignored when it started.
+        # SIGINT is ignored if the tests run in the background, and a shell
+        # cannot trap a signal that was ignored at its start.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
 
   def run(self, script, *arguments, **environment):
-    """Runs a script to its end; returns (status, stdout, stderr)."""
+    """Runs a script; returns (status, stdout, stderr)."""
     process = self.start(script, *arguments, **environment)
     try:
-      out, err = process.communicate(timeout=PATIENCE)
+      out, err = process.communicate(timeout=TIMEOUT)
     finally:
       process.kill()
     return process.returncode, out, err
 
   def calls(self, *names):
-    """Returns [[name, *argv], ...] in order; () stands for all names."""
+    """Returns [[name, *argv], ...] in order, of these commands or of all."""
     return [
         [name, *argv]
         for name, argv, *_ in self.all_calls()
@@ -138,8 +137,8 @@ class Fakes:
     (self.path / 'calls').unlink(missing_ok=True)
 
   def wait_for(self, pattern, count=1):
-    """Waits for files that a stand-in makes."""
-    end = time.monotonic() + PATIENCE
+    """Waits for files that a fake command makes."""
+    end = time.monotonic() + TIMEOUT
     while len(list(self.path.glob(pattern))) < count:
       assert time.monotonic() < end, f'no {pattern}: {self.calls()}'
       time.sleep(0.01)
@@ -152,5 +151,5 @@ def split(out):
 
 
 def trainers(fakes):
-  """Returns the calls of the trainer that started a run."""
+  """Returns the calls that started a training run."""
   return [call for call in fakes.calls('trainer') if 'locost_jax.main' in call]

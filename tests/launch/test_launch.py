@@ -30,7 +30,7 @@ def test_shellcheck_finds_nothing():
   assert (done.returncode, done.stdout) == (0, '')
 
 
-def test_shellcheck_finds_a_mistake(tmp_path):
+def test_shellcheck_finds_an_error(tmp_path):
   wrong = tmp_path / 'wrong.sh'
   wrong.write_text(
       (LAUNCH / 'gpu.sh')
@@ -41,7 +41,7 @@ def test_shellcheck_finds_a_mistake(tmp_path):
   assert done.returncode and 'SC2068' in done.stdout
 
 
-def test_scripts_run_in_the_bash_of_macos():
+def test_scripts_use_no_features_missing_in_bash_of_macos():
   """Bash 3.2 has none of these; slurm.sbatch and worker.sh run on Linux."""
   newer = re.compile(
       r'declare -A|mapfile|readarray|@Q|wait -n|\$\{\w+[,^]'
@@ -63,19 +63,19 @@ def test_scripts_run_in_the_bash_of_macos():
             'PROJECT is missing: expected PROJECT=value',
         ),
         (('CONFIG=configs/finetune.py', 'CONFIG='), 'CONFIG is missing'),
-        (('PROJECT=', 'PROJECKT='), 'line 7: there is no name PROJECKT'),
+        (('PROJECT=', 'PROJECKT='), 'line 7: unknown name PROJECKT'),
         (
             ('ZONE=us-west4-a', 'ZONE us-west4-a'),
             'line 8: ZONE us-west4-a: expected NAME=value',
         ),
         (
             ('ZONE=us-west4-a', 'ZONE="us-west4-a"'),
-            'line 8: ZONE: values are taken as they stand: expected no quotes',
+            'line 8: ZONE: values are used literally: expected no quotes',
         ),
         (('ZONE=us-west4-a', "ZONE='us-west4-a'"), 'line 8: ZONE: values are'),
         (
             ('FLAG=--odd=\n', "FLAG=--odd='*'\n"),
-            'FLAG: values are taken as they',
+            'FLAG: values are used literally',
         ),
         (
             ('FLAG=--odd=\n', 'FLAG=odd\n'),
@@ -93,7 +93,7 @@ def test_scripts_run_in_the_bash_of_macos():
         ),
     ],
 )
-def test_invalid_env_files(fakes, change, expected):
+def test_bad_env_files(fakes, change, expected):
   assert change[0] in ENV
   fakes.write(ENV.replace(*change, 1))
   status, out, err = fakes.run('tpu_vm.sh', 'run')
@@ -127,14 +127,14 @@ def test_no_env_file(fakes, script):
         ('slurm.sbatch', ['--fast'], '--fast is not an option'),
     ],
 )
-def test_invalid_command_lines(fakes, script, arguments, expected):
+def test_bad_command_lines(fakes, script, arguments, expected):
   status, _, err = fakes.run(script, *arguments)
   assert (status, err.count('\n')) == (2, 1) and expected in err, err
   assert not fakes.calls()
 
 
-def test_the_example_names_everything(fakes):
-  """It is accepted with every name uncommented, and contains all names."""
+def test_the_example_lists_all_names(fakes):
+  """The scripts read it with every name uncommented."""
   text = re.sub(
       r'(?m)^#(?=[A-Z_]+=)',
       '',
@@ -150,13 +150,13 @@ def test_the_example_names_everything(fakes):
     assert status == 0 and out and not err
   known = (LAUNCH / 'common.sh').read_text()
   known = known[known.index('    case $name in\n      FLAG)') :]
-  known = known[: known.index('*) fail "$at: there is no name')]
+  known = known[: known.index('*) fail "$at: unknown name')]
   assert set(re.findall(r'\b[A-Z][A-Z_]+(?= \||\))', known)) == set(
       re.findall(r'(?m)^([A-Z_]+)=', text)
   )
 
 
-def test_windows_line_ends_and_no_end_of_line(fakes):
+def test_windows_line_ends_and_a_missing_newline_at_the_end(fakes):
   _, expected, _ = fakes.run('gpu.sh', '--dry_run')
   fakes.write(ENV.replace('\n', ' \r\n').rstrip())
   assert fakes.run('gpu.sh', '--dry_run') == (0, expected, '')

@@ -1,4 +1,4 @@
-"""launch/gpu.sh and slurm.sbatch, with stand-ins for ssh and SLURM."""
+"""launch/gpu.sh and slurm.sbatch, with a fake ssh and a fake SLURM."""
 
 import os
 import re
@@ -12,9 +12,9 @@ import pytest
 from tests.launch.launching import ENV
 from tests.launch.launching import FLAGS
 from tests.launch.launching import LAUNCH
-from tests.launch.launching import PATIENCE
 from tests.launch.launching import ROOT
 from tests.launch.launching import split
+from tests.launch.launching import TIMEOUT
 from tests.launch.launching import trainers
 
 # --- gpu.sh ------------------------------------------------------------------
@@ -23,7 +23,7 @@ SSH = ['ssh', '-n', '-o', 'BatchMode=yes', '-o', 'ServerAliveInterval=30']
 
 
 def use_hosts(fakes, more=''):
-  """Sets two hosts; checkout and Python are stand-ins with odd names."""
+  """Writes an env file of two hosts, with an odd path of the checkout."""
   code = fakes.path / "their code's"
   code.mkdir()
   fakes.write(
@@ -104,7 +104,7 @@ def test_dry_runs_on_gpus(fakes):
     ],
 )
 def test_gpus_get_jax_for_cuda(fakes, line, installed):
-  """JAX=jax[tpu], which is for other scripts, has no effect."""
+  """Even if the env file has jax[tpu], for tpu_vm.sh."""
   fakes.write(ENV.replace('JAX=jax[tpu]', line))
   status, out, _ = fakes.run('gpu.sh', '--dry_run', '--setup')
   assert status == 0
@@ -120,7 +120,7 @@ def test_one_machine(fakes, number):
   run = fakes.start('gpu.sh', cwd=fakes.path)
   fakes.wait_for('waiting*')
   run.send_signal(number)
-  assert run.wait(PATIENCE) == 128 + number
+  assert run.wait(TIMEOUT) == 128 + number
   assert fakes.calls() == [['trainer', *FLAGS]] * 3 + [['signal', number.name]]
   assert fakes.all_calls()[0][2:] == [str(ROOT), 'two words']
 
@@ -150,15 +150,15 @@ def test_two_hosts(fakes, first, second, status):
   assert ('gpu2: ended with status' in err) == bool(second)
 
 
-def test_a_failed_host_ends_the_other(fakes):
+def test_one_host_fails_and_the_other_gets_sigterm(fakes):
   use_hosts(fakes)
   fakes.runs(['gpu1', ['wait']], ['gpu2', [(1, 2)]])
   status, _, err = fakes.run('gpu.sh')
-  assert status == 1, err  # of the host that failed first
+  assert status == 1, err  # of the failure, not of the script's SIGTERM
   assert 'gpu2: ended with status 1' in err and 'gpu1: ended with' in err
 
 
-def test_a_failed_host_ends_a_hanging_one(fakes):
+def test_one_host_fails_and_the_other_hangs(fakes):
   use_hosts(fakes)
   fakes.runs(['gpu1', [(75, 2)]], ['gpu2', ['hang']])
   status, _, err = fakes.run('gpu.sh', LAUNCH_GRACE='1')
@@ -172,18 +172,18 @@ def test_a_failed_host_ends_a_hanging_one(fakes):
 
 @pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_reaches_both_hosts(fakes, number):
-  """Both get the same signal, also if the first ends earlier."""
+  """The same signal, even if the first host ends before the second gets it."""
   use_hosts(fakes)
   fakes.runs(['host', ['wait', 'wait']])
   run = fakes.start('gpu.sh', FAKE_SLOW=f'gpu2 kill -{number.name[3:]}')
   fakes.wait_for('waiting*', 2)
   run.send_signal(number)
-  _, err = run.communicate(timeout=PATIENCE)
+  _, err = run.communicate(timeout=TIMEOUT)
   assert run.returncode == 128 + number, err
   assert fakes.calls('signal')[:2] == [['signal', number.name]] * 2
 
 
-def test_hosts_by_hand(fakes):
+def test_a_host_started_by_hand(fakes):
   use_hosts(fakes)
   fakes.runs(['host', [0]])
   assert fakes.run('gpu.sh', '--host=1')[0] == 0
@@ -237,8 +237,8 @@ def test_dry_runs_under_slurm(fakes):
   assert fakes.calls() == [['sbatch', *sbatch]]
 
 
-def test_sbatch_directives():
-  """Come before the first command; SIGTERM goes to steps, not the script."""
+def test_sbatch_options_in_the_file():
+  """They precede the first command; SIGTERM goes to steps, not the script."""
   head = SLURM.read_text(encoding='utf-8').partition('\nset ')[0]
   assert re.findall('(?m)^#SBATCH (.*)', head) == [
       '--job-name=locost_jax',
@@ -253,8 +253,8 @@ def test_sbatch_directives():
     'ended, again',
     [(0, False), (2, False), (1, False), (137, False), (143, True), (75, True)],
 )
-def test_a_job_is_queued_again(fakes, ended, again, tmp_path):
-  """From the copy that SLURM runs, in any directory."""
+def test_a_job_is_requeued(fakes, ended, again, tmp_path):
+  """From a copy of the script in another directory, as SLURM runs it."""
   fakes.write(ENV + f'PYTHON={fakes.bin / "trainer"}\n')
   fakes.runs(['host', [ended, ended]])
   copy = tmp_path / 'slurm_script'
@@ -265,7 +265,7 @@ def test_a_job_is_queued_again(fakes, ended, again, tmp_path):
     return subprocess.run(
         [*command, *more],
         cwd=ROOT,
-        timeout=PATIENCE,
+        timeout=TIMEOUT,
         env=fakes.environment | JOB,
     ).returncode
 
@@ -278,20 +278,20 @@ def test_a_job_is_queued_again(fakes, ended, again, tmp_path):
   assert fakes.calls() == [call + ['--preflight'] for call in calls]
 
 
-def test_a_job_that_is_cancelled_is_not_queued_again(fakes):
-  """SLURM then also signals the script, which must end."""
+def test_a_cancelled_job_is_not_requeued(fakes):
+  """SLURM then signals the script too, which must end."""
   fakes.write(ENV + f'PYTHON={fakes.bin / "trainer"}\n')
   fakes.runs(['host', ['wait']])
   run = fakes.start('slurm.sbatch', **JOB)
   fakes.wait_for('waiting*')
   os.killpg(run.pid, signal.SIGTERM)
-  run.communicate(timeout=PATIENCE)
+  run.communicate(timeout=TIMEOUT)
   assert run.returncode == -signal.SIGTERM
   assert not fakes.calls('scontrol')
 
 
-def test_a_job_outside_of_a_checkout(fakes):
+def test_a_job_outside_a_checkout(fakes):
   run = fakes.start('slurm.sbatch', cwd=fakes.path, **JOB)
-  _, err = run.communicate(timeout=PATIENCE)
+  _, err = run.communicate(timeout=TIMEOUT)
   assert run.returncode == 2
   assert f'{fakes.path}: expected a checkout of locost_jax' in err

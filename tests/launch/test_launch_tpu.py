@@ -1,4 +1,4 @@
-"""launch/tpu_vm.sh with a stand-in for gcloud: dry runs, calls, runs."""
+"""launch/tpu_vm.sh: its output, calls and runs, with a fake gcloud."""
 
 import os
 import shlex
@@ -70,7 +70,7 @@ SETUP = COPY + [workers("bash locost/worker.sh install 'jax[tpu]' train '' ''")]
 ASK = workers(
     "bash locost/worker.sh status 2>/dev/null || echo 'locost_jax: bare'"
 )
-# The words of the run, quoted like the scripts do.
+# The words of the run's command, quoted as the scripts do.
 WORDS = ' '.join(
     [
         'env',
@@ -143,8 +143,8 @@ def test_dry_runs_on_a_tpu(fakes, arguments, expected):
 
 @pytest.mark.parametrize('command', ['delete', 'continue'])
 @pytest.mark.parametrize('capacity', ['spot', 'on-demand'])
-def test_a_dry_run_explains_delete(fakes, command, capacity):
-  """In the line before it, for those who paste commands unread."""
+def test_a_dry_run_comments_on_delete(fakes, command, capacity):
+  """In the line before it, as a warning before pasting."""
   fakes.write(ENV.replace('=spot', f'={capacity}'))
   lines = fakes.run('tpu_vm.sh', command, '--dry_run')[1].splitlines()
   deletes = [i for i, line in enumerate(lines) if ' delete slice ' in line]
@@ -196,8 +196,8 @@ def test_dry_runs_of_the_other_capacities(fakes):
   assert split(out) == [[w for w in CREATE if w != '--spot'], LOOK]
 
 
-def test_dry_runs_print_the_calls_of_a_run(fakes):
-  """The printed lines, pasted into a shell, make the same calls."""
+def test_a_dry_run_prints_what_a_run_does(fakes):
+  """Running the lines of a dry run makes the same calls as the run itself."""
   fakes.answer(['gcloud', [{}] * 9])
   for command in ('run', 'preflight', 'stop', 'logs', 'delete'):
     _, out, _ = fakes.run('tpu_vm.sh', command, '--dry_run')
@@ -236,12 +236,12 @@ def continue_with(fakes, states, reports, **more):
   )
 
 
-# Commands without a stand-in are not recorded.
+# Without mkdir, which has no fake command.
 SEEN = [call for call in SETUP if call[0] != 'mkdir']
 DIFF = ['git', '-C', str(ROOT), 'diff', '--quiet', 'HEAD']
 
 
-def test_everything_is_repeated_after_a_preemption(fakes):
+def test_continue_repeats_everything_after_a_preemption(fakes):
   status, err, calls = continue_with(
       fakes,
       [
@@ -260,7 +260,7 @@ def test_everything_is_repeated_after_a_preemption(fakes):
           says('bare', 'bare'),
           says('new', 'new'),
           says('running', 'running'),
-          GONE,  # preempted, but not yet reported
+          GONE,  # preempted, but not yet reported as such
           says('bare', 'bare'),
           says('new', 'new'),
           says('running', 'ended 0'),
@@ -269,7 +269,7 @@ def test_everything_is_repeated_after_a_preemption(fakes):
   )
   once = [CREATE, *SEEN, START]
   assert (status, calls) == (0, [*once, DELETE, *once]), err
-  assert 'slice is SUSPENDED' in err and 'still there, and paid' in err
+  assert 'slice is SUSPENDED' in err and 'still exists and costs money' in err
 
 
 @pytest.mark.parametrize(
@@ -285,7 +285,7 @@ def test_everything_is_repeated_after_a_preemption(fakes):
             2,
             0,
         ),
-        # The other workers abort when one is gone.
+        # The other hosts abort when one of them has gone.
         ([('ended 134', 'ended 75'), ('ended 0', 'ended 0')], 1, 0),
         ([('ended 0', 'ended 75'), ('ended 0', 'ended 0')], 1, 0),
         ([('new', 'ended 75'), ('ended 0', 'ended 0')], 1, 0),
@@ -307,18 +307,18 @@ def test_everything_is_repeated_after_a_preemption(fakes):
         ([('stopped', 'ended 143')], 0, 143),
     ],
 )
-def test_which_ends_are_retried(fakes, ended, starts, status):
+def test_statuses_that_are_retried(fakes, ended, starts, status):
   got, err, calls = continue_with(
       fakes, ['ACTIVE'] * 9, [says(*line) for line in ended]
   )
   assert (got, calls) == (status, [START] * starts), err
 
 
-def test_connections_that_drop_and_an_installation_that_fails(fakes):
+def test_dropped_connections_and_a_failed_installation(fakes):
   status, err, calls = continue_with(
       fakes,
       [GONE, 'ACTIVE', GONE, *['ACTIVE'] * 5],
-      # Some workers answer, not all.
+      # If a connection fails, the other workers' states are not used.
       [
           GONE,
           dict(says('ended 0'), status=255),
@@ -333,7 +333,7 @@ def test_connections_that_drop_and_an_installation_that_fails(fakes):
   assert calls == [*SEEN, *SEEN, START]
 
 
-def test_an_installation_that_fails_every_time(fakes):
+def test_an_installation_that_always_fails(fakes):
   status, err, calls = continue_with(
       fakes,
       ['ACTIVE'] * 9,
@@ -371,11 +371,11 @@ def test_create_waits(fakes):
   assert status == 1 and 'slice is FAILED' in err
 
 
-# --- Workers that run --------------------------------------------------------
+# --- Workers that really run commands ----------------------------------------
 
 
 def report(fakes):
-  """Returns the workers' lines of the status, sorted."""
+  """Returns the workers' states, sorted."""
   fakes.answer([' list ', [dict(out='ACTIVE')]])
   status, out, err = fakes.run('tpu_vm.sh', 'status')
   assert status == 0, err
@@ -385,14 +385,14 @@ def report(fakes):
 
 
 def run_and_wait(fakes, waiting):
-  """Starts a run on both workers; returns when `waiting` trainers wait."""
+  """Starts a run on both workers; waits for `waiting` trainers in total."""
   fakes.runs(['worker', ['wait', 'wait']])
   assert fakes.run('tpu_vm.sh', 'run')[0] == 0
   fakes.wait_for('waiting*', waiting)
 
 
-def test_from_nothing_to_the_end(fakes):
-  """Both workers are set up and run three times; words arrive unchanged."""
+def test_continue_from_the_beginning_to_the_end(fakes):
+  """Sets up both workers and runs three times; arguments arrive unchanged."""
   fakes.answer(
       [' list ', [dict(out=s) for s in ['', *['ACTIVE'] * 99]]],
       ['queued-resources', [{}] * 9],
@@ -425,7 +425,7 @@ def test_from_nothing_to_the_end(fakes):
 
 
 def test_setup_from_a_git_address(fakes):
-  """A branch of another repository; after a failed setup all workers are bare."""
+  """Installs a branch of another repository; after an error, not set up."""
   origin = fakes.path / 'origin'
   for line in (
       f'init -q -b main {origin}',
@@ -450,17 +450,17 @@ def test_setup_from_a_git_address(fakes):
   assert report(fakes) == ['bare', 'bare']
 
 
-def test_a_run_is_stopped_and_not_started_again(fakes):
+def test_a_stopped_run_is_not_started_again(fakes):
   assert fakes.run('tpu_vm.sh', 'setup')[0] == 0
   run_and_wait(fakes, 2)
-  # Starting again changes nothing, and other commands are refused.
+  # A second start does nothing, and preflight and setup are refused.
   assert fakes.run('tpu_vm.sh', 'run')[0] == 0
   assert report(fakes) == ['running', 'running']
   fakes.answer()
   status, _, err = fakes.run('tpu_vm.sh', 'preflight')
-  assert status == 2 and 'a run is under way on this worker' in err
+  assert status == 2 and 'a run is active on this worker' in err
   status, _, err = fakes.run('tpu_vm.sh', 'setup')
-  assert status == 2 and 'a run is under way on this worker' in err
+  assert status == 2 and 'a run is active on this worker' in err
   assert len(trainers(fakes)) == 2
   assert fakes.run('tpu_vm.sh', 'stop')[0] == 0
   fakes.wait_for('worker?/locost/status', 2)
@@ -469,7 +469,7 @@ def test_a_run_is_stopped_and_not_started_again(fakes):
   fakes.answer([' list ', [dict(out='ACTIVE')] * 9])
   status, _, err = fakes.run('tpu_vm.sh', 'continue')
   assert status == 143 and 'the run was stopped' in err
-  # `run` continues it, and the previous status is forgotten.
+  # `run` starts it again and removes the state of the stopped run.
   fakes.answer()
   run_and_wait(fakes, 4)
   assert report(fakes) == ['running', 'running']
@@ -479,12 +479,12 @@ def test_a_run_is_stopped_and_not_started_again(fakes):
   assert report(fakes) == ['ended 137', 'ended 137']
 
 
-def test_a_worker_that_restarted(fakes):
-  """Its run's process is gone, and another process has the same id."""
+def test_a_worker_that_went_down_during_its_run(fakes):
+  """No status was written, and another process has the same id by now."""
   assert fakes.run('tpu_vm.sh', 'setup')[0] == 0
   run_and_wait(fakes, 2)
   for number in range(2):
-    for name in ('attendant', 'pid'):
+    for name in ('supervisor', 'pid'):
       file = fakes.path / f'worker{number}/locost/{name}'
       os.kill(int(file.read_text()), signal.SIGKILL)
       file.write_text(f'{os.getpid()}\n')

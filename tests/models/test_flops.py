@@ -168,12 +168,12 @@ def test_a_model_without_a_formula_gives_none():
         ('TPU v6 lite', 918),
     ],
 )
-def test_peak_flops_by_device_name(kind, tflops):
-  assert peak_flops.of(kind) == tflops * 1e12
+def test_the_peak_of_a_device_by_its_name(kind, tflops):
+  assert peak_flops.lookup(kind) == tflops * 1e12
 
 
 @pytest.mark.parametrize(
     'kind', ['cpu', 'NVIDIA RTX A1000', 'TPU', 'NVIDIA H20']
 )
 def test_no_peak_is_guessed(kind):
-  assert peak_flops.of(kind) is None
+  assert peak_flops.lookup(kind) is None

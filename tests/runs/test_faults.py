@@ -128,7 +128,7 @@ def _rows(workdir):
   rows = []
   for line in (Path(workdir) / 'metrics.jsonl').read_text().splitlines():
     row = json.loads(line)
-    row = {k: row[k] for k in row if k not in telemetry_lib.OF_THE_MACHINE}
+    row = {k: row[k] for k in row if k not in telemetry_lib.MACHINE_METRICS}
     if len(row) > 1:  # with an energy counter, an extra line repeats it
       rows.append(json.dumps(row))
   return rows
@@ -145,7 +145,7 @@ def _events(workdir):
       values |= {
           (event.step, value.tag): value.simple_value
           for value in event.summary.value
-          if value.tag not in telemetry_lib.OF_THE_MACHINE
+          if value.tag not in telemetry_lib.MACHINE_METRICS
       }
       data = data[16 + length :]
   return values
@@ -305,12 +305,14 @@ def test_a_run_recovers_from_a_full_disk(tmp_path, environment):
       'checkpoint tries again\n'
   )
   assert run.steps() == ['4']  # the partial files of 8 are removed
-  run.wait_for_line('metrics could not be written and are kept: File too large')
+  run.wait_for_line(
+      'metrics could not be written and stay in memory: File too large'
+  )
   run.wait_for_line('10.jsonl could not be written: File too large')
   run.wait_for_line('step 10 could not be saved: File too large')
   _limit_files(run, resource.RLIM_INFINITY)
   result = run.end()
-  assert 'metrics that had been kept are written' in run.stderr
+  assert 'metrics that had stayed in memory are written' in run.stderr
   _assert_same(full, result, unbroken)
 
 

@@ -150,8 +150,8 @@ def test_one_of_two_is_missing(data, tmp_path):
   assert first[:2] == second[:2] == (75, [])
   name = f'host 0 ({socket.gethostname()})'
   assert first[2] == (
-      f'error: you ran on one host of 2: {name} came to localhost:{port} '
-      'within 2 s, host 1 did not. Expected the same command on every host\n'
+      f'error: only 1 of 2 hosts reported: {name} reached localhost:{port} '
+      'within 2 s, host 1 did not. Run the same command on every host\n'
   )
   assert second[2].startswith(
       f'error: host 1 of 2: host 0 did not answer at localhost:{port} within 2 '
@@ -189,8 +189,8 @@ def test_an_error_of_one_host_ends_both(data, tmp_path):
         ),
         (
             ['--workdir=/proc/runs/mine'],
-            '--workdir=/proc/runs/mine: /proc cannot be written to: expected '
-            'a directory to write to',
+            '--workdir=/proc/runs/mine: /proc is not writable: expected a '
+            'writable directory',
         ),
     ],
 )

@@ -57,7 +57,7 @@ def _run(workdir, start, steps, clock, **options):
     for step in range(start + 1, start + steps + 1):
       clock.now += 2
       out.progress(step, 3.0, tokens=20_000_001, samples=4, flops=3e12)
-      row = out.measured(20_000_001)
+      row = out.machine_metrics(20_000_001)
       out.log(step, {f'train/{name}': row[name] for name in row})
       yield
   finally:
@@ -172,7 +172,7 @@ def _trace(workdir, calls, steps, stream):
   state = collections.namedtuple('State', 'step')(jnp.int32(10))
   out = telemetry_lib.Telemetry(workdir, 99, stream=stream)
   results = []
-  with profiling.traced(function, workdir / 'profile', steps, out) as step:
+  with profiling.trace_steps(function, workdir / 'profile', steps, out) as step:
     for rows in calls:
       state, metrics = step(state, dict(x=jnp.ones((rows, 2))))
       results.append(float(metrics))
@@ -304,7 +304,10 @@ def test_wandb_gets_the_lines_and_continues_a_run(tmp_path, fake_wandb):
 def test_a_run_survives_errors_of_wandb(tmp_path, fake_wandb, monkeypatch):
   monkeypatch.setenv('FAKE_WANDB_FAILS', '2')
   said = _track(tmp_path / 'run', 'demo', 0, 4)
-  assert said == 'W&B gets nothing more: RuntimeError: the network is down\n'
+  assert (
+      said
+      == 'W&B failed, nothing more is sent: RuntimeError: the network is down\n'
+  )
   assert [row['step'] for row in _rows(tmp_path / 'run')] == [1, 2, 3, 4]
   assert [row.get('step') for row in _sent(fake_wandb)] == [None, 1]
   with pytest.raises(InputError, match='=refused: RuntimeError: not logged in'):

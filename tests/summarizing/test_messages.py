@@ -66,8 +66,10 @@ def test_out_of_memory_inside_of_xla(run, call, tmp_path, monkeypatch):
 
 
 def test_other_errors_are_not_out_of_memory(monkeypatch):
-  assert not memory.ran_out(ValueError('a mistake'))
-  assert not memory.ran_out(jax.errors.JaxRuntimeError('INTERNAL: a mistake'))
+  assert not memory.is_out_of_memory(ValueError('a mistake'))
+  assert not memory.is_out_of_memory(
+      jax.errors.JaxRuntimeError('INTERNAL: a mistake')
+  )
 
 
 def test_a_tokenizer_error_fails_only_its_document(

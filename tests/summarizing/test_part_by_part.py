@@ -1,4 +1,4 @@
-"""Documents read part by part: splits, choice, confidence, command."""
+"""Summaries part by part: splitting, choosing, confidence and the command."""
 
 import itertools
 import json
@@ -24,19 +24,19 @@ def story(paragraphs, sentences=3):
   )
 
 
-@pytest.mark.parametrize('most', [1, 2, 3, 5, 8, 100])
+@pytest.mark.parametrize('max_tokens', [1, 2, 3, 5, 8, 100])
 @pytest.mark.parametrize('text', [WORDS, story(7), 'one'])
-def test_parts_have_all_words_and_fit(text, most):
-  found = part_by_part.split(text, most, count_words)
+def test_parts_have_all_words_and_fit(text, max_tokens):
+  found = part_by_part.split(text, max_tokens, count_words)
   assert ' '.join(found).split() == text.split()
-  assert max(map(count_words, found)) <= most
+  assert max(map(count_words, found)) <= max_tokens
 
 
-@pytest.mark.parametrize('most', [21, 23, 42, 46, 1000])
-def test_parts_hold_as_many_whole_paragraphs_as_fit(most):
+@pytest.mark.parametrize('max_tokens', [21, 23, 42, 46, 1000])
+def test_a_part_has_as_many_whole_paragraphs_as_fit(max_tokens):
   """Each paragraph has 21 words."""
-  found = part_by_part.split(story(7), most, count_words)
-  each = most // 21
+  found = part_by_part.split(story(7), max_tokens, count_words)
+  each = max_tokens // 21
   expected = [
       '\n\n'.join(story(7).split('\n\n')[i : i + each])
       for i in range(0, 7, each)
@@ -44,7 +44,7 @@ def test_parts_hold_as_many_whole_paragraphs_as_fit(most):
   assert found == expected
 
 
-def test_a_long_paragraph_is_cut_between_sentences_and_then_words():
+def test_a_long_paragraph_is_split_between_sentences_and_then_words():
   text = 'Ant bee cat. Dog elk fox gnu hen ibis jay. Koi lynx.'
   assert len(text_lib.split_sentences(text)) == 3
   assert part_by_part.split(text, 4, count_words) == [
@@ -56,26 +56,27 @@ def test_a_long_paragraph_is_cut_between_sentences_and_then_words():
   assert part_by_part.split('abcdefgh', 3, len) == ['ab', 'cd', 'ef', 'gh']
 
 
-def test_the_most_confident_that_fit_are_chosen():
-  """The choice fits, and no skipped summary would have fit."""
+def test_the_summaries_of_highest_confidence_are_chosen():
+  """The choice equals a search over all sets of summaries."""
   generator = np.random.default_rng(0)
-  for most in range(1, 40, 3):
+  for max_tokens in range(1, 40, 3):
     lengths = generator.integers(1, 12, 6).tolist()
-    sureness = generator.normal(size=6)
-    chosen = part_by_part.choose(lengths, sureness, most)
-    best = int(np.argmax(sureness))
+    confidences = generator.normal(size=6)
+    chosen = part_by_part.choose(lengths, confidences, max_tokens)
+    best = int(np.argmax(confidences))
     assert best in chosen and chosen == sorted(chosen)
-    # The first set that fits, in lexicographic order by confidence.
-    order = np.argsort(-sureness)
+    # All sets, ordered by whether they contain the most confident summary, then
+    # the second, and so on. The first one that fits is expected.
+    order = np.argsort(-confidences)
     sets = [
         {int(i) for i, bit in zip(order, bits) if bit}
         for bits in itertools.product((1, 0), repeat=6)
     ]
-    fits = lambda chosen, most=most, lengths=lengths: (
-        sum(lengths[i] for i in chosen) <= most
+    fits = lambda chosen, max_tokens=max_tokens, lengths=lengths: (
+        sum(lengths[i] for i in chosen) <= max_tokens
     )
     expected = {best}
-    if lengths[best] <= most:
+    if lengths[best] <= max_tokens:
       expected = next(one for one in sets if fits(one))
     assert set(chosen) == expected
   assert part_by_part.choose([5, 5, 5], [0, 0, 0], 10) == [0, 1]
@@ -88,7 +89,7 @@ def test_the_most_confident_that_fit_are_chosen():
 
 
 def reference_confidence(summarizer, text, tokens):
-  """Returns the mean log p, token by token, without padding."""
+  """Computes the confidence token by token, without padding."""
   total, written = 0.0, [summarizer.settings.start_id]
   for token in tokens:
     logits = summarizer.logits([summarizer.tokenize(text)], [written])
@@ -142,24 +143,24 @@ def test_join_and_rank(call, run, books, tmp_path, options):
   count = lambda text: len(summarizer.vocabulary.encode(text))
   beams = dict(num_beams=2 if options else 1)
   for n, join, rank in zip((5, 2), joined, ranked, strict=True):
-    texts = part_by_part.split(story(n), 99, count)  # one mark: the end
+    texts = part_by_part.split(story(n), 99, count)  # 100 with the eos token
     assert join['parts'] == len(texts) > 1 and join['id'] == f'b{n}'
     each = summarizer.summarize(texts, max_length=6, **beams)
     assert join['prediction'] == ' '.join(text.strip() for text in each)
     assert join['parts_used'] == list(range(len(texts)))
     assert join['tokens_read'] == sum(map(count, texts)) + len(texts)
-    sure = []
+    confidences = []
     for text in texts:
       inputs = [summarizer.tokenize(text)]
       tokens = summarizer.generate(inputs, max_length=6, **beams)[0]
-      sure.append(reference_confidence(summarizer, text, tokens))
-    expected = part_by_part.choose(list(map(count, each)), sure, 12)
+      confidences.append(reference_confidence(summarizer, text, tokens))
+    expected = part_by_part.choose(list(map(count, each)), confidences, 12)
     assert rank['parts_used'] == expected
     assert rank['prediction'] == ' '.join(each[i].strip() for i in expected)
     assert rank['settings']['parts'] == 'rank'
     assert rank['settings']['summary_length'] == 12
     assert rank['reference'] == f'{n}'
-  # `score` reads the rows, also with several references.
+  # `score` can read the rows, also with several references.
   assert predictions.read(str(tmp_path / 'r.jsonl'))[1].references == ['2']
   several = run_parts(
       call,
@@ -172,7 +173,7 @@ def test_join_and_rank(call, run, books, tmp_path, options):
   assert several[0]['references'] == ['5', 'n']
 
 
-def test_a_part_with_an_empty_summary_is_not_used(run):
+def test_a_part_with_an_empty_summary_is_counted_but_not_used(run):
   summarizer = locost_jax.load(run)
   rows = [
       dict(
@@ -222,7 +223,7 @@ def test_confidence_equals_a_loop(run):
       for text, own in zip(texts, tokens)
   ]
   np.testing.assert_allclose(
-      part_by_part.measure(summarizer, done), expected, atol=2e-5
+      part_by_part.measure_confidence(summarizer, done), expected, atol=2e-5
   )
 
 
@@ -261,9 +262,7 @@ def test_bad_flags_give_one_line(call, run, books, arguments, expected):
 
 def test_a_model_that_reads_pages_has_no_parts(run):
   summarizer = locost_jax.load(run)
-  part_by_part.check(
-      part_by_part.Parts('join', 10**6, 0), summarizer
-  )  # LOCOST has no pages
+  part_by_part.check(part_by_part.Parts('join', 10**6, 0), summarizer)
   summarizer.pages = True
   with pytest.raises(
       part_by_part.InputError, match='reads pages or chunks by itself'

@@ -15,7 +15,7 @@ from locost_jax.telemetry import telemetry as telemetry_lib
 
 
 class Clock:
-  """A clock that the test sets: `now`, in seconds."""
+  """A clock that the test advances."""
 
   def __init__(self):
     self.now = 100.0
@@ -30,7 +30,7 @@ class Terminal(io.StringIO):
     return True
 
   def screen(self):
-    """Returns the lines as a terminal shows them."""
+    """Returns the lines that a terminal would show."""
     lines = []
     for line in self.getvalue().split('\n'):
       shown = ''
@@ -60,7 +60,7 @@ def test_lines_are_exact_and_strict_json(tmp_path):
   assert second == {'step': 2, 'train/loss': None}
 
 
-def test_a_continued_run_logs_each_step_once(tmp_path):
+def test_a_resumed_run_logs_each_step_once(tmp_path):
   out = telemetry_lib.Telemetry(tmp_path, 10, stream=io.StringIO())
   for step in range(1, 6):
     out.log(step, {'train/loss': step})
@@ -85,10 +85,10 @@ def test_a_repeated_evaluation_is_logged_once(tmp_path):
   for row in ({'train/loss': 1}, {'eval/loss': 2}):
     out.log(5, row)
   out.close()
-  metrics_log.cut(tmp_path / 'metrics.jsonl', 5)
+  metrics_log.truncate(tmp_path / 'metrics.jsonl', 5)
   assert len(_rows(tmp_path)) == 2
   telemetry_lib.Telemetry(
-      tmp_path, 10, 5, stream=io.StringIO(), measured=False
+      tmp_path, 10, 5, stream=io.StringIO(), is_evaluated=False
   ).close()
   assert _rows(tmp_path) == [{'step': 5, 'train/loss': 1}]
 
@@ -118,7 +118,7 @@ def test_tensorboard_gets_the_same_numbers(tmp_path):
       for value in event.summary.value
   ]
   assert values == [(5, 'train/loss', 1.5)]
-  # TensorBoard hides what an earlier process wrote from step 5 on.
+  # TensorBoard hides an earlier process's events from step 5 on.
   started = event_pb2.SessionLog.START
   assert [e.step for e in events if e.session_log.status == started] == [5]
 
@@ -169,23 +169,23 @@ def test_a_narrow_terminal_gets_no_second_line(tmp_path, monkeypatch):
   out.close()
 
 
-def test_time_outside_of_steps_does_not_lower_the_rate(tmp_path):
+def test_activities_do_not_lower_the_rates(tmp_path):
   clock, stream = Clock(), io.StringIO()
   out = telemetry_lib.Telemetry(
       tmp_path, 100, stream=stream, seconds=0.0, clock=clock
   )
   for step in range(1, 11):
-    with out.aside('evaluating'):
+    with out.activity('evaluating'):
       clock.now += 50
     clock.now += 2
     out.progress(step, 3.0, tokens=100)
-  assert out.measured(0)['tokens_per_second'] == 50.0
+  assert out.machine_metrics(0)['tokens_per_second'] == 50.0
   assert 'evaluating' in stream.getvalue()
   out.close()
 
 
-def test_waiting_for_data_is_reported(tmp_path):
-  """As a share of the steps' time; the line shows it from 5% on."""
+def test_waiting_for_data_is_shown(tmp_path):
+  """As a share of the steps' time, above 5%."""
   clock, stream = Clock(), io.StringIO()
   out = telemetry_lib.Telemetry(
       tmp_path, 100, stream=stream, seconds=0.0, clock=clock
@@ -199,13 +199,13 @@ def test_waiting_for_data_is_reported(tmp_path):
 
   for number in range(1, 11):
     step(number, 0.1)
-  assert out.measured(0)['data_wait'] == pytest.approx(0.025)
+  assert out.machine_metrics(0)['data_wait'] == pytest.approx(0.025)
   assert 'waiting' not in stream.getvalue()
   for number in range(11, 21):
-    with out.aside('evaluating'):
+    with out.activity('evaluating'):
       clock.now += 50
     step(number, 1.9)
-  assert out.measured(0)['data_wait'] == pytest.approx(0.25)
+  assert out.machine_metrics(0)['data_wait'] == pytest.approx(0.25)
   assert (
       stream.getvalue()
       .splitlines()[-1]
@@ -215,7 +215,7 @@ def test_waiting_for_data_is_reported(tmp_path):
 
 
 class Step:
-  """The output arrays of a step that is done when the test sets `done`."""
+  """Arrays of a step that finishes when the test says so."""
 
   def __init__(self):
     self.done = threading.Event()
@@ -224,25 +224,25 @@ class Step:
     assert self.done.wait(60)
 
 
-class Last:
-  """Arrays of a last step: all earlier steps were waited for when it is."""
+class Marker:
+  """Arrays that the watching thread waits for after all earlier ones."""
 
   def __init__(self):
-    self.looked_at = threading.Event()
+    self.reached = threading.Event()
 
   def block_until_ready(self):
-    self.looked_at.set()
+    self.reached.set()
 
 
 def _finish(step, out):
-  """Ends a step; returns when the telemetry has registered it."""
-  last = Last()
+  """Finishes a step and waits until the telemetry has recorded it."""
+  marker = Marker()
   step.done.set()
-  with out.waiting(last):
-    assert last.looked_at.wait(60)
+  with out.waiting(marker):
+    assert marker.reached.wait(60)
 
 
-def test_waiting_while_a_step_runs_does_not_count(tmp_path):
+def test_waiting_does_not_count_while_a_step_runs(tmp_path):
   clock = Clock()
   out = telemetry_lib.Telemetry(
       tmp_path, 100, stream=io.StringIO(), clock=clock
@@ -253,40 +253,40 @@ def test_waiting_while_a_step_runs_does_not_count(tmp_path):
     _finish(step, out)
     clock.now += 1
   out.progress(1, 3.0, tokens=100)
-  assert out.measured(0)['data_wait'] == pytest.approx(0.25)
+  assert out.machine_metrics(0)['data_wait'] == pytest.approx(0.25)
   step = Step()
   with out.waiting(step):
     clock.now += 4
   _finish(step, out)
   out.progress(2, 3.0, tokens=100)
-  assert out.measured(0)['data_wait'] == pytest.approx(0.125)
+  assert out.machine_metrics(0)['data_wait'] == pytest.approx(0.125)
   out.close()
 
 
-def test_step_time_during_a_compilation(tmp_path):
-  """Steps take 2 seconds; during the first three a program is compiled."""
+def test_the_time_of_a_step_during_a_compilation(tmp_path):
+  """Steps of 2 seconds; during the first three, the next one compiles."""
   clock = Clock()
   out = telemetry_lib.Telemetry(
       tmp_path, 100, stream=io.StringIO(), clock=clock
   )
-  with out.aside('compiling'):
+  with out.activity('compiling'):
     clock.now += 30
   for number in range(1, 4):
     step = Step()
-    with out.aside('compiling', step):
+    with out.activity('compiling', step):
       clock.now += 2
       _finish(step, out)
-      with out.aside('inside'):  # nested: counts once
+      with out.activity('inside'):  # counts once
         clock.now += 28
     out.progress(number, 3.0, tokens=100, samples=4, flops=3e12)
-    assert out.measured(0)['tokens_per_second'] == pytest.approx(50)
+    assert out.machine_metrics(0)['tokens_per_second'] == pytest.approx(50)
   step = Step()
-  with out.aside('compiling', step):
-    clock.now += 1.5  # shorter than the step
+  with out.activity('compiling', step):
+    clock.now += 1.5  # takes less than the step
   clock.now += 0.5
   _finish(step, out)
   out.progress(4, 3.0, tokens=100, samples=4, flops=3e12)
-  row = out.measured(0)
+  row = out.machine_metrics(0)
   assert row['tokens_per_second'] == pytest.approx(50)
   assert row['samples_per_second'] == pytest.approx(2)
   assert row['step_seconds'] == pytest.approx(2)
@@ -314,11 +314,11 @@ def test_one_thread_waits_for_all_steps(tmp_path):
   last.block_until_ready = lambda: time.sleep(0.3)
   with out.waiting(last):
     pass
-  out.close()  # joins the thread, so that it does not run while Python exits
+  out.close()  # ends the thread, before Python exits
   assert threading.active_count() == before
 
 
-def test_an_old_terminal_gets_an_ascii_bar(tmp_path, monkeypatch):
+def test_a_terminal_without_unicode_gets_an_ascii_bar(tmp_path, monkeypatch):
 
   class Old(Terminal):
     encoding = 'latin-1'

@@ -43,7 +43,7 @@ def _rows(workdir):
   lines = path.read_text().splitlines() if path.exists() else []
   rows = [json.loads(line) for line in lines]
   for row in rows:
-    for name in telemetry_lib.OF_THE_MACHINE:
+    for name in telemetry_lib.MACHINE_METRICS:
       row.pop(name, None)
   return rows
 

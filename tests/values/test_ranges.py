@@ -1,4 +1,4 @@
-"""The table of ranges is complete; bad values are refused before writing."""
+"""The table of allowed values is complete and checked before any output."""
 
 import dataclasses
 import importlib
@@ -27,13 +27,13 @@ from tests.runs import test_main
 
 ROOT = Path(__file__).parents[2]
 CONFIG = f'--config={ROOT}/configs/finetune.py'
-# Without buckets, because repeated flags of tuples are concatenated.
+# Without buckets, because repeated flags of tuples accumulate.
 SMALL = [flag for flag in test_main.SMALL if 'buckets' not in flag]
 
 
 @pytest.fixture
 def guard():
-  """Ends a test after 60 seconds: some of these values used to hang."""
+  """Ends a test after 60 seconds, because some values used to hang."""
 
   def stop(number, frame):
     del number, frame
@@ -86,7 +86,7 @@ def test_every_flag_is_in_the_table(command):
     ranges.check_flags({name: values[name].default}, command.split('.')[-1])
 
 
-# Key, value, expected words of the message.
+# (key, value, part of the error message).
 KEYS = [
     ('optim.b1', 2, 'optim.b1=2: expected 0 <= b1 < 1'),
     ('optim.b2', 1, 'optim.b2=1: expected 0 <= b2 < 1'),
@@ -155,14 +155,14 @@ KEYS = [
     ('data.vocabulary', 'gs://b/v', 'gs:// cannot be used here: expected a l'),
     ('data.cache_dir', 'gs://b/c', 'data.cache_dir=gs://b/c: gs:// cannot'),
     ('train.init_from', 'gs://b/c', 'expected a local path or hf://'),
-    ('data.cache_dir', 'train.jsonl', 'train.jsonl is no directory'),
-    ('data.cache_dir', 'train.jsonl/c', 'train.jsonl is no directory'),
+    ('data.cache_dir', 'train.jsonl', 'train.jsonl is not a directory'),
+    ('data.cache_dir', 'train.jsonl/c', 'train.jsonl is not a directory'),
 ]
 FLAGS = [
     ('workdir', 'gs://bucket/run', 'gs:// cannot be used here'),
-    ('workdir', 'train.jsonl', 'train.jsonl is no directory'),
-    ('workdir', 'train.jsonl/run', 'train.jsonl is no directory'),
-    ('workdir', '/proc/run', 'cannot be written to'),
+    ('workdir', 'train.jsonl', 'train.jsonl is not a directory'),
+    ('workdir', 'train.jsonl/run', 'train.jsonl is not a directory'),
+    ('workdir', '/proc/run', 'is not writable'),
     ('workdir', 'x' * 300, 'longer than 255 bytes'),
     ('profile', '-1', '--profile=-1: expected an integer, 0 <= profile'),
     ('peak_tflops', 'nan', '--peak_tflops=nan: expected a finite number'),
@@ -250,7 +250,7 @@ OTHER_COMMANDS = [
 
 
 @pytest.mark.parametrize('command, arguments, expected', OTHER_COMMANDS)
-def test_other_commands_refuse_likewise(
+def test_other_commands_refuse_bad_values(
     run_command, guard, tmp_path, monkeypatch, command, arguments, expected
 ):
   monkeypatch.chdir(tmp_path)
@@ -288,7 +288,7 @@ def test_help_does_not_print_a_config(run_command):
 
 
 def test_the_corrected_command_runs(run_command, guard, tmp_path, monkeypatch):
-  """A refused run leaves no file that stops the corrected command."""
+  """A refused run leaves nothing that stops a correct one."""
   monkeypatch.chdir(tmp_path)
   rows = [dict(document=test_main.story(i), summary='Day.') for i in range(20)]
   test_main.write_rows(tmp_path / 'train.jsonl', rows)
