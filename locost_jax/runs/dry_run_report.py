@@ -121,4 +121,4 @@ def _line(title, text):
 
 
 def _show(number):
-  return memory_lib.show(number)
+  return memory_lib.format_bytes(number)
