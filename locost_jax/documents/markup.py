@@ -65,6 +65,10 @@ _WINDOWS = ''.join(
 )
 
 
+class NotDecoded(InputError):
+  """Bytes that are not in the expected encoding."""
+
+
 def check_size(where, size, max_bytes):
   """Raises an InputError for a size above max_bytes (None: no limit)."""
   if max_bytes is not None and size > max_bytes:
@@ -86,7 +90,8 @@ def decode(data, where, encoding='utf-8'):
     str, with \\n as line end.
 
   Raises:
-    InputError: binary data, or bytes that are not in the encoding.
+    InputError: binary data.
+    NotDecoded: bytes that are not in the encoding.
   """
   for mark, name in _MARKS:
     if data.startswith(mark):
@@ -111,7 +116,7 @@ def decode(data, where, encoding='utf-8'):
     )
   except UnicodeDecodeError as error:
     name = 'UTF-8' if encoding == 'utf-8' else encoding
-    raise InputError(
+    raise NotDecoded(
         f'{where}: not {name} (byte {error.start} is '
         f'0x{data[error.start]:02x})'
     ) from None

@@ -15,7 +15,7 @@ import sys
 
 # PDFium's mark for a hyphen at the end of a line, where it drops the newline.
 _CUT = re.compile('[\ufffe\x02](?:\r?\n)?')
-_MEMORY = 4 << 30  # bytes of address space
+_MEMORY = 2 << 30  # bytes of address space
 
 
 def read(data, max_size):

@@ -228,6 +228,17 @@ def _read_subtitles(data, where, most):
   return subtitles.read(markup.decode(data, where), where)
 
 
+def _read_srt(data, where, most):
+  """Reads SubRip, which declares no encoding: UTF-8, or else windows-1252."""
+  del most
+  try:
+    return subtitles.read(markup.decode(data, where), where)
+  except markup.NotDecoded:
+    text = markup.decode(data, where, 'cp1252')
+    note = f'{where}: not UTF-8; read as windows-1252'
+    return subtitles.read(text, where)._replace(notes=(note,))
+
+
 def _read_html(data, where, most):
   del most
   return _placed(*markup.html_headings(data, where))
@@ -251,7 +262,7 @@ READERS = {
     '.pdf': pdf.read,
     '.docx': docx.read,
     '.vtt': _read_subtitles,
-    '.srt': _read_subtitles,
+    '.srt': _read_srt,
 }
 _PACKED = ('.epub', '.pdf', '.docx')  # compressed by themselves
 READABLE = (

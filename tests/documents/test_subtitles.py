@@ -5,6 +5,7 @@ import pytest
 from locost_jax.documents import places
 from locost_jax.documents import subtitles
 from locost_jax.errors import InputError
+from locost_jax.summarizing import documents
 from tests.deadline import within
 
 VTT = """WEBVTT - a meeting
@@ -160,3 +161,16 @@ def test_subtitles_are_read_in_linear_time(words):
   text += f'\n\n00:02.000 --> 00:03.000\n{words}\nend'
   with within():
     assert subtitles.read(text, 'a.vtt').text.endswith('end')
+
+
+def test_srt_in_windows_1252_is_read_with_a_note(tmp_path):
+  """SubRip declares no encoding; WebVTT must be UTF-8."""
+  text = '1\n00:00:01,000 --> 00:00:02,000\nCaf\xe9 \u201cau lait\u201d\n'
+  for name in 'a.srt', 'a.vtt':
+    (tmp_path / name).write_bytes(text.encode('cp1252'))
+  lines = []
+  found, failures = documents.read([str(tmp_path)], report=lines.append)[:2]
+  assert [d.text for d in found] == ['Caf\xe9 \u201cau lait\u201d']
+  assert failures == 1 and len(lines) == 2
+  assert lines[0] == f'{tmp_path}/a.srt: not UTF-8; read as windows-1252'
+  assert 'a.vtt: not UTF-8 (byte' in lines[1]

@@ -35,7 +35,7 @@ def make_page(paragraphs, head=''):
   return f'<!DOCTYPE html><html><head>{head}</head><body>{body}</body></html>'
 
 
-def make_book(path, pages, order=None, encryption=None, drop=()):
+def make_book(path, pages, order=None, encryption=None, drop=(), contents=None):
   """Writes an EPUB whose spine names the pages in `order`."""
   names = list(pages)
   items = ''.join(
@@ -53,7 +53,7 @@ def make_book(path, pages, order=None, encryption=None, drop=()):
       '<item id="n" href="toc.xhtml" properties="nav" '
       f'media-type="application/xhtml+xml"/>{items}</manifest>'
       f'<spine><itemref idref="n"/>{refs}</spine></package>',
-      'O/toc.xhtml': make_page(['Table of contents']),
+      'O/toc.xhtml': contents or make_page(['Table of contents']),
       **{f'O/{name.replace("%20", " ")}': page for name, page in pages.items()},
   }
   if encryption:
@@ -276,6 +276,48 @@ def test_broken_books(tmp_path, changes, expected):
   found, failures, lines = read(path)
   assert (found, failures) == ([], 1)
   assert expected in lines[0] and '\n' not in lines[0]
+
+
+NAV = """<html xmlns="http://www.w3.org/1999/xhtml"
+xmlns:epub="http://www.idpf.org/2007/ops"><body>
+<nav epub:type="page-list"><ol><li><a href="b.xhtml">214</a></li></ol></nav>
+<nav epub:type="toc"><ol><li><a href="c%201.xhtml#x">One,
+<i>begun</i></a></li><li><a href="a.xhtml">A title</a></li></ol></nav>
+</body></html>"""
+NCX = """<ncx xmlns="http://www.daisy.org/z3986/2005/ncx/"><navMap><navPoint>
+<navLabel><text>One, begun</text></navLabel><content src="c%201.xhtml"/>
+<navPoint><navLabel><text>Inside</text></navLabel><content src="c%201.xhtml#2"/>
+</navPoint></navPoint><navPoint><navLabel><text>A title</text></navLabel>
+<content src="a.xhtml"/></navPoint></navMap></ncx>"""
+
+
+@pytest.mark.parametrize(
+    'contents, expected',
+    [
+        (NAV, ['One, begun', 'Heading']),
+        (NCX, ['One, begun', 'Heading']),
+        (None, ['section 1', 'section 2', 'Heading']),
+        ('<nav', ['section 1', 'section 2', 'Heading']),
+    ],
+)
+def test_pages_of_a_book_have_places(tmp_path, contents, expected):
+  """A heading, else the table of contents, else the number of the page."""
+  pages = {
+      'c%201.xhtml': make_page(['First.']),
+      'b.xhtml': make_page(['Second.', 'It goes on.']),
+      'a.xhtml': '<h2>Heading</h2><p>Third.</p>',
+  }
+  make_book(tmp_path / 'a.epub', pages, contents=contents)
+  (book,), _, lines = read(tmp_path)
+  assert lines == []
+  assert book.text.split('\n\n') == [
+      *('First.', 'Second.', 'It goes on.', 'Heading', 'Third.')
+  ]
+  assert [place.label for place in book.places] == expected
+  begins = dict(zip(expected, book.places))
+  assert begins['Heading'].start == book.text.index('Heading')
+  if 'section 2' in begins:
+    assert begins['section 2'].start == book.text.index('Second.')
 
 
 def test_books_with_obfuscated_fonts_are_read(tmp_path):
