@@ -88,5 +88,5 @@ def powers(of_two, length):
 
 
 def index(lags):
-  """The index of z^lags in `squares`; lags is a power of two."""
+  """Returns the index of z^lags in `squares`; lags is a power of two."""
   return (lags - 1).bit_length()

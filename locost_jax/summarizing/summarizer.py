@@ -159,7 +159,7 @@ class Summarizer:
     )
 
   def _generate(self, inputs, input_mask, settings, seed, **calls):
-    """`generate` with Settings; calls are those of `generate_in_steps`."""
+    """Like `generate`; `calls` are arguments of `generate_in_steps`."""
     inputs, input_mask, seeds = self._prepare(
         inputs, input_mask, settings, seed
     )
