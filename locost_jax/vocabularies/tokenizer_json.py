@@ -173,8 +173,8 @@ def find_ids(tokenizer, is_bpe, named, config, path):
       len(ends) != 2 or ends[1] != ids['eos']
   ):
     raise InputError(
-        f'{path}: puts the ids {ends} at the ends of a text; expected the end '
-        f'mark, {ids["eos"]}, and at most one in front'
+        f'{path}: adds the ids {ends} to a text; expected eos, {ids["eos"]}, '
+        'at the end and at most one id in front'
     )
   if ends or not is_bpe:
     ids['bos'] = ends[0] if len(ends) == 2 else None

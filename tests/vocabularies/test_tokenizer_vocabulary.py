@@ -396,7 +396,7 @@ def bad_files(trained):
           trained,
           post_processor=dict(trained['post_processor'], sep=['<pad>', 1]),
       )
-  ), r'puts the ids \[0, 1\]'
+  ), r'adds the ids \[0, 1\]'
   yield 'a mark that is not there', dict(
       **old, special_tokens_map__json=dict(eos_token='<end>')
   ), "'<end>'"
