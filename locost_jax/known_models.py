@@ -1,7 +1,7 @@
 """Lists public checkpoints with their facts, sources and commands.
 
-  python -m locost_jax.models
-  python -m locost_jax.models longt5 book
+  python -m locost_jax.known_models
+  python -m locost_jax.known_models longt5 book
 
 Lists only the checkpoints whose facts contain all words that are given. Nothing
 is downloaded. docs/models.md has the same facts as a table.

@@ -362,7 +362,10 @@ def test_outputs_are_committed_and_clean(name):
             lambda cell: cell.outputs[0].update(text='in /home/me/x'),
             '/home/me/x',
         ),
-        (lambda cell: cell.outputs[0].update(text='x' * execute.LARGEST), 'bytes'),
+        (
+            lambda cell: cell.outputs[0].update(text='x' * execute.LARGEST),
+            'bytes',
+        ),
         (lambda cell: cell.outputs[0].update(text='a\rb'), repr('\r')),
         (
             lambda cell: cell.outputs.append(

@@ -8,12 +8,11 @@ Documents are untrusted: only files with text are unpacked, up to a size limit,
 and XML entities are not expanded. Uses only the standard library.
 """
 
-import io
 import posixpath
 from typing import NamedTuple
 from xml.parsers import expat
-import zipfile
 
+from locost_jax.documents import archive
 from locost_jax.documents import markup
 from locost_jax.documents import places
 from locost_jax.documents.places import Placed
@@ -65,14 +64,8 @@ def read(data, where, max_bytes=None):
         f'{where}: is encrypted or in an older Word format; expected a .docx '
         'without a password'
     )
-  try:
-    with zipfile.ZipFile(io.BytesIO(data)) as archive:
-      return _join(_Archive(archive, where, max_bytes).blocks())
-  except (InputError, MemoryError):
-    raise
-  except Exception as error:  # of zipfile, a decompressor, or the XML parser
-    reason = ' '.join(str(error).strip('"\'').split()) or type(error).__name__
-    raise InputError(f'{where}: a broken Word document: {reason}') from None
+  with archive.open_archive(data, where, 'Word document') as file:
+    return _join(_Archive(file, where, max_bytes).blocks())
 
 
 class _Archive:

@@ -4,12 +4,11 @@ Books are untrusted: files are unpacked only up to a size limit. Uses only the
 standard library.
 """
 
-import io
 import posixpath
 from urllib import parse
 from xml.etree import ElementTree
-import zipfile
 
+from locost_jax.documents import archive
 from locost_jax.documents import markup
 from locost_jax.errors import InputError
 
@@ -59,15 +58,9 @@ def read_text(data, where, max_bytes=None):
 
 
 def _read_pages(data, where, max_bytes, marks_headings):
-  """Returns `_Book.pages`; a broken book raises an InputError."""
-  try:
-    with zipfile.ZipFile(io.BytesIO(data)) as book:
-      return _Book(book, where, max_bytes).pages(marks_headings)
-  except (InputError, MemoryError):
-    raise
-  except Exception as error:  # of zipfile, a decompressor, or the XML parser
-    reason = ' '.join(str(error).strip('"\'').split()) or type(error).__name__
-    raise InputError(f'{where}: a broken EPUB: {reason}') from None
+  """Returns `_Book.pages` of a file."""
+  with archive.open_archive(data, where, 'EPUB') as book:
+    return _Book(book, where, max_bytes).pages(marks_headings)
 
 
 class _Book:

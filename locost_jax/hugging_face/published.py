@@ -1,6 +1,6 @@
 """Public checkpoints that this library can load: facts and their sources.
 
-docs/models.md has the same table, and `python -m locost_jax.models` prints it.
+docs/models.md has the same table, and `python -m locost_jax.known_models` prints it.
 None of them was downloaded here. Tests compare the architectures with the
 released implementations, on small random weights (docs/weights.md).
 """

@@ -9,6 +9,7 @@ from locost_jax.summarizing import hierarchical
 from locost_jax.summarizing import hierarchical_attribution
 from locost_jax.summarizing.summarizer import Summarizer
 from locost_jax.vocabularies import byte_vocabulary
+from tests import tiny_run
 from tests.summarizing import test_attribution
 
 BYTES = byte_vocabulary.ByteVocabulary()
@@ -24,19 +25,7 @@ PARAGRAPHS = [
 @pytest.fixture(scope='module')
 def summarizer():
   """A random model whose tokens are bytes."""
-  config = test_attribution.default.get_config().model
-  config.update(
-      dict(
-          vocab_size=BYTES.size,
-          d_model=16,
-          d_state=4,
-          d_ff=16,
-          d_kv=8,
-          num_heads=2,
-          num_layers=1,
-          num_decoder_layers=2,
-      )
-  )
+  config = tiny_run.make_config(model=dict(num_decoder_layers=2)).model
   model = models.build(config)
   params = test_attribution.make_params(model)
   return Summarizer(model, params, BYTES)
