@@ -66,6 +66,8 @@ GROUPS = {
         'length_penalty_form',
         'early_stopping',
         'no_repeat_ngram_size',
+        'encoder_no_repeat_ngram_size',
+        'repetition_penalty',
         'method',
         'temperature',
         'top_k',

@@ -10,8 +10,9 @@ Scores are sums of log p over the tokens written, divided by a length penalty:
 - 'hugging_face': length^p. The length counts the start token but not eos.
 - 'gnmt': ((5 + length) / 6)^p (Wu et al. 2016, equation 14). The length counts
   the tokens written, eos too.
-For a text that ends with eos both are the number of tokens written. Banned
-tokens get log p = -inf without renormalising, forced tokens log p = 0.
+For a text that ends with eos both are the number of tokens written. The
+repetition penalty changes log p in beam search and logits otherwise, as in
+Hugging Face's transformers. Banned tokens get log p = -inf without renormalising, forced tokens log p = 0.
 
 Beam search is that of Hugging Face's transformers 4.30: of the 2K best
 continuations of K beams, those among the first K that end with eos become
@@ -50,7 +51,7 @@ def penalty(settings, length, ended):
   return base.astype(jnp.float32) ** settings.length_penalty
 
 
-def begin(settings, per_row, batch_size, keys=None):
+def begin(settings, per_row, batch_size, keys=None, inputs=None):
   """The state before the first token.
 
   Args:
@@ -59,6 +60,8 @@ def begin(settings, per_row, batch_size, keys=None):
       its beam, except for per_row['own'] of a dict, which stays in its row.
     batch_size: B.
     keys: one random key per document [B]; only sampling needs them.
+    inputs: token ids of the documents [B, ...]; only
+      encoder_no_repeat_ngram_size needs them.
 
   Returns:
     A dict: position (scalar, tokens written), written [R, 1 + T] with the start
@@ -78,6 +81,8 @@ def begin(settings, per_row, batch_size, keys=None):
   )
   if method == 'sample':
     state['keys'] = keys
+  if settings.encoder_no_repeat_ngram_size:
+    state['inputs'] = inputs
   if method == 'beam':
     first = jnp.arange(rows) % K == 0
     state['scores'] = jnp.where(first, 0.0, UNUSED).astype(jnp.float32)
@@ -117,13 +122,30 @@ def advance(settings, step, shared, state, until):
     tokens = jnp.take(written, position, axis=1)
     table = (state['ancestors'],) if 'ancestors' in state else ()
     logits, per_row = step(tokens, shared, state['per_row'], *table)
-    scores = jax.nn.log_softmax(logits).astype(jnp.float32)
-    scores = decode_limits.process(settings, scores, written, position)
+    scores = _log_p(settings, logits, written, position)
+    scores = decode_limits.process(
+        settings, scores, written, position, state.get('inputs')
+    )
     state = dict(state, per_row=per_row)
     state = (_write_beams if beams else _write_row)(settings, scores, state)
     return dict(state, position=position + 1)
 
   return jax.lax.while_loop(unfinished, write, state)
+
+
+def _log_p(settings, logits, written, position):
+  """The log p of the next token, with the repetition penalty: [R, V]."""
+  penalise = lambda scores: decode_limits.penalise_repetition(
+      scores.astype(jnp.float32),
+      written,
+      position + 1,
+      settings.repetition_penalty,
+  )
+  if decode_settings.method_of(settings) == 'beam':
+    return penalise(jax.nn.log_softmax(logits))
+  if settings.repetition_penalty != 1:
+    logits = penalise(logits)
+  return jax.nn.log_softmax(logits).astype(jnp.float32)
 
 
 def _write_row(settings, scores, state):

@@ -38,7 +38,50 @@ def ban_repeated_ngrams(scores, written, length, size):
   return jnp.where(banned, NEVER, scores)
 
 
-def process(settings, scores, written, position):
+def ban_input_ngrams(scores, written, length, inputs, size):
+  """Bans the tokens that would write an n-gram of the input: -inf in scores.
+
+  Args:
+    scores: [R, V].
+    written: [R, S], of which the first `length` tokens are set.
+    length: scalar.
+    inputs: ids of the documents [B, L], or of their pages [B, P, L].
+    size: n; 0 bans nothing.
+  """
+  if not size or size > inputs.shape[-1]:
+    return scores
+  B, (R, V) = inputs.shape[0], scores.shape
+  inputs = inputs.reshape(B, 1, -1, inputs.shape[-1])
+  tokens = inputs[..., size - 1 :]
+  same = jnp.broadcast_to(length >= size - 1, (B, R // B, *tokens.shape[2:]))
+  for i in range(size - 1):  # do the first n - 1 tokens equal the last written?
+    last = jnp.take(written, length - (size - 1) + i, axis=1, mode='clip')
+    same &= inputs[..., i : i + tokens.shape[-1]] == last.reshape(B, -1, 1, 1)
+  rows = jnp.arange(R).reshape(B, -1, 1, 1)
+  banned = jnp.zeros((R, V), bool).at[rows, tokens].max(same)
+  return jnp.where(banned, NEVER, scores)
+
+
+def penalise_repetition(scores, written, length, penalty):
+  """Makes written tokens less probable (Keskar et al. 2019, section 4.1).
+
+  Args:
+    scores: [R, V], logits or log p.
+    written: [R, S], of which the first `length` tokens are set.
+    length: scalar.
+    penalty: theta; positive scores are divided by it, others multiplied.
+  """
+  if penalty == 1:
+    return scores
+  rows, S = written.shape
+  is_set = jnp.broadcast_to(jnp.arange(S) < length, written.shape)
+  seen = jnp.zeros(scores.shape, bool)
+  seen = seen.at[jnp.arange(rows)[:, None], written].max(is_set)
+  penalised = jnp.where(scores < 0, scores * penalty, scores / penalty)
+  return jnp.where(seen, penalised, scores)
+
+
+def process(settings, scores, written, position, inputs=None):
   """Bans and forces tokens, in Hugging Face's order; for all methods.
 
   Args:
@@ -46,6 +89,8 @@ def process(settings, scores, written, position):
     scores: [R, V], log p of the next token.
     written: [R, 1 + T], the start token and `position` tokens.
     position: scalar, the number of tokens written.
+    inputs: as in `ban_input_ngrams`; only encoder_no_repeat_ngram_size needs
+      them.
 
   Returns:
     [R, V]: -inf where a token may not come, 0 where it must.
@@ -54,6 +99,10 @@ def process(settings, scores, written, position):
   scores = ban_repeated_ngrams(
       scores, written, position + 1, s.no_repeat_ngram_size
   )
+  if s.encoder_no_repeat_ngram_size:
+    scores = ban_input_ngrams(
+        scores, written, position + 1, inputs, s.encoder_no_repeat_ngram_size
+    )
   tokens = jnp.arange(scores.shape[1])
   if s.min_length > 1:
     too_short = position + 1 < s.min_length

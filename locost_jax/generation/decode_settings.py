@@ -50,6 +50,14 @@ class Settings:
   no_repeat_ngram_size: int = _option(
       0, 'never write an n-gram of this size twice; 0: no limit', 0
   )
+  encoder_no_repeat_ngram_size: int = _option(
+      0, 'never write an n-gram of this size of the document; 0: no limit', 0
+  )
+  repetition_penalty: float = _option(
+      1.0,
+      'values above 1 make tokens that are already written less probable: '
+      'positive logits are divided by this, negative ones multiplied; 1: off',
+  )
   num_beams: int = _option(
       1, 'number of beams in beam search; 1: no beam search', 1
   )
@@ -212,7 +220,7 @@ def from_config(values):
   for key in values:
     if key not in names:
       raise InputError(
-          f'decode.{key}: unknown; expected one of {", ".join(names)}'
+          f'decode.{key}: unknown option of decoding{suggest(key, names)}'
       )
   settings = Settings(**values)
   check(settings)
@@ -242,6 +250,7 @@ def check(settings, vocab_size=None):
       f'lie between 0 and max_length={s.max_length}',
   )
   need(s.temperature > 0, 'temperature', 'be above 0')
+  need(s.repetition_penalty > 0, 'repetition_penalty', 'be above 0')
   need(0 < s.top_p <= 1, 'top_p', 'be above 0 and at most 1')
   method = method_of(s)
   if method == 'beam':

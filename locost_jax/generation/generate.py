@@ -103,7 +103,7 @@ def logits(model, params, inputs, targets_in, input_mask):
 
 
 @functools.partial(jax.jit, static_argnums=(0, 3))
-def begin(model, params, memory, settings, seeds=None):
+def begin(model, params, memory, settings, seeds=None, inputs=None):
   """The state before the first token.
 
   Args:
@@ -112,6 +112,7 @@ def begin(model, params, memory, settings, seeds=None):
     memory: of `encode`.
     settings: a checked `decode_settings.Settings`; static.
     seeds: uint32 [B] of `document_seeds`; only sampling needs them.
+    inputs: of `inputs_to_ban`.
 
   Returns:
     (shared, state), for `advance`.
@@ -121,7 +122,7 @@ def begin(model, params, memory, settings, seeds=None):
   )
   batch_size = jax.tree.leaves(per_row)[0].shape[0]
   keys = None if seeds is None else jax.vmap(jax.random.key)(seeds)
-  return shared, decode.begin(settings, per_row, batch_size, keys)
+  return shared, decode.begin(settings, per_row, batch_size, keys, inputs)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 2), donate_argnums=4)
@@ -160,7 +161,8 @@ def generate(model, params, inputs, input_mask, settings, seeds=None):
     )
   memory = encode(model, params, inputs, input_mask)
   memory = model.compact_memory(memory)
-  return decode_memory(model, params, memory, settings, seeds)
+  inputs = inputs_to_ban(settings, inputs, input_mask)
+  return decode_memory(model, params, memory, settings, seeds, inputs)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 4))
@@ -169,13 +171,26 @@ def generate_in_one_program(
 ):
   """`generate`, decoding from the whole memory."""
   memory = encode(model, params, inputs, input_mask)
-  return decode_memory(model, params, memory, settings, seeds)
+  inputs = inputs_to_ban(settings, inputs, input_mask)
+  return decode_memory(model, params, memory, settings, seeds, inputs)
+
+
+def inputs_to_ban(settings, inputs, input_mask):
+  """Returns the ids for encoder_no_repeat_ngram_size, or None if it is 0.
+
+  Padding becomes an id that no vocabulary has.
+  """
+  if not settings.encoder_no_repeat_ngram_size:
+    return None
+  if input_mask is None:
+    input_mask = inputs != settings.pad_id
+  return jnp.where(input_mask, inputs, np.iinfo(np.int32).max)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 3))
-def decode_memory(model, params, memory, settings, seeds=None):
-  """The summaries of a memory; arguments and result as in `generate`."""
-  shared, state = begin(model, params, memory, settings, seeds)
+def decode_memory(model, params, memory, settings, seeds=None, inputs=None):
+  """Returns the summaries of a memory; arguments as in `generate` and `begin`."""
+  shared, state = begin(model, params, memory, settings, seeds, inputs)
   state = advance(model, params, settings, shared, state, settings.max_length)
   return finish(settings, state)
 
@@ -210,9 +225,9 @@ def generate_in_steps(
   memory = encode_in_steps(model, params, inputs, input_mask, kernels, progress)
   if on_encoded:
     on_encoded(memory)
-  steps = decode_in_steps(
-      model, params, memory, settings, seeds, 1 if on_tokens else CHUNK
-  )
+  inputs = inputs_to_ban(settings, inputs, input_mask)
+  chunk = 1 if on_tokens else CHUNK
+  steps = decode_in_steps(model, params, memory, settings, seeds, chunk, inputs)
   del memory
   state = next(steps)
   for state in itertools.chain([state], steps):
@@ -223,7 +238,9 @@ def generate_in_steps(
   return finish(settings, state)
 
 
-def decode_in_steps(model, params, memory, settings, seeds=None, chunk=CHUNK):
+def decode_in_steps(
+    model, params, memory, settings, seeds=None, chunk=CHUNK, inputs=None
+):
   """Yields the state of `decode` before the first token and after each chunk.
 
   Each state is donated to the next step: read it before asking for the next.
@@ -232,10 +249,11 @@ def decode_in_steps(model, params, memory, settings, seeds=None, chunk=CHUNK):
     model, params, settings, seeds: as in `generate`.
     memory: of `encode`.
     chunk: tokens written between two states.
+    inputs: of `inputs_to_ban`.
   """
   if hasattr(model, 'compact_memory'):
     memory = model.compact_memory(memory)
-  shared, state = begin(model, params, memory, settings, seeds)
+  shared, state = begin(model, params, memory, settings, seeds, inputs)
   del memory
   written, done = 0, False
   yield state

@@ -54,6 +54,8 @@ _SAME_SETTINGS = (
     'min_length',
     'num_beams',
     'no_repeat_ngram_size',
+    'encoder_no_repeat_ngram_size',
+    'repetition_penalty',
     'length_penalty',
     'early_stopping',
 )
@@ -73,6 +75,8 @@ _GENERATION_KINDS = {
     'max_new_tokens': untrusted.integer(1, 10**7),
     'num_beams': untrusted.integer(1, 10**4),
     'no_repeat_ngram_size': _LENGTH,
+    'encoder_no_repeat_ngram_size': _LENGTH,
+    'repetition_penalty': untrusted.number(0),
     'length_penalty': untrusted.number(),
     'early_stopping': untrusted.BOOLEAN,
     'do_sample': untrusted.BOOLEAN,
@@ -156,8 +160,7 @@ def generation_settings(directory):
 
   They come from generation_config.json, else config.json. Their max_length
   counts the start token too; 20, the default of transformers, counts as not
-  set. repetition_penalty, encoder_no_repeat_ngram_size and the prefix and
-  numbers of task_specific_params are ignored.
+  set. The prefix and numbers of task_specific_params are ignored.
 
   Args:
     directory: has a config.json.

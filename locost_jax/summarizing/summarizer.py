@@ -280,7 +280,13 @@ class Summarizer:
         self.model, self.params, inputs, mask, self._kernels.get(shape[-1])
     )
     steps = generate.decode_in_steps(
-        self.model, self.params, memory, settings, seeds, 1
+        self.model,
+        self.params,
+        memory,
+        settings,
+        seeds,
+        1,
+        generate.inputs_to_ban(settings, inputs, mask),
     )
     del memory
     given = ''

@@ -138,6 +138,8 @@ KEYS = {
     'decode.max_length': Integer(1, TOKENS),
     'decode.min_length': Integer(0, TOKENS),
     'decode.no_repeat_ngram_size': Integer(0, TOKENS),
+    'decode.encoder_no_repeat_ngram_size': Integer(0, TOKENS),
+    'decode.repetition_penalty': _POSITIVE,
     'decode.num_beams': Integer(1, 10**4),
     'decode.length_penalty': Number(),
     'decode.length_penalty_form': Text(),
@@ -282,11 +284,13 @@ FLAGS = {
         name: KEYS[f'decode.{name}']
         for name in (
             'early_stopping',
+            'encoder_no_repeat_ngram_size',
             'length_penalty',
             'max_length',
             'min_length',
             'no_repeat_ngram_size',
             'num_beams',
+            'repetition_penalty',
             'temperature',
             'top_k',
             'top_p',

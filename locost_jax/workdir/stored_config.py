@@ -105,6 +105,8 @@ _KINDS = {
     'decode.min_length': untrusted.integer(0, 10**7),
     'decode.num_beams': untrusted.integer(1, 10**4),
     'decode.no_repeat_ngram_size': untrusted.integer(0, 10**7),
+    'decode.encoder_no_repeat_ngram_size': untrusted.integer(0, 10**7),
+    'decode.repetition_penalty': untrusted.number(0),
     'decode.length_penalty': untrusted.number(),
     'decode.early_stopping': untrusted.BOOLEAN,
     'decode.temperature': untrusted.number(0),

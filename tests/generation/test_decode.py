@@ -29,12 +29,16 @@ def step(tokens, table, per_row):
   return table[documents, position, past], (past, position + 1)
 
 
+# Ids of documents for encoder_no_repeat_ngram_size: two pages of 9 tokens.
+INPUTS = np.random.default_rng(1).integers(0, 9, (8, 2, 9))
+
+
 @functools.partial(jax.jit, static_argnums=0)
 def run(settings, table, keys=None):
   """Returns tokens [B, T] and scores [B]."""
   B = table.shape[0]
   zeros = jnp.zeros(B, jnp.int32)
-  state = decode.begin(settings, (zeros, zeros), B, keys)
+  state = decode.begin(settings, (zeros, zeros), B, keys, INPUTS[:B])
   state = decode.advance(settings, step, table, state, settings.max_length)
   return decode.finish(settings, state)
 
@@ -47,13 +51,24 @@ def random_table(seed, B, T, V, eos=0.0):
 
 
 def limited(s, table, document, written):
-  """Returns log p [V] after the tokens written: bans, then forced tokens."""
+  """Returns log p [V] after the tokens written: penalty, bans, forced tokens."""
   past = 0
   for token in (s.start_id, *written):
     past = (3 * past + token) % MEMORIES
   logits = table[document, len(written), past].astype(np.float64)
-  scores = logits - np.log(np.exp(logits).sum())
   everything, n = [s.start_id, *written], s.no_repeat_ngram_size
+  if s.num_beams == 1:
+    logits = penalised(s, logits, everything)
+  scores = logits - np.log(np.exp(logits).sum())
+  if s.num_beams > 1:
+    scores = penalised(s, scores, everything)
+  m = s.encoder_no_repeat_ngram_size
+  for token in range(len(scores)):
+    gram = [*everything, token][-m:]
+    if m and len(gram) == m:
+      for page in INPUTS[document].tolist():
+        if any(page[i : i + m] == gram for i in range(len(page) - m + 1)):
+          scores[token] = -np.inf
   for token in range(len(scores)):
     gram = [*everything, token][-n:]
     if (
@@ -74,6 +89,17 @@ def limited(s, table, document, written):
     if forced >= 0 and len(written) == when:
       scores[:] = -np.inf
       scores[forced] = 0
+  return scores
+
+
+def penalised(s, scores, everything):
+  """Returns scores with the penalty of the tokens that are there."""
+  scores = scores.copy()
+  for token in set(everything):
+    if scores[token] < 0:
+      scores[token] *= s.repetition_penalty
+    else:
+      scores[token] /= s.repetition_penalty
   return scores
 
 
@@ -151,6 +177,9 @@ LIMITS = (
         min_length=3,
         no_repeat_ngram_size=3,
     ),
+    dict(repetition_penalty=1.7),
+    dict(encoder_no_repeat_ngram_size=2, repetition_penalty=0.6, start_id=3),
+    dict(encoder_no_repeat_ngram_size=3, no_repeat_ngram_size=2, min_length=2),
 )
 
 
@@ -179,6 +208,9 @@ GNMT = dict(num_beams=2, length_penalty=0.6, length_penalty_form='gnmt')
         (LATE, LIMITS[2]),
         (GNMT, LIMITS[0]),
         (GNMT, LIMITS[1]),
+        (EARLY, LIMITS[4]),
+        (LATE, LIMITS[5]),
+        (GNMT, LIMITS[6]),
     ),
 )
 def test_beams_match_the_slow_search(limits, beams):
@@ -403,6 +435,7 @@ def test_a_sample_depends_on_its_own_key_only():
             "early_stopping='never' must be True or",
         ),
         (dict(no_repeat_ngram_size=-2), 'no_repeat_ngram_size=-2 must be'),
+        (dict(repetition_penalty=0), 'repetition_penalty=0 must be above 0'),
         (
             dict(forced_first_token=99),
             'forced_first_token=99 must be below the ' "vocabulary's size, 50",
@@ -461,5 +494,5 @@ def test_config_decode_becomes_settings():
       method='greedy', max_length=9, min_length=2, no_repeat_ngram_size=1
   )
   assert decode_settings.from_config(old).max_length == 9
-  with pytest.raises(InputError, match='decode.beams: unknown; expected one'):
+  with pytest.raises(InputError, match='decode.beams: unknown option of decod'):
     decode_settings.from_config(dict(old, beams=4))

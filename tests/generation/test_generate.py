@@ -16,6 +16,9 @@ METHODS = {
     'greedy': dict(),
     'beams': dict(num_beams=3, length_penalty=0.8, min_length=3),
     'sampling': dict(temperature=0.8, top_k=9, top_p=0.95, seed=3),
+    'not_of_the_input': dict(
+        encoder_no_repeat_ngram_size=1, repetition_penalty=1.3
+    ),
 }
 
 
@@ -108,8 +111,11 @@ def test_another_seed_another_sample(summarizer, documents):
             forced_last_token=1,
         ),
         decode_settings.Settings(max_length=10, method='sample', top_k=5),
+        decode_settings.Settings(
+            max_length=10, num_beams=3, encoder_no_repeat_ngram_size=2
+        ),
     ),
-    ids=('greedy', 'beams', 'gnmt', 'sampling'),
+    ids=('greedy', 'beams', 'gnmt', 'sampling', 'not_of_the_input'),
 )
 def test_scores_match_the_parallel_decoder(summarizer, documents, settings):
   """The reported score is the log p of the text under teacher forcing."""

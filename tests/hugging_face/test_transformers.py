@@ -9,6 +9,7 @@ from safetensors.numpy import load_file
 import locost_jax
 from locost_jax import convert
 from locost_jax.errors import InputError
+from locost_jax.generation import decode_settings
 from locost_jax.runs import verify_weights
 from locost_jax.vocabularies import sentencepiece_training
 from locost_jax.vocabularies import vocabulary as vocabulary_lib
@@ -87,6 +88,51 @@ def logits(model, inputs, mask, targets):
         attention_mask=torch.tensor(mask),
         decoder_input_ids=torch.tensor(targets),
     ).logits.numpy()
+
+
+@pytest.mark.parametrize('num_beams', [1, 3])
+@pytest.mark.parametrize('name', ['t5 v1.1', 'longt5, local', 'bart'])
+def test_repetition_settings_write_the_same_texts(name, num_beams, tmp_path):
+  """Also from a directory whose generation_config.json has them."""
+  kind, values = MODELS[name]
+  model = make(kind, values, tmp_path / 'theirs')
+  inputs = np.random.default_rng(0).integers(3, 80, (6, 22))
+  plain = dict(num_beams=num_beams, max_new_tokens=15, min_length=6)
+  texts = []
+  for settings in (
+      {},
+      dict(repetition_penalty=1.5),
+      dict(encoder_no_repeat_ngram_size=1),
+      dict(encoder_no_repeat_ngram_size=2, repetition_penalty=2.5),
+      dict(no_repeat_ngram_size=3, encoder_no_repeat_ngram_size=3),
+  ):
+    model.generation_config.update(**plain, **settings)
+    model.generation_config.save_pretrained(tmp_path / 'theirs')
+    with torch.no_grad():
+      want = model.generate(torch.tensor(inputs), use_cache=False)
+      want = want.numpy()[:, 1:]
+    summarizer = locost_jax.load(tmp_path / 'theirs')
+    given = summarizer.settings
+    assert all(getattr(given, key) == x for key, x in settings.items())
+    got = summarizer.generate(
+        inputs,
+        **{
+            key: getattr(given, key)
+            for key in decode_settings.OPTIONS
+            if key not in ('method', 'start')
+            and getattr(given, key) != decode_settings.OPTIONS[key].default
+        },
+    )
+    eos = given.eos_id
+    until_eos = lambda row: row[: list(row).index(eos)] if eos in row else row
+    for one, other in zip(got, want, strict=True):
+      np.testing.assert_array_equal(
+          until_eos(one), until_eos(other), str(settings)
+      )
+    texts.append(str(got.tolist()))
+    for key in settings:
+      setattr(model.generation_config, key, 1.0 if 'penalty' in key else 0)
+  assert len(set(texts)) > 3  # the settings change the texts
 
 
 @pytest.mark.parametrize('name', MODELS)

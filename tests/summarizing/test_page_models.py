@@ -179,7 +179,12 @@ def test_dropped_parts_are_counted(summarizer):
 
 
 @pytest.mark.parametrize(
-    'options', ({'num_beams': 2, 'no_repeat_ngram_size': 1}, {'temperature': 1})
+    'options',
+    (
+        {'num_beams': 2, 'no_repeat_ngram_size': 1},
+        {'num_beams': 2, 'encoder_no_repeat_ngram_size': 1},
+        {'temperature': 1},
+    ),
 )
 def test_a_batch_equals_single_documents(options, summarizer):
   """Documents of 1, 2 and 40 pages; checks how they are grouped."""
