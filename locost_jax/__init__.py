@@ -2,27 +2,39 @@
 
   s = locost_jax.load('runs/finetune')   # a directory -> a Summarizer
   s.summarize('A long text ...')         # -> ['Its summary.']
+  s.summarize(locost_jax.read('book.pdf'))
 
 Importing this package touches no device and no TensorFlow.
 """
 
 import importlib
+import signal
+import sys
 import typing
 
 if typing.TYPE_CHECKING:
   from locost_jax.summarizing.pretrained import load
+  from locost_jax.summarizing.read_texts import read
   from locost_jax.summarizing.summarization_pipeline import pipeline
   from locost_jax.summarizing.summarizer import Summarizer
 
 __version__ = '0.1.0'
-__all__ = ('Summarizer', 'load', 'pipeline')
+__all__ = ('Summarizer', 'load', 'pipeline', 'read')
 
 # The public names and their modules, which are imported on first use.
 _MODULES = {
     'Summarizer': 'locost_jax.summarizing.summarizer',
     'load': 'locost_jax.summarizing.pretrained',
     'pipeline': 'locost_jax.summarizing.summarization_pipeline',
+    'read': 'locost_jax.summarizing.read_texts',
 }
+
+if sys.argv[:1] == ['-m'] and (
+    signal.getsignal(signal.SIGINT) is signal.default_int_handler
+):
+  # `python -m locost_jax.COMMAND`: imports would swallow Ctrl-C. Until
+  # `commands.run` handles it, it ends the process.
+  signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def __getattr__(name: str) -> typing.Any:

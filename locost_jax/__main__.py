@@ -35,7 +35,7 @@ def main(arguments):
   Returns:
     The exit status.
   """
-  if arguments:
+  if arguments and arguments not in (['--help'], ['-h']):
     print(
         f'error: {arguments[0]!r}: expected no arguments. '
         'python -m locost_jax lists the commands; '

@@ -194,6 +194,7 @@ def main(values, arguments):
       available=available,
       parts=part_by_part.from_flags(values, summarizer),
       stream=values.stream,
+      name=values.checkpoint,
   )
   failures += write_summaries.write(summarizer, documents, settings, options)
   return 2 if failures else 0
@@ -260,7 +261,7 @@ def _check(values, arguments, as_json):
         'standard output is closed: expected --output=FILE for the summaries'
     )
   if not arguments:
-    raise InputError('no FILE given; expected files, or - for standard input')
+    raise InputError(_missing_file(values))
   choose_settings(values)
   questions.check(values.query)
   part_options.check(values)
@@ -284,6 +285,17 @@ def _check(values, arguments, as_json):
       raise InputError(
           f'--{flag}={path}: is a directory; expected the name of a file'
       )
+
+
+def _missing_file(values):
+  """Returns the error for a command line without a FILE."""
+  line = 'no FILE given; expected files, or - for standard input'
+  for flag in ('output', 'report', 'query'):
+    given = values[flag].value or ()
+    for value in [given] if isinstance(given, str) else given:
+      if os.path.isfile(value):
+        line += f' (--{flag} took {visible(value)}: write --{flag}=VALUE)'
+  return line
 
 
 def _settings_of_pages(values, pages):

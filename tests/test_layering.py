@@ -202,7 +202,7 @@ BASE = {
 
 
 # Used by the package's __init__.py to import the rest on first use.
-OF_THE_FACE = 'importlib', 'typing'
+OF_THE_FACE = 'importlib', 'signal', 'sys', 'typing'
 
 
 def read_imports(root):

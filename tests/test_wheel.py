@@ -5,6 +5,7 @@ from pathlib import Path
 import shutil
 import subprocess
 import sys
+import zipfile
 
 import pytest
 
@@ -42,6 +43,36 @@ def installed(tmp_path_factory):
   target = directory / 'installed'
   run([*pip, 'install', '--no-deps', '--target', target, wheel], directory)
   return target
+
+
+def test_an_editable_install_is_not_hidden_by_the_checkout(tmp_path):
+  """In the directory above a checkout that is called locost_jax."""
+  checkout = tmp_path / 'locost_jax'
+  for name in 'locost_jax', 'configs':
+    shutil.copytree(
+        ROOT / name, checkout / name, ignore=shutil.ignore_patterns('__pyc*')
+    )
+  for name in PARTS:
+    shutil.copy(ROOT / name, checkout / name)
+  build = 'import setuptools.build_meta as b; b.build_editable("..")'
+  run([sys.executable, '-c', build], checkout)
+  (wheel,) = tmp_path.glob('*.whl')
+  with zipfile.ZipFile(wheel) as file:
+    (path,) = [name for name in file.namelist() if name.endswith('.pth')]
+    (tmp_path / 'site').mkdir()
+    (tmp_path / 'site' / path).write_bytes(file.read(path))
+  # As Python reads the installed packages, and then the current directory.
+  program = (
+      'import site, sys; sys.path = [p for p in sys.path if p != sys.argv[1]]; '
+      'site.addsitedir(sys.argv[2]); import locost_jax; '
+      'print(locost_jax.__file__, locost_jax.load)'
+  )
+  found = run(
+      [sys.executable, '-c', program, ROOT, tmp_path / 'site'],
+      tmp_path,
+      PYTHONPATH='',
+  )
+  assert found.startswith(str(checkout / 'locost_jax' / '__init__.py'))
 
 
 def run(command, directory, **environment):

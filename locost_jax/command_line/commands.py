@@ -12,6 +12,7 @@ import importlib.util
 import os
 from pathlib import Path
 import re
+import signal
 import sys
 
 from absl import app
@@ -66,6 +67,8 @@ def run(main, define_flags, doc, argv=None):
     with one_line_errors():
       return main(*parsed)
 
+  if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # locost_jax/__init__
+    signal.signal(signal.SIGINT, signal.default_int_handler)
   standard_streams.open_closed()
   with standard_streams.end_with_the_reader():
     app.run(run_main, argv=argv, flags_parser=parse)

@@ -50,7 +50,11 @@ def check(values):
     if name == 'report' and values.parts == _HIERARCHICAL:
       continue
     if values[name].value is not None:
+      why = (
+          'only --parts=hierarchical writes a page'
+          if name == 'report'
+          else '--parts reads the whole document'
+      )
       raise InputError(
-          f'--{name} and --parts={values.parts}: expected one of them; --parts '
-          'reads the whole document and writes no page'
+          f'--{name} and --parts={values.parts}: expected one of them; {why}'
       )

@@ -53,6 +53,8 @@ def read(data, where, max_bytes=None):
     InputError: pypdfium2 is missing; or the file is broken or encrypted, or has
       no text (a scan) or too much of it.
   """
+  if b'%PDF' not in data[:1024]:
+    raise InputError(f'{where}: is not a PDF; expected %PDF at its beginning')
   lines = _read_lines(data, where, max_bytes)
   empty = sum(not page for page in lines)
   if empty == len(lines):
@@ -96,7 +98,8 @@ def _read_lines(data, where, max_bytes):
   found = json.loads(done.stdout)
   if found.get('error') == 'encrypted':
     raise InputError(
-        f'{where}: is encrypted; expected a PDF without a password'
+        f'{where}: is encrypted; expected a PDF without a password '
+        '(qpdf --decrypt removes it)'
     )
   if 'error' in found:
     raise InputError(f'{where}: a broken PDF: {found["error"]}')

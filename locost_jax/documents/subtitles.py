@@ -13,14 +13,14 @@ from locost_jax.documents.places import Place
 from locost_jax.documents.places import Placed
 from locost_jax.errors import InputError
 
-_TIME = re.compile(r'(?:(\d{1,4}):)?(\d\d):(\d\d)[.,](\d{3})')
+_TIME = re.compile(r'(?:(\d{1,4}):)?([0-5]\d):([0-5]\d)[.,](\d{3})')
 _ARROW = '-->'
 _VOICE = re.compile(r'<v(?:\.[^\s<>]*+)?+\s++([^<>]++)>')
 _MARKS = re.compile(r'<[^<>]*>|\{\\[^{}]*\}')
 # 'JOHN: ...', '- PhD A: ...' or '>> JOHN: ...' at the beginning of a line.
 _NAME = re.compile(r"(?:-|>>+)?\s*([\w.'’-]+(?: [\w.'’-]+){0,3}):\s+(?=\S)")
 _SKIPPED = re.compile(r'(?:WEBVTT|NOTE|STYLE|REGION)(?:\s|\Z)')
-_LIKE_A_TIME = re.compile(r'\d+:\d\d(?::|[.,]\d)')
+_LIKE_A_TIME = re.compile(r'\d+:(?:\d\d(?::|[.,]\d)|\S{0,20}\s{0,5}-{0,3}>)')
 _PAUSE = 2.0  # a longer pause (seconds) after a sentence ends a paragraph
 _LONG = 600  # a longer paragraph (characters) ends with its current sentence
 _ENDS = re.compile(r'[.!?…]["\'”’)\]]*\Z')
@@ -83,9 +83,11 @@ def _cues(text, where):
       times = _times(block[at], where, number + at)
       block = block[at + 1 :]
     elif times is None or any(map(_LIKE_A_TIME.match, block[:2])):
+      # The second line, if the first is the number of the cue.
+      bad = int(len(block) > 1 and block[0].isdigit())
       raise InputError(
-          f'{where}:{number}: expected a time like 00:01:02.000 --> '
-          f'00:01:04.000, got {block[0][:60]!r}'
+          f'{where}:{number + bad}: expected a time like 00:01:02.000 --> '
+          f'00:01:04.000, got {block[bad][:60]!r}'
       )
     # Without a time, the block continues a cue after a blank line in it.
     lines = [(name, _plain(line)) for name, line in _voices(block)]

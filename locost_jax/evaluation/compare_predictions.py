@@ -39,7 +39,7 @@ def match(ours, theirs, names):
           raise InputError(
               f'{names[i]}:{pair.line}: id {_show(key)} is not in {names[j]} '
               f'({len(ours):,} and {len(theirs):,} rows): expected the same '
-              'documents'
+              'documents; an `id` in each row of the test set names them alike'
           )
     return [keyed[1][pair.id] for pair in ours]
   if len(ours) != len(theirs):

@@ -101,8 +101,9 @@ def model_config(directory):
     theirs = untrusted.read_object(path)
   except FileNotFoundError:
     raise InputError(
-        f'{directory} holds no config.json: expected that of the model its '
-        "weights began as (facebook/bart-large-cnn's for a published PageSum)"
+        f'{directory}: holds no model (no config.json): expected the directory '
+        'of a run or of a Hugging Face model; next to the weights of a '
+        "published PageSum, put facebook/bart-large-cnn's config.json"
     ) from None
   # A LOCOST release also has LongT5's keys: d_state and gating decide.
   name = theirs.get('model_type')

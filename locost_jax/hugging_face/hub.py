@@ -20,6 +20,7 @@ from locost_jax.hugging_face import tensors
 
 PREFIX = 'hf://'
 _NAME = re.compile(r'\w[\w.-]*/\w[\w.-]*(@[\w./-]+)?')
+_PAGE = re.compile(r'https?://huggingface\.co/(\w[\w.-]*/\w[\w.-]*)/?\Z')
 
 # The files of all kinds of tokenizers.
 TOKENIZER_FILES = (
@@ -61,6 +62,13 @@ def find_directory(name, allow_download=None):
     return name
   if allow_download and _NAME.fullmatch(name):
     return download(name)
+  if os.path.isfile(name):
+    raise InputError(f'{visible(name)}: is a file; expected a directory')
+  if page := _PAGE.match(name):
+    name = page[1]
+    raise InputError(
+        f'{visible(page[0])}: is a page; expected {PREFIX}{visible(name)}'
+    )
   also = '' if allow_download is None else ', or org/name with --allow_download'
   raise InputError(
       f'{visible(name) or repr(name)}: no such directory; a model on the '

@@ -27,6 +27,7 @@ def explain(error, title, repository):
     An InputError, or None for an exception that is no failure of the network,
     the Hub or the name: a bug.
   """
+  from huggingface_hub import constants
   from huggingface_hub import errors
 
   page = f'https://huggingface.co/{repository}'
@@ -54,8 +55,8 @@ def explain(error, title, repository):
     text = f'{error.filename}: {error.strerror}'
   elif _is_of_network(error):
     text = (
-        f'no network: download {page} by hand into DIR and pass DIR '
-        f'({_reason(error)})'
+        f'no answer from {constants.ENDPOINT}: without a network, download '
+        f'{page} by hand into DIR and pass DIR ({_reason(error)})'
     )
   elif isinstance(error, ValueError):
     text = f"the Hub's answer cannot be read ({_reason(error)})"

@@ -239,14 +239,17 @@ def attribute(summarizer, text, tokens, max_input_length=None, memory=None):
   targets_in = _targets_in(summarizer, tokens)
   copied = copied_words.trace(summarizer, memory, targets_in, tokens, places)
 
-  mass = mass[is_text]
+  mass, counts = mass[is_text], _count_tokens(owners, len(passages))
   return Source(
       text,
       written.text,
       passages,
-      _count_tokens(owners, len(passages)),
+      counts,
       written_tokens.describe_sentences(
-          written, mass, [text[start:end] for start, end in passages]
+          written,
+          mass,
+          # Passages that were not read are no source.
+          [text[a:b] if n else '' for (a, b), n in zip(passages, counts)],
       ),
       written_tokens.mean_mass(mass),
       read.tokens,

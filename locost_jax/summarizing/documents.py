@@ -36,6 +36,7 @@ from locost_jax.documents import places
 from locost_jax.documents import subtitles
 from locost_jax.documents.places import Placed
 from locost_jax.errors import InputError
+from locost_jax.errors import visible
 from locost_jax.summarizing import questions
 from locost_jax.summarizing import texts
 
@@ -313,6 +314,11 @@ def _references(where, row, field):
   if isinstance(found, list) and found:
     if all(isinstance(text, str) for text in found):
       return (('references', found),)
+  if field not in row:
+    raise InputError(
+        f'{where}: has no field {field!r} (--reference_field); its fields are '
+        f'{", ".join(map(visible, row))}'
+    )
   raise InputError(
       f'{where}: field {field!r} (--reference_field) must be a string, or a '
       'list of strings'

@@ -150,7 +150,7 @@ def _render_closest(i, found, contents):
   also = (
       f', also place {places.index(n) + 1} at the left' if n in places else ''
   )
-  label = f'has <b>{format_share(score)}</b>{also}'
+  label = f'has <b>{format_share(score)}</b> of its words{also}'
   return _render_match(i, n, score, label, contents)
 
 

@@ -77,7 +77,7 @@ def render_line(origin):
 
 def _checkpoint_name(checkpoint):
   """Returns e.g. `quickstart/checkpoints/1200`, or a name on the Hub."""
-  if '://' in checkpoint:
+  if not os.path.isdir(checkpoint):
     return checkpoint
   run = find.find_run(checkpoint)
   home, path = (os.path.abspath(checkpoint),) * 2 if run is None else run[:2]

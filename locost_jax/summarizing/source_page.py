@@ -17,6 +17,9 @@ import base64
 import hashlib
 import importlib.resources
 import os
+import re
+
+import numpy as np
 
 from locost_jax import files
 from locost_jax.data import text as text_lib
@@ -89,10 +92,11 @@ def page_key(*contents):
   ).hexdigest()
 
 
-def has_key(path, key):
-  """Whether a file is a page with this key."""
-  with open(path, 'rb') as file:
-    return _KEY.format(key).encode() in file.read(2**12)
+def read_key(path):
+  """Returns the key of a page; None if the file is no page."""
+  with open(path, encoding='utf-8', errors='replace') as file:
+    found = re.search(_KEY.format('([0-9a-f]*)'), file.read(2**12))
+  return found and found[1]
 
 
 def write_index(path, entries, key=''):
@@ -154,7 +158,7 @@ def page(name, source, settings, key='', origin=None, places=(), tabs=()):
 {page_html.render_tabs(tabs)}
 <p class="facts">{' · '.join(_facts(source))}</p>
 </header>
-{_render_navigation(contents)}
+{_render_navigation(contents, _last_read(source))}
 {_render_main(source, contents, page_origin.render_line(origin))}
 {page_html.render_footer(shown)}
 <script type="application/json" id="data">{page_html.embed_json(data)}</script>
@@ -194,8 +198,9 @@ def _number(number, noun):
   return f'{number:,} {noun}{"" if number == 1 else "s"}'
 
 
-def _render_navigation(contents):
-  """Returns the strip over the whole document, with the choice of sentences."""
+def _render_navigation(contents, last):
+  """Returns the strip over what was read, with the choice of sentences."""
+  end = 'end' if last is None else f'¶ {last + 1}, where reading ended'
   chips = page_html.render_chips(contents.sentences)
   strip = page_html.render_strip(contents.strips[0], contents.quotes)
   return f"""\
@@ -203,7 +208,7 @@ def _render_navigation(contents):
 <div class="chips"><a href="#summary" class="on">Whole summary</a>{chips}</div>
 <div class="map">{strip}<div class="here" hidden></div>
 <div class="tip" hidden><b></b><span></span></div></div>
-<div class="ends"><span>beginning of the document</span><span>end</span></div>
+<div class="ends"><span>beginning of the document</span><span>{end}</span></div>
 </div></nav>"""
 
 
@@ -245,10 +250,30 @@ found without the model.{_copied_note(source)}</p>
 {read}
 <section class="document" id="document"><h2>The document</h2>
 <p class="note">In the right margin: the sentences of the summary that
-attended to a passage most.</p>
+attended to a passage most.{_cut_note(source, contents)}</p>
 {switch}
 {page_html.render_document(contents, source.tokens, begins)}</section>
 </main>"""
+
+
+def _last_read(source):
+  """Returns the last passage that was read if the document was cut, or None."""
+  if source.tokens_kept >= source.tokens_read or not source.tokens.any():
+    return None
+  return int(np.flatnonzero(source.tokens)[-1])
+
+
+def _cut_note(source, contents):
+  last = _last_read(source)
+  if last is None:
+    return ''
+  place = contents.places[last]
+  place = place and f' ({escape(place)})'
+  return (
+      f' The model read {source.tokens_kept:,} of {source.tokens_read:,} tokens, '
+      f'the last in <a href="#p{last + 1}">¶ {last + 1}</a>{place}; passages '
+      'that it did not read are pale.'
+  )
 
 
 def _parts_note(source):

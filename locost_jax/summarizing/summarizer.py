@@ -17,6 +17,7 @@ from locost_jax.generation import decode_settings
 from locost_jax.generation import generate
 from locost_jax.generation import streaming
 from locost_jax.summarizing import batching
+from locost_jax.summarizing import read_texts
 from locost_jax.summarizing import reading
 from locost_jax.summarizing import texts
 
@@ -224,6 +225,8 @@ class Summarizer:
     self._check_vocabulary()
     if isinstance(documents, (str, Mapping, texts.Text)):
       documents = [documents]
+    for document in documents:
+      read_texts.check_is_text(document)
     settings = self._change(self.settings, options)
     read = [self.read(text, max_input_length).pages for text in documents]
     for number, pages in enumerate(read):
@@ -271,6 +274,7 @@ class Summarizer:
       InputError: as `summarize`.
     """
     self._check_vocabulary()
+    read_texts.check_is_text(document)
     settings = self._change(self.settings, options)
     pages = self.read(document, max_input_length).pages
     shape = batching.padded_shape(self.config, pages, bool(self.pages))

@@ -5,7 +5,6 @@ document also gets a page that shows the sources of its summary.
 """
 
 import contextlib
-import os
 import sys
 from typing import NamedTuple
 
@@ -13,18 +12,14 @@ from locost_jax.command_line.progress import Progress
 from locost_jax.errors import disk_error
 from locost_jax.errors import InputError
 from locost_jax.errors import visible
-from locost_jax.summarizing import attribution
 from locost_jax.summarizing import facts
 from locost_jax.summarizing import hierarchical
-from locost_jax.summarizing import hierarchical_attribution
 from locost_jax.summarizing import interrupts
-from locost_jax.summarizing import outputs
-from locost_jax.summarizing import page_origin
 from locost_jax.summarizing import part_by_part
 from locost_jax.summarizing import results
-from locost_jax.summarizing import source_page
 from locost_jax.summarizing import streamed_output
 from locost_jax.summarizing import summaries
+from locost_jax.summarizing import summary_pages
 from locost_jax.summarizing import texts
 
 
@@ -41,6 +36,7 @@ class Options(NamedTuple):
   available: int | None  # bytes of device memory that may be used
   parts: part_by_part.Parts | None = None  # read part by part
   stream: bool = False  # print words as they are written
+  name: str = ''  # of the checkpoint, as the user gave it
 
 
 def write(summarizer, documents, settings, options):
@@ -66,7 +62,7 @@ def write(summarizer, documents, settings, options):
       summaries.Job(number, document, _hash(document))
       for number, document in enumerate(documents)
   ]
-  pages = _Pages(summarizer, settings, options, jobs, progress)
+  pages = summary_pages.Pages(summarizer, settings, options, jobs, progress)
   with contextlib.ExitStack() as stack:
     target = (
         _File(jobs, made_with, options, progress)
@@ -263,123 +259,3 @@ class _File:
 
 def _key(job):
   return job.document.source, job.document.id, job.sha256
-
-
-class _Pages:
-  """Writes a page for each document, if there is a report.
-
-  Attributes:
-    failures: the number of pages that could not be written.
-  """
-
-  def __init__(self, summarizer, settings, options, jobs, progress):
-    self._summarizer, self._path = summarizer, options.report
-    self._settings = dict(settings, checkpoint=options.checkpoint)
-    self._model = {}
-    if self._path:
-      self._model = page_origin.describe_model(
-          summarizer, options.checkpoint, options.dtype
-      )
-    self._jobs, self._progress, self._entries = jobs, progress, {}
-    self.failures = 0
-    if self._path and not options.overwrite:
-      self._refuse_others()
-
-  def add(self, job, row, done=None):
-    """Writes the page of a document.
-
-    Args:
-      job: summaries.Job.
-      row: its row, with the summary and the time it took.
-      done: summaries.Done; None: an earlier call wrote the summary.
-    """
-    if self._path:
-      self._progress.show('the page of', job.number + 1, len(self._jobs))
-      self._try(job.document.id, lambda: self._write(job, row, done))
-
-  def write_index(self):
-    """Writes the list of the pages of several documents."""
-    if len(self._jobs) > 1 and self._entries:
-      self._try('all summaries', self._write_index)
-
-  def _write(self, job, row, done):
-    source, document = None, job.document
-    tokens = done and done.tokens
-    if tokens is None:
-      tokens = attribution.summary_tokens(self._summarizer, row['prediction'])
-    if row.get('levels', 1) > 1:
-      levels = done and done.levels
-      source = hierarchical_attribution.attribute(
-          self._summarizer,
-          document.text,
-          levels
-          or hierarchical.read_levels(self._summarizer, document.text, row),
-      )
-    self._entries[job.number] = source_page.write(
-        self._path,
-        self._summarizer,
-        document.id,
-        document.as_read,
-        tokens,
-        self._settings,
-        job.number + 1,
-        len(self._jobs),
-        self._settings['max_input_length'],
-        done and done.memory,
-        {**self._model, **page_origin.describe_row(row)},
-        document.places,
-        self._tabs(job),
-        source,
-    )
-
-  def _tabs(self, job):
-    """Returns the questions about a document and the files of their pages."""
-    of = lambda job: (job.document.source, job.document.id)
-    return [
-        (
-            other.document.query,
-            ''
-            if other.number == job.number
-            else os.path.basename(
-                outputs.page_path(self._path, other.number + 1, len(self._jobs))
-            ),
-        )
-        for other in self._jobs
-        if other.document.query and of(other) == of(job)
-    ]
-
-  def _write_index(self):
-    source_page.write_index(
-        self._path,
-        [self._entries[number] for number in sorted(self._entries)],
-        self._keys()[-1],
-    )
-
-  def _try(self, name, write_page):
-    """Writes a page; a failure is reported and counted, not raised."""
-    try:
-      write_page()
-    except Exception as error:  # the summary itself is already written
-      self.failures += 1
-      if isinstance(error, OSError):
-        error = f'{error.filename}: {disk_error(error)}'
-      elif not isinstance(error, InputError):
-        error = f'{type(error).__name__}: {error}'
-      self._progress.note(visible(f'error: the page of {name}: {error}'))
-
-  def _refuse_others(self):
-    """Raises an InputError if a page would replace a different file."""
-    paths = outputs.page_paths(self._path, len(self._jobs))
-    for path, key in zip(paths, self._keys()):
-      if os.path.exists(path) and not source_page.has_key(path, key):
-        outputs.refuse_existing(path, 'report')
-
-  def _keys(self):
-    """Returns the keys of the pages, then the key of the index."""
-    keys = [
-        source_page.page_key(
-            job.document.id, job.document.as_read, self._settings
-        )
-        for job in self._jobs
-    ]
-    return [*keys, source_page.page_key(keys)]

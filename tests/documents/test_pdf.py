@@ -169,7 +169,13 @@ def test_a_reader_that_fails(program, line, monkeypatch):
   monkeypatch.setattr(pdf, '_COMMAND', (sys.executable, '-c', program))
   monkeypatch.setattr(pdf, '_SECONDS', 1)
   with pytest.raises(InputError, match=line):
-    pdf.read(b'', 'a.pdf')
+    pdf.read(b'%PDF', 'a.pdf')
+
+
+@pytest.mark.parametrize('data', [b'', b'A text.'])
+def test_another_file_is_no_pdf(data):
+  with pytest.raises(InputError, match='a.pdf: is not a PDF; expected %PDF'):
+    pdf.read(data, 'a.pdf')
 
 
 def test_too_much_text():

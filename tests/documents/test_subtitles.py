@@ -128,7 +128,12 @@ def test_a_blank_line_in_a_cue():
             'WEBVTT\n\n00:01.00 --> 00:02.000\nx',
             'a.vtt:3: expected a time like',
         ),
-        ('1\n00:00:01,000 -> 00:00:02,000\nx', 'a.vtt:1: expected a time like'),
+        ('1\n00:00:01,000 -> 00:00:02,000\nx', 'a.vtt:2: expected a time like'),
+        ('99:99:99.000 --> 99:99:99.500\nx', 'a.vtt:1: expected a time like'),
+        (
+            '00:01.000 --> 00:02.000\nx\n\n5\n00:xx:15 -> never\ny',
+            'a.vtt:5: expected a time like',
+        ),
         (
             'WEBVTT\n\n00:09.000 --> 00:02.000\nx',
             'a.vtt:3: ends before it begins',

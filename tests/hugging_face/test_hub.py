@@ -233,9 +233,24 @@ def test_downloads_what_is_needed_and_keeps_it(
   status, _, err = find_model('hf://org/new')
   assert status == 2 and err.count('\n') == 0
   assert (
-      'hf://org/new: no network: download '
+      f'hf://org/new: no answer from {server.url}: without a network, download '
       'https://huggingface.co/org/new by hand into DIR and pass DIR'
   ) in err
+
+
+@pytest.mark.parametrize(
+    'name, line',
+    [
+        (
+            'https://huggingface.co/org/tiny',
+            'https://huggingface.co/org/tiny: is a page; expected hf://org/tiny',
+        ),
+        (__file__, f'{__file__}: is a file; expected a directory'),
+    ],
+)
+def test_a_page_or_a_file_is_no_model(name, line):
+  with pytest.raises(InputError, match=f'^{re.escape(line)}$'):
+    hub.find_directory(name)
 
 
 def test_other_programs_find_the_download(find_model, monkeypatch):
@@ -380,7 +395,7 @@ def test_each_error_has_its_own_message(
   status, out, err = find_model(f'hf://{name}')
   last = err.splitlines()[-1]
   assert (status, out) == (2, '') and f'error: hf://{name}: ' in last, err
-  assert message in last and 'no network' not in last
+  assert message in last and 'no answer' not in last
   assert len(err.splitlines()) == 1 + (place != '')
 
 
@@ -429,7 +444,7 @@ def test_a_name_without_a_network_is_one_line(
         '(sockets are closed)'
     ) in err
   assert [path.name for path in tmp_path.iterdir()] == ['text.txt']
-  with pytest.raises(InputError, match='no network'):
+  with pytest.raises(InputError, match='no answer from'):
     locost_jax.load('hf://org/name@main')
   monkeypatch.setitem(sys.modules, 'huggingface_hub', None)
   with pytest.raises(InputError, match=r'pip install "locost_jax\[hub\]", or'):

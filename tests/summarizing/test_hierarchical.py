@@ -227,6 +227,10 @@ def test_levels_from_a_file(run):
             'expected at least 41 with --parts=hierarchical',
         ),
         (['--max_input_length=9'], '--max_input_length and --parts'),
+        (
+            ['--parts=join', '--report=x.html'],
+            'only --parts=hierarchical writes',
+        ),
     ],
 )
 def test_refused(run, run_command, tmp_path, monkeypatch, options, line):

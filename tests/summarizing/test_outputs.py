@@ -3,6 +3,8 @@
 import fcntl
 import json
 import os
+from pathlib import Path
+import re
 import sys
 
 import jax
@@ -228,18 +230,32 @@ def test_a_failed_page_does_not_stop_the_summaries(
 
 
 def test_pages_continue_with_their_summaries(run, call, thesis):
-  """Pages are written again; those of other documents are kept."""
+  """Pages that exist stay; those of other documents are never replaced."""
   (thesis.parent / 'b.txt').write_text('Another text.')
   command = '--checkpoint', run, '--report=p.html', '--output=out.jsonl'
   documents = 'thesis.txt', 'b.txt'
   assert call(*command, *documents)[0] == 0
   pages = sorted(p for p in os.listdir() if p.endswith('.html'))
   assert pages == ['p-1.html', 'p-2.html', 'p.html']
+  first = {name: Path(name).read_text() for name in pages}
   os.remove('p-2.html')
   assert call(*command, *documents)[0] == 0
-  assert sorted(p for p in os.listdir() if p.endswith('.html')) == pages
-  for others in (documents[::-1], ['thesis.txt']):
-    expect_refused(call(*command, *others), 'exists already')
+  assert {name: Path(name).read_text() for name in pages} == first
+  expect_refused(call(*command, 'thesis.txt'), 'exists already')
+  # Another document in front: its page takes the number of another one.
+  Path('a.txt').write_text('A new text.')
+  assert call(*command, 'a.txt', *documents)[0] == 0
+  index = Path('p.html').read_text()
+  names = re.findall(r'href="(p-\d\.html)">([\w.]+)<', index)
+  assert names == [
+      ('p-1.html', 'a.txt'),
+      ('p-2.html', 'thesis.txt'),
+      ('p-3.html', 'b.txt'),
+  ]
+  for file, name in names:
+    assert f'<h1>{name}</h1>' in Path(file).read_text()
+  Path('p-2.html').write_text('Mine.')
+  expect_refused(call(*command, 'a.txt', *documents), 'exists already')
 
 
 def test_equal_ids_of_two_files(run, call, thesis, tmp_path):

@@ -170,7 +170,8 @@ def test_a_pipeline_of_a_directory(tmp_path):
 
 
 def test_public_names_and_repr(summarizer):
-  assert dir(locost_jax) == ['Summarizer', '__version__', 'load', 'pipeline']
+  names = ['Summarizer', '__version__', 'load', 'pipeline', 'read']
+  assert dir(locost_jax) == names
   assert locost_jax.Summarizer is Summarizer
   size = sum(x.size for x in jax.tree.leaves(summarizer.params))
   assert repr(summarizer) == f'Summarizer(Locost, {size:,} parameters)'

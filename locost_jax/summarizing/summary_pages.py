@@ -1,0 +1,173 @@
+"""Writes the source pages of the summaries of one call, and their index."""
+
+import glob
+import os
+import re
+
+from locost_jax.errors import disk_error
+from locost_jax.errors import InputError
+from locost_jax.errors import visible
+from locost_jax.summarizing import attribution
+from locost_jax.summarizing import hierarchical
+from locost_jax.summarizing import hierarchical_attribution
+from locost_jax.summarizing import outputs
+from locost_jax.summarizing import page_origin
+from locost_jax.summarizing import source_page
+
+
+class Pages:
+  """Writes a page for each document, if there is a report.
+
+  Attributes:
+    failures: the number of pages that could not be written.
+  """
+
+  def __init__(self, summarizer, settings, options, jobs, progress):
+    self._summarizer, self._path = summarizer, options.report
+    self._settings = dict(settings, checkpoint=options.checkpoint)
+    self._model = {}
+    if self._path:
+      self._model = page_origin.describe_model(
+          summarizer, options.name or options.checkpoint, options.dtype
+      )
+    self._jobs, self._progress, self._entries = jobs, progress, {}
+    self.failures = 0
+    if self._path and not options.overwrite:
+      self._refuse_others()
+
+  def add(self, job, row, done=None):
+    """Writes the page of a document.
+
+    Args:
+      job: summaries.Job.
+      row: its row, with the summary and the time it took.
+      done: summaries.Done; None: an earlier call wrote the summary.
+    """
+    if self._path:
+      self._progress.show('the page of', job.number + 1, len(self._jobs))
+      self._try(job.document.id, lambda: self._write(job, row, done))
+
+  def write_index(self):
+    """Writes the list of the pages of several documents."""
+    if len(self._jobs) > 1 and self._entries:
+      self._try('all summaries', self._write_index)
+
+  def _write(self, job, row, done):
+    source, document = None, job.document
+    own = outputs.page_path(self._path, job.number + 1, len(self._jobs))
+    key = source_page.page_key(document.id, document.as_read, self._settings)
+    if (
+        done is None
+        and not document.query  # the tabs may lead to other pages now
+        and os.path.exists(own)
+        and source_page.read_key(own) == key
+    ):
+      # The page of the earlier call, made from the tokens that were written.
+      entry = os.path.basename(own), document.id, row['prediction']
+      self._entries[job.number] = _with_query(entry, document)
+      return
+    tokens = done and done.tokens
+    if tokens is None:
+      tokens = attribution.summary_tokens(self._summarizer, row['prediction'])
+    if row.get('levels', 1) > 1:
+      levels = done and done.levels
+      source = hierarchical_attribution.attribute(
+          self._summarizer,
+          document.text,
+          levels
+          or hierarchical.read_levels(self._summarizer, document.text, row),
+      )
+    entry = source_page.write(
+        self._path,
+        self._summarizer,
+        document.id,
+        document.as_read,
+        tokens,
+        self._settings,
+        job.number + 1,
+        len(self._jobs),
+        self._settings['max_input_length'],
+        done and done.memory,
+        {**self._model, **page_origin.describe_row(row)},
+        document.places,
+        self._tabs(job),
+        source,
+    )
+    self._entries[job.number] = _with_query(entry, document)
+
+  def _tabs(self, job):
+    """Returns the questions about a document and the files of their pages."""
+    of = lambda job: (job.document.source, job.document.id)
+    return [
+        (
+            other.document.query,
+            ''
+            if other.number == job.number
+            else os.path.basename(
+                outputs.page_path(self._path, other.number + 1, len(self._jobs))
+            ),
+        )
+        for other in self._jobs
+        if other.document.query and of(other) == of(job)
+    ]
+
+  def _write_index(self):
+    source_page.write_index(
+        self._path,
+        [self._entries[number] for number in sorted(self._entries)],
+        self._keys()[-1],
+    )
+
+  def _try(self, name, write_page):
+    """Writes a page; a failure is reported and counted, not raised."""
+    try:
+      write_page()
+    except Exception as error:  # the summary itself is already written
+      self.failures += 1
+      if isinstance(error, OSError):
+        error = f'{error.filename}: {disk_error(error)}'
+      elif not isinstance(error, InputError):
+        error = f'{type(error).__name__}: {error}'
+      self._progress.note(visible(f'error: the page of {name}: {error}'))
+
+  def _refuse_others(self):
+    """Raises an InputError if a file would be replaced and not made again.
+
+    Pages of the documents of this call are made again, maybe under another
+    number, and so is an index of such pages.
+    """
+    *keys, _ = self._keys()
+    stem, extension = os.path.splitext(self._path)
+    numbered = [
+        path
+        for path in glob.glob(f'{glob.escape(stem)}-*{extension}')
+        if re.fullmatch(
+            r'\d+', path[len(stem) + 1 : len(path) - len(extension)]
+        )
+    ]
+    are_ours = numbered and all(
+        source_page.read_key(p) in keys for p in numbered
+    )
+    for path in outputs.page_paths(self._path, len(self._jobs)):
+      if not os.path.exists(path):
+        continue
+      key = source_page.read_key(path)
+      is_index = key is not None and path == self._path
+      if key not in keys and not (is_index and are_ours):
+        outputs.refuse_existing(path, 'report')
+
+  def _keys(self):
+    """Returns the keys of the pages, then the key of the index."""
+    keys = [
+        source_page.page_key(
+            job.document.id, job.document.as_read, self._settings
+        )
+        for job in self._jobs
+    ]
+    return [*keys, source_page.page_key(keys)]
+
+
+def _with_query(entry, document):
+  """Returns an entry of the index that names the question, if there is one."""
+  file, name, summary = entry
+  return file, name + (document.query and f': {document.query}'), summary

@@ -1,0 +1,38 @@
+"""locost_jax.read: the texts of files, from Python."""
+
+import json
+
+import pytest
+
+import locost_jax
+from locost_jax.errors import InputError
+
+
+def test_a_text_per_document(tmp_path):
+  (tmp_path / 'a.html').write_text('<h1>One</h1><p>two</p>')
+  rows = [{'document': text} for text in ('three', 'four')]
+  (tmp_path / 'b.jsonl').write_text('\n'.join(map(json.dumps, rows)))
+  assert locost_jax.read(tmp_path) == ['One\n\ntwo', 'three', 'four']
+  assert locost_jax.read(str(tmp_path / 'a.html')) == ['One\n\ntwo']
+
+
+def test_a_file_that_cannot_be_read(tmp_path):
+  with pytest.raises(InputError, match='^.*/a.txt: no such file'):
+    locost_jax.read(tmp_path / 'a.txt')
+  (tmp_path / 'a.txt').write_text('One.')
+  (tmp_path / 'b.txt').write_text('')
+  with pytest.raises(InputError, match='^.*/b.txt: an empty document'):
+    locost_jax.read(tmp_path)
+
+
+def test_the_name_of_a_file_is_no_document(run, tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  summarizer = locost_jax.load(run)
+  assert len(summarizer.summarize('a.txt')) == 1  # a text, as there is no file
+  (tmp_path / 'a.txt').write_text('One.')
+  for call in (
+      lambda: summarizer.summarize(['One.', 'a.txt']),
+      lambda: list(summarizer.stream('a.txt')),
+  ):
+    with pytest.raises(InputError, match=r"a text, .* locost_jax.read\('a.txt"):
+      call()
