@@ -142,8 +142,8 @@ class Results:
       ]
     except InputError as error:
       raise InputError(
-          f'{error}: it is no result of this command, and '
-          '--overwrite replaces it'
+          f'{error}: {path} was not written by this command; expected another '
+          '--output, or --overwrite to replace it'
       ) from None
     now = _compared(self._made_with)
     for row in rows:

@@ -239,11 +239,12 @@ def _render_main(source, contents, origin):
 <p>{summary or 'The model wrote nothing.'}</p>{origin}</section>
 {spoken}
 <section><h2>Sentence by sentence</h2>
-<p class="note">Left: what the decoder attended to while it wrote the sentence,
-in percent of its cross-attention, averaged over layers and heads; behind it the
-same for the whole summary, and the passage’s part of the text. This is where
-the model looked, not why it wrote what it wrote. What it attended to as much
-for the whole summary says little about one sentence.{_parts_note(source)} Right: the passage that
+<p class="note">Left: the passages that the decoder attended to most while it
+wrote the sentence. Each has three numbers: its share of the cross-attention
+(averaged over layers and heads) during the sentence, the same during the whole
+summary, and its share of the text. If the first two are alike, the passage says
+little about this sentence. Attention is where the model looked, not why it
+wrote a word.{_parts_note(source)} Right: the passage that
 has most of the sentence’s words and pairs of words, rare ones counting more,
 found without the model.{_copied_note(source)}</p>
 {articles}</section>

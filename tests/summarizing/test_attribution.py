@@ -15,6 +15,7 @@ from locost_jax.models import decoder
 from locost_jax.models import decoder_layers
 from locost_jax.summarizing import attribution
 from locost_jax.summarizing import closest_words
+from locost_jax.summarizing import source_page
 from locost_jax.summarizing import written_tokens
 from locost_jax.summarizing.summarizer import Summarizer
 from locost_jax.training import optim
@@ -215,6 +216,16 @@ def test_attribution_is_the_mean_over_a_sentences_tokens(small_model_config):
   cut = attribution.attribute(summarizer, text, tokens, max_input_length=9)
   assert cut.tokens.tolist() == [6, 2, 0] and cut.mass[2] == 0
   assert (cut.tokens_read, cut.tokens_kept) == (len(text) + 1, 9)
+  last = attribution.attribute(summarizer, text, vocabulary.encode('Last.'))
+  assert last.sentences[0].closest.passage == 2
+  last = attribution.attribute(
+      summarizer, text, vocabulary.encode('Last.'), max_input_length=9
+  )
+  assert last.sentences[0].closest is None  # the passage was not read
+  page = source_page.page('a', last, {})
+  assert '¶ 2, where reading ended</span>' in page
+  assert f'The model read 9 of {len(text) + 1} tokens, the last in <a' in page
+  assert 'where reading ended' not in source_page.page('a', source, {})
   nothing = attribution.attribute(summarizer, text, [1])
   assert nothing.sentences == [] and nothing.mass.tolist() == [0, 0, 0]
 

@@ -1,6 +1,7 @@
 """Questions about documents: inputs as in training, the command, errors."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -175,6 +176,9 @@ def test_the_command_asks(run, run_command, tmp_path):
   page = tmp_path / 'page.html'
   run_command(summarize, *arguments, *asked, f'--report={page}')
   first, second = ((tmp_path / f'page-{i}.html').read_text() for i in (1, 2))
+  index = page.read_text()
+  for i, question in enumerate(('Who sings?', 'Who listens?'), start=1):
+    assert re.search(rf'"page-{i}.html">[^<]*: {re.escape(question)}<', index)
   assert '<a aria-current="page">Who sings?</a>' in first
   assert '<a href="page-2.html">Who listens?</a>' in first
   assert '<a href="page-1.html">Who sings?</a>' in second
