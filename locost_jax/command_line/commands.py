@@ -137,7 +137,14 @@ def parse_flags(values, argv):
     ranges.check_flags({name: values[name].value for name in values}, command)
     return arguments
   except flags.UnrecognizedFlagError as error:
+    if error.flagname.startswith('config.') and 'config' in values:
+      raise InputError(
+          f'--{error.flagname} is a key of a config: expected --config=FILE, '
+          'such as configs/finetune.py'
+      ) from None
     hint = suggest(error.flagname, list(values), '--')
+    if not hint and 'config' in values and '.' in error.flagname:
+      hint = '; keys of a config are --config.KEY'
     raise InputError(
         f'--{error.flagname} is not a flag{hint}; --help lists them'
     ) from None
