@@ -22,6 +22,7 @@ import numpy as np
 import pytest
 
 from locost_jax.command_line import commands
+from tests.documents import made_pdf
 from tests.summarizing.test_documents import make_book
 from tests.summarizing.test_documents import make_page
 
@@ -456,6 +457,7 @@ def house(tmp_path_factory):
   (home / 'books').mkdir()
   (home / 'books' / 'one.txt').write_text(texts[1])
   make_book(home / 'book.epub', {'a.xhtml': make_page(texts[:2])}, ['a.xhtml'])
+  (home / 'book.pdf').write_bytes(made_pdf.make([[texts[0]], [texts[1]]]))
   return home
 
 
