@@ -90,14 +90,18 @@ def logits(model, inputs, mask, targets):
     ).logits.numpy()
 
 
-@pytest.mark.parametrize('num_beams', [1, 3])
 @pytest.mark.parametrize('name', ['t5 v1.1', 'longt5, local', 'bart'])
-def test_repetition_settings_write_the_same_texts(name, num_beams, tmp_path):
-  """Also from a directory whose generation_config.json has them."""
+def test_repetition_settings_write_the_same_texts(name, tmp_path):
+  """Greedily, from a directory whose generation_config.json has them.
+
+  tests/generation/test_decode.py checks beams: transformers 5 searches them in
+  another way than transformers 4.30, which `decode` follows.
+  """
+  torch.manual_seed(0)
   kind, values = MODELS[name]
   model = make(kind, values, tmp_path / 'theirs')
   inputs = np.random.default_rng(0).integers(3, 80, (6, 22))
-  plain = dict(num_beams=num_beams, max_new_tokens=15, min_length=6)
+  plain = dict(max_new_tokens=15, min_length=6)
   texts = []
   for settings in (
       {},
