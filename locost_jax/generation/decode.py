@@ -12,7 +12,8 @@ Scores are sums of log p over the tokens written, divided by a length penalty:
   the tokens written, eos too.
 For a text that ends with eos both are the number of tokens written. The
 repetition penalty changes log p in beam search and logits otherwise, as in
-Hugging Face's transformers. Banned tokens get log p = -inf without renormalising, forced tokens log p = 0.
+Hugging Face's transformers. Banned tokens get log p = -inf without
+renormalising, forced tokens log p = 0.
 
 Beam search is that of Hugging Face's transformers 4.30: of the 2K best
 continuations of K beams, those among the first K that end with eos become
@@ -136,16 +137,11 @@ def advance(settings, step, shared, state, until):
 def _log_p(settings, logits, written, position):
   """The log p of the next token, with the repetition penalty: [R, V]."""
   penalise = lambda scores: decode_limits.penalise_repetition(
-      scores.astype(jnp.float32),
-      written,
-      position + 1,
-      settings.repetition_penalty,
+      scores, written, position + 1, settings.repetition_penalty
   )
   if decode_settings.method_of(settings) == 'beam':
-    return penalise(jax.nn.log_softmax(logits))
-  if settings.repetition_penalty != 1:
-    logits = penalise(logits)
-  return jax.nn.log_softmax(logits).astype(jnp.float32)
+    return penalise(jax.nn.log_softmax(logits).astype(jnp.float32))
+  return jax.nn.log_softmax(penalise(logits)).astype(jnp.float32)
 
 
 def _write_row(settings, scores, state):

@@ -26,16 +26,10 @@ def ban_repeated_ngrams(scores, written, length, size):
   """
   if not size or size > written.shape[1]:
     return scores
-  rows, S = written.shape
-  starts = jnp.arange(S - size + 1)
-  same = jnp.broadcast_to(starts + size <= length, (rows, starts.size))
-  for i in range(size - 1):  # do the first n - 1 tokens equal the last written?
-    last = jnp.take(written, length - (size - 1) + i, axis=1, mode='clip')
-    same &= written[:, i : i + starts.size] == last[:, None]
-  tokens = written[:, size - 1 :]
-  banned = jnp.zeros(scores.shape, bool)
-  banned = banned.at[jnp.arange(rows)[:, None], tokens].max(same)
-  return jnp.where(banned, NEVER, scores)
+  R, S = written.shape
+  is_set = jnp.arange(S - size + 1) + size <= length
+  texts = written.reshape(R, 1, 1, S)
+  return _ban_continuations(scores, written, length, texts, is_set, size)
 
 
 def ban_input_ngrams(scores, written, length, inputs, size):
@@ -50,13 +44,27 @@ def ban_input_ngrams(scores, written, length, inputs, size):
   """
   if not size or size > inputs.shape[-1]:
     return scores
-  B, (R, V) = inputs.shape[0], scores.shape
-  inputs = inputs.reshape(B, 1, -1, inputs.shape[-1])
-  tokens = inputs[..., size - 1 :]
-  same = jnp.broadcast_to(length >= size - 1, (B, R // B, *tokens.shape[2:]))
+  texts = inputs.reshape(inputs.shape[0], 1, -1, inputs.shape[-1])
+  enough_written = length >= size - 1
+  return _ban_continuations(
+      scores, written, length, texts, enough_written, size
+  )
+
+
+def _ban_continuations(scores, written, length, texts, allowed, size):
+  """Bans the ends of the n-grams of texts whose other tokens were written last.
+
+  Args:
+    scores, written, length, size: as in `ban_repeated_ngrams`; size >= 1.
+    texts: [B, 1, P, L], for the R / B rows of each document.
+    allowed: bool, broadcast to [L - n + 1]: which n-grams count.
+  """
+  B, (R, V) = texts.shape[0], scores.shape
+  tokens = texts[..., size - 1 :]
+  same = jnp.broadcast_to(allowed, (B, R // B, *tokens.shape[2:]))
   for i in range(size - 1):  # do the first n - 1 tokens equal the last written?
     last = jnp.take(written, length - (size - 1) + i, axis=1, mode='clip')
-    same &= inputs[..., i : i + tokens.shape[-1]] == last.reshape(B, -1, 1, 1)
+    same &= texts[..., i : i + tokens.shape[-1]] == last.reshape(B, -1, 1, 1)
   rows = jnp.arange(R).reshape(B, -1, 1, 1)
   banned = jnp.zeros((R, V), bool).at[rows, tokens].max(same)
   return jnp.where(banned, NEVER, scores)

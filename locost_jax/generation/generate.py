@@ -189,7 +189,7 @@ def inputs_to_ban(settings, inputs, input_mask):
 
 @functools.partial(jax.jit, static_argnums=(0, 3))
 def decode_memory(model, params, memory, settings, seeds=None, inputs=None):
-  """Returns the summaries of a memory; arguments as in `generate` and `begin`."""
+  """Returns the summaries of a memory; see `generate` and `begin`."""
   shared, state = begin(model, params, memory, settings, seeds, inputs)
   state = advance(model, params, settings, shared, state, settings.max_length)
   return finish(settings, state)

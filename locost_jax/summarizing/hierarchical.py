@@ -22,7 +22,6 @@ from locost_jax.summarizing import documents
 from locost_jax.summarizing import part_by_part
 from locost_jax.summarizing import summaries
 from locost_jax.summarizing import texts
-from locost_jax.vocabularies import vocabulary as vocabulary_lib
 
 NAME = 'hierarchical'  # the value of --parts
 _LEAST = 16  # tokens of a summary that say something
@@ -68,7 +67,7 @@ def summarize(
   all levels but the last).
   """
   vocabulary = summarizer.vocabulary
-  room, count = _measures(vocabulary, parts.part_length)
+  room, count = part_by_part.measures(vocabulary, parts.part_length)
   if room < 2 * _LEAST + 2 * _JOINT:
     raise InputError(
         f'--part_length={parts.part_length}: expected at least '
@@ -94,7 +93,9 @@ def read_levels(summarizer, text, row):
   Raises:
     InputError: the row does not have the summaries of the text's parts.
   """
-  room, count = _measures(summarizer.vocabulary, row['settings']['part_length'])
+  room, count = part_by_part.measures(
+      summarizer.vocabulary, row['settings']['part_length']
+  )
   levels = []
   for written in (*row.get('level_summaries', ()), [row['prediction']]):
     parts = part_by_part.split(text, room, count)
@@ -111,12 +112,6 @@ def read_levels(summarizer, text, row):
     )
     text = _BETWEEN.join(summary for summary in written if summary)
   return levels
-
-
-def _measures(vocabulary, part_length):
-  """Returns the tokens of text that a part may have, and text -> its tokens."""
-  room = part_length - len(vocabulary_lib.surround(vocabulary, []))
-  return room, lambda text: len(vocabulary.encode(text))
 
 
 def _of_document(job, settings, room, most, count, run, pad_id):

@@ -42,7 +42,6 @@ class _Read(NamedTuple):
   """A part of a level.
 
   Attributes:
-    begin: letters of the level before it.
     written: `written_tokens.Written` of its summary.
     first: the first segment of the level in it.
     mass: [n, S], the attention of the summary's tokens of text on S segments.
@@ -50,7 +49,6 @@ class _Read(NamedTuple):
     length: all of its tokens, marks included.
   """
 
-  begin: int
   written: Any
   first: int
   mass: Any
@@ -140,7 +138,6 @@ def _read_part(summarizer, part, segments, begin):
       summarizer, read.pages, [local], S, part.tokens
   )
   return _Read(
-      begin,
       written,
       int(first),
       mass[written.is_text],

@@ -19,13 +19,14 @@ def describe_model(summarizer, checkpoint, dtype):
     checkpoint: directory or name that was loaded.
     dtype: name of the dtype of the activations.
   """
-  name = _checkpoint_name(checkpoint)
+  run = find.find_run(checkpoint) if os.path.isdir(checkpoint) else None
+  name = _checkpoint_name(checkpoint, run)
   step = os.path.basename(name)
   return {
       'model': _model_name(summarizer.config),
       'parameters': f'{parameters.count(summarizer.params):,}',
       'checkpoint': name,
-      'step': f'{int(step):,}' if step.isdigit() else None,
+      'step': f'{int(step):,}' if run and step.isdigit() else None,
       'dtype': dtype,
   }
 
@@ -75,12 +76,14 @@ def render_line(origin):
   return f'<p class="note">{" · ".join(parts)}</p>'
 
 
-def _checkpoint_name(checkpoint):
+def _checkpoint_name(checkpoint, run):
   """Returns e.g. `quickstart/checkpoints/1200`, or a name on the Hub."""
-  if not os.path.isdir(checkpoint):
-    return checkpoint
-  run = find.find_run(checkpoint)
-  home, path = (os.path.abspath(checkpoint),) * 2 if run is None else run[:2]
+  if run is None:
+    is_here = os.path.isdir(checkpoint)
+    return (
+        os.path.basename(os.path.abspath(checkpoint)) if is_here else checkpoint
+    )
+  home, path, _ = run
   return os.path.relpath(path, os.path.dirname(home))
 
 

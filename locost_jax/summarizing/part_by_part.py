@@ -72,6 +72,12 @@ def check(parts, summarizer):
   models.check_length(summarizer.config, parts.part_length, '--part_length')
 
 
+def measures(vocabulary, part_length):
+  """Returns the maximum tokens of a part's text, and text -> its tokens."""
+  room = part_length - len(vocabulary_lib.surround(vocabulary, []))
+  return room, lambda text: len(vocabulary.encode(text))
+
+
 def split(text, max_tokens, count):
   """Splits a text into parts.
 
@@ -163,9 +169,7 @@ def summarize(
       `summaries.summarize`; settings without max_input_length.
     parts: Parts.
   """
-  vocabulary = summarizer.vocabulary
-  count = lambda text: len(vocabulary.encode(text))
-  room = parts.part_length - len(vocabulary_lib.surround(vocabulary, []))
+  room, count = measures(summarizer.vocabulary, parts.part_length)
   for job in jobs:
     part_jobs = [
         summaries.Job(

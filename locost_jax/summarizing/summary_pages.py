@@ -32,6 +32,13 @@ class Pages:
       )
     self._jobs, self._progress, self._entries = jobs, progress, {}
     self.failures = 0
+    self._keys = [
+        source_page.page_key(
+            job.document.id, job.document.as_read, self._settings
+        )
+        for job in jobs
+        if self._path
+    ]
     if self._path and not options.overwrite:
       self._refuse_others()
 
@@ -55,16 +62,15 @@ class Pages:
   def _write(self, job, row, done):
     source, document = None, job.document
     own = outputs.page_path(self._path, job.number + 1, len(self._jobs))
-    key = source_page.page_key(document.id, document.as_read, self._settings)
     if (
         done is None
         and not document.query  # the tabs may lead to other pages now
         and os.path.exists(own)
-        and source_page.read_key(own) == key
+        and source_page.read_key(own) == self._keys[job.number]
     ):
       # The page of the earlier call, made from the tokens that were written.
       entry = os.path.basename(own), document.id, row['prediction']
-      self._entries[job.number] = _with_query(entry, document)
+      self._entries[job.number] = entry
       return
     tokens = done and done.tokens
     if tokens is None:
@@ -115,7 +121,7 @@ class Pages:
     source_page.write_index(
         self._path,
         [self._entries[number] for number in sorted(self._entries)],
-        self._keys()[-1],
+        source_page.page_key(self._keys),
     )
 
   def _try(self, name, write_page):
@@ -136,7 +142,6 @@ class Pages:
     Pages of the documents of this call are made again, maybe under another
     number, and so is an index of such pages.
     """
-    *keys, _ = self._keys()
     stem, extension = os.path.splitext(self._path)
     numbered = [
         path
@@ -146,25 +151,15 @@ class Pages:
         )
     ]
     are_ours = numbered and all(
-        source_page.read_key(p) in keys for p in numbered
+        source_page.read_key(p) in self._keys for p in numbered
     )
     for path in outputs.page_paths(self._path, len(self._jobs)):
       if not os.path.exists(path):
         continue
       key = source_page.read_key(path)
       is_index = key is not None and path == self._path
-      if key not in keys and not (is_index and are_ours):
+      if key not in self._keys and not (is_index and are_ours):
         outputs.refuse_existing(path, 'report')
-
-  def _keys(self):
-    """Returns the keys of the pages, then the key of the index."""
-    keys = [
-        source_page.page_key(
-            job.document.id, job.document.as_read, self._settings
-        )
-        for job in self._jobs
-    ]
-    return [*keys, source_page.page_key(keys)]
 
 
 def _with_query(entry, document):
