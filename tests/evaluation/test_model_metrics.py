@@ -471,7 +471,7 @@ def test_a_t5_and_an_empty_folder_are_refused(tmp_path, pieces, metric):
   path = as_file(tmp_path / 'p.jsonl')
   for model, expected in (
       (tmp_path / 'absent', 'no such directory'),
-      (tmp_path / 'm', 'holds no model'),
+      (tmp_path / 'm', 'holds no config.json'),
   ):
     with pytest.raises(InputError, match=expected):
       test_score.call(path, f'--metrics={metric}', f'--model={model}')
