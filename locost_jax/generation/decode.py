@@ -23,6 +23,14 @@ them; with `early_stopping` K finished texts suffice. Beams still open at the
 end count as finished. Reordering beams copies no caches: see
 `ops.beam_attention`.
 
+transformers 5 has other rules. For a beam that is still open, at the end and in
+the test whether a document is done, it divides by the number of tokens written;
+4.30 counts the start token too. That test takes the best beam that continues;
+4.30 takes the best of the 2K continuations, which may have ended. At the end,
+only open beams among the first K continuations count. So the best text can
+differ, except with length_penalty=0, or with early_stopping if the last token
+is forced to be eos.
+
 Lengths count written tokens, eos included and the start token not. Axes: B
 documents, K beams, R = B * K rows, T max_length, V vocabulary.
 """

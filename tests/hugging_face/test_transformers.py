@@ -1,5 +1,6 @@
 """Directories exchanged with transformers give the same logits."""
 
+import copy
 import json
 
 import numpy as np
@@ -90,53 +91,93 @@ def logits(model, inputs, mask, targets):
     ).logits.numpy()
 
 
+def same_texts(model, directory, inputs, settings):
+  """Asserts that the texts are those of transformers; returns them.
+
+  Both read the settings from the directory's generation_config.json.
+  """
+  defaults = model.generation_config
+  model.generation_config = copy.deepcopy(defaults)
+  model.generation_config.update(**settings)
+  model.generation_config.save_pretrained(directory)
+  with torch.no_grad():
+    want = model.generate(torch.tensor(inputs), use_cache=False)
+    want = want.numpy()[:, 1:]
+  model.generation_config = defaults
+  summarizer = locost_jax.load(directory)
+  given = summarizer.settings
+  for key in settings.keys() & decode_settings.OPTIONS.keys():
+    assert getattr(given, key) == settings[key]
+  got = summarizer.generate(
+      inputs,
+      **{
+          key: getattr(given, key)
+          for key in decode_settings.OPTIONS
+          if key not in ('method', 'start')
+          and getattr(given, key) != decode_settings.OPTIONS[key].default
+      },
+  )
+  eos = given.eos_id
+  until_eos = lambda row: row[: row.index(eos)] if eos in row else row
+  got, want = (
+      [until_eos(row) for row in rows.tolist()] for rows in (got, want)
+  )
+  assert got == want, settings
+  return got
+
+
 @pytest.mark.parametrize('name', ['t5 v1.1', 'longt5, local', 'bart'])
 def test_repetition_settings_write_the_same_texts(name, tmp_path):
-  """Greedily, from a directory whose generation_config.json has them.
-
-  tests/generation/test_decode.py checks beams: transformers 5 searches them in
-  another way than transformers 4.30, which `decode` follows.
-  """
+  """Greedily."""
   torch.manual_seed(0)
   kind, values = MODELS[name]
   model = make(kind, values, tmp_path / 'theirs')
   inputs = np.random.default_rng(0).integers(3, 80, (6, 22))
   plain = dict(max_new_tokens=15, min_length=6)
-  texts = []
-  for settings in (
-      {},
-      dict(repetition_penalty=1.5),
-      dict(encoder_no_repeat_ngram_size=1),
-      dict(encoder_no_repeat_ngram_size=2, repetition_penalty=2.5),
-      dict(no_repeat_ngram_size=3, encoder_no_repeat_ngram_size=3),
-  ):
-    model.generation_config.update(**plain, **settings)
-    model.generation_config.save_pretrained(tmp_path / 'theirs')
-    with torch.no_grad():
-      want = model.generate(torch.tensor(inputs), use_cache=False)
-      want = want.numpy()[:, 1:]
-    summarizer = locost_jax.load(tmp_path / 'theirs')
-    given = summarizer.settings
-    assert all(getattr(given, key) == x for key, x in settings.items())
-    got = summarizer.generate(
-        inputs,
-        **{
-            key: getattr(given, key)
-            for key in decode_settings.OPTIONS
-            if key not in ('method', 'start')
-            and getattr(given, key) != decode_settings.OPTIONS[key].default
-        },
-    )
-    eos = given.eos_id
-    until_eos = lambda row: row[: list(row).index(eos)] if eos in row else row
-    for one, other in zip(got, want, strict=True):
-      np.testing.assert_array_equal(
-          until_eos(one), until_eos(other), str(settings)
+  texts = [
+      str(same_texts(model, tmp_path / 'theirs', inputs, plain | settings))
+      for settings in (
+          {},
+          dict(repetition_penalty=1.5),
+          dict(encoder_no_repeat_ngram_size=1),
+          dict(encoder_no_repeat_ngram_size=2, repetition_penalty=2.5),
+          dict(no_repeat_ngram_size=3, encoder_no_repeat_ngram_size=3),
       )
-    texts.append(str(got.tolist()))
-    for key in settings:
-      setattr(model.generation_config, key, 1.0 if 'penalty' in key else 0)
+  ]
   assert len(set(texts)) > 3  # the settings change the texts
+
+
+@pytest.mark.parametrize('name, eos', [('t5 v1.1', 13), ('bart', 69)])
+def test_beams_with_repetition_settings(name, eos, tmp_path):
+  """Where both searches give the same texts by rule: see `decode`.
+
+  Texts end with a token that these models write often.
+  """
+  torch.manual_seed(0)
+  kind, values = MODELS[name]
+  model = make(kind, values, tmp_path / 'theirs')
+  inputs = np.random.default_rng(0).integers(3, 80, (12, 22))
+  lengths = set()
+  for settings in (
+      dict(
+          num_beams=4,
+          length_penalty=0.0,
+          encoder_no_repeat_ngram_size=1,
+          repetition_penalty=1.5,
+      ),
+      dict(
+          num_beams=3,
+          length_penalty=2.0,
+          early_stopping=True,
+          forced_eos_token_id=eos,
+          encoder_no_repeat_ngram_size=2,
+          repetition_penalty=2.5,
+      ),
+  ):
+    plain = dict(max_new_tokens=15, min_length=4, eos_token_id=eos)
+    texts = same_texts(model, tmp_path / 'theirs', inputs, plain | settings)
+    lengths.update(map(len, texts))
+  assert len(lengths) > 3
 
 
 @pytest.mark.parametrize('name', MODELS)
