@@ -82,6 +82,13 @@ class Line:
       self.drawn = False
 
 
+def note(text):
+  """Prints a line on stderr, in place of any progress line drawn there."""
+  line = Line()
+  line.drawn = line.live
+  line.note(text)
+
+
 class Progress:
   """Shows the progress of a stage of the work and the time it still takes."""
 
