@@ -49,6 +49,7 @@ from locost_jax.command_line import commands
 from locost_jax.command_line import compiled_programs
 from locost_jax.command_line import config_files
 from locost_jax.command_line import optional_number
+from locost_jax.devices import compiling
 from locost_jax.devices import topology
 from locost_jax.errors import InputError
 from locost_jax.hosts import collective
@@ -232,6 +233,7 @@ def main(values, arguments):
   config, overrides = commands.get_config(values)
   check_flags(values)
   compiled_programs.keep(values.program_cache)
+  compiling.announce()
   roll = connect.connect(values, values.preflight or connect.TIMEOUT)
   workdir = Path(values.workdir or default_workdir(values['config']))
   if values.seeds:
