@@ -17,6 +17,7 @@ from locost_jax.command_line import progress
 from locost_jax.hosts import watchdog
 
 SECONDS = 5.0  # of a compilation that is reported
+INITIAL = 'the initial parameters'  # for `describe`
 _COMPILED = '/jax/core/compile/backend_compile_duration'
 
 _described = ['']  # the last one is what the main thread computes
@@ -47,12 +48,13 @@ def shape_of(inputs):
 
 
 @functools.cache  # one thread
-def announce(seconds=SECONDS):
+def announce(seconds=None):
   """Reports long compilations of this thread from now on, on the first host.
 
   Args:
-    seconds: the shortest compilation to report.
+    seconds: the shortest compilation to report; None: SECONDS.
   """
+  seconds = SECONDS if seconds is None else seconds
   watched, since = threading.get_ident(), [None]
 
   def end(event, *_, **__):
