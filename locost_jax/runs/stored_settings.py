@@ -4,6 +4,7 @@ from ml_collections import ConfigDict
 
 from locost_jax import models
 from locost_jax.runs import resume
+from locost_jax.training import optim
 from locost_jax.workdir import find
 from locost_jax.workdir import phases as phases_lib
 
@@ -37,10 +38,9 @@ def make_config(stored):
   stored = dict(stored)
   shares = stored.pop(phases_lib.SHARES, {})
   config = ConfigDict(_with_tuples(resume.fill_defaults(stored)))
-  for key, share in shares.items():
-    section, name = key.split('.')
-    with config[section].ignore_type():
-      config[section][name] = share
+  with config.optim.ignore_type():
+    for key in optim.STEP_KEYS:
+      config.optim[key] = shares.get(f'optim.{key}', config.optim[key])
   return config
 
 
