@@ -3,8 +3,8 @@
   python -m locost_jax.main --config=configs/quickstart.py
   python -m locost_jax.main --config=configs/finetune.py \\
       --config.data.train_files='data/train-*.jsonl' --workdir=runs/mine
-  python -m locost_jax.main --config=configs/finetune.py --workdir=runs/mine \\
-      --config.data.train_files='data/train-*.jsonl' --evaluate
+  python -m locost_jax.main --workdir=runs/mine --evaluate \\
+      --config.data.test_files=data/test.jsonl --config.decode.num_beams=4
 
   python -m locost_jax.main --config=configs/finetune.py --seeds=3 \\
       --config.data.train_files='data/train-*.jsonl'
@@ -18,7 +18,8 @@
 
 Every key of the config can be set, for example --config.train.steps=100;
 --help=config lists the keys. To resume a stopped run, give the same command
-again. The report goes to stdout, progress to stderr.
+again, or --workdir alone. --evaluate takes the run's settings from WORKDIR
+unless --config is given. The report goes to stdout, progress to stderr.
 
 To train on several hosts, run the same command on each of them
 (locost_jax/hosts/connect.py).
@@ -27,6 +28,7 @@ To train on several hosts, run the same command on each of them
 import functools
 import os
 from pathlib import Path
+import re
 import sys
 
 from locost_jax.command_line import allocator
@@ -45,7 +47,9 @@ from ml_collections import config_flags
 
 from locost_jax.command_line import commands
 from locost_jax.command_line import compiled_programs
+from locost_jax.command_line import config_files
 from locost_jax.command_line import optional_number
+from locost_jax.devices import compiling
 from locost_jax.devices import topology
 from locost_jax.errors import InputError
 from locost_jax.hosts import collective
@@ -59,6 +63,7 @@ from locost_jax.runs import kept_scores
 from locost_jax.runs import length_sweep
 from locost_jax.runs import preflight
 from locost_jax.runs import several_seeds
+from locost_jax.runs import stored_settings
 from locost_jax.runs import train_run
 from locost_jax.telemetry import profiling
 from locost_jax.telemetry import telemetry as telemetry_lib
@@ -66,10 +71,17 @@ from locost_jax.workdir import find
 from locost_jax.workdir import old_keys
 from locost_jax.workdir import phases as phases_lib
 
+_EVALUATE = re.compile('--?evaluate(=(true|t|yes|y|1))?', re.IGNORECASE)
+
 
 def define_flags(values, argv):
   """Defines this command's flags; argv names the config whose keys count."""
-  commands.define_config(values, argv, renamed=old_keys.RENAMED)
+  commands.define_config(
+      values,
+      argv,
+      renamed=old_keys.RENAMED,
+      run=find_run(argv),
+  )
   flags.DEFINE_string(
       'workdir',
       None,
@@ -83,6 +95,33 @@ def define_flags(values, argv):
   _define_evaluation(values)
   connect.define_flags(values)
   _define_telemetry(values)
+
+
+def find_run(argv):
+  """Returns (config, its path) of the run that replaces --config, or None.
+
+  A run continues with its own settings: only --evaluate may change keys.
+
+  Args:
+    argv: the command line.
+
+  Raises:
+    InputError: --evaluate without --config, and no run in WORKDIR.
+  """
+  workdir = commands.find_value(argv, 'workdir')
+  if commands.find_value(argv, 'config') is not None or not workdir:
+    return None
+  evaluates = any(map(_EVALUATE.fullmatch, argv))
+  if not evaluates and any(re.match(r'--?config\.', word) for word in argv):
+    return None
+  config_files.make_importable()
+  run = stored_settings.read(workdir)
+  if run is None and evaluates:
+    raise InputError(
+        f'--workdir={workdir}: no config.json of a run in it; expected '
+        'the WORKDIR of a run, or --config=FILE'
+    )
+  return run
 
 
 def _define_other_actions(values):
@@ -194,6 +233,7 @@ def main(values, arguments):
   config, overrides = commands.get_config(values)
   check_flags(values)
   compiled_programs.keep(values.program_cache)
+  compiling.announce()
   roll = connect.connect(values, values.preflight or connect.TIMEOUT)
   workdir = Path(values.workdir or default_workdir(values['config']))
   if values.seeds:

@@ -221,9 +221,11 @@ def _load(values):
   # Imported late, because it takes seconds and the documents may be wrong.
   import locost_jax
   from locost_jax.command_line import compiled_programs
+  from locost_jax.devices import compiling
   from locost_jax.hugging_face import hub
 
   compiled_programs.keep(values.program_cache)
+  compiling.announce()
   allocator.trim_after_compiling()
   checkpoint = hub.find_directory(values.checkpoint, values.allow_download)
   summarizer = locost_jax.load(

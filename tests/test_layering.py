@@ -58,7 +58,12 @@ TABLE = {
     'models': {'ops'},
     'generation': {'models'},
     'hugging_face': {'builtin', 'generation.decode_settings'},
-    'devices': {'ops', 'models.lora', 'models.parameters'},
+    'devices': {
+        'ops',
+        'models.lora',
+        'models.parameters',
+        'hosts.watchdog',
+    },
     'workdir': {
         'builtin',
         'devices',

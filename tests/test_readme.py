@@ -22,6 +22,7 @@ import numpy as np
 import pytest
 
 from locost_jax.command_line import commands
+from locost_jax.runs import stored_settings
 from tests.documents import made_pdf
 from tests.summarizing.test_documents import make_book
 from tests.summarizing.test_documents import make_page
@@ -368,6 +369,11 @@ def test_files_of_pytest_commands_exist(command):
 def test_flags_exist(monkeypatch, command):
   """Of commands in the text and in tables, too."""
   monkeypatch.chdir(ROOT)
+  monkeypatch.setattr(  # WORKDIRs that the reader has
+      stored_settings,
+      'read',
+      lambda path: (commands.load_config('configs/finetune.py'), path),
+  )
   run = run_of(command)
   words = shlex.split(f'{command} {run.more}')
   assert words[-1:]  # quotes are closed

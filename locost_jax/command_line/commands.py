@@ -86,7 +86,8 @@ def _help(word, doc, values, define_flags, argv):
     raise InputError(
         f'{word}: expected --help, --help=config or --help=config.SECTION'
     )
-  path = _config_path(config_files.resolve(argv)) or config_help.DEFAULT
+  path = find_value(config_files.resolve(argv), 'config')
+  path = path or config_help.DEFAULT
   path = config_files.find(path)
   return config_help.make(load_config(path), path, topic[len('config.') :])
 
@@ -196,7 +197,7 @@ def _check_has_value(values, argv):
       )
 
 
-def define_config(values, argv, default=None, renamed=()):
+def define_config(values, argv, default=None, renamed=(), run=None):
   """Defines --config=FILE and its overrides --config.KEY=VALUE.
 
   Args:
@@ -204,28 +205,22 @@ def define_config(values, argv, default=None, renamed=()):
     argv: the command line.
     default: the FILE if none is given; None: no default.
     renamed: {old key: new key}; the error for an old key names the new one.
+    run: (config, its path) of an existing run, used instead of a FILE; None:
+      none.
 
   Raises:
     InputError: the file does not exist or fails, or a key is unknown.
   """
+  if run is not None:
+    _check_keys(*run, argv, renamed)
+    config_flags.DEFINE_config_dict(
+        'config', run[0], flag_values=values, sys_argv=argv
+    )
+    return
   default = default and config_files.find(default)
-  path = _config_path(argv) or default
+  path = find_value(argv, 'config') or default
   if path is not None:
-    known = dict(config_items(load_config(path)))
-    for arg in argv[1:]:
-      match = re.match(r'--?(no)?config\.([^=]*)', arg)
-      if match and match[2] not in known:
-        hint = (
-            f': it is now config.{renamed[match[2]]}'
-            if match[2] in renamed
-            else suggest(match[2], known, 'config.')
-        )
-        raise InputError(f'{path} has no key config.{match[2]}{hint}')
-      if match and known[match[2]] is None:
-        raise InputError(
-            f'config.{match[2]} is None in {path}: it can only be '
-            'set in a config file'
-        )
+    _check_keys(load_config(path), path, argv, renamed)
   config_flags.DEFINE_config_file(
       'config',
       default,
@@ -233,6 +228,25 @@ def define_config(values, argv, default=None, renamed=()):
       flag_values=values,
       sys_argv=argv,
   )
+
+
+def _check_keys(config, path, argv, renamed):
+  """Raises an InputError if argv sets a key that it cannot set."""
+  known = dict(config_items(config))
+  for arg in argv[1:]:
+    match = re.match(r'--?(no)?config\.([^=]*)', arg)
+    if match and match[2] not in known:
+      hint = (
+          f': it is now config.{renamed[match[2]]}'
+          if match[2] in renamed
+          else suggest(match[2], known, 'config.')
+      )
+      raise InputError(f'{path} has no key config.{match[2]}{hint}')
+    if match and known[match[2]] is None:
+      raise InputError(
+          f'config.{match[2]} is None in {path}: it can only be '
+          'set in a config file'
+      )
 
 
 def define_format(values, text):
@@ -365,12 +379,13 @@ def _where(error, path):
   return f'line {line}: ' if line else ''
 
 
-def _config_path(argv):
+def find_value(argv, name):
+  """Returns the value of --NAME in a command line; None if it is missing."""
   for i, arg in enumerate(argv):
-    match = re.fullmatch(r'--?config=(.*)', arg, re.DOTALL)
+    match = re.fullmatch(rf'--?{name}=(.*)', arg, re.DOTALL)
     if match:
       return match[1]
-    if arg in ('--config', '-config') and i + 1 < len(argv):
+    if arg in (f'--{name}', f'-{name}') and i + 1 < len(argv):
       return argv[i + 1]
   return None
 

@@ -43,13 +43,16 @@ class Line:
       at: index of the part before which the bar is drawn, on a terminal that is
         wide enough.
       now: write the line in any case.
+
+    Returns:
+      Whether it was written.
     """
     if not now and self._clock() - self._shown < self._seconds:
-      return
+      return False
     self._shown = self._clock()
     if not self.live:
       print('  '.join(parts), file=self._stream, flush=True)
-      return
+      return True
     width = shutil.get_terminal_size().columns - 1
     room = width - len('  '.join(parts)) - 2
     if fraction is not None and room >= 12:
@@ -62,6 +65,7 @@ class Line:
     self._stream.write('\r' + '  '.join(parts)[:width] + '\x1b[K')
     self._stream.flush()
     self.drawn = True
+    return True
 
   def note(self, text):
     """Prints a line that stays."""
@@ -80,6 +84,13 @@ class Line:
     if self.drawn:
       print(file=self._stream, flush=True)
       self.drawn = False
+
+
+def note(text):
+  """Prints a line on stderr, in place of any progress line drawn there."""
+  line = Line()
+  line.drawn = line.live
+  line.note(text)
 
 
 class Progress:

@@ -14,6 +14,7 @@ from jax.experimental import multihost_utils
 import numpy as np
 
 from locost_jax import files
+from locost_jax.devices import compiling
 from locost_jax.devices import sharding
 from locost_jax.errors import disk_error
 from locost_jax.evaluation import content
@@ -132,15 +133,18 @@ def measure(
   with jax.set_mesh(mesh):
     for i, (batch, info) in enumerate(content.with_weights(batches, common)):
       watchdog.heartbeat()
+      shape = compiling.shape_of(batch['encoder_input_tokens'])
       if of_model:
         placed = sharding.global_batch(batch, mesh, vocabulary.pad_id)
-        parts += [entry.sums(model, params, placed) for entry in of_model]
+        with compiling.describe(shape):
+          parts += [entry.sums(model, params, placed) for entry in of_model]
       if of_text:
         tokens = generated.get(i) if generated else None
         if tokens is None:
-          tokens = _generate(
-              model, params, batch, len(info['id']), vocabulary, config, mesh
-          )
+          with compiling.describe(shape):
+            tokens = _generate(
+                model, params, batch, len(info['id']), vocabulary, config, mesh
+            )
           if generated:
             generated.add(tokens)
         rows += _rows(batch, info, tokens, vocabulary, common)

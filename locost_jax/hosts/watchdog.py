@@ -27,6 +27,16 @@ def heartbeat():
     watchdog.heartbeat()
 
 
+def is_compiling(thread):
+  """Whether a thread, given by its identifier, waits for the compiler."""
+  frame = sys._current_frames().get(thread)
+  while frame is not None:
+    if frame.f_code.co_filename.endswith(_COMPILER):
+      return True
+    frame = frame.f_back
+  return False
+
+
 class Watchdog:
   """Context that ends the process after too long without a heartbeat."""
 
@@ -86,12 +96,7 @@ class Watchdog:
         os._exit(STATUS)
 
   def _is_compiling(self):
-    frame = sys._current_frames().get(self._watched)
-    while frame is not None:
-      if frame.f_code.co_filename.endswith(_COMPILER):
-        return True
-      frame = frame.f_back
-    return False
+    return is_compiling(self._watched)
 
   def _report(self):
     since = time.strftime('%H:%M:%S', time.localtime(self._since))

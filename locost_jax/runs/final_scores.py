@@ -13,6 +13,7 @@ import jax
 
 from locost_jax.command_line import versions
 from locost_jax.data import mixture
+from locost_jax.devices import compiling
 from locost_jax.devices import sharding
 from locost_jax.errors import visible
 from locost_jax.evaluation import by_length as by_length_lib
@@ -327,7 +328,9 @@ def initial_params(setup):
         functools.partial(step_lib.init_params, model=setup.model),
         out_shardings=sharding.param_shardings(setup.mesh, setup.shapes),
     )
-    return init_from.put(init(jax.random.key(settings.seed)), given)
+    with compiling.describe(compiling.INITIAL):
+      params = init(jax.random.key(settings.seed))
+    return init_from.put(params, given)
 
 
 def put(params, mesh):

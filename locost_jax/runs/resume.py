@@ -177,7 +177,7 @@ def list_differences(stored, config, keys='.*', free=_FREE):
     keys: regex of the dotted keys to compare.
     free: regex of the dotted keys that may differ.
   """
-  defaults = default_values(config)
+  defaults = default_values(config.model.name)
   old, new = (
       phases_lib.flatten(_fill(tree, defaults))
       for tree in (stored, phases_lib.to_dict(config))
@@ -195,16 +195,21 @@ def list_differences(stored, config, keys='.*', free=_FREE):
   }
 
 
-def default_values(config):
+def fill_defaults(stored):
+  """Returns a config.json in which keys newer than the run have defaults."""
+  return _fill(stored, default_values(stored['model']['name']))
+
+
+def default_values(model):
   """Returns the defaults of all keys of a run, as nested dicts.
 
   Args:
-    config: a run's config; its model.name selects the model's keys.
+    model: model.name, which selects the model's keys.
   """
   from configs import default  # loading the config made it importable
 
   defaults = phases_lib.to_dict(default.get_config())
-  defaults['model'] = models.default_keys(config.model.name)
+  defaults['model'] = models.default_keys(model)
   return {
       **defaults,
       'gsg': corpus.GSG,

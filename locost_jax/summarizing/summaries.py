@@ -15,6 +15,7 @@ import numpy as np
 
 from locost_jax import models
 from locost_jax.command_line.progress import duration
+from locost_jax.devices import compiling
 from locost_jax.devices import memory
 from locost_jax.errors import InputError
 from locost_jax.errors import visible
@@ -275,18 +276,19 @@ def _write(
       masks.append(np.asarray(memory['mask']))
 
   try:
-    tokens = summarizer.generate(
-        inputs,
-        mask,
-        progress=watch,
-        on_encoded=look,
-        on_tokens=on_tokens,
-        **{
-            key: value
-            for key, value in settings.items()
-            if key not in _NO_ARGUMENTS
-        },
-    )
+    with compiling.describe(compiling.shape_of(inputs)):
+      tokens = summarizer.generate(
+          inputs,
+          mask,
+          progress=watch,
+          on_encoded=look,
+          on_tokens=on_tokens,
+          **{
+              key: value
+              for key, value in settings.items()
+              if key not in _NO_ARGUMENTS
+          },
+      )
   except (jax.errors.JaxRuntimeError, MemoryError) as error:
     if not memory.is_out_of_memory(error):
       raise

@@ -39,19 +39,24 @@ class ProgressLine:
       activity: such as 'saving'.
 
     Yields:
-      Whether this context is inside another activity.
+      (whether this context is inside another activity, whether the activity was
+      shown).
     """
     outer, self._activity = self._activity, activity
-    self.show(now=self._line.live)
+    is_shown = self.show(now=self._line.live)
     try:
-      yield bool(outer)
+      yield bool(outer), is_shown
     finally:
       self._activity = outer
 
   def show(self, now=False):
-    """Shows the line, unless one was shown a moment ago and `now` is False."""
+    """Shows the line, unless one was shown a moment ago and `now` is False.
+
+    Returns:
+      Whether it was shown.
+    """
     if not self._is_shown:
-      return
+      return False
     digits = len(str(self._steps))
     parts = [f'step {self._step:>{digits}}/{self._steps}']
     if math.isfinite(self._loss):
@@ -62,7 +67,7 @@ class ProgressLine:
       parts.append(f'{self._times.data_wait():.0%} waiting for data')
     if self._activity or self._time_left():
       parts.append(self._activity or self._time_left())
-    self._line.show(parts, self._step / max(self._steps, 1), 1, now)
+    return self._line.show(parts, self._step / max(self._steps, 1), 1, now)
 
   def _time_left(self):
     seconds = self._times.step_seconds()

@@ -49,6 +49,7 @@ import jax
 import numpy as np
 
 from locost_jax.command_line.progress import Line
+from locost_jax.devices import compiling
 from locost_jax.devices import memory
 from locost_jax.devices import peak_flops
 from locost_jax.telemetry import energy
@@ -194,14 +195,31 @@ class Telemetry:
     Args:
       text: the name of the activity.
       running: output arrays of a step that may still run, or None.
+
+    Yields:
+      Whether the text was shown.
     """
-    with self._progress.during(text) as is_inside:
+    with self._progress.during(text) as (is_inside, is_shown):
       # The outer activity already excludes its time.
       excluded = contextlib.nullcontext()
       if not is_inside:
         excluded = self._step_times.excluded(running)
       with excluded:
-        yield
+        yield is_shown
+
+  @contextlib.contextmanager
+  def compiling(self, what, running=None):
+    """Context for a step that compiles; a long compilation is reported.
+
+    Args:
+      what: the step's shape, see `compiling.describe`.
+      running: as in `activity`.
+    """
+    with (
+        self.activity(f'compiling for {what}', running) as is_shown,
+        compiling.describe(what, is_shown),
+    ):
+      yield
 
   def waiting(self, running=None):
     """Returns a context that counts its time without a running step as waiting.

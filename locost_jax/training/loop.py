@@ -177,8 +177,8 @@ class Loop:
     if (read, written) not in shapes:
       shapes.add((read, written))
       rows, *lengths = read
-      compiling = self._telemetry.activity(
-          f'compiling for {rows} x {math.prod(lengths)} -> {written[1]} tokens',
+      compiling = self._telemetry.compiling(
+          f'{rows} x {math.prod(lengths):,} -> {written[1]:,} tokens',
           self._last_metrics(),
       )
     batch = self._functions.place(batch)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import jax
 
 from locost_jax import models
+from locost_jax.devices import compiling
 from locost_jax.devices import sharding
 from locost_jax.errors import InputError
 from locost_jax.hosts import preemption
@@ -163,7 +164,8 @@ def first_position(config, programs, checkpointer, given, watch):
   rng = jax.random.key(config.train.seed)
   start = checkpointer.set_damaged_aside()
   if start is None:
-    state = jax.jit(programs.init, out_shardings=programs.shardings)(rng)
+    with compiling.describe(compiling.INITIAL):
+      state = jax.jit(programs.init, out_shardings=programs.shardings)(rng)
     params = init_from.put(state.params, given)
     return loop.Position.after(state._replace(params=params), 0, {})
   abstract = sharding.abstract_arrays(

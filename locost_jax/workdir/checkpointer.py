@@ -17,7 +17,6 @@ manifest and renames a damaged one to STEP.damaged. Nothing is deleted.
 import json
 import math
 from pathlib import Path
-import shutil
 import sys
 
 import jax
@@ -34,10 +33,15 @@ from locost_jax.workdir import checkpoint
 from locost_jax.workdir import damage
 from locost_jax.workdir import failed_save
 from locost_jax.workdir import manifest
+from locost_jax.workdir import removal
 
 
 class _Manager(ocp.CheckpointManager):
-  """Orbax's manager, restricted to metrics that passed the checks."""
+  """Orbax's manager; it reads only checked metrics and removes safely."""
+
+  def __init__(self, directory, options):
+    super().__init__(directory, options=options)
+    self._checkpoint_deleter = removal.Deleter(directory)
 
   def metrics(self, step):
     return checkpoint.find_metrics(Path(self.directory) / str(step))[0]
@@ -75,6 +79,7 @@ class Checkpointer:
         checkpoint.SCORE, -math.inf
     )
     self._saving = None  # the step of the last save
+    self._unfinished = removal.list_unfinished(self._directory)
     failed_save.silence_logs()
     self._manager = _Manager(
         self._directory,
@@ -172,12 +177,26 @@ class Checkpointer:
       )
       step = None if known < 0 else int(known)
     self._manager.reload()
+    if jax.process_index() == 0:
+      self._report_unfinished(step)
     if step is None and any(self._directory.glob('*.damaged*')):
       raise InputError(
           f'{self._directory}: all checkpoints are damaged; remove this '
           'directory to start anew, or use another --workdir'
       )
     return step
+
+  def _report_unfinished(self, start):
+    """Reports on stderr which save a kill interrupted; `start`: step or None."""
+    then = 'starting anew' if start is None else f'continuing from {start}'
+    for step in self._unfinished:
+      print(
+          f'checkpoint {step} was not finished (the run was stopped while it '
+          f'was saved): {then}',
+          file=sys.stderr,
+          flush=True,
+      )
+    self._unfinished = []
 
   def measure(self, step, metrics):
     """Adds metrics to a step that was saved without them.
@@ -282,11 +301,7 @@ class Checkpointer:
         + checkpoint.best_first(self._directory)[: self._config.keep_best]
     )
     for step in set(steps).difference(kept):
-      # Rename first: if this process is killed, the next one removes the rest.
-      path = (self._directory / str(step)).rename(
-          self._directory / f'{step}{failed_save.UNFINISHED}-removed'
-      )
-      shutil.rmtree(path, ignore_errors=True)
+      removal.remove(self._directory / str(step))
 
   def _scored(self, metrics):
     """Returns metrics with the score of the current metric."""

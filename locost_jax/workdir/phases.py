@@ -42,7 +42,8 @@ def make_phases(config, overrides, workdir):
   """Returns the phases of a config, a list of one or more.
 
   Args:
-    config: the whole config, including the command line's values.
+    config: the whole config, including the command line's values; its rows of
+      `phases` get those values too.
     overrides: the command line's values, {'train.steps': 100, ...}; they
       override a phase's values.
     workdir: WORKDIR.
@@ -53,7 +54,7 @@ def make_phases(config, overrides, workdir):
   workdir = Path(workdir)
   if not config.phases:
     return [Phase('', workdir, config)]
-  phases = []
+  phases, rows = [], []
   for row in config.phases:
     try:
       name, values = row
@@ -80,17 +81,22 @@ def make_phases(config, overrides, workdir):
       )
     phase_config = copy.deepcopy(config)
     phase_config.phases = ()
-    own = ()  # keys of the command line that only the first phase uses
+    own = set()  # keys of the command line that only the first phase uses
     if phases:
       phase_config.train.init_from = str(phases[-1].directory)
       phase_config.train.init_map = ()
-      own = 'train.init_from', 'train.init_map'
+      own = {'train.init_from', 'train.init_map'}
     for key, value in values.items():
       _set(phase_config, key, value, f'config.phases, {name}: ')
     for key, value in overrides.items():
       if key != 'phases' and key not in own:
         _set(phase_config, key, value, '')
     phases.append(Phase(name, workdir / name, phase_config))
+    given = {
+        key: overrides[key] for key in (values.keys() & overrides.keys()) - own
+    }
+    rows.append((name, {**values, **given}))
+  config.phases = tuple(rows)  # what WORKDIR/config.json gets
   return phases
 
 

@@ -70,6 +70,62 @@ def test_a_second_start_compiles_nothing(tmp_path):
   assert counts[:2] == (0, 0)
 
 
+# Compiles programs while no file can be longer than 100 bytes, as on a full
+# disk, and again without the limit.
+FULL = """
+import resource, signal, sys, warnings
+import jax
+import jax.numpy as jnp
+from locost_jax.command_line import compiled_programs
+compiled_programs.keep(sys.argv[1])
+compiled_programs.keep(sys.argv[1])  # replaces nothing twice
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+if sys.argv[2] == 'full':
+  resource.setrlimit(resource.RLIMIT_FSIZE, (100, limit[1]))
+for n in range(4):
+  jax.jit(lambda x: x + n)(jnp.ones(3)).block_until_ready()
+warnings.warn('another warning')
+"""
+
+
+def compile_some(cache, state):
+  """Returns stderr of FULL, and the sizes of the cache's files."""
+  done = subprocess.run(
+      [sys.executable, '-c', FULL, cache, state],
+      capture_output=True,
+      text=True,
+      timeout=100,
+      env={**os.environ, 'PYTHONPATH': str(ROOT)},
+  )
+  assert done.returncode == 0, done.stderr
+  sizes = [path.stat().st_size for path in cache.glob('xla/*')]
+  return done.stderr.splitlines(), sizes
+
+
+def test_a_cache_that_cannot_be_written_is_one_line(tmp_path):
+  lines, sizes = compile_some(tmp_path, 'full')
+  assert lines[0] == (
+      f'{tmp_path}/xla: compiled programs cannot be kept there: File too large; '
+      'the run goes on'
+  )
+  assert len(lines) == 2 and 'UserWarning: another warning' in lines[1]
+  assert sizes == []  # no truncated files
+  lines, sizes = compile_some(tmp_path, 'room')
+  assert len(lines) == 1 and len(sizes) >= 4
+
+
+def test_a_program_that_cannot_be_read_is_one_line(tmp_path):
+  compile_some(tmp_path, 'room')
+  for path in tmp_path.glob('xla/*'):
+    path.write_bytes(b'')
+  lines, _ = compile_some(tmp_path, 'room')
+  assert len(lines) == 2 and lines[0].endswith('; it is compiled again')
+  assert lines[0].startswith(
+      f'{tmp_path}/xla: a compiled program cannot be read'
+  )
+
+
 def test_processes_of_bench_use_the_cache(tmp_path, monkeypatch):
   monkeypatch.setenv('LOCOST_JAX_CACHE', str(tmp_path))
   spec = measuring.make_spec(what='kernel', length=64)

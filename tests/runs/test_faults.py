@@ -25,6 +25,7 @@ from tensorboardX.proto import event_pb2
 from locost_jax.hosts import watchdog
 from locost_jax.telemetry import telemetry as telemetry_lib
 from locost_jax.workdir import checkpoint
+from locost_jax.workdir import removal
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -165,7 +166,7 @@ def _assert_same(workdir, result, unbroken):
 
 
 def _is_saving(run):
-  return any('tmp' in name for name in run.steps())
+  return bool(removal.list_unfinished(run.workdir / 'checkpoints'))
 
 
 def test_a_run_stopped_by_signals_equals_an_uninterrupted_one(
@@ -280,6 +281,26 @@ def test_a_killed_run_equals_an_uninterrupted_one(
   losses = [loss for loss in losses if loss is not None]
   assert len(losses) == 36
   assert np.mean(losses[-5:]) < np.mean(losses[:5])  # it learns
+
+
+def test_a_kill_while_saving_is_no_damage(tmp_path, environment):
+  run = Run(tmp_path, environment, size=500_000, step_seconds=0.1)
+  run.wait_for(lambda run: '4' in run.steps() and _is_stopped_while_saving(run))
+  run.send(signal.SIGKILL)
+  run.end(-signal.SIGKILL)
+  latest = checkpoint.latest_step(tmp_path / 'checkpoints')
+  (unfinished,) = removal.list_unfinished(tmp_path / 'checkpoints')
+  run = Run(tmp_path, environment, size=500_000)
+  run.end()
+  assert (
+      f'checkpoint {unfinished} was not finished (the run was stopped while it '
+      f'was saved): continuing from {latest}\n'
+  ) in run.stderr
+  assert 'damaged' not in run.stderr
+  # A finished run reports nothing.
+  run = Run(tmp_path, environment, size=500_000)
+  run.end()
+  assert 'not finished' not in run.stderr
 
 
 def _limit_files(run, size):

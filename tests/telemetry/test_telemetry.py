@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from tensorboardX.proto import event_pb2
 
+from locost_jax.devices import compiling
 from locost_jax.telemetry import metrics_log
 from locost_jax.telemetry import telemetry as telemetry_lib
 
@@ -339,3 +340,20 @@ def test_a_mean_leaves_out_skipped_steps():
   assert mean == {'loss': 2.0, 'nonfinite': 1}
   mean = telemetry_lib.mean_of_finite([row(np.inf, 1)])
   assert np.isnan(mean['loss']) and mean['nonfinite'] == 1
+
+
+def test_a_long_compilation_is_reported_unless_the_line_shows_it(
+    tmp_path, monkeypatch, capsys
+):
+  clock, stream = Clock(), io.StringIO()
+  monkeypatch.setattr(compiling, '_reported', set())
+  out = telemetry_lib.Telemetry(
+      tmp_path, 10, stream=stream, clock=clock, seconds=30.0
+  )
+  for what in 'first', 'second':  # the second within 30 seconds
+    with out.compiling(what):
+      compiling._report(compiling._described[-1])
+  out.close()
+  assert 'compiling for first' in stream.getvalue()
+  assert 'compiling for second' not in stream.getvalue()
+  assert capsys.readouterr().err == 'compiling for second\n'

@@ -1,6 +1,8 @@
 """Checkpoints: keeping, restoring, damage and errors."""
 
 import os
+from pathlib import Path
+import shutil
 from typing import Any, NamedTuple
 
 import jax
@@ -266,6 +268,40 @@ def test_a_damaged_step_is_set_aside(spoil, words, tmp_path, capfd):
   checkpointer.close()
   names = sorted(path.name for path in directory.iterdir())
   assert names == ['2', '3', '4.damaged', '4.damaged2']
+
+
+def test_a_kill_while_removing_is_no_damage(tmp_path, monkeypatch, capfd):
+  """Simulated: each removal stops after one file, as if killed."""
+
+  def remove_one_file(path, *_, **__):
+    next(path for path in Path(path).rglob('*') if path.is_file()).unlink()
+
+  checkpointer = _open(tmp_path, keep_latest=1, keep_best=0)
+  with monkeypatch.context() as patch:
+    patch.setattr(shutil, 'rmtree', remove_one_file)
+    for step in (1, 2):
+      checkpointer.save(step, _state(step))
+    checkpointer.close()
+  directory = tmp_path / 'checkpoints'
+  assert len(list(directory.iterdir())) == 2
+  assert checkpoint.list_steps(directory) == [2]
+  checkpointer = _open(tmp_path)
+  assert checkpointer.set_damaged_aside() == 2
+  checkpointer.save(3, _state(3))
+  checkpointer.close()
+  assert capfd.readouterr().err == ''
+  assert sorted(path.name for path in directory.iterdir()) == ['2', '3']
+
+
+def test_an_interrupted_first_save_starts_anew(tmp_path, capfd):
+  (tmp_path / 'checkpoints' / '4.orbax-checkpoint-tmp').mkdir(parents=True)
+  checkpointer = _open(tmp_path)
+  assert checkpointer.set_damaged_aside() is None
+  checkpointer.close()
+  assert capfd.readouterr().err == (
+      'checkpoint 4 was not finished (the run was stopped while it was saved): '
+      'starting anew\n'
+  )
 
 
 def test_a_damaged_best_is_not_the_best(tmp_path, capfd):

@@ -1,0 +1,141 @@
+"""`main --workdir=WORKDIR` without --config: the run's own settings."""
+
+import json
+from pathlib import Path
+import shutil
+
+from ml_collections import ConfigDict
+import pytest
+
+from locost_jax import main
+from locost_jax.command_line import commands
+from locost_jax.errors import InputError
+from locost_jax.runs import resume
+from locost_jax.runs import stored_settings
+from locost_jax.workdir import phases as phases_lib
+from tests.runs import test_main
+
+ROOT = Path(__file__).parents[2]
+KEYS = [
+    f'--config={ROOT}/configs/finetune.py',
+    '--config.data.train_files=train.jsonl',
+    '--config.data.vocabulary=byte',
+    *test_main.SMALL,
+    '--config.train.steps=4',
+    '--config.optim.warmup_steps=0.5',
+    '--config.optim.cooldown_steps=0',
+]
+
+
+@pytest.fixture(scope='module')
+def folder(tmp_path_factory):
+  """A directory with a run in `run`, and the command that trained it."""
+  directory = tmp_path_factory.mktemp('stored')
+  rows = [
+      dict(document=test_main.story(i), summary=f'Day {i}.') for i in range(40)
+  ]
+  test_main.write_rows(directory / 'train.jsonl', rows)
+  return directory
+
+
+@pytest.fixture
+def call(run_command, folder, monkeypatch):
+  """Runs `main` in the folder; returns (status, stdout, stderr)."""
+  monkeypatch.chdir(folder)
+  if not Path('run').exists():
+    status, _, err = run_command(main, *KEYS, '--workdir=run')
+    assert status == 0, err
+  return lambda *words: run_command(main, *words)
+
+
+def test_evaluate_takes_the_settings_of_the_run(call):
+  words = '--workdir=run', '--evaluate', '--format=json'
+  status, own, err = call(*words)
+  assert status == 0, err
+  status, given, err = call(*KEYS, *words)
+  assert status == 0, err
+  assert json.loads(own) == json.loads(given)
+  # Single keys can be changed.
+  status, out, err = call(
+      *('--workdir', 'run', '--evaluate', '--format=json'),
+      *('--config.eval.examples=1', '--config.decode.num_beams=2'),
+      "--config.eval.metrics=('loss',)",
+  )
+  assert status == 0, err
+  assert json.loads(out)['documents'] == 1 and 'rouge1' not in json.loads(out)
+
+
+@pytest.mark.parametrize(
+    'words, expected',
+    [
+        (
+            ['--workdir=run', '--evaluate', '--config.decode.beams=2'],
+            'run/config.json has no key config.decode.beams',
+        ),
+        (
+            ['--workdir=run', '--evaluate', '--config.model.d_ff=32'],
+            'run was trained with 16: expected the same model',
+        ),
+        (
+            ['--workdir=other', '--evaluate'],
+            '--workdir=other: no config.json of a run in it; expected',
+        ),
+        (['--evaluate'], '--config=FILE is missing'),
+        (['--workdir=other'], '--config=FILE is missing'),
+        (
+            ['--workdir=run', '--config.train.steps=5'],
+            '--config.train.steps is a key of a config: expected --config=FILE',
+        ),
+    ],
+)
+def test_what_is_refused(call, words, expected):
+  status, _, err = call(*words)
+  assert status == 2 and expected in err and len(err.splitlines()) == 1, err
+  assert not Path('other').exists()
+
+
+def test_a_run_continues_with_its_own_settings(call):
+  stored = phases_lib.read_config('run')
+  assert stored['shares'] == {'optim.warmup_steps': 0.5}
+  shutil.rmtree('run/checkpoints/4')  # as if killed before the last step
+  status, out, err = call('--workdir=run')
+  assert status == 0 and 'after training' in out, err
+  assert Path('run/checkpoints/4').is_dir()
+  assert phases_lib.read_config('run') == stored
+
+
+def test_every_config_survives_its_file():
+  """The exact values, and no difference to the run's own check."""
+  for path in sorted((ROOT / 'configs').glob('[!_]*.py')):
+    config = commands.load_config(str(path))
+    stored = json.loads(json.dumps(phases_lib.to_dict(config)))
+    found = stored_settings.make_config(stored)
+    expected = phases_lib.to_dict(
+        ConfigDict(resume.fill_defaults(phases_lib.to_dict(config)))
+    )
+    assert phases_lib.to_dict(found) == expected, path
+    assert resume.list_differences(stored, found) == {}, path
+
+
+def test_phases_keep_the_values_of_the_command_line(tmp_path):
+  config = commands.load_config(f'{ROOT}/configs/quickstart.py')
+  overrides = {'train.steps': 7, 'train.init_from': 'x'}
+  for key, value in overrides.items():
+    section, name = key.split('.')
+    config[section][name] = value
+  before = phases_lib.make_phases(config, overrides, tmp_path)
+  phases_lib.write_config(tmp_path, config)
+  found, _ = stored_settings.read(tmp_path)
+  after = phases_lib.make_phases(found, {}, tmp_path)
+  assert [phase.config.train.steps for phase in after] == [7, 7]
+  for one, other in zip(before, after):
+    stored = phases_lib.to_dict(one.config)
+    assert resume.list_differences(stored, other.config) == {}
+    assert one.config.train.init_from == other.config.train.init_from
+
+
+def test_a_stored_config_of_an_unknown_model(tmp_path):
+  config = dict(model=dict(name='gpt'), train=dict(steps=1), optim={})
+  (tmp_path / 'config.json').write_text(json.dumps(config))
+  with pytest.raises(InputError, match="model.name='gpt'"):
+    stored_settings.read(tmp_path)
