@@ -2,7 +2,7 @@
 
 Compiling a program for a new length takes seconds to minutes, in which nothing
 else happens. Whoever computes with a new shape describes it (`describe`). A
-thread looks what the main thread does, and prints one line for each shape.
+thread watches the main thread and prints one line for each shape.
 """
 
 import contextlib
