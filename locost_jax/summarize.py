@@ -285,6 +285,12 @@ def _check(values, arguments, as_json):
       raise InputError(
           f'--{flag}={path}: is a directory; expected the name of a file'
       )
+  report = values.report
+  if report and not report.lower().endswith(('.html', '.htm')):
+    raise InputError(
+        f'--report={report}: expected a name that ends in .html (or .htm), because '
+        'the report is a web page'
+    )
 
 
 def _missing_file(values):
