@@ -220,13 +220,15 @@ class Summarizer:
       A list of str, one summary per document, in order.
 
     Raises:
-      InputError: no vocabulary, an unknown option, or values that cannot be.
+      InputError: no vocabulary, an empty text, an unknown option, or values
+        that cannot be.
     """
     self._check_vocabulary()
-    if isinstance(documents, (str, Mapping, texts.Text)):
-      documents = [documents]
-    for document in documents:
-      read_texts.check_is_text(document)
+    is_one = isinstance(documents, (str, Mapping, texts.Text))
+    documents = [documents] if is_one else documents
+    for number, document in enumerate(documents):
+      name = 'the text' if is_one else f'texts[{number}]'
+      read_texts.check_is_text(document, self.pages, name)
     settings = self._change(self.settings, options)
     read = [self.read(text, max_input_length).pages for text in documents]
     for number, pages in enumerate(read):
@@ -274,7 +276,7 @@ class Summarizer:
       InputError: as `summarize`.
     """
     self._check_vocabulary()
-    read_texts.check_is_text(document)
+    read_texts.check_is_text(document, self.pages)
     settings = self._change(self.settings, options)
     pages = self.read(document, max_input_length).pages
     shape = batching.padded_shape(self.config, pages, bool(self.pages))
