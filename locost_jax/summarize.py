@@ -196,7 +196,9 @@ def main(values, arguments):
       stream=values.stream,
       name=values.checkpoint,
   )
-  failures += write_summaries.write(summarizer, documents, settings, options)
+  failures += write_summaries.write(
+      summarizer, documents, settings, options, unread=failures
+  )
   return 2 if failures else 0
 
 

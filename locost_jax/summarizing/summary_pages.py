@@ -55,9 +55,14 @@ class Pages:
       self._try(job.document.id, lambda: self._write(job, row, done))
 
   def write_index(self):
-    """Writes the list of the pages of several documents."""
+    """Writes the list of the pages of several documents.
+
+    Returns:
+      Whether the report exists: this list, or the page of the only document.
+    """
     if len(self._jobs) > 1 and self._entries:
-      self._try('all summaries', self._write_index)
+      return self._try('all summaries', self._write_index)
+    return bool(self._entries)
 
   def _write(self, job, row, done):
     source, document = None, job.document
@@ -125,9 +130,10 @@ class Pages:
     )
 
   def _try(self, name, write_page):
-    """Writes a page; a failure is reported and counted, not raised."""
+    """Writes a page, returns whether it could; reports and counts a failure."""
     try:
       write_page()
+      return True
     except Exception as error:  # the summary itself is already written
       self.failures += 1
       if isinstance(error, OSError):
@@ -135,6 +141,7 @@ class Pages:
       elif not isinstance(error, InputError):
         error = f'{type(error).__name__}: {error}'
       self._progress.note(visible(f'error: the page of {name}: {error}'))
+      return False
 
   def _refuse_others(self):
     """Raises an InputError if a file would be replaced and not made again.
