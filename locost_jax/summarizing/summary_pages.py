@@ -51,7 +51,8 @@ class Pages:
       done: summaries.Done; None: an earlier call wrote the summary.
     """
     if self._path:
-      self._progress.show('the page of', job.number + 1, len(self._jobs))
+      self._progress.head(visible(job.document.id))
+      self._progress.show('page', 0, 1)
       self._try(job.document.id, lambda: self._write(job, row, done))
 
   def write_index(self):
@@ -87,6 +88,7 @@ class Pages:
           document.text,
           levels
           or hierarchical.read_levels(self._summarizer, document.text, row),
+          self._progress.show,
       )
     entry = source_page.write(
         self._path,
