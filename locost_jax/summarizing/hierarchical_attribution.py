@@ -22,6 +22,7 @@ import numpy as np
 from scipy import sparse
 
 from locost_jax.summarizing import attribution
+from locost_jax.summarizing import passages as passages_lib
 from locost_jax.summarizing import reading
 from locost_jax.summarizing import texts
 from locost_jax.summarizing import written_tokens
@@ -57,7 +58,7 @@ class _Read(NamedTuple):
   length: int
 
 
-def attribute(summarizer, text, levels, progress=None):
+def attribute(summarizer, text, levels, progress=None, places=()):
   """Finds the passages of a document that a summary of summaries goes back to.
 
   Args:
@@ -65,11 +66,12 @@ def attribute(summarizer, text, levels, progress=None):
     text: the document, str.
     levels: for each level a list of `hierarchical.Part`; the last has one part.
     progress: None, or called as progress('page', parts done, parts).
+    places: of the document: see `documents.places`.
 
   Returns:
     An `attribution.Source` with `parts`.
   """
-  passages = attribution.cut_passages(text) or [(0, len(text))]
+  passages = passages_lib.cut(text, places) or [(0, len(text))]
   P = len(passages)
   segments = _letters_before(text, [start for start, _ in passages])
   below = sparse.eye_array(P, format='csr')

@@ -89,6 +89,7 @@ class Pages:
           levels
           or hierarchical.read_levels(self._summarizer, document.text, row),
           self._progress.show,
+          document.places,
       )
     entry = source_page.write(
         self._path,
