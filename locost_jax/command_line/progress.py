@@ -90,9 +90,15 @@ class Progress:
     self._line, self._clock = Line(stream, seconds, clock), clock
     self.note, self.wipe = self._line.note, self._line.wipe
     self._stage, self._head, self._done = '', '', 0
-    self._seconds_of_all = None
+    self._seconds_of_all, self._noted = None, set()
     # (time, done) of the last calls only, because the first layer also compiles.
     self._window = collections.deque(maxlen=8)
+
+  def note_once(self, key, text):
+    """Prints a line that stays, unless one with the same key was printed."""
+    if key not in self._noted:
+      self._noted.add(key)
+      self.note(text)
 
   def head(self, text, seconds_of_all=None):
     """Sets the text before the stage, and how the time left is estimated.

@@ -95,6 +95,7 @@ def summarize(
     )
 
   for job in jobs:
+    part_by_part.report_unknown_script(vocabulary, job, progress)
     yield _of_document(job, settings, room, most, count, run, vocabulary.pad_id)
 
 

@@ -23,6 +23,7 @@ from locost_jax.summarizing import batching
 from locost_jax.summarizing import selected_tokens
 from locost_jax.summarizing import texts
 from locost_jax.summarizing import time_left as time_left_lib
+from locost_jax.summarizing import unknown_script
 
 # Documents are tokenised in portions of this many characters, so that the
 # first summary does not wait for the last document.
@@ -126,6 +127,8 @@ def summarize(
     for done in _tokenize(summarizer, portion, settings, progress, tokenized):
       yield done
       time_left.finish(scale * size([done.job]))
+    if not share:
+      unknown_script.report(summarizer.vocabulary, tokenized, progress)
     for shape, batch in batching.make_batches(
         tokenized, limits.shape_of, limits.rows
     ):
