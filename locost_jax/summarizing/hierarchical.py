@@ -23,6 +23,7 @@ from locost_jax.summarizing import part_by_part
 from locost_jax.summarizing import summaries
 from locost_jax.summarizing import texts
 from locost_jax.summarizing import time_left as time_left_lib
+from locost_jax.summarizing import unknown_script
 
 NAME = 'hierarchical'  # the value of --parts
 _LEAST = 16  # tokens of a summary that say something
@@ -95,7 +96,7 @@ def summarize(
     )
 
   for job in jobs:
-    part_by_part.report_unknown_script(vocabulary, job, progress)
+    unknown_script.report(vocabulary, [job], progress)
     yield _of_document(job, settings, room, most, count, run, vocabulary.pad_id)
 
 

@@ -174,7 +174,7 @@ def summarize(
   room, count = measures(summarizer.vocabulary, parts.part_length)
   time_left = time_left_lib.TimeLeft(jobs)
   for job in jobs:
-    report_unknown_script(summarizer.vocabulary, job, progress)
+    unknown_script.report(summarizer.vocabulary, [job], progress)
     share = time_left_lib.Share(
         job.document.id, time_left, len(job.document.text)
     )
@@ -204,12 +204,6 @@ def summarize(
         key=lambda one: one.job.number,
     )
     yield _merge(summarizer, job, done, parts, count)
-
-
-def report_unknown_script(vocabulary, job, progress):
-  """Warns about a document whose parts are summarised."""
-  job = job._replace(pages=[vocabulary.encode(job.document.text)])
-  unknown_script.report(vocabulary, [job], progress)
 
 
 def _merge(summarizer, job, done, parts, count):

@@ -31,13 +31,13 @@ def report(vocabulary, jobs, progress):
 
   Args:
     vocabulary: of the model.
-    jobs: list of `summaries.Job` with pages.
+    jobs: list of `summaries.Job`, tokenised or not.
     progress: a `progress.Progress`.
   """
   for job in jobs:
-    line = describe(vocabulary, job.pages)
+    pages = job.pages or [vocabulary.encode(job.document.text)]
+    line = describe(vocabulary, pages)
     if line:
-      name = job.document.id
       progress.note_once(
-          ('unknown script', job.document.source), visible(f'{name}: {line}')
+          job.document.source, visible(f'{job.document.id}: {line}')
       )
