@@ -196,7 +196,9 @@ def main(values, arguments):
       stream=values.stream,
       name=values.checkpoint,
   )
-  failures += write_summaries.write(summarizer, documents, settings, options)
+  failures += write_summaries.write(
+      summarizer, documents, settings, options, unread=failures
+  )
   return 2 if failures else 0
 
 
@@ -287,6 +289,12 @@ def _check(values, arguments, as_json):
       raise InputError(
           f'--{flag}={path}: is a directory; expected the name of a file'
       )
+  report = values.report
+  if report and not report.lower().endswith(('.html', '.htm')):
+    raise InputError(
+        f'--report={report}: is no name of a web page; expected one that ends '
+        'in .html or .htm'
+    )
 
 
 def _missing_file(values):

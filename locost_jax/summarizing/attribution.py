@@ -26,16 +26,14 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from locost_jax.data import text as text_lib
 from locost_jax.summarizing import batching
 from locost_jax.summarizing import copied_words
+from locost_jax.summarizing import passages as passages_lib
 from locost_jax.summarizing import reading
 from locost_jax.summarizing import selected_tokens
 from locost_jax.summarizing import texts
 from locost_jax.summarizing import written_tokens
 from locost_jax.vocabularies.vocabulary import surround
-
-LONGEST = 1200  # characters of a passage; longer paragraphs are cut
 
 
 class PageWeights(NamedTuple):
@@ -62,32 +60,6 @@ class Source(NamedTuple):
   selection: Any = None  # selection.Selection; None: all tokens are decoded
   copied: Any = None  # list of CopiedWord; None: the model has no copy head
   parts: Any = None  # of `hierarchical_attribution`; None: read as a whole
-
-
-def cut_passages(text):
-  """Finds the passages of a text: its paragraphs; long ones are cut.
-
-  Paragraphs of more than LONGEST characters are cut at the ends of sentences,
-  into parts as even as the sentences allow.
-
-  Returns:
-    A list of (start, end), in order, without white space at their ends.
-  """
-  passages = []
-  for start, end in text_lib.paragraph_spans(text):
-    if end - start <= LONGEST:
-      passages.append((start, end))
-      continue
-    begin, last = start, start
-    for _, stop in text_lib.sentence_spans(text[start:end]):
-      stop += start
-      parts = -(-(end - begin) // LONGEST)
-      if (stop - begin) * parts > end - begin and last > begin:
-        passages.append((begin, last))
-        begin = last + len(text[last:stop]) - len(text[last:stop].lstrip())
-      last = stop
-    passages.append((begin, end))
-  return passages
 
 
 @functools.partial(jax.jit, static_argnums=(0, 5))
@@ -200,7 +172,9 @@ def _targets_in(summarizer, tokens):
   return targets_in
 
 
-def attribute(summarizer, text, tokens, max_input_length=None, memory=None):
+def attribute(
+    summarizer, text, tokens, max_input_length=None, memory=None, places=()
+):
   """Finds the passages of a document that a summary attended to.
 
   Args:
@@ -210,6 +184,7 @@ def attribute(summarizer, text, tokens, max_input_length=None, memory=None):
       `summary_tokens`.
     max_input_length: the limit the document was read with; None: no limit.
     memory: output of the model's `encode`; None: the text is encoded again.
+    places: of the document: see `documents.places`.
 
   Returns:
     A Source.
@@ -218,13 +193,10 @@ def attribute(summarizer, text, tokens, max_input_length=None, memory=None):
   tokens = [int(token) for token in tokens if token != vocabulary.pad_id]
   document = texts.text_of(text, summarizer.pages)
   given = vocabulary, document, summarizer.pages, max_input_length
-  read, places = reading.read(*given), reading.places(*given)
+  read, ends = reading.read(*given), reading.places(*given)
   text = document.text
-  passages = cut_passages(text) or [(0, len(text))]
-  owners = [
-      np.where(ends < 0, -1, written_tokens.token_passages(ends, passages))
-      for ends in places
-  ]
+  passages = passages_lib.cut(text, places) or [(0, len(text))]
+  owners = _find_owners(ends, passages)
   if memory is None:
     memory = read_again(summarizer, read.pages)
   mass = passage_mass(
@@ -234,10 +206,10 @@ def attribute(summarizer, text, tokens, max_input_length=None, memory=None):
   written = written_tokens.split(vocabulary, tokens)
   is_text = written.is_text
   selected = _selection(
-      summarizer, read.pages, places, owners, tokens, is_text, memory
+      summarizer, read.pages, ends, owners, tokens, is_text, memory
   )
   targets_in = _targets_in(summarizer, tokens)
-  copied = copied_words.trace(summarizer, memory, targets_in, tokens, places)
+  copied = copied_words.trace(summarizer, memory, targets_in, tokens, ends)
 
   mass, counts = mass[is_text], _count_tokens(owners, len(passages))
   return Source(
@@ -265,6 +237,14 @@ def attribute(summarizer, text, tokens, max_input_length=None, memory=None):
           written.text, text, written.ends, copied.take(is_text)
       ),
   )
+
+
+def _find_owners(places, passages):
+  """Returns the passage of each token: arrays like `reading.places`."""
+  return [
+      np.where(ends < 0, -1, written_tokens.token_passages(ends, passages))
+      for ends in places
+  ]
 
 
 def _count_tokens(owners, P):

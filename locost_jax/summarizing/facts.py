@@ -57,3 +57,36 @@ def describe_done(done, total):
       f'decoding {row["seconds_decoding"]:.1f}), peak memory '
       f'{memory.format_bytes(row["peak_memory_bytes"])}'
   )
+
+
+def describe_end(jobs, failed, unread, options, has_report):
+  """Returns the last line on stderr.
+
+  Args:
+    jobs: list of summaries.Job, one for each question about a document.
+    failed: those of them that have no summary.
+    unread: number of other documents, which could not be read.
+    options: `write_summaries.Options`.
+    has_report: whether the report was written.
+
+  Returns:
+    A line; '' for one document whose summary is on stdout, without a report.
+  """
+  every, lacking = (
+      {
+          (job.document.source, job.document.id, job.document.text)
+          for job in some
+      }
+      for some in (jobs, failed)
+  )
+  done, left_out = len(every) - len(lacking), len(lacking) + unread
+  places = []
+  if options.output:
+    places.append(f'summaries in {options.output}')
+  if has_report:
+    places.append(f'report in {options.report}')
+  if done + left_out == 1 and not places:
+    return ''
+  counts = f'{done:,} document{"" if done == 1 else "s"} summarised'
+  counts += f', {left_out:,} left out' if left_out else ''
+  return '; '.join([counts, *places])

@@ -22,6 +22,8 @@ from locost_jax.summarizing import documents
 from locost_jax.summarizing import part_by_part
 from locost_jax.summarizing import summaries
 from locost_jax.summarizing import texts
+from locost_jax.summarizing import time_left as time_left_lib
+from locost_jax.summarizing import unknown_script
 
 NAME = 'hierarchical'  # the value of --parts
 _LEAST = 16  # tokens of a summary that say something
@@ -57,6 +59,15 @@ def budget(parts, room, most):
   return max(1, min(most, share))
 
 
+def _later_parts(parts, room, most):
+  """Returns how many parts later levels have if all summaries are longest."""
+  later = 0
+  while parts > 1:
+    parts = -(-parts * budget(parts, room, most) // room)
+    later += parts
+  return later
+
+
 def summarize(
     summarizer, jobs, settings, progress, parts, batch_size=None, available=None
 ):
@@ -75,10 +86,17 @@ def summarize(
         '--parts=hierarchical'
     )
   most = parts.summary_length or settings['max_length']
-  run = lambda jobs, options: summaries.summarize(
-      summarizer, jobs, options, progress, batch_size, available
-  )
+  limits = batch_size, available
+  time_left = time_left_lib.TimeLeft(jobs)
+
+  def run(jobs, options, name, characters):
+    share = time_left_lib.Share(name, time_left, characters)
+    return summaries.summarize(
+        summarizer, jobs, options, progress, *limits, share=share
+    )
+
   for job in jobs:
+    unknown_script.report(vocabulary, [job], progress)
     yield _of_document(job, settings, room, most, count, run, vocabulary.pad_id)
 
 
@@ -117,11 +135,16 @@ def read_levels(summarizer, text, row):
 def _of_document(job, settings, room, most, count, run, pad_id):
   """Returns the Done of a document; arguments as in `summarize`."""
   text, levels, rows = job.document.text, [], []
+  left = len(text)  # characters of the document that later levels stand for
   while not levels or len(levels[-1]) > 1:
     parts = part_by_part.split(text, room, count)
     options = _length_options(settings, len(parts), room, most)
-    jobs = [_job(job, len(levels) + 1, i, part) for i, part in enumerate(parts)]
-    done = sorted(run(jobs, options), key=lambda one: one.job.number)
+    name = f'{job.document.id}, level {len(levels) + 1}'
+    jobs = [_job(job, name, i, part) for i, part in enumerate(parts)]
+    later = _later_parts(len(parts), room, settings['max_length'])
+    own = left * len(parts) / (len(parts) + later)
+    left -= own
+    done = sorted(run(jobs, options, name, own), key=lambda one: one.job.number)
     error = next((one.error for one in done if one.error), None)
     if error is not None:
       return summaries.Done(job, error=error)
@@ -141,8 +164,8 @@ def _length_options(settings, parts, room, most):
 
 
 def _job(job, level, number, text):
-  """Returns the Job of a part."""
-  name = f'{job.document.id}, level {level}, part {number + 1}'
+  """Returns the Job of a part of a level."""
+  name = f'{level}, part {number + 1}'
   return summaries.Job(
       number,
       documents.Document(name, text, job.document.source, texts.Text(text)),

@@ -15,12 +15,14 @@ Cutting a text into parts may change its white space. Places are therefore
 counted in letters: characters that are no white space.
 """
 
+import itertools
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
 
 from locost_jax.summarizing import attribution
+from locost_jax.summarizing import passages as passages_lib
 from locost_jax.summarizing import reading
 from locost_jax.summarizing import texts
 from locost_jax.summarizing import written_tokens
@@ -56,24 +58,28 @@ class _Read(NamedTuple):
   length: int
 
 
-def attribute(summarizer, text, levels):
+def attribute(summarizer, text, levels, progress=None, places=()):
   """Finds the passages of a document that a summary of summaries goes back to.
 
   Args:
     summarizer: of `locost_jax.load`, with a vocabulary.
     text: the document, str.
     levels: for each level a list of `hierarchical.Part`; the last has one part.
+    progress: None, or called as progress('page', parts done, parts).
+    places: of the document: see `documents.places`.
 
   Returns:
     An `attribution.Source` with `parts`.
   """
-  passages = attribution.cut_passages(text) or [(0, len(text))]
+  passages = passages_lib.cut(text, places) or [(0, len(text))]
   P = len(passages)
   segments = _letters_before(text, [start for start, _ in passages])
   below = sparse.eye_array(P, format='csr')
   tokens, first_level = np.zeros(P, int), None
+  done, total = itertools.count(), sum(map(len, levels))
+  on_part = lambda: progress and progress('page', next(done), total)
   for level in levels:
-    found = _read_level(summarizer, level, segments)
+    found = _read_level(summarizer, level, segments, on_part)
     if first_level is None:
       first_level = found
       for part in found:
@@ -106,16 +112,18 @@ def attribute(summarizer, text, levels):
   )
 
 
-def _read_level(summarizer, parts, segments):
+def _read_level(summarizer, parts, segments, on_part):
   """Returns the _Read of each part of a level.
 
   Args:
     summarizer: of `locost_jax.load`.
     parts: list of `hierarchical.Part`.
     segments: int [S], the letter of the level at which each segment begins.
+    on_part: called before each part.
   """
   found, begin = [], 0
   for part in parts:
+    on_part()
     found.append(_read_part(summarizer, part, segments, begin))
     begin += _count_letters(part.text)
   return found

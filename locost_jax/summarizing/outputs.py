@@ -16,7 +16,7 @@ def page_path(path, number, total):
   if total == 1:
     return path
   stem, extension = os.path.splitext(path)
-  return f'{stem}-{number:0{len(str(total))}}{extension or ".html"}'
+  return f'{stem}-{number:0{len(str(total))}}{extension}'
 
 
 def page_paths(path, total):

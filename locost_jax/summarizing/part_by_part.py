@@ -27,6 +27,8 @@ from locost_jax.summarizing import batching
 from locost_jax.summarizing import documents
 from locost_jax.summarizing import summaries
 from locost_jax.summarizing import texts
+from locost_jax.summarizing import time_left as time_left_lib
+from locost_jax.summarizing import unknown_script
 from locost_jax.vocabularies import vocabulary as vocabulary_lib
 
 RANK = 'rank'  # the other mode is 'join'
@@ -170,7 +172,12 @@ def summarize(
     parts: Parts.
   """
   room, count = measures(summarizer.vocabulary, parts.part_length)
+  time_left = time_left_lib.TimeLeft(jobs)
   for job in jobs:
+    unknown_script.report(summarizer.vocabulary, [job], progress)
+    share = time_left_lib.Share(
+        job.document.id, time_left, len(job.document.text)
+    )
     part_jobs = [
         summaries.Job(
             number,
@@ -186,7 +193,13 @@ def summarize(
     ]
     done = sorted(
         summaries.summarize(
-            summarizer, part_jobs, settings, progress, batch_size, available
+            summarizer,
+            part_jobs,
+            settings,
+            progress,
+            batch_size,
+            available,
+            share=share,
         ),
         key=lambda one: one.job.number,
     )

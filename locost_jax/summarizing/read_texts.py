@@ -5,6 +5,7 @@ import os
 from locost_jax.errors import InputError
 from locost_jax.errors import visible
 from locost_jax.summarizing import documents
+from locost_jax.summarizing import texts
 
 
 def read(path: str | os.PathLike) -> list[str]:
@@ -28,10 +29,19 @@ def read(path: str | os.PathLike) -> list[str]:
   return [document.text for document in found]
 
 
-def check_is_text(text):
-  """Raises an InputError for the name of a file instead of its text."""
-  if isinstance(text, str) and len(text) < 1000 and os.path.isfile(text):
+def check_is_text(document, pages, name='the text'):
+  """Raises an InputError for an empty text, or the name of a file.
+
+  Args:
+    document: a string, or a dict as `texts` describes it.
+    pages: `texts.Pages`, or None.
+    name: of the document, for the error.
+  """
+  is_short = isinstance(document, str) and len(document) < 1000
+  if is_short and os.path.isfile(document):
     raise InputError(
-        f'{visible(text)}: is the name of a file; expected a text, such as '
-        f'those of locost_jax.read({text!r})'
+        f'{visible(document)}: is the name of a file; expected a text, such as '
+        f'those of locost_jax.read({document!r})'
     )
+  if not texts.text_of(document, pages).text.strip():
+    raise InputError(f'{name} is empty: expected some text')

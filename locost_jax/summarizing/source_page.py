@@ -77,7 +77,7 @@ def write(
   """
   if source is None:
     source = attribution.attribute(
-        summarizer, text, tokens, max_input_length, memory
+        summarizer, text, tokens, max_input_length, memory, places
     )
   own = outputs.page_path(path, number, total)
   key = page_key(name, text, settings)

@@ -67,11 +67,8 @@ class QuietWhileWriting:
 
   def __init__(self, progress):
     self._progress = progress
-    self.note, self.wipe, self.head = (
-        progress.note,
-        progress.wipe,
-        progress.head,
-    )
+    self.note, self.note_once = progress.note, progress.note_once
+    self.wipe, self.head = progress.wipe, progress.head
 
   def show(self, stage, done, total):
     """See `progress.Progress.show`."""

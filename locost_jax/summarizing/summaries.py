@@ -14,7 +14,6 @@ import jax
 import numpy as np
 
 from locost_jax import models
-from locost_jax.command_line.progress import duration
 from locost_jax.devices import compiling
 from locost_jax.devices import memory
 from locost_jax.errors import InputError
@@ -24,6 +23,8 @@ from locost_jax.summarizing import batch_memory
 from locost_jax.summarizing import batching
 from locost_jax.summarizing import selected_tokens
 from locost_jax.summarizing import texts
+from locost_jax.summarizing import time_left as time_left_lib
+from locost_jax.summarizing import unknown_script
 
 # Documents are tokenised in portions of this many characters, so that the
 # first summary does not wait for the last document.
@@ -100,6 +101,7 @@ def summarize(
     available=None,
     keep_memory=False,
     on_tokens=None,
+    share=None,
 ):
   """Yields a Done for each document, in the order they are finished.
 
@@ -113,19 +115,29 @@ def summarize(
     available: bytes that may be used, parameters included; None: no limit.
     keep_memory: whether a Done has `memory`.
     on_tokens: None, or called as in `generate.generate_in_steps`.
+    share: `time_left.Share` if the jobs are parts of a document.
   """
   looks = dict(keep_memory=keep_memory, on_tokens=on_tokens)
   limits = batch_memory.BatchLimits(summarizer, settings, batch_size, available)
-  time_left = _TimeLeft(jobs)
+  # An empty text (a level whose summaries are all empty) counts, too.
+  size = lambda jobs: sum(max(1, len(job.document.text)) for job in jobs)
+  time_left = share.time_left if share else time_left_lib.TimeLeft(jobs)
+  scale = share.characters / size(jobs) if share else 1
   for portion in _portions(jobs):
     tokenized = []
     for done in _tokenize(summarizer, portion, settings, progress, tokenized):
       yield done
-      time_left.finish([done.job])
+      time_left.finish(scale * size([done.job]))
+    if not share:
+      unknown_script.report(summarizer.vocabulary, tokenized, progress)
     for shape, batch in batching.make_batches(
         tokenized, limits.shape_of, limits.rows
     ):
-      progress.head(_head(batch, len(jobs), time_left.seconds()))
+      is_all = len(jobs) == 1 and not share
+      progress.head(
+          _head(batch, len(jobs), share and share.name),
+          None if is_all else time_left.seconds,
+      )
       most = limits.rows(shape)
       if not most:
         (job,) = batch
@@ -134,26 +146,7 @@ def summarize(
         yield from _summarize_batch(
             summarizer, batch, shape, most, settings, progress, **looks
         )
-      time_left.finish(batch)
-
-
-class _TimeLeft:
-  """Estimates the time left from the number of characters done."""
-
-  def __init__(self, jobs):
-    self._total = sum(len(job.document.text) for job in jobs)
-    self._finished, self._start = 0, time.monotonic()
-
-  def finish(self, jobs):
-    """Counts these documents as done."""
-    self._finished += sum(len(job.document.text) for job in jobs)
-
-  def seconds(self):
-    """Returns the estimate; None before the first document."""
-    if not self._finished:
-      return None
-    left = self._total - self._finished
-    return (time.monotonic() - self._start) * left / self._finished
+      time_left.finish(scale * size(batch))
 
 
 def _portions(jobs):
@@ -350,13 +343,10 @@ def _make_row(summarizer, job, tokens, mask, written, documents):
   )
 
 
-def _head(batch, total, left):
-  """'3/12 alice.txt' or '3/12 and 4 more', with the time for all of them."""
-  text = visible(batch[0].document.id)
-  if total > 1:
-    text = f'{batch[0].number + 1}/{total}'
-    if len(batch) > 1:
-      text += f' and {len(batch) - 1} more'
-    if left is not None:
-      text += f', all in {duration(left)}'
-  return text
+def _head(batch, total, name=None):
+  """'alice.txt', '3/12 and 4 more', or with a name 'NAME, part 3/12'."""
+  if name is None and total == 1:
+    return visible(batch[0].document.id)
+  front = '' if name is None else f'{visible(name)}, part '
+  more = f' and {len(batch) - 1} more' if batch[1:] else ''
+  return f'{front}{batch[0].number + 1}/{total}{more}'

@@ -5,6 +5,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
+import warnings
 
 from flax import linen as nn
 import jax
@@ -20,6 +21,7 @@ from locost_jax.summarizing import batching
 from locost_jax.summarizing import read_texts
 from locost_jax.summarizing import reading
 from locost_jax.summarizing import texts
+from locost_jax.summarizing import unknown_script
 
 # A text, or a dict as `texts` describes it.
 Document = str | Mapping | texts.Text
@@ -220,16 +222,19 @@ class Summarizer:
       A list of str, one summary per document, in order.
 
     Raises:
-      InputError: no vocabulary, an unknown option, or values that cannot be.
+      InputError: no vocabulary, an empty text, an unknown option, or values
+        that cannot be.
     """
     self._check_vocabulary()
-    if isinstance(documents, (str, Mapping, texts.Text)):
-      documents = [documents]
-    for document in documents:
-      read_texts.check_is_text(document)
+    is_one = isinstance(documents, (str, Mapping, texts.Text))
+    documents = [documents] if is_one else documents
+    for number, document in enumerate(documents):
+      name = 'the text' if is_one else f'texts[{number}]'
+      read_texts.check_is_text(document, self.pages, name)
     settings = self._change(self.settings, options)
     read = [self.read(text, max_input_length).pages for text in documents]
     for number, pages in enumerate(read):
+      self._warn_of_unknown(pages, 'the text' if is_one else f'texts[{number}]')
       models.check_length(
           self.config,
           max(map(len, pages)),
@@ -274,9 +279,10 @@ class Summarizer:
       InputError: as `summarize`.
     """
     self._check_vocabulary()
-    read_texts.check_is_text(document)
+    read_texts.check_is_text(document, self.pages)
     settings = self._change(self.settings, options)
     pages = self.read(document, max_input_length).pages
+    self._warn_of_unknown(pages)
     shape = batching.padded_shape(self.config, pages, bool(self.pages))
     inputs, mask = batching.pad([pages], shape, settings.pad_id)
     inputs, mask, seeds = self._prepare(inputs, mask, settings, seed)
@@ -309,6 +315,11 @@ class Summarizer:
           'this model was loaded without a vocabulary: its '
           'directory lacks spiece.model or tokenizer.json'
       )
+
+  def _warn_of_unknown(self, pages, name='the text'):
+    line = unknown_script.describe(self.vocabulary, pages)
+    if line:
+      warnings.warn(f'{name}: {line}', stacklevel=3)
 
   def _change(self, settings, options):
     """`decode_settings.change`, with the ids of what `start` asks for."""

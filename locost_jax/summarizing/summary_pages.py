@@ -51,13 +51,19 @@ class Pages:
       done: summaries.Done; None: an earlier call wrote the summary.
     """
     if self._path:
-      self._progress.show('the page of', job.number + 1, len(self._jobs))
+      self._progress.head(visible(job.document.id))
+      self._progress.show('page', 0, 1)
       self._try(job.document.id, lambda: self._write(job, row, done))
 
   def write_index(self):
-    """Writes the list of the pages of several documents."""
+    """Writes the list of the pages of several documents.
+
+    Returns:
+      Whether the report exists: this list, or the page of the only document.
+    """
     if len(self._jobs) > 1 and self._entries:
-      self._try('all summaries', self._write_index)
+      return self._try('all summaries', self._write_index)
+    return bool(self._entries)
 
   def _write(self, job, row, done):
     source, document = None, job.document
@@ -82,6 +88,8 @@ class Pages:
           document.text,
           levels
           or hierarchical.read_levels(self._summarizer, document.text, row),
+          self._progress.show,
+          document.places,
       )
     entry = source_page.write(
         self._path,
@@ -125,9 +133,10 @@ class Pages:
     )
 
   def _try(self, name, write_page):
-    """Writes a page; a failure is reported and counted, not raised."""
+    """Writes a page, returns whether it could; reports and counts a failure."""
     try:
       write_page()
+      return True
     except Exception as error:  # the summary itself is already written
       self.failures += 1
       if isinstance(error, OSError):
@@ -135,6 +144,7 @@ class Pages:
       elif not isinstance(error, InputError):
         error = f'{type(error).__name__}: {error}'
       self._progress.note(visible(f'error: the page of {name}: {error}'))
+      return False
 
   def _refuse_others(self):
     """Raises an InputError if a file would be replaced and not made again.

@@ -39,7 +39,7 @@ class Options(NamedTuple):
   name: str = ''  # of the checkpoint, as the user gave it
 
 
-def write(summarizer, documents, settings, options):
+def write(summarizer, documents, settings, options, unread=0):
   """Summarises the documents and writes the summaries.
 
   Args:
@@ -48,9 +48,10 @@ def write(summarizer, documents, settings, options):
     settings: dict: the fields of `decode_settings.Settings`, seed, and
       max_input_length (None: all of a document).
     options: Options.
+    unread: number of other documents, which could not be read.
 
   Returns:
-    The number of documents that could not be summarised.
+    The number of summaries and pages that could not be written.
   """
   progress = Progress()
   made_with = {}
@@ -72,20 +73,22 @@ def write(summarizer, documents, settings, options):
     stack.callback(target.close)
     target.skip_done(pages)
     stack.enter_context(interrupts.end_at_once(progress, options.output))
-    failures = 0
+    failed = []
     for done in _summarize(summarizer, target, settings, progress, options):
       row = None if done.error else {**done.row, **made_with}
       target.add(done.job.number, row)
       if done.error:
-        failures += 1
+        failed.append(done.job)
         progress.note(visible(f'error: {done.error}'))
       else:
         progress.note(visible(facts.describe_done(done, len(jobs))))
         pages.add(done.job, row, done)
         done = done._replace(memory=None)  # free it for the next batch
     target.finish()
-  pages.write_index()
-  return failures + pages.failures
+  end = facts.describe_end(jobs, failed, unread, options, pages.write_index())
+  if end:
+    progress.note(visible(end))
+  return len(failed) + pages.failures
 
 
 def _summarize(summarizer, target, settings, progress, options):

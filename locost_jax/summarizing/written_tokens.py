@@ -4,8 +4,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from locost_jax.data import text as text_lib
 from locost_jax.summarizing import closest_words
+from locost_jax.summarizing import passages as passages_lib
 
 TOP = 3  # passages named for a sentence
 
@@ -45,7 +45,7 @@ def split(vocabulary, tokens):
     tokens: T ids, without start and padding.
   """
   text = vocabulary.decode(tokens)
-  spans = text_lib.sentence_spans(text)
+  spans = passages_lib.sentence_spans(text)
   marks = vocabulary.bos_id, vocabulary.eos_id
   is_text = ~np.isin(tokens, [mark for mark in marks if mark is not None])
   ends = _decoded_ends(vocabulary, tokens)[is_text]

@@ -21,6 +21,7 @@ class ByteVocabulary:
 
   pad_id, eos_id, unk_id = PAD_ID, EOS_ID, UNK_ID
   bos_id, start_id = None, PAD_ID
+  unknown_ids = ()
 
   def __init__(self, extra_ids=EXTRA_IDS):
     self.extra_ids = extra_ids

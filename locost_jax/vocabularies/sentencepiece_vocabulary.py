@@ -5,12 +5,15 @@ A vocabulary is a model file plus `extra_ids` sentinels after its pieces;
 are 0, eos is 1, unk is 2.
 """
 
+import functools
+
 import numpy as np
 
 from locost_jax import untrusted
 from locost_jax.errors import InputError
 from locost_jax.vocabularies import sentencepiece_file
 from locost_jax.vocabularies import t5_ids
+from locost_jax.vocabularies import unknown
 from locost_jax.vocabularies.t5_ids import EOS_ID
 from locost_jax.vocabularies.t5_ids import EXTRA_IDS
 from locost_jax.vocabularies.t5_ids import PAD_ID
@@ -66,6 +69,13 @@ class SentencePieceVocabulary:
     self.fingerprint = t5_ids.fingerprint(self.model, extra_ids)
     newline = self._processor.piece_to_id('\n')
     self._newline_id = None if newline == UNK_ID else newline
+
+  @functools.cached_property
+  def unknown_ids(self):
+    """The ids of characters that the model lacks, see `unknown`."""
+    ids = list(range(self.size))
+    pieces = dict(zip(self._processor.id_to_piece(ids), ids))
+    return unknown.find_ids(pieces, UNK_ID)
 
   def encode(self, text):
     """Returns the ids of a text as a list, without an end mark."""

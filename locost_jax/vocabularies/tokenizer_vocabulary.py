@@ -14,6 +14,7 @@ Marks in a text ('</s>') are encoded as text, so a document cannot end itself.
 Other added tokens ('<mask>', '<extra_id_0>') in a text become their ids.
 """
 
+import functools
 import hashlib
 import json
 import os
@@ -23,6 +24,7 @@ from locost_jax import untrusted
 from locost_jax.errors import InputError
 from locost_jax.vocabularies import bpe
 from locost_jax.vocabularies import tokenizer_json
+from locost_jax.vocabularies import unknown
 from locost_jax.vocabularies.tokenizer_json import MERGES
 from locost_jax.vocabularies.tokenizer_json import TOKENIZER
 from locost_jax.vocabularies.tokenizer_json import VOCAB
@@ -92,7 +94,7 @@ class TokenizerVocabulary:
         spec, {self.bos_id, self.pad_id, self.eos_id, self.unk_id}
     )
     spec['post_processor'] = None  # it would trim spaces from the offsets
-    self._reader = whole
+    self._reader, self._is_byte_level = whole, is_bpe
     self._tokenizer = tokenizer_json.make_tokenizer(spec, path)
     self._tokenizer.encode_special_tokens = True
     self._known = frozenset(known.values())
@@ -104,6 +106,12 @@ class TokenizerVocabulary:
   def __reduce__(self):
     # The library's pickles lose `encode_special_tokens`.
     return TokenizerVocabulary, (self.files, self.ids)
+
+  @functools.cached_property
+  def unknown_ids(self):
+    """The ids of characters that the vocabulary lacks, see `unknown`."""
+    pieces = self._reader.get_vocab(True)
+    return unknown.find_ids(pieces, self.unk_id, self._is_byte_level)
 
   def encode(self, text):
     """Returns the ids of a text as a list, without marks at its ends."""

@@ -8,6 +8,7 @@ All vocabularies have the same interface:
 - `decode(ids) -> text`, up to the first eos;
 - `bos_id` (begins every text; None: no mark), `pad_id`, `eos_id`, `unk_id`,
   `start_id` (the first token that a decoder reads);
+- `unknown_ids` (of characters that the vocabulary lacks, see unknown.py);
 - `extra_ids` (number of sentinels), `size` (sentinels included), `fingerprint`.
 
 The kinds:

@@ -118,19 +118,6 @@ def test_memory_does_not_grow_with_the_input():
   assert long < 1.01 * short < B * H * T * 2**14 * 4
 
 
-def test_passages_cover_the_text_and_are_short():
-  sentence = 'This is a sentence of a long paragraph. '
-  text = f'  A heading\n\n{sentence * 100}\n\n\tOne\nmore line. \n'
-  passages = attribution.cut_passages(text)
-  parts = [text[start:end] for start, end in passages]
-  assert ''.join(' '.join(parts).split()) == ''.join(text.split())
-  assert all(part == part.strip() and part for part in parts)
-  assert parts[0] == 'A heading' and len(parts) >= 5
-  sizes = [len(part) for part in parts[1:5]]
-  assert 900 < min(sizes) and max(sizes) <= attribution.LONGEST
-  assert all(part.endswith('.') for part in parts[1:])
-
-
 def test_tokens_belong_to_the_passage_of_their_last_character():
   text = ' One.\n\nTwo and three. Four.'
   passages = [(1, 5), (7, 21), (22, 27)]

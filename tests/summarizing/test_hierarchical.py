@@ -32,9 +32,11 @@ def document(paragraphs, words, seed=0):
 
 def run_levels(text, room, most, write):
   """`hierarchical` with a model that is a function: (row, calls, document)."""
-  calls = []
+  calls, names, shares = [], [], []
 
-  def run(jobs, settings):
+  def run(jobs, settings, name, characters):
+    names.append(name)
+    shares.append(characters)
     calls.append((len(jobs), settings['max_length']))
     for job in reversed(jobs):
       prediction = write(job.document.text, settings['max_length'])
@@ -56,6 +58,9 @@ def run_levels(text, room, most, write):
   )
   settings = dict(max_length=most, min_length=50)
   done = hierarchical._of_document(job, settings, room, most, COUNT, run, 0)  # pylint: disable=protected-access
+  assert names == [f'a, level {i + 1}' for i in range(len(calls))]
+  # The levels together stand for the document.
+  assert sum(shares) == pytest.approx(len(text)) and min(shares) > 0
   return done, calls
 
 
@@ -127,8 +132,7 @@ def test_parts_without_a_summary():
 def test_an_error_of_a_part_is_that_of_the_document():
   text = document(40, 40)
 
-  def run(jobs, settings):
-    del settings
+  def run(jobs, *_):
     return [summaries.Done(job, error=InputError('full')) for job in jobs]
 
   job = summaries.Job(

@@ -9,6 +9,7 @@ import pytest
 
 from locost_jax.devices import memory
 from locost_jax.runs import convert_weights
+from locost_jax.summarizing import source_page
 from locost_jax.summarizing.summarizer import Summarizer
 from locost_jax.workdir import find
 from tests import deadline
@@ -104,3 +105,48 @@ def test_the_limit_of_the_address_space(tmp_path, monkeypatch):
   assert memory.free_host_bytes(tmp_path) == 2 * 2**30
   limits[resource.RLIMIT_AS] = resource.RLIM_INFINITY, math.inf
   assert memory.free_host_bytes(tmp_path) is None
+
+
+def last_line(err):
+  return err.splitlines()[-1]
+
+
+def test_the_last_line_counts_documents_and_names_files(
+    run, call, tmp_path, monkeypatch
+):
+  monkeypatch.chdir(tmp_path)
+  for name in 'ab':
+    (tmp_path / f'{name}.txt').write_text(f'The text of {name}.')
+  (tmp_path / 'empty.txt').write_text(' ')
+  command = '--checkpoint', run, '--max_length=4'
+  _, out, err = call(*command, 'a.txt')
+  assert out.count('\n') == 1 and '1/1  a.txt' in last_line(err)
+  _, out, err = call(*command, 'a.txt', 'b.txt')
+  assert out.count('\n') == 2
+  assert last_line(err) == '2 documents summarised'
+  status, out, err = call(*command, 'a.txt', 'empty.txt', 'none.txt')
+  assert (status, out.count('\n')) == (2, 1)
+  assert last_line(err) == '1 document summarised, 2 left out'
+  files = '--output=o.jsonl', '--report=r.html'
+  _, out, err = call(*command, *files, 'a.txt')
+  assert out == ''
+  where = 'summaries in o.jsonl; report in r.html'
+  assert last_line(err) == f'1 document summarised; {where}'
+  # A document with several questions is one; an earlier call's counts too.
+  asked = '--query=Who?', '--query=Where?', '--ask_anyway'
+  _, _, err = call(*command, *files, *asked, 'a.txt', 'b.txt', '--overwrite')
+  assert last_line(err) == f'2 documents summarised; {where}'
+  _, _, err = call(*command, *files, *asked, 'a.txt', 'b.txt')
+  assert last_line(err) == f'2 documents summarised; {where}'
+
+
+def test_the_last_line_names_no_file_that_was_not_written(
+    run, call, tmp_path, monkeypatch
+):
+  monkeypatch.setattr(source_page, 'write', lambda *_: 1 / 0)
+  for name in 'ab':
+    (tmp_path / f'{name}.txt').write_text('A text.')
+  page = tmp_path / 'page.html'
+  names = tmp_path / 'a.txt', tmp_path / 'b.txt'
+  status, _, err = call('--checkpoint', run, f'--report={page}', *names)
+  assert status == 2 and last_line(err) == '2 documents summarised'

@@ -47,18 +47,20 @@ def expect_refused(result, expected):
 @pytest.mark.parametrize('flag', ['output', 'report'])
 @pytest.mark.parametrize('more', [[], ['--overwrite']])
 @pytest.mark.parametrize(
-    'name', ['thesis.txt', './thesis.txt', 'link', 'hard', 'folder/thesis.txt']
+    'name',
+    ['a.html', './a.html', 'link.html', 'hard.html', 'folder/a.html'],
 )
 def test_a_document_is_never_replaced(call, thesis, flag, more, name):
-  os.symlink('thesis.txt', 'link')
-  os.link('thesis.txt', 'hard')
+  thesis = thesis.rename('a.html')
+  os.symlink('a.html', 'link.html')
+  os.link('a.html', 'hard.html')
   os.symlink('.', 'folder')
   expect_refused(
-      call('--checkpoint=x', f'--{flag}={name}', *more, 'thesis.txt'),
-      f'--{flag}={name}: is the document thesis.txt',
+      call('--checkpoint=x', f'--{flag}={name}', *more, 'a.html'),
+      f'--{flag}={name}: is the document a.html',
   )
   assert thesis.read_text() == THESIS
-  assert sorted(os.listdir()) == ['folder', 'hard', 'link', 'thesis.txt']
+  assert sorted(os.listdir()) == ['a.html', 'folder', 'hard.html', 'link.html']
 
 
 @pytest.mark.parametrize(
@@ -98,22 +100,43 @@ def test_standard_input_is_a_document(call, thesis, monkeypatch):
 
 @pytest.mark.parametrize('flag', ['output', 'report'])
 def test_another_file_is_replaced_only_with_overwrite(run, call, thesis, flag):
-  with open('notes.txt', 'w') as file:
+  with open('notes.htm', 'w') as file:
     file.write('My notes.')
-  command = '--checkpoint', run, f'--{flag}=notes.txt', 'thesis.txt'
-  expect_refused(call(*command), f'--{flag}=notes.txt: exists already')
-  with open('notes.txt') as file:
+  command = '--checkpoint', run, f'--{flag}=notes.htm', 'thesis.txt'
+  expect_refused(call(*command), f'--{flag}=notes.htm: exists already')
+  with open('notes.htm') as file:
     assert file.read() == 'My notes.'
   assert call(*command, '--overwrite')[0] == 0
-  with open('notes.txt') as file:
+  with open('notes.htm') as file:
     assert file.read() != 'My notes.'
-  assert sorted(os.listdir()) == ['notes.txt', 'thesis.txt']
+  assert sorted(os.listdir()) == ['notes.htm', 'thesis.txt']
+
+
+def test_a_report_is_a_web_page(call, thesis):
+  """Another ending is refused before the documents are read."""
+  for name in 'x.txt', 'x.pdf', 'x.jsonl', 'x.html.gz', 'x', '/dev/null':
+    expect_refused(
+        call('--checkpoint=x', f'--report={name}', 'missing.txt'),
+        f'--report={name}: is no name of a web page; expected one that ends',
+    )
+  os.makedirs('folder.html')
+  for name in 'folder.html', './':
+    expect_refused(
+        call('--checkpoint=x', f'--report={name}', thesis),
+        f'--report={name}: is a directory; expected the name of a file',
+    )
+  (error,) = call('--checkpoint=x', '--report=A.HTML', thesis)[2:]
+  assert '--report' not in error
 
 
 @pytest.mark.parametrize('flag', ['output', 'report'])
 def test_only_regular_files_are_replaced(call, thesis, flag):
-  os.mkfifo('pipe')
-  for name, kind in (('/dev/null', 'a device'), ('pipe', 'a named pipe')):
+  os.mkfifo('pipe.html')
+  os.symlink('/dev/null', 'null.html')
+  for name, kind in (
+      ('null.html', 'a device'),
+      ('pipe.html', 'a named pipe'),
+  ):
     before = os.lstat(name)
     expect_refused(
         call('--checkpoint=x', f'--{flag}={name}', '--overwrite', thesis),
@@ -135,7 +158,7 @@ def test_a_link_stays_and_its_file_is_written(run, call, thesis):
 
 
 def test_summaries_and_report_cannot_share_a_file(call, thesis):
-  for report in 'a.html', './a.html', 'a.html.partial':
+  for report in 'a.html', './a.html':
     expect_refused(
         call('--checkpoint=x', '--output=a.html', f'--report={report}', thesis),
         f'--report={report}: is the file of --output',
@@ -158,7 +181,7 @@ def test_a_partial_file_of_another_program(call, run, thesis):
 def test_names_of_300_characters(call, thesis):
   for flag in 'output', 'report':
     expect_refused(
-        call('--checkpoint=x', f'--{flag}={"x" * 300}', thesis),
+        call('--checkpoint=x', f'--{flag}={"x" * 300}.html', thesis),
         'File name too long',
     )
 

@@ -36,3 +36,21 @@ def test_the_name_of_a_file_is_no_document(run, tmp_path, monkeypatch):
   ):
     with pytest.raises(InputError, match=r"a text, .* locost_jax.read\('a.txt"):
       call()
+
+
+def test_an_empty_text_has_no_summary(run, batches):
+  """It is refused before anything is computed."""
+  summarizer = locost_jax.load(run)
+  for texts, name in (
+      (['One.', 'Two.', 'Three.', ' \n'], r'texts\[3\]'),
+      ([''], r'texts\[0\]'),
+      ('', 'the text'),
+      ({'document': '', 'query': 'Who?'}, 'the text'),
+  ):
+    with pytest.raises(InputError, match=f'^{name} is empty: expected some te'):
+      summarizer.summarize(texts)
+  with pytest.raises(InputError, match='^the text is empty'):
+    next(summarizer.stream('\t'))
+  with pytest.raises(InputError, match=r'^texts\[1\] is empty'):
+    locost_jax.pipeline(model=summarizer)(['One.', ''])
+  assert summarizer.summarize([]) == [] and not batches

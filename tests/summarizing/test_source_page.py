@@ -17,6 +17,7 @@ from locost_jax.summarizing import attribution
 from locost_jax.summarizing import closest_words
 from locost_jax.summarizing import page_contents
 from locost_jax.summarizing import page_html
+from locost_jax.summarizing import passages as passages_lib
 from locost_jax.summarizing import source_page
 from locost_jax.summarizing import written_tokens
 from tests import browser
@@ -37,7 +38,7 @@ SUMMARY = 'A caterpillar smoked on a mushroom. The cook said </script> & "no".'
 
 def make_source(text=TEXT, summary=SUMMARY, peak=(2, 1)):
   """Makes a Source whose sentence i attended most to passage peak[i]."""
-  passages = attribution.cut_passages(text)
+  passages = passages_lib.cut(text)
   P = len(passages)
   tokens = np.array([end - start for start, end in passages])
   tokens[-1] = 0  # not read

@@ -1,0 +1,101 @@
+"""Cuts a document into the passages of its page.
+
+Sentences are those of `data.text` and end at more marks: the page also shows
+Arabic, Urdu and Hindi. Training and scores keep `data.text`'s sentences.
+"""
+
+import bisect
+import re
+
+from locost_jax.data import text as text_lib
+from locost_jax.documents import places as places_lib
+
+LONGEST = 1200  # characters of a passage; longer paragraphs are cut
+_LONGEST_OF_CUES = 300  # of subtitles without sentences
+
+# Full-width marks need no white space after them. '．' in a number is no end.
+_END = re.compile(
+    r'(?:[\u3002\uff01\uff1f\uff61]|\uff0e(?!\d))'
+    r'[\u3002\uff01\uff1f\uff61\u300d\u300f\u201d\u2019\uff09]*\s*'
+    r'|[\u061f\u06d4\u0964\u0965]+["\'\u201d\u2019)\]\u00bb]*\s+'
+)
+
+
+def cut(text, places=()):
+  """Finds the passages of a text: its paragraphs; long ones are cut.
+
+  Paragraphs of more than LONGEST characters are cut at the ends of sentences,
+  into parts as even as the sentences allow. Subtitles often have no sentences:
+  a passage that is a single sentence is then cut between cues.
+
+  Args:
+    text: str.
+    places: of the document: see `documents.places`.
+
+  Returns:
+    A list of (start, end), in order, without white space at their ends.
+  """
+  passages, cues = [], places_lib.starts_of_times(places)
+  for start, end in text_lib.paragraph_spans(text):
+    if end - start <= (_LONGEST_OF_CUES if cues else LONGEST):
+      passages.append((start, end))
+      continue
+    stops = [start + stop for _, stop in sentence_spans(text[start:end])]
+    parts = [(start, end)]
+    if end - start > LONGEST:
+      parts = _join(text, start, stops, LONGEST)
+    for first, last in parts:
+      if not any(first < stop < last for stop in stops):
+        stops_of_cues = _stops_of_cues(text, cues, first, last)
+        passages += _join(text, first, stops_of_cues, _LONGEST_OF_CUES)
+      else:
+        passages.append((first, last))
+  return passages
+
+
+def _stops_of_cues(text, cues, start, end):
+  """Returns where the cues of a passage end; only `end` if it has one."""
+  inside = cues[
+      bisect.bisect_right(cues, start) : bisect.bisect_left(cues, end)
+  ]
+  begins = [start, *inside]
+  return [
+      begin + len(text[begin:stop].rstrip())
+      for begin, stop in zip(begins, [*inside, end])
+  ]
+
+
+def _join(text, start, stops, most):
+  """Joins units of a text into parts of about `most` characters.
+
+  Args:
+    text: str.
+    start: of the first unit.
+    stops: the end of each unit.
+    most: a part has at most this many characters, unless it is one unit.
+
+  Returns:
+    A list of (start, end) of parts as even as the units allow.
+  """
+  parts, begin, last, end = [], start, start, stops[-1]
+  for stop in stops:
+    number = -(-(end - begin) // most)
+    if (stop - begin) * number > end - begin and last > begin:
+      parts.append((begin, last))
+      begin = last + len(text[last:stop]) - len(text[last:stop].lstrip())
+    last = stop
+  return [*parts, (begin, end)]
+
+
+def sentence_spans(text):
+  """Finds sentences like `data.text.sentence_spans`, also of other scripts."""
+  spans = []
+  for start, end in text_lib.sentence_spans(text):
+    if spans and _END.match(text, start, end) and spans[-1][1] == start:
+      start = spans.pop()[0]  # '\uff01\uff1f' is one end
+    for found in _END.finditer(text, start, end):
+      if found.end() < end:
+        spans.append((start, start + len(text[start : found.end()].rstrip())))
+        start = found.end()
+    spans.append((start, end))
+  return spans

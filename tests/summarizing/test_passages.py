@@ -1,0 +1,115 @@
+"""Passages of a page, in several scripts and of subtitles."""
+
+import pytest
+
+from locost_jax.data import text as text_lib
+from locost_jax.documents import places
+from locost_jax.documents import subtitles
+from locost_jax.summarizing import passages as passages_lib
+
+
+def test_passages_cover_the_text_and_are_short():
+  sentence = 'This is a sentence of a long paragraph. '
+  text = f'  A heading\n\n{sentence * 100}\n\n\tOne\nmore line. \n'
+  passages = passages_lib.cut(text)
+  parts = [text[start:end] for start, end in passages]
+  assert ''.join(' '.join(parts).split()) == ''.join(text.split())
+  assert all(part == part.strip() and part for part in parts)
+  assert parts[0] == 'A heading' and len(parts) >= 5
+  sizes = [len(part) for part in parts[1:5]]
+  assert 900 < min(sizes) and max(sizes) <= passages_lib.LONGEST
+  assert all(part.endswith('.') for part in parts[1:])
+
+
+def words_of(text, spans):
+  """Asserts that spans are in order and without white space at their ends."""
+  parts = [text[start:end] for start, end in spans]
+  assert all(part == part.strip() and part for part in parts)
+  assert ''.join(''.join(parts).split()) == ''.join(text.split())
+  return parts
+
+
+@pytest.mark.parametrize(
+    'sentence',
+    [
+        '\u6628\u65e5\u3001\u96e8\u304c\u964d\u308a\u307e\u3057\u305f\u3002',
+        '\u4f55\uff01\uff1f',
+        '\u300c\u672c\u5f53\uff1f\u300d',
+        '\u534a\u89d2\u3067\u3059\uff61',
+        '\u5186\u5468\u7387\u306f\uff13\uff0e\uff11\u3067\u3059\uff0e',
+        '\u0647\u0644 \u0647\u0630\u0627 \u0635\u062d\u064a\u062d\u061f ',
+        '\u06cc\u06c1 \u0627\u06cc\u06a9 \u062c\u0645\u0644\u06c1 \u06c1\u06d2\u06d4 ',
+        '\u092f\u0939 \u0935\u093e\u0915\u094d\u092f \u0939\u0948\u0964 ',
+        '\u0936\u094d\u0932\u094b\u0915\u0903 \u0965 ',
+    ],
+)
+def test_sentence_ends_of_other_scripts(sentence):
+  text = (sentence * 400).strip()
+  parts = words_of(text, passages_lib.sentence_spans(text))
+  assert parts == [sentence.strip()] * 400
+  parts = words_of(text, passages_lib.cut(text))
+  assert max(map(len, parts)) <= passages_lib.LONGEST
+  assert all(part.endswith(sentence.strip()) for part in parts)
+
+
+def test_latin_sentences_are_those_of_training():
+  text = (
+      'One \u2026 two. Really?! "Yes." He said 3.5 etc. Then, e.g. Fig. 2.\n\n'
+      '- An item\n- Another? No... it is not'
+  )
+  assert passages_lib.sentence_spans(text) == text_lib.sentence_spans(text)
+
+
+def make_subtitles(words, number):
+  """Subtitles in the form of WebVTT, a cue every two seconds."""
+  return 'WEBVTT\n\n' + '\n\n'.join(
+      f'00:{i // 30:02}:{i % 30 * 2:02}.000 --> 00:{i // 30:02}:'
+      f'{i % 30 * 2 + 1:02}.000\n{words(i)}'
+      for i in range(number)
+  )
+
+
+@pytest.mark.parametrize(
+    'words, most',
+    [
+        (lambda i: f'Chapter {i} with a title', 300),
+        (
+            lambda i: f'{i}\u6628\u65e5\u96e8\u304c\u964d\u308a\u307e\u3057\u305f',
+            300,
+        ),
+        (lambda i: f'{i}' + ' word' * 100, 510),  # a cue is never cut
+    ],
+)
+def test_subtitles_without_sentences_are_cut_between_cues(words, most):
+  found = subtitles.read(make_subtitles(words, 200), 'a.vtt')
+  parts = words_of(found.text, passages_lib.cut(found.text, found.places))
+  assert max(map(len, parts)) <= most and len(found.text) > 2000
+  assert min(map(len, parts)) > most / 3
+  begins = {start for start, _ in passages_lib.cut(found.text, found.places)}
+  assert begins <= {place.start for place in found.places}
+  # Without times there is nothing to cut at.
+  assert passages_lib.cut(found.text) == [(0, len(found.text))]
+  pages = [places.Place(place.start, 'page 3') for place in found.places]
+  assert passages_lib.cut(found.text, pages) == [(0, len(found.text))]
+
+
+def test_subtitles_with_sentences_are_as_before():
+  found = subtitles.read(
+      make_subtitles(lambda i: f'This is sentence {i}.', 200), 'a.vtt'
+  )
+  assert len(found.places) == 200
+  assert passages_lib.cut(found.text, found.places) == (
+      passages_lib.cut(found.text)
+  )
+
+
+@pytest.mark.parametrize('more', [[], ['--parts=hierarchical']])
+def test_the_page_of_subtitles_without_sentences(run, call, tmp_path, more):
+  words = lambda i: f'Chapter {i} with a title'
+  (tmp_path / 'a.vtt').write_text(make_subtitles(words, 40))
+  page = tmp_path / 'page.html'
+  status, _, err = call(
+      '--checkpoint', run, tmp_path / 'a.vtt', f'--report={page}', *more
+  )
+  assert status == 0, err
+  assert page.read_text().count('<p id="p') == 4
