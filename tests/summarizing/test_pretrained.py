@@ -306,7 +306,7 @@ def test_a_summary_does_not_depend_on_its_batch(small_model_config):
   one = np.ones((1, 4), np.int32)
   params = jax.jit(model.init)(jax.random.key(0), one, one)['params']
   summarizer = Summarizer(model, params, vocabulary)
-  texts = ['abc', 'A longer text. ' * 9, 'Second.', '', 'abc def ' * 5]
+  texts = ['abc', 'A longer text. ' * 9, 'Second.', '.', 'abc def ' * 5]
   together = summarizer.summarize(texts, max_length=12)
   alone = [summarizer.summarize(text, max_length=12)[0] for text in texts]
   assert together == alone
