@@ -135,7 +135,7 @@ def summarize(
     ):
       is_all = len(jobs) == 1 and not share
       progress.head(
-          _head(batch, len(jobs), share and share.name),
+          _head(batch, jobs, share and share.name),
           None if is_all else time_left.seconds,
       )
       most = limits.rows(shape)
@@ -343,10 +343,12 @@ def _make_row(summarizer, job, tokens, mask, written, documents):
   )
 
 
-def _head(batch, total, name=None):
+def _head(batch, jobs, name=None):
   """'alice.txt', '3/12 and 4 more', or with a name 'NAME, part 3/12'."""
-  if name is None and total == 1:
+  if name is None and len(jobs) == 1:
     return visible(batch[0].document.id)
+  # Jobs keep their numbers if an earlier call has done some of them.
+  total = max(len(jobs), jobs[-1].number + 1)
   front = '' if name is None else f'{visible(name)}, part '
   more = f' and {len(batch) - 1} more' if batch[1:] else ''
   return f'{front}{batch[0].number + 1}/{total}{more}'
