@@ -8,8 +8,10 @@ import pytest
 
 from locost_jax.command_line import commands
 
+# The tests may run in the background of a shell, which ignores SIGINT.
 PROGRAM = """
 import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
 sys.argv[0] = sys.argv[1]
 import locost_jax
 print(signal.getsignal(signal.SIGINT) is signal.SIG_DFL)
