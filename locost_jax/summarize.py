@@ -292,8 +292,7 @@ def _check(values, arguments, as_json):
   report = values.report
   if report and not report.lower().endswith(('.html', '.htm')):
     raise InputError(
-        f'--report={report}: is no name of a web page; expected one that ends '
-        'in .html or .htm'
+        f'--report={report}: expected a name that ends in .html or .htm'
     )
 
 

@@ -117,7 +117,7 @@ def test_a_report_is_a_web_page(call, thesis):
   for name in 'x.txt', 'x.pdf', 'x.jsonl', 'x.html.gz', 'x', '/dev/null':
     expect_refused(
         call('--checkpoint=x', f'--report={name}', 'missing.txt'),
-        f'--report={name}: is no name of a web page; expected one that ends',
+        f'--report={name}: expected a name that ends in .html or .htm',
     )
   os.makedirs('folder.html')
   for name in 'folder.html', './':
