@@ -77,10 +77,7 @@ _EVALUATE = re.compile('--?evaluate(=(true|t|yes|y|1))?', re.IGNORECASE)
 def define_flags(values, argv):
   """Defines this command's flags; argv names the config whose keys count."""
   commands.define_config(
-      values,
-      argv,
-      renamed=old_keys.RENAMED,
-      run=find_run(argv),
+      values, argv, renamed=old_keys.RENAMED, run=find_run(argv)
   )
   flags.DEFINE_string(
       'workdir',
@@ -112,7 +109,7 @@ def find_run(argv):
   if commands.find_value(argv, 'config') is not None or not workdir:
     return None
   evaluates = any(map(_EVALUATE.fullmatch, argv))
-  if not evaluates and any(re.match(r'--?config\.', word) for word in argv):
+  if not evaluates and commands.find_keys(argv):
     return None
   config_files.make_importable()
   run = stored_settings.read(workdir)

@@ -233,19 +233,17 @@ def define_config(values, argv, default=None, renamed=(), run=None):
 def _check_keys(config, path, argv, renamed):
   """Raises an InputError if argv sets a key that it cannot set."""
   known = dict(config_items(config))
-  for arg in argv[1:]:
-    match = re.match(r'--?(no)?config\.([^=]*)', arg)
-    if match and match[2] not in known:
+  for key in find_keys(argv):
+    if key not in known:
       hint = (
-          f': it is now config.{renamed[match[2]]}'
-          if match[2] in renamed
-          else suggest(match[2], known, 'config.')
+          f': it is now config.{renamed[key]}'
+          if key in renamed
+          else suggest(key, known, 'config.')
       )
-      raise InputError(f'{path} has no key config.{match[2]}{hint}')
-    if match and known[match[2]] is None:
+      raise InputError(f'{path} has no key config.{key}{hint}')
+    if known[key] is None:
       raise InputError(
-          f'config.{match[2]} is None in {path}: it can only be '
-          'set in a config file'
+          f'config.{key} is None in {path}: it can only be set in a config file'
       )
 
 
@@ -377,6 +375,12 @@ def _where(error, path):
       line = traceback.tb_lineno
     traceback = traceback.tb_next
   return f'line {line}: ' if line else ''
+
+
+def find_keys(argv):
+  """Returns the config keys that a command line sets: ['train.steps', ...]."""
+  found = (re.match(r'--?(no)?config\.([^=]*)', arg) for arg in argv[1:])
+  return [match[2] for match in found if match]
 
 
 def find_value(argv, name):

@@ -1,7 +1,7 @@
 """Cuts a document into the passages of its page.
 
-Sentences are those of `data.text` and end at more marks: the page also shows
-Arabic, Urdu and Hindi. Training and scores keep `data.text`'s sentences.
+Sentences are those of `data.text`, but also end at the marks of Arabic, Urdu and
+Hindi. Training and scores use `data.text` alone.
 """
 
 import bisect

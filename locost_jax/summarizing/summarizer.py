@@ -228,13 +228,13 @@ class Summarizer:
     self._check_vocabulary()
     is_one = isinstance(documents, (str, Mapping, texts.Text))
     documents = [documents] if is_one else documents
+    name = lambda number: 'the text' if is_one else f'texts[{number}]'
     for number, document in enumerate(documents):
-      name = 'the text' if is_one else f'texts[{number}]'
-      read_texts.check_is_text(document, self.pages, name)
+      read_texts.check_is_text(document, self.pages, name(number))
     settings = self._change(self.settings, options)
     read = [self.read(text, max_input_length).pages for text in documents]
     for number, pages in enumerate(read):
-      self._warn_of_unknown(pages, 'the text' if is_one else f'texts[{number}]')
+      self._warn_of_unknown(pages, name(number))
       models.check_length(
           self.config,
           max(map(len, pages)),

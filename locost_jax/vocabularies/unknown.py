@@ -9,8 +9,8 @@ import re
 import numpy as np
 
 _BYTE = re.compile(r'<0x[89A-F][0-9A-F]>')
-# The letters of byte-level BPE (GPT-2) for the bytes below 0xA1 and 0xAD begin
-# at 256; those of ASCII end at 289. Other bytes are their own letters.
+# Byte-level BPE (GPT-2) writes a printable byte as the character of the same
+# number. It numbers the others from 256 on; 256 to 289 are ASCII.
 _ASCII_LETTERS = range(256, 290)
 
 

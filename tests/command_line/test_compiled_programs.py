@@ -43,10 +43,7 @@ def start(directory, *arguments, cache):
 
 def test_a_second_start_compiles_nothing(tmp_path):
   """Training, evaluation and the final table, in two processes."""
-  rows = [
-      dict(document=test_main.story(i), summary=f'Day {i}.') for i in range(20)
-  ]
-  test_main.write_rows(tmp_path / 'train.jsonl', rows)
+  test_main.write_rows(tmp_path / 'train.jsonl', test_main.pairs(0, 20))
   arguments = [
       f'--config={ROOT}/configs/finetune.py',
       '--config.data.train_files=train.jsonl',

@@ -57,6 +57,14 @@ def story(i):
   )
 
 
+def pairs(start, stop):
+  """Returns rows of stories and their summaries."""
+  return [
+      dict(document=story(i), summary=f'A story of day {i}.')
+      for i in range(start, stop)
+  ]
+
+
 def write_rows(path, rows):
   path.write_text(''.join(json.dumps(row) + '\n' for row in rows))
   return str(path)
@@ -320,13 +328,7 @@ def corpus(tmp_path_factory):
           for i in range(48)
       ],
   )
-  write_rows(
-      directory / 'test.jsonl',
-      [
-          dict(document=story(i), summary=f'A story of day {i}.')
-          for i in range(50, 55)
-      ],
-  )
+  write_rows(directory / 'test.jsonl', pairs(50, 55))
   return directory
 
 

@@ -25,12 +25,8 @@ SMALL = [
 @pytest.fixture(scope='module')
 def folder(tmp_path_factory):
   directory = tmp_path_factory.mktemp('seeds')
-  rows = [
-      dict(document=test_main.story(i), summary=f'A story of day {i}.')
-      for i in range(30)
-  ]
-  test_main.write_rows(directory / 'train.jsonl', rows[:24])
-  test_main.write_rows(directory / 'test.jsonl', rows[24:])
+  test_main.write_rows(directory / 'train.jsonl', test_main.pairs(0, 24))
+  test_main.write_rows(directory / 'test.jsonl', test_main.pairs(24, 30))
   return directory
 
 

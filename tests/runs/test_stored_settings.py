@@ -31,10 +31,7 @@ KEYS = [
 def folder(tmp_path_factory):
   """A directory with a run in `run`, and the command that trained it."""
   directory = tmp_path_factory.mktemp('stored')
-  rows = [
-      dict(document=test_main.story(i), summary=f'Day {i}.') for i in range(40)
-  ]
-  test_main.write_rows(directory / 'train.jsonl', rows)
+  test_main.write_rows(directory / 'train.jsonl', test_main.pairs(0, 40))
   return directory
 
 
@@ -85,6 +82,10 @@ def test_evaluate_takes_the_settings_of_the_run(call):
         (
             ['--workdir=run', '--config.train.steps=5'],
             '--config.train.steps is a key of a config: expected --config=FILE',
+        ),
+        (
+            ['--workdir=run', '--noconfig.eval.baselines'],
+            'noconfig.eval.baselines',
         ),
     ],
 )
