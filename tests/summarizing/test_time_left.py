@@ -107,3 +107,16 @@ def test_a_page_shows_its_progress(run, call, tmp_path, show_all):
   assert any(
       line.endswith(' left') for line in err.splitlines() if ' page ' in line
   )
+
+
+def test_a_continued_command_counts_within_its_total(
+    run, call, tmp_path, show_all
+):
+  """Its documents have the numbers that they have among all documents."""
+  paths = [str(write_document(tmp_path / f'{i}.txt')) for i in range(3)]
+  rest = '--checkpoint', run, '--max_length=4', '--output=o.jsonl'
+  assert call(*rest, paths[0])[0] == 0
+  status, _, err = call(*rest, *paths)
+  assert status == 0
+  counts = re.findall(r'^(\d)/(\d)(?: and 1 more)?  \w+ing', err, re.M)
+  assert counts and all(int(at) <= int(total) == 3 for at, total in counts), err
