@@ -49,6 +49,7 @@ from locost_jax.command_line import commands
 from locost_jax.command_line import compiled_programs
 from locost_jax.command_line import config_files
 from locost_jax.command_line import optional_number
+from locost_jax.command_line import unparsed
 from locost_jax.devices import compiling
 from locost_jax.devices import topology
 from locost_jax.errors import InputError
@@ -105,11 +106,11 @@ def find_run(argv):
   Raises:
     InputError: --evaluate without --config, and no run in WORKDIR.
   """
-  workdir = commands.find_value(argv, 'workdir')
-  if commands.find_value(argv, 'config') is not None or not workdir:
+  workdir = unparsed.find_value(argv, 'workdir')
+  if unparsed.find_value(argv, 'config') is not None or not workdir:
     return None
   evaluates = any(map(_EVALUATE.fullmatch, argv))
-  if not evaluates and commands.find_keys(argv):
+  if not evaluates and unparsed.find_keys(argv):
     return None
   config_files.make_importable()
   run = stored_settings.read(workdir)

@@ -24,6 +24,7 @@ from locost_jax.command_line import config_files
 from locost_jax.command_line import config_help
 from locost_jax.command_line import help_pages
 from locost_jax.command_line import standard_streams
+from locost_jax.command_line import unparsed
 from locost_jax.errors import FULL
 from locost_jax.errors import InputError
 from locost_jax.errors import Stopped
@@ -86,7 +87,7 @@ def _help(word, doc, values, define_flags, argv):
     raise InputError(
         f'{word}: expected --help, --help=config or --help=config.SECTION'
     )
-  path = find_value(config_files.resolve(argv), 'config')
+  path = unparsed.find_value(config_files.resolve(argv), 'config')
   path = path or config_help.DEFAULT
   path = config_files.find(path)
   return config_help.make(load_config(path), path, topic[len('config.') :])
@@ -218,7 +219,7 @@ def define_config(values, argv, default=None, renamed=(), run=None):
     )
     return
   default = default and config_files.find(default)
-  path = find_value(argv, 'config') or default
+  path = unparsed.find_value(argv, 'config') or default
   if path is not None:
     _check_keys(load_config(path), path, argv, renamed)
   config_flags.DEFINE_config_file(
@@ -233,7 +234,7 @@ def define_config(values, argv, default=None, renamed=(), run=None):
 def _check_keys(config, path, argv, renamed):
   """Raises an InputError if argv sets a key that it cannot set."""
   known = dict(config_items(config))
-  for key in find_keys(argv):
+  for key in unparsed.find_keys(argv):
     if key not in known:
       hint = (
           f': it is now config.{renamed[key]}'
@@ -375,23 +376,6 @@ def _where(error, path):
       line = traceback.tb_lineno
     traceback = traceback.tb_next
   return f'line {line}: ' if line else ''
-
-
-def find_keys(argv):
-  """Returns the config keys that a command line sets: ['train.steps', ...]."""
-  found = (re.match(r'--?(no)?config\.([^=]*)', arg) for arg in argv[1:])
-  return [match[2] for match in found if match]
-
-
-def find_value(argv, name):
-  """Returns the value of --NAME in a command line; None if it is missing."""
-  for i, arg in enumerate(argv):
-    match = re.fullmatch(rf'--?{name}=(.*)', arg, re.DOTALL)
-    if match:
-      return match[1]
-    if arg in (f'--{name}', f'-{name}') and i + 1 < len(argv):
-      return argv[i + 1]
-  return None
 
 
 def config_items(config, prefix=''):

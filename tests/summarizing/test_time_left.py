@@ -114,7 +114,7 @@ def test_a_continued_command_counts_within_its_total(
 ):
   """Its documents have the numbers that they have among all documents."""
   paths = [str(write_document(tmp_path / f'{i}.txt')) for i in range(3)]
-  rest = '--checkpoint', run, '--max_length=4', '--output=o.jsonl'
+  rest = '--checkpoint', run, '--max_length=4', f'--output={tmp_path}/o.jsonl'
   assert call(*rest, paths[0])[0] == 0
   status, _, err = call(*rest, *paths)
   assert status == 0
