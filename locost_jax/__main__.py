@@ -14,7 +14,6 @@ COMMANDS = (
     'summarize',
     'score',
     'plot',
-    'report',
     'convert',
     'bench',
     'known_models',

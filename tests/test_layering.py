@@ -127,14 +127,6 @@ TABLE = {
         'telemetry',
         'workdir',
     },
-    'reports': {
-        'data.records',
-        'evaluation',
-        'figures',
-        'summarizing',
-        'telemetry',
-        'workdir',
-    },
     'runs': {
         'data',
         'devices',
@@ -157,7 +149,6 @@ COMMANDS = {
     'summarize',
     'score',
     'plot',
-    'report',
     'convert',
     'bench',
     'known_models',

@@ -151,7 +151,6 @@ RUNS = (
         makes=r'\1',
     ),
     Run(r'.*locost_jax\.plot .*--output=(\S+)', '--overwrite', makes=r'\1'),
-    Run(r'.*locost_jax\.report .*--output=(\S+)', '--overwrite', makes=r'\1'),
     Run(r'.*bench gsg', '--lengths=40 --repeats=1'),
     Run(
         r'.*bench (decode|generate|train|run|cost).*',

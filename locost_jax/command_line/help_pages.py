@@ -38,7 +38,6 @@ GROUPS = {
         'lengths',
         'longest',
         'tokens',
-        'examples',
     ),
     'Output': (
         'workdir',

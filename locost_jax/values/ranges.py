@@ -228,7 +228,6 @@ FLAGS = {
     'documents': _COUNT,
     'score.documents': Path(),
     'empty_page': Text(),
-    'examples': _COUNT,
     'host': Integer(0, 10**6),
     'hosts': Integer(1, 10**6),
     'input_field': Text(),

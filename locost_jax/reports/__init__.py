@@ -1,1 +1,0 @@
-"""The page that shows the results of runs."""
