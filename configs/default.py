@@ -59,7 +59,7 @@ def get_config():
           target_buckets=(),  # padded target lengths; (): 2^k and 1.5 * 2^k
           cache_dir='',  # directory of token caches; '': WORKDIR/cache
           window_shards=8,  # large corpora: number of shards shuffled together
-          corpora_dir='corpora',  # directory that data/prepare.py writes to
+          corpora_dir='corpora',  # directory that papers/prepare.py writes to
           tfds_dir='',  # directory of TFDS's data; '': its default
           check_sizes=True,  # refuse a corpus whose size differs from its paper's
           # Mixtures: a task's weight is its number of records, but at most this.

@@ -4,7 +4,7 @@
       --config.train.init_from=runs/pretrain_c4
 
 Data: TFDS scientific_papers/arxiv, prepared beforehand, or what
-`python -m locost_jax.data.prepare --task=arxiv` makes of the authors' files;
+`python -m papers.prepare --task=arxiv` makes of the authors' files;
 nothing is downloaded. The run to start from, made by configs/pretrain_c4.py or
 any with the same model, lends its vocabulary; with --config.train.init_from=
 the model starts from nothing. The paper's other corpora have configs of their

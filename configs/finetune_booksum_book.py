@@ -3,7 +3,7 @@
   python -m locost_jax.main --config=configs/finetune_booksum_book.py \
       --config.train.init_from=runs/pretrain_c4
 
-Data: what `python -m locost_jax.data.prepare --task=booksum_book` makes of the
+Data: what `python -m papers.prepare --task=booksum_book` makes of the
 authors' repository.
 All else is as in configs/finetune_arxiv.py.
 

@@ -3,7 +3,7 @@
   python -m locost_jax.main --config=configs/finetune_booksum_chapter.py \
       --config.train.init_from=runs/pretrain_c4
 
-Data: what `python -m locost_jax.data.prepare --task=booksum_chapter` makes of
+Data: what `python -m papers.prepare --task=booksum_chapter` makes of
 the authors' repository. Where summaries are gone from the web, the number of
 rows is not the paper's: --config.data.check_sizes=False.
 All else is as in configs/finetune_arxiv.py.

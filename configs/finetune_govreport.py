@@ -4,7 +4,7 @@
       --config.train.init_from=runs/pretrain_c4
 
 Data: SCROLLS' version, TFDS scrolls/gov_report, prepared beforehand, or what
-`python -m locost_jax.data.prepare --task=govreport` makes of its archive. Its
+`python -m papers.prepare --task=govreport` makes of its archive. Its
 test summaries may be hidden: then only validation can be measured.
 All else is as in configs/finetune_arxiv.py.
 

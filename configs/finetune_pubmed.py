@@ -4,7 +4,7 @@
       --config.train.init_from=runs/pretrain_c4
 
 Data: TFDS scientific_papers/pubmed, prepared beforehand, or what
-`python -m locost_jax.data.prepare --task=pubmed` makes of the authors' files.
+`python -m papers.prepare --task=pubmed` makes of the authors' files.
 All else is as in configs/finetune_arxiv.py.
 
 Hardware: as configs/finetune_arxiv.py.

@@ -21,7 +21,7 @@ runs/pagesum-arxiv and so on. ROUGE-1/2/L of the paper on the test splits:
   multinews_document  7 pages, an article each            51.17 21.39 46.88
   multinews_global    the same, decoded as one sequence   48.75 19.03 44.48
 
-Data: what `python -m locost_jax.data.prepare` makes of the authors' files of
+Data: what `python -m papers.prepare` makes of the authors' files of
 arxiv, pubmed, govreport_authors and multinews, in corpora/, or what TFDS
 prepared. TFDS has no sections of arXiv, without which arxiv_discourse would be
 spatial; a line says so while the text is tokenised.

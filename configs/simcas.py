@@ -33,7 +33,7 @@ ROUGE-L is rougeLsum for arxiv and pubmed, rougeL for the others; the text is
 lower-cased and tokenised as in the Penn Treebank. BERTScore reads
 facebook/bart-large-mnli.
 
-Data: what `python -m locost_jax.data.prepare` makes of the authors' files of
+Data: what `python -m papers.prepare` makes of the authors' files of
 arxiv, pubmed, govreport_authors, summscreen (ForeverDreaming and TVMegaSite),
 multinews, wcep, narrativeqa_plot and xsum, in corpora/, or what TFDS prepared.
 narrativeqa reads Wikipedia's plot summary too: its scores cannot be compared

@@ -18,8 +18,6 @@ COMMANDS = (
     'bench',
     'known_models',
     'data.inspect',
-    'data.interdependent',
-    'data.prepare',
     'data.cache',
     'data.beam',
 )

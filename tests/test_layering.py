@@ -160,8 +160,6 @@ DATA_COMMANDS = {
     'data.beam',
     'data.cache',
     'data.inspect',
-    'data.interdependent',
-    'data.prepare',
 }
 TENSORFLOW = (
     'tensorflow',

@@ -173,8 +173,8 @@ RUNS = (
         PEERS,
     ),
     Run(r'.*bench (kernel|encode).*', BENCH + '--lengths=64,128', PEERS),
-    Run(r'.*data\.prepare'),
-    Run(r'.*data\.prepare .*', makes='corpora/qmsum/train.jsonl*'),
+    Run(r'.*papers\.prepare'),
+    Run(r'.*papers\.prepare .*', makes='corpora/qmsum/train.jsonl*'),
     Run(
         r'.*data\.inspect --task=qmsum',
         small('data.vocabulary=byte', 'data.check_sizes=False'),
@@ -301,7 +301,7 @@ OURS = [command for command in EVERY if command not in PYTEST]
 INSIDE = [
     command
     for text in PAGES.values()
-    for command in re.findall(r'`(python -m locost_jax[^`]+)`', text)
+    for command in re.findall(r'`(python -m (?:locost_jax|papers)[^`]+)`', text)
     if command.endswith(('.py', "'")) or ' --' in command
 ]
 
@@ -339,7 +339,7 @@ def test_files_and_links_exist(page):
   """Paths that are not called new, relative links, headings they name."""
   text, folder = PAGES[page], (ROOT / page).parent
   for path in re.findall(
-      r'(?<!A new file, )`((?:locost_jax|configs|tests|launch|colab|docs)/'
+      r'(?<!A new file, )`((?:locost_jax|papers|configs|tests|launch|colab|docs)/'
       r'[\w./]+)[`:]',
       text,
   ):

@@ -9,6 +9,7 @@ import zipfile
 
 import pytest
 
+from locost_jax.data import corpora
 from tests.runs import test_main
 
 ROOT = Path(__file__).parent.parent
@@ -23,6 +24,22 @@ def get_config():
   config = default.get_config()
   config.data.vocabulary = 'byte'
   return config
+"""
+
+CORPORA = """
+import seqio
+from locost_jax.command_line import commands, config_files
+from locost_jax.data import corpus, seqio_tasks
+
+found = {name: seqio.get_mixture_or_task(name) for name in corpus.names()}
+print(seqio_tasks.__file__)
+for kind in seqio.Task, seqio.Mixture:
+  print(*(name for name in found if isinstance(found[name], kind)))
+names = 'arxiv pubmed govreport summscreenfd booksum_chapter booksum_book'
+for name in names.split():
+  path = config_files.find(f'configs/finetune_{name}.py')
+  assert commands.load_config(path).data.task == name
+print(names)
 """
 
 
@@ -82,7 +99,7 @@ def run(command, directory, **environment):
       capture_output=True,
       text=True,
       timeout=300,
-      env={**os.environ, **environment},
+      env={**os.environ, **{k: str(v) for k, v in environment.items()}},
   )
   assert done.returncode == 0, done.stderr
   return done.stdout
@@ -112,7 +129,23 @@ def test_the_wheel_has_all_files(installed):
       if path.suffix in KINDS
   }
   assert there == expected
-  assert not (installed / 'configs').exists()  # other packages use this name
+  # Other packages use these names.
+  for name in 'configs', 'papers':
+    assert not (installed / name).exists()
+
+
+def test_corpora_and_their_configs_in_an_empty_directory(installed, tmp_path):
+  """Every corpus and mixture is in SeqIO; configs/finetune_*.py are found."""
+  pytest.importorskip('seqio')
+  out = run([sys.executable, '-c', CORPORA], tmp_path, PYTHONPATH=installed)
+  file, tasks, mixtures, configs = out.splitlines()[-4:]
+  assert file.startswith(str(installed))
+  names = set(corpora.TABLE)
+  assert names <= set(tasks.split()) and len(names) >= 18
+  assert set(mixtures.split()) == set(corpora.MIXTURES)
+  of_configs = {path.stem for path in (ROOT / 'configs').glob('finetune_*.py')}
+  assert {f'finetune_{name}' for name in configs.split()} == of_configs
+  assert not any(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize('name', ['main', 'bench', 'data.inspect'])

@@ -22,7 +22,7 @@ class Entry(NamedTuple):
   counted_by: str  # the source of `splits`
   licence: str
   traps: str  # known problems
-  raw: str  # the authors' files that data/prepare.py reads
+  raw: str  # the authors' files that papers/prepare.py reads
   tfds: tuple = ()  # 'name/config:version' in TFDS; all are read
   download: str = ''  # size of the download by TFDS
   row: Callable = dict  # converts a row of TFDS; see data/tfds_rows.py

@@ -6,7 +6,7 @@ A corpus is read from one of two places, and nothing is downloaded:
   one object per line with `document` and `summary` (C4: `text`), and optionally
   `id`, `query`, `sections` (a list of {heading, text}), `documents` (a list of
   texts) and `references` (a list of all correct summaries or answers).
-  data/prepare.py makes them from the authors' files;
+  papers/prepare.py makes them from the authors' files;
 - TFDS, if it has a usable version of the corpus, prepared with `tfds build`.
 """
 
@@ -96,9 +96,8 @@ def find_tfds_shards(task, data):
   if entry.raw:
     ways.insert(
         0,
-        f'make it of {entry.raw}: `python -m '
-        f'locost_jax.data.prepare --task={task} --raw=DIR '
-        f'--output={data.corpora_dir}`',
+        f'make it of {entry.raw}, in a checkout: `python -m papers.prepare '
+        f'--task={task} --raw=DIR --output={data.corpora_dir}`',
     )
   raise InputError(f'{task}: no {place}[.gz]; ' + '; or '.join(ways))
 

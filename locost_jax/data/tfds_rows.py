@@ -2,7 +2,7 @@
 
 There is one function for each format; the column `row` of the table in
 data/corpora.py selects it. The authors' files of SCROLLS and Multi-News have
-the same rows (data/published/).
+the same rows (papers/corpora/).
 """
 
 SEPARATOR = '|||||'  # between the documents of a row of Multi-News

@@ -4,8 +4,8 @@ import json
 import os
 
 from locost_jax.data import tfds_rows
-from locost_jax.data.published import author_files
 from locost_jax.errors import InputError
+from papers.corpora import author_files
 
 
 def read_multi_news(directory):
@@ -59,21 +59,11 @@ def read_wcep(directory):
 
 
 # Lines of BBC pages that are not part of the article.
-_BBC = frozenset(
-    (
-        'Share this with',
-        'Email',
-        'Facebook',
-        'Messenger',
-        'Twitter',
-        'Pinterest',
-        'WhatsApp',
-        'Linkedin',
-        'LinkedIn',
-        'Copy this link',
-        'These are external links and will open in a new window',
-    )
-)
+_BBC = (
+    'Share this with|Email|Facebook|Messenger|Twitter|Pinterest|WhatsApp|'
+    'Linkedin|LinkedIn|Copy this link|These are external links and will open '
+    'in a new window'
+).split('|')
 
 
 def read_xsum(directory):

@@ -6,18 +6,17 @@ import json
 import os
 import re
 
-from locost_jax.data.published import author_files
+from papers.corpora import author_files
 
 
 def read_booksum(directory, level):
   """Reads BookSum; its authors' scripts must have collected the texts.
 
+  Yields (split, row); the row is None if its document or summary is missing.
+
   Args:
     directory: the authors' repository or its parent folder.
     level: 'book' or 'chapter'.
-
-  Yields:
-    (split, row); the row is None if its document or summary is missing.
   """
   pattern = dict(
       book='book_summaries_aligned_{}.jsonl',
@@ -51,13 +50,11 @@ def read_booksum(directory, level):
 
 
 _GUTENBERG_BEGINS = re.compile(
-    r'^\*\*\* ?START OF (?:THE|THIS) PROJECT GUTENBERG.*$|^\*END\*? ?THE SMALL '
-    r'PRINT.*$',
-    re.MULTILINE,
+    r'(?m)^\*\*\* ?START OF (?:THE|THIS) PROJECT GUTENBERG.*$'
+    r'|^\*END\*? ?THE SMALL PRINT.*$'
 )
 _GUTENBERG_ENDS = re.compile(
-    r'^(?:\*\*\* ?)?END OF (?:THE |THIS )?PROJECT GUTENBERG.*$',
-    re.MULTILINE | re.IGNORECASE,
+    r'(?mi)^(?:\*\*\* ?)?END OF (?:THE |THIS )?PROJECT GUTENBERG.*$'
 )
 
 
@@ -75,15 +72,14 @@ def _without_licence(text):
 def read_narrative_qa(directory, with_plot=False):
   """Reads the questions of NarrativeQA.
 
+  Yields (split, row); the row is None if the story or, with_plot, the plot
+  summary is missing.
+
   Args:
     directory: the authors' repository after download_stories.sh.
     with_plot: whether documents are SimCAS's: question, Wikipedia's summary of
       the plot, and story, each after a label (`join_question`). The question is
       then part of the document instead of a query.
-
-  Yields:
-    (split, row); the row is None if the story or, with_plot, the plot summary
-    is missing.
   """
   csv.field_size_limit(1 << 30)
 

@@ -1,7 +1,7 @@
 """Prepares a corpus for config.data.task from its authors' files.
 
-  python -m locost_jax.data.prepare --task=squality --raw=SQuALITY
-  python -m locost_jax.data.prepare            # lists the corpora
+  python -m papers.prepare --task=squality --raw=SQuALITY
+  python -m papers.prepare            # lists the corpora
 
 The rows go to OUTPUT/TASK/SPLIT.jsonl.gz, where a run with
 --config.data.task=TASK finds them. A corpus is written completely or not at
@@ -10,21 +10,24 @@ splits whose number of rows differs from the paper's.
 """
 
 import collections
+import contextlib
 import csv
 import gzip
 import json
 import os
 import shutil
-import sys
 
 from absl import flags
 
 from locost_jax.command_line import commands
 from locost_jax.command_line.progress import Line
 from locost_jax.data import corpora
-from locost_jax.data import published_formats
 from locost_jax.errors import InputError
 from locost_jax.errors import suggest
+from locost_jax.values import directories
+from papers.corpora import readers
+
+_PARTS = 'query', 'sections', 'documents', 'references'  # optional fields
 
 
 def define_flags(values, argv):
@@ -43,43 +46,38 @@ def define_flags(values, argv):
 
 
 def main(values, arguments):
-  """Runs the command.
-
-  Args:
-    values: the flags of `define_flags`.
-    arguments: other command-line arguments; must be empty.
-  """
+  """Runs the command."""
   commands.expect_flags_only(arguments)
   if values.task is None:
     print(describe())
     return
-  if values.task not in published_formats.READERS:
+  if values.task not in readers.READERS:
     reason = (
         'needs no preparation: it is read through TFDS or as it is'
-        if (values.task in corpora.TABLE)
-        else (
-            f'expected one of {", ".join(published_formats.READERS)}'
-            f'{suggest(values.task, published_formats.READERS)}'
-        )
+        if values.task in corpora.TABLE
+        else f'expected one of {", ".join(readers.READERS)}'
+        f'{suggest(values.task, readers.READERS)}'
     )
     raise InputError(f'--task={values.task}: {reason}')
-  entry = corpora.TABLE[values.task]
   if not values.raw or not os.path.isdir(values.raw):
     what = (
-        '--raw=DIR is missing'
-        if not values.raw
-        else (f'--raw={values.raw}: no such directory')
+        f'{values.raw}: no such directory' if values.raw else 'DIR is missing'
     )
-    raise InputError(f'{what}: expected {entry.raw}')
+    raise InputError(f'--raw={what}: expected {corpora.TABLE[values.task].raw}')
+  directories.check('--output', values.output)
   counts = prepare(values.task, values.raw, values.output)
-  report(values.task, counts, os.path.join(values.output, values.task))
+  print(report(values.task, counts))
+  print(
+      f'{os.path.join(values.output, values.task)}; try: '
+      f'python -m locost_jax.data.inspect --task={values.task}'
+  )
 
 
 def prepare(task, directory, output):
   """Writes OUTPUT/TASK/SPLIT.jsonl.gz.
 
   Args:
-    task: a key of published_formats.READERS.
+    task: a key of readers.READERS.
     directory: the directory with the authors' files.
     output: the directory of all corpora.
 
@@ -95,12 +93,33 @@ def prepare(task, directory, output):
   partial = f'{place}.partial'
   shutil.rmtree(partial, ignore_errors=True)
   os.makedirs(partial)
-  counts, files, line = {}, {}, Line(seconds=10.0)
   try:
-    for split, row in published_formats.READERS[task](directory):
+    counts = _write(task, directory, partial)
+  except BaseException as error:
+    shutil.rmtree(partial, ignore_errors=True)
+    unlike = ValueError, LookupError, TypeError, AttributeError, ImportError
+    if isinstance(error, InputError) or not isinstance(
+        error, (*unlike, csv.Error)
+    ):
+      raise
+    raise InputError(
+        f'{directory}: not the published files of {task}: '
+        f'{type(error).__name__}: {error}'
+    ) from error
+  shutil.rmtree(place, ignore_errors=True)
+  os.rename(partial, place)
+  return counts
+
+
+def _write(task, directory, partial):
+  """Writes the files of all splits and returns the counts of `prepare`."""
+  counts, files, line = {}, {}, Line(seconds=10.0)
+  with contextlib.ExitStack() as stack:
+    for split, row in readers.READERS[task](directory):
       if split not in files:
-        files[split] = gzip.open(
-            os.path.join(partial, f'{split}.jsonl.gz'), 'wt', encoding='utf-8'
+        path = os.path.join(partial, f'{split}.jsonl.gz')
+        files[split] = stack.enter_context(
+            gzip.open(path, 'wt', encoding='utf-8')
         )
         counts[split] = collections.Counter()
       if not row:
@@ -109,69 +128,29 @@ def prepare(task, directory, output):
       counts[split]['rows'] += 1
       counts[split]['empty inputs'] += not row['document'].strip()
       counts[split]['empty summaries'] += not row['summary'].strip()
-      for field in 'query', 'sections', 'documents', 'references':
+      for field in _PARTS:
         counts[split][field] += bool(row.get(field))
       files[split].write(json.dumps(row, ensure_ascii=False) + '\n')
       line.show([f'{task} {split}: {counts[split]["rows"]} rows'])
-  except (
-      KeyError,
-      TypeError,
-      IndexError,
-      ValueError,
-      AttributeError,
-      ImportError,
-      csv.Error,
-  ) as error:
-    _discard(files, partial)
-    if isinstance(error, InputError):
-      raise
-    raise InputError(
-        f'{directory}: not the published files of {task}: '
-        f'{type(error).__name__}: {error}'
-    ) from error
-  except BaseException:
-    _discard(files, partial)
-    raise
-  for file in files.values():
-    file.close()
   line.wipe()
-  shutil.rmtree(place, ignore_errors=True)
-  os.rename(partial, place)
   return counts
 
 
-def _discard(files, partial):
-  for file in files.values():
-    file.close()
-  shutil.rmtree(partial, ignore_errors=True)
-
-
-def report(task, counts, place, stream=None):
-  """Prints the number of rows of each split and differences to the paper."""
-  stream, entry = stream or sys.stdout, corpora.TABLE[task]
+def report(task, counts):
+  """Returns a line for each split: its rows, and differences to the paper."""
+  lines, entry = [], corpora.TABLE[task]
   for split, count in counts.items():
     parts = [f'{count["rows"]:,} rows']
-    parts += [
-        f'{count[name]:,} {name}'
-        for name in ('missing', 'empty inputs', 'empty summaries')
-        if count[name]
-    ]
-    parts += [
-        f'with {name}'
-        for name in ('query', 'sections', 'documents', 'references')
-        if count[name]
-    ]
-    expected = entry.splits[split]
-    if count['rows'] != expected:
+    for name in 'missing', 'empty inputs', 'empty summaries':
+      parts += [f'{count[name]:,} {name}'] * bool(count[name])
+    parts += [f'with {name}' for name in _PARTS if count[name]]
+    if count['rows'] != entry.splits[split]:
       parts.append(
-          f'expected {expected:,} ({entry.counted_by}): a run refuses '
-          'it without --config.data.check_sizes=False'
+          f'expected {entry.splits[split]:,} ({entry.counted_by}): a run '
+          'refuses it without --config.data.check_sizes=False'
       )
-    print(f'{split}: {", ".join(parts)}', file=stream)
-  print(
-      f'{place}; try: python -m locost_jax.data.inspect --task={task}',
-      file=stream,
-  )
+    lines.append(f'{split}: {", ".join(parts)}')
+  return '\n'.join(lines)
 
 
 def describe():

@@ -1,9 +1,36 @@
-"""Reports of the US government: GovReport (Huang et al. 2021)."""
+"""Papers (arXiv, PubMed), reports (GovReport), and the corpora of SCROLLS."""
 
+import itertools
 import json
 import os
+import re
 
-from locost_jax.data.published import author_files
+from locost_jax.data import tfds_rows
+from papers.corpora import author_files
+
+
+def read_papers(directory, name):
+  """Reads the papers of Cohan et al. (2018), with their sections.
+
+  Yields (split, row). `name` is 'arxiv' or 'pubmed'.
+  """
+  for split, theirs in author_files.VAL.items():
+    for _, row in author_files.read_rows(
+        directory, f'{name}-dataset/{theirs}.txt', f'{theirs}.txt'
+    ):
+      sections = [
+          dict(heading=heading.strip(), text=author_files.join(text))
+          for heading, text in itertools.zip_longest(
+              row['section_names'], row['sections'], fillvalue=''
+          )
+      ]
+      sentences = [re.sub('</?S>', '', text) for text in row['abstract_text']]
+      yield split, dict(
+          id=row['article_id'],
+          document=author_files.join(row['article_text']),
+          summary=author_files.join(sentences),
+          sections=sections,
+      )
 
 
 def _sections(section, skip_letter):
@@ -32,7 +59,7 @@ def _parts_and_summary(source, report):
 
 
 def read_gov_report(directory):
-  """Yields (split, row) of the reports; row is None if its file is missing."""
+  """Yields (split, row) of Huang et al. (2021); None if a file is missing."""
   root = os.path.dirname(
       author_files.find(directory, 'split_ids', 'gov-report/split_ids')
   )
@@ -64,3 +91,20 @@ def read_gov_report(directory):
             summary=summary,
             sections=sections,
         )
+
+
+def read_scrolls(directory, name, convert=tfds_rows.scrolls):
+  """Reads a corpus of SCROLLS (Shaham et al. 2022), from its archives.
+
+  Yields (split, row).
+
+  Args:
+    directory: the unpacked archive.
+    name: name of the corpus in SCROLLS.
+    convert: function (row of SCROLLS) -> row; see data/tfds_rows.py.
+  """
+  for split, theirs in author_files.VALIDATION.items():
+    for _, row in author_files.read_rows(
+        directory, f'{name}/{theirs}.jsonl', f'{theirs}.jsonl'
+    ):
+      yield split, convert(row)

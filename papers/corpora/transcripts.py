@@ -4,7 +4,7 @@ import json
 import os
 import re
 
-from locost_jax.data.published import author_files
+from papers.corpora import author_files
 
 
 def read_summscreen(directory):

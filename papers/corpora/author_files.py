@@ -14,11 +14,7 @@ VALIDATION = dict(train='train', validation='validation', test='test')
 
 
 def find(directory, *names):
-  """Returns the first of some paths that exists in a directory.
-
-  Raises:
-    InputError: none exists.
-  """
+  """Returns the first of some paths in a directory; InputError if none is."""
   for name in names:
     path = os.path.join(directory, name)
     if os.path.exists(path):
@@ -43,11 +39,7 @@ def read_bytes(path):
 
 
 def read_text(path):
-  """Reads the text of a UTF-8 file; None if there is no file.
-
-  Raises:
-    InputError: the file is not UTF-8.
-  """
+  """Reads a UTF-8 file; None: no file. Raises an InputError if not UTF-8."""
   data = read_bytes(path)
   try:
     return None if data is None else data.decode('utf-8-sig')
@@ -68,9 +60,8 @@ def page_text(data, name):
   data = data.replace(b'\0', b'')
   try:
     return markup.html_text(data, name)
-  except (
-      InputError
-  ):  # a byte order mark overrides the encoding that the page names
+  except InputError:
+    # A byte order mark overrides the encoding that the page names.
     text = data.decode('latin-1')
     return markup.html_text(text.encode('utf-8-sig'), name)
 

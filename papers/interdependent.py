@@ -1,7 +1,7 @@
 """Finds pairs of sentences that a summary fuses, and their distances.
 
-  python -m locost_jax.data.interdependent --task=arxiv --documents=1000
-  python -m locost_jax.data.interdependent --config=configs/finetune.py \\
+  python -m papers.interdependent --task=arxiv --documents=1000
+  python -m papers.interdependent --config=configs/finetune.py \\
       --config.data.train_files='data/*.jsonl'
 
 This is appendix A of PageSum (Liu et al., EMNLP 2022). One pair of sentences of
@@ -18,30 +18,32 @@ other lacks:
 R is the recall of ROUGE-1 in percent, words stemmed; the paper does not say
 which ROUGE it uses. A model that reads pages separately can only fuse sentences
 of one page, so the command prints the distances of the pairs as a share of the
-sentences of the document (figure 4). --output gets the pairs as JSON and a
-histogram.
+sentences of the document. --output gets the pairs as JSON, of which
+`papers.plot interdependent` draws figure 4.
 """
 
 import collections
-import functools
 import json
-import os
+from pathlib import Path
 from typing import NamedTuple
 
 from absl import flags
 import numpy as np
+from rouge_score import tokenizers
 
+from locost_jax import files
 from locost_jax.command_line import commands
-from locost_jax.command_line import pictures
 from locost_jax.command_line.progress import Line
 from locost_jax.data import corpus as corpus_lib
 from locost_jax.data import pages
 from locost_jax.data import tasks
 from locost_jax.data import text as text_lib
 from locost_jax.errors import InputError
+from locost_jax.values import directories
 
-LEAST, GAIN = 20.0, 10.0  # t1 and t2 of the paper
+LEAST, GAIN = 20.0, 10.0  # t1 and t2 of the paper, in percent
 BINS = 10  # of the distances
+_TOKENIZER = tokenizers.DefaultTokenizer(use_stemmer=True)
 
 
 class Pair(NamedTuple):
@@ -53,18 +55,14 @@ class Pair(NamedTuple):
   recall: float  # of both together
 
 
-def find_pairs(document, summary, least=LEAST, gain=GAIN):
+def find_pairs(document, summary):
   """Finds the interdependent sentences of a document.
 
   Args:
-    document: list of its sentences.
-    summary: list of the sentences of its summary.
-    least: t1 of the paper, in percent.
-    gain: t2 of the paper, in percent.
+    document, summary: lists of their sentences.
 
   Returns:
-    List of Pair, at most one for each sentence of the summary; ties go to the
-    first pair.
+    List of Pair, at most one for each sentence of the summary, the first if tied.
   """
   sources, found = [_count(sentence) for sentence in document], []
   for h, target in enumerate(map(_count, summary)):
@@ -84,21 +82,14 @@ def find_pairs(document, summary, least=LEAST, gain=GAIN):
         best = both[j], i, i + 1 + j
     recall, i, j = 100 * best[0] / total, *best[1:]
     weaker, stronger = sorted((alone[i], alone[j]))
-    if weaker > least and recall - stronger > gain:
+    if weaker > LEAST and recall - stronger > GAIN:
       found.append(Pair(h, i, j, float(recall)))
   return found
 
 
 def _count(sentence):
   """Counts the words of a sentence, stemmed as in rouge_score."""
-  return collections.Counter(_tokenizer().tokenize(sentence))
-
-
-@functools.cache
-def _tokenizer():
-  from rouge_score import tokenizers
-
-  return tokenizers.DefaultTokenizer(use_stemmer=True)
+  return collections.Counter(_TOKENIZER.tokenize(sentence))
 
 
 def define_flags(values, argv):
@@ -116,48 +107,32 @@ def define_flags(values, argv):
   flags.DEFINE_string(
       'output',
       'runs/interdependent',
-      'DIR for TASK.json and TASK.png',
+      'DIR for TASK.json',
       flag_values=values,
   )
   commands.define_format(values, 'what goes to stdout')
 
 
 def main(values, arguments):
-  """Runs the command.
-
-  Args:
-    values: the flags of `define_flags`.
-    arguments: other command-line arguments; must be empty.
-  """
+  """Runs the command."""
   commands.expect_flags_only(arguments)
+  directories.check('--output', values.output)
   config, _ = commands.get_config(values)
   tasks.check(config)
   for task, member in tasks.members(config).items():
     result = analyse(task, member, values.split, values.documents)
-    os.makedirs(values.output, exist_ok=True)
-    path = os.path.join(values.output, task)
-    with open(f'{path}.json', 'w', encoding='utf-8') as f:
-      json.dump(result, f, indent=1)
-    pictures.draw(draw, result, f'{path}.png')
+    path = Path(values.output) / f'{task}.json'
+    files.write(path, json.dumps(result, indent=1))
     print(json.dumps(result) if values.format == 'json' else text(result))
 
 
 def analyse(task, config, split, max_documents=0):
-  """Finds the pairs of a split.
-
-  Args:
-    task: its name.
-    config: a config of this one task.
-    split: name of the split.
-    max_documents: most documents to read; 0: all.
+  """Finds the pairs of a split, in its first documents (0: in all).
 
   Returns:
     dict of task, split, documents, summary_sentences, pairs (dicts of id, and
     the fields of Pair) and distances (one for each pair: (second - first) /
     sentences of the document).
-
-  Raises:
-    InputError: the task makes gap sentences, or has no such split.
   """
   found = corpus_lib.corpus(config)
   if found.gsg is not None:
@@ -210,29 +185,6 @@ def text(result):
     bar = '█' * round(40 * count / max(counts.max(), 1))
     lines.append(f'{low:.1f} - {high:.1f}  {count:5}  {bar}'.rstrip())
   return '\n'.join(lines)
-
-
-def draw(result, path):
-  """Draws figure 4, the number of pairs by distance, into a PNG file.
-
-  Args:
-    result: see `analyse`.
-    path: of the PNG file.
-
-  Raises:
-    ImportError: matplotlib is not installed.
-  """
-  from matplotlib.figure import Figure
-
-  figure = Figure(figsize=(6, 4), layout='constrained')
-  axis = figure.subplots()
-  axis.hist(result['distances'], 2 * BINS, range=(0, 1))
-  axis.set(
-      xlabel='distance, as a share of the sentences of the document',
-      ylabel='pairs of interdependent sentences',
-      title=f'{result["task"]} {result["split"]}',
-  )
-  figure.savefig(path, dpi=120)
 
 
 if __name__ == '__main__':

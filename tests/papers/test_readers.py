@@ -1,4 +1,4 @@
-"""data/published/, prepare.py: tiny files in the authors' layouts."""
+"""papers/corpora/, prepare.py: tiny files in the authors' layouts."""
 
 import gzip
 import json
@@ -8,9 +8,9 @@ import pytest
 from configs import default
 from locost_jax.data import corpora
 from locost_jax.data import corpus as corpus_lib
-from locost_jax.data import prepare
-from locost_jax.data import published_formats
-from locost_jax.data.published import author_files
+from papers import prepare
+from papers.corpora import author_files
+from papers.corpora import readers
 
 
 def lines(*rows):
@@ -483,7 +483,9 @@ CASES = {
 
 
 def test_every_reader_has_a_case():
-  assert set(CASES) == set(published_formats.READERS)
+  assert set(CASES) == set(readers.READERS)
+  raw = {task for task, entry in corpora.TABLE.items() if entry.raw}
+  assert raw == set(CASES)
 
 
 @pytest.mark.parametrize('task', CASES)
@@ -491,7 +493,7 @@ def test_reader(tmp_path, task):
   files, expected = CASES[task]
   put(tmp_path, files)
   found = {}
-  for split, row in published_formats.READERS[task](str(tmp_path)):
+  for split, row in readers.READERS[task](str(tmp_path)):
     found.setdefault(split, []).append(row or None)
   assert found == expected
 
@@ -549,7 +551,7 @@ def test_papers_with_fewer_headings_lose_no_section(tmp_path):
   paper = json.loads(files['arxiv-dataset/train.txt'])
   paper['section_names'] = ['intro']
   put(tmp_path, dict.fromkeys(files, lines(paper)))
-  _, row = next(published_formats.READERS['arxiv'](str(tmp_path)))
+  _, row = next(readers.READERS['arxiv'](str(tmp_path)))
   assert row['sections'] == [
       dict(heading='intro', text='first .'),
       dict(heading='', text='second .'),

@@ -8,11 +8,11 @@ import pytest
 from configs import default
 from locost_jax.data import cache as cache_lib
 from locost_jax.data import pipeline
-from locost_jax.data import prepare
 from locost_jax.data import tasks
 from locost_jax.evaluation.metrics import metric
 from locost_jax.evaluation.metrics import rouge
 from locost_jax.vocabularies import vocabulary as vocabulary_lib
+from papers import prepare
 from tests import bart_files
 
 QUESTIONS = [

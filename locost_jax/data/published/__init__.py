@@ -1,1 +1,0 @@
-"""Readers of what the authors of the corpora published, by kind of text."""

@@ -1,0 +1,1 @@
+"""Commands that only reproducing the papers needs; run from a checkout."""
