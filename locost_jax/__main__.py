@@ -13,7 +13,6 @@ COMMANDS = (
     'main',
     'summarize',
     'score',
-    'plot',
     'convert',
     'bench',
     'known_models',

@@ -38,7 +38,7 @@ def find_missing(source):
 def test_names_of_modules_exist():
   found = {
       str(path.relative_to(ROOT)): missing
-      for folder in ('locost_jax', 'configs')
+      for folder in ('locost_jax', 'configs', 'papers')
       for path in sorted((ROOT / folder).rglob('*.py'))
       if (missing := find_missing(path.read_text()))
   }

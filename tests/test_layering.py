@@ -118,15 +118,6 @@ TABLE = {
         'training',
         'vocabularies',
     },
-    'figures': {
-        'data.sources',
-        'evaluation',
-        'models',
-        'ops',
-        'summarizing',
-        'telemetry',
-        'workdir',
-    },
     'runs': {
         'data',
         'devices',
@@ -148,7 +139,6 @@ COMMANDS = {
     'main',
     'summarize',
     'score',
-    'plot',
     'convert',
     'bench',
     'known_models',

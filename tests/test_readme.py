@@ -150,7 +150,7 @@ RUNS = (
         '--max_length=4',
         makes=r'\1',
     ),
-    Run(r'.*locost_jax\.plot .*--output=(\S+)', '--overwrite', makes=r'\1'),
+    Run(r'.*papers\.plot .*--output=(\S+)', '--overwrite', makes=r'\1'),
     Run(r'.*bench gsg', '--lengths=40 --repeats=1'),
     Run(
         r'.*bench (decode|generate|train|run|cost).*',

@@ -11,24 +11,32 @@ import pytest
 from rouge_score import rouge_scorer
 
 import locost_jax
-from locost_jax import plot
 from locost_jax.errors import InputError
-from locost_jax.figures import comparisons
-from locost_jax.figures import costs
-from locost_jax.figures import curves
-from locost_jax.figures import finished_runs
-from locost_jax.figures import one_document
-from locost_jax.figures import picture_kinds
-from locost_jax.figures import sentence_distance
-from locost_jax.figures import style
-from locost_jax.models import start_states
 from locost_jax.summarizing import attribution
+from papers import plot
+from papers.figures import comparisons
+from papers.figures import costs
+from papers.figures import curves
+from papers.figures import one_document
+from papers.figures import points as points_lib
+from papers.figures import selection
+from papers.figures import sentences
+from papers.figures import style
 from tests import tiny_run
-from tests.figures import small_models
-from tests.figures.test_selection_layers import points
-from tests.figures.test_selection_layers import write_rows
+from tests.papers import small_models
 
 image = pytest.importorskip('matplotlib.image', reason='matplotlib')
+
+
+def write_rows(path, rows):
+  path.write_text(''.join(json.dumps(row) + '\n' for row in rows))
+  return str(path)
+
+
+def points(line):
+  return [list(map(float, pair)) for pair in zip(*line.get_data())]
+
+
 PAIRS = [
     ('The cat sat.', 'The cat sat on the mat. It slept.'),
     ('A dog ran home.', 'The dog ran.'),
@@ -132,7 +140,7 @@ def call(run_command, monkeypatch, home):
   return functools.partial(run_command, plot)
 
 
-@pytest.mark.parametrize('kind', picture_kinds.KINDS)
+@pytest.mark.parametrize('kind', plot.KINDS)
 def test_every_kind_is_drawn(call, home, tmp_path, kind):
   picture = tmp_path / 'out.png'
   arguments = [kind, *INPUTS[kind].split(), '--length=64']
@@ -151,12 +159,14 @@ def test_every_kind_is_drawn(call, home, tmp_path, kind):
 @pytest.mark.parametrize(
     'arguments, message',
     [
-        ('', 'which picture? expected one of curves, kernels'),
+        ('', 'no such picture: expected one of curves, kernels'),
         ('curve run', "'curve': no such picture; did you mean curves?"),
         ('curves run', '--output=FILE is missing'),
         ('curves run --output=a.pdf', 'expected FILE.png or FILE.svg'),
-        ('curves --output=a.png', 'curves: expected WORKDIR|metrics.jsonl ...'),
-        ('kernels run run --output=a.png', 'kernels: expected WORKDIR, got 2'),
+        ('curves run --output=nowhere/a.png', 'no directory nowhere'),
+        ('curves run --output=/proc/a.png', '/proc is not writable'),
+        ('curves --output=a.png', 'curves: expected RUN [RUNS ...], got []'),
+        ('kernels run run --output=a.png', 'kernels: expected WORKDIR, got ['),
         ('curves no --output=a.png', 'no: no such file'),
         ('curves run --keys=lo --output=a.png', '--keys=lo: no such number'),
         ('curves run --output=run/config.json', 'expected FILE.png'),
@@ -164,10 +174,10 @@ def test_every_kind_is_drawn(call, home, tmp_path, kind):
         ('cost pairs.json --output=a.png', 'pairs.json: expected a result of'),
         ('cost none.json --output=a.png', 'none.json: no such file'),
         ('similarity points.jsonl --output=a.png', 'row 1 lacks distance'),
-        ('score_memory similar.jsonl --output=a.png', 'lacks model, score, mem'),
-        ('score_memory run --output=a.png', 'run: row 1: lacks memory'),
+        ('score_memory similar.jsonl --output=a.png', 'lacks model, score, memory'),
+        ('score_memory run --output=a.png', 'run: row 1 lacks memory'),
         # It was trained on all examples.
-        ('low_resource run --output=a.png', 'run: row 1: lacks examples'),
+        ('low_resource run --output=a.png', 'run: row 1 lacks examples'),
         ('score_length simcas --output=a.png', 'simcas: no config.json of a run'),
         ('interdependent train.json --output=a.png', 'distances=null: expected'),
         ('page_weights run text.txt --output=a.png', 'weighs no pages'),
@@ -201,7 +211,7 @@ def test_files_are_replaced_only_with_overwrite(call, tmp_path):
 
 def test_curves_have_the_numbers_of_the_files(home):
   path = home / 'run' / 'metrics.jsonl'
-  figure = curves.draw([('run', path), ('other', home / 'selecting.jsonl')])
+  figure = curves.draw(str(home / 'run'), str(home / 'selecting.jsonl'))
   rows = [json.loads(line) for line in path.read_text().splitlines()]
   panels = {axis.get_title(): axis for axis in figure.axes}
   assert panels.keys() == {'train/loss', 'eval/tiny/rouge_mean'}
@@ -214,7 +224,7 @@ def test_curves_have_the_numbers_of_the_files(home):
 
 def test_a_run_is_a_point_with_the_scores_of_rouge_score(home):
   """Mean of R-1, R-2, R-Lsum by rouge_score; the test split is preferred."""
-  figure = picture_kinds.draw('score_length', [str(home / 'run')])
+  figure = comparisons.draw_lengths(str(home / 'run'))
   (line,) = figure.axes[0].get_lines()[:1]
   config = json.loads((home / 'run' / 'config.json').read_text())
   scorer = rouge_scorer.RougeScorer(['rouge1', 'rouge2', 'rougeLsum'])
@@ -227,33 +237,32 @@ def test_a_run_is_a_point_with_the_scores_of_rouge_score(home):
   assert x == config['data']['max_input_length']
   assert y == pytest.approx(statistics.fmean(means))
   assert figure.axes[0].get_title() == 'tiny'
-  options = picture_kinds.Options(split='validation')
-  figure = picture_kinds.draw('score_length', [str(home / 'run')], options)
+  figure = comparisons.draw_lengths(str(home / 'run'), split='validation')
   ((_, y),) = points(figure.axes[0].get_lines()[0])
   assert y == pytest.approx(statistics.fmean(means[:2]))
 
 
 def test_the_predictions_of_the_best_checkpoint_are_used(tmp_path):
-  run = finished_runs.Run('r', tmp_path, tmp_path, 20, {})
   (tmp_path / 'predictions').mkdir()
   for name in ('a-test-10', 'a-test-20', 'a-test-30', 'a-validation-20',
                'b-c-validation-10', 'b-c-validation-30', 'other'):  # fmt: skip
     (tmp_path / 'predictions' / f'{name}.jsonl').write_text('')
-  found = [(p.stem, *rest) for p, *rest in finished_runs.find_predictions(run)]
-  assert found == [
-      ('a-test-20', 'a', 'test', 20),
-      ('b-c-validation-30', 'b-c', 'validation', 30),
-  ]
-  found = finished_runs.find_predictions(run, 'validation')
-  assert [step for *_, step in found] == [20, 30]
+  found = points_lib.find_predictions(tmp_path, 20)
+  assert {task: path.stem for task, path in found.items()} == {
+      'a': 'a-test-20',
+      'b-c': 'b-c-validation-30',
+  }
+  found = points_lib.find_predictions(tmp_path, 20, 'validation')
+  assert [path.stem[-2:] for path in found.values()] == ['20', '30']
 
 
-def test_seeds_are_drawn_as_mean_and_deviation():
+def test_seeds_are_drawn_as_mean_and_deviation(tmp_path):
   rows = [
       dict(model='m', examples=n, score=s, data='')
       for n, s in ((10, 3.0), (0, 1.0), (10, 5.0), (10, 10.0))
   ]
-  figure = comparisons.draw_examples(rows)
+  path = write_rows(tmp_path / 'rows.jsonl', rows)
+  figure = comparisons.draw_examples(path)
   (line,) = figure.axes[0].lines
   assert points(line) == [[0, 1], [10, 6]]
   (band,) = figure.axes[0].collections
@@ -265,18 +274,19 @@ def test_seeds_are_drawn_as_mean_and_deviation():
   assert set(corners[corners[:, 0] == 0, 1]) == {1}
 
 
-def test_circle_areas_show_the_training_memory():
+def test_circle_areas_show_the_training_memory(tmp_path):
   rows = [
       dict(model=str(n), data='', score=n, memory=n * 1e9, train_memory=n * 3e9)
       for n in (2, 8)
   ]
-  small, large = comparisons.draw_memory(rows).axes[0].collections
+  path = write_rows(tmp_path / 'rows.jsonl', rows)
+  small, large = comparisons.draw_memory(path).axes[0].collections
   assert small.get_offsets().tolist() == [[2e9, 2]]
   assert large.get_sizes() / small.get_sizes() == pytest.approx(4)
 
 
-def test_a_cross_marks_the_length_that_ran_out_of_memory():
-  figure = costs.draw(costs.read([('a', make_costs('train'))]))
+def test_a_cross_marks_the_length_that_ran_out_of_memory(home, tmp_path):
+  figure = costs.draw(str(home / 'train.json'))
   memory, speed = figure.axes
   ours, theirs, cross = memory.lines
   assert points(ours) == [[1024, 1024 * 1000], [4096, 4096 * 1000]]
@@ -294,9 +304,11 @@ def test_a_cross_marks_the_length_that_ran_out_of_memory():
       dict(command='train', contest=[3]),
       dict(command='train', contest=[dict(subject='x')]),
   ):
-    with pytest.raises(InputError, match='x: expected a result of `bench'):
-      costs.read([('x', broken)])
-  assert costs.read([('b', alone)]) == {'train': {'locost': [(64, 5, 2.0)]}}
+    path = write_rows(tmp_path / 'x.json', [broken])
+    with pytest.raises(InputError, match='json: expected a result of `bench'):
+      costs.read([path])
+  path = write_rows(tmp_path / 'alone.json', [alone])
+  assert costs.read([path]) == {'train': {'locost': [(64, 5, 2.0)]}}
 
 
 def test_similarity_equals_a_plain_sum(home):
@@ -304,7 +316,7 @@ def test_similarity_equals_a_plain_sum(home):
       json.loads(line)
       for line in (home / 'similar.jsonl').read_text().splitlines()
   ]
-  distances, means, mean = sentence_distance.means(rows, 'x')
+  distances, means, mean = sentences.means(rows)
   assert distances == [1, 2, 4]
   for distance, found in zip(distances, means):
     pairs = [
@@ -316,9 +328,7 @@ def test_similarity_equals_a_plain_sum(home):
     assert found == pytest.approx(statistics.fmean(pairs))
   every = [row['similarity'] for row in rows for _ in range(row['count'])]
   assert mean == pytest.approx(statistics.fmean(every))
-  figure = sentence_distance.draw_distances(
-      [('x', dict(distances=[0, 0.52, 1]))]
-  )
+  figure = sentences.draw_distances(str(home / 'pairs.json'))
   heights = [bar.get_height() for bar in figure.axes[0].patches]
   assert np.flatnonzero(heights).tolist() == [0, 10, 19]
 
@@ -343,7 +353,9 @@ def test_page_weights_of_words_come_from_their_tokens(home):
       word += letter == ' '
   for word, own in rows.items():
     np.testing.assert_allclose(weights[word], np.mean(own, 0), atol=1e-6)
-  figure = one_document.draw_pages(words, weights)
+  figure = one_document.draw_pages(
+      *(str(home / name) for name in ('pagesum', 'text.txt', 'summary.txt'))
+  )
   np.testing.assert_array_equal(figure.axes[0].images[0].get_array(), weights.T)
 
 
@@ -362,39 +374,12 @@ def test_attention_equals_that_of_the_source_page(home):
       mass[is_text].mean(0), source.selection.mass, atol=1e-5
   )
   np.testing.assert_allclose(selected, source.selection.columns, atol=1e-9)
-  figure = one_document.draw_attention(tokens, mass, selected)
-  shown = figure.axes[0].images[0].get_array()
-  np.testing.assert_allclose(np.square(shown), mass)
-
-
-def test_start_states_equal_a_plain_cosine(home):
-  summarizer = locost_jax.load(home / 'simcas')
-  text = (home / 'text.txt').read_text()
-  pages = summarizer.tokenize(text)
-  longest = max(map(len, pages))
-  chunks = [list(page) + [1] * (longest - len(page)) for page in pages]
-  states = np.float64(
-      start_states.after_layers(
-          summarizer.model, summarizer.params, np.array([chunks])
-      )[:, 0]
+  (home / 'old.txt').write_text('Old house.')
+  figure = one_document.draw_attention(
+      *(str(home / name) for name in ('simcas', 'text.txt', 'old.txt'))
   )
-  figure = one_document.draw_start_states(summarizer, text)
-  shown = {
-      axis.get_title(): axis.images[0].get_array()
-      for axis in figure.axes
-      if axis.images and axis.get_title()
-  }
-  for layer, own in enumerate(states, start=1):
-    for i, a in enumerate(own[:4]):
-      for j, b in enumerate(own[:4]):
-        cosine = a @ b / np.linalg.norm(a) / np.linalg.norm(b)
-        similar = cosine / (1 + np.linalg.norm(a - b))
-        assert shown[f'cosine, layer {layer}'][i, j] == pytest.approx(
-            cosine, abs=1e-4
-        )
-        assert shown[f'Sim, layer {layer}'][i, j] == pytest.approx(
-            similar, abs=1e-2
-        )
+  shown = figure.axes[0].images[0].get_array()
+  np.testing.assert_allclose(np.square(shown), mass, atol=1e-6)
 
 
 def test_formatted_numbers():
@@ -402,5 +387,44 @@ def test_formatted_numbers():
       '1', '1,000', '1K', '16K', '1M',
   ]  # fmt: skip
   assert style.format_bytes(3 * 2**29) == '1.5 GiB'
-  with pytest.raises(InputError, match='no such picture'):
-    picture_kinds.find('kernel')
+
+
+def test_selected_tokens_and_reward_of_a_run(tmp_path):
+  """Rows are left out if numbers are missing, 0 or null, or if cut off."""
+  path = write_rows(
+      tmp_path / 'metrics.jsonl',
+      [
+          {'step': 5, 'train/selected': 0.0, 'train/reward': 0.0},
+          {'step': 10, 'train/selected': 120.5, 'train/reward': 3.0},
+          {'step': 10, 'eval/loss': 1.0},
+          {'step': 20, 'train/selected': 60.0, 'train/reward': None},
+          {'step': 30, 'train/selected': 31, 'train/reward': 9.5},
+      ],
+  )
+  with open(path, 'a') as f:
+    f.write('{"step": 40, "train/sel')
+  left, right = selection.draw_training(path).axes
+  assert points(left.lines[0]) == [[10, 120.5], [20, 60], [30, 31]]
+  assert points(right.lines[0]) == [[10, 3], [30, 9.5]]
+  path = write_rows(tmp_path / 'm.jsonl', [{'step': 1, 'train/loss': 2.0}])
+  with pytest.raises(InputError, match="'train/selected'; expected .*loss"):
+    selection.draw_training(path)
+
+
+def test_time_and_selected_tokens_against_length(tmp_path):
+  rows = [
+      dict(tokens_kept=n, tokens_selected=n // 3, seconds=n / 100)
+      for n in (4096, 1024, 2048)
+  ]
+  path = write_rows(tmp_path / 'rows.jsonl', rows)
+  figure = selection.draw_lengths(path)
+  for axis, name in zip(figure.axes, ('tokens_selected', 'seconds')):
+    want = sorted([row['tokens_kept'], row[name]] for row in rows)
+    assert points(axis.lines[0]) == want
+  del rows[1]['tokens_selected']
+  write_rows(tmp_path / 'rows.jsonl', rows)
+  with pytest.raises(InputError, match='row 2 lacks tokens_selected'):
+    selection.draw_lengths(path)
+  write_rows(tmp_path / 'rows.jsonl', [])
+  with pytest.raises(InputError, match='has no rows'):
+    selection.draw_lengths(path)

@@ -7,17 +7,10 @@ distinguish; lines also differ in their markers. Axes: [rows, columns] of panels
 import io
 import math
 
+# Blue, vermilion, green, purple, orange, sky blue, black, grey.
 COLORS = (
-    '#0072B2',  # blue
-    '#D55E00',  # vermilion
-    '#009E73',  # green
-    '#CC79A7',  # purple
-    '#E69F00',  # orange
-    '#56B4E9',  # sky blue
-    '#000000',
-    '#8C8C8C',
-)
-BEFORE, AFTER = COLORS[:2]  # for the tokens before and after a token
+    '#0072B2 #D55E00 #009E73 #CC79A7 #E69F00 #56B4E9 #000000 #8C8C8C'
+).split()
 MARKERS = 'osD^vPX*'
 _SETTINGS = {
     'font.size': 9,
@@ -35,33 +28,25 @@ _SETTINGS = {
 
 
 def settings():
-  """Returns a context in which matplotlib draws in this style.
-
-  Raises:
-    ImportError: matplotlib is not installed.
-  """
+  """Returns a context in which matplotlib draws in this style."""
   import matplotlib
 
   return matplotlib.rc_context(_SETTINGS)
 
 
-def make_figure(rows, columns, width=3.4, height=2.7, **shared):
-  """Returns a figure and its panels.
+def make_figure(rows, columns, width=3.4, height=2.7, **subplots):
+  """Returns (Figure, array of Axes [rows, columns]).
 
   Args:
     rows, columns: of panels.
     width, height: of one panel, in inches.
-    **shared: see `Figure.subplots`: sharex, sharey.
-
-  Returns:
-    (Figure, array of Axes [rows, columns]).
+    **subplots: see `Figure.subplots`: sharex, sharey, height_ratios.
   """
   from matplotlib.figure import Figure  # no window system is needed
 
-  figure = Figure(
-      figsize=(1 + width * columns, 0.4 + height * rows), layout='constrained'
-  )
-  return figure, figure.subplots(rows, columns, squeeze=False, **shared)
+  size = 1 + width * columns, 0.4 + height * rows
+  figure = Figure(figsize=size, layout='constrained')
+  return figure, figure.subplots(rows, columns, squeeze=False, **subplots)
 
 
 def color(number):
@@ -76,11 +61,8 @@ def line(number, points=0):
     number: index of the line in its panel.
     points: its number of points; from 40 on it has no markers.
   """
-  look = dict(
-      color=color(number),
-      linewidth=1.2,
-      linestyle=('-', '--', '-.', ':')[number % 4],
-  )
+  style = ('-', '--', '-.', ':')[number % 4]
+  look = dict(color=color(number), linewidth=1.2, linestyle=style)
   if points < 40:
     look.update(marker=MARKERS[number % len(MARKERS)], markersize=4.5)
   return look
@@ -109,30 +91,6 @@ def format_bytes(value):
   return f'{value:.3g} B'
 
 
-def add_legend(figure, axes, **settings_):
-  """Puts one legend of all panels below them, each label once."""
-  handles = {}
-  for axis in axes:
-    for handle, label in zip(*axis.get_legend_handles_labels()):
-      handles.setdefault(label, handle)
-  if handles:
-    figure.legend(
-        handles.values(),
-        handles.keys(),
-        loc='outside lower center',
-        ncols=_columns(figure, handles),
-        **settings_,
-    )
-
-
-def _columns(figure, labels):
-  """Returns how many labels of a legend fit side by side into the figure."""
-  inches = 0.5 + 0.085 * max(map(len, labels))
-  most = max(1, int(figure.get_figwidth() / inches))
-  rows = -(-len(labels) // most)
-  return -(-len(labels) // rows)  # rows of the same length
-
-
 def bytes_on(axis, most):
   """Puts about four ticks at round numbers of bytes on an axis."""
   from matplotlib.ticker import MultipleLocator
@@ -142,20 +100,33 @@ def bytes_on(axis, most):
   axis.set_major_formatter(lambda value, _: format_bytes(value))
 
 
-def integers(most=5):
-  """Returns a locator of ticks at whole numbers."""
+def integers_on(axis, most=5):
+  """Puts ticks at whole numbers on an axis."""
   from matplotlib.ticker import MaxNLocator
 
-  return MaxNLocator(most, integer=True)
+  axis.set_major_locator(MaxNLocator(most, integer=True))
+
+
+def add_legend(figure, axes):
+  """Puts one legend of all panels below them, each label once."""
+  handles = {}
+  for axis in axes:
+    for handle, label in zip(*axis.get_legend_handles_labels()):
+      handles.setdefault(label, handle)
+  if handles:
+    # Rows of the same length, as wide as the figure allows.
+    inches = 0.5 + 0.085 * max(map(len, handles))
+    rows = -(-len(handles) // max(1, int(figure.get_figwidth() / inches)))
+    figure.legend(
+        handles.values(),
+        handles.keys(),
+        loc='outside lower center',
+        ncols=-(-len(handles) // rows),
+    )
 
 
 def render(figure, kind):
-  """Returns the bytes of a picture.
-
-  Args:
-    figure: a matplotlib Figure.
-    kind: 'png' or 'svg'.
-  """
+  """Returns the bytes of a Figure as 'png' or 'svg'."""
   buffer = io.BytesIO()
   metadata = {'Date': None} if kind == 'svg' else None
   figure.savefig(buffer, format=kind, dpi=150, metadata=metadata)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from locost_jax import models
-from locost_jax.models import start_states
+from papers.figures import start_states
 from tests.models import test_simcas
 
 
@@ -42,8 +42,8 @@ def test_similarity_matches_its_loop():
   states = 3 * generator.normal(size=(2, 5, 8)).astype(np.float32)
   states[:, 1] = states[:, 0] + 1e-3 * generator.normal(size=(2, 8))
   states[1, 4] = 0
-  found = np.asarray(start_states.similarities(states))
-  cosines = np.asarray(start_states.cosines(states))
+  found = start_states.similarities(states)
+  cosines = start_states.cosines(states)
   for layer in range(2):
     for i in range(5):
       for j in range(5):
@@ -54,3 +54,19 @@ def test_similarity_matches_its_loop():
         sim = cosine / (1 + np.sqrt(((v - w) ** 2).sum()))
         assert abs(found[layer, i, j] - sim) < 1e-6
   assert 0.99 < found[0, 0, 1] < 0.9999  # not 1: the difference counts
+
+
+@pytest.mark.parametrize('layers', [1, 3, 8])
+def test_a_matrix_for_each_layer(layers):
+  """Rows have at most six layers: cosines above, the paper's Sim below."""
+  pytest.importorskip('matplotlib', reason='the pictures need matplotlib')
+  values = np.random.default_rng(0).uniform(-0.2, 1, (2, layers, 4, 4))
+  figure = start_states.draw_matrices(values)
+  shown = [axis for axis in figure.axes if axis.get_title()]
+  assert len(shown) == 2 * layers
+  for axis in shown:
+    name, _, layer = axis.get_title().partition(', layer ')
+    image = axis.images[0]
+    expected = values[('cosine', 'Sim').index(name), int(layer) - 1]
+    np.testing.assert_array_equal(image.get_array(), expected)
+    assert image.get_clim() == shown[0].images[0].get_clim()  # the same scale

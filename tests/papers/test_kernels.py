@@ -8,21 +8,26 @@ import pytest
 
 import locost_jax
 from locost_jax.errors import InputError
-from locost_jax.figures import kernels
 from locost_jax.models import locost
 from locost_jax.ops import ssm
+from papers.figures import kernels
 from tests import tiny_run
-from tests.figures import small_models
+from tests.papers import small_models
 
 pytest.importorskip('matplotlib', reason='the pictures need matplotlib')
 L = 48
 
 
 @pytest.fixture(scope='module', params=['release', 'paper'])
-def summarizer(request, tmp_path_factory):
+def workdir(request, tmp_path_factory):
   directory = tmp_path_factory.mktemp('kernels') / 'run'
   tiny_run.make(directory, model={'num_layers': 2, 'variant': request.param})
-  return locost_jax.load(directory)
+  return str(directory)
+
+
+@pytest.fixture(scope='module')
+def summarizer(workdir):
+  return locost_jax.load(workdir)
 
 
 @pytest.fixture(scope='module')
@@ -51,13 +56,13 @@ def expected(summarizer):
   return np.array(found)
 
 
-def test_kernels_are_those_of_the_recurrence(summarizer, expected):
-  for (found, _), own in zip(kernels.of_layers(summarizer, L), expected):
+def test_kernels_are_those_of_the_recurrence(workdir, expected):
+  for (found, _), own in zip(kernels.of_layers(workdir, L), expected):
     np.testing.assert_allclose(found, own, rtol=1e-4, atol=1e-5)
 
 
-def test_the_lines_are_the_kernels_of_the_channel(summarizer, expected):
-  figure = kernels.draw_kernels(summarizer, L, channel=3)
+def test_the_lines_are_the_kernels_of_the_channel(workdir, expected):
+  figure = kernels.draw_kernels(workdir, length=L, channel=3)
   for axis, own in zip(figure.axes, expected[:, :, 3]):
     before, after, _ = axis.lines  # one of them is the line at 0
     assert before.get_xdata().tolist() == [-l for l in range(L)]
@@ -82,7 +87,7 @@ def test_the_lines_are_the_kernels_of_the_channel(summarizer, expected):
   with pytest.raises(
       InputError, match='--channel=16: expected a channel from 0 to 15'
   ):
-    kernels.draw_kernels(summarizer, L, channel=16)
+    kernels.draw_kernels(workdir, length=L, channel=16)
 
 
 def plain_context(kernel, share=0.95):
@@ -94,8 +99,15 @@ def plain_context(kernel, share=0.95):
   return len(kernel)
 
 
-def test_effective_context_by_a_plain_loop(summarizer, expected):
-  ranges, bounds = kernels.contexts(summarizer, L)
+def contexts(workdir):
+  """Returns effective contexts and bounds, [layers, C, D]."""
+  found = kernels.of_layers(workdir, L)
+  ranges = np.array([kernels.context_range(layer) for layer, _ in found])
+  return ranges, np.array([bound for _, bound in found])
+
+
+def test_effective_context_by_a_plain_loop(workdir, summarizer, expected):
+  ranges, bounds = contexts(workdir)
   assert ranges.shape == expected.shape[:3]
   plain = [
       [[plain_context(k) for k in channels] for channels in directions]
@@ -115,9 +127,9 @@ def test_effective_context_by_a_plain_loop(summarizer, expected):
         assert radius ** bounds[layer, c, d] == pytest.approx(0.05, rel=1e-4)
 
 
-def test_the_picture_of_contexts_has_every_channel(summarizer):
-  figure = kernels.draw_contexts([('run', summarizer)], L)
-  ranges, bounds = kernels.contexts(summarizer, L)
+def test_the_picture_of_contexts_has_every_channel(workdir):
+  figure = kernels.draw_contexts(workdir, length=L)
+  ranges, bounds = contexts(workdir)
   drawn = {'points': [], 'medians': [], 'bounds': []}
   for line in figure.axes[0].lines:
     kind = {'.': 'points', 'D': 'bounds'}.get(line.get_marker(), 'medians')
@@ -130,8 +142,8 @@ def test_the_picture_of_contexts_has_every_channel(summarizer):
   )
 
 
-def test_the_map_has_the_largest_weights_of_each_bin(summarizer, expected):
-  figure = kernels.draw_map(summarizer, L)
+def test_the_map_has_the_largest_weights_of_each_bin(workdir, expected):
+  figure = kernels.draw_map(workdir, length=L)
   meshes = [axis.collections[0] for axis in figure.axes[:4]]
   for layer in range(2):
     found, scale = expected[layer], abs(expected[layer]).max()
@@ -158,4 +170,4 @@ def test_the_map_has_the_largest_weights_of_each_bin(summarizer, expected):
 def test_only_a_locost_has_kernels(tmp_path):
   small_models.write(tmp_path / 'simcas', 'simcas')
   with pytest.raises(InputError, match='expected a LOCOST, got Sim'):
-    list(kernels.of_layers(locost_jax.load(tmp_path / 'simcas'), L))
+    kernels.of_layers(str(tmp_path / 'simcas'), L)

@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 
 from locost_jax import models
-from locost_jax.figures import time_scales
 from locost_jax.models import locost
 from locost_jax.ops import ssm
+from papers.figures import time_scales
 
 RELEASE, SHORT = (0.001, 0.1), (0.02, 1.0)
 
@@ -52,7 +52,7 @@ def test_numbers_in_the_docs(N, dt, median):
 
 def test_the_picture():
   pytest.importorskip('matplotlib', reason='the pictures need matplotlib')
-  figure = time_scales.draw((4, 8), (RELEASE, SHORT), 16, 64)
+  figure = time_scales.draw_settings((4, 8), (RELEASE, SHORT), 16, 64)
   kernels, energy = figure.axes[:2]
   for lines, length in (kernels.lines, 16), (energy.lines, 64):
     assert [len(line.get_ydata()) for line in lines] == [length] * 2

@@ -10,39 +10,25 @@ Axes: K kernels, two of each channel; L lags.
 import jax
 import numpy as np
 
-from locost_jax.figures import style
+from locost_jax.errors import InputError
 from locost_jax.ops import complex_pairs
 from locost_jax.ops import ssm
 from locost_jax.ops import ssm_kernel
+from papers.figures import points
+from papers.figures import style
 
-# The defaults of `draw`: of the release, and of a small model.
+# The defaults of `draw_settings`: of the release, and of a small model.
 STATES = (16, 256)
 RANGES = ((0.001, 0.1), (0.02, 1.0))
 
 
 def initial_kernels(d_state, dt_min, dt_max, channels=256, length=2048, seed=0):
-  """Returns the kernels of new channels, float32 [K, L].
-
-  Args:
-    d_state: N.
-    dt_min, dt_max: `model.dt_min`, `model.dt_max`.
-    channels: K / 2.
-    length: L.
-    seed: random seed of dt and C.
-  """
-  log_dt, c = (
-      init(key, shape)
-      for init, key, shape in zip(
-          (ssm.init_log_dt(dt_min, dt_max), ssm.init_complex_normal),
-          jax.random.split(jax.random.key(seed)),
-          ((1, channels), (2, channels, d_state, 2)),
-      )
-  )
-  A = [
-      ssm.init_A('s4d-lin', part)(None, (1, channels, d_state))
-      for part in (0, 1)
-  ]
-  ones = ssm.init_ones(None, (1, channels, d_state, 2))
+  """Returns the kernels of K / 2 new channels, float32 [K, L]."""
+  keys, shape = jax.random.split(jax.random.key(seed)), (1, channels, d_state)
+  log_dt = ssm.init_log_dt(dt_min, dt_max)(keys[0], shape[:2])
+  c = ssm.init_complex_normal(keys[1], (2, channels, d_state, 2))
+  A = [ssm.init_A('s4d-lin', part)(None, shape) for part in (0, 1)]
+  ones = ssm.init_ones(None, (*shape, 2))
   b_bar = ssm.input_weights_zoh(log_dt, *A, ones)
   w = complex_pairs.multiply((c[..., 0], c[..., 1]), b_bar)
   kernels = ssm_kernel.kernel(ssm.discretise(log_dt, *A), w, length)
@@ -60,20 +46,22 @@ def half_energy(kernels):
   return 1 + (energy_within(kernels) < 0.5).sum(-1)
 
 
-def draw(states=STATES, ranges=RANGES, shown=128, length=2048):
-  """Draws kernels before training (left) and their energy beyond a lag (right).
+def draw(*workdirs):
+  """Kernels before training, of runs or of docs/time_scales.md's settings."""
+  if not workdirs:
+    return draw_settings()
+  models = [points.find_run(path)[2]['model'] for path in workdirs]
+  for path, model in zip(workdirs, models):
+    if 'dt_min' not in model or 'd_state' not in model:
+      raise InputError(f'{path}: has no model.dt_min; expected a LOCOST')
+  ranges = {(model['dt_min'], model['dt_max']) for model in models}
+  return draw_settings(sorted({m['d_state'] for m in models}), sorted(ranges))
 
-  Args:
-    states: numbers of states N, one row of panels each.
-    ranges: list of (dt_min, dt_max).
-    shown: number of lags on the left.
-    length: number of lags on the right.
 
-  Returns:
-    The matplotlib Figure.
+def draw_settings(states=STATES, ranges=RANGES, shown=128, length=2048):
+  """Draws `shown` lags of kernels (left) and their energy beyond a lag (right).
 
-  Raises:
-    ImportError: matplotlib is not installed.
+  Each N of `states` has a row of panels, each (dt_min, dt_max) a line.
   """
   figure, rows = style.make_figure(len(states), 2, 4, 2.3, sharex='col')
   for (left, right), N in zip(rows, states):
@@ -84,12 +72,9 @@ def draw(states=STATES, ranges=RANGES, shown=128, length=2048):
       # The kernel whose half energy is the median.
       typical = kernels[np.argsort(lags, kind='stable')[len(lags) // 2]]
       left.plot(typical[:shown] / np.abs(typical).max(), color=color)
-      right.plot(
-          1 + np.arange(length),
-          100 * (1 - np.median(energy_within(kernels), axis=0)),
-          color=color,
-          label=f'dt in [{low:g}, {high:g}]',
-      )
+      beyond = 100 * (1 - np.median(energy_within(kernels), axis=0))
+      label = f'dt in [{low:g}, {high:g}]'
+      right.plot(1 + np.arange(length), beyond, color=color, label=label)
     left.set_ylabel(f'N = {N}')
     right.set_xscale('log', base=2)
     right.xaxis.set_major_formatter(lambda x, _: f'{x:,.0f}')

@@ -1,0 +1,145 @@
+"""Reads the inputs of pictures: runs, JSON, and points of compared models.
+
+docs/pictures.md has the fields of points. A WORKDIR gives a point for each of
+its tasks: the scores of its best checkpoint's predictions.
+"""
+
+import os
+from pathlib import Path
+import re
+
+from locost_jax import untrusted
+from locost_jax.data import sources
+from locost_jax.errors import InputError
+from locost_jax.evaluation import predictions
+from locost_jax.evaluation import scoring
+from locost_jax.evaluation.metrics import protocols
+from locost_jax.workdir import find
+
+SPLITS = ('test', 'validation')
+_MOST_BYTES = 1 << 28  # largest JSON file
+_TEXTS = ('model', 'data')  # the other fields are numbers
+
+
+def find_run(directory):
+  """Returns (directory of the checkpoints, best step, config) of a WORKDIR."""
+  found = os.path.isdir(directory) and find.find_run(directory)
+  if not found:
+    raise InputError(
+        f'{directory}: no config.json of a run in it; expected a WORKDIR'
+    )
+  home, step_directory, config = found
+  return Path(home), int(Path(step_directory).name), config
+
+
+def find_metrics(path):
+  """Returns the metrics.jsonl of a WORKDIR, or the file itself."""
+  return find_run(path)[0] / 'metrics.jsonl' if os.path.isdir(path) else path
+
+
+def short_names(paths):
+  """Returns names of paths for a legend: the last parts if they are unique."""
+  names = [Path(os.path.abspath(path)).name for path in paths]
+  names = [
+      name.partition('.')[0] if os.path.isfile(path) else name
+      for name, path in zip(names, paths)
+  ]
+  return names if len(set(names)) == len(names) else list(paths)
+
+
+def read_json(path):
+  """Returns the object in a JSON file."""
+  try:
+    return untrusted.read_object(path, _MOST_BYTES)
+  except (FileNotFoundError, NotADirectoryError):
+    raise InputError(f'{path}: no such file') from None
+
+
+def read_rows(path, needed):
+  """Returns the rows of a JSONL file; each must have the `needed` fields."""
+  return _check(path, list(sources.read_jsonl([path])), needed)
+
+
+def _check(path, rows, needed):
+  for number, row in enumerate(rows, start=1):
+    missing = [name for name in needed if not _fits(name, row.get(name))]
+    if missing:
+      raise InputError(
+          f'{path}: row {number} lacks {", ".join(missing)}; expected numbers '
+          f'(or names of models and data): {", ".join(needed)}'
+      )
+  if not rows:
+    raise InputError(f'{path}: has no rows; expected {", ".join(needed)}')
+  return rows
+
+
+def _fits(name, value):
+  return isinstance(value, str if name in _TEXTS else (int, float))
+
+
+def read(paths, needed, split=None, protocol='locost'):
+  """Reads points from JSONL files and WORKDIRs (see `of_run`).
+
+  Returns:
+    List of dicts with the `needed` fields and data, '' if a row lacks it.
+  """
+  found = []
+  for path in paths:
+    if os.path.isdir(path):
+      found += _check(path, of_run(path, split, protocol), needed)
+    else:
+      found += read_rows(path, needed)
+  return [
+      {'data': ''} | {k: v for k, v in row.items() if _fits(k, v)}
+      for row in found
+  ]
+
+
+def of_run(directory, split=None, protocol='locost'):
+  """Returns the points of a WORKDIR; see `find_predictions` and `protocols`."""
+  protocol, points = protocols.find(protocol), []
+  home, step, config = find_run(directory)
+  for task, path in find_predictions(home, step, split).items():
+    scores = scoring.score_pairs(predictions.read(str(path)), protocol)
+    summary = scoring.summarize(scores, protocol)
+    low, high = summary['intervals'][protocols.MEAN]
+    points.append(
+        dict(
+            model=config['model']['name'],
+            data=task,
+            length=config['data']['max_input_length'],
+            examples=config['data'].get('train_examples') or None,  # 0: all
+            score=summary[protocols.MEAN],
+            low=low,
+            high=high,
+        )
+    )
+  if not points:
+    raise InputError(
+        f'{directory}: has no predictions{f" of {split}" if split else ""}; '
+        'run main --evaluate on it first'
+    )
+  return points
+
+
+def find_predictions(home, step, split=None):
+  """Returns {task: path} of predictions, of a split or else of the test split.
+
+  They are of `step` if it was evaluated, otherwise of the latest step.
+  """
+  found = {}
+  for path in sorted((home / 'predictions').glob('*.jsonl')):
+    match = re.fullmatch(r'(.+)-(test|validation)-(\d+)', path.stem)
+    if match and split in (None, match[2]):
+      task, own, number = match[1], match[2], int(match[3])
+      rank = own == SPLITS[0], number == step, number
+      found[task] = max((rank, path), found.get(task, (rank, path)))
+  return {task: path for task, (_, path) in found.items()}
+
+
+def group(points, name):
+  """Returns {value of a field: points}, in the order of the points."""
+  found = {}
+  for point in points:
+    found.setdefault(point[name], []).append(point)
+  return found

@@ -1,0 +1,50 @@
+"""Pictures of SimCAS's selection (figure 2 of its paper)."""
+
+import os
+
+from locost_jax.telemetry import metrics_log
+from papers.figures import points
+from papers.figures import style
+
+_BLUE, _ORANGE = style.COLORS[:2]
+_ROW = ('tokens_kept', 'tokens_selected', 'seconds')
+
+
+def draw_training(run):
+  """Selected tokens and reward in training (SimCAS 2, left)."""
+  # Both are 0 until the selector's first turn.
+  path = points.find_metrics(run)
+  selected, reward = (
+      [p for p in zip(*metrics_log.read_curve(path, key)) if p[1]]
+      for key in ('train/selected', 'train/reward')
+  )
+  figure, ((axis,),) = style.make_figure(1, 1, 4.2, 3.2)
+  axis.plot(*zip(*selected), color=_BLUE)
+  model = points.find_run(run)[2]['model'] if os.path.isdir(run) else {}
+  if (limit := model.get('limit')) is not None:
+    axis.axhline(limit, color='gray', linestyle='--', label=f'limit {limit:,}')
+    # Above the axes, where no curve is.
+    axis.legend(frameon=False, loc='lower center', bbox_to_anchor=(0.5, 1))
+  axis.set(xlabel='steps', ylim=(0, None))
+  axis.set_ylabel('selected tokens', color=_BLUE)
+  right = axis.twinx()
+  right.spines.right.set_visible(True)
+  right.plot(*zip(*reward), color=_ORANGE, linewidth=1)
+  right.set_ylabel('reward', color=_ORANGE)
+  return figure
+
+
+def draw_lengths(rows):
+  """Selected tokens and time by length, of summarize --output (SimCAS 2, right)."""
+  found = points.read_rows(rows, _ROW)
+  found = sorted([row[name] for name in _ROW] for row in found)
+  lengths, selected, seconds = zip(*found)
+  figure, ((left, right),) = style.make_figure(1, 2, 3.4, 3.2)
+  for axis, values, label, color in (
+      (left, selected, 'selected tokens', _BLUE),
+      (right, seconds, 'seconds', _ORANGE),
+  ):
+    axis.plot(lengths, values, marker='o', markersize=4, color=color)
+    axis.set(xlabel='tokens of the document', ylabel=label, ylim=(0, None))
+    style.count_on(axis.xaxis)
+  return figure

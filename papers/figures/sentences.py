@@ -1,0 +1,60 @@
+"""Pictures of sentences and their distance in a document (PageSum)."""
+
+import numpy as np
+
+from locost_jax import untrusted
+from papers.figures import points
+from papers.figures import style
+
+BINS = 20  # of figure 4
+_SHARES = untrusted.list_of(untrusted.number(0, 1))
+
+
+def means(rows):
+  """Returns (distances, mean similarity at each, mean of all pairs).
+
+  Args:
+    rows: dicts with distance (in sentences) and similarity (a cosine); also
+      with count, if a row is the mean of several pairs.
+  """
+  found = {}
+  for row in rows:
+    total = found.setdefault(row['distance'], np.zeros(2))
+    count = row.get('count', 1)
+    total += count * row['similarity'], count
+  distances = sorted(found)
+  sums, counts = np.array([found[distance] for distance in distances]).T
+  return distances, sums / counts, sums.sum() / counts.sum()
+
+
+def draw_similarity(rows, *more):
+  """Similarity of sentences by distance; dashed: the mean (PageSum 1)."""
+  figure, ((axis,),) = style.make_figure(1, 1, 4.2, 3.0)
+  paths = [rows, *more]
+  for number, (name, path) in enumerate(zip(points.short_names(paths), paths)):
+    read = points.read_rows(path, ('distance', 'similarity'))
+    distances, similarities, mean = means(read)
+    look = style.line(number, len(distances))
+    axis.plot(distances, similarities, label=name, **look)
+    dashed = dict(linestyle=(0, (6, 3)), linewidth=0.8)
+    axis.axhline(mean, color=look['color'], **dashed)
+  axis.grid(alpha=0.3)
+  axis.set_xlabel('distance of two sentences, in sentences')
+  axis.set_ylabel('similarity (cosine)')
+  style.add_legend(figure, [axis])
+  return figure
+
+
+def draw_distances(result, *results):
+  """Distances of sentences that a summary fuses (PageSum 4)."""
+  paths = [result, *results]
+  figure, axes = style.make_figure(1, len(paths), 3.8, 2.9)
+  for number, (axis, path) in enumerate(zip(axes[0], paths)):
+    found = points.read_json(path)
+    shares = found.get('distances')
+    untrusted.check(path, 'distances', shares, _SHARES)
+    axis.hist(shares, BINS, range=(0, 1), color=style.color(number))
+    axis.set_title(f'{found.get("task", path)} {found.get("split", "")}')
+    axis.set_xlabel('distance, as a share of the sentences of a document')
+  axes[0, 0].set_ylabel('pairs of interdependent sentences')
+  return figure

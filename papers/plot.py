@@ -1,0 +1,166 @@
+"""Draws the papers' figures and others from runs, checkpoints and small files.
+
+  python -m papers.plot curves runs/a runs/b --output=curves.png
+  python -m papers.plot kernels runs/finetune --output=kernels.svg
+  python -m papers.plot page_weights runs/pagesum report.txt \\
+      --output=weights.png
+
+The first word is the kind of picture, the others are its inputs. The ending of
+--output decides between PNG and SVG. docs/pictures.md defines the files. Needs
+matplotlib: pip install 'locost_jax[plot]'.
+"""
+
+import importlib.util
+import inspect
+import os
+
+from absl import flags
+
+from locost_jax import files
+from locost_jax.command_line import commands
+from locost_jax.errors import InputError
+from locost_jax.errors import suggest
+from locost_jax.summarizing import outputs
+from locost_jax.values import directories
+from papers.figures import comparisons
+from papers.figures import costs
+from papers.figures import curves
+from papers.figures import kernels
+from papers.figures import one_document
+from papers.figures import points
+from papers.figures import selection
+from papers.figures import sentences
+from papers.figures import start_states
+from papers.figures import style
+from papers.figures import time_scales
+
+# Kind -> function: its positional arguments are the inputs, its keywords flags.
+KINDS = {
+    'curves': curves.draw,
+    'kernels': kernels.draw_kernels,
+    'kernel_map': kernels.draw_map,
+    'context': kernels.draw_contexts,
+    'time_scales': time_scales.draw,
+    'score_memory': comparisons.draw_memory,
+    'score_length': comparisons.draw_lengths,
+    'cost': costs.draw,
+    'page_weights': one_document.draw_pages,
+    'similarity': sentences.draw_similarity,
+    'interdependent': sentences.draw_distances,
+    'selection_training': selection.draw_training,
+    'selection_lengths': selection.draw_lengths,
+    'low_resource': comparisons.draw_examples,
+    'attention': one_document.draw_attention,
+    'start_states': start_states.draw,
+}
+FORMATS = {'.png': 'png', '.svg': 'svg'}
+
+
+def _parameters(kind):
+  """Returns (inputs as --help shows them, names of the flags) of a kind."""
+  words, keywords = [], []
+  for name, one in inspect.signature(KINDS[kind]).parameters.items():
+    if one.kind is one.KEYWORD_ONLY:
+      keywords.append(name)
+    elif one.kind is one.VAR_POSITIONAL:
+      words.append(f'[{name.upper()} ...]')
+    else:
+      is_needed = one.default is one.empty
+      words.append(name.upper() if is_needed else f'[{name.upper()}]')
+  return ' '.join(words), keywords
+
+
+def _describe(kind):
+  words, keywords = _parameters(kind)
+  line = inspect.getdoc(KINDS[kind]).splitlines()[0]
+  options = '\n      options: ' * bool(keywords)
+  options += ', '.join(f'--{name}' for name in keywords)
+  return f'  {kind} {words}\n      {line}{options}'
+
+
+__doc__ += '\nKinds:\n' + '\n'.join(map(_describe, KINDS)) + '\n'
+
+
+def define_flags(values, argv):
+  """Defines this command's flags."""
+  del argv
+  flags.DEFINE_string(
+      'output', None, 'FILE.png or FILE.svg: the picture', flag_values=values
+  )
+  flags.DEFINE_boolean(
+      'overwrite', False, 'replace an existing --output', flag_values=values
+  )
+  flags.DEFINE_list(
+      'keys',
+      list(curves.KEYS),
+      'KEY,KEY,...: the numbers of metrics.jsonl to draw; * matches anything',
+      flag_values=values,
+  )
+  flags.DEFINE_integer(
+      'channel', 0, 'the channel, counted from 0', flag_values=values
+  )
+  flags.DEFINE_integer(
+      'length', 2048, 'length of the kernels in tokens', flag_values=values
+  )
+  flags.DEFINE_enum(
+      'split',
+      None,
+      list(points.SPLITS),
+      "the split of a WORKDIR's predictions [test, or validation if there is "
+      'no test]',
+      flag_values=values,
+  )
+  flags.DEFINE_string(
+      'protocol',
+      'locost',
+      'how to compute ROUGE, see `python -m locost_jax.score --help`',
+      flag_values=values,
+  )
+
+
+def main(values, arguments):
+  """Runs the command."""
+  kind, *inputs = arguments or ['']
+  if kind not in KINDS:
+    hint = suggest(kind, KINDS) if kind else ''
+    raise InputError(
+        f'{kind!r}: no such picture{hint or ":"} expected one of '
+        f'{", ".join(KINDS)}, then its inputs'
+    )
+  words, keywords = _parameters(kind)
+  options = {name: getattr(values, name) for name in keywords}
+  try:
+    inspect.signature(KINDS[kind]).bind(*inputs, **options)
+  except TypeError:
+    raise InputError(f'{kind}: expected {words}, got {inputs}') from None
+  ending = _check_output(values.output, values.overwrite, inputs)
+  if importlib.util.find_spec('matplotlib') is None:
+    raise InputError(
+        "matplotlib is not installed: pip install 'locost_jax[plot]'"
+    )
+  with style.settings():
+    picture = style.render(KINDS[kind](*inputs, **options), FORMATS[ending])
+  files.write(values.output, picture)
+
+
+def _check_output(output, overwrite, inputs):
+  """Returns the ending of --output; an InputError if it cannot be written."""
+  if not output:
+    raise InputError('--output=FILE is missing: where does the picture go?')
+  ending = os.path.splitext(output)[1].lower()
+  if ending not in FORMATS:
+    raise InputError(f'--output={output}: expected FILE.png or FILE.svg')
+  if os.path.realpath(output) in map(os.path.realpath, inputs):
+    raise InputError(f'--output={output}: is an input; expected another file')
+  folder = os.path.dirname(output) or '.'
+  if not os.path.isdir(folder):
+    raise InputError(f'--output={output}: no directory {folder}')
+  directories.check('--output', folder)
+  files.check_regular(output, f'--output={output}')
+  if not overwrite:
+    outputs.refuse_existing(output, 'output')
+  return ending
+
+
+if __name__ == '__main__':
+  commands.run(main, define_flags, __doc__)
