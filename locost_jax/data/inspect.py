@@ -8,8 +8,7 @@ For every split it reports the number of documents, the tokens of inputs and
 targets (mean, median, 90th percentile, longest), the share that
 config.data.max_input_length and max_target_length cut off, documents that are
 empty or too short, copies, and inputs that are in two splits. Three examples
-follow as the model sees them. --output gets the same numbers as JSON and
-histograms of the lengths.
+follow as the model sees them. --output gets the same numbers as JSON.
 
 With config.data.pages, the tokens cut off are those in no page or chunk. With
 config.data.vocabulary='train' the command trains the vocabulary first.
@@ -17,20 +16,21 @@ config.data.vocabulary='train' the command trains the vocabulary first.
 
 import hashlib
 import json
-import os
+from pathlib import Path
 from typing import NamedTuple
 
 from absl import flags
 import numpy as np
 
+from locost_jax import files
 from locost_jax.command_line import commands
-from locost_jax.command_line import pictures
 from locost_jax.command_line.progress import Line
 from locost_jax.data import corpus as corpus_lib
 from locost_jax.data import gsg
 from locost_jax.data import pages
 from locost_jax.data import span_corruption
 from locost_jax.data import tasks
+from locost_jax.values import directories
 from locost_jax.vocabularies.vocabulary import surround
 
 EXAMPLES, SHOWN = 3, 600  # examples; characters shown of each text
@@ -48,35 +48,24 @@ def define_flags(values, argv):
       flag_values=values,
   )
   flags.DEFINE_string(
-      'output',
-      'runs/inspect',
-      'DIR for TASK.json and TASK.png',
-      flag_values=values,
+      'output', 'runs/inspect', 'DIR for TASK.json', flag_values=values
   )
   commands.define_format(values, 'what goes to stdout')
 
 
 def main(values, arguments):
-  """Runs the command.
-
-  Args:
-    values: the flags of `define_flags`.
-    arguments: other command-line arguments; must be empty.
-  """
+  """Runs the command."""
   commands.expect_flags_only(arguments)
+  directories.check('--output', values.output)
   config, _ = commands.get_config(values)
   tasks.check(config)
   vocabulary = tasks.find_vocabulary(config)
   for task, member in tasks.members(config).items():
     result = inspect(task, member, vocabulary, values.documents)
-    os.makedirs(values.output, exist_ok=True)
-    path = os.path.join(values.output, task)
-    numbers = {k: v for k, v in result.items() if k != 'lengths'}
-    with open(f'{path}.json', 'w', encoding='utf-8') as f:
-      json.dump(numbers, f, indent=1, ensure_ascii=False)
-    pictures.draw(draw, result, f'{path}.png')
+    path = Path(values.output) / f'{task}.json'
+    files.write(path, json.dumps(result, indent=1, ensure_ascii=False))
     if values.format == 'json':
-      print(json.dumps(numbers, ensure_ascii=False))
+      print(json.dumps(result, ensure_ascii=False))
     else:
       print(text(result), end='')
 
@@ -85,8 +74,7 @@ def inspect(task, config, vocabulary, max_documents=0):
   """Measures the rows of a task.
 
   Args:
-    task: its name.
-    config: a config of this one task.
+    task, config: its name, and a config of this one task.
     vocabulary: one of vocabularies/vocabulary.py.
     max_documents: most documents to read of each split; 0: all.
 
@@ -98,30 +86,21 @@ def inspect(task, config, vocabulary, max_documents=0):
       targets; the last two are None or dicts of mean, median, p90, longest,
       documents_cut and tokens_cut (shares in [0, 1]);
     - shared: 'split, split' -> number of inputs that are in both;
-    - examples: list of dicts of id, inputs and targets;
-    - lengths: split -> int [n, 2], tokens of input and target.
+    - examples: list of dicts of id, inputs and targets.
   """
   found = corpus_lib.corpus(config)
   data = config.data
   kept = data.max_input_length, data.max_target_length
   if data.pages in pages.LOCALITIES:
     kept = data.num_pages * data.page_length, data.max_target_length
-  result = dict(
-      task=task,
-      kept=kept,
-      splits={},
-      shared={},
-      examples=[],
-      lengths={},
-      gsg=found.gsg,
-  )
+  result = dict(task=task, kept=kept, splits={}, shared={}, examples=[])
+  result['gsg'] = found.gsg
   seen, line = {}, Line(seconds=10.0)
   for split in found.splits:
     rows = _measure(task, found, split, vocabulary, data, max_documents, line)
     lengths = rows.lengths
     if split == 'train':
       result['examples'] = rows.examples
-    result['lengths'][split] = lengths[:, :2]
     result['splits'][split] = dict(
         documents=len(lengths),
         unusable=rows.unusable,
@@ -152,7 +131,9 @@ def _measure(task, found, split, vocabulary, data, max_documents, line):
   corrupt, spans = None, found.span_corruption
   if spans is not None:
     corrupt = span_corruption.maker(vocabulary, data, spans)
-  for number, row in enumerate(_rows(found, split)):
+  shards = found.splits[split]
+  rows = (row for shard in shards for row in found.read(split, shard))
+  for number, row in enumerate(rows):
     if number == max_documents > 0:
       break
     line.show([f'{task} {split}: {number} documents'])
@@ -192,12 +173,7 @@ def example(row, settings):
 
 
 def read(text, vocabulary, data):
-  """Returns an input as a model sees it, with its length.
-
-  Args:
-    text: the input of `example`.
-    vocabulary: one of vocabularies/vocabulary.py.
-    data: config.data.
+  """Returns an input of `example` as a model sees it, with its length.
 
   Returns:
     (the text that is kept, one page per line; number of tokens, marks included;
@@ -236,11 +212,6 @@ def read(text, vocabulary, data):
   )
 
 
-def _rows(found, split):
-  for shard in found.splits[split]:
-    yield from found.read(split, shard)
-
-
 def _shorten(text):
   return text if len(text) <= SHOWN else f'{text[:SHOWN]} …'
 
@@ -264,31 +235,18 @@ def text(result):
   lines = [f'{result["task"]}: tokens, marks included', *_table(result)]
   lines += notes(result)
   for shown in result['examples']:
-    lines += [
-        '',
-        f'{shown["id"]}',
-        f'  reads:  {_one_line(shown["inputs"])}',
-        f'  writes: {_one_line(shown["targets"])}',
-    ]
+    lines += ['', f'{shown["id"]}']
+    for name, side in ('reads: ', 'inputs'), ('writes:', 'targets'):
+      lines.append(f'  {name} {shown[side].replace(chr(10), " ⏎ ")}')
   return '\n'.join(lines) + '\n'
 
 
 def _table(result):
   """Returns the lines of a table of lengths, two for each split."""
-  table = [
-      (
-          'split',
-          'documents',
-          '',
-          'mean',
-          'median',
-          '90%',
-          'longest',
-          'kept',
-          'documents cut',
-          'tokens cut',
-      )
-  ]
+  head = (
+      'split|documents||mean|median|90%|longest|kept|documents cut|tokens cut'
+  )
+  table = [tuple(head.split('|'))]
   for split, found in result['splits'].items():
     documents = f'{found["documents"]:,}'
     inputs, targets = (
@@ -323,11 +281,8 @@ def _cells(row, kept):
 
 def notes(result):
   """Yields a line for each problem of the corpus."""
-  why = (
-      'too short for gap sentences'
-      if result['gsg']
-      else ('without input or target')
-  )
+  short = 'too short for gap sentences'
+  why = short if result['gsg'] else 'without input or target'
   for split, found in result['splits'].items():
     if found['unusable']:
       done = ' (left out)' if split == 'train' or result['gsg'] else ''
@@ -340,46 +295,6 @@ def notes(result):
   for splits, count in result['shared'].items():
     if count:
       yield f'{splits}: {count:,} inputs are in both'
-
-
-def _one_line(text):
-  return text.replace('\n', ' ⏎ ')
-
-
-def draw(result, path):
-  """Draws histograms of the lengths into a PNG file.
-
-  Args:
-    result: see `inspect`.
-    path: of the PNG file.
-
-  Raises:
-    ImportError: matplotlib is not installed.
-  """
-  from matplotlib.figure import Figure
-
-  figure = Figure(figsize=(11, 4), layout='constrained')
-  for axis, i, name in zip(
-      figure.subplots(1, 2), (0, 1), ('inputs', 'targets')
-  ):
-    found = np.concatenate([*result['lengths'].values(), [result['kept']]])
-    bins = np.geomspace(found[:, i].min(), found[:, i].max() + 1, 60)
-    for split, found in result['lengths'].items():
-      if len(found):
-        axis.hist(
-            found[:, i],
-            bins,
-            histtype='step',
-            label=split,
-            weights=np.full(len(found), 1 / len(found)),
-        )
-    axis.axvline(result['kept'][i], color='gray', linestyle=':', label='kept')
-    axis.set(
-        xscale='log', xlabel=f'tokens of {name}', ylabel='share of documents'
-    )
-    axis.legend(fontsize='small', frameon=False)
-  figure.suptitle(result['task'])
-  figure.savefig(path, dpi=120)
 
 
 if __name__ == '__main__':
