@@ -1,0 +1,1 @@
+"""What only reproducing the papers needs."""
