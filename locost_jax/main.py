@@ -6,11 +6,6 @@
   python -m locost_jax.main --workdir=runs/mine --evaluate \\
       --config.data.test_files=data/test.jsonl --config.decode.num_beams=4
 
-  python -m locost_jax.main --config=configs/finetune.py --seeds=3 \\
-      --config.data.train_files='data/train-*.jsonl'
-  python -m locost_jax.main --config=configs/finetune.py --evaluate \\
-      --config.data.train_files='data/train-*.jsonl' --lengths=4096,8192
-
   python -m locost_jax.main --config=configs/finetune.py --dry_run \\
       --config.data.train_files='data/train-*.jsonl'
   python -m locost_jax.main --config=configs/finetune.py --preflight \\
@@ -25,7 +20,6 @@ To train on several hosts, run the same command on each of them
 (locost_jax/hosts/connect.py).
 """
 
-import functools
 import os
 from pathlib import Path
 import re
@@ -58,12 +52,8 @@ from locost_jax.hosts import connect
 from locost_jax.runs import dry_run
 from locost_jax.runs import dry_run_report
 from locost_jax.runs import evaluate_run
-from locost_jax.runs import final_scores
 from locost_jax.runs import final_table
-from locost_jax.runs import kept_scores
-from locost_jax.runs import length_sweep
 from locost_jax.runs import preflight
-from locost_jax.runs import several_seeds
 from locost_jax.runs import stored_settings
 from locost_jax.runs import train_run
 from locost_jax.telemetry import profiling
@@ -90,7 +80,12 @@ def define_flags(values, argv):
   commands.define_format(values, 'format of the report on stdout')
   commands.define_program_cache(values)
   _define_other_actions(values)
-  _define_evaluation(values)
+  flags.DEFINE_bool(
+      'by_length',
+      False,
+      'with --evaluate: add a table of the scores by document length',
+      flag_values=values,
+  )
   connect.define_flags(values)
   _define_telemetry(values)
 
@@ -157,37 +152,6 @@ def _define_other_actions(values):
   )
 
 
-def _define_evaluation(values):
-  """Defines the flags of several seeds and of --evaluate."""
-  flags.DEFINE_integer(
-      'seeds',
-      None,
-      'train N runs with the seeds train.seed, train.seed + 1, ..., each in '
-      'WORKDIR/seed-SEED, and show mean and spread of their scores. With '
-      '--evaluate: evaluate the best checkpoint of each',
-      flag_values=values,
-  )
-  flags.DEFINE_bool(
-      'by_length',
-      False,
-      'with --evaluate: add a table of the scores by document length',
-      flag_values=values,
-  )
-  flags.DEFINE_list(
-      'lengths',
-      None,
-      'N,N,...: with --evaluate: evaluate with each of these maximum input '
-      'lengths and show the gain over the first; earlier results are reused',
-      flag_values=values,
-  )
-  flags.DEFINE_bool(
-      'overwrite',
-      False,
-      'with --lengths or --seeds: do not reuse earlier results',
-      flag_values=values,
-  )
-
-
 def _define_telemetry(values):
   """Defines the flags of logging during training."""
   flags.DEFINE_string(
@@ -234,12 +198,7 @@ def main(values, arguments):
   compiling.announce()
   roll = connect.connect(values, values.preflight or connect.TIMEOUT)
   workdir = Path(values.workdir or default_workdir(values['config']))
-  if values.seeds:
-    report, results = several_seeds, run_seeds(
-        values, config, overrides, workdir
-    )
-  else:
-    report, results = run_once(values, config, overrides, workdir, roll)
+  report, results = run_once(values, config, overrides, workdir, roll)
   if collective.is_first_host():
     show = report.format_text if values.format == 'text' else report.format_json
     print(show(**results))
@@ -262,8 +221,9 @@ def run_once(values, config, overrides, workdir, roll):
   if find.seeds(workdir) and not values.dry_run:
     if not values.evaluate:
       raise InputError(
-          f'{workdir} has the runs of --seeds: give --seeds, or use another '
-          '--workdir'
+          f'{workdir} has the runs of several seeds: give one of them, such as '
+          f'--workdir={next(iter(find.seeds(workdir).values()))}, or another '
+          'directory'
       )
     workdir = find.best_seed(workdir)
   phases = phases_lib.make_phases(config, overrides, workdir)
@@ -276,54 +236,15 @@ def run_once(values, config, overrides, workdir, roll):
     return preflight, preflight.run(
         phases, workdir, roll, values.preflight, lines
     )
-  if values.lengths:
-    return length_sweep, length_sweep.evaluate_lengths(
-        phases,
-        workdir,
-        length_sweep.parse(values.lengths),
-        whole_split,
-        values.overwrite,
-    )
   if values.evaluate:
     return final_table, evaluate_run.evaluate_run(
-        phases, workdir, whole_split, make_measure(values)
+        phases, workdir, whole_split, values.by_length
     )
   return final_table, train(values, config, phases, workdir)
 
 
-def run_seeds(values, config, overrides, workdir):
-  """Trains or evaluates under several seeds; arguments as in `run_once`."""
-  whole_split = 'eval.examples' not in overrides
-  if values.evaluate and len(find.seeds(workdir)) < values.seeds:
-    raise InputError(
-        f'--seeds={values.seeds}: {workdir} has only '
-        f'{len(find.seeds(workdir))} trained seeds: train the others first'
-    )
-
-  def run_one(config, phases, directory):
-    measure = functools.partial(
-        kept_scores.measure,
-        name='test' if values.evaluate else 'validation',
-        overwrite=values.overwrite,
-    )
-    if not values.evaluate:
-      return train(
-          values, config, phases, directory, measure, workdir / 'cache'
-      )
-    return evaluate_run.evaluate_run(
-        phases, directory, whole_split, measure, caches=workdir / 'cache'
-    )
-
-  return several_seeds.run(config, overrides, workdir, values.seeds, run_one)
-
-
-def make_measure(values):
-  """Returns the `measure` of `evaluate_run.evaluate_run` for --evaluate."""
-  return functools.partial(final_scores.measure_run, by_length=values.by_length)
-
-
-def train(values, config, phases, workdir, *where):
-  """Trains a run; `where` are the last arguments of `train_run.train_run`."""
+def train(values, config, phases, workdir):
+  """Trains a run; see `train_run.train_run`."""
   options = telemetry_lib.Options(
       values.wandb,
       values.carbon_intensity,
@@ -331,9 +252,7 @@ def train(values, config, phases, workdir, *where):
       values.profile,
   )
   when_read = restart_after_reading if __name__ == '__main__' else lambda: None
-  return train_run.train_run(
-      config, phases, workdir, options, when_read, *where
-  )
+  return train_run.train_run(config, phases, workdir, options, when_read)
 
 
 def check_flags(values):
@@ -344,19 +263,8 @@ def check_flags(values):
     raise InputError(f'{" and ".join(instead)}: expected one of them')
   if values.topology and not values.dry_run:
     raise InputError(f'--topology={values.topology} needs --dry_run')
-  several = [
-      f'--{name}'
-      for name in ('seeds', 'by_length', 'lengths')
-      if values[name].value
-  ]
-  if len(several) > 1:
-    raise InputError(f'{" and ".join(several)}: expected one of them')
-  if several and several != ['--seeds'] and not values.evaluate:
-    raise InputError(f'{several[0]} needs --evaluate')
-  if values.seeds and (values.dry_run or values.preflight):
-    raise InputError(f'{instead[0]} and --seeds: expected one of them')
-  if values.overwrite and not (values.lengths or values.seeds):
-    raise InputError('--overwrite needs --lengths or --seeds')
+  if values.by_length and not values.evaluate:
+    raise InputError('--by_length needs --evaluate')
 
 
 def default_workdir(config_flag):

@@ -3,9 +3,7 @@
   python -m locost_jax.score --predictions=FILE.jsonl --protocol=locost
   python -m locost_jax.score --predictions=A.jsonl --compare=B.jsonl
   python -m locost_jax.score --predictions=runs/a --compare=runs/b
-  python -m locost_jax.score --predictions=A.jsonl --submission=A.json
-  python -m locost_jax.score --predictions=FILE.jsonl --metrics=rouge,reading
-  python -m locost_jax.score --predictions=FILE.jsonl --correlation \\
+  python -m locost_jax.score --predictions=FILE.jsonl \\
       --metrics=rouge,bertscore --model=DIR
 
 Each row has `prediction` and `reference`, or `references`, a list of which the
@@ -19,9 +17,9 @@ The last line is the signature. It says how the numbers were computed; quote it
 with them. An interval holds 95% of the means of 1,000 bootstrap samples of the
 documents.
 
---metrics measures more, each number with half the width of its interval:
-copying and repetition, bounds of ROUGE, and metrics that a model computes
-(extra `metrics`). docs/evaluation.md defines each.
+--metrics measures more, each number with half the width of its interval: exact
+match and F1 of answers, and BERTScore and BLANC (extra `metrics`). Metrics that
+only the papers' tables need are in papers/score.py of a checkout.
 """
 
 import json
@@ -36,17 +34,14 @@ from locost_jax.errors import InputError
 from locost_jax.evaluation import compare_predictions
 from locost_jax.evaluation import comparison_table
 from locost_jax.evaluation import predictions
-from locost_jax.evaluation import score_metric_table
-from locost_jax.evaluation import score_output
+from locost_jax.evaluation import score_metrics
 from locost_jax.evaluation import scoring
-from locost_jax.evaluation import source_documents
-from locost_jax.evaluation import submission
 from locost_jax.evaluation.metrics import protocols
 from locost_jax.evaluation.metrics import score_metric
 
 
-def define_flags(values, argv):
-  """Defines this command's flags."""
+def define_flags(values, argv, metrics=score_metrics.METRICS):
+  """Defines this command's flags; --metrics takes the names of `metrics`."""
   del argv
   flags.DEFINE_string(
       'predictions',
@@ -62,16 +57,6 @@ def define_flags(values, argv):
       flag_values=values,
   )
   flags.DEFINE_string(
-      'submission',
-      None,
-      'FILE.json: write {id: prediction} there, the format of SCROLLS; if no '
-      'row has a reference, nothing is scored',
-      flag_values=values,
-  )
-  flags.DEFINE_boolean(
-      'overwrite', False, 'replace an existing --submission', flag_values=values
-  )
-  flags.DEFINE_string(
       'protocol',
       'locost',
       'how to compute ROUGE [locost]\n'
@@ -85,29 +70,22 @@ def define_flags(values, argv):
       flag_values=values,
   )
   commands.define_format(values, 'format of the scores on stdout')
-  define_metric_flags(values)
+  _define_metric_flags(values, metrics)
 
 
-def define_metric_flags(values):
-  """Defines --metrics, and the flags of several metrics."""
+def _define_metric_flags(values, metrics):
   flags.DEFINE_string(
       'metrics',
       'rouge',
       'NAME,NAME,...: the metrics to compute [rouge]\n'
-      + '\n'.join(
-          f'{m.name}: {m.what}' for m in score_metric_table.METRICS.values()
-      )
-      + '\n'
-      + '\n'.join(
-          f'{k}: {", ".join(v)}' for k, v in score_metric_table.GROUPS.items()
-      ),
+      + '\n'.join(f'{name}: {one.what}' for name, one in metrics.items()),
       flag_values=values,
   )
   flags.DEFINE_string(
       'model',
       None,
       'DIR: the model of a metric, or hf://org/name; METRIC=DIR,METRIC=DIR for '
-      'several metrics; for judge, a name that the server at --base_url knows',
+      'several metrics',
       flag_values=values,
   )
   flags.DEFINE_string(
@@ -116,30 +94,11 @@ def define_metric_flags(values):
       'FILE: JSON lines with the documents, if --predictions has none',
       flag_values=values,
   )
-  flags.DEFINE_boolean(
-      'correlation',
-      False,
-      "also compute Pearson's correlation of the metrics over the documents",
-      flag_values=values,
-  )
   flags.DEFINE_integer(
       'batch_size',
       16,
       'texts per batch of a metric that uses a model',
       flag_values=values,
-  )
-  flags.DEFINE_integer(
-      'seed',
-      0,
-      "random seed of judge's sample and coherence's shuffled sentences",
-      flag_values=values,
-  )
-  _define_flags_of_one_metric(values)
-
-
-def _define_flags_of_one_metric(values):
-  text = lambda name, what: flags.DEFINE_string(
-      name, None, what, flag_values=values
   )
   flags.DEFINE_integer(
       'layer',
@@ -150,27 +109,11 @@ def _define_flags_of_one_metric(values):
   flags.DEFINE_boolean(
       'idf', False, 'bertscore: weight rare words more', flag_values=values
   )
-  text(
+  flags.DEFINE_string(
       'baseline',
+      None,
       'FILE: bertscore: rescale with the rows LAYER,P,R,F of this file',
-  )
-  flags.DEFINE_float(
-      'threshold',
-      0.5,
-      'entailment, hhem: count a sentence as supported above this probability',
       flag_values=values,
-  )
-  text(
-      'base_url',
-      'URL: judge: the server, for example https://api.openai.com/v1; its key '
-      'is read from the environment variable OPENAI_API_KEY',
-  )
-  flags.DEFINE_integer(
-      'sample', 500, 'judge: rate at most N documents', flag_values=values
-  )
-  text(
-      'judge_cache',
-      'DIR: judge: where to keep the answers [~/.cache/locost_jax/judge]',
   )
 
 
@@ -186,21 +129,12 @@ def main(values, arguments):
     raise InputError('--predictions=FILE is missing: expected predictions')
   protocol = protocols.find(values.protocol)
   path = find_file(values.predictions)
-  if values.submission:
+  chosen = score_metrics.find(split(values.metrics), score_metrics.METRICS)
+  if list(chosen) != ['rouge'] or values.model:
     if values.compare:
-      raise InputError('--compare and --submission: expected one of them')
-    submission.check(values.submission, values.overwrite, path)
-  chosen = score_metric_table.find(_words(values.metrics))
-  if chosen != [score_metric_table.ROUGE] or values.correlation or values.model:
-    if values.compare or values.submission:
-      other = '--compare' if values.compare else '--submission'
-      raise InputError(f'{other} and --metrics: expected one of them')
+      raise InputError('--compare and --metrics: expected one of them')
     return print_metrics(path, chosen, protocol, values)
-  pairs = predictions.read(path, references=not values.submission)
-  if values.submission:
-    submission.write(values.submission, path, pairs)
-    if not pairs[0].references:  # then no row has any
-      return
+  pairs = predictions.read(path)
   if values.compare:
     result = compare((path, find_file(values.compare)), pairs, protocol, values)
     show = comparison_table.format_text
@@ -265,34 +199,30 @@ def compare(paths, pairs, protocol, values):
   )
 
 
-def print_metrics(path, chosen, protocol, values):
+def print_metrics(path, chosen, protocol, values, more=None):
   """Measures and prints everything that --metrics names.
 
   Args:
     path: of the predictions.
-    chosen: list of `score_metric.ScoreMetric`.
+    chosen: {name: `score_metric.ScoreMetric`}.
     protocol: a `protocols.Protocol`.
     values: the flags.
+    more: ({name: Result}) -> (text below the tables, {field: value} of the
+      JSON output); None: nothing more.
   """
-  models = score_metric_table.find_models(chosen, _words(values.model))
-  if 'judge' in models and not values.base_url:
-    raise InputError(
-        '--base_url is missing: expected the URL of the judge, for example '
-        'https://api.openai.com/v1'
-    )
-  rows = [
-      score_metric.Row(pair.prediction, pair.references, document)
-      for pair, document in zip(
-          predictions.read(path),
-          source_documents.read(path, values.documents),
-          strict=True,
-      )
-  ]
-  score_metric_table.check_documents(chosen, rows, path)
+  models = score_metrics.find_models(chosen, split(values.model))
+  rows = score_metrics.read_rows(path, values.documents, chosen)
   progress = Progress()
-  measured, problem = score_metric_table.run(
-      chosen, models, rows, _settings(values, protocol, progress)
+  settings = score_metric.Settings(
+      protocol=protocol,
+      processes=values.processes or os.cpu_count() or 1,
+      layer=values.layer,
+      idf=values.idf,
+      baseline=values.baseline,
+      batch_size=values.batch_size,
+      show=progress.show,
   )
+  measured, problem = score_metrics.run(chosen, models, rows, settings)
   progress.wipe()
   if not measured:
     raise problem
@@ -302,39 +232,20 @@ def print_metrics(path, chosen, protocol, values):
   found = {
       name: score_metric.summarize(name, one) for name, one in measured.items()
   }
-  table = score_metric_table.correlate(measured) if values.correlation else None
+  below, fields = more(measured) if more else ('', {})
   if values.format == 'text':
-    print(score_output.format_text(found, measured, table))
+    tables = [
+        score_metrics.table(name, found[name], one)
+        for name, one in measured.items()
+    ]
+    print('\n\n'.join(tables + [below] * bool(below)))
   else:
-    result = dict(pairs=len(rows), metrics=found)
-    if table is not None:
-      result['correlation'] = score_metric_table.correlation_json(*table)
-    print(json.dumps(result))
+    print(json.dumps(dict(pairs=len(rows), metrics=found, **fields)))
   if problem is not None:
     raise problem
 
 
-def _settings(values, protocol, progress):
-  """Returns the flags as `score_metric.Settings`."""
-  cache = values.judge_cache or '~/.cache/locost_jax/judge'
-  return score_metric.Settings(
-      protocol=protocol,
-      processes=values.processes or os.cpu_count() or 1,
-      layer=values.layer,
-      idf=values.idf,
-      baseline=values.baseline,
-      threshold=values.threshold,
-      batch_size=values.batch_size,
-      seed=values.seed,
-      sample=values.sample,
-      base_url=values.base_url or '',
-      cache=os.path.expanduser(cache),
-      show=progress.show,
-      note=progress.note,
-  )
-
-
-def _words(text):
+def split(text):
   """Splits a flag at its commas."""
   return [word.strip() for word in (text or '').split(',') if word.strip()]
 

@@ -24,7 +24,6 @@ compiling.SECONDS = 1000.0  # a busy machine does not change what is printed
 # Files that take minutes: start them first, so that no process ends with one.
 LONGEST = (
     'test_readme',
-    'test_reproduce',
     'test_notebooks',
     'test_mesh_step',
     'test_faults',

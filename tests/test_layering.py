@@ -90,7 +90,6 @@ TABLE = {
         'data.sources',
         'data.text',
         'hugging_face',
-        'summarizing.pretrained',
         'vocabularies',
     },
     'summarizing': {
@@ -348,6 +347,17 @@ def find_cycles(graph):
 
 def test_imports_follow_the_table():
   assert violations(ROOT) == []
+
+
+def test_the_package_never_imports_papers():
+  """Nor does it import `bench`; both are only in a checkout."""
+  found = [
+      (module, imported)
+      for module, names in read_imports(ROOT).items()
+      for imported, _ in names
+      if imported.split('.')[0] in ('papers', 'bench', 'tests')
+  ]
+  assert found == []
 
 
 def test_the_architecture_page_lists_every_package():

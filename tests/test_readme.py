@@ -127,11 +127,6 @@ RUNS = (
     ),
     Run(r'.*tests\.rouge_speed .*', '--pairs=2'),
     Run(r'.*locost_jax\.score .*--model=hf://.*', says='(metrics|hub|network)'),
-    Run(
-        r'.*locost_jax\.score .*--base_url=.*',
-        less=r'--base_url=\S+',
-        says='base_url',
-    ),
     Run(r'.*locost_jax\.score .*'),
     Run(r'.*summarize .*--query=.*', '--max_length=4 --ask_anyway'),
     Run(r'.*locost_jax\.known_models.*'),
@@ -212,21 +207,6 @@ RUNS = (
         r'\.py.*',
         f'{TINY} {small(FRESH)}',
         makes=r'runs/\1/checkpoints/2',
-    ),
-    Run(
-        r'.*main .*--lengths=.* --evaluate',
-        TINY,
-        makes='runs/finetune/predictions/*-test-2.8192.jsonl',
-    ),
-    Run(
-        r'.*main .*--workdir=(\S+) --seeds=3 --evaluate',
-        TINY,
-        makes=r'\1/seed-2/predictions/*-test-2.jsonl',
-    ),
-    Run(
-        r'.*main .*--workdir=(\S+) --seeds=3',
-        TINY,
-        makes=r'\1/seed-2/checkpoints/2',
     ),
     Run(
         r'.*main .*--evaluate',

@@ -1,4 +1,4 @@
-"""A file has at most 400 lines, a function at most 50 lines of code."""
+"""A file has at most 600 lines, a function at most 50 lines of code."""
 
 import ast
 import io
@@ -6,7 +6,7 @@ from pathlib import Path
 import tokenize
 
 ROOT = Path(__file__).parent.parent
-LONGEST_FILE = 400
+LONGEST_FILE = 600
 LONGEST_FUNCTION = 50
 # Tokens that do not make a line count.
 _BLANK = (
@@ -46,7 +46,8 @@ def find_too_long(source):
 def test_no_file_and_no_function_is_too_long():
   found = {
       str(path.relative_to(ROOT)): long
-      for path in sorted((ROOT / 'locost_jax').rglob('*.py'))
+      for folder in ('locost_jax', 'papers')
+      for path in sorted((ROOT / folder).rglob('*.py'))
       if (long := find_too_long(path.read_text()))
   }
   assert found == {}
@@ -57,4 +58,4 @@ def test_long_files_and_functions_are_found():
   just = f'def f():\n  """Docs.\n\n  More.\n  """\n  # Why.\n\n{body[8:]}'
   assert find_too_long(just) == []
   assert find_too_long(just + '  x = 1\n') == ['f has 51 lines of code']
-  assert find_too_long('\n' * 401) == ['401 lines']
+  assert find_too_long('\n' * 601) == ['601 lines']

@@ -44,7 +44,6 @@ GROUPS = {
         'target',
         'output',
         'report',
-        'submission',
         'format',
         'stream',
         'overwrite',
@@ -56,7 +55,6 @@ GROUPS = {
         'topology',
         'preflight',
     ),
-    'Several runs': ('seeds', 'by_length'),
     'Writing summaries': (
         'max_length',
         'min_length',
@@ -82,17 +80,13 @@ GROUPS = {
         'part_length',
         'summary_length',
     ),
-    'Scores': ('protocol', 'metrics', 'correlation', 'verify'),
+    'Scores': ('protocol', 'metrics', 'by_length', 'verify'),
     'Random numbers': ('seed',),
     'Metrics that use a model': (
         'model',
         'baseline',
         'layer',
         'idf',
-        'threshold',
-        'base_url',
-        'judge_cache',
-        'sample',
     ),
     'Measuring': (
         'against',
@@ -128,7 +122,9 @@ def make(doc, values):
   """
   width = min(shutil.get_terminal_size().columns, 100)
   lines = [doc.strip()]
-  for heading, names in GROUPS.items():
+  known = {name for group in GROUPS.values() for name in group}
+  others = [name for name in values if '.' not in name and name not in known]
+  for heading, names in (*GROUPS.items(), ('Other flags', others)):
     names = [name for name in names if name in values]
     if names:
       lines += ['', f'{heading}:']

@@ -5,6 +5,8 @@
   with the highest mean ROUGE on the validation references. A model that ignores
   its input can at best learn this.
 - `unigram_loss`: the loss of a model that knows only token frequencies.
+
+`oracle` is an upper bound: summaries of whole sentences hardly score higher.
 """
 
 from collections import Counter
@@ -14,6 +16,7 @@ import numpy as np
 
 from locost_jax.data import text as text_lib
 from locost_jax.errors import InputError
+from locost_jax.evaluation.metrics import extractive_oracle
 from locost_jax.evaluation.metrics import rouge as rouge_lib
 
 _WORD = re.compile(r'[a-z0-9]+')
@@ -22,6 +25,24 @@ _WORD = re.compile(r'[a-z0-9]+')
 def lead(text, sentences=1):
   """Returns the first sentences of a text, joined by spaces."""
   return ' '.join(text_lib.split_sentences(text)[:sentences])
+
+
+def oracle(document, reference, protocol):
+  """Returns the sentences of a document that fit its reference best, joined.
+
+  Args:
+    document: str.
+    reference: str.
+    protocol: a `protocols.Protocol`, which splits texts into words.
+  """
+  sentences = text_lib.split_sentences(document)
+  words = [
+      [word for part in protocol.sentences(sentence) for word in part]
+      for sentence in sentences
+  ]
+  wanted = [word for part in protocol.sentences(reference) for word in part]
+  chosen = extractive_oracle.select(words, wanted)
+  return ' '.join(sentences[i] for i in chosen)
 
 
 def best_constant(train_references, validation_references, most_exact=100):

@@ -12,7 +12,6 @@ import numpy as np
 
 from locost_jax.data import text as text_lib
 from locost_jax.evaluation import baselines
-from locost_jax.evaluation import bounds
 from locost_jax.evaluation import content
 from locost_jax.evaluation import metric_table
 from locost_jax.evaluation.metrics import metric as metric_lib
@@ -129,7 +128,7 @@ def _rows(batches, vocabulary, sentences, has_texts, common):
           targets=batch['decoder_target_tokens'][i, : lengths[i]].tolist(),
       )
       if has_texts:
-        row['oracle'] = bounds.oracle(
+        row['oracle'] = baselines.oracle(
             text, first_reference(reference), protocols.find('locost')
         )
       if common is not None:

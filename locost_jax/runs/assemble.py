@@ -32,7 +32,6 @@ class Setup:
     vocabulary: text <-> ids; None until `use_vocabulary`.
     caches: {split: the result of `cache.open_cache`}; {} until `open_caches`.
     shares: the result of `resume.resolve_schedule`.
-    file_suffix: appended to the names of prediction files.
   """
 
   def __init__(self, phase, devices=None):
@@ -49,7 +48,6 @@ class Setup:
     self.name, self.directory, self.config = phase
     self.mesh = sharding.make_mesh(self.config.mesh, devices)
     self.vocabulary, self.caches, self.shares = None, {}, {}
-    self.file_suffix = ''
 
   @functools.cached_property
   def model(self):
@@ -186,7 +184,7 @@ class Setup:
 
   def predictions_file(self, task, split, step):
     """Returns the path of an evaluation's predictions."""
-    name = f'{task}-{split}-{step}{self.file_suffix}.jsonl'
+    name = f'{task}-{split}-{step}.jsonl'
     return self.directory / 'predictions' / name
 
   def use_vocabulary(self, vocabulary):

@@ -13,14 +13,7 @@ from locost_jax.vocabularies import vocabulary as vocabulary_lib
 from locost_jax.workdir import find
 
 
-def evaluate_run(
-    phases,
-    workdir,
-    whole_split=False,
-    measure=final_scores.measure_run,
-    file_suffix='',
-    caches=None,
-):
+def evaluate_run(phases, workdir, whole_split=False, by_length=False):
   """Evaluates the best checkpoint of WORKDIR.
 
   Uses the test split, or validation if it is missing. Data and decoding may
@@ -31,9 +24,7 @@ def evaluate_run(
     workdir: WORKDIR.
     whole_split: whether to measure all documents and ignore
       config.eval.examples, which is meant for evaluations during training.
-    measure: `final_scores.measure_run`, or a function like it.
-    file_suffix: appended to the names of prediction files.
-    caches: the directory of token caches; None: WORKDIR/cache.
+    by_length: whether to score documents by their length, too.
 
   Returns:
     The final table's contents, see `final_scores.measure_run`.
@@ -52,15 +43,13 @@ def evaluate_run(
   vocabulary = vocabulary_lib.load_vocabulary(setup.directory / 'vocabulary')
   checks.check_forced_tokens(setup.config, vocabulary)
   setup.use_vocabulary(vocabulary)
-  caches, setup.file_suffix = caches or workdir / 'cache', file_suffix
-  setup.open_caches(
-      caches, ('test', 'validation'), allow_other_caches=bool(file_suffix)
-  )
+  caches = workdir / 'cache'
+  setup.open_caches(caches, ('test', 'validation'))
   setup.caches['test'] = without_hidden(setup.caches['test'], setup.vocabulary)
   split = 'test' if setup.caches['test'] is not None else 'validation'
   if setup.config.eval.baselines:
     setup.open_caches(caches, ('train',))
-  return measure([setup], workdir, split)
+  return final_scores.measure_run([setup], workdir, split, by_length)
 
 
 def choose_setup(setups, workdir):

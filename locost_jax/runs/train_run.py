@@ -26,15 +26,7 @@ from locost_jax.workdir import phases as phases_lib
 from locost_jax.workdir import trained_queries
 
 
-def train_run(
-    config,
-    phases,
-    workdir,
-    options,
-    when_read=lambda: None,
-    measure=final_scores.measure_run,
-    caches=None,
-):
+def train_run(config, phases, workdir, options, when_read=lambda: None):
   """Runs or continues all phases.
 
   Args:
@@ -43,8 +35,6 @@ def train_run(
     workdir: WORKDIR.
     options: telemetry.Options.
     when_read: called after all data is read and before anything is computed.
-    measure: `final_scores.measure_run`, or a function like it.
-    caches: the directory of token caches; None: WORKDIR/cache.
 
   Returns:
     The final table's contents, see `final_scores.measure_run`.
@@ -59,9 +49,7 @@ def train_run(
   missing = missing_directories(workdir)
   with hold_lock(workdir):
     with removing_on_input_error(workdir, missing):
-      vocabulary = _prepare(
-          config, setups, workdir, caches or workdir / 'cache'
-      )
+      vocabulary = _prepare(config, setups, workdir)
     if collective.is_first_host():
       shares = () if config.phases else setups[0].shares
       phases_lib.begin(workdir, config, vocabulary, shares)
@@ -78,10 +66,10 @@ def train_run(
       collective.log(line)
     for setup in setups:
       train_phase(setup, options)
-    return measure(setups, workdir, 'validation')
+    return final_scores.measure_run(setups, workdir, 'validation')
 
 
-def _prepare(config, setups, workdir, caches):
+def _prepare(config, setups, workdir):
   """Checks everything and tokenises the data; returns the vocabulary.
 
   Some errors in the data show only after all of it is read.
@@ -95,7 +83,7 @@ def _prepare(config, setups, workdir, caches):
   check_init(setups[0])
   for setup in setups:
     setup.open_caches(
-        caches,
+        workdir / 'cache',
         ('train', 'validation'),
         allow_other_caches=len(setups) > 1,
     )

@@ -63,7 +63,7 @@ def find_run(directory):
 
 
 def seeds(directory):
-  """Returns {seed: path} of the runs that `main --seeds` started, ascending.
+  """Returns {seed: path} of the runs in WORKDIR/seed-SEED, ascending.
 
   Args:
     directory: a WORKDIR; {} if it is a single run.

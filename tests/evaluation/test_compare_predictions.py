@@ -1,4 +1,4 @@
-"""`score --compare`, `--submission` and WORKDIRs: numbers, output, errors."""
+"""`score --compare` and WORKDIRs: numbers, output, errors."""
 
 import json
 import os
@@ -186,36 +186,3 @@ def test_a_workdir_stands_for_its_newest_predictions(
   assert status == 2 and 'no predictions of its best checkpoint, step 2' in err
   status, _, err = run_command(score, '--predictions=.')
   assert status == 2 and 'expected a file of predictions or a WORKDIR' in err
-
-
-def test_submission(run_command, tmp_path):
-  path, made = tmp_path / 'p.jsonl', tmp_path / 'made.json'
-  write(path, [dict(id=7, prediction='\u00e9'), dict(id='b', prediction='')])
-  call = lambda *more: run_command(
-      score, f'--predictions={path}', f'--submission={made}', *more
-  )
-  assert call() == (0, '', '')
-  assert json.loads(made.read_bytes()) == {'7': '\u00e9', 'b': ''}
-  status, _, err = call()
-  assert status == 2 and 'exists already' in err
-  write(path, [row(GOOD, 1)])
-  status, out, _ = call('--overwrite')  # rows with references are scored
-  assert status == 0 and '100.00' in out
-  assert json.loads(made.read_text()) == {'1': GOOD}
-  for rows, expected in (
-      ([row('a')], ":1: no field 'id'"),
-      ([row('a', 1), row('a', '1')], ":2: repeated 'id'"),
-      ([row('a', 1), dict(id=2, prediction='a')], 'rows have references'),
-  ):
-    write(path, rows)
-    status, _, err = call('--overwrite')
-    assert status == 2 and expected in err
-    assert json.loads(made.read_text()) == {'1': GOOD}
-  for flag, expected in (
-      (f'--submission={path}', 'is --predictions'),
-      (f'--submission={tmp_path}', 'is a directory'),
-      (f'--submission={tmp_path}/no/x.json', 'no directory'),
-      (f'--compare={path}', '--compare and --submission'),
-  ):
-    status, _, err = call(flag)
-    assert status == 2 and expected in err and err.count('\n') == 1

@@ -38,14 +38,14 @@ def run(*arguments):
   )
 
 
-def call(path, *arguments):
-  """Runs the command in this process."""
+def call(path, *arguments, command=score):
+  """Runs `score`, or `papers.score`, in this process."""
   values = flags.FlagValues()
-  score.define_flags(values, ['score'])
+  command.define_flags(values, ['score'])
   rest = commands.parse_flags(
       values, ['locost_jax.score', f'--predictions={path}', *arguments]
   )
-  return score.main(values, rest)
+  return command.main(values, rest)
 
 
 def test_json_has_the_numbers_of_rouge_score(tmp_path):

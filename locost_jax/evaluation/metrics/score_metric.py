@@ -1,7 +1,7 @@
-"""A metric of `score --metrics` as one object, and its result.
+"""A metric of `score --metrics`: a function of all documents, and its result.
 
-A `ScoreMetric` gets all documents at once, because idf weights and samples need
-them. It returns a number for each document, for intervals and correlations.
+It sees all documents at once, because idf weights and samples need them, and
+returns a number for each document, for intervals and correlations.
 """
 
 from typing import Any, Callable, NamedTuple
@@ -23,76 +23,37 @@ class Row(NamedTuple):
 
 
 class Settings(NamedTuple):
-  """The user's settings; each metric uses some of them.
+  """The user's settings; each metric uses some of them."""
 
-  Attributes:
-    model: a local directory, hf://org/name, or a model name of the endpoint.
-    protocol: a `protocols.Protocol`, for ROUGE.
-    processes: number of processes that compute ROUGE.
-    layer: of BERTScore, from 1; None: the authors' choice.
-    idf: whether BERTScore weights tokens by inverse document frequency.
-    baseline: FILE of BERTScore's rescaling, or None.
-    threshold: a sentence above this probability counts as supported.
-    batch_size: texts per batch of a model.
-    seed: of samples and shuffles.
-    sample: most documents that a judge rates.
-    base_url: of an OpenAI-compatible endpoint.
-    cache: directory of a judge's answers.
-    show: function (stage, done, total) that shows progress.
-    note: function (line) that prints a line at once.
-  """
-
-  model: str | None = None
-  protocol: Any = None
-  processes: int = 1
-  layer: int | None = None
-  idf: bool = False
-  baseline: str | None = None
-  threshold: float = 0.5
-  batch_size: int = 16
-  seed: int = 0
-  sample: int = 500
-  base_url: str = ''
-  cache: str = ''
-  show: Callable = lambda stage, done, total: None
-  note: Callable = lambda line: None
+  model: str | None = None  # a directory, or hf://org/name
+  protocol: Any = None  # a `protocols.Protocol`, for ROUGE
+  processes: int = 1  # that compute ROUGE
+  layer: int | None = None  # of BERTScore, from 1; None: its authors' choice
+  idf: bool = False  # whether BERTScore weights rare tokens more
+  baseline: str | None = None  # FILE of BERTScore's rescaling
+  batch_size: int = 16  # texts per batch of a model
+  show: Callable = lambda stage, done, total: None  # shows progress
 
 
 class Result(NamedTuple):
-  """The numbers of one metric.
+  """The numbers of one metric."""
 
-  Attributes:
-    columns: the `metric.Column` of each number.
-    values: {row of the table, such as PREDICTION: float [n, columns]}, NaN
-      where a document has no such number.
-    parts: of the signature, after the metric's name.
-    notes: lines for stderr.
-    more: further fields of the JSON output.
-    numbers: {title: text}, lines below the table.
-  """
-
-  columns: tuple
+  columns: tuple  # the `metric.Column` of each number
+  # {row of the table, such as PREDICTION: float [n, columns]}, NaN where a
+  # document has no such number.
   values: dict
-  parts: tuple = ()
-  notes: tuple = ()
-  more: dict = {}
-  numbers: dict = {}
+  parts: tuple = ()  # of the signature, after the metric's name
+  notes: tuple = ()  # lines for stderr
+  more: dict = {}  # further fields of the JSON output
+  numbers: dict = {}  # {title: text}, lines below the table
 
 
 class ScoreMetric(NamedTuple):
-  """One metric of `score --metrics`.
+  """One metric of `score --metrics`."""
 
-  Attributes:
-    name: its name in --metrics.
-    what: one line about it.
-    run: function (list of Row, Settings) -> Result.
-    needs: some of DOCUMENT and MODEL.
-  """
-
-  name: str
-  what: str
-  run: Callable
-  needs: tuple = ()
+  what: str  # one line about it
+  run: Callable  # (list of Row, Settings) -> Result
+  needs: tuple = ()  # some of DOCUMENT and MODEL
 
 
 def summarize(name, measured):

@@ -67,11 +67,7 @@ def match(ours, theirs, our_weights, their_weights):
 
 
 def idf(references):
-  """Returns {token: idf weight}; unseen tokens have log(N + 1).
-
-  Args:
-    references: list of N lists of ids.
-  """
+  """Returns {id: idf weight} of lists of ids; unseen ids have log(N + 1)."""
   counts = collections.Counter(t for ids in references for t in set(ids))
   N = len(references)
   return collections.defaultdict(
@@ -81,13 +77,7 @@ def idf(references):
 
 
 def run(rows, settings):
-  """Scores predictions by BERTScore: a `score_metric.Result`.
-
-  Args:
-    rows: list of `score_metric.Row`.
-    settings: `score_metric.Settings`; uses model, layer, idf, baseline and
-      batch_size.
-  """
+  """Scores predictions by BERTScore: a `score_metric.Result`."""
   loaded = torch_models.load(
       NAME, settings.model, 'AutoModel', 'a model that embeds texts, like BERT'
   )
@@ -96,27 +86,30 @@ def run(rows, settings):
   texts = [[row.prediction, *row.references] for row in rows]
   ids = [[encode(loaded, text) for text in group] for group in texts]
   cut = sum(len(one) > loaded.length for group in ids for one in group)
-  ids = [[shorten(one, loaded.length) for one in group] for group in ids]
+  # The last special token stays.
+  shorten = lambda one: one[: loaded.length - 1] + one[-1:]
+  ids = [
+      [shorten(one) if len(one) > loaded.length else one for one in group]
+      for group in ids
+  ]
   weights = collections.defaultdict(lambda: 1.0)
   if settings.idf:
     weights = idf([one for group in ids for one in group[1:]])
-  marks = special_ids(loaded.tokenizer)
-  weigh = lambda one: np.array([weights[t] * (t not in marks) for t in one])
-  values = np.full([len(rows), 3], np.nan)
-  done, empty = 0, 0
+  ends = [f'{end}_token_id' for end in ('cls', 'sep', 'bos', 'eos')]
+  special = {getattr(loaded.tokenizer, end) for end in ends}
+  weigh = lambda one: np.array([weights[t] * (t not in special) for t in one])
+  values, done = np.full([len(rows), 3], np.nan), 0
   lengths = [max(map(len, group)) for group in ids]
   for chosen in torch_models.batches(lengths, settings.batch_size):
     settings.show(NAME, done, len(rows))
     vectors = embed(loaded, [one for i in chosen for one in ids[i]], layer)
     for i in chosen:
-      own = [next(vectors) for _ in ids[i]]
-      empty += not texts[i][0].strip() or not any(map(str.strip, texts[i][1:]))
-      is_empty = [marks.issuperset(one) for one in ids[i]]
-      values[i] = _best(own, is_empty, list(map(weigh, ids[i])))
+      own = [(one, next(vectors), weigh(one)) for one in ids[i]]
+      values[i] = _best(*own, special=special)
     done += len(chosen)
-  if baseline is not None:
-    # An empty text stays at 0.
+  if baseline is not None:  # an empty text stays at 0
     values = np.where(values == 0, 0, (values - baseline) / (1 - baseline))
+  of = settings.baseline and torch_models.short_name(settings.baseline)
   return score_metric.Result(
       COLUMNS,
       {score_metric.PREDICTION: 100 * values},
@@ -124,48 +117,46 @@ def run(rows, settings):
           loaded.name,
           f'layer:{layer}',
           f'idf:{"yes" if settings.idf else "no"}',
-          'baseline:' + (short(settings.baseline) or 'no'),
+          f'baseline:{of or "no"}',
           'agg:max',
       ),
-      _notes(cut, empty, int(np.isnan(values[:, 0]).sum()), loaded.length),
+      tuple(_notes(texts, cut, loaded.length, np.isnan(values[:, 0]).sum())),
   )
 
 
-def _best(vectors, is_empty, weights):
+def _notes(texts, cut, length, missing):
+  empty = sum(
+      not ours.strip() or not any(map(str.strip, theirs))
+      for ours, *theirs in texts
+  )
+  for count, what in (
+      (
+          cut,
+          f'texts are longer than the {length:,} tokens that the model reads, '
+          'and were cut',
+      ),
+      (empty, 'pairs with an empty prediction or reference, counted as 0'),
+      (missing, 'pairs left out: idf gives all their tokens the weight 0'),
+  ):
+    if count:
+      yield f'warning: {NAME}: {count:,} {what}'
+
+
+def _best(ours, *references, special):
   """Returns (precision, recall, F1) of the reference with the highest F1.
 
   Args:
-    vectors: of the prediction, then of each reference.
-    is_empty: for each of these texts, whether it has only special tokens.
-    weights: for each of these texts, the weights of its tokens.
+    ours: (ids, vectors, weights) of the prediction.
+    *references: the same of each reference.
+    special: the ids that an empty text has.
   """
   found = []
-  for i in range(1, len(vectors)):
-    if is_empty[0] or is_empty[i]:
+  for theirs in references:
+    if special.issuperset(ours[0]) or special.issuperset(theirs[0]):
       found.append((0.0, 0.0, 0.0))
-    elif one := match(vectors[0], vectors[i], weights[0], weights[i]):
+    elif one := match(ours[1], theirs[1], ours[2], theirs[2]):
       found.append(one)
   return max(found, key=lambda one: one[2]) if found else (np.nan,) * 3
-
-
-def _notes(cut, empty, missing, length):
-  notes = []
-  if cut:
-    notes.append(
-        f'warning: {NAME}: {cut:,} texts are longer than the {length:,} tokens '
-        'that the model reads, and were cut'
-    )
-  if empty:
-    notes.append(
-        f'warning: {NAME}: {empty:,} pairs with an empty prediction or '
-        'reference, counted as 0'
-    )
-  if missing:
-    notes.append(
-        f'warning: {NAME}: {missing:,} pairs left out: idf gives all their '
-        'tokens the weight 0'
-    )
-  return tuple(notes)
 
 
 def encode(loaded, text):
@@ -176,29 +167,8 @@ def encode(loaded, text):
   return loaded.tokenizer(text, verbose=False)['input_ids']
 
 
-def shorten(ids, length):
-  """Returns ids cut to a length; the last special token stays."""
-  return ids if len(ids) <= length else ids[: length - 1] + ids[-1:]
-
-
-def special_ids(tokenizer):
-  """Returns the ids of the special tokens at the ends of a text."""
-  return {
-      tokenizer.cls_token_id,
-      tokenizer.sep_token_id,
-      tokenizer.bos_token_id,
-      tokenizer.eos_token_id,
-  }
-
-
 def embed(loaded, rows, layer):
-  """Yields the unit vectors of each text's tokens, float64 [T, D].
-
-  Args:
-    loaded: a `torch_models.Loaded`.
-    rows: list of lists of ids.
-    layer: whose outputs are taken, from 1; 0 would be the embeddings.
-  """
+  """Yields the unit vectors of the tokens of lists of ids, float64 [T, D]."""
   import torch
 
   model = loaded.model
@@ -215,11 +185,7 @@ def embed(loaded, rows, layer):
 
 
 def choose_layer(loaded, settings):
-  """Returns the layer to embed with, from 1.
-
-  Raises:
-    InputError: the model has no such layer, or no default and no --layer.
-  """
+  """Returns the layer to embed with, from 1 (0 would be the embeddings)."""
   config = loaded.model.config
   layers = getattr(config, 'encoder_layers', None) or config.num_hidden_layers
   layer = settings.layer or LAYERS.get((loaded.kind, layers))
@@ -241,19 +207,15 @@ def read_baseline(path, layer):
     path: a baseline file of the package bert-score: comma-separated, with the
       header LAYER,P,R,F and a row for each layer. None: no rescaling.
     layer: the row to read.
-
-  Raises:
-    InputError: the file cannot be read, or has no such row.
   """
   if path is None:
     return None
-  where = f'--baseline={path}'
   try:
     with untrusted.open_regular(path) as file:
       text = file.read(untrusted.MOST_BYTES).decode()
   except (OSError, ValueError) as error:
     reason = getattr(error, 'strerror', None) or str(error)
-    raise InputError(f'{where}: cannot be read: {reason}') from None
+    raise InputError(f'--baseline={path}: cannot be read: {reason}') from None
   for row in csv.DictReader(io.StringIO(text)):
     if row.get('LAYER') == str(layer):
       try:
@@ -263,16 +225,6 @@ def read_baseline(path, layer):
       if (np.abs(found) < 1).all():
         return found
   raise InputError(
-      f'{where}: expected the header LAYER,P,R,F and a row for layer {layer} '
-      'with three numbers below 1'
+      f'--baseline={path}: expected the header LAYER,P,R,F and a row for layer '
+      f'{layer} with three numbers below 1'
   )
-
-
-def short(path):
-  """Returns a file's name for the signature; '' for None."""
-  return '' if path is None else torch_models.short_name(path)
-
-
-METRIC = score_metric.ScoreMetric(
-    NAME, 'BERTScore (Zhang et al. 2020)', run, (score_metric.MODEL,)
-)

@@ -32,12 +32,7 @@ COLUMNS = (metric.Column('blanc', 'BLANC-help', 2),)
 
 
 def run(rows, settings):
-  """Measures BLANC-help x 100 of predictions: a `score_metric.Result`.
-
-  Args:
-    rows: list of `score_metric.Row` with documents.
-    settings: `score_metric.Settings`; uses model and batch_size.
-  """
+  """Measures BLANC-help x 100 of predictions: a `score_metric.Result`."""
   loaded = torch_models.load(
       NAME,
       settings.model,
@@ -74,38 +69,21 @@ def run(rows, settings):
 
 
 def score(filled, helped):
-  """Returns BLANC, from -1 to 1.
-
-  Args:
-    filled: bool [n], the tokens that were predicted after full stops.
-    helped: bool [n], the tokens that were predicted after the summary.
-  """
-  gained = np.sum(~filled & helped)
-  lost = np.sum(filled & ~helped)
-  return (gained - lost) / len(filled)
+  """Returns BLANC, from -1 to 1: both are bool [n], which were predicted."""
+  return (np.sum(~filled & helped) - np.sum(filled & ~helped)) / len(filled)
 
 
 def tokenize(tokenizer, text):
   """Returns the tokens of each sentence of a text in NFKD."""
-  return [
-      tokenizer.tokenize(sentence)
-      for sentence in text_lib.split_sentences(
-          unicodedata.normalize('NFKD', text)
-      )
-  ]
+  sentences = text_lib.split_sentences(unicodedata.normalize('NFKD', text))
+  return [tokenizer.tokenize(sentence) for sentence in sentences]
 
 
 def inputs(loaded, summary, sentence):
-  """Returns the ways to mask a sentence.
+  """Returns the ways to mask a sentence, three lists of equal length.
 
-  Args:
-    loaded: a `torch_models.Loaded`.
-    summary: list of lists of tokens, one a sentence.
-    sentence: list of tokens.
-
-  Returns:
-    Three lists of equal length: ids of the masked sentence after the summary,
-    after full stops, and {position: id of the masked token}.
+  These are the ids of the masked sentence after the summary, the same after
+  full stops, and {position: id of the masked token}.
   """
   tokenizer = loaded.tokenizer
   to_ids = tokenizer.convert_tokens_to_ids
@@ -116,9 +94,9 @@ def inputs(loaded, summary, sentence):
         tokenizer.mask_token if t in places else token
         for t, token in enumerate(sentence)
     ]
+    cls, sep = tokenizer.cls_token, tokenizer.sep_token
     for rows, front in ((helped, given), (filled, ['.'] * len(given))):
-      ends = [tokenizer.cls_token], [tokenizer.sep_token]
-      rows.append(to_ids([*ends[0], *front, *masked, *ends[1]]))
+      rows.append(to_ids([cls, *front, *masked, sep]))
     offset = 1 + len(given)
     expected.append({offset + t: to_ids(sentence[t]) for t in places})
   return helped, filled, expected
@@ -152,11 +130,6 @@ def fit(summary, sentence, most):
   First the sentence is cut at its end, to no fewer than SHORTEST tokens. Then
   the last sentences of the summary are dropped. If its first sentence alone is
   too long, only the end of that sentence is kept.
-
-  Args:
-    summary: list of lists of tokens.
-    sentence: list of tokens.
-    most: how many tokens fit.
   """
   total = sum(map(len, summary))
   sentence = sentence[: max(most - total, min(SHORTEST, len(sentence)))]
@@ -171,14 +144,7 @@ def fit(summary, sentence, most):
 
 
 def guess(loaded, rows, expected, batch_size):
-  """Returns bool [n]: which masked tokens the model predicts.
-
-  Args:
-    loaded: a `torch_models.Loaded`.
-    rows: list of lists of ids.
-    expected: list of {position: id}, one per row; n positions in total.
-    batch_size: rows per batch.
-  """
+  """Returns bool [n]: which of the n expected {position: id} are predicted."""
   import torch
 
   found = [None] * len(rows)
@@ -189,11 +155,3 @@ def guess(loaded, rows, expected, batch_size):
     for i, guesses in zip(chosen, best.cpu().numpy()):
       found[i] = [guesses[t] == wanted for t, wanted in expected[i].items()]
   return np.array([right for row in found for right in row], bool)
-
-
-METRIC = score_metric.ScoreMetric(
-    NAME,
-    'BLANC-help (Vasilyev et al. 2020)',
-    run,
-    (score_metric.DOCUMENT, score_metric.MODEL),
-)

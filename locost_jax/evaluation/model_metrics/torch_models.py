@@ -12,37 +12,23 @@ from locost_jax.errors import InputError
 from locost_jax.hugging_face import hub
 
 _MOST_TOKENS = 10**6  # for a model without a limit
+# Their first position is the padding id + 1.
+_SHIFTED = ('roberta', 'xlm-roberta', 'camembert', 'longformer')
 
 
 class Loaded(NamedTuple):
-  """A model and its tokenizer.
-
-  Attributes:
-    model: in evaluation mode, on `device`.
-    tokenizer: the tokenizer of transformers.
-    device: 'cuda' or 'cpu'.
-    length: most tokens of an input, special tokens included.
-    name: of the directory, for signatures.
-    kind: model_type in config.json.
-  """
+  """A model in evaluation mode, its tokenizer, and what they can read."""
 
   model: Any
   tokenizer: Any
-  device: str
-  length: int
-  name: str
-  kind: str
+  device: str  # 'cuda' or 'cpu'
+  length: int  # most tokens of an input, special tokens included
+  name: str  # of the directory, for signatures
+  kind: str  # model_type in config.json
 
 
 def packages(name):
-  """Returns (torch, transformers).
-
-  Args:
-    name: of the metric that needs them.
-
-  Raises:
-    InputError: they are not installed.
-  """
+  """Returns (torch, transformers) for the metric `name`."""
   try:
     import torch
     import transformers
@@ -56,14 +42,9 @@ def packages(name):
 
 
 def read_config(directory):
-  """Returns config.json of a directory, a dict.
-
-  Raises:
-    InputError: the file does not exist, or is not a JSON object.
-  """
-  path = os.path.join(directory, 'config.json')
+  """Returns config.json of a directory, a dict."""
   try:
-    return untrusted.read_object(path)
+    return untrusted.read_object(os.path.join(directory, 'config.json'))
   except FileNotFoundError:
     raise InputError(f'{directory}: holds no config.json') from None
 
@@ -84,23 +65,20 @@ def load(name, model, auto, expected):
   torch, transformers = packages(name)
   directory = hub.find_directory(model)
   kind = read_config(directory).get('model_type')
-  problem = f'--model={model}: --metrics={name} needs {expected}'
+  problem = (
+      f'--model={model}: --metrics={name} needs {expected}, got '
+      f'model_type={kind!r}'
+  )
+  local = dict(local_files_only=True)
   try:
-    config = transformers.AutoConfig.from_pretrained(
-        directory, local_files_only=True
-    )
-    tokenizer = transformers.AutoTokenizer.from_pretrained(
-        directory, local_files_only=True
-    )
+    config = transformers.AutoConfig.from_pretrained(directory, **local)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(directory, **local)
     loaded, info = getattr(transformers, auto).from_pretrained(
-        directory,
-        local_files_only=True,
-        output_loading_info=True,
-        dtype=torch.float32,
+        directory, output_loading_info=True, dtype=torch.float32, **local
     )
   except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
     reason = (str(error).strip() or type(error).__name__).split('\n')[0]
-    raise InputError(f'{problem}, got model_type={kind!r}: {reason}') from None
+    raise InputError(f'{problem}: {reason}') from None
   missing = [
       key
       for key in sorted(info['missing_keys'])
@@ -108,18 +86,17 @@ def load(name, model, auto, expected):
   ]
   if missing:
     raise InputError(
-        f'{problem}, got model_type={kind!r} without the weights {missing[0]}'
+        f'{problem} without the weights {missing[0]}'
         + (f' and {len(missing) - 1} more' if missing[1:] else '')
     )
+  positions = getattr(config, 'max_position_embeddings', None)
+  if positions is not None and config.model_type in _SHIFTED:
+    positions -= (config.pad_token_id or 0) + 1
+  known = [tokenizer.model_max_length, positions, _MOST_TOKENS]
+  length = int(min(one for one in known if one and one > 0))
   device = 'cuda' if torch.cuda.is_available() else 'cpu'
-  return Loaded(
-      loaded.eval().to(device),
-      tokenizer,
-      device,
-      _most_tokens(config, tokenizer),
-      short_name(model),
-      kind,
-  )
+  loaded = loaded.eval().to(device)
+  return Loaded(loaded, tokenizer, device, length, short_name(model), kind)
 
 
 def short_name(model):
@@ -127,20 +104,6 @@ def short_name(model):
   if model.startswith(hub.PREFIX):
     return model.removeprefix(hub.PREFIX)
   return os.path.basename(os.path.abspath(model)).replace('|', '_')
-
-
-def _most_tokens(config, tokenizer):
-  """Returns the smaller limit of tokenizer and position embeddings."""
-  positions = getattr(config, 'max_position_embeddings', None)
-  if positions is not None and config.model_type in (
-      'roberta',
-      'xlm-roberta',
-      'camembert',
-      'longformer',
-  ):
-    positions -= (config.pad_token_id or 0) + 1  # first position: pad id + 1
-  known = [tokenizer.model_max_length, positions, _MOST_TOKENS]
-  return int(min(length for length in known if length and length > 0))
 
 
 def pad(torch, loaded, rows):

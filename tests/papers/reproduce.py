@@ -1,6 +1,6 @@
-"""Parses REPRODUCE.md and runs its commands at tiny size in one process.
+"""Parses papers/README.md and runs its commands at tiny size in one process.
 
-`sections` parses the page, `make_home` makes a directory with mock corpora, and
+`read` parses the page, `make_home` makes a directory with mock corpora, and
 `run` runs a command there with a tiny model by adding flags. Shell loops run
 only for their first value.
 """
@@ -8,6 +8,7 @@ only for their first value.
 import glob
 import gzip
 import importlib
+import importlib.util
 import json
 from pathlib import Path
 import re
@@ -18,18 +19,18 @@ from absl import flags
 
 from locost_jax.command_line import commands
 from locost_jax.data import corpora
+from papers import seeds
 from tests import bart_files
 from tests.evaluation import tiny_models
 
-ROOT = Path(__file__).parent.parent
-PAGE = ROOT / 'REPRODUCE.md'
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / 'papers' / 'README.md'
 # Tables and figures of each paper.
 NUMBERS = {
     'LOCOST': dict(table=9, figure=7),
     'PageSum': dict(table=8, figure=4),
     'SimCAS': dict(table=11, figure=9),
 }
-CHECKS = ('equal number', 'golden', 'smoke', 'published')
 OF_BART = ('bart', 'pagesum', 'simcas')
 MODEL = dict(
     d_model=16,
@@ -64,63 +65,35 @@ BENCH_FLAGS = ('--repeats=1', '--seconds=1', '--tokens=2')
 REPLACED = r'--(repeats|seconds|tokens|lengths|memory_limit|longest)\b.*'
 
 
-class Section(NamedTuple):
-  """A table or a figure."""
+class Paper(NamedTuple):
+  """A chapter of the page."""
 
-  paper: str
-  kind: str  # 'table' or 'figure'
-  number: int
-  commands: list  # of str, lines of shell blocks
-  rows: list  # of lists of four cells
-
-  @property
-  def name(self):
-    return f'{self.paper} {self.kind} {self.number}'
+  name: str
+  commands: dict  # {number: line of shell}
+  rows: list  # of lists of five cells
 
 
-_HEADING = re.compile(r'^### (\w+) (table|figure) (\d+): .+$', re.M)
-
-
-def sections(text):
-  """Returns the Sections of the page, in order."""
-  starts = list(_HEADING.finditer(text))
-  ends = [start.start() for start in starts[1:]] + [len(text)]
-  return [
-      Section(
-          start[1],
-          start[2],
-          int(start[3]),
-          commands_of(text[start.end() : end]),
-          rows_of(text[start.end() : end]),
-      )
-      for start, end in zip(starts, ends)
-  ]
-
-
-def before(text):
-  """Returns the text before the first table as a Section."""
-  front = text[: _HEADING.search(text).start()]
-  return Section('LOCOST', 'pretraining', 0, commands_of(front), [])
-
-
-def commands_of(text):
-  """Returns the lines of all shell blocks of a text."""
-  blocks = re.findall(r'^```bash\n(.*?)^```', text, re.M | re.DOTALL)
-  return [line for block in blocks for line in block.splitlines() if line]
-
-
-def rows_of(text):
-  """Returns the cells of the rows below each `| row | ...` heading."""
-  found, inside = [], False
-  for line in text.splitlines():
-    cells = [cell.strip() for cell in line.strip().strip('|').split('|')]
-    if line.startswith('| row |'):
-      inside = True
-    elif not line.startswith('|'):
-      inside = False
-    elif inside and not line.startswith('|--'):
-      found.append(cells)
-  return found
+def read(text):
+  """Returns the Papers of the page, in order."""
+  papers = []
+  for part in re.split('^## ', text, flags=re.M)[1:]:
+    variables, found = {}, {}
+    for line in part.splitlines():
+      if made := re.fullmatch(r"with `(\w+)='(.*)'`", line):
+        variables[made[1]] = made[2]
+      elif made := re.fullmatch(r'(\d+)\. `(.*)`', line):
+        command = made[2]
+        for name, value in variables.items():
+          command = re.sub(rf'\${name}\b', lambda _, v=value: v, command)
+        assert int(made[1]) == len(found) + 1, line
+        found[made[1]] = command
+    rows = [
+        [cell.strip() for cell in line.strip('|').split('|')]
+        for line in part.splitlines()
+        if re.match(r'\|(table|figure) ', line)
+    ]
+    papers.append(Paper(part.split('\n')[0], found, rows))
+  return papers
 
 
 def expand(text):
@@ -134,10 +107,28 @@ def expand(text):
   ]
 
 
+def stand_in(text):
+  """Links runs that a command reads to the first run of their loop."""
+  found = re.findall(r'runs/[\w-]+', text)
+  if '--evaluate' in text and '--workdir' not in text:
+    config = re.search(r'configs/(\w+)\.py(?::(\w+))?', text)
+    found.append('runs/' + '-'.join(filter(None, config.groups())))
+  for name in found if '--evaluate' in text or '.main ' not in text else ():
+    kind = re.match('runs/(simcas-|bart-|pagesum-|finetune_)', name)
+    first = kind and Path(f'{kind[0]}arxiv')
+    if kind and not Path(name).exists() and first.exists():
+      Path(name).symlink_to(first.name)
+
+
 def read_files(text):
   """Expands the file patterns of a command, like a shell."""
   words = [sorted(glob.glob(w)) if '*' in w else [w] for w in shlex.split(text)]
   return shlex.join(sum(words, []))
+
+
+def is_here(text):
+  """Whether the command's module is in this checkout."""
+  return importlib.util.find_spec(text.split()[2]) is not None
 
 
 def is_pytest(text):
@@ -158,7 +149,7 @@ def parse(text, more=()):
   """Parses a command without running it.
 
   Args:
-    text: 'python -m locost_jax.COMMAND ...'.
+    text: 'python -m MODULE ...'.
     more: arguments to append.
 
   Returns:
@@ -169,8 +160,13 @@ def parse(text, more=()):
     locost_jax.errors.InputError: an unknown flag, key or value.
   """
   python, option, name, *words = shlex.split(text)
-  assert (python, option) == ('python', '-m') and 'locost_jax.' in name, text
-  module = importlib.import_module(name)
+  assert (python, option) == ('python', '-m'), text
+  if name == 'papers.seeds':  # passes its words on
+    name = 'locost_jax.main'
+    words = [w for w in words if not re.match('--(seeds|lengths)=', w)]
+  module = importlib.import_module(
+      'bench.__main__' if name == 'bench' else name
+  )
   argv = [name, *words, *more]
   values = flags.FlagValues()
   values.set_gnu_getopt(True)
@@ -181,8 +177,11 @@ def parse(text, more=()):
 def run(text):
   """Runs a command with tiny keys; returns its status."""
   text = read_files(text)
+  stand_in(text)
   name, words = text.split()[2], shlex.split(text)[3:]
-  if name.endswith('.bench'):
+  if name == 'papers.seeds':
+    return seeds.main(words)
+  if name == 'bench':
     text = shlex.join(
         [
             *('python', '-m', name),
@@ -203,7 +202,7 @@ def tiny(name, words):
     name: of the command's module.
     words: its arguments.
   """
-  command = name.removeprefix('locost_jax.')
+  command = re.sub('^(locost_jax|papers)[.]', '', name)
   if command == 'summarize':
     return [
         '--max_length=4',
@@ -211,7 +210,7 @@ def tiny(name, words):
     ]
   if command == 'data.inspect':
     return ['--config.data.vocabulary=byte', '--config.data.check_sizes=False']
-  if command == 'data.interdependent':
+  if command == 'interdependent':
     return ['--config.data.check_sizes=False', '--documents=2']
   if command == 'score':
     return ['--layer=1'] * ('bertscore' in ' '.join(words))
@@ -281,10 +280,7 @@ def _row(number):
 
 
 def enter(home, monkeypatch):
-  """Changes to a home; bench runs in this process and programs are cached."""
-  from locost_jax.benchmarks import processes
-  from tests.benchmarks.measuring import ThisProcess
-
+  """Changes to a home, with a cache of compiled programs."""
   monkeypatch.chdir(home)
   monkeypatch.setenv('LOCOST_JAX_CACHE', str(home / 'programs'))
-  monkeypatch.setattr(processes, 'WorkerProcess', ThisProcess)
+  monkeypatch.setenv('PYTHONPATH', str(ROOT))  # of papers.seeds' processes

@@ -10,8 +10,8 @@ import pytest
 
 from locost_jax.errors import InputError
 from locost_jax.evaluation.metrics import score_metric
-from locost_jax.evaluation.model_metrics import endpoint
-from locost_jax.evaluation.model_metrics import judge
+from papers import judge
+from papers import score
 from tests.evaluation import test_score
 
 KEY = 'sk-very-secret-0123456789'
@@ -99,15 +99,9 @@ def waits(monkeypatch):
   """Records the waiting times in seconds instead of waiting."""
   found, sleep = [], time.sleep
   monkeypatch.setattr(
-      endpoint.time, 'sleep', lambda s: found.append(s) if s >= 1 else sleep(s)
+      judge.time, 'sleep', lambda s: found.append(s) if s >= 1 else sleep(s)
   )
   return found
-
-
-def settings(server, path, **more):
-  return score_metric.Settings(
-      model='m', base_url=server.url, cache=str(path / 'cache'), **more
-  )
 
 
 def ratings(measured):
@@ -140,10 +134,21 @@ def test_answers_are_parsed_or_missing(answer, expected):
   assert judge.parse(answer) == dict(zip(judge.DIMENSIONS, expected))
 
 
+def rate(server, path, rows=ROWS, note=None, model='m', **more):
+  return judge.run(
+      rows,
+      score_metric.Settings(model=model, show=note or (lambda *_: None)),
+      server.url,
+      cache=str(path / 'cache'),
+      **more,
+  )
+
+
 def test_the_request(serve, tmp_path, monkeypatch):
   monkeypatch.setenv(judge.KEY, KEY)
-  server, noted = serve(), []
-  found = judge.run(ROWS[:1], settings(server, tmp_path, note=noted.append))
+  server, shown = serve(), []
+  note = lambda stage, done, total: shown.append((stage, len(server.bodies)))
+  found = rate(server, tmp_path, ROWS[:1], note)
   (body,), (headers,) = server.bodies, server.headers
   assert headers['Authorization'] == f'Bearer {KEY}'
   assert body['model'] == 'm' and body['temperature'] == 0
@@ -151,152 +156,91 @@ def test_the_request(serve, tmp_path, monkeypatch):
   assert 'Article: Article 0.\n\nSummary: Summary 0.\n' in prompt
   assert 'from 1 (worst) to 5 (best)' in prompt
   np.testing.assert_array_equal(ratings(found), [[4, 5, 3, 2]])
-  assert found.more['prompt_tokens'] == 10 and not found.notes
   tokens = -(-len(prompt) // 4)
-  assert noted == [
-      f'judge: 1 calls, about {tokens:,} tokens to read and at most 512 to '
-      'write; 0 answers are cached'
-  ]
-
-
-def test_cost_is_shown_before_the_first_call(serve, tmp_path):
-  server, seen = serve(), []
-  note = lambda line: seen.append((line[:13], len(server.bodies)))
-  judge.run(ROWS, settings(server, tmp_path, note=note))
-  assert seen == [('judge: 6 call', 0)] and len(server.bodies) == 6
-
-
-def test_requests_to_busy_servers_are_repeated(serve, tmp_path, waits):
-  server = serve(
-      [
-          (500, {}),
-          (429, {'Retry-After': '7'}),
-          None,
-          (503, {'Retry-After': 'x'}),
-      ]
+  # The cost is shown before the first call.
+  assert shown[0] == (
+      f'judge: 1 calls, about {tokens:,} tokens to read, 0 answers are cached',
+      0,
   )
-  found = judge.run(ROWS[:1], settings(server, tmp_path))
-  np.testing.assert_array_equal(ratings(found), [[4, 5, 3, 2]])
-  assert waits == [1, 7, 4, 8] and len(server.bodies) == 5
 
 
-def test_nonsense_is_missing_reported_and_never_zero(serve, tmp_path, waits):
+def test_busy_servers_nonsense_and_the_cache(serve, tmp_path, waits):
   server = serve(
-      ['no idea', 'Relevance: 2', (400, {}), b'<html>', *[(500, {})] * 5]
+      [(500, {}), (429, {}), None, 'no idea', 'Relevance: 2', (400, {})]
+      + [b'<html>', *[(503, {})] * 4]
   )
-  found = judge.run(ROWS, settings(server, tmp_path))
+  found = rate(server, tmp_path)
   nan = np.nan
   np.testing.assert_array_equal(
       ratings(found),
-      [
-          [nan] * 4,
-          [2, nan, nan, nan],
-          [nan] * 4,
-          [nan] * 4,
-          [nan] * 4,
-          [4, 5, 3, 2],
-      ],
+      [[nan] * 4, [2, nan, nan, nan], [nan] * 4, [nan] * 4]
+      + [[4, 5, 3, 2]] * 2,
   )
+  assert waits == [1, 2, 4, 1, 2, 4, 8]
   summary = score_metric.summarize('judge', found)
-  assert summary['values']['prediction'] == dict(
-      relevance=3, consistency=5, fluency=3, coherence=2
-  )
-  assert summary['documents']['prediction']['relevance'] == 2
-  assert found.more['missing'] == dict(
-      relevance=4, consistency=5, fluency=5, coherence=5
-  )
+  assert summary['values']['prediction']['relevance'] == 10 / 3
+  assert found.more['missing']['relevance'] == 3
   assert found.notes == (
-      'warning: judge: missing ratings, of 6: relevance 4, consistency '
-      '5, fluency 5, coherence 5; left out',
+      'warning: judge: missing ratings, of 6: relevance 3, consistency '
+      '4, fluency 4, coherence 4; left out',
       'warning: judge: 1 documents without an answer: status 400',
       'warning: judge: 1 documents without an answer: no completion in the '
       'answer',
-      'warning: judge: 1 documents without an answer: status 500',
   )
-  assert waits == [1, 2, 4, 8]
-
-
-def test_answers_are_cached(serve, tmp_path):
-  server = serve(['nonsense'])
-  first = judge.run(ROWS, settings(server, tmp_path))
-  assert len(server.bodies) == 6 and np.isnan(ratings(first)[0]).all()
-  noted = []
-  again = judge.run(ROWS, settings(server, tmp_path, note=noted.append))
-  # Only the answer without ratings is requested again.
-  assert len(server.bodies) == 7 and noted[0].startswith('judge: 1 calls')
-  np.testing.assert_array_equal(ratings(again)[1:], ratings(first)[1:])
-  judge.run(ROWS, settings(server, tmp_path)._replace(model='other'))
-  assert len(server.bodies) == 13
-  one = next((tmp_path / 'cache').iterdir())
-  one.write_text('{"answer": ')  # a damaged file is requested again
-  judge.run(ROWS, settings(server, tmp_path)._replace(model='other'))
-  judge.run(ROWS, settings(server, tmp_path))
-  assert len(server.bodies) == 14
+  # Only answers without ratings, damaged ones and another model's are asked.
+  calls = len(server.bodies)
+  again = rate(server, tmp_path)
+  assert again.more['calls'] == 3 and len(server.bodies) == calls + 3
+  for one in (tmp_path / 'cache').iterdir():
+    one.write_text('{"answer": ')
+  assert rate(server, tmp_path).more['calls'] == 6
+  assert rate(server, tmp_path, model='other').more['calls'] == 6
 
 
 def test_a_seeded_sample(serve, tmp_path):
-  server = serve()
-  found = judge.run(ROWS, settings(server, tmp_path, sample=2, seed=3))
+  found = rate(serve(), tmp_path, sample=2, seed=3)
   rated = np.flatnonzero(~np.isnan(ratings(found)[:, 0])).tolist()
-  assert len(server.bodies) == 2 and rated == found.more['sampled']
+  assert len(rated) == 2 and rated == found.more['sampled']
   assert found.parts == ('m', 'prompt:locost-1', 'sample:2', 'seed:3')
-  assert judge.choose(1000, 500, 0) == judge.choose(1000, 500, 0)
   assert judge.choose(1000, 500, 0) != judge.choose(1000, 500, 1)
   assert len(set(judge.choose(1000, 500, 0))) == 500
 
 
 @pytest.mark.parametrize(
-    'answer, expected',
+    'answers',
     [
-        ((401, {}), 'the server answered status 401 (Unauthorized)'),
-        ((404, {}), "check the address, the model 'm' and the key"),
-        ((307, {'Location': 'http://127.0.0.1:1/'}), 'status 307'),
+        [(401, {})],
+        [(404, {})],
+        [(307, {'Location': 'http://127.0.0.1:1/'})],
+        [(302, {'Location': 'http://127.0.0.1:1/'})],
+        [None] * 5,
     ],
 )
 def test_refusals_end_the_command(
-    serve, tmp_path, monkeypatch, capfd, answer, expected
+    serve, tmp_path, monkeypatch, capfd, waits, answers
 ):
   monkeypatch.setenv(judge.KEY, KEY)
-  server = serve([answer])
-  with pytest.raises(InputError) as error:
-    judge.run(ROWS, settings(server, tmp_path))
-  assert expected in str(error.value) and len(server.bodies) == 1
-  assert KEY not in f'{error.value} {capfd.readouterr()}'
+  server = serve(answers)
+  expected = f'status {answers[0][0]}' if answers[0] else 'no answer'
+  with pytest.raises(InputError, match=f"{expected}.*the model 'm' and") as e:
+    rate(server, tmp_path)
+  assert len(server.bodies) == len(answers)
+  assert KEY not in f'{e.value} {capfd.readouterr()}'
 
 
-def test_an_unreachable_server_ends_the_command(serve, tmp_path, waits):
-  server = serve()
-  server.close()
-  with pytest.raises(InputError, match='no answer .*; 0 answers are cached'):
-    judge.run(ROWS, settings(server, tmp_path))
-  assert waits == [1, 2, 4, 8]
-  server = serve([GOOD, *[(500, {})] * 25])
-  with pytest.raises(InputError, match='500, 5 documents in a row; 1 answers'):
-    judge.run(ROWS, settings(server, tmp_path))
-
-
-def test_invalid_keys_and_folders_are_refused(tmp_path, monkeypatch):
+def test_invalid_keys_folders_and_addresses(serve, tmp_path, monkeypatch):
   monkeypatch.setenv(judge.KEY, 'sk-1\n\nsk-2')
   with pytest.raises(InputError) as error:
     judge.read_key()
   assert 'sk-' not in str(error.value) and judge.KEY in str(error.value)
   monkeypatch.setenv(judge.KEY, f' {KEY}\n')
   assert judge.read_key() == KEY
-  (tmp_path / 'file').write_text('')
-  with pytest.raises(InputError, match='--judge_cache=.*/file: File exists'):
-    judge.check_writable(str(tmp_path / 'file'))
-
-
-def test_the_key_is_never_shown():
-  assert KEY not in repr(endpoint.Endpoint('http://x', 'm', KEY))
-
-
-@pytest.mark.parametrize(
-    'url', ['x', 'ftp://a/b', 'http://', 'https://a:b@c/v1', 'http://[x']
-)
-def test_bad_addresses(url):
-  with pytest.raises(InputError, match='--base_url'):
-    endpoint.check(url)
+  (tmp_path / 'cache').write_text('')
+  with pytest.raises(InputError, match='--judge_cache=.*/cache: File exists'):
+    rate(serve(), tmp_path)
+  for url in 'x', 'ftp://a/b', 'http://', 'https://a:b@c/v1', 'http://[x':
+    with pytest.raises(InputError, match='--base_url'):
+      judge.check_url(url)
 
 
 def test_the_command(serve, tmp_path, monkeypatch, capsys):
@@ -310,13 +254,13 @@ def test_the_command(serve, tmp_path, monkeypatch, capsys):
       '--model=m',
       f'--base_url={server.url}',
       f'--judge_cache={tmp_path / "kept"}',
+      command=score,
   )
   out, err = capsys.readouterr()
   assert out.splitlines()[-1] == (
       'judge|m|prompt:locost-1|sample:6|seed:0|n:6|ci:95'
   )
   assert '4.00 +-0.00 n:5' in out
-  assert err.startswith('judge: 6 calls, about ')
   assert 'missing ratings, of 6: relevance 1' in err
   assert KEY not in out + err
   files = ''.join(one.read_text() for one in (tmp_path / 'kept').iterdir())

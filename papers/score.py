@@ -1,0 +1,234 @@
+"""Scores predictions with the metrics that only papers' tables need.
+
+  python -m papers.score --predictions=FILE.jsonl --documents=TEST.jsonl
+  python -m papers.score --predictions=runs/a --metrics=coherence --model=DIR
+  python -m papers.score --predictions=runs/a --metrics=rouge,bertscore \\
+      --model=DIR --correlation
+  python -m papers.score --predictions=A.jsonl --submission=A.json
+
+Takes the flags and metrics of `locost_jax.score`, and these besides. Each
+number has half the width of its 95% interval. `reading` stands for novelty,
+fragments, repetition, length, entities and bounds.
+
+--correlation adds Pearson's correlation of all numbers of the predictions over
+the documents (SimCAS, table 2). --submission writes {id: prediction}, the
+format of SCROLLS for one data set, and scores nothing.
+"""
+
+import functools
+import json
+import os
+
+from absl import flags
+import numpy as np
+
+from locost_jax import files
+from locost_jax import score
+from locost_jax.command_line import commands
+from locost_jax.errors import disk_error
+from locost_jax.errors import InputError
+from locost_jax.evaluation import predictions
+from locost_jax.evaluation import score_metrics
+from locost_jax.evaluation.metrics import protocols
+from locost_jax.evaluation.metrics import score_metric
+from locost_jax.evaluation.metrics.score_metric import ScoreMetric
+from papers import judge
+from papers import reading
+from papers import sentences
+from papers import support
+
+_BOTH = score_metric.DOCUMENT, score_metric.MODEL
+METRICS = {
+    **score_metrics.METRICS,
+    **reading.METRICS,
+    'entailment': ScoreMetric(
+        'sentences that the document supports (a T5 in the form of MiniCheck)',
+        support.entailment,
+        _BOTH,
+    ),
+    'hhem': ScoreMetric(
+        'consistency of sentences with the document (HHEM-2.1-Open)',
+        support.hhem,
+        _BOTH,
+    ),
+    'coherence': ScoreMetric(
+        'coherence by next-sentence prediction (PageSum)',
+        sentences.coherence,
+        (score_metric.MODEL,),
+    ),
+    'locality': ScoreMetric(
+        'sentence similarity by distance (PageSum, figure 1)',
+        sentences.locality,
+        _BOTH,
+    ),
+    'judge': ScoreMetric(
+        'a language model rates four dimensions from 1 to 5', judge.run, _BOTH
+    ),
+}
+
+
+def define_flags(values, argv):
+  """Defines this command's flags."""
+  score.define_flags(values, argv, METRICS)
+  values['metrics'].value = values['metrics'].default = 'reading'
+  define = lambda kind, *what: kind(*what, flag_values=values)
+  text, integer = flags.DEFINE_string, flags.DEFINE_integer
+  define(text, 'submission', None, 'FILE.json: write {id: prediction} there')
+  define(flags.DEFINE_boolean, 'overwrite', False, 'replace --submission')
+  define(
+      flags.DEFINE_boolean,
+      'correlation',
+      False,
+      "add Pearson's correlation of the metrics over the documents",
+  )
+  define(integer, 'seed', 0, "of judge's sample and coherence's shuffling")
+  define(
+      flags.DEFINE_float,
+      'threshold',
+      0.5,
+      'entailment, hhem: count a sentence as supported above this probability',
+  )
+  define(
+      text,
+      'base_url',
+      None,
+      'URL: judge: the server; its key is read from OPENAI_API_KEY',
+  )
+  define(integer, 'sample', 500, 'judge: rate at most N documents')
+  define(
+      text,
+      'judge_cache',
+      os.path.expanduser('~/.cache/locost_jax/judge'),
+      'DIR: judge: where to keep the answers',
+  )
+
+
+def main(values, arguments):
+  """Runs the command.
+
+  Args:
+    values: the flags of `define_flags`.
+    arguments: the other words of the command line; there must be none.
+  """
+  commands.expect_flags_only(arguments)
+  if not values.predictions:
+    raise InputError('--predictions=FILE is missing: expected predictions')
+  if values.compare:
+    raise InputError('--compare: python -m locost_jax.score compares')
+  for name, most in ('threshold', 1), ('sample', 10**9), ('seed', 2**32 - 1):
+    if not (name == 'sample') <= values[name].value <= most:
+      raise InputError(f'--{name}={values[name].value}: out of range')
+  path = score.find_file(values.predictions)
+  if values.submission:
+    return submit(path, values.submission, values.overwrite)
+  names = values.metrics.replace('reading', ','.join(reading.METRICS))
+  chosen = score_metrics.find(list(dict.fromkeys(score.split(names))), METRICS)
+  options = dict(
+      coherence=dict(seed=values.seed),
+      entailment=dict(threshold=values.threshold),
+      hhem=dict(threshold=values.threshold),
+      judge=dict(
+          base_url=values.base_url,
+          sample=values.sample,
+          seed=values.seed,
+          cache=values.judge_cache,
+      ),
+  )
+  chosen = {
+      name: one._replace(
+          run=functools.partial(one.run, **options.get(name, {}))
+      )
+      for name, one in chosen.items()
+  }
+  if 'judge' in chosen:
+    judge.check_url(values.base_url)
+  protocol = protocols.find(values.protocol)
+  more = correlate if values.correlation else None
+  score.print_metrics(path, chosen, protocol, values, more)
+
+
+def correlate(measured):
+  """Correlates all numbers of the predictions over documents, pairwise.
+
+  Args:
+    measured: {name: `score_metric.Result`}.
+
+  Returns:
+    (a table as text, {'correlation': titles and values; None: unknown}).
+  """
+  titles, columns = [], []
+  for name, one in measured.items():
+    numbers = one.values.get(score_metric.PREDICTION)
+    if numbers is None:
+      continue
+    columns.append(numbers)
+    for _, title, _ in one.columns:
+      if name != 'rouge' and not title.startswith(name):
+        title = name if len(one.columns) == 1 else f'{name} {title}'
+      titles.append(title)
+  values = pearson(np.concatenate(columns, axis=1))
+  rows = [['Pearson', *titles]] + [
+      [title, *('n/a' if np.isnan(x) else f'{x:.3f}' for x in row)]
+      for title, row in zip(titles, values)
+  ]
+  plain = [[None if np.isnan(x) else float(x) for x in row] for row in values]
+  found = dict(titles=titles, values=plain)
+  return '\n'.join(score_metrics.align(rows, 5)), {'correlation': found}
+
+
+def pearson(columns):
+  """Correlates columns of numbers pairwise.
+
+  Args:
+    columns: float [n, k], a row for each document; NaN: missing.
+
+  Returns:
+    float [k, k]: for each pair of columns, over the documents that have both
+    numbers. NaN with fewer than two such documents, or if a column is constant.
+  """
+  k = columns.shape[1]
+  found = np.full([k, k], np.nan)
+  for i in range(k):
+    for j in range(k):
+      both = columns[:, [i, j]][~np.isnan(columns[:, [i, j]]).any(1)]
+      if (
+          len(both) > 1
+          and (np.ptp(both, axis=0) > 1e-12 * abs(both).max(0)).all()
+      ):
+        found[i, j] = np.corrcoef(both.T)[0, 1]
+  return found
+
+
+def submit(path, target, overwrite):
+  """Writes {id: prediction} of a file of predictions, as SCROLLS wants it.
+
+  Raises:
+    InputError: an id is missing or repeated, or the file cannot be written.
+  """
+  where = f'--submission={target}'
+  files.check_regular(target, where)
+  if os.path.exists(target) and (
+      not overwrite or os.path.samefile(target, path)
+  ):
+    raise InputError(
+        f'{where}: exists already; expected a new file, or --overwrite'
+    )
+  found = {}
+  for pair in predictions.read(path, references=False):
+    if pair.id is None or pair.id in found:
+      problem = 'no field' if pair.id is None else 'repeated'
+      raise InputError(
+          f"{path}:{pair.line}: {problem} 'id': --submission needs a different "
+          'one for each row'
+      )
+    found[pair.id] = pair.prediction
+  try:
+    files.write(target, json.dumps(found, ensure_ascii=False, indent=2) + '\n')
+  except OSError as error:
+    raise InputError(
+        f'{where}: cannot be written: {disk_error(error)}'
+    ) from None
+
+
+if __name__ == '__main__':
+  commands.run(main, define_flags, __doc__)

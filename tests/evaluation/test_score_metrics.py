@@ -1,0 +1,232 @@
+"""Metrics of texts match hand counts: answers, lengths, repetition, oracle."""
+
+import collections
+import json
+import random
+
+import numpy as np
+import pytest
+
+from locost_jax.evaluation import score_metrics
+from locost_jax.evaluation.metrics import answers
+from locost_jax.evaluation.metrics import extractive_oracle
+from locost_jax.evaluation.metrics import lengths
+from locost_jax.evaluation.metrics import ngrams
+from locost_jax.evaluation.metrics import overlap
+from locost_jax.evaluation.metrics import protocols
+from locost_jax.evaluation.metrics import score_metric
+from tests.evaluation import test_score
+
+
+def test_repeated_ngrams_by_hand():
+  repeated = ngrams.repetition('The cat sat. The cat!')
+  assert repeated['repeated_1'] == (pytest.approx(40), 1)
+  assert repeated['repeated_2'] == (pytest.approx(25), 1)
+  assert repeated['repeated_4'] == (0, 1)
+
+
+def test_length_ratio_uses_the_nearest_reference():
+  assert lengths.sums('a b', ['a', 'a b c', '']) == {
+      'words': (2, 1),
+      'length': (2, 1),
+  }
+  assert lengths.sums('a b', [' ']) == {'words': (2, 1)}
+
+
+@pytest.mark.parametrize(
+    'prediction, references, match, f1',
+    [
+        ('The Cat!', ['cat'], 100, 100),
+        ('an answer', ['no', 'Answer.'], 100, 100),
+        ('a red red cat', ['red dog', 'x'], 0, 100 * 2 / 5),
+        ('', ['the'], 100, 0),
+    ],
+)
+def test_answers(prediction, references, match, f1):
+  assert answers.sums(prediction, references) == {
+      'exact_match': (match, 1),
+      'f1': (pytest.approx(f1), 1),
+  }
+
+
+def oracle_value(sentences, reference):
+  """Returns the mean of ROUGE-1 and -2 F1; bigrams do not cross sentences."""
+  scores = []
+  for n in (1, 2):
+    grams = lambda words: list(zip(*(words[i:] for i in range(n))))
+    ours = collections.Counter(sum(map(grams, sentences), []))
+    theirs = collections.Counter(grams(reference))
+    counted = (ours & theirs).total(), ours.total(), theirs.total()
+    scores.append(overlap.f1(overlap.Overlap(*counted)))
+  return sum(scores) / 2
+
+
+def test_oracle_adds_the_best_sentence_each_time():
+  draw = random.Random(1)
+  words = lambda most: [draw.choice('abcdefgh') for _ in range(most)]
+  sizes = set()
+  for _ in range(40):
+    document = [words(draw.randrange(7)) for _ in range(9)]
+    reference = words(12)
+    chosen, best = [], 0
+    while len(chosen) < len(document):
+      scores = [
+          -1
+          if s in chosen
+          else oracle_value([document[c] for c in [*chosen, s]], reference)
+          for s in range(len(document))
+      ]
+      if max(scores) <= best + 1e-12:
+        break
+      best = max(scores)
+      # The first of the sentences that are equal up to rounding.
+      chosen.append(next(s for s in range(9) if scores[s] > best - 1e-12))
+    found = extractive_oracle.select(document, reference)
+    value = oracle_value([document[s] for s in found], reference)
+    assert value == pytest.approx(best)
+    assert extractive_oracle.select(document, reference, 1) == chosen[:1]
+    sizes.add(len(found))
+  assert len(sizes) > 2
+
+
+def test_means_intervals_and_missing_numbers():
+  values = np.array([[1.0, np.nan], [3.0, np.nan], [8.0, np.nan]])
+  columns = ngrams.REPETITION.columns[:2]
+  found = score_metric.summarize(
+      'x', score_metric.Result(columns, {'prediction': values}, ('a:1',))
+  )
+  low, high = found['intervals']['prediction']['repeated_1']
+  assert found['values']['prediction'] == {'repeated_1': 4, 'repeated_2': None}
+  assert 1 <= low < 4 < high <= 8
+  assert found['documents']['prediction'] == {'repeated_1': 3, 'repeated_2': 0}
+  assert found['signature'] == 'x|a:1|n:3|ci:95'
+
+
+TEXT = (
+    'Rain fell on the hills. The river rose by 3 metres. Dogs bark. It ended.'
+)
+ROWS = [
+    score_metric.Row(TEXT[:23], ['The river rose by 3 metres.'], TEXT),
+    score_metric.Row('Dogs bark.', ['Dogs bark. It ended.'], TEXT),
+    score_metric.Row('Dogs.', ['Rain fell on the hills.'], TEXT),
+]
+
+
+def as_file(path, rows=ROWS):
+  return test_score.write(
+      path,
+      [
+          dict(
+              prediction=a,
+              references=b,
+              **({} if c is None else {'document': c}),
+          )
+          for a, b, c in rows
+      ],
+  )
+
+
+def test_command_prints_tables_and_json(tmp_path, capsys):
+  path = as_file(tmp_path / 'p.jsonl')
+  test_score.call(path, '--metrics=rouge,answers')
+  printed = capsys.readouterr().out
+  assert '\nrouge|locost|stem:no|' in printed
+  assert '\nanswers|scrolls|agg:max|n:3' in printed
+  test_score.call(path, '--metrics=rouge,answers', '--format=json')
+  found = json.loads(capsys.readouterr().out)
+  test_score.call(path, '--format=json')
+  plain = json.loads(capsys.readouterr().out)
+  assert found['metrics']['rouge']['signature'] == plain['signature']
+  rouge = found['metrics']['rouge']['values']['prediction']
+  assert rouge == {
+      key: pytest.approx(plain[key]) for key in (*protocols.TYPES, 'rouge_mean')
+  }
+  assert found['metrics']['rouge']['intervals']['prediction']['rouge1'] == (
+      pytest.approx(plain['intervals']['rouge1'])
+  )
+
+
+def documents(path, other=None):
+  rows = score_metrics.read_rows(path, other, {})
+  return [row.document for row in rows]
+
+
+def test_documents_from_another_file(tmp_path):
+  rows = [dict(id=i, prediction='a', reference='b') for i in range(3)]
+  path = test_score.write(tmp_path / 'p.jsonl', rows)
+  of = lambda ids: test_score.write(
+      tmp_path / 'd.jsonl',
+      [dict(i, document=f'd{n}') for n, i in enumerate(ids)],
+  )
+  by_id = of([dict(id=2), dict(id=0), dict(id=5), dict(id=1)])
+  assert documents(path, by_id) == ['d1', 'd3', 'd0']
+  assert documents(path, of([{}] * 3)) == ['d0', 'd1', 'd2']
+  assert documents(path) == [None] * 3
+
+
+@pytest.mark.parametrize(
+    'arguments, expected',
+    [
+        (
+            ['--metrics=answer'],
+            '--metrics=answer: no such metric; did you mean answers? expected '
+            'some of rouge, answers, bertscore, blanc',
+        ),
+        (['--metrics='], '--metrics=: no such metric: expected some of'),
+        (
+            ['--metrics=bertscore'],
+            '--metrics=bertscore needs a model: --model=',
+        ),
+        (['--metrics=rouge', '--model=x'], 'these need one: none'),
+        (
+            ['--metrics=blanc,bertscore', '--model=blanc=x'],
+            '--metrics=bertscore needs a model: --model=DIR, or --model=berts',
+        ),
+        (
+            ['--metrics=blanc', '--model=bertscore=x'],
+            '--metrics=bertscore has no model; these need one: blanc',
+        ),
+        (
+            ['--metrics=blanc', '--model=x'],
+            "p.jsonl: row 2 has no 'document', which --metrics=blanc needs",
+        ),
+        (
+            ['--metrics=blanc', '--model=x', '--documents=setup.cfg'],
+            'setup.cfg:1: not JSON',
+        ),
+        (['--metrics=answers', '--layer=0'], '1 <= layer'),
+    ],
+)
+def test_bad_command_lines_give_one_line(tmp_path, capsys, arguments, expected):
+  rows = [ROWS[0], ROWS[1]._replace(document=None)]
+  path = as_file(tmp_path / 'p.jsonl', rows)
+  with pytest.raises(ValueError) as error:
+    test_score.call(path, *arguments)
+  message = str(error.value)
+  assert expected in message and '\n' not in message
+  assert not capsys.readouterr().out
+
+
+def test_documents_that_do_not_match(tmp_path):
+  path = test_score.write(
+      tmp_path / 'p.jsonl', [dict(id=1, prediction='a', reference='b')]
+  )
+  for rows, expected in (
+      ([dict(id=2, document='d')], 'no row with the id 1 of'),
+      ([dict(document='d')] * 2, '2 rows without ids, expected the 1 of'),
+  ):
+    other = test_score.write(tmp_path / 'd.jsonl', rows)
+    with pytest.raises(ValueError, match=expected):
+      documents(path, other)
+
+
+def test_models_of_metrics():
+  names = ['bertscore', 'blanc', 'bertscore']
+  chosen = score_metrics.find(names, score_metrics.METRICS)
+  assert list(chosen) == ['bertscore', 'blanc']
+  assert score_metrics.find_models(chosen, ['a=b']) == dict(
+      bertscore='a=b', blanc='a=b'
+  )
+  assert score_metrics.find_models(
+      chosen, ['blanc=x', 'bertscore=hf://a/b']
+  ) == dict(bertscore='hf://a/b', blanc='x')

@@ -1,0 +1,298 @@
+"""Metrics of papers' tables match hand counts and loops; the command."""
+
+import itertools
+import json
+import random
+
+import numpy as np
+import pytest
+
+from locost_jax.errors import InputError
+from locost_jax.evaluation.metrics import protocols
+from locost_jax.evaluation.metrics import score_metric
+from papers import reading
+from papers import score
+from papers import sentences
+from papers import support
+from tests import tiny_run
+from tests.evaluation import test_score
+from tests.evaluation import test_score_metrics
+
+TEXT, ROWS = test_score_metrics.TEXT, test_score_metrics.ROWS
+
+
+def test_novel_ngrams_by_hand():
+  novel = reading.novelty('The cat sat. The cat!', 'A cat sat there.')
+  assert novel['novel_1'] == (pytest.approx(100 / 3), 1)  # the
+  # the cat, cat sat, sat the: the document has only cat sat.
+  assert novel['novel_2'] == (pytest.approx(200 / 3), 1)
+  assert reading.novelty('one two', 'x').keys() == {'novel_1', 'novel_2'}
+
+
+def slow_fragments(summary, document):
+  """Figure 3 of Grusky et al., word for word."""
+  found, i, j = [], 0, 0
+  while i < len(summary):
+    longest = []
+    while j < len(document):
+      if summary[i] == document[j]:
+        i2, j2 = i, j
+        while (
+            i2 < len(summary)
+            and j2 < len(document)
+            and summary[i2] == document[j2]
+        ):
+          i2, j2 = i2 + 1, j2 + 1
+        if len(longest) < i2 - i:
+          longest = summary[i:i2]
+        j = j2
+      else:
+        j += 1
+    i, j = i + max(len(longest), 1), 0
+    found.append(longest)
+  return [len(one) for one in found if one]
+
+
+def test_fragments_equal_the_loop_of_the_paper():
+  draw = random.Random(0)
+  for _ in range(200):
+    summary, document = (
+        [draw.choice('abcde') for _ in range(draw.randrange(30))]
+        for _ in range(2)
+    )
+    # The paper's loop continues after a match and can miss a longer match that
+    # begins inside it: lengths may differ, the covered words may not.
+    spans = reading.find_fragments(summary, document)
+    ours = [end - start for start, end in spans]
+    assert [start for start, _ in spans] == sorted(start for start, _ in spans)
+    for start, end in spans:
+      assert ' '.join(summary[start:end]) in ' '.join(document)
+    assert sum(ours) == sum(slow_fragments(summary, document))
+    assert ours == longest_matches(summary, document)
+
+
+def longest_matches(summary, document):
+  """Finds fragments by trying all lengths at all positions."""
+  texts = {
+      tuple(document[j:k])
+      for j, k in itertools.combinations(range(len(document) + 1), 2)
+  }
+  found, i = [], 0
+  while i < len(summary):
+    length = len(summary) - i
+    while length and tuple(summary[i : i + length]) not in texts:
+      length -= 1
+    found += [length] if length else []
+    i += max(length, 1)
+  return found
+
+
+def test_coverage_and_density_by_hand():
+  sums = reading.fragments('a b x c', 'c a b a b c d d')
+  assert sums == {
+      'coverage': (3 / 4, 1),  # a b, c
+      'density': (5 / 4, 1),
+      'compression': (2, 1),
+  }
+  assert not reading.fragments('!', 'a')
+
+
+def test_numbers_and_names():
+  text = 'It cost $1,200.50 in 1999. Paris met NASA. Then Bob\u2019s dog left.'
+  assert reading.numbers(text) == {'1200.50', '1999'}
+  assert reading.names(text) == {'nasa', 'bob'}
+  assert reading.names('NASA paid. I did. Half of the Well-Known.') == {
+      'nasa',
+      'well-known',
+  }
+  sums = reading.entities(
+      'On Monday 1,000 of 12 met Bob and Ann.', 'bob had 1000 cats on monday.'
+  )
+  assert sums['numbers'] == (50, 1)
+  assert sums['names'] == (pytest.approx(200 / 3), 1)
+  assert not reading.entities('nobody came', 'Bob 12')
+
+
+def test_bounds():
+  settings = score_metric.Settings(protocol=protocols.find('locost'))
+  found = reading.bounds(ROWS, settings)
+  oracle = found.values['oracle']
+  np.testing.assert_allclose(oracle, 100)  # references are sentences of TEXT
+  assert list(found.values) == ['lead-1', 'constant', 'oracle']
+  np.testing.assert_allclose(found.values['lead-1'][2], 100)
+  assert found.values['lead-1'][0, 0] < 50
+  constant = [found.more['constant'] in row.references for row in ROWS]
+  assert sum(constant) == 1
+  assert np.isnan(found.values['constant'][constant]).all()
+  assert not np.isnan(found.values['constant'][np.logical_not(constant)]).any()
+
+
+def test_pearson_equals_numpy():
+  numbers = np.random.default_rng(0).normal(size=(40, 3))
+  numbers[:, 2] += numbers[:, 0]
+  found = score.pearson(numbers)
+  np.testing.assert_allclose(found, np.corrcoef(numbers.T), 1e-12)
+  numbers[:5, 1] = np.nan
+  both = numbers[5:]
+  np.testing.assert_allclose(
+      score.pearson(numbers)[1, 2], np.corrcoef(both.T)[1, 2], 1e-12
+  )
+  numbers[:, 1] = 3
+  assert np.isnan(score.pearson(numbers)[1]).all()
+
+
+def test_passages_hold_whole_sentences():
+  document = 'One two three. Four five. Six. Seven eight nine ten eleven. Z.'
+  assert support.split(document, 5) == [
+      'One two three. Four five.',
+      'Six.',
+      'Seven eight nine ten eleven.',
+      'Z.',
+  ]
+  assert support.split(document) == [document]
+  assert len(support.split('word ' * 1001)) == 1  # one sentence
+
+
+def test_support_is_the_maximum_over_passages():
+  text = ' '.join(f'Cats sleep {i}.' for i in range(200))
+  assert len(support.split(text)) == 2
+  seen = []
+
+  def find(pairs):
+    seen.extend(pairs)
+    return [
+        0.9 if sentence.rstrip('.') in passage else 0.2
+        for passage, sentence in pairs
+    ]
+
+  rows = [
+      score_metric.Row('Cats sleep 199. Dogs bark.', ['x'], text),
+      score_metric.Row('', ['x'], text),
+      score_metric.Row('Cats sleep 0.', ['x'], text),
+  ]
+  found = support.measure(
+      'entailment', rows, score_metric.Settings(model='m'), 0.5, find
+  )
+  np.testing.assert_allclose(
+      found.values['prediction'], [[50, 0.55], [np.nan] * 2, [100, 0.9]]
+  )
+  assert len(seen) == 6 and found.more == dict(sentences=3, passages=6)
+  assert found.parts == ('m', 'prompt:predict', 'threshold:0.5', 'passages:500')
+  assert found.notes == ('warning: entailment: 1 empty predictions, left out',)
+  # A probability equal to the threshold does not count as support.
+  at = support.measure(
+      'entailment', rows, score_metric.Settings(model='m'), 0.9, find
+  )
+  assert np.nanmax(at.values['prediction'][:, 0]) == 0
+
+
+def test_similarities_equal_a_loop_over_all_pairs():
+  vectors = np.random.default_rng(0).normal(size=(7, 4))
+  vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+  sums, counts, mean = sentences.similarities(vectors, 4)
+  pairs = [
+      (j - i, vectors[i] @ vectors[j])
+      for i in range(7)
+      for j in range(i + 1, 7)
+  ]
+  for d in range(1, 5):
+    own = [cosine for distance, cosine in pairs if distance == d]
+    assert counts[d - 1] == len(own)
+    np.testing.assert_allclose(sums[d - 1], sum(own), 1e-12)
+  np.testing.assert_allclose(mean, np.mean([x for _, x in pairs]), 1e-12)
+  sums, counts, _ = sentences.similarities(vectors[:2], 4)
+  assert counts.tolist() == [1, 0, 0, 0] and sums[1:].tolist() == [0] * 3
+
+
+def test_shuffling_keeps_all_sentences():
+  given = [str(i) for i in range(9)]
+  found = sentences.shuffled(given, '0:1')
+  assert found != given and sorted(found) == given
+  assert found == sentences.shuffled(given, '0:1')
+  assert found != sentences.shuffled(given, '1:1')
+
+
+def test_entailment_refuses_models_other_than_t5(tmp_path):
+  rows = [
+      score_metric.Row('One cat. Two.', ['x'], 'One cat sat. Two dogs did not.')
+  ]
+  settings = lambda name: score_metric.Settings(
+      model=str(tmp_path / name), batch_size=2
+  )
+  tiny_run.make(tmp_path / 'locost')
+  with pytest.raises(InputError, match='entailment needs a T5, got locost'):
+    support.entailment(rows, settings('locost'))
+
+
+def test_p_values_of_coherence():
+  draw = np.random.default_rng(1)
+  values = dict(reference=draw.normal(0, 1, [60, 1]))
+  values['prediction'] = values['reference'] + draw.normal(1, 1, [60, 1])
+  values['shuffled'] = np.full([60, 1], np.nan)
+  assert sentences.compare_rows(values) == {
+      'prediction - reference': pytest.approx(1e-4, abs=1e-3),
+      'prediction - shuffled': None,
+      'reference - shuffled': None,
+  }
+
+
+def call(path, *arguments):
+  return test_score.call(path, *arguments, command=score)
+
+
+def test_command_prints_tables_and_correlations(tmp_path, capsys):
+  path = test_score_metrics.as_file(tmp_path / 'p.jsonl')
+  call(path, '--metrics=rouge,reading,answers', '--correlation')
+  printed = capsys.readouterr().out
+  for start in (
+      'rouge|locost|stem:no|',
+      'novelty|words:1|n:3|ci:95',
+      'bounds|rouge|locost|',
+      'answers|scrolls|agg:max|n:3',
+      'Pearson',
+  ):
+    assert f'\n{start}' in printed
+  call(path, '--metrics=rouge,length', '--correlation', '--format=json')
+  found = json.loads(capsys.readouterr().out)
+  assert found['correlation']['titles'][-2:] == ['length words', 'length']
+  assert found['correlation']['values'][0][0] == pytest.approx(1)
+
+
+def test_submission(tmp_path):
+  path, made = tmp_path / 'p.jsonl', tmp_path / 'made.json'
+  flag = f'--submission={made}'
+  rows = [dict(id=7, prediction='\u00e9'), dict(id='b', prediction='')]
+  test_score.write(path, rows)
+  call(path, flag)
+  assert json.loads(made.read_bytes()) == {'7': '\u00e9', 'b': ''}
+  with pytest.raises(InputError, match='exists already'):
+    call(path, flag)
+  for rows, expected in (
+      ([dict(prediction='a')], ":1: no field 'id'"),
+      ([dict(id=1, prediction='a')] * 2, ":2: repeated 'id'"),
+  ):
+    test_score.write(path, rows)
+    with pytest.raises(InputError, match=expected):
+      call(path, flag, '--overwrite')
+    assert json.loads(made.read_text())['b'] == ''
+  test_score.write(path, [dict(id=1, prediction='a')])
+  for target in path, tmp_path:
+    with pytest.raises(InputError, match='--submission='):
+      call(path, f'--submission={target}', '--overwrite')
+
+
+@pytest.mark.parametrize(
+    'arguments, expected',
+    [
+        (['--metrics=novelt'], 'did you mean novelty?'),
+        (['--metrics=judge', '--model=x'], '--base_url=: expected an address'),
+        (['--metrics=novelty', '--threshold=2'], '--threshold=2.0: out of'),
+        (['--metrics=novelty', '--sample=0'], '--sample=0: out of range'),
+        (['--compare=x'], 'python -m locost_jax.score compares'),
+    ],
+)
+def test_bad_command_lines_give_one_line(tmp_path, arguments, expected):
+  path = test_score_metrics.as_file(tmp_path / 'p.jsonl')
+  with pytest.raises(InputError) as error:
+    call(path, *arguments)
+  assert expected in str(error.value) and '\n' not in str(error.value)

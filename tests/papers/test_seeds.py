@@ -1,0 +1,139 @@
+"""`papers.seeds`: runs of several seeds and lengths, their mean and gain."""
+
+import json
+import statistics
+import subprocess
+
+import pytest
+
+import locost_jax
+from locost_jax import main
+from locost_jax import score
+from locost_jax.runs import final_table
+from locost_jax.workdir import checkpoint
+from locost_jax.workdir import find
+from papers import seeds
+from tests.runs import test_main
+
+
+@pytest.fixture
+def call(run_command, tmp_path, monkeypatch, capfd):
+  """call(*flags) -> JSON report; runs `main` in this process."""
+  test_main.write_rows(tmp_path / 'train.jsonl', test_main.pairs(0, 24))
+  test_main.write_rows(tmp_path / 'test.jsonl', test_main.pairs(24, 30))
+  monkeypatch.chdir(tmp_path)
+
+  def run(command):
+    status, out, err = run_command(main, *command[3:])
+    assert status == 0, err
+    return subprocess.CompletedProcess(command, status, out.encode())
+
+  monkeypatch.setattr(seeds, 'call', run)
+
+  def call(*flags):
+    status = seeds.main(
+        [
+            test_main.CONFIG,
+            '--config.data.train_files=train.jsonl',
+            '--config.data.test_files=test.jsonl',
+            *test_main.SMALL,
+            '--config.data.vocabulary=byte',
+            '--config.eval.baselines=False',
+            '--config.train.steps=2',
+            *flags,
+        ]
+    )
+    assert status == 0
+    return capfd.readouterr().out
+
+  return call
+
+
+def test_seeds(call, run_command, capfd):
+  flags = '--workdir=two', '--seeds=2', '--config.train.seed=4'
+  (table,) = json.loads(call(*flags, '--format=json'))['tables']
+  assert sorted(find.seeds('two')) == [4, 5]
+  *rows, mean, spread = table['rows']
+  assert [row['name'] for row in rows] == ['seed 4', 'seed 5']
+  assert rows[0]['loss'] != rows[1]['loss']
+  for key in 'loss', 'rouge1':
+    values = [row[key] for row in rows]
+    assert mean[key] == pytest.approx(statistics.mean(values))
+    assert spread[key] == pytest.approx(statistics.stdev(values))
+  # All share the records, and a finished seed takes no steps.
+  paths = list(find.seeds('two').values())
+  assert all((path / 'cache').resolve().parent.name == 'two' for path in paths)
+  again = call(*flags)
+  assert f'{mean["loss"]:.3f}' in again and 'spread' in again
+
+  # WORKDIR stands for its best seed.
+  losses = {
+      path.name: checkpoint.read_metrics(path / 'checkpoints' / '2')[
+          'eval/jsonl/loss'
+      ]
+      for path in paths
+  }
+  best = min(losses, key=losses.get)
+  find._log_once.cache_clear()
+  capfd.readouterr()
+  embedding = lambda name: locost_jax.load(name).params['token_embedding']
+  assert (
+      embedding('two')['embedding'] == embedding(f'two/{best}')['embedding']
+  ).all()
+  (line,) = capfd.readouterr().err.splitlines()
+  assert line.startswith(f'two: {best}, the best of 2 seeds (loss ')
+  status, out, err = run_command(
+      main, '--workdir=two', '--evaluate', '--format=json'
+  )
+  assert status == 0 and json.loads(out)['workdir'] == f'two/{best}', err
+  status, _, err = run_command(score, '--predictions=two')
+  assert status == 0 and f'{best}/predictions/jsonl-test-2.jsonl' in err
+  status, _, err = run_command(main, test_main.CONFIG, '--workdir=two')
+  assert status == 2 and 'give one of them, such as --workdir=two/seed-4' in err
+  # An unfinished seed does not count.
+  config = find.seeds('two')[int(best[-1])] / 'config.json'
+  config.write_text(config.read_text().replace('"steps": 2', '"steps": 3'))
+  assert find.best_seed('two').name != best
+
+
+def test_lengths(call):
+  run = [path for path in call('--workdir=w', '--seeds=1').split() if path]
+  assert run
+  flags = '--workdir=w/seed-0', '--evaluate', '--lengths=32,128'
+  (table,) = json.loads(call(*flags, '--format=json'))['tables']
+  first, second = table['rows']
+  assert (first['name'], second['name']) == ('32 tokens', '128 tokens')
+  assert 'gain' not in first and table['split'] == 'test'
+  text = call(*flags)
+  assert ('gain %' in text) == ('gain' in second) or first['rouge_mean'] == 0
+  assert all(len(line) <= 80 for line in text.splitlines())
+
+
+def test_gains_and_statistics_by_hand():
+  row = lambda **metrics: final_table.Row('a', metrics)
+  gained = seeds.add_gains([row(rouge_mean=10.0), row(rouge_mean=11.0)])
+  assert gained[1].metrics['gain'] == pytest.approx(10)
+  rows = [row(loss=1.0, rouge1=10.0), row(loss=4.0)]
+  mean, spread = seeds.add_statistics(rows)[2:]
+  assert mean.metrics == {'loss': 2.5}
+  assert spread.metrics == {'loss': pytest.approx(4.5**0.5)}
+  assert len(seeds.add_statistics(rows[:1])) == 2
+
+
+@pytest.mark.parametrize(
+    'flags',
+    [
+        ['--seeds=0', '--workdir=x'],
+        ['--seeds=2', '--workdir=.'],
+        ['--seeds=2', '--lengths=4', '--workdir=x'],
+        ['--lengths=4,8', '--workdir=x'],
+        ['--lengths=4,4', '--workdir=x', '--evaluate'],
+        ['--seeds=2'],
+    ],
+)
+def test_bad_flags(flags, tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  (tmp_path / 'config.json').write_text('{}')
+  with pytest.raises(SystemExit) as end:
+    seeds.main(flags)
+  assert end.value.code == 2 and not (tmp_path / 'x').exists()

@@ -1,0 +1,92 @@
+"""`main --by_length`, rows of predictions, and signatures of evaluations."""
+
+import json
+
+import pytest
+
+from locost_jax import main
+from tests.runs import test_main
+
+SMALL = [
+    *test_main.SMALL,
+    '--config.data.vocabulary=byte',
+    '--config.eval.baselines=False',
+    '--config.train.steps=2',
+]
+
+
+@pytest.fixture(scope='module')
+def folder(tmp_path_factory):
+  directory = tmp_path_factory.mktemp('seeds')
+  test_main.write_rows(directory / 'train.jsonl', test_main.pairs(0, 24))
+  test_main.write_rows(directory / 'test.jsonl', test_main.pairs(24, 30))
+  return directory
+
+
+@pytest.fixture
+def call(run_command, folder, monkeypatch):
+  """call(WORKDIR, *flags) -> (status, out, err)."""
+  monkeypatch.chdir(folder)
+  return lambda workdir, *more: run_command(
+      main,
+      test_main.CONFIG,
+      '--config.data.train_files=train.jsonl',
+      '--config.data.test_files=test.jsonl',
+      f'--workdir={workdir}',
+      *SMALL,
+      *more,
+  )
+
+
+def test_groups(call, folder):
+  assert call('run')[0] == 0
+  status, alone, _ = call(
+      'run',
+      '--evaluate',
+      '--config.data.max_input_length=128',
+      '--by_length',
+      '--format=json',
+  )
+  report = json.loads(alone)
+  # By length: scores of groups equal those of their documents.
+  path = folder / 'run/predictions/jsonl-test-2.jsonl'
+  rows = [json.loads(line) for line in path.read_text().splitlines()]
+  (groups,) = report['by_length']
+  names = [row['name'] for row in groups['rows']]
+  assert names == ['65 to 128: 4 documents'] and len(rows) == 4
+  assert groups['rows'][0]['rouge1'] == pytest.approx(report['rouge1'])
+
+  # The names of the rows.
+  row = rows[0]
+  assert row['signature'] == report['tables'][0]['signatures']['rouge']
+  assert row['settings']['max_input_length'] == 128
+  assert row['checkpoint']['step'] == 2
+  assert len(row['checkpoint']['sha256']) == 64
+
+
+def test_evaluations_and_their_signatures(call, folder):
+  assert call('signed')[0] == 0
+  path = folder / 'signed' / 'metrics.jsonl'
+  rows = [json.loads(line) for line in path.read_text().splitlines()]
+  evaluated = [row for row in rows if 'eval/jsonl/rouge1' in row]
+  key = 'eval/jsonl/signature/rouge'
+  assert evaluated and [row for row in rows if key in row] == evaluated
+  assert evaluated[0][key].startswith('rouge|locost|stem:no|')
+  documents = evaluated[0][key].rpartition('|n:')[2]
+  status, out, err = call('signed', '--format=json')
+  (table,) = json.loads(out)['tables']
+  assert status == 0 and 'warning' not in err
+  assert table['signatures'] == {'rouge': evaluated[0][key]}
+  assert documents == str(table['documents'])
+  # As written by an older version with another sentence splitter.
+  path.write_text(path.read_text().replace('locost_jax-1', 'locost_jax-0'))
+  status, _, err = call('signed')
+  (line,) = [line for line in err.splitlines() if 'warning' in line]
+  assert status == 0 and 'split:locost_jax-0' in line
+  assert 'do not compare these numbers' in line
+
+
+def test_by_length_needs_evaluate(call, folder):
+  status, out, err = call('none', '--by_length')
+  assert (status, out) == (2, '') and '--by_length needs --evaluate' in err
+  assert not (folder / 'none').exists()
