@@ -47,7 +47,7 @@ def get_config(model='locost'):
   config.optim.name = 'adafactor'
   config.optim.learning_rate = 0.05
   if model == 'locost':
-    # Such steps are too large for the time scales: docs/time_scales.md.
+    # Such steps are too large for the time scales: docs/training.md.
     config.optim.groups = ((default.TIME_SCALES, 0.02),)
   config.optim.warmup_steps = 0.05  # of all steps
   config.optim.cooldown_steps = 0.375

@@ -11,7 +11,7 @@ Hardware: 2 CPU cores, 5 to 9 minutes; 1.8M parameters.
 Expected: a validation loss of 3.1, and of 5.2 with another document's input; a
 ROUGE-1 of 33, against 17.8 of the best constant output and 17.5 of the lead. Of
 the reference's uncommon words that stand in the document it writes 49%.
-docs/small_models.md has three seeds.
+docs/results.md has three seeds.
 
 Three settings decide it. With its copy head the model uses what it reads. The
 encoder's time scales learn slowly, or else they wander off. Adafactor's steps
@@ -36,7 +36,7 @@ def get_config():
           num_decoder_layers=2,
           copy=True,  # without it, it hardly uses what it reads
           copy_ngram=3,  # and breaks words apart without this
-          dt_min=0.02,  # for few states: docs/time_scales.md
+          dt_min=0.02,  # for few states: docs/training.md
           dt_max=1.0,
       )
   )
@@ -46,7 +46,7 @@ def get_config():
   config.optim.name = 'adafactor'
   config.optim.learning_rate = 0.05
   # Steps relative to their size are too large for logarithms: the time steps
-  # wandered off (docs/time_scales.md).
+  # wandered off (docs/training.md).
   config.optim.groups = ((default.TIME_SCALES, 0.02),)
   config.train.batch_size = 16
   config.train.eval_every = 0

@@ -4,7 +4,7 @@
 
 Hardware: 2 CPU cores, 36 minutes with one of them; 2.5M parameters.
 Expected: a ROUGE-1 of 34 to 35, against 17.8 of the best constant output and
-17.5 of the lead; a ROUGE-2 of 15 to 16. docs/small_models.md has three seeds.
+17.5 of the lead; a ROUGE-2 of 15 to 16. docs/results.md has three seeds.
 The first of them comes with the package: builtin:documentation.
 """
 
@@ -27,7 +27,7 @@ def get_config():
   config.data.vocabulary_size = 4000  # it is to have few megabytes
   config.optim.groups = ((default.TIME_SCALES, 0.1),)
   config.train.checkpoint_every = 500
-  config.decode.min_length = 12  # docs/small_models.md has 14, too
+  config.decode.min_length = 12  # docs/results.md has 14, too
   (_, pretrain), (_, finetune) = config.phases
   config.phases = (
       (

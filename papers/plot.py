@@ -6,8 +6,8 @@
       --output=weights.png
 
 The first word is the kind of picture, the others are its inputs. The ending of
---output decides between PNG and SVG. docs/pictures.md defines the files. Needs
-matplotlib: pip install 'locost_jax[plot]'.
+--output decides between PNG and SVG. papers/figures/points.py defines the files
+of points. Needs matplotlib: pip install 'locost_jax[plot]'.
 """
 
 import importlib.util

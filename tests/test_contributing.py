@@ -1,4 +1,4 @@
-"""The examples in docs/CONTRIBUTING.md work in a copy of the package."""
+"""The examples in CONTRIBUTING.md work in a copy of the package."""
 
 from pathlib import Path
 import re
@@ -10,7 +10,7 @@ import textwrap
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PAGE = (ROOT / 'docs' / 'CONTRIBUTING.md').read_text()
+PAGE = (ROOT / 'CONTRIBUTING.md').read_text()
 MOST_LINES = 20  # of an example, without blank lines
 
 

@@ -41,12 +41,9 @@ PAGES = {
         'docs/weights.md',
         'docs/many_devices.md',
         'docs/reliability.md',
-        'docs/time_scales.md',
-        'docs/small_models.md',
-        'docs/speed.md',
-        'docs/pictures.md',
+        'docs/results.md',
         'docs/architecture.md',
-        'docs/CONTRIBUTING.md',
+        'CONTRIBUTING.md',
     )
 }
 README = PAGES['README.md']
@@ -259,7 +256,10 @@ _BLOCK = re.compile(
 
 def blocks(text):
   """The lines of each shell block of a page."""
-  return [block.splitlines() for block in _BLOCK.findall(text)]
+  return [
+      re.sub(r'\s*\\\n\s*', ' ', block).splitlines()
+      for block in _BLOCK.findall(text)
+  ]
 
 
 def without_blocks(text):
@@ -303,11 +303,8 @@ def test_there_is_something_to_run():
 
 def test_all_pages_are_read():
   docs = {f'docs/{path.name}' for path in (ROOT / 'docs').glob('*.md')}
-  assert set(PAGES) == {'README.md', *docs}
-
-
-def test_readme_is_short():
-  assert README.count('\n') <= 200
+  made = {'docs/index.md', 'docs/api.md'}  # of the manual
+  assert set(PAGES) == {'README.md', 'CONTRIBUTING.md', *docs - made}
 
 
 def test_each_row_has_a_command():

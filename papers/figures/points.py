@@ -1,7 +1,10 @@
 """Reads the inputs of pictures: runs, JSON, and points of compared models.
 
-docs/pictures.md has the fields of points. A WORKDIR gives a point for each of
-its tasks: the scores of its best checkpoint's predictions.
+A file of points is JSON Lines with `model` (its colour), `data` (its panel),
+`score` (`low`, `high`: its interval), and, by kind of picture, `memory` and
+`train_memory` in bytes, `length` in tokens, or `examples`. `similarity` reads
+`distance`, `similarity` and `count`. A WORKDIR gives a point for each of its
+tasks: the scores of its best checkpoint's predictions.
 """
 
 import os

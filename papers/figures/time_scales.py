@@ -47,7 +47,7 @@ def half_energy(kernels):
 
 
 def draw(*workdirs):
-  """Kernels before training, of runs or of docs/time_scales.md's settings."""
+  """Kernels before training, of runs or of the two ranges in docs/training.md."""
   if not workdirs:
     return draw_settings()
   models = [points.find_run(path)[2]['model'] for path in workdirs]
