@@ -44,6 +44,7 @@ def load(config, shapes):
   )
 
 
+@checkpoint.choose_again
 def read(directory):
   """Reads the parameters of a run, checkpoint or Hugging Face model.
 
