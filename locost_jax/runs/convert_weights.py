@@ -5,7 +5,6 @@ and return a report (`conversion_report`).
 """
 
 import contextlib
-import dataclasses
 import json
 import os
 from pathlib import Path
@@ -65,7 +64,7 @@ def import_release(source, target):
       vocabulary_lib.save_vocabulary(vocabulary, home)
     run_config = dict(
         model=config,
-        decode=dataclasses.asdict(settings),
+        decode=decode_settings.as_dict(settings),
         train=dict(steps=0),
         phases=[],
     )
