@@ -441,12 +441,12 @@ def test_a_file_longer_than_announced_is_stopped(
   assert (Path(directory) / shard.name).read_bytes() == shard.read_bytes()
 
 
-def test_a_token_is_in_no_message(server, find_model, monkeypatch):
+def test_a_token_is_in_no_message(server, find_model):
   """Neither one that the HTTP client refuses nor one that the Hub returns."""
   for token in 'hf_se\x01cret', 'hf_secret':
-    monkeypatch.setenv('HF_TOKEN', token)
+    setup = f'import os\nos.environ["HF_TOKEN"] = {token!r}'
     server.faults[''] = [hub_server.Fault(status=401, code='hf_secret')] * 9
-    status, _, err = find_model(f'hf://{NAME}')
+    status, _, err = find_model(f'hf://{NAME}', setup=setup)
     assert status == 2 and 'cret' not in err, err
   assert 'Bearer hf_secret' in server.tokens
 
