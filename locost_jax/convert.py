@@ -26,6 +26,7 @@ from locost_jax.hugging_face import hub
 from locost_jax.runs import conversion_report
 from locost_jax.runs import convert_weights
 from locost_jax.runs import verify_weights
+from locost_jax.workdir import checkpoint
 from locost_jax.workdir import find
 
 _UNITS = {'': 1, 'K': 10**3, 'M': 10**6, 'G': 10**9, 'T': 10**12}
@@ -88,7 +89,20 @@ def main(values, arguments):
   if not target.parent.is_dir():
     raise InputError(f'--target={values.target}: no directory {target.parent}')
   source = hub.find_directory(values.source, values.allow_download)
+  report, pair = _convert(source, target, values, max_shard_size)
+  report = dict(source=str(source), target=values.target, **report)
+  if values.verify:
+    dtype = values.dtype or 'float32'
+    report['verified'] = verify_weights.compare(*pair, dtype)
+  if values.format == 'json':
+    print(json.dumps(report))
+  else:
+    print(conversion_report.format_text(report))
 
+
+@checkpoint.choose_again
+def _convert(source, target, values, max_shard_size):
+  """Returns the report, and the directories of the run and the release."""
   run = find.find_run(source)
   if run is None:
     if values.dtype not in (None, 'float32'):
@@ -106,15 +120,8 @@ def main(values, arguments):
     report = convert_weights.export_run(
         *run, target, values.dtype or 'float32', max_shard_size
     )
-    pair = source, target
-  report = dict(source=str(source), target=values.target, **report)
-  if values.verify:
-    dtype = values.dtype or 'float32'
-    report['verified'] = verify_weights.compare(*pair, dtype)
-  if values.format == 'json':
-    print(json.dumps(report))
-  else:
-    print(conversion_report.format_text(report))
+    pair = run[1], target
+  return report, pair
 
 
 def parse_size(text):

@@ -357,7 +357,7 @@ def choose_settings(values, trained=None, checkpoint=''):
     _check_trained(trained, checkpoint)
     raise InputError(f'--{error}') from None
   return {
-      **dataclasses.asdict(settings),
+      **decode_settings.as_dict(settings),
       'method': decode_settings.method_of(settings),
       'seed': values.seed,
       'max_input_length': values.max_input_length,

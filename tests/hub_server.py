@@ -1,5 +1,6 @@
 """A local stand-in for the Hugging Face Hub: one model, read only."""
 
+import contextlib
 import hashlib
 import http.server
 import json
@@ -22,7 +23,8 @@ class Fault(NamedTuple):
     code: X-Error-Code of this status.
     damage: change the first byte of the body.
     seconds: send the body in ten pieces over this time.
-    whole: answer a request for the rest of a file with the whole file.
+    more: bytes that follow the body.
+    announce: whether Content-Length counts them; else the body is chunked.
   """
 
   cut: int | None = None
@@ -30,7 +32,8 @@ class Fault(NamedTuple):
   code: str = ''
   damage: bool = False
   seconds: float = 0
-  whole: bool = False
+  more: int = 0
+  announce: bool = True
 
 
 class Hub:
@@ -42,6 +45,10 @@ class Hub:
     ranges: (file, Range header or None) of all requests for files.
     faults: {file name, or '' for the model: list of `Fault`}; each answer
       removes the first.
+    change: keys of the model's description to replace; those in 'sibling' are
+      of config.json.
+    tokens: the Authorization headers of all requests so far.
+    sent: bytes of `Fault.more` that were sent.
   """
 
   def __init__(self, directory, name, revisions):
@@ -55,6 +62,7 @@ class Hub:
     self._directory, self._name = Path(directory), name
     self._revisions = {**revisions, **{x: x for x in revisions.values()}}
     self.requests, self.ranges, self.faults = [], [], {}
+    self.change, self.tokens, self.sent = {}, [], 0
     hub = self
 
     class Handler(http.server.BaseHTTPRequestHandler):
@@ -83,6 +91,7 @@ class Hub:
     """Writes the answer to one request."""
     path = urllib.parse.unquote(urllib.parse.urlsplit(request.path).path)
     self.requests.append((request.command, path))
+    self.tokens.append(request.headers.get('Authorization'))
     api, files = f'/api/models/{self._name}', f'/{self._name}/resolve/'
     if path.startswith(files):
       revision, _, file = path.removeprefix(files).partition('/')
@@ -115,7 +124,7 @@ class Hub:
     }
     if fault.damage:
       body = bytes([body[0] ^ 1]) + body[1:]
-    if 'Range' not in request.headers or fault.whole:
+    if 'Range' not in request.headers:
       return 200, headers, body
     first = int(request.headers['Range'].removeprefix('bytes=').rstrip('-'))
     size = len(body)
@@ -142,6 +151,11 @@ class Hub:
             for path in sorted(self._directory.iterdir())
         ],
     )
+    change = dict(self.change)
+    for sibling in model['siblings']:
+      if sibling['rfilename'] == 'config.json':
+        sibling.update(change.pop('sibling', {}))
+    model.update(change)
     return (
         200,
         {'Content-Type': 'application/json'},
@@ -152,18 +166,34 @@ class Hub:
     request.send_response(status)
     for key, value in headers.items():
       request.send_header(key, value)
-    request.send_header('Content-Length', str(len(body)))
+    if fault.announce:
+      request.send_header('Content-Length', str(len(body) + fault.more))
+    else:
+      request.send_header('Transfer-Encoding', 'chunked')
     request.end_headers()
     if request.command != 'GET':
       return
     pieces = 10 if fault.seconds else 1
     size = max(-(-len(body) // pieces), 1)
-    for start in range(0, len(body), size):
-      request.wfile.write(body[start : min(start + size, fault.cut or 10**9)])
-      request.wfile.flush()
-      time.sleep(fault.seconds / pieces)
-    if fault.cut is not None:
+    chunks = [
+        body[i : min(i + size, fault.cut or 10**9)]
+        for i in range(0, len(body), size)
+    ]
+    with contextlib.suppress(OSError):  # the client hangs up
+      for chunk in chunks:
+        self._write(request, fault, chunk)
+        time.sleep(fault.seconds / pieces)
+      for _ in range(0, fault.more, 10**6):
+        self._write(request, fault, bytes(10**6))
+        self.sent += 10**6
+    if fault.cut is not None or fault.more:
       request.close_connection = True
+
+  def _write(self, request, fault, chunk):
+    if not fault.announce:
+      chunk = b'%x\r\n%s\r\n' % (len(chunk), chunk)
+    request.wfile.write(chunk)
+    request.wfile.flush()
 
 
 def _metadata(path):

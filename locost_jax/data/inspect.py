@@ -140,7 +140,11 @@ def _measure(task, found, split, vocabulary, data, max_documents, line):
     made = example(row, found.gsg)
     if made is not None and corrupt is not None:
       sides = corrupt(vocabulary.encode(row['text']), row['id'])
-      made = made if sides is None else tuple(map(vocabulary.decode, sides))
+      made = (
+          made
+          if sides is None
+          else tuple(vocabulary.decode(side, True) for side in sides)
+      )
     if made is None:
       unusable += 1
       continue
@@ -154,7 +158,7 @@ def _measure(task, found, split, vocabulary, data, max_documents, line):
           dict(
               id=row['id'],
               inputs=_shorten(shown),
-              targets=_shorten(vocabulary.decode(targets[: kept - 1])),
+              targets=_shorten(vocabulary.decode(targets[: kept - 1], True)),
           )
       )
   lengths = np.array(lengths, np.int64).reshape(-1, 4)
@@ -182,7 +186,7 @@ def read(text, vocabulary, data):
   if not data.pages:
     ids = surround(vocabulary, vocabulary.encode(text))
     return (
-        vocabulary.decode(ids[: data.max_input_length - 1]),
+        vocabulary.decode(ids[: data.max_input_length - 1], True),
         len(ids),
         max(len(ids) - data.max_input_length, 0),
     )
@@ -200,7 +204,7 @@ def read(text, vocabulary, data):
   is_in_every = pages.query_in(data) == 'every'
   later = front if is_in_every else pages.front_of('', vocabulary)
   return (
-      '\n'.join(vocabulary.decode(page) for page in made),
+      '\n'.join(vocabulary.decode(page, True) for page in made),
       sum(lengths) + len(surround(vocabulary, [])),
       pages.count_cut(
           lengths,

@@ -313,7 +313,8 @@ def corrupt_spans(dataset, vocabulary, data, spans):
     made = make(ids[0], name)
     if made is None:
       return row
-    return *made, *(vocabulary.decode(side).encode() for side in made)
+    texts = (vocabulary.decode(side, keep_sentinels=True) for side in made)
+    return *made, *(text.encode() for text in texts)
 
   def replace(row):
     names = *keys, *(f'{key}_pretokenized' for key in keys)

@@ -60,7 +60,7 @@ def sentinels(vocabulary):
       (as in T5).
   """
   ids = range(vocabulary.size)[::-1][: vocabulary.extra_ids]
-  first = vocabulary.decode(ids[:1])
+  first = vocabulary.decode(ids[:1], keep_sentinels=True)
   if not ids or first not in ('', '<extra_id_0>'):  # '': they have no text
     raise InputError(
         f'config.span_corruption: the last token of the vocabulary is '

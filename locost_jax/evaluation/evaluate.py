@@ -44,6 +44,11 @@ def settings_of(config):
   return decode_settings.of_run(config)
 
 
+def _writes_sentinels(config):
+  """Whether the targets have sentinels: with span corruption."""
+  return config.get('span_corruption') is not None
+
+
 def selection_of(model_config):
   """Describes how the decoder's input is selected; '' without a selector.
 
@@ -147,7 +152,8 @@ def measure(
             )
           if generated:
             generated.add(tokens)
-        rows += _rows(batch, info, tokens, vocabulary, common)
+        keep = _writes_sentinels(config)
+        rows += _rows(batch, info, tokens, vocabulary, common, keep)
   measured = metric_lib.means(parts)
   for entry in of_model:
     if entry.derive is not None:
@@ -165,14 +171,14 @@ def measure(
   return measured, rows
 
 
-def _rows(batch, info, tokens, vocabulary, common):
+def _rows(batch, info, tokens, vocabulary, common, keep_sentinels):
   """Returns a row for each document, see `measure`, with its contents."""
   rows = []
   for i, (name, reference) in enumerate(zip(info['id'], info['reference'])):
     kept = batch['encoder_input_tokens'][i] != vocabulary.pad_id
     row = dict(
         id=name,
-        prediction=vocabulary.decode(tokens[i]),
+        prediction=vocabulary.decode(tokens[i], keep_sentinels),
         reference=reference,
         tokens_kept=int(kept.sum()),
     )
@@ -190,6 +196,8 @@ def _generate(model, params, batch, real, vocabulary, config, mesh):
   # Padding rows would be decoded to max_length, so they copy the first row.
   inputs[real:] = inputs[:1]
   settings = decode_settings.with_ids(settings_of(config), vocabulary)
+  if _writes_sentinels(config):
+    settings = dataclasses.replace(settings, banned_ids=())
   rows = {'encoder_input_tokens': inputs}
   if decode_settings.method_of(settings) == 'sample':
     rows['seeds'] = generate.document_seeds(
@@ -228,7 +236,7 @@ def prediction_metadata(config, documents, checkpoint=None):
   settings = settings_of(config)
   found = dict(
       settings=dict(
-          dataclasses.asdict(settings),
+          decode_settings.as_dict(settings),
           method=decode_settings.method_of(settings),
           seed=config.decode.seed,
           max_input_length=config.data.max_input_length,

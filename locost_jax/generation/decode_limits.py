@@ -5,6 +5,7 @@ Axes: R rows, T max_length, V vocabulary.
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from locost_jax.generation import largest
 
@@ -112,6 +113,8 @@ def process(settings, scores, written, position, inputs=None):
         scores, written, position + 1, inputs, s.encoder_no_repeat_ngram_size
     )
   tokens = jnp.arange(scores.shape[1])
+  if s.banned_ids:
+    scores = jnp.where(jnp.isin(tokens, np.array(s.banned_ids)), NEVER, scores)
   if s.min_length > 1:
     too_short = position + 1 < s.min_length
     scores = jnp.where(too_short & (tokens == s.eos_id), NEVER, scores)

@@ -102,6 +102,7 @@ class Settings:
   eos_id: int = 1  # the token that ends a text
   pad_id: int = 0  # the token after it
   start_id: int = 0  # what the first step reads
+  banned_ids: tuple = ()  # never written, unless forced: the sentinels
 
 
 # Name -> dataclasses.Field of what users set.
@@ -163,8 +164,18 @@ def change(settings, changes):
   return dataclasses.replace(settings, **{**changes, 'method': method})
 
 
+def as_dict(settings):
+  """Returns the fields that are stored with a run or a summary."""
+  fields = dataclasses.asdict(settings)
+  del fields['banned_ids']  # the vocabulary has them
+  return fields
+
+
 def with_ids(settings, vocabulary):
-  """Returns settings with the eos, pad and start ids of a vocabulary.
+  """Returns settings with the ids of a vocabulary.
+
+  Sentinels (<extra_id_0> and so on) stand for spans that were cut out of a
+  text. No summary has them, so they are banned.
 
   Raises:
     InputError: start='bos' with a vocabulary without bos.
@@ -182,6 +193,7 @@ def with_ids(settings, vocabulary):
       eos_id=vocabulary.eos_id,
       pad_id=vocabulary.pad_id,
       start_id=start_id,
+      banned_ids=tuple(sorted(vocabulary.sentinel_ids)),
   )
 
 
@@ -216,7 +228,7 @@ def from_config(values):
     InputError: an unknown key or an invalid value.
   """
   values = {key: x for key, x in dict(values).items() if key != 'seed'}
-  names = [field.name for field in dataclasses.fields(Settings)]
+  names = list(as_dict(Settings()))
   for key in values:
     if key not in names:
       raise InputError(

@@ -55,7 +55,10 @@ class LocostConfig(stack.T5StyleConfig):
   dt_min: float = ssm.DT_MIN
   dt_max: float = ssm.DT_MAX
 
+  LEAST_BUCKETS = 2  # only the decoder has attention
+
   def __post_init__(self):
+    super().__post_init__()
     check_choice('model.variant', self.variant, ('release', 'paper'))
     check_choice('model.convolution', self.convolution, ('exact', 'release'))
     check_choice(

@@ -44,6 +44,7 @@ class LongT5Config(stack.T5StyleConfig):
   global_block_size: int
 
   def __post_init__(self):
+    super().__post_init__()
     check_choice('model.attention', self.attention, (LOCAL, GLOBAL))
 
   def check_mask(self, mask, what='input_mask'):

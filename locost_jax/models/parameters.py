@@ -1,10 +1,12 @@
 """Parameters by their paths, like 'encoder/layers/mixer/ssm/log_dt'."""
 
 import functools
+import hashlib
 import math
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 
 def abstract_params(model):
@@ -21,6 +23,20 @@ def abstract_params(model):
 def count(params):
   """Returns the number of parameters in a tree of arrays or shapes."""
   return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(params))
+
+
+def fingerprint(params):
+  """Returns a SHA-256 in hex of names, types, shapes and values.
+
+  Args:
+    params: a tree of numpy arrays; equal weights have equal hashes, however
+      they are sharded or stored.
+  """
+  digest = hashlib.sha256()
+  for path, array in sorted(flatten(params).items()):
+    digest.update(f'{path} {array.dtype.name} {array.shape}\n'.encode())
+    digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+  return digest.hexdigest()
 
 
 def flatten(tree):

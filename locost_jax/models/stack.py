@@ -5,6 +5,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
+from locost_jax.errors import InputError
 from locost_jax.models import attention
 from locost_jax.models import layers
 from locost_jax.ops import long_attention
@@ -44,6 +45,25 @@ class T5StyleConfig:
   copy_ngram: int = dataclasses.field(default=0, kw_only=True)
 
   FEED_FORWARDS = ('gated-gelu', 'relu')
+  # A bidirectional encoder gives each sign half of the buckets, and half of
+  # those to exact distances: see `attention.relative_buckets`.
+  LEAST_BUCKETS = 4
+
+  def __post_init__(self):
+    buckets = self.relative_attention_num_buckets
+    exact = buckets // 2  # of the decoder, which has more than an encoder
+    if buckets < self.LEAST_BUCKETS:
+      raise InputError(
+          f'model.relative_attention_num_buckets={buckets}: expected at least '
+          f'{self.LEAST_BUCKETS}'
+      )
+    if self.relative_attention_max_distance <= exact:
+      raise InputError(
+          'model.relative_attention_max_distance='
+          f'{self.relative_attention_max_distance}: expected more than {exact}, '
+          'half of model.relative_attention_num_buckets: these distances have '
+          'a bucket each'
+      )
 
   @property
   def decoder_heads(self):

@@ -5,7 +5,6 @@ and return a report (`conversion_report`).
 """
 
 import contextlib
-import dataclasses
 import json
 import os
 from pathlib import Path
@@ -14,6 +13,7 @@ import time
 
 from locost_jax import files
 from locost_jax import models
+from locost_jax import untrusted
 from locost_jax.command_line.progress import Progress
 from locost_jax.errors import disk_error
 from locost_jax.errors import InputError
@@ -45,9 +45,9 @@ def import_release(source, target):
   config = configs.model_config(source)
   settings = configs.generation_settings(source)
   decode_settings.check(settings, config['vocab_size'])
-  abstract = parameters.flatten(
-      parameters.abstract_params(models.build(config))
-  )
+  with untrusted.named(os.path.join(source, 'config.json')):
+    model = models.build(config)
+  abstract = parameters.flatten(parameters.abstract_params(model))
   vocabulary = find.find_vocabulary(source)
   find.check_vocabulary(source, vocabulary, config)
   released = weights.Released(source, config, abstract)
@@ -64,7 +64,7 @@ def import_release(source, target):
       vocabulary_lib.save_vocabulary(vocabulary, home)
     run_config = dict(
         model=config,
-        decode=dataclasses.asdict(settings),
+        decode=decode_settings.as_dict(settings),
         train=dict(steps=0),
         phases=[],
     )

@@ -25,6 +25,7 @@ from locost_jax.evaluation import metric_table
 from locost_jax.evaluation.metrics import protocols
 from locost_jax.hosts import collective
 from locost_jax.models import lora
+from locost_jax.models import parameters
 from locost_jax.runs.final_table import count_documents
 from locost_jax.runs.final_table import Example
 from locost_jax.runs.final_table import Row
@@ -148,7 +149,8 @@ def _measure_task(records, setups, initial, metrics):
     measured, _ = measure(initial, records.batches(), metrics=metrics)
     table_rows.append(Row('before training', measured))
   for phase in setups:
-    step, params = _best_params(phase, setup.mesh)
+    found, params = _best_params(phase, setup.mesh)
+    step = found['step']
     _warn_of_signatures(records, phase, signatures)
     measured, rows = _measure_checkpoint(
         records, phase, step, params, measure, metrics
@@ -161,7 +163,7 @@ def _measure_task(records, setups, initial, metrics):
     evaluate.try_write_predictions(
         setup.predictions_file(records.task, records.name, step),
         rows,
-        evaluate.prediction_metadata(config, len(rows), identity(setups[-1])),
+        evaluate.prediction_metadata(config, len(rows), found),
     )
   table = Table(
       records.task,
@@ -250,23 +252,28 @@ def dependencies(setup, phases, split):
   )
 
 
+@checkpoint.choose_again
 def identity(setup):
   """Returns the identity of a phase's best checkpoint.
 
   Returns:
-    dict of step and sha256, a hash of its parameters' files.
+    dict of step and sha256, a hash of its parameters' files: nothing is read.
   """
   path = checkpoint.find(setup.directory)
   return dict(step=int(path.name), sha256=manifest.identify(path, 'params/'))
 
 
+@checkpoint.choose_again
 def _best_params(setup, mesh):
-  """Returns (step, parameters on the mesh) of a phase's best checkpoint."""
+  """Reads a phase's best checkpoint.
+
+  Returns:
+    (dict of step and sha256, a hash of the weights; parameters on the mesh).
+  """
   path = checkpoint.find(setup.directory)
-  params = lora.merge(
-      checkpoint.load_params(path), setup.config.train.lora.alpha
-  )
-  return int(path.name), put(params, mesh)
+  params = checkpoint.load_params(path)
+  found = dict(step=int(path.name), sha256=parameters.fingerprint(params))
+  return found, put(lora.merge(params, setup.config.train.lora.alpha), mesh)
 
 
 def _baseline_rows(records, measure, params, metrics):

@@ -7,14 +7,13 @@ import jax
 import locost_jax
 from locost_jax.devices import memory
 from locost_jax.summarizing import summaries
-from locost_jax.workdir import find
+from locost_jax.workdir import checkpoint
 
 
 def describe_origin(summarizer, settings, options):
   """Returns the fields of every row that reproduce its summary."""
-  run = find.find_run(options.checkpoint)
-  path = os.path.abspath(options.checkpoint if run is None else run[1])
-  step = os.path.basename(path)
+  # Not chosen again: a run that trains may have a better one by now.
+  path = os.path.abspath(summarizer.source)
   device = jax.local_devices()[0]
   how = options.parts._asdict() if options.parts else {}
   return dict(
@@ -22,7 +21,7 @@ def describe_origin(summarizer, settings, options):
       dtype=options.dtype,
       checkpoint=dict(
           path=path,
-          step=int(step) if run and step.isdigit() else None,
+          step=checkpoint.step_of(path),
           fingerprint=summaries.fingerprint(summarizer),
       ),
       versions=dict(locost_jax=locost_jax.__version__, jax=jax.__version__),

@@ -5,7 +5,7 @@ import os
 from locost_jax import models
 from locost_jax.models import parameters
 from locost_jax.summarizing.page_html import escape
-from locost_jax.workdir import find
+from locost_jax.workdir import checkpoint as checkpoint_lib
 
 
 def describe_model(summarizer, checkpoint, dtype):
@@ -19,14 +19,17 @@ def describe_model(summarizer, checkpoint, dtype):
     checkpoint: directory or name that was loaded.
     dtype: name of the dtype of the activations.
   """
-  run = find.find_run(checkpoint) if os.path.isdir(checkpoint) else None
-  name = _checkpoint_name(checkpoint, run)
-  step = os.path.basename(name)
+  name, step = checkpoint, None
+  if os.path.isdir(checkpoint):
+    path = os.path.abspath(summarizer.source)
+    step = checkpoint_lib.step_of(path)
+    parts = 1 if step is None else 3  # quickstart/checkpoints/1200
+    name = '/'.join(path.split('/')[-parts:])
   return {
       'model': _model_name(summarizer.config),
       'parameters': f'{parameters.count(summarizer.params):,}',
       'checkpoint': name,
-      'step': f'{int(step):,}' if run and step.isdigit() else None,
+      'step': None if step is None else f'{step:,}',
       'dtype': dtype,
   }
 
@@ -74,17 +77,6 @@ def render_line(origin):
       '<a href="#settings">all settings</a>',
   ]
   return f'<p class="note">{" · ".join(parts)}</p>'
-
-
-def _checkpoint_name(checkpoint, run):
-  """Returns e.g. `quickstart/checkpoints/1200`, or a name on the Hub."""
-  if run is None:
-    is_here = os.path.isdir(checkpoint)
-    return (
-        os.path.basename(os.path.abspath(checkpoint)) if is_here else checkpoint
-    )
-  home, path, _ = run
-  return os.path.relpath(path, os.path.dirname(home))
 
 
 def _model_name(config):

@@ -26,6 +26,7 @@ from locost_jax.workdir import checkpoint
 from locost_jax.workdir import find
 
 
+@checkpoint.choose_again
 def load(
     directory: str | os.PathLike,
     dtype: jax.typing.DTypeLike = jnp.float32,

@@ -148,6 +148,7 @@ class Summarizer:
         eos_id=self.settings.eos_id,
         pad_id=self.settings.pad_id,
         start_id=self.settings.start_id,
+        banned_ids=self.settings.banned_ids,
         start=self.settings.start,
     )
     settings = self._change(plain, options)

@@ -9,6 +9,7 @@ import os
 import jax
 
 from locost_jax import models
+from locost_jax import untrusted
 from locost_jax.hugging_face import configs
 from locost_jax.hugging_face import hub
 from locost_jax.hugging_face import weights
@@ -43,6 +44,7 @@ def load(config, shapes):
   )
 
 
+@checkpoint.choose_again
 def read(directory):
   """Reads the parameters of a run, checkpoint or Hugging Face model.
 
@@ -67,7 +69,9 @@ def read(directory):
     params = checkpoint.load_params(directory)
     return warm_start.Source(parameters.flatten(params), '', where)
   config = configs.model_config(directory)
-  shapes = parameters.abstract_params(models.build(config))
+  with untrusted.named(os.path.join(directory, 'config.json')):
+    model = models.build(config)
+  shapes = parameters.abstract_params(model)
   params = weights.load_params(directory, config, parameters.flatten(shapes))
   return warm_start.Source(params, config['name'], where)
 

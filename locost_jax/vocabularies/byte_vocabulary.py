@@ -26,6 +26,7 @@ class ByteVocabulary:
   def __init__(self, extra_ids=EXTRA_IDS):
     self.extra_ids = extra_ids
     self.size = _SPECIAL + _BYTES + extra_ids
+    self.sentinel_ids = range(_SPECIAL + _BYTES, self.size)
     self.fingerprint = t5_ids.fingerprint(b'byte', extra_ids)
 
   def encode(self, text):
@@ -44,8 +45,9 @@ class ByteVocabulary:
     data = np.array(ids, int) - _SPECIAL
     return ids, np.cumsum(data & 0xC0 != 0x80).tolist()
 
-  def decode(self, ids):
+  def decode(self, ids, keep_sentinels=False):
     """Returns the text of ids (any iterable of ints), up to the first eos."""
+    del keep_sentinels  # they have no text
     text = bytearray()
     for i in map(int, ids):
       if i == EOS_ID:

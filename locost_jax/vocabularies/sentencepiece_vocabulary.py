@@ -71,6 +71,14 @@ class SentencePieceVocabulary:
     self._newline_id = None if newline == UNK_ID else newline
 
   @functools.cached_property
+  def sentinel_ids(self):
+    """The ids of '<extra_id_N>', those in the model file too."""
+    pieces = self._processor.id_to_piece(list(range(self.size)))
+    return frozenset(
+        i for i, piece in enumerate(pieces) if t5_ids.SENTINEL.fullmatch(piece)
+    )
+
+  @functools.cached_property
   def unknown_ids(self):
     """The ids of characters that the model lacks, see `unknown`."""
     ids = list(range(self.size))
@@ -120,18 +128,19 @@ class SentencePieceVocabulary:
       start += len(line) + 1
     return ids, ends
 
-  def decode(self, ids):
+  def decode(self, ids, keep_sentinels=False):
     """Returns the text of ids (any iterable of ints), up to the first eos.
 
-    Padding is skipped. Ids that the vocabulary does not have count as unknown.
+    Padding and, unless they are kept, sentinels are skipped. Ids that the
+    vocabulary does not have count as unknown.
     """
-    lines = [[]]
+    lines, skipped = [[]], () if keep_sentinels else self.sentinel_ids
     for i in map(int, ids):
       if i == EOS_ID:
         break
       if i == self._newline_id:
         lines.append([])
-      elif i != PAD_ID:
+      elif i != PAD_ID and i not in skipped:
         lines[-1].append(i if 0 <= i < self.size else UNK_ID)
     return '\n'.join(self._processor.decode(line) for line in lines)
 

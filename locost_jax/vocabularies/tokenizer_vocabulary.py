@@ -18,18 +18,16 @@ import functools
 import hashlib
 import json
 import os
-import re
 
 from locost_jax import untrusted
 from locost_jax.errors import InputError
 from locost_jax.vocabularies import bpe
+from locost_jax.vocabularies import t5_ids
 from locost_jax.vocabularies import tokenizer_json
 from locost_jax.vocabularies import unknown
 from locost_jax.vocabularies.tokenizer_json import MERGES
 from locost_jax.vocabularies.tokenizer_json import TOKENIZER
 from locost_jax.vocabularies.tokenizer_json import VOCAB
-
-_SENTINEL = re.compile(r'<extra_id_\d+>')
 
 
 class TokenizerVocabulary:
@@ -41,6 +39,7 @@ class TokenizerVocabulary:
       begin with a mark.
     bos_id, pad_id, eos_id, unk_id, start_id: the values of `ids`.
     extra_ids: number of tokens '<extra_id_N>'.
+    sentinel_ids: their ids.
     size: the largest id plus one.
     fingerprint: distinguishes vocabularies.
   """
@@ -98,7 +97,10 @@ class TokenizerVocabulary:
     self._tokenizer = tokenizer_json.make_tokenizer(spec, path)
     self._tokenizer.encode_special_tokens = True
     self._known = frozenset(known.values())
-    self.extra_ids = sum(map(bool, map(_SENTINEL.fullmatch, known)))
+    self.sentinel_ids = frozenset(
+        i for piece, i in known.items() if t5_ids.SENTINEL.fullmatch(piece)
+    )
+    self.extra_ids = len(self.sentinel_ids)
     self.fingerprint = hashlib.sha256(
         json.dumps([spec, ids], sort_keys=True).encode()
     ).hexdigest()
@@ -136,16 +138,19 @@ class TokenizerVocabulary:
     text = text.encode('utf-8', errors='replace').decode()
     return self._tokenizer.encode(text, add_special_tokens=False)
 
-  def decode(self, ids):
+  def decode(self, ids, keep_sentinels=False):
     """Returns the text of ids (any iterable of ints), up to the first eos.
 
-    pad and bos are skipped. Ids that the vocabulary lacks become unk.
+    pad, bos and, unless they are kept, sentinels are skipped. Ids that the
+    vocabulary lacks become unk.
     """
-    kept = []
+    kept, skipped = [], {self.pad_id, self.bos_id}
+    if not keep_sentinels:
+      skipped |= self.sentinel_ids
     for i in map(int, ids):
       if i == self.eos_id:
         break
-      if i not in (self.pad_id, self.bos_id):
+      if i not in skipped:
         kept.append(i if i in self._known else self.unk_id)
     return self._reader.decode(kept, skip_special_tokens=False)
 

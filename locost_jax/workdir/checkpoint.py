@@ -7,6 +7,7 @@ they are damaged. `checkpointer.py` writes checkpoints.
 
 import functools
 import math
+import os
 from pathlib import Path
 import sys
 
@@ -23,6 +24,29 @@ from locost_jax.workdir import manifest
 # and the config.checkpoint.metric it was computed for.
 SCORE, SCORE_OF = 'score', 'score_of'
 METRICS = 'metrics/metrics'  # where Orbax puts them
+TRIES = 20  # how often `choose_again` chooses a checkpoint
+
+
+class Pruned(InputError):
+  """A run that trains has removed the checkpoint since it was chosen."""
+
+
+def choose_again(function):
+  """Decorates a function that chooses a checkpoint and then reads it.
+
+  If a run that trains prunes the checkpoint in between, it is called again.
+  """
+
+  @functools.wraps(function)
+  def call(*args, **options):
+    for _ in range(TRIES - 1):
+      try:
+        return function(*args, **options)
+      except (Pruned, FileNotFoundError):
+        continue
+    return function(*args, **options)
+
+  return call
 
 
 def score(metrics, name, lower_is_better=('loss',)):
@@ -109,12 +133,13 @@ def find(directory, step=None):
   """
   directory = Path(directory)
   if not directory.is_dir():
-    raise InputError(f'{directory}: no such directory')
+    raise Pruned(f'{directory}: no such directory')
   if (directory / 'params').is_dir() and step is None:
     return directory
   if (directory / 'checkpoints').is_dir():
     directory = directory / 'checkpoints'
-  steps = list_steps(directory)
+  # Twice: a run may prune all that were listed before they are looked at.
+  steps = list_steps(directory) or list_steps(directory)
   if not steps:
     raise InputError(
         f'{directory}: holds no checkpoint; expected a WORKDIR with '
@@ -126,6 +151,13 @@ def find(directory, step=None):
   elif step not in steps:
     raise InputError(f'{directory}: no step {step}; the steps are {steps}')
   return directory / str(step)
+
+
+def step_of(path):
+  """Returns the step of WORKDIR/checkpoints/STEP; None for other paths."""
+  folder, name = os.path.split(os.path.abspath(path))
+  is_step = os.path.basename(folder) == 'checkpoints' and name.isdecimal()
+  return int(name) if is_step else None
 
 
 def load_params(directory, step=None):
@@ -142,6 +174,16 @@ def load_params(directory, step=None):
       file, the damage, and the other steps.
   """
   path = find(directory, step)
+  try:
+    return _read_params(path)
+  except (InputError, FileNotFoundError):
+    if path.is_dir():
+      raise
+    raise Pruned(f'{path}: no such directory') from None
+
+
+def _read_params(path):
+  """Returns the parameters in a checkpoint's directory; see `load_params`."""
   damage = manifest.find_damage(path, 'params/')
   if damage:
     others = [

@@ -33,9 +33,13 @@ def find_run(directory):
     config.json and vocabulary/; None if no run wrote the directory.
   """
   given, directory = directory, os.path.abspath(directory)
-  parent, name = os.path.split(directory)
-  if name.isdigit() and os.path.basename(parent) == 'checkpoints':
-    home, step_directory = os.path.dirname(parent), directory
+  if checkpoint.step_of(directory) is not None:
+    if not os.path.isdir(directory):
+      raise InputError(f'{given}: no such directory')
+    home, step_directory = (
+        os.path.dirname(os.path.dirname(directory)),
+        directory,
+    )
   else:
     home, step_directory = directory, None
   config = phases_lib.read_config(home)

@@ -180,6 +180,8 @@ LIMITS = (
     dict(repetition_penalty=1.7),
     dict(encoder_no_repeat_ngram_size=2, repetition_penalty=0.6, start_id=3),
     dict(encoder_no_repeat_ngram_size=3, no_repeat_ngram_size=2, min_length=2),
+    # BART forces <s>, which is 0; here it is the padding as well.
+    dict(forced_first_token=0, start_id=2),
 )
 
 
@@ -211,6 +213,7 @@ GNMT = dict(num_beams=2, length_penalty=0.6, length_penalty_form='gnmt')
         (EARLY, LIMITS[4]),
         (LATE, LIMITS[5]),
         (GNMT, LIMITS[6]),
+        (EARLY, LIMITS[7]),
     ),
 )
 def test_beams_match_the_slow_search(limits, beams):

@@ -3,6 +3,7 @@
 import json
 import os
 import pickle
+import re
 import sys
 import types
 
@@ -11,8 +12,10 @@ import pytest
 from safetensors.numpy import save_file
 
 import locost_jax
+from locost_jax import convert
 from locost_jax.errors import InputError
 from locost_jax.hugging_face import configs
+from locost_jax.training import init_from
 from locost_jax.vocabularies import byte_vocabulary
 from locost_jax.vocabularies import vocabulary as vocabulary_lib
 from tests.deadline import within
@@ -66,6 +69,24 @@ def refused(directory):
 def test_values_of_config_json(release, key, value, words):
   change(release / 'config.json', **{key: value})
   assert refused(release).startswith(f'{release}/config.json: {words}')
+
+
+@pytest.mark.parametrize(
+    'key, value', [('num_buckets', 1), ('max_distance', 2)]
+)
+def test_relative_positions_outside_the_table(
+    release, run_command, tmp_path, key, value
+):
+  key = f'relative_attention_{key}'
+  change(release / 'config.json', **{key: value})
+  words = f'{release}/config.json: model.{key}={value}: expected '
+  assert refused(release).startswith(words)
+  with pytest.raises(InputError, match=f'^{re.escape(words)}'):
+    init_from.read(release)
+  status, _, err = run_command(
+      convert, f'--source={release}', f'--target={tmp_path / "run"}'
+  )
+  assert status == 2 and err.startswith(f'error: {words}'), err
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ import os
 from pathlib import Path
 import re
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -98,7 +97,17 @@ def test_a_mistyped_path_makes_no_connection(
 
 
 @pytest.mark.parametrize(
-    'name', ('hf://', 'hf://name', 'hf://a/b/c', 'hf://../x', 'hf://a/b@')
+    'name',
+    (
+        'hf://',
+        'hf://name',
+        'hf://a/b/c',
+        'hf://../x',
+        'hf://a/b@',
+        'hf://a/b@../../x',
+        'hf://a/b@/x',
+        'hf://a/b@x//y',
+    ),
 )
 def test_invalid_names_on_the_hub(close_sockets, name):
   with pytest.raises(InputError, match='expected hf://org/name or hf://org'):
@@ -199,7 +208,7 @@ def test_downloads_what_is_needed_and_keeps_it(
     assert (status, lines[-1]) == (0, f'{NAME}@{commit}'), err
     if commit[0] == 'b':  # another commit with the same files
       assert lines[0] == (
-          f'hf://{name}: downloads {len(needed)} files, {size / 1e3:.1f} kB'
+          f'hf://{name}: downloads {len(needed)} files, {size / 1e6:.1f} MB'
       )
     assert len(lines) == 1 + (commit[0] == 'b')
     assert find_model(name, 'allow') == (status, directory, lines[-1])
@@ -287,66 +296,6 @@ def test_a_cut_connection_continues_by_itself(server, find_model, shard):
   assert (Path(directory) / shard.name).read_bytes() == shard.read_bytes()
 
 
-# Stops huggingface_hub's own retries.
-ONE_TRY = """
-from huggingface_hub import file_download
-http_get = file_download.http_get
-def once(*arguments, **options):
-  if '_tqdm_bar' in options:
-    raise ConnectionError('cut off')
-  http_get(*arguments, **options)
-file_download.http_get = once
-"""
-
-
-@pytest.mark.parametrize('whole', (False, True))
-def test_the_same_command_continues_a_broken_download(
-    server, find_model, shard, whole
-):
-  """In another process, also if the server sends the whole file again."""
-  server.faults[shard.name] = [
-      hub_server.Fault(cut=3_500),
-      hub_server.Fault(whole=whole),
-  ]
-  status, _, err = find_model(f'hf://{NAME}', setup=ONE_TRY)
-  assert status == 2
-  assert err.splitlines()[1:] == [
-      f'error: hf://{NAME}: the connection broke; 3.0 kB of an unfinished file '
-      'are kept, and the same command continues there'
-  ]
-  status, directory, err = find_model(f'hf://{NAME}')
-  assert status == 0, err
-  assert err.splitlines()[0].endswith(', 3.0 kB of it already here')
-  assert server.ranges[-1][0] >= shard.name
-  assert (shard.name, 'bytes=3000-') in server.ranges
-  assert (Path(directory) / shard.name).read_bytes() == shard.read_bytes()
-
-
-KILL = """
-import os, signal
-from locost_jax.hugging_face import downloads
-add = downloads._Meter.add
-def stop(meter, count):
-  add(meter, count)
-  if meter._done > 20_000 and count == 1000:  # within a file
-    os.kill(os.getpid(), signal.SIGKILL)
-downloads._Meter.add = stop
-"""
-
-
-def test_a_killed_download_continues(server, find_model, released):
-  status, out, _ = find_model(f'hf://{NAME}', setup=KILL)
-  assert (status, out) == (-signal.SIGKILL, '')
-  first = len(server.ranges)
-  name = server.ranges[-1][0]
-  status, directory, err = find_model(f'hf://{NAME}')
-  assert status == 0 and ' kB of it already here' in err.splitlines()[0], err
-  assert server.ranges[first][0] == name
-  assert re.fullmatch(r'bytes=[1-9]\d*000-', server.ranges[first][1])
-  for path in Path(directory).iterdir():
-    assert path.read_bytes() == (released / path.name).read_bytes()
-
-
 @pytest.mark.parametrize('kind', ('large', 'small'))
 def test_a_wrong_checksum_is_refused(server, find_model, shard, kind, tmp_path):
   """SHA-256 for files in LFS, git's SHA-1 for others."""
@@ -356,8 +305,7 @@ def test_a_wrong_checksum_is_refused(server, find_model, shard, kind, tmp_path):
   assert (status, out) == (2, '')
   assert err.count('\n') == 1 and f'{NAME}: {name}: its checksum is ' in err
   assert 'the same command downloads it again' in err
-  assert not list((tmp_path / 'hf').rglob('*.partial'))
-  assert not list((tmp_path / 'hf').rglob('snapshots'))
+  assert not left_in(tmp_path, name, shard)
   status, directory, _ = find_model(f'hf://{NAME}')
   assert status == 0
   assert (Path(directory) / shard.name).read_bytes() == shard.read_bytes()
@@ -407,12 +355,12 @@ def test_no_room_on_the_disk(find_model, server):
   )
   status, _, err = find_model(f'hf://{NAME}', setup=no_room)
   assert status == 2 and err.count('\n') == 0
-  assert ' has 7 bytes left: free some space, or set HF_HOME' in err
+  assert ' has 0.0 MB left: free some space, or set HF_HOME' in err
   assert server.ranges == []
 
 
 def test_a_slow_answer_shows_progress(server, find_model, shard):
-  """A terminal shows a bar, bytes, speed and the time left."""
+  """A terminal shows a bar and the bytes."""
   server.faults[shard.name] = [hub_server.Fault(seconds=2)]
   main, terminal = os.openpty()
   status, directory, _ = find_model(f'hf://{NAME}', stderr=terminal)
@@ -420,10 +368,87 @@ def test_a_slow_answer_shows_progress(server, find_model, shard):
   shown = os.read(main, 100_000).decode()
   os.close(main)
   assert status == 0 and Path(directory).is_dir()
-  line = (
-      r'downloading  (?:[━╌]+  )?[\d.]+ of [\d.]+ kB  [\d.]+ k?B/s  \d+ s left'
-  )
+  line = r'downloading  (?:[━╌]+  )?[\d.]+ of [\d.]+ MB'
   assert len(re.findall(line, shown)) >= 3, shown
+
+
+def left_in(tmp_path, *names):
+  """Returns the files of a cache that are, or link to, unchecked downloads."""
+  return [
+      path
+      for path in (tmp_path / 'hf').rglob('*')
+      if path.is_file() and (len(path.name) > 64 or path.parent.name in names)
+  ] + list((tmp_path / 'hf').rglob('snapshots'))
+
+
+@pytest.mark.parametrize(
+    'change, words',
+    (
+        (
+            dict(sha='../../../../x'),
+            'the commit "../../../../x"; expected 40 hex',
+        ),
+        (dict(sha='a' * 41), 'expected 40 hex digits'),
+        (dict(sha='A' * 40), 'expected 40 hex digits'),
+        (dict(sha='a' * 39 + '\n'), 'expected 40 hex digits'),
+        (dict(sha=None), 'the commit null; expected 40 hex digits'),
+        (dict(sha=['a' * 40]), 'expected 40 hex digits'),
+        (dict(siblings=None), 'holds no config.json'),
+        (dict(siblings=[]), 'holds no config.json'),
+        (dict(siblings=[{}]), "the Hub's answer cannot be read"),
+        (dict(siblings=3), "the Hub's answer cannot be read"),
+        (dict(sibling=dict(size=None)), 'the Hub gives no size'),
+        (dict(sibling=dict(size=-1)), 'the Hub gives no size'),
+        (dict(sibling=dict(size='9')), 'the Hub gives no size'),
+        (
+            dict(sibling=dict(blobId='../x')),
+            'the Hub gives no size or no check',
+        ),
+        (
+            dict(sibling=dict(blobId=None)),
+            'the Hub gives no size or no checksum',
+        ),
+        (dict(sibling=dict(blobId=7)), 'the Hub gives no size or no checksum'),
+    ),
+)
+def test_answers_that_are_no_model(server, find_model, tmp_path, change, words):
+  server.change = change
+  status, out, err = find_model(f'hf://{NAME}')
+  assert (status, out, err.count('\n')) == (2, '', 0), err
+  assert err.startswith(f'error: hf://{NAME}: ') and words in err
+  assert not [path for path in tmp_path.rglob('*') if path.is_file()]
+
+
+def test_another_commit_than_asked_for_is_refused(server, find_model):
+  server.change = dict(sha='c' * 40)
+  _, _, err = find_model(f'hf://{NAME}@{"a" * 40}')
+  assert err.endswith(f'the commit "{"c" * 40}"; expected {"a" * 40}')
+
+
+@pytest.mark.parametrize('announce', (True, False))
+def test_a_file_longer_than_announced_is_stopped(
+    server, find_model, shard, tmp_path, announce
+):
+  """With and without a Content-Length; 1 GB is never written."""
+  server.faults[shard.name] = [hub_server.Fault(more=10**9, announce=announce)]
+  status, _, err = find_model(f'hf://{NAME}')
+  size = shard.stat().st_size
+  assert status == 2 and f'{shard.name}: longer than the {size:,} bytes' in err
+  assert server.sent < 10**8
+  assert not left_in(tmp_path, shard.name)
+  status, directory, _ = find_model(f'hf://{NAME}')
+  assert status == 0
+  assert (Path(directory) / shard.name).read_bytes() == shard.read_bytes()
+
+
+def test_a_token_is_in_no_message(server, find_model):
+  """Neither one that the HTTP client refuses nor one that the Hub returns."""
+  for token in 'hf_se\x01cret', 'hf_secret':
+    setup = f'import os\nos.environ["HF_TOKEN"] = {token!r}'
+    server.faults[''] = [hub_server.Fault(status=401, code='hf_secret')] * 9
+    status, _, err = find_model(f'hf://{NAME}', setup=setup)
+    assert status == 2 and 'cret' not in err, err
+  assert 'Bearer hf_secret' in server.tokens
 
 
 def test_a_name_without_a_network_is_one_line(

@@ -16,6 +16,7 @@ from locost_jax.generation import decode_settings
 from locost_jax.generation import generate
 from locost_jax.hugging_face import configs
 from locost_jax.hugging_face import names as names_lib
+from locost_jax.models import attention
 from locost_jax.models import longt5
 from locost_jax.models import self_attention
 from locost_jax.models.parameters import flatten
@@ -271,6 +272,42 @@ def test_bad_values():
     models.build(dict(config, local_radius=0))
   with pytest.raises(InputError, match='model.d_state is not a key of t5'):
     models.build(dict(configs.model_config(GOLDEN / 't5v11'), d_state=1))
+
+
+@pytest.mark.parametrize('folder', ['t5v11', 'longt5_tglobal', 'locost_a_tiny'])
+def test_relative_positions_stay_in_the_table(folder):
+  """All that `make_config` accepts, and nothing else, gives valid buckets."""
+  config = configs.model_config(GOLDEN / folder)
+  directions = (False,) if folder.startswith('locost') else (False, True)
+  distances = jnp.concatenate(
+      [jnp.array([-9999]), jnp.arange(-40, 41), jnp.array([9999])]
+  )
+  for buckets in range(1, 9):
+    for most in range(1, 7):
+      keys = dict(
+          relative_attention_num_buckets=buckets,
+          relative_attention_max_distance=most,
+      )
+      try:
+        models.make_config(config | keys)
+        is_accepted = True
+      except InputError as error:
+        assert 'model.relative_attention_' in str(error)
+        is_accepted = False
+      try:
+        found = np.stack(
+            [
+                attention.relative_buckets(distances, both, buckets, most)
+                for both in directions
+            ]
+        )
+        is_valid = 0 <= found.min() and found.max() < buckets
+        # The further, the later the bucket, in both directions.
+        is_valid &= (np.diff(found[:, 42:]) >= 0).all()
+        is_valid &= (np.diff(found[:, :42]) <= 0).all()
+      except ZeroDivisionError:
+        is_valid = False
+      assert is_accepted == is_valid, keys
 
 
 def masks_with_holes():

@@ -27,7 +27,9 @@ from tests.models import test_golden_pagesum as golden
 ROOT = Path(__file__).parents[2]
 BYTES = byte_vocabulary.ByteVocabulary()
 # BART's marks.
-MARKS = types.SimpleNamespace(bos_id=0, pad_id=1, eos_id=2, start_id=2)
+MARKS = types.SimpleNamespace(
+    bos_id=0, pad_id=1, eos_id=2, start_id=2, sentinel_ids=()
+)
 
 
 def test_batches_with_and_without_a_start_mark():

@@ -1,0 +1,84 @@
+"""No summary has sentinels (<extra_id_0> and so on)."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+
+from locost_jax import models
+from locost_jax.devices import sharding
+from locost_jax.evaluation import evaluate
+from locost_jax.generation import decode_settings
+from locost_jax.summarizing import summarizer as summarizer_lib
+from locost_jax.vocabularies import byte_vocabulary
+from tests import tiny_run
+
+TEXT = 'A text to read.'
+
+
+@pytest.fixture(scope='module')
+def summarizer():
+  """A model that prefers a sentinel to all other tokens."""
+  config = tiny_run.make_config()
+  model = models.build(config.model)
+  one = np.ones((1, 4), np.int32)
+  params = jax.jit(model.init)(jax.random.key(0), one, one)['params']
+  vocabulary = byte_vocabulary.ByteVocabulary()
+  found = summarizer_lib.Summarizer(model, params, vocabulary)
+  logits = found.logits(np.array([found.tokenize(TEXT)]), [[0]])[0, 0]
+  best = params['token_embedding']['embedding'][logits.argmax()]
+  params['token_embedding']['embedding'] = (
+      params['token_embedding']['embedding'].at[300].set(10 * best)
+  )
+  return summarizer_lib.Summarizer(model, params, vocabulary)
+
+
+@pytest.mark.parametrize(
+    'options', (dict(), dict(num_beams=3), dict(temperature=2.0, top_k=3))
+)
+def test_sentinels_are_never_written(summarizer, options):
+  inputs = np.array([summarizer.tokenize(TEXT)])
+  bare = summarizer_lib.Summarizer(summarizer.model, summarizer.params)
+  banned = summarizer.vocabulary.sentinel_ids
+  plain = bare.generate(inputs, max_length=6, **options)
+  assert np.isin(plain, banned).any()  # it does not know which they are
+  found = summarizer.generate(inputs, max_length=6, **options)
+  assert not np.isin(found, banned).any()
+  text = summarizer.vocabulary.decode(found[0])
+  assert summarizer.summarize(TEXT, max_length=6, **options) == [text]
+  assert ''.join(summarizer.stream(TEXT, max_length=6, **options)) == text
+  forced = summarizer.generate(inputs, max_length=2, forced_first_token=300)
+  assert forced[0, 0] == 300
+
+
+@pytest.mark.parametrize('corrupted', (False, True))
+def test_evaluation_writes_sentinels_if_the_targets_have_them(
+    summarizer, corrupted
+):
+  config = tiny_run.make_config()
+  if corrupted:
+    with config.unlocked():
+      config.span_corruption = dict(share=1.0)
+  batch = dict(encoder_input_tokens=np.array([summarizer.tokenize(TEXT)]))
+
+  tokens = evaluate._generate(
+      summarizer.model,
+      summarizer.params,
+      batch,
+      1,
+      summarizer.vocabulary,
+      config,
+      sharding.make_mesh(config.mesh),
+  )
+  banned = summarizer.vocabulary.sentinel_ids
+  assert np.isin(tokens, banned).any() == corrupted
+
+
+def test_stored_settings_have_no_list_of_them():
+  settings = decode_settings.Settings(banned_ids=(7, 8))
+  stored = decode_settings.as_dict(settings)
+  assert 'banned_ids' not in stored
+  assert decode_settings.from_config(stored) == dataclasses.replace(
+      settings, banned_ids=()
+  )
