@@ -35,22 +35,11 @@ from locost_jax.evaluation.metrics.score_metric import ScoreMetric
 from papers import judge
 from papers import reading
 from papers import sentences
-from papers import support
 
 _BOTH = score_metric.DOCUMENT, score_metric.MODEL
 METRICS = {
     **score_metrics.METRICS,
     **reading.METRICS,
-    'entailment': ScoreMetric(
-        'sentences that the document supports (a T5 in the form of MiniCheck)',
-        support.entailment,
-        _BOTH,
-    ),
-    'hhem': ScoreMetric(
-        'consistency of sentences with the document (HHEM-2.1-Open)',
-        support.hhem,
-        _BOTH,
-    ),
     'coherence': ScoreMetric(
         'coherence by next-sentence prediction (PageSum)',
         sentences.coherence,
@@ -83,12 +72,6 @@ def define_flags(values, argv):
   )
   define(integer, 'seed', 0, "of judge's sample and coherence's shuffling")
   define(
-      flags.DEFINE_float,
-      'threshold',
-      0.5,
-      'entailment, hhem: count a sentence as supported above this probability',
-  )
-  define(
       text,
       'base_url',
       None,
@@ -115,7 +98,7 @@ def main(values, arguments):
     raise InputError('--predictions=FILE is missing: expected predictions')
   if values.compare:
     raise InputError('--compare: python -m locost_jax.score compares')
-  for name, most in ('threshold', 1), ('sample', 10**9), ('seed', 2**32 - 1):
+  for name, most in ('sample', 10**9), ('seed', 2**32 - 1):
     if not (name == 'sample') <= values[name].value <= most:
       raise InputError(f'--{name}={values[name].value}: out of range')
   path = score.find_file(values.predictions)
@@ -125,8 +108,6 @@ def main(values, arguments):
   chosen = score_metrics.find(list(dict.fromkeys(score.split(names))), METRICS)
   options = dict(
       coherence=dict(seed=values.seed),
-      entailment=dict(threshold=values.threshold),
-      hhem=dict(threshold=values.threshold),
       judge=dict(
           base_url=values.base_url,
           sample=values.sample,

@@ -13,8 +13,6 @@ from locost_jax.evaluation.metrics import score_metric
 from papers import reading
 from papers import score
 from papers import sentences
-from papers import support
-from tests import tiny_run
 from tests.evaluation import test_score
 from tests.evaluation import test_score_metrics
 
@@ -141,51 +139,6 @@ def test_pearson_equals_numpy():
   assert np.isnan(score.pearson(numbers)[1]).all()
 
 
-def test_passages_hold_whole_sentences():
-  document = 'One two three. Four five. Six. Seven eight nine ten eleven. Z.'
-  assert support.split(document, 5) == [
-      'One two three. Four five.',
-      'Six.',
-      'Seven eight nine ten eleven.',
-      'Z.',
-  ]
-  assert support.split(document) == [document]
-  assert len(support.split('word ' * 1001)) == 1  # one sentence
-
-
-def test_support_is_the_maximum_over_passages():
-  text = ' '.join(f'Cats sleep {i}.' for i in range(200))
-  assert len(support.split(text)) == 2
-  seen = []
-
-  def find(pairs):
-    seen.extend(pairs)
-    return [
-        0.9 if sentence.rstrip('.') in passage else 0.2
-        for passage, sentence in pairs
-    ]
-
-  rows = [
-      score_metric.Row('Cats sleep 199. Dogs bark.', ['x'], text),
-      score_metric.Row('', ['x'], text),
-      score_metric.Row('Cats sleep 0.', ['x'], text),
-  ]
-  found = support.measure(
-      'entailment', rows, score_metric.Settings(model='m'), 0.5, find
-  )
-  np.testing.assert_allclose(
-      found.values['prediction'], [[50, 0.55], [np.nan] * 2, [100, 0.9]]
-  )
-  assert len(seen) == 6 and found.more == dict(sentences=3, passages=6)
-  assert found.parts == ('m', 'prompt:predict', 'threshold:0.5', 'passages:500')
-  assert found.notes == ('warning: entailment: 1 empty predictions, left out',)
-  # A probability equal to the threshold does not count as support.
-  at = support.measure(
-      'entailment', rows, score_metric.Settings(model='m'), 0.9, find
-  )
-  assert np.nanmax(at.values['prediction'][:, 0]) == 0
-
-
 def test_similarities_equal_a_loop_over_all_pairs():
   vectors = np.random.default_rng(0).normal(size=(7, 4))
   vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
@@ -210,18 +163,6 @@ def test_shuffling_keeps_all_sentences():
   assert found != given and sorted(found) == given
   assert found == sentences.shuffled(given, '0:1')
   assert found != sentences.shuffled(given, '1:1')
-
-
-def test_entailment_refuses_models_other_than_t5(tmp_path):
-  rows = [
-      score_metric.Row('One cat. Two.', ['x'], 'One cat sat. Two dogs did not.')
-  ]
-  settings = lambda name: score_metric.Settings(
-      model=str(tmp_path / name), batch_size=2
-  )
-  tiny_run.make(tmp_path / 'locost')
-  with pytest.raises(InputError, match='entailment needs a T5, got locost'):
-    support.entailment(rows, settings('locost'))
 
 
 def test_p_values_of_coherence():
@@ -286,7 +227,6 @@ def test_submission(tmp_path):
     [
         (['--metrics=novelt'], 'did you mean novelty?'),
         (['--metrics=judge', '--model=x'], '--base_url=: expected an address'),
-        (['--metrics=novelty', '--threshold=2'], '--threshold=2.0: out of'),
         (['--metrics=novelty', '--sample=0'], '--sample=0: out of range'),
         (['--compare=x'], 'python -m locost_jax.score compares'),
     ],
