@@ -16,7 +16,6 @@ COMMANDS = (
     'plot',
     'report',
     'convert',
-    'bench',
     'known_models',
     'data.inspect',
     'data.interdependent',

@@ -61,7 +61,7 @@ RUN = {
 }
 # Settings of bench; they replace the command's own values.
 BENCH_FLAGS = ('--repeats=1', '--seconds=1', '--tokens=2')
-REPLACED = r'--(repeats|seconds|tokens|lengths|memory_limit|longest)\b.*'
+REPLACED = r'--(repeats|seconds|tokens|lengths|memory_limit)\b.*'
 
 
 class Section(NamedTuple):
@@ -169,8 +169,8 @@ def parse(text, more=()):
     locost_jax.errors.InputError: an unknown flag, key or value.
   """
   python, option, name, *words = shlex.split(text)
-  assert (python, option) == ('python', '-m') and 'locost_jax.' in name, text
-  module = importlib.import_module(name)
+  assert (python, option) == ('python', '-m'), text
+  module = importlib.import_module(name + '.__main__' * (name == 'bench'))
   argv = [name, *words, *more]
   values = flags.FlagValues()
   values.set_gnu_getopt(True)
@@ -182,7 +182,7 @@ def run(text):
   """Runs a command with tiny keys; returns its status."""
   text = read_files(text)
   name, words = text.split()[2], shlex.split(text)[3:]
-  if name.endswith('.bench'):
+  if name == 'bench':
     text = shlex.join(
         [
             *('python', '-m', name),
@@ -282,9 +282,9 @@ def _row(number):
 
 def enter(home, monkeypatch):
   """Changes to a home; bench runs in this process and programs are cached."""
-  from locost_jax.benchmarks import processes
-  from tests.benchmarks.measuring import ThisProcess
+  from bench import workers
+  from tests.bench.test_bench import Here
 
   monkeypatch.chdir(home)
   monkeypatch.setenv('LOCOST_JAX_CACHE', str(home / 'programs'))
-  monkeypatch.setattr(processes, 'WorkerProcess', ThisProcess)
+  monkeypatch.setattr(workers, 'Worker', Here)

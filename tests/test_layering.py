@@ -107,17 +107,6 @@ TABLE = {
         'data.sources',
         'documents',
     },
-    'benchmarks': {
-        'command_line',
-        'data',
-        'devices',
-        'generation',
-        'models',
-        'ops',
-        'telemetry',
-        'training',
-        'vocabularies',
-    },
     'figures': {
         'data.sources',
         'evaluation',
@@ -150,6 +139,8 @@ TABLE = {
         'workdir',
     },
 }
+# Folders of a checkout, which import the package and are never imported by it.
+BESIDE = {'bench', 'papers', 'tests'}
 # Single modules at the top: flags in, one call, output. __main__ lists them.
 COMMANDS = {
     '__main__',
@@ -159,7 +150,6 @@ COMMANDS = {
     'plot',
     'report',
     'convert',
-    'bench',
     'known_models',
 }
 # Run by `python -m` of a package; each imports one command.
@@ -311,6 +301,8 @@ def violations(root):
           and (module != 'data.sources' or at_top)
       ):
         broken.append(f'{module} imports {top}')
+      if top in BESIDE:
+        broken.append(f'{module} imports {top}, which is beside the package')
       if top == 'flax' and is_in(module, PURE):
         broken.append(f'{module} imports flax')
       if top != PACKAGE:
@@ -431,6 +423,16 @@ def test_the_architecture_page_lists_every_package():
         ),
         ('hosts/__init__', 'import os', 'hosts/__init__ imports something'),
         ('newroom', 'import os', 'newroom is in no package'),
+        (
+            'ops/ssm',
+            'def f():\n  from bench import programs',
+            'ops.ssm imports bench, which is beside the package',
+        ),
+        (
+            'main',
+            'def f():\n  import papers.figures',
+            'main imports papers, which is beside the package',
+        ),
         (
             'runs/newroom',
             'from locost_jax import main',

@@ -36,7 +36,6 @@ GROUPS = {
         'channel',
         'length',
         'lengths',
-        'longest',
         'tokens',
         'examples',
     ),
@@ -99,8 +98,6 @@ GROUPS = {
         'against',
         'repeats',
         'seconds',
-        'price_per_hour',
-        'price_per_kwh',
     ),
     'Speed and memory': (
         'dtype',
