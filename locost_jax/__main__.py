@@ -16,7 +16,6 @@ COMMANDS = (
     'plot',
     'report',
     'convert',
-    'known_models',
     'data.inspect',
     'data.interdependent',
     'data.prepare',

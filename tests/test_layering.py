@@ -150,10 +150,7 @@ COMMANDS = {
     'plot',
     'report',
     'convert',
-    'known_models',
 }
-# Run by `python -m` of a package; each imports one command.
-ENTRIES = {'models.__main__': {'known_models'}}
 # Commands inside a package, which also import command_line.
 DATA_COMMANDS = {
     'data.beam',
@@ -266,7 +263,6 @@ def may_import(module, target):
   if package in COMMANDS:
     return package_of(target) not in COMMANDS
   allowed = TABLE[package] | {package}
-  allowed = allowed | ENTRIES.get(module, set())
   if module in DATA_COMMANDS:
     allowed = allowed | {'command_line'}
   return is_in(target, allowed)

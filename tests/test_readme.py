@@ -134,7 +134,6 @@ RUNS = (
     ),
     Run(r'.*locost_jax\.score .*'),
     Run(r'.*summarize .*--query=.*', '--max_length=4 --ask_anyway'),
-    Run(r'.*locost_jax\.known_models.*'),
     Run(
         r'.*summarize --checkpoint=hf://.*',
         less=r'^pip .*&& ',

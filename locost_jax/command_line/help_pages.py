@@ -106,7 +106,7 @@ GROUPS = {
         'processes',
         'program_cache',
     ),
-    'Logs': ('profile', 'wandb', 'peak_tflops', 'carbon_intensity'),
+    'Logs': ('profile', 'wandb', 'peak_tflops'),
     'Several hosts': ('coordinator', 'hosts', 'host'),
 }
 _COLUMN = 26  # where the texts begin

@@ -218,7 +218,6 @@ FLAGS = {
     'base_url': Text(),
     'baseline': Path(),
     'batch_size': Integer(1, DOCUMENTS),
-    'carbon_intensity': _NOT_NEGATIVE,
     'channel': Integer(0, WIDTH),
     'checkpoint': _MODEL,
     'compare': Path(),

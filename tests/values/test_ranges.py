@@ -166,8 +166,6 @@ FLAGS = [
     ('workdir', 'x' * 300, 'longer than 255 bytes'),
     ('profile', '-1', '--profile=-1: expected an integer, 0 <= profile'),
     ('peak_tflops', 'nan', '--peak_tflops=nan: expected a finite number'),
-    ('carbon_intensity', 'nan', '--carbon_intensity=nan: expected a finite'),
-    ('carbon_intensity', 'inf', '--carbon_intensity=inf: expected a finite'),
 ]
 ARGUMENTS = [(f'config.{key}', value, text) for key, value, text in KEYS]
 ARGUMENTS += FLAGS
