@@ -14,8 +14,6 @@ COMMANDS = (
     'summarize',
     'score',
     'convert',
-    'bench',
-    'known_models',
     'data.inspect',
     'data.cache',
     'data.beam',

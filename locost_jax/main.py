@@ -161,14 +161,6 @@ def _define_telemetry(values):
       flag_values=values,
   )
   flags.DEFINE_float(
-      'carbon_intensity',
-      None,
-      'grams of CO2 per kWh, to log the emissions of training if the machine '
-      'reports its energy',
-      lower_bound=0,
-      flag_values=values,
-  )
-  flags.DEFINE_float(
       'peak_tflops',
       None,
       'peak TFLOP/s of one device, to log the utilisation [of known devices: '
@@ -247,7 +239,6 @@ def train(values, config, phases, workdir):
   """Trains a run; see `train_run.train_run`."""
   options = telemetry_lib.Options(
       values.wandb,
-      values.carbon_intensity,
       values.peak_tflops,
       values.profile,
   )

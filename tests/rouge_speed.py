@@ -15,7 +15,7 @@ import time
 from absl import flags
 from rouge_score import rouge_scorer
 
-from locost_jax.benchmarks import gap_sentences
+from bench import gsg
 from locost_jax.command_line import commands
 from locost_jax.command_line.progress import Progress
 from locost_jax.data import text as text_lib
@@ -68,7 +68,7 @@ def main(values, arguments):
 
 def make_pairs():
   """Yields pairs of different texts of the built-in corpus, endlessly."""
-  texts = list(map(' '.join, gap_sentences.make_documents(WORDS)))
+  texts = list(map(' '.join, gsg.make_documents(WORDS)))
   for distance in itertools.count(1):
     for i, text in enumerate(texts):
       yield predictions.Pair(text, [texts[(i + distance) % len(texts)]])

@@ -106,17 +106,6 @@ TABLE = {
         'data.sources',
         'documents',
     },
-    'benchmarks': {
-        'command_line',
-        'data',
-        'devices',
-        'generation',
-        'models',
-        'ops',
-        'telemetry',
-        'training',
-        'vocabularies',
-    },
     'runs': {
         'data',
         'devices',
@@ -132,6 +121,8 @@ TABLE = {
         'workdir',
     },
 }
+# Folders of a checkout, which import the package and are never imported by it.
+BESIDE = {'bench', 'papers', 'tests'}
 # Single modules at the top: flags in, one call, output. __main__ lists them.
 COMMANDS = {
     '__main__',
@@ -139,11 +130,7 @@ COMMANDS = {
     'summarize',
     'score',
     'convert',
-    'bench',
-    'known_models',
 }
-# Run by `python -m` of a package; each imports one command.
-ENTRIES = {'models.__main__': {'known_models'}}
 # Commands inside a package, which also import command_line.
 DATA_COMMANDS = {
     'data.beam',
@@ -254,7 +241,6 @@ def may_import(module, target):
   if package in COMMANDS:
     return package_of(target) not in COMMANDS
   allowed = TABLE[package] | {package}
-  allowed = allowed | ENTRIES.get(module, set())
   if module in DATA_COMMANDS:
     allowed = allowed | {'command_line'}
   return is_in(target, allowed)
@@ -289,6 +275,8 @@ def violations(root):
           and (module != 'data.sources' or at_top)
       ):
         broken.append(f'{module} imports {top}')
+      if top in BESIDE:
+        broken.append(f'{module} imports {top}, which is beside the package')
       if top == 'flax' and is_in(module, PURE):
         broken.append(f'{module} imports flax')
       if top != PACKAGE:
@@ -420,6 +408,16 @@ def test_the_architecture_page_lists_every_package():
         ),
         ('hosts/__init__', 'import os', 'hosts/__init__ imports something'),
         ('newroom', 'import os', 'newroom is in no package'),
+        (
+            'ops/ssm',
+            'def f():\n  from bench import programs',
+            'ops.ssm imports bench, which is beside the package',
+        ),
+        (
+            'main',
+            'def f():\n  import papers.figures',
+            'main imports papers, which is beside the package',
+        ),
         (
             'runs/newroom',
             'from locost_jax import main',

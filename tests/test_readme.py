@@ -110,7 +110,7 @@ TINY_PAGES = small(
 )
 FRESH = 'train.init_from='
 BENCH = small(*MODEL) + ' --repeats=1 --seconds=1 '
-PEERS = r' --(against|longest|memory_limit|repeats|seconds|lengths)\S*'
+PEERS = r' --(against|memory_limit|repeats|seconds|lengths)\S*'
 RUNS = (
     Run(
         r'.*tests\.learned_confidence .*',
@@ -126,7 +126,6 @@ RUNS = (
     Run(r'.*locost_jax\.score .*--model=hf://.*', says='(metrics|hub|network)'),
     Run(r'.*locost_jax\.score .*'),
     Run(r'.*summarize .*--query=.*', '--max_length=4 --ask_anyway'),
-    Run(r'.*locost_jax\.known_models.*'),
     Run(
         r'.*summarize --checkpoint=hf://.*',
         less=r'^pip .*&& ',
@@ -145,12 +144,12 @@ RUNS = (
     Run(r'.*papers\.plot .*--output=(\S+)', '--overwrite', makes=r'\1'),
     Run(r'.*bench gsg', '--lengths=40 --repeats=1'),
     Run(
-        r'.*bench (decode|generate|train|run|cost).*',
+        r'.*bench (decode|generate|train).*',
         BENCH + '--lengths=64 --tokens=2',
         PEERS,
     ),
     Run(
-        r'.*bench (pages|select|turn) .*',
+        r'.*bench pages .*',
         small(
             'model.vocab_size=60',
             'model.d_model=16',

@@ -134,7 +134,7 @@ def parse_flags(values, argv):
   _check_has_value(values, argv)
   try:
     arguments = values(argv)[1:]
-    # argv[0] is DIR/bench.py, or the name of a module.
+    # argv[0] is DIR/score.py, or the name of a module.
     command = Path(argv[0]).name.removesuffix('.py').rpartition('.')[2]
     ranges.check_flags({name: values[name].value for name in values}, command)
     return arguments

@@ -36,7 +36,6 @@ GROUPS = {
         'channel',
         'length',
         'lengths',
-        'longest',
         'tokens',
     ),
     'Output': (
@@ -92,8 +91,6 @@ GROUPS = {
         'against',
         'repeats',
         'seconds',
-        'price_per_hour',
-        'price_per_kwh',
     ),
     'Speed and memory': (
         'dtype',
@@ -102,7 +99,7 @@ GROUPS = {
         'processes',
         'program_cache',
     ),
-    'Logs': ('profile', 'wandb', 'peak_tflops', 'carbon_intensity'),
+    'Logs': ('profile', 'wandb', 'peak_tflops'),
     'Several hosts': ('coordinator', 'hosts', 'host'),
 }
 _COLUMN = 26  # where the texts begin

@@ -1,1 +1,1 @@
-"""Metrics, progress, profiles and energy of a training run."""
+"""Metrics, progress and profiles of a training run."""

@@ -98,25 +98,18 @@ class MetricsLog:
     self._is_full = bool(problem)
 
 
-def read_totals(path, step):
-  """Reads a run's totals up to a step.
+def read_total_tokens(path, step):
+  """Returns a run's total tokens up to a step, or None if unknown.
 
   Args:
     path: of metrics.jsonl; may not exist.
     step: the step that the run resumes from.
-
-  Returns:
-    (tokens up to `step`, or None if unknown; joules up to `step`; joules of all
-    lines, including those for later steps, which will be repeated).
   """
-  tokens, kept, spent = None if step else 0, 0, 0
+  tokens = None if step else 0
   for _, row in _read_lines(path):
-    joules = row.get('train/total_joules', 0)
-    spent = max(spent, joules)
     if row['step'] <= step:
       tokens = row.get('train/total_tokens', tokens)
-      kept = max(kept, joules)
-  return tokens, kept, spent
+  return tokens
 
 
 def keys(path):

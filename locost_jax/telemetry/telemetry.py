@@ -14,13 +14,10 @@ Means over the steps since the last line, without skipped steps:
   train/samples             documents of a step
   train/flops               operations of a step (models/flops.py)
 
-A count since the last line, and sums over the run:
+A count since the last line, and a sum over the run:
 
   train/nonfinite           skipped steps
   train/total_tokens        tokens of all steps, including those before a resume
-  train/total_joules        energy of the first host's machine (`energy`),
-                            including evaluations and work lost by kills
-  train/total_kg_co2        emissions of that energy, with --carbon_intensity
 
 Over the last 64 steps at most, without compiling, evaluating and saving:
 
@@ -52,7 +49,6 @@ from locost_jax.command_line.progress import Line
 from locost_jax.devices import compiling
 from locost_jax.devices import memory
 from locost_jax.devices import peak_flops
-from locost_jax.telemetry import energy
 from locost_jax.telemetry import metrics_log
 from locost_jax.telemetry import weights_and_biases
 from locost_jax.telemetry.progress_line import ProgressLine
@@ -69,26 +65,20 @@ MACHINE_METRICS = tuple(
         'data_wait',
         'mfu',
         'peak_bytes',
-        'total_joules',
-        'total_kg_co2',
     )
 )
-# Seconds between readings of the energy counters; each one starts nvidia-smi.
-ENERGY_SECONDS = 5.0
 
 
 class Options(NamedTuple):
   """Options that do not change a run's result.
 
   wandb: a W&B project; '': none.
-  carbon_intensity: of the electricity, in g CO2 per kWh; None: no emissions.
   peak_tflops: peak TFLOP/s of one device; None: from `peak_flops`.
   profile: number of steps to trace.
   labels: {prefix: {name: text}}, see `MetricsLog`.
   """
 
   wandb: str = ''
-  carbon_intensity: float | None = None
   peak_tflops: float | None = None
   profile: int = 0
   labels: dict = {}
@@ -141,26 +131,19 @@ class Telemetry:
     if options.peak_tflops:
       peak = options.peak_tflops * 1e12
     self._peak = peak and peak * devices
-    self._intensity = options.carbon_intensity
     workdir = Path(workdir)
     workdir.mkdir(parents=True, exist_ok=True)
-    # W&B and nvidia-smi take seconds, which must not count as a step's.
+    # W&B takes seconds, which must not count as a step's.
     with self._step_times.excluded(None):
       tracker = None
       if options.wandb:
         tracker = weights_and_biases.Tracker(options.wandb, workdir, self.note)
-      self._meter = energy.Meter(seconds=ENERGY_SECONDS)
-    self._meter.start()
-    self._total_tokens, kept, self._joules_before = metrics_log.read_totals(
+    self._total_tokens = metrics_log.read_total_tokens(
         workdir / 'metrics.jsonl', start_step
     )
     self._metrics = metrics_log.MetricsLog(
         workdir, start_step, is_evaluated, tracker, self.note, options.labels
     )
-    if self._joules_before > kept:  # spent on steps whose lines were removed
-      self.log(start_step, {'train/total_joules': self._joules_before})
-    if self._intensity is not None and self._meter.joules is None:
-      self.note(f'--carbon_intensity: energy is {self._meter.source}')
 
   def log(self, step, metrics):
     """Writes the numbers measured after `step` steps, see `MetricsLog.log`."""
@@ -253,11 +236,6 @@ class Telemetry:
     if self._total_tokens is not None:
       self._total_tokens += int(tokens)
       row['total_tokens'] = self._total_tokens
-    if self._meter.joules is not None:
-      joules = self._joules_before + round(self._meter.joules)
-      row['total_joules'] = joules
-      if self._intensity is not None:
-        row['total_kg_co2'] = energy.grams_co2(joules, self._intensity) / 1000
     return row
 
   def close(self):
@@ -265,7 +243,6 @@ class Telemetry:
     self._step_times.end()
     if self._quiet:
       return
-    self._meter.stop()
     if self._line.drawn:
       self._progress.show(now=True)
     self._line.end()

@@ -69,18 +69,6 @@ class Steps(NamedTuple):
     )
 
 
-class Size(NamedTuple):
-  """Sizes in bytes with a unit, such as '8GiB'."""
-
-  def problem(self, name, value):
-    """Returns the end of an error message, or None for a valid value."""
-    del name
-    match = re.fullmatch(r'(\d+(?:\.\d+)?)([KMG]iB)', value)
-    if match and float(match[1]) > 0:
-      return None
-    return 'expected a number above 0 with KiB, MiB or GiB, like 8GiB'
-
-
 class Boolean(NamedTuple):
   """True or False."""
 

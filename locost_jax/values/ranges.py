@@ -16,7 +16,6 @@ from locost_jax.values.kinds import Number
 from locost_jax.values.kinds import Path
 from locost_jax.values.kinds import Pattern
 from locost_jax.values.kinds import Patterns
-from locost_jax.values.kinds import Size
 from locost_jax.values.kinds import Steps
 from locost_jax.values.kinds import Text
 from locost_jax.values.kinds import Texts
@@ -218,7 +217,6 @@ FLAGS = {
     'against': Texts(),
     'baseline': Path(),
     'batch_size': Integer(1, DOCUMENTS),
-    'carbon_intensity': _NOT_NEGATIVE,
     'channel': Integer(0, WIDTH),
     'checkpoint': _MODEL,
     'compare': Path(),
@@ -238,7 +236,6 @@ FLAGS = {
     'max_input_length': Integer(2, TOKENS),
     'max_shard_size': Text(),
     'memory_limit': _POSITIVE,
-    'bench.memory_limit': Size(),
     'num_pages': KEYS['data.num_pages'],
     'metrics': Text(),
     'model': Text(),
@@ -249,8 +246,6 @@ FLAGS = {
     'peak_tflops': _POSITIVE,
     'predictions': Path(),
     'preflight': Integer(0, COUNT),
-    'price_per_hour': _NOT_NEGATIVE,
-    'price_per_kwh': _NOT_NEGATIVE,
     'processes': Integer(1, 10**4),
     'profile': Integer(0, COUNT),
     'program_cache': Path(),
@@ -327,7 +322,7 @@ def check_flags(flags, command):
 
   Args:
     flags: mapping of names to values; None: not given.
-    command: the last part of the command's module, such as 'bench'.
+    command: the last part of the command's module, such as 'score'.
   """
   for name, value in flags.items():
     kind = FLAGS.get(f'{command}.{name}', FLAGS.get(name))

@@ -5,8 +5,8 @@ from pathlib import Path
 import subprocess
 import sys
 
-from locost_jax.benchmarks import processes
-from tests.benchmarks import measuring
+from bench import workers
+from tests.bench import test_bench
 from tests.runs import test_main
 
 ROOT = Path(__file__).parents[2]
@@ -125,7 +125,6 @@ def test_a_program_that_cannot_be_read_is_one_line(tmp_path):
 
 def test_processes_of_bench_use_the_cache(tmp_path, monkeypatch):
   monkeypatch.setenv('LOCOST_JAX_CACHE', str(tmp_path))
-  spec = measuring.make_spec(what='kernel', length=64)
-  with processes.WorkerProcess(spec) as worker:
-    worker.measure()
+  with workers.Worker(test_bench.make_spec('kernel', 'all')) as worker:
+    worker.run('two-level')
   assert any(path.name.endswith('-cache') for path in tmp_path.glob('xla/*'))

@@ -7,7 +7,7 @@ import pytest
 from rouge_score import rouge_scorer
 from rouge_score import tokenizers
 
-from locost_jax.benchmarks import gap_sentences as bench
+from bench import gsg as bench
 from locost_jax.data import builtin_corpus
 from locost_jax.data import gsg
 from locost_jax.data import text as text_lib

@@ -130,8 +130,7 @@ def _rows(workdir):
   for line in (Path(workdir) / 'metrics.jsonl').read_text().splitlines():
     row = json.loads(line)
     row = {k: row[k] for k in row if k not in telemetry_lib.MACHINE_METRICS}
-    if len(row) > 1:  # with an energy counter, an extra line repeats it
-      rows.append(json.dumps(row))
+    rows.append(json.dumps(row))
   return rows
 
 

@@ -9,9 +9,9 @@ import signal
 from absl import flags
 import pytest
 
+from bench import __main__ as bench
 from configs import default
 from locost_jax import __main__ as command_list
-from locost_jax import bench
 from locost_jax import convert
 from locost_jax import main
 from locost_jax import models
@@ -166,8 +166,6 @@ FLAGS = [
     ('workdir', 'x' * 300, 'longer than 255 bytes'),
     ('profile', '-1', '--profile=-1: expected an integer, 0 <= profile'),
     ('peak_tflops', 'nan', '--peak_tflops=nan: expected a finite number'),
-    ('carbon_intensity', 'nan', '--carbon_intensity=nan: expected a finite'),
-    ('carbon_intensity', 'inf', '--carbon_intensity=inf: expected a finite'),
 ]
 ARGUMENTS = [(f'config.{key}', value, text) for key, value, text in KEYS]
 ARGUMENTS += FLAGS
@@ -198,14 +196,11 @@ def test_a_value_is_refused_before_anything_is_written(
 
 
 OTHER_COMMANDS = [
-    (bench, ['cost', '--price_per_hour=nan'], '--price_per_hour=nan: expected'),
     (bench, ['encode', '--seconds=nan'], '--seconds=nan: expected a finite'),
     (bench, ['encode', '--memory_limit=nan'], '--memory_limit=nan: expected'),
-    (bench, ['encode', '--memory_limit=-1GiB'], 'expected a number above 0'),
-    (bench, ['encode', '--memory_limit=nanGiB'], 'expected a number above 0'),
-    (bench, ['encode', '--seed=-1'], '--seed=-1: expected an integer'),
+    (bench, ['encode', '--memory_limit=-1'], 'memory_limit > 0'),
     (bench, ['encode', '--output=gs://b/c'], 'gs:// cannot be used here'),
-    (bench, ['run', '--config.optim.b1=2'], 'optim.b1=2: expected 0 <= b1 <'),
+    (bench, ['train', '--config.optim.b1=2'], 'optim.b1=2: expected 0 <= b1 <'),
     (
         summarize,
         ['--checkpoint=x', '--memory_limit=nan', 'a'],

@@ -1,0 +1,1 @@
+"""Measures speed and memory: `python -m bench QUESTION`, from a checkout."""

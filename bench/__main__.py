@@ -1,0 +1,268 @@
+"""Measures speed and memory by input length.
+
+  python -m bench encode --lengths=16384,65536,262144
+  python -m bench encode --lengths=4096 --batch_size=4 --against=longt5,led
+  python -m bench train --lengths=1024,4096 --against=longt5 --dtype=bfloat16
+  python -m bench pages --config=configs/pagesum.py:arxiv
+
+kernel    the kernels of one layer: two-level product, and term by term
+encode    an encoder layer, with kernels computed and given; then the whole
+          encoder; --against: PyTorch's models
+decode    time per token, and the bytes that decoding keeps of the input
+generate  samples per second of a whole model that reads an input and writes
+          --tokens; --against: PyTorch's models
+train     forward pass, and whole step for each train.remat; --against: a step
+          of `main` and PyTorch's models
+pages     PageSum and SimCAS: reading, selecting and writing
+gsg       gap sentences of documents of --lengths words, against rouge_score
+
+The model is that of --config, with random weights; beams are those of
+--config.decode.num_beams. Each length and each compared model is measured in a
+separate process, in interleaved rounds; a model that is out of memory is not
+tried with longer inputs. A table goes to stdout; raw times (also CPU seconds),
+machine and versions go to --output after each length.
+"""
+
+import datetime
+import functools
+import json
+import os
+from pathlib import Path
+import platform
+import re
+import shlex
+import sys
+import tempfile
+
+from locost_jax.command_line import allocator
+
+if __name__ == '__main__':  # before JAX is imported; subprocesses inherit it
+  allocator.restart_with_huge_pages()
+
+# pylint: disable=g-import-not-at-top
+from absl import flags
+
+from bench import peers
+from bench import rounds
+from locost_jax.command_line import commands
+from locost_jax.command_line import versions
+from locost_jax.command_line.progress import Line
+from locost_jax.devices import memory
+from locost_jax.errors import InputError
+from locost_jax.errors import suggest
+from locost_jax.files import write
+
+QUESTIONS = 'kernel', 'encode', 'decode', 'generate', 'train', 'pages', 'gsg'
+DEFAULT_VOCABULARY = 32100  # the paper's
+LENGTHS = '1024', '4096', '16384'
+WORDS = '400', '5000'  # a page of C4, a long document
+# A measured process may take this share of the free memory.
+SHARE_OF_MEMORY = 0.9
+PACKAGES = 'locost_jax jax jaxlib flax numpy torch transformers'.split()
+# Environment variables that change a machine's speed. The allocator's decide
+# comparisons with PyTorch.
+VARIABLES = 'GLIBC_TUNABLES JAX_PLATFORMS LD_PRELOAD MALLOC_ OMP_ XLA_'.split()
+
+
+def define_flags(values, argv):
+  """Defines this command's flags."""
+  commands.define_config(values, argv, 'configs/default.py')
+  integer, number, words = (
+      functools.partial(define, flag_values=values)
+      for define in (
+          flags.DEFINE_integer,
+          flags.DEFINE_float,
+          flags.DEFINE_list,
+      )
+  )
+  words(
+      'lengths',
+      None,
+      f'N,N,...: input lengths in tokens [{",".join(LENGTHS)}]; gsg: in words '
+      f'[{",".join(WORDS)}]',
+  )
+  integer('batch_size', 1, 'documents per batch')
+  text = 'tokens to write [32; generate: config.decode.max_length]; '
+  text += 'train: of a target [config.data.max_target_length]'
+  integer('tokens', None, text)
+  types, text = ['float32', 'bfloat16'], 'type of matrix products, activations'
+  flags.DEFINE_enum('dtype', 'float32', types, text, flag_values=values)
+  integer('repeats', 5, 'number of rounds; the table shows medians')
+  number('seconds', 600.0, 'no round starts after N measured seconds')
+  text = 'GiB of memory above which a measured process is ended '
+  text += f'[{SHARE_OF_MEMORY:.0%} of the free memory]'
+  number('memory_limit', None, text)
+  text = f'NAME,...: PyTorch models to compare with: {", ".join(peers.NAMES)}'
+  words('against', [], text)
+  text = 'DIR: write QUESTION.json here'
+  flags.DEFINE_string('output', 'runs/bench', text, flag_values=values)
+  commands.define_format(values, 'format of the result on stdout')
+
+
+def main(values, arguments):
+  """Runs the command; `arguments` is one of QUESTIONS."""
+  question, lengths = check(values, arguments)
+  config, _ = commands.get_config(values)
+  config.model.vocab_size = config.model.vocab_size or DEFAULT_VOCABULARY
+  from bench import programs  # imports JAX
+
+  programs.check(question, config, lengths)
+  path = open_output(values.output, question)
+  spec = make_spec(question, values, config)
+  line = Line(seconds=10.0, at_once=True)
+  report = lambda text: line.show([f'bench {question}: {text}'])
+  result = run(spec, lengths, values.against, path, report)
+  line.wipe()
+  print(json.dumps(result) if values.format == 'json' else describe(result))
+  print(path, file=sys.stderr)
+
+
+def check(values, arguments):
+  """Returns the question and the lengths; raises an InputError."""
+  if len(arguments) != 1 or arguments[0] not in QUESTIONS:
+    given = ' '.join(arguments) or 'nothing'
+    raise InputError(
+        f'bench {given}: expected one of {", ".join(QUESTIONS)}'
+        + suggest(given, QUESTIONS)
+    )
+  (question,) = arguments
+  if values.against and question not in rounds.OURS:
+    raise InputError(f'--against: expected one of {", ".join(rounds.OURS)}')
+  for name in set(values.against) - set(peers.NAMES):
+    expected = ','.join(peers.NAMES)
+    raise InputError(f'--against={name}: expected some of {expected}')
+  if values.against:
+    peers.check()
+  given = values.lengths or (WORDS if question == 'gsg' else LENGTHS)
+  if not all(re.fullmatch('[1-9][0-9]{0,8}', length) for length in given):
+    expected = 'expected positive integers, like 1024,4096'
+    raise InputError(f'--lengths={",".join(given)}: {expected}')
+  return question, sorted(set(map(int, given)))
+
+
+def open_output(directory, question):
+  """Makes the directory; returns DIR/QUESTION.json, which can be written."""
+  path = Path(directory) / f'{question}.json'
+  try:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    tempfile.TemporaryFile(dir=directory).close()
+  except OSError as error:
+    expected = 'expected a directory that can be written'
+    raise InputError(
+        f'--output={directory}: {error.strerror}; {expected}'
+    ) from None
+  if path.is_dir():
+    raise InputError(f'{path}: is a directory, expected a file')
+  return path
+
+
+def make_spec(question, values, config):
+  """Returns the settings that all workers share, see `bench.programs`."""
+  tokens = {
+      'generate': config.decode.max_length,
+      'train': config.data.max_target_length,
+  }
+  limit, free = values.memory_limit, memory.free_host_bytes()
+  if limit is None and free is not None:
+    limit = SHARE_OF_MEMORY * free / 2**30
+  return dict(
+      question=question,
+      config=config.to_dict(),
+      dtype=values.dtype,
+      batch_size=values.batch_size,
+      tokens=values.tokens or tokens.get(question, 32),
+      repeats=values.repeats,
+      seconds=values.seconds,
+      limit=None if limit is None else int(limit * 2**30),
+  )
+
+
+def run(spec, lengths, against, path, report):
+  """Measures all lengths; writes what is known after each group of models.
+
+  Returns:
+    The JSON object: question, machine, settings and so on; device; rows, see
+    `rounds.measure`; complete.
+  """
+  now = datetime.datetime.now(datetime.timezone.utc)
+  result = dict(
+      question=spec['question'],
+      date=now.isoformat(timespec='seconds'),
+      command_line=shlex.join(['python', '-m', 'bench', *sys.argv[1:]]),
+      machine=describe_machine(),
+      versions=versions.installed(PACKAGES),
+      settings=dict(spec, lengths=lengths),
+      device='',
+      rows=[],
+      complete=False,
+  )
+  out_of_memory = set()
+  for length in lengths:
+    say = lambda text, length=length: report(f'{length}: {text}')
+    for parts in rounds.groups(spec['question'], against):
+      rows, device = rounds.measure(
+          dict(spec, length=length), parts, out_of_memory, say
+      )
+      result['rows'] += rows
+      result['device'] = result['device'] or device
+      write(path, json.dumps(result, indent=1) + '\n')
+      if against and device not in ('cpu', ''):
+        raise InputError(
+            f'--against compares on the CPU, but JAX runs on {device}: set '
+            'JAX_PLATFORMS=cpu'
+        )
+  result['complete'] = True
+  write(path, json.dumps(result, indent=1) + '\n')
+  return result
+
+
+def describe_machine():
+  """Returns CPU, cores, memory, load and VARIABLES as a dict for JSON."""
+  info = Path('/proc/cpuinfo')
+  text = info.read_text() if info.exists() else ''
+  names = re.findall('^model name\\s*: (.*)', text, re.MULTILINE)
+  return dict(
+      cpu=(names or [platform.processor() or platform.machine()])[0],
+      cores=len(os.sched_getaffinity(0)),
+      memory_bytes=memory.host_bytes(),
+      load=os.getloadavg()[0],  # before the measurement: was it idle?
+      system=f'{platform.system()} {platform.release()}',
+      python=platform.python_version(),
+      variables={
+          key: value
+          for key, value in sorted(os.environ.items())
+          if key.startswith(tuple(VARIABLES))
+      },
+  )
+
+
+def describe(result):
+  """Returns a table of all rows, and a line on the machine."""
+  machine, settings = result['machine'], result['settings']
+  return (
+      f'{format_table(result["rows"])}\n{machine["cpu"]}, {machine["cores"]} '
+      f'cores, load {machine["load"]:.1f}, {settings["dtype"]}, batch '
+      f'{settings["batch_size"]}, medians of up to {settings["repeats"]}'
+  )
+
+
+def format_table(rows):
+  """Returns a table of the numbers of dicts, a column per key."""
+  keys = dict.fromkeys(key for row in rows for key in row)
+  keys = [key for key in keys if not key.endswith('times')]
+  cells = [[key.replace('_', ' ') for key in keys]]
+  cells += [[_format(key, row.get(key)) for key in keys] for row in rows]
+  widths = [max(map(len, column)) for column in zip(*cells)]
+  return '\n'.join('  '.join(map(str.rjust, row, widths)) for row in cells)
+
+
+def _format(key, value):
+  if value is None:
+    return '-'
+  if key.endswith('_bytes'):
+    return memory.format_bytes(value)
+  return f'{value:.3g}' if isinstance(value, float) else str(value)
+
+
+if __name__ == '__main__':
+  commands.run(main, define_flags, __doc__)

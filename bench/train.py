@@ -1,0 +1,87 @@
+"""Train steps for each train.remat, and the forward pass."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+from ml_collections import ConfigDict
+
+from bench import programs
+from locost_jax.training import optim
+from locost_jax.training import step as step_lib
+
+
+def prepare(spec):
+  """Returns the calls, see `programs`.
+
+  Part 'locost': the step of `main` (train.remat='auto'). Part 'steps': the
+  forward pass and a step for each train.remat; a step that does not fit into
+  memory is compiled but not timed.
+  """
+  model, states, batch, compile_step = make_step(spec)
+  B, T = spec['batch_size'], spec['tokens']
+  facts = dict(documents=B, tokens=B * (spec['length'] + T), target_tokens=T)
+  if spec['part'] == 'locost':
+    policies, calls = {'locost': 'auto'}, {}
+  else:
+    forward = programs.compile_program(
+        functools.partial(step_lib.eval_step, model=model),
+        states[0].params,
+        batch,
+    )
+    calls = {
+        'forward': (
+            lambda: jax.block_until_ready(forward(states[0].params, batch)),
+            dict(facts, temp_bytes=programs.temp_bytes(forward)),
+        )
+    }
+    policies = {f'step, {p}': p for p in ('none', 'pieces', 'full')}
+  for name, policy in policies.items():
+    step = compile_step(policy)
+    size = programs.temp_bytes(step)
+    run = functools.partial(_run, step, states, batch)
+    call = run if programs.fits(size, spec) else None
+    calls[name] = call, dict(facts, temp_bytes=size)
+  return calls
+
+
+def make_step(spec):
+  """Makes a train step of a config, with random weights and tokens.
+
+  Returns:
+    (model, [state], batch, compile_step): compile_step(remat) returns the
+    compiled step, which donates (reuses) the memory of the state.
+  """
+  config = ConfigDict(spec['config']['optim'])
+  model, params = programs.make(spec)
+  inputs, _ = programs.make_inputs(spec)
+  targets, _ = programs.make_inputs(spec, spec['tokens'])
+  batch = dict(
+      encoder_input_tokens=inputs,
+      decoder_input_tokens=targets,
+      decoder_target_tokens=targets,
+      decoder_loss_weights=jnp.ones(targets.shape, jnp.float32),
+  )
+  optimizer = optim.make_optimizer(config, 1000, params)
+  key = jax.random.key_data(jax.random.key(0))
+  state = step_lib.TrainState(
+      jnp.int32(0), params, optimizer.init(params), key, jnp.int32(0)
+  )
+  shapes = jax.eval_shape(lambda: state)
+
+  def compile_step(remat):
+    step = functools.partial(
+        step_lib.train_step,
+        model=model.clone(remat=remat),
+        config=config,
+        optimizer=optimizer,
+        schedule=optim.make_schedule(config, 1000),
+    )
+    return programs.compile_program(step, shapes, batch, donate_argnums=0)
+
+  return model, [state], batch, compile_step
+
+
+def _run(step, states, batch):
+  """Runs a step and replaces the state in the list `states`."""
+  states[0] = jax.block_until_ready(step(states[0], batch))[0]

@@ -1,1 +1,0 @@
-"""The measurements of `python -m locost_jax.bench`."""

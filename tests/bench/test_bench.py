@@ -1,0 +1,424 @@
+"""Numbers of `bench` are right, and every question runs at a tiny size."""
+
+import json
+import sys
+import types
+
+import numpy as np
+import pytest
+
+from bench import __main__ as command
+from bench import decode
+from bench import gsg
+from bench import rounds
+from bench import workers
+from locost_jax.errors import InputError
+
+SIZES = dict(
+    vocab_size=60,
+    d_model=32,
+    d_state=8,
+    d_ff=64,
+    d_kv=8,
+    num_heads=4,
+    num_layers=2,
+    num_decoder_layers=2,
+)
+TINY = [f'--config.model.{key}={value}' for key, value in SIZES.items()]
+PAGES = (
+    '--config.data.page_length=32',
+    '--config.model.d_model=32',
+    '--config.model.d_ff=32',
+    '--config.model.num_heads=2',
+    '--config.model.num_layers=1',
+    '--config.model.num_decoder_layers=1',
+    '--config.model.vocab_size=60',
+)
+
+
+class Here(workers.Measurement):
+  """A `workers.Worker` that measures in this process."""
+
+  def __enter__(self):
+    return self
+
+  def __exit__(self, *_):
+    pass
+
+
+@pytest.fixture
+def here(monkeypatch):
+  monkeypatch.setattr(workers, 'Worker', Here)
+
+
+@pytest.fixture
+def call(run_command, tmp_path):
+  """Runs the command; returns (status, stdout, stderr, its JSON file)."""
+
+  def call(*arguments):
+    ended = run_command(command, f'--output={tmp_path}', *arguments)
+    path = tmp_path / f'{arguments[0]}.json' if arguments else tmp_path
+    result = json.loads(path.read_text()) if path.is_file() else None
+    return *ended, result
+
+  return call
+
+
+def run(call, question, *arguments):
+  """Runs a question that must succeed; returns {name: row}."""
+  status, out, err, result = call(question, '--repeats=2', *arguments)
+  assert status == 0, err
+  assert result['complete'] and result['question'] == question
+  assert result['machine'].keys() >= {'cpu', 'cores', 'load', 'variables'}
+  assert result['versions'].keys() >= {'jax', 'locost_jax'}
+  for row in result['rows']:
+    assert row['name'] in out
+    assert len(row['times']) == 2 and min(row['times']) > 0
+    assert row['seconds'] == np.median(row['times'])
+    assert row['cpu_seconds'] == np.median(row['cpu_times'])
+    assert row['peak_bytes'] > 1e7
+  return {row['name']: row for row in result['rows']}
+
+
+def test_kernel(call, here):
+  rows = run(call, 'kernel', '--lengths=64', *TINY)
+  assert rows.keys() == {'two-level', 'term by term'}
+  assert rows['two-level']['difference'] < 2e-5
+  assert rows['two-level']['temp_bytes'] > 0
+
+
+def test_encode(call, here):
+  rows = run(call, 'encode', '--lengths=64', '--batch_size=2', *TINY)
+  assert list(rows) == [
+      'layer, kernels made',
+      'layer, kernels given',
+      *rounds.OURS['encode'],
+  ]
+  made, kept = (rows[name] for name in rounds.OURS['encode'])
+  assert kept['ratio'] == kept['seconds'] / made['seconds']
+  assert made['samples_per_second'] == 2 / made['seconds']
+  assert made['tokens_per_second'] == 2 * 64 / made['seconds']
+  assert kept['kernel_bytes'] > 2 * 32 * 64 * 4
+
+
+def test_decode(call, here):
+  rows = run(
+      call,
+      'decode',
+      '--lengths=64',
+      '--tokens=5',
+      '--config.decode.num_beams=2',
+      *TINY,
+  )
+  # Keys and values of two layers, compared with the states once.
+  assert rows['step keys and values']['cache_bytes'] == 2 * 2 * 64 * 32 * 4
+  row = rows['step absorbed']
+  assert row['cache_bytes'] == 64 * 32 * 4
+  assert row['seconds_per_written'] == row['seconds'] / 5
+  assert rows.keys() > {'encode', 'cache absorbed', 'cache keys and values'}
+
+
+def test_both_caches_write_the_same_tokens():
+  calls = decode.prepare(make_spec('decode', 'all'))
+  calls['cache absorbed'][0]()
+  written = [
+      calls[f'step {form}'][0]() for form in ('absorbed', 'keys and values')
+  ]
+  assert written[0].shape == (1, 5)
+  np.testing.assert_array_equal(*written)
+
+
+def test_generate(call, here):
+  rows = run(call, 'generate', '--lengths=64', '--tokens=3', *TINY)
+  assert rows['locost']['written'] == 3 and rows['locost']['temp_bytes'] > 0
+  assert rows['locost']['samples_per_second'] == 1 / rows['locost']['seconds']
+
+
+def test_train(call, here):
+  rows = run(call, 'train', '--lengths=64', '--tokens=6', *TINY)
+  steps = [f'step, {remat}' for remat in ('none', 'pieces', 'full')]
+  assert list(rows) == ['forward', *steps]
+  row = rows['step, full']
+  assert row['tokens_per_second'] == (64 + 6) / row['seconds']
+  assert row['temp_bytes'] > 64 * 32 * 4
+
+
+@pytest.mark.parametrize(
+    'arguments, expected',
+    [
+        (
+            [
+                '--config=configs/finetune.py:pagesum',
+                '--config.model.decoder_d_ff=32',
+            ],
+            ['encode', 'write'],
+        ),
+        (
+            [
+                '--config=configs/simcas.py:arxiv',
+                '--config.model.decoder_d_ff=32',
+            ],
+            ['encode', 'encode all', 'select', 'compact', 'write', 'write all'],
+        ),
+    ],
+)
+def test_pages(call, here, arguments, expected):
+  rows = run(call, 'pages', '--lengths=64', '--tokens=5', *arguments, *PAGES)
+  assert list(rows) == expected
+  assert rows['encode']['pages'] == 2 and rows['write']['written'] == 5
+  if 'select' in rows:  # all but the start marks at most, plus g_0
+    assert 1 < rows['select']['selected'] <= 2 * 31 + 1
+
+
+def test_gap_sentences(call, here, monkeypatch):
+  monkeypatch.setattr(gsg, 'WORDS', 1500)
+  rows = run(call, 'gsg', '--lengths=60')
+  assert rows['choose']['documents'] == 25
+  row = rows['make and tokenise']
+  assert row['samples_per_second'] == 25 / row['seconds']
+  assert rows['loop']['documents'] == rows['choose, first']['documents'] == 1
+
+
+def make_spec(question, part, **values):
+  """Makes the spec of a worker."""
+  from configs import default
+
+  config = default.get_config()
+  config.model.update(SIZES)
+  return dict(
+      dict(
+          question=question,
+          part=part,
+          module=f'bench.{question}',
+          config=config.to_dict(),
+          length=64,
+          tokens=5,
+          dtype='float32',
+          batch_size=1,
+          repeats=2,
+          seconds=600.0,
+          limit=None,
+      ),
+      **values,
+  )
+
+
+@pytest.fixture
+def fake(tmp_path, monkeypatch):
+  """fake(body): the spec of a module whose `prepare` has this body."""
+  monkeypatch.syspath_prepend(str(tmp_path))
+
+  def make(body, **values):
+    (tmp_path / 'measured.py').write_text(
+        f'import numpy, os, time\nfrom locost_jax import errors\n'
+        f'def prepare(spec):\n  {body}\n'
+    )
+    monkeypatch.delitem(sys.modules, 'measured', raising=False)
+    return make_spec('kernel', 'all', module='measured', **values)
+
+  return make
+
+
+def test_a_sleep_takes_its_time_but_no_cpu(fake):
+  spec = fake("return {'a': (lambda: time.sleep(0.3), dict(documents=3))}")
+  answer = workers.Measurement(spec).run('a')
+  assert 0.3 <= answer['seconds'] < 3
+  assert answer['cpu_seconds'] < 0.2
+  row = rounds.summarise(dict(documents=3, scale=2), [answer])
+  assert row['seconds'] == 2 * answer['seconds']
+  assert row['samples_per_second'] == 3 / row['seconds']
+
+
+def test_the_peak_of_a_process_has_a_known_array(fake):
+  """128 MiB more in its own process, and not in the next one."""
+  body = "return {{'a': (lambda: numpy.ones({} << 17), {{}})}}"
+  peaks = []
+  for mebibytes in 128, 1:
+    with workers.Worker(fake(body.format(mebibytes))) as worker:
+      assert worker.names == ['a'] and worker.device == 'cpu'
+      peaks.append(worker.run('a')['peak_bytes'] / 2**20)
+  assert peaks[0] - peaks[1] == pytest.approx(127, abs=20)
+
+
+@pytest.mark.parametrize(
+    'body, limit, expected',
+    [
+        ("raise MemoryError('no more')", None, workers.OutOfMemory),
+        (
+            "raise RuntimeError('RESOURCE_EXHAUSTED: 1 TB')",
+            None,
+            workers.OutOfMemory,
+        ),
+        ('os.kill(os.getpid(), 9)', None, workers.OutOfMemory),
+        ('time.sleep(60)', 1 << 20, workers.OutOfMemory),
+        ("raise errors.InputError('d_model is odd')", None, InputError),
+        ("raise RuntimeError('a bug')", None, RuntimeError),
+    ],
+)
+def test_failures_of_a_worker_process(fake, body, limit, expected):
+  with pytest.raises(expected):
+    workers.Worker(fake(body, limit=limit))
+
+
+def test_a_model_out_of_memory_is_not_tried_again(here, monkeypatch):
+  def start(spec):
+    if spec['part'] == 'longt5':
+      raise workers.OutOfMemory(7)
+    return types.SimpleNamespace(
+        facts={spec['part']: {}},
+        names=[spec['part']],
+        device='cpu',
+        run=lambda name: dict(seconds=1.0, cpu_seconds=2.0, peak_bytes=5),
+        __enter__=None,
+    )
+
+  monkeypatch.setattr(workers, 'Worker', lambda spec: _Context(start(spec)))
+  ended = set()
+  measure = lambda length: rounds.measure(
+      make_spec('train', '', length=length),
+      ['locost', 'longt5'],
+      ended,
+      lambda text: None,
+  )[0]
+  ours, theirs = measure(64)
+  assert ours['seconds'] == 1 and ours['cpu_seconds'] == 2
+  assert theirs == dict(
+      length=64, name='longt5', out_of_memory=True, peak_bytes=7
+  )
+  assert [row['name'] for row in measure(128)] == ['locost']
+
+
+class _Context:
+
+  def __init__(self, worker):
+    self.__dict__.update(vars(worker))
+
+  def __enter__(self):
+    return self
+
+  def __exit__(self, *_):
+    pass
+
+
+def test_runs_are_interleaved():
+  order = []
+
+  def make(name, ends_after=99):
+    def call():
+      order.append(name)
+      count = order.count(name)
+      return None if count > ends_after else dict(seconds=count)
+
+    return call
+
+  answers = rounds.interleave({'a': make('a'), 'b': make('b', 2)}, 3, 60)
+  assert order == ['a', 'b', 'a', 'b', 'a', 'b', 'a']
+  assert [answer['seconds'] for answer in answers['a']] == [2, 3, 4]
+  assert [answer['seconds'] for answer in answers['b']] == [2]
+  # Too slow for a second round: the first one counts.
+  one = {'a': lambda: dict(seconds=1.0)}
+  assert rounds.interleave(one, 3, 0) == {'a': [dict(seconds=1.0)]}
+
+
+def test_an_interrupt_keeps_what_is_measured(call, here, monkeypatch):
+  """Control-C at the second length."""
+  measure = rounds.measure
+
+  def interrupted(spec, *rest):
+    if spec['length'] == 128:
+      raise KeyboardInterrupt
+    return measure(spec, *rest)
+
+  monkeypatch.setattr(rounds, 'measure', interrupted)
+  status, _, err, result = call(
+      'kernel', '--lengths=64,128', '--repeats=1', *TINY
+  )
+  assert status == 130 and 'interrupted' in err
+  assert [row['length'] for row in result['rows']] == [64, 64]
+  assert not result['complete']
+
+
+def test_train_steps_are_compared_in_pairs():
+  assert rounds.groups('train', ['t5']) == [
+      ['steps'],
+      ['locost', 't5'],
+      ['locost', 't5, recomputing'],
+  ]
+  assert rounds.groups('generate', ['t5']) == [['locost', 't5']]
+  assert rounds.groups('kernel', []) == [['all']]
+
+
+def test_table():
+  rows = [
+      dict(length=64, name='ours', seconds=0.0123456, peak_bytes=3 << 20),
+      dict(length=4096, name='theirs', out_of_memory=True),
+  ]
+  assert command.format_table(rows).splitlines() == [
+      'length    name  seconds  peak bytes  out of memory',
+      '    64    ours   0.0123       3 MiB              -',
+      '  4096  theirs        -           -           True',
+  ]
+
+
+@pytest.mark.parametrize(
+    'arguments, expected',
+    [
+        ((), 'expected one of kernel, encode, decode, generate, train, pages'),
+        (('encod',), 'did you mean encode?'),
+        (('kernel', 'encode'), 'expected one of'),
+        (('kernel', '--lengths=64,x'), '--lengths=64,x: expected positive'),
+        (('kernel', '--lengths=0'), '--lengths=0: expected positive'),
+        (('kernel', '--repeats=0'), 'repeats'),
+        (('kernel', '--against=t5'), 'expected one of encode, generate, train'),
+        (('encode', '--against=gpt'), '--against=gpt: expected some of t5,'),
+        (('kernel', '--memory_limit=nan'), '--memory_limit=nan: expected'),
+        (('kernel', '--dtype=float16'), 'float32|bfloat16'),
+        (('kernel', '--config=nowhere.py'), 'nowhere.py: no such file'),
+        (('encode', '--config.model.d_ff=0'), 'model.d_ff=0: expected an int'),
+        (('encode', '--output=gs://b/c'), 'gs:// cannot be used here'),
+        (('pages',), "name='locost': expected a model that reads pages"),
+        (
+            ('pages', '--config=configs/simcas.py:arxiv', '--lengths=80'),
+            '--lengths: multiples of config.data.page_length',
+        ),
+        (
+            ('generate', '--config=configs/finetune.py:bart', '--lengths=2048'),
+            '2048',
+        ),
+        (
+            ('encode', '--config=configs/pagesum.py:arxiv'),
+            "name='pagesum': expected LOCOST; bench pages measures",
+        ),
+        (
+            ('decode', '--config=configs/pagesum.py:arxiv'),
+            "name='pagesum': expected LOCOST; bench pages measures",
+        ),
+    ],
+)
+def test_bad_flags_give_one_line(call, here, arguments, expected):
+  status, out, err, result = call(*arguments)
+  *_, line = err.strip().splitlines()
+  assert status == 2 and out == '' and result is None
+  assert line.startswith('error: ') and expected in line
+  assert 'Traceback' not in err
+
+
+def test_an_output_that_cannot_be_written_is_refused_first(
+    run_command, tmp_path, monkeypatch
+):
+  monkeypatch.setattr(rounds, 'measure', None)
+  (tmp_path / 'f').write_text('')
+  (tmp_path / 'd' / 'kernel.json').mkdir(parents=True)
+  for name, expected in ('f/x', 'Not a directory'), ('d', 'is a directory'):
+    status, _, err = run_command(
+        command, 'kernel', f'--output={tmp_path / name}', '--lengths=64'
+    )
+    assert status == 2 and expected in err and err.count('\n') == 1
+
+
+def test_without_torch_a_line_says_what_to_install(call, monkeypatch):
+  monkeypatch.setattr(
+      command.peers.importlib.util, 'find_spec', lambda name: None
+  )
+  status, _, err, _ = call('encode', '--against=t5')
+  assert status == 2 and "pip install 'locost_jax[peers]'" in err
