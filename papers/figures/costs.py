@@ -8,47 +8,36 @@ _TITLES = {
     'encode': 'encoder, forward',
     'train': 'train step, forward and backward',
 }
+# Rows of `bench` that are parts of a model.
+_PARTS = ('layer', 'forward', 'step')
 
 
 def read(paths):
-  """Returns {command: {model: [(length, bytes, samples/s), ...]}} of `bench`.
+  """Returns {question: {model: [(length, bytes, samples/s), ...]}} of `bench`.
 
   Bytes and samples/s are None if a run was out of memory; each is None if the
-  result has no such number.
+  result has no such number. Without --against, `bench train` has steps alone.
   """
   found = {}
   for path in paths:
     result = points.read_json(path)
     try:
-      lines = found.setdefault(result['command'], {})
-      rows = list(map(_point, result.get('contest') or _alone(result)))
-      if result['command'] not in _TITLES or not rows:
+      lines = found.setdefault(result['question'], {})
+      names = {row['name'] for row in result['rows']}
+      models = {x for x in names if not x.startswith(_PARTS)} or {'step, none'}
+      rows = [row for row in result['rows'] if row['name'] in models]
+      if result['question'] not in _TITLES or not rows:
         raise LookupError
+      for row in rows:
+        numbers = row.get('peak_bytes'), row.get('samples_per_second')
+        if row.get('out_of_memory', False):
+          numbers = None, None
+        lines.setdefault(row['name'], []).append((row['length'], *numbers))
     except (LookupError, TypeError, AttributeError):
       raise InputError(
           f'{path}: expected a result of `bench encode` or `bench train`'
       ) from None
-    for model, point in rows:
-      lines.setdefault(model, []).append(point)
   return found
-
-
-def _point(row):
-  """Returns (model, (length, bytes, samples/s)) of a row."""
-  peak = row.get('device_peak_bytes') or row.get('peak_bytes')
-  numbers = peak, row.get('samples_per_second')
-  if row.get('memory_ended', False):
-    numbers = None, None
-  return row['subject'], (row['length'], *numbers)
-
-
-def _alone(result):
-  """Yields the rows of `bench train` without --against, like a comparison's."""
-  batch = result.get('settings', {}).get('batch_size', 1)
-  for row in result['rows'] if result['command'] == 'train' else ():
-    seconds = row.get('seconds', {}).get('step none')
-    speed = batch / seconds if seconds else None
-    yield dict(row, subject='locost', samples_per_second=speed)
 
 
 def draw(result, *results):

@@ -46,14 +46,14 @@ PAIRS = [
 
 def make_costs(command):
   rows = [
-      dict(subject=name, length=n, peak_bytes=n * k, samples_per_second=k / n)
+      dict(name=name, length=n, peak_bytes=n * k, samples_per_second=k / n)
       for name, k in (('locost', 1000), ('longt5', 3000))
       for n in (1024, 4096)
   ]
   rows.append(
-      dict(subject='longt5', length=16384, memory_ended=True, peak_bytes=7)
+      dict(name='longt5', length=16384, out_of_memory=True, peak_bytes=7)
   )
-  return dict(command=command, rows=[], contest=rows)
+  return dict(question=command, rows=rows)
 
 
 @pytest.fixture(scope='module')
@@ -294,21 +294,29 @@ def test_a_cross_marks_the_length_that_ran_out_of_memory(home, tmp_path):
   assert points(cross) == [[16384, 4096 * 3000]] and cross.get_marker() == 'x'
   assert points(speed.lines[1]) == [[1024, 3000 / 1024], [4096, 3000 / 4096]]
   alone = dict(
-      command='train',
-      settings=dict(batch_size=4),
-      rows=[dict(length=64, peak_bytes=5, seconds={'step none': 2.0})],
+      question='train',
+      rows=[
+          dict(name='forward', length=64, peak_bytes=3, samples_per_second=5.0),
+          dict(
+              name='step, none', length=64, peak_bytes=5, samples_per_second=2.0
+          ),
+          dict(
+              name='step, full', length=64, peak_bytes=4, samples_per_second=1.0
+          ),
+      ],
   )
   for broken in (
-      dict(command='encode', rows=[]),
-      dict(command=['train'], rows=[]),
-      dict(command='train', contest=[3]),
-      dict(command='train', contest=[dict(subject='x')]),
+      dict(question='encode', rows=[]),
+      dict(question=['train'], rows=[]),
+      dict(question='train', rows=[3]),
+      dict(question='train', rows=[dict(name='x')]),
+      dict(question='gsg', rows=[dict(name='all', length=5)]),
   ):
     path = write_rows(tmp_path / 'x.json', [broken])
     with pytest.raises(InputError, match='json: expected a result of `bench'):
       costs.read([path])
   path = write_rows(tmp_path / 'alone.json', [alone])
-  assert costs.read([path]) == {'train': {'locost': [(64, 5, 2.0)]}}
+  assert costs.read([path]) == {'train': {'step, none': [(64, 5, 2.0)]}}
 
 
 def test_similarity_equals_a_plain_sum(home):
