@@ -38,7 +38,9 @@ def run(rows, settings):
   first = [row.references[0] for row in rows]
   k = max(1, round(np.mean([_sentences(text) for text in first])))
   step = -(-len(first) // _MOST_REFERENCES)
-  constant = baselines.best_constant(first[::step], first[::step], most_exact=1)
+  constant = baselines.best_constant(
+      first[::step], first[::step], 1, settings.protocol
+  )
   oracles = []
   for i, row in enumerate(rows):
     settings.show('oracle', i, len(rows))
@@ -58,7 +60,8 @@ def run(rows, settings):
       COLUMNS,
       values,
       (protocols.method(protocols.signature(settings.protocol, len(rows))),),
-      more=dict(constant=constant, lead_sentences=k),
+      tuple(scoring.warnings(rows, settings.protocol)),
+      dict(constant=constant, lead_sentences=k),
   )
 
 
@@ -66,13 +69,11 @@ def run_rouge(rows, settings):
   """Scores the predictions by ROUGE, for a table with other metrics."""
   predictions = [row.prediction for row in rows]
   signature = protocols.signature(settings.protocol, len(rows))
-  blank = sum(not any(map(str.strip, row.references)) for row in rows)
-  note = f'warning: rouge: {blank:,} pairs with empty references, counted as 0'
   return score_metric.Result(
       COLUMNS,
       {score_metric.PREDICTION: rouge(predictions, rows, settings, 'ROUGE')},
       tuple(protocols.method(signature).split('|')[1:]),
-      (note,) if blank else (),
+      tuple(scoring.warnings(rows, settings.protocol)),
   )
 
 
@@ -105,12 +106,8 @@ def oracle(document, reference, protocol):
     protocol: a `protocols.Protocol`, which splits texts into words.
   """
   sentences = text_lib.split_sentences(document)
-  words = [
-      [word for part in protocol.sentences(sentence) for word in part]
-      for sentence in sentences
-  ]
-  wanted = [word for part in protocol.sentences(reference) for word in part]
-  chosen = extractive_oracle.select(words, wanted)
+  words = list(map(protocol.tokenize, sentences))
+  chosen = extractive_oracle.select(words, protocol.tokenize(reference))
   return ' '.join(sentences[i] for i in chosen)
 
 

@@ -53,7 +53,9 @@ def _key(setups, split, options):
   last = setups[-1]
   return dict(
       final_scores.dependencies(last, setups, split),
-      signatures=metric_table.signatures(last.config.eval.metrics, 0),
+      signatures=metric_table.signatures(
+          last.config.eval.metrics, 0, last.config.eval.protocol
+      ),
       **options,
   )
 

@@ -28,7 +28,7 @@ class Settings(NamedTuple):
   Attributes:
     model: a local directory, hf://org/name, or a model name of the endpoint.
     protocol: a `protocols.Protocol`, for ROUGE.
-    processes: number of processes that compute ROUGE.
+    processes: number of processes that compute ROUGE; None: one per core.
     layer: of BERTScore, from 1; None: the authors' choice.
     idf: whether BERTScore weights tokens by inverse document frequency.
     baseline: FILE of BERTScore's rescaling, or None.
@@ -44,7 +44,7 @@ class Settings(NamedTuple):
 
   model: str | None = None
   protocol: Any = None
-  processes: int = 1
+  processes: int | None = 1
   layer: int | None = None
   idf: bool = False
   baseline: str | None = None
