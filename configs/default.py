@@ -194,6 +194,10 @@ def get_config():
           examples=500,
           batch_size=32,  # documents per batch, over all devices
           metrics=('loss', 'rouge', 'recall'),  # any of these three
+          # How ROUGE is computed, and the words of the other metrics: a
+          # protocol of docs/evaluation.md. 'auto': 'unicode' if a-z and 0-9
+          # cover less than half of the references' letters, else 'locost'.
+          protocol='auto',
           baselines=False,  # also score baselines and the model before training
       )
   )

@@ -8,7 +8,8 @@
 
 Each row has `prediction` and `reference`, or `references`, a list of which the
 best one counts. `main --evaluate` writes such files; WORKDIR means the newest
-file of its best checkpoint. Texts are never truncated.
+file of its best checkpoint. Texts are never truncated. For R-Lsum the sentences
+of a text are its lines; a text without newlines is split by --split.
 
 --compare scores both files and tests each difference. Documents are matched by
 `id`; without ids the rows must have the same references in the same order.
@@ -61,6 +62,14 @@ def define_flags(values, argv, metrics=score_metrics.METRICS):
       'locost',
       'how to compute ROUGE [locost]\n'
       + '\n'.join(f'{p.name}: {p.what}' for p in protocols.PROTOCOLS.values()),
+      flag_values=values,
+  )
+  flags.DEFINE_enum(
+      'split',
+      'locost_jax',
+      list(protocols.SPLITS),
+      'sentences of a text without newlines, for R-Lsum: our rules, or punkt, '
+      "NLTK's model (its data must be on this machine)",
       flag_values=values,
   )
   flags.DEFINE_integer(
@@ -127,7 +136,10 @@ def main(values, arguments):
   commands.expect_flags_only(arguments)
   if not values.predictions:
     raise InputError('--predictions=FILE is missing: expected predictions')
-  protocol = protocols.find(values.protocol)
+  protocol = protocols.find(
+      values.protocol, split=protocols.SPLITS[values.split]
+  )
+  protocols.on_lines('', protocol.split)  # Punkt may be missing
   path = find_file(values.predictions)
   chosen = score_metrics.find(split(values.metrics), score_metrics.METRICS)
   if list(chosen) != ['rouge'] or values.model:
@@ -163,16 +175,16 @@ def find_file(path):
 
 
 def score(pairs, protocol, values):
-  """Returns the scores of each pair, and prints warnings of `notes`."""
+  """Returns the scores of each pair, and prints warnings."""
   progress = Progress()
   scores = scoring.score_pairs(
       pairs,
       protocol,
-      values.processes or os.cpu_count() or 1,
+      values.processes,
       lambda done, total: progress.show('scoring', done, total),
   )
   progress.wipe()
-  for line in notes(pairs, scores, protocol):
+  for line in scoring.warnings(pairs, protocol):
     print(line, file=sys.stderr)
   return scores
 
@@ -215,7 +227,7 @@ def print_metrics(path, chosen, protocol, values, more=None):
   progress = Progress()
   settings = score_metric.Settings(
       protocol=protocol,
-      processes=values.processes or os.cpu_count() or 1,
+      processes=values.processes,
       layer=values.layer,
       idf=values.idf,
       baseline=values.baseline,
@@ -248,22 +260,6 @@ def print_metrics(path, chosen, protocol, values, more=None):
 def split(text):
   """Splits a flag at its commas."""
   return [word.strip() for word in (text or '').split(',') if word.strip()]
-
-
-def notes(pairs, scores, protocol):
-  """Yields a warning for references that cannot be scored."""
-  blank, wordless = scoring.count_empty(pairs, scores, protocol)
-  if blank:
-    yield (
-        f'warning: empty references: {blank:,} of {len(pairs):,} pairs, '
-        'counted as 0'
-    )
-  if wordless:
-    yield (
-        'warning: references without a word that --protocol='
-        f'{protocol.name} counts: {wordless:,} of {len(pairs):,} pairs, '
-        'counted as 0; --protocol=unicode reads every script'
-    )
 
 
 def text(result):

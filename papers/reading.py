@@ -137,7 +137,9 @@ def bounds(rows, settings):
   counts = [len(text_lib.split_sentences(text)) for text in first]
   k = max(1, round(np.mean(counts)))
   step = -(-len(first) // _MOST_REFERENCES)
-  constant = baselines.best_constant(first[::step], first[::step], most_exact=1)
+  constant = baselines.best_constant(
+      first[::step], first[::step], 1, settings.protocol
+  )
   oracles = []
   for i, row in enumerate(rows):
     settings.show('oracle', i, len(rows))

@@ -122,7 +122,6 @@ RUNS = (
         '--steps=1 --most=1 --seeds=1',
         makes='runs/learned_selection/curves.png',
     ),
-    Run(r'.*tests\.rouge_speed .*', '--pairs=2'),
     Run(r'.*locost_jax\.score .*--model=hf://.*', says='(metrics|hub|network)'),
     Run(r'.*locost_jax\.score .*'),
     Run(r'.*summarize .*--query=.*', '--max_length=4 --ask_anyway'),

@@ -26,6 +26,7 @@ Opening a finished cache needs neither TensorFlow nor SeqIO.
 
 import functools
 import hashlib
+import itertools
 import json
 import os
 import pathlib
@@ -46,6 +47,7 @@ from locost_jax.data import records
 from locost_jax.data import streamed
 from locost_jax.data import subset
 from locost_jax.data import tasks
+from locost_jax.data import words
 from locost_jax.errors import InputError
 from locost_jax.vocabularies import vocabulary as vocabulary_lib
 
@@ -53,6 +55,7 @@ from locost_jax.vocabularies import vocabulary as vocabulary_lib
 # window has, is cached shard by shard. Two cores tokenise it in about an hour.
 STREAM_BYTES = 4 * 10**9
 FORMAT = 2  # of the records on disk
+_SAMPLE = 20  # documents whose script is examined
 
 
 def open_cache(
@@ -202,6 +205,7 @@ def locate(config, found, vocabulary, split, directory):
               task=found.name,
               split=split,
               gsg=found.gsg,
+              **_words_key(found),
               **_span_key(found.span_corruption),
               corpus=found.made_of(split),
               limit=_limit(config, found, split),
@@ -216,6 +220,22 @@ def locate(config, found, vocabulary, split, directory):
   digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
   name = f'{found.name}-{split}-{digest[:16]}'
   return pathlib.Path(data.cache_dir or directory) / name, key
+
+
+def _words_key(found):
+  """Returns the part of a cache's key that stands for the words of gsg.
+
+  Caches of texts in a-z stay valid. Older caches of other texts have the first
+  sentences of each document as its gap sentences.
+  """
+  if not (found.gsg and found.has_files):  # named corpora in TFDS are English
+    return {}
+  if found.gsg['strategy'] in ('lead', 'random'):
+    return {}
+  split, shards = next(iter(found.splits.items()))
+  rows = itertools.islice(found.read(split, shards[0]), _SAMPLE)
+  is_latin = all(words.is_latin([row['text']]) for row in rows)
+  return {} if is_latin else dict(gsg_words='any script')
 
 
 def _span_key(settings):

@@ -10,7 +10,8 @@ after PEGASUS). With c_j the word counts of sentence j and C = sum_j c_j,
 because the denominators of precision and recall are |c_j| and |C| - |c_j|. |C|
 is the same for every j, so sentences are ranked by the integer overlap_j; ties
 are exact and go to the earlier sentence. Words are those of Google's
-rouge_score without stemming: lower case, runs of a-z and 0-9.
+rouge_score without stemming: lower case, runs of a-z and 0-9; or those of any
+script, in a document that is not written in a-z (`words.is_latin`).
 
 PEGASUS's variants: `sequential` scores a sentence together with those already
 chosen; `..._unique` takes the words of the two sides as sets S and R. Then
@@ -20,11 +21,11 @@ F1 grows with |S & R|, so sentences are ranked by that integer.
 
 from collections import Counter
 import hashlib
-import re
 
 import numpy as np
 
 from locost_jax.data import text as text_lib
+from locost_jax.data import words as words_lib
 from locost_jax.errors import InputError
 
 STRATEGIES = (
@@ -35,11 +36,9 @@ STRATEGIES = (
     'lead',
     'random',
 )
-_WORD = re.compile(r'[a-z0-9]+')
 
 
-def _count_words(sentence, unique):
-  words = _WORD.findall(sentence.lower())
+def _count_words(words, unique):
   return dict.fromkeys(words, 1) if unique else Counter(words)
 
 
@@ -149,7 +148,9 @@ def select_sentences(sentences, ratio=0.2, strategy='independent', seed=0):
   if strategy == 'random':
     return sorted(_random(sentences, k, seed))
   unique = strategy.endswith('_unique')
-  counts = [_count_words(sentence, unique) for sentence in sentences]
+  is_latin = words_lib.is_latin(sentences)
+  tokenize = words_lib.latin if is_latin else words_lib.of_any_script
+  counts = [_count_words(tokenize(sentence), unique) for sentence in sentences]
   if strategy.startswith('independent'):
     return sorted(_independent(counts, k))
   return sorted(_sequential(counts, k, unique))

@@ -62,7 +62,7 @@ def spatial(text, num_pages):
   Returns:
     P texts, sentences joined by spaces; some are '' when S < P.
   """
-  sentences = text_lib.split_sentences(text)
+  sentences = text_lib.split_sentences(text, lower_case=False)
   each = len(sentences) // num_pages
   pages = [[] for _ in range(num_pages)]
   for i, sentence in enumerate(sentences):
@@ -118,7 +118,7 @@ def pieces(row, form, num_pages):
   if form == 'document':
     return document(row['documents'], num_pages)
   if form == 'sentence_chunks':
-    return text_lib.split_sentences(row['document'])
+    return text_lib.split_sentences(row['document'], lower_case=False)
   return [row['document']]
 
 

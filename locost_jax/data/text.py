@@ -12,7 +12,8 @@ transcript and the items of a list, and joins the lines of a docstring.
 
 Sentences. `.`, `!`, `?` or an ellipsis, with the closing quotes and brackets
 after it, ends a sentence if white space follows and the next character is not a
-lower-case letter. A full stop does not end one after an abbreviation (`Fig.`,
+lower-case letter (`split_sentences`: in a text without capitals it may be one).
+A full stop does not end one after an abbreviation (`Fig.`,
 `e.g.`, a title, an initial) or after a number that opens the paragraph
 (`1. Install`). After `etc.`, `Inc.`, `U.S.` and similar words it ends one only
 if the next word is capitalised and commonly opens a sentence.
@@ -130,7 +131,7 @@ def _continues(line, next_line, width):
   return width >= _NARROWEST and full > width - 4
 
 
-def _is_end(text, stop, end, follower, rest):
+def _is_end(text, stop, end, follower, rest, lower_case=False):
   """Whether the marks text[stop:end] end a sentence.
 
   Args:
@@ -139,9 +140,12 @@ def _is_end(text, stop, end, follower, rest):
     end: index after the marks, closing quotes and brackets included.
     follower: the next character that is not white space.
     rest: text from `follower` on (at least its first word).
+    lower_case: whether a sentence may begin with a lower-case letter.
   """
-  if follower.islower():
+  if follower.islower() and not lower_case:
     return False
+  if lower_case and text[stop - 1 : stop] == ' ':
+    return True  # a tokenised text: its abbreviations keep their full stops
   if text[stop] != '.' or text[stop : stop + 2] in ('..', '.?', '.!'):
     return True
   before = text[max(0, stop - _LONGEST) : stop].rstrip()
@@ -164,11 +168,12 @@ def _is_end(text, stop, end, follower, rest):
   return True
 
 
-def sentence_spans(text):
+def sentence_spans(text, lower_case=False):
   """Finds the sentences of a text.
 
   Args:
     text: any string.
+    lower_case: whether a sentence may begin with a lower-case letter.
 
   Returns:
     A list of (start, end) in order. The sentences are text[start:end] without
@@ -191,6 +196,7 @@ def sentence_spans(text):
           match.end(),
           paragraph[after],
           paragraph[after : after + _LONGEST],
+          lower_case,
       ):
         spans.append((start + begin, start + match.end()))
         begin = after
@@ -203,13 +209,18 @@ def squeeze(text):
   return ' '.join(text.split())
 
 
-def split_sentences(text):
+def split_sentences(text, lower_case=None):
   """Splits a text into sentences.
 
   Args:
     text: any string.
+    lower_case: whether a sentence may begin with a lower-case letter. None: in
+      a text without capitals. Records are made with False.
 
   Returns:
     The sentences in order, white space squeezed; none is empty.
   """
-  return [squeeze(text[start:end]) for start, end in sentence_spans(text)]
+  if lower_case is None:
+    lower_case = not any(map(str.isupper, text))
+  spans = sentence_spans(text, lower_case)
+  return [squeeze(text[start:end]) for start, end in spans]

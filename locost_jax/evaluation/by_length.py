@@ -1,7 +1,9 @@
 """Scores by document length: groups between powers of two."""
 
+from locost_jax.evaluation import evaluate
 from locost_jax.evaluation import metric_table
 from locost_jax.evaluation.metrics import metric as metric_lib
+from locost_jax.evaluation.metrics import protocols
 
 
 def group(rows):
@@ -21,23 +23,24 @@ def group(rows):
   return [((1 << k >> 1) + 1, 1 << k, groups[k]) for k in sorted(groups)]
 
 
-def score(rows, names):
+def score(rows, names, protocol=protocols.AUTO):
   """Scores the groups of `group`.
 
   Args:
     rows: dicts with prediction, reference and tokens_kept.
     names: config.eval.metrics; only metrics of texts are computed.
+    protocol: config.eval.protocol.
 
   Returns:
     List of (low, high, documents, {'rouge1': ..., ...}).
   """
-  metrics = metric_table.select(names, metric_lib.TEXT)
+  metrics = metric_table.select(names, metric_lib.TEXT, protocol=protocol)
   return [
       (
           low,
           high,
           len(found),
-          metric_lib.score(
+          evaluate.score(
               metrics,
               [row['prediction'] for row in found],
               [row['reference'] for row in found],

@@ -22,7 +22,7 @@ import numpy as np
 from locost_jax import files
 from locost_jax import untrusted
 from locost_jax.evaluation.metrics import metric
-from locost_jax.evaluation.metrics import recall
+from locost_jax.evaluation.metrics import protocols
 
 COMMONEST = 150
 # The file of `save` in the directory of a run or a phase.
@@ -36,28 +36,37 @@ WEIGHTS = 'content_loss_weights'
 
 
 class Common(NamedTuple):
-  """The most frequent words (str) and tokens (ids) of the training targets."""
+  """The most frequent words (str) and tokens (ids) of the training targets.
+
+  Attributes:
+    words: of the protocol.
+    tokens: of the vocabulary.
+    protocol: a name in `protocols.PROTOCOLS`.
+  """
 
   words: tuple
   tokens: tuple
+  protocol: str = 'locost'
 
 
-def most_common(records, count=COMMONEST):
+def most_common(records, count=COMMONEST, protocol=protocols.AUTO):
   """Finds the most frequent words and tokens of targets.
 
   Args:
     records: iterable of dicts with targets (ids) and reference (str).
     count: how many words, and how many tokens.
+    protocol: config.eval.protocol, whose words are counted.
 
   Returns:
     Common; among equally frequent ones, the first to appear.
   """
   words, tokens = collections.Counter(), collections.Counter()
+  protocol = protocols.find(protocol)
   for record in records:
-    words.update(recall.words(record['reference']))
+    words.update(protocol.tokenize(record['reference']))
     tokens.update(np.asarray(record['targets']).tolist())
   first = lambda counter: tuple(key for key, _ in counter.most_common(count))
-  return Common(first(words), first(tokens))
+  return Common(first(words), first(tokens), protocol.name)
 
 
 def save(common, path):
@@ -75,7 +84,11 @@ def load(path):
   found = untrusted.read_object(path)
   for key, kind in _KINDS.items():
     untrusted.check(path, key, found.get(key), kind)
-  return Common(tuple(found['words']), tuple(found['tokens']))
+  name = found.get('protocol', 'locost')  # older files lack it
+  untrusted.check(
+      path, 'protocol', name, untrusted.one_of(*protocols.PROTOCOLS)
+  )
+  return Common(tuple(found['words']), tuple(found['tokens']), name)
 
 
 def content_words(reference, document, common):
@@ -86,8 +99,9 @@ def content_words(reference, document, common):
     document: str, as the model read it.
     common: a Common.
   """
-  present = set(recall.words(document)).difference(common.words)
-  wanted = dict.fromkeys(recall.words(reference))
+  tokenize = protocols.find(common.protocol).tokenize
+  present = set(tokenize(document)).difference(common.words)
+  wanted = dict.fromkeys(tokenize(reference))
   return [word for word in wanted if word in present]
 
 

@@ -14,12 +14,14 @@ from jax.experimental import multihost_utils
 import numpy as np
 
 from locost_jax import files
+from locost_jax.command_line.progress import Progress
 from locost_jax.devices import compiling
 from locost_jax.devices import sharding
 from locost_jax.errors import disk_error
 from locost_jax.evaluation import content
 from locost_jax.evaluation import metric_table
 from locost_jax.evaluation.metrics import metric as metric_lib
+from locost_jax.evaluation.metrics import protocols
 from locost_jax.generation import decode_settings
 from locost_jax.generation import generate
 from locost_jax.hosts import collective
@@ -36,6 +38,7 @@ def check(config):
   for section in 'eval', 'decode':
     ranges.check_section(section, config[section])
   metric_table.check(config.eval.metrics, config.checkpoint.metric)
+  protocols.find(config.eval.protocol, 'config.eval.protocol')
   settings_of(config)
 
 
@@ -82,7 +85,7 @@ def evaluate(
       and reference of the real rows, which precede the padding rows. A
       reference is a str, or a list of str that are all correct.
     vocabulary: text <-> ids.
-    config: the whole config; uses eval.metrics and decode.
+    config: the whole config; uses eval.metrics, eval.protocol and decode.
     mesh: from `sharding.make_mesh`.
     task_name: part of the metrics' names.
     split: also part of the names, unless it is 'validation'.
@@ -133,7 +136,7 @@ def measure(
   """
   names = config.eval.metrics if metrics is None else metrics
   of_model = metric_table.select(names, metric_lib.MODEL)
-  of_text = metric_table.of_summaries(names)
+  of_text = metric_table.of_summaries(names, config.eval.protocol)
   parts, rows = [], []
   with jax.set_mesh(mesh):
     for i, (batch, info) in enumerate(content.with_weights(batches, common)):
@@ -162,13 +165,35 @@ def measure(
     rows = collective.gather_rows(
         rows if sharding.host_part(mesh).leads else []
     )
-    measured |= metric_lib.score(
+    measured |= score(
         of_text,
         [row['prediction'] for row in rows],
         [row['reference'] for row in rows],
         None if common is None else [row.pop('contents') for row in rows],
     )
   return measured, rows
+
+
+def score(metrics, predictions, references, contents=None):
+  """Like `metrics.metric.score`, with progress on stderr."""
+  progress = Progress()
+  try:
+    return metric_lib.score(
+        metrics, predictions, references, contents, show_progress(progress)
+    )
+  finally:
+    progress.wipe()
+
+
+def show_progress(progress):
+  """Returns a function (done, total) that shows it and calls the watchdog."""
+
+  def show(done, total):
+    watchdog.heartbeat()
+    if collective.is_first_host():
+      progress.show('scoring', done, total)
+
+  return show
 
 
 def _rows(batch, info, tokens, vocabulary, common, keep_sentinels):
@@ -242,7 +267,9 @@ def prediction_metadata(config, documents, checkpoint=None):
           max_input_length=config.data.max_input_length,
       )
   )
-  signatures = metric_table.signatures(config.eval.metrics, documents)
+  signatures = metric_table.signatures(
+      config.eval.metrics, documents, config.eval.protocol
+  )
   if 'rouge' in signatures:
     found['signature'] = signatures['rouge']
   return found | ({'checkpoint': checkpoint} if checkpoint else {})

@@ -10,11 +10,12 @@
 
 import numpy as np
 
+from locost_jax.command_line.progress import Progress
 from locost_jax.data import text as text_lib
 from locost_jax.evaluation import baselines
 from locost_jax.evaluation import content
+from locost_jax.evaluation import evaluate
 from locost_jax.evaluation import metric_table
-from locost_jax.evaluation.metrics import metric as metric_lib
 from locost_jax.evaluation.metrics import protocols
 from locost_jax.hosts import collective
 
@@ -60,7 +61,14 @@ def exchange_inputs(batches, vocabulary):
     yield batch, info
 
 
-def measure_baselines(batches, train_records, vocabulary, metrics, common=None):
+def measure_baselines(
+    batches,
+    train_records,
+    vocabulary,
+    metrics,
+    common=None,
+    protocol=protocols.AUTO,
+):
   """Measures the baselines that need no model.
 
   Args:
@@ -70,6 +78,7 @@ def measure_baselines(batches, train_records, vocabulary, metrics, common=None):
     metrics: like config.eval.metrics. If none needs summaries, only 'unigram'
       is returned.
     common: see `evaluate.evaluate`.
+    protocol: config.eval.protocol.
 
   Returns:
     dict of
@@ -80,13 +89,13 @@ def measure_baselines(batches, train_records, vocabulary, metrics, common=None):
         ROUGE on this split.
       oracle: scores; see `metrics/extractive_oracle.py`.
   """
-  train_records, of_text = list(train_records), metric_table.of_summaries(
-      metrics
-  )
+  train_records = list(train_records)
+  of_text = metric_table.of_summaries(metrics, protocol)
+  protocol = protocols.find(protocol)
   train_references = [record['reference'] for record in train_records]
   sentences = _mean_sentences(train_references)
   rows = collective.gather_rows(
-      list(_rows(batches, vocabulary, sentences, bool(of_text), common))
+      list(_rows(batches, vocabulary, sentences, of_text and protocol, common))
   )
   loss = baselines.unigram_loss(
       [record['targets'] for record in train_records],
@@ -97,11 +106,16 @@ def measure_baselines(batches, train_records, vocabulary, metrics, common=None):
   if not of_text:
     return measured
   references = [row['reference'] for row in rows]
+  progress = Progress()
   constant = baselines.best_constant(
-      train_references, list(map(first_reference, references))
+      train_references,
+      list(map(first_reference, references)),
+      protocol=protocol,
+      show=evaluate.show_progress(progress),
   )
+  progress.wipe()
   contents = None if common is None else [row['contents'] for row in rows]
-  score = lambda texts: metric_lib.score(of_text, texts, references, contents)
+  score = lambda texts: evaluate.score(of_text, texts, references, contents)
   leads = [row['lead'] for row in rows]
   measured['lead'] = dict(score(leads), sentences=sentences)
   measured['constant'] = dict(score([constant] * len(rows)), text=constant)
@@ -109,13 +123,13 @@ def measure_baselines(batches, train_records, vocabulary, metrics, common=None):
   return measured
 
 
-def _rows(batches, vocabulary, sentences, has_texts, common):
+def _rows(batches, vocabulary, sentences, protocol, common):
   """Yields a dict per document: lead, oracle, reference, targets, contents.
 
   Args:
     batches, vocabulary, common: see `measure_baselines`.
     sentences: number of sentences of the lead.
-    has_texts: whether to compute the oracle.
+    protocol: a `protocols.Protocol`, for the oracle; false: no oracle.
   """
   for batch, info in batches:
     lengths = batch['decoder_loss_weights'].astype(bool).sum(axis=1)
@@ -127,9 +141,9 @@ def _rows(batches, vocabulary, sentences, has_texts, common):
           reference=reference,
           targets=batch['decoder_target_tokens'][i, : lengths[i]].tolist(),
       )
-      if has_texts:
+      if protocol:
         row['oracle'] = baselines.oracle(
-            text, first_reference(reference), protocols.find('locost')
+            text, first_reference(reference), protocol
         )
       if common is not None:
         row['contents'] = content.of_document(

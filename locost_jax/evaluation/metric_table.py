@@ -5,6 +5,7 @@ from locost_jax.evaluation.metrics import answers
 from locost_jax.evaluation.metrics import lengths
 from locost_jax.evaluation.metrics import metric
 from locost_jax.evaluation.metrics import ngrams
+from locost_jax.evaluation.metrics import protocols
 from locost_jax.evaluation.metrics import recall
 from locost_jax.evaluation.metrics import rouge
 from locost_jax.evaluation.model_metrics import loss
@@ -13,13 +14,15 @@ METRICS = {
     entry.name: entry
     for entry in (
         loss.LOSS,
-        rouge.ROUGE,
-        recall.RECALL,
+        rouge.of_protocol('locost'),
+        recall.of_protocol('locost'),
         answers.ANSWERS,
         lengths.LENGTH,
         ngrams.REPETITION,
     )
 }
+# Metrics whose words are those of config.eval.protocol.
+_OF_PROTOCOL = {'rouge': rouge.of_protocol, 'recall': recall.of_protocol}
 COLUMNS = tuple(
     column for entry in METRICS.values() for column in entry.columns
 )
@@ -52,13 +55,14 @@ def choose_best_by(names, documents):
   return next(key for key in preferred + keys if key in keys)
 
 
-def select(names, *needs):
+def select(names, *needs, protocol=protocols.AUTO):
   """Returns the metrics of these names.
 
   Args:
     names: config.eval.metrics.
     *needs: some of metric.TEXT, metric.CONTENT and metric.MODEL: only metrics
       that need one of them; no argument: all.
+    protocol: config.eval.protocol.
 
   Raises:
     InputError: unknown metric.
@@ -69,25 +73,30 @@ def select(names, *needs):
           f'config.eval.metrics: {name!r} is none of '
           f'{", ".join(map(repr, METRICS))}'
       )
-  chosen = [METRICS[name] for name in names]
+  words = protocols.find(protocol, 'config.eval.protocol').name
+  chosen = [
+      _OF_PROTOCOL[name](words) if name in _OF_PROTOCOL else METRICS[name]
+      for name in names
+  ]
   return [entry for entry in chosen if not needs or entry.needs in needs]
 
 
-def of_summaries(names):
+def of_summaries(names, protocol=protocols.AUTO):
   """Returns the metrics of these names that need generated summaries."""
-  return select(names, metric.TEXT, metric.CONTENT)
+  return select(names, metric.TEXT, metric.CONTENT, protocol=protocol)
 
 
-def signatures(names, documents):
+def signatures(names, documents, protocol=protocols.AUTO):
   """Returns {metric: signature} of the metrics that have a signature.
 
   Args:
     names: config.eval.metrics.
     documents: number of documents.
+    protocol: config.eval.protocol.
   """
   return {
       entry.name: entry.signature(documents)
-      for entry in select(names)
+      for entry in select(names, protocol=protocol)
       if entry.signature
   }
 

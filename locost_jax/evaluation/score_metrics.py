@@ -29,13 +29,11 @@ def run_rouge(rows, settings):
   """Scores the predictions by ROUGE, for a table with other metrics."""
   texts = [row.prediction for row in rows]
   signature = protocols.signature(settings.protocol, len(rows))
-  blank = sum(not any(map(str.strip, row.references)) for row in rows)
-  note = f'warning: rouge: {blank:,} pairs with empty references, counted as 0'
   return score_metric.Result(
       ROUGE_COLUMNS,
       {score_metric.PREDICTION: rouge(texts, rows, settings, 'ROUGE')},
       tuple(protocols.method(signature).split('|')[1:]),
-      (note,) if blank else (),
+      tuple(scoring.warnings(rows, settings.protocol)),
   )
 
 

@@ -1,20 +1,14 @@
 """Scores many pairs by a protocol, in several processes, with intervals."""
 
-import concurrent.futures
 import functools
-import multiprocessing
-import os
-import signal
-import threading
 
 from locost_jax.command_line import versions
 from locost_jax.evaluation.metrics import intervals
 from locost_jax.evaluation.metrics import metric
+from locost_jax.evaluation.metrics import processes as processes_lib
 from locost_jax.evaluation.metrics import protocols
 
-_BATCH = 16  # pairs per task of a process
-_FEW = 64  # scoring up to this many pairs is faster than starting processes
-_PACKAGES = ('locost_jax', 'nltk', 'numpy')
+_PACKAGES = ('locost_jax', 'nltk', 'numpy', 'rouge-score')
 
 
 def score_pairs(pairs, protocol, processes=1, show=None):
@@ -23,55 +17,23 @@ def score_pairs(pairs, protocol, processes=1, show=None):
   Args:
     pairs: list of `predictions.Pair`.
     protocol: a `protocols.Protocol`.
-    processes: number of processes.
+    processes: number of processes; None: one per core.
     show: function (pairs done, pairs) that shows progress, or None.
 
   Returns:
     List of n dicts, {kind of ROUGE: F1 x 100}.
   """
-  batches = [pairs[i : i + _BATCH] for i in range(0, len(pairs), _BATCH)]
-  score = functools.partial(_score_batch, protocol.name)
-  scores = []
-  if processes == 1 or len(pairs) <= _FEW:
-    found = map(score, batches)
-    return _collect(found, scores, len(pairs), show)
-  with concurrent.futures.ProcessPoolExecutor(
-      min(processes, len(batches)),
-      multiprocessing.get_context('spawn'),
-      _prepare_process,
-  ) as executor:
-    try:
-      return _collect(executor.map(score, batches), scores, len(pairs), show)
-    except BaseException:
-      executor.shutdown(cancel_futures=True)
-      raise
+  return processes_lib.run(
+      functools.partial(_score, protocol), pairs, _sizes, processes, show
+  )
 
 
-def _collect(batches, scores, total, show):
-  for batch in batches:
-    scores += batch
-    if show is not None:
-      show(len(scores), total)
-  return scores
+def _score(protocol, pair):
+  return protocols.score(protocol, pair.prediction, pair.references)
 
 
-def _score_batch(name, pairs):
-  protocol = protocols.find(name)  # only its name is sent
-  return [
-      protocols.score(protocol, pair.prediction, pair.references)
-      for pair in pairs
-  ]
-
-
-def _prepare_process():
-  """Ignores Ctrl-C, which the parent handles, and exits with the parent."""
-  signal.signal(signal.SIGINT, signal.SIG_IGN)
-  threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent():
-  multiprocessing.parent_process().join()
-  os._exit(1)  # does not wait for the main thread
+def _sizes(pair):
+  return len(pair.prediction), sum(map(len, pair.references))
 
 
 def summarize(scores, protocol):
@@ -109,20 +71,28 @@ def summarize(scores, protocol):
   )
 
 
-def count_empty(pairs, scores, protocol):
-  """Counts the pairs whose references have no words to score.
+def warnings(pairs, protocol):
+  """Yields warnings about references that cannot be scored as they are.
 
-  Returns:
-    (pairs whose references are all blank, pairs whose references have text but
-    no words of the protocol).
+  Args:
+    pairs: list of `predictions.Pair`, or other rows with references.
+    protocol: a `protocols.Protocol`.
   """
-  blank = wordless = 0
-  for pair, row in zip(pairs, scores, strict=True):
-    if not any(reference.strip() for reference in pair.references):
+  blank = partly = 0
+  for pair in pairs:
+    texts = [text for text in pair.references if text.strip()]
+    if not texts:
       blank += 1
-    elif not row['rouge1'] and not any(
-        protocols.has_words(protocol, reference)
-        for reference in pair.references
-    ):
-      wordless += 1
-  return blank, wordless
+    elif not all(protocols.counts(protocol, text) for text in texts):
+      partly += 1
+  if blank:
+    yield (
+        f'warning: empty references: {blank:,} of {len(pairs):,} pairs, '
+        'counted as 0'
+    )
+  if partly:
+    yield (
+        f'warning: --protocol={protocol.name} counts less than half of the '
+        f'letters of the references: {partly:,} of {len(pairs):,} pairs; '
+        '--protocol=unicode reads every script'
+    )

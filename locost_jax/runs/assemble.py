@@ -18,8 +18,13 @@ from locost_jax.evaluation import content
 from locost_jax.evaluation import evaluate
 from locost_jax.evaluation import measure_baselines
 from locost_jax.evaluation import metric_table
+from locost_jax.evaluation.metrics import metric
+from locost_jax.evaluation.metrics import protocols
+from locost_jax.hosts import collective
 from locost_jax.models import parameters
 from locost_jax.workdir import phases as phases_lib
+
+_REFERENCES = 1000  # read to choose a protocol
 
 
 class Setup:
@@ -121,6 +126,27 @@ class Setup:
       )
     return settings.metric, documents
 
+  def _choose_protocol(self):
+    """Sets config.eval.protocol if it is 'auto' and there are references.
+
+    Where one task of a mixture needs 'unicode', all tasks are scored by it.
+    """
+    settings, found = self.config.eval, set()
+    for split in 'validation', 'test':
+      for cache in self.eval_caches(split).values():
+        records = (cache[i] for i in range(min(len(cache), _REFERENCES)))
+        texts = [metric.as_list(record['reference']) for record in records]
+        found.add(protocols.choose(itertools.chain.from_iterable(texts)))
+    is_chosen = settings.protocol == protocols.AUTO
+    if is_chosen and found:
+      settings.protocol = 'unicode' if 'unicode' in found else 'locost'
+    if 'unicode' in found and is_chosen | (settings.protocol != 'unicode'):
+      collective.log(
+          f'config.eval.protocol: {settings.protocol}; the words of locost (a-z '
+          f"and 0-9) cover less than half of the references' letters "
+          f'({self.task})'
+      )
+
   def labels(self):
     """Returns the signatures of evaluations, for telemetry.Options.labels."""
     names, limit = self.config.eval.metrics, self.config.eval.examples
@@ -128,7 +154,9 @@ class Setup:
         f'eval/{task}/': {
             f'eval/{task}/signature/{name}': text
             for name, text in metric_table.signatures(
-                names, min(limit or len(cache), len(cache))
+                names,
+                min(limit or len(cache), len(cache)),
+                self.config.eval.protocol,
             ).items()
         }
         for task, cache in self.eval_caches('validation').items()
@@ -168,8 +196,11 @@ class Setup:
     counted in the training records or, if these are not open, in the evaluation
     splits.
     """
+    protocol = protocols.find(self.config.eval.protocol).name
     with contextlib.suppress(FileNotFoundError):
-      return content.load(self.directory / content.FILE)
+      found = content.load(self.directory / content.FILE)
+      if found.protocol == protocol:
+        return found
     caches = [self.caches.get('train')]
     if caches == [None]:
       caches = [
@@ -179,7 +210,8 @@ class Setup:
     return content.most_common(
         itertools.chain.from_iterable(
             map(measure_baselines.first_records, caches)
-        )
+        ),
+        protocol=protocol,
     )
 
   def predictions_file(self, task, split, step):
@@ -213,6 +245,7 @@ class Setup:
           directory,
           allow_other_caches=allow_other_caches,
       )
+    self._choose_protocol()
 
 
 def with_vocabulary(model_config):

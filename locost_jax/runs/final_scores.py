@@ -78,7 +78,7 @@ def measure_run(setups, workdir, split, by_length=False):
     )
     tables.append(table)
     if by_length and rows:
-      groups.append(_table_by_length(table, rows, last.config.eval.metrics))
+      groups.append(_table_by_length(table, rows, last.config.eval))
     examples = examples or _choose_examples(rows, records)
   return dict(
       tables=tables,
@@ -89,13 +89,15 @@ def measure_run(setups, workdir, split, by_length=False):
   )
 
 
-def _table_by_length(table, rows, metrics):
+def _table_by_length(table, rows, settings):
   """Returns a table's last checkpoint scored by length of the documents."""
   return table._replace(
       task=f'{table.task}, by tokens read',
       rows=[
           Row(f'{low:,} to {high:,}: {count_documents(n)}', scores)
-          for low, high, n, scores in by_length_lib.score(rows, metrics)
+          for low, high, n, scores in by_length_lib.score(
+              rows, settings.metrics, settings.protocol
+          )
       ],
   )
 
@@ -143,7 +145,7 @@ def _measure_task(records, setups, initial, metrics):
       mesh=setup.mesh,
       common=setup.common,
   )
-  signatures = metric_table.signatures(metrics, documents)
+  signatures = metric_table.signatures(metrics, documents, config.eval.protocol)
   table_rows, rows = [], []
   if initial is not None:
     measured, _ = measure(initial, records.batches(), metrics=metrics)
@@ -298,6 +300,7 @@ def _baseline_rows(records, measure, params, metrics):
       vocabulary,
       metrics,
       records.setup.common,
+      records.setup.config.eval.protocol,
   )
   rows.append(Row('unigrams of the targets', measured['unigram'], True))
   if 'lead' in measured:

@@ -132,6 +132,7 @@ KEYS = {
     'eval.examples': _COUNT,
     'eval.batch_size': Integer(1, DOCUMENTS),
     'eval.metrics': Texts(),
+    'eval.protocol': Text(),
     'eval.baselines': Boolean(),
     'decode.method': Text(),
     'decode.max_length': Integer(1, TOKENS),

@@ -1,7 +1,6 @@
 """Gap sentences equal plain loops over rouge_score."""
 
 import collections
-import types
 
 import pytest
 from rouge_score import rouge_scorer
@@ -11,8 +10,17 @@ from bench import gsg as bench
 from locost_jax.data import builtin_corpus
 from locost_jax.data import gsg
 from locost_jax.data import text as text_lib
+from locost_jax.data import words as words_lib
 from locost_jax.errors import InputError
 
+RUSSIAN = (
+    '\u0421\u043d\u0435\u0433 \u0432\u044b\u043f\u0430\u043b \u0432 2020 '
+    '\u0433\u043e\u0434\u0443. \u0417\u0430\u0432\u043e\u0434 '
+    '\u0441\u0442\u043e\u0438\u0442. \u041a\u043e\u0442 '
+    '\u0441\u043f\u0438\u0442 \u0434\u043e\u043c\u0430. '
+    '\u0417\u0430\u0432\u043e\u0434 \u0438 \u043a\u043e\u0442 '
+    '\u0441\u0442\u043e\u0438\u0442 \u0438 \u0441\u043f\u0438\u0442.'
+)
 _SCORER = rouge_scorer.RougeScorer(['rouge1'], use_stemmer=False)
 
 
@@ -149,18 +157,14 @@ def test_every_word_is_read_once(documents, monkeypatch):
       looked_up.append(word)
       return super().__getitem__(word)
 
-  word = gsg._WORD
+  latin = words_lib.latin
   monkeypatch.setattr(
-      gsg,
-      '_WORD',
-      types.SimpleNamespace(
-          findall=lambda text: read.append(len(text)) or word.findall(text)
-      ),
+      words_lib, 'latin', lambda text: read.append(len(text)) or latin(text)
   )
   monkeypatch.setattr(gsg, 'Counter', Counted)
   assert gsg.select_sentences(sentences, 0.2) == expected
-  words = sum(len(set(word.findall(s.lower()))) for s in sentences)
-  tokens = sum(len(word.findall(s.lower())) for s in sentences)
+  words = sum(len(set(latin(s))) for s in sentences)
+  tokens = sum(len(latin(s)) for s in sentences)
   assert sum(read) == sum(map(len, sentences))
   # dict.update does not call __getitem__; a loop in Python calls it once more.
   assert 0 < len(looked_up) <= 2 * words
@@ -203,3 +207,13 @@ def test_bad_arguments():
     gsg.select_sentences(['a'], strategy='best')
   with pytest.raises(InputError, match='ratio'):
     gsg.select_sentences(['a'], ratio=20)
+
+
+@pytest.mark.parametrize('strategy', gsg.STRATEGIES[:4])
+def test_words_of_another_script_count(strategy):
+  """The last sentence shares its words with two others."""
+  sentences = text_lib.split_sentences(RUSSIAN)
+  assert gsg.select_sentences(sentences, 0.25, strategy) == [3]
+  mixed = [*sentences, *['Plain English words, many of them.'] * 9]
+  a_to_z = gsg.select_sentences(mixed, 1 / 13, strategy)
+  assert a_to_z != [3]  # most letters are a-z

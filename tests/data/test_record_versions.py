@@ -11,6 +11,7 @@ from locost_jax.data import gsg
 from locost_jax.data import record_versions
 from locost_jax.vocabularies import byte_vocabulary
 from tests import golden_records
+from tests.data import test_gsg
 
 GOLDEN = json.loads(golden_records.FILE.read_text())
 
@@ -64,6 +65,23 @@ def test_caches_of_earlier_releases_stay_valid(tmp_path, monkeypatch):
     monkeypatch.setitem(record_versions.VERSIONS, module, 1)
   # The name of this cache at commit d54c30f.
   assert place(tmp_path, monkeypatch) == 'jsonl-train-20d8cc0116c64f41'
+
+
+def test_gap_sentences_of_another_script_have_another_cache(tmp_path):
+  """Older caches of such texts have the first sentences of each document."""
+  keys = []
+  for text in 'One. Two. Three.', test_gsg.RUSSIAN:
+    path = tmp_path / 'train.jsonl'
+    path.write_text(json.dumps(dict(document=text)) + '\n')
+    config = default.get_config()
+    config.data.train_files = str(path)
+    for strategy in 'independent', 'lead':
+      config.gsg = dict(strategy=strategy)
+      found = corpus_lib.corpus(config)
+      vocabulary = byte_vocabulary.ByteVocabulary()
+      place = cache_lib.locate(config, found, vocabulary, 'train', 'caches')
+      keys.append(place[1])
+  assert ['gsg_words' in key for key in keys] == [False, False, True, False]
 
 
 @pytest.mark.parametrize('module', record_versions.RECORDS)

@@ -6,7 +6,9 @@ from rouge_score import rouge_scorer
 
 from locost_jax.errors import InputError
 from locost_jax.evaluation import baselines
-from locost_jax.evaluation.metrics import rouge as rouge_lib
+from locost_jax.evaluation import scoring
+from locost_jax.evaluation.metrics import protocols
+from tests.evaluation.test_rouge import rouge
 
 
 def _sentences(rng, count):
@@ -27,8 +29,7 @@ def test_best_constant_is_the_best_of_all():
     rng = np.random.default_rng(seed)
     train, validation = _sentences(rng, 60), _sentences(rng, 9)
     means = [
-        rouge_lib.rouge([t] * len(validation), validation)['rouge_mean']
-        for t in train
+        rouge([t] * len(validation), validation)['rouge_mean'] for t in train
     ]
     best = baselines.best_constant(train, validation, most_exact=len(train))
     assert best == train[int(np.argmax(np.round(means, 9)))]
@@ -37,13 +38,14 @@ def test_best_constant_is_the_best_of_all():
 def test_best_constant_with_an_unlimited_search_stops_early(monkeypatch):
   rng = np.random.default_rng(7)
   train, validation = _sentences(rng, 400), _sentences(rng, 20)
-  calls = []
-  rouge = rouge_lib.rouge
+  scored, score_pairs = [], scoring.score_pairs
   monkeypatch.setattr(
-      rouge_lib, 'rouge', lambda *args: calls.append(0) or rouge(*args)
+      scoring,
+      'score_pairs',
+      lambda pairs, *rest: scored.extend(pairs) or score_pairs(pairs, *rest),
   )
   unlimited = baselines.best_constant(train, validation, most_exact=400)
-  assert len(calls) < 200
+  assert len(scored) < 200 * len(validation)
   assert unlimited in train
 
 
@@ -52,7 +54,7 @@ def test_mean_rouge_n_equals_rouge_score():
   candidates = _sentences(rng, 20) + ['', 'the the the the', '...']
   references = _sentences(rng, 15) + ['the the', '', 'nothing shared']
   words = [
-      [baselines._WORD.findall(t.lower()) for t in texts]
+      [protocols.find('locost').tokenize(t) for t in texts]
       for texts in (candidates, references)
   ]
   scorer = rouge_scorer.RougeScorer(['rouge1', 'rouge2'])

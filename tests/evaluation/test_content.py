@@ -11,6 +11,7 @@ from locost_jax.evaluation import content
 from locost_jax.evaluation import evaluate
 from locost_jax.evaluation import measure_baselines
 from locost_jax.evaluation.metrics import metric
+from locost_jax.evaluation.metrics import protocols
 from locost_jax.evaluation.metrics import recall
 from locost_jax.evaluation.metrics import rouge
 from locost_jax.training import losses
@@ -22,6 +23,7 @@ from tests.evaluation.test_evaluate import TEXTS
 from tests.evaluation.test_evaluate import VOCABULARY
 
 # Each letter is a common token, each word a common word.
+RECALL = recall.of_protocol('locost')
 COMMON = content.Common(('the', 'two'), tuple(VOCABULARY.encode('e t')))
 
 
@@ -30,7 +32,11 @@ def test_most_common_words():
       dict(reference='A cat, a dog.', targets=np.array([7, 7, 8])),
       dict(reference='A dog and the CAT', targets=np.array([8, 9])),
   ]
-  assert content.most_common(records, 2) == (('a', 'cat'), (7, 8))
+  assert content.most_common(records, 2) == (
+      ('a', 'cat'),
+      (7, 8),
+      'locost',
+  )
   assert content.most_common(records, 9).words == (
       'a',
       'cat',
@@ -53,12 +59,14 @@ def test_recall_is_over_all_words_of_all_documents():
   contents = [[['cat', 'dog', 'mat']], [['ship'], ['sea', 'sun']], [[]]]
   predictions = ['A cat, a cat on a mat', 'The sun!', 'Anything']
   measured = metric.score(
-      [recall.RECALL, rouge.ROUGE], predictions, ['a'] * 3, contents
+      [RECALL, rouge.of_protocol('locost')], predictions, ['a'] * 3, contents
   )
   # 2 of 3; 1 of 2 (the other reference has 0 of 1); no words.
   assert measured['recall'] == pytest.approx(100 * (2 + 1) / (3 + 2))
-  assert recall.sums('anything', [[], []]) == {}
-  without = metric.score([recall.RECALL, rouge.ROUGE], predictions, ['a'] * 3)
+  assert RECALL.sums('anything', [[], []]) == {}
+  without = metric.score(
+      [RECALL, rouge.of_protocol('locost')], predictions, ['a'] * 3
+  )
   assert 'recall' not in without and without['rouge1'] == measured['rouge1']
 
 
@@ -119,7 +127,9 @@ def test_content_loss_equals_a_loop_over_documents(setup, batch_size):
   assert abs(measured['loss'] - measured['content_loss']) > 1e-3
   keys = {'id', 'prediction', 'reference', 'tokens_kept'}
   assert all(set(row) == keys for row in rows)
-  written = [set(recall.words(row['prediction'])) for row in rows]
+  written = [
+      set(protocols.find('locost').tokenize(row['prediction'])) for row in rows
+  ]
   words = [
       content.content_words(target, text, COMMON)
       for target, text in zip(TARGETS, TEXTS)

@@ -20,12 +20,12 @@ from locost_jax.evaluation import evaluate
 from locost_jax.evaluation import generated_batches
 from locost_jax.evaluation import measure_baselines
 from locost_jax.evaluation import metric_table
-from locost_jax.evaluation.metrics import rouge as rouge_lib
 from locost_jax.summarizing.summarizer import Summarizer
 from locost_jax.training import losses
 from locost_jax.training import step as step_lib
 from locost_jax.vocabularies import byte_vocabulary
 from tests import tiny_run
+from tests.evaluation.test_rouge import rouge
 
 VOCABULARY = byte_vocabulary.ByteVocabulary()
 TEXTS = [
@@ -95,7 +95,7 @@ def test_scores_do_not_depend_on_batches(setup):
         batch['encoder_input_tokens'], max_length=config.decode.max_length
     )
     predictions.append(VOCABULARY.decode(ids[0]))
-  expected = rouge_lib.rouge(predictions, TARGETS)
+  expected = rouge(predictions, TARGETS)
   for batch_size, length in (2, 64), (3, 96):
     metrics, rows = evaluate.measure(
         model,
@@ -219,7 +219,7 @@ def test_several_references(setup, tmp_path):
       'validation',
       path,
   )
-  single = rouge_lib.rouge(
+  single = rouge(
       [row['prediction'] for row in rows],
       [
           row['prediction'] if i == 0 else row['reference']
@@ -411,7 +411,7 @@ def test_baselines_and_examples_read_every_page():
       [batch], records, VOCABULARY, ('rouge',)
   )
   assert measured['lead'].pop('sentences') == 2
-  assert measured['lead'] == rouge_lib.rouge(
+  assert measured['lead'] == rouge(
       [
           'One ends Two begins.',
           'All of it. On the last page.',
@@ -438,7 +438,7 @@ def test_baselines():
   )
   lead = measured['lead']
   assert lead.pop('sentences') == 1
-  assert lead == rouge_lib.rouge(
+  assert lead == rouge(
       [
           'The first of them.',
           'Second.',
@@ -450,10 +450,10 @@ def test_baselines():
   )
   constant = measured['constant']
   assert constant.pop('text') == 'the fifth'
-  assert constant == rouge_lib.rouge(['the fifth'] * 5, TARGETS)
+  assert constant == rouge(['the fifth'] * 5, TARGETS)
   # Only the last two targets share words with their documents.
   chosen = ['', '', '', 'Four.', 'The fifth and last one.']
-  assert measured['oracle'] == rouge_lib.rouge(chosen, TARGETS)
+  assert measured['oracle'] == rouge(chosen, TARGETS)
 
 
 @pytest.mark.parametrize(

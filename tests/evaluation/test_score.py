@@ -1,6 +1,7 @@
 """`python -m locost_jax.score`: numbers, output and errors."""
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -14,6 +15,7 @@ from locost_jax.command_line import commands
 from locost_jax.errors import InputError
 from locost_jax.evaluation import predictions
 from locost_jax.evaluation import scoring
+from locost_jax.evaluation.metrics import processes
 from locost_jax.evaluation.metrics import protocols
 from tests import deadline
 
@@ -93,32 +95,93 @@ def test_table_ends_with_the_signature(tmp_path, capsys):
   assert shown['mean'].endswith('of R-1, R-2, R-L')
 
 
+@pytest.mark.parametrize(
+    'text, warns',
+    [
+        ('\u0417\u0430\u0432\u043e\u0434 2020.', True),
+        ('F\u00fc\u00dfe f\u00fcr \u00dcbungen.', True),
+        ('Die F\u00fc\u00dfe der Stadt.', False),
+    ],
+)
+def test_references_that_are_counted_in_part_give_a_warning(
+    tmp_path, capsys, text, warns
+):
+  row = dict(prediction='a', references=['a', text])
+  path = write(tmp_path / 'p.jsonl', [row])
+  for metrics in 'rouge', 'rouge,repetition':
+    call(path, f'--metrics={metrics}')
+    assert ('letters of the references: 1 of 1' in capsys.readouterr().err) == (
+        warns
+    )
+
+
 def test_texts_without_words_of_the_protocol_give_a_warning(tmp_path, capsys):
   text = '\u0414\u0430.'
   path = write(tmp_path / 'p.jsonl', [dict(prediction=text, reference=text)])
   call(path)
   assert (
-      'without a word that --protocol=locost counts: 1 of 1 pairs'
-      in capsys.readouterr().err
+      '--protocol=locost counts less than half of the letters of the '
+      'references: 1 of 1 pairs; --protocol=unicode' in capsys.readouterr().err
   )
   call(path, '--protocol=unicode', '--format=json')
   captured = capsys.readouterr()
   assert json.loads(captured.out)['rouge1'] == 100 and not captured.err
 
 
-def test_processes_do_not_change_scores():
-  protocol = protocols.find('pagesum')
+@pytest.mark.parametrize('name', ['pagesum', 'google', 'unicode'])
+def test_processes_do_not_change_scores(name, monkeypatch):
+  protocol = protocols.find(name)
   pairs = [
       predictions.Pair(f'a b {i} c {i % 7}', [f'b a {i % 5} {i}'])
       for i in range(130)
   ]
   seen = []
+  expected = scoring.score_pairs(pairs, protocol)
+  monkeypatch.setattr(processes, '_SMALL', 0)
   scores = scoring.score_pairs(
       pairs, protocol, 2, lambda done, total: seen.append((done, total))
   )
-  assert scores == scoring.score_pairs(pairs, protocol)
+  assert scores == expected
   assert len({row['rouge1'] for row in scores}) > 1
   assert seen[-1] == (130, 130) and len(seen) > 2
+
+
+def test_processes_of_an_evaluation(tmp_path):
+  """They import neither the main module nor JAX, which has threads here."""
+  program = """
+import sys
+
+import jax
+
+from locost_jax.evaluation import evaluate
+from locost_jax.evaluation import metric_table
+from locost_jax.evaluation.metrics import processes
+
+
+class Sized(str):  # its module, the main one, is not imported elsewhere
+  pass
+
+
+assert __name__ == '__main__', 'a process imported the main module'
+jax.numpy.ones(3).block_until_ready()
+metrics = metric_table.of_summaries(('rouge', 'recall'), 'google')
+texts = [f'a cat {i % 9} ran' for i in range(70)]
+contents = [[['cat', 'ran']]] * 70
+given = metrics, texts, texts[::-1], contents
+one = evaluate.score(*given)
+processes._SMALL = 0
+assert evaluate.score(*given) == one and one['rouge1'] < 100, one
+print(one['recall'])
+"""
+  path = tmp_path / 'program.py'
+  path.write_text(program)
+  done = subprocess.run(
+      [sys.executable, str(path)],
+      capture_output=True,
+      text=True,
+      env=dict(os.environ, PYTHONPATH=os.getcwd()),
+  )
+  assert done.stdout == '100.0\n', done.stderr
 
 
 def children(pid):

@@ -8,6 +8,7 @@ import pytest
 
 from locost_jax import main
 from locost_jax.runs import final_table
+from tests.data import test_gsg
 from tests.runs import test_main
 
 ROOT = Path(__file__).parents[2]
@@ -122,3 +123,50 @@ def test_the_title_has_both_numbers_of_documents():
   whole = table._replace(documents=6440)
   text = final_table.format_text([whole], [], 'runs/x')
   assert 'arxiv, test, 6,440 documents' in text
+
+
+def test_a_run_in_another_script(run_command, tmp_path, monkeypatch):
+  """It is scored by the words of `unicode`, and says so."""
+  monkeypatch.chdir(tmp_path)
+  texts = [
+      test_gsg.RUSSIAN.replace('2020', str(i)).replace(
+          '\u043a\u043e\u0442', f'\u043a\u043e\u0442{i}'
+      )
+      for i in range(12)
+  ]
+  rows = [dict(document=text, summary=text.split('. ')[-1]) for text in texts]
+  test_main.write_rows(tmp_path / 'train.jsonl', rows[:8])
+  test_main.write_rows(tmp_path / 'test.jsonl', rows[8:])
+  command = [
+      f'--config={ROOT}/configs/finetune.py',
+      '--config.data.train_files=train.jsonl',
+      '--config.data.validation_files=test.jsonl',
+      '--workdir=run',
+      '--config.train.steps=1',
+      '--config.eval.baselines=True',
+      *SMALL,
+      '--format=json',
+  ]
+  reports = []
+  for more in (
+      [],
+      ['--evaluate'],
+      ['--evaluate', '--config.eval.protocol=locost'],
+  ):
+    status, out, err = run_command(main, *command, *more)
+    assert status == 0, err
+    assert 'cover less than half of the references' in err
+    reports.append(json.loads(out))
+  for report in reports[:2]:
+    table = report['tables'][-1]
+    assert table['signatures']['rouge'].startswith('rouge|unicode|')
+    scores = {row['name'].split(':')[0]: row for row in table['rows']}
+    for name in 'lead', 'best constant', 'oracle':
+      assert scores[name]['rouge1'] > 10, name
+    assert scores['oracle']['rouge1'] >= scores['lead']['rouge1']
+    assert 'recall' in scores['oracle']
+  assert reports[2]['tables'][-1]['signatures']['rouge'].startswith(
+      'rouge|locost'
+  )
+  common = json.loads((tmp_path / 'run' / 'common.json').read_text())
+  assert common['protocol'] == 'unicode' and '\u0438' in common['words']

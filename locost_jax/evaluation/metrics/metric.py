@@ -4,7 +4,10 @@ Every number is kept as a sum and a weight until the end, so that a partial last
 batch has the right weight.
 """
 
+import functools
 from typing import Any, NamedTuple
+
+from locost_jax.evaluation.metrics import processes
 
 TEXT, MODEL, CONTENT, DOCUMENT = 'text', 'model', 'content', 'document'
 
@@ -71,7 +74,7 @@ def means(parts):
   }
 
 
-def score(metrics, predictions, references, contents=None):
+def score(metrics, predictions, references, contents=None, show=None):
   """Returns the mean scores of texts: {key: float}.
 
   Args:
@@ -81,19 +84,31 @@ def score(metrics, predictions, references, contents=None):
       correct.
     contents: list of n lists, the content words of each reference; None:
       unknown; metrics that need CONTENT are left out.
+    show: function (documents done, documents) that shows progress, or None.
   """
-  parts = []
-  pairs = zip(predictions, references, strict=True)
-  for i, (prediction, reference) in enumerate(pairs):
-    given = {TEXT: as_list(reference)}
-    if contents is not None:
-      given[CONTENT] = contents[i]
-    parts += [
-        metric.sums(prediction, given[metric.needs])
-        for metric in metrics
-        if metric.needs in given
-    ]
-  return means(parts)
+  given = [
+      {TEXT: as_list(reference)}
+      | ({} if content is None else {CONTENT: content})
+      for reference, content in zip(
+          references, contents or [None] * len(references), strict=True
+      )
+  ]
+  items = list(zip(predictions, given, strict=True))
+  sums = [(metric.needs, metric.sums) for metric in metrics]
+  parts = processes.run(
+      functools.partial(_sums, sums), items, _sizes, show=show
+  )
+  return means([part for found in parts for part in found])
+
+
+def _sums(metrics, item):
+  """Returns the sums of each metric for one document."""
+  prediction, given = item
+  return [sums(prediction, given[x]) for x, sums in metrics if x in given]
+
+
+def _sizes(item):
+  return len(item[0]), sum(map(len, item[1][TEXT]))
 
 
 def as_list(reference):

@@ -1,15 +1,18 @@
 """Protocols: how a paper or a package computes ROUGE, one object each.
 
-Tokeniser, stemmer, sentence splitter and the rule for several references change
-ROUGE by points. A protocol fixes them, and its signature names them.
+A protocol hands a tokenizer and a sentence splitter to rouge_score's
+`RougeScorer`, and says how several references count. Each of these changes
+ROUGE by points; a protocol's signature names them.
 """
 
+import importlib.metadata
 from typing import Callable, NamedTuple
 
+from locost_jax.data import text as text_lib
+from locost_jax.data import words as words_lib
 from locost_jax.errors import InputError
 from locost_jax.errors import suggest
 from locost_jax.evaluation.metrics import intervals
-from locost_jax.evaluation.metrics import overlap
 from locost_jax.evaluation.metrics import words
 
 TYPES = ('rouge1', 'rouge2', 'rougeL', 'rougeLsum')
@@ -23,40 +26,38 @@ TITLES = {
     MEAN: 'mean',
     GEOMETRIC: 'geometric mean',
 }
-SPLIT = 'locost_jax-1'  # data/text.py; raise the number if its splits change
-
-
-def best(overlaps):
-  """Returns the highest F1 over references."""
-  return max(map(overlap.f1, overlaps))
-
-
-def pooled(overlaps):
-  """Returns the F1 of counts summed over references (Perl ROUGE, formula A)."""
-  return overlap.f1(overlap.Overlap(*map(sum, zip(*overlaps))))
+AUTO = 'auto'  # config.eval.protocol: 'unicode' or 'locost', see `choose`
+# Sentence splitters. Where a text has newlines, its lines are its sentences,
+# except for RULES_1, which joins hard-wrapped lines.
+RULES_1, RULES, PUNKT = 'locost_jax-1', 'locost_jax-2', 'punkt'
+# --split: changes the splitter of every protocol, or none.
+SPLITS = {'locost_jax': None, PUNKT: PUNKT}
 
 
 class Protocol(NamedTuple):
-  """One way to compute ROUGE.
+  """One way to compute ROUGE: the tokenizer of a `RougeScorer`.
 
   Attributes:
     name: in --protocol.
     what: one line about it.
-    sentences: function text -> list of sentences, lists of words; see `words`.
+    tokenize: function text -> list of words.
     mean_of: the kinds of ROUGE that `rouge_mean` averages.
     tokens: name of the tokeniser, for the signature.
     stem: name of the stemmer, for the signature.
-    combine: function (list of `overlap.Overlap`, one per reference) -> F1.
+    split: name of the sentence splitter.
+    pooled: whether the counts of several references are summed (Perl ROUGE,
+      formula A); else the best reference counts.
     geometric: whether to add the geometric mean of the means.
   """
 
   name: str
   what: str
-  sentences: Callable
+  tokenize: Callable
   mean_of: tuple
-  tokens: str
+  tokens: str = 'rouge_score'
   stem: str = 'no'
-  combine: Callable = best
+  split: str = RULES
+  pooled: bool = False
   geometric: bool = False
 
 
@@ -66,55 +67,53 @@ PROTOCOLS = {
         Protocol(
             name='locost',
             what='rouge_score, no stemmer; used by LOCOST and main --evaluate',
-            sentences=words.latin,
+            tokenize=words_lib.latin,
             mean_of=('rouge1', 'rouge2', 'rougeLsum'),
-            tokens='rouge_score:0.1.2',
         ),
         Protocol(
             name='google',
             what='rouge_score with its stemmer; used by most papers since 2020',
-            sentences=words.latin_stemmed,
+            tokenize=words.latin_stemmed,
             mean_of=('rouge1', 'rouge2', 'rougeLsum'),
-            tokens='rouge_score:0.1.2',
             stem='nltk',
         ),
         Protocol(
             name='pagesum',
             what='Perl ROUGE-1.5.5 -m on Treebank tokens, R-Lsum; PageSum',
-            sentences=words.treebank,
+            tokenize=words.treebank,
             mean_of=('rouge1', 'rouge2', 'rougeLsum'),
             tokens='ptb:1|ROUGE:1.5.5',
             stem='perl',
-            combine=pooled,
+            split=RULES_1,
+            pooled=True,
         ),
         Protocol(
             name='simcas',
             what='as pagesum, but R-L except on arXiv and PubMed; SimCAS',
-            sentences=words.treebank,
+            tokenize=words.treebank,
             mean_of=('rouge1', 'rouge2', 'rougeL'),
             tokens='ptb:1|ROUGE:1.5.5',
             stem='perl',
-            combine=pooled,
+            split=RULES_1,
+            pooled=True,
         ),
         Protocol(
             name='scrolls',
             what='rouge_score, no stemmer, geometric mean; SCROLLS',
-            sentences=words.latin,
+            tokenize=words_lib.latin,
             mean_of=('rouge1', 'rouge2', 'rougeL'),
-            tokens='rouge_score:0.1.2',
             geometric=True,
         ),
         Protocol(
             name='booksum',
             what='rouge_score, no stemmer, R-L instead of R-Lsum',
-            sentences=words.latin,
+            tokenize=words_lib.latin,
             mean_of=('rouge1', 'rouge2', 'rougeL'),
-            tokens='rouge_score:0.1.2',
         ),
         Protocol(
             name='unicode',
             what='words of any script, for texts not in Latin letters',
-            sentences=words.of_any_script,
+            tokenize=words_lib.of_any_script,
             mean_of=('rouge1', 'rouge2', 'rougeLsum'),
             tokens='words:1',
         ),
@@ -122,19 +121,74 @@ PROTOCOLS = {
 }
 
 
-def find(name):
+def find(name, key='--protocol', split=None):
   """Returns the protocol of a name.
+
+  Args:
+    name: of a protocol; AUTO: 'locost'.
+    key: the flag or config key that has the name, for messages.
+    split: replaces its sentence splitter; None: its own.
 
   Raises:
     InputError: unknown name; the message lists all names.
   """
+  if name == AUTO:
+    name = 'locost'
   if name not in PROTOCOLS:
     raise InputError(
-        f'--protocol={name}: no such protocol'
+        f'{key}={name}: no such protocol'
         f'{suggest(name, PROTOCOLS) or ":"} expected one of '
         f'{", ".join(PROTOCOLS)}'
     )
-  return PROTOCOLS[name]
+  found = PROTOCOLS[name]
+  return found if split is None else found._replace(split=split)
+
+
+def choose(texts):
+  """Returns the name of the protocol that AUTO stands for.
+
+  Args:
+    texts: references: list of str.
+  """
+  return 'locost' if words_lib.is_latin(texts) else 'unicode'
+
+
+def counts(protocol, text):
+  """Whether a protocol counts a word, and half of the letters, of a text."""
+  if not protocol.tokenize(text):
+    return False
+  is_any_script = protocol.tokenize is words_lib.of_any_script
+  return is_any_script or words_lib.is_latin([text])
+
+
+def on_lines(text, split):
+  """Returns a text with a sentence a line.
+
+  Args:
+    text: str.
+    split: RULES_1, RULES or PUNKT.
+
+  Raises:
+    InputError: NLTK's data is missing.
+  """
+  if '\n' in text and split != RULES_1:
+    return text
+  if split == PUNKT:
+    return '\n'.join(_punkt(text))
+  lower_case = None if split == RULES else False
+  return '\n'.join(text_lib.split_sentences(text, lower_case))
+
+
+def _punkt(text):
+  import nltk
+
+  try:
+    return nltk.sent_tokenize(text)
+  except LookupError:
+    raise InputError(
+        "--split=punkt: NLTK's Punkt model is not on this machine; expected "
+        'it after `python -m nltk.downloader punkt_tab`'
+    ) from None
 
 
 def score(protocol, prediction, references):
@@ -145,18 +199,42 @@ def score(protocol, prediction, references):
     prediction: str.
     references: list of str; at least one.
   """
-  ours = protocol.sentences(prediction)
-  found = [
-      overlap.overlaps(ours, protocol.sentences(reference))
-      for reference in references
-  ]
-  scores = {
-      key: 100 * protocol.combine([overlaps[key] for overlaps in found])
-      for key in TYPES
-  }
+  from rouge_score import rouge_scorer  # imports NLTK
+
+  scorer = rouge_scorer.RougeScorer(TYPES, tokenizer=protocol)
+  ours, *theirs = (
+      on_lines(text, protocol.split) for text in (prediction, *references)
+  )
+  found = [scorer.score(text, ours) for text in theirs]
+  if protocol.pooled:
+    sizes = [len(protocol.tokenize(text)) for text in (ours, *theirs)]
+    scores = {key: 100 * _pooled(found, sizes, key) for key in TYPES}
+  else:
+    scores = {
+        key: 100 * max(one[key].fmeasure for one in found) for key in TYPES
+    }
   chosen = [scores[key] for key in protocol.mean_of]
   scores[MEAN] = sum(chosen) / len(chosen)
   return scores
+
+
+def _pooled(found, sizes, key):
+  """Returns the F1 of counts that are summed over references.
+
+  rouge_score returns no counts: hits = precision x words.
+
+  Args:
+    found: list of the scores by each reference.
+    sizes: number of words of the prediction, and of each reference.
+    key: one of TYPES.
+  """
+  from rouge_score import scoring
+
+  ours, *theirs = (max(n - (key == 'rouge2'), 0) for n in sizes)
+  hits = sum(round(one[key].precision * ours) for one in found)
+  return scoring.fmeasure(
+      hits / max(ours * len(found), 1), hits / max(sum(theirs), 1)
+  )
 
 
 def geometric_mean(protocol, means):
@@ -172,11 +250,6 @@ def geometric_mean(protocol, means):
   return product ** (1 / len(protocol.mean_of))
 
 
-def has_words(protocol, text):
-  """Whether a text has any words of the protocol."""
-  return any(protocol.sentences(text))
-
-
 def signature(protocol, pairs, level=intervals.LEVEL):
   """Returns the signature of scores: 'rouge|locost|stem:no|...|n:1000|ci:95'.
 
@@ -189,12 +262,19 @@ def signature(protocol, pairs, level=intervals.LEVEL):
       'rouge',
       protocol.name,
       f'stem:{protocol.stem}',
-      f'split:{SPLIT}',
-      f'agg:{"max" if protocol.combine is best else "pooled"}',
-      protocol.tokens,
+      f'split:{protocol.split}',
+      f'agg:{"pooled" if protocol.pooled else "max"}',
+      _with_version(protocol.tokens),
       f'n:{pairs}',
   ]
   return '|'.join(parts if level is None else [*parts, f'ci:{level}'])
+
+
+def _with_version(tokens):
+  """Returns 'rouge_score:0.1.2' for 'rouge_score'; other texts unchanged."""
+  if tokens != 'rouge_score':
+    return tokens
+  return f'{tokens}:{importlib.metadata.version("rouge-score")}'
 
 
 def method(signature):

@@ -2,31 +2,40 @@
 
 Content words are the words of the reference that occur in the document and are
 not among the most common words of the training targets (`evaluation.content`).
-Each word counts once. Words are those of ROUGE: runs of a-z and 0-9, in lower
-case.
+Each word counts once. Words are those of ROUGE.
 """
 
-import re
+import functools
 
 from locost_jax.evaluation.metrics import metric
-
-_WORD = re.compile(r'[a-z0-9]+')
-
-
-def words(text):
-  """Returns the words of a text, in order."""
-  return _WORD.findall(text.lower())
+from locost_jax.evaluation.metrics import protocols
 
 
-def sums(prediction, contents):
+def of_protocol(name):
+  """Returns the Metric with the words of a protocol.
+
+  Args:
+    name: in `protocols.PROTOCOLS`.
+  """
+  return metric.Metric(
+      name='recall',
+      keys=('recall',),
+      needs=metric.CONTENT,
+      sums=functools.partial(_sums, name),
+      columns=(metric.Column('recall', 'recall', 1),),
+  )
+
+
+def _sums(name, prediction, contents):
   """Returns {'recall': (content words written x 100, content words)}.
 
   Args:
+    name: of the protocol.
     prediction: str.
     contents: the content words of each reference, a list of lists; the
       reference with the highest recall counts.
   """
-  written = set(words(prediction))
+  written = set(protocols.find(name).tokenize(prediction))
   counts = [
       (len(written.intersection(content)), len(set(content)))
       for content in contents
@@ -36,12 +45,3 @@ def sums(prediction, contents):
     return {}
   found, wanted = max(counts, key=lambda count: count[0] / count[1])
   return {'recall': (100.0 * found, wanted)}
-
-
-RECALL = metric.Metric(
-    name='recall',
-    keys=('recall',),
-    needs=metric.CONTENT,
-    sums=sums,
-    columns=(metric.Column('recall', 'recall', 1),),
-)

@@ -27,7 +27,7 @@ class Settings(NamedTuple):
 
   model: str | None = None  # a directory, or hf://org/name
   protocol: Any = None  # a `protocols.Protocol`, for ROUGE
-  processes: int = 1  # that compute ROUGE
+  processes: int | None = 1  # that compute ROUGE; None: one per core
   layer: int | None = None  # of BERTScore, from 1; None: its authors' choice
   idf: bool = False  # whether BERTScore weights rare tokens more
   baseline: str | None = None  # FILE of BERTScore's rescaling
