@@ -71,7 +71,6 @@ def define_flags(values, argv):
   summary_options.define_pages(values, texts.FORMS)
   part_options.define(values)
   _define_output(values)
-  _define_stream(values)
   _define_computation(values)
 
 
@@ -102,15 +101,6 @@ def _define_output(values):
       'the summary attended to, and the tokens that the model selected, if it '
       'selects tokens; for several documents it links to their pages, '
       'FILE-1.html, FILE-2.html, ...',
-      flag_values=values,
-  )
-
-
-def _define_stream(values):
-  flags.DEFINE_boolean(
-      'stream',
-      False,
-      'print each word as soon as it is final, one document after the other',
       flag_values=values,
   )
 
@@ -193,7 +183,6 @@ def main(values, arguments):
       batch_size=values.batch_size,
       available=available,
       parts=part_by_part.from_flags(values, summarizer),
-      stream=values.stream,
       name=values.checkpoint,
   )
   failures += write_summaries.write(
@@ -269,11 +258,6 @@ def _check(values, arguments, as_json):
   choose_settings(values)
   questions.check(values.query)
   part_options.check(values)
-  if values.stream and (as_json or values.output or values.parts):
-    raise InputError(
-        '--stream prints to standard output; expected no --output, '
-        '--format=json or --parts'
-    )
   if values.reference_field and not as_json:
     raise InputError(
         '--reference_field: expected --format=json or --output=FILE.jsonl'

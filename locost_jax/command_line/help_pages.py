@@ -44,7 +44,6 @@ GROUPS = {
         'output',
         'report',
         'format',
-        'stream',
         'overwrite',
         'max_shard_size',
     ),

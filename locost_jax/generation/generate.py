@@ -18,7 +18,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from locost_jax.generation import decode
-from locost_jax.generation import streaming
 from locost_jax.models import low_memory_encoder
 
 # Tokens written between two reads of the state: few enough for a progress
@@ -205,7 +204,6 @@ def generate_in_steps(
     kernels=None,
     progress=None,
     on_encoded=None,
-    on_tokens=None,
 ):
   """`generate`, reading the state every CHUNK tokens.
 
@@ -216,8 +214,6 @@ def generate_in_steps(
       in layers; then 'decoding', in tokens of max_length. Decoding ends earlier
       when every document is done.
     on_encoded: None, or called with the whole memory of `encode`.
-    on_tokens: None, or called after every token with the beginning of each
-      summary that no later token can change: a list of B lists of ids.
 
   Returns:
     As `generate`.
@@ -226,13 +222,10 @@ def generate_in_steps(
   if on_encoded:
     on_encoded(memory)
   inputs = inputs_to_ban(settings, inputs, input_mask)
-  chunk = 1 if on_tokens else CHUNK
-  steps = decode_in_steps(model, params, memory, settings, seeds, chunk, inputs)
+  steps = decode_in_steps(model, params, memory, settings, seeds, inputs=inputs)
   del memory
   state = next(steps)
   for state in itertools.chain([state], steps):
-    if on_tokens:
-      on_tokens(streaming.certain_tokens(settings, state))
     if progress:
       progress('decoding', int(state['position']), settings.max_length)
   return finish(settings, state)

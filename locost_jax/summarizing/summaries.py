@@ -100,7 +100,6 @@ def summarize(
     batch_size=None,
     available=None,
     keep_memory=False,
-    on_tokens=None,
     share=None,
 ):
   """Yields a Done for each document, in the order they are finished.
@@ -114,10 +113,8 @@ def summarize(
     batch_size: maximum documents in a batch; None: see `batch_memory`.
     available: bytes that may be used, parameters included; None: no limit.
     keep_memory: whether a Done has `memory`.
-    on_tokens: None, or called as in `generate.generate_in_steps`.
     share: `time_left.Share` if the jobs are parts of a document.
   """
-  looks = dict(keep_memory=keep_memory, on_tokens=on_tokens)
   limits = batch_memory.BatchLimits(summarizer, settings, batch_size, available)
   # An empty text (a level whose summaries are all empty) counts, too.
   size = lambda jobs: sum(max(1, len(job.document.text)) for job in jobs)
@@ -144,7 +141,7 @@ def summarize(
         yield Done(job, error=limits.too_large(job, shape))
       else:
         yield from _summarize_batch(
-            summarizer, batch, shape, most, settings, progress, **looks
+            summarizer, batch, shape, most, settings, progress, keep_memory
         )
       time_left.finish(scale * size(batch))
 
@@ -196,19 +193,21 @@ def _tokenize(summarizer, portion, settings, progress, tokenized):
 
 
 def _summarize_batch(
-    summarizer, batch, shape, most, settings, progress, **looks
+    summarizer, batch, shape, most, settings, progress, keep_memory
 ):
   """Yields a Done for each job of a batch.
 
   If the device runs out of memory, the batch is halved and tried again.
 
   Args:
-    summarizer, settings, progress, **looks: see `summarize`.
+    summarizer, settings, progress, keep_memory: see `summarize`.
     batch: list of Job.
     shape: padded shape of each document.
     most: maximum rows of the batch.
   """
-  written = _write(summarizer, batch, shape, most, settings, progress, **looks)
+  written = _write(
+      summarizer, batch, shape, most, settings, progress, keep_memory
+  )
   if written is None and len(batch) == 1:
     (job,) = batch
     yield Done(
@@ -223,7 +222,7 @@ def _summarize_batch(
     half = len(batch) // 2
     for part in (batch[:half], batch[half:]):
       yield from _summarize_batch(
-          summarizer, part, shape, len(part), settings, progress, **looks
+          summarizer, part, shape, len(part), settings, progress, keep_memory
       )
   else:
     for i, (job, tokens) in enumerate(zip(batch, written.tokens)):
@@ -243,7 +242,6 @@ def _write(
     settings,
     progress,
     keep_memory,
-    on_tokens,
 ):
   """Writes the summaries of a batch, arguments as in `_summarize_batch`.
 
@@ -275,7 +273,6 @@ def _write(
           mask,
           progress=watch,
           on_encoded=look,
-          on_tokens=on_tokens,
           **{
               key: value
               for key, value in settings.items()

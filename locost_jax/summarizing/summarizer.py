@@ -3,7 +3,7 @@
 `pretrained.load` makes a `Summarizer`. Arrays are NumPy's on both sides.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 import warnings
 
@@ -16,7 +16,6 @@ from locost_jax import models
 from locost_jax.errors import InputError
 from locost_jax.generation import decode_settings
 from locost_jax.generation import generate
-from locost_jax.generation import streaming
 from locost_jax.summarizing import batching
 from locost_jax.summarizing import read_texts
 from locost_jax.summarizing import reading
@@ -122,7 +121,6 @@ class Summarizer:
       seed: int = 0,
       progress: Callable | None = None,
       on_encoded: Callable | None = None,
-      on_tokens: Callable | None = None,
       **options,
   ) -> np.ndarray:
     """Writes summaries: greedily, unless asked for more.
@@ -132,7 +130,7 @@ class Summarizer:
       input_mask: of their shape, true at tokens; None: where inputs are not
         pad.
       seed: of sampling. What is drawn depends on it and on the document only.
-      progress, on_encoded, on_tokens: None, or called as in
+      progress, on_encoded: None, or called as in
         `generate.generate_in_steps`.
       **options: options of `decode_settings.Settings`: max_length=512,
         num_beams=1, min_length=0, temperature, top_p and so on. Any of
@@ -159,7 +157,6 @@ class Summarizer:
         seed,
         progress=progress,
         on_encoded=on_encoded,
-        on_tokens=on_tokens,
     )
 
   def _generate(self, inputs, input_mask, settings, seed, **calls):
@@ -255,60 +252,6 @@ class Summarizer:
       for i, tokens in zip(rows, outputs):
         summaries[i] = self.vocabulary.decode(tokens.tolist())
     return summaries
-
-  def stream(
-      self,
-      document: Document,
-      *,
-      seed: int = 0,
-      max_input_length: int | None = None,
-      **options,
-  ) -> Iterator[str]:
-    """Summarises one document and yields the summary while it is written.
-
-    Greedy search and sampling give each word when the next one begins. With
-    beams, the words come that all beams begin with.
-
-    Args:
-      document: a string, or a dict as `texts` describes it.
-      seed, max_input_length, **options: as in `summarize`.
-
-    Yields:
-      Pieces of text; joined they are the summary that `summarize` returns.
-
-    Raises:
-      InputError: as `summarize`.
-    """
-    self._check_vocabulary()
-    read_texts.check_is_text(document, self.pages)
-    settings = self._change(self.settings, options)
-    pages = self.read(document, max_input_length).pages
-    self._warn_of_unknown(pages)
-    shape = batching.padded_shape(self.config, pages, bool(self.pages))
-    inputs, mask = batching.pad([pages], shape, settings.pad_id)
-    inputs, mask, seeds = self._prepare(inputs, mask, settings, seed)
-    memory = generate.encode_in_steps(
-        self.model, self.params, inputs, mask, self._kernels.get(shape[-1])
-    )
-    steps = generate.decode_in_steps(
-        self.model,
-        self.params,
-        memory,
-        settings,
-        seeds,
-        1,
-        generate.inputs_to_ban(settings, inputs, mask),
-    )
-    del memory
-    given = ''
-    for state in steps:
-      (tokens,) = streaming.certain_tokens(settings, state)
-      text = streaming.stable_text(self.vocabulary.decode(tokens))
-      if len(text) > len(given):
-        yield text[len(given) :]
-        given = text
-    tokens, _ = generate.finish(settings, state)
-    yield self.vocabulary.decode(np.asarray(tokens)[0].tolist())[len(given) :]
 
   def _check_vocabulary(self):
     if self.vocabulary is None:

@@ -17,7 +17,6 @@ from locost_jax.summarizing import hierarchical
 from locost_jax.summarizing import interrupts
 from locost_jax.summarizing import part_by_part
 from locost_jax.summarizing import results
-from locost_jax.summarizing import streamed_output
 from locost_jax.summarizing import summaries
 from locost_jax.summarizing import summary_pages
 from locost_jax.summarizing import texts
@@ -35,7 +34,6 @@ class Options(NamedTuple):
   batch_size: int | None  # maximum documents in a batch
   available: int | None  # bytes of device memory that may be used
   parts: part_by_part.Parts | None = None  # read part by part
-  stream: bool = False  # print words as they are written
   name: str = ''  # of the checkpoint, as the user gave it
 
 
@@ -68,7 +66,7 @@ def write(summarizer, documents, settings, options, unread=0):
     target = (
         _File(jobs, made_with, options, progress)
         if options.output
-        else _Stdout(jobs, options, progress, summarizer.vocabulary)
+        else _Stdout(jobs, options, progress)
     )
     stack.callback(target.close)
     target.skip_done(pages)
@@ -93,9 +91,6 @@ def write(summarizer, documents, settings, options, unread=0):
 
 def _summarize(summarizer, target, settings, progress, options):
   """Yields a Done for each document, as `summaries` or `part_by_part`."""
-  if target.stream:
-    yield from _stream(summarizer, target, settings, progress, options)
-    return
   arguments = summarizer, target.todo, settings, progress
   limits = options.batch_size, options.available
   if options.parts is not None:
@@ -110,22 +105,6 @@ def _summarize(summarizer, target, settings, progress, options):
         *arguments, *limits, keep_memory=bool(options.report)
     )
   yield from found
-
-
-def _stream(summarizer, target, settings, progress, options):
-  """Yields a Done for each document in order, one after the other."""
-  quiet = streamed_output.QuietWhileWriting(progress)
-  for job in target.todo:
-    yield from summaries.summarize(
-        summarizer,
-        [job],
-        settings,
-        quiet,
-        1,
-        options.available,
-        bool(options.report),
-        target.stream.on_tokens,
-    )
 
 
 def _with_text(document, pages):
@@ -161,15 +140,11 @@ class _Stdout:
 
   Attributes:
     todo: list of summaries.Job.
-    stream: a `streamed_output.Stream`, or None.
   """
 
-  def __init__(self, jobs, options, progress, vocabulary):
+  def __init__(self, jobs, options, progress):
     self.todo, self._as_json = jobs, options.as_json
     self._progress, self._ready, self._printed = progress, {}, 0
-    self.stream = None
-    if options.stream:
-      self.stream = streamed_output.Stream(vocabulary, progress)
 
   def skip_done(self, pages):
     """Skips nothing."""
@@ -180,9 +155,7 @@ class _Stdout:
     while self._printed in self._ready:
       row = self._ready.pop(self._printed)
       self._printed += 1
-      if self.stream:
-        self.stream.end(row and results.text_line(row))
-      elif row is not None:
+      if row is not None:
         self._progress.wipe()
         self._print(row)
 
@@ -213,8 +186,6 @@ class _File:
   Attributes:
     todo: list of summaries.Job that have no summary in FILE.
   """
-
-  stream = None  # a file is written row by row
 
   def __init__(self, jobs, made_with, options, progress):
     self._results = results.Results(

@@ -18,7 +18,7 @@ WORDS = (
 
 
 @pytest.mark.parametrize(
-    'more', [[], ['--stream'], ['--parts=join'], ['--parts=hierarchical']]
+    'more', [[], ['--parts=join'], ['--parts=hierarchical']]
 )
 def test_one_line_for_each_file(call, tmp_path, more):
   (tmp_path / 'a.jsonl').write_text(
@@ -46,7 +46,5 @@ def test_from_python_it_is_a_warning():
   with pytest.warns(UserWarning, match=rf'^texts\[1\]: \d+% {WORDS}$') as found:
     summarizer.summarize([ENGLISH, JAPANESE], max_length=12)
   assert len(found) == 1 and found[0].filename == __file__
-  with pytest.warns(UserWarning, match='^the text: '):
-    next(summarizer.stream(JAPANESE, max_length=12))
   with warnings.catch_warnings(action='error'):
     summarizer.summarize(ENGLISH, max_length=12)
