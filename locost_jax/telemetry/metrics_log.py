@@ -98,18 +98,19 @@ class MetricsLog:
     self._is_full = bool(problem)
 
 
-def read_totals(path, step):
+def read_totals(path, step, logged):
   """Reads a run's totals up to a step.
 
   Args:
     path: of metrics.jsonl; may not exist.
     step: the step that the run resumes from.
+    logged: steps that the lines count; the next line will count the others.
 
   Returns:
     (tokens up to `step`, or None if unknown; joules up to `step`; joules of all
     lines, including those for later steps, which will be repeated).
   """
-  tokens, kept, spent = None if step else 0, 0, 0
+  tokens, kept, spent = None if logged else 0, 0, 0
   for _, row in _read_lines(path):
     joules = row.get('train/total_joules', 0)
     spent = max(spent, joules)

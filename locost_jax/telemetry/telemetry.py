@@ -112,6 +112,7 @@ class Telemetry:
       is_evaluated=True,
       options=Options(),
       devices=1,
+      logged=None,
   ):
     """Opens WORKDIR/metrics.jsonl and WORKDIR/tensorboard for appending.
 
@@ -125,6 +126,7 @@ class Telemetry:
       is_evaluated: False if start_step still has to be evaluated.
       options: Options.
       devices: number of devices that a step runs on.
+      logged: steps before start_step that earlier lines count; None: all.
 
     Raises:
       InputError: W&B is requested and refuses.
@@ -152,7 +154,9 @@ class Telemetry:
       self._meter = energy.Meter(seconds=ENERGY_SECONDS)
     self._meter.start()
     self._total_tokens, kept, self._joules_before = metrics_log.read_totals(
-        workdir / 'metrics.jsonl', start_step
+        workdir / 'metrics.jsonl',
+        start_step,
+        start_step if logged is None else logged,
     )
     self._metrics = metrics_log.MetricsLog(
         workdir, start_step, is_evaluated, tracker, self.note, options.labels

@@ -14,6 +14,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 
+from locost_jax.data import sources
 from locost_jax.errors import InputError
 from locost_jax.errors import visible
 
@@ -153,7 +154,7 @@ def _post(endpoint, body):
 def _read(data):
   """Returns the Answer in the JSON of a completion."""
   try:
-    found = json.loads(data)
+    found = sources.loads(data.decode(), 'endpoint')
     text = found['choices'][0]['message']['content']
   except (ValueError, LookupError, TypeError, RecursionError):
     return Answer(None, 'no completion in the answer')
