@@ -104,14 +104,18 @@ def find_predictions(run, split=''):
 
   Returns:
     List of (path, task, split, step), one per task. They are of the best
-    checkpoint if it was evaluated, otherwise of the latest evaluated step.
+    checkpoint if it was evaluated, otherwise of the latest evaluated step;
+    the newest if it was evaluated with several settings.
   """
   found = {}
   for path in sorted((run.home / 'predictions').glob('*.jsonl')):
-    match = re.fullmatch(r'(.+)-(test|validation)-(\d+)', path.stem)
+    match = re.fullmatch(
+        r'(.+)-(test|validation)-(\d+)(?:\.settings-\w+)?', path.stem
+    )
     if match and split in ('', match[2]):
       task, own, step = match[1], match[2], int(match[3])
-      rank = (own == SPLITS[0], step == run.step, step)
+      written = path.stat().st_mtime_ns
+      rank = (own == SPLITS[0], step == run.step, step, written)
       if task not in found or rank > found[task][0]:
         found[task] = rank, (path, task, own, step)
   return [entry for _, entry in found.values()]

@@ -182,6 +182,11 @@ def test_a_workdir_stands_for_its_newest_predictions(
   taken = 'run/predictions/x-test-2.jsonl'
   assert status == 0 and err.endswith(f'run: uses {taken}\n' * 2)
   assert json.loads(out)['predictions'] == [taken] * 2
+  for name, age in ('x-test-2.settings-0a1b2c3d', 3000), ('x-test-2.64', 4000):
+    path = write(folder / f'{name}.jsonl', [row(GOOD)])
+    os.utime(path, (age, age))
+  status, _, err = run_command(score, '--predictions=run')
+  assert err.endswith('run/predictions/x-test-2.settings-0a1b2c3d.jsonl\n')
   status, _, err = run_command(score, '--predictions=empty')
   assert status == 2 and 'no predictions of its best checkpoint, step 2' in err
   status, _, err = run_command(score, '--predictions=.')

@@ -2,6 +2,7 @@
 
 import functools
 import json
+import os
 import random
 import statistics
 from xml.etree import ElementTree
@@ -246,6 +247,13 @@ def test_the_predictions_of_the_best_checkpoint_are_used(tmp_path):
   ]
   found = finished_runs.find_predictions(run, 'validation')
   assert [step for *_, step in found] == [20, 30]
+  for age, name in enumerate(('a-test-20', 'a-test-20.settings-0a1b2c3d')):
+    path = tmp_path / 'predictions' / f'{name}.jsonl'
+    path.write_text('')
+    os.utime(path, (5000 + age, 5000 + age))
+  assert finished_runs.find_predictions(run, 'test') == [
+      (path, 'a', 'test', 20)
+  ]
 
 
 def test_seeds_are_drawn_as_mean_and_deviation():
