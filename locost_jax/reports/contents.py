@@ -187,7 +187,7 @@ def profile(scored, sources, bins=_BINS):
         (
             float(np.median(lengths[part])),
             float(scores[part].mean()),
-            *intervals.interval(drawn),
+            *intervals.interval(drawn, documents=len(part)),
             len(part),
         )
     )
