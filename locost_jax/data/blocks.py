@@ -11,6 +11,7 @@ the number of processes or interruptions.
 import json
 import pathlib
 import shutil
+import sys
 import time
 
 from ml_collections import ConfigDict
@@ -19,6 +20,7 @@ from locost_jax import files
 from locost_jax.data import corpus as corpus_lib
 from locost_jax.data import corpus_rows
 from locost_jax.data import records
+from locost_jax.data import sources
 from locost_jax.data import tasks
 from locost_jax.data import text_to_tokens
 from locost_jax.data import workers
@@ -196,6 +198,10 @@ def _in_processes(job, parts, show):
       time.sleep(0.2)
   finally:
     team.close()
+  said = [(parts / f'worker-{n}.log').read_text('utf-8') for n in numbers]
+  for line in dict.fromkeys('\n'.join(said).splitlines()):
+    if line.endswith(sources.REPLACED):
+      print(line, file=sys.stderr, flush=True)
   counts = {}
   for number in numbers:
     made = json.loads((parts / DONE.format(number)).read_text())

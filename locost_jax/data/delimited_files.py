@@ -5,7 +5,6 @@ optional cell that is empty counts as missing.
 """
 
 import csv
-import json
 import re
 
 from locost_jax.data import sources
@@ -34,7 +33,7 @@ def read_rows(delimiter, path, fields, text_unit=None):
   """
   del text_unit
   header = None
-  for where, cells in _records(path, delimiter):
+  for number, (where, cells) in enumerate(_records(path, delimiter)):
     if header is None:
       header = cells
       _check_header(where, header, fields, delimiter)
@@ -49,9 +48,12 @@ def read_rows(delimiter, path, fields, text_unit=None):
       if name in row and name not in fields and not row[name].strip():
         del row[name]
     yield {
-        name: _parse(cell) if name in _LISTS and name not in fields else cell
+        name: _parse(cell, path, (number, name))
+        if name in _LISTS and name not in fields
+        else cell
         for name, cell in row.items()
     }
+  sources.report_replaced(path)
 
 
 def _records(path, delimiter):
@@ -107,9 +109,9 @@ def _check_header(where, header, fields, delimiter):
       raise InputError(f'{where}: two columns are called {name!r}')
 
 
-def _parse(cell):
+def _parse(cell, path, number):
   """Returns what a cell's JSON holds, or the cell, which is refused later."""
   try:
-    return json.loads(cell)
+    return sources.loads(cell, path, number)
   except (ValueError, RecursionError):
     return cell

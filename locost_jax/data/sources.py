@@ -4,11 +4,15 @@
   split only at the byte '\\n', because strings may contain U+0085 and other
   characters at which `str.splitlines` splits. data/file_formats.py reads the
   other formats.
+- Legal JSON can hold a lone surrogate, half of a character ("\\ud800"), which
+  no UTF-8 file can: U+FFFD replaces it, and a line on stderr counts them.
 - TFDS: a corpus prepared on this machine; nothing is downloaded.
 
 This module does not import TensorFlow.
 """
 
+import collections
+import functools
 import glob
 import gzip
 import hashlib
@@ -16,6 +20,7 @@ import itertools
 import json
 import os
 import re
+import sys
 import zlib
 
 from locost_jax.errors import InputError
@@ -23,6 +28,11 @@ from locost_jax.errors import InputError
 # Maximum characters of a document in formats without a limit of their own; more
 # than the longest novel.
 LONGEST = 1 << 26
+
+_LONE = re.compile('[\ud800-\udfff]')
+_ESCAPED = re.compile(r'\\u[dD][89a-fA-F]')
+_replaced = collections.defaultdict(dict)  # path -> {line: lone surrogates}
+REPLACED = 'replaced by U+FFFD'  # ends the line that counts them
 
 
 def is_held_out(key, fraction=0.02):
@@ -118,6 +128,7 @@ def read_lines(path, max_bytes=None):
       raise _too_long(path, number, max_bytes, ' (--max_document_bytes)')
     if text:
       yield number, text
+  report_replaced(path)
 
 
 def raw_lines(path, max_bytes=None, limit=''):
@@ -178,7 +189,7 @@ def parse_row(path, number, line, fields):
   """Parses a line of a JSONL file; see `read_jsonl`."""
   where = f'{path}:{number}'
   try:
-    row = json.loads(line.decode('utf-8'))
+    row = loads(line.decode('utf-8'), path, number)
   except UnicodeDecodeError as e:
     raise InputError(f'{where}: not UTF-8 (byte {e.start})') from None
   except (ValueError, RecursionError) as e:
@@ -189,6 +200,34 @@ def parse_row(path, number, line, fields):
     )
   check_texts(where, row, fields)
   return row
+
+
+def loads(text, path, number=1):
+  """Parses JSON like `json.loads`; replaces and counts lone surrogates.
+
+  Args:
+    text: str.
+    path, number: its file, and its line or another number unique in the file.
+  """
+  value = json.loads(text)
+  if _ESCAPED.search(text):
+    text, count = _LONE.subn('\ufffd', json.dumps(value, ensure_ascii=False))
+    if count:
+      value = json.loads(text)
+      _replaced[path][number] = count
+  return value
+
+
+def report_replaced(path):
+  """Prints how many lone surrogates of a file were replaced, if any."""
+  if path in _replaced:
+    _report(path, sum(_replaced[path].values()))
+
+
+@functools.cache  # once, even if the file is read several times
+def _report(path, count):
+  what = f'lone surrogate{"s" * (count > 1)} in JSON'
+  print(f'{path}: {count:,} {what}, {REPLACED}', file=sys.stderr, flush=True)
 
 
 def check_texts(where, row, fields):

@@ -181,6 +181,19 @@ def check_starts(config, vocabulary):
       )
 
 
+def check_training(config):
+  """Raises an InputError if the files of a config have no training split."""
+  for member in members(config).values():
+    if 'train' in corpus_lib.corpus(member).splits:
+      continue
+    task = config.data.task
+    raise InputError(
+        "config.data.train_files='': nothing to train on; expected files, like "
+        'those of the other splits'
+        + f', or no files at all for config.data.task={task!r}' * bool(task)
+    )
+
+
 def _check_first_rows(found):
   for split, files in found.splits.items():
     # Held-out rows are in the training files, which are checked anyway.
@@ -315,6 +328,7 @@ def find_vocabulary(config):
   data = config.data
   if data.vocabulary != 'train':
     return vocabulary_lib.load_vocabulary(data.vocabulary)
+  check_training(config)
   if data.cache_dir:
     home = vocabulary_home(config, data.cache_dir)
     if home.exists():

@@ -7,6 +7,7 @@ from locost_jax.errors import visible
 from locost_jax.evaluation.metrics import paired_tests
 from locost_jax.evaluation.metrics import protocols
 
+FEW = 50  # documents; below, the paired bootstrap rejects too often
 EXAMPLES = 5  # documents with the largest differences
 _SHOWN = 160  # characters of a text
 _BEFORE = 3  # words shown before the first difference of two texts
@@ -117,6 +118,7 @@ def compare(pairs, scores, protocol):
       differences: {kind of ROUGE or mean: the dict of `paired_tests.compare`
         with wins, ties and losses, numbers of documents (except for the
         geometric mean, which is not defined for a single document)}.
+      leading_test: the p to go by, p_randomisation below FEW documents.
       examples: the documents whose mean differs most, dicts of id (or line, if
         there is no id), scores (two numbers) and texts (two str, cut, from
         their first difference).
@@ -139,6 +141,7 @@ def compare(pairs, scores, protocol):
   largest = np.argsort(-by, kind='stable')[:EXAMPLES]
   return dict(
       differences=differences,
+      leading_test='p_bootstrap' if len(ours) >= FEW else 'p_randomisation',
       examples=[
           _example([side[i] for side in pairs], [ours[i, -1], theirs[i, -1]])
           for i in largest

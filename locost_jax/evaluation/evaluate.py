@@ -6,7 +6,10 @@ numbers to compare with.
 """
 
 import dataclasses
+import hashlib
 import json
+import os
+from pathlib import Path
 import sys
 
 import jax
@@ -27,6 +30,19 @@ from locost_jax.generation import generate
 from locost_jax.hosts import collective
 from locost_jax.hosts import watchdog
 from locost_jax.values import ranges
+
+# Keys of config.data that determine what the model reads of a document.
+_READING = (
+    'max_input_length',
+    'input_field',
+    'query_field',
+    'query_in',
+    'pages',
+    'num_pages',
+    'page_length',
+    'empty_page',
+    'document_length',
+)
 
 
 def check(config):
@@ -255,8 +271,8 @@ def prediction_metadata(config, documents, checkpoint=None):
     checkpoint: {step, sha256} of the model; None: it is not on disk yet.
 
   Returns:
-    dict of signature (of ROUGE, if measured), settings (as `summarize` writes
-    them) and checkpoint.
+    dict of signature (of ROUGE, if measured), settings (of decoding, as
+    `summarize` writes them, and of reading) and checkpoint.
   """
   settings = settings_of(config)
   found = dict(
@@ -264,7 +280,8 @@ def prediction_metadata(config, documents, checkpoint=None):
           decode_settings.as_dict(settings),
           method=decode_settings.method_of(settings),
           seed=config.decode.seed,
-          max_input_length=config.data.max_input_length,
+          selection=selection_of(config.model),
+          **{key: config.data.get(key) for key in _READING},
       )
   )
   signatures = metric_table.signatures(
@@ -278,8 +295,11 @@ def prediction_metadata(config, documents, checkpoint=None):
 def write_predictions(path, rows, metadata=()):
   """Writes rows as JSONL, atomically.
 
+  A file of other settings or documents is kept: `NAME.settings-HASH.jsonl` is
+  written instead of `NAME.jsonl`. find_predictions.py finds both.
+
   Args:
-    path: the file.
+    path: the file, a Path.
     rows: dicts from `measure`; a list of references is written as `references`.
     metadata: fields added to every row, see `prediction_metadata`.
   """
@@ -289,7 +309,31 @@ def write_predictions(path, rows, metadata=()):
     if not isinstance(row['reference'], str):
       row['references'] = row.pop('reference')
     lines.append(json.dumps(row, ensure_ascii=False) + '\n')
+  made_of = _made_of(lines)
+  if os.path.exists(path) and made_of != _made_of(
+      Path(path).read_bytes().splitlines()
+  ):
+    kept, path = path, Path(path).with_suffix(f'.settings-{made_of}.jsonl')
+    print(
+        f'{kept} has other settings or documents; wrote {path}',
+        file=sys.stderr,
+        flush=True,
+    )
   files.write(path, ''.join(lines))
+
+
+def _made_of(lines):
+  """Returns a hash of the settings and references of rows in JSON, or None."""
+  digest = hashlib.sha256()
+  for line in lines:
+    try:
+      row = json.loads(line)
+      for name in ('prediction', 'tokens_kept', 'signature', 'checkpoint'):
+        row.pop(name, None)
+    except (ValueError, AttributeError):  # a damaged file
+      return None
+    digest.update(json.dumps(row, sort_keys=True).encode() + b'\n')
+  return digest.hexdigest()[:8]
 
 
 def try_write_predictions(path, rows, metadata=()):

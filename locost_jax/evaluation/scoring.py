@@ -63,7 +63,7 @@ def summarize(scores, protocol):
       pairs=len(scores),
       mean_of=list(protocol.mean_of),
       intervals={
-          key: list(intervals.interval(column))
+          key: list(intervals.interval(column, documents=len(scores)))
           for key, column in columns.items()
       },
       signature=protocols.signature(protocol, len(scores)),

@@ -52,6 +52,7 @@ def check_all(setups, workdir):
   require_train_extra()
   for setup in setups:
     tasks.check(setup.config)
+    tasks.check_training(setup.config)
   vocabulary = choose_vocabulary.choose_vocabulary(setups, workdir)
   to_be_trained = sentencepiece_vocabulary.SentencePieceVocabulary
   for setup in setups:

@@ -98,14 +98,15 @@ class MetricsLog:
     self._is_full = bool(problem)
 
 
-def read_total_tokens(path, step):
+def read_total_tokens(path, step, logged):
   """Returns a run's total tokens up to a step, or None if unknown.
 
   Args:
     path: of metrics.jsonl; may not exist.
     step: the step that the run resumes from.
+    logged: steps that the lines count; the next line will count the others.
   """
-  tokens = None if step else 0
+  tokens = None if logged else 0
   for _, row in _read_lines(path):
     if row['step'] <= step:
       tokens = row.get('train/total_tokens', tokens)

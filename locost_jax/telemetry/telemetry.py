@@ -102,6 +102,7 @@ class Telemetry:
       is_evaluated=True,
       options=Options(),
       devices=1,
+      logged=None,
   ):
     """Opens WORKDIR/metrics.jsonl and WORKDIR/tensorboard for appending.
 
@@ -115,6 +116,7 @@ class Telemetry:
       is_evaluated: False if start_step still has to be evaluated.
       options: Options.
       devices: number of devices that a step runs on.
+      logged: steps before start_step that earlier lines count; None: all.
 
     Raises:
       InputError: W&B is requested and refuses.
@@ -139,7 +141,9 @@ class Telemetry:
       if options.wandb:
         tracker = weights_and_biases.Tracker(options.wandb, workdir, self.note)
     self._total_tokens = metrics_log.read_total_tokens(
-        workdir / 'metrics.jsonl', start_step
+        workdir / 'metrics.jsonl',
+        start_step,
+        start_step if logged is None else logged,
     )
     self._metrics = metrics_log.MetricsLog(
         workdir, start_step, is_evaluated, tracker, self.note, options.labels

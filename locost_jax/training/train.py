@@ -120,6 +120,7 @@ def open_telemetry(config, workdir, mesh, position, options, report):
           is_evaluated=not position.is_due,
           options=options,
           devices=mesh.size,
+          logged=position.done - len(position.window),
       )
   ) as telemetry:
     if report:

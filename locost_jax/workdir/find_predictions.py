@@ -24,8 +24,13 @@ def newest(directory):
     )
   home, checkpoint, _ = run
   step = Path(checkpoint).name
+  folder = Path(home) / 'predictions'
   found = sorted(
-      (Path(home) / 'predictions').glob(f'*-{step}.jsonl'),
+      (
+          path
+          for suffix in ('', '.settings-*')
+          for path in folder.glob(f'*-{step}{suffix}.jsonl')
+      ),
       key=lambda path: (path.stat().st_mtime_ns, path.name),
   )
   if not found:

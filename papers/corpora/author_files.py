@@ -47,6 +47,14 @@ def read_text(path):
     raise InputError(f'{path}: not UTF-8 (byte {error.start})') from None
 
 
+def read_json(path):
+  """Reads the JSON of a UTF-8 file; None if there is no text."""
+  text = read_text(path)
+  value = text and sources.loads(text, path)
+  sources.report_replaced(path)
+  return value or None
+
+
 def decode(data):
   """Decodes bytes from the web: UTF-8, or else Latin-1."""
   try:

@@ -1,7 +1,6 @@
 """Papers (arXiv, PubMed), reports (GovReport), and the corpora of SCROLLS."""
 
 import itertools
-import json
 import os
 import re
 
@@ -69,13 +68,13 @@ def read_gov_report(directory):
           author_files.find(root, f'split_ids/{source}_{theirs}.ids')
       ).split()
       for name in ids:
-        text = author_files.read_text(
+        found = author_files.read_json(
             os.path.join(root, source, f'{name}.json')
         )
-        if text is None:
+        if found is None:
           yield split, None
           continue
-        parts, summary = _parts_and_summary(source, json.loads(text))
+        parts, summary = _parts_and_summary(source, found)
         sections = [
             section
             for part in parts

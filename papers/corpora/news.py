@@ -1,6 +1,5 @@
 """News: Multi-News, WCEP, XSum."""
 
-import json
 import os
 
 from locost_jax.data import tfds_rows
@@ -72,7 +71,7 @@ def read_xsum(directory):
       directory, 'XSum-TRAINING-DEV-TEST-SPLIT-90-5-5.json'
   )
   folder = author_files.find(directory, 'bbc-summary-data')
-  ids = json.loads(author_files.read_text(path))
+  ids = author_files.read_json(path)
   for split in author_files.VALIDATION:
     for name in ids[split]:
       text = author_files.read_text(os.path.join(folder, f'{name}.summary'))

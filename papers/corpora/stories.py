@@ -2,7 +2,6 @@
 
 import csv
 import functools
-import json
 import os
 import re
 
@@ -37,11 +36,11 @@ def read_booksum(directory, level):
           for home in (directory, root)
       ]
       document = next(filter(None, texts), None)
-      found = author_files.read_text(
+      found = author_files.read_json(
           os.path.join(root, 'scripts', row['summary_path'])
       )
       # A list of paragraphs until July 2021, a string since.
-      summary = found and author_files.join(json.loads(found)['summary'])
+      summary = found and author_files.join(found['summary'])
       yield split, document and summary and dict(
           id=f'{row["source"]}/{row["bid"]}/{number}',
           document=document.strip(),

@@ -1,6 +1,5 @@
 """Transcripts: TV episodes of SummScreen, meetings of QMSum."""
 
-import json
 import os
 import re
 
@@ -22,8 +21,7 @@ def read_summscreen(directory):
       ]
       raw = author_files.find(directory, f'SummScreen_raw/{short}')
       for name in names:
-        text = author_files.read_text(os.path.join(raw, name))
-        row = text and json.loads(text)
+        row = author_files.read_json(os.path.join(raw, name))
         yield split, row and dict(
             id=f'{short}/{name}',
             document=author_files.join(row['Transcript']),

@@ -128,14 +128,18 @@ def of_run(directory, split=None, protocol='locost'):
 def find_predictions(home, step, split=None):
   """Returns {task: path} of predictions, of a split or else of the test split.
 
-  They are of `step` if it was evaluated, otherwise of the latest step.
+  They are of `step` if it was evaluated, otherwise of the latest step; the
+  newest if it was evaluated with several settings.
   """
   found = {}
   for path in sorted((home / 'predictions').glob('*.jsonl')):
-    match = re.fullmatch(r'(.+)-(test|validation)-(\d+)', path.stem)
+    match = re.fullmatch(
+        r'(.+)-(test|validation)-(\d+)(?:\.settings-\w+)?', path.stem
+    )
     if match and split in (None, match[2]):
       task, own, number = match[1], match[2], int(match[3])
-      rank = own == SPLITS[0], number == step, number
+      written = path.stat().st_mtime_ns
+      rank = own == SPLITS[0], number == step, number, written
       found[task] = max((rank, path), found.get(task, (rank, path)))
   return {task: path for task, (_, path) in found.items()}
 

@@ -107,6 +107,15 @@ def test_processes_change_nothing(config, tmp_path, whole):
   assert not list(tmp_path.glob('*.parts'))
 
 
+@pytest.mark.slow
+def test_processes_report_lone_surrogates_once(config, tmp_path, capfd):
+  config.data.train_files = path = str(tmp_path / 'b.jsonl')
+  write_jsonl(tmp_path / 'b.jsonl', [dict(make_rows(2)[1], id='\ud800')] * 2)
+  build(config, tmp_path / 'c', processes=2)
+  said = f'{path}: 2 lone surrogates in JSON, replaced by U+FFFD\n'
+  assert capfd.readouterr().err == said
+
+
 def test_some_shards_or_the_first_records(config, tmp_path, whole):
   rows, _ = whole
   assert build(config, tmp_path / 'c', shards=[1])[0] == rows[19:]

@@ -237,6 +237,17 @@ def test_only_caches_of_texts_depend_on_the_unit(tmp_path):
   assert len({place(text, unit) for unit in ('file', 'line', 'paragraph')}) == 3
 
 
+@pytest.mark.parametrize('delimiter', [',', '\t'])
+def test_lone_surrogates_in_json_cells(tmp_path, delimiter, capsys):
+  path = tmp_path / ('a.csv' if delimiter == ',' else 'a.tsv')
+  row = dict(document='A.', summary='B.', references=['B \ud800', '\udc00'])
+  path.write_bytes(to_csv([row] * 2, delimiter))
+  for read in file_formats.read_rows(str(path), ('document',), 'file'):
+    assert read['references'] == ['B \ufffd', '\ufffd']
+  said = f'{path}: 4 lone surrogates in JSON, replaced by U+FFFD\n'
+  assert capsys.readouterr().err == said
+
+
 def test_one_text_is_too_few_rows_for_a_split(tmp_path):
   file = write(tmp_path / 'a.txt', '\n\n'.join(map(story, range(9))).encode())
   with pytest.raises(InputError, match="too few rows.*text_unit='paragraph'"):

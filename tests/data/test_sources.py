@@ -74,6 +74,24 @@ def test_bad_lines_are_named(tmp_path, line, message):
   assert '\n' not in str(e.value)
 
 
+def test_lone_surrogates_are_replaced_and_counted(tmp_path, capsys):
+  lines = [
+      r'{"id": "\ud800", "text": "a \udbff\uD800 \ud83d\ude00", "n": 1.50}',
+      r'{"id": "b", "text": "\\ud800", "parts": [{"a": "\udc00"}, 1e400]}',
+      r'{"id": "c", "text": "plain"}',
+  ]
+  path = _write(tmp_path / 'a.jsonl', '\n'.join(lines).encode())
+  expected = [
+      dict(id='\ufffd', text='a \ufffd\ufffd \U0001f600', n=1.5),
+      dict(id='b', text=r'\ud800', parts=[dict(a='\ufffd'), float('inf')]),
+      dict(id='c', text='plain'),
+  ]
+  for _ in range(2):
+    assert list(sources.read_jsonl([path], ('text',))) == expected
+  said = f'{path}: 4 lone surrogates in JSON, replaced by U+FFFD\n'
+  assert capsys.readouterr().err == said
+
+
 def test_unreadable_files(tmp_path):
   whole = gzip.compress(b'{"text": "a"}\n' * 10000)
   cut = _write(tmp_path / 'cut.jsonl.gz', whole[: len(whole) // 2])

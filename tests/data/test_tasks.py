@@ -153,6 +153,48 @@ def test_check_names_the_error(tmp_path, data, message):
 
 
 @pytest.mark.parametrize(
+    'files', [('validation',), ('test',), ('test', 'validation')]
+)
+@pytest.mark.parametrize('task', ['', 'govreport'])
+def test_training_needs_training_files(tmp_path, files, task):
+  path = write_jsonl(tmp_path / 'a.jsonl', [dict(document='A.', summary='B.')])
+  config = make_config(task=task, cache_dir=str(tmp_path))
+  config.data.update({f'{split}_files': path for split in files})
+  tasks.check(config)  # an evaluation needs no more
+  for check in (tasks.check_training, tasks.find_vocabulary):
+    with pytest.raises(InputError, match="train_files='': nothing") as error:
+      check(config)
+    assert (task in str(error.value)) and '\n' not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    'field', ['id', 'document', 'summary', 'query', 'references']
+)
+@pytest.mark.parametrize('form', ['', 'document', 'chunks'])
+def test_lone_surrogates_in_every_field(tmp_path, field, form):
+  rows = [
+      dict(
+          id=f'i{i}',
+          document=f'River {i}.',
+          documents=['One.', 'Two.'],
+          summary='A.',
+          query='Why?',
+          references=['A.', 'B.'],
+      )
+      for i in range(20)
+  ]
+  bad = 'a \ud800 b'
+  rows[0][field] = ['A.', bad] if field == 'references' else bad
+  config = make_config(
+      write_jsonl(tmp_path / 'a.jsonl', rows), vocabulary='byte', pages=form
+  )
+  tasks.check(config)
+  for split in ('train', 'validation'):
+    for row in read_all(config, split):
+      ''.join(row.values()).encode()  # UTF-8
+
+
+@pytest.mark.parametrize(
     'settings,message',
     [
         (

@@ -92,6 +92,25 @@ def test_the_table(compare):
   assert '% of' not in out
 
 
+@pytest.mark.parametrize(
+    'n, first, second', [(49, 'swap', 'boot'), (50, 'boot', 'swap')]
+)
+def test_few_documents_lead_with_the_exact_test(compare, n, first, second):
+  ours = [row(GOOD if i % 3 else BAD, i) for i in range(n)]
+  theirs = [row(HALF, i) for i in range(n)]
+  _, out, _ = compare(ours, theirs)
+  lines = out.splitlines()
+  assert all(len(line) <= 80 for line in lines[2:])
+  assert f'p: {first}   {second} won-tied-lost' in out
+  assert ('Go by swap' in out) == (n < 50)
+  found = json.loads(compare(ours, theirs, '--format=json')[1])
+  tests = dict(swap='p_randomisation', boot='p_bootstrap')
+  assert found['leading_test'] == tests[first]
+  shown = next(line.split() for line in lines if line.startswith('R-1 '))
+  of = found['differences']['rouge1']
+  assert shown[-3:-1] == [f'{of[tests[p]]:.4f}' for p in (first, second)]
+
+
 def test_rows_without_ids_are_matched_by_position(compare):
   status, out, _ = compare([row(GOOD), row(BAD)], [row(GOOD), row(HALF)])
   assert status == 0 and '─── line 2: A 0.00' in out
@@ -182,6 +201,11 @@ def test_a_workdir_stands_for_its_newest_predictions(
   taken = 'run/predictions/x-test-2.jsonl'
   assert status == 0 and err.endswith(f'run: uses {taken}\n' * 2)
   assert json.loads(out)['predictions'] == [taken] * 2
+  for name, age in ('x-test-2.settings-0a1b2c3d', 3000), ('x-test-2.64', 4000):
+    path = write(folder / f'{name}.jsonl', [row(GOOD)])
+    os.utime(path, (age, age))
+  status, _, err = run_command(score, '--predictions=run')
+  assert err.endswith('run/predictions/x-test-2.settings-0a1b2c3d.jsonl\n')
   status, _, err = run_command(score, '--predictions=empty')
   assert status == 2 and 'no predictions of its best checkpoint, step 2' in err
   status, _, err = run_command(score, '--predictions=.')

@@ -198,6 +198,54 @@ def test_names_and_predictions_file(setup, tmp_path):
   assert list(path.parent.iterdir()) == [path]
 
 
+def test_an_evaluation_keeps_predictions_of_other_settings(tmp_path, capsys):
+  config = tiny_run.make_config()
+  path = tmp_path / 'predictions' / 'task-test-3.jsonl'
+  rows = [dict(id=str(i), prediction='p', reference='r') for i in range(20)]
+  several = [dict(row, reference=['r', 's']) for row in rows]
+
+  def write(rows, checkpoint=None, **changes):
+    changed = config.copy_and_resolve_references()
+    changed.unlock()
+    changed.update_from_flattened_dict(changes)
+    evaluate.try_write_predictions(
+        path, rows, evaluate.prediction_metadata(changed, len(rows), checkpoint)
+    )
+
+  def written():
+    return {
+        file.name: len(file.read_text().splitlines())
+        for file in path.parent.iterdir()
+    }
+
+  write(rows)
+  write([dict(row, prediction='new') for row in rows], dict(step=3))
+  assert written() == {path.name: 20} and not capsys.readouterr().err
+  assert path.read_text().count('"new"') == 20
+  for some, changes in (
+      (rows[:5], {}),
+      (several, {}),
+      (rows, {'decode.num_beams': 3}),
+      (rows, {'decode.seed': 3}),
+      (rows, {'data.max_input_length': 7}),
+      (rows, {'data.input_field': 'other'}),
+      (rows, {'data.num_pages': 3}),
+      (rows, {'model.select': 'ppo', 'model.selection': 'sample'}),
+  ):
+    before = written()
+    for _ in range(2):
+      write(some, **changes)
+    new = written().keys() - before.keys()
+    assert len(new) == 1 and written().items() >= before.items()
+    assert written()[new.pop()] == len(some)
+    assert f'{path} has other settings' in capsys.readouterr().err
+  # A file of an older version has fewer settings, and is kept too.
+  old = [dict(row, settings=dict(num_beams=1)) for row in rows]
+  path.write_text(''.join(json.dumps(row) + '\n' for row in old))
+  write(rows)
+  assert json.loads(path.read_text().split('\n')[0]) == old[0]
+
+
 def test_several_references(setup, tmp_path):
   """The best one counts; the file and the baselines use `references`."""
   config, model, params, mesh = setup

@@ -34,6 +34,19 @@ def test_bootstrap_is_deterministic_and_constant_scores_have_no_width():
   assert intervals.interval(intervals.bootstrap([[4.0]])[:, 0]) == (4.0, 4.0)
 
 
+def test_intervals_of_few_documents_cover_the_mean():
+  """Plain percentiles cover it 89.4% of the time, these 93.5%."""
+  draw, n = np.random.default_rng(0), 10
+  covered = np.zeros(2)
+  for _ in range(1000):
+    scores = draw.beta(2, 4, size=(n, 1))
+    means = intervals.bootstrap(scores, seed=draw)[:, 0]
+    for i, documents in enumerate((None, n)):
+      low, high = intervals.interval(means, documents=documents)
+      covered[i] += low <= 1 / 3 <= high
+  assert covered[0] < 910 < 925 < covered[1] < 970
+
+
 def test_percentiles():
   assert intervals.interval(np.arange(1001.0)) == (25.0, 975.0)
   assert intervals.interval(np.arange(1001.0), 90) == (50.0, 950.0)

@@ -2,6 +2,7 @@
 
 import functools
 import json
+import os
 import random
 import statistics
 from xml.etree import ElementTree
@@ -254,6 +255,11 @@ def test_the_predictions_of_the_best_checkpoint_are_used(tmp_path):
   }
   found = points_lib.find_predictions(tmp_path, 20, 'validation')
   assert [path.stem[-2:] for path in found.values()] == ['20', '30']
+  for age, name in enumerate(('a-test-20', 'a-test-20.settings-0a1b2c3d')):
+    path = tmp_path / 'predictions' / f'{name}.jsonl'
+    path.write_text('')
+    os.utime(path, (5000 + age, 5000 + age))
+  assert points_lib.find_predictions(tmp_path, 20, 'test') == {'a': path}
 
 
 def test_seeds_are_drawn_as_mean_and_deviation(tmp_path):

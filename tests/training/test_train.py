@@ -1,6 +1,7 @@
 """The training loop: non-finite steps, lines of metrics.jsonl, saves."""
 
 import functools
+import itertools
 import json
 from pathlib import Path
 import shutil
@@ -352,6 +353,24 @@ def test_a_line_has_means_since_the_previous_line(tmp_path):
       + int(batch['decoder_loss_weights'].sum())
       for batch, _ in zip(_batches(0), range(10))
   )
+
+
+@pytest.mark.parametrize('log_every', [4, 50])
+def test_tokens_before_the_first_line_are_counted(tmp_path, log_every):
+  """A run that is killed before its first line and continued."""
+  config = _bag_config(6, log_every=log_every, eval_every=0, checkpoint_every=1)
+
+  def batches(start):
+    yield from itertools.islice(_batches(start), 3)
+    raise MemoryError('a kill')
+
+  with pytest.raises(MemoryError):
+    small_training.train(config, tmp_path / 'a', Bag(), batches, _evaluate)
+  assert not _rows(tmp_path / 'a')
+  for name in 'ab':
+    small_training.train(config, tmp_path / name, Bag(), _batches, _evaluate)
+  assert _rows(tmp_path / 'a') == _rows(tmp_path / 'b')
+  assert 'train/total_tokens' in _rows(tmp_path / 'a')[0]
 
 
 def test_steps_of_evaluations_and_saves(tmp_path):

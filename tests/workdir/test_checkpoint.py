@@ -92,6 +92,14 @@ def test_latest_and_best_are_kept(run):
   checkpointer.close()
 
 
+def test_a_run_without_a_checkpoint_is_not_finished(tmp_path):
+  (tmp_path / 'checkpoints').mkdir()
+  for directory in (tmp_path / 'checkpoints', tmp_path / 'missing'):
+    for steps, patience in ((0, 0), (1, 0), (1, 1)):
+      settings = dict(steps=steps, patience=patience, eval_every=1)
+      assert not checkpoint.is_finished(directory, settings)
+
+
 def test_restore_is_exact(run):
   checkpointer = _open(run)
   restored = checkpointer.restore(6, _abstract(_state()))

@@ -11,7 +11,8 @@ so that p is never 0 (Phipson & Smyth 2010):
 - Approximate randomisation: under the null hypothesis the two scores of a
   document can be exchanged. Each draw exchanges them with probability 1/2,
   independently for each document (Noreen 1989; Riezler & Maxwell 2005,
-  figure 1).
+  figure 1). It is exact for any number of documents; the paired bootstrap
+  rejects too often if they are few (docs/evaluation.md).
 """
 
 import numpy as np
@@ -90,7 +91,7 @@ def compare(ours, theirs, statistic=np.array):
   return [
       dict(
           difference=float(d),
-          interval=list(intervals.interval(drawn[:, i])),
+          interval=list(intervals.interval(drawn[:, i], documents=len(ours))),
           p_bootstrap=p_value(d, drawn[:, i] - d),
           p_randomisation=p_value(d, exchanged[:, i]),
       )

@@ -78,7 +78,9 @@ def summarize(name, measured):
       value = interval = None
       if len(known):
         value = float(known.mean())
-        interval = list(intervals.interval(intervals.bootstrap(known)))
+        interval = list(
+            intervals.interval(intervals.bootstrap(known), documents=len(known))
+        )
       found['values'][row][column.key] = value
       found['intervals'][row][column.key] = interval
   total = len(next(iter(measured.values.values())))
