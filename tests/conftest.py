@@ -71,8 +71,6 @@ TABLE = {
         'test_command_list.py',
         'test_configs.py',
         'test_contributing.py',
-        'test_docs.py',
-        'test_manual.py',
         'test_notebooks.py',
         'test_readme.py',
     ),
