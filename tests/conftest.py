@@ -120,7 +120,10 @@ TABLE = {
         'runs/test_evaluate_simcas.py',
         'runs/test_simcas_recipes.py',
     ),
+    # Further parameters of products of options.
+    'products': (),
     'mesh': (
+        'ops/test_mesh.py',
         'training/test_chunk_mesh.py',
         'training/test_page_mesh.py',
     ),

@@ -26,7 +26,7 @@ BUDGETS = {
     'lines of code of a function': 50,
 }
 SOURCES = '.py', '.html', '.css', '.js'
-SCRIPTS = '.py', '.sh', '.sbatch', '.env'
+SCRIPTS = '.py', '.sh', '.sbatch', '.env', '.md'
 # Folders at the root that runs and tools write.
 IGNORED = 'node_modules', 'build', 'dist', 'runs', 'corpora', 'caches'
 # Tokens that do not make a line count.

@@ -21,7 +21,8 @@ from locost_jax.workdir import phases as phases_lib
 
 ROOT = Path(__file__).parents[2]
 OLD = ROOT / 'tests' / 'old_runs'
-RUNS = '46990e7', 'd54c30f'  # commits
+# Commits.
+RUNS = ['46990e7', pytest.param('d54c30f', marks=pytest.mark.products)]
 FILE = OLD / 'd54c30f' / 'train.jsonl'
 DOCUMENT = json.loads(FILE.read_text().split('\n')[0])['document']
 
@@ -33,7 +34,9 @@ class LaterConfig(locost.LocostConfig):
   later_key: int = 3
 
 
-@pytest.fixture(params=['today', 'later'])
+@pytest.fixture(
+    params=['today', pytest.param('later', marks=pytest.mark.products)]
+)
 def version(request, monkeypatch):
   """The current keys, or a later version with one more key in each section."""
   if request.param == 'today':
