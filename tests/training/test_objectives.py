@@ -90,11 +90,17 @@ def first_state(objective):
 
 
 @functools.cache
+def compile_step(**selector):
+  """Returns (state before, jitted step)."""
+  objective = make_objective(make_config(**selector))
+  return first_state(objective), jax.jit(objective.step)
+
+
+@functools.cache
 def one_step(**selector):
   """Returns (state before, state after, metrics) of a step."""
-  objective = make_objective(make_config(**selector))
-  before = first_state(objective)
-  return before, *jax.jit(objective.step)(before, make_batch())
+  before, step = compile_step(**selector)
+  return before, *step(before, make_batch())
 
 
 def split(params):
@@ -109,6 +115,7 @@ def differs(one, other):
   )
 
 
+@pytest.mark.simcas
 def test_steps_between_turns_freeze_the_selector():
   config = make_config(every=2)
   objective = make_objective(config)
@@ -166,6 +173,7 @@ def test_a_turn_changes_only_the_selector():
   assert 0 < metrics['selected_attention'] < 1
 
 
+@pytest.mark.simcas
 def test_the_mean_baseline_trains_no_critic():
   before, after, metrics = one_step(baseline='mean')
   one, other = (x.params['selector'] for x in (before, after))
@@ -310,19 +318,17 @@ def loss_of_places(trained, others, given, c, places):
   return mean, np.mean(found_kl)
 
 
-@pytest.mark.parametrize('size, kl', [(512, 0.0), (4, 1e9)])
+@pytest.mark.parametrize(
+    'size, kl',
+    [
+        (512, 0.0),
+        (4, 1e9),
+        pytest.param(512, 1e9, marks=pytest.mark.simcas),
+        pytest.param(4, 0.0, marks=pytest.mark.simcas),
+    ],
+)
 def test_learning_equals_a_loop(size, kl):
   """The loop has the same epochs, order and minibatches, and Adam."""
-  check_learning(size, kl)
-
-
-@pytest.mark.simcas
-@pytest.mark.parametrize('size, kl', [(512, 1e9), (4, 0.0)])
-def test_learning_equals_a_loop_also_with(size, kl):
-  check_learning(size, kl)
-
-
-def check_learning(size, kl):
   config = make_config(minibatch=size, kl=kl)
   params, given, _ = experience_of_batch()
   trained, others = optim.split(params, IS_OF_SELECTOR)
@@ -367,16 +373,15 @@ def check_learning(size, kl):
 
 
 def test_non_finite_values_change_nothing():
-  objective = make_objective(make_config())
-  before = first_state(objective)
-  after, metrics = jax.jit(objective.step)(before, make_batch(scale=np.nan))
+  before, step = compile_step()
+  after, metrics = step(before, make_batch(scale=np.nan))
   assert metrics['nonfinite'] == 1 and after.nonfinite == 1
   assert not differs(after.params, before.params)
   assert not differs(after.opt_state['selector'], before.opt_state['selector'])
   assert after.step == 1 and metrics['turns'] == 0
   # Only the turn is non-finite: the rewards overflow.
-  objective = make_objective(make_config(reward_scale=1e38, gamma=1.0))
-  after, metrics = jax.jit(objective.step)(before, make_batch())
+  _, step = compile_step(reward_scale=1e38, gamma=1.0)
+  after, metrics = step(before, make_batch())
   assert metrics['nonfinite'] == 1 and after.nonfinite == 1
   assert not differs(split(after.params)[0], split(before.params)[0])
   paths = list(parameters.flatten(after.params))
@@ -404,6 +409,7 @@ def test_sampling_depends_only_on_the_document_and_the_step():
   assert len(np.unique(drawn)) == drawn.size
 
 
+@pytest.mark.simcas
 def test_pieces_of_a_batch_take_consecutive_turns():
   config = make_config()
   config.train.accumulate = 2
@@ -435,6 +441,7 @@ def test_the_last_target_is_read_if_positions_suffice():
   assert tokens.shape == counts.shape == (1, L)
 
 
+@pytest.mark.simcas
 def test_a_stopped_run_continues_bit_for_bit(tmp_path):
   """Both optimisers, the number of turns and the last metrics are saved."""
   batches = lambda start: map(make_batch, itertools.count(start))
@@ -471,6 +478,7 @@ def test_a_stopped_run_continues_bit_for_bit(tmp_path):
   assert [row['train/turns'] for row in rows[0]] == [0, 1, 1, 2, 2, 3]
 
 
+@pytest.mark.simcas
 def test_adapters_and_the_selector_learn_together():
   """With LoRA the whole selector is trained; other parameters are frozen."""
   config = make_config()
