@@ -1,9 +1,17 @@
-"""Settings and fixtures of all tests: CPU only, and a small LOCOST."""
+"""Settings and fixtures of all tests, and the stages that they belong to.
+
+`python -m pytest` runs the core: each test that no row of TABLE names and that
+is not marked slow. `python -m pytest -m STAGE` runs a stage of `.ci/run`, and a
+path runs its tests whatever their stage. A test can also name its stage with a
+marker: the further parameters of a product of options do.
+"""
 
 import os
+from pathlib import Path
+import shutil
 
 os.environ.setdefault('JAX_PLATFORMS', 'cpu')
-# Tests neither share compiled programs nor use the user's.
+# Commands that tests start neither share programs nor use the user's.
 os.environ.setdefault('LOCOST_JAX_CACHE', 'off')
 # Tests compile many programs and run each briefly, so optimise little. Set
 # XLA_FLAGS to override: `XLA_FLAGS= python -m pytest` tests users' programs.
@@ -19,9 +27,143 @@ import pytest  # pylint: disable=g-import-not-at-top
 from configs import default
 from locost_jax.devices import compiling
 
+HERE = Path(__file__).parent
+# Programs that tests of this process compile, for the next time.
+PROGRAMS = HERE.parent / '.pytest_cache' / 'jax'
+MOST_BYTES = 4 * 2**30
 compiling.SECONDS = 1000.0  # a busy machine does not change what is printed
 
-# Files that take minutes: start them first, so that no process ends with one.
+CORE = 'core'
+DEFAULT = f'{CORE} and not slow'  # what `python -m pytest` selects
+# {stage: files and folders of tests}; the first row that fits decides.
+TABLE = {
+    'tpu': ('devices/test_tpu.py',),
+    'beam': ('data/test_beam.py',),
+    'peers': ('hugging_face/test_transformers.py',),
+    'bench': ('bench',),
+    'papers': (
+        'papers',
+        'evaluation/test_by_length.py',
+        'evaluation/test_compare_predictions.py',
+        'evaluation/test_model_metrics.py',
+    ),
+    'launch': ('launch',),
+    'wheel': (
+        'test_attributes.py',
+        'test_requirements.py',
+        'test_wheel.py',
+    ),
+    'docs': (
+        'data/test_builtin_corpus.py',
+        'data/test_inspect.py',
+        'summarizing/test_builtin.py',
+        'test_ci.py',
+        'test_command_list.py',
+        'test_configs.py',
+        'test_contributing.py',
+        'test_notebooks.py',
+        'test_readme.py',
+    ),
+    'pages': (
+        'summarizing/test_attribution.py',
+        'summarizing/test_copied_words.py',
+        'summarizing/test_hierarchical_attribution.py',
+        'summarizing/test_page_origin.py',
+        'summarizing/test_passages.py',
+        'summarizing/test_selected_tokens.py',
+        'summarizing/test_source_page.py',
+    ),
+    'faults': (
+        'command_line',
+        'data/test_cache_damage.py',
+        'devices/test_compiling.py',
+        'hosts',
+        'hugging_face/test_hub.py',
+        'runs/test_faults.py',
+        'runs/test_preflight.py',
+        'summarizing/test_outputs.py',
+        'summarizing/test_summarize_again.py',
+        'summarizing/test_time_left.py',
+        'test_files.py',
+        'workdir/test_lock.py',
+    ),
+    'messages': (
+        'hugging_face/test_changed_releases.py',
+        'hugging_face/test_convert_refuses.py',
+        'runs/test_stored_settings.py',
+        'summarizing/test_hostile_documents.py',
+        'summarizing/test_messages.py',
+        'summarizing/test_page_texts.py',
+        'summarizing/test_unknown_script.py',
+        'test_untrusted.py',
+        'values',
+        'vocabularies/test_unknown.py',
+        'workdir/test_stored_config.py',
+    ),
+    'simcas': (
+        'data/test_page_options.py',
+        'models/test_learned_selection.py',
+        'models/test_simcas_locost.py',
+        'runs/test_evaluate_simcas.py',
+        'runs/test_simcas_recipes.py',
+    ),
+    # Further parameters of products of options.
+    'products': (),
+    'mesh': (
+        'ops/test_mesh.py',
+        'training/test_chunk_mesh.py',
+        'training/test_page_mesh.py',
+    ),
+    'runs': (
+        'data/test_corpora.py',
+        'data/test_file_formats.py',
+        'data/test_seqio_tasks.py',
+        'data/test_sources.py',
+        'runs/test_conversion_report.py',
+        'runs/test_cut_documents.py',
+        'runs/test_dry_run.py',
+        'runs/test_evaluate_command.py',
+        'runs/test_main.py',
+        'runs/test_other_models.py',
+        'runs/test_pagesum_recipes.py',
+        'runs/test_run_numbers.py',
+        'telemetry',
+    ),
+    'summaries': (
+        'documents',
+        'models/test_learned_confidence.py',
+        'summarizing/test_hierarchical.py',
+        'summarizing/test_part_by_part.py',
+        'summarizing/test_questions.py',
+        'summarizing/test_read_texts.py',
+    ),
+}
+
+
+def stage_of(path, is_slow=False):
+  """Returns the stage of a test file, or None for a slow test of the core.
+
+  Args:
+    path: of the file, relative to tests/, with '/'.
+    is_slow: whether the test is marked slow.
+  """
+  for stage, rows in TABLE.items():
+    if any(path == row or path.startswith(f'{row}/') for row in rows):
+      return stage
+  return None if is_slow else CORE
+
+
+def is_read(path, expression):
+  """Whether a file may have tests that an expression of markers selects.
+
+  Args:
+    path: of the file, relative to tests/, with '/'.
+    expression: of `pytest -m`.
+  """
+  return expression != DEFAULT or stage_of(path) == CORE
+
+
+# Files that take longest: start them first, so that no process ends with one.
 LONGEST = (
     'test_readme',
     'test_notebooks',
@@ -34,8 +176,44 @@ LONGEST = (
 )
 
 
+def pytest_configure(config):
+  """Declares the stages; without a path and without -m, selects the core."""
+  for stage in (CORE, *TABLE):
+    config.addinivalue_line(
+        'markers', f'{stage}: see TABLE in tests/conftest.py'
+    )
+  if hasattr(config, 'workerinput'):  # of pytest-xdist: it gets the options
+    return
+  is_whole = config.args_source != pytest.Config.ArgsSource.ARGS
+  if is_whole and config.option.markexpr == 'not slow':
+    config.option.markexpr = DEFAULT
+  files = [path for path in PROGRAMS.rglob('*') if path.is_file()]
+  if sum(path.stat().st_size for path in files) > MOST_BYTES:
+    shutil.rmtree(PROGRAMS, ignore_errors=True)
+
+
+def _relative(path):
+  return path.relative_to(HERE).as_posix()
+
+
+def pytest_ignore_collect(collection_path, config):
+  """Does not import the files of other stages if only the core is run."""
+  path, expression = Path(collection_path), config.option.markexpr
+  if path.suffix == '.py' and HERE in path.parents:
+    if not is_read(_relative(path), expression):
+      return True
+  return None
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m selects
 def pytest_collection_modifyitems(items):
-  """Moves the slowest files to the front; keeps the order of the others."""
+  """Marks each test with its stage; moves the slowest files to the front."""
+  for item in items:
+    if not any(item.get_closest_marker(stage) for stage in TABLE):
+      is_slow = item.get_closest_marker('slow') is not None
+      stage = stage_of(_relative(item.path), is_slow)
+      if stage:
+        item.add_marker(stage)
 
   def rank(item):
     name = item.path.stem
@@ -86,10 +264,26 @@ def run_command(capfd):
   return run_command
 
 
-@pytest.fixture(scope='module', autouse=True)
-def forget_programs():
-  """Frees the compiled programs of a file, which the next does not use."""
-  yield
-  import jax  # pylint: disable=g-import-not-at-top
+# These look at programs, how they compile, or where they are kept.
+COMPILED_ANEW = (
+    'command_line/test_compiled_programs.py',
+    'summarizing/test_summarize_again.py',
+    'test_reproduce.py',
+)
 
+
+@pytest.fixture(scope='module', autouse=True)
+def forget_programs(request):
+  """Keeps the programs of a file on disk only, for the next time."""
+  import jax  # pylint: disable=g-import-not-at-top
+  from jax.experimental.compilation_cache import compilation_cache  # pylint: disable=g-import-not-at-top
+
+  is_kept = _relative(request.path) not in COMPILED_ANEW
+  jax.config.update(
+      'jax_compilation_cache_dir', str(PROGRAMS) if is_kept else None
+  )
+  jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.0)
+  jax.config.update('jax_persistent_cache_min_entry_size_bytes', -1)
+  compilation_cache.reset_cache()  # it reads the settings once
+  yield
   jax.clear_caches()

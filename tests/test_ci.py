@@ -10,9 +10,12 @@ import sys
 import pytest
 
 from tests import browser
+from tests import conftest
 
 ROOT = Path(__file__).parents[1]
 SCRIPT = (ROOT / '.ci' / 'run').read_text(encoding='utf-8')
+JOBS = ROOT / '.github' / 'workflows' / 'tests.yml'
+WORKFLOW = JOBS.read_text(encoding='utf-8')
 
 
 def test_the_script_is_sound():
@@ -26,31 +29,103 @@ def test_every_file_that_ci_names_exists():
     assert list(ROOT.glob(pattern)), pattern
 
 
+def words(text, name):
+  """Returns the words of an array of the script or of the workflow."""
+  found = re.search(rf'^ *{name}(?:=\(|: \[)(.*?)[)\]]', text, re.S | re.M)[1]
+  return set(re.findall(r'\w+', found))
+
+
+def command_of(stage):
+  return re.search(rf'^    {stage}\)(.*?);;$', SCRIPT, re.S | re.M)[1]
+
+
+def not_run(stages, script=SCRIPT, workflow=WORKFLOW):
+  """Returns the stages that the script without arguments or a job misses."""
+  plain, every = words(script, 'plain'), words(script, 'every')
+  jobs = words(workflow, 'stage')
+  in_script = every - {'plain'} | (plain if 'plain' in every else set())
+  return stages - (in_script & jobs), in_script ^ jobs
+
+
+def test_every_stage_is_run():
+  """By the script without arguments, and by a job of the workflow."""
+  stages = {conftest.CORE, 'slow', *conftest.TABLE}
+  assert not_run(stages) == (set(), set())
+  for stage in words(SCRIPT, 'every'):
+    assert command_of(stage)
+  for stage, rows in conftest.TABLE.items():
+    exist = [(ROOT / 'tests' / row).exists() for row in rows]
+    assert not rows or any(exist), stage
+
+
+def test_a_stage_that_is_not_run_is_found():
+  assert not_run({'new'})[0] == {'new'}
+  assert not_run({'mesh'}, SCRIPT.replace(' mesh ', ' '))[0] == {'mesh'}
+  assert not_run({'mesh'}, workflow=WORKFLOW.replace(' mesh,', ''))[0]
+  assert not_run(set(), workflow=WORKFLOW.replace('[core', '[more, core'))[1]
+  assert not_run({'faults'}, SCRIPT.replace('lint plain', 'lint'))[0]
+
+
+def test_each_test_is_in_one_stage():
+  assert conftest.stage_of('runs/test_faults.py', True) == 'faults'
+  assert conftest.stage_of('hosts/test_hosts.py') == 'faults'
+  assert conftest.stage_of('hosts_new/test_x.py') == conftest.CORE
+  assert conftest.stage_of('ops/test_ssm.py') == conftest.CORE
+  assert conftest.stage_of('ops/test_ssm.py', True) is None  # the stage slow
+  rows = [row for rows in conftest.TABLE.values() for row in rows]
+  assert len(rows) == len(set(rows))
+
+
+def collect(*arguments):
+  """Returns the ids of the tests that pytest would run."""
+  done = subprocess.run(
+      [
+          sys.executable,
+          '-m',
+          'pytest',
+          '--collect-only',
+          '-n0',
+          '-qq',
+          *arguments,
+      ],
+      cwd=ROOT,
+      capture_output=True,
+      text=True,
+  )
+  return done.stdout
+
+
+def test_a_path_runs_its_tests_and_no_path_the_core():
+  core = collect()
+  assert 'tests/ops/test_ssm.py' in core
+  assert 'tests/test_files.py' not in core
+  assert 'tests/test_files.py' in collect('tests/test_files.py')
+  assert 'tests/training' not in collect('-m', 'messages', 'tests/values')
+
+
 def test_what_needs_an_extra_is_run_where_it_is_installed():
   """Every file whose tests ask for torch or libtpu has its stage."""
-  run = {
-      'peers': re.search(r'stage (peers .*?)"\nstage tpu', SCRIPT, re.S)[1],
-      'tpu-aot': re.search(r'stage tpu "(.*?)"\n', SCRIPT, re.S)[1],
-  }
   asks = {
       'peers': r"importorskip\(\s*'(torch|transformers)'",
-      'tpu-aot': r"find_spec\('libtpu'\)",
+      'tpu': r"find_spec\('libtpu'\)",
   }
-  for extra, words in asks.items():
+  for stage, asked in asks.items():
     files = [
         path
         for path in (ROOT / 'tests').rglob('test_*.py')
-        if re.search(words, path.read_text(encoding='utf-8'))
+        if re.search(asked, path.read_text(encoding='utf-8'))
     ]
-    assert files and extra in run[extra]
-    paths = [ROOT / p for p in re.findall(r'tests/[\w/.]+', run[extra])]
+    also = command_of('reproduce') if stage == 'peers' else ''
+    run = command_of(stage) + also
+    assert files and f'use {stage}' in run.replace('peers,', '')
+    paths = [ROOT / p for p in re.findall(r'tests/[\w/.]+', run)]
     for file in files:
-      assert {file, *file.parents} & set(paths), f'{file} is not run: {extra}'
+      assert {file, *file.parents} & set(paths), f'{file} is not run: {stage}'
 
 
 def test_ci_checks_types_and_docstrings():
   """And .ci/lint runs every tool that the extra `lint` installs."""
-  assert 'stage lint' in SCRIPT and '.ci/lint' in SCRIPT
+  assert '.ci/lint' in command_of('lint')
   lint = (ROOT / '.ci' / 'lint').read_text(encoding='utf-8')
   setup = configparser.ConfigParser()
   setup.read(ROOT / 'setup.cfg')

@@ -5,6 +5,7 @@ in a copy of the package.
 """
 
 import ast
+import functools
 from pathlib import Path
 import re
 import shutil
@@ -178,37 +179,43 @@ OF_THE_FACE = 'importlib', 'signal', 'sys', 'typing'
 
 
 def read_imports(root):
-  """Returns {module: [(imported name, is at the top of the file)]}.
-
-  Imports under TYPE_CHECKING do not count as at the top.
-  """
+  """Returns {module: [(imported name, is at the top of the file)]}."""
   imports = {}
   for path in sorted((root / PACKAGE).rglob('*.py')):
     parts = path.relative_to(root / PACKAGE).with_suffix('').parts
     name = '.'.join(part for part in parts if part != '__init__')
-    found = []
-    tree = ast.parse(path.read_text(), str(path))
-    inside = {
-        id(node)
-        for function in ast.walk(tree)
-        if isinstance(
-            function, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
-        )
-        or isinstance(function, ast.If)
-        and ast.unparse(function.test) == 'typing.TYPE_CHECKING'
-        for node in ast.walk(function)
-    }
-    for node in ast.walk(tree):
-      if isinstance(node, ast.Import):
-        names = [alias.name for alias in node.names]
-      elif isinstance(node, ast.ImportFrom):
-        assert not node.level, f'{path}: relative import'
-        names = [f'{node.module}.{alias.name}' for alias in node.names]
-      else:
-        continue
-      found += [(imported, id(node) not in inside) for imported in names]
-    imports[name] = found
+    imports[name] = imports_of(path.read_text())
   return imports
+
+
+@functools.cache  # the copies with a broken rule differ in one file
+def imports_of(source):
+  """Returns [(imported name, is at the top of the file)] of a module.
+
+  Imports under TYPE_CHECKING do not count as at the top.
+  """
+  found = []
+  tree = ast.parse(source)
+  inside = {
+      id(node)
+      for function in ast.walk(tree)
+      if isinstance(
+          function, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+      )
+      or isinstance(function, ast.If)
+      and ast.unparse(function.test) == 'typing.TYPE_CHECKING'
+      for node in ast.walk(function)
+  }
+  for node in ast.walk(tree):
+    if isinstance(node, ast.Import):
+      names = [alias.name for alias in node.names]
+    elif isinstance(node, ast.ImportFrom):
+      assert not node.level, f'relative import: {ast.unparse(node)}'
+      names = [f'{node.module}.{alias.name}' for alias in node.names]
+    else:
+      continue
+    found += [(imported, id(node) not in inside) for imported in names]
+  return found
 
 
 def inner(imported, modules):

@@ -1,6 +1,10 @@
 """Makes a finished run, without a corpus, for tests."""
 
+import atexit
+import functools
 from pathlib import Path
+import shutil
+import tempfile
 
 import numpy as np
 
@@ -49,15 +53,11 @@ def make_batch(config, rows=2, length=16):
   )
 
 
-def make(directory, steps=2, model=()):
-  """Trains for a few steps.
-
-  Args:
-    directory: WORKDIR.
-    steps: config.train.steps.
-    model: {key: value} to change in config.model.
-  """
-  directory = Path(directory)
+@functools.cache
+def _train(steps, model):
+  """Trains once in a process; returns (directory, result of `train`)."""
+  directory = Path(tempfile.mkdtemp())
+  atexit.register(shutil.rmtree, directory, ignore_errors=True)
   config = make_config(steps, model)
   vocabulary_lib.save_vocabulary(
       byte_vocabulary.ByteVocabulary(), directory / 'vocabulary'
@@ -69,10 +69,24 @@ def make(directory, steps=2, model=()):
     while True:
       yield make_batch(config)
 
-  return small_training.train(
+  result = small_training.train(
       config,
       directory,
       models.build(config.model),
       batches,
       lambda params, step: {'eval/tiny/rouge_mean': 1.0},
   )
+  return directory, result
+
+
+def make(directory, steps=2, model=()):
+  """Trains for a few steps, or copies the run that this process has trained.
+
+  Args:
+    directory: WORKDIR.
+    steps: config.train.steps.
+    model: {key: value} to change in config.model.
+  """
+  source, result = _train(steps, tuple(dict(model).items()))
+  shutil.copytree(source, directory, dirs_exist_ok=True)
+  return result

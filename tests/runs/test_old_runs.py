@@ -4,6 +4,7 @@ This includes keys that were added after it.
 """
 
 import dataclasses
+import hashlib
 import json
 from pathlib import Path
 import tarfile
@@ -19,8 +20,11 @@ from locost_jax.workdir import old_keys
 from locost_jax.workdir import phases as phases_lib
 
 ROOT = Path(__file__).parents[2]
-OLD = ROOT / 'tests' / 'old_runs' / 'd54c30f'
-EXPECTED = json.loads((OLD / 'expected.json').read_text())
+OLD = ROOT / 'tests' / 'old_runs'
+# Commits.
+RUNS = ['46990e7', pytest.param('d54c30f', marks=pytest.mark.products)]
+FILE = OLD / 'd54c30f' / 'train.jsonl'
+DOCUMENT = json.loads(FILE.read_text().split('\n')[0])['document']
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,7 +34,9 @@ class LaterConfig(locost.LocostConfig):
   later_key: int = 3
 
 
-@pytest.fixture(params=['today', 'later'])
+@pytest.fixture(
+    params=['today', pytest.param('later', marks=pytest.mark.products)]
+)
 def version(request, monkeypatch):
   """The current keys, or a later version with one more key in each section."""
   if request.param == 'today':
@@ -50,13 +56,41 @@ def version(request, monkeypatch):
   monkeypatch.setitem(models.MODELS, 'locost', (LaterConfig, make))
 
 
+@pytest.fixture(params=RUNS)
+def commit(request):
+  return request.param
+
+
 @pytest.fixture
-def workdir(tmp_path, monkeypatch):
-  """A copy of the old run, stopped after step 4 of 8."""
-  monkeypatch.chdir(ROOT)
-  with tarfile.open(OLD / 'run.tar.gz') as archive:
-    archive.extractall(tmp_path, filter='data')
+def workdir(commit, tmp_path, monkeypatch):
+  """A copy of the old run, stopped in its second phase of 8 steps."""
+  (archive,) = (OLD / commit).glob('run.tar.*')
+  with tarfile.open(archive) as members:
+    members.extractall(tmp_path, filter='data')
+  # The newer archive has the files that its caches were made of.
+  has_files = (tmp_path / 'train.jsonl').exists()
+  monkeypatch.chdir(tmp_path if has_files else ROOT)
+  for cache in (tmp_path / 'run' / 'cache').glob('*'):
+    move_cache(cache, tmp_path / 'train.jsonl')
   return tmp_path / 'run'
+
+
+def move_cache(path, file):
+  """Renames a token cache as if its file had always been where it is now."""
+  key = json.loads((path / 'key.json').read_text())
+  key['corpus']['files'][0][0] = str(file)
+  text = json.dumps(key, indent=2, sort_keys=True)
+  (path / 'key.json').write_text(text)
+  checksums = json.loads((path / 'checksums.json').read_text())
+  digest = hashlib.sha256(text.encode()).hexdigest()
+  checksums['key.json'] = f'{len(text)} {digest}'
+  (path / 'checksums.json').write_text(json.dumps(checksums))
+  # The name's last word is a hash of the key.
+  compact = json.dumps(key, sort_keys=True).encode()
+  name = path.name.rpartition('-')[0]
+  path.rename(
+      path.with_name(f'{name}-{hashlib.sha256(compact).hexdigest()[:16]}')
+  )
 
 
 def lines(workdir):
@@ -65,16 +99,26 @@ def lines(workdir):
 
 
 def test_an_old_run_continues_evaluates_and_summarises(
-    version, workdir, run_command, tmp_path
+    version, commit, workdir, run_command, tmp_path
 ):
-  command = [f'--config={OLD / "config.py"}', f'--workdir={workdir}']
+  expected = json.loads((OLD / commit / 'expected.json').read_text())
+  caches = sorted(path.name for path in workdir.glob('cache/*'))
+  command = [f'--config={OLD / commit / "config.py"}', f'--workdir={workdir}']
   status, _, err = run_command(main, *command)
   assert status == 0, err
   assert 'pretrain on jsonl: 4 steps, done before' in err
+  measured = [row for row in lines(workdir) if 'eval/jsonl/loss' in row]
   found = {row['step']: row for row in lines(workdir) if 'train/loss' in row}
-  for row in EXPECTED['steps']:
+  for row in expected['steps']:
     for key, value in row.items():
       assert found[row['step']][key] == pytest.approx(value, rel=2e-4), key
+  for key, value in expected['evaluation'].items():
+    assert measured[-1][key] == pytest.approx(value, rel=2e-4), key
+  if caches:  # it reads the token caches of the old run
+    assert 'tokenising' not in err
+    assert caches == sorted(
+        path.name for path in workdir.glob('cache/*') if path.is_dir()
+    )
   # Its config is now stored with the current keys.
   stored = json.loads((workdir / 'finetune' / 'config.json').read_text())
   assert stored['optim']['cooldown_steps'] == 3
@@ -85,10 +129,9 @@ def test_an_old_run_continues_evaluates_and_summarises(
   status, out, err = run_command(main, *command, *evaluate)
   assert status == 0, err
   assert json.loads(out)['loss'] == pytest.approx(
-      EXPECTED['evaluated'], rel=2e-4
+      expected['evaluated'], rel=2e-4
   )
-  document = json.loads((OLD / 'train.jsonl').read_text().split('\n')[0])
-  (tmp_path / 'text.txt').write_text(document['document'] + '\n')
+  (tmp_path / 'text.txt').write_text(DOCUMENT + '\n')
   status, out, err = run_command(
       summarize,
       f'--checkpoint={workdir}',
@@ -99,7 +142,7 @@ def test_an_old_run_continues_evaluates_and_summarises(
       tmp_path / 'text.txt',
   )
   assert status == 0, err
-  assert out == EXPECTED['summary'] + '\n'
+  assert out == expected['summary'] + '\n'
 
 
 def test_an_old_run_summarises_before_it_continues(
@@ -125,9 +168,12 @@ def test_an_old_run_summarises_before_it_continues(
         ),
     ],
 )
-def test_other_values_are_still_refused(workdir, run_command, flag, expected):
+def test_other_values_are_still_refused(
+    commit, workdir, run_command, flag, expected
+):
+  config = OLD / commit / 'config.py'
   status, _, err = run_command(
-      main, f'--config={OLD / "config.py"}', f'--workdir={workdir}', flag
+      main, f'--config={config}', f'--workdir={workdir}', flag
   )
   assert status == 2 and expected in err
 
@@ -165,6 +211,7 @@ def test_a_removed_key_without_effect_is_ignored(ignored):
   assert old_keys.update(kept) == kept
 
 
+@pytest.mark.parametrize('commit', ['d54c30f'], indirect=True)
 def test_the_old_run_has_a_removed_key(workdir):
   """So the tests above show that the key is ignored."""
   stored = json.loads((workdir / 'finetune' / 'config.json').read_text())

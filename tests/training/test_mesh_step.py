@@ -22,7 +22,12 @@ def is_activation(shape):
 @pytest.mark.parametrize(
     'meshes, in_pieces',
     [
-        ([(8, 1, 1, 1), (1, 8, 1, 1), (1, 1, 1, 8)], False),
+        ([(2, 2, 1, 2)], False),
+        pytest.param(
+            [(8, 1, 1, 1), (1, 8, 1, 1), (1, 1, 1, 8)],
+            False,
+            marks=pytest.mark.mesh,
+        ),
         pytest.param(
             [(1, 1, 1, 8), (2, 2, 1, 2)], True, marks=pytest.mark.slow
         ),
@@ -38,6 +43,7 @@ def test_a_step_gathers_no_activation(meshes, in_pieces):
     assert bool(result['sent']['all-gather']) == (sizes[1] > 1)
 
 
+@pytest.mark.mesh
 def test_tensor_parallel_blocks():
   """Exactly two all-reduces per block of a layer, forward and backward."""
   meshes = [(1, 1, 8, 1), (1, 2, 2, 2)]
@@ -66,6 +72,7 @@ def test_tensor_parallel_blocks():
       ), (sizes, name)
 
 
+@pytest.mark.mesh
 def test_a_step_in_float64():
   """In pieces, because their loop counters are then 64 bits wide too."""
   meshes = [(2, 2, 1, 2)]

@@ -80,22 +80,27 @@ def make_objective(config):
 def noisy(params):
   """Adds noise to parameters, so that the selector prefers some tokens."""
   rng = np.random.default_rng(5)
-  return jax.tree.map(
-      lambda x: x + 0.3 * rng.normal(size=x.shape).astype(x.dtype), params
-  )
+  add = lambda x: x + 0.3 * rng.normal(size=x.shape).astype(x.dtype)
+  return jax.tree.map(lambda x: jnp.asarray(add(np.asarray(x))), params)
 
 
 def first_state(objective):
-  state = objective.init(jax.random.key(0))
+  state = jax.jit(objective.init)(jax.random.key(0))
   return state._replace(params=noisy(state.params))
+
+
+@functools.cache
+def compile_step(**selector):
+  """Returns (state before, jitted step)."""
+  objective = make_objective(make_config(**selector))
+  return first_state(objective), jax.jit(objective.step)
 
 
 @functools.cache
 def one_step(**selector):
   """Returns (state before, state after, metrics) of a step."""
-  objective = make_objective(make_config(**selector))
-  before = first_state(objective)
-  return before, *jax.jit(objective.step)(before, make_batch())
+  before, step = compile_step(**selector)
+  return before, *step(before, make_batch())
 
 
 def split(params):
@@ -110,6 +115,7 @@ def differs(one, other):
   )
 
 
+@pytest.mark.simcas
 def test_steps_between_turns_freeze_the_selector():
   config = make_config(every=2)
   objective = make_objective(config)
@@ -167,6 +173,7 @@ def test_a_turn_changes_only_the_selector():
   assert 0 < metrics['selected_attention'] < 1
 
 
+@pytest.mark.simcas
 def test_the_mean_baseline_trains_no_critic():
   before, after, metrics = one_step(baseline='mean')
   one, other = (x.params['selector'] for x in (before, after))
@@ -177,58 +184,90 @@ def test_the_mean_baseline_trains_no_critic():
   assert paths and not any('critic' in path for path in paths)
 
 
-def experience_of(params, batch, settings, model):
-  seeds = np.arange(B, dtype=np.uint32)
-  return experience.collect(
-      params,
-      batch | {step_lib.SEEDS: seeds},
-      jax.random.key(3),
-      model=model,
-      settings=settings,
+@functools.cache
+def experience_of_batch():
+  """Returns (parameters, experience, metrics) of a batch, without dropout."""
+  params = first_state(make_objective(make_config())).params
+  collect = functools.partial(
+      experience.collect,
+      model=build(dropout_rate=0.0),
+      settings=make_config().selector,
   )
+  seeds = np.arange(B, dtype=np.uint32)
+  batch = make_batch() | {step_lib.SEEDS: seeds}
+  found = jax.jit(collect)(params, batch, jax.random.key(3))
+  return params, *jax.tree.map(np.asarray, found)
+
+
+def plain_rewards(R, attention, rollout, limit):
+  """Equations 9 and 10 of one document, token by token."""
+  of_tokens, first = attention[:, 1:], attention[0, 0]
+  tokens, actions = rollout.tokens[0], rollout.actions[0]
+  selected = np.sum(tokens & actions)
+  share = selected if selected > limit else max(np.sum(tokens), limit)
+  found = np.zeros(tokens.shape)
+  for c, j in np.argwhere(tokens):
+    taken = R * of_tokens[c, j] / (1 - first)
+    found[c, j] = taken if actions[c, j] else R / share
+  return found
+
+
+def plain_advantages(rewards, values, tokens, gamma=0.998, decay=0.95):
+  """Generalised advantage estimation of one document, from the last chunk."""
+  gains, after, value_after = np.zeros(rewards.shape), 0.0, 0.0
+  for c in reversed(range(len(rewards))):
+    own = rewards[c] + gamma * value_after - values[c] + gamma * decay * after
+    gains[c] = after = np.where(tokens[c], own, 0)
+    value_after = values[c][tokens[c]].mean()
+  return gains
 
 
 def test_experience_equals_a_loop_over_documents():
   """The loop runs each document alone and sums rewards over its tokens."""
   model, settings = build(dropout_rate=0.0), make_config().selector
-  params = first_state(make_objective(make_config())).params
+  params, found, metrics = experience_of_batch()
   batch = make_batch()
-  found, metrics = experience_of(params, batch, settings, model)
-  apply = functools.partial(model.apply, {'params': params})
+
+  @jax.jit
+  def read_alone(inputs, read, seed):
+    apply = functools.partial(model.apply, {'params': params})
+    memory, rollout = apply(inputs, seeds=seed, method='rollout')
+    logits = apply(memory, read[:, :-1], method='decode')
+    every = np.ones(read.shape, bool)
+    return rollout, logits, apply(memory, read, every, method='attention')
+
   rewards, selected, attended = [], [], []
   for b in range(B):
     chunks = (batch['encoder_input_tokens'][b] != task.PAD).any(-1).sum()
     count = int(batch['decoder_loss_weights'][b].sum())
-    inputs = batch['encoder_input_tokens'][b : b + 1, :chunks]
     targets = batch['decoder_target_tokens'][b, :count]
-    read = np.r_[task.START, targets][None]
-    memory, rollout = apply(inputs, seeds=np.uint32([b]), method='rollout')
-    log_p = jax.nn.log_softmax(apply(memory, read[:, :-1], method='decode'))
-    reward = 1e4 * np.exp(np.mean(log_p[0, np.arange(count), targets]))
-    attention = apply(
-        memory, read, np.ones(read.shape, bool), method='attention'
+    rollout, logits, attention = jax.tree.map(
+        np.asarray,
+        read_alone(
+            batch['encoder_input_tokens'][b : b + 1, :chunks],
+            np.r_[task.START, targets][None],
+            np.uint32([b]),
+        ),
     )
-    given = ppo.rewards(
-        reward[None],
-        attention[:, :, 1:],
-        attention[:, 0, 0],
-        rollout.actions,
-        rollout.tokens,
-        settings.limit,
-    )
-    gains, returns = ppo.advantages(given, rollout.values, rollout.tokens)
+    log_p = logits[0] - np.log(np.exp(logits[0]).sum(-1, keepdims=True))
+    reward = 1e4 * np.exp(np.mean(log_p[np.arange(count), targets]))
+    given = plain_rewards(reward, attention[0], rollout, settings.limit)
+    gains = plain_advantages(given, rollout.values[0], rollout.tokens[0])
     for name, own in (
         ('advantages', gains),
-        ('returns', returns),
-        ('actions', rollout.actions),
-        ('log_probs', rollout.log_probs),
-        ('values', rollout.values),
-        ('tokens', rollout.tokens),
+        ('returns', gains + rollout.values[0]),
+        ('actions', rollout.actions[0]),
+        ('log_probs', rollout.log_probs[0]),
+        ('values', rollout.values[0]),
+        ('tokens', rollout.tokens[0]),
     ):
-      ours = getattr(found, name)[b : b + 1, :chunks]
-      is_token = np.asarray(rollout.tokens)
+      is_token = rollout.tokens[0]
       np.testing.assert_allclose(
-          ours[is_token], own[is_token], rtol=2e-4, atol=2e-3, err_msg=name
+          getattr(found, name)[b, :chunks][is_token],
+          own[is_token],
+          rtol=2e-4,
+          atol=2e-3,
+          err_msg=name,
       )
     assert not found.tokens[b, chunks:].any()
     rewards.append(reward)
@@ -241,87 +280,89 @@ def test_experience_equals_a_loop_over_documents():
   )
 
 
-@pytest.mark.parametrize('kl', [1e9, 0.0])
-@pytest.mark.parametrize('size', [512, 4])
+def judge(trained, others, *seen):
+  model = build(dropout_rate=0.0)
+  params = optim.combine(trained, others)
+  return model.apply({'params': params}, *seen, method='judge')
+
+
+@jax.jit
+def loss_of_row(trained, others, seen, old):
+  """Returns (loss, how far log p moved), of a document's tokens; gradients."""
+
+  def loss(trained):
+    new = judge(trained, others, *seen)
+    every = np.ones(new[0].shape, bool)
+    entropy = make_config().selector.entropy
+    found = ppo.losses(new, old, every, entropy=entropy)
+    return found.total, new[0] - old[0]
+
+  return jax.value_and_grad(loss, has_aux=True)(trained)
+
+
+def loss_of_places(trained, others, given, c, places):
+  """Returns (gradients of the mean loss, KL) over documents with tokens."""
+  gradients, found_kl = [], []
+  for b in range(B):
+    is_token = np.flatnonzero(given.tokens[b, c, places])
+    if not is_token.size:
+      continue
+    pick = lambda x: x[b, c, places][is_token]
+    seen = pick(given.observations), given.state[b, c], pick(given.actions)
+    old = given.log_probs, given.values, given.advantages, given.returns
+    (_, moved), own = loss_of_row(trained, others, seen, tuple(map(pick, old)))
+    moved = np.asarray(moved, np.float64)
+    found_kl.append(np.mean(np.exp(moved) - 1 - moved))
+    gradients.append(jax.tree.map(np.asarray, own))
+  mean = jax.tree.map(lambda *own: sum(own) / len(own), *gradients)
+  return mean, np.mean(found_kl)
+
+
+@pytest.mark.parametrize(
+    'size, kl',
+    [
+        (512, 0.0),
+        (4, 1e9),
+        pytest.param(512, 1e9, marks=pytest.mark.simcas),
+        pytest.param(4, 0.0, marks=pytest.mark.simcas),
+    ],
+)
 def test_learning_equals_a_loop(size, kl):
   """The loop has the same epochs, order and minibatches, and Adam."""
-  model = build(dropout_rate=0.0)
   config = make_config(minibatch=size, kl=kl)
-  params = first_state(make_objective(config)).params
-  given, _ = experience_of(params, make_batch(), config.selector, model)
+  params, given, _ = experience_of_batch()
   trained, others = optim.split(params, IS_OF_SELECTOR)
-  judge = lambda trained, *seen: model.apply(
-      {'params': optim.combine(trained, others)}, *seen, method='judge'
-  )
   adam = optax.adam(1e-2)
   rng = jax.random.key(8)
   ours, _, metrics = jax.jit(
       functools.partial(
           selector_turn.learn,
-          judge=judge,
+          judge=lambda trained, *seen: judge(trained, others, *seen),
           update=adam.update,
           settings=config.selector,
       )
-  )(trained, adam.init(trained), given, rng)
+  )(trained, jax.jit(adam.init)(trained), given, rng)
 
-  def mean_loss(trained, c, places):
-    total = 0
-    rows = [b for b in range(B) if given.tokens[b, c, places].any()]
-    for b in rows:
-      is_token = np.flatnonzero(np.asarray(given.tokens[b, c, places]))
-      pick = lambda x: x[b, c, places][is_token]
-      new = judge(
-          trained,
-          pick(given.observations),
-          given.state[b, c],
-          pick(given.actions),
-      )
-      old = map(
-          pick,
-          (given.log_probs, given.values, given.advantages, given.returns),
-      )
-      every = np.ones(is_token.size, bool)
-      found = ppo.losses(
-          new, tuple(old), every, entropy=config.selector.entropy
-      )
-      total += found.total / len(rows)
-    return total
+  @jax.jit
+  def move(trained, opt_state, gradients):
+    updates, opt_state = adam.update(gradients, opt_state)
+    return optax.apply_updates(trained, updates), opt_state
 
-  def last_kl(trained, c, places):
-    found = []
-    for b in range(B):
-      is_token = np.flatnonzero(np.asarray(given.tokens[b, c, places]))
-      if is_token.size:
-        pick = lambda x: x[b, c, places][is_token]
-        log_probs, _, _ = judge(
-            trained,
-            pick(given.observations),
-            given.state[b, c],
-            pick(given.actions),
-        )
-        moved = np.asarray(log_probs - pick(given.log_probs), np.float64)
-        found.append(np.mean(np.exp(moved) - 1 - moved))
-    return np.mean(found)
-
-  J = L - 1
   pieces = [
       (c, slice(start, start + size))
       for c in range(C)
-      for start in range(0, J, size)
+      for start in range(0, L - 1, size)
   ]
-  opt_state = adam.init(trained)
-  with jax.disable_jit(False):
-    for key in jax.random.split(rng, config.selector.epochs):
-      for number in np.asarray(jax.random.permutation(key, len(pieces))):
-        c, places = pieces[number]
-        if not np.asarray(given.tokens[:, c, places]).any():
-          continue
-        moved = last_kl(trained, c, places)
-        gradients = jax.grad(mean_loss)(trained, c, places)
-        updates, opt_state = adam.update(gradients, opt_state)
-        trained = optax.apply_updates(trained, updates)
-      if moved > kl:
-        break
+  opt_state = jax.jit(adam.init)(trained)
+  for key in jax.random.split(rng, config.selector.epochs):
+    for number in np.asarray(jax.random.permutation(key, len(pieces))):
+      c, places = pieces[number]
+      if not given.tokens[:, c, places].any():
+        continue
+      gradients, moved = loss_of_places(trained, others, given, c, places)
+      trained, opt_state = move(trained, opt_state, gradients)
+    if moved > kl:
+      break
   assert moved > 0
   jax.tree.map(
       functools.partial(np.testing.assert_allclose, rtol=2e-3, atol=2e-5),
@@ -332,16 +373,15 @@ def test_learning_equals_a_loop(size, kl):
 
 
 def test_non_finite_values_change_nothing():
-  objective = make_objective(make_config())
-  before = first_state(objective)
-  after, metrics = jax.jit(objective.step)(before, make_batch(scale=np.nan))
+  before, step = compile_step()
+  after, metrics = step(before, make_batch(scale=np.nan))
   assert metrics['nonfinite'] == 1 and after.nonfinite == 1
   assert not differs(after.params, before.params)
   assert not differs(after.opt_state['selector'], before.opt_state['selector'])
   assert after.step == 1 and metrics['turns'] == 0
   # Only the turn is non-finite: the rewards overflow.
-  objective = make_objective(make_config(reward_scale=1e38, gamma=1.0))
-  after, metrics = jax.jit(objective.step)(before, make_batch())
+  _, step = compile_step(reward_scale=1e38, gamma=1.0)
+  after, metrics = step(before, make_batch())
   assert metrics['nonfinite'] == 1 and after.nonfinite == 1
   assert not differs(split(after.params)[0], split(before.params)[0])
   paths = list(parameters.flatten(after.params))
@@ -369,6 +409,7 @@ def test_sampling_depends_only_on_the_document_and_the_step():
   assert len(np.unique(drawn)) == drawn.size
 
 
+@pytest.mark.simcas
 def test_pieces_of_a_batch_take_consecutive_turns():
   config = make_config()
   config.train.accumulate = 2
@@ -400,6 +441,7 @@ def test_the_last_target_is_read_if_positions_suffice():
   assert tokens.shape == counts.shape == (1, L)
 
 
+@pytest.mark.simcas
 def test_a_stopped_run_continues_bit_for_bit(tmp_path):
   """Both optimisers, the number of turns and the last metrics are saved."""
   batches = lambda start: map(make_batch, itertools.count(start))
@@ -436,6 +478,7 @@ def test_a_stopped_run_continues_bit_for_bit(tmp_path):
   assert [row['train/turns'] for row in rows[0]] == [0, 1, 1, 2, 2, 3]
 
 
+@pytest.mark.simcas
 def test_adapters_and_the_selector_learn_together():
   """With LoRA the whole selector is trained; other parameters are frozen."""
   config = make_config()
