@@ -268,7 +268,7 @@ def run_command(capfd):
 COMPILED_ANEW = (
     'command_line/test_compiled_programs.py',
     'summarizing/test_summarize_again.py',
-    'test_reproduce.py',
+    'papers/test_readme.py',
 )
 
 
