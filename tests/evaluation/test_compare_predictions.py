@@ -159,7 +159,7 @@ def test_different_references_and_signatures_give_warnings(compare):
   others, signatures = err.splitlines()
   assert 'different references for 1 of 2 ids' in others
   assert 'b.jsonl was written with scores of another signature' in signatures
-  assert 'split:locost_jax-0' in signatures
+  assert 'split:locost_jax-1' in signatures
   assert compare(ours, ours)[2] == ''  # n and ci may differ
   assert compare(ours, ours, '--protocol=google')[2].count('warning') == 2
 
