@@ -170,7 +170,7 @@ def test_a_number_and_its_text_are_the_same_id():
 
 def test_different_references_and_signatures_give_warnings(compare):
   now = protocols.signature(protocols.find('locost'), 500, None)
-  old = now.replace('split:locost_jax-1', 'split:locost_jax-0')
+  old = now.replace('split:locost_jax-2', 'split:locost_jax-1')
   ours = [row(GOOD, 1, signature=now), row(GOOD, 2, signature=now)]
   theirs = [row(GOOD, 1, signature=old), OTHER | {'id': 2}]
   status, _, err = compare(ours, theirs)
@@ -178,7 +178,7 @@ def test_different_references_and_signatures_give_warnings(compare):
   others, signatures = err.splitlines()
   assert 'different references for 1 of 2 ids' in others
   assert 'b.jsonl was written with scores of another signature' in signatures
-  assert 'split:locost_jax-0' in signatures
+  assert 'split:locost_jax-1' in signatures
   assert compare(ours, ours)[2] == ''  # n and ci may differ
   assert compare(ours, ours, '--protocol=google')[2].count('warning') == 2
 
