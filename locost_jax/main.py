@@ -155,6 +155,14 @@ def _define_other_actions(values):
       'run one all-reduce over all devices, write into the workdir, and report '
       'whatever does not answer within NUMBER seconds',
   )
+  for name in ('hosts', 'devices'):
+    flags.DEFINE_integer(
+        f'expect_{name}',
+        None,
+        f'with --preflight: fail unless JAX has this number of {name}',
+        lower_bound=1,
+        flag_values=values,
+    )
 
 
 def _define_evaluation(values):
@@ -232,20 +240,20 @@ def main(values, arguments):
   check_flags(values)
   compiled_programs.keep(values.program_cache)
   compiling.announce()
-  roll = connect.connect(values, values.preflight or connect.TIMEOUT)
+  connect.connect(values, values.preflight or connect.TIMEOUT)
   workdir = Path(values.workdir or default_workdir(values['config']))
   if values.seeds:
     report, results = several_seeds, run_seeds(
         values, config, overrides, workdir
     )
   else:
-    report, results = run_once(values, config, overrides, workdir, roll)
+    report, results = run_once(values, config, overrides, workdir)
   if collective.is_first_host():
     show = report.format_text if values.format == 'text' else report.format_json
     print(show(**results))
 
 
-def run_once(values, config, overrides, workdir, roll):
+def run_once(values, config, overrides, workdir):
   """Trains one run, or does what other flags ask for.
 
   Args:
@@ -253,7 +261,6 @@ def run_once(values, config, overrides, workdir, roll):
     config: the whole config.
     overrides: {key: value} of the command line.
     workdir: WORKDIR.
-    roll: returned by `connect.connect`.
 
   Returns:
     (the module whose `format_text` and `format_json` format the report, dict of
@@ -273,8 +280,9 @@ def run_once(values, config, overrides, workdir, roll):
     return dry_run_report, dry_run.dry_run(phases, workdir, devices)
   if values.preflight:
     lines = sys.stdout if values.format == 'text' else sys.stderr
+    expected = dict(hosts=values.expect_hosts, devices=values.expect_devices)
     return preflight, preflight.run(
-        phases, workdir, roll, values.preflight, lines
+        phases, workdir, expected, values.preflight, lines
     )
   if values.lengths:
     return length_sweep, length_sweep.evaluate_lengths(
@@ -344,6 +352,8 @@ def check_flags(values):
     raise InputError(f'{" and ".join(instead)}: expected one of them')
   if values.topology and not values.dry_run:
     raise InputError(f'--topology={values.topology} needs --dry_run')
+  if (values.expect_hosts or values.expect_devices) and not values.preflight:
+    raise InputError('--expect_hosts and --expect_devices need --preflight')
   several = [
       f'--{name}'
       for name in ('seeds', 'by_length', 'lengths')

@@ -56,6 +56,8 @@ GROUPS = {
         'dry_run',
         'topology',
         'preflight',
+        'expect_hosts',
+        'expect_devices',
     ),
     'Several runs': ('seeds', 'by_length'),
     'Writing summaries': (

@@ -252,6 +252,8 @@ FLAGS = {
     'peak_tflops': _POSITIVE,
     'predictions': Path(),
     'preflight': Integer(0, COUNT),
+    'expect_hosts': Integer(1, COUNT),
+    'expect_devices': Integer(1, COUNT),
     'price_per_hour': _NOT_NEGATIVE,
     'price_per_kwh': _NOT_NEGATIVE,
     'processes': Integer(1, 10**4),
