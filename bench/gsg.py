@@ -60,8 +60,8 @@ def loop(sentences, ratio=0.2):
 def make_documents(length):
   """Makes lists of sentences of at least `length` words, WORDS in total."""
   documents, sentences, words = [], [], 0
-  for document in builtin_corpus.make_corpus().documents['train']:
-    for sentence in text_lib.split_sentences(document.text):
+  for row in builtin_corpus.read_rows('train', gap_sentences=True):
+    for sentence in text_lib.split_sentences(row['text']):
       sentences.append(sentence)
       words += len(sentence.split())
       if words >= length:

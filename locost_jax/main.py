@@ -150,6 +150,14 @@ def _define_other_actions(values):
       'run one all-reduce over all devices, write into the workdir, and report '
       'whatever does not answer within NUMBER seconds',
   )
+  for name in ('hosts', 'devices'):
+    flags.DEFINE_integer(
+        f'expect_{name}',
+        None,
+        f'with --preflight: fail unless JAX has this number of {name}',
+        lower_bound=1,
+        flag_values=values,
+    )
 
 
 def _define_telemetry(values):
@@ -188,15 +196,15 @@ def main(values, arguments):
   check_flags(values)
   compiled_programs.keep(values.program_cache)
   compiling.announce()
-  roll = connect.connect(values, values.preflight or connect.TIMEOUT)
+  connect.connect(values, values.preflight or connect.TIMEOUT)
   workdir = Path(values.workdir or default_workdir(values['config']))
-  report, results = run_once(values, config, overrides, workdir, roll)
+  report, results = run_once(values, config, overrides, workdir)
   if collective.is_first_host():
     show = report.format_text if values.format == 'text' else report.format_json
     print(show(**results))
 
 
-def run_once(values, config, overrides, workdir, roll):
+def run_once(values, config, overrides, workdir):
   """Trains one run, or does what other flags ask for.
 
   Args:
@@ -204,7 +212,6 @@ def run_once(values, config, overrides, workdir, roll):
     config: the whole config.
     overrides: {key: value} of the command line.
     workdir: WORKDIR.
-    roll: returned by `connect.connect`.
 
   Returns:
     (the module whose `format_text` and `format_json` format the report, dict of
@@ -225,8 +232,9 @@ def run_once(values, config, overrides, workdir, roll):
     return dry_run_report, dry_run.dry_run(phases, workdir, devices)
   if values.preflight:
     lines = sys.stdout if values.format == 'text' else sys.stderr
+    expected = dict(hosts=values.expect_hosts, devices=values.expect_devices)
     return preflight, preflight.run(
-        phases, workdir, roll, values.preflight, lines
+        phases, workdir, expected, values.preflight, lines
     )
   if values.evaluate:
     return final_table, evaluate_run.evaluate_run(
@@ -256,6 +264,8 @@ def check_flags(values):
     raise InputError(f'--topology={values.topology} needs --dry_run')
   if values.by_length and not values.evaluate:
     raise InputError('--by_length needs --evaluate')
+  if (values.expect_hosts or values.expect_devices) and not values.preflight:
+    raise InputError('--expect_hosts and --expect_devices need --preflight')
 
 
 def default_workdir(config_flag):

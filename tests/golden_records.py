@@ -12,8 +12,6 @@ from pathlib import Path
 import sys
 
 from configs import default
-from locost_jax.data import builtin_corpus
-from locost_jax.data import documentation
 from locost_jax.data import gsg
 from locost_jax.data import pages
 from locost_jax.data import record_versions
@@ -44,37 +42,6 @@ SECTIONS = [
     dict(heading='', text='Whales rose.'),
     dict(heading='Crew', text='Ishmael lived to tell it.'),
 ]
-MODULE = '''"""Catches whales.
-
-A module with `inline` marks, *emphasis* and a `link <http://a.b>`_.
-
-.. note::
-    This is prose and stays.
-
-.. code-block:: python
-
-    x = 1
-
->>> catch()
-'whale'
-"""
-class Ship:
-  """Carries the crew over the sea until the whale rises from below.
-
-  The crew of a ship rises early; the whale carries the sea over it.
-  See [the log](log.md).
-  """
-  def sail(self):
-    """Sails to the whale over the sea with all of the crew on deck.
-
-    Args::
-
-        nothing
-
-    The whale and the crew are over the sea. All sails are on deck.
-    """
-def _f(): "Too short"
-'''
 
 
 class _Vocabulary(byte_vocabulary.ByteVocabulary):
@@ -191,58 +158,9 @@ def _preprocessors():
   return made
 
 
-def _documentation():
-  # pylint: disable=protected-access
-  docstrings = documentation._docstrings(MODULE.encode())
-  return dict(
-      docstrings=docstrings,
-      clean=[documentation.clean(text) for _, text in docstrings],
-      documented=documentation._is_documented(MODULE.encode()),
-  )
-
-
 def _sources():
   return dict(
       row=sources.parse_row('a', 1, '{"a": "\u0085b"}'.encode(), ('a',))
-  )
-
-
-def _builtin_corpus():
-  found = [
-      documentation.Docstring(
-          f'module{i // 7}',
-          f'Ship{i}',
-          (
-              f'{text} {i} times a day.\n\n{text} and {i} whales more, as the log '
-              f'of the whales says. {DOCUMENT * (i % 3)}'
-          ),
-      )
-      for i, text in enumerate(
-          f'{a} the {b} {c} over all the deep sea'
-          for a in ('Carries', 'Follows', 'Draws')
-          for b in ('patient', 'salted', 'wooden', 'hollow')
-          for c in ('crew', 'whale', 'harbour', 'lantern')
-      )
-  ]
-  made, original = None, documentation.read_docstrings
-  documentation.read_docstrings = lambda packages: found
-  try:
-    builtin_corpus.make_corpus.cache_clear()
-    made = builtin_corpus.make_corpus(('golden',))
-  finally:
-    documentation.read_docstrings = original
-    builtin_corpus.make_corpus.cache_clear()
-  return dict(
-      ids={
-          kind: {
-              split: [row.id for row in rows]
-              for split, rows in getattr(made, kind).items()
-          }
-          for kind in ('documents', 'pairs')
-      },
-      first=made.pairs['validation'][0],
-      statistics=made.statistics,
-      checksum=made.checksum,
   )
 
 
@@ -251,10 +169,8 @@ OUTPUTS = dict(
     gsg=_gsg,
     pages=_pages,
     preprocessors=_preprocessors,
-    documentation=_documentation,
     sources=_sources,
     span_corruption=_span_corruption,
-    builtin_corpus=_builtin_corpus,
 )
 
 

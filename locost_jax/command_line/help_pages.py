@@ -52,6 +52,8 @@ GROUPS = {
         'dry_run',
         'topology',
         'preflight',
+        'expect_hosts',
+        'expect_devices',
     ),
     'Writing summaries': (
         'max_length',

@@ -101,7 +101,7 @@ def build(
         key,
         blocks,
         limit,
-        lambda: dict(notes, **found.describe()),
+        lambda: notes,
     )
   except InputError:
     if not any(parts.glob(f'*/{records.STATS}')):

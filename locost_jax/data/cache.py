@@ -24,7 +24,6 @@ while training runs; see data/streamed.py.
 Opening a finished cache needs neither TensorFlow nor SeqIO.
 """
 
-import functools
 import hashlib
 import itertools
 import json
@@ -128,7 +127,9 @@ def _open(config, vocabulary, split, directory, processes, allow_other_caches):
   found = corpus_lib.corpus(config)
   if split not in found.splits:
     return None
-  path, key = locate(config, found, vocabulary, split, directory)
+  path, key = _find_earlier(
+      *locate(config, found, vocabulary, split, directory)
+  )
   begun = path.exists() or pathlib.Path(f'{path}.parts').exists()
   if config.data.cache_dir and not allow_other_caches and not begun:
     _refuse_others(path, key)
@@ -143,17 +144,38 @@ def _open(config, vocabulary, split, directory, processes, allow_other_caches):
   return records.Cache(path)
 
 
-def _refuse_others(path, key):
-  """Raises an InputError if there is a cache of this text with other settings.
-
-  A cache may take hours; another one must not be built by accident.
-  """
+def _caches_beside(path):
+  """Yields (path, key) of the caches of the same task and split."""
   for other in sorted(path.parent.glob(f'{path.name.rpartition("-")[0]}-*')):
     try:
       made_by = json.loads((other / records.KEY).read_text())
     except (OSError, ValueError):
       continue
-    if other.suffix or made_by.get('corpus') != key['corpus']:
+    if not other.suffix:
+      yield other, made_by
+
+
+def _find_earlier(path, key):
+  """Returns (path, key) of the cache to read instead, if there is one.
+
+  The built-in corpus used to be read from the installed packages. A run that
+  began with such records continues with them.
+  """
+  if key['task'] in corpus_lib.BUILT_IN and not path.exists():
+    for other, made_by in _caches_beside(path):
+      corpus = made_by.get('corpus') or {}
+      if 'installed' in corpus and made_by == dict(key, corpus=corpus):
+        return other, made_by
+  return path, key
+
+
+def _refuse_others(path, key):
+  """Raises an InputError if there is a cache of this text with other settings.
+
+  A cache may take hours; another one must not be built by accident.
+  """
+  for other, made_by in _caches_beside(path):
+    if made_by.get('corpus') != key['corpus']:
       continue
     names = [name for name in key if made_by.get(name) != key[name]]
     differences = [
@@ -213,7 +235,7 @@ def locate(config, found, vocabulary, split, directory):
               max_input_length=data.max_input_length,
               max_target_length=data.max_target_length,
               pages=_pages_key(data),
-              code=record_versions.key(record_versions.RECORDS),
+              code=record_versions.key(),
           )
       )
   )
@@ -295,8 +317,6 @@ def _build(config, vocabulary, found, split, key, path, processes=1):
   )
   for said in _page_notes(stats, config.data):
     line.note(f'{found.name} {split}: {said}')
-  if 'checksum' in stats:
-    _log_corpus(stats['checksum'], tuple(stats['counts'].items()))
 
 
 def _page_notes(stats, data):
@@ -313,14 +333,6 @@ def _page_notes(stats, data):
         f'config.data.pages={data.pages!r} needs: they are cut as with '
         "'spatial'"
     )
-
-
-@functools.lru_cache  # once, even if several tasks read the corpus
-def _log_corpus(checksum, counts):
-  counts = ', '.join(f'{n:,} {name.replace("_", " ")}' for name, n in counts)
-  print(
-      f'corpus checksum {checksum[:12]}: {counts}', file=sys.stderr, flush=True
-  )
 
 
 # --- The command -------------------------------------------------------------

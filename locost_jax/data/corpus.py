@@ -2,21 +2,17 @@
 
 A `Corpus` gives access to rows on disk by split and shard. It is one of the
 user's own files (config.data.train_files, ...), a named corpus of
-data/corpora.py, or the documentation on this machine (`BUILT_IN`).
+data/corpora.py, or the built-in corpus of data/builtin_corpus.py (`BUILT_IN`).
 
 TensorFlow is imported only to read a corpus in TFDS.
 """
 
-import functools
-import importlib.metadata
 import os
-import sys
 from typing import Callable, NamedTuple
 
 from locost_jax.data import builtin_corpus
 from locost_jax.data import corpora
 from locost_jax.data import corpus_rows
-from locost_jax.data import documentation
 from locost_jax.data import gsg
 from locost_jax.data import own_files
 from locost_jax.data import prepared_corpora
@@ -46,7 +42,6 @@ class Corpus(NamedTuple):
   gsg: dict | None  # keyword arguments of gap_sentences; None: summarising
   made_of: Callable  # split -> JSON object that changes if rows may change
   held_out: bool = False  # whether validation is held out of training files
-  describe: Callable = dict  # () -> JSON object kept with the records
   sizes: dict = {}  # split -> expected number of rows
   count: Callable = lambda split: None  # actual number of rows; None: unknown
   has_files: bool = False  # whether the shards are local files
@@ -309,7 +304,7 @@ def _named_in_tfds(config, task):
   )
 
 
-# --- The documentation on this machine ---------------------------------------
+# --- The built-in corpus ------------------------------------------------------
 
 
 def _built_in(config, task):
@@ -317,23 +312,17 @@ def _built_in(config, task):
 
   def read(split, shard):
     del shard
-    found = builtin_corpus.make_corpus()
-    for row in (found.documents if settings else found.pairs)[split]:
-      yield corpus_rows.make_row(config, settings, row.id, row._asdict())
-
-  def describe():
-    found = builtin_corpus.make_corpus()
-    return dict(checksum=found.checksum, counts=found.statistics)
+    for row in builtin_corpus.read_rows(split, bool(settings)):
+      yield corpus_rows.make_row(config, settings, row['id'], row)
 
   return Corpus(
       name=task,
       splits=dict(train=['all'], validation=['all']),
       read=read,
       gsg=settings,
-      describe=describe,
       made_of=lambda split: dict(
-          installed=_installed(),
-          code=record_versions.key(record_versions.BUILT_IN),
+          file=builtin_corpus.fingerprint(),
+          code=record_versions.VERSIONS['sources'],
       ),
   )
 
@@ -354,16 +343,3 @@ def _stat_files(files):
       stat = os.stat(file)
       sizes.append([os.path.abspath(file), stat.st_size, stat.st_mtime_ns])
   return sizes
-
-
-@functools.cache
-def _installed():
-  """Returns the versions of Python and of the built-in corpus's packages."""
-  packages = importlib.metadata.packages_distributions()
-  versions = dict(python=sys.version)
-  for package in documentation.PACKAGES:
-    versions[package] = sorted(
-        f'{name} {importlib.metadata.version(name)}'
-        for name in set(packages.get(package, ()))
-    )
-  return versions

@@ -13,7 +13,7 @@ A cache is a directory:
                          of the longest page, tokens of targets
   key.json               everything that determines the records
   stats.json             records, tokens, the integer type, bytes, notes of
-                         the writer (documents skipped, the corpus's checksum)
+                         the writer (documents skipped)
   checksums.json         of all these files; see data/checksums.py
 
 A cache is written to `NAME.partial` in the same parent directory, flushed to

@@ -123,7 +123,7 @@ def _continues(line, next_line, width):
   if _ENDS_LINE.search(line[-8:]):
     # 'e.g.' at the end of a line does not end a sentence.
     return line.endswith('.') and not _is_end(
-        line, len(line) - 1, len(line), next_line[0], next_line
+        line, len(line) - 1, next_line[0], next_line
     )
   if next_line[0].islower():
     return True
@@ -131,13 +131,12 @@ def _continues(line, next_line, width):
   return width >= _NARROWEST and full > width - 4
 
 
-def _is_end(text, stop, end, follower, rest, lower_case=False):
-  """Whether the marks text[stop:end] end a sentence.
+def _is_end(text, stop, follower, rest, lower_case=False):
+  """Whether the marks from text[stop] on end a sentence.
 
   Args:
     text: a paragraph.
     stop: index of the first mark.
-    end: index after the marks, closing quotes and brackets included.
     follower: the next character that is not white space.
     rest: text from `follower` on (at least its first word).
     lower_case: whether a sentence may begin with a lower-case letter.
@@ -193,7 +192,6 @@ def sentence_spans(text, lower_case=False):
       if _is_end(
           paragraph,
           match.start(),
-          match.end(),
           paragraph[after],
           paragraph[after : after + _LONGEST],
           lower_case,

@@ -6,24 +6,45 @@ flags are needed; elsewhere every host needs the address of the first one:
   python -m locost_jax.main --config=FILE --coordinator=HOST:PORT \\
       --hosts=2 --host=0        # and on the other machine --host=1
 
-A roll call comes first (roll_call.py): if a host is missing, all others exit
-with a message that names it. Every host reads its own rows of each batch;
+If a host is missing, the others end with one line after a while. All hosts must
+have the same versions of locost_jax and JAX. Every host reads its own rows of each batch;
 WORKDIR must be one directory that all hosts see.
 """
 
 import glob
 import importlib.util
 import os
+import socket
 import sys
+from typing import NamedTuple
 
 from absl import flags
 import jax
 
+import locost_jax
+from locost_jax.command_line import versions
 from locost_jax.errors import InputError
-from locost_jax.hosts import roll_call
+from locost_jax.hosts import collective
 from locost_jax.hosts import watchdog
 
 TIMEOUT = 300.0  # seconds that hosts wait for each other
+# Their versions must agree, or the hosts compile different programs.
+PACKAGES = ('jax', 'jaxlib', 'flax', 'optax')
+
+
+class HostConfig(NamedTuple):
+  """The index of this process in a run, and how to reach the first one.
+
+  address: HOST:PORT at which the first host listens.
+  hosts: number of hosts.
+  host: index of this one, from 0 on.
+  local_devices: indices of the machine's devices that it uses; None: all.
+  """
+
+  address: str
+  hosts: int
+  host: int
+  local_devices: tuple[int, ...] | None = None
 
 
 def define_flags(values):
@@ -52,27 +73,25 @@ def define_flags(values):
 
 
 def connect(values, seconds=TIMEOUT):
-  """Waits for the other hosts, if any, and lets JAX connect them.
+  """Lets JAX connect the hosts, if there are several.
+
+  The process ends with one line if a host does not appear.
 
   Args:
     values: the flags of `define_flags`.
     seconds: how long to wait for them.
 
-  Returns:
-    A roll_call.Roll.
-
   Raises:
-    InputError: a flag is missing or wrong, or the hosts disagree on their
-      number, indices or versions.
-    Stopped: a host is missing.
+    InputError: a flag is missing or wrong, or the hosts' versions differ.
   """
   config = find_host_config(values, os.environ, seconds)
-  roll = roll_call.call(config, seconds)
   if config.hosts == 1:
-    return roll
+    return
   keep_stdout()
   with watchdog.ending_after(
-      seconds, 'JAX to connect the hosts, which all answered the roll call'
+      seconds,
+      f'all {config.hosts} hosts to connect at {config.address}, of which this '
+      f'is host {config.host}: expected the same command on every host',
   ):
     try:
       jax.distributed.initialize(
@@ -81,15 +100,40 @@ def connect(values, seconds=TIMEOUT):
           config.host,
           config.local_devices,
           cluster_detection_method='deactivate',
+          # JAX would abort the process, with a stack instead of one line.
+          initialization_timeout=2 * int(seconds) + 60,
       )
     except (RuntimeError, ValueError) as error:
       reason = str(error).strip().split('\n')[0]
       raise InputError(f'JAX could not connect the hosts: {reason}') from error
-  return roll
+    check_versions()
+
+
+def check_versions():
+  """Returns a row of each host, {'name', 'versions'}, once all have answered.
+
+  Raises:
+    InputError: the versions differ.
+  """
+  found = dict(
+      locost_jax=locost_jax.__version__, **versions.installed(PACKAGES)
+  )
+  rows = collective.gather_rows(
+      [dict(name=socket.gethostname(), versions=found)]
+  )
+  for host, row in enumerate(rows):
+    for name, version in rows[0]['versions'].items():
+      if row['versions'].get(name) != version:
+        raise InputError(
+            f"host {host} ({row['name']}) has {name} "
+            f"{row['versions'].get(name)}, host 0 ({rows[0]['name']}) "
+            f'{version}: expected the same'
+        )
+  return rows
 
 
 def find_host_config(values, environment, seconds=TIMEOUT):
-  """Returns this process's roll_call.HostConfig; host 0 of 1 if it is alone.
+  """Returns this process's HostConfig; host 0 of 1 if it is alone.
 
   Args:
     values: the flags of `define_flags`.
@@ -106,7 +150,7 @@ def find_host_config(values, environment, seconds=TIMEOUT):
   if len(missing) == len(given):
     if is_cluster(environment):
       return _detect_cluster(environment, seconds)
-    return roll_call.HostConfig('', 1, 0)
+    return HostConfig('', 1, 0)
   if missing:
     raise InputError(
         '--coordinator, --hosts and --host belong together: '
@@ -123,9 +167,7 @@ def find_host_config(values, environment, seconds=TIMEOUT):
         f'--coordinator={given["coordinator"]}: expected '
         'HOST:PORT, like gpu1:8476'
     )
-  return roll_call.HostConfig(
-      given['coordinator'], given['hosts'], given['host']
-  )
+  return HostConfig(given['coordinator'], given['hosts'], given['host'])
 
 
 def check_srun(environment):
@@ -178,11 +220,11 @@ def _detect_cluster(environment, seconds):
         f'cannot read the list of hosts from the cluster: {error}'
     ) from error
   if None in (address, hosts, host):  # a TPU without a pod: Colab's
-    return roll_call.HostConfig('', 1, 0)
+    return HostConfig('', 1, 0)
   tasks = int(environment.get('SLURM_STEP_NUM_TASKS', 1))
   if tasks == int(environment.get('SLURM_STEP_NUM_NODES', 0)):
     devices = None
-  return roll_call.HostConfig(address, hosts, host, devices and tuple(devices))
+  return HostConfig(address, hosts, host, devices and tuple(devices))
 
 
 def keep_stdout():

@@ -1,22 +1,18 @@
 """Checks before a long run that every host is ready: `main --preflight`.
 
-Checks hosts, versions, devices, an all-reduce over all devices, the config and
-its files, the mesh, and that each host can read the others' files in WORKDIR.
-Nothing is trained and no file remains. If something does not answer in time,
-the process ends with a message.
+Checks versions, hosts and devices against --expect_hosts and --expect_devices,
+a sum over all devices, the config and its files on every host, the mesh, and
+that all hosts see one WORKDIR. Nothing is trained and no file remains. If
+something does not answer in time, the process ends with a message.
 """
 
 import contextlib
-import glob
 import json
 import os
-import platform
-import secrets
 import shutil
 import time
 
 import jax
-from jax.experimental import multihost_utils
 import jax.numpy as jnp
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
@@ -24,85 +20,71 @@ import numpy as np
 
 from locost_jax.devices import memory
 from locost_jax.errors import InputError
+from locost_jax.hosts import collective
 from locost_jax.hosts import connect
 from locost_jax.hosts import watchdog
 from locost_jax.runs import assemble
 from locost_jax.runs import checks
 
 SECONDS = 60  # time limit of each answer
-_TEXT = 1000  # bytes of a host's message to the others
 
 
-def run(phases, workdir, roll, seconds, file):
+def run(phases, workdir, expected, seconds, file):
   """Runs all checks.
 
   Args:
     phases: from `phases.make_phases`.
     workdir: WORKDIR.
-    roll: from `connect.connect`.
-    seconds: time limit of each answer; the process ends with a message after
-      it.
+    expected: {'hosts', 'devices': number, or None for any}.
+    seconds: time limit of each answer.
     file: where the first host writes the result of each check.
 
   Returns:
     dict of the results, for JSON.
 
   Raises:
-    InputError: a check failed on any host; raised on every host, with the name
-      of the host that failed.
+    InputError: a check failed on any host; raised on every host.
   """
 
   def report(title, text):
-    if roll.me == 0:
+    if collective.is_first_host():
       print(f'  {title:10}{text}', file=file, flush=True)
 
-  hosts = roll.hosts
-  found = dict(hosts=hosts, python=platform.python_version())
-  report(
-      'hosts',
-      f'{len(hosts)} of {hosts[0]["hosts"]}: '
-      + ', '.join(f"{row['host']} {row['name']}" for row in hosts),
-  )
-  report(
-      'versions',
-      ', '.join(
-          f'{name} {version}' for name, version in hosts[0]['versions'].items()
-      )
-      + f", Python {found['python']}",
-  )
   connect.check_srun(os.environ)
   with watchdog.ending_after(seconds, 'the devices of all hosts'):
-    found['devices'] = inspect_devices()
-  report('devices', describe_devices(**found['devices']))
+    hosts = connect.check_versions()
+    kind = jax.local_devices()[0].device_kind
+  count, local = jax.device_count(), jax.local_device_count()
+  names = ', '.join(f'{i} {row["name"]}' for i, row in enumerate(hosts))
+  report('hosts', f'{len(hosts)}: {names}')
+  report('versions', ', '.join(map(' '.join, hosts[0]['versions'].items())))
+  report('devices', f'{count} {kind}, {local} on this host')
+  check_expected(expected, len(hosts), count)
   with watchdog.ending_after(seconds, 'a sum over all devices'):
-    found['sum'] = sum_over_devices()
-  report(
-      'sum',
-      'over all devices: right, '
-      f"{1e3 * found['sum']['seconds']:.1f} ms after "
-      f"{found['sum']['first_seconds']:.1f} s to compile",
-  )
-  with _shared_errors(roll, seconds):
+    sum_seconds = sum_over_devices()
+  report('sum', f'over all devices: right, {1e3 * sum_seconds:.1f} ms')
+  with _raising_together(seconds, 'the config and its files'):
     setups = [assemble.Setup(phase) for phase in phases]
     checks.check_all(setups, workdir)
-  found['mesh'] = dict(setups[0].mesh.shape)
-  report('mesh', ' '.join(f'{axis}={n}' for axis, n in found['mesh'].items()))
-  found['free_bytes'] = write_and_read(workdir, roll, seconds)
-  others = ", and read each other's files" if len(hosts) > 1 else ''
-  report(
-      'workdir',
-      f'{workdir}: written to{others}, '
-      f'{memory.format_bytes(found["free_bytes"])} free',
+  mesh = dict(setups[0].mesh.shape)
+  report('files', 'the config and the files that it names: right')
+  report('mesh', ' '.join(f'{axis}={n}' for axis, n in mesh.items()))
+  free = write_and_read(workdir, seconds)
+  report('workdir', f'{workdir}: {memory.format_bytes(free)} free')
+  return dict(
+      hosts=hosts,
+      devices=dict(kind=kind, count=count, local=local),
+      sum_seconds=sum_seconds,
+      mesh=mesh,
+      free_bytes=free,
   )
-  return found
 
 
-def format_text(**found):
+def format_text(hosts, devices, **_):
   """Returns the last line of the report."""
-  devices, hosts = found['devices']['count'], len(found['hosts'])
-  return (
-      f'ready: {devices} device{"s" * (devices > 1)} on {hosts} '
-      f'host{"s" * (hosts > 1)}'
+  counts = (devices['count'], 'device'), (len(hosts), 'host')
+  return 'ready: ' + ' on '.join(
+      f'{n} {name}{"s" * (n > 1)}' for n, name in counts
   )
 
 
@@ -111,47 +93,24 @@ def format_json(**found):
   return json.dumps(found)
 
 
-def inspect_devices():
-  """Returns a dict: platform, kind, count, local, free_bytes, unused."""
-  first = jax.local_devices()[0]
-  return dict(
-      platform=first.platform,
-      kind=first.device_kind,
-      count=jax.device_count(),
-      local=jax.local_device_count(),
-      free_bytes=memory.available_bytes(),
-      unused=unused_accelerator() if first.platform == 'cpu' else None,
-  )
-
-
-def unused_accelerator(root='/'):
-  """Returns an accelerator that JAX does not use and its pip command, or None."""
-  for pattern, text in (
-      ('dev/nvidia[0-9]*', "an NVIDIA GPU: pip install -U 'jax[cuda13]'"),
-      ('dev/accel*', "a TPU: pip install -U 'jax[tpu]'"),
-      ('dev/vfio/[0-9]*', "a TPU: pip install -U 'jax[tpu]'"),
-  ):
-    if glob.glob(os.path.join(root, pattern)):
-      return text
-  return None
-
-
-def describe_devices(platform, kind, count, local, free_bytes, unused):
-  """Returns the results of `inspect_devices` as a line."""
-  name = platform if kind == platform else f'{platform} ({kind})'
-  each = f', {local} on each host' if count > local else ''
-  free = (
-      '' if free_bytes is None else f', {memory.format_bytes(free_bytes)} free'
-  )
-  hint = f'; not used: {unused}' if unused else ''
-  return f'{count} {name}{each}{free}{hint}'
+def check_expected(expected, hosts, devices):
+  """Raises an InputError unless JAX has as many hosts and devices."""
+  for name, count in (('hosts', hosts), ('devices', devices)):
+    if expected[name] not in (None, count):
+      raise InputError(
+          f'--expect_{name}={expected[name]}: JAX has {count} '
+          f'({jax.default_backend()})'
+      )
+  is_meant = 'cpu' in os.environ.get('JAX_PLATFORMS', '')
+  if expected['devices'] and jax.default_backend() == 'cpu' and not is_meant:
+    raise InputError(
+        f'--expect_devices={expected["devices"]}: JAX uses the CPU; install '
+        "'jax[tpu]' or 'jax[cuda13]', or set JAX_PLATFORMS=cpu"
+    )
 
 
 def sum_over_devices():
-  """Runs one all-reduce over all devices, twice.
-
-  Returns:
-    dict: first_seconds (including compilation), seconds.
+  """Runs one all-reduce over all devices; returns its seconds once compiled.
 
   Raises:
     InputError: the sum is wrong.
@@ -162,25 +121,21 @@ def sum_over_devices():
       (n,), NamedSharding(mesh, P('all')), lambda where: np.arange(n)[where]
   )
   add = jax.jit(jnp.sum, out_shardings=NamedSharding(mesh, P()))
-  seconds = []
-  for _ in range(2):
-    start = time.perf_counter()
-    total = int(add(numbers))
-    seconds.append(time.perf_counter() - start)
+  total, start = int(add(numbers)), time.perf_counter()
+  int(add(numbers))
   if total != n * (n - 1) // 2:
     raise InputError(
         f'the sum of 0 to {n - 1} over {n} devices is {total}: expected '
         f'{n * (n - 1) // 2}'
     )
-  return dict(first_seconds=seconds[0], seconds=seconds[1])
+  return time.perf_counter() - start
 
 
-def write_and_read(workdir, roll, seconds):
-  """Every host writes a file into WORKDIR and waits for those of all hosts.
+def write_and_read(workdir, seconds):
+  """Every host writes a file into WORKDIR and looks for those of all hosts.
 
   Args:
     workdir: WORKDIR; made if missing, and removed again in this case.
-    roll: from `connect.connect`.
     seconds: time limit of each answer.
 
   Returns:
@@ -190,89 +145,41 @@ def write_and_read(workdir, roll, seconds):
     InputError: a host cannot write, or does not see another host's file.
   """
   # Listed before any host makes them; the last host removes them.
-  made = [
-      folder for folder in (workdir, *workdir.parents) if not folder.exists()
-  ]
-  with watchdog.ending_after(seconds, 'the hosts to begin with WORKDIR'):
-    word = _broadcast(secrets.randbelow(2**31))
-  files = [workdir / f'.preflight-{word}-{row["host"]}' for row in roll.hosts]
+  made = [path for path in (workdir, *workdir.parents) if not path.exists()]
+  with _raising_together(seconds, f'{workdir}'):
+    pass  # all hosts have listed them
+  files = [workdir / f'.preflight-{i}' for i in range(jax.process_count())]
+  mine = files[jax.process_index()]
   try:
-    with _shared_errors(roll, seconds), watchdog.ending_after(
-        seconds, f'{workdir} to be written to'
-    ), _disk_errors(workdir):
+    with _raising_together(seconds, f'{workdir} to be written to'):
       workdir.mkdir(parents=True, exist_ok=True)
-      with open(files[roll.me], 'x') as file:
-        file.write(str(word))
-        file.flush()
-        os.fsync(file.fileno())
-    with _shared_errors(roll, seconds), watchdog.ending_after(
-        seconds, f'{workdir} to be read'
-    ), _disk_errors(workdir):
-      for row, path in zip(roll.hosts, files, strict=True):
-        if not _appears(path):
-          raise InputError(
-              f"--workdir={workdir}: the file of host {row['host']} "
-              f"({row['name']}) is missing: expected one directory that all "
-              'hosts see'
-          )
+      mine.write_text('ready')
+    with _raising_together(seconds, f'{workdir} to be read'):
+      for _ in range(50):  # a network disk may take a moment
+        if all(path.exists() for path in files):
+          break
+        time.sleep(0.1)
+      else:
+        raise InputError(
+            f'--workdir={workdir}: host {jax.process_index()} sees no files of '
+            'other hosts in it: expected one directory that all hosts see'
+        )
     return shutil.disk_usage(workdir).free
   finally:
-    with contextlib.suppress(OSError):  # it may not have been written
-      files[roll.me].unlink()
-    for folder in made:
-      with contextlib.suppress(OSError):  # another host's file is still in it
-        folder.rmdir()
-
-
-def _appears(path, seconds=5.0):
-  """Whether a file appears; on a network disk this may take a moment."""
-  end = time.monotonic() + seconds
-  while not path.exists():
-    if time.monotonic() > end:
-      return False
-    time.sleep(0.1)
-  return True
+    for path in (mine, *made):  # others' files may still be in a directory
+      with contextlib.suppress(OSError):
+        path.unlink() if path == mine else path.rmdir()
 
 
 @contextlib.contextmanager
-def _disk_errors(workdir):
-  try:
-    yield
-  except OSError as error:
-    raise InputError(
-        f'--workdir={workdir}: {error.strerror}: expected a '
-        'directory to write to'
-    ) from error
-
-
-@contextlib.contextmanager
-def _shared_errors(roll, seconds):
-  """Raises one host's InputError on all hosts."""
-  problem = ''
-  try:
-    yield
-  except InputError as error:
-    problem = str(error)
-  with watchdog.ending_after(seconds, 'what the other hosts found'):
-    problems = _gather(problem)
-  if len(set(problems)) == 1 and problem:
-    raise InputError(problem)
-  for row, message in zip(roll.hosts, problems, strict=True):
-    if message:
-      raise InputError(f"host {row['host']} ({row['name']}): {message}")
-
-
-def _gather(text):
-  """Returns the texts of all hosts, in order."""
-  line = np.zeros(_TEXT, np.uint8)
-  encoded = text.encode()[:_TEXT]
-  line[: len(encoded)] = np.frombuffer(encoded, np.uint8)
-  return [
-      bytes(row).rstrip(b'\0').decode(errors='ignore')
-      for row in multihost_utils.process_allgather(line)
-  ]
-
-
-def _broadcast(number):
-  """Returns the first host's number on every host."""
-  return int(multihost_utils.broadcast_one_to_all(np.int32(number)))
+def _raising_together(seconds, what):
+  """Raises one host's error on all hosts; ends a process that waits for long."""
+  problem = None
+  with watchdog.ending_after(seconds, what):
+    try:
+      yield
+    except InputError as error:
+      problem = str(error)
+    except OSError as error:
+      problem = f'{what}: {error.strerror}'
+    collective.raise_together(problem)

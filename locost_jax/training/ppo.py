@@ -207,13 +207,6 @@ def mean(x, mask):
   return total / jnp.maximum(mask.sum(-1), 1)
 
 
-def minibatches(x, size):
-  """[..., J] -> [..., ceil(J / size), size], padded with 0 or False."""
-  missing = -x.shape[-1] % size
-  x = jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, missing)])
-  return x.reshape(*x.shape[:-1], -1, size)
-
-
 def check(config):
   """Raises an InputError for invalid values of config.selector."""
   ranges.check_section('selector', config)

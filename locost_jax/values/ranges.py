@@ -247,6 +247,8 @@ FLAGS = {
     'peak_tflops': _POSITIVE,
     'predictions': Path(),
     'preflight': Integer(0, COUNT),
+    'expect_hosts': Integer(1, COUNT),
+    'expect_devices': Integer(1, COUNT),
     'processes': Integer(1, 10**4),
     'profile': Integer(0, COUNT),
     'program_cache': Path(),

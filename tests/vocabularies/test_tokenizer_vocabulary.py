@@ -14,7 +14,7 @@ from tokenizers import pre_tokenizers
 from tokenizers import processors
 from tokenizers import trainers
 
-from locost_jax.data import documentation
+from locost_jax.data import builtin_corpus
 from locost_jax.errors import InputError
 from locost_jax.vocabularies import byte_vocabulary
 from locost_jax.vocabularies import sentencepiece_vocabulary
@@ -47,8 +47,8 @@ NASTY = [
 
 @pytest.fixture(scope='module')
 def texts():
-  found = documentation.read_docstrings(packages=())
-  return [d.text for d in found[:1500]]
+  rows = builtin_corpus.read_rows('validation', gap_sentences=True)
+  return [row['text'] for row in rows]
 
 
 @pytest.fixture(scope='module')

@@ -5,7 +5,7 @@ import os
 import numpy as np
 import pytest
 
-from locost_jax.data import documentation
+from locost_jax.data import builtin_corpus
 from locost_jax.errors import InputError
 from locost_jax.vocabularies import byte_vocabulary
 from locost_jax.vocabularies import sentencepiece_training
@@ -14,7 +14,8 @@ from locost_jax.vocabularies import vocabulary as vocabulary_lib
 
 @pytest.fixture(scope='module')
 def texts():
-  return [d.text for d in documentation.read_docstrings(packages=())]
+  rows = builtin_corpus.read_rows('train', gap_sentences=True)
+  return [row['text'] for row in rows[:400]]
 
 
 @pytest.fixture(scope='module')
