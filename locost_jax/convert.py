@@ -7,9 +7,8 @@ A run (of a WORKDIR, its best checkpoint, or else the latest) becomes a Hugging
 Face directory: config.json, generation_config.json, model.safetensors and the
 tokenizer's files. A Hugging Face directory becomes a WORKDIR with config.json,
 vocabulary/ and checkpoints/0, which every command accepts as a checkpoint. The
-target is written completely or not at all. stdout has a line for each tensor.
---verify computes the logits of random documents in both frameworks and reports
-how far they differ.
+target is written completely or not at all. --verify computes the logits of
+random documents in both frameworks and reports how far they differ.
 """
 
 import json
@@ -21,9 +20,9 @@ from absl import flags
 
 from locost_jax.command_line import commands
 from locost_jax.errors import InputError
+from locost_jax.errors import visible
 from locost_jax.hugging_face import configs
 from locost_jax.hugging_face import hub
-from locost_jax.runs import conversion_report
 from locost_jax.runs import convert_weights
 from locost_jax.runs import verify_weights
 from locost_jax.workdir import checkpoint
@@ -97,7 +96,30 @@ def main(values, arguments):
   if values.format == 'json':
     print(json.dumps(report))
   else:
-    print(conversion_report.format_text(report))
+    print(format_text(report))
+
+
+def format_text(report):
+  """Returns the report as lines."""
+  size = report['parameters'] * (2 if report['dtype'] == 'bfloat16' else 4)
+  kind = 'a run' if report['direction'] == 'run' else 'a Hugging Face directory'
+  lines = list(report['notes'])
+  if report['copied']:
+    lines.append(f'tokenizer: {", ".join(report["copied"])}')
+  if verified := report.get('verified'):
+    lines.append(
+        f'logits here and in transformers: {verified["tokens"]} tokens, '
+        f'largest difference {verified["difference"]:.2g}, largest logit '
+        f'{verified["largest"]:.3g}; the same likeliest token at '
+        f'{verified["same_choice"]:.1%} of the positions'
+    )
+  lines.append(
+      f'{report["target"]}: {kind} from '
+      f'{report.get("checkpoint", report["source"])}: {report["model"]}, '
+      f'{report["tensors"]} tensors, {report["parameters"]:,} parameters, '
+      f'{size / 1e6:,.1f} MB in {report["dtype"]}'
+  )
+  return '\n'.join(map(visible, lines))
 
 
 @checkpoint.choose_again

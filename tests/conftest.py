@@ -119,7 +119,6 @@ TABLE = {
         'data/test_file_formats.py',
         'data/test_seqio_tasks.py',
         'data/test_sources.py',
-        'runs/test_conversion_report.py',
         'runs/test_cut_documents.py',
         'runs/test_dry_run.py',
         'runs/test_evaluate_command.py',

@@ -1,11 +1,14 @@
 """Converts weights between Hugging Face directories and runs.
 
 Both directions write to a temporary directory, rename it when it is complete,
-and return a report (`conversion_report`).
+and return a report: a dict for JSON of direction ('run' or 'hugging_face'),
+model, tensors and parameters (numbers), dtype, copied (the tokenizer's files)
+and notes (lines).
 """
 
 import contextlib
 import json
+import math
 import os
 from pathlib import Path
 import shutil
@@ -23,7 +26,6 @@ from locost_jax.hugging_face import export
 from locost_jax.hugging_face import hub
 from locost_jax.hugging_face import weights
 from locost_jax.models import parameters
-from locost_jax.runs import conversion_report
 from locost_jax.vocabularies import byte_vocabulary
 from locost_jax.vocabularies import sentencepiece_vocabulary
 from locost_jax.vocabularies import vocabulary as vocabulary_lib
@@ -40,7 +42,7 @@ def import_release(source, target):
     target: the new WORKDIR, a Path.
 
   Returns:
-    The report, see `conversion_report.of_import`.
+    The report.
   """
   config = configs.model_config(source)
   settings = configs.generation_settings(source)
@@ -69,7 +71,23 @@ def import_release(source, target):
         phases=[],
     )
     files.write(directory / phases_lib.CONFIG_FILE, _as_json(run_config))
-  return conversion_report.of_import(config, released, abstract, copied)
+  notes = [f'{name}: not used by the model' for name in released.unread]
+  if not copied:
+    notes.append('no supported tokenizer: the run has no vocabulary')
+  return dict(
+      direction='run',
+      model=config['name'],
+      tensors=len(released.stored),
+      parameters=_count(abstract),
+      dtype='float32',
+      copied=copied,
+      notes=notes,
+  )
+
+
+def _count(params):
+  """Returns the number of weights in {path: leaf with a shape}."""
+  return sum(math.prod(x.shape) for x in params.values())
 
 
 def _read_released(released, abstract):
@@ -92,7 +110,7 @@ def export_run(home, step_directory, stored, target, dtype, max_shard_size):
     max_shard_size: the largest size of a file of tensors, in bytes.
 
   Returns:
-    The report, see `conversion_report.of_export`.
+    The report.
   """
   config, vocabulary = stored['model'], find.find_vocabulary(home)
   settings = decode_settings.of_run(stored)
@@ -122,8 +140,16 @@ def export_run(home, step_directory, stored, target, dtype, max_shard_size):
         f'decode.length_penalty_form={settings.length_penalty_form!r} '
         'is left out: transformers does not have it'
     )
-  return conversion_report.of_export(
-      config, step_directory, exported, params, dtype, written, copied, notes
+  return dict(
+      direction='hugging_face',
+      model=config['name'],
+      checkpoint=str(step_directory),
+      tensors=len(exported.tensors),
+      parameters=_count(params),
+      dtype=dtype,
+      files=written,
+      copied=copied,
+      notes=notes,
   )
 
 

@@ -15,7 +15,3 @@ def rewrite(directory, change):
   tensors = load_file(directory / WEIGHTS)
   change(tensors)
   save_file(tensors, directory / WEIGHTS)
-
-
-def listed(report, side):
-  return {row[side]['name']: row[side] for row in report['tensors']}

@@ -22,6 +22,7 @@ from locost_jax.errors import InputError
 from locost_jax.generation import decode_settings
 from locost_jax.hugging_face import configs
 from locost_jax.hugging_face import export
+from locost_jax.hugging_face import names as names_lib
 from locost_jax.models import parameters
 from locost_jax.runs import assemble
 from locost_jax.runs import resume
@@ -31,7 +32,6 @@ from locost_jax.workdir import checkpoint
 from locost_jax.workdir import phases as phases_lib
 from tests import tiny_run
 from tests.hugging_face.converting import GOLDEN
-from tests.hugging_face.converting import listed
 from tests.hugging_face.converting import rewrite
 from tests.hugging_face.converting import ROOT
 from tests.hugging_face.converting import WEIGHTS
@@ -50,8 +50,10 @@ def test_a_round_trip_is_exact(folder, tmp_path, call):
   assert there['direction'] == 'run'
   back = call(tmp_path / 'run', tmp_path / 'back')
   got = load_file(tmp_path / 'back' / WEIGHTS)
-  copies = {name for names in there['copies'].values() for name in names}
-  assert got.keys() == want.keys() - copies == listed(back, 'to').keys()
+  table = names_lib.table(configs.model_config(source))
+  copies = {name for names in table.copies.values() for name in names}
+  assert got.keys() == want.keys() - copies
+  assert len(got) == back['tensors']
   assert (
       sum(x.size for x in got.values())
       == back['parameters']
@@ -60,8 +62,6 @@ def test_a_round_trip_is_exact(folder, tmp_path, call):
   for name, array in got.items():
     assert array.dtype == np.float32
     np.testing.assert_array_equal(array, want[name], err_msg=name)
-    for report, side in ((there, 'from'), (back, 'to')):
-      assert listed(report, side)[name]['shape'] == list(array.shape)
   # bfloat16 rounds once; another round trip changes nothing.
   for start, home in (('run', '1'), ('again', '2')):
     call(tmp_path / start, tmp_path / home, '--dtype=bfloat16')
@@ -306,13 +306,7 @@ def test_a_tied_embedding_is_read_under_any_of_its_names(
 
   rewrite(release, change)
   report = call(release, tmp_path / 'run')
-  assert report['unread'] == [bias]
-  (row,) = [
-      row
-      for row in report['tensors']
-      if row['to']['name'] == 'token_embedding/embedding'
-  ]
-  assert row['from']['name'] == 'decoder.embed_tokens.weight'
+  assert f'{bias}: not used by the model' in report['notes']
   np.testing.assert_array_equal(
       locost_jax.load(tmp_path / 'run').params['token_embedding']['embedding'],
       want,
@@ -329,11 +323,7 @@ def test_half_precision_and_mixed_dtypes_are_read(release, tmp_path, call):
         tensors[name] = tensors[name].astype(np.float16)
 
   rewrite(release, change)
-  report = call(release, tmp_path / 'run')
-  assert {row['from']['dtype'] for row in report['tensors']} == {
-      'float16',
-      'float32',
-  }
+  call(release, tmp_path / 'run')
   params = locost_jax.load(tmp_path / 'run').params
   np.testing.assert_array_equal(
       params['token_embedding']['embedding'],
