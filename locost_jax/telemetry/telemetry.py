@@ -224,6 +224,12 @@ class Telemetry:
     if self._line.live:
       self._progress.show(now=True)
 
+  def total_tokens(self):
+    """Returns {'train/total_tokens': of the lines so far}; {} if unknown."""
+    if self._quiet or self._total_tokens is None:
+      return {}
+    return {'train/total_tokens': self._total_tokens}
+
   def machine_metrics(self, tokens):
     """Returns the rates, totals and memory so far.
 

@@ -273,7 +273,9 @@ class Loop:
       measured = dict(
           self._functions.evaluate(self._at.state.params, self._at.done)
       )
-    self._telemetry.log(self._at.done, measured)
+    self._telemetry.log(
+        self._at.done, measured | self._telemetry.total_tokens()
+    )
     self._telemetry.note(_summary(self._at.done, measured))
     self._at.measured = measured
     if not self._is_saved(
