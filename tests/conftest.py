@@ -103,6 +103,7 @@ TABLE = {
     'simcas': (
         'data/test_page_options.py',
         'models/test_learned_selection.py',
+        'models/test_simcas.py',
         'models/test_simcas_locost.py',
         'runs/test_evaluate_simcas.py',
         'runs/test_simcas_recipes.py',
@@ -131,10 +132,18 @@ TABLE = {
     'summaries': (
         'documents',
         'models/test_learned_confidence.py',
-        'summarizing/test_hierarchical.py',
-        'summarizing/test_part_by_part.py',
-        'summarizing/test_questions.py',
-        'summarizing/test_read_texts.py',
+        'summarizing',
+    ),
+    'memory': (
+        'devices/test_memory.py',
+        'models/test_flops.py',
+        'models/test_low_memory_encoder.py',
+        'ops/test_tokenwise.py',
+    ),
+    'weights': (
+        'hugging_face',
+        'models/test_lora.py',
+        'training/test_warm_start.py',
     ),
 }
 

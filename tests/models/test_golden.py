@@ -219,7 +219,10 @@ def released_gradients(summarizer, gradients):
   return named
 
 
-@pytest.mark.parametrize('precision', ('float32', 'float64'))
+@pytest.mark.parametrize(
+    'precision',
+    (pytest.param('float32', marks=pytest.mark.products), 'float64'),
+)
 def test_loss_and_gradients(folder, precision, request):
   summarizer = request.getfixturevalue(precision)
   io, want = arrays(folder), arrays(folder, 'grads')

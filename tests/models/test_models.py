@@ -48,11 +48,16 @@ def test_paper_size():
     'change',
     (
         {},
-        {'variant': 'paper'},
-        {'bidirectional': False},
         {'gating': False},
-        {'feed_forward': 'relu', 'tie_embeddings': False},
         {'variant': 'paper', 'bidirectional': False},
+        *(
+            pytest.param(change, marks=pytest.mark.products)
+            for change in (
+                {'variant': 'paper'},
+                {'bidirectional': False},
+                {'feed_forward': 'relu', 'tie_embeddings': False},
+            )
+        ),
     ),
 )
 def test_mixer_matches_the_plain_sum(small_model_config, change):
@@ -132,8 +137,15 @@ def test_the_release_convolution_depends_on_padding(small_model_config):
   assert np.abs(got - want).max() > 1e-2
 
 
-@pytest.mark.parametrize('beams', (1, 3))
-@pytest.mark.parametrize('tied', (True, False))
+@pytest.mark.parametrize(
+    'tied, beams',
+    (
+        (True, 3),
+        (False, 1),
+        pytest.param(True, 1, marks=pytest.mark.products),
+        pytest.param(False, 3, marks=pytest.mark.products),
+    ),
+)
 def test_cached_steps_match_the_parallel_decoder(
     small_model_config, tied, beams
 ):
