@@ -81,7 +81,7 @@ def read(text):
     for line in part.splitlines():
       if made := re.fullmatch(r"with `(\w+)='(.*)'`", line):
         variables[made[1]] = made[2]
-      elif made := re.fullmatch(r'(\d+)\. `(.*)`', line):
+      elif made := re.fullmatch(r'(\d+)\. (.*)', line):
         command = made[2]
         for name, value in variables.items():
           command = re.sub(rf'\${name}\b', lambda _, v=value: v, command)
