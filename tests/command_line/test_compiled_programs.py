@@ -22,23 +22,28 @@ jax.monitoring.register_event_listener(
 try:
   commands.run(main.main, main.define_flags, '', sys.argv)
 finally:
-  print(events['cache_hits'], events['cache_misses'],
-        events['compile_requests_use_cache'], file=sys.stderr)
+  print(events['cache_hits'], events['cache_misses'], file=sys.stderr)
 """
 
 
-def start(directory, *arguments, cache):
-  """Runs `main`; returns (hits, misses, requests) of the cache."""
+def run(directory, program, *arguments, **environment):
+  """Returns the lines of stderr of a program."""
   done = subprocess.run(
-      [sys.executable, '-c', PROGRAM, *arguments],
+      [sys.executable, '-c', program, *arguments],
       cwd=directory,
       capture_output=True,
       text=True,
       timeout=300,
-      env={**os.environ, 'PYTHONPATH': str(ROOT), 'LOCOST_JAX_CACHE': cache},
+      env={**os.environ, 'PYTHONPATH': str(ROOT), **environment},
   )
   assert done.returncode == 0, done.stderr
-  return tuple(map(int, done.stderr.splitlines()[-1].split()))
+  return done.stderr.splitlines()
+
+
+def start(directory, *arguments):
+  """Runs `main`; returns (hits, misses) of the cache."""
+  lines = run(directory, PROGRAM, *arguments, LOCOST_JAX_CACHE='kept')
+  return tuple(map(int, lines[-1].split()))
 
 
 def test_a_second_start_compiles_nothing(tmp_path):
@@ -52,19 +57,14 @@ def test_a_second_start_compiles_nothing(tmp_path):
       '--config.train.steps=2',
       '--config.optim.cooldown_steps=0',
   ]
-  hits, misses, _ = start(tmp_path, *arguments, '--workdir=a', cache='kept')
+  hits, misses = start(tmp_path, *arguments, '--workdir=a')
   assert misses > 0 and hits < misses
-  hits, misses, _ = start(tmp_path, *arguments, '--workdir=b', cache='kept')
-  assert misses == 0 and hits > 0
-  hits, misses, _ = start(
-      tmp_path, *arguments, '--workdir=b', '--evaluate', cache='kept'
-  )
-  assert misses == 0 and hits > 0
+  arguments.append('--workdir=b')
+  for more in [], ['--evaluate']:
+    hits, misses = start(tmp_path, *arguments, *more)
+    assert misses == 0 and hits > 0
   # Negative control: without the cache nothing is kept.
-  counts = start(
-      tmp_path, *arguments, '--workdir=b', '--program_cache=off', cache='kept'
-  )
-  assert counts[:2] == (0, 0)
+  assert start(tmp_path, *arguments, '--program_cache=off') == (0, 0)
 
 
 # Compiles programs while no file can be longer than 100 bytes, as on a full
@@ -88,16 +88,8 @@ warnings.warn('another warning')
 
 def compile_some(cache, state):
   """Returns stderr of FULL, and the sizes of the cache's files."""
-  done = subprocess.run(
-      [sys.executable, '-c', FULL, cache, state],
-      capture_output=True,
-      text=True,
-      timeout=100,
-      env={**os.environ, 'PYTHONPATH': str(ROOT)},
-  )
-  assert done.returncode == 0, done.stderr
-  sizes = [path.stat().st_size for path in cache.glob('xla/*')]
-  return done.stderr.splitlines(), sizes
+  lines = run(cache, FULL, str(cache), state)
+  return lines, [path.stat().st_size for path in cache.glob('xla/*')]
 
 
 def test_a_cache_that_cannot_be_written_is_one_line(tmp_path):

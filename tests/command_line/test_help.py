@@ -8,6 +8,7 @@ import pytest
 
 from configs import default
 from locost_jax import __main__ as command_list
+from locost_jax import main
 from locost_jax.command_line import commands
 from locost_jax.command_line import config_help
 from locost_jax.command_line import help_pages
@@ -71,8 +72,6 @@ Pages and parts of a document:
 
 
 def test_every_key_has_its_default_and_a_meaning(run_command):
-  from locost_jax import main  # pylint: disable=g-import-not-at-top
-
   status, out, err = run_command(main, '--help=config')
   assert (status, err) == (0, '')
   assert max(map(len, out.splitlines())) <= 80
@@ -88,20 +87,15 @@ def test_every_key_has_its_default_and_a_meaning(run_command):
 
 
 @pytest.mark.parametrize(
-    'arguments, part, absent',
+    'config, section, part, absent',
     [
-        (['--help=config.train.lora'], 'config.train.lora.rank=0', 'optim'),
-        (
-            ['--config=configs/finetune.py:bart', '--help=config.model'],
-            'config.model.max_positions=1024',
-            'd_state',
-        ),
+        ('default.py', 'train.lora', 'lora.rank=0', 'optim'),
+        ('finetune.py:bart', 'model', 'max_positions=1024', 'model.d_state'),
     ],
 )
-def test_a_section(run_command, arguments, part, absent):
-  from locost_jax import main  # pylint: disable=g-import-not-at-top
-
-  status, out, _ = run_command(main, *arguments)
+def test_a_section(run_command, config, section, part, absent):
+  config = f'--config=configs/{config}'
+  status, out, _ = run_command(main, config, f'--help=config.{section}')
   assert status == 0 and part in out and f'--config.{absent}' not in out
 
 

@@ -70,19 +70,13 @@ def test_a_file_does_not_take_the_place_of_stderr(tmp_path):
 
 
 def test_characters_missing_in_the_encoding():
-  assert start('"$@"', 'text', PYTHONIOENCODING='ascii') == (
-      0,
-      'caf\\xe9\n',
-      '',
-  )
+  done = start('"$@"', 'text', PYTHONIOENCODING='ascii')
+  assert done == (0, 'caf\\xe9\n', '')
 
 
 def test_escape_codes_of_names_are_visible():
-  assert start('"$@"', 'wrong') == (
-      2,
-      '',
-      'error: a\\x1b[31m\\u202e: no such file\n',
-  )
+  line = 'error: a\\x1b[31m\\u202e: no such file\n'
+  assert start('"$@"', 'wrong') == (2, '', line)
 
 
 @pytest.mark.parametrize('command', [main, summarize])

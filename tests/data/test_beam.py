@@ -1,6 +1,6 @@
 """data/beam.py on Beam's local runner makes the same shards as a run."""
 
-import json
+import sys
 
 import numpy as np
 import pytest
@@ -13,9 +13,11 @@ from locost_jax.data import records
 from locost_jax.data import streamed
 from locost_jax.data import workers
 from locost_jax.errors import InputError
-from locost_jax.vocabularies import byte_vocabulary
+from tests.batches import BYTES
+from tests.batches import take
+from tests.data.rows import numbered
+from tests.data.rows import write_jsonl
 
-BYTES = byte_vocabulary.ByteVocabulary()
 SHARDS = 3
 
 
@@ -23,17 +25,7 @@ SHARDS = 3
 def config(tmp_path, monkeypatch):
   """A config with three shards that are cached one by one."""
   for shard in range(SHARDS):
-    (tmp_path / f's{shard}.jsonl').write_text(
-        ''.join(
-            json.dumps(
-                dict(
-                    document=f'Document {i} of {shard}.', summary=f'Number {i}.'
-                )
-            )
-            + '\n'
-            for i in range(5 + shard)
-        )
-    )
+    write_jsonl(tmp_path / f's{shard}.jsonl', numbered(5 + shard, 50 * shard))
   config = default.get_config()
   config.data.update(
       train_files=str(tmp_path / 's?.jsonl'),
@@ -48,11 +40,8 @@ def config(tmp_path, monkeypatch):
   return config
 
 
-def first_batches(cache, config, n=20):
-  batches = pipeline.train_batches(cache, BYTES, config)
-  found = [next(batches) for _ in range(n)]
-  batches.close()
-  return found
+def first_batches(cache, config):
+  return take(pipeline.train_batches(cache, BYTES, config), 20)
 
 
 def test_direct_runner(config, tmp_path, monkeypatch):
@@ -117,8 +106,6 @@ def test_wrong_flags(run_command, tmp_path, config):
 
 
 def test_beam_may_be_missing(config, monkeypatch):
-  import sys
-
   monkeypatch.setitem(sys.modules, 'apache_beam', None)
   with pytest.raises(InputError, match='apache-beam is not installed: pip'):
     beam.run(config, BYTES, 'nowhere')

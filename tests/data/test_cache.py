@@ -1,7 +1,5 @@
 """data/records.py and data/cache.py: caches are complete and up to date."""
 
-import itertools
-import json
 import os
 import pathlib
 import pickle
@@ -23,42 +21,27 @@ from locost_jax.data import text_to_tokens
 from locost_jax.data import workers
 from locost_jax.errors import InputError
 from locost_jax.vocabularies import byte_vocabulary
+from tests.batches import BYTES
+from tests.batches import take
+from tests.data.rows import numbered
+from tests.data.rows import write_jsonl
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-
-
-def write_jsonl(path, rows):
-  path.write_text(''.join(json.dumps(row) + '\n' for row in rows))
-  return str(path)
-
-
-def make_rows(n, start=0):
-  return [
-      dict(
-          id=f'row {i}',
-          document=f'Document {i} speaks of {i * 7}.',
-          summary=f'Number {i}.',
-      )
-      for i in range(start, start + n)
-  ]
 
 
 @pytest.fixture
 def config(tmp_path):
   config = default.get_config()
-  config.data.train_files = write_jsonl(tmp_path / 'a.jsonl', make_rows(9))
+  config.data.train_files = write_jsonl(tmp_path / 'a.jsonl', numbered(9))
   config.data.validation_files = write_jsonl(
-      tmp_path / 'b.jsonl', make_rows(3, 100)
+      tmp_path / 'b.jsonl', numbered(3, 100)
   )
   config.data.max_input_length, config.data.max_target_length = 24, 10
   return config
 
 
-VOCABULARY = byte_vocabulary.ByteVocabulary()
-
-
 def open_all(config, directory, split='train'):
-  cache = cache_lib.open_cache(config, VOCABULARY, split, directory)
+  cache = cache_lib.open_cache(config, BYTES, split, directory)
   return cache, [cache[i] for i in range(len(cache))]
 
 
@@ -71,9 +54,9 @@ def names(directory):
 def test_records_are_the_rows_tokenised(config, tmp_path, capsys):
   cache, rows = open_all(config, tmp_path / 'cache')
   assert '9 records, 0 skipped' in capsys.readouterr().err
-  for row, given in zip(rows, make_rows(9), strict=True):
-    inputs = VOCABULARY.encode(given['document'])[:23] + [1]
-    targets = VOCABULARY.encode(given['summary'])[:9] + [1]
+  for row, given in zip(rows, numbered(9), strict=True):
+    inputs = BYTES.encode(given['document'])[:23] + [1]
+    targets = BYTES.encode(given['summary'])[:9] + [1]
     assert row['inputs'].dtype == row['targets'].dtype == np.int32
     assert row['inputs'].tolist() == inputs
     assert row['targets'].tolist() == targets
@@ -88,10 +71,7 @@ def test_records_are_the_rows_tokenised(config, tmp_path, capsys):
     cache[9]
   _, rows = open_all(config, tmp_path / 'cache', 'validation')
   assert [r['id'] for r in rows] == ['row 100', 'row 101', 'row 102']
-  assert (
-      cache_lib.open_cache(config, VOCABULARY, 'test', tmp_path / 'cache')
-      is None
-  )
+  assert cache_lib.open_cache(config, BYTES, 'test', tmp_path / 'cache') is None
 
 
 def test_reused_while_nothing_changed(config, tmp_path, monkeypatch):
@@ -112,7 +92,7 @@ def test_every_change_makes_another_cache(config, tmp_path):
   open_all(config, directory)
   before = names(directory)
 
-  def changed(config, vocabulary=VOCABULARY):
+  def changed(config, vocabulary=BYTES):
     nonlocal before
     cache_lib.open_cache(config, vocabulary, 'train', directory)
     found = names(directory)
@@ -148,7 +128,7 @@ def test_every_change_makes_another_cache(config, tmp_path):
   held = config.copy_and_resolve_references()
   held.data.validation_files = ''
   changed(held)
-  write_jsonl(tmp_path / 'a.jsonl', make_rows(8))
+  write_jsonl(tmp_path / 'a.jsonl', numbered(8))
   changed(config)
   os.utime(tmp_path / 'a.jsonl', (1, 1))
   changed(config)
@@ -271,34 +251,27 @@ def test_no_record_at_all(config, tmp_path):
   assert not names(tmp_path / 'cache')
 
 
-def test_reading_needs_no_tensorflow(config, tmp_path):
+def test_checking_and_reading_need_no_tensorflow(config, tmp_path):
   open_all(config, tmp_path / 'cache')
   code = """
-import pathlib, sys, time
-from configs import default
-from locost_jax.data import cache, pipeline, tasks
+import pickle, sys
+from ml_collections import ConfigDict
+from locost_jax.data import cache, pipeline, tasks, text_to_tokens
 from locost_jax.vocabularies import byte_vocabulary
-config = default.get_config()
-for key, value in eval(sys.argv[1]).items():
-  config.data[key] = value
-config.train.batch_size = 2
+config = ConfigDict(pickle.loads(bytes.fromhex(sys.argv[1])))
 tasks.check(config)
+assert len(list(tasks.training_texts(config))) == 18
 tokens = byte_vocabulary.ByteVocabulary()
 found = cache.open_cache(config, tokens, 'train', sys.argv[2])
 batch = next(pipeline.train_batches(found, tokens, config))
 assert batch['encoder_input_tokens'].shape[0] == 2
+config.data.update(train_files='', validation_files='', task='python_docs_gsg')
+tasks.check(config)
 print(sorted(set(sys.modules) & {'tensorflow', 'seqio', 'jax', 'flax'}))
 """
-  data = {
-      key: config.data[key]
-      for key in (
-          'train_files',
-          'validation_files',
-          'max_input_length',
-          'max_target_length',
-      )
-  }
-  with run(code, data, tmp_path / 'cache') as process:
+  config.train.batch_size = 2
+  job = pickle.dumps(config.to_dict()).hex()
+  with run(code, job, tmp_path / 'cache') as process:
     assert process.stdout.read() == '[]\n'
     assert process.wait() == 0
 
@@ -310,18 +283,12 @@ SHARDS = 5
 def large(config, tmp_path, monkeypatch):
   """A config with five shards that are cached one by one."""
   for shard in range(SHARDS):
-    write_jsonl(tmp_path / f's{shard}.jsonl', make_rows(6 + shard, 50 * shard))
+    write_jsonl(tmp_path / f's{shard}.jsonl', numbered(6 + shard, 50 * shard))
   config.data.train_files = str(tmp_path / 's?.jsonl')
   config.data.window_shards = 2
   config.train.batch_size = 2
   monkeypatch.setattr(cache_lib, 'STREAM_BYTES', 0)
   return config
-
-
-def take(iterator, n):
-  found = list(itertools.islice(iterator, n))
-  iterator.close()
-  return found
 
 
 def equal(a, b):
@@ -348,9 +315,9 @@ def wait_for(condition, seconds=60):
 @pytest.mark.slow
 def test_large_corpus_is_cached_shard_by_shard(large, tmp_path, monkeypatch):
   directory = tmp_path / 'cache'
-  growing = cache_lib.open_cache(large, VOCABULARY, 'train', directory)
+  growing = cache_lib.open_cache(large, BYTES, 'train', directory)
   assert isinstance(growing, streamed.StreamedCache)
-  batches = take(pipeline.train_batches(growing, VOCABULARY, large), 60)
+  batches = take(pipeline.train_batches(growing, BYTES, large), 60)
   wait_for(lambda: growing.total() is not None)
   growing.close()
   assert growing.total() == sum(range(6, 6 + SHARDS))
@@ -374,18 +341,18 @@ def test_large_corpus_is_cached_shard_by_shard(large, tmp_path, monkeypatch):
     for file in shard.iterdir():
       file.unlink()
     shard.rmdir()
-  again = cache_lib.open_cache(large, VOCABULARY, 'train', directory)
+  again = cache_lib.open_cache(large, BYTES, 'train', directory)
   assert again.total() is None
-  rest = take(pipeline.train_batches(again, VOCABULARY, large, 7), 53)
+  rest = take(pipeline.train_batches(again, BYTES, large, 7), 53)
   assert equal(rest, batches[7:])
   wait_for(lambda: again.total() is not None)
   again.close()
 
   # All shards exist: no process is started, and nothing is tokenised.
   monkeypatch.setattr(workers, '_start', None)
-  third = cache_lib.open_cache(large, VOCABULARY, 'train', directory)
+  third = cache_lib.open_cache(large, BYTES, 'train', directory)
   assert equal(
-      take(pipeline.train_batches(third, VOCABULARY, large, 35), 25),
+      take(pipeline.train_batches(third, BYTES, large, 35), 25),
       batches[35:],
   )
 
@@ -402,9 +369,9 @@ def test_training_starts_before_all_is_tokenised(large, tmp_path, monkeypatch):
   last = order.window_shards(SHARDS, 2, 0, 0, 2)
   file = tmp_path / f's{last[0]}.jsonl'
   file.write_text('{"document": 1, "summary": "x"}\n')
-  growing = cache_lib.open_cache(large, VOCABULARY, 'train', tmp_path / 'c')
+  growing = cache_lib.open_cache(large, BYTES, 'train', tmp_path / 'c')
   assert growing.sizes(0, 0) and growing.sizes(0, 1)
-  batches = pipeline.train_batches(growing, VOCABULARY, large)
+  batches = pipeline.train_batches(growing, BYTES, large)
   with pytest.raises(InputError, match=rf"s{last[0]}\.jsonl:1: field 'docum"):
     take(batches, 99)
   growing.close()

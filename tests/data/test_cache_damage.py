@@ -6,13 +6,9 @@ import os
 import numpy as np
 import pytest
 
-from configs import default
-from locost_jax import main
-from locost_jax.data import cache as cache_lib
 from locost_jax.data import checksums
 from locost_jax.data import records
 from locost_jax.errors import InputError
-from locost_jax.vocabularies import byte_vocabulary
 from tests.deadline import within
 
 FILES = records.LENGTHS, records.STATS, records.KEY, records.RECORDS
@@ -129,38 +125,3 @@ def test_lengths_without_checksums(path):
   np.save(path / records.LENGTHS, lengths)
   with pytest.raises(InputError, match='its sums differ from the tokens'):
     read_all(path)
-
-
-def test_a_command_prints_the_line(tmp_path, run_command, capfd):
-  rows = tmp_path / 'rows.jsonl'
-  rows.write_text('{"document": "a b c", "summary": "a"}\n' * 9)
-  arguments = [
-      '--config=configs/default.py',
-      f'--workdir={tmp_path / "run"}',
-      f'--config.data.train_files={rows}',
-      f'--config.data.validation_files={rows}',
-      '--config.data.vocabulary=byte',
-      '--config.data.max_input_length=8',
-  ]
-  config = default.get_config()
-  config.data.update(
-      train_files=str(rows),
-      validation_files=str(rows),
-      vocabulary='byte',
-      max_input_length=8,
-  )
-  path = cache_lib.open_cache(
-      config,
-      byte_vocabulary.ByteVocabulary(),
-      'train',
-      tmp_path / 'run' / 'cache',
-  ).path
-  flip(path / records.LENGTHS, -1)  # in a number, not in the header
-  capfd.readouterr()
-  with within():
-    status, out, err = run_command(main, *arguments)
-  assert (status, out) == (2, '')
-  assert err == (
-      f'error: {path / records.LENGTHS}: has other contents than were written; '
-      f'remove {path} to have it made again\n'
-  )

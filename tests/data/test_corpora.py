@@ -1,6 +1,5 @@
 """data/corpora.py, corpus.py: named corpora that are local, mocked, missing."""
 
-import gzip
 import json
 import pathlib
 import shlex
@@ -16,9 +15,11 @@ from locost_jax.data import streamed
 from locost_jax.data import tasks
 from locost_jax.data import tfds_rows
 from locost_jax.errors import InputError
-from locost_jax.vocabularies import byte_vocabulary
+from tests.batches import BYTES
+from tests.data.rows import read_all
+from tests.data.rows import store_tfds
+from tests.data.rows import write_jsonl
 
-BYTES = byte_vocabulary.ByteVocabulary()
 WITH_TFDS = [task for task, entry in corpora.TABLE.items() if entry.tfds]
 
 
@@ -28,20 +29,6 @@ def config(tmp_path):
   config.data.corpora_dir = str(tmp_path / 'corpora')
   config.data.tfds_dir = str(tmp_path / 'tfds')
   return config
-
-
-def write_jsonl(path, rows):
-  path.parent.mkdir(parents=True, exist_ok=True)
-  opener = gzip.open if path.suffix == '.gz' else open
-  with opener(path, 'wt', encoding='utf-8') as file:
-    file.writelines(json.dumps(row) + '\n' for row in rows)
-
-
-def read_all(config, split):
-  found = corpus_lib.corpus(config)
-  return [
-      row for shard in found.splits[split] for row in found.read(split, shard)
-  ]
 
 
 def row(i, **more):
@@ -59,15 +46,8 @@ def test_the_table_is_complete():
       booksum_chapter booksum_book multinews wcep narrativeqa qmsum squality
       qasper cnn_dailymail xsum""".split())
   for task, entry in corpora.TABLE.items():
-    assert all(
-        (
-            entry.what,
-            entry.counted_by,
-            entry.licence,
-            entry.traps,
-            entry.lengths_of,
-        )
-    )
+    assert entry.what and entry.counted_by and entry.licence
+    assert entry.traps and entry.lengths_of
     assert len(entry.lengths) == 2 and min(entry.lengths) > 0
     assert set(entry.splits) >= {'train', 'validation'}
     assert bool(entry.tfds) == bool(entry.download)
@@ -154,17 +134,12 @@ def test_tfds_mocked(config, task, monkeypatch):
 
   monkeypatch.setattr(sources, 'find_tfds', find)
   config.data.task, config.data.check_sizes = task, False
-  entry = corpora.TABLE[task]
+  entry, place = corpora.TABLE[task], config.data.corpora_dir
   with tfds.testing.mock_data(as_dataset_fn=mocked):
     tasks.check(config)
     rows = read_all(config, 'train')
-    cache = (
-        None
-        if entry.gsg
-        else cache_lib.open_cache(
-            config, BYTES, 'validation', config.data.corpora_dir
-        )
-    )
+    if not entry.gsg:
+      cache = cache_lib.open_cache(config, BYTES, 'validation', place)
   assert {name for name, _ in asked} == set(entry.tfds)
   assert len(rows) == 3 * len(entry.tfds)
   assert len({row['id'] for row in rows}) == len(rows)
@@ -215,32 +190,17 @@ def test_sentences_of_papers_lose_stray_spaces():
 @pytest.fixture
 def prepared(tmp_path):
   """SCROLLS' QMSum in TFDS's format: seven rows in three shards."""
-  import tensorflow as tf
-  import tensorflow_datasets as tfds
-
-  names = ('id', 'pid', 'input', 'output')
 
   def rows(count):
-    return tf.data.Dataset.from_tensor_slices(
-        {
-            'id': [f'q{i}' for i in range(count)],
-            'pid': [f'q{i}_0' for i in range(count)],
-            'input': [f'What is {i}?\n\nA: It is {i}.' for i in range(count)],
-            'output': [f'It is {i}.' for i in range(count)],
-        }
-    )
+    return {
+        'id': [f'q{i}' for i in range(count)],
+        'pid': [f'q{i}_0' for i in range(count)],
+        'input': [f'What is {i}?\n\nA: It is {i}.' for i in range(count)],
+        'output': [f'It is {i}.' for i in range(count)],
+    }
 
-  tfds.dataset_builders.store_as_tfds_dataset(
-      name='scrolls',
-      config='qmsum',
-      version='1.0.0',
-      data_dir=tmp_path / 'tfds',
-      features=tfds.features.FeaturesDict(
-          {name: tfds.features.Text() for name in names}
-      ),
-      split_datasets=dict(train=rows(7), validation=rows(3), test=rows(3)),
-      download_config=tfds.download.DownloadConfig(num_shards=3),
-  )
+  splits = dict(train=rows(7), validation=rows(3), test=rows(3))
+  store_tfds(tmp_path / 'tfds', 'scrolls', 'qmsum', '1.0.0', splits, 3)
 
 
 def test_prepared_by_tfds(config, prepared, tmp_path):
@@ -297,29 +257,16 @@ def test_c4_in_the_files_of_allenai(config, tmp_path):
 @pytest.mark.parametrize(
     'more,message',
     [
-        (
-            dict(sections=['a']),
-            'row 1: field .sections. must be a list of objects',
-        ),
-        (
-            dict(sections=[dict(heading='a')]),
-            "field 'sections' must be a list of",
-        ),
-        (
-            dict(documents='a'),
-            'row 1: field .documents. must be a list of strings',
-        ),
-        (dict(references=[1]), "field 'references' must be a list of strings"),
-        (
-            dict(query=3),
-            r'n\.jsonl: row 1: field .query. must be a string, got',
-        ),
+        (dict(sections=[dict(heading='a')]), 'sections. must be a list of obj'),
+        (dict(documents='a'), 'documents. must be a list of strings'),
+        (dict(references=[1]), 'references. must be a list of strings'),
+        (dict(query=3), 'query. must be a string, got'),
     ],
 )
 def test_wrong_optional_fields(config, tmp_path, more, message):
   config.data.task = 'arxiv'
   write_jsonl(tmp_path / 'corpora' / 'arxiv' / 'train.jsonl', [row(0, **more)])
-  with pytest.raises(InputError, match=message):
+  with pytest.raises(InputError, match=rf'n\.jsonl: row 1: field .{message}'):
     read_all(config, 'train')
 
 
@@ -335,32 +282,10 @@ def test_several_references_reach_the_records(config, tmp_path):
   assert 'references' not in cache[1]
 
 
-def test_a_query_in_own_files(config, tmp_path):
-  path = tmp_path / 'a.jsonl'
-  write_jsonl(path, [dict(text='A text.', gist='Gist.', question='Who?')])
-  config.data.update(
-      train_files=str(path),
-      validation_files=str(path),
-      input_field='text',
-      target_field='gist',
-      query_field='question',
-  )
-  assert read_all(config, 'train')[0]['inputs'] == 'Who?\n\nA text.'
-  config.data.query_field = 'who'
-  with pytest.raises(InputError, match=r"a\.jsonl:1: no field 'who'"):
-    tasks.check(config)
-
-
 def test_copies_with_other_queries_are_held_out_together(config, tmp_path):
   path = tmp_path / 'a.jsonl'
-  write_jsonl(
-      path,
-      [
-          dict(document=f'Text {i}.', summary='s', query=f'q{j}')
-          for i in range(300)
-          for j in range(3)
-      ],
-  )
+  rows = [dict(document=f'Text {i}.', summary='s') for i in range(300)]
+  write_jsonl(path, [dict(row, query=q) for row in rows for q in 'abc'])
   config.data.update(train_files=str(path), query_field='query')
   documents = [
       {row['inputs'].partition('\n\n')[2] for row in read_all(config, split)}
@@ -372,16 +297,13 @@ def test_copies_with_other_queries_are_held_out_together(config, tmp_path):
 def test_files_with_a_gap_sentence_task(config, tmp_path):
   """C4's task makes gap sentences from own files; config.gsg still applies."""
   path = tmp_path / 'a.jsonl'
-  write_jsonl(
-      path,
-      [dict(text='One. Two. One two. Four. Five.', document='D.', summary='s')]
-      * 2,
-  )
+  text = 'One. Two. One two. Four. Five.'
+  write_jsonl(path, [dict(text=text, document='D.', summary='s')] * 2)
   config.data.update(
       task='c4_gsg', train_files=str(path), validation_files=str(path)
   )
   row, _ = read_all(config, 'train')
-  assert row == dict(id='a.jsonl:0', text='One. Two. One two. Four. Five.')
+  assert row == dict(id='a.jsonl:0', text=text)
   config.gsg = dict(ratio=0.4)
   config.data.input_field = 'document'
   assert read_all(config, 'train')[0]['text'] == 'D.'

@@ -8,14 +8,7 @@ import pytest
 from locost_jax.data import gsg
 from locost_jax.data import inspect
 from locost_jax.data import tasks
-from locost_jax.vocabularies import byte_vocabulary
-
-BYTES = byte_vocabulary.ByteVocabulary()
-
-
-def write_jsonl(path, rows):
-  path.write_text(''.join(json.dumps(row) + '\n' for row in rows))
-  return str(path)
+from tests.data.rows import write_jsonl
 
 
 @pytest.fixture
@@ -74,18 +67,9 @@ def test_text(run_command, files):
   assert status == 0
   lines = out.splitlines()
   assert lines[0] == 'jsonl: tokens, marks included'
-  assert lines[3].split() == [
-      'train',
-      '6',
-      'inputs',
-      '14',
-      '10',
-      '26',
-      '31',
-      '11',
-      '33.3%',
-      '34.9%',
-  ]
+  assert lines[3].split() == (
+      'train 6 inputs 14 10 26 31 11 33.3% 34.9%'.split()
+  )
   assert 'train: 1 documents are without input or target (left out)' in lines
   assert 'train: 2 inputs are copies of another' in lines
   assert 'train, validation: 1 inputs are in both' in lines
@@ -178,9 +162,7 @@ def test_pages_as_the_model_reads_them(run_command, tmp_path):
 @pytest.mark.parametrize(
     'arguments,message',
     [
-        (('--task=arxv',), "'arxv' is none of the tasks"),
         (('--task=arxv',), 'did you mean arxiv?'),
-        (('more',), "'more': expected flags only"),
         ((), 'nothing to train on'),
     ],
 )

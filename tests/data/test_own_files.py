@@ -7,6 +7,7 @@ import pytest
 from configs import default
 from locost_jax.data import corpus as corpus_lib
 from locost_jax.errors import InputError
+from tests.data.rows import write_jsonl
 
 ROWS = [
     {
@@ -23,12 +24,11 @@ ROWS = [
 
 
 def read(tmp_path, rows, **data):
-  path = tmp_path / 'rows.jsonl'
-  path.write_text('\n'.join(map(json.dumps, rows)))
+  path = write_jsonl(tmp_path / 'rows.jsonl', rows)
   config = default.get_config()
-  config.data.update(dict(test_files=str(path), **data))
+  config.data.update(dict(test_files=path, **data))
   corpus = corpus_lib.corpus(config)
-  return list(corpus.read('test', str(path))), corpus, path
+  return list(corpus.read('test', path)), corpus, path
 
 
 NESTED = dict(
@@ -58,32 +58,16 @@ def read_config(path):
 @pytest.mark.parametrize(
     'row, data, line',
     [
-        (
-            {'text': 'a'},
-            {},
-            "row 0: field 'questions' must be a list of objects",
-        ),
-        (
-            {'text': 'a', 'questions': [{'text': 'b'}]},
-            {},
-            r"row 0: questions\[0\] must have a text in 'answer'",
-        ),
-        (
-            {'text': 'a', 'questions': ['b']},
-            {},
-            r"questions\[0\] must have a text in 'answer'",
-        ),
-        (
-            ROWS[0],
-            dict(query_field='others[].text'),
-            'expected fields of one list',
-        ),
+        ({}, {}, "row 0: field 'questions' must be a list of objects"),
+        ({'questions': [{'text': 'b'}]}, {}, r'row 0: questions\[0\] must'),
+        ({'questions': ['b']}, {}, r"questions\[0\] must have a text in 'ans"),
+        (ROWS[0], dict(query_field='others[].text'), 'fields of one list'),
         (ROWS[0], dict(target_field='questions[].a[].b'), 'fields of one list'),
     ],
 )
 def test_invalid_lists_are_one_line(tmp_path, row, data, line):
   with pytest.raises(InputError, match=line):
-    read(tmp_path, [row], **{**NESTED, **data})
+    read(tmp_path, [{'text': 'a', **row}], **{**NESTED, **data})
 
 
 def test_references_under_another_name(tmp_path):

@@ -1,7 +1,5 @@
 """data/pages.py: pages and chunks match their definitions and batches."""
 
-import json
-
 import numpy as np
 import pytest
 
@@ -13,10 +11,9 @@ from locost_jax.data import pipeline
 from locost_jax.data import tasks
 from locost_jax.data import text as text_lib
 from locost_jax.errors import InputError
-from locost_jax.runs import checks
-from locost_jax.vocabularies import byte_vocabulary
-
-BYTES = byte_vocabulary.ByteVocabulary()
+from tests.batches import BYTES
+from tests.batches import take
+from tests.data.rows import write_jsonl
 
 
 class Words:
@@ -91,37 +88,6 @@ def test_chunks_are_full():
   assert pages.tokenise([''], '', 'chunks', 6, 99, WORDS) == [[90, 91]]
 
 
-def slow_packing(lists, size, most):
-  """Packs one sentence at a time; cuts those longer than a chunk."""
-  chunks, kept = [], 0
-  for ids in lists:
-    ids = ids[: most - kept]
-    kept += len(ids)
-    if chunks and len(chunks[-1]) + len(ids) <= size:
-      chunks[-1] += ids
-      continue
-    while ids:
-      chunks.append(ids[:size])
-      ids = ids[size:]
-  return chunks
-
-
-def test_sentences_are_packed_while_they_fit():
-  rng = np.random.default_rng(0)
-  for _ in range(50):
-    lists = [
-        rng.integers(1, 50, rng.integers(0, 15)).tolist()
-        for _ in range(rng.integers(0, 20))
-    ]
-    most = int(rng.integers(1, 150))
-    made = pages.pack(iter(lists), 8, most)
-    assert made == slow_packing(lists, 8, most)
-    assert [i for chunk in made for i in chunk] == (
-        [i for ids in lists for i in ids][:most]
-    )
-    assert all(0 < len(chunk) <= 8 for chunk in made)
-
-
 def test_max_chunks():
   """Full chunks reach it; sentences just above half a chunk fill least."""
   data = default.get_config().data
@@ -167,7 +133,7 @@ def test_every_page_begins_with_the_query(form):
 # --- Batches -----------------------------------------------------------------
 
 
-def write_rows(path):
+def make_rows():
   rows = []
   for i in range(6):
     parts = [f'Part {j} of {i}. It has {j} words.' for j in range(i + 1)]
@@ -183,18 +149,18 @@ def write_rows(path):
             ],
         )
     )
-  path.write_text(''.join(json.dumps(row) + '\n' for row in rows))
   return rows
 
 
 @pytest.fixture
 def config(tmp_path):
   config = default.get_config()
-  rows = write_rows(tmp_path / 'a.jsonl')
+  rows = make_rows()
+  file = write_jsonl(tmp_path / 'a.jsonl', rows)
   config.data.update(
-      train_files=str(tmp_path / 'a.jsonl'),
+      train_files=file,
       query_field='query',
-      validation_files=str(tmp_path / 'a.jsonl'),
+      validation_files=file,
       page_length=24,
       num_pages=3,
       max_input_length=60,
@@ -221,15 +187,8 @@ def test_batches_hold_the_pages(config, form, tmp_path):
     assert record['inputs'].tolist() == [i for page in made for i in page]
     assert record['reference'] == row['summary']
     expected[row['id']] = made
-  np.testing.assert_array_equal(
-      cache.shapes,
-      [
-          (len(made), max(map(len, made)), len(record['targets']))
-          for made, record in zip(
-              expected.values(), (cache[i] for i in range(6))
-          )
-      ],
-  )
+    shape = len(made), max(map(len, made)), len(record['targets'])
+    assert tuple(cache.shapes[int(row['id'])]) == shape
   seen = []
   for batch, info in pipeline.eval_batches(cache, BYTES, config):
     inputs = batch['encoder_input_tokens']
@@ -244,13 +203,8 @@ def test_batches_hold_the_pages(config, form, tmp_path):
     assert not inputs[len(info['id']) :].any()
     seen += info['id']
   assert sorted(seen) == sorted(expected)
-  batches = pipeline.train_batches(
-      cache_lib.open_cache(config, BYTES, 'train', tmp_path / 'cache'),
-      BYTES,
-      config,
-  )
-  batch = next(batches)
-  batches.close()
+  cache = cache_lib.open_cache(config, BYTES, 'train', tmp_path / 'cache')
+  (batch,) = take(pipeline.train_batches(cache, BYTES, config), 1)
   assert batch['encoder_input_tokens'].shape[0] == 2
   assert batch['encoder_input_tokens'].ndim == 3
 
@@ -269,9 +223,7 @@ def test_chunks_are_filled_up_for_a_mesh(config, sequence, tmp_path):
             batch for batch, _ in pipeline.eval_batches(cache, BYTES, config)
         ]
       else:
-        made = pipeline.train_batches(cache, BYTES, config)
-        found = [next(made) for _ in range(6)]
-        made.close()
+        found = take(pipeline.train_batches(cache, BYTES, config), 6)
       batches.append([batch['encoder_input_tokens'] for batch in found])
     grown = 0
     for plain, filled in zip(*batches, strict=True):
@@ -290,9 +242,7 @@ def test_rows_without_text(config, form, tmp_path):
   config, rows = config
   config.data.pages = form
   rows[1].update(document='', sections=[], documents=[])
-  (tmp_path / 'a.jsonl').write_text(
-      ''.join(json.dumps(row) + '\n' for row in rows)
-  )
+  write_jsonl(tmp_path / 'a.jsonl', rows)
   train = cache_lib.open_cache(config, BYTES, 'train', tmp_path / 'cache')
   assert [train[i]['id'] for i in range(len(train))] == list('02345')
   cache = cache_lib.open_cache(config, BYTES, 'validation', tmp_path / 'cache')
@@ -311,36 +261,14 @@ def test_a_vocabulary_is_trained_on_the_text_of_pages(config):
   assert texts[1] == rows[0]['summary']
 
 
-@pytest.mark.parametrize(
-    'data,message',
-    [
-        (
-            dict(pages='sections'),
-            "pages='sections' must be '' or one of spatial, ",
-        ),
-        (
-            dict(pages='spatial', num_pages=0),
-            'num_pages=0: expected an integer, 1 <=',
-        ),
-        (
-            dict(pages='chunks', page_length=2),
-            'page_length=2: expected an integer, 3 <=',
-        ),
-        (
-            dict(
-                pages='chunks',
-                train_files='',
-                validation_files='',
-                task='python_docs_gsg',
-            ),
-            "'chunks': gap sentences are not cut into",
-        ),
-    ],
-)
-def test_invalid_settings(config, data, message):
+def test_invalid_settings(config):
   config, _ = config
-  config.data.update(data)
-  with pytest.raises(InputError, match=message):
+  config.data.pages = 'sections'
+  with pytest.raises(InputError, match="pages='sections' must be '' or one of"):
+    tasks.check(config)
+  config.data.update(pages='chunks', train_files='', validation_files='')
+  config.data.task = 'python_docs_gsg'
+  with pytest.raises(InputError, match="'chunks': gap sentences are not cut"):
     tasks.check(config)
 
 
@@ -348,18 +276,9 @@ def test_rows_that_cannot_be_cut(config, tmp_path):
   config, rows = config
   config.data.pages = 'document'
   del rows[2]['documents']
-  (tmp_path / 'a.jsonl').write_text(
-      ''.join(json.dumps(row) + '\n' for row in rows)
-  )
+  write_jsonl(tmp_path / 'a.jsonl', rows)
   with pytest.raises(InputError, match=r'a\.jsonl: row 3: no field .documents'):
     cache_lib.open_cache(config, BYTES, 'train', tmp_path / 'cache')
   config.data.update(pages='chunks', page_length=5)
   with pytest.raises(InputError, match='a query of 4 tokens leaves no room'):
     cache_lib.open_cache(config, BYTES, 'train', tmp_path / 'cache')
-
-
-def test_a_model_of_one_sequence_refuses_pages(config):
-  config, _ = config
-  config.data.pages = 'spatial'
-  with pytest.raises(InputError, match='locost reads a document as one sequen'):
-    checks.check_reading(config)

@@ -33,17 +33,8 @@ def assert_same(a, b):
 
 
 def test_buckets():
-  assert buckets.bucket_lengths(200).tolist() == [
-      16,
-      24,
-      32,
-      48,
-      64,
-      96,
-      128,
-      192,
-      200,
-  ]
+  lengths = [16, 24, 32, 48, 64, 96, 128, 192, 200]
+  assert buckets.bucket_lengths(200).tolist() == lengths
   assert buckets.bucket_lengths(64).tolist() == [16, 24, 32, 48, 64]
   assert buckets.bucket_lengths(10).tolist() == [10]
   assert buckets.bucket_lengths(100, (50, 20, 500)).tolist() == [20, 50, 100]

@@ -9,8 +9,8 @@ from locost_jax.data import cache as cache_lib
 from locost_jax.data import corpus as corpus_lib
 from locost_jax.data import gsg
 from locost_jax.data import record_versions
-from locost_jax.vocabularies import byte_vocabulary
 from tests import golden_records
+from tests.batches import BYTES
 from tests.data import test_gsg
 
 GOLDEN = json.loads(golden_records.FILE.read_text())
@@ -26,7 +26,8 @@ def test_output_changes_only_with_the_version(module):
 
 
 def test_every_versioned_module_has_golden_records():
-  assert GOLDEN.keys() == record_versions.VERSIONS.keys()
+  made = golden_records.OUTPUTS
+  assert GOLDEN.keys() == record_versions.VERSIONS.keys() == made.keys()
 
 
 def test_a_changed_output_is_detected(monkeypatch):
@@ -49,14 +50,8 @@ def place(tmp_path, monkeypatch):
   )
   config = default.get_config()
   config.data.train_files = str(path)
-  found, _ = cache_lib.locate(
-      config,
-      corpus_lib.corpus(config),
-      byte_vocabulary.ByteVocabulary(),
-      'train',
-      'caches',
-  )
-  return found.name
+  corpus = corpus_lib.corpus(config)
+  return cache_lib.locate(config, corpus, BYTES, 'train', 'caches')[0].name
 
 
 def test_caches_of_earlier_releases_stay_valid(tmp_path, monkeypatch):
@@ -78,8 +73,7 @@ def test_gap_sentences_of_another_script_have_another_cache(tmp_path):
     for strategy in 'independent', 'lead':
       config.gsg = dict(strategy=strategy)
       found = corpus_lib.corpus(config)
-      vocabulary = byte_vocabulary.ByteVocabulary()
-      place = cache_lib.locate(config, found, vocabulary, 'train', 'caches')
+      place = cache_lib.locate(config, found, BYTES, 'train', 'caches')
       keys.append(place[1])
   assert ['gsg_words' in key for key in keys] == [False, False, True, False]
 

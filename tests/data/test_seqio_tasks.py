@@ -6,7 +6,6 @@ import pathlib
 import re
 import sys
 
-import numpy as np
 import pytest
 
 from configs import default
@@ -14,17 +13,15 @@ from locost_jax import data
 from locost_jax.data import cache as cache_lib
 from locost_jax.data import corpora
 from locost_jax.data import corpus as corpus_lib
-from locost_jax.data import pipeline
 from locost_jax.errors import InputError
-from locost_jax.vocabularies import byte_vocabulary
 from locost_jax.vocabularies import sentencepiece_training
+from tests.batches import BYTES
+from tests.data.rows import story
+from tests.data.rows import write_jsonl
 from tests.data.test_tasks import mocked_c4
-from tests.data.test_tasks import story
-from tests.data.test_tasks import write_jsonl
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 NAME = 'locost_jax.data.seqio_tasks'
-BYTES = byte_vocabulary.ByteVocabulary()
 LENGTHS = dict(inputs=96, targets=24)
 # Training rows of the mock corpora; the cap of mixtures is 4.
 ROWS = dict(
@@ -63,14 +60,12 @@ def mock(tmp_path, monkeypatch):
   """Small corpora in corpora/ of the working directory, tmp_path."""
   monkeypatch.chdir(tmp_path)
   for task, count in dict(ROWS, c4_gsg=12).items():
-    (tmp_path / 'corpora' / task).mkdir(parents=True)
     for split, rows in dict(train=count, validation=2).items():
       write_jsonl(
           tmp_path / 'corpora' / task / f'{split}.jsonl',
           [
-              dict(text=f'{story(i)} {split}.')
-              if task == 'c4_gsg'
-              else dict(
+              dict(
+                  text=f'{story(i)} {split}.',
                   document=f'{task} {split} {i}: {story(i)}',
                   summary=f'{task[0]}{split[0]}{i}',
               )
@@ -204,32 +199,6 @@ def test_a_mixture_has_the_trainer_s_rates_and_examples(load, mock):
   total = sum(expected.values())
   for task, count in counts.items():
     assert abs(count / 400 - expected[task] / total) < 0.08, counts
-
-
-def test_batches_have_seqio_s_keys_and_the_trainer_s_tokens(load, mock):
-  import seqio
-
-  load().register(config=make_config())
-  found = list(
-      seqio.get_dataset(
-          'c4_gsg',
-          LENGTHS,
-          seqio.EncDecFeatureConverter(pack=False),
-          dataset_split='validation',
-          shuffle=False,
-      ).as_numpy_iterator()
-  )
-  config = make_config('c4_gsg')
-  config.eval.batch_size = len(found)
-  config.data.input_buckets = (LENGTHS['inputs'],)
-  config.data.target_buckets = (LENGTHS['targets'],)
-  cache = cache_lib.open_cache(config, BYTES, 'validation', mock / 'cache')
-  ((batch, info),) = pipeline.eval_batches(cache, BYTES, config)
-  assert len(found) == 2 and set(found[0]) == set(batch)
-  for place, name in enumerate(info['id']):
-    row = found[int(name.rpartition(':')[2])]
-    for key, value in row.items():
-      np.testing.assert_array_equal(batch[key][place], value)
 
 
 def test_a_corpus_in_tfds(load, tmp_path):

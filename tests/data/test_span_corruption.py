@@ -2,7 +2,6 @@
 
 import collections
 import itertools
-import json
 
 import numpy as np
 import pytest
@@ -18,9 +17,9 @@ from locost_jax.errors import InputError
 from locost_jax.vocabularies import byte_vocabulary
 from locost_jax.vocabularies import vocabulary as vocabulary_lib
 from tests import bart_files
-from tests import golden_records
+from tests.batches import BYTES
+from tests.data.rows import write_jsonl
 
-BYTES = byte_vocabulary.ByteVocabulary()
 WORDS = 'Thank you for inviting me to your party last week'.split()
 
 
@@ -185,11 +184,9 @@ def test_a_cache_depends_on_the_settings(tmp_path):
 
 
 def test_inspect_shows_corrupted_examples(tmp_path, monkeypatch):
-  (tmp_path / 'train.jsonl').write_text(
-      ''.join(json.dumps(row) + '\n' for row in make_rows())
-  )
   config = make_config(share=1.0)
-  config.data.train_files = str(tmp_path / 'train.jsonl')
+  file = write_jsonl(tmp_path / 'train.jsonl', make_rows())
+  config.data.train_files = file
   vocabulary = vocabulary_lib.load_vocabulary('byte')
   found = inspect.inspect('jsonl', config, vocabulary)
   inputs = found['splits']['train']['inputs']
@@ -212,13 +209,6 @@ def test_invalid_settings(given, message):
     tasks.check(make_config(**given))
 
 
-def test_a_task_that_summarises_is_refused():
-  config = make_config(share=0.5)
-  config.data.task = 'python_docs_summary'
-  with pytest.raises(InputError, match='python_docs_summary summarises'):
-    tasks.check(config)
-
-
 def test_a_vocabulary_without_sentinels_is_refused(tmp_path):
   config = make_config(share=0.5)
   config.data.vocabulary = str(bart_files.write(tmp_path))
@@ -239,7 +229,3 @@ def test_lengths_that_fit_no_example_are_refused(tmp_path):
     tasks.check(config)
   config.data.max_target_length = 3
   tasks.check(config)
-
-
-def test_golden_records_are_compared():
-  assert 'span_corruption' in golden_records.OUTPUTS

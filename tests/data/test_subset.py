@@ -1,7 +1,5 @@
 """config.data.train_examples: the choice of a few training examples."""
 
-import json
-
 import pytest
 
 from configs import default
@@ -13,20 +11,20 @@ from locost_jax.data import records
 from locost_jax.data import tasks
 from locost_jax.errors import InputError
 from locost_jax.runs import resume
-from locost_jax.vocabularies import byte_vocabulary
 from locost_jax.workdir import phases as phases_lib
 from tests import tiny_run
+from tests.batches import BYTES
+from tests.batches import take
+from tests.data.rows import write_jsonl
 
-BYTES = byte_vocabulary.ByteVocabulary()
 COUNT = 23
 
 
 def make_config(path, **data):
-  path.mkdir(exist_ok=True)
   file = path / 'a.jsonl'
   if not file.exists():
     rows = [dict(document=f'Text {i}.', summary=f'{i}.') for i in range(COUNT)]
-    file.write_text(''.join(json.dumps(row) + '\n' for row in rows))
+    write_jsonl(file, rows)
   config = default.get_config()
   config.data.update(
       train_files=str(file),
@@ -92,26 +90,26 @@ def test_all_numbers_and_seeds_share_a_cache(tmp_path, monkeypatch):
     assert few.shapes[i].tolist() == whole.shapes[number].tolist()
   with pytest.raises(IndexError):
     few[7]  # the end of an iteration over it
+  monkeypatch.undo()
+  # Other splits are whole.
+  held = cache_lib.open_cache(config, BYTES, 'validation', tmp_path / 'cache')
+  assert len(held) == COUNT
 
 
 def epochs(config, cache, start, steps, hosts=1):
   """Returns the texts of the rows of some batches, host by host."""
-  found = []
   parts = [
-      pipeline.train_batches(cache, BYTES, config, start, host, hosts)
-      for host in range(hosts)
+      take(pipeline.train_batches(cache, BYTES, config, start, host, hosts), n)
+      for host, n in enumerate([steps] * hosts)
   ]
-  for _ in range(steps):
-    rows = []
-    for part in parts:
-      batch = next(part)
-      rows += [
-          BYTES.decode(row.tolist()) for row in batch['encoder_input_tokens']
+  return [
+      [
+          BYTES.decode(row.tolist())
+          for batch in step
+          for row in batch['encoder_input_tokens']
       ]
-    found.append(rows)
-  for part in parts:
-    part.close()
-  return found
+      for step in zip(*parts)
+  ]
 
 
 def test_batches_are_those_of_a_corpus_of_these_examples(tmp_path):
@@ -131,20 +129,11 @@ def test_batches_are_those_of_a_corpus_of_these_examples(tmp_path):
   assert all(rows.count(row) in (10, 11) for row in rows)
 
 
-def test_other_splits_are_whole(tmp_path):
-  config = make_config(tmp_path, train_examples=3)
-  cache = cache_lib.open_cache(config, BYTES, 'validation', tmp_path / 'cache')
-  assert len(cache) == COUNT
-
-
 def test_examples_of_each_task_of_a_mixture(tmp_path, monkeypatch):
   monkeypatch.setitem(corpora.MIXTURES, 'both', ('arxiv', 'xsum'))
   for task in 'arxiv', 'xsum':
-    place = tmp_path / 'corpora' / task
-    place.mkdir(parents=True)
     rows = [dict(document=f'{task} {i}', summary=str(i)) for i in range(9)]
-    text = ''.join(json.dumps(row) + '\n' for row in rows)
-    (place / 'train.jsonl').write_text(text)
+    write_jsonl(tmp_path / 'corpora' / task / 'train.jsonl', rows)
   config = make_config(tmp_path, train_examples=4, check_sizes=False)
   config.data.update(
       train_files='',
@@ -166,12 +155,7 @@ def test_examples_of_each_task_of_a_mixture(tmp_path, monkeypatch):
   assert set(sum(epochs(config, mixed, 0, 16), [])) == set(expected)
 
 
-def test_invalid_numbers(tmp_path):
-  config = make_config(tmp_path, train_examples=-1)
-  with pytest.raises(
-      InputError, match='train_examples=-1: expected an integer'
-  ):
-    tasks.check(config)
+def test_more_examples_than_there_are(tmp_path):
   config = make_config(tmp_path, train_examples=COUNT + 1)
   with pytest.raises(
       InputError,

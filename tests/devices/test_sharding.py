@@ -1,7 +1,5 @@
 """The sharding table covers every parameter; checks of meshes and batches."""
 
-from typing import Any, NamedTuple
-
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
@@ -14,12 +12,7 @@ from locost_jax.devices import sharding
 from locost_jax.errors import InputError
 from locost_jax.ops import mesh as mesh_lib
 from locost_jax.training import optim
-
-
-class State(NamedTuple):
-  step: Any
-  params: Any
-  opt_state: Any
+from tests.workdir import states
 
 
 def _shapes(**changes):
@@ -70,20 +63,14 @@ def test_an_unknown_path_raises():
 
 def test_adapters_are_split_as_their_kernel():
   for kernel, a, b in [
-      (
-          'decoder/layers/self_attention/query',
-          P(None, 'fsdp', None),
-          P(None, None, 'tensor'),
-      ),
-      (
-          'decoder/layers/feed_forward/wo',
-          P(None, 'tensor', None),
-          P(None, None, 'fsdp'),
-      ),
-      ('logits', P('fsdp', None), P(None, 'tensor')),
+      ('self_attention/query', 'fsdp', 'tensor'),
+      ('feed_forward/wo', 'tensor', 'fsdp'),
   ]:
-    assert sharding.spec_of(f'{kernel}/lora_a') == a
-    assert sharding.spec_of(f'{kernel}/lora_b') == b
+    kernel = f'decoder/layers/{kernel}'
+    assert sharding.spec_of(f'{kernel}/lora_a') == P(None, a, None)
+    assert sharding.spec_of(f'{kernel}/lora_b') == P(None, None, b)
+  assert sharding.spec_of('logits/lora_a') == P('fsdp', None)
+  assert sharding.spec_of('logits/lora_b') == P(None, 'tensor')
   with pytest.raises(ValueError, match='encoder/layers/mixer/kay/kernel'):
     sharding.spec_of('encoder/layers/mixer/kay/lora_a')
 
@@ -96,11 +83,9 @@ def test_optimiser_state_is_sharded_as_its_parameter(name):
   config.name = name
   config.groups = (('decoder/.*', 0.0),)
   optimizer = optim.make_optimizer(config, 10, shapes)
-  state = State(
-      jax.ShapeDtypeStruct((), jnp.int32),
-      shapes,
-      jax.eval_shape(optimizer.init, optim.split(shapes, config.groups)[0]),
-  )
+  made = jax.eval_shape(optimizer.init, optim.split(shapes, config.groups)[0])
+  array = jax.ShapeDtypeStruct((), jnp.int32)
+  state = states.State(array, shapes, made, array)
   placed = sharding.state_shardings(mesh, state)
   assert placed.step.spec == P()
   path = 'encoder/layers/mixer/key/kernel'

@@ -44,14 +44,31 @@ class Terminal(io.StringIO):
     return lines
 
 
+@pytest.fixture
+def make(tmp_path):
+  """Makes a Telemetry of a number of steps in tmp_path."""
+
+  def make(steps, stream=None, **keywords):
+    stream = stream or io.StringIO()
+    return telemetry_lib.Telemetry(tmp_path, steps, stream=stream, **keywords)
+
+  return make
+
+
+@pytest.fixture
+def terminal(monkeypatch):
+  monkeypatch.setenv('COLUMNS', '80')
+  monkeypatch.setenv('TERM', 'xterm')
+
+
 def _rows(workdir):
   lines = (workdir / 'metrics.jsonl').read_text().splitlines()
   return [json.loads(line) for line in lines]
 
 
-def test_lines_are_exact_and_strict_json(tmp_path):
+def test_lines_are_exact_and_strict_json(tmp_path, make):
   value = np.float32(np.pi)
-  out = telemetry_lib.Telemetry(tmp_path, 10, stream=io.StringIO())
+  out = make(10)
   out.log(1, {'train/loss': value, 'train/learning_rate': np.float32(0.003)})
   out.log(2, {'train/loss': float('nan')})
   out.close()
@@ -61,17 +78,15 @@ def test_lines_are_exact_and_strict_json(tmp_path):
   assert second == {'step': 2, 'train/loss': None}
 
 
-def test_a_resumed_run_logs_each_step_once(tmp_path):
-  out = telemetry_lib.Telemetry(tmp_path, 10, stream=io.StringIO())
+def test_a_resumed_run_logs_each_step_once(tmp_path, make):
+  out = make(10)
   for step in range(1, 6):
     out.log(step, {'train/loss': step})
   out.log(3, {'eval/loss': 0.5})
   out.close()
   with open(tmp_path / 'metrics.jsonl', 'a') as file:
     file.write('{"step": 3, "trai')  # killed while writing
-  out = telemetry_lib.Telemetry(
-      tmp_path, 10, start_step=3, stream=io.StringIO()
-  )
+  out = make(10, start_step=3)
   for step in range(4, 7):
     out.log(step, {'train/loss': -step})
   out.close()
@@ -81,16 +96,14 @@ def test_a_resumed_run_logs_each_step_once(tmp_path):
   assert {'step': 3, 'eval/loss': 0.5} in rows
 
 
-def test_a_repeated_evaluation_is_logged_once(tmp_path):
-  out = telemetry_lib.Telemetry(tmp_path, 10, stream=io.StringIO())
+def test_a_repeated_evaluation_is_logged_once(tmp_path, make):
+  out = make(10)
   for row in ({'train/loss': 1}, {'eval/loss': 2}):
     out.log(5, row)
   out.close()
   metrics_log.truncate(tmp_path / 'metrics.jsonl', 5)
   assert len(_rows(tmp_path)) == 2
-  telemetry_lib.Telemetry(
-      tmp_path, 10, 5, stream=io.StringIO(), is_evaluated=False
-  ).close()
+  make(10, start_step=5, is_evaluated=False).close()
   assert _rows(tmp_path) == [{'step': 5, 'train/loss': 1}]
 
 
@@ -106,10 +119,8 @@ def _events(workdir):
   return events
 
 
-def test_tensorboard_gets_the_same_numbers(tmp_path):
-  out = telemetry_lib.Telemetry(
-      tmp_path, 10, start_step=4, stream=io.StringIO()
-  )
+def test_tensorboard_gets_the_same_numbers(tmp_path, make):
+  out = make(10, start_step=4)
   out.log(5, {'train/loss': 1.5})
   out.close()
   events = _events(tmp_path)
@@ -124,11 +135,9 @@ def test_tensorboard_gets_the_same_numbers(tmp_path):
   assert [e.step for e in events if e.session_log.status == started] == [5]
 
 
-def test_plain_lines_come_every_few_seconds(tmp_path):
+def test_plain_lines_come_every_few_seconds(make):
   clock, stream = Clock(), io.StringIO()
-  out = telemetry_lib.Telemetry(
-      tmp_path, 100, stream=stream, seconds=30.0, clock=clock
-  )
+  out = make(100, stream=stream, seconds=30.0, clock=clock)
   for step in range(1, 101):
     clock.now += 1
     out.progress(step, 5.0 - step / 100, tokens=500)
@@ -140,11 +149,9 @@ def test_plain_lines_come_every_few_seconds(tmp_path):
   assert lines[-1] == 'step 100/100  loss 4.000  500 tokens/s'
 
 
-def test_the_bar_is_one_line_below_the_messages(tmp_path, monkeypatch):
-  monkeypatch.setenv('COLUMNS', '80')
-  monkeypatch.setenv('TERM', 'xterm')
+def test_the_bar_is_one_line_below_the_messages(make, terminal):
   clock, stream = Clock(), Terminal()
-  out = telemetry_lib.Telemetry(tmp_path, 1000, stream=stream, clock=clock)
+  out = make(1000, stream=stream, clock=clock)
   for step in range(1, 501):
     clock.now += 1
     out.progress(step, 3.0, tokens=12_345)
@@ -159,22 +166,19 @@ def test_the_bar_is_one_line_below_the_messages(tmp_path, monkeypatch):
   assert stream.getvalue().endswith('\n')
 
 
-def test_a_narrow_terminal_gets_no_second_line(tmp_path, monkeypatch):
+def test_a_narrow_terminal_gets_no_second_line(make, monkeypatch, terminal):
   monkeypatch.setenv('COLUMNS', '30')
-  monkeypatch.setenv('TERM', 'xterm')
   clock, stream = Clock(), Terminal()
-  out = telemetry_lib.Telemetry(tmp_path, 1000, stream=stream, clock=clock)
+  out = make(1000, stream=stream, clock=clock)
   clock.now += 1
   out.progress(1, 3.0, tokens=5)
   assert len(stream.screen()) == 1 and len(stream.screen()[0]) < 30
   out.close()
 
 
-def test_activities_do_not_lower_the_rates(tmp_path):
+def test_activities_do_not_lower_the_rates(make):
   clock, stream = Clock(), io.StringIO()
-  out = telemetry_lib.Telemetry(
-      tmp_path, 100, stream=stream, seconds=0.0, clock=clock
-  )
+  out = make(100, stream=stream, seconds=0.0, clock=clock)
   for step in range(1, 11):
     with out.activity('evaluating'):
       clock.now += 50
@@ -185,12 +189,10 @@ def test_activities_do_not_lower_the_rates(tmp_path):
   out.close()
 
 
-def test_waiting_for_data_is_shown(tmp_path):
+def test_waiting_for_data_is_shown(make):
   """As a share of the steps' time, above 5%."""
   clock, stream = Clock(), io.StringIO()
-  out = telemetry_lib.Telemetry(
-      tmp_path, 100, stream=stream, seconds=0.0, clock=clock
-  )
+  out = make(100, stream=stream, seconds=0.0, clock=clock)
 
   def step(number, wait):
     with out.waiting():
@@ -207,11 +209,9 @@ def test_waiting_for_data_is_shown(tmp_path):
       clock.now += 50
     step(number, 1.9)
   assert out.machine_metrics(0)['data_wait'] == pytest.approx(0.25)
-  assert (
-      stream.getvalue()
-      .splitlines()[-1]
-      .startswith('step  20/100  loss 3.000  25 tokens/s  25% waiting for data')
-  )
+  line = stream.getvalue().splitlines()[-1]
+  expected = 'step  20/100  loss 3.000  25 tokens/s  25% waiting for data'
+  assert line.startswith(expected)
   out.close()
 
 
@@ -243,11 +243,9 @@ def _finish(step, out):
     assert marker.reached.wait(60)
 
 
-def test_waiting_does_not_count_while_a_step_runs(tmp_path):
+def test_waiting_does_not_count_while_a_step_runs(make):
   clock = Clock()
-  out = telemetry_lib.Telemetry(
-      tmp_path, 100, stream=io.StringIO(), clock=clock
-  )
+  out = make(100, clock=clock)
   step = Step()
   with out.waiting(step):
     clock.now += 3  # the step still runs
@@ -264,12 +262,10 @@ def test_waiting_does_not_count_while_a_step_runs(tmp_path):
   out.close()
 
 
-def test_the_time_of_a_step_during_a_compilation(tmp_path):
+def test_the_time_of_a_step_during_a_compilation(make):
   """Steps of 2 seconds; during the first three, the next one compiles."""
   clock = Clock()
-  out = telemetry_lib.Telemetry(
-      tmp_path, 100, stream=io.StringIO(), clock=clock
-  )
+  out = make(100, clock=clock)
   with out.activity('compiling'):
     clock.now += 30
   for number in range(1, 4):
@@ -295,9 +291,9 @@ def test_the_time_of_a_step_during_a_compilation(tmp_path):
   out.close()
 
 
-def test_one_thread_waits_for_all_steps(tmp_path):
+def test_one_thread_waits_for_all_steps(make):
   before = threading.active_count()
-  out = telemetry_lib.Telemetry(tmp_path, 100, stream=io.StringIO())
+  out = make(100)
   threads = threading.active_count()
   for number in range(1, 51):
     step = Step()
@@ -319,15 +315,13 @@ def test_one_thread_waits_for_all_steps(tmp_path):
   assert threading.active_count() == before
 
 
-def test_a_terminal_without_unicode_gets_an_ascii_bar(tmp_path, monkeypatch):
+def test_a_terminal_without_unicode_gets_an_ascii_bar(make, terminal):
 
   class Old(Terminal):
     encoding = 'latin-1'
 
-  monkeypatch.setenv('COLUMNS', '80')
-  monkeypatch.setenv('TERM', 'xterm')
   clock, stream = Clock(), Old()
-  out = telemetry_lib.Telemetry(tmp_path, 4, stream=stream, clock=clock)
+  out = make(4, stream=stream, clock=clock)
   clock.now += 1
   out.progress(2, 3.0, tokens=5)
   out.close()
@@ -343,13 +337,11 @@ def test_a_mean_leaves_out_skipped_steps():
 
 
 def test_a_long_compilation_is_reported_unless_the_line_shows_it(
-    tmp_path, monkeypatch, capsys
+    make, monkeypatch, capsys
 ):
   clock, stream = Clock(), io.StringIO()
   monkeypatch.setattr(compiling, '_reported', set())
-  out = telemetry_lib.Telemetry(
-      tmp_path, 10, stream=stream, clock=clock, seconds=30.0
-  )
+  out = make(10, stream=stream, clock=clock, seconds=30.0)
   for what in 'first', 'second':  # the second within 30 seconds
     with out.compiling(what):
       compiling._report(compiling._described[-1])

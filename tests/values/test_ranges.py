@@ -4,7 +4,6 @@ import dataclasses
 import importlib
 import math
 from pathlib import Path
-import signal
 
 from absl import flags
 import pytest
@@ -23,6 +22,7 @@ from locost_jax.data import inspect
 from locost_jax.data import span_corruption
 from locost_jax.errors import InputError
 from locost_jax.values import ranges
+from tests.deadline import within
 from tests.runs import test_main
 
 ROOT = Path(__file__).parents[2]
@@ -34,16 +34,16 @@ SMALL = [flag for flag in test_main.SMALL if 'buckets' not in flag]
 @pytest.fixture
 def guard():
   """Ends a test after 60 seconds, because some values used to hang."""
+  with within(60):
+    yield
 
-  def stop(number, frame):
-    del number, frame
-    raise TimeoutError('60 seconds')
 
-  before = signal.signal(signal.SIGALRM, stop)
-  signal.alarm(60)
-  yield
-  signal.alarm(0)
-  signal.signal(signal.SIGALRM, before)
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+  """The working directory; only train.jsonl is in it."""
+  monkeypatch.chdir(tmp_path)
+  test_main.write_rows(tmp_path / 'train.jsonl', test_main.pairs(0, 20))
+  return tmp_path
 
 
 def test_every_config_key_is_in_the_table():
@@ -88,72 +88,39 @@ def test_every_flag_is_in_the_table(command):
 
 # (key, value, part of the error message).
 KEYS = [
-    ('optim.b1', 2, 'optim.b1=2: expected 0 <= b1 < 1'),
     ('optim.b2', 1, 'optim.b2=1: expected 0 <= b2 < 1'),
-    ('optim.eps', -1, 'optim.eps=-1: expected a finite number, eps >= 0'),
     ('optim.learning_rate', math.nan, 'optim.learning_rate=nan: expected'),
-    ('optim.learning_rate', math.inf, 'optim.learning_rate=inf: expected'),
-    ('optim.clip', -1, 'optim.clip=-1: expected a finite number, clip >= 0'),
-    ('optim.weight_decay', -1, 'optim.weight_decay=-1: expected'),
     ('optim.z_loss', math.inf, 'optim.z_loss=inf: expected'),
-    ('optim.label_smoothing', 2, 'expected 0 <= label_smoothing < 1'),
+    ('optim.clip', -1, 'optim.clip=-1: expected a finite number, clip >= 0'),
     ('optim.name', 'sgd', "optim.name='sgd': expected 'adamw' or 'adafactor'"),
     ('optim.cooldown_steps', 41, 'expected at most train.steps=40'),
     ('optim.cooldown_steps', math.nan, 'expected a whole number of steps'),
-    (
-        'optim.groups',
-        "(('*kernel', 0.0),)",
-        "'*kernel' is not a regex: nothing to repeat",
-    ),
+    ('optim.groups', "(('*kernel', 0.0),)", "'*kernel' is not a regex: nothin"),
     ('optim.groups', "(('.*', -1.0),)", "('.*', -1.0): expected a finite"),
     ('optim.groups', 'kernel', "'kernel' is not (regex of paths, factor)"),
-    ('train.init_map', "(('*a', 'b'),)", "'*a' is not a regex: nothing to"),
     ('train.init_map', 'decoder/.*', 'is not (regex of paths, path in the sou'),
     ('train.init_map', "(('decoder/.*', 0.0),)", '0.0): expected a text'),
-    (
-        'train.lora.paths',
-        '*a',
-        'train.lora.paths=*a: expected a regex: nothing',
-    ),
+    ('train.lora.paths', '*a', 'lora.paths=*a: expected a regex: nothing'),
     ('train.lora.alpha', math.nan, 'train.lora.alpha=nan: expected'),
-    ('model.dropout_rate', 1.5, 'expected 0 <= dropout_rate < 1'),
     ('model.num_layers', 10**6, 'expected an integer, 1 <= num_layers'),
     ('train.seed', -1, 'expected an integer, 0 <= seed <= 4,294,967,295'),
-    ('data.seed', -1, 'data.seed=-1: expected an integer, 0 <= seed'),
-    ('decode.seed', -1, 'decode.seed=-1: expected an integer, 0 <= seed'),
     ('data.input_buckets', '(0,)', 'data.input_buckets=(0,): expected ascend'),
-    ('data.input_buckets', '(-1,)', 'data.input_buckets=(-1,): expected'),
     ('data.input_buckets', '(32,16)', '(32, 16): expected ascending lengths'),
     ('data.target_buckets', '("a",)', "data.target_buckets=('a',): expected"),
-    ('data.target_buckets', '(1.5,)', 'data.target_buckets=(1.5,): expected'),
     ('data.max_input_length', 10**12, '2 <= max_input_length <= 100,000,000'),
     ('data.vocabulary_size', 999999999999, '104 <= vocabulary_size <= 1,0'),
-    ('data.vocabulary_size', -3, 'data.vocabulary_size=-3: expected an int'),
     ('data.task', 'nosuch', "config.data.task='nosuch' is none of the tasks"),
     ('train.batch_tokens', 10**15, '0 <= batch_tokens <= 1,000,000,000'),
     ('train.batch_size', 10**11, '1 <= batch_size <= 1,000,000'),
     ('train.steps', 10**20, '1 <= steps <= 2,147,483,647'),
-    ('eval.batch_size', 0, 'eval.batch_size=0: expected an integer'),
     ('decode.temperature', math.nan, 'decode.temperature=nan: expected'),
     ('decode.length_penalty', math.inf, 'expected a finite number'),
-    (
-        'decode.forced_first_token',
-        5000,
-        "=5000 must be below the vocabulary's size, 359",
-    ),
-    (
-        'decode.forced_last_token',
-        5000,
-        "=5000 must be below the vocabulary's size, 359",
-    ),
-    ('checkpoint.keep_latest', 0, 'expected an integer, 1 <= keep_latest'),
+    ('decode.forced_first_token', 5000, "below the vocabulary's size, 359"),
+    ('decode.forced_last_token', 5000, "below the vocabulary's size, 359"),
     ('checkpoint.keep_best', -1, 'expected an integer, 0 <= keep_best'),
-    ('selector.kl', math.nan, 'selector.kl=nan: expected a finite number'),
     # Paths that this command cannot use.
-    ('data.train_files', 'gs://b/*.jsonl', 'gs:// cannot be used here'),
     ('data.test_files', 'a.jsonl,s3://b', 's3:// cannot be used here'),
     ('data.vocabulary', 'gs://b/v', 'gs:// cannot be used here: expected a l'),
-    ('data.cache_dir', 'gs://b/c', 'data.cache_dir=gs://b/c: gs:// cannot'),
     ('train.init_from', 'gs://b/c', 'expected a local path or hf://'),
     ('data.cache_dir', 'train.jsonl', 'train.jsonl is not a directory'),
     ('data.cache_dir', 'train.jsonl/c', 'train.jsonl is not a directory'),
@@ -173,14 +140,9 @@ ARGUMENTS += FLAGS
 
 @pytest.mark.parametrize('flag, value, expected', ARGUMENTS)
 def test_a_value_is_refused_before_anything_is_written(
-    run_command, guard, tmp_path, monkeypatch, flag, value, expected
+    run_command, guard, place, flag, value, expected
 ):
-  monkeypatch.chdir(tmp_path)
-  rows = [
-      dict(document=test_main.story(i), summary=f'Day {i}.') for i in range(20)
-  ]
-  test_main.write_rows(tmp_path / 'train.jsonl', rows)
-  before = sorted(tmp_path.rglob('*'))
+  before = sorted(place.rglob('*'))
   status, out, err = run_command(
       main,
       CONFIG,
@@ -192,55 +154,28 @@ def test_a_value_is_refused_before_anything_is_written(
   )
   assert (status, out) == (2, ''), err
   assert err.count('\n') == 1 and expected in err, err
-  assert sorted(tmp_path.rglob('*')) == before
+  assert sorted(place.rglob('*')) == before
 
 
+MODEL = '--checkpoint=x'
 OTHER_COMMANDS = [
     (bench, ['encode', '--seconds=nan'], '--seconds=nan: expected a finite'),
-    (bench, ['encode', '--memory_limit=nan'], '--memory_limit=nan: expected'),
     (bench, ['encode', '--memory_limit=-1'], 'memory_limit > 0'),
     (bench, ['encode', '--output=gs://b/c'], 'gs:// cannot be used here'),
     (bench, ['train', '--config.optim.b1=2'], 'optim.b1=2: expected 0 <= b1 <'),
-    (
-        summarize,
-        ['--checkpoint=x', '--memory_limit=nan', 'a'],
-        '--memory_limit=nan: expected a finite number, memory_limit > 0',
-    ),
-    (
-        summarize,
-        ['--checkpoint=x', '--memory_limit=-1', 'a'],
-        'memory_limit',
-    ),
-    (
-        summarize,
-        ['--checkpoint=x', '--temperature=nan', 'a'],
-        '--temperature=nan: expected',
-    ),
+    (summarize, [MODEL, '--memory_limit=nan', 'a'], 'a finite number, memory_'),
+    (summarize, [MODEL, '--temperature=nan', 'a'], '--temperature=nan: expect'),
     (summarize, ['--checkpoint=gs://b/c', 'a'], 'local path or hf://'),
-    (summarize, ['--checkpoint=x', '--report=s3://a.html', 'a'], 's3:// cann'),
-    (summarize, ['--checkpoint=x', 's3://b/a.txt'], 's3:// cannot be used he'),
+    (summarize, [MODEL, '--report=s3://a.html', 'a'], 's3:// cannot be used'),
+    (summarize, [MODEL, 's3://b/a.txt'], 's3:// cannot be used here'),
     (convert, ['--source=gs://b', '--target=x'], '--source=gs://b: gs:// can'),
     (convert, ['--source=x', '--target=gs://b'], '--target=gs://b: gs:// can'),
-    (
-        inspect,
-        ['--config.data.train_files=gs://b/*'],
-        'data.train_files=gs://b/*: gs:// cannot be used here',
-    ),
+    (inspect, ['--config.data.train_files=gs://b/*'], 'train_files=gs://b/*: '),
     (inspect, ['--config.data.max_input_length=1000000000000'], '<= 100,000'),
     (cache, ['--output=gs://b/caches'], '--output=gs://b/caches: gs:// cann'),
-    (cache, ['--output=c', '--config.data.seed=-1'], 'data.seed=-1: expected'),
-    (
-        main,
-        [CONFIG, '--preflight', '--workdir=gs://b/run'],
-        '--workdir=gs://b/run: gs:// cannot be used here: expected a local',
-    ),
-    (
-        main,
-        [CONFIG, '--workdir', '--dry_run'],
-        '--workdir has no value: --dry_run comes next; expected --workdir=',
-    ),
+    (main, [CONFIG, '--preflight', '--workdir=gs://b/run'], 'gs:// cannot be'),
+    (main, [CONFIG, '--workdir', '--dry_run'], '--dry_run comes next; expecte'),
     (main, ['--config=empty.py'], 'empty.py: get_config() returned a config '),
-    (main, ['--flagfile=/nope'], '--flagfile=/nope: No such file'),
 ]
 
 
@@ -261,10 +196,7 @@ def test_other_commands_refuse_bad_values(
   assert sorted(tmp_path.rglob('*')) == before
 
 
-def test_phases_are_checked_too(run_command, guard, tmp_path, monkeypatch):
-  monkeypatch.chdir(tmp_path)
-  rows = [dict(document=test_main.story(i), summary='Day.') for i in range(20)]
-  test_main.write_rows(tmp_path / 'train.jsonl', rows)
+def test_phases_are_checked_too(run_command, guard, place):
   status, _, err = run_command(
       main,
       CONFIG,
@@ -272,7 +204,7 @@ def test_phases_are_checked_too(run_command, guard, tmp_path, monkeypatch):
       "--config.phases=(('a', {'optim.b1': 2.0}),)",
   )
   assert status == 2 and 'optim.b1=2: expected 0 <= b1 < 1' in err
-  assert [path.name for path in tmp_path.iterdir()] == ['train.jsonl']
+  assert [path.name for path in place.iterdir()] == ['train.jsonl']
 
 
 def test_help_does_not_print_a_config(run_command):
@@ -282,11 +214,8 @@ def test_help_does_not_print_a_config(run_command):
     assert '[configs/default.py]' in out
 
 
-def test_the_corrected_command_runs(run_command, guard, tmp_path, monkeypatch):
+def test_the_corrected_command_runs(run_command, guard, place):
   """A refused run leaves nothing that stops a correct one."""
-  monkeypatch.chdir(tmp_path)
-  rows = [dict(document=test_main.story(i), summary='Day.') for i in range(20)]
-  test_main.write_rows(tmp_path / 'train.jsonl', rows)
   command = [
       CONFIG,
       '--config.data.train_files=train.jsonl',

@@ -3,7 +3,6 @@
 import os
 from pathlib import Path
 import shutil
-from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -11,18 +10,10 @@ import numpy as np
 import optax
 import pytest
 
-from configs import default
 from locost_jax.errors import InputError
 from locost_jax.workdir import checkpoint
-from locost_jax.workdir import checkpointer as checkpointer_lib
 from locost_jax.workdir import manifest
-
-
-class State(NamedTuple):
-  step: Any
-  params: Any
-  opt_state: Any
-  rng: Any
+from tests.workdir import states
 
 
 def _optimizer():
@@ -41,7 +32,7 @@ def _state(seed=0, dtype=jnp.float32):
   }
   opt_state = _optimizer().init(params)
   opt_state = jax.tree.map(lambda x: x + seed, opt_state)
-  return State(jnp.int32(seed), params, opt_state, jnp.uint32([1, 2]))
+  return states.State(jnp.int32(seed), params, opt_state, jnp.uint32([1, 2]))
 
 
 def _abstract(state):
@@ -49,13 +40,6 @@ def _abstract(state):
       lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding),
       state,
   )
-
-
-def _open(workdir, **changes):
-  config = default.get_config().checkpoint
-  config.metric = 'rouge_mean'
-  config.update(changes)
-  return checkpointer_lib.Checkpointer(workdir / 'checkpoints', config)
 
 
 def _equal(one, other):
@@ -67,7 +51,7 @@ def _equal(one, other):
 def run(tmp_path_factory):
   """A workdir with steps 0 to 6 saved; scores at 1, 2, 4: best is 2."""
   workdir = tmp_path_factory.mktemp('run')
-  checkpointer = _open(workdir)
+  checkpointer = states.open_run(workdir)
   rouge = {1: 10.0, 2: 30.0, 4: 20.0, 5: float('nan')}
   for step in range(7):
     metrics = None
@@ -79,15 +63,12 @@ def run(tmp_path_factory):
 
 
 def test_latest_and_best_are_kept(run):
-  kept = sorted(path.name for path in (run / 'checkpoints').iterdir())
-  assert kept == ['2', '5', '6']
-  checkpointer = _open(run)
+  assert states.steps(run / 'checkpoints') == ['2', '5', '6']
+  checkpointer = states.open_run(run)
   assert checkpointer.latest_step() == 6
   assert checkpointer.best_step() == 2
-  assert checkpointer.metrics(2) == {
-      'eval/x/rouge_mean': 30.0,
-      'eval/x/loss': 2.5,
-  }
+  expected = {'eval/x/rouge_mean': 30.0, 'eval/x/loss': 2.5}
+  assert checkpointer.metrics(2) == expected
   assert checkpointer.metrics(6) == {}
   checkpointer.close()
 
@@ -101,7 +82,7 @@ def test_a_run_without_a_checkpoint_is_not_finished(tmp_path):
 
 
 def test_restore_is_exact(run):
-  checkpointer = _open(run)
+  checkpointer = states.open_run(run)
   restored = checkpointer.restore(6, _abstract(_state()))
   checkpointer.close()
   _equal(restored, _state(6))
@@ -109,7 +90,7 @@ def test_restore_is_exact(run):
 
 
 def test_restore_refuses_another_state(run):
-  checkpointer = _open(run)
+  checkpointer = states.open_run(run)
   good = _abstract(_state())
   half = _abstract(_state(dtype=jnp.bfloat16))
   wide = good._replace(
@@ -145,21 +126,12 @@ def test_parameters_load_as_numpy_without_the_optimiser(run):
 
 
 def test_without_a_score_the_latest_is_loaded(tmp_path):
-  checkpointer = _open(tmp_path)
+  checkpointer = states.open_run(tmp_path)
   checkpointer.save(0, _state(0))
   checkpointer.save(3, _state(3), {'eval/x/loss': 1.0})
   assert checkpointer.best_step() is None
   checkpointer.close()
   assert checkpoint.find(tmp_path).name == '3'
-
-
-def test_the_best_by_loss_is_the_smallest(tmp_path):
-  checkpointer = _open(tmp_path, metric='loss', keep_latest=1)
-  for step, loss in enumerate([3.0, 1.0, 2.0, 2.5]):
-    checkpointer.save(step, _state(step), {'eval/x/loss': loss})
-  assert checkpointer.best_step() == 1
-  checkpointer.close()
-  assert checkpoint.find(tmp_path).name == '1'
 
 
 def test_a_save_is_a_snapshot(tmp_path):
@@ -168,7 +140,7 @@ def test_a_save_is_a_snapshot(tmp_path):
   big = jnp.arange(4_000_000, dtype=jnp.float32)
   state = _state(1)._replace(params={'a': big})
   expected = np.array(big)
-  checkpointer = _open(tmp_path)
+  checkpointer = states.open_run(tmp_path)
   checkpointer.save(1, state)
   for _ in range(3):
     state = spoil(state)
@@ -177,14 +149,14 @@ def test_a_save_is_a_snapshot(tmp_path):
 
 
 def test_a_partial_step_is_not_a_checkpoint(run, tmp_path):
-  checkpointer = _open(tmp_path)
+  checkpointer = states.open_run(tmp_path)
   checkpointer.save(1, _state(1))
   checkpointer.close()
   # The files of a run that was killed during a save.
   half = tmp_path / 'checkpoints' / '2.orbax-checkpoint-tmp' / 'params'
   half.mkdir(parents=True)
   assert checkpoint.find(tmp_path).name == '1'
-  checkpointer = _open(tmp_path)
+  checkpointer = states.open_run(tmp_path)
   assert checkpointer.latest_step() == 1
   checkpointer.save(2, _state(2))
   checkpointer.close()
@@ -207,7 +179,7 @@ def test_directories_without_a_checkpoint(run, tmp_path):
 
 
 def test_a_checkpoint_that_cannot_be_restored_is_one_line(tmp_path):
-  checkpointer = _open(tmp_path)
+  checkpointer = states.open_run(tmp_path)
   checkpointer.save(1, _state(1))
   checkpointer.close()
   step = tmp_path / 'checkpoints' / '1'
@@ -236,7 +208,7 @@ def _largest(directory):
 
 def _save_scored(workdir):
   """Saves steps 1 to 4; the best is 2, the latest 4."""
-  checkpointer = _open(workdir)
+  checkpointer = states.open_run(workdir)
   for step, rouge in enumerate([10.0, 30.0, 20.0, 15.0], start=1):
     checkpointer.save(step, _state(step), {'eval/x/rouge_mean': rouge})
   checkpointer.close()
@@ -260,7 +232,7 @@ def test_a_damaged_step_is_set_aside(spoil, words, tmp_path, capfd):
       checkpoint.load_params(tmp_path, 4),
       jax.tree.map(np.asarray, _state(4).params),
   )
-  checkpointer = _open(tmp_path)
+  checkpointer = states.open_run(tmp_path)
   assert checkpointer.set_damaged_aside() == 3
   (line,) = capfd.readouterr().err.splitlines()
   name = spoiled.relative_to(directory / '4').as_posix()
@@ -271,11 +243,10 @@ def test_a_damaged_step_is_set_aside(spoil, words, tmp_path, capfd):
   checkpointer.save(4, _state(4))
   checkpointer.close()
   _flip(_largest(directory / '4' / 'params'))
-  checkpointer = _open(tmp_path)
+  checkpointer = states.open_run(tmp_path)
   assert checkpointer.set_damaged_aside() == 3
   checkpointer.close()
-  names = sorted(path.name for path in directory.iterdir())
-  assert names == ['2', '3', '4.damaged', '4.damaged2']
+  assert states.steps(directory) == ['2', '3', '4.damaged', '4.damaged2']
 
 
 def test_a_kill_while_removing_is_no_damage(tmp_path, monkeypatch, capfd):
@@ -284,7 +255,7 @@ def test_a_kill_while_removing_is_no_damage(tmp_path, monkeypatch, capfd):
   def remove_one_file(path, *_, **__):
     next(path for path in Path(path).rglob('*') if path.is_file()).unlink()
 
-  checkpointer = _open(tmp_path, keep_latest=1, keep_best=0)
+  checkpointer = states.open_run(tmp_path, keep_latest=1, keep_best=0)
   with monkeypatch.context() as patch:
     patch.setattr(shutil, 'rmtree', remove_one_file)
     for step in (1, 2):
@@ -293,17 +264,17 @@ def test_a_kill_while_removing_is_no_damage(tmp_path, monkeypatch, capfd):
   directory = tmp_path / 'checkpoints'
   assert len(list(directory.iterdir())) == 2
   assert checkpoint.list_steps(directory) == [2]
-  checkpointer = _open(tmp_path)
+  checkpointer = states.open_run(tmp_path)
   assert checkpointer.set_damaged_aside() == 2
   checkpointer.save(3, _state(3))
   checkpointer.close()
   assert capfd.readouterr().err == ''
-  assert sorted(path.name for path in directory.iterdir()) == ['2', '3']
+  assert states.steps(directory) == ['2', '3']
 
 
 def test_an_interrupted_first_save_starts_anew(tmp_path, capfd):
   (tmp_path / 'checkpoints' / '4.orbax-checkpoint-tmp').mkdir(parents=True)
-  checkpointer = _open(tmp_path)
+  checkpointer = states.open_run(tmp_path)
   assert checkpointer.set_damaged_aside() is None
   checkpointer.close()
   assert capfd.readouterr().err == (
@@ -320,7 +291,7 @@ def test_a_damaged_best_is_not_the_best(tmp_path, capfd):
   assert 'checkpoints/2: params/' in str(error.value)
   assert str(error.value).endswith('the other checkpoints are of steps [3, 4]')
   assert (directory / '2').is_dir()
-  checkpointer = _open(tmp_path)
+  checkpointer = states.open_run(tmp_path)
   assert checkpointer.set_damaged_aside() == 4
   assert 'set aside as 2.damaged' in capfd.readouterr().err
   assert checkpointer.best_step() == 3
@@ -329,8 +300,7 @@ def test_a_damaged_best_is_not_the_best(tmp_path, capfd):
     checkpointer.save(step, _state(step), {'eval/x/rouge_mean': 1.0})
   checkpointer.close()
   assert checkpoint.find(tmp_path).name == '3'
-  names = sorted(path.name for path in directory.iterdir())
-  assert names == ['2.damaged', '3', '6', '7']
+  assert states.steps(directory) == ['2.damaged', '3', '6', '7']
 
 
 def test_a_run_with_only_damaged_steps_does_not_start_again(tmp_path):
@@ -338,7 +308,7 @@ def test_a_run_with_only_damaged_steps_does_not_start_again(tmp_path):
   for step in directory.iterdir():
     (step / 'manifest.json').unlink()
   for _ in range(2):  # the second time no step is left
-    checkpointer = _open(tmp_path)
+    checkpointer = states.open_run(tmp_path)
     with pytest.raises(InputError, match='all checkpoints are damaged'):
       checkpointer.set_damaged_aside()
     checkpointer.close()
@@ -346,7 +316,7 @@ def test_a_run_with_only_damaged_steps_does_not_start_again(tmp_path):
 
 
 def test_metrics_added_later(tmp_path):
-  checkpointer = _open(tmp_path, keep_latest=1)
+  checkpointer = states.open_run(tmp_path, keep_latest=1)
   checkpointer.save(1, _state(1), {'eval/x/rouge_mean': 10.0})
   checkpointer.save(2, _state(2), None, {'window': [1], 'measured': False})
   checkpointer.wait()
@@ -354,13 +324,16 @@ def test_metrics_added_later(tmp_path):
   checkpointer.measure(2, {'eval/x/rouge_mean': 20.0})
   assert checkpointer.best_step() == 2
   assert checkpointer.loop(2) == {'window': [1], 'measured': True}
-  names = [path.name for path in (tmp_path / 'checkpoints').iterdir()]
-  assert names == ['2']  # 1 is neither the best nor the latest
+  assert states.steps(tmp_path / 'checkpoints') == [
+      '2'
+  ]  # 1 is neither the best nor the latest
   for step in (3, 4):
     checkpointer.save(step, _state(step))
   checkpointer.close()
-  names = sorted(path.name for path in (tmp_path / 'checkpoints').iterdir())
-  assert names == ['2', '4']  # the best and the latest
+  assert states.steps(tmp_path / 'checkpoints') == [
+      '2',
+      '4',
+  ]  # the best and the latest
   assert not manifest.find_damage(tmp_path / 'checkpoints' / '2')
 
 
@@ -371,16 +344,16 @@ def test_a_file_and_its_manifest_agree_while_it_is_replaced(
   (tmp_path / 'metrics').mkdir()
   (tmp_path / 'metrics' / 'metrics').write_text('old')
   manifest.write(tmp_path)
-  rename, states = os.replace, []
+  rename, found = os.replace, []
 
   def look_and_rename(source, target):
-    states.append(manifest.find_damage(tmp_path))
+    found.append(manifest.find_damage(tmp_path))
     rename(source, target)
-    states.append(manifest.find_damage(tmp_path))
+    found.append(manifest.find_damage(tmp_path))
 
   monkeypatch.setattr(os, 'replace', look_and_rename)
   manifest.replace(tmp_path, 'metrics/metrics', 'new')
-  assert states == [''] * 6
+  assert found == [''] * 6
   (tmp_path / 'metrics' / 'metrics').write_text('old')
   assert manifest.find_damage(tmp_path) == (
       'metrics/metrics has other contents than were written'

@@ -15,6 +15,7 @@ from locost_jax.runs import train_run
 from locost_jax.workdir import lock
 from tests import tiny_run
 from tests.deadline import within
+from tests.runs import test_main
 
 HOLDER = """
 import sys
@@ -82,8 +83,8 @@ def test_a_workdir_that_cannot_be_locked_is_one_line(tmp_path):
 
 @pytest.fixture
 def arguments(tmp_path):
-  path = tmp_path / 'rows.jsonl'
-  path.write_text('{"document": "a b c", "summary": "a"}\n' * 4)
+  rows = [dict(document='a b c', summary='a')] * 4
+  path = test_main.write_rows(tmp_path / 'rows.jsonl', rows)
   values = {
       'data.train_files': path,
       'data.validation_files': path,
@@ -94,16 +95,10 @@ def arguments(tmp_path):
       'train.batch_size': 2,
       'eval.batch_size': 2,
       'decode.max_length': 4,
-      'model.d_model': 16,
-      'model.d_state': 4,
-      'model.d_ff': 16,
-      'model.d_kv': 8,
-      'model.num_heads': 2,
-      'model.num_layers': 1,
-      'model.num_decoder_layers': 1,
   }
   return [
       '--config=configs/default.py',
+      *test_main.TINY,
       f'--workdir={tmp_path / "run"}',
       *(f'--config.{key}={value}' for key, value in values.items()),
   ]
@@ -136,13 +131,12 @@ def test_reading_commands_need_no_lock(
 
 
 def test_a_refused_command_leaves_no_lock(tmp_path, arguments, run_command):
-  status, _, err = run_command(main, *arguments, '--config.train.steps=-1')
-  assert status == 2, err
-  assert not (tmp_path / 'run').exists()
-  (tmp_path / 'run').mkdir()
-  status, _, err = run_command(main, *arguments, '--config.train.steps=-1')
-  assert status == 2, err
-  assert not list((tmp_path / 'run').iterdir())
+  run, wrong = tmp_path / 'run', '--config.train.steps=-1'
+  assert run_command(main, *arguments, wrong)[0] == 2
+  assert not run.exists()
+  run.mkdir()
+  assert run_command(main, *arguments, wrong)[0] == 2
+  assert not list(run.iterdir())
 
 
 def test_only_empty_new_directories_are_removed(tmp_path):

@@ -1,0 +1,62 @@
+"""Rows of tests: writing them to files, and reading a corpus of them."""
+
+import gzip
+import json
+
+from locost_jax.data import corpus as corpus_lib
+
+
+def write_jsonl(path, rows):
+  """Writes rows, and the folder of the file; returns its name."""
+  path.parent.mkdir(parents=True, exist_ok=True)
+  opener = gzip.open if path.suffix == '.gz' else open
+  with opener(path, 'wt', encoding='utf-8') as file:
+    file.writelines(json.dumps(row) + '\n' for row in rows)
+  return str(path)
+
+
+def numbered(n, start=0):
+  """Returns n rows whose texts differ in a number."""
+  return [
+      dict(
+          id=f'row {i}',
+          document=f'Document {i} speaks of {i * 7}.',
+          summary=f'Number {i}.',
+      )
+      for i in range(start, start + n)
+  ]
+
+
+def story(i):
+  return (
+      f'The cat number {i} sat on a mat. A dog came by. The dog saw the '
+      f'cat {i}. It was late.\nBoth left the mat {i}. Nobody knew why.'
+  )
+
+
+def read_all(config, split):
+  found = corpus_lib.corpus(config)
+  return [
+      row for shard in found.splits[split] for row in found.read(split, shard)
+  ]
+
+
+def store_tfds(directory, name, config, version, splits, shards):
+  """Writes splits {split: {feature: texts}} as TFDS prepares a corpus."""
+  import tensorflow as tf
+  import tensorflow_datasets as tfds
+
+  tfds.dataset_builders.store_as_tfds_dataset(
+      name=name,
+      config=config,
+      version=version,
+      data_dir=directory,
+      features=tfds.features.FeaturesDict(
+          {feature: tfds.features.Text() for feature in splits['train']}
+      ),
+      split_datasets={
+          split: tf.data.Dataset.from_tensor_slices(rows)
+          for split, rows in splits.items()
+      },
+      download_config=tfds.download.DownloadConfig(num_shards=shards),
+  )
