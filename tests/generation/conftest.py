@@ -4,26 +4,23 @@ import jax
 import numpy as np
 import pytest
 
+from configs import default
 from locost_jax import models
 from locost_jax.summarizing.summarizer import Summarizer
 
 
 @pytest.fixture(scope='module')
 def summarizer():
-  from configs import default  # pylint: disable=g-import-not-at-top
-
   config = default.get_config().model
   config.update(
-      dict(
-          vocab_size=20,
-          d_model=32,
-          d_state=8,
-          d_ff=64,
-          d_kv=8,
-          num_heads=4,
-          num_layers=2,
-          num_decoder_layers=2,
-      )
+      vocab_size=20,
+      d_model=32,
+      d_state=8,
+      d_ff=64,
+      d_kv=8,
+      num_heads=4,
+      num_layers=2,
+      num_decoder_layers=2,
   )
   model = models.build(config)
   one = np.ones((1, 4), np.int32)

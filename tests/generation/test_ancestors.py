@@ -14,7 +14,7 @@ from locost_jax.generation import decode
 from locost_jax.generation import decode_settings
 from locost_jax.ops import beam_attention
 from locost_jax.summarizing import batch_memory
-from tests.generation.test_decode import worth
+from tests.generation.test_decode import search_in_lists
 from tests.models import test_bart
 from tests.models import test_pagesum
 
@@ -88,47 +88,24 @@ def write(model, variables, memory, settings, copies=False):
 
 
 def copying_beams(s, step, shared, per_row):
-  """Beam search of one document in lists; beams copy their parent's caches.
+  """Beam search of one document; beams copy their parent's caches.
 
   Returns:
     (tokens, score, how often a beam continued another beam).
   """
-  K = s.num_beams
-  per_row = jax.tree.map(lambda x: np.repeat(x, K, axis=0), per_row)
-  beams = [(0.0, [])] + [(-1e9, [])] * (K - 1)
-  texts, moved, is_done = [], 0, False
-  for length in range(1, s.max_length + 1):
-    last = np.array([[s.start_id, *text][-1] for _, text in beams])
+  per_row = jax.tree.map(lambda x: np.repeat(x, s.num_beams, axis=0), per_row)
+
+  def score(texts, parents):
+    nonlocal per_row
+    per_row = jax.tree.map(lambda x: x[np.array(parents)].copy(), per_row)
+    last = np.array([[s.start_id, *text][-1] for text in texts])
     logits, per_row = jax.tree.map(np.array, step(last, shared, per_row))
     log_p = logits - np.log(np.exp(logits).sum(1, keepdims=True))
-    if length < s.min_length:
+    if len(texts[0]) + 1 < s.min_length:
       log_p[:, s.eos_id] = -np.inf
-    candidates = sorted(
-        (
-            (total + log_p[k, token], k, [*text, token])
-            for k, (total, text) in enumerate(beams)
-            for token in range(log_p.shape[1])
-        ),
-        key=lambda candidate: -candidate[0],
-    )[: 2 * K]
-    for total, _, text in candidates[:K]:
-      if text[-1] == s.eos_id:
-        texts.append((worth(s, total, length, True), text))
-    texts = sorted(texts, key=lambda text: -text[0])[:K]
-    going_on = [x for x in candidates if x[2][-1] != s.eos_id][:K]
-    parents = [k for _, k, _ in going_on]
-    moved += sum(k != parent for k, parent in enumerate(parents))
-    per_row = jax.tree.map(lambda x: x[parents].copy(), per_row)
-    beams = [(total, text) for total, _, text in going_on]
-    best = worth(s, candidates[0][0], length, False)
-    if len(texts) == K and texts[-1][0] >= best:
-      is_done = True
-      break
-  if not is_done:
-    open_ = lambda total: worth(s, total, s.max_length, False)
-    texts += [(open_(total), text) for total, text in beams]
-  score, text = max(texts, key=lambda text: text[0])
-  return text, score, moved
+    return log_p
+
+  return search_in_lists(s, score)
 
 
 # Each model, and each settings with half of them; the other pairs are a stage.

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from configs import default
 from locost_jax.errors import InputError
 from locost_jax.generation import decode
 from locost_jax.generation import decode_limits
@@ -56,30 +57,23 @@ def limited(s, table, document, written):
   for token in (s.start_id, *written):
     past = (3 * past + token) % MEMORIES
   logits = table[document, len(written), past].astype(np.float64)
-  everything, n = [s.start_id, *written], s.no_repeat_ngram_size
+  everything = [s.start_id, *written]
   if s.num_beams == 1:
     logits = penalised(s, logits, everything)
   scores = logits - np.log(np.exp(logits).sum())
   if s.num_beams > 1:
     scores = penalised(s, scores, everything)
-  m = s.encoder_no_repeat_ngram_size
-  for token in range(len(scores)):
-    gram = [*everything, token][-m:]
-    if m and len(gram) == m:
-      for page in INPUTS[document].tolist():
-        if any(page[i : i + m] == gram for i in range(len(page) - m + 1)):
-          scores[token] = -np.inf
-  for token in range(len(scores)):
-    gram = [*everything, token][-n:]
-    if (
-        n
-        and len(gram) == n
-        and any(
-            everything[i : i + n] == gram
-            for i in range(len(everything) - n + 1)
-        )
-    ):
-      scores[token] = -np.inf
+  for n, texts in (
+      (s.no_repeat_ngram_size, [everything]),
+      (s.encoder_no_repeat_ngram_size, INPUTS[document].tolist()),
+  ):
+    grams = [
+        text[i : i + n] for text in texts for i in range(len(text) - n + 1)
+    ]
+    for token in range(len(scores)):
+      gram = [*everything, token][-n:]
+      if n and len(gram) == n and gram in grams:
+        scores[token] = -np.inf
   if len(written) + 1 < s.min_length:
     scores[s.eos_id] = -np.inf
   for forced, when in (
@@ -94,13 +88,10 @@ def limited(s, table, document, written):
 
 def penalised(s, scores, everything):
   """Returns scores with the penalty of the tokens that are there."""
-  scores = scores.copy()
-  for token in set(everything):
-    if scores[token] < 0:
-      scores[token] *= s.repetition_penalty
-    else:
-      scores[token] /= s.repetition_penalty
-  return scores
+  p = s.repetition_penalty
+  changed = np.where(scores < 0, scores * p, scores / p)
+  is_there = np.isin(np.arange(len(scores)), everything)
+  return np.where(is_there, changed, scores)
 
 
 def worth(s, total, length, ended):
@@ -119,30 +110,49 @@ def slow_greedy(s, table, document):
 
 
 def slow_beams(s, table, document):
-  """Beam search of one document in lists; shares no code with decode.py."""
-  beams = [(0.0, [])] + [(-1e9, [])] * (s.num_beams - 1)
-  texts, done = [], False
+  """Beam search of one document of a table."""
+
+  def score(texts, parents):
+    del parents
+    return [limited(s, table, document, written) for written in texts]
+
+  return search_in_lists(s, score)[:2]
+
+
+def search_in_lists(s, score):
+  """Beam search of one document in lists; shares no code with decode.py.
+
+  Args:
+    s: a Settings.
+    score: texts of the beams, and the beam that each was one token earlier ->
+      for each beam the log p of its next token.
+
+  Returns:
+    (tokens, score, how often a beam continued another beam).
+  """
+  K = s.num_beams
+  beams, parents = [(0.0, [])] + [(-1e9, [])] * (K - 1), range(K)
+  texts, moved, done = [], 0, False
   for length in range(1, s.max_length + 1):
+    log_p = score([written for _, written in beams], parents)
     candidates = sorted(
         (
-            (total + score, [*written, token])
-            for total, written in beams
-            for token, score in enumerate(limited(s, table, document, written))
+            (total + own, k, [*written, token])
+            for k, (total, written) in enumerate(beams)
+            for token, own in enumerate(log_p[k])
         ),
         key=lambda candidate: -candidate[0],
-    )[: 2 * s.num_beams]
-    beams = []
-    for rank, (total, written) in enumerate(candidates):
-      if written[-1] != s.eos_id:
-        beams.append((total, written))
-      elif rank < s.num_beams:
+    )[: 2 * K]
+    for total, _, written in candidates[:K]:
+      if written[-1] == s.eos_id:
         texts.append((worth(s, total, length, True), written))
-    beams = beams[: s.num_beams]
-    texts = sorted(texts, key=lambda text: -text[0])[: s.num_beams]
-    if len(texts) == s.num_beams and (
-        s.early_stopping
-        or texts[-1][0] >= worth(s, candidates[0][0], length, False)
-    ):
+    texts = sorted(texts, key=lambda text: -text[0])[:K]
+    going_on = [x for x in candidates if x[2][-1] != s.eos_id][:K]
+    parents = [k for _, k, _ in going_on]
+    moved += sum(k != parent for k, parent in enumerate(parents))
+    beams = [(total, written) for total, _, written in going_on]
+    best = worth(s, candidates[0][0], length, False)
+    if len(texts) == K and (s.early_stopping or texts[-1][0] >= best):
       done = True
       break
   if not done:
@@ -151,7 +161,7 @@ def slow_beams(s, table, document):
         for total, written in beams
     ]
   score, written = max(texts, key=lambda text: text[0])
-  return written, score
+  return written, score, moved
 
 
 def compare(settings, tables, slow):
@@ -201,23 +211,13 @@ LATE = dict(num_beams=3, length_penalty=0.8)
 GNMT = dict(num_beams=2, length_penalty=0.6, length_penalty_form='gnmt')
 
 
-@pytest.mark.parametrize(
-    'beams, limits',
-    (
-        (EARLY, LIMITS[0]),
-        (EARLY, LIMITS[3]),
-        (LATE, LIMITS[0]),
-        (LATE, LIMITS[2]),
-        (GNMT, LIMITS[0]),
-        (GNMT, LIMITS[1]),
-        (EARLY, LIMITS[4]),
-        (LATE, LIMITS[5]),
-        (GNMT, LIMITS[6]),
-        (EARLY, LIMITS[7]),
-    ),
-)
-def test_beams_match_the_slow_search(limits, beams):
-  settings = decode_settings.Settings(max_length=7, **limits, **beams)
+PAIRS = [(EARLY, i) for i in (0, 3, 4, 7)]
+PAIRS += [(LATE, i) for i in (0, 2, 5)] + [(GNMT, i) for i in (0, 1, 6)]
+
+
+@pytest.mark.parametrize('beams, i', PAIRS)
+def test_beams_match_the_slow_search(beams, i):
+  settings = decode_settings.Settings(max_length=7, **LIMITS[i], **beams)
   early, late = compare(
       settings,
       [
@@ -322,13 +322,12 @@ def numpy_restrict(scores, temperature, top_k, top_p):
     'temperature, top_k, top_p',
     (
         (1.0, 0, 1.0),
-        (0.7, 0, 1.0),
+        (0.7, 1, 1.0),
         (1.5, 3, 1.0),
         (1.0, 0, 0.6),
         (0.5, 5, 0.8),
         (2.0, 50, 0.95),
         (1.0, 0, 1e-9),
-        (1.0, 1, 1.0),
     ),
 )
 def test_sampling_is_from_the_right_distribution(temperature, top_k, top_p):
@@ -396,56 +395,26 @@ def test_a_sample_depends_on_its_own_key_only():
 @pytest.mark.parametrize(
     'changes, message',
     (
-        (dict(num_beams=0), 'num_beams=0 must be an integer of at least 1'),
-        (dict(num_beams=2.5), 'num_beams=2.5 must be an integer'),
-        (dict(num_beams='4'), "num_beams='4' must be an integer"),
+        (dict(num_beams=2.5), 'num_beams=2.5 must be an integer of at least 1'),
         (dict(max_length=0), 'max_length=0 must be an integer of at least 1'),
-        (
-            dict(max_length=4, min_length=5),
-            'min_length=5 must lie between 0 and max_length=4',
-        ),
-        (dict(min_length=-1), 'min_length=-1 must be an integer of at least 0'),
+        (dict(min_length=51, max_length=4), 'lie between 0 and max_length=4'),
         (dict(temperature=0.0), 'temperature=0.0 must be above 0'),
-        (dict(temperature=-1.0), 'temperature=-1.0 must be above 0'),
         (dict(temperature=float('nan')), 'temperature=nan must be a number'),
-        (dict(top_p=0.0), 'top_p=0.0 must be above 0 and at most 1'),
         (dict(top_p=1.5), 'top_p=1.5 must be above 0 and at most 1'),
         (dict(top_k=-1), 'top_k=-1 must be an integer of at least 0'),
-        (
-            dict(num_beams=4, method='sample'),
-            'num_beams=4 must be 1 with method=' "'sample'",
-        ),
-        (
-            dict(num_beams=4, method='greedy'),
-            'num_beams=4 must be 1 with method=' "'greedy'",
-        ),
+        (dict(num_beams=4, method='sample'), "must be 1 with method='sample'"),
         (
             dict(num_beams=4, temperature=0.7),
             'temperature=0.7 must be 1.0 with',
         ),
-        (
-            dict(method='beam'),
-            "num_beams=1 must be at least 2 with method='beam'",
-        ),
+        (dict(method='beam'), "must be at least 2 with method='beam'"),
         (dict(method='best'), "method='best' must be one of 'greedy', 'beam'"),
-        (
-            dict(length_penalty_form='google'),
-            "length_penalty_form='google' must",
-        ),
-        (dict(length_penalty=None), 'length_penalty=None must be a number'),
-        (
-            dict(early_stopping='never'),
-            "early_stopping='never' must be True or",
-        ),
-        (dict(no_repeat_ngram_size=-2), 'no_repeat_ngram_size=-2 must be'),
+        (dict(early_stopping='never'), "='never' must be True or"),
         (dict(repetition_penalty=0), 'repetition_penalty=0 must be above 0'),
-        (
-            dict(forced_first_token=99),
-            'forced_first_token=99 must be below the ' "vocabulary's size, 50",
-        ),
+        (dict(forced_first_token=99), "below the vocabulary's size, 50"),
         (
             dict(eos_id=[1, 2]),
-            r'eos_id=\[1, 2\] must be an integer of at least 0',
+            r'eos_id=\[1, 2\] must be an integer of at least',
         ),
     ),
 )
@@ -485,8 +454,6 @@ def test_the_method_follows_from_the_options():
 
 
 def test_config_decode_becomes_settings():
-  from configs import default  # pylint: disable=g-import-not-at-top
-
   config = default.get_config().decode
   assert decode_settings.from_config(config) == decode_settings.Settings()
   config.num_beams = 4

@@ -93,32 +93,21 @@ def test_another_seed_another_sample(summarizer, documents):
 
 
 @pytest.mark.parametrize(
-    'settings',
+    'options',
     (
-        decode_settings.Settings(max_length=10),
-        decode_settings.Settings(
-            max_length=10,
-            num_beams=3,
-            length_penalty=0.8,
-            no_repeat_ngram_size=2,
-            min_length=4,
-        ),
-        decode_settings.Settings(
-            max_length=10,
-            num_beams=2,
-            length_penalty=0.6,
-            length_penalty_form='gnmt',
-            forced_last_token=1,
-        ),
-        decode_settings.Settings(max_length=10, method='sample', top_k=5),
-        decode_settings.Settings(
-            max_length=10, num_beams=3, encoder_no_repeat_ngram_size=2
-        ),
+        dict(),
+        dict(num_beams=3, no_repeat_ngram_size=2, min_length=4),
+        dict(num_beams=2, length_penalty_form='gnmt', forced_last_token=1),
+        dict(method='sample', top_k=5),
+        dict(num_beams=3, encoder_no_repeat_ngram_size=2),
     ),
     ids=('greedy', 'beams', 'gnmt', 'sampling', 'not_of_the_input'),
 )
-def test_scores_match_the_parallel_decoder(summarizer, documents, settings):
+def test_scores_match_the_parallel_decoder(summarizer, documents, options):
   """The reported score is the log p of the text under teacher forcing."""
+  settings = decode_settings.Settings(
+      max_length=10, length_penalty=0.8, **options
+  )
   inputs, mask = documents
   seeds = generate.document_seeds(inputs, mask, 0)
   tokens, scores = map(

@@ -11,7 +11,10 @@ from locost_jax.generation import largest
 from tests.generation import test_decode
 
 
-@pytest.mark.parametrize('B, N, k', [(3, 1000, 5), (2, 16_000, 8), (1, 129, 1)])
+@pytest.mark.parametrize(
+    'B, N, k',
+    [(3, 1000, 5), (2, 16_000, 8), (1, 129, 1), (4, 300, 3), (4, 6, 6)],
+)
 @pytest.mark.parametrize('different', [2, 7, 10**6])
 def test_top_k_matches_jax(B, N, k, different):
   """Also with repeated numbers, and with rows of almost only -inf."""
@@ -29,13 +32,6 @@ def test_rows_of_minus_infinity():
   numbers, places = largest.top_k(x, 4)
   assert np.isneginf(numbers).all()
   assert places.tolist() == [[0, 1, 2, 3]] * 2
-
-
-@pytest.mark.parametrize('N, k', [(6, 6), (300, 3), (128, 1)])
-def test_short_rows(N, k):
-  x = np.random.default_rng(0).standard_normal((4, N)).astype(np.float32)
-  for found, expected in zip(largest.top_k(x, k), jax.lax.top_k(x, k)):
-    np.testing.assert_array_equal(found, expected)
 
 
 def test_equal_numbers_in_different_blocks():

@@ -1,6 +1,7 @@
 """Fixtures for tests of the summarize command."""
 
 import functools
+import json
 
 import pytest
 
@@ -24,6 +25,17 @@ def no_program_cache(monkeypatch):
 @pytest.fixture
 def call(run_command):
   return functools.partial(run_command, summarize)
+
+
+@pytest.fixture
+def call_json(call):
+  """call_json(*arguments) -> (status, rows, stderr), with --format=json."""
+
+  def call_json(*arguments):
+    status, out, err = call(*arguments, '--format=json')
+    return status, list(map(json.loads, out.splitlines())), err
+
+  return call_json
 
 
 @pytest.fixture

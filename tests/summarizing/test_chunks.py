@@ -1,16 +1,12 @@
 """A model that reads chunks, from text to summary; refused inputs."""
 
-import dataclasses
-import json
 import types
 
 import jax
 import numpy as np
 import pytest
 
-import locost_jax
 from locost_jax import models
-from locost_jax import summarize
 from locost_jax.data import pages as pages_lib
 from locost_jax.errors import InputError
 from locost_jax.generation import decode_settings
@@ -24,6 +20,9 @@ from locost_jax.summarizing.summarizer import Summarizer
 from locost_jax.vocabularies import byte_vocabulary
 from tests.models.test_bart import moved_params
 from tests.models.test_bart import SMALL
+from tests.summarizing.summarize_command import changed
+from tests.summarizing.summarize_command import use
+from tests.summarizing.summarize_command import write_rows
 
 VOCABULARY = byte_vocabulary.ByteVocabulary()
 # Without these options random models repeat themselves or end at once.
@@ -55,24 +54,20 @@ def summarizer():
   )
 
 
-def changed(summarizer, **pages):
-  """Returns the same model with changed `Pages`."""
-  return Summarizer(
-      summarizer.model,
-      summarizer.params,
-      summarizer.vocabulary,
-      summarizer.settings,
-      dataclasses.replace(summarizer.pages, **pages),
-  )
-
-
 @pytest.mark.parametrize('form', pages_lib.CHUNKS)
-@pytest.mark.parametrize('most', (1, 9, 15, 33, 10**4))
-def test_max_input_length_counts_tokens_in_chunks(form, most):
+@pytest.mark.parametrize(
+    'document, most',
+    (
+        *((TEXT, most) for most in (1, 9, 15, 33, 10**4)),
+        *((document, 10**6) for document in ('A whale.', ' \n', '')),
+    ),
+)
+def test_max_input_length_counts_tokens_in_chunks(form, document, most):
   """Keeps the first tokens of the document, like the data pipeline."""
-  pages, text = texts.Pages(form, page_length=16), texts.Text(TEXT)
+  pages, text = texts.Pages(form, page_length=16), texts.Text(document)
   read = reading.read(VOCABULARY, text, pages, most)
-  parts = pages_lib.pieces({'document': TEXT}, form, 1)
+  assert read.dropped == 0
+  parts = pages_lib.pieces({'document': document}, form, 1)
   assert read.pages == pages_lib.tokenise(parts, '', form, 16, most, VOCABULARY)
   held = [i for chunk in read.pages for i in chunk if i not in (0, 1)]
   whole = [i for part in parts for i in VOCABULARY.encode(part)]
@@ -196,41 +191,15 @@ def test_max_input_length_lowers_the_memory_needed(summarizer, monkeypatch):
   assert str(done.error).endswith('--max_input_length lowers the need')
 
 
-def test_the_command_cuts_chunks(
-    tmp_path, summarizer, monkeypatch, run_command
-):
-  monkeypatch.setattr(
-      locost_jax,
-      'load',
-      lambda *_, dtype, **keys: changed(
-          summarizer, **{k: v for k, v in keys.items() if v is not None}
-      ),
-      raising=False,
-  )
-  monkeypatch.setattr(
-      'locost_jax.summarizing.facts.describe_origin',
-      lambda *_: {},
-  )
-  path = tmp_path / 'rows.jsonl'
+def test_the_command_cuts_chunks(tmp_path, summarizer, monkeypatch, call_json):
+  use(monkeypatch, summarizer)
   rows = [dict(id='a', document=TEXT * 9), dict(id='b', document='')]
-  path.write_text(''.join(json.dumps(row) + '\n' for row in rows))
+  path = write_rows(tmp_path / 'rows.jsonl', rows)
+  reader = changed(summarizer, pages='sentence_chunks')
+  command = f'--checkpoint={tmp_path}', '--pages=sentence_chunks', path
   for most in (60, None):
     flags = [] if most is None else [f'--max_input_length={most}']
-    status, out, err = run_command(
-        summarize,
-        f'--checkpoint={tmp_path}',
-        '--pages=sentence_chunks',
-        '--format=json',
-        *flags,
-        path,
-    )
-    found = [json.loads(line) for line in out.splitlines()]
-    reader = changed(summarizer, pages='sentence_chunks')
+    status, found, err = call_json(*command, *flags)
     want = reader.summarize(TEXT * 9, max_input_length=most)
     assert [row['prediction'] for row in found if row['id'] == 'a'] == want
     assert status == 2 and 'rows.jsonl:2: an empty document' in err
-
-
-def test_the_flag_is_explained(run_command):
-  _, out, _ = run_command(summarize, '--helpfull')
-  assert 'sentence_chunks' in ' '.join(out.split())

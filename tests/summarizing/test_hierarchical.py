@@ -1,6 +1,5 @@
 """Summaries of summaries: budgets, levels, parts, the command."""
 
-import json
 import re
 import types
 
@@ -8,14 +7,13 @@ import numpy as np
 import pytest
 
 import locost_jax
-from locost_jax import summarize
 from locost_jax.errors import InputError
 from locost_jax.summarizing import documents
 from locost_jax.summarizing import hierarchical
 from locost_jax.summarizing import part_by_part
 from locost_jax.summarizing import summaries
 from locost_jax.summarizing import texts
-from tests import tiny_run
+from tests.summarizing.summarize_command import rows_of
 
 COUNT = lambda text: len(text.split())
 
@@ -142,45 +140,29 @@ def test_an_error_of_a_part_is_that_of_the_document():
   assert str(done.error) == 'full' and done.job is job
 
 
-@pytest.fixture(scope='module')
-def run(tmp_path_factory):
-  directory = tmp_path_factory.mktemp('hierarchical') / 'run'
-  tiny_run.make(directory)
-  return directory
-
-
-def test_the_command(run, run_command, tmp_path):
+def test_the_command(run, call, tmp_path):
   (tmp_path / 'a.txt').write_text(document(30, 12))
   (tmp_path / 'b.txt').write_text('Short.')
   arguments = ['--checkpoint', run, '--parts=hierarchical', '--part_length=128']
   output = tmp_path / 'out.jsonl'
-  status, _, err = run_command(
-      summarize, *arguments, tmp_path / 'b.txt', f'--output={output}'
-  )
+  a, b = tmp_path / 'a.txt', tmp_path / 'b.txt'
+  status, _, err = call(*arguments, b, f'--output={output}')
   assert status == 0, err
-  status, _, err = run_command(
-      summarize,
-      *arguments,
-      tmp_path / 'a.txt',
-      tmp_path / 'b.txt',
-      f'--output={output}',
-  )
+  status, _, err = call(*arguments, a, b, f'--output={output}')
   assert status == 0 and '1 of 2 documents were done before' in err
-  long, short = map(json.loads, output.read_text().splitlines())
+  long, short = rows_of(output)
   assert long['levels'] > 1 and set(long['parts_used']) < set(range(20))
   assert max(long['parts_used']) < long['parts']
   assert (short['levels'], short['parts']) == (1, 1)
   want = locost_jax.load(str(run)).summarize('Short.')
   assert short['prediction'] == want[0]
   page = tmp_path / 'page.html'
-  status, _, err = run_command(
-      summarize, *arguments, tmp_path / 'a.txt', f'--report={page}'
-  )
+  status, _, err = call(*arguments, a, f'--report={page}')
   assert status == 0, err
   html = page.read_text()
   assert f'{long["parts"]} parts' in html and '<h2>Part by part</h2>' in html
   # The page shows the document itself, and each part leads to its place.
-  assert [text for text in (tmp_path / 'a.txt').read_text().split('\n\n')] == [
+  assert a.read_text().split('\n\n') == [
       re.sub('<[^>]*>', '', p)
       for p in re.findall(r'<p id="p\d+".*?</a><span>(.*?)</span>', html)
   ]
@@ -188,15 +170,12 @@ def test_the_command(run, run_command, tmp_path):
   links = [int(n) for n in re.findall(r'href="#p(\d+)"', parts)]
   assert len(links) == long['parts'] and links == sorted(links)
   # The summaries in the file are enough to make the page later.
-  status, _, err = run_command(
-      summarize,
-      *arguments,
-      tmp_path / 'a.txt',
-      f'--output={output}',
-      f'--report={tmp_path / "later.html"}',
+  later = tmp_path / 'later.html'
+  status, _, err = call(
+      *arguments, a, f'--output={output}', f'--report={later}'
   )
   assert status == 0 and '1 of 1 documents were done before' in err, err
-  again = (tmp_path / 'later.html').read_text()
+  again = later.read_text()
   again = again[again.index('id="parts"') : again.index('<h2>Sentence')]
   assert re.findall('<p>.*?</p>', again) == re.findall('<p>.*?</p>', parts)
 
@@ -221,25 +200,3 @@ def test_levels_from_a_file(run):
     hierarchical.read_levels(
         summarizer, 'Short.', dict(row, level_summaries=[['a'] * 4])
     )
-
-
-@pytest.mark.parametrize(
-    'options, line',
-    [
-        (
-            ['--part_length=16'],
-            'expected at least 41 with --parts=hierarchical',
-        ),
-        (['--max_input_length=9'], '--max_input_length and --parts'),
-        (
-            ['--parts=join', '--report=x.html'],
-            'only --parts=hierarchical writes',
-        ),
-    ],
-)
-def test_refused(run, run_command, tmp_path, monkeypatch, options, line):
-  monkeypatch.chdir(tmp_path)
-  status, _, err = run_command(
-      summarize, '--checkpoint', run, '--parts=hierarchical', __file__, *options
-  )
-  assert status == 2 and line in err

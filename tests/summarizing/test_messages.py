@@ -13,6 +13,7 @@ from locost_jax.summarizing import source_page
 from locost_jax.summarizing.summarizer import Summarizer
 from locost_jax.workdir import find
 from tests import deadline
+from tests.summarizing.summarize_command import error_line
 
 
 @pytest.fixture(autouse=True)
@@ -43,29 +44,6 @@ def test_a_bad_number_of_a_release_names_its_file(
   assert err == f'error: {path}: {key}={shown}: expected {expected}\n'
 
 
-def test_out_of_memory_inside_of_xla(run, call, tmp_path, monkeypatch):
-  """XLA's error under `ulimit -v` is INTERNAL, not RESOURCE_EXHAUSTED."""
-  generate = Summarizer.generate
-
-  def small_device(self, inputs, *arguments, **named):
-    if inputs.shape[-1] > 128:
-      raise jax.errors.JaxRuntimeError(
-          'INTERNAL: Out of memory allocating 4096 bytes.'
-      )
-    if inputs.shape[0] > 1:
-      raise MemoryError
-    return generate(self, inputs, *arguments, **named)
-
-  monkeypatch.setattr(Summarizer, 'generate', small_device)
-  (tmp_path / 'a.jsonl').write_text(
-      '\n'.join(json.dumps({'document': 'x' * n}) for n in (10, 11, 200))
-  )
-  status, out, err = call('--checkpoint', run, tmp_path / 'a.jsonl')
-  assert status == 2 and len(out.splitlines()) == 2
-  (line,) = [line for line in err.splitlines() if line.startswith('error: ')]
-  assert 'a.jsonl:3: the device has not the memory' in line
-
-
 def test_other_errors_are_not_out_of_memory(monkeypatch):
   assert not memory.is_out_of_memory(ValueError('a mistake'))
   assert not memory.is_out_of_memory(
@@ -90,8 +68,7 @@ def test_a_tokenizer_error_fails_only_its_document(
       '--checkpoint', run, tmp_path / 'bad.txt', tmp_path / 'good.txt'
   )
   assert status == 2 and len(out.splitlines()) == 1
-  (line,) = [line for line in err.splitlines() if line.startswith('error: ')]
-  assert line == (
+  assert error_line(err) == (
       f'error: {tmp_path}/bad.txt: cannot be tokenised: RecursionError: in '
       'the tokenizer'
   )

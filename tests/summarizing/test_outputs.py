@@ -16,7 +16,9 @@ from locost_jax.summarizing import results
 from locost_jax.summarizing import source_page
 from locost_jax.vocabularies import byte_vocabulary
 from tests import deadline
+from tests.summarizing.summarize_command import error_line
 from tests.summarizing.summarize_command import rows_of
+from tests.summarizing.summarize_command import write_rows
 
 THESIS = 'Ten years of work.'
 
@@ -76,15 +78,13 @@ def test_a_document_is_not_replaced_by_derived_files(
     call, thesis, name, flag, document
 ):
   os.makedirs('sub')
-  with open(name, 'wb') as file:
-    file.write(b'Precious.' if name != 'odd.docx' else b'PK\3\4\0')
+  Path(name).write_bytes(b'PK\3\4\0' if name == 'odd.docx' else b'Precious.')
   result = call('--checkpoint=x', flag, '--overwrite', 'thesis.txt', document)
   assert result[0] == 2
   assert 'is the document' in result[2].splitlines()[-1] or (
       name == 'thesis.txt.partial'
   )
-  with open(name, 'rb') as file:
-    assert file.read() in (b'Precious.', b'PK\3\4\0')
+  assert Path(name).read_bytes() in (b'Precious.', b'PK\3\4\0')
   assert thesis.read_text() == THESIS
 
 
@@ -100,31 +100,50 @@ def test_standard_input_is_a_document(call, thesis, monkeypatch):
 
 @pytest.mark.parametrize('flag', ['output', 'report'])
 def test_another_file_is_replaced_only_with_overwrite(run, call, thesis, flag):
-  with open('notes.htm', 'w') as file:
-    file.write('My notes.')
+  notes = Path('notes.htm')
+  notes.write_text('My notes.')
   command = '--checkpoint', run, f'--{flag}=notes.htm', 'thesis.txt'
   expect_refused(call(*command), f'--{flag}=notes.htm: exists already')
-  with open('notes.htm') as file:
-    assert file.read() == 'My notes.'
+  assert notes.read_text() == 'My notes.'
   assert call(*command, '--overwrite')[0] == 0
-  with open('notes.htm') as file:
-    assert file.read() != 'My notes.'
+  assert notes.read_text() != 'My notes.'
   assert sorted(os.listdir()) == ['notes.htm', 'thesis.txt']
 
 
-def test_a_report_is_a_web_page(call, thesis):
-  """Another ending is refused before the documents are read."""
-  for name in 'x.txt', 'x.pdf', 'x.jsonl', 'x.html.gz', 'x', '/dev/null':
-    expect_refused(
-        call('--checkpoint=x', f'--report={name}', 'missing.txt'),
-        f'--report={name}: expected a name that ends in .html or .htm',
-    )
+PAGE = 'expected a name that ends in .html or .htm'
+FOLDER = 'is a directory; expected the name of a file'
+LONG = f'{"x" * 300}.html'
+
+
+@pytest.mark.parametrize(
+    'flags, expected',
+    [
+        *(
+            ([f'--report={name}'], f'--report={name}: {PAGE}')
+            for name in ('x.txt', 'x.html.gz', 'x', '/dev/null')
+        ),
+        *(
+            ([f'--report={name}'], f'--report={name}: {FOLDER}')
+            for name in ('folder.html', './')
+        ),
+        *(
+            (['--output=a.html', f'--report={name}'], 'is the file of --output')
+            for name in ('a.html', './a.html')
+        ),
+        *(
+            ([f'--{f}={LONG}'], 'File name too long')
+            for f in ('output', 'report')
+        ),
+    ],
+)
+def test_names_of_files_are_checked(call, thesis, flags, expected):
   os.makedirs('folder.html')
-  for name in 'folder.html', './':
-    expect_refused(
-        call('--checkpoint=x', f'--report={name}', thesis),
-        f'--report={name}: is a directory; expected the name of a file',
-    )
+  expect_refused(call('--checkpoint=x', *flags, thesis), expected)
+  if PAGE in expected:  # before the documents are read
+    expect_refused(call('--checkpoint=x', *flags, 'missing.txt'), expected)
+
+
+def test_the_ending_of_a_page_may_be_in_capitals(call, thesis):
   (error,) = call('--checkpoint=x', '--report=A.HTML', thesis)[2:]
   assert '--report' not in error
 
@@ -133,10 +152,7 @@ def test_a_report_is_a_web_page(call, thesis):
 def test_only_regular_files_are_replaced(call, thesis, flag):
   os.mkfifo('pipe.html')
   os.symlink('/dev/null', 'null.html')
-  for name, kind in (
-      ('null.html', 'a device'),
-      ('pipe.html', 'a named pipe'),
-  ):
+  for name, kind in ('null.html', 'a device'), ('pipe.html', 'a named pipe'):
     before = os.lstat(name)
     expect_refused(
         call('--checkpoint=x', f'--{flag}={name}', '--overwrite', thesis),
@@ -157,33 +173,16 @@ def test_a_link_stays_and_its_file_is_written(run, call, thesis):
   )
 
 
-def test_summaries_and_report_cannot_share_a_file(call, thesis):
-  for report in 'a.html', './a.html':
-    expect_refused(
-        call('--checkpoint=x', '--output=a.html', f'--report={report}', thesis),
-        f'--report={report}: is the file of --output',
-    )
-
-
 def test_a_partial_file_of_another_program(call, run, thesis):
   """It ends without a newline, like the file of a killed process."""
+  partial = Path('out.txt.partial')
   for more in [], ['--overwrite']:
-    with open('out.txt.partial', 'w') as file:
-      file.write('My notes.')
+    partial.write_text('My notes.')
     expect_refused(
         call('--checkpoint', run, '--output=out.txt', *more, thesis),
         'out.txt.partial: is no result of this command',
     )
-    with open('out.txt.partial') as file:
-      assert file.read() == 'My notes.'
-
-
-def test_names_of_300_characters(call, thesis):
-  for flag in 'output', 'report':
-    expect_refused(
-        call('--checkpoint=x', f'--{flag}={"x" * 300}.html', thesis),
-        'File name too long',
-    )
+    assert partial.read_text() == 'My notes.'
 
 
 # --- Finished summaries ------------------------------------------------------
@@ -228,8 +227,7 @@ def test_a_failed_page_does_not_stop_the_summaries(
   write, seen = source_page.write, []
 
   def fail(path, summarizer, name, *arguments):
-    with open('out.jsonl.partial') as file:
-      seen.append(file.read().count('\n'))
+    seen.append(Path('out.jsonl.partial').read_text().count('\n'))
     if name == 'thesis.txt':
       raise OSError(28, 'No space left on device', path)
     return write(path, summarizer, name, *arguments)
@@ -239,7 +237,7 @@ def test_a_failed_page_does_not_stop_the_summaries(
   status, _, err = call(*command, '--output=out.jsonl')
   assert status == 2 and len(rows_of(thesis.parent / 'out.jsonl')) == 2
   assert min(seen) >= 1  # the summary is on disk
-  (line,) = [line for line in err.splitlines() if line.startswith('error: ')]
+  line = error_line(err)
   assert 'the page of thesis.txt' in line and 'No space left' in line
   assert 'p.html' in line and os.path.exists('p-2.html')
   os.remove('p.html')
@@ -283,17 +281,14 @@ def test_pages_continue_with_their_summaries(run, call, thesis):
 
 def test_equal_ids_of_two_files(run, call, thesis, tmp_path):
   for name in 'ab':
-    (tmp_path / f'{name}.jsonl').write_text(
-        json.dumps({'document': f'The text of {name}.', 'id': '1'}) + '\n'
-    )
+    row = {'document': f'The text of {name}.', 'id': '1'}
+    write_rows(tmp_path / f'{name}.jsonl', [row])
   command = '--checkpoint', run, '--output=out.jsonl'
   for name in 'ab':
     assert call(*command, f'{name}.jsonl')[0] == 0
   rows = rows_of(tmp_path / 'out.jsonl')
-  assert [(row['source'], row['id']) for row in rows] == [
-      ('a.jsonl', '1'),
-      ('b.jsonl', '1'),
-  ]
+  assert [row['source'] for row in rows] == ['a.jsonl', 'b.jsonl']
+  assert {row['id'] for row in rows} == {'1'}
 
 
 def test_a_full_disk_error_names_the_file(run, call, thesis, monkeypatch):
@@ -303,11 +298,8 @@ def test_a_full_disk_error_names_the_file(run, call, thesis, monkeypatch):
   monkeypatch.setattr(os, 'fsync', fail)
   result = call('--checkpoint', run, '--output=o.txt', thesis)
   assert result[0] == 2
-  assert (
-      result[2]
-      .splitlines()[-1]
-      .startswith('error: o.txt.partial: No space left on device')
-  )
+  line = result[2].splitlines()[-1]
+  assert line.startswith('error: o.txt.partial: No space left on device')
 
 
 # --- Output that cannot be written -------------------------------------------
@@ -325,9 +317,8 @@ def test_a_full_stdout(run, call, thesis, monkeypatch):
   monkeypatch.setattr(sys, 'stdout', full)
   status, _, err = call('--checkpoint', run, thesis)
   assert status == 2
-  assert err.splitlines()[-1] == (
-      'error: standard output: No space left on device'
-  )
+  line = err.splitlines()[-1]
+  assert line == 'error: standard output: No space left on device'
   with pytest.raises(OSError):
     full.close()
 
@@ -356,8 +347,7 @@ def test_a_stdout_with_ascii_encoding(run, call, thesis, monkeypatch, as_json):
     status, _, err = call('--checkpoint', run, thesis, *format_flag)
     monkeypatch.undo()
   assert status == 0, err
-  with open(thesis.parent / 'out') as file:
-    text = file.read()
+  text = (thesis.parent / 'out').read_text()
   if as_json:
     assert json.loads(text)['prediction'] == 'caf\xe9'
   else:
@@ -366,10 +356,8 @@ def test_a_stdout_with_ascii_encoding(run, call, thesis, monkeypatch, as_json):
 
 def test_names_with_escape_codes(run, call, thesis):
   name = 'a\n\x1b[31m\u202e.txt'
-  with open(name, 'w') as file:
-    file.write('Read.')
-  with open('b' + name, 'w') as file:
-    file.write('')
+  Path(name).write_text('Read.')
+  Path('b' + name).write_text('')
   status, out, err = call('--checkpoint', run, name, 'b' + name)
   assert status == 2 and len(out.splitlines()) == 1
   assert '\x1b' not in err and '\u202e' not in err

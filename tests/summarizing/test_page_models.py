@@ -1,7 +1,6 @@
 """A model that reads pages: texts, summaries, attribution and report."""
 
 import dataclasses
-import json
 import re
 import types
 
@@ -27,6 +26,9 @@ from locost_jax.vocabularies import byte_vocabulary
 from tests.hugging_face.converting import GOLDEN
 from tests.models.test_bart import moved_params
 from tests.models.test_bart import SMALL
+from tests.summarizing.summarize_command import changed
+from tests.summarizing.summarize_command import use
+from tests.summarizing.summarize_command import write_rows
 
 VOCABULARY = byte_vocabulary.ByteVocabulary()
 SENTENCES = [
@@ -63,17 +65,6 @@ def summarizer():
   )
 
 
-def changed(summarizer, **keys):
-  """Returns the same model with changed `Pages`."""
-  return Summarizer(
-      summarizer.model,
-      summarizer.params,
-      summarizer.vocabulary,
-      summarizer.settings,
-      dataclasses.replace(summarizer.pages, **keys),
-  )
-
-
 @pytest.mark.parametrize('form', ('spatial', 'discourse', 'document'))
 @pytest.mark.parametrize('empty_page', ('', '.'))
 @pytest.mark.parametrize('page_length', (80, 14))
@@ -102,21 +93,6 @@ def test_documents_are_read_as_in_training(
     assert read.tokens == sum(map(len, read.pages))
   else:
     assert read.tokens > sum(map(len, read.pages))
-
-
-@pytest.mark.parametrize('form', pages_lib.CHUNKS)
-@pytest.mark.parametrize('text', (TEXT, 'A whale.', ' \n', ''))
-def test_chunks_are_read_as_in_training(form, text):
-  pages = texts.Pages(form, 1, 14)
-  read = reading.read(VOCABULARY, texts.Text(text), pages)
-  parts = pages_lib.pieces({'document': text}, form, 1)
-  made = pages_lib.tokenise(parts, '', form, 14, 10**6, VOCABULARY)
-  assert read.pages == made and read.dropped == 0
-  assert read.tokens == sum(map(len, made))
-  places = reading.places(VOCABULARY, texts.Text(text), pages)
-  assert [len(x) for x in places] == [len(x) for x in made]
-  if text == TEXT:
-    assert len(made) > 8 and all(len(chunk) == 14 for chunk in made)
 
 
 @pytest.mark.parametrize('form', pages_lib.FORMS)
@@ -148,14 +124,8 @@ def test_places_without_pages():
   text = texts.Text('A whale. ¿Qué?')
   (ends,) = reading.places(VOCABULARY, text, None, 6)
   (ids,) = reading.read(VOCABULARY, text, None, 6).pages
-  assert VOCABULARY.decode(ids) == 'A wha' and ends.tolist() == [
-      1,
-      2,
-      3,
-      4,
-      5,
-      -1,
-  ]
+  assert VOCABULARY.decode(ids) == 'A wha'
+  assert ends.tolist() == [*range(1, 6), -1]
 
 
 def test_a_document_is_cut_before_paging(summarizer):
@@ -362,13 +332,6 @@ def test_page_options_come_from_the_run_and_the_caller():
   )
   release = dataclasses.replace(config, padding='release')
   assert reading.choose_pages(release, None, {}).empty_page == '.'
-  for given, message in (
-      ({'pages': 'chunks'}, "pages='chunks' must be one of 'spatial'"),
-      ({'num_pages': 0}, 'num_pages=0 must be at least 1'),
-      ({'page_length': most + 1}, f'page_length: {most + 1} tokens, but'),
-  ):
-    with pytest.raises(InputError, match=message):
-      reading.choose_pages(config, None, given)
   bart = models.make_config(SMALL)
   assert reading.choose_pages(bart, stored, {}) is None
   with pytest.raises(
@@ -380,8 +343,6 @@ def test_page_options_come_from_the_run_and_the_caller():
 def test_page_options_when_a_directory_is_loaded():
   golden = locost_jax.load(GOLDEN / 'pagesum', num_pages=2, page_length=20)
   assert golden.pages == texts.Pages('spatial', 2, 20, '')
-  with pytest.raises(InputError, match='reads no pages'):
-    locost_jax.load(GOLDEN / 'bart', pages='spatial')
 
 
 def test_bad_inputs_are_refused(summarizer):
@@ -415,42 +376,19 @@ def test_memory_is_estimated_for_all_pages(summarizer):
   assert str(limits.too_large(job, (8, 64))).endswith('--num_pages=7 fits')
 
 
-def test_the_command_reads_pages(
-    tmp_path, summarizer, monkeypatch, run_command
-):
+def test_the_command_reads_pages(tmp_path, summarizer, monkeypatch, call_json):
   """Reads sections of JSONL rows; reports missing and unread parts."""
-  from locost_jax import summarize
-
-  monkeypatch.setattr(
-      locost_jax,
-      'load',
-      lambda *_, dtype, **keys: changed(
-          summarizer, **{k: v for k, v in keys.items() if v is not None}
-      ),
-      raising=False,
-  )
-  monkeypatch.setattr(
-      'locost_jax.summarizing.facts.describe_origin',
-      lambda *_: {},
-  )
+  use(monkeypatch, summarizer)
   rows = [
       {'id': 'a', 'sections': SECTIONS + SECTIONS[:1]},
       {'id': 'b', 'document': TEXT},
       {'id': 'c', 'sections': 'no list'},
   ]
-  path = tmp_path / 'rows.jsonl'
-  path.write_text(''.join(json.dumps(row) + '\n' for row in rows))
-  report = tmp_path / 'report.html'
-  status, out, err = run_command(
-      summarize,
-      f'--checkpoint={tmp_path}',
-      '--pages=discourse',
-      '--format=json',
-      f'--report={report}',
-      path,
-  )
+  path = write_rows(tmp_path / 'rows.jsonl', rows)
+  command = f'--checkpoint={tmp_path}', path
+  report = f'--report={tmp_path}/report.html'
+  status, found, err = call_json(*command, '--pages=discourse', report)
   assert status == 2
-  found = [json.loads(line) for line in out.splitlines()]
   assert [row['id'] for row in found] == ['a', 'b']
   reader = changed(summarizer, pages='discourse')
   for row, given in zip(found, rows):
@@ -461,7 +399,5 @@ def test_the_command_reads_pages(
   assert "field 'sections' must be a list of objects" in err
   pages = sorted(tmp_path.glob('report*.html'))
   assert len(pages) == 3
-  status, _, err = run_command(
-      summarize, f'--checkpoint={tmp_path}', '--max_input_length=9', path
-  )
+  status, _, err = call_json(*command, '--max_input_length=9')
   assert status == 2 and 'expected --num_pages or --page_length' in err

@@ -129,6 +129,8 @@ def test_documents_of_another_form_are_refused(document, message):
     'given, message',
     (
         ({'query_in': 'first'}, "query_in='first' is no option of pages: exp"),
+        ({'pages': 'chunks'}, "pages='chunks' must be one of 'spatial'"),
+        ({'page_length': 41}, 'page_length: 41 tokens, but'),
         ({'num_pages': 2.5}, 'num_pages=2.5 must be of the type int'),
         ({'empty_page': 3}, 'empty_page=3 must be of the type str'),
         ({'page_length': 2}, 'page_length=2 must be at least 3'),

@@ -245,7 +245,11 @@ def test_rows_with_other_part_settings_are_refused(call, run, books, tmp_path):
         (('--summary_length=64',), '--summary_length needs --parts'),
         (('--parts=join', '--part_length=4'), '8'),
         (('--parts=join', '--max_input_length=64'), '--max_input_length and'),
-        (('--parts=join', '--report=page.html'), '--report and --parts=join'),
+        (
+            ('--parts=join', '--report=page.html'),
+            '--report and --parts=join: only --parts=hierarchical writes',
+        ),
+        (('--parts=hierarchical', '--part_length=16'), 'expected at least 41'),
         (
             ('--reference_field=summary',),
             '--reference_field: expected --format=json',

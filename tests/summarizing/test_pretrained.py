@@ -121,20 +121,14 @@ def test_wrong_tensors_are_named(directory, change, message):
 def test_copies_of_tied_embeddings_are_optional(directory):
   want = locost_jax.load(directory)
 
+  copies = [f'{name}.embed_tokens.weight' for name in ('encoder', 'decoder')]
+  copies.append('lm_head.weight')
+
   def add(tensors):
-    for name in (
-        'encoder.embed_tokens.weight',
-        'decoder.embed_tokens.weight',
-        'lm_head.weight',
-    ):
-      tensors[name] = tensors['shared.weight'].copy()
+    tensors.update((name, tensors['shared.weight'].copy()) for name in copies)
 
   def remove(tensors):
-    for name in (
-        'encoder.embed_tokens.weight',
-        'decoder.embed_tokens.weight',
-        'lm_head.weight',
-    ):
+    for name in copies:
       del tensors[name]
 
   inputs, targets = np.array([[3, 4, 5, 6, 7]]), np.array([[0, 5]])
@@ -275,15 +269,20 @@ def test_a_release_s_generation_settings(directory):
     locost_jax.load(directory)
 
 
-def test_summaries_use_the_settings_of_the_run(small_model_config):
+@pytest.fixture
+def parts(small_model_config):
+  """Returns (model, params, vocabulary): random, of bytes."""
   vocabulary = byte_vocabulary.ByteVocabulary()
   small_model_config.vocab_size = vocabulary.size
   model = models.build(small_model_config)
   one = np.ones((1, 4), np.int32)
   params = jax.jit(model.init)(jax.random.key(0), one, one)['params']
+  return model, params, vocabulary
+
+
+def test_summaries_use_the_settings_of_the_run(parts):
   settings = decode_settings.Settings(max_length=7, num_beams=3, min_length=7)
-  trained = Summarizer(model, params, vocabulary, settings)
-  plain = Summarizer(model, params, vocabulary)
+  trained, plain = Summarizer(*parts, settings), Summarizer(*parts)
   text = 'A text.'
   assert trained.summarize(text) == plain.summarize(
       text, max_length=7, num_beams=3, min_length=7
@@ -298,14 +297,9 @@ def test_summaries_use_the_settings_of_the_run(small_model_config):
   assert sampled[0] == sampled[1] != sampled[2]
 
 
-def test_a_summary_does_not_depend_on_its_batch(small_model_config):
+def test_a_summary_does_not_depend_on_its_batch(parts):
   """Texts of many lengths in one call equal single calls, in order."""
-  vocabulary = byte_vocabulary.ByteVocabulary()
-  small_model_config.vocab_size = vocabulary.size
-  model = models.build(small_model_config)
-  one = np.ones((1, 4), np.int32)
-  params = jax.jit(model.init)(jax.random.key(0), one, one)['params']
-  summarizer = Summarizer(model, params, vocabulary)
+  summarizer = Summarizer(*parts)
   texts = ['abc', 'A longer text. ' * 9, 'Second.', '.', 'abc def ' * 5]
   together = summarizer.summarize(texts, max_length=12)
   alone = [summarizer.summarize(text, max_length=12)[0] for text in texts]
@@ -315,18 +309,10 @@ def test_a_summary_does_not_depend_on_its_batch(small_model_config):
 
 
 def test_bucket_length():
-  assert [bucket_length(n) for n in (1, 16, 17, 24, 25, 33, 4096, 4097)] == [
-      16,
-      16,
-      24,
-      24,
-      32,
-      48,
-      4096,
-      6144,
-  ]
+  lengths = 1, 16, 17, 24, 25, 33, 4096, 4097
+  buckets = [16, 16, 24, 24, 32, 48, 4096, 6144]
+  assert list(map(bucket_length, lengths)) == buckets
   # Long inputs: longer by an eighth at most.
-  assert [
-      bucket_length(n)
-      for n in (1 << 17, (1 << 17) + 1, 785_163, 1 << 20, 1_055_000)
-  ] == [1 << 17, 9 << 14, 12 << 16, 1 << 20, 9 << 17]
+  lengths = 1 << 17, (1 << 17) + 1, 785_163, 1 << 20, 1_055_000
+  buckets = [1 << 17, 9 << 14, 12 << 16, 1 << 20, 9 << 17]
+  assert list(map(bucket_length, lengths)) == buckets

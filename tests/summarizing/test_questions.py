@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from configs import default
+import locost_jax
 from locost_jax.data import corpus_rows
 from locost_jax.data import own_files
 from locost_jax.data import pages as pages_lib
@@ -17,19 +18,16 @@ from locost_jax.summarizing import texts
 from locost_jax.summarizing.documents import Document
 from locost_jax.vocabularies import byte_vocabulary
 from locost_jax.workdir import trained_queries
-from tests import tiny_run
+from tests.summarizing.summarize_command import rows_of
+from tests.summarizing.summarize_command import write_rows
 
 VOCABULARY = byte_vocabulary.ByteVocabulary()
 TEXT = 'Whales sing. The sea listens! Ships pass by; nobody hears. The end.'
 QUERY = 'Who sings?'
-FORMS = [
-    ('', ''),
-    ('spatial', ''),
-    ('spatial', 'first'),
-    ('chunks', ''),
-    ('chunks', 'first'),
-    ('sentence_chunks', ''),
-    ('sentence_chunks', 'first'),
+FORMS = [('', '')] + [
+    (form, query_in)
+    for form in ('spatial', 'chunks', 'sentence_chunks')
+    for query_in in ('', 'first')
 ]
 
 
@@ -131,50 +129,34 @@ def test_a_run_records_whether_it_had_queries(tmp_path):
       ([{'document': 'a', 'summary': 'b', 'query': 'c'}], 'other', False),
       ([{'document': 'a', 'summary': 'b', 'other': 'c'}], 'other', True),
   ):
-    path = tmp_path / 'rows.jsonl'
-    path.write_text('\n'.join(map(json.dumps, rows + queries)))
+    path = write_rows(tmp_path / 'rows.jsonl', rows + queries)
     data.train_files, data.query_field = str(path), field
     assert own_files.has_queries(data) is expected
 
 
-@pytest.fixture(scope='module')
-def run(tmp_path_factory):
-  directory = tmp_path_factory.mktemp('questions') / 'run'
-  tiny_run.make(directory)
-  return directory
-
-
-def test_the_command_asks(run, run_command, tmp_path):
-  from locost_jax import summarize  # pylint: disable=g-import-not-at-top
-
+def test_the_command_asks(run, call, tmp_path):
   (tmp_path / 'a.txt').write_text(TEXT)
   output = tmp_path / 'out.jsonl'
   arguments = ['--checkpoint', run, tmp_path / 'a.txt', '--max_length=8']
   asked = ['--query=Who sings?', '--query=Who listens?']
-  status, _, err = run_command(
-      summarize, *arguments, *asked[:1], f'--output={output}'
-  )
+  status, _, err = call(*arguments, *asked[:1], f'--output={output}')
   assert status == 0, err
-  status, _, err = run_command(
-      summarize, *arguments, *asked, f'--output={output}'
-  )
+  status, _, err = call(*arguments, *asked, f'--output={output}')
   assert status == 0 and '1 of 2 documents were done before' in err
   assert '2 questions about 1 document:' in err
-  rows = [json.loads(line) for line in output.read_text().splitlines()]
+  rows = rows_of(output)
   assert [row['query'] for row in rows] == ['Who sings?', 'Who listens?']
-  import locost_jax  # pylint: disable=g-import-not-at-top
-
   want = locost_jax.load(str(run)).summarize(
       [{'document': TEXT, 'query': row['query']} for row in rows], max_length=8
   )
   assert [row['prediction'] for row in rows] == want
-  _, out, _ = run_command(summarize, *arguments, *asked)
+  _, out, _ = call(*arguments, *asked)
   assert [line.partition(': ')[0] for line in out.splitlines()] == [
       'Who sings?',
       'Who listens?',
   ]
   page = tmp_path / 'page.html'
-  run_command(summarize, *arguments, *asked, f'--report={page}')
+  call(*arguments, *asked, f'--report={page}')
   first, second = ((tmp_path / f'page-{i}.html').read_text() for i in (1, 2))
   index = page.read_text()
   for i, question in enumerate(('Who sings?', 'Who listens?'), start=1):
@@ -183,12 +165,12 @@ def test_the_command_asks(run, run_command, tmp_path):
   assert '<a href="page-2.html">Who listens?</a>' in first
   assert '<a href="page-1.html">Who sings?</a>' in second
   assert '<a aria-current="page">Who listens?</a>' in second
-  run_command(summarize, *arguments, f'--report={tmp_path / "one.html"}')
+  call(*arguments, f'--report={tmp_path / "one.html"}')
   assert 'class="tabs"' not in (tmp_path / 'one.html').read_text()
   trained_queries.save(run, False)
-  status, _, err = run_command(summarize, *arguments, *asked)
+  status, _, err = call(*arguments, *asked)
   assert status == 2 and '--ask_anyway' in err
-  status, _, err = run_command(summarize, *arguments, *asked, '--ask_anyway')
+  status, _, err = call(*arguments, *asked, '--ask_anyway')
   assert status == 0
-  status, _, err = run_command(summarize, *arguments, '--query= ')
+  status, _, err = call(*arguments, '--query= ')
   assert status == 2 and '--query is empty' in err

@@ -3,16 +3,13 @@
 import dataclasses
 import functools
 import html as html_lib
-import json
 import re
 
 import jax
 import numpy as np
 import pytest
 
-import locost_jax
 from locost_jax import models
-from locost_jax import summarize
 from locost_jax.generation import decode_settings
 from locost_jax.summarizing import attribution
 from locost_jax.summarizing import page_selection
@@ -28,6 +25,8 @@ from tests import browser
 from tests.models.test_bart import moved_params
 from tests.models.test_bart import SMALL
 from tests.summarizing import test_source_page
+from tests.summarizing.summarize_command import use
+from tests.summarizing.summarize_command import write_documents
 
 TEXT = '\n\n'.join(
     [
@@ -222,35 +221,22 @@ def test_an_empty_document_and_an_empty_summary(summarizer):
 
 @pytest.mark.parametrize('batch_size', (1, 4))
 def test_the_command_counts_selected_tokens(
-    batch_size, tmp_path, summarizer, monkeypatch, run_command
+    batch_size, tmp_path, summarizer, monkeypatch, call_json
 ):
   """In JSON and on stderr, with and without a report, alone and in batches."""
-  monkeypatch.setattr(
-      locost_jax, 'load', lambda *_, **__: summarizer, raising=False
-  )
-  monkeypatch.setattr(
-      'locost_jax.summarizing.facts.describe_origin', lambda *_: {}
-  )
+  use(monkeypatch, summarizer)
   documents = [TEXT, TEXT[::-1], 'A whale.']
-  path = tmp_path / 'rows.jsonl'
-  rows = [{'id': str(i), 'document': x} for i, x in enumerate(documents)]
-  path.write_text(''.join(json.dumps(row) + '\n' for row in rows))
+  path = write_documents(tmp_path / 'rows.jsonl', documents)
+  command = f'--checkpoint={tmp_path}', f'--batch_size={batch_size}', path
   for more in ((), (f'--report={tmp_path / "out.html"}',)):
-    status, out, err = run_command(
-        summarize,
-        f'--checkpoint={tmp_path}',
-        '--format=json',
-        f'--batch_size={batch_size}',
-        *more,
-        path,
-    )
+    status, rows, err = call_json(*command, *more)
     assert not status, err
-    for row, text in zip(map(json.loads, out.splitlines()), documents):
+    for i, (row, text) in enumerate(zip(rows, documents, strict=True), start=1):
       found = attribution.attribute(summarizer, text, [5]).selection
       assert row['tokens_selected'] == found.selected <= row['tokens_kept']
       assert f'kept, {found.selected} selected, ' in err
       if more:
-        page = (tmp_path / f'out-{int(row["id"]) + 1}.html').read_text()
+        page = (tmp_path / f'out-{i}.html').read_text()
         assert page_selection.fact(found) in page
 
 

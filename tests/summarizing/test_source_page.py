@@ -3,10 +3,8 @@
 import html.parser
 import json
 import re
-import struct
 import subprocess
 import weakref
-import zlib
 
 import numpy as np
 import pytest
@@ -165,14 +163,9 @@ def test_the_strip_keeps_the_total_mass(P):
   assert len(row['mass']) == len(row['passage']) == page_contents.COLUMNS
   np.testing.assert_allclose(sum(row['mass']), mass.sum(), atol=1e-3)
   for column, p in enumerate(row['passage']):  # it lies in that column
-    left, right = column / page_contents.COLUMNS, (column + 1) / (
-        page_contents.COLUMNS
-    )
-    assert (
-        tokens[p - 1]
-        and edges[p - 1] < right + 1e-9
-        and (edges[p] > left - 1e-9)
-    )
+    left, right = np.array([column, column + 1]) / page_contents.COLUMNS
+    assert tokens[p - 1] and edges[p - 1] < right + 1e-9
+    assert edges[p] > left - 1e-9
 
 
 def test_marks_shared_phrases_and_not_articles():
@@ -216,8 +209,9 @@ def test_the_command_writes_pages(tmp_path, run_command, monkeypatch):
 
   monkeypatch.setattr(generate, 'encode_in_steps', spy)
   tiny_run.make(tmp_path / 'run')
-  for name in ('a', 'b'):
-    (tmp_path / f'{name}.txt').write_text(f'Document {name}.\n\nIt ends here.')
+  files = [tmp_path / 'a.txt', tmp_path / 'b.txt']
+  for file in files:
+    file.write_text(f'Document {file.stem}.\n\nIt ends here.')
 
   def call(*arguments):
     status, out, err = run_command(
@@ -226,34 +220,24 @@ def test_the_command_writes_pages(tmp_path, run_command, monkeypatch):
     assert not status, err
     return out
 
-  plain = call(tmp_path / 'a.txt')
+  plain = call(files[0])
   report = tmp_path / 'one.html'
-  assert call(tmp_path / 'a.txt', f'--report={report}') == plain
+  assert call(files[0], f'--report={report}') == plain
   assert 'Document a.' in report.read_text()
   report = tmp_path / 'out.html'
-  call(tmp_path / 'a.txt', tmp_path / 'b.txt', f'--report={report}')
+  call(*files, f'--report={report}')
   links = Reader(report.read_text()).links
   assert links == ['out-1.html', 'out-2.html']
   for name, link in zip('ab', links):
     assert f'Document {name}.' in (tmp_path / link).read_text()
   assert read == [(1, 64), (1, 64), (2, 64)]
-  call(
-      tmp_path / 'a.txt',
-      tmp_path / 'b.txt',
-      f'--report={report}',
-      '--overwrite',
-      '--batch_size=1',
-  )
+  again = *files, f'--report={report}', '--overwrite'
+  call(*again, '--batch_size=1')
   assert read[3:] == [(1, 64), (1, 64)]
   pages = [read_untimed(tmp_path / link) for link in links]
   given, one_at_a_time = attribution.token_mass, False
   monkeypatch.setattr(attribution, 'token_mass', lambda *a: given(*a[:5]))
-  call(
-      tmp_path / 'a.txt',
-      tmp_path / 'b.txt',
-      f'--report={report}',
-      '--overwrite',
-  )
+  call(*again)
   assert len(read) == 8  # the batch, then each document
   assert [read_untimed(tmp_path / link) for link in links] == pages
 
@@ -311,49 +295,10 @@ def test_the_browser_runs_the_page(tmp_path):
 
 
 def read_png(path):
-  """Reads an 8-bit RGB(A) PNG, not interlaced: uint8 [height, width, 3]."""
-  data, at, packed = path.read_bytes(), 8, b''
-  while at < len(data):
-    size, kind = struct.unpack('>I4s', data[at : at + 8])
-    body = data[at + 8 : at + 8 + size]
-    if kind == b'IHDR':
-      width, height, depth, color = struct.unpack('>IIBB', body[:10])
-      assert depth == 8 and color in (2, 6)
-    packed += body if kind == b'IDAT' else b''
-    at += size + 12
-  n = 3 if color == 2 else 4
-  rows = np.frombuffer(zlib.decompress(packed), np.uint8)
-  rows = rows.reshape(height, 1 + width * n)
-  before = np.zeros((width, n), np.uint8)
-  picture = np.zeros((height, width, n), np.uint8)
-  for y, row in enumerate(rows):
-    line = row[1:].reshape(width, n)
-    if row[0] == 0:
-      before = line
-    elif row[0] == 1:
-      before = np.cumsum(line, 0, dtype=np.uint8)
-    elif row[0] == 2:
-      before = line + before
-    else:
-      own, left, corner = np.zeros((width, n), int), 0, 0
-      for x in range(width):
-        up = before[x].astype(int)
-        if row[0] == 3:
-          guess = (left + up) // 2
-        else:  # Paeth: the one of the three nearest to left + up - corner
-          a, b, c = (
-              abs(up - corner),
-              abs(left - corner),
-              abs(left + up - 2 * corner),
-          )
-          guess = np.where(
-              (a <= b) & (a <= c), left, np.where(b <= c, up, corner)
-          )
-        left, corner = (line[x] + guess) & 255, up
-        own[x] = left
-      before = own.astype(np.uint8)
-    picture[y] = before
-  return picture[..., :3]
+  """Reads a PNG: uint8 [height, width, 3]."""
+  from matplotlib import image  # pylint: disable=g-import-not-at-top
+
+  return (image.imread(path)[..., :3] * 255).round().astype(np.uint8)
 
 
 @browser.needed

@@ -19,42 +19,34 @@ from locost_jax.summarizing import pretrained
 from locost_jax.summarizing import summaries
 from locost_jax.summarizing.summarizer import Summarizer
 from locost_jax.vocabularies import byte_vocabulary
-from tests.summarizing.summarize_command import rows_of
+from tests.summarizing.summarize_command import error_line
+from tests.summarizing.summarize_command import write_documents
 
 
-def test_one_line_per_document_in_order(run, call, tmp_path, monkeypatch):
+def test_one_line_per_document_in_order(run, call_json, tmp_path, monkeypatch):
   """Files, JSONL rows, gz and stdin; equals Summarizer.summarize."""
   texts = ['First text.', 'The second\ntext is longer.', 'Third.', 'Fourth.']
   (tmp_path / 'a.txt').write_text(texts[0])
+  row = json.dumps({'document': texts[1], 'id': 7})
   (tmp_path / 'b.jsonl').write_text(
-      json.dumps({'document': texts[1], 'id': 7})
-      + '\n\n'
-      + json.dumps({'document': texts[2]})
-      + '\n'
+      f'{row}\n\n{json.dumps({"document": texts[2]})}\n'
   )
   with gzip.open(tmp_path / 'c.md.gz', 'wb') as f:
     f.write(b'\xef\xbb\xbf' + texts[3].encode())
   stdin = types.SimpleNamespace(buffer=io.BytesIO(b'From stdin.'))
   monkeypatch.setattr(sys, 'stdin', stdin)
   files = [tmp_path / name for name in ('a.txt', 'b.jsonl', 'c.md.gz')]
-  status, out, err = call(
-      '--checkpoint', run, *files, '-', '--format=json', '--min_length=5'
+  status, rows, err = call_json(
+      '--checkpoint', run, *files, '-', '--min_length=5'
   )
-  rows = [json.loads(line) for line in out.splitlines()]
   assert status == 0
-  assert [row['id'] for row in rows] == [
-      str(files[0]),
-      '7',
-      f'{files[1]}:3',
-      str(files[2]),
-      '-',
-  ]
-  expected = pretrained.load(str(run)).summarize(
-      texts + ['From stdin.'], min_length=5
-  )
+  ids = [str(files[0]), '7', f'{files[1]}:3', str(files[2]), '-']
+  assert [row['id'] for row in rows] == ids
+  texts.append('From stdin.')
+  expected = pretrained.load(str(run)).summarize(texts, min_length=5)
   assert [row['prediction'] for row in rows] == expected
   assert [row['tokens_read'] for row in rows] == [
-      len(text.encode()) + 1 for text in texts + ['From stdin.']
+      len(text.encode()) + 1 for text in texts
   ]
   assert len([line for line in err.splitlines() if 'tokens read' in line]) == 5
 
@@ -66,61 +58,46 @@ def test_plain_form_has_no_newlines(run, call, tmp_path, monkeypatch):
       lambda self, ids: 'one\ntwo  three',
   )
   (tmp_path / 'a.txt').write_text('x')
-  assert call('--checkpoint', run, tmp_path / 'a.txt')[:2] == (
-      0,
-      'one two three\n',
-  )
+  status, out, _ = call('--checkpoint', run, tmp_path / 'a.txt')
+  assert (status, out) == (0, 'one two three\n')
 
 
 def test_output_file_and_kept_tokens(run, call, tmp_path):
   (tmp_path / 'a.txt').write_text('abcdefghij')
   output = tmp_path / 'out.jsonl'
-  status, out, err = call(
-      '--checkpoint',
-      run,
-      tmp_path / 'a.txt',
-      f'--output={output}',
-      '--max_input_length=6',
-  )
+  command = '--checkpoint', run, tmp_path / 'a.txt', f'--output={output}'
+  status, out, err = call(*command, '--max_input_length=6')
   row = json.loads(output.read_text())
   assert (status, out, row['tokens_read'], row['tokens_kept']) == (0, '', 11, 6)
   assert '11 tokens read, 6 kept' in err and 'peak memory' in err
   assert sorted(p.name for p in tmp_path.iterdir()) == ['a.txt', 'out.jsonl']
 
 
-def test_a_row_holds_all_settings_that_reproduce_it(run, call, tmp_path):
+def test_a_row_holds_all_settings_that_reproduce_it(run, call_json, tmp_path):
   (tmp_path / 'a.txt').write_text('A text.')
-  row = json.loads(
-      call(
-          '--checkpoint',
-          run,
-          tmp_path / 'a.txt',
-          '--format=json',
-          '--no_repeat_ngram_size=2',
-      )[1]
-  )
+  command = '--checkpoint', run, tmp_path / 'a.txt'
+  _, (row,), _ = call_json(*command, '--no_repeat_ngram_size=2')
   assert row['source'] == str(tmp_path / 'a.txt')
   assert row['sha256'] == summaries.hash_text('A text.')
   assert row['checkpoint']['path'] == str(run / 'checkpoints' / '2')
   assert row['checkpoint']['step'] == 2 and row['checkpoint']['fingerprint']
-  assert (row['dtype'], row['backend'], row['versions']['jax']) == (
-      'float32',
-      'cpu',
-      jax.__version__,
-  )
+  assert (row['dtype'], row['backend']) == ('float32', 'cpu')
+  assert row['versions']['jax'] == jax.__version__
   assert row['peak_memory_bytes'] > 2**20
   assert row['seconds'] == pytest.approx(
       row['seconds_encoding'] + row['seconds_decoding'], abs=2e-3
   )
   # From the run, from the flag, and defaults.
-  settings = row['settings']
   assert (
-      settings['max_length'],
-      settings['no_repeat_ngram_size'],
-      settings['num_beams'],
-      settings['seed'],
-      settings['max_input_length'],
-  ) == (6, 2, 1, 0, None)
+      row['settings'].items()
+      >= dict(
+          max_length=6,
+          no_repeat_ngram_size=2,
+          num_beams=1,
+          seed=0,
+          max_input_length=None,
+      ).items()
+  )
   again = pretrained.load(row['checkpoint']['path']).summarize(
       ['A text.'], no_repeat_ngram_size=2
   )
@@ -141,25 +118,16 @@ def test_the_fingerprint_depends_on_the_weights(run, tmp_path):
 @pytest.mark.parametrize(
     'arguments, expected',
     [
-        (['missing.txt', '--checkpoint=RUN'], 'missing.txt: no such file'),
         (['nothing', '--checkpoint=RUN'], 'nothing: a directory with nothing'),
         (['empty.txt', '--checkpoint=RUN'], 'empty.txt: an empty document'),
-        (['latin.txt', '--checkpoint=RUN'], 'latin.txt: not UTF-8 (byte 3'),
-        (['bad.jsonl', '--checkpoint=RUN'], 'bad.jsonl:1: not JSON'),
-        (
-            ['text.jsonl', '--checkpoint=RUN'],
-            "text.jsonl:1: no field 'document'",
-        ),
-        (['none.jsonl', '--checkpoint=RUN'], 'none.jsonl: holds no document'),
+        (['text.jsonl', '--checkpoint=RUN'], "jsonl:1: no field 'document'"),
         (['a.txt', '--checkpoint=nowhere'], 'nowhere: no such directory'),
         (['a.txt', '--checkpoint=.'], 'config.json'),
+        (['a.txt', '--checkpoint=small'], 'vocabulary has 359 tokens, its mod'),
         (['a.txt'], '--checkpoint=DIR is missing'),
         (['--checkpoint=RUN'], 'no FILE given'),
-        (
-            ['a.txt', '--checkpoint=RUN', '--max_lenght=3'],
-            'did you mean --max_length?',
-        ),
-        (['a.txt', '--checkpoint=RUN', '--max_length=0'], '--max_length=0'),
+        (['a.txt', '--max_lenght=3'], 'did you mean --max_length?'),
+        # Flags are checked before the checkpoint is read, or else with it.
         (['a.txt', '--checkpoint=nowhere', '--num_beams=0'], '--num_beams=0'),
         (
             [
@@ -175,25 +143,12 @@ def test_the_fingerprint_depends_on_the_weights(run, tmp_path):
             '--min_length=7 must lie between 0 and max_length=6',
         ),
         (
-            ['a.txt', '--checkpoint=nowhere', '--temperature=0'],
-            '--temperature=0',
-        ),
-        (
             ['a.txt', '--checkpoint=nowhere', '--top_p=1.5'],
             '--top_p=1.5: expected 0 < top_p <= 1',
         ),
         (
             ['a.txt', '--checkpoint=nowhere', '--num_beams=2', '--top_k=3'],
             "--num_beams=2 must be 1 with method='sample'",
-        ),
-        (
-            [
-                'a.txt',
-                '--checkpoint=nowhere',
-                '--num_beams=2',
-                '--method=greedy',
-            ],
-            "--num_beams=2 must be 1 with method='greedy'",
         ),
         (
             ['a.txt', '--checkpoint=RUN', '--method=beam'],
@@ -209,37 +164,17 @@ def test_bad_input(run, call, tmp_path, monkeypatch, arguments, expected):
   monkeypatch.chdir(tmp_path)
   (tmp_path / 'a.txt').write_text('A text.')
   (tmp_path / 'empty.txt').write_text(' \n')
-  (tmp_path / 'latin.txt').write_bytes(b'caf\xe9 au lait')
-  (tmp_path / 'bad.jsonl').write_text('{"document"\n')
   (tmp_path / 'text.jsonl').write_text('{"text": "x"}\n')
-  (tmp_path / 'none.jsonl').write_text('')
+  small = shutil.copytree(run, tmp_path / 'small') / 'config.json'
+  config = json.loads(small.read_text())
+  config['model']['vocab_size'] = 100
+  small.write_text(json.dumps(config))
   (tmp_path / 'nothing').mkdir()
   before = sorted(tmp_path.iterdir())
   status, out, err = call(*(a.replace('RUN', str(run)) for a in arguments))
   assert status == 2 and out == ''
   assert len(err.strip().splitlines()) == 1 and expected in err
   assert sorted(tmp_path.iterdir()) == before
-
-
-def test_bad_documents_do_not_stop_the_others(run, call, tmp_path):
-  (tmp_path / 'a.jsonl').write_text(
-      '{"document": "One."}\n{"document"\n{"document": "Two."}\n'
-  )
-  (tmp_path / 'b.txt').write_bytes(b'\xff')
-  output = tmp_path / 'out.jsonl'
-  status, _, err = call(
-      '--checkpoint',
-      run,
-      tmp_path / 'a.jsonl',
-      tmp_path / 'missing.txt',
-      tmp_path / 'b.txt',
-      f'--output={output}',
-  )
-  assert status == 2
-  assert [row['id'][-2:] for row in rows_of(output)] == [':1', ':3']
-  errors = [line for line in err.splitlines() if line.startswith('error: ')]
-  assert len(errors) == 3 and 'a.jsonl:2' in errors[0]
-  assert 'missing.txt' in errors[1] and 'b.txt' in errors[2]
 
 
 @pytest.mark.parametrize(
@@ -271,54 +206,32 @@ def test_flags_override_the_settings_of_the_run(given, expected):
         dict(temperature=0.7, top_k=9, top_p=0.9, seed=5),
     ],
 )
-def test_flags_are_used(run, call, tmp_path, flags):
+def test_flags_are_used(run, call_json, tmp_path, flags):
   text = 'A text to be read in full.'
   (tmp_path / 'a.txt').write_text(text)
-  _, out, _ = call(
-      '--checkpoint',
-      run,
-      tmp_path / 'a.txt',
-      '--format=json',
-      *(f'--{key}={value}' for key, value in flags.items()),
-  )
+  given = [f'--{key}={value}' for key, value in flags.items()]
+  _, (row,), _ = call_json('--checkpoint', run, tmp_path / 'a.txt', *given)
   (expected,) = pretrained.load(str(run)).summarize(text, **flags)
-  assert json.loads(out)['prediction'] == expected
-  assert {key: json.loads(out)['settings'][key] for key in flags} == flags
+  assert row['prediction'] == expected
+  assert row['settings'].items() >= flags.items()
 
 
 # --- Batches and memory ------------------------------------------------------
 
 
 def test_documents_of_similar_length_share_a_batch(
-    run, call, tmp_path, batches
+    run, call_json, tmp_path, batches
 ):
   """Summaries are printed in order and as early as possible."""
   lengths = [10, 200, 20, 30, 210, 40]
-  (tmp_path / 'a.jsonl').write_text(
-      ''.join(
-          json.dumps({'document': chr(97 + i) * n}) + '\n'
-          for i, n in enumerate(lengths)
-      )
-  )
-  status, out, _ = call(
-      '--checkpoint',
-      run,
-      tmp_path / 'a.jsonl',
-      '--format=json',
-      '--batch_size=3',
-  )
-  rows = [json.loads(line) for line in out.splitlines()]
+  texts = [letter * n for letter, n in zip('abcdef', lengths)]
+  path = write_documents(tmp_path / 'a.jsonl', texts)
+  command = '--checkpoint', run, path
+  status, rows, _ = call_json(*command, '--batch_size=3')
   assert status == 0
   assert [row['tokens_read'] for row in rows] == [n + 1 for n in lengths]
   assert batches == [(3, 64), (2, 256), (1, 64)]
-  _, out, _ = call(
-      '--checkpoint',
-      run,
-      tmp_path / 'a.jsonl',
-      '--format=json',
-      '--batch_size=1',
-  )
-  alone = [json.loads(line) for line in out.splitlines()]
+  _, alone, _ = call_json(*command, '--batch_size=1')
   assert [row['prediction'] for row in rows] == [
       row['prediction'] for row in alone
   ]
@@ -326,25 +239,14 @@ def test_documents_of_similar_length_share_a_batch(
 
 def test_batches_keep_the_order_of_documents():
   rows = lambda length: {8: 2, 16: 1, 32: 0}[length]
-  assert batching.make_batches(
-      [
-          (8, 'a'),
-          (16, 'b'),
-          (32, 'c'),
-          (8, 'd'),
-          (16, 'e'),
-          (8, 'f'),
-          (32, 'g'),
-      ],
-      lambda job: job[0],
-      rows,
-  ) == [
-      (8, [(8, 'a'), (8, 'd')]),
-      (16, [(16, 'b')]),
-      (32, [(32, 'c')]),
-      (16, [(16, 'e')]),
-      (8, [(8, 'f')]),
-      (32, [(32, 'g')]),
+  a, b, c, d, e, f, g = jobs = list(zip((8, 16, 32, 8, 16, 8, 32), 'abcdefg'))
+  assert batching.make_batches(jobs, lambda job: job[0], rows) == [
+      (8, [a, d]),
+      (16, [b]),
+      (32, [c]),
+      (16, [e]),
+      (8, [f]),
+      (32, [g]),
   ]
 
 
@@ -353,82 +255,48 @@ def test_too_large_for_the_memory(run, call, tmp_path, batches):
 
   The length in the message fits.
   """
-  (tmp_path / 'small.jsonl').write_text(
-      '\n'.join(json.dumps({'document': 'x' * 5000}) for _ in range(4))
-  )
-  (tmp_path / 'large.txt').write_text('y' * 30_000)
-  files = [tmp_path / 'large.txt', tmp_path / 'small.jsonl']
-  status, out, err = call(
-      '--checkpoint', run, *files, '--format=json', '--memory_limit=0.276'
-  )
+  small = write_documents(tmp_path / 'small.jsonl', ['x' * 5000] * 4)
+  large = tmp_path / 'large.txt'
+  large.write_text('y' * 30_000)
+  command = '--checkpoint', run, '--memory_limit=0.276', large
+  status, out, err = call(*command, small)
   assert status == 2 and len(out.splitlines()) == 4
   assert batches == [(2, 6144), (2, 6144)]
-  (line,) = [line for line in err.splitlines() if line.startswith('error: ')]
+  line = error_line(err)
   assert 'large.txt: 30001 tokens need about 2' in line
   assert 'encoding 36 MiB' in line and '283 MiB are available' in line
   fits = int(line.split('--max_input_length=')[1].split()[0])
   batches.clear()
-  assert (
-      call(
-          '--checkpoint',
-          run,
-          files[0],
-          '--memory_limit=0.276',
-          f'--max_input_length={fits}',
-      )[0]
-      == 0
-  )
+  assert call(*command, f'--max_input_length={fits}')[0] == 0
   assert batches == [(1, fits)]
 
 
+@pytest.mark.parametrize(
+    'error',
+    [
+        jax.errors.JaxRuntimeError('RESOURCE_EXHAUSTED: Out of memory'),
+        # XLA's error under `ulimit -v`.
+        jax.errors.JaxRuntimeError(
+            'INTERNAL: Out of memory allocating 4 bytes.'
+        ),
+        MemoryError(),
+    ],
+)
 def test_a_device_out_of_memory_gets_smaller_batches(
-    run, call, tmp_path, monkeypatch
+    run, call_json, tmp_path, monkeypatch, error
 ):
   generate = Summarizer.generate
 
   def small_device(self, inputs, *arguments, **named):
     if inputs.shape[0] * inputs.shape[1] > 128:
-      raise jax.errors.JaxRuntimeError('RESOURCE_EXHAUSTED: Out of memory')
+      raise error
     return generate(self, inputs, *arguments, **named)
 
   monkeypatch.setattr(Summarizer, 'generate', small_device)
-  (tmp_path / 'a.jsonl').write_text(
-      '\n'.join(
-          json.dumps({'document': 'x' * n}) for n in (10, 11, 200, 12, 13, 14)
-      )
-  )
-  status, out, err = call(
-      '--checkpoint', run, tmp_path / 'a.jsonl', '--format=json'
-  )
+  lengths = [10, 11, 200, 12, 13, 14]
+  path = write_documents(tmp_path / 'a.jsonl', ['x' * n for n in lengths])
+  status, rows, err = call_json('--checkpoint', run, path)
   assert status == 2
-  assert [json.loads(line)['tokens_read'] for line in out.splitlines()] == [
-      11,
-      12,
-      13,
-      14,
-      15,
-  ]
-  (line,) = [line for line in err.splitlines() if line.startswith('error: ')]
+  assert [row['tokens_read'] for row in rows] == [11, 12, 13, 14, 15]
+  line = error_line(err)
   assert 'a.jsonl:3: the device has not the memory for its 201 tokens' in line
-
-
-def test_vocabulary_that_does_not_fit(run, call, tmp_path):
-  """With more tokens than the model has rows, the weights are not read."""
-  copy = tmp_path / 'run'
-  shutil.copytree(run, copy)
-  config = json.loads((copy / 'config.json').read_text())
-  config['model']['vocab_size'] = 100
-  (copy / 'config.json').write_text(json.dumps(config))
-  (tmp_path / 'a.txt').write_text('A text.')
-  status, _, err = call('--checkpoint', copy, tmp_path / 'a.txt')
-  assert status == 2 and 'vocabulary' in err and '359' in err and '100' in err
-  shutil.rmtree(copy / 'vocabulary')
-  status, _, err = call('--checkpoint', copy, tmp_path / 'a.txt')
-  assert status == 2 and len(err.strip().splitlines()) == 1
-
-
-def test_help(call):
-  status, out, err = call('--help')
-  assert status == 0 and err == ''
-  for word in ('--checkpoint', '--max_length', '--output', 'standard input'):
-    assert word in out

@@ -1,6 +1,5 @@
 """The summarize command: interrupted, continued, and run again."""
 
-import json
 import os
 from pathlib import Path
 import signal
@@ -14,6 +13,7 @@ import pytest
 
 from locost_jax.command_line import compiled_programs
 from tests.summarizing.summarize_command import rows_of
+from tests.summarizing.summarize_command import write_rows
 
 PROGRAM = textwrap.dedent("""
     import signal, sys, time
@@ -46,14 +46,8 @@ def start(program, *arguments, **environment):
 
 def documents(tmp_path):
   """Writes six documents; the slow process needs 10 minutes for the fourth."""
-  path = tmp_path / 'in.jsonl'
-  path.write_text(
-      '\n'.join(
-          json.dumps({'document': letter * 20, 'id': letter})
-          for letter in 'abcdef'
-      )
-  )
-  return path
+  rows = [{'document': letter * 20, 'id': letter} for letter in 'abcdef']
+  return write_rows(tmp_path / 'in.jsonl', rows)
 
 
 @pytest.mark.parametrize(
@@ -65,13 +59,9 @@ def test_killed_and_continued(
 ):
   """Three rows are on disk; the next call adds the other three."""
   output, partial = tmp_path / name, tmp_path / (name + '.partial')
-  command = [
-      '--checkpoint',
-      run,
-      documents(tmp_path),
-      f'--output={output}',
-      '--batch_size=1',
-  ]
+  command = ['--checkpoint', run, documents(tmp_path), '--batch_size=1']
+  unbroken = call(*command)[1]
+  command.append(f'--output={output}')
   process = start(PROGRAM, *command)
   deadline = time.monotonic() + 120
   while not partial.exists() or partial.read_bytes().count(b'\n') < 3:
@@ -92,7 +82,6 @@ def test_killed_and_continued(
   result = call(*command)
   assert result[0] == 0 and '3 of 6 documents were done before' in result[2]
   assert len(batches) == 3 and not partial.exists()
-  unbroken = call(*command[:-2], '--batch_size=1')[1]
   if name == 'out.txt':
     assert output.read_text() == unbroken
   else:
@@ -154,25 +143,15 @@ def test_programs_are_kept_between_calls(run, tmp_path):
   (tmp_path / 'a.txt').write_text('A text.')
   outputs, counts, files = [], [], []
   for _ in range(2):
-    process = start(
-        program,
-        '--checkpoint',
-        run,
-        tmp_path / 'a.txt',
-        LOCOST_JAX_CACHE='',
-        XDG_CACHE_HOME=str(tmp_path / 'xdg'),
-    )
+    command = '--checkpoint', run, tmp_path / 'a.txt'
+    cache = dict(LOCOST_JAX_CACHE='', XDG_CACHE_HOME=str(tmp_path / 'xdg'))
+    process = start(program, *command, **cache)
     out, err = process.communicate(timeout=240)
     assert process.returncode == 0, err
     outputs.append(out)
     counts.append(tuple(map(int, err.splitlines()[-1].split())))
-    files.append(
-        sorted(
-            p.name
-            for p in (tmp_path / 'xdg/locost_jax/xla').iterdir()
-            if p.name.endswith('-cache')
-        )
-    )
+    kept = (tmp_path / 'xdg/locost_jax/xla').glob('*-cache')
+    files.append(sorted(path.name for path in kept))
   assert outputs[0] == outputs[1] and files[0] == files[1] and files[0]
   assert counts[0][0] == 0 and counts[0][1] > 0
   assert counts[1] == (counts[0][1], 0)
@@ -196,11 +175,7 @@ def test_where_programs_are_kept(
 ):
   monkeypatch.chdir(tmp_path)
   (tmp_path / 'file').write_text('')
-  for name in (
-      'LOCOST_JAX_CACHE',
-      'XDG_CACHE_HOME',
-      'JAX_COMPILATION_CACHE_DIR',
-  ):
+  for name in 'LOCOST_JAX_CACHE', 'XDG_CACHE_HOME', 'JAX_COMPILATION_CACHE_DIR':
     monkeypatch.delenv(name, raising=False)
   for name, value in environment.items():
     monkeypatch.setenv(name, value)
