@@ -3,7 +3,6 @@
 import math
 from pathlib import Path
 
-import jax
 import pytest
 
 from configs import default
@@ -41,8 +40,28 @@ def check_keys(config):
     checks.check_keys(setup, setups[0])
 
 
-def load(name):
-  return commands.load_config(str(ROOT / 'configs' / f'{name}.py'))
+def load(name, word=''):
+  """Loads configs/NAME.py:WORD."""
+  path = str(ROOT / 'configs' / f'{name}.py')
+  return commands.load_config(f'{path}:{word}' if word else path)
+
+
+def count_parameters(config, vocabulary, left_out=()):
+  model = models.build(dict(config, vocab_size=vocabulary))
+  leaves = parameters.flatten(parameters.abstract_params(model))
+  return sum(
+      math.prod(leaf.shape)
+      for path, leaf in leaves.items()
+      if not path.startswith(left_out)
+  )
+
+
+def check_values(config, expected, but=()):
+  """Every key has the expected value, or that of default.py."""
+  defaults = dict(commands.config_items(default.get_config()))
+  for key, value in commands.config_items(config):
+    if not hasattr(value, 'items') and not key.startswith(but):
+      assert value == expected.get(key, defaults[key]), key
 
 
 @pytest.mark.parametrize('name', NAMES)
@@ -78,28 +97,24 @@ def test_default_explains_every_key():
 def test_pretrain_c4_matches_the_paper():
   """Inputs 4096, targets 910, 1M steps of 256, AdamW .9 .999, clip 1, bf16."""
   config = load('pretrain_c4')
-  data, train = config.data, config.train
-  assert (data.task, data.max_input_length, data.max_target_length) == (
-      'c4_gsg',
-      4096,
-      910,
-  )
-  assert (train.steps, train.batch_size, train.dtype) == (
-      1_000_000,
-      256,
-      'bfloat16',
-  )
-  assert (
-      config.optim.name,
-      config.optim.b1,
-      config.optim.b2,
-      config.optim.weight_decay,
-      config.optim.clip,
-  ) == ('adamw', 0.9, 0.999, 0.0, 1.0)
-  assert config.model.dropout_rate == 0.0 and config.gsg is None
-  model = models.build(dict(config.model, vocab_size=32100))
-  leaves = jax.tree.leaves(parameters.abstract_params(model))
-  assert sum(math.prod(leaf.shape) for leaf in leaves) == 234_724_224
+  found = dict(commands.config_items(config))
+  expected = {
+      'data.task': 'c4_gsg',
+      'data.max_input_length': 4096,
+      'data.max_target_length': 910,
+      'train.steps': 1_000_000,
+      'train.batch_size': 256,
+      'train.dtype': 'bfloat16',
+      'optim.name': 'adamw',
+      'optim.b1': 0.9,
+      'optim.b2': 0.999,
+      'optim.weight_decay': 0.0,
+      'optim.clip': 1.0,
+      'model.dropout_rate': 0.0,
+  }
+  assert {key: found[key] for key in expected} == expected
+  assert config.gsg is None
+  assert count_parameters(config.model, 32100) == 234_724_224
 
 
 @pytest.mark.parametrize('step', [0, 9_999, 10_000, 10_001, 40_000, 999_999])
@@ -174,10 +189,7 @@ def test_finetuning_matches_the_paper(name):
       'train.eval_every': max(steps, 25),
       'train.checkpoint_every': max(steps, 25),
   }
-  defaults = dict(commands.config_items(default.get_config()))
-  for key, value in commands.config_items(config):
-    if not hasattr(value, 'items'):
-      assert value == expected.get(key, defaults[key]), key
+  check_values(config, expected)
   entry = corpora.TABLE[task]
   assert entry.lengths == (inputs, targets)
   assert entry.splits['train'] == documents
@@ -209,21 +221,19 @@ def test_quickstart():
     assert second.config.decode.min_length >= 6  # five words and the end mark
 
 
-@pytest.mark.parametrize(
-    'name, count',
-    [
-        ('tiny', 14_782_080),
-        ('small', 68_906_176),
-        ('base', 234_724_224),
-        ('large', 775_510_528),
-        ('xl', 2_784_146_432),
-    ],
+SIZES = dict(
+    tiny=14_782_080,
+    small=68_906_176,
+    base=234_724_224,
+    large=775_510_528,
+    xl=2_784_146_432,
 )
+
+
+@pytest.mark.parametrize('name, count', SIZES.items())
 def test_sizes_have_the_documented_numbers_of_parameters(name, count):
   config = load(f'locost_{name}')
-  model = models.build(dict(config.model, vocab_size=32100))
-  leaves = jax.tree.leaves(parameters.abstract_params(model))
-  assert sum(math.prod(leaf.shape) for leaf in leaves) == count
+  assert count_parameters(config.model, 32100) == count
   text = (ROOT / 'configs' / f'locost_{name}.py').read_text()
   assert f'Expected: {count:,} parameters' in text
   if name == 'base':
@@ -236,7 +246,7 @@ def test_baselines_by_suffix(name):
   task, inputs, targets, documents, epochs = RECIPES[name]
   for model in finetune_arxiv.BASELINES:
     most = 1024 if model.startswith('bart') else math.inf
-    config = commands.load_config(str(ROOT / 'configs' / f'{name}.py:{model}'))
+    config = load(name, model)
     check_keys(config)
     assert config.model.name == model.partition('_')[0]
     data = config.data
@@ -281,15 +291,11 @@ PAGESUM = {
 }
 
 
-def load_pagesum(name):
-  return commands.load_config(str(ROOT / 'configs' / f'pagesum.py:{name}'))
-
-
 def test_pagesum_has_every_row():
   assert list(PAGESUM) == list(pagesum.RECIPES)
   for name in PAGESUM:
     assert f'\n  {name} ' in pagesum.__doc__
-  assert load('pagesum') == load_pagesum('arxiv')
+  assert load('pagesum') == load('pagesum', 'arxiv')
 
 
 @pytest.mark.parametrize('name', PAGESUM)
@@ -298,7 +304,7 @@ def test_pagesum_matches_the_paper(name):
   task, form, pages, size, batch, target, written, optimiser, remat, cut = (
       PAGESUM[name]
   )
-  config = load_pagesum(name)
+  config = load('pagesum', name)
   check_keys(config)
   rows, accumulate = map(int, batch.split('x'))
   fewest, most = map(int, written.split('/'))
@@ -346,27 +352,19 @@ def test_pagesum_matches_the_paper(name):
       'decode.max_length': most + 1,
       'decode.min_length': fewest + 1,
   }
-  defaults = dict(commands.config_items(default.get_config()))
-  for key, value in commands.config_items(config):
-    if not hasattr(value, 'items') and not key.startswith('model.'):
-      assert value == expected.get(key, defaults[key]), key
+  check_values(config, expected, 'model.')
   decoding = 'global' if name.endswith('_global') else 'pages'
   assert config.model.decoding == decoding
   # facebook/bart-large-cnn: 406,290,432 parameters, 50,264 rows of 1,024.
-  model = models.build(dict(config.model, vocab_size=50264))
-  leaves = parameters.flatten(parameters.abstract_params(model))
-  new = {'logits_bias', 'confidence/kernel', 'confidence/bias'} & set(leaves)
-  count = sum(
-      math.prod(leaf.shape) for path, leaf in leaves.items() if path not in new
-  )
-  assert count == 406_290_432
+  new = 'logits_bias', 'confidence/'
+  assert count_parameters(config.model, 50264, new) == 406_290_432
   assert config.model.max_positions == 1024 and config.model.pad_id == 1
 
 
 @pytest.mark.parametrize('step', [1, 2, 9_999, 10_000, 10_001, 126_900])
 def test_learning_rate_of_pagesum(step):
   """Equation 11, with n from 1."""
-  config = load_pagesum('arxiv')
+  config = load('pagesum', 'arxiv')
   rate = optim.make_schedule(config.optim, config.train.steps)(step - 1)
   expected = 2e-3 * min(step**-0.5, step * 10_000**-1.5)
   assert float(rate) == pytest.approx(expected, rel=1e-6)
@@ -391,16 +389,12 @@ SIMCAS = {
 }
 
 
-def load_simcas(name):
-  return commands.load_config(str(ROOT / 'configs' / f'simcas.py:{name}'))
-
-
 def test_simcas_has_every_row():
   names = [*SIMCAS, *(f'{name}_large' for name in SIMCAS)]
   assert names == list(simcas.EXPERIMENTS)
   for name in SIMCAS:
     assert f'\n  {name} ' in simcas.__doc__
-  assert load('simcas') == load_simcas('arxiv')
+  assert load('simcas') == load('simcas', 'arxiv')
 
 
 @pytest.mark.parametrize('size', ['', '_large'])
@@ -412,7 +406,7 @@ def test_simcas_matches_the_paper(name, size):
       map(int, numbers)
   )
   assert corpora.TABLE[task].splits['train'] == documents
-  config = load_simcas(name + size)
+  config = load('simcas', name + size)
   check_keys(config)
   objectives.check(config)
   expected = {
@@ -472,10 +466,7 @@ def test_simcas_matches_the_paper(name, size):
       'decode.max_length': most - 1,
       'decode.min_length': fewest,
   }
-  defaults = dict(commands.config_items(default.get_config()))
-  for key, value in commands.config_items(config):
-    if not hasattr(value, 'items') and not key.startswith('model.'):
-      assert value == expected.get(key, defaults[key]), key
+  check_values(config, expected, 'model.')
 
 
 @pytest.mark.parametrize(
@@ -487,21 +478,13 @@ def test_simcas_matches_the_paper(name, size):
 )
 def test_models_of_simcas(name, bart, selector):
   """facebook/bart-base or bart-large (50,265 rows), and a selector."""
-  config = load_simcas(name)
-  model = models.build(dict(config.model, vocab_size=50265))
-  leaves = parameters.flatten(parameters.abstract_params(model))
-  count = lambda is_counted: sum(
-      math.prod(leaf.shape) for path, leaf in leaves.items() if is_counted(path)
-  )
-  assert count(lambda path: path.startswith('selector/')) == selector
-  assert count(lambda path: path == 'logits_bias') == 50265
-  assert count(lambda path: True) == bart + selector + 50265
-  expected = dict(
-      default.simcas(),
-      dropout_rate=0.1,
-      attention_dropout_rate=0.1,
-      activation_dropout_rate=0.1,
-  )
+  config = load('simcas', name)
+  count = lambda *left_out: count_parameters(config.model, 50265, left_out)
+  assert count('selector/') == bart + 50265
+  assert count('logits_bias') == bart + selector
+  assert count() == bart + selector + 50265
+  rates = 'dropout_rate attention_dropout_rate activation_dropout_rate'
+  expected = dict(default.simcas()) | dict.fromkeys(rates.split(), 0.1)
   sizes = 'd_model d_ff decoder_d_ff num_heads num_layers num_decoder_layers'
   for key, value in config.model.items():
     assert value == expected[key] or key in sizes.split(), key
@@ -517,7 +500,7 @@ def test_learning_rate_of_simcas(name, step):
   """Appendix I, with n from 1; the factor g is the release's."""
   g = dict(arxiv=1e-2, summscreen=8e-3, wcep=4e-3)[name]
   w = int(SIMCAS[name][3])
-  config = load_simcas(name)
+  config = load('simcas', name)
   rate = optim.make_schedule(config.optim, config.train.steps)(step - 1)
   expected = g * min(step**-0.5, step * w**-1.5)
   assert float(rate) == pytest.approx(expected, rel=1e-6)
@@ -534,22 +517,25 @@ def test_learning_rate_of_simcas(name, step):
     ],
 )
 def test_baselines_have_the_sizes_of_their_releases(word, vocabulary, count):
-  """LOCOST's table 7: 247M, 737M, 406M; BART's logits_bias is extra."""
+  """LOCOST's table 7: 247M, 737M, 406M; BART's logits_bias is extra.
+
+  The base sizes are also those of default.py.
+  """
   config = finetune_arxiv.get_config(word)
-  model = models.build(dict(config.model, vocab_size=vocabulary))
-  leaves = jax.tree.leaves(parameters.abstract_params(model))
-  assert sum(math.prod(leaf.shape) for leaf in leaves) == count
+  assert count_parameters(config.model, vocabulary) == count
+  if not word.endswith('large') and word != 'bart':
+    own = getattr(default, word.removesuffix('_base'))()
+    assert count_parameters(own, vocabulary) == count
 
 
 @pytest.mark.parametrize('name', ['pretrain', 'finetune'])
 @pytest.mark.parametrize('model', pretrain.MODELS)
 def test_small_models_by_suffix(name, model):
-  path = str(ROOT / 'configs' / f'{name}.py')
-  config = commands.load_config(f'{path}:{model}')
+  config = load(name, model)
   check_keys(config)
   assert config.model.name == model
   if model == 'locost':
-    assert config == commands.load_config(path)
+    assert config == load(name)
 
 
 @pytest.mark.parametrize(
@@ -563,16 +549,4 @@ def test_small_models_by_suffix(name, model):
 )
 def test_unknown_suffixes(name, expected):
   with pytest.raises(InputError, match=expected):
-    commands.load_config(str(ROOT / 'configs' / f'{name}.py:led'))
-
-
-def test_backbones_have_the_sizes_of_their_releases():
-  """T5 v1.1 base, LongT5 base and BART base on the Hugging Face Hub."""
-  for config, vocabulary, count in (
-      (default.t5(), 32128, 247_577_856),
-      (default.longt5(), 32128, 247_587_456),
-      (default.bart(), 50265, 139_420_416 + 50265),
-  ):  # plus logits_bias
-    model = models.build(dict(config, vocab_size=vocabulary))
-    leaves = jax.tree.leaves(parameters.abstract_params(model))
-    assert sum(math.prod(leaf.shape) for leaf in leaves) == count
+    load(name, 'led')
