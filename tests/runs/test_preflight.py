@@ -16,6 +16,7 @@ from locost_jax import main
 from locost_jax.errors import InputError
 from locost_jax.runs import preflight
 from tests.ports import free_port
+from tests.runs import test_main
 
 ROOT = Path(__file__).parents[2]
 
@@ -23,12 +24,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture
 def data(tmp_path):
   path = tmp_path / 'rows.jsonl'
-  path.write_text(
-      ''.join(
-          json.dumps(dict(document=f'The {n} houses.', summary=f'{n}.')) + '\n'
-          for n in range(9)
-      )
-  )
+  test_main.write_rows(path, test_main.pairs(0, 9))
   return path
 
 
@@ -137,16 +133,10 @@ def test_two_processes(data, tmp_path):
 def test_one_of_two_is_missing(data, tmp_path):
   port = free_port()
   flags = '--hosts=2', f'--coordinator=localhost:{port}'
-  (first,) = finish(
-      start(
-          data, tmp_path / 'run', *flags, '--host=0', preflight='--preflight=2'
-      )
+  alone = lambda host: finish(
+      start(data, tmp_path / 'run', *flags, host, preflight='--preflight=2')
   )
-  (second,) = finish(
-      start(
-          data, tmp_path / 'run', *flags, '--host=1', preflight='--preflight=2'
-      )
-  )
+  (first,), (second,) = alone('--host=0'), alone('--host=1')
   assert first[:2] == second[:2] == (75, [])
   name = f'host 0 ({socket.gethostname()})'
   assert first[2] == (
@@ -177,24 +167,20 @@ def test_an_error_of_one_host_ends_both(data, tmp_path):
 
 
 @pytest.mark.parametrize(
-    'arguments, words',
+    'argument, words',
     [
-        (['--config.data.train_files=missing.jsonl'], 'missing.jsonl'),
-        (['--config.mesh.fsdp=3'], 'mesh.fsdp=3'),
-        (['--config.train.batch_size=0'], 'train.batch_size=0'),
-        (['--dry_run'], '--dry_run and --preflight: expected one of them'),
+        ('--config.data.train_files=missing.jsonl', 'missing.jsonl'),
+        ('--config.mesh.fsdp=3', 'mesh.fsdp=3'),
+        ('--dry_run', '--dry_run and --preflight: expected one of them'),
+        ('--preflight=-1', '--preflight=-1: expected an integer, 0 <= preflig'),
         (
-            ['--preflight=-1'],
-            '--preflight=-1: expected an integer, 0 <= preflight',
-        ),
-        (
-            ['--workdir=/proc/runs/mine'],
+            '--workdir=/proc/runs/mine',
             '--workdir=/proc/runs/mine: /proc is not writable: expected a '
             'writable directory',
         ),
     ],
 )
-def test_errors_are_one_line(run_command, data, arguments, words):
+def test_errors_are_one_line(run_command, data, argument, words):
   status, out, err = run_command(
       main,
       '--preflight',
@@ -202,7 +188,7 @@ def test_errors_are_one_line(run_command, data, arguments, words):
       f'--workdir={data.parent / "run"}',
       f'--config.data.train_files={data}',
       '--config.data.vocabulary=byte',
-      *arguments,
+      argument,
   )
   assert status == 2 and 'ready' not in out
   assert err.startswith('error: ') and words in err and err.count('\n') == 1
@@ -217,16 +203,10 @@ def test_a_wrong_sum(monkeypatch):
     preflight.sum_over_devices()
 
 
-@pytest.mark.parametrize(
-    'path, words',
-    [
-        ('dev/nvidia0', 'NVIDIA GPU'),
-        ('dev/accel0', 'TPU'),
-        ('dev/vfio/0', 'TPU'),
-    ],
-)
-def test_an_unused_accelerator(tmp_path, path, words):
+@pytest.mark.parametrize('path', ['nvidia0', 'accel0', 'vfio/0'])
+def test_an_unused_accelerator(tmp_path, path):
   assert preflight.unused_accelerator(tmp_path) is None
-  (tmp_path / path).parent.mkdir(parents=True)
-  (tmp_path / path).write_text('')
+  (tmp_path / 'dev' / path).parent.mkdir(parents=True)
+  (tmp_path / 'dev' / path).write_text('')
+  words = 'NVIDIA GPU' if path == 'nvidia0' else 'TPU'
   assert words in preflight.unused_accelerator(tmp_path)
