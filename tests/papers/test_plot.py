@@ -117,8 +117,6 @@ INPUTS = {
     'curves': 'run selecting.jsonl',
     'kernels': 'run',
     'kernel_map': 'run',
-    'context': 'run run',
-    'time_scales': 'run',
     'score_memory': 'points.jsonl',
     'score_length': 'points.jsonl run',
     'cost': 'train.json encode.json',
@@ -169,7 +167,7 @@ def test_every_kind_is_drawn(call, home, tmp_path, kind):
         ('curves no --output=a.png', 'no: no such file'),
         ('curves run --keys=lo --output=a.png', '--keys=lo: no such number'),
         ('curves run --output=run/config.json', 'expected FILE.png'),
-        ('context none --output=a.png', 'none'),
+        ('kernels none --output=a.png', 'none'),
         ('cost pairs.json --output=a.png', 'pairs.json: expected a result of'),
         ('cost none.json --output=a.png', 'none.json: no such file'),
         ('similarity points.jsonl --output=a.png', 'row 1 lacks distance'),
@@ -183,7 +181,6 @@ def test_every_kind_is_drawn(call, home, tmp_path, kind):
         ('attention run none.txt --output=a.png', 'none.txt'),
         ('start_states run text.txt --output=a.png', 'expected a SimCAS'),
         ('kernels simcas --output=a.png', 'this model has no kernels'),
-        ('time_scales simcas --output=a.png', 'no config.json of a run'),
         ('kernels run --channel=99 --output=a.png', '--channel=99: expected a channel'),
         ('score_length run --protocol=x --output=a.png', 'no such protocol'),
     ],
@@ -198,7 +195,7 @@ def test_bad_input_is_one_line(call, home, arguments, message):
 def test_files_are_replaced_only_with_overwrite(call, tmp_path):
   path = tmp_path / 'a.png'
   path.write_text('mine')
-  arguments = ['time_scales', 'run', f'--output={path}']
+  arguments = ['curves', 'run', f'--output={path}']
   status, _, err = call(*arguments)
   assert status == 2 and 'exists already' in err
   assert path.read_text() == 'mine'
