@@ -14,16 +14,8 @@ from bench import rounds
 from bench import workers
 from locost_jax.errors import InputError
 
-SIZES = dict(
-    vocab_size=60,
-    d_model=32,
-    d_state=8,
-    d_ff=64,
-    d_kv=8,
-    num_heads=4,
-    num_layers=2,
-    num_decoder_layers=2,
-)
+SIZES = dict(vocab_size=60, d_model=32, d_state=8, d_ff=64, d_kv=8, num_heads=4)
+SIZES |= dict(num_layers=2, num_decoder_layers=2)
 TINY = [f'--config.model.{key}={value}' for key, value in SIZES.items()]
 PAGES = ['--config.data.page_length=32']
 PAGES += [
