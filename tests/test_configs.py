@@ -259,6 +259,24 @@ def test_baselines_by_suffix(name):
     assert '/' in config.train.init_from
 
 
+# Of PageSum's and SimCAS's recipes, both from a BART: </s> is read first and
+# <s> is forced.
+OF_BART = {
+    'data.targets_start': 'bos',
+    'optim.schedule': 'inverse_sqrt',
+    'optim.b1': 0.9,
+    'optim.b2': 0.999,
+    'optim.eps': 1e-8,
+    'optim.weight_decay': 0.0,
+    'optim.clip': 0.0,
+    'optim.label_smoothing': 0.1,
+    'optim.groups': (('logits_bias', 0.0),),
+    'train.log_every': 50,
+    'decode.length_penalty_form': 'hugging_face',
+    'decode.no_repeat_ngram_size': 3,
+    'decode.start': 'start_id',
+    'decode.forced_first_token': 0,
+}
 # PageSum's recipe: corpus, locality, P, tokens of a page, batch x accumulation,
 # target, generated min and max, optimiser, remat; tokens kept of a document.
 PAGESUM = {
@@ -309,27 +327,18 @@ def test_pagesum_matches_the_paper(name):
   rows, accumulate = map(int, batch.split('x'))
   fewest, most = map(int, written.split('/'))
   epoch = -(-corpora.TABLE[task].splits['train'] // 16)
-  expected = {
+  expected = OF_BART | {
       'data.task': task,
       'data.pages': form,
       'data.num_pages': int(pages),
       'data.page_length': int(size),
       'data.document_length': int(cut),
       'data.max_target_length': int(target),
-      'data.targets_start': 'bos',
       'optim.name': optimiser,
       'optim.scale_by_parameter': optimiser == 'adamw',
-      'optim.schedule': 'inverse_sqrt',
       'optim.learning_rate': 2e-5,
       'optim.flat_steps': 9999,
       'optim.warmup_steps': 10000,
-      'optim.b1': 0.9,
-      'optim.b2': 0.999,
-      'optim.eps': 1e-8,
-      'optim.weight_decay': 0.0,
-      'optim.clip': 0.0,
-      'optim.label_smoothing': 0.1,
-      'optim.groups': (('logits_bias', 0.0),),
       'train.init_from': 'hf://facebook/bart-large-cnn',
       'train.batch_size': rows * accumulate,
       'train.accumulate': accumulate,
@@ -337,18 +346,13 @@ def test_pagesum_matches_the_paper(name):
       'train.steps': 10 * epoch,
       'train.eval_every': epoch,
       'train.checkpoint_every': epoch,
-      'train.log_every': 50,
       'eval.examples': 0,
       'eval.batch_size': rows,
       'eval.metrics': ('loss',),
       'checkpoint.metric': 'loss',
       'decode.num_beams': 4,
       'decode.length_penalty': 2.0,
-      'decode.length_penalty_form': 'hugging_face',
       'decode.early_stopping': False,
-      'decode.no_repeat_ngram_size': 3,
-      'decode.start': 'start_id',
-      'decode.forced_first_token': 0,
       'decode.max_length': most + 1,
       'decode.min_length': fewest + 1,
   }
@@ -409,26 +413,17 @@ def test_simcas_matches_the_paper(name, size):
   config = load('simcas', name + size)
   check_keys(config)
   objectives.check(config)
-  expected = {
+  expected = OF_BART | {
       'data.task': task,
       'data.pages': 'chunks',
       'data.page_length': 512,
       # The release's 16,384 and 8,192 count <s> and </s>.
       'data.max_input_length': 8190 if size else 16382,
       'data.max_target_length': 1024,
-      'data.targets_start': 'bos',
       'optim.name': 'adamw',
-      'optim.schedule': 'inverse_sqrt',
       'optim.learning_rate': 1e-4,
       'optim.flat_steps': w - 1,
       'optim.warmup_steps': w,
-      'optim.b1': 0.9,
-      'optim.b2': 0.999,
-      'optim.eps': 1e-8,
-      'optim.weight_decay': 0.0,
-      'optim.clip': 0.0,
-      'optim.label_smoothing': 0.1,
-      'optim.groups': (('logits_bias', 0.0),),
       'train.objective': 'simcas',
       'train.init_from': f'hf://facebook/bart-{"large" if size else "base"}',
       'train.batch_size': batch,
@@ -436,7 +431,6 @@ def test_simcas_matches_the_paper(name, size):
       'train.steps': epochs * -(-documents // batch),
       'train.eval_every': measured,
       'train.checkpoint_every': measured,
-      'train.log_every': 50,
       'selector.every': every,
       'selector.epochs': 2,
       'selector.minibatch': 512,
@@ -455,13 +449,9 @@ def test_simcas_matches_the_paper(name, size):
       'checkpoint.metric': 'rouge_mean',
       'decode.num_beams': beams,
       'decode.length_penalty': penalty,
-      'decode.length_penalty_form': 'hugging_face',
       'decode.early_stopping': True,
-      'decode.no_repeat_ngram_size': 3,
-      # </s> is read first (our lengths exclude it) and <s> is forced. The
-      # release's minimum is the length before the end mark.
-      'decode.start': 'start_id',
-      'decode.forced_first_token': 0,
+      # Our lengths exclude the first </s>. The release's minimum is the length
+      # before the end mark.
       'decode.forced_last_token': 2,
       'decode.max_length': most - 1,
       'decode.min_length': fewest,

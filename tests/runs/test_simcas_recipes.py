@@ -94,16 +94,6 @@ def check(arguments, tmp_path):
   return config
 
 
-@pytest.mark.parametrize('name', simcas.EXPERIMENTS)
-def test_every_variant_passes_the_checks_before_the_data(
-    name, command, tmp_path
-):
-  recipe, _ = simcas.EXPERIMENTS[name]
-  config = check(command(name), tmp_path)
-  assert config.data.task == recipe.task
-  assert (config.model.d_model, config.model.select) == (16, 'ppo')
-
-
 @pytest.mark.parametrize('keys', ABLATIONS + PAPER + FEW)
 def test_ablations_and_paper_variants_are_config_keys(keys, command, tmp_path):
   """The keys are accepted and shown in the config's docstring."""
