@@ -56,7 +56,7 @@ def oracle_value(sentences, reference):
     ours = collections.Counter(sum(map(grams, sentences), []))
     theirs = collections.Counter(grams(reference))
     total = ours.total() + theirs.total()
-    scores.append(200 * (ours & theirs).total() / max(total, 1))
+    scores.append(2 * (ours & theirs).total() / max(total, 1))
   return sum(scores) / 2
 
 
