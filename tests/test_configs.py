@@ -3,7 +3,6 @@
 import math
 from pathlib import Path
 
-import jax
 import pytest
 
 from configs import default
@@ -41,8 +40,28 @@ def check_keys(config):
     checks.check_keys(setup, setups[0])
 
 
-def load(name):
-  return commands.load_config(str(ROOT / 'configs' / f'{name}.py'))
+def load(name, word=''):
+  """Loads configs/NAME.py:WORD."""
+  path = str(ROOT / 'configs' / f'{name}.py')
+  return commands.load_config(f'{path}:{word}' if word else path)
+
+
+def count_parameters(config, vocabulary, left_out=()):
+  model = models.build(dict(config, vocab_size=vocabulary))
+  leaves = parameters.flatten(parameters.abstract_params(model))
+  return sum(
+      math.prod(leaf.shape)
+      for path, leaf in leaves.items()
+      if not path.startswith(left_out)
+  )
+
+
+def check_values(config, expected, but=()):
+  """Every key has the expected value, or that of default.py."""
+  defaults = dict(commands.config_items(default.get_config()))
+  for key, value in commands.config_items(config):
+    if not hasattr(value, 'items') and not key.startswith(but):
+      assert value == expected.get(key, defaults[key]), key
 
 
 @pytest.mark.parametrize('name', NAMES)
@@ -78,28 +97,24 @@ def test_default_explains_every_key():
 def test_pretrain_c4_matches_the_paper():
   """Inputs 4096, targets 910, 1M steps of 256, AdamW .9 .999, clip 1, bf16."""
   config = load('pretrain_c4')
-  data, train = config.data, config.train
-  assert (data.task, data.max_input_length, data.max_target_length) == (
-      'c4_gsg',
-      4096,
-      910,
-  )
-  assert (train.steps, train.batch_size, train.dtype) == (
-      1_000_000,
-      256,
-      'bfloat16',
-  )
-  assert (
-      config.optim.name,
-      config.optim.b1,
-      config.optim.b2,
-      config.optim.weight_decay,
-      config.optim.clip,
-  ) == ('adamw', 0.9, 0.999, 0.0, 1.0)
-  assert config.model.dropout_rate == 0.0 and config.gsg is None
-  model = models.build(dict(config.model, vocab_size=32100))
-  leaves = jax.tree.leaves(parameters.abstract_params(model))
-  assert sum(math.prod(leaf.shape) for leaf in leaves) == 234_724_224
+  found = dict(commands.config_items(config))
+  expected = {
+      'data.task': 'c4_gsg',
+      'data.max_input_length': 4096,
+      'data.max_target_length': 910,
+      'train.steps': 1_000_000,
+      'train.batch_size': 256,
+      'train.dtype': 'bfloat16',
+      'optim.name': 'adamw',
+      'optim.b1': 0.9,
+      'optim.b2': 0.999,
+      'optim.weight_decay': 0.0,
+      'optim.clip': 1.0,
+      'model.dropout_rate': 0.0,
+  }
+  assert {key: found[key] for key in expected} == expected
+  assert config.gsg is None
+  assert count_parameters(config.model, 32100) == 234_724_224
 
 
 @pytest.mark.parametrize('step', [0, 9_999, 10_000, 10_001, 40_000, 999_999])
@@ -174,10 +189,7 @@ def test_finetuning_matches_the_paper(name):
       'train.eval_every': max(steps, 25),
       'train.checkpoint_every': max(steps, 25),
   }
-  defaults = dict(commands.config_items(default.get_config()))
-  for key, value in commands.config_items(config):
-    if not hasattr(value, 'items'):
-      assert value == expected.get(key, defaults[key]), key
+  check_values(config, expected)
   entry = corpora.TABLE[task]
   assert entry.lengths == (inputs, targets)
   assert entry.splits['train'] == documents
@@ -209,21 +221,19 @@ def test_quickstart():
     assert second.config.decode.min_length >= 6  # five words and the end mark
 
 
-@pytest.mark.parametrize(
-    'name, count',
-    [
-        ('tiny', 14_782_080),
-        ('small', 68_906_176),
-        ('base', 234_724_224),
-        ('large', 775_510_528),
-        ('xl', 2_784_146_432),
-    ],
+SIZES = dict(
+    tiny=14_782_080,
+    small=68_906_176,
+    base=234_724_224,
+    large=775_510_528,
+    xl=2_784_146_432,
 )
+
+
+@pytest.mark.parametrize('name, count', SIZES.items())
 def test_sizes_have_the_documented_numbers_of_parameters(name, count):
   config = load(f'locost_{name}')
-  model = models.build(dict(config.model, vocab_size=32100))
-  leaves = jax.tree.leaves(parameters.abstract_params(model))
-  assert sum(math.prod(leaf.shape) for leaf in leaves) == count
+  assert count_parameters(config.model, 32100) == count
   text = (ROOT / 'configs' / f'locost_{name}.py').read_text()
   assert f'Expected: {count:,} parameters' in text
   if name == 'base':
@@ -236,7 +246,7 @@ def test_baselines_by_suffix(name):
   task, inputs, targets, documents, epochs = RECIPES[name]
   for model in finetune_arxiv.BASELINES:
     most = 1024 if model.startswith('bart') else math.inf
-    config = commands.load_config(str(ROOT / 'configs' / f'{name}.py:{model}'))
+    config = load(name, model)
     check_keys(config)
     assert config.model.name == model.partition('_')[0]
     data = config.data
@@ -249,6 +259,24 @@ def test_baselines_by_suffix(name):
     assert '/' in config.train.init_from
 
 
+# Of PageSum's and SimCAS's recipes, both from a BART: </s> is read first and
+# <s> is forced.
+OF_BART = {
+    'data.targets_start': 'bos',
+    'optim.schedule': 'inverse_sqrt',
+    'optim.b1': 0.9,
+    'optim.b2': 0.999,
+    'optim.eps': 1e-8,
+    'optim.weight_decay': 0.0,
+    'optim.clip': 0.0,
+    'optim.label_smoothing': 0.1,
+    'optim.groups': (('logits_bias', 0.0),),
+    'train.log_every': 50,
+    'decode.length_penalty_form': 'hugging_face',
+    'decode.no_repeat_ngram_size': 3,
+    'decode.start': 'start_id',
+    'decode.forced_first_token': 0,
+}
 # PageSum's recipe: corpus, locality, P, tokens of a page, batch x accumulation,
 # target, generated min and max, optimiser, remat; tokens kept of a document.
 PAGESUM = {
@@ -281,15 +309,11 @@ PAGESUM = {
 }
 
 
-def load_pagesum(name):
-  return commands.load_config(str(ROOT / 'configs' / f'pagesum.py:{name}'))
-
-
 def test_pagesum_has_every_row():
   assert list(PAGESUM) == list(pagesum.RECIPES)
   for name in PAGESUM:
     assert f'\n  {name} ' in pagesum.__doc__
-  assert load('pagesum') == load_pagesum('arxiv')
+  assert load('pagesum') == load('pagesum', 'arxiv')
 
 
 @pytest.mark.parametrize('name', PAGESUM)
@@ -298,32 +322,23 @@ def test_pagesum_matches_the_paper(name):
   task, form, pages, size, batch, target, written, optimiser, remat, cut = (
       PAGESUM[name]
   )
-  config = load_pagesum(name)
+  config = load('pagesum', name)
   check_keys(config)
   rows, accumulate = map(int, batch.split('x'))
   fewest, most = map(int, written.split('/'))
   epoch = -(-corpora.TABLE[task].splits['train'] // 16)
-  expected = {
+  expected = OF_BART | {
       'data.task': task,
       'data.pages': form,
       'data.num_pages': int(pages),
       'data.page_length': int(size),
       'data.document_length': int(cut),
       'data.max_target_length': int(target),
-      'data.targets_start': 'bos',
       'optim.name': optimiser,
       'optim.scale_by_parameter': optimiser == 'adamw',
-      'optim.schedule': 'inverse_sqrt',
       'optim.learning_rate': 2e-5,
       'optim.flat_steps': 9999,
       'optim.warmup_steps': 10000,
-      'optim.b1': 0.9,
-      'optim.b2': 0.999,
-      'optim.eps': 1e-8,
-      'optim.weight_decay': 0.0,
-      'optim.clip': 0.0,
-      'optim.label_smoothing': 0.1,
-      'optim.groups': (('logits_bias', 0.0),),
       'train.init_from': 'hf://facebook/bart-large-cnn',
       'train.batch_size': rows * accumulate,
       'train.accumulate': accumulate,
@@ -331,42 +346,29 @@ def test_pagesum_matches_the_paper(name):
       'train.steps': 10 * epoch,
       'train.eval_every': epoch,
       'train.checkpoint_every': epoch,
-      'train.log_every': 50,
       'eval.examples': 0,
       'eval.batch_size': rows,
       'eval.metrics': ('loss',),
       'checkpoint.metric': 'loss',
       'decode.num_beams': 4,
       'decode.length_penalty': 2.0,
-      'decode.length_penalty_form': 'hugging_face',
       'decode.early_stopping': False,
-      'decode.no_repeat_ngram_size': 3,
-      'decode.start': 'start_id',
-      'decode.forced_first_token': 0,
       'decode.max_length': most + 1,
       'decode.min_length': fewest + 1,
   }
-  defaults = dict(commands.config_items(default.get_config()))
-  for key, value in commands.config_items(config):
-    if not hasattr(value, 'items') and not key.startswith('model.'):
-      assert value == expected.get(key, defaults[key]), key
+  check_values(config, expected, 'model.')
   decoding = 'global' if name.endswith('_global') else 'pages'
   assert config.model.decoding == decoding
   # facebook/bart-large-cnn: 406,290,432 parameters, 50,264 rows of 1,024.
-  model = models.build(dict(config.model, vocab_size=50264))
-  leaves = parameters.flatten(parameters.abstract_params(model))
-  new = {'logits_bias', 'confidence/kernel', 'confidence/bias'} & set(leaves)
-  count = sum(
-      math.prod(leaf.shape) for path, leaf in leaves.items() if path not in new
-  )
-  assert count == 406_290_432
+  new = 'logits_bias', 'confidence/'
+  assert count_parameters(config.model, 50264, new) == 406_290_432
   assert config.model.max_positions == 1024 and config.model.pad_id == 1
 
 
 @pytest.mark.parametrize('step', [1, 2, 9_999, 10_000, 10_001, 126_900])
 def test_learning_rate_of_pagesum(step):
   """Equation 11, with n from 1."""
-  config = load_pagesum('arxiv')
+  config = load('pagesum', 'arxiv')
   rate = optim.make_schedule(config.optim, config.train.steps)(step - 1)
   expected = 2e-3 * min(step**-0.5, step * 10_000**-1.5)
   assert float(rate) == pytest.approx(expected, rel=1e-6)
@@ -391,16 +393,12 @@ SIMCAS = {
 }
 
 
-def load_simcas(name):
-  return commands.load_config(str(ROOT / 'configs' / f'simcas.py:{name}'))
-
-
 def test_simcas_has_every_row():
   names = [*SIMCAS, *(f'{name}_large' for name in SIMCAS)]
   assert names == list(simcas.EXPERIMENTS)
   for name in SIMCAS:
     assert f'\n  {name} ' in simcas.__doc__
-  assert load('simcas') == load_simcas('arxiv')
+  assert load('simcas') == load('simcas', 'arxiv')
 
 
 @pytest.mark.parametrize('size', ['', '_large'])
@@ -412,29 +410,20 @@ def test_simcas_matches_the_paper(name, size):
       map(int, numbers)
   )
   assert corpora.TABLE[task].splits['train'] == documents
-  config = load_simcas(name + size)
+  config = load('simcas', name + size)
   check_keys(config)
   objectives.check(config)
-  expected = {
+  expected = OF_BART | {
       'data.task': task,
       'data.pages': 'chunks',
       'data.page_length': 512,
       # The release's 16,384 and 8,192 count <s> and </s>.
       'data.max_input_length': 8190 if size else 16382,
       'data.max_target_length': 1024,
-      'data.targets_start': 'bos',
       'optim.name': 'adamw',
-      'optim.schedule': 'inverse_sqrt',
       'optim.learning_rate': 1e-4,
       'optim.flat_steps': w - 1,
       'optim.warmup_steps': w,
-      'optim.b1': 0.9,
-      'optim.b2': 0.999,
-      'optim.eps': 1e-8,
-      'optim.weight_decay': 0.0,
-      'optim.clip': 0.0,
-      'optim.label_smoothing': 0.1,
-      'optim.groups': (('logits_bias', 0.0),),
       'train.objective': 'simcas',
       'train.init_from': f'hf://facebook/bart-{"large" if size else "base"}',
       'train.batch_size': batch,
@@ -442,7 +431,6 @@ def test_simcas_matches_the_paper(name, size):
       'train.steps': epochs * -(-documents // batch),
       'train.eval_every': measured,
       'train.checkpoint_every': measured,
-      'train.log_every': 50,
       'selector.every': every,
       'selector.epochs': 2,
       'selector.minibatch': 512,
@@ -461,21 +449,14 @@ def test_simcas_matches_the_paper(name, size):
       'checkpoint.metric': 'rouge_mean',
       'decode.num_beams': beams,
       'decode.length_penalty': penalty,
-      'decode.length_penalty_form': 'hugging_face',
       'decode.early_stopping': True,
-      'decode.no_repeat_ngram_size': 3,
-      # </s> is read first (our lengths exclude it) and <s> is forced. The
-      # release's minimum is the length before the end mark.
-      'decode.start': 'start_id',
-      'decode.forced_first_token': 0,
+      # Our lengths exclude the first </s>. The release's minimum is the length
+      # before the end mark.
       'decode.forced_last_token': 2,
       'decode.max_length': most - 1,
       'decode.min_length': fewest,
   }
-  defaults = dict(commands.config_items(default.get_config()))
-  for key, value in commands.config_items(config):
-    if not hasattr(value, 'items') and not key.startswith('model.'):
-      assert value == expected.get(key, defaults[key]), key
+  check_values(config, expected, 'model.')
 
 
 @pytest.mark.parametrize(
@@ -487,21 +468,13 @@ def test_simcas_matches_the_paper(name, size):
 )
 def test_models_of_simcas(name, bart, selector):
   """facebook/bart-base or bart-large (50,265 rows), and a selector."""
-  config = load_simcas(name)
-  model = models.build(dict(config.model, vocab_size=50265))
-  leaves = parameters.flatten(parameters.abstract_params(model))
-  count = lambda is_counted: sum(
-      math.prod(leaf.shape) for path, leaf in leaves.items() if is_counted(path)
-  )
-  assert count(lambda path: path.startswith('selector/')) == selector
-  assert count(lambda path: path == 'logits_bias') == 50265
-  assert count(lambda path: True) == bart + selector + 50265
-  expected = dict(
-      default.simcas(),
-      dropout_rate=0.1,
-      attention_dropout_rate=0.1,
-      activation_dropout_rate=0.1,
-  )
+  config = load('simcas', name)
+  count = lambda *left_out: count_parameters(config.model, 50265, left_out)
+  assert count('selector/') == bart + 50265
+  assert count('logits_bias') == bart + selector
+  assert count() == bart + selector + 50265
+  rates = 'dropout_rate attention_dropout_rate activation_dropout_rate'
+  expected = dict(default.simcas()) | dict.fromkeys(rates.split(), 0.1)
   sizes = 'd_model d_ff decoder_d_ff num_heads num_layers num_decoder_layers'
   for key, value in config.model.items():
     assert value == expected[key] or key in sizes.split(), key
@@ -517,7 +490,7 @@ def test_learning_rate_of_simcas(name, step):
   """Appendix I, with n from 1; the factor g is the release's."""
   g = dict(arxiv=1e-2, summscreen=8e-3, wcep=4e-3)[name]
   w = int(SIMCAS[name][3])
-  config = load_simcas(name)
+  config = load('simcas', name)
   rate = optim.make_schedule(config.optim, config.train.steps)(step - 1)
   expected = g * min(step**-0.5, step * w**-1.5)
   assert float(rate) == pytest.approx(expected, rel=1e-6)
@@ -534,22 +507,25 @@ def test_learning_rate_of_simcas(name, step):
     ],
 )
 def test_baselines_have_the_sizes_of_their_releases(word, vocabulary, count):
-  """LOCOST's table 7: 247M, 737M, 406M; BART's logits_bias is extra."""
+  """LOCOST's table 7: 247M, 737M, 406M; BART's logits_bias is extra.
+
+  The base sizes are also those of default.py.
+  """
   config = finetune_arxiv.get_config(word)
-  model = models.build(dict(config.model, vocab_size=vocabulary))
-  leaves = jax.tree.leaves(parameters.abstract_params(model))
-  assert sum(math.prod(leaf.shape) for leaf in leaves) == count
+  assert count_parameters(config.model, vocabulary) == count
+  if not word.endswith('large') and word != 'bart':
+    own = getattr(default, word.removesuffix('_base'))()
+    assert count_parameters(own, vocabulary) == count
 
 
 @pytest.mark.parametrize('name', ['pretrain', 'finetune'])
 @pytest.mark.parametrize('model', pretrain.MODELS)
 def test_small_models_by_suffix(name, model):
-  path = str(ROOT / 'configs' / f'{name}.py')
-  config = commands.load_config(f'{path}:{model}')
+  config = load(name, model)
   check_keys(config)
   assert config.model.name == model
   if model == 'locost':
-    assert config == commands.load_config(path)
+    assert config == load(name)
 
 
 @pytest.mark.parametrize(
@@ -563,16 +539,4 @@ def test_small_models_by_suffix(name, model):
 )
 def test_unknown_suffixes(name, expected):
   with pytest.raises(InputError, match=expected):
-    commands.load_config(str(ROOT / 'configs' / f'{name}.py:led'))
-
-
-def test_backbones_have_the_sizes_of_their_releases():
-  """T5 v1.1 base, LongT5 base and BART base on the Hugging Face Hub."""
-  for config, vocabulary, count in (
-      (default.t5(), 32128, 247_577_856),
-      (default.longt5(), 32128, 247_587_456),
-      (default.bart(), 50265, 139_420_416 + 50265),
-  ):  # plus logits_bias
-    model = models.build(dict(config, vocab_size=vocabulary))
-    leaves = jax.tree.leaves(parameters.abstract_params(model))
-    assert sum(math.prod(leaf.shape) for leaf in leaves) == count
+    load(name, 'led')

@@ -67,21 +67,14 @@ def copy(tmp_path_factory):
   heading = 'A schedule'
   optim = package / 'training' / 'optim.py'
   insert(optim, 'SCHEDULES = {', EXAMPLES[heading] + '\n\n')
-  insert(
-      optim,
-      "    'inverse_sqrt': Schedule",
-      f'    {row_of(heading, "SCHEDULES")},\n',
-  )
+  row = f'    {row_of(heading, "SCHEDULES")},\n'
+  insert(optim, "    'inverse_sqrt': Schedule", row)
 
   heading = 'An initialisation of the state-space model'
   ssm = package / 'ops' / 'ssm.py'
   insert(ssm, '# model.initialisation ->', EXAMPLES[heading] + '\n\n')
-  row = row_of(heading, 'INITIALISATIONS')
-  ssm.write_text(
-      ssm.read_text().replace(
-          'INITIALISATIONS = {', f'INITIALISATIONS = {{{row}, '
-      )
-  )
+  begin, row = 'INITIALISATIONS = {', row_of(heading, 'INITIALISATIONS')
+  ssm.write_text(ssm.read_text().replace(begin, f'{begin}{row}, '))
 
   corpora = package / 'data' / 'corpora.py'
   insert(corpora, "    'xsum': Entry(", EXAMPLES['A corpus'])
@@ -94,11 +87,8 @@ def copy(tmp_path_factory):
       'from locost_jax.models import encoder_decoder\n',
       'from locost_jax.models import difference\n',
   )
-  insert(
-      models / '__init__.py',
-      "    't5': (",
-      f'    {row_of(heading, "MODELS")},\n',
-  )
+  row = f'    {row_of(heading, "MODELS")},\n'
+  insert(models / '__init__.py', "    't5': (", row)
   return home
 
 

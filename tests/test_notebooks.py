@@ -57,6 +57,22 @@ def run(name, folder, parameters=()):
   return execute.execute(ROOT / 'colab' / f'{name}.ipynb', folder, parameters)
 
 
+def write_rows(path, rows):
+  path.write_text(''.join(json.dumps(row) + '\n' for row in rows))
+  return str(path)
+
+
+def read_rows(path):
+  return [json.loads(line) for line in open(path)]
+
+
+def check_recurrence(notebook, count, most):
+  """The numbers of the kernels' differences from the recurrence are small."""
+  text = shown(notebook, 'recurrence')
+  found = re.findall(r' (\d\.\de-\d\d)$', text, re.M)
+  assert len(found) == count and max(map(float, found)) < most
+
+
 def shown(notebook, id_):
   """The text of a cell's outputs."""
   (cell,) = [cell for cell in notebook.cells if cell.id == id_]
@@ -111,29 +127,22 @@ def test_quickstart(tmp_path):
       f'Chapter {i}. It has words. {"More of them. " * 20}' for i in range(40)
   )
   book.write_text(text)
-  notebook = run(
-      'quickstart',
-      tmp_path / 'room',
-      dict(BOOK=str(book), CHECKPOINT=str(model)),
-  )
+  given = dict(BOOK=str(book), CHECKPOINT=str(model))
+  notebook = run('quickstart', tmp_path / 'room', given)
   home = tmp_path / 'room' / 'runs' / 'quickstart_notebook'
-  rows = [json.loads(line) for line in open(home / 'summaries.jsonl')]
+  rows = read_rows(home / 'summaries.jsonl')
   assert [row['tokens_kept'] for row in rows] == [
       len(text) + 1,
       len((home / 'first_pages.txt').read_text()) + 1,
   ]
-  assert rows[0]['prediction'] and rows[0]['prediction'] in shown(
-      notebook, 'summary'
-  ).replace('\n    ', ' ')
+  summary = shown(notebook, 'summary').replace('\n    ', ' ')
+  assert rows[0]['prediction'] and rows[0]['prediction'] in summary
   assert f'read {len(text) + 1:,} tokens' in shown(notebook, 'summary')
   page = (home / 'where-2.html').read_text()
   assert page in shown(notebook, 'page')
   check_page(page)
-  tree = ast.parse(
-      next(cell.source for cell in notebook.cells if cell.id == 'python')
-  )
-  texts = ast.literal_eval(tree.body[0].value)
-  expected = pretrained.load(str(model)).summarize(texts)
+  (cell,) = [cell for cell in notebook.cells if cell.id == 'python']
+  texts = ast.literal_eval(ast.parse(cell.source).body[0].value)
   for expected in pretrained.load(str(model)).summarize(texts):
     assert f'  -> {expected}\n' in shown(notebook, 'python')
 
@@ -168,19 +177,14 @@ def test_compare_systems(tmp_path):
   document.write_text(
       '\n\n'.join(f'Item {i} is here. It is red.' for i in range(9))
   )
-  notebook = run(
-      'compare_systems',
-      tmp_path / 'room',
-      dict(
-          DOCUMENT=str(document),
-          **{name.upper(): str(tmp_path / name) for name in SYSTEMS},
-      ),
-  )
+  given = {name.upper(): str(tmp_path / name) for name in SYSTEMS}
+  given['DOCUMENT'] = str(document)
+  notebook = run('compare_systems', tmp_path / 'room', given)
   home = tmp_path / 'room' / 'runs' / 'compare_notebook'
   assert 'no model was trained' in shown(notebook, 'scores')
   table = shown(notebook, 'summaries')
   for name in SYSTEMS:
-    (row,) = [json.loads(line) for line in open(home / f'{name}.jsonl')]
+    (row,) = read_rows(home / f'{name}.jsonl')
     kept, selected = re.search(
         rf'^{name} +([\d,]+) +(all|[\d,]+) ', table, re.M
     ).groups()
@@ -198,17 +202,15 @@ def test_compare_systems(tmp_path):
 
 def check_systems(notebook):
   """Four models were trained and have scores; all read the whole document."""
-  rows = re.findall(
-      r'^(\w+) ((?: *\d+\.\d\d){5})$', shown(notebook, 'scores'), re.M
-  )
+  scores = r'^(\w+) ((?: *\d+\.\d\d){5})$'
+  rows = re.findall(scores, shown(notebook, 'scores'), re.M)
   assert [name for name, _ in rows] == list(SYSTEMS)
   for name, numbers in rows:
     loss, r1, r2, rlsum, recall = map(float, numbers.split())
     assert 0 < loss < 8 and 0 <= r2 <= rlsum <= r1 < 100, name
     assert r1 > 15 and 0 <= recall <= 100, name
-  kept = re.findall(
-      r'^(\w+) +([\d,]+) +(all|[\d,]+) ', shown(notebook, 'summaries'), re.M
-  )
+  counts = r'^(\w+) +([\d,]+) +(all|[\d,]+) '
+  kept = re.findall(counts, shown(notebook, 'summaries'), re.M)
   assert [name for name, *_ in kept] == list(SYSTEMS)
   assert all(int(n.replace(',', '')) > 1000 for _, n, _ in kept)
   selected = {name: n for name, _, n in kept}
@@ -218,42 +220,26 @@ def check_systems(notebook):
 
 @pytest.mark.slow
 def test_finetune_your_data(tmp_path):
-  def write(name, first, count):
-    path = tmp_path / name
-    path.write_text(
-        ''.join(
-            json.dumps(
-                dict(
-                    document=f'Thing {i} is kept in box {i % 7}. ' * 3
-                    + f'Nobody opens box {i % 5}.',
-                    summary=f'Thing {i} lies in box {i % 7}.',
-                )
-            )
-            + '\n'
-            for i in range(first, first + count)
-        )
-    )
-    return path
-
-  train, test = write('train.jsonl', 0, 300), write('test.jsonl', 300, 20)
-  notebook = run(
-      'finetune_your_data',
-      tmp_path / 'room',
+  rows = [
       dict(
-          TRAIN=str(train),
-          TEST=str(test),
-          STEPS=6,
-          BATCH_SIZE=4,
-          MAX_INPUT_LENGTH=32,
-          MAX_TARGET_LENGTH=16,
-      ),
+          document=f'Thing {i} is kept in box {i % 7}. ' * 3
+          + f'Nobody opens box {i % 5}.',
+          summary=f'Thing {i} lies in box {i % 7}.',
+      )
+      for i in range(320)
+  ]
+  given = dict(
+      TRAIN=write_rows(tmp_path / 'train.jsonl', rows[:300]),
+      TEST=write_rows(tmp_path / 'test.jsonl', rows[300:]),
+      STEPS=6,
+      BATCH_SIZE=4,
+      MAX_INPUT_LENGTH=32,
+      MAX_TARGET_LENGTH=16,
   )
+  notebook = run('finetune_your_data', tmp_path / 'room', given)
   home = tmp_path / 'room' / 'runs' / 'finetune_notebook'
   assert 'test' in shown(notebook, 'inspect')
-  steps = [
-      json.loads(line)['step']
-      for line in open(home / 'model' / 'metrics.jsonl')
-  ]
+  steps = [row['step'] for row in read_rows(home / 'model' / 'metrics.jsonl')]
   assert max(steps) == 6 and count_pictures(notebook) == 1
   assert 'test, 20 documents' in shown(notebook, 'scores')
   check_scores(shown(notebook, 'scores'))
@@ -280,16 +266,10 @@ def test_finetune_your_data(tmp_path):
 def test_state_space_kernels(tmp_path, model):
   directory, lags = tmp_path / 'model', 300
   tiny_run.make(directory, model=model)
-  notebook = run(
-      'state_space_kernels',
-      tmp_path / 'room',
-      dict(LAGS=lags, CHECKPOINT=str(directory), LENGTHS=(16, 50)),
-  )
+  given = dict(LAGS=lags, CHECKPOINT=str(directory), LENGTHS=(16, 50))
+  notebook = run('state_space_kernels', tmp_path / 'room', given)
   assert count_pictures(notebook) == PICTURES['state_space_kernels']
-  differences = re.findall(
-      r' (\d\.\de-\d\d)$', shown(notebook, 'recurrence'), re.M
-  )
-  assert len(differences) == 2 and max(map(float, differences)) < 1e-5
+  check_recurrence(notebook, 2, 1e-5)
   # The medians, from kernels written out.
   run_ = pretrained.load(str(directory))
   stacked = run_.params['encoder']['layers']['mixer']['ssm']
@@ -309,15 +289,8 @@ def test_state_space_kernels(tmp_path, model):
     i = ('before', 'after').index(direction)
     z = np.array(log_z[0]) + 1j * np.array(log_z[1])
     w = np.array(w[0][i]) + 1j * np.array(w[1][i])
-    K = (
-        2
-        * (
-            w[..., None]
-            * np.exp(z[min(i, len(z) - 1)][..., None] * np.arange(lags))
-        )
-        .sum(1)
-        .real
-    )
+    powers = np.exp(z[min(i, len(z) - 1)][..., None] * np.arange(lags))
+    K = 2 * (w[..., None] * powers).sum(1).real
     mass = abs(K).cumsum(-1)
     ranges = 1 + (mass < 0.95 * mass[:, -1:]).sum(-1)
     assert abs(float(median.replace(',', '')) - np.median(ranges)) <= 2
@@ -327,14 +300,10 @@ def test_state_space_kernels(tmp_path, model):
 def test_a_failing_command_fails_the_notebook(tmp_path):
   book = tmp_path / 'book.txt'
   book.write_text('A book.')
-  with pytest.raises(
-      nbclient.exceptions.CellExecutionError, match='the command ended with 2'
-  ):
-    run(
-        'quickstart',
-        tmp_path / 'room',
-        dict(BOOK=str(book), CHECKPOINT='nowhere'),
-    )
+  given = dict(BOOK=str(book), CHECKPOINT='nowhere')
+  failed = nbclient.exceptions.CellExecutionError
+  with pytest.raises(failed, match='the command ended with 2'):
+    run('quickstart', tmp_path / 'room', given)
 
 
 def test_a_parameter_that_is_not_there():
@@ -355,24 +324,21 @@ def test_outputs_are_committed_and_clean(name):
       assert cell.outputs or cell.id in ('settings', 'style')
 
 
+def show(text):
+  """Returns what replaces the text of a cell's output."""
+  return lambda cell: cell.outputs[0].update(text=text)
+
+
+ERROR = nbformat.v4.new_output('error', ename='E', evalue='')
+
+
 @pytest.mark.parametrize(
     'change, expected',
     [
-        (
-            lambda cell: cell.outputs[0].update(text='in /home/me/x'),
-            '/home/me/x',
-        ),
-        (
-            lambda cell: cell.outputs[0].update(text='x' * execute.LARGEST),
-            'bytes',
-        ),
-        (lambda cell: cell.outputs[0].update(text='a\rb'), repr('\r')),
-        (
-            lambda cell: cell.outputs.append(
-                nbformat.v4.new_output('error', ename='E', evalue='')
-            ),
-            'failed',
-        ),
+        (show('in /home/me/x'), '/home/me/x'),
+        (show('x' * execute.LARGEST), 'bytes'),
+        (show('a\rb'), repr('\r')),
+        (lambda cell: cell.outputs.append(ERROR), 'failed'),
         (lambda cell: cell.update(source='1'), 'of other code'),
         (lambda cell: cell.update(execution_count=1), 'clean kernel'),
     ],
@@ -404,12 +370,9 @@ def test_what_is_committed_is_of_the_defaults():
     paths = 'BOOK', 'CHECKPOINT', 'TRAIN', 'TEST', 'START_FROM', 'DOCUMENT'
     for key in (*paths, *map(str.upper, SYSTEMS)):
       assert values.get(key, '') == '', f'{name}: {key}'
-    trained = (
-        'model' if name in ('quickstart', 'state_space_kernels') else 'train'
-    )
-    assert f'--config.train.steps={values["STEPS"]} ' in shown(
-        read(name), trained
-    )
+    cell = 'model' if name in ('quickstart', 'state_space_kernels') else 'train'
+    steps = f'--config.train.steps={values["STEPS"]} '
+    assert steps in shown(read(name), cell)
 
 
 # --- Addresses and the installation ------------------------------------------
@@ -446,21 +409,17 @@ def installing():
 
 
 @pytest.mark.parametrize(
-    'jax, hardware, expected',
+    'jax, hardware, more',
     [
-        ('0.10.2', 'gpu', "pip install -q -e '.[train,plot]'"),
-        (
-            '0.7.2',
-            'gpu',
-            "pip install -q -e '.[train,plot]' 'jax[cuda12]>=0.10'",
-        ),
-        ('0.7.2', 'tpu', "pip install -q -e '.[train,plot]' 'jax[tpu]>=0.10'"),
-        ('0.7.2', 'cpu', "pip install -q -e '.[train,plot]' 'jax>=0.10'"),
-        ('1.0', 'cpu', "pip install -q -e '.[train,plot]'"),
+        ('0.10.2', 'gpu', ''),
+        ('0.7.2', 'gpu', " 'jax[cuda12]>=0.10'"),
+        ('0.7.2', 'tpu', " 'jax[tpu]>=0.10'"),
+        ('0.7.2', 'cpu', " 'jax>=0.10'"),
+        ('1.0', 'cpu', ''),
     ],
 )
 def test_colab_installs_the_checkout_for_its_hardware(
-    tmp_path, monkeypatch, jax, hardware, expected
+    tmp_path, monkeypatch, jax, hardware, more
 ):
   """A jax that is new enough stays; another is replaced by one of its kind."""
   commands = []
@@ -486,19 +445,15 @@ def test_colab_installs_the_checkout_for_its_hardware(
   monkeypatch.setitem(sys.modules, 'google.colab', types.ModuleType('colab'))
   monkeypatch.setattr(subprocess, 'Popen', Popen)
   monkeypatch.setattr(metadata, 'version', lambda name: jax)
-  monkeypatch.setattr(
-      'shutil.which',
-      lambda name: ('/bin/nvidia-smi' if hardware == 'gpu' else None),
-  )
-  monkeypatch.setattr(
-      'glob.glob',
-      lambda pattern: (['/dev/accel0'] if hardware == 'tpu' else []),
-  )
+  found = '/bin/nvidia-smi' if hardware == 'gpu' else None
+  monkeypatch.setattr('shutil.which', lambda name: found)
+  devices = ['/dev/accel0'] if hardware == 'tpu' else []
+  monkeypatch.setattr('glob.glob', lambda pattern: devices)
   for key in ('PATH', 'XLA_PYTHON_CLIENT_PREALLOCATE'):
     monkeypatch.setenv(key, 'x')
   monkeypatch.delenv('TPU_ACCELERATOR_TYPE', raising=False)
   exec(installing(), {})  # pylint: disable=exec-used
-  assert commands == [expected]
+  assert commands == [f"pip install -q -e '.[train,plot]'{more}"]
   assert Path.cwd() == tmp_path / 'locost_jax'
 
 
@@ -516,10 +471,8 @@ def test_defaults(name, tmp_path, monkeypatch):
   assert execute.problems(notebook) == []
   assert count_pictures(notebook) == PICTURES[name]
   if name == 'quickstart':
-    (read_,) = re.findall(r'read ([\d,]+) tokens', shown(notebook, 'summary'))[
-        :1
-    ]
-    assert int(read_.replace(',', '')) > 100_000
+    tokens = re.search(r'read ([\d,]+) tokens', shown(notebook, 'summary'))[1]
+    assert int(tokens.replace(',', '')) > 100_000
     check_page(shown(notebook, 'page'))
   elif name == 'compare_systems':
     check_systems(notebook)
@@ -528,7 +481,4 @@ def test_defaults(name, tmp_path, monkeypatch):
     check_page(shown(notebook, 'page'))
     assert 'writes the same.' in shown(notebook, 'python')
   else:
-    differences = re.findall(
-        r' (\d\.\de-\d\d)$', shown(notebook, 'recurrence'), re.M
-    )
-    assert len(differences) == 4 and max(map(float, differences)) < 2e-5
+    check_recurrence(notebook, 4, 2e-5)

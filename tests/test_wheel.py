@@ -43,16 +43,21 @@ print(names)
 """
 
 
+def copy_checkout(target, *more):
+  """Copies what a wheel is made of, and more folders; returns the target."""
+  leave_out = shutil.ignore_patterns('__pycache__')
+  for name in 'locost_jax', 'configs', *more:
+    shutil.copytree(ROOT / name, target / name, ignore=leave_out)
+  for name in PARTS:
+    shutil.copy(ROOT / name, target / name)
+  return target
+
+
 @pytest.fixture(scope='module')
 def installed(tmp_path_factory):
   """A directory with the installed wheel, without its dependencies."""
   directory = tmp_path_factory.mktemp('wheel')
-  source = directory / 'source'
-  leave_out = shutil.ignore_patterns('__pycache__')
-  for name in 'locost_jax', 'configs', 'bench':
-    shutil.copytree(ROOT / name, source / name, ignore=leave_out)
-  for name in PARTS:
-    shutil.copy(ROOT / name, source / name)
+  source = copy_checkout(directory / 'source', 'bench')
   pip = [sys.executable, '-m', 'pip', '-q', '--disable-pip-version-check']
   build = ['wheel', '--no-deps', '--no-build-isolation', '-w', directory]
   run([*pip, *build, source], directory)
@@ -64,13 +69,7 @@ def installed(tmp_path_factory):
 
 def test_an_editable_install_is_not_hidden_by_the_checkout(tmp_path):
   """In the directory above a checkout that is called locost_jax."""
-  checkout = tmp_path / 'locost_jax'
-  for name in 'locost_jax', 'configs':
-    shutil.copytree(
-        ROOT / name, checkout / name, ignore=shutil.ignore_patterns('__pyc*')
-    )
-  for name in PARTS:
-    shutil.copy(ROOT / name, checkout / name)
+  checkout = copy_checkout(tmp_path / 'locost_jax')
   build = 'import setuptools.build_meta as b; b.build_editable("..")'
   run([sys.executable, '-c', build], checkout)
   (wheel,) = tmp_path.glob('*.whl')
@@ -156,11 +155,8 @@ def test_help_in_an_empty_directory(installed, tmp_path, name):
 
 def test_configs_of_the_wheel_and_of_the_user(installed, tmp_path):
   """Dry runs with each, in a directory without configs."""
-  rows = [
-      dict(document=test_main.story(i), summary=f'Day {i}.') for i in range(20)
-  ]
   data = tmp_path / 'data.jsonl'
-  test_main.write_rows(data, rows)
+  test_main.write_rows(data, test_main.pairs(0, 20))
   arguments = [
       f'--config.data.train_files={data}',
       '--config.data.vocabulary=byte',

@@ -14,26 +14,17 @@ from bench import rounds
 from bench import workers
 from locost_jax.errors import InputError
 
-SIZES = dict(
-    vocab_size=60,
-    d_model=32,
-    d_state=8,
-    d_ff=64,
-    d_kv=8,
-    num_heads=4,
-    num_layers=2,
-    num_decoder_layers=2,
-)
+SIZES = dict(vocab_size=60, d_model=32, d_state=8, d_ff=64, d_kv=8, num_heads=4)
+SIZES |= dict(num_layers=2, num_decoder_layers=2)
 TINY = [f'--config.model.{key}={value}' for key, value in SIZES.items()]
-PAGES = (
-    '--config.data.page_length=32',
-    '--config.model.d_model=32',
-    '--config.model.d_ff=32',
-    '--config.model.num_heads=2',
-    '--config.model.num_layers=1',
-    '--config.model.num_decoder_layers=1',
-    '--config.model.vocab_size=60',
-)
+PAGES = ['--config.data.page_length=32']
+PAGES += [
+    f'--config.model.{key}'
+    for key in (
+        'd_model=32 d_ff=32 decoder_d_ff=32 num_heads=2 num_layers=1 '
+        'num_decoder_layers=1 vocab_size=60'
+    ).split()
+]
 
 
 class Here(workers.Measurement):
@@ -144,27 +135,19 @@ def test_train(call, here):
 
 
 @pytest.mark.parametrize(
-    'arguments, expected',
+    'config, expected',
     [
+        ('finetune.py:pagesum', 'encode, write'),
         (
-            [
-                '--config=configs/finetune.py:pagesum',
-                '--config.model.decoder_d_ff=32',
-            ],
-            ['encode', 'write'],
-        ),
-        (
-            [
-                '--config=configs/simcas.py:arxiv',
-                '--config.model.decoder_d_ff=32',
-            ],
-            ['encode', 'encode all', 'select', 'compact', 'write', 'write all'],
+            'simcas.py:arxiv',
+            'encode, encode all, select, compact, write, write all',
         ),
     ],
 )
-def test_pages(call, here, arguments, expected):
-  rows = run(call, 'pages', '--lengths=64', '--tokens=5', *arguments, *PAGES)
-  assert list(rows) == expected
+def test_pages(call, here, config, expected):
+  arguments = f'--config=configs/{config}', '--lengths=64', '--tokens=5'
+  rows = run(call, 'pages', *arguments, *PAGES)
+  assert list(rows) == expected.split(', ')
   assert rows['encode']['pages'] == 2 and rows['write']['written'] == 5
   if 'select' in rows:  # all but the start marks at most, plus g_0
     assert 1 < rows['select']['selected'] <= 2 * 31 + 1
@@ -260,19 +243,24 @@ def test_failures_of_a_worker_process(fake, body, limit, expected):
     workers.Worker(fake(body, limit=limit))
 
 
+class Fake(types.SimpleNamespace):
+  """A `workers.Worker` with these attributes."""
+
+  __enter__, __exit__ = Here.__enter__, Here.__exit__
+
+
 def test_a_model_out_of_memory_is_not_tried_again(here, monkeypatch):
   def start(spec):
     if spec['part'] == 'longt5':
       raise workers.OutOfMemory(7)
-    return types.SimpleNamespace(
+    return Fake(
         facts={spec['part']: {}},
         names=[spec['part']],
         device='cpu',
         run=lambda name: dict(seconds=1.0, cpu_seconds=2.0, peak_bytes=5),
-        __enter__=None,
     )
 
-  monkeypatch.setattr(workers, 'Worker', lambda spec: _Context(start(spec)))
+  monkeypatch.setattr(workers, 'Worker', start)
   ended = set()
   measure = lambda length: rounds.measure(
       make_spec('train', '', length=length),
@@ -286,18 +274,6 @@ def test_a_model_out_of_memory_is_not_tried_again(here, monkeypatch):
       length=64, name='longt5', out_of_memory=True, peak_bytes=7
   )
   assert [row['name'] for row in measure(128)] == ['locost']
-
-
-class _Context:
-
-  def __init__(self, worker):
-    self.__dict__.update(vars(worker))
-
-  def __enter__(self):
-    return self
-
-  def __exit__(self, *_):
-    pass
 
 
 def test_runs_are_interleaved():
@@ -361,42 +337,39 @@ def test_table():
 
 
 @pytest.mark.parametrize(
-    'arguments, expected',
+    'words, expected',
     [
-        ((), 'expected one of kernel, encode, decode, generate, train, pages'),
-        (('encod',), 'did you mean encode?'),
-        (('kernel', 'encode'), 'expected one of'),
-        (('kernel', '--lengths=64,x'), '--lengths=64,x: expected positive'),
-        (('kernel', '--lengths=0'), '--lengths=0: expected positive'),
-        (('kernel', '--repeats=0'), 'repeats'),
-        (('kernel', '--against=t5'), 'expected one of encode, generate, train'),
-        (('encode', '--against=gpt'), '--against=gpt: expected some of t5,'),
-        (('kernel', '--memory_limit=nan'), '--memory_limit=nan: expected'),
-        (('kernel', '--dtype=float16'), 'float32|bfloat16'),
-        (('kernel', '--config=nowhere.py'), 'nowhere.py: no such file'),
-        (('encode', '--config.model.d_ff=0'), 'model.d_ff=0: expected an int'),
-        (('encode', '--output=gs://b/c'), 'gs:// cannot be used here'),
-        (('pages',), "name='locost': expected a model that reads pages"),
+        ('', 'expected one of kernel, encode, decode, generate, train, pages'),
+        ('encod', 'did you mean encode?'),
+        ('kernel encode', 'expected one of'),
+        ('kernel --lengths=64,x', '--lengths=64,x: expected positive'),
+        ('kernel --lengths=0', '--lengths=0: expected positive'),
+        ('kernel --repeats=0', 'repeats'),
+        ('kernel --against=t5', 'expected one of encode, generate, train'),
+        ('encode --against=gpt', '--against=gpt: expected some of t5,'),
+        ('kernel --memory_limit=nan', '--memory_limit=nan: expected'),
+        ('kernel --dtype=float16', 'float32|bfloat16'),
+        ('kernel --config=nowhere.py', 'nowhere.py: no such file'),
+        ('encode --config.model.d_ff=0', 'model.d_ff=0: expected an int'),
+        ('encode --output=gs://b/c', 'gs:// cannot be used here'),
+        ('pages', "name='locost': expected a model that reads pages"),
         (
-            ('pages', '--config=configs/simcas.py:arxiv', '--lengths=80'),
+            'pages --config=configs/simcas.py:arxiv --lengths=80',
             '--lengths: multiples of config.data.page_length',
         ),
+        ('generate --config=configs/finetune.py:bart --lengths=2048', '2048'),
         (
-            ('generate', '--config=configs/finetune.py:bart', '--lengths=2048'),
-            '2048',
-        ),
-        (
-            ('encode', '--config=configs/pagesum.py:arxiv'),
+            'encode --config=configs/pagesum.py:arxiv',
             "name='pagesum': expected LOCOST; bench pages measures",
         ),
         (
-            ('decode', '--config=configs/pagesum.py:arxiv'),
+            'decode --config=configs/pagesum.py:arxiv',
             "name='pagesum': expected LOCOST; bench pages measures",
         ),
     ],
 )
-def test_bad_flags_give_one_line(call, here, arguments, expected):
-  status, out, err, result = call(*arguments)
+def test_bad_flags_give_one_line(call, here, words, expected):
+  status, out, err, result = call(*words.split())
   *_, line = err.strip().splitlines()
   assert status == 2 and out == '' and result is None
   assert line.startswith('error: ') and expected in line

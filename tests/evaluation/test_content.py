@@ -1,5 +1,7 @@
 """The two metrics of evaluation/content.py: recall and content_loss."""
 
+import functools
+
 import jax
 import numpy as np
 import pytest
@@ -32,18 +34,9 @@ def test_most_common_words():
       dict(reference='A cat, a dog.', targets=np.array([7, 7, 8])),
       dict(reference='A dog and the CAT', targets=np.array([8, 9])),
   ]
-  assert content.most_common(records, 2) == (
-      ('a', 'cat'),
-      (7, 8),
-      'locost',
-  )
-  assert content.most_common(records, 9).words == (
-      'a',
-      'cat',
-      'dog',
-      'and',
-      'the',
-  )
+  assert content.most_common(records, 2) == (('a', 'cat'), (7, 8), 'locost')
+  found = content.most_common(records, 9).words
+  assert found == ('a', 'cat', 'dog', 'and', 'the')
 
 
 def test_content_words():
@@ -105,20 +98,19 @@ def measure(setup, batches):
   )
 
 
+@functools.partial(jax.jit, static_argnums=0)
+def apply(model, params, batch):
+  read, written = batch['encoder_input_tokens'], batch['decoder_input_tokens']
+  return model.apply({'params': params}, read, written)
+
+
 @pytest.mark.parametrize(
     'batch_size', [1, 5, pytest.param(2, marks=pytest.mark.products)]
 )
 def test_content_loss_equals_a_loop_over_documents(setup, batch_size):
-  model, params, _, _ = setup
-  apply = jax.jit(model.apply)
   total, weight, every = 0.0, 0, []
   for (batch, _), text, target in zip(make_batches(1), TEXTS, TARGETS):
-    logits = apply(
-        {'params': params},
-        batch['encoder_input_tokens'],
-        batch['decoder_input_tokens'],
-    )
-    logits = np.asarray(logits[0], np.float64)
+    logits = np.asarray(apply(*setup[:2], batch)[0], np.float64)
     ids = batch['decoder_target_tokens'][0]
     log_p = logits[np.arange(len(ids)), ids] - np.log(np.exp(logits).sum(-1))
     chosen = content_tokens(text, target)
@@ -147,25 +139,16 @@ def test_content_loss_equals_a_loop_over_documents(setup, batch_size):
 
 def test_exchanged_inputs_are_measured_on_the_same_tokens(setup):
   """Content tokens always come from the target's own document."""
-  model, params, _, _ = setup
-  batches = content.with_weights(make_batches(5), COMMON)
-  ((batch, _),) = measure_baselines.exchange_inputs(batches, VOCABULARY)
+  exchange = lambda: measure_baselines.exchange_inputs(
+      content.with_weights(make_batches(5), COMMON), VOCABULARY
+  )
+  ((batch, _),) = exchange()
   for row, (text, target) in enumerate(zip(TEXTS, TARGETS)):
     chosen = content_tokens(text, target)
     assert batch[content.WEIGHTS][row, : len(chosen)].tolist() == list(chosen)
-  exchanged, _ = measure(
-      setup,
-      measure_baselines.exchange_inputs(
-          content.with_weights(make_batches(5), COMMON), VOCABULARY
-      ),
-  )
+  exchanged, _ = measure(setup, exchange())
   log_p = losses.log_likelihoods(
-      jax.jit(model.apply)(
-          {'params': params},
-          batch['encoder_input_tokens'],
-          batch['decoder_input_tokens'],
-      ),
-      batch['decoder_target_tokens'],
+      apply(*setup[:2], batch), batch['decoder_target_tokens']
   )
   weights = batch[content.WEIGHTS]
   expected = -(np.asarray(log_p) * weights).sum() / weights.sum()

@@ -64,13 +64,8 @@ def test_bertscore_equals_the_package(bert, idf, batch_size):
   found = bertscore.run(PAIRS, settings)
   np.testing.assert_allclose(numbers(found), GOLDEN[idf], atol=2e-4)
   word = 'yes' if idf else 'no'
-  assert found.parts == (
-      'bert',
-      'layer:2',
-      f'idf:{word}',
-      'baseline:no',
-      'agg:max',
-  )
+  parts = f'bert layer:2 idf:{word} baseline:no agg:max'
+  assert found.parts == tuple(parts.split())
   assert not found.notes
 
 
@@ -80,12 +75,9 @@ def test_matching_equals_the_equations_of_the_paper():
   ours /= np.linalg.norm(ours, axis=1, keepdims=True)
   theirs /= np.linalg.norm(theirs, axis=1, keepdims=True)
   v, w = draw.random(4), draw.random(6)
-  precision = sum(
-      v[j] * max(x @ ours[j] for x in theirs) for j in range(4)
-  ) / sum(v)
-  recall = sum(w[i] * max(theirs[i] @ y for y in ours) for i in range(6)) / sum(
-      w
-  )
+  precision = sum(n * max(x @ y for x in theirs) for n, y in zip(v, ours))
+  recall = sum(n * max(x @ y for y in ours) for n, x in zip(w, theirs))
+  precision, recall = precision / sum(v), recall / sum(w)
   np.testing.assert_allclose(
       bertscore.match(ours, theirs, v, w),
       (precision, recall, 2 * precision * recall / (precision + recall)),
@@ -152,11 +144,8 @@ def test_long_texts_are_cut_with_a_warning(bert):
 def test_blanc_equals_the_package(tmp_path):
   """blanc 0.3.4 on this model, x 100, with our sentence splitter."""
   model = tiny_models.bert(tmp_path / 'm', scale=1.0, seed=8)
-  documents = (
-      DOCUMENT,
-      ' '.join(tiny_models.TEXTS[::-1]),
-      tiny_models.TEXTS[1],
-  )
+  texts = tiny_models.TEXTS
+  documents = DOCUMENT, ' '.join(texts[::-1]), texts[1]
   rows = [
       score_metric.Row(prediction, ['x'], document)
       for prediction, document in zip(PREDICTIONS, documents)
@@ -202,14 +191,9 @@ def as_file(path, document=DOCUMENT):
 
 
 def test_nothing_is_downloaded_and_no_code_is_run(tmp_path):
-  (tmp_path / 'config.json').write_text(
-      json.dumps(
-          dict(
-              model_type='other',
-              auto_map=dict(AutoConfig='code.Config', AutoModel='code.Model'),
-          )
-      )
-  )
+  code = dict(AutoConfig='code.Config', AutoModel='code.Model')
+  config = dict(model_type='other', auto_map=code)
+  (tmp_path / 'config.json').write_text(json.dumps(config))
   (tmp_path / 'code.py').write_text(f'open("{tmp_path}/ran", "w")\n')
   with pytest.raises(InputError, match="got model_type='other'"):
     torch_models.load('bertscore', str(tmp_path), 'AutoModel', 'a model')

@@ -50,62 +50,32 @@ def test_equals_perl_rouge_with_several_references():
 
 def test_google_is_not_perl_rouge():
   """Negative control: the golden file distinguishes the protocols."""
-  distances = [
-      abs(
-          score('google', r['prediction'], r['reference'])['rouge1']
-          - r['rouge1']
-      )
-      for r in ROWS
-  ]
+  found = [score('google', r['prediction'], r['reference']) for r in ROWS]
+  distances = [abs(one['rouge1'] - r['rouge1']) for one, r in zip(found, ROWS)]
   assert sum(distance > 0.1 for distance in distances) > 15
 
 
-@pytest.mark.parametrize(
-    'word, stem',
-    [
-        # Examples from Porter (1980).
-        ('caresses', 'caress'),
-        ('ponies', 'poni'),
-        ('agreed', 'agre'),
-        ('plastered', 'plaster'),
-        ('conflated', 'conflat'),
-        ('hopping', 'hop'),
-        ('falling', 'fall'),
-        ('filing', 'file'),
-        ('happy', 'happi'),
-        ('relational', 'relat'),
-        ('digitizer', 'digit'),
-        ('hopefulness', 'hope'),
-        ('triplicate', 'triplic'),
-        ('electrical', 'electr'),
-        ('adjustment', 'adjust'),
-        ('adoption', 'adopt'),
-        ('probate', 'probat'),
-        ('cease', 'ceas'),
-        ('controlled', 'control'),
-        ('roll', 'roll'),
-        # Words of three letters are not stemmed.
-        ('was', 'was'),
-        ('yield', 'yield'),
-        ('yes', 'yes'),
-        ('syzygy', 'syzygi'),
-        # Irregular forms are looked up first and not stemmed.
-        ('were', 'be'),
-        ('identified', 'identify'),
-        ('identifies', 'identifi'),
-        ('best', 'well'),
-        ('children', 'child'),
-        ('debussing', 'debus'),
-        ('crasher', 'crasher'),
-        # -ment loses -ent too, and two endings can go.
-        ('agreements', 'agreem'),
-        ('accidentally', 'accid'),
-        ('congressional', 'congress'),
-        ('istlzyyed', 'istlzyi'),
-    ],
-)
-def test_stems_of_perl_rouge(word, stem):
-  assert perl_stems.stem(word) == stem
+# Examples from Porter (1980); words of three letters, which are not stemmed;
+# irregular forms, which are looked up first; -ment loses -ent too, and two
+# endings can go.
+STEMS = """
+caresses caress  ponies poni  agreed agre  plastered plaster
+conflated conflat  hopping hop  falling fall  filing file  happy happi
+relational relat  digitizer digit  hopefulness hope  triplicate triplic
+electrical electr  adjustment adjust  adoption adopt  probate probat
+cease ceas  controlled control  roll roll
+was was  yield yield  yes yes  syzygy syzygi
+were be  identified identify  identifies identifi  best well  children child
+debussing debus  crasher crasher
+agreements agreem  accidentally accid  congressional congress
+istlzyyed istlzyi
+"""
+
+
+def test_stems_of_perl_rouge():
+  words_and_stems = STEMS.split()
+  for word, stem in zip(words_and_stems[::2], words_and_stems[1::2]):
+    assert perl_stems.stem(word) == stem
 
 
 def test_each_exception_of_wordnet_is_stemmed_as_in_perl_rouge():
@@ -195,10 +165,7 @@ def test_several_references():
 
 
 def test_signatures_differ():
-  made = [
-      protocols.signature(protocol, 1000)
-      for protocol in protocols.PROTOCOLS.values()
-  ]
+  made = [protocols.signature(p, 1000) for p in protocols.PROTOCOLS.values()]
   assert made[0] == (
       'rouge|locost|stem:no|split:locost_jax-2|agg:max|rouge_score:0.1.2'
       '|n:1000|ci:95'
@@ -209,23 +176,20 @@ def test_signatures_differ():
 def test_the_versions_of_the_splitter():
   """If this fails, raise protocols.RULES and put the new hash here."""
   texts = [row[side] for row in ROWS for side in ('prediction', 'reference')]
-  digests = []
-  for change, split in (
-      (str, protocols.RULES_1),
-      (str, protocols.RULES),
-      (str.lower, protocols.RULES),
+  assert (protocols.RULES_1, protocols.RULES) == (
+      'locost_jax-1',
+      'locost_jax-2',
+  )
+  for change, split, digest in (
+      (str, protocols.RULES_1, 'e950c16433b4d440'),
+      (str, protocols.RULES, 'e950c16433b4d440'),
+      (str.lower, protocols.RULES, '24e72bec515c347f'),
   ):
     found = [
         protocols.on_lines(change(text), split).split('\n') for text in texts
     ]
-    digests.append(hashlib.sha256(json.dumps(found).encode()).hexdigest()[:16])
-  assert (protocols.RULES_1, protocols.RULES, *digests) == (
-      'locost_jax-1',
-      'locost_jax-2',
-      'e950c16433b4d440',
-      'e950c16433b4d440',
-      '24e72bec515c347f',
-  )
+    found = hashlib.sha256(json.dumps(found).encode()).hexdigest()
+    assert found.startswith(digest)
 
 
 def test_an_unknown_protocol_gives_one_line():

@@ -106,23 +106,15 @@ def test_table_ends_with_the_signature(tmp_path, capsys):
 def test_references_that_are_counted_in_part_give_a_warning(
     tmp_path, capsys, text, warns
 ):
-  row = dict(prediction='a', references=['a', text])
+  row = dict(prediction=text, references=['a', text])
   path = write(tmp_path / 'p.jsonl', [row])
+  warning = (
+      '--protocol=locost counts less than half of the letters of the '
+      'references: 1 of 1 pairs; --protocol=unicode'
+  )
   for metrics in 'rouge', 'rouge,repetition':
     call(path, f'--metrics={metrics}')
-    assert ('letters of the references: 1 of 1' in capsys.readouterr().err) == (
-        warns
-    )
-
-
-def test_texts_without_words_of_the_protocol_give_a_warning(tmp_path, capsys):
-  text = '\u0414\u0430.'
-  path = write(tmp_path / 'p.jsonl', [dict(prediction=text, reference=text)])
-  call(path)
-  assert (
-      '--protocol=locost counts less than half of the letters of the '
-      'references: 1 of 1 pairs; --protocol=unicode' in capsys.readouterr().err
-  )
+    assert (warning in capsys.readouterr().err) == warns
   call(path, '--protocol=unicode', '--format=json')
   captured = capsys.readouterr()
   assert json.loads(captured.out)['rouge1'] == 100 and not captured.err
@@ -240,7 +232,6 @@ GOOD = b'{"prediction": "a", "reference": "a"}\n'
 @pytest.mark.parametrize(
     'data, expected',
     [
-        (b'', 'has no rows'),
         (b'\n \n', 'has no rows'),
         (GOOD + b'{"reference": "a"}', ":2: no field 'prediction'"),
         (GOOD + b'{"prediction": "a"}', ":2: no field 'reference'"),
@@ -250,7 +241,6 @@ GOOD = b'{"prediction": "a", "reference": "a"}\n'
             b'{"prediction": "a", "references": "a"}',
             ":1: field 'references' must be a list of at least one string",
         ),
-        (b'{"prediction": "a", "references": []}', 'at least one string'),
         (b'{"prediction": "a", "references": [1]}', 'at least one string'),
         (
             b'{"prediction": "a", "references": ["a"], "reference": "a"}',
@@ -271,26 +261,26 @@ def test_bad_rows_give_one_line(tmp_path, data, expected):
 
 
 @pytest.mark.parametrize(
-    'arguments, expected',
+    'words, expected',
     [
-        ([], '--predictions=FILE is missing'),
-        (['--predictions=absent.jsonl'], 'absent.jsonl: cannot be read: No'),
+        ('', '--predictions=FILE is missing'),
+        ('--predictions=absent.jsonl', 'absent.jsonl: cannot be read: No'),
         (
-            ['--predictions=.'],
+            '--predictions=.',
             '.: no config.json of a run in it; expected a file',
         ),
         (
-            ['--predictions=setup.cfg', '--protocol=google2'],
+            '--predictions=setup.cfg --protocol=google2',
             '--protocol=google2: no such protocol; did you mean google? '
             'expected one of locost, google, pagesum',
         ),
-        (['--predictions=setup.cfg', '--processes=0'], '1 <= processes'),
-        (['--protocols=google'], 'did you mean --protocol?'),
-        (['setup.cfg'], "'setup.cfg': expected flags only"),
+        ('--predictions=setup.cfg --processes=0', '1 <= processes'),
+        ('--protocols=google', 'did you mean --protocol?'),
+        ('setup.cfg', "'setup.cfg': expected flags only"),
     ],
 )
-def test_bad_command_lines_give_one_line(arguments, expected):
-  done = run(*arguments)
+def test_bad_command_lines_give_one_line(words, expected):
+  done = run(*words.split())
   assert done.returncode == 2 and not done.stdout
   assert done.stderr.startswith('error: ') and done.stderr.count('\n') == 1
   assert expected in done.stderr

@@ -12,7 +12,6 @@ from locost_jax.evaluation.metrics import answers
 from locost_jax.evaluation.metrics import extractive_oracle
 from locost_jax.evaluation.metrics import lengths
 from locost_jax.evaluation.metrics import ngrams
-from locost_jax.evaluation.metrics import overlap
 from locost_jax.evaluation.metrics import protocols
 from locost_jax.evaluation.metrics import score_metric
 from tests.evaluation import test_score
@@ -56,8 +55,8 @@ def oracle_value(sentences, reference):
     grams = lambda words: list(zip(*(words[i:] for i in range(n))))
     ours = collections.Counter(sum(map(grams, sentences), []))
     theirs = collections.Counter(grams(reference))
-    counted = (ours & theirs).total(), ours.total(), theirs.total()
-    scores.append(overlap.f1(overlap.Overlap(*counted)))
+    total = ours.total() + theirs.total()
+    scores.append(2 * (ours & theirs).total() / max(total, 1))
   return sum(scores) / 2
 
 
@@ -113,16 +112,9 @@ ROWS = [
 
 
 def as_file(path, rows=ROWS):
+  rows = [row._asdict() for row in rows]
   return test_score.write(
-      path,
-      [
-          dict(
-              prediction=a,
-              references=b,
-              **({} if c is None else {'document': c}),
-          )
-          for a, b, c in rows
-      ],
+      path, [{k: v for k, v in row.items() if v is not None} for row in rows]
   )
 
 
@@ -165,43 +157,40 @@ def test_documents_from_another_file(tmp_path):
 
 
 @pytest.mark.parametrize(
-    'arguments, expected',
+    'words, expected',
     [
         (
-            ['--metrics=answer'],
+            '--metrics=answer',
             '--metrics=answer: no such metric; did you mean answers? expected '
             'some of rouge, answers, bertscore, blanc',
         ),
-        (['--metrics='], '--metrics=: no such metric: expected some of'),
+        ('--metrics=', '--metrics=: no such metric: expected some of'),
+        ('--metrics=bertscore', '--metrics=bertscore needs a model: --model='),
+        ('--metrics=rouge --model=x', 'these need one: none'),
         (
-            ['--metrics=bertscore'],
-            '--metrics=bertscore needs a model: --model=',
-        ),
-        (['--metrics=rouge', '--model=x'], 'these need one: none'),
-        (
-            ['--metrics=blanc,bertscore', '--model=blanc=x'],
+            '--metrics=blanc,bertscore --model=blanc=x',
             '--metrics=bertscore needs a model: --model=DIR, or --model=berts',
         ),
         (
-            ['--metrics=blanc', '--model=bertscore=x'],
+            '--metrics=blanc --model=bertscore=x',
             '--metrics=bertscore has no model; these need one: blanc',
         ),
         (
-            ['--metrics=blanc', '--model=x'],
+            '--metrics=blanc --model=x',
             "p.jsonl: row 2 has no 'document', which --metrics=blanc needs",
         ),
         (
-            ['--metrics=blanc', '--model=x', '--documents=setup.cfg'],
+            '--metrics=blanc --model=x --documents=setup.cfg',
             'setup.cfg:1: not JSON',
         ),
-        (['--metrics=answers', '--layer=0'], '1 <= layer'),
+        ('--metrics=answers --layer=0', '1 <= layer'),
     ],
 )
-def test_bad_command_lines_give_one_line(tmp_path, capsys, arguments, expected):
+def test_bad_command_lines_give_one_line(tmp_path, capsys, words, expected):
   rows = [ROWS[0], ROWS[1]._replace(document=None)]
   path = as_file(tmp_path / 'p.jsonl', rows)
   with pytest.raises(ValueError) as error:
-    test_score.call(path, *arguments)
+    test_score.call(path, *words.split())
   message = str(error.value)
   assert expected in message and '\n' not in message
   assert not capsys.readouterr().out

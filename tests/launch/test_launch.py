@@ -56,46 +56,36 @@ def test_scripts_use_no_features_missing_in_bash_of_macos():
 
 
 @pytest.mark.parametrize(
-    'change, expected',
+    'old, new, expected',
     [
+        ('PROJECT=my-project\n', '', 'PROJECT is missing: expected PROJECT=va'),
+        ('CONFIG=configs/finetune.py', 'CONFIG=', 'CONFIG is missing'),
+        ('PROJECT=', 'PROJECKT=', 'line 7: unknown name PROJECKT'),
+        ('ZONE=us', 'ZONE us', 'line 8: ZONE us-west4-a: expected NAME=value'),
+        ('ZONE=us-west4-a', "ZONE='us'", 'line 8: ZONE: values are used liter'),
         (
-            ('PROJECT=my-project\n', ''),
-            'PROJECT is missing: expected PROJECT=value',
-        ),
-        (('CONFIG=configs/finetune.py', 'CONFIG='), 'CONFIG is missing'),
-        (('PROJECT=', 'PROJECKT='), 'line 7: unknown name PROJECKT'),
-        (
-            ('ZONE=us-west4-a', 'ZONE us-west4-a'),
-            'line 8: ZONE us-west4-a: expected NAME=value',
-        ),
-        (
-            ('ZONE=us-west4-a', 'ZONE="us-west4-a"'),
-            'line 8: ZONE: values are used literally: expected no quotes',
-        ),
-        (('ZONE=us-west4-a', "ZONE='us-west4-a'"), 'line 8: ZONE: values are'),
-        (
-            ('FLAG=--odd=\n', "FLAG=--odd='*'\n"),
+            'FLAG=--odd=\n',
+            'FLAG=--odd="*"\n',
             'FLAG: values are used literally',
         ),
+        ('FLAG=--odd=\n', 'FLAG=odd\n', 'FLAG=odd: expected FLAG=--flag=value'),
+        ('ADDED=two words', 'two words', 'expected ENVIRONMENT=NAME=value'),
+        ('ZONE=', 'ZONE=a\nZONE=', 'line 9: ZONE: expected once'),
         (
-            ('FLAG=--odd=\n', 'FLAG=odd\n'),
-            'FLAG=odd: expected FLAG=--flag=value',
-        ),
-        (('ADDED=two words', 'two words'), 'expected ENVIRONMENT=NAME=value'),
-        (('ZONE=', 'ZONE=a\nZONE='), 'line 9: ZONE: expected once'),
-        (
-            ('=spot', '=cheap'),
-            'CAPACITY=cheap: expected spot, queued or on-demand',
+            '=spot',
+            '=cheap',
+            'CAPACITY=cheap: expected spot, queued or on-deman',
         ),
         (
-            ('/mnt/runs/a run', 'gs://bucket/run'),
-            'WORKDIR=gs://bucket/run: expected a directory that all hosts see',
+            '/mnt/runs',
+            'gs://b',
+            'WORKDIR=gs://b/a run: expected a directory th',
         ),
     ],
 )
-def test_bad_env_files(fakes, change, expected):
-  assert change[0] in ENV
-  fakes.write(ENV.replace(*change, 1))
+def test_bad_env_files(fakes, old, new, expected):
+  assert old in ENV
+  fakes.write(ENV.replace(old, new, 1))
   status, out, err = fakes.run('tpu_vm.sh', 'run')
   assert (status, out, err.count('\n')) == (2, '', 1)
   assert err.startswith(f'error: {fakes.path}/my.env') and expected in err
@@ -111,42 +101,31 @@ def test_no_env_file(fakes, script):
 
 
 @pytest.mark.parametrize(
-    'script, arguments, expected',
+    'command, expected',
     [
-        ('tpu_vm.sh', [], 'expected a command'),
-        ('tpu_vm.sh', ['fly'], 'fly is not a command'),
-        ('tpu_vm.sh', ['run', 'stop'], 'run and stop: expected one command'),
-        ('tpu_vm.sh', ['run', '--fast'], '--fast is not an option'),
-        ('gpu.sh', ['run'], 'run is not an option'),
-        (
-            'gpu.sh',
-            ['--host=0'],
-            '--host=0: expected less than the 0 of HOSTS=',
-        ),
-        ('gpu.sh', ['--host=a'], '--host=a: expected a number'),
-        ('slurm.sbatch', ['--fast'], '--fast is not an option'),
+        ('tpu_vm.sh', 'expected a command'),
+        ('tpu_vm.sh fly', 'fly is not a command'),
+        ('tpu_vm.sh run stop', 'run and stop: expected one command'),
+        ('tpu_vm.sh run --fast', '--fast is not an option'),
+        ('gpu.sh run', 'run is not an option'),
+        ('gpu.sh --host=0', '--host=0: expected less than the 0 of HOSTS='),
+        ('gpu.sh --host=a', '--host=a: expected a number'),
+        ('slurm.sbatch --fast', '--fast is not an option'),
     ],
 )
-def test_bad_command_lines(fakes, script, arguments, expected):
-  status, _, err = fakes.run(script, *arguments)
+def test_bad_command_lines(fakes, command, expected):
+  status, _, err = fakes.run(*command.split())
   assert (status, err.count('\n')) == (2, 1) and expected in err, err
   assert not fakes.calls()
 
 
 def test_the_example_lists_all_names(fakes):
   """The scripts read it with every name uncommented."""
-  text = re.sub(
-      r'(?m)^#(?=[A-Z_]+=)',
-      '',
-      (LAUNCH / 'example.env').read_text(encoding='utf-8'),
-  )
+  text = (LAUNCH / 'example.env').read_text(encoding='utf-8')
+  text = re.sub(r'(?m)^#(?=[A-Z_]+=)', '', text)
   fakes.write(text)
-  for script, *arguments in (
-      ['tpu_vm.sh', 'continue'],
-      ['gpu.sh'],
-      ['slurm.sbatch'],
-  ):
-    status, out, err = fakes.run(script, *arguments, '--dry_run')
+  for command in 'tpu_vm.sh continue', 'gpu.sh', 'slurm.sbatch':
+    status, out, err = fakes.run(*command.split(), '--dry_run')
     assert status == 0 and out and not err
   known = (LAUNCH / 'common.sh').read_text()
   known = known[known.index('    case $name in\n      FLAG)') :]

@@ -54,20 +54,9 @@ def test_dry_runs_on_gpus(fakes):
   for host, (*start, name, command) in enumerate(lines):
     assert (start, name) == (SSH, f'gpu{host + 1}')
     assert shlex.split(command) == [
-        'echo',
-        '$$',
-        '>',
-        f'.locost_jax-1234-{host}.pid',
-        '&&',
-        'cd',
-        str(code),
-        '&&',
-        'exec',
-        'env',
-        'ADDED=two words',
-        python,
-        *FLAGS,
-        *on_hosts(host),
+        *f'echo $$ > .locost_jax-1234-{host}.pid && cd'.split(),
+        *(str(code), '&&', 'exec', 'env', 'ADDED=two words', python),
+        *(*FLAGS, *on_hosts(host)),
     ]
   assert len(lines) == 2
   _, out, _ = fakes.run('gpu.sh', '--dry_run', '--host=1', '--preflight')
@@ -76,35 +65,18 @@ def test_dry_runs_on_gpus(fakes):
       ['env', 'ADDED=two words', python, *FLAGS, '--preflight', *on_hosts(1)],
   ]
   _, out, _ = fakes.run('gpu.sh', '--dry_run', '--setup')
-  assert [line[:-1] for line in split(out)[1:]] == [
-      [*SSH, 'gpu1'],
-      [*SSH, 'gpu2'],
-  ]
-  assert shlex.split(split(out)[1][-1]) == [
-      'cd',
-      str(code),
-      '&&',
-      python,
-      '-m',
-      'pip',
-      'install',
-      '-e',
-      '.[train]',
-      'jax[cuda13]',
-  ]
+  hosts = [line[:-1] for line in split(out)[1:]]
+  assert hosts == [[*SSH, 'gpu1'], [*SSH, 'gpu2']]
+  install = '-m pip install -e .[train] jax[cuda13]'.split()
+  command = split(out)[1][-1]
+  assert shlex.split(command) == ['cd', str(code), '&&', python, *install]
   assert not fakes.calls()
 
 
 @pytest.mark.parametrize(
-    'line, installed',
-    [
-        ('JAX=jax[tpu]', 'jax[cuda13]'),
-        ('', 'jax[cuda13]'),
-        ('JAX=jax[cuda12]', 'jax[cuda12]'),
-    ],
+    'line, installed', [('', 'jax[cuda13]'), ('JAX=jax[cuda12]', 'jax[cuda12]')]
 )
 def test_gpus_get_jax_for_cuda(fakes, line, installed):
-  """Even if the env file has jax[tpu], for tpu_vm.sh."""
   fakes.write(ENV.replace('JAX=jax[tpu]', line))
   status, out, _ = fakes.run('gpu.sh', '--dry_run', '--setup')
   assert status == 0
@@ -127,14 +99,7 @@ def test_one_machine(fakes, number):
 
 @pytest.mark.parametrize(
     'first, second, status',
-    [
-        (0, 0, 0),
-        (2, 134, 2),
-        (134, 2, 2),
-        (75, 134, 75),
-        (143, 143, 143),
-        (0, 1, 1),
-    ],
+    [(0, 0, 0), (2, 134, 2), (134, 2, 2), (75, 134, 75), (143, 143, 143)],
 )
 def test_two_hosts(fakes, first, second, status):
   code = use_hosts(fakes)
@@ -195,38 +160,25 @@ def test_a_host_started_by_hand(fakes):
 # --- slurm.sbatch ------------------------------------------------------------
 
 SLURM = LAUNCH / 'slurm.sbatch'
-SRUN = [
-    'srun',
-    '--ntasks-per-node=1',
-    '--cpu-bind=none',
-    '--kill-on-bad-exit=0',
-    '--wait=300',
-    'env',
-    'ADDED=two words',
-]
+SRUN = 'srun --ntasks-per-node=1 --cpu-bind=none --kill-on-bad-exit=0'.split()
+SRUN += ['--wait=300', 'env', 'ADDED=two words']
 JOB = dict(SLURM_JOB_ID='17')
 
 
 def test_dry_runs_under_slurm(fakes):
-  sbatch = [
-      '--nodes=1',
-      f'--chdir={ROOT}',
-      str(SLURM),
-      f'--env={fakes.path}/my.env',
-  ]
+  place = [f'--chdir={ROOT}', str(SLURM), f'--env={fakes.path}/my.env']
   status, out, _ = fakes.run('slurm.sbatch', '--dry_run')
   assert status == 0
-  assert split(out) == [['sbatch', *sbatch], [*SRUN, 'python', *FLAGS]]
+  assert split(out) == [
+      ['sbatch', '--nodes=1', *place],
+      [*SRUN, 'python', *FLAGS],
+  ]
   fakes.write(
       ENV + 'NODES=2\nGPUS_PER_NODE=a100:4\nSBATCH=--time=1:00:00\n'
       'SBATCH=--comment=a b\nPYTHON=.venv/bin/python\n'
   )
-  sbatch[:1] = [
-      '--nodes=2',
-      '--gpus-per-node=a100:4',
-      '--time=1:00:00',
-      '--comment=a b',
-  ]
+  nodes = '--nodes=2 --gpus-per-node=a100:4 --time=1:00:00'.split()
+  sbatch = [*nodes, '--comment=a b', *place]
   _, out, _ = fakes.run('slurm.sbatch', '--dry_run', '--preflight')
   assert split(out) == [
       ['sbatch', *sbatch, '--preflight'],
@@ -240,13 +192,13 @@ def test_dry_runs_under_slurm(fakes):
 def test_sbatch_options_in_the_file():
   """They precede the first command; SIGTERM goes to steps, not the script."""
   head = SLURM.read_text(encoding='utf-8').partition('\nset ')[0]
-  assert re.findall('(?m)^#SBATCH (.*)', head) == [
-      '--job-name=locost_jax',
-      '--ntasks-per-node=1',
-      '--signal=TERM@300',
-      '--requeue',
-      '--open-mode=append',
-  ]
+  assert (
+      re.findall('(?m)^#SBATCH (.*)', head)
+      == (
+          '--job-name=locost_jax --ntasks-per-node=1 --signal=TERM@300 --requeue '
+          '--open-mode=append'
+      ).split()
+  )
 
 
 @pytest.mark.parametrize(

@@ -18,52 +18,34 @@ from tests.launch.launching import trainers
 # --- Dry runs ----------------------------------------------------------------
 
 
-def tpus(*words):
-  return ['gcloud', 'compute', 'tpus', *words, *PLACE]
+def tpus(words, *more):
+  return ['gcloud', 'compute', 'tpus', *words.split(), *more, *PLACE]
 
 
 def workers(command, worker='all'):
-  return tpus(
-      'tpu-vm', 'ssh', 'slice', f'--worker={worker}', f'--command={command}'
-  )
+  return tpus(f'tpu-vm ssh slice --worker={worker}', f'--command={command}')
 
 
 def scp(source, target):
-  return tpus(
-      'tpu-vm', 'scp', str(source), f'slice:locost/{target}', '--worker=all'
-  )
+  return tpus(f'tpu-vm scp {source} slice:locost/{target} --worker=all')
 
 
 LOOK = tpus(
-    'queued-resources',
-    'list',
-    '--filter=name~/slice$',
-    '--format=value(state.state)',
+    'queued-resources list --filter=name~/slice$ --format=value(state.state)'
 )
 CREATE = tpus(
-    'queued-resources',
-    'create',
-    'slice',
-    '--node-id=slice',
-    '--runtime-version=v2-alpha-tpuv5-lite',
-    '--accelerator-type=v5litepod-16',
-    '--spot',
+    'queued-resources create slice --node-id=slice '
+    '--runtime-version=v2-alpha-tpuv5-lite --accelerator-type=v5litepod-16 '
+    '--spot'
 )
-DELETE = tpus('queued-resources', 'delete', 'slice', '--force', '--quiet')
+DELETE = tpus('queued-resources delete slice --force --quiet')
 TAR = ROOT / 'build/locost_code.tar.gz'
+ARCHIVE = f'archive --format=tar.gz --output={TAR} HEAD'.split()
 COPY = [
     workers('mkdir -p locost'),
     scp(LAUNCH / 'worker.sh', 'worker.sh'),
     ['mkdir', '-p', str(ROOT / 'build')],
-    [
-        'git',
-        '-C',
-        str(ROOT),
-        'archive',
-        '--format=tar.gz',
-        f'--output={TAR}',
-        'HEAD',
-    ],
+    ['git', '-C', str(ROOT), *ARCHIVE],
     scp(TAR, 'code.tar.gz'),
 ]
 SETUP = COPY + [workers("bash locost/worker.sh install 'jax[tpu]' train '' ''")]
@@ -87,8 +69,10 @@ WORDS = ' '.join(
         "'--odd=&\\'\\'''",
     ]
 )
+PREFLIGHT = workers(f'bash locost/worker.sh call {WORDS} --preflight')
 START = workers(f'bash locost/worker.sh start {WORDS}')
 STOP = workers('bash locost/worker.sh stop')
+STARTED = [LOOK, ASK, *SETUP, LOOK, ASK, START, LOOK, ASK]
 
 
 def test_the_quoted_words_are_the_run():
@@ -105,10 +89,7 @@ def test_the_quoted_words_are_the_run():
     [
         (['create'], [CREATE, LOOK]),
         (['setup'], SETUP),
-        (
-            ['preflight'],
-            [workers(f'bash locost/worker.sh call {WORDS} --preflight')],
-        ),
+        (['preflight'], [PREFLIGHT]),
         (['run'], [START]),
         (['status'], [LOOK, ASK]),
         (['logs'], [workers('tail -n 100 -F locost/log', 0)]),
@@ -116,20 +97,7 @@ def test_the_quoted_words_are_the_run():
         (['stop'], [STOP]),
         (
             ['continue'],
-            [
-                LOOK,
-                DELETE,
-                LOOK,
-                CREATE,
-                LOOK,
-                ASK,
-                *SETUP,
-                LOOK,
-                ASK,
-                START,
-                LOOK,
-                ASK,
-            ],
+            [LOOK, DELETE, LOOK, CREATE, *STARTED],
         ),
         (['delete'], [DELETE]),
     ],
@@ -160,37 +128,21 @@ def test_jax_for_tpus_is_the_default(fakes):
 
 
 def test_dry_runs_of_the_other_capacities(fakes):
-  look = tpus(
-      'tpu-vm', 'list', '--filter=name~/slice$', '--format=value(state)'
-  )
+  look = tpus('tpu-vm list --filter=name~/slice$ --format=value(state)')
   create = tpus(
-      'tpu-vm',
-      'create',
-      'slice',
-      '--version=v2-alpha-tpuv5-lite',
+      'tpu-vm create slice --version=v2-alpha-tpuv5-lite '
       '--accelerator-type=v5litepod-16',
       '--network=a b',
       '--spot',
   )
+  delete = tpus('tpu-vm delete slice --quiet')
   fakes.write(
       ENV.replace('=spot', '=on-demand')
       + 'CREATE=--network=a b\nCREATE=--spot\n'
   )
   _, out, _ = fakes.run('tpu_vm.sh', 'continue', '--dry_run')
-  assert split(out) == [
-      look,
-      tpus('tpu-vm', 'delete', 'slice', '--quiet'),
-      look,
-      create,
-      look,
-      ASK,
-      *SETUP,
-      look,
-      ASK,
-      START,
-      look,
-      ASK,
-  ]
+  started = [look if call == LOOK else call for call in STARTED]
+  assert split(out) == [look, delete, look, create, *started]
   fakes.write(ENV.replace('=spot', '=queued'))
   _, out, _ = fakes.run('tpu_vm.sh', 'create', '--dry_run')
   assert split(out) == [[w for w in CREATE if w != '--spot'], LOOK]
@@ -242,20 +194,12 @@ DIFF = ['git', '-C', str(ROOT), 'diff', '--quiet', 'HEAD']
 
 
 def test_continue_repeats_everything_after_a_preemption(fakes):
+  begun = 'CREATING WAITING_FOR_RESOURCES PROVISIONING'.split()
+  ended = 'SUSPENDING', 'SUSPENDED', '', 'ACCEPTED'
+  active = ['ACTIVE'] * 4
   status, err, calls = continue_with(
       fakes,
-      [
-          '',
-          'CREATING',
-          'WAITING_FOR_RESOURCES',
-          'PROVISIONING',
-          *['ACTIVE'] * 4,
-          'SUSPENDING',
-          'SUSPENDED',
-          '',
-          'ACCEPTED',
-          *['ACTIVE'] * 4,
-      ],
+      ['', *begun, *active, *ended, *active],
       [
           says('bare', 'bare'),
           says('new', 'new'),
@@ -275,42 +219,29 @@ def test_continue_repeats_everything_after_a_preemption(fakes):
 @pytest.mark.parametrize(
     'ended, starts, status',
     [
-        ([('ended 143', 'ended 143'), ('ended 0', 'ended 0')], 1, 0),
-        (
-            [
-                ('ended 75', 'ended 75'),
-                ('ended 143', 'ended 143'),
-                ('ended 0', 'ended 0'),
-            ],
-            2,
-            0,
-        ),
+        # The states of both workers, at each question; a number: ended N.
+        ('143 143, 0 0', 1, 0),
+        ('75 75, 143 143, 0 0', 2, 0),
         # The other hosts abort when one of them has gone.
-        ([('ended 134', 'ended 75'), ('ended 0', 'ended 0')], 1, 0),
-        ([('ended 0', 'ended 75'), ('ended 0', 'ended 0')], 1, 0),
-        ([('new', 'ended 75'), ('ended 0', 'ended 0')], 1, 0),
-        (
-            [
-                ('running', 'ended 75'),
-                ('ended 75', 'ended 75'),
-                ('ended 2', 'ended 2'),
-            ],
-            1,
-            2,
-        ),
-        ([('ended 2', 'ended 2')], 0, 2),
-        ([('ended 75', 'ended 2')], 0, 2),
-        ([('ended 143', 'ended 2')], 0, 2),
-        ([('ended 1', 'ended 134')], 0, 1),
-        ([('ended 0', 'ended 137')], 0, 137),
-        ([('stopped', 'stopped')], 0, 143),
-        ([('stopped', 'ended 143')], 0, 143),
+        ('134 75, 0 0', 1, 0),
+        ('0 75, 0 0', 1, 0),
+        ('new 75, 0 0', 1, 0),
+        ('running 75, 75 75, 2 2', 1, 2),
+        ('2 2', 0, 2),
+        ('75 2', 0, 2),
+        ('143 2', 0, 2),
+        ('1 134', 0, 1),
+        ('0 137', 0, 137),
+        ('stopped stopped', 0, 143),
+        ('stopped 143', 0, 143),
     ],
 )
 def test_statuses_that_are_retried(fakes, ended, starts, status):
-  got, err, calls = continue_with(
-      fakes, ['ACTIVE'] * 9, [says(*line) for line in ended]
-  )
+  reports = [
+      says(*(f'ended {w}' if w.isdigit() else w for w in line.split()))
+      for line in ended.split(', ')
+  ]
+  got, err, calls = continue_with(fakes, ['ACTIVE'] * 9, reports)
   assert (got, calls) == (status, [START] * starts), err
 
 
@@ -427,10 +358,10 @@ def test_continue_from_the_beginning_to_the_end(fakes):
 def test_setup_from_a_git_address(fakes):
   """Installs a branch of another repository; after an error, not set up."""
   origin = fakes.path / 'origin'
+  author = '-c user.name=a -c user.email=a@b.c'
   for line in (
       f'init -q -b main {origin}',
-      f'-C {origin} -c user.name=a -c user.email=a@b.c commit -q '
-      '--allow-empty -m first',
+      f'-C {origin} {author} commit -q --allow-empty -m first',
       f'-C {origin} branch other',
   ):
     subprocess.run(['git', *line.split()], check=True)

@@ -22,6 +22,7 @@ from locost_jax.data import corpora
 from papers import seeds
 from tests import bart_files
 from tests.evaluation import tiny_models
+from tests.runs import test_main
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / 'papers' / 'README.md'
@@ -32,16 +33,9 @@ NUMBERS = {
     'SimCAS': dict(table=11, figure=9),
 }
 OF_BART = ('bart', 'pagesum', 'simcas')
-MODEL = dict(
-    d_model=16,
-    d_state=4,
-    d_ff=16,
-    decoder_d_ff=16,
-    d_kv=4,
-    num_heads=2,
-    num_layers=1,
-    num_decoder_layers=1,
-)
+MODEL = dict.fromkeys(('d_model', 'd_ff', 'decoder_d_ff'), 16)
+MODEL |= dict(d_state=4, d_kv=4, num_heads=2)
+MODEL |= dict(num_layers=1, num_decoder_layers=1)
 RUN = {
     'data.check_sizes': False,
     'data.page_length': 32,
@@ -249,19 +243,14 @@ def make_home(home):
   pairs = [
       dict(prediction=row['document'], reference=row['summary']) for row in rows
   ]
-  text = ''.join(json.dumps(pair) + '\n' for pair in pairs[:6])
-  (home / 'predictions.jsonl').write_text(text)
+  test_main.write_rows(home / 'predictions.jsonl', pairs[:6])
   (home / 'report.txt').write_text(rows[0]['document'])
   tiny_models.bert(home / 'bert')  # for all models of the Hub
   # Input of `plot`: a point of figure 1, and similarities.
   point = dict(model='locost', data='govreport', score=37.4, memory=1.0)
-  (home / 'points.jsonl').write_text(json.dumps(point) + '\n')
-  (home / 'similarity.jsonl').write_text(
-      ''.join(
-          json.dumps(dict(distance=n, similarity=1 / n)) + '\n'
-          for n in range(1, 5)
-      )
-  )
+  test_main.write_rows(home / 'points.jsonl', [point])
+  rows = [dict(distance=n, similarity=1 / n) for n in range(1, 5)]
+  test_main.write_rows(home / 'similarity.jsonl', rows)
 
 
 def _row(number):

@@ -7,6 +7,7 @@ import numpy as np
 from rouge_score import rouge_scorer
 
 from papers import interdependent
+from tests.runs import test_main
 
 SCORER = rouge_scorer.RougeScorer(['rouge1'], use_stemmer=True)
 
@@ -62,16 +63,12 @@ def test_the_command_prints_distances(tmp_path, run_command):
   document = ' '.join(
       ['The whale sank the ship.', *filler, 'Ishmael survived the storm.']
   )
+  fused = 'The whale sank the ship and Ishmael survived the storm.'
   rows = [
-      {
-          'document': document,
-          'summary': 'The whale sank the ship and Ishmael '
-          'survived the storm.',
-      },
-      {'document': document, 'summary': 'The whale sank the ship.'},
+      dict(document=document, summary=summary)
+      for summary in (fused, 'The whale sank the ship.')
   ]
-  path = tmp_path / 'rows.jsonl'
-  path.write_text(''.join(json.dumps(row) + '\n' for row in rows))
+  path = test_main.write_rows(tmp_path / 'rows.jsonl', rows)
   arguments = (
       interdependent,
       '--config=configs/finetune.py',

@@ -104,6 +104,9 @@ def waits(monkeypatch):
   return found
 
 
+NONE = (None,) * 4
+
+
 def ratings(measured):
   return measured.values[score_metric.PREDICTION]
 
@@ -119,15 +122,12 @@ def ratings(measured):
         ('Relevance - 4 out of 5. Coherence = [3]', (4, None, None, 3)),
         ('RELEVANCE RATING: 1. Poor.', (1, None, None, None)),
         # Nonsense, out of range, another scale, contradictions, ranges.
-        ('', (None,) * 4),
-        ('I am sorry, I cannot rate 5 summaries.', (None,) * 4),
-        (
-            'Relevance: 0\nConsistency: 6\nFluency: -3\nCoherence: 45',
-            (None,) * 4,
-        ),
-        ('Relevance: 8/10\nFluency: 4/10\nCoherence: 50%', (None,) * 4),
-        ('Relevance: 2\nRelevance: 4\nFluency: 3-4', (None,) * 4),
-        ('Relevance: four\nConsistency: 4th', (None,) * 4),
+        ('', NONE),
+        ('I am sorry, I cannot rate 5 summaries.', NONE),
+        ('Relevance: 0\nConsistency: 6\nFluency: -3\nCoherence: 45', NONE),
+        ('Relevance: 8/10\nFluency: 4/10\nCoherence: 50%', NONE),
+        ('Relevance: 2\nRelevance: 4\nFluency: 3-4', NONE),
+        ('Relevance: four\nConsistency: 4th', NONE),
     ],
 )
 def test_answers_are_parsed_or_missing(answer, expected):
@@ -210,7 +210,6 @@ def test_a_seeded_sample(serve, tmp_path):
     'answers',
     [
         [(401, {})],
-        [(404, {})],
         [(307, {'Location': 'http://127.0.0.1:1/'})],
         [(302, {'Location': 'http://127.0.0.1:1/'})],
         [None] * 5,

@@ -9,28 +9,14 @@ from papers import score
 from papers import sentences
 from tests.evaluation import test_score
 from tests.evaluation import tiny_models
+from tests.evaluation.test_model_metrics import DOCUMENT
+from tests.evaluation.test_model_metrics import numbers
 
 torch = pytest.importorskip('torch', reason='needs the extra `metrics`')
 transformers = pytest.importorskip(
     'transformers', reason='needs the extra `metrics`'
 )
 torch.set_num_threads(1)  # more threads are slower for tiny models
-
-PREDICTIONS = (
-    'The town was flooded.',
-    'The council paid. Nobody had expected that.',
-    'Rain on the river; rain',
-)
-REFERENCES = (
-    'The river rose.',
-    'The council built walls. It paid for the bridge.',
-    'The rain was on the town, and in the river',
-)
-DOCUMENT = ' '.join(tiny_models.TEXTS)
-
-
-def numbers(measured):
-  return measured.values[score_metric.PREDICTION]
 
 
 def test_coherence_is_equation_12(tmp_path):

@@ -31,7 +31,7 @@ def bart(tmp_path_factory):
 
 
 @pytest.fixture
-def config(tmp_path, run_command):
+def config(tmp_path):
   """A config of the prepared corpus, in chunks of 64."""
   raw = tmp_path / 'raw'
   (raw / 'tmp').mkdir(parents=True)
@@ -41,36 +41,26 @@ def config(tmp_path, run_command):
     with open(raw / name, 'w', encoding='utf-8', newline='') as f:
       csv.writer(f).writerows([head.split(), *rows])
 
-  books = {'b0': 'train', 'b1': 'valid', 'b2': 'test'}
+  books = {'b0': 'train', 'b1': 'valid', 'b2': 'test'}.items()
   write(
       'documents.csv',
       'document_id set kind',
-      [(name, split, 'movie') for name, split in books.items()],
+      [(*book, 'movie') for book in books],
   )
   write(
       'third_party/wikipedia/summaries.csv',
       'document_id set summary',
-      [(name, split, PLOT) for name, split in books.items()],
+      [(*book, PLOT) for book in books],
   )
   write(
       'qaps.csv',
       'document_id set question answer1 answer2',
-      [
-          (name, split, *question)
-          for name, split in books.items()
-          for question in QUESTIONS
-      ],
+      [(*book, *question) for book in books for question in QUESTIONS],
   )
-  for name in books:
+  for name, _ in books:
     (raw / 'tmp' / f'{name}.content').write_text(STORY)
   for task in 'narrativeqa', 'narrativeqa_plot':
-    status, _, err = run_command(
-        prepare,
-        f'--task={task}',
-        f'--raw={raw}',
-        f'--output={tmp_path / "corpora"}',
-    )
-    assert status == 0, err
+    prepare.prepare(task, str(raw), str(tmp_path / 'corpora'))
   config = default.get_config()
   config.data.update(
       task='narrativeqa_plot',

@@ -25,13 +25,9 @@ from papers.figures import sentences
 from papers.figures import style
 from tests import tiny_run
 from tests.papers import small_models
+from tests.runs import test_main
 
 image = pytest.importorskip('matplotlib.image', reason='matplotlib')
-
-
-def write_rows(path, rows):
-  path.write_text(''.join(json.dumps(row) + '\n' for row in rows))
-  return str(path)
 
 
 def points(line):
@@ -67,8 +63,10 @@ def home(tmp_path_factory):
       for i, (ours, theirs) in enumerate(PAIRS)
   ]
   (home / 'run' / 'predictions').mkdir()
-  write_rows(home / 'run' / 'predictions' / 'tiny-test-2.jsonl', rows)
-  write_rows(home / 'run' / 'predictions' / 'tiny-validation-2.jsonl', rows[:2])
+  test_main.write_rows(home / 'run' / 'predictions' / 'tiny-test-2.jsonl', rows)
+  test_main.write_rows(
+      home / 'run' / 'predictions' / 'tiny-validation-2.jsonl', rows[:2]
+  )
   for name in 'simcas', 'pagesum':
     small_models.write(home / name, name)
   (home / 'text.txt').write_text(
@@ -76,20 +74,15 @@ def home(tmp_path_factory):
   )
   (home / 'summary.txt').write_text('An old house.')
   generator = random.Random(0)
-  write_rows(
-      home / 'points.jsonl',
-      [
-          dict(
-              model=model, data=data, score=20 + generator.random(),
-              length=n, examples=n, memory=n * 1e6, train_memory=n * 2e6,
-          )
-          for model in ('LOCOST', 'LED')
-          for data in ('arXiv', 'PubMed')
-          for n in (0, 10, 10, 100)
-          if n
-      ],
-  )  # fmt: skip
-  write_rows(
+  rows = [
+      dict(model=model, data=data, score=20 + generator.random(), length=n)
+      | dict(examples=n, memory=n * 1e6, train_memory=n * 2e6)
+      for model in ('LOCOST', 'LED')
+      for data in ('arXiv', 'PubMed')
+      for n in (10, 10, 100)
+  ]
+  test_main.write_rows(home / 'points.jsonl', rows)
+  test_main.write_rows(
       home / 'similar.jsonl',
       [
           dict(distance=d, similarity=generator.random(), count=c)
@@ -101,11 +94,11 @@ def home(tmp_path_factory):
   )
   for command in 'encode', 'train':
     (home / f'{command}.json').write_text(json.dumps(make_costs(command)))
-  write_rows(
+  test_main.write_rows(
       home / 'selecting.jsonl',
       [{'step': i, 'train/selected': 9 - i, 'train/reward': i} for i in (1, 2)],
   )
-  write_rows(
+  test_main.write_rows(
       home / 'lengths.jsonl',
       [
           dict(tokens_kept=n, tokens_selected=n // 2, seconds=n / 9)
@@ -119,8 +112,6 @@ INPUTS = {
     'curves': 'run selecting.jsonl',
     'kernels': 'run',
     'kernel_map': 'run',
-    'context': 'run run',
-    'time_scales': 'run',
     'score_memory': 'points.jsonl',
     'score_length': 'points.jsonl run',
     'cost': 'train.json encode.json',
@@ -170,8 +161,7 @@ def test_every_kind_is_drawn(call, home, tmp_path, kind):
         ('kernels run run --output=a.png', 'kernels: expected WORKDIR, got ['),
         ('curves no --output=a.png', 'no: no such file'),
         ('curves run --keys=lo --output=a.png', '--keys=lo: no such number'),
-        ('curves run --output=run/config.json', 'expected FILE.png'),
-        ('context none --output=a.png', 'none'),
+        ('kernels none --output=a.png', 'none'),
         ('cost pairs.json --output=a.png', 'pairs.json: expected a result of'),
         ('cost none.json --output=a.png', 'none.json: no such file'),
         ('similarity points.jsonl --output=a.png', 'row 1 lacks distance'),
@@ -185,7 +175,6 @@ def test_every_kind_is_drawn(call, home, tmp_path, kind):
         ('attention run none.txt --output=a.png', 'none.txt'),
         ('start_states run text.txt --output=a.png', 'expected a SimCAS'),
         ('kernels simcas --output=a.png', 'this model has no kernels'),
-        ('time_scales simcas --output=a.png', 'no config.json of a run'),
         ('kernels run --channel=99 --output=a.png', '--channel=99: expected a channel'),
         ('score_length run --protocol=x --output=a.png', 'no such protocol'),
     ],
@@ -200,7 +189,7 @@ def test_bad_input_is_one_line(call, home, arguments, message):
 def test_files_are_replaced_only_with_overwrite(call, tmp_path):
   path = tmp_path / 'a.png'
   path.write_text('mine')
-  arguments = ['time_scales', 'run', f'--output={path}']
+  arguments = ['curves', 'run', f'--output={path}']
   status, _, err = call(*arguments)
   assert status == 2 and 'exists already' in err
   assert path.read_text() == 'mine'
@@ -213,7 +202,7 @@ def test_files_are_replaced_only_with_overwrite(call, tmp_path):
 def test_curves_have_the_numbers_of_the_files(home):
   path = home / 'run' / 'metrics.jsonl'
   figure = curves.draw(str(home / 'run'), str(home / 'selecting.jsonl'))
-  rows = [json.loads(line) for line in path.read_text().splitlines()]
+  rows = test_main.read_rows(path)
   panels = {axis.get_title(): axis for axis in figure.axes}
   assert panels.keys() == {'train/loss', 'eval/tiny/rouge_mean'}
   for key, axis in panels.items():
@@ -267,7 +256,7 @@ def test_seeds_are_drawn_as_mean_and_deviation(tmp_path):
       dict(model='m', examples=n, score=s, data='')
       for n, s in ((10, 3.0), (0, 1.0), (10, 5.0), (10, 10.0))
   ]
-  path = write_rows(tmp_path / 'rows.jsonl', rows)
+  path = test_main.write_rows(tmp_path / 'rows.jsonl', rows)
   figure = comparisons.draw_examples(path)
   (line,) = figure.axes[0].lines
   assert points(line) == [[0, 1], [10, 6]]
@@ -285,7 +274,7 @@ def test_circle_areas_show_the_training_memory(tmp_path):
       dict(model=str(n), data='', score=n, memory=n * 1e9, train_memory=n * 3e9)
       for n in (2, 8)
   ]
-  path = write_rows(tmp_path / 'rows.jsonl', rows)
+  path = test_main.write_rows(tmp_path / 'rows.jsonl', rows)
   small, large = comparisons.draw_memory(path).axes[0].collections
   assert small.get_offsets().tolist() == [[2e9, 2]]
   assert large.get_sizes() / small.get_sizes() == pytest.approx(4)
@@ -299,18 +288,16 @@ def test_a_cross_marks_the_length_that_ran_out_of_memory(home, tmp_path):
   assert points(theirs)[-1] == [4096, 4096 * 3000]
   assert points(cross) == [[16384, 4096 * 3000]] and cross.get_marker() == 'x'
   assert points(speed.lines[1]) == [[1024, 3000 / 1024], [4096, 3000 / 4096]]
-  alone = dict(
-      question='train',
-      rows=[
-          dict(name='forward', length=64, peak_bytes=3, samples_per_second=5.0),
-          dict(
-              name='step, none', length=64, peak_bytes=5, samples_per_second=2.0
-          ),
-          dict(
-              name='step, full', length=64, peak_bytes=4, samples_per_second=1.0
-          ),
-      ],
-  )
+  numbers = {
+      'forward': (3, 5.0),
+      'step, none': (5, 2.0),
+      'step, full': (4, 1.0),
+  }
+  rows = [
+      dict(name=name, length=64, peak_bytes=peak, samples_per_second=speed)
+      for name, (peak, speed) in numbers.items()
+  ]
+  alone = dict(question='train', rows=rows)
   for broken in (
       dict(question='encode', rows=[]),
       dict(question=['train'], rows=[]),
@@ -318,18 +305,15 @@ def test_a_cross_marks_the_length_that_ran_out_of_memory(home, tmp_path):
       dict(question='train', rows=[dict(name='x')]),
       dict(question='gsg', rows=[dict(name='all', length=5)]),
   ):
-    path = write_rows(tmp_path / 'x.json', [broken])
+    path = test_main.write_rows(tmp_path / 'x.json', [broken])
     with pytest.raises(InputError, match='json: expected a result of `bench'):
       costs.read([path])
-  path = write_rows(tmp_path / 'alone.json', [alone])
+  path = test_main.write_rows(tmp_path / 'alone.json', [alone])
   assert costs.read([path]) == {'train': {'step, none': [(64, 5, 2.0)]}}
 
 
 def test_similarity_equals_a_plain_sum(home):
-  rows = [
-      json.loads(line)
-      for line in (home / 'similar.jsonl').read_text().splitlines()
-  ]
+  rows = test_main.read_rows(home / 'similar.jsonl')
   distances, means, mean = sentences.means(rows)
   assert distances == [1, 2, 4]
   for distance, found in zip(distances, means):
@@ -405,7 +389,7 @@ def test_formatted_numbers():
 
 def test_selected_tokens_and_reward_of_a_run(tmp_path):
   """Rows are left out if numbers are missing, 0 or null, or if cut off."""
-  path = write_rows(
+  path = test_main.write_rows(
       tmp_path / 'metrics.jsonl',
       [
           {'step': 5, 'train/selected': 0.0, 'train/reward': 0.0},
@@ -420,7 +404,9 @@ def test_selected_tokens_and_reward_of_a_run(tmp_path):
   left, right = selection.draw_training(path).axes
   assert points(left.lines[0]) == [[10, 120.5], [20, 60], [30, 31]]
   assert points(right.lines[0]) == [[10, 3], [30, 9.5]]
-  path = write_rows(tmp_path / 'm.jsonl', [{'step': 1, 'train/loss': 2.0}])
+  path = test_main.write_rows(
+      tmp_path / 'm.jsonl', [{'step': 1, 'train/loss': 2.0}]
+  )
   with pytest.raises(InputError, match="'train/selected'; expected .*loss"):
     selection.draw_training(path)
 
@@ -430,15 +416,15 @@ def test_time_and_selected_tokens_against_length(tmp_path):
       dict(tokens_kept=n, tokens_selected=n // 3, seconds=n / 100)
       for n in (4096, 1024, 2048)
   ]
-  path = write_rows(tmp_path / 'rows.jsonl', rows)
+  path = test_main.write_rows(tmp_path / 'rows.jsonl', rows)
   figure = selection.draw_lengths(path)
   for axis, name in zip(figure.axes, ('tokens_selected', 'seconds')):
     want = sorted([row['tokens_kept'], row[name]] for row in rows)
     assert points(axis.lines[0]) == want
   del rows[1]['tokens_selected']
-  write_rows(tmp_path / 'rows.jsonl', rows)
+  test_main.write_rows(tmp_path / 'rows.jsonl', rows)
   with pytest.raises(InputError, match='row 2 lacks tokens_selected'):
     selection.draw_lengths(path)
-  write_rows(tmp_path / 'rows.jsonl', [])
+  test_main.write_rows(tmp_path / 'rows.jsonl', [])
   with pytest.raises(InputError, match='has no rows'):
     selection.draw_lengths(path)

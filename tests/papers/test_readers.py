@@ -29,7 +29,16 @@ def put(root, files):
 
 def in_splits(pattern, names, content):
   """Returns the same content for each split, under the authors' names."""
-  return {pattern.format(name): content for name in names}
+  return {pattern.format(name): content for name in names.split()}
+
+
+THREE, VAL, DEV = 'train validation test', 'train val test', 'train dev test'
+GOV_REPORT = 'gov-report/split_ids/{}.ids'
+
+
+def same(*rows):
+  """Returns the same rows for each split."""
+  return dict.fromkeys(THREE.split(), list(rows))
 
 
 def scientific(name):
@@ -41,9 +50,7 @@ def scientific(name):
       section_names=['intro', 'end'],
       sections=[['first .'], ['second .']],
   )
-  return in_splits(
-      f'{name}-dataset/{{}}.txt', ('train', 'val', 'test'), lines(paper)
-  )
+  return in_splits(f'{name}-dataset/{{}}.txt', VAL, lines(paper))
 
 
 def section(title, *paragraphs, below=()):
@@ -82,11 +89,6 @@ BOOK = (
     'It was a dark night. Caf\u00e9.\nThe end.\n'
     '*** END OF THIS PROJECT GUTENBERG EBOOK X ***\nLicence text.'
 )
-QAPS = (
-    'document_id,set,question,answer1,answer2,question_tokenized,'
-    'answer1_tokenized,answer2_tokenized\n'
-)
-
 # task -> (files, {split: rows}); a row is None if its text is missing.
 PAPER = dict(
     id='1',
@@ -97,51 +99,66 @@ PAPER = dict(
         dict(heading='end', text='second .'),
     ],
 )
-THREE = ('train', 'validation', 'test')
+READ = (
+    dict(id='a', document='Why?\n\nBecause.', summary='It.'),
+    dict(id='b', document='Who?\n\nShe.', summary=''),
+)
+QUESTIONS = {
+    'documents.csv': (
+        'document_id,set,kind\nb1,train,gutenberg\nm1,valid,movie\n'
+        'x1,test,movie\n'
+    ),
+    'qaps.csv': (
+        'document_id,set,question,answer1,answer2,question_tokenized,'
+        'answer1_tokenized,answer2_tokenized\n'
+        'b1,train,"When, then?",Night,A night,,,\n'
+        'm1,valid,Where?,A room,Inside,,,\nx1,test,What?,A,B,,,\n'
+    ),
+    'tmp/b1.content': BOOK.encode('latin-1'),
+    'tmp/m1.content': SCRIPT.encode('cp1252'),
+}
+MEETING = dict(
+    meeting_transcripts=[
+        dict(speaker='PM', content='Hi {vocalsound} all .'),
+        dict(speaker='UI', content='{disfmarker}'),
+        dict(speaker='UI', content='Yes .'),
+    ],
+    general_query_list=[dict(query='Summarize.', answer='Hi.')],
+    specific_query_list=[
+        dict(query='Who?', answer='PM.', relevant_text_span=[['0', '1']])
+    ],
+)
+ASKED = dict(
+    question_text='What?',
+    question_number=1,
+    responses=[dict(response_text='This.'), dict(response_text='That.')],
+)
+STORY = dict(document='A story.', query='What?')
+CHAPTER = dict(document='The chapter.')
+ALIGNED = 'chapter-level-summary-alignments/chapter_summary_aligned'
 CASES = {
-    'arxiv': (scientific('arxiv'), dict.fromkeys(THREE, [PAPER])),
-    'pubmed': (scientific('pubmed'), dict.fromkeys(THREE, [PAPER])),
+    'arxiv': (scientific('arxiv'), same(PAPER)),
+    'pubmed': (scientific('pubmed'), same(PAPER)),
     'govreport': (
         in_splits('gov_report/{}.jsonl', THREE, SCROLLS),
-        dict.fromkeys(
-            THREE,
-            [
-                dict(id='a', document='Why?\n\nBecause.', summary='It.'),
-                dict(id='b', document='Who?\n\nShe.', summary=''),
-            ],
-        ),
+        same(*READ),
     ),
-    'summscreenfd': (
-        in_splits('{}.jsonl', THREE, SCROLLS),
-        dict.fromkeys(
-            THREE,
-            [
-                dict(id='a', document='Why?\n\nBecause.', summary='It.'),
-                dict(id='b', document='Who?\n\nShe.', summary=''),
-            ],
-        ),
-    ),
+    'summscreenfd': (in_splits('{}.jsonl', THREE, SCROLLS), same(*READ)),
     'qasper': (
         in_splits('qasper/{}.jsonl', THREE, SCROLLS),
-        dict.fromkeys(
-            THREE,
-            [
-                dict(id='a', query='Why?', document='Because.', summary='It.'),
-                dict(id='b', query='Who?', document='She.', summary=''),
-            ],
+        same(
+            dict(id='a', query='Why?', document='Because.', summary='It.'),
+            dict(id='b', query='Who?', document='She.', summary=''),
         ),
     ),
     'govreport_authors': (
         {
             'gov-report/crs/R1.json': json.dumps(CRS),
             'gov-report/gao/G1.json': json.dumps(GAO),
-            'gov-report/split_ids/crs_train.ids': 'R1\n',
-            'gov-report/split_ids/gao_train.ids': 'G1\nG2\n',
+            **in_splits(GOV_REPORT, 'crs_train', 'R1\n'),
+            **in_splits(GOV_REPORT, 'gao_train', 'G1\nG2\n'),
             **in_splits(
-                'gov-report/split_ids/crs_{}.ids', ('valid', 'test'), ''
-            ),
-            **in_splits(
-                'gov-report/split_ids/gao_{}.ids', ('valid', 'test'), ''
+                GOV_REPORT, 'crs_valid crs_test gao_valid gao_test', ''
             ),
         },
         dict(
@@ -172,12 +189,12 @@ CASES = {
         {
             **in_splits(
                 'SummScreen/ForeverDreaming/fd_{}.json',
-                ('train', 'dev', 'test'),
+                DEV,
                 lines(dict(filename='x.json')),
             ),
             **in_splits(
                 'SummScreen/TVMegaSite/tms_{}.json',
-                ('train', 'dev', 'test'),
+                DEV,
                 lines(dict(filename='y.json')),
             ),
             'SummScreen_raw/fd/x.json': json.dumps(
@@ -188,24 +205,20 @@ CASES = {
                 dict(Transcript=['C: So.'], Recap='A string.')
             ),
         },
-        dict.fromkeys(
-            THREE,
-            [
-                dict(
-                    id='fd/x.json',
-                    document='A: Hi.\nB: Ho.',
-                    summary='They meet.',
-                ),
-                dict(id='tms/y.json', document='C: So.', summary='A string.'),
-            ],
+        same(
+            dict(
+                id='fd/x.json',
+                document='A: Hi.\nB: Ho.',
+                summary='They meet.',
+            ),
+            dict(id='tms/y.json', document='C: So.', summary='A string.'),
         ),
     ),
     'booksum_chapter': (
         {
             **in_splits(
-                'booksum/alignments/chapter-level-summary-alignments/'
-                'chapter_summary_aligned_{}_split.jsonl',
-                ('train', 'val', 'test'),
+                f'booksum/alignments/{ALIGNED}_{{}}_split.jsonl',
+                VAL,
                 lines(
                     *(
                         dict(
@@ -219,28 +232,13 @@ CASES = {
                 ),
             ),
             'all_chapterized_books/7/1.txt': 'The chapter.\n',
-            'booksum/scripts/s/new.txt': json.dumps(
-                dict(summary='A summary. ')
-            ),
-            'booksum/scripts/s/old.txt': json.dumps(
-                dict(summary=['A', 'list.'])
-            ),
+            'booksum/scripts/s/new.txt': '{"summary": "A summary. "}',
+            'booksum/scripts/s/old.txt': '{"summary": ["A", "list."]}',
         },
-        dict.fromkeys(
-            THREE,
-            [
-                dict(
-                    id='sparknotes/7/1',
-                    document='The chapter.',
-                    summary='A summary.',
-                ),
-                dict(
-                    id='sparknotes/7/2',
-                    document='The chapter.',
-                    summary='A\nlist.',
-                ),
-                None,
-            ],
+        same(
+            dict(CHAPTER, id='sparknotes/7/1', summary='A summary.'),
+            dict(CHAPTER, id='sparknotes/7/2', summary='A\nlist.'),
+            None,
         ),
     ),
     'booksum_book': (
@@ -248,7 +246,7 @@ CASES = {
             **in_splits(
                 'alignments/book-level-summary-alignments/'
                 'book_summaries_aligned_{}.jsonl',
-                ('train', 'val', 'test'),
+                VAL,
                 lines(
                     dict(
                         bid='7',
@@ -260,23 +258,18 @@ CASES = {
                 ),
             ),
             'b/x.txt': 'The book.',
-            'scripts/s.json': json.dumps(dict(summary='All of it.')),
+            'scripts/s.json': '{"summary": "All of it."}',
         },
-        dict.fromkeys(
-            THREE,
-            [dict(id='shmoop/7/1', document='The book.', summary='All of it.')],
-        ),
+        same(dict(id='shmoop/7/1', document='The book.', summary='All of it.')),
     ),
     'multinews': (
         {
             **in_splits(
                 '{}.src.cleaned',
-                ('train', 'val', 'test'),
+                VAL,
                 'One.NEWLINE_CHARStill\u2028one. ||||| Two.\n ||||| \n',
             ),
-            **in_splits(
-                '{}.tgt', ('train', 'val', 'test'), '\u2013 It.\nNo.\n'
-            ),
+            **in_splits('{}.tgt', VAL, '\u2013 It.\nNo.\n'),
         },
         {
             split: [
@@ -288,7 +281,7 @@ CASES = {
                 ),
                 dict(id=f'{split}/1', documents=[], document='', summary='No.'),
             ]
-            for split in THREE
+            for split in THREE.split()
         },
     ),
     'wcep': (
@@ -300,28 +293,17 @@ CASES = {
         {
             split: [
                 dict(
-                    id=name,
+                    id='3' if split == 'test' else f'{split}/0',
                     documents=['a', 'b'],
                     summary='s',
                     document='a\n\n|||||\n\nb',
                 )
             ]
-            for split, name in (
-                ('train', 'train/0'),
-                ('validation', 'validation/0'),
-                ('test', '3'),
-            )
+            for split in THREE.split()
         },
     ),
     'narrativeqa': (
-        {
-            'documents.csv': 'document_id,set,kind\nb1,train,gutenberg\n'
-            'm1,valid,movie\nx1,test,movie\n',
-            'qaps.csv': QAPS + 'b1,train,"When, then?",Night,A night,,,\n'
-            'm1,valid,Where?,A room,Inside,,,\nx1,test,What?,A,B,,,\n',
-            'tmp/b1.content': BOOK.encode('latin-1'),
-            'tmp/m1.content': SCRIPT.encode('cp1252'),
-        },
+        QUESTIONS,
         dict(
             train=[
                 dict(
@@ -345,16 +327,13 @@ CASES = {
         ),
     ),
     'narrativeqa_plot': (
-        {
-            'documents.csv': 'document_id,set,kind\nb1,train,gutenberg\n'
-            'm1,valid,movie\nx1,test,movie\n',
-            'qaps.csv': QAPS + 'b1,train,"When, then?",Night,A night,,,\n'
-            'm1,valid,Where?,A room,Inside,,,\nx1,test,What?,A,B,,,\n',
-            'third_party/wikipedia/summaries.csv': 'document_id,set,summary,'
-            'summary_tokenized\nb1,train," It was dark, and it ends. ",it\n'
-            'x1,test,Gone.,gone\n',
-            'tmp/b1.content': BOOK.encode('latin-1'),
-            'tmp/m1.content': SCRIPT.encode('cp1252'),
+        QUESTIONS
+        | {
+            'third_party/wikipedia/summaries.csv': (
+                'document_id,set,summary,summary_tokenized\n'
+                'b1,train," It was dark, and it ends. ",it\n'
+                'x1,test,Gone.,gone\n'
+            )
         },
         dict(
             train=[
@@ -374,81 +353,47 @@ CASES = {
     'qmsum': (
         in_splits(
             'data/ALL/jsonl/{}.jsonl',
-            ('train', 'val', 'test'),
-            lines(
-                dict(
-                    meeting_transcripts=[
-                        dict(speaker='PM', content='Hi {vocalsound} all .'),
-                        dict(speaker='UI', content='{disfmarker}'),
-                        dict(speaker='UI', content='Yes .'),
-                    ],
-                    general_query_list=[dict(query='Summarize.', answer='Hi.')],
-                    specific_query_list=[
-                        dict(
-                            query='Who?',
-                            answer='PM.',
-                            relevant_text_span=[['0', '1']],
-                        )
-                    ],
-                )
-            ),
+            VAL,
+            lines(MEETING),
         ),
         {
             split: [
                 dict(
-                    id=f'{split}/1/0',
+                    id=f'{split}/1/{i}',
                     document='PM: Hi all .\nUI: Yes .',
-                    query='Summarize.',
-                    summary='Hi.',
-                ),
-                dict(
-                    id=f'{split}/1/1',
-                    document='PM: Hi all .\nUI: Yes .',
-                    query='Who?',
-                    summary='PM.',
-                ),
+                    query=query,
+                    summary=answer,
+                )
+                for i, (query, answer) in enumerate(
+                    [('Summarize.', 'Hi.'), ('Who?', 'PM.')]
+                )
             ]
-            for split in THREE
+            for split in THREE.split()
         },
     ),
     'squality': (
         in_splits(
             'data/v1-3/txt/{}.jsonl',
-            ('train', 'dev', 'test'),
+            DEV,
             lines(
                 dict(
                     metadata=dict(passage_id='5'),
                     document='A story.',
-                    questions=[
-                        dict(
-                            question_text='What?',
-                            question_number=1,
-                            responses=[
-                                dict(response_text='This.'),
-                                dict(response_text='That.'),
-                            ],
-                        )
-                    ],
+                    questions=[ASKED],
                 )
             ),
         ),
         dict(
             train=[
-                dict(
-                    id=f'5/1/{i}',
-                    document='A story.',
-                    query='What?',
-                    summary=text,
-                )
+                dict(STORY, id=f'5/1/{i}', summary=text)
                 for i, text in enumerate(('This.', 'That.'))
             ],
             **dict.fromkeys(
                 ('validation', 'test'),
                 [
                     dict(
+                        STORY,
                         id='5/1',
-                        document='A story.',
-                        query='What?',
                         summary='This.',
                         references=['This.', 'That.'],
                     )
@@ -498,17 +443,17 @@ def test_reader(tmp_path, task):
   assert found == expected
 
 
+def flags_of(task, folder):
+  raw, output = folder / 'raw', folder / 'corpora'
+  return f'--task={task}', f'--raw={raw}', f'--output={output}'
+
+
 @pytest.mark.parametrize('task', CASES)
 def test_prepared_corpus_is_found_by_its_name(tmp_path, task, run_command):
   """Runs the command, then reads the corpus like a run."""
   files, expected = CASES[task]
   put(tmp_path / 'raw', files)
-  status, out, err = run_command(
-      prepare,
-      f'--task={task}',
-      f'--raw={tmp_path / "raw"}',
-      f'--output={tmp_path / "corpora"}',
-  )
+  status, out, err = run_command(prepare, *flags_of(task, tmp_path))
   assert status == 0, err
   config = default.get_config()
   config.data.task, config.data.corpora_dir = task, str(tmp_path / 'corpora')
@@ -561,11 +506,7 @@ def test_papers_with_fewer_headings_lose_no_section(tmp_path):
 def test_errors_leave_no_files(tmp_path, run_command):
   files, _ = CASES['squality']
   put(tmp_path / 'raw', files)
-  arguments = (
-      '--task=squality',
-      f'--raw={tmp_path / "raw"}',
-      f'--output={tmp_path / "corpora"}',
-  )
+  arguments = flags_of('squality', tmp_path)
   file = tmp_path / 'raw' / 'data' / 'v1-3' / 'txt' / 'test.jsonl'
   for content, message in (
       ('{"metadata": {}}\n', 'not the published files of squality'),
@@ -600,20 +541,17 @@ def test_a_new_corpus_replaces_the_old_one(tmp_path):
 
 
 @pytest.mark.parametrize(
-    'arguments,message',
+    'words, message',
     [
-        (('--task=squalty', '--raw=.'), 'did you mean squality?'),
-        (('--task=cnn_dailymail', '--raw=.'), 'is read through TFDS'),
-        (('--task=squality',), '--raw=DIR is missing: expected data/v1-3/txt'),
-        (
-            ('--task=squality', '--raw=nowhere'),
-            '--raw=nowhere: no such directory',
-        ),
-        (('--task=squality', '--raw=.', 'more'), "'more': expected flags only"),
+        ('--task=squalty --raw=.', 'did you mean squality?'),
+        ('--task=cnn_dailymail --raw=.', 'is read through TFDS'),
+        ('--task=squality', '--raw=DIR is missing: expected data/v1-3/txt'),
+        ('--task=squality --raw=nowhere', '--raw=nowhere: no such directory'),
+        ('--task=squality --raw=. more', "'more': expected flags only"),
     ],
 )
-def test_wrong_flags(run_command, arguments, message):
-  status, out, err = run_command(prepare, *arguments)
+def test_wrong_flags(run_command, words, message):
+  status, out, err = run_command(prepare, *words.split())
   assert status == 2 and message in err and err.count('\n') == 1 and not out
 
 

@@ -13,6 +13,7 @@ from locost_jax.runs import final_table
 from locost_jax.workdir import checkpoint
 from locost_jax.workdir import find
 from papers import seeds
+from tests.runs import test_by_length
 from tests.runs import test_main
 
 
@@ -36,10 +37,7 @@ def call(run_command, tmp_path, monkeypatch, capfd):
             test_main.CONFIG,
             '--config.data.train_files=train.jsonl',
             '--config.data.test_files=test.jsonl',
-            *test_main.SMALL,
-            '--config.data.vocabulary=byte',
-            '--config.eval.baselines=False',
-            '--config.train.steps=2',
+            *test_by_length.SMALL,
             *flags,
         ]
     )

@@ -1,10 +1,7 @@
 """The line of `main` about documents cut at the maximum lengths."""
 
-from pathlib import Path
-
-import pytest
-
 from locost_jax import main
+from locost_jax.data import blocks
 from locost_jax.data import cache as cache_lib
 from locost_jax.data import inspect
 from locost_jax.runs import assemble
@@ -14,7 +11,6 @@ from locost_jax.workdir import phases as phases_lib
 from tests import tiny_run
 from tests.runs import test_main
 
-ROOT = Path(__file__).parents[2]
 VOCABULARY = byte_vocabulary.ByteVocabulary()
 
 
@@ -71,9 +67,8 @@ def test_no_line_if_nothing_is_cut(tmp_path):
   assert not list(cut_documents.describe(setup))
 
 
-@pytest.mark.parametrize('data', [dict(train_examples=30)])
-def test_a_part_of_a_cache_counts_its_documents(tmp_path, data):
-  setup = make_setup(tmp_path, **data)
+def test_a_part_of_a_cache_counts_its_documents(tmp_path):
+  setup = make_setup(tmp_path, train_examples=30)
   line = next(cut_documents.describe(setup))
   assert 'max_input_length=64 cuts 18 of 30 inputs;' in line
   assert 'tokens' not in line
@@ -91,8 +86,6 @@ def test_stopped_and_limited_builds(tmp_path):
   """They have no counts, which would need another pass."""
   config = make_setup(tmp_path).config
   config.eval.examples = 3
-  from locost_jax.data import blocks
-
   stats = blocks.build(
       config, VOCABULARY, 'train', {}, tmp_path / 'limited', limit=3
   )
@@ -105,7 +98,7 @@ def test_main_prints_the_line_once(run_command, tmp_path, monkeypatch):
   test_main.write_rows(tmp_path / 't.jsonl', make_rows(30))
   test_main.write_rows(tmp_path / 'v.jsonl', make_rows(5))
   command = [
-      f'--config={ROOT}/configs/finetune.py',
+      test_main.CONFIG,
       '--config.data.train_files=t.jsonl',
       '--config.data.validation_files=v.jsonl',
       '--config.data.vocabulary=byte',

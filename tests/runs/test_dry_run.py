@@ -2,7 +2,6 @@
 
 import json
 import math
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -18,8 +17,7 @@ from locost_jax.runs import counted_flops
 from locost_jax.runs import dry_run
 from locost_jax.workdir import phases as phases_lib
 from tests import tiny_run
-
-ROOT = Path(__file__).parents[2]
+from tests.runs import test_main
 
 
 def counted(function, *args):
@@ -30,38 +28,20 @@ def test_flops_of_loops_count_every_iteration():
   x, w = jnp.ones((5, 8)), jnp.ones((8, 8))
   once = 2 * 5 * 8 * 8
   assert counted(lambda x: x @ w, x) == once
-  assert (
-      counted(lambda x: jax.lax.fori_loop(0, 7, lambda _, x: x @ w, x), x)
-      == 7 * once
-  )
-  assert (
-      counted(
-          lambda x: jax.lax.scan(
-              lambda x, _: (jax.checkpoint(lambda x: x @ w @ w)(x), None),
-              x,
-              None,
-              length=3,
-          )[0],
-          x,
-      )
-      == 6 * once
-  )
+  loop = lambda x: jax.lax.fori_loop(0, 7, lambda _, x: x @ w, x)
+  assert counted(loop, x) == 7 * once
+  two = jax.checkpoint(lambda x: x @ w @ w)
+  body = lambda x, _: (two(x), None)
+  scan = lambda x: jax.lax.scan(body, x, None, length=3)[0]
+  assert counted(scan, x) == 6 * once
   # The backward pass of a product with a constant adds one product.
   assert counted(jax.grad(lambda x: ((x @ w) ** 2).sum()), x) == 2 * once
-  assert (
-      counted(
-          lambda x: jax.lax.cond(
-              x[0, 0] > 0, lambda x: x @ w, lambda x: x @ w @ w, x
-          ),
-          x,
-      )
-      == 2 * once
+  branches = lambda x: x @ w, lambda x: x @ w @ w
+  assert counted(lambda x: jax.lax.cond(x[0, 0] > 0, *branches, x), x) == (
+      2 * once
   )
-  batches = jnp.ones((3, 5, 8))
-  assert (
-      counted(lambda x: jnp.einsum('bij,bkj->bik', x, x), batches)
-      == 3 * 2 * 5 * 5 * 8
-  )
+  product = lambda x: jnp.einsum('bij,bkj->bik', x, x)
+  assert counted(product, jnp.ones((3, 5, 8))) == 3 * 2 * 5 * 5 * 8
 
 
 @pytest.mark.parametrize('groups', [1, 16])
@@ -115,12 +95,8 @@ def test_the_memory_of_a_step():
   result = compile_programs(config)
   assert result['batch'] == dict(documents=4, input_tokens=64, target_tokens=16)
   taken = result['memory']
-  assert taken['total'] == (
-      taken['arguments']
-      + taken['temporary']
-      + taken['output']
-      - taken['reused']
-  )
+  used = sum(taken[key] for key in ('arguments', 'temporary', 'output'))
+  assert taken['total'] == used - taken['reused']
   # AdamW has two numbers per parameter; counters and a key are extra.
   params = 4 * parameters.count(make_setup(config).shapes)
   assert 0 <= taken['state'] - 3 * params < 100
@@ -145,13 +121,8 @@ def test_adapters_need_little_optimiser_memory_and_are_merged_to_generate():
   assert 0 <= state - params - 3 * adapters < 100
   evaluating = result['evaluating']
   inputs = 4 * evaluating['documents'] * evaluating['input_tokens']
-  assert evaluating['total'] > state + kernels + inputs + (
-      evaluating['temporary']
-  )
-  assert (
-      evaluating['total']
-      < state + kernels + inputs + (evaluating['temporary']) + 4096
-  )  # generated tokens
+  known = state + kernels + inputs + evaluating['temporary']
+  assert known < evaluating['total'] < known + 4096  # generated tokens
 
 
 def test_a_token_budget_sets_the_batch_size():
@@ -181,24 +152,17 @@ def test_proposed_changes_come_in_order():
   config = default.get_config()
   config.train.batch_size = 8
   config.mesh.data = 1
-  assert list(dry_run.propose_changes(make_setup(config))) == [
-      {'train.remat': 'full'},
-      {'train.remat': 'full', 'train.accumulate': 8},
-      {
-          'train.remat': 'full',
-          'train.accumulate': 8,
-          'data.max_input_length': 2048,
-      },
-  ]
+  propose = lambda *fits: list(
+      dry_run.propose_changes(make_setup(config), *fits)
+  )
+  full, less = {'train.remat': 'full'}, {'data.max_input_length': 2048}
+  pieces = full | {'train.accumulate': 8}
+  assert propose() == [full, pieces, pieces | less]
   config.eval.batch_size = 4
-  assert list(dry_run.propose_changes(make_setup(config), step_fits=True)) == [
-      {'eval.batch_size': 1},
-      {'eval.batch_size': 1, 'data.max_input_length': 2048},
-  ]
+  one = {'eval.batch_size': 1}
+  assert propose(True) == [one, one | less]
   config.train.update(remat='full', accumulate=8)
-  assert list(dry_run.propose_changes(make_setup(config))) == [
-      {'data.max_input_length': 2048}
-  ]
+  assert propose() == [less]
 
 
 def scripted(monkeypatch, available, totals, evaluating=None, refused=None):
@@ -230,41 +194,17 @@ def scripted(monkeypatch, available, totals, evaluating=None, refused=None):
   monkeypatch.setattr(dry_run, 'available_bytes', lambda: available)
 
 
-def rows(path):
-  path.write_text(
-      ''.join(
-          json.dumps(
-              dict(document=f'{i} is about {i}. And so on.', summary='So.')
-          )
-          + '\n'
-          for i in range(100)
-      )
-  )
-  return path
-
-
 def arguments(tmp_path):
-  sizes = tiny_run.make_config().model
+  rows = test_main.write_rows(tmp_path / 'rows.jsonl', test_main.pairs(0, 100))
   return [
-      f'--config={ROOT}/configs/finetune.py',
+      test_main.CONFIG,
       '--dry_run',
       f'--workdir={tmp_path / "run"}',
       '--config.data.vocabulary=byte',
-      f'--config.data.train_files={rows(tmp_path / "rows.jsonl")}',
+      f'--config.data.train_files={rows}',
       '--config.data.max_input_length=64',
       '--config.train.batch_size=4',
-      *(
-          f'--config.model.{key}={sizes[key]}'
-          for key in (
-              'd_model',
-              'd_state',
-              'd_ff',
-              'd_kv',
-              'num_heads',
-              'num_layers',
-              'num_decoder_layers',
-          )
-      ),
+      *test_main.TINY,
   ]
 
 
@@ -286,21 +226,12 @@ def test_a_program_that_does_not_fit_is_reported_with_changes(
   assert status == 0
   *_, last, first, second = out.rstrip().splitlines()
   assert last == '  IT DOES NOT FIT; with'
-  assert first.split() == [
-      '9.0',
-      'GiB',
-      'does',
-      'not',
-      'fit',
-      '--config.train.remat=full',
-  ]
-  assert second.split() == [
-      '7.0',
-      'GiB',
-      'fits',
-      '--config.train.remat=full',
-      '--config.train.accumulate=4',
-  ]
+  assert ' '.join(first.split()) == (
+      '9.0 GiB does not fit --config.train.remat=full'
+  )
+  assert ' '.join(second.split()) == (
+      '7.0 GiB fits --config.train.remat=full --config.train.accumulate=4'
+  )
   assert '2e+15 FLOPs' in out and '1e+15 on each device' in out
 
 
@@ -313,13 +244,15 @@ def test_a_state_that_does_not_fit_is_reported(
   assert out.count('does not fit') == 3
 
 
+def evaluating(documents, temporary, total):
+  sizes = dict(documents=documents, input_tokens=64, tokens=16)
+  return dict(sizes, temporary=temporary << 30, total=total << 30)
+
+
 def test_evaluations_that_do_not_fit_are_reported(
     run_command, tmp_path, monkeypatch
 ):
-  taken = dict(
-      documents=8, input_tokens=64, tokens=16, temporary=6 << 30, total=9 << 30
-  )
-  scripted(monkeypatch, 8 << 30, [4 << 30] * 3, taken)
+  scripted(monkeypatch, 8 << 30, [4 << 30] * 3, evaluating(8, 6, 9))
   _, out, _ = run_command(main, *arguments(tmp_path))
   assert (
       '    evaluating     9.0 GiB  6.0 GiB of it to write 8 documents, '
@@ -327,15 +260,8 @@ def test_evaluations_that_do_not_fit_are_reported(
   ) in out.splitlines()
   assert 'train.remat' not in out and 'evaluating alone' not in out
   assert '    9.0 GiB  does not fit  --config.eval.batch_size=1' in out
-
-
-def test_evaluations_that_fit_alone_are_reported(
-    run_command, tmp_path, monkeypatch
-):
-  taken = dict(
-      documents=1, input_tokens=64, tokens=16, temporary=3 << 30, total=6 << 30
-  )
-  scripted(monkeypatch, 8 << 30, [20 << 30] * 4, taken)
+  # Alone they may fit.
+  scripted(monkeypatch, 8 << 30, [20 << 30] * 4, evaluating(1, 3, 6))
   _, out, _ = run_command(main, *arguments(tmp_path))
   assert out.rstrip().endswith(
       '    evaluating alone fits, as --evaluate of a run does'
@@ -348,15 +274,11 @@ def test_the_memory_of_evaluations():
   config.eval.update(metrics=('loss', 'rouge'), batch_size=2)
   config.decode.update(max_length=7, temperature=0.5)
   result = compile_programs(config)['evaluating']
-  assert (result['documents'], result['input_tokens'], result['tokens']) == (
-      2,
-      64,
-      7,
-  )
+  found = [result[key] for key in ('documents', 'input_tokens', 'tokens')]
+  assert found == [2, 64, 7]
   params = 4 * parameters.count(make_setup(config).shapes)
-  assert result['total'] - result['temporary'] == pytest.approx(
-      3 * params, rel=0.01
-  )
+  kept = result['total'] - result['temporary']
+  assert kept == pytest.approx(3 * params, rel=0.01)
   config.eval.metrics = ('loss',)
   assert compile_programs(config)['evaluating'] is None
 
@@ -391,15 +313,11 @@ def test_the_memory_of_evaluations_with_compaction():
     config.decode.num_beams = beams
     settings = evaluate.settings_of(config)
     result = compile_programs(config)['evaluating']
-    sizes = [
-        program.memory_analysis()
-        for program in (
-            generate.encode.lower(model, params, inputs, None).compile(),
-            generate.decode_memory.lower(
-                model, params, memory, settings
-            ).compile(),
-        )
-    ]
+    programs = (
+        generate.encode.lower(model, params, inputs, None),
+        generate.decode_memory.lower(model, params, memory, settings),
+    )
+    sizes = [program.compile().memory_analysis() for program in programs]
     taken = [
         size.argument_size_in_bytes
         + size.temp_size_in_bytes

@@ -13,6 +13,13 @@ from tests.runs import test_main
 
 ROOT = Path(__file__).parents[2]
 SMALL = [flag for flag in test_main.SMALL if 'eval.examples' not in flag]
+EVALUATE = (
+    '--config=few.py',
+    '--config.data.train_files=train.jsonl',
+    '--workdir=run',
+    *SMALL,
+    '--evaluate',
+)
 FEW = """
 from configs import finetune
 
@@ -28,14 +35,7 @@ def get_config():
 def pretrained(tmp_path_factory):
   """A run of gap-sentence pretraining, and documents with summaries."""
   directory = tmp_path_factory.mktemp('pretrained')
-  rows = [
-      dict(
-          text=test_main.story(i),
-          document=test_main.story(i),
-          summary=f'A story of day {i}.',
-      )
-      for i in range(30)
-  ]
+  rows = [row | {'text': row['document']} for row in test_main.pairs(0, 30)]
   test_main.write_rows(directory / 'train.jsonl', rows[:24])
   test_main.write_rows(directory / 'test.jsonl', rows[24:])
   (directory / 'few.py').write_text(FEW)
@@ -58,14 +58,7 @@ def test_zero_shot_evaluation_of_a_pretraining_run(
       *SMALL,
   )
   assert status == 0, err
-  evaluate = [
-      '--config=few.py',
-      '--config.data.train_files=train.jsonl',
-      '--config.data.test_files=test.jsonl',
-      '--workdir=run',
-      *SMALL,
-      '--evaluate',
-  ]
+  evaluate = [*EVALUATE, '--config.data.test_files=test.jsonl']
   status, out, err = run_command(main, *evaluate)
   assert status == 0, err
   assert 'jsonl, test, 6 documents' in out and ' R-L ' in out
@@ -94,15 +87,7 @@ def test_zero_shot_evaluation_of_a_pretraining_run(
 def test_another_model_is_still_refused(run_command, pretrained, monkeypatch):
   """Negative control: other dropout is allowed, another width is not."""
   monkeypatch.chdir(pretrained)
-  status, _, err = run_command(
-      main,
-      '--config=few.py',
-      '--config.data.train_files=train.jsonl',
-      '--workdir=run',
-      *SMALL,
-      '--config.model.d_ff=32',
-      '--evaluate',
-  )
+  status, _, err = run_command(main, *EVALUATE, '--config.model.d_ff=32')
   assert status == 2 and 'config.model.d_ff=32' in err
 
 

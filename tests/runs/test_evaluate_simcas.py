@@ -11,9 +11,17 @@ from locost_jax import main
 from locost_jax import models
 from locost_jax.errors import InputError
 from tests.hugging_face.converting import GOLDEN
+from tests.runs import test_main
 from tests.runs.test_other_models import tiny_flags
 
 ROOT = Path(__file__).parents[2]
+
+
+KEYS = (
+    'data.vocabulary=byte data.max_input_length=64 data.page_length=16 '
+    'data.max_target_length=16 decode.max_length=8 eval.baselines=False '
+    'train.steps=1 train.batch_size=4'
+)
 
 
 def flags(folder, name='simcas'):
@@ -22,14 +30,7 @@ def flags(folder, name='simcas'):
       *tiny_flags(name),
       f'--config.data.train_files={folder / "rows.jsonl"}',
       f'--config.data.validation_files={folder / "rows.jsonl"}',
-      '--config.data.vocabulary=byte',
-      '--config.data.max_input_length=64',
-      '--config.data.page_length=16',
-      '--config.data.max_target_length=16',
-      '--config.decode.max_length=8',
-      '--config.eval.baselines=False',
-      '--config.train.steps=1',
-      '--config.train.batch_size=4',
+      *(f'--config.{key}' for key in KEYS.split()),
       '--config.phases=()',  # one phase is enough
       f'--workdir={folder / "run"}',
   ]
@@ -43,12 +44,9 @@ def trained(run_command, tmp_path):
       for i in range(7)
   ]
   rows.append(dict(document=' ', summary='Nothing.'))
-  (tmp_path / 'rows.jsonl').write_text(
-      ''.join(json.dumps(row) + '\n' for row in rows)
-  )
-  status, _, err = run_command(
-      main, *flags(tmp_path), '--config.model.select=first_k'
-  )
+  test_main.write_rows(tmp_path / 'rows.jsonl', rows)
+  select = '--config.model.select=first_k'
+  status, _, err = run_command(main, *flags(tmp_path), select)
   assert status == 0, err
   return tmp_path
 

@@ -10,7 +10,6 @@ from pathlib import Path
 import re
 import resource
 import signal
-import socket
 import struct
 import subprocess
 import sys
@@ -26,6 +25,7 @@ from locost_jax.hosts import watchdog
 from locost_jax.telemetry import telemetry as telemetry_lib
 from locost_jax.workdir import checkpoint
 from locost_jax.workdir import removal
+from tests.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -37,13 +37,9 @@ class Run:
 
   def __init__(self, workdir, environment, **given):
     self.workdir = Path(workdir)
+    program = ROOT / 'tests' / 'faulty_run.py'
     self.process = subprocess.Popen(
-        [
-            sys.executable,
-            ROOT / 'tests' / 'faulty_run.py',
-            workdir,
-            json.dumps(given),
-        ],
+        [sys.executable, program, workdir, json.dumps(given)],
         env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -247,13 +243,12 @@ def _is_stopped_while_saving(run):
   return False
 
 
+SLOW = pytest.mark.slow
+
+
 @pytest.mark.parametrize(
     'kills, rank',
-    [
-        (3, 0),
-        pytest.param(2, 2, marks=pytest.mark.slow),
-        pytest.param(20, 0, marks=pytest.mark.slow),
-    ],
+    [(3, 0), pytest.param(2, 2, marks=SLOW), pytest.param(20, 0, marks=SLOW)],
 )
 def test_a_killed_run_equals_an_uninterrupted_one(
     kills, rank, tmp_path, environment
@@ -365,19 +360,9 @@ def test_a_run_that_hangs_ends_with_the_stacks(tmp_path, environment):
 
 
 def test_two_processes_stop_after_the_same_step(tmp_path, environment):
-  with socket.socket() as free:
-    free.bind(('localhost', 0))
-    port = free.getsockname()[1]
-  given = dict(
-      port=port,
-      step_seconds=0.1,
-      devices=-1,
-      steps=200,
-      checkpoint_every=0,
-      eval_every=0,
-      log_every=1,
-      timeout=20,
-  )
+  port = free_port()
+  given = dict(port=port, step_seconds=0.1, devices=-1, steps=200, timeout=20)
+  given |= dict(checkpoint_every=0, eval_every=0, log_every=1)
   runs = [Run(tmp_path, environment, process=i, **given) for i in range(2)]
   path = tmp_path / 'metrics.jsonl'
   runs[0].wait_for(lambda _: path.exists() and '"step": 5,' in path.read_text())

@@ -6,6 +6,7 @@ import json
 import os
 from pathlib import Path
 import re
+import shlex
 import subprocess
 import sys
 
@@ -27,24 +28,20 @@ from tests import tiny_run
 
 ROOT = Path(__file__).parents[2]
 TINY = [
-    '--config.model.d_model=16',
-    '--config.model.d_state=4',
-    '--config.model.d_ff=16',
-    '--config.model.d_kv=8',
-    '--config.model.num_heads=2',
-    '--config.model.num_layers=1',
-    '--config.model.num_decoder_layers=1',
+    f'--config.model.{key}'
+    for key in (
+        'd_model=16 d_state=4 d_ff=16 d_kv=8 num_heads=2 num_layers=1 '
+        'num_decoder_layers=1'
+    ).split()
 ]
 SMALL = TINY + [
-    '--config.data.max_input_length=64',
-    '--config.data.input_buckets=64',
-    '--config.data.max_target_length=16',
-    '--config.data.target_buckets=16',
-    '--config.train.batch_size=4',
-    '--config.eval.examples=4',
-    '--config.eval.batch_size=4',
-    '--config.decode.max_length=4',
-    '--config.data.vocabulary_size=230',
+    f'--config.{key}'
+    for key in (
+        'data.max_input_length=64 data.input_buckets=64 '
+        'data.max_target_length=16 data.target_buckets=16 '
+        'data.vocabulary_size=230 train.batch_size=4 eval.examples=4 '
+        'eval.batch_size=4 decode.max_length=4'
+    ).split()
 ]
 
 
@@ -70,6 +67,10 @@ def write_rows(path, rows):
   return str(path)
 
 
+def read_rows(path):
+  return [json.loads(line) for line in path.read_text().splitlines()]
+
+
 @pytest.fixture
 def call(run_command):
   return functools.partial(run_command, main)
@@ -87,140 +88,91 @@ CONFIG = f'--config={ROOT}/configs/finetune.py'
 PRETRAIN = f'--config={ROOT}/configs/pretrain.py'
 
 
+FILES = f'{CONFIG} --config.data.train_files'
+GOOD = f'{FILES}=good.jsonl'
+
+
 @pytest.mark.parametrize(
-    'arguments, expected',
+    'words, expected',
     [
-        ([], '--config=FILE is missing'),
-        (['--config=nothing.py'], '--config=nothing.py: no such file'),
-        (['--config', 'nothing.py'], '--config=nothing.py: no such file'),
-        (['--config=broken.py'], "broken.py: line 3: NameError: name 'oops'"),
-        (['--config=extra.py'], 'extra.py: line 4: AttributeError'),
-        (
-            [CONFIG, '--config.train.stepz=1'],
-            'did you mean config.train.steps?',
+        ('', '--config=FILE is missing'),
+        ('--config=nothing.py', '--config=nothing.py: no such file'),
+        ('--config nothing.py', '--config=nothing.py: no such file'),
+        ('--config=broken.py', "broken.py: line 3: NameError: name 'oops'"),
+        ('--config=extra.py', 'extra.py: line 4: AttributeError'),
+        (CONFIG, 'nothing to train on'),
+        *(
+            (f'{CONFIG} {words}', expected)
+            for words, expected in {
+                '--config.train.stepz=1': 'did you mean config.train.steps?',
+                '--config.d_model=1': 'did you mean config.model.d_model?',
+                '--config.train.steps=many': 'expected an integer',
+                '--config.optim.clip=many': 'expected a number',
+                '--config.gsg.ratio=0.3': 'config.gsg.ratio',
+                '--wrokdir=x': 'did you mean --workdir?',
+                'surplus': "'surplus': expected flags only",
+                '--config.train.steps=0': 'train.steps=0',
+                '--config.model.name=rnn': "model.name='rnn'",
+                '--config.mesh.tensor=2': 'mesh.tensor=2',
+                '--config.eval.metrics=bleu': "'bleu'",
+                '--config.optim.schedule=linear': 'linear',
+                """--config.phases="(('a', {'train.stesp': 3}),)" """: (
+                    'did you mean train.steps?'
+                ),
+                """--config.phases="(('a', {'train.steps': 'x'}),)" """: (
+                    "config.train.steps='x': expected int"
+                ),
+                """--config.phases="(('a', {}), ('a', {}))" """: (
+                    "'a' cannot name"
+                ),
+                '--config.data.task=c5': "task='c5'",
+                '--config.optim.warmup=100': (
+                    'has no key config.optim.warmup: it is now '
+                    'config.optim.flat_steps'
+                ),
+                '--evaluate': 'no such directory; train first',
+                '--evaluate --workdir=.': 'no config.json',
+            }.items()
         ),
-        ([CONFIG, '--config.d_model=1'], 'did you mean config.model.d_model?'),
-        ([CONFIG, '--config.train.steps=many'], 'expected an integer'),
-        ([CONFIG, '--config.optim.clip=many'], 'expected a number'),
-        ([CONFIG, '--config.gsg.ratio=0.3'], 'config.gsg.ratio'),
-        ([CONFIG, '--wrokdir=x'], 'did you mean --workdir?'),
-        ([CONFIG, 'surplus'], "'surplus': expected flags only"),
-        ([CONFIG, '--config.train.steps=0'], 'train.steps=0'),
-        ([CONFIG, '--config.model.name=rnn'], "model.name='rnn'"),
-        ([CONFIG, '--config.mesh.tensor=2'], 'mesh.tensor=2'),
-        ([CONFIG, '--config.train.batch_size=-4'], 'train.batch_size=-4'),
-        ([CONFIG, '--config.eval.metrics=bleu'], "'bleu'"),
-        ([CONFIG, '--config.optim.schedule=linear'], 'linear'),
+        (f'{FILES}=none-*.jsonl', 'none-*.jsonl: no file matches'),
+        (f'{FILES}=none.jsonl', 'none.jsonl: no such file'),
+        (f'{FILES}=bad.jsonl', 'bad.jsonl:2: not JSON'),
+        (f'{FILES}=text.jsonl', "text.jsonl:1: no field 'document'"),
+        (f'{FILES}=late.jsonl', "late.jsonl:40: no field 'summary'"),
+        (f'{FILES}=empty.jsonl', 'empty.jsonl: '),
         (
-            [CONFIG, "--config.phases=(('a', {'train.stesp': 3}),)"],
-            'did you mean train.steps?',
-        ),
-        (
-            [CONFIG, "--config.phases=(('a', {'train.steps': 'x'}),)"],
-            "config.train.steps='x': expected int",
-        ),
-        ([CONFIG, "--config.phases=(('a', {}), ('a', {}))"], "'a' cannot name"),
-        ([CONFIG], 'nothing to train on'),
-        (
-            [CONFIG, '--config.data.train_files=none-*.jsonl'],
-            'none-*.jsonl: no file matches',
-        ),
-        (
-            [CONFIG, '--config.data.train_files=none.jsonl'],
-            'none.jsonl: no such file',
-        ),
-        (
-            [CONFIG, '--config.data.train_files=bad.jsonl'],
-            'bad.jsonl:2: not JSON',
-        ),
-        (
-            [CONFIG, '--config.data.train_files=text.jsonl'],
-            "text.jsonl:1: no field 'document'",
-        ),
-        (
-            [CONFIG, '--config.data.train_files=late.jsonl'],
-            "late.jsonl:40: no field 'summary'",
-        ),
-        ([CONFIG, '--config.data.train_files=empty.jsonl'], 'empty.jsonl: '),
-        (
-            [PRETRAIN, '--config.data.train_files=short.jsonl'],
+            f'{PRETRAIN} --config.data.train_files=short.jsonl',
             'too short for gap sentences',
         ),
-        ([CONFIG, '--config.data.task=c5'], "task='c5'"),
+        (f'{GOOD} --config.data.vocabulary=no.model', 'no.model'),
         (
-            [
-                CONFIG,
-                '--config.data.train_files=good.jsonl',
-                '--config.data.vocabulary=no.model',
-            ],
-            'no.model',
-        ),
-        (
-            [
-                CONFIG,
-                '--config.data.train_files=good.jsonl',
-                '--config.data.vocabulary=text.jsonl',
-            ],
+            f'{GOOD} --config.data.vocabulary=text.jsonl',
             'text.jsonl: not a Sentence',
         ),
         (
-            [
-                CONFIG,
-                '--config.data.train_files=good.jsonl',
-                '--config.train.init_from=nowhere',
-            ],
+            f'{GOOD} --config.train.init_from=nowhere',
             'init_from=nowhere: no such',
         ),
+        (f'{GOOD} --config.train.init_from=.', 'no config.json'),
         (
-            [
-                CONFIG,
-                '--config.data.train_files=good.jsonl',
-                '--config.train.init_from=.',
-            ],
-            'no config.json',
-        ),
-        (
-            [
-                CONFIG,
-                '--config.data.train_files=good.jsonl',
-                '--config.data.vocabulary=RUN/../other.model',
-                '--config.train.init_from=RUN',
-            ],
+            f'{GOOD} --config.data.vocabulary=RUN/../other.model '
+            '--config.train.init_from=RUN',
             'has another vocabulary',
         ),
+        # With a smaller model.
+        (f'{GOOD} --config.train.init_from=RUN', 'expected'),
         (
-            [
-                CONFIG,
-                '--config.data.train_files=good.jsonl',
-                '--config.train.init_from=RUN',
-            ],
-            'expected',
-        ),  # with a smaller model
-        (
-            [
-                CONFIG,
-                '--config.data.train_files=good.jsonl',
-                '--config.data.vocabulary=byte',
-                '--config.model.vocab_size=300',
-            ],
+            f'{GOOD} --config.data.vocabulary=byte '
+            '--config.model.vocab_size=300',
             'vocab_size=300',
         ),
         (
-            [CONFIG, '--config.optim.warmup=100'],
-            'has no key config.optim.warmup: it is now config.optim.flat_steps',
-        ),
-        ([CONFIG, '--evaluate'], 'no such directory; train first'),
-        ([CONFIG, '--evaluate', '--workdir=.'], 'no config.json'),
-        (
-            [
-                f'--config={ROOT}/configs/pretrain_c4.py',
-                '--config.data.tfds_dir=.',
-            ],
+            f'--config={ROOT}/configs/pretrain_c4.py --config.data.tfds_dir=.',
             'c4/en:3.1.0: not prepared',
         ),
     ],
 )
-def test_bad_input(call, finished, tmp_path, monkeypatch, arguments, expected):
+def test_bad_input(call, finished, tmp_path, monkeypatch, words, expected):
   """One line on stderr, status 2, nothing written."""
   monkeypatch.chdir(tmp_path)
   good = [dict(document=story(i), summary='Sum.') for i in range(40)]
@@ -240,22 +192,9 @@ def test_bad_input(call, finished, tmp_path, monkeypatch, arguments, expected):
   if not other.exists():
     sentencepiece_training.train(map(story, range(40)), other, 230)
   before = sorted(tmp_path.rglob('*'))
-  arguments = [a.replace('RUN', str(finished)) for a in arguments]
-  status, out, err = call(*arguments)
-  err = [
-      line
-      for line in err.splitlines()
-      if not line.startswith(
-          (
-              'training a vocab',
-              'tokenising',
-              'WARNING:',
-              'I0000',
-              'E0000',
-              'W0000',
-          )
-      )
-  ]
+  status, out, err = call(*shlex.split(words.replace('RUN', str(finished))))
+  notes = r'training a vocab|tokenising|WARNING:|[IEW]0000'
+  err = [line for line in err.splitlines() if not re.match(notes, line)]
   assert status == 2 and out == ''
   assert len(err) == 1 and expected in err[0], err
   assert sorted(tmp_path.rglob('*')) == before
@@ -378,12 +317,9 @@ def test_phases_from_start_to_end(call, corpus, tmp_path):
   # The command line overrides a phase's values.
   assert stored['train']['batch_size'] == 4 and stored['train']['steps'] == 3
   assert (run / 'first' / 'checkpoints' / '2' / 'params').is_dir()
-  summarizer = pretrained.load(str(run))
+  scale = lambda params: params['encoder']['norm']['scale']
   params = checkpoint.load_params(run / 'second')
-  assert (
-      summarizer.params['encoder']['norm']['scale']
-      == (params['encoder']['norm']['scale'])
-  ).all()
+  assert (scale(pretrained.load(str(run)).params) == scale(params)).all()
 
   # With few documents, the best checkpoint is chosen by loss.
   assert stored['checkpoint']['metric'] == 'loss'
@@ -394,10 +330,7 @@ def test_phases_from_start_to_end(call, corpus, tmp_path):
   # The numbers in the report equal those that training logged.
   table = report['tables'][-1]
   rows = {row['name'].strip(): row for row in table['rows']}
-  logged = [
-      json.loads(line)
-      for line in (run / 'second' / 'metrics.jsonl').read_text().splitlines()
-  ]
+  logged = read_rows(run / 'second' / 'metrics.jsonl')
   assert rows['after second, step 3']['loss'] == pytest.approx(
       logged[-1]['eval/jsonl/loss'], rel=1e-5
   )
@@ -412,12 +345,9 @@ def test_phases_from_start_to_end(call, corpus, tmp_path):
   } <= set(rows)
   assert any(name.startswith('best constant: “A story') for name in rows)
   assert rows['lead: first sentence']['rouge1'] > 0
-  predictions = [
-      json.loads(line)
-      for line in (run / 'second' / 'predictions' / 'jsonl-validation-3.jsonl')
-      .read_text()
-      .splitlines()
-  ]
+  predictions = read_rows(
+      run / 'second' / 'predictions' / 'jsonl-validation-3.jsonl'
+  )
   assert len(predictions) == table['documents'] >= 1
   for example in report['examples']:
     assert example['prediction'] in [p['prediction'] for p in predictions]
@@ -462,11 +392,8 @@ def test_phases_from_start_to_end(call, corpus, tmp_path):
   )
   assert status == 0, err
   report = json.loads(out)
-  assert (report['task'], report['split'], report['documents']) == (
-      'jsonl',
-      'test',
-      4,
-  )  # eval.examples
+  found = [report[key] for key in ('task', 'split', 'documents')]
+  assert found == ['jsonl', 'test', 4]  # eval.examples
   assert 0 <= report['rouge1'] <= 100 and report['loss'] > 0
 
   # Baselines need training files.
@@ -488,20 +415,13 @@ def test_continues_only_under_the_same_config(tmp_path):
   setups = [assemble.Setup(phases_lib.Phase('', tmp_path, config))]
   phases_lib.write_config(tmp_path, config)
   resume.check_unchanged(setups, tmp_path)
-  for key, value in {
-      'train.steps': 99,
-      'train.remat': 'full',
-      'train.eval_every': 7,
-      'train.log_every': 7,
-      'train.checkpoint_every': 7,
-      'train.max_nonfinite_steps': 7,
-      'train.timeout': 7,
-      'mesh.data': 1,
-      'decode.max_length': 7,
-      'eval.examples': 7,
-      'checkpoint.keep_best': 7,
-      'model.vocab_size': 0,
-  }.items():
+  free = (
+      'train.steps train.eval_every train.log_every train.checkpoint_every '
+      'train.max_nonfinite_steps train.timeout decode.max_length '
+      'eval.examples checkpoint.keep_best'
+  )
+  others = {'train.remat': 'full', 'mesh.data': 1, 'model.vocab_size': 0}
+  for key, value in (dict.fromkeys(free.split(), 7) | others).items():
     section, last = key.split('.')
     config[section][last] = value
   resume.check_unchanged(setups, tmp_path)
@@ -509,11 +429,8 @@ def test_continues_only_under_the_same_config(tmp_path):
   config.data.seed = 5
   with pytest.raises(phases_lib.InputError) as error:
     resume.check_unchanged(setups, tmp_path)
-  for part in (
-      'config.train.batch_size was 2, now 64',
-      'config.data.seed was 0, now 5',
-  ):
-    assert part in str(error.value)
+  assert 'config.train.batch_size was 2, now 64' in str(error.value)
+  assert 'config.data.seed was 0, now 5' in str(error.value)
 
 
 @pytest.mark.slow
@@ -548,10 +465,7 @@ def test_c4_on_mocked_data(call, tmp_path, monkeypatch):
     )
   assert status == 0, err
   assert 'c4_gsg, validation, 4 of 20 documents' in out
-  rows = [
-      json.loads(line)
-      for line in (tmp_path / 'run' / 'metrics.jsonl').read_text().splitlines()
-  ]
+  rows = read_rows(tmp_path / 'run' / 'metrics.jsonl')
   assert rows[-1]['step'] == 2 and 'eval/c4_gsg/rouge_mean' in rows[-1]
   assert (
       phases_lib.read_config(tmp_path / 'run')['train']['dtype'] == 'bfloat16'
@@ -564,17 +478,10 @@ def test_a_named_corpus(call, tmp_path):
   place = tmp_path / 'corpora' / 'qmsum'
   place.mkdir(parents=True)
   for split, count in (('train', 12), ('validation', 3), ('test', 3)):
-    write_rows(
-        place / f'{split}.jsonl',
-        [
-            dict(
-                document=story(i),
-                query='Who met whom?',
-                summary='' if split == 'test' else f'Day {i}.',
-            )
-            for i in range(count)
-        ],
-    )
+    rows = [row | dict(query='Who met whom?') for row in pairs(0, count)]
+    if split == 'test':
+      rows = [row | dict(summary='') for row in rows]
+    write_rows(place / f'{split}.jsonl', rows)
   command = [
       CONFIG,
       f'--workdir={tmp_path / "run"}',
@@ -610,13 +517,7 @@ def test_a_mixture_is_trained_and_reported_by_task(call, tmp_path, monkeypatch):
     place = tmp_path / 'corpora' / task
     place.mkdir(parents=True)
     for split in 'train', 'validation':
-      write_rows(
-          place / f'{split}.jsonl',
-          [
-              dict(document=f'{task} {story(i)}', summary=f'{task} {i}.')
-              for i in range(count)
-          ],
-      )
+      write_rows(place / f'{split}.jsonl', pairs(0, count))
   status, out, err = call(
       CONFIG,
       f'--workdir={tmp_path / "run"}',
@@ -629,9 +530,7 @@ def test_a_mixture_is_trained_and_reported_by_task(call, tmp_path, monkeypatch):
   assert status == 0, err
   assert 'arxiv, validation, 4 of 12 documents' in out
   assert 'xsum, validation, 4 documents' in out
-  row = json.loads(
-      (tmp_path / 'run' / 'metrics.jsonl').read_text().splitlines()[-1]
-  )
+  *_, row = read_rows(tmp_path / 'run' / 'metrics.jsonl')
   for task in 'arxiv', 'xsum':
     assert f'eval/{task}/rouge_mean' in row
     assert list((tmp_path / 'run' / 'predictions').glob(f'{task}-val*'))
@@ -639,10 +538,7 @@ def test_a_mixture_is_trained_and_reported_by_task(call, tmp_path, monkeypatch):
 
 def test_token_caches_are_kept_after_an_error(call, tmp_path):
   """The training split's cache is kept if the validation split has an error."""
-  train = write_rows(
-      tmp_path / 't.jsonl',
-      [dict(document=story(i), summary='Sum.') for i in range(20)],
-  )
+  train = write_rows(tmp_path / 't.jsonl', pairs(0, 20))
   rows = [dict(document=story(0), summary='s'), dict(document=1, summary='s')]
   held = write_rows(tmp_path / 'v.jsonl', rows)
   command = [
@@ -685,19 +581,14 @@ def test_mesh_and_model_are_made_once(
 
   count(sharding, 'make_mesh')
   count(models, 'build')
-  rows = [dict(document=story(i), summary=f'Day {i}.') for i in range(40)]
-  path = write_rows(tmp_path / 'a.jsonl', rows)
+  path = write_rows(tmp_path / 'a.jsonl', pairs(0, 40))
   status, _, err = call(
       CONFIG,
       f'--config.data.train_files={path}',
       f'--workdir={tmp_path / "run"}',
       '--config.data.vocabulary=byte',
-      '--config.data.max_input_length=64',
-      '--config.data.max_target_length=16',
-      '--config.decode.max_length=4',
+      *SMALL,
       '--config.train.steps=2',
-      '--config.model.num_layers=1',
-      '--config.model.num_decoder_layers=1',
       *flags,
   )
   assert status == 0, err

@@ -1,6 +1,5 @@
 """Every model of configs/finetune.py:NAME, from rows to a summary."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -9,6 +8,7 @@ from configs import finetune
 import locost_jax
 from locost_jax import main
 from locost_jax import models
+from tests.runs import test_main
 
 ROOT = Path(__file__).parents[2]
 SIZES = dict(
@@ -31,89 +31,68 @@ def tiny_flags(name):
 
 
 @pytest.mark.parametrize(
-    'flags, expected',
+    'name, flags, expected',
     [
         (
-            [
-                '--config.model.select=ppo',
-                '--config.train.objective=likelihood',
-            ],
+            'simcas',
+            'model.select=ppo train.objective=likelihood',
             "config.model.select='ppo': the likelihood trains no selector, "
             'whose choices have no gradient: expected config.train.objective='
             "'simcas', or config.model.select='none' or 'first_k'",
         ),
         (
-            ['--config.model.select=none', '--config.train.objective=simcas'],
+            'simcas',
+            'model.select=none train.objective=simcas',
             "config.train.objective='simcas': config.model.select='none' does "
             "not use the selector: expected config.model.name='simcas' with "
             "config.model.select='ppo', or config.train.objective='likelihood'",
         ),
         (
-            ['--config.train.objective=ppo'],
+            'simcas',
+            'train.objective=ppo',
             "train.objective='ppo' must be one of 'likelihood', 'simcas'",
         ),
         (
-            ['--config.selector.trace=all'],
+            'simcas',
+            'selector.trace=all',
             "selector.trace='all' must be one of 'position', 'mean', 'none'",
         ),
         (
-            ['--config.selector.every=0'],
-            'selector.every=0: expected an integer, 1 <= every',
+            'simcas',
+            'selector.gamma=1.5',
+            'selector.gamma=1.5: expected 0 <= gamma <= 1',
         ),
         (
-            ['--config.selector.gamma=1.5'],
-            'selector.gamma=1.5: expected 0 <= gamma <= 1',
+            'bart',
+            'train.objective=simcas',
+            "config.model.name='bart' has no selector",
         ),
     ],
 )
-def test_an_invalid_objective(flags, expected, run_command, tmp_path):
-  rows = tmp_path / 'rows.jsonl'
-  rows.write_text(json.dumps(dict(document='A cat.', summary='Cat.')) + '\n')
+def test_an_invalid_objective(name, flags, expected, run_command, tmp_path):
+  rows = [dict(document='A cat.', summary='Cat.')]
+  rows = test_main.write_rows(tmp_path / 'rows.jsonl', rows)
   status, out, err = run_command(
       main,
-      f'--config={ROOT}/configs/finetune.py:simcas',
-      *tiny_flags('simcas'),
+      f'--config={ROOT}/configs/finetune.py:{name}',
+      *tiny_flags(name),
       f'--workdir={tmp_path / "run"}',
       f'--config.data.train_files={rows}',
       '--config.data.vocabulary=byte',
-      *flags,
+      *(f'--config.{flag}' for flag in flags.split()),
   )
   assert status == 2 and not out and not (tmp_path / 'run').exists()
   assert expected in err and 'Traceback' not in err
 
 
-def test_only_simcas_has_a_selector(run_command, tmp_path):
-  rows = tmp_path / 'rows.jsonl'
-  rows.write_text(json.dumps(dict(document='A cat.', summary='Cat.')) + '\n')
-  status, _, err = run_command(
-      main,
-      f'--config={ROOT}/configs/finetune.py:bart',
-      *tiny_flags('bart'),
-      f'--config.data.train_files={rows}',
-      '--config.data.vocabulary=byte',
-      '--config.train.objective=simcas',
-      '--dry_run',
-  )
-  assert status == 2
-  assert "config.model.name='bart' has no selector" in err
-
-
 @pytest.mark.parametrize('name', finetune.MODELS)
 def test_trained_evaluated_loaded(name, run_command, tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
-  rows = tmp_path / 'rows.jsonl'
-  rows.write_text(
-      ''.join(
-          json.dumps(
-              dict(
-                  document=f'The story of cat {i}. It is short. ' * 3,
-                  summary='A cat.',
-              )
-          )
-          + '\n'
-          for i in range(8)
-      )
-  )
+  text = 'The story of cat {}. It is short. ' * 3
+  rows = [
+      dict(document=text.format(*[i] * 3), summary='A cat.') for i in range(8)
+  ]
+  rows = test_main.write_rows(tmp_path / 'rows.jsonl', rows)
   status, _, err = run_command(
       main,
       f'--config={ROOT}/configs/finetune.py:{name}',
@@ -136,9 +115,9 @@ def test_trained_evaluated_loaded(name, run_command, tmp_path, monkeypatch):
   workdir = tmp_path / 'runs' / f'finetune-{name}'
   selects = name in ('simcas', 'simcas_locost')
   rows = [
-      json.loads(line)
+      row
       for phase in (['read', 'select'] if selects else ['.'])
-      for line in (workdir / phase / 'metrics.jsonl').read_text().splitlines()
+      for row in test_main.read_rows(workdir / phase / 'metrics.jsonl')
   ]
   losses = [row['train/loss'] for row in rows if 'train/loss' in row]
   assert losses[-1] < 0.5 * losses[0]

@@ -12,27 +12,34 @@ from locost_jax import main
 from locost_jax.workdir import phases as phases_lib
 from tests import bart_files
 from tests import tiny_run
+from tests.runs import test_main
 
 ROOT = Path(__file__).parents[2]
 SMALL = (
-    'model.d_model=16',
-    'model.d_ff=16',
-    'model.decoder_d_ff=16',
-    'model.num_heads=2',
-    'model.num_layers=1',
-    'model.num_decoder_layers=1',
-    'data.check_sizes=False',
-    'data.page_length=32',
-    'data.max_target_length=24',
-    'decode.max_length=6',
-    'decode.min_length=0',
-    'train.batch_size=4',
-    'train.accumulate=2',
-    'train.steps=4',
-    'train.eval_every=2',
-    'train.checkpoint_every=2',
-    'eval.batch_size=2',
-)
+    'model.d_model=16 model.d_ff=16 model.decoder_d_ff=16 model.num_heads=2 '
+    'model.num_layers=1 model.num_decoder_layers=1 data.check_sizes=False '
+    'data.page_length=32 data.max_target_length=24 decode.max_length=6 '
+    'decode.min_length=0 train.batch_size=4 train.accumulate=2 train.steps=4 '
+    'train.eval_every=2 train.checkpoint_every=2 eval.batch_size=2'
+).split()
+
+
+def make_corpora(folder, tasks, rows):
+  """Writes the same rows as each split of each corpus."""
+  for task in tasks:
+    place = folder / 'corpora' / task
+    place.mkdir(parents=True)
+    for split in 'train', 'validation', 'test':
+      test_main.write_rows(place / f'{split}.jsonl', rows)
+
+
+def recipe(name, *keys):
+  """Returns the flags of configs/NAME.py, with keys, on a small vocabulary."""
+  keys = *keys, 'data.vocabulary=bart', 'train.init_from='
+  return [
+      f'--config={ROOT}/configs/{name}',
+      *(f'--config.{key}' for key in keys),
+  ]
 
 
 @pytest.fixture
@@ -51,21 +58,8 @@ def command(tmp_path, monkeypatch):
             sections=[dict(heading='H', text=part) for part in parts],
         )
     )
-  text = ''.join(json.dumps(row) + '\n' for row in rows)
-  for task in {recipe.task for recipe in pagesum.RECIPES.values()}:
-    folder = tmp_path / 'corpora' / task
-    folder.mkdir(parents=True)
-    for split in 'train', 'validation', 'test':
-      (folder / f'{split}.jsonl').write_text(text)
-
-  def command(name, *keys):
-    keys = (*SMALL, 'data.vocabulary=bart', 'train.init_from=', *keys)
-    return [
-        f'--config={ROOT}/configs/pagesum.py:{name}',
-        *(f'--config.{key}' for key in keys),
-    ]
-
-  return command
+  make_corpora(tmp_path, {one.task for one in pagesum.RECIPES.values()}, rows)
+  return lambda name, *keys: recipe(f'pagesum.py:{name}', *SMALL, *keys)
 
 
 @pytest.mark.parametrize(
@@ -94,10 +88,7 @@ def test_a_recipe_runs_from_sections_to_a_summary(
       'arxiv train: 2 documents have more than config.data.num_pages=6' in err
   )
   workdir = tmp_path / 'runs' / 'pagesum-arxiv_discourse'
-  rows = [
-      json.loads(line)
-      for line in (workdir / 'metrics.jsonl').read_text().splitlines()
-  ]
+  rows = test_main.read_rows(workdir / 'metrics.jsonl')
   assert sum('eval/arxiv/loss' in row for row in rows) == 2
   # As in the release: </s> is read and <s> is forced.
   s = locost_jax.load(workdir)

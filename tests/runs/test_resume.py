@@ -110,29 +110,26 @@ def test_a_missing_key_has_its_default(tmp_path):
   }
 
 
-def test_gap_sentences_are_not_the_default():
+@pytest.mark.parametrize(
+    'section, given, default',
+    [
+        ('gsg', dict(ratio=0.2), dict(strategy='independent')),
+        ('span_corruption', dict(share=0.5), dict(density=0.15)),
+    ],
+)
+def test_another_objective_is_not_the_default(section, given, default):
+  """Its values are, also those that a stored config lacks."""
   config = tiny_run.make_config()
   stored = phases_lib.to_dict(config)
-  with config.unlocked():
-    config.gsg = dict(ratio=0.2)
-  assert 'gsg.ratio' in resume.list_differences(stored, config)
-  stored = phases_lib.to_dict(config)
-  with config.unlocked():
-    config.gsg = dict(ratio=0.2, strategy='independent')  # the default
-  assert resume.list_differences(stored, config) == {}
-
-
-def test_span_corruption_is_not_the_default():
-  config = tiny_run.make_config()
-  stored = phases_lib.to_dict(config)
-  del stored['span_corruption']  # a run of a version without the key
+  stored.pop('span_corruption')  # a run of a version without the key
   assert resume.list_differences(stored, config) == {}
   with config.unlocked():
-    config.span_corruption = dict(share=0.5)  # the default
-  assert 'span_corruption.share' in resume.list_differences(stored, config)
+    config[section] = given
+  (key,) = given
+  assert f'{section}.{key}' in resume.list_differences(stored, config)
   stored = phases_lib.to_dict(config)
   with config.unlocked():
-    config.span_corruption = dict(density=0.15)
+    config[section] = default
   assert resume.list_differences(stored, config) == {}
 
 

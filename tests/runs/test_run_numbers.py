@@ -20,6 +20,7 @@ from locost_jax.errors import InputError
 from locost_jax.telemetry import profiling
 from locost_jax.telemetry import telemetry as telemetry_lib
 from locost_jax.telemetry import weights_and_biases
+from tests.runs import test_main
 
 ROOT = Path(__file__).parents[2]
 
@@ -35,8 +36,7 @@ class Clock:
 
 
 def _rows(workdir):
-  lines = (workdir / 'metrics.jsonl').read_text().splitlines()
-  return [json.loads(line) for line in lines]
+  return test_main.read_rows(workdir / 'metrics.jsonl')
 
 
 def _run(workdir, start, steps, clock, **options):
@@ -76,20 +76,11 @@ def test_unknown_numbers_are_absent(tmp_path):
   list(_run(tmp_path / 'a', 0, 1, Clock()))
   list(_run(tmp_path / 'b', 0, 1, Clock(), peak_tflops=1.5))
   (plain,), (peak,) = _rows(tmp_path / 'a'), _rows(tmp_path / 'b')
-  assert plain.keys() == {
-      'step',
-      *(
-          f'train/{name}'
-          for name in (
-              'tokens_per_second',
-              'samples_per_second',
-              'step_seconds',
-              'data_wait',
-              'peak_bytes',
-              'total_tokens',
-          )
-      ),
-  }
+  names = (
+      'tokens_per_second samples_per_second step_seconds data_wait peak_bytes '
+      'total_tokens'
+  )
+  assert plain.keys() == {'step', *(f'train/{n}' for n in names.split())}
   # 3 TFLOP in 2 seconds, on 2 devices of 1.5 TFLOP/s.
   assert peak.pop('train/mfu') == 0.5
   assert peak.keys() == plain.keys()
@@ -207,10 +198,6 @@ def fake_wandb(tmp_path, monkeypatch):
   sys.modules.pop('wandb', None)
 
 
-def _sent(path):
-  return [json.loads(line) for line in path.read_text().splitlines()]
-
-
 def _track(workdir, project, start, steps):
   stream = io.StringIO()
   out = telemetry_lib.Telemetry(
@@ -231,7 +218,9 @@ def test_wandb_gets_the_lines_and_continues_a_run(tmp_path, fake_wandb):
   _track(run, 'demo', 0, 2)
   _track(run, 'demo', 2, 1)
   _track(run, 'other', 3, 1)
-  begun, *rows, ended, again, row, _, other, _, _ = _sent(fake_wandb)
+  begun, *rows, ended, again, row, _, other, _, _ = test_main.read_rows(
+      fake_wandb
+  )
   assert rows == [
       {'step': 1, 'train/loss': 1.0},
       {'step': 2, 'train/loss': 0.5},
@@ -251,7 +240,10 @@ def test_a_run_survives_errors_of_wandb(tmp_path, fake_wandb, monkeypatch):
       == 'W&B failed, nothing more is sent: RuntimeError: the network is down\n'
   )
   assert [row['step'] for row in _rows(tmp_path / 'run')] == [1, 2, 3, 4]
-  assert [row.get('step') for row in _sent(fake_wandb)] == [None, 1]
+  assert [row.get('step') for row in test_main.read_rows(fake_wandb)] == [
+      None,
+      1,
+  ]
   with pytest.raises(InputError, match='=refused: RuntimeError: not logged in'):
     _track(tmp_path / 'new', 'refused', 0, 1)
 
@@ -300,26 +292,7 @@ def test_invalid_options(
 def test_a_real_run_with_all_options(tmp_path, fake_wandb):
   """Runs `python -m locost_jax.main` with every option."""
   run = tmp_path / 'run'
-  with open(tmp_path / 'texts.jsonl', 'w') as file:
-    for i in range(24):
-      file.write(
-          json.dumps(
-              dict(
-                  document=f'The fox of day {i} met an owl.',
-                  summary=f'Day {i}.',
-              )
-          )
-      )
-      file.write('\n')
-  sizes = dict(
-      d_model=16,
-      d_state=4,
-      d_ff=16,
-      d_kv=8,
-      num_heads=2,
-      num_layers=1,
-      num_decoder_layers=1,
-  )
+  test_main.write_rows(tmp_path / 'texts.jsonl', test_main.pairs(0, 24))
   command = [
       sys.executable,
       '-m',
@@ -339,7 +312,7 @@ def test_a_real_run_with_all_options(tmp_path, fake_wandb):
       '--wandb=demo',
       '--profile=2',
       '--peak_tflops=0.001',
-      *(f'--config.model.{key}={value}' for key, value in sizes.items()),
+      *test_main.TINY,
   ]
   environment = dict(
       os.environ,
@@ -363,26 +336,21 @@ def test_a_real_run_with_all_options(tmp_path, fake_wandb):
 
   rows = [row for row in _rows(run) if 'train/loss' in row]
   assert [row['step'] for row in rows] == [2, 4, 6]
-  expected = {
-      'step',
-      *(
-          f'train/{name}'
-          for name in (
-              'loss accuracy grad_norm learning_rate weight tokens samples flops '
-              'nonfinite tokens_per_second samples_per_second step_seconds data_wait '
-              'mfu peak_bytes total_tokens'
-          ).split()
-      ),
-      *(
-          f'train/grad_norm/{name}'
-          for name in (
-              'token_embedding encoder/layers/mixer encoder/norm '
-              'encoder/layers/feed_forward decoder/layers/self_attention '
-              'decoder/layers/cross_attention decoder/layers/feed_forward '
-              'decoder/relative_bias decoder/norm'
-          ).split()
-      ),
-  }
+  names = (
+      'loss accuracy grad_norm learning_rate weight tokens samples flops '
+      'nonfinite tokens_per_second samples_per_second step_seconds data_wait '
+      'mfu peak_bytes total_tokens'
+  ).split()
+  names += [
+      f'grad_norm/{name}'
+      for name in (
+          'token_embedding encoder/layers/mixer encoder/norm '
+          'encoder/layers/feed_forward decoder/layers/self_attention '
+          'decoder/layers/cross_attention decoder/layers/feed_forward '
+          'decoder/relative_bias decoder/norm'
+      ).split()
+  ]
+  expected = {'step', *(f'train/{name}' for name in names)}
   total = 0
   for row in rows:
     assert row.keys() >= expected
@@ -405,7 +373,7 @@ def test_a_real_run_with_all_options(tmp_path, fake_wandb):
   page = (ROOT / 'docs' / 'training.md').read_text()
   assert [key for key in named if f'`{key}`' not in page] == []
   # W&B got the same lines, and the config.
-  sent = _sent(fake_wandb)
+  sent = test_main.read_rows(fake_wandb)
   (begun,) = [row for row in sent if 'project' in row]
   assert begun['config']['model']['d_model'] == 16
   assert [row for row in sent if 'step' in row] == _rows(run)

@@ -18,30 +18,18 @@ from locost_jax.runs import checks
 from locost_jax.training import init_from
 from locost_jax.workdir import phases as phases_lib
 from tests import bart_files
+from tests.runs import test_main
+from tests.runs import test_pagesum_recipes
 
-ROOT = Path(__file__).parents[2]
-BART = ROOT / 'tests' / 'golden' / 'bart'
+BART = Path(__file__).parents[1] / 'golden' / 'bart'
 SMALL = (
-    'model.d_model=16',
-    'model.d_ff=16',
-    'model.decoder_d_ff=16',
-    'model.num_heads=2',
-    'model.num_layers=2',
-    'model.num_decoder_layers=1',
-    'data.check_sizes=False',
-    'data.page_length=16',
-    'data.max_input_length=60',
-    'data.max_target_length=16',
-    'decode.max_length=6',
-    'decode.min_length=0',
-    'train.batch_size=4',
-    'train.accumulate=2',
-    'train.steps=2',
-    'train.eval_every=2',
-    'train.checkpoint_every=2',
-    'selector.every=2',
-    'eval.batch_size=2',
-)
+    'model.d_model=16 model.d_ff=16 model.decoder_d_ff=16 model.num_heads=2 '
+    'model.num_layers=2 model.num_decoder_layers=1 data.check_sizes=False '
+    'data.page_length=16 data.max_input_length=60 data.max_target_length=16 '
+    'decode.max_length=6 decode.min_length=0 train.batch_size=4 '
+    'train.accumulate=2 train.steps=2 train.eval_every=2 '
+    'train.checkpoint_every=2 selector.every=2 eval.batch_size=2'
+).split()
 
 
 @pytest.fixture
@@ -58,21 +46,10 @@ def command(tmp_path, monkeypatch):
       )
       for number in range(6)
   ]
-  text = ''.join(json.dumps(row) + '\n' for row in rows)
-  for recipe in simcas.RECIPES.values():
-    folder = tmp_path / 'corpora' / recipe.task
-    folder.mkdir(parents=True)
-    for split in 'train', 'validation', 'test':
-      (folder / f'{split}.jsonl').write_text(text)
-
-  def command(name, *keys):
-    keys = (*SMALL, 'data.vocabulary=bart', 'train.init_from=', *keys)
-    return [
-        f'--config={ROOT}/configs/simcas.py:{name}',
-        *(f'--config.{key}' for key in keys),
-    ]
-
-  return command
+  tasks = [recipe.task for recipe in simcas.RECIPES.values()]
+  test_pagesum_recipes.make_corpora(tmp_path, tasks, rows)
+  recipe = test_pagesum_recipes.recipe
+  return lambda name, *keys: recipe(f'simcas.py:{name}', *SMALL, *keys)
 
 
 ABLATIONS = (
@@ -115,16 +92,6 @@ def check(arguments, tmp_path):
   ]
   assert checks.check_all(setups, tmp_path / 'run').bos_id == 0
   return config
-
-
-@pytest.mark.parametrize('name', simcas.EXPERIMENTS)
-def test_every_variant_passes_the_checks_before_the_data(
-    name, command, tmp_path
-):
-  recipe, _ = simcas.EXPERIMENTS[name]
-  config = check(command(name), tmp_path)
-  assert config.data.task == recipe.task
-  assert (config.model.d_model, config.model.select) == (16, 'ppo')
 
 
 @pytest.mark.parametrize('keys', ABLATIONS + PAPER + FEW)
@@ -176,7 +143,7 @@ def test_a_recipe_runs_from_rows_to_a_summary(command, run_command, tmp_path):
   status, _, err = run_command(main, *arguments, '--evaluate')
   assert status == 0, err
   (written,) = (workdir / 'predictions').glob('narrativeqa_plot-test-*.jsonl')
-  found = [json.loads(line) for line in written.read_text().splitlines()]
+  found = test_main.read_rows(written)
   assert len(found) == 6 and all(len(row['references']) == 2 for row in found)
   losses = {}
   for length in 14, 500, 1_000_000:  # trained at 60, documents: at most 100

@@ -53,11 +53,11 @@ def test_evaluate_takes_the_settings_of_the_run(call):
   assert status == 0, err
   assert json.loads(own) == json.loads(given)
   # Single keys can be changed.
-  status, out, err = call(
-      *('--workdir', 'run', '--evaluate', '--format=json'),
-      *('--config.eval.examples=1', '--config.decode.num_beams=2'),
-      "--config.eval.metrics=('loss',)",
+  more = (
+      '--workdir run --evaluate --format=json --config.eval.examples=1 '
+      "--config.decode.num_beams=2 --config.eval.metrics=('loss',)"
   )
+  status, out, err = call(*more.split())
   assert status == 0, err
   assert json.loads(out)['documents'] == 1 and 'rouge1' not in json.loads(out)
 
@@ -66,31 +66,28 @@ def test_evaluate_takes_the_settings_of_the_run(call):
     'words, expected',
     [
         (
-            ['--workdir=run', '--evaluate', '--config.decode.beams=2'],
+            '--workdir=run --evaluate --config.decode.beams=2',
             'run/config.json has no key config.decode.beams',
         ),
         (
-            ['--workdir=run', '--evaluate', '--config.model.d_ff=32'],
+            '--workdir=run --evaluate --config.model.d_ff=32',
             'run was trained with 16: expected the same model',
         ),
         (
-            ['--workdir=other', '--evaluate'],
+            '--workdir=other --evaluate',
             '--workdir=other: no config.json of a run in it; expected',
         ),
-        (['--evaluate'], '--config=FILE is missing'),
-        (['--workdir=other'], '--config=FILE is missing'),
+        ('--evaluate', '--config=FILE is missing'),
+        ('--workdir=other', '--config=FILE is missing'),
         (
-            ['--workdir=run', '--config.train.steps=5'],
+            '--workdir=run --config.train.steps=5',
             '--config.train.steps is a key of a config: expected --config=FILE',
         ),
-        (
-            ['--workdir=run', '--noconfig.eval.baselines'],
-            'noconfig.eval.baselines',
-        ),
+        ('--workdir=run --noconfig.eval.baselines', 'noconfig.eval.baselines'),
     ],
 )
 def test_what_is_refused(call, words, expected):
-  status, _, err = call(*words)
+  status, _, err = call(*words.split())
   assert status == 2 and expected in err and len(err.splitlines()) == 1, err
   assert not Path('other').exists()
 

@@ -64,13 +64,7 @@ def test_a_killed_run_equals_an_unbroken_one(killed):
   rows = test_old_runs.lines(home / 'run')
   steps = [row['step'] for row in rows if 'train/loss' in row]
   assert steps == list(range(1, 9))  # none twice
-  measured = [row for row in rows if 'eval/jsonl/loss' in row]
-  found = {row['step']: row for row in rows if 'train/loss' in row}
-  for row in EXPECTED['steps']:
-    for key, value in row.items():
-      assert found[row['step']][key] == pytest.approx(value, rel=2e-4), key
-  for key, value in EXPECTED['evaluation'].items():
-    assert measured[-1][key] == pytest.approx(value, rel=2e-4), key
+  test_old_runs.check_numbers(rows, EXPECTED)
 
 
 def test_it_summarises(killed):
