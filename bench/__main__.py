@@ -5,7 +5,6 @@
   python -m bench train --lengths=1024,4096 --against=longt5 --dtype=bfloat16
   python -m bench pages --config=configs/pagesum.py:arxiv
 
-kernel    the kernels of one layer: two-level product, and term by term
 encode    an encoder layer, with kernels computed and given; then the whole
           encoder; --against: PyTorch's models
 decode    time per token, and the bytes that decoding keeps of the input
@@ -14,7 +13,6 @@ generate  samples per second of a whole model that reads an input and writes
 train     forward pass, and whole step for each train.remat; --against: a step
           of `main` and PyTorch's models
 pages     PageSum and SimCAS: reading, selecting and writing
-gsg       gap sentences of documents of --lengths words, against rouge_score
 
 The model is that of --config, with random weights; beams are those of
 --config.decode.num_beams. Each length and each compared model is measured in a
@@ -52,10 +50,9 @@ from locost_jax.errors import InputError
 from locost_jax.errors import suggest
 from locost_jax.files import write
 
-QUESTIONS = 'kernel', 'encode', 'decode', 'generate', 'train', 'pages', 'gsg'
+QUESTIONS = 'encode', 'decode', 'generate', 'train', 'pages'
 DEFAULT_VOCABULARY = 32100  # the paper's
 LENGTHS = '1024', '4096', '16384'
-WORDS = '400', '5000'  # a page of C4, a long document
 # A measured process may take this share of the free memory.
 SHARE_OF_MEMORY = 0.9
 PACKAGES = 'locost_jax jax jaxlib flax numpy torch transformers'.split()
@@ -78,8 +75,7 @@ def define_flags(values, argv):
   words(
       'lengths',
       None,
-      f'N,N,...: input lengths in tokens [{",".join(LENGTHS)}]; gsg: in words '
-      f'[{",".join(WORDS)}]',
+      f'N,N,...: input lengths in tokens [{",".join(LENGTHS)}]',
   )
   integer('batch_size', 1, 'documents per batch')
   text = 'tokens to write [32; generate: config.decode.max_length]; '
@@ -133,7 +129,7 @@ def check(values, arguments):
     raise InputError(f'--against={name}: expected some of {expected}')
   if values.against:
     peers.check()
-  given = values.lengths or (WORDS if question == 'gsg' else LENGTHS)
+  given = values.lengths or LENGTHS
   if not all(re.fullmatch('[1-9][0-9]{0,8}', length) for length in given):
     expected = 'expected positive integers, like 1024,4096'
     raise InputError(f'--lengths={",".join(given)}: {expected}')

@@ -6,7 +6,7 @@ A spec is a dict that a worker gets:
                      function that blocks until it is done, None: not timed;
                      facts: numbers known before, see `rounds.summarise`
   question, part     what to measure, see `rounds.groups`
-  length             of the input in tokens; gsg: in words
+  length             of the input in tokens
   config             the whole config, as a dict
   tokens             to write, or of a target
   limit              most bytes of a worker process; None: no limit
@@ -46,11 +46,10 @@ def check(question, config, lengths):
       expected = f'--lengths: multiples of config.data.page_length={size}'
   elif question in ('decode', 'generate') and not reads_pages:
     models.check_length(config.model, lengths[-1], '--lengths')
-  elif question != 'gsg':
-    if reads_pages or not low_memory_encoder.comes_in_parts(
-        models.build(config.model)
-    ):
-      expected = 'LOCOST; bench pages measures PageSum and SimCAS'
+  elif reads_pages or not low_memory_encoder.comes_in_parts(
+      models.build(config.model)
+  ):
+    expected = 'LOCOST; bench pages measures PageSum and SimCAS'
   if expected:
     raise InputError(
         f'bench {question}: config.model.name={name!r}: expected {expected}'

@@ -9,7 +9,6 @@ import pytest
 
 from bench import __main__ as command
 from bench import decode
-from bench import gsg
 from bench import rounds
 from bench import workers
 from locost_jax.errors import InputError
@@ -71,13 +70,6 @@ def run(call, question, *arguments):
   return {row['name']: row for row in result['rows']}
 
 
-def test_kernel(call, here):
-  rows = run(call, 'kernel', '--lengths=64', *TINY)
-  assert rows.keys() == {'two-level', 'term by term'}
-  assert rows['two-level']['difference'] < 2e-5
-  assert rows['two-level']['temp_bytes'] > 0
-
-
 def test_encode(call, here):
   rows = run(call, 'encode', '--lengths=64', '--batch_size=2', *TINY)
   assert list(rows) == [
@@ -89,7 +81,7 @@ def test_encode(call, here):
   assert kept['ratio'] == kept['seconds'] / made['seconds']
   assert made['samples_per_second'] == 2 / made['seconds']
   assert made['tokens_per_second'] == 2 * 64 / made['seconds']
-  assert kept['kernel_bytes'] > 2 * 32 * 64 * 4
+  assert kept['decode_bytes'] > 2 * 32 * 64 * 4
 
 
 def test_decode(call, here):
@@ -153,15 +145,6 @@ def test_pages(call, here, config, expected):
     assert 1 < rows['select']['selected'] <= 2 * 31 + 1
 
 
-def test_gap_sentences(call, here, monkeypatch):
-  monkeypatch.setattr(gsg, 'WORDS', 1500)
-  rows = run(call, 'gsg', '--lengths=60')
-  assert rows['choose']['documents'] == 25
-  row = rows['make and tokenise']
-  assert row['samples_per_second'] == 25 / row['seconds']
-  assert rows['loop']['documents'] == rows['choose, first']['documents'] == 1
-
-
 def make_spec(question, part, **values):
   """Makes the spec of a worker."""
   from configs import default
@@ -197,7 +180,7 @@ def fake(tmp_path, monkeypatch):
         f'def prepare(spec):\n  {body}\n'
     )
     monkeypatch.delitem(sys.modules, 'measured', raising=False)
-    return make_spec('kernel', 'all', module='measured', **values)
+    return make_spec('decode', 'all', module='measured', **values)
 
   return make
 
@@ -307,7 +290,7 @@ def test_an_interrupt_keeps_what_is_measured(call, here, monkeypatch):
 
   monkeypatch.setattr(rounds, 'measure', interrupted)
   status, _, err, result = call(
-      'kernel', '--lengths=64,128', '--repeats=1', *TINY
+      'decode', '--lengths=64,128', '--repeats=1', *TINY
   )
   assert status == 130 and 'interrupted' in err
   assert [row['length'] for row in result['rows']] == [64, 64]
@@ -321,7 +304,7 @@ def test_train_steps_are_compared_in_pairs():
       ['locost', 't5, recomputing'],
   ]
   assert rounds.groups('generate', ['t5']) == [['locost', 't5']]
-  assert rounds.groups('kernel', []) == [['all']]
+  assert rounds.groups('decode', []) == [['all']]
 
 
 def test_table():
@@ -339,17 +322,17 @@ def test_table():
 @pytest.mark.parametrize(
     'words, expected',
     [
-        ('', 'expected one of kernel, encode, decode, generate, train, pages'),
+        ('', 'expected one of encode, decode, generate, train, pages'),
         ('encod', 'did you mean encode?'),
-        ('kernel encode', 'expected one of'),
-        ('kernel --lengths=64,x', '--lengths=64,x: expected positive'),
-        ('kernel --lengths=0', '--lengths=0: expected positive'),
-        ('kernel --repeats=0', 'repeats'),
-        ('kernel --against=t5', 'expected one of encode, generate, train'),
+        ('decode encode', 'expected one of'),
+        ('decode --lengths=64,x', '--lengths=64,x: expected positive'),
+        ('decode --lengths=0', '--lengths=0: expected positive'),
+        ('decode --repeats=0', 'repeats'),
+        ('decode --against=t5', 'expected one of encode, generate, train'),
         ('encode --against=gpt', '--against=gpt: expected some of t5,'),
-        ('kernel --memory_limit=nan', '--memory_limit=nan: expected'),
-        ('kernel --dtype=float16', 'float32|bfloat16'),
-        ('kernel --config=nowhere.py', 'nowhere.py: no such file'),
+        ('decode --memory_limit=nan', '--memory_limit=nan: expected'),
+        ('decode --dtype=float16', 'float32|bfloat16'),
+        ('decode --config=nowhere.py', 'nowhere.py: no such file'),
         ('encode --config.model.d_ff=0', 'model.d_ff=0: expected an int'),
         ('encode --output=gs://b/c', 'gs:// cannot be used here'),
         ('pages', "name='locost': expected a model that reads pages"),
@@ -381,10 +364,10 @@ def test_an_output_that_cannot_be_written_is_refused_first(
 ):
   monkeypatch.setattr(rounds, 'measure', None)
   (tmp_path / 'f').write_text('')
-  (tmp_path / 'd' / 'kernel.json').mkdir(parents=True)
+  (tmp_path / 'd' / 'decode.json').mkdir(parents=True)
   for name, expected in ('f/x', 'Not a directory'), ('d', 'is a directory'):
     status, _, err = run_command(
-        command, 'kernel', f'--output={tmp_path / name}', '--lengths=64'
+        command, 'decode', f'--output={tmp_path / name}', '--lengths=64'
     )
     assert status == 2 and expected in err and err.count('\n') == 1
 
