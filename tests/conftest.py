@@ -190,11 +190,12 @@ def pytest_configure(config):
     config.addinivalue_line(
         'markers', f'{stage}: see TABLE in tests/conftest.py'
     )
-  if hasattr(config, 'workerinput'):  # of pytest-xdist: it gets the options
-    return
+  # Workers of pytest-xdist parse the command line anew.
   is_whole = config.args_source != pytest.Config.ArgsSource.ARGS
   if is_whole and config.option.markexpr == 'not slow':
     config.option.markexpr = DEFAULT
+  if hasattr(config, 'workerinput'):
+    return
   files = [path for path in PROGRAMS.rglob('*') if path.is_file()]
   if sum(path.stat().st_size for path in files) > MOST_BYTES:
     shutil.rmtree(PROGRAMS, ignore_errors=True)
