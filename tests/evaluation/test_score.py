@@ -112,7 +112,7 @@ def test_references_that_are_counted_in_part_give_a_warning(
       '--protocol=locost counts less than half of the letters of the '
       'references: 1 of 1 pairs; --protocol=unicode'
   )
-  for metrics in 'rouge', 'rouge,repetition':
+  for metrics in 'rouge', 'rouge,answers':
     call(path, f'--metrics={metrics}')
     assert (warning in capsys.readouterr().err) == warns
   call(path, '--protocol=unicode', '--format=json')
