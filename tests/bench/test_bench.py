@@ -81,7 +81,7 @@ def test_encode(call, here):
   assert kept['ratio'] == kept['seconds'] / made['seconds']
   assert made['samples_per_second'] == 2 / made['seconds']
   assert made['tokens_per_second'] == 2 * 64 / made['seconds']
-  assert kept['decode_bytes'] > 2 * 32 * 64 * 4
+  assert kept['kernel_bytes'] > 2 * 32 * 64 * 4
 
 
 def test_decode(call, here):
