@@ -63,7 +63,8 @@ def measure(setup, batches, *names, **more):
 def generate(setup, **decoding):
   """Returns the summaries of single documents."""
   config, model, params, _ = setup
-  most, summarizer = config.decode.max_length, Summarizer(model, params)
+  most = config.decode.max_length
+  summarizer = Summarizer(model, params, VOCABULARY)
   return [
       VOCABULARY.decode(
           summarizer.generate(
