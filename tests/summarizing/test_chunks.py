@@ -76,7 +76,8 @@ def test_max_input_length_counts_tokens_in_chunks(form, document, most):
   assert read.tokens == sum(map(len, read.pages)) + left_out
   places = reading.places(VOCABULARY, text, pages, most)
   assert [len(x) for x in places] == [len(x) for x in read.pages]
-  assert sum((x >= 0).sum() for x in places) == len(held)
+  shown = len(held) if document.strip() else 0  # white space has no place
+  assert sum((x >= 0).sum() for x in places) == shown
 
 
 def test_one_chunk_and_forty_are_summarised_together(summarizer):
@@ -186,7 +187,7 @@ def test_max_input_length_lowers_the_memory_needed(summarizer, monkeypatch):
   job = summaries.Job(0, document, '', [[5] * 16])
   monkeypatch.setattr(summaries, '_write', lambda *_, **__: None)
   (done,) = summaries._summarize_batch(  # pylint: disable=protected-access
-      summarizer, [job], (1, 16), 1, settings, None
+      summarizer, [job], (1, 16), 1, settings, None, False
   )
   assert str(done.error).endswith('--max_input_length lowers the need')
 
