@@ -222,7 +222,7 @@ def generate_in_steps(
   if on_encoded:
     on_encoded(memory)
   inputs = inputs_to_ban(settings, inputs, input_mask)
-  steps = decode_in_steps(model, params, memory, settings, seeds, inputs=inputs)
+  steps = decode_in_steps(model, params, memory, settings, seeds, CHUNK, inputs)
   del memory
   state = next(steps)
   for state in itertools.chain([state], steps):
