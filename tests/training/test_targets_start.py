@@ -1,6 +1,5 @@
 """The first token that a decoder reads: the start token or the mark <s>."""
 
-import dataclasses
 import json
 from pathlib import Path
 import types
@@ -127,7 +126,7 @@ def test_generation_starts_as_in_training_unless_set():
   both = dict(data_targets_start='bos', decode_start='start_id')
   assert start_of(settings_of(**both)) == 2
   # The config.json of an older version, and of an imported model.
-  decode = dataclasses.asdict(decode_settings.Settings())
+  decode = decode_settings.as_dict(decode_settings.Settings())
   del decode['start']
   for config in dict(decode=decode), dict(decode=decode, data=dict(task='')):
     assert start_of(decode_settings.of_run(config)) == 2
