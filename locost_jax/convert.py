@@ -69,12 +69,7 @@ def define_flags(values, argv):
 
 
 def main(values, arguments):
-  """Runs the command.
-
-  Args:
-    values: the flags of `define_flags`.
-    arguments: the other words of the command line; there must be none.
-  """
+  """Runs the command."""
   commands.expect_flags_only(arguments)
   for flag in ('source', 'target'):
     if not values[flag].value:

@@ -51,7 +51,6 @@ def check_choice(key, value, choices):
 
   Args:
     key: the config key, 'model.variant' for example.
-    value: its value.
     choices: an iterable of the possible values.
   """
   if value not in choices:

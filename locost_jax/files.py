@@ -42,7 +42,6 @@ def check_mode(mode, name):
 
   Args:
     mode: `st_mode`.
-    name: the file's name in the message.
   """
   if not stat.S_ISREG(mode):
     kind = _KINDS.get(stat.S_IFMT(mode), 'no file')

@@ -95,9 +95,6 @@ def find_run(argv):
 
   A run continues with its own settings: only --evaluate may change keys.
 
-  Args:
-    argv: the command line.
-
   Raises:
     InputError: --evaluate without --config, and no run in WORKDIR.
   """
@@ -185,12 +182,7 @@ def _define_telemetry(values):
 
 
 def main(values, arguments):
-  """Runs the command; returns its exit status.
-
-  Args:
-    values: the flags of `define_flags`.
-    arguments: the other words of the command line; there must be none.
-  """
+  """Runs the command; returns its exit status."""
   commands.expect_flags_only(arguments)
   config, overrides = commands.get_config(values)
   check_flags(values)
@@ -208,10 +200,7 @@ def run_once(values, config, overrides, workdir):
   """Trains one run, or does what other flags ask for.
 
   Args:
-    values: the flags of `define_flags`.
-    config: the whole config.
     overrides: {key: value} of the command line.
-    workdir: WORKDIR.
 
   Returns:
     (the module whose `format_text` and `format_json` format the report, dict of

@@ -127,12 +127,7 @@ def _define_metric_flags(values, metrics):
 
 
 def main(values, arguments):
-  """Runs the command.
-
-  Args:
-    values: the flags of `define_flags`.
-    arguments: the other words of the command line; there must be none.
-  """
+  """Runs the command."""
   commands.expect_flags_only(arguments)
   if not values.predictions:
     raise InputError('--predictions=FILE is missing: expected predictions')
@@ -195,7 +190,6 @@ def compare(paths, pairs, protocol, values):
   Args:
     paths: of both files.
     pairs: of the first.
-    protocol: a `protocols.Protocol`.
     values: the flags.
   """
   pairs = [pairs, predictions.read(paths[1])]
@@ -217,7 +211,6 @@ def print_metrics(path, chosen, protocol, values, more=None):
   Args:
     path: of the predictions.
     chosen: {name: `score_metric.ScoreMetric`}.
-    protocol: a `protocols.Protocol`.
     values: the flags.
     more: ({name: Result}) -> (text below the tables, {field: value} of the
       JSON output); None: nothing more.

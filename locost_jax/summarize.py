@@ -133,10 +133,6 @@ def _define_computation(values):
 def main(values, arguments):
   """Runs the command.
 
-  Args:
-    values: the flags of `define_flags`.
-    arguments: the FILEs.
-
   Returns:
     The exit status: 2 if a document could not be summarised.
   """
@@ -319,7 +315,6 @@ def choose_settings(values, trained=None, checkpoint=''):
     values: the flags; a flag that is None takes the checkpoint's setting.
     trained: the checkpoint's `decode_settings.Settings`; None: not known yet,
       so only flags that no checkpoint allows are refused.
-    checkpoint: the checkpoint's directory.
 
   Returns:
     A dict: the fields of `decode_settings.Settings`, seed and max_input_length

@@ -110,9 +110,7 @@ def check(where, key, value, kind):
 
   Args:
     where: the file, for the message.
-    key: the key in the file.
     value: a value as `json.loads` returns it.
-    kind: a Kind.
   """
   if not kind.fits(value):
     raise InputError(f'{where}: {key}={show(value)}: expected {kind.words}')
@@ -131,7 +129,6 @@ def open_regular(path, follow=True):
   """Opens a regular file for reading; never waits for a writer.
 
   Args:
-    path: of the file.
     follow: whether the file may be a link, as in the Hub's cache.
 
   Returns:
@@ -165,7 +162,6 @@ def read_bytes(path, most=MOST_BYTES):
   """Returns the bytes of a regular file.
 
   Args:
-    path: of the file.
     most: largest size in bytes.
 
   Raises:
@@ -188,7 +184,6 @@ def read_object(path, most=MOST_BYTES):
   """Returns the JSON object of a file as a dict.
 
   Args:
-    path: of the file.
     most: largest size in bytes.
 
   Raises:
@@ -205,7 +200,6 @@ def parse_object(data, where, depth=MOST_DEPTH):
   them.
 
   Args:
-    data: bytes.
     where: their source, for messages.
     depth: largest depth of nested objects and lists; None: Python's own limit.
 

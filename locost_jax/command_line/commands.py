@@ -202,8 +202,6 @@ def define_config(values, argv, default=None, renamed=(), run=None):
   """Defines --config=FILE and its overrides --config.KEY=VALUE.
 
   Args:
-    values: where the flag goes.
-    argv: the command line.
     default: the FILE if none is given; None: no default.
     renamed: {old key: new key}; the error for an old key names the new one.
     run: (config, its path) of an existing run, used instead of a FILE; None:
@@ -252,7 +250,6 @@ def define_format(values, text):
   """Defines --format=text or json.
 
   Args:
-    values: where the flag goes.
     text: the flag's text in --help.
   """
   flags.DEFINE_enum(

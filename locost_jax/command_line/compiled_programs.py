@@ -82,7 +82,6 @@ def _show(otherwise, directory, reported, message, *where, **keywords):
     directory: of the programs.
     reported: the kinds that were reported; added to.
     message: the warning.
-    *where, **keywords: its other arguments.
   """
   found = _WARNING.match(str(message))
   if not found:

@@ -33,7 +33,6 @@ def make(config, path, prefix=''):
 
   Args:
     config: the config whose values are shown.
-    path: the config's file.
     prefix: show only keys below this one, for example 'optim'; '': all.
 
   Raises:

@@ -23,7 +23,6 @@ class Line:
     Args:
       stream: where to write; None: stderr.
       seconds: time between lines if the stream is not a terminal.
-      clock: () -> time in seconds.
       at_once: print the first line without waiting.
     """
     self._stream = stream or sys.stderr
@@ -115,7 +114,6 @@ class Progress:
     """Sets the text before the stage, and how the time left is estimated.
 
     Args:
-      text: the name of the document.
       seconds_of_all: () -> seconds that all documents still take, or None;
         shown instead of the time that the stage still takes.
     """

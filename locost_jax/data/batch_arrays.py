@@ -30,7 +30,6 @@ def make_batch(rows, size, shape, vocabulary, targets_start='start_id'):
   """Pads records into a batch.
 
   Args:
-    rows: list of records.
     size: B, at least the number of records.
     shape: (L, T), or (P, L, T) for pages.
     vocabulary: the vocabulary that tokenised the records.

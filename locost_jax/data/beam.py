@@ -51,7 +51,6 @@ def main(values, arguments):
   """Runs the command.
 
   Args:
-    values: the flags of `define_flags`.
     arguments: command-line arguments of Beam.
   """
   if not values.output:
@@ -72,8 +71,6 @@ def run(config, vocabulary, output, options=()):
   """Tokenises the training split of a config.
 
   Args:
-    config: a run's config, of one task.
-    vocabulary: one of vocabularies/vocabulary.py.
     output: directory of all caches.
     options: options of Beam, such as '--runner=DirectRunner'.
 
@@ -124,7 +121,6 @@ def tokenise_shard(job, shard):
 
   Args:
     job: dict of config, vocabulary, name and output; see `run`.
-    shard: number of the shard.
 
   Returns:
     The number of new records; 0 if the shard was complete before.

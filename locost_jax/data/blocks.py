@@ -54,9 +54,6 @@ def build(
   """Tokenises a split into `path`; the caller holds the lock of `path`.
 
   Args:
-    config: the run's config, of one task.
-    vocabulary: one of vocabularies/vocabulary.py.
-    split: its name.
     key: JSON object of everything that determines the records.
     path: directory of the cache.
     shards: numbers of the shards to tokenise; None: all.
@@ -133,7 +130,6 @@ def tokenise(job, show=lambda records: None):
 
   Args:
     job: dict of `number` (of this worker) and the values that `build` puts in.
-    show: see `build`.
 
   Returns:
     {shard: number of blocks} of all shards that this worker read. Several
@@ -250,10 +246,6 @@ def _examples(config, vocabulary, split, rows, skipped, cut):
   """Yields the records of a block, in the order of its rows.
 
   Args:
-    config: the run's config, of one task.
-    vocabulary: one of vocabularies/vocabulary.py.
-    split: name of the split.
-    rows: rows of a Corpus.
     skipped: list to which ids of rows without a record are appended.
     cut: dict that `_count_cut` updates.
   """

@@ -68,8 +68,6 @@ def open_cache(
   """Opens the records of a split; tokenises them first if they are missing.
 
   Args:
-    config: the run's config.
-    vocabulary: one of vocabularies/vocabulary.py.
     split: 'train', 'validation' or 'test'.
     directory: the directory of caches if config.data.cache_dir is ''.
     processes: number of processes that tokenise. None: one; for a corpus that
@@ -368,7 +366,6 @@ def main(values, arguments):
   """Runs the command.
 
   Args:
-    values: the flags of `define_flags`.
     arguments: other command-line arguments; must be empty.
   """
   commands.expect_flags_only(arguments)

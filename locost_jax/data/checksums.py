@@ -30,10 +30,6 @@ def write(directory):
 def read(directory, names):
   """Returns {name: 'BYTES SHA-256'} of a cache; {} if it has no checksums.
 
-  Args:
-    directory: directory of the cache.
-    names: names of the files that a cache may have.
-
   Raises:
     InputError: checksums.json is damaged.
   """
@@ -58,8 +54,6 @@ def check(directory, name, known):
   """Raises an InputError if a file of a cache differs from its checksum.
 
   Args:
-    directory: directory of the cache.
-    name: name of the file.
     known: see `read`; a file that it does not name is not verified.
   """
   if name not in known:
@@ -86,7 +80,6 @@ def damaged(directory, what):
   """Returns the InputError of a damaged cache.
 
   Args:
-    directory: directory of the cache.
     what: the file and its fault.
   """
   return InputError(f'{what}; remove {directory} to have it made again')

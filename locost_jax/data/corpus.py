@@ -154,10 +154,6 @@ def _gsg_settings(config):
 def settings_of(config, task):
   """Returns the settings of a task's gap sentences; reads no data.
 
-  Args:
-    config: a run's config.
-    task: name of a corpus.
-
   Returns:
     The keyword arguments of gap_sentences; None if the task summarises.
 
@@ -178,7 +174,6 @@ def span_settings(config, has_gap_sentences, task):
   """Returns the settings of a task's span corruption; reads no data.
 
   Args:
-    config: a run's config.
     has_gap_sentences: whether the task makes gap sentences.
     task: its name, for messages.
 

@@ -20,7 +20,6 @@ def make_rows(config, settings, file, rows):
   """Yields (original row, `make_row` of it) for the rows of a file.
 
   Args:
-    config: the run's config.
     settings: keyword arguments of gap_sentences; None: summarising.
     file: path of the file, for errors and for the ids of rows without id.
     rows: iterator of dicts; see `make_row`.
@@ -36,7 +35,6 @@ def make_row(config, settings, where, row):
   """Converts a row with document, summary, ... to a row of a Corpus.
 
   Args:
-    config: the run's config.
     settings: keyword arguments of gap_sentences; None: summarising.
     where: file and number of the row, for errors.
     row: dict with id and text; or with id, document and summary, and optionally
@@ -81,10 +79,6 @@ def make_row(config, settings, where, row):
 def count_pages(rows, data):
   """Counts sections and documents without a page of their own.
 
-  Args:
-    rows: rows of a Corpus.
-    data: config.data.
-
   Returns:
     dict: dropped_pages (sections or documents beyond data.num_pages),
     dropped_in (rows that have them), without_sections (rows cut as 'spatial'
@@ -108,7 +102,6 @@ def is_usable(row, settings):
   """Whether a row gives a training example.
 
   Args:
-    row: of a Corpus.
     settings: keyword arguments of gap_sentences; None: summarising.
   """
   if settings is None:
@@ -120,7 +113,6 @@ def texts(row, paged):
   """Lists the strings of a row that a model reads or writes.
 
   Args:
-    row: of a Corpus.
     paged: whether documents are cut into pages.
   """
   if 'text' in row:

@@ -74,8 +74,6 @@ def inspect(task, config, vocabulary, max_documents=0):
   """Measures the rows of a task.
 
   Args:
-    task, config: its name, and a config of this one task.
-    vocabulary: one of vocabularies/vocabulary.py.
     max_documents: most documents to read of each split; 0: all.
 
   Returns:

@@ -34,7 +34,6 @@ def expand(rows, fields, file):
   """Yields a row for each entry of the list.
 
   Args:
-    rows: dicts.
     fields: names of fields; those with '[].' are taken from the entries.
     file: the name of the file, for errors.
 

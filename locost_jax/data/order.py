@@ -53,7 +53,6 @@ def window_shards(shards, size, seed, epoch, window):
   """Returns the shards of one window.
 
   Args:
-    shards: number of shards of the corpus.
     size: shards in a window; the last window of an epoch may have fewer.
     seed: seed of the order.
     epoch: number of the epoch, from 0.

@@ -20,9 +20,6 @@ from locost_jax.data import sources
 def find(data):
   """Finds the files that a config names.
 
-  Args:
-    data: config.data.
-
   Returns:
     split -> sorted paths, for the splits that the config names.
 
@@ -45,11 +42,7 @@ _FIRST = 100  # rows to examine for queries
 
 
 def has_queries(data):
-  """Whether one of the first training rows has a query.
-
-  Args:
-    data: config.data.
-  """
+  """Whether one of the first training rows has a query."""
   field = data.query_field or 'query'
   if nested_fields.MARK in field:
     return True
@@ -73,7 +66,6 @@ class OwnFiles:
     """Decides which fields to read; reads no file.
 
     Args:
-      config: the run's config.
       files: see `find`.
       settings: keyword arguments of gap_sentences; None: summarising.
     """

@@ -56,7 +56,6 @@ def spatial(text, num_pages):
   """Distributes the sentences of a text over pages.
 
   Args:
-    text: the document.
     num_pages: P.
 
   Returns:
@@ -102,7 +101,6 @@ def pieces(row, form, num_pages):
   Args:
     row: dict with document, sections or documents, as the form needs (see
       FIELDS). If sections are missing or [], the document is cut as 'spatial'.
-    form: one of FORMS.
     num_pages: P; ignored by the chunks.
 
   Returns:
@@ -131,9 +129,7 @@ def first_tokens(text, length, vocabulary):
   """Cuts a text after a number of tokens.
 
   Args:
-    text: the document.
     length: tokens to keep; 0: all.
-    vocabulary: one of vocabularies/vocabulary.py.
   """
   if not length:
     return text
@@ -168,8 +164,6 @@ def parts_of(row, data, vocabulary):
 
   Args:
     row: see `pieces`.
-    data: config.data.
-    vocabulary: one of vocabularies/vocabulary.py.
   """
   if data.document_length:
     text = first_tokens(row['document'], data.document_length, vocabulary)
@@ -182,8 +176,6 @@ def of_row(row, data, vocabulary):
 
   Args:
     row: see `pieces`, with its query ('': none).
-    data: config.data.
-    vocabulary: one of vocabularies/vocabulary.py.
 
   Returns:
     List of lists of ids.
@@ -218,11 +210,9 @@ def tokenise(
   Args:
     parts: list of texts; see `pieces`.
     query: text in front of pages; '': none.
-    form: one of FORMS.
     page_length: maximum tokens of a page, marks included.
     max_length: the first tokens of a document that are kept, marks and queries
       not counted. For chunks only; pages are cut one by one.
-    vocabulary: one of vocabularies/vocabulary.py.
     empty_page: text of an empty page; '': the page gets no tokens, so that a
       model masks it.
     query_in: one of QUERY_IN: the pages that begin with the query.
@@ -285,7 +275,6 @@ def cut(ids, size, first=None):
   """Cuts a list into lists of `size`, the last one shorter.
 
   Args:
-    ids: list of ids.
     size: ids of a list.
     first: ids of the first list; None: size.
   """
@@ -328,7 +317,6 @@ def count_cut(lengths, fronts, form, page_length, max_length):
     lengths: tokens of each text of `pieces`, followed by those of texts without
       a page.
     fronts: tokens in front of each page, the bos included.
-    form: one of FORMS.
     page_length: see `tokenise`.
     max_length: see `tokenise`.
   """

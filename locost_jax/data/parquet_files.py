@@ -12,7 +12,6 @@ def read_rows(path, fields, text_unit=None):
   """Reads the rows of a file; see `file_formats.read_rows`.
 
   Args:
-    path: path of the file.
     fields: names of the required columns of strings.
     text_unit: not used.
 

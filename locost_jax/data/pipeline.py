@@ -73,7 +73,6 @@ def train_batches(cache, vocabulary, config, start_step=0, host=0, hosts=1):
     config: the run's config: data (seed, lengths, buckets), train (batch_size,
       batch_tokens).
     start_step: steps already taken; the first batch is number start_step.
-    host: this host's number.
     hosts: how many hosts share each global batch.
 
   Returns:
@@ -167,11 +166,9 @@ def eval_batches(cache, vocabulary, config, host=0, hosts=1):
   Records are sorted by length to waste little padding.
 
   Args:
-    cache: a Cache.
     vocabulary: the vocabulary that tokenised the records.
     config: the run's config: data (lengths, buckets), eval (examples,
       batch_size).
-    host: this host's number.
     hosts: how many hosts share each global batch.
 
   Returns:

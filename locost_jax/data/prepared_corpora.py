@@ -36,7 +36,6 @@ def find_files(task, directory):
   """Finds the local files of a task.
 
   Args:
-    task: a name in corpora.TABLE.
     directory: config.data.corpora_dir.
 
   Returns:
@@ -60,7 +59,6 @@ def find_tfds_shards(task, data):
   """Finds the files of a task that TFDS has prepared.
 
   Args:
-    task: a name in corpora.TABLE.
     data: config.data: corpora_dir, tfds_dir.
 
   Returns:
@@ -107,7 +105,6 @@ def count_tfds(shards, split):
 
   Args:
     shards: list of Shard of the split; see `find_tfds_shards`.
-    split: its name.
 
   Returns:
     The number of rows; None if TFDS is mocked.

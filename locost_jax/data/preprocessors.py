@@ -213,7 +213,6 @@ def read_tfds(name, split, tfds_dir='', shard=None):
   Args:
     name: 'dataset/config:version', complete. Call `sources.find_tfds` first to
       check that it exists; TFDS itself takes minutes for that.
-    split: name of the split.
     tfds_dir: data directory of TFDS; '': its default.
     shard: number of one of the split's files; None: all.
 
@@ -296,7 +295,6 @@ def corrupt_spans(dataset, vocabulary, data, spans):
 
   Args:
     dataset: of dicts with id, and with inputs and targets as ids without marks.
-    vocabulary: one of vocabularies/vocabulary.py.
     data: config.data, for its maximum lengths.
     spans: see `span_corruption.settings`.
 
@@ -358,8 +356,6 @@ def paginate(dataset, data, vocabulary, on_error):
   Args:
     dataset: of dicts whose inputs are JSON of the query and the fields that
       `pages.pieces` reads.
-    data: config.data.
-    vocabulary: one of vocabularies/vocabulary.py.
     on_error: called with the InputError of a row that cannot be cut, because
       TensorFlow wraps it in its own.
 

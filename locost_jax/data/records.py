@@ -78,7 +78,6 @@ class Cache:
     """Opens a complete cache.
 
     Args:
-      path: its directory.
       verify: whether to verify the checksum of the records in the background.
         If they are damaged, a later read raises an InputError.
 

@@ -206,7 +206,6 @@ def loads(text, path, number=1):
   """Parses JSON like `json.loads`; replaces and counts lone surrogates.
 
   Args:
-    text: str.
     path, number: its file, and its line or another number unique in the file.
   """
   value = json.loads(text)

@@ -174,7 +174,6 @@ def maker(vocabulary, data, settings):
   Args:
     vocabulary: one of vocabularies/vocabulary.py, with sentinels.
     data: config.data, for its maximum lengths.
-    settings: see `settings`.
 
   Returns:
     function (ids of a text without marks, id of its document) -> (input,

@@ -36,9 +36,6 @@ class StreamedCache:
     """Starts the processes that tokenise the missing shards.
 
     Args:
-      config: the run's config.
-      vocabulary: one of vocabularies/vocabulary.py.
-      shards: names of the shards.
       key: JSON object of everything that determines the records.
       path: directory for the caches of the shards.
       processes: number of processes; None: a quarter of the cores, at most 8.

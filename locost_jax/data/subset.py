@@ -21,7 +21,6 @@ class Subset:
     """Makes the subset.
 
     Args:
-      cache: a records.Cache.
       rows: int64 [n], numbers of its records, in the order of the subset.
     """
     self._cache, self._rows = cache, rows
@@ -59,7 +58,6 @@ def choose_examples(task, cache, data):
   processes agree. With one seed, a larger choice contains every smaller one.
 
   Args:
-    task: its name.
     cache: records.Cache of its training split. If train_examples is 0, None or
       a streamed.StreamedCache is allowed.
     data: config.data: train_examples, seed.

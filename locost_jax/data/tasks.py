@@ -63,9 +63,6 @@ def check(config):
   This is cheap: it reads the first row of every file, and more rows until one
   is long enough. It needs no TensorFlow, except for corpora in TFDS.
 
-  Args:
-    config: the run's config.
-
   Raises:
     InputError: an unknown task; a glob without a match; a first row that is no
       JSON object or lacks a field; an empty corpus; a corpus in which every
@@ -113,11 +110,7 @@ def check(config):
 
 
 def _check_pages(data):
-  """Raises an InputError if the settings of pages are invalid.
-
-  Args:
-    data: config.data.
-  """
+  """Raises an InputError if the settings of pages are invalid."""
   for key, choices in (('pages', pages.FORMS), ('query_in', pages.QUERY_IN)):
     if data[key] and data[key] not in choices:
       raise InputError(
@@ -142,9 +135,7 @@ def _check_tokens(data, masks, vocabulary):
   """Raises an InputError if lengths or masks do not fit the vocabulary.
 
   Args:
-    data: config.data.
     masks: strings that replace gap sentences; '': they are removed.
-    vocabulary: one of vocabularies/vocabulary.py.
   """
   marks = len(vocabulary_lib.surround(vocabulary, []))
   for key in ('max_input_length', 'max_target_length'):
@@ -165,7 +156,6 @@ def check_starts(config, vocabulary):
   """Raises an InputError if a setting asks for a bos the vocabulary lacks.
 
   Args:
-    config: the run's config.
     vocabulary: one of vocabularies/vocabulary.py, or the class of the one that
       is to be trained.
   """
@@ -219,9 +209,6 @@ def empty_error(config, found, split, rows):
   """Returns the InputError for a split that gives no record.
 
   Args:
-    config: the run's config.
-    found: its corpus.
-    split: name of the split.
     rows: documents that were read but gave no record.
   """
   where = config.data[f'{split}_files'] if found.name == 'jsonl' else ''
@@ -262,8 +249,6 @@ def check_size(config, found, split):
 
   Args:
     config: the run's config; data.check_sizes=False lets any number pass.
-    found: its corpus.
-    split: name of the split.
   """
   expected = found.sizes.get(split)
   if expected is None or not config.data.check_sizes:
@@ -280,9 +265,6 @@ def check_size(config, found, split):
 
 def training_texts(config):
   """Yields the texts of the training split, to train a vocabulary on.
-
-  Args:
-    config: the run's config.
 
   Yields:
     Strings: documents, and summaries if the task has them. They come from the

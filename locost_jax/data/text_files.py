@@ -14,11 +14,6 @@ def read_rows(path, fields, unit):
   Line ends become '\\n'. A blank line ends a paragraph; what is blank is no
   document.
 
-  Args:
-    path: of the file.
-    fields: the one field that is the text.
-    unit: one of UNITS.
-
   Yields:
     {field: text}.
 

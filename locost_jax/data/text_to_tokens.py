@@ -15,8 +15,6 @@ def make_task(config, vocabulary, on_skip=None, block=None, counts=False):
   """Makes the seqio.Task of a config; see `task_of`.
 
   Args:
-    config: the run's config, of one task.
-    vocabulary: one of vocabularies/vocabulary.py.
     on_skip: called with the id of every document that gives no example.
     block: rows to read instead of the corpus; None: the corpus is read.
     counts: whether examples get the counts of `preprocessors.count_tokens`.
@@ -65,11 +63,8 @@ def task_of(
   has the length of each.
 
   Args:
-    name: of the task.
     find: function () -> its Corpus.
     settings: keyword arguments of gap_sentences; None: summarising.
-    data: config.data.
-    vocabulary: one of vocabularies/vocabulary.py.
     spans: see `span_corruption.settings`; None: no span corruption.
     check: function (Corpus, split), called before a split is read.
     on_skip: called with the id of every document that gives no example.
@@ -117,10 +112,6 @@ def _steps(data, vocabulary, settings, spans, on_skip, on_error):
   """Returns the preprocessors that make examples from rows, in order.
 
   Args:
-    data: config.data.
-    vocabulary: one of vocabularies/vocabulary.py.
-    settings: see `task_of`.
-    spans: see `task_of`.
     on_skip: called with the id of every document that gives no example.
     on_error: called with an exception that TensorFlow would hide.
   """

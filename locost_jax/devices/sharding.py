@@ -127,10 +127,6 @@ def spec_of(path):
 def param_shardings(mesh, params):
   """Returns the NamedSharding of every parameter.
 
-  Args:
-    mesh: of `make_mesh`.
-    params: a tree of parameters or shapes.
-
   Raises:
     InputError: an axis does not divide a dimension that it splits.
   """
@@ -165,8 +161,6 @@ def check_model(config, mesh, pages=0):
   """Raises an InputError if a mesh cannot split a model or its documents.
 
   Args:
-    config: config.model.
-    mesh: of `make_mesh`.
     pages: pages per document (data.num_pages); None: chunks, whose number the
       data pipeline makes divisible; 0: the model reads neither.
   """
@@ -200,7 +194,6 @@ def state_shardings(mesh, abstract_state):
   statistics, counters and keys are copied to every device.
 
   Args:
-    mesh: of `make_mesh`.
     abstract_state: shapes of the state, a NamedTuple with a field `params`.
   """
   specs = {}
@@ -236,7 +229,6 @@ def batch_sharding(mesh, key=''):
   """Returns the sharding of an array of a batch: [B, ...].
 
   Args:
-    mesh: of `make_mesh`.
     key: its name. Rows are split over `data` and `fsdp`; for encoder inputs
       `sequence` also splits the length of [B, L] or the pages of [B, P, L].
   """
@@ -269,7 +261,6 @@ def check_batch_size(batch_size, mesh, key):
 
   Args:
     batch_size: documents in a batch, over all devices.
-    mesh: of `make_mesh`.
     key: the config key of `batch_size`, such as 'train.batch_size'.
   """
   parts = batch_parts(mesh)
@@ -285,7 +276,6 @@ def global_batch(batch, mesh, pad_id):
 
   Args:
     batch: dict of numpy arrays [B / parts, ...], the part of `host_part`.
-    mesh: of `make_mesh`.
     pad_id: the padding token.
 
   Returns:
@@ -336,9 +326,6 @@ class HostPart(NamedTuple):
 
 def host_part(mesh):
   """Returns the HostPart of this process.
-
-  Args:
-    mesh: of `make_mesh`.
 
   Raises:
     InputError: the mesh does not give each host contiguous rows.

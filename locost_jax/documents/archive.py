@@ -12,7 +12,6 @@ def open_archive(data, where, kind):
   """Opens an archive; whatever fails while it is read becomes one clear line.
 
   Args:
-    data: bytes of the file.
     where: name of the file, for error messages.
     kind: what it should be, such as 'EPUB'.
 

@@ -48,7 +48,6 @@ def read(data, where, max_bytes=None):
   """Returns the text of a .docx with its headings as places.
 
   Args:
-    data: bytes of the file.
     where: name of the file, for error messages.
     max_bytes: limit of the unpacked size of its files with text; None: no
       limit.

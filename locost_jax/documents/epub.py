@@ -42,7 +42,6 @@ def read_text(data, where, max_bytes=None):
   A page is read once, even if the spine lists it several times.
 
   Args:
-    data: bytes of the file.
     where: name of the file, for error messages.
     max_bytes: limit of the total unpacked size; None: no limit.
 

@@ -18,9 +18,6 @@ _MAX_HEADING = 1000  # characters; the rest of a heading is ignored
 def read(text):
   """Returns the text with its headings as places.
 
-  Args:
-    text: str.
-
   Returns:
     Placed.
   """

@@ -82,7 +82,6 @@ def decode(data, where, encoding='utf-8'):
   """Decodes bytes; a byte order mark overrides the encoding.
 
   Args:
-    data: bytes.
     where: name of the file, for error messages.
     encoding: encoding without a byte order mark.
 

@@ -42,7 +42,6 @@ def read(data, where, max_bytes=None):
   """Returns the text of a PDF with its pages as places.
 
   Args:
-    data: bytes of the file.
     where: name of the file, for error messages.
     max_bytes: limit of its text; None: no limit.
 

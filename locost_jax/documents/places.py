@@ -56,7 +56,6 @@ def label_at(places, offset):
   """Returns the label of the place that contains a character, or ''.
 
   Args:
-    places: sequence of Place.
     offset: index of the character.
   """
   i = bisect.bisect_right(places, offset, key=lambda place: place.start)
@@ -67,7 +66,6 @@ def label_of(places, span):
   """Returns the labels of a passage's first and last place.
 
   Args:
-    places: sequence of Place.
     span: (start, end) of the passage, in characters; end is exclusive.
 
   Returns:

@@ -30,8 +30,6 @@ def oracle(document, reference, protocol):
   """Returns the sentences of a document that fit its reference best, joined.
 
   Args:
-    document: str.
-    reference: str.
     protocol: a `protocols.Protocol`, which splits texts into words.
   """
   sentences = text_lib.split_sentences(document)
@@ -65,7 +63,6 @@ def best_constant(
     validation_references: list of strings; 500 of them and 10,000 short
       training summaries take a few seconds.
     most_exact: most candidates that are scored exactly; 1: the highest bound.
-    protocol: a `protocols.Protocol`.
     show: function (pairs done, pairs) that shows progress, or None.
 
   Returns:

@@ -29,7 +29,6 @@ def score(rows, names, protocol=protocols.AUTO):
   Args:
     rows: dicts with prediction, reference and tokens_kept.
     names: config.eval.metrics; only metrics of texts are computed.
-    protocol: config.eval.protocol.
 
   Returns:
     List of (low, high, documents, {'rouge1': ..., ...}).

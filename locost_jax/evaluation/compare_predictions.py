@@ -111,7 +111,6 @@ def compare(pairs, scores, protocol):
   Args:
     pairs: two lists of n Pairs, of the same documents in the same order.
     scores: two lists of n, from `scoring.score_pairs`.
-    protocol: a `protocols.Protocol`.
 
   Returns:
     dict of

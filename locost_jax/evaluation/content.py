@@ -95,9 +95,7 @@ def content_words(reference, document, common):
   """Returns the content words of a reference, in order, each once.
 
   Args:
-    reference: str.
     document: str, as the model read it.
-    common: a Common.
   """
   tokenize = protocols.find(common.protocol).tokenize
   present = set(tokenize(document)).difference(common.words)
@@ -112,7 +110,6 @@ def of_document(tokens, reference, vocabulary, common):
     tokens: see `input_text`.
     reference: str, or a list of str that are all correct.
     vocabulary: decode(ids) -> text.
-    common: a Common.
   """
   text = input_text(tokens, vocabulary)
   return [content_words(one, text, common) for one in metric.as_list(reference)]
@@ -140,7 +137,6 @@ def weights(batch, common):
   Args:
     batch: encoder_input_tokens [B, L] or [B, P, L], decoder_target_tokens and
       decoder_loss_weights [B, T].
-    common: a Common.
   """
   targets = batch['decoder_target_tokens']
   is_content = [

@@ -46,11 +46,7 @@ _READING = (
 
 
 def check(config):
-  """Raises an InputError for invalid settings of an evaluation.
-
-  Args:
-    config: the whole config.
-  """
+  """Raises an InputError for invalid settings of an evaluation."""
   for section in 'eval', 'decode':
     ranges.check_section(section, config[section])
   metric_table.check(config.eval.metrics, config.checkpoint.metric)
@@ -69,11 +65,7 @@ def _writes_sentinels(config):
 
 
 def selection_of(model_config):
-  """Describes how the decoder's input is selected; '' without a selector.
-
-  Args:
-    model_config: the model's config.
-  """
+  """Describes how the decoder's input is selected; '' without a selector."""
   if getattr(model_config, 'select', '') != 'ppo':
     return ''
   how = {'sample': 'sampling'}.get(model_config.selection)
@@ -95,14 +87,11 @@ def evaluate(
   """Measures a model on a split.
 
   Args:
-    model: from `models.build`.
     params: its parameters, on the mesh.
     batches: iterator of (batch, info), this host's rows; info has the lists id
       and reference of the real rows, which precede the padding rows. A
       reference is a str, or a list of str that are all correct.
-    vocabulary: text <-> ids.
     config: the whole config; uses eval.metrics, eval.protocol and decode.
-    mesh: from `sharding.make_mesh`.
     task_name: part of the metrics' names.
     split: also part of the names, unless it is 'validation'.
     predictions_path: file for the predictions, see `write_predictions`; a write
@@ -266,7 +255,6 @@ def prediction_metadata(config, documents, checkpoint=None):
   """Returns the fields that all rows of a predictions file share.
 
   Args:
-    config: the whole config.
     documents: number of rows.
     checkpoint: {step, sha256} of the model; None: it is not on disk yet.
 
@@ -299,7 +287,6 @@ def write_predictions(path, rows, metadata=()):
   written instead of `NAME.jsonl`. find_predictions.py finds both.
 
   Args:
-    path: the file, a Path.
     rows: dicts from `measure`; a list of references is written as `references`.
     metadata: fields added to every row, see `prediction_metadata`.
   """

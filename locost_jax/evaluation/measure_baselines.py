@@ -74,11 +74,9 @@ def measure_baselines(
   Args:
     batches: as in `evaluate`.
     train_records: iterable of dicts with targets (ids) and reference (str).
-    vocabulary: text <-> ids.
     metrics: like config.eval.metrics. If none needs summaries, only 'unigram'
       is returned.
     common: see `evaluate.evaluate`.
-    protocol: config.eval.protocol.
 
   Returns:
     dict of

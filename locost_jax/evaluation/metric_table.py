@@ -41,7 +41,6 @@ def choose_best_by(names, documents):
   """Returns the key of the number that chooses the best checkpoint.
 
   Args:
-    names: config.eval.metrics.
     documents: number of documents of an evaluation.
 
   Raises:
@@ -59,10 +58,8 @@ def select(names, *needs, protocol=protocols.AUTO):
   """Returns the metrics of these names.
 
   Args:
-    names: config.eval.metrics.
     *needs: some of metric.TEXT, metric.CONTENT and metric.MODEL: only metrics
       that need one of them; no argument: all.
-    protocol: config.eval.protocol.
 
   Raises:
     InputError: unknown metric.
@@ -87,13 +84,7 @@ def of_summaries(names, protocol=protocols.AUTO):
 
 
 def signatures(names, documents, protocol=protocols.AUTO):
-  """Returns {metric: signature} of the metrics that have a signature.
-
-  Args:
-    names: config.eval.metrics.
-    documents: number of documents.
-    protocol: config.eval.protocol.
-  """
+  """Returns {metric: signature} of the metrics that have a signature."""
   return {
       entry.name: entry.signature(documents)
       for entry in select(names, protocol=protocol)
@@ -105,7 +96,6 @@ def check(names, best_by):
   """Raises an InputError for unknown metrics, or if none computes `best_by`.
 
   Args:
-    names: config.eval.metrics.
     best_by: config.checkpoint.metric.
   """
   measured = _keys(names)

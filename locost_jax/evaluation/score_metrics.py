@@ -43,7 +43,6 @@ def rouge(texts, rows, settings, stage):
   Args:
     texts: list of n str.
     rows: list of n `score_metric.Row`, which have the references.
-    settings: `score_metric.Settings`.
     stage: its name in the progress line.
   """
   scores = scoring.score_pairs(
@@ -116,7 +115,6 @@ def find(names, known):
   """Returns {name: ScoreMetric} of --metrics.
 
   Args:
-    names: list of str.
     known: {name: ScoreMetric}.
 
   Raises:
@@ -232,7 +230,6 @@ def run(chosen, models, rows, settings):
     chosen: {name: ScoreMetric}.
     models: from `find_models`.
     rows: list of `score_metric.Row`.
-    settings: `score_metric.Settings`.
 
   Returns:
     ({name: Result}, the first InputError of a metric, or None).

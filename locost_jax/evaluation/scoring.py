@@ -16,7 +16,6 @@ def score_pairs(pairs, protocol, processes=1, show=None):
 
   Args:
     pairs: list of `predictions.Pair`.
-    protocol: a `protocols.Protocol`.
     processes: number of processes; None: one per core.
     show: function (pairs done, pairs) that shows progress, or None.
 
@@ -41,7 +40,6 @@ def summarize(scores, protocol):
 
   Args:
     scores: from `score_pairs`.
-    protocol: a `protocols.Protocol`.
 
   Returns:
     dict of each mean (rouge1, rouge2, rougeL, rougeLsum, rouge_mean and, where
@@ -76,7 +74,6 @@ def warnings(pairs, protocol):
 
   Args:
     pairs: list of `predictions.Pair`, or other rows with references.
-    protocol: a `protocols.Protocol`.
   """
   blank = partly = 0
   for pair in pairs:

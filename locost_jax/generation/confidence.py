@@ -13,8 +13,6 @@ def mean_log_probs(
   """(1 / n) sum_t log p(y_t | y_1 .. y_(t-1), x) of each document.
 
   Args:
-    model: the Flax module; static.
-    params: its parameters.
     inputs, input_mask: x, [B, L].
     targets_in: what the decoder reads, the start token first: int [B, T].
     targets: y, int [B, T].

@@ -64,7 +64,6 @@ def begin(settings, per_row, batch_size, keys=None, inputs=None):
   """The state before the first token.
 
   Args:
-    settings: a Settings.
     per_row: the model's state per row, for one row per document. It moves with
       its beam, except for per_row['own'] of a dict, which stays in its row.
     batch_size: B.
@@ -110,7 +109,6 @@ def advance(settings, step, shared, state, until):
   """Writes tokens until every document is done or `until` are written.
 
   Args:
-    settings: a Settings.
     step: (tokens [R], shared, per_row) -> (logits [R, V], per_row). If the
       state has ancestors, they are a fourth argument.
     shared: what the model keeps per document.

@@ -25,7 +25,6 @@ def _option(default, text, least=None, choices=None, is_flag=True):
     default: its value if not given.
     text: what it is, for --help.
     least: the least value of an integer.
-    choices: all values of a string.
     is_flag: whether `summarize` has a flag for it.
   """
   metadata = dict(text=text, least=least, choices=choices, is_flag=is_flag)
@@ -136,7 +135,6 @@ def change(settings, changes):
   the options of the former one are reset.
 
   Args:
-    settings: a Settings.
     changes: {option: value}; the value None changes nothing.
 
   Raises:
@@ -243,7 +241,6 @@ def check(settings, vocab_size=None):
   """Raises an InputError for invalid settings.
 
   Args:
-    settings: a Settings.
     vocab_size: the model's, or None: forced tokens are not compared with it.
   """
   s = settings

@@ -67,7 +67,6 @@ def encode_in_steps(
   """`encode`, layer by layer for models that come in parts.
 
   Args:
-    model, params, inputs, input_mask: as in `encode`.
     kernels: of `low_memory_encoder.kernels` for L; None: made for this call.
     progress: None, or called as progress('encoding', layers done, layers).
   """
@@ -106,9 +105,6 @@ def begin(model, params, memory, settings, seeds=None, inputs=None):
   """The state before the first token.
 
   Args:
-    model: the Flax module; static.
-    params: its parameters.
-    memory: of `encode`.
     settings: a checked `decode_settings.Settings`; static.
     seeds: uint32 [B] of `document_seeds`; only sampling needs them.
     inputs: of `inputs_to_ban`.
@@ -144,7 +140,6 @@ def generate(model, params, inputs, input_mask, settings, seeds=None):
     model: the Flax module; static. `compact_memory(memory)`, if it has one,
       returns an equivalent memory with fewer slots. It reads the values, so
       that this function cannot be jitted then.
-    params: its parameters.
     inputs: [B, L] token ids.
     input_mask: [B, L], or None: where inputs are not pad.
     settings: a checked `decode_settings.Settings`; static.
@@ -240,7 +235,6 @@ def decode_in_steps(
 
   Args:
     model, params, settings, seeds: as in `generate`.
-    memory: of `encode`.
     chunk: tokens written between two states.
     inputs: of `inputs_to_ban`.
   """

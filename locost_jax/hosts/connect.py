@@ -78,7 +78,6 @@ def connect(values, seconds=TIMEOUT):
   The process ends with one line if a host does not appear.
 
   Args:
-    values: the flags of `define_flags`.
     seconds: how long to wait for them.
 
   Raises:
@@ -136,8 +135,6 @@ def find_host_config(values, environment, seconds=TIMEOUT):
   """Returns this process's HostConfig; host 0 of 1 if it is alone.
 
   Args:
-    values: the flags of `define_flags`.
-    environment: like os.environ.
     seconds: how long to wait for the cluster's answer.
 
   Raises:
@@ -171,11 +168,7 @@ def find_host_config(values, environment, seconds=TIMEOUT):
 
 
 def check_srun(environment):
-  """Raises an InputError if srun did not start one of a job's several tasks.
-
-  Args:
-    environment: like os.environ.
-  """
+  """Raises an InputError if srun did not start one of a job's several tasks."""
   if 'SLURM_STEP_NUM_TASKS' in environment:
     return
   wanted = int(environment.get('SLURM_NTASKS', 1))
@@ -187,11 +180,7 @@ def check_srun(environment):
 
 
 def is_cluster(environment):
-  """Returns whether JAX can find the hosts of a run by itself.
-
-  Args:
-    environment: like os.environ.
-  """
+  """Returns whether JAX can find the hosts of a run by itself."""
   if int(environment.get('SLURM_STEP_NUM_TASKS', 1)) > 1:
     return True
   if environment.get('JAX_PLATFORMS') == 'cpu':

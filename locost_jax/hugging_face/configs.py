@@ -163,9 +163,6 @@ def generation_settings(directory):
   counts the start token too; 20, the default of transformers, counts as not
   set. The prefix and numbers of task_specific_params are ignored.
 
-  Args:
-    directory: has a config.json.
-
   Returns:
     A `decode_settings.Settings`, not yet checked.
   """
@@ -226,7 +223,6 @@ def release(config, settings, dtype):
   """Returns the config.json of a model: undoes `model_config`.
 
   Args:
-    config: `config.model` as a mapping.
     settings: a `decode_settings.Settings`, for the ids of special tokens.
     dtype: type of the tensors, 'float32' or 'bfloat16'.
   """

@@ -30,7 +30,6 @@ class Exported:
     """Lays the tensors out.
 
     Args:
-      config: `config.model` as a mapping.
       abstract: {path: leaf with a shape}, paths joined by '/'.
       dtype: 'float32' or 'bfloat16'.
 
@@ -129,7 +128,6 @@ def split(sizes, limit):
   """Returns lists of names whose tensors have at most `limit` bytes together.
 
   Args:
-    sizes: {name: bytes}.
     limit: bytes; a larger tensor has a list of its own.
   """
   shards, room = [], -1

@@ -216,7 +216,6 @@ def _fetch_file(url, blob, arrive):
   """Downloads a blob; of a broken or wrong download nothing is left.
 
   Args:
-    url: of the file.
     blob: the path, its checksum last.
     arrive: called with the number of bytes before they are written.
   """
@@ -332,7 +331,6 @@ def choose_files(names, text):
 
   Args:
     names: the names of all files of a repository.
-    text: the model's name in messages.
 
   Raises:
     InputError: there is no config.json, or no weights.

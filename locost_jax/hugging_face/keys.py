@@ -19,7 +19,6 @@ def take(path, theirs, ours, key, default):
     theirs: its contents, a dict.
     ours: our name of the key; a key that is not a size of a model takes values
       of the type of its default.
-    key: the name in config.json.
     default: the value if the key is missing or null; None: the key is required
       and its value is an integer.
 

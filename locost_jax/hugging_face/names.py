@@ -272,9 +272,6 @@ _UNREAD = (
 def table(config):
   """Returns the table of names of a model.
 
-  Args:
-    config: `config.model` as a mapping.
-
   Returns:
     A Table.
 

@@ -20,7 +20,6 @@ def load_params(directory, config, abstract, place=lambda array: array):
 
   Args:
     directory: a Hugging Face directory.
-    config: `config.model` as a mapping.
     abstract: {path: ShapeDtypeStruct}, paths joined by '/'.
     place: function that stores a float32 array, for example on a device;
       called for each parameter before the next is read.

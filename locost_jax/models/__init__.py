@@ -42,11 +42,7 @@ REMAT = ('auto', 'none', 'pieces', 'full')
 
 
 def pad_id(config):
-  """The token that a model treats as padding.
-
-  Args:
-    config: a model's config: its dataclass or config.model.
-  """
+  """The token that a model treats as padding."""
   return getattr(config, 'pad_id', encoder_decoder.PAD_ID)
 
 
@@ -57,9 +53,6 @@ def max_positions(config):
 
 def page_forms(config):
   """The values of data.pages that a model reads [B, P, L]; (): it reads [B, L].
-
-  Args:
-    config: a model's config: its dataclass or config.model.
 
   Raises:
     InputError: an unknown name.
@@ -92,7 +85,6 @@ def check_length(config, length, what, way_out=''):
   """Raises an InputError for more tokens than a model has positions.
 
   Args:
-    config: the model's.
     length: tokens.
     what: what to call the text that has them.
     way_out: advice at the end of the message.
@@ -111,7 +103,6 @@ def check_mask(config, mask, what='input_mask'):
   LongT5 allows padding after the tokens only; other models allow it anywhere.
 
   Args:
-    config: the model's.
     mask: bool [B, L] or [B, P, L], true at tokens.
     what: what to call the mask.
   """
@@ -179,7 +170,6 @@ def build(config, dtype='float32', remat='auto'):
   """Makes the Flax module of a model config.
 
   Args:
-    config: see `make_config`.
     dtype: of matmuls and activations: 'float32' or 'bfloat16' ('float64' for
       checks, with jax_enable_x64). The SSM, the FFT, softmax, norms and logits
       stay in float32 at least.

@@ -33,7 +33,6 @@ def relative_buckets(distance, bidirectional, num_buckets, max_distance):
   Args:
     distance: integers, key position - query position.
     bidirectional: whether later and earlier keys have different biases.
-    num_buckets: number of buckets.
     max_distance: from here on all distances share the last bucket.
 
   Returns:
@@ -141,7 +140,6 @@ class Attention(nn.Module):
       values: [B, S, H, K].
       mask: bool, broadcast to [B, H, T, S]; False is never attended to.
       bias: broadcast to [B, H, T, S], added to the scores.
-      deterministic: no dropout.
 
     Returns:
       [B, T, D].

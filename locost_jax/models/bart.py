@@ -144,7 +144,6 @@ class Bart(copy_head.CopyingModel):
     Args:
       inputs: [B, L] token ids.
       input_mask: [B, L], true at tokens; None: where inputs are not pad_id.
-      deterministic: no dropout.
 
     Returns:
       {'states': [B, L, D], 'mask': bool [B, L]}, and what

@@ -138,8 +138,6 @@ class CopyHead(nn.Module):
     """Returns log p of all tokens. Not meant to be differentiated.
 
     Args:
-      written: a Written.
-      source: of `source`.
       logits: [B, T, V], the vocabulary's.
 
     Returns:
@@ -175,7 +173,6 @@ def with_tokens(config, memory, inputs):
   """Adds the tokens that can be copied to a memory, if config.copy is set.
 
   Args:
-    config: the model's.
     memory: {'states': [..., L, D], 'mask': bool [..., L]}.
     inputs: int [..., L].
 
@@ -249,7 +246,6 @@ class CopyingModel(nn.Module):
 
     Args:
       shared, per_row: of `stack.init_cache`.
-      memory: of `encode`.
 
     Returns:
       (shared, per_row) with 'source', and with 'before' [B, N], the tokens
@@ -294,7 +290,6 @@ class CopyingModel(nn.Module):
     """Where each target was copied from.
 
     Args:
-      memory: of `encode`.
       targets_in: [B, T], what the decoder read.
       targets: [B, T], what it wrote.
 

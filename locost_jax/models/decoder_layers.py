@@ -72,7 +72,6 @@ class DecoderLayer(nn.Module):
       cross_mask: [B, L], true at input tokens.
       causal_mask: [T, T], true up to the query's position; None: long targets.
       bias: [H, T, T], or None; for long targets [H, T], by distance.
-      deterministic: no dropout.
       in_pieces: the feed-forward over pieces of T.
 
     Returns:
@@ -229,9 +228,7 @@ class DecoderLayers(nn.Module):
 
     Args:
       h: [B, T, D].
-      memory: of the model's `encode`.
       bias: [H, T, T], or None; for long targets [H, T], by distance.
-      deterministic: no dropout.
 
     Returns:
       h [B, T, D].

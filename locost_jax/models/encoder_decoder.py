@@ -66,7 +66,6 @@ class EncoderDecoder(copy_head.CopyingModel):
     Args:
       inputs: [B, L] token ids.
       input_mask: [B, L], true at tokens; None: where inputs are not pad.
-      deterministic: no dropout.
 
     Returns:
       {'states': [B, L, D], 'mask': bool [B, L]}, and what
@@ -101,7 +100,6 @@ class EncoderDecoder(copy_head.CopyingModel):
     """Where the decoder looks while it writes.
 
     Args:
-      memory: of `encode`.
       targets_in: [B, T], starting with the start id.
       segments: int [B, L], the segment of each input token, in [0, P), not
         decreasing.

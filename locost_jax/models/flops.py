@@ -74,7 +74,6 @@ def of_step(model, inputs, targets):
   """All operations of a step; None for a model without a formula here.
 
   Args:
-    model: of `models.build`.
     inputs: shape of encoder_input_tokens, (B, L) or (B, P, L).
     targets: shape of decoder_target_tokens, (B, T).
   """

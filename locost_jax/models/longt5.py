@@ -239,7 +239,6 @@ def with_side_tokens(read, side, start, n, block):
   """Adds the documents' side tokens to a Read of n blocks.
 
   Args:
-    read: a Read.
     side: SideTokens.
     start: position of the first block, traced.
     n: blocks.

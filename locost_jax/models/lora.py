@@ -26,11 +26,7 @@ _FROZEN = ((rf'(?!(.*/)?({A}|{B})$).*', 0.0),)
 
 
 def optim_config(config):
-  """Returns config.optim; with adapters, all other parameters are frozen.
-
-  Args:
-    config: the whole config.
-  """
+  """Returns config.optim; with adapters, all other parameters are frozen."""
   changed = copy.deepcopy(config.optim)
   if config.train.lora.rank:
     changed.groups = (*changed.groups, *_FROZEN)
@@ -41,7 +37,6 @@ def add(params, config, rng):
   """Returns the parameters with adapters next to the named kernels.
 
   Args:
-    params: nested dict of arrays.
     config: config.train.lora; rank 0: no adapters.
     rng: a typed key. A is normal with variance 1 / in, so that its product with
       a normed input has variance 1.

@@ -47,9 +47,7 @@ def kernel_bytes(model, length, dtype=jnp.float32):
   """Bytes of the result of `kernels`; 0 for a model without them.
 
   Args:
-    model: the Flax module.
     length: L of the inputs.
-    dtype: of the parameters.
   """
   if not comes_in_parts(model):
     return 0
@@ -63,8 +61,6 @@ def kernels(model, params, length):
   Spectra, not kernels in time: as many bytes, and one transform fewer per call.
 
   Args:
-    model: the Flax module.
-    params: its parameters.
     length: L.
 
   Returns:
@@ -88,7 +84,6 @@ def encoder_bytes(model, batch, length):
   states, queries, keys and values, and two pieces of scores.
 
   Args:
-    model: the Flax module.
     batch: B.
     length: L.
   """
@@ -117,8 +112,6 @@ def encode(model, params, inputs, input_mask=None, kernels=None):
   """Reads the documents: `model.encode` without dropout, in little memory.
 
   Args:
-    model: the Flax module.
-    params: its parameters.
     inputs: [B, L] token ids.
     input_mask: [B, L], true at tokens; None: where inputs are not pad.
     kernels: of the function `kernels` for L; None: made layer by layer.
@@ -152,8 +145,6 @@ def encoder_layer(model, params, index, h, mask, kernels_of_layer=None):
   """One layer of `encode`; one program for all layers.
 
   Args:
-    model: the Flax module.
-    params: its parameters.
     index: which layer.
     h: [B, L, D]; its memory is taken for the result.
     mask: bool [B, L].
@@ -178,8 +169,6 @@ def choose(model, params, memory, inputs):
   """The memory of `encode`, masked to what the decoder reads (often all).
 
   Args:
-    model: the Flax module.
-    params: its parameters.
     memory: of `finish`.
     inputs: [B, L] token ids.
   """

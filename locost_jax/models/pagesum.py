@@ -81,7 +81,6 @@ class PageSum(bart.Bart):
       inputs: [B, P, L] token ids, or [B, L].
       input_mask: of the same shape, true at tokens; None: where inputs are
         not pad_id.
-      deterministic: no dropout.
 
     Returns:
       {'states': [B, P, L, D], 'mask': bool [B, P, L]}, and what

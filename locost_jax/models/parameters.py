@@ -10,11 +10,7 @@ import numpy as np
 
 
 def abstract_params(model):
-  """Returns the shapes of a model's parameters, without making them.
-
-  Args:
-    model: of `models.build`.
-  """
+  """Returns the shapes of a model's parameters, without making them."""
   tokens = jax.ShapeDtypeStruct((1, 1), jnp.int32)
   init = functools.partial(model.init, jax.random.key(0))
   return jax.eval_shape(init, tokens, tokens)['params']

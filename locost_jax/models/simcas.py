@@ -95,7 +95,6 @@ class EncoderLayer(bart_layers.EncoderLayer):
     Args:
       h: ([B, C, L, D], whether this is the first layer).
       mask: bool [B, C, L].
-      deterministic: no dropout.
       in_pieces: runs a few chunks at a time, of which the backward pass keeps h
         only, with other dropout masks. Not for initialisation.
 
@@ -182,7 +181,6 @@ class SimCAS(bart.Bart):
       inputs: [B, C, L] token ids, or [B, L].
       input_mask: of the same shape, true at tokens; None: where inputs are not
         pad_id.
-      deterministic: no dropout.
       seeds: uint32 [B], of sampling; None: computed from each document's
         tokens.
 
@@ -272,7 +270,6 @@ class SimCAS(bart.Bart):
     """`encode`, always with the selector, and its choices.
 
     Args:
-      inputs, input_mask, deterministic, seeds: see `encode`.
       actions: see `Selector.select`.
 
     Returns:
@@ -340,7 +337,6 @@ class SimCAS(bart.Bart):
     """Where the decoder looks, averaged over layers, heads and targets.
 
     Args:
-      memory: of `encode`.
       targets_in: [B, T].
       written: bool [B, T], the targets that count.
 

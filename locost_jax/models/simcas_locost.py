@@ -91,7 +91,6 @@ class SimCASLocost(encoder_decoder.EncoderDecoder):
     Args:
       inputs: [B, L] token ids.
       input_mask: [B, L], true at tokens; None: where inputs are not pad.
-      deterministic: no dropout.
       seeds: uint32 [B], of sampling; None: computed from each document's
         tokens.
 
@@ -108,7 +107,6 @@ class SimCASLocost(encoder_decoder.EncoderDecoder):
 
     Args:
       memory: states and mask of all tokens.
-      inputs, seeds: see `encode`.
     """
     mask = memory['mask']
     if self.config.select == 'none':
@@ -196,7 +194,6 @@ class SimCASLocost(encoder_decoder.EncoderDecoder):
     """`encode`, always with the selector, and its choices.
 
     Args:
-      inputs, input_mask, deterministic, seeds: see `encode`.
       actions: bool [B, C, J], see `Selector.select`.
 
     Returns:
@@ -239,7 +236,6 @@ class SimCASLocost(encoder_decoder.EncoderDecoder):
     """Where the decoder looks, averaged over layers, heads and targets.
 
     Args:
-      memory: of `encode`.
       targets_in: [B, T].
       written: bool [B, T], the targets that count.
 

@@ -170,7 +170,6 @@ def reads_in_pieces(config, remat, B, L):
   """Whether an encoder's layers run over pieces of inputs [B, L].
 
   Args:
-    config: the model's.
     remat: see `models.build`.
     B: documents.
     L: tokens of each.
@@ -188,9 +187,7 @@ def init_cache(config, dtype, memory, cross_cache, max_length):
   """The caches of a decoding of at most max_length tokens.
 
   Args:
-    config: the model's.
     dtype: of keys and values.
-    memory: of the model's `encode`.
     cross_cache: states [B, L, D] -> keys and values [layers, B, H, L, K].
     max_length: tokens.
 

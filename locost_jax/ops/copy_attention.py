@@ -75,8 +75,6 @@ def at_targets(queries, source, targets, piece=None):
   The backward pass keeps the arguments and three numbers per target.
 
   Args:
-    queries: a Queries.
-    source: a Source.
     targets: int [B, T].
     piece: input tokens at a time; None: up to long_attention.PIECE_BYTES.
 
@@ -140,9 +138,6 @@ def places(queries, source, targets):
   """Returns where the targets are in the input, and their attention.
 
   One target at a time, so that the weights [T, S] never exist.
-
-  Args:
-    queries, source, targets: see `at_targets`.
 
   Returns:
     int [B, T], the s with the largest a[t, s] among those where x[s] is the

@@ -59,7 +59,6 @@ def over(length, size, update, carry):
     length: of the axis.
     size: of a piece, at most `length`.
     update: (Piece, carry) -> carry of the same shapes.
-    carry: a tree of arrays.
 
   Returns:
     The last carry.

@@ -43,7 +43,6 @@ class Setup:
     """Makes the mesh.
 
     Args:
-      phase: a phases.Phase.
       devices: from `topology.devices`; None: those of this process.
 
     Raises:
@@ -234,7 +233,6 @@ class Setup:
 
     Args:
       directory: of the caches, unless config.data.cache_dir is set.
-      splits: names of splits.
       allow_other_caches: see `cache.open_cache`.
     """
     for split in splits:

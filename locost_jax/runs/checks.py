@@ -32,10 +32,6 @@ _TRAIN_EXTRA = (
 def check_all(setups, workdir):
   """Checks keys, then files and fields, then the vocabulary.
 
-  Args:
-    setups: assemble.Setups of all phases.
-    workdir: WORKDIR.
-
   Returns:
     The vocabulary, or None if one is to be trained.
 
@@ -71,7 +67,6 @@ def check_keys(setup, first):
   """Raises an InputError for invalid values of the config.
 
   Args:
-    setup: an assemble.Setup.
     first: the Setup of the first phase.
   """
   config, mesh = setup.config, setup.mesh
@@ -92,11 +87,7 @@ def check_keys(setup, first):
 
 
 def check_evaluation_keys(setup):
-  """Raises an InputError for invalid values of keys that evaluations read.
-
-  Args:
-    setup: an assemble.Setup.
-  """
+  """Raises an InputError for invalid values of keys that evaluations read."""
   config, mesh = setup.config, setup.mesh
   evaluate.check(config)
   sharding.check_batch_size(config.eval.batch_size, mesh, 'eval.batch_size')
@@ -111,7 +102,6 @@ def check_forced_tokens(config, vocabulary):
   """Raises an InputError for forced tokens outside the vocabulary.
 
   Args:
-    config: the whole config.
     vocabulary: the vocabulary; None: one of config.data.vocabulary_size tokens
       is to be trained.
   """

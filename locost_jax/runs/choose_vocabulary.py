@@ -22,10 +22,6 @@ def choose_vocabulary(setups, workdir):
   A continued run has the vocabulary in WORKDIR, a new one that of
   config.data.vocabulary or, if this is 'train', of train.init_from.
 
-  Args:
-    setups: assemble.Setups of all phases.
-    workdir: WORKDIR.
-
   Raises:
     InputError: two of these vocabularies differ, or train.init_from has none.
   """

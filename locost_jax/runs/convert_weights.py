@@ -191,7 +191,6 @@ def describe_tokenizer(directory, vocabulary):
 
   Args:
     directory: a Path; an existing tokenizer_config.json is kept.
-    vocabulary: the vocabulary.
 
   Returns:
     Lines for the report.

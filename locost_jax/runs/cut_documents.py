@@ -12,12 +12,7 @@ _SIDES = (
 
 
 def describe(setup, splits=('train', 'validation')):
-  """Yields a line for each split of a phase with documents that are cut.
-
-  Args:
-    setup: an assemble.Setup, caches open.
-    splits: names of splits.
-  """
+  """Yields a line for each split of a phase with documents that are cut."""
   for split in splits:
     for task, cache in _caches(setup, split).items():
       parts = list(_parts(cache, setup.config.data))

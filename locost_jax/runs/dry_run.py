@@ -38,8 +38,6 @@ def dry_run(phases, workdir, devices=None):
   """Runs all checks of a run and compiles its programs; writes no file.
 
   Args:
-    phases: from `phases.make_phases`.
-    workdir: WORKDIR.
     devices: the devices to compile for, from `topology.devices`; None: this
       machine's.
 
@@ -214,7 +212,6 @@ def _generation_programs(model, params, inputs, settings, seeds):
   then.
 
   Args:
-    model: the Flax module.
     params, inputs, seeds: shapes on the mesh; seeds may be None.
     settings: see `generate`.
   """
@@ -250,7 +247,6 @@ def account(compiled, state):
 
   Args:
     compiled: from `jax.stages.Lowered.compile`.
-    state: bytes of the state.
   """
   sizes = compiled.memory_analysis()
   taken = dict(

@@ -20,8 +20,6 @@ def evaluate_run(phases, workdir, whole_split=False, by_length=False):
   differ from training; the model may not, except for its dropout.
 
   Args:
-    phases: from `phases.make_phases`.
-    workdir: WORKDIR.
     whole_split: whether to measure all documents and ignore
       config.eval.examples, which is meant for evaluations during training.
     by_length: whether to score documents by their length, too.
@@ -80,7 +78,6 @@ def without_hidden(cache, vocabulary):
 
   Args:
     cache: from `cache.open_cache`: a Cache, a dict of them, or None.
-    vocabulary: the vocabulary of the cache's tokens.
   """
   if cache is None:
     return None

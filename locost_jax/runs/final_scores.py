@@ -57,7 +57,6 @@ def measure_run(setups, workdir, split, by_length=False):
 
   Args:
     setups: assemble.Setups of the phases, caches open; all have checkpoints.
-    workdir: WORKDIR.
     split: 'validation' or 'test'.
     by_length: whether to score documents by their length, too.
 
@@ -120,10 +119,8 @@ def _measure_task(records, setups, initial, metrics):
   """Measures the best checkpoints of some phases on one task.
 
   Args:
-    records: a _Split.
     setups: Setups of the phases to measure.
     initial: the untrained model's parameters, on the mesh; None: not measured.
-    metrics: as config.eval.metrics.
 
   Returns:
     (Table, rows of predictions of the last of these phases).
@@ -183,11 +180,8 @@ def _measure_checkpoint(records, phase, step, params, measure, metrics):
   """Measures a checkpoint; continues an interrupted measurement.
 
   Args:
-    records: a _Split.
     phase: the Setup of the checkpoint's phase.
-    step, params: of the checkpoint.
     measure: `evaluate.measure` without parameters, batches and metrics.
-    metrics: as config.eval.metrics.
 
   Returns:
     The result of `evaluate.measure`.
@@ -211,7 +205,6 @@ def _warn_of_signatures(records, setup, signatures):
   """Warns if a phase's own evaluations were computed in another way.
 
   Args:
-    records: a _Split.
     setup: the phase's Setup.
     signatures: {metric: signature} of the current numbers.
   """

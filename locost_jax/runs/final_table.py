@@ -52,8 +52,6 @@ def format_text(tables, examples, workdir, step=None, by_length=()):
   """Returns the whole report as text.
 
   Args:
-    tables: list of Table.
-    examples: list of Example.
     workdir: the run's WORKDIR, for the next command.
     step: the checkpoint's step of the examples; None: not printed.
     by_length: list of Table, with a row for each group of lengths.
@@ -112,7 +110,6 @@ def count_documents(documents, total=0):
 
   Args:
     documents: number of documents measured.
-    total: number of documents in the split.
   """
   of = f' of {total:,}' if total > documents else ''
   return f'{documents:,}{of} documents'

@@ -33,8 +33,6 @@ def run(phases, workdir, expected, seconds, file):
   """Runs all checks.
 
   Args:
-    phases: from `phases.make_phases`.
-    workdir: WORKDIR.
     expected: {'hosts', 'devices': number, or None for any}.
     seconds: time limit of each answer.
     file: where the first host writes the result of each check.

@@ -39,7 +39,6 @@ def check_unchanged(setups, workdir):
 
   Args:
     setups: assemble.Setups of all phases; the configs' schedules are resolved.
-    workdir: WORKDIR.
 
   Raises:
     InputError: with the keys that differ, both values, and what to do.
@@ -130,7 +129,6 @@ def check_steps(setup, stored):
 
   Args:
     setup: an assemble.Setup, its schedule resolved.
-    stored: its config.json.
   """
   cooldown, before = setup.config.optim.cooldown_steps, stored['train']['steps']
   now = setup.config.train.steps
@@ -148,10 +146,6 @@ def check_same_model(setup, stored):
   """Raises an InputError if a run was trained with another model.
 
   Dropout may differ.
-
-  Args:
-    setup: an assemble.Setup.
-    stored: the run's config.json.
   """
   differences = list_differences(
       stored, setup.config, keys=r'model\..*', free=_TRAINING_ONLY
@@ -172,7 +166,6 @@ def list_differences(stored, config, keys='.*', free=_FREE):
   A missing key has its default; model.vocab_size 0 means the vocabulary's size.
 
   Args:
-    stored: config.json as nested dicts.
     config: the current config.
     keys: regex of the dotted keys to compare.
     free: regex of the dotted keys that may differ.

@@ -29,11 +29,7 @@ def read(workdir):
 
 
 def make_config(stored):
-  """Returns a run's config as it was given, except for model.vocab_size.
-
-  Args:
-    stored: config.json as nested dicts.
-  """
+  """Returns a run's config as it was given, except for model.vocab_size."""
   models.check_choice('model.name', stored['model']['name'], models.MODELS)
   stored = dict(stored)
   shares = stored.pop(phases_lib.SHARES, {})

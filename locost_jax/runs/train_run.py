@@ -30,10 +30,6 @@ def train_run(config, phases, workdir, options, when_read=lambda: None):
   """Runs or continues all phases.
 
   Args:
-    config: the whole config.
-    phases: from `phases.make_phases`.
-    workdir: WORKDIR.
-    options: telemetry.Options.
     when_read: called after all data is read and before anything is computed.
 
   Returns:
@@ -91,12 +87,7 @@ def _prepare(config, setups, workdir):
 
 
 def train_phase(setup, options):
-  """Runs or continues one phase.
-
-  Args:
-    setup: an assemble.Setup, caches open.
-    options: telemetry.Options.
-  """
+  """Runs or continues one phase."""
   metric, documents = setup.choose_metric()
   if collective.is_first_host():
     phases_lib.begin(
@@ -125,9 +116,6 @@ def train_phase(setup, options):
 
 def check_init(setup):
   """Returns a line that reports the parameters of train.init_from, or None.
-
-  Args:
-    setup: an assemble.Setup.
 
   Raises:
     InputError: the parameters do not fit.

@@ -21,11 +21,7 @@ _FIRST = 3  # smaller token ids are special tokens
 
 
 def check(name):
-  """Raises an InputError if a model cannot be compared.
-
-  Args:
-    name: config.model.name.
-  """
+  """Raises an InputError if a model cannot be compared."""
   if name not in SUPPORTED:
     raise InputError(
         f'--verify: transformers has no {name!r}; expected one of '

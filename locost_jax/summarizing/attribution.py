@@ -92,7 +92,6 @@ def token_mass(summarizer, pages, segments, num_segments, tokens, memory=None):
   """Computes the attention of each token of one summary to each segment.
 
   Args:
-    summarizer: of `locost_jax.load`.
     pages: the document's ids, marks included: a list of arrays, one where the
       model reads no pages.
     segments: like `pages`, an int for each id, not decreasing.
@@ -178,13 +177,10 @@ def attribute(
   """Finds the passages of a document that a summary attended to.
 
   Args:
-    summarizer: of `locost_jax.load`, with a vocabulary.
-    text: the document, see `texts`.
     tokens: ids of the summary as generated, without start; or of
       `summary_tokens`.
     max_input_length: the limit the document was read with; None: no limit.
     memory: output of the model's `encode`; None: the text is encoded again.
-    places: of the document: see `documents.places`.
 
   Returns:
     A Source.
@@ -257,12 +253,10 @@ def _selection(summarizer, pages, places, owners, tokens, is_text, memory):
   """Returns Source.selection.
 
   Args:
-    summarizer: of `locost_jax.load`.
     pages: ids of the document, see `token_mass`.
     places, owners: for each id, its end in the text and its passage.
     tokens: ids of the summary.
     is_text: bool [len(tokens)], false at marks.
-    memory: of the model's `encode`.
   """
   if not selected_tokens.selects(summarizer.config):
     return None
@@ -290,7 +284,6 @@ def passage_mass(summarizer, pages, owners, P, tokens, memory=None):
   """Computes the attention of each token of a summary to each passage.
 
   Args:
-    summarizer: of `locost_jax.load`.
     pages: ids of the document, see `token_mass`.
     owners: like `pages`, the passage of each id; -1 at bos, eos and padding.
     P: number of passages.

@@ -27,7 +27,6 @@ def needed_bytes(model, params, batch, shape, settings):
   """Estimates the bytes that summarising a batch takes.
 
   Args:
-    model: the Flax module.
     params: its parameters, or their shapes.
     batch: number of documents.
     shape: padded shape of each document, see `batching`.
@@ -83,7 +82,6 @@ class BatchLimits:
     """Stores the limits.
 
     Args:
-      summarizer: of `locost_jax.load`.
       settings: dict with num_beams and max_length.
       batch_size: maximum documents in a batch; None: see BATCH_TOKENS.
       available: bytes that may be used, parameters included; None: no limit.

@@ -49,10 +49,6 @@ def closest_passages(sentences, passages):
   an index: the time grows with the number of shared words, not with sentences
   times passages.
 
-  Args:
-    sentences: list of str.
-    passages: list of str.
-
   Returns:
     A list of Match, None for a sentence without a word in common. Of equal
     passages the shorter wins.

@@ -56,8 +56,6 @@ def trace(summarizer, memory, targets_in, tokens, places):
   """Returns where the tokens of a summary were copied from.
 
   Args:
-    summarizer: of `locost_jax.load`.
-    memory: of the model's `encode`, of one document.
     targets_in: int [1, T], the decoder's inputs.
     tokens: ids of the summary, at most T.
     places: of `reading.places`, the ends of the tokens of each page.
@@ -83,8 +81,6 @@ def find(summary, text, ends, traced):
   """Returns the words of a summary that were copied, in order.
 
   Args:
-    summary: its text.
-    text: the document.
     ends: int [T], where the tokens of the summary end in it.
     traced: Traced, of these tokens.
 

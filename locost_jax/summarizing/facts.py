@@ -35,7 +35,6 @@ def describe_done(done, total):
 
   Args:
     done: summaries.Done, with a row.
-    total: documents.
   """
   row, dropped = done.row, done.job.dropped
   unread = ''

@@ -104,8 +104,6 @@ def read_levels(summarizer, text, row):
   """Returns the levels of an earlier call: a list of Part for each level.
 
   Args:
-    summarizer: of `locost_jax.load`, with a vocabulary.
-    text: the document, str.
     row: of `summarize`, with its `settings`.
 
   Raises:

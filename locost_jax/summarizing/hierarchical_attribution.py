@@ -62,11 +62,8 @@ def attribute(summarizer, text, levels, progress=None, places=()):
   """Finds the passages of a document that a summary of summaries goes back to.
 
   Args:
-    summarizer: of `locost_jax.load`, with a vocabulary.
-    text: the document, str.
     levels: for each level a list of `hierarchical.Part`; the last has one part.
     progress: None, or called as progress('page', parts done, parts).
-    places: of the document: see `documents.places`.
 
   Returns:
     An `attribution.Source` with `parts`.
@@ -116,7 +113,6 @@ def _read_level(summarizer, parts, segments, on_part):
   """Returns the _Read of each part of a level.
 
   Args:
-    summarizer: of `locost_jax.load`.
     parts: list of `hierarchical.Part`.
     segments: int [S], the letter of the level at which each segment begins.
     on_part: called before each part.
@@ -158,7 +154,6 @@ def _follow(part, below):
   """Returns M_k of the sentences of a part: sparse [sentences, P].
 
   Args:
-    part: _Read.
     below: M_k-1, sparse [segments of the level, P].
   """
   shares = written_tokens.sentence_mass(part.written, part.mass)

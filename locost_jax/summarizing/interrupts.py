@@ -17,7 +17,6 @@ def end_at_once(progress, output):
   book may take minutes. Finished summaries are already on disk (`results`).
 
   Args:
-    progress: a `progress.Progress`.
     output: the file of the summaries, to name it; None: stdout.
   """
   if threading.current_thread() is not threading.main_thread():

@@ -34,7 +34,6 @@ def check(output, report, overwrite, keeps_rows, inputs, total):
     overwrite: whether existing files may be replaced.
     keeps_rows: whether existing rows of `output` stay (`results` checks them).
     inputs: paths of the documents, '-' for standard input.
-    total: number of documents.
   """
   documents = _identities(inputs)
   of_output = [output, partial_path(output)] if output else []

@@ -60,7 +60,6 @@ def collect(source, places=()):
 
   Args:
     source: of `attribution.attribute`.
-    places: of the document: see `documents.places`.
 
   Returns:
     Contents.
@@ -198,7 +197,6 @@ def find_shared_phrases(quote, sentence, is_rare):
 
   Args:
     quote: the passage.
-    sentence: its text.
     is_rare: word -> bool.
 
   Returns:

@@ -77,7 +77,6 @@ def render_sentence(i, found, overall, contents, pages=''):
     i: its number, from 1.
     found: its `written_tokens.Sentence`.
     overall: [P], the mass of the whole summary.
-    contents: page_contents.Contents.
     pages: HTML of the weight of each page.
   """
   edges, words = contents.edges, _render_words(i, contents)
@@ -162,7 +161,6 @@ def _render_match(i, passage, bar, label, contents):
     passage: which, from 0.
     bar: length of its bar, from 0 to 1.
     label: HTML behind the bar.
-    contents: page_contents.Contents.
   """
   n = passage + 1
   marked = render_quote(
@@ -183,7 +181,6 @@ def render_quote(text, sentence_text, is_rare):
 
   Args:
     text: of the passage.
-    sentence_text: of the sentence.
     is_rare: word -> bool.
   """
   phrases = page_contents.find_shared_phrases(text, sentence_text, is_rare)
@@ -214,7 +211,6 @@ def render_document(contents, tokens, pages=()):
   """Returns all passages, in runs that a browser lays out one by one.
 
   Args:
-    contents: page_contents.Contents.
     tokens: int [P], tokens of each passage that the model read.
     pages: the passage that each page of the document begins in.
   """
@@ -243,7 +239,6 @@ def _render_passage(i, contents, tokens):
 
   Args:
     i: which, from 0.
-    contents: page_contents.Contents.
     tokens: number of its tokens that the model read.
   """
   heat, text = contents.heat[i], contents.quotes[i]

@@ -15,7 +15,6 @@ def describe_model(summarizer, checkpoint, dtype):
   directories above its WORKDIR.
 
   Args:
-    summarizer: of `locost_jax.load`.
     checkpoint: directory or name that was loaded.
     dtype: name of the dtype of the activations.
   """

@@ -18,7 +18,6 @@ def word_weights(summary, pages):
   """Finds the words of a summary and how much each page counted for them.
 
   Args:
-    summary: its text.
     pages: `attribution.PageWeights`.
 
   Returns:
@@ -40,7 +39,6 @@ def render(summary, pages):
   """Returns the section of a source page, see the top of this module.
 
   Args:
-    summary: its text.
     pages: `attribution.PageWeights`.
   """
   spans, weights = word_weights(summary, pages)
@@ -82,7 +80,6 @@ def heat_map(words, weights):
   """Returns the weights as SVG: a row per page, a column per word.
 
   Args:
-    words: of the summary.
     weights: float [words, pages].
   """
   W, P = weights.shape

@@ -49,7 +49,6 @@ def from_flags(values, summarizer):
 
   Args:
     values: the parsed flags.
-    summarizer: of `locost_jax.load`.
 
   Returns:
     Parts; None without --parts.
@@ -84,7 +83,6 @@ def split(text, max_tokens, count):
   """Splits a text into parts.
 
   Args:
-    text: str.
     max_tokens: maximum tokens of a part, 1 or more.
     count: function text -> number of tokens.
 
@@ -169,7 +167,6 @@ def summarize(
   Args:
     summarizer, jobs, settings, progress, batch_size, available: see
       `summaries.summarize`; settings without max_input_length.
-    parts: Parts.
   """
   room, count = measures(summarizer.vocabulary, parts.part_length)
   time_left = time_left_lib.TimeLeft(jobs)
@@ -242,7 +239,6 @@ def measure_confidence(summarizer, done):
   """Returns the mean log-probability per token of each summary: float [n].
 
   Args:
-    summarizer: of `locost_jax.load`.
     done: list of n `summaries.Done` of a model that reads one sequence.
   """
   settings, confidences = summarizer.settings, np.zeros(len(done))

@@ -28,10 +28,6 @@ def cut(text, places=()):
   into parts as even as the sentences allow. Subtitles often have no sentences:
   a passage that is a single sentence is then cut between cues.
 
-  Args:
-    text: str.
-    places: of the document: see `documents.places`.
-
   Returns:
     A list of (start, end), in order, without white space at their ends.
   """
@@ -69,7 +65,6 @@ def _join(text, start, stops, most):
   """Joins units of a text into parts of about `most` characters.
 
   Args:
-    text: str.
     start: of the first unit.
     stops: the end of each unit.
     most: a part has at most this many characters, unless it is one unit.

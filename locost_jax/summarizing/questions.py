@@ -13,7 +13,6 @@ def of_row(where, row, field):
 
   Args:
     where: what to call the row in an error.
-    row: a dict.
     field: the name of the query field.
 
   Raises:
@@ -48,7 +47,6 @@ def ask(documents, queries, trained, anyway, report):
   """Returns the documents with their questions, one Document for each.
 
   Args:
-    documents: list of `documents.Document`.
     queries: of --query; asked of every document.
     trained: whether the model was trained with queries; None: unknown.
     anyway: whether to ask a model that was not.

@@ -49,7 +49,6 @@ def choose_pages(config, stored, given):
   """Chooses how documents become pages.
 
   Args:
-    config: the model's.
     stored: `config.data` of the run that trained it, or None.
     given: {field of `texts.Pages`: value}, replacing the run's; None: not
       given.
@@ -124,8 +123,6 @@ def read(vocabulary, text, pages=None, max_input_length=None):
   """Returns the tokens of a document as a Read.
 
   Args:
-    vocabulary: of the model.
-    text: a `texts.Text`.
     pages: `texts.Pages`, or None: one sequence.
     max_input_length: maximum tokens of one sequence, or of all chunks; None: no
       limit. Always None with P pages.
@@ -172,9 +169,6 @@ def read(vocabulary, text, pages=None, max_input_length=None):
 
 def places(vocabulary, text, pages=None, max_input_length=None):
   """Finds the end in the text of each token of `read`.
-
-  Args:
-    vocabulary, text, pages, max_input_length: as in `read`.
 
   Returns:
     An int array for each of `Read.pages`, -1 at bos, eos, padding, the query

@@ -28,7 +28,6 @@ class Results:
     """Reads the existing rows and opens FILE.partial for appending.
 
     Args:
-      path: FILE.
       made_with: fields of every new row besides its summary. `settings`,
         `dtype` and the checkpoint's fingerprint must match the old rows.
       as_json: JSON lines; otherwise a line of text per summary.
@@ -128,12 +127,7 @@ class Results:
     return data[: len(data) - len(torn)]
 
   def _read(self, path, lines):
-    """Adds the rows of a file after checking that they match this call.
-
-    Args:
-      path: of the file.
-      lines: (number, bytes) of its lines.
-    """
+    """Adds the rows of a file after checking that they match this call."""
     try:
       rows = [
           sources.parse_row(path, number, line, _FIELDS)

@@ -73,7 +73,6 @@ def is_selected(summarizer, pages, mask):
   """Returns which tokens of a text were selected: bool of all ids in order.
 
   Args:
-    summarizer, pages: see `is_text`.
     mask: bool [pages, L] or [L], of the model's memory.
   """
   rows = np.asarray(mask)
@@ -94,9 +93,6 @@ def count(summarizer, pages, mask):
 
 def columns(summarizer, pages):
   """Divides the tokens of a text into columns.
-
-  Args:
-    summarizer, pages: see `is_text`.
 
   Returns:
     (int of all ids in line, number of columns): the column of each token; -1 at
@@ -177,7 +173,6 @@ def spans_in_quotes(text, passages, spans):
   space, which is in a span if the letters around it are.
 
   Args:
-    text: the document.
     passages: (start, end) in the text, in order.
     spans: likewise.
 

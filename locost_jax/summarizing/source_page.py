@@ -57,9 +57,6 @@ def write(
   Args:
     path: of the report; with several documents the path of the index, with
       the pages next to it (`outputs.page_path`).
-    summarizer: of `locost_jax.load`, with a vocabulary.
-    name: of the document.
-    text: the document.
     tokens: ids of its summary as generated, without start. (For a summary
       known only as text: `attribution.summary_tokens`.)
     settings: {name: value}, shown at the foot; None is left out.
@@ -68,7 +65,6 @@ def write(
     max_input_length: as the document was read; None: all of it.
     memory: output of the model's `encode`; None: the text is encoded again.
     origin: {name: value} of `page_origin`; not part of the page's key.
-    places: of the document: see `documents.places`.
     tabs: see `page`.
     source: `attribution.Source` of the summary; None: it is computed.
 
@@ -131,12 +127,10 @@ def page(name, source, settings, key='', origin=None, places=(), tabs=()):
   """Returns the page of one document.
 
   Args:
-    name: of the document.
     source: of `attribution.attribute`.
     settings: {name: value}, shown at the foot.
     key: see `page_key`.
     origin: {name: value} of `page_origin`, shown with the settings.
-    places: of the document: see `documents.places`.
     tabs: ((question, file), ...) of the document; the file '' is this page.
 
   Returns:

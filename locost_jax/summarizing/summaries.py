@@ -105,11 +105,9 @@ def summarize(
   """Yields a Done for each document, in the order they are finished.
 
   Args:
-    summarizer: of `locost_jax.load`, with a vocabulary.
     jobs: list of Job, not yet tokenised.
     settings: dict: max_input_length (None: no limit), seed, and the fields of
       `decode_settings.Settings`.
-    progress: a `progress.Progress`.
     batch_size: maximum documents in a batch; None: see `batch_memory`.
     available: bytes that may be used, parameters included; None: no limit.
     keep_memory: whether a Done has `memory`.
@@ -307,12 +305,8 @@ def _make_row(summarizer, job, tokens, mask, written, documents):
   """Makes the row of one document.
 
   Args:
-    summarizer: of `locost_jax.load`.
-    job: the Job.
     tokens: ids of its summary.
     mask: [...], which of its tokens were selected; None: all.
-    written: _Written of its batch.
-    documents: number of documents in its batch.
   """
   # A document's share: the seconds of all documents add up to the whole.
   encoding, decoding = (

@@ -11,7 +11,6 @@ def find(summary, ends):
   """Returns the words of a summary and the word of each token.
 
   Args:
-    summary: its text.
     ends: int [T], where the tokens end in it.
 
   Returns:

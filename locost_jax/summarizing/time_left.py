@@ -12,7 +12,6 @@ class TimeLeft:
 
     Args:
       jobs: list of `summaries.Job`: all documents.
-      clock: () -> time in seconds.
     """
     self._left = sum(len(job.document.text) for job in jobs)
     self._done, self._clock = 0, clock

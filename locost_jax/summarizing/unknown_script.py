@@ -12,7 +12,6 @@ def describe(vocabulary, pages):
   """Returns a sentence for a document with many unknown tokens, or ''.
 
   Args:
-    vocabulary: of the model.
     pages: lists of ids, see `reading.Read`.
   """
   share = unknown.share(
@@ -30,9 +29,7 @@ def report(vocabulary, jobs, progress):
   """Prints a line for the first such document of each file.
 
   Args:
-    vocabulary: of the model.
     jobs: list of `summaries.Job`, tokenised or not.
-    progress: a `progress.Progress`.
   """
   for job in jobs:
     pages = job.pages or [vocabulary.encode(job.document.text)]

@@ -41,11 +41,8 @@ def write(summarizer, documents, settings, options, unread=0):
   """Summarises the documents and writes the summaries.
 
   Args:
-    summarizer: of `locost_jax.load`.
-    documents: list of `documents.Document`.
     settings: dict: the fields of `decode_settings.Settings`, seed, and
       max_input_length (None: all of a document).
-    options: Options.
     unread: number of other documents, which could not be read.
 
   Returns:

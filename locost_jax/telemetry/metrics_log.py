@@ -46,7 +46,6 @@ class MetricsLog:
     """Writes the numbers measured after `step` steps.
 
     Args:
-      step: int.
       metrics: name -> number: an int, which stays exact, or anything that
         float() takes. A number that is not finite becomes null.
     """

@@ -18,7 +18,6 @@ class ProgressLine:
     Args:
       line: a `progress.Line`.
       step_times: a `step_times.StepTimes`.
-      steps: of the whole run.
       start_step: the step that the run resumes from.
       is_shown: False: never shows anything, as on all hosts but the first.
     """

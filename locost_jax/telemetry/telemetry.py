@@ -108,13 +108,11 @@ class Telemetry:
 
     Args:
       workdir: directory of the run; created if missing.
-      steps: number of steps of the whole run.
       start_step: the step that the run resumes from; later lines are removed.
       stream: where progress goes; None: stderr.
       seconds: between lines if the stream is not a terminal.
       clock: function that returns seconds, like time.monotonic.
       is_evaluated: False if start_step still has to be evaluated.
-      options: Options.
       devices: number of devices that a step runs on.
       logged: steps before start_step that earlier lines count; None: all.
 

@@ -66,12 +66,7 @@ class Tracker:
     files.write(path, json.dumps(known) + '\n')
 
   def log(self, step, numbers):
-    """Sends name -> number; an error does not end the run.
-
-    Args:
-      step: int.
-      numbers: name -> number.
-    """
+    """Sends name -> number; an error does not end the run."""
     if self._run is None:
       return
     try:

@@ -37,11 +37,9 @@ def collect(params, batch, rng, *, model, settings):
   """Lets the selector select, and computes its rewards.
 
   Args:
-    params: the model's parameters.
     batch: see `step.train_step`, with step.SEEDS.
     rng: key of dropout.
     model: a SimCAS, or a model with its `rollout` and `attention`.
-    settings: config.selector.
 
   Returns:
     (Experience, dict of scalars: the first of `selector_turn.METRICS`).
@@ -84,7 +82,6 @@ def credit(rollout, reward, attention, settings):
     rollout: a `selector.Rollout`.
     reward: R [B].
     attention: [B, C, J + 1], from `SimCAS.attention`.
-    settings: config.selector.
 
   Returns:
     Experience.

@@ -23,10 +23,6 @@ from locost_jax.workdir import phases as phases_lib
 def load(config, shapes):
   """Loads the parameters to copy from train.init_from.
 
-  Args:
-    config: the whole config.
-    shapes: the model's parameters as shapes.
-
   Returns:
     ({path: numpy array}, a line that reports what is copied).
 

@@ -107,9 +107,6 @@ class Loop:
     Args:
       settings: config.train.
       mesh: from `sharding.make_mesh`; must be the context's mesh.
-      functions: Functions.
-      services: Services.
-      position: Position.
     """
     self._settings, self._mesh = settings, mesh
     self._functions, self._at = functions, position

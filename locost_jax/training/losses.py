@@ -68,9 +68,6 @@ def of_states(
 def of_documents(head, states, targets, weights, copied=None):
   """Returns the cross entropy of each document, computed in pieces.
 
-  Args:
-    head, states, targets, weights, copied: see `of_states`.
-
   Returns:
     (loss in nats summed over tokens, number of tokens), [B] each.
   """

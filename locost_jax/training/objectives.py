@@ -48,11 +48,6 @@ class Objective(NamedTuple):
 def make(config, model, shapes):
   """Makes the objective of a run.
 
-  Args:
-    config: the whole config.
-    model: from `models.build`.
-    shapes: its parameters as shapes.
-
   Returns:
     An Objective.
 
@@ -178,7 +173,6 @@ def sampling_seeds(batch, key, model):
   Args:
     batch: see `step.train_step`.
     key: the step's key.
-    model: from `models.build`.
 
   Returns:
     uint32 [B].
@@ -193,10 +187,6 @@ def sampling_seeds(batch, key, model):
 
 def make_optimizer(config, shapes):
   """Makes the optimiser of a run, including adapters and frozen parameters.
-
-  Args:
-    config: the whole config.
-    shapes: the model's parameters as shapes.
 
   Raises:
     InputError: config.optim or train.lora is invalid, or does not fit the
@@ -218,11 +208,7 @@ def with_adapters(config, shapes):
 
 
 def check(config):
-  """Raises an InputError unless the objective can train the model.
-
-  Args:
-    config: the whole config.
-  """
+  """Raises an InputError unless the objective can train the model."""
   objective, select = config.train.objective, config.model.get('select')
   check_choice('train.objective', objective, OBJECTIVES)
   if objective == 'likelihood' and select == 'ppo':

@@ -86,7 +86,6 @@ def make_schedule(config, steps):
   """Returns the learning rate as a function of the step.
 
   Args:
-    config: config.optim.
     steps: config.train.steps, where the cooldown ends.
 
   Returns:
@@ -138,9 +137,6 @@ def check_schedule(config, steps):
 
 def check_name(config):
   """Raises an InputError for an unknown optimiser, or a key it does not read.
-
-  Args:
-    config: config.optim.
   """
   if config.name not in ('adamw', 'adafactor'):
     raise InputError(
@@ -160,7 +156,6 @@ def make_optimizer(config, steps, params):
   stays right when steps are skipped: `update` needs `step=`, an int scalar.
 
   Args:
-    config: config.optim.
     steps: config.train.steps.
     params: the parameters or their shapes; only paths are read.
 
@@ -247,7 +242,6 @@ def group_factors(groups, params):
   Args:
     groups: ((regex, factor), ...); the first regex that matches the whole path
       decides, 0 freezes. A path looks like 'encoder/layers/mixer/ssm/log_dt'.
-    params: a tree of parameters or shapes.
 
   Returns:
     A tree like `params` of floats; 1.0 where no regex matches.

@@ -72,7 +72,6 @@ class SelectorTurn:
     """Makes the optimiser: Adam with a constant rate, as in the release.
 
     Args:
-      config: the whole config.
       model: a SimCAS, or a model with its `rollout`, `attention` and `judge`.
       shapes: its parameters as shapes, adapters included.
     """
@@ -109,11 +108,9 @@ class SelectorTurn:
     """Takes a turn.
 
     Args:
-      params: all parameters.
       opt_state: from `init` or the previous turn.
       last: metrics of the previous turn.
       batch: see `step.train_step`, with step.SEEDS.
-      rng: a typed key.
 
     Returns:
       Turned.
@@ -214,7 +211,6 @@ def learn(trained, opt_state, collected, rng, *, judge, update, settings):
     judge: (trained, observations, state, actions) -> the result of
       `SimCAS.judge`.
     update: (gradients, opt_state, trained) -> (updates, opt_state).
-    settings: config.selector.
 
   Returns:
     (trained, opt_state, metrics of the last epoch that was taken).

@@ -39,10 +39,6 @@ class TrainState(NamedTuple):
 def init_params(rng, model):
   """Initialises the parameters.
 
-  Args:
-    rng: a typed key.
-    model: from `models.build`.
-
   Returns:
     A nested dict of arrays.
   """
@@ -57,9 +53,6 @@ def init_state(rng, model, optimizer, groups=(), adapters=None):
   """Returns the state before the first step.
 
   Args:
-    rng: a typed key.
-    model: from `models.build`.
-    optimizer: from `optim.make_optimizer`.
     groups: see `optim.split`.
     adapters: config.train.lora; None: no adapters.
   """
@@ -97,8 +90,6 @@ def train_step(
     batch: encoder_input_tokens int [B, L], decoder_input_tokens and
       decoder_target_tokens int [B, T], decoder_loss_weights float [B, T]; also
       SEEDS, uint32 [B], for a model that samples which tokens it reads.
-    model: from `models.build`.
-    optimizer: from `optim.make_optimizer`.
     schedule: from `optim.make_schedule`, to log the rate.
     config: config.optim, for groups, label_smoothing and z_loss.
     accumulate: see `loss_and_gradients`.
@@ -195,7 +186,6 @@ def guarded_update(state, trained, gradients, is_finite, optimizer):
     trained: the trained part of its parameters.
     gradients: like `trained`.
     is_finite: scalar bool, whether loss and gradient norm are finite.
-    optimizer: from `optim.make_optimizer`.
 
   Returns:
     (trained, opt_state) after the step.
@@ -247,10 +237,8 @@ def eval_step(params, batch, *, model):
   Pure; the caller compiles it.
 
   Args:
-    params: the tree of parameters.
     batch: as in `train_step`; padding rows have zero weights. Weights
       [B, T, W] give W sums.
-    model: from `models.build`.
 
   Returns:
     dict of float32 sums, scalars or [W]: loss (nats; plain cross entropy,
@@ -296,8 +284,6 @@ def heads(model, params, source):
   """Returns a model's functions for `losses.of_states`.
 
   Args:
-    model: from `models.build`.
-    params: its parameters.
     source: from the model's `states`.
 
   Returns:

@@ -42,16 +42,12 @@ def train(
   """Runs or continues a training run to config.train.steps.
 
   Args:
-    config: the whole config.
     workdir: where checkpoints, metrics.jsonl and TensorBoard events go.
-    model: from `models.build`.
-    mesh: from `sharding.make_mesh`.
     train_batches: start_step -> endless iterator of numpy batches, this
       host's rows of the steps start_step, start_step + 1, ... (from 0).
     evaluate: (params, step) -> dict of name -> number. Called on every host,
       in the run's mesh, every train.eval_every steps and after the last; it
       must not keep `params`, because the next step reuses their memory.
-    options: telemetry.Options.
     lower_is_better: see `checkpoint.score`.
 
   Returns:
@@ -131,11 +127,6 @@ def open_telemetry(config, workdir, mesh, position, options, report):
 def read_warm_start(config, programs, workdir):
   """Reads the initial parameters of a new run from train.init_from.
 
-  Args:
-    config: the whole config.
-    programs: Programs.
-    workdir: WORKDIR, a Path.
-
   Returns:
     ({path: numpy array}, a line that reports what was loaded); ({}, None) if
     the run has a checkpoint or train.init_from is empty.
@@ -153,9 +144,6 @@ def first_position(config, programs, checkpointer, given, watch):
   """Restores the run's latest state, or initialises a new one.
 
   Args:
-    config: the whole config.
-    programs: Programs.
-    checkpointer: checkpointer.Checkpointer.
     given: {path: array} from `read_warm_start`; emptied.
     watch: watchdog.Watchdog.
 
@@ -201,8 +189,6 @@ def make_programs(config, model, mesh):
   """Returns the Programs of a run; nothing is computed or compiled yet.
 
   Args:
-    config: the whole config.
-    model: from `models.build`.
     mesh: from `sharding.make_mesh`; must be the context's mesh.
   """
   key = jax.eval_shape(lambda: jax.random.key(config.train.seed))
@@ -245,7 +231,6 @@ def check_batch(settings, mesh):
 
   Args:
     settings: config.train.
-    mesh: from `sharding.make_mesh`.
   """
   sharding.check_batch_size(settings.batch_size, mesh, 'train.batch_size')
   rows = settings.batch_size // sharding.batch_parts(mesh)

@@ -56,9 +56,7 @@ def choose(source, target, name, rows):
   """Chooses the parameters to copy.
 
   Args:
-    source: a Source.
     target: {path: array or shape} of the run's parameters.
-    name: the run's config.model.name.
     rows: config.train.init_map.
 
   Returns:

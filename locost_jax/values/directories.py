@@ -14,7 +14,6 @@ def check(name, path):
 
   Args:
     name: the flag or key, for the error message.
-    path: of the directory.
   """
   where = f'{name}={path}'
   path = os.path.abspath(path)

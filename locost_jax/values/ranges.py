@@ -338,7 +338,6 @@ def check_path(name, path, kind=kinds.Path()):
 
   Args:
     name: name of the path, for the error message.
-    path: str.
     kind: kinds.Path with the URL schemes that are allowed too.
   """
   _check(name, name, kind, path)

@@ -15,9 +15,7 @@ def make_spec(files, named, where):
   """Makes a tokenizer.json of byte-level BPE from vocab.json and merges.txt.
 
   Args:
-    files: {name: bytes}.
     named: tokenizer_config.json and special_tokens_map.json, merged.
-    where: name of the directory in errors.
 
   Returns:
     The tokenizer.json, as a dict.

@@ -24,11 +24,6 @@ IDS = *_MARKS, 'start'
 def read_object(files, name, where):
   """Reads the JSON object of a file.
 
-  Args:
-    files: {name: bytes}.
-    name: name of the file.
-    where: name of the directory in errors.
-
   Returns:
     dict; {} if there is no such file.
 
@@ -58,7 +53,6 @@ def make_tokenizer(spec, path):
 
   Args:
     spec: the tokenizer.json, as a dict.
-    path: its name in errors.
 
   Raises:
     InputError: it is not a tokenizer, or its added tokens have other ids than
@@ -148,7 +142,6 @@ def find_ids(tokenizer, is_bpe, named, config, path):
   """Finds the ids of the marks; see TokenizerVocabulary.
 
   Args:
-    tokenizer: see `make_tokenizer`.
     is_bpe: whether it is byte-level BPE.
     named: tokenizer_config.json and special_tokens_map.json, merged.
     config: config.json of the model, for ids that `named` does not give.

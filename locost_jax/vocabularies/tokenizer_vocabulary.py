@@ -50,7 +50,6 @@ class TokenizerVocabulary:
     Args:
       files: {name: bytes}, some of tokenizer_json.FILES.
       ids: see the attribute; None: they are read from the files.
-      where: name of the directory in errors.
       config: config.json of the model, for ids that the files do not give.
 
     Raises:

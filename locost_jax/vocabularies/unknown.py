@@ -19,7 +19,6 @@ def find_ids(pieces, unk_id, is_byte_level=False):
 
   Args:
     pieces: {piece: id}.
-    unk_id: id of unk.
     is_byte_level: whether pieces are those of byte-level BPE.
   """
   is_byte = _is_byte_letter if is_byte_level else _BYTE.fullmatch

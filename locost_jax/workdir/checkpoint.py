@@ -211,7 +211,6 @@ def save_params(directory, params):
 
   Args:
     directory: WORKDIR/checkpoints/STEP; must not exist.
-    params: the tree of parameters.
   """
   directory = Path(directory).absolute()
   with ocp.Checkpointer(ocp.StandardCheckpointHandler()) as checkpointer:
@@ -224,7 +223,6 @@ def compare(found, expected, source):
 
   Args:
     found: a checkpoint's tree of arrays, or anything with shape and dtype.
-    expected: the run's tree.
     source: the origin of `found`, for messages.
 
   Raises:

@@ -61,7 +61,6 @@ class Checkpointer:
 
     Args:
       directory: WORKDIR/checkpoints; made if missing.
-      config: config.checkpoint.
       lower_is_better: see `checkpoint.score`.
 
     Raises:
@@ -203,7 +202,6 @@ class Checkpointer:
 
     Args:
       step: a saved step.
-      metrics: name -> number.
 
     Returns:
       None, or a message that the disk had no room.

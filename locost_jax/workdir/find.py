@@ -153,7 +153,6 @@ def load_run_params(directory, config):
   """Loads a checkpoint's model parameters as numpy arrays, adapters merged.
 
   Args:
-    directory: of the checkpoint.
     config: the run's config, as nested dicts.
   """
   if find_builtin.has_parameters(directory):
@@ -180,7 +179,6 @@ def check_vocabulary(home, vocabulary, config):
   Args:
     home: their directory, for the message.
     vocabulary: a vocabulary, or None.
-    config: `config.model` as a mapping.
   """
   if vocabulary is not None and vocabulary.size > config['vocab_size']:
     raise InputError(

@@ -32,9 +32,6 @@ def write(directory):
   """Writes the manifest of a directory whose files are complete.
 
   The files are synced to disk before the manifest that names them.
-
-  Args:
-    directory: of a checkpoint.
   """
   directory = Path(directory)
   entries = {}
@@ -50,7 +47,6 @@ def find_damage(directory, only='', but=None):
   """Returns a short description of a directory's damage; '' if it is intact.
 
   Args:
-    directory: of a checkpoint.
     only: prefix of the files to check, 'params/' for example.
     but: prefix of the files to skip; None: none.
   """
@@ -125,7 +121,6 @@ def set_aside(directory, damage):
   """Renames a directory to DIRECTORY.damaged.
 
   Args:
-    directory: of a checkpoint.
     damage: a description of the damage.
 
   Returns:
@@ -147,7 +142,6 @@ def replace(directory, name, text):
   power cut.
 
   Args:
-    directory: of a checkpoint.
     name: of the file, relative to the directory.
     text: the new contents.
   """

@@ -46,7 +46,6 @@ def make_phases(config, overrides, workdir):
       `phases` get those values too.
     overrides: the command line's values, {'train.steps': 100, ...}; they
       override a phase's values.
-    workdir: WORKDIR.
 
   Raises:
     InputError: config.phases has a wrong form, an unknown key or a wrong type.
@@ -163,8 +162,6 @@ def begin(directory, config, vocabulary, shares=()):
 
   Args:
     directory: of a run or one of its phases.
-    config: its config.
-    vocabulary: its vocabulary.
     shares: see `write_config`.
   """
   if not (directory / 'vocabulary').exists() or read_config(directory) is None:

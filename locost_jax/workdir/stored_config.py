@@ -124,7 +124,6 @@ def check(path, config):
   """Raises an InputError unless a config.json is a valid run's config.
 
   Args:
-    path: of the file.
     config: its contents, a dict.
   """
   for name in _SECTIONS:

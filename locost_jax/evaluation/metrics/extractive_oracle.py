@@ -18,7 +18,6 @@ def select(document, reference, most=None):
 
   Args:
     document: list of sentences, lists of words.
-    reference: list of words.
     most: most sentences to choose; None: no limit.
   """
   counted = [_count(document, [reference], n) for n in (1, 2)]

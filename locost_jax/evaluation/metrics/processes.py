@@ -24,7 +24,6 @@ def run(function, items, sizes, processes=None, show=None):
 
   Args:
     function: can be pickled, as the items.
-    items: list.
     sizes: function item -> (characters of the prediction, of the references);
       processes start only if there is much to compare.
     processes: number of processes; None: one per core.

@@ -165,7 +165,6 @@ def on_lines(text, split):
   """Returns a text with a sentence a line.
 
   Args:
-    text: str.
     split: RULES_1, RULES or PUNKT.
 
   Raises:
@@ -195,8 +194,6 @@ def score(protocol, prediction, references):
   """Returns {kind of ROUGE, or MEAN: F1 x 100} of one document.
 
   Args:
-    protocol: a Protocol.
-    prediction: str.
     references: list of str; at least one.
   """
   from rouge_score import rouge_scorer  # imports NLTK
@@ -254,7 +251,6 @@ def signature(protocol, pairs, level=intervals.LEVEL):
   """Returns the signature of scores: 'rouge|locost|stem:no|...|n:1000|ci:95'.
 
   Args:
-    protocol: a Protocol.
     pairs: number of scored pairs.
     level: of the intervals, in percent; None: no intervals.
   """

@@ -12,11 +12,7 @@ from locost_jax.evaluation.metrics import protocols
 
 
 def of_protocol(name):
-  """Returns the Metric with the words of a protocol.
-
-  Args:
-    name: in `protocols.PROTOCOLS`.
-  """
+  """Returns the Metric with the words of a protocol."""
   return metric.Metric(
       name='recall',
       keys=('recall',),
@@ -31,7 +27,6 @@ def _sums(name, prediction, contents):
 
   Args:
     name: of the protocol.
-    prediction: str.
     contents: the content words of each reference, a list of lists; the
       reference with the highest recall counts.
   """

@@ -13,11 +13,7 @@ MEAN = protocols.MEAN
 
 
 def of_protocol(name):
-  """Returns the Metric of a protocol.
-
-  Args:
-    name: in `protocols.PROTOCOLS`.
-  """
+  """Returns the Metric of a protocol."""
   return metric.Metric(
       name='rouge',
       keys=(*TYPES, MEAN),
