@@ -13,8 +13,9 @@ WIDTH = 80
 _NOTES = """\
 loss: nats per target token. content: of the tokens that stand in the document
 and are not among the 150 commonest. R-1, R-2, R-L (of whole texts), R-Lsum (of
-their sentences): ROUGE F1 x 100. mean: of R-1, R-2 and R-Lsum. recall: % of the
-reference's words that stand in the document, without the 150 commonest."""
+their sentences): ROUGE F1 x 100. mean: of R-1, R-2 and, by the protocol, R-Lsum
+or R-L. recall: % of the reference's words that stand in the document, without
+the 150 commonest."""
 _NUMBER = 5  # characters of the longest number
 
 
