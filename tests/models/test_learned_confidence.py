@@ -40,12 +40,12 @@ def test_accuracy_and_weight_match_a_plain_loop():
   model = models.build(task.make_config('pages', 1).model)
   batch, right = task.make_documents((0,), 6)
   inputs, before = batch['encoder_input_tokens'], batch['decoder_input_tokens']
-  params = model.init(jax.random.key(1), inputs, before)
+  params = jax.jit(model.init)(jax.random.key(1), inputs, before)
   rng = np.random.default_rng(2)
   params = jax.tree.map(
       lambda x: x + 0.3 * rng.normal(size=x.shape).astype(x.dtype), params
   )
-  logits = np.asarray(model.apply(params, inputs, before))
+  logits = np.array(jax.jit(model.apply)(params, inputs, before))
   # Half of the targets are the model's predictions, so accuracy is not 0.
   batch['decoder_target_tokens'][::2] = logits.argmax(-1)[::2]
   weights = np.asarray(task.page_weights(model, params['params'], batch))

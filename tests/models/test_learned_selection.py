@@ -1,5 +1,6 @@
 """SimCAS's selector learns what to read (slow); the task is tested too."""
 
+import functools
 import json
 
 import jax
@@ -42,20 +43,22 @@ def test_measurements_match_a_plain_loop():
   batch, marked = task.make_documents((0,), 6)
   model = task.build('ppo')
   inputs, before = batch['encoder_input_tokens'], batch['decoder_input_tokens']
-  params = model.init(jax.random.key(1), inputs, before)['params']
+  params = jax.jit(model.init)(jax.random.key(1), inputs, before)['params']
   rng = np.random.default_rng(2)
   params = jax.tree.map(
       lambda x: x + 0.3 * rng.normal(size=x.shape).astype(x.dtype), params
   )
   measured = task.measure(params, batch, marked)
   for select, key in (('ppo', 'reward'), ('none', 'everything')):
-    logits = task.build(select).apply({'params': params}, inputs, before)
+    apply = jax.jit(task.build(select).apply)
+    logits = apply({'params': params}, inputs, before)
     written = np.ones(before.shape, bool)
     rewards = ppo.likelihood(
         logits, batch['decoder_target_tokens'], written, 1.0
     )
     assert measured[key] == pytest.approx(float(np.mean(rewards)), rel=1e-4)
-  memory = model.apply({'params': params}, inputs, method='encode')
+  encode = jax.jit(functools.partial(model.apply, method='encode'))
+  memory = encode({'params': params}, inputs)
   counts = dict(marked=[], others=[], selected=[])
   for b in range(6):
     chosen = np.asarray(memory['mask'][b, :, 1:])

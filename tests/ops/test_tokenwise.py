@@ -1,14 +1,6 @@
-"""Layers over pieces of the length: gradients, dropout, memory, devices.
-
-Run as a program, this file compares 8 devices with one.
-"""
+"""Layers over pieces of the length: gradients, dropout, memory, devices."""
 
 import functools
-import json
-import os
-from pathlib import Path
-import subprocess
-import sys
 
 from flax import linen as nn
 import jax
@@ -27,9 +19,7 @@ from locost_jax.ops import long_attention
 from locost_jax.ops import long_conv
 from locost_jax.ops import mesh as mesh_lib
 from locost_jax.ops import tokenwise
-from locost_jax.ops.mesh import AXES
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests import mesh_program
 
 
 def part(shared, key, x, mask, y):
@@ -321,20 +311,16 @@ class Projection(nn.Module):
     return nn.Dropout(0.5)(nn.Dense(3)(x), deterministic)
 
 
-def _run_on_devices():
-  """Prints how gradients and dropout on 8 devices differ from one device."""
+def devices_and_one():
+  """Returns how gradients and dropout on 8 devices differ from one device."""
+  tokenwise.CPU_PIECE = 24
   module = Projection()
   rng = np.random.default_rng(0)
   x = jnp.asarray(rng.normal(size=(8, 12, 4)), jnp.float32)
   params = module.init(jax.random.key(0), x)
   grads, texts, draws = [], [], []
   for devices in (1, 8):
-    mesh = jax.make_mesh(
-        (devices, 1, 1, 1),
-        AXES,
-        axis_types=(jax.sharding.AxisType.Auto,) * 4,
-        devices=jax.devices()[:devices],
-    )
+    mesh = mesh_program.make_mesh((devices, 1, 1, 1), jax.devices()[:devices])
     rows = jax.sharding.NamedSharding(
         mesh, jax.sharding.PartitionSpec(('data', 'fsdp'))
     )
@@ -366,41 +352,18 @@ def _run_on_devices():
       np.abs(a - b).max() / np.abs(a).max()
       for a, b in zip(*map(jax.tree.leaves, grads))
   )
-  print(
-      json.dumps(
-          dict(
-              error=float(error),
-              zeros=[float(d.mean()) for d in draws],
-              same_on_two=bool((draws[1][0] == draws[1][1]).all()),
-              reduces=texts[1].count(' all-reduce('),
-          )
-      )
+  return dict(
+      error=float(error),
+      zeros=[float(d.mean()) for d in draws],
+      same_on_two=bool((draws[1][0] == draws[1][1]).all()),
+      reduces=texts[1].count(' all-reduce('),
   )
 
 
 def test_eight_devices_match_one():
   """At most one all-reduce per parameter; each device draws its own dropout."""
-  path = os.pathsep.join([str(ROOT), os.environ.get('PYTHONPATH', '')])
-  done = subprocess.run(
-      [sys.executable, __file__],
-      capture_output=True,
-      text=True,
-      timeout=300,
-      env=os.environ
-      | {
-          'PYTHONPATH': path,
-          'JAX_PLATFORMS': 'cpu',
-          'XLA_FLAGS': '--xla_force_host_platform_device_count=8',
-      },
-  )
-  assert done.returncode == 0, done.stderr
-  found = json.loads(done.stdout.splitlines()[-1])
+  found = mesh_program.run('devices_and_one', module=__name__)
   assert found['error'] < 1e-6
   assert all(0.3 < zeros < 0.7 for zeros in found['zeros'])
   assert not found['same_on_two']
   assert 1 <= found['reduces'] <= 2
-
-
-if __name__ == '__main__':
-  tokenwise.CPU_PIECE = 24
-  _run_on_devices()
