@@ -15,7 +15,7 @@ from locost_jax.generation import decode_settings
 from locost_jax.ops import beam_attention
 from locost_jax.summarizing import batch_memory
 from tests.generation.test_decode import search_in_lists
-from tests.models import test_bart
+from tests.models import small
 from tests.models import test_pagesum
 
 T5_STYLE = dict(
@@ -27,7 +27,7 @@ T5_STYLE = dict(
     num_layers=1,
     num_decoder_layers=3,
 )
-BART = test_bart.SMALL | dict(num_layers=1)
+BART = small.BART | dict(num_layers=1)
 PAGESUM = BART | dict(name='pagesum')
 MODELS = {
     't5': lambda: dict(default.t5(), **T5_STYLE),
@@ -50,10 +50,10 @@ def make(name):
   """(model, variables, memory) of a small model and two documents."""
   config = MODELS[name]()
   model = models.build(config)
-  inputs = test_bart.documents()
+  inputs = small.documents()
   if config['name'] == 'pagesum':
     inputs = test_pagesum.documents()
-  variables = test_bart.moved_params(config, 0.1)
+  variables = small.moved_params(config, 0.1)
   encode = jax.jit(functools.partial(model.apply, method='encode'))
   return model, variables, encode(variables, inputs)
 

@@ -140,9 +140,9 @@ def test_rows_of_one_document_share_its_states(summarizer, documents):
   model, params = summarizer.model, summarizer.params
   settings = decode_settings.Settings(max_length=6)
   memory = generate.encode(model, params, *(x[:2] for x in documents))
-  shared, per_row = model.apply(
-      {'params': params}, memory, 6, method='init_cache'
-  )
+  shared, per_row = jax.jit(
+      lambda *given: model.apply(*given, 6, method='init_cache')
+  )({'params': params}, memory)
 
   def write(per_row, rows):
     state = decode.begin(settings, per_row, rows)

@@ -43,10 +43,10 @@ def documents(batch=2, length=13, pad=1):
   return np.where(np.arange(length) < kept[:, None], inputs, pad)
 
 
-def moved_params(config, scale):
-  """Returns new parameters plus noise, so that none has a special value."""
+@functools.cache
+def _moved_params(config, scale):
   one = tokens(0, 1, 4)
-  params = jax.jit(models.build(config).init)(jax.random.key(0), one, one)
+  params = jax.jit(models.build(dict(config)).init)(jax.random.key(0), one, one)
   rng = np.random.default_rng(3)
   return jax.tree.map(
       lambda x: jnp.asarray(x + scale * rng.normal(size=x.shape), x.dtype),
@@ -54,12 +54,18 @@ def moved_params(config, scale):
   )
 
 
+def moved_params(config, scale):
+  """Returns new parameters plus noise, so that none has a special value."""
+  params = _moved_params(tuple(sorted(dict(config).items())), scale)
+  return jax.tree.map(lambda x: x, params)
+
+
 class Runner:
   """Runs methods of a model; each set of changed keys is compiled once."""
 
   def __init__(self, config, scale):
     self._config = config
-    self.small_params = functools.cache(lambda: moved_params(config, scale))
+    self.small_params = functools.partial(moved_params, config, scale)
     self._compiled = functools.cache(self._compile)
 
   def _compile(self, method, changes):

@@ -15,6 +15,7 @@ from locost_jax.models import parameters
 from locost_jax.training import experience
 from locost_jax.training import losses
 from locost_jax.training import step as step_lib
+from tests.models import small
 
 V, T, N = 40, 6, 2
 SMALL = dict(
@@ -38,6 +39,10 @@ NAMES = 'locost', 't5', 'longt5', 'bart', 'simcas_locost', *PAGED
 WITHOUT = 'locost without n-grams'
 # The other models use LOCOST's head.
 DIFFERENT = 'locost', WITHOUT, 'bart', *PAGED
+MOSTLY_DIFFERENT = [
+    pytest.param(name, marks=[pytest.mark.products][name in DIFFERENT :])
+    for name in NAMES
+]
 
 
 @functools.cache
@@ -130,21 +135,16 @@ def test_the_mixture(name):
   np.testing.assert_allclose(np.exp(found).sum(-1), 1, 0, 1e-5)
 
 
-@pytest.mark.parametrize('name', [*NAMES, WITHOUT])
+@pytest.mark.parametrize('name', [*MOSTLY_DIFFERENT, WITHOUT])
 def test_step_by_step(name):
   """Also with two rows per document, like beams."""
-  _, inputs, targets = drawn(name)
+  params, inputs, targets = drawn(name)
   expected = apply(name, inputs, targets)
   memory = apply(name, inputs, method='encode')
-  shared, per_row = make(name).apply(
-      {'params': drawn(name)[0]}, memory, T, method='init_cache'
+  _, found = small.in_steps(
+      make(name), {'params': params}, memory, np.repeat(targets, 2, 0), 2
   )
-  per_row = jax.tree.map(lambda x: jnp.repeat(x, 2, axis=0), per_row)
-  for t in range(T):
-    tokens = np.stack([targets[:, t], targets[:, t]], 1).ravel()
-    found, per_row = apply(name, tokens, shared, per_row, method='step')
-    for row in 0, 1:
-      np.testing.assert_allclose(found[row::2], expected[:, t], 0, 5e-5)
+  np.testing.assert_allclose(found, np.repeat(expected, 2, 0), 0, 5e-5)
 
 
 def make_batch(name):
@@ -157,12 +157,14 @@ def make_batch(name):
   )
 
 
-@pytest.mark.parametrize('name', NAMES)
+@pytest.mark.parametrize('name', MOSTLY_DIFFERENT)
 def test_the_loss_matches_the_mixture(name):
   """Compares the cross entropy, and the bounds of the accuracy."""
   batch, params = make_batch(name), drawn(name)[0]
   weights = batch['decoder_loss_weights']
-  sums = step_lib.eval_step(params, batch, model=make(name))
+  sums = jax.jit(functools.partial(step_lib.eval_step, model=make(name)))(
+      params, batch
+  )
   log_p = apply(
       name, batch['encoder_input_tokens'], batch['decoder_input_tokens']
   )
@@ -285,10 +287,9 @@ def test_models_without_a_copy_head_do_not_change():
 
 
 def test_an_empty_document_has_nothing_to_copy():
-  params, inputs, targets = drawn('t5')
-  model = make('t5')
+  _, inputs, targets = drawn('t5')
   empty = np.zeros_like(inputs)
-  log_p = model.apply({'params': params}, empty, targets)
+  log_p = apply('t5', empty, targets)
   memory = apply('t5', empty, method='encode')
   written, _ = apply('t5', memory, targets, method='decoder_states')
   logits = apply('t5', written.h, method='head')
@@ -298,7 +299,7 @@ def test_an_empty_document_has_nothing_to_copy():
 def test_bfloat16_keeps_the_mixture_in_float32():
   params, inputs, targets = drawn('bart')
   model = models.build({'name': 'bart'} | vars(make('bart').config), 'bfloat16')
-  log_p = model.apply({'params': params}, inputs, targets)
+  log_p = jax.jit(model.apply)({'params': params}, inputs, targets)
   assert log_p.dtype == jnp.float32
   np.testing.assert_allclose(np.exp(log_p).sum(-1), 1, 0, 1e-5)
 
@@ -306,19 +307,17 @@ def test_bfloat16_keeps_the_mixture_in_float32():
 def test_rewards_of_the_selector_use_the_mixture():
   batch, params = make_batch('simcas'), drawn('simcas')[0]
   batch[step_lib.SEEDS] = np.arange(2, dtype=np.uint32)
-  _, numbers = experience.collect(
-      params,
-      batch,
-      jax.random.key(0),
+  collect = functools.partial(
+      experience.collect,
       model=make('simcas'),
       settings=default.get_config().selector,
   )
-  states, source = make('simcas').apply(
+  _, numbers = jax.jit(collect)(params, batch, jax.random.key(0))
+  states, source = compiled('simcas', 'states')(
       {'params': params},
       batch['encoder_input_tokens'],
       batch['decoder_input_tokens'],
       seeds=batch[step_lib.SEEDS],
-      method='states',
   )
   log_p = apply('simcas', states, source, method='predict')
   targets, weights = (

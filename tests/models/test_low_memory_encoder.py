@@ -12,6 +12,7 @@ from locost_jax import models
 from locost_jax.models import low_memory_encoder
 from locost_jax.models.parameters import abstract_params
 from locost_jax.ops import long_conv
+from tests.models import small
 
 
 @pytest.fixture
@@ -25,20 +26,11 @@ def tiny_pieces(monkeypatch):
 
 def make(config, **keys):
   """Returns a model and parameters without special values."""
-  model = models.build(config, **keys)
-  tokens = np.zeros((1, 4), np.int32)
-  params = jax.jit(model.init)(jax.random.key(0), tokens, tokens)['params']
-  rng = np.random.default_rng(3)
-  return model, jax.tree.map(
-      lambda x: x + 0.1 * rng.normal(size=x.shape).astype(x.dtype), params
-  )
+  params = small.moved_params(config, 0.1)['params']
+  return models.build(config, **keys), params
 
 
-def documents(batch, length):
-  """Returns token ids of ragged length; the first document fills its row."""
-  inputs = np.random.default_rng(length).integers(2, 60, (batch, length))
-  kept = np.linspace(length, 1, batch).astype(int)
-  return np.where(np.arange(length) < kept[:, None], inputs, 0)
+documents = functools.partial(small.documents, pad=0)
 
 
 def check(model, params, inputs, mask=None, tolerance=2e-6, by_layer=False):
