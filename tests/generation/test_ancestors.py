@@ -108,16 +108,16 @@ def copying_beams(s, step, shared, per_row):
   return search_in_lists(s, score)
 
 
-# Each model, and each settings with half of them; the other pairs are a stage.
+CORE = ('t5', EARLY), ('bart', LATE), ('pagesum', EARLY), ('global', LATE)
 PAIRS = [
     pytest.param(
         name,
         settings,
         id=f'{name}-{kind}',
-        marks=() if number % 2 == late else pytest.mark.products,
+        marks=[pytest.mark.products][(name, settings) in CORE :],
     )
-    for number, name in enumerate(MODELS)
-    for late, (kind, settings) in enumerate((('early', EARLY), ('late', LATE)))
+    for name in MODELS
+    for kind, settings in (('early', EARLY), ('late', LATE))
 ]
 
 
@@ -147,7 +147,15 @@ def test_the_table_matches_copied_caches(name, settings):
   assert any(ended) == (settings == EARLY)
 
 
-@pytest.mark.parametrize('name', MODELS)
+@pytest.mark.parametrize(
+    'name',
+    [
+        pytest.param(
+            name, marks=[pytest.mark.products][name in ('t5', 'pagesum') :]
+        )
+        for name in MODELS
+    ],
+)
 def test_all_beams_match_copied_caches(name, monkeypatch):
   """All beams and texts match; if the table is not updated, they differ."""
   model, variables, memory = make(name)
@@ -207,6 +215,7 @@ def test_no_step_copies_a_cache(name):
   assert 'gather' in find(True)
 
 
+@pytest.mark.memory
 @pytest.mark.parametrize('name', ('t5', 'bart'))
 def test_memory_of_decoding(name):
   """The estimated growth per token written matches the program's."""

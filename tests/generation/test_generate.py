@@ -22,6 +22,17 @@ METHODS = {
 }
 
 
+def methods(*core):
+  """Parametrizes by the method; the core has only some."""
+  return pytest.mark.parametrize(
+      'method',
+      [
+          pytest.param(method, marks=[pytest.mark.products][method in core :])
+          for method in METHODS
+      ],
+  )
+
+
 def padded(tokens, length=10):
   return np.pad(tokens, ((0, 0), (0, length - tokens.shape[1])))
 
@@ -55,7 +66,7 @@ def test_greedy_matches_the_slow_loop_with_and_without_eos(
   np.testing.assert_array_equal(padded(got), want)
 
 
-@pytest.mark.parametrize('method', METHODS)
+@methods('beams', 'sampling')
 def test_a_text_depends_on_its_document_only(summarizer, documents, method):
   """A text does not depend on its batch, row, padding or bucket."""
   inputs, mask = documents
@@ -175,7 +186,7 @@ def test_beams_do_not_copy_the_document(summarizer):
   )
 
 
-@pytest.mark.parametrize('method', METHODS)
+@methods('greedy', 'beams')
 def test_decoding_in_steps_matches_one_program(
     summarizer, documents, method, monkeypatch
 ):

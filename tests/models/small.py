@@ -43,6 +43,19 @@ def documents(batch=2, length=13, pad=1):
   return np.where(np.arange(length) < kept[:, None], inputs, pad)
 
 
+def drawn_params(model, scale):
+  """Returns random parameters without a program that makes them."""
+  rng = np.random.default_rng(0)
+
+  def draw(path, leaf):
+    mean = path[-1].key == 'scale'  # of norms
+    return jnp.asarray(mean + scale * rng.normal(size=leaf.shape), leaf.dtype)
+
+  return jax.tree_util.tree_map_with_path(
+      draw, parameters.abstract_params(model)
+  )
+
+
 @functools.cache
 def _moved_params(config, scale):
   one = tokens(0, 1, 4)

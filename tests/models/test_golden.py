@@ -32,8 +32,15 @@ LOCOST = (
 )
 T5 = 't5v11', 'longt5_local', 'longt5_tglobal'
 FOLDERS = *LOCOST, *T5, 'bart'
-# One of each family; the core has the others' float64 only.
+# One of each family; of the others, the core has less.
 FEW = 'locost_a_tiny', 'longt5_tglobal', 'bart'
+SOME = pytest.mark.parametrize(
+    'folder',
+    [
+        pytest.param(folder, marks=[pytest.mark.products][folder in FEW :])
+        for folder in FOLDERS
+    ],
+)
 TRANSFORMERS = dict(
     num_beams=4,
     length_penalty=2.0,
@@ -183,7 +190,7 @@ def test_states_kernels_and_logits(folder, dtype, atol, bound):
   assert compared == wanted - {'loss'}
 
 
-@pytest.mark.parametrize('folder', FOLDERS)
+@SOME
 @golden.MOSTLY_FLOAT64
 def test_loss_and_gradients(folder, dtype, atol, bound):
   io = golden.arrays(folder)
@@ -236,13 +243,7 @@ def test_greedy_tokens(folder):
   np.testing.assert_array_equal(got[:, : generated.shape[1]], generated)
 
 
-@pytest.mark.parametrize(
-    'folder',
-    [
-        pytest.param(folder, marks=[pytest.mark.products][folder in FEW :])
-        for folder in FOLDERS
-    ],
-)
+@SOME
 def test_beams(folder):
   """Beam search of transformers 4.30.2: tokens and scores."""
   io, summarizer = golden.arrays(folder), golden.load(folder)

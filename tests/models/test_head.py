@@ -9,7 +9,6 @@ import pytest
 
 from configs import default
 from locost_jax import models
-from locost_jax.models import parameters
 from locost_jax.training import losses
 from tests.models import small
 
@@ -23,15 +22,6 @@ def make(name, dtype='bfloat16', **changes):
   config.update(vocab_size=V, d_model=D, num_layers=1, num_decoder_layers=1)
   config.update(changes)
   return models.build(config, dtype=dtype)
-
-
-def draw_params(model):
-  """Returns random parameters as large as trained ones."""
-  rng = np.random.default_rng(0)
-  return jax.tree.map(
-      lambda x: jnp.asarray(0.3 * rng.normal(size=x.shape), x.dtype),
-      parameters.abstract_params(model),
-  )
 
 
 def draw_states():
@@ -60,7 +50,7 @@ CASES.append(('t5', dict(tie_embeddings=False)))
 def test_logits_are_float32_products(name, changes):
   """There are no ties; the argmax and the loss match float64."""
   model = make(name, **changes)
-  params, states = draw_params(model), draw_states()
+  params, states = small.drawn_params(model, 0.3), draw_states()
   head = jax.jit(functools.partial(model.apply, method='head'))
   logits = head({'params': params}, states)
   exact = exact_head(model, params, states)
@@ -91,7 +81,7 @@ def test_logits_are_float32_products(name, changes):
 def test_logits_of_a_step_are_not_rounded(name):
   """A decoding step uses the same head."""
   model = make(name)
-  params = {'params': draw_params(model)}
+  params = {'params': small.drawn_params(model, 0.3)}
   encode = jax.jit(functools.partial(model.apply, method='encode'))
   memory = encode(params, np.ones((B, 8), np.int32))
   _, logits = small.in_steps(model, params, memory, np.full((B, 1), 2))
@@ -105,7 +95,7 @@ def test_logits_of_a_step_are_not_rounded(name):
 def test_gradients_of_the_head(name, changes):
   """Match those of the formula in float32 up to bfloat16 rounding."""
   model = make(name, **changes)
-  params, states = draw_params(model), draw_states()
+  params, states = small.drawn_params(model, 0.3), draw_states()
   g = np.random.default_rng(3).normal(size=(B, T, V)).astype(np.float32)
 
   def total(params, states, model):
