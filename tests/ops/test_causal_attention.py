@@ -11,6 +11,8 @@ import pytest
 from locost_jax.ops import causal_attention
 from locost_jax.ops import long_attention
 from locost_jax.ops import pieces
+from tests.ops.gradients import assert_same
+from tests.ops.gradients import gradients_and_value
 
 
 def example(T, B=2, H=3, K=4):
@@ -31,22 +33,7 @@ def plain(queries, keys, values, bias, factor=1.0):
   return jnp.einsum('bhts,bshk->bthk', weights, values)
 
 
-def value_and_gradients(attend, *args):
-  target = jnp.cos(jnp.arange(args[0].size, dtype=args[0].dtype))
-
-  def loss(*args):
-    out = attend(*args)
-    return (out * target.reshape(out.shape)).sum(), out
-
-  return jax.jit(jax.grad(loss, (0, 1, 2, 3), has_aux=True))(*args)
-
-
-def assert_same(got, want, atol):
-  jax.tree.map(
-      functools.partial(np.testing.assert_allclose, rtol=0, atol=atol),
-      got,
-      want,
-  )
+gradients_of = functools.partial(gradients_and_value, argnums=(0, 1, 2, 3))
 
 
 def test_diagonals_make_a_matrix_of_distances():
@@ -63,10 +50,10 @@ def test_pieces_match_the_plain_form(T, size):
   in_pieces = functools.partial(causal_attention.in_pieces, size=size)
   with jax.enable_x64(True):
     args = example(T)
-    want = value_and_gradients(plain, *args)
-    assert_same(value_and_gradients(in_pieces, *args), want, 1e-12)
+    want = gradients_of(plain, *args)
+    assert_same(gradients_of(in_pieces, *args), want, 1e-12)
     single = [x.astype(jnp.float32) for x in args]
-    assert_same(value_and_gradients(in_pieces, *single), want, 1e-5)
+    assert_same(gradients_of(in_pieces, *single), want, 1e-5)
 
 
 def test_dropout_of_pieces_matches_dropout_of_weights():
@@ -85,11 +72,11 @@ def test_dropout_of_pieces_matches_dropout_of_weights():
     in_pieces = functools.partial(
         causal_attention.in_pieces, size=size, dropout_rate=rate, key=key
     )
-    want = value_and_gradients(
+    want = gradients_of(
         functools.partial(plain, factor=factor[..., :T, :T]), *args
     )
-    assert_same(value_and_gradients(in_pieces, *args), want, 1e-12)
-    without = value_and_gradients(plain, *args)
+    assert_same(gradients_of(in_pieces, *args), want, 1e-12)
+    without = gradients_of(plain, *args)
   assert np.abs(want[1] - without[1]).max() > 0.1
 
 

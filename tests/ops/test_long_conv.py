@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from locost_jax.ops import long_conv
+from tests.ops.gradients import assert_same
 
 # powers of two, odd, prime, tiny, and around them
 LENGTHS = (1, 2, 3, 4, 5, 7, 8, 13, 15, 16, 17, 31, 64, 97, 100, 101, 127, 128)
@@ -104,10 +105,11 @@ def test_gradient_matches_the_direct_sum():
   with jax.enable_x64(True):
     args = tuple(map(jnp.asarray, (u, K0, K1)))
     loss = lambda conv: lambda *a: (conv(*a) ** 3).sum()
-    got = jax.grad(loss(two_sided_conv), (0, 1, 2))(*args)
-    want = jax.grad(loss(long_conv.direct_conv), (0, 1, 2))(*args)
-  for g, w in zip(got, want):
-    np.testing.assert_allclose(g, w, rtol=1e-9, atol=1e-9)
+    got, want = (
+        jax.jit(jax.grad(loss(conv), (0, 1, 2)))(*args)
+        for conv in (two_sided_conv, long_conv.direct_conv)
+    )
+  assert_same(got, want, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize('group', (1, 2, 3, 5, 7))
@@ -123,14 +125,11 @@ def test_groups_match_all_channels_at_once(length, group):
 
   with jax.enable_x64(True):
     args = tuple(map(jnp.asarray, (u, K0, K1)))
-    got, want = jax.jit(functools.partial(run, grouped))(*args), run(
-        long_conv.direct_conv, *args
+    got, want = (
+        jax.jit(functools.partial(run, conv))(*args)
+        for conv in (grouped, long_conv.direct_conv)
     )
-    jax.tree.map(
-        functools.partial(np.testing.assert_allclose, rtol=1e-9, atol=1e-9),
-        got,
-        want,
-    )
+    assert_same(got, want, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize('group', (2, 3))
@@ -152,12 +151,11 @@ def test_what_the_backward_pass_keeps(keep, group):
     args = tuple(map(jnp.asarray, (u, K0, K1)))
     loss = lambda conv: lambda *args: (conv(*args) ** 3).sum()
     got, want = (
-        jax.grad(loss(f), (0, 1, 2))(*args)
+        jax.jit(jax.grad(loss(f), (0, 1, 2)))(*args)
         for f in (conv, long_conv.direct_conv)
     )
     kept = jax.tree.leaves(jax.vjp(conv, *args)[1])
-  for g, w in zip(got, want):
-    np.testing.assert_allclose(g, w, rtol=1e-9, atol=1e-9)
+  assert_same(got, want, rtol=1e-9, atol=1e-9)
   found = [x.shape for x in kept if n // 2 + 1 in x.shape]
   if (group, keep) == (3, 'all'):
     assert len(found) > 1

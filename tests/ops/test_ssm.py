@@ -10,6 +10,7 @@ import pytest
 from locost_jax.ops import complex_pairs
 from locost_jax.ops import ssm
 from locost_jax.ops import ssm_kernel
+from tests.ops.gradients import assert_same
 
 LENGTHS = (1, 2, 3, 7, 16, 97, 101, 255, 256, 257, 512, 1000)
 
@@ -82,11 +83,7 @@ def test_groups_match_all_channels_at_once(group, G):
     args = jnp.asarray(log_dt), tuple(jnp.moveaxis(jnp.asarray(C), -1, 0))
     got = jax.jit(functools.partial(run, group))(*args)
     want = jax.jit(functools.partial(run, 3))(*args)
-    jax.tree.map(
-        functools.partial(np.testing.assert_allclose, rtol=1e-9, atol=1e-9),
-        got,
-        want,
-    )
+    assert_same(got, want, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize('group', (None, 768))
@@ -159,9 +156,11 @@ def test_a_large_time_step_has_no_gradient(log_dt):
     return -2 * (c * b / lam).real.sum()
 
   log_dt = jnp.full((1, 3), log_dt)
-  of_dt, *of_A = jax.grad(first_lag, (0, 1, 2))(log_dt, A_real, A_imag)
+  of_dt, *of_A = jax.jit(jax.grad(first_lag, (0, 1, 2)))(log_dt, A_real, A_imag)
   np.testing.assert_allclose(of_dt, 0, atol=1e-30)
-  for got, want in zip(of_A, jax.grad(expected, (0, 1))(A_real, A_imag)):
+  for got, want in zip(
+      of_A, jax.jit(jax.grad(expected, (0, 1)))(A_real, A_imag)
+  ):
     np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
 
 
@@ -274,7 +273,7 @@ def check_gradients(p, kernel, length):
 
   with jax.enable_x64(True):
     arguments = [jnp.asarray(p[i]) for i in (0, 1, 2, 4)]
-    want = jax.grad(direct, (0, 1, 2, 3))(*arguments)
+    want = jax.jit(jax.grad(direct, (0, 1, 2, 3)))(*arguments)
     got = jax.jit(jax.grad(in_tiles, (0, 1, 2, 3)))(*arguments)
   for one, other in zip(got, want):
     np.testing.assert_allclose(

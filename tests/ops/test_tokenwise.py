@@ -20,6 +20,8 @@ from locost_jax.ops import long_conv
 from locost_jax.ops import mesh as mesh_lib
 from locost_jax.ops import tokenwise
 from tests import mesh_program
+from tests.ops.gradients import assert_same
+from tests.ops.gradients import gradients_and_value
 
 
 def part(shared, key, x, mask, y):
@@ -37,18 +39,7 @@ def example(L):
   return shared, x, jnp.asarray(rng.random((2, L)) < 0.7), y
 
 
-def value_and_gradients(function, shared, x, mask, y):
-  def loss(shared, x, y):
-    out = function(shared, x, mask, y)
-    return (out**2 * jnp.cos(jnp.arange(out.size)).reshape(out.shape)).sum()
-
-  return jax.jit(jax.value_and_grad(loss, (0, 1, 2)))(shared, x, y)
-
-
-def assert_same(got, want, **tolerance):
-  jax.tree.map(
-      functools.partial(np.testing.assert_allclose, **tolerance), got, want
-  )
+gradients_of = functools.partial(gradients_and_value, argnums=(0, 1, 3))
 
 
 @pytest.mark.parametrize('draws', (False, True))
@@ -72,12 +63,8 @@ def test_pieces_match_the_whole(L, size, draws):
 
   with jax.enable_x64(True):
     args = example(L)
-    assert_same(
-        value_and_gradients(over_pieces, *args),
-        value_and_gradients(whole, *args),
-        rtol=0,
-        atol=1e-12,
-    )
+    want = gradients_of(whole, *args)
+    assert_same(gradients_of(over_pieces, *args), want, 1e-12)
 
 
 def test_arrays_with_channels_first():
@@ -99,12 +86,8 @@ def test_arrays_with_channels_first():
 
   with jax.enable_x64(True):
     args = example(13)
-    assert_same(
-        value_and_gradients(over_pieces, *args),
-        value_and_gradients(whole, *args),
-        rtol=0,
-        atol=1e-12,
-    )
+    want = gradients_of(whole, *args)
+    assert_same(gradients_of(over_pieces, *args), want, 1e-12)
 
 
 @pytest.fixture
@@ -163,8 +146,8 @@ def test_remat_changes_no_gradient(
       calls.clear()
       got = gradients(small_model_config, remat)[0](params)
       assert set(calls) == {'inward', 'outward', 'add'}
-      assert_same(got[0], want[0], rtol=1e-12)
-      assert_same(got[1], want[1], rtol=0, atol=1e-11 * scale)
+      assert_same(got[0], want[0], 0, rtol=1e-12)
+      assert_same(got[1], want[1], 1e-11 * scale)
 
 
 def test_both_passes_use_the_same_dropout_masks(
