@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from locost_jax import models
+from locost_jax.devices import sharding
 from locost_jax.generation import decode_settings
 from locost_jax.generation import generate
 from locost_jax.models import flops
@@ -119,6 +120,39 @@ def in_steps(model, params, memory, targets, beams=1):
 
 def repeated(memory, times):
   return jax.tree.map(lambda x: np.repeat(x, times, 0), memory)
+
+
+def added_parameters(config, base):
+  """Returns the paths that a model has in addition to those of another one.
+
+  Asserts that all have a place on a mesh.
+  """
+  own, others = (
+      set(parameters.flatten(parameters.abstract_params(models.build(keys))))
+      for keys in (config, base)
+  )
+  assert others < own
+  for path in own:
+    sharding.spec_of(path)
+  return own - others
+
+
+def check_documents_alone(run, inputs, targets, counts, **changes):
+  """Asserts that each document gives the same alone; returns the logits.
+
+  Args:
+    run: a Runner.
+    inputs: [B, P, L] or [B, L].
+    targets: [B, T].
+    counts: how much of a document's second axis is not padding.
+    **changes: keys of the model.
+  """
+  together = run(inputs, targets, **changes)
+  for row, count in enumerate(counts):
+    one = slice(row, row + 1)
+    alone = run(inputs[one, :count], targets[one], **changes)
+    np.testing.assert_allclose(together[row], alone[0], 0, 1e-5)
+  return together
 
 
 def check_texts_of_a_batch(model, params, inputs, **options):

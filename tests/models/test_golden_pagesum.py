@@ -6,12 +6,10 @@ import jax
 import numpy as np
 import pytest
 
-from locost_jax.generation import decode_settings
 from locost_jax.generation import generate
-from locost_jax.training import losses
 from tests.models import golden
 
-PAD = 1
+PAD = golden.PAD
 arrays = functools.partial(golden.arrays, 'pagesum')
 
 
@@ -66,27 +64,20 @@ def test_golden_states_weights_and_logits(dtype, atol, bound, padding):
   assert (found['page_weights'][1, :, 2] == 0).all()
 
 
-def loss_of(model, params, smoothing):
-  """The release's loss: its decoder reads <s> and never predicts it."""
-  io = arrays()
-  targets = io['tgt_input_ids']
-  logits = model.apply({'params': params}, io['input_ids'], targets)
-  total, weight = losses.cross_entropy(
-      logits[:, :-1], targets[:, 1:], targets[:, 1:] != PAD, smoothing
-  )
-  return total / weight
-
-
 @pytest.mark.parametrize('padding', ('release', 'tokens'))
 @golden.MOSTLY_FLOAT64
 def test_golden_losses_and_gradients(dtype, atol, bound, padding):
   io, corrected = arrays(), arrays('corrected')
+  targets = io['tgt_input_ids']
   with jax.enable_x64(dtype == 'float64'):
     model, params = golden_model(dtype, padding)
-    loss, gradients = jax.jit(
-        jax.value_and_grad(lambda params: loss_of(model, params, 0.1))
-    )(params)
-    plain = jax.jit(lambda params: loss_of(model, params, 0.0))(params)
+
+    def loss_of(params, smoothing=0.1):
+      logits = model.apply({'params': params}, io['input_ids'], targets)
+      return golden.release_loss(logits, targets, smoothing)
+
+    loss, gradients = jax.jit(jax.value_and_grad(loss_of))(params)
+    plain = jax.jit(loss_of)(params, 0.0)
     gradients = golden.released('pagesum', gradients)
   if padding == 'release':
     np.testing.assert_allclose(loss, io['f64/loss_ls'], 0, atol)
@@ -109,10 +100,7 @@ def test_golden_losses_and_gradients(dtype, atol, bound, padding):
 
 def test_golden_greedy_tokens():
   io = arrays()
-  settings = decode_settings.Settings(
-      max_length=20, eos_id=95, pad_id=PAD, start_id=2
-  )
   tokens, _ = generate.generate(
-      *golden_model(), io['input_ids'].astype(np.int32), None, settings
+      *golden_model(), io['input_ids'].astype(np.int32), None, golden.GREEDY
   )
   np.testing.assert_array_equal(tokens, io['greedy_tokens'])

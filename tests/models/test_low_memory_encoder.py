@@ -68,35 +68,30 @@ def check(model, params, inputs, mask=None, tolerance=2e-6, by_layer=False):
     )
 
 
-@pytest.mark.parametrize('batch,length', ((1, 1), (3, 13), (2, 24)))
-def test_every_length(small_model_config, tiny_pieces, batch, length):
-  model, params = make(small_model_config)
-  check(model, params, documents(batch, length))
-
-
-def test_layer_by_layer(small_model_config, tiny_pieces):
-  model, params = make(small_model_config)
-  check(model, params, documents(3, 13), by_layer=True)
-
-
 @pytest.mark.parametrize(
-    'change',
+    'batch,length,change,keys,options',
     (
-        {'variant': 'paper'},
-        {'convolution': 'release'},
-        {'bidirectional': False, 'gating': False, 'feed_forward': 'relu'},
+        (1, 1, {}, {}, {}),
+        (3, 13, {}, {}, {}),
+        (2, 24, {}, {}, {}),
+        (3, 13, {}, {}, dict(by_layer=True)),
+        (3, 13, {'variant': 'paper'}, {}, {}),
+        (3, 13, {'convolution': 'release'}, {}, {}),
+        (
+            *(3, 13),
+            {'bidirectional': False, 'gating': False, 'feed_forward': 'relu'},
+            *({}, {}),
+        ),
+        # Equal up to rounding to 8 bits.
+        (3, 13, {}, dict(dtype='bfloat16'), dict(tolerance=0.01)),
     ),
 )
-def test_every_variant(small_model_config, tiny_pieces, change):
+def test_pieces_match_the_whole(
+    small_model_config, tiny_pieces, batch, length, change, keys, options
+):
   small_model_config.update(change)
-  model, params = make(small_model_config)
-  check(model, params, documents(3, 13))
-
-
-def test_bfloat16(small_model_config, tiny_pieces):
-  """Equal up to rounding to 8 bits."""
-  model, params = make(small_model_config, dtype='bfloat16')
-  check(model, params, documents(3, 13), tolerance=0.01)
+  model, params = make(small_model_config, **keys)
+  check(model, params, documents(batch, length), **options)
 
 
 def test_a_mask_of_any_form(small_model_config, tiny_pieces):

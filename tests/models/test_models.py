@@ -9,6 +9,7 @@ import pytest
 
 from configs import default
 from locost_jax import models
+from locost_jax.data import pages
 from locost_jax.errors import InputError
 from locost_jax.models import attention
 from locost_jax.models.parameters import abstract_params
@@ -254,27 +255,61 @@ def test_relative_buckets_by_hand():
 
 
 @pytest.mark.parametrize(
-    'change,message',
+    'name,change,message',
     (
-        ({'name': 'bert'}, "model.name='bert' must be one of 'locost'"),
-        ({'d_modle': 3}, 'did you mean model.d_model'),
-        ({'d_model': 0}, 'model.d_model=0 must be at least 1'),
-        ({'variant': 'new'}, "model.variant='new' must be one of"),
-        ({'feed_forward': 'swish'}, "model.feed_forward='swish'"),
-        ({'variant': 'paper', 'convolution': 'release'}, 'does not exist with'),
+        ('locost', {'name': 'bert'}, "model.name='bert' must be one of 'locos"),
+        ('locost', {'d_modle': 3}, 'did you mean model.d_model'),
+        ('locost', {'d_model': 0}, 'model.d_model=0 must be at least 1'),
+        ('locost', {'variant': 'new'}, "model.variant='new' must be one of"),
         (
+            'locost',
+            {'variant': 'paper', 'convolution': 'release'},
+            'does not exist with',
+        ),
+        (
+            'locost',
             {'dt_min': 0.2},
             'model.dt_min=0.2: expected 0 < dt_min <= model.dt_max=0.1',
         ),
-        ({'variant': 'paper', 'dt_max': 1.0}, r'dt is uniform in \(0, 1\]'),
-        ({'copy_dim': 0}, 'model.copy_dim=0 must be at least 1'),
-        ({'copy_ngram': -1}, 'model.copy_ngram=-1 must be at least 0'),
+        (
+            'locost',
+            {'variant': 'paper', 'dt_max': 1.0},
+            r'dt is uniform in \(0, 1\]',
+        ),
+        ('locost', {'copy_ngram': -1}, 'model.copy_ngram=-1 must be at least'),
+        ('t5', {'d_state': 1}, 'model.d_state is not a key of t5'),
+        ('longt5', {'attention': 'both'}, "model.attention='both' must be one"),
+        ('longt5', {'local_radius': 0}, 'model.local_radius=0 must be at lea'),
+        ('bart', {'feed_forward': 'relu'}, "='relu' must be 'gelu'"),
+        ('bart', {'num_heads': 5}, 'model.d_model=768 must be divisible by'),
+        ('bart', {'num_decoder_heads': 5}, 'd_model=768 .*num_decoder_heads=5'),
+        ('bart', {'pad_id': 60}, 'pad_id=60 must be below model.vocab_size=60'),
+        ('pagesum', {'decoding': 'x'}, "model.decoding='x' must be one of"),
+        ('pagesum', {'padding': 'x'}, "model.padding='x' must be one of"),
+        ('simcas', {'chunk': 'x'}, "model.chunk='x' must be one of"),
+        ('simcas', {'align': 'x'}, "model.align='x' must be one of"),
+        ('simcas', {'select': 'x'}, "model.select='x' must be one of"),
+        (
+            'simcas_locost',
+            {'selection': 'x'},
+            "model.selection='x' must be one",
+        ),
+        ('simcas_locost', {'chunk_length': 0}, 'chunk_length=0 must be at lea'),
     ),
 )
-def test_bad_configs_are_named(small_model_config, change, message):
-  values = dict(small_model_config, **change)
+def test_bad_configs_are_named(name, change, message):
+  config = dict(getattr(default, name)(), vocab_size=60)
+  assert models.build(config)
   with pytest.raises(InputError, match=message):
-    models.build(values)
+    models.build(config | change)
+
+
+def test_which_models_read_pages():
+  """The data pipeline has their page forms."""
+  forms = {'pagesum': set(pages.LOCALITIES), 'simcas': set(pages.CHUNKS)}
+  for name in models.MODELS:
+    config = getattr(default, name)()
+    assert set(models.page_forms(config)) == forms.get(name, set()), name
 
 
 def test_float16_is_refused(small_model_config):

@@ -4,12 +4,8 @@ import jax
 import numpy as np
 import pytest
 
-from configs import default
 from locost_jax import models
-from locost_jax.data import pages
-from locost_jax.devices import sharding
 from locost_jax.errors import InputError
-from locost_jax.models import parameters
 from locost_jax.ops import long_attention
 from tests.models import small
 from tests.models.small import BART as SMALL
@@ -39,15 +35,10 @@ def of_bart():
 
 
 def test_parameters_are_those_of_bart_and_the_confidence():
-  paths = set(parameters.flatten(small_params()['params']))
-  bart = parameters.abstract_params(models.build(SMALL))
-  assert paths - set(parameters.flatten(bart)) == {
+  assert small.added_parameters(PAGESUM, SMALL) == {
       'confidence/kernel',
       'confidence/bias',
   }
-  assert set(parameters.flatten(bart)) < paths
-  for path in paths:
-    sharding.spec_of(path)
 
 
 def test_one_page_matches_bart():
@@ -126,10 +117,7 @@ def test_a_batch_matches_its_documents_one_by_one():
   counts = [1, 2, 40]
   for row, count in enumerate(counts):
     inputs[row, count:] = 1
-  together = run(inputs, targets)
-  for row, count in enumerate(counts):
-    alone = run(inputs[row : row + 1, :count], targets[row : row + 1])
-    np.testing.assert_allclose(together[row], alone[0], 0, 1e-5)
+  small.check_documents_alone(run, inputs, targets, counts)
 
 
 def test_a_document_without_tokens_gives_finite_numbers():
@@ -164,25 +152,11 @@ def test_texts_of_a_batch_match_those_of_its_documents(options):
   )
 
 
-def test_which_models_read_pages():
-  """The data pipeline has their page forms."""
-  assert set(models.page_forms(default.pagesum())) == set(pages.LOCALITIES)
-  assert models.page_forms(models.make_config(PAGESUM))
-  for name in 'locost', 't5', 'longt5', 'bart':
-    assert models.page_forms(getattr(default, name)()) == ()
-
-
 @pytest.mark.parametrize('decoding', ['pages', 'global'])
 def test_flops_match_the_traced_step(decoding):
   wide = dict(d_model=128, d_ff=256, max_positions=512)
   model = models.build(PAGESUM | wide | dict(decoding=decoding), remat='none')
   small.check_flops(model, (2, 3, 256), (2, 64))
-
-
-@pytest.mark.parametrize('key', ['decoding', 'padding'])
-def test_wrong_values_are_refused(key):
-  with pytest.raises(InputError, match=f"model.{key}='x' must be one of"):
-    models.build(PAGESUM | {key: 'x'})
 
 
 def test_pages_longer_than_the_positions_are_refused():

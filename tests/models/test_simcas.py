@@ -10,8 +10,6 @@ import pytest
 
 from configs import default
 from locost_jax import models
-from locost_jax.data import pages
-from locost_jax.devices import sharding
 from locost_jax.errors import InputError
 from locost_jax.models import bart_layers
 from locost_jax.models import chunk_memory
@@ -52,24 +50,16 @@ small_params = run.small_params
 
 
 def test_parameters_are_those_of_bart_and_the_selector():
-  paths = set(parameters.flatten(small_params()['params']))
-  bart = parameters.abstract_params(models.build(SMALL | dict(num_layers=3)))
-  added = paths - set(parameters.flatten(bart))
+  added = small.added_parameters(SIMCAS, SMALL | dict(num_layers=3))
   assert added == {
       f'selector/{judge}/{layer}/{part}'
       for judge in ('actor', 'critic')
       for layer in ('token', 'state', 'hidden', 'output')
       for part in ('kernel', 'bias')
   }
-  for path in paths:
-    sharding.spec_of(path)
   config = dict(default.simcas(), vocab_size=60)
-  shapes = parameters.flatten(parameters.abstract_params(models.build(config)))
-  assert 9_451_011 == sum(
-      int(np.prod(leaf.shape))
-      for path, leaf in shapes.items()
-      if path.startswith('selector/')
-  )
+  shapes = parameters.abstract_params(models.build(config))['selector']
+  assert sum(leaf.size for leaf in jax.tree.leaves(shapes)) == 9_451_011
 
 
 def test_new_selectors_are_orthogonal():
@@ -111,14 +101,11 @@ def test_a_batch_matches_its_documents_one_by_one(align, padding, select):
   """Also with longer rows; influence of other documents would be detected."""
   changes = dict(align=align, padding=padding, select=select)
   inputs, targets = documents(), tokens(7, len(COUNTS), 5)
-  together = run(inputs, targets, **changes)
+  together = small.check_documents_alone(
+      run, inputs, targets, COUNTS, **changes
+  )
   wide = np.pad(inputs, ((0, 0), (0, 3), (0, 2)), constant_values=PAD)
   np.testing.assert_allclose(run(wide, targets, **changes), together, 0, 1e-5)
-  for row, count in enumerate(COUNTS):
-    alone = run(
-        inputs[row : row + 1, :count], targets[row : row + 1], **changes
-    )
-    np.testing.assert_allclose(together[row], alone[0], 0, 1e-5)
 
 
 @pytest.mark.parametrize('align', ALIGNS)
@@ -425,10 +412,9 @@ def test_a_document_without_tokens_gives_finite_numbers():
   inputs, targets = np.full((2, 3, 5), PAD), tokens(7, 2, 4)
   inputs[0] = tokens(3, 3, 5)
   for align, select in (('shift', 'ppo'), ('mean', 'first_k')):
-    logits = run(inputs, targets, align=align, select=select)
+    changes = dict(align=align, select=select)
+    logits = small.check_documents_alone(run, inputs, targets, [3], **changes)
     assert np.isfinite(logits).all()
-    alone = run(inputs[:1], targets[:1], align=align, select=select)
-    np.testing.assert_allclose(logits[:1], alone, 0, 1e-5)
 
 
 def test_attention_is_the_mean_of_the_mass():
@@ -485,11 +471,6 @@ def test_one_chunk_is_one_sequence():
     checks.check_positions(config)
 
 
-def test_which_models_read_chunks():
-  assert set(models.page_forms(default.simcas())) == set(pages.CHUNKS)
-  assert models.make_config(SIMCAS)
-
-
 @pytest.mark.parametrize('select', ['ppo', 'none'])
 def test_flops_match_the_traced_step(select):
   wide = dict(d_model=128, d_ff=256, max_positions=512)
@@ -497,14 +478,6 @@ def test_flops_match_the_traced_step(select):
   small.check_flops(model, (2, 3, 256), (2, 64))
   parts = flops.train_step(model.config, 2, 256, 64, 3)
   assert (parts['selector'] > 0) == (select == 'ppo')
-
-
-@pytest.mark.parametrize(
-    'key', ['chunk', 'align', 'select', 'selection', 'padding']
-)
-def test_wrong_values_are_refused(key):
-  with pytest.raises(InputError, match=f"model.{key}='x' must be one of"):
-    models.build(SIMCAS | {key: 'x'})
 
 
 def test_chunks_longer_than_the_positions_are_refused():
