@@ -12,7 +12,6 @@ from locost_jax.models import bart
 from locost_jax.models import chunk_memory
 from locost_jax.models import encoder_decoder
 from locost_jax.models import pagesum
-from locost_jax.ops import long_attention
 from tests.models.test_simcas import documents
 from tests.models.test_simcas import run
 from tests.models.test_simcas import SIMCAS
@@ -77,11 +76,8 @@ def test_other_models_are_one_program():
     assert not hasattr(model, 'compact_memory')
 
 
-@pytest.mark.parametrize('absorbed', [False, True])
-def test_more_than_a_capacity_is_refused(monkeypatch, absorbed):
+def test_more_than_a_capacity_is_refused():
   """Any capacity that is large enough gives the same texts."""
-  if absorbed:
-    monkeypatch.setattr(long_attention, 'ABSORBED', 1)
   inputs, targets = documents(), np.arange(3, 23).reshape(4, 5)
   memory = run(inputs, method='encode')
   want = run(memory, targets, method='decode')

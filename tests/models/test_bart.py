@@ -372,7 +372,9 @@ def test_published_sizes():
 
 
 def test_every_parameter_has_a_row_that_fits():
-  shapes = parameters.flatten(parameters.abstract_params(models.build(SMALL)))
+  model = models.build(SMALL | {'pad_id': 0})
+  assert model.config.pad_id == 0
+  shapes = parameters.flatten(parameters.abstract_params(model))
   assert set(shapes) == {path for path, _, _ in TABLE.rows}
   for path, leaf in shapes.items():
     spec = sharding.spec_of(path)

@@ -1,7 +1,5 @@
 """PageSum learns which page to trust (slow); the task is tested too."""
 
-import json
-
 import jax
 import numpy as np
 import pytest
@@ -75,37 +73,6 @@ def test_the_table_shows_when_a_run_learned():
       'pages        1           -     0.900    0.90',
       'global       0          50     0.950       -',
   ]
-
-
-def test_the_command(run_command, monkeypatch, tmp_path):
-  """Tests its outputs without training; docs/training.md trains."""
-  pytest.importorskip('matplotlib')
-  asked = []
-
-  def train(decoding, seed, steps, report):
-    asked.append((decoding, seed, steps))
-    rows = [{'step': step, 'accuracy': 0.5} for step in (0, steps)]
-    if decoding == 'pages':
-      rows = [row | {'weight': 0.25} for row in rows]
-    return None, None, rows
-
-  monkeypatch.setattr(task, 'train', train)
-  status, out, err = run_command(
-      task, '--steps=2', '--seeds=2', f'--output={tmp_path}'
-  )
-  assert status == 0, err
-  runs = [('pages', 0), ('pages', 1), ('global', 0)]
-  assert asked == [(*run, 2) for run in runs]
-  assert [line.split()[:3] for line in out.splitlines()] == [
-      ['decoding', 'seed', 'learned'],
-      *([decoding, str(seed), '-'] for decoding, seed in runs),
-  ]
-  written = json.loads((tmp_path / 'curves.json').read_text())
-  assert [(run['decoding'], run['seed']) for run in written] == runs
-  assert [row['step'] for row in written[0]['rows']] == [0, 2]
-  assert (tmp_path / 'curves.png').read_bytes()[1:4] == b'PNG'
-  status, out, err = run_command(task, '--steps=0')
-  assert status == 2 and 'steps' in err
 
 
 @pytest.mark.slow

@@ -1,7 +1,6 @@
 """SimCAS's selector learns what to read (slow); the task is tested too."""
 
 import functools
-import json
 
 import jax
 import numpy as np
@@ -90,47 +89,6 @@ def test_the_table_shows_when_a_run_learned():
       ['critic', '0', '440', '20', '1.00', '0.20', '50.0', '0.190', '0.200'],
       ['mean', '1', '440', '-', '1.00', '0.20', '70.0', '0.200', '0.200'],
   ]
-
-
-def test_the_command(run_command, monkeypatch, tmp_path):
-  """Tests its outputs without training; docs/training.md trains."""
-  pytest.importorskip('matplotlib')
-  asked = []
-
-  def read(seed, report, most):
-    asked.append((seed, most))
-    return f'params {seed}', 2
-
-  def select(seed, params, steps, baseline, report):
-    asked.append((seed, params, steps, baseline))
-    keys = 'marked', 'others', 'selected', 'reward', 'argmax_selected'
-    row = dict.fromkeys(keys, 0.5) | {'everything': 1.0}
-    return params, [row | {'step': step} for step in (0, steps)]
-
-  monkeypatch.setattr(task, 'read', read)
-  monkeypatch.setattr(task, 'select', select)
-  status, out, err = run_command(
-      task, '--steps=3', '--most=4', '--seeds=2', f'--output={tmp_path}'
-  )
-  assert status == 0, err
-  pairs = [(seed, kind) for seed in (0, 1) for kind in ('critic', 'mean')]
-  assert asked == [
-      (0, 4),
-      *((0, 'params 0', 3, kind) for kind in ('critic', 'mean')),
-      (1, 4),
-      *((1, 'params 1', 3, kind) for kind in ('critic', 'mean')),
-  ]
-  lines = [line.split()[:4] for line in out.splitlines()]
-  assert lines[0] == ['baseline', 'seed', 'reads', 'at']
-  assert lines[1:] == [[kind, str(seed), '2', '-'] for seed, kind in pairs]
-  runs = json.loads((tmp_path / 'curves.json').read_text())
-  assert [(run['seed'], run['baseline']) for run in runs] == pairs
-  for run in runs:
-    assert [(row['step'], row['reads_at']) for row in run['rows']] == [
-        (0, 2),
-        (3, 2),
-    ]
-  assert (tmp_path / 'curves.png').read_bytes()[1:4] == b'PNG'
 
 
 @pytest.mark.slow
