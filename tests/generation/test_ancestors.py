@@ -14,6 +14,7 @@ from locost_jax.generation import decode
 from locost_jax.generation import decode_settings
 from locost_jax.ops import beam_attention
 from locost_jax.summarizing import batch_memory
+from tests import products
 from tests.generation.test_decode import search_in_lists
 from tests.models import small
 from tests.models import test_pagesum
@@ -113,14 +114,7 @@ CORE = 't5-early', 'bart-late', 'pagesum-early', 'global-late'
 PAIRS = [f'{name}-{kind}' for name in MODELS for kind in ('early', 'late')]
 
 
-def some(names, core):
-  return pytest.mark.parametrize(
-      'name',
-      [
-          pytest.param(name, marks=[pytest.mark.products][name in core :])
-          for name in names
-      ],
-  )
+some = functools.partial(products.parametrize, 'name')
 
 
 @some(PAIRS, CORE)

@@ -11,6 +11,7 @@ from locost_jax.generation import decode
 from locost_jax.generation import decode_settings
 from locost_jax.generation import generate
 from locost_jax.models import low_memory_encoder
+from tests import products
 
 METHODS = {
     'greedy': dict(),
@@ -20,17 +21,6 @@ METHODS = {
         encoder_no_repeat_ngram_size=1, repetition_penalty=1.3
     ),
 }
-
-
-def methods(*core):
-  """Parametrizes by the method; the core has only some."""
-  return pytest.mark.parametrize(
-      'method',
-      [
-          pytest.param(method, marks=[pytest.mark.products][method in core :])
-          for method in METHODS
-      ],
-  )
 
 
 def padded(tokens, length=10):
@@ -66,7 +56,7 @@ def test_greedy_matches_the_slow_loop_with_and_without_eos(
   np.testing.assert_array_equal(padded(got), want)
 
 
-@methods('beams', 'sampling')
+@products.parametrize('method', METHODS, ('beams', 'sampling'))
 def test_a_text_depends_on_its_document_only(summarizer, documents, method):
   """A text does not depend on its batch, row, padding or bucket."""
   inputs, mask = documents
@@ -186,7 +176,7 @@ def test_beams_do_not_copy_the_document(summarizer):
   )
 
 
-@methods('greedy', 'beams')
+@products.parametrize('method', METHODS, ('greedy', 'beams'))
 def test_decoding_in_steps_matches_one_program(
     summarizer, documents, method, monkeypatch
 ):

@@ -5,7 +5,6 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 from configs import default
 from locost_jax import models
@@ -15,6 +14,7 @@ from locost_jax.models import parameters
 from locost_jax.training import experience
 from locost_jax.training import losses
 from locost_jax.training import step as step_lib
+from tests import products
 from tests.models import small
 
 V, T, N = 40, 6, 2
@@ -41,15 +41,7 @@ WITHOUT = 'locost without n-grams'
 DIFFERENT = 'locost', WITHOUT, 'bart', *PAGED
 
 
-def some(names, core):
-  """Parametrizes by the name of a model; the core has only some."""
-  return pytest.mark.parametrize(
-      'name',
-      [
-          pytest.param(name, marks=[pytest.mark.products][name in core :])
-          for name in names
-      ],
-  )
+some = functools.partial(products.parametrize, 'name')
 
 
 @functools.cache

@@ -5,6 +5,7 @@ test_golden_simcas.py.
 """
 
 import functools
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +23,7 @@ from locost_jax.ops import complex_pairs
 from locost_jax.ops import ssm
 from locost_jax.ops import ssm_kernel
 from locost_jax.training import losses
+from tests import products
 from tests.models import golden
 
 LOCOST = (
@@ -34,13 +36,7 @@ T5 = 't5v11', 'longt5_local', 'longt5_tglobal'
 FOLDERS = *LOCOST, *T5, 'bart'
 # One of each family; of the others, the core has less.
 FEW = 'locost_a_tiny', 'longt5_tglobal', 'bart'
-SOME = pytest.mark.parametrize(
-    'folder',
-    [
-        pytest.param(folder, marks=[pytest.mark.products][folder in FEW :])
-        for folder in FOLDERS
-    ],
-)
+SOME = products.parametrize('folder', FOLDERS, FEW)
 TRANSFORMERS = dict(
     num_beams=4,
     length_penalty=2.0,
@@ -152,23 +148,14 @@ def golden_layout(K):
   return np.concatenate([K[0], 0 * K[1, :, :1], K[1, :, :0:-1]], 1)
 
 
-@pytest.mark.parametrize(
-    'folder,dtype,atol,bound',
-    [
-        pytest.param(
-            folder,
-            *precision,
-            marks=[pytest.mark.products][
-                precision == golden.FLOAT64 or folder in FEW :
-            ],
-        )
-        for folder in FOLDERS
-        for precision in (golden.FLOAT32, golden.FLOAT64)
-    ],
+@products.parametrize(
+    'folder,precision',
+    itertools.product(FOLDERS, (golden.FLOAT32, golden.FLOAT64)),
+    {(folder, golden.FLOAT32) for folder in FEW}
+    | {(folder, golden.FLOAT64) for folder in FOLDERS},
 )
-def test_states_kernels_and_logits(folder, dtype, atol, bound):
-  del bound
-  io = golden.arrays(folder)
+def test_states_kernels_and_logits(folder, precision):
+  (dtype, atol, _), io = precision, golden.arrays(folder)
   with jax.enable_x64(dtype == 'float64'):
     summarizer = golden.load(folder, dtype)
     found = states(folder, summarizer)

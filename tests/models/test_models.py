@@ -1,6 +1,7 @@
 """LOCOST as a whole: size, variants, masks, caches, precision."""
 
 import functools
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +14,7 @@ from locost_jax.data import pages
 from locost_jax.errors import InputError
 from locost_jax.models import attention
 from locost_jax.models.parameters import abstract_params
+from tests import products
 from tests.models import small
 from tests.models.small import tokens
 
@@ -37,21 +39,17 @@ def test_paper_size():
   assert sizes['encoder'] == 96_796_416 and sizes['decoder'] == 113_275_008
 
 
-@pytest.mark.parametrize(
+@products.parametrize(
     'change',
     (
         {},
         {'gating': False},
         {'variant': 'paper', 'bidirectional': False},
-        *(
-            pytest.param(change, marks=pytest.mark.products)
-            for change in (
-                {'variant': 'paper'},
-                {'bidirectional': False},
-                {'feed_forward': 'relu', 'tie_embeddings': False},
-            )
-        ),
+        {'variant': 'paper'},
+        {'bidirectional': False},
+        {'feed_forward': 'relu', 'tie_embeddings': False},
     ),
+    ({}, {'gating': False}, {'variant': 'paper', 'bidirectional': False}),
 )
 def test_mixer_matches_the_plain_sum(small_model_config, change):
   """Both variants of the mixer match loops over tokens (figure 2a)."""
@@ -128,14 +126,10 @@ def test_the_release_convolution_depends_on_padding(small_model_config):
   assert np.abs(got - want).max() > 1e-2
 
 
-@pytest.mark.parametrize(
+@products.parametrize(
     'tied, beams',
-    (
-        (True, 3),
-        (False, 1),
-        pytest.param(True, 1, marks=pytest.mark.products),
-        pytest.param(False, 3, marks=pytest.mark.products),
-    ),
+    itertools.product((True, False), (1, 3)),
+    ((True, 3), (False, 1)),
 )
 def test_cached_steps_match_the_parallel_decoder(
     small_model_config, tied, beams

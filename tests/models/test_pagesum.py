@@ -1,5 +1,7 @@
 """PageSum: all forms match the plain one; golden arrays: test_golden_*.py."""
 
+import itertools
+
 import jax
 import numpy as np
 import pytest
@@ -7,6 +9,7 @@ import pytest
 from locost_jax import models
 from locost_jax.errors import InputError
 from locost_jax.ops import long_attention
+from tests import products
 from tests.models import small
 from tests.models.small import BART as SMALL
 from tests.models.small import tokens
@@ -79,23 +82,16 @@ def test_mixing_matches_equation_9(padding):
     np.testing.assert_allclose(together[document], expected, 0, 2e-5)
 
 
-@pytest.mark.parametrize(
+@products.parametrize(
     'padding,decoding,absorbed',
-    [
+    itertools.product(
+        ('tokens', 'release'), ('pages', 'global'), (False, True)
+    ),
+    (
         ('tokens', 'pages', False),
         ('release', 'pages', True),
         ('tokens', 'global', True),
-        *(
-            pytest.param(*values, marks=pytest.mark.products)
-            for values in (
-                ('release', 'pages', False),
-                ('tokens', 'pages', True),
-                ('tokens', 'global', False),
-                ('release', 'global', False),
-                ('release', 'global', True),
-            )
-        ),
-    ],
+    ),
 )
 def test_steps_match_the_decoder(monkeypatch, padding, decoding, absorbed):
   """Also with three rows per document, like beams."""

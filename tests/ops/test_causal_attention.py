@@ -80,6 +80,7 @@ def test_dropout_of_pieces_matches_dropout_of_weights():
   assert np.abs(want[1] - without[1]).max() > 0.1
 
 
+@pytest.mark.memory
 @pytest.mark.parametrize(
     'attend,small', ((causal_attention.in_pieces, True), (plain, False))
 )

@@ -206,6 +206,7 @@ def test_memory_of_a_long_input():
   assert temporary(None) < 3 << 26
 
 
+@pytest.mark.mesh
 def test_eight_devices():
   for sizes, result in mesh_program.run(
       'copied', [(1, 1, 1, 1), (1, 1, 1, 8), (2, 2, 1, 2), (8, 1, 1, 1)]

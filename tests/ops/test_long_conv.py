@@ -1,6 +1,7 @@
 """The FFT convolution matches the O(L^2) sum, for every kind of length."""
 
 import functools
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 
 from locost_jax.ops import long_conv
+from tests import products
 from tests.ops.gradients import assert_same
 
 # powers of two, odd, prime, tiny, and around them
@@ -42,21 +44,17 @@ def direct_sum(u, K0, K1):
   return y
 
 
-@pytest.mark.parametrize('length', LENGTHS)
+@products.parametrize('length', LENGTHS, (1, 2, 3, 4, 7, 13, 16, 17, 100))
 def test_two_sided_matches_the_direct_sum(length):
   u, K0, K1 = example(length)
   want = direct_sum(u, K0, K1)
   with jax.enable_x64(True):
-    args = map(jnp.asarray, (u, K0, K1))
-    np.testing.assert_allclose(two_sided_conv(*args), want, rtol=0, atol=1e-11)
-    np.testing.assert_allclose(
-        long_conv.direct_conv(*map(jnp.asarray, (u, K0, K1))),
-        want,
-        rtol=0,
-        atol=1e-11,
-    )
-  single = [jnp.asarray(x, jnp.float32) for x in (u, K0, K1)]
-  np.testing.assert_allclose(two_sided_conv(*single), want, rtol=0, atol=1e-4)
+    for conv in two_sided_conv, long_conv.direct_conv:
+      got = jax.jit(conv)(u, K0, K1)
+      np.testing.assert_allclose(got, want, rtol=0, atol=1e-11)
+  single = (x.astype(np.float32) for x in (u, K0, K1))
+  got = jax.jit(two_sided_conv)(*single)
+  np.testing.assert_allclose(got, want, rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize('length', (1, 2, 7, 16, 97))
@@ -112,8 +110,11 @@ def test_gradient_matches_the_direct_sum():
   assert_same(got, want, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize('group', (1, 2, 3, 5, 7))
-@pytest.mark.parametrize('length', (1, 2, 13, 16))
+@products.parametrize(
+    'length,group',
+    itertools.product((1, 2, 13, 16), (1, 2, 3, 5, 7)),
+    ((1, 2), (2, 1), (13, 2), (13, 7), (16, 3)),
+)
 def test_groups_match_all_channels_at_once(length, group):
   """Value and gradients, also if the groups do not divide the channels."""
   u, K0, K1 = example(length, channels=5)
