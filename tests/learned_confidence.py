@@ -60,11 +60,7 @@ def make_config(decoding, steps):
 
 
 def make_documents(key, count):
-  """Makes documents.
-
-  Args:
-    key: ints that determine the documents.
-    count: B.
+  """Makes B = `count` documents from a key of ints.
 
   Returns:
     (batch, right): a batch as in `step.train_step`, inputs [B, P, L] and

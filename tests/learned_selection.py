@@ -74,11 +74,7 @@ def make_config(select, steps, baseline='critic'):
 
 
 def make_documents(key, count):
-  """Makes documents.
-
-  Args:
-    key: ints that determine the documents.
-    count: B.
+  """Makes B = `count` documents from a key of ints.
 
   Returns:
     (batch, marked): a batch as in `step.train_step`, inputs [B, C, L] and

@@ -18,6 +18,7 @@ from tests import products
 from tests.generation.test_decode import search_in_lists
 from tests.models import small
 from tests.models import test_pagesum
+from tests.ops.compiled import temporary_bytes
 
 T5_STYLE = dict(
     vocab_size=60,
@@ -216,8 +217,7 @@ def test_memory_of_decoding(name):
     run = lambda memory: decode.finish(
         settings, write(model, variables, memory, settings, copies)
     )
-    program = jax.jit(run).lower(memory).compile()
-    return program.memory_analysis().temp_size_in_bytes
+    return temporary_bytes(run, memory)
 
   def estimated(length):
     return batch_memory.needed_bytes(

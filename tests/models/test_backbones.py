@@ -17,6 +17,7 @@ from locost_jax.models import self_attention
 from locost_jax.ops import long_attention
 from locost_jax.ops import tokenwise
 from tests.models import golden
+from tests.ops.compiled import temporary_bytes
 
 
 @pytest.mark.slow
@@ -103,12 +104,8 @@ def test_temporary_memory_grows_with_the_length_not_its_square():
   def peak(length):
     tokens = jax.ShapeDtypeStruct((1, length), jnp.int32)
     params = jax.eval_shape(model.init, jax.random.key(0), tokens, tokens)
-    compiled = (
-        jax.jit(lambda p, x: model.apply(p, x, method='encode'))
-        .lower(params, tokens)
-        .compile()
-    )
-    return compiled.memory_analysis().temp_size_in_bytes
+    encode = functools.partial(model.apply, method='encode')
+    return temporary_bytes(encode, params, tokens)
 
   assert peak(16384) < 4.4 * peak(4096)
 

@@ -13,6 +13,7 @@ from locost_jax.models import low_memory_encoder
 from locost_jax.models.parameters import abstract_params
 from locost_jax.ops import long_conv
 from tests.models import small
+from tests.ops.compiled import temporary_bytes
 
 
 @pytest.fixture
@@ -123,10 +124,9 @@ def test_memory_of_a_layer(length):
   n = long_conv.fft_size(2 * length)
   kernels = jax.ShapeDtypeStruct((768, n // 2 + 1), jnp.complex64)
   for given in (kernels, None):
-    compiled = low_memory_encoder.encoder_layer.lower(
-        model, params, 0, h, mask, given
-    ).compile()
-    size = compiled.memory_analysis().temp_size_in_bytes
+    size = temporary_bytes(
+        low_memory_encoder.encoder_layer, model, params, 0, h, mask, given
+    )
     assert size <= 3.2 * length * 768 * 4, size
 
 
@@ -139,12 +139,8 @@ def test_memory_of_the_whole_layer_is_larger():
       params['encoder']['layers'],
   )
   mask = jax.ShapeDtypeStruct((1, 16384), bool)
-  compiled = (
-      jax.jit(lambda p, h, mask: layer.apply({'params': p}, h, mask, True)[0])
-      .lower(params, h, mask)
-      .compile()
-  )
-  size = compiled.memory_analysis().temp_size_in_bytes
+  run = lambda p, h, mask: layer.apply({'params': p}, h, mask, True)[0]
+  size = temporary_bytes(run, params, h, mask)
   assert size > 3.2 * 16384 * 768 * 4, size
 
 
@@ -153,12 +149,7 @@ def test_encoder_bytes(batch, length):
   """The estimate is at least XLA's number, and close to it."""
   model, params, _ = base_size(length)
   inputs = jax.ShapeDtypeStruct((batch, length), jnp.int32)
-  compiled = (
-      jax.jit(functools.partial(low_memory_encoder.encode, model))
-      .lower(params, inputs)
-      .compile()
-  )
-  found = compiled.memory_analysis()
-  found = found.temp_size_in_bytes + found.output_size_in_bytes
+  encode = functools.partial(low_memory_encoder.encode, model)
+  found = temporary_bytes(encode, params, inputs, with_output=True)
   ratio = low_memory_encoder.encoder_bytes(model, batch, length) / found
   assert 1 <= ratio <= 1.3, ratio

@@ -17,6 +17,7 @@ from locost_jax.models import low_memory_encoder
 from locost_jax.models import parameters
 from locost_jax.models import stack
 from tests.models import small
+from tests.ops.compiled import temporary_bytes
 
 B, L, T = 2, 1024, 64
 
@@ -45,13 +46,9 @@ def test_flops_match_the_traced_step(model):
 
 
 def test_memory_matches_xla(model):
-  encode = jax.jit(functools.partial(low_memory_encoder.encode, model))
-  sizes = (
-      encode.lower(parameters.abstract_params(model), tokens(B, L))
-      .compile()
-      .memory_analysis()
-  )
-  taken = sizes.temp_size_in_bytes + sizes.output_size_in_bytes
+  encode = functools.partial(low_memory_encoder.encode, model)
+  params = parameters.abstract_params(model)
+  taken = temporary_bytes(encode, params, tokens(B, L), with_output=True)
   estimate = low_memory_encoder.encoder_bytes(model, B, L)
   assert taken <= estimate <= 2 * taken
 

@@ -11,8 +11,10 @@ import pytest
 from locost_jax.ops import causal_attention
 from locost_jax.ops import long_attention
 from locost_jax.ops import pieces
-from tests.ops.gradients import assert_same
-from tests.ops.gradients import gradients_and_value
+from tests.ops.compiled import assert_same
+from tests.ops.compiled import gradients_and_value
+from tests.ops.compiled import shape
+from tests.ops.compiled import temporary_bytes
 
 
 def example(T, B=2, H=3, K=4):
@@ -87,11 +89,9 @@ def test_dropout_of_pieces_matches_dropout_of_weights():
 def test_scores_of_long_targets_are_never_all_in_memory(attend, small):
   """Forward and backward at 8K targets; negative control: the plain form."""
   T, H, K = 8192, 12, 64
-  shape = jax.ShapeDtypeStruct((1, T, H, K), jnp.float32)
-  bias = jax.ShapeDtypeStruct((H, T), jnp.float32)
+  x = shape(1, T, H, K)
   grad = jax.grad(lambda *args: (attend(*args) ** 2).sum(), (0, 1, 2, 3))
-  compiled = jax.jit(grad).lower(shape, shape, shape, bias).compile()
-  used = compiled.memory_analysis().temp_size_in_bytes
+  used = temporary_bytes(grad, x, x, x, shape(H, T))
   assert (used < 0.1 * 4 * H * T * T) == small, used
 
 

@@ -9,6 +9,8 @@ import pytest
 
 from locost_jax.ops import copy_attention
 from tests import mesh_program
+from tests.ops.compiled import shape
+from tests.ops.compiled import temporary_bytes
 
 B, T, S, C, N, V = 3, 5, 300, 4, 3, 20
 
@@ -178,9 +180,8 @@ def test_a_target_not_in_the_input_has_no_gradient():
 def test_memory_of_a_long_input():
   """The loss of 128 targets over 256K tokens; all scores take 128 MiB."""
   T, S = 128, 1 << 18
-  of, real = jax.ShapeDtypeStruct, jnp.float32
-  queries = of((1, T, 64), real), of((1, T, N), real), of((1, T, N), int)
-  source = of((1, S), bool), of((1, S), int), of((1, S, N), int)
+  ids = functools.partial(shape, dtype=int)
+  source = shape(1, S, dtype=bool), ids(1, S), ids(1, S, N)
 
   def temporary(piece):
     def loss(vectors, weights, keys, before, source, wanted):
@@ -188,18 +189,10 @@ def test_memory_of_a_long_input():
       source = copy_attention.Source(keys, *source)
       return copy_attention.at_targets(queries, source, wanted, piece)[0].sum()
 
-    compiled = (
-        jax.jit(jax.grad(loss, (0, 1, 2)))
-        .lower(
-            *queries[:2],
-            of((1, S, 64), real),
-            queries[2],
-            source,
-            of((1, T), int),
-        )
-        .compile()
+    floats = shape(1, T, 64), shape(1, T, N), shape(1, S, 64)
+    return temporary_bytes(
+        jax.grad(loss, (0, 1, 2)), *floats, ids(1, T, N), source, ids(1, T)
     )
-    return compiled.memory_analysis().temp_size_in_bytes
 
   # Gradients are outputs (64 MiB, like the keys) and not counted here.
   assert temporary(1 << 18) > 4 << 26  # negative control: in one piece

@@ -10,7 +10,9 @@ import pytest
 
 from locost_jax.ops import long_conv
 from tests import products
-from tests.ops.gradients import assert_same
+from tests.ops.compiled import assert_same
+from tests.ops.compiled import shape
+from tests.ops.compiled import temporary_bytes
 
 # powers of two, odd, prime, tiny, and around them
 LENGTHS = (1, 2, 3, 4, 5, 7, 8, 13, 15, 16, 17, 31, 64, 97, 100, 101, 127, 128)
@@ -197,13 +199,10 @@ def test_memory_of_groups(grouped):
     spectrum = functools.partial(jax.lax.dynamic_slice_in_dim, s)
     return long_conv.conv_in_groups(u, spectrum, n, None if grouped else D)
 
-  compiled = (
-      jax.jit(conv, donate_argnums=0)
-      .lower(
-          jax.ShapeDtypeStruct((D, 1, L), jnp.float32),
-          jax.ShapeDtypeStruct((D, n // 2 + 1), jnp.complex64),
-      )
-      .compile()
-  )
-  size = compiled.memory_analysis().temp_size_in_bytes / (L * D * 4)
+  size = temporary_bytes(
+      conv,
+      shape(D, 1, L),
+      shape(D, n // 2 + 1, dtype=jnp.complex64),
+      donate_argnums=0,
+  ) / (L * D * 4)
   assert (size < 0.25) == grouped, size

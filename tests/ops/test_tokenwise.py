@@ -20,8 +20,10 @@ from locost_jax.ops import long_conv
 from locost_jax.ops import mesh as mesh_lib
 from locost_jax.ops import tokenwise
 from tests import mesh_program
-from tests.ops.gradients import assert_same
-from tests.ops.gradients import gradients_and_value
+from tests.ops.compiled import assert_same
+from tests.ops.compiled import gradients_and_value
+from tests.ops.compiled import shape
+from tests.ops.compiled import temporary_bytes
 
 
 def part(shared, key, x, mask, y):
@@ -212,8 +214,7 @@ def test_memory_of_a_layer_in_training(is_small):
   config = default.get_config().model
   config.update(vocab_size=100, num_layers=1, num_decoder_layers=1)
   layer = low_memory_encoder.make_layer(models.build(config))
-  shape = jax.ShapeDtypeStruct
-  h, mask = shape((1, L, D), jnp.float32), shape((1, L), bool)
+  h, mask = shape(1, L, D), shape(1, L, dtype=bool)
   params = jax.eval_shape(
       lambda: layer.init(
           jax.random.key(0), jnp.ones((1, 4, D)), jnp.ones((1, 4), bool), True
@@ -228,8 +229,7 @@ def test_memory_of_a_layer_in_training(is_small):
     )
     return out, pull(d_out)
 
-  compiled = jax.jit(run).lower(params, h, mask, h).compile()
-  used = compiled.memory_analysis().temp_size_in_bytes / (L * D * 4)
+  used = temporary_bytes(run, params, h, mask, h) / (L * D * 4)
   assert (used <= 10) == is_small, used
 
 
@@ -253,8 +253,7 @@ def test_arrays_kept_of_each_layer_on_an_accelerator(
   monkeypatch.setattr(locost, 'KEPT_BYTES', spectra)
   monkeypatch.setattr(mesh_lib, 'platform', lambda: 'gpu')
   L, D = 8192, 64
-  shape = jax.ShapeDtypeStruct
-  h, mask = shape((1, L, D), jnp.float32), shape((1, L), bool)
+  h, mask = shape(1, L, D), shape(1, L, dtype=bool)
 
   def used(layers):
     config = default.get_config().model
@@ -279,8 +278,7 @@ def test_arrays_kept_of_each_layer_on_an_accelerator(
         )
     )
     loss = lambda params, h, mask: encoder.apply(params, h, mask, True).sum()
-    compiled = jax.jit(jax.grad(loss)).lower(params, h, mask).compile()
-    return compiled.memory_analysis().temp_size_in_bytes / (L * D * 4)
+    return temporary_bytes(jax.grad(loss), params, h, mask) / (L * D * 4)
 
   grown = (used(6) - used(3)) / 3
   assert least <= grown <= most
