@@ -38,57 +38,20 @@ def make_batch(inputs, targets, start):
   )
 
 
-def draw(curves, path, panels):
-  """Draws numbers against steps into a PNG.
-
-  Args:
-    curves: {(kind, seed): rows}.
-    path: of the PNG.
-    panels: list of (label, keys of rows, levels): the second key is dotted,
-      levels are horizontal lines.
-
-  Raises:
-    ImportError: matplotlib is not installed.
-  """
-  from matplotlib.figure import Figure  # needs no display
-
-  figure = Figure(figsize=(4.2 * len(panels), 3.6), layout='constrained')
-  axes = figure.subplots(1, len(panels), sharex=True)
-  for panel, (label, keys, levels) in zip(axes, panels):
-    for number, ((kind, seed), rows) in enumerate(curves.items()):
-      for key, style in zip(keys, '-:'):
-        if key in rows[0]:
-          panel.plot(
-              [row['step'] for row in rows],
-              [row[key] for row in rows],
-              color=f'C{number}',
-              linestyle=style,
-              label=f'{kind}, seed {seed}' if style == '-' else None,
-          )
-    for level in levels:
-      panel.axhline(level, color='grey', linewidth=0.8)
-    names = (key.replace('_', ' ') for key in keys)
-    panel.set_title(', dotted: '.join(names), fontsize=9)
-    panel.set(xlabel='step', ylabel=label, ylim=(0, None))
-  axes[0].legend(loc='center right', frameon=False, fontsize=8)
-  figure.savefig(path, dpi=150)
-
-
 def define_flags(values, output, **numbers):
   """Defines the flags in `values`; numbers: {flag: (default, help)}."""
   for name, (usual, words) in numbers.items():
     flags.DEFINE_integer(name, usual, words, lower_bound=1, flag_values=values)
   flags.DEFINE_string(
-      'output', output, 'DIR for curves.json and curves.png', flag_values=values
+      'output', output, 'DIR for curves.json', flag_values=values
   )
 
 
-def write(output, kind, curves, panels):
-  """Writes curves.json, where `kind` names the first key, and curves.png."""
+def write(output, kind, curves):
+  """Writes curves.json, where `kind` names the first part of the keys."""
   runs = [
       {kind: name, 'seed': seed, 'rows': rows}
       for (name, seed), rows in curves.items()
   ]
-  output = Path(output)
-  files.write(output / 'curves.json', json.dumps(runs, indent=1) + '\n')
-  draw(curves, output / 'curves.png', panels)
+  path = Path(output) / 'curves.json'
+  files.write(path, json.dumps(runs, indent=1) + '\n')

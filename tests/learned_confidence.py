@@ -15,7 +15,7 @@ held-out documents, given the true tokens before each target:
   weight    mean weight of the right page; global decoding has none
 
 The command trains --seeds models with pages and one with global decoding. It
-prints a table and writes curves.json and curves.png.
+prints a table and writes curves.json.
 """
 
 import functools
@@ -185,11 +185,7 @@ def main(values, arguments):
     seconds = time.monotonic() - start
     print(*run, f'took {seconds:.0f} s', file=sys.stderr)
   print(format_table(curves))
-  panels = [
-      ('accuracy', ['accuracy'], [ACCURACY, 1 / len(PAYLOADS)]),
-      ('weight of the right page', ['weight'], [WEIGHT, 1 / P]),
-  ]
-  learned.write(values.output, 'decoding', curves, panels)
+  learned.write(values.output, 'decoding', curves)
 
 
 if __name__ == '__main__':

@@ -21,7 +21,7 @@ every step (select='ppo'). Measured on 64 held-out documents:
 
 both sampled from the selector's probabilities and with argmax. The command
 trains --seeds models with a critic and as many with the chunk's mean reward
-instead, prints a table, and writes curves.json and curves.png.
+instead, prints a table, and writes curves.json.
 """
 
 import functools
@@ -260,12 +260,7 @@ def main(values, arguments):
       seconds = time.monotonic() - start
       print(baseline, seed, f'took {seconds:.0f} s', file=sys.stderr)
   print(format_table(curves))
-  panels = [
-      ('share selected', ['marked', 'others'], [MARKED, OTHERS]),
-      ('tokens of 248', ['selected', 'argmax_selected'], SELECTED),
-      ('mean exp(mean log p)', ['reward', 'everything'], []),
-  ]
-  learned.write(values.output, 'baseline', curves, panels)
+  learned.write(values.output, 'baseline', curves)
 
 
 if __name__ == '__main__':
