@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from locost_jax.generation import decode
 from locost_jax.generation import decode_settings
 from locost_jax.generation import generate
 from locost_jax.models import low_memory_encoder
@@ -133,26 +132,6 @@ def test_scores_match_the_parallel_decoder(summarizer, documents, options):
     base = np.where(ended, length, 1 + length)
   np.testing.assert_allclose(
       scores, total / base**settings.length_penalty, rtol=2e-5
-  )
-
-
-def test_rows_of_one_document_share_its_states(summarizer, documents):
-  """R = 3 B rows with one copy of the caches match three runs."""
-  model, params = summarizer.model, summarizer.params
-  settings = decode_settings.Settings(max_length=6)
-  memory = generate.encode(model, params, *(x[:2] for x in documents))
-  shared, per_row = jax.jit(
-      lambda *given: model.apply(*given, 6, method='init_cache')
-  )({'params': params}, memory)
-
-  def write(per_row, rows):
-    state = decode.begin(settings, per_row, rows)
-    state = generate.advance(model, params, settings, shared, state, 6)
-    return state['written']
-
-  tripled = jax.tree.map(lambda x: jnp.repeat(x, 3, 0), per_row)
-  np.testing.assert_array_equal(
-      write(tripled, 6), np.repeat(write(per_row, 2), 3, 0)
   )
 
 

@@ -59,22 +59,6 @@ def test_accuracy_and_weight_match_a_plain_loop():
   assert 0.5 <= np.mean(hits) < 1 and np.std(of_right) > 0.05
 
 
-def test_the_table_shows_when_a_run_learned():
-  row = lambda step, accuracy, weight: dict(
-      step=step, accuracy=accuracy, weight=weight
-  )
-  curves = {
-      ('pages', 0): [row(0, 0.06, 0.25), row(50, 0.96, 0.4), row(90, 1, 0.6)],
-      ('pages', 1): [row(0, 0.06, 0.25), row(90, 0.9, 0.9)],
-      ('global', 0): [dict(step=0, accuracy=0), dict(step=50, accuracy=0.95)],
-  }
-  assert task.format_table(curves).splitlines()[1:] == [
-      'pages        0          90     1.000    0.60',
-      'pages        1           -     0.900    0.90',
-      'global       0          50     0.950       -',
-  ]
-
-
 @pytest.mark.slow
 def test_pagesum_learns_its_confidence():
   """After training, permuted pages permute the weights and nothing else."""

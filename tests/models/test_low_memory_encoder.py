@@ -101,10 +101,8 @@ def test_a_mask_of_any_form(small_model_config, tiny_pieces):
   check(model, params, documents(2, 13), mask)
 
 
-def test_the_default_sizes(small_model_config):
-  """Here they make one group and one piece."""
-  model, params = make(small_model_config)
-  check(model, params, documents(2, 16))
+def test_one_group_and_one_piece(small_model_config):
+  check(*make(small_model_config), documents(2, 16))
 
 
 def base_size(length):

@@ -169,28 +169,6 @@ def test_the_selector_matches_its_loop(selection, bias, length):
   assert {True, False, 'one'} == kinds
 
 
-@pytest.mark.parametrize('selection', ['sample', 'argmax'])
-def test_it_matches_the_selector_of_chunks(selection):
-  """`Selector.select` matches if each chunk starts with the mean of all."""
-  inputs = documents(32)
-  mask = inputs != 0
-  own = run(inputs, selection=selection, method='encode')
-  states = np.asarray(own['states'])
-  uniform = run(inputs, mask, None, selection=selection, method='drawn')
-  first = (states * mask[..., None]).sum(1) / mask.sum(1, keepdims=True)
-  grid = states.reshape(4, 4, 8, 32)
-  starts = np.broadcast_to(first[:, None, None], (4, 4, 1, 32))
-  is_token = mask.reshape(4, 4, 8)
-  found = selector_lib.Selector(32, jnp.float32).apply(
-      {'params': small_params()['params']['selector']},
-      np.concatenate([starts, grid], 2),
-      np.concatenate([is_token.any(-1, keepdims=True), is_token], 2),
-      None if uniform is None else uniform.reshape(4, 4, 8),
-      method='select',
-  )
-  np.testing.assert_array_equal(found.actions.reshape(4, 32), own['mask'])
-
-
 @pytest.mark.parametrize(
     'changes',
     [
