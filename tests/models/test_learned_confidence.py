@@ -6,6 +6,7 @@ import pytest
 
 from locost_jax import models
 from tests import learned_confidence as task
+from tests.models import small
 
 
 def test_documents_match_a_plain_loop():
@@ -35,14 +36,11 @@ def test_documents_match_a_plain_loop():
 
 
 def test_accuracy_and_weight_match_a_plain_loop():
-  model = models.build(task.make_config('pages', 1).model)
+  config = task.make_config('pages', 1).model
+  model = models.build(config)
   batch, right = task.make_documents((0,), 6)
   inputs, before = batch['encoder_input_tokens'], batch['decoder_input_tokens']
-  params = jax.jit(model.init)(jax.random.key(1), inputs, before)
-  rng = np.random.default_rng(2)
-  params = jax.tree.map(
-      lambda x: x + 0.3 * rng.normal(size=x.shape).astype(x.dtype), params
-  )
+  params = small.moved_params(config, 0.3)
   logits = np.array(jax.jit(model.apply)(params, inputs, before))
   # Half of the targets are the model's predictions, so accuracy is not 0.
   batch['decoder_target_tokens'][::2] = logits.argmax(-1)[::2]

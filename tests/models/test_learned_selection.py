@@ -8,6 +8,7 @@ import pytest
 
 from locost_jax.training import ppo
 from tests import learned_selection as task
+from tests.models import small
 
 
 def test_documents_match_a_plain_loop():
@@ -42,11 +43,7 @@ def test_measurements_match_a_plain_loop():
   batch, marked = task.make_documents((0,), 6)
   model = task.build('ppo')
   inputs, before = batch['encoder_input_tokens'], batch['decoder_input_tokens']
-  params = jax.jit(model.init)(jax.random.key(1), inputs, before)['params']
-  rng = np.random.default_rng(2)
-  params = jax.tree.map(
-      lambda x: x + 0.3 * rng.normal(size=x.shape).astype(x.dtype), params
-  )
+  params = small.moved_params(task.make_config('ppo', 1).model, 0.3)['params']
   measured = task.measure(params, batch, marked)
   for select, key in (('ppo', 'reward'), ('none', 'everything')):
     apply = jax.jit(task.build(select).apply)
