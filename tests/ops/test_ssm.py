@@ -238,8 +238,14 @@ def test_nan_does_not_count_as_decayed():
   assert np.isnan(got[:, 1]).all() and not np.isnan(got[:, 0]).any()
 
 
-@pytest.mark.parametrize(
-    'T, A, by, G', ((8, 2, 1.0, 2), (8, 4, 1e3, 1), (4, 8, 1e4, 2))
+@products.parametrize(
+    'T, A, by, G',
+    [
+        (*sizes, G)
+        for sizes in ((8, 2, 1.0), (8, 4, 1e3), (4, 8, 1e4))
+        for G in (1, 2)
+    ],
+    ((8, 2, 1.0, 2), (8, 4, 1e3, 1), (4, 8, 1e4, 2)),
 )
 def test_gradients_of_blocks_of_tiles(G, T, A, by):
   """150 lags, in blocks that have decayed and blocks that have not."""
