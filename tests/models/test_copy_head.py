@@ -83,13 +83,26 @@ def apply(name, *arguments, method='__call__'):
   return compiled(name, method)({'params': drawn(name)[0]}, *arguments)
 
 
+@functools.cache
+def outputs(name):
+  """Returns the memory, the decoder's states, their logits, and log p."""
+  params, inputs, targets = drawn(name)
+
+  def run(params):
+    apply = functools.partial(make(name).apply, {'params': params})
+    memory = apply(inputs, method='encode')
+    h = apply(memory, targets, method='decoder_states')[0].h
+    return memory, h, apply(h, method='head'), apply(inputs, targets)
+
+  return jax.device_get(jax.jit(run)(params))
+
+
 def equation(name):
   """Returns log p [B, T, V], looping over the tokens that can be copied."""
   params, inputs, targets = drawn(name)
-  memory = apply(name, inputs, method='encode')
-  h = apply(name, memory, targets, method='decoder_states')[0].h
+  memory, h, logits, _ = outputs(name)
   own = jax.tree.map(lambda x: np.asarray(x, float), params['copy_head'])
-  logits = np.asarray(apply(name, h, method='head'), float)
+  logits = np.asarray(logits, float)
   p = np.exp(logits - logits.max(-1, keepdims=True))
   p /= p.sum(-1, keepdims=True)
   gate = np.asarray(h, float) @ own['gate']['kernel'] + own['gate']['bias']
@@ -126,10 +139,9 @@ def equation(name):
 
 @some([*NAMES, WITHOUT], DIFFERENT)
 def test_the_mixture(name):
-  _, inputs, targets = drawn(name)
   expected = equation(name)
   assert np.ptp(expected) > 2  # log p is not uniform
-  found = apply(name, inputs, targets)
+  *_, found = outputs(name)
   np.testing.assert_allclose(found, expected, 0, 2e-5)
   np.testing.assert_allclose(np.exp(found).sum(-1), 1, 0, 1e-5)
 
@@ -137,9 +149,8 @@ def test_the_mixture(name):
 @some([*NAMES, WITHOUT], DIFFERENT)
 def test_step_by_step(name):
   """Also with two rows per document, like beams."""
-  params, inputs, targets = drawn(name)
-  expected = apply(name, inputs, targets)
-  memory = apply(name, inputs, method='encode')
+  params, _, targets = drawn(name)
+  memory, *_, expected = outputs(name)
   _, found = small.in_steps(
       make(name), {'params': params}, memory, np.repeat(targets, 2, 0), 2
   )
@@ -161,12 +172,14 @@ def test_the_loss_matches_the_mixture(name):
   """Compares the cross entropy, and the bounds of the accuracy."""
   batch, params = make_batch(name), drawn(name)[0]
   weights = batch['decoder_loss_weights']
-  sums = jax.jit(functools.partial(step_lib.eval_step, model=make(name)))(
-      params, batch
-  )
-  log_p = apply(
-      name, batch['encoder_input_tokens'], batch['decoder_input_tokens']
-  )
+
+  @jax.jit
+  def run(params):
+    keys = 'encoder_input_tokens', 'decoder_input_tokens'
+    log_p = make(name).apply({'params': params}, *(batch[key] for key in keys))
+    return step_lib.eval_step(params, batch, model=make(name)), log_p
+
+  sums, log_p = run(params)
   targets = batch['decoder_target_tokens']
   at = np.take_along_axis(np.asarray(log_p), targets[..., None], 2)[..., 0]
   np.testing.assert_allclose(sums['loss'], -(at * weights).sum(), 1e-5)
