@@ -4,10 +4,13 @@ import json
 from pathlib import Path
 
 from absl import flags
+import jax
 import numpy as np
 
 from configs import default
 from locost_jax import files
+from locost_jax.models import parameters
+from locost_jax.training import objectives
 
 
 def make_config(model, **keys):
@@ -25,6 +28,12 @@ def make_config(model, **keys):
   )
   config.optim.update(name='adamw', clip=0.0, label_smoothing=0.1)
   return config
+
+
+def make_phase(config, model):
+  """Returns the training.objectives.Objective of a config, its step jitted."""
+  objective = objectives.make(config, model, parameters.abstract_params(model))
+  return objective._replace(step=jax.jit(objective.step, donate_argnums=0))
 
 
 def make_batch(inputs, targets, start):

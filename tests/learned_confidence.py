@@ -29,7 +29,6 @@ import numpy as np
 from configs import default
 from locost_jax import models
 from locost_jax.command_line import commands
-from locost_jax.training import optim
 from locost_jax.training import step as step_lib
 from tests import learned
 
@@ -98,36 +97,15 @@ def measure(params, batch, right, *, model):
 def train(decoding, seed, steps=900, every=50, report=lambda row: None):
   """Trains a new model.
 
-  Args:
-    decoding: 'pages' or 'global'.
-    seed: of the parameters and the documents.
-    steps: updates.
-    every: steps between measurements.
-    report: called with each of the rows.
-
   Returns:
     (model, params, rows); rows are dicts of `measure`, with step.
   """
   config = make_config(decoding, steps)
   model = models.build(config.model)
-  key = jax.random.key(seed)
-  init = functools.partial(step_lib.init_params, model=model)
-  optimizer = optim.make_optimizer(
-      config.optim, steps, jax.eval_shape(init, key)
-  )
-  train_step = jax.jit(
-      functools.partial(
-          step_lib.train_step,
-          model=model,
-          optimizer=optimizer,
-          schedule=optim.make_schedule(config.optim, steps),
-          config=config.optim,
-      ),
-      donate_argnums=0,
-  )
+  phase = learned.make_phase(config, model)
   measure_now = jax.jit(functools.partial(measure, model=model))
   held_out = make_documents((seed, 1), MEASURED)
-  state = step_lib.init_state(key, model, optimizer)
+  state = phase.init(jax.random.key(seed))
   rows = []
   for step in range(steps + 1):
     if step % every == 0 or step == steps:
@@ -136,7 +114,7 @@ def train(decoding, seed, steps=900, every=50, report=lambda row: None):
       report(rows[-1])
     if step < steps:
       batch, _ = make_documents((seed, 0, step), config.train.batch_size)
-      state, _ = train_step(state, batch)
+      state, _ = phase.step(state, batch)
   return model, state.params, rows
 
 

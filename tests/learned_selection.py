@@ -35,9 +35,7 @@ import numpy as np
 from configs import default
 from locost_jax import models
 from locost_jax.command_line import commands
-from locost_jax.models import parameters
 from locost_jax.training import losses
-from locost_jax.training import objectives
 from tests import learned
 
 C, L, PAYLOADS = 8, 32, 4
@@ -137,11 +135,8 @@ def measure(params, batch, marked):
 
 
 def make_phase(select, steps, baseline='critic'):
-  """Returns the training.objectives.Objective of a phase, its step jitted."""
   config = make_config(select, steps, baseline)
-  model = models.build(config.model)
-  objective = objectives.make(config, model, parameters.abstract_params(model))
-  return objective._replace(step=jax.jit(objective.step, donate_argnums=0))
+  return learned.make_phase(config, models.build(config.model))
 
 
 def read(seed, report=lambda row: None, most=MOST, every=20):
