@@ -219,7 +219,7 @@ def test_greedy_tokens(folder):
   write = functools.partial(summarizer.generate, io['input_ids'])
   want, eos = io['greedy_tokens'], summarizer.settings.eos_id
   assert (want == eos).any() == (folder == 'longt5_local')
-  for mask in io['attention_mask'], None:
+  for mask in (io['attention_mask'], None)[: 1 + (folder == 'bart')]:
     got = write(mask, max_length=20)
     for one, other in zip(got, want, strict=True):
       end = [*other, eos].index(eos) + 1
