@@ -56,11 +56,10 @@ def test_mixer_matches_the_plain_sum(small_model_config, change):
   """Both variants of the mixer match loops over tokens (figure 2a)."""
   small_model_config.update(change)
   c = small_model_config
-  model, params, _ = make(c)
-  p = jax.tree.map(
-      lambda x: np.asarray(x[0], np.float64),
-      params['params']['encoder']['layers']['mixer'],
-  )
+  model = models.build(c)
+  own = small.drawn_params(model, 0.3)['encoder']['layers']['mixer']
+  own = jax.tree.map(lambda x: x[0], own)
+  p = jax.tree.map(lambda x: np.asarray(x, np.float64), own)
   rng = np.random.default_rng(0)
   x, mask = rng.normal(size=(2, 11, 32)), np.ones((2, 11), bool)
   mask[1, 7:] = False
@@ -85,12 +84,7 @@ def test_mixer_matches_the_plain_sum(small_model_config, change):
     y = y * (x @ p['gate']['kernel'] + p['gate']['bias'])
   want = y @ p['output']['kernel'] + p['output']['bias']
   mixer = model.make_mixer(model.config, model.dtype)
-  own = params['params']['encoder']['layers']['mixer']
-  got = jax.jit(mixer.apply)(
-      {'params': jax.tree.map(lambda x: x[0], own)},
-      jnp.asarray(x, jnp.float32),
-      mask,
-  )
+  got = jax.jit(mixer.apply)({'params': own}, jnp.asarray(x, jnp.float32), mask)
   np.testing.assert_allclose(got, want, rtol=0, atol=2e-5 * abs(want).max())
 
 
