@@ -111,7 +111,7 @@ def copying_beams(s, step, shared, per_row):
 
 
 # Of pairs with settings, the core has these; the others are a stage.
-CORE = 't5-early', 'bart-late', 'pagesum-early', 'global-late'
+CORE = 't5-early', 'pagesum-late'
 PAIRS = [f'{name}-{kind}' for name in MODELS for kind in ('early', 'late')]
 
 

@@ -153,6 +153,7 @@ def masks_with_holes():
   return whole, holes
 
 
+@pytest.mark.messages
 @pytest.mark.parametrize('folder', ['longt5_local', 'longt5_tglobal'])
 def test_longt5_refuses_masks_with_holes(folder):
   """LongT5's side tokens summarise blocks counted from the first token."""

@@ -5,6 +5,7 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from configs import default
 from locost_jax import models
@@ -263,7 +264,7 @@ def test_the_loss_over_pieces_of_the_targets(name, monkeypatch):
   )
 
 
-@some(DIFFERENT, ('locost', 'simcas'))
+@some(DIFFERENT, ('bart',))
 def test_beams(name):
   """Scores of beams equal log p of their texts, alone and in a batch."""
   params, inputs, _ = drawn(name)
@@ -316,6 +317,7 @@ def test_bfloat16_keeps_the_mixture_in_float32():
   np.testing.assert_allclose(np.exp(log_p).sum(-1), 1, 0, 1e-5)
 
 
+@pytest.mark.simcas
 def test_rewards_of_the_selector_use_the_mixture():
   batch, params = make_batch('simcas'), drawn('simcas')[0]
   batch[step_lib.SEEDS] = np.arange(2, dtype=np.uint32)
