@@ -192,7 +192,7 @@ def test_the_selector_matches_its_loop(selection, padding):
         )
     )(params)
     drawn = np.asarray(selector_lib.uniform(seeds, 40, 5))
-    short = chunk_memory.compact(memory, 256)
+    short = np.asarray(chunk_memory.compact(memory, 256)['states'])
     counts = np.asarray(chunk_memory.selected_counts(memory))
   rollout = jax.tree.map(np.asarray, rollout)
   states, mask, whole = np.asarray(states), np.asarray(mask), 0
@@ -214,7 +214,7 @@ def test_the_selector_matches_its_loop(selection, padding):
         np.testing.assert_allclose(array[row, c], want, 0, 1e-9)
     assert not rollout.actions[row, count:].any()
     np.testing.assert_allclose(
-        short['states'][row, 0, : counts[row]], np.stack(selected), 0, 1e-12
+        short[row, 0, : counts[row]], np.stack(selected), 0, 1e-12
     )
   assert whole > 1  # including a chunk where nothing was selected
 
