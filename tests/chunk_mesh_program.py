@@ -3,8 +3,6 @@
 Each function returns JSON; `mesh_program.run` calls them.
 """
 
-import functools
-
 import jax
 import numpy as np
 
@@ -15,7 +13,6 @@ from locost_jax.generation import generate
 from locost_jax.generation.decode_settings import Settings
 from locost_jax.models import chunk_memory
 from locost_jax.training import optim
-from locost_jax.training import step as step_lib
 from locost_jax.training import train
 from tests import mesh_program
 
@@ -25,22 +22,7 @@ PAD, EOS = 1, 2
 
 
 def make_config(**model):
-  config = default.get_config()
-  config.model = default.simcas()
-  config.model.update(
-      vocab_size=96,
-      d_model=32,
-      d_ff=64,
-      decoder_d_ff=64,
-      num_heads=4,
-      num_layers=2,
-      num_decoder_layers=1,
-      max_positions=30,
-      pad_id=PAD,
-      dropout_rate=0.0,
-      attention_dropout_rate=0.0,
-      activation_dropout_rate=0.0,
-  )
+  config = mesh_program.small_bart(default.simcas(), layers=2)
   config.model.update(model)
   return config
 
@@ -53,16 +35,7 @@ def make_batch():
   for row, count in enumerate(COUNTS):
     inputs[row, count - 1, 9:-1] = PAD
     inputs[row, count:] = PAD
-  targets = random.integers(3, 96, (B, T))
-  weights = np.arange(T) < random.integers(4, T, (B, 1))
-  targets = np.where(weights, targets, PAD)
-  shifted = np.pad(targets, ((0, 0), (1, 0)), constant_values=2)[:, :-1]
-  return dict(
-      encoder_input_tokens=inputs.astype(np.int32),
-      decoder_input_tokens=shifted.astype(np.int32),
-      decoder_target_tokens=targets.astype(np.int32),
-      decoder_loss_weights=weights.astype(np.float32),
-  )
+  return mesh_program.with_targets(random, inputs, T)
 
 
 def step(meshes, model, dtype='float32'):
@@ -139,10 +112,7 @@ def write(meshes, settings, model):
   for sizes in meshes:
     mesh = mesh_program.make_mesh(sizes)
     with jax.set_mesh(mesh):
-      params = jax.jit(functools.partial(step_lib.init_params, model=built))(
-          jax.random.key(0)
-      )
-      params = jax.device_put(params, sharding.param_shardings(mesh, params))
+      params = mesh_program.new_params(built, mesh)
       batch = sharding.global_batch(make_batch(), mesh, PAD)
       inputs = batch['encoder_input_tokens']
       encode = lambda params: generate.encode(built, params, inputs, None)

@@ -102,6 +102,7 @@ TABLE = {
     ),
     'simcas': (
         'data/test_page_options.py',
+        'generation/test_compact_memory.py',
         'models/test_learned_selection.py',
         'models/test_simcas.py',
         'models/test_simcas_locost.py',
@@ -138,6 +139,7 @@ TABLE = {
         'devices/test_memory.py',
         'models/test_flops.py',
         'models/test_low_memory_encoder.py',
+        'models/test_mixers.py',
         'ops/test_tokenwise.py',
     ),
     'weights': (

@@ -15,26 +15,22 @@ held-out documents, given the true tokens before each target:
   weight    mean weight of the right page; global decoding has none
 
 The command trains --seeds models with pages and one with global decoding. It
-prints a table and writes curves.json and curves.png.
+prints a table and writes curves.json.
 """
 
 import functools
-import json
-from pathlib import Path
 import sys
 import time
 
-from absl import flags
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from configs import default
-from locost_jax import files
 from locost_jax import models
 from locost_jax.command_line import commands
-from locost_jax.training import optim
 from locost_jax.training import step as step_lib
+from tests import learned
 
 P, L = 4, 24
 START, PAD = 0, 1
@@ -48,39 +44,22 @@ ACCURACY, WEIGHT = 0.95, 0.5
 
 def make_config(decoding, steps):
   """Returns the config of a run: 'pages' or 'global' decoding."""
-  config = default.get_config()
-  config.model = default.pagesum()
-  config.model.update(
+  config = learned.make_config(
+      default.pagesum(),
       vocab_size=int(FILLER[-1]) + 1,
-      d_model=64,
       d_ff=256,
       decoder_d_ff=256,
-      num_heads=4,
-      num_layers=2,
-      num_decoder_layers=2,
-      dropout_rate=0.0,
       max_positions=L,
-      scale_embedding=True,
       pad_id=PAD,
       decoding=decoding,
   )
-  config.optim.update(
-      name='adamw',
-      learning_rate=2e-3,
-      weight_decay=0.0,
-      clip=0.0,
-      label_smoothing=0.1,
-  )
+  config.optim.update(learning_rate=2e-3, weight_decay=0.0)
   config.train.update(steps=steps, batch_size=32)
   return config
 
 
 def make_documents(key, count):
-  """Makes documents.
-
-  Args:
-    key: ints that determine the documents.
-    count: B.
+  """Makes B = `count` documents from a key of ints.
 
   Returns:
     (batch, right): a batch as in `step.train_step`, inputs [B, P, L] and
@@ -94,14 +73,7 @@ def make_documents(key, count):
   document = np.arange(count)[:, None]
   inputs[document, right, place] = MARKS
   inputs[document, right, place + 1] = targets
-  before = np.pad(targets, ((0, 0), (1, 0)), constant_values=START)[:, :-1]
-  batch = dict(
-      encoder_input_tokens=inputs.astype(np.int32),
-      decoder_input_tokens=before.astype(np.int32),
-      decoder_target_tokens=targets.astype(np.int32),
-      decoder_loss_weights=np.ones((count, P), np.float32),
-  )
-  return batch, right
+  return learned.make_batch(inputs, targets, START), right
 
 
 def page_weights(model, params, batch):
@@ -125,36 +97,15 @@ def measure(params, batch, right, *, model):
 def train(decoding, seed, steps=900, every=50, report=lambda row: None):
   """Trains a new model.
 
-  Args:
-    decoding: 'pages' or 'global'.
-    seed: of the parameters and the documents.
-    steps: updates.
-    every: steps between measurements.
-    report: called with each of the rows.
-
   Returns:
     (model, params, rows); rows are dicts of `measure`, with step.
   """
   config = make_config(decoding, steps)
   model = models.build(config.model)
-  key = jax.random.key(seed)
-  init = functools.partial(step_lib.init_params, model=model)
-  optimizer = optim.make_optimizer(
-      config.optim, steps, jax.eval_shape(init, key)
-  )
-  train_step = jax.jit(
-      functools.partial(
-          step_lib.train_step,
-          model=model,
-          optimizer=optimizer,
-          schedule=optim.make_schedule(config.optim, steps),
-          config=config.optim,
-      ),
-      donate_argnums=0,
-  )
+  phase = learned.make_phase(config, model)
   measure_now = jax.jit(functools.partial(measure, model=model))
   held_out = make_documents((seed, 1), MEASURED)
-  state = step_lib.init_state(key, model, optimizer)
+  state = phase.init(jax.random.key(seed))
   rows = []
   for step in range(steps + 1):
     if step % every == 0 or step == steps:
@@ -163,7 +114,7 @@ def train(decoding, seed, steps=900, every=50, report=lambda row: None):
       report(rows[-1])
     if step < steps:
       batch, _ = make_documents((seed, 0, step), config.train.batch_size)
-      state, _ = train_step(state, batch)
+      state, _ = phase.step(state, batch)
   return model, state.params, rows
 
 
@@ -189,60 +140,14 @@ def format_table(curves):
   return '\n'.join(lines)
 
 
-def draw(curves, path):
-  """Draws accuracy and weight against steps into a PNG.
-
-  Args:
-    curves: {(decoding, seed): rows}.
-    path: of the PNG.
-
-  Raises:
-    ImportError: matplotlib is not installed.
-  """
-  from matplotlib.figure import Figure  # needs no display
-
-  figure = Figure(figsize=(9, 3.6), layout='constrained')
-  panels = figure.subplots(1, 2, sharex=True)
-  for panel, key, needed, chance, label in (
-      (panels[0], 'accuracy', ACCURACY, 1 / len(PAYLOADS), 'accuracy'),
-      (panels[1], 'weight', WEIGHT, 1 / P, 'weight of the right page'),
-  ):
-    for number, ((decoding, seed), rows) in enumerate(curves.items()):
-      if key in rows[0]:
-        panel.plot(
-            [row['step'] for row in rows],
-            [row[key] for row in rows],
-            color='black' if decoding == 'global' else f'C{number}',
-            linestyle='--' if decoding == 'global' else '-',
-            label=f'{decoding}, seed {seed}',
-        )
-    panel.axhline(needed, color='grey', linewidth=0.8, label='to reach')
-    panel.axhline(
-        chance, color='grey', linewidth=0.8, linestyle=':', label='chance'
-    )
-    panel.set(xlabel='step', ylabel=label, ylim=(0, 1.02))
-  panels[0].legend(loc='center right', frameon=False)
-  figure.savefig(path, dpi=150)
-
-
 def define_flags(values, argv):
   """Defines the flags in `values`."""
   del argv
-  flags.DEFINE_integer(
-      'seeds',
-      3,
-      'runs with pages, of seeds 0, 1, ...',
-      lower_bound=1,
-      flag_values=values,
-  )
-  flags.DEFINE_integer(
-      'steps', 900, 'of each run', lower_bound=1, flag_values=values
-  )
-  flags.DEFINE_string(
-      'output',
+  learned.define_flags(
+      values,
       'runs/learned_confidence',
-      'DIR for curves.json and curves.png',
-      flag_values=values,
+      seeds=(3, 'runs with pages, of seeds 0, 1, ...'),
+      steps=(900, 'of each run'),
   )
 
 
@@ -258,13 +163,7 @@ def main(values, arguments):
     seconds = time.monotonic() - start
     print(*run, f'took {seconds:.0f} s', file=sys.stderr)
   print(format_table(curves))
-  output = Path(values.output)
-  rows = [
-      dict(decoding=decoding, seed=seed, rows=rows)
-      for (decoding, seed), rows in curves.items()
-  ]
-  files.write(output / 'curves.json', json.dumps(rows, indent=1) + '\n')
-  draw(curves, output / 'curves.png')
+  learned.write(values.output, 'decoding', curves)
 
 
 if __name__ == '__main__':

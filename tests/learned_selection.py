@@ -21,27 +21,22 @@ every step (select='ppo'). Measured on 64 held-out documents:
 
 both sampled from the selector's probabilities and with argmax. The command
 trains --seeds models with a critic and as many with the chunk's mean reward
-instead, prints a table, and writes curves.json and curves.png.
+instead, prints a table, and writes curves.json.
 """
 
 import functools
-import json
-from pathlib import Path
 import sys
 import time
 
-from absl import flags
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from configs import default
-from locost_jax import files
 from locost_jax import models
 from locost_jax.command_line import commands
-from locost_jax.models import parameters
 from locost_jax.training import losses
-from locost_jax.training import objectives
+from tests import learned
 
 C, L, PAYLOADS = 8, 32, 4
 START, PAD, END = 0, 1, 2
@@ -54,29 +49,18 @@ MARKED, OTHERS, SELECTED, KEPT_REWARD = 0.95, 0.25, (20, 60), 0.95
 
 def make_config(select, steps, baseline='critic'):
   """Returns the config of a phase: select is 'none' or 'ppo'."""
-  config = default.get_config()
-  config.model = default.simcas()
-  config.model.update(
+  config = learned.make_config(
+      default.simcas(),
       vocab_size=96,
-      d_model=64,
       d_ff=128,
       decoder_d_ff=128,
-      num_heads=4,
-      num_layers=2,
-      num_decoder_layers=2,
-      dropout_rate=0.0,
       max_positions=L,
-      scale_embedding=True,
       pad_id=PAD,
       align='mean',
       select=select,
   )
   config.optim.update(
-      name='adamw',
-      learning_rate=1e-3,
-      warmup_steps=200.0 if select == 'none' else 0.0,
-      clip=0.0,
-      label_smoothing=0.1,
+      learning_rate=1e-3, warmup_steps=200.0 if select == 'none' else 0.0
   )
   config.train.update(
       steps=steps,
@@ -88,11 +72,7 @@ def make_config(select, steps, baseline='critic'):
 
 
 def make_documents(key, count):
-  """Makes documents.
-
-  Args:
-    key: ints that determine the documents.
-    count: B.
+  """Makes B = `count` documents from a key of ints.
 
   Returns:
     (batch, marked): a batch as in `step.train_step`, inputs [B, C, L] and
@@ -110,13 +90,7 @@ def make_documents(key, count):
   np.put_along_axis(text, places, payloads, axis=1)
   inputs[:, :, 1:-1] = text.reshape(count, C, L - 2)
   targets = np.pad(payloads, ((0, 0), (0, 1)), constant_values=END)
-  before = np.pad(targets, ((0, 0), (1, 0)), constant_values=START)[:, :-1]
-  batch = dict(
-      encoder_input_tokens=inputs.astype(np.int32),
-      decoder_input_tokens=before.astype(np.int32),
-      decoder_target_tokens=targets.astype(np.int32),
-      decoder_loss_weights=np.ones(targets.shape, np.float32),
-  )
+  batch = learned.make_batch(inputs, targets, START)
   return batch, np.isin(inputs[:, :, 1:], PAYLOAD)
 
 
@@ -161,11 +135,8 @@ def measure(params, batch, marked):
 
 
 def make_phase(select, steps, baseline='critic'):
-  """Returns the training.objectives.Objective of a phase, its step jitted."""
   config = make_config(select, steps, baseline)
-  model = models.build(config.model)
-  objective = objectives.make(config, model, parameters.abstract_params(model))
-  return objective._replace(step=jax.jit(objective.step, donate_argnums=0))
+  return learned.make_phase(config, models.build(config.model))
 
 
 def read(seed, report=lambda row: None, most=MOST, every=20):
@@ -255,70 +226,15 @@ def format_table(curves):
   return '\n'.join(lines)
 
 
-def draw(curves, path):
-  """Draws selection and R against steps into a PNG.
-
-  Args:
-    curves: {(baseline, seed): rows}.
-    path: of the PNG.
-
-  Raises:
-    ImportError: matplotlib is not installed.
-  """
-  from matplotlib.figure import Figure  # needs no display
-
-  figure = Figure(figsize=(12, 3.6), layout='constrained')
-  panels = figure.subplots(1, 3, sharex=True)
-  for panel, keys, label in (
-      (panels[0], ('marked', 'others'), 'share selected'),
-      (panels[1], ('selected', 'argmax_selected'), 'tokens selected of 248'),
-      (panels[2], ('reward', 'everything'), 'mean exp(mean log p)'),
-  ):
-    for number, ((baseline, seed), rows) in enumerate(curves.items()):
-      for key, style in zip(keys, ('-', ':')):
-        panel.plot(
-            [row['step'] for row in rows],
-            [row[key] for row in rows],
-            color=f'C{number}',
-            linestyle=style,
-            label=f'{baseline}, seed {seed}' if style == '-' else None,
-        )
-    solid, dotted = (key.replace('_', ' ') for key in keys)
-    panel.set_title(f'solid: {solid}, dotted: {dotted}', fontsize=9)
-    panel.set(xlabel='step of the second phase', ylabel=label, ylim=(0, None))
-  for level in (MARKED, OTHERS):
-    panels[0].axhline(level, color='grey', linewidth=0.8)
-  for level in SELECTED:
-    panels[1].axhline(level, color='grey', linewidth=0.8)
-  panels[0].legend(loc='center right', frameon=False, fontsize=8)
-  figure.savefig(path, dpi=150)
-
-
 def define_flags(values, argv):
   """Defines the flags in `values`."""
   del argv
-  flags.DEFINE_integer(
-      'seeds',
-      3,
-      'runs with each baseline, of seeds 0, 1, ...',
-      lower_bound=1,
-      flag_values=values,
-  )
-  flags.DEFINE_integer(
-      'steps', 200, 'of the second phase', lower_bound=1, flag_values=values
-  )
-  flags.DEFINE_integer(
-      'most',
-      MOST,
-      'steps of the first phase',
-      lower_bound=1,
-      flag_values=values,
-  )
-  flags.DEFINE_string(
-      'output',
+  learned.define_flags(
+      values,
       'runs/learned_selection',
-      'DIR for curves.json and curves.png',
-      flag_values=values,
+      seeds=(3, 'runs with each baseline, of seeds 0, 1, ...'),
+      steps=(200, 'of the second phase'),
+      most=(MOST, 'steps of the first phase'),
   )
 
 
@@ -339,13 +255,7 @@ def main(values, arguments):
       seconds = time.monotonic() - start
       print(baseline, seed, f'took {seconds:.0f} s', file=sys.stderr)
   print(format_table(curves))
-  output = Path(values.output)
-  runs = [
-      dict(baseline=baseline, seed=seed, rows=rows)
-      for (baseline, seed), rows in curves.items()
-  ]
-  files.write(output / 'curves.json', json.dumps(runs, indent=1) + '\n')
-  draw(curves, output / 'curves.png')
+  learned.write(values.output, 'baseline', curves)
 
 
 if __name__ == '__main__':

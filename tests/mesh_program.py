@@ -192,21 +192,55 @@ def _mixer(sizes, length, plain, model):
   )
 
 
+def small_bart(model, layers):
+  """Returns the config of a small model like BART, from `configs.default`."""
+  config = default.get_config()
+  config.model = model
+  config.model.update(
+      vocab_size=96,
+      d_model=32,
+      d_ff=64,
+      decoder_d_ff=64,
+      num_heads=4,
+      num_layers=layers,
+      num_decoder_layers=1,
+      max_positions=30,
+      pad_id=1,
+      dropout_rate=0.0,
+      attention_dropout_rate=0.0,
+      activation_dropout_rate=0.0,
+  )
+  return config
+
+
 def make_batch():
   random = np.random.default_rng(0)
   inputs = random.integers(2, 96, (B, L))
   for i in range(B):
     inputs[i, L - 13 * i :] = 0
-  weights = np.arange(T) < random.integers(4, T, (B, 1))
-  targets = np.where(weights, random.integers(2, 96, (B, T)), 0)
+  return with_targets(random, inputs, T, pad=0, start=0)
+
+
+def with_targets(random, inputs, length, pad=1, start=2):
+  """Returns a batch with random targets of at most `length` - 1 tokens."""
+  rows = len(inputs)
+  weights = np.arange(length) < random.integers(4, length, (rows, 1))
+  targets = np.where(weights, random.integers(3, 96, (rows, length)), pad)
+  shifted = np.pad(targets, ((0, 0), (1, 0)), constant_values=start)[:, :-1]
   return dict(
       encoder_input_tokens=inputs.astype(np.int32),
-      decoder_input_tokens=np.pad(targets, ((0, 0), (1, 0)))[:, :-1].astype(
-          np.int32
-      ),
+      decoder_input_tokens=shifted.astype(np.int32),
       decoder_target_tokens=targets.astype(np.int32),
       decoder_loss_weights=weights.astype(np.float32),
   )
+
+
+def new_params(model, mesh):
+  """Returns the parameters of key 0 on a mesh."""
+  params = jax.jit(functools.partial(step_lib.init_params, model=model))(
+      jax.random.key(0)
+  )
+  return jax.device_put(params, sharding.param_shardings(mesh, params))
 
 
 def step_in_float64(meshes):
@@ -284,10 +318,7 @@ def write(meshes):
     mesh = make_mesh(sizes)
     long_attention.ABSORBED = 64  # steps read states instead of keys and values
     with jax.set_mesh(mesh):
-      params = jax.jit(functools.partial(step_lib.init_params, model=model))(
-          jax.random.key(0)
-      )
-      params = jax.device_put(params, sharding.param_shardings(mesh, params))
+      params = new_params(model, mesh)
       inputs = sharding.global_batch(make_batch(), mesh, 0)
       tokens, _ = generate.generate(
           model,

@@ -33,22 +33,7 @@ PAD = 1
 
 
 def make_config(**model):
-  config = default.get_config()
-  config.model = default.pagesum()
-  config.model.update(
-      vocab_size=96,
-      d_model=32,
-      d_ff=64,
-      decoder_d_ff=64,
-      num_heads=4,
-      num_layers=1,
-      num_decoder_layers=1,
-      max_positions=30,
-      pad_id=PAD,
-      dropout_rate=0.0,
-      attention_dropout_rate=0.0,
-      activation_dropout_rate=0.0,
-  )
+  config = mesh_program.small_bart(default.pagesum(), layers=1)
   config.model.update(model)
   return config
 
@@ -59,18 +44,8 @@ def make_batch():
   inputs = random.integers(3, 96, (B, P, L))
   kept = random.integers(2, L + 1, (B, P, 1))
   kept[np.arange(P) >= P - np.arange(B)[:, None]] = 0
-  targets = random.integers(3, 96, (B, T))
-  weights = np.arange(T) < random.integers(4, T, (B, 1))
-  targets = np.where(weights, targets, PAD)
-  shifted = np.pad(targets, ((0, 0), (1, 0)), constant_values=2)[:, :-1]
-  return dict(
-      encoder_input_tokens=np.where(np.arange(L) < kept, inputs, PAD).astype(
-          np.int32
-      ),
-      decoder_input_tokens=shifted.astype(np.int32),
-      decoder_target_tokens=targets.astype(np.int32),
-      decoder_loss_weights=weights.astype(np.float32),
-  )
+  inputs = np.where(np.arange(L) < kept, inputs, PAD)
+  return mesh_program.with_targets(random, inputs, T)
 
 
 def naively(function, *arguments):
@@ -141,10 +116,7 @@ def write(meshes, settings, model=(), reads_states=False):
   for sizes in meshes:
     mesh = mesh_program.make_mesh(sizes)
     with jax.set_mesh(mesh):
-      params = jax.jit(functools.partial(step_lib.init_params, model=built))(
-          jax.random.key(0)
-      )
-      params = jax.device_put(params, sharding.param_shardings(mesh, params))
+      params = mesh_program.new_params(built, mesh)
       batch = sharding.global_batch(make_batch(), mesh, PAD)
       inputs = batch['encoder_input_tokens']
       memory = generate.encode(built, params, inputs, None)
@@ -233,10 +205,9 @@ def gradients_of_jitted():
 
   found = []
   for sizes in (1, 1, 1, 1), (2, 1, 1, 4):
-    with jax.set_mesh(mesh_program.make_mesh(sizes)):
-      params = jax.jit(functools.partial(step_lib.init_params, model=model))(
-          jax.random.key(0)
-      )
+    mesh = mesh_program.make_mesh(sizes)
+    with jax.set_mesh(mesh):
+      params = mesh_program.new_params(model, mesh)
       found.append(
           jax.device_get(
               jax.grad(loss)(

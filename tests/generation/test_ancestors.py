@@ -14,9 +14,11 @@ from locost_jax.generation import decode
 from locost_jax.generation import decode_settings
 from locost_jax.ops import beam_attention
 from locost_jax.summarizing import batch_memory
+from tests import products
 from tests.generation.test_decode import search_in_lists
-from tests.models import test_bart
+from tests.models import small
 from tests.models import test_pagesum
+from tests.ops.compiled import temporary_bytes
 
 T5_STYLE = dict(
     vocab_size=60,
@@ -27,7 +29,7 @@ T5_STYLE = dict(
     num_layers=1,
     num_decoder_layers=3,
 )
-BART = test_bart.SMALL | dict(num_layers=1)
+BART = small.BART | dict(num_layers=1)
 PAGESUM = BART | dict(name='pagesum')
 MODELS = {
     't5': lambda: dict(default.t5(), **T5_STYLE),
@@ -50,10 +52,10 @@ def make(name):
   """(model, variables, memory) of a small model and two documents."""
   config = MODELS[name]()
   model = models.build(config)
-  inputs = test_bart.documents()
+  inputs = small.documents()
   if config['name'] == 'pagesum':
     inputs = test_pagesum.documents()
-  variables = test_bart.moved_params(config, 0.1)
+  variables = small.moved_params(config, 0.1)
   encode = jax.jit(functools.partial(model.apply, method='encode'))
   return model, variables, encode(variables, inputs)
 
@@ -108,21 +110,18 @@ def copying_beams(s, step, shared, per_row):
   return search_in_lists(s, score)
 
 
-# Each model, and each settings with half of them; the other pairs are a stage.
-PAIRS = [
-    pytest.param(
-        name,
-        settings,
-        id=f'{name}-{kind}',
-        marks=() if number % 2 == late else pytest.mark.products,
-    )
-    for number, name in enumerate(MODELS)
-    for late, (kind, settings) in enumerate((('early', EARLY), ('late', LATE)))
-]
+# Of pairs with settings, the core has these; the others are a stage.
+CORE = 't5-early', 'pagesum-late'
+PAIRS = [f'{name}-{kind}' for name in MODELS for kind in ('early', 'late')]
 
 
-@pytest.mark.parametrize('name, settings', PAIRS)
-def test_the_table_matches_copied_caches(name, settings):
+some = functools.partial(products.parametrize, 'name')
+
+
+@some(PAIRS, CORE)
+def test_the_table_matches_copied_caches(name):
+  name, kind = name.split('-')
+  settings = EARLY if kind == 'early' else LATE
   model, variables, memory = make(name)
   state = jax.jit(lambda memory: write(model, variables, memory, settings))(
       memory
@@ -147,7 +146,7 @@ def test_the_table_matches_copied_caches(name, settings):
   assert any(ended) == (settings == EARLY)
 
 
-@pytest.mark.parametrize('name', MODELS)
+@some(MODELS, ('t5', 'pagesum'))
 def test_all_beams_match_copied_caches(name, monkeypatch):
   """All beams and texts match; if the table is not updated, they differ."""
   model, variables, memory = make(name)
@@ -207,6 +206,7 @@ def test_no_step_copies_a_cache(name):
   assert 'gather' in find(True)
 
 
+@pytest.mark.memory
 @pytest.mark.parametrize('name', ('t5', 'bart'))
 def test_memory_of_decoding(name):
   """The estimated growth per token written matches the program's."""
@@ -217,8 +217,7 @@ def test_memory_of_decoding(name):
     run = lambda memory: decode.finish(
         settings, write(model, variables, memory, settings, copies)
     )
-    program = jax.jit(run).lower(memory).compile()
-    return program.memory_analysis().temp_size_in_bytes
+    return temporary_bytes(run, memory)
 
   def estimated(length):
     return batch_memory.needed_bytes(

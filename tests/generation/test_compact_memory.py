@@ -1,7 +1,5 @@
 """Decoding from the selected states only equals decoding with a mask."""
 
-import functools
-
 import jax
 import numpy as np
 import pytest
@@ -14,8 +12,8 @@ from locost_jax.models import bart
 from locost_jax.models import chunk_memory
 from locost_jax.models import encoder_decoder
 from locost_jax.models import pagesum
-from locost_jax.ops import long_attention
 from tests.models.test_simcas import documents
+from tests.models.test_simcas import run
 from tests.models.test_simcas import SIMCAS
 from tests.models.test_simcas import small_params
 
@@ -78,16 +76,11 @@ def test_other_models_are_one_program():
     assert not hasattr(model, 'compact_memory')
 
 
-@pytest.mark.parametrize('absorbed', [False, True])
-def test_more_than_a_capacity_is_refused(monkeypatch, absorbed):
+def test_more_than_a_capacity_is_refused():
   """Any capacity that is large enough gives the same texts."""
-  if absorbed:
-    monkeypatch.setattr(long_attention, 'ABSORBED', 1)
-  model = models.build(SIMCAS)
-  apply = functools.partial(model.apply, small_params())
   inputs, targets = documents(), np.arange(3, 23).reshape(4, 5)
-  memory = apply(inputs, method='encode')
-  want = apply(memory, targets, method='decode')
+  memory = run(inputs, method='encode')
+  want = run(memory, targets, method='decode')
   most = int(chunk_memory.selected_counts(memory).max())
   for capacity in (most, most + 1, 239, 10**6):
     small = chunk_memory.compact(memory, capacity)
@@ -95,7 +88,7 @@ def test_more_than_a_capacity_is_refused(monkeypatch, absorbed):
     np.testing.assert_array_equal(
         small['mask'].sum((1, 2)), chunk_memory.selected_counts(memory)
     )
-    found = apply(small, targets, method='decode')
+    found = run(small, targets, method='decode')
     np.testing.assert_allclose(found, want, 0, 1e-5)
   with pytest.raises(InputError, match=f'{most} states .* at most {most - 1}'):
     chunk_memory.compact(memory, most - 1)

@@ -396,21 +396,16 @@ def test_a_sample_depends_on_its_own_key_only():
     'changes, message',
     (
         (dict(num_beams=2.5), 'num_beams=2.5 must be an integer of at least 1'),
-        (dict(max_length=0), 'max_length=0 must be an integer of at least 1'),
         (dict(min_length=51, max_length=4), 'lie between 0 and max_length=4'),
-        (dict(temperature=0.0), 'temperature=0.0 must be above 0'),
         (dict(temperature=float('nan')), 'temperature=nan must be a number'),
         (dict(top_p=1.5), 'top_p=1.5 must be above 0 and at most 1'),
-        (dict(top_k=-1), 'top_k=-1 must be an integer of at least 0'),
         (dict(num_beams=4, method='sample'), "must be 1 with method='sample'"),
         (
             dict(num_beams=4, temperature=0.7),
             'temperature=0.7 must be 1.0 with',
         ),
-        (dict(method='beam'), "must be at least 2 with method='beam'"),
         (dict(method='best'), "method='best' must be one of 'greedy', 'beam'"),
         (dict(early_stopping='never'), "='never' must be True or"),
-        (dict(repetition_penalty=0), 'repetition_penalty=0 must be above 0'),
         (dict(forced_first_token=99), "below the vocabulary's size, 50"),
         (
             dict(eos_id=[1, 2]),

@@ -7,10 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from locost_jax.generation import decode
 from locost_jax.generation import decode_settings
 from locost_jax.generation import generate
 from locost_jax.models import low_memory_encoder
+from tests import products
 
 METHODS = {
     'greedy': dict(),
@@ -55,7 +55,7 @@ def test_greedy_matches_the_slow_loop_with_and_without_eos(
   np.testing.assert_array_equal(padded(got), want)
 
 
-@pytest.mark.parametrize('method', METHODS)
+@products.parametrize('method', METHODS, ('beams', 'sampling'))
 def test_a_text_depends_on_its_document_only(summarizer, documents, method):
   """A text does not depend on its batch, row, padding or bucket."""
   inputs, mask = documents
@@ -135,26 +135,6 @@ def test_scores_match_the_parallel_decoder(summarizer, documents, options):
   )
 
 
-def test_rows_of_one_document_share_its_states(summarizer, documents):
-  """R = 3 B rows with one copy of the caches match three runs."""
-  model, params = summarizer.model, summarizer.params
-  settings = decode_settings.Settings(max_length=6)
-  memory = generate.encode(model, params, *(x[:2] for x in documents))
-  shared, per_row = model.apply(
-      {'params': params}, memory, 6, method='init_cache'
-  )
-
-  def write(per_row, rows):
-    state = decode.begin(settings, per_row, rows)
-    state = generate.advance(model, params, settings, shared, state, 6)
-    return state['written']
-
-  tripled = jax.tree.map(lambda x: jnp.repeat(x, 3, 0), per_row)
-  np.testing.assert_array_equal(
-      write(tripled, 6), np.repeat(write(per_row, 2), 3, 0)
-  )
-
-
 def test_beams_do_not_copy_the_document(summarizer):
   """The state of 4 beams has one copy of the document's arrays."""
   inputs = jax.ShapeDtypeStruct((2, 64), jnp.int32)
@@ -175,7 +155,7 @@ def test_beams_do_not_copy_the_document(summarizer):
   )
 
 
-@pytest.mark.parametrize('method', METHODS)
+@products.parametrize('method', METHODS, ('greedy', 'beams'))
 def test_decoding_in_steps_matches_one_program(
     summarizer, documents, method, monkeypatch
 ):

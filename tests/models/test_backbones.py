@@ -1,7 +1,6 @@
-"""T5 and LongT5: every golden array of transformers, and their own forms."""
+"""T5 and LongT5: their own forms; test_golden.py compares with transformers."""
 
 import functools
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -9,165 +8,26 @@ import numpy as np
 import pytest
 
 from configs import default
-import locost_jax
 from locost_jax import models
 from locost_jax.errors import InputError
-from locost_jax.generation import decode_settings
-from locost_jax.generation import generate
 from locost_jax.hugging_face import configs
-from locost_jax.hugging_face import names as names_lib
 from locost_jax.models import attention
 from locost_jax.models import longt5
 from locost_jax.models import self_attention
-from locost_jax.models.parameters import flatten
 from locost_jax.ops import long_attention
 from locost_jax.ops import tokenwise
-from locost_jax.training import losses
-
-GOLDEN = Path(__file__).parents[1] / 'golden'
-FOLDERS = ('t5v11', 'longt5_local', 'longt5_tglobal')
-LONGT5 = dict(
-    name='longt5',
-    attention='transient-global',
-    local_radius=3,
-    global_block_size=4,
-)
-
-
-def arrays(folder, name='io'):
-  return dict(np.load(GOLDEN / folder / f'{name}.npz'))
-
-
-@functools.lru_cache
-def load(folder, precision):
-  return locost_jax.load(GOLDEN / folder, dtype=precision)
-
-
-@pytest.fixture(params=('float32', 'float64'))
-def precision(request):
-  with jax.enable_x64(request.param == 'float64'):
-    yield request.param
-
-
-@pytest.fixture
-def float64():
-  with jax.enable_x64(True):
-    yield 'float64'
-
-
-@pytest.mark.parametrize('folder', FOLDERS)
-def test_states_and_logits(folder, precision):
-  summarizer, io = load(folder, precision), arrays(folder)
-  inputs, mask = io['input_ids'], io['attention_mask']
-  atol = 2e-4 if precision == 'float32' else 1e-9
-  # States of a local block that is only padding are undefined.
-  valid = mask.astype(bool)
-  states = summarizer.encode(inputs, mask)
-  np.testing.assert_allclose(
-      states[valid], io['f64/enc_last'][valid], rtol=0, atol=atol
-  )
-  logits = summarizer.logits(inputs, io['decoder_input_ids'], mask)
-  np.testing.assert_allclose(logits, io['f64/logits'], rtol=0, atol=atol)
-
-
-def released(summarizer, folder, tree):
-  """Returns parameters under the release's names and layouts."""
-  flat, found = flatten(tree), {}
-  table = names_lib.table(configs.model_config(GOLDEN / folder))
-  for path, source in names_lib.sources(table, flat).items():
-    parts = flat[path] if source.is_stacked else [flat[path]]
-    for name, part in zip(source.names, parts, strict=True):
-      found[name] = source.form[1](part)
-  return found
-
-
-@pytest.mark.parametrize('folder', FOLDERS)
-def test_loss_and_gradients(folder, precision):
-  summarizer, io = load(folder, precision), arrays(folder)
-  labels = jnp.asarray(io['labels'])
-
-  def loss(params):
-    logits = summarizer.model.apply(
-        {'params': params},
-        io['input_ids'],
-        io['decoder_input_ids'],
-        io['attention_mask'],
-    )
-    total, weight = losses.cross_entropy(
-        logits, jnp.where(labels == -100, 0, labels), labels != -100
-    )
-    return total / weight
-
-  got, gradients = jax.jit(jax.value_and_grad(loss))(summarizer.params)
-  atol = 2e-4 if precision == 'float32' else 1e-9
-  np.testing.assert_allclose(got, io['f64/loss'], rtol=0, atol=atol)
-  if folder == 'longt5_local':  # padding makes transformers' gradients NaN
-    assert not (GOLDEN / folder / 'grads.npz').exists()
-    return
-  found = released(summarizer, folder, gradients)
-  want = arrays(folder, 'grads')
-  assert set(found) <= set(want)
-  bound = 1e-3 if precision == 'float32' else 1e-6
-  for name, array in want.items():
-    if name not in found:  # other names of the embedding
-      np.testing.assert_array_equal(array, want['shared.weight'])
-      continue
-    error = np.abs(found[name] - array).max()
-    assert error <= bound * np.abs(array).max() + 1e-7, name
-
-
-@pytest.mark.parametrize('folder', FOLDERS)
-def test_greedy_tokens(folder):
-  io = arrays(folder)
-  got = load(folder, 'float32').generate(
-      io['input_ids'], io['attention_mask'], max_length=20
-  )
-  want = io['greedy_tokens']  # not stopped at eos
-  for one, other in zip(got, want):
-    stop = np.flatnonzero(other == 1)
-    end = stop[0] + 1 if len(stop) else len(other)
-    np.testing.assert_array_equal(one[:end], other[:end])
-  generated = io['hf_generate_greedy'][:, 1:]  # without the start token
-  np.testing.assert_array_equal(got[:, : generated.shape[1]], generated)
-
-
-@pytest.mark.parametrize('folder', FOLDERS)
-def test_beams(folder):
-  """Beam search of transformers 4.30.2: tokens and scores."""
-  io = arrays(folder)
-  settings = decode_settings.Settings(
-      num_beams=4,
-      length_penalty=2.0,
-      no_repeat_ngram_size=3,
-      min_length=4,
-      max_length=14,
-      early_stopping=True,
-  )
-  summarizer = load(folder, 'float32')
-  tokens, scores = generate.generate(
-      summarizer.model,
-      summarizer.params,
-      io['input_ids'],
-      io['attention_mask'],
-      settings,
-  )
-  want = io['hf_generate_beam4'][:, 1:]
-  np.testing.assert_array_equal(tokens[:, : want.shape[1]], want)
-  np.testing.assert_allclose(
-      scores, io['hf_generate_beam4_scores'], rtol=0, atol=2e-5
-  )
+from tests.models import golden
+from tests.ops.compiled import temporary_bytes
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize('folder', ('t5v11', 'longt5_tglobal'))
-def test_less_memory_gives_the_same_results(folder, float64, monkeypatch):
+def test_less_memory_gives_the_same_results(folder, monkeypatch):
   """Queries and feed-forwards in pieces, and layers recomputed as a whole."""
-  io = arrays(folder)
+  io = golden.arrays(folder)
 
   def run(remat):
-    model = models.build(
-        configs.model_config(GOLDEN / folder), dtype='float64', remat=remat
-    )
+    model, params = golden.changed(folder, 'float64', remat)
 
     def loss(params):
       logits = model.apply(
@@ -178,7 +38,8 @@ def test_less_memory_gives_the_same_results(folder, float64, monkeypatch):
       )
       return (logits**2).mean(), logits
 
-    return jax.jit(jax.grad(loss, has_aux=True))(load(folder, float64).params)
+    with jax.enable_x64(True):
+      return jax.jit(jax.grad(loss, has_aux=True))(params)
 
   want = run('none')
   check = functools.partial(np.testing.assert_allclose, rtol=0, atol=1e-9)
@@ -187,17 +48,6 @@ def test_less_memory_gives_the_same_results(folder, float64, monkeypatch):
   monkeypatch.setattr(long_attention, 'PIECE_BYTES', 4000)
   monkeypatch.setattr(self_attention, 'piece_length', lambda *_: 5)
   jax.tree.map(check, run('pieces'), want)
-
-
-@pytest.mark.parametrize('folder', FOLDERS)
-def test_padding_changes_nothing(folder, float64):
-  io = arrays(folder)
-  inputs, mask = io['input_ids'], io['attention_mask']
-  more = ((0, 0), (0, 27))
-  got = load(folder, float64).logits(
-      np.pad(inputs, more), io['decoder_input_ids'], np.pad(mask, more)
-  )
-  np.testing.assert_allclose(got, io['f64/logits'], rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize('size', (1, 3, 4, 5))
@@ -238,7 +88,7 @@ def test_temporary_memory_grows_with_the_length_not_its_square():
   """LongT5's encoder takes four times the memory at four times the length."""
   base = default.longt5()
   base.update(
-      LONGT5,
+      attention='transient-global',
       vocab_size=100,
       d_model=64,
       d_ff=128,
@@ -254,30 +104,16 @@ def test_temporary_memory_grows_with_the_length_not_its_square():
   def peak(length):
     tokens = jax.ShapeDtypeStruct((1, length), jnp.int32)
     params = jax.eval_shape(model.init, jax.random.key(0), tokens, tokens)
-    compiled = (
-        jax.jit(lambda p, x: model.apply(p, x, method='encode'))
-        .lower(params, tokens)
-        .compile()
-    )
-    return compiled.memory_analysis().temp_size_in_bytes
+    encode = functools.partial(model.apply, method='encode')
+    return temporary_bytes(encode, params, tokens)
 
   assert peak(16384) < 4.4 * peak(4096)
-
-
-def test_bad_values():
-  config = configs.model_config(GOLDEN / 'longt5_local')
-  with pytest.raises(InputError, match="model.attention='both' must be one of"):
-    models.build(dict(config, attention='both'))
-  with pytest.raises(InputError, match='model.local_radius=0 must be at least'):
-    models.build(dict(config, local_radius=0))
-  with pytest.raises(InputError, match='model.d_state is not a key of t5'):
-    models.build(dict(configs.model_config(GOLDEN / 't5v11'), d_state=1))
 
 
 @pytest.mark.parametrize('folder', ['t5v11', 'longt5_tglobal', 'locost_a_tiny'])
 def test_relative_positions_stay_in_the_table(folder):
   """All that `make_config` accepts, and nothing else, gives valid buckets."""
-  config = configs.model_config(GOLDEN / folder)
+  config = configs.model_config(golden.DIRECTORY / folder)
   directions = (False,) if folder.startswith('locost') else (False, True)
   distances = jnp.concatenate(
       [jnp.array([-9999]), jnp.arange(-40, 41), jnp.array([9999])]
@@ -317,10 +153,11 @@ def masks_with_holes():
   return whole, holes
 
 
+@pytest.mark.messages
 @pytest.mark.parametrize('folder', ['longt5_local', 'longt5_tglobal'])
 def test_longt5_refuses_masks_with_holes(folder):
   """LongT5's side tokens summarise blocks counted from the first token."""
-  summarizer = load(folder, 'float32')
+  summarizer = golden.load(folder)
   inputs, (whole, holes) = np.full((2, 6), 5), masks_with_holes()
   words = 'row 1: padding at position 2 and a token after it'
   calls = [
@@ -348,9 +185,9 @@ def test_longt5_refuses_masks_with_holes(folder):
 
 def test_masks_are_not_checked_inside_of_a_program():
   """Traced masks have no values to check; other models accept holes."""
-  model = load('longt5_tglobal', 'float32').model
+  model = golden.load('longt5_tglobal').model
   program = jax.make_jaxpr(lambda mask: model.config.check_mask(mask))(
       jax.ShapeDtypeStruct((2, 6), bool)
   )
   assert not program.eqns
-  models.check_mask(load('t5v11', 'float32').config, masks_with_holes()[1])
+  models.check_mask(golden.load('t5v11').config, masks_with_holes()[1])

@@ -1,15 +1,19 @@
-"""BART: all forms match the plain one; test_golden_bart.py: golden arrays."""
+"""BART: all forms match the plain one; test_golden.py: golden arrays."""
 
+import collections
 import functools
+import json
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from safetensors import numpy as safetensors
 
 from locost_jax import models
 from locost_jax.devices import sharding
 from locost_jax.errors import InputError
+from locost_jax.hugging_face import bart_configs
 from locost_jax.hugging_face import names as names_lib
 from locost_jax.models import bart_layers
 from locost_jax.models import decoder_layers
@@ -19,49 +23,15 @@ from locost_jax.models import stack
 from locost_jax.ops import long_attention
 from locost_jax.ops import tokenwise
 from locost_jax.summarizing import batching
+from tests.models import golden
+from tests.models import small
+from tests.models import test_flops
+from tests.models.small import documents
+from tests.models.small import moved_params
+from tests.models.small import tokens
 
-SMALL = dict(
-    name='bart',
-    vocab_size=60,
-    d_model=32,
-    d_ff=48,
-    decoder_d_ff=56,
-    num_heads=4,
-    num_layers=2,
-    num_decoder_layers=2,
-    feed_forward='gelu',
-    dropout_rate=0.0,
-    attention_dropout_rate=0.0,
-    activation_dropout_rate=0.0,
-    max_positions=40,
-    scale_embedding=True,
-    pad_id=1,
-)
-
+SMALL = small.BART
 TABLE = names_lib.table({'name': 'bart'})
-
-
-def tokens(seed, *shape):
-  return np.random.default_rng(seed).integers(3, 60, shape)
-
-
-def documents(batch=2, length=13):
-  """Returns token ids of ragged length; the first document fills its row."""
-  inputs = tokens(5, batch, length)
-  kept = np.linspace(length, 2, batch).astype(int)
-  return np.where(np.arange(length) < kept[:, None], inputs, 1)
-
-
-def moved_params(config, scale):
-  """Returns new parameters plus noise, so that none has a special value."""
-  model = models.build(config)
-  params = jax.jit(model.init)(
-      jax.random.key(0), tokens(0, 1, 4), tokens(1, 1, 4)
-  )
-  rng = np.random.default_rng(3)
-  return jax.tree.map(
-      lambda x: x + scale * rng.normal(size=x.shape).astype(x.dtype), params
-  )
 
 
 @functools.lru_cache
@@ -117,27 +87,15 @@ def test_padding_changes_nothing():
   _, params, apply = make()
   inputs, targets = tokens(5, 2, 13), tokens(6, 2, 6)
   want = apply(params, inputs, targets)
-  for length in (14, 40):
-    padded = np.pad(inputs, ((0, 0), (0, length - 13)), constant_values=1)
-    np.testing.assert_allclose(
-        apply(params, padded, targets), want, rtol=0, atol=2e-5
-    )
+  padded = np.pad(inputs, ((0, 0), (0, 40 - 13)), constant_values=1)
+  got = apply(params, padded, targets)
+  np.testing.assert_allclose(got, want, rtol=0, atol=2e-5)
   garbage = np.concatenate([inputs, tokens(7, 2, 5)], 1)
   mask = np.broadcast_to(np.arange(18) < 13, (2, 18))
   got = apply(params, garbage, targets, mask)
   np.testing.assert_allclose(got, want, rtol=0, atol=2e-5)
   unmasked = apply(params, garbage, targets)
   assert np.abs(unmasked - want).max() > 1e-2  # negative control
-
-
-def test_decoder_is_causal():
-  _, params, apply = make()
-  inputs, targets = tokens(5, 1, 9), tokens(6, 1, 8)
-  changed = targets.copy()
-  changed[0, 5:] = 3 + (changed[0, 5:] - 2) % 50
-  a, b = apply(params, inputs, targets), apply(params, inputs, changed)
-  np.testing.assert_array_equal(a[:, :5], b[:, :5])
-  assert np.abs(a - b)[:, 5:].max() > 1e-3
 
 
 @pytest.mark.parametrize(
@@ -153,13 +111,9 @@ def test_cached_steps_match_the_whole_decoder(
   inputs, targets = documents(2, length), tokens(6, 2 * beams, 7)
   want = apply(params, np.repeat(inputs, beams, 0), targets)
   memory = apply(params, inputs, method='encode')
-  shared, per_row = model.apply(params, memory, 9, method='init_cache')
+  shared, got = small.in_steps(model, params, memory, targets, beams)
   assert set(shared) == {'states' if absorbed else 'cross', 'mask'}
-  per_row = jax.tree.map(lambda x: jnp.repeat(x, beams, 0), per_row)
-  step = jax.jit(functools.partial(model.apply, method='step'))
-  for t in range(7):
-    got, per_row = step(params, targets[:, t], shared, per_row)
-    np.testing.assert_allclose(got, want[:, t], rtol=0, atol=2e-5)
+  np.testing.assert_allclose(got, want, rtol=0, atol=2e-5)
 
 
 def test_long_forms_match_the_plain_ones(monkeypatch):
@@ -270,17 +224,21 @@ def test_cross_mass_matches_plain_weights(dtype, atol):
     model, params, _ = make(dtype)
     params = jax.tree.map(lambda x: jnp.asarray(x, dtype), params['params'])
     inputs, targets = documents(), tokens(6, 2, 6)
-    apply = functools.partial(model.apply, {'params': params})
-    memory = apply(inputs, method='encode')
     segments = np.broadcast_to(np.arange(13) // 3, (2, 13))
-    got = np.asarray(apply(memory, targets, segments, 6, method='cross_mass'))
 
     def before_cross(self, tokens):
       return self.decoder.embed(self.vectors(tokens), np.arange(6))
 
-    h = np.asarray(apply(targets, method=before_cross), np.float64)
+    @jax.jit
+    def run(params):
+      apply = functools.partial(model.apply, {'params': params})
+      memory = apply(inputs, method='encode')
+      mass = apply(memory, targets, segments, 6, method='cross_mass')
+      return memory, mass, apply(targets, method=before_cross)
+
+    memory, got, h = jax.tree.map(np.asarray, run(params))
   p = jax.tree.map(
-      lambda x: np.asarray(x[0], np.float64), params['decoder']['layers']
+      lambda x: np.asarray(x, np.float64)[0], params['decoder']['layers']
   )
 
   def project(x, kind, part):
@@ -309,9 +267,9 @@ def test_cross_mass_matches_plain_weights(dtype, atol):
   h = h * norm['scale'] + norm['bias']
   w = weights(
       h,
-      np.asarray(memory['states'], np.float64),
+      memory['states'],
       'cross',
-      np.asarray(memory['mask'])[:, None, None],
+      memory['mask'][:, None, None],
   )
   want = np.stack(
       [w.mean(1)[..., segments[0] == s].sum(-1) for s in range(6)], -1
@@ -335,18 +293,15 @@ def test_traced_layers_match_the_decoder():
   h = jnp.asarray(np.random.default_rng(0).normal(size=(2, 6, 32)), jnp.float32)
   read = memory['states'], memory['mask']
   causal = np.tri(6, dtype=bool)
-  want, _ = layer.apply(own, h, *read, causal, None, True)
   segments = np.broadcast_to(np.arange(13) // 3, (2, 13))
-  (got, mass), _ = layer.apply(
-      own,
-      (h, jnp.zeros((2, 6, 5))),
-      *read,
-      segments,
-      causal,
-      None,
-      5,
-      method='traced',
-  )
+
+  @jax.jit
+  def run(h):
+    plain = layer.apply(own, h, *read, causal, None, True)[0]
+    given = (h, jnp.zeros((2, 6, 5))), *read, segments, causal, None, 5
+    return plain, layer.apply(own, *given, method='traced')[0]
+
+  want, (got, mass) = run(h)
   np.testing.assert_allclose(got, want, rtol=0, atol=2e-5)
   np.testing.assert_allclose(mass.sum(-1), 1, rtol=0, atol=1e-5)
 
@@ -379,22 +334,6 @@ def test_more_tokens_than_positions_are_refused():
   assert batching.padded_length(model.config, 13) == 16
 
 
-@pytest.mark.parametrize(
-    'change,message',
-    (
-        ({'feed_forward': 'relu'}, "model.feed_forward='relu' must be 'gelu'"),
-        ({'num_heads': 5}, 'model.d_model=32 must be divisible by'),
-        ({'pad_id': 60}, 'model.pad_id=60 must be below model.vocab_size=60'),
-        ({'max_positions': 0}, 'model.max_positions=0 must be at least 1'),
-        ({'d_kv': 8}, 'model.d_kv is not a key of bart'),
-    ),
-)
-def test_bad_configs_are_named(change, message):
-  with pytest.raises(InputError, match=message):
-    models.build(SMALL | change)
-  assert models.build(SMALL | {'pad_id': 0}).config.pad_id == 0
-
-
 def test_published_sizes():
   """facebook/bart-base, and bart-large-cnn, whose model card says 406M."""
   sizes = dict(
@@ -423,7 +362,9 @@ def test_published_sizes():
 
 
 def test_every_parameter_has_a_row_that_fits():
-  shapes = parameters.flatten(parameters.abstract_params(models.build(SMALL)))
+  model = models.build(SMALL | {'pad_id': 0})
+  assert model.config.pad_id == 0
+  shapes = parameters.flatten(parameters.abstract_params(model))
   assert set(shapes) == {path for path, _, _ in TABLE.rows}
   for path, leaf in shapes.items():
     spec = sharding.spec_of(path)
@@ -446,50 +387,93 @@ def test_the_formula_of_a_step_matches_the_trace():
       parameters.abstract_params(model), shape((B, L)), shape((B, T))
   )
 
-  def products(jaxpr, repeats=1):
-    total = 0
-    for equation in jaxpr.eqns:
-      if equation.primitive.name == 'dot_general':
-        (contracted, _), _ = equation.params['dimension_numbers']
-        inner = np.prod([equation.invars[0].aval.shape[i] for i in contracted])
-        total += repeats * 2 * inner * equation.outvars[0].aval.size
-      inside = repeats * equation.params.get('length', 1)
-      for value in equation.params.values():
-        value = getattr(value, 'jaxpr', value)
-        if hasattr(value, 'eqns'):
-          total += products(value, inside)
-    return total
-
-  assert flops.of_step(model, (B, L), (B, T)) == products(jaxpr.jaxpr)
+  found = collections.Counter()
+  test_flops.count(jaxpr.jaxpr, 1, found)
+  assert flops.of_step(model, (B, L), (B, T)) == found['products']
 
 
 def test_heads_of_the_decoder():
   """4 heads encode and 2 decode: stacks match models with as many heads."""
-  models_ = {
-      heads: models.build(SMALL | heads_of)
-      for heads, heads_of in {
-          4: dict(),
-          2: dict(num_heads=2),
-          (4, 2): dict(num_decoder_heads=2),
-      }.items()
-  }
-  params = small_params()
-  run = lambda heads, *args, method: models_[heads].apply(
-      params, *args, method=method
+  params, inputs, targets = small_params(), documents(), tokens(7, 2, 5)
+  four, two, both = (
+      models.build(SMALL | keys)
+      for keys in ({}, dict(num_heads=2), dict(num_decoder_heads=2))
   )
-  inputs, targets = documents(), tokens(7, 2, 5)
-  expected = run(2, run(4, inputs, method='encode'), targets, method='decode')
-  memory = run((4, 2), inputs, method='encode')
-  found = run((4, 2), memory, targets, method='decode')
+
+  def decoded(encoder, model):
+    @jax.jit
+    def run(params):
+      memory = encoder.apply(params, inputs, method='encode')
+      return memory, model.apply(params, memory, targets, method='decode')
+
+    return run(params)
+
+  _, expected = decoded(four, two)
+  memory, found = decoded(both, both)
   np.testing.assert_allclose(found, expected, 0, 1e-6)
-  other = run(4, run(4, inputs, method='encode'), targets, method='decode')
+  _, other = decoded(four, four)
   assert abs(found - other).max() > 1e-3  # negative control
-  shared, per_row = run((4, 2), memory, 5, method='init_cache')
-  for i in range(5):
-    logits, per_row = run((4, 2), targets[:, i], shared, per_row, method='step')
-    np.testing.assert_allclose(logits, expected[:, i], 0, 1e-5)
+  _, logits = small.in_steps(both, params, memory, targets)
+  np.testing.assert_allclose(logits, expected, 0, 1e-5)
 
 
-def test_heads_that_do_not_divide_are_refused():
-  with pytest.raises(InputError, match='d_model=32 .*num_decoder_heads=3'):
-    models.build(SMALL | dict(num_decoder_heads=3))
+# --- As released ---------------------------------------------------------------
+
+
+def released_config():
+  return json.loads((golden.DIRECTORY / 'bart' / 'config.json').read_text())
+
+
+def test_names_and_config_round_trip():
+  config, folder = released_config(), golden.DIRECTORY / 'bart'
+  tensors = safetensors.load_file(folder / 'state_dict.safetensors')
+  back = golden.released('bart', golden.load('bart').params)
+  assert set(tensors) - set(back) == set(TABLE.copies['model.shared.weight'])
+  for name, tensor in back.items():
+    np.testing.assert_array_equal(tensor, tensors[name])
+  mine = bart_configs.model_config(config)
+  written = bart_configs.released_config(mine)
+  assert bart_configs.model_config(written) == mine
+  kept = written.keys() - {'model_type', 'architectures'}
+  assert {key: config[key] for key in kept} == {
+      key: written[key] for key in kept
+  }
+
+
+@pytest.mark.parametrize(
+    'change,message',
+    (
+        ({'activation_function': 'relu'}, "activation_function='relu'"),
+        ({'normalize_before': True}, 'normalize_before=True: expected False'),
+        ({'tie_word_embeddings': False}, 'tie_word_embeddings=False'),
+        ({'d_model': None}, "lacks the key 'd_model'"),
+    ),
+)
+def test_other_kinds_of_bart_are_refused(change, message):
+  config = released_config()
+  with pytest.raises(InputError, match=message):
+    bart_configs.model_config(config | change)
+
+
+def test_numbers_of_heads_of_both_stacks():
+  config = released_config()
+  mine = bart_configs.model_config(config | {'decoder_attention_heads': 2})
+  assert (mine['num_heads'], mine['num_decoder_heads']) == (4, 2)
+  written = bart_configs.released_config(mine)
+  assert written['decoder_attention_heads'] == 2
+  assert bart_configs.model_config(written) == mine
+
+
+def test_progress_of_a_model_that_encodes_in_one_program():
+  seen = []
+  io = golden.arrays('bart')
+  got = golden.load('bart').generate(
+      io['input_ids'], max_length=4, progress=lambda *call: seen.append(call)
+  )
+  np.testing.assert_array_equal(got, io['greedy_tokens'][:, :4])
+  assert seen == [
+      ('encoding', 0, 2),
+      ('encoding', 2, 2),
+      ('decoding', 0, 4),
+      ('decoding', 4, 4),
+  ]

@@ -15,6 +15,8 @@ from locost_jax.models import parameters
 from locost_jax.training import experience
 from locost_jax.training import losses
 from locost_jax.training import step as step_lib
+from tests import products
+from tests.models import small
 
 V, T, N = 40, 6, 2
 SMALL = dict(
@@ -40,6 +42,9 @@ WITHOUT = 'locost without n-grams'
 DIFFERENT = 'locost', WITHOUT, 'bart', *PAGED
 
 
+some = functools.partial(products.parametrize, 'name')
+
+
 @functools.cache
 def make(name, **changes):
   config = getattr(default, name.split()[0])()
@@ -63,7 +68,7 @@ def drawn(name):
   else:
     inputs[1, 17:] = pad
   targets = rng.integers(3, 7, (2, T)).astype(np.int32)
-  params = jax.jit(model.init)(jax.random.key(1), inputs, targets)['params']
+  params = small.drawn_params(model, 0.3)
   # Larger weights, so that attention is far from uniform.
   for kernel in ('query', 'key'):
     params['copy_head'][kernel]['kernel'] *= 2
@@ -79,13 +84,26 @@ def apply(name, *arguments, method='__call__'):
   return compiled(name, method)({'params': drawn(name)[0]}, *arguments)
 
 
+@functools.cache
+def outputs(name):
+  """Returns the memory, the decoder's states, their logits, and log p."""
+  params, inputs, targets = drawn(name)
+
+  def run(params):
+    apply = functools.partial(make(name).apply, {'params': params})
+    memory = apply(inputs, method='encode')
+    h = apply(memory, targets, method='decoder_states')[0].h
+    return memory, h, apply(h, method='head'), apply(inputs, targets)
+
+  return jax.device_get(jax.jit(run)(params))
+
+
 def equation(name):
   """Returns log p [B, T, V], looping over the tokens that can be copied."""
   params, inputs, targets = drawn(name)
-  memory = apply(name, inputs, method='encode')
-  h = apply(name, memory, targets, method='decoder_states')[0].h
+  memory, h, logits, _ = outputs(name)
   own = jax.tree.map(lambda x: np.asarray(x, float), params['copy_head'])
-  logits = np.asarray(apply(name, h, method='head'), float)
+  logits = np.asarray(logits, float)
   p = np.exp(logits - logits.max(-1, keepdims=True))
   p /= p.sum(-1, keepdims=True)
   gate = np.asarray(h, float) @ own['gate']['kernel'] + own['gate']['bias']
@@ -120,31 +138,24 @@ def equation(name):
   return np.log(p)
 
 
-@pytest.mark.parametrize('name', [*NAMES, WITHOUT])
+@some([*NAMES, WITHOUT], DIFFERENT)
 def test_the_mixture(name):
-  _, inputs, targets = drawn(name)
   expected = equation(name)
   assert np.ptp(expected) > 2  # log p is not uniform
-  found = apply(name, inputs, targets)
+  *_, found = outputs(name)
   np.testing.assert_allclose(found, expected, 0, 2e-5)
   np.testing.assert_allclose(np.exp(found).sum(-1), 1, 0, 1e-5)
 
 
-@pytest.mark.parametrize('name', [*NAMES, WITHOUT])
+@some([*NAMES, WITHOUT], DIFFERENT)
 def test_step_by_step(name):
   """Also with two rows per document, like beams."""
-  _, inputs, targets = drawn(name)
-  expected = apply(name, inputs, targets)
-  memory = apply(name, inputs, method='encode')
-  shared, per_row = make(name).apply(
-      {'params': drawn(name)[0]}, memory, T, method='init_cache'
+  params, _, targets = drawn(name)
+  memory, *_, expected = outputs(name)
+  _, found = small.in_steps(
+      make(name), {'params': params}, memory, np.repeat(targets, 2, 0), 2
   )
-  per_row = jax.tree.map(lambda x: jnp.repeat(x, 2, axis=0), per_row)
-  for t in range(T):
-    tokens = np.stack([targets[:, t], targets[:, t]], 1).ravel()
-    found, per_row = apply(name, tokens, shared, per_row, method='step')
-    for row in 0, 1:
-      np.testing.assert_allclose(found[row::2], expected[:, t], 0, 5e-5)
+  np.testing.assert_allclose(found, np.repeat(expected, 2, 0), 0, 5e-5)
 
 
 def make_batch(name):
@@ -157,15 +168,19 @@ def make_batch(name):
   )
 
 
-@pytest.mark.parametrize('name', NAMES)
+@some(NAMES, DIFFERENT)
 def test_the_loss_matches_the_mixture(name):
   """Compares the cross entropy, and the bounds of the accuracy."""
   batch, params = make_batch(name), drawn(name)[0]
   weights = batch['decoder_loss_weights']
-  sums = step_lib.eval_step(params, batch, model=make(name))
-  log_p = apply(
-      name, batch['encoder_input_tokens'], batch['decoder_input_tokens']
-  )
+
+  @jax.jit
+  def run(params):
+    keys = 'encoder_input_tokens', 'decoder_input_tokens'
+    log_p = make(name).apply({'params': params}, *(batch[key] for key in keys))
+    return step_lib.eval_step(params, batch, model=make(name)), log_p
+
+  sums, log_p = run(params)
   targets = batch['decoder_target_tokens']
   at = np.take_along_axis(np.asarray(log_p), targets[..., None], 2)[..., 0]
   np.testing.assert_allclose(sums['loss'], -(at * weights).sum(), 1e-5)
@@ -173,7 +188,7 @@ def test_the_loss_matches_the_mixture(name):
   assert exact <= sums['accuracy'] <= weights.sum()
 
 
-@pytest.mark.parametrize('name', DIFFERENT)
+@some(DIFFERENT, ('bart',))
 def test_gradients_of_the_loss(name):
   """Compares with gradients of log p of all tokens, for every parameter."""
   batch, model = make_batch(name), make(name)
@@ -218,7 +233,7 @@ def test_gradients_of_the_loss(name):
     assert abs(found[f'copy_head/{kernel}/kernel']).max() > 1e-3
 
 
-@pytest.mark.parametrize('name', DIFFERENT)
+@some(DIFFERENT, ('bart',))
 def test_the_loss_over_pieces_of_the_targets(name, monkeypatch):
   """Compares loss, accuracy and gradients; the second piece is padded."""
   batch, params = make_batch(name), drawn(name)[0]
@@ -249,7 +264,7 @@ def test_the_loss_over_pieces_of_the_targets(name, monkeypatch):
   )
 
 
-@pytest.mark.parametrize('name', DIFFERENT)
+@some(DIFFERENT, ('bart',))
 def test_beams(name):
   """Scores of beams equal log p of their texts, alone and in a batch."""
   params, inputs, _ = drawn(name)
@@ -285,10 +300,9 @@ def test_models_without_a_copy_head_do_not_change():
 
 
 def test_an_empty_document_has_nothing_to_copy():
-  params, inputs, targets = drawn('t5')
-  model = make('t5')
+  _, inputs, targets = drawn('t5')
   empty = np.zeros_like(inputs)
-  log_p = model.apply({'params': params}, empty, targets)
+  log_p = apply('t5', empty, targets)
   memory = apply('t5', empty, method='encode')
   written, _ = apply('t5', memory, targets, method='decoder_states')
   logits = apply('t5', written.h, method='head')
@@ -298,27 +312,26 @@ def test_an_empty_document_has_nothing_to_copy():
 def test_bfloat16_keeps_the_mixture_in_float32():
   params, inputs, targets = drawn('bart')
   model = models.build({'name': 'bart'} | vars(make('bart').config), 'bfloat16')
-  log_p = model.apply({'params': params}, inputs, targets)
+  log_p = jax.jit(model.apply)({'params': params}, inputs, targets)
   assert log_p.dtype == jnp.float32
   np.testing.assert_allclose(np.exp(log_p).sum(-1), 1, 0, 1e-5)
 
 
+@pytest.mark.simcas
 def test_rewards_of_the_selector_use_the_mixture():
   batch, params = make_batch('simcas'), drawn('simcas')[0]
   batch[step_lib.SEEDS] = np.arange(2, dtype=np.uint32)
-  _, numbers = experience.collect(
-      params,
-      batch,
-      jax.random.key(0),
+  collect = functools.partial(
+      experience.collect,
       model=make('simcas'),
       settings=default.get_config().selector,
   )
-  states, source = make('simcas').apply(
+  _, numbers = jax.jit(collect)(params, batch, jax.random.key(0))
+  states, source = compiled('simcas', 'states')(
       {'params': params},
       batch['encoder_input_tokens'],
       batch['decoder_input_tokens'],
       seeds=batch[step_lib.SEEDS],
-      method='states',
   )
   log_p = apply('simcas', states, source, method='predict')
   targets, weights = (

@@ -61,7 +61,7 @@ def test_the_formula_matches_xla(monkeypatch, sizes, changes):
   )
 
 
-def _count(jaxpr, repeats, found):
+def count(jaxpr, repeats, found):
   """Adds the FLOPs of products, and (count, size) of transforms, to `found`."""
   for equation in jaxpr.eqns:
     name, shapes = equation.primitive.name, [
@@ -80,7 +80,7 @@ def _count(jaxpr, repeats, found):
     for value in equation.params.values():
       value = getattr(value, 'jaxpr', value)
       if hasattr(value, 'eqns'):
-        _count(value, inside, found)
+        count(value, inside, found)
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_the_formula_matches_the_trace(monkeypatch, changes):
   model, step, params = _step(monkeypatch, **(sizes | changes))
   found = dict(products=0, transforms=0)
   traced = jax.make_jaxpr(step)(params, _tokens(B, L), _tokens(B, T))
-  _count(traced.jaxpr, 1, found)
+  count(traced.jaxpr, 1, found)
   parts = flops.train_step(model.config, B, L, T)
   assert parts['dense'] + parts['attention'] + parts['kernels'] == (
       found['products']
@@ -135,7 +135,7 @@ def test_the_copy_head(monkeypatch):
     traced = jax.make_jaxpr(jax.value_and_grad(loss))(
         params, _tokens(B, L), _tokens(B, T)
     )
-    _count(traced.jaxpr, 1, found)
+    count(traced.jaxpr, 1, found)
     parts = flops.train_step(model.config, B, L, T)
     counted.append(found['products'])
     expected.append(parts['dense'] + parts['attention'])

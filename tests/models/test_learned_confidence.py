@@ -1,13 +1,12 @@
 """PageSum learns which page to trust (slow); the task is tested too."""
 
-import json
-
 import jax
 import numpy as np
 import pytest
 
 from locost_jax import models
 from tests import learned_confidence as task
+from tests.models import small
 
 
 def test_documents_match_a_plain_loop():
@@ -37,15 +36,12 @@ def test_documents_match_a_plain_loop():
 
 
 def test_accuracy_and_weight_match_a_plain_loop():
-  model = models.build(task.make_config('pages', 1).model)
+  config = task.make_config('pages', 1).model
+  model = models.build(config)
   batch, right = task.make_documents((0,), 6)
   inputs, before = batch['encoder_input_tokens'], batch['decoder_input_tokens']
-  params = model.init(jax.random.key(1), inputs, before)
-  rng = np.random.default_rng(2)
-  params = jax.tree.map(
-      lambda x: x + 0.3 * rng.normal(size=x.shape).astype(x.dtype), params
-  )
-  logits = np.asarray(model.apply(params, inputs, before))
+  params = small.moved_params(config, 0.3)
+  logits = np.array(jax.jit(model.apply)(params, inputs, before))
   # Half of the targets are the model's predictions, so accuracy is not 0.
   batch['decoder_target_tokens'][::2] = logits.argmax(-1)[::2]
   weights = np.asarray(task.page_weights(model, params['params'], batch))
@@ -59,53 +55,6 @@ def test_accuracy_and_weight_match_a_plain_loop():
   assert measured['accuracy'] == pytest.approx(np.mean(hits))
   assert measured['weight'] == pytest.approx(np.mean(of_right), abs=1e-6)
   assert 0.5 <= np.mean(hits) < 1 and np.std(of_right) > 0.05
-
-
-def test_the_table_shows_when_a_run_learned():
-  row = lambda step, accuracy, weight: dict(
-      step=step, accuracy=accuracy, weight=weight
-  )
-  curves = {
-      ('pages', 0): [row(0, 0.06, 0.25), row(50, 0.96, 0.4), row(90, 1, 0.6)],
-      ('pages', 1): [row(0, 0.06, 0.25), row(90, 0.9, 0.9)],
-      ('global', 0): [dict(step=0, accuracy=0), dict(step=50, accuracy=0.95)],
-  }
-  assert task.format_table(curves).splitlines()[1:] == [
-      'pages        0          90     1.000    0.60',
-      'pages        1           -     0.900    0.90',
-      'global       0          50     0.950       -',
-  ]
-
-
-def test_the_command(run_command, monkeypatch, tmp_path):
-  """Tests its outputs without training; docs/training.md trains."""
-  pytest.importorskip('matplotlib')
-  asked = []
-
-  def train(decoding, seed, steps, report):
-    asked.append((decoding, seed, steps))
-    rows = [{'step': step, 'accuracy': 0.5} for step in (0, steps)]
-    if decoding == 'pages':
-      rows = [row | {'weight': 0.25} for row in rows]
-    return None, None, rows
-
-  monkeypatch.setattr(task, 'train', train)
-  status, out, err = run_command(
-      task, '--steps=2', '--seeds=2', f'--output={tmp_path}'
-  )
-  assert status == 0, err
-  runs = [('pages', 0), ('pages', 1), ('global', 0)]
-  assert asked == [(*run, 2) for run in runs]
-  assert [line.split()[:3] for line in out.splitlines()] == [
-      ['decoding', 'seed', 'learned'],
-      *([decoding, str(seed), '-'] for decoding, seed in runs),
-  ]
-  written = json.loads((tmp_path / 'curves.json').read_text())
-  assert [(run['decoding'], run['seed']) for run in written] == runs
-  assert [row['step'] for row in written[0]['rows']] == [0, 2]
-  assert (tmp_path / 'curves.png').read_bytes()[1:4] == b'PNG'
-  status, out, err = run_command(task, '--steps=0')
-  assert status == 2 and 'steps' in err
 
 
 @pytest.mark.slow

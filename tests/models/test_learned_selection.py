@@ -1,6 +1,6 @@
 """SimCAS's selector learns what to read (slow); the task is tested too."""
 
-import json
+import functools
 
 import jax
 import numpy as np
@@ -8,6 +8,7 @@ import pytest
 
 from locost_jax.training import ppo
 from tests import learned_selection as task
+from tests.models import small
 
 
 def test_documents_match_a_plain_loop():
@@ -42,20 +43,18 @@ def test_measurements_match_a_plain_loop():
   batch, marked = task.make_documents((0,), 6)
   model = task.build('ppo')
   inputs, before = batch['encoder_input_tokens'], batch['decoder_input_tokens']
-  params = model.init(jax.random.key(1), inputs, before)['params']
-  rng = np.random.default_rng(2)
-  params = jax.tree.map(
-      lambda x: x + 0.3 * rng.normal(size=x.shape).astype(x.dtype), params
-  )
+  params = small.moved_params(task.make_config('ppo', 1).model, 0.3)['params']
   measured = task.measure(params, batch, marked)
   for select, key in (('ppo', 'reward'), ('none', 'everything')):
-    logits = task.build(select).apply({'params': params}, inputs, before)
+    apply = jax.jit(task.build(select).apply)
+    logits = apply({'params': params}, inputs, before)
     written = np.ones(before.shape, bool)
     rewards = ppo.likelihood(
         logits, batch['decoder_target_tokens'], written, 1.0
     )
     assert measured[key] == pytest.approx(float(np.mean(rewards)), rel=1e-4)
-  memory = model.apply({'params': params}, inputs, method='encode')
+  encode = jax.jit(functools.partial(model.apply, method='encode'))
+  memory = encode({'params': params}, inputs)
   counts = dict(marked=[], others=[], selected=[])
   for b in range(6):
     chosen = np.asarray(memory['mask'][b, :, 1:])
@@ -67,69 +66,6 @@ def test_measurements_match_a_plain_loop():
   assert measured['argmax_selected'] != measured['selected']
 
 
-def test_the_table_shows_when_a_run_learned():
-  row = lambda step, marked, others, selected, reward: dict(
-      step=step,
-      reads_at=440,
-      marked=marked,
-      others=others,
-      selected=selected,
-      reward=reward,
-      everything=0.2,
-  )
-  curves = {
-      ('critic', 0): [row(0, 0.5, 0.5, 124, 0.1), row(20, 1, 0.2, 50, 0.19)],
-      ('mean', 1): [row(20, 0.9, 0.2, 50, 0.2), row(40, 1, 0.2, 70, 0.2)],
-  }
-  assert [
-      line.split() for line in task.format_table(curves).splitlines()[1:]
-  ] == [
-      ['critic', '0', '440', '20', '1.00', '0.20', '50.0', '0.190', '0.200'],
-      ['mean', '1', '440', '-', '1.00', '0.20', '70.0', '0.200', '0.200'],
-  ]
-
-
-def test_the_command(run_command, monkeypatch, tmp_path):
-  """Tests its outputs without training; docs/training.md trains."""
-  pytest.importorskip('matplotlib')
-  asked = []
-
-  def read(seed, report, most):
-    asked.append((seed, most))
-    return f'params {seed}', 2
-
-  def select(seed, params, steps, baseline, report):
-    asked.append((seed, params, steps, baseline))
-    keys = 'marked', 'others', 'selected', 'reward', 'argmax_selected'
-    row = dict.fromkeys(keys, 0.5) | {'everything': 1.0}
-    return params, [row | {'step': step} for step in (0, steps)]
-
-  monkeypatch.setattr(task, 'read', read)
-  monkeypatch.setattr(task, 'select', select)
-  status, out, err = run_command(
-      task, '--steps=3', '--most=4', '--seeds=2', f'--output={tmp_path}'
-  )
-  assert status == 0, err
-  pairs = [(seed, kind) for seed in (0, 1) for kind in ('critic', 'mean')]
-  assert asked == [
-      (0, 4),
-      *((0, 'params 0', 3, kind) for kind in ('critic', 'mean')),
-      (1, 4),
-      *((1, 'params 1', 3, kind) for kind in ('critic', 'mean')),
-  ]
-  lines = [line.split()[:4] for line in out.splitlines()]
-  assert lines[0] == ['baseline', 'seed', 'reads', 'at']
-  assert lines[1:] == [[kind, str(seed), '2', '-'] for seed, kind in pairs]
-  runs = json.loads((tmp_path / 'curves.json').read_text())
-  assert [(run['seed'], run['baseline']) for run in runs] == pairs
-  for run in runs:
-    assert [(row['step'], row['reads_at']) for row in run['rows']] == [
-        (0, 2),
-        (3, 2),
-    ]
-  assert (tmp_path / 'curves.png').read_bytes()[1:4] == b'PNG'
-
-
 @pytest.mark.slow
 def test_simcas_learns_what_to_read():
   params, steps = task.read(0)
@@ -137,4 +73,5 @@ def test_simcas_learns_what_to_read():
   _, rows = task.select(0, params, every=100)
   assert rows[0]['marked'] == pytest.approx(0.5, abs=0.05)
   assert rows[0]['others'] == pytest.approx(0.5, abs=0.05)
+  assert not task.is_learned(rows[0])
   assert task.is_learned(rows[-1]), rows[-1]

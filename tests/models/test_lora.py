@@ -381,19 +381,11 @@ def test_adapters_on_a_mesh():
     'changes, words',
     [
         (dict(rank=-1), 'train.lora.rank=-1: expected an integer, 0 <= rank'),
-        (
-            dict(alpha=0.0),
-            'train.lora.alpha=0: expected a finite number, alpha > 0',
-        ),
         (dict(paths='('), 'train.lora.paths=(: expected a regex: missing )'),
         (
             dict(paths='decodr/.*'),
             "'decodr/.*' matches no parameter; kernels are "
             'decoder/layers/cross_attention/key/kernel, ',
-        ),
-        (
-            dict(paths='token_embedding/.*'),
-            'matches token_embedding/embedding [32, 16]: expected kernels only',
         ),
         (
             dict(paths='.*mixer/key/.*'),

@@ -12,6 +12,8 @@ from locost_jax import models
 from locost_jax.models import low_memory_encoder
 from locost_jax.models.parameters import abstract_params
 from locost_jax.ops import long_conv
+from tests.models import small
+from tests.ops.compiled import temporary_bytes
 
 
 @pytest.fixture
@@ -25,20 +27,11 @@ def tiny_pieces(monkeypatch):
 
 def make(config, **keys):
   """Returns a model and parameters without special values."""
-  model = models.build(config, **keys)
-  tokens = np.zeros((1, 4), np.int32)
-  params = jax.jit(model.init)(jax.random.key(0), tokens, tokens)['params']
-  rng = np.random.default_rng(3)
-  return model, jax.tree.map(
-      lambda x: x + 0.1 * rng.normal(size=x.shape).astype(x.dtype), params
-  )
+  params = small.moved_params(config, 0.1)['params']
+  return models.build(config, **keys), params
 
 
-def documents(batch, length):
-  """Returns token ids of ragged length; the first document fills its row."""
-  inputs = np.random.default_rng(length).integers(2, 60, (batch, length))
-  kept = np.linspace(length, 1, batch).astype(int)
-  return np.where(np.arange(length) < kept[:, None], inputs, 0)
+documents = functools.partial(small.documents, pad=0)
 
 
 def check(model, params, inputs, mask=None, tolerance=2e-6, by_layer=False):
@@ -76,35 +69,30 @@ def check(model, params, inputs, mask=None, tolerance=2e-6, by_layer=False):
     )
 
 
-@pytest.mark.parametrize('batch,length', ((1, 1), (3, 13), (2, 24)))
-def test_every_length(small_model_config, tiny_pieces, batch, length):
-  model, params = make(small_model_config)
-  check(model, params, documents(batch, length))
-
-
-def test_layer_by_layer(small_model_config, tiny_pieces):
-  model, params = make(small_model_config)
-  check(model, params, documents(3, 13), by_layer=True)
-
-
 @pytest.mark.parametrize(
-    'change',
+    'batch,length,change,keys,options',
     (
-        {'variant': 'paper'},
-        {'convolution': 'release'},
-        {'bidirectional': False, 'gating': False, 'feed_forward': 'relu'},
+        (1, 1, {}, {}, {}),
+        (3, 13, {}, {}, {}),
+        (2, 24, {}, {}, {}),
+        (3, 13, {}, {}, dict(by_layer=True)),
+        (3, 13, {'variant': 'paper'}, {}, {}),
+        (3, 13, {'convolution': 'release'}, {}, {}),
+        (
+            *(3, 13),
+            {'bidirectional': False, 'gating': False, 'feed_forward': 'relu'},
+            *({}, {}),
+        ),
+        # Equal up to rounding to 8 bits.
+        (3, 13, {}, dict(dtype='bfloat16'), dict(tolerance=0.01)),
     ),
 )
-def test_every_variant(small_model_config, tiny_pieces, change):
+def test_pieces_match_the_whole(
+    small_model_config, tiny_pieces, batch, length, change, keys, options
+):
   small_model_config.update(change)
-  model, params = make(small_model_config)
-  check(model, params, documents(3, 13))
-
-
-def test_bfloat16(small_model_config, tiny_pieces):
-  """Equal up to rounding to 8 bits."""
-  model, params = make(small_model_config, dtype='bfloat16')
-  check(model, params, documents(3, 13), tolerance=0.01)
+  model, params = make(small_model_config, **keys)
+  check(model, params, documents(batch, length), **options)
 
 
 def test_a_mask_of_any_form(small_model_config, tiny_pieces):
@@ -113,10 +101,8 @@ def test_a_mask_of_any_form(small_model_config, tiny_pieces):
   check(model, params, documents(2, 13), mask)
 
 
-def test_the_default_sizes(small_model_config):
-  """Here they make one group and one piece."""
-  model, params = make(small_model_config)
-  check(model, params, documents(2, 16))
+def test_one_group_and_one_piece(small_model_config):
+  check(*make(small_model_config), documents(2, 16))
 
 
 def base_size(length):
@@ -136,10 +122,9 @@ def test_memory_of_a_layer(length):
   n = long_conv.fft_size(2 * length)
   kernels = jax.ShapeDtypeStruct((768, n // 2 + 1), jnp.complex64)
   for given in (kernels, None):
-    compiled = low_memory_encoder.encoder_layer.lower(
-        model, params, 0, h, mask, given
-    ).compile()
-    size = compiled.memory_analysis().temp_size_in_bytes
+    size = temporary_bytes(
+        low_memory_encoder.encoder_layer, model, params, 0, h, mask, given
+    )
     assert size <= 3.2 * length * 768 * 4, size
 
 
@@ -152,12 +137,8 @@ def test_memory_of_the_whole_layer_is_larger():
       params['encoder']['layers'],
   )
   mask = jax.ShapeDtypeStruct((1, 16384), bool)
-  compiled = (
-      jax.jit(lambda p, h, mask: layer.apply({'params': p}, h, mask, True)[0])
-      .lower(params, h, mask)
-      .compile()
-  )
-  size = compiled.memory_analysis().temp_size_in_bytes
+  run = lambda p, h, mask: layer.apply({'params': p}, h, mask, True)[0]
+  size = temporary_bytes(run, params, h, mask)
   assert size > 3.2 * 16384 * 768 * 4, size
 
 
@@ -166,12 +147,7 @@ def test_encoder_bytes(batch, length):
   """The estimate is at least XLA's number, and close to it."""
   model, params, _ = base_size(length)
   inputs = jax.ShapeDtypeStruct((batch, length), jnp.int32)
-  compiled = (
-      jax.jit(functools.partial(low_memory_encoder.encode, model))
-      .lower(params, inputs)
-      .compile()
-  )
-  found = compiled.memory_analysis()
-  found = found.temp_size_in_bytes + found.output_size_in_bytes
+  encode = functools.partial(low_memory_encoder.encode, model)
+  found = temporary_bytes(encode, params, inputs, with_output=True)
   ratio = low_memory_encoder.encoder_bytes(model, batch, length) / found
   assert 1 <= ratio <= 1.3, ratio

@@ -13,11 +13,11 @@ import pytest
 from configs import default
 from locost_jax import models
 from locost_jax.devices import sharding
-from locost_jax.models import flops
 from locost_jax.models import low_memory_encoder
 from locost_jax.models import parameters
 from locost_jax.models import stack
-from locost_jax.runs import counted_flops
+from tests.models import small
+from tests.ops.compiled import temporary_bytes
 
 B, L, T = 2, 1024, 64
 
@@ -42,28 +42,13 @@ def tokens(*shape):
 
 
 def test_flops_match_the_traced_step(model):
-  def loss(params, inputs, targets):
-    return jnp.sum(model.apply({'params': params}, inputs, targets))
-
-  traced = jax.make_jaxpr(jax.value_and_grad(loss))(
-      parameters.abstract_params(model), tokens(B, L), tokens(B, T)
-  )
-  # FLOPs exclude scores that the backward pass recomputes.
-  assert (
-      0.9
-      <= flops.of_step(model, (B, L), (B, T)) / (counted_flops.count(traced))
-      <= 1.01
-  )
+  small.check_flops(model, (B, L), (B, T))
 
 
 def test_memory_matches_xla(model):
-  encode = jax.jit(functools.partial(low_memory_encoder.encode, model))
-  sizes = (
-      encode.lower(parameters.abstract_params(model), tokens(B, L))
-      .compile()
-      .memory_analysis()
-  )
-  taken = sizes.temp_size_in_bytes + sizes.output_size_in_bytes
+  encode = functools.partial(low_memory_encoder.encode, model)
+  params = parameters.abstract_params(model)
+  taken = temporary_bytes(encode, params, tokens(B, L), with_output=True)
   estimate = low_memory_encoder.encoder_bytes(model, B, L)
   assert taken <= estimate <= 2 * taken
 

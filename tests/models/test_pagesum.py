@@ -1,26 +1,18 @@
 """PageSum: all forms match the plain one; golden arrays: test_golden_*.py."""
 
-import functools
+import itertools
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from configs import default
 from locost_jax import models
-from locost_jax.data import pages
-from locost_jax.devices import sharding
 from locost_jax.errors import InputError
-from locost_jax.generation import decode_settings
-from locost_jax.generation import generate
-from locost_jax.models import flops
-from locost_jax.models import parameters
 from locost_jax.ops import long_attention
-from locost_jax.runs import counted_flops
-from tests.models.test_bart import moved_params
-from tests.models.test_bart import SMALL
-from tests.models.test_bart import tokens
+from tests import products
+from tests.models import small
+from tests.models.small import BART as SMALL
+from tests.models.small import tokens
 
 P, L = 4, 13
 PAGESUM = SMALL | dict(name='pagesum')
@@ -33,34 +25,29 @@ def documents():
   return np.where(np.arange(L) < lengths[..., None], inputs, 1)
 
 
-@functools.lru_cache
-def small_params():
-  return moved_params(PAGESUM, 0.3)
+run = small.Runner(PAGESUM, 0.3)
+small_params = run.small_params
+plain = small.Runner(SMALL, 0.3)
 
 
-def run(*arguments, method='__call__', params=None, **changes):
-  model = models.build(PAGESUM | changes)
-  return model.apply(params or small_params(), *arguments, method=method)
+def of_bart():
+  """Returns the parameters without the confidence."""
+  own = dict(small_params()['params'])
+  del own['confidence']
+  return {'params': own}
 
 
 def test_parameters_are_those_of_bart_and_the_confidence():
-  paths = set(parameters.flatten(small_params()['params']))
-  bart = parameters.abstract_params(models.build(SMALL))
-  assert paths - set(parameters.flatten(bart)) == {
+  assert small.added_parameters(PAGESUM, SMALL) == {
       'confidence/kernel',
       'confidence/bias',
   }
-  assert set(parameters.flatten(bart)) < paths
-  for path in paths:
-    sharding.spec_of(path)
 
 
 def test_one_page_matches_bart():
   """Also as [B, L]; the confidence is over a single page."""
-  own = dict(small_params()['params'])
-  del own['confidence']
   inputs, targets = documents()[:, 0], tokens(7, 2, 5)
-  bart = models.build(SMALL).apply({'params': own}, inputs, targets)
+  bart = plain(inputs, targets, params=of_bart())
   np.testing.assert_allclose(run(inputs, targets), bart, 0, 1e-5)
   np.testing.assert_array_equal(
       run(inputs[:, None], targets), run(inputs, targets)
@@ -68,45 +55,44 @@ def test_one_page_matches_bart():
 
 
 def test_global_decoding_matches_bart_over_all_states():
-  own = dict(small_params()['params'])
-  del own['confidence']
-  inputs, targets = documents(), tokens(7, 2, 5)
-  bart = models.build(SMALL)
-  memory = bart.apply(
-      {'params': own}, inputs.reshape(2 * P, L), method='encode'
-  )
+  own, inputs, targets = of_bart(), documents(), tokens(7, 2, 5)
+  memory = plain(inputs.reshape(2 * P, L), method='encode', params=own)
   memory = jax.tree.map(lambda x: x.reshape(2, P * L, *x.shape[2:]), memory)
-  expected = bart.apply({'params': own}, memory, targets, method='decode')
-  found = run(inputs, targets, decoding='global', params={'params': own})
+  expected = plain(memory, targets, method='decode', params=own)
+  found = run(inputs, targets, decoding='global', params=own)
   np.testing.assert_allclose(found, expected, 0, 1e-5)
 
 
 @pytest.mark.parametrize('padding', ['tokens', 'release'])
 def test_mixing_matches_equation_9(padding):
   """Loops over pages; BART reads each page alone."""
-  own = dict(small_params()['params'])
-  confidence = own.pop('confidence')
+  own, confidence = of_bart(), small_params()['params']['confidence']
   inputs, targets = documents(), tokens(7, 2, 5)
-  bart = models.build(SMALL)
-  states = lambda page: bart.apply(
-      {'params': own}, page, targets, method='states'
-  )[0]
-  for document in range(2):
-    h = np.stack([states(inputs[:, p])[document] for p in range(P)])
+  states = lambda page: plain(page, targets, method='states', params=own)[0]
+  h_all = np.stack([states(inputs[:, p]) for p in range(P)], 1)
+  together = run(inputs, targets, padding=padding)
+  for document, h in enumerate(h_all):
     scores = h @ confidence['kernel'][:, 0] + confidence['bias']
     pages = [p for p in range(P) if padding == 'release' or p < 4 - document]
     h, scores = h[pages], np.asarray(scores)[pages]
     weights = np.exp(scores)
     weights /= weights.sum(0)
     mixed = np.einsum('pt,ptd->td', weights, h)
-    expected = bart.apply({'params': own}, mixed, method='head')
-    found = run(inputs, targets, padding=padding)[document]
-    np.testing.assert_allclose(found, expected, 0, 2e-5)
+    expected = plain(mixed, method='head', params=own)
+    np.testing.assert_allclose(together[document], expected, 0, 2e-5)
 
 
-@pytest.mark.parametrize('padding', ['tokens', 'release'])
-@pytest.mark.parametrize('decoding', ['pages', 'global'])
-@pytest.mark.parametrize('absorbed', [False, True])
+@products.parametrize(
+    'padding,decoding,absorbed',
+    itertools.product(
+        ('tokens', 'release'), ('pages', 'global'), (False, True)
+    ),
+    (
+        ('tokens', 'pages', False),
+        ('release', 'pages', True),
+        ('tokens', 'global', True),
+    ),
+)
 def test_steps_match_the_decoder(monkeypatch, padding, decoding, absorbed):
   """Also with three rows per document, like beams."""
   if absorbed:
@@ -114,16 +100,11 @@ def test_steps_match_the_decoder(monkeypatch, padding, decoding, absorbed):
   changes = dict(padding=padding, decoding=decoding)
   inputs, targets = documents(), tokens(7, 6, 5)
   memory = run(inputs, method='encode', **changes)
-  repeated = jax.tree.map(lambda x: jnp.repeat(x, 3, axis=0), memory)
-  expected = run(repeated, targets, method='decode', **changes)
-  shared, per_row = run(memory, 5, method='init_cache', **changes)
+  expected = run(small.repeated(memory, 3), targets, method='decode', **changes)
+  model = models.build(PAGESUM | changes)
+  shared, logits = small.in_steps(model, small_params(), memory, targets, 3)
   assert ('states' in shared) == absorbed
-  per_row = jax.tree.map(lambda x: jnp.repeat(x, 3, axis=0), per_row)
-  for i in range(5):
-    logits, per_row = run(
-        targets[:, i], shared, per_row, method='step', **changes
-    )
-    np.testing.assert_allclose(logits, expected[:, i], 0, 1e-4)
+  np.testing.assert_allclose(logits, expected, 0, 1e-4)
 
 
 def test_a_batch_matches_its_documents_one_by_one():
@@ -132,10 +113,7 @@ def test_a_batch_matches_its_documents_one_by_one():
   counts = [1, 2, 40]
   for row, count in enumerate(counts):
     inputs[row, count:] = 1
-  together = run(inputs, targets)
-  for row, count in enumerate(counts):
-    alone = run(inputs[row : row + 1, :count], targets[row : row + 1])
-    np.testing.assert_allclose(together[row], alone[0], 0, 1e-5)
+  small.check_documents_alone(run, inputs, targets, counts)
 
 
 def test_a_document_without_tokens_gives_finite_numbers():
@@ -161,51 +139,20 @@ def test_order_of_pages():
 
 @pytest.mark.parametrize('options', [dict(), dict(num_beams=3)])
 def test_texts_of_a_batch_match_those_of_its_documents(options):
-  model, params = models.build(PAGESUM), small_params()['params']
-  settings = decode_settings.Settings(
-      max_length=12, eos_id=2, pad_id=1, start_id=2, **options
+  small.check_texts_of_a_batch(
+      models.build(PAGESUM),
+      small_params()['params'],
+      documents(),
+      max_length=12,
+      **options,
   )
-  write = lambda inputs: generate.generate(
-      model, params, inputs.astype(np.int32), None, settings
-  )
-  texts, scores = write(documents())
-  for row in range(2):
-    text, score = write(documents()[row : row + 1])
-    np.testing.assert_array_equal(texts[row], text[0])
-    np.testing.assert_allclose(scores[row], score[0], 0, 1e-4)
-
-
-def test_which_models_read_pages():
-  """The data pipeline has their page forms."""
-  assert set(models.page_forms(default.pagesum())) == set(pages.LOCALITIES)
-  assert models.page_forms(models.make_config(PAGESUM))
-  for name in 'locost', 't5', 'longt5', 'bart':
-    assert models.page_forms(getattr(default, name)()) == ()
 
 
 @pytest.mark.parametrize('decoding', ['pages', 'global'])
 def test_flops_match_the_traced_step(decoding):
-  model = models.build(
-      PAGESUM
-      | dict(decoding=decoding, d_model=128, d_ff=256, max_positions=512),
-      remat='none',
-  )
-  tokens = lambda *shape: jax.ShapeDtypeStruct(shape, jnp.int32)
-
-  def loss(params, inputs, targets):
-    return jnp.sum(model.apply({'params': params}, inputs, targets))
-
-  traced = jax.make_jaxpr(jax.value_and_grad(loss))(
-      parameters.abstract_params(model), tokens(2, 3, 256), tokens(2, 64)
-  )
-  formula = flops.of_step(model, (2, 3, 256), (2, 64))
-  assert 0.9 <= formula / counted_flops.count(traced) <= 1.01
-
-
-@pytest.mark.parametrize('key', ['decoding', 'padding'])
-def test_wrong_values_are_refused(key):
-  with pytest.raises(InputError, match=f"model.{key}='x' must be one of"):
-    models.build(PAGESUM | {key: 'x'})
+  wide = dict(d_model=128, d_ff=256, max_positions=512)
+  model = models.build(PAGESUM | wide | dict(decoding=decoding), remat='none')
+  small.check_flops(model, (2, 3, 256), (2, 64))
 
 
 def test_pages_longer_than_the_positions_are_refused():

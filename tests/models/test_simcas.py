@@ -1,6 +1,7 @@
 """SimCAS: all forms match a plain one; test_golden_simcas.py: golden arrays."""
 
 import functools
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -10,12 +11,7 @@ import pytest
 
 from configs import default
 from locost_jax import models
-from locost_jax.data import pages
-from locost_jax.devices import sharding
 from locost_jax.errors import InputError
-from locost_jax.generation import decode_settings
-from locost_jax.generation import generate
-from locost_jax.models import bart_layers
 from locost_jax.models import chunk_memory
 from locost_jax.models import flops
 from locost_jax.models import parameters
@@ -25,10 +21,9 @@ from locost_jax.ops import chunks
 from locost_jax.ops import long_attention
 from locost_jax.ops import tokenwise
 from locost_jax.runs import checks
-from locost_jax.runs import counted_flops
-from tests.models.test_bart import moved_params
-from tests.models.test_bart import SMALL
-from tests.models.test_bart import tokens
+from tests.models import small
+from tests.models.small import BART as SMALL
+from tests.models.small import tokens
 
 SIMCAS = SMALL | dict(name='simcas', num_layers=3)
 PAD, EOS = 1, 2
@@ -50,42 +45,21 @@ def documents(L=6):
   return inputs
 
 
-@functools.lru_cache
-def small_params():
-  return moved_params(SIMCAS, 0.2)
-
-
-@functools.lru_cache
-def compiled(method, remat, changes):
-  model = models.build(SIMCAS | dict(changes), remat=remat)
-  return jax.jit(functools.partial(model.apply, method=method))
-
-
-def run(*arguments, method='__call__', params=None, remat='auto', **changes):
-  """Runs a method of the model, jitted; its options are positional."""
-  apply = compiled(method, remat, tuple(sorted(changes.items())))
-  return apply(params or small_params(), *arguments)
+run = small.Runner(SIMCAS, 0.2)
+small_params = run.small_params
 
 
 def test_parameters_are_those_of_bart_and_the_selector():
-  paths = set(parameters.flatten(small_params()['params']))
-  bart = parameters.abstract_params(models.build(SMALL | dict(num_layers=3)))
-  added = paths - set(parameters.flatten(bart))
+  added = small.added_parameters(SIMCAS, SMALL | dict(num_layers=3))
   assert added == {
       f'selector/{judge}/{layer}/{part}'
       for judge in ('actor', 'critic')
       for layer in ('token', 'state', 'hidden', 'output')
       for part in ('kernel', 'bias')
   }
-  for path in paths:
-    sharding.spec_of(path)
   config = dict(default.simcas(), vocab_size=60)
-  shapes = parameters.flatten(parameters.abstract_params(models.build(config)))
-  assert 9_451_011 == sum(
-      int(np.prod(leaf.shape))
-      for path, leaf in shapes.items()
-      if path.startswith('selector/')
-  )
+  shapes = parameters.abstract_params(models.build(config))['selector']
+  assert sum(leaf.size for leaf in jax.tree.leaves(shapes)) == 9_451_011
 
 
 def test_new_selectors_are_orthogonal():
@@ -107,34 +81,21 @@ def test_new_selectors_are_orthogonal():
 @pytest.mark.parametrize(
     'align,padding,select',
     [
-        ('shift', 'tokens', 'ppo'),
-        ('none', 'release', 'ppo'),
+        *itertools.product(ALIGNS, PADDINGS, ['ppo']),
         ('mean', 'release', 'none'),
         ('mean', 'tokens', 'first_k'),
-        *(
-            pytest.param(*values, marks=pytest.mark.simcas)
-            for values in (
-                ('shift', 'release', 'ppo'),
-                ('mean', 'tokens', 'ppo'),
-                ('mean', 'release', 'ppo'),
-                ('none', 'tokens', 'ppo'),
-                ('shift', 'tokens', 'none'),
-            )
-        ),
+        ('shift', 'tokens', 'none'),
     ],
 )
 def test_a_batch_matches_its_documents_one_by_one(align, padding, select):
   """Also with longer rows; influence of other documents would be detected."""
   changes = dict(align=align, padding=padding, select=select)
   inputs, targets = documents(), tokens(7, len(COUNTS), 5)
-  together = run(inputs, targets, **changes)
+  together = small.check_documents_alone(
+      run, inputs, targets, COUNTS, **changes
+  )
   wide = np.pad(inputs, ((0, 0), (0, 3), (0, 2)), constant_values=PAD)
   np.testing.assert_allclose(run(wide, targets, **changes), together, 0, 1e-5)
-  for row, count in enumerate(COUNTS):
-    alone = run(
-        inputs[row : row + 1, :count], targets[row : row + 1], **changes
-    )
-    np.testing.assert_allclose(together[row], alone[0], 0, 1e-5)
 
 
 @pytest.mark.parametrize('align', ALIGNS)
@@ -178,33 +139,6 @@ def test_the_exchange_matches_its_loop(align):
     )
 
 
-@pytest.mark.parametrize('align', ALIGNS)
-def test_the_exchange_is_between_layers(align):
-  """It comes before layers 2 and 3; here BART's layers run one by one."""
-  inputs, params = documents()[:, :3], small_params()['params']
-  model = models.build(SIMCAS | dict(align=align))
-  mask = inputs != PAD
-  found, _, _ = run(inputs, mask, align=align, method='chunk_states')
-  mask = np.asarray(chunks.up_to_last(mask))
-  h = model.apply(
-      {'params': params},
-      inputs,
-      method=lambda self, x: self.encoder.embed(self.vectors(x)),
-  )
-  layer = bart_layers.EncoderLayer(model.config, model.dtype)
-  for i in range(3):
-    own = jax.tree.map(lambda x, i=i: x[i], params['encoder']['layers'])
-    if i:
-      h = np.stack(
-          [plain_exchange(*row, align) for row in zip(np.asarray(h), mask)]
-      )
-    rows, _ = layer.apply(
-        {'params': own}, h.reshape(-1, 6, 32), mask.reshape(-1, 6), True
-    )
-    h = rows.reshape(h.shape)
-  np.testing.assert_allclose(found, h, 0, 2e-5)
-
-
 def test_only_the_release_mode_reads_padding():
   """In the masked mode the pad token's vector has no effect."""
   params = jax.tree.map(lambda x: x, small_params())
@@ -227,8 +161,8 @@ def test_a_document_of_one_chunk_matches_bart():
   own = dict(small_params()['params'])
   del own['selector']
   inputs, targets = tokens(5, 2, 13), tokens(7, 2, 5)
-  bart = models.build(SMALL | dict(num_layers=3))
-  want = bart.apply({'params': own}, inputs, targets)
+  bart = small.Runner(SMALL | dict(num_layers=3), 0.2)
+  want = bart(inputs, targets, params={'params': own})
   for select, given in (
       ('ppo', inputs),
       ('none', inputs),
@@ -242,48 +176,46 @@ def test_a_document_of_one_chunk_matches_bart():
 @pytest.mark.parametrize('selection', ['sample', 'argmax'])
 def test_the_selector_matches_its_loop(selection, padding):
   """The loop is over documents and chunks, in float64."""
-  changes = dict(padding=padding, selection=selection)
-  model = models.build(SIMCAS | changes, 'float64')
+  model = models.build(
+      SIMCAS | dict(padding=padding, selection=selection), 'float64'
+  )
+  inputs = documents()
   with jax.enable_x64():
     params = jax.tree.map(lambda x: np.asarray(x, np.float64), small_params())
+    judges = params['params']['selector']
     # A bias, so that some chunks select nothing.
-    params['params']['selector']['actor']['output']['bias'] += [0.6, 0]
-    inputs = documents()
-    _, rollout = model.apply(params, inputs, method='rollout')
-    states, mask, seeds = model.apply(params, inputs, method='chunk_states')
-    drawn = selector_lib.uniform(seeds, 40, 5)
-    rollout = jax.tree.map(np.asarray, rollout)
-    whole = 0
-    for row, count in enumerate(COUNTS):
-      H = np.asarray(states[row], np.float64)
-      selected = [H[:count, 0].mean(0)]
-      for c in range(count):
-        g = np.mean(selected, axis=0)
-        logits = judged(params['params']['selector']['actor'], H[c, 1:], g)
-        p = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
-        limit = 0.5 if selection == 'argmax' else drawn[row, c]
-        kept = np.asarray((p[:, 1] > limit) & mask[row, c, 1:])
-        if not kept.any() or count == 1:
-          whole += 1
-          kept = np.asarray(mask[row, c, 1:])
-        selected.extend(H[c, 1:][kept])
-        np.testing.assert_array_equal(rollout.actions[row, c], kept)
-        np.testing.assert_allclose(rollout.state[row, c], g, 0, 1e-12)
-        np.testing.assert_allclose(
-            rollout.log_probs[row, c], np.log(p[range(5), kept * 1]), 0, 1e-9
+    judges['actor']['output']['bias'] += [0.6, 0]
+    (_, rollout), memory, (states, mask, seeds) = jax.jit(
+        lambda params: tuple(
+            model.apply(params, inputs, method=method)
+            for method in ('rollout', 'encode', 'chunk_states')
         )
-        np.testing.assert_allclose(
-            rollout.entropies[row, c], -(p * np.log(p)).sum(-1), 0, 1e-9
-        )
-        value = judged(params['params']['selector']['critic'], H[c, 1:], g)
-        np.testing.assert_allclose(rollout.values[row, c], value[:, 0], 0, 1e-9)
-      assert not rollout.actions[row, count:].any()
-      memory = model.apply(params, inputs, method='encode')
-      small = chunk_memory.compact(memory, 256)
-      n = int(chunk_memory.selected_counts(memory)[row])
-      np.testing.assert_allclose(
-          small['states'][row, 0, :n], np.stack(selected), 0, 1e-12
+    )(params)
+    drawn = np.asarray(selector_lib.uniform(seeds, 40, 5))
+    short = np.asarray(chunk_memory.compact(memory, 256)['states'])
+    counts = np.asarray(chunk_memory.selected_counts(memory))
+  rollout = jax.tree.map(np.asarray, rollout)
+  states, mask, whole = np.asarray(states), np.asarray(mask), 0
+  for row, count in enumerate(COUNTS):
+    H = states[row]
+    selected = [H[:count, 0].mean(0)]
+    for c in range(count):
+      x, is_token, g = H[c, 1:], mask[row, c, 1:], np.mean(selected, axis=0)
+      limit = 0.5 if selection == 'argmax' else drawn[row, c]
+      kept, *of_actions, is_whole = small.choose(
+          judges, x, g, limit, count == 1, is_token
       )
+      whole += is_whole
+      selected.extend(x[kept])
+      np.testing.assert_array_equal(rollout.actions[row, c], kept)
+      np.testing.assert_allclose(rollout.state[row, c], g, 0, 1e-12)
+      found = rollout.log_probs, rollout.entropies, rollout.values
+      for array, want in zip(found, of_actions):
+        np.testing.assert_allclose(array[row, c], want, 0, 1e-9)
+    assert not rollout.actions[row, count:].any()
+    np.testing.assert_allclose(
+        short[row, 0, : counts[row]], np.stack(selected), 0, 1e-12
+    )
   assert whole > 1  # including a chunk where nothing was selected
 
 
@@ -293,9 +225,8 @@ def test_tokens_are_projected_at_once_or_chunk_by_chunk(monkeypatch, form):
   model = models.build(SIMCAS, 'float64')
   with jax.enable_x64():
     params = jax.tree.map(lambda x: np.asarray(x, np.float64), small_params())
-    states, mask, seeds = model.apply(
-        params, documents(), method='chunk_states'
-    )
+    chunk_states = functools.partial(model.apply, method='chunk_states')
+    states, mask, seeds = jax.jit(chunk_states)(params, documents())
     uniform = selector_lib.uniform(seeds, *mask[0, :, 1:].shape)
     given = np.asarray(uniform) < 0.3
     options = dict(sample=(uniform,), argmax=(None,), given=(uniform, given))[
@@ -318,22 +249,15 @@ def test_tokens_are_projected_at_once_or_chunk_by_chunk(monkeypatch, form):
   np.testing.assert_allclose(found.logits, want.logits, 0, 1e-14)
 
 
-def judged(judge, x, g):
-  """Computes the outputs of the actor or critic: x [J, D], g [D]."""
-  dense = lambda name, x: x @ judge[name]['kernel'] + judge[name]['bias']
-  x = np.tanh(dense('token', x) + dense('state', g))
-  return dense('output', np.tanh(dense('hidden', x)))
-
-
 def test_samples_depend_only_on_the_document():
   """Samples depend on tokens and seeds, not on row, batch or padding."""
   inputs = documents()
-  apply = jax.jit(
+  encode = jax.jit(
       functools.partial(models.build(SIMCAS).apply, method='encode')
   )
 
   def mask(inputs, seeds=None):
-    return apply(small_params(), inputs, seeds=seeds)['mask']
+    return encode(small_params(), inputs, seeds=seeds)['mask']
 
   own = mask(inputs)
   np.testing.assert_array_equal(mask(inputs[::-1])[::-1], own)
@@ -376,46 +300,27 @@ def test_steps_over_a_compact_memory_match_the_decoder(
   """Also with three rows per document, like beams."""
   if absorbed:
     monkeypatch.setattr(long_attention, 'ABSORBED', 1)
-  model = models.build(SIMCAS | dict(select=select, limit=9))
-  jitted = {  # new programs, because `absorbed` is read during tracing
-      method: jax.jit(
-          functools.partial(model.apply, method=method),
-          static_argnums=(2,) if method == 'init_cache' else (),
-      )
-      for method in ('encode', 'decode', 'init_cache', 'step')
-  }
-  apply = lambda *given, method: jitted[method](small_params(), *given)
+  changes = dict(select=select, limit=9)
+  model = models.build(SIMCAS | changes)
   inputs, targets = documents()[1:], tokens(7, 9, 5)
-  memory = apply(inputs, method='encode')
-  repeated = jax.tree.map(lambda x: jnp.repeat(x, 3, axis=0), memory)
-  expected = apply(repeated, targets, method='decode')
+  memory = run(inputs, method='encode', **changes)
+  expected = run(small.repeated(memory, 3), targets, method='decode', **changes)
   most = int(chunk_memory.selected_counts(memory).max())
   for read in memory, chunk_memory.compact(memory, most):
-    shared, per_row = apply(read, 5, method='init_cache')
+    shared, logits = small.in_steps(model, small_params(), read, targets, 3)
     assert ('states' in shared) == absorbed
-    per_row = jax.tree.map(lambda x: jnp.repeat(x, 3, axis=0), per_row)
-    for i in range(5):
-      logits, per_row = apply(targets[:, i], shared, per_row, method='step')
-      np.testing.assert_allclose(logits, expected[:, i], 0, 1e-4)
-  with pytest.raises(InputError, match=f'{most} states .* at most {most - 1}'):
-    chunk_memory.compact(memory, most - 1)
+    np.testing.assert_allclose(logits, expected, 0, 1e-4)
 
 
 @pytest.mark.parametrize('options', [dict(), dict(num_beams=3)])
 def test_texts_of_a_batch_match_those_of_its_documents(options):
-  model, params = models.build(SIMCAS), small_params()['params']
-  settings = decode_settings.Settings(
-      max_length=8, eos_id=2, pad_id=1, start_id=2, **options
+  small.check_texts_of_a_batch(
+      models.build(SIMCAS),
+      small_params()['params'],
+      documents()[:, :5],
+      max_length=8,
+      **options,
   )
-  write = lambda inputs: generate.generate(
-      model, params, inputs.astype(np.int32), None, settings
-  )
-  inputs = documents()[:, :5]
-  texts, scores = write(inputs)
-  for row in range(4):
-    text, score = write(inputs[row : row + 1])
-    np.testing.assert_array_equal(texts[row], text[0])
-    np.testing.assert_allclose(scores[row], score[0], 0, 1e-4)
 
 
 def gradients(select, remat, **keys):
@@ -468,10 +373,9 @@ def test_a_document_without_tokens_gives_finite_numbers():
   inputs, targets = np.full((2, 3, 5), PAD), tokens(7, 2, 4)
   inputs[0] = tokens(3, 3, 5)
   for align, select in (('shift', 'ppo'), ('mean', 'first_k')):
-    logits = run(inputs, targets, align=align, select=select)
+    changes = dict(align=align, select=select)
+    logits = small.check_documents_alone(run, inputs, targets, [3], **changes)
     assert np.isfinite(logits).all()
-    alone = run(inputs[:1], targets[:1], align=align, select=select)
-    np.testing.assert_allclose(logits[:1], alone, 0, 1e-5)
 
 
 def test_attention_is_the_mean_of_the_mass():
@@ -528,37 +432,13 @@ def test_one_chunk_is_one_sequence():
     checks.check_positions(config)
 
 
-def test_which_models_read_chunks():
-  assert set(models.page_forms(default.simcas())) == set(pages.CHUNKS)
-  assert models.make_config(SIMCAS)
-
-
 @pytest.mark.parametrize('select', ['ppo', 'none'])
 def test_flops_match_the_traced_step(select):
-  model = models.build(
-      SIMCAS | dict(select=select, d_model=128, d_ff=256, max_positions=512),
-      remat='none',
-  )
-  shape = lambda *shape: jax.ShapeDtypeStruct(shape, jnp.int32)
-
-  def loss(params, inputs, targets):
-    return jnp.sum(model.apply({'params': params}, inputs, targets))
-
-  traced = jax.make_jaxpr(jax.value_and_grad(loss))(
-      parameters.abstract_params(model), shape(2, 3, 256), shape(2, 64)
-  )
-  formula = flops.of_step(model, (2, 3, 256), (2, 64))
-  assert 0.9 <= formula / counted_flops.count(traced) <= 1.01
+  wide = dict(d_model=128, d_ff=256, max_positions=512)
+  model = models.build(SIMCAS | wide | dict(select=select), remat='none')
+  small.check_flops(model, (2, 3, 256), (2, 64))
   parts = flops.train_step(model.config, 2, 256, 64, 3)
   assert (parts['selector'] > 0) == (select == 'ppo')
-
-
-@pytest.mark.parametrize(
-    'key', ['chunk', 'align', 'select', 'selection', 'padding']
-)
-def test_wrong_values_are_refused(key):
-  with pytest.raises(InputError, match=f"model.{key}='x' must be one of"):
-    models.build(SIMCAS | {key: 'x'})
 
 
 def test_chunks_longer_than_the_positions_are_refused():

@@ -28,6 +28,9 @@ from locost_jax.summarizing import batch_memory
 from locost_jax.training import experience
 from locost_jax.training import init_from
 from tests import tiny_run
+from tests.models import small
+from tests.ops.compiled import shape
+from tests.ops.compiled import temporary_bytes
 
 SIZES = dict(
     vocab_size=60,
@@ -62,35 +65,17 @@ def small_buckets(monkeypatch):
   monkeypatch.setattr(chunk_memory, 'SMALLEST', 2)
 
 
-@functools.lru_cache
-def small_params():
-  """Returns parameters without special values; the actor keeps about half."""
-  model = models.build(OURS)
-  params = jax.jit(model.init)(
-      jax.random.key(0), tokens(0, 1, 4), tokens(0, 1, 4)
-  )
-  rng = np.random.default_rng(3)
-  return jax.tree.map(
-      lambda x: x + 0.1 * rng.normal(size=x.shape).astype(x.dtype), params
-  )
-
-
-@functools.lru_cache
-def compiled(method, changes):
-  model = models.build(OURS | dict(changes))
-  return jax.jit(functools.partial(model.apply, method=method))
-
-
-def run(*arguments, method='__call__', params=None, **changes):
-  apply = compiled(method, tuple(sorted(changes.items())))
-  return apply(params or small_params(), *arguments)
+# The actor keeps about half.
+run = small.Runner(OURS, 0.1)
+small_params = run.small_params
+locost = small.Runner(LOCOST, 0.1)
 
 
 def of_locost():
-  """Returns LOCOST and its part of the parameters."""
+  """Returns LOCOST's part of the parameters."""
   params = dict(small_params()['params'])
   del params['selector']
-  return models.build(LOCOST), params
+  return {'params': params}
 
 
 def with_bias(skip, select):
@@ -108,14 +93,8 @@ def write(model, params, inputs, **options):
 
 
 def test_parameters_are_those_of_locost_and_the_selector():
-  own = set(parameters.flatten(small_params()['params']))
-  locost = set(
-      parameters.flatten(parameters.abstract_params(models.build(LOCOST)))
-  )
-  assert locost < own
-  assert {path.split('/')[0] for path in own - locost} == {'selector'}
-  for path in own:
-    sharding.spec_of(path)
+  added = small.added_parameters(OURS, LOCOST)
+  assert {path.split('/')[0] for path in added} == {'selector'}
 
 
 @pytest.mark.parametrize('how', ['none', 'first_k', 'ppo'])
@@ -124,34 +103,25 @@ def test_a_document_kept_whole_matches_locost(how):
   params = with_bias(-50, 50) if how == 'ppo' else small_params()
   changes = dict(select=how, limit=29)
   inputs, targets = documents(32), tokens(7, 4, 5)
-  locost, of_its = of_locost()
-  want = locost.apply({'params': of_its}, inputs, targets)
+  want = locost(inputs, targets, params=of_locost())
   found = run(inputs, targets, params=params, **changes)
   np.testing.assert_allclose(found, want, 0, 1e-5)
-  model = models.build(OURS | changes)
+  model, plain = models.build(OURS | changes), models.build(LOCOST)
   for options in dict(), dict(num_beams=3):
     texts, scores = write(model, params['params'], inputs, **options)
-    others, same = write(locost, of_its, inputs, **options)
+    others, same = write(plain, of_locost()['params'], inputs, **options)
     np.testing.assert_array_equal(texts, others)
     np.testing.assert_allclose(scores, same, 0, 1e-4)
 
 
 def test_a_document_of_one_chunk_matches_locost():
   inputs, targets = documents()[:2, :8], tokens(7, 2, 5)
-  locost, own = of_locost()
-  want = locost.apply({'params': own}, inputs, targets)
+  want = locost(inputs, targets, params=of_locost())
   np.testing.assert_allclose(run(inputs, targets), want, 0, 1e-5)
   # A document with a ninth token has two chunks and keeps a part of them.
   more = documents()[2:3, :9]
-  want = locost.apply({'params': own}, more, targets[:1])
+  want = locost(more, targets[:1], params=of_locost())
   assert abs(run(more, targets[:1]) - want).max() > 1e-3
-
-
-def judged(judge, x, g):
-  """Computes the outputs of the actor or critic: x [J, D], g [D]."""
-  dense = lambda name, x: x @ judge[name]['kernel'] + judge[name]['bias']
-  x = np.tanh(dense('token', x) + dense('state', g))
-  return dense('output', np.tanh(dense('hidden', x)))
 
 
 @pytest.mark.parametrize('length', [29, 40])
@@ -159,70 +129,44 @@ def judged(judge, x, g):
 def test_the_selector_matches_its_loop(selection, bias, length):
   """The loop is over documents and chunks, in float64."""
   model = models.build(OURS | dict(selection=selection), 'float64')
-  inputs, kinds = documents(length), []
+  whole = model.clone(config=models.make_config(OURS | dict(select='none')))
+  inputs, kinds = documents(length), set()
+  grid = np.pad(inputs, ((0, 0), (0, -length % 8))).reshape(4, -1, 8)
   with jax.enable_x64():
     params = jax.tree.map(lambda x: np.asarray(x, np.float64), small_params())
     judges = params['params']['selector']
     judges['actor']['output']['bias'] += bias, 0
-    memory, rollout = model.apply(params, inputs, method='rollout')
-    rollout = jax.tree.map(np.asarray, rollout)
-    whole = model.clone(config=models.make_config(OURS | dict(select='none')))
-    states = np.asarray(whole.apply(params, inputs, method='encode')['states'])
-    np.testing.assert_array_equal(memory['states'], states)
-    grid = np.pad(inputs, ((0, 0), (0, -length % 8))).reshape(4, -1, 8)
+    (memory, rollout), states = jax.jit(
+        lambda params: (
+            model.apply(params, inputs, method='rollout'),
+            whole.apply(params, inputs, method='encode')['states'],
+        )
+    )(params)
     seeds = selector_lib.document_seeds(jnp.asarray(grid), grid != 0)
     drawn = np.asarray(selector_lib.uniform(seeds, grid.shape[1], 8))
-    for row, count in enumerate(LENGTHS):
-      h = states[row, :count]
-      read, kept = [h.mean(0)], np.zeros(length, bool)
-      for c in range(-(-count // 8)):
-        x, g = h[8 * c : 8 * c + 8], np.mean(read, axis=0)
-        logits = judged(judges['actor'], x, g)
-        p = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
-        limit = 0.5 if selection == 'argmax' else drawn[row, c, : len(x)]
-        own = p[:, 1] > limit
-        kinds.append('one' if count <= 8 else own.any())
-        if not own.any() or count <= 8:
-          own = np.ones(len(x), bool)
-        read.extend(x[own])
-        kept[8 * c : 8 * c + len(x)] = own
-        J = slice(len(x))
-        np.testing.assert_array_equal(rollout.actions[row, c, J], own)
-        np.testing.assert_allclose(rollout.state[row, c], g, 0, 1e-12)
-        np.testing.assert_array_equal(rollout.observations[row, c, J], x)
-        found = rollout.log_probs[row, c, J], rollout.entropies[row, c, J]
-        np.testing.assert_allclose(
-            found[0], np.log(p[range(len(x)), own * 1]), 0, 1e-9
-        )
-        np.testing.assert_allclose(found[1], -(p * np.log(p)).sum(-1), 0, 1e-9)
-        value = judged(judges['critic'], x, g)[:, 0]
-        np.testing.assert_allclose(rollout.values[row, c, J], value, 0, 1e-9)
-      np.testing.assert_array_equal(memory['mask'][row], kept)
-      assert rollout.tokens[row].sum() == count
-      assert rollout.actions[row].sum() == kept.sum()
-  assert {True, False, 'one'} == set(kinds)
-
-
-@pytest.mark.parametrize('selection', ['sample', 'argmax'])
-def test_it_matches_the_selector_of_chunks(selection):
-  """`Selector.select` matches if each chunk starts with the mean of all."""
-  inputs = documents(32)
-  mask = inputs != 0
-  own = run(inputs, selection=selection, method='encode')
-  states = np.asarray(own['states'])
-  uniform = run(inputs, mask, None, selection=selection, method='drawn')
-  first = (states * mask[..., None]).sum(1) / mask.sum(1, keepdims=True)
-  grid = states.reshape(4, 4, 8, 32)
-  starts = np.broadcast_to(first[:, None, None], (4, 4, 1, 32))
-  is_token = mask.reshape(4, 4, 8)
-  found = selector_lib.Selector(32, jnp.float32).apply(
-      {'params': small_params()['params']['selector']},
-      np.concatenate([starts, grid], 2),
-      np.concatenate([is_token.any(-1, keepdims=True), is_token], 2),
-      None if uniform is None else uniform.reshape(4, 4, 8),
-      method='select',
-  )
-  np.testing.assert_array_equal(found.actions.reshape(4, 32), own['mask'])
+  rollout, states = jax.tree.map(np.asarray, (rollout, states))
+  np.testing.assert_array_equal(memory['states'], states)
+  for row, count in enumerate(LENGTHS):
+    h = states[row, :count]
+    read, kept = [h.mean(0)], np.zeros(length, bool)
+    for c in range(-(-count // 8)):
+      x, g = h[8 * c : 8 * c + 8], np.mean(read, axis=0)
+      limit = 0.5 if selection == 'argmax' else drawn[row, c, : len(x)]
+      own, *of_actions, is_whole = small.choose(judges, x, g, limit, count <= 8)
+      kinds.add('one' if count <= 8 else not is_whole)
+      read.extend(x[own])
+      kept[8 * c : 8 * c + len(x)] = own
+      J = slice(len(x))
+      np.testing.assert_array_equal(rollout.actions[row, c, J], own)
+      np.testing.assert_allclose(rollout.state[row, c], g, 0, 1e-12)
+      np.testing.assert_array_equal(rollout.observations[row, c, J], x)
+      found = rollout.log_probs, rollout.entropies, rollout.values
+      for array, want in zip(found, of_actions):
+        np.testing.assert_allclose(array[row, c, J], want, 0, 1e-9)
+    np.testing.assert_array_equal(memory['mask'][row], kept)
+    assert rollout.tokens[row].sum() == count
+    assert rollout.actions[row].sum() == kept.sum()
+  assert {True, False, 'one'} == kinds
 
 
 @pytest.mark.parametrize(
@@ -238,7 +182,9 @@ def test_a_batch_matches_its_documents_one_by_one(changes):
   """Also with more padding, in any row of the batch."""
   inputs, targets = documents(), tokens(7, 4, 5)
   kept = run(inputs, method='encode', **changes)['mask']
-  together = run(inputs, targets, **changes)
+  together = small.check_documents_alone(
+      run, inputs, targets, LENGTHS, **changes
+  )
   for other in documents(32), documents(45):
     found = run(other, method='encode', **changes)['mask']
     np.testing.assert_array_equal(found[:, :29], kept)
@@ -248,10 +194,6 @@ def test_a_batch_matches_its_documents_one_by_one(changes):
     )
   back = run(inputs[::-1], targets[::-1], **changes)
   np.testing.assert_allclose(back[::-1], together, 0, 1e-5)
-  for row, count in enumerate(LENGTHS):
-    one = slice(row, row + 1)
-    alone = run(inputs[one, :count], targets[one], **changes)
-    np.testing.assert_allclose(alone[0], together[row], 0, 1e-5)
 
 
 def test_samples_depend_on_tokens_and_seeds():
@@ -283,20 +225,15 @@ def test_steps_over_a_compact_memory_match_the_decoder(
   """Also with three rows per document, like beams."""
   if absorbed:
     monkeypatch.setattr(long_attention, 'ABSORBED', 1)
-  apply = functools.partial(models.build(OURS).apply, small_params())
-  inputs, targets = documents(), tokens(7, 12, 5)
+  model, inputs, targets = models.build(OURS), documents(), tokens(7, 12, 5)
   memory = run(inputs, method='encode')
-  repeated = jax.tree.map(lambda x: jnp.repeat(x, 3, axis=0), memory)
-  expected = run(repeated, targets, method='decode')
+  expected = run(small.repeated(memory, 3), targets, method='decode')
   most = int(selected.largest_count(memory))
   assert 8 < most < 29
   for read in memory, selected.compact(memory), selected.compact(memory, most):
-    shared, per_row = apply(read, 5, method='init_cache')
+    shared, logits = small.in_steps(model, small_params(), read, targets, 3)
     assert ('states' in shared) == absorbed
-    per_row = jax.tree.map(lambda x: jnp.repeat(x, 3, axis=0), per_row)
-    for i in range(5):
-      logits, per_row = run(targets[:, i], shared, per_row, method='step')
-      np.testing.assert_allclose(logits, expected[:, i], 0, 1e-4)
+    np.testing.assert_allclose(logits, expected, 0, 1e-4)
   with pytest.raises(InputError, match=f'{most} states .* at most {most - 1}'):
     selected.compact(memory, most - 1)
 
@@ -360,20 +297,22 @@ def test_decoding_in_steps_reads_a_short_memory(monkeypatch, small_buckets):
 def test_gradients_match_locost_and_the_selector_has_none():
   """A part of the tokens is kept; LOCOST gets the same mask."""
   inputs, targets = documents(), tokens(7, 4, 5)
-  model, (locost, own) = models.build(OURS), of_locost()
+  model, without = models.build(OURS), models.build(LOCOST)
   mask = run(inputs, method='encode')['mask']
 
   def loss(params):
     return jnp.mean(model.apply(params, inputs, targets) ** 2)
 
   def plain(params):
-    memory = locost.apply({'params': params}, inputs, method='encode')
-    memory |= {'mask': mask}
-    logits = locost.apply({'params': params}, memory, targets, method='decode')
+    memory = without.apply(params, inputs, method='encode') | {'mask': mask}
+    logits = without.apply(params, memory, targets, method='decode')
     return jnp.mean(logits**2)
 
-  found = parameters.flatten(jax.grad(loss)(small_params())['params'])
-  for path, want in parameters.flatten(jax.grad(plain)(own)).items():
+  found, wanted = (
+      parameters.flatten(jax.jit(jax.grad(function))(params)['params'])
+      for function, params in ((loss, small_params()), (plain, of_locost()))
+  )
+  for path, want in wanted.items():
     bound = 1e-4 * abs(want).max() + 1e-7
     np.testing.assert_allclose(found.pop(path), want, 0, bound, err_msg=path)
   assert all(path.startswith('selector/') for path in found)
@@ -438,9 +377,9 @@ def test_attention_is_the_mean_of_the_mass():
   flat = found[:, :, 1:].reshape(4, -1)[:, :29]
   assert not flat[~np.asarray(memory['mask'])].any()
   segments = np.broadcast_to(np.arange(29), (4, 29))
-  apply = models.build(OURS).apply
-  mass = apply(
-      small_params(), memory, targets, segments, 29, method='cross_mass'
+  apply = functools.partial(models.build(OURS).apply, method='cross_mass')
+  mass = jax.jit(apply, static_argnums=4)(
+      small_params(), memory, targets, segments, 29
   )
   for row, count in enumerate([5, 3, 4, 1]):
     want = np.asarray(mass)[row, :count].mean(0)
@@ -491,25 +430,17 @@ def test_bounded_memory_of_the_choice():
       vocab_size=100, num_layers=1, num_decoder_layers=1
   )
   model, L = models.build(config), 65536
-  shape = lambda *shape, dtype: jax.ShapeDtypeStruct(shape, dtype)
   memory = {
-      'states': shape(1, L, 768, dtype=jnp.float32),
+      'states': shape(1, L, 768),
       'mask': shape(1, L, dtype=bool),
   }
-  compiled = (
-      jax.jit(
-          lambda params, memory, inputs: model.apply(
-              {'params': params}, memory, inputs, method='kept'
-          )
-      )
-      .lower(
-          parameters.abstract_params(model),
-          memory,
-          shape(1, L, dtype=jnp.int32),
-      )
-      .compile()
+  size = temporary_bytes(
+      functools.partial(model.apply, method='kept'),
+      {'params': parameters.abstract_params(model)},
+      memory,
+      shape(1, L, dtype=jnp.int32),
   )
-  assert compiled.memory_analysis().temp_size_in_bytes < 0.25 * L * 768 * 4
+  assert size < 0.25 * L * 768 * 4
 
 
 def test_a_trained_locost_is_a_warm_start(tmp_path):
@@ -543,27 +474,10 @@ def test_a_document_on_several_devices_is_refused():
     sharding.check_model(config, mesh)
 
 
-@pytest.mark.parametrize('key', ['select', 'selection'])
-def test_wrong_values_are_refused(key):
-  with pytest.raises(InputError, match=f"model.{key}='x' must be one of"):
-    models.build(OURS | {key: 'x'})
-  with pytest.raises(InputError, match='chunk_length=0 must be at least 1'):
-    models.build(OURS | dict(chunk_length=0))
-
-
 def test_its_config_is_the_default():
-  assert models.default_keys('simcas_locost') == {
-      'initialisation': 's4d-lin',
-      'dt_min': 0.001,
-      'dt_max': 0.1,
-      'copy': False,
-      'copy_dim': 64,
-      'copy_ngram': 0,
-      'select': 'ppo',
-      'selection': 'sample',
-      'limit': 2048,
-      'chunk_length': 512,
-  }
-  assert models.page_forms(default.simcas_locost()) == ()
-  made = models.build(OURS)
-  assert isinstance(made, simcas_locost.SimCASLocost)
+  """Runs that are older than a key have its default."""
+  config = default.simcas_locost()
+  keys = models.default_keys('simcas_locost')
+  assert keys.items() <= dict(config).items()
+  assert {'select', 'selection', 'limit', 'chunk_length', 'copy'} <= keys.keys()
+  assert isinstance(models.build(OURS), simcas_locost.SimCASLocost)

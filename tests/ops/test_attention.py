@@ -10,6 +10,12 @@ import pytest
 from locost_jax import models
 from locost_jax.models import attention
 from locost_jax.ops import long_attention
+from tests import products
+from tests.models import small
+from tests.ops.compiled import assert_same
+from tests.ops.compiled import gradients_and_value
+from tests.ops.compiled import shape
+from tests.ops.compiled import temporary_bytes
 
 
 def example(S, B=2, T=5, H=3, K=4, seed=0):
@@ -30,22 +36,6 @@ def plain(queries, keys, values, mask, factor=1.0):
   return jnp.einsum('bhts,bshk->bthk', weights, values)
 
 
-def value_and_gradients(attend, queries, keys, values, mask):
-  target = jnp.cos(jnp.arange(queries.size, dtype=queries.dtype))
-
-  def loss(queries, keys, values):
-    out = attend(queries, keys, values, mask)
-    return (out * target.reshape(out.shape)).sum(), out
-
-  return jax.jit(jax.grad(loss, (0, 1, 2), has_aux=True))(queries, keys, values)
-
-
-def assert_same(got, want, **tolerance):
-  jax.tree.map(
-      functools.partial(np.testing.assert_allclose, **tolerance), got, want
-  )
-
-
 @pytest.mark.parametrize(
     'S,piece', ((1, 1), (2, 1), (7, 3), (12, 4), (13, 5), (31, 30), (16, 16))
 )
@@ -53,19 +43,10 @@ def test_pieces_match_the_plain_form(S, piece):
   with jax.enable_x64(True):
     args = example(S, B=3)
     in_pieces = functools.partial(long_attention.in_pieces, piece=piece)
-    assert_same(
-        value_and_gradients(in_pieces, *args),
-        value_and_gradients(plain, *args),
-        rtol=0,
-        atol=1e-12,
-    )
+    want = gradients_and_value(plain, *args)
+    assert_same(gradients_and_value(in_pieces, *args), want, 1e-12)
     single = [x.astype(jnp.float32) for x in args[:3]] + [args[3]]
-    assert_same(
-        value_and_gradients(in_pieces, *single),
-        value_and_gradients(plain, *args),
-        rtol=0,
-        atol=2e-5,
-    )
+    assert_same(gradients_and_value(in_pieces, *single), want, 2e-5)
 
 
 @pytest.mark.parametrize('S', (12, 13))
@@ -86,9 +67,9 @@ def test_dropout_of_pieces_matches_dropout_of_weights(S):
     in_pieces = functools.partial(
         long_attention.in_pieces, dropout_rate=rate, key=key, piece=piece
     )
-    want = value_and_gradients(functools.partial(plain, factor=factor), *args)
-    assert_same(value_and_gradients(in_pieces, *args), want, rtol=0, atol=1e-12)
-    without = value_and_gradients(plain, *args)
+    want = gradients_and_value(functools.partial(plain, factor=factor), *args)
+    assert_same(gradients_and_value(in_pieces, *args), want, 1e-12)
+    without = gradients_and_value(plain, *args)
   assert np.abs(want[1] - without[1]).max() > 0.1
 
 
@@ -109,22 +90,11 @@ def test_bfloat16_accumulates_in_float32():
 def test_scores_of_a_long_input_are_never_all_in_memory(attend, small):
   """Forward and backward at 32K keys; negative control: the plain form."""
   B, T, S, H, K = 1, 512, 32768, 12, 64
-  shape = functools.partial(jax.ShapeDtypeStruct, dtype=jnp.float32)
-
-  def loss(queries, keys, values, mask):
-    return (attend(queries, keys, values, mask) ** 2).sum()
-
-  compiled = (
-      jax.jit(jax.grad(loss, (0, 1, 2)))
-      .lower(
-          shape((B, T, H, K)),
-          shape((B, S, H, K)),
-          shape((B, S, H, K)),
-          jax.ShapeDtypeStruct((B, S), bool),
-      )
-      .compile()
+  loss = lambda *args: (attend(*args) ** 2).sum()
+  given = shape(B, T, H, K), shape(B, S, H, K), shape(B, S, H, K)
+  bytes_used = temporary_bytes(
+      jax.grad(loss, (0, 1, 2)), *given, shape(B, S, dtype=bool)
   )
-  bytes_used = compiled.memory_analysis().temp_size_in_bytes
   assert (bytes_used < 0.35 * 4 * B * H * T * S) == small, bytes_used
 
 
@@ -173,8 +143,8 @@ def test_long_cross_attention_matches_the_short_one(monkeypatch):
         module.apply(variables, x, states, method=attend, rngs=rngs) ** 2
     ).sum()
 
-  grad = jax.grad(run, (0, 1, 2))
-  want = grad(variables, x, states)
+  grad = lambda: jax.jit(jax.grad(run, (0, 1, 2)))  # traced anew
+  want = grad()(variables, x, states)
   random = run(variables, x, states, deterministic=False)
   monkeypatch.setattr(long_attention, 'LONG', 1)
   calls = []
@@ -184,7 +154,7 @@ def test_long_cross_attention_matches_the_short_one(monkeypatch):
       'in_pieces',
       lambda *args: calls.append(args) or in_pieces(*args, piece=10),
   )
-  assert_same(grad(variables, x, states), want, rtol=1e-4, atol=1e-5)
+  assert_same(grad()(variables, x, states), want, atol=1e-5, rtol=1e-4)
   assert len(calls) == 1
   # Different dropout masks, from the same distribution.
   other = run(variables, x, states, deterministic=False)
@@ -216,9 +186,10 @@ def test_absorbed_matches_the_plain_form(monkeypatch, piece, dtype, atol):
   )
 
 
-@pytest.mark.parametrize(
+@products.parametrize(
     'dtype,atol,beams',
     (('float32', 2e-5, 1), ('float32', 2e-5, 3), ('bfloat16', 0.1, 3)),
+    [('float32', 2e-5, 3)],
 )
 def test_steps_on_states_match_steps_on_keys(
     small_model_config, monkeypatch, dtype, atol, beams
@@ -231,21 +202,11 @@ def test_steps_on_states_match_steps_on_keys(
   inputs[1, 9:] = 0
   inputs[2] = 0
   targets = rng.integers(2, 60, (3 * beams, 5))
-  params = jax.jit(model.init)(jax.random.key(0), inputs, targets[:3])
-  memory = jax.jit(functools.partial(model.apply, method='encode'))(
-      params, inputs
+  params = small.moved_params(small_model_config, 0.0)
+  encode = jax.jit(functools.partial(model.apply, method='encode'))
+  decode = functools.partial(
+      small.in_steps, model, params, encode(params, inputs), targets, beams
   )
-  step = jax.jit(functools.partial(model.apply, method='step'))
-
-  def decode():
-    shared, per_row = model.apply(params, memory, 6, method='init_cache')
-    per_row = jax.tree.map(lambda x: jnp.repeat(x, beams, 0), per_row)
-    logits = []
-    for t in range(5):
-      new, per_row = step(params, targets[:, t], shared, per_row)
-      logits.append(new)
-    return shared, np.stack(logits)
-
   shared, want = decode()
   assert set(shared) == {'cross', 'mask'}
   monkeypatch.setattr(long_attention, 'ABSORBED', 23)

@@ -11,6 +11,10 @@ import pytest
 from locost_jax.ops import causal_attention
 from locost_jax.ops import long_attention
 from locost_jax.ops import pieces
+from tests.ops.compiled import assert_same
+from tests.ops.compiled import gradients_and_value
+from tests.ops.compiled import shape
+from tests.ops.compiled import temporary_bytes
 
 
 def example(T, B=2, H=3, K=4):
@@ -31,22 +35,7 @@ def plain(queries, keys, values, bias, factor=1.0):
   return jnp.einsum('bhts,bshk->bthk', weights, values)
 
 
-def value_and_gradients(attend, *args):
-  target = jnp.cos(jnp.arange(args[0].size, dtype=args[0].dtype))
-
-  def loss(*args):
-    out = attend(*args)
-    return (out * target.reshape(out.shape)).sum(), out
-
-  return jax.jit(jax.grad(loss, (0, 1, 2, 3), has_aux=True))(*args)
-
-
-def assert_same(got, want, atol):
-  jax.tree.map(
-      functools.partial(np.testing.assert_allclose, rtol=0, atol=atol),
-      got,
-      want,
-  )
+gradients_of = functools.partial(gradients_and_value, argnums=(0, 1, 2, 3))
 
 
 def test_diagonals_make_a_matrix_of_distances():
@@ -63,10 +52,10 @@ def test_pieces_match_the_plain_form(T, size):
   in_pieces = functools.partial(causal_attention.in_pieces, size=size)
   with jax.enable_x64(True):
     args = example(T)
-    want = value_and_gradients(plain, *args)
-    assert_same(value_and_gradients(in_pieces, *args), want, 1e-12)
+    want = gradients_of(plain, *args)
+    assert_same(gradients_of(in_pieces, *args), want, 1e-12)
     single = [x.astype(jnp.float32) for x in args]
-    assert_same(value_and_gradients(in_pieces, *single), want, 1e-5)
+    assert_same(gradients_of(in_pieces, *single), want, 1e-5)
 
 
 def test_dropout_of_pieces_matches_dropout_of_weights():
@@ -85,25 +74,24 @@ def test_dropout_of_pieces_matches_dropout_of_weights():
     in_pieces = functools.partial(
         causal_attention.in_pieces, size=size, dropout_rate=rate, key=key
     )
-    want = value_and_gradients(
+    want = gradients_of(
         functools.partial(plain, factor=factor[..., :T, :T]), *args
     )
-    assert_same(value_and_gradients(in_pieces, *args), want, 1e-12)
-    without = value_and_gradients(plain, *args)
+    assert_same(gradients_of(in_pieces, *args), want, 1e-12)
+    without = gradients_of(plain, *args)
   assert np.abs(want[1] - without[1]).max() > 0.1
 
 
+@pytest.mark.memory
 @pytest.mark.parametrize(
     'attend,small', ((causal_attention.in_pieces, True), (plain, False))
 )
 def test_scores_of_long_targets_are_never_all_in_memory(attend, small):
   """Forward and backward at 8K targets; negative control: the plain form."""
   T, H, K = 8192, 12, 64
-  shape = jax.ShapeDtypeStruct((1, T, H, K), jnp.float32)
-  bias = jax.ShapeDtypeStruct((H, T), jnp.float32)
+  x = shape(1, T, H, K)
   grad = jax.grad(lambda *args: (attend(*args) ** 2).sum(), (0, 1, 2, 3))
-  compiled = jax.jit(grad).lower(shape, shape, shape, bias).compile()
-  used = compiled.memory_analysis().temp_size_in_bytes
+  used = temporary_bytes(grad, x, x, x, shape(H, T))
   assert (used < 0.1 * 4 * H * T * T) == small, used
 
 

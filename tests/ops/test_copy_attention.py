@@ -9,6 +9,8 @@ import pytest
 
 from locost_jax.ops import copy_attention
 from tests import mesh_program
+from tests.ops.compiled import shape
+from tests.ops.compiled import temporary_bytes
 
 B, T, S, C, N, V = 3, 5, 300, 4, 3, 20
 
@@ -69,7 +71,9 @@ def equation(queries, source):
 @pytest.mark.parametrize('piece', [None, S, 128, 37])
 def test_all_tokens(piece):
   c, _ = equation(*arguments())
-  found = copy_attention.of_all(*arguments(), V, piece)
+  found = jax.jit(
+      functools.partial(copy_attention.of_all, vocab_size=V, piece=piece)
+  )(*arguments())
   longest = np.cumprod(
       arguments()[0].before[:, :, None] == arguments()[1].before[:, None], -1
   ).all(-1)
@@ -151,8 +155,10 @@ def test_gradients(piece):
     return (factor * jnp.where(log_mass > -1e9, log_mass, 0)).sum()
 
   floats = queries.vectors, queries.weights, source.keys
-  found = jax.grad(in_pieces, (0, 1, 2))(*floats)
-  exact = jax.grad(plainly, (0, 1, 2))(*floats)
+  found, exact = (
+      jax.jit(jax.grad(function, (0, 1, 2)))(*floats)
+      for function in (in_pieces, plainly)
+  )
   for one, other in zip(found, exact):
     assert abs(other).max() > 0.1
     np.testing.assert_allclose(one, other, 0, 2e-6)
@@ -174,9 +180,8 @@ def test_a_target_not_in_the_input_has_no_gradient():
 def test_memory_of_a_long_input():
   """The loss of 128 targets over 256K tokens; all scores take 128 MiB."""
   T, S = 128, 1 << 18
-  of, real = jax.ShapeDtypeStruct, jnp.float32
-  queries = of((1, T, 64), real), of((1, T, N), real), of((1, T, N), int)
-  source = of((1, S), bool), of((1, S), int), of((1, S, N), int)
+  ids = functools.partial(shape, dtype=int)
+  source = shape(1, S, dtype=bool), ids(1, S), ids(1, S, N)
 
   def temporary(piece):
     def loss(vectors, weights, keys, before, source, wanted):
@@ -184,24 +189,17 @@ def test_memory_of_a_long_input():
       source = copy_attention.Source(keys, *source)
       return copy_attention.at_targets(queries, source, wanted, piece)[0].sum()
 
-    compiled = (
-        jax.jit(jax.grad(loss, (0, 1, 2)))
-        .lower(
-            *queries[:2],
-            of((1, S, 64), real),
-            queries[2],
-            source,
-            of((1, T), int),
-        )
-        .compile()
+    floats = shape(1, T, 64), shape(1, T, N), shape(1, S, 64)
+    return temporary_bytes(
+        jax.grad(loss, (0, 1, 2)), *floats, ids(1, T, N), source, ids(1, T)
     )
-    return compiled.memory_analysis().temp_size_in_bytes
 
   # Gradients are outputs (64 MiB, like the keys) and not counted here.
   assert temporary(1 << 18) > 4 << 26  # negative control: in one piece
   assert temporary(None) < 3 << 26
 
 
+@pytest.mark.mesh
 def test_eight_devices():
   for sizes, result in mesh_program.run(
       'copied', [(1, 1, 1, 1), (1, 1, 1, 8), (2, 2, 1, 2), (8, 1, 1, 1)]

@@ -1,6 +1,7 @@
 """The FFT convolution matches the O(L^2) sum, for every kind of length."""
 
 import functools
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -8,6 +9,10 @@ import numpy as np
 import pytest
 
 from locost_jax.ops import long_conv
+from tests import products
+from tests.ops.compiled import assert_same
+from tests.ops.compiled import shape
+from tests.ops.compiled import temporary_bytes
 
 # powers of two, odd, prime, tiny, and around them
 LENGTHS = (1, 2, 3, 4, 5, 7, 8, 13, 15, 16, 17, 31, 64, 97, 100, 101, 127, 128)
@@ -41,21 +46,17 @@ def direct_sum(u, K0, K1):
   return y
 
 
-@pytest.mark.parametrize('length', LENGTHS)
+@products.parametrize('length', LENGTHS, (1, 2, 3, 4, 7, 13, 16, 17, 100))
 def test_two_sided_matches_the_direct_sum(length):
   u, K0, K1 = example(length)
   want = direct_sum(u, K0, K1)
   with jax.enable_x64(True):
-    args = map(jnp.asarray, (u, K0, K1))
-    np.testing.assert_allclose(two_sided_conv(*args), want, rtol=0, atol=1e-11)
-    np.testing.assert_allclose(
-        long_conv.direct_conv(*map(jnp.asarray, (u, K0, K1))),
-        want,
-        rtol=0,
-        atol=1e-11,
-    )
-  single = [jnp.asarray(x, jnp.float32) for x in (u, K0, K1)]
-  np.testing.assert_allclose(two_sided_conv(*single), want, rtol=0, atol=1e-4)
+    for conv in two_sided_conv, long_conv.direct_conv:
+      got = jax.jit(conv)(u, K0, K1)
+      np.testing.assert_allclose(got, want, rtol=0, atol=1e-11)
+  single = (x.astype(np.float32) for x in (u, K0, K1))
+  got = jax.jit(two_sided_conv)(*single)
+  np.testing.assert_allclose(got, want, rtol=0, atol=1e-4)
 
 
 @pytest.mark.parametrize('length', (1, 2, 7, 16, 97))
@@ -104,14 +105,18 @@ def test_gradient_matches_the_direct_sum():
   with jax.enable_x64(True):
     args = tuple(map(jnp.asarray, (u, K0, K1)))
     loss = lambda conv: lambda *a: (conv(*a) ** 3).sum()
-    got = jax.grad(loss(two_sided_conv), (0, 1, 2))(*args)
-    want = jax.grad(loss(long_conv.direct_conv), (0, 1, 2))(*args)
-  for g, w in zip(got, want):
-    np.testing.assert_allclose(g, w, rtol=1e-9, atol=1e-9)
+    got, want = (
+        jax.jit(jax.grad(loss(conv), (0, 1, 2)))(*args)
+        for conv in (two_sided_conv, long_conv.direct_conv)
+    )
+  assert_same(got, want, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize('group', (1, 2, 3, 5, 7))
-@pytest.mark.parametrize('length', (1, 2, 13, 16))
+@products.parametrize(
+    'length,group',
+    itertools.product((1, 2, 13, 16), (1, 2, 3, 5, 7)),
+    ((1, 2), (2, 1), (13, 2), (13, 7), (16, 3)),
+)
 def test_groups_match_all_channels_at_once(length, group):
   """Value and gradients, also if the groups do not divide the channels."""
   u, K0, K1 = example(length, channels=5)
@@ -123,14 +128,11 @@ def test_groups_match_all_channels_at_once(length, group):
 
   with jax.enable_x64(True):
     args = tuple(map(jnp.asarray, (u, K0, K1)))
-    got, want = jax.jit(functools.partial(run, grouped))(*args), run(
-        long_conv.direct_conv, *args
+    got, want = (
+        jax.jit(functools.partial(run, conv))(*args)
+        for conv in (grouped, long_conv.direct_conv)
     )
-    jax.tree.map(
-        functools.partial(np.testing.assert_allclose, rtol=1e-9, atol=1e-9),
-        got,
-        want,
-    )
+    assert_same(got, want, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize('group', (2, 3))
@@ -152,12 +154,11 @@ def test_what_the_backward_pass_keeps(keep, group):
     args = tuple(map(jnp.asarray, (u, K0, K1)))
     loss = lambda conv: lambda *args: (conv(*args) ** 3).sum()
     got, want = (
-        jax.grad(loss(f), (0, 1, 2))(*args)
+        jax.jit(jax.grad(loss(f), (0, 1, 2)))(*args)
         for f in (conv, long_conv.direct_conv)
     )
     kept = jax.tree.leaves(jax.vjp(conv, *args)[1])
-  for g, w in zip(got, want):
-    np.testing.assert_allclose(g, w, rtol=1e-9, atol=1e-9)
+  assert_same(got, want, rtol=1e-9, atol=1e-9)
   found = [x.shape for x in kept if n // 2 + 1 in x.shape]
   if (group, keep) == (3, 'all'):
     assert len(found) > 1
@@ -198,13 +199,10 @@ def test_memory_of_groups(grouped):
     spectrum = functools.partial(jax.lax.dynamic_slice_in_dim, s)
     return long_conv.conv_in_groups(u, spectrum, n, None if grouped else D)
 
-  compiled = (
-      jax.jit(conv, donate_argnums=0)
-      .lower(
-          jax.ShapeDtypeStruct((D, 1, L), jnp.float32),
-          jax.ShapeDtypeStruct((D, n // 2 + 1), jnp.complex64),
-      )
-      .compile()
-  )
-  size = compiled.memory_analysis().temp_size_in_bytes / (L * D * 4)
+  size = temporary_bytes(
+      conv,
+      shape(D, 1, L),
+      shape(D, n // 2 + 1, dtype=jnp.complex64),
+      donate_argnums=0,
+  ) / (L * D * 4)
   assert (size < 0.25) == grouped, size

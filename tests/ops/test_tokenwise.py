@@ -1,14 +1,6 @@
-"""Layers over pieces of the length: gradients, dropout, memory, devices.
-
-Run as a program, this file compares 8 devices with one.
-"""
+"""Layers over pieces of the length: gradients, dropout, memory, devices."""
 
 import functools
-import json
-import os
-from pathlib import Path
-import subprocess
-import sys
 
 from flax import linen as nn
 import jax
@@ -27,9 +19,11 @@ from locost_jax.ops import long_attention
 from locost_jax.ops import long_conv
 from locost_jax.ops import mesh as mesh_lib
 from locost_jax.ops import tokenwise
-from locost_jax.ops.mesh import AXES
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests import mesh_program
+from tests.ops.compiled import assert_same
+from tests.ops.compiled import gradients_and_value
+from tests.ops.compiled import shape
+from tests.ops.compiled import temporary_bytes
 
 
 def part(shared, key, x, mask, y):
@@ -47,18 +41,7 @@ def example(L):
   return shared, x, jnp.asarray(rng.random((2, L)) < 0.7), y
 
 
-def value_and_gradients(function, shared, x, mask, y):
-  def loss(shared, x, y):
-    out = function(shared, x, mask, y)
-    return (out**2 * jnp.cos(jnp.arange(out.size)).reshape(out.shape)).sum()
-
-  return jax.jit(jax.value_and_grad(loss, (0, 1, 2)))(shared, x, y)
-
-
-def assert_same(got, want, **tolerance):
-  jax.tree.map(
-      functools.partial(np.testing.assert_allclose, **tolerance), got, want
-  )
+gradients_of = functools.partial(gradients_and_value, argnums=(0, 1, 3))
 
 
 @pytest.mark.parametrize('draws', (False, True))
@@ -82,12 +65,8 @@ def test_pieces_match_the_whole(L, size, draws):
 
   with jax.enable_x64(True):
     args = example(L)
-    assert_same(
-        value_and_gradients(over_pieces, *args),
-        value_and_gradients(whole, *args),
-        rtol=0,
-        atol=1e-12,
-    )
+    want = gradients_of(whole, *args)
+    assert_same(gradients_of(over_pieces, *args), want, 1e-12)
 
 
 def test_arrays_with_channels_first():
@@ -109,12 +88,8 @@ def test_arrays_with_channels_first():
 
   with jax.enable_x64(True):
     args = example(13)
-    assert_same(
-        value_and_gradients(over_pieces, *args),
-        value_and_gradients(whole, *args),
-        rtol=0,
-        atol=1e-12,
-    )
+    want = gradients_of(whole, *args)
+    assert_same(gradients_of(over_pieces, *args), want, 1e-12)
 
 
 @pytest.fixture
@@ -173,8 +148,8 @@ def test_remat_changes_no_gradient(
       calls.clear()
       got = gradients(small_model_config, remat)[0](params)
       assert set(calls) == {'inward', 'outward', 'add'}
-      assert_same(got[0], want[0], rtol=1e-12)
-      assert_same(got[1], want[1], rtol=0, atol=1e-11 * scale)
+      assert_same(got[0], want[0], 0, rtol=1e-12)
+      assert_same(got[1], want[1], 1e-11 * scale)
 
 
 def test_both_passes_use_the_same_dropout_masks(
@@ -239,8 +214,7 @@ def test_memory_of_a_layer_in_training(is_small):
   config = default.get_config().model
   config.update(vocab_size=100, num_layers=1, num_decoder_layers=1)
   layer = low_memory_encoder.make_layer(models.build(config))
-  shape = jax.ShapeDtypeStruct
-  h, mask = shape((1, L, D), jnp.float32), shape((1, L), bool)
+  h, mask = shape(1, L, D), shape(1, L, dtype=bool)
   params = jax.eval_shape(
       lambda: layer.init(
           jax.random.key(0), jnp.ones((1, 4, D)), jnp.ones((1, 4), bool), True
@@ -255,8 +229,7 @@ def test_memory_of_a_layer_in_training(is_small):
     )
     return out, pull(d_out)
 
-  compiled = jax.jit(run).lower(params, h, mask, h).compile()
-  used = compiled.memory_analysis().temp_size_in_bytes / (L * D * 4)
+  used = temporary_bytes(run, params, h, mask, h) / (L * D * 4)
   assert (used <= 10) == is_small, used
 
 
@@ -280,8 +253,7 @@ def test_arrays_kept_of_each_layer_on_an_accelerator(
   monkeypatch.setattr(locost, 'KEPT_BYTES', spectra)
   monkeypatch.setattr(mesh_lib, 'platform', lambda: 'gpu')
   L, D = 8192, 64
-  shape = jax.ShapeDtypeStruct
-  h, mask = shape((1, L, D), jnp.float32), shape((1, L), bool)
+  h, mask = shape(1, L, D), shape(1, L, dtype=bool)
 
   def used(layers):
     config = default.get_config().model
@@ -306,8 +278,7 @@ def test_arrays_kept_of_each_layer_on_an_accelerator(
         )
     )
     loss = lambda params, h, mask: encoder.apply(params, h, mask, True).sum()
-    compiled = jax.jit(jax.grad(loss)).lower(params, h, mask).compile()
-    return compiled.memory_analysis().temp_size_in_bytes / (L * D * 4)
+    return temporary_bytes(jax.grad(loss), params, h, mask) / (L * D * 4)
 
   grown = (used(6) - used(3)) / 3
   assert least <= grown <= most
@@ -321,20 +292,16 @@ class Projection(nn.Module):
     return nn.Dropout(0.5)(nn.Dense(3)(x), deterministic)
 
 
-def _run_on_devices():
-  """Prints how gradients and dropout on 8 devices differ from one device."""
+def devices_and_one():
+  """Returns how gradients and dropout on 8 devices differ from one device."""
+  tokenwise.CPU_PIECE = 24
   module = Projection()
   rng = np.random.default_rng(0)
   x = jnp.asarray(rng.normal(size=(8, 12, 4)), jnp.float32)
   params = module.init(jax.random.key(0), x)
   grads, texts, draws = [], [], []
   for devices in (1, 8):
-    mesh = jax.make_mesh(
-        (devices, 1, 1, 1),
-        AXES,
-        axis_types=(jax.sharding.AxisType.Auto,) * 4,
-        devices=jax.devices()[:devices],
-    )
+    mesh = mesh_program.make_mesh((devices, 1, 1, 1), jax.devices()[:devices])
     rows = jax.sharding.NamedSharding(
         mesh, jax.sharding.PartitionSpec(('data', 'fsdp'))
     )
@@ -366,41 +333,18 @@ def _run_on_devices():
       np.abs(a - b).max() / np.abs(a).max()
       for a, b in zip(*map(jax.tree.leaves, grads))
   )
-  print(
-      json.dumps(
-          dict(
-              error=float(error),
-              zeros=[float(d.mean()) for d in draws],
-              same_on_two=bool((draws[1][0] == draws[1][1]).all()),
-              reduces=texts[1].count(' all-reduce('),
-          )
-      )
+  return dict(
+      error=float(error),
+      zeros=[float(d.mean()) for d in draws],
+      same_on_two=bool((draws[1][0] == draws[1][1]).all()),
+      reduces=texts[1].count(' all-reduce('),
   )
 
 
 def test_eight_devices_match_one():
   """At most one all-reduce per parameter; each device draws its own dropout."""
-  path = os.pathsep.join([str(ROOT), os.environ.get('PYTHONPATH', '')])
-  done = subprocess.run(
-      [sys.executable, __file__],
-      capture_output=True,
-      text=True,
-      timeout=300,
-      env=os.environ
-      | {
-          'PYTHONPATH': path,
-          'JAX_PLATFORMS': 'cpu',
-          'XLA_FLAGS': '--xla_force_host_platform_device_count=8',
-      },
-  )
-  assert done.returncode == 0, done.stderr
-  found = json.loads(done.stdout.splitlines()[-1])
+  found = mesh_program.run('devices_and_one', module=__name__)
   assert found['error'] < 1e-6
   assert all(0.3 < zeros < 0.7 for zeros in found['zeros'])
   assert not found['same_on_two']
   assert 1 <= found['reduces'] <= 2
-
-
-if __name__ == '__main__':
-  tokenwise.CPU_PIECE = 24
-  _run_on_devices()

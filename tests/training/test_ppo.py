@@ -11,7 +11,7 @@ import pytest
 from locost_jax.hugging_face import names as names_lib
 from locost_jax.training import ppo
 from tests.models import test_golden_simcas as golden
-from tests.models.test_golden_bart import theirs
+from tests.models.golden import released
 
 DTYPES = pytest.mark.parametrize(
     'dtype,atol,bound', (('float32', 2e-4, 1e-3), ('float64', 1e-9, 1e-6))
@@ -119,7 +119,7 @@ def test_golden_losses_and_gradients_of_ppo(dtype, atol, bound):
       return found.total.sum(), found
 
     (_, found), grads = jax.jit(jax.value_and_grad(total, has_aux=True))(agent)
-    grads = theirs({'selector': grads}, table)
+    grads = released('simcas', {'selector': grads})
     found = jax.tree.map(np.asarray, found)
   assert found.total.size == io['ppo_count'] == 12
   for name, value in (

@@ -1,0 +1,66 @@
+"""What the tasks `learned_confidence` and `learned_selection` share."""
+
+import json
+from pathlib import Path
+
+from absl import flags
+import jax
+import numpy as np
+
+from configs import default
+from locost_jax import files
+from locost_jax.models import parameters
+from locost_jax.training import objectives
+
+
+def make_config(model, **keys):
+  """Returns a config with a small model like BART; keys: of config.model."""
+  config = default.get_config()
+  config.model = model
+  config.model.update(
+      d_model=64,
+      num_heads=4,
+      num_layers=2,
+      num_decoder_layers=2,
+      dropout_rate=0.0,
+      scale_embedding=True,
+      **keys,
+  )
+  config.optim.update(name='adamw', clip=0.0, label_smoothing=0.1)
+  return config
+
+
+def make_phase(config, model):
+  """Returns the training.objectives.Objective of a config, its step jitted."""
+  objective = objectives.make(config, model, parameters.abstract_params(model))
+  return objective._replace(step=jax.jit(objective.step, donate_argnums=0))
+
+
+def make_batch(inputs, targets, start):
+  """Returns a batch as in `step.train_step`; every target counts."""
+  before = np.pad(targets, ((0, 0), (1, 0)), constant_values=start)[:, :-1]
+  return dict(
+      encoder_input_tokens=inputs.astype(np.int32),
+      decoder_input_tokens=before.astype(np.int32),
+      decoder_target_tokens=targets.astype(np.int32),
+      decoder_loss_weights=np.ones(targets.shape, np.float32),
+  )
+
+
+def define_flags(values, output, **numbers):
+  """Defines the flags in `values`; numbers: {flag: (default, help)}."""
+  for name, (usual, words) in numbers.items():
+    flags.DEFINE_integer(name, usual, words, lower_bound=1, flag_values=values)
+  flags.DEFINE_string(
+      'output', output, 'DIR for curves.json', flag_values=values
+  )
+
+
+def write(output, kind, curves):
+  """Writes curves.json, where `kind` names the first part of the keys."""
+  runs = [
+      {kind: name, 'seed': seed, 'rows': rows}
+      for (name, seed), rows in curves.items()
+  ]
+  path = Path(output) / 'curves.json'
+  files.write(path, json.dumps(runs, indent=1) + '\n')

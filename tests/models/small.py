@@ -1,0 +1,214 @@
+"""Small models with random parameters, and checks that several tests share."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from locost_jax import models
+from locost_jax.devices import sharding
+from locost_jax.generation import decode_settings
+from locost_jax.generation import generate
+from locost_jax.models import flops
+from locost_jax.models import parameters
+from locost_jax.runs import counted_flops
+
+BART = dict(
+    name='bart',
+    vocab_size=60,
+    d_model=32,
+    d_ff=48,
+    decoder_d_ff=56,
+    num_heads=4,
+    num_layers=2,
+    num_decoder_layers=2,
+    feed_forward='gelu',
+    dropout_rate=0.0,
+    attention_dropout_rate=0.0,
+    activation_dropout_rate=0.0,
+    max_positions=40,
+    scale_embedding=True,
+    pad_id=1,
+)
+
+
+def tokens(seed, *shape):
+  return np.random.default_rng(seed).integers(3, 60, shape)
+
+
+def documents(batch=2, length=13, pad=1):
+  """Returns token ids of ragged length; the first document fills its row."""
+  inputs = tokens(5, batch, length)
+  kept = np.linspace(length, 2, batch).astype(int)
+  return np.where(np.arange(length) < kept[:, None], inputs, pad)
+
+
+def drawn_params(model, scale):
+  """Returns random parameters without a program that makes them."""
+  rng = np.random.default_rng(0)
+
+  def draw(path, leaf):
+    mean = path[-1].key == 'scale'  # of norms
+    return jnp.asarray(mean + scale * rng.normal(size=leaf.shape), leaf.dtype)
+
+  return jax.tree_util.tree_map_with_path(
+      draw, parameters.abstract_params(model)
+  )
+
+
+@functools.cache
+def _moved_params(config, scale):
+  one = tokens(0, 1, 4)
+  params = jax.jit(models.build(dict(config)).init)(jax.random.key(0), one, one)
+  rng = np.random.default_rng(3)
+  return jax.tree.map(
+      lambda x: jnp.asarray(x + scale * rng.normal(size=x.shape), x.dtype),
+      jax.device_get(params),
+  )
+
+
+def moved_params(config, scale):
+  """Returns new parameters plus noise, so that none has a special value."""
+  params = _moved_params(tuple(sorted(dict(config).items())), scale)
+  return jax.tree.map(lambda x: x, params)
+
+
+class Runner:
+  """Runs methods of a model; each set of changed keys is compiled once."""
+
+  def __init__(self, config, scale):
+    self._config = config
+    self.small_params = functools.partial(moved_params, config, scale)
+    self._compiled = functools.cache(self._compile)
+
+  def _compile(self, method, changes):
+    model = models.build(self._config | dict(changes))
+    return jax.jit(functools.partial(model.apply, method=method))
+
+  def __call__(self, *arguments, method='__call__', params=None, **changes):
+    """Calls a method; its options are positional."""
+    apply = self._compiled(method, tuple(sorted(changes.items())))
+    return apply(params or self.small_params(), *arguments)
+
+
+def in_steps(model, params, memory, targets, beams=1):
+  """Decodes token by token, in new programs.
+
+  Args:
+    model: of params.
+    params: with the key 'params'.
+    memory: of B documents.
+    targets: [B * beams, T].
+    beams: rows for each document.
+
+  Returns:
+    (what rows share, logits [B * beams, T, V]).
+  """
+  length = targets.shape[1] + 2
+  shared, per_row = jax.jit(
+      lambda *given: model.apply(*given, length, method='init_cache')
+  )(params, memory)
+  per_row = jax.tree.map(lambda x: np.repeat(x, beams, 0), per_row)
+  step = jax.jit(functools.partial(model.apply, method='step'))
+  logits = []
+  for own in targets.T:
+    new, per_row = step(params, own, shared, per_row)
+    logits.append(new)
+  return shared, np.stack(logits, 1)
+
+
+def repeated(memory, times):
+  return jax.tree.map(lambda x: np.repeat(x, times, 0), memory)
+
+
+def added_parameters(config, base):
+  """Returns the paths that a model has in addition to those of another one.
+
+  Asserts that all have a place on a mesh.
+  """
+  own, others = (
+      set(parameters.flatten(parameters.abstract_params(models.build(keys))))
+      for keys in (config, base)
+  )
+  assert others < own
+  for path in own:
+    sharding.spec_of(path)
+  return own - others
+
+
+def check_documents_alone(run, inputs, targets, counts, **changes):
+  """Asserts that each document gives the same alone; returns the logits.
+
+  Args:
+    run: a Runner.
+    inputs: [B, P, L] or [B, L].
+    targets: [B, T].
+    counts: how much of a document's second axis is not padding.
+    **changes: keys of the model.
+  """
+  together = run(inputs, targets, **changes)
+  for row, count in enumerate(counts):
+    one = slice(row, row + 1)
+    alone = run(inputs[one, :count], targets[one], **changes)
+    np.testing.assert_allclose(together[row], alone[0], 0, 1e-5)
+  return together
+
+
+def check_texts_of_a_batch(model, params, inputs, **options):
+  """Asserts that each text and score are those of the document alone."""
+  settings = decode_settings.Settings(eos_id=2, pad_id=1, start_id=2, **options)
+  write = lambda inputs: generate.generate(
+      model, params, inputs.astype(np.int32), None, settings
+  )
+  texts, scores = write(inputs)
+  for row in range(len(inputs)):
+    text, score = write(inputs[row : row + 1])
+    np.testing.assert_array_equal(texts[row], text[0])
+    np.testing.assert_allclose(scores[row], score[0], 0, 1e-4)
+
+
+def check_flops(model, inputs, targets):
+  """Asserts that the formula matches a traced step, without recomputing."""
+
+  def loss(params, inputs, targets):
+    return jnp.sum(model.apply({'params': params}, inputs, targets))
+
+  shape = functools.partial(jax.ShapeDtypeStruct, dtype=jnp.int32)
+  traced = jax.make_jaxpr(jax.value_and_grad(loss))(
+      parameters.abstract_params(model), shape(inputs), shape(targets)
+  )
+  formula = flops.of_step(model, inputs, targets)
+  assert 0.9 <= formula / counted_flops.count(traced) <= 1.01
+
+
+def choose(judges, x, g, limit, is_whole=False, is_token=True):
+  """SimCAS's choice in one chunk: x [J, D], g [D], limit [J].
+
+  Args:
+    judges: parameters of the selector.
+    x: states of the chunk's tokens.
+    g: the selector's state.
+    limit: a token is kept if its probability is higher.
+    is_whole: all tokens are kept anyway.
+    is_token: where not, nothing is kept.
+
+  Returns:
+    (kept, log p of that, entropies, values), each [J]; whether the whole chunk
+    is kept.
+  """
+
+  def judge(name):
+    own = judges[name]
+    dense = lambda name, x: x @ own[name]['kernel'] + own[name]['bias']
+    hidden = np.tanh(dense('token', x) + dense('state', g))
+    return dense('output', np.tanh(dense('hidden', hidden)))
+
+  logits = judge('actor')
+  p = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
+  kept = (p[:, 1] > limit) & is_token
+  is_whole = is_whole or not kept.any()
+  if is_whole:
+    kept = np.ones(len(x), bool) & is_token
+  log_p = np.log(p[range(len(x)), kept * 1])
+  return kept, log_p, -(p * np.log(p)).sum(-1), judge('critic')[:, 0], is_whole
