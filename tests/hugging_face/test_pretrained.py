@@ -1,12 +1,11 @@
 """Loading released weights: errors, and the loaded model."""
 
 import json
-from pathlib import Path
+import re
 import shutil
 import sys
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
@@ -19,172 +18,82 @@ from locost_jax.generation import decode_settings
 from locost_jax.summarizing.batching import bucket_length
 from locost_jax.summarizing.summarizer import Summarizer
 from locost_jax.vocabularies import byte_vocabulary
-from locost_jax.vocabularies import vocabulary as vocabulary_lib
-
-GOLDEN = Path(__file__).parents[1] / 'golden'
-TENSORS = 'state_dict.safetensors'
-
-
-@pytest.fixture
-def directory(tmp_path):
-  """A copy of a released model's directory, for tests that change it."""
-  target = tmp_path / 'model'
-  target.mkdir()
-  for name in ('config.json', TENSORS):
-    shutil.copy(GOLDEN / 'locost_a_tiny' / name, target / name)
-  return target
+from tests.hugging_face.converting import change_json
+from tests.hugging_face.converting import GOLDEN
+from tests.hugging_face.converting import rewrite
+from tests.hugging_face.converting import WEIGHTS
 
 
-def rewrite(directory, change):
-  """Applies a change to the directory's dict of tensors."""
-  tensors = load_file(directory / TENSORS)
-  change(tensors)
-  save_file(tensors, directory / TENSORS)
-
-
-def change_config(directory, **keys):
-  path = directory / 'config.json'
-  config = json.loads(path.read_text())
-  config.update(keys)
-  path.write_text(json.dumps(config))
-
-
-def test_shards_and_other_names_give_the_same(directory, tmp_path):
-  want = locost_jax.load(directory)
-  tensors = load_file(directory / TENSORS)
+def test_shards_and_other_names_give_the_same(release, tmp_path):
+  tensors = load_file(release / WEIGHTS)
   names = sorted(tensors)
   shards = tmp_path / 'sharded'
   shards.mkdir()
-  shutil.copy(directory / 'config.json', shards)
+  shutil.copy(release / 'config.json', shards)
   index = {}
   for i in range(3):
     file = f'model-0000{i + 1}-of-00003.safetensors'
     save_file({name: tensors[name] for name in names[i::3]}, shards / file)
     index.update({name: file for name in names[i::3]})
-  path = shards / 'model.safetensors.index.json'
+  path = shards / f'{WEIGHTS}.index.json'
   path.write_text(json.dumps({'weight_map': index}))
-  (directory / TENSORS).rename(directory / 'model.safetensors')
   inputs = np.array([[3, 4, 5, 6, 7]])
-  states = want.encode(inputs)
-  for place in (directory, shards):
+  states = locost_jax.load(GOLDEN / 'locost_a_tiny').encode(inputs)
+  for place in (release, shards):
     np.testing.assert_array_equal(locost_jax.load(place).encode(inputs), states)
   (shards / 'model-00002-of-00003.safetensors').unlink()
   with pytest.raises(InputError, match='lists model-00002-of-00003'):
     locost_jax.load(shards)
 
 
-def test_bfloat16_tensors_load(directory):
-  want = locost_jax.load(directory)
-
-  def to_bfloat16(tensors):
-    for name in tensors:
-      tensors[name] = tensors[name].astype(jnp.bfloat16)
-
-  rewrite(directory, to_bfloat16)
-  got = locost_jax.load(directory)
-  inputs = np.array([[3, 4, 5, 6, 7]])
-  np.testing.assert_allclose(got.encode(inputs), want.encode(inputs), atol=0.2)
-  assert got.params['encoder']['norm']['scale'].dtype == jnp.float32
-
-
 @pytest.mark.parametrize(
-    'change,message',
-    (
-        (
-            lambda t: t.pop('encoder.block.1.layer.0.ssm_layer.kernel.A_imag'),
-            r'lacks the tensor encoder\.block\.1\.layer\.0\.ssm_layer\.kernel\.A_',
-        ),
-        (
-            lambda t: t.update({'encoder.strange': np.zeros(3, np.float32)}),
-            r'does not use: encoder\.strange',
-        ),
-        (
-            lambda t: t.update(
-                {'shared.weight': np.zeros((9, 32), np.float32)}
-            ),
-            r'shared\.weight has shape \(9, 32\), the config says \(128, 32\)',
-        ),
-        (
-            lambda t: t.update(
-                {'lm_head.weight': np.ones((128, 32), np.float32)}
-            ),
-            r'lm_head\.weight differs from shared\.weight',
-        ),
-    ),
+    'name, shape, message',
+    [
+        ('encoder.final_layer_norm.weight', None, 'lacks the tensor encoder.f'),
+        ('encoder.strange', (3,), 'does not use: encoder.strange'),
+        ('shared.weight', (9, 32), r'(9, 32), the config says (128, 32)'),
+        ('lm_head.weight', (128, 32), 'lm_head.weight differs from shared.w'),
+    ],
 )
-def test_wrong_tensors_are_named(directory, change, message):
-  rewrite(directory, change)
-  with pytest.raises(InputError, match=message):
-    locost_jax.load(directory)
+def test_wrong_tensors_are_named(release, name, shape, message):
+  def change(tensors):
+    tensors.pop(name, None)
+    if shape:
+      tensors[name] = np.ones(shape, np.float32)
+
+  rewrite(release, change)
+  with pytest.raises(InputError, match=re.escape(message)):
+    locost_jax.load(release)
 
 
-def test_copies_of_tied_embeddings_are_optional(directory):
-  want = locost_jax.load(directory)
-
-  copies = [f'{name}.embed_tokens.weight' for name in ('encoder', 'decoder')]
-  copies.append('lm_head.weight')
-
-  def add(tensors):
-    tensors.update((name, tensors['shared.weight'].copy()) for name in copies)
-
-  def remove(tensors):
-    for name in copies:
-      del tensors[name]
-
-  inputs, targets = np.array([[3, 4, 5, 6, 7]]), np.array([[0, 5]])
-  for change in (add, remove):
-    rewrite(directory, change)
-    np.testing.assert_array_equal(
-        locost_jax.load(directory).logits(inputs, targets),
-        want.logits(inputs, targets),
-    )
-
-
-def test_other_models_and_broken_files(directory, tmp_path):
-  with pytest.raises(InputError, match='nowhere: no such directory'):
-    locost_jax.load(tmp_path / 'nowhere')
+def test_directories_without_a_model(release, tmp_path):
   with pytest.raises(InputError, match='holds no model'):
     locost_jax.load(tmp_path)
-  data = (directory / TENSORS).read_bytes()
-  (directory / TENSORS).write_bytes(data[:5000])
-  with pytest.raises(InputError, match='not a whole safetensors file'):
-    locost_jax.load(directory)
-  (directory / TENSORS).unlink()
+  (release / WEIGHTS).unlink()
   with pytest.raises(InputError, match='holds no weights'):
-    locost_jax.load(directory)
-  (directory / 'config.json').write_text('{"model_type": "bert"}')
+    locost_jax.load(release)
+  (release / 'config.json').write_text('{"model_type": "bert"}')
   with pytest.raises(InputError, match="model_type='bert'.*LOCOST"):
-    locost_jax.load(directory)
-  (directory / 'config.json').write_text('{')
-  with pytest.raises(InputError, match='config.json: not JSON'):
-    locost_jax.load(directory)
+    locost_jax.load(release)
 
 
-def test_a_pickle_without_torch_says_what_to_install(directory, monkeypatch):
-  (directory / TENSORS).rename(directory / 'pytorch_model.bin')
+def test_a_pickle_without_torch_says_what_to_install(release, monkeypatch):
+  (release / WEIGHTS).rename(release / 'pytorch_model.bin')
   monkeypatch.setitem(sys.modules, 'torch', None)
   with pytest.raises(InputError, match='needs PyTorch.*model.safetensors'):
-    locost_jax.load(directory)
+    locost_jax.load(release)
 
 
-def test_a_vocabulary_of_another_model_is_refused(directory):
-  vocabulary_lib.save_vocabulary(
-      byte_vocabulary.ByteVocabulary(), directory / 'vocabulary'
-  )
-  with pytest.raises(InputError, match='359 tokens, its model only 128'):
-    locost_jax.load(directory)
-
-
-def test_without_a_vocabulary_only_tokens_work(directory):
-  summarizer = locost_jax.load(directory)
+def test_without_a_vocabulary_only_tokens_work(release):
+  summarizer = locost_jax.load(release)
   assert summarizer.vocabulary is None
   assert summarizer.encode([[3, 4]]).shape == (1, 2, 32)
   with pytest.raises(InputError, match='spiece.model'):
     summarizer.summarize('A text.')
 
 
-def test_numpy_in_numpy_out_and_bad_tokens_named(directory):
-  summarizer = locost_jax.load(directory)
+def test_numpy_in_numpy_out_and_bad_tokens_named(release):
+  summarizer = locost_jax.load(release)
   inputs = np.array([[3, 4, 5], [6, 0, 0]])
   assert summarizer.logits(inputs, [[0, 7], [0, 8]]).shape == (2, 2, 128)
   assert summarizer.logits(inputs, [[0, 7], [0, 8]]).dtype == np.float32
@@ -208,65 +117,35 @@ def test_numpy_in_numpy_out_and_bad_tokens_named(directory):
     summarizer.generate(inputs, forced_first_token=128)
 
 
-def test_a_release_s_generation_settings(directory):
+def test_a_release_s_generation_settings(release):
   """`generate` uses only ids; transformers' defaults are not settings."""
   inputs = np.array([[3, 4, 5, 6, 7]])
-  plain = locost_jax.load(directory)
+  plain = locost_jax.load(release)
   want = plain.generate(inputs, max_length=9)
-  assert (
-      plain.settings == decode_settings.Settings()
-  )  # not max_length=20, top_k=50
-  change_config(
-      directory,
-      num_beams=4,
-      length_penalty=2.0,
-      early_stopping=True,
-      min_length=5,
-      max_length=142,
-      no_repeat_ngram_size=3,
-      encoder_no_repeat_ngram_size=4,
-      repetition_penalty=3.5,
-      forced_bos_token_id=0,
-      forced_eos_token_id=2,
-      eos_token_id=2,
-      pad_token_id=1,
-      decoder_start_token_id=2,
-  )
-  summarizer = locost_jax.load(directory)
-  assert summarizer.settings == decode_settings.Settings(
-      num_beams=4,
-      length_penalty=2.0,
-      early_stopping=True,
-      min_length=5,
-      max_length=141,
-      no_repeat_ngram_size=3,
-      encoder_no_repeat_ngram_size=4,
-      repetition_penalty=3.5,
-      forced_first_token=0,
-      forced_last_token=2,
-      eos_id=2,
-      pad_id=1,
-      start_id=2,
-  )
-  change_config(
-      directory, eos_token_id=1, pad_token_id=0, decoder_start_token_id=0
-  )
+  # Not max_length=20, top_k=50.
+  assert plain.settings == decode_settings.Settings()
+  same = dict(num_beams=4, length_penalty=2.0, early_stopping=True)
+  same |= dict(min_length=5, repetition_penalty=3.5)
+  same |= dict(no_repeat_ngram_size=3, encoder_no_repeat_ngram_size=4)
+  ids = dict(eos_token_id=2, pad_token_id=1, decoder_start_token_id=2)
+  ids |= dict(forced_bos_token_id=0, forced_eos_token_id=2)
+  change_json(release / 'config.json', max_length=142, **same, **ids)
+  ours = dict(eos_id=2, pad_id=1, start_id=2, max_length=141)
+  ours |= dict(forced_first_token=0, forced_last_token=2)
+  settings = decode_settings.Settings(**same, **ours)
+  assert locost_jax.load(release).settings == settings
+  ids = dict(eos_token_id=1, pad_token_id=0, decoder_start_token_id=0)
+  change_json(release / 'config.json', **ids)
   np.testing.assert_array_equal(
-      locost_jax.load(directory).generate(inputs, max_length=9), want
+      locost_jax.load(release).generate(inputs, max_length=9), want
   )
-  (directory / 'generation_config.json').write_text(
-      json.dumps(
-          dict(
-              do_sample=True, temperature=0.7, max_new_tokens=30, num_beams=None
-          )
-      )
+  sampling = dict(do_sample=True, temperature=0.7, num_beams=None)
+  (release / 'generation_config.json').write_text(
+      json.dumps(dict(sampling, max_new_tokens=30))
   )
-  assert locost_jax.load(directory).settings == decode_settings.Settings(
+  assert locost_jax.load(release).settings == decode_settings.Settings(
       method='sample', temperature=0.7, top_k=50, max_length=30
   )
-  (directory / 'generation_config.json').write_text('{')
-  with pytest.raises(InputError, match='generation_config.json: not JSON'):
-    locost_jax.load(directory)
 
 
 @pytest.fixture
