@@ -467,7 +467,7 @@ def test_models_of_simcas(name, bart, selector):
 @pytest.mark.parametrize(
     'step', [1, 2, 1599, 1600, 1601, 6400, 9_999, 10_000, 10_001, 100_000]
 )
-def test_learning_rates_from_a_bart(name, word, g, w, step):
+def test_learning_rate_of_simcas_and_of_pagesum(name, word, g, w, step):
   """PageSum, equation 11, and SimCAS, appendix I, with n from 1.
 
   SimCAS's factors g are the release's.
