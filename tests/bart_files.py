@@ -22,15 +22,8 @@ def write(directory):
   letters = byte_letters()
   space = letters[ord(' ')]
   merges = [('t', 'h'), ('th', 'e'), (space, 'the')]
-  tokens = [
-      '<s>',
-      '<pad>',
-      '</s>',
-      '<unk>',
-      *(letters[b] for b in range(256)),
-      *map(''.join, merges),
-      '<mask>',
-  ]
+  tokens = ['<s>', '<pad>', '</s>', '<unk>', *map(letters.get, range(256))]
+  tokens += [*map(''.join, merges), '<mask>']
   directory.mkdir(parents=True, exist_ok=True)
   (directory / 'vocab.json').write_text(
       json.dumps({token: i for i, token in enumerate(tokens)}), 'utf-8'

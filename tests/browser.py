@@ -37,3 +37,10 @@ def path():
       'say in NO_CHROMIUM why it cannot be'
   )
   return CHROMIUM
+
+
+def command(profile):
+  """Returns the command of a browser whose files are in a new directory."""
+  flags = '--headless --no-sandbox --disable-gpu --no-first-run'
+  more = ['--disable-background-networking', f'--user-data-dir={profile}']
+  return [path(), *flags.split(), *more]

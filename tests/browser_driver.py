@@ -23,10 +23,8 @@ class Page:
     """Loads a page and waits until it is complete."""
     self._send('Page.navigate', url=url)
     end = time.monotonic() + _TIMEOUT
-    while self.run('[location.href, document.readyState]') != [
-        url,
-        'complete',
-    ]:
+    state = '[location.href, document.readyState]'
+    while self.run(state) != [url, 'complete']:
       assert time.monotonic() < end, f'{url} is not complete'
       time.sleep(0.02)
 
@@ -46,13 +44,8 @@ class Page:
 
   def resize(self, width, height, mobile=False):
     """Sets the size of the window in CSS pixels."""
-    self._send(
-        'Emulation.setDeviceMetricsOverride',
-        width=width,
-        height=height,
-        deviceScaleFactor=1,
-        mobile=mobile,
-    )
+    size = dict(width=width, height=height, deviceScaleFactor=1, mobile=mobile)
+    self._send('Emulation.setDeviceMetricsOverride', **size)
 
   def emulate(self, media='', scheme='light'):
     """Shows the page as in print (media='print') or in a colour scheme."""
@@ -74,16 +67,7 @@ def open_page(profile):
   """
   to_browser, ours_out = os.pipe()
   ours_in, from_browser = os.pipe()
-  command = [
-      browser.path(),
-      '--headless',
-      '--no-sandbox',
-      '--disable-gpu',
-      '--no-first-run',
-      '--disable-background-networking',
-      '--remote-debugging-pipe',
-      f'--user-data-dir={profile}',
-  ]
+  command = [*browser.command(profile), '--remote-debugging-pipe']
   # The protocol uses descriptors 3 and 4.
   moved = f'exec "$@" 3<&{to_browser} 4>&{from_browser}'
   process = subprocess.Popen(

@@ -152,15 +152,9 @@ def train(argv):
 
 def main():
   name, argv = os.path.basename(sys.argv[0]), sys.argv[1:]
-  does = dict(
-      gcloud=gcloud,
-      ssh=ssh,
-      git=git,
-      uv=uv,
-      srun=srun,
-      python=train,
-      trainer=train,
-  ).get(name, lambda argv: 0)
+  known = dict(gcloud=gcloud, ssh=ssh, git=git, uv=uv, srun=srun)
+  known |= dict(python=train, trainer=train)
+  does = known.get(name, lambda argv: 0)
   if does is train:
     note('trainer', argv, os.getcwd(), os.getenv('ADDED', ''))
   else:

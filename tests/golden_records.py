@@ -124,37 +124,18 @@ def _preprocessors():
   config.data.max_input_length, config.data.max_target_length = 90, 20
   config.data.page_length = 30
   config.data.task = 'python_docs_gsg'
-  made = dict(
-      gap_sentences=_records(
-          config,
-          _Vocabulary(),
-          [dict(id='a', text=DOCUMENT), dict(id='b', text='Too short.')],
-      )
-  )
+  block = [dict(id='a', text=DOCUMENT), dict(id='b', text='Too short.')]
+  made = dict(gap_sentences=_records(config, _Vocabulary(), block))
   config.data.task = 'python_docs_summary'
   row = dict(id='c', targets='A whale.', references='')
-  made['summaries'] = _records(
-      config, _Vocabulary(), [dict(row, inputs=DOCUMENT), dict(row, inputs=' ')]
-  )
+  block = [dict(row, inputs=DOCUMENT), dict(row, inputs=' ')]
+  made['summaries'] = _records(config, _Vocabulary(), block)
+  document = dict(query='', document=DOCUMENT[:150], sections=SECTIONS)
+  document['documents'] = ['One.', 'Two.']
   for form in pages.FORMS:
     config.data.pages = form
-    made[form] = _records(
-        config,
-        _Vocabulary(),
-        [
-            dict(
-                row,
-                inputs=json.dumps(
-                    dict(
-                        query='',
-                        document=DOCUMENT[:150],
-                        sections=SECTIONS,
-                        documents=['One.', 'Two.'],
-                    )
-                ),
-            )
-        ],
-    )
+    block = [dict(row, inputs=json.dumps(document))]
+    made[form] = _records(config, _Vocabulary(), block)
   return made
 
 
@@ -164,14 +145,9 @@ def _sources():
   )
 
 
-OUTPUTS = dict(
-    text=_text,
-    gsg=_gsg,
-    pages=_pages,
-    preprocessors=_preprocessors,
-    sources=_sources,
-    span_corruption=_span_corruption,
-)
+OUTPUTS = dict(text=_text, gsg=_gsg, pages=_pages)
+OUTPUTS |= dict(preprocessors=_preprocessors, sources=_sources)
+OUTPUTS['span_corruption'] = _span_corruption
 
 
 def compute(module):

@@ -137,30 +137,17 @@ class Hub:
     commit = self._revisions.get(revision or 'main')
     if commit is None:
       return 404, {'X-Error-Code': 'RevisionNotFound'}, b''
-    model = dict(
-        _id='0',
-        id=self._name,
-        modelId=self._name,
-        sha=commit,
-        private=False,
-        tags=[],
-        downloads=0,
-        likes=0,
-        siblings=[
-            _metadata(path)['sibling']
-            for path in sorted(self._directory.iterdir())
-        ],
-    )
+    files = sorted(self._directory.iterdir())
+    model = dict(_id='0', id=self._name, modelId=self._name, sha=commit)
+    model |= dict(private=False, tags=[], downloads=0, likes=0)
+    model['siblings'] = [_metadata(path)['sibling'] for path in files]
     change = dict(self.change)
     for sibling in model['siblings']:
       if sibling['rfilename'] == 'config.json':
         sibling.update(change.pop('sibling', {}))
     model.update(change)
-    return (
-        200,
-        {'Content-Type': 'application/json'},
-        json.dumps(model).encode(),
-    )
+    kind = {'Content-Type': 'application/json'}
+    return 200, kind, json.dumps(model).encode()
 
   def _send(self, request, fault, status, headers, body):
     request.send_response(status)

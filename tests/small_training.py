@@ -37,17 +37,9 @@ def batches(start, rows=4):
 
 def make_config(steps):
   config = default.get_config()
-  config.model.update(
-      vocab_size=V,
-      d_model=16,
-      d_state=4,
-      d_ff=16,
-      d_kv=4,
-      num_heads=4,
-      num_layers=1,
-      num_decoder_layers=1,
-      dropout_rate=0.1,
-  )
+  config.model.update(d_model=16, d_state=4, d_ff=16, d_kv=4, num_heads=4)
+  config.model.update(num_layers=1, num_decoder_layers=1, vocab_size=V)
+  config.model.dropout_rate = 0.1
   config.optim.learning_rate = 1e-2
   config.optim.cooldown_steps = min(10, steps)
   config.checkpoint.metric = 'rouge_mean'
@@ -84,16 +76,8 @@ class Bag:
   def apply(self, variables, *args, method=None, **keys):
     return getattr(self, method)(variables['params'], *args, **keys)
 
-  def states(
-      self,
-      params,
-      inputs,
-      targets_in,
-      input_mask,
-      deterministic=True,
-      rngs=None,
-  ):
-    del deterministic, rngs
+  def states(self, params, inputs, targets_in, input_mask, **options):
+    del options
     table = params['token_embedding']['embedding']
     mask = input_mask[..., None]
     mean = jnp.sum(table[inputs] * mask, 1) / jnp.sum(mask, 1)

@@ -1,22 +1,11 @@
 """`python -m locost_jax` lists every command."""
 
 from pathlib import Path
-import subprocess
-import sys
 
 from locost_jax import __main__ as command_list
+from tests import processes
 
 PACKAGE = Path(command_list.__file__).parent
-
-
-def run(*arguments):
-  return subprocess.run(
-      [sys.executable, '-m', 'locost_jax', *arguments],
-      capture_output=True,
-      text=True,
-      check=False,
-      cwd=PACKAGE.parent,
-  )
 
 
 def test_every_command_is_listed_with_its_purpose():
@@ -26,15 +15,15 @@ def test_every_command_is_listed_with_its_purpose():
       if '\n  commands.run(' in path.read_text()
   }
   assert commands == set(command_list.COMMANDS)
-  done = run()
-  assert done.returncode == 0 and not done.stderr
+  done = processes.run('-m', 'locost_jax')
+  assert not done.stderr
   for command in commands:
     assert f'python -m locost_jax.{command} ' in done.stdout
   assert 'Writes summaries: text in' in done.stdout
 
 
 def test_a_command_after_a_space_is_one_line():
-  done = run('summarize', 'a.txt')
-  assert done.returncode == 2 and not done.stdout
+  done = processes.run('-m', 'locost_jax', 'summarize', 'a.txt', status=2)
+  assert not done.stdout
   assert done.stderr.count('\n') == 1
   assert 'python -m locost_jax.COMMAND runs one' in done.stderr

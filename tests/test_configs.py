@@ -56,6 +56,12 @@ def count_parameters(config, vocabulary, left_out=()):
   )
 
 
+def table(text):
+  """Returns {first word of a line: its other words}."""
+  rows = map(str.split, text.strip().splitlines())
+  return {name: row for name, *row in rows}
+
+
 def check_values(config, expected, but=()):
   """Every key has the expected value, or that of default.py."""
   defaults = dict(commands.config_items(default.get_config()))
@@ -221,13 +227,8 @@ def test_quickstart():
     assert second.config.decode.min_length >= 6  # five words and the end mark
 
 
-SIZES = dict(
-    tiny=14_782_080,
-    small=68_906_176,
-    base=234_724_224,
-    large=775_510_528,
-    xl=2_784_146_432,
-)
+SIZES = dict(tiny=14_782_080, small=68_906_176, base=234_724_224)
+SIZES |= dict(large=775_510_528, xl=2_784_146_432)
 
 
 @pytest.mark.parametrize('name, count', SIZES.items())
@@ -249,12 +250,9 @@ def test_baselines_by_suffix(name):
     config = load(name, model)
     check_keys(config)
     assert config.model.name == model.partition('_')[0]
-    data = config.data
-    assert (data.task, data.max_input_length, data.max_target_length) == (
-        task,
-        min(inputs, most),
-        min(targets, most),
-    )
+    assert config.data.task == task
+    assert config.data.max_input_length == min(inputs, most)
+    assert config.data.max_target_length == min(targets, most)
     assert config.train.steps == epochs * -(-documents // 128)
     assert '/' in config.train.init_from
 
@@ -279,34 +277,21 @@ OF_BART = {
 }
 # PageSum's recipe: corpus, locality, P, tokens of a page, batch x accumulation,
 # target, generated min and max, optimiser, remat; tokens kept of a document.
-PAGESUM = {
-    name: row.split()
-    for name, row in {
-        'arxiv': 'arxiv spatial 7 1024 1x16 400 100/350 adamw none 0',
-        'arxiv_discourse': (
-            'arxiv discourse 8 1024 1x16 400 100/350 adamw none 0'
-        ),
-        'arxiv_128x32': 'arxiv spatial 32 128 1x16 400 100/350 adamw none 4096',
-        'arxiv_256x16': 'arxiv spatial 16 256 1x16 400 100/350 adamw none 4096',
-        'arxiv_512x8': 'arxiv spatial 8 512 1x16 400 100/350 adamw none 4096',
-        'arxiv_1024x4': 'arxiv spatial 4 1024 1x16 400 100/350 adamw none 4096',
-        'arxiv_global': 'arxiv spatial 4 1024 1x16 400 100/350 adamw none 4096',
-        'pubmed': 'pubmed spatial 7 1024 1x16 400 150/400 adamw none 0',
-        'govreport': (
-            'govreport_authors spatial 20 1024 2x8 1024 500/900 adafactor full 0'
-        ),
-        'govreport_7': (
-            'govreport_authors spatial 7 1024 1x16 1024 500/900 adafactor full 0'
-        ),
-        'multinews': 'multinews spatial 7 1024 1x16 400 150/400 adamw none 0',
-        'multinews_document': (
-            'multinews document 7 1024 1x16 400 150/400 adamw none 0'
-        ),
-        'multinews_global': (
-            'multinews document 7 1024 1x16 400 150/400 adamw none 0'
-        ),
-    }.items()
-}
+PAGESUM = table("""
+arxiv              arxiv spatial 7 1024 1x16 400 100/350 adamw none 0
+arxiv_discourse    arxiv discourse 8 1024 1x16 400 100/350 adamw none 0
+arxiv_128x32       arxiv spatial 32 128 1x16 400 100/350 adamw none 4096
+arxiv_256x16       arxiv spatial 16 256 1x16 400 100/350 adamw none 4096
+arxiv_512x8        arxiv spatial 8 512 1x16 400 100/350 adamw none 4096
+arxiv_1024x4       arxiv spatial 4 1024 1x16 400 100/350 adamw none 4096
+arxiv_global       arxiv spatial 4 1024 1x16 400 100/350 adamw none 4096
+pubmed             pubmed spatial 7 1024 1x16 400 150/400 adamw none 0
+govreport govreport_authors spatial 20 1024 2x8 1024 500/900 adafactor full 0
+govreport_7 govreport_authors spatial 7 1024 1x16 1024 500/900 adafactor full 0
+multinews          multinews spatial 7 1024 1x16 400 150/400 adamw none 0
+multinews_document multinews document 7 1024 1x16 400 150/400 adamw none 0
+multinews_global   multinews document 7 1024 1x16 400 150/400 adamw none 0
+""")
 
 
 def test_pagesum_has_every_row():
@@ -365,32 +350,20 @@ def test_pagesum_matches_the_paper(name):
   assert config.model.max_positions == 1024 and config.model.pad_id == 1
 
 
-@pytest.mark.parametrize('step', [1, 2, 9_999, 10_000, 10_001, 126_900])
-def test_learning_rate_of_pagesum(step):
-  """Equation 11, with n from 1."""
-  config = load('pagesum', 'arxiv')
-  rate = optim.make_schedule(config.optim, config.train.steps)(step - 1)
-  expected = 2e-3 * min(step**-0.5, step * 10_000**-1.5)
-  assert float(rate) == pytest.approx(expected, rel=1e-6)
-
-
 # SimCAS's recipes: corpus, training documents, epochs, warm-up, accumulation,
 # most and fewest tokens in Hugging Face's counts (start and end mark included),
 # beams, length penalty, updates per turn of the selector, and per evaluation.
-SIMCAS = {
-    name: row.split()
-    for name, row in {
-        'arxiv': 'arxiv 203037 10 10000 8 302 51 4 5 50 1000',
-        'pubmed': 'pubmed 119924 10 10000 16 402 41 4 4 50 1000',
-        'govreport': 'govreport_authors 17519 20 1600 8 742 51 4 2 50 500',
-        'summscreen': 'summscreen 22588 20 6400 8 752 51 4 4 50 1000',
-        'multinews': 'multinews 44972 20 6400 16 402 151 4 2 50 1000',
-        'wcep': 'wcep 8158 100 1600 8 42 16 4 2 100 400',
-        'narrativeqa': 'narrativeqa_plot 32747 10 1600 4 20 1 4 3 50 1000',
-        'cnn_dailymail': 'cnn_dailymail 287113 10 10000 8 142 56 4 2 50 1000',
-        'xsum': 'xsum 204045 10 10000 8 62 11 6 1 50 1000',
-    }.items()
-}
+SIMCAS = table("""
+arxiv         arxiv 203037 10 10000 8 302 51 4 5 50 1000
+pubmed        pubmed 119924 10 10000 16 402 41 4 4 50 1000
+govreport     govreport_authors 17519 20 1600 8 742 51 4 2 50 500
+summscreen    summscreen 22588 20 6400 8 752 51 4 4 50 1000
+multinews     multinews 44972 20 6400 16 402 151 4 2 50 1000
+wcep          wcep 8158 100 1600 8 42 16 4 2 100 400
+narrativeqa   narrativeqa_plot 32747 10 1600 4 20 1 4 3 50 1000
+cnn_dailymail cnn_dailymail 287113 10 10000 8 142 56 4 2 50 1000
+xsum          xsum 204045 10 10000 8 62 11 6 1 50 1000
+""")
 
 
 def test_simcas_has_every_row():
@@ -482,15 +455,24 @@ def test_models_of_simcas(name, bart, selector):
   assert (config.model.padding, config.model.selection) == ('release', 'sample')
 
 
-@pytest.mark.parametrize('name', ['arxiv', 'summscreen', 'wcep'])
 @pytest.mark.parametrize(
-    'step', [1, 2, 1599, 1600, 1601, 6400, 10_001, 100_000]
+    'name, word, g, w',
+    [
+        ('pagesum', 'arxiv', 2e-3, 10_000),
+        ('simcas', 'arxiv', 1e-2, 10_000),
+        ('simcas', 'summscreen', 8e-3, 6400),
+        ('simcas', 'wcep', 4e-3, 1600),
+    ],
 )
-def test_learning_rate_of_simcas(name, step):
-  """Appendix I, with n from 1; the factor g is the release's."""
-  g = dict(arxiv=1e-2, summscreen=8e-3, wcep=4e-3)[name]
-  w = int(SIMCAS[name][3])
-  config = load('simcas', name)
+@pytest.mark.parametrize(
+    'step', [1, 2, 1599, 1600, 1601, 6400, 9_999, 10_000, 10_001, 100_000]
+)
+def test_learning_rate_of_simcas_and_of_pagesum(name, word, g, w, step):
+  """PageSum, equation 11, and SimCAS, appendix I, with n from 1.
+
+  SimCAS's factors g are the release's.
+  """
+  config = load(name, word)
   rate = optim.make_schedule(config.optim, config.train.steps)(step - 1)
   expected = g * min(step**-0.5, step * w**-1.5)
   assert float(rate) == pytest.approx(expected, rel=1e-6)

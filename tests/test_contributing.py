@@ -3,11 +3,11 @@
 from pathlib import Path
 import re
 import shutil
-import subprocess
-import sys
 import textwrap
 
 import pytest
+
+from tests import processes
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / 'CONTRIBUTING.md').read_text()
@@ -92,23 +92,6 @@ def copy(tmp_path_factory):
   return home
 
 
-def run(home, program):
-  done = subprocess.run(
-      [sys.executable, '-c', textwrap.dedent(program)],
-      cwd=home,
-      env={
-          'PYTHONPATH': str(home),
-          'JAX_PLATFORMS': 'cpu',
-          'PATH': '/usr/bin:/bin',
-      },
-      capture_output=True,
-      text=True,
-      check=False,
-  )
-  assert done.returncode == 0, done.stderr
-  assert done.stdout.endswith('right\n')
-
-
 PROGRAMS = {
     'A metric': """
         from locost_jax.evaluation import metric_table
@@ -183,4 +166,6 @@ PROGRAMS = {
 
 @pytest.mark.parametrize('heading', EXAMPLES)
 def test_example_works(copy, heading):
-  run(copy, textwrap.dedent(PROGRAMS[heading]) + "print('right')\n")
+  program = textwrap.dedent(PROGRAMS[heading]) + "print('right')\n"
+  done = processes.run('-c', program, cwd=copy, PYTHONPATH=str(copy))
+  assert done.stdout.endswith('right\n')

@@ -9,11 +9,12 @@ import functools
 from pathlib import Path
 import re
 import shutil
-import subprocess
 import sys
 import textwrap
 
 import pytest
+
+from tests import processes
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = 'locost_jax'
@@ -314,6 +315,7 @@ def test_a_broken_rule_is_found(tmp_path, module, line, expected):
   assert any(expected in broken for broken in violations(tmp_path))
 
 
+@pytest.mark.runs
 def test_works_without_tensorflow(tmp_path):
   """Trains, saves, loads and summarises with TensorFlow and SeqIO absent."""
   program = textwrap.dedent('''
@@ -346,16 +348,5 @@ def test_works_without_tensorflow(tmp_path):
       except ImportError:
         print('fine')
   ''')
-  done = subprocess.run(
-      [sys.executable, '-c', program, str(tmp_path / 'run')],
-      capture_output=True,
-      text=True,
-      cwd=ROOT,
-      env={
-          'PYTHONPATH': str(ROOT),
-          'JAX_PLATFORMS': 'cpu',
-          'PATH': '/usr/bin:/bin',
-      },
-  )
-  assert done.returncode == 0, done.stderr
+  done = processes.run('-c', program, tmp_path / 'run')
   assert done.stdout.endswith('fine\n')

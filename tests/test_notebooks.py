@@ -6,8 +6,8 @@ colab/execute.py does for what is committed, under -m slow.
 
 import ast
 import configparser
+import contextlib
 from importlib import metadata
-import json
 from pathlib import Path
 import re
 import subprocess
@@ -31,21 +31,13 @@ from locost_jax.vocabularies import vocabulary as vocabulary_lib
 from locost_jax.workdir import checkpoint
 from locost_jax.workdir import phases
 from tests import tiny_run
+from tests.runs import test_main
 
 ROOT = execute.ROOT
 NAMES = [path.stem for path in execute.NOTEBOOKS]
-PICTURES = dict(
-    compare_systems=0,
-    finetune_your_data=1,
-    quickstart=0,
-    state_space_kernels=6,
-)
+PICTURES = dict.fromkeys(NAMES, 0)
+PICTURES |= dict(finetune_your_data=1, state_space_kernels=6)
 SYSTEMS = 'locost', 'longt5', 'pagesum', 'simcas'
-
-
-@pytest.fixture(autouse=True)
-def no_program_cache(monkeypatch):
-  monkeypatch.setenv('LOCOST_JAX_CACHE', 'off')
 
 
 def read(name):
@@ -55,15 +47,6 @@ def read(name):
 def run(name, folder, parameters=()):
   folder.mkdir()
   return execute.execute(ROOT / 'colab' / f'{name}.ipynb', folder, parameters)
-
-
-def write_rows(path, rows):
-  path.write_text(''.join(json.dumps(row) + '\n' for row in rows))
-  return str(path)
-
-
-def read_rows(path):
-  return [json.loads(line) for line in open(path)]
 
 
 def check_recurrence(notebook, count, most):
@@ -130,7 +113,7 @@ def test_quickstart(tmp_path):
   given = dict(BOOK=str(book), CHECKPOINT=str(model))
   notebook = run('quickstart', tmp_path / 'room', given)
   home = tmp_path / 'room' / 'runs' / 'quickstart_notebook'
-  rows = read_rows(home / 'summaries.jsonl')
+  rows = test_main.read_rows(home / 'summaries.jsonl')
   assert [row['tokens_kept'] for row in rows] == [
       len(text) + 1,
       len((home / 'first_pages.txt').read_text()) + 1,
@@ -184,7 +167,7 @@ def test_compare_systems(tmp_path):
   assert 'no model was trained' in shown(notebook, 'scores')
   table = shown(notebook, 'summaries')
   for name in SYSTEMS:
-    (row,) = read_rows(home / f'{name}.jsonl')
+    (row,) = test_main.read_rows(home / f'{name}.jsonl')
     kept, selected = re.search(
         rf'^{name} +([\d,]+) +(all|[\d,]+) ', table, re.M
     ).groups()
@@ -229,8 +212,8 @@ def test_finetune_your_data(tmp_path):
       for i in range(320)
   ]
   given = dict(
-      TRAIN=write_rows(tmp_path / 'train.jsonl', rows[:300]),
-      TEST=write_rows(tmp_path / 'test.jsonl', rows[300:]),
+      TRAIN=test_main.write_rows(tmp_path / 'train.jsonl', rows[:300]),
+      TEST=test_main.write_rows(tmp_path / 'test.jsonl', rows[300:]),
       STEPS=6,
       BATCH_SIZE=4,
       MAX_INPUT_LENGTH=32,
@@ -239,8 +222,9 @@ def test_finetune_your_data(tmp_path):
   notebook = run('finetune_your_data', tmp_path / 'room', given)
   home = tmp_path / 'room' / 'runs' / 'finetune_notebook'
   assert 'test' in shown(notebook, 'inspect')
-  steps = [row['step'] for row in read_rows(home / 'model' / 'metrics.jsonl')]
-  assert max(steps) == 6 and count_pictures(notebook) == 1
+  metrics = test_main.read_rows(home / 'model' / 'metrics.jsonl')
+  assert max(row['step'] for row in metrics) == 6
+  assert count_pictures(notebook) == 1
   assert 'test, 20 documents' in shown(notebook, 'scores')
   check_scores(shown(notebook, 'scores'))
   assert len(re.findall('^reference ', shown(notebook, 'scores'), re.M)) == 3
@@ -422,28 +406,18 @@ def test_colab_installs_the_checkout_for_its_hardware(
     tmp_path, monkeypatch, jax, hardware, more
 ):
   """A jax that is new enough stays; another is replaced by one of its kind."""
-  commands = []
+  commands, done = [], types.SimpleNamespace(returncode=0, stdout=())
 
-  class Popen:
-    """A command that does nothing."""
-
-    returncode, stdout = 0, ()
-
-    def __init__(self, command, **_):
-      commands.append(command)
-
-    def __enter__(self):
-      return self
-
-    def __exit__(self, *_):
-      pass
+  def start(command, **_):
+    commands.append(command)
+    return contextlib.nullcontext(done)
 
   (tmp_path / 'locost_jax' / 'configs').mkdir(parents=True)
   (tmp_path / 'locost_jax' / 'configs' / 'default.py').touch()
   monkeypatch.chdir(tmp_path)
   monkeypatch.setattr(sys, 'path', list(sys.path))
   monkeypatch.setitem(sys.modules, 'google.colab', types.ModuleType('colab'))
-  monkeypatch.setattr(subprocess, 'Popen', Popen)
+  monkeypatch.setattr(subprocess, 'Popen', start)
   monkeypatch.setattr(metadata, 'version', lambda name: jax)
   found = '/bin/nvidia-smi' if hardware == 'gpu' else None
   monkeypatch.setattr('shutil.which', lambda name: found)

@@ -30,48 +30,27 @@ from tests.summarizing.test_documents import make_page
 ROOT = Path(__file__).parent.parent
 # In this order: later pages read what the commands of earlier ones wrote.
 PAGES = {
-    name: (ROOT / name).read_text()
+    f'{name}.md': (ROOT / f'{name}.md').read_text()
     for name in (
-        'README.md',
-        'docs/training.md',
-        'docs/evaluation.md',
-        'docs/data.md',
-        'docs/summarizing.md',
-        'docs/models.md',
-        'docs/weights.md',
-        'docs/many_devices.md',
-        'docs/reliability.md',
-        'docs/results.md',
-        'docs/architecture.md',
-        'CONTRIBUTING.md',
-    )
+        'README docs/training docs/evaluation docs/data docs/summarizing '
+        'docs/models docs/weights docs/many_devices docs/reliability '
+        'docs/results docs/architecture CONTRIBUTING'
+    ).split()
 }
 README = PAGES['README.md']
 
 MODEL = (
-    'model.d_model=16',
-    'model.d_state=4',
-    'model.d_ff=16',
-    'model.d_kv=4',
-    'model.num_heads=4',
-    'model.num_layers=1',
-    'model.num_decoder_layers=1',
-)
+    'model.d_model=16 model.d_state=4 model.d_ff=16 model.d_kv=4 '
+    'model.num_heads=4 model.num_layers=1 model.num_decoder_layers=1'
+).split()
 DATA = (
-    'data.vocabulary=byte',
-    'data.check_sizes=False',
-    'data.max_input_length=64',
-    'data.max_target_length=16',
-)
+    'data.vocabulary=byte data.check_sizes=False data.max_input_length=64 '
+    'data.max_target_length=16'
+).split()
 TRAIN = (
-    'data.input_buckets=64',
-    'data.target_buckets=16',
-    'train.steps=2',
-    'train.batch_size=8',
-    'eval.batch_size=8',
-    'eval.examples=8',
-    'decode.max_length=16',
-)
+    'data.input_buckets=64 data.target_buckets=16 train.steps=2 '
+    'train.batch_size=8 eval.batch_size=8 eval.examples=8 decode.max_length=16'
+).split()
 
 
 def small(*keys):
@@ -98,17 +77,12 @@ class Run(NamedTuple):
 
 TINY = small(*MODEL, *DATA, *TRAIN)
 TINY_PAGES = small(
-    *(
-        key
-        for key in MODEL
-        if not key.startswith(('model.d_state', 'model.d_kv'))
-    ),
+    *(key for key in MODEL if not re.match('model.d_(state|kv)=', key)),
     'model.decoder_d_ff=16',
     'data.page_length=64',
     *DATA,
     *TRAIN,
 )
-FRESH = 'train.init_from='
 BENCH = small(*MODEL) + ' --repeats=1 --seconds=1 '
 PEERS = r' --(against|memory_limit|repeats|seconds|lengths)\S*'
 RUNS = (
@@ -181,7 +155,7 @@ RUNS = (
     Run(
         r'.*main .*configs/(pretrain_c4|finetune_arxiv|finetune_booksum_book)'
         r'\.py.*',
-        f'{TINY} {small(FRESH)}',
+        f'{TINY} {small("train.init_from=")}',
         makes=r'runs/\1/checkpoints/2',
     ),
     Run(
@@ -285,10 +259,10 @@ def test_each_row_has_a_command():
   assert {run_of(command) for command in {*INSIDE, *OURS}} == set(RUNS)
 
 
-@pytest.mark.parametrize('page', PAGES)
+@pytest.mark.parametrize('page', [*PAGES, 'papers/README.md'])
 def test_files_and_links_exist(page):
   """Paths that are not called new, relative links, headings they name."""
-  text, folder = PAGES[page], (ROOT / page).parent
+  text, folder = (ROOT / page).read_text(), (ROOT / page).parent
   for path in re.findall(
       r'(?<!A new file, )`((?:locost_jax|papers|configs|tests|launch|colab|docs)/'
       r'[\w./]+)[`:]',
@@ -363,17 +337,11 @@ def house(tmp_path_factory):
       for i, text in enumerate(texts)
   ]
   for name in (
-      'train.jsonl',
-      'test.jsonl',
-      'part-1.jsonl',
-      'meetings.jsonl',
-      'validation.jsonl',
-      'corpora/arxiv/train.jsonl',
-      'corpora/arxiv/validation.jsonl',
-      'corpora/booksum_book/train.jsonl',
-      'corpora/booksum_book/validation.jsonl',
-  ):
-    write_rows(home / name, pairs)
+      'train test part-1 meetings validation '
+      'corpora/arxiv/train corpora/arxiv/validation '
+      'corpora/booksum_book/train corpora/booksum_book/validation'
+  ).split():
+    write_rows(home / f'{name}.jsonl', pairs)
   sections = lambda text: [
       dict(heading='Houses', text=f'{part}.') for part in text.split('. ')
   ]
@@ -387,30 +355,23 @@ def house(tmp_path_factory):
       'corpora/c4_gsg/c4-validation.00000-of-00001.json.gz',
   ):
     write_rows(home / name, [dict(text=text) for text in texts])
+  meetings = [
+      dict(
+          meeting_transcripts=[dict(speaker='PM', content=text)],
+          general_query_list=[dict(query='Summarize.', answer='Houses.')],
+          specific_query_list=[],
+      )
+      for text in texts
+  ]
   for split in 'train', 'val', 'test':
-    write_rows(
-        home / f'QMSum/data/ALL/jsonl/{split}.jsonl',
-        [
-            dict(
-                meeting_transcripts=[dict(speaker='PM', content=text)],
-                general_query_list=[dict(query='Summarize.', answer='Houses.')],
-                specific_query_list=[],
-            )
-            for text in texts
-        ],
-    )
+    write_rows(home / f'QMSum/data/ALL/jsonl/{split}.jsonl', meetings)
+  first = lambda text, words: ' '.join(text.split()[:words])
   for name, words in ('predictions', 40), ('others', 9), ('a', 3), ('b', 2):
-    write_rows(
-        home / f'{name}.jsonl',
-        [
-            dict(
-                id=i,
-                prediction=' '.join(text.split()[:words]),
-                reference=text[:40],
-            )
-            for i, text in enumerate(texts)
-        ],
-    )
+    rows = [
+        dict(id=i, prediction=first(text, words), reference=text[:40])
+        for i, text in enumerate(texts)
+    ]
+    write_rows(home / f'{name}.jsonl', rows)
   (home / 'report.txt').write_text(texts[0])
   (home / 'books').mkdir()
   (home / 'books' / 'one.txt').write_text(texts[1])
@@ -475,12 +436,7 @@ def test_section_runs(house, ran, page, heading):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    'page',
-    [
-        'README.md',
-        'docs/summarizing.md',
-        'docs/weights.md',
-    ],
+    'page', ['README.md', 'docs/summarizing.md', 'docs/weights.md']
 )
 def test_python_runs(house, monkeypatch, capsys, page):
   snippets = re.findall(r'^```python\n(.*?)^```', PAGES[page], re.M | re.DOTALL)

@@ -19,10 +19,7 @@ from tests.deadline import within
         (b'[1, 2]', 'not a JSON object: [1, 2]'),
         (b'3', 'not a JSON object: 3'),
         (b'{"a": ' * 100_000, 'nested too deep'),
-        (
-            b'{"a": ' * 17 + b'1' + b'}' * 17,
-            'nested too deep; expected at most',
-        ),
+        (b'{"a": ' * 17 + b'1' + b'}' * 17, 'nested too deep; expected at m'),
         (b'{"a": ' + b'9' * 5000 + b'}', 'not JSON: '),
         (b' ' * (1 << 22) + b'{}', 'has 4,194,306 bytes; expected at most'),
     ],

@@ -19,20 +19,10 @@ from tests import small_training
 def make_config(steps=2, model=()):
   """Returns the config of a small model with bytes as tokens."""
   config = default.get_config()
-  vocabulary = byte_vocabulary.ByteVocabulary()
-  config.model.update(
-      dict(
-          vocab_size=vocabulary.size,
-          d_model=16,
-          d_state=4,
-          d_ff=16,
-          d_kv=8,
-          num_heads=2,
-          num_layers=1,
-          num_decoder_layers=1,
-      )
-      | dict(model)
-  )
+  config.model.update(d_model=16, d_state=4, d_ff=16, d_kv=8, num_heads=2)
+  config.model.update(num_layers=1, num_decoder_layers=1)
+  config.model.vocab_size = byte_vocabulary.ByteVocabulary().size
+  config.model.update(dict(model))
   config.data.vocabulary = 'byte'
   config.train.update(dict(steps=steps, batch_size=2))
   config.decode.max_length = 6
@@ -69,13 +59,9 @@ def _train(steps, model):
     while True:
       yield make_batch(config)
 
-  result = small_training.train(
-      config,
-      directory,
-      models.build(config.model),
-      batches,
-      lambda params, step: {'eval/tiny/rouge_mean': 1.0},
-  )
+  measured = lambda params, step: {'eval/tiny/rouge_mean': 1.0}
+  model = models.build(config.model)
+  result = small_training.train(config, directory, model, batches, measured)
   return directory, result
 
 

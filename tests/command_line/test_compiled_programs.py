@@ -1,62 +1,24 @@
 """A second start of a run compiles nothing."""
 
-import os
-from pathlib import Path
-import subprocess
-import sys
-
 from bench import workers
+from tests import processes
 from tests.bench import test_bench
 from tests.runs import test_main
-
-ROOT = Path(__file__).parents[2]
-# A command that prints the hits and misses of the cache.
-PROGRAM = """
-import collections, sys
-import jax
-from locost_jax.command_line import commands
-from locost_jax import main
-events = collections.Counter()
-jax.monitoring.register_event_listener(
-    lambda event, **_: events.update([event.rpartition('/')[2]]))
-try:
-  commands.run(main.main, main.define_flags, '', sys.argv)
-finally:
-  print(events['cache_hits'], events['cache_misses'], file=sys.stderr)
-"""
-
-
-def run(directory, program, *arguments, **environment):
-  """Returns the lines of stderr of a program."""
-  done = subprocess.run(
-      [sys.executable, '-c', program, *arguments],
-      cwd=directory,
-      capture_output=True,
-      text=True,
-      timeout=300,
-      env={**os.environ, 'PYTHONPATH': str(ROOT), **environment},
-  )
-  assert done.returncode == 0, done.stderr
-  return done.stderr.splitlines()
 
 
 def start(directory, *arguments):
   """Runs `main`; returns (hits, misses) of the cache."""
-  lines = run(directory, PROGRAM, *arguments, LOCOST_JAX_CACHE='kept')
-  return tuple(map(int, lines[-1].split()))
+  kept = dict(cwd=directory, LOCOST_JAX_CACHE='kept')
+  return processes.count('main', *arguments, **kept)[1]
 
 
 def test_a_second_start_compiles_nothing(tmp_path):
   """Training, evaluation and the final table, in two processes."""
   test_main.write_rows(tmp_path / 'train.jsonl', test_main.pairs(0, 20))
-  arguments = [
-      f'--config={ROOT}/configs/finetune.py',
-      '--config.data.train_files=train.jsonl',
-      '--config.data.vocabulary=byte',
-      *test_main.SMALL,
-      '--config.train.steps=2',
-      '--config.optim.cooldown_steps=0',
-  ]
+  keys = 'data.train_files=train.jsonl', 'data.vocabulary=byte'
+  keys += 'train.steps=2', 'optim.cooldown_steps=0'
+  arguments = [test_main.CONFIG, *test_main.SMALL]
+  arguments += [f'--config.{key}' for key in keys]
   hits, misses = start(tmp_path, *arguments, '--workdir=a')
   assert misses > 0 and hits < misses
   arguments.append('--workdir=b')
@@ -88,7 +50,7 @@ warnings.warn('another warning')
 
 def compile_some(cache, state):
   """Returns stderr of FULL, and the sizes of the cache's files."""
-  lines = run(cache, FULL, str(cache), state)
+  lines = processes.run('-c', FULL, cache, state, cwd=cache).stderr.splitlines()
   return lines, [path.stat().st_size for path in cache.glob('xla/*')]
 
 

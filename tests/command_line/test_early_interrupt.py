@@ -1,12 +1,11 @@
 """Ctrl-C while a command is still importing its modules."""
 
 import signal
-import subprocess
-import sys
 
 import pytest
 
 from locost_jax.command_line import commands
+from tests import processes
 
 # The tests may run in the background of a shell, which ignores SIGINT.
 PROGRAM = """
@@ -20,9 +19,7 @@ print(signal.getsignal(signal.SIGINT) is signal.SIG_DFL)
 
 @pytest.mark.parametrize('name, expected', [('-m', 'True'), ('x.py', 'False')])
 def test_a_command_ends_at_once_and_a_program_keeps_its_handler(name, expected):
-  command = [sys.executable, '-c', PROGRAM, name]
-  done = subprocess.run(command, capture_output=True, text=True, check=True)
-  assert done.stdout.strip() == expected
+  assert processes.run('-c', PROGRAM, name).stdout.strip() == expected
 
 
 def test_a_running_command_handles_the_signal():

@@ -1,11 +1,7 @@
 """Long compilations are reported, once for each shape."""
 
-import os
-from pathlib import Path
-import subprocess
-import sys
+from tests import processes
 
-ROOT = Path(__file__).parents[2]
 # Compiles twice for each of two shapes; what compiles takes as long as a sleep.
 PROGRAM = """
 import sys, time
@@ -35,14 +31,7 @@ time.sleep(3 * shortest)  # without compiling
 
 def compile_in_process(seconds, shortest):
   """Returns the lines of stderr."""
-  done = subprocess.run(
-      [sys.executable, '-c', PROGRAM, str(seconds), str(shortest)],
-      capture_output=True,
-      text=True,
-      timeout=100,
-      env={**os.environ, 'PYTHONPATH': str(ROOT), 'JAX_PLATFORMS': 'cpu'},
-  )
-  assert done.returncode == 0, done.stderr
+  done = processes.run('-c', PROGRAM, seconds, shortest, JAX_PLATFORMS='cpu')
   return done.stderr.splitlines()
 
 

@@ -1,5 +1,7 @@
 """The sharding table covers every parameter; checks of meshes and batches."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
@@ -15,6 +17,7 @@ from locost_jax.training import optim
 from tests.workdir import states
 
 
+@functools.cache
 def _shapes(**changes):
   config = default.get_config().model
   config.update(vocab_size=512, num_layers=2, num_decoder_layers=2, **changes)

@@ -84,12 +84,9 @@ def test_notes_follow_the_paragraph_that_cites_them():
       footnotes=note('footnote', 7, 'Below.') + note('footnote', 9, 'Unused.'),
       endnotes=note('endnote', 7, 'At the end.'),
   )
-  assert docx.read(data, 'a.docx').text.split('\n\n') == [
-      'One[1] and two',
-      '[1] At the end.',
-      'Three[2]',
-      '[2] Below.',
-  ]
+  assert docx.read(data, 'a.docx').text.replace('\n\n', '|') == (
+      'One[1] and two|[1] At the end.|Three[2]|[2] Below.'
+  )
 
 
 def test_changes_controls_and_boxes():
@@ -189,17 +186,11 @@ LAUGHS = (
         (change(make(), MAIN, '<w:doc'), 'a.docx: a broken Word document: '),
         (
             change(make(), MAIN, ' ' * 2**24),
-            'a.docx, word/document.xml: holds .* bytes, expected at most',
+            'word/document.xml: holds .* bytes',
         ),
-        (
-            body('<w:tbl><w:tr><w:tc>' * 9999),
-            'a.docx: a broken Word document: more than 64 nested tables',
-        ),
+        (body('<w:tbl><w:tr><w:tc>' * 9999), 'more than 64 nested tables'),
         (body('<w:p>' * 99999), 'a.docx: a broken Word document: '),
-        (
-            change(make(), MAIN, LAUGHS),
-            'a.docx: a broken Word document: its XML declares a document type',
-        ),
+        (change(make(), MAIN, LAUGHS), 'its XML declares a document type'),
     ],
     ids=['no archive', 'old', 'broken', 'bomb', 'tables', 'deep', 'laughs'],
 )

@@ -54,12 +54,8 @@ def test_pages_without_heads_and_numbers(compress):
 
 def test_lines_that_recur_elsewhere_stay():
   pages = [
-      [
-          f'First line {chr(97 + i)} of it,',
-          'the same.',
-          f'last {chr(97 + i)} one.',
-      ]
-      for i in range(9)
+      [f'First line {letter} of it,', 'the same.', f'last {letter} one.']
+      for letter in 'abcdefghi'
   ]
   found = pdf.read(made_pdf.make(pages), 'a.pdf')
   assert found.text.count('the same.') == 9
@@ -81,14 +77,8 @@ def test_hyphenated_words_and_compounds():
 
 
 def test_paragraphs_end_with_short_lines():
-  lines = [
-      'A Heading',
-      LONG,
-      'and it ended.',
-      f'Next {LONG}',
-      f'{LONG} end.',
-      f'{LONG} more.',
-  ]
+  lines = ['A Heading', LONG, 'and it ended.']
+  lines += [f'Next {LONG}', f'{LONG} end.', f'{LONG} more.']
   text = pdf.read(made_pdf.make([lines]), 'a.pdf').text
   assert text.split('\n\n') == [
       'A Heading',
@@ -107,11 +97,8 @@ def test_a_paragraph_goes_on_over_a_page():
 
 
 def test_the_dots_of_a_table_of_contents():
-  lines = [
-      '1.1. Purpose ............ 12',
-      '1.2. More . . . . . . . 13',
-      'Wait... no.',
-  ]
+  lines = ['1.1. Purpose ............ 12', '1.2. More . . . . . . . 13']
+  lines.append('Wait... no.')
   text = pdf.read(made_pdf.make([lines]), 'a.pdf').text
   assert text.split() == '1.1. Purpose … 12 1.2. More … 13 Wait... no.'.split()
 
@@ -132,10 +119,7 @@ def test_pages_without_text_are_counted():
 @pytest.mark.parametrize(
     'data, line',
     [
-        (
-            made_pdf.make([[], []]),
-            'a.pdf: none of its 2 pages has text, as in a scan',
-        ),
+        (made_pdf.make([[], []]), 'a.pdf: none of its 2 pages has text, as'),
         (made_pdf.make([[LONG]])[:200], 'a.pdf: a broken PDF: '),
         (b'%PDF-1.4 nothing', 'a.pdf: a broken PDF: '),
     ],
@@ -157,10 +141,7 @@ def test_a_password_is_needed():
 @pytest.mark.parametrize(
     'program, line',
     [
-        (
-            'import os; os.abort()',
-            'broken PDF: its reader ended with status -6',
-        ),
+        ('import os; os.abort()', 'its reader ended with status -6'),
         ('raise MemoryError("full")', 'a broken PDF: MemoryError: full'),
         ('import time; time.sleep(9)', 'not be read within 1 seconds'),
     ],
@@ -200,7 +181,5 @@ def test_a_stream_that_unpacks_to_too_much():
 
 def test_without_pypdfium2(monkeypatch):
   monkeypatch.setattr(pdf.importlib.util, 'find_spec', lambda name: None)
-  with pytest.raises(
-      InputError, match=r'pip install "locost_jax\[documents\]"'
-  ):
+  with pytest.raises(InputError, match=r'pip install "locost_jax\[documents'):
     pdf.read(made_pdf.make([[LONG]]), 'a.pdf')

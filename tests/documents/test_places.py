@@ -31,11 +31,8 @@ def test_markdown_headings():
   )
   found = markdown.read(text)
   assert found.text == text
-  assert [place.label for place in found.places] == [
-      'The first one',
-      'Second',
-      'Third',
-  ]
+  labels = [place.label for place in found.places]
+  assert labels == ['The first one', 'Second', 'Third']
   assert [text[p.start :][:3] for p in found.places] == ['# T', 'Sec', '## ']
 
 
@@ -47,11 +44,8 @@ def test_html_headings_returns_the_text_of_html_text():
   )
   text, headings = markup.html_headings(page, 'x')
   assert text == markup.html_text(page, 'x')
-  assert [heading for _, heading in headings][:3] == [
-      'Big Title',
-      'Second part',
-      'third',
-  ]
+  titles = [heading for _, heading in headings]
+  assert titles[:3] == ['Big Title', 'Second part', 'third']
   for at, heading in headings:
     assert text[at:].startswith(heading)
 

@@ -1,9 +1,10 @@
-"""Runs on several hosts: flags, and two real processes over loopback."""
+"""Runs on several hosts: finding them, and two real processes on loopback."""
 
 import functools
 import json
 import os
 from pathlib import Path
+import socket
 import subprocess
 import sys
 
@@ -16,7 +17,9 @@ from locost_jax.devices import sharding
 from locost_jax.errors import InputError
 from locost_jax.hosts import connect
 from locost_jax.workdir import checkpoint
+from tests import processes
 from tests.ports import free_port
+from tests.runs import test_main
 
 ROOT = Path(__file__).parents[2]
 
@@ -31,17 +34,14 @@ def parse(*arguments):
 @pytest.mark.parametrize(
     'arguments, words',
     [
-        (['--hosts=2'], '--coordinator and --host missing'),
-        (['--coordinator=a:1', '--host=0'], '--hosts missing'),
-        (
-            ['--coordinator=a:1', '--hosts=2', '--host=2'],
-            '--host=2: expected less than --hosts=2',
-        ),
+        ('--hosts=2', '--coordinator and --host missing'),
+        ('--coordinator=a:1 --host=0', '--hosts missing'),
+        ('--coordinator=a:1 --hosts=2 --host=2', '--host=2: expected less'),
     ],
 )
 def test_bad_flags(arguments, words):
   with pytest.raises(InputError, match=words):
-    connect.connect(parse(*arguments))
+    connect.connect(parse(*arguments.split()))
 
 
 def test_is_cluster():
@@ -50,6 +50,81 @@ def test_is_cluster():
       {'SLURM_STEP_NUM_TASKS': '1', 'JAX_PLATFORMS': 'cpu'}
   )
   assert not connect.is_cluster({'JAX_PLATFORMS': 'cpu'})
+
+
+def test_versions_of_all_hosts(monkeypatch):
+  (row,) = connect.check_versions()
+  assert row['name'] == socket.gethostname()
+  assert {'locost_jax', 'jax', 'jaxlib'} <= row['versions'].keys()
+  other = dict(name='b', versions=dict(row['versions'], jax='0.1.2'))
+  monkeypatch.setattr(connect.collective, 'gather_rows', lambda _: [row, row])
+  assert connect.check_versions() == [row, row]
+  for rows in ([row, other], [other, row]):
+    monkeypatch.setattr(connect.collective, 'gather_rows', lambda _: rows)
+    with pytest.raises(InputError, match=r'host 1 \(.*has jax .*expected the'):
+      connect.check_versions()
+
+
+SLURM = {
+    'SLURM_JOB_ID': '4097',
+    'SLURM_STEP_NODELIST': 'gpu[3-4],x',
+    'SLURM_NTASKS': '4',
+    'SLURM_PROCID': '3',
+    'SLURM_LOCALID': '1',
+    'SLURM_STEP_NUM_TASKS': '4',
+    'SLURM_STEP_NUM_NODES': '2',
+}
+
+
+@pytest.mark.parametrize(
+    'changes, expected',
+    [
+        ({}, (4, 3, (1,))),  # two tasks on a node: one device each
+        ({'SLURM_STEP_NUM_NODES': '4', 'SLURM_LOCALID': '0'}, (4, 3, None)),
+    ],
+)
+def test_the_config_from_slurm(monkeypatch, changes, expected):
+  environment = {**SLURM, **changes}
+  for name, value in environment.items():
+    monkeypatch.setenv(name, value)
+  config = connect.find_host_config(parse(), environment)
+  assert config == ('gpu3:61441', *expected)
+
+
+def test_configs_without_a_cluster():
+  assert connect.find_host_config(parse(), {'JAX_PLATFORMS': 'cpu'}).hosts == 1
+  assert connect.find_host_config(
+      parse('--coordinator=gpu1:8476', '--hosts=3', '--host=2'), {}
+  ) == ('gpu1:8476', 3, 2, None)
+
+
+@pytest.mark.parametrize(
+    'address', ['gpu1', 'gpu1:', ':8476', 'gpu1:x', 'gpu1:0', 'gpu1:65536']
+)
+def test_a_bad_address(address):
+  with pytest.raises(InputError, match='expected HOST:PORT'):
+    connect.find_host_config(
+        parse(f'--coordinator={address}', '--hosts=2', '--host=0'), {}
+    )
+
+
+def test_a_slurm_job_without_srun():
+  connect.check_srun({})
+  connect.check_srun({'SLURM_NTASKS': '1'})
+  connect.check_srun(SLURM)
+  job = {'SLURM_NTASKS': '4'}
+  with pytest.raises(InputError, match='this is one host of 4: SLURM gave'):
+    connect.check_srun(job)
+
+
+def test_ending_after():
+  program = (
+      'import time; from locost_jax.hosts import watchdog\n'
+      'with watchdog.ending_after(60, "nothing"): pass\n'
+      'with watchdog.ending_after(0.2, "the moon"): time.sleep(60)'
+  )
+  line = 'error: waited 0.2 s for the moon; ended with status 75\n'
+  assert processes.run('-c', program, status=75).stderr == line
 
 
 class Mesh:
@@ -89,57 +164,32 @@ def test_rows_that_are_not_contiguous(monkeypatch):
 
 
 SMALL = (
-    '--config.train.steps=4',
-    '--config.data.vocabulary=byte',
-    '--config.train.batch_size=4',
-    '--config.data.max_target_length=16',
-    '--config.data.target_buckets=16',
-    '--config.eval.batch_size=4',
-    '--config.decode.max_length=4',
-    '--config.train.log_every=1',
-    '--config.model.d_model=16',
-    '--config.model.d_ff=16',
-    '--config.model.num_heads=2',
-    '--config.model.num_layers=1',
-    '--config.model.num_decoder_layers=1',
+    'train.steps=4 data.vocabulary=byte train.batch_size=4 '
+    'data.max_target_length=16 data.target_buckets=16 eval.batch_size=4 '
+    'decode.max_length=4 train.log_every=1 model.d_model=16 model.d_ff=16 '
+    'model.num_heads=2 model.num_layers=1 model.num_decoder_layers=1'
 )
 LOCOST = (
-    '--config.data.max_input_length=64',
-    '--config.data.input_buckets=64',
-    '--config.model.d_state=4',
-    '--config.model.d_kv=8',
+    'data.max_input_length=64 data.input_buckets=64 model.d_state=4 '
+    'model.d_kv=8'
 )
-PAGESUM = (
-    '--config.data.num_pages=4',
-    '--config.data.page_length=16',
-    '--config.data.input_buckets=16',
-    '--config.model.decoder_d_ff=16',
-    '--config.model.max_positions=16',
-    # Random dropout masks depend on the mesh.
-    '--config.model.dropout_rate=0.0',
-    '--config.model.attention_dropout_rate=0.0',
-    '--config.model.activation_dropout_rate=0.0',
-    # Their gradient is only rounding error, which the optimiser scales up.
-    "--config.optim.groups=(('.*_attention/key/bias|confidence/bias', 0.0),)",
+# Random dropout masks depend on the mesh. The gradients of some biases are only
+# rounding error, which the optimiser scales up.
+OF_PAGES = (
+    'data.page_length=16 data.input_buckets=16 model.decoder_d_ff=16 '
+    'model.max_positions=16 model.dropout_rate=0.0 '
+    'model.attention_dropout_rate=0.0 model.activation_dropout_rate=0.0 '
+    "optim.groups=(('.*_attention/key/bias|confidence/bias',0.0),)"
 )
+PAGESUM = f'{OF_PAGES} data.num_pages=4'
 # Documents of 2 to 6 chunks; two phases, the second trains the selector.
-SIMCAS = (
-    *(flag for flag in PAGESUM if 'num_pages' not in flag),
-    '--config.selector.every=2',
-    '--config.selector.limit=20',
-)
+SIMCAS = f'{OF_PAGES} selector.every=2 selector.limit=20'
 
 
 def start(workdir, data, devices, *arguments, config='finetune.py'):
-  environment = dict(
-      os.environ,
-      JAX_PLATFORMS='cpu',
-      PYTHONPATH=str(ROOT),
-      XLA_FLAGS=(
-          os.environ['XLA_FLAGS']
-          + f' --xla_force_host_platform_device_count={devices}'
-      ),
-  )
+  count = f'--xla_force_host_platform_device_count={devices}'
+  environment = dict(os.environ, JAX_PLATFORMS='cpu', PYTHONPATH=str(ROOT))
+  environment['XLA_FLAGS'] += f' {count}'
   return subprocess.Popen(
       [
           sys.executable,
@@ -150,7 +200,6 @@ def start(workdir, data, devices, *arguments, config='finetune.py'):
           f'--config.data.train_files={data}',
           f'--config.data.validation_files={data}',
           '--format=json',
-          *SMALL,
           *arguments,
       ],
       cwd=ROOT,
@@ -176,34 +225,17 @@ def test_two_processes_train_as_one(tmp_path, config, model, mesh, alone):
 
   alone: devices of the one process; 1: the default mesh, else the same mesh.
   """
+  model = [f'--config.{key}' for key in f'{SMALL} {model}'.split()]
   mesh = [f'--config.mesh.{axis}={mesh[axis]}' for axis in mesh]
-  data = tmp_path / 'rows.jsonl'
-  data.write_text(
-      ''.join(
-          json.dumps(
-              dict(
-                  document=f'The {n} houses of the town. ' * (1 + n % 3),
-                  summary=f'{n} houses.',
-              )
-          )
-          + '\n'
-          for n in range(12)
-      )
-  )
+  house = lambda n: f'The {n} houses of the town. ' * (1 + n % 3)
+  rows = [dict(document=house(n), summary=f'{n} houses.') for n in range(12)]
+  data = test_main.write_rows(tmp_path / 'rows.jsonl', rows)
   port, begin = free_port(), functools.partial(start, config=config)
   own = mesh if alone > 1 else ()
   runs = [begin(tmp_path / 'one', data, alone, *model, *own)]
+  hosts = '--hosts=2', f'--coordinator=localhost:{port}'
   runs += [
-      begin(
-          tmp_path / 'two',
-          data,
-          2,
-          *model,
-          *mesh,
-          '--hosts=2',
-          f'--host={i}',
-          f'--coordinator=localhost:{port}',
-      )
+      begin(tmp_path / 'two', data, 2, *model, *mesh, *hosts, f'--host={i}')
       for i in range(2)
   ]
   try:

@@ -19,12 +19,9 @@ from locost_jax.training import init_from
 from locost_jax.vocabularies import byte_vocabulary
 from locost_jax.vocabularies import vocabulary as vocabulary_lib
 from tests.deadline import within
+from tests.hugging_face.converting import change_json
 from tests.hugging_face.converting import GOLDEN
 from tests.hugging_face.converting import WEIGHTS
-
-
-def change(path, **values):
-  path.write_text(json.dumps(json.loads(path.read_text()) | values))
 
 
 def refused(directory):
@@ -40,34 +37,21 @@ def refused(directory):
     'key, value, words',
     [
         ('num_layers', 10**6, 'num_layers=1000000: expected an integer from 1'),
-        (
-            'num_decoder_layers',
-            10**6,
-            'num_decoder_layers=1000000: expected an',
-        ),
-        ('num_layers', True, 'num_layers=true: expected an integer'),
+        ('num_decoder_layers', True, 'num_decoder_layers=true: expected an'),
         ('d_model', '24', 'd_model="24": expected an integer from 1'),
-        ('d_model', 2.5, 'd_model=2.5: expected an integer'),
         ('d_model', -3, 'd_model=-3: expected an integer from 1 to'),
         ('vocab_size', 10**15, 'vocab_size=1000000000000000: expected an'),
-        ('d_state', 1, 'd_state=1: expected an even integer from 2'),
         ('d_state', 7, 'd_state=7: expected an even integer from 2'),
         ('d_state', None, 'd_state=null: expected an even integer'),
-        ('d_state', [8], 'd_state=[8]: expected an even integer'),
         ('dropout_rate', float('nan'), 'dropout_rate=NaN: expected a number'),
-        ('dropout_rate', 3, 'dropout_rate=3: expected a number from 0 to 1'),
         ('gating', 1, 'gating=1: expected true or false'),
         ('feed_forward_proj', {}, 'feed_forward_proj={}: expected a string'),
         ('model_type', ['t5'], 'model_type=["t5"]: expected a string'),
-        (
-            'tie_word_embeddings',
-            'no',
-            'tie_word_embeddings="no": expected true',
-        ),
+        ('tie_word_embeddings', 'no', 'tie_word_embeddings="no": expected t'),
     ],
 )
 def test_values_of_config_json(release, key, value, words):
-  change(release / 'config.json', **{key: value})
+  change_json(release / 'config.json', **{key: value})
   assert refused(release).startswith(f'{release}/config.json: {words}')
 
 
@@ -78,7 +62,7 @@ def test_relative_positions_outside_the_table(
     release, run_command, tmp_path, key, value
 ):
   key = f'relative_attention_{key}'
-  change(release / 'config.json', **{key: value})
+  change_json(release / 'config.json', **{key: value})
   words = f'{release}/config.json: model.{key}={value}: expected '
   assert refused(release).startswith(words)
   with pytest.raises(InputError, match=f'^{re.escape(words)}'):
@@ -93,7 +77,7 @@ def test_relative_positions_outside_the_table(
     'key, value, words',
     [
         ('num_beams', -1, 'num_beams=-1: expected an integer from 1 to 10,000'),
-        ('num_beams', 10**9, 'num_beams=1000000000: expected an integer'),
+        ('num_beams', '4', 'num_beams="4": expected an integer'),
         ('max_length', 'x', 'max_length="x": expected an integer'),
         ('max_new_tokens', 0, 'max_new_tokens=0: expected an integer from 1'),
         ('eos_token_id', [1, 2], 'eos_token_id=[1, 2]: expected an integer'),
@@ -108,13 +92,13 @@ def test_values_of_generation_config_json(release, key, value, words):
   path.write_text(json.dumps({key: value}))
   assert refused(release).startswith(f'{path}: {words}')
   path.unlink()
-  change(release / 'config.json', **{key: value})
+  change_json(release / 'config.json', **{key: value})
   assert refused(release).startswith(f'{release}/config.json: {words}')
 
 
 def test_config_json_is_not_checked_if_it_is_not_used(release):
   """generation_config.json replaces the generation keys of config.json."""
-  change(release / 'config.json', num_beams='many')
+  change_json(release / 'config.json', num_beams='many')
   (release / 'generation_config.json').write_text('{"num_beams": 3}')
   assert configs.generation_settings(release).num_beams == 3
 
@@ -227,13 +211,9 @@ def test_a_hostile_pickle_is_refused_without_advice(
     assert keywords['weights_only'] is True
     raise _Unpickling(ADVICE + end)
 
-  monkeypatch.setitem(
-      sys.modules,
-      'torch',
-      types.SimpleNamespace(
-          load=load, float32='F32', float16='F16', bfloat16='BF16'
-      ),
-  )
+  kinds = dict(float32='F32', float16='F16', bfloat16='BF16')
+  torch = types.SimpleNamespace(load=load, **kinds)
+  monkeypatch.setitem(sys.modules, 'torch', torch)
   line = refused(release)
   assert words in line and 'weights_only' not in line
   (release / 'pytorch_model.bin').unlink()
@@ -245,9 +225,7 @@ def test_a_hostile_pickle_is_refused_without_advice(
     'info, words',
     [
         ({'extra_ids': 10**8}, 'extra_ids=100000000: expected an integer from'),
-        ({'extra_ids': -1}, 'extra_ids=-1: expected an integer from 0'),
         ({'extra_ids': 'x'}, 'extra_ids="x": expected an integer from 0'),
-        ({'kind': 'x'}, 'kind="x": expected one of "byte"'),
         ({'kind': ['byte']}, 'kind=["byte"]: expected one of "byte"'),
         ({'ids': 3}, 'ids=3: expected an object'),
     ],
@@ -255,7 +233,7 @@ def test_a_hostile_pickle_is_refused_without_advice(
 def test_values_of_vocabulary_json(tmp_path, info, words):
   vocabulary_lib.save_vocabulary(byte_vocabulary.ByteVocabulary(), tmp_path)
   path = tmp_path / 'vocabulary.json'
-  change(path, **info)
+  change_json(path, **info)
   with pytest.raises(InputError) as error, within():
     vocabulary_lib.load_vocabulary(tmp_path)
   assert str(error.value).startswith(f'{path}: {words}')

@@ -1,15 +1,13 @@
 """Conversion between Hugging Face directories and runs."""
 
 import json
-import os
-import subprocess
-import sys
 
 import jax.numpy as jnp
 from ml_collections import ConfigDict
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
+from safetensors.numpy import save_file
 
 from configs import default
 import locost_jax
@@ -30,12 +28,15 @@ from locost_jax.training import init_from
 from locost_jax.vocabularies import sentencepiece_training
 from locost_jax.workdir import checkpoint
 from locost_jax.workdir import phases as phases_lib
+from tests import processes
 from tests import tiny_run
+from tests.hugging_face.converting import change_json
 from tests.hugging_face.converting import GOLDEN
 from tests.hugging_face.converting import rewrite
-from tests.hugging_face.converting import ROOT
 from tests.hugging_face.converting import WEIGHTS
+from tests.runs import test_main
 
+SIDES = 'encoder', 'decoder'
 FOLDERS = sorted(
     path.parent.name for path in GOLDEN.glob('*/state_dict.safetensors')
 )
@@ -54,11 +55,8 @@ def test_a_round_trip_is_exact(folder, tmp_path, call):
   copies = {name for names in table.copies.values() for name in names}
   assert got.keys() == want.keys() - copies
   assert len(got) == back['tensors']
-  assert (
-      sum(x.size for x in got.values())
-      == back['parameters']
-      == (there['parameters'])
-  )
+  size = sum(x.size for x in got.values())
+  assert size == back['parameters'] == there['parameters']
   for name, array in got.items():
     assert array.dtype == np.float32
     np.testing.assert_array_equal(array, want[name], err_msg=name)
@@ -95,15 +93,10 @@ def test_a_converted_run_can_be_loaded_and_trained_from(
   for place in (tmp_path / 'run', tmp_path / 'run' / 'checkpoints' / '0'):
     summarizer = locost_jax.load(place)
     np.testing.assert_array_equal(summarizer.logits(inputs, targets), want)
-    start = ConfigDict(
-        dict(
-            model=dict(name='locost'),
-            train=dict(init_from=str(place), init_map=()),
-        )
-    )
-    params, _ = init_from.load(
-        start, parameters.abstract_params(summarizer.model)
-    )
+    train = dict(init_from=str(place), init_map=())
+    start = ConfigDict(dict(model=dict(name='locost'), train=train))
+    abstract = parameters.abstract_params(summarizer.model)
+    params, _ = init_from.load(start, abstract)
     np.testing.assert_array_equal(
         params['logits/kernel'], summarizer.params['logits']['kernel']
     )
@@ -127,20 +120,13 @@ def test_a_round_trip_of_a_trained_run(run, tmp_path, call, run_command):
   assert any('byte vocabulary' in note for note in exported['notes'])
   shards = sorted(tmp_path.glob('out/model-*.safetensors'))
   assert len(shards) > 2
-  assert exported['files'] == [
-      *(path.name for path in shards),
-      WEIGHTS + '.index.json',
-  ]
+  names = [path.name for path in shards]
+  assert exported['files'] == [*names, WEIGHTS + '.index.json']
   index = json.loads((tmp_path / 'out' / exported['files'][-1]).read_text())
   held = {name: path.name for path in shards for name in load_file(path)}
   assert index['weight_map'] == held
-  assert (
-      index['metadata']['total_size']
-      == 4 * exported['parameters']
-      == sum(
-          array.nbytes for path in shards for array in load_file(path).values()
-      )
-  )
+  size = sum(x.nbytes for path in shards for x in load_file(path).values())
+  assert index['metadata']['total_size'] == 4 * exported['parameters'] == size
   for path in shards:  # at most this size, or a single tensor
     assert path.stat().st_size < 9000 + 4096 or len(load_file(path)) == 1
   imported = call(tmp_path / 'out', tmp_path / 'again')
@@ -185,47 +171,20 @@ def test_an_imported_run_is_evaluated(run, tmp_path, call, run_command):
   """`main --evaluate` gives the numbers of the original run."""
   call(run, tmp_path / 'out')
   call(tmp_path / 'out', tmp_path / 'run')
-  rows = tmp_path / 'test.jsonl'
-  rows.write_text(
-      ''.join(
-          json.dumps(
-              dict(
-                  document=f'Story {i} of a cat and a dog. It is short.',
-                  summary=f'Cat {i}.',
-              )
-          )
-          + '\n'
-          for i in range(8)
-      )
+  rows = test_main.write_rows(tmp_path / 'test.jsonl', test_main.pairs(0, 8))
+  keys = (
+      f'data.test_files={rows} data.train_files={rows} data.vocabulary=byte '
+      f'data.cache_dir={tmp_path / "cache"} eval.baselines=False '
+      'decode.max_length=6 eval.batch_size=4 model.d_model=16 model.d_state=4 '
+      'model.d_ff=16 model.d_kv=8 model.num_heads=2 model.num_layers=1 '
+      'model.num_decoder_layers=1 model.dropout_rate=0.0'
   )
+  flags = ['--evaluate', '--format=json']
+  flags += [f'--config.{key}' for key in keys.split()]
   reports = []
   for home in (run, tmp_path / 'run'):
     status, out, err = run_command(
-        main,
-        f'--config={ROOT / "configs" / "finetune.py"}',
-        '--evaluate',
-        f'--workdir={home}',
-        '--format=json',
-        f'--config.data.test_files={rows}',
-        f'--config.data.train_files={rows}',
-        '--config.data.vocabulary=byte',
-        f'--config.data.cache_dir={tmp_path / "cache"}',
-        '--config.eval.baselines=False',
-        '--config.decode.max_length=6',
-        '--config.eval.batch_size=4',
-        *(
-            f'--config.model.{key}={value}'
-            for key, value in dict(
-                d_model=16,
-                d_state=4,
-                d_ff=16,
-                d_kv=8,
-                num_heads=2,
-                num_layers=1,
-                num_decoder_layers=1,
-                dropout_rate=0.0,
-            ).items()
-        ),
+        main, test_main.CONFIG, f'--workdir={home}', *flags
     )
     assert status == 0, err
     reports.append(json.loads(out))
@@ -238,18 +197,15 @@ def test_an_imported_run_is_evaluated(run, tmp_path, call, run_command):
 
 
 def test_the_report_as_text(release, tmp_path, run_command):
+  run = tmp_path / 'run'
   status, out, err = run_command(
-      convert, f'--source={release}', f'--target={tmp_path / "run"}'
+      convert, f'--source={release}', f'--target={run}'
   )
   assert status == 0, err
-  lines = out.splitlines()
-  assert (
-      'encoder.block.1.layer.0.ssm_layer.k_proj.weight float32[32, 32] -> '
-      'encoder/layers/mixer/key/kernel[1] float32[32, 32]'
-  ) in lines
-  assert 'lm_head.weight: a copy of shared.weight' in lines
-  assert 'locost: 66 tensors, 56,128 parameters, 0.2 MB in float32' in lines
-  assert lines[-1] == f'{tmp_path / "run"}: a run, from {release}'
+  assert out.splitlines()[-1] == (
+      f'{run}: a run from {release}: locost, 66 tensors, 56,128 parameters, '
+      '0.2 MB in float32'
+  )
 
 
 def test_files_of_a_vocabulary_are_copied_unchanged(release, tmp_path, call):
@@ -259,28 +215,20 @@ def test_files_of_a_vocabulary_are_copied_unchanged(release, tmp_path, call):
   (release / 'tokenizer_config.json').write_text('{"extra_ids": 100}')
 
   def pad(tensors):
-    for name in (
-        'shared.weight',
-        'lm_head.weight',
-        'encoder.embed_tokens.weight',
-        'decoder.embed_tokens.weight',
-    ):
+    for name in ('shared', 'lm_head', *(f'{x}.embed_tokens' for x in SIDES)):
+      name = f'{name}.weight'
       tensors[name] = np.resize(tensors[name], (320, 32))
 
   rewrite(release, pad)
-  config = json.loads((release / 'config.json').read_text())
-  (release / 'config.json').write_text(json.dumps(config | {'vocab_size': 320}))
+  change_json(release / 'config.json', vocab_size=320)
   call(release, tmp_path / 'run')
   call(tmp_path / 'run', tmp_path / 'back')
   for name in ('spiece.model', 'tokenizer_config.json'):
-    assert (tmp_path / 'back' / name).read_bytes() == (
-        release / name
-    ).read_bytes()
-  assert load_file(tmp_path / 'back' / WEIGHTS)['shared.weight'].shape == (
-      320,
-      32,
-  )
-  (release / 'config.json').write_text(json.dumps(config | {'vocab_size': 150}))
+    copied = (tmp_path / 'back' / name).read_bytes()
+    assert copied == (release / name).read_bytes()
+  back = load_file(tmp_path / 'back' / WEIGHTS)
+  assert back['shared.weight'].shape == (320, 32)
+  change_json(release / 'config.json', vocab_size=150)
   with pytest.raises(InputError, match='tokens, its model only 150'):
     locost_jax.load(release)
 
@@ -290,18 +238,12 @@ def test_a_tied_embedding_is_read_under_any_of_its_names(
 ):
   """Files with another of the tied names, and with T5's unused bias."""
   want = load_file(release / WEIGHTS)['shared.weight']
-  bias = (
-      'decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.'
-      'weight'
-  )
+  bias = 'decoder.block.0.layer.1.EncDecAttention.relative_attention_bias'
+  bias += '.weight'
 
   def change(tensors):
-    for name in (
-        'shared.weight',
-        'lm_head.weight',
-        'encoder.embed_tokens.weight',
-    ):
-      del tensors[name]
+    for name in 'shared', 'lm_head', 'encoder.embed_tokens':
+      del tensors[f'{name}.weight']
     tensors[bias] = np.zeros((32, 4), np.float32)
 
   rewrite(release, change)
@@ -311,6 +253,41 @@ def test_a_tied_embedding_is_read_under_any_of_its_names(
       locost_jax.load(tmp_path / 'run').params['token_embedding']['embedding'],
       want,
   )
+
+
+def write_untied(directory, with_head, **changes):
+  source = GOLDEN / 't5v11'
+  config = json.loads((source / 'config.json').read_text()) | changes
+  directory.mkdir()
+  (directory / 'config.json').write_text(json.dumps(config))
+  tensors = load_file(source / 'state_dict.safetensors')
+  tensors['lm_head.weight'] = tensors['shared.weight'].copy()
+  if not with_head:
+    del tensors['lm_head.weight']
+  save_file(tensors, directory / WEIGHTS)
+  return directory
+
+
+def test_the_unscaled_head_of_a_t5_is_the_embedding(tmp_path, call):
+  """As transformers 5 writes T5Config(tie_word_embeddings=False)."""
+  unscaled = dict(tie_word_embeddings=True, scale_decoder_outputs=False)
+  one = write_untied(tmp_path / 'one', False, **unscaled)
+  both = write_untied(tmp_path / 'both', True, tie_word_embeddings=False)
+  inputs, targets = [[5, 6, 7, 1]], [[0, 9, 8]]
+  want = locost_jax.load(both).logits(inputs, targets)
+  np.testing.assert_array_equal(
+      locost_jax.load(one).logits(inputs, targets), want
+  )
+  call(one, tmp_path / 'run')
+  np.testing.assert_array_equal(
+      locost_jax.load(tmp_path / 'run').logits(inputs, targets), want
+  )
+
+
+def test_without_its_keys_a_missing_head_is_an_error(tmp_path):
+  directory = write_untied(tmp_path / 'one', False, tie_word_embeddings=False)
+  with pytest.raises(InputError, match='lacks the tensor lm_head.weight'):
+    locost_jax.load(directory)
 
 
 def test_half_precision_and_mixed_dtypes_are_read(release, tmp_path, call):
@@ -335,15 +312,9 @@ def test_pickles_are_read_with_torch(release, tmp_path, call):
   torch = pytest.importorskip('torch', reason='needs the extra `peers`')
   want = load_file(release / WEIGHTS)
   (release / WEIGHTS).unlink()
-  torch.save(
-      {
-          name: torch.from_numpy(array).to(
-              torch.bfloat16 if 'wi_' in name else torch.float32
-          )
-          for name, array in want.items()
-      },
-      release / 'pytorch_model.bin',
-  )
+  kind = lambda name: torch.bfloat16 if 'wi_' in name else torch.float32
+  tensors = {n: torch.from_numpy(x).to(kind(n)) for n, x in want.items()}
+  torch.save(tensors, release / 'pytorch_model.bin')
   call(release, tmp_path / 'run')
   call(tmp_path / 'run', tmp_path / 'back')
   for name, array in load_file(tmp_path / 'back' / WEIGHTS).items():
@@ -371,11 +342,9 @@ def test_loading_takes_little_more_memory_than_the_weights(tmp_path):
   files = export.Exported(dict(config), abstract, 'float32').write(
       tmp_path, params, 5 * 10**9
   )
-  (tmp_path / 'config.json').write_text(
-      json.dumps(
-          configs.release(dict(config), decode_settings.Settings(), 'float32')
-      )
-  )
+  settings = decode_settings.Settings()
+  released = configs.release(dict(config), settings, 'float32')
+  (tmp_path / 'config.json').write_text(json.dumps(released))
   size = sum((tmp_path / file).stat().st_size for file in files)
   assert size > 4 * 250_000_000
   program = """if True:
@@ -392,13 +361,7 @@ def test_loading_takes_little_more_memory_than_the_weights(tmp_path):
       jax.block_until_ready(summarizer.params)
       print(sum(x.size for x in jax.tree.leaves(summarizer.params)),
             peak() - before)"""
-  done = subprocess.run(
-      [sys.executable, '-c', program, tmp_path],
-      capture_output=True,
-      text=True,
-      check=True,
-      env={**os.environ, 'PYTHONPATH': str(ROOT)},
-  )
+  done = processes.run('-c', program, tmp_path)
   count, growth = map(int, done.stdout.split())
   assert 4 * count <= size < 4 * count + 100_000
   assert size < growth < 1.3 * size

@@ -6,8 +6,6 @@ import pickle
 import resource
 import shutil
 import signal
-import subprocess
-import sys
 
 import jax.numpy as jnp
 import numpy as np
@@ -20,9 +18,9 @@ from locost_jax import files
 from locost_jax import models
 from locost_jax.errors import InputError
 from locost_jax.runs import verify_weights
+from tests import processes
 from tests.hugging_face.converting import GOLDEN
 from tests.hugging_face.converting import rewrite
-from tests.hugging_face.converting import ROOT
 from tests.hugging_face.converting import WEIGHTS
 
 
@@ -33,14 +31,9 @@ def test_keys_that_a_release_cannot_express_are_refused(
   small_model_config[key] = value
   models.build(small_model_config)  # it can be trained
   home = tmp_path / 'run'
-  files.write(
-      home / 'config.json',
-      json.dumps(
-          dict(
-              model=small_model_config.to_dict(), decode={}, train=dict(steps=0)
-          )
-      ),
-  )
+  stored = dict(model=small_model_config.to_dict(), decode={})
+  stored['train'] = dict(steps=0)
+  files.write(home / 'config.json', json.dumps(stored))
   (home / 'checkpoints' / '0' / 'params').mkdir(parents=True)
   refuse(home, message=f'config.model.{key}={value!r} cannot be exported')
 
@@ -61,13 +54,10 @@ def test_invalid_flags(release, tmp_path, refuse, run_command):
   status, _, err = run_command(convert, f'--source={release}')
   assert status == 2 and '--target=DIR is missing' in err
   (tmp_path / 'there').mkdir()
-  for target, message in (
-      ('there', 'exists already'),
-      ('no/where', f'no directory {tmp_path}'),
-  ):
-    status, _, err = run_command(
-        convert, f'--source={release}', f'--target={tmp_path / target}'
-    )
+  no_where = f'no directory {tmp_path}'
+  for target, message in ('there', 'exists already'), ('no/where', no_where):
+    places = f'--source={release}', f'--target={tmp_path / target}'
+    status, _, err = run_command(convert, *places)
     assert status == 2 and message in err
   assert not list((tmp_path / 'there').iterdir())
   sizes = [convert.parse_size(x) for x in ('5GB', '1.5 kB', '2MiB', '77')]
@@ -79,15 +69,10 @@ def test_other_weights_are_named(release, refuse):
   other = GOLDEN / 'locost_d_untied_relu' / 'state_dict.safetensors'
   shutil.copy(other, release / WEIGHTS)
   refuse(release, message='lacks the tensor decoder.block.1.layer.')
-  names = [f'bert.layer.{i}' for i in range(9)]
-  save_file(
-      {name: np.zeros(3, np.float32) for name in names}, release / WEIGHTS
-  )
-  refuse(
-      release,
-      message='does not use: bert.layer.0, bert.layer.1, '
-      'bert.layer.2, bert.layer.3, bert.layer.4 and 4 more',
-  )
+  tensors = {f'bert.{i}': np.zeros(3, np.float32) for i in range(9)}
+  save_file(tensors, release / WEIGHTS)
+  names = 'bert.0, bert.1, bert.2, bert.3, bert.4 and 4 more'
+  refuse(release, message=f'does not use: {names}')
 
 
 @pytest.mark.parametrize(
@@ -103,25 +88,20 @@ def test_other_dtypes_are_refused(dtype, shown, release, refuse):
 
 
 def test_damaged_files_are_named(release, refuse):
-  data = (release / WEIGHTS).read_bytes()
+  tensors, data = load_file(release / WEIGHTS), (release / WEIGHTS).read_bytes()
   (release / WEIGHTS).write_bytes(data[:-100])
   refuse(release, message='is not a whole safetensors file')
-  (release / WEIGHTS).write_bytes(data)
-  tensors = load_file(release / WEIGHTS)
   half = len(tensors) // 2
   (release / WEIGHTS).unlink()
   index = {
       name: f'model-0000{1 + (i < half)}-of-00002.safetensors'
       for i, name in enumerate(sorted(tensors))
   }
-  (release / (WEIGHTS + '.index.json')).write_text(
-      json.dumps({'weight_map': index})
-  )
+  list_file = release / f'{WEIGHTS}.index.json'
+  list_file.write_text(json.dumps({'weight_map': index}))
   for shard in set(index.values()):
-    save_file(
-        {name: tensors[name] for name in tensors if index[name] == shard},
-        release / shard,
-    )
+    names = [name for name in tensors if index[name] == shard]
+    save_file({name: tensors[name] for name in names}, release / shard)
   first = release / 'model-00001-of-00002.safetensors'
   part = load_file(first)
   part.pop(sorted(part)[0])
@@ -129,7 +109,7 @@ def test_damaged_files_are_named(release, refuse):
   refuse(release, message='lists tensors that are in no shard: ')
   first.unlink()
   refuse(release, message='lists model-00001-of-00002.safetensors, which is mi')
-  (release / (WEIGHTS + '.index.json')).write_text('{"weight_map": 3}')
+  list_file.write_text('{"weight_map": 3}')
   refuse(release, message='is not an index of shards')
 
 
@@ -183,18 +163,8 @@ def test_a_conversion_killed_before_the_rename_leaves_no_target(run, tmp_path):
       'pathlib.Path.rename = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n'
       'commands.run(convert.main, convert.define_flags, "")\n'
   )
-  done = subprocess.run(
-      [
-          sys.executable,
-          '-c',
-          program,
-          f'--source={run}',
-          f'--target={tmp_path / "target"}',
-      ],
-      env={**os.environ, 'PYTHONPATH': str(ROOT)},
-      capture_output=True,
-  )
-  assert done.returncode == -signal.SIGKILL, done.stderr
+  places = f'--source={run}', f'--target={tmp_path / "target"}'
+  processes.run('-c', program, *places, status=-signal.SIGKILL)
   (left,) = tmp_path.iterdir()
   assert left.name.startswith('target.tmp')
   assert (left / WEIGHTS).exists()

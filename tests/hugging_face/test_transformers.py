@@ -1,14 +1,12 @@
 """Directories exchanged with transformers give the same logits."""
 
 import copy
-import json
 
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
 import locost_jax
-from locost_jax import convert
 from locost_jax.errors import InputError
 from locost_jax.generation import decode_settings
 from locost_jax.runs import verify_weights
@@ -21,18 +19,12 @@ transformers = pytest.importorskip(
     'transformers', reason='needs the extra `peers`'
 )
 
-T5 = dict(
-    vocab_size=80,
-    d_model=24,
-    d_kv=8,
-    d_ff=40,
-    num_layers=2,
-    num_decoder_layers=3,
-    num_heads=3,
-    relative_attention_num_buckets=16,
-    relative_attention_max_distance=24,
-    decoder_start_token_id=0,
-)
+T5 = dict(vocab_size=80, d_model=24, d_kv=8, d_ff=40, num_heads=3)
+T5 |= dict(num_layers=2, num_decoder_layers=3, decoder_start_token_id=0)
+T5 |= {
+    'relative_attention_num_buckets': 16,
+    'relative_attention_max_distance': 24,
+}
 GATED = dict(T5, feed_forward_proj='gated-gelu', tie_word_embeddings=False)
 LONG = dict(GATED, local_radius=4, global_block_size=4)
 MODELS = {
@@ -181,7 +173,7 @@ def test_beams_with_repetition_settings(name, eos, tmp_path):
 
 
 @pytest.mark.parametrize('name', MODELS)
-def test_round_trip_through_a_run(name, tmp_path, run_command):
+def test_round_trip_through_a_run(name, tmp_path, call):
   """Loads theirs, converts it to a run, exports it, loads it there."""
   kind, values = MODELS[name]
   generator = np.random.default_rng(0)
@@ -192,18 +184,14 @@ def test_round_trip_through_a_run(name, tmp_path, run_command):
   want = logits(make(kind, values, tmp_path / 'theirs'), inputs, mask, targets)
   scale = np.abs(want).max()
   for source, target in (('theirs', 'run'), ('run', 'back')):
-    status, _, err = run_command(
-        convert,
-        f'--source={tmp_path / source}',
-        f'--target={tmp_path / target}',
-    )
-    assert status == 0, err
+    call(tmp_path / source, tmp_path / target)
   for place in ('theirs', 'run', 'back'):
     got = locost_jax.load(tmp_path / place).logits(inputs, targets, mask)
     np.testing.assert_allclose(got, want, rtol=0, atol=1e-5 * scale)
-  back, info = getattr(
-      transformers, f'{kind}ForConditionalGeneration'
-  ).from_pretrained(tmp_path / 'back', output_loading_info=True)
+  Theirs = getattr(transformers, f'{kind}ForConditionalGeneration')
+  back, info = Theirs.from_pretrained(
+      tmp_path / 'back', output_loading_info=True
+  )
   assert not any(info.values()), info
   np.testing.assert_array_equal(
       logits(back.eval(), inputs, mask, targets), want
@@ -216,14 +204,8 @@ def test_round_trip_through_a_run(name, tmp_path, run_command):
   for key, array in last.items():
     np.testing.assert_array_equal(array, first[key], err_msg=key)
   # Without the class's name, and in bfloat16.
-  status, _, err = run_command(
-      convert,
-      f'--source={tmp_path / "run"}',
-      '--dtype=bfloat16',
-      f'--target={tmp_path / "half"}',
-      '--max_shard_size=20KB',
-  )
-  assert status == 0, err
+  flags = '--dtype=bfloat16', '--max_shard_size=20KB'
+  call(tmp_path / 'run', tmp_path / 'half', *flags)
   half = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / 'half')
   assert half.dtype == torch.bfloat16
   rounded = {key: x.float().numpy() for key, x in half.state_dict().items()}
@@ -232,7 +214,7 @@ def test_round_trip_through_a_run(name, tmp_path, run_command):
 
 
 @pytest.mark.parametrize('kind', ('byte', 'sentencepiece'))
-def test_tokenizers_read_the_same_ids(kind, tmp_path, run_command):
+def test_tokenizers_read_the_same_ids(kind, tmp_path, call):
   """AutoTokenizer reads a run's vocabulary."""
   tiny_run.make(tmp_path / 'run')
   text = 'The cat sat on the mat, and so did 3 dogs.'
@@ -246,35 +228,22 @@ def test_tokenizers_read_the_same_ids(kind, tmp_path, run_command):
         vocabulary_lib.load_vocabulary(tmp_path / 'spiece.model'),
         tmp_path / 'run' / 'vocabulary',
     )
-  status, out, err = run_command(
-      convert,
-      f'--source={tmp_path / "run"}',
-      f'--target={tmp_path / "out"}',
-      '--format=json',
-  )
-  assert status == 0, err
+  report = call(tmp_path / 'run', tmp_path / 'out')
   ours = vocabulary_lib.load_vocabulary(tmp_path / 'out')
   theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / 'out')
   assert theirs(text).input_ids == ours.encode(text) + [ours.eos_id]
   assert len(theirs) == ours.size
-  assert json.loads(out)['copied'][-1] == 'vocabulary.json'
+  assert report['copied'][-1] == 'vocabulary.json'
 
 
 @pytest.mark.parametrize('name', ['t5', 'longt5, transient-global', 'bart'])
-def test_verify(name, tmp_path, run_command):
+def test_verify(name, tmp_path, call):
   """Both directions, and weights that differ."""
   kind, values = MODELS[name]
   model = make(kind, values, tmp_path / 'theirs')
   for source, target in (('theirs', 'run'), ('run', 'back')):
-    status, out, err = run_command(
-        convert,
-        f'--source={tmp_path / source}',
-        f'--target={tmp_path / target}',
-        '--verify',
-        '--format=json',
-    )
-    assert status == 0, err
-    verified = json.loads(out)['verified']
+    report = call(tmp_path / source, tmp_path / target, '--verify')
+    verified = report['verified']
     assert verified['difference'] <= 1e-5 * verified['largest']
     assert verified['same_choice'] == 1
   with torch.no_grad():

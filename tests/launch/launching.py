@@ -42,13 +42,8 @@ RUNTIME_VERSION=v2-alpha-tpuv5-lite
 CAPACITY=spot
 """ + ''.join(f'FLAG={flag}\n' for flag in ODD)
 PLACE = ['--project=my-project', '--zone=us-west4-a']
-FLAGS = [
-    '-m',
-    'locost_jax.main',
-    '--config=configs/finetune.py',
-    '--workdir=/mnt/runs/a run',
-    *ODD,
-]
+FLAGS = '-m locost_jax.main --config=configs/finetune.py'.split()
+FLAGS += ['--workdir=/mnt/runs/a run', *ODD]
 
 
 class Fakes:
@@ -59,9 +54,8 @@ class Fakes:
     self.bin.mkdir(parents=True)
     source = (ROOT / 'tests' / 'fake_launch.py').read_text(encoding='utf-8')
     for name in NAMES:
-      (self.bin / name).write_text(
-          f'#!{sys.executable} -IS\n{source}', encoding='utf-8'
-      )
+      program = f'#!{sys.executable} -IS\n{source}'
+      (self.bin / name).write_text(program, encoding='utf-8')
       (self.bin / name).chmod(0o755)
     self.environment = dict(
         os.environ,
@@ -92,13 +86,9 @@ class Fakes:
     (self.path / 'runs').write_text(repr(rules))
 
   def start(self, script, *arguments, cwd=ROOT, **environment):
+    file = f'--env={self.path / "my.env"}'
     return subprocess.Popen(
-        [
-            'bash',
-            str(LAUNCH / script),
-            f'--env={self.path / "my.env"}',
-            *arguments,
-        ],
+        ['bash', str(LAUNCH / script), file, *arguments],
         cwd=cwd,
         env=self.environment | environment,
         text=True,

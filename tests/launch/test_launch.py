@@ -32,11 +32,8 @@ def test_shellcheck_finds_nothing():
 
 def test_shellcheck_finds_an_error(tmp_path):
   wrong = tmp_path / 'wrong.sh'
-  wrong.write_text(
-      (LAUNCH / 'gpu.sh')
-      .read_text()
-      .replace('"${COMMAND[@]}"', '${COMMAND[@]}')
-  )
+  right = (LAUNCH / 'gpu.sh').read_text()
+  wrong.write_text(right.replace('"${COMMAND[@]}"', '${COMMAND[@]}'))
   done = shellcheck(wrong)
   assert done.returncode and 'SC2068' in done.stdout
 
@@ -63,24 +60,12 @@ def test_scripts_use_no_features_missing_in_bash_of_macos():
         ('PROJECT=', 'PROJECKT=', 'line 7: unknown name PROJECKT'),
         ('ZONE=us', 'ZONE us', 'line 8: ZONE us-west4-a: expected NAME=value'),
         ('ZONE=us-west4-a', "ZONE='us'", 'line 8: ZONE: values are used liter'),
-        (
-            'FLAG=--odd=\n',
-            'FLAG=--odd="*"\n',
-            'FLAG: values are used literally',
-        ),
+        ('FLAG=--odd=\n', 'FLAG=--odd="*"\n', 'FLAG: values are used lite'),
         ('FLAG=--odd=\n', 'FLAG=odd\n', 'FLAG=odd: expected FLAG=--flag=value'),
         ('ADDED=two words', 'two words', 'expected ENVIRONMENT=NAME=value'),
         ('ZONE=', 'ZONE=a\nZONE=', 'line 9: ZONE: expected once'),
-        (
-            '=spot',
-            '=cheap',
-            'CAPACITY=cheap: expected spot, queued or on-deman',
-        ),
-        (
-            '/mnt/runs',
-            'gs://b',
-            'WORKDIR=gs://b/a run: expected a directory th',
-        ),
+        ('=spot', '=cheap', 'CAPACITY=cheap: expected spot, queued or on-de'),
+        ('/mnt/runs', 'gs://b', 'WORKDIR=gs://b/a run: expected a directory'),
     ],
 )
 def test_bad_env_files(fakes, old, new, expected):

@@ -76,12 +76,8 @@ STARTED = [LOOK, ASK, *SETUP, LOOK, ASK, START, LOOK, ASK]
 
 
 def test_the_quoted_words_are_the_run():
-  assert shlex.split(WORDS) == [
-      'env',
-      'ADDED=two words',
-      '../venv/bin/python',
-      *FLAGS,
-  ]
+  command = ['env', 'ADDED=two words', '../venv/bin/python']
+  assert shlex.split(WORDS) == command + FLAGS
 
 
 @pytest.mark.parametrize(
@@ -95,10 +91,7 @@ def test_the_quoted_words_are_the_run():
         (['logs'], [workers('tail -n 100 -F locost/log', 0)]),
         (['logs', '--worker=3'], [workers('tail -n 100 -F locost/log', 3)]),
         (['stop'], [STOP]),
-        (
-            ['continue'],
-            [LOOK, DELETE, LOOK, CREATE, *STARTED],
-        ),
+        (['continue'], [LOOK, DELETE, LOOK, CREATE, *STARTED]),
         (['delete'], [DELETE]),
     ],
 )
@@ -200,16 +193,10 @@ def test_continue_repeats_everything_after_a_preemption(fakes):
   status, err, calls = continue_with(
       fakes,
       ['', *begun, *active, *ended, *active],
-      [
-          says('bare', 'bare'),
-          says('new', 'new'),
-          says('running', 'running'),
-          GONE,  # preempted, but not yet reported as such
-          says('bare', 'bare'),
-          says('new', 'new'),
-          says('running', 'ended 0'),
-          says('ended 0', 'ended 0'),
-      ],
+      # GONE: preempted, but not yet reported as such.
+      [says(x, x) for x in ('bare', 'new', 'running')]
+      + [GONE, says('bare', 'bare'), says('new', 'new')]
+      + [says('running', 'ended 0'), says('ended 0', 'ended 0')],
   )
   once = [CREATE, *SEEN, START]
   assert (status, calls) == (0, [*once, DELETE, *once]), err
@@ -250,14 +237,8 @@ def test_dropped_connections_and_a_failed_installation(fakes):
       fakes,
       [GONE, 'ACTIVE', GONE, *['ACTIVE'] * 5],
       # If a connection fails, the other workers' states are not used.
-      [
-          GONE,
-          dict(says('ended 0'), status=255),
-          says('bare'),
-          says('bare'),
-          says('new'),
-          says('ended 0'),
-      ],
+      [GONE, dict(says('ended 0'), status=255)]
+      + [says(state) for state in ('bare', 'bare', 'new', 'ended 0')],
       rules=[['worker.sh install', [GONE, {}]]],
   )
   assert status == 0, err
@@ -288,13 +269,8 @@ def test_a_stopped_tpu(fakes):
 
 
 def test_create_waits(fakes):
-  fakes.answer(
-      [
-          ' list ',
-          [dict(out=s) for s in ('', 'WAITING_FOR_RESOURCES', 'ACTIVE')],
-      ],
-      ['gcloud', [{}]],
-  )
+  states = '', 'WAITING_FOR_RESOURCES', 'ACTIVE'
+  fakes.answer([' list ', [dict(out=s) for s in states]], ['gcloud', [{}]])
   assert fakes.run('tpu_vm.sh', 'create')[0] == 0
   assert fakes.calls() == [CREATE, LOOK, LOOK, LOOK]
   fakes.answer([' list ', [dict(out='FAILED')]], ['gcloud', [{}]])
@@ -346,13 +322,10 @@ def test_continue_from_the_beginning_to_the_end(fakes):
       if 'locost_jax.main' in argv
   } == {(f'{fakes.path}/worker{n}/locost/code', 'two words') for n in range(2)}
   pip = ['-m', 'pip', 'install', '--quiet', '-e', './code[train]', 'jax[tpu]']
-  assert [call[1:] for call in fakes.calls('trainer') if 'pip' in call] == [
-      pip
-  ] * 2
-  assert (
-      fakes.calls('uv')
-      == [['uv', 'venv', '--quiet', '--seed', '--python', '3.11', 'venv']] * 2
-  )
+  installed = [call[1:] for call in fakes.calls('trainer') if 'pip' in call]
+  assert installed == [pip] * 2
+  uv = 'uv venv --quiet --seed --python 3.11 venv'.split()
+  assert fakes.calls('uv') == [uv] * 2
 
 
 def test_setup_from_a_git_address(fakes):
@@ -370,10 +343,8 @@ def test_setup_from_a_git_address(fakes):
   assert status == 0, err
   head = fakes.path / 'worker1/locost/code/.git/HEAD'
   assert head.read_text() == 'ref: refs/heads/other\n'
-  assert not any(
-      'archive' in call or 'code.tar.gz' in ' '.join(call)
-      for call in fakes.calls()
-  )
+  words = ' '.join(map(' '.join, fakes.calls()))
+  assert 'archive' not in words and 'code.tar.gz' not in words
   assert report(fakes) == ['new', 'new']
   fakes.answer()
   fakes.write(ENV + f'REPOSITORY={origin}\nREVISION=none\n')

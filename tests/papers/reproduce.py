@@ -36,24 +36,14 @@ OF_BART = ('bart', 'pagesum', 'simcas')
 MODEL = dict.fromkeys(('d_model', 'd_ff', 'decoder_d_ff'), 16)
 MODEL |= dict(d_state=4, d_kv=4, num_heads=2)
 MODEL |= dict(num_layers=1, num_decoder_layers=1)
-RUN = {
-    'data.check_sizes': False,
-    'data.page_length': 32,
-    'data.max_target_length': 16,
-    'train.init_from': '',
-    'train.steps': 2,
-    'train.batch_size': 4,
-    'train.accumulate': 1,
-    'train.eval_every': 2,
-    'train.checkpoint_every': 2,
-    'train.remat': 'none',
-    'train.log_every': 1,
-    'selector.every': 2,
-    'eval.examples': 4,
-    'eval.batch_size': 4,
-    'decode.max_length': 6,
-    'decode.min_length': 0,
-}
+RUN = (
+    'data.check_sizes=False data.page_length=32 data.max_target_length=16 '
+    'train.init_from= train.steps=2 train.batch_size=4 train.accumulate=1 '
+    'train.eval_every=2 train.checkpoint_every=2 train.remat=none '
+    'train.log_every=1 selector.every=2 eval.examples=4 eval.batch_size=4 '
+    'decode.max_length=6 decode.min_length=0'
+)
+RUN = dict(key.split('=') for key in RUN.split())
 # Settings of bench; they replace the command's own values.
 BENCH_FLAGS = ('--repeats=1', '--seconds=1', '--tokens=2')
 REPLACED = r'--(repeats|seconds|tokens|lengths|memory_limit)\b.*'
@@ -176,12 +166,8 @@ def run(text):
   if name == 'papers.seeds':
     return seeds.main(words)
   if name == 'bench':
-    text = shlex.join(
-        [
-            *('python', '-m', name),
-            *(word for word in words if not re.fullmatch(REPLACED, word)),
-        ]
-    )
+    kept = [word for word in words if not re.fullmatch(REPLACED, word)]
+    text = shlex.join(['python', '-m', name, *kept])
   elif name.endswith('.score'):
     text = re.sub(r'hf://[\w./-]+', 'bert', text)
   module, values, arguments = parse(text, tiny(name, words))
@@ -198,10 +184,8 @@ def tiny(name, words):
   """
   command = re.sub('^(locost_jax|papers)[.]', '', name)
   if command == 'summarize':
-    return [
-        '--max_length=4',
-        *['--part_length=64'] * ('--parts' in ' '.join(words)),
-    ]
+    parts = ['--part_length=64'] * ('--parts' in ' '.join(words))
+    return ['--max_length=4', *parts]
   if command == 'data.inspect':
     return ['--config.data.vocabulary=byte', '--config.data.check_sizes=False']
   if command == 'interdependent':

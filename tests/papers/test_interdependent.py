@@ -69,13 +69,9 @@ def test_the_command_prints_distances(tmp_path, run_command):
       for summary in (fused, 'The whale sank the ship.')
   ]
   path = test_main.write_rows(tmp_path / 'rows.jsonl', rows)
-  arguments = (
-      interdependent,
-      '--config=configs/finetune.py',
-      f'--config.data.validation_files={path}',
-      f'--config.data.train_files={path}',
-      f'--output={tmp_path}',
-  )
+  keys = f'data.validation_files={path}', f'data.train_files={path}'
+  flags = [test_main.CONFIG, *(f'--config.{key}' for key in keys)]
+  arguments = interdependent, *flags, f'--output={tmp_path}'
   status, out, _ = run_command(*arguments)
   assert status == 0 and '2 summary sentences, 1 fuse' in out
   assert '0.9 - 1.0      1  █' in out
@@ -85,7 +81,5 @@ def test_the_command_prints_distances(tmp_path, run_command):
   status, out, _ = run_command(*arguments, '--format=json', '--documents=1')
   assert json.loads(out)['documents'] == 1
   status, _, err = run_command(*arguments, '--split=test')
-  assert (
-      status == 2
-      and 'jsonl has no such split; expected train or validation' in err
-  )
+  assert status == 2
+  assert 'jsonl has no such split; expected train or validation' in err

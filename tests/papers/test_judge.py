@@ -61,13 +61,9 @@ class Judge:
     if isinstance(found, tuple):
       (status, headers), body = found, KEY.encode()
     elif isinstance(found, str):
-      message = dict(role='assistant', content=found)
-      body = json.dumps(
-          dict(
-              choices=[dict(message=message)],
-              usage=dict(prompt_tokens=10, completion_tokens=2),
-          )
-      ).encode()
+      choices = [dict(message=dict(role='assistant', content=found))]
+      usage = dict(prompt_tokens=10, completion_tokens=2)
+      body = json.dumps(dict(choices=choices, usage=usage)).encode()
     request.send_response(status)
     for name, value in headers.items():
       request.send_header(name, value)
@@ -135,13 +131,9 @@ def test_answers_are_parsed_or_missing(answer, expected):
 
 
 def rate(server, path, rows=ROWS, note=None, model='m', **more):
-  return judge.run(
-      rows,
-      score_metric.Settings(model=model, show=note or (lambda *_: None)),
-      server.url,
-      cache=str(path / 'cache'),
-      **more,
-  )
+  show, cache = note or (lambda *_: None), str(path / 'cache')
+  settings = score_metric.Settings(model=model, show=show)
+  return judge.run(rows, settings, server.url, cache=cache, **more)
 
 
 def test_the_request(serve, tmp_path, monkeypatch):
@@ -247,14 +239,9 @@ def test_the_command(serve, tmp_path, monkeypatch, capsys):
   server = serve(['what?'])
   rows = [dict(prediction=a, references=b, document=c) for a, b, c in ROWS]
   path = test_score.write(tmp_path / 'p.jsonl', rows)
-  test_score.call(
-      path,
-      '--metrics=judge',
-      '--model=m',
-      f'--base_url={server.url}',
-      f'--judge_cache={tmp_path / "kept"}',
-      command=score,
-  )
+  flags = f'--base_url={server.url}', f'--judge_cache={tmp_path / "kept"}'
+  flags += '--metrics=judge', '--model=m'
+  test_score.call(path, *flags, command=score)
   out, err = capsys.readouterr()
   assert out.splitlines()[-1] == (
       'judge|m|prompt:locost-1|sample:6|seed:0|n:6|ci:95'

@@ -36,6 +36,10 @@ THREE, VAL, DEV = 'train validation test', 'train val test', 'train dev test'
 GOV_REPORT = 'gov-report/split_ids/{}.ids'
 
 
+def make_row(id_, document, summary, **more):
+  return dict(id=id_, document=document, summary=summary, **more)
+
+
 def same(*rows):
   """Returns the same rows for each split."""
   return dict.fromkeys(THREE.split(), list(rows))
@@ -90,18 +94,18 @@ BOOK = (
     '*** END OF THIS PROJECT GUTENBERG EBOOK X ***\nLicence text.'
 )
 # task -> (files, {split: rows}); a row is None if its text is missing.
-PAPER = dict(
-    id='1',
-    document='first .\nsecond .',
-    summary='we show it .\nso it is .',
+PAPER = make_row(
+    '1',
+    'first .\nsecond .',
+    'we show it .\nso it is .',
     sections=[
         dict(heading='intro', text='first .'),
         dict(heading='end', text='second .'),
     ],
 )
 READ = (
-    dict(id='a', document='Why?\n\nBecause.', summary='It.'),
-    dict(id='b', document='Who?\n\nShe.', summary=''),
+    make_row('a', 'Why?\n\nBecause.', 'It.'),
+    make_row('b', 'Who?\n\nShe.', ''),
 )
 QUESTIONS = {
     'documents.csv': (
@@ -128,13 +132,21 @@ MEETING = dict(
         dict(query='Who?', answer='PM.', relevant_text_span=[['0', '1']])
     ],
 )
+MET = 'PM: Hi all .\nUI: Yes .'
 ASKED = dict(
     question_text='What?',
     question_number=1,
     responses=[dict(response_text='This.'), dict(response_text='That.')],
 )
 STORY = dict(document='A story.', query='What?')
-CHAPTER = dict(document='The chapter.')
+RAIN = make_row('1', 'Much rain.\nMore.', 'It rains.')
+NIGHT = 'It was a dark night. Caf\u00e9.\nThe end.'
+NIGHTS = dict(summary='Night', references=['Night', 'A night'])
+CHAPTER = dict(bid='7', source='sparknotes')
+CHAPTER['chapter_path'] = 'all_chapterized_books/7/1.txt'
+CHAPTERS = lines(
+    *(dict(CHAPTER, summary_path=f's/{x}.txt') for x in ('new', 'old', 'gone'))
+)
 ALIGNED = 'chapter-level-summary-alignments/chapter_summary_aligned'
 CASES = {
     'arxiv': (scientific('arxiv'), same(PAPER)),
@@ -147,8 +159,8 @@ CASES = {
     'qasper': (
         in_splits('qasper/{}.jsonl', THREE, SCROLLS),
         same(
-            dict(id='a', query='Why?', document='Because.', summary='It.'),
-            dict(id='b', query='Who?', document='She.', summary=''),
+            make_row('a', 'Because.', 'It.', query='Why?'),
+            make_row('b', 'She.', '', query='Who?'),
         ),
     ),
     'govreport_authors': (
@@ -163,19 +175,19 @@ CASES = {
         },
         dict(
             train=[
-                dict(
-                    id='CRS_R1',
-                    document='Letter\nKept.\nB\nb1\nb2',
-                    summary='One.\nTwo.',
+                make_row(
+                    'CRS_R1',
+                    'Letter\nKept.\nB\nb1\nb2',
+                    'One.\nTwo.',
                     sections=[
                         dict(heading='Letter', text='Kept.'),
                         dict(heading='B', text='b1\nb2'),
                     ],
                 ),
-                dict(
-                    id='GAO_G1',
-                    document='Why\nSo.\nEnd\nOver.',
-                    summary='It found.',
+                make_row(
+                    'GAO_G1',
+                    'Why\nSo.\nEnd\nOver.',
+                    'It found.',
                     sections=[
                         dict(heading='Why', text='So.'),
                         dict(heading='End', text='Over.'),
@@ -206,12 +218,8 @@ CASES = {
             ),
         },
         same(
-            dict(
-                id='fd/x.json',
-                document='A: Hi.\nB: Ho.',
-                summary='They meet.',
-            ),
-            dict(id='tms/y.json', document='C: So.', summary='A string.'),
+            make_row('fd/x.json', 'A: Hi.\nB: Ho.', 'They meet.'),
+            make_row('tms/y.json', 'C: So.', 'A string.'),
         ),
     ),
     'booksum_chapter': (
@@ -219,25 +227,15 @@ CASES = {
             **in_splits(
                 f'booksum/alignments/{ALIGNED}_{{}}_split.jsonl',
                 VAL,
-                lines(
-                    *(
-                        dict(
-                            bid='7',
-                            source='sparknotes',
-                            summary_path=path,
-                            chapter_path='all_chapterized_books/7/1.txt',
-                        )
-                        for path in ('s/new.txt', 's/old.txt', 's/gone.txt')
-                    )
-                ),
+                CHAPTERS,
             ),
             'all_chapterized_books/7/1.txt': 'The chapter.\n',
             'booksum/scripts/s/new.txt': '{"summary": "A summary. "}',
             'booksum/scripts/s/old.txt': '{"summary": ["A", "list."]}',
         },
         same(
-            dict(CHAPTER, id='sparknotes/7/1', summary='A summary.'),
-            dict(CHAPTER, id='sparknotes/7/2', summary='A\nlist.'),
+            make_row('sparknotes/7/1', 'The chapter.', 'A summary.'),
+            make_row('sparknotes/7/2', 'The chapter.', 'A\nlist.'),
             None,
         ),
     ),
@@ -260,7 +258,7 @@ CASES = {
             'b/x.txt': 'The book.',
             'scripts/s.json': '{"summary": "All of it."}',
         },
-        same(dict(id='shmoop/7/1', document='The book.', summary='All of it.')),
+        same(make_row('shmoop/7/1', 'The book.', 'All of it.')),
     ),
     'multinews': (
         {
@@ -306,20 +304,14 @@ CASES = {
         QUESTIONS,
         dict(
             train=[
-                dict(
-                    id='b1/0',
-                    document='It was a dark night. Caf\u00e9.\nThe end.',
-                    query='When, then?',
-                    summary='Night',
-                    references=['Night', 'A night'],
-                )
+                dict(NIGHTS, id='b1/0', document=NIGHT, query='When, then?')
             ],
             validation=[
-                dict(
-                    id='m1/1',
-                    document='INT. CAF\u00c9 \u2019NUFF',
+                make_row(
+                    'm1/1',
+                    'INT. CAF\u00c9 \u2019NUFF',
+                    'A room',
                     query='Where?',
-                    summary='A room',
                     references=['A room', 'Inside'],
                 )
             ],
@@ -338,12 +330,10 @@ CASES = {
         dict(
             train=[
                 dict(
+                    NIGHTS,
                     id='b1/0',
                     document='Answer the question: When, then?\n\n'
-                    'Summary: It was dark, and it ends.\n\n'
-                    'Source: It was a dark night. Caf\u00e9.\nThe end.',
-                    summary='Night',
-                    references=['Night', 'A night'],
+                    f'Summary: It was dark, and it ends.\n\nSource: {NIGHT}',
                 )
             ],
             validation=[None],  # no plot summary
@@ -351,21 +341,15 @@ CASES = {
         ),
     ),
     'qmsum': (
-        in_splits(
-            'data/ALL/jsonl/{}.jsonl',
-            VAL,
-            lines(MEETING),
-        ),
+        in_splits('data/ALL/jsonl/{}.jsonl', VAL, lines(MEETING)),
         {
             split: [
-                dict(
-                    id=f'{split}/1/{i}',
-                    document='PM: Hi all .\nUI: Yes .',
-                    query=query,
-                    summary=answer,
-                )
-                for i, (query, answer) in enumerate(
-                    [('Summarize.', 'Hi.'), ('Who?', 'PM.')]
+                dict(query, id=f'{split}/1/{i}', document=MET)
+                for i, query in enumerate(
+                    [
+                        dict(query='Summarize.', summary='Hi.'),
+                        dict(query='Who?', summary='PM.'),
+                    ]
                 )
             ]
             for split in THREE.split()
@@ -391,12 +375,8 @@ CASES = {
             **dict.fromkeys(
                 ('validation', 'test'),
                 [
-                    dict(
-                        STORY,
-                        id='5/1',
-                        summary='This.',
-                        references=['This.', 'That.'],
-                    )
+                    dict(STORY, id='5/1', summary='This.')
+                    | dict(references=['This.', 'That.'])
                 ],
             ),
         ),
@@ -414,13 +394,8 @@ CASES = {
             'bbc-summary-data/3.summary': 'not of this form',
         },
         dict(
-            train=[
-                dict(id='1', document='Much rain.\nMore.', summary='It rains.'),
-                None,
-            ],
-            validation=[
-                dict(id='1', document='Much rain.\nMore.', summary='It rains.')
-            ],
+            train=[RAIN, None],
+            validation=[RAIN],
             test=[None],
         ),
     ),
@@ -466,11 +441,8 @@ def test_prepared_corpus_is_found_by_its_name(tmp_path, task, run_command):
     assert (f'{missing} missing' in line) == bool(missing)
     assert f'expected {corpora.TABLE[task].splits[split]:,}' in out
     if there:
-      read = [
-          row
-          for shard in found.splits[split]
-          for row in found.read(split, shard)
-      ]
+      shards = found.splits[split]
+      read = [row for shard in shards for row in found.read(split, shard)]
       assert [row['id'] for row in read] == [row['id'] for row in there]
       for row, want in zip(read, there):
         assert row['targets'] == want['summary']
@@ -530,11 +502,8 @@ def test_a_new_corpus_replaces_the_old_one(tmp_path):
   counts = prepare.prepare(
       'squality', str(tmp_path / 'raw'), str(tmp_path / 'corpora')
   )
-  assert sorted(path.name for path in place.iterdir()) == [
-      'test.jsonl.gz',
-      'train.jsonl.gz',
-      'validation.jsonl.gz',
-  ]
+  names = {path.name for path in place.iterdir()}
+  assert names == {f'{split}.jsonl.gz' for split in THREE.split()}
   assert counts['train']['rows'] == 2 and counts['test']['references'] == 1
   with gzip.open(place / 'test.jsonl.gz', 'rt') as f:
     assert json.loads(f.read())['references'] == ['This.', 'That.']

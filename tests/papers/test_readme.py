@@ -75,22 +75,6 @@ def test_percent_of_longt5():
   assert [round(value, 1) for value in found] == [96.1, 94.1, 95.2, 94.2, 93.4]
 
 
-def test_files_and_links_exist():
-  for path in re.findall(r'`((?:configs|tests|locost_jax)/[\w./]+)`', TEXT):
-    assert (reproduce.ROOT / path).exists(), path
-  for link in re.findall(r'\]\((?!https?:)([^)]+)\)', TEXT):
-    file, _, anchor = link.partition('#')
-    headings = re.findall(
-        r'^#+ (.*)',
-        (reproduce.PAGE.parent / file).read_text(encoding='utf-8'),
-        re.M,
-    )
-    slugs = [
-        re.sub(r'[^\w -]', '', h).lower().replace(' ', '-') for h in headings
-    ]
-    assert not anchor or anchor in slugs, link
-
-
 @pytest.mark.parametrize('text', COMMANDS.values(), ids=COMMANDS)
 def test_flags_exist(text, monkeypatch):
   """For every value of a loop."""

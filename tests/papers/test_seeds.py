@@ -32,16 +32,9 @@ def call(run_command, tmp_path, monkeypatch, capfd):
   monkeypatch.setattr(seeds, 'call', run)
 
   def call(*flags):
-    status = seeds.main(
-        [
-            test_main.CONFIG,
-            '--config.data.train_files=train.jsonl',
-            '--config.data.test_files=test.jsonl',
-            *test_by_length.SMALL,
-            *flags,
-        ]
-    )
-    assert status == 0
+    keys = 'data.train_files=train.jsonl', 'data.test_files=test.jsonl'
+    command = [test_main.CONFIG, *(f'--config.{key}' for key in keys)]
+    assert seeds.main([*command, *test_by_length.SMALL, *flags]) == 0
     return capfd.readouterr().out
 
   return call
@@ -65,19 +58,15 @@ def test_seeds(call, run_command, capfd):
   assert f'{mean["loss"]:.3f}' in again and 'spread' in again
 
   # WORKDIR stands for its best seed.
-  losses = {
-      path.name: checkpoint.read_metrics(path / 'checkpoints' / '2')[
-          'eval/jsonl/loss'
-      ]
-      for path in paths
-  }
-  best = min(losses, key=losses.get)
+  numbers = lambda path: checkpoint.read_metrics(path / 'checkpoints' / '2')
+  best = min(paths, key=lambda path: numbers(path)['eval/jsonl/loss']).name
   find._log_once.cache_clear()
   capfd.readouterr()
-  embedding = lambda name: locost_jax.load(name).params['token_embedding']
-  assert (
-      embedding('two')['embedding'] == embedding(f'two/{best}')['embedding']
-  ).all()
+  ours, theirs = (
+      locost_jax.load(name).params['token_embedding']['embedding']
+      for name in ('two', f'two/{best}')
+  )
+  assert (ours == theirs).all()
   (line,) = capfd.readouterr().err.splitlines()
   assert line.startswith(f'two: {best}, the best of 2 seeds (loss ')
   status, out, err = run_command(
@@ -121,17 +110,17 @@ def test_gains_and_statistics_by_hand():
 @pytest.mark.parametrize(
     'flags',
     [
-        ['--seeds=0', '--workdir=x'],
-        ['--seeds=2', '--workdir=.'],
-        ['--seeds=2', '--lengths=4', '--workdir=x'],
-        ['--lengths=4,8', '--workdir=x'],
-        ['--lengths=4,4', '--workdir=x', '--evaluate'],
-        ['--seeds=2'],
+        '--seeds=0 --workdir=x',
+        '--seeds=2 --workdir=.',
+        '--seeds=2 --lengths=4 --workdir=x',
+        '--lengths=4,8 --workdir=x',
+        '--lengths=4,4 --workdir=x --evaluate',
+        '--seeds=2',
     ],
 )
 def test_bad_flags(flags, tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
   (tmp_path / 'config.json').write_text('{}')
   with pytest.raises(SystemExit) as end:
-    seeds.main(flags)
+    seeds.main(flags.split())
   assert end.value.code == 2 and not (tmp_path / 'x').exists()

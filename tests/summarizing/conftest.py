@@ -17,11 +17,6 @@ def run(tmp_path_factory):
   return directory
 
 
-@pytest.fixture(autouse=True)
-def no_program_cache(monkeypatch):
-  monkeypatch.setenv('LOCOST_JAX_CACHE', 'off')
-
-
 @pytest.fixture
 def call(run_command):
   return functools.partial(run_command, summarize)

@@ -1,10 +1,15 @@
 """Helpers for tests of the summarize command."""
 
+import copy
 import dataclasses
 import json
 
 import locost_jax
+from locost_jax import models
+from locost_jax.generation import decode_settings
 from locost_jax.summarizing.summarizer import Summarizer
+from tests.models.test_bart import moved_params
+from tests.models.test_bart import SMALL
 
 
 def rows_of(path):
@@ -28,15 +33,35 @@ def error_line(err):
   return line
 
 
+def make_row(prediction, tokens):
+  """Returns a row of a summary as the command makes it."""
+  counts = 'tokens_read', 'tokens_kept', 'peak_memory_bytes'
+  times = dict(seconds=1.0, seconds_encoding=0.5, seconds_decoding=0.5)
+  return dict(prediction=prediction, **dict.fromkeys(counts, tokens), **times)
+
+
+def random_model(name, vocabulary, pages, **config):
+  """Returns a small model made from a BART, with random weights."""
+  config = SMALL | config
+  config.update(name=name, vocab_size=vocabulary.size, pad_id=vocabulary.pad_id)
+  params = moved_params(config, 0.3)['params']
+  settings = decode_settings.Settings(max_length=12, num_beams=1)
+  return Summarizer(models.build(config), params, vocabulary, settings, pages)
+
+
 def changed(summarizer, **pages):
   """Returns the same model with changed `Pages`."""
-  return Summarizer(
-      summarizer.model,
-      summarizer.params,
-      summarizer.vocabulary,
-      summarizer.settings,
-      dataclasses.replace(summarizer.pages, **pages),
-  )
+  made = copy.copy(summarizer)
+  made.pages = dataclasses.replace(summarizer.pages, **pages)
+  return made
+
+
+def with_config(summarizer, params=None, **keys):
+  """Returns a model with changed keys of its config."""
+  config = dataclasses.replace(summarizer.config, **keys)
+  model = dataclasses.replace(summarizer.model, config=config)
+  rest = summarizer.vocabulary, summarizer.settings, summarizer.pages
+  return Summarizer(model, params or summarizer.params, *rest)
 
 
 def use(monkeypatch, summarizer):

@@ -99,19 +99,11 @@ def test_memory_does_not_grow_with_the_input():
   B, T, H, K, D, P = 1, 128, 4, 16, 64, 256
 
   def temporary(L):
-    shapes = [
-        ((B, T, H, K), jnp.float32),
-        ((B, L, D), jnp.float32),
-        ((D, H * K), jnp.float32),
-        ((D, H * K), jnp.float32),
-        ((B, L), bool),
-        ((B, L), jnp.int32),
-    ]
-    compiled = (
-        jax.jit(attention_mass.attend_and_sum, static_argnums=6)
-        .lower(*(jax.ShapeDtypeStruct(*shape) for shape in shapes), P)
-        .compile()
-    )
+    floats = (B, T, H, K), (B, L, D), (D, H * K), (D, H * K)
+    shapes = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in floats]
+    shapes += [jax.ShapeDtypeStruct((B, L), kind) for kind in (bool, jnp.int32)]
+    program = jax.jit(attention_mass.attend_and_sum, static_argnums=6)
+    compiled = program.lower(*shapes, P).compile()
     return compiled.memory_analysis().temp_size_in_bytes
 
   short, long = temporary(2**14), temporary(2**17)
@@ -145,14 +137,8 @@ def test_closest_is_the_best_weighted_recall():
     total = 0
     for size in (1, 2):
       own, theirs = grams(sentence, size), grams(passage, size)
-      weight = {
-          gram: np.log(
-              1
-              + 30
-              / max(1, sum(gram in grams(other, size) for other in passages))
-          )
-          for gram in own
-      }
+      held = lambda gram, n=size: sum(gram in grams(p, n) for p in passages)
+      weight = {gram: np.log(1 + 30 / max(1, held(gram))) for gram in own}
       shared = sum(
           weight[gram] * min(own.count(gram), theirs.count(gram))
           for gram in set(own)
@@ -266,26 +252,11 @@ def reader(tmp_path_factory):
 
   inputs, targets = (encode(texts, n) for texts, n in zip(zip(*corpus), (L, T)))
   config = default.get_config()
-  config.model.update(
-      dict(
-          vocab_size=vocabulary.size,
-          d_model=64,
-          d_state=8,
-          d_ff=128,
-          d_kv=16,
-          num_heads=4,
-          num_layers=1,
-          num_decoder_layers=2,
-      )
-  )
-  config.optim.update(
-      dict(
-          name='adafactor',
-          learning_rate=0.05,
-          warmup_steps=20,
-          cooldown_steps=steps // 3,
-      )
-  )
+  config.model.update(d_model=64, d_state=8, d_ff=128, d_kv=16, num_heads=4)
+  config.model.update(num_layers=1, num_decoder_layers=2)
+  config.model.vocab_size = vocabulary.size
+  config.optim.update(name='adafactor', learning_rate=0.05, warmup_steps=20)
+  config.optim.cooldown_steps = steps // 3
   model = models.build(config.model)
   params = make_params(model)
   optimizer = optim.make_optimizer(config.optim, steps, params)

@@ -22,6 +22,7 @@ from tests.models.test_bart import moved_params
 from tests.models.test_bart import SMALL
 from tests.summarizing.summarize_command import changed
 from tests.summarizing.summarize_command import use
+from tests.summarizing.summarize_command import with_config
 from tests.summarizing.summarize_command import write_rows
 
 VOCABULARY = byte_vocabulary.ByteVocabulary()
@@ -111,21 +112,12 @@ def test_a_chunk_without_selected_tokens_is_read_whole(summarizer):
   bias = np.asarray(actor['output']['bias'])
   actor['output'] = dict(actor['output'], bias=bias + [50, 0])
   params['selector'] = dict(params['selector'], actor=actor)
-  skips, keeps = (
-      Summarizer(
-          models.build(SIMCAS | keys),
-          params,
-          VOCABULARY,
-          summarizer.settings,
-          summarizer.pages,
-      )
-      for keys in (dict(selection='argmax'), dict(select='none'))
-  )
+  skips = with_config(summarizer, params, selection='argmax')
+  keeps = with_config(summarizer, params, select='none')
   inputs = np.asarray([skips.tokenize(TEXT)], np.int32)
   memory = generate.encode(skips.model, params, inputs, None)
-  assert chunk_memory.selected_counts(memory) == 1 + inputs.size - len(
-      inputs[0]
-  )
+  chunks = len(inputs[0])
+  assert chunk_memory.selected_counts(memory) == 1 + inputs.size - chunks
   assert skips.summarize([TEXT, 'One.']) == keeps.summarize([TEXT, 'One.'])
   targets = np.arange(20, 28)[None]
   want = keeps.logits(inputs, targets)

@@ -16,6 +16,7 @@ from locost_jax.summarizing.summarizer import Summarizer
 from locost_jax.vocabularies import byte_vocabulary
 from tests.models import test_copy_head
 from tests.summarizing import test_source_page
+from tests.summarizing.summarize_command import with_config
 
 VOCABULARY = byte_vocabulary.ByteVocabulary()
 TEXT = '\n\n'.join(
@@ -44,13 +45,8 @@ def make_summarizer(name):
   inputs, targets = np.full(shape, 5, np.int32), np.full((1, 4), 5, np.int32)
   params = jax.jit(model.init)(jax.random.key(1), inputs, targets)['params']
   params['copy_head']['gate']['bias'] -= 9
-  return Summarizer(
-      model,
-      params,
-      VOCABULARY,
-      decode_settings.Settings(max_length=12, num_beams=1),
-      PAGES.get(name),
-  )
+  settings = decode_settings.Settings(max_length=12, num_beams=1)
+  return Summarizer(model, params, VOCABULARY, settings, PAGES.get(name))
 
 
 @pytest.mark.parametrize('name', test_copy_head.NAMES)
@@ -78,28 +74,14 @@ def test_the_place_of_each_token(name):
     assert traced.end[-1] == -1
 
 
-def test_a_model_without_a_copy_head_has_no_copied_words(run_without_copy):
-  source = attribution.attribute(
-      run_without_copy, TEXT, VOCABULARY.encode(SUMMARY)
-  )
+def test_a_model_without_a_copy_head_has_no_copied_words():
+  copying = make_summarizer('locost')
+  params = {k: v for k, v in copying.params.items() if k != 'copy_head'}
+  plain = with_config(copying, params, copy=False)
+  source = attribution.attribute(plain, TEXT, VOCABULARY.encode(SUMMARY))
   assert source.copied is None
   page = source_page.page('name', source, {})
   assert 'copied' not in page.split('<body>')[1]
-
-
-@pytest.fixture(scope='module')
-def run_without_copy():
-  summarizer = make_summarizer('locost')
-  config = default.locost()
-  values = test_copy_head.SMALL | dict(vocab_size=VOCABULARY.size, copy=False)
-  config.update({key: values[key] for key in values if key in config})
-  return Summarizer(
-      models.build(config),
-      {k: v for k, v in summarizer.params.items() if k != 'copy_head'},
-      VOCABULARY,
-      summarizer.settings,
-      None,
-  )
 
 
 def make_traced(shares, ends, weights=None):

@@ -13,6 +13,7 @@ from locost_jax.summarizing import hierarchical
 from locost_jax.summarizing import part_by_part
 from locost_jax.summarizing import summaries
 from locost_jax.summarizing import texts
+from tests.summarizing.summarize_command import make_row
 from tests.summarizing.summarize_command import rows_of
 
 COUNT = lambda text: len(text.split())
@@ -38,22 +39,11 @@ def run_levels(text, room, most, write):
     calls.append((len(jobs), settings['max_length']))
     for job in reversed(jobs):
       prediction = write(job.document.text, settings['max_length'])
-      row = dict(
-          prediction=prediction,
-          tokens_read=COUNT(job.document.text),
-          tokens_kept=COUNT(job.document.text),
-          seconds=1.0,
-          seconds_encoding=0.5,
-          seconds_decoding=0.5,
-          peak_memory_bytes=7,
-      )
+      row = make_row(prediction, COUNT(job.document.text))
       yield summaries.Done(job, row, tokens=np.array([5]))
 
-  job = summaries.Job(
-      0,
-      documents.Document('a', text, 'a.txt', texts.Text(text)),
-      'hash',
-  )
+  read = documents.Document('a', text, 'a.txt', texts.Text(text))
+  job = summaries.Job(0, read, 'hash')
   settings = dict(max_length=most, min_length=50)
   done = hierarchical._of_document(job, settings, room, most, COUNT, run, 0)  # pylint: disable=protected-access
   assert names == [f'a, level {i + 1}' for i in range(len(calls))]

@@ -10,11 +10,11 @@ import zipfile
 import pytest
 
 from locost_jax.documents import markup
-from locost_jax.summarizing import documents as documents_lib
 from tests import deadline
 from tests.summarizing.summarize_command import write_documents
 from tests.summarizing.test_documents import make_book
 from tests.summarizing.test_documents import make_page
+from tests.summarizing.test_documents import read
 
 MOST = 2**20  # limit of a document, in bytes
 
@@ -23,15 +23,6 @@ MOST = 2**20  # limit of a document, in bytes
 def guard():
   with deadline.within(60):
     yield
-
-
-def read(*names, **options):
-  """Returns (documents, failures, lines reported)."""
-  lines = []
-  found, failures = documents_lib.read(
-      list(map(str, names)), report=lines.append, **options
-  )
-  return found, failures, lines
 
 
 def expect_only(path, expected, **options):

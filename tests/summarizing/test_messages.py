@@ -1,6 +1,5 @@
 """Error messages name the cause."""
 
-import json
 import math
 import resource
 
@@ -8,10 +7,8 @@ import jax
 import pytest
 
 from locost_jax.devices import memory
-from locost_jax.runs import convert_weights
 from locost_jax.summarizing import source_page
 from locost_jax.summarizing.summarizer import Summarizer
-from locost_jax.workdir import find
 from tests import deadline
 from tests.summarizing.summarize_command import error_line
 
@@ -20,28 +17,6 @@ from tests.summarizing.summarize_command import error_line
 def guard():
   with deadline.within(60):
     yield
-
-
-@pytest.mark.parametrize(
-    'key, value, expected',
-    [
-        ('num_beams', -3, 'an integer from 1 to 10,000'),
-        ('num_beams', '4', 'an integer from 1 to 10,000'),
-        ('length_penalty', 'x', 'a number'),
-    ],
-)
-def test_a_bad_number_of_a_release_names_its_file(
-    run, call, tmp_path, key, value, expected
-):
-  release = tmp_path / 'release'
-  convert_weights.export_run(*find.find_run(run), release, 'float32', 10**9)
-  path = release / 'generation_config.json'
-  path.write_text(json.dumps(json.loads(path.read_text()) | {key: value}))
-  (tmp_path / 'a.txt').write_text('A text.')
-  status, out, err = call('--checkpoint', release, tmp_path / 'a.txt')
-  assert (status, out) == (2, '') and err.count('\n') == 1
-  shown = json.dumps(value)
-  assert err == f'error: {path}: {key}={shown}: expected {expected}\n'
 
 
 def test_other_errors_are_not_out_of_memory(monkeypatch):

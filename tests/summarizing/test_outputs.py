@@ -118,29 +118,22 @@ LONG = f'{"x" * 300}.html'
 @pytest.mark.parametrize(
     'flags, expected',
     [
-        *(
-            ([f'--report={name}'], f'--report={name}: {PAGE}')
-            for name in ('x.txt', 'x.html.gz', 'x', '/dev/null')
-        ),
-        *(
-            ([f'--report={name}'], f'--report={name}: {FOLDER}')
-            for name in ('folder.html', './')
-        ),
-        *(
-            (['--output=a.html', f'--report={name}'], 'is the file of --output')
-            for name in ('a.html', './a.html')
-        ),
-        *(
-            ([f'--{f}={LONG}'], 'File name too long')
-            for f in ('output', 'report')
-        ),
+        ('--report=x.txt', f'--report=x.txt: {PAGE}'),
+        ('--report=x.html.gz', f'--report=x.html.gz: {PAGE}'),
+        ('--report=/dev/null', f'--report=/dev/null: {PAGE}'),
+        ('--report=folder.html', f'--report=folder.html: {FOLDER}'),
+        ('--report=./', f'--report=./: {FOLDER}'),
+        ('--output=a.html --report=./a.html', 'is the file of --output'),
+        (f'--output={LONG}', 'File name too long'),
+        (f'--report={LONG}', 'File name too long'),
     ],
 )
 def test_names_of_files_are_checked(call, thesis, flags, expected):
   os.makedirs('folder.html')
-  expect_refused(call('--checkpoint=x', *flags, thesis), expected)
+  command = '--checkpoint=x', *flags.split()
+  expect_refused(call(*command, thesis), expected)
   if PAGE in expected:  # before the documents are read
-    expect_refused(call('--checkpoint=x', *flags, 'missing.txt'), expected)
+    expect_refused(call(*command, 'missing.txt'), expected)
 
 
 def test_the_ending_of_a_page_may_be_in_capitals(call, thesis):
@@ -240,9 +233,8 @@ def test_a_failed_page_does_not_stop_the_summaries(
   line = error_line(err)
   assert 'the page of thesis.txt' in line and 'No space left' in line
   assert 'p.html' in line and os.path.exists('p-2.html')
-  os.remove('p.html')
-  os.remove('p-2.html')
-  os.remove('out.jsonl')
+  for name in 'p.html', 'p-2.html', 'out.jsonl':
+    os.remove(name)
   monkeypatch.setattr(source_page, 'write', lambda *_: 1 / 0)
   open('out.jsonl.partial', 'w').close()
   status, out, err = call(*command)
@@ -267,13 +259,10 @@ def test_pages_continue_with_their_summaries(run, call, thesis):
   Path('a.txt').write_text('A new text.')
   assert call(*command, 'a.txt', *documents)[0] == 0
   index = Path('p.html').read_text()
-  names = re.findall(r'href="(p-\d\.html)">([\w.]+)<', index)
-  assert names == [
-      ('p-1.html', 'a.txt'),
-      ('p-2.html', 'thesis.txt'),
-      ('p-3.html', 'b.txt'),
-  ]
-  for file, name in names:
+  names = dict(re.findall(r'href="(p-\d\.html)">([\w.]+)<', index))
+  assert list(names) == ['p-1.html', 'p-2.html', 'p-3.html']
+  assert list(names.values()) == ['a.txt', 'thesis.txt', 'b.txt']
+  for file, name in names.items():
     assert f'<h1>{name}</h1>' in Path(file).read_text()
   Path('p-2.html').write_text('Mine.')
   expect_refused(call(*command, 'a.txt', *documents), 'exists already')

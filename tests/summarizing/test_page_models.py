@@ -12,7 +12,6 @@ import locost_jax
 from locost_jax import models
 from locost_jax.data import pages as pages_lib
 from locost_jax.errors import InputError
-from locost_jax.generation import decode_settings
 from locost_jax.summarizing import attribution
 from locost_jax.summarizing import batch_memory
 from locost_jax.summarizing import batching
@@ -21,13 +20,13 @@ from locost_jax.summarizing import reading
 from locost_jax.summarizing import source_page
 from locost_jax.summarizing import texts
 from locost_jax.summarizing import written_tokens
-from locost_jax.summarizing.summarizer import Summarizer
 from locost_jax.vocabularies import byte_vocabulary
 from tests.hugging_face.converting import GOLDEN
-from tests.models.test_bart import moved_params
 from tests.models.test_bart import SMALL
 from tests.summarizing.summarize_command import changed
+from tests.summarizing.summarize_command import random_model
 from tests.summarizing.summarize_command import use
+from tests.summarizing.summarize_command import with_config
 from tests.summarizing.summarize_command import write_rows
 
 VOCABULARY = byte_vocabulary.ByteVocabulary()
@@ -49,20 +48,8 @@ SECTIONS = [
 @pytest.fixture(scope='module')
 def summarizer():
   """A small PageSum with random weights that reads bytes."""
-  config = dict(
-      SMALL,
-      name='pagesum',
-      vocab_size=VOCABULARY.size,
-      max_positions=96,
-      pad_id=VOCABULARY.pad_id,
-  )
-  return Summarizer(
-      models.build(config),
-      moved_params(config, 0.3)['params'],
-      VOCABULARY,
-      decode_settings.Settings(max_length=12, num_beams=1),
-      texts.Pages('spatial', 3, 80, ''),
-  )
+  pages = texts.Pages('spatial', 3, 80, '')
+  return random_model('pagesum', VOCABULARY, pages, max_positions=96)
 
 
 @pytest.mark.parametrize('form', ('spatial', 'discourse', 'document'))
@@ -78,14 +65,9 @@ def test_documents_are_read_as_in_training(
   }
   pages = texts.Pages(form, 4, page_length, empty_page)
   read = changed(summarizer, **dataclasses.asdict(pages)).read(row)
+  parts = pages_lib.pieces(row, form, 4)
   trained = pages_lib.tokenise(
-      pages_lib.pieces(row, form, 4),
-      '',
-      form,
-      page_length,
-      0,
-      VOCABULARY,
-      empty_page,
+      parts, '', form, page_length, 0, VOCABULARY, empty_page
   )
   assert read.pages == [page for page in trained if page]
   assert read.dropped == 0
@@ -183,9 +165,7 @@ def test_a_batch_equals_single_documents(options, summarizer):
 @pytest.mark.parametrize('P', (1, 2, 40))
 def test_pages_do_not_depend_on_the_batch(P, padding, summarizer):
   """Compares states and logits of one document alone and in a batch."""
-  config = dataclasses.replace(summarizer.config, padding=padding)
-  model = dataclasses.replace(summarizer.model, config=config)
-  reader = Summarizer(model, summarizer.params, VOCABULARY)
+  reader = with_config(summarizer, padding=padding)
   generator = np.random.default_rng(P)
   inputs = generator.integers(3, 200, (2, P, 20))
   inputs[0, :, 13:] = VOCABULARY.pad_id
@@ -235,14 +215,8 @@ def direct_mass(summarizer, pages, owners, P, tokens):
           'states': one['states'][:, :, order],
           'mask': one['mask'][:, :, order],
       }
-      mass = model.apply(
-          params,
-          shuffled,
-          targets,
-          rows[:, :, order],
-          2 * P + 1,
-          method='cross_mass',
-      )
+      given = shuffled, targets, rows[:, :, order], 2 * P + 1
+      mass = model.apply(params, *given, method='cross_mass')
       total[:, passage] += weights[p] * np.asarray(mass)[0, :, passage]
   return total
 
@@ -266,22 +240,14 @@ def test_attention_on_passages_is_weighted_by_page(summarizer):
   assert source.tokens.sum() == sum((e >= 0).sum() for e in places)
   # Page 2 begins in the second paragraph, like its first sentence.
   assert source.pages.begins == [0, 0, 1] and P == 2
-  kept = attribution.attribute(
-      summarizer,
-      TEXT,
-      tokens,
-      memory=attribution.read_again(summarizer, read.pages),
-  )
+  memory = attribution.read_again(summarizer, read.pages)
+  kept = attribution.attribute(summarizer, TEXT, tokens, memory=memory)
   np.testing.assert_allclose(kept.mass, source.mass, atol=1e-6)
 
 
 def test_global_decoding_has_attention_and_no_page_weights(summarizer):
-  config = dataclasses.replace(summarizer.config, decoding='global')
-  model = dataclasses.replace(summarizer.model, config=config)
   params = {k: v for k, v in summarizer.params.items() if k != 'confidence'}
-  reader = Summarizer(
-      model, params, VOCABULARY, summarizer.settings, summarizer.pages
-  )
+  reader = with_config(summarizer, params, decoding='global')
   source = attribution.attribute(reader, TEXT, [70, 80, 90])
   assert source.pages is None
   marks = 1 - source.mass.sum()

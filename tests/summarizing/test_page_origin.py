@@ -13,6 +13,7 @@ from locost_jax.summarizing import source_page
 from tests import browser
 from tests import browser_driver
 from tests.summarizing import test_source_page
+from tests.summarizing.summarize_command import make_row
 
 ORIGIN = {
     'model': 'locost',
@@ -33,29 +34,19 @@ def read_settings(page):
 
 
 def test_a_page_names_its_model_after_the_summary():
-  page = source_page.page(
-      'name', test_source_page.make_source(), SETTINGS, origin=ORIGIN
-  )
+  source = test_source_page.make_source()
+  page = source_page.page('name', source, SETTINGS, origin=ORIGIN)
   shown = read_settings(page)
   assert shown.items() >= ORIGIN.items()
   assert shown['num_beams'] == '4' and 'seed' not in shown
   line = 'locost · 16,812,345 parameters · step 1,200 · 12.3 s'
   assert page.index('id="summary"') < page.index(line)
-  sampled = source_page.page(
-      'name', test_source_page.make_source(), dict(SETTINGS, method='sample')
-  )
+  sampled = source_page.page('name', source, dict(SETTINGS, method='sample'))
   assert read_settings(sampled)['seed'] == '7'
 
 
 def test_seconds_name_the_batch():
-  row = dict(
-      tokens_kept=9,
-      tokens_read=1000,
-      seconds=1.5,
-      seconds_encoding=0.5,
-      seconds_decoding=1,
-      documents_in_batch=2,
-  )
+  row = dict(make_row('', 1000), tokens_kept=9, documents_in_batch=2)
   shown = page_origin.describe_row(row)
   assert shown['tokens read'] == '9 of 1,000'
   assert shown['seconds'].endswith('share of a batch of 2 documents)')
@@ -96,14 +87,9 @@ def tab(tmp_path_factory):
       ]
   )
   path = directory / 'page.html'
-  path.write_text(
-      source_page.page(
-          'a_name_of_a_file_that_is_wider_than_a_phone.txt',
-          test_source_page.make_source(text),
-          SETTINGS,
-          origin=ORIGIN,
-      )
-  )
+  name = 'a_name_of_a_file_that_is_wider_than_a_phone.txt'
+  source = test_source_page.make_source(text)
+  path.write_text(source_page.page(name, source, SETTINGS, origin=ORIGIN))
   with browser_driver.open_page(directory / 'profile') as page:
     page.resize(1000, 800)
     page.open(path.as_uri())

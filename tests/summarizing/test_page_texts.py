@@ -1,6 +1,7 @@
 """Documents with parts: odd ones are read, wrong ones refused."""
 
 import json
+import types
 
 import numpy as np
 import pytest
@@ -36,13 +37,9 @@ def test_without_texts_in_parts_the_document_is_read(form, blank):
   text = texts.text_of(row, pages)
   assert text == texts.Text('A whale. A ship.')
   if form == 'discourse':
-    data = dict(pages=form)
-    made = corpus_rows.make_row(
-        type('Config', (), {'data': type('Data', (), data)}),
-        None,
-        'row',
-        {'id': 'a', 'summary': 'A.', **row},
-    )
+    config = types.SimpleNamespace(data=types.SimpleNamespace(pages=form))
+    given = {'id': 'a', 'summary': 'A.', **row}
+    made = corpus_rows.make_row(config, None, 'row', given)
     trained = pages_lib.pieces(json.loads(made['inputs']), form, 2)
     assert trained == ['A whale.', 'A ship.']
 

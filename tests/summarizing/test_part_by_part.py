@@ -9,8 +9,10 @@ import pytest
 
 import locost_jax
 from locost_jax.data import text as text_lib
+from locost_jax.errors import InputError
 from locost_jax.evaluation import predictions
 from locost_jax.summarizing import part_by_part
+from tests.summarizing.summarize_command import make_row
 from tests.summarizing.summarize_command import rows_of
 
 WORDS = 'ant bee cat. Dog elk fox! gnu hen\n\nibis jay koi lynx\n\n \nmole newt'
@@ -47,12 +49,8 @@ def test_a_part_has_as_many_whole_paragraphs_as_fit(max_tokens):
 def test_a_long_paragraph_is_split_between_sentences_and_then_words():
   text = 'Ant bee cat. Dog elk fox gnu hen ibis jay. Koi lynx.'
   assert len(text_lib.split_sentences(text)) == 3
-  assert part_by_part.split(text, 4, count_words) == [
-      'Ant bee cat.',
-      'Dog elk fox',
-      'gnu hen ibis jay.',
-      'Koi lynx.',
-  ]
+  parts = 'Ant bee cat.|Dog elk fox|gnu hen ibis jay.|Koi lynx.'
+  assert part_by_part.split(text, 4, count_words) == parts.split('|')
   assert part_by_part.split('abcdefgh', 3, len) == ['ab', 'cd', 'ef', 'gh']
 
 
@@ -82,10 +80,8 @@ def test_the_summaries_of_highest_confidence_are_chosen():
   assert part_by_part.choose([5, 5, 5], [0, 0, 0], 10) == [0, 1]
   assert part_by_part.choose([5, 5, 5], [0, 2, 1], 10) == [1, 2]
   assert part_by_part.choose([5, 5, 5], [0, 2, 1], 0) == [0, 1, 2]
-  assert (
-      part_by_part.choose([50], [0], 10) == [0]
-      and part_by_part.choose([], [], 10) == []
-  )
+  assert part_by_part.choose([50], [0], 10) == [0]
+  assert part_by_part.choose([], [], 10) == []
 
 
 def reference_confidence(summarizer, text, tokens):
@@ -112,14 +108,8 @@ def books(tmp_path_factory):
 
 
 def run_parts(call, run, books, output, *more):
-  status, _, err = call(
-      f'--checkpoint={run}',
-      f'--output={output}',
-      '--part_length=100',
-      '--reference_field=summary',
-      *more,
-      books,
-  )
+  flags = f'--output={output}', '--part_length=100', '--reference_field=summary'
+  status, _, err = call(f'--checkpoint={run}', *flags, *more, books)
   assert status == 0, err
   return rows_of(output)
 
@@ -127,18 +117,10 @@ def run_parts(call, run, books, output, *more):
 @pytest.mark.parametrize('options', [(), ('--num_beams=2',)])
 def test_join_and_rank(call, run, books, tmp_path, options):
   """Equals summarising the parts one by one."""
-  joined = run_parts(
-      call, run, books, tmp_path / 'j.jsonl', '--parts=join', *options
-  )
-  ranked = run_parts(
-      call,
-      run,
-      books,
-      tmp_path / 'r.jsonl',
-      '--parts=rank',
-      '--summary_length=12',
-      *options,
-  )
+  given = call, run, books
+  joined = run_parts(*given, tmp_path / 'j.jsonl', '--parts=join', *options)
+  flags = '--parts=rank', '--summary_length=12', *options
+  ranked = run_parts(*given, tmp_path / 'r.jsonl', *flags)
   summarizer = locost_jax.load(run)
   count = lambda text: len(summarizer.vocabulary.encode(text))
   beams = dict(num_beams=2 if options else 1)
@@ -162,41 +144,22 @@ def test_join_and_rank(call, run, books, tmp_path, options):
     assert rank['reference'] == f'{n}'
   # `score` can read the rows, also with several references.
   assert predictions.read(str(tmp_path / 'r.jsonl'))[1].references == ['2']
-  several = run_parts(
-      call,
-      run,
-      books,
-      tmp_path / 's.jsonl',
-      '--parts=join',
-      '--reference_field=all',
-  )
+  flags = '--parts=join', '--reference_field=all'
+  several = run_parts(*given, tmp_path / 's.jsonl', *flags)
   assert several[0]['references'] == ['5', 'n']
 
 
 def test_a_part_with_an_empty_summary_is_counted_but_not_used(run):
   summarizer = locost_jax.load(run)
-  rows = [
-      dict(
-          prediction=text,
-          tokens_read=n,
-          tokens_kept=n,
-          seconds=1.0,
-          seconds_encoding=0.5,
-          seconds_decoding=0.5,
-          peak_memory_bytes=n,
-      )
-      for n, text in ((3, 'One.'), (4, ' '), (5, 'Two.'))
-  ]
-  job = part_by_part.summaries.Job(
-      0, part_by_part.documents.Document('book', '', 'book.txt'), 'hash'
-  )
+  rows = [make_row(*row) for row in (('One.', 3), (' ', 4), ('Two.', 5))]
+  book = part_by_part.documents.Document('book', '', 'book.txt')
+  job = part_by_part.summaries.Job(0, book, 'hash')
   done = [
       part_by_part.summaries.Done(job._replace(number=i), row)
       for i, row in enumerate(rows)
   ]
-  row = part_by_part._merge(
-      summarizer, job, done, part_by_part.Parts('join', 9, 0), len
-  ).row
+  parts = part_by_part.Parts('join', 9, 0)
+  row = part_by_part._merge(summarizer, job, done, parts, len).row
   assert (row['prediction'], row['parts_used']) == ('One. Two.', [0, 2])
   assert (row['parts'], row['tokens_read'], row['seconds']) == (3, 12, 3.0)
   assert row['peak_memory_bytes'] == 5 and row['id'] == 'book'
@@ -240,25 +203,19 @@ def test_rows_with_other_part_settings_are_refused(call, run, books, tmp_path):
 @pytest.mark.parametrize(
     'arguments, expected',
     [
-        (('--parts=best',), 'parts'),
-        (('--part_length=64',), '--part_length needs --parts'),
-        (('--summary_length=64',), '--summary_length needs --parts'),
-        (('--parts=join', '--part_length=4'), '8'),
-        (('--parts=join', '--max_input_length=64'), '--max_input_length and'),
-        (
-            ('--parts=join', '--report=page.html'),
-            '--report and --parts=join: only --parts=hierarchical writes',
-        ),
-        (('--parts=hierarchical', '--part_length=16'), 'expected at least 41'),
-        (
-            ('--reference_field=summary',),
-            '--reference_field: expected --format=json',
-        ),
-        (('--format=json', '--reference_field=gone'), "field 'gone'"),
+        ('--parts=best', 'parts'),
+        ('--part_length=64', '--part_length needs --parts'),
+        ('--summary_length=64', '--summary_length needs --parts'),
+        ('--parts=join --part_length=4', '8'),
+        ('--parts=join --max_input_length=64', '--max_input_length and'),
+        ('--parts=join --report=page.html', '--parts=hierarchical writes'),
+        ('--parts=hierarchical --part_length=16', 'expected at least 41'),
+        ('--reference_field=summary', 'expected --format=json'),
+        ('--format=json --reference_field=gone', "field 'gone'"),
     ],
 )
 def test_bad_flags_give_one_line(call, run, books, arguments, expected):
-  status, out, err = call(f'--checkpoint={run}', *arguments, books)
+  status, out, err = call(f'--checkpoint={run}', *arguments.split(), books)
   assert status == 2 and out == ''
   assert all(line.startswith('error: ') for line in err.splitlines())
   assert expected in err
@@ -268,7 +225,5 @@ def test_a_model_that_reads_pages_has_no_parts(run):
   summarizer = locost_jax.load(run)
   part_by_part.check(part_by_part.Parts('join', 10**6, 0), summarizer)
   summarizer.pages = True
-  with pytest.raises(
-      part_by_part.InputError, match='reads pages or chunks by itself'
-  ):
+  with pytest.raises(InputError, match='reads pages or chunks by itself'):
     part_by_part.check(part_by_part.Parts('join', 64, 0), summarizer)

@@ -34,16 +34,8 @@ FORMS = [('', '')] + [
 def trained_on(form, query_in):
   """Returns the ids that a training run would read, as lists."""
   config = default.get_config()
-  config.data.update(
-      dict(
-          pages=form,
-          query_in=query_in,
-          num_pages=2,
-          page_length=30,
-          empty_page='',
-          max_input_length=1000,
-      )
-  )
+  config.data.update(pages=form, query_in=query_in, empty_page='')
+  config.data.update(num_pages=2, page_length=30, max_input_length=1000)
   row = {'id': 'a', 'document': TEXT, 'summary': 'x', 'query': QUERY}
   inputs = corpus_rows.make_row(config, None, 'here', row)['inputs']
   if not form:
@@ -151,10 +143,8 @@ def test_the_command_asks(run, call, tmp_path):
   )
   assert [row['prediction'] for row in rows] == want
   _, out, _ = call(*arguments, *asked)
-  assert [line.partition(': ')[0] for line in out.splitlines()] == [
-      'Who sings?',
-      'Who listens?',
-  ]
+  begins = [line.partition(': ')[0] for line in out.splitlines()]
+  assert begins == ['Who sings?', 'Who listens?']
   page = tmp_path / 'page.html'
   call(*arguments, *asked, f'--report={page}')
   first, second = ((tmp_path / f'page-{i}.html').read_text() for i in (1, 2))

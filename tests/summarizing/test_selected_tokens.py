@@ -1,6 +1,5 @@
 """Selected tokens: counts, columns and highlights."""
 
-import dataclasses
 import functools
 import html as html_lib
 import re
@@ -9,23 +8,20 @@ import jax
 import numpy as np
 import pytest
 
-from locost_jax import models
-from locost_jax.generation import decode_settings
 from locost_jax.summarizing import attribution
 from locost_jax.summarizing import page_selection
 from locost_jax.summarizing import reading
 from locost_jax.summarizing import selected_tokens
 from locost_jax.summarizing import source_page
 from locost_jax.summarizing import texts
-from locost_jax.summarizing.summarizer import Summarizer
 from locost_jax.vocabularies import byte_vocabulary
 from locost_jax.vocabularies import vocabulary as vocabulary_lib
 from tests import bart_files
 from tests import browser
-from tests.models.test_bart import moved_params
-from tests.models.test_bart import SMALL
 from tests.summarizing import test_source_page
+from tests.summarizing.summarize_command import random_model
 from tests.summarizing.summarize_command import use
+from tests.summarizing.summarize_command import with_config
 from tests.summarizing.summarize_command import write_documents
 
 TEXT = '\n\n'.join(
@@ -44,28 +40,7 @@ def summarizer(request, tmp_path_factory):
   if request.param == 'marks':
     directory = tmp_path_factory.mktemp('vocabulary')
     vocabulary = vocabulary_lib.load_vocabulary(bart_files.write(directory))
-  config = SMALL | dict(
-      name='simcas', vocab_size=vocabulary.size, pad_id=vocabulary.pad_id
-  )
-  return Summarizer(
-      models.build(config),
-      moved_params(config, 0.3)['params'],
-      vocabulary,
-      decode_settings.Settings(max_length=12, num_beams=1),
-      texts.Pages('chunks', 1, 14, ''),
-  )
-
-
-def changed(summarizer, **keys):
-  """Returns a model with changed keys and the same parameters."""
-  config = dataclasses.replace(summarizer.config, **keys)
-  return Summarizer(
-      dataclasses.replace(summarizer.model, config=config),
-      summarizer.params,
-      summarizer.vocabulary,
-      summarizer.settings,
-      summarizer.pages,
-  )
+  return random_model('simcas', vocabulary, texts.Pages('chunks', 1, 14, ''))
 
 
 def tokens_of(summarizer):
@@ -93,7 +68,7 @@ def is_text(summarizer, token):
 @pytest.mark.parametrize('padding', ('tokens', 'release'))
 @pytest.mark.parametrize('text', (TEXT, 'A whale.'))
 def test_selected_tokens_equal_a_loop(text, padding, summarizer):
-  reader = changed(summarizer, padding=padding)
+  reader = with_config(summarizer, padding=padding)
   pages, _, mask = read_mask(reader, text)
   found = attribution.attribute(reader, text, tokens_of(reader)).selection
   ends = reading.places(reader.vocabulary, texts.Text(text), reader.pages)
@@ -202,7 +177,7 @@ def test_spaces_between_highlighted_letters_are_highlighted():
 
 
 def test_a_model_that_keeps_every_token_has_no_highlights(summarizer, tmp_path):
-  reader, tokens = changed(summarizer, select='none'), tokens_of(summarizer)
+  reader, tokens = with_config(summarizer, select='none'), tokens_of(summarizer)
   assert attribution.attribute(reader, TEXT, tokens).selection is None
   path = tmp_path / 'out.html'
   source_page.write(str(path), reader, 'a', TEXT, tokens, {})
@@ -246,25 +221,11 @@ def test_the_switch_hides_the_highlights(summarizer, tmp_path):
   path = tmp_path / 'page.html'
   source_page.write(str(path), summarizer, 'a', TEXT, tokens_of(summarizer), {})
   page = re.sub('<script>.*?</script>', '', path.read_text(), flags=re.S)
-  page = page.replace(
-      '</style>',
-      'body > :not(main), main > :not(.document), label {display:'
-      ' none} </style>',
-  )
-  blue = {}
+  rest = 'body > :not(main), main > :not(.document), label'
+  page = page.replace('</style>', f'{rest} {{display: none}} </style>')
+  blue, switch = {}, 'id="show-selected" '
   for state in ('checked', ''):
-    path.write_text(
-        page.replace(
-            'id="show-selected" checked', f'id="show-selected" {state}'
-        )
-    )
-    picture = tmp_path / 'page.png'
-    test_source_page.chromium(
-        tmp_path,
-        f'--screenshot={picture}',
-        '--blink-settings=preferredColorScheme=1',
-        path.as_uri(),
-    )
-    pixels = test_source_page.read_png(picture)
+    path.write_text(page.replace(f'{switch}checked', switch + state))
+    pixels = test_source_page.take_picture(path)
     blue[state] = int((pixels == [0xCF, 0xE2, 0xF6]).all(-1).sum())
   assert blue['checked'] > 500 and blue[''] == 0

@@ -60,16 +60,9 @@ def test_evaluation_writes_sentinels_if_the_targets_have_them(
     with config.unlocked():
       config.span_corruption = dict(share=1.0)
   batch = dict(encoder_input_tokens=np.array([summarizer.tokenize(TEXT)]))
-
-  tokens = evaluate._generate(
-      summarizer.model,
-      summarizer.params,
-      batch,
-      1,
-      summarizer.vocabulary,
-      config,
-      sharding.make_mesh(config.mesh),
-  )
+  mesh = sharding.make_mesh(config.mesh)
+  given = summarizer.model, summarizer.params, batch, 1, summarizer.vocabulary
+  tokens = evaluate._generate(*given, config, mesh)
   banned = summarizer.vocabulary.sentinel_ids
   assert np.isin(tokens, banned).any() == corrupted
 

@@ -50,24 +50,12 @@ def make_source(text=TEXT, summary=SUMMARY, peak=(2, 1)):
     mass = np.full(P, 0.1)
     mass[p], mass[-1] = 0.7, 0
     best = np.argsort(-mass, kind='stable')[:3]
-    sentences.append(
-        written_tokens.Sentence(
-            span,
-            mass,
-            [closest_words.Match(int(b), mass[b]) for b in best],
-            match,
-        )
-    )
+    attended = [closest_words.Match(int(b), mass[b]) for b in best]
+    sentences.append(written_tokens.Sentence(span, mass, attended, match))
   mean = np.mean([sentence.mass for sentence in sentences], 0)
+  given = text, summary, passages, tokens, sentences, mean
   return attribution.Source(
-      text,
-      summary,
-      passages,
-      tokens,
-      sentences,
-      mean,
-      int(tokens.sum()) + 40,
-      int(tokens.sum()) + 1,
+      *given, int(tokens.sum()) + 40, int(tokens.sum()) + 1
   )
 
 
@@ -243,27 +231,14 @@ def test_the_command_writes_pages(tmp_path, run_command, monkeypatch):
 
 
 def chromium(tmp_path, *arguments):
+  flags = (
+      '--disable-quic --disable-component-update --disable-sync '
+      '--hide-scrollbars --enable-logging=stderr --virtual-time-budget=3000 '
+      '--window-size=1000,800'
+  )
+  command = [*browser.command(tmp_path / 'profile'), *flags.split()]
   done = subprocess.run(
-      [
-          browser.path(),
-          '--headless',
-          '--no-sandbox',
-          '--disable-gpu',
-          '--disable-quic',
-          '--no-first-run',
-          '--disable-background-networking',
-          '--disable-component-update',
-          '--disable-sync',
-          '--hide-scrollbars',
-          '--enable-logging=stderr',
-          '--virtual-time-budget=3000',
-          '--window-size=1000,800',
-          f'--user-data-dir={tmp_path / "profile"}',
-          *map(str, arguments),
-      ],
-      capture_output=True,
-      text=True,
-      timeout=120,
+      [*command, *arguments], capture_output=True, text=True, timeout=120
   )
   assert done.returncode == 0, done.stderr[-2000:]
   console = [line for line in done.stderr.splitlines() if 'CONSOLE' in line]
@@ -301,10 +276,18 @@ def read_png(path):
   return (image.imread(path)[..., :3] * 255).round().astype(np.uint8)
 
 
+def take_picture(page):
+  """Returns the pixels of a page in a light colour scheme."""
+  picture = page.with_suffix('.png')
+  light = '--blink-settings=preferredColorScheme=1'
+  chromium(page.parent, f'--screenshot={picture}', light, page.as_uri())
+  return read_png(picture)
+
+
 @browser.needed
 def test_the_browser_paints_the_strip(tmp_path):
   """The screenshot has the strip's colours at the passages' positions."""
-  page, picture = tmp_path / 'page.html', tmp_path / 'page.png'
+  page = tmp_path / 'page.html'
   source = make_source(peak=(0, 0))
   html_text = source_page.page('name', source, {})
   # Only the strip, so that its position is known.
@@ -316,13 +299,7 @@ def test_the_browser_paints_the_strip(tmp_path):
       </style>""",
   )
   page.write_text(html_text)
-  chromium(
-      tmp_path,
-      f'--screenshot={picture}',
-      '--blink-settings=preferredColorScheme=1',
-      page.as_uri(),
-  )
-  row = read_png(picture)[15].astype(int)
+  row = take_picture(page)[15].astype(int)
   redness = row[:, 0] - row[:, 2]
   edge = int(source.tokens[0] / source.tokens.sum() * len(row))
   # The first passage has seven times the attention of each other one.

@@ -12,6 +12,7 @@ import jax
 import pytest
 
 from locost_jax.command_line import compiled_programs
+from tests import processes
 from tests.summarizing.summarize_command import rows_of
 from tests.summarizing.summarize_command import write_rows
 
@@ -30,18 +31,6 @@ PROGRAM = textwrap.dedent("""
     Summarizer.generate = slow
     commands.run(summarize.main, summarize.define_flags, '', sys.argv)
 """)
-ROOT = Path(__file__).parents[2]
-
-
-def start(program, *arguments, **environment):
-  return subprocess.Popen(
-      [sys.executable, '-c', program, *map(str, arguments)],
-      cwd=ROOT,
-      stdout=subprocess.PIPE,
-      stderr=subprocess.PIPE,
-      text=True,
-      env={**os.environ, 'PYTHONPATH': str(ROOT), **environment},
-  )
 
 
 def documents(tmp_path):
@@ -62,7 +51,13 @@ def test_killed_and_continued(
   command = ['--checkpoint', run, documents(tmp_path), '--batch_size=1']
   unbroken = call(*command)[1]
   command.append(f'--output={output}')
-  process = start(PROGRAM, *command)
+  process = subprocess.Popen(
+      [sys.executable, '-c', PROGRAM, *map(str, command)],
+      stdout=subprocess.PIPE,
+      stderr=subprocess.PIPE,
+      text=True,
+      env={**os.environ, 'PYTHONPATH': str(processes.ROOT)},
+  )
   deadline = time.monotonic() + 120
   while not partial.exists() or partial.read_bytes().count(b'\n') < 3:
     assert process.poll() is None, process.communicate()
@@ -127,29 +122,14 @@ def test_a_file_with_other_contents_is_not_changed(run, call, tmp_path):
 
 def test_programs_are_kept_between_calls(run, tmp_path):
   """The second process loads the first one's programs and compiles nothing."""
-  program = textwrap.dedent("""
-      import collections, sys
-      import jax
-      from locost_jax.command_line import commands
-      from locost_jax import summarize
-      events = collections.Counter()
-      jax.monitoring.register_event_listener(
-          lambda event, **_: events.update([event.rpartition('/')[2]]))
-      try:
-        commands.run(summarize.main, summarize.define_flags, '', sys.argv)
-      finally:
-        print(events['cache_hits'], events['cache_misses'], file=sys.stderr)
-  """)
   (tmp_path / 'a.txt').write_text('A text.')
   outputs, counts, files = [], [], []
   for _ in range(2):
-    command = '--checkpoint', run, tmp_path / 'a.txt'
+    command = 'summarize', '--checkpoint', run, tmp_path / 'a.txt'
     cache = dict(LOCOST_JAX_CACHE='', XDG_CACHE_HOME=str(tmp_path / 'xdg'))
-    process = start(program, *command, **cache)
-    out, err = process.communicate(timeout=240)
-    assert process.returncode == 0, err
+    out, count = processes.count(*command, **cache)
     outputs.append(out)
-    counts.append(tuple(map(int, err.splitlines()[-1].split())))
+    counts.append(count)
     kept = (tmp_path / 'xdg/locost_jax/xla').glob('*-cache')
     files.append(sorted(path.name for path in kept))
   assert outputs[0] == outputs[1] and files[0] == files[1] and files[0]

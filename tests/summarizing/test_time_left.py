@@ -61,15 +61,8 @@ def test_the_time_left_is_that_of_all_documents(
 
   monkeypatch.setattr(time_left.TimeLeft, 'finish', spy)
   paths = [write_document(tmp_path / name) for name in ('a.txt', 'b.txt')]
-  status, _, err = call(
-      '--checkpoint',
-      run,
-      f'--parts={parts}',
-      '--part_length=128',
-      '--batch_size=2',
-      '--max_length=40',
-      *paths,
-  )
+  flags = f'--parts={parts} --part_length=128 --batch_size=2 --max_length=40'
+  status, _, err = call('--checkpoint', run, *flags.split(), *paths)
   assert status == 0, err
   lines = [line for line in err.splitlines() if ', part ' in line]
   assert len(lines) > 20 and not any(line.endswith(' left') for line in lines)

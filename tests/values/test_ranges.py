@@ -29,6 +29,8 @@ ROOT = Path(__file__).parents[2]
 CONFIG = f'--config={ROOT}/configs/finetune.py'
 # Without buckets, because repeated flags of tuples accumulate.
 SMALL = [flag for flag in test_main.SMALL if 'buckets' not in flag]
+TRAIN = [CONFIG, '--config.data.train_files=train.jsonl']
+TRAIN += ['--config.data.vocabulary=byte', *SMALL]
 
 
 @pytest.fixture
@@ -144,13 +146,7 @@ def test_a_value_is_refused_before_anything_is_written(
 ):
   before = sorted(place.rglob('*'))
   status, out, err = run_command(
-      main,
-      CONFIG,
-      '--config.data.train_files=train.jsonl',
-      '--config.data.vocabulary=byte',
-      '--config.train.steps=40',
-      *SMALL,
-      f'--{flag}={value}',
+      main, *TRAIN, '--config.train.steps=40', f'--{flag}={value}'
   )
   assert (status, out) == (2, ''), err
   assert err.count('\n') == 1 and expected in err, err
@@ -197,12 +193,8 @@ def test_other_commands_refuse_bad_values(
 
 
 def test_phases_are_checked_too(run_command, guard, place):
-  status, _, err = run_command(
-      main,
-      CONFIG,
-      '--config.data.train_files=train.jsonl',
-      "--config.phases=(('a', {'optim.b1': 2.0}),)",
-  )
+  phases = "--config.phases=(('a', {'optim.b1': 2.0}),)"
+  status, _, err = run_command(main, *TRAIN[:2], phases)
   assert status == 2 and 'optim.b1=2: expected 0 <= b1 < 1' in err
   assert [path.name for path in place.iterdir()] == ['train.jsonl']
 
@@ -216,16 +208,9 @@ def test_help_does_not_print_a_config(run_command):
 
 def test_the_corrected_command_runs(run_command, guard, place):
   """A refused run leaves nothing that stops a correct one."""
-  command = [
-      CONFIG,
-      '--config.data.train_files=train.jsonl',
-      '--config.data.vocabulary=byte',
-      *SMALL,
-      '--config.train.steps=1',
-      '--config.optim.cooldown_steps=0',
-      '--config.checkpoint.metric=loss',
-      "--config.eval.metrics=('loss',)",
-  ]
+  keys = 'train.steps=1', 'optim.cooldown_steps=0', 'checkpoint.metric=loss'
+  keys += ("eval.metrics=('loss',)",)
+  command = TRAIN + [f'--config.{key}' for key in keys]
   for wrong in '--config.optim.name=sgd', '--config.checkpoint.keep_latest=0':
     status, _, _ = run_command(main, *command, wrong)
     assert status == 2

@@ -1,0 +1,44 @@
+"""Runs Python in a process of its own."""
+
+import os
+from pathlib import Path
+import subprocess
+import sys
+
+ROOT = Path(__file__).parent.parent
+
+
+# A command that also prints the hits and misses of the cache of programs.
+COUNTING = """
+import collections, sys
+import jax
+from locost_jax.command_line import commands
+from locost_jax import {0}
+events = collections.Counter()
+jax.monitoring.register_event_listener(
+    lambda event, **_: events.update([event.rpartition('/')[2]]))
+try:
+  commands.run({0}.main, {0}.define_flags, '', sys.argv)
+finally:
+  print(events['cache_hits'], events['cache_misses'], file=sys.stderr)
+"""
+
+
+def run(*arguments, cwd=ROOT, status=0, **environment):
+  """Returns the finished process, whose status must be `status`."""
+  done = subprocess.run(
+      [sys.executable, *map(str, arguments)],
+      cwd=cwd,
+      capture_output=True,
+      text=True,
+      timeout=300,
+      env={**os.environ, 'PYTHONPATH': str(ROOT), **environment},
+  )
+  assert done.returncode == status, done.stderr
+  return done
+
+
+def count(command, *arguments, **keywords):
+  """Runs a command; returns (stdout, (hits, misses))."""
+  done = run('-c', COUNTING.format(command), *arguments, **keywords)
+  return done.stdout, tuple(map(int, done.stderr.splitlines()[-1].split()))
