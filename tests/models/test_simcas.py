@@ -12,6 +12,7 @@ import pytest
 from configs import default
 from locost_jax import models
 from locost_jax.errors import InputError
+from locost_jax.models import bart_layers
 from locost_jax.models import chunk_memory
 from locost_jax.models import flops
 from locost_jax.models import parameters
@@ -137,6 +138,33 @@ def test_the_exchange_matches_its_loop(align):
     np.testing.assert_allclose(
         found[row], plain_exchange(h[row], mask[row], align), 0, 1e-12
     )
+
+
+@pytest.mark.parametrize('align', ALIGNS)
+def test_the_exchange_is_between_layers(align):
+  """It comes before layers 2 and 3; here BART's layers run one by one."""
+  inputs, params = documents()[:, :3], small_params()['params']
+  model = models.build(SIMCAS | dict(align=align))
+  mask = inputs != PAD
+  found, _, _ = run(inputs, mask, align=align, method='chunk_states')
+  mask = np.asarray(chunks.up_to_last(mask))
+  h = model.apply(
+      {'params': params},
+      inputs,
+      method=lambda self, x: self.encoder.embed(self.vectors(x)),
+  )
+  layer = bart_layers.EncoderLayer(model.config, model.dtype)
+  for i in range(3):
+    own = jax.tree.map(lambda x, i=i: x[i], params['encoder']['layers'])
+    if i:
+      h = np.stack(
+          [plain_exchange(*row, align) for row in zip(np.asarray(h), mask)]
+      )
+    rows, _ = layer.apply(
+        {'params': own}, h.reshape(-1, 6, 32), mask.reshape(-1, 6), True
+    )
+    h = rows.reshape(h.shape)
+  np.testing.assert_allclose(found, h, 0, 2e-5)
 
 
 def test_only_the_release_mode_reads_padding():
