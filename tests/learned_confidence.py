@@ -15,7 +15,7 @@ held-out documents, given the true tokens before each target:
   weight    mean weight of the right page; global decoding has none
 
 The command trains --seeds models with pages and one with global decoding. It
-prints a table and writes curves.json and curves.png.
+prints a table and writes curves.json.
 """
 
 import functools
@@ -35,6 +35,7 @@ from locost_jax import models
 from locost_jax.command_line import commands
 from locost_jax.training import optim
 from locost_jax.training import step as step_lib
+from tests import batches
 
 P, L = 4, 24
 START, PAD = 0, 1
@@ -94,14 +95,8 @@ def make_documents(key, count):
   document = np.arange(count)[:, None]
   inputs[document, right, place] = MARKS
   inputs[document, right, place + 1] = targets
-  before = np.pad(targets, ((0, 0), (1, 0)), constant_values=START)[:, :-1]
-  batch = dict(
-      encoder_input_tokens=inputs.astype(np.int32),
-      decoder_input_tokens=before.astype(np.int32),
-      decoder_target_tokens=targets.astype(np.int32),
-      decoder_loss_weights=np.ones((count, P), np.float32),
-  )
-  return batch, right
+  every = np.ones((count, P))
+  return batches.as_batch(inputs, targets, every, START), right
 
 
 def page_weights(model, params, batch):
@@ -189,42 +184,6 @@ def format_table(curves):
   return '\n'.join(lines)
 
 
-def draw(curves, path):
-  """Draws accuracy and weight against steps into a PNG.
-
-  Args:
-    curves: {(decoding, seed): rows}.
-    path: of the PNG.
-
-  Raises:
-    ImportError: matplotlib is not installed.
-  """
-  from matplotlib.figure import Figure  # needs no display
-
-  figure = Figure(figsize=(9, 3.6), layout='constrained')
-  panels = figure.subplots(1, 2, sharex=True)
-  for panel, key, needed, chance, label in (
-      (panels[0], 'accuracy', ACCURACY, 1 / len(PAYLOADS), 'accuracy'),
-      (panels[1], 'weight', WEIGHT, 1 / P, 'weight of the right page'),
-  ):
-    for number, ((decoding, seed), rows) in enumerate(curves.items()):
-      if key in rows[0]:
-        panel.plot(
-            [row['step'] for row in rows],
-            [row[key] for row in rows],
-            color='black' if decoding == 'global' else f'C{number}',
-            linestyle='--' if decoding == 'global' else '-',
-            label=f'{decoding}, seed {seed}',
-        )
-    panel.axhline(needed, color='grey', linewidth=0.8, label='to reach')
-    panel.axhline(
-        chance, color='grey', linewidth=0.8, linestyle=':', label='chance'
-    )
-    panel.set(xlabel='step', ylabel=label, ylim=(0, 1.02))
-  panels[0].legend(loc='center right', frameon=False)
-  figure.savefig(path, dpi=150)
-
-
 def define_flags(values, argv):
   """Defines the flags in `values`."""
   del argv
@@ -241,7 +200,7 @@ def define_flags(values, argv):
   flags.DEFINE_string(
       'output',
       'runs/learned_confidence',
-      'DIR for curves.json and curves.png',
+      'DIR for curves.json',
       flag_values=values,
   )
 
@@ -264,7 +223,6 @@ def main(values, arguments):
       for (decoding, seed), rows in curves.items()
   ]
   files.write(output / 'curves.json', json.dumps(rows, indent=1) + '\n')
-  draw(curves, output / 'curves.png')
 
 
 if __name__ == '__main__':

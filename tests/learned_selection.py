@@ -21,7 +21,7 @@ every step (select='ppo'). Measured on 64 held-out documents:
 
 both sampled from the selector's probabilities and with argmax. The command
 trains --seeds models with a critic and as many with the chunk's mean reward
-instead, prints a table, and writes curves.json and curves.png.
+instead, prints a table, and writes curves.json.
 """
 
 import functools
@@ -42,6 +42,7 @@ from locost_jax.command_line import commands
 from locost_jax.models import parameters
 from locost_jax.training import losses
 from locost_jax.training import objectives
+from tests import batches
 
 C, L, PAYLOADS = 8, 32, 4
 START, PAD, END = 0, 1, 2
@@ -110,13 +111,8 @@ def make_documents(key, count):
   np.put_along_axis(text, places, payloads, axis=1)
   inputs[:, :, 1:-1] = text.reshape(count, C, L - 2)
   targets = np.pad(payloads, ((0, 0), (0, 1)), constant_values=END)
-  before = np.pad(targets, ((0, 0), (1, 0)), constant_values=START)[:, :-1]
-  batch = dict(
-      encoder_input_tokens=inputs.astype(np.int32),
-      decoder_input_tokens=before.astype(np.int32),
-      decoder_target_tokens=targets.astype(np.int32),
-      decoder_loss_weights=np.ones(targets.shape, np.float32),
-  )
+  every = np.ones(targets.shape)
+  batch = batches.as_batch(inputs, targets, every, START)
   return batch, np.isin(inputs[:, :, 1:], PAYLOAD)
 
 
@@ -255,45 +251,6 @@ def format_table(curves):
   return '\n'.join(lines)
 
 
-def draw(curves, path):
-  """Draws selection and R against steps into a PNG.
-
-  Args:
-    curves: {(baseline, seed): rows}.
-    path: of the PNG.
-
-  Raises:
-    ImportError: matplotlib is not installed.
-  """
-  from matplotlib.figure import Figure  # needs no display
-
-  figure = Figure(figsize=(12, 3.6), layout='constrained')
-  panels = figure.subplots(1, 3, sharex=True)
-  for panel, keys, label in (
-      (panels[0], ('marked', 'others'), 'share selected'),
-      (panels[1], ('selected', 'argmax_selected'), 'tokens selected of 248'),
-      (panels[2], ('reward', 'everything'), 'mean exp(mean log p)'),
-  ):
-    for number, ((baseline, seed), rows) in enumerate(curves.items()):
-      for key, style in zip(keys, ('-', ':')):
-        panel.plot(
-            [row['step'] for row in rows],
-            [row[key] for row in rows],
-            color=f'C{number}',
-            linestyle=style,
-            label=f'{baseline}, seed {seed}' if style == '-' else None,
-        )
-    solid, dotted = (key.replace('_', ' ') for key in keys)
-    panel.set_title(f'solid: {solid}, dotted: {dotted}', fontsize=9)
-    panel.set(xlabel='step of the second phase', ylabel=label, ylim=(0, None))
-  for level in (MARKED, OTHERS):
-    panels[0].axhline(level, color='grey', linewidth=0.8)
-  for level in SELECTED:
-    panels[1].axhline(level, color='grey', linewidth=0.8)
-  panels[0].legend(loc='center right', frameon=False, fontsize=8)
-  figure.savefig(path, dpi=150)
-
-
 def define_flags(values, argv):
   """Defines the flags in `values`."""
   del argv
@@ -317,7 +274,7 @@ def define_flags(values, argv):
   flags.DEFINE_string(
       'output',
       'runs/learned_selection',
-      'DIR for curves.json and curves.png',
+      'DIR for curves.json',
       flag_values=values,
   )
 
@@ -345,7 +302,6 @@ def main(values, arguments):
       for (baseline, seed), rows in curves.items()
   ]
   files.write(output / 'curves.json', json.dumps(runs, indent=1) + '\n')
-  draw(curves, output / 'curves.png')
 
 
 if __name__ == '__main__':

@@ -36,6 +36,7 @@ from locost_jax.ops.mesh import TENSOR
 from locost_jax.training import optim
 from locost_jax.training import step as step_lib
 from locost_jax.workdir import checkpointer as checkpointer_lib
+from tests import batches
 
 ROOT = Path(__file__).parent.parent
 COLLECTIVES = (
@@ -199,14 +200,15 @@ def make_batch():
     inputs[i, L - 13 * i :] = 0
   weights = np.arange(T) < random.integers(4, T, (B, 1))
   targets = np.where(weights, random.integers(2, 96, (B, T)), 0)
-  return dict(
-      encoder_input_tokens=inputs.astype(np.int32),
-      decoder_input_tokens=np.pad(targets, ((0, 0), (1, 0)))[:, :-1].astype(
-          np.int32
-      ),
-      decoder_target_tokens=targets.astype(np.int32),
-      decoder_loss_weights=weights.astype(np.float32),
-  )
+  return batches.as_batch(inputs, targets, weights)
+
+
+def placed(model, mesh, batch, pad_id=0):
+  """Returns initial parameters and a batch, both on a mesh."""
+  init = jax.jit(functools.partial(step_lib.init_params, model=model))
+  params = init(jax.random.key(0))
+  params = jax.device_put(params, sharding.param_shardings(mesh, params))
+  return params, sharding.global_batch(batch, mesh, pad_id)
 
 
 def step_in_float64(meshes):
@@ -284,11 +286,7 @@ def write(meshes):
     mesh = make_mesh(sizes)
     long_attention.ABSORBED = 64  # steps read states instead of keys and values
     with jax.set_mesh(mesh):
-      params = jax.jit(functools.partial(step_lib.init_params, model=model))(
-          jax.random.key(0)
-      )
-      params = jax.device_put(params, sharding.param_shardings(mesh, params))
-      inputs = sharding.global_batch(make_batch(), mesh, 0)
+      params, inputs = placed(model, mesh, make_batch())
       tokens, _ = generate.generate(
           model,
           params,

@@ -115,12 +115,12 @@ RUNS = (
     Run(
         r'.*tests\.learned_confidence .*',
         '--steps=1 --seeds=1',
-        makes='runs/learned_confidence/curves.png',
+        makes='runs/learned_confidence/curves.json',
     ),
     Run(
         r'.*tests\.learned_selection .*',
         '--steps=1 --most=1 --seeds=1',
-        makes='runs/learned_selection/curves.png',
+        makes='runs/learned_selection/curves.json',
     ),
     Run(r'.*locost_jax\.score .*--model=hf://.*', says='(metrics|hub|network)'),
     Run(r'.*locost_jax\.score .*'),

@@ -377,6 +377,7 @@ def test_training_starts_before_all_is_tokenised(large, tmp_path, monkeypatch):
   growing.close()
 
 
+@pytest.mark.faults
 def test_background_process_ends_with_its_parent(large, tmp_path):
   code = """
 import pickle, sys

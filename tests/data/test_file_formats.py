@@ -302,10 +302,8 @@ BAD = {
         MORE % (b'references', b'c'),
         'references. must be a list of str',
     ),
-    'o.csv': (MORE % (b'sections', b'"[1]"'), "sections' must be a list of"),
     'p.csv': (MORE % (b'sections', b'[' * 100_000), "sections' must be a list"),
     # Files.
-    'q.csv.gz': (FINE, ': cannot be read'),
     'r.csv.gz': (gzip.compress(FINE * 9999)[:99], ': cannot be read'),
     's.csv': (HEAD, ': the train split is empty: no documents'),
     # Parquet.
@@ -315,7 +313,6 @@ BAD = {
     'd.parquet': (lambda: to_parquet([dict(document='a')]), ": no field 'summ"),
     'e.parquet': (lambda: two(['a']), 'must hold strings, got list<.*string>'),
     'f.parquet': (lambda: two(b'a'), "'document' must hold strings, got bin"),
-    'g.parquet': (lambda: two(3), "'document' must hold strings, got int64"),
     'h.parquet': (lambda: two('a', None), ": row 2: field 'document' must be"),
     'i.parquet': (bad_utf8, ": row 2: field 'document' is not UTF-8"),
     'j.parquet': (damaged, ': cannot be read'),
@@ -457,20 +454,18 @@ def test_parquet_is_read_in_pieces(tmp_path):
 
 
 @pytest.mark.parametrize('name', ['a.csv', 'a.parquet'])
-def test_inspect_and_cache(run_command, tmp_path, name):
+def test_inspect_and_cache(succeed, tmp_path, name):
   file = write(tmp_path / name, WRITERS[name](ROWS))
   flags = [
       f'--config.data.train_files={file}',
       f'--config.data.test_files={file}',
       '--config.data.vocabulary=byte',
   ]
-  status, out, err = run_command(
+  out, _ = succeed(
       inspect, *flags, '--format=json', f'--output={tmp_path / "out"}'
   )
-  assert status == 0, err
   assert json.loads(out)['splits']['test']['documents'] == len(ROWS)
-  status, _, err = run_command(
+  _, err = succeed(
       cache_lib, *flags, f'--output={tmp_path / "caches"}', '--processes=1'
   )
-  assert status == 0, err
   assert 'tokenising jsonl test: 120 records' in err

@@ -200,17 +200,16 @@ def arguments(tmp_path):
       test_main.CONFIG,
       '--dry_run',
       f'--workdir={tmp_path / "run"}',
-      '--config.data.vocabulary=byte',
-      f'--config.data.train_files={rows}',
-      '--config.data.max_input_length=64',
-      '--config.train.batch_size=4',
       *test_main.TINY,
+      *tiny_run.flags(
+          f'data.vocabulary=byte data.train_files={rows} '
+          'data.max_input_length=64 train.batch_size=4'
+      ),
   ]
 
 
-def test_the_command_writes_only_a_report(run_command, tmp_path):
-  status, out, _ = run_command(main, *arguments(tmp_path), '--format=json')
-  assert status == 0
+def test_the_command_writes_only_a_report(succeed, tmp_path):
+  out, _ = succeed(main, *arguments(tmp_path), '--format=json')
   (phase,) = json.loads(out)['phases']
   assert phase['fits'] and phase['changes'] == []
   assert phase['memory']['total'] > phase['memory']['state'] > 1e4
@@ -219,11 +218,10 @@ def test_the_command_writes_only_a_report(run_command, tmp_path):
 
 
 def test_a_program_that_does_not_fit_is_reported_with_changes(
-    run_command, tmp_path, monkeypatch
+    succeed, tmp_path, monkeypatch
 ):
   scripted(monkeypatch, 8 << 30, [20 << 30, 9 << 30, 7 << 30])
-  status, out, _ = run_command(main, *arguments(tmp_path))
-  assert status == 0
+  out, _ = succeed(main, *arguments(tmp_path))
   *_, last, first, second = out.rstrip().splitlines()
   assert last == '  IT DOES NOT FIT; with'
   assert ' '.join(first.split()) == (

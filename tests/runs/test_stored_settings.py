@@ -13,17 +13,17 @@ from locost_jax.errors import InputError
 from locost_jax.runs import resume
 from locost_jax.runs import stored_settings
 from locost_jax.workdir import phases as phases_lib
+from tests import tiny_run
 from tests.runs import test_main
 
 ROOT = Path(__file__).parents[2]
 KEYS = [
-    f'--config={ROOT}/configs/finetune.py',
-    '--config.data.train_files=train.jsonl',
-    '--config.data.vocabulary=byte',
+    test_main.CONFIG,
     *test_main.SMALL,
-    '--config.train.steps=4',
-    '--config.optim.warmup_steps=0.5',
-    '--config.optim.cooldown_steps=0',
+    *tiny_run.flags(
+        'data.train_files=train.jsonl data.vocabulary=byte train.steps=4 '
+        'optim.warmup_steps=0.5 optim.cooldown_steps=0'
+    ),
 ]
 
 
@@ -78,7 +78,6 @@ def test_evaluate_takes_the_settings_of_the_run(call):
             '--workdir=other: no config.json of a run in it; expected',
         ),
         ('--evaluate', '--config=FILE is missing'),
-        ('--workdir=other', '--config=FILE is missing'),
         (
             '--workdir=run --config.train.steps=5',
             '--config.train.steps is a key of a config: expected --config=FILE',

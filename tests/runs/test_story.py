@@ -41,7 +41,12 @@ def call(home, module, *arguments, **environment):
       cwd=home,
       capture_output=True,
       text=True,
-      env={**os.environ, 'PYTHONPATH': str(test_old_runs.ROOT), **environment},
+      env={
+          **os.environ,
+          'PYTHONPATH': str(test_old_runs.ROOT),
+          'LOCOST_JAX_CACHE': str(home / 'programs'),
+          **environment,
+      },
   )
 
 

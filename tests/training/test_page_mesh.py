@@ -1,4 +1,4 @@
-"""Pages of a document on several devices: equal results, small messages."""
+"""Pages and chunks on several devices: equal results, small messages."""
 
 import pytest
 
@@ -8,9 +8,11 @@ from tests.page_mesh_program import B
 from tests.page_mesh_program import L
 from tests.page_mesh_program import P
 from tests.page_mesh_program import S
+from tests.page_mesh_program import SIMCAS
 from tests.page_mesh_program import T
 
 D = 32
+ONE = (1, 1, 1, 1)
 MESHES = [(2, 1, 1, 4), (1, 2, 1, 4)]
 
 
@@ -87,7 +89,7 @@ def test_steps_on_other_meshes(meshes, in_pieces, model):
     'sizes, settings', [(MESHES[0], {}), (MESHES[1], dict(num_beams=3))]
 )
 def test_encoding_and_generation_equal_one_device(sizes, settings):
-  one, other = run('write', [(1, 1, 1, 1), sizes], settings)
+  one, other = run('write', [ONE, sizes], settings)
   assert len({tuple(row) for row in one['tokens']}) == B
   assert other['states'] < 1e-6 and other['tokens'] == one['tokens']
   assert other['scores'] == pytest.approx(one['scores'], rel=1e-4)
@@ -101,13 +103,13 @@ def test_global_decoding():
   (result,) = run('step', MESHES[:1], False, model)
   assert result['loss'] < 1e-6 and result['gradients'] < 1e-5
   assert not result['sent']['all-gather']
-  one, other = run('write', [(1, 1, 1, 1), MESHES[0]], {}, model)
+  one, other = run('write', [ONE, MESHES[0]], {}, model)
   assert other['tokens'] == one['tokens'] and other['states'] < 1e-6
 
 
 @pytest.mark.slow
 def test_steps_that_read_states():
-  one, other = run('write', [(1, 1, 1, 1), MESHES[0]], {}, {}, True)
+  one, other = run('write', [ONE, MESHES[0]], {}, {}, True)
   assert other['tokens'] == one['tokens'] and not large(other['sent'])
 
 
@@ -126,7 +128,7 @@ def test_gradients_through_a_jitted_function():
 
 
 def test_a_dry_run_counts_the_pages_of_a_device():
-  one, four = run('dry_runs', [(1, 1, 1, 1), (1, 1, 1, 4)])
+  one, four = run('dry_runs', [ONE, (1, 1, 1, 4)])
   for result in one, four:
     assert result['batch']['input_tokens'] == P * 256
   assert four['flops'] == one['flops']
@@ -136,4 +138,57 @@ def test_a_dry_run_counts_the_pages_of_a_device():
 def test_a_step_in_float64():
   meshes = [(2, 1, 1, 4)]
   (result,) = run('step', meshes, True, {}, 'float64')
+  assert result['loss'] < 1e-13 and result['gradients'] < 1e-12, result
+
+
+# --- Chunks of SimCAS -----------------------------------------------------------
+
+
+def test_a_step_of_chunks_equals_the_step_on_one_device():
+  """Chunks are sharded over `sequence`, documents over `data` and `fsdp`."""
+  meshes = [(2, 1, 1, 4), (1, 2, 1, 4)]
+  for sizes, result in zip(
+      meshes, run('step', meshes, False, SIMCAS), strict=True
+  ):
+    assert result['loss'] < 1e-6, sizes
+    assert result['gradients'] < 1e-5 and result['parameters'] < 1e-5, sizes
+
+
+def test_a_selector_turn_equals_the_turn_on_one_device():
+  meshes = [ONE, (2, 1, 1, 4), (1, 2, 2, 2)]
+  for sizes, result in zip(meshes[1:], run('turns', meshes), strict=True):
+    assert result['turns'] == 1 and result['reward'] > 0
+    assert result['metrics'] < 1e-4, sizes
+    assert result['selector'] < 1e-4 and result['others'] < 1e-5, sizes
+
+
+@pytest.mark.parametrize(
+    'sizes, settings, model',
+    [
+        ((2, 1, 1, 4), dict(no_repeat_ngram_size=1), {}),
+        ((1, 1, 1, 8), dict(num_beams=3), dict(align='mean', select='first_k')),
+    ],
+)
+def test_encoding_selection_and_generation_equal_one_device(
+    sizes, settings, model
+):
+  """The compact memory has the capacity that the largest document needs."""
+  if 'select' in model:
+    model = model | dict(limit=70)
+  one, other = run('write_compact', [ONE, sizes], settings, model)
+  assert other['mask'] == one['mask'] and other['states'] < 1e-6
+  assert len({tuple(row) for row in one['tokens']}) == B
+  assert one['tokens'] == one['whole']
+  assert other['tokens'] == other['whole'] == one['tokens']
+  assert other['scores'] == pytest.approx(one['scores'], abs=1e-4)
+  assert other['slots'] == one['slots'] >= one['most']
+  assert other['slots'] < P * L
+  assert other['chunks'] == P // sizes[3]
+  rows, _, slots, _ = other['here']
+  assert rows == B // sizes[0] and slots == other['slots'] // sizes[3]
+
+
+def test_a_step_of_chunks_in_float64():
+  meshes = [(2, 1, 1, 4)]
+  (result,) = run('step', meshes, False, SIMCAS, 'float64')
   assert result['loss'] < 1e-13 and result['gradients'] < 1e-12, result
