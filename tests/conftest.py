@@ -86,6 +86,7 @@ TABLE = {
         'summarizing/test_time_left.py',
         'test_files.py',
         'workdir/test_lock.py',
+        'workdir/test_pruned.py',
     ),
     'messages': (
         'hugging_face/test_changed_releases.py',
@@ -112,7 +113,6 @@ TABLE = {
     'products': (),
     'mesh': (
         'ops/test_mesh.py',
-        'training/test_mesh_step.py',
         'training/test_page_mesh.py',
     ),
     'runs': (
@@ -177,7 +177,7 @@ def is_read(path, expression):
 LONGEST = (
     'test_readme',
     'test_notebooks',
-    'test_mesh_step',
+    'test_page_mesh',
     'test_faults',
     'test_models',
     'test_golden',

@@ -187,21 +187,14 @@ def format_table(curves):
 def define_flags(values, argv):
   """Defines the flags in `values`."""
   del argv
-  flags.DEFINE_integer(
-      'seeds',
-      3,
-      'runs with pages, of seeds 0, 1, ...',
-      lower_bound=1,
-      flag_values=values,
+  number = functools.partial(
+      flags.DEFINE_integer, lower_bound=1, flag_values=values
   )
-  flags.DEFINE_integer(
-      'steps', 900, 'of each run', lower_bound=1, flag_values=values
-  )
+  number('seeds', 3, 'runs with pages, of seeds 0, 1, ...')
+  number('steps', 900, 'of each run')
+  default_output = 'runs/learned_confidence'
   flags.DEFINE_string(
-      'output',
-      'runs/learned_confidence',
-      'DIR for curves.json',
-      flag_values=values,
+      'output', default_output, 'DIR for curves.json', flag_values=values
   )
 
 

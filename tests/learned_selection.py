@@ -254,28 +254,15 @@ def format_table(curves):
 def define_flags(values, argv):
   """Defines the flags in `values`."""
   del argv
-  flags.DEFINE_integer(
-      'seeds',
-      3,
-      'runs with each baseline, of seeds 0, 1, ...',
-      lower_bound=1,
-      flag_values=values,
+  number = functools.partial(
+      flags.DEFINE_integer, lower_bound=1, flag_values=values
   )
-  flags.DEFINE_integer(
-      'steps', 200, 'of the second phase', lower_bound=1, flag_values=values
-  )
-  flags.DEFINE_integer(
-      'most',
-      MOST,
-      'steps of the first phase',
-      lower_bound=1,
-      flag_values=values,
-  )
+  number('seeds', 3, 'runs with each baseline, of seeds 0, 1, ...')
+  number('steps', 200, 'of the second phase')
+  number('most', MOST, 'steps of the first phase')
+  default_output = 'runs/learned_selection'
   flags.DEFINE_string(
-      'output',
-      'runs/learned_selection',
-      'DIR for curves.json',
-      flag_values=values,
+      'output', default_output, 'DIR for curves.json', flag_values=values
   )
 
 

@@ -8,10 +8,7 @@ import collections
 import functools
 import json
 import os
-from pathlib import Path
 import re
-import subprocess
-import sys
 
 import jax
 import jax.numpy as jnp
@@ -37,8 +34,8 @@ from locost_jax.training import optim
 from locost_jax.training import step as step_lib
 from locost_jax.workdir import checkpointer as checkpointer_lib
 from tests import batches
+from tests import python
 
-ROOT = Path(__file__).parent.parent
 COLLECTIVES = (
     'all-gather',
     'all-reduce',
@@ -51,30 +48,17 @@ B, L, T = 8, 112, 24  # equal to no size of a parameter
 
 def run(function, *arguments, module='tests.mesh_program', devices=8):
   """Calls a function of a module in a process with N devices."""
-  path = os.pathsep.join([str(ROOT), os.environ.get('PYTHONPATH', '')])
-  done = subprocess.run(
-      [
-          sys.executable,
-          '-c',
-          f'import importlib, json, sys\n'
-          f'module = importlib.import_module({module!r})\n'
-          'print(json.dumps(getattr(module, sys.argv[1])(\n'
-          '    *json.loads(sys.argv[2]))))',
-          function,
-          json.dumps(arguments),
-      ],
-      capture_output=True,
-      text=True,
-      check=False,
-      env=dict(
-          os.environ,
-          PYTHONPATH=path,
-          JAX_PLATFORMS='cpu',
-          XLA_FLAGS=(
-              os.environ['XLA_FLAGS']
-              + f' --xla_force_host_platform_device_count={devices}'
-          ),
-      ),
+  program = (
+      'import importlib, json, sys\n'
+      f'module = importlib.import_module({module!r})\n'
+      'print(json.dumps(getattr(module, sys.argv[1])(\n'
+      '    *json.loads(sys.argv[2]))))'
+  )
+  flags = f' --xla_force_host_platform_device_count={devices}'
+  done = python.run(
+      *('-c', program, function, json.dumps(arguments)),
+      JAX_PLATFORMS='cpu',
+      XLA_FLAGS=os.environ['XLA_FLAGS'] + flags,
   )
   assert done.returncode == 0, done.stderr
   return json.loads(done.stdout)
@@ -319,11 +303,8 @@ def restore(directory, meshes):
   init = functools.partial(
       step_lib.init_state, model=model, optimizer=optimizer
   )
-  checkpointer, first = (
-      checkpointer_lib.Checkpointer(directory, config.checkpoint),
-      None,
-  )
-  equal, parts = [], []
+  checkpointer = checkpointer_lib.Checkpointer(directory, config.checkpoint)
+  first, equal, parts = None, [], []
   for sizes in meshes:
     mesh = make_mesh(sizes)
     with jax.set_mesh(mesh):
@@ -339,15 +320,8 @@ def restore(directory, meshes):
       )
     kernel = state.params['encoder']['layers']['mixer']['key']['kernel']
     parts.append(len({str(part.index) for part in kernel.addressable_shards}))
-    equal.append(
-        all(
-            map(
-                np.array_equal,
-                jax.tree.leaves(first),
-                jax.tree.leaves(jax.device_get(state)),
-            )
-        )
-    )
+    leaves = map(jax.tree.leaves, (first, jax.device_get(state)))
+    equal.append(all(map(np.array_equal, *leaves)))
   checkpointer.close()
   return equal, parts
 

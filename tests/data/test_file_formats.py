@@ -7,6 +7,9 @@ import json
 import re
 import sys
 
+import numpy as np
+import pyarrow
+from pyarrow import parquet
 import pytest
 
 from configs import default
@@ -51,13 +54,8 @@ def to_csv(rows, delimiter=','):
   return text.getvalue().encode()
 
 
-def to_parquet(rows, row_group_size=50, **columns):
-  import pyarrow
-  from pyarrow import parquet
-
+def to_parquet(rows, row_group_size=50):
   table = pyarrow.Table.from_pylist(rows)
-  for name, column in columns.items():
-    table = table.append_column(name, column)
   data = io.BytesIO()
   parquet.write_table(table, data, row_group_size=row_group_size)
   return data.getvalue()
@@ -255,9 +253,6 @@ MORE = b'document,summary,%s\na,b,%s\n'
 
 def parquet_of(**columns):
   """Returns a parquet file of columns, also of unusual types."""
-  import pyarrow
-  from pyarrow import parquet
-
   data = io.BytesIO()
   parquet.write_table(pyarrow.table(columns), data)
   return data.getvalue()
@@ -270,8 +265,6 @@ def two(*documents, **columns):
 
 
 def bad_utf8():
-  import pyarrow
-
   texts = pyarrow.array([b'a', b'\xff'], pyarrow.binary())
   return parquet_of(document=texts.view(pyarrow.string()), summary=['a', 'b'])
 
@@ -361,8 +354,6 @@ def test_errors_of_a_text(tmp_path, name, unit):
 
 def test_kinds_of_columns(tmp_path):
   """Categories of pandas, long strings, and a name with a dot."""
-  import pyarrow
-
   texts = pyarrow.array(['a', 'b', 'a'])
   columns = {
       'my.text': texts.cast(pyarrow.large_string()),
@@ -432,9 +423,6 @@ def test_rows_are_yielded_while_the_file_is_read(tmp_path):
 
 
 def test_parquet_is_read_in_pieces(tmp_path):
-  import numpy as np
-  import pyarrow
-
   rng = np.random.default_rng(0)
   rows = [
       dict(document=rng.bytes(50_000).hex(), summary='b') for _ in range(200)

@@ -1,7 +1,6 @@
 """`python -m locost_jax.score`: numbers, output and errors."""
 
 import json
-import os
 import subprocess
 import sys
 import time
@@ -18,6 +17,7 @@ from locost_jax.evaluation import scoring
 from locost_jax.evaluation.metrics import processes
 from locost_jax.evaluation.metrics import protocols
 from tests import deadline
+from tests import python
 from tests.data.rows import write_jsonl as write
 
 ROWS = [
@@ -26,14 +26,6 @@ ROWS = [
     dict(prediction='nothing', reference=' ', document='Something.'),
     dict(prediction='', reference='words'),
 ]
-
-
-def run(*arguments):
-  return subprocess.run(
-      [sys.executable, '-m', 'locost_jax.score', *arguments],
-      capture_output=True,
-      text=True,
-  )
 
 
 def call(path, *arguments, command=score):
@@ -47,7 +39,9 @@ def call(path, *arguments, command=score):
 
 
 def test_json_has_the_numbers_of_rouge_score(tmp_path):
-  done = run(
+  done = python.run(
+      '-m',
+      'locost_jax.score',
       f'--predictions={write(tmp_path / "p.jsonl", ROWS)}',
       '--protocol=scrolls',
       '--format=json',
@@ -173,12 +167,7 @@ print(one['recall'])
 """
   path = tmp_path / 'program.py'
   path.write_text(program)
-  done = subprocess.run(
-      [sys.executable, str(path)],
-      capture_output=True,
-      text=True,
-      env=dict(os.environ, PYTHONPATH=os.getcwd()),
-  )
+  done = python.run(path)
   assert done.stdout == '100.0\n', done.stderr
 
 
@@ -289,7 +278,5 @@ def test_starts_without_jax_and_tensorflow():
       'print(*sorted({"jax", "flax", "tensorflow", "seqio", "numpy"}'
       '.intersection(sys.modules)))'
   )
-  done = subprocess.run(
-      [sys.executable, '-c', program], capture_output=True, text=True
-  )
+  done = python.run('-c', program)
   assert done.stdout == 'numpy\n', done.stderr

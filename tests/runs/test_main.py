@@ -3,18 +3,14 @@
 import collections
 import functools
 import json
-import os
 from pathlib import Path
 import re
 import shlex
-import subprocess
-import sys
 
 import pytest
 
 from locost_jax import main
 from locost_jax import models
-from locost_jax.data import sources
 from locost_jax.devices import sharding
 from locost_jax.runs import assemble
 from locost_jax.runs import checks
@@ -24,7 +20,9 @@ from locost_jax.vocabularies import sentencepiece_training
 from locost_jax.vocabularies import vocabulary as vocabulary_lib
 from locost_jax.workdir import checkpoint
 from locost_jax.workdir import phases as phases_lib
+from tests import python
 from tests import tiny_run
+from tests.data import test_tasks
 from tests.data.rows import read_jsonl as read_rows
 from tests.data.rows import write_jsonl as write_rows
 
@@ -187,15 +185,11 @@ def test_the_real_command_line(tmp_path):
   rows = [dict(document=story(i), summary='Sum.') for i in range(39)]
   path = tmp_path / 'late.jsonl'
   write_rows(path, rows + [dict(document='x')])
-  environment = dict(os.environ, PYTHONPATH=str(ROOT))
-  environment.pop('TF_CPP_MIN_LOG_LEVEL', None)  # JAX sets it in this process
   flags = tiny_run.flags('data.train_files=late.jsonl data.vocabulary=byte')
-  done = subprocess.run(
-      [sys.executable, '-m', 'locost_jax.main', CONFIG, *flags],
+  done = python.run(
+      *('-m', 'locost_jax.main', CONFIG, *flags),
       cwd=tmp_path,
-      env=environment,
-      capture_output=True,
-      text=True,
+      TF_CPP_MIN_LOG_LEVEL=None,  # JAX sets it in this process
   )
   assert (done.returncode, done.stdout) == (2, '')
   assert done.stderr == (
@@ -379,37 +373,21 @@ def test_continues_only_under_the_same_config(tmp_path):
 
 
 @pytest.mark.slow
-def test_c4_on_mocked_data(succeed, tmp_path, monkeypatch):
+def test_c4_on_mocked_data(succeed, tmp_path):
   """configs/pretrain_c4.py itself, for a few steps."""
-  import tensorflow as tf
-  import tensorflow_datasets as tfds
-
-  sentencepiece_training.train(
-      map(story, range(40)), str(tmp_path / 'spiece.model'), 230
-  )
-
-  def as_dataset(self, *args, **keywords):
-    del self, args, keywords
-    names = ('content-length', 'content-type', 'timestamp')
-    return tf.data.Dataset.from_tensor_slices(
-        {
-            'text': [story(i) for i in range(20)],
-            'url': [f'https://example.org/{i}' for i in range(20)],
-            **{name: [''] * 20 for name in names},
-        }
-    )
-
-  monkeypatch.setattr(sources, 'find_tfds', lambda name, where: str(tmp_path))
-  with tfds.testing.mock_data(as_dataset_fn=as_dataset):
+  spiece = str(tmp_path / 'spiece.model')
+  sentencepiece_training.train(map(story, range(40)), spiece, 230)
+  with test_tasks.mocked_c4(tmp_path):
     out, _ = succeed(
         main,
         f'--config={ROOT}/configs/pretrain_c4.py',
         f'--workdir={tmp_path / "run"}',
         *SMALL,
-        '--config.train.steps=2',
-        f'--config.data.vocabulary={tmp_path / "spiece.model"}',
+        *tiny_run.flags(
+            f'train.steps=2 data.vocabulary={spiece} data.tfds_dir={tmp_path}'
+        ),
     )
-  assert 'c4_gsg, validation, 4 of 20 documents' in out
+  assert 'c4_gsg, validation, 4 of 12 documents' in out
   rows = read_rows(tmp_path / 'run' / 'metrics.jsonl')
   assert rows[-1]['step'] == 2 and 'eval/c4_gsg/rouge_mean' in rows[-1]
   assert (
@@ -421,7 +399,6 @@ def test_c4_on_mocked_data(succeed, tmp_path, monkeypatch):
 def test_a_named_corpus(call, succeed, tmp_path):
   """A wrong size is refused before anything is written, unless allowed."""
   place = tmp_path / 'corpora' / 'qmsum'
-  place.mkdir(parents=True)
   for split, count in (('train', 12), ('validation', 3), ('test', 3)):
     rows = [row | dict(query='Who met whom?') for row in pairs(0, count)]
     if split == 'test':
@@ -459,10 +436,9 @@ def test_a_mixture_is_trained_and_reported_by_task(
 
   monkeypatch.setitem(corpora.MIXTURES, 'both', ('arxiv', 'xsum'))
   for task, count in (('arxiv', 12), ('xsum', 4)):
-    place = tmp_path / 'corpora' / task
-    place.mkdir(parents=True)
     for split in 'train', 'validation':
-      write_rows(place / f'{split}.jsonl', pairs(0, count))
+      path = tmp_path / 'corpora' / task / f'{split}.jsonl'
+      write_rows(path, pairs(0, count))
   out, _ = succeed(
       main,
       CONFIG,

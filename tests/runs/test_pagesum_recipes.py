@@ -28,10 +28,9 @@ SMALL = (
 def make_corpora(folder, tasks, rows):
   """Writes the same rows as each split of each corpus."""
   for task in tasks:
-    place = folder / 'corpora' / task
-    place.mkdir(parents=True)
     for split in 'train', 'validation', 'test':
-      test_main.write_rows(place / f'{split}.jsonl', rows)
+      path = folder / 'corpora' / task / f'{split}.jsonl'
+      test_main.write_rows(path, rows)
 
 
 def recipe(name, *keys):

@@ -5,10 +5,8 @@ import gzip
 import importlib.util
 import io
 import json
-import os
 from pathlib import Path
 import re
-import subprocess
 import sys
 
 import jax
@@ -20,6 +18,7 @@ from locost_jax.errors import InputError
 from locost_jax.telemetry import profiling
 from locost_jax.telemetry import telemetry as telemetry_lib
 from locost_jax.telemetry import weights_and_biases
+from tests import python
 from tests import tiny_run
 from tests.runs import test_main
 from tests.telemetry.test_telemetry import Clock
@@ -281,7 +280,6 @@ def test_a_real_run_with_all_options(tmp_path, fake_wandb):
   run = tmp_path / 'run'
   test_main.write_rows(tmp_path / 'texts.jsonl', test_main.pairs(0, 24))
   command = [
-      sys.executable,
       '-m',
       'locost_jax.main',
       test_main.CONFIG,
@@ -297,19 +295,8 @@ def test_a_real_run_with_all_options(tmp_path, fake_wandb):
       '--peak_tflops=0.001',
       *test_main.TINY,
   ]
-  environment = dict(
-      os.environ,
-      JAX_PLATFORMS='cpu',
-      PYTHONPATH=os.pathsep.join([str(ROOT), str(tmp_path / 'fake')]),
-  )
-  done = subprocess.run(
-      command,
-      cwd=tmp_path,
-      env=environment,
-      capture_output=True,
-      text=True,
-      timeout=300,
-  )
+  fake = tmp_path / 'fake'
+  done = python.run(*command, cwd=tmp_path, paths=[fake], JAX_PLATFORMS='cpu')
   assert done.returncode == 0, done.stderr
   for words in 'jsonl, validation, ', 'after training, step 6', 'loss: nats':
     assert done.stdout.count(words) == 1, done.stdout  # one table, once

@@ -9,7 +9,6 @@ import pytest
 
 from locost_jax import main
 from locost_jax.command_line import commands
-from locost_jax.errors import InputError
 from locost_jax.runs import resume
 from locost_jax.runs import stored_settings
 from locost_jax.workdir import phases as phases_lib
@@ -129,10 +128,3 @@ def test_phases_keep_the_values_of_the_command_line(tmp_path):
     stored = phases_lib.to_dict(one.config)
     assert resume.list_differences(stored, other.config) == {}
     assert one.config.train.init_from == other.config.train.init_from
-
-
-def test_a_stored_config_of_an_unknown_model(tmp_path):
-  config = dict(model=dict(name='gpt'), train=dict(steps=1), optim={})
-  (tmp_path / 'config.json').write_text(json.dumps(config))
-  with pytest.raises(InputError, match="model.name='gpt'"):
-    stored_settings.read(tmp_path)

@@ -3,7 +3,6 @@
 import copy
 import functools
 import itertools
-import json
 
 import jax
 import jax.numpy as jnp
@@ -457,11 +456,8 @@ def test_a_stopped_run_continues_bit_for_bit(tmp_path):
   jax.tree.map(np.testing.assert_array_equal, one, other)
   rows = [
       [
-          {key: row[key] for key in row if key in METRICS}
-          for row in map(
-              json.loads,
-              (tmp_path / name / 'metrics.jsonl').read_text().splitlines(),
-          )
+          {key: row[key] for key in METRICS}
+          for row in small_training.rows(tmp_path / name)
           if 'train/reward' in row
       ]
       for name in ('stopped', 'whole')

@@ -34,6 +34,7 @@ from tests.small_training import batches as _batches
 from tests.small_training import evaluate as _evaluate
 from tests.small_training import make_config as _config
 from tests.small_training import poisoned as _poisoned
+from tests.small_training import rows as _rows
 from tests.small_training import V
 
 BAG = Bag()
@@ -245,15 +246,13 @@ def test_the_first_non_finite_step_ends_the_run(tmp_path):
   # With finite batches the run continues normally.
   _train(config, tmp_path)
   _train(config, tmp_path / 'other')
-  assert small_training.rows(tmp_path) == small_training.rows(
-      tmp_path / 'other'
-  )
+  assert _rows(tmp_path) == _rows(tmp_path / 'other')
 
 
 def test_some_non_finite_steps_are_allowed(tmp_path):
   config = _bag_config(12, max_nonfinite_steps=2, log_every=6)
   _train(config, tmp_path, _poisoned({3, 9}))
-  rows = [row for row in small_training.rows(tmp_path) if 'train/loss' in row]
+  rows = [row for row in _rows(tmp_path) if 'train/loss' in row]
   assert [row['train/nonfinite'] for row in rows] == [1, 1]
   assert all(np.isfinite(row['train/loss']) for row in rows)
   with pytest.raises(InputError, match='^step 11: '):
@@ -300,27 +299,16 @@ def test_a_line_has_means_since_the_previous_line(tmp_path):
   each, some = tmp_path / 'each', tmp_path / 'some'
   _train(_bag_config(10), each)
   _train(_bag_config(10, log_every=4), some)
-  by_step = [
-      r['train/loss'] for r in small_training.rows(each) if 'train/loss' in r
+  numbers = lambda name: [
+      {r['step']: r[name] for r in _rows(run) if name in r}
+      for run in (each, some)
   ]
-  lines = {
-      r['step']: r['train/loss']
-      for r in small_training.rows(some)
-      if 'train/loss' in r
-  }
+  by_step, lines = numbers('train/loss')
   assert list(lines) == [4, 8, 10]
   for first, last in ((0, 4), (4, 8), (8, 10)):
-    np.testing.assert_allclose(
-        lines[last], np.mean(by_step[first:last]), rtol=1e-6
-    )
-  totals = [
-      {
-          r['step']: r['train/total_tokens']
-          for r in small_training.rows(workdir)
-          if 'train/loss' in r
-      }
-      for workdir in (each, some)
-  ]
+    mean = np.mean([by_step[step + 1] for step in range(first, last)])
+    np.testing.assert_allclose(lines[last], mean, rtol=1e-6)
+  totals = numbers('train/total_tokens')
   assert totals[1] == {step: totals[0][step] for step in lines}
   assert totals[0][10] == sum(
       int((batch['encoder_input_tokens'] != 0).sum())
@@ -340,15 +328,11 @@ def test_tokens_before_the_first_line_are_counted(tmp_path, log_every):
 
   with pytest.raises(MemoryError):
     _train(config, tmp_path / 'a', batches)
-  assert not small_training.rows(tmp_path / 'a')
+  assert not _rows(tmp_path / 'a')
   for name in 'ab':
     _train(config, tmp_path / name)
-  assert small_training.rows(tmp_path / 'a') == small_training.rows(
-      tmp_path / 'b'
-  )
-  totals = [
-      row['train/total_tokens'] for row in small_training.rows(tmp_path / 'a')
-  ]
+  assert _rows(tmp_path / 'a') == _rows(tmp_path / 'b')
+  totals = [row['train/total_tokens'] for row in _rows(tmp_path / 'a')]
   assert sorted(totals) == totals and totals[-1] > 0
 
 
@@ -462,7 +446,7 @@ def test_a_failed_evaluation_loses_no_steps(tmp_path):
   result = _train(config, broken, batches)
   assert starts == [8]
   assert _train(config, whole) == result
-  assert small_training.rows(broken) == small_training.rows(whole)
+  assert _rows(broken) == _rows(whole)
   names = [
       sorted(path.name for path in (run / 'checkpoints').glob('[0-9]*'))
       for run in (broken, whole)

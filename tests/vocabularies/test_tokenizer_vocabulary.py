@@ -1,6 +1,7 @@
 """BPE and Unigram: compared with a reference; round trips, bad files."""
 
 import json
+import operator
 import pickle
 import re
 import unicodedata
@@ -23,6 +24,9 @@ from locost_jax.vocabularies import vocabulary as vocabulary_lib
 from tests.bart_files import byte_letters
 
 MARKS = ['<s>', '<pad>', '</s>', '<unk>']
+ids_of_marks = operator.attrgetter(
+    'bos_id', 'pad_id', 'eos_id', 'unk_id', 'start_id'
+)
 NASTY = [
     '',
     ' ',
@@ -184,13 +188,7 @@ def test_round_trip_of_texts(texts, both):
 
 def test_ids_of_marks(both):
   for vocabulary in both:
-    assert (
-        vocabulary.bos_id,
-        vocabulary.pad_id,
-        vocabulary.eos_id,
-        vocabulary.unk_id,
-        vocabulary.start_id,
-    ) == (0, 1, 2, 3, 2)
+    assert ids_of_marks(vocabulary) == (0, 1, 2, 3, 2)
     assert vocabulary.size == 1501 and vocabulary.extra_ids == 0
     assert vocabulary_lib.surround(vocabulary, [7, 8]) == [0, 7, 8, 2]
     assert vocabulary.encode('a <mask> b') == (
@@ -321,13 +319,7 @@ def test_unigram(texts, tmp_path):
   )
   path = write(tmp_path / 't5', tokenizer__json=made.to_str())
   found = vocabulary_lib.load_vocabulary(path)
-  assert (
-      found.bos_id,
-      found.pad_id,
-      found.eos_id,
-      found.unk_id,
-      found.start_id,
-  ) == (None, 0, 1, 2, 0)
+  assert ids_of_marks(found) == (None, 0, 1, 2, 0)
   assert (found.size, found.extra_ids) == (theirs.size, 10) == (910, 10)
   checked = 0
   # Line by line, because SentencePiece's float32 sums err in longer texts.
