@@ -17,6 +17,17 @@ KEYS = {'encoder_input_tokens', 'decoder_input_tokens'}
 KEYS |= {'decoder_target_tokens', 'decoder_loss_weights'}
 
 
+def as_batch(inputs, targets, weights, start=0):
+  """Returns a batch; decoders read the targets after the id `start`."""
+  shifted = np.pad(targets, ((0, 0), (1, 0)), constant_values=start)[:, :-1]
+  return dict(
+      encoder_input_tokens=inputs.astype(np.int32),
+      decoder_input_tokens=shifted.astype(np.int32),
+      decoder_target_tokens=targets.astype(np.int32),
+      decoder_loss_weights=weights.astype(np.float32),
+  )
+
+
 def make_cache(path, n, seed=0, longest=(90, 40)):
   rng = np.random.default_rng(seed)
 

@@ -86,6 +86,7 @@ TABLE = {
         'summarizing/test_time_left.py',
         'test_files.py',
         'workdir/test_lock.py',
+        'workdir/test_pruned.py',
     ),
     'messages': (
         'hugging_face/test_changed_releases.py',
@@ -113,7 +114,6 @@ TABLE = {
     'products': (),
     'mesh': (
         'ops/test_mesh.py',
-        'training/test_chunk_mesh.py',
         'training/test_page_mesh.py',
     ),
     'runs': (
@@ -121,10 +121,12 @@ TABLE = {
         'data/test_file_formats.py',
         'data/test_seqio_tasks.py',
         'data/test_sources.py',
+        'runs/test_by_length.py',
         'runs/test_cut_documents.py',
         'runs/test_dry_run.py',
         'runs/test_evaluate_command.py',
         'runs/test_main.py',
+        'runs/test_old_runs.py',
         'runs/test_other_models.py',
         'runs/test_pagesum_recipes.py',
         'runs/test_run_numbers.py',
@@ -177,7 +179,7 @@ def is_read(path, expression):
 LONGEST = (
     'test_readme',
     'test_notebooks',
-    'test_mesh_step',
+    'test_page_mesh',
     'test_faults',
     'test_models',
     'test_golden',
@@ -273,6 +275,18 @@ def run_command(capfd):
     return end.value.code or 0, out, err
 
   return run_command
+
+
+@pytest.fixture
+def succeed(run_command):
+  """succeed(module, *arguments) -> (stdout, stderr), of status 0."""
+
+  def succeed(module, *arguments):
+    status, out, err = run_command(module, *arguments)
+    assert status == 0, err
+    return out, err
+
+  return succeed
 
 
 # These look at programs, how they compile, or where they are kept.

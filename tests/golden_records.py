@@ -44,7 +44,7 @@ SECTIONS = [
 ]
 
 
-class _Vocabulary(byte_vocabulary.ByteVocabulary):
+class Marked(byte_vocabulary.ByteVocabulary):
   """Bytes with a start mark, like BART's vocabulary."""
 
   bos_id = 2
@@ -77,7 +77,7 @@ def _span_corruption():
   data = default.get_config().data
   data.max_input_length, data.max_target_length = 90, 30
   settings = span_corruption.settings(dict(share=0.7))
-  make = span_corruption.maker(_Vocabulary(), data, settings)
+  make = span_corruption.maker(Marked(), data, settings)
   made = {name: make(ids, name) for name in 'abcdefgh'}
   return {
       name: sides and [side.tolist() for side in sides]
@@ -95,47 +95,51 @@ def _pages():
   for form in pages.FORMS:
     parts = pages.pieces(row, form, 4)
     made[form] = [parts] + [
-        pages.tokenise(parts, query, form, 40, 200, _Vocabulary(), empty)
+        pages.tokenise(parts, query, form, 40, 200, Marked(), empty)
         for query, empty in (('', '.'), ('Who?', ''))
     ]
   return made
 
 
-def _records(config, vocabulary, block):
+def _records(config, rows):
+  """Returns whole records, as written to a cache."""
   from locost_jax.data import text_to_tokens  # pylint: disable=g-import-not-at-top
 
-  task = text_to_tokens.make_task(config, vocabulary, block=block)
+  task = text_to_tokens.make_task(config, Marked(), block=rows)
   lengths = dict(
       inputs=config.data.max_input_length, targets=config.data.max_target_length
   )
-  rows = task.get_dataset(lengths, 'train', shuffle=False)
+  found = task.get_dataset(lengths, 'train', shuffle=False)
   return [
       {
           key: value.decode() if isinstance(value, bytes) else value.tolist()
           for key, value in row.items()
       }
-      for row in rows.as_numpy_iterator()
+      for row in found.as_numpy_iterator()
   ]
 
 
 def _preprocessors():
-  """Returns whole records, as written to a cache."""
   config = default.get_config()
   config.data.max_input_length, config.data.max_target_length = 90, 20
   config.data.page_length = 30
   config.data.task = 'python_docs_gsg'
-  block = [dict(id='a', text=DOCUMENT), dict(id='b', text='Too short.')]
-  made = dict(gap_sentences=_records(config, _Vocabulary(), block))
+  texts = [dict(id='a', text=DOCUMENT), dict(id='b', text='Too short.')]
+  made = dict(gap_sentences=_records(config, texts))
   config.data.task = 'python_docs_summary'
   row = dict(id='c', targets='A whale.', references='')
-  block = [dict(row, inputs=DOCUMENT), dict(row, inputs=' ')]
-  made['summaries'] = _records(config, _Vocabulary(), block)
-  document = dict(query='', document=DOCUMENT[:150], sections=SECTIONS)
-  document['documents'] = ['One.', 'Two.']
+  made['summaries'] = _records(
+      config, [dict(row, inputs=DOCUMENT), dict(row, inputs=' ')]
+  )
+  fields = dict(
+      query='',
+      document=DOCUMENT[:150],
+      sections=SECTIONS,
+      documents=['One.', 'Two.'],
+  )
   for form in pages.FORMS:
     config.data.pages = form
-    block = [dict(row, inputs=json.dumps(document))]
-    made[form] = _records(config, _Vocabulary(), block)
+    made[form] = _records(config, [dict(row, inputs=json.dumps(fields))])
   return made
 
 
@@ -145,9 +149,14 @@ def _sources():
   )
 
 
-OUTPUTS = dict(text=_text, gsg=_gsg, pages=_pages)
-OUTPUTS |= dict(preprocessors=_preprocessors, sources=_sources)
-OUTPUTS['span_corruption'] = _span_corruption
+OUTPUTS = dict(
+    text=_text,
+    gsg=_gsg,
+    pages=_pages,
+    preprocessors=_preprocessors,
+    sources=_sources,
+    span_corruption=_span_corruption,
+)
 
 
 def compute(module):

@@ -11,6 +11,7 @@ from configs import default
 from locost_jax import files
 from locost_jax.models import parameters
 from locost_jax.training import objectives
+from tests import batches
 
 
 def make_config(model, **keys):
@@ -38,13 +39,7 @@ def make_phase(config, model):
 
 def make_batch(inputs, targets, start):
   """Returns a batch as in `step.train_step`; every target counts."""
-  before = np.pad(targets, ((0, 0), (1, 0)), constant_values=start)[:, :-1]
-  return dict(
-      encoder_input_tokens=inputs.astype(np.int32),
-      decoder_input_tokens=before.astype(np.int32),
-      decoder_target_tokens=targets.astype(np.int32),
-      decoder_loss_weights=np.ones(targets.shape, np.float32),
-  )
+  return batches.as_batch(inputs, targets, np.ones(targets.shape), start)
 
 
 def define_flags(values, output, **numbers):

@@ -8,10 +8,7 @@ import collections
 import functools
 import json
 import os
-from pathlib import Path
 import re
-import subprocess
-import sys
 
 import jax
 import jax.numpy as jnp
@@ -36,8 +33,9 @@ from locost_jax.ops.mesh import TENSOR
 from locost_jax.training import optim
 from locost_jax.training import step as step_lib
 from locost_jax.workdir import checkpointer as checkpointer_lib
+from tests import batches
+from tests import python
 
-ROOT = Path(__file__).parent.parent
 COLLECTIVES = (
     'all-gather',
     'all-reduce',
@@ -50,30 +48,17 @@ B, L, T = 8, 112, 24  # equal to no size of a parameter
 
 def run(function, *arguments, module='tests.mesh_program', devices=8):
   """Calls a function of a module in a process with N devices."""
-  path = os.pathsep.join([str(ROOT), os.environ.get('PYTHONPATH', '')])
-  done = subprocess.run(
-      [
-          sys.executable,
-          '-c',
-          f'import importlib, json, sys\n'
-          f'module = importlib.import_module({module!r})\n'
-          'print(json.dumps(getattr(module, sys.argv[1])(\n'
-          '    *json.loads(sys.argv[2]))))',
-          function,
-          json.dumps(arguments),
-      ],
-      capture_output=True,
-      text=True,
-      check=False,
-      env=dict(
-          os.environ,
-          PYTHONPATH=path,
-          JAX_PLATFORMS='cpu',
-          XLA_FLAGS=(
-              os.environ['XLA_FLAGS']
-              + f' --xla_force_host_platform_device_count={devices}'
-          ),
-      ),
+  program = (
+      'import importlib, json, sys\n'
+      f'module = importlib.import_module({module!r})\n'
+      'print(json.dumps(getattr(module, sys.argv[1])(\n'
+      '    *json.loads(sys.argv[2]))))'
+  )
+  flags = f' --xla_force_host_platform_device_count={devices}'
+  done = python.run(
+      *('-c', program, function, json.dumps(arguments)),
+      JAX_PLATFORMS='cpu',
+      XLA_FLAGS=os.environ['XLA_FLAGS'] + flags,
   )
   assert done.returncode == 0, done.stderr
   return json.loads(done.stdout)
@@ -192,55 +177,22 @@ def _mixer(sizes, length, plain, model):
   )
 
 
-def small_bart(model, layers):
-  """Returns the config of a small model like BART, from `configs.default`."""
-  config = default.get_config()
-  config.model = model
-  config.model.update(
-      vocab_size=96,
-      d_model=32,
-      d_ff=64,
-      decoder_d_ff=64,
-      num_heads=4,
-      num_layers=layers,
-      num_decoder_layers=1,
-      max_positions=30,
-      pad_id=1,
-      dropout_rate=0.0,
-      attention_dropout_rate=0.0,
-      activation_dropout_rate=0.0,
-  )
-  return config
-
-
 def make_batch():
   random = np.random.default_rng(0)
   inputs = random.integers(2, 96, (B, L))
   for i in range(B):
     inputs[i, L - 13 * i :] = 0
-  return with_targets(random, inputs, T, pad=0, start=0)
+  weights = np.arange(T) < random.integers(4, T, (B, 1))
+  targets = np.where(weights, random.integers(2, 96, (B, T)), 0)
+  return batches.as_batch(inputs, targets, weights)
 
 
-def with_targets(random, inputs, length, pad=1, start=2):
-  """Returns a batch with random targets of at most `length` - 1 tokens."""
-  rows = len(inputs)
-  weights = np.arange(length) < random.integers(4, length, (rows, 1))
-  targets = np.where(weights, random.integers(3, 96, (rows, length)), pad)
-  shifted = np.pad(targets, ((0, 0), (1, 0)), constant_values=start)[:, :-1]
-  return dict(
-      encoder_input_tokens=inputs.astype(np.int32),
-      decoder_input_tokens=shifted.astype(np.int32),
-      decoder_target_tokens=targets.astype(np.int32),
-      decoder_loss_weights=weights.astype(np.float32),
-  )
-
-
-def new_params(model, mesh):
-  """Returns the parameters of key 0 on a mesh."""
-  params = jax.jit(functools.partial(step_lib.init_params, model=model))(
-      jax.random.key(0)
-  )
-  return jax.device_put(params, sharding.param_shardings(mesh, params))
+def placed(model, mesh, batch, pad_id=0):
+  """Returns initial parameters and a batch, both on a mesh."""
+  init = jax.jit(functools.partial(step_lib.init_params, model=model))
+  params = init(jax.random.key(0))
+  params = jax.device_put(params, sharding.param_shardings(mesh, params))
+  return params, sharding.global_batch(batch, mesh, pad_id)
 
 
 def step_in_float64(meshes):
@@ -318,8 +270,7 @@ def write(meshes):
     mesh = make_mesh(sizes)
     long_attention.ABSORBED = 64  # steps read states instead of keys and values
     with jax.set_mesh(mesh):
-      params = new_params(model, mesh)
-      inputs = sharding.global_batch(make_batch(), mesh, 0)
+      params, inputs = placed(model, mesh, make_batch())
       tokens, _ = generate.generate(
           model,
           params,
@@ -352,11 +303,8 @@ def restore(directory, meshes):
   init = functools.partial(
       step_lib.init_state, model=model, optimizer=optimizer
   )
-  checkpointer, first = (
-      checkpointer_lib.Checkpointer(directory, config.checkpoint),
-      None,
-  )
-  equal, parts = [], []
+  checkpointer = checkpointer_lib.Checkpointer(directory, config.checkpoint)
+  first, equal, parts = None, [], []
   for sizes in meshes:
     mesh = make_mesh(sizes)
     with jax.set_mesh(mesh):
@@ -372,15 +320,8 @@ def restore(directory, meshes):
       )
     kernel = state.params['encoder']['layers']['mixer']['key']['kernel']
     parts.append(len({str(part.index) for part in kernel.addressable_shards}))
-    equal.append(
-        all(
-            map(
-                np.array_equal,
-                jax.tree.leaves(first),
-                jax.tree.leaves(jax.device_get(state)),
-            )
-        )
-    )
+    leaves = map(jax.tree.leaves, (first, jax.device_get(state)))
+    equal.append(all(map(np.array_equal, *leaves)))
   checkpointer.close()
   return equal, parts
 

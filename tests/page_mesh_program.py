@@ -1,4 +1,4 @@
-"""Programs for tests of pages on a mesh, in processes with eight devices.
+"""Programs for tests of pages and chunks, in processes with eight devices.
 
 Each function returns JSON; `mesh_program.run` calls them.
 """
@@ -18,34 +18,63 @@ from locost_jax.devices import sharding
 from locost_jax.errors import InputError
 from locost_jax.generation import generate
 from locost_jax.generation.decode_settings import Settings
+from locost_jax.models import chunk_memory
 from locost_jax.ops import long_attention
 from locost_jax.ops import mesh as mesh_lib
 from locost_jax.ops import tokenwise
 from locost_jax.runs import assemble
 from locost_jax.runs import dry_run
+from locost_jax.training import optim
 from locost_jax.training import step as step_lib
+from locost_jax.training import train
 from locost_jax.workdir import phases as phases_lib
+from tests import batches
 from tests import mesh_program
 
 # Lengths of inputs, targets and summaries; they divide no size of a parameter.
 B, P, L, T, S = 4, 8, 28, 11, 13
-PAD = 1
+PAD, EOS = 1, 2
+SIMCAS = dict(name='simcas', num_layers=2)
 
 
-def make_config(**model):
-  config = mesh_program.small_bart(default.pagesum(), layers=1)
+def make_config(name='pagesum', **model):
+  config = default.get_config()
+  config.model = getattr(default, name)()
+  config.model.update(
+      vocab_size=96,
+      d_model=32,
+      d_ff=64,
+      decoder_d_ff=64,
+      num_heads=4,
+      num_layers=1,
+      num_decoder_layers=1,
+      max_positions=30,
+      pad_id=PAD,
+      dropout_rate=0.0,
+      attention_dropout_rate=0.0,
+      activation_dropout_rate=0.0,
+  )
   config.model.update(model)
   return config
 
 
-def make_batch():
-  """Returns ragged pages; document b has b empty pages."""
+def make_batch(name='pagesum'):
+  """Returns ragged documents of a model."""
   random = np.random.default_rng(0)
   inputs = random.integers(3, 96, (B, P, L))
-  kept = random.integers(2, L + 1, (B, P, 1))
-  kept[np.arange(P) >= P - np.arange(B)[:, None]] = 0
-  inputs = np.where(np.arange(L) < kept, inputs, PAD)
-  return mesh_program.with_targets(random, inputs, T)
+  if name == 'simcas':  # 1, 8, 3, 5 chunks; last chunks are padded inside
+    inputs[..., -1] = EOS
+    for row, count in enumerate((1, 8, 3, 5)):
+      inputs[row, count - 1, 9:-1] = PAD
+      inputs[row, count:] = PAD
+  else:  # ragged pages; document b has b empty pages
+    kept = random.integers(2, L + 1, (B, P, 1))
+    kept[np.arange(P) >= P - np.arange(B)[:, None]] = 0
+    inputs = np.where(np.arange(L) < kept, inputs, PAD)
+  targets = random.integers(3, 96, (B, T))
+  weights = np.arange(T) < random.integers(4, T, (B, 1))
+  targets = np.where(weights, targets, PAD)
+  return batches.as_batch(inputs, targets, weights, start=2)
 
 
 def naively(function, *arguments):
@@ -63,9 +92,9 @@ def step(meshes, in_pieces=False, model=(), dtype='float32'):
     long_attention.LONG = 0
     tokenwise.CPU_PIECE = 24
   remat = 'pieces' if in_pieces else 'none'
-  return mesh_program.steps(
-      make_config(**dict(model)), make_batch(), meshes, remat, dtype
-  )
+  config = make_config(**dict(model))
+  batch = make_batch(config.model.name)
+  return mesh_program.steps(config, batch, meshes, remat, dtype)
 
 
 def control(sizes):
@@ -116,8 +145,7 @@ def write(meshes, settings, model=(), reads_states=False):
   for sizes in meshes:
     mesh = mesh_program.make_mesh(sizes)
     with jax.set_mesh(mesh):
-      params = mesh_program.new_params(built, mesh)
-      batch = sharding.global_batch(make_batch(), mesh, PAD)
+      params, batch = mesh_program.placed(built, mesh, make_batch(), PAD)
       inputs = batch['encoder_input_tokens']
       memory = generate.encode(built, params, inputs, None)
       states = np.where(memory['mask'][..., None], memory['states'], 0)
@@ -205,18 +233,11 @@ def gradients_of_jitted():
 
   found = []
   for sizes in (1, 1, 1, 1), (2, 1, 1, 4):
-    mesh = mesh_program.make_mesh(sizes)
-    with jax.set_mesh(mesh):
-      params = mesh_program.new_params(model, mesh)
-      found.append(
-          jax.device_get(
-              jax.grad(loss)(
-                  params,
-                  batch['encoder_input_tokens'],
-                  batch['decoder_input_tokens'],
-              )
-          )
-      )
+    with jax.set_mesh(mesh_program.make_mesh(sizes)):
+      init = functools.partial(step_lib.init_params, model=model)
+      params = jax.jit(init)(jax.random.key(0))
+      read = batch['encoder_input_tokens'], batch['decoder_input_tokens']
+      found.append(jax.device_get(jax.grad(loss)(params, *read)))
   return mesh_program.difference_of_trees(*found)
 
 
@@ -233,3 +254,103 @@ def dry_runs(meshes):
     setup = assemble.Setup(phases_lib.Phase('', None, config))
     results.append(dry_run.compile_programs(setup))
   return json.loads(json.dumps(results))
+
+
+# --- SimCAS -------------------------------------------------------------------
+
+
+def turns(meshes):
+  """Takes three steps of the objective 'simcas', the second with a turn.
+
+  Returns:
+    The largest relative differences of each other mesh from the first:
+    `selector` and `others` (parameters) and `metrics`.
+  """
+  config = make_config(**SIMCAS)
+  config.train.update(steps=3, batch_size=B, objective='simcas')
+  # A large eps keeps Adam from amplifying rounding errors.
+  config.optim.update(learning_rate=1e-3, eps=1e-3)
+  config.selector.update(every=2, limit=8, learning_rate=1e-3, kl=1e9)
+  model = models.build(config.model)
+  results = []
+  for sizes in meshes:
+    mesh = mesh_program.make_mesh(sizes)
+    with jax.set_mesh(mesh):
+      programs = train.make_programs(config, model, mesh)
+      state = jax.jit(programs.init, out_shardings=programs.shardings)(
+          jax.random.key(0)
+      )
+      batch = sharding.global_batch(make_batch('simcas'), mesh, PAD)
+      seen = []
+      for _ in range(3):
+        state, metrics = programs.step(state, batch)
+        seen.append(jax.device_get(metrics))
+    results.append((jax.device_get(state.params), seen))
+  (one, expected), *others = results
+  groups = ((r'selector/.*', 1.0), (r'.*', 0.0))
+  selector, rest = optim.split(one, groups)
+  return [
+      dict(
+          selector=mesh_program.difference_of_trees(
+              selector, optim.split(params, groups)[0]
+          ),
+          others=mesh_program.difference_of_trees(
+              rest, optim.split(params, groups)[1]
+          ),
+          turns=int(seen[-1]['turns']),
+          reward=float(seen[-1]['reward']),
+          metrics=max(
+              float(abs(step[key] - right[key]) / (1e-3 + abs(right[key])))
+              for step, right in zip(seen, expected)
+              for key in right
+              if not key.startswith('grad_norm/')
+          ),
+      )
+      for params, seen in others
+  ]
+
+
+def write_compact(meshes, settings, model):
+  """Encodes and generates on each mesh, from a compact memory.
+
+  Args:
+    meshes: sizes; states are compared with those of the first mesh.
+    settings: keys of `Settings`.
+    model: keys of the model.
+  """
+  built = models.build(make_config(**SIMCAS, **model).model)
+  settings = Settings(
+      max_length=9, start_id=2, eos_id=2, pad_id=PAD, **settings
+  )
+  results, first = [], None
+  for sizes in meshes:
+    mesh = mesh_program.make_mesh(sizes)
+    with jax.set_mesh(mesh):
+      batch = make_batch('simcas')
+      params, batch = mesh_program.placed(built, mesh, batch, PAD)
+      inputs = batch['encoder_input_tokens']
+      encode = lambda params: generate.encode(built, params, inputs, None)
+      encoded = encode(params)
+      mask = np.asarray(encoded['mask'])
+      states = np.where(mask[..., None], encoded['states'], 0)
+      first = states if first is None else first
+      # Larger parameters, so that the texts differ.
+      params = jax.tree.map(lambda x: 2 * x, params)
+      memory = encode(params)
+      small = built.compact_memory(memory)
+      found = generate.generate(built, params, inputs, None, settings)
+      whole = generate.decode_memory(built, params, memory, settings)
+    results.append(
+        dict(
+            tokens=np.asarray(found[0]).tolist(),
+            scores=np.asarray(found[1]).tolist(),
+            whole=np.asarray(whole[0]).tolist(),
+            mask=mask.tolist(),
+            states=mesh_program.difference(first, states),
+            most=int(chunk_memory.selected_counts(memory).max()),
+            slots=small['mask'][0].size,
+            here=small['states'].sharding.shard_shape(small['states'].shape),
+            chunks=memory['states'].sharding.shard_shape(states.shape)[1],
+        )
+    )
+  return results

@@ -1,5 +1,7 @@
 """A tiny training run: batches, configs, and a model that compiles fast."""
 
+import functools
+from pathlib import Path
 import types
 
 import jax
@@ -8,7 +10,12 @@ import numpy as np
 
 from configs import default
 from locost_jax.devices import sharding
+from locost_jax.telemetry import telemetry as telemetry_lib
+from locost_jax.training import optim
+from locost_jax.training import step as step_lib
 from locost_jax.training import train as train_lib
+from tests import batches as batches_lib
+from tests.data.rows import read_jsonl
 
 V = 32
 
@@ -24,14 +31,7 @@ def batches(start, rows=4):
     inputs[np.arange(rows), ends] = 1
     inputs[np.arange(length) > ends[:, None]] = 0
     targets = inputs[:, 3::4].copy()
-    yield dict(
-        encoder_input_tokens=inputs.astype(np.int32),
-        decoder_input_tokens=np.pad(targets, ((0, 0), (1, 0)))[:, :-1].astype(
-            np.int32
-        ),
-        decoder_target_tokens=targets.astype(np.int32),
-        decoder_loss_weights=(targets > 0).astype(np.float32),
-    )
+    yield batches_lib.as_batch(inputs, targets, targets > 0)
     step += 1
 
 
@@ -106,6 +106,34 @@ def poisoned(bad_steps, rows=4):
       yield batch
 
   return poisoned_batches
+
+
+def rows(workdir):
+  """Returns the lines of metrics.jsonl without timings."""
+  path = Path(workdir) / 'metrics.jsonl'
+  found = read_jsonl(path) if path.exists() else []
+  hidden = telemetry_lib.MACHINE_METRICS
+  return [{k: row[k] for k in row if k not in hidden} for row in found]
+
+
+def make_step(config, model, optimizer=None, **more):
+  """Returns `step.init_state` and `train_step` of a run of 10 steps, jitted."""
+  if optimizer is None:
+    init = functools.partial(step_lib.init_params, model=model)
+    shapes = jax.eval_shape(init, jax.random.key(0))
+    optimizer = optim.make_optimizer(config.optim, 10, shapes)
+  step = functools.partial(
+      step_lib.train_step,
+      model=model,
+      optimizer=optimizer,
+      schedule=optim.make_schedule(config.optim, 10),
+      config=config.optim,
+      **more,
+  )
+  init = functools.partial(
+      step_lib.init_state, model=model, optimizer=optimizer
+  )
+  return jax.jit(init), jax.jit(step)
 
 
 def train(config, workdir, model, train_batches, evaluate):

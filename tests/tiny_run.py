@@ -2,6 +2,7 @@
 
 import atexit
 import functools
+import itertools
 from pathlib import Path
 import shutil
 import tempfile
@@ -13,16 +14,32 @@ from locost_jax import models
 from locost_jax.vocabularies import byte_vocabulary
 from locost_jax.vocabularies import vocabulary as vocabulary_lib
 from locost_jax.workdir import phases as phases_lib
+from tests import batches
 from tests import small_training
+
+
+def flags(keys):
+  """Returns flags of `main`: --config.KEY=VALUE for each KEY=VALUE."""
+  return [f'--config.{key}' for key in keys.split()]
 
 
 def make_config(steps=2, model=()):
   """Returns the config of a small model with bytes as tokens."""
   config = default.get_config()
-  config.model.update(d_model=16, d_state=4, d_ff=16, d_kv=8, num_heads=2)
-  config.model.update(num_layers=1, num_decoder_layers=1)
-  config.model.vocab_size = byte_vocabulary.ByteVocabulary().size
-  config.model.update(dict(model))
+  vocabulary = byte_vocabulary.ByteVocabulary()
+  config.model.update(
+      dict(
+          vocab_size=vocabulary.size,
+          d_model=16,
+          d_state=4,
+          d_ff=16,
+          d_kv=8,
+          num_heads=2,
+          num_layers=1,
+          num_decoder_layers=1,
+      )
+      | dict(model)
+  )
   config.data.vocabulary = 'byte'
   config.train.update(dict(steps=steps, batch_size=2))
   config.decode.max_length = 6
@@ -34,13 +51,7 @@ def make_batch(config, rows=2, length=16):
   generator = np.random.default_rng(0)
   tokens = lambda: generator.integers(3, 200, (rows, length), dtype=np.int32)
   targets = tokens()
-  shifted = np.pad(targets, ((0, 0), (1, 0)))[:, :-1]
-  return dict(
-      encoder_input_tokens=tokens(),
-      decoder_input_tokens=shifted,
-      decoder_target_tokens=targets,
-      decoder_loss_weights=np.ones((rows, length), np.float32),
-  )
+  return batches.as_batch(tokens(), targets, np.ones((rows, length)))
 
 
 @functools.cache
@@ -54,14 +65,13 @@ def _train(steps, model):
   )
   phases_lib.write_config(directory, config)
 
-  def batches(start):
-    del start
-    while True:
-      yield make_batch(config)
-
-  measured = lambda params, step: {'eval/tiny/rouge_mean': 1.0}
-  model = models.build(config.model)
-  result = small_training.train(config, directory, model, batches, measured)
+  result = small_training.train(
+      config,
+      directory,
+      models.build(config.model),
+      lambda start: itertools.repeat(make_batch(config)),
+      lambda params, step: {'eval/tiny/rouge_mean': 1.0},
+  )
   return directory, result
 
 

@@ -15,6 +15,10 @@ def write_jsonl(path, rows):
   return str(path)
 
 
+def read_jsonl(path):
+  return [json.loads(line) for line in path.read_text().splitlines()]
+
+
 def numbered(n, start=0):
   """Returns n rows whose texts differ in a number."""
   return [
@@ -25,6 +29,20 @@ def numbered(n, start=0):
       )
       for i in range(start, start + n)
   ]
+
+
+def paged(number, parts, **fields):
+  """Returns a row with the parts as document, documents and sections."""
+  return dict(
+      id=str(number),
+      document=' '.join(parts),
+      summary=f'Number {number}.',
+      documents=parts,
+      sections=[
+          dict(heading=f'H{i}', text=part) for i, part in enumerate(parts)
+      ],
+      **fields,
+  )
 
 
 def story(i):

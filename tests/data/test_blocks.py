@@ -105,7 +105,9 @@ def test_records_and_stats(whole):
   ]
 
 
-@pytest.mark.parametrize('size', [1, 4, 23])
+@pytest.mark.parametrize(
+    'size', [4, 23, pytest.param(1, marks=pytest.mark.products)]
+)
 def test_blocks_change_nothing(config, tmp_path, whole, size, monkeypatch):
   monkeypatch.setattr(blocks, 'ROWS', size)
   assert build(config, tmp_path / 'c') == whole
@@ -150,6 +152,7 @@ def test_an_empty_shard_among_others(config, tmp_path, whole):
   assert build(config, tmp_path / 'd', shards=[2])[0] == []
 
 
+@pytest.mark.faults
 def test_a_stopped_build_resumes(config, tmp_path, whole, monkeypatch):
   """After SIGKILL, finished blocks are not made again."""
   path = tmp_path / 'c'
@@ -206,6 +209,7 @@ def test_blocks_of_another_size_are_not_reused(
   assert build(config, tmp_path / 'c') == whole
 
 
+@pytest.mark.faults
 def test_an_input_error_of_one_process_ends_all(config, tmp_path):
   file = tmp_path / 'a1.jsonl'
   file.write_text(file.read_text() + '{"document": "no summary"}\n')
@@ -227,7 +231,7 @@ def test_a_process_that_dies_is_reported(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_command_and_then_a_run(config, tmp_path, run_command):
+def test_the_command_and_then_a_run(config, tmp_path, run_command, succeed):
   """A run with cache_dir uses the caches of the command and makes none."""
   keys = 'train_files validation_files max_input_length max_target_length'
   arguments = [
@@ -257,24 +261,20 @@ def test_the_command_and_then_a_run(config, tmp_path, run_command):
   other = byte_vocabulary.ByteVocabulary(extra_ids=3)
   with pytest.raises(InputError, match='other settings: vocabulary, max_input'):
     cache_lib.open_cache(config, other, 'train', tmp_path / 'elsewhere')
-  status, _, err = run_command(
-      cache_lib, *arguments, '--config.data.max_input_length=30'
-  )
-  assert status == 0
+  succeed(cache_lib, *arguments, '--config.data.max_input_length=30')
   assert len(cache_lib.open_cache(config, BYTES, 'train', '')) == 28
 
 
-def test_the_command_trains_a_vocabulary_once(config, tmp_path, run_command):
+def test_the_command_trains_a_vocabulary_once(config, tmp_path, succeed):
   flags = [
       f'--config.data.train_files={config.data.train_files}',
+      '--config.data.vocabulary_size=260',
       f'--output={tmp_path / "caches"}',
       '--split=train',
       '--processes=1',
-      '--config.data.vocabulary_size=260',
   ]
   for count in 1, 0:
-    status, _, err = run_command(cache_lib, *flags)
-    assert status == 0, err
+    _, err = succeed(cache_lib, *flags)
     assert err.count('training a vocabulary of 260') == count
     assert f'vocabulary: {tmp_path / "caches"}/vocabulary-jsonl-260-' in err
   (home,) = (tmp_path / 'caches').glob('vocabulary-jsonl-260-*')

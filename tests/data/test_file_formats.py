@@ -7,6 +7,9 @@ import json
 import re
 import sys
 
+import numpy as np
+import pyarrow
+from pyarrow import parquet
 import pytest
 
 from configs import default
@@ -51,13 +54,8 @@ def to_csv(rows, delimiter=','):
   return text.getvalue().encode()
 
 
-def to_parquet(rows, row_group_size=50, **columns):
-  import pyarrow
-  from pyarrow import parquet
-
+def to_parquet(rows, row_group_size=50):
   table = pyarrow.Table.from_pylist(rows)
-  for name, column in columns.items():
-    table = table.append_column(name, column)
   data = io.BytesIO()
   parquet.write_table(table, data, row_group_size=row_group_size)
   return data.getvalue()
@@ -255,9 +253,6 @@ MORE = b'document,summary,%s\na,b,%s\n'
 
 def parquet_of(**columns):
   """Returns a parquet file of columns, also of unusual types."""
-  import pyarrow
-  from pyarrow import parquet
-
   data = io.BytesIO()
   parquet.write_table(pyarrow.table(columns), data)
   return data.getvalue()
@@ -270,8 +265,6 @@ def two(*documents, **columns):
 
 
 def bad_utf8():
-  import pyarrow
-
   texts = pyarrow.array([b'a', b'\xff'], pyarrow.binary())
   return parquet_of(document=texts.view(pyarrow.string()), summary=['a', 'b'])
 
@@ -302,10 +295,8 @@ BAD = {
         MORE % (b'references', b'c'),
         'references. must be a list of str',
     ),
-    'o.csv': (MORE % (b'sections', b'"[1]"'), "sections' must be a list of"),
     'p.csv': (MORE % (b'sections', b'[' * 100_000), "sections' must be a list"),
     # Files.
-    'q.csv.gz': (FINE, ': cannot be read'),
     'r.csv.gz': (gzip.compress(FINE * 9999)[:99], ': cannot be read'),
     's.csv': (HEAD, ': the train split is empty: no documents'),
     # Parquet.
@@ -315,7 +306,6 @@ BAD = {
     'd.parquet': (lambda: to_parquet([dict(document='a')]), ": no field 'summ"),
     'e.parquet': (lambda: two(['a']), 'must hold strings, got list<.*string>'),
     'f.parquet': (lambda: two(b'a'), "'document' must hold strings, got bin"),
-    'g.parquet': (lambda: two(3), "'document' must hold strings, got int64"),
     'h.parquet': (lambda: two('a', None), ": row 2: field 'document' must be"),
     'i.parquet': (bad_utf8, ": row 2: field 'document' is not UTF-8"),
     'j.parquet': (damaged, ': cannot be read'),
@@ -364,8 +354,6 @@ def test_errors_of_a_text(tmp_path, name, unit):
 
 def test_kinds_of_columns(tmp_path):
   """Categories of pandas, long strings, and a name with a dot."""
-  import pyarrow
-
   texts = pyarrow.array(['a', 'b', 'a'])
   columns = {
       'my.text': texts.cast(pyarrow.large_string()),
@@ -435,9 +423,6 @@ def test_rows_are_yielded_while_the_file_is_read(tmp_path):
 
 
 def test_parquet_is_read_in_pieces(tmp_path):
-  import numpy as np
-  import pyarrow
-
   rng = np.random.default_rng(0)
   rows = [
       dict(document=rng.bytes(50_000).hex(), summary='b') for _ in range(200)
@@ -457,20 +442,18 @@ def test_parquet_is_read_in_pieces(tmp_path):
 
 
 @pytest.mark.parametrize('name', ['a.csv', 'a.parquet'])
-def test_inspect_and_cache(run_command, tmp_path, name):
+def test_inspect_and_cache(succeed, tmp_path, name):
   file = write(tmp_path / name, WRITERS[name](ROWS))
   flags = [
       f'--config.data.train_files={file}',
       f'--config.data.test_files={file}',
       '--config.data.vocabulary=byte',
   ]
-  status, out, err = run_command(
+  out, _ = succeed(
       inspect, *flags, '--format=json', f'--output={tmp_path / "out"}'
   )
-  assert status == 0, err
   assert json.loads(out)['splits']['test']['documents'] == len(ROWS)
-  status, _, err = run_command(
+  _, err = succeed(
       cache_lib, *flags, f'--output={tmp_path / "caches"}', '--processes=1'
   )
-  assert status == 0, err
   assert 'tokenising jsonl test: 120 records' in err

@@ -10,15 +10,10 @@ from locost_jax.data import builtin_corpus
 from locost_jax.data import gsg
 from locost_jax.data import text as text_lib
 from locost_jax.data import words as words_lib
-from locost_jax.errors import InputError
 
 RUSSIAN = (
-    '\u0421\u043d\u0435\u0433 \u0432\u044b\u043f\u0430\u043b \u0432 2020 '
-    '\u0433\u043e\u0434\u0443. \u0417\u0430\u0432\u043e\u0434 '
-    '\u0441\u0442\u043e\u0438\u0442. \u041a\u043e\u0442 '
-    '\u0441\u043f\u0438\u0442 \u0434\u043e\u043c\u0430. '
-    '\u0417\u0430\u0432\u043e\u0434 \u0438 \u043a\u043e\u0442 '
-    '\u0441\u0442\u043e\u0438\u0442 \u0438 \u0441\u043f\u0438\u0442.'
+    'Снег выпал в 2020 году. Завод стоит. Кот спит дома. '
+    'Завод и кот стоит и спит.'
 )
 _SCORER = rouge_scorer.RougeScorer(['rouge1'], use_stemmer=False)
 
@@ -73,7 +68,7 @@ def documents():
 
 @pytest.mark.parametrize('ratio', [0.2, 0.45])
 def test_independent_equals_the_rouge_loop(documents, ratio):
-  for sentences in documents[:15]:
+  for sentences in documents[:8]:
     assert gsg.select_sentences(sentences, ratio) == loop_independent(
         sentences, ratio
     )
@@ -90,7 +85,7 @@ def test_independent_equals_the_rouge_loop(documents, ratio):
 def test_other_strategies_equal_their_rouge_loops(
     documents, strategy, loop, f1
 ):
-  short = [s for s in documents if 15 <= len(s) <= 40][:12]
+  short = [s for s in documents if 15 <= len(s) <= 40][:6]
   chosen = [gsg.select_sentences(s, 0.3, strategy) for s in short]
   assert chosen == [loop(sentences, 0.3, f1) for sentences in short]
   for other in gsg.STRATEGIES:  # all strategies differ
@@ -135,7 +130,7 @@ def test_every_word_is_read_once(documents, monkeypatch):
   sentences = []
   for more in documents:
     sentences += more
-    if sum(len(s.split()) for s in sentences) > 5000:
+    if sum(len(s.split()) for s in sentences) > 2000:
       break
   expected = loop_independent(sentences, 0.2)
   read, looked_up, added = [], [], []
@@ -194,13 +189,6 @@ def test_too_short_is_none():
   assert gsg.gap_sentences('One. Two. Three. Four.') is None
   assert gsg.gap_sentences('') is None
   assert gsg.gap_sentences('Only one sentence here.', ratio=1.0) is None
-
-
-def test_bad_arguments():
-  with pytest.raises(InputError, match='strategy'):
-    gsg.select_sentences(['a'], strategy='best')
-  with pytest.raises(InputError, match='ratio'):
-    gsg.select_sentences(['a'], ratio=20)
 
 
 @pytest.mark.parametrize('strategy', gsg.STRATEGIES[:4])

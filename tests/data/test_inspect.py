@@ -8,6 +8,7 @@ import pytest
 from locost_jax.data import gsg
 from locost_jax.data import inspect
 from locost_jax.data import tasks
+from tests import tiny_run
 from tests.data.rows import write_jsonl
 
 
@@ -25,20 +26,20 @@ def files(tmp_path):
       dict(id='v', document='x' * 20, summary='c'),
       dict(id='w', document='z\nz', summary='d'),
   ]
+  train = write_jsonl(tmp_path / 't.jsonl', train)
+  held = write_jsonl(tmp_path / 'v.jsonl', held)
   return [
-      '--config.data.train_files=' + write_jsonl(tmp_path / 't.jsonl', train),
-      '--config.data.validation_files='
-      + write_jsonl(tmp_path / 'v.jsonl', held),
-      '--config.data.vocabulary=byte',
-      '--config.data.max_input_length=11',
-      '--config.data.max_target_length=4',
       f'--output={tmp_path / "out"}',
+      *tiny_run.flags(
+          f'data.train_files={train} data.validation_files={held} '
+          'data.vocabulary=byte data.max_input_length=11 '
+          'data.max_target_length=4'
+      ),
   ]
 
 
-def test_numbers(run_command, files, tmp_path):
-  status, out, err = run_command(inspect, *files, '--format=json')
-  assert status == 0, err
+def test_numbers(succeed, files, tmp_path):
+  out, _ = succeed(inspect, *files, '--format=json')
   result = json.loads(out)
   assert result == json.loads((tmp_path / 'out' / 'jsonl.json').read_text())
   train = result['splits']['train']
@@ -62,9 +63,8 @@ def test_numbers(run_command, files, tmp_path):
   assert result['examples'][2] == dict(id='t2', inputs='x' * 9, targets='yyy')
 
 
-def test_text(run_command, files):
-  status, out, _ = run_command(inspect, *files)
-  assert status == 0
+def test_text(succeed, files):
+  out, _ = succeed(inspect, *files)
   lines = out.splitlines()
   assert lines[0] == 'jsonl: tokens, marks included'
   assert lines[3].split() == (
@@ -76,7 +76,7 @@ def test_text(run_command, files):
   assert '  reads:  xxx' in lines and '  writes: y' in lines
 
 
-def test_gap_sentences_as_the_model_reads_them(run_command, tmp_path):
+def test_gap_sentences_as_the_model_reads_them(succeed, tmp_path):
   text = (
       'The cat sat on the mat. It was black. The dog saw the cat on the '
       'mat.\nNobody cared. The end came.'
@@ -88,16 +88,16 @@ def test_gap_sentences_as_the_model_reads_them(run_command, tmp_path):
       '  config.gsg = dict(ratio=0.2)\n'
       "  config.data.input_field = 'text'\n  return config\n"
   )
-  status, out, err = run_command(
+  out, _ = succeed(
       inspect,
       f'--config={tmp_path / "c.py"}',
       '--format=json',
-      f'--config.data.train_files={file}',
-      '--config.data.vocabulary=byte',
-      f'--config.data.validation_files={file}',
       f'--output={tmp_path / "out"}',
+      *tiny_run.flags(
+          f'data.train_files={file} data.validation_files={file} '
+          'data.vocabulary=byte'
+      ),
   )
-  assert status == 0, err
   result = json.loads(out)
   source, target = gsg.gap_sentences(text)
   assert result['examples'] == [
@@ -107,22 +107,21 @@ def test_gap_sentences_as_the_model_reads_them(run_command, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_built_in_corpus(run_command, tmp_path, monkeypatch):
+def test_the_built_in_corpus(succeed, tmp_path, monkeypatch):
   """Reads only the first documents, with a trained vocabulary."""
   monkeypatch.setattr(tasks, 'VOCABULARY_DOCUMENTS', 300)
-  status, out, err = run_command(
+  out, err = succeed(
       inspect,
       '--task=python_docs_summary',
       '--documents=20',
       '--config.data.vocabulary_size=600',
       f'--output={tmp_path}',
   )
-  assert status == 0, err
   assert 'training a vocabulary of 600' in err
   assert out.startswith('python_docs_summary: tokens') and '20  inputs' in out
 
 
-def test_pages_as_the_model_reads_them(run_command, tmp_path):
+def test_pages_as_the_model_reads_them(run_command, succeed, tmp_path):
   rows = [
       dict(
           document='aa. ' * 9,
@@ -133,19 +132,15 @@ def test_pages_as_the_model_reads_them(run_command, tmp_path):
   ]
   file = write_jsonl(tmp_path / 'p.jsonl', rows)
   flags = [
-      f'--config.data.train_files={file}',
-      '--config.data.vocabulary=byte',
-      f'--config.data.validation_files={file}',
       '--format=json',
-      '--config.data.page_length=16',
-      '--config.data.num_pages=2',
-      '--config.data.max_input_length=20',
       f'--output={tmp_path / "out"}',
+      *tiny_run.flags(
+          f'data.train_files={file} data.validation_files={file} '
+          'data.vocabulary=byte data.page_length=16 data.num_pages=2 '
+          'data.max_input_length=20'
+      ),
   ]
-  status, out, err = run_command(
-      inspect, *flags, '--config.data.pages=discourse'
-  )
-  assert status == 0, err
+  out, _ = succeed(inspect, *flags, '--config.data.pages=discourse')
   result = json.loads(out)
   assert result['kept'] == [32, 512]
   # Pages 'H\nccc' and 'H\n' with 30, each after 'q' and a blank line.

@@ -18,6 +18,7 @@ from locost_jax.errors import InputError
 from locost_jax.models import parameters
 from locost_jax.runs import checks
 from tests.batches import BYTES
+from tests.data.rows import paged
 from tests.data.rows import write_jsonl
 from tests.data.test_pages import WORDS
 
@@ -26,16 +27,7 @@ DOT = BYTES.encode('.') + [1]
 
 def row_of(number, **fields):
   parts = [f'Part {i} of {number}.' for i in range(number)]
-  return dict(
-      id=str(number),
-      document=' '.join(parts),
-      summary=f'Number {number}.',
-      documents=parts,
-      sections=[
-          dict(heading=f'H{i}', text=part) for i, part in enumerate(parts)
-      ],
-      **fields,
-  )
+  return paged(number, parts, **fields)
 
 
 def make_config(path, rows, **data):
@@ -325,7 +317,6 @@ def test_empty_pages_and_documents_in_a_model(form, empty_page, tmp_path):
         (dict(query_in='last'), "query_in='last' must be '' or one of every"),
         (dict(query_in='every'), 'a document of one sequence has no pages; '),
         (dict(document_length=9), 'document_length=9: expected 0, or with'),
-        (dict(pages='discourse', document_length=9), '9: expected 0, or with'),
     ],
 )
 def test_invalid_settings(tmp_path, data, message):
@@ -340,14 +331,12 @@ def test_invalid_settings(tmp_path, data, message):
         ('pagesum', dict(pages=''), "pages='': pagesum reads pages: expected"),
         ('pagesum', dict(pages='chunks'), 'pagesum reads pages: expected'),
         ('bart', {}, 'bart reads a document as one sequence'),
-        ('locost', {}, 'locost reads a document as one sequ'),
         ('pagesum', dict(page_length=1025), 'at most model.max_positions=1024'),
     ],
 )
 def test_models_and_data_that_do_not_match(name, data, message):
   config = default.get_config()
-  if name != 'locost':  # the default
-    config.model = getattr(default, name)()
+  config.model = getattr(default, name)()
   config.data.update(dict(dict(pages='spatial'), **data))
   with pytest.raises(InputError, match=message):
     checks.check_reading(config)

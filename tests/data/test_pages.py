@@ -13,6 +13,7 @@ from locost_jax.data import text as text_lib
 from locost_jax.errors import InputError
 from tests.batches import BYTES
 from tests.batches import take
+from tests.data.rows import paged
 from tests.data.rows import write_jsonl
 
 
@@ -134,22 +135,11 @@ def test_every_page_begins_with_the_query(form):
 
 
 def make_rows():
-  rows = []
-  for i in range(6):
-    parts = [f'Part {j} of {i}. It has {j} words.' for j in range(i + 1)]
-    rows.append(
-        dict(
-            id=str(i),
-            document=' '.join(parts),
-            summary=f'Number {i}.',
-            documents=parts,
-            query=f'q{i}',
-            sections=[
-                dict(heading=f'H{j}', text=part) for j, part in enumerate(parts)
-            ],
-        )
-    )
-  return rows
+  text = 'Part {} of {}. It has {} words.'
+  return [
+      paged(i, [text.format(j, i, j) for j in range(i + 1)], query=f'q{i}')
+      for i in range(6)
+  ]
 
 
 @pytest.fixture

@@ -32,6 +32,14 @@ def assert_same(a, b):
       np.testing.assert_array_equal(x[key], y[key])
 
 
+def tiled(parts):
+  """Returns the global batches of those of several hosts."""
+  return [
+      {key: np.concatenate([part[key] for part in step]) for key in KEYS}
+      for step in zip(*parts)
+  ]
+
+
 def test_buckets():
   lengths = [16, 24, 32, 48, 64, 96, 128, 192, 200]
   assert buckets.bucket_lengths(200).tolist() == lengths
@@ -91,16 +99,6 @@ def test_batches_from_a_step_continue_the_run(tmp_path, start):
   assert_same(take(again, 44 - start), unbroken[start:])
 
 
-def test_seed_changes_the_order(tmp_path):
-  cache, _ = make_cache(tmp_path / 'c', 37)
-  first, other = (
-      take(pipeline.train_batches(cache, BYTES, make_config(seed=s)), 4)
-      for s in (0, 1)
-  )
-  with pytest.raises(AssertionError):
-    assert_same(first, other)
-
-
 def test_every_epoch_has_every_record_once(tmp_path):
   batch_size = 4
   n = order.GROUP * batch_size * 2
@@ -137,13 +135,7 @@ def test_hosts_tile_the_global_batch(tmp_path):
       take(pipeline.train_batches(cache, BYTES, config, 3, h, 4), 20)
       for h in range(4)
   ]
-  assert_same(
-      [
-          {key: np.concatenate([p[key] for p in step]) for key in KEYS}
-          for step in zip(*parts)
-      ],
-      whole,
-  )
+  assert_same(tiled(parts), whole)
   with pytest.raises(InputError, match='train.batch_size=8'):
     pipeline.train_batches(cache, BYTES, config, hosts=3)
 
@@ -294,3 +286,96 @@ def test_thread_ends_with_the_iterator(tmp_path):
   gc.collect()
   time.sleep(0.05)
   assert not prefetching()
+
+
+# --- A budget of tokens -------------------------------------------------------
+
+
+def long_cache(tmp_path, n=300):
+  return make_cache(tmp_path / 'c', n, seed=4)
+
+
+def test_a_budget_of_tokens(tmp_path):
+  cache, rows = long_cache(tmp_path)
+  config = make_config(8)
+  config.train.batch_tokens = 900
+  batches = take(pipeline.train_batches(cache, BYTES, config), 60)
+  shapes = {b['encoder_input_tokens'].shape for b in batches}
+  for size, length in shapes:
+    # A power of two; twice as many rows would not fit.
+    assert size & (size - 1) == 0 and size * length <= 900 < 2 * size * length
+  # All batches of a length have the same number of rows.
+  assert len({length for _, length in shapes}) == len(shapes) > 3
+  known = {(tuple(r['inputs']), tuple(r['targets'])) for r in rows}
+  assert {row for b in batches for row in row_contents(b) if row[1]} <= known
+
+
+def test_a_document_beyond_the_budget():
+  with pytest.raises(InputError, match='=99 holds no document of 100 tokens'):
+    order.budget_batches(np.array([[50, 8], [100, 8]]), 99)
+
+
+def test_batches_of_a_budget_are_those_of_the_stream(tmp_path):
+  """They are groups of the stream, longest rows first, in permuted order."""
+  cache, rows = long_cache(tmp_path)
+  config = make_config(4)
+  config.train.batch_tokens = 300
+  found = take(pipeline.train_batches(cache, BYTES, config), 60)
+  stream = slow_stream([len(rows)], 1, 0, 3)
+  pads, size, expected = buckets.bucket_lengths(100), 4 * order.GROUP, []
+  bucket = lambda row: int(min(pads[pads >= len(row['inputs'])]))
+  out = lambda row: int(
+      min(p for p in buckets.bucket_lengths(50) if p >= len(row['targets']))
+  )
+  for g in range(4):
+    group = [rows[r] for _, r in stream[g * size : (g + 1) * size]]
+    group.sort(key=lambda row: (bucket(row), out(row)))
+    cut = []
+    while group:
+      n = 2 ** int(np.log2(300 // bucket(group[-1])))
+      cut.append(group[-n:])
+      del group[-n:]
+    expected += [
+        cut[i] for i in order.permutation(len(cut), 0, order.BATCHES, g)
+    ]
+  assert len(expected) >= 20
+  for batch, rows in zip(found, expected):
+    contents = row_contents(batch)
+    assert contents[: len(rows)] == [
+        (tuple(row['inputs']), tuple(row['targets'])) for row in rows
+    ]
+    assert not any(any(part) for part in contents[len(rows) :])
+    assert batch['decoder_loss_weights'].sum() == sum(
+        len(row['targets']) for row in rows
+    )
+
+
+@pytest.mark.parametrize('start', [1, 17, 40])
+def test_variable_groups_continue_exactly(tmp_path, start):
+  cache, _ = long_cache(tmp_path)
+  config = make_config(4)
+  config.train.batch_tokens = 450
+  unbroken = take(pipeline.train_batches(cache, BYTES, config), 50)
+  again = take(pipeline.train_batches(cache, BYTES, config, start), 50 - start)
+  assert_same(again, unbroken[start:])
+  # The number of hosts or devices changes no batch.
+  parts = [
+      take(
+          pipeline.train_batches(cache, BYTES, config, start, host, 2),
+          50 - start,
+      )
+      for host in range(2)
+  ]
+  assert_same(tiled(parts), unbroken[start:])
+
+
+@pytest.mark.parametrize(
+    'tokens,devices', [(99, 1), (399, 4), (400, 3), (-1, 1)]
+)
+def test_invalid_budgets(tokens, devices):
+  config = make_config(4)
+  config.train.batch_tokens = 400
+  pipeline.check(config, 4)
+  config.train.batch_tokens = tokens
+  with pytest.raises(InputError, match=f'batch_tokens={tokens} must be 0 or'):
+    pipeline.check(config, devices)

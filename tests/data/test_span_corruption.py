@@ -14,9 +14,9 @@ from locost_jax.data import span_corruption as spans
 from locost_jax.data import tasks
 from locost_jax.data import text_to_tokens
 from locost_jax.errors import InputError
-from locost_jax.vocabularies import byte_vocabulary
 from locost_jax.vocabularies import vocabulary as vocabulary_lib
 from tests import bart_files
+from tests import golden_records
 from tests.batches import BYTES
 from tests.data.rows import write_jsonl
 
@@ -132,13 +132,7 @@ def read(config, rows, vocabulary=BYTES):
   return {row['id'].decode(): row for row in found.as_numpy_iterator()}
 
 
-class Marked(byte_vocabulary.ByteVocabulary):
-  """Bytes with a start mark."""
-
-  bos_id = 2
-
-
-@pytest.mark.parametrize('vocabulary', [BYTES, Marked()])
+@pytest.mark.parametrize('vocabulary', [BYTES, golden_records.Marked()])
 def test_records(vocabulary):
   """Documents that are not drawn have the same records as without it."""
   rows = make_rows()

@@ -155,15 +155,6 @@ def test_examples_of_each_task_of_a_mixture(tmp_path, monkeypatch):
   assert set(sum(epochs(config, mixed, 0, 16), [])) == set(expected)
 
 
-def test_more_examples_than_there_are(tmp_path):
-  config = make_config(tmp_path, train_examples=COUNT + 1)
-  with pytest.raises(
-      InputError,
-      match='train_examples=24: jsonl has 23 training examples; expected at mo',
-  ):
-    cache_lib.open_cache(config, BYTES, 'train', tmp_path / 'cache')
-
-
 def test_corpora_tokenised_while_training_are_refused(tmp_path, monkeypatch):
   monkeypatch.setattr(cache_lib, 'is_large', lambda config, found: True)
   config = make_config(tmp_path, train_examples=3)

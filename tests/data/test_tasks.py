@@ -1,8 +1,6 @@
 """data/tasks.py and data/preprocessors.py: corpora, checks, SeqIO tasks."""
 
 import contextlib
-import os
-import pathlib
 import pickle
 import socket
 import subprocess
@@ -24,13 +22,12 @@ from locost_jax.data import text_to_tokens
 from locost_jax.errors import InputError
 from locost_jax.vocabularies import byte_vocabulary
 from locost_jax.vocabularies import sentencepiece_training
+from tests import python
 from tests.batches import BYTES
 from tests.data.rows import read_all
 from tests.data.rows import store_tfds
 from tests.data.rows import story
 from tests.data.rows import write_jsonl
-
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def make_config(train='', validation='', gaps=False, **data):
@@ -73,7 +70,6 @@ def test_check_passes(tmp_path):
     [
         (dict(), 'nothing to train on.*python_docs_summary, c4_gsg, arxiv'),
         (dict(task='c4'), "'c4' is none of the tasks python_docs_gsg, python"),
-        (dict(train_files='no/such-*.jsonl'), r'no/such-\*\.jsonl: no file'),
         (dict(validation_files='nowhere'), 'nowhere: no such'),
         (dict(target_field='title'), "ok.jsonl:1: no field 'title'"),
         (dict(vocabulary='no/spiece.model'), "'no/spiece.model': no such file"),
@@ -489,6 +485,7 @@ def test_prepared_c4_shard_by_shard(c4, tmp_path, monkeypatch):
   assert len(validation) == 4
 
 
+@pytest.mark.runs
 def test_tensorflow_is_loaded_quietly(tmp_path):
   """Its C++ code would print lines about GPUs that do not apply to JAX."""
   rows = [dict(document='A text.', summary='Text.')]
@@ -501,14 +498,7 @@ config = default.get_config()
 config.data.train_files = {file!r}
 text_to_tokens.make_task(config, byte_vocabulary.ByteVocabulary())
 """
-  environment = dict(os.environ, JAX_PLATFORMS='cpu')
-  environment.pop('TF_CPP_MIN_LOG_LEVEL', None)
-  done = subprocess.run(
-      [sys.executable, '-c', program],
-      cwd=ROOT,
-      env=environment,
-      capture_output=True,
-      text=True,
-      check=False,
+  done = python.run(
+      '-c', program, JAX_PLATFORMS='cpu', TF_CPP_MIN_LOG_LEVEL=None
   )
   assert (done.returncode, done.stderr) == (0, '')

@@ -10,6 +10,7 @@ from locost_jax.evaluation import compare_predictions
 from locost_jax.evaluation import predictions
 from locost_jax.evaluation.metrics import protocols
 from tests import tiny_run
+from tests.data.rows import write_jsonl as write
 
 # R-1 by hand: 100 (all words), 50 (2 of 4 in both), 0.
 GOOD, HALF, BAD = 'a b c d', 'a b x y', 'v w x y'
@@ -18,11 +19,6 @@ GOOD, HALF, BAD = 'a b c d', 'a b x y', 'v w x y'
 def row(prediction, number=None, **more):
   name = {} if number is None else {'id': number}
   return dict(prediction=prediction, reference='a b c d', **name, **more)
-
-
-def write(path, rows):
-  path.write_text(''.join(json.dumps(row) + '\n' for row in rows))
-  return str(path)
 
 
 @pytest.fixture
@@ -139,12 +135,9 @@ A, B = row('a', 1), row('a', 2)
     [
         ([A], [B], "a.jsonl:1: id '1' is not in "),
         ([A], [A, B], "b.jsonl:2: id '2' is not in "),
-        ([A, row('a')], [A], "a.jsonl:2: no field 'id'"),
-        ([A] * 2, [A], "a.jsonl:2: id '1' is also in line 1"),
         ([row('a')], [row('a')] * 2, 'a.jsonl has 1 rows, '),
         ([row('a')] * 2, [row('a'), OTHER], 'b.jsonl:2 have different refer'),
         ([row('a', 1.5)], [row('a')], "'id' must be a string or a whole"),
-        ([row('a', True)], [row('a')], "'id' must be a string or a whole"),
     ],
 )
 def test_different_documents_give_one_line(compare, ours, theirs, expected):

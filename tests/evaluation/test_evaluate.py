@@ -3,9 +3,6 @@
 import errno
 import json
 import os
-from pathlib import Path
-import subprocess
-import sys
 
 import jax
 import numpy as np
@@ -24,7 +21,11 @@ from locost_jax.summarizing.summarizer import Summarizer
 from locost_jax.training import losses
 from locost_jax.training import step as step_lib
 from locost_jax.vocabularies import byte_vocabulary
+from tests import mesh_program
 from tests import tiny_run
+from tests.batches import as_batch
+from tests.data.rows import read_jsonl
+from tests.data.rows import write_jsonl
 from tests.evaluation.test_rouge import rouge
 
 VOCABULARY = byte_vocabulary.ByteVocabulary()
@@ -75,24 +76,22 @@ def generate(setup, **decoding):
   ]
 
 
+def padded(texts, rows, length):
+  """Returns the ids of texts and their end marks; [] of an empty text."""
+  made = np.zeros((rows, length), np.int32)
+  for row, text in zip(made, texts):
+    ids = VOCABULARY.encode(text) + [1] if text else []
+    row[: len(ids)] = ids
+  return made
+
+
 def make_batches(batch_size, L=64, T=16):
   """Yields batches of the texts; the last is filled with padding rows."""
   for start in range(0, len(TEXTS), batch_size):
     part = range(start, min(start + batch_size, len(TEXTS)))
-    encode = lambda text: VOCABULARY.encode(text) + [1]
-    inputs = [encode(TEXTS[i]) for i in part]
-    targets = [encode(TARGETS[i]) for i in part]
-    batch = dict(
-        encoder_input_tokens=np.zeros((batch_size, L), np.int32),
-        decoder_input_tokens=np.zeros((batch_size, T), np.int32),
-        decoder_target_tokens=np.zeros((batch_size, T), np.int32),
-        decoder_loss_weights=np.zeros((batch_size, T), np.float32),
-    )
-    for row, (x, y) in enumerate(zip(inputs, targets)):
-      batch['encoder_input_tokens'][row, : len(x)] = x
-      batch['decoder_target_tokens'][row, : len(y)] = y
-      batch['decoder_input_tokens'][row, 1 : len(y)] = y[:-1]
-      batch['decoder_loss_weights'][row, : len(y)] = 1
+    inputs = padded([TEXTS[i] for i in part], batch_size, L)
+    targets = padded([TARGETS[i] for i in part], batch_size, T)
+    batch = as_batch(inputs, targets, targets > 0)
     yield batch, dict(
         id=[f'd{i}' for i in part], reference=[TARGETS[i] for i in part]
     )
@@ -101,18 +100,21 @@ def make_batches(batch_size, L=64, T=16):
 def test_scores_do_not_depend_on_batches(setup):
   """One document at a time is the reference."""
   _, model, params, _ = setup
-  total, tokens = 0.0, 0.0
-  apply = jax.jit(model.apply)
-  for batch, _ in make_batches(1):
-    logits = apply(
+
+  @jax.jit
+  def sums(params, batch):
+    logits = model.apply(
         {'params': params},
         batch['encoder_input_tokens'],
         batch['decoder_input_tokens'],
     )
-    loss, weight = losses.cross_entropy(
+    return losses.cross_entropy(
         logits, batch['decoder_target_tokens'], batch['decoder_loss_weights']
     )
-    total, tokens = total + float(loss), tokens + float(weight)
+
+  total, tokens = np.sum(
+      [jax.device_get(sums(params, batch)) for batch, _ in make_batches(1)], 0
+  )
   predictions = generate(setup)
   expected = rouge(predictions, TARGETS)
   for batch_size, length in (2, 64), (3, 96):
@@ -125,27 +127,32 @@ def test_scores_do_not_depend_on_batches(setup):
   wrong = np.mean(
       [
           measure(setup, iter([pair]), 'loss')[0]['loss']
-          for pair in make_batches(3)
+          for pair in make_batches(3, 96)
       ]
   )
   assert abs(wrong - total / tokens) > 1e-4
 
 
+BEAMS = dict(num_beams=3, length_penalty=0.6, no_repeat_ngram_size=2)
+SAMPLING = dict(temperature=0.7, top_k=40, seed=5)
+
+
 @pytest.mark.parametrize(
-    'decoding',
+    'decoding, batch_size',
     [
-        dict(num_beams=3, length_penalty=0.6, no_repeat_ngram_size=2),
-        dict(temperature=0.7, top_k=40, seed=5),
+        (BEAMS, 2),
+        (SAMPLING, 3),
+        pytest.param(BEAMS, 3, marks=pytest.mark.products),
+        pytest.param(SAMPLING, 2, marks=pytest.mark.products),
     ],
 )
-def test_summaries_follow_the_config(setup, decoding):
+def test_summaries_follow_the_config(setup, decoding, batch_size):
   config, *rest = setup
   config = config.copy_and_resolve_references()
   config.decode.update(decoding)
+  _, rows = measure((config, *rest), make_batches(batch_size), 'rouge')
   expected = generate(setup, **decoding)
-  for batch_size in 2, 3:
-    _, rows = measure((config, *rest), make_batches(batch_size), 'rouge')
-    assert [row['prediction'] for row in rows] == expected
+  assert [row['prediction'] for row in rows] == expected
 
 
 def test_names_and_predictions_file(setup, tmp_path):
@@ -159,7 +166,7 @@ def test_names_and_predictions_file(setup, tmp_path):
   assert not any('/' in name for name in metrics)
   mean = np.mean([metrics[n] for n in ('rouge1', 'rouge2', 'rougeLsum')])
   assert metrics['rouge_mean'] == pytest.approx(mean)
-  rows = [json.loads(line) for line in path.read_text().splitlines()]
+  rows = read_jsonl(path)
   for row in rows:
     assert row['signature'].endswith('|rouge_score:0.1.2|n:5')
     assert row['settings']['num_beams'] == config.decode.num_beams
@@ -193,10 +200,7 @@ def test_an_evaluation_keeps_predictions_of_other_settings(tmp_path, capsys):
     )
 
   def written():
-    return {
-        file.name: len(file.read_text().splitlines())
-        for file in path.parent.iterdir()
-    }
+    return {file.name: len(read_jsonl(file)) for file in path.parent.iterdir()}
 
   write(rows)
   write([dict(row, prediction='new') for row in rows], dict(step=3))
@@ -221,7 +225,7 @@ def test_an_evaluation_keeps_predictions_of_other_settings(tmp_path, capsys):
     assert f'{path} has other settings' in capsys.readouterr().err
   # A file of an older version has fewer settings, and is kept too.
   old = [dict(row, settings=dict(num_beams=1)) for row in rows]
-  path.write_text(''.join(json.dumps(row) + '\n' for row in old))
+  write_jsonl(path, old)
   write(rows)
   assert json.loads(path.read_text().split('\n')[0]) == old[0]
 
@@ -247,7 +251,7 @@ def test_several_references(setup, tmp_path):
   best[0] = rows[0]['prediction']
   single = rouge([row['prediction'] for row in rows], best)
   assert measured['eval/task/rouge1'] == pytest.approx(single['rouge1'])
-  written = [json.loads(line) for line in path.read_text().splitlines()]
+  written = read_jsonl(path)
   assert written[0]['references'] == first['reference'][0]
   assert 'reference' not in written[0] and 'references' not in written[1]
   records = make_records(TARGETS)
@@ -368,24 +372,10 @@ def test_exchanged_inputs_raise_the_loss_of_a_model_that_reads(setup):
 
 def paged_batch(documents, length):
   """Makes a batch of documents, each a list of pages; targets are TARGETS."""
-  encoded = [
-      [VOCABULARY.encode(page) + [1] if page else [] for page in pages]
-      for pages in documents
-  ]
-  targets = [VOCABULARY.encode(t) + [1] for t in TARGETS[: len(documents)]]
-  tokens = np.zeros((len(documents), len(documents[0]), length), np.int32)
-  written = np.zeros((len(documents), max(map(len, targets))), np.int32)
-  for row, pages in zip(tokens, encoded):
-    for page, ids in zip(row, pages):
-      page[: len(ids)] = ids
-  for row, ids in zip(written, targets):
-    row[: len(ids)] = ids
-  batch = dict(
-      encoder_input_tokens=tokens,
-      decoder_target_tokens=written,
-      decoder_loss_weights=(written > 0).astype(np.float32),
-  )
   names = [f'{i}' for i in range(len(documents))]
+  tokens = [padded(pages, len(pages), length) for pages in documents]
+  targets = padded(TARGETS, len(documents), 32)
+  batch = as_batch(np.array(tokens), targets, targets > 0)
   return batch, dict(id=names, reference=TARGETS[: len(documents)])
 
 
@@ -477,34 +467,19 @@ def test_auto_needs_a_metric():
     metric_table.check((), metric_table.AUTO)
 
 
+def measure_on_eight_devices():
+  assert jax.device_count() == 8
+  config = tiny_run.make_config()
+  model = models.build(config.model)
+  mesh = sharding.make_mesh(config.mesh)
+  params = jax.device_put(make_params(model), sharding.replicated(mesh))
+  return measure((config, model, params, mesh), make_batches(8))
+
+
+@pytest.mark.mesh
 def test_eight_devices_give_the_same_scores(setup):
   """Rows are sharded over eight devices, in a separate process."""
-  program = (
-      'import json, jax\n'
-      'from tests.evaluation import test_evaluate as t\n'
-      'assert jax.device_count() == 8\n'
-      'config = t.tiny_run.make_config()\n'
-      'model = t.models.build(config.model)\n'
-      'mesh = t.sharding.make_mesh(config.mesh)\n'
-      'params = jax.device_put(t.make_params(model), t.sharding.'
-      'replicated(mesh))\n'
-      'print(json.dumps(t.evaluate.measure(model, params, t.make_batches(8), '
-      't.VOCABULARY, config, mesh)))\n'
-  )
-  root = Path(__file__).parents[2]
-  done = subprocess.run(
-      [sys.executable, '-c', program],
-      capture_output=True,
-      text=True,
-      cwd=root,
-      env=dict(
-          os.environ,
-          PYTHONPATH=str(root),
-          XLA_FLAGS='--xla_force_host_platform_device_count=8',
-      ),
-  )
-  assert done.returncode == 0, done.stderr
-  metrics, rows = json.loads(done.stdout)
+  metrics, rows = mesh_program.run('measure_on_eight_devices', module=__name__)
   expected, expected_rows = measure(setup, make_batches(8))
   assert rows == expected_rows
   assert metrics == pytest.approx(expected, rel=1e-5)

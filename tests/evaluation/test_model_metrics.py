@@ -181,13 +181,11 @@ def test_blanc_by_hand():
 
 
 def as_file(path, document=DOCUMENT):
-  return test_score.write(
-      path,
-      [
-          dict(prediction=a, reference=b, document=document)
-          for a, b in zip(PREDICTIONS, REFERENCES)
-      ],
-  )
+  rows = [
+      dict(prediction=a, reference=b, document=document)
+      for a, b in zip(PREDICTIONS, REFERENCES)
+  ]
+  return test_score.write(path, rows)
 
 
 def test_nothing_is_downloaded_and_no_code_is_run(tmp_path):

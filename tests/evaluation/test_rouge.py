@@ -1,56 +1,15 @@
-"""ROUGE as a metric of a run equals direct calls of rouge_score."""
+"""ROUGE as a metric of a run: numbers by hand, several references."""
 
 import pytest
-from rouge_score import rouge_scorer
 
 from locost_jax.evaluation.metrics import metric
 from locost_jax.evaluation.metrics import rouge as rouge_lib
 
-PREDICTIONS = [
-    'The cat sat. A dog barked at running birds.',
-    'Nothing in common',
-    'It ended. It began again, e.g. on Monday.',
-]
-REFERENCES = [
-    'A dog barks at birds that run. The cat was sitting on the mat.',
-    'wholly different words here.',
-    'It began again. It ended.',
-]
-# The same texts with one sentence per line, split by hand.
-SPLIT_PREDICTIONS = [
-    'The cat sat.\nA dog barked at running birds.',
-    'Nothing in common',
-    'It ended.\nIt began again, e.g. on Monday.',
-]
-SPLIT_REFERENCES = [
-    'A dog barks at birds that run.\nThe cat was sitting on the mat.',
-    'wholly different words here.',
-    'It began again.\nIt ended.',
-]
 
-
-def rouge(predictions, references, protocol='locost'):
+def rouge(predictions, references):
   """Returns {'rouge1': mean F1 x 100, ...}, as an evaluation measures it."""
-  metrics = [rouge_lib.of_protocol(protocol)]
+  metrics = [rouge_lib.of_protocol('locost')]
   return metric.score(metrics, predictions, references)
-
-
-@pytest.mark.parametrize(
-    'protocol, stemmer', [('locost', False), ('google', True)]
-)
-def test_equals_google_rouge_on_split_text(protocol, stemmer):
-  scores = rouge(PREDICTIONS, REFERENCES, protocol)
-  scorer = rouge_scorer.RougeScorer(rouge_lib.TYPES, use_stemmer=stemmer)
-  expected = [
-      scorer.score(r, p) for p, r in zip(SPLIT_PREDICTIONS, SPLIT_REFERENCES)
-  ]
-  for name in rouge_lib.TYPES:
-    mean = 100 * sum(e[name].fmeasure for e in expected) / 3
-    assert scores[name] == pytest.approx(mean, abs=1e-9)
-  assert scores['rouge_mean'] == pytest.approx(
-      (scores['rouge1'] + scores['rouge2'] + scores['rougeLsum']) / 3
-  )
-  assert scores['rougeLsum'] > scores['rougeL'] + 5
 
 
 def test_numbers_by_hand():

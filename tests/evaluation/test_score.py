@@ -1,7 +1,6 @@
 """`python -m locost_jax.score`: numbers, output and errors."""
 
 import json
-import os
 import subprocess
 import sys
 import time
@@ -18,6 +17,8 @@ from locost_jax.evaluation import scoring
 from locost_jax.evaluation.metrics import processes
 from locost_jax.evaluation.metrics import protocols
 from tests import deadline
+from tests import python
+from tests.data.rows import write_jsonl as write
 
 ROWS = [
     dict(id='1', prediction='The cat sat. A dog barked.', reference='A dog.'),
@@ -25,19 +26,6 @@ ROWS = [
     dict(prediction='nothing', reference=' ', document='Something.'),
     dict(prediction='', reference='words'),
 ]
-
-
-def write(path, rows):
-  path.write_text(''.join(json.dumps(row) + '\n' for row in rows))
-  return str(path)
-
-
-def run(*arguments):
-  return subprocess.run(
-      [sys.executable, '-m', 'locost_jax.score', *arguments],
-      capture_output=True,
-      text=True,
-  )
 
 
 def call(path, *arguments, command=score):
@@ -51,7 +39,9 @@ def call(path, *arguments, command=score):
 
 
 def test_json_has_the_numbers_of_rouge_score(tmp_path):
-  done = run(
+  done = python.run(
+      '-m',
+      'locost_jax.score',
       f'--predictions={write(tmp_path / "p.jsonl", ROWS)}',
       '--protocol=scrolls',
       '--format=json',
@@ -98,9 +88,9 @@ def test_table_ends_with_the_signature(tmp_path, capsys):
 @pytest.mark.parametrize(
     'text, warns',
     [
-        ('\u0417\u0430\u0432\u043e\u0434 2020.', True),
-        ('F\u00fc\u00dfe f\u00fcr \u00dcbungen.', True),
-        ('Die F\u00fc\u00dfe der Stadt.', False),
+        ('Завод 2020.', True),
+        ('Füße für Übungen.', True),
+        ('Die Füße der Stadt.', False),
     ],
 )
 def test_references_that_are_counted_in_part_give_a_warning(
@@ -120,7 +110,16 @@ def test_references_that_are_counted_in_part_give_a_warning(
   assert json.loads(captured.out)['rouge1'] == 100 and not captured.err
 
 
-@pytest.mark.parametrize('name', ['pagesum', 'google', 'unicode'])
+@pytest.mark.parametrize(
+    'name',
+    [
+        'pagesum',
+        *(
+            pytest.param(name, marks=pytest.mark.products)
+            for name in ('google', 'unicode')
+        ),
+    ],
+)
 def test_processes_do_not_change_scores(name, monkeypatch):
   protocol = protocols.find(name)
   pairs = [
@@ -138,6 +137,7 @@ def test_processes_do_not_change_scores(name, monkeypatch):
   assert seen[-1] == (130, 130) and len(seen) > 2
 
 
+@pytest.mark.faults
 def test_processes_of_an_evaluation(tmp_path):
   """They import neither the main module nor JAX, which has threads here."""
   program = """
@@ -167,12 +167,7 @@ print(one['recall'])
 """
   path = tmp_path / 'program.py'
   path.write_text(program)
-  done = subprocess.run(
-      [sys.executable, str(path)],
-      capture_output=True,
-      text=True,
-      env=dict(os.environ, PYTHONPATH=os.getcwd()),
-  )
+  done = python.run(path)
   assert done.stdout == '100.0\n', done.stderr
 
 
@@ -192,6 +187,7 @@ def is_running(pid):
   return found.stdout.strip()[:1] not in ('', 'Z')
 
 
+@pytest.mark.faults
 def test_processes_end_with_a_killed_parent(tmp_path):
   text = ' '.join(f'Word {i % 50} of {i}.' for i in range(3000))
   rows = [dict(prediction=text, reference=text)] * 500  # takes minutes
@@ -234,20 +230,13 @@ GOOD = b'{"prediction": "a", "reference": "a"}\n'
     [
         (b'\n \n', 'has no rows'),
         (GOOD + b'{"reference": "a"}', ":2: no field 'prediction'"),
-        (GOOD + b'{"prediction": "a"}', ":2: no field 'reference'"),
         (b'{"prediction": 1, "reference": "a"}', 'must be a string, got int'),
-        (b'{"prediction": "a", "reference": ["a"]}', 'a string, got list'),
-        (
-            b'{"prediction": "a", "references": "a"}',
-            ":1: field 'references' must be a list of at least one string",
-        ),
         (b'{"prediction": "a", "references": [1]}', 'at least one string'),
         (
             b'{"prediction": "a", "references": ["a"], "reference": "a"}',
             "has 'reference' and 'references'",
         ),
         (GOOD + b'\n{"prediction"', ':3: not JSON'),
-        (b'[1]', ':1: expected a JSON object, got list'),
         (GOOD + b'{"prediction": "\xff"}', ':2: not UTF-8'),
     ],
 )
@@ -274,16 +263,13 @@ def test_bad_rows_give_one_line(tmp_path, data, expected):
             '--protocol=google2: no such protocol; did you mean google? '
             'expected one of locost, google, pagesum',
         ),
-        ('--predictions=setup.cfg --processes=0', '1 <= processes'),
-        ('--protocols=google', 'did you mean --protocol?'),
         ('setup.cfg', "'setup.cfg': expected flags only"),
     ],
 )
-def test_bad_command_lines_give_one_line(words, expected):
-  done = run(*words.split())
-  assert done.returncode == 2 and not done.stdout
-  assert done.stderr.startswith('error: ') and done.stderr.count('\n') == 1
-  assert expected in done.stderr
+def test_bad_command_lines_give_one_line(run_command, words, expected):
+  status, out, err = run_command(score, *words.split())
+  assert (status, out) == (2, '') and expected in err
+  assert err.startswith('error: ') and err.count('\n') == 1
 
 
 def test_starts_without_jax_and_tensorflow():
@@ -292,7 +278,5 @@ def test_starts_without_jax_and_tensorflow():
       'print(*sorted({"jax", "flax", "tensorflow", "seqio", "numpy"}'
       '.intersection(sys.modules)))'
   )
-  done = subprocess.run(
-      [sys.executable, '-c', program], capture_output=True, text=True
-  )
+  done = python.run('-c', program)
   assert done.stdout == 'numpy\n', done.stderr

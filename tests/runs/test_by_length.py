@@ -5,14 +5,13 @@ import json
 import pytest
 
 from locost_jax import main
+from tests import tiny_run
 from tests.runs import test_main
 
-SMALL = [
-    *test_main.SMALL,
-    '--config.data.vocabulary=byte',
-    '--config.eval.baselines=False',
-    '--config.train.steps=2',
-]
+FLAGS = test_main.SMALL + tiny_run.flags(
+    'data.train_files=train.jsonl data.test_files=test.jsonl '
+    'data.vocabulary=byte eval.baselines=False train.steps=2'
+)
 
 
 @pytest.fixture(scope='module')
@@ -30,10 +29,8 @@ def call(run_command, folder, monkeypatch):
   return lambda workdir, *more: run_command(
       main,
       test_main.CONFIG,
-      '--config.data.train_files=train.jsonl',
-      '--config.data.test_files=test.jsonl',
       f'--workdir={workdir}',
-      *SMALL,
+      *FLAGS,
       *more,
   )
 
@@ -50,7 +47,7 @@ def test_groups(call, folder):
   report = json.loads(alone)
   # By length: scores of groups equal those of their documents.
   path = folder / 'run/predictions/jsonl-test-2.jsonl'
-  rows = [json.loads(line) for line in path.read_text().splitlines()]
+  rows = test_main.read_rows(path)
   (groups,) = report['by_length']
   names = [row['name'] for row in groups['rows']]
   assert names == ['65 to 128: 4 documents'] and len(rows) == 4
@@ -67,7 +64,7 @@ def test_groups(call, folder):
 def test_evaluations_and_their_signatures(call, folder):
   assert call('signed')[0] == 0
   path = folder / 'signed' / 'metrics.jsonl'
-  rows = [json.loads(line) for line in path.read_text().splitlines()]
+  rows = test_main.read_rows(path)
   evaluated = [row for row in rows if 'eval/jsonl/rouge1' in row]
   key = 'eval/jsonl/signature/rouge'
   assert evaluated and [row for row in rows if key in row] == evaluated

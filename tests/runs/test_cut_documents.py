@@ -31,6 +31,10 @@ def make_setup(tmp_path, **data):
       max_target_length=12,
       **data,
   )
+  return opened(config, tmp_path)
+
+
+def opened(config, tmp_path):
   setup = assemble.Setup(phases_lib.Phase('', tmp_path, config))
   setup.use_vocabulary(VOCABULARY)
   setup.open_caches(tmp_path / 'cache', ('train', 'validation'))
@@ -61,10 +65,7 @@ def test_counts_equal_those_of_inspect(tmp_path):
 def test_no_line_if_nothing_is_cut(tmp_path):
   config = make_setup(tmp_path).config
   config.data.update(max_input_length=999, max_target_length=99)
-  setup = assemble.Setup(phases_lib.Phase('', tmp_path, config))
-  setup.use_vocabulary(VOCABULARY)
-  setup.open_caches(tmp_path / 'cache', ('train', 'validation'))
-  assert not list(cut_documents.describe(setup))
+  assert not list(cut_documents.describe(opened(config, tmp_path)))
 
 
 def test_a_part_of_a_cache_counts_its_documents(tmp_path):
@@ -93,23 +94,20 @@ def test_stopped_and_limited_builds(tmp_path):
   assert cache_lib.records.Cache(tmp_path / 'limited').stats == stats
 
 
-def test_main_prints_the_line_once(run_command, tmp_path, monkeypatch):
+def test_main_prints_the_line_once(succeed, tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
   test_main.write_rows(tmp_path / 't.jsonl', make_rows(30))
   test_main.write_rows(tmp_path / 'v.jsonl', make_rows(5))
   command = [
       test_main.CONFIG,
-      '--config.data.train_files=t.jsonl',
-      '--config.data.validation_files=v.jsonl',
-      '--config.data.vocabulary=byte',
-      *test_main.SMALL,
       '--workdir=run',
-      '--config.train.steps=1',
-      '--config.optim.cooldown_steps=0',
-      "--config.eval.metrics=('loss',)",
-      '--config.checkpoint.metric=loss',
+      *test_main.SMALL,
+      *tiny_run.flags(
+          'data.train_files=t.jsonl data.validation_files=v.jsonl '
+          'data.vocabulary=byte train.steps=1 optim.cooldown_steps=0 '
+          "eval.metrics=('loss',) checkpoint.metric=loss"
+      ),
   ]
   for _ in range(2):
-    status, _, err = run_command(main, *command)
-    assert status == 0, err
+    _, err = succeed(main, *command)
     assert err.count('data.max_input_length=64 cuts 18 of 30 inputs, ') == 1

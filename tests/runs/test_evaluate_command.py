@@ -8,6 +8,7 @@ import pytest
 
 from locost_jax import main
 from locost_jax.runs import final_table
+from tests import tiny_run
 from tests.data import test_gsg
 from tests.runs import test_main
 
@@ -43,11 +44,11 @@ def pretrained(tmp_path_factory):
 
 
 def test_zero_shot_evaluation_of_a_pretraining_run(
-    run_command, pretrained, monkeypatch
+    succeed, pretrained, monkeypatch
 ):
   """On the whole split, with other dropout, loss and optimiser keys."""
   monkeypatch.chdir(pretrained)
-  status, _, err = run_command(
+  succeed(
       main,
       f'--config={ROOT}/configs/pretrain.py',
       '--config.data.train_files=train.jsonl',
@@ -57,27 +58,22 @@ def test_zero_shot_evaluation_of_a_pretraining_run(
       '--config.checkpoint.metric=loss',
       *SMALL,
   )
-  assert status == 0, err
   evaluate = [*EVALUATE, '--config.data.test_files=test.jsonl']
-  status, out, err = run_command(main, *evaluate)
-  assert status == 0, err
+  out, err = succeed(main, *evaluate)
   assert 'jsonl, test, 6 documents' in out and ' R-L ' in out
   assert ' of 6 documents' not in out + err
   # Generated batches are removed once results exist.
   assert list((pretrained / 'run' / 'evaluations').iterdir()) == []
-  status, out, err = run_command(
+  out, err = succeed(
       main,
       *evaluate,
-      '--config.eval.examples=4',
-      '--config.optim.label_smoothing=0.1',
-      '--config.optim.z_loss=1e-4',
-      '--config.train.remat=full',
-      '--config.train.batch_size=3',
-      '--config.train.accumulate=2',
-      '--config.train.lora.rank=500',
+      *tiny_run.flags(
+          'eval.examples=4 optim.label_smoothing=0.1 optim.z_loss=1e-4 '
+          'train.remat=full train.batch_size=3 train.accumulate=2 '
+          'train.lora.rank=500'
+      ),
       '--format=json',
   )
-  assert status == 0, err
   assert 'jsonl, test, 4 of 6 documents' in err
   report = json.loads(out)
   assert (report['documents'], report['tables'][0]['total']) == (4, 6)
@@ -110,26 +106,24 @@ def test_the_title_has_both_numbers_of_documents():
   assert 'arxiv, test, 6,440 documents' in text
 
 
-def test_a_run_in_another_script(run_command, tmp_path, monkeypatch):
+def test_a_run_in_another_script(succeed, tmp_path, monkeypatch):
   """It is scored by the words of `unicode`, and says so."""
   monkeypatch.chdir(tmp_path)
   texts = [
-      test_gsg.RUSSIAN.replace('2020', str(i)).replace(
-          '\u043a\u043e\u0442', f'\u043a\u043e\u0442{i}'
-      )
+      test_gsg.RUSSIAN.replace('2020', str(i)).replace('кот', f'кот{i}')
       for i in range(12)
   ]
   rows = [dict(document=text, summary=text.split('. ')[-1]) for text in texts]
   test_main.write_rows(tmp_path / 'train.jsonl', rows[:8])
   test_main.write_rows(tmp_path / 'test.jsonl', rows[8:])
   command = [
-      f'--config={ROOT}/configs/finetune.py',
-      '--config.data.train_files=train.jsonl',
-      '--config.data.validation_files=test.jsonl',
+      test_main.CONFIG,
       '--workdir=run',
-      '--config.train.steps=1',
-      '--config.eval.baselines=True',
       *SMALL,
+      *tiny_run.flags(
+          'data.train_files=train.jsonl data.validation_files=test.jsonl '
+          'train.steps=1 eval.baselines=True'
+      ),
       '--format=json',
   ]
   reports = []
@@ -138,8 +132,7 @@ def test_a_run_in_another_script(run_command, tmp_path, monkeypatch):
       ['--evaluate'],
       ['--evaluate', '--config.eval.protocol=locost'],
   ):
-    status, out, err = run_command(main, *command, *more)
-    assert status == 0, err
+    out, err = succeed(main, *command, *more)
     assert 'cover less than half of the references' in err
     reports.append(json.loads(out))
   for report in reports[:2]:
@@ -154,4 +147,4 @@ def test_a_run_in_another_script(run_command, tmp_path, monkeypatch):
       'rouge|locost'
   )
   common = json.loads((tmp_path / 'run' / 'common.json').read_text())
-  assert common['protocol'] == 'unicode' and '\u0438' in common['words']
+  assert common['protocol'] == 'unicode' and 'и' in common['words']

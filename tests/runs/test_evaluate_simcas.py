@@ -10,14 +10,13 @@ import locost_jax
 from locost_jax import main
 from locost_jax import models
 from locost_jax.errors import InputError
+from tests import tiny_run
 from tests.hugging_face.converting import GOLDEN
 from tests.runs import test_main
 from tests.runs.test_other_models import tiny_flags
 
 ROOT = Path(__file__).parents[2]
-
-
-KEYS = (
+KEYS = tiny_run.flags(
     'data.vocabulary=byte data.max_input_length=64 data.page_length=16 '
     'data.max_target_length=16 decode.max_length=8 eval.baselines=False '
     'train.steps=1 train.batch_size=4'
@@ -30,14 +29,14 @@ def flags(folder, name='simcas'):
       *tiny_flags(name),
       f'--config.data.train_files={folder / "rows.jsonl"}',
       f'--config.data.validation_files={folder / "rows.jsonl"}',
-      *(f'--config.{key}' for key in KEYS.split()),
+      *KEYS,
       '--config.phases=()',  # one phase is enough
       f'--workdir={folder / "run"}',
   ]
 
 
 @pytest.fixture
-def trained(run_command, tmp_path):
+def trained(succeed, tmp_path):
   """A folder with rows, one of them empty, and a run of one step."""
   rows = [
       dict(document=f'The story of cat {i}. ' * (1 + i % 3), summary='A cat.')
@@ -46,8 +45,7 @@ def trained(run_command, tmp_path):
   rows.append(dict(document=' ', summary='Nothing.'))
   test_main.write_rows(tmp_path / 'rows.jsonl', rows)
   select = '--config.model.select=first_k'
-  status, _, err = run_command(main, *flags(tmp_path), select)
-  assert status == 0, err
+  succeed(main, *flags(tmp_path), select)
   return tmp_path
 
 
@@ -59,13 +57,12 @@ def stored_with(folder, **model):
   path.write_text(json.dumps(config))
 
 
-def test_an_evaluation_reports_its_selection(trained, run_command):
+def test_an_evaluation_reports_its_selection(trained, run_command, succeed):
   """All rows count, also the empty one, which is a chunk of marks."""
   evaluate = *flags(trained), '--evaluate'
-  status, out, err = run_command(
+  out, err = succeed(
       main, *evaluate, '--config.model.select=first_k', '--format=json'
   )
-  assert status == 0, err
   (table,) = json.loads(out)['tables']
   assert table['documents'] == 8 and 'selection' not in table
   assert 'selected' not in err
@@ -76,8 +73,7 @@ def test_an_evaluation_reports_its_selection(trained, run_command):
     keys = dict(select='ppo', selection=selection)
     stored_with(trained, **keys)
     given = [f'--config.model.{key}={value}' for key, value in keys.items()]
-    status, out, err = run_command(main, *evaluate, *given, '--format=json')
-    assert status == 0, err
+    out, err = succeed(main, *evaluate, *given, '--format=json')
     (table,) = json.loads(out)['tables']
     assert table['selection'] == words
     assert f'8 documents, {words}' in err

@@ -10,7 +10,6 @@ from pathlib import Path
 import re
 import resource
 import signal
-import struct
 import subprocess
 import sys
 import threading
@@ -19,13 +18,13 @@ import time
 import jax
 import numpy as np
 import pytest
-from tensorboardX.proto import event_pb2
 
 from locost_jax.hosts import watchdog
-from locost_jax.telemetry import telemetry as telemetry_lib
 from locost_jax.workdir import checkpoint
 from locost_jax.workdir import removal
+from tests import small_training
 from tests.ports import free_port
+from tests.telemetry import test_telemetry
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -120,44 +119,22 @@ def unbroken(tmp_path_factory, environment):
   return workdir, Run(workdir, environment).end()
 
 
-def _rows(workdir):
-  """Returns the lines of metrics.jsonl without timings."""
-  rows = []
-  for line in (Path(workdir) / 'metrics.jsonl').read_text().splitlines():
-    row = json.loads(line)
-    row = {k: row[k] for k in row if k not in telemetry_lib.MACHINE_METRICS}
-    rows.append(json.dumps(row))
-  return rows
-
-
-def _events(workdir):
-  """Returns the numbers in TensorBoard's files: {(step, name): value}."""
-  values = {}
-  for path in sorted((Path(workdir) / 'tensorboard').iterdir()):
-    data = path.read_bytes()
-    while data:
-      (length,) = struct.unpack('<Q', data[:8])
-      event = event_pb2.Event.FromString(data[12 : 12 + length])
-      values |= {
-          (event.step, value.tag): value.simple_value
-          for value in event.summary.value
-          if value.tag not in telemetry_lib.MACHINE_METRICS
-      }
-      data = data[16 + length :]
-  return values
-
-
 def _assert_same(workdir, result, unbroken):
   other, expected = unbroken
   for key in ('step', 'final'):
     assert result[key] == expected[key]
-  assert _rows(workdir) == _rows(other)
-  assert _events(workdir) == _events(other)
+  assert small_training.rows(workdir) == small_training.rows(other)
+  assert test_telemetry.numbers(workdir) == test_telemetry.numbers(other)
   jax.tree.map(
       np.testing.assert_array_equal,
       checkpoint.load_params(workdir, result['step']),
       checkpoint.load_params(other, result['step']),
   )
+
+
+def losses_of(workdir):
+  rows = small_training.rows(workdir)
+  return [row['train/loss'] for row in rows if 'train/loss' in row]
 
 
 def _is_saving(run):
@@ -271,8 +248,7 @@ def test_a_killed_run_equals_an_uninterrupted_one(
   result = Run(killed, environment, **given).end()
   _assert_same(killed, result, unbroken)
   assert result['best'] == unbroken[1]['best']
-  losses = [json.loads(row).get('train/loss') for row in _rows(killed)]
-  losses = [loss for loss in losses if loss is not None]
+  losses = losses_of(killed)
   assert len(losses) == 36
   assert np.mean(losses[-5:]) < np.mean(losses[:5])  # it learns
 
@@ -394,8 +370,7 @@ def test_a_run_continues_on_another_number_of_devices(tmp_path, environment):
     if first:
       Run(workdir, first, **given, steps=4).end()
     Run(workdir, then, **given, steps=8).end()
-    rows = map(json.loads, _rows(workdir))
-    losses.append([row['train/loss'] for row in rows if 'train/loss' in row])
+    losses.append(losses_of(workdir))
   expected, *others = losses
   assert len(expected) == 8 and len(set(expected)) == 8
   for found in others:

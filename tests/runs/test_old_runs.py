@@ -110,13 +110,12 @@ def check_numbers(rows, expected):
 
 
 def test_an_old_run_continues_evaluates_and_summarises(
-    version, commit, workdir, run_command, tmp_path
+    version, commit, workdir, succeed, tmp_path
 ):
   expected = json.loads((OLD / commit / 'expected.json').read_text())
   caches = sorted(path.name for path in workdir.glob('cache/*'))
   command = [f'--config={OLD / commit / "config.py"}', f'--workdir={workdir}']
-  status, _, err = run_command(main, *command)
-  assert status == 0, err
+  _, err = succeed(main, *command)
   assert 'pretrain on jsonl: 4 steps, done before' in err
   check_numbers(lines(workdir), expected)
   if caches:  # it reads the token caches of the old run
@@ -131,13 +130,12 @@ def test_an_old_run_continues_evaluates_and_summarises(
 
   # The old --evaluate measured only the first 6 documents.
   evaluate = ['--evaluate', '--config.eval.examples=6', '--format=json']
-  status, out, err = run_command(main, *command, *evaluate)
-  assert status == 0, err
+  out, _ = succeed(main, *command, *evaluate)
   assert json.loads(out)['loss'] == pytest.approx(
       expected['evaluated'], rel=2e-4
   )
   (tmp_path / 'text.txt').write_text(DOCUMENT + '\n')
-  status, out, err = run_command(
+  out, _ = succeed(
       summarize,
       f'--checkpoint={workdir}',
       '--num_beams=3',
@@ -146,7 +144,6 @@ def test_an_old_run_continues_evaluates_and_summarises(
       '--program_cache=off',
       tmp_path / 'text.txt',
   )
-  assert status == 0, err
   assert out == expected['summary'] + '\n'
 
 

@@ -8,6 +8,7 @@ from configs import finetune
 import locost_jax
 from locost_jax import main
 from locost_jax import models
+from tests import tiny_run
 from tests.runs import test_main
 
 ROOT = Path(__file__).parents[2]
@@ -48,21 +49,6 @@ def tiny_flags(name):
             "config.model.select='ppo', or config.train.objective='likelihood'",
         ),
         (
-            'simcas',
-            'train.objective=ppo',
-            "train.objective='ppo' must be one of 'likelihood', 'simcas'",
-        ),
-        (
-            'simcas',
-            'selector.trace=all',
-            "selector.trace='all' must be one of 'position', 'mean', 'none'",
-        ),
-        (
-            'simcas',
-            'selector.gamma=1.5',
-            'selector.gamma=1.5: expected 0 <= gamma <= 1',
-        ),
-        (
             'bart',
             'train.objective=simcas',
             "config.model.name='bart' has no selector",
@@ -78,40 +64,32 @@ def test_an_invalid_objective(name, flags, expected, run_command, tmp_path):
       *tiny_flags(name),
       f'--workdir={tmp_path / "run"}',
       f'--config.data.train_files={rows}',
-      '--config.data.vocabulary=byte',
-      *(f'--config.{flag}' for flag in flags.split()),
+      *tiny_run.flags(f'data.vocabulary=byte {flags}'),
   )
   assert status == 2 and not out and not (tmp_path / 'run').exists()
   assert expected in err and 'Traceback' not in err
 
 
 @pytest.mark.parametrize('name', finetune.MODELS)
-def test_trained_evaluated_loaded(name, run_command, tmp_path, monkeypatch):
+def test_trained_evaluated_loaded(name, succeed, tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
   text = 'The story of cat {}. It is short. ' * 3
   rows = [
       dict(document=text.format(*[i] * 3), summary='A cat.') for i in range(8)
   ]
   rows = test_main.write_rows(tmp_path / 'rows.jsonl', rows)
-  status, _, err = run_command(
+  succeed(
       main,
       f'--config={ROOT}/configs/finetune.py:{name}',
       *tiny_flags(name),
-      f'--config.data.train_files={rows}',
-      f'--config.data.validation_files={rows}',
-      '--config.data.vocabulary=byte',
-      '--config.data.max_input_length=64',
-      '--config.data.page_length=64',
-      '--config.data.max_target_length=16',
-      '--config.decode.max_length=8',
-      '--config.decode.no_repeat_ngram_size=0',
-      '--config.train.steps=80',
-      '--config.train.batch_size=4',
-      '--config.train.eval_every=0',
-      '--config.train.log_every=40',
-      '--config.eval.batch_size=4',
+      *tiny_run.flags(
+          f'data.train_files={rows} data.validation_files={rows} '
+          'data.vocabulary=byte data.max_input_length=64 data.page_length=64 '
+          'data.max_target_length=16 decode.max_length=8 '
+          'decode.no_repeat_ngram_size=0 train.steps=80 train.batch_size=4 '
+          'train.eval_every=0 train.log_every=40 eval.batch_size=4'
+      ),
   )
-  assert status == 0, err
   workdir = tmp_path / 'runs' / f'finetune-{name}'
   selects = name in ('simcas', 'simcas_locost')
   rows = [

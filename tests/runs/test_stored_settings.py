@@ -9,21 +9,20 @@ import pytest
 
 from locost_jax import main
 from locost_jax.command_line import commands
-from locost_jax.errors import InputError
 from locost_jax.runs import resume
 from locost_jax.runs import stored_settings
 from locost_jax.workdir import phases as phases_lib
+from tests import tiny_run
 from tests.runs import test_main
 
 ROOT = Path(__file__).parents[2]
 KEYS = [
-    f'--config={ROOT}/configs/finetune.py',
-    '--config.data.train_files=train.jsonl',
-    '--config.data.vocabulary=byte',
+    test_main.CONFIG,
     *test_main.SMALL,
-    '--config.train.steps=4',
-    '--config.optim.warmup_steps=0.5',
-    '--config.optim.cooldown_steps=0',
+    *tiny_run.flags(
+        'data.train_files=train.jsonl data.vocabulary=byte train.steps=4 '
+        'optim.warmup_steps=0.5 optim.cooldown_steps=0'
+    ),
 ]
 
 
@@ -78,7 +77,6 @@ def test_evaluate_takes_the_settings_of_the_run(call):
             '--workdir=other: no config.json of a run in it; expected',
         ),
         ('--evaluate', '--config=FILE is missing'),
-        ('--workdir=other', '--config=FILE is missing'),
         (
             '--workdir=run --config.train.steps=5',
             '--config.train.steps is a key of a config: expected --config=FILE',
@@ -130,10 +128,3 @@ def test_phases_keep_the_values_of_the_command_line(tmp_path):
     stored = phases_lib.to_dict(one.config)
     assert resume.list_differences(stored, other.config) == {}
     assert one.config.train.init_from == other.config.train.init_from
-
-
-def test_a_stored_config_of_an_unknown_model(tmp_path):
-  config = dict(model=dict(name='gpt'), train=dict(steps=1), optim={})
-  (tmp_path / 'config.json').write_text(json.dumps(config))
-  with pytest.raises(InputError, match="model.name='gpt'"):
-    stored_settings.read(tmp_path)

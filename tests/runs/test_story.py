@@ -5,14 +5,12 @@ Its numbers are those of that commit's unbroken run.
 """
 
 import json
-import os
 import signal
-import subprocess
-import sys
 import tarfile
 
 import pytest
 
+from tests import python
 from tests.runs import test_old_runs
 
 OLD = test_old_runs.OLD / '46990e7'
@@ -36,12 +34,12 @@ runpy.run_module(sys.argv[1], run_name='__main__', alter_sys=True)
 def call(home, module, *arguments, **environment):
   """Runs a command in its own process and in the folder `home`."""
   program = PROGRAM.replace('sys.argv[1]', repr(f'locost_jax.{module}'))
-  return subprocess.run(
-      [sys.executable, '-c', program, *arguments],
+  programs = str(home / 'programs')  # compiled once, as for users
+  return python.run(
+      *('-c', program, *arguments),
       cwd=home,
-      capture_output=True,
-      text=True,
-      env={**os.environ, 'PYTHONPATH': str(test_old_runs.ROOT), **environment},
+      LOCOST_JAX_CACHE=programs,
+      **environment,
   )
 
 

@@ -1,7 +1,6 @@
 """metrics.jsonl, event files and the progress line."""
 
 import io
-import json
 import struct
 import threading
 import time
@@ -13,6 +12,7 @@ from tensorboardX.proto import event_pb2
 from locost_jax.devices import compiling
 from locost_jax.telemetry import metrics_log
 from locost_jax.telemetry import telemetry as telemetry_lib
+from tests.data.rows import read_jsonl
 
 
 class Clock:
@@ -61,18 +61,13 @@ def terminal(monkeypatch):
   monkeypatch.setenv('TERM', 'xterm')
 
 
-def _rows(workdir):
-  lines = (workdir / 'metrics.jsonl').read_text().splitlines()
-  return [json.loads(line) for line in lines]
-
-
 def test_lines_are_exact_and_strict_json(tmp_path, make):
   value = np.float32(np.pi)
   out = make(10)
   out.log(1, {'train/loss': value, 'train/learning_rate': np.float32(0.003)})
   out.log(2, {'train/loss': float('nan')})
   out.close()
-  first, second = _rows(tmp_path)
+  first, second = read_jsonl(tmp_path / 'metrics.jsonl')
   assert np.float32(first['train/loss']) == value
   assert first['train/learning_rate'] == 0.003
   assert second == {'step': 2, 'train/loss': None}
@@ -90,7 +85,7 @@ def test_a_resumed_run_logs_each_step_once(tmp_path, make):
   for step in range(4, 7):
     out.log(step, {'train/loss': -step})
   out.close()
-  rows = _rows(tmp_path)
+  rows = read_jsonl(tmp_path / 'metrics.jsonl')
   assert [row['step'] for row in rows] == [1, 2, 3, 3, 4, 5, 6]
   assert rows[-1]['train/loss'] == -6
   assert {'step': 3, 'eval/loss': 0.5} in rows
@@ -102,9 +97,11 @@ def test_a_repeated_evaluation_is_logged_once(tmp_path, make):
     out.log(5, row)
   out.close()
   metrics_log.truncate(tmp_path / 'metrics.jsonl', 5)
-  assert len(_rows(tmp_path)) == 2
+  assert len(read_jsonl(tmp_path / 'metrics.jsonl')) == 2
   make(10, start_step=5, is_evaluated=False).close()
-  assert _rows(tmp_path) == [{'step': 5, 'train/loss': 1}]
+  assert read_jsonl(tmp_path / 'metrics.jsonl') == [
+      {'step': 5, 'train/loss': 1}
+  ]
 
 
 def _events(workdir):
@@ -119,17 +116,22 @@ def _events(workdir):
   return events
 
 
+def numbers(workdir):
+  """Returns the numbers in event files: {(step, name): value}."""
+  return {
+      (event.step, value.tag): value.simple_value
+      for event in _events(workdir)
+      for value in event.summary.value
+      if value.tag not in telemetry_lib.MACHINE_METRICS
+  }
+
+
 def test_tensorboard_gets_the_same_numbers(tmp_path, make):
   out = make(10, start_step=4)
   out.log(5, {'train/loss': 1.5})
   out.close()
   events = _events(tmp_path)
-  values = [
-      (event.step, value.tag, value.simple_value)
-      for event in events
-      for value in event.summary.value
-  ]
-  assert values == [(5, 'train/loss', 1.5)]
+  assert numbers(tmp_path) == {(5, 'train/loss'): 1.5}
   # TensorBoard hides an earlier process's events from step 5 on.
   started = event_pb2.SessionLog.START
   assert [e.step for e in events if e.session_log.status == started] == [5]

@@ -3,7 +3,6 @@
 import copy
 import functools
 import itertools
-import json
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +20,7 @@ from locost_jax.training import ppo
 from locost_jax.training import selector_turn
 from locost_jax.training import step as step_lib
 from locost_jax.workdir import checkpoint
+from tests import batches
 from tests import learned_selection as task
 from tests import small_training
 
@@ -56,13 +56,7 @@ def make_batch(seed=0, scale=1):
   targets = rng.integers(8, 96, (B, T))
   weights = np.arange(T) < np.array([T, 4, 2, 5])[:, None]
   targets = np.where(weights, targets, task.PAD)
-  before = np.pad(targets, ((0, 0), (1, 0)), constant_values=task.START)
-  return dict(
-      encoder_input_tokens=inputs.astype(np.int32),
-      decoder_input_tokens=before[:, :-1].astype(np.int32),
-      decoder_target_tokens=targets.astype(np.int32),
-      decoder_loss_weights=scale * weights.astype(np.float32),
-  )
+  return batches.as_batch(inputs, targets, scale * weights, task.START)
 
 
 @functools.cache
@@ -132,19 +126,12 @@ def test_steps_between_turns_freeze_the_selector():
   optimizer = objectives.make_optimizer(
       frozen, parameters.abstract_params(model)
   )
+  _, plain_step = small_training.make_step(frozen, model, optimizer)
   key = jax.random.fold_in(jax.random.wrap_key_data(before.rng), 0)
   seeds = objectives.sampling_seeds(
       batch, jax.random.fold_in(key, objectives.SAMPLING), model
   )
-  expected, _ = jax.jit(
-      functools.partial(
-          step_lib.train_step,
-          model=model,
-          optimizer=optimizer,
-          schedule=optim.make_schedule(frozen.optim, 10),
-          config=frozen.optim,
-      )
-  )(
+  expected, _ = plain_step(
       before._replace(opt_state=before.opt_state['generator']),
       batch | {step_lib.SEEDS: seeds},
   )
@@ -162,6 +149,7 @@ def test_steps_between_turns_freeze_the_selector():
   assert again['reward'] == metrics['reward'] and again['turns'] == 1
 
 
+@pytest.mark.simcas
 def test_a_turn_changes_only_the_selector():
   before, after, metrics = one_step()
   _, without, _ = one_step(every=3)
@@ -372,6 +360,7 @@ def test_learning_equals_a_loop(size, kl):
   assert np.isfinite(metrics['policy_loss']) and metrics['entropy'] > 0
 
 
+@pytest.mark.simcas
 def test_non_finite_values_change_nothing():
   before, step = compile_step()
   after, metrics = step(before, make_batch(scale=np.nan))
@@ -379,8 +368,12 @@ def test_non_finite_values_change_nothing():
   assert not differs(after.params, before.params)
   assert not differs(after.opt_state['selector'], before.opt_state['selector'])
   assert after.step == 1 and metrics['turns'] == 0
-  # Only the turn is non-finite: the rewards overflow.
-  _, step = compile_step(reward_scale=1e38, gamma=1.0)
+
+
+@pytest.mark.simcas
+def test_a_turn_that_is_not_finite_changes_no_selector():
+  """The rewards overflow."""
+  before, step = compile_step(reward_scale=1e38, gamma=1.0)
   after, metrics = step(before, make_batch())
   assert metrics['nonfinite'] == 1 and after.nonfinite == 1
   assert not differs(split(after.params)[0], split(before.params)[0])
@@ -444,16 +437,14 @@ def test_the_last_target_is_read_if_positions_suffice():
 @pytest.mark.simcas
 def test_a_stopped_run_continues_bit_for_bit(tmp_path):
   """Both optimisers, the number of turns and the last metrics are saved."""
-  batches = lambda start: map(make_batch, itertools.count(start))
+  made = lambda start: map(make_batch, itertools.count(start))
   measure = lambda params, step: {'eval/x': 1.0}
 
   def run(steps, directory):
     config = make_config(every=2)
     config.train.update(steps=steps, checkpoint_every=1, log_every=1)
     config.checkpoint.metric = 'x'
-    small_training.train(
-        config, tmp_path / directory, build(), batches, measure
-    )
+    small_training.train(config, tmp_path / directory, build(), made, measure)
 
   for steps in (3, 6):
     run(steps, 'stopped')
@@ -465,11 +456,8 @@ def test_a_stopped_run_continues_bit_for_bit(tmp_path):
   jax.tree.map(np.testing.assert_array_equal, one, other)
   rows = [
       [
-          {key: row[key] for key in row if key in METRICS}
-          for row in map(
-              json.loads,
-              (tmp_path / name / 'metrics.jsonl').read_text().splitlines(),
-          )
+          {key: row[key] for key in METRICS}
+          for row in small_training.rows(tmp_path / name)
           if 'train/reward' in row
       ]
       for name in ('stopped', 'whole')

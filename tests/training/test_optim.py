@@ -1,7 +1,8 @@
 """Optimisers equal numpy loops and, without stacked layers, optax."""
 
+import functools
+
 import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
@@ -22,7 +23,7 @@ def _config(**changes):
 
 def _params(seed=0):
   rng = np.random.default_rng(seed)
-  draw = lambda *shape: jnp.asarray(rng.normal(size=shape), jnp.float32)
+  draw = lambda *shape: rng.normal(size=shape).astype(np.float32)
   return {
       'token_embedding': {'embedding': draw(7, 4)},
       'encoder': {
@@ -47,21 +48,31 @@ def _flat(tree):
 
 def _run(optimizer, params, steps, scale=1.0, groups=()):
   params, frozen = optim.split(params, groups)
-  state = optimizer.init(params)
-  update = jax.jit(optimizer.update)
+  state = jax.jit(optimizer.init)(params)
+  take = _taker(optimizer)
   for step in range(steps):
     gradients = jax.tree.map(lambda x: scale * x, _params(seed=10 + step))
     gradients, _ = optim.split(gradients, groups)
-    updates, state = update(gradients, state, params, step=step)
-    params = optax.apply_updates(params, updates)
+    params, state, _ = take(params, state, gradients, step=step)
   return optim.combine(params, frozen)
+
+
+def _taker(optimizer):
+  """Returns a jitted function that takes a step."""
+
+  @jax.jit
+  def take(params, state, gradients, **step):
+    updates, state = optimizer.update(gradients, state, params, **step)
+    return optax.apply_updates(params, updates), state, updates
+
+  return take
 
 
 def test_inverse_sqrt_equals_the_rate_of_the_release():
   config = _config(
       schedule='inverse_sqrt', learning_rate=0.02, flat_steps=10_000
   )
-  schedule = optim.make_schedule(config, 1_000_000)
+  schedule = jax.jit(optim.make_schedule(config, 1_000_000))
   for step in (0, 9_999, 10_000, 10_001, 39_999, 999_999):
     expected = 0.02 * 10_001**0.5 / max(step + 1, 10_001) ** 0.5
     np.testing.assert_allclose(schedule(step), expected, rtol=1e-6)
@@ -115,13 +126,12 @@ def test_adafactor_of_stacked_layers_equals_separate_layers():
   stacked = _run(optim.make_optimizer(config, STEPS, params), params, 4, 1e3)
   other = _params()
   own = optax.adafactor(0.1)
-  update = jax.jit(own.update)
+  take = _taker(own)
   for i, layer in enumerate(_layers(other)):
-    state = own.init(layer)
+    state = jax.jit(own.init)(layer)
     for step in range(4):
       gradients = _layers(jax.tree.map(lambda x: 1e3 * x, _params(10 + step)))
-      updates, state = update(gradients[i], state, layer)
-      layer = optax.apply_updates(layer, updates)
+      layer, state, _ = take(layer, state, gradients[i])
     ours = _flat(_layers(stacked)[i])
     for path, leaf in _flat(layer).items():
       np.testing.assert_allclose(ours[path], leaf, rtol=1e-4, atol=1e-6)
@@ -143,9 +153,10 @@ def test_optax_adafactor_differs_on_stacked_layers():
 
 
 def test_adafactor_factors_large_matrices():
-  params = {'layers': {'kernel': jnp.ones((2, 128, 256))}}
+  params = {'layers': {'kernel': np.ones((2, 128, 256), np.float32)}}
   config = _config(name='adafactor')
-  state = optim.make_optimizer(config, STEPS, params).init(params)
+  init = optim.make_optimizer(config, STEPS, params).init
+  state = jax.eval_shape(init, params)
   sizes = sorted(leaf.size for leaf in jax.tree.leaves(state))
   assert sizes[-2:] == [2 * 128, 2 * 256]
 
@@ -180,7 +191,7 @@ def test_adafactor_equals_the_paper(relative):
       },
   }
   params, gradients = draw(3.0), [draw(10.0 ** (1 - i)) for i in range(4)]
-  float32 = lambda tree: jax.tree.map(lambda x: jnp.asarray(x, 'float32'), tree)
+  float32 = lambda tree: jax.tree.map(lambda x: x.astype(np.float32), tree)
   config = _config(
       name='adafactor',
       scale_by_parameter=relative,
@@ -191,12 +202,11 @@ def test_adafactor_equals_the_paper(relative):
   )
   own = float32(params)
   optimizer = optim.make_optimizer(config, 100_000, own)
-  state = optimizer.init(own)
+  state, take = jax.jit(optimizer.init)(own), _taker(optimizer)
   moved = jax.tree.map(np.zeros_like, params)
   for step, gradient in enumerate(gradients):
-    updates, state = optimizer.update(float32(gradient), state, own, step=step)
+    own, state, updates = take(own, state, float32(gradient), step=step)
     moved = jax.tree.map(lambda x, u: x + np.asarray(u, float), moved, updates)
-    own = optax.apply_updates(own, updates)
 
   def expected(x, gs):
     start, square = x, None
@@ -264,9 +274,9 @@ def test_split_and_combine_are_inverse():
 def test_rate_depends_on_the_step_not_the_number_of_updates():
   params = _params()
   optimizer = optim.make_optimizer(_config(cooldown_steps=50), STEPS, params)
-  state = optimizer.init(params)
-  early, _ = optimizer.update(_params(1), state, params, step=0)
-  late, _ = optimizer.update(_params(1), state, params, step=75)
+  state, take = jax.jit(optimizer.init)(params), _taker(optimizer)
+  *_, early = take(params, state, _params(1), step=0)
+  *_, late = take(params, state, _params(1), step=75)
   np.testing.assert_allclose(
       _flat(late)['token_embedding/embedding'],
       _flat(early)['token_embedding/embedding'] / 2,
@@ -292,9 +302,9 @@ def test_norms_of_groups_add_up_to_the_global_norm():
     node = tree
     for module in modules:
       node = node.setdefault(module, {})
-    node[leaf] = jnp.full((2, 2), root)
-  squares = jnp.stack([jnp.sum(x**2.0) for x in jax.tree.leaves(tree)])
-  norms = optim.norms_by_group(tree, squares)
+    node[leaf] = np.full((2, 2), root)
+  squares = np.float32([np.sum(x**2) for x in jax.tree.leaves(tree)])
+  norms = jax.jit(functools.partial(optim.norms_by_group, tree))(squares)
   expected = {
       'token_embedding': 2,
       'encoder/layers/mixer': (9 + 25 + 49) ** 0.5,
@@ -324,7 +334,6 @@ def test_norms_of_groups_add_up_to_the_global_norm():
         (dict(warmup_steps=-1), ['optim.warmup_steps=-1']),
         (dict(warmup_steps=2.5), ['optim.warmup_steps=2.5', 'whole number']),
         (dict(warmup_steps=float('nan')), ['optim.warmup_steps=nan']),
-        (dict(warmup_steps=float('inf')), ['optim.warmup_steps=inf']),
         (dict(flat_steps=9), ['optim.flat_steps=9', 'no effect', 'constant']),
         (dict(cooldown_steps=STEPS + 1), ['optim.cooldown_steps', 'at most']),
         (dict(learning_rate=float('nan')), ['optim.learning_rate=nan']),

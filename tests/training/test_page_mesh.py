@@ -1,4 +1,6 @@
-"""Pages of a document on several devices: equal results, small messages."""
+"""Steps on several devices: equal results, small messages."""
+
+import re
 
 import pytest
 
@@ -8,9 +10,11 @@ from tests.page_mesh_program import B
 from tests.page_mesh_program import L
 from tests.page_mesh_program import P
 from tests.page_mesh_program import S
+from tests.page_mesh_program import SIMCAS
 from tests.page_mesh_program import T
 
 D = 32
+ONE = (1, 1, 1, 1)
 MESHES = [(2, 1, 1, 4), (1, 2, 1, 4)]
 
 
@@ -87,7 +91,7 @@ def test_steps_on_other_meshes(meshes, in_pieces, model):
     'sizes, settings', [(MESHES[0], {}), (MESHES[1], dict(num_beams=3))]
 )
 def test_encoding_and_generation_equal_one_device(sizes, settings):
-  one, other = run('write', [(1, 1, 1, 1), sizes], settings)
+  one, other = run('write', [ONE, sizes], settings)
   assert len({tuple(row) for row in one['tokens']}) == B
   assert other['states'] < 1e-6 and other['tokens'] == one['tokens']
   assert other['scores'] == pytest.approx(one['scores'], rel=1e-4)
@@ -101,13 +105,13 @@ def test_global_decoding():
   (result,) = run('step', MESHES[:1], False, model)
   assert result['loss'] < 1e-6 and result['gradients'] < 1e-5
   assert not result['sent']['all-gather']
-  one, other = run('write', [(1, 1, 1, 1), MESHES[0]], {}, model)
+  one, other = run('write', [ONE, MESHES[0]], {}, model)
   assert other['tokens'] == one['tokens'] and other['states'] < 1e-6
 
 
 @pytest.mark.slow
 def test_steps_that_read_states():
-  one, other = run('write', [(1, 1, 1, 1), MESHES[0]], {}, {}, True)
+  one, other = run('write', [ONE, MESHES[0]], {}, {}, True)
   assert other['tokens'] == one['tokens'] and not large(other['sent'])
 
 
@@ -126,7 +130,7 @@ def test_gradients_through_a_jitted_function():
 
 
 def test_a_dry_run_counts_the_pages_of_a_device():
-  one, four = run('dry_runs', [(1, 1, 1, 1), (1, 1, 1, 4)])
+  one, four = run('dry_runs', [ONE, (1, 1, 1, 4)])
   for result in one, four:
     assert result['batch']['input_tokens'] == P * 256
   assert four['flops'] == one['flops']
@@ -136,4 +140,124 @@ def test_a_dry_run_counts_the_pages_of_a_device():
 def test_a_step_in_float64():
   meshes = [(2, 1, 1, 4)]
   (result,) = run('step', meshes, True, {}, 'float64')
+  assert result['loss'] < 1e-13 and result['gradients'] < 1e-12, result
+
+
+# --- Chunks of SimCAS -----------------------------------------------------------
+
+
+def test_a_step_of_chunks_equals_the_step_on_one_device():
+  """Chunks are sharded over `sequence`, documents over `data` and `fsdp`."""
+  meshes = [(2, 1, 1, 4), (1, 2, 1, 4)]
+  for sizes, result in zip(
+      meshes, run('step', meshes, False, SIMCAS), strict=True
+  ):
+    assert result['loss'] < 1e-6, sizes
+    assert result['gradients'] < 1e-5 and result['parameters'] < 1e-5, sizes
+
+
+def test_a_selector_turn_equals_the_turn_on_one_device():
+  meshes = [ONE, (2, 1, 1, 4), (1, 2, 2, 2)]
+  for sizes, result in zip(meshes[1:], run('turns', meshes), strict=True):
+    assert result['turns'] == 1 and result['reward'] > 0
+    assert result['metrics'] < 1e-4, sizes
+    assert result['selector'] < 1e-4 and result['others'] < 1e-5, sizes
+
+
+@pytest.mark.parametrize(
+    'sizes, settings, model',
+    [
+        ((2, 1, 1, 4), dict(no_repeat_ngram_size=1), {}),
+        ((1, 1, 1, 8), dict(num_beams=3), dict(align='mean', select='first_k')),
+    ],
+)
+def test_encoding_selection_and_generation_equal_one_device(
+    sizes, settings, model
+):
+  """The compact memory has the capacity that the largest document needs."""
+  if 'select' in model:
+    model = model | dict(limit=70)
+  one, other = run('write_compact', [ONE, sizes], settings, model)
+  assert other['mask'] == one['mask'] and other['states'] < 1e-6
+  assert len({tuple(row) for row in one['tokens']}) == B
+  assert one['tokens'] == one['whole']
+  assert other['tokens'] == other['whole'] == one['tokens']
+  assert other['scores'] == pytest.approx(one['scores'], abs=1e-4)
+  assert other['slots'] == one['slots'] >= one['most']
+  assert other['slots'] < P * L
+  assert other['chunks'] == P // sizes[3]
+  rows, _, slots, _ = other['here']
+  assert rows == B // sizes[0] and slots == other['slots'] // sizes[3]
+
+
+def test_a_step_of_chunks_in_float64():
+  meshes = [(2, 1, 1, 4)]
+  (result,) = run('step', meshes, False, SIMCAS, 'float64')
+  assert result['loss'] < 1e-13 and result['gradients'] < 1e-12, result
+
+
+# --- LOCOST -------------------------------------------------------------------
+
+LENGTH = mesh_program.L
+
+
+def is_activation(shape):
+  """Whether a shape has a sequence axis, whole or sharded, with rows or not."""
+  numbers = map(int, re.findall(r'\d+', shape))
+  lengths = LENGTH, LENGTH // 2, LENGTH // 8, mesh_program.T
+  rows = 1, 2, mesh_program.B
+  return bool({n * length for n in rows for length in lengths} & set(numbers))
+
+
+@pytest.mark.parametrize(
+    'meshes, in_pieces',
+    [
+        ([(2, 2, 1, 2), (8, 1, 1, 1), (1, 8, 1, 1), (1, 1, 1, 8)], False),
+        pytest.param(
+            [(1, 1, 1, 8), (2, 2, 1, 2)], True, marks=pytest.mark.slow
+        ),
+    ],
+)
+def test_a_step_gathers_no_activation(meshes, in_pieces):
+  for sizes, result in zip(meshes, mesh_program.run('step', meshes, in_pieces)):
+    assert result['loss'] < 1e-6 and result['gradients'] < 1e-5, sizes
+    for name in 'all-gather', 'all-to-all', 'reduce-scatter':
+      moved = result['sent'][name]
+      assert not list(filter(is_activation, moved)), (sizes, name, moved)
+    # Only sharded parameters are gathered.
+    assert bool(result['sent']['all-gather']) == (sizes[1] > 1)
+
+
+def test_tensor_parallel_blocks():
+  """Exactly two all-reduces per block of a layer, forward and backward."""
+  meshes = [(1, 1, 8, 1), (1, 2, 2, 2)]
+  for sizes, result in zip(meshes, mesh_program.run('step', meshes, False, 2)):
+    assert result['loss'] < 1e-6 and result['gradients'] < 1e-5, sizes
+    rows, length = mesh_program.B // sizes[1], LENGTH // sizes[3]
+    # 2 encoder layers, with a mixer and a feed-forward each; the look-up in the
+    # embedding, which is sharded by the vocabulary; the sum of the
+    # cross-attentions' gradients for the encoder.
+    reduced = sum(
+        count
+        for shape, count in result['sent']['all-reduce'].items()
+        if f'{rows},{length},32' in shape or f'{rows * length},32' in shape
+    )
+    assert reduced == 2 * 2 * 2 + 1 + 1, result['sent']
+    for name in 'all-gather', 'all-to-all':
+      assert not any(
+          words in shape
+          for shape in result['sent'][name]
+          for words in (
+              f'{rows},{length}',
+              f'{mesh_program.B},{LENGTH}',
+              f'{rows * length},',
+              f'{mesh_program.B * LENGTH},',
+          )
+      ), (sizes, name)
+
+
+def test_a_step_of_locost_in_float64():
+  """In pieces, because their loop counters are then 64 bits wide too."""
+  meshes = [(2, 2, 1, 2)]
+  (result,) = mesh_program.run('step_in_float64', meshes)
   assert result['loss'] < 1e-13 and result['gradients'] < 1e-12, result

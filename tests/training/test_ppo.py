@@ -23,8 +23,9 @@ def rolled_out(dtype):
   """Returns (model, params, rollout, rewards' inputs) of the golden arrays."""
   io = golden.arrays()
   targets = io['output_ids']
-  with jax.enable_x64(dtype == 'float64'):
-    model, params = golden.golden_model(dtype)
+
+  @jax.jit
+  def roll(params):
     apply = functools.partial(model.apply, {'params': params})
     memory, rollout = apply(
         io['input_ids'], actions=io['actions'].astype(bool), method='rollout'
@@ -44,7 +45,11 @@ def rolled_out(dtype):
         rollout.tokens,
     )
     gains, returns = ppo.advantages(given, rollout.values, rollout.tokens)
-  return model, params, rollout, (memory, attention, given, gains, returns)
+    return rollout, (memory, attention, given, gains, returns)
+
+  with jax.enable_x64(dtype == 'float64'):
+    model, params = golden.golden_model(dtype)
+    return model, params, *roll(params)
 
 
 @DTYPES
@@ -161,7 +166,10 @@ def test_advantages_equal_a_loop(trace):
   rng, tokens = documents()
   rewards, values = (rng.normal(size=tokens.shape) for _ in range(2))
   with jax.enable_x64():
-    gains, returns = ppo.advantages(rewards, values, tokens, 0.9, 0.8, trace)
+    advantages = jax.jit(functools.partial(ppo.advantages, trace=trace))
+    gains, returns = jax.device_get(
+        advantages(rewards, values, tokens, 0.9, 0.8)
+    )
   for row, own in enumerate(tokens):
     after, value_after = np.zeros(own.shape[1]), 0.0
     for c in reversed(own_chunks(own)):
@@ -179,8 +187,10 @@ def test_advantages_equal_a_loop(trace):
         after = expected
       elif trace == 'mean':
         after = np.full_like(after, np.mean(expected[here]))
-    assert not np.asarray(gains)[row][~own].any()
-    assert not np.asarray(returns)[row][~own].any()
+    assert not gains[row][~own].any() and not returns[row][~own].any()
+
+
+jitted_rewards = jax.jit(ppo.rewards, static_argnames='skip')
 
 
 @pytest.mark.parametrize('skip', ppo.SKIP)
@@ -194,10 +204,8 @@ def test_rewards_equal_a_loop(skip, limit):
   attention, first = rng.random(tokens.shape), rng.random(3)
   reward = np.array([2.0, 3.0, 5.0])
   with jax.enable_x64():
-    found = ppo.rewards(
-        *map(jnp.asarray, (reward, attention, first, actions, tokens)),
-        limit,
-        skip,
+    found = jax.device_get(
+        jitted_rewards(reward, attention, first, actions, tokens, limit, skip)
     )
   for row in range(3):
     places = list(zip(*np.nonzero(tokens[row])))
@@ -211,7 +219,7 @@ def test_rewards_equal_a_loop(skip, limit):
       if place in selected:
         expected = reward[row] * attention[row][place] / (1 - first[row])
       np.testing.assert_allclose(found[row][place], expected, 1e-12)
-    assert not np.asarray(found)[row][~tokens[row]].any()
+    assert not found[row][~tokens[row]].any()
 
 
 def test_the_likelihood_equals_a_loop():
@@ -219,8 +227,7 @@ def test_the_likelihood_equals_a_loop():
   logits, targets = rng.normal(size=(3, 4, 7)), rng.integers(0, 7, (3, 4))
   written = np.arange(4) < np.array([[4], [2], [0]])
   with jax.enable_x64():
-    found = ppo.likelihood(jnp.asarray(logits), targets, written, 10.0)
-    found = np.asarray(found)
+    found = np.asarray(jax.jit(ppo.likelihood)(logits, targets, written, 10.0))
   for row, count in enumerate([4, 2]):
     product = 1.0
     for t in range(count):
@@ -261,9 +268,7 @@ def test_losses_equal_a_loop():
       tuple(rng.normal(size=tokens.shape) for _ in range(n)) for n in (3, 4)
   )
   with jax.enable_x64():
-    found = ppo.losses(
-        *jax.tree.map(jnp.asarray, (new, old, tokens)), 0.3, 0.05
-    )
+    found = jax.device_get(jax.jit(ppo.losses)(new, old, tokens, 0.3, 0.05))
   for row, own in enumerate(tokens):
     for c, kept in enumerate(own):
       lists = [
@@ -283,8 +288,8 @@ def test_padding_has_no_gradient():
       tuple(rng.normal(size=tokens.shape) for _ in range(n)) for n in (3, 4)
   )
   bad = tuple(np.where(tokens, x, 1e5) for x in new)
-  total = lambda new: ppo.losses(new, old, tokens).total.sum()
-  grads = jax.grad(total)(bad)
+  total = jax.jit(lambda new: ppo.losses(new, old, tokens).total.sum())
+  grads = jax.jit(jax.grad(total))(bad)
   for grad in grads:
     assert np.isfinite(grad).all()
     assert not np.asarray(grad)[~tokens].any()
@@ -294,7 +299,7 @@ def test_padding_has_no_gradient():
 def test_rewards_above_the_mean():
   rng, tokens = documents(4)
   rewards = rng.normal(size=tokens.shape)
-  found = np.asarray(ppo.above_mean(rewards, tokens))
+  found = np.asarray(jax.jit(ppo.above_mean)(rewards, tokens))
   for row, own in enumerate(tokens):
     for c in own_chunks(own):
       expected = rewards[row, c][own[c]]

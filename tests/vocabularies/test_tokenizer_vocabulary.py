@@ -1,6 +1,7 @@
 """BPE and Unigram: compared with a reference; round trips, bad files."""
 
 import json
+import operator
 import pickle
 import re
 import unicodedata
@@ -23,6 +24,9 @@ from locost_jax.vocabularies import vocabulary as vocabulary_lib
 from tests.bart_files import byte_letters
 
 MARKS = ['<s>', '<pad>', '</s>', '<unk>']
+ids_of_marks = operator.attrgetter(
+    'bos_id', 'pad_id', 'eos_id', 'unk_id', 'start_id'
+)
 NASTY = [
     '',
     ' ',
@@ -184,13 +188,7 @@ def test_round_trip_of_texts(texts, both):
 
 def test_ids_of_marks(both):
   for vocabulary in both:
-    assert (
-        vocabulary.bos_id,
-        vocabulary.pad_id,
-        vocabulary.eos_id,
-        vocabulary.unk_id,
-        vocabulary.start_id,
-    ) == (0, 1, 2, 3, 2)
+    assert ids_of_marks(vocabulary) == (0, 1, 2, 3, 2)
     assert vocabulary.size == 1501 and vocabulary.extra_ids == 0
     assert vocabulary_lib.surround(vocabulary, [7, 8]) == [0, 7, 8, 2]
     assert vocabulary.encode('a <mask> b') == (
@@ -321,13 +319,7 @@ def test_unigram(texts, tmp_path):
   )
   path = write(tmp_path / 't5', tokenizer__json=made.to_str())
   found = vocabulary_lib.load_vocabulary(path)
-  assert (
-      found.bos_id,
-      found.pad_id,
-      found.eos_id,
-      found.unk_id,
-      found.start_id,
-  ) == (None, 0, 1, 2, 0)
+  assert ids_of_marks(found) == (None, 0, 1, 2, 0)
   assert (found.size, found.extra_ids) == (theirs.size, 10) == (910, 10)
   checked = 0
   # Line by line, because SentencePiece's float32 sums err in longer texts.
@@ -358,79 +350,52 @@ def test_unigram(texts, tmp_path):
 # --- What is refused ---------------------------------------------------------
 
 
-def changed(trained, **changes):
-  return json.loads(json.dumps(dict(trained, **changes)))
-
-
 def bad_files(trained):
-  """Yields (fault, files, expected in the message)."""
-  old, model = old_files(trained), trained['model']
+  """Returns [(expected in the message, files)]."""
+  old, of_model = old_files(trained), trained['model']
   vocab = old['vocab__json']
-  yield 'no JSON', dict(tokenizer__json='{"model"'), 'not a JSON object'
-  yield 'a list', dict(tokenizer__json=[]), 'not a JSON object'
-  yield 'deep', dict(tokenizer__json='[' * 100_000), 'not a JSON object'
-  yield 'empty', dict(tokenizer__json={}), 'a None model'
-  yield 'WordPiece', dict(
-      tokenizer__json=changed(trained, model=dict(model, type='WordPiece'))
-  ), 'a WordPiece model'
-  yield 'not of bytes', dict(
-      tokenizer__json=changed(trained, pre_tokenizer=dict(type='Whitespace'))
-  ), 'cut by Whitespace'
-  yield 'a merge of nothing', dict(
-      tokenizer__json=changed(
-          trained, model=dict(model, merges=[['a', 'nothing']])
-      )
-  ), 'out of vocab'
-  yield 'an id', dict(
-      tokenizer__json=changed(
-          trained, model=dict(model, vocab={'a': -1}, merges=[])
-      )
-  ), 'not a token'
-  yield 'no marks', dict(
-      tokenizer__json=changed(
-          trained,
-          added_tokens=[],
-          post_processor=None,
-          model=dict(model, vocab={'a': 0, 'b': 1}, merges=[]),
-      )
-  ), 'no pad token'
-  yield 'other ends', dict(
-      tokenizer__json=changed(
-          trained,
-          post_processor=dict(trained['post_processor'], sep=['<pad>', 1]),
-      )
-  ), r'adds the ids \[0, 1\]'
-  yield 'a mark that is not there', dict(
-      **old, special_tokens_map__json=dict(eos_token='<end>')
-  ), "'<end>'"
-  yield 'a start that is not there', dict(
-      **old, config__json=dict(decoder_start_token_id=9999)
-  ), 'start is 9999'
-  yield 'no merges', dict(vocab__json=vocab), 'merges.txt'
-  yield 'half a merge', dict(
-      vocab__json=vocab, merges__txt='#version\na b\nabc\n'
-  ), 'txt:3: expected'
-  yield 'an odd vocabulary', dict(
-      vocab__json={'a': 'b'}, merges__txt=''
-  ), 'not a tokenizer'
-  yield 'no vocabulary', dict(vocab__json={}, merges__txt=''), 'no tokens'
-  yield 'an added token', dict(
-      **old, added_tokens__json={'<new>': 7}
-  ), "'<new>' has the id 7"
-  yield 'odd tokens', dict(
-      **old, tokenizer_config__json=dict(added_tokens_decoder={'x': 'y'})
-  ), "'x' is no id"
+  new = lambda **changes: dict(tokenizer__json=dict(trained, **changes))
+  model = lambda **changes: new(model=dict(of_model, **changes))
+  unmarked = dict(of_model, vocab={'a': 0, 'b': 1}, merges=[])
+  other_ends = dict(trained['post_processor'], sep=['<pad>', 1])
+  start, odd = dict(decoder_start_token_id=9999), {'x': 'y'}
+  return [
+      ('not a JSON object', dict(tokenizer__json='{"model"')),
+      ('not a JSON object', dict(tokenizer__json='[' * 100_000)),
+      ('not a JSON object', dict(tokenizer__json=[])),
+      ('a None model', dict(tokenizer__json={})),
+      ('a WordPiece model', model(type='WordPiece')),
+      ('cut by Whitespace', new(pre_tokenizer=dict(type='Whitespace'))),
+      ('out of vocab', model(merges=[['a', 'nothing']])),
+      ('not a token', model(vocab={'a': -1}, merges=[])),
+      (
+          'no pad token',
+          new(added_tokens=[], post_processor=None, model=unmarked),
+      ),
+      (r'adds the ids \[0, 1\]', new(post_processor=other_ends)),
+      ("'<end>'", dict(old, special_tokens_map__json=dict(eos_token='<end>'))),
+      ('start is 9999', dict(old, config__json=start)),
+      ('merges.txt', dict(vocab__json=vocab)),
+      ('txt:3: expected', dict(old, merges__txt='#version\na b\nabc\n')),
+      ('not a tokenizer', dict(vocab__json={'a': 'b'}, merges__txt='')),
+      ('no tokens', dict(vocab__json={}, merges__txt='')),
+      ("'<new>' has the id 7", dict(old, added_tokens__json={'<new>': 7})),
+      (
+          "'x' is no id",
+          dict(old, tokenizer_config__json=dict(added_tokens_decoder=odd)),
+      ),
+  ]
 
 
 def test_bad_files(trained, tmp_path):
-  for number, (what, files, expected) in enumerate(bad_files(trained)):
+  for number, (expected, files) in enumerate(bad_files(trained)):
     path = write(tmp_path / str(number), **files)
-    if what == 'no merges':
+    if expected == 'merges.txt':
       path += '/vocab.json'
     with pytest.raises(InputError, match=expected) as error:
       vocabulary_lib.load_vocabulary(path)
-    assert '\n' not in str(error.value), what
-    assert path.split('/vocab')[0] in str(error.value), what
+    assert '\n' not in str(error.value), expected
+    assert path.split('/vocab')[0] in str(error.value), expected
   (tmp_path / 'words.txt').write_text('a b')
   with pytest.raises(InputError, match='words.txt: expected a file called'):
     vocabulary_lib.load_vocabulary(tmp_path / 'words.txt')

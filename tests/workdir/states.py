@@ -1,5 +1,6 @@
 """Small states and checkpoints for tests of WORKDIR."""
 
+import contextlib
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -25,20 +26,22 @@ def make(step):
   )
 
 
+@contextlib.contextmanager
 def open_run(workdir, **changes):
-  """Returns a Checkpointer; changes: keys of config.checkpoint."""
+  """Yields a Checkpointer; changes: keys of config.checkpoint."""
   config = default.get_config().checkpoint
   config.metric = 'rouge_mean'
   config.update(changes)
-  return checkpointer_lib.Checkpointer(workdir / 'checkpoints', config)
+  checkpointer = checkpointer_lib.Checkpointer(workdir / 'checkpoints', config)
+  yield checkpointer
+  checkpointer.close()
 
 
 def save(workdir, metrics, **changes):
   """Saves steps 1, 2, ... with their metrics; returns WORKDIR/checkpoints."""
-  checkpointer = open_run(workdir, **changes)
-  for step, measured in enumerate(metrics, start=1):
-    checkpointer.save(step, make(step), measured, loop={'measured': True})
-  checkpointer.close()
+  with open_run(workdir, **changes) as checkpointer:
+    for step, measured in enumerate(metrics, start=1):
+      checkpointer.save(step, make(step), measured, loop={'measured': True})
   return workdir / 'checkpoints'
 
 

@@ -51,26 +51,24 @@ def _equal(one, other):
 def run(tmp_path_factory):
   """A workdir with steps 0 to 6 saved; scores at 1, 2, 4: best is 2."""
   workdir = tmp_path_factory.mktemp('run')
-  checkpointer = states.open_run(workdir)
-  rouge = {1: 10.0, 2: 30.0, 4: 20.0, 5: float('nan')}
-  for step in range(7):
-    metrics = None
-    if step in rouge:
-      metrics = {'eval/x/rouge_mean': rouge[step], 'eval/x/loss': 2.5}
-    checkpointer.save(step, _state(step), metrics)
-  checkpointer.close()
+  with states.open_run(workdir) as checkpointer:
+    rouge = {1: 10.0, 2: 30.0, 4: 20.0, 5: float('nan')}
+    for step in range(7):
+      metrics = None
+      if step in rouge:
+        metrics = {'eval/x/rouge_mean': rouge[step], 'eval/x/loss': 2.5}
+      checkpointer.save(step, _state(step), metrics)
   return workdir
 
 
 def test_latest_and_best_are_kept(run):
   assert states.steps(run / 'checkpoints') == ['2', '5', '6']
-  checkpointer = states.open_run(run)
-  assert checkpointer.latest_step() == 6
-  assert checkpointer.best_step() == 2
-  expected = {'eval/x/rouge_mean': 30.0, 'eval/x/loss': 2.5}
-  assert checkpointer.metrics(2) == expected
-  assert checkpointer.metrics(6) == {}
-  checkpointer.close()
+  with states.open_run(run) as checkpointer:
+    assert checkpointer.latest_step() == 6
+    assert checkpointer.best_step() == 2
+    expected = {'eval/x/rouge_mean': 30.0, 'eval/x/loss': 2.5}
+    assert checkpointer.metrics(2) == expected
+    assert checkpointer.metrics(6) == {}
 
 
 def test_a_run_without_a_checkpoint_is_not_finished(tmp_path):
@@ -82,35 +80,33 @@ def test_a_run_without_a_checkpoint_is_not_finished(tmp_path):
 
 
 def test_restore_is_exact(run):
-  checkpointer = states.open_run(run)
-  restored = checkpointer.restore(6, _abstract(_state()))
-  checkpointer.close()
+  with states.open_run(run) as checkpointer:
+    restored = checkpointer.restore(6, _abstract(_state()))
   _equal(restored, _state(6))
   assert all(isinstance(x, jax.Array) for x in jax.tree.leaves(restored))
 
 
 def test_restore_refuses_another_state(run):
-  checkpointer = states.open_run(run)
-  good = _abstract(_state())
-  half = _abstract(_state(dtype=jnp.bfloat16))
-  wide = good._replace(
-      params=good.params
-      | {'b': {'scale': jax.ShapeDtypeStruct((9,), jnp.float32)}}
-  )
-  more = good._replace(params=good.params | {'c': good.params['b']})
-  fewer = good._replace(params={'a': good.params['a']})
-  other = good._replace(opt_state=good.opt_state[0].inner_state[0].mu)
-  for state, words in [
-      (half, 'a/kernel is float32[16, 8]; expected bfloat16[16, 8]'),
-      (wide, 'b/scale is float32[8]; expected float32[9]'),
-      (more, 'lacks c/scale'),
-      (fewer, 'has b/scale'),
-      (other, 'opt_state/'),
-  ]:
-    with pytest.raises(InputError) as error:
-      checkpointer.restore(6, state)
-    assert words in str(error.value)
-  checkpointer.close()
+  with states.open_run(run) as checkpointer:
+    good = _abstract(_state())
+    half = _abstract(_state(dtype=jnp.bfloat16))
+    wide = good._replace(
+        params=good.params
+        | {'b': {'scale': jax.ShapeDtypeStruct((9,), jnp.float32)}}
+    )
+    more = good._replace(params=good.params | {'c': good.params['b']})
+    fewer = good._replace(params={'a': good.params['a']})
+    other = good._replace(opt_state=good.opt_state[0].inner_state[0].mu)
+    for state, words in [
+        (half, 'a/kernel is float32[16, 8]; expected bfloat16[16, 8]'),
+        (wide, 'b/scale is float32[8]; expected float32[9]'),
+        (more, 'lacks c/scale'),
+        (fewer, 'has b/scale'),
+        (other, 'opt_state/'),
+    ]:
+      with pytest.raises(InputError) as error:
+        checkpointer.restore(6, state)
+      assert words in str(error.value)
 
 
 def test_parameters_load_as_numpy_without_the_optimiser(run):
@@ -126,11 +122,10 @@ def test_parameters_load_as_numpy_without_the_optimiser(run):
 
 
 def test_without_a_score_the_latest_is_loaded(tmp_path):
-  checkpointer = states.open_run(tmp_path)
-  checkpointer.save(0, _state(0))
-  checkpointer.save(3, _state(3), {'eval/x/loss': 1.0})
-  assert checkpointer.best_step() is None
-  checkpointer.close()
+  with states.open_run(tmp_path) as checkpointer:
+    checkpointer.save(0, _state(0))
+    checkpointer.save(3, _state(3), {'eval/x/loss': 1.0})
+    assert checkpointer.best_step() is None
   assert checkpoint.find(tmp_path).name == '3'
 
 
@@ -140,26 +135,23 @@ def test_a_save_is_a_snapshot(tmp_path):
   big = jnp.arange(4_000_000, dtype=jnp.float32)
   state = _state(1)._replace(params={'a': big})
   expected = np.array(big)
-  checkpointer = states.open_run(tmp_path)
-  checkpointer.save(1, state)
-  for _ in range(3):
-    state = spoil(state)
-  checkpointer.close()
+  with states.open_run(tmp_path) as checkpointer:
+    checkpointer.save(1, state)
+    for _ in range(3):
+      state = spoil(state)
   np.testing.assert_array_equal(checkpoint.load_params(tmp_path)['a'], expected)
 
 
 def test_a_partial_step_is_not_a_checkpoint(run, tmp_path):
-  checkpointer = states.open_run(tmp_path)
-  checkpointer.save(1, _state(1))
-  checkpointer.close()
+  with states.open_run(tmp_path) as checkpointer:
+    checkpointer.save(1, _state(1))
   # The files of a run that was killed during a save.
   half = tmp_path / 'checkpoints' / '2.orbax-checkpoint-tmp' / 'params'
   half.mkdir(parents=True)
   assert checkpoint.find(tmp_path).name == '1'
-  checkpointer = states.open_run(tmp_path)
-  assert checkpointer.latest_step() == 1
-  checkpointer.save(2, _state(2))
-  checkpointer.close()
+  with states.open_run(tmp_path) as checkpointer:
+    assert checkpointer.latest_step() == 1
+    checkpointer.save(2, _state(2))
   assert not half.exists()
   assert checkpoint.find(tmp_path).name == '2'
 
@@ -179,9 +171,8 @@ def test_directories_without_a_checkpoint(run, tmp_path):
 
 
 def test_a_checkpoint_that_cannot_be_restored_is_one_line(tmp_path):
-  checkpointer = states.open_run(tmp_path)
-  checkpointer.save(1, _state(1))
-  checkpointer.close()
+  with states.open_run(tmp_path) as checkpointer:
+    checkpointer.save(1, _state(1))
   step = tmp_path / 'checkpoints' / '1'
   (step / 'params' / 'manifest.ocdbt').unlink()
   (step / 'params' / '_METADATA').write_text('{')
@@ -208,10 +199,9 @@ def _largest(directory):
 
 def _save_scored(workdir):
   """Saves steps 1 to 4; the best is 2, the latest 4."""
-  checkpointer = states.open_run(workdir)
-  for step, rouge in enumerate([10.0, 30.0, 20.0, 15.0], start=1):
-    checkpointer.save(step, _state(step), {'eval/x/rouge_mean': rouge})
-  checkpointer.close()
+  with states.open_run(workdir) as checkpointer:
+    for step, rouge in enumerate([10.0, 30.0, 20.0, 15.0], start=1):
+      checkpointer.save(step, _state(step), {'eval/x/rouge_mean': rouge})
   return workdir / 'checkpoints'
 
 
@@ -232,20 +222,18 @@ def test_a_damaged_step_is_set_aside(spoil, words, tmp_path, capfd):
       checkpoint.load_params(tmp_path, 4),
       jax.tree.map(np.asarray, _state(4).params),
   )
-  checkpointer = states.open_run(tmp_path)
-  assert checkpointer.set_damaged_aside() == 3
-  (line,) = capfd.readouterr().err.splitlines()
-  name = spoiled.relative_to(directory / '4').as_posix()
-  assert f'checkpoints/4: {name} ' in line and words in line
-  assert line.endswith('damaged, set aside as 4.damaged')
-  _equal(checkpointer.restore(3, _abstract(_state())), _state(3))
-  # The step is saved again, and damaged again.
-  checkpointer.save(4, _state(4))
-  checkpointer.close()
+  with states.open_run(tmp_path) as checkpointer:
+    assert checkpointer.set_damaged_aside() == 3
+    (line,) = capfd.readouterr().err.splitlines()
+    name = spoiled.relative_to(directory / '4').as_posix()
+    assert f'checkpoints/4: {name} ' in line and words in line
+    assert line.endswith('damaged, set aside as 4.damaged')
+    _equal(checkpointer.restore(3, _abstract(_state())), _state(3))
+    # The step is saved again, and damaged again.
+    checkpointer.save(4, _state(4))
   _flip(_largest(directory / '4' / 'params'))
-  checkpointer = states.open_run(tmp_path)
-  assert checkpointer.set_damaged_aside() == 3
-  checkpointer.close()
+  with states.open_run(tmp_path) as checkpointer:
+    assert checkpointer.set_damaged_aside() == 3
   assert states.steps(directory) == ['2', '3', '4.damaged', '4.damaged2']
 
 
@@ -255,28 +243,25 @@ def test_a_kill_while_removing_is_no_damage(tmp_path, monkeypatch, capfd):
   def remove_one_file(path, *_, **__):
     next(path for path in Path(path).rglob('*') if path.is_file()).unlink()
 
-  checkpointer = states.open_run(tmp_path, keep_latest=1, keep_best=0)
-  with monkeypatch.context() as patch:
+  opened = states.open_run(tmp_path, keep_latest=1, keep_best=0)
+  with monkeypatch.context() as patch, opened as checkpointer:
     patch.setattr(shutil, 'rmtree', remove_one_file)
     for step in (1, 2):
       checkpointer.save(step, _state(step))
-    checkpointer.close()
   directory = tmp_path / 'checkpoints'
   assert len(list(directory.iterdir())) == 2
   assert checkpoint.list_steps(directory) == [2]
-  checkpointer = states.open_run(tmp_path)
-  assert checkpointer.set_damaged_aside() == 2
-  checkpointer.save(3, _state(3))
-  checkpointer.close()
+  with states.open_run(tmp_path) as checkpointer:
+    assert checkpointer.set_damaged_aside() == 2
+    checkpointer.save(3, _state(3))
   assert capfd.readouterr().err == ''
   assert states.steps(directory) == ['2', '3']
 
 
 def test_an_interrupted_first_save_starts_anew(tmp_path, capfd):
   (tmp_path / 'checkpoints' / '4.orbax-checkpoint-tmp').mkdir(parents=True)
-  checkpointer = states.open_run(tmp_path)
-  assert checkpointer.set_damaged_aside() is None
-  checkpointer.close()
+  with states.open_run(tmp_path) as checkpointer:
+    assert checkpointer.set_damaged_aside() is None
   assert capfd.readouterr().err == (
       'checkpoint 4 was not finished (the run was stopped while it was saved): '
       'starting anew\n'
@@ -291,14 +276,13 @@ def test_a_damaged_best_is_not_the_best(tmp_path, capfd):
   assert 'checkpoints/2: params/' in str(error.value)
   assert str(error.value).endswith('the other checkpoints are of steps [3, 4]')
   assert (directory / '2').is_dir()
-  checkpointer = states.open_run(tmp_path)
-  assert checkpointer.set_damaged_aside() == 4
-  assert 'set aside as 2.damaged' in capfd.readouterr().err
-  assert checkpointer.best_step() == 3
-  # Later saves keep the best of the remaining steps, 3.
-  for step in (5, 6, 7):
-    checkpointer.save(step, _state(step), {'eval/x/rouge_mean': 1.0})
-  checkpointer.close()
+  with states.open_run(tmp_path) as checkpointer:
+    assert checkpointer.set_damaged_aside() == 4
+    assert 'set aside as 2.damaged' in capfd.readouterr().err
+    assert checkpointer.best_step() == 3
+    # Later saves keep the best of the remaining steps, 3.
+    for step in (5, 6, 7):
+      checkpointer.save(step, _state(step), {'eval/x/rouge_mean': 1.0})
   assert checkpoint.find(tmp_path).name == '3'
   assert states.steps(directory) == ['2.damaged', '3', '6', '7']
 
@@ -308,32 +292,27 @@ def test_a_run_with_only_damaged_steps_does_not_start_again(tmp_path):
   for step in directory.iterdir():
     (step / 'manifest.json').unlink()
   for _ in range(2):  # the second time no step is left
-    checkpointer = states.open_run(tmp_path)
-    with pytest.raises(InputError, match='all checkpoints are damaged'):
-      checkpointer.set_damaged_aside()
-    checkpointer.close()
+    with states.open_run(tmp_path) as checkpointer:
+      with pytest.raises(InputError, match='all checkpoints are damaged'):
+        checkpointer.set_damaged_aside()
   assert len(list(directory.glob('*.damaged'))) == 3
 
 
 def test_metrics_added_later(tmp_path):
-  checkpointer = states.open_run(tmp_path, keep_latest=1)
-  checkpointer.save(1, _state(1), {'eval/x/rouge_mean': 10.0})
-  checkpointer.save(2, _state(2), None, {'window': [1], 'measured': False})
-  checkpointer.wait()
-  assert checkpointer.best_step() == 1
-  checkpointer.measure(2, {'eval/x/rouge_mean': 20.0})
-  assert checkpointer.best_step() == 2
-  assert checkpointer.loop(2) == {'window': [1], 'measured': True}
-  assert states.steps(tmp_path / 'checkpoints') == [
-      '2'
-  ]  # 1 is neither the best nor the latest
-  for step in (3, 4):
-    checkpointer.save(step, _state(step))
-  checkpointer.close()
-  assert states.steps(tmp_path / 'checkpoints') == [
-      '2',
-      '4',
-  ]  # the best and the latest
+  with states.open_run(tmp_path, keep_latest=1) as checkpointer:
+    checkpointer.save(1, _state(1), {'eval/x/rouge_mean': 10.0})
+    checkpointer.save(2, _state(2), None, {'window': [1], 'measured': False})
+    checkpointer.wait()
+    assert checkpointer.best_step() == 1
+    checkpointer.measure(2, {'eval/x/rouge_mean': 20.0})
+    assert checkpointer.best_step() == 2
+    assert checkpointer.loop(2) == {'window': [1], 'measured': True}
+    # 1 is neither the best nor the latest.
+    assert states.steps(tmp_path / 'checkpoints') == ['2']
+    for step in (3, 4):
+      checkpointer.save(step, _state(step))
+  # The best and the latest.
+  assert states.steps(tmp_path / 'checkpoints') == ['2', '4']
   assert not manifest.find_damage(tmp_path / 'checkpoints' / '2')
 
 

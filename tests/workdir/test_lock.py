@@ -85,22 +85,16 @@ def test_a_workdir_that_cannot_be_locked_is_one_line(tmp_path):
 def arguments(tmp_path):
   rows = [dict(document='a b c', summary='a')] * 4
   path = test_main.write_rows(tmp_path / 'rows.jsonl', rows)
-  values = {
-      'data.train_files': path,
-      'data.validation_files': path,
-      'data.vocabulary': 'byte',
-      'data.max_input_length': 16,
-      'data.max_target_length': 8,
-      'train.steps': 1,
-      'train.batch_size': 2,
-      'eval.batch_size': 2,
-      'decode.max_length': 4,
-  }
   return [
       '--config=configs/default.py',
-      *test_main.TINY,
       f'--workdir={tmp_path / "run"}',
-      *(f'--config.{key}={value}' for key, value in values.items()),
+      *test_main.TINY,
+      *tiny_run.flags(
+          f'data.train_files={path} data.validation_files={path} '
+          'data.vocabulary=byte data.max_input_length=16 '
+          'data.max_target_length=8 train.steps=1 train.batch_size=2 '
+          'eval.batch_size=2 decode.max_length=4'
+      ),
   ]
 
 
@@ -116,7 +110,7 @@ def test_two_commands_cannot_write_one_workdir(
 
 
 def test_reading_commands_need_no_lock(
-    tmp_path, arguments, run_command, request
+    tmp_path, arguments, run_command, succeed, request
 ):
   tiny_run.make(tmp_path / 'run')
   request.getfixturevalue('holder')
@@ -126,8 +120,7 @@ def test_reading_commands_need_no_lock(
       summarize, f'--checkpoint={tmp_path / "run"}', document
   )
   assert status == 0 and out, err
-  status, _, err = run_command(main, *arguments, '--evaluate')
-  assert status == 0, err
+  succeed(main, *arguments, '--evaluate')
 
 
 def test_a_refused_command_leaves_no_lock(tmp_path, arguments, run_command):

@@ -117,9 +117,8 @@ def test_files_not_in_the_manifest_are_reported(tmp_path, capfd):
       rf'{directory}: params/a\x1b[2Jb, params/x, params/y: not named by '
       'manifest.json; not part of the checkpoint\n'
   )
-  checkpointer = states.open_run(tmp_path)
-  assert checkpointer.set_damaged_aside() == 1
-  checkpointer.close()
+  with states.open_run(tmp_path) as checkpointer:
+    assert checkpointer.set_damaged_aside() == 1
   assert capfd.readouterr().err == (
       rf'{directory}: loop/more, params/a\x1b[2Jb, params/x and 2 more: not '
       'named by manifest.json; not part of the checkpoint\n'

@@ -63,11 +63,10 @@ def test_damaged_metrics_stop_no_command(
     assert 'not among the best' in line
     assert states.steps(directory) == ['2', '3', '4']
     # The run continues.
-    checkpointer = states.open_run(tmp_path)
-    assert checkpointer.set_damaged_aside() == 4
-    assert f'checkpoints/{step}: ' in capfd.readouterr().err
-    checkpointer.save(5, states.make(5), {ROUGE: 1.0}, {'measured': True})
-    checkpointer.close()
+    with states.open_run(tmp_path) as checkpointer:
+      assert checkpointer.set_damaged_aside() == 4
+      assert f'checkpoints/{step}: ' in capfd.readouterr().err
+      checkpointer.save(5, states.make(5), {ROUGE: 1.0}, {'measured': True})
   assert capfd.readouterr().err == ''
   assert checkpoint.find(tmp_path).name == ('3' if step == 2 else '2')
 
@@ -75,37 +74,34 @@ def test_damaged_metrics_stop_no_command(
 def test_the_latest_step_is_measured_again(tmp_path, capfd):
   directory = states.save(tmp_path, SCORED)
   (directory / '4' / METRICS).write_bytes(b'')
-  checkpointer = states.open_run(tmp_path)
-  assert checkpointer.set_damaged_aside() == 4
-  assert 'evaluated again' in capfd.readouterr().err
-  assert checkpointer.loop(4) == {'measured': False}
-  assert (directory / '4' / 'metrics.damaged').read_bytes() == b''
-  assert not manifest.find_damage(directory / '4')
-  checkpointer.measure(4, {ROUGE: 99.0})
-  assert checkpointer.best_step() == 4
-  checkpointer.close()
+  with states.open_run(tmp_path) as checkpointer:
+    assert checkpointer.set_damaged_aside() == 4
+    assert 'evaluated again' in capfd.readouterr().err
+    assert checkpointer.loop(4) == {'measured': False}
+    assert (directory / '4' / 'metrics.damaged').read_bytes() == b''
+    assert not manifest.find_damage(directory / '4')
+    checkpointer.measure(4, {ROUGE: 99.0})
+    assert checkpointer.best_step() == 4
 
 
 def test_a_step_without_metrics_is_not_evaluated(tmp_path):
   """Its metrics were {}, so no evaluation is due."""
   directory = states.save(tmp_path, [{ROUGE: 10.0}, None])
   (directory / '2' / METRICS).write_bytes(b'')
-  checkpointer = states.open_run(tmp_path)
-  assert checkpointer.set_damaged_aside() == 2
-  assert checkpointer.loop(2) == {'measured': True}
-  assert checkpointer.metrics(2) == {}
-  checkpointer.close()
+  with states.open_run(tmp_path) as checkpointer:
+    assert checkpointer.set_damaged_aside() == 2
+    assert checkpointer.loop(2) == {'measured': True}
+    assert checkpointer.metrics(2) == {}
 
 
 def test_an_earlier_step_with_damaged_metrics_is_set_aside(tmp_path):
   """It may have been the best, so nothing is deleted."""
   directory = states.save(tmp_path, SCORED)
   (directory / '2' / METRICS).write_bytes(b'')
-  checkpointer = states.open_run(tmp_path)
-  assert checkpointer.set_damaged_aside() == 4
-  for step in (5, 6, 7):
-    checkpointer.save(step, states.make(step), {ROUGE: 1.0})
-  checkpointer.close()
+  with states.open_run(tmp_path) as checkpointer:
+    assert checkpointer.set_damaged_aside() == 4
+    for step in (5, 6, 7):
+      checkpointer.save(step, states.make(step), {ROUGE: 1.0})
   assert states.steps(directory) == ['2.damaged', '3', '6', '7']
 
 
@@ -127,12 +123,11 @@ def test_metrics_missing_in_the_manifest_are_read(tmp_path, capfd):
     del entries[METRICS]
     path.write_text(json.dumps(entries))
   assert checkpoint.find(tmp_path).name == '2'
-  checkpointer = states.open_run(tmp_path)
-  assert checkpointer.set_damaged_aside() == 4
-  assert checkpointer.best_step() == 2
-  checkpointer.measure(4, {ROUGE: 99.0})
-  assert checkpointer.best_step() == 4
-  checkpointer.close()
+  with states.open_run(tmp_path) as checkpointer:
+    assert checkpointer.set_damaged_aside() == 4
+    assert checkpointer.best_step() == 2
+    checkpointer.measure(4, {ROUGE: 99.0})
+    assert checkpointer.best_step() == 4
   assert capfd.readouterr().err == ''
 
 
@@ -146,21 +141,19 @@ def test_the_best_is_by_the_current_metric(tmp_path):
   ]
   directory = states.save(tmp_path, metrics, keep_best=2)
   assert states.steps(directory) == ['2', '3', '4']
-  checkpointer = states.open_run(tmp_path, metric='loss', keep_latest=1)
-  assert checkpointer.set_damaged_aside() == 4
-  assert checkpointer.best_step() == 3
-  assert checkpoint.find(tmp_path).name == '3'
-  # If metrics were mixed, a ROUGE of 25 would beat a loss score of -2.
-  for step, loss in ((5, 2.7), (6, 2.8), (7, 2.9)):
-    checkpointer.save(step, states.make(step), {ROUGE: 25.0, LOSS: loss})
-  checkpointer.close()
+  with states.open_run(tmp_path, metric='loss', keep_latest=1) as checkpointer:
+    assert checkpointer.set_damaged_aside() == 4
+    assert checkpointer.best_step() == 3
+    assert checkpoint.find(tmp_path).name == '3'
+    # If metrics were mixed, a ROUGE of 25 would beat a loss score of -2.
+    for step, loss in ((5, 2.7), (6, 2.8), (7, 2.9)):
+      checkpointer.save(step, states.make(step), {ROUGE: 25.0, LOSS: loss})
   assert checkpoint.find(tmp_path).name == '3'
   assert states.steps(directory) == ['3', '7']
   # Back to the first metric.
-  checkpointer = states.open_run(tmp_path)
-  checkpointer.set_damaged_aside()
-  assert checkpointer.best_step() == 7
-  checkpointer.close()
+  with states.open_run(tmp_path) as checkpointer:
+    checkpointer.set_damaged_aside()
+    assert checkpointer.best_step() == 7
   assert not manifest.find_damage(directory / '3')
 
 
@@ -184,10 +177,9 @@ def test_scores_of_an_older_version_without_a_metric(tmp_path):
     del metrics['score_of']
     manifest.replace(step, METRICS, json.dumps(metrics))
   assert checkpoint.find(tmp_path).name == '2'
-  checkpointer = states.open_run(tmp_path)
-  checkpointer.set_damaged_aside()
-  checkpointer.save(5, states.make(5), {ROUGE: 25.0})
-  checkpointer.close()
+  with states.open_run(tmp_path) as checkpointer:
+    checkpointer.set_damaged_aside()
+    checkpointer.save(5, states.make(5), {ROUGE: 25.0})
   assert states.steps(directory) == ['2', '4', '5']
   assert checkpoint.find(tmp_path).name == '2'
 
@@ -201,11 +193,10 @@ def test_of_equal_steps_the_later_is_best(tmp_path, keep_latest):
   )
   assert checkpoint.best_step(directory) == 2
   assert checkpoint.best_first(directory)[:1] == [2]
-  checkpointer = states.open_run(tmp_path, keep_latest=1)
-  checkpointer.set_damaged_aside()
-  assert checkpointer.best_step() == 2
-  checkpointer.measure(4, {ROUGE: 2.0})  # prunes
-  checkpointer.close()
+  with states.open_run(tmp_path, keep_latest=1) as checkpointer:
+    checkpointer.set_damaged_aside()
+    assert checkpointer.best_step() == 2
+    checkpointer.measure(4, {ROUGE: 2.0})  # prunes
   assert states.steps(directory) == ['2', '4']
 
 
@@ -213,12 +204,11 @@ def test_a_latest_step_without_parameters_is_saved_again(tmp_path, capfd):
   directory = states.save(tmp_path, SCORED)
   shutil.rmtree(directory / '4' / 'params')
   assert checkpoint.latest_step(directory) == 3
-  checkpointer = states.open_run(tmp_path)
-  assert checkpointer.set_damaged_aside() == 3
-  (line,) = capfd.readouterr().err.splitlines()
-  assert 'params/' in line and 'set aside as 4.damaged' in line
-  checkpointer.save(4, states.make(4), {ROUGE: 15.0})
-  checkpointer.close()
+  with states.open_run(tmp_path) as checkpointer:
+    assert checkpointer.set_damaged_aside() == 3
+    (line,) = capfd.readouterr().err.splitlines()
+    assert 'params/' in line and 'set aside as 4.damaged' in line
+    checkpointer.save(4, states.make(4), {ROUGE: 15.0})
   assert states.steps(directory) == ['2', '3', '4', '4.damaged']
   assert states.step_of(checkpoint.load_params(tmp_path, 4)) == 4
 

@@ -62,22 +62,19 @@ def prune(monkeypatch, place, times):
 
 @pytest.mark.parametrize('place', PLACES, ids=lambda place: place[1])
 def test_another_checkpoint_is_chosen(
-    workdir, tmp_path, monkeypatch, run_command, place
+    workdir, tmp_path, monkeypatch, succeed, place
 ):
   pruned = prune(monkeypatch, place, 1)
   assert locost_jax.load(workdir).source.endswith('/4')
   assert pruned == [str(workdir / 'checkpoints' / '5')]
   prune(monkeypatch, place, 1)
-  status, _, err = run_command(
-      convert, f'--source={workdir}', f'--target={tmp_path / "out"}'
-  )
-  assert status == 0, err
+  succeed(convert, f'--source={workdir}', f'--target={tmp_path / "out"}')
   if place[0] is not find:  # also called by others
     assert init_from.read(workdir).where == str(workdir)
 
 
 def test_a_summary_names_the_checkpoint_that_was_read(
-    workdir, tmp_path, monkeypatch, run_command
+    workdir, tmp_path, monkeypatch, succeed
 ):
   """Not a better one that was saved after it was read."""
   (tmp_path / 'text.txt').write_text('A text.')
@@ -92,14 +89,13 @@ def test_a_summary_names_the_checkpoint_that_was_read(
 
   monkeypatch.setattr(find, 'load_run_params', prune_afterwards)
   page = tmp_path / 'page.html'
-  status, out, err = run_command(
+  out, _ = succeed(
       summarize,
       f'--checkpoint={workdir}',
       '--format=json',
       f'--report={page}',
       tmp_path / 'text.txt',
   )
-  assert status == 0, err
   row = json.loads(out)
   assert row['checkpoint']['step'] == 5
   assert row['checkpoint']['path'] == str(workdir / 'checkpoints' / '5')
