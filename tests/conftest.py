@@ -239,18 +239,8 @@ def pytest_collection_modifyitems(items):
 def small_model_config():
   """A `config.model` of about 60K parameters."""
   config = default.get_config().model
-  config.update(
-      dict(
-          vocab_size=60,
-          d_model=32,
-          d_state=8,
-          d_ff=64,
-          d_kv=8,
-          num_heads=4,
-          num_layers=2,
-          num_decoder_layers=2,
-      )
-  )
+  config.update(vocab_size=60, d_model=32, d_state=8, d_ff=64, d_kv=8)
+  config.update(num_heads=4, num_layers=2, num_decoder_layers=2)
   return config
 
 

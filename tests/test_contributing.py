@@ -7,7 +7,7 @@ import textwrap
 
 import pytest
 
-from tests import processes
+from tests import python
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / 'CONTRIBUTING.md').read_text()
@@ -167,5 +167,5 @@ PROGRAMS = {
 @pytest.mark.parametrize('heading', EXAMPLES)
 def test_example_works(copy, heading):
   program = textwrap.dedent(PROGRAMS[heading]) + "print('right')\n"
-  done = processes.run('-c', program, cwd=copy, PYTHONPATH=str(copy))
+  done = python.run('-c', program, cwd=copy, PYTHONPATH=str(copy))
   assert done.stdout.endswith('right\n')

@@ -14,7 +14,7 @@ import textwrap
 
 import pytest
 
-from tests import processes
+from tests import python
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = 'locost_jax'
@@ -348,5 +348,5 @@ def test_works_without_tensorflow(tmp_path):
       except ImportError:
         print('fine')
   ''')
-  done = processes.run('-c', program, tmp_path / 'run')
+  done = python.run('-c', program, tmp_path / 'run')
   assert done.stdout.endswith('fine\n')

@@ -1,7 +1,7 @@
 """A second start of a run compiles nothing."""
 
 from bench import workers
-from tests import processes
+from tests import python
 from tests.bench import test_bench
 from tests.runs import test_main
 
@@ -9,7 +9,7 @@ from tests.runs import test_main
 def start(directory, *arguments):
   """Runs `main`; returns (hits, misses) of the cache."""
   kept = dict(cwd=directory, LOCOST_JAX_CACHE='kept')
-  return processes.count('main', *arguments, **kept)[1]
+  return python.count('main', *arguments, **kept)[1]
 
 
 def test_a_second_start_compiles_nothing(tmp_path):
@@ -50,7 +50,7 @@ warnings.warn('another warning')
 
 def compile_some(cache, state):
   """Returns stderr of FULL, and the sizes of the cache's files."""
-  lines = processes.run('-c', FULL, cache, state, cwd=cache).stderr.splitlines()
+  lines = python.run('-c', FULL, cache, state, cwd=cache).stderr.splitlines()
   return lines, [path.stat().st_size for path in cache.glob('xla/*')]
 
 

@@ -5,7 +5,7 @@ import signal
 import pytest
 
 from locost_jax.command_line import commands
-from tests import processes
+from tests import python
 
 # The tests may run in the background of a shell, which ignores SIGINT.
 PROGRAM = """
@@ -19,7 +19,7 @@ print(signal.getsignal(signal.SIGINT) is signal.SIG_DFL)
 
 @pytest.mark.parametrize('name, expected', [('-m', 'True'), ('x.py', 'False')])
 def test_a_command_ends_at_once_and_a_program_keeps_its_handler(name, expected):
-  assert processes.run('-c', PROGRAM, name).stdout.strip() == expected
+  assert python.run('-c', PROGRAM, name).stdout.strip() == expected
 
 
 def test_a_running_command_handles_the_signal():

@@ -297,6 +297,7 @@ BAD = {
     ),
     'p.csv': (MORE % (b'sections', b'[' * 100_000), "sections' must be a list"),
     # Files.
+    'q.csv.gz': (FINE, ': cannot be read'),
     'r.csv.gz': (gzip.compress(FINE * 9999)[:99], ': cannot be read'),
     's.csv': (HEAD, ': the train split is empty: no documents'),
     # Parquet.

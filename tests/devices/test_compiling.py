@@ -1,6 +1,6 @@
 """Long compilations are reported, once for each shape."""
 
-from tests import processes
+from tests import python
 
 # Compiles twice for each of two shapes; what compiles takes as long as a sleep.
 PROGRAM = """
@@ -31,7 +31,7 @@ time.sleep(3 * shortest)  # without compiling
 
 def compile_in_process(seconds, shortest):
   """Returns the lines of stderr."""
-  done = processes.run('-c', PROGRAM, seconds, shortest, JAX_PLATFORMS='cpu')
+  done = python.run('-c', PROGRAM, seconds, shortest, JAX_PLATFORMS='cpu')
   return done.stderr.splitlines()
 
 

@@ -12,16 +12,8 @@ from locost_jax.summarizing.summarizer import Summarizer
 @pytest.fixture(scope='module')
 def summarizer():
   config = default.get_config().model
-  config.update(
-      vocab_size=20,
-      d_model=32,
-      d_state=8,
-      d_ff=64,
-      d_kv=8,
-      num_heads=4,
-      num_layers=2,
-      num_decoder_layers=2,
-  )
+  config.update(vocab_size=20, d_model=32, d_state=8, d_ff=64, d_kv=8)
+  config.update(num_heads=4, num_layers=2, num_decoder_layers=2)
   model = models.build(config)
   one = np.ones((1, 4), np.int32)
   params = jax.jit(model.init)(jax.random.key(3), one, one)['params']

@@ -17,7 +17,7 @@ from locost_jax.devices import sharding
 from locost_jax.errors import InputError
 from locost_jax.hosts import connect
 from locost_jax.workdir import checkpoint
-from tests import processes
+from tests import python
 from tests.ports import free_port
 from tests.runs import test_main
 
@@ -124,7 +124,7 @@ def test_ending_after():
       'with watchdog.ending_after(0.2, "the moon"): time.sleep(60)'
   )
   line = 'error: waited 0.2 s for the moon; ended with status 75\n'
-  assert processes.run('-c', program, status=75).stderr == line
+  assert python.run('-c', program, status=75).stderr == line
 
 
 class Mesh:

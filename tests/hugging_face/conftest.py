@@ -33,18 +33,12 @@ def release(tmp_path):
 
 
 @pytest.fixture
-def call(run_command):
+def call(succeed):
   """call(source, target, *flags) -> the report; asserts status 0."""
 
   def call(source, target, *flags):
-    status, out, err = run_command(
-        convert,
-        f'--source={source}',
-        f'--target={target}',
-        '--format=json',
-        *flags,
-    )
-    assert status == 0, err
+    places = f'--source={source}', f'--target={target}'
+    out, err = succeed(convert, *places, '--format=json', *flags)
     assert not err or 'torch' in sys.modules  # its libraries may warn
     return json.loads(out)
 

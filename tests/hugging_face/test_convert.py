@@ -28,7 +28,7 @@ from locost_jax.training import init_from
 from locost_jax.vocabularies import sentencepiece_training
 from locost_jax.workdir import checkpoint
 from locost_jax.workdir import phases as phases_lib
-from tests import processes
+from tests import python
 from tests import tiny_run
 from tests.hugging_face.converting import change_json
 from tests.hugging_face.converting import GOLDEN
@@ -167,7 +167,7 @@ def test_adapters_are_merged_on_export(run, tmp_path, call):
   np.testing.assert_allclose(got, want.T, rtol=0, atol=1e-5)
 
 
-def test_an_imported_run_is_evaluated(run, tmp_path, call, run_command):
+def test_an_imported_run_is_evaluated(run, tmp_path, call, succeed):
   """`main --evaluate` gives the numbers of the original run."""
   call(run, tmp_path / 'out')
   call(tmp_path / 'out', tmp_path / 'run')
@@ -183,10 +183,7 @@ def test_an_imported_run_is_evaluated(run, tmp_path, call, run_command):
   flags += [f'--config.{key}' for key in keys.split()]
   reports = []
   for home in (run, tmp_path / 'run'):
-    status, out, err = run_command(
-        main, test_main.CONFIG, f'--workdir={home}', *flags
-    )
-    assert status == 0, err
+    out, _ = succeed(main, test_main.CONFIG, f'--workdir={home}', *flags)
     reports.append(json.loads(out))
   assert [report.pop('step') for report in reports] == [2, 0]
   for report in reports:  # all but the step
@@ -196,12 +193,9 @@ def test_an_imported_run_is_evaluated(run, tmp_path, call, run_command):
   assert reports[0]['documents'] == 8 and reports[0]['loss'] > 0
 
 
-def test_the_report_as_text(release, tmp_path, run_command):
+def test_the_report_as_text(release, tmp_path, succeed):
   run = tmp_path / 'run'
-  status, out, err = run_command(
-      convert, f'--source={release}', f'--target={run}'
-  )
-  assert status == 0, err
+  out, _ = succeed(convert, f'--source={release}', f'--target={run}')
   assert out.splitlines()[-1] == (
       f'{run}: a run from {release}: locost, 66 tensors, 56,128 parameters, '
       '0.2 MB in float32'
@@ -361,7 +355,7 @@ def test_loading_takes_little_more_memory_than_the_weights(tmp_path):
       jax.block_until_ready(summarizer.params)
       print(sum(x.size for x in jax.tree.leaves(summarizer.params)),
             peak() - before)"""
-  done = processes.run('-c', program, tmp_path)
+  done = python.run('-c', program, tmp_path)
   count, growth = map(int, done.stdout.split())
   assert 4 * count <= size < 4 * count + 100_000
   assert size < growth < 1.3 * size

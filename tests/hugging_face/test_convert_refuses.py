@@ -18,7 +18,7 @@ from locost_jax import files
 from locost_jax import models
 from locost_jax.errors import InputError
 from locost_jax.runs import verify_weights
-from tests import processes
+from tests import python
 from tests.hugging_face.converting import GOLDEN
 from tests.hugging_face.converting import rewrite
 from tests.hugging_face.converting import WEIGHTS
@@ -164,7 +164,7 @@ def test_a_conversion_killed_before_the_rename_leaves_no_target(run, tmp_path):
       'commands.run(convert.main, convert.define_flags, "")\n'
   )
   places = f'--source={run}', f'--target={tmp_path / "target"}'
-  processes.run('-c', program, *places, status=-signal.SIGKILL)
+  python.run('-c', program, *places, status=-signal.SIGKILL)
   (left,) = tmp_path.iterdir()
   assert left.name.startswith('target.tmp')
   assert (left / WEIGHTS).exists()

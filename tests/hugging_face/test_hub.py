@@ -421,21 +421,17 @@ def test_a_name_without_a_network_is_one_line(
 
 
 def test_local_directories_need_no_network(
-    released, close_sockets, tmp_path, run_command
+    released, close_sockets, tmp_path, succeed
 ):
   """No socket is opened while they are loaded and used."""
   places = f'--source={released}', f'--target={tmp_path / "run"}'
-  status, out, err = run_command(convert, *places, '--format=json')
-  assert status == 0, err
+  out, _ = succeed(convert, *places, '--format=json')
   assert json.loads(out)['direction'] == 'run'
   text = tmp_path / 'text.txt'
   text.write_text('A text to read.')
   want = locost_jax.load(released).summarize('A text to read.')[0]
   for checkpoint in (released, tmp_path / 'run'):
-    status, out, err = run_command(
-        summarize, f'--checkpoint={checkpoint}', text
-    )
-    assert status == 0, err
+    out, _ = succeed(summarize, f'--checkpoint={checkpoint}', text)
     assert out.strip() == want.strip()
 
 

@@ -424,12 +424,11 @@ def flags_of(task, folder):
 
 
 @pytest.mark.parametrize('task', CASES)
-def test_prepared_corpus_is_found_by_its_name(tmp_path, task, run_command):
+def test_prepared_corpus_is_found_by_its_name(tmp_path, task, succeed):
   """Runs the command, then reads the corpus like a run."""
   files, expected = CASES[task]
   put(tmp_path / 'raw', files)
-  status, out, err = run_command(prepare, *flags_of(task, tmp_path))
-  assert status == 0, err
+  out, _ = succeed(prepare, *flags_of(task, tmp_path))
   config = default.get_config()
   config.data.task, config.data.corpora_dir = task, str(tmp_path / 'corpora')
   found = corpus_lib.corpus(config)
@@ -524,9 +523,8 @@ def test_wrong_flags(run_command, words, message):
   assert status == 2 and message in err and err.count('\n') == 1 and not out
 
 
-def test_without_flags_it_lists_the_corpora(run_command):
-  status, out, _ = run_command(prepare)
-  assert status == 0
+def test_without_flags_it_lists_the_corpora(succeed):
+  out, _ = succeed(prepare)
   for task, entry in corpora.TABLE.items():
     assert f'{task}: {entry.what}' in out and entry.licence in out
     assert entry.traps in out and entry.raw in out

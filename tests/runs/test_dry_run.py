@@ -165,7 +165,7 @@ def test_proposed_changes_come_in_order():
   assert propose() == [less]
 
 
-def scripted(monkeypatch, available, totals, evaluating=None):
+def scripted(monkeypatch, available, totals, evaluating=None, refused=None):
   """Replaces the available bytes and XLA's numbers."""
   totals = iter(totals)
 
@@ -176,7 +176,9 @@ def scripted(monkeypatch, available, totals, evaluating=None):
         mesh=dict(data=2, fsdp=1, tensor=1, sequence=1),
         device='cpu',
         flops=2e15,
-        memory=dict(
+        memory=None
+        if refused
+        else dict(
             state=3 << 30,
             arguments=3 << 30,
             temporary=total - (3 << 30),
@@ -185,7 +187,7 @@ def scripted(monkeypatch, available, totals, evaluating=None):
             total=total,
         ),
         evaluating=evaluating,
-        refused=None,
+        refused=refused,
     )
 
   monkeypatch.setattr(dry_run, 'compile_programs', compile_programs)
@@ -322,6 +324,16 @@ def test_the_memory_of_evaluations_with_compaction():
     own = 4 * parameters.count(params)
     assert result['temporary'] == max(taken) - own
     assert (taken[0] > taken[1]) == (beams == 1)
+
+
+def test_the_compiler_s_message_is_quoted(succeed, tmp_path, monkeypatch):
+  """For absent devices the compiler reports that memory is too small."""
+  scripted(monkeypatch, None, [20 << 30] * 4, refused='No room on HBM.')
+  out, _ = succeed(main, *arguments(tmp_path))
+  refusal = '  the compiler refuses the step:\n    No room on HBM.\n'
+  assert refusal + '  IT DOES NOT FIT; with\n' in out
+  assert '               does not fit  --config.train.remat=full\n' in out
+  assert out.splitlines()[-1].startswith('    still too large')
 
 
 def test_a_dry_run_refuses_bad_data(run_command, tmp_path):

@@ -46,10 +46,8 @@ def call(run_command, folder, monkeypatch):
 
 def test_evaluate_takes_the_settings_of_the_run(call):
   words = '--workdir=run', '--evaluate', '--format=json'
-  status, own, err = call(*words)
-  assert status == 0, err
-  status, given, err = call(*KEYS, *words)
-  assert status == 0, err
+  (first, own, err), (second, given, _) = call(*words), call(*KEYS, *words)
+  assert first == second == 0, err
   assert json.loads(own) == json.loads(given)
   # Single keys can be changed.
   more = (

@@ -12,7 +12,7 @@ import jax
 import pytest
 
 from locost_jax.command_line import compiled_programs
-from tests import processes
+from tests import python
 from tests.summarizing.summarize_command import rows_of
 from tests.summarizing.summarize_command import write_rows
 
@@ -56,7 +56,7 @@ def test_killed_and_continued(
       stdout=subprocess.PIPE,
       stderr=subprocess.PIPE,
       text=True,
-      env={**os.environ, 'PYTHONPATH': str(processes.ROOT)},
+      env={**os.environ, 'PYTHONPATH': str(python.ROOT)},
   )
   deadline = time.monotonic() + 120
   while not partial.exists() or partial.read_bytes().count(b'\n') < 3:
@@ -127,7 +127,7 @@ def test_programs_are_kept_between_calls(run, tmp_path):
   for _ in range(2):
     command = 'summarize', '--checkpoint', run, tmp_path / 'a.txt'
     cache = dict(LOCOST_JAX_CACHE='', XDG_CACHE_HOME=str(tmp_path / 'xdg'))
-    out, count = processes.count(*command, **cache)
+    out, count = python.count(*command, **cache)
     outputs.append(out)
     counts.append(count)
     kept = (tmp_path / 'xdg/locost_jax/xla').glob('*-cache')

@@ -50,6 +50,8 @@ TAMPERED = [
     ('model.feed_forward', 'x\x1b[2J', r'x\x1b[2J'),
     ('train', {}, 'lacks train.steps'),
     ('train.lora.alpha', '16', 'train.lora.alpha="16": expected a number'),
+    ('decode', [1], 'decode=[1]: expected an object'),
+    ('phases', [3], 'phases: 3: expected ["name"'),
     ('decode.max_length', -1, 'decode.max_length=-1: expected an integer from'),
     ('decode.method', 'x', "method='x' must be one of"),
     ('phases', 'x', 'phases="x": expected a list'),
