@@ -61,8 +61,10 @@ TABLE = {
         'test_command_list.py',
         'test_configs.py',
         'test_contributing.py',
+        'test_layering.py',
         'test_notebooks.py',
         'test_readme.py',
+        'test_sizes.py',
     ),
     'pages': (
         'summarizing/test_attribution.py',

@@ -188,6 +188,7 @@ def test_several_killed_processes_resume(config, tmp_path):
   assert build(config, path, processes=2) == whole
 
 
+@pytest.mark.faults
 def test_blocks_of_another_size_are_not_reused(
     config, tmp_path, whole, monkeypatch
 ):

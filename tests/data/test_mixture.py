@@ -117,6 +117,7 @@ def config(tmp_path, monkeypatch):
   return config
 
 
+@pytest.mark.runs
 def test_a_mixture_by_its_name(config, tmp_path):
   tasks.check(config)
   assert tasks.name(config) == 'both'

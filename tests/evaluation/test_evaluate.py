@@ -330,6 +330,7 @@ def test_exchanged_inputs(batch_size):
       np.testing.assert_array_equal(own[0, :width], last[0, :width])
 
 
+@pytest.mark.products
 def test_exchanged_inputs_raise_the_loss_of_a_model_that_reads(setup):
   """The model copies the first letter, so exchanged inputs raise its loss."""
   config, model, params, mesh = setup

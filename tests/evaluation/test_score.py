@@ -109,16 +109,8 @@ def test_references_that_are_counted_in_part_give_a_warning(
   assert json.loads(captured.out)['rouge1'] == 100 and not captured.err
 
 
-@pytest.mark.parametrize(
-    'name',
-    [
-        'pagesum',
-        *(
-            pytest.param(name, marks=pytest.mark.products)
-            for name in ('google', 'unicode')
-        ),
-    ],
-)
+@pytest.mark.runs
+@pytest.mark.parametrize('name', ['pagesum', 'google', 'unicode'])
 def test_processes_do_not_change_scores(name, monkeypatch):
   protocol = protocols.find(name)
   pairs = [

@@ -111,7 +111,7 @@ def copying_beams(s, step, shared, per_row):
 
 
 # Of pairs with settings, the core has these; the others are a stage.
-CORE = 't5-early', 'pagesum-late'
+CORE = ('t5-early',)
 PAIRS = [f'{name}-{kind}' for name in MODELS for kind in ('early', 'late')]
 
 
@@ -187,6 +187,7 @@ def copies_in_loops(program, size):
   }
 
 
+@pytest.mark.memory
 @pytest.mark.parametrize('name', ('t5', 'bart', 'pagesum'))
 def test_no_step_copies_a_cache(name):
   """Reads the compiled program; negative control: the copying reference."""

@@ -84,6 +84,7 @@ def test_side_bias_query_by_query(length):
           np.testing.assert_allclose(got[row, q], want, rtol=1e-6)
 
 
+@pytest.mark.memory
 def test_temporary_memory_grows_with_the_length_not_its_square():
   """LongT5's encoder takes four times the memory at four times the length."""
   base = default.longt5()

@@ -23,6 +23,7 @@ from locost_jax.models import stack
 from locost_jax.ops import long_attention
 from locost_jax.ops import tokenwise
 from locost_jax.summarizing import batching
+from tests import products
 from tests.models import golden
 from tests.models import small
 from tests.models import test_flops
@@ -195,9 +196,10 @@ def test_remat_changes_no_gradient(monkeypatch):
   )
 
 
-@pytest.mark.parametrize(
+@products.parametrize(
     'rate',
     ('dropout_rate', 'attention_dropout_rate', 'activation_dropout_rate'),
+    ('attention_dropout_rate',),
 )
 def test_each_dropout_rate_acts_only_in_training(rate):
   _, params, apply = make(**{rate: 0.5})
@@ -392,6 +394,7 @@ def test_the_formula_of_a_step_matches_the_trace():
   assert flops.of_step(model, (B, L), (B, T)) == found['products']
 
 
+@pytest.mark.products
 def test_heads_of_the_decoder():
   """4 heads encode and 2 decode: stacks match models with as many heads."""
   params, inputs, targets = small_params(), documents(), tokens(7, 2, 5)

@@ -233,7 +233,7 @@ def test_gradients_of_the_loss(name):
     assert abs(found[f'copy_head/{kernel}/kernel']).max() > 1e-3
 
 
-@some(DIFFERENT, ('bart',))
+@some(DIFFERENT, ())
 def test_the_loss_over_pieces_of_the_targets(name, monkeypatch):
   """Compares loss, accuracy and gradients; the second piece is padded."""
   batch, params = make_batch(name), drawn(name)[0]
@@ -264,7 +264,7 @@ def test_the_loss_over_pieces_of_the_targets(name, monkeypatch):
   )
 
 
-@some(DIFFERENT, ('bart',))
+@some(DIFFERENT, ())
 def test_beams(name):
   """Scores of beams equal log p of their texts, alone and in a batch."""
   params, inputs, _ = drawn(name)
@@ -292,6 +292,7 @@ def test_beams(name):
   np.testing.assert_array_equal(in_steps, tokens)
 
 
+@pytest.mark.products
 def test_models_without_a_copy_head_do_not_change():
   for name in NAMES:
     params = parameters.abstract_params(make(name, copy=False))

@@ -5,7 +5,6 @@ import itertools
 
 import jax
 import numpy as np
-import pytest
 
 from locost_jax.generation import generate
 from tests import products
@@ -69,7 +68,7 @@ def test_golden_states_weights_and_logits(padding, precision):
   assert (found['page_weights'][1, :, 2] == 0).all()
 
 
-@pytest.mark.parametrize('padding', ('release', 'tokens'))
+@products.parametrize('padding', ('release', 'tokens'), ('release',))
 @golden.MOSTLY_FLOAT64
 def test_golden_losses_and_gradients(dtype, atol, bound, padding):
   io, corrected = arrays(), arrays('corrected')

@@ -137,7 +137,9 @@ def test_order_of_pages():
   np.testing.assert_allclose(weights(inputs).sum(1), 1, 0, 1e-6)
 
 
-@pytest.mark.parametrize('options', [dict(), dict(num_beams=3)])
+@products.parametrize(
+    'options', [dict(), dict(num_beams=3)], [dict(num_beams=3)]
+)
 def test_texts_of_a_batch_match_those_of_its_documents(options):
   small.check_texts_of_a_batch(
       models.build(PAGESUM),

@@ -210,6 +210,7 @@ def plain_advantages(rewards, values, tokens, gamma=0.998, decay=0.95):
   return gains
 
 
+@pytest.mark.simcas
 def test_experience_equals_a_loop_over_documents():
   """The loop runs each document alone and sums rewards over its tokens."""
   model, settings = build(dropout_rate=0.0), make_config().selector

@@ -27,6 +27,7 @@ from locost_jax.training import train
 from locost_jax.workdir import checkpoint
 from locost_jax.workdir import find
 from locost_jax.workdir import phases
+from tests import products
 from tests import small_training
 from tests.small_training import Bag
 from tests.small_training import bag_config as _bag_config
@@ -150,6 +151,7 @@ def test_pieces_of_a_batch_equal_the_batch(pieces):
   )
 
 
+@pytest.mark.memory
 def test_frozen_parameters_need_no_memory_or_flops():
   """They have no optimiser state and no gradient, and save backward FLOPs."""
   config = _config(10)
@@ -317,7 +319,7 @@ def test_a_line_has_means_since_the_previous_line(tmp_path):
   )
 
 
-@pytest.mark.parametrize('log_every', [4, 50])
+@products.parametrize('log_every', [4, 50], [50])
 def test_tokens_before_the_first_line_are_counted(tmp_path, log_every):
   """A run that is killed before its first line and continued."""
   config = _bag_config(6, log_every=log_every, eval_every=0, checkpoint_every=1)

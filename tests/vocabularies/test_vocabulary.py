@@ -100,6 +100,7 @@ def test_same_ids_as_seqio(trained):
   assert byte.decode(ids) == other.decode(ids) == 'ab'
 
 
+@pytest.mark.runs
 def test_training_depends_on_the_set_of_lines_only(texts, tmp_path):
   def train(name, texts, seed=0):
     path = tmp_path / name
