@@ -238,6 +238,15 @@ def pytest_collection_modifyitems(items):
 
 
 @pytest.fixture
+def guard():
+  """Ends a test that hangs, as some values used to."""
+  from tests import deadline  # pylint: disable=g-import-not-at-top
+
+  with deadline.within():
+    yield
+
+
+@pytest.fixture
 def small_model_config():
   """A `config.model` of about 60K parameters."""
   config = default.get_config().model

@@ -7,7 +7,7 @@ import pytest
 
 
 @contextlib.contextmanager
-def within(seconds=60):
+def within(seconds=300):
   """Fails the test if the context takes longer than a number of seconds.
 
   The failure is not an `Exception`, so code under test cannot catch it by

@@ -51,8 +51,24 @@ def define_flags(values, output, **numbers):
   )
 
 
-def write(output, kind, curves):
-  """Writes curves.json, where `kind` names the first part of the keys."""
+def report(output, curves, is_learned, kind, **formats):
+  """Prints a line per run and writes curves.json.
+
+  Args:
+    output: DIR.
+    curves: {(name, seed): rows}; `kind` says what the name is.
+    is_learned: function row -> bool.
+    **formats: {key of the last row: its format}.
+  """
+  header = [kind, 'seed', 'learned at', *formats]
+  lines = [''.join(f'{word:>11}' for word in header)]
+  for (name, seed), rows in curves.items():
+    learned = [row['step'] for row in rows if is_learned(row)]
+    cells = [name, seed, *(learned[:1] or '-')]
+    for key, form in formats.items():
+      cells.append(format(rows[-1][key], form) if key in rows[-1] else '-')
+    lines.append(''.join(f'{cell:>11}' for cell in cells))
+  print('\n'.join(lines))
   runs = [
       {kind: name, 'seed': seed, 'rows': rows}
       for (name, seed), rows in curves.items()

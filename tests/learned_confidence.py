@@ -123,23 +123,6 @@ def is_learned(row):
   return row['accuracy'] >= ACCURACY and row.get('weight', 1.0) >= WEIGHT
 
 
-def format_table(curves):
-  """Returns a line per run; curves: {(decoding, seed): rows}."""
-  lines = [
-      f'{"decoding":10}{"seed":>4}{"learned at":>12}{"accuracy":>10}'
-      f'{"weight":>8}'
-  ]
-  for (decoding, seed), rows in curves.items():
-    learned = [row['step'] for row in rows if is_learned(row)]
-    last = rows[-1]
-    weight = f'{last["weight"]:.2f}' if 'weight' in last else '-'
-    lines.append(
-        f'{decoding:10}{seed:4}{learned[0] if learned else "-":>12}'
-        f'{last["accuracy"]:10.3f}{weight:>8}'
-    )
-  return '\n'.join(lines)
-
-
 def define_flags(values, argv):
   """Defines the flags in `values`."""
   del argv
@@ -162,8 +145,8 @@ def main(values, arguments):
     _, _, curves[run] = train(*run, values.steps, report=report)
     seconds = time.monotonic() - start
     print(*run, f'took {seconds:.0f} s', file=sys.stderr)
-  print(format_table(curves))
-  learned.write(values.output, 'decoding', curves)
+  formats = dict(accuracy='.3f', weight='.2f')
+  learned.report(values.output, curves, is_learned, 'decoding', **formats)
 
 
 if __name__ == '__main__':

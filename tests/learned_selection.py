@@ -207,25 +207,6 @@ def is_learned(row):
   )
 
 
-def format_table(curves):
-  """Returns a line per run; curves: {(baseline, seed): rows}."""
-  lines = [
-      f'{"baseline":10}{"seed":>4}{"reads at":>10}{"learned at":>12}'
-      f'{"marked":>8}{"others":>8}{"selected":>10}{"reward":>8}'
-      f'{"everything":>12}'
-  ]
-  for (baseline, seed), rows in curves.items():
-    learned = [row['step'] for row in rows if is_learned(row)]
-    last = rows[-1]
-    lines.append(
-        f'{baseline:10}{seed:4}{last["reads_at"]:10}'
-        f'{learned[0] if learned else "-":>12}'
-        f'{last["marked"]:8.2f}{last["others"]:8.2f}{last["selected"]:10.1f}'
-        f'{last["reward"]:8.3f}{last["everything"]:12.3f}'
-    )
-  return '\n'.join(lines)
-
-
 def define_flags(values, argv):
   """Defines the flags in `values`."""
   del argv
@@ -254,8 +235,9 @@ def main(values, arguments):
       curves[baseline, seed] = [row | {'reads_at': reads_at} for row in rows]
       seconds = time.monotonic() - start
       print(baseline, seed, f'took {seconds:.0f} s', file=sys.stderr)
-  print(format_table(curves))
-  learned.write(values.output, 'baseline', curves)
+  formats = dict(reads_at='', marked='.2f', others='.2f', selected='.1f')
+  formats |= dict(reward='.3f', everything='.3f')
+  learned.report(values.output, curves, is_learned, 'baseline', **formats)
 
 
 if __name__ == '__main__':

@@ -5,10 +5,8 @@ cannot gain one that is not run. Files that a user has are stood in for by
 small ones; what needs a network or an extra must end with a line that says so.
 """
 
-import gzip
 import importlib
 import itertools
-import json
 import os
 from pathlib import Path
 import re
@@ -23,6 +21,7 @@ import pytest
 
 from locost_jax.command_line import commands
 from locost_jax.runs import stored_settings
+from tests.data.rows import write_jsonl
 from tests.documents import made_pdf
 from tests.summarizing.test_documents import make_book
 from tests.summarizing.test_documents import make_page
@@ -341,11 +340,11 @@ def house(tmp_path_factory):
       'corpora/arxiv/train corpora/arxiv/validation '
       'corpora/booksum_book/train corpora/booksum_book/validation'
   ).split():
-    write_rows(home / f'{name}.jsonl', pairs)
+    write_jsonl(home / f'{name}.jsonl', pairs)
   sections = lambda text: [
       dict(heading='Houses', text=f'{part}.') for part in text.split('. ')
   ]
-  write_rows(
+  write_jsonl(
       home / 'papers.jsonl',
       [dict(pair, sections=sections(pair['document'])) for pair in pairs],
   )
@@ -354,7 +353,7 @@ def house(tmp_path_factory):
       'corpora/c4_gsg/c4-train.00000-of-00001.json.gz',
       'corpora/c4_gsg/c4-validation.00000-of-00001.json.gz',
   ):
-    write_rows(home / name, [dict(text=text) for text in texts])
+    write_jsonl(home / name, [dict(text=text) for text in texts])
   meetings = [
       dict(
           meeting_transcripts=[dict(speaker='PM', content=text)],
@@ -364,14 +363,14 @@ def house(tmp_path_factory):
       for text in texts
   ]
   for split in 'train', 'val', 'test':
-    write_rows(home / f'QMSum/data/ALL/jsonl/{split}.jsonl', meetings)
+    write_jsonl(home / f'QMSum/data/ALL/jsonl/{split}.jsonl', meetings)
   first = lambda text, words: ' '.join(text.split()[:words])
   for name, words in ('predictions', 40), ('others', 9), ('a', 3), ('b', 2):
     rows = [
         dict(id=i, prediction=first(text, words), reference=text[:40])
         for i, text in enumerate(texts)
     ]
-    write_rows(home / f'{name}.jsonl', rows)
+    write_jsonl(home / f'{name}.jsonl', rows)
   (home / 'report.txt').write_text(texts[0])
   (home / 'books').mkdir()
   (home / 'books' / 'one.txt').write_text(texts[1])
@@ -384,12 +383,6 @@ def house(tmp_path_factory):
 def ran():
   """The commands that were run."""
   return set()
-
-
-def write_rows(path, rows):
-  path.parent.mkdir(parents=True, exist_ok=True)
-  text = ''.join(json.dumps(row) + '\n' for row in rows).encode()
-  path.write_bytes(gzip.compress(text) if path.suffix == '.gz' else text)
 
 
 @pytest.mark.slow

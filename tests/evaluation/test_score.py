@@ -193,14 +193,14 @@ def test_processes_end_with_a_killed_parent(tmp_path):
       stderr=subprocess.DEVNULL,
   )
   try:
-    with deadline.within(60):
+    with deadline.within():
       # Two workers and the resource tracker.
       while len(found := children(command.pid)) < 3:
         time.sleep(0.05)
   finally:
     command.kill()
     command.wait()
-  with deadline.within(60):
+  with deadline.within():
     while any(map(is_running, found)):
       time.sleep(0.05)
 

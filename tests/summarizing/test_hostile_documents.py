@@ -16,13 +16,9 @@ from tests.summarizing.test_documents import make_book
 from tests.summarizing.test_documents import make_page
 from tests.summarizing.test_documents import read
 
+pytestmark = pytest.mark.usefixtures('guard')
+
 MOST = 2**20  # limit of a document, in bytes
-
-
-@pytest.fixture(autouse=True)
-def guard():
-  with deadline.within(60):
-    yield
 
 
 def expect_only(path, expected, **options):

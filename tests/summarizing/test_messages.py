@@ -9,14 +9,9 @@ import pytest
 from locost_jax.devices import memory
 from locost_jax.summarizing import source_page
 from locost_jax.summarizing.summarizer import Summarizer
-from tests import deadline
 from tests.summarizing.summarize_command import error_line
 
-
-@pytest.fixture(autouse=True)
-def guard():
-  with deadline.within(60):
-    yield
+pytestmark = pytest.mark.usefixtures('guard')
 
 
 def test_other_errors_are_not_out_of_memory(monkeypatch):

@@ -15,18 +15,13 @@ from locost_jax.summarizing import pretrained
 from locost_jax.summarizing import results
 from locost_jax.summarizing import source_page
 from locost_jax.vocabularies import byte_vocabulary
-from tests import deadline
 from tests.summarizing.summarize_command import error_line
 from tests.summarizing.summarize_command import rows_of
 from tests.summarizing.summarize_command import write_rows
 
+pytestmark = pytest.mark.usefixtures('guard')
+
 THESIS = 'Ten years of work.'
-
-
-@pytest.fixture(autouse=True)
-def guard():
-  with deadline.within(60):
-    yield
 
 
 @pytest.fixture

@@ -22,7 +22,6 @@ from locost_jax.data import inspect
 from locost_jax.data import span_corruption
 from locost_jax.errors import InputError
 from locost_jax.values import ranges
-from tests.deadline import within
 from tests.runs import test_main
 
 ROOT = Path(__file__).parents[2]
@@ -31,13 +30,6 @@ CONFIG = f'--config={ROOT}/configs/finetune.py'
 SMALL = [flag for flag in test_main.SMALL if 'buckets' not in flag]
 TRAIN = [CONFIG, '--config.data.train_files=train.jsonl']
 TRAIN += ['--config.data.vocabulary=byte', *SMALL]
-
-
-@pytest.fixture
-def guard():
-  """Ends a test after 60 seconds, because some values used to hang."""
-  with within(60):
-    yield
 
 
 @pytest.fixture
