@@ -68,7 +68,7 @@ def drawn(name):
   else:
     inputs[1, 17:] = pad
   targets = rng.integers(3, 7, (2, T)).astype(np.int32)
-  params = small.drawn_params(model, 0.3)
+  params = small.drawn_params(model, 0.25)
   # Larger weights, so that attention is far from uniform.
   for kernel in ('query', 'key'):
     params['copy_head'][kernel]['kernel'] *= 2

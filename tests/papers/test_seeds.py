@@ -34,7 +34,7 @@ def call(run_command, tmp_path, monkeypatch, capfd):
   def call(*flags):
     keys = 'data.train_files=train.jsonl', 'data.test_files=test.jsonl'
     command = [test_main.CONFIG, *(f'--config.{key}' for key in keys)]
-    assert seeds.main([*command, *test_by_length.SMALL, *flags]) == 0
+    assert seeds.main([*command, *test_by_length.FLAGS, *flags]) == 0
     return capfd.readouterr().out
 
   return call
