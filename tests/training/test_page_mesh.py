@@ -254,10 +254,3 @@ def test_tensor_parallel_blocks():
               f'{mesh_program.B * LENGTH},',
           )
       ), (sizes, name)
-
-
-def test_a_step_of_locost_in_float64():
-  """In pieces, because their loop counters are then 64 bits wide too."""
-  meshes = [(2, 2, 1, 2)]
-  (result,) = mesh_program.run('step_in_float64', meshes)
-  assert result['loss'] < 1e-13 and result['gradients'] < 1e-12, result

@@ -27,6 +27,7 @@ from locost_jax.training import train
 from locost_jax.workdir import checkpoint
 from locost_jax.workdir import find
 from locost_jax.workdir import phases
+from tests import mesh_program
 from tests import products
 from tests import small_training
 from tests.small_training import Bag
@@ -552,3 +553,13 @@ def test_each_piece_of_a_batch_has_another_key(accumulate):
   assert len(set(drawn)) == accumulate
   np.testing.assert_allclose(gradient, sum(drawn) / 12, rtol=1e-6)
   np.testing.assert_allclose(loss, 2 * sum(drawn) / 12, rtol=1e-6)
+
+
+# --- A mesh of eight devices; the stage `mesh` has the others -------------------
+
+
+def test_a_step_of_locost_in_float64():
+  """In pieces, because their loop counters are then 64 bits wide too."""
+  meshes = [(2, 2, 1, 2)]
+  (result,) = mesh_program.run('step_in_float64', meshes)
+  assert result['loss'] < 1e-13 and result['gradients'] < 1e-12, result
