@@ -13,8 +13,12 @@ from locost_jax.vocabularies import byte_vocabulary
 BYTES = byte_vocabulary.ByteVocabulary()
 # BART's ids; batches need nothing else of a vocabulary.
 BART = types.SimpleNamespace(pad_id=1, start_id=2)
-KEYS = {'encoder_input_tokens', 'decoder_input_tokens'}
-KEYS |= {'decoder_target_tokens', 'decoder_loss_weights'}
+KEYS = {
+    'encoder_input_tokens',
+    'decoder_input_tokens',
+    'decoder_target_tokens',
+    'decoder_loss_weights',
+}
 
 
 def as_batch(inputs, targets, weights, start=0):

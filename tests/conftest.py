@@ -26,6 +26,7 @@ import pytest  # pylint: disable=g-import-not-at-top
 
 from configs import default
 from locost_jax.devices import compiling
+from tests import deadline
 
 HERE = Path(__file__).parent
 # Programs that tests of this process compile, for the next time.
@@ -240,8 +241,6 @@ def pytest_collection_modifyitems(items):
 @pytest.fixture
 def guard():
   """Ends a test that hangs, as some values used to."""
-  from tests import deadline  # pylint: disable=g-import-not-at-top
-
   with deadline.within():
     yield
 

@@ -1,4 +1,4 @@
-"""What the tasks `learned_confidence` and `learned_selection` share."""
+"""Config, flags and table of `learned_confidence` and `learned_selection`."""
 
 import json
 from pathlib import Path

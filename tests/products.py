@@ -8,6 +8,7 @@ def parametrize(names, cases, core):
 
   def make(case):
     values = case if isinstance(case, tuple) else (case,)
-    return pytest.param(*values, marks=[pytest.mark.products][case in core :])
+    marks = () if case in core else pytest.mark.products
+    return pytest.param(*values, marks=marks)
 
   return pytest.mark.parametrize(names, list(map(make, cases)))

@@ -136,7 +136,7 @@ def check_schedule(config, steps):
 
 
 def check_name(config):
-  """Raises an InputError for an unknown optimiser, or a key it does not read."""
+  """Raises an InputError for an unknown optimiser or a key that it ignores."""
   if config.name not in ('adamw', 'adafactor'):
     raise InputError(
         f"optim.name={config.name!r}: expected 'adamw' or 'adafactor'"

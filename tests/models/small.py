@@ -69,7 +69,7 @@ def _moved_params(config, scale):
 
 
 def moved_params(config, scale):
-  """Returns new parameters plus noise, so that none has a special value."""
+  """Returns a new tree: initial parameters with noise, so none is special."""
   params = _moved_params(tuple(sorted(dict(config).items())), scale)
   return jax.tree.map(lambda x: x, params)
 
@@ -81,6 +81,12 @@ class Runner:
     self._config = config
     self.small_params = functools.partial(moved_params, config, scale)
     self._compiled = functools.cache(self._compile)
+
+  def params_without(self, part):
+    """Returns the parameters without those of a part of the model."""
+    own = dict(self.small_params()['params'])
+    del own[part]
+    return {'params': own}
 
   def _compile(self, method, changes):
     model = models.build(self._config | dict(changes))
@@ -109,7 +115,7 @@ def in_steps(model, params, memory, targets, beams=1):
   shared, per_row = jax.jit(
       lambda *given: model.apply(*given, length, method='init_cache')
   )(params, memory)
-  per_row = jax.tree.map(lambda x: np.repeat(x, beams, 0), per_row)
+  per_row = repeated(per_row, beams)
   step = jax.jit(functools.partial(model.apply, method='step'))
   logits = []
   for own in targets.T:

@@ -1,5 +1,6 @@
 """PageSum: all forms match the plain one; golden arrays: test_golden_*.py."""
 
+import functools
 import itertools
 
 import jax
@@ -28,13 +29,7 @@ def documents():
 run = small.Runner(PAGESUM, 0.3)
 small_params = run.small_params
 plain = small.Runner(SMALL, 0.3)
-
-
-def of_bart():
-  """Returns the parameters without the confidence."""
-  own = dict(small_params()['params'])
-  del own['confidence']
-  return {'params': own}
+of_bart = functools.partial(run.params_without, 'confidence')
 
 
 def test_parameters_are_those_of_bart_and_the_confidence():

@@ -186,11 +186,9 @@ def test_only_the_release_mode_reads_padding():
 
 def test_a_document_of_one_chunk_matches_bart():
   """Inputs [B, L] and [B, 1, L], for every kind of selection."""
-  own = dict(small_params()['params'])
-  del own['selector']
   inputs, targets = tokens(5, 2, 13), tokens(7, 2, 5)
   bart = small.Runner(SMALL | dict(num_layers=3), 0.2)
-  want = bart(inputs, targets, params={'params': own})
+  want = bart(inputs, targets, params=run.params_without('selector'))
   for select, given in (
       ('ppo', inputs),
       ('none', inputs),

@@ -69,13 +69,7 @@ def small_buckets(monkeypatch):
 run = small.Runner(OURS, 0.1)
 small_params = run.small_params
 locost = small.Runner(LOCOST, 0.1)
-
-
-def of_locost():
-  """Returns LOCOST's part of the parameters."""
-  params = dict(small_params()['params'])
-  del params['selector']
-  return {'params': params}
+of_locost = functools.partial(run.params_without, 'selector')
 
 
 def with_bias(skip, select):

@@ -2,29 +2,19 @@
 
 import copy
 import dataclasses
-import json
 
 import locost_jax
 from locost_jax import models
 from locost_jax.generation import decode_settings
 from locost_jax.summarizing.summarizer import Summarizer
+from tests.data.rows import write_jsonl
 from tests.models.test_bart import moved_params
 from tests.models.test_bart import SMALL
 
 
-def rows_of(path):
-  return [json.loads(line) for line in path.read_text().splitlines()]
-
-
-def write_rows(path, rows):
-  """Writes a JSONL file and returns its path."""
-  path.write_text(''.join(json.dumps(row) + '\n' for row in rows))
-  return path
-
-
 def write_documents(path, texts):
-  """Writes a JSONL file of documents and returns its path."""
-  return write_rows(path, [{'document': text} for text in texts])
+  """Writes a JSONL file of documents and returns its name."""
+  return write_jsonl(path, [{'document': text} for text in texts])
 
 
 def error_line(err):

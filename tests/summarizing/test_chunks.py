@@ -18,12 +18,12 @@ from locost_jax.summarizing import summaries
 from locost_jax.summarizing import texts
 from locost_jax.summarizing.summarizer import Summarizer
 from locost_jax.vocabularies import byte_vocabulary
+from tests.data.rows import write_jsonl
 from tests.models.test_bart import moved_params
 from tests.models.test_bart import SMALL
 from tests.summarizing.summarize_command import changed
 from tests.summarizing.summarize_command import use
 from tests.summarizing.summarize_command import with_config
-from tests.summarizing.summarize_command import write_rows
 
 VOCABULARY = byte_vocabulary.ByteVocabulary()
 # Without these options random models repeat themselves or end at once.
@@ -187,7 +187,7 @@ def test_max_input_length_lowers_the_memory_needed(summarizer, monkeypatch):
 def test_the_command_cuts_chunks(tmp_path, summarizer, monkeypatch, call_json):
   use(monkeypatch, summarizer)
   rows = [dict(id='a', document=TEXT * 9), dict(id='b', document='')]
-  path = write_rows(tmp_path / 'rows.jsonl', rows)
+  path = write_jsonl(tmp_path / 'rows.jsonl', rows)
   reader = changed(summarizer, pages='sentence_chunks')
   command = f'--checkpoint={tmp_path}', '--pages=sentence_chunks', path
   for most in (60, None):

@@ -13,8 +13,8 @@ from locost_jax.summarizing import hierarchical
 from locost_jax.summarizing import part_by_part
 from locost_jax.summarizing import summaries
 from locost_jax.summarizing import texts
+from tests.data.rows import read_jsonl
 from tests.summarizing.summarize_command import make_row
-from tests.summarizing.summarize_command import rows_of
 
 COUNT = lambda text: len(text.split())
 
@@ -140,7 +140,7 @@ def test_the_command(run, call, tmp_path):
   assert status == 0, err
   status, _, err = call(*arguments, a, b, f'--output={output}')
   assert status == 0 and '1 of 2 documents were done before' in err
-  long, short = rows_of(output)
+  long, short = read_jsonl(output)
   assert long['levels'] > 1 and set(long['parts_used']) < set(range(20))
   assert max(long['parts_used']) < long['parts']
   assert (short['levels'], short['parts']) == (1, 1)

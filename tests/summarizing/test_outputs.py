@@ -15,9 +15,9 @@ from locost_jax.summarizing import pretrained
 from locost_jax.summarizing import results
 from locost_jax.summarizing import source_page
 from locost_jax.vocabularies import byte_vocabulary
+from tests.data.rows import read_jsonl
+from tests.data.rows import write_jsonl
 from tests.summarizing.summarize_command import error_line
-from tests.summarizing.summarize_command import rows_of
-from tests.summarizing.summarize_command import write_rows
 
 pytestmark = pytest.mark.usefixtures('guard')
 
@@ -223,7 +223,7 @@ def test_a_failed_page_does_not_stop_the_summaries(
   monkeypatch.setattr(source_page, 'write', fail)
   command = '--checkpoint', run, '--report=p.html', 'thesis.txt', 'b.txt'
   status, _, err = call(*command, '--output=out.jsonl')
-  assert status == 2 and len(rows_of(thesis.parent / 'out.jsonl')) == 2
+  assert status == 2 and len(read_jsonl(thesis.parent / 'out.jsonl')) == 2
   assert min(seen) >= 1  # the summary is on disk
   line = error_line(err)
   assert 'the page of thesis.txt' in line and 'No space left' in line
@@ -266,11 +266,11 @@ def test_pages_continue_with_their_summaries(run, call, thesis):
 def test_equal_ids_of_two_files(run, call, thesis, tmp_path):
   for name in 'ab':
     row = {'document': f'The text of {name}.', 'id': '1'}
-    write_rows(tmp_path / f'{name}.jsonl', [row])
+    write_jsonl(tmp_path / f'{name}.jsonl', [row])
   command = '--checkpoint', run, '--output=out.jsonl'
   for name in 'ab':
     assert call(*command, f'{name}.jsonl')[0] == 0
-  rows = rows_of(tmp_path / 'out.jsonl')
+  rows = read_jsonl(tmp_path / 'out.jsonl')
   assert [row['source'] for row in rows] == ['a.jsonl', 'b.jsonl']
   assert {row['id'] for row in rows} == {'1'}
 

@@ -21,13 +21,13 @@ from locost_jax.summarizing import source_page
 from locost_jax.summarizing import texts
 from locost_jax.summarizing import written_tokens
 from locost_jax.vocabularies import byte_vocabulary
+from tests.data.rows import write_jsonl
 from tests.hugging_face.converting import GOLDEN
 from tests.models.test_bart import SMALL
 from tests.summarizing.summarize_command import changed
 from tests.summarizing.summarize_command import random_model
 from tests.summarizing.summarize_command import use
 from tests.summarizing.summarize_command import with_config
-from tests.summarizing.summarize_command import write_rows
 
 VOCABULARY = byte_vocabulary.ByteVocabulary()
 SENTENCES = [
@@ -350,7 +350,7 @@ def test_the_command_reads_pages(tmp_path, summarizer, monkeypatch, call_json):
       {'id': 'b', 'document': TEXT},
       {'id': 'c', 'sections': 'no list'},
   ]
-  path = write_rows(tmp_path / 'rows.jsonl', rows)
+  path = write_jsonl(tmp_path / 'rows.jsonl', rows)
   command = f'--checkpoint={tmp_path}', path
   report = f'--report={tmp_path}/report.html'
   status, found, err = call_json(*command, '--pages=discourse', report)

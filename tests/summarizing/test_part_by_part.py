@@ -12,8 +12,8 @@ from locost_jax.data import text as text_lib
 from locost_jax.errors import InputError
 from locost_jax.evaluation import predictions
 from locost_jax.summarizing import part_by_part
+from tests.data.rows import read_jsonl
 from tests.summarizing.summarize_command import make_row
-from tests.summarizing.summarize_command import rows_of
 
 WORDS = 'ant bee cat. Dog elk fox! gnu hen\n\nibis jay koi lynx\n\n \nmole newt'
 count_words = lambda text: len(text.split())
@@ -111,7 +111,7 @@ def run_parts(call, run, books, output, *more):
   flags = f'--output={output}', '--part_length=100', '--reference_field=summary'
   status, _, err = call(f'--checkpoint={run}', *flags, *more, books)
   assert status == 0, err
-  return rows_of(output)
+  return read_jsonl(output)
 
 
 @pytest.mark.parametrize('options', [(), ('--num_beams=2',)])

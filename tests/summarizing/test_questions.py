@@ -18,8 +18,8 @@ from locost_jax.summarizing import texts
 from locost_jax.summarizing.documents import Document
 from locost_jax.vocabularies import byte_vocabulary
 from locost_jax.workdir import trained_queries
-from tests.summarizing.summarize_command import rows_of
-from tests.summarizing.summarize_command import write_rows
+from tests.data.rows import read_jsonl
+from tests.data.rows import write_jsonl
 
 VOCABULARY = byte_vocabulary.ByteVocabulary()
 TEXT = 'Whales sing. The sea listens! Ships pass by; nobody hears. The end.'
@@ -121,7 +121,7 @@ def test_a_run_records_whether_it_had_queries(tmp_path):
       ([{'document': 'a', 'summary': 'b', 'query': 'c'}], 'other', False),
       ([{'document': 'a', 'summary': 'b', 'other': 'c'}], 'other', True),
   ):
-    path = write_rows(tmp_path / 'rows.jsonl', rows + queries)
+    path = write_jsonl(tmp_path / 'rows.jsonl', rows + queries)
     data.train_files, data.query_field = str(path), field
     assert own_files.has_queries(data) is expected
 
@@ -136,7 +136,7 @@ def test_the_command_asks(run, call, tmp_path):
   status, _, err = call(*arguments, *asked, f'--output={output}')
   assert status == 0 and '1 of 2 documents were done before' in err
   assert '2 questions about 1 document:' in err
-  rows = rows_of(output)
+  rows = read_jsonl(output)
   assert [row['query'] for row in rows] == ['Who sings?', 'Who listens?']
   want = locost_jax.load(str(run)).summarize(
       [{'document': TEXT, 'query': row['query']} for row in rows], max_length=8

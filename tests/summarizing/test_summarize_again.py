@@ -13,8 +13,8 @@ import pytest
 
 from locost_jax.command_line import compiled_programs
 from tests import python
-from tests.summarizing.summarize_command import rows_of
-from tests.summarizing.summarize_command import write_rows
+from tests.data.rows import read_jsonl
+from tests.data.rows import write_jsonl
 
 PROGRAM = textwrap.dedent("""
     import signal, sys, time
@@ -36,7 +36,9 @@ PROGRAM = textwrap.dedent("""
 def documents(tmp_path):
   """Writes six documents; the slow process needs 10 minutes for the fourth."""
   rows = [{'document': letter * 20, 'id': letter} for letter in 'abcdef']
-  return write_rows(tmp_path / 'in.jsonl', rows)
+  path = tmp_path / 'in.jsonl'
+  write_jsonl(path, rows)
+  return path
 
 
 @pytest.mark.parametrize(
@@ -80,8 +82,8 @@ def test_killed_and_continued(
   if name == 'out.txt':
     assert output.read_text() == unbroken
   else:
-    assert [row['id'] for row in rows_of(output)] == list('abcdef')
-    assert [row['prediction'] for row in rows_of(output)] == (
+    assert [row['id'] for row in read_jsonl(output)] == list('abcdef')
+    assert [row['prediction'] for row in read_jsonl(output)] == (
         unbroken.splitlines()
     )
 
@@ -99,7 +101,7 @@ def test_a_finished_file_keeps_its_rows(run, call, tmp_path, batches):
   )
   status, _, err = call(*command, path)
   assert status == 0 and 'keeps 5 summaries of documents' in err
-  assert [row['id'] for row in rows_of(output)] == list('bcdefaz')
+  assert [row['id'] for row in read_jsonl(output)] == list('bcdefaz')
   # Other settings.
   before = output.read_text()
   status, _, err = call(*command, path, '--min_length=3')
@@ -107,7 +109,7 @@ def test_a_finished_file_keeps_its_rows(run, call, tmp_path, batches):
   assert 'min_length was 0, now 3' in err and len(err.splitlines()) == 1
   assert not Path(f'{output}.partial').exists()
   assert call(*command, path, '--min_length=3', '--overwrite')[0] == 0
-  assert [row['id'] for row in rows_of(output)] == ['a', 'z']
+  assert [row['id'] for row in read_jsonl(output)] == ['a', 'z']
 
 
 def test_a_file_with_other_contents_is_not_changed(run, call, tmp_path):
