@@ -3,7 +3,8 @@
 `python -m pytest` runs the core: each test that no row of TABLE names and that
 is not marked slow. `python -m pytest -m STAGE` runs a stage of `.ci/run`, and a
 path runs its tests whatever their stage. A test can also name its stage with a
-marker: the further parameters of a product of options do.
+marker: the further parameters of a product of options do. Those marked soak
+repeat a claim with another size, seed or combination: run them before a release.
 """
 
 import os
@@ -35,7 +36,8 @@ MOST_BYTES = 4 * 2**30
 compiling.SECONDS = 1000.0  # a busy machine does not change what is printed
 
 CORE = 'core'
-DEFAULT = f'{CORE} and not slow'  # what `python -m pytest` selects
+FAST = 'not slow and not soak'
+DEFAULT = f'{CORE} and {FAST}'  # what `python -m pytest` selects
 # {stage: files and folders of tests}; the first row that fits decides.
 TABLE = {
     'tpu': ('devices/test_tpu.py',),
@@ -199,7 +201,7 @@ def pytest_configure(config):
     )
   # Workers of pytest-xdist parse the command line anew.
   is_whole = config.args_source != pytest.Config.ArgsSource.ARGS
-  if is_whole and config.option.markexpr == 'not slow':
+  if is_whole and config.option.markexpr == FAST:
     config.option.markexpr = DEFAULT
   if hasattr(config, 'workerinput'):
     return

@@ -105,7 +105,7 @@ def test_what_needs_an_extra_is_run_where_it_is_installed():
         for path in (ROOT / 'tests').rglob('test_*.py')
         if re.search(asked, path.read_text(encoding='utf-8'))
     ]
-    also = command_of('reproduce') if stage == 'peers' else ''
+    also = command_of('slow') if stage == 'peers' else ''
     run = command_of(stage) + also
     assert files and f'use {stage}' in run.replace('peers,', '')
     paths = [ROOT / p for p in re.findall(r'tests/[\w/.]+', run)]

@@ -385,8 +385,17 @@ def ran():
   return set()
 
 
+LEARNED = ('docs/results.md', 'Do PageSum and SimCAS learn what to read?')
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize('page, heading', SECTIONS)
+@pytest.mark.parametrize(
+    'page, heading',
+    [
+        pytest.param(*section, marks=[pytest.mark.soak] * (section == LEARNED))
+        for section in SECTIONS
+    ],
+)
 def test_section_runs(house, ran, page, heading):
   """In the order of PAGES: later sections read what earlier ones wrote.
 
