@@ -117,6 +117,10 @@ TABLE = {
     ),
     # Further parameters of products of options.
     'products': (),
+    'heads': (
+        'models/test_copy_head.py',
+        'models/test_head.py',
+    ),
     'mesh': (
         'ops/test_mesh.py',
         'training/test_page_mesh.py',
