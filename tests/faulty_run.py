@@ -26,7 +26,7 @@ from tests import small_training
 
 DEFAULTS = dict(
     model='bag',
-    size=8,  # extra floats of the bag, to make saving slow
+    size=50_000,  # extra floats of the bag, to make saving slow
     steps=24,
     log_every=7,
     checkpoint_every=4,

@@ -16,7 +16,7 @@ def test_a_second_start_compiles_nothing(tmp_path):
   """Training, evaluation and the final table, in two processes."""
   test_main.write_rows(tmp_path / 'train.jsonl', test_main.pairs(0, 20))
   keys = 'data.train_files=train.jsonl', 'data.vocabulary=byte'
-  keys += 'train.steps=2', 'optim.cooldown_steps=0'
+  keys += 'train.steps=2', 'optim.cooldown_steps=0', 'eval.baselines=False'
   arguments = [test_main.CONFIG, *test_main.SMALL]
   arguments += [f'--config.{key}' for key in keys]
   hits, misses = start(tmp_path, *arguments, '--workdir=a')
@@ -26,7 +26,7 @@ def test_a_second_start_compiles_nothing(tmp_path):
     hits, misses = start(tmp_path, *arguments, *more)
     assert misses == 0 and hits > 0
   # Negative control: without the cache nothing is kept.
-  assert start(tmp_path, *arguments, '--program_cache=off') == (0, 0)
+  assert start(tmp_path, *arguments, *more, '--program_cache=off') == (0, 0)
 
 
 # Compiles programs while no file can be longer than 100 bytes, as on a full

@@ -1,5 +1,6 @@
 """Position of the query, document_length, and texts that lose their page."""
 
+import functools
 import json
 
 import jax
@@ -216,8 +217,9 @@ def test_documents_are_cut_before_paging(tmp_path):
 # --- Texts without a page ------------------------------------------------------
 
 
-@pytest.mark.parametrize('form', ['discourse', 'document'])
-@pytest.mark.parametrize('processes', [1, 2])
+@pytest.mark.parametrize(
+    'form, processes', [('discourse', 1), ('document', 1), ('discourse', 2)]
+)
 def test_pages_that_are_dropped_are_counted(form, processes, tmp_path, capfd):
   rows = [row_of(number) for number in (1, 3, 4, 8)]
   config = make_config(tmp_path, rows, pages=form)
@@ -266,6 +268,29 @@ def test_without_sections_pages_are_spatial(sections, tmp_path, capfd):
   ]
 
 
+@functools.cache
+def make_model(padding):
+  """Returns (jitted `apply`, parameters) of a PageSum."""
+  model = models.build(
+      dict(
+          default.pagesum(),
+          vocab_size=BYTES.size,
+          pad_id=0,
+          d_model=8,
+          d_ff=8,
+          decoder_d_ff=8,
+          num_heads=2,
+          num_layers=1,
+          num_decoder_layers=1,
+          max_positions=24,
+          padding=padding,
+      )
+  )
+  shapes = parameters.abstract_params(model)
+  params = jax.tree.map(lambda x: np.full(x.shape, 0.1, x.dtype), shapes)
+  return jax.jit(model.apply), {'params': params}
+
+
 @pytest.mark.parametrize('empty_page', ['.', ''])
 @pytest.mark.parametrize('form', pages.LOCALITIES)
 def test_empty_pages_and_documents_in_a_model(form, empty_page, tmp_path):
@@ -283,29 +308,9 @@ def test_empty_pages_and_documents_in_a_model(form, empty_page, tmp_path):
   ((batch, _),) = pipeline.eval_batches(cache, BYTES, config)
   assert batch['encoder_input_tokens'].shape[:2] == (2, 3)
   for padding in 'tokens', 'release':
-    model = models.build(
-        dict(
-            default.pagesum(),
-            vocab_size=BYTES.size,
-            pad_id=0,
-            d_model=8,
-            d_ff=8,
-            decoder_d_ff=8,
-            num_heads=2,
-            num_layers=1,
-            num_decoder_layers=1,
-            max_positions=24,
-            padding=padding,
-        )
-    )
-    shapes = parameters.abstract_params(model)
-    params = jax.tree.map(lambda x: np.full(x.shape, 0.1, x.dtype), shapes)
-    logits = model.apply(
-        {'params': params},
-        batch['encoder_input_tokens'],
-        batch['decoder_input_tokens'],
-    )
-    assert np.isfinite(logits).all()
+    apply, params = make_model(padding)
+    read, written = batch['encoder_input_tokens'], batch['decoder_input_tokens']
+    assert np.isfinite(apply(params, read, written)).all()
 
 
 # --- Invalid settings ----------------------------------------------------------

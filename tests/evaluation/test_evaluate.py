@@ -137,15 +137,7 @@ BEAMS = dict(num_beams=3, length_penalty=0.6, no_repeat_ngram_size=2)
 SAMPLING = dict(temperature=0.7, top_k=40, seed=5)
 
 
-@pytest.mark.parametrize(
-    'decoding, batch_size',
-    [
-        (BEAMS, 2),
-        (SAMPLING, 3),
-        pytest.param(BEAMS, 3, marks=pytest.mark.products),
-        pytest.param(SAMPLING, 2, marks=pytest.mark.products),
-    ],
-)
+@pytest.mark.parametrize('decoding, batch_size', [(BEAMS, 2), (SAMPLING, 3)])
 def test_summaries_follow_the_config(setup, decoding, batch_size):
   config, *rest = setup
   config = config.copy_and_resolve_references()
@@ -446,7 +438,6 @@ def test_invalid_settings_are_refused(key, value, expected):
     evaluate.check(config)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     'names, documents, expected',
     [

@@ -1,6 +1,5 @@
 """The line of `main` about documents cut at the maximum lengths."""
 
-from locost_jax import main
 from locost_jax.data import blocks
 from locost_jax.data import cache as cache_lib
 from locost_jax.data import inspect
@@ -92,22 +91,3 @@ def test_stopped_and_limited_builds(tmp_path):
   )
   assert stats['records'] == 3 and 'inputs_cut' not in stats
   assert cache_lib.records.Cache(tmp_path / 'limited').stats == stats
-
-
-def test_main_prints_the_line_once(succeed, tmp_path, monkeypatch):
-  monkeypatch.chdir(tmp_path)
-  test_main.write_rows(tmp_path / 't.jsonl', make_rows(30))
-  test_main.write_rows(tmp_path / 'v.jsonl', make_rows(5))
-  command = [
-      test_main.CONFIG,
-      '--workdir=run',
-      *test_main.SMALL,
-      *tiny_run.flags(
-          'data.train_files=t.jsonl data.validation_files=v.jsonl '
-          'data.vocabulary=byte train.steps=1 optim.cooldown_steps=0 '
-          "eval.metrics=('loss',) checkpoint.metric=loss"
-      ),
-  ]
-  for _ in range(2):
-    _, err = succeed(main, *command)
-    assert err.count('data.max_input_length=64 cuts 18 of 30 inputs, ') == 1

@@ -92,6 +92,7 @@ def compile_programs(config):
 def test_the_memory_of_a_step():
   """Its parts add up to the total; pieces of a batch need less."""
   config = make_config()
+  config.eval.metrics = ('loss',)
   result = compile_programs(config)
   assert result['batch'] == dict(documents=4, input_tokens=64, target_tokens=16)
   taken = result['memory']
@@ -103,6 +104,7 @@ def test_the_memory_of_a_step():
   batch = 4 * 4 * (64 + 3 * 16)
   assert taken['arguments'] == taken['state'] + batch
   assert taken['reused'] == taken['state']
+  assert result['evaluating'] is None
   half = compile_programs(dry_run.changed(config, {'train.accumulate': 2}))
   assert half['memory']['temporary'] < taken['temporary']
   assert half['flops'] == pytest.approx(result['flops'], rel=0.2)
@@ -275,8 +277,6 @@ def test_the_memory_of_evaluations():
   params = 4 * parameters.count(make_setup(config).shapes)
   kept = result['total'] - result['temporary']
   assert kept == pytest.approx(3 * params, rel=0.01)
-  config.eval.metrics = ('loss',)
-  assert compile_programs(config)['evaluating'] is None
 
 
 def test_the_memory_of_evaluations_with_compaction():
@@ -292,7 +292,7 @@ def test_the_memory_of_evaluations_with_compaction():
       num_layers=1,
       num_decoder_layers=1,
   )
-  config.train.objective = 'simcas'
+  config.model.select = 'first_k'
   config.data.update(pages='chunks', page_length=16)
   config.eval.update(metrics=('rouge',), batch_size=1)
   config.decode.max_length = 4
@@ -305,25 +305,27 @@ def test_the_memory_of_evaluations_with_compaction():
       params,
       inputs,
   )
+
+  def taken_by(program):
+    size = program.compile().memory_analysis()
+    return (
+        size.argument_size_in_bytes
+        + size.temp_size_in_bytes
+        + size.output_size_in_bytes
+    )
+
+  encoder = taken_by(generate.encode.lower(model, params, inputs, None))
   for beams in 1, 16:
     config.decode.num_beams = beams
     settings = evaluate.settings_of(config)
     result = compile_programs(config)['evaluating']
-    programs = (
-        generate.encode.lower(model, params, inputs, None),
-        generate.decode_memory.lower(model, params, memory, settings),
+    decoder = taken_by(
+        generate.decode_memory.lower(model, params, memory, settings)
     )
-    sizes = [program.compile().memory_analysis() for program in programs]
-    taken = [
-        size.argument_size_in_bytes
-        + size.temp_size_in_bytes
-        + size.output_size_in_bytes
-        for size in sizes
-    ]
     assert result['input_tokens'] == math.prod(read)
     own = 4 * parameters.count(params)
-    assert result['temporary'] == max(taken) - own
-    assert (taken[0] > taken[1]) == (beams == 1)
+    assert result['temporary'] == max(encoder, decoder) - own
+    assert (encoder > decoder) == (beams == 1)
 
 
 def test_the_compiler_s_message_is_quoted(succeed, tmp_path, monkeypatch):

@@ -35,18 +35,25 @@ def flags(folder, name='simcas'):
   ]
 
 
+@pytest.fixture(scope='module')
+def folder(tmp_path_factory):
+  return tmp_path_factory.mktemp('simcas')
+
+
 @pytest.fixture
-def trained(succeed, tmp_path):
+def trained(succeed, folder):
   """A folder with rows, one of them empty, and a run of one step."""
+  if (folder / 'run').exists():
+    return folder
   rows = [
       dict(document=f'The story of cat {i}. ' * (1 + i % 3), summary='A cat.')
       for i in range(7)
   ]
   rows.append(dict(document=' ', summary='Nothing.'))
-  test_main.write_rows(tmp_path / 'rows.jsonl', rows)
+  test_main.write_rows(folder / 'rows.jsonl', rows)
   select = '--config.model.select=first_k'
-  succeed(main, *flags(tmp_path), select)
-  return tmp_path
+  succeed(main, *flags(folder), *test_main.LOSS_ONLY, select)
+  return folder
 
 
 def stored_with(folder, **model):

@@ -36,6 +36,9 @@ SMALL = TINY + tiny_run.flags(
     'data.target_buckets=16 data.vocabulary_size=230 train.batch_size=4 '
     'eval.examples=4 eval.batch_size=4 decode.max_length=4'
 )
+LOSS_ONLY = tiny_run.flags(
+    "eval.metrics=('loss',) checkpoint.metric=loss eval.baselines=False"
+)
 
 
 def story(i):
@@ -409,6 +412,7 @@ def test_a_named_corpus(call, succeed, tmp_path):
       CONFIG,
       f'--workdir={tmp_path / "run"}',
       *SMALL,
+      *LOSS_ONLY,
       '--config.data.task=qmsum',
       '--config.train.steps=2',
       f'--config.data.corpora_dir={tmp_path / "corpora"}',
@@ -469,6 +473,7 @@ def test_token_caches_are_kept_after_an_error(call, tmp_path):
       *SMALL,
       f'--config.data.train_files={train}',
       '--config.train.steps=1',
+      *LOSS_ONLY,
       f'--config.data.validation_files={held}',
   ]
   status, _, err = call(*command)
@@ -478,12 +483,15 @@ def test_token_caches_are_kept_after_an_error(call, tmp_path):
   assert status == 0 and '20 records' not in err and '1 records' in err
 
 
+GROUPS = "--config.optim.groups=(('token_embedding/.*', 0.0),)"
+
+
 @pytest.mark.parametrize(
     'flags, models_made',
     [
         (('--config.optim.groups=()',), 1),
         # Paths are checked before the vocabulary and its size are known.
-        (("--config.optim.groups=(('token_embedding/.*', 0.0),)",), 2),
+        pytest.param((GROUPS,), 2, marks=pytest.mark.soak),
     ],
 )
 def test_mesh_and_model_are_made_once(
@@ -511,6 +519,7 @@ def test_mesh_and_model_are_made_once(
       f'--workdir={tmp_path / "run"}',
       '--config.data.vocabulary=byte',
       *SMALL,
+      *LOSS_ONLY,
       '--config.train.steps=2',
       *flags,
   )

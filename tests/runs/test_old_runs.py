@@ -22,7 +22,7 @@ from locost_jax.workdir import phases as phases_lib
 ROOT = Path(__file__).parents[2]
 OLD = ROOT / 'tests' / 'old_runs'
 # Commits.
-RUNS = ['46990e7', pytest.param('d54c30f', marks=pytest.mark.products)]
+RUNS = '46990e7', 'd54c30f'
 FILE = OLD / 'd54c30f' / 'train.jsonl'
 DOCUMENT = json.loads(FILE.read_text().split('\n')[0])['document']
 
@@ -34,9 +34,7 @@ class LaterConfig(locost.LocostConfig):
   later_key: int = 3
 
 
-@pytest.fixture(
-    params=['today', pytest.param('later', marks=pytest.mark.products)]
-)
+@pytest.fixture(params=['today', 'later'])
 def version(request, monkeypatch):
   """The current keys, or a later version with one more key in each section."""
   if request.param == 'today':
@@ -109,6 +107,9 @@ def check_numbers(rows, expected):
     assert measured[-1][key] == pytest.approx(value, rel=2e-4), key
 
 
+@pytest.mark.parametrize(
+    'version, commit', zip(('today', 'later'), RUNS), indirect=True
+)
 def test_an_old_run_continues_evaluates_and_summarises(
     version, commit, workdir, succeed, tmp_path
 ):

@@ -70,7 +70,13 @@ def test_an_invalid_objective(name, flags, expected, run_command, tmp_path):
   assert expected in err and 'Traceback' not in err
 
 
-@pytest.mark.parametrize('name', finetune.MODELS)
+# Each of these also runs elsewhere: tests/runs/test_story.py, test_*_recipes.py.
+SOAK = dict.fromkeys(('locost', 'pagesum', 'simcas'), pytest.mark.soak)
+
+
+@pytest.mark.parametrize(
+    'name', [pytest.param(x, marks=SOAK.get(x, ())) for x in finetune.MODELS]
+)
 def test_trained_evaluated_loaded(name, succeed, tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
   text = 'The story of cat {}. It is short. ' * 3
@@ -87,7 +93,8 @@ def test_trained_evaluated_loaded(name, succeed, tmp_path, monkeypatch):
           'data.vocabulary=byte data.max_input_length=64 data.page_length=64 '
           'data.max_target_length=16 decode.max_length=8 '
           'decode.no_repeat_ngram_size=0 train.steps=80 train.batch_size=4 '
-          'train.eval_every=0 train.log_every=40 eval.batch_size=4'
+          'train.eval_every=0 train.log_every=40 eval.batch_size=4 '
+          "eval.metrics=('loss',) checkpoint.metric=loss eval.baselines=False"
       ),
   )
   workdir = tmp_path / 'runs' / f'finetune-{name}'

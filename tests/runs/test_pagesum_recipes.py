@@ -55,8 +55,12 @@ def command(tmp_path, monkeypatch):
   return lambda name, *keys: recipe(f'pagesum.py:{name}', *SMALL, *keys)
 
 
+SOAK = 'arxiv_128x32', 'govreport', 'multinews_document'
+
+
 @pytest.mark.parametrize(
-    'name', ['arxiv_128x32', 'arxiv_global', 'govreport', 'multinews_document']
+    'name',
+    ['arxiv_global', *(pytest.param(x, marks=pytest.mark.soak) for x in SOAK)],
 )
 def test_programs_compile(name, command, succeed, tmp_path):
   out, _ = succeed(main, *command(name), '--dry_run', '--format=json')
@@ -95,16 +99,16 @@ def test_a_checkpoint_of_another_model_is_refused(
     command, run_command, tmp_path, capfd
 ):
   """A LOCOST has another vocabulary and, with its vocabulary, another width."""
-  tiny_run.make(tmp_path / 'locost', model=dict(d_model=24))
+  tiny_run.make(tmp_path / 'locost')
   capfd.readouterr()
-  start = '--config.train.init_from=locost'
-  status, _, err = run_command(main, *command('arxiv'), start)
+  start = tiny_run.flags('train.init_from=locost model.d_model=24')
+  status, _, err = run_command(main, *command('arxiv'), *start)
   assert status == 2
   assert err.startswith('error: config.train.init_from=locost has another voca')
   assert err.count('\n') == 1
   more = '--config.data.vocabulary=byte', '--config.data.targets_start=start_id'
   status, _, err = run_command(
-      main, *command('arxiv'), start, *more, '--config.model.pad_id=0'
+      main, *command('arxiv'), *start, *more, '--config.model.pad_id=0'
   )
   assert status == 2
   assert 'token_embedding/embedding is [' in err and 'expected [' in err

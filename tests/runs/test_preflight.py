@@ -130,17 +130,19 @@ def test_two_processes(data, tmp_path):
 
 
 def test_one_of_two_is_missing(data, tmp_path):
-  port = free_port()
-  flags = '--hosts=2', f'--coordinator=localhost:{port}'
-  for i in range(2):
-    run = start(
-        *(data, tmp_path / 'run', *flags, f'--host={i}'),
-        preflight='--preflight=2',
-    )
-    ((status, lines, err),) = finish(run)
+  ports = free_port(), free_port()  # so that neither finds the other
+  runs = [
+      start(
+          *(data, tmp_path / 'run', '--hosts=2', f'--host={i}'),
+          f'--coordinator=localhost:{port}',
+          preflight='--preflight=2',
+      )
+      for i, port in enumerate(ports)
+  ]
+  for i, (status, lines, err) in enumerate(finish(*runs)):
     assert (status, lines) == (75, [])
     assert err == (
-        f'error: waited 2 s for all 2 hosts to connect at localhost:{port}, of '
+        f'error: waited 2 s for all 2 hosts to connect at localhost:{ports[i]}, of '
         f'which this is host {i}: expected the same command on every host; '
         'ended with status 75\n'
     )
