@@ -14,7 +14,6 @@ from locost_jax.generation import decode
 from locost_jax.generation import decode_settings
 from locost_jax.ops import beam_attention
 from locost_jax.summarizing import batch_memory
-from tests import products
 from tests.generation.test_decode import search_in_lists
 from tests.models import small
 from tests.models import test_pagesum
@@ -110,15 +109,26 @@ def copying_beams(s, step, shared, per_row):
   return search_in_lists(s, score)
 
 
-# Of pairs with settings, the core has these; the others are a stage.
-CORE = ('t5-early',)
-PAIRS = [f'{name}-{kind}' for name in MODELS for kind in ('early', 'late')]
+def cases(core, products, all_):
+  """Cases of the core, those of the stage, and the rest before a release."""
+  mark = lambda names, marks: [pytest.param(x, marks=marks) for x in names]
+  rest = [x for x in all_ if x not in (*core, *products)]
+  return pytest.mark.parametrize(
+      'name',
+      [
+          *core,
+          *mark(products, pytest.mark.products),
+          *mark(rest, (pytest.mark.products, pytest.mark.soak)),
+      ],
+  )
 
 
-some = functools.partial(products.parametrize, 'name')
-
-
-@some(PAIRS, CORE)
+# LongT5 and LOCOST have T5's decoder.
+@cases(
+    ('t5-early',),
+    ('bart-early', 'pagesum-early', 'global-early', 't5-late'),
+    [f'{name}-{kind}' for name in MODELS for kind in ('early', 'late')],
+)
 def test_the_table_matches_copied_caches(name):
   name, kind = name.split('-')
   settings = EARLY if kind == 'early' else LATE
@@ -146,7 +156,7 @@ def test_the_table_matches_copied_caches(name):
   assert any(ended) == (settings == EARLY)
 
 
-@some(MODELS, ('t5', 'pagesum'))
+@cases(('t5', 'pagesum'), (), MODELS)
 def test_all_beams_match_copied_caches(name, monkeypatch):
   """All beams and texts match; if the table is not updated, they differ."""
   model, variables, memory = make(name)
@@ -188,7 +198,9 @@ def copies_in_loops(program, size):
 
 
 @pytest.mark.memory
-@pytest.mark.parametrize('name', ('t5', 'bart', 'pagesum'))
+@pytest.mark.parametrize(
+    'name', ('t5', pytest.param('bart', marks=pytest.mark.soak), 'pagesum')
+)
 def test_no_step_copies_a_cache(name):
   """Reads the compiled program; negative control: the copying reference."""
   model, variables, memory = make(name)
@@ -208,7 +220,9 @@ def test_no_step_copies_a_cache(name):
 
 
 @pytest.mark.memory
-@pytest.mark.parametrize('name', ('t5', 'bart'))
+@pytest.mark.parametrize(
+    'name', ('t5', pytest.param('bart', marks=pytest.mark.soak))
+)
 def test_memory_of_decoding(name):
   """The estimated growth per token written matches the program's."""
   model, variables, memory = make(name)

@@ -8,7 +8,7 @@ from locost_jax import models
 from locost_jax.generation import decode_settings
 from locost_jax.summarizing.summarizer import Summarizer
 from tests.data.rows import write_jsonl
-from tests.models.test_bart import moved_params
+from tests.models import small
 from tests.models.test_bart import SMALL
 
 
@@ -34,9 +34,10 @@ def random_model(name, vocabulary, pages, **config):
   """Returns a small model made from a BART, with random weights."""
   config = SMALL | config
   config.update(name=name, vocab_size=vocabulary.size, pad_id=vocabulary.pad_id)
-  params = moved_params(config, 0.3)['params']
+  model = models.build(config)
+  params = small.drawn_params(model, 0.3)
   settings = decode_settings.Settings(max_length=12, num_beams=1)
-  return Summarizer(models.build(config), params, vocabulary, settings, pages)
+  return Summarizer(model, params, vocabulary, settings, pages)
 
 
 def changed(summarizer, **pages):

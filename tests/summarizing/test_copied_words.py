@@ -1,6 +1,5 @@
 """Copied words: found, located in the document, linked on the page."""
 
-import jax
 import numpy as np
 import pytest
 
@@ -14,6 +13,7 @@ from locost_jax.summarizing import source_page
 from locost_jax.summarizing import texts
 from locost_jax.summarizing.summarizer import Summarizer
 from locost_jax.vocabularies import byte_vocabulary
+from tests.models import small
 from tests.models import test_copy_head
 from tests.summarizing import test_source_page
 from tests.summarizing.summarize_command import with_config
@@ -41,15 +41,20 @@ def make_summarizer(name):
   )
   config.update({key: values[key] for key in values if key in config})
   model = models.build(config)
-  shape = (1, 2, 8) if name in PAGES else (1, 16)
-  inputs, targets = np.full(shape, 5, np.int32), np.full((1, 4), 5, np.int32)
-  params = jax.jit(model.init)(jax.random.key(1), inputs, targets)['params']
+  params = small.drawn_params(model, 0.3)
   params['copy_head']['gate']['bias'] -= 9
   settings = decode_settings.Settings(max_length=12, num_beams=1)
   return Summarizer(model, params, VOCABULARY, settings, PAGES.get(name))
 
 
-@pytest.mark.parametrize('name', test_copy_head.NAMES)
+@pytest.mark.parametrize(
+    'name',
+    ('locost', 'bart', 'pagesum', 'simcas')
+    + tuple(
+        pytest.param(name, marks=pytest.mark.soak)
+        for name in ('t5', 'longt5', 'simcas_locost')
+    ),
+)
 def test_the_place_of_each_token(name):
   """The token's character is at its place; bos and eos have none."""
   summarizer = make_summarizer(name)

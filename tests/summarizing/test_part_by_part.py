@@ -85,14 +85,13 @@ def test_the_summaries_of_highest_confidence_are_chosen():
 
 
 def reference_confidence(summarizer, text, tokens):
-  """Computes the confidence token by token, without padding."""
-  total, written = 0.0, [summarizer.settings.start_id]
-  for token in tokens:
-    logits = summarizer.logits([summarizer.tokenize(text)], [written])
-    scores = logits[0, -1].astype(np.float64)
+  """Sums the confidence token by token, without padding."""
+  written = [summarizer.settings.start_id, *tokens[:-1]]
+  logits = summarizer.logits([summarizer.tokenize(text)], [written])[0]
+  total = 0.0
+  for token, scores in zip(tokens, logits.astype(np.float64), strict=True):
     total += scores[token] - math.log(np.exp(scores - scores.max()).sum())
     total -= scores.max()
-    written.append(token)
   return total / len(tokens)
 
 

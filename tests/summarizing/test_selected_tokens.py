@@ -40,22 +40,33 @@ def summarizer(request, tmp_path_factory):
   if request.param == 'marks':
     directory = tmp_path_factory.mktemp('vocabulary')
     vocabulary = vocabulary_lib.load_vocabulary(bart_files.write(directory))
-  return random_model('simcas', vocabulary, texts.Pages('chunks', 1, 14, ''))
+  made = random_model('simcas', vocabulary, texts.Pages('chunks', 1, 14, ''))
+  # Small logits, so that the selector keeps about half.
+  output = made.params['selector']['actor']['output']
+  output['kernel'], output['bias'] = 0.1 * output['kernel'], 0 * output['bias']
+  return made
+
+
+with_bytes, with_marks = (
+    pytest.mark.parametrize('summarizer', (kind,), indirect=True)
+    for kind in ('bytes', 'marks')
+)
 
 
 def tokens_of(summarizer):
   return summarizer.vocabulary.encode('Whales swam. The cook slept.')
 
 
-def apply(summarizer, method, *arguments):
-  run = functools.partial(summarizer.model.apply, method=method)
-  return jax.jit(run)({'params': summarizer.params}, *arguments)
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def apply(model, method, params, *arguments):
+  return model.apply({'params': params}, *arguments, method=method)
 
 
 def read_mask(summarizer, text):
   """Returns (pages, memory, its mask [C, L])."""
   pages = summarizer.tokenize(text)
-  memory = apply(summarizer, 'encode', np.array([pages]))
+  given = summarizer.model, 'encode', summarizer.params
+  memory = apply(*given, np.array([pages]))
   return pages, memory, np.asarray(memory['mask'])[0]
 
 
@@ -65,8 +76,9 @@ def is_text(summarizer, token):
   return token not in marks
 
 
-@pytest.mark.parametrize('padding', ('tokens', 'release'))
-@pytest.mark.parametrize('text', (TEXT, 'A whale.'))
+@pytest.mark.parametrize(
+    'text, padding', ((TEXT, 'tokens'), ('A whale.', 'release'))
+)
 def test_selected_tokens_equal_a_loop(text, padding, summarizer):
   reader = with_config(summarizer, padding=padding)
   pages, _, mask = read_mask(reader, text)
@@ -98,7 +110,8 @@ def test_columns_are_sums_of_the_model_s_attention(summarizer):
   found = attribution.attribute(reader, text, tokens).selection
   targets = np.array([[reader.settings.start_id, *tokens[:-1]]])
   written = np.ones(targets.shape, bool)
-  attention = apply(reader, 'attention', memory, targets, written)
+  given = reader.model, 'attention', reader.params
+  attention = apply(*given, memory, targets, written)
   attention = np.asarray(attention)[0]
   own = [
       (c, j)
@@ -120,6 +133,7 @@ def test_columns_are_sums_of_the_model_s_attention(summarizer):
   assert found.marks == pytest.approx(rest, abs=1e-6)
 
 
+@with_bytes
 def test_padding_chunks_change_nothing(summarizer):
   """Nor does a memory that was computed before."""
   tokens = tokens_of(summarizer)
@@ -176,6 +190,7 @@ def test_spaces_between_highlighted_letters_are_highlighted():
   assert selected_tokens.spans_in_quotes('a', [(0, 1)], []) == [[]]
 
 
+@with_bytes
 def test_a_model_that_keeps_every_token_has_no_highlights(summarizer, tmp_path):
   reader, tokens = with_config(summarizer, select='none'), tokens_of(summarizer)
   assert attribution.attribute(reader, TEXT, tokens).selection is None
@@ -186,6 +201,7 @@ def test_a_model_that_keeps_every_token_has_no_highlights(summarizer, tmp_path):
   assert '<mark>' not in page[page.index('id="document"') :]
 
 
+@with_marks
 def test_an_empty_document_and_an_empty_summary(summarizer):
   for text in ('', ' \n', TEXT):
     source = attribution.attribute(summarizer, text, [])
@@ -194,27 +210,29 @@ def test_an_empty_document_and_an_empty_summary(summarizer):
     assert source_page.page('a', source, {})
 
 
-@pytest.mark.parametrize('batch_size', (1, 4))
+@with_bytes
 def test_the_command_counts_selected_tokens(
-    batch_size, tmp_path, summarizer, monkeypatch, call_json
+    tmp_path, summarizer, monkeypatch, call_json
 ):
-  """In JSON and on stderr, with and without a report, alone and in batches."""
+  """In JSON and on stderr: alone, and in batches with a report."""
   use(monkeypatch, summarizer)
   documents = [TEXT, TEXT[::-1], 'A whale.']
   path = write_documents(tmp_path / 'rows.jsonl', documents)
-  command = f'--checkpoint={tmp_path}', f'--batch_size={batch_size}', path
-  for more in ((), (f'--report={tmp_path / "out.html"}',)):
+  command = f'--checkpoint={tmp_path}', path
+  report = f'--report={tmp_path / "out.html"}'
+  for more in (('--batch_size=1',), ('--batch_size=4', report)):
     status, rows, err = call_json(*command, *more)
     assert not status, err
     for i, (row, text) in enumerate(zip(rows, documents, strict=True), start=1):
       found = attribution.attribute(summarizer, text, [5]).selection
       assert row['tokens_selected'] == found.selected <= row['tokens_kept']
       assert f'kept, {found.selected} selected, ' in err
-      if more:
+      if report in more:
         page = (tmp_path / f'out-{i}.html').read_text()
         assert page_selection.fact(found) in page
 
 
+@with_bytes
 @browser.needed
 def test_the_switch_hides_the_highlights(summarizer, tmp_path):
   """In a browser; the page's style does it without scripts."""
