@@ -217,7 +217,10 @@ def start(workdir, data, devices, *arguments, config='finetune.py'):
         ('finetune.py', LOCOST, dict(fsdp=2, sequence=2), 4),
         # Each host has some of a document's pages; compared with one device.
         ('finetune.py:pagesum', PAGESUM, dict(sequence=4), 1),
-        ('finetune.py:simcas', SIMCAS, dict(sequence=4), 1),
+        pytest.param(
+            *('finetune.py:simcas', SIMCAS, dict(sequence=4), 1),
+            marks=pytest.mark.soak,
+        ),
     ],
 )
 def test_two_processes_train_as_one(tmp_path, config, model, mesh, alone):

@@ -412,7 +412,6 @@ def test_a_named_corpus(call, succeed, tmp_path):
       CONFIG,
       f'--workdir={tmp_path / "run"}',
       *SMALL,
-      *LOSS_ONLY,
       '--config.data.task=qmsum',
       '--config.train.steps=2',
       f'--config.data.corpora_dir={tmp_path / "corpora"}',
