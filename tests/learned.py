@@ -34,7 +34,10 @@ def make_config(model, **keys):
 def make_phase(config, model):
   """Returns the training.objectives.Objective of a config, its step jitted."""
   objective = objectives.make(config, model, parameters.abstract_params(model))
-  return objective._replace(step=jax.jit(objective.step, donate_argnums=0))
+  # It is taken hundreds of times, so tests optimise it, like users.
+  options = {'xla_backend_optimization_level': 1}
+  step = jax.jit(objective.step, donate_argnums=0, compiler_options=options)
+  return objective._replace(step=step)
 
 
 def make_batch(inputs, targets, start):

@@ -35,6 +35,7 @@ from locost_jax.training import step as step_lib
 from locost_jax.workdir import checkpointer as checkpointer_lib
 from tests import batches
 from tests import python
+from tests.models import small
 
 COLLECTIVES = (
     'all-gather',
@@ -104,8 +105,8 @@ def sent(compiled):
 
 
 def difference(a, b):
-  """Returns the largest difference relative to the largest number of b."""
-  return float(np.abs(a - b).max() / np.abs(a).max())
+  """Returns the largest difference relative to a's largest number, if any."""
+  return float(np.abs(a - b).max() / (np.abs(a).max() or 1))
 
 
 def difference_of_trees(a, b):
@@ -134,16 +135,30 @@ def mixer(cases):
   return [_mixer(*case) for case in cases]
 
 
-def _mixer(sizes, length, plain, model):
-  config = models.build(make_config(**model).model).config
-  random = np.random.default_rng(0)
-  p = locost.BiSSM(config).init(jax.random.key(0), method='parameters')[
-      'params'
-  ]
-  u = jnp.asarray(random.normal(size=(config.d_model, B, length)), jnp.float32)
+def _with_gradients(convolve):
+  loss = lambda u, p: (convolve(u, p) ** 2).mean()
+  return jax.jit(lambda u, p: (convolve(u, p), jax.grad(loss, (0, 1))(u, p)))
+
+
+@functools.cache
+def _convolution(length, keys):
+  """Returns (config, convolution, its arguments, results on one device)."""
+  config = models.build(make_config(**dict(keys)).model).config
+  init = functools.partial(locost.BiSSM(config).init, method='parameters')
+  p = small.drawn(jax.eval_shape(init, jax.random.key(0))['params'], 0.3)
+  shape = config.d_model, B, length
+  u = jnp.asarray(np.random.default_rng(0).normal(size=shape), jnp.float32)
 
   def convolve(u, p):
     return locost.convolve(config, u, *locost.discretise(config, p))
+
+  return config, convolve, (u, p), _with_gradients(convolve)(u, p)
+
+
+def _mixer(sizes, length, plain, model):
+  config, convolve, (u, p), (y, gradients) = _convolution(
+      length, tuple(model.items())
+  )
 
   def partitioned(u, p):
     spectrum = locost.spectrum(
@@ -155,17 +170,11 @@ def _mixer(sizes, length, plain, model):
     y = jnp.fft.irfft(jnp.fft.rfft(u.swapaxes(0, 1), n) * spectrum, n)
     return y[..., :length].swapaxes(0, 1)
 
-  def with_gradients(convolve):
-    loss = lambda u, p: (convolve(u, p) ** 2).mean()
-    return jax.jit(lambda u, p: (convolve(u, p), jax.grad(loss, (0, 1))(u, p)))
-
-  y, gradients = with_gradients(convolve)(u, p)
   mesh = make_mesh(sizes)
   with jax.set_mesh(mesh):
     u = jax.device_put(u, NamedSharding(mesh, P(TENSOR, ROWS, SEQUENCE)))
-    compiled = (
-        with_gradients(partitioned if plain else convolve).lower(u, p).compile()
-    )
+    function = _with_gradients(partitioned if plain else convolve)
+    compiled = function.lower(u, p).compile()
     found, found_gradients = compiled(u, p)
   return dict(
       outputs=difference(y, found),
@@ -187,9 +196,8 @@ def make_batch():
 
 
 def placed(model, mesh, batch, pad_id=0):
-  """Returns initial parameters and a batch, both on a mesh."""
-  init = jax.jit(functools.partial(step_lib.init_params, model=model))
-  params = init(jax.random.key(0))
+  """Returns random parameters and a batch, both on a mesh."""
+  params = small.drawn_params(model, 0.2)
   params = jax.device_put(params, sharding.param_shardings(mesh, params))
   return params, sharding.global_batch(batch, mesh, pad_id)
 
@@ -200,14 +208,13 @@ def step_in_float64(meshes):
   return step(meshes, True, dtype='float64')
 
 
-def step(meshes, in_pieces, layers=1, dtype='float32'):
+def step(meshes, in_pieces, dtype='float32'):
   """Returns how much a step on each mesh differs from one device's."""
   if in_pieces:
     long_attention.LONG = 0
     tokenwise.CPU_PIECE = 24
-  config = make_config(num_layers=layers, num_decoder_layers=layers)
   remat = 'pieces' if in_pieces else 'none'
-  return steps(config, make_batch(), meshes, remat, dtype)
+  return steps(make_config(), make_batch(), meshes, remat, dtype)
 
 
 def steps(config, batch, meshes, remat, dtype='float32'):
@@ -216,14 +223,16 @@ def steps(config, batch, meshes, remat, dtype='float32'):
   pad_id = models.pad_id(model.config)
   # An optimiser that changes nothing and keeps the gradient.
   optimizer = optax.with_extra_args_support(optax.trace(0.0))
+  init = functools.partial(
+      step_lib.init_state, model=model, optimizer=optimizer
+  )
+  start, shapes = small.drawn_state(init, 0.2, dtype)
   results = []
   for sizes in [(1, 1, 1, 1), *meshes]:
     mesh = make_mesh(sizes)
     with jax.set_mesh(mesh):
-      init = functools.partial(init_state, model, optimizer, dtype)
-      key = jax.random.key(0)
-      placed = sharding.state_shardings(mesh, jax.eval_shape(init, key))
-      state = jax.jit(init, out_shardings=placed)(key)
+      placed = sharding.state_shardings(mesh, shapes)
+      state = jax.device_put(start, placed)
       function = jax.jit(
           functools.partial(
               step_lib.train_step,
@@ -252,18 +261,9 @@ def steps(config, batch, meshes, remat, dtype='float32'):
   ]
 
 
-def init_state(model, optimizer, dtype, key):
-  """Returns the first TrainState with floats of a dtype."""
-  return jax.tree.map(
-      lambda x: x.astype(dtype) if x.dtype == jnp.float32 else x,
-      step_lib.init_state(key, model, optimizer),
-  )
-
-
 def write(meshes):
   """Returns the generated tokens on each mesh."""
-  config = make_config(num_layers=2, num_decoder_layers=2)
-  model = models.build(config.model)
+  model = models.build(make_config().model)
   texts = []
   for sizes in meshes:
     mesh = make_mesh(sizes)
@@ -281,14 +281,14 @@ def write(meshes):
   return texts
 
 
-def place(length):
-  """Shards a batch of this length over 8 devices; returns it as lists."""
-  batch = {
-      key: np.full((2, length), 5)
-      for key in ('encoder_input_tokens', 'encoder_positions')
-  }
-  placed = sharding.global_batch(batch, make_mesh((1, 1, 1, 8)), 1)
-  return {key: np.asarray(placed[key]).tolist() for key in placed}
+def place(lengths):
+  """Shards batches of these lengths over 8 devices; returns them as lists."""
+  keys, mesh = ('encoder_input_tokens', 'encoder_positions'), (1, 1, 1, 8)
+  place = functools.partial(
+      sharding.global_batch, mesh=make_mesh(mesh), pad_id=1
+  )
+  full = [{key: np.full((2, length), 5) for key in keys} for length in lengths]
+  return jax.tree.map(lambda x: np.asarray(x).tolist(), [*map(place, full)])
 
 
 def restore(directory, meshes):
@@ -303,17 +303,15 @@ def restore(directory, meshes):
       step_lib.init_state, model=model, optimizer=optimizer
   )
   checkpointer = checkpointer_lib.Checkpointer(directory, config.checkpoint)
-  first, equal, parts = None, [], []
+  first, abstract = small.drawn_state(init, 0.2)
+  equal, parts = [], []
   for sizes in meshes:
     mesh = make_mesh(sizes)
     with jax.set_mesh(mesh):
-      abstract = jax.eval_shape(init, jax.random.key(0))
       placed = sharding.state_shardings(mesh, abstract)
-      if first is None:
-        state = jax.jit(init, out_shardings=placed)(jax.random.key(0))
-        checkpointer.save(5, state, {}, {})
+      if not equal:
+        checkpointer.save(5, jax.device_put(first, placed), {}, {})
         checkpointer.wait()
-        first = jax.device_get(state)
       state = checkpointer.restore(
           5, sharding.abstract_arrays(abstract, placed)
       )

@@ -30,6 +30,7 @@ from locost_jax.training import train
 from locost_jax.workdir import phases as phases_lib
 from tests import batches
 from tests import mesh_program
+from tests.models import small
 
 # Lengths of inputs, targets and summaries; they divide no size of a parameter.
 B, P, L, T, S = 4, 8, 28, 11, 13
@@ -125,6 +126,11 @@ def control(sizes):
     return [mesh_program.sent(x.compile()) for x in (learning, writing)]
 
 
+def several(calls):
+  """Returns what each [function, *arguments] returns."""
+  return [globals()[name](*arguments) for name, *arguments in calls]
+
+
 def write(meshes, settings, model=(), reads_states=False):
   """Encodes and generates on each mesh; returns the messages too.
 
@@ -151,7 +157,7 @@ def write(meshes, settings, model=(), reads_states=False):
       states = np.where(memory['mask'][..., None], memory['states'], 0)
       first = states if first is None else first
       # Larger parameters, so that the texts differ.
-      params = jax.tree.map(lambda x: 3 * x, params)
+      params = jax.jit(lambda p: jax.tree.map(lambda x: 3 * x, p))(params)
       compiled = generate.generate_in_one_program.lower(
           built, params, inputs, None, settings
       ).compile()
@@ -231,11 +237,9 @@ def gradients_of_jitted():
     states, _ = apply(inputs, targets, method='states')
     return (states**2).mean()
 
-  found = []
+  found, params = [], small.drawn_params(model, 0.2)
   for sizes in (1, 1, 1, 1), (2, 1, 1, 4):
     with jax.set_mesh(mesh_program.make_mesh(sizes)):
-      init = functools.partial(step_lib.init_params, model=model)
-      params = jax.jit(init)(jax.random.key(0))
       read = batch['encoder_input_tokens'], batch['decoder_input_tokens']
       found.append(jax.device_get(jax.grad(loss)(params, *read)))
   return mesh_program.difference_of_trees(*found)
@@ -266,20 +270,20 @@ def turns(meshes):
     The largest relative differences of each other mesh from the first:
     `selector` and `others` (parameters) and `metrics`.
   """
-  config = make_config(**SIMCAS)
+  config = make_config('simcas')
   config.train.update(steps=3, batch_size=B, objective='simcas')
   # A large eps keeps Adam from amplifying rounding errors.
   config.optim.update(learning_rate=1e-3, eps=1e-3)
   config.selector.update(every=2, limit=8, learning_rate=1e-3, kl=1e9)
   model = models.build(config.model)
-  results = []
+  results, start = [], None
   for sizes in meshes:
     mesh = mesh_program.make_mesh(sizes)
     with jax.set_mesh(mesh):
       programs = train.make_programs(config, model, mesh)
-      state = jax.jit(programs.init, out_shardings=programs.shardings)(
-          jax.random.key(0)
-      )
+      if start is None:
+        start, _ = small.drawn_state(programs.init, 0.2)
+      state = jax.device_put(start, programs.shardings)
       batch = sharding.global_batch(make_batch('simcas'), mesh, PAD)
       seen = []
       for _ in range(3):
@@ -335,7 +339,7 @@ def write_compact(meshes, settings, model):
       states = np.where(mask[..., None], encoded['states'], 0)
       first = states if first is None else first
       # Larger parameters, so that the texts differ.
-      params = jax.tree.map(lambda x: 2 * x, params)
+      params = jax.jit(lambda p: jax.tree.map(lambda x: 2 * x, p))(params)
       memory = encode(params)
       small = built.compact_memory(memory)
       found = generate.generate(built, params, inputs, None, settings)

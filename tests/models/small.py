@@ -44,42 +44,59 @@ def documents(batch=2, length=13, pad=1):
   return np.where(np.arange(length) < kept[:, None], inputs, pad)
 
 
-def drawn_params(model, scale):
-  """Returns random parameters without a program that makes them."""
-  rng = np.random.default_rng(0)
+def drawn(shapes, scale, dtype=None, is_like_new=False):
+  """Returns random parameters; if like new, most are larger, as at first."""
+  rng = np.random.default_rng(3 if is_like_new else 0)
 
   def draw(path, leaf):
-    mean = path[-1].key == 'scale'  # of norms
-    return jnp.asarray(mean + scale * rng.normal(size=leaf.shape), leaf.dtype)
+    kind, width = path[-1].key, 0.0
+    if is_like_new and kind in ('embedding', 'kernel'):
+      width = 1.0 if kind == 'embedding' else leaf.shape[-2] ** -0.5
+    noise = np.hypot(width, scale) * rng.normal(size=leaf.shape)
+    mean = kind == 'scale'  # of norms
+    return jnp.asarray((mean + noise).astype(dtype or leaf.dtype))
 
-  return jax.tree_util.tree_map_with_path(
-      draw, parameters.abstract_params(model)
-  )
+  return jax.tree_util.tree_map_with_path(draw, shapes)
+
+
+def drawn_params(model, scale):
+  return drawn(parameters.abstract_params(model), scale)
+
+
+def drawn_state(init, scale, dtype='float32'):
+  """Returns (a TrainState of random parameters and zeros, its shapes)."""
+  shapes = jax.eval_shape(init, jax.random.key(0))
+  is_float = lambda x: jnp.issubdtype(x.dtype, jnp.floating)
+  zeros = lambda x: np.zeros(x.shape, dtype if is_float(x) else x.dtype)
+  state = jax.tree.map(lambda x: jnp.asarray(zeros(x)), shapes)
+  return state._replace(params=drawn(shapes.params, scale, dtype)), shapes
 
 
 @functools.cache
-def _moved_params(config, scale):
+def _params(config, scale, is_drawn):
+  model = models.build(dict(config))
+  if is_drawn:
+    shapes = parameters.abstract_params(model)
+    return {'params': drawn(shapes, scale, is_like_new=True)}
   one = tokens(0, 1, 4)
-  params = jax.jit(models.build(dict(config)).init)(jax.random.key(0), one, one)
+  params = jax.jit(model.init)(jax.random.key(0), one, one)
   rng = np.random.default_rng(3)
-  return jax.tree.map(
-      lambda x: jnp.asarray(x + scale * rng.normal(size=x.shape), x.dtype),
-      jax.device_get(params),
-  )
+  move = lambda x: (x + scale * rng.normal(size=x.shape)).astype(x.dtype)
+  return jax.tree.map(lambda x: jnp.asarray(move(x)), jax.device_get(params))
 
 
-def moved_params(config, scale):
-  """Returns a new tree: initial parameters with noise, so none is special."""
-  params = _moved_params(tuple(sorted(dict(config).items())), scale)
+def moved_params(config, scale, is_drawn=False):
+  """Returns a new tree: initial parameters, or numbers like them, with noise."""
+  params = _params(tuple(sorted(dict(config).items())), scale, is_drawn)
   return jax.tree.map(lambda x: x, params)
 
 
 class Runner:
   """Runs methods of a model; each set of changed keys is compiled once."""
 
-  def __init__(self, config, scale):
+  def __init__(self, config, scale, is_drawn=False):
     self._config = config
-    self.small_params = functools.partial(moved_params, config, scale)
+    self.small_params = functools.partial(moved_params, config, scale, is_drawn)
     self._compiled = functools.cache(self._compile)
 
   def params_without(self, part):

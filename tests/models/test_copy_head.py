@@ -16,6 +16,7 @@ from locost_jax.training import experience
 from locost_jax.training import losses
 from locost_jax.training import step as step_lib
 from tests import products
+from tests import soak
 from tests.models import small
 
 V, T, N = 40, 6, 2
@@ -27,8 +28,8 @@ SMALL = dict(
     d_kv=8,
     d_state=4,
     num_heads=2,
-    num_layers=2,
-    num_decoder_layers=2,
+    num_layers=1,
+    num_decoder_layers=1,
     dropout_rate=0.0,
     max_positions=64,
     copy=True,
@@ -168,36 +169,30 @@ def make_batch(name):
   )
 
 
-@some(NAMES, DIFFERENT)
-def test_the_loss_matches_the_mixture(name):
-  """Compares the cross entropy, and the bounds of the accuracy."""
-  batch, params = make_batch(name), drawn(name)[0]
-  weights = batch['decoder_loss_weights']
+@functools.cache
+def sums_of(name):
+  """Returns ((loss, hits, weight), gradients of the loss)."""
+  batch = make_batch(name)
 
-  @jax.jit
-  def run(params):
-    keys = 'encoder_input_tokens', 'decoder_input_tokens'
-    log_p = make(name).apply({'params': params}, *(batch[key] for key in keys))
-    return step_lib.eval_step(params, batch, model=make(name)), log_p
+  def loss(params):
+    sums = step_lib.token_sums(params, batch, make(name))
+    return sums[0], sums
 
-  sums, log_p = run(params)
-  targets = batch['decoder_target_tokens']
-  at = np.take_along_axis(np.asarray(log_p), targets[..., None], 2)[..., 0]
-  np.testing.assert_allclose(sums['loss'], -(at * weights).sum(), 1e-5)
-  exact = ((log_p.argmax(-1) == targets) * weights).sum()
-  assert exact <= sums['accuracy'] <= weights.sum()
+  compute = jax.jit(jax.value_and_grad(loss, has_aux=True))
+  (_, sums), gradients = compute(drawn(name)[0])
+  return sums, gradients
 
 
 @some(DIFFERENT, ('bart',))
 def test_gradients_of_the_loss(name):
-  """Compares with gradients of log p of all tokens, for every parameter."""
+  """Compares with log p of all tokens: loss, accuracy and gradients."""
   batch, model = make_batch(name), make(name)
+  targets, weights = (
+      batch[f'decoder_{key}'] for key in ('target_tokens', 'loss_weights')
+  )
   inputs, targets_in = (
       batch[f'{side}_input_tokens'] for side in ('encoder', 'decoder')
   )
-
-  def of_targets(params):
-    return step_lib.eval_step(params, batch, model=model)['loss']
 
   def of_all(params):
     (h, before), source = model.apply(
@@ -210,21 +205,23 @@ def test_gradients_of_the_loss(name):
       is_equal = before[:, :, None] == source.before[:, None]
       is_equal &= before[:, :, None] >= 0
       one, two = jnp.moveaxis(jnp.cumprod(is_equal, -1), -1, 0)
-      weights = head.ngrams(h)[:, :, None]
-      scores += one * weights[..., 0] + two * weights[..., 1]
+      of_both = head.ngrams(h)[:, :, None]
+      scores += one * of_both[..., 0] + two * of_both[..., 1]
     scores = jnp.where(source.mask[:, None], scores, -1e30)
     is_token = jax.nn.one_hot(source.tokens, V)
     copied = jax.nn.softmax(scores) @ is_token
     g = jax.nn.sigmoid(head.gate(h))
     p = g * jax.nn.softmax(logits) + (1 - g) * copied
-    at = jnp.take_along_axis(p, batch['decoder_target_tokens'][..., None], 2)
-    return -(jnp.log(at[..., 0]) * batch['decoder_loss_weights']).sum()
+    at = jnp.take_along_axis(p, targets[..., None], 2)
+    return -(jnp.log(at[..., 0]) * weights).sum(), p
 
   params = drawn(name)[0]
-  found, expected = (
-      parameters.flatten(jax.jit(jax.grad(f))(params))
-      for f in (of_targets, of_all)
-  )
+  compute = jax.jit(jax.value_and_grad(of_all, has_aux=True))
+  ((loss, p), expected), (sums, found) = compute(params), sums_of(name)
+  np.testing.assert_allclose(sums[0], loss, 1e-5)
+  exact = ((p.argmax(-1) == targets) * weights).sum()
+  assert exact <= sums[1] <= weights.sum()
+  found, expected = map(parameters.flatten, (found, expected))
   largest = max(abs(gradient).max() for gradient in expected.values())
   for path, gradient in expected.items():
     least = 1e-4 * abs(gradient).max() + 1e-6 * largest
@@ -233,17 +230,12 @@ def test_gradients_of_the_loss(name):
     assert abs(found[f'copy_head/{kernel}/kernel']).max() > 1e-3
 
 
-@some(DIFFERENT, ())
+@soak.parametrize(
+    'name', ('bart', WITHOUT), ('locost', *PAGED), pytest.mark.products
+)
 def test_the_loss_over_pieces_of_the_targets(name, monkeypatch):
   """Compares loss, accuracy and gradients; the second piece is padded."""
-  batch, params = make_batch(name), drawn(name)[0]
-
-  def compute():
-    sums = lambda params: step_lib.token_sums(params, batch, make(name))
-    loss = lambda params: (sums(params)[0], sums(params))
-    return jax.jit(jax.value_and_grad(loss, has_aux=True))(params)
-
-  (_, expected), gradients = compute()
+  expected, gradients = sums_of(name)
   monkeypatch.setattr(losses, 'PIECE_BYTES', 4 * 2 * V * 4)
   sizes, spy = [], losses.hits
 
@@ -252,7 +244,7 @@ def test_the_loss_over_pieces_of_the_targets(name, monkeypatch):
     return spy(logits, *arguments)
 
   monkeypatch.setattr(losses, 'hits', hits)
-  (_, found), found_gradients = compute()
+  found, found_gradients = sums_of.__wrapped__(name)
   assert set(sizes) == {3}
   np.testing.assert_allclose(found, expected, 1e-6)
   jax.tree.map(
@@ -264,7 +256,12 @@ def test_the_loss_over_pieces_of_the_targets(name, monkeypatch):
   )
 
 
-@some(DIFFERENT, ())
+@soak.parametrize(
+    'name',
+    ('bart', 'simcas'),
+    ('locost', WITHOUT, 'pagesum'),
+    pytest.mark.products,
+)
 def test_beams(name):
   """Scores of beams equal log p of their texts, alone and in a batch."""
   params, inputs, _ = drawn(name)
@@ -297,7 +294,7 @@ def test_models_without_a_copy_head_do_not_change():
   for name in NAMES:
     params = parameters.abstract_params(make(name, copy=False))
     assert 'copy_head' not in params
-    assert 'copy_head' in parameters.abstract_params(make(name))
+    assert 'copy_head' in drawn(name)[0]
 
 
 def test_an_empty_document_has_nothing_to_copy():

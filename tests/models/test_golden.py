@@ -5,7 +5,6 @@ test_golden_simcas.py.
 """
 
 import functools
-import itertools
 
 import jax
 import jax.numpy as jnp
@@ -24,6 +23,7 @@ from locost_jax.ops import ssm
 from locost_jax.ops import ssm_kernel
 from locost_jax.training import losses
 from tests import products
+from tests import soak
 from tests.models import golden
 
 LOCOST = (
@@ -37,6 +37,7 @@ T5 = 't5v11', 'longt5_local', 'longt5_tglobal'
 FOLDERS = *LOCOST, *T5, 'bart'
 # One of each family; of the others, the core has less.
 FEW = 'locost_a_tiny', 'longt5_tglobal', 'bart'
+OTHERS = [x for x in FOLDERS if x not in FEW]
 SOME = products.parametrize('folder', FOLDERS, FEW)
 TRANSFORMERS = dict(
     num_beams=4,
@@ -149,11 +150,13 @@ def golden_layout(K):
   return np.concatenate([K[0], 0 * K[1, :, :1], K[1, :, :0:-1]], 1)
 
 
-@products.parametrize(
+@soak.parametrize(
     'folder,precision',
-    itertools.product(FOLDERS, (golden.FLOAT32, golden.FLOAT64)),
-    {(folder, golden.FLOAT32) for folder in FEW}
-    | {(folder, golden.FLOAT64) for folder in FOLDERS},
+    [
+        *((x, golden.FLOAT64) for x in FOLDERS),
+        *((x, golden.FLOAT32) for x in FEW),
+    ],
+    [(x, golden.FLOAT32) for x in OTHERS],
 )
 def test_states_kernels_and_logits(folder, precision):
   (dtype, atol, _), io = precision, golden.arrays(folder)
@@ -179,7 +182,7 @@ def test_states_kernels_and_logits(folder, precision):
 
 
 @SOME
-@golden.MOSTLY_FLOAT64
+@soak.parametrize('dtype,atol,bound', [golden.FLOAT64], [golden.FLOAT32])
 def test_loss_and_gradients(folder, dtype, atol, bound):
   io = golden.arrays(folder)
   labels = io['labels']
@@ -231,7 +234,7 @@ def test_greedy_tokens(folder):
   np.testing.assert_array_equal(got[:, : generated.shape[1]], generated)
 
 
-@SOME
+@soak.parametrize('folder', FEW, OTHERS)
 def test_beams(folder):
   """Beam search of transformers 4.30.2: tokens and scores."""
   io, summarizer = golden.arrays(folder), golden.load(folder)

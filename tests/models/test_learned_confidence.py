@@ -40,7 +40,7 @@ def test_accuracy_and_weight_match_a_plain_loop():
   model = models.build(config)
   batch, right = task.make_documents((0,), 6)
   inputs, before = batch['encoder_input_tokens'], batch['decoder_input_tokens']
-  params = small.moved_params(config, 0.3)
+  params = small.moved_params(config, 0.3, True)
   logits = np.array(jax.jit(model.apply)(params, inputs, before))
   # Half of the targets are the model's predictions, so accuracy is not 0.
   batch['decoder_target_tokens'][::2] = logits.argmax(-1)[::2]
@@ -60,7 +60,7 @@ def test_accuracy_and_weight_match_a_plain_loop():
 @pytest.mark.slow
 def test_pagesum_learns_its_confidence():
   """After training, permuted pages permute the weights and nothing else."""
-  model, params, rows = task.train('pages', 0, 400, 100)
+  model, params, rows = task.train('pages', 0, 300, 300)
   assert not task.is_learned(rows[0])
   assert rows[0]['weight'] == pytest.approx(1 / task.P, abs=0.02)
   assert task.is_learned(rows[-1])

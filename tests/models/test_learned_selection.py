@@ -43,7 +43,9 @@ def test_measurements_match_a_plain_loop():
   batch, marked = task.make_documents((0,), 6)
   model = task.build('ppo')
   inputs, before = batch['encoder_input_tokens'], batch['decoder_input_tokens']
-  params = small.moved_params(task.make_config('ppo', 1).model, 0.3)['params']
+  params = small.moved_params(task.make_config('ppo', 1).model, 0.3, True)[
+      'params'
+  ]
   measured = task.measure(params, batch, marked)
   for select, key in (('ppo', 'reward'), ('none', 'everything')):
     apply = jax.jit(task.build(select).apply)
@@ -70,7 +72,7 @@ def test_measurements_match_a_plain_loop():
 def test_simcas_learns_what_to_read():
   params, steps = task.read(0)
   assert steps < task.MOST
-  _, rows = task.select(0, params, every=100)
+  _, rows = task.select(0, params, 100, every=100)
   assert rows[0]['marked'] == pytest.approx(0.5, abs=0.05)
   assert rows[0]['others'] == pytest.approx(0.5, abs=0.05)
   assert not task.is_learned(rows[0])

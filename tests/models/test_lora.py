@@ -24,6 +24,7 @@ from locost_jax.workdir import phases as phases_lib
 from tests import mesh_program
 from tests import small_training
 from tests import tiny_run
+from tests.models import small
 
 KERNELS = r'.*(attention/(query|value)|mixer/key|feed_forward/wo)/kernel'
 
@@ -45,11 +46,9 @@ def flat(tree):
   }
 
 
-def base(config, seed=0):
+def base(config):
   """Returns the parameters of a model without adapters."""
-  return jax.jit(
-      functools.partial(step_lib.init_params, model=models.build(config.model))
-  )(jax.random.key(seed))
+  return small.drawn_params(models.build(config.model), 0.2)
 
 
 def trained(config, seed=0):

@@ -27,7 +27,7 @@ def tiny_pieces(monkeypatch):
 
 def make(config, **keys):
   """Returns a model and parameters without special values."""
-  params = small.moved_params(config, 0.1)['params']
+  params = small.moved_params(config, 0.1, True)['params']
   return models.build(config, **keys), params
 
 

@@ -27,6 +27,7 @@ from locost_jax.ops import mesh as mesh_lib
 from locost_jax.summarizing import batch_memory
 from locost_jax.training import experience
 from locost_jax.training import init_from
+from tests import soak
 from tests import tiny_run
 from tests.models import small
 from tests.ops.compiled import shape
@@ -163,10 +164,10 @@ def test_the_selector_matches_its_loop(selection, bias, length):
   assert {True, False, 'one'} == kinds
 
 
-@pytest.mark.parametrize(
+@soak.parametrize(
     'changes',
+    [{}],
     [
-        dict(),
         dict(selection='argmax'),
         dict(select='first_k', limit=6),
         dict(select='none'),

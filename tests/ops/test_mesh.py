@@ -5,23 +5,27 @@ import re
 import pytest
 
 from tests import mesh_program
+from tests import soak
 from tests.mesh_program import B
 from tests.mesh_program import COLLECTIVES
 
 
-def test_the_mixer_on_every_mesh():
-  results = mesh_program.run(
-      'mixer',
-      [
-          ((1, 1, 1, 8), 96, False, {}),
-          ((1, 1, 1, 4), 96, False, dict(variant='paper')),
-          ((1, 1, 1, 2), 96, False, dict(bidirectional=False)),
-          ((1, 1, 8, 1), 96, False, {}),
-          ((2, 2, 1, 2), 96, False, {}),
-          ((1, 2, 2, 2), 96, False, {}),
-      ],
-  )
-  for result in results:
+@pytest.fixture(scope='module')
+def mixed():
+  """Returns the results of `mixer`, all of one process."""
+  cases = [
+      ((1, 1, 1, 8), 96, False, {}),
+      ((1, 1, 1, 4), 96, False, dict(variant='paper')),
+      ((1, 1, 1, 2), 96, False, dict(bidirectional=False)),
+      ((1, 2, 2, 2), 96, False, {}),
+      ((1, 1, 1, 8), 96, True, {}),
+      *(((1, 1, 1, 8), n, False, {}) for n in (208, 416)),
+  ]
+  return mesh_program.run('mixer', cases)
+
+
+def test_the_mixer_on_meshes(mixed):
+  for result in mixed[:4]:
     assert result['outputs'] < 1e-6 and result['gradients'] < 5e-6, result
     assert not any(
         result['sent'][name]
@@ -30,19 +34,14 @@ def test_the_mixer_on_every_mesh():
     )
 
 
-def test_xla_alone_gathers():
+def test_xla_alone_gathers(mixed):
   """Negative control: a plain FFT under jit."""
-  for result in mesh_program.run(
-      'mixer', [((8, 1, 1, 1), 96, True, {}), ((1, 1, 1, 8), 96, True, {})]
-  ):
-    assert result['outputs'] < 1e-6 and result['sent']['all-gather']
+  assert mixed[4]['outputs'] < 1e-6 and mixed[4]['sent']['all-gather']
 
 
-def test_messages_do_not_grow_with_the_length():
+def test_messages_do_not_grow_with_the_length(mixed):
   """A document of twice the length sends the same messages."""
-  short, long = mesh_program.run(
-      'mixer', [((1, 1, 1, 8), n, False, {}) for n in (208, 416)]
-  )
+  short, long = mixed[5:]
   assert short['sent'] == long['sent']
   # 4 exchanges of 2 numbers, in 2 directions, forward and backward: 32. The
   # program may contain none, half or all of the forward pass a second time.
@@ -57,21 +56,20 @@ def test_messages_do_not_grow_with_the_length():
 
 
 def test_inputs_are_padded_to_equal_parts():
-  for length, missing in ((16, 0), (21, 3)):
-    placed = mesh_program.run('place', length)
+  found = mesh_program.run('place', [16, 21])
+  for placed, length, missing in zip(found, (16, 21), (0, 3)):
     row = [5] * length
     assert placed['encoder_input_tokens'] == 2 * [row + [1] * missing]
     assert placed['encoder_positions'] == 2 * [row + [0] * missing]
 
 
-@pytest.mark.slow
-def test_summaries_are_equal_on_every_mesh():
-  one, *others = mesh_program.run(
-      'write', [(1, 1, 1, 1), (1, 1, 1, 8), (1, 2, 2, 2), (8, 1, 1, 1)]
-  )
+@soak.parametrize(
+    'sizes', [(1, 2, 2, 2)], [(1, 1, 1, 8), (8, 1, 1, 1)], pytest.mark.slow
+)
+def test_summaries_are_equal_on_meshes(sizes):
+  one, other = mesh_program.run('write', [(1, 1, 1, 1), sizes])
   assert len({tuple(row) for row in one}) > 1
-  for other in others:
-    assert other == one
+  assert other == one
 
 
 def test_a_checkpoint_goes_from_mesh_to_mesh(tmp_path):

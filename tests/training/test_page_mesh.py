@@ -5,6 +5,7 @@ import re
 import pytest
 
 from tests import mesh_program
+from tests import soak
 from tests.mesh_program import COLLECTIVES
 from tests.page_mesh_program import B
 from tests.page_mesh_program import L
@@ -16,6 +17,7 @@ from tests.page_mesh_program import T
 D = 32
 ONE = (1, 1, 1, 1)
 MESHES = [(2, 1, 1, 4), (1, 2, 1, 4)]
+RELEASE = dict(padding='release')
 
 
 def run(function, *arguments):
@@ -61,23 +63,31 @@ def check_steps(meshes, results):
 
 
 def test_a_step_sends_no_page():
-  check_steps(MESHES, run('step', MESHES))
+  """Also in pieces in float64, on the other mesh."""
+  check_steps(MESHES[:1], run('step', MESHES[:1]))
+  (result,) = run('step', MESHES[1:], True, {}, 'float64')
+  check_steps(MESHES[1:], [result])
+  assert result['loss'] < 1e-13 and result['gradients'] < 1e-12, result
 
 
-def test_the_check_finds_code_that_sends_pages():
+@pytest.fixture(scope='module')
+def seen():
+  """Returns what short programs saw, all of one process."""
+  return run('several', [('control', MESHES[0]), ('rows',), ('refused',)])
+
+
+def test_the_check_finds_code_that_sends_pages(seen):
   """Negative control: pages are folded into rows and sharded like rows."""
-  learning, writing = run('control', MESHES[0])
+  learning, writing = seen[0]
   assert ('all-gather', f'2,{P},{T},{D}') in large(learning)
   assert ('all-gather', f'{2 * P},{L},4,8') in large(writing)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
+@soak.parametrize(
     'meshes, in_pieces, model',
-    [
-        ([*MESHES, (1, 1, 1, 8)], True, {}),
-        ([(1, 1, 2, 4), (4, 1, 1, 2)], False, dict(padding='release')),
-    ],
+    [([(1, 1, 1, 8)], True, {}), ([(1, 1, 2, 4)], False, RELEASE)],
+    [(MESHES, True, {}), ([MESHES[1], (4, 1, 1, 2)], False, RELEASE)],
+    pytest.mark.slow,
 )
 def test_steps_on_other_meshes(meshes, in_pieces, model):
   results = run('step', meshes, in_pieces, model)
@@ -87,8 +97,8 @@ def test_steps_on_other_meshes(meshes, in_pieces, model):
       check_steps([sizes], [result])
 
 
-@pytest.mark.parametrize(
-    'sizes, settings', [(MESHES[0], {}), (MESHES[1], dict(num_beams=3))]
+@soak.parametrize(
+    'sizes, settings', [(MESHES[1], dict(num_beams=3))], [(MESHES[0], {})]
 )
 def test_encoding_and_generation_equal_one_device(sizes, settings):
   one, other = run('write', [ONE, sizes], settings)
@@ -115,14 +125,14 @@ def test_steps_that_read_states():
   assert other['tokens'] == one['tokens'] and not large(other['sent'])
 
 
-def test_rows_are_on_the_devices_of_their_pages():
-  returned, own, drawn, different = run('rows')
+def test_rows_are_on_the_devices_of_their_pages(seen):
+  returned, own, drawn, different = seen[1]
   assert returned and own and drawn == different
 
 
-def test_pages_are_never_added_to_a_batch():
+def test_pages_are_never_added_to_a_batch(seen):
   message = 'mesh.sequence=4: does not divide the 6 pages of a document'
-  assert run('refused') == message
+  assert seen[2] == message
 
 
 def test_gradients_through_a_jitted_function():
@@ -137,37 +147,30 @@ def test_a_dry_run_counts_the_pages_of_a_device():
   assert four['memory']['temporary'] < 0.35 * one['memory']['temporary']
 
 
-def test_a_step_in_float64():
-  meshes = [(2, 1, 1, 4)]
-  (result,) = run('step', meshes, True, {}, 'float64')
-  assert result['loss'] < 1e-13 and result['gradients'] < 1e-12, result
-
-
 # --- Chunks of SimCAS -----------------------------------------------------------
 
 
 def test_a_step_of_chunks_equals_the_step_on_one_device():
   """Chunks are sharded over `sequence`, documents over `data` and `fsdp`."""
-  meshes = [(2, 1, 1, 4), (1, 2, 1, 4)]
-  for sizes, result in zip(
-      meshes, run('step', meshes, False, SIMCAS), strict=True
-  ):
-    assert result['loss'] < 1e-6, sizes
-    assert result['gradients'] < 1e-5 and result['parameters'] < 1e-5, sizes
+  (result,) = run('step', MESHES[1:], False, SIMCAS)
+  assert result['loss'] < 1e-6
+  assert result['gradients'] < 1e-5 and result['parameters'] < 1e-5
+  (result,) = run('step', MESHES[:1], False, SIMCAS, 'float64')
+  assert result['loss'] < 1e-13 and result['gradients'] < 1e-12, result
 
 
-def test_a_selector_turn_equals_the_turn_on_one_device():
-  meshes = [ONE, (2, 1, 1, 4), (1, 2, 2, 2)]
-  for sizes, result in zip(meshes[1:], run('turns', meshes), strict=True):
-    assert result['turns'] == 1 and result['reward'] > 0
-    assert result['metrics'] < 1e-4, sizes
-    assert result['selector'] < 1e-4 and result['others'] < 1e-5, sizes
+@soak.parametrize('sizes', [(1, 2, 2, 2)], [(2, 1, 1, 4)])
+def test_a_selector_turn_equals_the_turn_on_one_device(sizes):
+  (result,) = run('turns', [ONE, sizes])
+  assert result['turns'] == 1 and result['reward'] > 0
+  assert result['metrics'] < 1e-4
+  assert result['selector'] < 1e-4 and result['others'] < 1e-5
 
 
-@pytest.mark.parametrize(
+@soak.parametrize(
     'sizes, settings, model',
+    [(MESHES[0], dict(num_beams=2, no_repeat_ngram_size=1), {})],
     [
-        ((2, 1, 1, 4), dict(no_repeat_ngram_size=1), {}),
         ((1, 1, 1, 8), dict(num_beams=3), dict(align='mean', select='first_k')),
     ],
 )
@@ -190,12 +193,6 @@ def test_encoding_selection_and_generation_equal_one_device(
   assert rows == B // sizes[0] and slots == other['slots'] // sizes[3]
 
 
-def test_a_step_of_chunks_in_float64():
-  meshes = [(2, 1, 1, 4)]
-  (result,) = run('step', meshes, False, SIMCAS, 'float64')
-  assert result['loss'] < 1e-13 and result['gradients'] < 1e-12, result
-
-
 # --- LOCOST -------------------------------------------------------------------
 
 LENGTH = mesh_program.L
@@ -209,32 +206,46 @@ def is_activation(shape):
   return bool({n * length for n in rows for length in lengths} & set(numbers))
 
 
-@pytest.mark.parametrize(
+@pytest.fixture(scope='module')
+def steps():
+  """Returns {sizes: how a step of LOCOST on the mesh differs}."""
+  meshes = (2, 2, 1, 2), (1, 1, 1, 8), (1, 1, 8, 1), (1, 2, 2, 2)
+  return dict(zip(meshes, mesh_program.run('step', meshes, False)))
+
+
+def check_gathers(sizes, result):
+  assert result['loss'] < 1e-6 and result['gradients'] < 1e-5, sizes
+  for name in 'all-gather', 'all-to-all', 'reduce-scatter':
+    moved = result['sent'][name]
+    assert not list(filter(is_activation, moved)), (sizes, name, moved)
+  # Only sharded parameters are gathered.
+  assert bool(result['sent']['all-gather']) == (sizes[1] > 1)
+
+
+def test_a_step_gathers_no_activation(steps):
+  for sizes in (2, 2, 1, 2), (1, 1, 1, 8):
+    check_gathers(sizes, steps[sizes])
+
+
+@soak.parametrize(
     'meshes, in_pieces',
-    [
-        ([(2, 2, 1, 2), (8, 1, 1, 1), (1, 8, 1, 1), (1, 1, 1, 8)], False),
-        pytest.param(
-            [(1, 1, 1, 8), (2, 2, 1, 2)], True, marks=pytest.mark.slow
-        ),
-    ],
+    [([(2, 2, 1, 2)], True)],
+    [([(1, 1, 1, 8)], True), ([(8, 1, 1, 1), (1, 8, 1, 1)], False)],
+    pytest.mark.slow,
 )
-def test_a_step_gathers_no_activation(meshes, in_pieces):
-  for sizes, result in zip(meshes, mesh_program.run('step', meshes, in_pieces)):
-    assert result['loss'] < 1e-6 and result['gradients'] < 1e-5, sizes
-    for name in 'all-gather', 'all-to-all', 'reduce-scatter':
-      moved = result['sent'][name]
-      assert not list(filter(is_activation, moved)), (sizes, name, moved)
-    # Only sharded parameters are gathered.
-    assert bool(result['sent']['all-gather']) == (sizes[1] > 1)
+def test_other_steps_gather_no_activation(meshes, in_pieces):
+  results = mesh_program.run('step', meshes, in_pieces)
+  for sizes, result in zip(meshes, results, strict=True):
+    check_gathers(sizes, result)
 
 
-def test_tensor_parallel_blocks():
+def test_tensor_parallel_blocks(steps):
   """Exactly two all-reduces per block of a layer, forward and backward."""
-  meshes = [(1, 1, 8, 1), (1, 2, 2, 2)]
-  for sizes, result in zip(meshes, mesh_program.run('step', meshes, False, 2)):
+  for sizes in (1, 1, 8, 1), (1, 2, 2, 2):
+    result = steps[sizes]
     assert result['loss'] < 1e-6 and result['gradients'] < 1e-5, sizes
     rows, length = mesh_program.B // sizes[1], LENGTH // sizes[3]
-    # 2 encoder layers, with a mixer and a feed-forward each; the look-up in the
+    # An encoder layer has a mixer and a feed-forward; the look-up in the
     # embedding, which is sharded by the vocabulary; the sum of the
     # cross-attentions' gradients for the encoder.
     reduced = sum(
@@ -242,15 +253,10 @@ def test_tensor_parallel_blocks():
         for shape, count in result['sent']['all-reduce'].items()
         if f'{rows},{length},32' in shape or f'{rows * length},32' in shape
     )
-    assert reduced == 2 * 2 * 2 + 1 + 1, result['sent']
+    assert reduced == 2 * 2 + 1 + 1, result['sent']
+    every = mesh_program.B * LENGTH
+    words = [f'{rows},{length}', f'{mesh_program.B},{LENGTH}', f'{every},']
+    words.append(f'{rows * length},')
     for name in 'all-gather', 'all-to-all':
-      assert not any(
-          words in shape
-          for shape in result['sent'][name]
-          for words in (
-              f'{rows},{length}',
-              f'{mesh_program.B},{LENGTH}',
-              f'{rows * length},',
-              f'{mesh_program.B * LENGTH},',
-          )
-      ), (sizes, name)
+      for shape in result['sent'][name]:
+        assert not any(x in shape for x in words), (sizes, name)

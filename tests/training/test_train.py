@@ -30,6 +30,8 @@ from locost_jax.workdir import phases
 from tests import mesh_program
 from tests import products
 from tests import small_training
+from tests import soak
+from tests.models import small
 from tests.small_training import Bag
 from tests.small_training import bag_config as _bag_config
 from tests.small_training import batches as _batches
@@ -134,16 +136,11 @@ def _step_in_pieces(pieces):
   )
   with jax.enable_x64(True):
     batch['decoder_loss_weights'] = np.float64(batch['decoder_loss_weights'])
-    state = jax.tree.map(
-        lambda x: np.float64(x) if x.dtype == jnp.float32 else x,
-        init(jax.random.key(0)),
-    )
+    state, _ = small.drawn_state(init, 0.2, 'float64')
     return jax.device_get(step(state, batch))
 
 
-@pytest.mark.parametrize(
-    'pieces', [2, pytest.param(8, marks=pytest.mark.products)]
-)
+@soak.parametrize('pieces', [2], [8])
 def test_pieces_of_a_batch_equal_the_batch(pieces):
   jax.tree.map(
       functools.partial(np.testing.assert_allclose, rtol=1e-9, atol=1e-12),
