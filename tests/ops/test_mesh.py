@@ -17,6 +17,8 @@ def mixed():
       ((1, 1, 1, 8), 96, False, {}),
       ((1, 1, 1, 4), 96, False, dict(variant='paper')),
       ((1, 1, 1, 2), 96, False, dict(bidirectional=False)),
+      ((1, 1, 8, 1), 96, False, {}),
+      ((2, 2, 1, 2), 96, False, {}),
       ((1, 2, 2, 2), 96, False, {}),
       ((1, 1, 1, 8), 96, True, {}),
       *(((1, 1, 1, 8), n, False, {}) for n in (208, 416)),
@@ -24,8 +26,8 @@ def mixed():
   return mesh_program.run('mixer', cases)
 
 
-def test_the_mixer_on_meshes(mixed):
-  for result in mixed[:4]:
+def test_the_mixer_on_every_mesh(mixed):
+  for result in mixed[:6]:
     assert result['outputs'] < 1e-6 and result['gradients'] < 5e-6, result
     assert not any(
         result['sent'][name]
@@ -36,12 +38,12 @@ def test_the_mixer_on_meshes(mixed):
 
 def test_xla_alone_gathers(mixed):
   """Negative control: a plain FFT under jit."""
-  assert mixed[4]['outputs'] < 1e-6 and mixed[4]['sent']['all-gather']
+  assert mixed[6]['outputs'] < 1e-6 and mixed[6]['sent']['all-gather']
 
 
 def test_messages_do_not_grow_with_the_length(mixed):
   """A document of twice the length sends the same messages."""
-  short, long = mixed[5:]
+  short, long = mixed[7:]
   assert short['sent'] == long['sent']
   # 4 exchanges of 2 numbers, in 2 directions, forward and backward: 32. The
   # program may contain none, half or all of the forward pass a second time.
