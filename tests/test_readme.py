@@ -21,6 +21,7 @@ import pytest
 
 from locost_jax.command_line import commands
 from locost_jax.runs import stored_settings
+from tests import products
 from tests.data.rows import write_jsonl
 from tests.documents import made_pdf
 from tests.summarizing.test_documents import make_book
@@ -388,13 +389,11 @@ def ran():
 LEARNED = ('docs/results.md', 'Do PageSum and SimCAS learn what to read?')
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
+@products.few(
     'page, heading',
-    [
-        pytest.param(*section, marks=[pytest.mark.soak] * (section == LEARNED))
-        for section in SECTIONS
-    ],
+    [x for x in SECTIONS if x != LEARNED],
+    [LEARNED],
+    pytest.mark.slow,
 )
 def test_section_runs(house, ran, page, heading):
   """In the order of PAGES: later sections read what earlier ones wrote.

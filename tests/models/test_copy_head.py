@@ -16,7 +16,6 @@ from locost_jax.training import experience
 from locost_jax.training import losses
 from locost_jax.training import step as step_lib
 from tests import products
-from tests import soak
 from tests.models import small
 
 V, T, N = 40, 6, 2
@@ -230,7 +229,7 @@ def test_gradients_of_the_loss(name):
     assert abs(found[f'copy_head/{kernel}/kernel']).max() > 1e-3
 
 
-@soak.parametrize(
+@products.few(
     'name', ('bart', WITHOUT), ('locost', *PAGED), pytest.mark.products
 )
 def test_the_loss_over_pieces_of_the_targets(name, monkeypatch):
@@ -256,7 +255,7 @@ def test_the_loss_over_pieces_of_the_targets(name, monkeypatch):
   )
 
 
-@soak.parametrize(
+@products.few(
     'name',
     ('bart', 'simcas'),
     ('locost', WITHOUT, 'pagesum'),

@@ -23,7 +23,6 @@ from locost_jax.ops import ssm
 from locost_jax.ops import ssm_kernel
 from locost_jax.training import losses
 from tests import products
-from tests import soak
 from tests.models import golden
 
 LOCOST = (
@@ -150,7 +149,7 @@ def golden_layout(K):
   return np.concatenate([K[0], 0 * K[1, :, :1], K[1, :, :0:-1]], 1)
 
 
-@soak.parametrize(
+@products.few(
     'folder,precision',
     [
         *((x, golden.FLOAT64) for x in FOLDERS),
@@ -182,7 +181,7 @@ def test_states_kernels_and_logits(folder, precision):
 
 
 @SOME
-@soak.parametrize('dtype,atol,bound', [golden.FLOAT64], [golden.FLOAT32])
+@products.few('dtype,atol,bound', [golden.FLOAT64], [golden.FLOAT32])
 def test_loss_and_gradients(folder, dtype, atol, bound):
   io = golden.arrays(folder)
   labels = io['labels']
@@ -234,7 +233,7 @@ def test_greedy_tokens(folder):
   np.testing.assert_array_equal(got[:, : generated.shape[1]], generated)
 
 
-@soak.parametrize('folder', FEW, OTHERS)
+@products.few('folder', FEW, OTHERS)
 def test_beams(folder):
   """Beam search of transformers 4.30.2: tokens and scores."""
   io, summarizer = golden.arrays(folder), golden.load(folder)

@@ -12,7 +12,6 @@ from locost_jax.errors import InputError
 from locost_jax.models import attention
 from locost_jax.models.parameters import abstract_params
 from tests import products
-from tests import soak
 from tests.models import small
 from tests.models.small import tokens
 from tests.ops.compiled import temporary_bytes
@@ -86,9 +85,7 @@ def test_mixer_matches_the_plain_sum(small_model_config, change):
   np.testing.assert_allclose(got, want, rtol=0, atol=2e-5 * abs(want).max())
 
 
-@soak.parametrize(
-    'change', [{}], [{'bidirectional': False}, {'variant': 'paper'}]
-)
+@products.few('change', [{}], [{'bidirectional': False}, {'variant': 'paper'}])
 def test_padding_and_buckets_change_nothing(small_model_config, change):
   small_model_config.update(change)
   _, params, apply = make(small_model_config)
@@ -114,9 +111,7 @@ def test_the_release_convolution_depends_on_padding(small_model_config):
   assert np.abs(got - want).max() > 1e-2
 
 
-@soak.parametrize(
-    'tied, beams', [(True, 3)], [(True, 1), (False, 1), (False, 3)]
-)
+@products.few('tied, beams', [(True, 3)], [(True, 1), (False, 1), (False, 3)])
 def test_cached_steps_match_the_parallel_decoder(
     small_model_config, tied, beams
 ):

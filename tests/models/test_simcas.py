@@ -22,7 +22,7 @@ from locost_jax.ops import chunks
 from locost_jax.ops import long_attention
 from locost_jax.ops import tokenwise
 from locost_jax.runs import checks
-from tests import soak
+from tests import products
 from tests.models import small
 from tests.models.small import BART as SMALL
 from tests.models.small import tokens
@@ -87,7 +87,7 @@ FEW.append('mean tokens first_k')
 ALL = map(' '.join, itertools.product(ALIGNS, PADDINGS, SELECTS))
 
 
-@soak.parametrize('options', FEW, [x for x in ALL if x not in FEW])
+@products.few('options', FEW, [x for x in ALL if x not in FEW])
 def test_a_batch_matches_its_documents_one_by_one(options):
   """Also with longer rows; influence of other documents would be detected."""
   changes = dict(zip(('align', 'padding', 'select'), options.split()))
@@ -365,7 +365,7 @@ def gradients(select, remat, dropout=0.0):
   return lambda key: parameters.flatten(compute(small_params(), key))
 
 
-@soak.parametrize('select', ['ppo'], ['first_k'])
+@products.few('select', ['ppo'], ['first_k'])
 def test_groups_of_chunks_give_the_same_gradients(monkeypatch, select):
   """Layers run over a few chunks at a time; the selector gets no gradient."""
   key = jax.random.key(0)

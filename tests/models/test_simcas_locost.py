@@ -27,7 +27,7 @@ from locost_jax.ops import mesh as mesh_lib
 from locost_jax.summarizing import batch_memory
 from locost_jax.training import experience
 from locost_jax.training import init_from
-from tests import soak
+from tests import products
 from tests import tiny_run
 from tests.models import small
 from tests.ops.compiled import shape
@@ -164,7 +164,7 @@ def test_the_selector_matches_its_loop(selection, bias, length):
   assert {True, False, 'one'} == kinds
 
 
-@soak.parametrize(
+@products.few(
     'changes',
     [{}],
     [

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from tests import mesh_program
-from tests import soak
+from tests import products
 from tests.mesh_program import B
 from tests.mesh_program import COLLECTIVES
 
@@ -65,7 +65,7 @@ def test_inputs_are_padded_to_equal_parts():
     assert placed['encoder_positions'] == 2 * [row + [0] * missing]
 
 
-@soak.parametrize(
+@products.few(
     'sizes', [(1, 2, 2, 2)], [(1, 1, 1, 8), (8, 1, 1, 1)], pytest.mark.slow
 )
 def test_summaries_are_equal_on_meshes(sizes):

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from tests import mesh_program
-from tests import soak
+from tests import products
 from tests.mesh_program import COLLECTIVES
 from tests.page_mesh_program import B
 from tests.page_mesh_program import L
@@ -83,7 +83,7 @@ def test_the_check_finds_code_that_sends_pages(seen):
   assert ('all-gather', f'{2 * P},{L},4,8') in large(writing)
 
 
-@soak.parametrize(
+@products.few(
     'meshes, in_pieces, model',
     [([(1, 1, 1, 8)], True, {}), ([(1, 1, 2, 4)], False, RELEASE)],
     [(MESHES, True, {}), ([MESHES[1], (4, 1, 1, 2)], False, RELEASE)],
@@ -97,7 +97,7 @@ def test_steps_on_other_meshes(meshes, in_pieces, model):
       check_steps([sizes], [result])
 
 
-@soak.parametrize(
+@products.few(
     'sizes, settings', [(MESHES[1], dict(num_beams=3))], [(MESHES[0], {})]
 )
 def test_encoding_and_generation_equal_one_device(sizes, settings):
@@ -159,7 +159,7 @@ def test_a_step_of_chunks_equals_the_step_on_one_device():
   assert result['loss'] < 1e-13 and result['gradients'] < 1e-12, result
 
 
-@soak.parametrize('sizes', [(1, 2, 2, 2)], [(2, 1, 1, 4)])
+@products.few('sizes', [(1, 2, 2, 2)], [(2, 1, 1, 4)])
 def test_a_selector_turn_equals_the_turn_on_one_device(sizes):
   (result,) = run('turns', [ONE, sizes])
   assert result['turns'] == 1 and result['reward'] > 0
@@ -167,7 +167,7 @@ def test_a_selector_turn_equals_the_turn_on_one_device(sizes):
   assert result['selector'] < 1e-4 and result['others'] < 1e-5
 
 
-@soak.parametrize(
+@products.few(
     'sizes, settings, model',
     [(MESHES[0], dict(num_beams=2, no_repeat_ngram_size=1), {})],
     [
@@ -227,7 +227,7 @@ def test_a_step_gathers_no_activation(steps):
     check_gathers(sizes, steps[sizes])
 
 
-@soak.parametrize(
+@products.few(
     'meshes, in_pieces',
     [([(2, 2, 1, 2)], True)],
     [([(1, 1, 1, 8)], True), ([(8, 1, 1, 1), (1, 8, 1, 1)], False)],

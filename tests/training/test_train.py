@@ -30,7 +30,6 @@ from locost_jax.workdir import phases
 from tests import mesh_program
 from tests import products
 from tests import small_training
-from tests import soak
 from tests.models import small
 from tests.small_training import Bag
 from tests.small_training import bag_config as _bag_config
@@ -140,7 +139,7 @@ def _step_in_pieces(pieces):
     return jax.device_get(step(state, batch))
 
 
-@soak.parametrize('pieces', [2], [8])
+@products.few('pieces', [2], [8])
 def test_pieces_of_a_batch_equal_the_batch(pieces):
   jax.tree.map(
       functools.partial(np.testing.assert_allclose, rtol=1e-9, atol=1e-12),
