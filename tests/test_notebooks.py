@@ -1,7 +1,7 @@
 """The notebooks: run from a clean kernel, and what was committed of them.
 
 Here they run on a model and data of moments; at their defaults, as
-colab/execute.py does for what is committed, under -m slow.
+colab/execute.py does for what is committed, under -m soak.
 """
 
 import ast
@@ -14,7 +14,6 @@ import subprocess
 import sys
 import types
 
-import jax
 import nbclient
 import nbformat
 import numpy as np
@@ -22,14 +21,8 @@ import pytest
 
 from colab import execute
 from configs import default
-from locost_jax import models
 from locost_jax.models import locost
 from locost_jax.summarizing import pretrained
-from locost_jax.training import step as step_lib
-from locost_jax.vocabularies import byte_vocabulary
-from locost_jax.vocabularies import vocabulary as vocabulary_lib
-from locost_jax.workdir import checkpoint
-from locost_jax.workdir import phases
 from tests import tiny_run
 from tests.runs import test_main
 
@@ -132,24 +125,15 @@ def test_quickstart(tmp_path):
 
 def make_untrained(directory, name):
   """Makes the WORKDIR of a small model of random weights that reads bytes."""
-  config = default.get_config()
-  vocabulary = byte_vocabulary.ByteVocabulary()
+  config = tiny_run.make_config()
+  sizes = {k: v for k, v in config.model.items() if type(v) is int}
   config.model = getattr(default, name)()
-  sizes = {
-      key: value
-      for key, value in tiny_run.make_config().model.items()
-      if type(value) is int
-  }
   sizes |= dict(decoder_d_ff=16, max_positions=64, pad_id=0)
   config.model.update({k: v for k, v in sizes.items() if k in config.model})
   if name in ('pagesum', 'simcas'):
     config.data.pages = 'spatial' if name == 'pagesum' else 'chunks'
     config.data.update(dict(page_length=32, num_pages=4))
-  config.decode.max_length = 6
-  params = step_lib.init_params(jax.random.key(0), models.build(config.model))
-  vocabulary_lib.save_vocabulary(vocabulary, directory / 'vocabulary')
-  checkpoint.save_params(directory / 'checkpoints' / '1', params)
-  phases.write_config(directory, config)
+  tiny_run.make_untrained(directory, config)
 
 
 def test_compare_systems(tmp_path):
@@ -242,14 +226,14 @@ def test_finetune_your_data(tmp_path):
     'model',
     (
         dict(num_layers=2),
-        pytest.param(dict(variant='paper'), marks=pytest.mark.slow),
-        pytest.param(dict(bidirectional=False), marks=pytest.mark.slow),
+        pytest.param(dict(variant='paper'), marks=pytest.mark.soak),
+        pytest.param(dict(bidirectional=False), marks=pytest.mark.soak),
     ),
     ids=('release', 'paper', 'one_sided'),
 )
 def test_state_space_kernels(tmp_path, model):
   directory, lags = tmp_path / 'model', 300
-  tiny_run.make(directory, model=model)
+  tiny_run.make_untrained(directory, tiny_run.make_config(model=model))
   given = dict(LAGS=lags, CHECKPOINT=str(directory), LENGTHS=(16, 50))
   notebook = run('state_space_kernels', tmp_path / 'room', given)
   assert count_pictures(notebook) == PICTURES['state_space_kernels']
@@ -434,7 +418,7 @@ def test_colab_installs_the_checkout_for_its_hardware(
 # --- At their defaults -------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.parametrize('name', NAMES)
 def test_defaults(name, tmp_path, monkeypatch):
   """The committed notebooks can be made again; each takes minutes."""

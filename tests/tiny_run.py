@@ -13,9 +13,11 @@ from configs import default
 from locost_jax import models
 from locost_jax.vocabularies import byte_vocabulary
 from locost_jax.vocabularies import vocabulary as vocabulary_lib
+from locost_jax.workdir import checkpoint
 from locost_jax.workdir import phases as phases_lib
 from tests import batches
 from tests import small_training
+from tests.models import small
 
 
 def flags(keys):
@@ -73,6 +75,19 @@ def _train(steps, model):
       lambda params, step: {'eval/tiny/rouge_mean': 1.0},
   )
   return directory, result
+
+
+def make_untrained(directory, config):
+  """Makes the WORKDIR of a model of random weights that reads bytes."""
+  vocabulary_lib.save_vocabulary(
+      byte_vocabulary.ByteVocabulary(), directory / 'vocabulary'
+  )
+  params = small.drawn_params(models.build(config.model), 0.3)
+  if config.model.name == 'locost':  # its kernels reach some tokens
+    ssm = params['encoder']['layers']['mixer']['ssm']
+    ssm['log_dt'] -= 2
+  checkpoint.save_params(directory / 'checkpoints' / '1', params)
+  phases_lib.write_config(directory, config)
 
 
 def make(directory, steps=2, model=()):

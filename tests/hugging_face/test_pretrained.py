@@ -5,7 +5,6 @@ import re
 import shutil
 import sys
 
-import jax
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
@@ -22,6 +21,7 @@ from tests.hugging_face.converting import change_json
 from tests.hugging_face.converting import GOLDEN
 from tests.hugging_face.converting import rewrite
 from tests.hugging_face.converting import WEIGHTS
+from tests.models import small
 
 
 def test_shards_and_other_names_give_the_same(release, tmp_path):
@@ -154,9 +154,7 @@ def parts(small_model_config):
   vocabulary = byte_vocabulary.ByteVocabulary()
   small_model_config.vocab_size = vocabulary.size
   model = models.build(small_model_config)
-  one = np.ones((1, 4), np.int32)
-  params = jax.jit(model.init)(jax.random.key(0), one, one)['params']
-  return model, params, vocabulary
+  return model, small.drawn_params(model, 0.3), vocabulary
 
 
 def test_summaries_use_the_settings_of_the_run(parts):

@@ -8,7 +8,7 @@ from locost_jax.hugging_face import export
 from locost_jax.models import parameters
 from locost_jax.vocabularies import vocabulary as vocabulary_lib
 from tests import bart_files
-from tests.models.test_bart import moved_params
+from tests.models import small
 from tests.models.test_bart import SMALL
 
 
@@ -17,7 +17,8 @@ def write(directory, name):
   directory.mkdir(parents=True)
   vocabulary = vocabulary_lib.load_vocabulary(bart_files.write(directory))
   config = dict(SMALL, name=name, vocab_size=vocabulary.size)
-  params = parameters.flatten(moved_params(config, 0.3)['params'])
+  model = models.build(config)
+  params = parameters.flatten(small.drawn_params(model, 0.3))
   config = models.default_keys(name) | config
   export.Exported(config, params, 'float32').write(directory, params, 1 << 30)
   written = bart_configs.released_config(config)

@@ -12,7 +12,6 @@ from locost_jax.models import locost
 from locost_jax.ops import ssm
 from papers.figures import kernels
 from tests import tiny_run
-from tests.papers import small_models
 
 pytest.importorskip('matplotlib', reason='the pictures need matplotlib')
 L = 48
@@ -21,7 +20,8 @@ L = 48
 @pytest.fixture(scope='module', params=['release', 'paper'])
 def workdir(request, tmp_path_factory):
   directory = tmp_path_factory.mktemp('kernels') / 'run'
-  tiny_run.make(directory, model={'num_layers': 2, 'variant': request.param})
+  model = {'num_layers': 2, 'variant': request.param}
+  tiny_run.make_untrained(directory, tiny_run.make_config(model=model))
   return str(directory)
 
 
@@ -160,9 +160,3 @@ def test_the_map_has_the_largest_weights_of_each_bin(workdir, expected):
   edges = np.array([1, 2, 4, 9])
   values = np.array([[1.0, -3, 2, 0, 0, 5, -7, 1]])
   assert kernels.binned(values, edges).tolist() == [[1, 3, 7]]
-
-
-def test_only_a_locost_has_kernels(tmp_path):
-  small_models.write(tmp_path / 'simcas', 'simcas')
-  with pytest.raises(InputError, match='expected a LOCOST, got Sim'):
-    kernels.of_layers(str(tmp_path / 'simcas'), L)

@@ -57,7 +57,7 @@ def make_costs(command):
 def home(tmp_path_factory):
   """A directory with one trained run, two models and small files."""
   home = tmp_path_factory.mktemp('plot')
-  tiny_run.make(home / 'run', model={'num_layers': 2})
+  tiny_run.make(home / 'run')
   rows = [
       dict(id=str(i), prediction=ours, reference=theirs)
       for i, (ours, theirs) in enumerate(PAIRS)
@@ -165,7 +165,7 @@ def test_every_kind_is_drawn(call, home, tmp_path, kind):
         ('interdependent train.json --output=a.png', 'distances=null: expect'),
         ('page_weights run text.txt --output=a.png', 'weighs no pages'),
         ('start_states run text.txt --output=a.png', 'expected a SimCAS'),
-        ('kernels simcas --output=a.png', 'this model has no kernels'),
+        ('kernels simcas --output=a.png', 'expected a LOCOST, got Sim'),
         ('score_length run --protocol=x --output=a.png', 'no such protocol'),
     ],
 )

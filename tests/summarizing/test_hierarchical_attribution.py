@@ -10,7 +10,7 @@ from locost_jax.summarizing import hierarchical_attribution
 from locost_jax.summarizing.summarizer import Summarizer
 from locost_jax.vocabularies import byte_vocabulary
 from tests import tiny_run
-from tests.summarizing import test_attribution
+from tests.models import small
 
 BYTES = byte_vocabulary.ByteVocabulary()
 PARAGRAPHS = [
@@ -27,7 +27,7 @@ def summarizer():
   """A random model whose tokens are bytes."""
   config = tiny_run.make_config(model=dict(num_decoder_layers=2)).model
   model = models.build(config)
-  params = test_attribution.make_params(model)
+  params = small.drawn_params(model, 0.3)
   return Summarizer(model, params, BYTES)
 
 

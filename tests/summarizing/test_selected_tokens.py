@@ -47,26 +47,17 @@ def summarizer(request, tmp_path_factory):
   return made
 
 
-with_bytes, with_marks = (
-    pytest.mark.parametrize('summarizer', (kind,), indirect=True)
-    for kind in ('bytes', 'marks')
-)
+only = functools.partial(pytest.mark.parametrize, 'summarizer', indirect=True)
 
 
 def tokens_of(summarizer):
   return summarizer.vocabulary.encode('Whales swam. The cook slept.')
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1))
-def apply(model, method, params, *arguments):
-  return model.apply({'params': params}, *arguments, method=method)
-
-
 def read_mask(summarizer, text):
   """Returns (pages, memory, its mask [C, L])."""
   pages = summarizer.tokenize(text)
-  given = summarizer.model, 'encode', summarizer.params
-  memory = apply(*given, np.array([pages]))
+  memory = summarizer.memory(np.array([pages]))
   return pages, memory, np.asarray(memory['mask'])[0]
 
 
@@ -110,8 +101,8 @@ def test_columns_are_sums_of_the_model_s_attention(summarizer):
   found = attribution.attribute(reader, text, tokens).selection
   targets = np.array([[reader.settings.start_id, *tokens[:-1]]])
   written = np.ones(targets.shape, bool)
-  given = reader.model, 'attention', reader.params
-  attention = apply(*given, memory, targets, written)
+  attend = jax.jit(functools.partial(reader.model.apply, method='attention'))
+  attention = attend({'params': reader.params}, memory, targets, written)
   attention = np.asarray(attention)[0]
   own = [
       (c, j)
@@ -133,7 +124,7 @@ def test_columns_are_sums_of_the_model_s_attention(summarizer):
   assert found.marks == pytest.approx(rest, abs=1e-6)
 
 
-@with_bytes
+@only(argvalues=['bytes'])
 def test_padding_chunks_change_nothing(summarizer):
   """Nor does a memory that was computed before."""
   tokens = tokens_of(summarizer)
@@ -190,7 +181,7 @@ def test_spaces_between_highlighted_letters_are_highlighted():
   assert selected_tokens.spans_in_quotes('a', [(0, 1)], []) == [[]]
 
 
-@with_bytes
+@only(argvalues=['bytes'])
 def test_a_model_that_keeps_every_token_has_no_highlights(summarizer, tmp_path):
   reader, tokens = with_config(summarizer, select='none'), tokens_of(summarizer)
   assert attribution.attribute(reader, TEXT, tokens).selection is None
@@ -201,7 +192,7 @@ def test_a_model_that_keeps_every_token_has_no_highlights(summarizer, tmp_path):
   assert '<mark>' not in page[page.index('id="document"') :]
 
 
-@with_marks
+@only(argvalues=['marks'])
 def test_an_empty_document_and_an_empty_summary(summarizer):
   for text in ('', ' \n', TEXT):
     source = attribution.attribute(summarizer, text, [])
@@ -210,7 +201,7 @@ def test_an_empty_document_and_an_empty_summary(summarizer):
     assert source_page.page('a', source, {})
 
 
-@with_bytes
+@only(argvalues=['bytes'])
 def test_the_command_counts_selected_tokens(
     tmp_path, summarizer, monkeypatch, call_json
 ):
@@ -232,7 +223,7 @@ def test_the_command_counts_selected_tokens(
         assert page_selection.fact(found) in page
 
 
-@with_bytes
+@only(argvalues=['bytes'])
 @browser.needed
 def test_the_switch_hides_the_highlights(summarizer, tmp_path):
   """In a browser; the page's style does it without scripts."""
