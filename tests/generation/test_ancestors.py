@@ -109,26 +109,16 @@ def copying_beams(s, step, shared, per_row):
   return search_in_lists(s, score)
 
 
-def cases(core, products, all_):
-  """Cases of the core, those of the stage, and the rest before a release."""
-  mark = lambda names, marks: [pytest.param(x, marks=marks) for x in names]
-  rest = [x for x in all_ if x not in (*core, *products)]
-  return pytest.mark.parametrize(
-      'name',
-      [
-          *core,
-          *mark(products, pytest.mark.products),
-          *mark(rest, (pytest.mark.products, pytest.mark.soak)),
-      ],
-  )
-
-
+soak = functools.partial(pytest.param, marks=pytest.mark.soak)
+more = functools.partial(pytest.param, marks=pytest.mark.products)
 # LongT5 and LOCOST have T5's decoder.
-@cases(
-    ('t5-early',),
-    ('bart-early', 'pagesum-early', 'global-early', 't5-late'),
-    [f'{name}-{kind}' for name in MODELS for kind in ('early', 'late')],
-)
+MORE = 't5-late', 'bart-early', 'pagesum-early', 'global-early'
+SOAK = [f'{name}-late' for name in MODELS if name != 't5']
+SOAK += 'longt5-early', 'locost-early'
+PAIRS = ['t5-early', *map(more, MORE), *map(soak, SOAK)]
+
+
+@pytest.mark.parametrize('name', PAIRS)
 def test_the_table_matches_copied_caches(name):
   name, kind = name.split('-')
   settings = EARLY if kind == 'early' else LATE
@@ -156,7 +146,7 @@ def test_the_table_matches_copied_caches(name):
   assert any(ended) == (settings == EARLY)
 
 
-@cases(('t5', 'pagesum'), (), MODELS)
+@pytest.mark.parametrize('name', ('t5', 'pagesum', soak('global')))
 def test_all_beams_match_copied_caches(name, monkeypatch):
   """All beams and texts match; if the table is not updated, they differ."""
   model, variables, memory = make(name)
@@ -198,9 +188,7 @@ def copies_in_loops(program, size):
 
 
 @pytest.mark.memory
-@pytest.mark.parametrize(
-    'name', ('t5', pytest.param('bart', marks=pytest.mark.soak), 'pagesum')
-)
+@pytest.mark.parametrize('name', ('t5', soak('bart'), 'pagesum'))
 def test_no_step_copies_a_cache(name):
   """Reads the compiled program; negative control: the copying reference."""
   model, variables, memory = make(name)
@@ -220,9 +208,7 @@ def test_no_step_copies_a_cache(name):
 
 
 @pytest.mark.memory
-@pytest.mark.parametrize(
-    'name', ('t5', pytest.param('bart', marks=pytest.mark.soak))
-)
+@pytest.mark.parametrize('name', ('t5', soak('bart')))
 def test_memory_of_decoding(name):
   """The estimated growth per token written matches the program's."""
   model, variables, memory = make(name)

@@ -42,7 +42,10 @@ def slots_decoded(monkeypatch, model, *arguments):
     yield tokens, scores, begun.pop()
 
 
-@pytest.mark.parametrize('method', METHODS)
+@pytest.mark.parametrize(
+    'method',
+    ('greedy', 'beams', pytest.param('sampling', marks=pytest.mark.soak)),
+)
 def test_texts_and_scores_match_those_of_all_states(monkeypatch, method):
   """Documents of 1, 2, 40 and 3 chunks: 240 slots, fewer than 192 selected."""
   model, params = models.build(SIMCAS), small_params()['params']
@@ -82,7 +85,7 @@ def test_more_than_a_capacity_is_refused():
   memory = run(inputs, method='encode')
   want = run(memory, targets, method='decode')
   most = int(chunk_memory.selected_counts(memory).max())
-  for capacity in (most, most + 1, 239, 10**6):
+  for capacity in (most, 10**6):
     small = chunk_memory.compact(memory, capacity)
     assert small['mask'].shape == (4, 1, min(capacity, 240))
     np.testing.assert_array_equal(

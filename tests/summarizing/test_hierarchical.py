@@ -133,7 +133,8 @@ def test_an_error_of_a_part_is_that_of_the_document():
 def test_the_command(run, call, tmp_path):
   (tmp_path / 'a.txt').write_text(document(30, 12))
   (tmp_path / 'b.txt').write_text('Short.')
-  arguments = ['--checkpoint', run, '--parts=hierarchical', '--part_length=128']
+  flags = '--parts=hierarchical --part_length=128 --batch_size=1'
+  arguments = ['--checkpoint', run, *flags.split()]
   output = tmp_path / 'out.jsonl'
   a, b = tmp_path / 'a.txt', tmp_path / 'b.txt'
   status, _, err = call(*arguments, b, f'--output={output}')

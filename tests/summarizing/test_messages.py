@@ -65,7 +65,7 @@ def test_the_last_line_counts_documents_and_names_files(
   for name in 'ab':
     (tmp_path / f'{name}.txt').write_text(f'The text of {name}.')
   (tmp_path / 'empty.txt').write_text(' ')
-  command = '--checkpoint', run, '--max_length=4'
+  command = '--checkpoint', run, '--max_length=4', '--batch_size=1'
   _, out, err = call(*command, 'a.txt')
   assert out.count('\n') == 1 and '1/1  a.txt' in last_line(err)
   _, out, err = call(*command, 'a.txt', 'b.txt')

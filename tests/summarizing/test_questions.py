@@ -129,7 +129,9 @@ def test_a_run_records_whether_it_had_queries(tmp_path):
 def test_the_command_asks(run, call, tmp_path):
   (tmp_path / 'a.txt').write_text(TEXT)
   output = tmp_path / 'out.jsonl'
-  arguments = ['--checkpoint', run, tmp_path / 'a.txt', '--max_length=8']
+  options = dict(max_length=8, batch_size=1)
+  arguments = ['--checkpoint', run, tmp_path / 'a.txt']
+  arguments += [f'--{key}={value}' for key, value in options.items()]
   asked = ['--query=Who sings?', '--query=Who listens?']
   status, _, err = call(*arguments, *asked[:1], f'--output={output}')
   assert status == 0, err
@@ -139,7 +141,7 @@ def test_the_command_asks(run, call, tmp_path):
   rows = read_jsonl(output)
   assert [row['query'] for row in rows] == ['Who sings?', 'Who listens?']
   want = locost_jax.load(str(run)).summarize(
-      [{'document': TEXT, 'query': row['query']} for row in rows], max_length=8
+      [{'document': TEXT, 'query': row['query']} for row in rows], **options
   )
   assert [row['prediction'] for row in rows] == want
   _, out, _ = call(*arguments, *asked)

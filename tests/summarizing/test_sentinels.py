@@ -2,7 +2,6 @@
 
 import dataclasses
 
-import jax
 import numpy as np
 import pytest
 
@@ -13,6 +12,7 @@ from locost_jax.generation import decode_settings
 from locost_jax.summarizing import summarizer as summarizer_lib
 from locost_jax.vocabularies import byte_vocabulary
 from tests import tiny_run
+from tests.models import small
 
 TEXT = 'A text to read.'
 
@@ -22,8 +22,7 @@ def summarizer():
   """A model that prefers a sentinel to all other tokens."""
   config = tiny_run.make_config()
   model = models.build(config.model)
-  one = np.ones((1, 4), np.int32)
-  params = jax.jit(model.init)(jax.random.key(0), one, one)['params']
+  params = small.drawn_params(model, 0.3)
   vocabulary = byte_vocabulary.ByteVocabulary()
   found = summarizer_lib.Summarizer(model, params, vocabulary)
   logits = found.logits(np.array([found.tokenize(TEXT)]), [[0]])[0, 0]

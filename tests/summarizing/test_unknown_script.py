@@ -31,7 +31,7 @@ def test_one_line_for_each_file(call, tmp_path, more):
   (tmp_path / 'c.txt').write_text(ENGLISH)
   command = '--checkpoint=builtin:documentation', '--max_length=12', *more
   names = [tmp_path / name for name in ('a.jsonl', 'b.txt', 'c.txt')]
-  status, out, err = call(*command, *names)
+  status, out, err = call(*command, '--batch_size=1', *names)
   assert status == 0 and out.count('\n') == 5
   found = [line for line in err.splitlines() if line.endswith(WORDS)]
   assert [line.partition(': ')[0] for line in found] == [
@@ -44,7 +44,7 @@ def test_one_line_for_each_file(call, tmp_path, more):
 def test_from_python_it_is_a_warning():
   summarizer = locost_jax.load('builtin:documentation')
   with pytest.warns(UserWarning, match=rf'^texts\[1\]: \d+% {WORDS}$') as found:
-    summarizer.summarize([ENGLISH, JAPANESE], max_length=12)
+    summarizer.summarize([ENGLISH, JAPANESE], max_length=12, batch_size=1)
   assert len(found) == 1 and found[0].filename == __file__
   with warnings.catch_warnings(action='error'):
     summarizer.summarize(ENGLISH, max_length=12)
