@@ -66,9 +66,9 @@ def direct_mass(model, params, inputs, mask, targets_in, segments, P):
   return jnp.einsum('bts,bsp->btp', total, jnp.eye(P)[segments])
 
 
-def test_mass_equals_the_direct_sum(small_model_config, monkeypatch):
+@pytest.mark.parametrize('length', (37, 64))
+def test_mass_equals_the_direct_sum(small_model_config, monkeypatch, length):
   monkeypatch.setattr(attention_mass, '_KEYS', 8)
-  length = 37
   model = models.build(small_model_config)
   generator = np.random.default_rng(0)
   inputs = generator.integers(3, 60, (2, length))
