@@ -1,4 +1,4 @@
-"""SimCAS's selector learns what to read (slow); the task is tested too."""
+"""SimCAS's selector learns what to read (soak); the task is tested too."""
 
 import functools
 
@@ -68,7 +68,7 @@ def test_measurements_match_a_plain_loop():
   assert measured['argmax_selected'] != measured['selected']
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_simcas_learns_what_to_read():
   params, steps = task.read(0)
   assert steps < task.MOST
