@@ -282,7 +282,7 @@ def turns(meshes):
     with jax.set_mesh(mesh):
       programs = train.make_programs(config, model, mesh)
       if start is None:
-        start, _ = small.drawn_state(programs.init, 0.2)
+        start = jax.device_get(small.drawn_state(programs.init, 0.2)[0])
       state = jax.device_put(start, programs.shardings)
       batch = sharding.global_batch(make_batch('simcas'), mesh, PAD)
       seen = []

@@ -357,5 +357,5 @@ def test_a_run_continues_on_another_number_of_devices(
   for steps, devices in (7, environment), (14, four), (24, environment):
     Run(tmp_path, devices, devices=-1, steps=steps).end()
   found, expected = losses_of(tmp_path), losses_of(unbroken[0])
-  assert len(expected) == 4 and len(set(expected)) == 4
+  assert len(expected) == 6 and len(set(expected)) == 6
   np.testing.assert_allclose(found, expected, rtol=1e-6)
