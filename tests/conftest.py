@@ -1,8 +1,8 @@
 """Settings and fixtures of all tests, and the stages that they belong to.
 
 `python -m pytest` runs the core: each test that no row of TABLE names and that
-is not marked slow. `python -m pytest -m STAGE` runs a stage of `.ci/run`, and a
-path runs its tests whatever their stage. A test can also name its stage with a
+is not marked slow or soak. `python -m pytest -m STAGE` runs a stage, and a path
+runs its tests whatever their stage. A test can also name its stage with a
 marker: the further parameters of a product of options do. Those marked soak
 repeat a claim with another size, seed or combination: run them before a release.
 """

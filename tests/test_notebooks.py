@@ -23,6 +23,7 @@ from colab import execute
 from configs import default
 from locost_jax.models import locost
 from locost_jax.summarizing import pretrained
+from tests import products
 from tests import tiny_run
 from tests.runs import test_main
 
@@ -222,14 +223,10 @@ def test_finetune_your_data(tmp_path):
   check_page(page)
 
 
-@pytest.mark.parametrize(
+@products.few(
     'model',
-    (
-        dict(num_layers=2),
-        pytest.param(dict(variant='paper'), marks=pytest.mark.soak),
-        pytest.param(dict(bidirectional=False), marks=pytest.mark.soak),
-    ),
-    ids=('release', 'paper', 'one_sided'),
+    [dict(num_layers=2)],
+    [dict(variant='paper'), dict(bidirectional=False)],
 )
 def test_state_space_kernels(tmp_path, model):
   directory, lags = tmp_path / 'model', 300

@@ -19,6 +19,7 @@ from locost_jax.data import workers
 from locost_jax.errors import InputError
 from locost_jax.vocabularies import byte_vocabulary
 from locost_jax.vocabularies import vocabulary as vocabulary_lib
+from tests import products
 from tests.batches import BYTES
 from tests.data.rows import numbered
 from tests.data.rows import write_jsonl
@@ -105,9 +106,7 @@ def test_records_and_stats(whole):
   ]
 
 
-@pytest.mark.parametrize(
-    'size', [4, 23, pytest.param(1, marks=pytest.mark.soak)]
-)
+@products.few('size', [4, 23], [1])
 def test_blocks_change_nothing(config, tmp_path, whole, size, monkeypatch):
   monkeypatch.setattr(blocks, 'ROWS', size)
   assert build(config, tmp_path / 'c') == whole

@@ -12,6 +12,7 @@ from locost_jax.models import bart
 from locost_jax.models import chunk_memory
 from locost_jax.models import encoder_decoder
 from locost_jax.models import pagesum
+from tests import products
 from tests.models.test_simcas import documents
 from tests.models.test_simcas import run
 from tests.models.test_simcas import SIMCAS
@@ -42,10 +43,7 @@ def slots_decoded(monkeypatch, model, *arguments):
     yield tokens, scores, begun.pop()
 
 
-@pytest.mark.parametrize(
-    'method',
-    ('greedy', 'beams', pytest.param('sampling', marks=pytest.mark.soak)),
-)
+@products.few('method', ['greedy', 'beams'], ['sampling'])
 def test_texts_and_scores_match_those_of_all_states(monkeypatch, method):
   """Documents of 1, 2, 40 and 3 chunks: 240 slots, fewer than 192 selected."""
   model, params = models.build(SIMCAS), small_params()['params']

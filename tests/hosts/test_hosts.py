@@ -17,6 +17,7 @@ from locost_jax.devices import sharding
 from locost_jax.errors import InputError
 from locost_jax.hosts import connect
 from locost_jax.workdir import checkpoint
+from tests import products
 from tests import python
 from tests.ports import free_port
 from tests.runs import test_main
@@ -210,18 +211,15 @@ def start(workdir, data, devices, *arguments, config='finetune.py'):
   )
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
+@products.few(
     'config, model, mesh, alone',
     [
         ('finetune.py', LOCOST, dict(fsdp=2, sequence=2), 4),
         # Each host has some of a document's pages; compared with one device.
         ('finetune.py:pagesum', PAGESUM, dict(sequence=4), 1),
-        pytest.param(
-            *('finetune.py:simcas', SIMCAS, dict(sequence=4), 1),
-            marks=pytest.mark.soak,
-        ),
     ],
+    [('finetune.py:simcas', SIMCAS, dict(sequence=4), 1)],
+    pytest.mark.slow,
 )
 def test_two_processes_train_as_one(tmp_path, config, model, mesh, alone):
   """Four devices in two processes give the results of one process.

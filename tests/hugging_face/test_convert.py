@@ -28,6 +28,7 @@ from locost_jax.training import init_from
 from locost_jax.vocabularies import sentencepiece_training
 from locost_jax.workdir import checkpoint
 from locost_jax.workdir import phases as phases_lib
+from tests import products
 from tests import python
 from tests import tiny_run
 from tests.hugging_face.converting import change_json
@@ -41,12 +42,9 @@ FOLDERS = sorted(
     path.parent.name for path in GOLDEN.glob('*/state_dict.safetensors')
 )
 SIMILAR = 'locost_b_small', 'longt5_local'  # to locost_a_tiny, longt5_tglobal
-SOAK = [pytest.param(name, marks=pytest.mark.soak) for name in SIMILAR]
 
 
-@pytest.mark.parametrize(
-    'folder', [x for x in FOLDERS if x not in SIMILAR] + SOAK
-)
+@products.few('folder', [x for x in FOLDERS if x not in SIMILAR], SIMILAR)
 def test_a_round_trip_is_exact(folder, tmp_path, call):
   """All tensors, in float32 and in bfloat16, and the model's config."""
   source = GOLDEN / folder

@@ -5,6 +5,7 @@ test_golden_simcas.py.
 """
 
 import functools
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -36,7 +37,6 @@ T5 = 't5v11', 'longt5_local', 'longt5_tglobal'
 FOLDERS = *LOCOST, *T5, 'bart'
 # One of each family; of the others, the core has less.
 FEW = 'locost_a_tiny', 'longt5_tglobal', 'bart'
-OTHERS = [x for x in FOLDERS if x not in FEW]
 SOME = products.parametrize('folder', FOLDERS, FEW)
 TRANSFORMERS = dict(
     num_beams=4,
@@ -149,13 +149,11 @@ def golden_layout(K):
   return np.concatenate([K[0], 0 * K[1, :, :1], K[1, :, :0:-1]], 1)
 
 
-@products.few(
+@products.parametrize(
     'folder,precision',
-    [
-        *((x, golden.FLOAT64) for x in FOLDERS),
-        *((x, golden.FLOAT32) for x in FEW),
-    ],
-    [(x, golden.FLOAT32) for x in OTHERS],
+    itertools.product(FOLDERS, (golden.FLOAT32, golden.FLOAT64)),
+    {(folder, golden.FLOAT32) for folder in FEW}
+    | {(folder, golden.FLOAT64) for folder in FOLDERS},
 )
 def test_states_kernels_and_logits(folder, precision):
   (dtype, atol, _), io = precision, golden.arrays(folder)
@@ -181,7 +179,7 @@ def test_states_kernels_and_logits(folder, precision):
 
 
 @SOME
-@products.few('dtype,atol,bound', [golden.FLOAT64], [golden.FLOAT32])
+@golden.MOSTLY_FLOAT64
 def test_loss_and_gradients(folder, dtype, atol, bound):
   io = golden.arrays(folder)
   labels = io['labels']
@@ -233,7 +231,7 @@ def test_greedy_tokens(folder):
   np.testing.assert_array_equal(got[:, : generated.shape[1]], generated)
 
 
-@products.few('folder', FEW, OTHERS)
+@SOME
 def test_beams(folder):
   """Beam search of transformers 4.30.2: tokens and scores."""
   io, summarizer = golden.arrays(folder), golden.load(folder)

@@ -1,5 +1,7 @@
 """LOCOST as a whole: size, variants, masks, caches, precision."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -85,7 +87,12 @@ def test_mixer_matches_the_plain_sum(small_model_config, change):
   np.testing.assert_allclose(got, want, rtol=0, atol=2e-5 * abs(want).max())
 
 
-@products.few('change', [{}], [{'bidirectional': False}, {'variant': 'paper'}])
+@products.few(
+    'change',
+    [{}],
+    [{'bidirectional': False}, {'variant': 'paper'}],
+    others=pytest.mark.slow,
+)
 def test_padding_and_buckets_change_nothing(small_model_config, change):
   small_model_config.update(change)
   _, params, apply = make(small_model_config)
@@ -124,6 +131,24 @@ def test_cached_steps_match_the_parallel_decoder(
   memory = apply(params, inputs, method='encode')
   _, got = small.in_steps(model, params, memory, targets, beams)
   np.testing.assert_allclose(got, want, rtol=0, atol=2e-5)
+
+
+@pytest.mark.memory
+def test_remat_changes_no_gradient(small_model_config):
+  small_model_config.dropout_rate = 0.1
+  inputs, targets = tokens(5, 2, 13), tokens(6, 2, 6)
+  given = dict(deterministic=False, rngs={'dropout': jax.random.key(1)})
+  gradients = []
+  for remat in ('none', 'full'):
+    model, params, _ = make(small_model_config, remat=remat)
+
+    def loss(params, model=model):
+      return (model.apply(params, inputs, targets, **given) ** 2).mean()
+
+    gradients.append(jax.jit(jax.grad(loss))(params))
+  jax.tree.map(
+      functools.partial(np.testing.assert_allclose, atol=1e-5), *gradients
+  )
 
 
 @pytest.mark.memory

@@ -20,7 +20,7 @@ def mixed():
       ((1, 1, 8, 1), 96, False, {}),
       ((2, 2, 1, 2), 96, False, {}),
       ((1, 2, 2, 2), 96, False, {}),
-      ((1, 1, 1, 8), 96, True, {}),
+      *((sizes, 96, True, {}) for sizes in ((8, 1, 1, 1), (1, 1, 1, 8))),
       *(((1, 1, 1, 8), n, False, {}) for n in (208, 416)),
   ]
   return mesh_program.run('mixer', cases)
@@ -38,12 +38,13 @@ def test_the_mixer_on_every_mesh(mixed):
 
 def test_xla_alone_gathers(mixed):
   """Negative control: a plain FFT under jit."""
-  assert mixed[6]['outputs'] < 1e-6 and mixed[6]['sent']['all-gather']
+  for result in mixed[6:8]:
+    assert result['outputs'] < 1e-6 and result['sent']['all-gather']
 
 
 def test_messages_do_not_grow_with_the_length(mixed):
   """A document of twice the length sends the same messages."""
-  short, long = mixed[7:]
+  short, long = mixed[8:]
   assert short['sent'] == long['sent']
   # 4 exchanges of 2 numbers, in 2 directions, forward and backward: 32. The
   # program may contain none, half or all of the forward pass a second time.

@@ -5,6 +5,7 @@ import re
 import jax
 import pytest
 
+from tests import products
 from tests.papers import reproduce
 from tests.papers import test_judge
 
@@ -111,15 +112,11 @@ def judge():
 # Further lengths and peers of a question of `bench` are soak.
 BENCH = {k: text.split()[3] for k, text in OURS.items() if ' -m bench' in text}
 FIRST = {question: name for name, question in reversed(BENCH.items())}.values()
+FURTHER = [name for name in BENCH if name not in FIRST]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    'name',
-    [
-        pytest.param(x, marks=[pytest.mark.soak] * (x in BENCH.keys() - FIRST))
-        for x in OURS
-    ],
+@products.few(
+    'name', [x for x in OURS if x not in FURTHER], FURTHER, pytest.mark.slow
 )
 def test_command_runs(home, judge, name, monkeypatch):
   """In the page's order, because commands read the output of earlier ones."""

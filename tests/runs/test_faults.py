@@ -22,6 +22,7 @@ import pytest
 from locost_jax.hosts import watchdog
 from locost_jax.workdir import checkpoint
 from locost_jax.workdir import removal
+from tests import products
 from tests import small_training
 from tests.ports import free_port
 from tests.telemetry import test_telemetry
@@ -221,13 +222,7 @@ def _is_stopped_while_saving(run):
   return False
 
 
-SOAK = pytest.mark.soak
-
-
-@pytest.mark.parametrize(
-    'kills, rank',
-    [(2, 0), pytest.param(2, 2, marks=SOAK), pytest.param(20, 0, marks=SOAK)],
-)
+@products.few('kills, rank', [(2, 0), (2, 2)], [(20, 0)])
 def test_a_killed_run_equals_an_uninterrupted_one(
     kills, rank, tmp_path, environment
 ):

@@ -482,15 +482,12 @@ def test_token_caches_are_kept_after_an_error(call, tmp_path):
   assert status == 0 and '20 records' not in err and '1 records' in err
 
 
-GROUPS = "--config.optim.groups=(('token_embedding/.*', 0.0),)"
-
-
 @pytest.mark.parametrize(
     'flags, models_made',
     [
         (('--config.optim.groups=()',), 1),
         # Paths are checked before the vocabulary and its size are known.
-        pytest.param((GROUPS,), 2, marks=pytest.mark.soak),
+        (("--config.optim.groups=(('token_embedding/.*', 0.0),)",), 2),
     ],
 )
 def test_mesh_and_model_are_made_once(

@@ -8,6 +8,7 @@ from configs import finetune
 import locost_jax
 from locost_jax import main
 from locost_jax import models
+from tests import products
 from tests import tiny_run
 from tests.runs import test_main
 
@@ -71,11 +72,11 @@ def test_an_invalid_objective(name, flags, expected, run_command, tmp_path):
 
 
 # Each of these also runs elsewhere: tests/runs/test_story.py, test_*_recipes.py.
-SOAK = dict.fromkeys(('locost', 'pagesum', 'simcas'), pytest.mark.soak)
+ELSEWHERE = 'locost', 'pagesum', 'simcas'
 
 
-@pytest.mark.parametrize(
-    'name', [pytest.param(x, marks=SOAK.get(x, ())) for x in finetune.MODELS]
+@products.few(
+    'name', [x for x in finetune.MODELS if x not in ELSEWHERE], ELSEWHERE
 )
 def test_trained_evaluated_loaded(name, succeed, tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)

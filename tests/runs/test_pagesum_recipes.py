@@ -11,6 +11,7 @@ import locost_jax
 from locost_jax import main
 from locost_jax.workdir import phases as phases_lib
 from tests import bart_files
+from tests import products
 from tests import tiny_run
 from tests.data.rows import paged
 from tests.runs import test_main
@@ -55,12 +56,10 @@ def command(tmp_path, monkeypatch):
   return lambda name, *keys: recipe(f'pagesum.py:{name}', *SMALL, *keys)
 
 
-SOAK = 'arxiv_128x32', 'govreport', 'multinews_document'
-
-
-@pytest.mark.parametrize(
+@products.few(
     'name',
-    ['arxiv_global', *(pytest.param(x, marks=pytest.mark.soak) for x in SOAK)],
+    ['arxiv_global'],
+    ['arxiv_128x32', 'govreport', 'multinews_document'],
 )
 def test_programs_compile(name, command, succeed, tmp_path):
   out, _ = succeed(main, *command(name), '--dry_run', '--format=json')

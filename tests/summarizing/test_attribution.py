@@ -22,6 +22,7 @@ from locost_jax.training import optim
 from locost_jax.training import step as step_lib
 from locost_jax.vocabularies import byte_vocabulary
 from locost_jax.vocabularies import sentencepiece_training
+from tests import products
 from tests.models import small
 
 
@@ -310,10 +311,7 @@ def share_found(reader, generator, paragraphs, documents, shuffled=False):
   return np.mean(hits)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    'paragraphs', [40, pytest.param(100, marks=pytest.mark.soak)]
-)
+@products.few('paragraphs', [40], [100], pytest.mark.slow)
 def test_planted_facts_are_found(reader, paragraphs):
   """Held-out documents are 4 and 10 times as long as training documents.
 

@@ -21,6 +21,7 @@ from locost_jax.summarizing import source_page
 from locost_jax.summarizing import texts
 from locost_jax.summarizing import written_tokens
 from locost_jax.vocabularies import byte_vocabulary
+from tests import products
 from tests.data.rows import write_jsonl
 from tests.hugging_face.converting import GOLDEN
 from tests.models.test_bart import SMALL
@@ -130,12 +131,10 @@ def test_dropped_parts_are_counted(summarizer):
   )
 
 
-@pytest.mark.parametrize(
+@products.few(
     'options',
-    (
-        {'num_beams': 2, 'encoder_no_repeat_ngram_size': 1},
-        pytest.param({'temperature': 1}, marks=pytest.mark.soak),
-    ),
+    [{'num_beams': 2, 'encoder_no_repeat_ngram_size': 1}],
+    [{'temperature': 1}],
 )
 def test_a_batch_equals_single_documents(options, summarizer):
   """Documents of 1, 2 and 40 pages; checks how they are grouped."""
