@@ -1,4 +1,4 @@
-"""PageSum learns which page to trust (slow); the task is tested too."""
+"""PageSum learns which page to trust (soak); the task is tested too."""
 
 import jax
 import numpy as np
@@ -57,7 +57,7 @@ def test_accuracy_and_weight_match_a_plain_loop():
   assert 0.5 <= np.mean(hits) < 1 and np.std(of_right) > 0.05
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_pagesum_learns_its_confidence():
   """After training, permuted pages permute the weights and nothing else."""
   model, params, rows = task.train('pages', 0, 300, 300)

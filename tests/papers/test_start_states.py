@@ -11,17 +11,16 @@ from tests.models import test_simcas
 
 @pytest.mark.parametrize('align', ('shift', 'mean', 'none'))
 def test_states_match_models_with_fewer_layers(align):
-  """1, 2, 40 and 3 chunks; layer n's states match a model of n layers."""
+  """1, 3, 40 and 3 chunks; layer n's states match a model of n layers."""
   inputs, changes = test_simcas.documents(), dict(align=align)
-  params = test_simcas.small_params()['params']
-  found = start_states.after_layers(
-      models.build(test_simcas.SIMCAS | changes), params, inputs
-  )
+  params = test_simcas.of_three.small_params()['params']
+  model = models.build(test_simcas.SIMCAS | dict(num_layers=3) | changes)
+  found = start_states.after_layers(model, params, inputs)
   assert found.shape[:3] == (3, 4, 40)
   for number in (1, 2, 3):
     own = dict(params['encoder'])
     own['layers'] = jax.tree.map(lambda x: x[:number], own['layers'])
-    states, mask, _ = test_simcas.run(
+    states, mask, _ = test_simcas.of_three(
         inputs,
         method='chunk_states',
         params={'params': params | {'encoder': own}},

@@ -109,7 +109,7 @@ def environment(tmp_path_factory):
       'PYTHONPATH': str(ROOT),
       'JAX_PLATFORMS': 'cpu',
       'JAX_COMPILATION_CACHE_DIR': str(tmp_path_factory.mktemp('compiled')),
-      'JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS': '0',
+      'JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS': '0.1',
   }
 
 

@@ -22,7 +22,6 @@ from locost_jax.training import optim
 from locost_jax.training import step as step_lib
 from locost_jax.vocabularies import byte_vocabulary
 from locost_jax.vocabularies import sentencepiece_training
-from tests import products
 from tests.models import small
 
 
@@ -311,7 +310,8 @@ def share_found(reader, generator, paragraphs, documents, shuffled=False):
   return np.mean(hits)
 
 
-@products.few('paragraphs', [40], [100], pytest.mark.slow)
+@pytest.mark.soak
+@pytest.mark.parametrize('paragraphs', (40, 100))
 def test_planted_facts_are_found(reader, paragraphs):
   """Held-out documents are 4 and 10 times as long as training documents.
 
@@ -321,7 +321,7 @@ def test_planted_facts_are_found(reader, paragraphs):
   assert share_found(reader, generator, paragraphs, 20) >= 0.9
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_other_paragraphs_are_not_found(reader):
   """Negative control: the seventh paragraph after the fact; 3% measured."""
   assert share_found(reader, np.random.default_rng(999), 40, 10, True) < 0.4
